@@ -161,7 +161,7 @@ func (r *ConcurrencyRequest) check(named *Request) error {
 func (l *Limiter) answerLease(d *ConcurrencyDecision, ask *slots.Ask, r *slots.Result, by *rules.Rule) {
 	if !r.Granted && !r.Out {
 		key := ask.Name.SlotsKey()
-		l.refused(&key, nil, ask.Limit)
+		l.engine.refused(&key, nil, ask.Limit)
 	}
 	d.take(r, by)
 }

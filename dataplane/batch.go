@@ -69,8 +69,9 @@ func (it *item) passes() bool { return it.verdict.Allowed || it.shadow() }
 
 func (it *item) shadow() bool { return it.rule.Shadow || it.request.Shadow }
 
-// workspace is what one batch works on, kept for the next one.
-type workspace struct {
+// batch is what one call of several requests works on, kept for the next one.
+type batch struct {
+	engine  *engine
 	items   []item
 	order   []int         // of the items that are the first on their keys, by identity
 	until   time.Duration // deadline of the batch's waits, counted from the clock's base; 0 before the first wait
@@ -79,20 +80,20 @@ type workspace struct {
 	cached  bool          // the time was cached: deny only after reading the clock again, see soon
 }
 
-var workspaces = sync.Pool{New: func() any { return new(workspace) }}
+var batches = sync.Pool{New: func() any { return new(batch) }}
 
 // take makes room for n zero items.
-func (w *workspace) take(n int) {
-	if cap(w.items) < n {
-		w.items, w.order = make([]item, n), make([]int, n)
+func (b *batch) take(n int) {
+	if cap(b.items) < n {
+		b.items, b.order = make([]item, n), make([]int, n)
 	}
-	w.items, w.order = w.items[:n], w.order[:0]
+	b.items, b.order = b.items[:n], b.order[:0]
 }
 
 // put clears the items, which hold on to entries and names, and keeps the space.
-func (w *workspace) put() {
-	clear(w.items)
-	workspaces.Put(w)
+func (b *batch) put() {
+	clear(b.items)
+	batches.Put(b)
 }
 
 // after which a batch whose keys push each other out of a full table makes do with untracked ones
@@ -106,50 +107,68 @@ func (l *Limiter) allowBatch(ctx context.Context, at clock.Stamp, decisions []De
 		b.Err = fmt.Errorf("%w: requests holds %d items (1 to %d)", ErrInvalid, len(requests), BatchMax)
 		return
 	}
-	w := workspaces.Get().(*workspace)
-	w.take(len(requests))
-	w.cached, w.known, w.horizon, w.until = at.Cached, at.Known, l.table.Horizon(at.Given), 0
-	if b.Err = l.prepare(w, requests, at.Ms); b.Err == nil {
-		b.Allowed = l.decideBatch(ctx, w)
-		l.settleUntracked(ctx, w, b.Allowed)
-		w.settleClaims(b.Allowed)
-		b.Decisions = l.answerBatch(w.items, b.Allowed, decisions)
+	w := batches.Get().(*batch)
+	w.begin(&l.engine, len(requests), at)
+	if b.Err = w.prepare(requests, at.Ms); b.Err == nil {
+		b.Allowed = w.decide(ctx)
+		b.Decisions = w.answer(b.Allowed, decisions)
 		if b.Allowed && held != nil {
-			l.holdItems(w.items, held)
+			w.reserve(held)
 		}
-		if !w.known && l.clock.Known() { // as in decideCall
-			for _, i := range w.order {
-				if e := w.items[i].entry; e != nil {
-					l.out.Place(e)
-				}
-			}
-		}
-		l.releaseUntracked(w)
+		w.end()
 	}
 	w.put()
 }
 
-// holdItems has reservations take what a batch has counted.
-func (l *Limiter) holdItems(items []item, held []Reservation) {
-	for i := range items {
-		it := &items[i]
-		if first := &items[it.first]; it.verdict.Allowed && first.entry != nil {
-			held[i] = Reservation{l, first.entry, it.verdict.Sequence, it.limit, it.cost, first.met == cell.Untracked, !it.known}
+// begin makes room for n zero items, which are decided at one time.
+func (b *batch) begin(g *engine, n int, at clock.Stamp) {
+	b.take(n)
+	b.engine = g
+	b.cached, b.known, b.horizon, b.until = at.Cached, at.Known, g.table.Horizon(at.Given), 0
+}
+
+// decide decides the batch, and counts it if all items pass.
+func (b *batch) decide(ctx context.Context) (allowed bool) {
+	allowed = b.decideRounds(ctx)
+	b.settleUntracked(ctx, allowed)
+	b.settleClaims(allowed)
+	return allowed
+}
+
+// end ends the batch's use of its entries.
+func (b *batch) end() {
+	if !b.known && b.engine.clock.Known() { // as in decideCall
+		for _, i := range b.order {
+			if e := b.items[i].entry; e != nil {
+				b.engine.out.Place(e)
+			}
+		}
+	}
+	b.releaseUntracked()
+}
+
+// reserve has reservations take what the batch has counted.
+func (b *batch) reserve(held []Reservation) {
+	for i := range b.items {
+		it := &b.items[i]
+		if first := &b.items[it.first]; it.verdict.Allowed && first.entry != nil {
+			held[i] = Reservation{b.engine, first.entry, it.verdict.Sequence, it.limit, it.cost, first.met == cell.Untracked,
+				!it.known}
 		}
 	}
 }
 
-func (l *Limiter) decideBatch(ctx context.Context, w *workspace) (allowed bool) {
+func (b *batch) decideRounds(ctx context.Context) (allowed bool) {
 	for round := 0; ; round++ {
-		l.enter(ctx, w, round >= enterRoundsMax)
-		allowed, alive := l.judgeBatch(ctx, w)
+		b.enter(ctx, round >= enterRoundsMax)
+		allowed, alive := b.judge(ctx)
 		switch {
 		case !alive: // an entry was evicted meanwhile, or the clock was set back: look all keys up and the time again
-			l.releaseUntracked(w)
-			w.bound(l.clock.ReadSteady())
-		case !allowed && w.cached: // the clock may be a little further: see soon
-			w.cached = false
-			w.setTime(max(w.items[0].nowMs, l.nowMs()), l.clock.ReadSteady())
+			b.releaseUntracked()
+			b.bound(b.engine.clock.ReadSteady())
+		case !allowed && b.cached: // the clock may be a little further: see soon
+			b.cached = false
+			b.setTime(max(b.items[0].nowMs, b.engine.clock.ReadMs()), b.engine.clock.ReadSteady())
 		default:
 			return allowed
 		}
@@ -157,55 +176,55 @@ func (l *Limiter) decideBatch(ctx context.Context, w *workspace) (allowed bool) 
 }
 
 // bound moves the batch's time back if the clock was set back after the batch read it.
-func (w *workspace) bound(now clock.Steady) {
-	if was := w.items[0].nowMs; w.horizon.Bound(was) != was {
-		w.setTime(w.horizon.Bound(was), now)
+func (b *batch) bound(now clock.Steady) {
+	if was := b.items[0].nowMs; b.horizon.Bound(was) != was {
+		b.setTime(b.horizon.Bound(was), now)
 	}
 }
 
-func (w *workspace) setTime(nowMs int64, now clock.Steady) {
-	for i := range w.items {
-		w.items[i].nowMs, w.items[i].verdict.Now = nowMs, now
+func (b *batch) setTime(nowMs int64, now clock.Steady) {
+	for i := range b.items {
+		b.items[i].nowMs, b.items[i].verdict.Now = nowMs, now
 	}
 }
 
 // prepare validates a batch, applies overrides, and finds items on the same key.
-func (l *Limiter) prepare(w *workspace, requests []Request, nowMs int64) error {
-	set := l.rules.InForce()
-	for i := range w.items {
-		it, r := &w.items[i], &requests[i]
+func (b *batch) prepare(requests []Request, nowMs int64) error {
+	set := b.engine.rules.InForce()
+	for i := range b.items {
+		it, r := &b.items[i], &requests[i]
 		if !r.valid() {
 			return fmt.Errorf("requests[%d]: %w", i, r.Validate())
 		}
 		limit, duration := r.Limit, r.Duration // the caller's slice is not ours to change
 		it.rule = set.Resolve(r.Workspace, r.Namespace, r.Identifier, &limit, &duration)
 		if it.mode = it.rule.Mode(); it.mode == window.Estimate {
-			it.verdict.Now = l.steadyFor(w.cached)
+			it.verdict.Now = b.engine.steadyFor(b.cached)
 		}
-		it.ident = l.table.IdentityOf(r.Workspace, r.Namespace, r.Identifier, duration, it.mode)
+		it.ident = b.engine.table.IdentityOf(r.Workspace, r.Namespace, r.Identifier, duration, it.mode)
 		if it.rule.Reset != nil {
 			it.ident.Renew(it.rule.Reset)
 		}
 		it.id, it.request = &it.ident, &requests[i]
-		it.known = w.known
+		it.known = b.known
 		it.nowMs, it.durationMs, it.limit, it.cost = nowMs, duration.Milliseconds(), limit, r.cost()
-		it.horizon = w.horizon
+		it.horizon = b.horizon
 	}
-	w.sort()
+	b.sort()
 	return nil
 }
 
 // sort finds for each item the first one on its key, and the order of those.
-func (w *workspace) sort() {
-	if len(w.items) > fewItems {
-		w.sortBatch()
+func (b *batch) sort() {
+	if len(b.items) > fewItems {
+		b.sortBatch()
 		return
 	}
-	for i := range w.items {
-		it := &w.items[i]
+	for i := range b.items {
+		it := &b.items[i]
 		it.first = i
 		for j := range i {
-			if w.items[j].ident == it.ident {
+			if b.items[j].ident == it.ident {
 				it.first = j
 				break
 			}
@@ -213,99 +232,100 @@ func (w *workspace) sort() {
 		if it.first != i {
 			continue
 		}
-		at := len(w.order)
-		w.order = append(w.order, i)
-		for ; at > 0 && it.ident.Less(&w.items[w.order[at-1]].ident); at-- {
-			w.order[at] = w.order[at-1]
+		at := len(b.order)
+		b.order = append(b.order, i)
+		for ; at > 0 && it.ident.Less(&b.items[b.order[at-1]].ident); at-- {
+			b.order[at] = b.order[at-1]
 		}
-		w.order[at] = i
+		b.order[at] = i
 	}
 }
 
-func (w *workspace) sortBatch() {
-	firsts := make(map[cell.Identity]int, len(w.items))
-	for i := range w.items {
-		it := &w.items[i]
+func (b *batch) sortBatch() {
+	firsts := make(map[cell.Identity]int, len(b.items))
+	for i := range b.items {
+		it := &b.items[i]
 		if j, ok := firsts[it.ident]; ok {
 			it.first = j
 			continue
 		}
 		it.first, firsts[it.ident] = i, i
-		w.order = append(w.order, i)
+		b.order = append(b.order, i)
 	}
-	slices.SortFunc(w.order, func(i, j int) int {
-		return w.items[i].ident.Compare(&w.items[j].ident)
+	slices.SortFunc(b.order, func(i, j int) int {
+		return b.items[i].ident.Compare(&b.items[j].ident)
 	})
 }
 
 // enter finds or makes every item's entry: one for a key, also where the table has no
 // room for it; none for a key that is not held and gets only costs above their
 // limits.
-func (l *Limiter) enter(ctx context.Context, w *workspace, untracked bool) {
-	for i := range w.items {
-		it := &w.items[i]
-		first := &w.items[it.first]
+func (b *batch) enter(ctx context.Context, untracked bool) {
+	for i := range b.items {
+		it := &b.items[i]
+		first := &b.items[it.first]
 		if it.first == i && it.met != cell.Untracked {
-			it.entry, it.met = l.table.Get(it.id), cell.Known
-			if it.entry != nil && it.entry.Before(it.nowMs, it.durationMs) && l.out.SetRight(it.entry) {
-				it.entry = l.table.Get(it.id)
+			it.entry, it.met = b.engine.table.Get(it.id), cell.Known
+			if it.entry != nil && it.entry.Before(it.nowMs, it.durationMs) && b.engine.out.SetRight(it.entry) {
+				it.entry = b.engine.table.Get(it.id)
 			}
 		}
 		if first.entry == nil && (it.cost <= it.limit || it.rule.Estimate != nil) {
-			l.create(ctx, w, first, untracked)
+			b.create(ctx, first, untracked)
 		}
 	}
 }
 
-func (l *Limiter) create(ctx context.Context, w *workspace, it *item, untracked bool) {
+func (b *batch) create(ctx context.Context, it *item, untracked bool) {
 	if untracked {
-		it.entry, it.met = l.addUntracked(&it.call, it.rule, window.Sequence(it.nowMs, it.durationMs))
+		it.entry, it.met = b.engine.addUntracked(&it.call, it.rule, window.Sequence(it.nowMs, it.durationMs))
 		return
 	}
-	it.until = w.until
-	it.entry, it.met = l.findOrAdd(ctx, &it.call, it.rule)
-	w.until = it.until
-	if it.known && !w.known {
-		l.renumberMany(w)
+	it.until = b.until
+	it.entry, it.met = b.engine.findOrAdd(ctx, &it.call, it.rule)
+	b.until = it.until
+	if it.known && !b.known {
+		b.renumber()
 	}
 }
 
 // judgeBatch decides the batch, after hearing from the origin what it should, unless
 // what is known denies it: that costs no I/O.
-func (l *Limiter) judgeBatch(ctx context.Context, w *workspace) (allowed, alive bool) {
-	if wanting := l.wantingRefresh(w); len(wanting) > 0 {
-		wanting = l.foresee(w.items, wanting)
-		if denied, alive := l.foredeny(w); denied || !alive {
+func (b *batch) judge(ctx context.Context) (allowed, alive bool) {
+	if wanting := b.wantingRefresh(); len(wanting) > 0 {
+		wanting = b.foresee(wanting)
+		if denied, alive := b.foredeny(); denied || !alive {
 			return false, alive
 		}
-		l.refreshBatch(ctx, w, wanting)
-		if !w.known && l.clock.Known() && l.renumberMany(w) {
+		b.refresh(ctx, wanting)
+		if !b.known && b.engine.clock.Known() && b.renumber() {
 			return false, false
 		}
 	}
 	for _, untracked := range [...]bool{false, true} { // they keep no credit of a batch that fails
-		if l.alone() || !w.anyWaits(untracked) {
+		if b.engine.alone || !b.anyWaits(untracked) {
 			continue
 		}
-		if denied, alive := l.foredeny(w); denied || !alive {
+		if denied, alive := b.foredeny(); denied || !alive {
 			return false, alive
 		}
-		l.shareBatch(ctx, w, untracked)
+		b.share(ctx, untracked)
 	}
-	return l.holdBatch(w, true, true)
+	return b.hold(true, true)
 }
 
 // renumberMany moves the batch to the origin's clock, which has become known since the batch began. It
 // reports whether any of them must be looked up and read once more.
-func (l *Limiter) renumberMany(w *workspace) (replaced bool) {
-	w.known = true
-	for i := range w.items {
-		w.items[i].known = true
+func (b *batch) renumber() (replaced bool) {
+	b.known = true
+	for i := range b.items {
+		b.items[i].known = true
 	}
-	w.setTime(l.clock.Settle(w.items[0].nowMs, w.horizon.Given(), l.cfg.ClockSkewMax), l.clock.ReadSteady())
-	for _, i := range w.order {
-		if it := &w.items[i]; it.entry != nil {
-			replaced = l.out.Renumber(it.entry, it.horizon, it.nowMs) || replaced
+	wall := b.engine.clock
+	b.setTime(wall.Settle(b.items[0].nowMs, b.horizon.Given(), b.engine.clockSkewMax), wall.ReadSteady())
+	for _, i := range b.order {
+		if it := &b.items[i]; it.entry != nil {
+			replaced = b.engine.out.Renumber(it.entry, it.horizon, it.nowMs) || replaced
 		}
 	}
 	return replaced
@@ -313,16 +333,16 @@ func (l *Limiter) renumberMany(w *workspace) (replaced bool) {
 
 // foredeny is true when what is known denies the batch, for good: cost on its way in claims
 // may come back.
-func (l *Limiter) foredeny(w *workspace) (denied, alive bool) {
-	final := !w.anyClaiming()
-	allowed, alive := l.holdBatch(w, false, final)
+func (b *batch) foredeny() (denied, alive bool) {
+	final := !b.anyClaiming()
+	allowed, alive := b.hold(false, final)
 	return alive && !allowed && final, alive
 }
 
 // anyClaiming is true when a claim of some key is on its way.
-func (w *workspace) anyClaiming() bool {
-	for _, i := range w.order {
-		if e := w.items[i].entry; e != nil && e.Flags().Claiming() {
+func (b *batch) anyClaiming() bool {
+	for _, i := range b.order {
+		if e := b.items[i].entry; e != nil && e.Flags().Claiming() {
 			return true
 		}
 	}
@@ -331,40 +351,40 @@ func (w *workspace) anyClaiming() bool {
 
 // holdBatch judges the batch at one instant and, with count set, counts it if all items
 // pass. final is set when a denial is its answer.
-func (l *Limiter) holdBatch(w *workspace, count, final bool) (allowed, alive bool) {
-	for n, i := range w.order {
-		it := &w.items[i]
+func (b *batch) hold(count, final bool) (allowed, alive bool) {
+	for n, i := range b.order {
+		it := &b.items[i]
 		it.before = 0
 		if it.entry == nil {
 			continue
 		}
-		agedOut, alive := it.entry.Hold(w.horizon, it.nowMs, it.durationMs)
+		agedOut, alive := it.entry.Hold(b.horizon, it.nowMs, it.durationMs)
 		if agedOut > 0 {
-			l.out.ForgetUnsent(it.entry, agedOut)
+			b.engine.out.ForgetUnsent(it.entry, agedOut)
 		}
 		if !alive {
-			w.release(w.order[:n], false, false)
+			b.release(b.order[:n], false, false)
 			return false, false
 		}
 	}
 	allowed = true
-	for i := range w.items {
-		it := &w.items[i]
-		it.judge(&w.items[it.first])
+	for i := range b.items {
+		it := &b.items[i]
+		it.judge(&b.items[it.first])
 		allowed = allowed && it.passes()
 	}
 	if allowed && count {
-		w.lowerMinLimits()
+		b.lowerMinLimits()
 	}
-	w.release(w.order, allowed && count, !allowed && final && !w.cached)
+	b.release(b.order, allowed && count, !allowed && final && !b.cached)
 	return allowed, true
 }
 
 // lowerMinLimits notes the limits of a batch that is about to be counted.
-func (w *workspace) lowerMinLimits() {
-	for i := range w.items {
-		it := &w.items[i]
-		if e := w.items[it.first].entry; e != nil && it.cost > 0 && it.verdict.Allowed {
+func (b *batch) lowerMinLimits() {
+	for i := range b.items {
+		it := &b.items[i]
+		if e := b.items[it.first].entry; e != nil && it.cost > 0 && it.verdict.Allowed {
 			e.LowerMinLimit(it.verdict.Sequence, it.limit)
 		}
 	}
@@ -402,9 +422,9 @@ const aheadMax = 2 * window.LimitMax // more than any limit; sums stay far from 
 
 // release lets go of keys and, with count set, counts what was judged of each and no claim has counted; with
 // offered set, of those that count whatever is asked for.
-func (w *workspace) release(order []int, count, offered bool) {
+func (b *batch) release(order []int, count, offered bool) {
 	for _, i := range order {
-		switch it := &w.items[i]; {
+		switch it := &b.items[i]; {
 		case it.entry == nil:
 		case count || offered && it.rule.Offered():
 			it.entry.Release(it.unclaimed())
@@ -415,9 +435,9 @@ func (w *workspace) release(order []int, count, offered bool) {
 }
 
 // anyWaits is true when the namespace of an untracked key, or of a key that is none, waits for its share.
-func (w *workspace) anyWaits(untracked bool) bool {
-	for _, i := range w.order {
-		if w.items[i].waits(untracked) {
+func (b *batch) anyWaits(untracked bool) bool {
+	for _, i := range b.order {
+		if b.items[i].waits(untracked) {
 			return true
 		}
 	}
@@ -429,23 +449,23 @@ func (it *item) waits(untracked bool) bool {
 }
 
 // wantingRefresh lists the keys that should hear from the origin before they decide.
-func (l *Limiter) wantingRefresh(w *workspace) (wanting []int) {
-	if l.cfg.Origin == nil {
+func (b *batch) wantingRefresh() (wanting []int) {
+	if b.engine.alone {
 		return nil
 	}
-	now, set := l.clock.Steady(), l.rules.InForce()
-	for i := range w.items {
-		it := &w.items[i]
-		first := &w.items[it.first]
+	now, set := b.engine.clock.Steady(), b.engine.rules.InForce()
+	for i := range b.items {
+		it := &b.items[i]
+		first := &b.items[it.first]
 		if first == it {
 			it.before, it.wants = 0, it.entry != nil && it.rule.Estimate == nil &&
-				(!w.known || it.entry.Reads().WantsRefresh(now, set.FreshForMs) ||
-					it.rule.Outage == rules.OutageClosed && l.out.Refuses(it.entry))
+				(!b.known || it.entry.Reads().WantsRefresh(now, set.FreshForMs) ||
+					it.rule.Outage == rules.OutageClosed && b.engine.out.Refuses(it.entry))
 		}
-		first.wants = first.wants || l.itemAsksFirst(it, first, now, set)
+		first.wants = first.wants || b.itemAsksFirst(it, first, now, set)
 	}
-	for i := range w.items {
-		if w.items[i].wants {
+	for i := range b.items {
+		if b.items[i].wants {
 			wanting = append(wanting, i)
 		}
 	}
@@ -454,7 +474,7 @@ func (l *Limiter) wantingRefresh(w *workspace) (wanting []int) {
 
 // itemAsksFirst is asksFirst for an item; first is the first item on its key. What shadow mode would let pass over
 // its limit is not counted, and so asks for nothing.
-func (l *Limiter) itemAsksFirst(it, first *item, now clock.Steady, set *rules.Settings) bool {
+func (b *batch) itemAsksFirst(it, first *item, now clock.Steady, set *rules.Settings) bool {
 	if it.cost == 0 || first.entry == nil || it.rule.Estimate != nil || first.met == cell.Untracked {
 		return false
 	}
@@ -463,20 +483,21 @@ func (l *Limiter) itemAsksFirst(it, first *item, now clock.Steady, set *rules.Se
 		return false
 	}
 	first.before = min(it.ahead+it.cost, aheadMax)
-	return l.asksFirst(first.entry, &it.call, now, set)
+	return b.engine.asksFirst(first.entry, &it.call, now, set)
 }
 
 // foresee applies the outage policies open and closed to keys whose shard is known to be out. If
 // the shard refuses writes, the policy decides the key at once. If only reads fail, an open key is
 // marked so that a failed read lets it pass. foresee returns the keys that should still be read.
-func (l *Limiter) foresee(items []item, wanting []int) (reads []int) {
-	now := l.clock.Steady()
+func (b *batch) foresee(wanting []int) (reads []int) {
+	items := b.items
+	now := b.engine.clock.Steady()
 	for _, n := range wanting {
 		switch it := &items[n]; {
-		case it.rule.Outage != rules.OutageLocal && l.out.Refuses(it.entry):
-			sourceOf(items, n, sourceOut(it.rule.Outage), l.out.RetryAfter(it.entry, now))
+		case it.rule.Outage != rules.OutageLocal && b.engine.out.Refuses(it.entry):
+			sourceOf(items, n, sourceOut(it.rule.Outage), b.engine.out.RetryAfter(it.entry, now))
 			continue
-		case it.rule.Outage == rules.OutageOpen && l.out.OutOf(it.entry, now):
+		case it.rule.Outage == rules.OutageOpen && b.engine.out.OutOf(it.entry, now):
 			sourceOf(items, n, SourceDegradedOpen, 0)
 		}
 		reads = append(reads, n)
@@ -494,36 +515,37 @@ func sourceOf(items []item, first int, source Source, refusal time.Duration) {
 }
 
 // refreshBatch asks the origin about keys in one round trip.
-func (l *Limiter) refreshBatch(ctx context.Context, w *workspace, wanting []int) {
-	ctx, cancel := l.within(ctx, &w.until)
+func (b *batch) refresh(ctx context.Context, wanting []int) {
+	ctx, cancel := b.engine.within(ctx, &b.until)
 	defer cancel()
-	items := w.items
+	items := b.items
 	entries := make([]*cell.Entry, len(wanting))
 	for n, i := range wanting {
 		entries[n] = items[i].entry
 	}
-	for n, f := range l.out.ReadAll(l.clock.Steady(), entries) {
+	for n, f := range b.engine.out.ReadAll(b.engine.clock.Steady(), entries) {
 		it := &items[wanting[n]]
 		source, refusal := SourceOrigin, time.Duration(0)
 		if !outbox.Wait(ctx, f) {
 			source = sourceOut(it.rule.Outage)
 		}
 		if source == SourceDegradedClosed {
-			refusal = l.out.RetryAfter(it.entry, l.clock.Steady())
+			refusal = b.engine.out.RetryAfter(it.entry, b.engine.clock.Steady())
 		}
 		sourceOf(items, wanting[n], source, refusal)
 	}
 }
 
 // answerBatch words every item's verdict.
-func (l *Limiter) answerBatch(items []item, kept bool, decisions []Decision) []Decision {
+func (b *batch) answer(kept bool, decisions []Decision) []Decision {
+	items := b.items
 	at := len(decisions)
 	if cap(decisions)-at < len(items) {
 		decisions = slices.Grow(decisions, len(items))
 	}
 	decisions = decisions[:at+len(items)]
 	clear(decisions[at:])
-	counts := l.metrics.stripe(&items[0].call)
+	counts := b.engine.stats.stripe(&items[0].call)
 	var n int64 // of the same source and outcome in a row, for the metrics
 	var source Source
 	var out outcome
@@ -532,12 +554,12 @@ func (l *Limiter) answerBatch(items []item, kept bool, decisions []Decision) []D
 		it.counts = counts
 		first := &items[it.first]
 		d := &decisions[at+i]
-		result := l.answerItem(it, kept, first, d)
+		result := b.answerItem(it, kept, first, d)
 		if !kept && result == outcomeAllowed {
 			result = outcomeBatchDenied
 		}
 		if !it.verdict.Allowed || !plain(&it.verdict, it.rule) {
-			l.count(first.entry, first.met, &it.verdict, &it.call, it.rule, it.source, d, result)
+			b.engine.count(first.entry, first.met, &it.verdict, &it.call, it.rule, it.source, d, result)
 			continue
 		}
 		if n > 0 && (it.source != source || result != out) {
@@ -554,7 +576,7 @@ func (l *Limiter) answerBatch(items []item, kept bool, decisions []Decision) []D
 
 // answerItem words one item's verdict. In a batch that failed nothing was counted,
 // so what remains is what was there before.
-func (l *Limiter) answerItem(it *item, kept bool, first *item, d *Decision) outcome {
+func (b *batch) answerItem(it *item, kept bool, first *item, d *Decision) outcome {
 	v, c := &it.verdict, &it.call
 	if !v.Allowed && first.entry != nil {
 		setRetry(v, c, it.rule)
@@ -572,6 +594,6 @@ func (l *Limiter) answerItem(it *item, kept bool, first *item, d *Decision) outc
 	case it.rule.Estimate != nil && !kept:
 		it.ahead = 0 // was not counted either
 	}
-	l.mark(first.entry, first.met, v, c, it.rule)
+	b.engine.mark(first.entry, first.met, v, c, it.rule)
 	return out
 }

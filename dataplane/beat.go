@@ -26,13 +26,13 @@ func (l *Limiter) beat(ctx context.Context, stopped bool) error {
 		Region:        l.cfg.Region,
 		Build:         l.cfg.Build,
 		TuningVersion: l.rules.InForce().Version,
-		StartedAtMs:   l.metrics.startedAtMs,
+		StartedAtMs:   l.startedAtMs,
 		SentAtMs:      nowMs,
 		Health:        l.figures(),
 		Top:           report,
 		Stopped:       stopped,
 	})
-	l.metrics.latency.Turn(nowMs)
+	l.engine.stats.latency.Turn(nowMs)
 	if err != nil {
 		return fmt.Errorf("heartbeat: %w", err)
 	}
@@ -44,7 +44,7 @@ func (l *Limiter) beat(ctx context.Context, stopped bool) error {
 
 // figures are this node's own, as its heartbeat reports them.
 func (l *Limiter) figures() heartbeat.Health {
-	m, set := l.metrics, l.rules.InForce()
+	m, set := l.engine.stats, l.rules.InForce()
 	h := heartbeat.Health{
 		Entries:         int64(l.table.Len()),
 		TableFull:       l.table.Full.Load(),

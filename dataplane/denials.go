@@ -21,13 +21,13 @@ const (
 
 // tally takes note of a denial that has been counted, the nth of its kind on its stripe,
 // of e if the key is held. It writes nothing to memory while a flood is only sampled.
-func (l *Limiter) tally(e *cell.Entry, c *call, n int64) {
+func (g *engine) tally(e *cell.Entry, c *call, n int64) {
 	if s := c.counts; s.exactLeft.Load() > 0 || s.deniedMs.Load() != c.nowMs || n%deniedSampleEvery == 0 {
-		l.takeSample(e, c)
+		g.takeSample(e, c)
 	}
 }
 
-func (l *Limiter) takeSample(e *cell.Entry, c *call) {
+func (g *engine) takeSample(e *cell.Entry, c *call) {
 	s := c.counts
 	if s.deniedMs.Load() != c.nowMs {
 		s.deniedMs.Store(c.nowMs)
@@ -36,13 +36,13 @@ func (l *Limiter) takeSample(e *cell.Entry, c *call) {
 	if left := s.exactLeft.Load(); left > 0 {
 		s.exactLeft.Store(left - 1)
 	}
-	l.sample(e, c)
+	g.sample(e, c)
 }
 
 // sample counts a denial for all of its stripe since the last sample. Where the sketch is
 // busy a later one stands for this one too.
-func (l *Limiter) sample(e *cell.Entry, c *call) {
-	l.top.denied.Add(*c.id, l.clock.Steady(), c.limit, func() int64 {
+func (g *engine) sample(e *cell.Entry, c *call) {
+	g.denied.Add(*c.id, g.clock.Steady(), c.limit, func() int64 {
 		n := c.counts.denials()
 		weight := n - c.counts.sampled
 		c.counts.sampled = max(n, c.counts.sampled)
@@ -52,22 +52,22 @@ func (l *Limiter) sample(e *cell.Entry, c *call) {
 			return *e.Names()
 		}
 		key := c.key()
-		return l.table.NamesOf(&key, nil)
+		return g.table.NamesOf(&key, nil)
 	})
 }
 
 // refused takes note of a lease or a reservation that was refused. The key of a lease has no duration.
-func (l *Limiter) refused(key *window.Key, reset *window.Reset, limit int64) {
-	id := l.table.IdentityOfKey(key, reset)
-	l.top.denied.Add(id, l.clock.ReadSteady(), limit, func() int64 { return 1 }, func() cell.Names {
-		return l.table.NamesOf(key, nil)
+func (g *engine) refused(key *window.Key, reset *window.Reset, limit int64) {
+	id := g.table.IdentityOfKey(key, reset)
+	g.denied.Add(id, g.clock.ReadSteady(), limit, func() int64 { return 1 }, func() cell.Names {
+		return g.table.NamesOf(key, nil)
 	})
 }
 
 func (l *Limiter) denials(q *TopQuery, nowMs int64) TopKeys {
 	answer := TopKeys{At: time.UnixMilli(nowMs), Since: time.UnixMilli(nowMs)}
 	found := topk.Ranking[TopKey]{Limit: q.Limit, Compare: byCount}
-	if since := l.top.denied.Each(l.clock.ReadSteady(), func(d *denied.Key) {
+	if since := l.engine.denied.Each(l.clock.ReadSteady(), func(d *denied.Key) {
 		if f := d.Names.Family(); q.wants(&f) {
 			found.Add(TopKey{Workspace: f.Workspace, Namespace: f.Namespace, Identifier: d.Names.Identifier(),
 				Duration: milliseconds(f.DurationMs), Limit: d.Limit, Count: d.Count, More: d.More})

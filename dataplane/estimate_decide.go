@@ -12,19 +12,19 @@ import (
 // no request ever waits, reads or sends.
 
 // steadyFor is the steady time of a decision: as late as the decision's own, see soon.
-func (l *Limiter) steadyFor(cached bool) clock.Steady {
+func (g *engine) steadyFor(cached bool) clock.Steady {
 	switch {
-	case l.alone():
+	case g.alone:
 		return 0 // nothing lasts for a while on a node without an origin
 	case cached:
-		return l.clock.Steady()
+		return g.clock.Steady()
 	}
-	return l.clock.ReadSteady()
+	return g.clock.ReadSteady()
 }
 
 // estimated leaves on the entry what an estimate means for those who come later: marks for
 // the sweep, its tier, and whether it should hear from the origin. No queue takes an untracked key.
-func (l *Limiter) estimated(e *cell.Entry, met cell.Contact, v *cell.Verdict, c *call, k *rules.Estimate) {
+func (g *engine) estimated(e *cell.Entry, met cell.Contact, v *cell.Verdict, c *call, k *rules.Estimate) {
 	if met == cell.Untracked {
 		return
 	}
@@ -38,14 +38,14 @@ func (l *Limiter) estimated(e *cell.Entry, met cell.Contact, v *cell.Verdict, c 
 		marks |= cell.Denied(v.Sequence)
 	}
 	if !flags.Have(marks) {
-		l.dirty.Mark(e, marks)
+		g.dirty.Mark(e, marks)
 	}
 	if !flags.Estimates() {
 		return
 	}
 	if was := flags.Tier(); was != t {
 		if was = e.Estimates().MoveTier(t); was != t {
-			l.table.Tiers.Move(was, t)
+			g.table.Tiers.Move(was, t)
 		}
 	}
 	refreshedMs := int64(e.Reads().RefreshedAt())
@@ -53,13 +53,13 @@ func (l *Limiter) estimated(e *cell.Entry, met cell.Contact, v *cell.Verdict, c 
 	case t.Overdue(int64(v.Now), refreshedMs, k.SyncBaseMs) &&
 		(!t.Costly(refreshedMs) || e.Estimates().Pending() >= level.EffectiveFloor(k.Floor, c.limit)):
 		if e.Estimates().Want(c.limit, v.Now) {
-			l.out.Stats.SyncsQueued.Add(1)
+			g.out.Stats.SyncsQueued.Add(1)
 		}
 		if !flags.Asked() {
-			l.out.AskSync(e, k)
+			g.out.AskSync(e, k)
 		}
 	case !flags.Asked() && v.Counted > 0 &&
 		(t == level.Hot || e.Ledger().UnsentIn(v.Sequence) >= level.Step(k.Floor, c.limit)):
-		l.out.AskSync(e, k) // only to send it: the others' readings depend on it
+		g.out.AskSync(e, k) // only to send it: the others' readings depend on it
 	}
 }

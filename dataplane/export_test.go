@@ -111,19 +111,18 @@ func (l *Limiter) Accepted(c window.Cell) int64 { return l.Cell(c).Count }
 
 // Hold is a batch of one between judging and letting go.
 type Hold struct {
-	w       workspace
+	w       batch
 	limiter *Limiter
 }
 
 // HoldOne does the first half of a batch of one.
 func (l *Limiter) HoldOne(r Request) *Hold {
 	h := &Hold{limiter: l}
-	h.w.take(1)
-	h.w.horizon = l.table.Horizon(false)
-	if err := l.prepare(&h.w, []Request{r}, l.nowMs()); err != nil {
+	h.w.begin(&l.engine, 1, clock.Stamp{})
+	if err := h.w.prepare([]Request{r}, l.nowMs()); err != nil {
 		panic(err)
 	}
-	l.enter(context.Background(), &h.w, false)
+	h.w.enter(context.Background(), false)
 	it := &h.w.items[0]
 	it.entry.Hold(h.w.horizon, it.nowMs, it.durationMs)
 	it.judge(it)
@@ -132,9 +131,9 @@ func (l *Limiter) HoldOne(r Request) *Hold {
 
 // HoldOrder is the order in which a batch holds its keys, by identifier.
 func (l *Limiter) HoldOrder(requests []Request) (identifiers []string) {
-	var w workspace
-	w.take(len(requests))
-	if err := l.prepare(&w, requests, l.nowMs()); err != nil {
+	var w batch
+	w.begin(&l.engine, len(requests), clock.Stamp{})
+	if err := w.prepare(requests, l.nowMs()); err != nil {
 		panic(err)
 	}
 	for _, i := range w.order {
@@ -150,7 +149,7 @@ func (h *Hold) Keep() {
 	h.w.lowerMinLimits()
 	h.w.release(h.w.order, true, true)
 	it.verdict.Counted = it.cost
-	h.limiter.mark(it.entry, cell.Known, &it.verdict, &it.call, it.rule)
+	h.limiter.engine.mark(it.entry, cell.Known, &it.verdict, &it.call, it.rule)
 }
 
 // Evicted is how many entries have gone for a cause.

@@ -92,20 +92,20 @@ func (k *Handle) decide(ctx context.Context, at clock.Stamp, limit int64, cost C
 	c.limit, c.cost = limit, int64(max(1, cost))
 	c.nowMs, c.cached, c.known, c.horizon = at.Ms, at.Cached, at.Known, l.table.Horizon(at.Given)
 	t := k.target.Load()
-	if t == nil || t.set != l.rules.InForce() {
+	if t == nil || t.set != l.engine.rules.InForce() {
 		t = k.resolve()
 	}
 	if t.rule.Limit != rules.Keep {
 		c.limit = t.rule.Limit
 	}
-	counts := l.metrics.stripe(&c)
+	counts := l.engine.stats.stripe(&c)
 	c.id, c.request, c.counts = &t.id, &t.request, counts
 	c.durationMs, c.mode = t.durationMs, t.rule.Mode()
 	e := t.entry
 	if e == nil {
 		e = l.table.Get(&t.id)
 	}
-	if used := l.decideCall(ctx, &c, t.rule, e, nil, d); used != nil && used != t.entry {
+	if used := l.engine.decideCall(ctx, &c, t.rule, e, nil, d); used != nil && used != t.entry {
 		k.follow(t, used)
 	}
 }

@@ -23,9 +23,9 @@ var ErrStopped = outbox.ErrStopped
 // for a rest. A key far from its limit has shares that hold its costs, and a node that is configured as the only one
 // has no other to hear of. Heartbeats tell of a node only after it has begun to count, so until they do one other is
 // supposed.
-func (l *Limiter) asksFirst(e *cell.Entry, c *call, now clock.Steady, set *rules.Settings) bool {
+func (g *engine) asksFirst(e *cell.Entry, c *call, now clock.Steady, set *rules.Settings) bool {
 	n := set.Nodes
-	if l.cfg.RegionNodes == 0 {
+	if g.regionNodes == 0 {
 		n = max(n, 2)
 	}
 	if n < 2 || int64(now-e.Reads().RefreshedAt()) <= set.TwoTicksMs {
@@ -39,25 +39,25 @@ func (l *Limiter) asksFirst(e *cell.Entry, c *call, now clock.Steady, set *rules
 // of requests from a blocked caller costs no I/O at all. (In a namespace that is open
 // in an outage, not even then is anything read, but an outage that is known of lets
 // it pass.)
-func (l *Limiter) refreshFor(ctx context.Context, e *cell.Entry, c *call,
+func (g *engine) refreshFor(ctx context.Context, e *cell.Entry, c *call,
 	outage rules.Outage) (source Source, alive bool) {
 	var v cell.Verdict
 	alive = e.Judge(&v, c.horizon, c.nowMs, c.durationMs, c.limit, c.cost, false)
-	l.out.Stats.Dropped[outbox.DroppedExpired].Add(v.AgedOut)
-	refuses := outage != rules.OutageLocal && l.out.Refuses(e)
+	g.out.Stats.Dropped[outbox.DroppedExpired].Add(v.AgedOut)
+	refuses := outage != rules.OutageLocal && g.out.Refuses(e)
 	switch {
-	case alive && outage == rules.OutageOpen && (refuses || !v.Allowed && l.out.OutOf(e, l.clock.Steady())):
+	case alive && outage == rules.OutageOpen && (refuses || !v.Allowed && g.out.OutOf(e, g.clock.Steady())):
 		return SourceDegradedOpen, true
 	case !alive || !v.Allowed:
 		return SourceLocal, alive
 	case refuses:
 		return SourceDegradedClosed, true // without writes, other nodes' cost may be missing from the answer
 	}
-	f := l.out.Read(l.clock.Steady(), e)
+	f := g.out.Read(g.clock.Steady(), e)
 	if f == nil {
 		return sourceOut(outage), true
 	}
-	ctx, cancel := l.within(ctx, &c.until)
+	ctx, cancel := g.within(ctx, &c.until)
 	defer cancel()
 	if outbox.Wait(ctx, f) {
 		return SourceOrigin, true
@@ -69,10 +69,10 @@ func (l *Limiter) refreshFor(ctx context.Context, e *cell.Entry, c *call,
 // until holds that deadline, counted from the clock's base. It is not a *time.Time, because that
 // would put the call on the heap. A nil ctx is allowed and never ends: limiters without an origin
 // pass it, and never wait.
-func (l *Limiter) within(ctx context.Context, until *time.Duration) (context.Context, context.CancelFunc) {
-	now := l.clock.Since()
+func (g *engine) within(ctx context.Context, until *time.Duration) (context.Context, context.CancelFunc) {
+	now := g.clock.Since()
 	if *until == 0 {
-		*until = now + l.cfg.ReadTimeout
+		*until = now + g.readTimeout
 	}
 	if ctx == nil {
 		ctx = context.Background()

@@ -19,7 +19,7 @@ func measured(t *testing.T, clock func() time.Time) *Limiter {
 
 func (l *Limiter) takes(times int, source Source, took time.Duration) {
 	for range times {
-		l.metrics.latency.Observe(source == SourceLocal, took)
+		l.engine.stats.latency.Observe(source == SourceLocal, took)
 	}
 }
 

@@ -15,7 +15,6 @@ import (
 	"github.com/weirhq/weir/dataplane/internal/outbox"
 	"github.com/weirhq/weir/dataplane/internal/rules"
 	"github.com/weirhq/weir/dataplane/internal/slots"
-	"github.com/weirhq/weir/shared/window"
 )
 
 // Limiter decides whether requests may pass. All methods may be called concurrently. Make one with
@@ -30,20 +29,19 @@ type Limiter struct {
 	clock *clock.Clock
 	table *cell.Table
 
-	rules rules.Rules    // the settings in force
-	dirty cell.DirtyList // entries whose counts changed
-	marks uint32         // flags that a request leaves on its entry; constant
-
-	out *outbox.Outbox // to the origin
+	engine engine         // decides
+	rules  *rules.Rules   // the settings in force, of the engine
+	out    *outbox.Outbox // to the origin
 
 	slots  *slots.Table // of concurrency limits
 	leases leases.Book  // of holders outside of this process
 
-	metrics *metrics
-	shape   atomic.Pointer[shape]
-	top     top
-	loops   loop.Lifecycle
-	calls   loop.Calls // to the origin, on behalf of decisions
+	startedAtMs int64
+	shape       atomic.Pointer[shape]
+	top         top
+	full        fullLog
+	loops       loop.Lifecycle
+	calls       loop.Calls // to the origin, on behalf of decisions
 
 	there held.There // reservations at the origin
 	here  held.Here  // reservations of this process
@@ -58,19 +56,21 @@ func New(cfg Config) (*Limiter, error) {
 	}
 	fleet := cfg.Origin != nil
 	wall := clock.New(cfg.Clock)
-	l := &Limiter{cfg: cfg, clock: wall, marks: cell.Used,
+	l := &Limiter{cfg: cfg, clock: wall,
 		table: cell.NewTable(cfg.EntriesMax, cfg.ClockSkewMax.Milliseconds(), wall, fleet)}
 	if fleet {
 		wall.WillFollow()
-		l.marks |= cell.Dirty
 		l.table.NewKeys.Bound(int64(cfg.NewKeysMax))
 	}
-	l.out = outbox.New(outbox.Config{Origin: cfg.Origin, Breaker: breaker.Config(cfg.Breaker), Rules: &l.rules,
-		ReadTimeout: cfg.ReadTimeout, Table: l.table, Dirty: &l.dirty, Clock: wall, Calls: &l.calls,
+	l.rules = &l.engine.rules
+	l.out = outbox.New(outbox.Config{Origin: cfg.Origin, Breaker: breaker.Config(cfg.Breaker), Rules: l.rules,
+		ReadTimeout: cfg.ReadTimeout, Table: l.table, Dirty: &l.engine.dirty, Clock: wall, Calls: &l.calls,
 		Trace: cfg.TraceBackground, EpochLost: func() { l.there.Lose() }})
 	l.rules.Init(rules.Config{Source: cfg.Settings, Region: cfg.Region, NodeID: cfg.NodeID, RegionNodes: cfg.RegionNodes,
 		Fleet: fleet, Clock: wall, Walk: l.table.Walk, Logger: cfg.Logger})
-	l.metrics = newMetrics(l)
+	l.engine.init(l)
+	l.startedAtMs = l.nowMs()
+	l.engine.stats.latency.Init(l.startedAtMs)
 	l.holds()
 	l.newSlots()
 	return l, nil
@@ -117,33 +117,6 @@ func (l *Limiter) stamp(now time.Time) (clock.Stamp, error) {
 	return at, nil
 }
 
-// call is a valid request with everything resolved: what the rest of the path
-// works on. It lives on the caller's stack, and so do the things that it points to.
-type call struct {
-	id         *cell.Identity
-	request    *Request // its names; everything else is here
-	nowMs      int64
-	durationMs int64
-	limit      int64
-	cost       int64
-	mode       window.Mode
-	ahead      int64 // in a batch: cost of the items before on the same key
-	counts     *stripe
-	until      time.Duration // since the clock's base: until when the decision may wait, once it has begun to
-	known      bool          // nowMs is of the origin's clock, or there is no origin
-	horizon    *cell.Horizon // keeps nowMs from moving entries past the clock
-	cached     bool          // nowMs is the clock's cached time, and may be a little late
-}
-
-// counting is true of a call that leaves a trace if it is allowed.
-func (c *call) counting() bool { return c.cost > 0 && !c.request.peek }
-
-func (c *call) key() window.Key {
-	k := c.request.key()
-	k.Duration, k.Mode = milliseconds(c.durationMs), c.mode
-	return k
-}
-
 // decide is the first half of the request path: validate → override → identity. It
 // changes r if an override says so.
 func (l *Limiter) decide(ctx context.Context, at clock.Stamp, r *Request, held *Reservation, d *Decision) {
@@ -151,7 +124,7 @@ func (l *Limiter) decide(ctx context.Context, at clock.Stamp, r *Request, held *
 		d.Err = r.Validate()
 		return
 	}
-	by := r.resolve(l.rules.InForce())
+	by := r.resolve(l.engine.rules.InForce())
 	var c call // set field by field: a literal would be made elsewhere and copied
 	c.mode = by.Mode()
 	id := l.table.IdentityOf(r.Workspace, r.Namespace, r.Identifier, r.Duration, c.mode)
@@ -161,214 +134,11 @@ func (l *Limiter) decide(ctx context.Context, at clock.Stamp, r *Request, held *
 	c.id, c.request, c.nowMs, c.cached, c.known = &id, r, at.Ms, at.Cached, at.Known
 	c.horizon = l.table.Horizon(at.Given)
 	c.durationMs, c.limit, c.cost = r.Duration.Milliseconds(), r.Limit, r.cost()
-	if c.counts = l.metrics.stripe(&c); c.counts.samples() {
-		l.decideTimed(ctx, &c, by, held, d)
+	if c.counts = l.engine.stats.stripe(&c); c.counts.samples() {
+		l.engine.decideTimed(ctx, &c, by, held, d)
 		return
 	}
-	l.decideCall(ctx, &c, by, l.table.Get(&id), held, d)
-}
-
-func (l *Limiter) decideTimed(ctx context.Context, c *call, by *rules.Rule, held *Reservation, d *Decision) {
-	began := l.clock.Elapsed()
-	l.decideCall(ctx, c, by, l.table.Get(c.id), held, d)
-	l.metrics.latency.Observe(d.Source == SourceLocal, l.clock.Elapsed()-began)
-}
-
-// decideCall is the second half: entry → (refresh) → judge → answer, into d. e is the key's
-// entry if the caller has it; the one that was used is returned if the table holds it.
-// held, if there is one, takes what was counted.
-func (l *Limiter) decideCall(ctx context.Context, c *call, by *rules.Rule, e *cell.Entry, held *Reservation,
-	d *Decision) *cell.Entry {
-	met := cell.Known
-	for {
-		if e == nil {
-			if c.cost > c.limit && by.Estimate == nil {
-				l.oversized(c, by, d)
-				return nil
-			}
-			e, met = l.findOrAdd(ctx, c, by)
-		} else if e.Before(c.nowMs, c.durationMs) && l.out.SetRight(e) {
-			e = l.table.Get(c.id)
-			continue
-		}
-		var v cell.Verdict
-		source, alive := SourceLocal, false
-		switch {
-		case by.Estimate != nil:
-			v.Now = l.steadyFor(c.cached)
-			alive = e.Estimates().Judge(&v, c.horizon, c.nowMs, c.durationMs, c.limit, c.cost, c.request.peek,
-				&by.Estimate.Rules)
-		case l.alone():
-			alive = e.Judge(&v, c.horizon, c.nowMs, c.durationMs, c.limit, c.cost, c.counting())
-		default:
-			source, alive = l.judgeInFleet(ctx, &v, e, met, c, by)
-		}
-		if v.AgedOut > 0 {
-			l.out.ForgetUnsent(e, v.AgedOut)
-		}
-		if !alive { // evicted or moved to another cell, or the clock was set back: look up the key and the time again
-			if met == cell.Untracked {
-				l.table.UntrackedKeys.Release(c.id)
-			}
-			e, met = l.table.Get(c.id), cell.Known
-			c.nowMs = c.horizon.Bound(c.nowMs)
-			continue
-		}
-		switch {
-		case !v.Allowed:
-			setRetry(&v, c, by)
-			if c.cached && v.Counted == 0 && !v.Refused && l.soon(&v, c) {
-				continue
-			}
-		case by.Estimate == nil && c.counting():
-			v.Counted = c.cost
-		}
-		if held != nil && v.Allowed && v.Counted > 0 {
-			*held = Reservation{l, e, v.Sequence, c.limit, v.Counted, met == cell.Untracked, !c.known}
-		}
-		out := d.answer(&v, c, by, source)
-		if met == cell.Untracked && !v.Claimed {
-			l.out.Spill(e, v.Sequence, v.Counted)
-		}
-		l.mark(e, met, &v, c, by)
-		if !c.known && l.clock.Known() {
-			l.out.Place(e) // the cost came too late to be moved with the other entries
-		}
-		switch {
-		case c.request.peek:
-		case plain(&v, by):
-			if n := c.counts.decided(source, out, 1); out != outcomeAllowed {
-				l.tally(e, c, n)
-			}
-		default:
-			l.count(e, met, &v, c, by, source, d, out)
-		}
-		return l.used(e, met, c, source)
-	}
-}
-
-// plain is true of decisions that are counted by their source and outcome alone.
-func plain(v *cell.Verdict, by *rules.Rule) bool {
-	return !v.Refused && by.Estimate == nil && by.Candidate == 0
-}
-
-// count puts a decision into the metrics and among the keys that are denied.
-func (l *Limiter) count(e *cell.Entry, met cell.Contact, v *cell.Verdict, c *call, by *rules.Rule, source Source,
-	d *Decision, out outcome) {
-	var n int64
-	if by.Estimate != nil {
-		n = c.counts.estimated(out, met)
-	} else {
-		n = c.counts.decided(source, out, 1)
-	}
-	switch {
-	case v.Refused:
-		c.counts.refused.Add(1)
-	case !v.Allowed:
-		l.tally(e, c, n)
-	}
-	if by.Candidate != 0 {
-		c.counts.compared(d)
-	}
-}
-
-// judgeInFleet judges and counts on a node with an origin, which it asks first about a
-// key that is cold, stale or strict, and where a namespace waits for its share. What it
-// could not ask is judged by the namespace's outage policy.
-func (l *Limiter) judgeInFleet(ctx context.Context, v *cell.Verdict, e *cell.Entry, met cell.Contact, c *call,
-	by *rules.Rule) (source Source, alive bool) {
-	source, alive = SourceLocal, true
-	if met == cell.Untracked {
-		return l.judgeUntracked(ctx, v, e, c, by)
-	}
-	now, set := l.clock.Steady(), l.rules.InForce()
-	if !c.known || e.Reads().WantsRefresh(now, set.FreshForMs) || l.asksFirst(e, c, now, set) ||
-		by.Outage == rules.OutageClosed && l.out.Refuses(e) {
-		if source, alive = l.refreshFor(ctx, e, c, by.Outage); source == SourceOrigin && l.settle(c) {
-			alive = alive && !l.out.Renumber(e, c.horizon, c.nowMs)
-		}
-	}
-	switch {
-	case !alive:
-		return source, false
-	case by.Waits && !source.Degraded():
-		return l.judgeByNodeShare(ctx, v, e, c, source, by)
-	case source.Degraded() && source != SourceDegraded:
-		return source, l.judgeOut(v, e, c, source)
-	}
-	return source, e.Judge(v, c.horizon, c.nowMs, c.durationMs, c.limit, c.cost, c.counting())
-}
-
-// soon is true when a denial by a cached time would end within clock.StaleMax and the clock has moved on; it sets c to
-// the clock's time. A caller that returns after exactly the promised RetryAfter is let in.
-func (l *Limiter) soon(v *cell.Verdict, c *call) bool {
-	c.cached = false
-	if v.PassesAtMs == 0 || v.PassesAtMs-c.nowMs > clock.StaleMax.Milliseconds() {
-		return false
-	}
-	before := c.nowMs
-	c.nowMs = max(before, l.clock.ReadMs())
-	return c.nowMs > before
-}
-
-// oversized answers a cost above the limit on a key that is not held: denied
-// whatever is known elsewhere, and nothing to remember.
-func (l *Limiter) oversized(c *call, by *rules.Rule, d *Decision) {
-	v := cell.Verdict{Sequence: window.Sequence(c.nowMs, c.durationMs), AtMs: c.nowMs}
-	if out := d.answer(&v, c, by, SourceLocal); !c.request.peek {
-		l.count(nil, cell.Known, &v, c, by, SourceLocal, d, out)
-	}
-}
-
-// mark flags the entry for later requests: dirty if the decision counted, strict if it was a denial. A refusal by the
-// outage policy sets no flag.
-func (l *Limiter) mark(e *cell.Entry, met cell.Contact, v *cell.Verdict, c *call, by *rules.Rule) {
-	switch {
-	case v.Refused:
-		return
-	case by.Estimate != nil:
-		l.estimated(e, met, v, c, by.Estimate)
-		return
-	case !v.Allowed:
-		if c.ahead+c.cost <= c.limit && !c.request.peek { // else: denied on an empty key too, or leaves it as it is
-			l.markStrict(e, v.Sequence, c)
-		}
-		return
-	case v.Counted == 0 || met == cell.Untracked:
-		return
-	}
-	marks := l.marks
-	if met == cell.Created {
-		marks &^= cell.Used // only a second contact tells a caller from a one-shot
-	}
-	flags := e.Flags()
-	if !flags.Have(marks) {
-		l.dirty.Mark(e, marks)
-	}
-	if shift := l.rules.InForce().NearShift; shift != 0 && v.Previous+v.Current+c.ahead+c.cost >= c.limit>>shift {
-		l.flushOverHalf(e, v, c)
-	}
-}
-
-// markStrict makes the key strict. A denial changes no count.
-func (l *Limiter) markStrict(e *cell.Entry, sequence int64, c *call) {
-	marks := cell.Used | cell.Denied(sequence)
-	flags := e.Flags()
-	if !flags.Have(marks) {
-		l.dirty.Mark(e, marks)
-	}
-	if !l.table.Fleet {
-		return // no origin to read
-	}
-	strictMs := l.rules.InForce().StrictForMs
-	if strictMs == 0 {
-		strictMs = c.durationMs
-	}
-	now := l.clock.Steady()
-	wasStrict := e.Reads().IsStrict(now)
-	if e.Reads().BeStrict(now+clock.Steady(strictMs)) && !wasStrict {
-		l.metrics.strictActivations.Add(1)
-	}
+	l.engine.decideCall(ctx, &c, by, l.table.Get(&id), held, d)
 }
 
 // alone reports whether the limiter has no origin.

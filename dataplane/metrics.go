@@ -42,16 +42,14 @@ type stripe struct {
 
 	candidates [2]atomic.Int64 // that candidate limits would have allowed, and denied
 	refused    atomic.Int64    // denials that say nothing about their key: an outage policy's
-	sampled    int64           // of all other denials, those that TopDenied has; under top.mu
+	sampled    int64           // of all other denials, those that TopDenied has; under the log of denials' lock
 
 	_ [128 - ((sources+1)*int(outcomes)+8)*8%128]byte
 }
 
-// metrics are plain atomics that the loops and the request path own; Limiter.Metrics names
+// stats are plain atomics that the request path owns; Limiter.Metrics names
 // them when it is asked, so nothing is looked up by label on the way of a request.
-type metrics struct {
-	startedAtMs int64
-
+type stats struct {
 	decisions [stripes]stripe
 	latency   latency.Latency
 
@@ -59,15 +57,9 @@ type metrics struct {
 	untracked         untracked
 }
 
-func newMetrics(l *Limiter) *metrics {
-	m := &metrics{startedAtMs: l.nowMs()}
-	m.latency.Init(m.startedAtMs)
-	return m
-}
-
 // stripe is where the calling goroutine counts. local is any variable on its stack: which
 // stripe it is only matters for speed, so it does no harm that stacks can move.
-func (m *metrics) stripe(local *call) *stripe {
+func (m *stats) stripe(local *call) *stripe {
 	at := uintptr(unsafe.Pointer(local))
 	return &m.decisions[(at>>11^at>>17)%stripes]
 }
@@ -111,14 +103,14 @@ func (s *stripe) compared(d *Decision) {
 	}
 }
 
-func (m *metrics) comparedAll(out outcome) (n int64) {
+func (m *stats) comparedAll(out outcome) (n int64) {
 	for i := range m.decisions {
 		n += m.decisions[i].candidates[out].Load()
 	}
 	return n
 }
 
-func (m *metrics) eachDecision(f func(Source, outcome, int64)) {
+func (m *stats) eachDecision(f func(Source, outcome, int64)) {
 	estimates, _ := m.estimates()
 	for source := SourceLocal; source < sources; source++ {
 		for out := range outcomes {
@@ -132,4 +124,16 @@ func (m *metrics) eachDecision(f func(Source, outcome, int64)) {
 			f(source, out, n)
 		}
 	}
+}
+
+// untracked counts what is decided without a place in the table.
+type untracked struct{ byOrigin, byOverflow atomic.Int64 }
+
+// decided counts a decision on an untracked key.
+func (c *untracked) decided(source Source) {
+	if source == SourceOrigin {
+		c.byOrigin.Add(1)
+		return
+	}
+	c.byOverflow.Add(1)
 }

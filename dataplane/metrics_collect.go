@@ -75,7 +75,7 @@ func metricOf(d *collect.Desc, value float64, counted *histogram.Snapshot, label
 }
 
 func (l *Limiter) eachSeries(to collect.Sink) {
-	m := l.metrics
+	m := l.engine.stats
 	m.eachDecision(func(source Source, out outcome, n int64) {
 		to.Value(collect.Decisions, n, source.String(), out.String())
 	})

@@ -21,7 +21,7 @@ func (s *stripe) estimated(out outcome, met cell.Contact) (total int64) {
 
 // estimates are the estimate mode's decisions so far, and how many met their key for the
 // first time.
-func (m *metrics) estimates() (n [outcomes]int64, misses int64) {
+func (m *stats) estimates() (n [outcomes]int64, misses int64) {
 	for i := range m.decisions {
 		s := &m.decisions[i]
 		misses += s.misses.Load()
@@ -33,7 +33,7 @@ func (m *metrics) estimates() (n [outcomes]int64, misses int64) {
 }
 
 func (l *Limiter) collectEstimate(sink collect.Sink) {
-	evals, misses := l.metrics.estimates()
+	evals, misses := l.engine.stats.estimates()
 	hits := -misses
 	for out, n := range evals {
 		hits += n

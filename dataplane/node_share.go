@@ -27,23 +27,23 @@ import (
 // flushOverHalf flushes a key whose unsent cost is past half its share. It is called for costs
 // past 1/4n of the limit only, the previous cell's included: at the start of a cell it is
 // what leaves little to share.
-func (l *Limiter) flushOverHalf(e *cell.Entry, v *cell.Verdict, c *call) {
-	if e.NodeShare().OverHalf(v, c.durationMs, c.limit, c.ahead, c.cost, l.rules.InForce().Nodes) {
-		l.out.Flush(e)
+func (g *engine) flushOverHalf(e *cell.Entry, v *cell.Verdict, c *call) {
+	if e.NodeShare().OverHalf(v, c.durationMs, c.limit, c.ahead, c.cost, g.rules.InForce().Nodes) {
+		g.out.Flush(e)
 	}
 }
 
 // judgeByNodeShare decides in a namespace that waits, into v, and counts.
-func (l *Limiter) judgeByNodeShare(ctx context.Context, v *cell.Verdict, e *cell.Entry, c *call, source Source,
+func (g *engine) judgeByNodeShare(ctx context.Context, v *cell.Verdict, e *cell.Entry, c *call, source Source,
 	by *rules.Rule) (Source, bool) {
 	e.NodeShare().Mark()
-	n := l.rules.InForce().Nodes
+	n := g.rules.InForce().Nodes
 	v.Against = c.limit
 	safe := max(0, c.limit/(2*n)-1)
 	if alive := e.Judge(v, c.horizon, c.nowMs, c.durationMs, safe, c.cost, c.counting()); !alive || v.Allowed {
 		return source, alive // far from the limit, or the entry is gone
 	}
-	ctx, cancel := l.within(ctx, &c.until)
+	ctx, cancel := g.within(ctx, &c.until)
 	defer cancel()
 	for {
 		w, alive := e.NodeShare().Judge(v, c.horizon, c.nowMs, c.durationMs, c.limit, c.cost, c.counting(), n)
@@ -51,9 +51,9 @@ func (l *Limiter) judgeByNodeShare(ctx context.Context, v *cell.Verdict, e *cell
 		case !alive:
 			return source, false
 		case w == cell.WayReply:
-			w = l.out.FlushAndWait(ctx, e)
+			w = g.out.FlushAndWait(ctx, e)
 		case w == cell.WayClaim:
-			w = l.out.Claim(ctx, v, e, c.limit, c.cost, true, by.Outage != rules.OutageClosed)
+			w = g.out.Claim(ctx, v, e, c.limit, c.cost, true, by.Outage != rules.OutageClosed)
 		default:
 			return source, true
 		}
@@ -61,21 +61,21 @@ func (l *Limiter) judgeByNodeShare(ctx context.Context, v *cell.Verdict, e *cell
 		case cell.WayMade:
 			return SourceOrigin, true
 		case cell.WayOverShare:
-			v.DenyOverShare(c.nowMs, l.rules.InForce().TwoTicksMs)
+			v.DenyOverShare(c.nowMs, g.rules.InForce().TwoTicksMs)
 			return SourceOrigin, true
 		case cell.WayBroken:
-			return l.nodeShareBroken(v, e, c, by.Outage)
+			return g.nodeShareBroken(v, e, c, by.Outage)
 		}
 		source = SourceOrigin
 	}
 }
 
 // nodeShareBroken decides by the outage policy.
-func (l *Limiter) nodeShareBroken(v *cell.Verdict, e *cell.Entry, c *call,
+func (g *engine) nodeShareBroken(v *cell.Verdict, e *cell.Entry, c *call,
 	outage rules.Outage) (source Source, alive bool) {
 	source = sourceOut(outage)
 	if outage != rules.OutageLocal {
-		return source, l.judgeOut(v, e, c, source)
+		return source, g.judgeOut(v, e, c, source)
 	}
 	return source, e.Judge(v, c.horizon, c.nowMs, c.durationMs, c.limit, c.cost, c.counting())
 }

@@ -20,9 +20,9 @@ import (
 func (it *item) unclaimed() int64 { return max(0, it.before-it.claimed.In(it.verdict.Sequence)) }
 
 // settleClaims turns into credit what was claimed for a batch and not used: all of it where the batch fails.
-func (w *workspace) settleClaims(used bool) {
-	for _, i := range w.order {
-		it := &w.items[i]
+func (b *batch) settleClaims(used bool) {
+	for _, i := range b.order {
+		it := &b.items[i]
 		if it.claimed.Cost == 0 {
 			continue
 		}
@@ -53,12 +53,12 @@ type pledge struct {
 
 // shareBatch lets a batch wait until each of its untracked keys, or of its other keys, is within its share, or has the
 // origin's word for the cost.
-func (l *Limiter) shareBatch(ctx context.Context, w *workspace, untracked bool) {
+func (b *batch) share(ctx context.Context, untracked bool) {
 	var cancel context.CancelFunc
 	for {
 		var pledges []pledge
-		for _, i := range w.order { // all of them before any is waited for
-			if p, waits := l.pledge(w, i, untracked); waits {
+		for _, i := range b.order { // all of them before any is waited for
+			if p, waits := b.pledge(i, untracked); waits {
 				pledges = append(pledges, p)
 			}
 		}
@@ -66,85 +66,85 @@ func (l *Limiter) shareBatch(ctx context.Context, w *workspace, untracked bool) 
 			return
 		}
 		if cancel == nil {
-			ctx, cancel = l.within(ctx, &w.until)
+			ctx, cancel = b.engine.within(ctx, &b.until)
 			defer cancel()
 		}
 		began := time.Now()
 		for _, p := range pledges {
-			l.redeem(ctx, w, p, began)
+			b.redeem(ctx, p, began)
 		}
 	}
 }
 
 // pledge begins to wait for a key; waits is false when there is nothing to wait for.
-func (l *Limiter) pledge(w *workspace, i int, untracked bool) (p pledge, waits bool) {
-	it := &w.items[i]
+func (b *batch) pledge(i int, untracked bool) (p pledge, waits bool) {
+	it := &b.items[i]
 	if !it.waits(untracked) || it.source.Degraded() || it.overShare {
 		return p, false
 	}
 	e := it.entry
-	way, v, limit, cost := l.wayOfKey(w, it)
+	way, v, limit, cost := b.wayOfKey(it)
 	switch {
 	case way == cell.WayMade:
 		return p, false
-	case l.calls.IsStopped() || l.out.OutOf(e, l.clock.Steady()):
-		l.breakItem(w, i)
+	case b.engine.calls.IsStopped() || b.engine.out.OutOf(e, b.engine.clock.Steady()):
+		b.breakItem(i)
 		return p, false
 	}
 	p.first = i
 	if way == cell.WayReply {
-		p.reply = l.out.BeginFlush(e)
+		p.reply = b.engine.out.BeginFlush(e)
 	} else {
-		p.claim = l.out.BeginClaim(cell.NewClaim(e, &v, limit, cost, !untracked, it.rule.Outage != rules.OutageClosed))
+		p.claim = b.engine.out.BeginClaim(cell.NewClaim(e, &v, limit, cost, !untracked, it.rule.Outage != rules.OutageClosed))
 	}
 	return p, true
 }
 
 // redeem waits for a pledge.
-func (l *Limiter) redeem(ctx context.Context, w *workspace, p pledge, began time.Time) {
-	it, way := &w.items[p.first], cell.WayBroken
+func (b *batch) redeem(ctx context.Context, p pledge, began time.Time) {
+	it, way := &b.items[p.first], cell.WayBroken
 	if p.reply != nil {
-		way = l.out.WaitForReply(ctx, p.reply, it.entry, began)
+		way = b.engine.out.WaitForReply(ctx, p.reply, it.entry, began)
 	} else {
 		select {
 		case <-p.claim.Done:
 			way = p.claim.Way
 		case <-ctx.Done():
-			if l.out.LeaveClaim(p.claim, began) {
+			if b.engine.out.LeaveClaim(p.claim, began) {
 				way = p.claim.Way
 			}
 		}
 	}
 	switch way {
 	case cell.WayBroken:
-		l.breakItem(w, p.first)
+		b.breakItem(p.first)
 	case cell.WayOverShare:
-		sourceOf(w.items, p.first, SourceOrigin, 0)
-		for i := range w.items {
-			if w.items[i].first == p.first {
-				w.items[i].overShare, w.items[i].overShareMs = true, l.rules.InForce().TwoTicksMs
+		sourceOf(b.items, p.first, SourceOrigin, 0)
+		for i := range b.items {
+			if b.items[i].first == p.first {
+				b.items[i].overShare, b.items[i].overShareMs = true, b.engine.rules.InForce().TwoTicksMs
 			}
 		}
 	case cell.WayMade:
 		it.keepClaim(p.claim)
 		fallthrough
 	default:
-		sourceOf(w.items, p.first, SourceOrigin, 0)
+		sourceOf(b.items, p.first, SourceOrigin, 0)
 	}
 }
 
 // breakItem leaves a key to its outage policy.
-func (l *Limiter) breakItem(w *workspace, i int) {
-	it := &w.items[i]
-	sourceOf(w.items, i, sourceOut(it.rule.Outage), l.out.RetryAfter(it.entry, l.clock.Steady()))
+func (b *batch) breakItem(i int) {
+	it := &b.items[i]
+	sourceOf(b.items, i, sourceOut(it.rule.Outage), b.engine.out.RetryAfter(it.entry, b.engine.clock.Steady()))
 }
 
 // wayOfKey is the way of all that a batch asks of one key and has not claimed, which is cost against limit.
-func (l *Limiter) wayOfKey(w *workspace, first *item) (way cell.Way, v cell.Verdict, limit, cost int64) {
-	nodes := l.rules.InForce().Nodes
-	way, limit, cost = first.entry.NodeShare().WayOfBatch(&v, w.horizon, first.nowMs, first.durationMs, first.limit, nodes,
+func (b *batch) wayOfKey(first *item) (way cell.Way, v cell.Verdict, limit, cost int64) {
+	nodes := b.engine.rules.InForce().Nodes
+	way, limit, cost = first.entry.NodeShare().WayOfBatch(&v, b.horizon, first.nowMs, first.durationMs, first.limit, nodes,
 		first.met == cell.Untracked, &first.claimed, func(v *cell.Verdict, uncoveredMs int64) (limit, cost int64) {
-			return w.sumOfKey(first, v, uncoveredMs)
+			return b.sumOfKey(first, v, uncoveredMs)
 		})
 	return way, v, limit, cost
 }
@@ -152,10 +152,10 @@ func (l *Limiter) wayOfKey(w *workspace, first *item) (way cell.Way, v cell.Verd
 // sumOfKey is what a batch asks of one key in all, and the limit of that. Each item has a limit
 // of its own, for its cost and that of the items before it; the sum fits the limit returned
 // exactly when each item fits its own. What shadow mode lets pass over its limit is not counted.
-func (w *workspace) sumOfKey(first *item, v *cell.Verdict, uncoveredMs int64) (limit, cost int64) {
+func (b *batch) sumOfKey(first *item, v *cell.Verdict, uncoveredMs int64) (limit, cost int64) {
 	least := int64(window.LimitMax) // that an item's limit leaves to the items behind it
-	for i := range w.items {
-		it := &w.items[i]
+	for i := range b.items {
+		it := &b.items[i]
 		if it.ident != first.ident {
 			continue
 		}

@@ -12,10 +12,10 @@ func sourceOut(p rules.Outage) Source {
 }
 
 // judgeOut is judge for a decision that goes by an outage policy other than local.
-func (l *Limiter) judgeOut(v *cell.Verdict, e *cell.Entry, c *call, source Source) (alive bool) {
+func (g *engine) judgeOut(v *cell.Verdict, e *cell.Entry, c *call, source Source) (alive bool) {
 	if source == SourceDegradedClosed {
 		alive = e.Judge(v, c.horizon, c.nowMs, c.durationMs, c.limit, c.cost, false)
-		v.Refuse(c.nowMs, l.out.RetryAfter(e, l.clock.Steady()))
+		v.Refuse(c.nowMs, g.out.RetryAfter(e, g.clock.Steady()))
 		return alive
 	}
 	alive = e.Judge(v, c.horizon, c.nowMs, c.durationMs, c.limit, c.cost, c.counting())

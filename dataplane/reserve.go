@@ -166,7 +166,7 @@ func (l *Limiter) reserveThere(ctx context.Context, asks []ask, rec *held.Record
 	}
 	for i := range out.Decisions {
 		if d, key := &out.Decisions[i], rec.Items[i].Cell().Key; !d.Allowed || d.Shadowed {
-			l.refused(&key, asks[i].rule.Reset, d.Limit)
+			l.engine.refused(&key, asks[i].rule.Reset, d.Limit)
 		}
 	}
 	return err
@@ -206,7 +206,7 @@ func (l *Limiter) reserveHere(ctx context.Context, r *ReserveRequest, rec *held.
 		out.EndsAt = time.UnixMilli(rec.EndsMs)
 		counts := make([]held.Count, len(by))
 		for i := range by {
-			if by[i].limiter != nil {
+			if by[i].engine != nil {
 				counts[i] = (*reserved)(&by[i])
 			}
 		}
@@ -407,7 +407,7 @@ func (l *Limiter) hearHolds(shard int, words []store.Hold, totals []store.Total)
 
 func (l *Limiter) hearHold(sh *outbox.Shard, c *window.Cell, reset *window.Reset, total *store.Total, nowMs int64) {
 	id := l.table.IdentityOfKey(&c.Key, reset)
-	if e, met, _, alive := l.current(&id, &c.Key, reset, nowMs); alive && met != cell.Untracked {
+	if e, met, _, alive := l.engine.current(&id, &c.Key, reset, nowMs); alive && met != cell.Untracked {
 		sh.Absorb(e, c.Sequence, total)
 	}
 }

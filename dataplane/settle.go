@@ -35,7 +35,7 @@ import (
 // The zero Reservation holds nothing. A Reservation must not be copied after Settle,
 // nor settled from two goroutines at once.
 type Reservation struct {
-	limiter  *Limiter
+	engine   *engine
 	entry    *cell.Entry // that counted it; it may be evicted since
 	sequence int64
 	limit    int64
@@ -85,34 +85,34 @@ func (r *Reservation) follow() {
 	if !r.early {
 		return
 	}
-	l := r.limiter
-	r.early = !l.clock.Known()
-	if e := l.table.Get(r.entry.Identity()); e != nil && e != r.entry {
-		r.entry, r.sequence = e, window.Sequence(l.nowMs(), e.DurationMs())
+	g := r.engine
+	r.early = !g.clock.Known()
+	if e := g.table.Get(r.entry.Identity()); e != nil && e != r.entry {
+		r.entry, r.sequence = e, window.Sequence(g.clock.ReadMs(), e.DurationMs())
 	}
 }
 
 // charge charges cost on top, to the key's entry of today if its own was evicted or an untracked key's.
 func (r *Reservation) charge(cost int64) (charged int64) {
-	l, e := r.limiter, r.entry
+	g, e := r.engine, r.entry
 	for gone := r.outside; ; gone = false {
 		if !gone {
 			charged, alive := e.Charge(r.sequence, cost, r.limit)
 			if alive {
 				if charged > 0 {
-					l.dirty.Mark(e, l.marks)
+					g.dirty.Mark(e, g.marks)
 				}
 				return charged
 			}
 		}
-		nowMs := l.nowMs()
+		nowMs := g.clock.ReadMs()
 		current := max(r.sequence, window.Sequence(nowMs, e.DurationMs()))
 		if current > r.sequence+1 {
 			return 0
 		}
 		var met cell.Contact
-		if e, met = l.table.Again(e, l.table.Horizon(false), current, nowMs); met == cell.Untracked {
-			l.chargeOutside(e, r.sequence, cost, r.limit)
+		if e, met = g.table.Again(e, g.table.Horizon(false), current, nowMs); met == cell.Untracked {
+			g.chargeOutside(e, r.sequence, cost, r.limit)
 			return cost
 		}
 	}
@@ -120,12 +120,12 @@ func (r *Reservation) charge(cost int64) (charged int64) {
 
 // chargeOutside charges a key without an entry: those who decide on it now see it, and so does
 // the next to come.
-func (l *Limiter) chargeOutside(e *cell.Entry, sequence, cost, limit int64) {
-	l.out.Spill(e, sequence, cost)
-	if untracked := l.table.UntrackedKeys.Find(e.Identity()); untracked != nil {
+func (g *engine) chargeOutside(e *cell.Entry, sequence, cost, limit int64) {
+	g.out.Spill(e, sequence, cost)
+	if untracked := g.table.UntrackedKeys.Find(e.Identity()); untracked != nil {
 		untracked.Charge(sequence, cost, limit)
 		untracked.Ledger().SettleUnnamed(sequence, cost)
-		l.table.UntrackedKeys.Release(e.Identity())
+		g.table.UntrackedKeys.Release(e.Identity())
 	}
 }
 
@@ -139,8 +139,8 @@ func (l *Limiter) Charge(r Request) (charged int64, err error) {
 	key, known := r.key(), l.clock.Known()
 	key.Mode = by.Mode()
 	id := l.table.IdentityOfKey(&key, by.Reset)
-	e, met, sequence, _ := l.current(&id, &key, by.Reset, l.nowMs())
-	held := Reservation{l, e, sequence, r.Limit, 0, met == cell.Untracked, !known}
+	e, met, sequence, _ := l.engine.current(&id, &key, by.Reset, l.nowMs())
+	held := Reservation{&l.engine, e, sequence, r.Limit, 0, met == cell.Untracked, !known}
 	held.follow()
 	if charged = held.charge(r.cost()); !known && l.clock.Known() {
 		l.out.Place(held.entry)
@@ -183,17 +183,17 @@ func (l *Limiter) Refund(r Request) (refunded int64, err error) {
 
 // current finds or adds a key's entry and moves it to the current cell. alive is false if the entry
 // was removed again each time.
-func (l *Limiter) current(id *cell.Identity, key *window.Key, reset *window.Reset, nowMs int64) (e *cell.Entry,
+func (g *engine) current(id *cell.Identity, key *window.Key, reset *window.Reset, nowMs int64) (e *cell.Entry,
 	met cell.Contact, sequence int64, alive bool) {
-	h, durationMs := l.table.Horizon(false), key.DurationMs()
+	h, durationMs := g.table.Horizon(false), key.DurationMs()
 	for range currentTriesMax {
 		sequence = window.Sequence(nowMs, durationMs)
-		if e, met = l.table.Add(id, key, reset, h, sequence, nowMs); e.Before(nowMs, durationMs) && l.out.SetRight(e) {
+		if e, met = g.table.Add(id, key, reset, h, sequence, nowMs); e.Before(nowMs, durationMs) && g.out.SetRight(e) {
 			continue
 		}
 		var v cell.Verdict
 		alive = e.Judge(&v, h, nowMs, durationMs, 0, 0, false)
-		if l.out.ForgetUnsent(e, v.AgedOut); alive {
+		if g.out.ForgetUnsent(e, v.AgedOut); alive {
 			return e, met, v.Sequence, true
 		}
 		nowMs = h.Bound(nowMs)

@@ -1,7 +1,6 @@
 package dataplane
 
 import (
-	"sync/atomic"
 	"time"
 
 	"github.com/weirhq/weir/dataplane/internal/clock"
@@ -11,10 +10,8 @@ import (
 // makes it one.
 const fullLogEvery = time.Minute
 
-// untracked counts what is decided without a place in the table.
-type untracked struct {
-	byOrigin, byOverflow atomic.Int64
-
+// fullLog is what has been logged of a full table.
+type fullLog struct {
 	held               int64 // NewKeys.HeldBack when it was last logged; only the sweep uses it
 	full               int64 // table.Full when it was last logged; only the sweep uses it
 	logged, heldLogged clock.Steady
@@ -30,7 +27,7 @@ func (l *Limiter) TableFull() bool {
 
 // reportFull logs a full table, once a period.
 func (l *Limiter) reportFull(now clock.Steady) {
-	c, full := &l.metrics.untracked, l.table.Full.Load()
+	c, full := &l.full, l.table.Full.Load()
 	if full == c.full || c.logged != 0 && int64(now-c.logged) < fullLogEvery.Milliseconds() {
 		return
 	}
@@ -44,7 +41,7 @@ func (l *Limiter) reportFull(now clock.Steady) {
 
 // reportHeldBack logs, at most once per fullLogEvery, that new keys were held back.
 func (l *Limiter) reportHeldBack(now clock.Steady) {
-	c := &l.metrics.untracked
+	c := &l.full
 	times, workspace, namespace := l.table.NewKeys.HeldBack()
 	if times == c.held || c.heldLogged != 0 && int64(now-c.heldLogged) < fullLogEvery.Milliseconds() {
 		return
@@ -52,13 +49,4 @@ func (l *Limiter) reportHeldBack(now clock.Steady) {
 	l.cfg.Logger.Warn("too many new keys: some are not created at the origin and count at this node alone until they "+
 		"are used again", "times", times-c.held, "last_workspace", workspace, "last_namespace", namespace)
 	c.held, c.heldLogged = times, now
-}
-
-// decided counts a decision on an untracked key.
-func (c *untracked) decided(source Source) {
-	if source == SourceOrigin {
-		c.byOrigin.Add(1)
-		return
-	}
-	c.byOverflow.Add(1)
 }

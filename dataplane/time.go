@@ -12,11 +12,11 @@ func (l *Limiter) sweep() {
 }
 
 // settle has a call that has read another clock go by the origin's, and reports whether that is known since.
-func (l *Limiter) settle(c *call) (settled bool) {
-	if c.known || !l.clock.Known() {
+func (g *engine) settle(c *call) (settled bool) {
+	if c.known || !g.clock.Known() {
 		return false
 	}
-	c.known, c.nowMs = true, l.clock.Settle(c.nowMs, c.horizon.Given(), l.cfg.ClockSkewMax)
+	c.known, c.nowMs = true, g.clock.Settle(c.nowMs, c.horizon.Given(), g.clockSkewMax)
 	return true
 }
 

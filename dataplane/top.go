@@ -9,7 +9,6 @@ import (
 	"time"
 
 	"github.com/weirhq/weir/dataplane/internal/cell"
-	"github.com/weirhq/weir/dataplane/internal/denied"
 	"github.com/weirhq/weir/dataplane/internal/rules"
 	"github.com/weirhq/weir/dataplane/internal/topk"
 )
@@ -151,8 +150,7 @@ func enforce(s *rules.Settings, keys []TopKey) {
 // top is what a limiter keeps for TopKeys.
 type top struct {
 	walking    sync.Mutex
-	restEnd    time.Time // under walking
-	denied     denied.Log
+	restEnd    time.Time    // under walking
 	reportedAt atomic.Int64 // clock.Steady when a heartbeat last reported keys; 0: never
 }
 

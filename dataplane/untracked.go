@@ -16,8 +16,8 @@ import (
 // A temporary entry must be for a cell of the origin's clock. If that clock is not known yet, findOrAdd
 // first reads it from the origin. Estimates do not wait for it, because the origin never receives
 // the cost of a temporary entry.
-func (l *Limiter) findOrAdd(ctx context.Context, c *call, by *rules.Rule) (*cell.Entry, cell.Contact) {
-	t := l.table
+func (g *engine) findOrAdd(ctx context.Context, c *call, by *rules.Rule) (*cell.Entry, cell.Contact) {
+	t := g.table
 	if e := t.FindUntracked(c.id); e != nil {
 		return e, cell.Untracked
 	}
@@ -28,50 +28,50 @@ func (l *Limiter) findOrAdd(ctx context.Context, c *call, by *rules.Rule) (*cell
 		}
 	}
 	if !c.known && by.Estimate == nil {
-		within, cancel := l.within(ctx, &c.until)
-		l.out.LearnTime(within, &key)
+		within, cancel := g.within(ctx, &c.until)
+		g.out.LearnTime(within, &key)
 		cancel()
-		l.settle(c)
+		g.settle(c)
 	}
-	return l.addUntracked(c, by, window.Sequence(c.nowMs, c.durationMs))
+	return g.addUntracked(c, by, window.Sequence(c.nowMs, c.durationMs))
 }
 
 // used ends a decision's use of its entry, and returns it if the table holds it.
-func (l *Limiter) used(e *cell.Entry, met cell.Contact, c *call, source Source) *cell.Entry {
+func (g *engine) used(e *cell.Entry, met cell.Contact, c *call, source Source) *cell.Entry {
 	if met == cell.Untracked {
-		return l.usedUntracked(c, source)
+		return g.usedUntracked(c, source)
 	}
 	return e
 }
 
-func (l *Limiter) usedUntracked(c *call, source Source) *cell.Entry {
-	l.metrics.untracked.decided(source)
-	l.table.UntrackedKeys.Release(c.id)
+func (g *engine) usedUntracked(c *call, source Source) *cell.Entry {
+	g.stats.untracked.decided(source)
+	g.table.UntrackedKeys.Release(c.id)
 	return nil
 }
 
-func (l *Limiter) addUntracked(c *call, by *rules.Rule, sequence int64) (*cell.Entry, cell.Contact) {
+func (g *engine) addUntracked(c *call, by *rules.Rule, sequence int64) (*cell.Entry, cell.Contact) {
 	key := c.key()
-	return l.table.AddUntracked(c.id, &key, by.Reset, c.horizon, sequence)
+	return g.table.AddUntracked(c.id, &key, by.Reset, c.horizon, sequence)
 }
 
 // judgeUntracked is judgeInFleet for an untracked key: within one deadline it hears what the origin has, unless
 // what is known denies, and has the origin count.
-func (l *Limiter) judgeUntracked(ctx context.Context, v *cell.Verdict, e *cell.Entry, c *call,
+func (g *engine) judgeUntracked(ctx context.Context, v *cell.Verdict, e *cell.Entry, c *call,
 	by *rules.Rule) (source Source, alive bool) {
-	ctx, cancel := l.within(ctx, &c.until)
+	ctx, cancel := g.within(ctx, &c.until)
 	defer cancel()
 	source = SourceLocal
-	if by.Outage == rules.OutageClosed && l.out.Refuses(e) {
+	if by.Outage == rules.OutageClosed && g.out.Refuses(e) {
 		source = SourceDegradedClosed
 	} else if e.Reads().RefreshedAt() == 0 {
 		alive = e.Judge(v, c.horizon, c.nowMs, c.durationMs, c.limit, c.cost, false)
 		if !alive || !v.Allowed && by.Outage != rules.OutageOpen { // an open outage lets pass what the overflow would deny
 			return source, alive
 		}
-		if source = SourceOrigin; !outbox.Wait(ctx, l.out.Read(l.clock.Steady(), e)) {
+		if source = SourceOrigin; !outbox.Wait(ctx, g.out.Read(g.clock.Steady(), e)) {
 			source = sourceOut(by.Outage)
-		} else if l.settle(c) && l.out.Renumber(e, c.horizon, c.nowMs) {
+		} else if g.settle(c) && g.out.Renumber(e, c.horizon, c.nowMs) {
 			return source, false
 		}
 	}
@@ -79,7 +79,7 @@ func (l *Limiter) judgeUntracked(ctx context.Context, v *cell.Verdict, e *cell.E
 	case source == SourceDegraded:
 		return source, e.Judge(v, c.horizon, c.nowMs, c.durationMs, c.limit, c.cost, c.counting())
 	case source.Degraded():
-		return source, l.judgeOut(v, e, c, source)
+		return source, g.judgeOut(v, e, c, source)
 	}
 	for ; ctx.Err() == nil; source = SourceOrigin {
 		alive = e.Judge(v, c.horizon, c.nowMs, c.durationMs, c.limit, c.cost, false)
@@ -87,29 +87,29 @@ func (l *Limiter) judgeUntracked(ctx context.Context, v *cell.Verdict, e *cell.E
 			return source, alive
 		}
 		// an untracked key would not remember that it was refused for others' room
-		switch l.out.Claim(ctx, v, e, c.limit, c.cost, false, by.Outage != rules.OutageClosed) {
+		switch g.out.Claim(ctx, v, e, c.limit, c.cost, false, by.Outage != rules.OutageClosed) {
 		case cell.WayMade:
 			v.Claimed = true
 			return SourceOrigin, true
 		case cell.WayBroken:
-			return l.nodeShareBroken(v, e, c, by.Outage)
+			return g.nodeShareBroken(v, e, c, by.Outage)
 		}
 		runtime.Gosched() // a batch is about to say that its cost is on its way
 	}
-	return l.nodeShareBroken(v, e, c, by.Outage)
+	return g.nodeShareBroken(v, e, c, by.Outage)
 }
 
 // settleUntracked counts elsewhere what a batch has counted on untracked keys and not claimed: at the origin, in one
 // call a shard, since no replay would send it, or else in the overflow. It waits for that like for anything that a
 // decision waits for; until then the keys stay untracked keys.
-func (l *Limiter) settleUntracked(ctx context.Context, w *workspace, allowed bool) {
+func (b *batch) settleUntracked(ctx context.Context, allowed bool) {
 	var sent []outbox.UntrackedCost
-	for _, i := range w.order {
-		it := &w.items[i]
+	for _, i := range b.order {
+		it := &b.items[i]
 		switch {
 		case it.met != cell.Untracked || it.before == 0 || !allowed && !it.rule.Offered():
-		case it.rule.Estimate != nil || l.alone() || it.source.Degraded():
-			l.out.Spill(it.entry, it.verdict.Sequence, it.unclaimed())
+		case it.rule.Estimate != nil || b.engine.alone || it.source.Degraded():
+			b.engine.out.Spill(it.entry, it.verdict.Sequence, it.unclaimed())
 		default:
 			cost := it.entry.Ledger().Unpaid(it.verdict.Sequence, it.unclaimed())
 			if cost == 0 {
@@ -121,17 +121,17 @@ func (l *Limiter) settleUntracked(ctx context.Context, w *workspace, allowed boo
 	if sent == nil {
 		return
 	}
-	ctx, cancel := l.within(ctx, &w.until)
+	ctx, cancel := b.engine.within(ctx, &b.until)
 	defer cancel()
-	l.out.SendUntracked(ctx, sent)
+	b.engine.out.SendUntracked(ctx, sent)
 }
 
 // releaseUntracked ends a batch's use of untracked keys.
-func (l *Limiter) releaseUntracked(w *workspace) {
-	for _, i := range w.order {
-		if it := &w.items[i]; it.met == cell.Untracked {
-			l.metrics.untracked.decided(it.source)
-			l.table.UntrackedKeys.Release(it.id)
+func (b *batch) releaseUntracked() {
+	for _, i := range b.order {
+		if it := &b.items[i]; it.met == cell.Untracked {
+			b.engine.stats.untracked.decided(it.source)
+			b.engine.table.UntrackedKeys.Release(it.id)
 			it.entry, it.met = nil, cell.Known
 		}
 	}

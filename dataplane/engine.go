@@ -1,0 +1,274 @@
+package dataplane
+
+import (
+	"context"
+	"time"
+
+	"github.com/weirhq/weir/dataplane/internal/cell"
+	"github.com/weirhq/weir/dataplane/internal/clock"
+	"github.com/weirhq/weir/dataplane/internal/denied"
+	"github.com/weirhq/weir/dataplane/internal/loop"
+	"github.com/weirhq/weir/dataplane/internal/outbox"
+	"github.com/weirhq/weir/dataplane/internal/rules"
+	"github.com/weirhq/weir/shared/window"
+)
+
+// engine decides calls, one at a time; a batch decides several at once with it. It changes the entries of its table,
+// and reads and sends through its outbox. It has no loops: the Limiter runs those. All methods may be called
+// concurrently.
+type engine struct {
+	clock        *clock.Clock
+	table        *cell.Table
+	out          *outbox.Outbox // to the origin
+	calls        *loop.Calls    // to the origin, on behalf of decisions; none is made once they are stopped
+	readTimeout  time.Duration  // how long one decision waits in all
+	clockSkewMax time.Duration  // how far a time that the caller passed may be from the clock
+	regionNodes  int            // how many nodes share the origin; 0: as many as send heartbeats
+	alone        bool           // there is no origin
+	marks        uint32         // flags that a decision sets on its entry; constant
+
+	rules  rules.Rules    // the settings in force
+	dirty  cell.DirtyList // entries whose counts changed
+	stats  *stats
+	denied denied.Log
+}
+
+// init sets what the engine shares with its limiter. Its rules and its list of dirty entries are ready before.
+func (g *engine) init(l *Limiter) {
+	g.clock, g.table, g.out, g.calls = l.clock, l.table, l.out, &l.calls
+	g.readTimeout, g.clockSkewMax, g.regionNodes = l.cfg.ReadTimeout, l.cfg.ClockSkewMax, l.cfg.RegionNodes
+	g.alone, g.marks, g.stats = l.alone(), cell.Used, new(stats)
+	if !g.alone {
+		g.marks |= cell.Dirty
+	}
+}
+
+// call is a valid request with everything resolved: what the rest of the path
+// works on. It lives on the caller's stack, and so do the things that it points to.
+type call struct {
+	id         *cell.Identity
+	request    *Request // its names; everything else is here
+	nowMs      int64
+	durationMs int64
+	limit      int64
+	cost       int64
+	mode       window.Mode
+	ahead      int64 // in a batch: cost of the items before on the same key
+	counts     *stripe
+	until      time.Duration // since the clock's base: until when the decision may wait, once it has begun to
+	known      bool          // nowMs is of the origin's clock, or there is no origin
+	horizon    *cell.Horizon // keeps nowMs from moving entries past the clock
+	cached     bool          // nowMs is the clock's cached time, and may be a little late
+}
+
+// counting is true of a call that leaves a trace if it is allowed.
+func (c *call) counting() bool { return c.cost > 0 && !c.request.peek }
+
+func (c *call) key() window.Key {
+	k := c.request.key()
+	k.Duration, k.Mode = milliseconds(c.durationMs), c.mode
+	return k
+}
+
+func (g *engine) decideTimed(ctx context.Context, c *call, by *rules.Rule, held *Reservation, d *Decision) {
+	began := g.clock.Elapsed()
+	g.decideCall(ctx, c, by, g.table.Get(c.id), held, d)
+	g.stats.latency.Observe(d.Source == SourceLocal, g.clock.Elapsed()-began)
+}
+
+// decideCall is the second half: entry → (refresh) → judge → answer, into d. e is the key's
+// entry if the caller has it; the one that was used is returned if the table holds it.
+// held, if there is one, takes what was counted.
+func (g *engine) decideCall(ctx context.Context, c *call, by *rules.Rule, e *cell.Entry, held *Reservation,
+	d *Decision) *cell.Entry {
+	met := cell.Known
+	for {
+		if e == nil {
+			if c.cost > c.limit && by.Estimate == nil {
+				g.oversized(c, by, d)
+				return nil
+			}
+			e, met = g.findOrAdd(ctx, c, by)
+		} else if e.Before(c.nowMs, c.durationMs) && g.out.SetRight(e) {
+			e = g.table.Get(c.id)
+			continue
+		}
+		var v cell.Verdict
+		source, alive := SourceLocal, false
+		switch {
+		case by.Estimate != nil:
+			v.Now = g.steadyFor(c.cached)
+			alive = e.Estimates().Judge(&v, c.horizon, c.nowMs, c.durationMs, c.limit, c.cost, c.request.peek,
+				&by.Estimate.Rules)
+		case g.alone:
+			alive = e.Judge(&v, c.horizon, c.nowMs, c.durationMs, c.limit, c.cost, c.counting())
+		default:
+			source, alive = g.judgeInFleet(ctx, &v, e, met, c, by)
+		}
+		if v.AgedOut > 0 {
+			g.out.ForgetUnsent(e, v.AgedOut)
+		}
+		if !alive { // evicted or moved to another cell, or the clock was set back: look up the key and the time again
+			if met == cell.Untracked {
+				g.table.UntrackedKeys.Release(c.id)
+			}
+			e, met = g.table.Get(c.id), cell.Known
+			c.nowMs = c.horizon.Bound(c.nowMs)
+			continue
+		}
+		switch {
+		case !v.Allowed:
+			setRetry(&v, c, by)
+			if c.cached && v.Counted == 0 && !v.Refused && g.soon(&v, c) {
+				continue
+			}
+		case by.Estimate == nil && c.counting():
+			v.Counted = c.cost
+		}
+		if held != nil && v.Allowed && v.Counted > 0 {
+			*held = Reservation{g, e, v.Sequence, c.limit, v.Counted, met == cell.Untracked, !c.known}
+		}
+		out := d.answer(&v, c, by, source)
+		if met == cell.Untracked && !v.Claimed {
+			g.out.Spill(e, v.Sequence, v.Counted)
+		}
+		g.mark(e, met, &v, c, by)
+		if !c.known && g.clock.Known() {
+			g.out.Place(e) // the cost came too late to be moved with the other entries
+		}
+		switch {
+		case c.request.peek:
+		case plain(&v, by):
+			if n := c.counts.decided(source, out, 1); out != outcomeAllowed {
+				g.tally(e, c, n)
+			}
+		default:
+			g.count(e, met, &v, c, by, source, d, out)
+		}
+		return g.used(e, met, c, source)
+	}
+}
+
+// plain is true of decisions that are counted by their source and outcome alone.
+func plain(v *cell.Verdict, by *rules.Rule) bool {
+	return !v.Refused && by.Estimate == nil && by.Candidate == 0
+}
+
+// count puts a decision into the metrics and among the keys that are denied.
+func (g *engine) count(e *cell.Entry, met cell.Contact, v *cell.Verdict, c *call, by *rules.Rule, source Source,
+	d *Decision, out outcome) {
+	var n int64
+	if by.Estimate != nil {
+		n = c.counts.estimated(out, met)
+	} else {
+		n = c.counts.decided(source, out, 1)
+	}
+	switch {
+	case v.Refused:
+		c.counts.refused.Add(1)
+	case !v.Allowed:
+		g.tally(e, c, n)
+	}
+	if by.Candidate != 0 {
+		c.counts.compared(d)
+	}
+}
+
+// judgeInFleet judges and counts on a node with an origin, which it asks first about a
+// key that is cold, stale or strict, and where a namespace waits for its share. What it
+// could not ask is judged by the namespace's outage policy.
+func (g *engine) judgeInFleet(ctx context.Context, v *cell.Verdict, e *cell.Entry, met cell.Contact, c *call,
+	by *rules.Rule) (source Source, alive bool) {
+	source, alive = SourceLocal, true
+	if met == cell.Untracked {
+		return g.judgeUntracked(ctx, v, e, c, by)
+	}
+	now, set := g.clock.Steady(), g.rules.InForce()
+	if !c.known || e.Reads().WantsRefresh(now, set.FreshForMs) || g.asksFirst(e, c, now, set) ||
+		by.Outage == rules.OutageClosed && g.out.Refuses(e) {
+		if source, alive = g.refreshFor(ctx, e, c, by.Outage); source == SourceOrigin && g.settle(c) {
+			alive = alive && !g.out.Renumber(e, c.horizon, c.nowMs)
+		}
+	}
+	switch {
+	case !alive:
+		return source, false
+	case by.Waits && !source.Degraded():
+		return g.judgeByNodeShare(ctx, v, e, c, source, by)
+	case source.Degraded() && source != SourceDegraded:
+		return source, g.judgeOut(v, e, c, source)
+	}
+	return source, e.Judge(v, c.horizon, c.nowMs, c.durationMs, c.limit, c.cost, c.counting())
+}
+
+// soon is true when a denial by a cached time would end within clock.StaleMax and the clock has moved on; it sets c to
+// the clock's time. A caller that returns after exactly the promised RetryAfter is let in.
+func (g *engine) soon(v *cell.Verdict, c *call) bool {
+	c.cached = false
+	if v.PassesAtMs == 0 || v.PassesAtMs-c.nowMs > clock.StaleMax.Milliseconds() {
+		return false
+	}
+	before := c.nowMs
+	c.nowMs = max(before, g.clock.ReadMs())
+	return c.nowMs > before
+}
+
+// oversized answers a cost above the limit on a key that is not held: denied
+// whatever is known elsewhere, and nothing to remember.
+func (g *engine) oversized(c *call, by *rules.Rule, d *Decision) {
+	v := cell.Verdict{Sequence: window.Sequence(c.nowMs, c.durationMs), AtMs: c.nowMs}
+	if out := d.answer(&v, c, by, SourceLocal); !c.request.peek {
+		g.count(nil, cell.Known, &v, c, by, SourceLocal, d, out)
+	}
+}
+
+// mark flags the entry for later requests: dirty if the decision counted, strict if it was a denial. A refusal by the
+// outage policy sets no flag.
+func (g *engine) mark(e *cell.Entry, met cell.Contact, v *cell.Verdict, c *call, by *rules.Rule) {
+	switch {
+	case v.Refused:
+		return
+	case by.Estimate != nil:
+		g.estimated(e, met, v, c, by.Estimate)
+		return
+	case !v.Allowed:
+		if c.ahead+c.cost <= c.limit && !c.request.peek { // else: denied on an empty key too, or leaves it as it is
+			g.markStrict(e, v.Sequence, c)
+		}
+		return
+	case v.Counted == 0 || met == cell.Untracked:
+		return
+	}
+	marks := g.marks
+	if met == cell.Created {
+		marks &^= cell.Used // only a second contact tells a caller from a one-shot
+	}
+	flags := e.Flags()
+	if !flags.Have(marks) {
+		g.dirty.Mark(e, marks)
+	}
+	if shift := g.rules.InForce().NearShift; shift != 0 && v.Previous+v.Current+c.ahead+c.cost >= c.limit>>shift {
+		g.flushOverHalf(e, v, c)
+	}
+}
+
+// markStrict makes the key strict. A denial changes no count.
+func (g *engine) markStrict(e *cell.Entry, sequence int64, c *call) {
+	marks := cell.Used | cell.Denied(sequence)
+	flags := e.Flags()
+	if !flags.Have(marks) {
+		g.dirty.Mark(e, marks)
+	}
+	if !g.table.Fleet {
+		return // no origin to read
+	}
+	strictMs := g.rules.InForce().StrictForMs
+	if strictMs == 0 {
+		strictMs = c.durationMs
+	}
+	now := g.clock.Steady()
+	wasStrict := e.Reads().IsStrict(now)
+	if e.Reads().BeStrict(now+clock.Steady(strictMs)) && !wasStrict {
+		g.stats.strictActivations.Add(1)
+	}
+}
