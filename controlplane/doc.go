@@ -22,8 +22,9 @@
 //
 // # Packages
 //
-// This package holds what the jobs share: who acts and why, errors, approvals, transitions, bounds, texts, metrics. Each
-// job is a package of its own: cleanup, limits, previews, retire, rollout and watch. They use access (tokens and roles),
+// This package holds what the jobs share: who acts and why, errors, approvals,
+// transitions, bounds, texts, metrics. Each job is a package of its own: cleanup,
+// limits, previews, retire, rollout and watch. They use access (tokens and roles),
 // audit, fleet, queries (of a Prometheus) and tunings.
 //
 // # Metrics

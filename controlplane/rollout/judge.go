@@ -263,7 +263,7 @@ func (w *RegionWatch) own(rates fleet.HealthRates) fleet.HealthRates {
 	return rates
 }
 
-// fleet.RatesOf is what a region did before its stage and in the newest window, if it is watched.
+// RatesOf returns the rates of a region before its stage and in the newest window, if it is watched.
 func (r *Rollout) RatesOf(region string) (before, now fleet.HealthRates, ok bool) {
 	for i := range r.Watch {
 		if w := &r.Watch[i]; w.Region == region {
@@ -273,7 +273,7 @@ func (r *Rollout) RatesOf(region string) (before, now fleet.HealthRates, ok bool
 	return before, now, false
 }
 
-// fleet.RatesOf puts the figures of a stage's regions together, for people.
+// ratesOf puts the figures of a stage's regions together, for people.
 func (r *Rollout) ratesOf(stage int, of func(*RegionWatch) fleet.HealthRates) (all fleet.HealthRates) {
 	var parts []fleet.HealthRates
 	for i := range r.Watch {

@@ -34,7 +34,7 @@
 // # WeirRollouts and WeirRollout
 //
 // One list, which is the fleet's lock, and one object for each rollout, which is
-// controlplane.Rollout made durable: an invocation makes one transition, writes the
+// rollout.Rollout made durable: an invocation makes one transition, writes the
 // document down, and sends itself the next timer with the epoch that the document then
 // has. What must hold:
 //
@@ -47,7 +47,7 @@
 //
 // # WeirRetirement
 //
-// An object for each table that can be retired, which is controlplane.Retirement made
+// An object for each table that can be retired, which is retire.Retirement made
 // durable as a rollout is. What must hold beyond that:
 //
 //  1. Each of the two approvals names what it approves, and takes a look of its own: a

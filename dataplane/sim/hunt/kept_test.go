@@ -202,8 +202,8 @@ func TestAStoppedNodeSendsWhatItReservedByItselfInALaterWindow(t *testing.T) {
 	mustHold(t, p)
 }
 
-// A network repeats the call that makes a reservation. Another node settles the reservation before the call is repeated,
-// so the caller is answered that the reservation is over, and its cost counts.
+// A network repeats the call that makes a reservation. Another node settles the reservation before the repeated call
+// arrives, so the caller is answered that the reservation is over, and its cost counts.
 func TestAReservationThatIsOverBeforeItsCallerIsAnsweredCounts(t *testing.T) {
 	p := kept(Key{"k0", 1000, time.Hour})
 	p.Fleet.Nodes, p.Fleet.Relays, p.Fleet.Late, p.Fleet.Ahead = []int{2}, []int{1}, []int{0}, []time.Duration{0}
