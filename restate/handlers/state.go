@@ -60,7 +60,7 @@ type Pause struct {
 type Run struct {
 	StartedMs int64  `json:"started_ms"`
 	TookMs    int64  `json:"took_ms"`
-	Trigger   string `json:"trigger"` // controlplane.TriggerSchedule or an actor
+	Trigger   string `json:"trigger"` // cleanup.TriggerSchedule or an actor
 	Report    Report `json:"report"`
 	Error     string `json:"error,omitempty"`
 }
