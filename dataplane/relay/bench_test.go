@@ -89,7 +89,7 @@ func benchRelay(b *testing.B) (*Relay, *stubStores, time.Time) {
 		b.Fatal(err)
 	}
 	s := r.shards[0]
-	if err := s.renew(b.Context(), now); err != nil {
+	if err := s.lease.renew(b.Context(), now); err != nil {
 		b.Fatal(err)
 	}
 	for len(s.book.due) > 0 || !s.own.ready {

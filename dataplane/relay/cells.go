@@ -139,15 +139,11 @@ func (c *cell) isForeign() bool { return c.first.of != nil }
 // book holds the cells of a shard, and lists of those that need something.
 type book struct {
 	mu         sync.Mutex
-	nowMs      int64                  // the origin's clock, when it last answered
-	answeredAt time.Time              // when that was, by a clock that does not step; zero: nowMs is another shard's
-	groups     map[window.Cell]*group // by what their cells have in common
-	last       *group                 // that was looked up; nil is none
-	n          int                    // cells of all groups
-	owns       int                    // of these, cells with an ownCount
-	endings    map[int64][]*group     // all groups by their expiry: a sweep looks at no others
-	due        map[*cell]struct{}     // those whose total may have to be told
-	unsaved    map[*cell]struct{}     // those whose total may have to be stored for good
+	nowMs      int64     // the origin's clock, when it last answered
+	answeredAt time.Time // when that was, by a clock that does not step; zero: nowMs is another shard's
+	cells      cellIndex
+	due        map[*cell]struct{} // those whose total may have to be told
+	unsaved    map[*cell]struct{} // those whose total may have to be stored for good
 
 	unhanded map[*cell]struct{} // those whose seen total peers may have to be told; empty without peers
 	nudge    chan struct{}      // has room for one: a cell that was kept back is found to be shared; nil without peers
@@ -157,10 +153,8 @@ type book struct {
 	partMax int                // of these cells a region has at most; then only cells that are there get its part
 
 	regionsMax int
-	wiped      int              // how often foreign totals were forgotten
-	sent       queue[sentTotal] // in the order in which they were sent
-
-	sentFrom time.Time // when the first one was
+	wiped      int // how often foreign totals were forgotten
+	acked      ackedTotals
 }
 
 const (
@@ -178,8 +172,7 @@ const (
 func (b *book) init(shards int) {
 	b.regions, b.regionsMax = make(map[string]*region), streamsMax
 	b.partMax = (regionCellsMax + shards - 1) / shards
-	b.groups = make(map[window.Cell]*group)
-	b.endings = make(map[int64][]*group)
+	b.cells.init()
 	b.due, b.unsaved = make(map[*cell]struct{}), make(map[*cell]struct{})
 	b.unhanded = make(map[*cell]struct{})
 }
@@ -194,21 +187,21 @@ func (b *book) forgetOwn(leads bool) {
 	if !leads {
 		clear(b.unhanded)
 	}
-	for c := range b.allOwnLocked() { // what is on its way keeps cells
+	for c := range b.cells.allOwn() { // what is on its way keeps cells
 		kept := ownCount{}
 		if leads && b.nudge != nil {
 			kept = ownCount{limit: c.limit, seen: c.seen, handed: c.handed}
 		}
 		*c.ownCount = kept
 	}
-	b.tidyLocked()
+	b.cells.tidy()
 }
 
 // hasOwn reports whether the own region is known to count in any cell.
 func (b *book) hasOwn() bool {
 	b.mu.Lock()
 	defer b.mu.Unlock()
-	for c := range b.allOwnLocked() {
+	for c := range b.cells.allOwn() {
 		if c.isOwn() {
 			return true
 		}
@@ -221,8 +214,8 @@ func (b *book) hasOwn() bool {
 func (b *book) resend() {
 	b.mu.Lock()
 	defer b.mu.Unlock()
-	b.sent.reset()
-	for c := range b.allLocked() {
+	b.acked.sent.reset()
+	for c := range b.cells.all() {
 		c.sent = 0
 		if c.isForeign() {
 			b.unsentLocked(c)
@@ -253,14 +246,14 @@ func (b *book) sweep() {
 		maps.DeleteFunc(set, func(c *cell, _ struct{}) bool { return gone(c) })
 	}
 	b.unsent.remove(gone)
-	for atMs, groups := range b.endings {
+	for atMs, groups := range b.cells.endings {
 		if !b.expired(atMs) {
 			continue
 		}
 		for _, g := range groups {
 			b.dropLocked(g)
 		}
-		delete(b.endings, atMs)
+		delete(b.cells.endings, atMs)
 	}
 }
 
@@ -329,7 +322,7 @@ func forWellFormed(changes []store.Change, shortest time.Duration, note func(*st
 
 // growLocked takes note of what the origin has of the own region. An origin that has lost counts has less than before.
 func (b *book) growLocked(ch *store.Change, now time.Time) {
-	c := b.ownLocked(&ch.Cell)
+	c := b.cells.own(b.cellLocked(&ch.Cell))
 	c.limit = ch.Limit
 	c.total = max(c.total, ch.Total)
 	if c.total > c.stored {
@@ -343,7 +336,7 @@ func (b *book) growLocked(ch *store.Change, now time.Time) {
 // before the relay has loaded and healed its origin, also while MySQL is away. It stays apart from the cell's total,
 // which heals an emptied origin: the origin would count a total of its own epoch twice.
 func (b *book) seeLocked(ch *store.Change) {
-	c := b.ownLocked(&ch.Cell)
+	c := b.cells.own(b.cellLocked(&ch.Cell))
 	c.limit, c.seen = ch.Limit, max(c.seen, ch.Total)
 	b.unhandedLocked(c)
 }
@@ -363,7 +356,7 @@ func (b *book) queueLocked(c *cell, now time.Time) {
 func (b *book) reconsider() {
 	b.mu.Lock()
 	defer b.mu.Unlock()
-	for c := range b.allOwnLocked() {
+	for c := range b.cells.allOwn() {
 		if c.isUnpublished() {
 			b.due[c] = struct{}{}
 		}
@@ -374,8 +367,8 @@ func (b *book) reconsider() {
 	}
 }
 
-// publishedLocked takes note of what is stored in the news.
-func (b *book) publishedLocked(c *cell, total int64) {
+// setPublished records a total that is stored in the change feed. The book's mutex guards it.
+func (c *cell) setPublished(total int64) {
 	c.published = max(c.published, total)
 	if !c.isUnpublished() {
 		c.unpublishedSince = time.Time{}

@@ -64,7 +64,7 @@ func TestStoredAndToldCountsMeetByRegion(t *testing.T) {
 	if err := s.importStored(t.Context(), time.Now()); err != nil {
 		t.Fatal(err)
 	}
-	if c := s.book.findLocked(&x); c.stored != 9 || c.foreign() != 11 || !c.shared {
+	if c := s.book.cells.find(&x); c.stored != 9 || c.foreign() != 11 || !c.shared {
 		t.Errorf("stored %d, foreign %d, shared %v; want 9, 11, true", c.stored, c.foreign(), c.shared)
 	}
 }
@@ -118,7 +118,7 @@ func TestATotalThatGrowsOnItsWayIsSentAgain(t *testing.T) {
 func TestATotalThatCouldNotBeToldIsSentAgain(t *testing.T) {
 	r, now := newTestRelay(t), time.Now()
 	s, origin := r.shards[0], r.cfg.Origin.(*memstore.Origin)
-	s.leaseUntil = now.Add(time.Hour)
+	s.lease.until = now.Add(time.Hour)
 	mergeOne(&s.book, "us", counted{cell: minuteCell("a"), total: 5}, now)
 	origin.Faults.Fail(errors.New("down"))
 	if err := s.applyForeign(t.Context(), now); err == nil {
@@ -136,13 +136,13 @@ func TestACellOutlivesItsEndByAMinute(t *testing.T) {
 	mergeOne(b, "us", counted{cell: x, total: 5}, now)
 	for _, past := range []time.Duration{0, keptFor - time.Millisecond} {
 		b.setClock(time.UnixMilli(x.ExpiresAtMs()).Add(past))
-		if b.sweep(); b.findLocked(&x) == nil || b.unsent.len() != 1 {
+		if b.sweep(); b.cells.find(&x) == nil || b.unsent.len() != 1 {
 			t.Errorf("it is forgotten %v after its end", past)
 		}
 	}
 	b.setClock(time.UnixMilli(x.ExpiresAtMs()).Add(keptFor))
-	if b.sweep(); b.n+b.unsent.len() != 0 {
-		t.Errorf("%d cells a minute after its end", b.n)
+	if b.sweep(); b.cells.n+b.unsent.len() != 0 {
+		t.Errorf("%d cells a minute after its end", b.cells.n)
 	}
 }
 
@@ -154,7 +154,7 @@ func TestATotalOnlyGrows(t *testing.T) {
 		at := now.Add(time.Duration(i) * time.Second)
 		b.growLocked(&store.Change{Cell: x, Total: total, Limit: 100}, at)
 	}
-	if c := b.findLocked(&x); c.total != 5 {
+	if c := b.cells.find(&x); c.total != 5 {
 		t.Errorf("%d, want 5", c.total)
 	}
 	if known := b.known(); len(known) != 1 || known[0].Total != 5 {
@@ -174,8 +174,8 @@ func TestASweepForgetsWhatHasExpired(t *testing.T) {
 	s.book.forgetOwn(false)
 	s.book.nowMs = short.ExpiresAtMs() + keptFor.Milliseconds()
 	s.book.sweep()
-	if s.book.n != 1 || s.book.findLocked(&long) == nil || len(s.book.endings) != 1 || s.book.cellsOf("us") != 1 {
-		t.Errorf("%d cells and %d expiries are left", s.book.n, len(s.book.endings))
+	if s.book.cells.n != 1 || s.book.cells.find(&long) == nil || len(s.book.cells.endings) != 1 || s.book.cellsOf("us") != 1 {
+		t.Errorf("%d cells and %d expiries are left", s.book.cells.n, len(s.book.cells.endings))
 	}
 }
 
@@ -187,17 +187,17 @@ func TestWhatIsOnItsWayWhenTheOwnSideIsForgotten(t *testing.T) {
 	for _, c := range []window.Cell{own, both} {
 		b.growLocked(&store.Change{Cell: c, Total: 100, Limit: 100}, now)
 	}
-	published := []cellTotal{{b.findLocked(&own), 100}, {b.findLocked(&both), 100}}
+	published := []cellTotal{{b.cells.find(&own), 100}, {b.cells.find(&both), 100}}
 	cells, counts := b.toSave(DefaultTuning())
 	b.forgetOwn(false)
-	if payload := s.forPeers(published); len(payload) == 0 || len(cells) != 2 {
+	if payload := s.book.forPeers(published); len(payload) == 0 || len(cells) != 2 {
 		t.Errorf("peers get %x, and %d cells are stored", payload, len(cells))
 	}
 	b.setStored(cells, counts)
 	b.setRefused(cells[0])
 	b.saveAgain(cells)
-	if again, _ := b.toSave(DefaultTuning()); len(again) != 0 || b.n != 1 || b.findLocked(&both).stored != 100 {
-		t.Errorf("%v are stored again, and %d cells are left", again, b.n)
+	if again, _ := b.toSave(DefaultTuning()); len(again) != 0 || b.cells.n != 1 || b.cells.find(&both).stored != 100 {
+		t.Errorf("%v are stored again, and %d cells are left", again, b.cells.n)
 	}
 }
 
@@ -208,11 +208,11 @@ func TestACellThatAllHaveForgottenIsGone(t *testing.T) {
 	mergeOne(b, "us", counted{cell: x, total: 5}, now)
 	b.growLocked(&store.Change{Cell: x, Total: 1, Limit: 100}, now)
 	b.forgetForeign()
-	if c := b.findLocked(&x); c == nil || c.isForeign() || b.unsent.len() != 0 || b.cellsOf("us") != 0 {
+	if c := b.cells.find(&x); c == nil || c.isForeign() || b.unsent.len() != 0 || b.cellsOf("us") != 0 {
 		t.Errorf("without the others' side: %+v", c)
 	}
-	if b.forgetOwn(false); b.n+len(b.groups)+len(b.endings) != 0 {
-		t.Errorf("%d cells in %d groups are left", b.n, len(b.groups))
+	if b.forgetOwn(false); b.cells.n+len(b.cells.groups)+len(b.cells.endings) != 0 {
+		t.Errorf("%d cells in %d groups are left", b.cells.n, len(b.cells.groups))
 	}
 }
 
@@ -224,8 +224,8 @@ func TestWhatIsForgottenOnItsWayIsNotSent(t *testing.T) {
 	chunk := toSend(&s.book, now)
 	s.book.forgetForeign()
 	s.book.setSent(chunk, true, now)
-	if len(chunk.cells) != 1 || chunk.cells[0].sent != 0 || s.book.sent.len() != 0 {
+	if len(chunk.cells) != 1 || chunk.cells[0].sent != 0 || s.book.acked.sent.len() != 0 {
 		t.Errorf("%d cells on their way, of the first %d is taken for sent, and %d wait to be repeated; want 1, 0 and 0",
-			len(chunk.cells), chunk.cells[0].sent, s.book.sent.len())
+			len(chunk.cells), chunk.cells[0].sent, s.book.acked.sent.len())
 	}
 }

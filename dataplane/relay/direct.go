@@ -32,7 +32,7 @@ func (s *shard) publishToPeersWhenWoken(ctx context.Context) {
 // the news nor a shard that is loaded: a relay that takes over while MySQL is away exchanges with peers as its
 // predecessor did. It takes nothing off the origin's changes.
 func (s *shard) publishToPeers(ctx context.Context, now time.Time) error {
-	if _, ok := s.term(now); !ok {
+	if _, ok := s.lease.term(now); !ok {
 		return nil
 	}
 	changes, err := s.peek(ctx, changesMax)
@@ -44,7 +44,7 @@ func (s *shard) publishToPeers(ctx context.Context, now time.Time) error {
 	for range roundsMax {
 		totals, left := s.chooseDirect(tuning)
 		if len(totals) > 0 {
-			s.relay.cfg.Publish(store.FeedRow{Stream: s.stream, Payload: s.forPeers(totals)})
+			s.relay.cfg.Publish(store.FeedRow{Stream: s.stream, Payload: s.book.forPeers(totals)})
 		}
 		if !left {
 			break
@@ -94,9 +94,9 @@ func (s *shard) chooseDirect(t Tuning) (fit []cellTotal, left bool) {
 }
 
 // forPeers makes a payload that names all cells, and has no numbers: a peer may have read no row.
-func (s *shard) forPeers(totals []cellTotal) []byte {
-	s.book.mu.Lock()
-	defer s.book.mu.Unlock()
+func (b *book) forPeers(totals []cellTotal) []byte {
+	b.mu.Lock()
+	defer b.mu.Unlock()
 	return encodeNamed(totals, false)
 }
 
@@ -108,11 +108,11 @@ func (r *Relay) Handed() iter.Seq[store.FeedRow] {
 	return func(yield func(store.FeedRow) bool) {
 		for _, s := range r.shards {
 			for left := s.book.allHanded(); len(left) > 0; {
-				if _, ok := s.term(r.cfg.Clock()); !ok {
+				if _, ok := s.lease.term(r.cfg.Clock()); !ok {
 					break
 				}
-				row, n := s.handedRow(left)
-				if left = left[n:]; len(row.Payload) > 0 && !yield(row) {
+				payload, n := s.book.handedPayload(left)
+				if left = left[n:]; len(payload) > 0 && !yield(store.FeedRow{Stream: s.stream, Payload: payload}) {
 					return
 				}
 			}
@@ -120,24 +120,23 @@ func (r *Relay) Handed() iter.Seq[store.FeedRow] {
 	}
 }
 
-// handedRow makes a row of the first n cells. It has no payload if peers were sent none of them.
-func (s *shard) handedRow(cells []*cell) (row store.FeedRow, n int) {
-	s.book.mu.Lock()
-	defer s.book.mu.Unlock()
+// handedPayload makes a row's payload of the first n cells. It is empty if peers were sent none of them.
+func (b *book) handedPayload(cells []*cell) (payload []byte, n int) {
+	b.mu.Lock()
+	defer b.mu.Unlock()
 	all := make([]cellTotal, 0, min(len(cells), changesMax))
 	for ; n < len(cells) && n < changesMax; n++ {
 		if c := cells[n]; c.handedTotal() > 0 {
 			all = append(all, cellTotal{c, c.handedTotal()})
 		}
 	}
-	row.Stream = s.stream
 	if fit, more := fitting(all, true); more { // the next row begins with the first cell that did not fit
 		n, all = slices.Index(cells, all[len(fit)].cell), fit
 	}
 	if len(all) > 0 {
-		row.Payload = encodeNamed(all, false)
+		payload = encodeNamed(all, false)
 	}
-	return row, n
+	return payload, n
 }
 
 // handedTotal is the largest total that peers may have received, from the relay or through Feed.
@@ -152,7 +151,7 @@ func (c *cell) handedTotal() int64 {
 // since the names of cells don't change.
 func (b *book) allHanded() (all []*cell) {
 	b.mu.Lock()
-	for c := range b.allOwnLocked() {
+	for c := range b.cells.allOwn() {
 		if c.handedTotal() > 0 && !b.expired(c.expiresMs()) {
 			all = append(all, c)
 		}

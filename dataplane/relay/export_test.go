@@ -11,7 +11,7 @@ import (
 func Sizes(r *Relay) (sizes struct{ Cells, Due, Unsent int }) {
 	for _, s := range r.shards {
 		s.book.mu.Lock()
-		sizes.Cells += s.book.n
+		sizes.Cells += s.book.cells.n
 		sizes.Due += len(s.book.due)
 		sizes.Unsent += s.book.unsent.len()
 		s.book.mu.Unlock()
@@ -22,7 +22,7 @@ func Sizes(r *Relay) (sizes struct{ Cells, Due, Unsent int }) {
 // Take has the first shard renew its lease and take changes, as its loops do.
 func Take(ctx context.Context, r *Relay) error {
 	s, now := r.shards[0], r.cfg.Clock()
-	return errors.Join(s.renew(ctx, now), s.take(ctx, now))
+	return errors.Join(s.lease.renew(ctx, now), s.take(ctx, now))
 }
 
 // Stored is what a relay knows to be stored for good of the own region's count of a cell.
@@ -30,7 +30,7 @@ func Stored(r *Relay, c window.Cell) int64 {
 	b := &r.shardOf(&c.Key).book
 	b.mu.Lock()
 	defer b.mu.Unlock()
-	if known := b.findLocked(&c); known != nil && known.ownCount != nil {
+	if known := b.cells.find(&c); known != nil && known.ownCount != nil {
 		return known.stored
 	}
 	return 0
@@ -125,7 +125,7 @@ func SetRegions(r *Relay, most int) {
 func Owns(r *Relay) (n int) {
 	for _, s := range r.shards {
 		s.book.mu.Lock()
-		n += s.book.owns
+		n += s.book.cells.owns
 		s.book.mu.Unlock()
 	}
 	return n
@@ -159,7 +159,7 @@ func Known(r *Relay) map[window.Cell]map[string]int64 {
 	known := make(map[window.Cell]map[string]int64)
 	for _, s := range r.shards {
 		s.book.mu.Lock()
-		for c := range s.book.allLocked() {
+		for c := range s.book.cells.all() {
 			counts := make(map[string]int64)
 			for p := range c.parts() {
 				counts[p.of.name] = p.total

@@ -71,8 +71,8 @@ func fanIn(b *testing.B, row func(*fanInPublisher, time.Time) store.FeedRow) (co
 		steps = append(steps, processTime()-before)
 	}
 	b.ReportMetric(float64(stores.applied)/(float64(len(steps))*fanInInterval.Seconds()), "applied-cells/s")
-	b.ReportMetric(float64(heapBytes())/float64(r.shards[0].book.n), "B/cell")
-	b.ReportMetric(float64(r.shards[0].book.n), "cells")
+	b.ReportMetric(float64(heapBytes())/float64(r.shards[0].book.cells.n), "B/cell")
+	b.ReportMetric(float64(r.shards[0].book.cells.n), "cells")
 	runtime.KeepAlive(&publishers)
 	return reportSteps(b, steps)
 }

@@ -38,7 +38,7 @@ func (r *Relay) Figures() Figures {
 		Saved: m.saved.Load(), Refused: m.refused.Load(), Healed: m.healed.Load(), Fenced: m.fenced.Load(),
 	}
 	for _, s := range r.shards {
-		if _, held := s.term(now); held {
+		if _, held := s.lease.term(now); held {
 			f.Held = append(f.Held, s.index)
 		}
 		unpublished, _ := s.book.figures(now)
@@ -55,7 +55,7 @@ func (r *Relay) Figures() Figures {
 func (r *Relay) inStepAtMs(now time.Time) int64 {
 	at, leads := r.metrics.readAt.Load(), false
 	for _, s := range r.shards {
-		if _, held := s.term(now); held {
+		if _, held := s.lease.term(now); held {
 			at, leads = min(at, s.tookAt.Load()), true
 		}
 	}

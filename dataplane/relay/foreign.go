@@ -28,7 +28,7 @@ func (s *shard) applyForeign(ctx context.Context, now time.Time) error {
 	t := &s.foreignChunk
 	defer t.forget()
 	for {
-		if _, ok := s.term(now); !ok {
+		if _, ok := s.lease.term(now); !ok {
 			return nil
 		}
 		if s.book.toSend(t, now); len(t.cells) == 0 {
@@ -72,7 +72,7 @@ func (b *book) toSend(t *foreignChunk, now time.Time) {
 	b.mu.Lock()
 	defer b.mu.Unlock()
 	t.cells, t.totals, t.wiped = t.cells[:0], t.totals[:0], b.wiped
-	b.repeatLocked(t, now)
+	b.acked.takeDue(t, now, b.expired)
 	if t.again = len(t.cells) > 0; t.again {
 		return
 	}
@@ -112,14 +112,10 @@ func (b *book) setSent(t *foreignChunk, raised bool, now time.Time) {
 	if b.wiped != t.wiped {
 		return
 	}
-	if b.sentFrom.IsZero() {
-		b.sentFrom = now
-	}
-	at := now.Sub(b.sentFrom)
 	for i, c := range t.cells {
 		if total := t.totals[i].Count; total > c.sent || total == c.sent && (raised || !t.again) {
 			c.sent = total
-			b.sent.push(sentTotal{c, total, at})
+			b.acked.push(c, total, now)
 		}
 	}
 }
@@ -128,22 +124,36 @@ func (b *book) setSent(t *foreignChunk, raised bool, now time.Time) {
 type sentTotal struct {
 	cell  *cell
 	total int64
-	at    time.Duration // since the book's sentFrom
+	at    time.Duration // since ackedTotals.from
 }
 
-// repeatLocked takes totals that are to be sent once more after store.KeepFor, unless a larger one was sent since, or
-// is about to be.
-func (b *book) repeatLocked(t *foreignChunk, now time.Time) {
-	n, before := 0, now.Sub(b.sentFrom)-store.KeepFor
-	for _, s := range b.sent.all() {
+// ackedTotals are the foreign totals that the origin has acknowledged, to be sent once more after store.KeepFor. The
+// book's mutex guards them.
+type ackedTotals struct {
+	sent queue[sentTotal] // in the order in which they were sent
+	from time.Time        // when the first total was sent
+}
+
+func (a *ackedTotals) push(c *cell, total int64, now time.Time) {
+	if a.from.IsZero() {
+		a.from = now
+	}
+	a.sent.push(sentTotal{c, total, now.Sub(a.from)})
+}
+
+// takeDue adds cells to t whose totals are to be sent once more, unless a larger total was sent since or is about to be
+// sent, or the cell has expired.
+func (a *ackedTotals) takeDue(t *foreignChunk, now time.Time, expired func(atMs int64) bool) {
+	n, before := 0, now.Sub(a.from)-store.KeepFor
+	for _, s := range a.sent.all() {
 		if s.at > before || len(t.cells) == applyMax {
 			break
 		}
-		if n++; s.cell.sent == s.total && !s.cell.unsent && !b.expired(s.cell.expiresMs()) {
+		if n++; s.cell.sent == s.total && !s.cell.unsent && !expired(s.cell.expiresMs()) {
 			t.cells = append(t.cells, s.cell)
 		}
 	}
-	b.sent.drop(n)
+	a.sent.drop(n)
 	for _, c := range t.cells {
 		t.totals = append(t.totals, store.Foreign{Cell: c.name(), Count: c.sent})
 	}

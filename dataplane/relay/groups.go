@@ -23,89 +23,83 @@ func groupOf(c window.Cell) window.Cell {
 	return c
 }
 
-// tidyLocked removes the cells that no region is known to use.
-func (g *group) tidyLocked() {
+// tidy removes the cells that no region is known to use.
+func (g *group) tidy() {
 	unused := func(c *cell) bool { return !c.isOwn() && !c.isForeign() }
-	g.book.countLocked(g, -1)
 	g.cells.tidy(unused)
 	g.own = slices.DeleteFunc(g.own, unused)
-	g.book.countLocked(g, 1)
 }
 
-// countLocked counts a group's cells, or with -1 no longer.
-func (b *book) countLocked(g *group, sign int) {
-	b.n += sign * g.cells.n
-	b.owns += sign * len(g.own)
+// cellIndex finds the cells of a book. The book's mutex guards it.
+type cellIndex struct {
+	groups  map[window.Cell]*group // by what their cells have in common
+	last    *group                 // the last group that groupOf returned; nil if there is none
+	n       int                    // cells of all groups
+	owns    int                    // of these, cells with an ownCount
+	endings map[int64][]*group     // all groups by their expiry: a sweep looks at no others
 }
 
-// groupLocked is that of a cell, and makes it where there is none.
-func (b *book) groupLocked(of *window.Cell) *group {
+func (x *cellIndex) init() {
+	x.groups = make(map[window.Cell]*group)
+	x.endings = make(map[int64][]*group)
+}
+
+// count adds a group's cells to the totals, or with -1 subtracts them.
+func (x *cellIndex) count(g *group, sign int) {
+	x.n += sign * g.cells.n
+	x.owns += sign * len(g.own)
+}
+
+// groupOf returns the group of a cell of book b, and makes it where there is none.
+func (x *cellIndex) groupOf(of *window.Cell, b *book) *group {
 	key := groupOf(*of)
-	if b.last != nil && b.last.of == key {
-		return b.last
+	if x.last != nil && x.last.of == key {
+		return x.last
 	}
-	g := b.groups[key]
+	g := x.groups[key]
 	if g == nil {
 		key.Workspace, key.Namespace = strings.Clone(key.Workspace), strings.Clone(key.Namespace)
 		g = &group{of: key, expiresMs: key.ExpiresAtMs(), book: b}
-		b.groups[key] = g
-		b.endings[g.expiresMs] = append(b.endings[g.expiresMs], g)
+		x.groups[key] = g
+		x.endings[g.expiresMs] = append(x.endings[g.expiresMs], g)
 	}
-	b.last = g
+	x.last = g
 	return g
 }
 
-// findLocked is nil where there is no such cell.
-func (b *book) findLocked(name *window.Cell) *cell {
-	if g := b.groups[groupOf(*name)]; g != nil {
+// find returns nil where there is no such cell.
+func (x *cellIndex) find(name *window.Cell) *cell {
+	if g := x.groups[groupOf(*name)]; g != nil {
 		return g.cells.find(name.Identifier)
 	}
 	return nil
 }
 
-// cellLocked makes the cell where there is none.
-func (b *book) cellLocked(name *window.Cell) *cell {
-	return b.inGroupLocked(b.groupLocked(name), name.Identifier, hashIdentifier(name.Identifier))
-}
-
-// inGroupLocked makes the cell where there is none.
-func (b *book) inGroupLocked(g *group, identifier string, hash uint32) *cell {
+// findOrAdd returns a group's cell, and adds it where there is none.
+func (x *cellIndex) findOrAdd(g *group, identifier string, hash uint32) *cell {
 	if c := g.cells.findHashed(identifier, hash); c != nil {
 		return c
 	}
 	c := g.cells.add(identifier, hash)
 	c.group = g
-	b.n++
+	x.n++
 	return c
 }
 
-// storedLocked is a cell of which MySQL has the own region's count; nil if there is no room for one more: what the
-// origin itself holds has none of these bounds.
-func (b *book) storedLocked(name *window.Cell) *cell {
-	if b.owns < b.partMax {
-		return b.ownLocked(name)
-	}
-	if c := b.findLocked(name); c != nil && c.ownCount != nil {
-		return c
-	}
-	return nil
-}
-
-// ownLocked makes the cell, and the own region's side of it, where there is none.
-func (b *book) ownLocked(name *window.Cell) *cell {
-	c := b.cellLocked(name)
+// own gives a cell the own region's side, where it has none.
+func (x *cellIndex) own(c *cell) *cell {
 	if c.ownCount == nil {
 		c.ownCount = &ownCount{}
 		c.group.own = append(c.group.own, c)
-		b.owns++
+		x.owns++
 	}
 	return c
 }
 
-// allLocked is all cells.
-func (b *book) allLocked() iter.Seq[*cell] {
+// all yields all cells.
+func (x *cellIndex) all() iter.Seq[*cell] {
 	return func(yield func(*cell) bool) {
-		for _, g := range b.groups {
+		for _, g := range x.groups {
 			for c := range g.cells.all() {
 				if !yield(c) {
 					return
@@ -115,10 +109,10 @@ func (b *book) allLocked() iter.Seq[*cell] {
 	}
 }
 
-// allOwnLocked is all cells with an ownCount.
-func (b *book) allOwnLocked() iter.Seq[*cell] {
+// allOwn yields all cells with an ownCount.
+func (x *cellIndex) allOwn() iter.Seq[*cell] {
 	return func(yield func(*cell) bool) {
-		for _, g := range b.groups {
+		for _, g := range x.groups {
 			for _, c := range g.own {
 				if !yield(c) {
 					return
@@ -128,20 +122,47 @@ func (b *book) allOwnLocked() iter.Seq[*cell] {
 	}
 }
 
-// tidyLocked forgets the cells that no region is known to use, and the groups that have no others.
-func (b *book) tidyLocked() {
-	b.last = nil
-	clear(b.endings)
-	for of, g := range b.groups {
-		if g.tidyLocked(); g.cells.n == 0 {
-			delete(b.groups, of)
+// tidy forgets the cells that no region is known to use, and the groups that have no others.
+func (x *cellIndex) tidy() {
+	x.last = nil
+	clear(x.endings)
+	for of, g := range x.groups {
+		x.count(g, -1)
+		g.tidy()
+		x.count(g, 1)
+		if g.cells.n == 0 {
+			delete(x.groups, of)
 			continue
 		}
-		b.endings[g.expiresMs] = append(b.endings[g.expiresMs], g)
+		x.endings[g.expiresMs] = append(x.endings[g.expiresMs], g)
 	}
 }
 
-// dropLocked forgets a group, which sweep takes off endings.
+// drop forgets a group, which sweep takes off endings.
+func (x *cellIndex) drop(g *group) {
+	x.count(g, -1)
+	x.last = nil
+	delete(x.groups, g.of)
+}
+
+// cellLocked returns the cell, and adds it where there is none.
+func (b *book) cellLocked(name *window.Cell) *cell {
+	return b.cells.findOrAdd(b.cells.groupOf(name, b), name.Identifier, hashIdentifier(name.Identifier))
+}
+
+// storedLocked returns a cell of which MySQL has the own region's count; nil if there is no room for one more: what the
+// origin itself holds has none of these bounds.
+func (b *book) storedLocked(name *window.Cell) *cell {
+	if b.cells.owns < b.partMax {
+		return b.cells.own(b.cellLocked(name))
+	}
+	if c := b.cells.find(name); c != nil && c.ownCount != nil {
+		return c
+	}
+	return nil
+}
+
+// dropLocked forgets a group, and which regions had a part of its cells.
 func (b *book) dropLocked(g *group) {
 	for c := range g.cells.all() {
 		for p := range c.parts() {
@@ -150,7 +171,5 @@ func (b *book) dropLocked(g *group) {
 			}
 		}
 	}
-	b.countLocked(g, -1)
-	b.last = nil
-	delete(b.groups, g.of)
+	b.cells.drop(g)
 }

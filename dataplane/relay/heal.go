@@ -122,7 +122,7 @@ func (s *shard) recallCount(named *names, row *store.FeedRow, c *counted) (fits 
 	}
 	if !c.isNamed() {
 		if known := named.findLocked(row, &c.cell, c.number); known != nil {
-			s.book.publishedLocked(known, c.total)
+			known.setPublished(c.total)
 		}
 		return true
 	}
@@ -130,7 +130,7 @@ func (s *shard) recallCount(named *names, row *store.FeedRow, c *counted) (fits 
 	if known == nil {
 		return false
 	}
-	s.book.publishedLocked(known, c.total)
+	known.setPublished(c.total)
 	return c.number == 0 || named.setLocked(row, c.number, known)
 }
 
@@ -209,7 +209,7 @@ func (s *shard) raise(ctx context.Context, epoch store.Epoch, known []store.Chan
 func (b *book) known() (all []store.Change) {
 	b.mu.Lock()
 	defer b.mu.Unlock()
-	for c := range b.allOwnLocked() {
+	for c := range b.cells.allOwn() {
 		if total := max(c.total, c.published, c.stored); total > 0 && !b.expired(c.expiresMs()) {
 			all = append(all, store.Change{Cell: c.name(), Total: total, Limit: c.limit})
 		}

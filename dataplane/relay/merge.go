@@ -19,10 +19,10 @@ func (b *book) merge(from string, of *window.Cell, counts []entry, known []*cell
 		return 0
 	}
 	r := b.regionLocked(from)
-	if r == nil || r.cells >= b.partMax && b.groups[*of] == nil {
+	if r == nil || r.cells >= b.partMax && b.cells.groups[*of] == nil {
 		return len(counts)
 	}
-	g := b.groupLocked(of)
+	g := b.cells.groupOf(of, b)
 	g.cells.findAll(counts, known)
 	for i := range counts {
 		if known[i] == nil { // or it is in the block twice
@@ -76,7 +76,7 @@ func (b *book) regionLocked(name string) *region {
 // foreignLocked is a cell that another region tells of; nil if the region has no room for one more.
 func (b *book) foreignLocked(name *window.Cell, from *region) *cell {
 	if from.cells >= b.partMax {
-		return b.findLocked(name)
+		return b.cells.find(name)
 	}
 	return b.cellLocked(name)
 }
@@ -86,7 +86,7 @@ func (b *book) foreignInLocked(g *group, identifier string, hash uint32, from *r
 	if from.cells >= b.partMax {
 		return g.cells.findHashed(identifier, hash)
 	}
-	return b.inGroupLocked(g, identifier, hash)
+	return b.cells.findOrAdd(g, identifier, hash)
 }
 
 func (b *book) raiseLocked(c *cell, from *region, total int64) {

@@ -150,7 +150,7 @@ func (m *metrics) Collect(ch chan<- prometheus.Metric) {
 	now := m.relay.cfg.Clock()
 	for _, s := range m.relay.shards {
 		shard := strconv.Itoa(s.index)
-		_, held := s.term(now)
+		_, held := s.lease.term(now)
 		age, cells := s.book.figures(now)
 		send(descLease, prometheus.GaugeValue, oneOrZero[held], shard)
 		send(descUnpublished, prometheus.GaugeValue, age.Seconds(), shard)
@@ -188,5 +188,5 @@ func (b *book) figures(now time.Time) (unpublished time.Duration, cells int) {
 			unpublished = max(unpublished, now.Sub(c.unpublishedSince))
 		}
 	}
-	return unpublished, b.n
+	return unpublished, b.cells.n
 }

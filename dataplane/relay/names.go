@@ -7,13 +7,13 @@ import (
 	"github.com/weirhq/weir/shared/window"
 )
 
-// numberLocked gives a cell the next number of its group.
-func (s *shard) numberLocked(c *cell) {
-	if s.own.numbers == nil {
-		s.own.numbers = make(map[window.Cell]uint32)
+// number gives a cell the next number of its group.
+func (o *own) number(c *cell) {
+	if o.numbers == nil {
+		o.numbers = make(map[window.Cell]uint32)
 	}
-	s.own.numbers[c.group.of]++
-	c.number = s.own.numbers[c.group.of]
+	o.numbers[c.group.of]++
+	c.number = o.numbers[c.group.of]
 }
 
 // names finds cells by the numbers that writers of streams have given them. A number stands for one cell as long as

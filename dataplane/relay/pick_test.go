@@ -17,7 +17,7 @@ func TestARowTellsTheGreatestSharesFirst(t *testing.T) {
 	for i := range n {
 		c := minuteCell(fmt.Sprint(strings.Repeat("x", 200), i))
 		s.book.growLocked(&store.Change{Cell: c, Total: int64(100 + i), Limit: 10 * n}, now)
-		s.book.findLocked(&c).shared = true
+		s.book.cells.find(&c).shared = true
 	}
 	fit, _, left := s.choose(now)
 	if !left || len(fit) == 0 {

@@ -299,12 +299,12 @@ func (b *book) knowsRegions() bool {
 func (b *book) forgetForeign() {
 	b.mu.Lock()
 	defer b.mu.Unlock()
-	for c := range b.allLocked() {
+	for c := range b.cells.all() {
 		c.first, c.more, c.sent, c.unsent, c.shared = part{}, nil, 0, false, false
 	}
-	b.tidyLocked()
+	b.cells.tidy()
 	clear(b.regions)
 	b.wiped++
-	b.sent.reset()
+	b.acked.sent.reset()
 	b.unsent.reset()
 }

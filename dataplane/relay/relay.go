@@ -182,7 +182,7 @@ func (r *Relay) Stop(ctx context.Context) error {
 	led := r.leads(r.cfg.Clock())
 	var errs []error
 	for _, s := range r.shards {
-		errs = append(errs, s.release(ctx))
+		errs = append(errs, s.lease.release(ctx))
 	}
 	if led {
 		r.storeLastHeartbeats(ctx)
@@ -196,8 +196,8 @@ func (r *Relay) Step(ctx context.Context) error {
 	now := r.cfg.Clock()
 	var errs []error
 	for _, s := range r.shards {
-		if !s.renewAt.After(now) {
-			errs = append(errs, s.renew(ctx, now))
+		if !s.lease.renewAt.After(now) {
+			errs = append(errs, s.lease.renew(ctx, now))
 		}
 		if r.cfg.Publish != nil {
 			errs = append(errs, s.publishToPeers(ctx, now))
@@ -237,7 +237,7 @@ func (r *Relay) Leads() bool { return r.leads(r.cfg.Clock()) }
 // leads is true while the relay has the lease of any shard.
 func (r *Relay) leads(now time.Time) bool {
 	for _, s := range r.shards {
-		if _, ok := s.term(now); ok {
+		if _, ok := s.lease.term(now); ok {
 			return true
 		}
 	}

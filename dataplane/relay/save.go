@@ -29,7 +29,7 @@ func worthSaving(total, stored, limit int64, t Tuning) bool {
 
 // save stores the own region's counts for good.
 func (s *shard) save(ctx context.Context, now time.Time) error {
-	if _, ok := s.term(now); !ok {
+	if _, ok := s.lease.term(now); !ok {
 		return nil
 	}
 	s.savedAt = now

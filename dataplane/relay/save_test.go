@@ -16,7 +16,7 @@ func grownShard(t *testing.T, cells int) (s *shard, counts *memstore.Counts, now
 	r := newTestRelay(t)
 	r.cfg.Counts = counts
 	s = r.shards[0]
-	s.leaseUntil = now.Add(time.Hour)
+	s.lease.until = now.Add(time.Hour)
 	for i := range cells {
 		s.book.growLocked(&store.Change{Cell: minuteCell(string(rune('a' + i))), Total: 100, Limit: 100}, now)
 	}
@@ -42,7 +42,7 @@ func TestCountsThatCouldNotBeStoredAreStoredLater(t *testing.T) {
 // A relay that has lost its lease stores nothing: its successor does.
 func TestOnlyTheHolderOfTheLeaseStores(t *testing.T) {
 	s, counts, now := grownShard(t, 1)
-	s.leaseUntil = now
+	s.lease.until = now
 	if err := s.save(t.Context(), now); err != nil || len(counts.Rows()) != 0 {
 		t.Errorf("%v; %d rows are stored", err, len(counts.Rows()))
 	}

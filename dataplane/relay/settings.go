@@ -30,7 +30,7 @@ func (r *Relay) carrySettings(ctx context.Context, now time.Time) error {
 	defer cancel()
 	var errs []error
 	for _, s := range r.shards {
-		if _, ok := s.term(now); ok {
+		if _, ok := s.lease.term(now); ok {
 			errs = append(errs, s.storeHeartbeats(ctx, now))
 		}
 	}
@@ -84,7 +84,7 @@ func (r *Relay) storeSettings(ctx context.Context, now time.Time) error {
 	left := rows.Trial.Left
 	var errs []error
 	for _, s := range r.shards {
-		if _, ok := s.term(now); !ok {
+		if _, ok := s.lease.term(now); !ok {
 			continue
 		}
 		asOf, err := s.clock(ctx)

@@ -98,7 +98,7 @@ func (s *shard) part(cells []*cell) *pending {
 func (b *book) allPublished() (all []*cell) {
 	b.mu.Lock()
 	defer b.mu.Unlock()
-	for c := range b.allOwnLocked() {
+	for c := range b.cells.allOwn() {
 		if c.published > 0 && !b.expired(c.expiresMs()) {
 			all = append(all, c)
 		}

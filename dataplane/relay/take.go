@@ -54,7 +54,7 @@ type cellTotal struct {
 // appended after the change was taken: so a relay that has been replaced, whose rows are refused, takes nothing off
 // that its successor has not seen.
 func (s *shard) take(ctx context.Context, now time.Time) error {
-	term, ok := s.term(now)
+	term, ok := s.lease.term(now)
 	if s.own.ready && (!ok || s.own.term != term) {
 		s.forget()
 	}
@@ -77,7 +77,7 @@ func (s *shard) take(ctx context.Context, now time.Time) error {
 	if errors.Is(err, store.ErrTaken) {
 		s.relay.metrics.fenced.Add(1)
 		s.forget()
-		_, leaseErr := s.askLease(ctx, now)
+		_, leaseErr := s.lease.acquire(ctx, now)
 		return leaseErr
 	}
 	return err
@@ -213,7 +213,7 @@ func (s *shard) compose(taken []store.Change, now time.Time) (p *pending, more b
 func (s *shard) choose(now time.Time) (fit []cellTotal, age time.Duration, left bool) {
 	s.book.mu.Lock()
 	defer s.book.mu.Unlock()
-	fit, left = pick(s.dueLocked(), false)
+	fit, left = pick(s.book.dueLocked(s.own.tuning.Floor), false)
 	for _, t := range fit {
 		age = max(age, time.Millisecond, now.Sub(t.cell.unpublishedSince)) // at least 1 ms, because 0 means unknown
 	}
@@ -241,13 +241,13 @@ func fitting(all []cellTotal, named bool) (fit []cellTotal, left bool) {
 
 // dueLocked lists the totals to publish now. The others wait until they grow or another region uses
 // the cell.
-func (s *shard) dueLocked() (all []cellTotal) {
-	for c := range s.book.due {
-		if c.standing(c.published).isDue(s.own.tuning.Floor) {
+func (b *book) dueLocked(floor float64) (all []cellTotal) {
+	for c := range b.due {
+		if c.standing(c.published).isDue(floor) {
 			all = append(all, cellTotal{c, c.total})
 			continue
 		}
-		delete(s.book.due, c)
+		delete(b.due, c)
 		c.unpublishedSince = time.Time{}
 	}
 	return all
@@ -264,7 +264,7 @@ func (s *shard) row(totals []cellTotal, age time.Duration) store.FeedRow {
 		if c := t.cell; c.number != 0 {
 			counts = append(counts, counted{c.group.of, c.number, t.total})
 		} else {
-			s.numberLocked(c)
+			s.own.number(c)
 			counts = append(counts, counted{c.name(), c.number, t.total})
 		}
 	}
@@ -300,7 +300,7 @@ func (s *shard) settle(ctx context.Context) error {
 	}
 	s.book.mu.Lock()
 	for _, t := range p.totals {
-		s.book.publishedLocked(t.cell, t.total)
+		t.cell.setPublished(t.total)
 	}
 	s.book.mu.Unlock()
 	if len(p.taken) == 0 {
@@ -341,6 +341,6 @@ func (s *shard) forget() {
 	s.prunes.Store(0)
 	s.unloaded.Store(true)
 	s.own = own{term: s.own.term, tuning: s.own.tuning, sweptAt: s.own.sweptAt}
-	_, leads := s.term(s.relay.cfg.Clock())
+	_, leads := s.lease.term(s.relay.cfg.Clock())
 	s.book.forgetOwn(leads)
 }
