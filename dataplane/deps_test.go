@@ -170,12 +170,18 @@ func TestDependencyRulesOfTheInsideNoticeABreach(t *testing.T) {
 		if len(breachesInside(pkg, []string{library})) == 0 {
 			t.Errorf("%s may link the limiter", pkg)
 		}
+		if len(breachesInside(pkg, []string{"github.com/prometheus/client_golang/prometheus"})) == 0 {
+			t.Errorf("%s may link a client of Prometheus", pkg)
+		}
 	}
 }
 
 // breachesInside are the dependencies of an internal package that its rules do not name.
 func breachesInside(pkg string, deps []string) (broken []string) {
 	for _, dep := range deps {
+		if strings.HasPrefix(dep, "github.com/prometheus/") {
+			broken = append(broken, pkg+" links "+dep+"; package metrics alone may")
+		}
 		may := slices.ContainsFunc(inside[pkg], func(rule string) bool {
 			return dep == rule || strings.HasSuffix(rule, "/") && strings.HasPrefix(dep, rule)
 		})
