@@ -9,6 +9,7 @@ import (
 	"github.com/weirhq/weir/dataplane/internal/leases"
 	"github.com/weirhq/weir/dataplane/internal/rules"
 	"github.com/weirhq/weir/dataplane/internal/slots"
+	"github.com/weirhq/weir/dataplane/store"
 )
 
 const (
@@ -21,6 +22,12 @@ const (
 
 	// HolderBytesMax is how long a holder's name may be.
 	HolderBytesMax = leases.HolderBytesMax
+
+	// LeaseIDBytesMax is how long a holder's id for a lease may be.
+	LeaseIDBytesMax = store.LeaseIDBytesMax
+
+	// LeaseTokensMax is how many leases a RenewTokens or ReleaseTokens is about at most.
+	LeaseTokensMax = 100
 
 	acquireRetryMin = 20 * time.Millisecond
 	acquireRetryMax = time.Second

@@ -11,14 +11,7 @@ import (
 	"github.com/weirhq/weir/dataplane/internal/leases"
 	"github.com/weirhq/weir/dataplane/internal/rules"
 	"github.com/weirhq/weir/dataplane/internal/slots"
-	"github.com/weirhq/weir/dataplane/store"
 )
-
-// LeaseIDBytesMax is how long a holder's id for a lease may be.
-const LeaseIDBytesMax = store.LeaseIDBytesMax
-
-// LeaseTokensMax is how many leases a RenewTokens or ReleaseTokens is about at most.
-const LeaseTokensMax = 100
 
 // AcquireToken is Acquire for a holder outside this process; with wait set, it is AcquireWait. The
 // token is the lease as text. Any node of the region can renew and release it, also after this node

@@ -16,9 +16,6 @@ const (
 	listenPause   = 200 * time.Millisecond // before a lost connection is tried again
 )
 
-// ErrStarted is returned by Start on a limiter that was started or stopped before.
-var ErrStarted = errors.New("dataplane: limiter was started before")
-
 // Start begins the loops: sweep, with an origin a replay and a listener for each of its shards, and
 // settings and heartbeats where they are. It returns at once and waits for no
 // server; ctx gives the loops its values, not its end. Stop ends them.

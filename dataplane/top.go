@@ -2,7 +2,6 @@ package dataplane
 
 import (
 	"cmp"
-	"errors"
 	"fmt"
 	"sync"
 	"sync/atomic"
@@ -31,10 +30,6 @@ const (
 
 // TopKeysMax is the most keys that one TopKeys returns.
 const TopKeysMax = 100
-
-// ErrTopBusy is returned by TopKeys while another walk is under way, or the last one was
-// so long and so recent that the next would take more than a tenth of a processor.
-var ErrTopBusy = errors.New("dataplane: the keys are being listed, or just were: try again in a second")
 
 // TopQuery asks for keys.
 type TopQuery struct {
