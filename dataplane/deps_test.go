@@ -36,7 +36,7 @@ const library = "github.com/weirhq/weir/dataplane"
 
 // own are the packages below dataplane/ that the library may link.
 var own = append([]string{library + "/store", library + "/internal/cell", library + "/internal/level",
-	library + "/internal/held", library + "/internal/slots", library + "/internal/leases", library + "/internal/holders",
+	library + "/internal/held", library + "/internal/slots", library + "/internal/leases", library + "/internal/permits",
 	library + "/internal/denied", library + "/internal/epochs", library + "/internal/collect",
 	library + "/internal/queue", library + "/internal/latency", library + "/internal/outbox", library + "/internal/rules"}, leaves...)
 
@@ -133,7 +133,7 @@ var inside = map[string][]string{
 	library + "/internal/outbox": append([]string{library + "/store", library + "/internal/cell", library + "/internal/level",
 		library + "/internal/queue", library + "/internal/epochs", library + "/internal/collect",
 		library + "/internal/rules", "github.com/weirhq/weir/shared/"}, leaves...),
-	library + "/internal/holders": {library + "/store", library + "/internal/held", library + "/internal/leases",
+	library + "/internal/permits": {library + "/store", library + "/internal/held", library + "/internal/leases",
 		library + "/internal/slots", library + "/internal/collect", library + "/internal/histogram", library + "/internal/topk", "github.com/weirhq/weir/shared/"},
 }
 

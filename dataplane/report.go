@@ -4,7 +4,7 @@ import (
 	"slices"
 	"time"
 
-	"github.com/weirhq/weir/dataplane/internal/holders"
+	"github.com/weirhq/weir/dataplane/internal/permits"
 	"github.com/weirhq/weir/shared/heartbeat"
 )
 
@@ -23,7 +23,7 @@ func (l *Limiter) topReport() string {
 	refused := slices.DeleteFunc(slices.Clone(denied.Keys), func(k TopKey) bool { return !leases(k) })
 	document, err := heartbeat.Top{AtMs: hot.At.UnixMilli(), DeniedSinceMs: denied.Since.UnixMilli(),
 		Hot: reported(hot.Keys), Denied: reported(slices.DeleteFunc(denied.Keys, leases)), Refused: reported(refused),
-		Held: l.holders().Oldest(heartbeat.TopKeysMax, hot.At.UnixMilli())}.Document()
+		Held: l.permits().Oldest(heartbeat.TopKeysMax, hot.At.UnixMilli())}.Document()
 	if err != nil { // of text and numbers: cannot be
 		return ""
 	}
@@ -40,7 +40,7 @@ func reported(keys []TopKey) []heartbeat.TopKey {
 	return report
 }
 
-// holders returns what this node holds for others.
-func (l *Limiter) holders() holders.Node {
-	return holders.Node{Slots: l.slots, Leases: &l.leases, There: &l.there, Here: &l.here}
+// permits returns what this node's callers hold.
+func (l *Limiter) permits() permits.Permits {
+	return permits.Permits{Slots: l.slots, Leases: &l.leases, There: &l.there, Here: &l.here}
 }

@@ -1,5 +1,6 @@
-// Package holders tells operators what a node holds, or has reserved, and since when.
-package holders
+// Package permits has what callers of a node hold: reservations, which hold cost (package held), and leases of
+// concurrency limits (packages slots and leases).
+package permits
 
 import (
 	"bytes"
@@ -14,8 +15,8 @@ import (
 	"github.com/weirhq/weir/shared/heartbeat"
 )
 
-// Node is what a node has to do with.
-type Node struct {
+// Permits are a node's.
+type Permits struct {
 	Slots  *slots.Table
 	Leases *leases.Book
 	There  *held.There
@@ -24,7 +25,7 @@ type Node struct {
 
 // Oldest are the most things that have been held longest, as of now in Unix ms. It holds no lock for longer than it
 // takes to look at the leases of one key.
-func (n Node) Oldest(most int, nowMs int64) []heartbeat.Held {
+func (n Permits) Oldest(most int, nowMs int64) []heartbeat.Held {
 	found := topk.Ranking[heartbeat.Held]{Limit: most, Compare: older}
 	n.Slots.Each(func(l *slots.Held) {
 		h := heartbeat.Held{Kind: heartbeat.HeldLease, SinceMs: nowMs - l.Age.Milliseconds(), Amount: 1}

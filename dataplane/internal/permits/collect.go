@@ -1,15 +1,15 @@
-package holders
+package permits
 
 import "github.com/weirhq/weir/dataplane/internal/collect"
 
 // Collect passes the metrics of leases and reservations to a sink.
-func (n Node) Collect(to collect.Sink) {
+func (n Permits) Collect(to collect.Sink) {
 	n.collectLeases(to)
 	n.collectReservations(to)
 }
 
 // collectLeases passes the metrics of leases: of those that this process holds, and of those by id.
-func (n Node) collectLeases(to collect.Sink) {
+func (n Permits) collectLeases(to collect.Sink) {
 	of := n.Slots.Stats()
 	held, granted, refused := n.Leases.Stats()
 	to.Value(descLeases, of.Leases+held)
@@ -23,7 +23,7 @@ func (n Node) collectLeases(to collect.Sink) {
 }
 
 // collectReservations passes the metrics of reservations: of this process, and at the origin.
-func (n Node) collectReservations(to collect.Sink) {
+func (n Permits) collectReservations(to collect.Sink) {
 	h, t := &n.Here.Stats, &n.There.Stats
 	to.Value(descReservations, int64(n.Here.Len()+n.There.Len()))
 	to.Value(descReserved, h.Granted.Load()+t.Granted.Load(), "granted")
