@@ -56,11 +56,11 @@ func (g *engine) sample(e *cell.Entry, c *call) {
 	})
 }
 
-// refused takes note of a lease or a reservation that was refused. The key of a lease has no duration.
-func (g *engine) refused(key *window.Key, reset *window.Reset, limit int64) {
-	id := g.table.IdentityOfKey(key, reset)
+// Refused takes note of a lease or a reservation that was refused. The key of a lease has no duration.
+func (g *engine) Refused(key window.Key, reset *window.Reset, limit int64) {
+	id := g.table.IdentityOfKey(&key, reset)
 	g.denied.Add(id, g.clock.ReadSteady(), limit, func() int64 { return 1 }, func() cell.Names {
-		return g.table.NamesOf(key, nil)
+		return g.table.NamesOf(&key, nil)
 	})
 }
 

@@ -3,13 +3,11 @@ package dataplane
 import (
 	"cmp"
 	"context"
-	cryptorand "crypto/rand"
 	"fmt"
 	"slices"
 	"time"
 
 	"github.com/weirhq/weir/dataplane/internal/leases"
-	"github.com/weirhq/weir/dataplane/internal/rules"
 	"github.com/weirhq/weir/dataplane/internal/slots"
 )
 
@@ -30,7 +28,7 @@ import (
 func (l *Limiter) AcquireToken(ctx context.Context, r ConcurrencyRequest, id string,
 	wait bool) (token string, d ConcurrencyDecision) {
 	var ask slots.Ask
-	by := l.prepareLease(&r, &ask, &d)
+	by := r.prepare(l.rules.InForce(), &ask, &d)
 	switch {
 	case by == nil:
 		return "", d
@@ -38,17 +36,9 @@ func (l *Limiter) AcquireToken(ctx context.Context, r ConcurrencyRequest, id str
 		d.Err = fmt.Errorf("%w: id is %d bytes long (1 to %d)", ErrInvalid, len(id), LeaseIDBytesMax)
 		return "", d
 	}
-	drawn := id == ""
-	if drawn {
-		id = cryptorand.Text()
-	}
-	of := leases.Ask{Limit: ask.Limit, Drawn: drawn, OutEnds: ask.OutEnds, Local: by.Outage == rules.OutageLocal,
-		Lease: leases.Lease{Key: ask.Name, ID: id, TTL: ask.TTL, SinceMs: l.nowMs(), Holder: ask.Holder}}
-	began := time.Now()
-	result := l.leases.Acquire(ctx, &of, wait && !by.Shadow)
-	if l.answerLease(&d, &ask, &result, by); result.Granted {
-		token, d.TTL = of.Lease.Token(), of.Sent.Sub(began)+ask.TTL
-	}
+	token, lasts, result := l.permits.Leases.AcquireToken(ctx, &ask, by, id, wait)
+	d.take(&result, by)
+	d.TTL = lasts
 	return token, d
 }
 
@@ -68,11 +58,11 @@ func (l *Limiter) RenewTokens(ctx context.Context, ttl time.Duration, tokens ...
 		if err := checkTTL(cmp.Or(ttl, LeaseTTLMin), LeaseTTLMin, LeaseTTLMax); err != nil {
 			return slices.Repeat([]error{err}, len(of))
 		}
-		return l.leases.Renew(ctx, of, ttl)
+		return l.permits.Leases.Renew(ctx, of, ttl)
 	})
 }
 
 // ReleaseTokens ends up to LeaseTokensMax leases. One that has ended is no error.
 func (l *Limiter) ReleaseTokens(ctx context.Context, tokens ...string) []error {
-	return leases.Each(tokens, LeaseTokensMax, func(of []leases.Lease) []error { return l.leases.Release(ctx, of) })
+	return leases.Each(tokens, LeaseTokensMax, func(of []leases.Lease) []error { return l.permits.Leases.Release(ctx, of) })
 }

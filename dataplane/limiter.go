@@ -9,12 +9,10 @@ import (
 	"github.com/weirhq/weir/dataplane/internal/breaker"
 	"github.com/weirhq/weir/dataplane/internal/cell"
 	"github.com/weirhq/weir/dataplane/internal/clock"
-	"github.com/weirhq/weir/dataplane/internal/held"
-	"github.com/weirhq/weir/dataplane/internal/leases"
 	"github.com/weirhq/weir/dataplane/internal/loop"
 	"github.com/weirhq/weir/dataplane/internal/outbox"
+	"github.com/weirhq/weir/dataplane/internal/permits"
 	"github.com/weirhq/weir/dataplane/internal/rules"
-	"github.com/weirhq/weir/dataplane/internal/slots"
 )
 
 // Limiter decides whether requests may pass. All methods may be called concurrently. Make one with
@@ -33,8 +31,7 @@ type Limiter struct {
 	rules  *rules.Rules   // the settings in force, of the engine
 	out    *outbox.Outbox // to the origin
 
-	slots  *slots.Table // of concurrency limits
-	leases leases.Book  // of holders outside of this process
+	permits permits.Permits // reservations, and leases of concurrency limits
 
 	startedAtMs int64
 	shape       atomic.Pointer[shape]
@@ -42,9 +39,6 @@ type Limiter struct {
 	full        fullLog
 	loops       loop.Lifecycle
 	calls       loop.Calls // to the origin, on behalf of decisions
-
-	there held.There // reservations at the origin
-	here  held.Here  // reservations of this process
 }
 
 // New makes a limiter. It does no I/O: a node starts whether or not the layers
@@ -65,14 +59,14 @@ func New(cfg Config) (*Limiter, error) {
 	l.rules = &l.engine.rules
 	l.out = outbox.New(outbox.Config{Origin: cfg.Origin, Breaker: breaker.Config(cfg.Breaker), Rules: l.rules,
 		ReadTimeout: cfg.ReadTimeout, Table: l.table, Dirty: &l.engine.dirty, Clock: wall, Calls: &l.calls,
-		Trace: cfg.TraceBackground, EpochLost: func() { l.there.Lose() }})
+		Trace: cfg.TraceBackground, EpochLost: func() { l.permits.Reservations.Lose() }})
 	l.rules.Init(rules.Config{Source: cfg.Settings, Region: cfg.Region, NodeID: cfg.NodeID, RegionNodes: cfg.RegionNodes,
 		Fleet: fleet, Clock: wall, Walk: l.table.Walk, Logger: cfg.Logger})
 	l.engine.init(l)
 	l.startedAtMs = l.nowMs()
 	l.engine.stats.latency.Init(l.startedAtMs)
-	l.holds()
-	l.newSlots()
+	l.permits.Init(permits.Config{Origin: cfg.Origin, EntriesMax: cfg.EntriesMax, ReadTimeout: cfg.ReadTimeout, Clock: wall,
+		Rules: l.rules, Out: l.out, Calls: &l.calls, Engine: &l.engine})
 	return l, nil
 }
 

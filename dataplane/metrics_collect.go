@@ -107,5 +107,5 @@ func (l *Limiter) eachSeries(to collect.Sink) {
 	l.collectEstimate(to)
 
 	collect.Node(to, l.cfg.Region, l.cfg.NodeID, l.cfg.Build)
-	l.permits().Collect(to)
+	l.permits.Collect(to)
 }

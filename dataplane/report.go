@@ -4,7 +4,6 @@ import (
 	"slices"
 	"time"
 
-	"github.com/weirhq/weir/dataplane/internal/permits"
 	"github.com/weirhq/weir/shared/heartbeat"
 )
 
@@ -23,7 +22,7 @@ func (l *Limiter) topReport() string {
 	refused := slices.DeleteFunc(slices.Clone(denied.Keys), func(k TopKey) bool { return !leases(k) })
 	document, err := heartbeat.Top{AtMs: hot.At.UnixMilli(), DeniedSinceMs: denied.Since.UnixMilli(),
 		Hot: reported(hot.Keys), Denied: reported(slices.DeleteFunc(denied.Keys, leases)), Refused: reported(refused),
-		Held: l.permits().Oldest(heartbeat.TopKeysMax, hot.At.UnixMilli())}.Document()
+		Held: l.permits.Oldest(heartbeat.TopKeysMax, hot.At.UnixMilli())}.Document()
 	if err != nil { // of text and numbers: cannot be
 		return ""
 	}
@@ -38,9 +37,4 @@ func reported(keys []TopKey) []heartbeat.TopKey {
 			DurationMs: k.Duration.Milliseconds(), Limit: k.Limit, Count: k.Count, Regional: k.Regional, More: k.More}
 	}
 	return report
-}
-
-// permits returns what this node's callers hold.
-func (l *Limiter) permits() permits.Permits {
-	return permits.Permits{Slots: l.slots, Leases: &l.leases, There: &l.there, Here: &l.here}
 }

@@ -25,7 +25,7 @@ func (l *Limiter) Start(ctx context.Context) error {
 		return ErrStarted
 	}
 	l.loops.Go(func() { l.clock.Run(ctx) })
-	l.slots.Run(ctx, l.loops.Go)
+	l.permits.Leases.Run(ctx, l.loops.Go)
 	l.loop(ctx, l.rules.Cadence(func(s *rules.Settings) time.Duration { return sweepInterval }), func(context.Context) {
 		l.sweep()
 		l.reportFull(l.clock.Steady())
@@ -54,7 +54,7 @@ func (l *Limiter) Start(ctx context.Context) error {
 	}
 	if !l.alone() {
 		l.loop(ctx, l.rules.Cadence(func(*rules.Settings) time.Duration { return sweepInterval }),
-			l.watched("reservations", l.there.Send))
+			l.watched("reservations", l.permits.Reservations.Send))
 	}
 	if l.cfg.Settings == nil {
 		return nil
@@ -83,17 +83,17 @@ func (l *Limiter) Stop(ctx context.Context) error {
 	if !l.loops.Stop() {
 		return nil
 	}
-	l.slots.End() // first, because waiting callers may be inside calls that Stop waits for
+	l.permits.Leases.End() // first, because waiting callers may be inside calls that Stop waits for
 	l.calls.Stop()
 	l.out.Stop()
-	l.here.Stop()
+	l.permits.Reservations.Stop()
 	ctx, done := loop.LastCalls(ctx)
 	defer done()
 	var errs []error
 	if l.cfg.Origin != nil {
 		errs = append(errs, l.out.Drain(ctx))
 	}
-	if err := l.slots.Stop(ctx); err != nil { // they end by themselves; counts would be lost, and so go first
+	if err := l.permits.Leases.Stop(ctx); err != nil { // they end by themselves; counts would be lost, and so go first
 		errs = append(errs, fmt.Errorf("hand slots back: %w", err))
 	}
 	if l.cfg.Settings != nil {

@@ -4,6 +4,8 @@ import (
 	"context"
 
 	"github.com/weirhq/weir/dataplane/internal/cell"
+	"github.com/weirhq/weir/dataplane/internal/outbox"
+	"github.com/weirhq/weir/dataplane/store"
 	"github.com/weirhq/weir/shared/window"
 )
 
@@ -199,6 +201,14 @@ func (g *engine) current(id *cell.Identity, key *window.Key, reset *window.Reset
 		nowMs = h.Bound(nowMs)
 	}
 	return e, met, sequence, false
+}
+
+// Absorb merges the region's total of a cell that came with a reservation into the key's entry.
+func (g *engine) Absorb(sh *outbox.Shard, c *window.Cell, reset *window.Reset, total *store.Total, nowMs int64) {
+	id := g.table.IdentityOfKey(&c.Key, reset)
+	if e, met, _, alive := g.current(&id, &c.Key, reset, nowMs); alive && met != cell.Untracked {
+		sh.Absorb(e, c.Sequence, total)
+	}
 }
 
 // currentTriesMax bounds how often current retries if a full table evicts the entry at once, or if

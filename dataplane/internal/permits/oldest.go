@@ -1,5 +1,3 @@
-// Package permits has what callers of a node hold: reservations, which hold cost (package held), and leases of
-// concurrency limits (packages slots and leases).
 package permits
 
 import (
@@ -15,19 +13,11 @@ import (
 	"github.com/weirhq/weir/shared/heartbeat"
 )
 
-// Permits are a node's.
-type Permits struct {
-	Slots  *slots.Table
-	Leases *leases.Book
-	There  *held.There
-	Here   *held.Here
-}
-
 // Oldest are the most things that have been held longest, as of now in Unix ms. It holds no lock for longer than it
 // takes to look at the leases of one key.
-func (n Permits) Oldest(most int, nowMs int64) []heartbeat.Held {
+func (p *Permits) Oldest(most int, nowMs int64) []heartbeat.Held {
 	found := topk.Ranking[heartbeat.Held]{Limit: most, Compare: older}
-	n.Slots.Each(func(l *slots.Held) {
+	p.Leases.slots.Each(func(l *slots.Held) {
 		h := heartbeat.Held{Kind: heartbeat.HeldLease, SinceMs: nowMs - l.Age.Milliseconds(), Amount: 1}
 		if l.Ends >= 0 {
 			h.EndsMs = nowMs + l.Ends.Milliseconds()
@@ -39,7 +29,7 @@ func (n Permits) Oldest(most int, nowMs int64) []heartbeat.Held {
 			found.Add(h)
 		}
 	})
-	n.Leases.Each(func(l *leases.Lease, leftMs int64) {
+	p.Leases.book.Each(func(l *leases.Lease, leftMs int64) {
 		found.Add(heartbeat.Held{Kind: heartbeat.HeldLease, Workspace: []byte(l.Key.Workspace),
 			Namespace: []byte(l.Key.Namespace), Identifier: []byte(l.Key.Identifier), Holder: []byte(l.Holder),
 			SinceMs: l.SinceMs, EndsMs: nowMs + leftMs, Amount: 1, Mark: mark(l.ID)})
@@ -55,8 +45,8 @@ func (n Permits) Oldest(most int, nowMs int64) []heartbeat.Held {
 				SinceMs: r.MadeMs, EndsMs: r.EndsMs, Amount: max(it.Held, it.Spent), Mark: mark(id)})
 		}
 	}
-	n.There.Each(nowMs, reservation)
-	n.Here.Each(nowMs, reservation)
+	p.Reservations.there.Each(nowMs, reservation)
+	p.Reservations.here.Each(nowMs, reservation)
 	return found.Items
 }
 
