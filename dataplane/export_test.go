@@ -53,7 +53,7 @@ func (l *Limiter) SetSteady(elapsed func() time.Duration) {
 // Sweep sweeps the whole table once.
 func (l *Limiter) Sweep() {
 	for range l.table.SweepTicks() {
-		l.sweep()
+		l.engine.sweep()
 	}
 }
 

@@ -97,7 +97,7 @@ func (l *Limiter) eachSeries(to collect.Sink) {
 	to.Value(collect.Windows, l.table.Created.Load())
 	to.Value(collect.Strict, m.strictActivations.Load())
 	l.out.Collect(to)
-	to(collect.ReplayedAt, float64(l.wallMs(l.out.ReplayedAt()))/1000, nil)
+	to(collect.ReplayedAt, float64(l.engine.wallMs(l.out.ReplayedAt()))/1000, nil)
 	heldBack, _, _ := l.table.NewKeys.HeldBack()
 	to.Value(collect.HeldBack, heldBack)
 

@@ -27,7 +27,7 @@ func (l *Limiter) Start(ctx context.Context) error {
 	l.loops.Go(func() { l.clock.Run(ctx) })
 	l.permits.Leases.Run(ctx, l.loops.Go)
 	l.loop(ctx, l.rules.Cadence(func(s *rules.Settings) time.Duration { return sweepInterval }), func(context.Context) {
-		l.sweep()
+		l.engine.sweep()
 		l.reportFull(l.clock.Steady())
 		l.reportHeldBack(l.clock.Steady())
 	})
