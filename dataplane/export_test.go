@@ -37,9 +37,11 @@ func (l *Limiter) LoadSettings(ctx context.Context) error {
 }
 
 // MeasureShape measures what callers are like, at a time.
-func (l *Limiter) MeasureShape(now time.Time) { l.measureShape(l.rules.InForce(), now.UnixMilli()) }
+func (l *Limiter) MeasureShape(now time.Time) {
+	l.reports.measureShape(l.rules.InForce(), now.UnixMilli())
+}
 
-func (l *Limiter) Heartbeat(ctx context.Context) error { return l.beat(ctx, false) }
+func (l *Limiter) Heartbeat(ctx context.Context) error { return l.reports.beat(ctx, false) }
 
 // SetSteady replaces the steady reading of a limiter that was made with a Clock; nil puts it back.
 func (l *Limiter) SetSteady(elapsed func() time.Duration) {
@@ -161,7 +163,7 @@ func (l *Limiter) Evicted(cause string) int64 {
 func (l *Limiter) UntrackedKeys() int64 { return l.table.UntrackedKeys.Present.Load() }
 
 // ReportFull is the sweep's word on a full table.
-func (l *Limiter) ReportFull() { l.reportFull(l.clock.Steady()) }
+func (l *Limiter) ReportFull() { l.reports.full.reportFull(l.clock.Steady()) }
 
 // Nodes is how many nodes of its region the limiter reckons with.
 func (l *Limiter) Nodes() int64 { return l.rules.InForce().Nodes }

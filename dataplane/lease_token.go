@@ -64,5 +64,7 @@ func (l *Limiter) RenewTokens(ctx context.Context, ttl time.Duration, tokens ...
 
 // ReleaseTokens ends up to LeaseTokensMax leases. One that has ended is no error.
 func (l *Limiter) ReleaseTokens(ctx context.Context, tokens ...string) []error {
-	return leases.Each(tokens, LeaseTokensMax, func(of []leases.Lease) []error { return l.permits.Leases.Release(ctx, of) })
+	return leases.Each(tokens, LeaseTokensMax, func(of []leases.Lease) []error {
+		return l.permits.Leases.Release(ctx, of)
+	})
 }

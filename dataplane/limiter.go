@@ -3,7 +3,6 @@ package dataplane
 import (
 	"context"
 	"fmt"
-	"sync/atomic"
 	"time"
 
 	"github.com/weirhq/weir/dataplane/internal/breaker"
@@ -33,12 +32,10 @@ type Limiter struct {
 
 	permits permits.Permits // reservations, and leases of concurrency limits
 
-	startedAtMs int64
-	shape       atomic.Pointer[shape]
-	top         top
-	full        fullLog
-	loops       loop.Lifecycle
-	calls       loop.Calls // to the origin, on behalf of decisions
+	reports reports
+
+	loops loop.Lifecycle
+	calls loop.Calls // to the origin, on behalf of decisions
 }
 
 // New makes a limiter. It does no I/O: a node starts whether or not the layers
@@ -63,10 +60,10 @@ func New(cfg Config) (*Limiter, error) {
 	l.rules.Init(rules.Config{Source: cfg.Settings, Region: cfg.Region, NodeID: cfg.NodeID, RegionNodes: cfg.RegionNodes,
 		Fleet: fleet, Clock: wall, Walk: l.table.Walk, Logger: cfg.Logger})
 	l.engine.init(l)
-	l.startedAtMs = l.nowMs()
-	l.engine.stats.latency.Init(l.startedAtMs)
-	l.permits.Init(permits.Config{Origin: cfg.Origin, EntriesMax: cfg.EntriesMax, ReadTimeout: cfg.ReadTimeout, Clock: wall,
-		Rules: l.rules, Out: l.out, Calls: &l.calls, Engine: &l.engine})
+	l.reports.init(l)
+	l.engine.stats.latency.Init(l.reports.startedAtMs)
+	l.permits.Init(permits.Config{Origin: cfg.Origin, EntriesMax: cfg.EntriesMax, ReadTimeout: cfg.ReadTimeout,
+		Clock: wall, Rules: l.rules, Out: l.out, Calls: &l.calls, Engine: &l.engine})
 	return l, nil
 }
 

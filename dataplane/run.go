@@ -28,8 +28,8 @@ func (l *Limiter) Start(ctx context.Context) error {
 	l.permits.Leases.Run(ctx, l.loops.Go)
 	l.loop(ctx, l.rules.Cadence(func(s *rules.Settings) time.Duration { return sweepInterval }), func(context.Context) {
 		l.engine.sweep()
-		l.reportFull(l.clock.Steady())
-		l.reportHeldBack(l.clock.Steady())
+		l.reports.full.reportFull(l.clock.Steady())
+		l.reports.full.reportHeldBack(l.clock.Steady())
 	})
 	tick := func(s *rules.Settings) time.Duration { return s.Tuning.ReplayTick.Std() }
 	for _, sh := range l.out.Shards() {
@@ -61,7 +61,7 @@ func (l *Limiter) Start(ctx context.Context) error {
 	}
 	l.loops.Go(func() { l.rules.EndTrials(ctx) })
 	l.loops.Go(func() {
-		tend := l.background("settings", l.tend)
+		tend := l.background("settings", l.reports.tend)
 		tend(ctx)
 		every := l.rules.Cadence(func(s *rules.Settings) time.Duration { return s.Tuning.SettingsEvery() })
 		loop.Every(ctx, every, l.rules.Changed, tend)
@@ -97,7 +97,7 @@ func (l *Limiter) Stop(ctx context.Context) error {
 		errs = append(errs, fmt.Errorf("hand slots back: %w", err))
 	}
 	if l.cfg.Settings != nil {
-		if err := l.beat(ctx, true); err != nil {
+		if err := l.reports.beat(ctx, true); err != nil {
 			errs = append(errs, err)
 		}
 	}
@@ -106,13 +106,6 @@ func (l *Limiter) Stop(ctx context.Context) error {
 
 func (l *Limiter) loop(ctx context.Context, cadence func() (time.Duration, float64), step func(context.Context)) {
 	l.loops.Go(func() { loop.Every(ctx, cadence, l.rules.Changed, step) })
-}
-
-// tend applies new settings and reports this node.
-func (l *Limiter) tend(ctx context.Context) error {
-	err := l.rules.Load(ctx)
-	l.measureShape(l.rules.InForce(), l.nowMs())
-	return errors.Join(err, l.beat(ctx, false))
 }
 
 // background is a step that is watched; Config.TraceBackground gets each turn.

@@ -60,7 +60,7 @@ func wantTuning(t *testing.T, l *Limiter, number int64, floor float64, freshForM
 		t.Errorf("trial %d is in force (floor %g, fresh for %d ms) over version %d; want %d (%g, %d) over 3",
 			s.TrialNumber, s.Tuning.Floor, s.FreshForMs, s.Version, number, floor, freshForMs)
 	}
-	if h := l.figures(); h.Trial != number || h.TuningHash != s.Tuning.Hash() || h.TuningHash == "" {
+	if h := l.reports.figures(); h.Trial != number || h.TuningHash != s.Tuning.Hash() || h.TuningHash == "" {
 		t.Errorf("the node reports trial %d and tuning %q, and runs %d, %q", h.Trial, h.TuningHash, number, s.Tuning.Hash())
 	}
 }
