@@ -34,7 +34,7 @@ type Limiter struct {
 
 	reports reports
 
-	loops loop.Lifecycle
+	loops loops
 	calls loop.Calls // to the origin, on behalf of decisions
 }
 
@@ -60,6 +60,7 @@ func New(cfg Config) (*Limiter, error) {
 	l.rules.Init(rules.Config{Source: cfg.Settings, Region: cfg.Region, NodeID: cfg.NodeID, RegionNodes: cfg.RegionNodes,
 		Fleet: fleet, Clock: wall, Walk: l.table.Walk, Logger: cfg.Logger})
 	l.engine.init(l)
+	l.loops.rules, l.loops.logger, l.loops.trace = l.rules, cfg.Logger, cfg.TraceBackground
 	l.reports.init(l)
 	l.engine.stats.latency.Init(l.reports.startedAtMs)
 	l.permits.Init(permits.Config{Origin: cfg.Origin, EntriesMax: cfg.EntriesMax, ReadTimeout: cfg.ReadTimeout,

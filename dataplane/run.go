@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"log/slog"
 	"time"
 
 	"github.com/weirhq/weir/dataplane/internal/loop"
@@ -16,52 +17,61 @@ const (
 	listenPause   = 200 * time.Millisecond // before a lost connection is tried again
 )
 
+// loops are a limiter's background work.
+type loops struct {
+	loop.Lifecycle
+	rules  *rules.Rules // its tuning sets their cadence
+	logger *slog.Logger
+	trace  func(ctx context.Context, name string) (within context.Context, end func(error))
+}
+
 // Start begins the loops: sweep, with an origin a replay and a listener for each of its shards, and
 // settings and heartbeats where they are. It returns at once and waits for no
 // server; ctx gives the loops its values, not its end. Stop ends them.
 func (l *Limiter) Start(ctx context.Context) error {
-	ctx, ok := l.loops.Start(ctx)
+	run := &l.loops
+	ctx, ok := run.Start(ctx)
 	if !ok {
 		return ErrStarted
 	}
-	l.loops.Go(func() { l.clock.Run(ctx) })
-	l.permits.Leases.Run(ctx, l.loops.Go)
-	l.loop(ctx, l.rules.Cadence(func(s *rules.Settings) time.Duration { return sweepInterval }), func(context.Context) {
+	run.Go(func() { l.clock.Run(ctx) })
+	l.permits.Leases.Run(ctx, run.Go)
+	sweepEvery := l.rules.Cadence(func(*rules.Settings) time.Duration { return sweepInterval })
+	run.every(ctx, sweepEvery, func(context.Context) {
 		l.engine.sweep()
 		l.reports.full.reportFull(l.clock.Steady())
 		l.reports.full.reportHeldBack(l.clock.Steady())
 	})
 	tick := func(s *rules.Settings) time.Duration { return s.Tuning.ReplayTick.Std() }
 	for _, sh := range l.out.Shards() {
-		l.loop(ctx, l.rules.Cadence(tick), l.watched("replay to shard "+sh.Label(), func(ctx context.Context) error {
+		run.every(ctx, l.rules.Cadence(tick), run.watched("replay to shard "+sh.Label(), func(ctx context.Context) error {
 			// Stop must not cut a send short: its increments may have been applied, and
 			// would be sent again. The outbox bounds the wait.
 			return sh.Replay(context.WithoutCancel(ctx))
 		}))
-		l.loop(ctx, l.rules.Cadence(tick), l.watched("sync with shard "+sh.Label(), func(ctx context.Context) error {
+		run.every(ctx, l.rules.Cadence(tick), run.watched("sync with shard "+sh.Label(), func(ctx context.Context) error {
 			return sh.Sync(context.WithoutCancel(ctx))
 		}))
 	}
 	for _, sh := range l.out.Shards() {
-		l.loops.Go(func() { sh.SendFlushes(ctx) })
+		run.Go(func() { sh.SendFlushes(ctx) })
 	}
 	for _, sh := range l.out.Shards() {
-		l.loops.Go(func() {
-			listen := l.watched("listening to shard "+sh.Label(), sh.Listen)
+		run.Go(func() {
+			listen := run.watched("listening to shard "+sh.Label(), sh.Listen)
 			listen(ctx)
 			loop.Every(ctx, l.rules.Cadence(func(*rules.Settings) time.Duration { return listenPause }), nil, listen)
 		})
 	}
 	if !l.alone() {
-		l.loop(ctx, l.rules.Cadence(func(*rules.Settings) time.Duration { return sweepInterval }),
-			l.watched("reservations", l.permits.Reservations.Send))
+		run.every(ctx, sweepEvery, run.watched("reservations", l.permits.Reservations.Send))
 	}
 	if l.cfg.Settings == nil {
 		return nil
 	}
-	l.loops.Go(func() { l.rules.EndTrials(ctx) })
-	l.loops.Go(func() {
-		tend := l.background("settings", l.reports.tend)
+	run.Go(func() { l.rules.EndTrials(ctx) })
+	run.Go(func() {
+		tend := run.background("settings", l.reports.tend)
 		tend(ctx)
 		every := l.rules.Cadence(func(s *rules.Settings) time.Duration { return s.Tuning.SettingsEvery() })
 		loop.Every(ctx, every, l.rules.Changed, tend)
@@ -104,14 +114,15 @@ func (l *Limiter) Stop(ctx context.Context) error {
 	return errors.Join(errs...)
 }
 
-func (l *Limiter) loop(ctx context.Context, cadence func() (time.Duration, float64), step func(context.Context)) {
-	l.loops.Go(func() { loop.Every(ctx, cadence, l.rules.Changed, step) })
+// every runs a step at a cadence until ctx ends.
+func (l *loops) every(ctx context.Context, cadence func() (time.Duration, float64), step func(context.Context)) {
+	l.Go(func() { loop.Every(ctx, cadence, l.rules.Changed, step) })
 }
 
 // background is a step that is watched; Config.TraceBackground gets each turn.
-func (l *Limiter) background(name string, step func(context.Context) error) func(context.Context) {
+func (l *loops) background(name string, step func(context.Context) error) func(context.Context) {
 	return l.watched(name, func(ctx context.Context) (err error) {
-		ctx, end := l.cfg.TraceBackground(ctx, name)
+		ctx, end := l.trace(ctx, name)
 		if err = step(ctx); stopped(ctx) {
 			err = nil // it was cut short by Stop, which is no problem
 		}
@@ -124,6 +135,6 @@ func (l *Limiter) background(name string, step func(context.Context) error) func
 func stopped(ctx context.Context) bool { return errors.Is(ctx.Err(), context.Canceled) }
 
 // watched returns a step that logs when it begins to fail and when it succeeds again.
-func (l *Limiter) watched(name string, step func(context.Context) error) func(context.Context) {
-	return loop.Watched(l.cfg.Logger, name, step)
+func (l *loops) watched(name string, step func(context.Context) error) func(context.Context) {
+	return loop.Watched(l.logger, name, step)
 }
