@@ -114,7 +114,7 @@ func (l *Limiter) AcquireWait(ctx context.Context, r ConcurrencyRequest) (Lease,
 
 func (l *Limiter) acquire(ctx context.Context, r *ConcurrencyRequest, wait bool) (lease Lease, d ConcurrencyDecision) {
 	var ask slots.Ask
-	by := r.prepare(l.rules.InForce(), &ask, &d)
+	by := r.prepare(l.engine.rules.InForce(), &ask, &d)
 	if by == nil {
 		return lease, d
 	}

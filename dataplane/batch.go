@@ -32,14 +32,14 @@ func (l *Limiter) AllowMany(ctx context.Context, requests []Request) Batch {
 // appended to decisions, and Batch.Decisions is the result. With room for them, warm
 // keys and at most 24 requests, nothing is allocated.
 func (l *Limiter) AppendAllowMany(ctx context.Context, decisions []Decision, requests []Request) (b Batch) {
-	l.engine.allowBatch(ctx, l.clock.Now(), decisions, requests, nil, &b)
+	l.engine.allowBatch(ctx, l.engine.clock.Now(), decisions, requests, nil, &b)
 	return b
 }
 
 // AllowManyAt is AllowMany at a time of the caller's; see AllowAt.
 func (l *Limiter) AllowManyAt(ctx context.Context, now time.Time, requests []Request) (b Batch) {
 	var at clock.Stamp
-	if at, b.Err = l.stamp(now); b.Err == nil {
+	if at, b.Err = l.engine.stamp(now); b.Err == nil {
 		l.engine.allowBatch(ctx, at, nil, requests, nil, &b)
 	}
 	return b

@@ -78,7 +78,7 @@ func (l *Limiter) Explain(r Request) (x Explanation, err error) {
 	if err := r.Validate(); err != nil {
 		return x, err
 	}
-	w := explaining{engine: &l.engine, set: l.rules.InForce(), x: &x}
+	w := explaining{engine: &l.engine, set: l.engine.rules.InForce(), x: &x}
 	w.explain(&r)
 	return x, nil
 }

@@ -34,11 +34,11 @@ type ConcurrencyExplanation struct {
 // calls no server.
 func (l *Limiter) ExplainConcurrency(r ConcurrencyRequest) (x ConcurrencyExplanation, err error) {
 	var ask slots.Ask
-	by := r.prepare(l.rules.InForce(), &ask, &x.Decision)
+	by := r.prepare(l.engine.rules.InForce(), &ask, &x.Decision)
 	if by == nil {
 		return ConcurrencyExplanation{}, x.Decision.Err
 	}
-	x.At, x.Overridden, x.Shadow, x.Outage = time.UnixMilli(l.nowMs()), by.Pattern != "", by.Shadow, by.Outage.String()
+	x.At, x.Overridden, x.Shadow, x.Outage = time.UnixMilli(l.engine.clock.ReadMs()), by.Pattern != "", by.Shadow, by.Outage.String()
 	var result slots.Result
 	at, known := l.permits.Leases.Look(&ask, &result)
 	x.Known, x.Leases, x.Slots, x.Others, x.Waiters = known, at.Leases, at.Slots, at.Others, at.Waiters

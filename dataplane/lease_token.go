@@ -28,7 +28,7 @@ import (
 func (l *Limiter) AcquireToken(ctx context.Context, r ConcurrencyRequest, id string,
 	wait bool) (token string, d ConcurrencyDecision) {
 	var ask slots.Ask
-	by := r.prepare(l.rules.InForce(), &ask, &d)
+	by := r.prepare(l.engine.rules.InForce(), &ask, &d)
 	switch {
 	case by == nil:
 		return "", d

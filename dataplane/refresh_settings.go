@@ -16,7 +16,7 @@ type RelayTuning struct {
 
 // RelayTuning is from what operators have set, or the built-in default.
 func (l *Limiter) RelayTuning() RelayTuning {
-	t := &l.rules.InForce().Tuning
+	t := &l.engine.rules.InForce().Tuning
 	return RelayTuning{
 		Floor: t.Floor, Step: t.Step, FeedInterval: t.FeedInterval.Std(), SettingsInterval: t.SettingsEvery(),
 		MinGlobalDuration: t.MinGlobalDuration.Std(),
@@ -25,7 +25,7 @@ func (l *Limiter) RelayTuning() RelayTuning {
 
 // TuningChanged returns a channel that is closed when the tuning changes. Loops that read an
 // interval of RelayTuning should wait for it beside their timers.
-func (l *Limiter) TuningChanged() <-chan struct{} { return l.rules.Changed() }
+func (l *Limiter) TuningChanged() <-chan struct{} { return l.engine.rules.Changed() }
 
 // RefreshSettings reads settings now, before Start or between two of its reads: for a source that knows when they
 // change. An error names what is not in force; everything else is.
@@ -36,5 +36,5 @@ func (l *Limiter) RefreshSettings(ctx context.Context) error {
 	if l.calls.IsStopped() {
 		return ErrStopped
 	}
-	return l.rules.Load(ctx)
+	return l.engine.rules.Load(ctx)
 }

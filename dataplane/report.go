@@ -24,7 +24,8 @@ type reports struct {
 
 // init sets what is reported, from the limiter's start on.
 func (r *reports) init(l *Limiter) {
-	r.cfg, r.engine, r.permits, r.startedAtMs = &l.cfg, &l.engine, &l.permits, l.nowMs()
+	r.cfg, r.engine, r.permits, r.startedAtMs = &l.cfg, &l.engine, &l.permits, l.engine.clock.ReadMs()
+	r.engine.stats.latency.Init(r.startedAtMs)
 	r.top.engine = r.engine
 	r.full.table, r.full.logger = r.engine.table, r.cfg.Logger
 }

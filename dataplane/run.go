@@ -34,47 +34,47 @@ func (l *Limiter) Start(ctx context.Context) error {
 	if !ok {
 		return ErrStarted
 	}
-	run.Go(func() { l.clock.Run(ctx) })
+	run.Go(func() { l.engine.clock.Run(ctx) })
 	l.permits.Leases.Run(ctx, run.Go)
-	sweepEvery := l.rules.Cadence(func(*rules.Settings) time.Duration { return sweepInterval })
+	sweepEvery := l.engine.rules.Cadence(func(*rules.Settings) time.Duration { return sweepInterval })
 	run.every(ctx, sweepEvery, func(context.Context) {
 		l.engine.sweep()
-		l.reports.full.reportFull(l.clock.Steady())
-		l.reports.full.reportHeldBack(l.clock.Steady())
+		l.reports.full.reportFull(l.engine.clock.Steady())
+		l.reports.full.reportHeldBack(l.engine.clock.Steady())
 	})
 	tick := func(s *rules.Settings) time.Duration { return s.Tuning.ReplayTick.Std() }
-	for _, sh := range l.out.Shards() {
-		run.every(ctx, l.rules.Cadence(tick), run.watched("replay to shard "+sh.Label(), func(ctx context.Context) error {
+	for _, sh := range l.engine.out.Shards() {
+		run.every(ctx, l.engine.rules.Cadence(tick), run.watched("replay to shard "+sh.Label(), func(ctx context.Context) error {
 			// Stop must not cut a send short: its increments may have been applied, and
 			// would be sent again. The outbox bounds the wait.
 			return sh.Replay(context.WithoutCancel(ctx))
 		}))
-		run.every(ctx, l.rules.Cadence(tick), run.watched("sync with shard "+sh.Label(), func(ctx context.Context) error {
+		run.every(ctx, l.engine.rules.Cadence(tick), run.watched("sync with shard "+sh.Label(), func(ctx context.Context) error {
 			return sh.Sync(context.WithoutCancel(ctx))
 		}))
 	}
-	for _, sh := range l.out.Shards() {
+	for _, sh := range l.engine.out.Shards() {
 		run.Go(func() { sh.SendFlushes(ctx) })
 	}
-	for _, sh := range l.out.Shards() {
+	for _, sh := range l.engine.out.Shards() {
 		run.Go(func() {
 			listen := run.watched("listening to shard "+sh.Label(), sh.Listen)
 			listen(ctx)
-			loop.Every(ctx, l.rules.Cadence(func(*rules.Settings) time.Duration { return listenPause }), nil, listen)
+			loop.Every(ctx, l.engine.rules.Cadence(func(*rules.Settings) time.Duration { return listenPause }), nil, listen)
 		})
 	}
-	if !l.alone() {
+	if !l.engine.alone {
 		run.every(ctx, sweepEvery, run.watched("reservations", l.permits.Reservations.Send))
 	}
 	if l.cfg.Settings == nil {
 		return nil
 	}
-	run.Go(func() { l.rules.EndTrials(ctx) })
+	run.Go(func() { l.engine.rules.EndTrials(ctx) })
 	run.Go(func() {
 		tend := run.background("settings", l.reports.tend)
 		tend(ctx)
-		every := l.rules.Cadence(func(s *rules.Settings) time.Duration { return s.Tuning.SettingsEvery() })
-		loop.Every(ctx, every, l.rules.Changed, tend)
+		every := l.engine.rules.Cadence(func(s *rules.Settings) time.Duration { return s.Tuning.SettingsEvery() })
+		loop.Every(ctx, every, l.engine.rules.Changed, tend)
 	})
 	return nil
 }
@@ -95,13 +95,13 @@ func (l *Limiter) Stop(ctx context.Context) error {
 	}
 	l.permits.Leases.End() // first, because waiting callers may be inside calls that Stop waits for
 	l.calls.Stop()
-	l.out.Stop()
+	l.engine.out.Stop()
 	l.permits.Reservations.Stop()
 	ctx, done := loop.LastCalls(ctx)
 	defer done()
 	var errs []error
 	if l.cfg.Origin != nil {
-		errs = append(errs, l.out.Drain(ctx))
+		errs = append(errs, l.engine.out.Drain(ctx))
 	}
 	if err := l.permits.Leases.Stop(ctx); err != nil { // they end by themselves; counts would be lost, and so go first
 		errs = append(errs, fmt.Errorf("hand slots back: %w", err))
@@ -115,14 +115,14 @@ func (l *Limiter) Stop(ctx context.Context) error {
 }
 
 // every runs a step at a cadence until ctx ends.
-func (l *loops) every(ctx context.Context, cadence func() (time.Duration, float64), step func(context.Context)) {
-	l.Go(func() { loop.Every(ctx, cadence, l.rules.Changed, step) })
+func (run *loops) every(ctx context.Context, cadence func() (time.Duration, float64), step func(context.Context)) {
+	run.Go(func() { loop.Every(ctx, cadence, run.rules.Changed, step) })
 }
 
 // background is a step that is watched; Config.TraceBackground gets each turn.
-func (l *loops) background(name string, step func(context.Context) error) func(context.Context) {
-	return l.watched(name, func(ctx context.Context) (err error) {
-		ctx, end := l.trace(ctx, name)
+func (run *loops) background(name string, step func(context.Context) error) func(context.Context) {
+	return run.watched(name, func(ctx context.Context) (err error) {
+		ctx, end := run.trace(ctx, name)
 		if err = step(ctx); stopped(ctx) {
 			err = nil // it was cut short by Stop, which is no problem
 		}
@@ -135,6 +135,6 @@ func (l *loops) background(name string, step func(context.Context) error) func(c
 func stopped(ctx context.Context) bool { return errors.Is(ctx.Err(), context.Canceled) }
 
 // watched returns a step that logs when it begins to fail and when it succeeds again.
-func (l *loops) watched(name string, step func(context.Context) error) func(context.Context) {
-	return loop.Watched(l.logger, name, step)
+func (run *loops) watched(name string, step func(context.Context) error) func(context.Context) {
+	return loop.Watched(run.logger, name, step)
 }

@@ -26,8 +26,8 @@ type fullLog struct {
 // at their limits, or their cost is not sent. Such keys are decided by what the origin has, or by
 // a sketch that may take them for more than they are. It is cheap, and needs no lock.
 func (l *Limiter) TableFull() bool {
-	at := l.table.FullSince.Load()
-	return at != 0 && int64(l.clock.Steady())-at < fullLogEvery.Milliseconds()
+	at := l.engine.table.FullSince.Load()
+	return at != 0 && int64(l.engine.clock.Steady())-at < fullLogEvery.Milliseconds()
 }
 
 // reportFull logs a full table, once a period.

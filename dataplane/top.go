@@ -79,7 +79,7 @@ func (l *Limiter) TopKeys(q TopQuery) (TopKeys, error) {
 	case TopHot:
 		return l.reports.top.hottest(&q, false)
 	case TopDenied:
-		return l.reports.top.denials(&q, l.nowMs()), nil
+		return l.reports.top.denials(&q, l.engine.clock.ReadMs()), nil
 	}
 	return TopKeys{}, fmt.Errorf("%w: by is %d (0 or 1)", ErrInvalid, q.By)
 }
