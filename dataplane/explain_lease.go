@@ -38,7 +38,8 @@ func (l *Limiter) ExplainConcurrency(r ConcurrencyRequest) (x ConcurrencyExplana
 	if by == nil {
 		return ConcurrencyExplanation{}, x.Decision.Err
 	}
-	x.At, x.Overridden, x.Shadow, x.Outage = time.UnixMilli(l.engine.clock.ReadMs()), by.Pattern != "", by.Shadow, by.Outage.String()
+	x.At = time.UnixMilli(l.engine.clock.ReadMs())
+	x.Overridden, x.Shadow, x.Outage = by.Pattern != "", by.Shadow, by.Outage.String()
 	var result slots.Result
 	at, known := l.permits.Leases.Look(&ask, &result)
 	x.Known, x.Leases, x.Slots, x.Others, x.Waiters = known, at.Leases, at.Slots, at.Others, at.Waiters

@@ -9,8 +9,8 @@ import (
 	"github.com/weirhq/weir/shared/heartbeat"
 )
 
-// reports shows operators what a node does: by its heartbeats, its metrics, the keys that it ranks, and the log of a full
-// table.
+// reports shows operators what a node does. It writes heartbeats and metrics, ranks keys, and logs that the table is
+// full.
 type reports struct {
 	cfg         *Config
 	engine      *engine

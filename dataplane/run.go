@@ -42,14 +42,14 @@ func (l *Limiter) Start(ctx context.Context) error {
 		l.reports.full.reportFull(l.engine.clock.Steady())
 		l.reports.full.reportHeldBack(l.engine.clock.Steady())
 	})
-	tick := func(s *rules.Settings) time.Duration { return s.Tuning.ReplayTick.Std() }
+	tick := l.engine.rules.Cadence(func(s *rules.Settings) time.Duration { return s.Tuning.ReplayTick.Std() })
 	for _, sh := range l.engine.out.Shards() {
-		run.every(ctx, l.engine.rules.Cadence(tick), run.watched("replay to shard "+sh.Label(), func(ctx context.Context) error {
+		run.every(ctx, tick, run.watched("replay to shard "+sh.Label(), func(ctx context.Context) error {
 			// Stop must not cut a send short: its increments may have been applied, and
 			// would be sent again. The outbox bounds the wait.
 			return sh.Replay(context.WithoutCancel(ctx))
 		}))
-		run.every(ctx, l.engine.rules.Cadence(tick), run.watched("sync with shard "+sh.Label(), func(ctx context.Context) error {
+		run.every(ctx, tick, run.watched("sync with shard "+sh.Label(), func(ctx context.Context) error {
 			return sh.Sync(context.WithoutCancel(ctx))
 		}))
 	}
