@@ -9,6 +9,7 @@ import (
 	"github.com/weirhq/weir/dataplane/internal/leases"
 	"github.com/weirhq/weir/dataplane/internal/rules"
 	"github.com/weirhq/weir/dataplane/internal/slots"
+	"github.com/weirhq/weir/dataplane/store"
 )
 
 const (
@@ -21,6 +22,12 @@ const (
 
 	// HolderBytesMax is how long a holder's name may be.
 	HolderBytesMax = leases.HolderBytesMax
+
+	// LeaseIDBytesMax is how long a holder's id for a lease may be.
+	LeaseIDBytesMax = store.LeaseIDBytesMax
+
+	// LeaseTokensMax is how many leases a RenewTokens or ReleaseTokens is about at most.
+	LeaseTokensMax = 100
 
 	acquireRetryMin = 20 * time.Millisecond
 	acquireRetryMax = time.Second
@@ -107,31 +114,26 @@ func (l *Limiter) AcquireWait(ctx context.Context, r ConcurrencyRequest) (Lease,
 
 func (l *Limiter) acquire(ctx context.Context, r *ConcurrencyRequest, wait bool) (lease Lease, d ConcurrencyDecision) {
 	var ask slots.Ask
-	by := l.prepareLease(r, &ask, &d)
+	by := r.prepare(l.engine.rules.InForce(), &ask, &d)
 	if by == nil {
 		return lease, d
 	}
 	var result slots.Result
-	if by.Outage == rules.OutageClosed && l.slots.Out(&ask.Name) {
-		result.Out = true
-	} else {
-		l.slots.Acquire(ctx, &ask, wait && !by.Shadow, &result)
-	}
-	l.answerLease(&d, &ask, &result, by)
+	l.permits.Leases.Acquire(ctx, &ask, by, wait, &result)
+	d.take(&result, by)
 	lease.slot = result.Lease
 	return lease, d
 }
 
-// prepareLease makes an ask of a request, by the settings in force. It is nil, and Err is set, if the request is
-// invalid.
-func (l *Limiter) prepareLease(r *ConcurrencyRequest, ask *slots.Ask, d *ConcurrencyDecision) *rules.Rule {
+// prepare makes an ask of a request, by the settings in force. It is nil, and Err is set, if the request is invalid.
+func (r *ConcurrencyRequest) prepare(set *rules.Settings, ask *slots.Ask, d *ConcurrencyDecision) *rules.Rule {
 	var resolved Request // set field by field, as ask is: a literal would be made elsewhere and copied
 	resolved.Workspace, resolved.Namespace, resolved.Identifier = r.Workspace, r.Namespace, r.Identifier
 	resolved.Limit, resolved.Duration = r.Limit, time.Second
 	if d.Err = r.check(&resolved); d.Err != nil {
 		return nil
 	}
-	by := resolved.resolve(l.rules.InForce())
+	by := resolved.resolve(set)
 	d.Limit, d.Override = resolved.Limit, by.Pattern
 	ask.Name.Workspace, ask.Name.Namespace, ask.Name.Identifier = r.Workspace, r.Namespace, r.Identifier
 	ask.Limit, ask.AgeMax, ask.Holder = d.Limit, r.AgeMax, r.Holder
@@ -157,15 +159,7 @@ func (r *ConcurrencyRequest) check(named *Request) error {
 	return nil
 }
 
-// answerLease makes a decision of what has become of the ask.
-func (l *Limiter) answerLease(d *ConcurrencyDecision, ask *slots.Ask, r *slots.Result, by *rules.Rule) {
-	if !r.Granted && !r.Out {
-		key := ask.Name.SlotsKey()
-		l.engine.refused(&key, nil, ask.Limit)
-	}
-	d.take(r, by)
-}
-
+// take makes a decision of what has become of the ask.
 func (d *ConcurrencyDecision) take(r *slots.Result, by *rules.Rule) {
 	d.Held, d.Remaining = r.Held, max(0, d.Limit-r.Held)
 	d.Source = SourceLocal

@@ -32,15 +32,15 @@ func (l *Limiter) AllowMany(ctx context.Context, requests []Request) Batch {
 // appended to decisions, and Batch.Decisions is the result. With room for them, warm
 // keys and at most 24 requests, nothing is allocated.
 func (l *Limiter) AppendAllowMany(ctx context.Context, decisions []Decision, requests []Request) (b Batch) {
-	l.allowBatch(ctx, l.clock.Now(), decisions, requests, nil, &b)
+	l.engine.allowBatch(ctx, l.engine.clock.Now(), decisions, requests, nil, &b)
 	return b
 }
 
 // AllowManyAt is AllowMany at a time of the caller's; see AllowAt.
 func (l *Limiter) AllowManyAt(ctx context.Context, now time.Time, requests []Request) (b Batch) {
 	var at clock.Stamp
-	if at, b.Err = l.stamp(now); b.Err == nil {
-		l.allowBatch(ctx, at, nil, requests, nil, &b)
+	if at, b.Err = l.engine.stamp(now); b.Err == nil {
+		l.engine.allowBatch(ctx, at, nil, requests, nil, &b)
 	}
 	return b
 }
@@ -101,14 +101,14 @@ const enterRoundsMax = 3
 
 const fewItems = 24 // up to which pairs are compared; above, a map is made
 
-func (l *Limiter) allowBatch(ctx context.Context, at clock.Stamp, decisions []Decision,
+func (g *engine) allowBatch(ctx context.Context, at clock.Stamp, decisions []Decision,
 	requests []Request, held []Reservation, b *Batch) {
 	if len(requests) == 0 || len(requests) > BatchMax {
 		b.Err = fmt.Errorf("%w: requests holds %d items (1 to %d)", ErrInvalid, len(requests), BatchMax)
 		return
 	}
 	w := batches.Get().(*batch)
-	w.begin(&l.engine, len(requests), at)
+	w.begin(g, len(requests), at)
 	if b.Err = w.prepare(requests, at.Ms); b.Err == nil {
 		b.Allowed = w.decide(ctx)
 		b.Decisions = w.answer(b.Allowed, decisions)

@@ -2,6 +2,7 @@ package dataplane
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"time"
 
@@ -12,59 +13,67 @@ import (
 
 const heartbeatTimeout = 5 * time.Second
 
+// tend applies new settings and reports this node.
+func (r *reports) tend(ctx context.Context) error {
+	g := r.engine
+	err := g.rules.Load(ctx)
+	r.measureShape(g.rules.InForce(), g.clock.ReadMs())
+	return errors.Join(err, r.beat(ctx, false))
+}
+
 // beat reports this node; a stopped one for the last time.
-func (l *Limiter) beat(ctx context.Context, stopped bool) error {
+func (r *reports) beat(ctx context.Context, stopped bool) error {
 	ctx, cancel := context.WithTimeout(ctx, heartbeatTimeout)
 	defer cancel()
-	nowMs, now := l.nowMs(), int64(l.clock.ReadSteady())
+	nowMs, now := r.engine.clock.ReadMs(), int64(r.engine.clock.ReadSteady())
 	report := ""
-	if now-l.top.reportedAt.Load() >= reportEvery.Milliseconds() {
-		report = l.topReport()
+	if now-r.top.reportedAt.Load() >= reportEvery.Milliseconds() {
+		report = r.topReport()
 	}
-	err := l.cfg.Settings.Heartbeat(ctx, heartbeat.Heartbeat{
-		NodeID:        l.cfg.NodeID,
-		Region:        l.cfg.Region,
-		Build:         l.cfg.Build,
-		TuningVersion: l.rules.InForce().Version,
-		StartedAtMs:   l.startedAtMs,
+	err := r.cfg.Settings.Heartbeat(ctx, heartbeat.Heartbeat{
+		NodeID:        r.cfg.NodeID,
+		Region:        r.cfg.Region,
+		Build:         r.cfg.Build,
+		TuningVersion: r.engine.rules.InForce().Version,
+		StartedAtMs:   r.startedAtMs,
 		SentAtMs:      nowMs,
-		Health:        l.figures(),
+		Health:        r.figures(),
 		Top:           report,
 		Stopped:       stopped,
 	})
-	l.engine.stats.latency.Turn(nowMs)
+	r.engine.stats.latency.Turn(nowMs)
 	if err != nil {
 		return fmt.Errorf("heartbeat: %w", err)
 	}
 	if report != "" {
-		l.top.reportedAt.Store(now)
+		r.top.reportedAt.Store(now)
 	}
 	return nil
 }
 
 // figures are this node's own, as its heartbeat reports them.
-func (l *Limiter) figures() heartbeat.Health {
-	m, set := l.engine.stats, l.rules.InForce()
+func (r *reports) figures() heartbeat.Health {
+	g, m, set := r.engine, r.engine.stats, r.engine.rules.InForce()
 	h := heartbeat.Health{
-		Entries:         int64(l.table.Len()),
-		TableFull:       l.table.Full.Load(),
-		TableFullAtMs:   l.wallMs(clock.Steady(l.table.FullSince.Load())),
-		PendingCost:     l.out.PendingCost(),
-		ReplayErrors:    l.out.Stats.Origin.Errors(collect.OpSend),
-		ReplayedAtMs:    l.wallMs(l.out.ReplayedAt()),
-		SettingsErrors:  l.rules.Errors(),
-		SettingsProblem: l.rules.Problem(),
-		SettingsAtMs:    l.wallMs(l.rules.ReadAt()),
+		Entries:         int64(g.table.Len()),
+		TableFull:       g.table.Full.Load(),
+		TableFullAtMs:   g.wallMs(clock.Steady(g.table.FullSince.Load())),
+		PendingCost:     g.out.PendingCost(),
+		ReplayErrors:    g.out.Stats.Origin.Errors(collect.OpSend),
+		ReplayedAtMs:    g.wallMs(g.out.ReplayedAt()),
+		SettingsErrors:  g.rules.Errors(),
+		SettingsProblem: g.rules.Problem(),
+		SettingsAtMs:    g.wallMs(g.rules.ReadAt()),
 		ResetAtMs:       set.ResetAtMs(),
 		Trial:           set.TrialNumber,
 		TuningHash:      set.Hash,
 		DecisionP99Us:   m.latency.P99Us(),
-		BreakersOpen:    l.out.BreakersOpen(),
-		DroppedCost:     l.out.Stats.DroppedCost(),
+		BreakersOpen:    g.out.BreakersOpen(),
+		DroppedCost:     g.out.Stats.DroppedCost(),
 	}
-	if s := l.shape.Load(); s != nil {
+	if s := r.shape.Load(); s != nil {
 		h.ActiveKeys, h.HotKeys = s.keys, s.hot
-		if l.table.Fleet {
+		if g.table.Fleet {
 			h.SharedKeys = &s.shared
 		}
 	}

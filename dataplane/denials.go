@@ -56,26 +56,28 @@ func (g *engine) sample(e *cell.Entry, c *call) {
 	})
 }
 
-// refused takes note of a lease or a reservation that was refused. The key of a lease has no duration.
-func (g *engine) refused(key *window.Key, reset *window.Reset, limit int64) {
-	id := g.table.IdentityOfKey(key, reset)
+// Refused takes note of a lease or a reservation that was refused. The key of a lease has no duration.
+func (g *engine) Refused(key window.Key, reset *window.Reset, limit int64) {
+	id := g.table.IdentityOfKey(&key, reset)
 	g.denied.Add(id, g.clock.ReadSteady(), limit, func() int64 { return 1 }, func() cell.Names {
-		return g.table.NamesOf(key, nil)
+		return g.table.NamesOf(&key, nil)
 	})
 }
 
-func (l *Limiter) denials(q *TopQuery, nowMs int64) TopKeys {
+// denials ranks the keys that this node denies.
+func (t *top) denials(q *TopQuery, nowMs int64) TopKeys {
+	g := t.engine
 	answer := TopKeys{At: time.UnixMilli(nowMs), Since: time.UnixMilli(nowMs)}
 	found := topk.Ranking[TopKey]{Limit: q.Limit, Compare: byCount}
-	if since := l.engine.denied.Each(l.clock.ReadSteady(), func(d *denied.Key) {
+	if since := g.denied.Each(g.clock.ReadSteady(), func(d *denied.Key) {
 		if f := d.Names.Family(); q.wants(&f) {
 			found.Add(TopKey{Workspace: f.Workspace, Namespace: f.Namespace, Identifier: d.Names.Identifier(),
 				Duration: milliseconds(f.DurationMs), Limit: d.Limit, Count: d.Count, More: d.More})
 		}
 	}); since > 0 {
-		answer.Since = l.clock.WallOf(since, nowMs)
+		answer.Since = g.clock.WallOf(since, nowMs)
 	}
 	answer.Keys = found.Items
-	enforce(l.rules.InForce(), answer.Keys)
+	enforce(g.rules.InForce(), answer.Keys)
 	return answer
 }

@@ -2,6 +2,7 @@ package dataplane
 
 import (
 	"context"
+	"fmt"
 	"time"
 
 	"github.com/weirhq/weir/dataplane/internal/cell"
@@ -33,14 +34,18 @@ type engine struct {
 	denied denied.Log
 }
 
-// init sets what the engine shares with its limiter. Its rules and its list of dirty entries are ready before.
-func (g *engine) init(l *Limiter) {
-	g.clock, g.table, g.out, g.calls = l.clock, l.table, l.out, &l.calls
-	g.readTimeout, g.clockSkewMax, g.regionNodes = l.cfg.ReadTimeout, l.cfg.ClockSkewMax, l.cfg.RegionNodes
-	g.alone, g.marks, g.stats = l.alone(), cell.Used, new(stats)
+// init sets all but the outbox and the settings in force.
+func (g *engine) init(cfg *Config, calls *loop.Calls) {
+	g.alone, g.marks, g.stats = cfg.Origin == nil, cell.Used, new(stats)
+	g.clock = clock.New(cfg.Clock)
+	g.table = cell.NewTable(cfg.EntriesMax, cfg.ClockSkewMax.Milliseconds(), g.clock, !g.alone)
 	if !g.alone {
 		g.marks |= cell.Dirty
+		g.clock.WillFollow()
+		g.table.NewKeys.Bound(int64(cfg.NewKeysMax))
 	}
+	g.calls = calls
+	g.readTimeout, g.clockSkewMax, g.regionNodes = cfg.ReadTimeout, cfg.ClockSkewMax, cfg.RegionNodes
 }
 
 // call is a valid request with everything resolved: what the rest of the path
@@ -68,6 +73,41 @@ func (c *call) key() window.Key {
 	k := c.request.key()
 	k.Duration, k.Mode = milliseconds(c.durationMs), c.mode
 	return k
+}
+
+// stamp converts a time that the caller passed. It returns an error if the time is too far from the
+// clock.
+func (g *engine) stamp(now time.Time) (clock.Stamp, error) {
+	at, skew, ok := g.clock.At(now, g.clockSkewMax)
+	if !ok {
+		return at, fmt.Errorf("%w: now is %v away from this node's clock (at most %v)", ErrInvalid, skew,
+			g.clockSkewMax)
+	}
+	return at, nil
+}
+
+// decide is the first half of the request path: validate → override → identity. It
+// changes r if an override says so.
+func (g *engine) decide(ctx context.Context, at clock.Stamp, r *Request, held *Reservation, d *Decision) {
+	if !r.valid() {
+		d.Err = r.Validate()
+		return
+	}
+	by := r.resolve(g.rules.InForce())
+	var c call // set field by field: a literal would be made elsewhere and copied
+	c.mode = by.Mode()
+	id := g.table.IdentityOf(r.Workspace, r.Namespace, r.Identifier, r.Duration, c.mode)
+	if by.Reset != nil {
+		id.Renew(by.Reset)
+	}
+	c.id, c.request, c.nowMs, c.cached, c.known = &id, r, at.Ms, at.Cached, at.Known
+	c.horizon = g.table.Horizon(at.Given)
+	c.durationMs, c.limit, c.cost = r.Duration.Milliseconds(), r.Limit, r.cost()
+	if c.counts = g.stats.stripe(&c); c.counts.samples() {
+		g.decideTimed(ctx, &c, by, held, d)
+		return
+	}
+	g.decideCall(ctx, &c, by, g.table.Get(&id), held, d)
 }
 
 func (g *engine) decideTimed(ctx context.Context, c *call, by *rules.Rule, held *Reservation, d *Decision) {

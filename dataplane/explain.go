@@ -78,12 +78,31 @@ func (l *Limiter) Explain(r Request) (x Explanation, err error) {
 	if err := r.Validate(); err != nil {
 		return x, err
 	}
-	set, nowMs := l.rules.InForce(), l.nowMs()
+	w := explaining{engine: &l.engine, set: l.engine.rules.InForce(), x: &x}
+	w.explain(&r)
+	return x, nil
+}
+
+// explaining is one call of Explain.
+type explaining struct {
+	engine *engine
+	set    *rules.Settings
+	by     *rules.Rule // that applies to the request
+	call   call
+	entry  *cell.Entry // nil if this node does not hold the key
+	v      cell.Verdict
+	x      *Explanation
+}
+
+func (w *explaining) explain(r *Request) {
+	g, x, c, v := w.engine, w.x, &w.call, &w.v
+	nowMs := g.clock.ReadMs()
 	named := r.key()
-	by := r.resolve(set)
-	c := call{request: &r, nowMs: nowMs, durationMs: r.Duration.Milliseconds(), limit: r.Limit, cost: r.cost(),
+	w.by = r.resolve(w.set)
+	by := w.by
+	*c = call{request: r, nowMs: nowMs, durationMs: r.Duration.Milliseconds(), limit: r.Limit, cost: r.cost(),
 		mode: by.Mode()}
-	id := l.table.IdentityOf(named.Workspace, named.Namespace, named.Identifier, r.Duration, c.mode)
+	id := g.table.IdentityOf(named.Workspace, named.Namespace, named.Identifier, r.Duration, c.mode)
 	var reset window.Reset
 	if by.Reset != nil {
 		id.Renew(by.Reset)
@@ -94,61 +113,75 @@ func (l *Limiter) Explain(r Request) (x Explanation, err error) {
 	x.At, x.Duration, x.Mode = time.UnixMilli(nowMs), key.Duration, key.Mode.String()
 	x.Workspace, x.Namespace, x.Identifier = key.Workspace, key.Namespace, key.Identifier
 	x.Shadow = by.Shadow || r.Shadow
-	l.explainSettings(&x, set, by)
-	v := cell.Verdict{Sequence: window.Sequence(nowMs, c.durationMs), AtMs: nowMs}
-	e := l.table.Get(&id)
-	if e != nil {
-		l.explainEntry(&x, e, &v, &c)
+	w.readSettings()
+	v.Sequence, v.AtMs = window.Sequence(nowMs, c.durationMs), nowMs
+	if w.entry = g.table.Get(&id); w.entry != nil {
+		w.readEntry()
 	}
-	l.explainCell(&x.Current, key, v.Sequence, reset)
-	l.explainCell(&x.Previous, key, v.Sequence-1, reset)
+	x.Current.place(key, v.Sequence, reset)
+	x.Previous.place(key, v.Sequence-1, reset)
 	uncovered := window.Start(v.Sequence+1, c.durationMs) - v.AtMs
 	x.Weight = float64(uncovered) / float64(c.durationMs)
 	v.Current, v.Previous = max(0, x.Current.Counts), max(0, x.Previous.Counts)
 	if by.Estimate != nil {
-		l.explainLevel(e, &v, &c, by)
+		w.judgeLevel()
 		x.Leaks = v.Leaky
 	} else {
 		v.Allowed = window.Fits(v.Current, v.Previous, c.cost, c.limit, uncovered, c.durationMs)
 	}
 	if !v.Allowed {
-		setRetry(&v, &c, by)
+		setRetry(v, c, by)
 	}
-	x.Decision.answer(&v, &c, by, SourceLocal)
-	if !l.alone() && by.Estimate == nil {
-		x.AsksOrigin = v.Allowed && (e == nil || e.Reads().WantsRefresh(l.clock.Steady(), set.FreshForMs))
+	x.Decision.answer(v, c, by, SourceLocal)
+	if !g.alone && by.Estimate == nil {
+		x.AsksOrigin = v.Allowed && (w.entry == nil || w.entry.Reads().WantsRefresh(g.clock.Steady(), w.set.FreshForMs))
 	}
-	return x, nil
 }
 
-func (l *Limiter) explainSettings(x *Explanation, set *rules.Settings, by *rules.Rule) {
+func (w *explaining) readSettings() {
+	x, set, by := w.x, w.set, w.by
 	x.Overridden, x.Candidate = by.Pattern != "", by.Candidate
 	x.Outage, x.NodeShare = by.Outage.String(), rules.NodeShareName(by.Waits)
 	x.Nodes, x.SettingsResets = set.Nodes, set.Resets()
 	x.TuningVersion, x.Trial = set.Version, set.TrialNumber
-	x.SettingsAt = moment(l.wallMs(l.rules.ReadAt()))
+	x.SettingsAt = moment(w.engine.wallMs(w.engine.rules.ReadAt()))
 }
 
-// explainCell is where a cell lies.
-func (l *Limiter) explainCell(x *ExplainedCell, key window.Key, sequence int64, reset window.Reset) {
-	key.Generation = reset.GenerationOf(sequence, key.DurationMs())
-	x.Sequence, x.Start = sequence, time.UnixMilli(window.Start(sequence, key.DurationMs()))
-	x.Generation = int64(key.Generation)
-}
-
-func (l *Limiter) explainEntry(x *Explanation, e *cell.Entry, v *cell.Verdict, c *call) {
+func (w *explaining) readEntry() {
+	g, x, e, v, c := w.engine, w.x, w.entry, &w.v, &w.call
 	x.Known = true
-	if !l.alone() {
-		x.Asks, x.Sends = l.out.ShardOf(e).States()
-		x.RestsFor = e.Reads().RestsFor(l.clock.Steady())
+	if !g.alone {
+		x.Asks, x.Sends = g.out.ShardOf(e).States()
+		x.RestsFor = e.Reads().RestsFor(g.clock.Steady())
 	}
-	now := l.clock.Steady()
+	now := g.clock.Steady()
 	at := e.Look(v.Sequence, now)
 	v.AtMs = max(v.AtMs, window.Start(at.Sequence, c.durationMs))
 	v.Sequence = at.Sequence
-	x.RefreshedAt, x.StrictUntil = l.clock.WallOf(at.RefreshedAt, c.nowMs), l.clock.WallOf(at.StrictUntil, c.nowMs)
-	x.Current.read(&at.Current, l.table.Fleet)
-	x.Previous.read(&at.Previous, l.table.Fleet)
+	x.RefreshedAt, x.StrictUntil = g.clock.WallOf(at.RefreshedAt, c.nowMs), g.clock.WallOf(at.StrictUntil, c.nowMs)
+	x.Current.read(&at.Current, g.table.Fleet)
+	x.Previous.read(&at.Previous, g.table.Fleet)
+}
+
+// judgeLevel is the verdict of the estimate mode, where a first contact is allowed.
+func (w *explaining) judgeLevel() {
+	g, e, v, c, by := w.engine, w.entry, &w.v, &w.call, w.by
+	v.Now = g.clock.ReadSteady()
+	v.Level = level.OfCells(v.Current, v.Previous, window.Start(v.Sequence+1, c.durationMs)-v.AtMs, c.durationMs)
+	v.Unknown = g.table.Fleet && v.Current == 0 && v.Previous == 0 && (e == nil || e.Reads().RefreshedAt() == 0)
+	if e != nil {
+		if unknown, leaks := e.Estimates().Explain(v, c.limit, c.durationMs, &by.Estimate.Rules); leaks {
+			v.Leaky, v.Unknown = true, unknown
+		}
+	}
+	v.Allowed = v.Unknown && c.limit > 0 || v.Level.Fits(c.cost, c.limit, c.durationMs, by.Estimate.Below)
+}
+
+// place sets where a cell lies.
+func (c *ExplainedCell) place(key window.Key, sequence int64, reset window.Reset) {
+	key.Generation = reset.GenerationOf(sequence, key.DurationMs())
+	c.Sequence, c.Start = sequence, time.UnixMilli(window.Start(sequence, key.DurationMs()))
+	c.Generation = int64(key.Generation)
 }
 
 // read takes a reading over. What is sent, and what others have, only a fleet knows.
@@ -161,19 +194,6 @@ func (c *ExplainedCell) read(at *cell.CellLook, fleet bool) {
 	c.Unsent = c.Regional - c.Confirmed
 	c.Foreign, c.Credit, c.Carried = at.Foreign, at.Credit, at.Carried
 	c.Restores = at.Restores
-}
-
-// explainLevel is the verdict of the estimate mode, where a first contact is allowed.
-func (l *Limiter) explainLevel(e *cell.Entry, v *cell.Verdict, c *call, by *rules.Rule) {
-	v.Now = l.clock.ReadSteady()
-	v.Level = level.OfCells(v.Current, v.Previous, window.Start(v.Sequence+1, c.durationMs)-v.AtMs, c.durationMs)
-	v.Unknown = l.table.Fleet && v.Current == 0 && v.Previous == 0 && (e == nil || e.Reads().RefreshedAt() == 0)
-	if e != nil {
-		if unknown, leaks := e.Estimates().Explain(v, c.limit, c.durationMs, &by.Estimate.Rules); leaks {
-			v.Leaky, v.Unknown = true, unknown
-		}
-	}
-	v.Allowed = v.Unknown && c.limit > 0 || v.Level.Fits(c.cost, c.limit, c.durationMs, by.Estimate.Below)
 }
 
 func moment(ms int64) time.Time {

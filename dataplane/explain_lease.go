@@ -34,13 +34,14 @@ type ConcurrencyExplanation struct {
 // calls no server.
 func (l *Limiter) ExplainConcurrency(r ConcurrencyRequest) (x ConcurrencyExplanation, err error) {
 	var ask slots.Ask
-	by := l.prepareLease(&r, &ask, &x.Decision)
+	by := r.prepare(l.engine.rules.InForce(), &ask, &x.Decision)
 	if by == nil {
 		return ConcurrencyExplanation{}, x.Decision.Err
 	}
-	x.At, x.Overridden, x.Shadow, x.Outage = time.UnixMilli(l.nowMs()), by.Pattern != "", by.Shadow, by.Outage.String()
+	x.At = time.UnixMilli(l.engine.clock.ReadMs())
+	x.Overridden, x.Shadow, x.Outage = by.Pattern != "", by.Shadow, by.Outage.String()
 	var result slots.Result
-	at, known := l.slots.Look(&ask, &result)
+	at, known := l.permits.Leases.Look(&ask, &result)
 	x.Known, x.Leases, x.Slots, x.Others, x.Waiters = known, at.Leases, at.Slots, at.Others, at.Waiters
 	x.ValidFor, x.Starved, x.RestsFor = at.ValidFor, at.Starved, at.RestsFor
 	result.Out = at.RestsFor > 0

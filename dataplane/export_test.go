@@ -17,48 +17,50 @@ import (
 func (l *Limiter) ReplayOnce(ctx context.Context) error { return l.once(ctx, (*outbox.Shard).Replay) }
 
 func (l *Limiter) once(ctx context.Context, step func(*outbox.Shard, context.Context) error) error {
-	return l.out.Each(func(sh *outbox.Shard) error { return step(sh, ctx) })
+	return l.engine.out.Each(func(sh *outbox.Shard) error { return step(sh, ctx) })
 }
 
 // ReplayStream is the stream in which replay sends to the first shard.
-func (l *Limiter) ReplayStream() uint64 { return l.out.Shards()[0].ReplayStream() }
+func (l *Limiter) ReplayStream() uint64 { return l.engine.out.Shards()[0].ReplayStream() }
 
 // NowMs is the time that the limiter goes by.
-func (l *Limiter) NowMs() int64 { return l.nowMs() }
+func (l *Limiter) NowMs() int64 { return l.engine.clock.ReadMs() }
 
 // KnowTime has the limiter take its own clock for the origin's, which it has not heard yet.
-func (l *Limiter) KnowTime() { l.clock.FollowNone() }
+func (l *Limiter) KnowTime() { l.engine.clock.FollowNone() }
 
 // ApplyForeign is what a listener hears.
-func (l *Limiter) ApplyForeign(totals []store.Foreign) { l.out.ApplyForeign(totals) }
+func (l *Limiter) ApplyForeign(totals []store.Foreign) { l.engine.out.ApplyForeign(totals) }
 
 func (l *Limiter) LoadSettings(ctx context.Context) error {
-	return l.rules.Load(ctx)
+	return l.engine.rules.Load(ctx)
 }
 
 // MeasureShape measures what callers are like, at a time.
-func (l *Limiter) MeasureShape(now time.Time) { l.measureShape(l.rules.InForce(), now.UnixMilli()) }
+func (l *Limiter) MeasureShape(now time.Time) {
+	l.reports.measureShape(l.engine.rules.InForce(), now.UnixMilli())
+}
 
-func (l *Limiter) Heartbeat(ctx context.Context) error { return l.beat(ctx, false) }
+func (l *Limiter) Heartbeat(ctx context.Context) error { return l.reports.beat(ctx, false) }
 
 // SetSteady replaces the steady reading of a limiter that was made with a Clock; nil puts it back.
 func (l *Limiter) SetSteady(elapsed func() time.Duration) {
 	if elapsed == nil {
-		l.clock.SetSteady(nil)
+		l.engine.clock.SetSteady(nil)
 		return
 	}
-	l.clock.SetSteady(func() clock.Steady { return clock.SteadyStart + clock.Steady(elapsed().Milliseconds()) })
+	l.engine.clock.SetSteady(func() clock.Steady { return clock.SteadyStart + clock.Steady(elapsed().Milliseconds()) })
 }
 
 // Sweep sweeps the whole table once.
 func (l *Limiter) Sweep() {
-	for range l.table.SweepTicks() {
-		l.sweep()
+	for range l.engine.table.SweepTicks() {
+		l.engine.sweep()
 	}
 }
 
 // MakeRoom asks every entry to make room for another, as first contacts of a full table do.
-func (l *Limiter) MakeRoom() { l.table.EvictIdle(l.nowMs()) }
+func (l *Limiter) MakeRoom() { l.engine.table.EvictIdle(l.engine.clock.ReadMs()) }
 
 // AwaitCalls waits for reads and heals in flight.
 func (l *Limiter) AwaitCalls() { l.calls.Wait() }
@@ -76,7 +78,7 @@ func (l *Limiter) Cell(c window.Cell) CellState {
 		return CellState{}
 	}
 	at := e.LookAt(c.Sequence)
-	if !l.table.Fleet {
+	if !l.engine.table.Fleet {
 		return CellState{Held: at.Held, Count: at.Counted, Foreign: at.Others}
 	}
 	return CellState{Held: at.Held, Sending: at.Sending, Count: at.Accepted, Foreign: at.Foreign, Settled: at.Settled, Named: at.Named,
@@ -84,8 +86,8 @@ func (l *Limiter) Cell(c window.Cell) CellState {
 }
 
 func (l *Limiter) entryOf(k window.Key) *cell.Entry {
-	id := l.table.IdentityOfKey(&k, l.rules.InForce().ResetOf(&k))
-	return l.table.Get(&id)
+	id := l.engine.table.IdentityOfKey(&k, l.engine.rules.InForce().ResetOf(&k))
+	return l.engine.table.Get(&id)
 }
 
 // StrictUntil is the key's strict deadline by the steady clock, 0 for none.
@@ -99,11 +101,11 @@ func (l *Limiter) StrictUntil(k window.Key) time.Duration {
 }
 
 // Entries is the number of keys held.
-func (l *Limiter) Entries() int { return l.table.Len() }
+func (l *Limiter) Entries() int { return l.engine.table.Len() }
 
 // Created is how many keys were met for the first time.
 func (l *Limiter) Created() int64 {
-	return l.table.Created.Load()
+	return l.engine.table.Created.Load()
 }
 
 // Accepted is what a send would read of a cell at this moment.
@@ -119,7 +121,7 @@ type Hold struct {
 func (l *Limiter) HoldOne(r Request) *Hold {
 	h := &Hold{limiter: l}
 	h.w.begin(&l.engine, 1, clock.Stamp{})
-	if err := h.w.prepare([]Request{r}, l.nowMs()); err != nil {
+	if err := h.w.prepare([]Request{r}, l.engine.clock.ReadMs()); err != nil {
 		panic(err)
 	}
 	h.w.enter(context.Background(), false)
@@ -133,7 +135,7 @@ func (l *Limiter) HoldOne(r Request) *Hold {
 func (l *Limiter) HoldOrder(requests []Request) (identifiers []string) {
 	var w batch
 	w.begin(&l.engine, len(requests), clock.Stamp{})
-	if err := w.prepare(requests, l.nowMs()); err != nil {
+	if err := w.prepare(requests, l.engine.clock.ReadMs()); err != nil {
 		panic(err)
 	}
 	for _, i := range w.order {
@@ -154,21 +156,21 @@ func (h *Hold) Keep() {
 
 // Evicted is how many entries have gone for a cause.
 func (l *Limiter) Evicted(cause string) int64 {
-	return map[string]int64{"expired": l.table.Evicted.Expired.Load(), "idle": l.table.Evicted.Idle.Load(), "share": l.table.Evicted.Share.Load()}[cause]
+	return map[string]int64{"expired": l.engine.table.Evicted.Expired.Load(), "idle": l.engine.table.Evicted.Idle.Load(), "share": l.engine.table.Evicted.Share.Load()}[cause]
 }
 
 // UntrackedKeys is how many keys are decided on without a place in the table.
-func (l *Limiter) UntrackedKeys() int64 { return l.table.UntrackedKeys.Present.Load() }
+func (l *Limiter) UntrackedKeys() int64 { return l.engine.table.UntrackedKeys.Present.Load() }
 
 // ReportFull is the sweep's word on a full table.
-func (l *Limiter) ReportFull() { l.reportFull(l.clock.Steady()) }
+func (l *Limiter) ReportFull() { l.reports.full.reportFull(l.engine.clock.Steady()) }
 
 // Nodes is how many nodes of its region the limiter reckons with.
-func (l *Limiter) Nodes() int64 { return l.rules.InForce().Nodes }
+func (l *Limiter) Nodes() int64 { return l.engine.rules.InForce().Nodes }
 
 // WaitingReads is how many reads wait for a call.
 func (l *Limiter) WaitingReads() (reads int) {
-	for _, sh := range l.out.Shards() {
+	for _, sh := range l.engine.out.Shards() {
 		reads += sh.WaitingReads()
 	}
 	return reads
@@ -176,11 +178,11 @@ func (l *Limiter) WaitingReads() (reads int) {
 
 // CountOnly is a request that has counted, and got no further.
 func (l *Limiter) CountOnly(r Request) {
-	id := l.table.IdentityOf(r.Workspace, r.Namespace, r.Identifier, r.Duration, window.Exact)
-	k, nowMs := r.key(), l.nowMs()
-	e, _ := l.table.Add(&id, &k, nil, l.table.Horizon(false), window.Sequence(nowMs, k.DurationMs()), nowMs)
+	id := l.engine.table.IdentityOf(r.Workspace, r.Namespace, r.Identifier, r.Duration, window.Exact)
+	k, nowMs := r.key(), l.engine.clock.ReadMs()
+	e, _ := l.engine.table.Add(&id, &k, nil, l.engine.table.Horizon(false), window.Sequence(nowMs, k.DurationMs()), nowMs)
 	var v cell.Verdict
-	if !e.Judge(&v, l.table.Horizon(false), nowMs, k.DurationMs(), r.Limit, r.Cost, true) || !v.Allowed {
+	if !e.Judge(&v, l.engine.table.Horizon(false), nowMs, k.DurationMs(), r.Limit, r.Cost, true) || !v.Allowed {
 		panic("not counted")
 	}
 }
@@ -196,13 +198,13 @@ func (l *Limiter) Entry(k window.Key) any {
 
 // SweepTick is one tick of the sweep. It returns how many entries it looked at.
 func (l *Limiter) SweepTick() (looked int) {
-	looked, _ = l.table.Sweep(l.nowMs())
+	looked, _ = l.engine.table.Sweep(l.engine.clock.ReadMs())
 	return looked
 }
 
 // BreakersOff lets every call to the origin through.
 func (l *Limiter) BreakersOff() {
-	for _, sh := range l.out.Shards() {
+	for _, sh := range l.engine.out.Shards() {
 		sh.TurnBreakersOff()
 	}
 }
@@ -212,10 +214,10 @@ func (l *Limiter) SyncOnce(ctx context.Context) error { return l.once(ctx, (*out
 
 // Waiting is how many keys wait for a sync, and how many were not taken.
 func (l *Limiter) Waiting() (keys int, refused int64) {
-	for _, sh := range l.out.Shards() {
+	for _, sh := range l.engine.out.Shards() {
 		keys += sh.WaitingSyncs()
 	}
-	return keys, l.out.Stats.SyncsRefused.Load()
+	return keys, l.engine.out.Stats.SyncsRefused.Load()
 }
 
 // Asked is true while a key waits for a sync, and not only to be sent.
@@ -232,7 +234,7 @@ func (l *Limiter) Waits(k window.Key) bool {
 
 // Claimants is how many costs wait for the next call that claims.
 func (l *Limiter) Claimants() (n int) {
-	for _, sh := range l.out.Shards() {
+	for _, sh := range l.engine.out.Shards() {
 		n += sh.WaitingClaims()
 	}
 	return n
@@ -240,6 +242,6 @@ func (l *Limiter) Claimants() (n int) {
 
 // HeldBack is how often a new key was held back.
 func (l *Limiter) HeldBack() int64 {
-	times, _, _ := l.table.NewKeys.HeldBack()
+	times, _, _ := l.engine.table.NewKeys.HeldBack()
 	return times
 }

@@ -57,7 +57,7 @@ func (k *Handle) AllowAt(ctx context.Context, now time.Time, limit int64, cost C
 	var at clock.Stamp
 	if k.limiter == nil {
 		k.decide(ctx, at, limit, cost, &d)
-	} else if at, d.Err = k.limiter.stamp(now); d.Err == nil {
+	} else if at, d.Err = k.limiter.engine.stamp(now); d.Err == nil {
 		k.decide(ctx, at, limit, cost, &d)
 	}
 	return d
@@ -82,7 +82,7 @@ func (k *Handle) decide(ctx context.Context, at clock.Stamp, limit int64, cost C
 		return
 	}
 	if at.Ms == 0 {
-		at = l.clock.Now()
+		at = l.engine.clock.Now()
 	}
 	if uint64(limit) > window.LimitMax || uint64(cost) > window.LimitMax {
 		d.Err = validateAmounts(limit, int64(cost))
@@ -90,7 +90,7 @@ func (k *Handle) decide(ctx context.Context, at clock.Stamp, limit int64, cost C
 	}
 	var c call // set field by field: a literal would be made elsewhere and copied
 	c.limit, c.cost = limit, int64(max(1, cost))
-	c.nowMs, c.cached, c.known, c.horizon = at.Ms, at.Cached, at.Known, l.table.Horizon(at.Given)
+	c.nowMs, c.cached, c.known, c.horizon = at.Ms, at.Cached, at.Known, l.engine.table.Horizon(at.Given)
 	t := k.target.Load()
 	if t == nil || t.set != l.engine.rules.InForce() {
 		t = k.resolve()
@@ -103,7 +103,7 @@ func (k *Handle) decide(ctx context.Context, at clock.Stamp, limit int64, cost C
 	c.durationMs, c.mode = t.durationMs, t.rule.Mode()
 	e := t.entry
 	if e == nil {
-		e = l.table.Get(&t.id)
+		e = l.engine.table.Get(&t.id)
 	}
 	if used := l.engine.decideCall(ctx, &c, t.rule, e, nil, d); used != nil && used != t.entry {
 		k.follow(t, used)
@@ -112,12 +112,12 @@ func (k *Handle) decide(ctx context.Context, at clock.Stamp, limit int64, cost C
 
 // resolve makes the target under the settings in force.
 func (k *Handle) resolve() *target {
-	set := k.limiter.rules.InForce()
+	set := k.limiter.engine.rules.InForce()
 	r := k.request
 	t := &target{set: set, rule: r.resolve(set)}
 	t.request = r
 	t.durationMs = r.Duration.Milliseconds()
-	t.id = k.limiter.table.IdentityOf(r.Workspace, r.Namespace, r.Identifier, r.Duration, t.rule.Mode())
+	t.id = k.limiter.engine.table.IdentityOf(r.Workspace, r.Namespace, r.Identifier, r.Duration, t.rule.Mode())
 	if t.rule.Reset != nil {
 		t.id.Renew(t.rule.Reset)
 	}

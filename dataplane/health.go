@@ -42,7 +42,7 @@ type Health struct {
 
 // Health reads the node's figures. It is for people and monitors: it sums up all counters.
 func (l *Limiter) Health() Health {
-	f := l.figures()
+	f := l.reports.figures()
 	return healthOf(&f)
 }
 

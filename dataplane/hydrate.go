@@ -13,10 +13,6 @@ import (
 // Reading from the origin before a decision: a cold key (hydration), a key that has
 // heard nothing for a while, and a key in strict mode are all the same read.
 
-// ErrStopped is returned by calls about reservations, tokens of leases and settings after
-// Limiter.Stop, because a stopped limiter makes no calls to the origin.
-var ErrStopped = outbox.ErrStopped
-
 // asksFirst is true when a cost is so large that what other nodes may have been granted lately
 // matters: with what a batch asks before it on the same key, it is more than a share of what its limit leaves, on a
 // key last heard of more than two ticks ago. A read that was answered settles it for two ticks, and one that was not

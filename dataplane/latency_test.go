@@ -25,7 +25,7 @@ func (l *Limiter) takes(times int, source Source, took time.Duration) {
 
 func wantP99(t *testing.T, what string, l *Limiter, leastUs, mostUs float64) {
 	t.Helper()
-	if us := l.figures().DecisionP99Us; us < leastUs || us > mostUs {
+	if us := l.reports.figures().DecisionP99Us; us < leastUs || us > mostUs {
 		t.Errorf("%s: %v µs, want %v to %v", what, us, leastUs, mostUs)
 	}
 }
@@ -54,7 +54,7 @@ func TestOldLatenciesAreForgotten(t *testing.T) {
 	beat := func(after time.Duration) {
 		t.Helper()
 		now = now.Add(after)
-		if err := l.beat(t.Context(), false); err != nil {
+		if err := l.reports.beat(t.Context(), false); err != nil {
 			t.Fatal(err)
 		}
 	}

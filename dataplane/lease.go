@@ -1,12 +1,9 @@
 package dataplane
 
 import (
-	"context"
 	"time"
 
-	"github.com/weirhq/weir/dataplane/internal/collect"
 	"github.com/weirhq/weir/dataplane/internal/slots"
-	"github.com/weirhq/weir/dataplane/store"
 )
 
 // Why a lease has ended: see Lease.Err.
@@ -52,23 +49,3 @@ func (l Lease) Done() <-chan struct{} { return l.slot.Done() }
 
 // Err is nil while the lease is held, and otherwise why it has ended. It is exact where Done may be some 50 ms late.
 func (l Lease) Err() error { return l.slot.Err() }
-
-// newSlots makes the limiter's table of slots, and the book of leases by id.
-func (l *Limiter) newSlots() {
-	cfg := slots.Config{EntriesMax: l.cfg.EntriesMax, Nodes: func() int64 { return l.rules.InForce().Nodes },
-		AnswerTimeout: l.cfg.ReadTimeout, Go: l.calls.Start}
-	if l.cfg.Origin != nil { // an interface of a nil interface is none
-		cfg.Origin = l.cfg.Origin
-		l.leases.Origin = l.cfg.Origin
-	}
-	l.slots = slots.New(cfg)
-	l.leases.Table = l.slots
-	l.leases.SteadyMs = func() int64 { return int64(l.clock.ReadSteady()) }
-	l.leases.Call = func(ctx context.Context, shard, n int, call func(context.Context) (store.Reply, error)) error {
-		if !l.calls.Begin() {
-			return ErrStopped
-		}
-		defer l.calls.Done()
-		return l.out.Shards()[shard].CallTwice(ctx, collect.OpLease, n, reserveWithin, call)
-	}
-}

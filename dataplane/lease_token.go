@@ -3,22 +3,13 @@ package dataplane
 import (
 	"cmp"
 	"context"
-	cryptorand "crypto/rand"
 	"fmt"
 	"slices"
 	"time"
 
 	"github.com/weirhq/weir/dataplane/internal/leases"
-	"github.com/weirhq/weir/dataplane/internal/rules"
 	"github.com/weirhq/weir/dataplane/internal/slots"
-	"github.com/weirhq/weir/dataplane/store"
 )
-
-// LeaseIDBytesMax is how long a holder's id for a lease may be.
-const LeaseIDBytesMax = store.LeaseIDBytesMax
-
-// LeaseTokensMax is how many leases a RenewTokens or ReleaseTokens is about at most.
-const LeaseTokensMax = 100
 
 // AcquireToken is Acquire for a holder outside this process; with wait set, it is AcquireWait. The
 // token is the lease as text. Any node of the region can renew and release it, also after this node
@@ -37,7 +28,7 @@ const LeaseTokensMax = 100
 func (l *Limiter) AcquireToken(ctx context.Context, r ConcurrencyRequest, id string,
 	wait bool) (token string, d ConcurrencyDecision) {
 	var ask slots.Ask
-	by := l.prepareLease(&r, &ask, &d)
+	by := r.prepare(l.engine.rules.InForce(), &ask, &d)
 	switch {
 	case by == nil:
 		return "", d
@@ -45,17 +36,9 @@ func (l *Limiter) AcquireToken(ctx context.Context, r ConcurrencyRequest, id str
 		d.Err = fmt.Errorf("%w: id is %d bytes long (1 to %d)", ErrInvalid, len(id), LeaseIDBytesMax)
 		return "", d
 	}
-	drawn := id == ""
-	if drawn {
-		id = cryptorand.Text()
-	}
-	of := leases.Ask{Limit: ask.Limit, Drawn: drawn, OutEnds: ask.OutEnds, Local: by.Outage == rules.OutageLocal,
-		Lease: leases.Lease{Key: ask.Name, ID: id, TTL: ask.TTL, SinceMs: l.nowMs(), Holder: ask.Holder}}
-	began := time.Now()
-	result := l.leases.Acquire(ctx, &of, wait && !by.Shadow)
-	if l.answerLease(&d, &ask, &result, by); result.Granted {
-		token, d.TTL = of.Lease.Token(), of.Sent.Sub(began)+ask.TTL
-	}
+	token, lasts, result := l.permits.Leases.AcquireToken(ctx, &ask, by, id, wait)
+	d.take(&result, by)
+	d.TTL = lasts
 	return token, d
 }
 
@@ -75,11 +58,13 @@ func (l *Limiter) RenewTokens(ctx context.Context, ttl time.Duration, tokens ...
 		if err := checkTTL(cmp.Or(ttl, LeaseTTLMin), LeaseTTLMin, LeaseTTLMax); err != nil {
 			return slices.Repeat([]error{err}, len(of))
 		}
-		return l.leases.Renew(ctx, of, ttl)
+		return l.permits.Leases.Renew(ctx, of, ttl)
 	})
 }
 
 // ReleaseTokens ends up to LeaseTokensMax leases. One that has ended is no error.
 func (l *Limiter) ReleaseTokens(ctx context.Context, tokens ...string) []error {
-	return leases.Each(tokens, LeaseTokensMax, func(of []leases.Lease) []error { return l.leases.Release(ctx, of) })
+	return leases.Each(tokens, LeaseTokensMax, func(of []leases.Lease) []error {
+		return l.permits.Leases.Release(ctx, of)
+	})
 }

@@ -2,19 +2,14 @@ package dataplane
 
 import (
 	"context"
-	"fmt"
-	"sync/atomic"
 	"time"
 
 	"github.com/weirhq/weir/dataplane/internal/breaker"
-	"github.com/weirhq/weir/dataplane/internal/cell"
 	"github.com/weirhq/weir/dataplane/internal/clock"
-	"github.com/weirhq/weir/dataplane/internal/held"
-	"github.com/weirhq/weir/dataplane/internal/leases"
 	"github.com/weirhq/weir/dataplane/internal/loop"
 	"github.com/weirhq/weir/dataplane/internal/outbox"
+	"github.com/weirhq/weir/dataplane/internal/permits"
 	"github.com/weirhq/weir/dataplane/internal/rules"
-	"github.com/weirhq/weir/dataplane/internal/slots"
 )
 
 // Limiter decides whether requests may pass. All methods may be called concurrently. Make one with
@@ -25,26 +20,13 @@ import (
 // it has, and Decision.Source shows that it did. Decision.Err is only ever about the request
 // itself.
 type Limiter struct {
-	cfg   Config
-	clock *clock.Clock
-	table *cell.Table
+	cfg Config
 
-	engine engine         // decides
-	rules  *rules.Rules   // the settings in force, of the engine
-	out    *outbox.Outbox // to the origin
-
-	slots  *slots.Table // of concurrency limits
-	leases leases.Book  // of holders outside of this process
-
-	startedAtMs int64
-	shape       atomic.Pointer[shape]
-	top         top
-	full        fullLog
-	loops       loop.Lifecycle
-	calls       loop.Calls // to the origin, on behalf of decisions
-
-	there held.There // reservations at the origin
-	here  held.Here  // reservations of this process
+	engine  engine          // decides
+	permits permits.Permits // what callers hold
+	reports reports         // for operators
+	loops   loops           // run in the background
+	calls   loop.Calls      // to the origin, on behalf of decisions
 }
 
 // New makes a limiter. It does no I/O: a node starts whether or not the layers
@@ -54,25 +36,18 @@ func New(cfg Config) (*Limiter, error) {
 	if err != nil {
 		return nil, err
 	}
-	fleet := cfg.Origin != nil
-	wall := clock.New(cfg.Clock)
-	l := &Limiter{cfg: cfg, clock: wall,
-		table: cell.NewTable(cfg.EntriesMax, cfg.ClockSkewMax.Milliseconds(), wall, fleet)}
-	if fleet {
-		wall.WillFollow()
-		l.table.NewKeys.Bound(int64(cfg.NewKeysMax))
-	}
-	l.rules = &l.engine.rules
-	l.out = outbox.New(outbox.Config{Origin: cfg.Origin, Breaker: breaker.Config(cfg.Breaker), Rules: l.rules,
-		ReadTimeout: cfg.ReadTimeout, Table: l.table, Dirty: &l.engine.dirty, Clock: wall, Calls: &l.calls,
-		Trace: cfg.TraceBackground, EpochLost: func() { l.there.Lose() }})
-	l.rules.Init(rules.Config{Source: cfg.Settings, Region: cfg.Region, NodeID: cfg.NodeID, RegionNodes: cfg.RegionNodes,
-		Fleet: fleet, Clock: wall, Walk: l.table.Walk, Logger: cfg.Logger})
-	l.engine.init(l)
-	l.startedAtMs = l.nowMs()
-	l.engine.stats.latency.Init(l.startedAtMs)
-	l.holds()
-	l.newSlots()
+	l := &Limiter{cfg: cfg}
+	g := &l.engine
+	g.init(&l.cfg, &l.calls)
+	g.out = outbox.New(outbox.Config{Origin: cfg.Origin, Breaker: breaker.Config(cfg.Breaker), Rules: &g.rules,
+		ReadTimeout: cfg.ReadTimeout, Table: g.table, Dirty: &g.dirty, Clock: g.clock, Calls: &l.calls,
+		Trace: cfg.TraceBackground, EpochLost: func() { l.permits.Reservations.Lose() }})
+	g.rules.Init(rules.Config{Source: cfg.Settings, Region: cfg.Region, NodeID: cfg.NodeID, RegionNodes: cfg.RegionNodes,
+		Fleet: !g.alone, Clock: g.clock, Walk: g.table.Walk, Logger: cfg.Logger})
+	l.permits.Init(permits.Config{Origin: cfg.Origin, EntriesMax: cfg.EntriesMax, ReadTimeout: cfg.ReadTimeout,
+		Clock: g.clock, Rules: &g.rules, Out: g.out, Calls: &l.calls, Engine: g})
+	l.loops.rules, l.loops.logger, l.loops.trace = &g.rules, cfg.Logger, cfg.TraceBackground
+	l.reports.init(l)
 	return l, nil
 }
 
@@ -83,7 +58,7 @@ func New(cfg Config) (*Limiter, error) {
 // strict key asks the origin first, under Config.ReadTimeout and ctx, unless what
 // is known already denies.
 func (l *Limiter) Allow(ctx context.Context, r Request) (d Decision) {
-	l.decide(ctx, l.clock.Now(), &r, nil, &d)
+	l.engine.decide(ctx, l.engine.clock.Now(), &r, nil, &d)
 	return d
 }
 
@@ -92,8 +67,8 @@ func (l *Limiter) Allow(ctx context.Context, r Request) (d Decision) {
 // current stays current.
 func (l *Limiter) AllowAt(ctx context.Context, now time.Time, r Request) (d Decision) {
 	var at clock.Stamp
-	if at, d.Err = l.stamp(now); d.Err == nil {
-		l.decide(ctx, at, &r, nil, &d)
+	if at, d.Err = l.engine.stamp(now); d.Err == nil {
+		l.engine.decide(ctx, at, &r, nil, &d)
 	}
 	return d
 }
@@ -104,46 +79,4 @@ func (l *Limiter) AllowAt(ctx context.Context, now time.Time, r Request) (d Deci
 func (l *Limiter) Peek(ctx context.Context, r Request) Decision {
 	r.peek = true
 	return l.Allow(ctx, r)
-}
-
-// stamp converts a time that the caller passed. It returns an error if the time is too far from the
-// clock.
-func (l *Limiter) stamp(now time.Time) (clock.Stamp, error) {
-	at, skew, ok := l.clock.At(now, l.cfg.ClockSkewMax)
-	if !ok {
-		return at, fmt.Errorf("%w: now is %v away from this node's clock (at most %v)", ErrInvalid, skew,
-			l.cfg.ClockSkewMax)
-	}
-	return at, nil
-}
-
-// decide is the first half of the request path: validate → override → identity. It
-// changes r if an override says so.
-func (l *Limiter) decide(ctx context.Context, at clock.Stamp, r *Request, held *Reservation, d *Decision) {
-	if !r.valid() {
-		d.Err = r.Validate()
-		return
-	}
-	by := r.resolve(l.engine.rules.InForce())
-	var c call // set field by field: a literal would be made elsewhere and copied
-	c.mode = by.Mode()
-	id := l.table.IdentityOf(r.Workspace, r.Namespace, r.Identifier, r.Duration, c.mode)
-	if by.Reset != nil {
-		id.Renew(by.Reset)
-	}
-	c.id, c.request, c.nowMs, c.cached, c.known = &id, r, at.Ms, at.Cached, at.Known
-	c.horizon = l.table.Horizon(at.Given)
-	c.durationMs, c.limit, c.cost = r.Duration.Milliseconds(), r.Limit, r.cost()
-	if c.counts = l.engine.stats.stripe(&c); c.counts.samples() {
-		l.engine.decideTimed(ctx, &c, by, held, d)
-		return
-	}
-	l.engine.decideCall(ctx, &c, by, l.table.Get(&id), held, d)
-}
-
-// alone reports whether the limiter has no origin.
-func (l *Limiter) alone() bool { return l.cfg.Origin == nil }
-
-func (l *Limiter) nowMs() int64 {
-	return l.clock.ReadMs()
 }

@@ -47,7 +47,7 @@ type MetricBucket struct {
 func (l *Limiter) Metrics() iter.Seq[Metric] {
 	return func(yield func(Metric) bool) {
 		more := true
-		l.eachSeries(func(d *collect.Desc, value float64, counted *histogram.Snapshot, labels ...string) {
+		l.reports.eachSeries(func(d *collect.Desc, value float64, counted *histogram.Snapshot, labels ...string) {
 			if more {
 				more = yield(metricOf(d, value, counted, labels))
 			}
@@ -74,8 +74,8 @@ func metricOf(d *collect.Desc, value float64, counted *histogram.Snapshot, label
 	return m
 }
 
-func (l *Limiter) eachSeries(to collect.Sink) {
-	m := l.engine.stats
+func (r *reports) eachSeries(to collect.Sink) {
+	g, m := r.engine, r.engine.stats
 	m.eachDecision(func(source Source, out outcome, n int64) {
 		to.Value(collect.Decisions, n, source.String(), out.String())
 	})
@@ -84,28 +84,28 @@ func (l *Limiter) eachSeries(to collect.Sink) {
 	}
 	to.Histogram(collect.Latency, m.latency.Local, "local")
 	to.Histogram(collect.Latency, m.latency.Origin, "origin")
-	to.Value(collect.Entries, int64(l.table.Len()))
-	to.Value(collect.Cap, int64(l.cfg.EntriesMax))
-	set := l.rules.InForce()
+	to.Value(collect.Entries, int64(g.table.Len()))
+	to.Value(collect.Cap, int64(r.cfg.EntriesMax))
+	set := g.rules.InForce()
 	to.Value(collect.Nodes, set.Nodes)
-	to.Value(collect.Evictions, l.table.Evicted.Expired.Load(), "expired")
-	to.Value(collect.Evictions, l.table.Evicted.Idle.Load(), "idle")
-	to.Value(collect.Evictions, l.table.Evicted.Share.Load(), "share")
-	to.Value(collect.Full, l.table.Full.Load())
+	to.Value(collect.Evictions, g.table.Evicted.Expired.Load(), "expired")
+	to.Value(collect.Evictions, g.table.Evicted.Idle.Load(), "idle")
+	to.Value(collect.Evictions, g.table.Evicted.Share.Load(), "share")
+	to.Value(collect.Full, g.table.Full.Load())
 	to.Value(collect.Untracked, m.untracked.byOrigin.Load(), "origin")
 	to.Value(collect.Untracked, m.untracked.byOverflow.Load(), "overflow")
-	to.Value(collect.Windows, l.table.Created.Load())
+	to.Value(collect.Windows, g.table.Created.Load())
 	to.Value(collect.Strict, m.strictActivations.Load())
-	l.out.Collect(to)
-	to(collect.ReplayedAt, float64(l.wallMs(l.out.ReplayedAt()))/1000, nil)
-	heldBack, _, _ := l.table.NewKeys.HeldBack()
+	g.out.Collect(to)
+	to(collect.ReplayedAt, float64(g.wallMs(g.out.ReplayedAt()))/1000, nil)
+	heldBack, _, _ := g.table.NewKeys.HeldBack()
 	to.Value(collect.HeldBack, heldBack)
 
 	to.Value(collect.Tuning, set.Version)
 	to.Value(collect.Trial, set.TrialNumber)
-	to.Value(collect.SettingsErrors, l.rules.Errors())
-	l.collectEstimate(to)
+	to.Value(collect.SettingsErrors, g.rules.Errors())
+	g.collectEstimate(to)
 
-	collect.Node(to, l.cfg.Region, l.cfg.NodeID, l.cfg.Build)
-	l.holders().Collect(to)
+	collect.Node(to, r.cfg.Region, r.cfg.NodeID, r.cfg.Build)
+	r.permits.Collect(to)
 }

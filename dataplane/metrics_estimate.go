@@ -32,8 +32,8 @@ func (m *stats) estimates() (n [outcomes]int64, misses int64) {
 	return n, misses
 }
 
-func (l *Limiter) collectEstimate(sink collect.Sink) {
-	evals, misses := l.engine.stats.estimates()
+func (g *engine) collectEstimate(sink collect.Sink) {
+	evals, misses := g.stats.estimates()
 	hits := -misses
 	for out, n := range evals {
 		hits += n
@@ -46,10 +46,10 @@ func (l *Limiter) collectEstimate(sink collect.Sink) {
 	sink.Value(collect.Cache, max(0, hits), "hit")
 	sink.Value(collect.Cache, misses, "miss")
 	for from := range level.Tiers {
-		sink.Value(collect.TierKeys, l.table.Tiers.Keys[from].Load(), from.String())
+		sink.Value(collect.TierKeys, g.table.Tiers.Keys[from].Load(), from.String())
 		for to := range level.Tiers {
 			if from != to {
-				sink.Value(collect.TierMoves, l.table.Tiers.Moves[from][to].Load(), from.String(), to.String())
+				sink.Value(collect.TierMoves, g.table.Tiers.Moves[from][to].Load(), from.String(), to.String())
 			}
 		}
 	}

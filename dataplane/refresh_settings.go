@@ -2,10 +2,7 @@ package dataplane
 
 import (
 	"context"
-	"errors"
 	"time"
-
-	"github.com/weirhq/weir/dataplane/internal/rules"
 )
 
 // RelayTuning is what the tuning in force means to a relay that runs beside a Limiter.
@@ -19,7 +16,7 @@ type RelayTuning struct {
 
 // RelayTuning is from what operators have set, or the built-in default.
 func (l *Limiter) RelayTuning() RelayTuning {
-	t := &l.rules.InForce().Tuning
+	t := &l.engine.rules.InForce().Tuning
 	return RelayTuning{
 		Floor: t.Floor, Step: t.Step, FeedInterval: t.FeedInterval.Std(), SettingsInterval: t.SettingsEvery(),
 		MinGlobalDuration: t.MinGlobalDuration.Std(),
@@ -28,14 +25,7 @@ func (l *Limiter) RelayTuning() RelayTuning {
 
 // TuningChanged returns a channel that is closed when the tuning changes. Loops that read an
 // interval of RelayTuning should wait for it beside their timers.
-func (l *Limiter) TuningChanged() <-chan struct{} { return l.rules.Changed() }
-
-// ErrOldSettings is returned when the settings just read are older than those in use, which are
-// kept. That happens if a relay has stopped and the read returned its last copy.
-var ErrOldSettings = rules.ErrOld
-
-// ErrNoSettings is returned by RefreshSettings on a limiter without Config.Settings.
-var ErrNoSettings = errors.New("dataplane: Config.Settings is nil")
+func (l *Limiter) TuningChanged() <-chan struct{} { return l.engine.rules.Changed() }
 
 // RefreshSettings reads settings now, before Start or between two of its reads: for a source that knows when they
 // change. An error names what is not in force; everything else is.
@@ -46,5 +36,5 @@ func (l *Limiter) RefreshSettings(ctx context.Context) error {
 	if l.calls.IsStopped() {
 		return ErrStopped
 	}
-	return l.rules.Load(ctx)
+	return l.engine.rules.Load(ctx)
 }

@@ -2,28 +2,50 @@ package dataplane
 
 import (
 	"slices"
+	"sync/atomic"
 	"time"
 
-	"github.com/weirhq/weir/dataplane/internal/holders"
+	"github.com/weirhq/weir/dataplane/internal/permits"
 	"github.com/weirhq/weir/shared/heartbeat"
 )
+
+// reports shows operators what a node does. It writes heartbeats and metrics, ranks keys, and logs that the table is
+// full.
+type reports struct {
+	cfg         *Config
+	engine      *engine
+	permits     *permits.Permits
+	startedAtMs int64
+
+	shape atomic.Pointer[shape]
+	top   top
+	full  fullLog
+}
+
+// init sets what is reported, from the limiter's start on.
+func (r *reports) init(l *Limiter) {
+	r.cfg, r.engine, r.permits, r.startedAtMs = &l.cfg, &l.engine, &l.permits, l.engine.clock.ReadMs()
+	r.engine.stats.latency.Init(r.startedAtMs)
+	r.top.engine = r.engine
+	r.full.table, r.full.logger = r.engine.table, r.cfg.Logger
+}
 
 // reportEvery is how often a heartbeat tells of keys.
 const reportEvery = 15 * time.Second
 
 // topReport is a document of heartbeat.Top; empty when the keys cannot be walked now: the
 // next heartbeat will tell of them.
-func (l *Limiter) topReport() string {
-	hot, err := l.hottest(&TopQuery{Limit: heartbeat.TopKeysMax}, true)
+func (r *reports) topReport() string {
+	hot, err := r.top.hottest(&TopQuery{Limit: heartbeat.TopKeysMax}, true)
 	if err != nil {
 		return ""
 	}
-	denied := l.denials(&TopQuery{Limit: heartbeat.TopKeysMax}, hot.At.UnixMilli())
+	denied := r.top.denials(&TopQuery{Limit: heartbeat.TopKeysMax}, hot.At.UnixMilli())
 	leases := func(k TopKey) bool { return k.Duration == 0 }
 	refused := slices.DeleteFunc(slices.Clone(denied.Keys), func(k TopKey) bool { return !leases(k) })
 	document, err := heartbeat.Top{AtMs: hot.At.UnixMilli(), DeniedSinceMs: denied.Since.UnixMilli(),
 		Hot: reported(hot.Keys), Denied: reported(slices.DeleteFunc(denied.Keys, leases)), Refused: reported(refused),
-		Held: l.holders().Oldest(heartbeat.TopKeysMax, hot.At.UnixMilli())}.Document()
+		Held: r.permits.Oldest(heartbeat.TopKeysMax, hot.At.UnixMilli())}.Document()
 	if err != nil { // of text and numbers: cannot be
 		return ""
 	}
@@ -38,9 +60,4 @@ func reported(keys []TopKey) []heartbeat.TopKey {
 			DurationMs: k.Duration.Milliseconds(), Limit: k.Limit, Count: k.Count, Regional: k.Regional, More: k.More}
 	}
 	return report
-}
-
-// holders returns what this node holds for others.
-func (l *Limiter) holders() holders.Node {
-	return holders.Node{Slots: l.slots, Leases: &l.leases, There: &l.there, Here: &l.here}
 }

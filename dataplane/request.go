@@ -1,21 +1,12 @@
 package dataplane
 
 import (
-	"errors"
 	"fmt"
 	"time"
 
 	"github.com/weirhq/weir/dataplane/internal/rules"
 	"github.com/weirhq/weir/shared/window"
 )
-
-// ErrInvalid is wrapped by every error about a request: the message names the
-// field and its bound. It is the very value of window.ErrInvalid.
-var ErrInvalid = window.ErrInvalid
-
-// ErrRegionRequired is returned by New when there is somebody to share counts
-// with and no region to share them as.
-var ErrRegionRequired = errors.New("dataplane: Config.Region is required when Origin or Settings is set")
 
 // Request asks for leave to spend Cost on a key. Names are compared as bytes.
 //

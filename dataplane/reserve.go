@@ -6,29 +6,24 @@ import (
 	cryptorand "crypto/rand"
 	"errors"
 	"fmt"
-	"math/rand/v2"
-	"slices"
 	"time"
 
 	"github.com/weirhq/weir/dataplane/internal/cell"
-	"github.com/weirhq/weir/dataplane/internal/collect"
 	"github.com/weirhq/weir/dataplane/internal/held"
-	"github.com/weirhq/weir/dataplane/internal/outbox"
+	"github.com/weirhq/weir/dataplane/internal/permits"
 	"github.com/weirhq/weir/dataplane/internal/rules"
 	"github.com/weirhq/weir/dataplane/store"
 	"github.com/weirhq/weir/shared/window"
 )
 
-// A reservation by id is held at the region's origin, where any node settles it, and ends there by itself. Without an
-// origin, and in an outage that the namespace's policy lets it through, it is this process's alone. Package held keeps
-// both kinds; what is here judges, and counts.
+// Package permits reserves; this file judges, counts, and turns the results into answers.
 
 const (
 	// ReservedMax is how many requests a reservation has.
 	ReservedMax = 32
 
 	// ReservationIDBytesMax is how long a reservation's id is.
-	ReservationIDBytesMax = store.ReservationIDBytesMax - held.HoldIDBytes
+	ReservationIDBytesMax = permits.IDBytesMax
 
 	// ReservationTTLMax is how long a reservation lasts.
 	ReservationTTLMax = 24 * time.Hour
@@ -38,7 +33,6 @@ const (
 	ReservationsMax = held.Max
 
 	reservationTTL = time.Minute // where none is given
-	reserveWithin  = time.Second // for one call to the origin
 )
 
 var (
@@ -114,108 +108,126 @@ func (l *Limiter) ReserveAll(ctx context.Context, r ReserveRequest) (out Reserve
 	if out.Err = r.check(); out.Err != nil {
 		return out
 	}
-	if out.ID = r.ID; out.ID == "" {
-		out.ID = cryptorand.Text() // an id is what settles: it must not be guessed
+	w := reserving{engine: &l.engine, request: &r, id: r.ID}
+	if w.id == "" {
+		w.id = cryptorand.Text() // an id is what settles: it must not be guessed
 	}
-	asks, err := l.resolveAll(r.Requests)
-	if err != nil {
-		out.Err = err
+	out.ID = w.id
+	var a *permits.Ask
+	if a, out.Err = w.ask(); out.Err != nil {
 		return out
 	}
-	if !l.calls.Begin() {
-		out.Err = ErrStopped
+	got, err := l.permits.Reservations.Reserve(ctx, a, &w)
+	switch {
+	case err != nil:
+		return Reserved{ID: w.id, Err: err}
+	case got.Here == nil:
+		if out.Allowed, out.Decisions = got.Allowed, w.decisions; got.Allowed {
+			out.EndsAt = time.UnixMilli(got.EndsMs)
+		}
+		if !got.Out {
+			w.refused()
+		}
 		return out
 	}
-	defer l.calls.Done()
-	first := asks[0].key()
-	l.out.LearnTime(ctx, &first)
-	rec := l.recordOf(&r, asks)
-	if l.alone() || l.here.Find(out.ID) != nil {
-		return l.reserveHere(ctx, &r, rec, out.ID)
-	}
-	if out.Err = l.reserveThere(ctx, asks, rec, &out); errors.As(out.Err, new(held.Away)) && ctx.Err() == nil {
-		return l.reserveOut(ctx, &r, asks, rec, out.ID)
-	}
-	return out
-}
-
-// reserveThere reserves at the origin.
-func (l *Limiter) reserveThere(ctx context.Context, asks []ask, rec *held.Record, out *Reserved) error {
-	if l.there.Full() {
-		return held.ErrFull
-	}
-	is, ok, err := l.there.Reserve(ctx, out.ID, rec, func(answers []store.HoldAnswer, asked bool) (bool, error) {
-		ok := true
-		out.Decisions = make([]Decision, len(asks))
-		for i := range asks {
-			if err := holdProblem(&answers[i]); err != nil {
-				return false, err
-			}
-			d := &out.Decisions[i]
-			answerHold(&asks[i], &rec.Items[i], &answers[i], rec.MadeMs, asked, d)
-			rec.Items[i].Shadowed = d.Shadowed
-			ok = ok && d.Allowed
-		}
-		return ok, nil
-	})
-	if out.Allowed = ok; ok {
-		out.EndsAt = time.UnixMilli(is.EndsMs)
-	}
-	if err != nil {
-		out.Decisions = nil
-	}
-	for i := range out.Decisions {
-		if d, key := &out.Decisions[i], rec.Items[i].Cell().Key; !d.Allowed || d.Shadowed {
-			l.engine.refused(&key, asks[i].rule.Reset, d.Limit)
-		}
-	}
-	return err
-}
-
-// reserveOut reserves in an outage: here, unless a namespace's policy is closed.
-func (l *Limiter) reserveOut(ctx context.Context, r *ReserveRequest, asks []ask, rec *held.Record,
-	id string) (out Reserved) {
-	if !slices.ContainsFunc(asks, func(q ask) bool { return q.rule.Outage == rules.OutageClosed }) {
-		out = l.reserveHere(ctx, r, rec, id)
+	out = got.Here.(Reserved)
+	if got.Out {
 		for i := range out.Decisions {
 			out.Decisions[i].Source = max(out.Decisions[i].Source, SourceDegraded)
 		}
-		return out
-	}
-	out.ID, out.Decisions = id, make([]Decision, len(asks))
-	for i := range asks {
-		it := &rec.Items[i]
-		c := call{request: &asks[i].Request, nowMs: rec.MadeMs, durationMs: it.DurationMs, limit: it.Limit, cost: it.Held}
-		v := cell.Verdict{Sequence: it.Sequence, AtMs: rec.MadeMs, Allowed: true}
-		v.Refuse(rec.MadeMs, reserveWithin)
-		out.Decisions[i].answer(&v, &c, asks[i].rule, SourceDegradedClosed)
 	}
 	return out
 }
 
-// reserveHere reserves in this process, as a batch is counted.
-func (l *Limiter) reserveHere(ctx context.Context, r *ReserveRequest, rec *held.Record, id string) Reserved {
-	answer, err := l.here.Reserve(id, rec, func() ([]held.Count, bool, any) {
-		by := make([]Reservation, len(r.Requests))
-		var b Batch
-		l.allowBatch(ctx, l.clock.Now(), nil, r.Requests, by, &b)
-		out := Reserved{ID: id, Allowed: b.Allowed, Decisions: b.Decisions, Err: b.Err}
-		if !out.Allowed {
-			return nil, false, out
+// reserving is one call of ReserveAll. It implements permits.Judge.
+type reserving struct {
+	engine  *engine
+	request *ReserveRequest
+	id      string
+
+	asks      []ask
+	record    *held.Record
+	decisions []Decision
+}
+
+// ask is one request of a reservation, as settings have it.
+type ask struct {
+	Request
+	rule *rules.Rule
+}
+
+// ask resolves the requests by the settings in force.
+func (w *reserving) ask() (*permits.Ask, error) {
+	r, set := w.request, w.engine.rules.InForce()
+	a := &permits.Ask{ID: w.id, New: r.ID == "" || r.Drawn, TTL: cmp.Or(r.TTL, reservationTTL), Returned: r.Returned,
+		Holder: r.Holder, Items: make([]permits.Item, len(r.Requests))}
+	w.asks = make([]ask, len(r.Requests))
+	for i := range r.Requests {
+		q := &w.asks[i]
+		q.Request = r.Requests[i]
+		q.rule = q.resolve(set)
+		if q.rule.Estimate != nil {
+			return nil, fmt.Errorf("requests[%d]: %w: namespace %q is in the estimate mode (reservations are exact)", i,
+				ErrInvalid, r.Requests[i].Namespace)
 		}
-		out.EndsAt = time.UnixMilli(rec.EndsMs)
-		counts := make([]held.Count, len(by))
-		for i := range by {
-			if by[i].engine != nil {
-				counts[i] = (*reserved)(&by[i])
-			}
-		}
-		return counts, true, out
-	})
-	if err != nil {
-		return Reserved{ID: id, Err: err}
+		a.Items[i] = permits.Item{Key: q.key(), Limit: q.Limit, Cost: q.cost(), Rule: q.rule}
 	}
-	return answer.(Reserved)
+	return a, nil
+}
+
+// Answer implements permits.Judge.
+func (w *reserving) Answer(r *held.Record, answers []store.HoldAnswer, asked bool) (ok bool, err error) {
+	w.record, w.decisions, ok = r, make([]Decision, len(w.asks)), true
+	for i := range w.asks {
+		if err := holdProblem(&answers[i]); err != nil {
+			return false, err
+		}
+		d := &w.decisions[i]
+		answerHold(&w.asks[i], &r.Items[i], &answers[i], r.MadeMs, asked, d)
+		r.Items[i].Shadowed = d.Shadowed
+		ok = ok && d.Allowed
+	}
+	return ok, nil
+}
+
+// refused counts the denials of the origin, for TopDenied.
+func (w *reserving) refused() {
+	for i := range w.decisions {
+		if d := &w.decisions[i]; !d.Allowed || d.Shadowed {
+			w.engine.Refused(w.record.Items[i].Cell().Key, w.asks[i].rule.Reset, d.Limit)
+		}
+	}
+}
+
+// Refuse implements permits.Judge.
+func (w *reserving) Refuse(r *held.Record, retryIn time.Duration) {
+	w.decisions = make([]Decision, len(w.asks))
+	for i := range w.asks {
+		it := &r.Items[i]
+		c := call{request: &w.asks[i].Request, nowMs: r.MadeMs, durationMs: it.DurationMs, limit: it.Limit, cost: it.Held}
+		v := cell.Verdict{Sequence: it.Sequence, AtMs: r.MadeMs, Allowed: true}
+		v.Refuse(r.MadeMs, retryIn)
+		w.decisions[i].answer(&v, &c, w.asks[i].rule, SourceDegradedClosed)
+	}
+}
+
+// Count implements permits.Judge.
+func (w *reserving) Count(ctx context.Context, r *held.Record) (counts []held.Count, ok bool, answer any) {
+	by := make([]Reservation, len(w.request.Requests))
+	var b Batch
+	w.engine.allowBatch(ctx, w.engine.clock.Now(), nil, w.request.Requests, by, &b)
+	out := Reserved{ID: w.id, Allowed: b.Allowed, Decisions: b.Decisions, Err: b.Err}
+	if !out.Allowed {
+		return nil, false, out
+	}
+	out.EndsAt = time.UnixMilli(r.EndsMs)
+	counts = make([]held.Count, len(by))
+	for i := range by {
+		if by[i].engine != nil {
+			counts[i] = (*reserved)(&by[i])
+		}
+	}
+	return counts, true, out
 }
 
 // reserved is a Reservation as what a reservation by id has counted.
@@ -251,45 +263,6 @@ func checkTTL(ttl, least, most time.Duration) error {
 		return fmt.Errorf("%w: ttl is %v (%v to %v)", ErrInvalid, ttl, least, most)
 	}
 	return nil
-}
-
-// ask is one request of a reservation, as settings have it.
-type ask struct {
-	Request
-	rule *rules.Rule
-}
-
-func (l *Limiter) resolveAll(requests []Request) ([]ask, error) {
-	set, asks := l.rules.InForce(), make([]ask, len(requests))
-	for i := range requests {
-		asks[i].Request = requests[i]
-		asks[i].rule = asks[i].resolve(set)
-		if asks[i].rule.Estimate != nil {
-			return nil, fmt.Errorf("requests[%d]: %w: namespace %q is in the estimate mode (reservations are exact)", i,
-				ErrInvalid, requests[i].Namespace)
-		}
-	}
-	return asks, nil
-}
-
-// recordOf is what asks are as a reservation.
-func (l *Limiter) recordOf(r *ReserveRequest, asks []ask) *held.Record {
-	nowMs := l.nowMs()
-	rec := &held.Record{New: r.ID == "" || r.Drawn, Returned: r.Returned, Holder: r.Holder, MadeMs: nowMs,
-		EndsMs: nowMs + cmp.Or(r.TTL, reservationTTL).Milliseconds(), MadeBy: rand.Uint64() | 1,
-		Items: make([]held.Item, len(asks))}
-	for i := range asks {
-		q := &asks[i]
-		it := held.Item{Workspace: q.Workspace, Namespace: q.Namespace, Identifier: q.Identifier,
-			DurationMs: q.Duration.Milliseconds(), Limit: q.Limit, Held: q.cost()}
-		it.Sequence = window.Sequence(nowMs, it.DurationMs)
-		if q.rule.Reset != nil {
-			it.Generation = uint16(q.rule.Reset.GenerationOf(it.Sequence, it.DurationMs))
-			it.GenerationBefore = uint16(q.rule.Reset.GenerationOf(it.Sequence-1, it.DurationMs))
-		}
-		rec.Items[i] = it
-	}
-	return rec
 }
 
 func holdProblem(a *store.HoldAnswer) error {
@@ -350,23 +323,7 @@ func (l *Limiter) Extend(ctx context.Context, id string, ttl time.Duration) (Set
 }
 
 func (l *Limiter) change(ctx context.Context, id string, by held.Change) (Settlement, error) {
-	if id == "" || len(id) > ReservationIDBytesMax {
-		return Settlement{}, fmt.Errorf("%w: id has %d bytes (1 to %d)", ErrInvalid, len(id), ReservationIDBytesMax)
-	}
-	if !l.calls.Begin() {
-		return Settlement{}, ErrStopped
-	}
-	defer l.calls.Done()
-	var r *held.Record
-	var late bool
-	err := ErrNoReservation
-	if own := l.here.Find(id); own != nil {
-		r, late, err = own.Change(by)
-	} else if !l.alone() {
-		r, late, err = l.there.Change(ctx, id, by)
-	} else {
-		l.here.Stats.Unknown.Add(1)
-	}
+	r, late, err := l.permits.Reservations.Change(ctx, id, by)
 	if err != nil {
 		return Settlement{}, err
 	}
@@ -379,35 +336,4 @@ func settlementOf(id string, r *held.Record, late bool) Settlement {
 		s.Spent = append(s.Spent, r.Items[i].Spent)
 	}
 	return s
-}
-
-// holds sets up what keeps reservations.
-func (l *Limiter) holds() {
-	l.here.NowMs, l.there.NowMs = l.nowMs, l.nowMs
-	l.there.Origin, l.there.Heard = l.cfg.Origin, l.hearHolds
-	l.there.Call = func(ctx context.Context, shard int, what held.What, items int,
-		call func(context.Context) (store.Reply, error)) error {
-		return l.out.Shards()[shard].CallTwice(ctx, collect.OpHold+collect.Op(what), items, reserveWithin, call)
-	}
-}
-
-// hearHolds merges the totals that came with holds: what this node reserves is for its other decisions as what other
-// nodes accept, and an origin that loses it is told again by each node that has heard of it.
-func (l *Limiter) hearHolds(shard int, words []store.Hold, totals []store.Total) {
-	sh := l.out.Shards()[shard]
-	sh.CountedIn(totals, func(i int) *window.Cell { return &words[i].Cell })
-	set, nowMs := l.rules.InForce(), l.nowMs()
-	for i := range words {
-		c := &words[i].Cell
-		if reset, ok := set.ResetOfCell(c); ok && totals[i].Err == nil {
-			l.hearHold(sh, c, reset, &totals[i], nowMs)
-		}
-	}
-}
-
-func (l *Limiter) hearHold(sh *outbox.Shard, c *window.Cell, reset *window.Reset, total *store.Total, nowMs int64) {
-	id := l.table.IdentityOfKey(&c.Key, reset)
-	if e, met, _, alive := l.engine.current(&id, &c.Key, reset, nowMs); alive && met != cell.Untracked {
-		sh.Absorb(e, c.Sequence, total)
-	}
 }

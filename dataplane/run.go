@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"log/slog"
 	"time"
 
 	"github.com/weirhq/weir/dataplane/internal/loop"
@@ -16,58 +17,64 @@ const (
 	listenPause   = 200 * time.Millisecond // before a lost connection is tried again
 )
 
-// ErrStarted is returned by Start on a limiter that was started or stopped before.
-var ErrStarted = errors.New("dataplane: limiter was started before")
+// loops are a limiter's background work.
+type loops struct {
+	loop.Lifecycle
+	rules  *rules.Rules // its tuning sets their cadence
+	logger *slog.Logger
+	trace  func(ctx context.Context, name string) (within context.Context, end func(error))
+}
 
 // Start begins the loops: sweep, with an origin a replay and a listener for each of its shards, and
 // settings and heartbeats where they are. It returns at once and waits for no
 // server; ctx gives the loops its values, not its end. Stop ends them.
 func (l *Limiter) Start(ctx context.Context) error {
-	ctx, ok := l.loops.Start(ctx)
+	run := &l.loops
+	ctx, ok := run.Start(ctx)
 	if !ok {
 		return ErrStarted
 	}
-	l.loops.Go(func() { l.clock.Run(ctx) })
-	l.slots.Run(ctx, l.loops.Go)
-	l.loop(ctx, l.rules.Cadence(func(s *rules.Settings) time.Duration { return sweepInterval }), func(context.Context) {
-		l.sweep()
-		l.reportFull(l.clock.Steady())
-		l.reportHeldBack(l.clock.Steady())
+	run.Go(func() { l.engine.clock.Run(ctx) })
+	l.permits.Leases.Run(ctx, run.Go)
+	sweepEvery := l.engine.rules.Cadence(func(*rules.Settings) time.Duration { return sweepInterval })
+	run.every(ctx, sweepEvery, func(context.Context) {
+		l.engine.sweep()
+		l.reports.full.reportFull(l.engine.clock.Steady())
+		l.reports.full.reportHeldBack(l.engine.clock.Steady())
 	})
-	tick := func(s *rules.Settings) time.Duration { return s.Tuning.ReplayTick.Std() }
-	for _, sh := range l.out.Shards() {
-		l.loop(ctx, l.rules.Cadence(tick), l.watched("replay to shard "+sh.Label(), func(ctx context.Context) error {
+	tick := l.engine.rules.Cadence(func(s *rules.Settings) time.Duration { return s.Tuning.ReplayTick.Std() })
+	for _, sh := range l.engine.out.Shards() {
+		run.every(ctx, tick, run.watched("replay to shard "+sh.Label(), func(ctx context.Context) error {
 			// Stop must not cut a send short: its increments may have been applied, and
 			// would be sent again. The outbox bounds the wait.
 			return sh.Replay(context.WithoutCancel(ctx))
 		}))
-		l.loop(ctx, l.rules.Cadence(tick), l.watched("sync with shard "+sh.Label(), func(ctx context.Context) error {
+		run.every(ctx, tick, run.watched("sync with shard "+sh.Label(), func(ctx context.Context) error {
 			return sh.Sync(context.WithoutCancel(ctx))
 		}))
 	}
-	for _, sh := range l.out.Shards() {
-		l.loops.Go(func() { sh.SendFlushes(ctx) })
+	for _, sh := range l.engine.out.Shards() {
+		run.Go(func() { sh.SendFlushes(ctx) })
 	}
-	for _, sh := range l.out.Shards() {
-		l.loops.Go(func() {
-			listen := l.watched("listening to shard "+sh.Label(), sh.Listen)
+	for _, sh := range l.engine.out.Shards() {
+		run.Go(func() {
+			listen := run.watched("listening to shard "+sh.Label(), sh.Listen)
 			listen(ctx)
-			loop.Every(ctx, l.rules.Cadence(func(*rules.Settings) time.Duration { return listenPause }), nil, listen)
+			loop.Every(ctx, l.engine.rules.Cadence(func(*rules.Settings) time.Duration { return listenPause }), nil, listen)
 		})
 	}
-	if !l.alone() {
-		l.loop(ctx, l.rules.Cadence(func(*rules.Settings) time.Duration { return sweepInterval }),
-			l.watched("reservations", l.there.Send))
+	if !l.engine.alone {
+		run.every(ctx, sweepEvery, run.watched("reservations", l.permits.Reservations.Send))
 	}
 	if l.cfg.Settings == nil {
 		return nil
 	}
-	l.loops.Go(func() { l.rules.EndTrials(ctx) })
-	l.loops.Go(func() {
-		tend := l.background("settings", l.tend)
+	run.Go(func() { l.engine.rules.EndTrials(ctx) })
+	run.Go(func() {
+		tend := run.background("settings", l.reports.tend)
 		tend(ctx)
-		every := l.rules.Cadence(func(s *rules.Settings) time.Duration { return s.Tuning.SettingsEvery() })
-		loop.Every(ctx, every, l.rules.Changed, tend)
+		every := l.engine.rules.Cadence(func(s *rules.Settings) time.Duration { return s.Tuning.SettingsEvery() })
+		loop.Every(ctx, every, l.engine.rules.Changed, tend)
 	})
 	return nil
 }
@@ -86,42 +93,36 @@ func (l *Limiter) Stop(ctx context.Context) error {
 	if !l.loops.Stop() {
 		return nil
 	}
-	l.slots.End() // first, because waiting callers may be inside calls that Stop waits for
+	l.permits.Leases.End() // first, because waiting callers may be inside calls that Stop waits for
 	l.calls.Stop()
-	l.out.Stop()
-	l.here.Stop()
+	l.engine.out.Stop()
+	l.permits.Reservations.Stop()
 	ctx, done := loop.LastCalls(ctx)
 	defer done()
 	var errs []error
 	if l.cfg.Origin != nil {
-		errs = append(errs, l.out.Drain(ctx))
+		errs = append(errs, l.engine.out.Drain(ctx))
 	}
-	if err := l.slots.Stop(ctx); err != nil { // they end by themselves; counts would be lost, and so go first
+	if err := l.permits.Leases.Stop(ctx); err != nil { // they end by themselves; counts would be lost, and so go first
 		errs = append(errs, fmt.Errorf("hand slots back: %w", err))
 	}
 	if l.cfg.Settings != nil {
-		if err := l.beat(ctx, true); err != nil {
+		if err := l.reports.beat(ctx, true); err != nil {
 			errs = append(errs, err)
 		}
 	}
 	return errors.Join(errs...)
 }
 
-func (l *Limiter) loop(ctx context.Context, cadence func() (time.Duration, float64), step func(context.Context)) {
-	l.loops.Go(func() { loop.Every(ctx, cadence, l.rules.Changed, step) })
-}
-
-// tend applies new settings and reports this node.
-func (l *Limiter) tend(ctx context.Context) error {
-	err := l.rules.Load(ctx)
-	l.measureShape(l.rules.InForce(), l.nowMs())
-	return errors.Join(err, l.beat(ctx, false))
+// every runs a step at a cadence until ctx ends.
+func (run *loops) every(ctx context.Context, cadence func() (time.Duration, float64), step func(context.Context)) {
+	run.Go(func() { loop.Every(ctx, cadence, run.rules.Changed, step) })
 }
 
 // background is a step that is watched; Config.TraceBackground gets each turn.
-func (l *Limiter) background(name string, step func(context.Context) error) func(context.Context) {
-	return l.watched(name, func(ctx context.Context) (err error) {
-		ctx, end := l.cfg.TraceBackground(ctx, name)
+func (run *loops) background(name string, step func(context.Context) error) func(context.Context) {
+	return run.watched(name, func(ctx context.Context) (err error) {
+		ctx, end := run.trace(ctx, name)
 		if err = step(ctx); stopped(ctx) {
 			err = nil // it was cut short by Stop, which is no problem
 		}
@@ -134,6 +135,6 @@ func (l *Limiter) background(name string, step func(context.Context) error) func
 func stopped(ctx context.Context) bool { return errors.Is(ctx.Err(), context.Canceled) }
 
 // watched returns a step that logs when it begins to fail and when it succeeds again.
-func (l *Limiter) watched(name string, step func(context.Context) error) func(context.Context) {
-	return loop.Watched(l.cfg.Logger, name, step)
+func (run *loops) watched(name string, step func(context.Context) error) func(context.Context) {
+	return loop.Watched(run.logger, name, step)
 }

@@ -4,6 +4,8 @@ import (
 	"context"
 
 	"github.com/weirhq/weir/dataplane/internal/cell"
+	"github.com/weirhq/weir/dataplane/internal/outbox"
+	"github.com/weirhq/weir/dataplane/store"
 	"github.com/weirhq/weir/shared/window"
 )
 
@@ -47,7 +49,7 @@ type Reservation struct {
 // Reserve is Allow for a cost that is an estimate. The Reservation holds nothing
 // when the decision is a denial.
 func (l *Limiter) Reserve(ctx context.Context, r Request) (held Reservation, d Decision) {
-	l.decide(ctx, l.clock.Now(), &r, &held, &d)
+	l.engine.decide(ctx, l.engine.clock.Now(), &r, &held, &d)
 	return held, d
 }
 
@@ -135,18 +137,18 @@ func (l *Limiter) Charge(r Request) (charged int64, err error) {
 	if err := r.Validate(); err != nil {
 		return 0, err
 	}
-	by := r.resolve(l.rules.InForce())
-	key, known := r.key(), l.clock.Known()
+	by := r.resolve(l.engine.rules.InForce())
+	key, known := r.key(), l.engine.clock.Known()
 	key.Mode = by.Mode()
-	id := l.table.IdentityOfKey(&key, by.Reset)
-	e, met, sequence, _ := l.engine.current(&id, &key, by.Reset, l.nowMs())
+	id := l.engine.table.IdentityOfKey(&key, by.Reset)
+	e, met, sequence, _ := l.engine.current(&id, &key, by.Reset, l.engine.clock.ReadMs())
 	held := Reservation{&l.engine, e, sequence, r.Limit, 0, met == cell.Untracked, !known}
 	held.follow()
-	if charged = held.charge(r.cost()); !known && l.clock.Known() {
-		l.out.Place(held.entry)
+	if charged = held.charge(r.cost()); !known && l.engine.clock.Known() {
+		l.engine.out.Place(held.entry)
 	}
 	if by.Estimate != nil && met != cell.Untracked && e.Flags().Estimates() && !e.Flags().Asked() {
-		l.out.AskSync(e, by.Estimate) // to send it
+		l.engine.out.AskSync(e, by.Estimate) // to send it
 	}
 	return charged, nil
 }
@@ -161,20 +163,20 @@ func (l *Limiter) Refund(r Request) (refunded int64, err error) {
 	if err := r.Validate(); err != nil {
 		return 0, err
 	}
-	by := r.resolve(l.rules.InForce())
+	by := r.resolve(l.engine.rules.InForce())
 	key := r.key()
 	key.Mode = by.Mode()
-	id, cost := l.table.IdentityOfKey(&key, by.Reset), r.cost()
-	for known := l.clock.Known(); refunded == 0 && cost > 0; known = true {
-		e, nowMs := l.table.Get(&id), l.nowMs()
-		if e != nil && e.Before(nowMs, key.DurationMs()) && l.out.SetRight(e) {
-			e = l.table.Get(&id)
+	id, cost := l.engine.table.IdentityOfKey(&key, by.Reset), r.cost()
+	for known := l.engine.clock.Known(); refunded == 0 && cost > 0; known = true {
+		e, nowMs := l.engine.table.Get(&id), l.engine.clock.ReadMs()
+		if e != nil && e.Before(nowMs, key.DurationMs()) && l.engine.out.SetRight(e) {
+			e = l.engine.table.Get(&id)
 		}
 		if e == nil {
 			break
 		}
 		refunded = e.Ledger().GiveBack(window.Sequence(nowMs, key.DurationMs()), cost)
-		if known || !l.clock.Known() {
+		if known || !l.engine.clock.Known() {
 			break // otherwise the key moved to another cell in between: try again
 		}
 	}
@@ -199,6 +201,14 @@ func (g *engine) current(id *cell.Identity, key *window.Key, reset *window.Reset
 		nowMs = h.Bound(nowMs)
 	}
 	return e, met, sequence, false
+}
+
+// Absorb merges the region's total of a cell that came with a reservation into the key's entry.
+func (g *engine) Absorb(sh *outbox.Shard, c *window.Cell, reset *window.Reset, total *store.Total, nowMs int64) {
+	id := g.table.IdentityOfKey(&c.Key, reset)
+	if e, met, _, alive := g.current(&id, &c.Key, reset, nowMs); alive && met != cell.Untracked {
+		sh.Absorb(e, c.Sequence, total)
+	}
 }
 
 // currentTriesMax bounds how often current retries if a full table evicts the entry at once, or if

@@ -23,13 +23,13 @@ type shape struct {
 }
 
 // measureShape measures anew if the last time is long enough ago.
-func (l *Limiter) measureShape(set *rules.Settings, nowMs int64) {
-	last := l.shape.Load()
+func (r *reports) measureShape(set *rules.Settings, nowMs int64) {
+	last := r.shape.Load()
 	if last != nil && nowMs >= last.atMs && nowMs-last.atMs < shapeEvery.Milliseconds() {
 		return
 	}
 	s := &shape{atMs: nowMs}
-	l.table.Walk(func(e *cell.Entry) {
+	r.engine.table.Walk(func(e *cell.Entry) {
 		durationMs := e.DurationMs()
 		if milliseconds(durationMs) < set.Tuning.MinGlobalDuration.Std() {
 			return
@@ -46,5 +46,5 @@ func (l *Limiter) measureShape(set *rules.Settings, nowMs int64) {
 			s.shared++
 		}
 	})
-	l.shape.Store(s)
+	r.shape.Store(s)
 }

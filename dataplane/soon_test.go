@@ -31,7 +31,7 @@ func TestALateCachedTimeDeniesNoCallerInTime(t *testing.T) {
 				_, after := ask()
 				for _, late := range []time.Duration{time.Millisecond, clock.StaleMax - time.Millisecond} {
 					time.Sleep(after - time.Millisecond)
-					l.clock.Cache(time.Now().Add(-late).UnixMilli())
+					l.engine.clock.Cache(time.Now().Add(-late).UnixMilli())
 					if allowed, after := ask(); allowed || after != time.Millisecond {
 						t.Fatalf("a millisecond early: %v, again after %v", allowed, after)
 					}
@@ -39,7 +39,7 @@ func TestALateCachedTimeDeniesNoCallerInTime(t *testing.T) {
 					if allowed, after := ask(); !allowed {
 						t.Fatalf("in time by a time %v late: again after %v", late, after)
 					}
-					l.clock.Cache(0)
+					l.engine.clock.Cache(0)
 					_, after = ask()
 				}
 			}

@@ -1,8 +1,10 @@
 package dataplane
 
 import (
+	"log/slog"
 	"time"
 
+	"github.com/weirhq/weir/dataplane/internal/cell"
 	"github.com/weirhq/weir/dataplane/internal/clock"
 )
 
@@ -10,8 +12,11 @@ import (
 // makes it one.
 const fullLogEvery = time.Minute
 
-// fullLog is what has been logged of a full table.
+// fullLog logs that a table is full, or that new keys are held back.
 type fullLog struct {
+	table  *cell.Table
+	logger *slog.Logger
+
 	held               int64 // NewKeys.HeldBack when it was last logged; only the sweep uses it
 	full               int64 // table.Full when it was last logged; only the sweep uses it
 	logged, heldLogged clock.Steady
@@ -21,32 +26,31 @@ type fullLog struct {
 // at their limits, or their cost is not sent. Such keys are decided by what the origin has, or by
 // a sketch that may take them for more than they are. It is cheap, and needs no lock.
 func (l *Limiter) TableFull() bool {
-	at := l.table.FullSince.Load()
-	return at != 0 && int64(l.clock.Steady())-at < fullLogEvery.Milliseconds()
+	at := l.engine.table.FullSince.Load()
+	return at != 0 && int64(l.engine.clock.Steady())-at < fullLogEvery.Milliseconds()
 }
 
 // reportFull logs a full table, once a period.
-func (l *Limiter) reportFull(now clock.Steady) {
-	c, full := &l.full, l.table.Full.Load()
+func (c *fullLog) reportFull(now clock.Steady) {
+	full := c.table.Full.Load()
 	if full == c.full || c.logged != 0 && int64(now-c.logged) < fullLogEvery.Milliseconds() {
 		return
 	}
-	workspace, namespace, share := l.table.Largest()
-	l.cfg.Logger.Warn("the table is full; keys without room are decided by the origin or a sketch, which errs towards "+
+	workspace, namespace, share := c.table.Largest()
+	c.logger.Warn("the table is full; keys without room are decided by the origin or a sketch, which errs towards "+
 		"denying",
-		"entries", l.table.Len(), "without_room", full-c.full, "largest_workspace", workspace, "largest_namespace", namespace,
-		"largest_share", share, "evicted_for_shares", l.table.Evicted.Share.Load())
+		"entries", c.table.Len(), "without_room", full-c.full, "largest_workspace", workspace, "largest_namespace", namespace,
+		"largest_share", share, "evicted_for_shares", c.table.Evicted.Share.Load())
 	c.full, c.logged = full, now
 }
 
 // reportHeldBack logs, at most once per fullLogEvery, that new keys were held back.
-func (l *Limiter) reportHeldBack(now clock.Steady) {
-	c := &l.full
-	times, workspace, namespace := l.table.NewKeys.HeldBack()
+func (c *fullLog) reportHeldBack(now clock.Steady) {
+	times, workspace, namespace := c.table.NewKeys.HeldBack()
 	if times == c.held || c.heldLogged != 0 && int64(now-c.heldLogged) < fullLogEvery.Milliseconds() {
 		return
 	}
-	l.cfg.Logger.Warn("too many new keys: some are not created at the origin and count at this node alone until they "+
+	c.logger.Warn("too many new keys: some are not created at the origin and count at this node alone until they "+
 		"are used again", "times", times-c.held, "last_workspace", workspace, "last_namespace", namespace)
 	c.held, c.heldLogged = times, now
 }

@@ -6,9 +6,9 @@ import (
 )
 
 // sweep has the table forget what is over, and sets right what is ahead of the clock.
-func (l *Limiter) sweep() {
-	_, unsent := l.table.Sweep(l.nowMs())
-	l.out.Stats.Dropped[outbox.DroppedExpired].Add(unsent)
+func (g *engine) sweep() {
+	_, unsent := g.table.Sweep(g.clock.ReadMs())
+	g.out.Stats.Dropped[outbox.DroppedExpired].Add(unsent)
 }
 
 // settle has a call that has read another clock go by the origin's, and reports whether that is known since.
@@ -22,9 +22,9 @@ func (g *engine) settle(c *call) (settled bool) {
 
 // wallMs is what the clock shows now of a moment that the steady clock has shown, in Unix ms; 0 of 0. A moment that is
 // kept by the steady clock is right again as soon as the wall clock is.
-func (l *Limiter) wallMs(at clock.Steady) int64 {
+func (g *engine) wallMs(at clock.Steady) int64 {
 	if at == 0 {
 		return 0
 	}
-	return l.clock.WallOf(at, l.nowMs()).UnixMilli()
+	return g.clock.WallOf(at, g.clock.ReadMs()).UnixMilli()
 }

@@ -2,7 +2,6 @@ package dataplane
 
 import (
 	"cmp"
-	"errors"
 	"fmt"
 	"sync"
 	"sync/atomic"
@@ -31,10 +30,6 @@ const (
 
 // TopKeysMax is the most keys that one TopKeys returns.
 const TopKeysMax = 100
-
-// ErrTopBusy is returned by TopKeys while another walk is under way, or the last one was
-// so long and so recent that the next would take more than a tenth of a processor.
-var ErrTopBusy = errors.New("dataplane: the keys are being listed, or just were: try again in a second")
 
 // TopQuery asks for keys.
 type TopQuery struct {
@@ -82,9 +77,9 @@ func (l *Limiter) TopKeys(q TopQuery) (TopKeys, error) {
 	}
 	switch q.By {
 	case TopHot:
-		return l.hottest(&q, false)
+		return l.reports.top.hottest(&q, false)
 	case TopDenied:
-		return l.denials(&q, l.nowMs()), nil
+		return l.reports.top.denials(&q, l.engine.clock.ReadMs()), nil
 	}
 	return TopKeys{}, fmt.Errorf("%w: by is %d (0 or 1)", ErrInvalid, q.By)
 }
@@ -101,8 +96,8 @@ const (
 
 // hottest walks the table, and sees to it that walks leave time between them, except those
 // that are due.
-func (l *Limiter) hottest(q *TopQuery, due bool) (TopKeys, error) {
-	t := &l.top
+func (t *top) hottest(q *TopQuery, due bool) (TopKeys, error) {
+	g := t.engine
 	if !t.walking.TryLock() {
 		return TopKeys{}, ErrTopBusy
 	}
@@ -111,15 +106,15 @@ func (l *Limiter) hottest(q *TopQuery, due bool) (TopKeys, error) {
 	if !due && began.Before(t.restEnd) {
 		return TopKeys{}, ErrTopBusy
 	}
-	nowMs := l.nowMs()
+	nowMs := g.clock.ReadMs()
 	found := topk.Ranking[TopKey]{Limit: q.Limit, Compare: byCount}
-	l.table.Walk(func(e *cell.Entry) {
+	g.table.Walk(func(e *cell.Entry) {
 		k := TopKey{Limit: -1}
 		if k.Count, k.Regional = e.InWindow(nowMs); k.Count == 0 || !found.Takes(&k) {
 			return
 		}
 		f := e.Names().Family()
-		if !q.wants(&f) || l.rules.InForce().Superseded(e.Names()) {
+		if !q.wants(&f) || g.rules.InForce().Superseded(e.Names()) {
 			return
 		}
 		k.Workspace, k.Namespace, k.Identifier, k.Duration = f.Workspace, f.Namespace, e.Names().Identifier(),
@@ -130,7 +125,7 @@ func (l *Limiter) hottest(q *TopQuery, due bool) (TopKeys, error) {
 	if took := time.Since(began); took > walkFree {
 		t.restEnd = began.Add((walkRest + 1) * took)
 	}
-	enforce(l.rules.InForce(), found.Items)
+	enforce(g.rules.InForce(), found.Items)
 	return TopKeys{At: time.UnixMilli(nowMs), Keys: found.Items}, nil
 }
 
@@ -147,8 +142,9 @@ func enforce(s *rules.Settings, keys []TopKey) {
 	}
 }
 
-// top is what a limiter keeps for TopKeys.
+// top ranks keys, for TopKeys and for heartbeats.
 type top struct {
+	engine     *engine
 	walking    sync.Mutex
 	restEnd    time.Time    // under walking
 	reportedAt atomic.Int64 // clock.Steady when a heartbeat last reported keys; 0: never

@@ -55,12 +55,12 @@ func newTrialLimiter(t *testing.T, source store.Settings, nodeID string) *Limite
 // wantTuning holds a node to the trial in force, 0 for the stored tuning.
 func wantTuning(t *testing.T, l *Limiter, number int64, floor float64, freshForMs int64) {
 	t.Helper()
-	s := l.rules.InForce()
+	s := l.engine.rules.InForce()
 	if s.TrialNumber != number || s.Tuning.Floor != floor || s.FreshForMs != freshForMs || s.Version != 3 {
 		t.Errorf("trial %d is in force (floor %g, fresh for %d ms) over version %d; want %d (%g, %d) over 3",
 			s.TrialNumber, s.Tuning.Floor, s.FreshForMs, s.Version, number, floor, freshForMs)
 	}
-	if h := l.figures(); h.Trial != number || h.TuningHash != s.Tuning.Hash() || h.TuningHash == "" {
+	if h := l.reports.figures(); h.Trial != number || h.TuningHash != s.Tuning.Hash() || h.TuningHash == "" {
 		t.Errorf("the node reports trial %d and tuning %q, and runs %d, %q", h.Trial, h.TuningHash, number, s.Tuning.Hash())
 	}
 }
@@ -148,7 +148,7 @@ func TestTheIntervalOfATrialEndsWithIt(t *testing.T) {
 		}
 		defer stopNow(l)
 		time.Sleep(time.Second)
-		if s := l.rules.InForce(); s.TrialNumber != 7 {
+		if s := l.engine.rules.InForce(); s.TrialNumber != 7 {
 			t.Fatalf("trial %d is in force", s.TrialNumber)
 		}
 		_, before := source.counted()
@@ -158,7 +158,7 @@ func TestTheIntervalOfATrialEndsWithIt(t *testing.T) {
 		source.mu.Unlock()
 		time.Sleep(59*time.Second + 10*time.Millisecond)
 		reads, beats := source.counted()
-		if s := l.rules.InForce(); s.TrialNumber != 0 || beats-before < 2 {
+		if s := l.engine.rules.InForce(); s.TrialNumber != 0 || beats-before < 2 {
 			t.Fatalf("after the lease trial %d is in force, and %d heartbeats were sent in it", s.TrialNumber, beats-before)
 		}
 		time.Sleep(time.Minute)

@@ -29,8 +29,8 @@ func untrackedLimiter(t *testing.T, change ...func(*Config)) (*Limiter, *cell.En
 		t.Fatal(err)
 	}
 	key := window.Key{Workspace: "acme", Namespace: "api", Identifier: "k", Duration: time.Minute}
-	id := l.table.IdentityOfKey(&key, nil)
-	e, _ := l.table.AddUntracked(&id, &key, nil, l.table.Horizon(false), spillSeq)
+	id := l.engine.table.IdentityOfKey(&key, nil)
+	e, _ := l.engine.table.AddUntracked(&id, &key, nil, l.engine.table.Horizon(false), spillSeq)
 	return l, e
 }
 
@@ -65,8 +65,8 @@ func TestAClockPutRightLocksNoUntrackedKeyOut(t *testing.T) {
 			t.Fatal(err)
 		}
 		key := window.Key{Workspace: "acme", Namespace: "api", Identifier: "k", Duration: time.Minute}
-		id := l.table.IdentityOfKey(&key, nil)
-		l.table.AddUntracked(&id, &key, nil, l.table.Horizon(false), window.Sequence(l.nowMs(), 60_000)) // a use that does not end
+		id := l.engine.table.IdentityOfKey(&key, nil)
+		l.engine.table.AddUntracked(&id, &key, nil, l.engine.table.Horizon(false), window.Sequence(l.engine.clock.ReadMs(), 60_000)) // a use that does not end
 		r := Request{Workspace: "acme", Namespace: "api", Identifier: "k", Duration: time.Minute, Limit: 10, Cost: 9}
 		if d := l.Allow(t.Context(), r); !d.Allowed {
 			t.Fatalf("origin %v: %+v", origin, d)

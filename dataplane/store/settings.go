@@ -75,7 +75,8 @@ type NamespaceRow struct {
 	Mode                 string // "exact" or "estimate"
 	Outage               string // "local", "open" or "closed"
 	NodeShare            string // "flush" or "wait"
-	// settings of the estimate mode as JSON, at most EstimateBytesMax; empty for their defaults
+	// settings of the estimate mode as JSON, at most EstimateBytesMax, empty for their defaults: see package
+	// shared/estimate for the fields
 	Estimate string
 }
 

@@ -1,5 +1,22 @@
 // Package estimate is what an operator can set for a namespace in the estimate mode, and
 // its form as a document: nodes run by it, and the control plane refuses what they would.
+//
+// A document is JSON with these fields. A field that is left out has its preset's value:
+//
+//	preset              "default", or "posthog": leaky, offered, >=
+//	drain               "cells" (default) or "leaky"
+//	count               "accepted" (default) or "offered"
+//	test                ">" (default) denies what exceeds the limit, ">=" what reaches it
+//	sync_base_ms        1,000 to 600,000, default 15,000. Lower: closer to the truth, more
+//	                    commands
+//	floor               0 or more, default 10: local cost with which an idle key is synced,
+//	                    or 1 % of the limit if that is less
+//	pending_max         1 to 1,000,000, default 10,000: keys that may wait for a sync; those
+//	                    beyond ask again with their next requests
+//	batch_max           1 to 20,000, default 1,000: keys that a tick syncs, of each shard
+//	max_read_outage_ms  0 (one window, the default) to a day: how long a sync may be wanting
+//	                    before local cost is left out of a leaky level
+//	overrides           "key=limit,key=limit": limits of identifiers without a stored override of their own
 package estimate
 
 import (

@@ -96,9 +96,9 @@ func (c *check) origin(a *account, r *region, total int64) {
 }
 
 // unsent is what nodes of a region need not have sent of a cell. In the estimate mode each sends what it has counted
-// once its count passes a step, of up to 2 % of the limit: see package dataplane. What it hears of other regions,
-// and a settlement, may take its count past a step, too, and sends nothing; and of an origin that has lost something
-// it hears with a sync, up to a minute later. Nothing is asked then, nor of limits that change.
+// once its count passes a step, of up to 2 % of the limit: see dataplane/DESIGN.md, "Two modes". What it hears of
+// other regions, and a settlement, may take its count past a step, too, and sends nothing; and of an origin that has
+// lost something it hears with a sync, up to a minute later. Nothing is asked then, nor of limits that change.
 func (c *check) unsent(a *account, r *region) (most int64) {
 	if a.cell.Mode == window.Exact {
 		return 0

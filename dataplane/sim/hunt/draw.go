@@ -72,7 +72,7 @@ func Draw(seed uint64) Plan {
 }
 
 // returnsAnEpoch tells of a wipe after which a replica is promoted from before it: an epoch that ended goes on, and
-// its cost is counted twice. See package dataplane, precision given up.
+// its cost is counted twice. See dataplane/DESIGN.md, "Precision given up".
 func (p Plan) returnsAnEpoch(wipe Step) bool {
 	return wipe.Do == Wipe && slices.ContainsFunc(p.Steps, func(s Step) bool {
 		return s.Do == Failover && s.Region == wipe.Region && (s.Part == wipe.Part || s.Part*wipe.Part == 0) &&

@@ -1,5 +1,4 @@
-// Package holders tells operators what a node holds, or has reserved, and since when.
-package holders
+package permits
 
 import (
 	"bytes"
@@ -14,19 +13,11 @@ import (
 	"github.com/weirhq/weir/shared/heartbeat"
 )
 
-// Node is what a node has to do with.
-type Node struct {
-	Slots  *slots.Table
-	Leases *leases.Book
-	There  *held.There
-	Here   *held.Here
-}
-
 // Oldest are the most things that have been held longest, as of now in Unix ms. It holds no lock for longer than it
 // takes to look at the leases of one key.
-func (n Node) Oldest(most int, nowMs int64) []heartbeat.Held {
+func (p *Permits) Oldest(most int, nowMs int64) []heartbeat.Held {
 	found := topk.Ranking[heartbeat.Held]{Limit: most, Compare: older}
-	n.Slots.Each(func(l *slots.Held) {
+	p.Leases.slots.Each(func(l *slots.Held) {
 		h := heartbeat.Held{Kind: heartbeat.HeldLease, SinceMs: nowMs - l.Age.Milliseconds(), Amount: 1}
 		if l.Ends >= 0 {
 			h.EndsMs = nowMs + l.Ends.Milliseconds()
@@ -38,7 +29,7 @@ func (n Node) Oldest(most int, nowMs int64) []heartbeat.Held {
 			found.Add(h)
 		}
 	})
-	n.Leases.Each(func(l *leases.Lease, leftMs int64) {
+	p.Leases.book.Each(func(l *leases.Lease, leftMs int64) {
 		found.Add(heartbeat.Held{Kind: heartbeat.HeldLease, Workspace: []byte(l.Key.Workspace),
 			Namespace: []byte(l.Key.Namespace), Identifier: []byte(l.Key.Identifier), Holder: []byte(l.Holder),
 			SinceMs: l.SinceMs, EndsMs: nowMs + leftMs, Amount: 1, Mark: mark(l.ID)})
@@ -54,8 +45,8 @@ func (n Node) Oldest(most int, nowMs int64) []heartbeat.Held {
 				SinceMs: r.MadeMs, EndsMs: r.EndsMs, Amount: max(it.Held, it.Spent), Mark: mark(id)})
 		}
 	}
-	n.There.Each(nowMs, reservation)
-	n.Here.Each(nowMs, reservation)
+	p.Reservations.there.Each(nowMs, reservation)
+	p.Reservations.here.Each(nowMs, reservation)
 	return found.Items
 }
 

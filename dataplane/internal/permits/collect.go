@@ -1,17 +1,17 @@
-package holders
+package permits
 
 import "github.com/weirhq/weir/dataplane/internal/collect"
 
 // Collect passes the metrics of leases and reservations to a sink.
-func (n Node) Collect(to collect.Sink) {
-	n.collectLeases(to)
-	n.collectReservations(to)
+func (p *Permits) Collect(to collect.Sink) {
+	p.Leases.collect(to)
+	p.Reservations.collect(to)
 }
 
-// collectLeases passes the metrics of leases: of those that this process holds, and of those by id.
-func (n Node) collectLeases(to collect.Sink) {
-	of := n.Slots.Stats()
-	held, granted, refused := n.Leases.Stats()
+// collect passes the metrics of leases: of those that this process holds, and of those by id.
+func (l *Leases) collect(to collect.Sink) {
+	of := l.slots.Stats()
+	held, granted, refused := l.book.Stats()
 	to.Value(descLeases, of.Leases+held)
 	to.Value(descLeaseWaiters, of.Waiters)
 	to.Value(descAcquired, of.Granted+granted, "granted")
@@ -22,10 +22,10 @@ func (n Node) collectLeases(to collect.Sink) {
 	to.Value(descSlotErrors, of.Errors)
 }
 
-// collectReservations passes the metrics of reservations: of this process, and at the origin.
-func (n Node) collectReservations(to collect.Sink) {
-	h, t := &n.Here.Stats, &n.There.Stats
-	to.Value(descReservations, int64(n.Here.Len()+n.There.Len()))
+// collect passes the metrics of reservations: of this process, and at the origin.
+func (s *Reservations) collect(to collect.Sink) {
+	h, t := &s.here.Stats, &s.there.Stats
+	to.Value(descReservations, int64(s.here.Len()+s.there.Len()))
 	to.Value(descReserved, h.Granted.Load()+t.Granted.Load(), "granted")
 	to.Value(descReserved, h.Refused.Load()+t.Refused.Load(), "refused")
 	to.Value(descSettled, h.Settled.Load()+t.Settled.Load())

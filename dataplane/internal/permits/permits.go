@@ -1,0 +1,50 @@
+// Package permits has what callers of a node hold: reservations, which hold cost (package held), and leases of
+// concurrency limits (packages slots and leases).
+package permits
+
+import (
+	"time"
+
+	"github.com/weirhq/weir/dataplane/internal/clock"
+	"github.com/weirhq/weir/dataplane/internal/loop"
+	"github.com/weirhq/weir/dataplane/internal/outbox"
+	"github.com/weirhq/weir/dataplane/internal/rules"
+	"github.com/weirhq/weir/dataplane/store"
+	"github.com/weirhq/weir/shared/window"
+)
+
+const callTimeout = time.Second // of one call to the origin
+
+// Config is what Permits are made with.
+type Config struct {
+	Origin      store.Origin // nil: this process holds everything
+	EntriesMax  int          // keys with leases
+	ReadTimeout time.Duration
+
+	Clock  *clock.Clock
+	Rules  *rules.Rules
+	Out    *outbox.Outbox
+	Calls  *loop.Calls // to the origin; none is made once they are stopped
+	Engine Engine
+}
+
+// Engine is what permits need of the engine. Its methods may be called concurrently.
+type Engine interface {
+	// Refused counts a refusal among the denials of a key.
+	Refused(key window.Key, reset *window.Reset, limit int64)
+
+	// Absorb merges the total of a cell into the key's entry, if the table has room for the key.
+	Absorb(sh *outbox.Shard, c *window.Cell, reset *window.Reset, total *store.Total, nowMs int64)
+}
+
+// Permits are a node's reservations and leases. Call Init first; all methods may then be called concurrently.
+type Permits struct {
+	Reservations Reservations
+	Leases       Leases
+}
+
+// Init sets what the permits work with. It makes no call.
+func (p *Permits) Init(cfg Config) {
+	p.Reservations.init(&cfg)
+	p.Leases.init(&cfg)
+}

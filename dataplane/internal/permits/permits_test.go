@@ -1,0 +1,120 @@
+package permits
+
+import (
+	"context"
+	"errors"
+	"log/slog"
+	"testing"
+	"time"
+
+	"github.com/weirhq/weir/dataplane/internal/cell"
+	"github.com/weirhq/weir/dataplane/internal/clock"
+	"github.com/weirhq/weir/dataplane/internal/held"
+	"github.com/weirhq/weir/dataplane/internal/loop"
+	"github.com/weirhq/weir/dataplane/internal/outbox"
+	"github.com/weirhq/weir/dataplane/internal/rules"
+	"github.com/weirhq/weir/dataplane/internal/slots"
+	"github.com/weirhq/weir/dataplane/store"
+	"github.com/weirhq/weir/shared/window"
+)
+
+// counter is an engine that keeps what it is given.
+type counter struct{ refused []window.Key }
+
+func (c *counter) Refused(key window.Key, _ *window.Reset, _ int64) {
+	c.refused = append(c.refused, key)
+}
+
+func (c *counter) Absorb(*outbox.Shard, *window.Cell, *window.Reset, *store.Total, int64) {}
+
+// alone returns the permits of a node without an origin.
+func alone(t *testing.T) (p *Permits, of *counter, calls *loop.Calls) {
+	of, calls = new(counter), new(loop.Calls)
+	wall, in := clock.New(nil), new(rules.Rules)
+	table := cell.NewTable(10, time.Minute.Milliseconds(), wall, false)
+	in.Init(rules.Config{Clock: wall, Walk: table.Walk, Logger: slog.New(slog.DiscardHandler)})
+	out := outbox.New(outbox.Config{Rules: in, ReadTimeout: time.Second, Table: table, Dirty: new(cell.DirtyList),
+		Clock: wall, Calls: calls})
+	p = new(Permits)
+	p.Init(Config{EntriesMax: 10, ReadTimeout: time.Second, Clock: wall, Rules: in, Out: out, Calls: calls, Engine: of})
+	t.Cleanup(func() {
+		p.Leases.End()
+		calls.Stop()
+		p.Reservations.Stop()
+	})
+	return p, of, calls
+}
+
+func TestARefusedLeaseIsADenialOfItsKey(t *testing.T) {
+	p, of, _ := alone(t)
+	ask := slots.Ask{Name: slots.Name{Workspace: "acme", Namespace: "jobs", Identifier: "k"}, Limit: 1, TTL: time.Second}
+	for i, granted := range []bool{true, false, false} {
+		var r slots.Result
+		p.Leases.Acquire(t.Context(), &ask, new(rules.Rule), false, &r)
+		if r.Granted != granted || len(of.refused) != i {
+			t.Errorf("lease %d: granted %v, and %d denials", i, r.Granted, len(of.refused))
+		}
+	}
+	if key := ask.Name.SlotsKey(); of.refused[0] != key {
+		t.Errorf("%v was denied, and %v refused", of.refused[0], key)
+	}
+}
+
+// batch is a judge that counts in this process.
+type batch struct {
+	t      *testing.T
+	counts int
+	full   bool
+}
+
+func (b *batch) Answer(*held.Record, []store.HoldAnswer, bool) (bool, error) {
+	b.t.Error("an origin has answered")
+	return false, nil
+}
+
+func (b *batch) Refuse(*held.Record, time.Duration) { b.t.Error("refused as in an outage") }
+
+func (b *batch) Count(_ context.Context, r *held.Record) (counts []held.Count, ok bool, answer any) {
+	b.counts++
+	return make([]held.Count, len(r.Items)), !b.full, b.counts
+}
+
+func TestANodeWithoutAnOriginCountsAReservationOnce(t *testing.T) {
+	p, _, calls := alone(t)
+	ask := Ask{ID: "a", TTL: time.Minute, Items: []Item{{Limit: 10, Cost: 4, Rule: new(rules.Rule),
+		Key: window.Key{Workspace: "acme", Namespace: "api", Identifier: "k", Duration: time.Minute}}}}
+	judge := batch{t: t, full: true}
+	for _, c := range []struct {
+		full   bool
+		answer int // which count it is of
+	}{{true, 1}, {false, 2}, {false, 2}} { // a refusal is not kept, so the same id may try again
+		judge.full = c.full
+		if got, err := p.Reservations.Reserve(t.Context(), &ask, &judge); err != nil || got.Out || got.Here != c.answer {
+			t.Errorf("reserving: %+v instead of answer %d, %v", got, c.answer, err)
+		}
+	}
+	r, late, err := p.Reservations.Change(t.Context(), "a", held.Spend([]int64{3}, true))
+	if err != nil || late || !r.Settled || r.Items[0].Spent != 3 {
+		t.Errorf("settling: %+v, late %v, %v", r, late, err)
+	}
+	calls.Stop()
+	if _, err := p.Reservations.Reserve(t.Context(), &ask, &judge); !errors.Is(err, outbox.ErrStopped) {
+		t.Errorf("reserving on a stopped node: %v", err)
+	}
+	if _, _, err := p.Reservations.Change(t.Context(), "a", held.Cancel); !errors.Is(err, outbox.ErrStopped) {
+		t.Errorf("settling on a stopped node: %v", err)
+	}
+}
+
+func TestAnIDOfAReservationIsBounded(t *testing.T) {
+	p, _, _ := alone(t)
+	for _, id := range []string{"", string(make([]byte, IDBytesMax+1))} {
+		if _, _, err := p.Reservations.Change(t.Context(), id, held.Cancel); !errors.Is(err, window.ErrInvalid) {
+			t.Errorf("an id of %d bytes: %v", len(id), err)
+		}
+	}
+	longest := string(make([]byte, IDBytesMax))
+	if _, _, err := p.Reservations.Change(t.Context(), longest, held.Cancel); !errors.Is(err, held.ErrNone) {
+		t.Errorf("the longest id: %v", err)
+	}
+}
