@@ -42,6 +42,9 @@ const CountMax = window.LimitMax
 // An origin has one or more shards, which work and fail apart from each other. One call names cells
 // of one shard.
 //
+// An origin may also be a Granter, a Mailbox or Relayed. Without those, it counts and does nothing else: see the package
+// documentation.
+//
 // All methods may run concurrently, obey ctx's deadline, never retry by themselves and keep no
 // reference to their arguments.
 type Origin interface {
@@ -72,20 +75,9 @@ type Origin interface {
 
 	// Listen calls apply for each foreign total that Apply has raised in a shard from then on,
 	// until ctx ends (nil) or the connection is lost. Messages may be missed: what they brought
-	// comes with the next answer about the cell. apply must not block or keep its argument.
+	// comes with the next answer about the cell. apply must not block or keep its argument. An origin that is not
+	// Relayed has no foreign totals: its Listen returns nil when ctx ends, and does nothing else.
 	Listen(ctx context.Context, shard int, apply func([]Foreign)) error
-
-	// Settings are what the relay has last told any shard, of whatever region it is, or ErrNoSettings. Callers must not
-	// change them: they are kept, so that the same ones need not be sent again.
-	//
-	// Heartbeat keeps the nodes' words for the relay; see SettingsRelay.
-	Settings
-
-	Reservations
-
-	Slots
-
-	Leases
 }
 
 // Chunk is what one stream of a node sends in one call. A stream belongs to one incarnation of a

@@ -7,11 +7,16 @@ import (
 	"github.com/weirhq/weir/shared/window"
 )
 
-// RelayOrigin is what a relay needs of an origin besides.
-type RelayOrigin interface {
-	Origin
-	SettingsRelay
-
+// Relayed is the part of an Origin that a relay uses to share the region's counts with other regions. For each shard a
+// relay takes Changes to the other regions, acknowledges them with Ack, and applies with Apply what the other regions
+// have accepted. After the origin has lost its data, the relay restores with Raise what was stored, and marks the shard
+// as Healed.
+//
+// Without it, the region counts by itself: each region allows the whole limit, and Total.Foreign stays 0.
+//
+// All methods may be called concurrently, must obey ctx's deadline and must not retry. See package relay for what a
+// relay does with them, and RelayOrigin for what it takes.
+type Relayed interface {
 	// Lease makes holder the shard's relay for ttl, or longer if it is already, unless another one
 	// is. It never waits. For counts a lease only spares load: two relays at once do no harm.
 	Lease(ctx context.Context, shard int, holder string, ttl time.Duration) (Lease, error)
@@ -45,6 +50,13 @@ type RelayOrigin interface {
 	// changes, Changes.Healed is true. ErrEpoch if a part of the shard has a later epoch than the one that
 	// Changes has reported: that part is not marked.
 	Healed(ctx context.Context, shard int, epoch Epoch) error
+}
+
+// RelayOrigin is what a relay needs of its region's origin. If the origin is a Mailbox as well, the relay also carries
+// settings and heartbeats.
+type RelayOrigin interface {
+	Origin
+	Relayed
 }
 
 // HolderBytesMax is how long a lease's holder may be; it has at least 1 byte.
