@@ -119,8 +119,8 @@ func TestWithoutAGranterALeaseByIDIsItsProcesss(t *testing.T) {
 	})
 }
 
-// Settings of a region whose origin is no Mailbox come from Config.Settings, which gets the heartbeats too. Without that
-// there are none, and no call fails for it.
+// If the origin is no Mailbox, settings come from Config.Settings, which gets the heartbeats too. Without it there
+// are none, and no call fails for it.
 func TestWithoutAMailboxSettingsAreThoseOfConfig(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		counts := memstore.NewCounts(memstore.CountsOptions{})

@@ -42,8 +42,8 @@ const CountMax = window.LimitMax
 // An origin has one or more shards, which work and fail apart from each other. One call names cells
 // of one shard.
 //
-// An origin may also be a Granter, a Mailbox or Relayed. Without those, it counts and does nothing else: see the package
-// documentation.
+// An origin may also be a Granter, a Mailbox or Relayed. Without those, it counts and does nothing else: see the
+// package documentation.
 //
 // All methods may run concurrently, obey ctx's deadline, never retry by themselves and keep no
 // reference to their arguments.

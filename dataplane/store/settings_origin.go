@@ -27,11 +27,11 @@ const (
 // has that connection, calls the other three methods for each shard that it relays. A Mailbox must therefore be Relayed
 // as well: StoreSettings depends on the shard's lease.
 //
-// Each shard has its own copy of the settings, and its own heartbeats. Settings and Heartbeat use the shard that answered
-// last, or another shard if that one fails, so either may go to any shard.
+// Each shard has its own copy of the settings, and its own heartbeats. Settings and Heartbeat use the shard that
+// answered last, or another shard if that one fails, so either may go to any shard.
 //
-// Without it, nodes take their settings from dataplane.Config.Settings, such as a file. If that is nil too, they use the
-// defaults, and send no heartbeats. Set dataplane.Config.RegionNodes then, because no heartbeat counts the nodes.
+// Without it, nodes take their settings from dataplane.Config.Settings, such as a file. If that is nil too, they use
+// the defaults, and send no heartbeats. Set dataplane.Config.RegionNodes then, because no heartbeat counts the nodes.
 //
 // All methods may be called concurrently, must obey ctx's deadline and must not retry.
 type Mailbox interface {

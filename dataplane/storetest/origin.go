@@ -45,8 +45,8 @@ type Origin struct {
 }
 
 // TestOrigin runs the contract of store.Origin against what open returns, and that of each optional part that it has.
-// It fails if the origin has only some of a part's methods, or if it embeds an origin with a part that it hides. To make
-// sure that a part is there at all, assert it where the origin's type is:
+// It fails if the origin has only some of a part's methods, or if it embeds an origin with a part that it hides. To
+// make sure that a part is there at all, assert it where the origin's type is:
 //
 //	var _ store.Granter = (*Origin)(nil)
 //

@@ -1,5 +1,5 @@
-// Package mapstore is the smallest store.Origin that keeps the contract: a map and a mutex. Read it to write an origin of
-// your own, together with the guide in ../store.md.
+// Package mapstore is a small store.Origin that keeps the contract: a map and a mutex. Read it to write an origin
+// of your own, together with the guide in ../store.md.
 //
 // It counts, and has none of the optional parts: see package store. The limiters of one process may share an Origin.
 // For anything else, use package memstore, which has all parts.
