@@ -1,7 +1,8 @@
 package store
 
 // Granter is the part of an Origin that grants rights which end by themselves, so that all nodes of a region share
-// them: reservations by ID, the slots of concurrency limits, and leases by ID. An origin has all of its methods or none.
+// them: reservations by ID, the slots of concurrency limits, and leases by ID. An origin has all of its methods, or
+// none.
 //
 // Without it, each process grants by itself:
 //

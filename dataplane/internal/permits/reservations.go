@@ -22,8 +22,8 @@ import (
 const IDBytesMax = store.ReservationIDBytesMax - held.HoldIDBytes
 
 // Reservations are a node's. A reservation by id is held at the region's origin, where any node settles it, and ends
-// there by itself. Without an origin that grants, and in an outage that the namespace's policy lets it through, it is this
-// process's alone. Package held keeps both kinds.
+// there by itself. Without an origin that grants, and in an outage that the namespace's policy lets it through, it is
+// this process's alone. Package held keeps both kinds.
 type Reservations struct {
 	clock  *clock.Clock
 	rules  *rules.Rules
