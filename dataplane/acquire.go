@@ -100,6 +100,9 @@ type ConcurrencyDecision struct {
 // only if each holder stops its work when its lease ends: see Lease.Done, and the section on
 // concurrency limits in ACCURACY.md.
 //
+// Without an origin, or with an origin that is not a store.Granter, the limit holds for this process
+// alone.
+//
 // Before Start, leases are not renewed, so each ends after its TTL. After Stop, Acquire grants no
 // leases except under the policy open.
 func (l *Limiter) Acquire(ctx context.Context, r ConcurrencyRequest) (Lease, ConcurrencyDecision) {

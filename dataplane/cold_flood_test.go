@@ -16,7 +16,7 @@ import (
 
 // serialOrigin works on one call at a time, as Redis does, also on those whose callers have given up.
 type serialOrigin struct {
-	store.Origin
+	store.FullOrigin
 	mu   sync.Mutex
 	busy time.Time // until then it has work
 }
@@ -49,19 +49,19 @@ func (o *serialOrigin) Read(ctx context.Context, cells []window.Cell) (store.Rep
 	if err := o.work(ctx, len(cells)); err != nil {
 		return store.Reply{}, err
 	}
-	return o.Origin.Read(ctx, cells)
+	return o.FullOrigin.Read(ctx, cells)
 }
 
 func (o *serialOrigin) Send(ctx context.Context, c store.Chunk) (store.Reply, error) {
 	if err := o.work(ctx, len(c.Costs)); err != nil {
 		return store.Reply{}, err
 	}
-	return o.Origin.Send(ctx, c)
+	return o.FullOrigin.Send(ctx, c)
 }
 
 func (o *serialOrigin) Claim(ctx context.Context, claims store.Claims) store.ClaimReply {
 	_ = o.work(ctx, len(claims.Claims)) // a claim that has left is applied all the same
-	return o.Origin.Claim(ctx, claims)
+	return o.FullOrigin.Claim(ctx, claims)
 }
 
 // A caller's flood of new keys keeps Redis busy all the time. It doesn't open the breaker that the reads of all
@@ -94,7 +94,7 @@ func TestAFloodOfColdKeysLeavesOthersTheirLimit(t *testing.T) {
 func acceptedBesideColdKeys(t *testing.T, callers int, many bool) (accepted int, opened int64) {
 	t.Helper()
 	synctest.Test(t, func(t *testing.T) {
-		origin := &serialOrigin{Origin: memstore.NewOrigin(memstore.OriginOptions{})}
+		origin := &serialOrigin{FullOrigin: memstore.NewOrigin(memstore.OriginOptions{})}
 		ctx, stop := context.WithCancel(t.Context())
 		var nodes []*dataplane.Limiter
 		var flood sync.WaitGroup

@@ -30,11 +30,14 @@ type Config struct {
 	// Build is reported in heartbeats, at most 64 bytes.
 	Build string
 
-	// Origin is where the nodes of the region meet; nil for a node alone.
+	// Origin is where the nodes of the region meet; nil for a node alone. If it is not a
+	// store.Granter, reservations by ID, concurrency limits and leases by ID are this process's
+	// alone, as without an Origin.
 	Origin store.Origin
 
-	// Settings is where tuning, namespaces and overrides come from, and where heartbeats go; nil is
-	// Origin, whose relay carries both from and to the fleet's store. Without either there are none.
+	// Settings is where tuning, namespaces and overrides come from, and where heartbeats go. If it is
+	// nil and Origin is a store.Mailbox, Origin is used, whose relay carries both from and to the
+	// fleet's store. Otherwise there are none.
 	Settings store.Settings
 
 	// EntriesMax bounds the keys held in memory; 0 means 300,000. They use about EntriesMax * (200
@@ -109,8 +112,8 @@ func (c Config) withDefaults() (Config, error) {
 		return c, fmt.Errorf("%w: %w", ErrInvalid, err)
 	}
 	c.Breaker = Breaker(calls)
-	if c.Settings == nil && c.Origin != nil {
-		c.Settings = c.Origin
+	if mailbox, ok := c.Origin.(store.Mailbox); ok && c.Settings == nil {
+		c.Settings = mailbox
 	}
 	c.NodeID = cmp.Or(c.NodeID, drawnID())
 	c.EntriesMax = cmp.Or(c.EntriesMax, entriesMaxDefault)

@@ -58,7 +58,8 @@ var allowedInRelays = append([]string{"github.com/prometheus/", "github.com/beor
 	"github.com/munnerz/goautoneg", "google.golang.org/protobuf"}, allowed...)
 
 // What implements the two layers needs their contracts alone.
-var implementers = []string{"./store", "./memstore", "./redisorigin", "./mysqlcounts", "./storetest"}
+var implementers = []string{"./store", "./memstore", "./redisorigin", "./mysqlcounts", "./storetest",
+	"./guides/mapstore"}
 
 func TestDependencyRulesOfTheLibrary(t *testing.T) {
 	deps := dependencies(t, ".")

@@ -44,7 +44,8 @@ func New(cfg Config) (*Limiter, error) {
 		Trace: cfg.TraceBackground, EpochLost: func() { l.permits.Reservations.Lose() }})
 	g.rules.Init(rules.Config{Source: cfg.Settings, Region: cfg.Region, NodeID: cfg.NodeID, RegionNodes: cfg.RegionNodes,
 		Fleet: !g.alone, Clock: g.clock, Walk: g.table.Walk, Logger: cfg.Logger})
-	l.permits.Init(permits.Config{Origin: cfg.Origin, EntriesMax: cfg.EntriesMax, ReadTimeout: cfg.ReadTimeout,
+	granter, _ := cfg.Origin.(permits.Origin)
+	l.permits.Init(permits.Config{Origin: granter, EntriesMax: cfg.EntriesMax, ReadTimeout: cfg.ReadTimeout,
 		Clock: g.clock, Rules: &g.rules, Out: g.out, Calls: &l.calls, Engine: g})
 	l.loops.rules, l.loops.logger, l.loops.trace = &g.rules, cfg.Logger, cfg.TraceBackground
 	l.reports.init(l)

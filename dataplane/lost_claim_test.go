@@ -16,7 +16,7 @@ import (
 
 // claimLoser loses answers to claims: those that never arrive, and those that the origin has decided.
 type claimLoser struct {
-	store.Origin
+	store.FullOrigin
 	loses, arrive atomic.Bool
 	unwritable    atomic.Bool // the origin answers that it cannot write the cell of k
 	after         time.Duration
@@ -24,7 +24,7 @@ type claimLoser struct {
 
 func (o *claimLoser) Claim(ctx context.Context, call store.Claims) store.ClaimReply {
 	if o.unwritable.Load() {
-		reply := o.Origin.Claim(ctx, call)
+		reply := o.FullOrigin.Claim(ctx, call)
 		for i := range call.Claims {
 			if call.Claims[i].Cell.Identifier == "k" {
 				reply.Totals[i], reply.Added[i] = store.Total{Epoch: reply.Totals[i].Epoch, Err: errDown}, false
@@ -33,10 +33,10 @@ func (o *claimLoser) Claim(ctx context.Context, call store.Claims) store.ClaimRe
 		return reply
 	}
 	if !o.loses.Load() {
-		return o.Origin.Claim(ctx, call)
+		return o.FullOrigin.Claim(ctx, call)
 	}
 	if o.arrive.Load() {
-		o.Origin.Claim(ctx, call)
+		o.FullOrigin.Claim(ctx, call)
 	}
 	time.Sleep(o.after)
 	totals := slices.Repeat([]store.Total{{Err: store.ErrMaybeApplied}}, len(call.Claims))
@@ -55,7 +55,7 @@ type lostClaim struct {
 func loseClaim(t *testing.T, outage string, arrived, gone bool) *lostClaim {
 	w := newWorld(t)
 	w.counts.SetNamespaces(store.NamespaceRow{Workspace: "acme", Namespace: "api", NodeShare: "wait", Outage: outage})
-	loser := &claimLoser{Origin: w.origin("eu")}
+	loser := &claimLoser{FullOrigin: w.origin("eu")}
 	loser.arrive.Store(arrived)
 	n := w.node("eu", "a", func(c *dataplane.Config) { c.Origin = loser })
 	l := &lostClaim{failover: failover{n, w}, loser: loser}

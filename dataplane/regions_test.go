@@ -197,7 +197,7 @@ func TestAClaimOfAnEarlierEpoch(t *testing.T) {
 // An answer about a lost epoch that comes in late changes nothing.
 func TestALateAnswerOfALostEpoch(t *testing.T) {
 	w := newWorld(t)
-	late := &lateOrigin{RelayOrigin: w.origin("eu")}
+	late := &lateOrigin{FullOrigin: w.origin("eu")}
 	a := w.node("eu", "a", func(c *dataplane.Config) { c.Origin = late })
 	a.take("k", 6, 100)
 	a.take("other", 1, 100)
@@ -223,12 +223,12 @@ func TestALateAnswerOfALostEpoch(t *testing.T) {
 
 // lateOrigin answers a read by what was there before then.
 type lateOrigin struct {
-	store.RelayOrigin
+	store.FullOrigin
 	then func()
 }
 
 func (o *lateOrigin) Read(ctx context.Context, cells []window.Cell) (store.Reply, error) {
-	reply, err := o.RelayOrigin.Read(ctx, cells)
+	reply, err := o.FullOrigin.Read(ctx, cells)
 	if o.then != nil {
 		o.then()
 	}

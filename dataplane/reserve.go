@@ -103,6 +103,10 @@ type Settlement struct {
 // While the origin answers and keeps the writes that it has acknowledged, the reservations of all
 // nodes together do not exceed the remaining limit.
 //
+// Without an origin, or with an origin that is not a store.Granter, this process reserves by itself,
+// as AllowMany decides. Its reservations count at the origin as accepted cost does, and only this
+// process can settle them.
+//
 // Requests in the estimate mode cannot be reserved.
 func (l *Limiter) ReserveAll(ctx context.Context, r ReserveRequest) (out Reserved) {
 	if out.Err = r.check(); out.Err != nil {

@@ -51,13 +51,13 @@ func TestASettlementRepeatedAfterMinutesCountsOnce(t *testing.T) {
 }
 
 // slowNotes is an origin that takes a moment to store a note.
-type slowNotes struct{ store.Origin }
+type slowNotes struct{ store.FullOrigin }
 
 func (o slowNotes) Note(ctx context.Context, note store.Note) (store.Note, bool, error) {
 	if note.Version > 1 {
 		time.Sleep(20 * time.Millisecond)
 	}
-	return o.Origin.Note(ctx, note)
+	return o.FullOrigin.Note(ctx, note)
 }
 
 // What is said to be spent counts if the call is not late, also if the reservation ends while it is under way.

@@ -214,7 +214,7 @@ func TestSettlesReachTheOriginLater(t *testing.T) {
 
 // busy counts how many calls about reservations and leases are under way.
 type busy struct {
-	store.Origin
+	store.FullOrigin
 	now, most atomic.Int64
 }
 
@@ -228,17 +228,17 @@ func (b *busy) call() (end func()) {
 
 func (b *busy) Hold(ctx context.Context, shard int, holds []store.Hold) (store.HoldReply, error) {
 	defer b.call()()
-	return b.Origin.Hold(ctx, shard, holds)
+	return b.FullOrigin.Hold(ctx, shard, holds)
 }
 
 func (b *busy) Note(ctx context.Context, note store.Note) (store.Note, bool, error) {
 	defer b.call()()
-	return b.Origin.Note(ctx, note)
+	return b.FullOrigin.Note(ctx, note)
 }
 
 func (b *busy) Leases(ctx context.Context, shard int, words []store.LeaseWord) (store.LeaseReply, error) {
 	defer b.call()()
-	return b.Origin.Leases(ctx, shard, words)
+	return b.FullOrigin.Leases(ctx, shard, words)
 }
 
 // However many reserve and acquire at once, half of a client's connections to the origin is left to decisions, to what
@@ -246,7 +246,7 @@ func (b *busy) Leases(ctx context.Context, shard int, words []store.LeaseWord) (
 func TestManyReservationsLeaveConnectionsToOthers(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		there := memstore.NewOrigin(memstore.OriginOptions{})
-		origin := &busy{Origin: there}
+		origin := &busy{FullOrigin: there}
 		nodes := region(t, 1, origin, store.NamespaceRow{})
 		defer stopAll(nodes)
 		there.Faults.Delay(5 * time.Millisecond)

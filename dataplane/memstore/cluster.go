@@ -21,7 +21,7 @@ type Cluster struct {
 	seen clusterEpochs
 }
 
-var _ store.RelayOrigin = (*Cluster)(nil)
+var _ store.FullOrigin = (*Cluster)(nil)
 
 // clusterEpochs is what Changes has reported last: one for all, and each bucket's.
 type clusterEpochs struct {

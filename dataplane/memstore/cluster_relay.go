@@ -32,7 +32,7 @@ func (c *Cluster) inBuckets(op Op, shard int, do func(bucket int) error) error {
 	return errors.Join(errs...)
 }
 
-// Lease implements store.RelayOrigin.
+// Lease implements store.Relayed.
 func (c *Cluster) Lease(ctx context.Context, shard int, holder string, ttl time.Duration) (store.Lease, error) {
 	if err := c.inShard(shard); err != nil {
 		return store.Lease{}, opError(OpLease, err)
@@ -40,7 +40,7 @@ func (c *Cluster) Lease(ctx context.Context, shard int, holder string, ttl time.
 	return c.Origin.Lease(ctx, 0, holder, ttl)
 }
 
-// Changes implements store.RelayOrigin.
+// Changes implements store.Relayed.
 func (c *Cluster) Changes(ctx context.Context, shard, max int) (store.Changes, error) {
 	if err := c.inShard(shard); err != nil {
 		return store.Changes{}, opError(OpChanges, err)
@@ -84,7 +84,7 @@ func (c *Cluster) inEpoch(ctx context.Context, op Op, shard int, all store.Epoch
 	return c.inBuckets(op, shard, func(bucket int) error { return do(bucket, seen.buckets[bucket]) })
 }
 
-// Ack implements store.RelayOrigin.
+// Ack implements store.Relayed.
 func (c *Cluster) Ack(ctx context.Context, shard int, cells []store.Change) error {
 	split := c.split(len(cells), func(i int) *window.Key { return &cells[i].Cell.Key })
 	return c.inBuckets(OpAck, shard, func(bucket int) error {
@@ -92,7 +92,7 @@ func (c *Cluster) Ack(ctx context.Context, shard int, cells []store.Change) erro
 	})
 }
 
-// Scan implements store.RelayOrigin. Each bucket begins at the cursor, and the next one is that of the bucket that has
+// Scan implements store.Relayed. Each bucket begins at the cursor, and the next one is that of the bucket that has
 // come least far: cells of the others may come again.
 func (c *Cluster) Scan(ctx context.Context, shard int, cursor uint64, max int) (
 	cells []store.Change, next uint64, err error,
@@ -111,7 +111,7 @@ func (c *Cluster) Scan(ctx context.Context, shard int, cursor uint64, max int) (
 	return cells, next, nil
 }
 
-// Apply implements store.RelayOrigin.
+// Apply implements store.Relayed.
 func (c *Cluster) Apply(ctx context.Context, shard int, totals []store.Foreign) (raised int, err error) {
 	split := c.split(len(totals), func(i int) *window.Key { return &totals[i].Cell.Key })
 	err = c.inBuckets(OpApply, shard, func(bucket int) error {
@@ -122,7 +122,7 @@ func (c *Cluster) Apply(ctx context.Context, shard int, totals []store.Foreign) 
 	return raised, err
 }
 
-// Raise implements store.RelayOrigin.
+// Raise implements store.Relayed.
 func (c *Cluster) Raise(ctx context.Context, shard int, epoch store.Epoch, totals []store.Change) error {
 	split := c.split(len(totals), func(i int) *window.Key { return &totals[i].Cell.Key })
 	return c.inEpoch(ctx, OpRaise, shard, epoch, func(bucket int, epoch store.Epoch) error {
@@ -130,7 +130,7 @@ func (c *Cluster) Raise(ctx context.Context, shard int, epoch store.Epoch, total
 	})
 }
 
-// Healed implements store.RelayOrigin.
+// Healed implements store.Relayed.
 func (c *Cluster) Healed(ctx context.Context, shard int, epoch store.Epoch) error {
 	return c.inEpoch(ctx, OpHealed, shard, epoch, func(bucket int, epoch store.Epoch) error {
 		return c.Origin.Healed(ctx, bucket, epoch)

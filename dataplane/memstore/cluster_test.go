@@ -17,8 +17,8 @@ func clusterSubject(buckets int) storetest.Origin {
 	c := memstore.NewCluster(memstore.OriginOptions{Shards: buckets, Clock: clock})
 	ways := []*memstore.Cluster{c}
 	return storetest.Origin{
-		RelayOrigin: c,
-		Client: func(testing.TB) store.RelayOrigin {
+		Origin: c,
+		Client: func(testing.TB) store.Origin {
 			way := c.Client()
 			ways = append(ways, way)
 			return way

@@ -23,7 +23,7 @@ type OriginOptions struct {
 	Shards int
 }
 
-// Origin is a store.RelayOrigin in memory: one region's counts, and a way to them. Client makes
+// Origin is a store.FullOrigin in memory: one region's counts, and a way to them. Client makes
 // other ways to the same counts, each with faults of its own: give each node one, and the relay.
 //
 // It loses what it is told to: Wipe empties it, Rollback puts it back to an earlier state.
@@ -45,7 +45,7 @@ type Origin struct {
 	known   []store.Epoch // by shard: the epoch of the last answer; 0: none yet
 }
 
-var _ store.RelayOrigin = (*Origin)(nil)
+var _ store.FullOrigin = (*Origin)(nil)
 
 // originServers is what all ways lead to.
 type originServers struct {

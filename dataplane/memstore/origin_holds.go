@@ -30,7 +30,7 @@ type keptNote struct {
 	forgottenMs int64
 }
 
-// Hold implements store.Origin.
+// Hold implements store.Granter.
 func (h *Origin) Hold(ctx context.Context, shard int, holds []store.Hold) (reply store.HoldReply, err error) {
 	if len(holds) == 0 {
 		return reply, nil
@@ -189,7 +189,7 @@ func cloneHolds(holds map[window.Cell]*cellHolds) map[window.Cell]*cellHolds {
 	return cloned
 }
 
-// Note implements store.Origin.
+// Note implements store.Granter.
 func (h *Origin) Note(ctx context.Context, note store.Note) (now store.Note, stored bool, err error) {
 	key := store.NoteKey(note.ID)
 	if err := store.CheckNote(&note); err != nil {
@@ -227,7 +227,7 @@ func (s *originShard) sweepNotes(nowMs int64) {
 	s.sweepNotesAt = max(sweepMin, 2*len(s.notes))
 }
 
-// Hold implements store.Origin.
+// Hold implements store.Granter.
 func (c *Cluster) Hold(ctx context.Context, shard int, holds []store.Hold) (reply store.HoldReply, err error) {
 	if err := c.inShard(shard); err != nil {
 		return reply, opError(OpHold, err)

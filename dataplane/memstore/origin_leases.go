@@ -8,7 +8,7 @@ import (
 	"github.com/weirhq/weir/shared/window"
 )
 
-// Leases implements store.Origin.
+// Leases implements store.Granter.
 func (h *Origin) Leases(ctx context.Context, shard int, words []store.LeaseWord) (reply store.LeaseReply, err error) {
 	if len(words) == 0 {
 		return reply, nil
@@ -71,7 +71,7 @@ func (s *originShard) leaseLocked(word *store.LeaseWord, nowMs int64) (a store.L
 	return a
 }
 
-// Leases implements store.Origin.
+// Leases implements store.Granter.
 func (c *Cluster) Leases(ctx context.Context, shard int, words []store.LeaseWord) (reply store.LeaseReply, err error) {
 	if err := c.inShard(shard); err != nil {
 		return reply, opError(OpLeases, err)

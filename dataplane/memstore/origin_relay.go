@@ -12,7 +12,7 @@ import (
 	"github.com/weirhq/weir/shared/window"
 )
 
-// Lease implements store.RelayOrigin.
+// Lease implements store.Relayed.
 func (h *Origin) Lease(ctx context.Context, shard int, holder string,
 	ttl time.Duration) (lease store.Lease, err error) {
 	if n := len(holder); n < 1 || n > store.HolderBytesMax || ttl < time.Millisecond {
@@ -37,7 +37,7 @@ func (h *Origin) Lease(ctx context.Context, shard int, holder string,
 	return lease, nil
 }
 
-// Release implements store.RelayOrigin.
+// Release implements store.Relayed.
 func (h *Origin) Release(ctx context.Context, shard int, holder string) error {
 	return h.call(ctx, OpRelease, shard, func(s *originShard, _ store.Epoch) error {
 		if s.lease.holder == holder {
@@ -47,7 +47,7 @@ func (h *Origin) Release(ctx context.Context, shard int, holder string) error {
 	})
 }
 
-// Changes implements store.RelayOrigin.
+// Changes implements store.Relayed.
 func (h *Origin) Changes(ctx context.Context, shard, max int) (store.Changes, error) {
 	changes, epochs, err := h.changesOf(ctx, []int{shard}, max)
 	if err != nil {
@@ -104,7 +104,7 @@ func sortChanges(changes []store.Change) {
 	slices.SortFunc(changes, func(a, b store.Change) int { return a.Cell.Compare(b.Cell) })
 }
 
-// Ack implements store.RelayOrigin.
+// Ack implements store.Relayed.
 func (h *Origin) Ack(ctx context.Context, shard int, cells []store.Change) error {
 	return h.call(ctx, OpAck, shard, func(s *originShard, _ store.Epoch) error {
 		for _, c := range cells {
@@ -116,7 +116,7 @@ func (h *Origin) Ack(ctx context.Context, shard int, cells []store.Change) error
 	})
 }
 
-// Scan implements store.RelayOrigin. The cursor is the hash of the next cell, so that cells that come
+// Scan implements store.Relayed. The cursor is the hash of the next cell, so that cells that come
 // and go move no other.
 func (h *Origin) Scan(
 	ctx context.Context, shard int, cursor uint64, max int,
@@ -152,7 +152,7 @@ func (h *Origin) Scan(
 	return cells, next, nil
 }
 
-// Apply implements store.RelayOrigin.
+// Apply implements store.Relayed.
 func (h *Origin) Apply(ctx context.Context, shard int, totals []store.Foreign) (int, error) {
 	var raised []store.Foreign
 	err := h.call(ctx, OpApply, shard, func(s *originShard, _ store.Epoch) error {
@@ -176,7 +176,7 @@ func (h *Origin) Apply(ctx context.Context, shard int, totals []store.Foreign) (
 	return len(raised), err
 }
 
-// Raise implements store.RelayOrigin.
+// Raise implements store.Relayed.
 func (h *Origin) Raise(ctx context.Context, shard int, epoch store.Epoch, totals []store.Change) error {
 	return h.call(ctx, OpRaise, shard, func(s *originShard, current store.Epoch) error {
 		switch {
@@ -202,7 +202,7 @@ func (h *Origin) Raise(ctx context.Context, shard int, epoch store.Epoch, totals
 	})
 }
 
-// Healed implements store.RelayOrigin.
+// Healed implements store.Relayed.
 func (h *Origin) Healed(ctx context.Context, shard int, epoch store.Epoch) error {
 	return h.call(ctx, OpHealed, shard, func(s *originShard, current store.Epoch) error {
 		if current != epoch {

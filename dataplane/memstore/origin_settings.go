@@ -26,7 +26,7 @@ type waitingHeartbeat struct {
 	at time.Time
 }
 
-// Settings implements store.Origin.
+// Settings implements store.Mailbox.
 func (h *Origin) Settings(ctx context.Context, _ string) (rows store.SettingsRows, err error) {
 	err = h.last.Call(ctx, h.keyless, func(shard int) error {
 		return h.call(ctx, OpSettings, shard, func(s *originShard, _ store.Epoch) error {
@@ -45,7 +45,7 @@ func (h *Origin) Settings(ctx context.Context, _ string) (rows store.SettingsRow
 	return rows, nil
 }
 
-// StoreSettings implements store.RelayOrigin.
+// StoreSettings implements store.Mailbox.
 func (h *Origin) StoreSettings(ctx context.Context, shard int, holder string, rows store.SettingsRows,
 	asOf time.Time,
 ) error {
@@ -80,7 +80,7 @@ func cloned(rows store.SettingsRows) store.SettingsRows {
 	return rows
 }
 
-// Heartbeat implements store.Origin.
+// Heartbeat implements store.Mailbox.
 func (h *Origin) Heartbeat(ctx context.Context, beats ...heartbeat.Heartbeat) error {
 	if len(beats) == 0 {
 		return nil
@@ -122,7 +122,7 @@ func (s *originShard) dropHeartbeats(now time.Time) {
 	}
 }
 
-// Heartbeats implements store.RelayOrigin.
+// Heartbeats implements store.Mailbox.
 func (h *Origin) Heartbeats(ctx context.Context, shard, max int) (beats []store.StoredHeartbeat, err error) {
 	if max < 1 {
 		return nil, opError(OpHeartbeats, fmt.Errorf("max is %d, want >= 1", max))
@@ -143,7 +143,7 @@ func (h *Origin) Heartbeats(ctx context.Context, shard, max int) (beats []store.
 	return beats, nil
 }
 
-// AckHeartbeats implements store.RelayOrigin.
+// AckHeartbeats implements store.Mailbox.
 func (h *Origin) AckHeartbeats(ctx context.Context, shard int, beats []store.StoredHeartbeat) error {
 	return h.call(ctx, OpStored, shard, func(s *originShard, _ store.Epoch) error {
 		for _, b := range beats {

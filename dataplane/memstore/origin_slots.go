@@ -17,7 +17,7 @@ type slotsHeld struct {
 	starvedMs int64 // Unix ms until which it counts as refused
 }
 
-// Slots implements store.Origin.
+// Slots implements store.Granter.
 func (h *Origin) Slots(ctx context.Context, shard int, call store.SlotsCall) (reply store.SlotsReply, err error) {
 	if len(call.Asks) == 0 {
 		return reply, nil
@@ -163,7 +163,7 @@ func cloneEach[K, C comparable, V any](by map[K]map[C]V) map[K]map[C]V {
 	return cloned
 }
 
-// Slots implements store.Origin.
+// Slots implements store.Granter.
 func (c *Cluster) Slots(ctx context.Context, shard int, call store.SlotsCall) (reply store.SlotsReply, err error) {
 	if err := c.inShard(shard); err != nil {
 		return reply, opError(OpSlots, err)

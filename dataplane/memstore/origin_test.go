@@ -15,8 +15,8 @@ func originSubject(shards int) storetest.Origin {
 	h := memstore.NewOrigin(memstore.OriginOptions{Shards: shards, Clock: clock})
 	ways := []*memstore.Origin{h}
 	return storetest.Origin{
-		RelayOrigin: h,
-		Client: func(testing.TB) store.RelayOrigin {
+		Origin: h,
+		Client: func(testing.TB) store.Origin {
 			way := h.Client()
 			ways = append(ways, way)
 			return way

@@ -16,7 +16,7 @@ type changesTurn struct {
 	key         string
 }
 
-// Changes implements store.RelayOrigin. It reads the changes of a server in pages, in the order in
+// Changes implements store.Relayed. It reads the changes of a server in pages, in the order in
 // which they expire, so that no script keeps the server busy for long.
 func (h *Origin) Changes(ctx context.Context, shard, max int) (store.Changes, error) {
 	s, err := h.shard(shard, 0, nil)

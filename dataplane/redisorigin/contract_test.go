@@ -91,7 +91,7 @@ func originOf(t testing.TB, ways []*lossyWay, servers ...*redis.Client) storetes
 		}
 	}
 	wipe(t)
-	open := func(t testing.TB) store.RelayOrigin {
+	open := func(t testing.TB) store.Origin {
 		t.Helper()
 		var partitions []redisorigin.Partition
 		for i, w := range ways {
@@ -107,8 +107,8 @@ func originOf(t testing.TB, ways []*lossyWay, servers ...*redis.Client) storetes
 		return h
 	}
 	return storetest.Origin{
-		RelayOrigin: open(t),
-		Client:      open,
+		Origin: open(t),
+		Client: open,
 		Lose: func(lose bool) {
 			for _, w := range ways {
 				w.loses.Store(lose)

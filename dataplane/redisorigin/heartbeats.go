@@ -50,7 +50,7 @@ func unpackHeartbeat(document, top string) (heartbeat.Heartbeat, error) {
 		StartedAtMs:   j.StartedAtMs, SentAtMs: j.SentAtMs, Health: j.Health, Stopped: j.Stopped, Top: top}, nil
 }
 
-// Heartbeat implements store.Origin.
+// Heartbeat implements store.Mailbox.
 func (h *Origin) Heartbeat(ctx context.Context, beats ...heartbeat.Heartbeat) error {
 	args := []any{store.WaitingHeartbeatsMax, store.NodeLiveFor.Microseconds()}
 	for _, b := range beats {
@@ -85,7 +85,7 @@ func heartbeatOrder(b *heartbeat.Heartbeat) string {
 	return fmt.Sprintf("%d %d %d", bounded(max(0, b.StartedAtMs)), bounded(max(0, b.SentAtMs)), last)
 }
 
-// Heartbeats implements store.RelayOrigin. What is no heartbeat is dropped, and counted as garbage.
+// Heartbeats implements store.Mailbox. What is no heartbeat is dropped, and counted as garbage.
 func (h *Origin) Heartbeats(ctx context.Context, shard, max int) ([]store.StoredHeartbeat, error) {
 	s, err := h.shard(shard, 0, nil)
 	if err == nil && max < 1 {
@@ -159,7 +159,7 @@ func (s *shard) heartbeatsCall(ctx context.Context, script string, args ...any) 
 	return s.client.Eval(ctx, script, []string{b.heartbeatsKey, b.heartbeatKey}, args...)
 }
 
-// AckHeartbeats implements store.RelayOrigin.
+// AckHeartbeats implements store.Mailbox.
 func (h *Origin) AckHeartbeats(ctx context.Context, shard int, beats []store.StoredHeartbeat) error {
 	s, err := h.shard(shard, 0, nil)
 	if err != nil {

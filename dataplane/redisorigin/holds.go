@@ -12,7 +12,7 @@ import (
 	"github.com/weirhq/weir/shared/window"
 )
 
-// Hold implements store.Origin.
+// Hold implements store.Granter.
 func (h *Origin) Hold(ctx context.Context, shard int, holds []store.Hold) (store.HoldReply, error) {
 	reply := store.HoldReply{Answers: make([]store.HoldAnswer, len(holds))}
 	if len(holds) == 0 {
@@ -97,7 +97,7 @@ func (s *shard) holdAnswers(part *part, r *scriptReply, reply *store.HoldReply) 
 	return r.end()
 }
 
-// Note implements store.Origin.
+// Note implements store.Granter.
 func (h *Origin) Note(ctx context.Context, note store.Note) (now store.Note, stored bool, err error) {
 	if err := store.CheckNote(&note); err != nil {
 		return now, false, fmt.Errorf("redisorigin: %w", err)

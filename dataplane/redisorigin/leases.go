@@ -11,7 +11,7 @@ import (
 	"github.com/weirhq/weir/shared/window"
 )
 
-// Leases implements store.Origin.
+// Leases implements store.Granter.
 func (h *Origin) Leases(ctx context.Context, shard int, words []store.LeaseWord) (store.LeaseReply, error) {
 	reply := store.LeaseReply{Answers: make([]store.LeaseAnswer, len(words))}
 	if len(words) == 0 {

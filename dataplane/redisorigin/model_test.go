@@ -162,7 +162,7 @@ func (w *twins) same(what string, real, model store.HoldAnswer) {
 func (w *twins) count() {
 	cell, n := rapid.SampledFrom(w.cells).Draw(w.T, "counted"), rapid.Int64Range(1, 20).Draw(w.T, "count")
 	w.calls++
-	for _, h := range []store.RelayOrigin{w.real, w.model} {
+	for _, h := range []store.FullOrigin{w.real, w.model} {
 		if n%2 == 0 {
 			if _, err := h.Apply(w.Context(), 0, []store.Foreign{{Cell: cell, Count: n}}); err != nil {
 				w.Fatal(err)

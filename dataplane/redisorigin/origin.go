@@ -19,7 +19,7 @@ import (
 	"github.com/weirhq/weir/shared/window"
 )
 
-// Origin is a store.RelayOrigin in Redis. It is safe for concurrent use and starts no goroutines.
+// Origin is a store.FullOrigin in Redis. It is safe for concurrent use and starts no goroutines.
 //
 // A cell is one hash, see scripts.go. Beside its cells a server has an epoch, drawn once; the set of changed cells, by
 // when they expire, so that it is bounded by the live ones however long no relay comes; for each stream the number of
@@ -44,7 +44,7 @@ type Origin struct {
 	settings settingsCopy
 }
 
-var _ store.RelayOrigin = (*Origin)(nil)
+var _ store.FullOrigin = (*Origin)(nil)
 
 // callKeysMax bounds the keys of one command, and with them how long a server can do
 // nothing else: under 1 ms for chunks, half as long again for claims.

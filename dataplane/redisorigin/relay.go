@@ -15,7 +15,7 @@ import (
 	"github.com/weirhq/weir/shared/window"
 )
 
-// Lease implements store.RelayOrigin.
+// Lease implements store.Relayed.
 func (h *Origin) Lease(ctx context.Context, shard int, holder string, ttl time.Duration) (store.Lease, error) {
 	if n := len(holder); n < 1 || n > store.HolderBytesMax || ttl < time.Millisecond {
 		return store.Lease{}, fmt.Errorf("redisorigin: lease: holder is %d bytes long (1 to %d), ttl is %v (at least 1ms)",
@@ -36,7 +36,7 @@ func (h *Origin) Lease(ctx context.Context, shard int, holder string, ttl time.D
 	return store.Lease{}, fmt.Errorf("redisorigin: lease of shard %d: %w", shard, errStrangeReply)
 }
 
-// Release implements store.RelayOrigin.
+// Release implements store.Relayed.
 func (h *Origin) Release(ctx context.Context, shard int, holder string) error {
 	if _, err := h.leaseCall(ctx, shard, releaseScript, holder); err != nil {
 		return fmt.Errorf("redisorigin: release of shard %d: %w", shard, err)
@@ -85,7 +85,7 @@ func (s *shard) epochsOf(all store.Epoch) []store.Epoch {
 	return s.seen.buckets
 }
 
-// Ack implements store.RelayOrigin.
+// Ack implements store.Relayed.
 func (h *Origin) Ack(ctx context.Context, shard int, cells []store.Change) error {
 	return h.relay(ctx, "ack", shard, len(cells), func(i int) *window.Cell { return &cells[i].Cell },
 		func(p *pipeline, part *part) *redis.Cmd {
@@ -97,7 +97,7 @@ func (h *Origin) Ack(ctx context.Context, shard int, cells []store.Change) error
 		}, func(int64) {}, nil)
 }
 
-// Apply implements store.RelayOrigin.
+// Apply implements store.Relayed.
 func (h *Origin) Apply(ctx context.Context, shard int, totals []store.Foreign) (raised int, err error) {
 	err = h.relay(ctx, "apply", shard, len(totals), func(i int) *window.Cell { return &totals[i].Cell },
 		func(p *pipeline, part *part) *redis.Cmd {
@@ -110,7 +110,7 @@ func (h *Origin) Apply(ctx context.Context, shard int, totals []store.Foreign) (
 	return raised, err
 }
 
-// Raise implements store.RelayOrigin.
+// Raise implements store.Relayed.
 func (h *Origin) Raise(ctx context.Context, of int, epoch store.Epoch, totals []store.Change) error {
 	return h.inEpoch(ctx, of, epoch, func(s *shard, epochs []store.Epoch) error {
 		return h.relay(ctx, "raise", of, len(totals), func(i int) *window.Cell { return &totals[i].Cell },
@@ -136,7 +136,7 @@ func raised(r *scriptReply) error {
 	return r.end()
 }
 
-// Healed implements store.RelayOrigin.
+// Healed implements store.Relayed.
 func (h *Origin) Healed(ctx context.Context, of int, epoch store.Epoch) error {
 	return h.inEpoch(ctx, of, epoch, func(s *shard, epochs []store.Epoch) error {
 		p := s.pipeline(ctx)

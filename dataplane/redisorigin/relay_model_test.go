@@ -90,7 +90,7 @@ func newCountTwins(t *testing.T, grace time.Duration) *countTwins {
 	var listening sync.WaitGroup
 	t.Cleanup(func() { cancel(); listening.Wait() })
 	ready := endCell(0)
-	for i, h := range []store.RelayOrigin{w.reals[0], w.models[0]} {
+	for i, h := range []store.FullOrigin{w.reals[0], w.models[0]} {
 		w.announced[i] = &announced{all: make(map[store.Foreign]int)}
 		listening.Go(func() { _ = h.Listen(ctx, 0, w.announced[i].add) })
 		count := int64(0)
@@ -116,7 +116,7 @@ func (w *countTwins) begin(t *rapid.T) {
 	*w.ahead = 0
 	w.wipe()
 	for i := range w.reals { // what a way knows of earlier histories is forgotten
-		for _, h := range []store.RelayOrigin{w.models[i], w.reals[i]} {
+		for _, h := range []store.FullOrigin{w.models[i], w.reals[i]} {
 			if _, err := h.Changes(w.Context(), 0, 1); err != nil {
 				w.Fatal(err)
 			}
@@ -360,7 +360,7 @@ func (w *countTwins) ack() {
 }
 
 func (w *countTwins) scan() {
-	all := func(h store.RelayOrigin) (cells []store.Change) {
+	all := func(h store.FullOrigin) (cells []store.Change) {
 		for cursor := uint64(0); ; {
 			page, next, err := h.Scan(w.Context(), 0, cursor, 10)
 			if err != nil {
@@ -406,7 +406,7 @@ func (w *countTwins) apply() {
 func (w *countTwins) sameAnnouncements() {
 	end := endCell(*w.ahead)
 	announced := [2]map[store.Foreign]int{}
-	for i, h := range []store.RelayOrigin{w.reals[0], w.models[0]} {
+	for i, h := range []store.FullOrigin{w.reals[0], w.models[0]} {
 		if _, err := h.Apply(w.Context(), 0, []store.Foreign{{Cell: end, Count: time.Now().UnixMicro()}}); err != nil {
 			w.Fatal(err)
 		}

@@ -13,7 +13,7 @@ import (
 	"github.com/weirhq/weir/dataplane/store"
 )
 
-// Scan implements store.RelayOrigin: a SCAN of the server, or of a Cluster's masters one after the
+// Scan implements store.Relayed: a SCAN of the server, or of a Cluster's masters one after the
 // other. A page takes max keys of any kind from the server, so it may be empty. An error says that the
 // Cluster's nodes have changed since the first page. A failover during a scan may hide cells from it.
 func (h *Origin) Scan(ctx context.Context, shard int, cursor uint64, max int) (

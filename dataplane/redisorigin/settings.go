@@ -26,7 +26,7 @@ type settingsRead struct {
 	rows    store.SettingsRows
 }
 
-// Settings implements store.Origin. A copy that is unchanged costs the server a look at its version.
+// Settings implements store.Mailbox. A copy that is unchanged costs the server a look at its version.
 func (h *Origin) Settings(ctx context.Context, _ string) (rows store.SettingsRows, err error) {
 	err = h.last.Call(ctx, len(h.shards), func(shard int) error {
 		rows, err = h.shards[shard].settings(ctx)
@@ -85,7 +85,7 @@ func (c *settingsCopy) keepRead(r settingsRead) {
 	c.read = r
 }
 
-// StoreSettings implements store.RelayOrigin. Rows whose document the server has already are not sent again.
+// StoreSettings implements store.Mailbox. Rows whose document the server has already are not sent again.
 func (h *Origin) StoreSettings(ctx context.Context, shard int, holder string, rows store.SettingsRows,
 	asOf time.Time,
 ) error {

@@ -20,7 +20,7 @@ const (
 	slotsJunk
 )
 
-// Slots implements store.Origin.
+// Slots implements store.Granter.
 func (h *Origin) Slots(ctx context.Context, shard int, call store.SlotsCall) (store.SlotsReply, error) {
 	reply := store.SlotsReply{Answers: make([]store.SlotsAnswer, len(call.Asks))}
 	if len(call.Asks) == 0 {

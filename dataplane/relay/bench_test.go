@@ -20,7 +20,7 @@ const (
 
 // stubStores cost nothing: what is left is the relay's own work.
 type stubStores struct {
-	store.RelayOrigin
+	store.FullOrigin
 	cells   []store.Change
 	changed []store.Change // what Changes returns until they are told
 	feed    stubFeed
@@ -78,7 +78,7 @@ func benchCell(i int) window.Cell {
 
 // benchRelay leads a shard of benchCells cells, of which it has told.
 func benchRelay(b *testing.B) (*Relay, *stubStores, time.Time) {
-	stores := &stubStores{RelayOrigin: memstore.NewOrigin(memstore.OriginOptions{})}
+	stores := &stubStores{FullOrigin: memstore.NewOrigin(memstore.OriginOptions{})}
 	for i := range benchCells {
 		stores.cells = append(stores.cells, store.Change{Cell: benchCell(i), Total: 500, Limit: 1000})
 	}

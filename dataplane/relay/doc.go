@@ -7,7 +7,7 @@
 //
 // A node talks to its region's origin and to nothing else: each answer about a cell has the region's total and that of
 // all other regions. For each shard of an origin one relay has a lease, and keeps the shard in step with MySQL. Package
-// relay knows store.RelayOrigin, store.Feed and store.CountStore, and nothing of the limiter.
+// relay knows store.RelayOrigin, store.Mailbox, store.Feed and store.CountStore, and nothing of the limiter.
 //
 // weir-node runs one in each node that has Redis and MySQL, and so does weir-sim.
 //

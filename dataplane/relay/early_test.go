@@ -50,7 +50,7 @@ func TestCellsOfTheFarFutureAreLeftOut(t *testing.T) {
 }
 
 // speechless is an origin that grants leases and answers nothing that has its time.
-type speechless struct{ store.RelayOrigin }
+type speechless struct{ store.FullOrigin }
 
 func (speechless) Changes(context.Context, int, int) (store.Changes, error) {
 	return store.Changes{}, errDown

@@ -48,7 +48,7 @@ func fanIn(b *testing.B, row func(*fanInPublisher, time.Time) store.FeedRow) (co
 	defer runtime.GOMAXPROCS(runtime.GOMAXPROCS(1)) // or idle processors collect garbage, for nothing
 	now := time.UnixMilli(28_000_000 * 60_000)
 	clock := func() time.Time { return now }
-	stores := &stubStores{RelayOrigin: memstore.NewOrigin(memstore.OriginOptions{}), clock: clock}
+	stores := &stubStores{FullOrigin: memstore.NewOrigin(memstore.OriginOptions{}), clock: clock}
 	r, err := New(Config{Region: "eu", Holder: "node", Origin: stores, Feed: &stores.feed,
 		Counts: memstore.NewCounts(memstore.CountsOptions{}), Clock: clock})
 	if err != nil {

@@ -202,7 +202,7 @@ func TestR4LateSettingsAreRefused(t *testing.T) {
 	for _, stopped := range []bool{false, true} {
 		r := carrier(t, 1)
 		second := r.carrierOver("second", r.counts)
-		late := &delayedSettings{RelayOrigin: r.relayOrigin}
+		late := &delayedSettings{FullOrigin: r.relayOrigin}
 		r.relay = r.carrierAt("first", late, r.counts)
 		r.override(1)
 		r.run(time.Second)
@@ -236,7 +236,7 @@ func TestR4LateSettingsAreRefused(t *testing.T) {
 // lengthens no trial's lease.
 func TestALateCallLengthensNoTrial(t *testing.T) {
 	r := carrier(t, 1)
-	late := &delayedSettings{RelayOrigin: r.relayOrigin}
+	late := &delayedSettings{FullOrigin: r.relayOrigin}
 	r.relay = r.carrierAt("first", late, r.counts)
 	r.override(1)
 	r.run(time.Second)
@@ -255,7 +255,7 @@ func TestALateCallLengthensNoTrial(t *testing.T) {
 
 // delayedSettings calls before as settings are on their way.
 type delayedSettings struct {
-	store.RelayOrigin
+	store.FullOrigin
 	before func()
 }
 
@@ -265,5 +265,5 @@ func (d *delayedSettings) StoreSettings(ctx context.Context, shard int, holder s
 	if d.before != nil {
 		d.before()
 	}
-	return d.RelayOrigin.StoreSettings(ctx, shard, holder, rows, asOf)
+	return d.FullOrigin.StoreSettings(ctx, shard, holder, rows, asOf)
 }

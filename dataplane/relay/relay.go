@@ -21,8 +21,8 @@ type Config struct {
 	Origin store.RelayOrigin // the region's
 	Feed   store.Feed        // the fleet's
 	Counts store.CountStore  // the fleet's; Publish and Import are used
-	// Settings is where operators set what the fleet agrees on, and where heartbeats belong; nil: the origin's nodes
-	// are told no settings, and their heartbeats stay there.
+	// Settings is where operators set what the fleet agrees on, and where heartbeats belong. The relay carries both
+	// through Origin, which must be a store.Mailbox then. If Settings is nil, the relay carries neither.
 	Settings store.Settings
 
 	Holder string        // the node's ID, unique in the region, 1 to store.HolderBytesMax bytes
@@ -93,7 +93,8 @@ func (t Tuning) withDefaults() Tuning {
 // any time, concurrently.
 type Relay struct {
 	cfg     Config
-	clock   *clock.Clock // of Config.Clock: for what lasts a while
+	mailbox store.Mailbox // Config.Origin; nil if it is none
+	clock   *clock.Clock  // of Config.Clock: for what lasts a while
 	shards  []*shard
 	reader  *reader
 	metrics metrics
@@ -117,6 +118,11 @@ func New(cfg Config) (*Relay, error) {
 	case cfg.Origin == nil || cfg.Feed == nil || cfg.Counts == nil:
 		return nil, errors.New("relay: origin, feed and counts must all be set")
 	}
+	mailbox, ok := cfg.Origin.(store.Mailbox)
+	if cfg.Settings != nil && !ok {
+		return nil, fmt.Errorf("relay: settings are set, and origin, a %T, is not a store.Mailbox: it cannot carry them",
+			cfg.Origin)
+	}
 	if err := store.CheckRegion(cfg.Region); err != nil {
 		return nil, fmt.Errorf("relay: %w", err)
 	}
@@ -126,7 +132,7 @@ func New(cfg Config) (*Relay, error) {
 	if cfg.Tuning == nil {
 		cfg.Tuning = DefaultTuning
 	}
-	r := &Relay{clock: clock.New(cfg.Clock), importing: make(chan struct{}, 1)}
+	r := &Relay{clock: clock.New(cfg.Clock), mailbox: mailbox, importing: make(chan struct{}, 1)}
 	if cfg.Clock == nil {
 		cfg.Clock = time.Now
 	}

@@ -75,7 +75,7 @@ func TestAFullRedisReceivesTheCountsOfOthersOnceItHasRoom(t *testing.T) {
 	}
 	t.Cleanup(func() { _ = full.Close() })
 	other := memstore.NewOrigin(memstore.OriginOptions{})
-	relayOf := func(region, holder string, origin store.RelayOrigin) *relay.Relay {
+	relayOf := func(region, holder string, origin store.FullOrigin) *relay.Relay {
 		r, err := relay.New(relay.Config{Region: region, Holder: holder, Origin: origin, Feed: feed, Counts: counts})
 		if err != nil {
 			t.Fatal(err)

@@ -93,7 +93,7 @@ func (r *Relay) storeSettings(ctx context.Context, now time.Time) error {
 			continue
 		}
 		rows.Trial.Left = max(0, left-time.Since(r.settings.asked)) // after asOf: what is left is never too much
-		if err := r.cfg.Origin.StoreSettings(ctx, s.index, r.cfg.Holder, rows, asOf); err != nil {
+		if err := r.mailbox.StoreSettings(ctx, s.index, r.cfg.Holder, rows, asOf); err != nil {
 			errs = append(errs, fmt.Errorf("send settings to shard %d: %w", s.index, err))
 		}
 	}
@@ -105,7 +105,7 @@ func (r *Relay) storeSettings(ctx context.Context, now time.Time) error {
 func (s *shard) storeHeartbeats(ctx context.Context, now time.Time) error {
 	var refused error
 	for range store.WaitingHeartbeatsMax / store.HeartbeatsMax {
-		kept, err := s.relay.cfg.Origin.Heartbeats(ctx, s.index, store.HeartbeatsMax)
+		kept, err := s.relay.mailbox.Heartbeats(ctx, s.index, store.HeartbeatsMax)
 		if err != nil {
 			return fmt.Errorf("take heartbeats of shard %d: %w", s.index, err)
 		}
@@ -124,7 +124,7 @@ func (s *shard) storeHeartbeats(ctx context.Context, now time.Time) error {
 			return fmt.Errorf("store %d heartbeats: %w", len(kept), err)
 		}
 		s.relay.settings.nodes.see(beats, now)
-		if err := s.relay.cfg.Origin.AckHeartbeats(ctx, s.index, kept); err != nil {
+		if err := s.relay.mailbox.AckHeartbeats(ctx, s.index, kept); err != nil {
 			return fmt.Errorf("drop stored heartbeats of shard %d: %w", s.index, err)
 		}
 		if len(kept) < store.HeartbeatsMax {

@@ -28,7 +28,7 @@ func (r *region) carrierOver(holder string, settings store.Settings) *relay.Rela
 	return r.carrierAt(holder, r.relayOrigin, settings)
 }
 
-func (r *region) carrierAt(holder string, origin store.RelayOrigin, settings store.Settings) *relay.Relay {
+func (r *region) carrierAt(holder string, origin store.FullOrigin, settings store.Settings) *relay.Relay {
 	r.Helper()
 	made, err := relay.New(relay.Config{Region: r.name, Holder: holder, Origin: origin, Feed: r.feed, Counts: r.counts,
 		Settings: settings, Clock: r.clock, Tuning: func() relay.Tuning { return r.tuning }})

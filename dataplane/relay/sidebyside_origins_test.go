@@ -16,7 +16,7 @@ import (
 
 // interrupted is an origin to which something happens before one of a relay's calls.
 type interrupted struct {
-	store.RelayOrigin
+	store.FullOrigin
 	left    int // calls before it
 	happens func()
 }
@@ -34,37 +34,37 @@ func (h *interrupted) call() {
 
 func (h *interrupted) Lease(ctx context.Context, shard int, holder string, ttl time.Duration) (store.Lease, error) {
 	h.call()
-	return h.RelayOrigin.Lease(ctx, shard, holder, ttl)
+	return h.FullOrigin.Lease(ctx, shard, holder, ttl)
 }
 
 func (h *interrupted) Changes(ctx context.Context, shard, max int) (store.Changes, error) {
 	h.call()
-	return h.RelayOrigin.Changes(ctx, shard, max)
+	return h.FullOrigin.Changes(ctx, shard, max)
 }
 
 func (h *interrupted) Ack(ctx context.Context, shard int, cells []store.Change) error {
 	h.call()
-	return h.RelayOrigin.Ack(ctx, shard, cells)
+	return h.FullOrigin.Ack(ctx, shard, cells)
 }
 
 func (h *interrupted) Scan(ctx context.Context, shard int, cursor uint64, max int) ([]store.Change, uint64, error) {
 	h.call()
-	return h.RelayOrigin.Scan(ctx, shard, cursor, max)
+	return h.FullOrigin.Scan(ctx, shard, cursor, max)
 }
 
 func (h *interrupted) Apply(ctx context.Context, shard int, totals []store.Foreign) (int, error) {
 	h.call()
-	return h.RelayOrigin.Apply(ctx, shard, totals)
+	return h.FullOrigin.Apply(ctx, shard, totals)
 }
 
 func (h *interrupted) Raise(ctx context.Context, shard int, epoch store.Epoch, totals []store.Change) error {
 	h.call()
-	return h.RelayOrigin.Raise(ctx, shard, epoch, totals)
+	return h.FullOrigin.Raise(ctx, shard, epoch, totals)
 }
 
 func (h *interrupted) Healed(ctx context.Context, shard int, epoch store.Epoch) error {
 	h.call()
-	return h.RelayOrigin.Healed(ctx, shard, epoch)
+	return h.FullOrigin.Healed(ctx, shard, epoch)
 }
 
 // fullModel is memstore's origin, which refuses what a full Redis refuses: all that needs memory, and nothing else.

@@ -65,7 +65,7 @@ type twinRegion struct {
 
 // twinNode keeps what a node does of each cell, and sends it as a limiter does.
 type twinNode struct {
-	way   store.RelayOrigin
+	way   store.FullOrigin
 	cells map[window.Cell]*twinCell
 }
 
@@ -136,13 +136,13 @@ func (w *sideBySide) begin(peers bool) {
 		model := memstore.NewOrigin(memstore.OriginOptions{Clock: w.clock})
 		lease := new(movedLease)
 		for i, f := range w.fleets {
-			way := func(model *memstore.Origin) store.RelayOrigin {
+			way := func(model *memstore.Origin) store.FullOrigin {
 				if i == 0 {
 					return &fullModel{Origin: model, full: &w.full[at], clock: w.clock}
 				}
 				return &movedOrigin{Origin: w.open(at), w: w, raw: w.raws[at], lease: lease}
 			}
-			r := &twinRegion{name: name, way: &interrupted{RelayOrigin: way(model)}, wipe: model.Wipe}
+			r := &twinRegion{name: name, way: &interrupted{FullOrigin: way(model)}, wipe: model.Wipe}
 			if i == 1 {
 				r.wipe = func() { w.flush(at) }
 			}
@@ -392,7 +392,7 @@ func differentMaps(got, want map[window.Cell]map[string]int64) string {
 	return ""
 }
 
-func differentTotals(model, real store.RelayOrigin, cells []window.Cell) string {
+func differentTotals(model, real store.FullOrigin, cells []window.Cell) string {
 	a, err := model.Read(context.Background(), cells)
 	b, err2 := real.Read(context.Background(), cells)
 	if err != nil || err2 != nil {
@@ -407,7 +407,7 @@ func differentTotals(model, real store.RelayOrigin, cells []window.Cell) string 
 	return ""
 }
 
-func differentChanges(model, real store.RelayOrigin) string {
+func differentChanges(model, real store.FullOrigin) string {
 	a, err := model.Changes(context.Background(), 0, 5_000)
 	b, err2 := real.Changes(context.Background(), 0, 5_000)
 	for _, all := range []store.Changes{a, b} {

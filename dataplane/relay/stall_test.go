@@ -63,7 +63,7 @@ func (c hurdledCounts) Import(ctx context.Context, nowMs int64, yield func(strin
 }
 
 type hurdledOrigin struct {
-	store.RelayOrigin
+	store.FullOrigin
 	*hurdles
 }
 
@@ -71,14 +71,14 @@ func (o hurdledOrigin) Scan(ctx context.Context, shard int, cursor uint64, _ int
 	if err := o.begin(ctx, "scan"); err != nil {
 		return nil, 0, err
 	}
-	return o.RelayOrigin.Scan(ctx, shard, cursor, 1)
+	return o.FullOrigin.Scan(ctx, shard, cursor, 1)
 }
 
 func (o hurdledOrigin) Healed(ctx context.Context, shard int, epoch store.Epoch) error {
 	if err := o.begin(ctx, "heal"); err != nil {
 		return err
 	}
-	return o.RelayOrigin.Healed(ctx, shard, epoch)
+	return o.FullOrigin.Healed(ctx, shard, epoch)
 }
 
 // over is a relay of the region's whose loads meet h.

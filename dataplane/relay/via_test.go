@@ -74,7 +74,7 @@ func (v *via) deliver(i int) {
 
 // viaOrigin is an origin behind a via. A leaseless one gives its lease to every relay that asks.
 type viaOrigin struct {
-	store.RelayOrigin
+	store.FullOrigin
 	*via
 	leaseless bool
 }
@@ -83,35 +83,35 @@ func (h viaOrigin) Lease(ctx context.Context, shard int, holder string, ttl time
 	if h.leaseless {
 		return store.Lease{Holder: holder, Left: ttl}, nil
 	}
-	err = h.call(func() (err error) { lease, err = h.RelayOrigin.Lease(ctx, shard, holder, ttl); return err })
+	err = h.call(func() (err error) { lease, err = h.FullOrigin.Lease(ctx, shard, holder, ttl); return err })
 	return lease, err
 }
 
 func (h viaOrigin) Changes(ctx context.Context, shard, max int) (changes store.Changes, err error) {
-	err = h.call(func() (err error) { changes, err = h.RelayOrigin.Changes(ctx, shard, max); return err })
+	err = h.call(func() (err error) { changes, err = h.FullOrigin.Changes(ctx, shard, max); return err })
 	return changes, err
 }
 
 func (h viaOrigin) Ack(ctx context.Context, shard int, cells []store.Change) error {
-	return h.call(func() error { return h.RelayOrigin.Ack(ctx, shard, cells) })
+	return h.call(func() error { return h.FullOrigin.Ack(ctx, shard, cells) })
 }
 
 func (h viaOrigin) Scan(ctx context.Context, shard int, cursor uint64, max int) (cells []store.Change, next uint64, err error) {
-	err = h.call(func() (err error) { cells, next, err = h.RelayOrigin.Scan(ctx, shard, cursor, max); return err })
+	err = h.call(func() (err error) { cells, next, err = h.FullOrigin.Scan(ctx, shard, cursor, max); return err })
 	return cells, next, err
 }
 
 func (h viaOrigin) Apply(ctx context.Context, shard int, totals []store.Foreign) (raised int, err error) {
-	err = h.call(func() (err error) { raised, err = h.RelayOrigin.Apply(ctx, shard, totals); return err })
+	err = h.call(func() (err error) { raised, err = h.FullOrigin.Apply(ctx, shard, totals); return err })
 	return raised, err
 }
 
 func (h viaOrigin) Raise(ctx context.Context, shard int, epoch store.Epoch, totals []store.Change) error {
-	return h.call(func() error { return h.RelayOrigin.Raise(ctx, shard, epoch, totals) })
+	return h.call(func() error { return h.FullOrigin.Raise(ctx, shard, epoch, totals) })
 }
 
 func (h viaOrigin) Healed(ctx context.Context, shard int, epoch store.Epoch) error {
-	return h.call(func() error { return h.RelayOrigin.Healed(ctx, shard, epoch) })
+	return h.call(func() error { return h.FullOrigin.Healed(ctx, shard, epoch) })
 }
 
 type viaFeed struct {

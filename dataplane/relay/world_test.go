@@ -67,7 +67,7 @@ func (r *region) newRelay(holder string) *relay.Relay {
 	return r.relayOver(holder, r.relayOrigin, r.feed, r.counts)
 }
 
-func (r *region) relayOver(holder string, origin store.RelayOrigin, feed store.Feed, counts store.CountStore) *relay.Relay {
+func (r *region) relayOver(holder string, origin store.FullOrigin, feed store.Feed, counts store.CountStore) *relay.Relay {
 	made, err := relay.New(relay.Config{Region: r.name, Holder: holder, Origin: origin, Feed: feed, Counts: counts, Clock: r.clock,
 		Tuning: func() relay.Tuning { return r.tuning }})
 	if err != nil {

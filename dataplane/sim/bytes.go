@@ -69,7 +69,7 @@ func liveHeap() int64 {
 }
 
 // nowhere is an origin that remembers nothing, so that only the limiter is weighed.
-type nowhere struct{ store.Origin }
+type nowhere struct{ store.FullOrigin }
 
 func (nowhere) Read(_ context.Context, cells []window.Cell) (store.Reply, error) {
 	return store.Reply{Totals: make([]store.Total, len(cells)), Now: time.Now()}, nil

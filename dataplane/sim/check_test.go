@@ -21,15 +21,15 @@ func TestChecksFindPlantedFaults(t *testing.T) {
 		want   violation
 	}{
 		"an origin that loses increments": {
-			plant: plant{origin: func(h store.RelayOrigin) store.RelayOrigin { return &lossyOrigin{RelayOrigin: h} }},
+			plant: plant{origin: func(h store.FullOrigin) store.FullOrigin { return &lossyOrigin{FullOrigin: h} }},
 			want:  violationLost,
 		},
 		"an origin that counts twice": {
-			plant: plant{origin: func(h store.RelayOrigin) store.RelayOrigin { return doublingOrigin{h} }},
+			plant: plant{origin: func(h store.FullOrigin) store.FullOrigin { return doublingOrigin{h} }},
 			want:  violationCounted,
 		},
 		"a relay that tells too much": {
-			plant: plant{origin: func(h store.RelayOrigin) store.RelayOrigin { return inflating{h} }},
+			plant: plant{origin: func(h store.FullOrigin) store.FullOrigin { return inflating{h} }},
 			want:  violationPublished,
 		},
 		"a request that no limiter takes": {
@@ -73,13 +73,13 @@ func promised(r Report, v violation) bool {
 
 // lossyOrigin answers as if it had counted, and forgets one send in ten.
 type lossyOrigin struct {
-	store.RelayOrigin
+	store.FullOrigin
 	sends atomic.Int64
 }
 
 func (h *lossyOrigin) Send(ctx context.Context, chunk store.Chunk) (store.Reply, error) {
 	if h.sends.Add(1)%10 != 0 || len(chunk.Costs) == 0 {
-		return h.RelayOrigin.Send(ctx, chunk)
+		return h.FullOrigin.Send(ctx, chunk)
 	}
 	cells := make([]window.Cell, len(chunk.Costs))
 	for i, c := range chunk.Costs {
@@ -93,25 +93,25 @@ func (h *lossyOrigin) Send(ctx context.Context, chunk store.Chunk) (store.Reply,
 }
 
 // doublingOrigin counts every chunk twice, and admits it.
-type doublingOrigin struct{ store.RelayOrigin }
+type doublingOrigin struct{ store.FullOrigin }
 
 func (h doublingOrigin) Send(ctx context.Context, chunk store.Chunk) (store.Reply, error) {
 	again := chunk
 	again.Stream = ^chunk.Stream
-	if _, err := h.RelayOrigin.Send(ctx, again); err != nil {
+	if _, err := h.FullOrigin.Send(ctx, again); err != nil {
 		return store.Reply{}, err
 	}
-	return h.RelayOrigin.Send(ctx, chunk)
+	return h.FullOrigin.Send(ctx, chunk)
 }
 
 // inflating tells a region more of the others than they have accepted.
-type inflating struct{ store.RelayOrigin }
+type inflating struct{ store.FullOrigin }
 
 func (h inflating) Apply(ctx context.Context, shard int, totals []store.Foreign) (int, error) {
 	for i := range totals {
 		totals[i].Count += 1000
 	}
-	return h.RelayOrigin.Apply(ctx, shard, totals)
+	return h.FullOrigin.Apply(ctx, shard, totals)
 }
 
 // What a node may publish ends with what its region accepted and what may have been

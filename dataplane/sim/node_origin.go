@@ -19,14 +19,14 @@ type meters struct {
 
 // nodeOrigin is a region's origin as one limiter sees it. It writes down what the answers tell of other regions.
 type nodeOrigin struct {
-	store.Origin
+	store.FullOrigin
 	world *world
 	node  *node
 }
 
 // Read implements store.Origin.
 func (h *nodeOrigin) Read(ctx context.Context, cells []window.Cell) (store.Reply, error) {
-	reply, err := h.Origin.Read(ctx, cells)
+	reply, err := h.FullOrigin.Read(ctx, cells)
 	for i, total := range reply.Totals {
 		h.applied(cells[i], total.Foreign)
 	}
@@ -45,7 +45,7 @@ func keysOf(cells []window.Cell) (keys int64) {
 
 // Send implements store.Origin.
 func (h *nodeOrigin) Send(ctx context.Context, chunk store.Chunk) (store.Reply, error) {
-	reply, err := h.Origin.Send(ctx, chunk)
+	reply, err := h.FullOrigin.Send(ctx, chunk)
 	for i, total := range reply.Totals {
 		h.applied(chunk.Costs[i].Cell, total.Foreign)
 	}
@@ -54,7 +54,7 @@ func (h *nodeOrigin) Send(ctx context.Context, chunk store.Chunk) (store.Reply, 
 
 // Claim implements store.Origin.
 func (h *nodeOrigin) Claim(ctx context.Context, call store.Claims) store.ClaimReply {
-	reply, claims := h.Origin.Claim(ctx, call), call.Claims
+	reply, claims := h.FullOrigin.Claim(ctx, call), call.Claims
 	for i, total := range reply.Totals {
 		if errors.Is(total.Err, store.ErrMaybeApplied) {
 			h.world.ledger.repeatable(h.node.region.index, claims[i].Cell, claims[i].Cost)
@@ -67,7 +67,7 @@ func (h *nodeOrigin) Claim(ctx context.Context, call store.Claims) store.ClaimRe
 
 // Listen implements store.Origin.
 func (h *nodeOrigin) Listen(ctx context.Context, shard int, apply func([]store.Foreign)) error {
-	return h.Origin.Listen(ctx, shard, func(totals []store.Foreign) {
+	return h.FullOrigin.Listen(ctx, shard, func(totals []store.Foreign) {
 		for i := range totals {
 			h.applied(totals[i].Cell, totals[i].Count)
 		}
@@ -84,7 +84,7 @@ func (h *nodeOrigin) applied(cell window.Cell, foreign int64) {
 // checkedOrigin is a region's origin behind all links: it meters what arrives, and holds what relays tell it against
 // what the other regions have accepted.
 type checkedOrigin struct {
-	store.RelayOrigin
+	store.FullOrigin
 	world  *world
 	region int
 }
@@ -92,7 +92,7 @@ type checkedOrigin struct {
 // Read implements store.Origin.
 func (h checkedOrigin) Read(ctx context.Context, cells []window.Cell) (store.Reply, error) {
 	h.world.meters.keysRead.Add(keysOf(cells))
-	return h.RelayOrigin.Read(ctx, cells)
+	return h.FullOrigin.Read(ctx, cells)
 }
 
 // Send implements store.Origin.
@@ -102,10 +102,10 @@ func (h checkedOrigin) Send(ctx context.Context, chunk store.Chunk) (store.Reply
 			h.world.meters.increments.Add(1)
 		}
 	}
-	return h.RelayOrigin.Send(ctx, chunk)
+	return h.FullOrigin.Send(ctx, chunk)
 }
 
-// Apply implements store.RelayOrigin.
+// Apply implements store.Relayed.
 func (h checkedOrigin) Apply(ctx context.Context, shard int, totals []store.Foreign) (int, error) {
 	for _, f := range totals {
 		most := int64(0)
@@ -119,7 +119,7 @@ func (h checkedOrigin) Apply(ctx context.Context, shard int, totals []store.Fore
 				f.Count, f.Cell.Key, f.Cell.Sequence, most)
 		}
 	}
-	return h.RelayOrigin.Apply(ctx, shard, totals)
+	return h.FullOrigin.Apply(ctx, shard, totals)
 }
 
 // checkedCounts holds what a region's relays store against what the region has accepted.

@@ -75,7 +75,7 @@ func (f *relayWorld) addRelay(r *region) (*fleet.Process, error) {
 }
 
 // watched is a region's origin, whose answers the tracker takes note of.
-func (f *relayWorld) watched(r *region) store.RelayOrigin {
+func (f *relayWorld) watched(r *region) store.FullOrigin {
 	return &watchedOrigin{r.origin.Client(), f.track, r.index}
 }
 

@@ -49,7 +49,7 @@ type Options struct {
 
 // plant puts faults where there must be none, to see that the checks find them.
 type plant struct {
-	origin func(store.RelayOrigin) store.RelayOrigin
+	origin func(store.FullOrigin) store.FullOrigin
 }
 
 // Run simulates a scenario in a bubble of its own. Runs take turns: there is one at a

@@ -189,14 +189,14 @@ func (t *tracker) isLate(c *tracked, m *mark) bool {
 
 // watchedOrigin tells the tracker what an origin does, as it does it.
 type watchedOrigin struct {
-	store.RelayOrigin
+	store.FullOrigin
 	track  *tracker
 	region int
 }
 
 // Send implements store.Origin.
 func (h *watchedOrigin) Send(ctx context.Context, chunk store.Chunk) (store.Reply, error) {
-	reply, err := h.RelayOrigin.Send(ctx, chunk)
+	reply, err := h.FullOrigin.Send(ctx, chunk)
 	for i, total := range reply.Totals {
 		if total.Err == nil {
 			h.track.count(h.region, chunk.Costs[i].Cell, total.Region)
@@ -205,9 +205,9 @@ func (h *watchedOrigin) Send(ctx context.Context, chunk store.Chunk) (store.Repl
 	return reply, err
 }
 
-// Apply implements store.RelayOrigin.
+// Apply implements store.Relayed.
 func (h *watchedOrigin) Apply(ctx context.Context, shard int, totals []store.Foreign) (int, error) {
-	raised, err := h.RelayOrigin.Apply(ctx, shard, totals)
+	raised, err := h.FullOrigin.Apply(ctx, shard, totals)
 	for _, f := range totals {
 		if err == nil {
 			h.track.applied(h.region, f.Cell, f.Count)

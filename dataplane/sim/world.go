@@ -173,7 +173,7 @@ func (w *world) boot(n *node) (err error) {
 	link := func(to string, p Profile) *network.Link {
 		return w.Link(p, func(op string) string { return purpose(fmt.Sprint("link to ", to, " ", life, " ", op), n.index) })
 	}
-	var origin store.RelayOrigin = checkedOrigin{n.region.origin.Client(), w, n.region.index}
+	var origin store.FullOrigin = checkedOrigin{n.region.origin.Client(), w, n.region.index}
 	if w.plant.origin != nil {
 		origin = w.plant.origin(origin)
 	}
@@ -181,7 +181,7 @@ func (w *world) boot(n *node) (err error) {
 	p.Limiter, err = dataplane.New(dataplane.Config{
 		Region: n.region.name,
 		NodeID: fmt.Sprintf("%s-%d.%d", n.region.name, n.index, n.lives),
-		Origin: &nodeOrigin{Origin: p.Origin, world: w, node: n},
+		Origin: &nodeOrigin{FullOrigin: p.Origin, world: w, node: n},
 
 		EntriesMax: w.shape.EntriesMax,
 		Clock:      func() time.Time { return time.Now().Add(time.Duration(n.skew.Load())) },

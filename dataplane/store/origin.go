@@ -42,6 +42,9 @@ const CountMax = window.LimitMax
 // An origin has one or more shards, which work and fail apart from each other. One call names cells
 // of one shard.
 //
+// An origin may also be a Granter, a Mailbox or Relayed. Without those, it counts and does nothing else: see the
+// package documentation.
+//
 // All methods may run concurrently, obey ctx's deadline, never retry by themselves and keep no
 // reference to their arguments.
 type Origin interface {
@@ -72,20 +75,9 @@ type Origin interface {
 
 	// Listen calls apply for each foreign total that Apply has raised in a shard from then on,
 	// until ctx ends (nil) or the connection is lost. Messages may be missed: what they brought
-	// comes with the next answer about the cell. apply must not block or keep its argument.
+	// comes with the next answer about the cell. apply must not block or keep its argument. An origin that is not
+	// Relayed has no foreign totals: its Listen returns nil when ctx ends, and does nothing else.
 	Listen(ctx context.Context, shard int, apply func([]Foreign)) error
-
-	// Settings are what the relay has last told any shard, of whatever region it is, or ErrNoSettings. Callers must not
-	// change them: they are kept, so that the same ones need not be sent again.
-	//
-	// Heartbeat keeps the nodes' words for the relay; see SettingsRelay.
-	Settings
-
-	Reservations
-
-	Slots
-
-	Leases
 }
 
 // Chunk is what one stream of a node sends in one call. A stream belongs to one incarnation of a
@@ -190,74 +182,4 @@ type ClaimReply struct {
 type Foreign struct {
 	Cell  window.Cell
 	Count int64
-}
-
-// RelayOrigin is what a relay needs of an origin besides.
-type RelayOrigin interface {
-	Origin
-	SettingsRelay
-
-	// Lease makes holder the shard's relay for ttl, or longer if it is already, unless another one
-	// is. It never waits. For counts a lease only spares load: two relays at once do no harm.
-	Lease(ctx context.Context, shard int, holder string, ttl time.Duration) (Lease, error)
-
-	// Release ends holder's lease, if it has it.
-	Release(ctx context.Context, shard int, holder string) error
-
-	// Changes returns cells with a Limit whose region total or Limit has changed since Ack last
-	// took them off: max of them, or all if there are fewer, in any order. Without Ack they stay. Where there are more,
-	// calls take them in turn: one that stays comes again after all others, so none waits for longer than a turn.
-	Changes(ctx context.Context, shard, max int) (Changes, error)
-
-	// Ack takes cells off the changes, each if its region total and Limit are still the given ones.
-	Ack(ctx context.Context, shard int, cells []Change) error
-
-	// Scan returns cells with a Limit, changed or not: about max at a time, from cursor 0 on until
-	// next is 0. A cell may come twice; one that is there all the time comes at least once. A page
-	// may be empty. After an error begin again with 0.
-	Scan(ctx context.Context, shard int, cursor uint64, max int) (cells []Change, next uint64, err error)
-
-	// Apply lifts cells' foreign totals to at least the given ones, and announces those that it has
-	// raised to listeners. It returns how many it has raised, and keeps no reference to totals.
-	Apply(ctx context.Context, shard int, totals []Foreign) (raised int, err error)
-
-	// Raise lifts Known (see Cost) of cells to at least the given counts, in the epoch that Changes
-	// has reported; ErrEpoch if a part of the shard has a later one. It does nothing in a part of the
-	// shard that is healed: there the given counts may have been accepted since.
-	Raise(ctx context.Context, shard int, epoch Epoch, totals []Change) error
-
-	// Healed marks a shard as one that the relay has raised to what is stored: until its epoch
-	// changes, Changes.Healed is true. ErrEpoch if a part of the shard has a later epoch than the one that
-	// Changes has reported: that part is not marked.
-	Healed(ctx context.Context, shard int, epoch Epoch) error
-}
-
-// HolderBytesMax is how long a lease's holder may be; it has at least 1 byte.
-const HolderBytesMax = 255
-
-// Lease is who relays a shard.
-type Lease struct {
-	Holder string        // "" if none
-	Left   time.Duration // until it ends
-}
-
-// ChangesPage is how many changes or scanned keys an origin reads from a server at a time: a Changes with a larger max
-// takes a round trip for each page, and keeps the server busy for one page at a time. Larger: fewer round trips, and
-// the server's other callers wait longer, some 5 ms for 1,000.
-const ChangesPage = 1_000
-
-// Changes is a batch of them.
-type Changes struct {
-	Cells  []Change
-	More   bool  // there are others
-	Epoch  Epoch // of the shard: another one whenever a part of it has another one
-	Healed bool  // all parts of the shard are
-	Now    time.Time
-}
-
-// Change is a cell that the region's nodes have counted in.
-type Change struct {
-	Cell  window.Cell
-	Total int64 // the region's
-	Limit int64 // the lowest that it was counted against
 }

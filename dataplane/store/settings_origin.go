@@ -22,10 +22,26 @@ const (
 	HeartbeatBytesMax = 128 << 10
 )
 
-// SettingsRelay is an origin's part in carrying settings to nodes, and heartbeats back. Each shard has a copy of the
-// settings and heartbeats of its own. Origin.Settings and Origin.Heartbeat use the shard that answered last, and
-// another one where that fails, so any shard will do for either.
-type SettingsRelay interface {
+// Mailbox is the part of an Origin that carries what operators have set to the nodes, and the nodes' heartbeats back.
+// Nodes call Settings and Heartbeat, and need no connection to the fleet's store for either. The region's relay, which
+// has that connection, calls the other three methods for each shard that it relays. A Mailbox must therefore be Relayed
+// as well: StoreSettings depends on the shard's lease.
+//
+// Each shard has its own copy of the settings, and its own heartbeats. Settings and Heartbeat use the shard that
+// answered last, or another shard if that one fails, so either may go to any shard.
+//
+// Without it, nodes take their settings from dataplane.Config.Settings, such as a file. If that is nil too, they use
+// the defaults, and send no heartbeats. Set dataplane.Config.RegionNodes then, because no heartbeat counts the nodes.
+//
+// All methods may be called concurrently, must obey ctx's deadline and must not retry.
+type Mailbox interface {
+	// Settings returns the rows that a relay has stored last in any shard, of whatever region they are, or
+	// ErrNoSettings. Callers must not change the rows: the origin keeps them, so that the same rows need not be sent
+	// again.
+	//
+	// Heartbeat keeps the heartbeats for the relay: see Heartbeats.
+	Settings
+
 	// StoreSettings replaces a shard's copy of the region's settings with rows that were just read, or just found to be
 	// unchanged. Unless holder has the shard's lease it changes nothing, and returns ErrNoLease: what a relay has read
 	// and tells late does not replace what its successor has told. Telling the same rows again costs next to nothing,

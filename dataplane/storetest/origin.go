@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"maps"
 	"slices"
 	"sync/atomic"
 	"testing"
@@ -14,22 +15,25 @@ import (
 	"github.com/weirhq/weir/shared/window"
 )
 
-// Origin is a RelayOrigin under test, with what befalls its servers and the network.
+// Origin is an origin under test, with what befalls its servers and the network.
 type Origin struct {
-	store.RelayOrigin
+	// Origin is tested with all optional parts that it has: see store.Granter, store.Mailbox and store.Relayed.
+	store.Origin
 
-	// Client opens another way to the same servers, as another process has one.
-	Client func(t testing.TB) store.RelayOrigin
+	// Client opens another way to the same servers, as another process has one. An origin without servers may
+	// return itself.
+	Client func(t testing.TB) store.Origin
 
-	// Lose makes the replies to the RelayOrigin's calls get lost, after the servers have acted, until
-	// it is called with false.
+	// Lose, if set, makes the replies to all calls get lost, after the servers have acted, until it is called with
+	// false. Leave it nil if there is no network that could lose a reply: then the tests discard replies instead.
 	Lose func(lose bool)
 
 	// Wipe empties the servers, as a restart without their data does.
 	Wipe func(t testing.TB)
 
-	// State remembers all that the servers hold; rollback puts them back, as a replica is that was
-	// promoted before it had received what came since.
+	// State, if set, remembers all that the servers hold; rollback puts them back, as a replica is that was
+	// promoted before it had received what came since. Leave it nil if the servers lose everything or nothing: then
+	// no failover is tested.
 	State func(t testing.TB) (rollback func(t testing.TB))
 
 	// Grow, if set, makes servers that were just emptied as old as they need to be to grant slots: see
@@ -40,32 +44,59 @@ type Origin struct {
 	Clock func(t testing.TB) time.Time
 }
 
-// TestOrigin runs the contract of store.RelayOrigin against what open returns: an origin that is empty when
-// open returns it. open is called once for each subtest, or each history that one draws, and no
-// two run at once, so it may hand out one server again and again, emptied.
+// TestOrigin runs the contract of store.Origin against what open returns, and that of each optional part that it has.
+// It fails if the origin has only some of a part's methods, or if it embeds an origin with a part that it hides. To
+// make sure that a part is there at all, assert it where the origin's type is:
+//
+//	var _ store.Granter = (*Origin)(nil)
+//
+// An origin must be empty when open returns it. open is called once to look at the parts, and once for each subtest, or
+// each history that one draws, and no two run at once, so it may hand out one server again and again, emptied.
 func TestOrigin(t *testing.T, open func(t testing.TB) Origin) {
-	group := func(name string, tests map[string]func(*originTest)) {
+	subject := open(t)
+	has := partsOf(subject.Origin)
+	group := func(name string, tests ...map[string]func(*originTest)) {
 		t.Run(name, func(t *testing.T) {
-			for _, name := range sortedNames(tests) {
-				t.Run(name, func(t *testing.T) { tests[name](newOriginTest(t, open(t))) })
+			all := make(map[string]func(*originTest))
+			for _, some := range tests {
+				maps.Copy(all, some)
+			}
+			for _, name := range sortedNames(all) {
+				t.Run(name, func(t *testing.T) { all[name](newOriginTest(t, open(t))) })
 			}
 		})
 	}
+	// of are tests that need one more part.
+	of := func(has bool, tests map[string]func(*originTest)) map[string]func(*originTest) {
+		if !has {
+			return nil
+		}
+		return tests
+	}
+	group("parts", originPartTests)
 	group("Get", originGetTests)
 	group("Send", originSendTests)
 	group("an epoch", originEpochTests)
-	group("Claim", originClaimTests)
-	group("Hold", originHoldTests)
-	group("Note", originNoteTests)
-	group("Slots", originSlotsTests)
-	group("Leases", originLeasesTests)
-	group("Changes", originChangesTests)
-	group("Apply", originApplyTests)
-	group("Raise", originRaiseTests)
-	group("Lease", originLeaseTests)
-	group("Settings", originSettingsTests)
-	group("Heartbeats", originHeartbeatTests)
-	group("a failover", originFailoverTests)
+	group("Claim", originClaimTests, of(has.Relayed != nil, originClaimForeignTests))
+	if has.Granter != nil {
+		group("Hold", originHoldTests, of(has.Relayed != nil, originHoldForeignTests))
+		group("Note", originNoteTests)
+		group("Slots", originSlotsTests)
+		group("Leases", originLeasesTests)
+	}
+	if has.Relayed != nil {
+		group("Changes", originChangesTests)
+		group("Apply", originApplyTests)
+		group("Raise", originRaiseTests)
+		group("Lease", originLeaseTests)
+	}
+	if has.Mailbox != nil && has.Relayed != nil {
+		group("Settings", originSettingsTests)
+		group("Heartbeats", originHeartbeatTests)
+	}
+	if subject.State != nil {
+		group("a failover", originFailoverTests)
+	}
 	group("cells", originCellTests)
 	t.Run("all methods obey ctx", func(t *testing.T) { testOriginContext(newOriginTest(t, open(t))) })
 	t.Run("an emptied origin ends between what is left and what was accepted", func(t *testing.T) {
@@ -86,6 +117,7 @@ func sortedNames[V any](m map[string]V) []string {
 type originTest struct {
 	*testing.T
 	Origin
+	parts
 	stream originStream
 }
 
@@ -93,7 +125,21 @@ func newOriginTest(t *testing.T, h Origin) *originTest {
 	if h.Grow != nil {
 		h.Grow(t)
 	}
-	return &originTest{t, h, newOriginStream()}
+	return &originTest{t, h, partsOf(h.Origin), newOriginStream()}
+}
+
+// lost makes a call whose reply is lost.
+func (h *originTest) lost(what string, call func() error) {
+	h.Helper()
+	if h.Lose == nil {
+		_ = call()
+		return
+	}
+	h.Lose(true)
+	defer h.Lose(false)
+	if call() == nil {
+		h.Fatalf("%s, with the reply lost: there was a reply", what)
+	}
 }
 
 // originStream numbers chunks.
@@ -169,11 +215,10 @@ func sendAny(t reporter, h store.Origin, chunk store.Chunk) []store.Total {
 // sendLost sends a chunk whose reply is lost.
 func (h *originTest) sendLost(chunk store.Chunk) {
 	h.Helper()
-	h.Lose(true)
-	defer h.Lose(false)
-	if reply, err := h.Send(h.Context(), chunk); err == nil {
-		h.Fatalf("send, with the reply lost: %+v", reply)
-	}
+	h.lost("send", func() error {
+		_, err := h.Send(h.Context(), chunk)
+		return err
+	})
 }
 
 func get(t reporter, h store.Origin, cells ...window.Cell) []store.Total {
@@ -270,7 +315,6 @@ func testOriginContext(h *originTest) {
 // callOrigin calls each method once.
 func callOrigin(h *originTest, ctx context.Context) map[string]error {
 	c, shard := h.cells(2), h.shard()
-	change := []store.Change{{Cell: c[0], Total: 1, Limit: 1}}
 	errs := make(map[string]error)
 	_, errs["Get"] = h.Read(ctx, c)
 	_, errs["Send"] = h.Send(ctx, h.stream.chunk(h, store.Cost{Cell: c[0], Add: 1}))
@@ -279,25 +323,45 @@ func callOrigin(h *originTest, ctx context.Context) map[string]error {
 	for i, total := range h.Claim(ctx, claims).Totals {
 		errs[fmt.Sprint("Claim ", i)] = total.Err
 	}
-	_, errs["Hold"] = h.Hold(ctx, shard, []store.Hold{first("a", c[0], 1, 9)})
+	errs["Listen"] = h.Listen(ctx, shard, func([]store.Foreign) {})
+	if h.Granter != nil {
+		callGranter(h, ctx, errs)
+	}
+	if h.Relayed != nil {
+		callRelayed(h, ctx, errs)
+	}
+	if h.Mailbox != nil {
+		callMailbox(h, ctx, errs)
+	}
+	return errs
+}
+
+func callGranter(h *originTest, ctx context.Context, errs map[string]error) {
+	_, errs["Hold"] = h.Hold(ctx, h.shard(), []store.Hold{first("a", h.cells(1)[0], 1, 9)})
 	_, _, errs["Note"] = h.Note(ctx, note("a", 1, "x"))
 	asks := []store.SlotsAsk{wants(h.slotKeys(1)[0], 1, 0, 1)}
-	_, errs["Slots"] = h.Slots(ctx, shard, store.SlotsCall{Node: 1, Number: 1, Asks: asks})
-	_, errs["Leases"] = h.Leases(ctx, shard, []store.LeaseWord{acquires(asks[0].Key, "id", 1)})
-	errs["Listen"] = h.Listen(ctx, shard, func([]store.Foreign) {})
+	_, errs["Slots"] = h.Slots(ctx, h.shard(), store.SlotsCall{Node: 1, Number: 1, Asks: asks})
+	_, errs["Leases"] = h.Leases(ctx, h.shard(), []store.LeaseWord{acquires(asks[0].Key, "id", 1)})
+}
+
+func callRelayed(h *originTest, ctx context.Context, errs map[string]error) {
+	c, shard := h.cells(1)[0], h.shard()
+	change := []store.Change{{Cell: c, Total: 1, Limit: 1}}
 	_, errs["Lease"] = h.Lease(ctx, shard, "a", time.Second)
 	errs["Release"] = h.Release(ctx, shard, "a")
 	_, errs["Changes"] = h.Changes(ctx, shard, 1)
 	errs["Ack"] = h.Ack(ctx, shard, change)
 	_, _, errs["Scan"] = h.Scan(ctx, shard, 0, 1)
-	_, errs["Apply"] = h.Apply(ctx, shard, []store.Foreign{{Cell: c[0], Count: 1}})
+	_, errs["Apply"] = h.Apply(ctx, shard, []store.Foreign{{Cell: c, Count: 1}})
 	errs["Raise"] = h.Raise(ctx, shard, 1, change)
 	errs["Healed"] = h.Healed(ctx, shard, 1)
+}
+
+func callMailbox(h *originTest, ctx context.Context, errs map[string]error) {
 	_, errs["Settings"] = h.Settings(ctx, "eu")
-	errs["StoreSettings"] = h.StoreSettings(ctx, shard, "a", store.SettingsRows{}, time.Time{})
+	errs["StoreSettings"] = h.StoreSettings(ctx, h.shard(), "a", store.SettingsRows{}, time.Time{})
 	errs["Heartbeat"] = h.Heartbeat(ctx, heartbeat.Heartbeat{NodeID: "a", Region: "eu"})
-	_, errs["Heartbeats"] = h.Heartbeats(ctx, shard, 1)
-	errs["AckHeartbeats"] = h.AckHeartbeats(ctx, shard,
+	_, errs["Heartbeats"] = h.Heartbeats(ctx, h.shard(), 1)
+	errs["AckHeartbeats"] = h.AckHeartbeats(ctx, h.shard(),
 		[]store.StoredHeartbeat{{Heartbeat: heartbeat.Heartbeat{NodeID: "a"}, Mark: 1}})
-	return errs
 }

@@ -60,6 +60,38 @@ func (h *originTest) soon(what string, holds func() bool) {
 	}
 }
 
+// originHoldForeignTests are for origins that are Relayed.
+var originHoldForeignTests = map[string]func(*originTest){
+	"fits beside what was sent and what other regions have accepted": func(h *originTest) {
+		c := h.cells(1)
+		h.send(store.Cost{Cell: c[0], Add: 30})
+		if _, err := h.Apply(h.Context(), h.shard(), []store.Foreign{{Cell: c[0], Count: 20}}); err != nil {
+			h.Fatal(err)
+		}
+		h.hold([]store.Hold{first("a", c[0], 51, 100), first("a", c[0], 50, 100)}, said{false, 50, 30}, said{true, 100, 80})
+	},
+	"counts are at most CountMax": func(h *originTest) {
+		c := h.cells(1)
+		forced := func(id string) store.Hold {
+			w := first(id, c[0], store.CountMax, 100)
+			w.Force = true
+			return w
+		}
+		h.hold([]store.Hold{forced("a"), forced("b")}, said{true, store.CountMax, store.CountMax},
+			said{true, store.CountMax, store.CountMax})
+		if _, err := h.Apply(h.Context(), h.shard(), []store.Foreign{{Cell: c[0], Count: store.CountMax}}); err != nil {
+			h.Fatal(err)
+		}
+		h.hold([]store.Hold{first("c", c[0], 1, store.CountMax)}, said{false, store.CountMax, store.CountMax})
+		after := c[0]
+		after.Sequence++
+		a := h.hold([]store.Hold{first("d", after, 1, store.CountMax-1), first("e", after, 1, 1000)})
+		if a[0].Granted || a[1].Granted || a[0].UsedBefore != store.CountMax {
+			h.Errorf("%+v", a)
+		}
+	},
+}
+
 var originHoldTests = map[string]func(*originTest){
 	"is granted while it fits, and is in the totals": func(h *originTest) {
 		c := h.cells(2)
@@ -69,14 +101,6 @@ var originHoldTests = map[string]func(*originTest){
 		h.wantRegions(c, 100, 7)
 		h.hold([]store.Hold{first("d", c[0], 1, 100)}, said{false, 100, 100})
 		wantChanges(h, store.Change{Cell: c[0], Total: 100, Limit: 100}, store.Change{Cell: c[1], Total: 7, Limit: 100})
-	},
-	"fits beside what was sent and what other regions have accepted": func(h *originTest) {
-		c := h.cells(1)
-		h.send(store.Cost{Cell: c[0], Add: 30})
-		if _, err := h.Apply(h.Context(), h.shard(), []store.Foreign{{Cell: c[0], Count: 20}}); err != nil {
-			h.Fatal(err)
-		}
-		h.hold([]store.Hold{first("a", c[0], 51, 100), first("a", c[0], 50, 100)}, said{false, 50, 30}, said{true, 100, 80})
 	},
 	"fits beside what the cell before has carried over": func(h *originTest) {
 		c := h.cells(1)
@@ -91,11 +115,10 @@ var originHoldTests = map[string]func(*originTest){
 		for range 3 {
 			h.hold([]store.Hold{first("a", c[0], 60, 100)}, said{true, 60, 60})
 		}
-		h.Lose(true)
-		if _, err := h.Hold(h.Context(), h.shard(), []store.Hold{first("b", c[0], 40, 100)}); err == nil {
-			h.Fatal("the reply was to be lost")
-		}
-		h.Lose(false)
+		h.lost("hold", func() error {
+			_, err := h.Hold(h.Context(), h.shard(), []store.Hold{first("b", c[0], 40, 100)})
+			return err
+		})
 		h.hold([]store.Hold{first("b", c[0], 40, 100)}, said{true, 100, 100})
 	},
 	"the same hold with another cost is another one": func(h *originTest) {
@@ -146,26 +169,6 @@ var originHoldTests = map[string]func(*originTest){
 		start := h.Clock(h)
 		h.soon("some time has passed", func() bool { return h.Clock(h).Sub(start) > 60*time.Millisecond })
 		h.hold([]store.Hold{first("b", c[0], 1, 100)}, said{false, 100, 100})
-	},
-	"counts are at most CountMax": func(h *originTest) {
-		c := h.cells(1)
-		forced := func(id string) store.Hold {
-			w := first(id, c[0], store.CountMax, 100)
-			w.Force = true
-			return w
-		}
-		h.hold([]store.Hold{forced("a"), forced("b")}, said{true, store.CountMax, store.CountMax},
-			said{true, store.CountMax, store.CountMax})
-		if _, err := h.Apply(h.Context(), h.shard(), []store.Foreign{{Cell: c[0], Count: store.CountMax}}); err != nil {
-			h.Fatal(err)
-		}
-		h.hold([]store.Hold{first("c", c[0], 1, store.CountMax)}, said{false, store.CountMax, store.CountMax})
-		after := c[0]
-		after.Sequence++
-		a := h.hold([]store.Hold{first("d", after, 1, store.CountMax-1), first("e", after, 1, 1000)})
-		if a[0].Granted || a[1].Granted || a[0].UsedBefore != store.CountMax {
-			h.Errorf("%+v", a)
-		}
 	},
 	"one of nothing lowers no limit": func(h *originTest) {
 		c := h.cells(1)

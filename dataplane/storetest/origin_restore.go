@@ -17,12 +17,13 @@ import (
 // and in which a chunk that another process repeats could hide that an earlier one is lost.
 func testOriginIsRestored(t *testing.T, open func(t testing.TB) Origin) {
 	rapid.Check(t, func(rt *rapid.T) {
-		w := newOriginWorld(rt, t, open(t))
+		h := open(t)
+		w := newOriginWorld(rt, t, h)
 		actions := map[string]func(*rapid.T){
 			"accept": w.accept, "accept more": w.accept, "send": w.send, "get": w.get, "wipe": w.wipe, "die": w.die,
 		}
 		actions["claim"] = w.claim
-		if rapid.Bool().Draw(rt, "failovers") {
+		if rapid.Bool().Draw(rt, "failovers") && h.State != nil {
 			actions["remember"], actions["fail over"] = w.remember, w.failOver
 		} else {
 			actions["late"] = w.late
@@ -98,15 +99,20 @@ func (w *originWorld) send(rt *rapid.T) {
 	chunk := n.next(w.cells)
 	w.sent = append(w.sent, chunk)
 	if rapid.Bool().Draw(rt, "the reply is lost") {
-		w.origin.Lose(true)
-		_, err := n.origin.Send(rt.Context(), chunk)
-		w.origin.Lose(false)
-		if err == nil {
-			rt.Fatal("there was a reply")
-		}
+		w.sendLost(rt, n, chunk)
 		return
 	}
 	n.answered(rt, sendAny(rt, n.origin, chunk))
+}
+
+func (w *originWorld) sendLost(rt *rapid.T, n *originNode, chunk store.Chunk) {
+	if w.origin.Lose != nil {
+		w.origin.Lose(true)
+		defer w.origin.Lose(false)
+	}
+	if _, err := n.origin.Send(rt.Context(), chunk); err == nil && w.origin.Lose != nil {
+		rt.Fatal("there was a reply")
+	}
 }
 
 // late repeats a chunk that its sender has followed by another one, or a dead one's last.

@@ -27,7 +27,7 @@ func (h *originTest) storeSettings(rows store.SettingsRows) {
 // wantSettings reads them by another way, and by this one.
 func (h *originTest) wantSettings(want store.SettingsRows) {
 	h.Helper()
-	for name, way := range map[string]store.Origin{"this way": h, "another way": h.Client(h)} {
+	for name, way := range map[string]store.Mailbox{"this way": h, "another way": partsOf(h.Client(h))} {
 		for range 2 { // the second finds them unchanged
 			got, err := way.Settings(h.Context(), "eu")
 			if err != nil {
@@ -129,7 +129,8 @@ var originSettingsTests = map[string]func(*originTest){
 		h.storeSettings(rows)
 		other := fullSettings()
 		other.Overrides[2].Limit = 5
-		successor := &originTest{h.T, Origin{RelayOrigin: h.Client(h), Client: h.Client}, h.stream}
+		way := h.Client(h)
+		successor := &originTest{h.T, Origin{Origin: way, Client: h.Client}, partsOf(way), h.stream}
 		successor.storeSettings(other)
 		h.wantSettings(other)
 		h.storeSettings(rows) // the first one has told these before
@@ -211,12 +212,9 @@ var originSettingsTests = map[string]func(*originTest){
 	"are there though the reply to telling them was lost": func(h *originTest) {
 		h.storeSettings(store.SettingsRows{})
 		h.lease("a", time.Hour, "a", time.Hour)
-		h.Lose(true)
-		err := h.StoreSettings(h.Context(), h.shard(), "a", fullSettings(), time.Time{})
-		h.Lose(false)
-		if err == nil {
-			h.Error("without a reply StoreSettings succeeded")
-		}
+		h.lost("store settings", func() error {
+			return h.StoreSettings(h.Context(), h.shard(), "a", fullSettings(), time.Time{})
+		})
 		if err := h.Release(h.Context(), h.shard(), "a"); err != nil {
 			h.Fatal(err)
 		}
@@ -359,14 +357,11 @@ var originHeartbeatTests = map[string]func(*originTest){
 	},
 	"are there though a reply was lost": func(h *originTest) {
 		a := heartbeat.Heartbeat{NodeID: "a", Region: "eu"}
-		h.Lose(true)
-		if err := h.Heartbeat(h.Context(), a); err == nil {
-			h.Error("without a reply Heartbeat succeeded")
-		}
-		if _, err := h.Heartbeats(h.Context(), h.shard(), 9); err == nil {
-			h.Error("without a reply Beats succeeded")
-		}
-		h.Lose(false)
+		h.lost("a heartbeat", func() error { return h.Heartbeat(h.Context(), a) })
+		h.lost("heartbeats", func() error {
+			_, err := h.Heartbeats(h.Context(), h.shard(), 9)
+			return err
+		})
 		kept := h.storedHeartbeats(9)
 		for _, b := range kept { // each shard was tried
 			if b.NodeID != "a" {

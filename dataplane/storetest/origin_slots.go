@@ -106,12 +106,11 @@ var originSlotsTests = map[string]func(*originTest){
 		for range 3 {
 			h.wantSlots(1, 1, wants(k, 5, 0, 2), 2, 0)
 		}
-		h.Lose(true)
 		call := store.SlotsCall{Node: 1, Number: 2, Asks: []store.SlotsAsk{wants(k, 5, 2, 2)}}
-		if _, err := h.Slots(h.Context(), h.shard(), call); err == nil {
-			h.Fatal("the reply was to be lost")
-		}
-		h.Lose(false)
+		h.lost("slots", func() error {
+			_, err := h.Slots(h.Context(), h.shard(), call)
+			return err
+		})
 		h.wantSlots(2, 1, wants(k, 5, 0, 5), 1, 4)
 		h.wantSlots(1, 3, wants(k, 5, 2, 1), 3, 1) // it does not know of the two
 		h.wantSlots(2, 2, wants(k, 5, 1, 5), 2, 3)

@@ -23,11 +23,14 @@ func TestOriginSubject(t *testing.T) {
 		h := memstore.NewOrigin(memstore.OriginOptions{Clock: clock})
 		ways := []*memstore.Origin{h}
 		return storetest.Origin{
-			RelayOrigin: &originSubject{Origin: h, fault: fault},
-			Client: func(testing.TB) store.RelayOrigin {
+			Origin: withPartFault(&originSubject{Origin: h, fault: fault}),
+			Client: func(testing.TB) store.Origin {
 				way := h.Client()
 				ways = append(ways, way)
-				return &originSubject{Origin: way, fault: fault}
+				if fault == "another way has fewer parts" {
+					return struct{ bareOrigin }{way}
+				}
+				return withPartFault(&originSubject{Origin: way, fault: fault})
 			},
 			Lose: func(lose bool) {
 				for _, way := range ways {
@@ -46,6 +49,12 @@ func TestOriginSubject(t *testing.T) {
 
 // originFaults are faults of an Origin, each with the beginning of the name of the subtest that must find it.
 var originFaults = map[string]string{
+	"a method of a part has another signature": "parts/are_whole",
+	"a method of a part is missing":            "parts/are_whole",
+	"a mailbox that no relay fills":            "parts/are_whole",
+	"a wrapper hides parts":                    "parts/are_not_hidden",
+	"another way has fewer parts":              "parts/are_those_of_every_way",
+
 	"repetitions count":               "Send/a_chunk_is_applied",
 	"answers from the back":           "Send/adds_each_cost",
 	"limits are lost":                 "Changes/are_cells_with_a_Limit",
@@ -94,6 +103,47 @@ var originFaults = map[string]string{
 	"any beat of a node is stored":       "Heartbeats/are_a_node's_last",
 	"top keys of beats are lost":         "Heartbeats/keep_the_top_keys",
 }
+
+// withPartFault returns a subject without some of its parts, if that is its fault.
+func withPartFault(h *originSubject) store.Origin {
+	switch h.fault {
+	case "a method of a part has another signature":
+		return otherNote{h}
+	case "a method of a part is missing":
+		return withoutNote{h, h}
+	case "a mailbox that no relay fills":
+		return onlyMailbox{h, h}
+	case "a wrapper hides parts":
+		return struct{ store.Origin }{h}
+	}
+	return h
+}
+
+type otherNote struct{ *originSubject }
+
+func (otherNote) Note(context.Context, store.Note) error { return nil }
+
+// withoutNote is a Granter but for Note.
+type withoutNote struct {
+	bareOrigin
+	mostOfGranter
+}
+
+type (
+	bareOrigin    interface{ store.Origin }
+	mostOfGranter interface {
+		store.Slots
+		store.Leases
+	}
+)
+
+// onlyMailbox is a Mailbox, and not Relayed.
+type onlyMailbox struct {
+	bareOrigin
+	bareMailbox
+}
+
+type bareMailbox interface{ store.Mailbox }
 
 // originSubject is a memstore.Origin with one fault.
 type originSubject struct {

@@ -18,7 +18,7 @@ import (
 type calls struct{ holds, notes atomic.Int64 }
 
 // counted is a node's reservations at an origin, and its calls.
-func counted(origin store.Origin) (s *There, made *calls) {
+func counted(origin Origin) (s *There, made *calls) {
 	made = new(calls)
 	s = &There{Origin: origin, NowMs: func() int64 { return time.Now().UnixMilli() },
 		Heard: func(int, []store.Hold, []store.Total) {}}

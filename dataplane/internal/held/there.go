@@ -50,9 +50,15 @@ func (overError) Error() string {
 }
 func (overError) Unwrap() error { return ErrUsed }
 
+// Origin is where reservations are held.
+type Origin interface {
+	ShardOf(key *window.Key) int
+	store.Reservations
+}
+
 // There are the reservations at an origin.
 type There struct {
-	Origin store.Origin
+	Origin Origin // nil: there are none
 
 	// Call makes a call to a shard that may be repeated, and looks at what it is answered.
 	Call func(ctx context.Context, shard int, what What, items int, call func(context.Context) (store.Reply, error)) error

@@ -15,10 +15,16 @@ import (
 
 const callTimeout = time.Second // of one call to the origin
 
+// Origin is an origin that grants reservations and leases.
+type Origin interface {
+	store.Origin
+	store.Granter
+}
+
 // Config is what Permits are made with.
 type Config struct {
-	Origin      store.Origin // nil: this process holds everything
-	EntriesMax  int          // keys with leases
+	Origin      Origin // nil: this process grants by itself
+	EntriesMax  int    // keys with leases
 	ReadTimeout time.Duration
 
 	Clock  *clock.Clock

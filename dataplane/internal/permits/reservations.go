@@ -22,15 +22,15 @@ import (
 const IDBytesMax = store.ReservationIDBytesMax - held.HoldIDBytes
 
 // Reservations are a node's. A reservation by id is held at the region's origin, where any node settles it, and ends
-// there by itself. Without an origin, and in an outage that the namespace's policy lets it through, it is this
-// process's alone. Package held keeps both kinds.
+// there by itself. Without an origin that grants, and in an outage that the namespace's policy lets it through, it is
+// this process's alone. Package held keeps both kinds.
 type Reservations struct {
 	clock  *clock.Clock
 	rules  *rules.Rules
 	out    *outbox.Outbox
 	calls  *loop.Calls
 	engine Engine
-	alone  bool // there is no origin
+	alone  bool // no origin grants reservations
 
 	there held.There // at the origin
 	here  held.Here  // of this process
@@ -41,7 +41,9 @@ func (s *Reservations) init(cfg *Config) {
 	s.clock, s.rules, s.out, s.calls, s.engine = cfg.Clock, cfg.Rules, cfg.Out, cfg.Calls, cfg.Engine
 	s.alone = cfg.Origin == nil
 	s.here.NowMs, s.there.NowMs = s.clock.ReadMs, s.clock.ReadMs
-	s.there.Origin, s.there.Heard = cfg.Origin, s.hear
+	if s.there.Heard = s.hear; !s.alone {
+		s.there.Origin = cfg.Origin
+	}
 	s.there.Call = func(ctx context.Context, shard int, what held.What, items int,
 		call func(context.Context) (store.Reply, error)) error {
 		return s.out.Shards()[shard].CallTwice(ctx, collect.OpHold+collect.Op(what), items, callTimeout, call)

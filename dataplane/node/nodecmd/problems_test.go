@@ -157,7 +157,7 @@ func TestHeartbeatsHaveTheProblems(t *testing.T) {
 	server := servers.RedisForTest(t)
 	w, _ := watched(t, server.Addr(), "n")
 	w.setLocked(problemEviction, "Redis may drop counts")
-	origin := w.origin.(store.RelayOrigin)
+	origin := w.origin.(store.FullOrigin)
 	settings := withRelay(origin, nil, w)
 	if err := settings.Heartbeat(t.Context(), heartbeat.Heartbeat{NodeID: "n", Region: "eu", SentAtMs: time.Now().UnixMilli()}); err != nil {
 		t.Fatal(err)

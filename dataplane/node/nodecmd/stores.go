@@ -22,12 +22,12 @@ import (
 
 // stores are the limiter's two upper layers, as far as they are configured.
 type stores struct {
-	origin     store.RelayOrigin // nil without Redis
-	counts     store.CountStore  // nil without MySQL
-	feed       store.Feed        // nil without MySQL
-	settings   store.Settings    // nil without MySQL, unless there is a file or the routes change overrides
-	file       *settingsFile     // nil without settings-file
-	overrides  routes.Overrides  // nil: the routes do not change any
+	origin     store.FullOrigin // nil without Redis
+	counts     store.CountStore // nil without MySQL
+	feed       store.Feed       // nil without MySQL
+	settings   store.Settings   // nil without MySQL, unless there is a file or the routes change overrides
+	file       *settingsFile    // nil without settings-file
+	overrides  routes.Overrides // nil: the routes do not change any
 	collectors []prometheus.Collector
 	closers    []io.Closer
 }

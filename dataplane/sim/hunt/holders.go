@@ -294,12 +294,12 @@ func (h *holders) failedOver(r *region) {
 	h.fails[r] = time.Now()
 }
 
-// Slots implements store.Origin.
+// Slots implements store.Granter.
 func (o watchedOrigin) Slots(ctx context.Context, shard int, call store.SlotsCall) (store.SlotsReply, error) {
 	h := &o.world.holders
 	h.mu.Lock()
 	defer h.mu.Unlock()
-	reply, err := o.RelayOrigin.Slots(ctx, shard, call)
+	reply, err := o.FullOrigin.Slots(ctx, shard, call)
 	if h.taken == nil {
 		h.taken = make(map[slotOf]taken)
 	}

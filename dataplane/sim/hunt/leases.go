@@ -29,12 +29,12 @@ func (l *leases) forget(lose func()) {
 	clear(l.held)
 }
 
-// Lease implements store.RelayOrigin.
+// Lease implements store.Relayed.
 func (o watchedOrigin) Lease(ctx context.Context, shard int, holder string, ttl time.Duration) (store.Lease, error) {
 	l := &o.life.node.region.leases
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	lease, err := o.RelayOrigin.Lease(ctx, shard, holder, ttl)
+	lease, err := o.FullOrigin.Lease(ctx, shard, holder, ttl)
 	if err != nil {
 		return lease, err
 	}
@@ -68,12 +68,12 @@ func (o watchedOrigin) retired(shard int, holder, next string) {
 	}
 }
 
-// Release implements store.RelayOrigin.
+// Release implements store.Relayed.
 func (o watchedOrigin) Release(ctx context.Context, shard int, holder string) error {
 	l := &o.life.node.region.leases
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	err := o.RelayOrigin.Release(ctx, shard, holder)
+	err := o.FullOrigin.Release(ctx, shard, holder)
 	if err == nil && l.held[shard].holder == holder {
 		delete(l.held, shard)
 	}

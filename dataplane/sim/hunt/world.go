@@ -49,8 +49,8 @@ type world struct {
 type region struct {
 	name   string
 	index  int
-	origin *memstore.Origin         // each of its shards is a part: Fleet.parts
-	client func() store.RelayOrigin // another way to it, which refuses nothing
+	origin *memstore.Origin        // each of its shards is a part: Fleet.parts
+	client func() store.FullOrigin // another way to it, which refuses nothing
 	nodes  []*node
 	leases leases
 
@@ -125,12 +125,12 @@ func (r *region) open(f Fleet, clock func() time.Time) {
 	options := memstore.OriginOptions{Shards: f.parts(), Grace: originGrace, Clock: clock}
 	if f.Buckets == 0 {
 		r.origin = memstore.NewOrigin(options)
-		r.client = func() store.RelayOrigin { return r.origin.Client() }
+		r.client = func() store.FullOrigin { return r.origin.Client() }
 		return
 	}
 	cluster := memstore.NewCluster(options)
 	r.origin = cluster.Origin
-	r.client = func() store.RelayOrigin { return cluster.Client() }
+	r.client = func() store.FullOrigin { return cluster.Client() }
 }
 
 // boot starts a new process on a node, and has callers ask it once it has read its settings, as a load balancer does

@@ -25,9 +25,9 @@ type Process struct {
 }
 
 // NewProcess returns a process that has neither limiter nor relay yet. It calls origin over toOrigin.
-func (w *World) NewProcess(origin store.RelayOrigin, toOrigin, toMySQL *network.Link) *Process {
+func (w *World) NewProcess(origin store.FullOrigin, toOrigin, toMySQL *network.Link) *Process {
 	return &Process{
-		Origin:   &network.Origin{RelayOrigin: origin, Link: toOrigin, Meters: &w.Origins},
+		Origin:   &network.Origin{FullOrigin: origin, Link: toOrigin, Meters: &w.Origins},
 		ToOrigin: toOrigin, ToMySQL: toMySQL,
 	}
 }

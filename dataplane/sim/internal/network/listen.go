@@ -22,7 +22,7 @@ func (h *Origin) Listen(ctx context.Context, shard int, apply func([]store.Forei
 	defer connection.Wait()
 	defer cut(nil)
 	connection.Go(func() {
-		cut(h.RelayOrigin.Listen(connected, shard, func(m []store.Foreign) {
+		cut(h.FullOrigin.Listen(connected, shard, func(m []store.Foreign) {
 			if err := h.post(box, shard, m); err != nil {
 				cut(err)
 			}

@@ -18,12 +18,12 @@ import (
 // caller gives up while it travels, is applied. A link that is cut loses requests and messages. One that repeats calls
 // answers with what came of the second.
 type Origin struct {
-	store.RelayOrigin
+	store.FullOrigin
 	Link   *Link
 	Meters *OriginMeters
 }
 
-var _ store.RelayOrigin = (*Origin)(nil)
+var _ store.FullOrigin = (*Origin)(nil)
 
 // OriginMeters count what origins are asked for.
 type OriginMeters struct {
@@ -98,15 +98,15 @@ func unanswered(serve func(context.Context) error) func(context.Context) (struct
 	return func(ctx context.Context) (struct{}, error) { return struct{}{}, serve(ctx) }
 }
 
-// Hold implements store.Origin.
+// Hold implements store.Granter.
 func (h *Origin) Hold(ctx context.Context, shard int, holds []store.Hold) (store.HoldReply, error) {
 	holds = slices.Clone(holds)
 	return ask(ctx, h, originHold, shard, len(holds), func(ctx context.Context) (store.HoldReply, error) {
-		return h.RelayOrigin.Hold(ctx, shard, holds)
+		return h.FullOrigin.Hold(ctx, shard, holds)
 	})
 }
 
-// Note implements store.Origin.
+// Note implements store.Granter.
 func (h *Origin) Note(ctx context.Context, note store.Note) (now store.Note, stored bool, err error) {
 	type answer struct {
 		now    store.Note
@@ -114,25 +114,25 @@ func (h *Origin) Note(ctx context.Context, note store.Note) (now store.Note, sto
 	}
 	key := store.NoteKey(note.ID)
 	a, err := ask(ctx, h, originNote, h.ShardOf(&key), 0, func(ctx context.Context) (a answer, err error) {
-		a.now, a.stored, err = h.RelayOrigin.Note(ctx, note)
+		a.now, a.stored, err = h.FullOrigin.Note(ctx, note)
 		return a, err
 	})
 	return a.now, a.stored, err
 }
 
-// Slots implements store.Origin.
+// Slots implements store.Granter.
 func (h *Origin) Slots(ctx context.Context, shard int, call store.SlotsCall) (store.SlotsReply, error) {
 	call.Asks = slices.Clone(call.Asks)
 	return ask(ctx, h, originSlots, shard, len(call.Asks), func(ctx context.Context) (store.SlotsReply, error) {
-		return h.RelayOrigin.Slots(ctx, shard, call)
+		return h.FullOrigin.Slots(ctx, shard, call)
 	})
 }
 
-// Leases implements store.Origin.
+// Leases implements store.Granter.
 func (h *Origin) Leases(ctx context.Context, shard int, words []store.LeaseWord) (store.LeaseReply, error) {
 	words = slices.Clone(words)
 	return ask(ctx, h, originLeases, shard, len(words), func(ctx context.Context) (store.LeaseReply, error) {
-		return h.RelayOrigin.Leases(ctx, shard, words)
+		return h.FullOrigin.Leases(ctx, shard, words)
 	})
 }
 
@@ -153,7 +153,7 @@ func (h *Origin) Read(ctx context.Context, cells []window.Cell) (store.Reply, er
 	}
 	cells = slices.Clone(cells)
 	return ask(ctx, h, originRead, h.ShardOf(&cells[0].Key), len(cells), func(ctx context.Context) (store.Reply, error) {
-		return h.RelayOrigin.Read(ctx, cells)
+		return h.FullOrigin.Read(ctx, cells)
 	})
 }
 
@@ -161,7 +161,7 @@ func (h *Origin) Read(ctx context.Context, cells []window.Cell) (store.Reply, er
 func (h *Origin) Send(ctx context.Context, chunk store.Chunk) (store.Reply, error) {
 	chunk.Costs = slices.Clone(chunk.Costs)
 	return ask(ctx, h, originSend, chunk.Shard, len(chunk.Costs), func(ctx context.Context) (store.Reply, error) {
-		return h.RelayOrigin.Send(ctx, chunk)
+		return h.FullOrigin.Send(ctx, chunk)
 	})
 }
 
@@ -178,7 +178,7 @@ func (h *Origin) Claim(ctx context.Context, call store.Claims) store.ClaimReply 
 	}
 	reply, err := carry(ctx, v, originClaim.name, func(ctx context.Context) (store.ClaimReply, error) {
 		h.Meters.count(originClaim, len(call.Claims))
-		return h.RelayOrigin.Claim(ctx, call), nil
+		return h.FullOrigin.Claim(ctx, call), nil
 	})
 	if err != nil { // it has left
 		return refusedClaims(fmt.Errorf("%w: %w", store.ErrMaybeApplied, err), len(call.Claims))
@@ -191,24 +191,24 @@ func refusedClaims(err error, n int) store.ClaimReply {
 	return store.ClaimReply{Reply: store.Reply{Totals: totals}, Added: make([]bool, n)}
 }
 
-// Lease implements store.RelayOrigin.
+// Lease implements store.Relayed.
 func (h *Origin) Lease(ctx context.Context, shard int, holder string, ttl time.Duration) (store.Lease, error) {
 	return ask(ctx, h, originLease, shard, 0, func(ctx context.Context) (store.Lease, error) {
-		return h.RelayOrigin.Lease(ctx, shard, holder, ttl)
+		return h.FullOrigin.Lease(ctx, shard, holder, ttl)
 	})
 }
 
-// Release implements store.RelayOrigin.
+// Release implements store.Relayed.
 func (h *Origin) Release(ctx context.Context, shard int, holder string) error {
 	return h.call(ctx, originRelease, shard, 0, func(ctx context.Context) error {
-		return h.RelayOrigin.Release(ctx, shard, holder)
+		return h.FullOrigin.Release(ctx, shard, holder)
 	})
 }
 
-// Changes implements store.RelayOrigin.
+// Changes implements store.Relayed.
 func (h *Origin) Changes(ctx context.Context, shard, max int) (store.Changes, error) {
 	changes, err := ask(ctx, h, originChanges, shard, 0, func(ctx context.Context) (store.Changes, error) {
-		changes, err := h.RelayOrigin.Changes(ctx, shard, max)
+		changes, err := h.FullOrigin.Changes(ctx, shard, max)
 		h.Meters.Commands.Add(originChanges.perTouch * int64(len(changes.Cells)))
 		return changes, err
 	})
@@ -221,19 +221,19 @@ func (h *Origin) Changes(ctx context.Context, shard, max int) (store.Changes, er
 	return changes, nil
 }
 
-// Ack implements store.RelayOrigin.
+// Ack implements store.Relayed.
 func (h *Origin) Ack(ctx context.Context, shard int, cells []store.Change) error {
 	cells = slices.Clone(cells)
 	return h.call(ctx, originAck, shard, len(cells), func(ctx context.Context) error {
-		return h.RelayOrigin.Ack(ctx, shard, cells)
+		return h.FullOrigin.Ack(ctx, shard, cells)
 	})
 }
 
-// Scan implements store.RelayOrigin.
+// Scan implements store.Relayed.
 func (h *Origin) Scan(ctx context.Context, shard int, cursor uint64, max int) ([]store.Change, uint64, error) {
 	var next uint64
 	cells, err := list(ctx, h, originScan, shard, func(ctx context.Context) (cells []store.Change, err error) {
-		cells, next, err = h.RelayOrigin.Scan(ctx, shard, cursor, max)
+		cells, next, err = h.FullOrigin.Scan(ctx, shard, cursor, max)
 		return cells, err
 	})
 	if err != nil {
@@ -242,62 +242,62 @@ func (h *Origin) Scan(ctx context.Context, shard int, cursor uint64, max int) ([
 	return cells, next, nil
 }
 
-// Apply implements store.RelayOrigin.
+// Apply implements store.Relayed.
 func (h *Origin) Apply(ctx context.Context, shard int, totals []store.Foreign) (int, error) {
 	totals = slices.Clone(totals)
 	return ask(ctx, h, originApply, shard, len(totals), func(ctx context.Context) (int, error) {
-		return h.RelayOrigin.Apply(ctx, shard, totals)
+		return h.FullOrigin.Apply(ctx, shard, totals)
 	})
 }
 
-// Raise implements store.RelayOrigin.
+// Raise implements store.Relayed.
 func (h *Origin) Raise(ctx context.Context, shard int, epoch store.Epoch, totals []store.Change) error {
 	totals = slices.Clone(totals)
 	return h.call(ctx, originRaise, shard, len(totals), func(ctx context.Context) error {
-		return h.RelayOrigin.Raise(ctx, shard, epoch, totals)
+		return h.FullOrigin.Raise(ctx, shard, epoch, totals)
 	})
 }
 
-// Healed implements store.RelayOrigin.
+// Healed implements store.Relayed.
 func (h *Origin) Healed(ctx context.Context, shard int, epoch store.Epoch) error {
 	return h.call(ctx, originHealed, shard, 0, func(ctx context.Context) error {
-		return h.RelayOrigin.Healed(ctx, shard, epoch)
+		return h.FullOrigin.Healed(ctx, shard, epoch)
 	})
 }
 
-// Settings implements store.Origin. Which shard answers is of no account.
+// Settings implements store.Mailbox. Which shard answers is of no account.
 func (h *Origin) Settings(ctx context.Context, region string) (store.SettingsRows, error) {
 	return ask(ctx, h, originSettings, 0, 0, func(ctx context.Context) (store.SettingsRows, error) {
-		return h.RelayOrigin.Settings(ctx, region)
+		return h.FullOrigin.Settings(ctx, region)
 	})
 }
 
-// Heartbeat implements store.Origin.
+// Heartbeat implements store.Mailbox.
 func (h *Origin) Heartbeat(ctx context.Context, beats ...heartbeat.Heartbeat) error {
 	return h.call(ctx, originHeartbeat, 0, 0, func(ctx context.Context) error {
-		return h.RelayOrigin.Heartbeat(ctx, beats...)
+		return h.FullOrigin.Heartbeat(ctx, beats...)
 	})
 }
 
-// StoreSettings implements store.RelayOrigin.
+// StoreSettings implements store.Mailbox.
 func (h *Origin) StoreSettings(ctx context.Context, shard int, holder string, rows store.SettingsRows,
 	asOf time.Time,
 ) error {
 	return h.call(ctx, originStoreSettings, shard, 0, func(ctx context.Context) error {
-		return h.RelayOrigin.StoreSettings(ctx, shard, holder, rows, asOf)
+		return h.FullOrigin.StoreSettings(ctx, shard, holder, rows, asOf)
 	})
 }
 
-// Heartbeats implements store.RelayOrigin.
+// Heartbeats implements store.Mailbox.
 func (h *Origin) Heartbeats(ctx context.Context, shard, max int) ([]store.StoredHeartbeat, error) {
 	return list(ctx, h, originHeartbeats, shard, func(ctx context.Context) ([]store.StoredHeartbeat, error) {
-		return h.RelayOrigin.Heartbeats(ctx, shard, max)
+		return h.FullOrigin.Heartbeats(ctx, shard, max)
 	})
 }
 
-// AckHeartbeats implements store.RelayOrigin.
+// AckHeartbeats implements store.Mailbox.
 func (h *Origin) AckHeartbeats(ctx context.Context, shard int, beats []store.StoredHeartbeat) error {
 	return h.call(ctx, originStored, shard, len(beats), func(ctx context.Context) error {
-		return h.RelayOrigin.AckHeartbeats(ctx, shard, beats)
+		return h.FullOrigin.AckHeartbeats(ctx, shard, beats)
 	})
 }

@@ -17,7 +17,7 @@ import (
 // farOrigin is an origin that is 100 ms away.
 func farOrigin() (*Origin, *memstore.Origin) {
 	servers := memstore.NewOrigin(memstore.OriginOptions{})
-	return &Origin{RelayOrigin: servers.Client(), Link: testLink(Profile{Delay: 100 * time.Millisecond}), Meters: &OriginMeters{}}, servers
+	return &Origin{FullOrigin: servers.Client(), Link: testLink(Profile{Delay: 100 * time.Millisecond}), Meters: &OriginMeters{}}, servers
 }
 
 func testLink(p Profile) *Link {

@@ -1,0 +1,273 @@
+// Package mapstore is a small store.Origin that keeps the contract: a map and a mutex. Read it to write an origin
+// of your own, together with the guide in ../store.md.
+//
+// It counts, and has none of the optional parts: see package store. The limiters of one process may share an Origin.
+// For anything else, use package memstore, which has all parts.
+package mapstore
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"maps"
+	"math/rand/v2"
+	"sync"
+	"time"
+
+	"github.com/weirhq/weir/dataplane/store"
+	"github.com/weirhq/weir/shared/window"
+)
+
+const (
+	// keptFor is how long a cell stays after it has expired. The cell before the current one still counts in a sliding
+	// window, but has not expired: this is for nodes that are late.
+	keptFor = 30 * time.Second
+
+	sweepMin = 1024 // cells and streams from which expired ones are removed
+)
+
+// Origin counts in a map. All methods may be called concurrently. Make one with New.
+type Origin struct {
+	mu sync.Mutex
+
+	// These are what a server would hold.
+	epoch   store.Epoch
+	cells   map[window.Cell]record
+	streams map[uint64]stream
+	sweepAt int
+
+	// senders is what each process would hold: it outlives the server's data.
+	senders map[uint64]sender
+}
+
+var _ store.Origin = (*Origin)(nil)
+
+// record is what the region has accepted of a cell: see store.Cost.
+type record struct {
+	added, restored, known int64 // 0 to store.CountMax; they only grow
+}
+
+func (r record) region() int64 { return sum(r.added, max(r.restored, r.known)) }
+
+// stream is the last call of a stream, so that the same call again changes nothing.
+type stream struct {
+	number int64
+	added  []bool // which claims of the call were added; nil if it was a chunk
+	usedAt time.Time
+}
+
+// sender is the chunk that a stream sends, and the epoch in which it was sent first.
+type sender struct {
+	number int64
+	epoch  store.Epoch
+	usedAt time.Time
+}
+
+// New returns an empty Origin.
+func New() *Origin {
+	o := &Origin{senders: make(map[uint64]sender)}
+	o.Wipe()
+	return o
+}
+
+// Wipe loses all data, as a server does that restarts without it. The new epoch reveals the loss: nodes that receive it
+// send again what they had accepted.
+func (o *Origin) Wipe() {
+	o.mu.Lock()
+	defer o.mu.Unlock()
+	o.epoch = store.Epoch(rand.Uint32() | 1) // never 0
+	o.cells, o.streams, o.sweepAt = make(map[window.Cell]record), make(map[uint64]stream), sweepMin
+}
+
+// Shards implements store.Origin.
+func (o *Origin) Shards() int { return 1 }
+
+// ShardOf implements store.Origin.
+func (o *Origin) ShardOf(*window.Key) int { return 0 }
+
+// Read implements store.Origin.
+func (o *Origin) Read(ctx context.Context, cells []window.Cell) (store.Reply, error) {
+	if err := ctx.Err(); err != nil {
+		return store.Reply{}, err
+	}
+	o.mu.Lock()
+	defer o.mu.Unlock()
+	now := time.Now()
+	reply := store.Reply{Totals: make([]store.Total, len(cells)), Now: now}
+	for i := range cells {
+		reply.Totals[i] = o.total(cells[i], now)
+	}
+	return reply, nil
+}
+
+// Send implements store.Origin.
+func (o *Origin) Send(ctx context.Context, chunk store.Chunk) (store.Reply, error) {
+	if err := ctx.Err(); err != nil {
+		return store.Reply{}, err
+	}
+	if err := checkCall(chunk.Shard, chunk.Stream, chunk.Number); err != nil {
+		return store.Reply{}, err
+	}
+	o.mu.Lock()
+	defer o.mu.Unlock()
+	now := time.Now()
+	first := o.firstSent(chunk.Stream, chunk.Number, now)
+	was := o.streams[chunk.Stream]
+	isNew := chunk.Number > was.number
+	reply := store.Reply{Totals: make([]store.Total, len(chunk.Costs)), Now: now}
+	for i, c := range chunk.Costs {
+		if c.Epoch == 0 {
+			c.Epoch = first
+		}
+		reply.Totals[i] = o.add(c, isNew, now)
+	}
+	if isNew {
+		was.number, was.added = chunk.Number, nil
+	}
+	o.keep(chunk.Stream, was, now)
+	return reply, nil
+}
+
+// firstSent returns the epoch in which a chunk was sent first. A cost without an epoch belongs to that epoch: if the
+// origin has lost its data since, others may have been answered with the cost, and restore it.
+func (o *Origin) firstSent(id uint64, number int64, now time.Time) store.Epoch {
+	s := o.senders[id]
+	if s.number != number {
+		s.number, s.epoch = number, o.epoch
+	}
+	s.usedAt = now
+	o.senders[id] = s
+	return s.epoch
+}
+
+// add counts a cost, if its chunk is new, and returns the cell's total.
+func (o *Origin) add(c store.Cost, isNew bool, now time.Time) store.Total {
+	switch {
+	case min(c.Add, c.Restore, c.Known, c.Limit) < 0:
+		return store.Total{Epoch: o.epoch, Err: fmt.Errorf("mapstore: add, restore, known and limit of %v are %d, %d, %d "+
+			"and %d (0 or more)", c.Cell, c.Add, c.Restore, c.Known, c.Limit)}
+	case c.Epoch != o.epoch:
+		return store.Total{Epoch: o.epoch, Err: store.ErrEpoch}
+	case isNew:
+		r := o.cells[c.Cell]
+		r.added, r.restored = sum(r.added, c.Add), sum(r.restored, c.Restore)
+		r.known = min(max(r.known, c.Known), store.CountMax)
+		o.put(c.Cell, r, now)
+	}
+	return o.total(c.Cell, now)
+}
+
+// Claim implements store.Origin.
+func (o *Origin) Claim(ctx context.Context, call store.Claims) store.ClaimReply {
+	reply := store.ClaimReply{Added: make([]bool, len(call.Claims))}
+	reply.Totals = make([]store.Total, len(call.Claims))
+	if len(call.Claims) == 0 {
+		return reply
+	}
+	err := errors.Join(ctx.Err(), checkCall(0, call.Stream, call.Number))
+	if err == nil {
+		err = o.claim(call, &reply)
+	}
+	for i := range reply.Totals {
+		if err != nil {
+			reply.Totals[i].Err = err
+		}
+	}
+	return reply
+}
+
+func (o *Origin) claim(call store.Claims, reply *store.ClaimReply) error {
+	o.mu.Lock()
+	defer o.mu.Unlock()
+	was := o.streams[call.Stream]
+	if call.Number < was.number {
+		return fmt.Errorf("%w: call %d was decided after call %d", store.ErrMaybeApplied, was.number, call.Number)
+	}
+	again := call.Number == was.number
+	reply.Now = time.Now()
+	for i, c := range call.Claims {
+		if again { // decided before, whatever it asks for now
+			c.AtMost = -1
+		}
+		reply.Totals[i], reply.Added[i] = o.claimOne(c, reply.Now)
+		if again && reply.Totals[i].Err == nil && i < len(was.added) {
+			reply.Added[i] = was.added[i]
+		}
+	}
+	if !again {
+		was.number, was.added = call.Number, append([]bool(nil), reply.Added...) // the reply is the caller's
+	}
+	o.keep(call.Stream, was, reply.Now)
+	return nil
+}
+
+// claimOne adds a claim's cost if there is room. A claim without an epoch fits every epoch.
+func (o *Origin) claimOne(c store.Claim, now time.Time) (total store.Total, added bool) {
+	switch {
+	case c.Cost <= 0 || c.Limit < 0:
+		return store.Total{Epoch: o.epoch, Err: fmt.Errorf("mapstore: cost and limit of %v are %d (1 or more) and %d "+
+			"(0 or more)", c.Cell, c.Cost, c.Limit)}, false
+	case c.Epoch != 0 && c.Epoch != o.epoch:
+		return store.Total{Epoch: o.epoch, Err: store.ErrEpoch}, false
+	}
+	r := o.cells[c.Cell]
+	if atMost := min(c.AtMost, store.CountMax); c.Cost <= atMost && r.region() <= atMost-c.Cost {
+		r.added, added = r.added+c.Cost, true
+		o.put(c.Cell, r, now)
+	}
+	return o.total(c.Cell, now), added
+}
+
+// Listen implements store.Origin. It never calls its callback, because no relay brings counts of other regions.
+func (o *Origin) Listen(ctx context.Context, _ int, _ func([]store.Foreign)) error {
+	<-ctx.Done()
+	return nil
+}
+
+func (o *Origin) total(c window.Cell, now time.Time) store.Total {
+	if expired(c, now) {
+		return store.Total{Epoch: o.epoch}
+	}
+	return store.Total{Region: o.cells[c].region(), Epoch: o.epoch}
+}
+
+// put stores a record. Memory stays within twice of what is in use, because expired cells are removed whenever there
+// are twice as many cells and streams as were left the last time.
+func (o *Origin) put(c window.Cell, r record, now time.Time) {
+	if r == (record{}) || expired(c, now) {
+		return
+	}
+	o.cells[c] = r
+	o.sweep(now)
+}
+
+// keep remembers a stream's last call.
+func (o *Origin) keep(id uint64, s stream, now time.Time) {
+	s.usedAt = now
+	o.streams[id] = s
+	o.sweep(now)
+}
+
+func (o *Origin) sweep(now time.Time) {
+	if len(o.cells)+len(o.streams)+len(o.senders) < o.sweepAt {
+		return
+	}
+	maps.DeleteFunc(o.cells, func(c window.Cell, _ record) bool { return expired(c, now) })
+	maps.DeleteFunc(o.streams, func(_ uint64, s stream) bool { return now.Sub(s.usedAt) >= store.StreamKeptMax })
+	maps.DeleteFunc(o.senders, func(_ uint64, s sender) bool { return now.Sub(s.usedAt) >= store.StreamKeptMax })
+	o.sweepAt = max(sweepMin, 2*(len(o.cells)+len(o.streams)+len(o.senders)))
+}
+
+func expired(c window.Cell, now time.Time) bool {
+	return c.ExpiresAtMs()+keptFor.Milliseconds() <= now.UnixMilli()
+}
+
+func checkCall(shard int, stream uint64, number int64) error {
+	if shard != 0 || stream == 0 || number < 1 {
+		return fmt.Errorf("mapstore: shard is %d (0), stream %d (not 0), number %d (1 or more)", shard, stream, number)
+	}
+	return nil
+}
+
+// sum is a + b, at most store.CountMax.
+func sum(a, b int64) int64 { return min(a+min(b, store.CountMax), store.CountMax) }

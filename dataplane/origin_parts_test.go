@@ -1,0 +1,171 @@
+package dataplane_test
+
+import (
+	"context"
+	"errors"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/weirhq/weir/dataplane"
+	"github.com/weirhq/weir/dataplane/guides/mapstore"
+	"github.com/weirhq/weir/dataplane/memstore"
+	"github.com/weirhq/weir/dataplane/store"
+)
+
+// bare runs a test with two started nodes of a region whose origin only counts.
+func bare(t *testing.T, test func(t *testing.T, a, b *dataplane.Limiter)) {
+	synctest.Test(t, func(t *testing.T) {
+		nodes := region(t, 2, mapstore.New(), store.NamespaceRow{})
+		defer stopAll(nodes)
+		test(t, nodes[0], nodes[1])
+	})
+}
+
+func TestNodesShareLimitsThroughAnOriginThatOnlyCounts(t *testing.T) {
+	bare(t, func(t *testing.T, a, b *dataplane.Limiter) {
+		if d := a.Allow(t.Context(), ask("k", 60, 100)); !d.Allowed {
+			t.Fatalf("the first: %+v", d)
+		}
+		time.Sleep(time.Second)
+		if d := b.Allow(t.Context(), ask("k", 41, 100)); d.Allowed || d.Remaining != 40 {
+			t.Errorf("too much, at the other node: %+v", d)
+		}
+		if d := b.Allow(t.Context(), ask("k", 40, 100)); !d.Allowed || d.Source.Degraded() {
+			t.Errorf("the rest, at the other node: %+v", d)
+		}
+	})
+}
+
+// A reservation counts for all nodes of the region, and only the process that made it settles it.
+func TestWithoutAGranterAReservationIsItsProcesss(t *testing.T) {
+	bare(t, func(t *testing.T, a, b *dataplane.Limiter) {
+		got := wantReserved(t, a, reserveFor("one", time.Minute, ask("k", 60, 100)), true)
+		if got.Decisions[0].Source.Degraded() || got.EndsAt.IsZero() {
+			t.Errorf("%+v", got)
+		}
+		wantReserved(t, a, reserveFor("one", time.Minute, ask("k", 60, 100)), true) // the same again
+		wantReserved(t, a, reserveFor("two", time.Minute, ask("k", 50, 100)), false)
+		time.Sleep(time.Second)
+		if d := b.Allow(t.Context(), ask("k", 41, 100)); d.Allowed {
+			t.Errorf("the other node lets pass what is reserved: %+v", d)
+		}
+		if _, err := b.Settle(t.Context(), "one", 10); !errors.Is(err, dataplane.ErrNoReservation) {
+			t.Errorf("settled at the other node: %v", err)
+		}
+		s, err := a.Extend(t.Context(), "one", 2*time.Minute)
+		wantSettled(t, "extended", s, err, false, false, 0)
+		s, err = a.Settle(t.Context(), "one", 10)
+		wantSettled(t, "settled", s, err, true, false, 10)
+		if d := a.Allow(t.Context(), ask("k", 90, 100)); !d.Allowed {
+			t.Errorf("what was given back: %+v", d)
+		}
+	})
+}
+
+// A concurrency limit holds for each process, and whoever waits gets a slot when another caller of the process releases
+// one.
+func TestWithoutAGranterAConcurrencyLimitIsItsProcesss(t *testing.T) {
+	bare(t, func(t *testing.T, a, b *dataplane.Limiter) {
+		one := dataplane.ConcurrencyRequest{Workspace: "acme", Namespace: "api", Identifier: "k", Limit: 1}
+		lease, d := a.Acquire(t.Context(), one)
+		if !d.Allowed || d.Source.Degraded() {
+			t.Fatalf("the first: %+v", d)
+		}
+		if _, d := a.Acquire(t.Context(), one); d.Allowed || d.Err != nil {
+			t.Errorf("the second of one process: %+v", d)
+		}
+		other, d := b.Acquire(t.Context(), one)
+		if !d.Allowed {
+			t.Errorf("the first of the other process: %+v", d)
+		}
+		other.Release()
+		time.AfterFunc(time.Minute, lease.Release)
+		began := time.Now()
+		next, d := a.AcquireWait(t.Context(), one)
+		if !d.Allowed || time.Since(began) != time.Minute {
+			t.Errorf("waited for %v: %+v", time.Since(began), d)
+		}
+		next.Release()
+	})
+}
+
+func TestWithoutAGranterALeaseByIDIsItsProcesss(t *testing.T) {
+	bare(t, func(t *testing.T, a, b *dataplane.Limiter) {
+		one := dataplane.ConcurrencyRequest{Workspace: "acme", Namespace: "api", Identifier: "k", Limit: 1, TTL: 10 * time.Second}
+		token, d := a.AcquireToken(t.Context(), one, "id", false)
+		if !d.Allowed || token == "" || d.Source.Degraded() {
+			t.Fatalf("%+v", d)
+		}
+		time.Sleep(8 * time.Second)
+		if err := a.RenewTokens(t.Context(), 0, token)[0]; err != nil {
+			t.Errorf("renewed: %v", err)
+		}
+		if err := b.RenewTokens(t.Context(), 0, token)[0]; !errors.Is(err, dataplane.ErrLeaseLost) {
+			t.Errorf("renewed at the other node: %v", err)
+		}
+		time.Sleep(8 * time.Second)
+		if _, d := a.AcquireToken(t.Context(), one, "other", false); d.Allowed {
+			t.Errorf("while it is held: %+v", d)
+		}
+		for _, l := range []*dataplane.Limiter{b, a} { // one that is not known is no error
+			if err := l.ReleaseTokens(t.Context(), token)[0]; err != nil {
+				t.Errorf("released: %v", err)
+			}
+		}
+		if _, d := a.AcquireToken(t.Context(), one, "other", false); !d.Allowed {
+			t.Errorf("after it was released: %+v", d)
+		}
+	})
+}
+
+// If the origin is no Mailbox, settings come from Config.Settings, which gets the heartbeats too. Without it there
+// are none, and no call fails for it.
+func TestWithoutAMailboxSettingsAreThoseOfConfig(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		counts := memstore.NewCounts(memstore.CountsOptions{})
+		counts.SetOverrides(store.OverrideRow{Workspace: "acme", Namespace: "api", Pattern: "k", Limit: 7})
+		l := started(t, "eu", "a", mapstore.New(), counts)
+		time.Sleep(time.Second)
+		if d := l.Allow(t.Context(), ask("k", 1, 100)); d.Limit != 7 {
+			t.Errorf("%+v", d)
+		}
+		if beats := counts.Heartbeats(); len(beats) != 1 {
+			t.Errorf("heartbeats: %+v", beats)
+		}
+		l, err := dataplane.New(dataplane.Config{Region: "eu", Origin: mapstore.New()})
+		if err != nil {
+			t.Fatal(err)
+		}
+		if err := l.RefreshSettings(t.Context()); !errors.Is(err, dataplane.ErrNoSettings) {
+			t.Errorf("settings of nowhere: %v", err)
+		}
+		if err := l.Start(context.Background()); err != nil {
+			t.Fatal(err)
+		}
+		if d := l.Allow(t.Context(), ask("k", 1, 100)); d.Limit != 100 || !d.Allowed {
+			t.Errorf("without settings: %+v", d)
+		}
+		time.Sleep(time.Minute)
+		if err := l.Stop(t.Context()); err != nil {
+			t.Errorf("stop: %v", err)
+		}
+	})
+}
+
+// Nodes send again what an origin has lost, also if it only counts.
+func TestAnOriginThatOnlyCountsIsRestored(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		origin := mapstore.New()
+		nodes := region(t, 2, origin, store.NamespaceRow{})
+		defer stopAll(nodes)
+		nodes[0].Allow(t.Context(), ask("k", 60, 100))
+		time.Sleep(time.Second)
+		origin.Wipe()
+		nodes[0].Allow(t.Context(), ask("k", 1, 100)) // it asks, and sends what is lost
+		time.Sleep(time.Second)
+		if d := nodes[1].Allow(t.Context(), ask("k", 40, 100)); d.Allowed || d.Remaining != 39 {
+			t.Errorf("after the loss, at the other node: %+v", d)
+		}
+	})
+}
