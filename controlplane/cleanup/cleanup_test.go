@@ -151,24 +151,6 @@ func without(times []time.Time, cutoff time.Time, rows int) (left []time.Time, d
 	return left, deleted
 }
 
-// plain executes steps once each; the durable executor is in restate/handlers.
-type plain struct {
-	ctx context.Context
-	*Cleanup
-}
-
-func (p plain) Plan() (CleanupPlan, error) { return p.Cleanup.Plan(p.ctx) }
-func (p plain) DropPartition(cutoffMs int64) (Dropped, error) {
-	return p.Cleanup.DropPartition(p.ctx, cutoffMs)
-}
-func (p plain) DeleteExpired(plan CleanupPlan, rows int) (Batch, error) {
-	return p.Cleanup.DeleteExpired(p.ctx, plan, rows)
-}
-func (p plain) AddPartitions() (Added, error) { return p.Cleanup.AddPartitions(p.ctx) }
-func (p plain) DeleteDeadNodes(cutoffMs int64) (int64, error) {
-	return p.Cleanup.DeleteDeadNodes(p.ctx, cutoffMs)
-}
-
 // A clock that is wrong, the database's or this process's, deletes nothing: rows would go
 // that decisions depend on.
 func TestCleanupDeletesNothingWhileTheClocksDiffer(t *testing.T) {
@@ -189,7 +171,7 @@ func TestCleanupDeletesNothingWhileTheClocksDiffer(t *testing.T) {
 			store := &table{now: day.Add(c.ahead), expiries: old, seen: old, resets: old}
 			cleanup, _ := newCleanup(t, store, func(config *CleanupConfig) { config.Grace = c.grace })
 			cleanup.clock = func() time.Time { return day }
-			_, err := RunCleanup(plain{t.Context(), cleanup})
+			_, err := cleanup.Run(controlplane.Once(t.Context()))
 			if errors.Is(err, controlplane.ErrClocksDiffer) != c.refused || (err != nil) != c.refused {
 				t.Errorf("error %v", err)
 			}
@@ -237,14 +219,14 @@ func TestCleanupDeletesOnlyWhatExpiredBeforeTheCutoff(t *testing.T) {
 		c.Grace, c.Limits.BatchRowsMax, c.Limits.BatchesMax = time.Minute, 10, 2
 	})
 
-	first, err := RunCleanup(plain{t.Context(), cleanup})
+	first, err := cleanup.Run(controlplane.Once(t.Context()))
 	if err != nil {
 		t.Fatal(err)
 	}
 	if first.Rows != 20 || first.Batches != 2 || first.StoppedBy != StoppedByBatches || first.Lag != 25*time.Second {
 		t.Errorf("first run: %+v", first)
 	}
-	second, err := RunCleanup(plain{t.Context(), cleanup})
+	second, err := cleanup.Run(controlplane.Once(t.Context()))
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -268,7 +250,7 @@ func TestCleanupDeletesOnlyWhatExpiredBeforeTheCutoff(t *testing.T) {
 func TestCleanupDeletesDeadNodes(t *testing.T) {
 	store := &table{now: day, seen: []time.Time{day.Add(-25 * time.Hour), day.Add(-24 * time.Hour), day}}
 	cleanup, metrics := newCleanup(t, store, func(c *CleanupConfig) { c.NodeDeadAfter = 24 * time.Hour })
-	report, err := RunCleanup(plain{t.Context(), cleanup})
+	report, err := cleanup.Run(controlplane.Once(t.Context()))
 	if err != nil || report.DeadNodes != 1 || len(store.seen) != 2 {
 		t.Errorf("%+v, %v; left %v", report, err, store.seen)
 	}
@@ -283,8 +265,8 @@ func TestCleanupErrorTellsWhatWasTriedAndKeepsWhatWasDone(t *testing.T) {
 		store.expiries = append(store.expiries, day.Add(-time.Hour))
 	}
 	cleanup, metrics := newCleanup(t, store, func(c *CleanupConfig) { c.Limits.BatchRowsMax = 10 })
-	steps := &failSecondBatch{plain: plain{t.Context(), cleanup}, store: store, err: errors.New("deadlock")}
-	report, err := RunCleanup(steps)
+	steps := failSecondBatch{Journal: controlplane.Once(t.Context()), store: store, err: errors.New("deadlock")}
+	report, err := cleanup.Run(steps)
 	if err == nil || !strings.Contains(err.Error(), "delete at most 10 rows expired before") || !errors.Is(err, steps.err) {
 		t.Errorf("error %v", err)
 	}
@@ -297,17 +279,16 @@ func TestCleanupErrorTellsWhatWasTriedAndKeepsWhatWasDone(t *testing.T) {
 }
 
 type failSecondBatch struct {
-	plain
+	controlplane.Journal
 	store *table
 	err   error
-	n     int
 }
 
-func (f *failSecondBatch) DeleteExpired(plan CleanupPlan, rows int) (Batch, error) {
-	if f.n++; f.n == 2 {
+func (f failSecondBatch) Do(name string, answer any, step func(context.Context) (any, error)) error {
+	if name == "delete batch 2" {
 		f.store.err = f.err
 	}
-	return f.plain.DeleteExpired(plan, rows)
+	return f.Journal.Do(name, answer, step)
 }
 
 func TestLagIsTheAgeOfTheOldestRowThatShouldHaveGone(t *testing.T) {

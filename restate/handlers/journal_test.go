@@ -178,11 +178,11 @@ func retireTable(t *testing.T, c RetirementClient) {
 	retires(t, c, "the end", at(retire.RetirementDropped))
 }
 
-// journal is the journal of an invocation that is over, in the words of journalForms.
-type journal struct{ handler, entries string }
+// written is the journal of an invocation that is over, in the words of journalForms.
+type written struct{ handler, entries string }
 
 // journals are those of all invocations that are over and whose journals Restate keeps.
-func (c *cluster) journals() (all []journal) {
+func (c *cluster) journals() (all []written) {
 	c.t.Helper()
 	var rows []struct {
 		ID      string `json:"id"`
@@ -230,7 +230,7 @@ func (c *cluster) journals() (all []journal) {
 			entries = append(entries, "send "+to.Name+"/"+to.Handler)
 		}
 		if i+1 == len(rows) || rows[i+1].ID != id {
-			all = append(all, journal{row.Handler, strings.Join(entries, ", ")})
+			all = append(all, written{row.Handler, strings.Join(entries, ", ")})
 		}
 	}
 	return all

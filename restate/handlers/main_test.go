@@ -228,7 +228,7 @@ type counter struct {
 
 func (n *counter) job(s *stepper) Job {
 	return Job{Run: func(ctx restate.ObjectContext) (Report, error) {
-		_, err := step(ctx, s, "count", func(context.Context) (int, error) {
+		_, err := controlplane.Do(s.on(ctx), "count", func(context.Context) (int, error) {
 			n.mu.Lock()
 			defer n.mu.Unlock()
 			n.runs = append(n.runs, time.Now().UnixMilli())

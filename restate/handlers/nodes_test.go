@@ -9,6 +9,7 @@ import (
 
 	restate "github.com/restatedev/sdk-go"
 
+	"github.com/weirhq/weir/controlplane"
 	"github.com/weirhq/weir/controlplane/rollout"
 	"github.com/weirhq/weir/controlplane/store"
 	"github.com/weirhq/weir/shared/await"
@@ -120,7 +121,7 @@ type tickLog struct {
 func (l *tickLog) job(s *stepper) Job {
 	return Job{Run: func(ctx restate.ObjectContext) (Report, error) {
 		id := ctx.Request().ID
-		_, err := step(ctx, s, "note", func(context.Context) (int, error) {
+		_, err := controlplane.Do(s.on(ctx), "note", func(context.Context) (int, error) {
 			l.mu.Lock()
 			defer l.mu.Unlock()
 			if l.ids == nil {

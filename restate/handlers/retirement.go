@@ -213,7 +213,7 @@ func (o *retirement) abort(ctx restate.ObjectContext, by controlplane.By) (retir
 	if err != nil {
 		return r, err
 	}
-	at, err := now(ctx, o.steps, "now")
+	at, err := controlplane.NowMs(o.steps.on(ctx))
 	if err != nil {
 		return r, err
 	}
@@ -256,7 +256,7 @@ func (o *retirement) ensure(ctx restate.ObjectContext, _ restate.Void) (retire.R
 	if !r.UnderWay() {
 		return r, nil
 	}
-	at, err := now(ctx, o.steps, "now")
+	at, err := controlplane.NowMs(o.steps.on(ctx))
 	if err != nil {
 		return r, err
 	}

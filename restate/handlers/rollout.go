@@ -203,7 +203,9 @@ func (o *rolloutObject) later(ctx restate.ObjectContext, stepErr error) error {
 	if err != nil {
 		return err
 	}
-	if r.MovedMs, err = now(ctx, o.steps, "now, after trouble"); err != nil {
+	r.MovedMs, err = controlplane.Do(o.steps.on(ctx), "now, after trouble",
+		func(context.Context) (int64, error) { return time.Now().UnixMilli(), nil })
+	if err != nil {
 		return err
 	}
 	r.Trouble = clip(firstLine(stepErr.Error()))
@@ -227,7 +229,7 @@ func (o *rolloutObject) ensure(ctx restate.ObjectContext, t RolloutTimer) (resta
 	if !owes.Timer {
 		return restate.Void{}, nil
 	}
-	at, err := now(ctx, o.steps, "now")
+	at, err := controlplane.NowMs(o.steps.on(ctx))
 	if err != nil {
 		return restate.Void{}, err
 	}
@@ -251,7 +253,7 @@ func (o *rolloutObject) operate(ctx restate.ObjectContext, order rollout.Rollout
 	if err != nil {
 		return r, err
 	}
-	at, err := now(ctx, o.steps, "now")
+	at, err := controlplane.NowMs(o.steps.on(ctx))
 	if err != nil {
 		return r, err
 	}
@@ -277,11 +279,10 @@ func (o *rolloutObject) withdraw(ctx restate.ObjectContext, r *rollout.Rollout, 
 		return nil
 	}
 	actors := r.Approving(order.By)
-	ended, err := step(ctx, o.steps, "look who may still approve", func(ctx context.Context) (map[string]string, error) {
-		ctx, cancel := context.WithTimeout(ctx, approversTimeout)
-		defer cancel()
-		return o.approvers.Ended(ctx, actors, access.RoleOperator)
-	})
+	ended, err := controlplane.Do(o.steps.on(ctx), "look who may still approve",
+		controlplane.Within(approversTimeout, func(ctx context.Context) (map[string]string, error) {
+			return o.approvers.Ended(ctx, actors, access.RoleOperator)
+		}))
 	if err != nil {
 		return err
 	}
