@@ -44,16 +44,16 @@ func NowMs(j Journal) (int64, error) {
 	return Do(j, StepNow, func(context.Context) (int64, error) { return time.Now().UnixMilli(), nil })
 }
 
-// DoSave saves a state for the number-th time, as a step. If save returns an error that wraps ErrConflict, the step is
+// DoSave saves a state for the number-th time, as a step of at most d. If save returns an error that wraps ErrConflict, the step is
 // not tried again, and DoSave returns such an error.
-func DoSave(j Journal, number int64, save func(context.Context) error) error {
-	conflict, err := Do(j, fmt.Sprintf("save %d", number), func(ctx context.Context) (string, error) {
+func DoSave(j Journal, number int64, d time.Duration, save func(context.Context) error) error {
+	conflict, err := Do(j, fmt.Sprintf("save %d", number), Within(d, func(ctx context.Context) (string, error) {
 		err := save(ctx)
 		if errors.Is(err, ErrConflict) {
 			return err.Error(), nil
 		}
 		return "", err
-	})
+	}))
 	if err == nil && conflict != "" {
 		err = fmt.Errorf("%w: %s", ErrConflict, strings.TrimPrefix(conflict, ErrConflict.Error()+": "))
 	}

@@ -58,17 +58,17 @@ func TestAConflictIsTheAnswerOfASave(t *testing.T) {
 	j := &replayed{Journal: Once(t.Context()), answers: map[string]string{}}
 	refused := fmt.Errorf("%w: it has moved on", ErrConflict)
 	for range 2 {
-		err := DoSave(j, 3, func(context.Context) error { return refused })
+		err := DoSave(j, 3, time.Minute, func(context.Context) error { return refused })
 		if !errors.Is(err, ErrConflict) || err.Error() != refused.Error() {
 			t.Errorf("error %v, want %v", err, refused)
 		}
 		j.answers["save 3"] = `"not now: it has moved on"`
 	}
 	away := errors.New("MySQL does not answer")
-	if err := DoSave(j, 4, func(context.Context) error { return away }); !errors.Is(err, away) {
+	if err := DoSave(j, 4, time.Minute, func(context.Context) error { return away }); !errors.Is(err, away) {
 		t.Errorf("error %v", err)
 	}
-	if err := DoSave(j, 5, func(context.Context) error { return nil }); err != nil {
+	if err := DoSave(j, 5, time.Minute, func(context.Context) error { return nil }); err != nil {
 		t.Error(err)
 	}
 	if want := []string{"save 3", "save 3", "save 4", "save 5"}; !slices.Equal(j.names, want) {

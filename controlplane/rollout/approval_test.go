@@ -78,7 +78,7 @@ func TestApprovalsExpire(t *testing.T) {
 	if !r.Takes(r.Epoch) {
 		t.Fatal("no timer lets it expire")
 	}
-	if wait, err := r.Advance(steps); err != nil || wait >= 0 || len(r.Approvals) != 0 {
+	if wait, err := r.Advance(steps.on); err != nil || wait >= 0 || len(r.Approvals) != 0 {
 		t.Fatalf("%v, %v, %+v", wait, err, r.Approvals)
 	}
 	approves(t, l, r, first, "stage 1 (asked ")
@@ -116,7 +116,7 @@ func TestApprovalsExpireWhilePaused(t *testing.T) {
 	}
 	approves(t, l, r, order(r, RolloutApprove, cid), "nothing waits for an approval")
 	l.now = l.now.Add(time.Hour)
-	if wait, err := r.Advance(steps); err != nil || wait >= 0 || len(r.Approvals) != 0 || r.Takes(r.Epoch) {
+	if wait, err := r.Advance(steps.on); err != nil || wait >= 0 || len(r.Approvals) != 0 || r.Takes(r.Epoch) {
 		t.Errorf("%v, %v, %+v", wait, err, r.Approvals)
 	}
 }

@@ -28,7 +28,7 @@ func (r *Rollout) turn(nowMs int64, wanted RolloutPhase, actor, why string) time
 // rollBack ends the trials, and where versions may have been stored gives one region its previous tuning back, the
 // last one first. When all have it, it waits until every live node has spoken since, and none reports what was
 // withdrawn.
-func (r *Rollout) rollBack(steps RolloutSteps, nowMs int64) (time.Duration, error) {
+func (r *Rollout) rollBack(steps Steps, nowMs int64) (time.Duration, error) {
 	if len(r.Touched) == 0 {
 		return r.end(nowMs, r.Wanted, controlplane.Itself), nil
 	}
@@ -43,7 +43,7 @@ func (r *Rollout) rollBack(steps RolloutSteps, nowMs int64) (time.Duration, erro
 	if r.LeasesMs == 0 { // every renewal came before the trials were ended
 		r.LeasesMs = nowMs + r.Spec.Plan.LeaseMs
 	}
-	look, err := steps.Look(r.touchedScope())
+	look, err := steps.look(r.touchedScope())
 	if err != nil {
 		return 0, err
 	}
@@ -60,7 +60,7 @@ func (r *Rollout) rollBack(steps RolloutSteps, nowMs int64) (time.Duration, erro
 // Of a region that is not known to be written an attempt may still be on its way. Its
 // write is made here, and undone in the same breath: whatever arrives later is a write
 // that was made before, or that came too late.
-func (r *Rollout) revert(steps RolloutSteps, nowMs int64, t *Touched) error {
+func (r *Rollout) revert(steps Steps, nowMs int64, t *Touched) error {
 	writes := []tunings.TuningWrite{{
 		ID: r.ID + "/revert/" + t.Region, Region: t.Region, Document: t.Previous, Over: t.Applied,
 		By: controlplane.By{Actor: r.By.Actor, Reason: controlplane.Shorten(fmt.Sprintf("rollout %s rolled back: %s", r.ID,
@@ -69,7 +69,7 @@ func (r *Rollout) revert(steps RolloutSteps, nowMs int64, t *Touched) error {
 	if t.Applied == 0 {
 		writes = append([]tunings.TuningWrite{r.applyWrite(*t)}, writes...)
 	}
-	written, err := steps.Write(writes)
+	written, err := steps.write(writes)
 	if err != nil {
 		return err
 	}
@@ -185,7 +185,7 @@ func (r *Rollout) end(nowMs int64, outcome RolloutPhase, actor string) time.Dura
 }
 
 // Overtaken refuses to take a rollout back where a region has a version since that the
-// rollout did not write. inForce is what RolloutSteps.InForce answers for Rows.
+// rollout did not write. inForce is what Steps.inForce answers for Rows.
 func (r *Rollout) Overtaken(inForce []tunings.RegionTuning) error {
 	for i, t := range r.Touched {
 		if i < len(inForce) && inForce[i].Version != t.Applied {

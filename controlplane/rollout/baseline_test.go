@@ -72,7 +72,7 @@ func TestASteadyRateIsNoClump(t *testing.T) {
 			}
 		}
 		for r.Paused == nil && !r.Phase.Over() {
-			wait, err := r.Advance(steps)
+			wait, err := r.Advance(steps.on)
 			if err != nil {
 				t.Fatal(err)
 			}

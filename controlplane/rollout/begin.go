@@ -19,17 +19,10 @@ type RolloutBegin struct {
 	Forced  string          `json:"forced,omitempty"` // RolloutStart.Forced
 }
 
-// RolloutBeginSteps are what a rollout asks before its first transition. Each may be executed more than once.
-type RolloutBeginSteps interface {
-	NowMs() (int64, error)
-	// Used says what an id has been used for before; empty: for nothing.
-	Used(id string) (string, error)
-}
-
 // Begin makes an empty document a rollout, and answers when its first transition is due. The same spec once more
 // changes nothing; another one under this id, or an id that was used before, is refused. The document that it leaves is
 // saved before the rollout exists: a list that is lost meanwhile finds it.
-func (r *Rollout) Begin(steps RolloutBeginSteps, id string, begin RolloutBegin) (wait time.Duration, fresh bool,
+func (r *Rollout) Begin(steps Steps, id string, begin RolloutBegin) (wait time.Duration, fresh bool,
 	err error) {
 	if r.ID != "" {
 		if !same(r.Spec, begin.Spec) {
@@ -39,14 +32,14 @@ func (r *Rollout) Begin(steps RolloutBeginSteps, id string, begin RolloutBegin) 
 		}
 		return 0, false, err
 	}
-	used, err := steps.Used(id)
+	used, err := steps.used(id)
 	if err != nil {
 		return 0, false, err
 	}
 	if used != "" {
 		return 0, false, fmt.Errorf("%w: %s", controlplane.ErrConflict, used)
 	}
-	nowMs, err := steps.NowMs()
+	nowMs, err := steps.nowMs()
 	if err != nil {
 		return 0, false, err
 	}
@@ -79,9 +72,9 @@ func same(a, b RolloutSpec) bool {
 
 // RollBack is the transition of an operator who rolls back what is done. The list of rollouts, which calls it, knows
 // that no other is under way; the rows say whether one has been since that the list has forgotten.
-func (r *Rollout) RollBack(steps RolloutSteps, by controlplane.By) (wait time.Duration, err error) {
+func (r *Rollout) RollBack(steps Steps, by controlplane.By) (wait time.Duration, err error) {
 	if r.Phase == RolloutDone {
-		inForce, err := steps.InForce(r.Rows())
+		inForce, err := steps.inForce(r.Rows())
 		if err != nil {
 			return 0, err
 		}
@@ -89,7 +82,7 @@ func (r *Rollout) RollBack(steps RolloutSteps, by controlplane.By) (wait time.Du
 			return 0, err
 		}
 	}
-	nowMs, err := steps.NowMs()
+	nowMs, err := steps.nowMs()
 	if err != nil {
 		return 0, err
 	}

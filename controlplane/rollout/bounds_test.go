@@ -174,7 +174,7 @@ func TestALostApplyIsWaitedFor(t *testing.T) {
 	l := newLand("eu", "us")
 	r, steps := begin(t, l, spec(canary, all))
 	play(t, r, steps, func() bool { return r.Phase == RolloutApplying })
-	if _, err := copyOf(r).Advance(steps); err != nil { // made, and nobody heard
+	if _, err := copyOf(r).Advance(steps.on); err != nil { // made, and nobody heard
 		t.Fatal(err)
 	}
 	if _, err := r.Operate(order(r, RolloutPause, controltest.Ann), l.now.UnixMilli()); err != nil {

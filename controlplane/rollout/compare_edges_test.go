@@ -132,7 +132,7 @@ func TestNodesThatComeAndGoAreForgotten(t *testing.T) {
 		id := fmt.Sprint("us-pod-", i)
 		l.join(id, "us")
 		for range 3 {
-			wait, err := r.Advance(steps)
+			wait, err := r.Advance(steps.on)
 			if err != nil {
 				t.Fatal(err)
 			}

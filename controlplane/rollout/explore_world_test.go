@@ -222,7 +222,7 @@ func (s *run) settle(r *Rollout, wait time.Duration) error {
 	s.judged = true
 	sends := r.Settle(wait)
 	r.Events = nil
-	if err := r.Save(s); err != nil {
+	if err := r.Save(s.on().Steps); err != nil {
 		return err
 	}
 	s.commit(r, sends)
@@ -268,7 +268,7 @@ func (s *run) handle() error {
 	if l.what == "Step" && !r.Takes(l.epoch) {
 		return nil
 	}
-	wait, restored, err := r.Restore(s, l.to)
+	wait, restored, err := r.Restore(s.on().Steps, l.to)
 	if err != nil || r.ID == "" {
 		return err
 	}
@@ -284,7 +284,7 @@ func (s *run) handle() error {
 			s.letters = append(s.letters, letter{to: wholeFleet, what: "Ended", summary: r.Summary()})
 		}
 		if owes.Timer {
-			nowMs, _ := s.NowMs()
+			nowMs, _ := s.on().nowMs()
 			if err := s.settle(&r, r.Revive(nowMs)); !errors.Is(err, controlplane.ErrConflict) {
 				return err
 			}
@@ -296,7 +296,7 @@ func (s *run) handle() error {
 }
 
 func (s *run) advance(r *Rollout) error {
-	wait, err := r.Advance(s)
+	wait, err := r.Advance(s.on().Steps)
 	if err != nil {
 		return err
 	}
@@ -318,7 +318,7 @@ func (s *run) operate(r *Rollout, l letter, wait time.Duration, restored bool) e
 	if s.order != nil {
 		s.order(r, &l.order, s.nowMs)
 	}
-	nowMs, err := s.NowMs()
+	nowMs, err := s.on().nowMs()
 	if err != nil {
 		return err
 	}
@@ -353,18 +353,18 @@ func (s *run) handleList(l letter) (err error) {
 	switch l.what {
 	case "Start":
 		var r Rollout
-		if r, err = list.Start(s, l.start); err == nil && s.started != nil {
+		if r, err = list.Start(s.on(), l.start); err == nil && s.started != nil {
 			s.started(&list, r)
 		}
 	case "RollBack":
-		_, err = list.RollBack(s, l.order.By.Reason, l.order.By)
+		_, err = list.RollBack(s.on(), l.order.By.Reason, l.order.By)
 	case "Ended":
 		if s.ended != nil {
 			s.ended(&l.summary)
 		}
 		list.Ended(l.summary)
 	case "Repair":
-		err = list.Repair(s, l.traces)
+		err = list.Repair(s.on(), l.traces)
 	}
 	if errors.Is(err, errStopped) {
 		return err

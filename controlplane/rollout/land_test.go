@@ -14,7 +14,6 @@ import (
 	"github.com/weirhq/weir/controlplane/audit"
 	"github.com/weirhq/weir/controlplane/fleet"
 	"github.com/weirhq/weir/controlplane/internal/controltest"
-	"github.com/weirhq/weir/controlplane/queries"
 	"github.com/weirhq/weir/controlplane/tunings"
 	"github.com/weirhq/weir/shared/heartbeat"
 	"github.com/weirhq/weir/shared/tuning"
@@ -353,37 +352,22 @@ func (l *land) TuningsOf(_ context.Context, id string, _ int) (of []tunings.Regi
 // inLand executes steps once each, in the time of the land.
 type inLand struct {
 	*land
-	work *RolloutWork
+	on Steps
 }
 
-func (s inLand) NowMs() (int64, error) { return s.now.UnixMilli(), s.err }
-
-func (s inLand) InForce(regions []string) ([]tunings.RegionTuning, error) {
-	return s.work.InForce(context.Background(), regions)
+func newInLand(l *land) inLand {
+	return inLand{l, NewRolloutWork(l, 30*time.Second).On(landJournal{l})}
 }
 
-func (s inLand) Try(writes []tunings.TrialWrite, by controlplane.By) (tunings.TrialsWritten, error) {
-	return s.work.Try(context.Background(), writes, by)
-}
+// landJournal is a journal whose clock is the land's.
+type landJournal struct{ *land }
 
-func (s inLand) Renew(ids []string, leaseMs int64) (tunings.TrialsRenewed, error) {
-	return s.work.Renew(context.Background(), ids, leaseMs)
-}
-
-func (s inLand) EndTrials(writes []tunings.TrialWrite) ([]int64, error) {
-	return s.work.EndTrials(context.Background(), writes)
-}
-
-func (s inLand) Write(writes []tunings.TuningWrite) (tunings.TuningsWritten, error) {
-	return s.work.Write(context.Background(), writes)
-}
-
-func (s inLand) Look(scope fleet.RolloutScope) (fleet.FleetLook, error) {
-	return s.work.Look(context.Background(), scope)
-}
-
-func (s inLand) Queries(regions []string, rails []queries.QueryRail) ([]queries.QueryValue, error) {
-	return s.work.Queries(context.Background(), regions, rails)
+func (j landJournal) Do(name string, answer any, step func(context.Context) (any, error)) error {
+	if name == controlplane.StepNow {
+		*answer.(*int64) = j.now.UnixMilli()
+		return j.err
+	}
+	return controlplane.Once(context.Background()).Do(name, answer, step)
 }
 
 var document30 = func() []byte {
@@ -428,8 +412,8 @@ func order(r *Rollout, action RolloutAction, by controlplane.By) RolloutOrder {
 
 func begin(t testing.TB, l *land, s RolloutSpec) (*Rollout, inLand) {
 	t.Helper()
-	steps := inLand{l, NewRolloutWork(l, 30*time.Second)}
-	regions, err := steps.work.Regions(t.Context())
+	steps := newInLand(l)
+	regions, err := steps.on.regions()
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -448,7 +432,7 @@ func play(t testing.TB, r *Rollout, steps inLand, until func() bool) {
 		if until != nil && until() || until == nil && (r.Paused != nil || r.Phase == RolloutAwaiting) {
 			return
 		}
-		wait, err := r.Advance(steps)
+		wait, err := r.Advance(steps.on)
 		if err != nil {
 			t.Fatal(err)
 		}

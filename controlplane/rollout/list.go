@@ -9,6 +9,10 @@ import (
 )
 
 const (
+	// TracesMax is how many of the newest versions of the tuning are looked at for the
+	// rollouts that wrote them.
+	TracesMax = 1000
+
 	// RolloutsListMax is how many rollouts the list keeps, and how many a repair looks at.
 	RolloutsListMax = 100
 
@@ -27,14 +31,8 @@ type RolloutList struct {
 	List  []RolloutSummary `json:"list,omitempty"` // newest first, at most RolloutsListMax
 }
 
-// RolloutListSteps are what the list asks of others. Each may be executed more than once.
-type RolloutListSteps interface {
-	// Traces are the rollouts that began last, and those that wrote the newest versions of the tuning.
-	Traces() ([]TuningTrace, error)
-	// Regions are those of the fleet.
-	Regions() ([]string, error)
-	// CheckSpec returns what in a spec does not fit the control plane and its Prometheus; empty: nothing.
-	CheckSpec(spec RolloutSpec) (problem string, err error)
+// Objects calls the handlers of rollouts, each of which is an object of its own. Each call may be made more than once.
+type Objects interface {
 	// Status is how a rollout stands. The error wraps controlplane.ErrNotFound where there is none.
 	Status(id string) (Rollout, error)
 	// Restore is [Rollout.Restore] of a rollout, and how it stands then. The error wraps controlplane.ErrNotFound where
@@ -44,6 +42,12 @@ type RolloutListSteps interface {
 	Begin(id string, begin RolloutBegin) (Rollout, error)
 	// RollBack is [Rollout.RollBack] of a rollout.
 	RollBack(id string, by controlplane.By) (Rollout, error)
+}
+
+// ListSteps are the effects of the list.
+type ListSteps struct {
+	Steps
+	Objects
 }
 
 // RolloutStart asks for a rollout.
@@ -80,7 +84,7 @@ func (l *RolloutList) Check() error {
 // Start begins a rollout where none is under way. Started again under its id it answers how it stands, so that a caller
 // who got no answer may ask again. After an error that wraps controlplane.ErrInvalid or controlplane.ErrConflict the
 // document stands, with what was found out about others.
-func (l *RolloutList) Start(steps RolloutListSteps, start RolloutStart) (Rollout, error) {
+func (l *RolloutList) Start(steps ListSteps, start RolloutStart) (Rollout, error) {
 	if err := start.Validate(); err != nil {
 		return Rollout{}, err
 	}
@@ -103,7 +107,7 @@ func (l *RolloutList) Start(steps RolloutListSteps, start RolloutStart) (Rollout
 
 // exists tells whether a rollout that the list has is there. One that Restate and MySQL have lost is not, and holds
 // nothing up.
-func (l *RolloutList) exists(steps RolloutListSteps, id string) (bool, error) {
+func (l *RolloutList) exists(steps ListSteps, id string) (bool, error) {
 	if l.Active != id && l.at(id) < 0 {
 		return false, nil
 	}
@@ -116,15 +120,15 @@ func (l *RolloutList) exists(steps RolloutListSteps, id string) (bool, error) {
 }
 
 // admit answers the regions of the fleet for a rollout that may start.
-func (l *RolloutList) admit(steps RolloutListSteps, start RolloutStart) ([]string, error) {
+func (l *RolloutList) admit(steps ListSteps, start RolloutStart) ([]string, error) {
 	if err := l.vacant(steps, start.ID); err != nil {
 		return nil, err
 	}
-	regions, err := steps.Regions()
+	regions, err := steps.regions()
 	if err != nil {
 		return nil, err
 	}
-	problem, err := steps.CheckSpec(start.Spec)
+	problem, err := steps.checkSpec(start.Spec)
 	if err == nil && problem != "" {
 		err = fmt.Errorf("%w: %s", controlplane.ErrInvalid, problem)
 	}
@@ -140,7 +144,7 @@ func (l *RolloutList) began(s RolloutSummary) {
 
 // RollBack rolls the newest rollout that is done back. An older one's previous tuning is not what was in force before
 // the newest.
-func (l *RolloutList) RollBack(steps RolloutListSteps, id string, by controlplane.By) (Rollout, error) {
+func (l *RolloutList) RollBack(steps ListSteps, id string, by controlplane.By) (Rollout, error) {
 	if l.Active == id { // unless it is over: then the list was restored, and another rollout may have begun since
 		r, err := ask(steps, TuningTrace{ID: id})
 		if err != nil {

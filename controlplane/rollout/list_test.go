@@ -172,7 +172,7 @@ func TestARowWithoutARolloutIsRestored(t *testing.T) {
 	if w.rollouts["b"] != nil || w.list.Active != "a" || w.rollouts["a"] == nil || w.rollouts["a"].Phase != RolloutAwaiting {
 		t.Errorf("b has begun: %v; %+v", w.rollouts["b"] != nil, w.list)
 	}
-	if r, err := again.list.Start(&run{world: again, stopAt: -1}, startsOf[0]); err != nil || r.Phase != RolloutAwaiting {
+	if r, err := again.list.Start((&run{world: again, stopAt: -1}).on(), startsOf[0]); err != nil || r.Phase != RolloutAwaiting {
 		t.Errorf("a starts once more: %s, %v", r.Phase, err)
 	}
 	if again.list.Active != "a" {
@@ -185,7 +185,7 @@ func TestALostRolloutIsAdmittedLikeAnyOther(t *testing.T) {
 	w := newWorld(search{})
 	w.deliver(letter{to: wholeFleet, what: "Start", start: startsOf[1]}, -1, false)
 	w.list.note(line("a", RolloutLost, 1, 1))
-	if _, err := w.list.Start(&run{world: w, stopAt: -1}, startsOf[0]); !errors.Is(err, controlplane.ErrConflict) || w.list.Active != "b" {
+	if _, err := w.list.Start((&run{world: w, stopAt: -1}).on(), startsOf[0]); !errors.Is(err, controlplane.ErrConflict) || w.list.Active != "b" {
 		t.Errorf("%v, and %q has the lock", err, w.list.Active)
 	}
 }

@@ -16,7 +16,7 @@ func playSeldom(t testing.TB, r *Rollout, steps inLand, late time.Duration, unti
 		if until() {
 			return
 		}
-		wait, err := r.Advance(steps)
+		wait, err := r.Advance(steps.on)
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -49,7 +49,7 @@ func TestASlowControlPlaneMissesNoHarm(t *testing.T) {
 		}
 		stalled := -1 // the newest stage whose bake had a stall
 		for !r.Phase.Over() && r.Paused == nil {
-			wait, err := r.Advance(steps)
+			wait, err := r.Advance(steps.on)
 			if err != nil {
 				t.Fatal(err)
 			}

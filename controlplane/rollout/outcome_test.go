@@ -52,13 +52,13 @@ func TestRolloutHasOneOutcome(t *testing.T) {
 				l.dead[l.nodes[rapid.IntRange(0, len(l.nodes)-1).Draw(t, "victim")].Heartbeat.NodeID] = true
 			case "fail": // nothing is written down of a step that fails
 				l.err = errors.New("MySQL is down")
-				if _, err := clone(t, r).Advance(steps); err == nil && r.Takes(r.Epoch) {
+				if _, err := clone(t, r).Advance(steps.on); err == nil && r.Takes(r.Epoch) {
 					t.Fatalf("%s: a failing step went unseen", r.Phase)
 				}
 				l.err = nil
 			case "lose": // executed, and its answer lost
 				if r.Takes(r.Epoch) {
-					_, _ = clone(t, r).Advance(steps)
+					_, _ = clone(t, r).Advance(steps.on)
 				}
 			default:
 				_, _ = r.Operate(order(r, a, controltest.Ann), l.now.UnixMilli())
@@ -125,11 +125,11 @@ func beginRapid(t *rapid.T, l *land, s RolloutSpec) (*Rollout, inLand) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	return r, inLand{l, NewRolloutWork(l, 30*time.Second)}
+	return r, newInLand(l)
 }
 
 func advance(t *rapid.T, r *Rollout, steps inLand) {
-	wait, err := r.Advance(steps)
+	wait, err := r.Advance(steps.on)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -162,11 +162,11 @@ func TestALateWriteChangesNothing(t *testing.T) {
 			t.Fatal(err)
 		}
 		play(t, r, steps, nil)
-		if _, err := steps.Try([]tunings.TrialWrite{trial}, controltest.Ann); err != nil {
+		if _, err := steps.on.try([]tunings.TrialWrite{trial}, controltest.Ann); err != nil {
 			t.Fatal(err)
 		}
 		if phase == RolloutKeeping {
-			if _, err := steps.Write([]tunings.TuningWrite{version}); err != nil {
+			if _, err := steps.on.write([]tunings.TuningWrite{version}); err != nil {
 				t.Fatal(err)
 			}
 		}

@@ -64,7 +64,7 @@ func TestWhatIsOverOrWaitsStaysAsItIs(t *testing.T) {
 		rows := len(l.rows)
 		for range 3 {
 			l.pass(time.Hour)
-			wait, err := r.Advance(steps)
+			wait, err := r.Advance(steps.on)
 			if wait >= 0 || err != nil || r.Phase != c.phase || r.DueMs != 0 || len(l.rows) != rows {
 				t.Errorf("%s: in %v, %v: %s, due at %d", name, wait, err, r.Phase, r.DueMs)
 			}
@@ -104,7 +104,7 @@ func TestAResumedBakeBeginsAnew(t *testing.T) {
 	operate(t, r, steps, RolloutPause)
 	playFor(t, r, steps, time.Minute)
 	operate(t, r, steps, RolloutResume)
-	if _, err := r.Advance(steps); err != nil {
+	if _, err := r.Advance(steps.on); err != nil {
 		t.Fatal(err)
 	}
 	at := l.now.UnixMilli()
@@ -154,7 +154,7 @@ func TestHowLongAPhaseWaits(t *testing.T) {
 		l, o := newLand("eu", "us"), &oracle{answers: map[string][]float64{"errors": {0}}}
 		s := guarded(queries.QueryRail{Name: "errors", Query: "errors", Above: new(1.0), Required: true})
 		r, steps := begin(t, l, s)
-		steps.work = steps.work.WithPrometheus(o)
+		steps.on.work = steps.on.work.WithPrometheus(o)
 		play(t, r, steps, func() bool {
 			l.stubborn = l.stubborn || r.Phase == RolloutApplying && c.phase == RolloutConverging
 			return r.Phase == c.phase
@@ -174,7 +174,7 @@ func TestAQueryThatComesAndGoes(t *testing.T) {
 	s := guarded(queries.QueryRail{Name: "errors", Query: "errors", Above: new(1.0), Required: true})
 	s.Plan.Stages[0].BakeMs = (10 * time.Minute).Milliseconds()
 	r, steps := begin(t, l, s)
-	steps.work = steps.work.WithPrometheus(o)
+	steps.on.work = steps.on.work.WithPrometheus(o)
 	play(t, r, steps, func() bool { return r.Phase == RolloutBaking })
 	for range 3 {
 		o.down = true

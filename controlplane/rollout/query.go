@@ -71,24 +71,22 @@ func (g Guardrails) blind(values []queries.QueryValue) string {
 	return ""
 }
 
-// Queries asks all rails, for regions. What is not answered is in the values, as is what
+// queries returns the values of all rails, for regions. What is not answered is in the values, as is what
 // there was nothing to ask about: an outage of Prometheus is no trouble of the rollout's.
-func (w *RolloutWork) Queries(ctx context.Context, regions []string,
-	rails []queries.QueryRail) ([]queries.QueryValue, error) {
-	ctx, cancel := context.WithTimeout(ctx, rolloutStepTimeout)
-	defer cancel()
-	var values []queries.QueryValue
-	for _, q := range rails {
-		switch {
-		case !strings.Contains(q.Query, queries.RegionPlaceholder):
-			values = append(values, w.query(ctx, q, ""))
-		case len(regions) == 0:
-			values = append(values, queries.QueryValue{Name: q.Name, Problem: "no region has a node"})
-		default:
-			values = append(values, w.queryRegions(ctx, q, regions)...)
+func (s Steps) queries(regions []string, rails []queries.QueryRail) ([]queries.QueryValue, error) {
+	return do(s, "ask Prometheus", func(ctx context.Context) (values []queries.QueryValue, err error) {
+		for _, q := range rails {
+			switch {
+			case !strings.Contains(q.Query, queries.RegionPlaceholder):
+				values = append(values, s.work.query(ctx, q, ""))
+			case len(regions) == 0:
+				values = append(values, queries.QueryValue{Name: q.Name, Problem: "no region has a node"})
+			default:
+				values = append(values, s.work.queryRegions(ctx, q, regions)...)
+			}
 		}
-	}
-	return values, nil
+		return values, nil
+	})
 }
 
 func (w *RolloutWork) queryRegions(ctx context.Context, q queries.QueryRail,
@@ -124,10 +122,14 @@ func (w *RolloutWork) query(ctx context.Context, q queries.QueryRail, region str
 	return v
 }
 
-// CheckSpec returns what in a spec does not fit this control plane: its time within which a node is live, or its
+// checkSpec returns what in a spec does not fit this control plane: its time within which a node is live, or its
 // Prometheus, which may find a query wrong. It returns an empty string if Prometheus does not answer, which a stage
 // will find out.
-func (w *RolloutWork) CheckSpec(ctx context.Context, spec RolloutSpec) (problem string, err error) {
+func (s Steps) checkSpec(spec RolloutSpec) (problem string, err error) {
+	return do(s, "check the plan", func(ctx context.Context) (string, error) { return s.work.checkSpec(ctx, spec) })
+}
+
+func (w *RolloutWork) checkSpec(ctx context.Context, spec RolloutSpec) (problem string, err error) {
 	set, err := tuning.Parse([]byte(spec.Tuning))
 	if err != nil {
 		return "", fmt.Errorf("%w: %w", controlplane.ErrInvalid, err)
@@ -142,8 +144,6 @@ func (w *RolloutWork) CheckSpec(ctx context.Context, spec RolloutSpec) (problem 
 	if w.prometheus == nil {
 		return "the plan has queries, and weir-control has no --prometheus-url to ask", nil
 	}
-	ctx, cancel := context.WithTimeout(ctx, rolloutStepTimeout)
-	defer cancel()
 	for _, q := range rails {
 		if _, err := w.prometheus.Query(ctx, q.Of("region")); errors.Is(err, controlplane.ErrInvalid) {
 			return fmt.Sprintf("query of %s: %s", q.Name, controlplane.Cut(err.Error(), 2*queryProblemMax)), nil
@@ -152,7 +152,7 @@ func (w *RolloutWork) CheckSpec(ctx context.Context, spec RolloutSpec) (problem 
 	return "", nil
 }
 
-// WithPrometheus returns the steps with a Prometheus to ask.
+// WithPrometheus returns the work with a Prometheus for queries.
 func (w *RolloutWork) WithPrometheus(p queries.Prometheus) *RolloutWork {
 	with := *w
 	with.prometheus = p

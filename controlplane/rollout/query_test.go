@@ -41,7 +41,7 @@ func playGuarded(t *testing.T, o *oracle, change func(*Rollout), rails ...querie
 	t.Helper()
 	l := newLand("eu", "us")
 	r, steps := begin(t, l, guarded(rails...))
-	steps.work = steps.work.WithPrometheus(o)
+	steps.on.work = steps.on.work.WithPrometheus(o)
 	play(t, r, steps, func() bool { change(r); return r.Phase.Over() })
 	return r
 }
@@ -154,16 +154,16 @@ func TestQueriesAreCheckedAtTheStart(t *testing.T) {
 	asks := spec(all)
 	asks.Plan.Guardrails.Queries = []queries.QueryRail{bad}
 	w := NewRolloutWork(newLand("eu"), 30*time.Second)
-	if problem, err := w.CheckSpec(t.Context(), asks); err != nil || !strings.Contains(problem, "no --prometheus-url") {
+	if problem, err := w.checkSpec(t.Context(), asks); err != nil || !strings.Contains(problem, "no --prometheus-url") {
 		t.Errorf("%q, %v", problem, err)
 	}
 	o := &oracle{}
 	w = w.WithPrometheus(o)
-	if problem, err := w.CheckSpec(t.Context(), asks); err != nil || !strings.Contains(problem, "query of errors: invalid: Prometheus: bad_data: unclosed left parenthesis") {
+	if problem, err := w.checkSpec(t.Context(), asks); err != nil || !strings.Contains(problem, "query of errors: invalid: Prometheus: bad_data: unclosed left parenthesis") {
 		t.Errorf("%q, %v", problem, err)
 	}
 	o.down = true
-	if problem, err := w.CheckSpec(t.Context(), asks); err != nil || problem != "" {
+	if problem, err := w.checkSpec(t.Context(), asks); err != nil || problem != "" {
 		t.Errorf("down: %q, %v", problem, err)
 	}
 	for want, q := range map[string]queries.QueryRail{
@@ -200,13 +200,13 @@ func TestARequiredQueryOverNothingIsBlind(t *testing.T) {
 		regions[i] = fmt.Sprintf("r%d", i)
 		o.answers[fmt.Sprintf(`errors{region="r%d"}`, i)] = []float64{0}
 	}
-	w := NewRolloutWork(newLand("eu"), 30*time.Second).WithPrometheus(o)
+	steps := NewRolloutWork(newLand("eu"), 30*time.Second).WithPrometheus(o).On(controlplane.Once(t.Context()))
 	for says, asked := range map[string][]string{
 		"guardrail errors has no value: no region has a node":                   nil,
 		"guardrail errors has no value: a query is sent for at most 50 regions": regions,
 		"": regions[1:],
 	} {
-		values, err := w.Queries(t.Context(), asked, g.Queries)
+		values, err := steps.queries(asked, g.Queries)
 		if got := g.blind(values); err != nil || got != says {
 			t.Errorf("%d regions: %q, %v, want %q", len(asked), got, err, says)
 		}
@@ -269,7 +269,7 @@ func TestATuningFitsTheControlPlane(t *testing.T) {
 		30 * time.Second: "node-live-within is 30000 ms (at least 31200 ms with settings_interval_ms 13000 and jitter 0.2",
 		32 * time.Second: "",
 	} {
-		problem, err := NewRolloutWork(newLand("eu"), within).CheckSpec(t.Context(), asks)
+		problem, err := NewRolloutWork(newLand("eu"), within).checkSpec(t.Context(), asks)
 		if err != nil || (problem == "") != (want == "") || !strings.Contains(problem, want) {
 			t.Errorf("within %v: %q, %v; want %q", within, problem, err, want)
 		}

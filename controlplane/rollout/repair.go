@@ -9,7 +9,7 @@ import (
 
 // Repair asks rollouts how they stand, and puts list and lock right: state may have been lost, or restored in parts,
 // while MySQL kept what was written.
-func (l *RolloutList) Repair(steps RolloutListSteps, rollouts []TuningTrace) error {
+func (l *RolloutList) Repair(steps ListSteps, rollouts []TuningTrace) error {
 	if n := len(rollouts); n > RolloutsListMax {
 		return fmt.Errorf("%w: %d rollouts to look at (at most %d)", controlplane.ErrInvalid, n, RolloutsListMax)
 	}
@@ -23,7 +23,7 @@ func (l *RolloutList) Repair(steps RolloutListSteps, rollouts []TuningTrace) err
 
 // ask is how a rollout stands. One that Restate has lost, or has an older state of than MySQL, is restored first, and
 // one whose outcome MySQL did not take is saved.
-func ask(steps RolloutListSteps, trace TuningTrace) (Rollout, error) {
+func ask(steps ListSteps, trace TuningTrace) (Rollout, error) {
 	r, err := steps.Status(trace.ID)
 	if errors.Is(err, controlplane.ErrNotFound) || err == nil && (r.Saved < trace.Saved || r.unsaved(trace)) {
 		return steps.Restore(trace.ID)
@@ -38,7 +38,7 @@ func (r *Rollout) unsaved(trace TuningTrace) bool {
 }
 
 // correct asks each rollout how it stands.
-func (l *RolloutList) correct(steps RolloutListSteps, rollouts []TuningTrace) error {
+func (l *RolloutList) correct(steps ListSteps, rollouts []TuningTrace) error {
 	for _, trace := range rollouts {
 		r, err := ask(steps, trace)
 		switch {
@@ -55,9 +55,9 @@ func (l *RolloutList) correct(steps RolloutListSteps, rollouts []TuningTrace) er
 
 // vacant refuses to start a rollout beside another that is under way. A list without the lock may have been restored,
 // or lost: those that it may be wrong about are asked first.
-func (l *RolloutList) vacant(steps RolloutListSteps, id string) error {
+func (l *RolloutList) vacant(steps ListSteps, id string) error {
 	if l.Active == "" {
-		traces, err := steps.Traces()
+		traces, err := steps.traces()
 		if err != nil {
 			return err
 		}

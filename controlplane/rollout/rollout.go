@@ -7,7 +7,6 @@ import (
 	"github.com/weirhq/weir/controlplane"
 	"github.com/weirhq/weir/controlplane/fleet"
 	"github.com/weirhq/weir/controlplane/queries"
-	"github.com/weirhq/weir/controlplane/tunings"
 )
 
 // RolloutPhase is where a rollout stands.
@@ -143,28 +142,6 @@ func (t Touched) settled() bool { return t.Reverted != 0 || t.Newer != 0 || t.Go
 type RolloutPaused struct {
 	controlplane.By
 	AtMs int64 `json:"at_ms"`
-}
-
-// RolloutSteps are the effects of a rollout. Each may be executed more than once.
-type RolloutSteps interface {
-	NowMs() (int64, error)
-	// InForce is the document in force for each of the regions, "" being the fleet, with the
-	// version of the region's own row, 0 where it has none.
-	InForce(regions []string) ([]tunings.RegionTuning, error)
-	// Try begins trials as one, or none of them. A write that was made before is not made again; with a larger bound it
-	// widens the trial.
-	Try(writes []tunings.TrialWrite, by controlplane.By) (tunings.TrialsWritten, error)
-	// Renew moves the ends of the trials that writes made, all or none: one that is over does not begin again.
-	Renew(ids []string, leaseMs int64) (tunings.TrialsRenewed, error)
-	// EndTrials ends the trials of writes, and answers their numbers. A write that has not been made never will be.
-	EndTrials(writes []tunings.TrialWrite) ([]int64, error)
-	// Write writes versions as one, or none of them. A write that was made before is not
-	// made again.
-	Write(writes []tunings.TuningWrite) (tunings.TuningsWritten, error)
-	// Look is what the nodes of a scope last said.
-	Look(scope fleet.RolloutScope) (fleet.FleetLook, error)
-	// Queries are what a Prometheus says of regions. It is asked only if there are rails.
-	Queries(regions []string, rails []queries.QueryRail) ([]queries.QueryValue, error)
 }
 
 // NewRollout is a rollout before its first transition.

@@ -246,7 +246,7 @@ func TestRolloutIsDeadWhenItsTimerIsLate(t *testing.T) {
 	l := newLand("eu")
 	r, steps := begin(t, l, spec(RolloutStage{All: true, BakeMs: 1000}))
 	at := l.now.UnixMilli()
-	wait, err := r.Advance(steps)
+	wait, err := r.Advance(steps.on)
 	if err != nil {
 		t.Fatal(err)
 	}

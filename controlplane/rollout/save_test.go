@@ -1,7 +1,6 @@
 package rollout
 
 import (
-	"context"
 	"encoding/json"
 	"errors"
 	"fmt"
@@ -11,12 +10,6 @@ import (
 
 	"github.com/weirhq/weir/controlplane"
 )
-
-func (s inLand) Newer(id string, saved int64) (string, error) {
-	return s.work.Newer(context.Background(), id, saved)
-}
-
-func (s inLand) Save(row RolloutRow) error { return s.work.Save(context.Background(), row) }
 
 // baking is a rollout whose canary bakes, as the handlers leave it.
 func baking(t *testing.T) (*Rollout, *land, inLand) {
@@ -34,12 +27,12 @@ func goOnSaved(t *testing.T, r *Rollout, steps inLand, until func() bool) {
 		if until() {
 			return
 		}
-		wait, err := r.Advance(steps)
+		wait, err := r.Advance(steps.on)
 		if err != nil {
 			t.Fatal(err)
 		}
 		r.Settle(wait)
-		if err := r.Save(steps); err != nil {
+		if err := r.Save(steps.on); err != nil {
 			t.Fatal(err)
 		}
 		if wait < 0 {
@@ -52,12 +45,12 @@ func goOnSaved(t *testing.T, r *Rollout, steps inLand, until func() bool) {
 
 func restore(t *testing.T, r *Rollout, steps inLand, id string) {
 	t.Helper()
-	wait, restored, err := r.Restore(steps, id)
+	wait, restored, err := r.Restore(steps.on, id)
 	if err != nil || !restored || r.ID != id {
 		t.Fatalf("restored: %v, %v, as %q", restored, err, r.ID)
 	}
 	r.Settle(wait)
-	if err := r.Save(steps); err != nil {
+	if err := r.Save(steps.on); err != nil {
 		t.Fatal(err)
 	}
 }
@@ -104,7 +97,7 @@ func TestAnOldStateOfARolloutThatIsOver(t *testing.T) {
 	if old.Phase != RolloutDone || old.EndedMs != was.EndedMs || old.ticks() {
 		t.Errorf("%s, ended at %d, before at %d", old.Phase, old.EndedMs, was.EndedMs)
 	}
-	if _, restored, err := old.Restore(steps, was.ID); restored || err != nil {
+	if _, restored, err := old.Restore(steps.on, was.ID); restored || err != nil {
 		t.Errorf("once more: %v, %v", restored, err)
 	}
 }
@@ -113,12 +106,12 @@ func TestAnOldStateOfARolloutThatIsOver(t *testing.T) {
 func TestWhatIsSaved(t *testing.T) {
 	r, l, steps := baking(t)
 	saved := l.saves[0]
-	wait, err := r.Advance(steps)
+	wait, err := r.Advance(steps.on)
 	if err != nil {
 		t.Fatal(err)
 	}
 	r.Settle(wait)
-	if err := r.Save(steps); err != nil || l.saves[0] != saved {
+	if err := r.Save(steps.on); err != nil || l.saves[0] != saved {
 		t.Errorf("a look is saved: %v", err)
 	}
 	other := *r
@@ -128,10 +121,10 @@ func TestWhatIsSaved(t *testing.T) {
 			t.Fatal(err)
 		}
 	}
-	if err := r.Save(steps); err != nil {
+	if err := r.Save(steps.on); err != nil {
 		t.Fatal(err)
 	}
-	if err := other.Save(steps); !errors.Is(err, controlplane.ErrConflict) {
+	if err := other.Save(steps.on); !errors.Is(err, controlplane.ErrConflict) {
 		t.Errorf("another attempt: %v", err)
 	}
 }
@@ -159,7 +152,7 @@ func TestAStateThatCannotBeRead(t *testing.T) {
 	for _, state := range []string{"{", string(newer)} {
 		l.saves[0].State = state
 		var lost Rollout
-		if _, restored, err := lost.Restore(steps, r.ID); restored || !errors.Is(err, controlplane.ErrConflict) || lost.ID != "" {
+		if _, restored, err := lost.Restore(steps.on, r.ID); restored || !errors.Is(err, controlplane.ErrConflict) || lost.ID != "" {
 			t.Errorf("%s: %v, %v", state, restored, err)
 		}
 	}

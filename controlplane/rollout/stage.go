@@ -15,8 +15,8 @@ import (
 // Advance makes the transition that is due, and answers after how long the next one is;
 // less than 0: not before an operator acts. After an error r is to be thrown away: what
 // was done is done again, to the same effect, from the document before.
-func (r *Rollout) Advance(steps RolloutSteps) (wait time.Duration, err error) {
-	nowMs, err := steps.NowMs()
+func (r *Rollout) Advance(steps Steps) (wait time.Duration, err error) {
+	nowMs, err := steps.nowMs()
 	if err != nil {
 		return 0, err
 	}
@@ -76,7 +76,7 @@ func (r *Rollout) enter(stage int) (wait time.Duration) {
 }
 
 // measure takes the baseline, and goes on once every region of the stage is there.
-func (r *Rollout) measure(steps RolloutSteps, nowMs int64, look fleet.FleetLook) (time.Duration, error) {
+func (r *Rollout) measure(steps Steps, nowMs int64, look fleet.FleetLook) (time.Duration, error) {
 	if r.DueMs == 0 {
 		r.DueMs = nowMs + r.Spec.Plan.BaselineMs
 	}
@@ -93,7 +93,7 @@ func (r *Rollout) measure(steps RolloutSteps, nowMs int64, look fleet.FleetLook)
 	if wait, blind := r.blind(nowMs, append(before, r.QueriesNow...)); blind {
 		return wait, nil
 	}
-	inForce, err := steps.InForce(r.stage().Scope.Rows())
+	inForce, err := steps.inForce(r.stage().Scope.Rows())
 	if err != nil {
 		return 0, err
 	}
@@ -106,7 +106,7 @@ func (r *Rollout) measure(steps RolloutSteps, nowMs int64, look fleet.FleetLook)
 }
 
 // apply has the stage's regions try the tuning, all at once.
-func (r *Rollout) apply(steps RolloutSteps, nowMs int64) (time.Duration, error) {
+func (r *Rollout) apply(steps Steps, nowMs int64) (time.Duration, error) {
 	rows := r.stage().Scope.Rows()
 	var touched []*Touched
 	var writes []tunings.TrialWrite
@@ -115,7 +115,7 @@ func (r *Rollout) apply(steps RolloutSteps, nowMs int64) (time.Duration, error) 
 			touched, writes = append(touched, t), append(writes, r.trialWrite(*t))
 		}
 	}
-	written, err := steps.Try(writes, r.writtenBy())
+	written, err := steps.try(writes, r.writtenBy())
 	if err != nil {
 		return 0, err
 	}
@@ -149,12 +149,12 @@ func (r *Rollout) converge(nowMs int64, look fleet.FleetLook) time.Duration {
 }
 
 // keep stores the tuning for good, for all regions at once, which ends the trials.
-func (r *Rollout) keep(steps RolloutSteps, nowMs int64) (time.Duration, error) {
+func (r *Rollout) keep(steps Steps, nowMs int64) (time.Duration, error) {
 	var writes []tunings.TuningWrite
 	for _, t := range r.Touched {
 		writes = append(writes, r.applyWrite(t))
 	}
-	written, err := steps.Write(writes)
+	written, err := steps.write(writes)
 	if err != nil {
 		return 0, err
 	}
@@ -196,12 +196,12 @@ func (r *Rollout) overdue(nowMs int64, why string) time.Duration {
 }
 
 // ask is what the queries of the plan answer now, for regions.
-func (r *Rollout) ask(steps RolloutSteps, regions []string) ([]queries.QueryValue, error) {
+func (r *Rollout) ask(steps Steps, regions []string) ([]queries.QueryValue, error) {
 	rails := r.Spec.Plan.Guardrails.Queries
 	if len(rails) == 0 {
 		return nil, nil
 	}
-	return steps.Queries(regions, rails)
+	return steps.queries(regions, rails)
 }
 
 // blind waits while a required query has no value, and gives up after a time.

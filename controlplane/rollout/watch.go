@@ -87,8 +87,8 @@ type WatchedNode struct {
 
 // look takes in what the nodes of all watched regions say, and tells what is broken by what
 // the rollout has touched: whatever it waits for, and whichever stage it is at.
-func (r *Rollout) look(steps RolloutSteps, nowMs int64) (look fleet.FleetLook, broken *breach, err error) {
-	all, err := steps.Look(fleet.RolloutScope{Rest: true})
+func (r *Rollout) look(steps Steps, nowMs int64) (look fleet.FleetLook, broken *breach, err error) {
+	all, err := steps.look(fleet.RolloutScope{Rest: true})
 	if err != nil {
 		return look, nil, err
 	}

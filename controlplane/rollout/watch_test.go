@@ -383,7 +383,7 @@ func TestARollbackLeavesWhatIsNewer(t *testing.T) {
 	play(t, r, steps, nil)
 	other := string(mustDocument(`{"floor":0.7}`))
 	l.rows = append(l.rows, tunings.TuningWrite{ID: "r2/apply/us", Region: "us", Document: other})
-	inForce, err := steps.InForce(r.Rows())
+	inForce, err := steps.on.inForce(r.Rows())
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -424,7 +424,7 @@ func TestAnIDOfAnotherTuningIsRefused(t *testing.T) {
 	before := string(mustDocument(`{"floor":0.7}`))
 	l.rows = []tunings.TuningWrite{{ID: "r1/apply/eu", Region: "eu", Document: before}}
 	r, steps := begin(t, l, spec(canary, all))
-	if used, err := steps.work.Used(t.Context(), "r1"); err != nil || used != "the id r1 was used before, and version 1 of region eu has it: choose another id" {
+	if used, err := steps.on.used("r1"); err != nil || used != "the id r1 was used before, and version 1 of region eu has it: choose another id" {
 		t.Errorf("%q, %v", used, err)
 	}
 	play(t, r, steps, nil)

@@ -3,7 +3,6 @@ package rollout
 import (
 	"context"
 	"fmt"
-	"slices"
 	"time"
 
 	"github.com/weirhq/weir/controlplane"
@@ -51,44 +50,17 @@ type RolloutStore interface {
 	TuningsOf(ctx context.Context, id string, rows int) ([]tunings.RegionTuning, error)
 }
 
-// RolloutWork executes the steps of rollouts against a database.
+// RolloutWork is the database and the Prometheus that rollouts work with.
 type RolloutWork struct {
 	store      RolloutStore
 	liveWithin time.Duration
 	prometheus queries.Prometheus // nil: none
 }
 
-// NewRolloutWork returns the steps. A node not heard of for longer than liveWithin is
+// NewRolloutWork returns the work of rollouts on a database. A node not heard of for longer than liveWithin is
 // not waited for.
 func NewRolloutWork(store RolloutStore, liveWithin time.Duration) *RolloutWork {
 	return &RolloutWork{store: store, liveWithin: liveWithin}
-}
-
-// Regions are those that have a live node or a tuning of their own.
-func (w *RolloutWork) Regions(ctx context.Context) ([]string, error) {
-	ctx, cancel := context.WithTimeout(ctx, rolloutStepTimeout)
-	defer cancel()
-	fleet, err := w.Fleet(ctx)
-	if err != nil {
-		return nil, err
-	}
-	newest, err := w.store.NewestTunings(ctx)
-	if err != nil {
-		return nil, fmt.Errorf("list regions: %w", err)
-	}
-	var regions []string
-	for _, n := range fleet.Nodes {
-		if n.Live {
-			regions = append(regions, n.Region)
-		}
-	}
-	for _, t := range newest {
-		if t.Region != "" {
-			regions = append(regions, t.Region)
-		}
-	}
-	slices.Sort(regions)
-	return slices.Compact(regions), nil
 }
 
 // InForce is the document in force for each of the regions: its own newest, or else the
@@ -118,45 +90,7 @@ func (w *RolloutWork) InForce(ctx context.Context, regions []string) ([]tunings.
 	return inForce, nil
 }
 
-// Write writes versions.
-func (w *RolloutWork) Write(ctx context.Context, writes []tunings.TuningWrite) (tunings.TuningsWritten, error) {
-	ctx, cancel := context.WithTimeout(ctx, rolloutStepTimeout)
-	defer cancel()
-	written, err := w.store.WriteTunings(ctx, writes)
-	if err != nil {
-		return tunings.TuningsWritten{}, fmt.Errorf("write the tuning of %d regions: %w", len(writes), err)
-	}
-	return written, nil
-}
-
-// Used says what an id that Restate does not know (any more) has been used for; empty:
-// for nothing.
-func (w *RolloutWork) Used(ctx context.Context, id string) (string, error) {
-	ctx, cancel := context.WithTimeout(ctx, rolloutStepTimeout)
-	defer cancel()
-	wrote, err := w.store.TuningsOf(ctx, id, 1)
-	if err != nil {
-		return "", err
-	}
-	if len(wrote) == 0 {
-		recorded, err := w.store.RolloutRecorded(ctx, id)
-		if err != nil || !recorded {
-			return "", err
-		}
-		return fmt.Sprintf("a rollout %s began before, and its state is lost: choose another id", id), nil
-	}
-	return fmt.Sprintf("the id %s was used before, and version %d of %s has it: choose another id", id, wrote[0].Version,
-		controlplane.RowName(wrote[0].Region)), nil
-}
-
-// Save writes a rollout down.
-func (w *RolloutWork) Save(ctx context.Context, row RolloutRow) error {
-	ctx, cancel := context.WithTimeout(ctx, rolloutStepTimeout)
-	defer cancel()
-	return w.store.SaveRollout(ctx, row)
-}
-
-// Newer is the state of a rollout that was saved more often than that.
+// Newer returns the state of a rollout that was saved more often than that, or "".
 func (w *RolloutWork) Newer(ctx context.Context, id string, saved int64) (string, error) {
 	ctx, cancel := context.WithTimeout(ctx, rolloutStepTimeout)
 	defer cancel()
@@ -168,19 +102,6 @@ func (w *RolloutWork) Traces(ctx context.Context, rows int) ([]TuningTrace, erro
 	ctx, cancel := context.WithTimeout(ctx, rolloutStepTimeout)
 	defer cancel()
 	return w.store.TracesOfTunings(ctx, rows)
-}
-
-// Look is what the nodes of a scope last said.
-func (w *RolloutWork) Look(ctx context.Context, scope fleet.RolloutScope) (fleet.FleetLook, error) {
-	ctx, cancel := context.WithTimeout(ctx, rolloutStepTimeout)
-	defer cancel()
-	listing, err := w.Fleet(ctx)
-	if err != nil {
-		return fleet.FleetLook{}, err
-	}
-	look := fleet.TakeLook(listing, scope)
-	look.LiveMs = w.liveWithin.Milliseconds()
-	return look, nil
 }
 
 // Fleet lists the fleet.

@@ -15,10 +15,6 @@ const (
 	// rolloutLate is how many graces a rollout's timer may be late: it may wait behind a step
 	// that is tried again, and behind an operator.
 	rolloutLate = 3
-
-	// tracesMax is how many of the newest versions of the tuning are looked at for the
-	// rollouts that wrote them.
-	tracesMax = 1000
 )
 
 // ensureRollout looks after the rollout that is under way, or that the list takes for it,
@@ -65,7 +61,7 @@ func (k *Keeper) repairRollouts(ctx context.Context, rollouts RolloutClient, sta
 	var traces []rollout.TuningTrace
 	var unread error
 	if k.Tunings != nil {
-		if traces, unread = k.Tunings(ctx, tracesMax); unread != nil {
+		if traces, unread = k.Tunings(ctx, rollout.TracesMax); unread != nil {
 			unread = fmt.Errorf("compare the list of rollouts with MySQL: %w", unread)
 		}
 	}

@@ -106,9 +106,7 @@ func (o *rolloutObject) begin(ctx restate.ObjectContext, req rollout.RolloutBegi
 	return r, o.audit(ctx, req.By, "start", nil, condition(&r))
 }
 
-func (o *rolloutObject) on(ctx restate.Context) *durableRollout {
-	return &durableRollout{ctx: ctx, work: o.work, steps: o.steps}
-}
+func (o *rolloutObject) on(ctx restate.Context) rollout.Steps { return o.work.On(o.steps.on(ctx)) }
 
 // current is the document, and whether that is a newer one, of MySQL: then the caller settles it, with wait.
 func (o *rolloutObject) current(ctx restate.ObjectContext) (r rollout.Rollout, wait time.Duration, newer bool,
@@ -146,7 +144,7 @@ func (o *rolloutObject) restore(ctx restate.ObjectContext, _ restate.Void) (roll
 		return r, err
 	}
 	if err := r.Save(o.on(ctx)); err != nil { // what an operator did while MySQL was away
-		return r, err
+		return r, finally(err)
 	}
 	restate.Set(ctx, rolloutKey, r)
 	return r, nil
@@ -370,7 +368,7 @@ func known(ctx restate.ObjectSharedContext, r *rollout.Rollout) error {
 func (o *rolloutObject) settle(ctx restate.ObjectContext, r *rollout.Rollout, wait time.Duration) error {
 	sends := r.Settle(wait)
 	if err := r.Save(o.on(ctx)); err != nil {
-		return err
+		return finally(err)
 	}
 	o.send(ctx, r, sends, wait)
 	return nil

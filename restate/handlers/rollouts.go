@@ -102,8 +102,8 @@ func forgetOld(ctx restate.ObjectContext, before, after []rollout.RolloutSummary
 	}
 }
 
-func (o *rollouts) on(ctx restate.ObjectContext) *durableList {
-	return &durableList{ctx: ctx, work: o.work, steps: o.steps}
+func (o *rollouts) on(ctx restate.ObjectContext) rollout.ListSteps {
+	return rollout.ListSteps{Steps: o.work.On(o.steps.on(ctx)), Objects: rolloutObjects{ctx}}
 }
 
 // list is a snapshot. It waits for nothing.

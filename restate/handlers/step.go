@@ -60,4 +60,6 @@ func step[T any](ctx restate.Context, s *stepper, name string, fn func(context.C
 	return controlplane.Do(s.on(ctx), name, fn)
 }
 
-func now(ctx restate.Context, s *stepper, _ string) (int64, error) { return controlplane.NowMs(s.on(ctx)) }
+func now(ctx restate.Context, s *stepper, _ string) (int64, error) {
+	return controlplane.NowMs(s.on(ctx))
+}
