@@ -65,8 +65,8 @@ func (r *Retirement) askAnew(nowMs int64) {
 	}
 }
 
-// Approving returns the actors who have approved the waiting step, and more.
-func (r *Retirement) Approving(more ...string) []string {
+// approving returns the actors who have approved the waiting step, and more.
+func (r *Retirement) approving(more ...string) []string {
 	return controlplane.ActorsOf(r.Approvals, more...)
 }
 

@@ -5,7 +5,6 @@ import (
 	"time"
 
 	"github.com/weirhq/weir/controlplane"
-	"github.com/weirhq/weir/controlplane/cleanup"
 )
 
 // RetirementPhase is where a retirement stands.
@@ -51,7 +50,7 @@ type Retirement struct {
 	// Saved is how often the document was saved to MySQL, see Retirement.Save; 0: by a build that does not.
 	Saved int64 `json:"saved,omitempty"`
 
-	// Fence is the number of the rename or drop under way; see RetirementSteps. Each is
+	// Fence is the number of the rename or drop under way; see Steps. Each is
 	// higher than all before it, and not lower than the time in Unix ms, so that it stays
 	// so when this document is lost.
 	Fence int64 `json:"fence"`
@@ -89,23 +88,6 @@ type RetirementApproval struct {
 	AtMs int64 `json:"at_ms"`
 }
 
-// RetirementSteps are the effects of a retirement. Each may be executed more than once,
-// and an attempt that was given up may still come, unless its fence is lower than that of
-// one that came before: then it does nothing.
-type RetirementSteps interface {
-	NowMs() (int64, error)
-	// Look tells how the table and the fleet are.
-	Look(table, dated string) (RetirementLook, error)
-	// Drain deletes at most rows rows of the table that have expired.
-	Drain(table string, rows int) (cleanup.Batch, error)
-	// Rename gives the table named from the name to, if there is one of the first name
-	// and none of the other, and tells which are there afterwards.
-	Rename(table, from, to string, fence int64) (TableNames, error)
-	// Drop drops the dated table if it is empty and nothing has the table's name, and
-	// tells how many rows it still has otherwise and which names are there afterwards.
-	Drop(table, dated string, fence int64) (TableDrop, error)
-}
-
 // TableNames tells which of the two names are there.
 type TableNames struct {
 	Table bool `json:"table"`
@@ -116,6 +98,22 @@ type TableNames struct {
 type TableDrop struct {
 	TableNames
 	Rows int64 `json:"rows"` // that stood in its way
+}
+
+// Begin takes a look at a table, and returns its retirement before the first transition.
+func Begin(steps Steps, table string, spec RetirementSpec, by controlplane.By) (*Retirement, error) {
+	if err := ValidateRetirable(table); err != nil { // before any statement has the name
+		return nil, err
+	}
+	nowMs, err := steps.NowMs()
+	if err != nil {
+		return nil, err
+	}
+	look, err := steps.Look(&Retirement{Table: table, Dated: DatedName(table, nowMs), Spec: spec})
+	if err != nil {
+		return nil, err
+	}
+	return NewRetirement(table, spec, by, look, nowMs)
 }
 
 // NewRetirement is a retirement before its first transition. The look is of the table
@@ -175,18 +173,14 @@ func (r *Retirement) Overdue(nowMs int64, grace time.Duration) bool {
 // Advance makes the transition that is due, and answers after how long the next one is;
 // less than 0: never. After an error r is to be thrown away: what was done is done again,
 // to the same effect, from the document before.
-func (r *Retirement) Advance(steps RetirementSteps) (wait time.Duration, err error) {
-	nowMs, err := steps.NowMs()
-	if err != nil {
-		return 0, err
-	}
+func (r *Retirement) Advance(steps Steps, nowMs int64) (wait time.Duration, err error) {
 	switch r.Phase {
 	case RetirementDropping:
 		return r.drop(steps, nowMs)
 	case RetirementRestoring:
 		return r.restore(steps, nowMs)
 	}
-	look, err := steps.Look(r.Table, r.Dated)
+	look, err := steps.Look(r)
 	if err != nil {
 		return 0, err
 	}
@@ -234,7 +228,7 @@ func (r *Retirement) observe(look RetirementLook, nowMs int64) time.Duration {
 }
 
 // drain deletes what has expired, a batch at a time, and waits for the rest to expire.
-func (r *Retirement) drain(steps RetirementSteps, look RetirementLook, nowMs int64) (time.Duration, error) {
+func (r *Retirement) drain(steps Steps, look RetirementLook, nowMs int64) (time.Duration, error) {
 	if look.Table == nil {
 		return r.waits("there is no table " + r.Table + " any more: abort"), nil
 	}
@@ -244,7 +238,7 @@ func (r *Retirement) drain(steps RetirementSteps, look RetirementLook, nowMs int
 	if r.Evidence.Rows == 0 {
 		return r.enter(RetirementAwaiting, nowMs, fmt.Sprintf("empty, after %d rows were deleted", r.RowsDeleted)), nil
 	}
-	batch, err := steps.Drain(r.Table, r.Spec.BatchRows)
+	batch, err := steps.drain(r.Table, r.Spec.BatchRows)
 	if err != nil {
 		return 0, err
 	}
@@ -282,13 +276,13 @@ func (r *Retirement) unfit(look RetirementLook, nowMs int64) string {
 
 // rename renames. Where an earlier attempt may have done so, or may still, the way back
 // is by restoring: its fence ends such attempts.
-func (r *Retirement) rename(steps RetirementSteps, look RetirementLook, nowMs int64) (time.Duration, error) {
+func (r *Retirement) rename(steps Steps, look RetirementLook, nowMs int64) (time.Duration, error) {
 	if look.Dated == nil {
 		if problem := r.unfit(look, nowMs); problem != "" {
 			return r.turn(RetirementObserving, nowMs, problem+" before the rename"), nil
 		}
 	}
-	names, err := steps.Rename(r.Table, r.Table, r.Dated, r.Fence)
+	names, err := steps.rename(r.Table, r.Table, r.Dated, r.Fence)
 	if err != nil {
 		return 0, err
 	}
@@ -340,11 +334,11 @@ func (r *Retirement) unfitDated(look RetirementLook, nowMs int64) (problem strin
 }
 
 // drop drops, given both approvals.
-func (r *Retirement) drop(steps RetirementSteps, nowMs int64) (time.Duration, error) {
+func (r *Retirement) drop(steps Steps, nowMs int64) (time.Duration, error) {
 	if r.Rename == nil || r.Drop == nil {
 		return r.turn(RetirementAborted, nowMs, "an approval is missing"), nil
 	}
-	did, err := steps.Drop(r.Table, r.Dated, r.Fence)
+	did, err := steps.drop(r.Table, r.Dated, r.Fence)
 	if err != nil {
 		return 0, err
 	}
@@ -358,8 +352,8 @@ func (r *Retirement) drop(steps RetirementSteps, nowMs int64) (time.Duration, er
 }
 
 // restore gives the table its name back. What has the name meanwhile is let be.
-func (r *Retirement) restore(steps RetirementSteps, nowMs int64) (time.Duration, error) {
-	names, err := steps.Rename(r.Table, r.Dated, r.Table, r.Fence)
+func (r *Retirement) restore(steps Steps, nowMs int64) (time.Duration, error) {
+	names, err := steps.rename(r.Table, r.Dated, r.Table, r.Fence)
 	if err != nil {
 		return 0, err
 	}

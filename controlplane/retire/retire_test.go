@@ -1,6 +1,7 @@
 package retire
 
 import (
+	"context"
 	"errors"
 	"fmt"
 	"strings"
@@ -8,7 +9,6 @@ import (
 	"time"
 
 	"github.com/weirhq/weir/controlplane"
-	"github.com/weirhq/weir/controlplane/cleanup"
 	"github.com/weirhq/weir/controlplane/fleet"
 	"github.com/weirhq/weir/controlplane/internal/controltest"
 	"github.com/weirhq/weir/shared/heartbeat"
@@ -31,6 +31,8 @@ type town struct {
 
 	lostAnswers bool // effects happen, and their answers do not arrive
 	drops       int
+
+	controlplane.JobStates // of a ledger
 }
 
 func newTown() *town {
@@ -50,11 +52,40 @@ func (w *town) expire() {
 	}
 }
 
-func (w *town) NowMs() (int64, error) { return w.nowMs, nil }
+var townMetrics = controlplane.NewMetrics()
 
-func (w *town) Look(table, dated string) (RetirementLook, error) {
-	return RetirementLook{Table: w.figures(table), Dated: w.figures(dated), Health: RetirementHealth{Regions: 2, Nodes: 4, Problem: w.problem}}, w.err
+// on are the effects of a retirement in the town.
+func (w *town) on() Steps { return NewRetirementWork(w, time.Minute, 0, townMetrics).On(w, nil) }
+
+// Do executes a step once. A look is at the town's figures and health.
+func (w *town) Do(name string, answer any, step func(context.Context) (any, error)) error {
+	err := controlplane.Once(context.Background()).Do(name, answer, step)
+	if look, is := answer.(*RetirementLook); is {
+		look.Health = RetirementHealth{Regions: 2, Nodes: 4, Problem: w.problem}
+	}
+	return err
 }
+
+// look is a look at a retirement's tables.
+func (w *town) look(r *Retirement) RetirementLook {
+	look, _ := w.on().Look(r)
+	return look
+}
+
+// begins is the look before the retirement begins.
+func (w *town) begins() RetirementLook {
+	return w.look(&Retirement{Table: Blocklist, Dated: DatedName(Blocklist, w.nowMs)})
+}
+
+func (w *town) TableFigures(_ context.Context, name string) (*TableFigures, error) {
+	return w.figures(name), w.err
+}
+
+func (w *town) FleetNodes(context.Context, int) (now time.Time, nodes []fleet.FleetRow, err error) {
+	return time.UnixMilli(w.nowMs), nil, w.err
+}
+
+func (w *town) Now(context.Context) (time.Time, error) { return time.UnixMilli(w.nowMs), nil }
 
 func (w *town) figures(name string) *TableFigures {
 	t := w.tables[name]
@@ -71,14 +102,14 @@ func (w *town) answer() error {
 	return nil
 }
 
-func (w *town) Drain(table string, rows int) (cleanup.Batch, error) {
+func (w *town) DeleteExpiredBlocklist(_ context.Context, _ time.Time, rows int) (int64, error) {
 	if w.err != nil {
-		return cleanup.Batch{}, w.err
+		return 0, w.err
 	}
-	t := w.tables[table]
+	t := w.tables[Blocklist]
 	n := min(int64(rows), t.expired)
 	t.expired -= n
-	return cleanup.Batch{Rows: n, Took: time.Millisecond}, w.answer()
+	return n, w.answer()
 }
 
 func (w *town) fenced(fence int64) error {
@@ -92,7 +123,7 @@ func (w *town) fenced(fence int64) error {
 	return nil
 }
 
-func (w *town) Rename(table, from, to string, fence int64) (names TableNames, err error) {
+func (w *town) RenameTable(_ context.Context, table, from, to string, fence int64) (names TableNames, err error) {
 	if err := w.fenced(fence); err != nil {
 		return names, err
 	}
@@ -108,7 +139,7 @@ func (w *town) Rename(table, from, to string, fence int64) (names TableNames, er
 	return TableNames{Table: w.tables[table] != nil, Dated: w.tables[dated] != nil}, w.answer()
 }
 
-func (w *town) Drop(table, dated string, fence int64) (did TableDrop, err error) {
+func (w *town) DropTable(_ context.Context, table, dated string, fence int64) (did TableDrop, err error) {
 	if err := w.fenced(fence); err != nil {
 		return did, err
 	}
@@ -138,8 +169,7 @@ func quickly() RetirementSpec {
 
 func (w *town) retire(t *testing.T) *Retirement {
 	t.Helper()
-	look, _ := w.Look(Blocklist, DatedName(Blocklist, w.nowMs))
-	r, err := NewRetirement(Blocklist, quickly(), controltest.Ann, look, w.nowMs)
+	r, err := NewRetirement(Blocklist, quickly(), controltest.Ann, w.begins(), w.nowMs)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -157,17 +187,12 @@ func (w *town) play(t *testing.T, r *Retirement, most int) {
 
 func (w *town) step(t *testing.T, r *Retirement) {
 	t.Helper()
-	wait, err := r.Advance(w)
+	wait, err := r.Advance(w.on(), w.nowMs)
 	if err != nil {
 		t.Fatal(err)
 	}
 	r.Settle(w.nowMs, wait)
 	w.nowMs += max(0, wait).Milliseconds()
-}
-
-func (w *town) look(r *Retirement) RetirementLook {
-	look, _ := w.Look(r.Table, r.Dated)
-	return look
 }
 
 // until plays on from phase to phase, approving what it must.
@@ -274,10 +299,10 @@ func TestRetirementTransitions(t *testing.T) {
 		{RetirementAwaiting, "abort", abort, RetirementAborted, "aborted by ann", []string{"old"}},
 		{RetirementRenaming, "a write", write, RetirementObserving, "a row was written before the rename", []string{"old"}},
 		{RetirementRenaming, "a rename that was not noted", func(w *town, r *Retirement) {
-			_, _ = w.Rename(r.Table, r.Table, r.Dated, r.Fence)
+			_, _ = w.on().rename(r.Table, r.Table, r.Dated, r.Fence)
 		}, RetirementRenamed, "", []string{"dated"}},
 		{RetirementRenaming, "such a one, and the name made anew", func(w *town, r *Retirement) {
-			_, _ = w.Rename(r.Table, r.Table, r.Dated, r.Fence)
+			_, _ = w.on().rename(r.Table, r.Table, r.Dated, r.Fence)
 			anew(w, r)
 		}, RetirementAborted, "was left as it is", []string{"old", "dated"}},
 		{RetirementRenaming, "abort", abort, RetirementAborted, "aborted by ann", []string{"old"}},
@@ -299,7 +324,7 @@ func TestRetirementTransitions(t *testing.T) {
 		{RetirementDropping, "the name made anew", anew, RetirementAborted, "was left as it is", []string{"old", "dated"}},
 		{RetirementDropping, "abort before the drop", abort, RetirementAborted, "aborted by ann", []string{"old"}},
 		{RetirementDropping, "abort after the drop", func(w *town, r *Retirement) {
-			_, _ = w.Drop(r.Table, r.Dated, r.Fence)
+			_, _ = w.on().drop(r.Table, r.Dated, r.Fence)
 			abort(w, r)
 		}, RetirementDropped, "aborted by ann", nil},
 	} {
@@ -392,7 +417,7 @@ func TestObservingBeginsAnew(t *testing.T) {
 
 func TestRetirementRefusals(t *testing.T) {
 	w := newTown()
-	look, _ := w.Look(Blocklist, "none")
+	look := w.look(&Retirement{Table: Blocklist, Dated: "none"})
 	change := func(f func(*RetirementSpec)) RetirementSpec {
 		s := DefaultRetirementSpec()
 		f(&s)

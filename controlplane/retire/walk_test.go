@@ -21,10 +21,9 @@ func TestRetirementWalk(t *testing.T) {
 	outcomes := map[RetirementPhase]int{}
 	rapid.Check(t, func(t *rapid.T) {
 		w := newTown()
-		look, _ := w.Look(Blocklist, DatedName(Blocklist, w.nowMs))
 		spec := quickly()
 		spec.Quorum = controlplane.Quorum{Approvers: 2, ApprovalTTLMs: 60_000}
-		r, err := NewRetirement(Blocklist, spec, controltest.Ann, look, w.nowMs)
+		r, err := NewRetirement(Blocklist, spec, controltest.Ann, w.begins(), w.nowMs)
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -135,7 +134,7 @@ func (w *walker) step() {
 		w.town.err = errors.New("MySQL does not answer")
 	}
 	w.town.lostAnswers = fate == 1
-	wait, err := w.r.Advance(w.town)
+	wait, err := w.r.Advance(w.town.on(), w.town.nowMs)
 	w.town.err, w.town.lostAnswers = nil, false
 	if err != nil {
 		*w.r = before
@@ -148,11 +147,11 @@ func (w *walker) step() {
 	}
 	switch phase { // the same once more, later
 	case RetirementRenaming:
-		w.late = append(w.late, func() { _, _ = w.town.Rename(table, table, dated, fence) })
+		w.late = append(w.late, func() { _, _ = w.town.on().rename(table, table, dated, fence) })
 	case RetirementDropping:
-		w.late = append(w.late, func() { _, _ = w.town.Drop(table, dated, fence) })
+		w.late = append(w.late, func() { _, _ = w.town.on().drop(table, dated, fence) })
 	case RetirementRestoring:
-		w.late = append(w.late, func() { _, _ = w.town.Rename(table, dated, table, fence) })
+		w.late = append(w.late, func() { _, _ = w.town.on().rename(table, dated, table, fence) })
 	}
 }
 

@@ -55,11 +55,3 @@ func (j journal) Do(name string, answer any, step func(context.Context) (any, er
 	}
 	return json.Unmarshal(text, answer)
 }
-
-func step[T any](ctx restate.Context, s *stepper, name string, fn func(context.Context) (T, error)) (T, error) {
-	return controlplane.Do(s.on(ctx), name, fn)
-}
-
-func now(ctx restate.Context, s *stepper, _ string) (int64, error) {
-	return controlplane.NowMs(s.on(ctx))
-}
