@@ -62,7 +62,7 @@ type Config struct {
 	Fleet      func(context.Context) (fleet.Fleet, error) // according to its nodes' heartbeats
 	Health     func(context.Context) watch.HealthDocument // according to the watch
 	Diagnose   func(context.Context) []watch.Check        // checks of the whole setup
-	Audit      audit.AuditLog
+	Audit      audit.Log
 	Metrics    prometheus.Gatherer
 	Log        *slog.Logger
 	TopKeys    func(context.Context, limits.TopQuery) (limits.TopKeys, error)

@@ -78,8 +78,8 @@ type fixture struct {
 	checks []watch.Check
 
 	auditAsked [2]int64
-	audited    []audit.AuditRecord // newest first; nil: one entry, on each page
-	links      audit.AuditLinks
+	audited    []audit.Record // newest first; nil: one entry, on each page
+	links      audit.Links
 
 	versionsAsked string
 	key           limits.KeyReport
@@ -101,14 +101,14 @@ type fixture struct {
 	client        controlv1connect.ControlServiceClient
 }
 
-// Audit implements audit.AuditLog.
-func (f *fixture) Audit(_ context.Context, before int64, rows int) ([]audit.AuditRecord, error) {
+// Audit implements audit.Log.
+func (f *fixture) Audit(_ context.Context, before int64, rows int) ([]audit.Record, error) {
 	f.auditAsked = [2]int64{before, int64(rows)}
 	if f.audited != nil {
-		older := slices.DeleteFunc(slices.Clone(f.audited), func(r audit.AuditRecord) bool { return r.Row >= before })
+		older := slices.DeleteFunc(slices.Clone(f.audited), func(r audit.Record) bool { return r.Row >= before })
 		return older[:min(len(older), rows)], nil
 	}
-	return []audit.AuditRecord{{Row: 9, At: at, AuditEntry: audit.AuditEntry{By: controlplane.By{Actor: "ann", Reason: "r"}, Action: "cleanup.pause", Subject: "job\xfe", Before: "{}", After: "[]"}}}, f.fleetErr
+	return []audit.Record{{Row: 9, At: at, Entry: audit.Entry{By: controlplane.By{Actor: "ann", Reason: "r"}, Action: "cleanup.pause", Subject: "job\xfe", Before: "{}", After: "[]"}}}, f.fleetErr
 }
 
 // TuningVersions implements tunings.TuningLog.
@@ -121,8 +121,8 @@ func (f *fixture) TuningVersions(_ context.Context, region *string, before int64
 	return all[:min(rows, len(all))], f.readyErr
 }
 
-// AuditLinks implements audit.AuditLog.
-func (f *fixture) AuditLinks(_ context.Context, after int64, rows int) (audit.AuditLinks, error) {
+// AuditLinks implements audit.Log.
+func (f *fixture) AuditLinks(_ context.Context, after int64, rows int) (audit.Links, error) {
 	f.auditAsked = [2]int64{after, int64(rows)}
 	return f.links, f.fleetErr
 }

@@ -15,17 +15,17 @@ import (
 )
 
 const (
-	// AuditActionBytesMax bounds AuditEntry.Action.
+	// AuditActionBytesMax bounds Entry.Action.
 	AuditActionBytesMax = 64
-	// AuditSubjectBytesMax bounds AuditEntry.Subject.
+	// AuditSubjectBytesMax bounds Entry.Subject.
 	AuditSubjectBytesMax = 800
-	// AuditStateBytesMax bounds AuditEntry.Before and After each.
+	// AuditStateBytesMax bounds Entry.Before and After each.
 	AuditStateBytesMax = 60 << 10
 )
 
-// AuditEntry is one row of the audit log: who did what to what, why, and how it was
+// Entry is one row of the audit log: who did what to what, why, and how it was
 // before and after. The time is the database's, at the insert.
-type AuditEntry struct {
+type Entry struct {
 	controlplane.By
 	ID      string `json:"id,omitempty"` // of the message that brought it; empty: it is written once by other means
 	Action  string `json:"action"`       // e.g. "cleanup.pause"
@@ -35,7 +35,7 @@ type AuditEntry struct {
 }
 
 // Validate reports the first field that the audit table would refuse or cut.
-func (e AuditEntry) Validate() error {
+func (e Entry) Validate() error {
 	if err := e.By.Validate(); err != nil {
 		return err
 	}
@@ -57,15 +57,15 @@ func (e AuditEntry) Validate() error {
 	return nil
 }
 
-// AuditStore keeps the log. Rows are only ever added, each with its link in the hash chain of package auditchain.
-type AuditStore interface {
+// Store keeps the log. Rows are only ever added, each with its link in the hash chain of package auditchain.
+type Store interface {
 	// InsertAudit adds a row. Called twice with the same ID it adds one; without an ID it
 	// adds two.
-	InsertAudit(ctx context.Context, e AuditEntry) error
+	InsertAudit(ctx context.Context, e Entry) error
 }
 
-// WriteAudit records a change.
-func WriteAudit(ctx context.Context, store AuditStore, e AuditEntry) error {
+// Write records a change.
+func Write(ctx context.Context, store Store, e Entry) error {
 	if err := e.Validate(); err != nil {
 		return fmt.Errorf("audit %s: %w", e.Action, err)
 	}
@@ -87,25 +87,25 @@ const (
 	auditReadMax = 100
 )
 
-// AuditRecord is an entry as the log has it.
-type AuditRecord struct {
-	AuditEntry
+// Record is an entry as the log has it.
+type Record struct {
+	Entry
 	Row int64     // its id in the table
 	At  time.Time // by the clock of the database
 }
 
-// AuditLog reads the log.
-type AuditLog interface {
+// Log reads the log.
+type Log interface {
 	// Audit returns at most rows entries with an id below before, newest first.
-	Audit(ctx context.Context, before int64, rows int) ([]AuditRecord, error)
+	Audit(ctx context.Context, before int64, rows int) ([]Record, error)
 
-	// AuditLinks returns at most rows entries with an id above after, oldest first, and the ends of the hash chain, all
+	// Links returns at most rows entries with an id above after, oldest first, and the ends of the hash chain, all
 	// of one moment.
-	AuditLinks(ctx context.Context, after int64, rows int) (AuditLinks, error)
+	AuditLinks(ctx context.Context, after int64, rows int) (Links, error)
 }
 
-// AuditFilter asks for some entries alone; the zero value for all.
-type AuditFilter struct {
+// Filter asks for some entries alone; the zero value for all.
+type Filter struct {
 	Actor                string
 	Workspace, Namespace string // of overrides, settings and keys
 	Action               string // the whole ("override.set") or what it is of ("override")
@@ -114,7 +114,7 @@ type AuditFilter struct {
 }
 
 // Validate reports the first field that no entry can match.
-func (f *AuditFilter) Validate() error {
+func (f *Filter) Validate() error {
 	for _, bound := range []struct {
 		field, value string
 		bytesMax     int
@@ -148,11 +148,11 @@ const (
 	auditDisorder = time.Minute
 )
 
-// SearchAudit is a page of the entries that a filter takes: at most limit (0: 50) before one (0: the newest), of no
+// Search is a page of the entries that a filter takes: at most limit (0: 50) before one (0: the newest), of no
 // more than AuditPageBytesMax of text. A filter is looked for among the next auditSearched entries. searchedTo is the
 // entry to go on before where the page ends for another reason than limit or the end of the log.
-func SearchAudit(ctx context.Context, log AuditLog, f AuditFilter, before int64,
-	limit int) (page []AuditRecord, searchedTo int64, err error) {
+func Search(ctx context.Context, log Log, f Filter, before int64,
+	limit int) (page []Record, searchedTo int64, err error) {
 	if err := f.Validate(); err != nil {
 		return nil, 0, err
 	}
@@ -160,7 +160,7 @@ func SearchAudit(ctx context.Context, log AuditLog, f AuditFilter, before int64,
 	if err != nil {
 		return nil, 0, err
 	}
-	size, all := 0, f == (AuditFilter{})
+	size, all := 0, f == (Filter{})
 	for searched := 0; searched < auditSearched; {
 		rows := auditReadMax
 		if all {
@@ -197,16 +197,16 @@ func SearchAudit(ctx context.Context, log AuditLog, f AuditFilter, before int64,
 }
 
 // bytes are those of an entry's texts.
-func (r *AuditRecord) bytes() int {
+func (r *Record) bytes() int {
 	return len(r.Actor) + len(r.Action) + len(r.Subject) + len(r.Reason) + len(r.Before) + len(r.After)
 }
 
 // past tells that no entry from this one on is wanted.
-func (f *AuditFilter) past(r *AuditRecord) bool {
+func (f *Filter) past(r *Record) bool {
 	return f.SinceMs > 0 && r.At.Before(time.UnixMilli(f.SinceMs).Add(-auditDisorder))
 }
 
-func (f *AuditFilter) takes(r *AuditRecord) bool {
+func (f *Filter) takes(r *Record) bool {
 	at := r.At.UnixMilli()
 	switch {
 	case f.Actor != "" && r.Actor != f.Actor,

@@ -64,7 +64,7 @@ type world struct {
 	revoked    bool
 	retire     *retire.Retirement
 	found      []watch.Finding
-	audit      []audit.AuditRecord
+	audit      []audit.Record
 	resets     []limits.Reset
 	top        limits.TopKeys
 	held       limits.HeldReport
@@ -446,11 +446,11 @@ func (s retirements) ApproveDrop(_ context.Context, _ string, o retire.Retiremen
 
 type auditLog struct{ *world }
 
-func (s auditLog) AuditLinks(context.Context, int64, int) (audit.AuditLinks, error) {
-	return audit.AuditLinks{}, s.down
+func (s auditLog) AuditLinks(context.Context, int64, int) (audit.Links, error) {
+	return audit.Links{}, s.down
 }
 
-func (s auditLog) Audit(_ context.Context, before int64, rows int) (page []audit.AuditRecord, err error) {
+func (s auditLog) Audit(_ context.Context, before int64, rows int) (page []audit.Record, err error) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	for _, e := range s.audit {

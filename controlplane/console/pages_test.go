@@ -124,7 +124,7 @@ func full(t testing.TB) *world {
 	w.found = []watch.Finding{{Severity: watch.SeverityCritical, Subject: "eu", What: "no node of it is live", Do: "start one", SinceMs: now.UnixMilli()}}
 	w.resets = []limits.Reset{{Workspace: "acme", Namespace: "api", Identifier: "user_1", Generation: 3, SetAt: now, ExpiresAt: now}}
 	for i := range int64(120) {
-		w.audit = append(w.audit, audit.AuditRecord{Row: 120 - i, At: now, AuditEntry: audit.AuditEntry{By: controlplane.By{Actor: "ann", Reason: "deploy"}, Action: "override.set", Subject: fmt.Sprint("entry ", 120-i), After: "{}"}})
+		w.audit = append(w.audit, audit.Record{Row: 120 - i, At: now, Entry: audit.Entry{By: controlplane.By{Actor: "ann", Reason: "deploy"}, Action: "override.set", Subject: fmt.Sprint("entry ", 120-i), After: "{}"}})
 	}
 	return w
 }

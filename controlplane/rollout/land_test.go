@@ -222,7 +222,7 @@ func (l *land) WriteTunings(_ context.Context, writes []tunings.TuningWrite) (wr
 	return written, nil
 }
 
-func (l *land) WriteTrials(_ context.Context, writes []tunings.TrialWrite, _ audit.AuditEntry) (written tunings.TrialsWritten, err error) {
+func (l *land) WriteTrials(_ context.Context, writes []tunings.TrialWrite, _ audit.Entry) (written tunings.TrialsWritten, err error) {
 	trials := slices.Clone(l.trials)
 	for _, w := range writes {
 		i := slices.IndexFunc(trials, func(have landTrial) bool { return have.ID == w.ID })

@@ -18,7 +18,7 @@ import (
 // stays; one of another tuning under that ID, and one over a version that is not the region's newest any more, undoes
 // them all. A version that comes at the same moment makes the trial void where nodes read it.
 func (s *Store) WriteTrials(ctx context.Context, writes []tunings.TrialWrite,
-	e audit.AuditEntry) (written tunings.TrialsWritten, err error) {
+	e audit.Entry) (written tunings.TrialsWritten, err error) {
 	err = s.inTransaction(ctx, func(q *queries) error {
 		fresh := false
 		for _, w := range writes {

@@ -20,8 +20,8 @@ func trial(id, region string) tunings.TrialWrite {
 	return tunings.TrialWrite{ID: id, Region: region, Document: "{}", Below: tuning.TrialShares, LeaseMs: trialLease}
 }
 
-func trialAudit() audit.AuditEntry {
-	return audit.AuditEntry{By: controlplane.By{Actor: "ann", Reason: "test"}, Action: "rollout.try", Subject: "trial r"}
+func trialAudit() audit.Entry {
+	return audit.Entry{By: controlplane.By{Actor: "ann", Reason: "test"}, Action: "rollout.try", Subject: "trial r"}
 }
 
 func mustTry(t *testing.T, s *Store, writes ...tunings.TrialWrite) tunings.TrialsWritten {

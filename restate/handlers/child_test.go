@@ -191,5 +191,5 @@ func cleanupOptions(s cleanupStore) Options {
 
 type cleanupStore interface {
 	cleanup.CleanupStore
-	audit.AuditStore
+	audit.Store
 }

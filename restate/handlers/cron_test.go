@@ -210,7 +210,7 @@ func TestPause(t *testing.T) {
 		}
 		return nil
 	})
-	byAction := map[string]audit.AuditEntry{}
+	byAction := map[string]audit.Entry{}
 	for _, e := range log.all() {
 		byAction[e.Action] = e
 	}

@@ -48,7 +48,7 @@ type Options struct {
 	Watch      *watch.Watch
 	Rollouts   *rollout.RolloutWork
 	Retirement *retire.RetirementWork
-	Audit      audit.AuditStore
+	Audit      audit.Store
 	Approvers  access.Approvers       // whose approvals count; nil: all approvals count
 	Saves      controlplane.JobStates // pauses of jobs; nil: only Restate has them
 	Metrics    *controlplane.Metrics

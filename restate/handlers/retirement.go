@@ -305,7 +305,7 @@ func (o *retirement) send(ctx restate.ObjectContext, r *retire.Retirement, wait 
 
 func (o *retirement) audit(ctx restate.ObjectContext, by controlplane.By, action string, before any,
 	after retirementCondition) error {
-	e := audit.AuditEntry{By: by, Action: "retirement." + action, Subject: "table " + restate.Key(ctx)}
+	e := audit.Entry{By: by, Action: "retirement." + action, Subject: "table " + restate.Key(ctx)}
 	var err error
 	if e.Before, err = text(before); err != nil {
 		return err

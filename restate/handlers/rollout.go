@@ -395,7 +395,7 @@ func (o *rolloutObject) send(ctx restate.ObjectContext, r *rollout.Rollout, send
 
 func (o *rolloutObject) audit(ctx restate.ObjectContext, by controlplane.By, action string, before any,
 	after rolloutCondition) error {
-	e := audit.AuditEntry{By: by, Action: "rollout." + action, Subject: "rollout " + restate.Key(ctx)}
+	e := audit.Entry{By: by, Action: "rollout." + action, Subject: "rollout " + restate.Key(ctx)}
 	var err error
 	if e.Before, err = text(before); err != nil {
 		return err

@@ -80,8 +80,8 @@ type world struct {
 	shelf       shelf
 	health      watch.HealthDocument
 	checks      []watch.Check
-	audit       []audit.AuditRecord
-	links       audit.AuditLinks // the whole log, oldest first
+	audit       []audit.Record
+	links       audit.Links // the whole log, oldest first
 	url         string
 	changes     []string // calls that changed something
 
@@ -157,8 +157,8 @@ func (w *world) serve(rw http.ResponseWriter, r *http.Request) {
 	w.handler.ServeHTTP(rw, r)
 }
 
-// Audit implements audit.AuditLog.
-func (w *world) Audit(_ context.Context, before int64, rows int) (page []audit.AuditRecord, err error) {
+// Audit implements audit.Log.
+func (w *world) Audit(_ context.Context, before int64, rows int) (page []audit.Record, err error) {
 	for _, r := range w.audit {
 		if r.Row < before && len(page) < rows {
 			page = append(page, r)
@@ -167,8 +167,8 @@ func (w *world) Audit(_ context.Context, before int64, rows int) (page []audit.A
 	return page, nil
 }
 
-// AuditLinks implements audit.AuditLog.
-func (w *world) AuditLinks(_ context.Context, after int64, rows int) (page audit.AuditLinks, err error) {
+// AuditLinks implements audit.Log.
+func (w *world) AuditLinks(_ context.Context, after int64, rows int) (page audit.Links, err error) {
 	page = w.links
 	page.Links = nil
 	for _, l := range w.links.Links {

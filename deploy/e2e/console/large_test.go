@@ -263,12 +263,12 @@ func (l *large) Overrides(_ context.Context, _, _, after string, rows int) ([]li
 	return l.overrides[from:min(len(l.overrides), from+rows)], nil
 }
 
-// AuditLinks implements audit.AuditLog. No page shows the chain.
-func (l *large) AuditLinks(context.Context, int64, int) (audit.AuditLinks, error) {
-	return audit.AuditLinks{}, l.down
+// AuditLinks implements audit.Log. No page shows the chain.
+func (l *large) AuditLinks(context.Context, int64, int) (audit.Links, error) {
+	return audit.Links{}, l.down
 }
 
-func (l *large) Audit(_ context.Context, before int64, rows int) (page []audit.AuditRecord, err error) {
+func (l *large) Audit(_ context.Context, before int64, rows int) (page []audit.Record, err error) {
 	if l.empty || l.down != nil {
 		return nil, l.down
 	}
@@ -276,7 +276,7 @@ func (l *large) Audit(_ context.Context, before int64, rows int) (page []audit.A
 		before = largeOverrides
 	}
 	for row := before - 1; row > 0 && len(page) < rows; row-- {
-		page = append(page, audit.AuditRecord{Row: row, At: time.UnixMilli(1_700_000_000_000 + row*1000), AuditEntry: audit.AuditEntry{
+		page = append(page, audit.Record{Row: row, At: time.UnixMilli(1_700_000_000_000 + row*1000), Entry: audit.Entry{
 			By: controlplane.By{Actor: "ann", Reason: "a contract"}, Action: "override.set", Subject: fmt.Sprintf("acme/api/user_%05d", row), After: `{"limit":100}`}})
 	}
 	return page, nil
