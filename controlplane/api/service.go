@@ -37,10 +37,10 @@ const (
 // Cleanup is the schedule of the expiry cleanup. Errors wrap controlplane.ErrInvalid,
 // controlplane.ErrUnavailable or the context's. All methods may be called at once.
 type Cleanup interface {
-	Status(ctx context.Context) (cleanup.CleanupStatus, error)
-	RunNow(ctx context.Context, by controlplane.By) (cleanup.CleanupRun, error)
-	Pause(ctx context.Context, by controlplane.By) (cleanup.CleanupStatus, error)
-	Resume(ctx context.Context, by controlplane.By) (cleanup.CleanupStatus, error)
+	Status(ctx context.Context) (cleanup.Status, error)
+	RunNow(ctx context.Context, by controlplane.By) (cleanup.Run, error)
+	Pause(ctx context.Context, by controlplane.By) (cleanup.Status, error)
+	Resume(ctx context.Context, by controlplane.By) (cleanup.Status, error)
 }
 
 // Config is what the service works with. All but Console, Previews, RequireTokens,
@@ -170,7 +170,7 @@ func (s *service) CleanupResume(ctx context.Context,
 }
 
 func (s *service) change(ctx context.Context, msg operatorMessage,
-	do func(context.Context, controlplane.By) (cleanup.CleanupStatus, error)) (*controlv1.CleanupStatus, error) {
+	do func(context.Context, controlplane.By) (cleanup.Status, error)) (*controlv1.CleanupStatus, error) {
 	by, err := byOf(ctx, msg)
 	if err != nil {
 		return nil, err
@@ -184,7 +184,7 @@ func (s *service) change(ctx context.Context, msg operatorMessage,
 
 // withLag adds how far the cleanup is behind, and why it deletes rows in batches. If MySQL does not
 // answer, the status lacks both but still has the schedule.
-func (s *service) withLag(ctx context.Context, status cleanup.CleanupStatus) *controlv1.CleanupStatus {
+func (s *service) withLag(ctx context.Context, status cleanup.Status) *controlv1.CleanupStatus {
 	ctx, cancel := context.WithTimeout(ctx, lagTimeout)
 	defer cancel()
 	answer := cleanupStatus(status)

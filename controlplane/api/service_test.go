@@ -35,41 +35,41 @@ var at = time.UnixMilli(1_700_000_000_000)
 
 // schedule is a cleanup's schedule in memory.
 type schedule struct {
-	status cleanup.CleanupStatus
+	status cleanup.Status
 	runBy  controlplane.By
 	err    error
 	panics bool
 }
 
-func (s *schedule) Status(context.Context) (cleanup.CleanupStatus, error) {
+func (s *schedule) Status(context.Context) (cleanup.Status, error) {
 	if s.panics {
 		panic("boom")
 	}
 	return s.status, s.err
 }
 
-func (s *schedule) RunNow(_ context.Context, by controlplane.By) (cleanup.CleanupRun, error) {
+func (s *schedule) RunNow(_ context.Context, by controlplane.By) (cleanup.Run, error) {
 	s.runBy = by
 	return run, s.err
 }
 
-func (s *schedule) Pause(_ context.Context, by controlplane.By) (cleanup.CleanupStatus, error) {
+func (s *schedule) Pause(_ context.Context, by controlplane.By) (cleanup.Status, error) {
 	if s.err == nil {
 		s.status.Running, s.status.Paused = false, &cleanup.Pause{By: by, At: at}
 	}
 	return s.status, s.err
 }
 
-func (s *schedule) Resume(_ context.Context, _ controlplane.By) (cleanup.CleanupStatus, error) {
+func (s *schedule) Resume(_ context.Context, _ controlplane.By) (cleanup.Status, error) {
 	if s.err == nil {
 		s.status.Running, s.status.Paused = true, nil
 	}
 	return s.status, s.err
 }
 
-var run = cleanup.CleanupRun{
-	CleanupReport: cleanup.CleanupReport{Rows: 12, Batches: 3, DeadNodes: 1, Lag: time.Minute, StoppedBy: cleanup.StoppedBySlow},
-	StartedAt:     at, Took: 1500 * time.Millisecond, Trigger: "ann", Error: "boom",
+var run = cleanup.Run{
+	Report:    cleanup.Report{Rows: 12, Batches: 3, DeadNodes: 1, Lag: time.Minute, StoppedBy: cleanup.StoppedBySlow},
+	StartedAt: at, Took: 1500 * time.Millisecond, Trigger: "ann", Error: "boom",
 }
 
 // fixture serves the API with everything it needs in memory.
@@ -129,9 +129,9 @@ func (f *fixture) AuditLinks(_ context.Context, after int64, rows int) (audit.Li
 
 func serve(t *testing.T, opts ...connect.ClientOption) *fixture {
 	t.Helper()
-	f := &fixture{schedule: &schedule{status: cleanup.CleanupStatus{Running: true, Interval: time.Minute, NextAt: at, Runs: 7, Errors: 2, Rows: 100, DeadNodes: 3, History: []cleanup.CleanupRun{run}}}}
+	f := &fixture{schedule: &schedule{status: cleanup.Status{Running: true, Interval: time.Minute, NextAt: at, Runs: 7, Errors: 2, Rows: 100, DeadNodes: 3, History: []cleanup.Run{run}}}}
 	registry := prometheus.NewRegistry()
-	registry.MustRegister(controlplane.NewMetrics(), cleanup.NewCleanupMetrics(), watch.NewWatchMetrics())
+	registry.MustRegister(controlplane.NewMetrics(), cleanup.NewMetrics(), watch.NewWatchMetrics())
 	server := httptest.NewServer(NewHandler(Config{
 		Cleanup:     f.schedule,
 		Rollouts:    &f.rollouts,

@@ -83,7 +83,7 @@ type Added struct {
 
 // dropPartitions drops what has expired, one partition a step: publishes go on between them. A server that refuses has
 // all rows deleted in batches.
-func (c *Cleanup) dropPartitions(j controlplane.Journal, plan *CleanupPlan, report *CleanupReport) error {
+func (c *Cleanup) dropPartitions(j controlplane.Journal, plan *Plan, report *Report) error {
 	for took := time.Duration(0); report.Partitions < partitionsRun && took < plan.Limits.RunTimeMax; {
 		name := fmt.Sprintf("drop partition %d", report.Partitions+1)
 		dropped, err := do(c, j, name, func(ctx context.Context) (Dropped, error) { return c.dropPartition(ctx, plan.CutoffMs) })

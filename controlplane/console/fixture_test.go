@@ -51,7 +51,7 @@ type world struct {
 	mu       sync.Mutex
 	down     error // of everything below the API
 	fleet    fleet.Fleet
-	cleanup  cleanup.CleanupStatus
+	cleanup  cleanup.Status
 	one      *rollout.Rollout
 	settings []limits.Override
 	inForce  []tunings.RegionTuning
@@ -176,20 +176,20 @@ type schedule struct {
 	*world
 }
 
-func (s schedule) Status(context.Context) (cleanup.CleanupStatus, error) {
+func (s schedule) Status(context.Context) (cleanup.Status, error) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	return s.cleanup, s.down
 }
 
-func (s schedule) RunNow(_ context.Context, by controlplane.By) (cleanup.CleanupRun, error) {
+func (s schedule) RunNow(_ context.Context, by controlplane.By) (cleanup.Run, error) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	s.by = by
-	return cleanup.CleanupRun{}, s.down
+	return cleanup.Run{}, s.down
 }
 
-func (s schedule) Pause(_ context.Context, by controlplane.By) (cleanup.CleanupStatus, error) {
+func (s schedule) Pause(_ context.Context, by controlplane.By) (cleanup.Status, error) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	s.by = by
@@ -197,7 +197,7 @@ func (s schedule) Pause(_ context.Context, by controlplane.By) (cleanup.CleanupS
 	return s.cleanup, s.down
 }
 
-func (s schedule) Resume(_ context.Context, by controlplane.By) (cleanup.CleanupStatus, error) {
+func (s schedule) Resume(_ context.Context, by controlplane.By) (cleanup.Status, error) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	s.by = by

@@ -109,7 +109,7 @@ func full(t testing.TB) *world {
 		w.settings = append(w.settings, limits.Override{Workspace: "acme", Namespace: "api", Pattern: fmt.Sprintf("user_%05d", i), Limit: int64(i), UpdatedAt: now})
 	}
 	for i := range 50 {
-		w.cleanup.History = append(w.cleanup.History, cleanup.CleanupRun{StartedAt: now, Took: time.Second, Trigger: "schedule", CleanupReport: cleanup.CleanupReport{Rows: int64(i)}})
+		w.cleanup.History = append(w.cleanup.History, cleanup.Run{StartedAt: now, Took: time.Second, Trigger: "schedule", Report: cleanup.Report{Rows: int64(i)}})
 	}
 	w.cleanup.Running, w.cleanup.Interval = true, time.Minute
 	r, err := rollout.NewRollout("r1", rollout.RolloutSpec{Tuning: wholeTuning(t, "floor=0.5"), Plan: plan()}, controlplane.By{Actor: "ann", Reason: "fewer rows"}, []string{"eu", "us"}, now.UnixMilli())

@@ -28,9 +28,9 @@ func testCleanupOnRealRows(t *testing.T) {
 	}
 	insertCounts(t, db, "expired", expired)
 	insertCounts(t, db, "live", live)
-	config := cleanup.DefaultCleanupConfig()
+	config := cleanup.DefaultConfig()
 	config.Limits.BatchRowsMax, config.Limits.BatchesMax = 50, 3
-	cleaner, err := cleanup.NewCleanup(config, store, cleanup.NewCleanupMetrics())
+	cleaner, err := cleanup.New(config, store, cleanup.NewMetrics())
 	if err != nil {
 		t.Fatal(err)
 	}

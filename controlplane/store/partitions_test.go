@@ -40,7 +40,7 @@ func testCleanupOfPartitions(t *testing.T) {
 		t.Errorf("oldest %v %v %v, want the first partition's end, %v", at, ok, err, bounds[0])
 	}
 
-	cleaner, err := cleanup.NewCleanup(cleanup.DefaultCleanupConfig(), store, cleanup.NewCleanupMetrics())
+	cleaner, err := cleanup.New(cleanup.DefaultConfig(), store, cleanup.NewMetrics())
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -72,9 +72,9 @@ func testCleanupKeepsPartitions(t *testing.T) {
 	now := databaseNow(t, store)
 	insertCounts(t, db, "expired", []time.Time{now.Add(-time.Hour), now.Add(-2 * time.Hour)})
 	insertCounts(t, db, "live", []time.Time{now.Add(time.Hour)})
-	config := cleanup.DefaultCleanupConfig()
+	config := cleanup.DefaultConfig()
 	config.Grace, config.Keep = 0, 24*time.Hour
-	cleaner, err := cleanup.NewCleanup(config, store, cleanup.NewCleanupMetrics())
+	cleaner, err := cleanup.New(config, store, cleanup.NewMetrics())
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -211,7 +211,7 @@ func testCleanupWithoutPartitions(t *testing.T) {
 			now := databaseNow(t, store)
 			insertCounts(t, db, "expired", []time.Time{now.Add(-time.Hour), now.Add(-2 * time.Hour)})
 			insertCounts(t, db, "live", []time.Time{now.Add(time.Hour)})
-			cleaner, err := cleanup.NewCleanup(cleanup.DefaultCleanupConfig(), store, cleanup.NewCleanupMetrics())
+			cleaner, err := cleanup.New(cleanup.DefaultConfig(), store, cleanup.NewMetrics())
 			if err != nil {
 				t.Fatal(err)
 			}
@@ -283,7 +283,7 @@ func TestMissingPartitionsAreReported(t *testing.T) { servers.EachSQL(t, testMis
 
 func testMissingPartitions(t *testing.T) {
 	store, db := migrated(t)
-	cleanup, err := cleanup.NewCleanup(cleanup.DefaultCleanupConfig(), store, cleanup.NewCleanupMetrics())
+	cleanup, err := cleanup.New(cleanup.DefaultConfig(), store, cleanup.NewMetrics())
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -55,7 +55,7 @@ type WatchSources struct {
 	Tunings     func(context.Context) ([]tunings.RegionTuning, error)
 	Lag         func(context.Context) (time.Duration, error)
 	Partitions  func(context.Context) (cleanup.PartitionsProblem, error)
-	Cleanup     func(context.Context) (cleanup.CleanupStatus, error)
+	Cleanup     func(context.Context) (cleanup.Status, error)
 	Rollout     func(context.Context) (*rollout.Rollout, error)   // the one under way, or nil
 	Retirement  func(context.Context) (*retire.Retirement, error) // the newest, or nil
 	Invocations func(context.Context) ([]Invocation, error)
@@ -204,7 +204,7 @@ func (w *Watch) lookAtCleanup(ctx context.Context, look *Look) error {
 }
 
 // scheduleFindings are about the cleanup's schedule and its newest run.
-func scheduleFindings(status cleanup.CleanupStatus) (findings []Finding) {
+func scheduleFindings(status cleanup.Status) (findings []Finding) {
 	if p := status.Paused; p != nil {
 		findings = append(findings, Finding{
 			Kind: FindingCleanupPaused, Subject: "cleanup", Severity: SeverityWarning, SinceMs: p.At.UnixMilli(),

@@ -29,7 +29,7 @@ type watched struct {
 	tunings     []tunings.RegionTuning
 	lag         time.Duration
 	partitions  cleanup.PartitionsProblem
-	cleanup     cleanup.CleanupStatus
+	cleanup     cleanup.Status
 	rollout     *rollout.Rollout
 	retirement  *retire.Retirement
 	invocations []Invocation
@@ -43,7 +43,7 @@ func (w *watched) watch() *Watch {
 		Tunings:     func(context.Context) ([]tunings.RegionTuning, error) { return w.tunings, w.mysql },
 		Lag:         func(context.Context) (time.Duration, error) { return w.lag, w.mysql },
 		Partitions:  func(context.Context) (cleanup.PartitionsProblem, error) { return w.partitions, w.mysql },
-		Cleanup:     func(context.Context) (cleanup.CleanupStatus, error) { return w.cleanup, w.restate },
+		Cleanup:     func(context.Context) (cleanup.Status, error) { return w.cleanup, w.restate },
 		Rollout:     func(context.Context) (*rollout.Rollout, error) { return w.rollout, w.restate },
 		Retirement:  func(context.Context) (*retire.Retirement, error) { return w.retirement, w.restate },
 		Invocations: func(context.Context) ([]Invocation, error) { return w.invocations, w.admin },
@@ -161,14 +161,14 @@ func TestLook(t *testing.T) {
 		"a problem nearby":       {watched{fleet: fleet.Fleet{Nodes: []fleet.Node{with(node("n1", "eu"), func(n *fleet.Node) { n.Health.Problems = []string{"Redis may drop counts"} })}}}, "warning node_problem eu", "n1 in eu: Redis may drop counts"},
 		"cleanup late":           {watched{lag: 20 * time.Minute}, "warning cleanup_lag cleanup", "20m0s"},
 		"cleanup very late":      {watched{lag: 3 * time.Hour}, "critical cleanup_lag cleanup", "3h0m0s"},
-		"cleanup paused":         {watched{cleanup: cleanup.CleanupStatus{Paused: &cleanup.Pause{By: controlplane.By{Actor: "ann", Reason: "deploy"}, At: watchNow}}}, "warning cleanup_paused cleanup", "paused by ann: deploy"},
-		"cleanup fails":          {watched{cleanup: cleanup.CleanupStatus{History: []cleanup.CleanupRun{{Error: "disk is full"}, {}}}}, "warning cleanup_fails cleanup", "disk is full"},
-		"clocks differ":          {watched{cleanup: cleanup.CleanupStatus{History: []cleanup.CleanupRun{{Error: "plan: " + controlplane.ErrClocksDiffer.Error() + " by 2m"}}}}, "critical cleanup_fails cleanup", "by 2m"},
-		"cleanup is refused":     {watched{cleanup: cleanup.CleanupStatus{History: []cleanup.CleanupRun{{CleanupReport: cleanup.CleanupReport{Refused: "no such definer"}}}}}, "warning cleanup_in_batches cleanup", "partitions: no such definer"},
-		"no partitions":          {watched{cleanup: cleanup.CleanupStatus{History: []cleanup.CleanupRun{{CleanupReport: cleanup.CleanupReport{Refused: cleanup.NoPartitions}}}}}, "info cleanup_in_batches cleanup", cleanup.NoPartitions},
+		"cleanup paused":         {watched{cleanup: cleanup.Status{Paused: &cleanup.Pause{By: controlplane.By{Actor: "ann", Reason: "deploy"}, At: watchNow}}}, "warning cleanup_paused cleanup", "paused by ann: deploy"},
+		"cleanup fails":          {watched{cleanup: cleanup.Status{History: []cleanup.Run{{Error: "disk is full"}, {}}}}, "warning cleanup_fails cleanup", "disk is full"},
+		"clocks differ":          {watched{cleanup: cleanup.Status{History: []cleanup.Run{{Error: "plan: " + controlplane.ErrClocksDiffer.Error() + " by 2m"}}}}, "critical cleanup_fails cleanup", "by 2m"},
+		"cleanup is refused":     {watched{cleanup: cleanup.Status{History: []cleanup.Run{{Report: cleanup.Report{Refused: "no such definer"}}}}}, "warning cleanup_in_batches cleanup", "partitions: no such definer"},
+		"no partitions":          {watched{cleanup: cleanup.Status{History: []cleanup.Run{{Report: cleanup.Report{Refused: cleanup.NoPartitions}}}}}, "info cleanup_in_batches cleanup", cleanup.NoPartitions},
 		"no partitions ahead":    {watched{partitions: cleanup.PartitionsProblem{Missing: cleanup.MissingPartitions([]string{cleanup.PartitionsOfHours})}}, "warning cleanup_partitions_missing cleanup", "no partitions of hours are ahead"},
 		"a server without any":   {watched{partitions: cleanup.PartitionsProblem{Refused: cleanup.NoPartitions}}, "info cleanup_in_batches cleanup", cleanup.NoPartitions},
-		"cleanup failed before":  {watched{cleanup: cleanup.CleanupStatus{History: []cleanup.CleanupRun{{}, {Error: "disk is full"}}}}, "", ""},
+		"cleanup failed before":  {watched{cleanup: cleanup.Status{History: []cleanup.Run{{}, {Error: "disk is full"}}}}, "", ""},
 		"rollout in trouble":     {watched{rollout: &rollout.Rollout{ID: "r1", Phase: rollout.RolloutApplying, Trouble: "table is locked"}}, "critical rollout_trouble r1", "table is locked"},
 		"rollout rolls back":     {watched{rollout: &rollout.Rollout{ID: "r1", Phase: rollout.RolloutRollingBack, Why: "errors"}}, "warning rollout_trouble r1 rolls back", "errors"},
 		"rollout paused":         {watched{rollout: &rollout.Rollout{ID: "r1", Phase: rollout.RolloutBaking, Paused: &rollout.RolloutPaused{By: controlplane.By{Actor: "ann", Reason: "lunch"}}}}, "warning rollout_waits r1", "lunch"},

@@ -157,11 +157,11 @@ func (d *table) sum(namespace string) (s sum) {
 }
 
 // clean runs the cleanup until nothing is left to delete.
-func (d *table) clean(tb testing.TB) (total cleanup.CleanupReport) {
+func (d *table) clean(tb testing.TB) (total cleanup.Report) {
 	tb.Helper()
-	config := cleanup.DefaultCleanupConfig()
+	config := cleanup.DefaultConfig()
 	config.Limits.BatchRowsMax = cmp.Or(d.batchRowsMax, config.Limits.BatchRowsMax)
-	cleaner, err := cleanup.NewCleanup(config, operators.New(d.db), cleanup.NewCleanupMetrics())
+	cleaner, err := cleanup.New(config, operators.New(d.db), cleanup.NewMetrics())
 	must(tb, err)
 	for {
 		r, err := cleaner.Run(controlplane.Once(tb.Context()))

@@ -179,10 +179,10 @@ func (s stuckTables) DropTable(ctx context.Context, table, dated string, fence i
 // cleanupOptions are handlers whose cleanup deletes ten rows a batch, and those that
 // expired this very moment too.
 func cleanupOptions(s cleanupStore) Options {
-	config := cleanup.DefaultCleanupConfig()
+	config := cleanup.DefaultConfig()
 	config.Limits.BatchRowsMax, config.Grace = 10, 0
 	metrics := controlplane.NewMetrics()
-	cleanup, err := cleanup.NewCleanup(config, s, cleanup.NewCleanupMetrics())
+	cleanup, err := cleanup.New(config, s, cleanup.NewMetrics())
 	if err != nil {
 		panic(err)
 	}
@@ -190,6 +190,6 @@ func cleanupOptions(s cleanupStore) Options {
 }
 
 type cleanupStore interface {
-	cleanup.CleanupStore
+	cleanup.Store
 	audit.Store
 }

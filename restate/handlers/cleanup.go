@@ -52,9 +52,9 @@ func finished(job Job, failed bool) func(context.Context) (int64, error) {
 }
 
 // cleanupRun reads a run back.
-func cleanupRun(r Run) cleanup.CleanupRun {
-	return cleanup.CleanupRun{
-		CleanupReport: cleanup.CleanupReport{
+func cleanupRun(r Run) cleanup.Run {
+	return cleanup.Run{
+		Report: cleanup.Report{
 			Rows:       r.Report.Counts[countRows],
 			Batches:    int(r.Report.Counts[countBatches]),
 			Partitions: int(r.Report.Counts[countDropped]),
@@ -71,8 +71,8 @@ func cleanupRun(r Run) cleanup.CleanupRun {
 }
 
 // cleanupStatus reads a state back.
-func cleanupStatus(s State) cleanup.CleanupStatus {
-	status := cleanup.CleanupStatus{
+func cleanupStatus(s State) cleanup.Status {
+	status := cleanup.Status{
 		Running:   s.Running,
 		Interval:  time.Duration(s.IntervalMs) * time.Millisecond,
 		Runs:      s.Runs,

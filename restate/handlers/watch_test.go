@@ -31,7 +31,7 @@ func newWatchCluster(t *testing.T, lag *atomic.Int64) *cluster {
 		Partitions: func(context.Context) (cleanup.PartitionsProblem, error) {
 			return cleanup.PartitionsProblem{}, nil
 		},
-		Cleanup:     func(context.Context) (cleanup.CleanupStatus, error) { return cleanup.CleanupStatus{}, nil },
+		Cleanup:     func(context.Context) (cleanup.Status, error) { return cleanup.Status{}, nil },
 		Rollout:     func(context.Context) (*rollout.Rollout, error) { return nil, nil },
 		Retirement:  func(context.Context) (*retire.Retirement, error) { return nil, nil },
 		Invocations: func(context.Context) ([]watch.Invocation, error) { return nil, nil },

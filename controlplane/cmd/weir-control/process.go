@@ -87,12 +87,12 @@ func start(ctx context.Context, c *config, dsn string, log *slog.Logger) (*proce
 func (p *process) build() error {
 	metrics := controlplane.NewMetrics()
 	registry := prometheus.NewRegistry()
-	cleanups, watched := cleanup.NewCleanupMetrics(), watch.NewWatchMetrics()
+	cleanups, watched := cleanup.NewMetrics(), watch.NewWatchMetrics()
 	registry.MustRegister(metrics, cleanups, watched, collectors.NewGoCollector(),
 		collectors.NewProcessCollector(collectors.ProcessCollectorOpts{}))
 	steps := store.New(p.db)
 	tables := store.SchemaCheck{Version: schema.Version, Latest: schema.Latest(), Migrates: p.config.Migrate}
-	cleanup, err := cleanup.NewCleanup(p.config.cleanup(), steps, cleanups)
+	cleanup, err := cleanup.New(p.config.cleanup(), steps, cleanups)
 	if err != nil {
 		return err
 	}

@@ -209,7 +209,7 @@ func TestErrorsSayWhatToDoNext(t *testing.T) {
 // In YAML fields keep their order, text that looks like a number stays text, and each document of --watch begins alike.
 func TestYAML(t *testing.T) {
 	w := newWorld(t)
-	w.schedule.status = cleanup.CleanupStatus{Running: true, Interval: time.Minute, NextAt: now}
+	w.schedule.status = cleanup.Status{Running: true, Interval: time.Minute, NextAt: now}
 	w.want(t, w.run(t, "cleanup", "status", "-o", "yaml"), exitOK, fmt.Sprintf(`
 ---
 status:

@@ -33,28 +33,28 @@ var now = time.Date(2026, 1, 2, 15, 4, 5, 0, time.UTC)
 
 // schedule is a cleanup's schedule in memory.
 type schedule struct {
-	status cleanup.CleanupStatus
-	run    cleanup.CleanupRun
+	status cleanup.Status
+	run    cleanup.Run
 	by     controlplane.By
 	err    error
 }
 
-func (s *schedule) Status(context.Context) (cleanup.CleanupStatus, error) {
+func (s *schedule) Status(context.Context) (cleanup.Status, error) {
 	return s.status, s.err
 }
 
-func (s *schedule) RunNow(_ context.Context, by controlplane.By) (cleanup.CleanupRun, error) {
+func (s *schedule) RunNow(_ context.Context, by controlplane.By) (cleanup.Run, error) {
 	s.by = by
 	return s.run, s.err
 }
 
-func (s *schedule) Pause(_ context.Context, by controlplane.By) (cleanup.CleanupStatus, error) {
-	s.by, s.status = by, cleanup.CleanupStatus{Interval: time.Minute, Paused: &cleanup.Pause{By: by, At: now}}
+func (s *schedule) Pause(_ context.Context, by controlplane.By) (cleanup.Status, error) {
+	s.by, s.status = by, cleanup.Status{Interval: time.Minute, Paused: &cleanup.Pause{By: by, At: now}}
 	return s.status, s.err
 }
 
-func (s *schedule) Resume(_ context.Context, by controlplane.By) (cleanup.CleanupStatus, error) {
-	s.by, s.status = by, cleanup.CleanupStatus{Running: true, Interval: time.Minute, NextAt: now}
+func (s *schedule) Resume(_ context.Context, by controlplane.By) (cleanup.Status, error) {
+	s.by, s.status = by, cleanup.Status{Running: true, Interval: time.Minute, NextAt: now}
 	return s.status, s.err
 }
 
@@ -205,11 +205,11 @@ func (w *world) want(t *testing.T, code, wantCode int, stdout string) {
 func TestCleanupStatus(t *testing.T) {
 	w := newWorld(t)
 	w.lag = 75 * time.Second
-	w.schedule.status = cleanup.CleanupStatus{
+	w.schedule.status = cleanup.Status{
 		Running: true, Interval: time.Minute, NextAt: now.Add(43 * time.Second), Runs: 1204, Errors: 2, Rows: 12345678, DeadNodes: 3,
-		History: []cleanup.CleanupRun{
-			{StartedAt: now.Add(-17 * time.Second), Took: 1234 * time.Millisecond, Trigger: "schedule", CleanupReport: cleanup.CleanupReport{Rows: 5000, Batches: 2, Lag: 3 * time.Second}},
-			{StartedAt: now.Add(-time.Hour), Took: 35 * time.Second, Trigger: "ann", CleanupReport: cleanup.CleanupReport{Rows: 1000000, Batches: 200, Lag: 26 * time.Hour, StoppedBy: cleanup.StoppedByBatches}},
+		History: []cleanup.Run{
+			{StartedAt: now.Add(-17 * time.Second), Took: 1234 * time.Millisecond, Trigger: "schedule", Report: cleanup.Report{Rows: 5000, Batches: 2, Lag: 3 * time.Second}},
+			{StartedAt: now.Add(-time.Hour), Took: 35 * time.Second, Trigger: "ann", Report: cleanup.Report{Rows: 1000000, Batches: 200, Lag: 26 * time.Hour, StoppedBy: cleanup.StoppedByBatches}},
 			{StartedAt: now.Add(-2 * time.Hour), Took: 80 * time.Second, Trigger: "schedule", Error: "table is\nlocked"},
 		},
 	}
@@ -226,7 +226,7 @@ STARTED               TOOK    ROWS       BATCHES  LAG   BY        RESULT
 2026-01-02 13:04:05Z  1m20s   0          0        0s    schedule  error: table is locked
 `)
 
-	w.lagErr, w.schedule.status = errors.New("down"), cleanup.CleanupStatus{}
+	w.lagErr, w.schedule.status = errors.New("down"), cleanup.Status{}
 	w.want(t, w.run(t, "cleanup", "status"), exitOK, `
 not started yet: weir-control starts it within seconds of reaching Restate
 lag                 unknown: MySQL does not answer
@@ -260,9 +260,9 @@ running every 1m, next now
 
 func TestCleanupRun(t *testing.T) {
 	w := newWorld(t)
-	w.schedule.run = cleanup.CleanupRun{StartedAt: now, Took: 250 * time.Millisecond, Trigger: "ann", CleanupReport: cleanup.CleanupReport{Rows: 1, Batches: 1}}
+	w.schedule.run = cleanup.Run{StartedAt: now, Took: 250 * time.Millisecond, Trigger: "ann", Report: cleanup.Report{Rows: 1, Batches: 1}}
 	w.want(t, w.run(t, "cleanup", "run", "--reason", "backlog"), exitOK, "deleted 1 row in 1 batch within 250ms\n")
-	w.schedule.run.CleanupReport = cleanup.CleanupReport{Rows: 12000, Batches: 3, StoppedBy: cleanup.StoppedByTime}
+	w.schedule.run.Report = cleanup.Report{Rows: 12000, Batches: 3, StoppedBy: cleanup.StoppedByTime}
 	w.want(t, w.run(t, "cleanup", "run", "--reason", "backlog"), exitOK, "deleted 12,000 rows in 3 batches within 250ms; it reached its limit (time) with rows left\n")
 
 	w.schedule.run.Error = "table is gone"
@@ -297,7 +297,7 @@ counts wait at most 400ms before they are sent to other regions
 // -o json is for programs: the API's own answer, and nothing else on stdout.
 func TestJSON(t *testing.T) {
 	w := newWorld(t)
-	w.schedule.status = cleanup.CleanupStatus{Running: true, Interval: time.Minute, NextAt: now}
+	w.schedule.status = cleanup.Status{Running: true, Interval: time.Minute, NextAt: now}
 	w.want(t, w.run(t, "cleanup", "status", "-o", "json"), exitOK, fmt.Sprintf(`
 {
   "status": {

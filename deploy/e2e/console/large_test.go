@@ -288,15 +288,15 @@ type largeCleanup struct {
 	*large
 }
 
-func (c largeCleanup) Status(context.Context) (cleanup.CleanupStatus, error) {
+func (c largeCleanup) Status(context.Context) (cleanup.Status, error) {
 	if c.empty || c.down != nil {
-		return cleanup.CleanupStatus{}, c.down
+		return cleanup.Status{}, c.down
 	}
 	slot := time.Now().Truncate(5 * time.Second)
-	s := cleanup.CleanupStatus{Running: true, Interval: 5 * time.Second, NextAt: slot.Add(5 * time.Second), Runs: slot.Unix() / 5 % 1_000_000, Rows: slot.Unix() / 5}
+	s := cleanup.Status{Running: true, Interval: 5 * time.Second, NextAt: slot.Add(5 * time.Second), Runs: slot.Unix() / 5 % 1_000_000, Rows: slot.Unix() / 5}
 	for i := range 50 {
 		at := slot.Add(time.Duration(-5*i) * time.Second)
-		run := cleanup.CleanupRun{StartedAt: at, Took: 300 * time.Millisecond, Trigger: cleanup.TriggerSchedule, CleanupReport: cleanup.CleanupReport{Rows: at.Unix() / 5 * 7919 % 5000}}
+		run := cleanup.Run{StartedAt: at, Took: 300 * time.Millisecond, Trigger: cleanup.TriggerSchedule, Report: cleanup.Report{Rows: at.Unix() / 5 * 7919 % 5000}}
 		if at.Unix()/5%17 == 0 {
 			run.Error = "MySQL does not answer"
 		}
