@@ -20,7 +20,7 @@ const (
 	PreviewTimeMax     = time.Minute
 
 	previewRegionsMax = rollout.RolloutRegionsMax
-	previewNodesMax   = fleet.FleetNodesMax
+	previewNodesMax   = fleet.NodesMax
 	previewKeysMax    = 1_000_000_000
 )
 

@@ -17,12 +17,12 @@ import (
 	"github.com/weirhq/weir/shared/heartbeat"
 )
 
-func beatOf(region, node string, h heartbeat.Health, now time.Time) fleet.FleetRow {
+func beatOf(region, node string, h heartbeat.Health, now time.Time) fleet.Row {
 	text, err := json.Marshal(h)
 	if err != nil {
 		panic(err)
 	}
-	return fleet.FleetRow{Heartbeat: heartbeat.Heartbeat{NodeID: node, Region: region}, SeenAt: now, Health: string(text)}
+	return fleet.Row{Heartbeat: heartbeat.Heartbeat{NodeID: node, Region: region}, SeenAt: now, Health: string(text)}
 }
 
 // previewed keeps what it was asked, and waits if it is to.
@@ -45,12 +45,12 @@ func (p *previewed) Preview(ctx context.Context, ask PreviewAsk) (Predictions, e
 type previewLand struct {
 	rollout.RolloutStore
 	now  time.Time
-	rows []fleet.FleetRow
+	rows []fleet.Row
 }
 
 func (l previewLand) NewestTunings(context.Context) ([]tunings.RegionTuning, error) { return nil, nil }
 
-func (l previewLand) FleetNodes(context.Context, int) (time.Time, []fleet.FleetRow, error) {
+func (l previewLand) FleetNodes(context.Context, int) (time.Time, []fleet.Row, error) {
 	return l.now, l.rows, nil
 }
 
@@ -59,16 +59,16 @@ func (l previewLand) FleetNodes(context.Context, int) (time.Time, []fleet.FleetR
 func TestPreviewTakesTheFleetsShape(t *testing.T) {
 	l := previewLand{now: controltest.Day}
 	shared := int64(300)
-	rows := []fleet.FleetRow{
+	rows := []fleet.Row{
 		beatOf("eu", "eu-1", heartbeat.Health{ActiveKeys: 1000, HotKeys: 100, SharedKeys: &shared}, l.now),
 		beatOf("eu", "eu-2", heartbeat.Health{ActiveKeys: 900, HotKeys: 80, SharedKeys: &shared}, l.now),
 		beatOf("us", "us-1", heartbeat.Health{ActiveKeys: 500, HotKeys: 50, SharedKeys: &shared}, l.now),
 		beatOf("us", "us-dead", heartbeat.Health{ActiveKeys: 90_000}, l.now.Add(-time.Hour)),
 	}
-	older := []fleet.FleetRow{beatOf("eu", "eu-1", heartbeat.Health{}, l.now)}
+	older := []fleet.Row{beatOf("eu", "eu-1", heartbeat.Health{}, l.now)}
 	for _, c := range []struct {
 		what string
-		rows []fleet.FleetRow
+		rows []fleet.Row
 		req  PreviewRequest
 		want FleetShape
 	}{
@@ -110,7 +110,7 @@ func TestPreviewTakesTheFleetsShape(t *testing.T) {
 // Previews run one at a time: a second caller gets a clear error, and the first one's end frees it.
 func TestPreviewsTakeTurns(t *testing.T) {
 	p := &previewed{began: make(chan struct{})}
-	previews := NewPreview(p, rollout.NewRolloutWork(previewLand{now: controltest.Day, rows: []fleet.FleetRow{beatOf("eu", "eu-1", heartbeat.Health{}, controltest.Day)}}, 30*time.Second))
+	previews := NewPreview(p, rollout.NewRolloutWork(previewLand{now: controltest.Day, rows: []fleet.Row{beatOf("eu", "eu-1", heartbeat.Health{}, controltest.Day)}}, 30*time.Second))
 	ctx, cancel := context.WithCancel(t.Context())
 	first := make(chan error, 1)
 	go func() {
@@ -132,7 +132,7 @@ func TestPreviewsTakeTurns(t *testing.T) {
 }
 
 func TestPreviewRefusals(t *testing.T) {
-	previews := NewPreview(&previewed{}, rollout.NewRolloutWork(previewLand{now: controltest.Day, rows: []fleet.FleetRow{beatOf("eu", "eu-1", heartbeat.Health{}, controltest.Day)}}, 30*time.Second))
+	previews := NewPreview(&previewed{}, rollout.NewRolloutWork(previewLand{now: controltest.Day, rows: []fleet.Row{beatOf("eu", "eu-1", heartbeat.Health{}, controltest.Day)}}, 30*time.Second))
 	for want, req := range map[string]PreviewRequest{
 		"floor is 2":                          {New: `{"floor":2}`},
 		"step is 3":                           {New: string(controltest.Document30), Old: `{"step":3}`},

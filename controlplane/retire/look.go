@@ -90,7 +90,7 @@ func JudgeCounts(listing fleet.Fleet, withinMs int64) RetirementHealth {
 	case h.Nodes == 0 && h.Problem == "":
 		h.Problem = "no node sends heartbeats"
 	case listing.Truncated && h.Problem == "":
-		h.Problem = fmt.Sprintf("there are more than %d nodes, and the rest were not checked", fleet.FleetNodesMax)
+		h.Problem = fmt.Sprintf("there are more than %d nodes, and the rest were not checked", fleet.NodesMax)
 	}
 	h.Problem = controlplane.Cut(h.Problem, controlplane.ReasonBytesMax)
 	return h

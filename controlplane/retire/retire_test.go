@@ -81,7 +81,7 @@ func (w *town) TableFigures(_ context.Context, name string) (*TableFigures, erro
 	return w.figures(name), w.err
 }
 
-func (w *town) FleetNodes(context.Context, int) (now time.Time, nodes []fleet.FleetRow, err error) {
+func (w *town) FleetNodes(context.Context, int) (now time.Time, nodes []fleet.Row, err error) {
 	return time.UnixMilli(w.nowMs), nil, w.err
 }
 

@@ -44,7 +44,7 @@ func (s Steps) Look(r *Retirement, more ...string) (RetirementLook, error) {
 		if look.Dated, err = s.work.store.TableFigures(ctx, r.Dated); err != nil {
 			return look, err
 		}
-		fleet, err := fleet.ListFleet(ctx, s.work.store, s.work.liveWithin)
+		fleet, err := fleet.List(ctx, s.work.store, s.work.liveWithin)
 		if err != nil {
 			return look, err
 		}

@@ -13,7 +13,7 @@ const retirementStepTimeout = 15 * time.Second
 
 // RetirementStore is what a retirement needs of MySQL. All methods may be called at once.
 type RetirementStore interface {
-	fleet.FleetStore
+	fleet.Store
 	controlplane.JobStates
 	// Now is the clock of the database.
 	Now(ctx context.Context) (time.Time, error)

@@ -90,7 +90,7 @@ func (r *Rollout) revert(steps Steps, nowMs int64, t *Touched) error {
 // node has taken up after it. After
 // as long as nodes may take to apply a tuning that is trouble, and goes on being so until
 // the nodes follow, are stopped, or an operator gives them up.
-func (r *Rollout) withdraw(nowMs int64, look fleet.FleetLook) time.Duration {
+func (r *Rollout) withdraw(nowMs int64, look fleet.Look) time.Duration {
 	r.since(look)
 	lag, silent := r.laggards(look), r.silentNodes(look)
 	if r.DueMs == 0 && (lag != "" || silent != "") {
@@ -117,7 +117,7 @@ func (r *Rollout) withdraw(nowMs int64, look fleet.FleetLook) time.Duration {
 
 // silentNodes names the nodes that may run what the rollout wrote, and have sent no heartbeat for too long; empty:
 // there is none. Nodes that were silent before the rollout began never had it.
-func (r *Rollout) silentNodes(look fleet.FleetLook) string {
+func (r *Rollout) silentNodes(look fleet.Look) string {
 	var names []string
 	for _, n := range look.Unheard {
 		t, touched := r.touchedOf(n.Region)
@@ -133,7 +133,7 @@ func (r *Rollout) silentNodes(look fleet.FleetLook) string {
 
 // laggards names the live nodes that report a withdrawn trial or version, or have not been heard of
 // since it was withdrawn; empty: there is none.
-func (r *Rollout) laggards(look fleet.FleetLook) string {
+func (r *Rollout) laggards(look fleet.Look) string {
 	trials, versions, hash := map[int64]bool{}, map[int64]bool{}, tunings.HashOf(r.Document)
 	for _, t := range r.Touched {
 		trials[t.Trial] = trials[t.Trial] || t.Trial > 0

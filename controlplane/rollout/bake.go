@@ -34,7 +34,7 @@ func (r *Rollout) beginBake(nowMs int64) {
 
 // bake ends a stage once looks have covered its bake, each node of it and of earlier stages has sent a heartbeat after
 // that and runs the tuning, and every guardrail has been judged.
-func (r *Rollout) bake(nowMs int64, look fleet.FleetLook) time.Duration {
+func (r *Rollout) bake(nowMs int64, look fleet.Look) time.Duration {
 	if r.DueMs == 0 { // resumed: it bakes from here on
 		r.beginBake(nowMs)
 		return r.untilDue(nowMs)

@@ -147,7 +147,7 @@ type ComparedSeries struct {
 }
 
 // compare takes in a look at all regions. A slot is long enough for every live node to be heard of in it.
-func (r *Rollout) compare(look fleet.FleetLook, nowMs int64) {
+func (r *Rollout) compare(look fleet.Look, nowMs int64) {
 	if r.Spec.Plan.Guardrails.Comparison.Off {
 		return
 	}
@@ -170,7 +170,7 @@ func (r *Rollout) compare(look fleet.FleetLook, nowMs int64) {
 }
 
 // slotMs is the least length of a slot: a node sends a heartbeat some times before it is no longer live.
-func slotMs(look fleet.FleetLook) int64 { return look.LiveMs / 3 }
+func slotMs(look fleet.Look) int64 { return look.LiveMs / 3 }
 
 func (c *Compared) region(name string) *ComparedRegion {
 	i := slices.IndexFunc(c.Regions, func(x ComparedRegion) bool { return x.Region == name })
@@ -525,7 +525,7 @@ func (r *Rollout) comparable() (n int) {
 	if slices.ContainsFunc(r.Stages, func(s StagePlan) bool { return !s.All() }) {
 		each = 2 // a region, and the nodes of it
 	}
-	named := fleet.RolloutScope{}
+	named := fleet.Scope{}
 	for _, s := range r.Stages {
 		n += each*len(s.Scope.Regions) + 1
 		named.Regions = append(named.Regions, s.Scope.Regions...)

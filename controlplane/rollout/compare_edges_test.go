@@ -48,7 +48,7 @@ func TestOneErrorIsNoHarm(t *testing.T) {
 		for _, baselineMs := range []int64{120_000, 300_000} {
 			var began time.Time
 			made := 0
-			_, r, steps := inTide(t, baselineMs, func(l *tide, h *heartbeat.Health, n *fleet.FleetRow, hasNew bool) {
+			_, r, steps := inTide(t, baselineMs, func(l *tide, h *heartbeat.Health, n *fleet.Row, hasNew bool) {
 				l.second(h, n, 0.1, 1)
 				if hasNew && began.IsZero() {
 					began = l.now
@@ -71,7 +71,7 @@ func TestOneErrorIsNoHarm(t *testing.T) {
 func TestNodesThatComeAndGoAreNotCompared(t *testing.T) {
 	for _, what := range []string{"joins", "goes"} {
 		first := ""
-		l, r, steps := inTide(t, 120_000, func(l *tide, h *heartbeat.Health, n *fleet.FleetRow, _ bool) {
+		l, r, steps := inTide(t, 120_000, func(l *tide, h *heartbeat.Health, n *fleet.Row, _ bool) {
 			if first == "" {
 				first = byShare(l.land, "a")[0]
 			}

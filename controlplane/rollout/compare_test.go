@@ -26,29 +26,29 @@ type tide struct {
 }
 
 // does is what a node does in a second, with the new tuning or without it.
-type does func(t *tide, h *heartbeat.Health, n *fleet.FleetRow, hasNew bool)
+type does func(t *tide, h *heartbeat.Health, n *fleet.Row, hasNew bool)
 
 // newTide is a fleet whose nodes have done what each does for a minute.
 func newTide(seed uint64, nodes int, each does, regions ...string) *tide {
 	t := &tide{newLand(), rand.New(rand.NewPCG(seed, 1)), map[string]float64{}, map[string]float64{}, time.Time{}}
 	for _, region := range regions {
 		for i := range nodes {
-			t.nodes = append(t.nodes, fleet.FleetRow{Heartbeat: heartbeat.Heartbeat{NodeID: fmt.Sprint(region, i), Region: region, StartedAtMs: 1}})
+			t.nodes = append(t.nodes, fleet.Row{Heartbeat: heartbeat.Heartbeat{NodeID: fmt.Sprint(region, i), Region: region, StartedAtMs: 1}})
 		}
 	}
-	var now *fleet.FleetRow
-	t.fate = func(n *fleet.FleetRow, _ string) { now = n }
+	var now *fleet.Row
+	t.fate = func(n *fleet.Row, _ string) { now = n }
 	t.sick = func(h *heartbeat.Health, hasNew bool) { each(t, h, now, hasNew) }
 	t.pass(time.Minute)
 	return t
 }
 
 // harmless is the same with any tuning.
-func harmless(t *tide, h *heartbeat.Health, n *fleet.FleetRow, _ bool) { t.second(h, n, 0.1, 1) }
+func harmless(t *tide, h *heartbeat.Health, n *fleet.Row, _ bool) { t.second(h, n, 0.1, 1) }
 
 // second is what a node of a region does in one, whose decisions are denied for a share, and whose relay has times
 // as many rows as others.
-func (t *tide) second(h *heartbeat.Health, n *fleet.FleetRow, denied, times float64) {
+func (t *tide) second(h *heartbeat.Health, n *fleet.Row, denied, times float64) {
 	if !t.at.Equal(t.now) {
 		for region, noise := range t.regions {
 			t.regions[region] = 0.8*noise + 0.05*t.random.NormFloat64()
@@ -78,7 +78,7 @@ func TestNodesThatGoEverywhereAreNoBreach(t *testing.T) {
 		play(t, r, steps, func() bool { return r.Phase == RolloutBaking })
 		for _, region := range strings.Fields(where) {
 			l.dead[region+"2"] = true
-			l.nodes = append(l.nodes, fleet.FleetRow{SeenAt: l.now,
+			l.nodes = append(l.nodes, fleet.Row{SeenAt: l.now,
 				Heartbeat: heartbeat.Heartbeat{NodeID: region + "3", Region: region, StartedAtMs: l.now.UnixMilli()}})
 		}
 		play(t, r, steps, nil)
@@ -91,7 +91,7 @@ func TestNodesThatGoEverywhereAreNoBreach(t *testing.T) {
 // The control are regions without the tuning, and they alone: where most regions get a harmful one at once, those
 // that are left show it.
 func TestTheControlHasNoRegionWithTheTuning(t *testing.T) {
-	l := newTide(1, 1, func(t *tide, h *heartbeat.Health, n *fleet.FleetRow, hasNew bool) {
+	l := newTide(1, 1, func(t *tide, h *heartbeat.Health, n *fleet.Row, hasNew bool) {
 		t.second(h, n, 0.1, map[bool]float64{false: 1, true: 2}[hasNew])
 	}, "a", "b", "c", "d", "e", "f", "g")
 	plan := DefaultRolloutPlan()
@@ -176,21 +176,21 @@ func TestAStageIsComparedWithTheOtherRegions(t *testing.T) {
 		harm    does
 		why     string
 	}{
-		"MySQL load doubles in one region of ten": {3, ten, func(t *tide, h *heartbeat.Health, n *fleet.FleetRow, hasNew bool) {
+		"MySQL load doubles in one region of ten": {3, ten, func(t *tide, h *heartbeat.Health, n *fleet.Row, hasNew bool) {
 			t.second(h, n, 0.1, map[bool]float64{false: 1, true: 2}[hasNew])
 		}, "MySQL rows of relays a decision of region a: "},
-		"one node of thirty dies": {30, []string{"a", "b", "c"}, func(t *tide, h *heartbeat.Health, n *fleet.FleetRow, hasNew bool) {
+		"one node of thirty dies": {30, []string{"a", "b", "c"}, func(t *tide, h *heartbeat.Health, n *fleet.Row, hasNew bool) {
 			if t.second(h, n, 0.1, 1); hasNew && n.Heartbeat.NodeID == "a7" {
 				t.dead["a7"] = true
 			}
 		}, "nodes without heartbeats: 1 of 30, more than a share of 0, of region a (a7)"},
-		"5 of 100 more are denied": {3, ten, func(t *tide, h *heartbeat.Health, n *fleet.FleetRow, hasNew bool) {
+		"5 of 100 more are denied": {3, ten, func(t *tide, h *heartbeat.Health, n *fleet.Row, hasNew bool) {
 			t.second(h, n, map[bool]float64{false: 0.1, true: 0.15}[hasNew], 1)
 		}, "share of denied decisions of region a: "},
-		"nothing is denied": {3, ten, func(t *tide, h *heartbeat.Health, n *fleet.FleetRow, hasNew bool) {
+		"nothing is denied": {3, ten, func(t *tide, h *heartbeat.Health, n *fleet.Row, hasNew bool) {
 			t.second(h, n, map[bool]float64{false: 0.1, true: 0}[hasNew], 1)
 		}, "share of allowed decisions of region a: "},
-		"no harm, while another region has three times the rows": {3, ten, func(t *tide, h *heartbeat.Health, n *fleet.FleetRow, _ bool) {
+		"no harm, while another region has three times the rows": {3, ten, func(t *tide, h *heartbeat.Health, n *fleet.Row, _ bool) {
 			t.second(h, n, 0.1, map[bool]float64{false: 1, true: 3}[n.Heartbeat.Region == "i" && t.now.Sub(controltest.Day) > 5*time.Minute])
 		}, ""},
 		"no harm": {3, ten, harmless, ""},
@@ -223,15 +223,15 @@ func TestNodesAreComparedWithThoseBesideThem(t *testing.T) {
 		harm does
 		why  string
 	}{
-		"5 of 100 more are denied": {func(t *tide, h *heartbeat.Health, n *fleet.FleetRow, hasNew bool) {
+		"5 of 100 more are denied": {func(t *tide, h *heartbeat.Health, n *fleet.Row, hasNew bool) {
 			t.second(h, n, map[bool]float64{false: 0.1, true: 0.15}[hasNew], 1)
 		}, "share of denied decisions of the nodes of region a that the stage takes in: "},
-		"one of 20 has errors": {func(t *tide, h *heartbeat.Health, n *fleet.FleetRow, hasNew bool) {
+		"one of 20 has errors": {func(t *tide, h *heartbeat.Health, n *fleet.Row, hasNew bool) {
 			if t.second(h, n, 0.1, 1); hasNew {
 				h.SettingsErrors++
 			}
 		}, "errors of relays and settings a node and minute of the nodes of region a that the stage takes in: "},
-		"no harm, while all nodes deny more": {func(t *tide, h *heartbeat.Health, n *fleet.FleetRow, _ bool) {
+		"no harm, while all nodes deny more": {func(t *tide, h *heartbeat.Health, n *fleet.Row, _ bool) {
 			t.second(h, n, map[bool]float64{false: 0.1, true: 0.16}[t.now.Sub(controltest.Day) > 4*time.Minute], 1)
 		}, ""},
 		"no harm": {harmless, ""},

@@ -205,7 +205,7 @@ func (k *key) answer(a answered) {
 	switch v := a.value.(type) {
 	case int64:
 		k.at(v)
-	case fleet.FleetLook:
+	case fleet.Look:
 		k.at(v.AtMs)
 		for _, n := range v.Nodes {
 			k.s(n.ID)

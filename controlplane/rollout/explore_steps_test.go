@@ -75,7 +75,7 @@ func (s *run) Do(name string, answer any, step func(context.Context) (any, error
 		s.db.land = s.land()
 		value, err := step(context.Background())
 		s.rows, s.trials, s.saves = s.db.rows, s.db.trials, s.db.saves
-		if look, is := value.(fleet.FleetLook); is && s.look != nil {
+		if look, is := value.(fleet.Look); is && s.look != nil {
 			s.look(s.world, &look)
 			value = look
 		}

@@ -20,7 +20,7 @@ type mutant struct {
 	order     func(r *Rollout, o *RolloutOrder, nowMs int64)
 	started   func(*RolloutList, Rollout)
 	ended     func(*RolloutSummary)
-	look      func(*world, *fleet.FleetLook)
+	look      func(*world, *fleet.Look)
 	write     func(*land, []tunings.TuningWrite, tunings.TuningsWritten) tunings.TuningsWritten
 	renew     func(*land, []string, int64, tunings.TrialsRenewed) tunings.TrialsRenewed
 	end       func(*land)
@@ -306,7 +306,7 @@ func TestTheExplorerFindsDefectsOfShares(t *testing.T) {
 		mutant
 		want string
 	}{
-		"a node that was not in the share is taken to run the trial": {mutant{look: func(w *world, l *fleet.FleetLook) {
+		"a node that was not in the share is taken to run the trial": {mutant{look: func(w *world, l *fleet.Look) {
 			for i := range l.Nodes {
 				n := &l.Nodes[i]
 				n.Trial, _ = w.land().trial(n.Region)
@@ -375,7 +375,7 @@ func TestTheExplorerFindsDefects(t *testing.T) {
 			"a does not come to an end"},
 		"the outcome of before gives the lock back": {mutant{ended: func(s *RolloutSummary) { s.Epoch = 1 << 40 }},
 			allowance{1, 1, 0}, "is under way without the lock"},
-		"nodes are taken to run what was written last": {mutant{look: func(w *world, l *fleet.FleetLook) {
+		"nodes are taken to run what was written last": {mutant{look: func(w *world, l *fleet.Look) {
 			for i := range l.Nodes {
 				n := &l.Nodes[i]
 				n.Version, _ = w.land().newest(n.Region)
@@ -383,7 +383,7 @@ func TestTheExplorerFindsDefects(t *testing.T) {
 				n.Hash = hashed(w.running(n.Version, n.Trial))
 			}
 		}}, allowance{1, 1, 1}, ", and node"},
-		"a node that reads nothing is taken to run the newest version": {mutant{look: func(w *world, l *fleet.FleetLook) {
+		"a node that reads nothing is taken to run the newest version": {mutant{look: func(w *world, l *fleet.Look) {
 			for i := range l.Nodes {
 				n := &l.Nodes[i]
 				is := slices.IndexFunc(w.nodes, func(m mote) bool { return m.id == n.ID })
@@ -413,7 +413,7 @@ func TestTheExplorerFindsDefects(t *testing.T) {
 			_ tunings.TuningsWritten) tunings.TuningsWritten {
 			return madeBefore(l, writes)
 		}}, allowance{1, 1, 1}, "directly, and"},
-		"nodes that die are taken for live": {mutant{look: func(w *world, l *fleet.FleetLook) {
+		"nodes that die are taken for live": {mutant{look: func(w *world, l *fleet.Look) {
 			for _, n := range w.nodes {
 				if n.how == dead && w.nowMs-n.seenMs > liveMs {
 					version, _ := w.land().newest(n.region)

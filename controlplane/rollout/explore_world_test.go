@@ -186,7 +186,7 @@ func (m *mote) read(l *land) {
 func (w *world) land() *land {
 	l := &land{now: time.UnixMilli(w.nowMs), rows: w.rows, trials: w.trials, saves: w.saves}
 	for _, n := range w.nodes {
-		l.nodes = append(l.nodes, fleet.FleetRow{
+		l.nodes = append(l.nodes, fleet.Row{
 			Heartbeat: heartbeat.Heartbeat{NodeID: n.id, Region: n.region, TuningVersion: n.says, StartedAtMs: n.startMs,
 				SentAtMs: n.seenMs},
 			SeenAt: time.UnixMilli(n.seenMs),

@@ -85,10 +85,10 @@ func TestTheDatabaseClockStepsBack(t *testing.T) {
 // longer for it.
 func TestTheProcessClockStepsBack(t *testing.T) {
 	w := RegionWatch{Region: "eu", BucketMs: controltest.Day.UnixMilli(), Nodes: []WatchedNode{{ID: "a", Window: []fleet.Span{{}}}}}
-	r := Rollout{Phase: RolloutBaking, Stages: []StagePlan{{BakeMs: 5000, Scope: fleet.RolloutScope{Rest: true}}}, Watch: []RegionWatch{w}}
+	r := Rollout{Phase: RolloutBaking, Stages: []StagePlan{{BakeMs: 5000, Scope: fleet.Scope{Rest: true}}}, Watch: []RegionWatch{w}}
 	for s := range int64(20) {
 		at := controltest.Day.UnixMilli() - 600_000 + s*1000
-		r.observe(fleet.FleetLook{Nodes: []fleet.NodeFigures{{ID: "a", Region: "eu", SeenMs: at, SentMs: at, Totals: tally(s, 0, 0, 0, 0)}}}, at)
+		r.observe(fleet.Look{Nodes: []fleet.NodeFigures{{ID: "a", Region: "eu", SeenMs: at, SentMs: at, Totals: tally(s, 0, 0, 0, 0)}}}, at)
 	}
 	if window := r.Watch[0].Nodes[0].Window; len(window) != watchBuckets {
 		t.Errorf("%d buckets: %v", len(window), window)
@@ -115,7 +115,7 @@ func TestADeployUnderOtherNames(t *testing.T) {
 		play(t, r, steps, func() bool { return r.Phase == RolloutBaking })
 		for i, id := range []string{"eu8", "eu9"} {
 			l.dead[l.nodes[i].Heartbeat.NodeID] = true
-			l.nodes = append(l.nodes, fleet.FleetRow{Heartbeat: heartbeat.Heartbeat{NodeID: id, Region: "eu", StartedAtMs: l.now.UnixMilli()}, SeenAt: l.now})
+			l.nodes = append(l.nodes, fleet.Row{Heartbeat: heartbeat.Heartbeat{NodeID: id, Region: "eu", StartedAtMs: l.now.UnixMilli()}, SeenAt: l.now})
 		}
 		if c.sick {
 			l.sick = func(h *heartbeat.Health, hasNew bool) {

@@ -24,26 +24,26 @@ import (
 type land struct {
 	now   time.Time
 	skew  time.Duration // of the database's clock
-	nodes []fleet.FleetRow
+	nodes []fleet.Row
 	rows  []tunings.TuningWrite // index + 1 is the version
 	saves []RolloutRow          // oldest first
 	err   error                 // of every statement
 	stubborn,
 	silent bool // nodes do not take anything up, or do not speak
-	sick   func(*heartbeat.Health, bool)            // what a second does to a node, with or without the new tuning
-	fate   func(n *fleet.FleetRow, document string) // what else it does to one that is to run a document; may be nil
-	runs   map[string]int64                         // the stored version that each node has, whether it has said so or not
-	tries  map[string]lease                         // what a node tries, beside it
-	trials []landTrial                              // index + 1 is the number
-	dead   map[string]bool                          // nodes that do nothing any more
-	left   []string                                 // nodes that have left in order, and are no row any more
+	sick   func(*heartbeat.Health, bool)       // what a second does to a node, with or without the new tuning
+	fate   func(n *fleet.Row, document string) // what else it does to one that is to run a document; may be nil
+	runs   map[string]int64                    // the stored version that each node has, whether it has said so or not
+	tries  map[string]lease                    // what a node tries, beside it
+	trials []landTrial                         // index + 1 is the number
+	dead   map[string]bool                     // nodes that do nothing any more
+	left   []string                            // nodes that have left in order, and are no row any more
 }
 
 func newLand(regions ...string) *land {
 	l := &land{now: controltest.Day, dead: map[string]bool{}, runs: map[string]int64{}, tries: map[string]lease{}, sick: func(h *heartbeat.Health, _ bool) { h.AllowedTotal += 90; h.DeniedTotal += 10 }}
 	for _, r := range regions {
 		for _, n := range []string{"1", "2"} {
-			l.nodes = append(l.nodes, fleet.FleetRow{Heartbeat: heartbeat.Heartbeat{NodeID: r + n, Region: r, StartedAtMs: 1}})
+			l.nodes = append(l.nodes, fleet.Row{Heartbeat: heartbeat.Heartbeat{NodeID: r + n, Region: r, StartedAtMs: 1}})
 		}
 	}
 	l.pass(time.Second)
@@ -166,11 +166,11 @@ func (l *land) pass(d time.Duration) {
 	}
 }
 
-func (l *land) FleetNodes(context.Context, int) (time.Time, []fleet.FleetRow, error) {
+func (l *land) FleetNodes(context.Context, int) (time.Time, []fleet.Row, error) {
 	rows := slices.Clone(l.nodes)
 	for _, id := range l.left {
-		rows = slices.DeleteFunc(rows, func(n fleet.FleetRow) bool { return n.Heartbeat.NodeID == id })
-		rows = append(rows, fleet.FleetRow{Left: true, Heartbeat: heartbeat.Heartbeat{NodeID: id}})
+		rows = slices.DeleteFunc(rows, func(n fleet.Row) bool { return n.Heartbeat.NodeID == id })
+		rows = append(rows, fleet.Row{Left: true, Heartbeat: heartbeat.Heartbeat{NodeID: id}})
 	}
 	return l.now.Add(l.skew), rows, l.err
 }

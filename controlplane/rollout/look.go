@@ -20,7 +20,7 @@ func (a Applied) String() string {
 
 // appliedBy tells how far the nodes of a scope run what the rollout wrote: those very trials, or versions, with that
 // document, as a newer one is something else's. Nodes that are not to run it by their share do not count.
-func (r *Rollout) appliedBy(look fleet.FleetLook, scope fleet.RolloutScope) (a Applied) {
+func (r *Rollout) appliedBy(look fleet.Look, scope fleet.Scope) (a Applied) {
 	hash := tunings.HashOf(r.Document)
 	for _, n := range look.Nodes {
 		want, _ := r.touchedOf(n.Region)
@@ -54,10 +54,10 @@ func (t Touched) lag(n fleet.NodeFigures, hash string) string {
 }
 
 // touchedScope is every region that the rollout has, or may have, written.
-func (r *Rollout) touchedScope() (scope fleet.RolloutScope) {
+func (r *Rollout) touchedScope() (scope fleet.Scope) {
 	for _, t := range r.Touched {
 		if t.Region == "" {
-			return fleet.RolloutScope{Rest: true}
+			return fleet.Scope{Rest: true}
 		}
 		scope.Regions = append(scope.Regions, t.Region)
 	}

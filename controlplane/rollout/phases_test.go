@@ -225,8 +225,8 @@ func TestWhatIsARestart(t *testing.T) {
 // What cannot be watched in full has no baseline: a fleet with more nodes than are looked at, and a region that the
 // plan names and no node is known of.
 func TestWhatCannotBeWatchedIsNotBegun(t *testing.T) {
-	r := Rollout{Phase: RolloutMeasuring, Spec: spec(canary, all), Stages: []StagePlan{{Scope: fleet.RolloutScope{Regions: []string{"eu"}}, Named: true}}}
-	for says, look := range map[string]fleet.FleetLook{
+	r := Rollout{Phase: RolloutMeasuring, Spec: spec(canary, all), Stages: []StagePlan{{Scope: fleet.Scope{Regions: []string{"eu"}}, Named: true}}}
+	for says, look := range map[string]fleet.Look{
 		"the fleet has more than":                                   {Truncated: true, Nodes: []fleet.NodeFigures{{ID: "eu1", Region: "eu"}}},
 		"region eu is dark: it has no live node, and 0 silent ones": {Nodes: []fleet.NodeFigures{{ID: "us1", Region: "us"}}},
 	} {
@@ -235,7 +235,7 @@ func TestWhatCannotBeWatchedIsNotBegun(t *testing.T) {
 		}
 	}
 	r.Spec.Plan.Guardrails.NodesLostShare = 1
-	if why := r.unready(fleet.FleetLook{Truncated: true}); !strings.Contains(why, "the fleet has more than") {
+	if why := r.unready(fleet.Look{Truncated: true}); !strings.Contains(why, "the fleet has more than") {
 		t.Errorf("a plan that bears the loss of all nodes: %q", why)
 	}
 }
@@ -244,11 +244,11 @@ func TestWhatCannotBeWatchedIsNotBegun(t *testing.T) {
 func TestTheEndOfABakeByAClockThatStepsBack(t *testing.T) {
 	r := Rollout{}
 	for _, at := range []int64{5000, 6000} {
-		if r.since(fleet.FleetLook{AtMs: at}); r.SinceMs != 5000 {
+		if r.since(fleet.Look{AtMs: at}); r.SinceMs != 5000 {
 			t.Errorf("at %d since %d", at, r.SinceMs)
 		}
 	}
-	if r.since(fleet.FleetLook{AtMs: 400}); r.SinceMs != 400 {
+	if r.since(fleet.Look{AtMs: 400}); r.SinceMs != 400 {
 		t.Errorf("since %d, which is ahead of the clock", r.SinceMs)
 	}
 }
@@ -261,7 +261,7 @@ func TestARegionThatComesLaterIsWatched(t *testing.T) {
 		r, steps := begin(t, l, spec(RolloutStage{All: true, BakeMs: (5 * time.Minute).Milliseconds()}))
 		play(t, r, steps, func() bool { return r.Phase == RolloutBaking })
 		for _, id := range []string{"ap1", "ap2"} {
-			l.nodes = append(l.nodes, fleet.FleetRow{Heartbeat: heartbeat.Heartbeat{NodeID: id, Region: "ap", StartedAtMs: l.now.UnixMilli()}, SeenAt: l.now})
+			l.nodes = append(l.nodes, fleet.Row{Heartbeat: heartbeat.Heartbeat{NodeID: id, Region: "ap", StartedAtMs: l.now.UnixMilli()}, SeenAt: l.now})
 		}
 		playFor(t, r, steps, time.Minute)
 		l.dead[victim] = true

@@ -225,7 +225,7 @@ func (p RolloutPlan) resolve(known []string) ([]StagePlan, error) {
 			continue
 		}
 		stages = append(stages, StagePlan{
-			Scope: fleet.RolloutScope{Regions: take, Rest: rest, Not: reached.but(take)}, StageNodes: s.StageNodes,
+			Scope: fleet.Scope{Regions: take, Rest: rest, Not: reached.but(take)}, StageNodes: s.StageNodes,
 			BakeMs: s.BakeMs, Approval: s.Approval, Named: len(s.Regions) > 0,
 		})
 		reached.add(take, rest, s.StageNodes)
@@ -312,7 +312,7 @@ func (c *coverage) ends() error {
 
 // StagePlan is a stage in a fleet: its regions by name.
 type StagePlan struct {
-	Scope fleet.RolloutScope `json:"scope"`
+	Scope fleet.Scope `json:"scope"`
 	StageNodes
 	BakeMs   int64 `json:"bake_ms"`
 	Approval bool  `json:"approval,omitempty"`

@@ -16,7 +16,7 @@ import (
 // and falls into the share tries the tuning, too.
 type StageNodes struct {
 	NodesPercent int `json:"nodes_percent,omitempty"` // 1 to 100, rounded up to whole nodes
-	Nodes        int `json:"nodes,omitempty"`         // 1 to fleet.FleetNodesMax; all of a region that has fewer
+	Nodes        int `json:"nodes,omitempty"`         // 1 to fleet.NodesMax; all of a region that has fewer
 }
 
 // Validate reports the first field outside its bounds.
@@ -28,8 +28,8 @@ func (s StageNodes) Validate() error {
 			s.Nodes)
 	case s.NodesPercent < 0 || s.NodesPercent > 100:
 		return fmt.Errorf("%w: nodes_percent is %d (1 to 100)", controlplane.ErrInvalid, s.NodesPercent)
-	case s.Nodes < 0 || s.Nodes > fleet.FleetNodesMax:
-		return fmt.Errorf("%w: nodes is %d (1 to %d)", controlplane.ErrInvalid, s.Nodes, fleet.FleetNodesMax)
+	case s.Nodes < 0 || s.Nodes > fleet.NodesMax:
+		return fmt.Errorf("%w: nodes is %d (1 to %d)", controlplane.ErrInvalid, s.Nodes, fleet.NodesMax)
 	}
 	return nil
 }

@@ -42,7 +42,7 @@ func landOf(nodes int, regions ...string) *land {
 }
 
 func (l *land) join(id, region string) {
-	l.nodes = append(l.nodes, fleet.FleetRow{Heartbeat: heartbeat.Heartbeat{NodeID: id, Region: region, StartedAtMs: l.now.UnixMilli()}})
+	l.nodes = append(l.nodes, fleet.Row{Heartbeat: heartbeat.Heartbeat{NodeID: id, Region: region, StartedAtMs: l.now.UnixMilli()}})
 }
 
 // grown is what a heartbeat says after a change.
@@ -88,7 +88,7 @@ func TestTheBoundsOfANodeShare(t *testing.T) {
 			t.Errorf("%+v: %v, want %q", share, err, want)
 		}
 	}
-	for _, share := range []StageNodes{{}, {NodesPercent: 1}, {NodesPercent: 100}, {Nodes: 1}, {Nodes: fleet.FleetNodesMax}} {
+	for _, share := range []StageNodes{{}, {NodesPercent: 1}, {NodesPercent: 100}, {Nodes: 1}, {Nodes: fleet.NodesMax}} {
 		if err := spec(part(share, "eu"), all).Validate(); err != nil {
 			t.Errorf("%+v: %v", share, err)
 		}
@@ -232,7 +232,7 @@ func TestANodeJoinsAShare(t *testing.T) {
 			}
 		}
 		l.join(id, "eu")
-		l.fate = func(n *fleet.FleetRow, _ string) { // it speaks, and reads nothing
+		l.fate = func(n *fleet.Row, _ string) { // it speaks, and reads nothing
 			if n.Heartbeat.NodeID == id {
 				n.Health, n.SeenAt, n.Heartbeat.SentAtMs = `{"tuning_hash":"`+hashed(defaultDocument())+`"}`, l.now, l.now.UnixMilli()
 				l.dead[id] = true
@@ -294,7 +294,7 @@ func TestTheRailsOfAShare(t *testing.T) {
 			r, steps := begin(t, l, s)
 			who := c.who(byShare(l, "eu"))
 			ill := false
-			l.fate = func(n *fleet.FleetRow, _ string) {
+			l.fate = func(n *fleet.Row, _ string) {
 				if ill && n.Heartbeat.NodeID == who {
 					n.Health = grown(n.Health, func(h *heartbeat.Health) { h.DeniedTotal += 90 })
 				}

@@ -61,7 +61,7 @@ func TestAnOutcomeNamesTheNodesThatAreSilent(t *testing.T) {
 // A node that was silent before the rollout began holds no rollback up.
 func TestANodeThatWasSilentBeforeIsNotWaitedFor(t *testing.T) {
 	l := newLand("eu", "us")
-	l.nodes = append(l.nodes, fleet.FleetRow{Heartbeat: heartbeat.Heartbeat{NodeID: "eu9", Region: "eu"}, SeenAt: l.now.Add(-10 * time.Minute)})
+	l.nodes = append(l.nodes, fleet.Row{Heartbeat: heartbeat.Heartbeat{NodeID: "eu9", Region: "eu"}, SeenAt: l.now.Add(-10 * time.Minute)})
 	l.dead["eu9"] = true
 	r, steps := begin(t, l, spec(canary, all))
 	play(t, r, steps, func() bool { return r.Phase == RolloutBaking })

@@ -76,7 +76,7 @@ func (r *Rollout) enter(stage int) (wait time.Duration) {
 }
 
 // measure takes the baseline, and goes on once every region of the stage is there.
-func (r *Rollout) measure(steps Steps, nowMs int64, look fleet.FleetLook) (time.Duration, error) {
+func (r *Rollout) measure(steps Steps, nowMs int64, look fleet.Look) (time.Duration, error) {
 	if r.DueMs == 0 {
 		r.DueMs = nowMs + r.Spec.Plan.BaselineMs
 	}
@@ -132,7 +132,7 @@ func (r *Rollout) apply(steps Steps, nowMs int64) (time.Duration, error) {
 }
 
 // converge waits until every live node of the stage that is to try the tuning reports it.
-func (r *Rollout) converge(nowMs int64, look fleet.FleetLook) time.Duration {
+func (r *Rollout) converge(nowMs int64, look fleet.Look) time.Duration {
 	applied := r.appliedBy(look, r.stage().Scope)
 	if applied.Applied < applied.Live {
 		r.Waiting = applied.String()
@@ -170,7 +170,7 @@ func (r *Rollout) keep(steps Steps, nowMs int64) (time.Duration, error) {
 }
 
 // finish ends a rollout once every live node reports the stored tuning: its version and its hash.
-func (r *Rollout) finish(nowMs int64, look fleet.FleetLook) time.Duration {
+func (r *Rollout) finish(nowMs int64, look fleet.Look) time.Duration {
 	kept := r.appliedBy(look, r.touchedScope())
 	if kept.Applied == kept.Live {
 		if silent := r.silentNodes(look); silent != "" {

@@ -120,11 +120,11 @@ func (s Steps) write(writes []tunings.TuningWrite) (tunings.TuningsWritten, erro
 }
 
 // look returns what the nodes of a scope last sent.
-func (s Steps) look(scope fleet.RolloutScope) (fleet.FleetLook, error) {
-	return do(s, "look at nodes", func(ctx context.Context) (fleet.FleetLook, error) {
+func (s Steps) look(scope fleet.Scope) (fleet.Look, error) {
+	return do(s, "look at nodes", func(ctx context.Context) (fleet.Look, error) {
 		listing, err := s.work.Fleet(ctx)
 		if err != nil {
-			return fleet.FleetLook{}, err
+			return fleet.Look{}, err
 		}
 		look := fleet.TakeLook(listing, scope)
 		look.LiveMs = s.work.liveWithin.Milliseconds()

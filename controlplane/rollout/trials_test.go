@@ -145,7 +145,7 @@ func TestARolloutIsDoneWhenEachNodeHasKeptIt(t *testing.T) {
 func TestTheHashOfWhatNodesRun(t *testing.T) {
 	r := Rollout{Document: string(document30), Touched: []Touched{{Region: "eu", Trial: 3, Applied: 7}}}
 	n := fleet.NodeFigures{ID: "eu1", Region: "eu", Version: 7, Hash: hashed(r.Document)}
-	scope := fleet.RolloutScope{Regions: []string{"eu"}}
+	scope := fleet.Scope{Regions: []string{"eu"}}
 	for what, c := range map[string]struct {
 		change func(*fleet.NodeFigures)
 		want   int
@@ -158,7 +158,7 @@ func TestTheHashOfWhatNodesRun(t *testing.T) {
 	} {
 		one := n
 		c.change(&one)
-		if a := r.appliedBy(fleet.FleetLook{Nodes: []fleet.NodeFigures{one}}, scope); a.Applied != c.want || a.Live != 1 {
+		if a := r.appliedBy(fleet.Look{Nodes: []fleet.NodeFigures{one}}, scope); a.Applied != c.want || a.Live != 1 {
 			t.Errorf("%s: %+v", what, a)
 		}
 	}

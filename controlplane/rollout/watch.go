@@ -27,7 +27,7 @@ const (
 
 // RegionWatch is a region whose nodes are held against what they were before its stage. It
 // takes some 300 bytes of state a node: at 1,000 nodes a third of a megabyte, at
-// fleet.FleetNodesMax three.
+// fleet.NodesMax three.
 type RegionWatch struct {
 	Region   string        `json:"region"`
 	Stage    int           `json:"stage"`     // index of the stage that it belongs to
@@ -87,8 +87,8 @@ type WatchedNode struct {
 
 // look takes in what the nodes of all watched regions say, and tells what is broken by what
 // the rollout has touched: whatever it waits for, and whichever stage it is at.
-func (r *Rollout) look(steps Steps, nowMs int64) (look fleet.FleetLook, broken *breach, err error) {
-	all, err := steps.look(fleet.RolloutScope{Rest: true})
+func (r *Rollout) look(steps Steps, nowMs int64) (look fleet.Look, broken *breach, err error) {
+	all, err := steps.look(fleet.Scope{Rest: true})
 	if err != nil {
 		return look, nil, err
 	}
@@ -112,7 +112,7 @@ func (r *Rollout) look(steps Steps, nowMs int64) (look fleet.FleetLook, broken *
 }
 
 // watchedScope is what has been touched, and the stage whose baseline is taken.
-func (r *Rollout) watchedScope() fleet.RolloutScope {
+func (r *Rollout) watchedScope() fleet.Scope {
 	scope := r.touchedScope()
 	if r.Phase == RolloutMeasuring {
 		own := r.stage().Scope
@@ -124,7 +124,7 @@ func (r *Rollout) watchedScope() fleet.RolloutScope {
 
 // observe brings every watch up to date. A region that is new to a stage is watched from
 // here on, with the nodes that it has now.
-func (r *Rollout) observe(look fleet.FleetLook, nowMs int64) {
+func (r *Rollout) observe(look fleet.Look, nowMs int64) {
 	nodes := map[string][]fleet.NodeFigures{}
 	for _, n := range look.Nodes {
 		nodes[n.Region] = append(nodes[n.Region], n)
@@ -323,9 +323,9 @@ func (n *WatchedNode) did() (sum fleet.Span) {
 // unready tells why the baseline of the stage cannot end: a region that is dark, or has
 // lost nodes, or nodes that say nothing, is nothing to hold the future against. A plan that bears
 // the loss of all nodes takes regions as they are.
-func (r *Rollout) unready(look fleet.FleetLook) string {
+func (r *Rollout) unready(look fleet.Look) string {
 	if look.Truncated {
-		return fmt.Sprintf("the fleet has more than %d nodes, and the rest cannot be watched", fleet.FleetNodesMax)
+		return fmt.Sprintf("the fleet has more than %d nodes, and the rest cannot be watched", fleet.NodesMax)
 	}
 	if r.Spec.Plan.Guardrails.NodesLostShare >= 1 {
 		return ""
@@ -358,7 +358,7 @@ func (r *Rollout) unready(look fleet.FleetLook) string {
 
 // dark names a region of the stage without a live node, that should have one: the plan
 // names it, or nodes of it were heard of not long ago.
-func (r *Rollout) dark(look fleet.FleetLook) string {
+func (r *Rollout) dark(look fleet.Look) string {
 	stage := r.stage()
 	for _, region := range stage.Scope.Regions {
 		live := slices.ContainsFunc(look.Nodes, func(n fleet.NodeFigures) bool { return n.Region == region })
@@ -392,7 +392,7 @@ func (r *Rollout) unheard(heard func(*RegionWatch, *WatchedNode) bool) string {
 
 // since begins to wait for a heartbeat of each node, and begins anew if the clock of the
 // database has stepped back.
-func (r *Rollout) since(look fleet.FleetLook) {
+func (r *Rollout) since(look fleet.Look) {
 	if r.SinceMs == 0 || r.SinceMs > look.AtMs {
 		r.SinceMs = look.AtMs
 	}

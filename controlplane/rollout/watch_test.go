@@ -45,7 +45,7 @@ func wantRolledBack(t *testing.T, r *Rollout, why ...string) {
 func TestNodesThatDieAsTheyApplyAreABreach(t *testing.T) {
 	l := newLand("eu", "us", "ap")
 	r, steps := begin(t, l, spec(canary, RolloutStage{Regions: []string{"us"}, BakeMs: 60_000}, all))
-	l.fate = func(n *fleet.FleetRow, document string) {
+	l.fate = func(n *fleet.Row, document string) {
 		if document == string(document30) {
 			l.dead[n.Heartbeat.NodeID] = true
 		}
@@ -119,7 +119,7 @@ func TestAPlannedScaleDown(t *testing.T) {
 func TestACrashLoopIsABreach(t *testing.T) {
 	l := newLand("eu", "us")
 	r, steps := begin(t, l, spec(RolloutStage{Regions: []string{"eu"}, BakeMs: time.Hour.Milliseconds()}, all))
-	l.fate = func(n *fleet.FleetRow, document string) {
+	l.fate = func(n *fleet.Row, document string) {
 		if n.Heartbeat.NodeID == "eu2" && document == string(document30) && l.now.Unix()%60 == 0 {
 			n.Heartbeat.StartedAtMs, n.Health = l.now.UnixMilli(), `{}`
 		}
@@ -159,8 +159,8 @@ func TestOneSickRegionOrNodeIsNotDiluted(t *testing.T) {
 		l := newLand("a", "b", "c", "d", "e", "f", "g", "h", "i", "j")
 		r, steps := begin(t, l, spec(all))
 		play(t, r, steps, func() bool { return r.Phase == RolloutBaking })
-		var now *fleet.FleetRow
-		l.fate = func(n *fleet.FleetRow, _ string) { now = n }
+		var now *fleet.Row
+		l.fate = func(n *fleet.Row, _ string) { now = n }
 		l.sick = func(h *heartbeat.Health, _ bool) {
 			if strings.HasPrefix(now.Heartbeat.NodeID, ill) {
 				h.AllowedTotal, h.DeniedTotal = h.AllowedTotal+4, h.DeniedTotal+196
@@ -213,8 +213,8 @@ func TestEverythingTouchedIsWatched(t *testing.T) {
 					t.Fatalf("it is looked at in %v, %v", wait, err)
 				}
 			}
-			var now *fleet.FleetRow
-			l.fate = func(n *fleet.FleetRow, _ string) { now = n }
+			var now *fleet.Row
+			l.fate = func(n *fleet.Row, _ string) { now = n }
 			l.sick = func(h *heartbeat.Health, _ bool) {
 				if well(h); now.Heartbeat.Region == "eu" {
 					h.SettingsErrors += 2
@@ -296,7 +296,7 @@ func TestADarkRegionIsNoBaseline(t *testing.T) {
 	} {
 		l := newLand("eu", "us")
 		r, steps := begin(t, l, spec(canary, all))
-		l.fate = func(n *fleet.FleetRow, _ string) { l.dead[n.Heartbeat.NodeID] = n.Heartbeat.Region == c.dark }
+		l.fate = func(n *fleet.Row, _ string) { l.dead[n.Heartbeat.NodeID] = n.Heartbeat.Region == c.dark }
 		waited := false
 		play(t, r, steps, func() bool {
 			waited = waited || strings.Contains(r.Waiting, "is dark")
@@ -362,7 +362,7 @@ func TestDoneIsWhatEveryNodeRuns(t *testing.T) {
 	r, steps := begin(t, l, spec(canary, all))
 	play(t, r, steps, func() bool { return r.Stage == 1 && r.Phase == RolloutBaking })
 	frozen := false
-	l.fate = func(n *fleet.FleetRow, _ string) {
+	l.fate = func(n *fleet.Row, _ string) {
 		if n.Heartbeat.NodeID == "eu1" {
 			frozen = true
 			delete(l.tries, "eu1")
@@ -463,7 +463,7 @@ func TestTheStateOfAThousandNodesIsBounded(t *testing.T) {
 	l := newLand()
 	for region := range 10 {
 		for n := range 100 {
-			l.nodes = append(l.nodes, fleet.FleetRow{Heartbeat: heartbeat.Heartbeat{
+			l.nodes = append(l.nodes, fleet.Row{Heartbeat: heartbeat.Heartbeat{
 				NodeID: fmt.Sprintf("node-%d-%02d.eu-west-1.example", region, n), Region: fmt.Sprintf("region-%d", region), StartedAtMs: controltest.Day.UnixMilli(),
 			}})
 		}

@@ -28,7 +28,7 @@ type TuningTrace struct {
 
 // RolloutStore is what a rollout needs of MySQL. All methods may be called at once.
 type RolloutStore interface {
-	fleet.FleetStore
+	fleet.Store
 	tunings.TrialStore
 	// NewestTunings are the newest version of each region that has one, and of the fleet.
 	NewestTunings(ctx context.Context) ([]tunings.RegionTuning, error)
@@ -106,5 +106,5 @@ func (w *RolloutWork) Traces(ctx context.Context, rows int) ([]TuningTrace, erro
 
 // Fleet lists the fleet.
 func (w *RolloutWork) Fleet(ctx context.Context) (fleet.Fleet, error) {
-	return fleet.ListFleet(ctx, w.store, w.liveWithin)
+	return fleet.List(ctx, w.store, w.liveWithin)
 }

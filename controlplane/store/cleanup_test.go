@@ -137,7 +137,7 @@ func testDeleteDeadNodes(t *testing.T) {
 			t.Fatalf("deleted %d, %v; want %d", n, err, want)
 		}
 	}
-	fleet, err := fleet.ListFleet(t.Context(), store, time.Minute)
+	fleet, err := fleet.List(t.Context(), store, time.Minute)
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -68,7 +68,7 @@ func testNodeLeft(t *testing.T) {
 	insertNode(t, db, "left", "eu", now.Add(-30*time.Minute).UnixMilli(), 0, "{}")
 	insertNode(t, db, "long ago", "eu", now.Add(-2*time.Hour).UnixMilli(), 0, "{}")
 	for range 2 {
-		fleet, err := fleet.ListFleet(t.Context(), store, time.Minute)
+		fleet, err := fleet.List(t.Context(), store, time.Minute)
 		if err != nil || len(fleet.Nodes) != 1 || fleet.Nodes[0].NodeID != "live" || !slices.Equal(fleet.Left, []string{"left"}) || fleet.Truncated {
 			t.Fatalf("%+v, %v", fleet, err)
 		}
@@ -96,7 +96,7 @@ func testHeartbeatsFromBeforeAStepBack(t *testing.T) {
 	insertNode(t, db, "left", "eu", ms, 0, "{}")
 	list := func() fleet.Fleet {
 		t.Helper()
-		fleet, err := fleet.ListFleet(t.Context(), store, time.Minute)
+		fleet, err := fleet.List(t.Context(), store, time.Minute)
 		if err != nil || len(fleet.Nodes) != 2 || !slices.Equal(fleet.Left, []string{"left"}) {
 			t.Fatalf("%+v, %v", fleet, err)
 		}
@@ -104,7 +104,7 @@ func testHeartbeatsFromBeforeAStepBack(t *testing.T) {
 	}
 	for _, want := range []int64{1, 0} {
 		listing := list()
-		if got, err := fleet.SetFleetRight(t.Context(), listing, store); err != nil || got != want {
+		if got, err := fleet.SetRight(t.Context(), listing, store); err != nil || got != want {
 			t.Fatalf("%d heartbeats were corrected, %v; want %d", got, err, want)
 		}
 	}

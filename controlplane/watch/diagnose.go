@@ -124,7 +124,7 @@ func heartbeatCheck(listing fleet.Fleet, live []fleet.Node) Check {
 			Do: "See whether those nodes run, and the log of those that do."}
 	case listing.Truncated:
 		return Check{Name: "heartbeats", Result: CheckWarn, What: fmt.Sprintf("%s; there are more than %d nodes, and the "+
-			"rest are not checked", send, fleet.FleetNodesMax), Do: "Look at the metrics of the nodes."}
+			"rest are not checked", send, fleet.NodesMax), Do: "Look at the metrics of the nodes."}
 	}
 	return ok("heartbeats", "%s", send)
 }

@@ -25,7 +25,7 @@ type troubled struct {
 	down atomic.Bool
 }
 
-func (s *troubled) FleetNodes(ctx context.Context, nodes int) (time.Time, []fleet.FleetRow, error) {
+func (s *troubled) FleetNodes(ctx context.Context, nodes int) (time.Time, []fleet.Row, error) {
 	if s.down.Load() {
 		return time.Time{}, nil, errors.New("no nodes today\nnor tomorrow")
 	}

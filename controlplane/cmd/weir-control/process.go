@@ -106,7 +106,7 @@ func (p *process) build() error {
 	client, admin := handlers.NewClient(p.restate, orders, p.config.RestateIngress...),
 		handlers.NewAdmin(p.restate, p.config.RestateAdmin...)
 	fleet := func(ctx context.Context) (fleet.Fleet, error) {
-		return fleet.ListFleet(ctx, steps, p.config.NodeLiveWithin)
+		return fleet.List(ctx, steps, p.config.NodeLiveWithin)
 	}
 	watching := watch.NewWatch(watch.WatchSources{
 		Fleet: fleet, Tunings: steps.NewestTunings, Lag: cleanup.Lag, Partitions: cleanup.PartitionsProblem,
