@@ -34,12 +34,12 @@ func TestDeniedTrafficAfterAQuietBaselineIsNotJudged(t *testing.T) {
 // A value without a bound breaks what bounds it on that side, in one line, and can be kept.
 func TestAnEndlessValueBreaksItsRail(t *testing.T) {
 	for says, c := range map[string]struct {
-		rail queries.QueryRail
+		rail queries.Rail
 		bad  float64
 	}{
-		"errors is +Inf, want at most 0.5":                               {queries.QueryRail{Name: "errors", Query: "errors", Above: new(0.5)}, math.Inf(1)},
-		"errors is -Inf, want at least 0.05":                             {queries.QueryRail{Name: "errors", Query: "errors", Below: new(0.05)}, math.Inf(-1)},
-		"errors is +Inf, want at most 3 times before (before the stage ": {queries.QueryRail{Name: "errors", Query: "errors", TimesBaseline: new(3.0)}, math.Inf(1)},
+		"errors is +Inf, want at most 0.5":                               {queries.Rail{Name: "errors", Query: "errors", Above: new(0.5)}, math.Inf(1)},
+		"errors is -Inf, want at least 0.05":                             {queries.Rail{Name: "errors", Query: "errors", Below: new(0.05)}, math.Inf(-1)},
+		"errors is +Inf, want at most 3 times before (before the stage ": {queries.Rail{Name: "errors", Query: "errors", TimesBaseline: new(3.0)}, math.Inf(1)},
 	} {
 		o := &oracle{answers: map[string][]float64{"errors": {0.1}}}
 		r := playGuarded(t, o, func(r *Rollout) {
@@ -56,17 +56,17 @@ func TestAnEndlessValueBreaksItsRail(t *testing.T) {
 		}
 	}
 	o := &oracle{answers: map[string][]float64{"errors": {math.Inf(1)}}}
-	r := playGuarded(t, o, func(*Rollout) {}, queries.QueryRail{Name: "errors", Query: "errors", TimesBaseline: new(3.0)})
+	r := playGuarded(t, o, func(*Rollout) {}, queries.Rail{Name: "errors", Query: "errors", TimesBaseline: new(3.0)})
 	wantRolledBack(t, r, "errors is +Inf, want at most 3 times before (before the stage +Inf)")
 	o = &oracle{answers: map[string][]float64{"errors": {math.Inf(-1)}}}
-	if r := playGuarded(t, o, func(*Rollout) {}, queries.QueryRail{Name: "errors", Query: "errors", Above: new(0.5)}); r.Phase != RolloutDone {
+	if r := playGuarded(t, o, func(*Rollout) {}, queries.Rail{Name: "errors", Query: "errors", Above: new(0.5)}); r.Phase != RolloutDone {
 		t.Errorf("an end on the good side: %s %q", r.Phase, r.Why)
 	}
 }
 
 // An element that is not a number holds the stage, required or not; beside one that breaks the rail it does not.
 func TestANaNHoldsTheStage(t *testing.T) {
-	rail := queries.QueryRail{Name: "errors", Query: "errors", Above: new(0.5)}
+	rail := queries.Rail{Name: "errors", Query: "errors", Above: new(0.5)}
 	bad := map[string]struct {
 		values []float64
 		why    string
@@ -116,7 +116,7 @@ func TestAQueryOfTheFleetKeepsItsFirstBaseline(t *testing.T) {
 		if r.Stage == 1 && r.applied() {
 			o.answers["errors"] = []float64{0.4}
 		}
-	}, queries.QueryRail{Name: "errors", Query: "errors", TimesBaseline: new(3.0)})
+	}, queries.Rail{Name: "errors", Query: "errors", TimesBaseline: new(3.0)})
 	wantRolledBack(t, r, "stage 2 (all other regions): errors is 0.4, want at most 3 times before (before the stage 0.1)")
 }
 

@@ -152,7 +152,7 @@ func TestHowLongAPhaseWaits(t *testing.T) {
 		"another version": {RolloutBaking, time.Minute, func(l *land, _ *oracle) { delete(l.tries, "eu1"); l.stubborn = true }, "not all nodes run it when the bake is over"},
 	} {
 		l, o := newLand("eu", "us"), &oracle{answers: map[string][]float64{"errors": {0}}}
-		s := guarded(queries.QueryRail{Name: "errors", Query: "errors", Above: new(1.0), Required: true})
+		s := guarded(queries.Rail{Name: "errors", Query: "errors", Above: new(1.0), Required: true})
 		r, steps := begin(t, l, s)
 		steps.on.work = steps.on.work.WithPrometheus(o)
 		play(t, r, steps, func() bool {
@@ -171,7 +171,7 @@ func TestHowLongAPhaseWaits(t *testing.T) {
 // A required query has all of its time each time that it has no value.
 func TestAQueryThatComesAndGoes(t *testing.T) {
 	l, o := newLand("eu", "us"), &oracle{answers: map[string][]float64{"errors": {0}}}
-	s := guarded(queries.QueryRail{Name: "errors", Query: "errors", Above: new(1.0), Required: true})
+	s := guarded(queries.Rail{Name: "errors", Query: "errors", Above: new(1.0), Required: true})
 	s.Plan.Stages[0].BakeMs = (10 * time.Minute).Milliseconds()
 	r, steps := begin(t, l, s)
 	steps.on.work = steps.on.work.WithPrometheus(o)
@@ -194,7 +194,7 @@ func TestAQueryOfAnEarlierStageIsRequired(t *testing.T) {
 		if r.Stage == 1 {
 			delete(o.answers, `errors{region="eu"}`)
 		}
-	}, queries.QueryRail{Name: "errors", Query: `errors{region="{{region}}"}`, Above: new(1.0), Required: true})
+	}, queries.Rail{Name: "errors", Query: `errors{region="{{region}}"}`, Above: new(1.0), Required: true})
 	wantRolledBack(t, r, "guardrail errors has no value")
 	if len(r.Touched) != 1 {
 		t.Errorf("touched %+v", r.Touched)

@@ -31,13 +31,13 @@ func (o *oracle) Query(_ context.Context, query string) ([]float64, error) {
 	return o.answers[query], nil
 }
 
-func guarded(rails ...queries.QueryRail) RolloutSpec {
+func guarded(rails ...queries.Rail) RolloutSpec {
 	s := spec(RolloutStage{Regions: []string{"eu"}, BakeMs: 60_000}, RolloutStage{All: true, BakeMs: 60_000})
 	s.Plan.Guardrails.Queries = rails
 	return s
 }
 
-func playGuarded(t *testing.T, o *oracle, change func(*Rollout), rails ...queries.QueryRail) *Rollout {
+func playGuarded(t *testing.T, o *oracle, change func(*Rollout), rails ...queries.Rail) *Rollout {
 	t.Helper()
 	l := newLand("eu", "us")
 	r, steps := begin(t, l, guarded(rails...))
@@ -52,15 +52,15 @@ func TestQueriesRollBack(t *testing.T) {
 	const query = `errors{region="{{region}}"}`
 	for _, c := range []struct {
 		what string
-		rail queries.QueryRail
+		rail queries.Rail
 		bad  []float64
 		why  string // empty: it is done
 	}{
-		{"above", queries.QueryRail{Name: "errors", Query: query, Above: new(0.5)}, []float64{0.1, 0.7}, "stage 1 (eu): errors in eu is 0.7, want at most 0.5"},
-		{"below", queries.QueryRail{Name: "hits", Query: query, Below: new(0.05)}, []float64{0.1, 0.01}, "stage 1 (eu): hits in eu is 0.01, want at least 0.05"},
-		{"times", queries.QueryRail{Name: "errors", Query: query, TimesBaseline: new(3.0)}, []float64{0.4}, "stage 1 (eu): errors in eu is 0.4, want at most 3 times before (before the stage 0.1)"},
-		{"within", queries.QueryRail{Name: "errors", Query: query, TimesBaseline: new(3.0)}, []float64{0.3}, ""},
-		{"nothing", queries.QueryRail{Name: "errors", Query: query, Above: new(0.5)}, nil, ""},
+		{"above", queries.Rail{Name: "errors", Query: query, Above: new(0.5)}, []float64{0.1, 0.7}, "stage 1 (eu): errors in eu is 0.7, want at most 0.5"},
+		{"below", queries.Rail{Name: "hits", Query: query, Below: new(0.05)}, []float64{0.1, 0.01}, "stage 1 (eu): hits in eu is 0.01, want at least 0.05"},
+		{"times", queries.Rail{Name: "errors", Query: query, TimesBaseline: new(3.0)}, []float64{0.4}, "stage 1 (eu): errors in eu is 0.4, want at most 3 times before (before the stage 0.1)"},
+		{"within", queries.Rail{Name: "errors", Query: query, TimesBaseline: new(3.0)}, []float64{0.3}, ""},
+		{"nothing", queries.Rail{Name: "errors", Query: query, Above: new(0.5)}, nil, ""},
 	} {
 		o := &oracle{answers: map[string][]float64{`errors{region="eu"}`: {0.1}, `errors{region="us"}`: {0.1}}}
 		r := playGuarded(t, o, func(r *Rollout) {
@@ -80,7 +80,7 @@ func TestQueriesRollBack(t *testing.T) {
 // A value that is beyond its bound for a moment breaks nothing, and one that stays there breaks its guardrail after two
 // minutes, or half the bake if that is shorter. Looks without an answer neither prolong that time nor end it.
 func TestAQueryBreaksByTimeAndNotByALook(t *testing.T) {
-	rail := queries.QueryRail{Name: "errors", Query: "errors", Above: new(0.5)}
+	rail := queries.Rail{Name: "errors", Query: "errors", Above: new(0.5)}
 	for name, c := range map[string]struct {
 		bad  func(look int) bool
 		down func(look int) bool
@@ -113,7 +113,7 @@ func TestAQueryBreaksByTimeAndNotByALook(t *testing.T) {
 // A query without an answer is not held against the rollout by default; for a required one the stage waits, and
 // rolls back after a time.
 func TestPrometheusIsDown(t *testing.T) {
-	rail := queries.QueryRail{Name: "errors", Query: "errors", Above: new(0.5)}
+	rail := queries.Rail{Name: "errors", Query: "errors", Above: new(0.5)}
 	from := func(o *oracle, phase RolloutPhase) func(*Rollout) {
 		return func(r *Rollout) { o.down = o.down || r.Phase == phase }
 	}
@@ -150,9 +150,9 @@ func TestPrometheusIsDown(t *testing.T) {
 }
 
 func TestQueriesAreCheckedAtTheStart(t *testing.T) {
-	bad := queries.QueryRail{Name: "errors", Query: "sum((", Above: new(0.5)}
+	bad := queries.Rail{Name: "errors", Query: "sum((", Above: new(0.5)}
 	asks := spec(all)
-	asks.Plan.Guardrails.Queries = []queries.QueryRail{bad}
+	asks.Plan.Guardrails.Queries = []queries.Rail{bad}
 	w := NewRolloutWork(newLand("eu"), 30*time.Second)
 	if problem, err := w.checkSpec(t.Context(), asks); err != nil || !strings.Contains(problem, "no --prometheus-url") {
 		t.Errorf("%q, %v", problem, err)
@@ -166,7 +166,7 @@ func TestQueriesAreCheckedAtTheStart(t *testing.T) {
 	if problem, err := w.checkSpec(t.Context(), asks); err != nil || problem != "" {
 		t.Errorf("down: %q, %v", problem, err)
 	}
-	for want, q := range map[string]queries.QueryRail{
+	for want, q := range map[string]queries.Rail{
 		"name is empty":                           {Query: "x", Above: new(1.0)},
 		"query of a is 0 bytes long (1 to 2000)":  {Name: "a", Above: new(1.0)},
 		"exactly one of above, below and times":   {Name: "a", Query: "x"},
@@ -177,14 +177,14 @@ func TestQueriesAreCheckedAtTheStart(t *testing.T) {
 			t.Errorf("want %q: %v", want, err)
 		}
 	}
-	one := queries.QueryRail{Name: "a", Query: "x", Above: new(1.0)}
+	one := queries.Rail{Name: "a", Query: "x", Above: new(1.0)}
 	if err := guarded(one, one).Validate(); err == nil || !strings.Contains(err.Error(), `two queries are called "a"`) {
 		t.Error(err)
 	}
-	if err := guarded(slices.Repeat([]queries.QueryRail{one}, 21)...).Validate(); err == nil || !strings.Contains(err.Error(), "21 queries (at most 20)") {
+	if err := guarded(slices.Repeat([]queries.Rail{one}, 21)...).Validate(); err == nil || !strings.Contains(err.Error(), "21 queries (at most 20)") {
 		t.Error(err)
 	}
-	if got := (queries.QueryRail{Query: `x{region="{{region}}"}`}).Of("a\"b\\\n"); got != `x{region="a\"b\\\n"}` {
+	if got := (queries.Rail{Query: `x{region="{{region}}"}`}).Of("a\"b\\\n"); got != `x{region="a\"b\\\n"}` {
 		t.Errorf("a region's name ends its string: %s", got)
 	}
 }
@@ -193,7 +193,7 @@ func TestQueriesAreCheckedAtTheStart(t *testing.T) {
 // regions than it may be lacks some: neither passes.
 func TestARequiredQueryOverNothingIsBlind(t *testing.T) {
 	g := DefaultGuardrails()
-	g.Queries = []queries.QueryRail{{Name: "errors", Query: `errors{region="{{region}}"}`, Above: new(1.0), Required: true}}
+	g.Queries = []queries.Rail{{Name: "errors", Query: `errors{region="{{region}}"}`, Above: new(1.0), Required: true}}
 	o := &oracle{answers: map[string][]float64{}}
 	regions := make([]string, queryRegionsMax+1)
 	for i := range regions {
@@ -216,8 +216,8 @@ func TestARequiredQueryOverNothingIsBlind(t *testing.T) {
 // Each region has its own baseline, of before its own stage, and no more than one. One that had no value then is not
 // held against one; the region of a later stage is, as soon as there is a value.
 func TestEachRegionHasItsBaseline(t *testing.T) {
-	rail := queries.QueryRail{Name: "errors", Query: `errors{region="{{region}}"}`, TimesBaseline: new(2.0)}
-	fleet := queries.QueryRail{Name: "all", Query: "all", TimesBaseline: new(2.0)}
+	rail := queries.Rail{Name: "errors", Query: `errors{region="{{region}}"}`, TimesBaseline: new(2.0)}
+	fleet := queries.Rail{Name: "all", Query: "all", TimesBaseline: new(2.0)}
 	for _, c := range []struct {
 		before, since map[string][]float64
 		why           string // empty: done
@@ -250,9 +250,9 @@ func TestEachRegionHasItsBaseline(t *testing.T) {
 		if !strings.Contains(r.Why, c.why) || (r.Phase == RolloutDone) != (c.why == "") {
 			t.Errorf("%v, then %v: %s %q, want %q", c.before, c.since, r.Phase, r.Why, c.why)
 		}
-		seen := map[queries.QueryValue]bool{}
+		seen := map[queries.Value]bool{}
 		for _, v := range r.QueriesBefore {
-			if of := (queries.QueryValue{Name: v.Name, Region: v.Region}); seen[of] {
+			if of := (queries.Value{Name: v.Name, Region: v.Region}); seen[of] {
 				t.Errorf("%+v has two baselines", of)
 			} else {
 				seen[of] = true

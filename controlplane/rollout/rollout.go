@@ -104,9 +104,9 @@ type Rollout struct {
 	Now      fleet.HealthRates `json:"now"` // in the newest window
 
 	// What the queries of the plan answered before the stage of each region, and last.
-	QueriesBefore []queries.QueryValue `json:"queries_before,omitempty"`
-	QueriesNow    []queries.QueryValue `json:"queries_now,omitempty"`
-	Blind         queries.Lasting      `json:"blind_for_ms,omitempty"` // how long a required query has had no value
+	QueriesBefore []queries.Value `json:"queries_before,omitempty"`
+	QueriesNow    []queries.Value `json:"queries_now,omitempty"`
+	Blind         queries.Lasting `json:"blind_for_ms,omitempty"` // how long a required query has had no value
 
 	// Touched are the regions that have, or may have, the new tuning, in the order in
 	// which they got it. A region is here before it is written.

@@ -196,7 +196,7 @@ func (r *Rollout) overdue(nowMs int64, why string) time.Duration {
 }
 
 // ask is what the queries of the plan answer now, for regions.
-func (r *Rollout) ask(steps Steps, regions []string) ([]queries.QueryValue, error) {
+func (r *Rollout) ask(steps Steps, regions []string) ([]queries.Value, error) {
 	rails := r.Spec.Plan.Guardrails.Queries
 	if len(rails) == 0 {
 		return nil, nil
@@ -205,7 +205,7 @@ func (r *Rollout) ask(steps Steps, regions []string) ([]queries.QueryValue, erro
 }
 
 // blind waits while a required query has no value, and gives up after a time.
-func (r *Rollout) blind(nowMs int64, values []queries.QueryValue) (wait time.Duration, blind bool) {
+func (r *Rollout) blind(nowMs int64, values []queries.Value) (wait time.Duration, blind bool) {
 	why := r.Spec.Plan.Guardrails.blind(values)
 	if why == "" {
 		if r.Blind > 0 {

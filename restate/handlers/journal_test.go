@@ -143,7 +143,7 @@ func newJournalCluster(t *testing.T) (*cluster, *sql.DB) {
 func rollOutAndBack(t *testing.T, c RolloutClient) {
 	t.Helper()
 	spec, limit := twoStages(200), 2.0
-	spec.Plan.Guardrails.Queries = []queries.QueryRail{{Name: "errors", Query: "errors", Above: &limit}}
+	spec.Plan.Guardrails.Queries = []queries.Rail{{Name: "errors", Query: "errors", Above: &limit}}
 	spec.Plan.Stages[1].Approval = true
 	if _, err := c.Start(t.Context(), starting("one", spec)); err != nil {
 		t.Fatal(err)

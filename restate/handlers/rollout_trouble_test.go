@@ -102,7 +102,7 @@ func testWhatRolloutsAreAskedWrongly(t *testing.T) {
 	}
 	limit := 1.0
 	unasked := twoStages(200)
-	unasked.Plan.Guardrails.Queries = []queries.QueryRail{{Name: "errors", Query: "errors", Above: &limit}}
+	unasked.Plan.Guardrails.Queries = []queries.Rail{{Name: "errors", Query: "errors", Above: &limit}}
 	_, err := c.Start(t.Context(), starting("one", unasked))
 	want("queries that nothing answers", err, controlplane.ErrInvalid, "no --prometheus-url")
 
