@@ -51,7 +51,7 @@ type Config struct {
 	Retirements Retirements
 	Previews    Previews                                              // nil: there are none
 	Tuning      func(context.Context) ([]tunings.RegionTuning, error) // in force: of the fleet, then by region
-	Tunings     tunings.TuningLog                                     // all versions
+	Tunings     tunings.Log                                           // all versions
 	Tokens      Tokens
 	Settings    Settings
 	// whether MySQL answers and has the tables that are needed

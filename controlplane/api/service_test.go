@@ -111,10 +111,10 @@ func (f *fixture) Audit(_ context.Context, before int64, rows int) ([]audit.Reco
 	return []audit.Record{{Row: 9, At: at, Entry: audit.Entry{By: controlplane.By{Actor: "ann", Reason: "r"}, Action: "cleanup.pause", Subject: "job\xfe", Before: "{}", After: "[]"}}}, f.fleetErr
 }
 
-// TuningVersions implements tunings.TuningLog.
-func (f *fixture) TuningVersions(_ context.Context, region *string, before int64, rows int) ([]tunings.TuningVersion, error) {
+// TuningVersions implements tunings.Log.
+func (f *fixture) TuningVersions(_ context.Context, region *string, before int64, rows int) ([]tunings.Version, error) {
 	f.versionsAsked = fmt.Sprint(region != nil, before, rows)
-	all := []tunings.TuningVersion{
+	all := []tunings.Version{
 		{RegionTuning: tunings.RegionTuning{Region: "e\xfe", Version: 8, Document: wholeTuning()}, By: controlplane.By{Actor: "ann", Reason: "r"}, At: at, Rollout: "r1"},
 		{RegionTuning: tunings.RegionTuning{Version: 7, Document: "[]"}},
 	}

@@ -61,13 +61,13 @@ func (r *Rollout) rollBack(steps Steps, nowMs int64) (time.Duration, error) {
 // write is made here, and undone in the same breath: whatever arrives later is a write
 // that was made before, or that came too late.
 func (r *Rollout) revert(steps Steps, nowMs int64, t *Touched) error {
-	writes := []tunings.TuningWrite{{
+	writes := []tunings.Write{{
 		ID: r.ID + "/revert/" + t.Region, Region: t.Region, Document: t.Previous, Over: t.Applied,
 		By: controlplane.By{Actor: r.By.Actor, Reason: controlplane.Shorten(fmt.Sprintf("rollout %s rolled back: %s", r.ID,
 			r.Why), controlplane.ReasonBytesMax)},
 	}}
 	if t.Applied == 0 {
-		writes = append([]tunings.TuningWrite{r.applyWrite(*t)}, writes...)
+		writes = append([]tunings.Write{r.applyWrite(*t)}, writes...)
 	}
 	written, err := steps.write(writes)
 	if err != nil {
@@ -166,8 +166,8 @@ func (r *Rollout) laggards(look fleet.Look) string {
 	return ""
 }
 
-func (r *Rollout) applyWrite(t Touched) tunings.TuningWrite {
-	return tunings.TuningWrite{
+func (r *Rollout) applyWrite(t Touched) tunings.Write {
+	return tunings.Write{
 		ID: r.ID + "/apply/" + t.Region, Region: t.Region, Document: r.Document, Over: t.Over, By: r.writtenBy(),
 	}
 }

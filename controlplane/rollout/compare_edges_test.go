@@ -16,7 +16,7 @@ import (
 // A stage whose only region has a tuning and no node compares nothing, and passes.
 func TestAStageWithoutNodesIsNotCompared(t *testing.T) {
 	l := newLand("eu", "us")
-	l.rows = append(l.rows, tunings.TuningWrite{ID: "x", Region: "ap", Document: defaultDocument()})
+	l.rows = append(l.rows, tunings.Write{ID: "x", Region: "ap", Document: defaultDocument()})
 	r, steps := begin(t, l, spec(canary, RolloutStage{SharePercent: 66, BakeMs: 60_000}, all))
 	play(t, r, steps, nil)
 	if r.Phase != RolloutDone {

@@ -219,7 +219,7 @@ func (k *key) answer(a answered) {
 		k.is(v.Ended != nil)
 	case []int64:
 		k.n(v...)
-	case tunings.TuningsWritten:
+	case tunings.Written:
 		k.n(v.Versions...)
 		k.is(v.Refused != nil)
 	case []tunings.RegionTuning:

@@ -212,7 +212,7 @@ func (w *world) misfortunes() (all []move) {
 	fault(leaseLapses, "nothing is done for as long as a lease", func(w *world) { w.pass(w.nowMs + leaseMs) })
 	for _, region := range []string{"eu", ""} {
 		fault(directChange, "an operator changes the tuning of "+controlplane.RowName(region)+" directly", func(w *world) {
-			w.rows = append(w.rows, tunings.TuningWrite{Region: region, Document: directDocument, Over: w.land().own(region)})
+			w.rows = append(w.rows, tunings.Write{Region: region, Document: directDocument, Over: w.land().own(region)})
 		})
 	}
 	for _, region := range []string{"us", "ap"} {

@@ -88,7 +88,7 @@ func idIsFresh(w *world, id string) string {
 	if w.rollouts[id] != nil {
 		return fmt.Sprintf("%s begins anew, and is there", id)
 	}
-	if i := slices.IndexFunc(w.rows, func(row tunings.TuningWrite) bool { return strings.HasPrefix(row.ID, id+"/") }); i >= 0 &&
+	if i := slices.IndexFunc(w.rows, func(row tunings.Write) bool { return strings.HasPrefix(row.ID, id+"/") }); i >= 0 &&
 		!w.forgetful {
 		return fmt.Sprintf("%s begins anew, and version %d is its own", id, i+1)
 	}

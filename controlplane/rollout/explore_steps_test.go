@@ -109,7 +109,7 @@ func (d *statements) EndTrials(ctx context.Context, writes []tunings.TrialWrite)
 	return numbers, err
 }
 
-func (d *statements) WriteTunings(ctx context.Context, writes []tunings.TuningWrite) (tunings.TuningsWritten, error) {
+func (d *statements) WriteTunings(ctx context.Context, writes []tunings.Write) (tunings.Written, error) {
 	written, err := d.land.WriteTunings(ctx, writes)
 	if d.run.write != nil {
 		written = d.run.write(d.land, writes, written)

@@ -21,7 +21,7 @@ type mutant struct {
 	started   func(*RolloutList, Rollout)
 	ended     func(*RolloutSummary)
 	look      func(*world, *fleet.Look)
-	write     func(*land, []tunings.TuningWrite, tunings.TuningsWritten) tunings.TuningsWritten
+	write     func(*land, []tunings.Write, tunings.Written) tunings.Written
 	renew     func(*land, []string, int64, tunings.TrialsRenewed) tunings.TrialsRenewed
 	end       func(*land)
 	clinging  bool // nodes run a trial until they hear of its end
@@ -361,7 +361,7 @@ func TestTheExplorerFindsDefects(t *testing.T) {
 			l.lock(r.Summary())
 		}}, allowance{2, 0, 1}, "the lock stays with"},
 		"an id is used again, and versions that it wrote count as made": {mutant{forgetful: true, stateless: true,
-			write: func(l *land, writes []tunings.TuningWrite, written tunings.TuningsWritten) tunings.TuningsWritten {
+			write: func(l *land, writes []tunings.Write, written tunings.Written) tunings.Written {
 				if written.Refused == nil || !written.Refused.IDTaken {
 					return written
 				}
@@ -409,8 +409,8 @@ func TestTheExplorerFindsDefects(t *testing.T) {
 		}}, allowance{1, 1, 1}, "trial 1"},
 		"a node that is cut off goes on with a trial": {mutant{clinging: true}, allowance{1, 1, 2},
 			"still runs trial 1, which was good until"},
-		"versions are kept over a direct change": {mutant{write: func(l *land, writes []tunings.TuningWrite,
-			_ tunings.TuningsWritten) tunings.TuningsWritten {
+		"versions are kept over a direct change": {mutant{write: func(l *land, writes []tunings.Write,
+			_ tunings.Written) tunings.Written {
 			return madeBefore(l, writes)
 		}}, allowance{1, 1, 1}, "directly, and"},
 		"nodes that die are taken for live": {mutant{look: func(w *world, l *fleet.Look) {
@@ -435,9 +435,9 @@ func TestTheExplorerFindsDefects(t *testing.T) {
 }
 
 // madeBefore is what writes answered before it was looked at whether an id had written the same document.
-func madeBefore(l *land, writes []tunings.TuningWrite) (written tunings.TuningsWritten) {
+func madeBefore(l *land, writes []tunings.Write) (written tunings.Written) {
 	for _, w := range writes {
-		i := slices.IndexFunc(l.rows, func(row tunings.TuningWrite) bool { return row.ID == w.ID })
+		i := slices.IndexFunc(l.rows, func(row tunings.Write) bool { return row.ID == w.ID })
 		if i < 0 {
 			l.rows = append(slices.Clip(l.rows), w)
 			i = len(l.rows) - 1

@@ -23,9 +23,9 @@ import (
 // object has one at a time, and its document and messages are written as one when it ends.
 type world struct {
 	nowMs    int64
-	rows     []tunings.TuningWrite // index + 1 is the version
-	trials   []landTrial           // index + 1 is the number
-	saves    []RolloutRow          // rollouts that MySQL knows of
+	rows     []tunings.Write // index + 1 is the version
+	trials   []landTrial     // index + 1 is the number
+	saves    []RolloutRow    // rollouts that MySQL knows of
 	nodes    []mote
 	list     RolloutList
 	rollouts map[string]*Rollout

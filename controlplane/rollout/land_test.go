@@ -25,9 +25,9 @@ type land struct {
 	now   time.Time
 	skew  time.Duration // of the database's clock
 	nodes []fleet.Row
-	rows  []tunings.TuningWrite // index + 1 is the version
-	saves []RolloutRow          // oldest first
-	err   error                 // of every statement
+	rows  []tunings.Write // index + 1 is the version
+	saves []RolloutRow    // oldest first
+	err   error           // of every statement
 	stubborn,
 	silent bool // nodes do not take anything up, or do not speak
 	sick   func(*heartbeat.Health, bool)       // what a second does to a node, with or without the new tuning
@@ -186,7 +186,7 @@ func (l *land) NewestTunings(context.Context) (newest []tunings.RegionTuning, er
 	return newest, l.err
 }
 
-func (l *land) WriteTunings(_ context.Context, writes []tunings.TuningWrite) (written tunings.TuningsWritten, err error) {
+func (l *land) WriteTunings(_ context.Context, writes []tunings.Write) (written tunings.Written, err error) {
 	if l.err != nil {
 		return written, l.err
 	}
@@ -205,12 +205,12 @@ func (l *land) WriteTunings(_ context.Context, writes []tunings.TuningWrite) (wr
 		if !again {
 			over = w.Over
 		}
-		i := slices.IndexFunc(rows, func(have tunings.TuningWrite) bool { return have.ID == w.ID })
+		i := slices.IndexFunc(rows, func(have tunings.Write) bool { return have.ID == w.ID })
 		switch {
 		case i >= 0 && (rows[i].Document != w.Document || rows[i].Region != w.Region):
-			return tunings.TuningsWritten{Refused: &tunings.TuningRefusal{ID: w.ID, Region: w.Region, Newest: newest(w.Region), IDTaken: true}}, nil
+			return tunings.Written{Refused: &tunings.Refusal{ID: w.ID, Region: w.Region, Newest: newest(w.Region), IDTaken: true}}, nil
 		case i < 0 && newest(w.Region) != over:
-			return tunings.TuningsWritten{Refused: &tunings.TuningRefusal{ID: w.ID, Region: w.Region, Newest: newest(w.Region)}}, nil
+			return tunings.Written{Refused: &tunings.Refusal{ID: w.ID, Region: w.Region, Newest: newest(w.Region)}}, nil
 		case i < 0:
 			rows = append(rows, w)
 			i = len(rows) - 1
@@ -228,9 +228,9 @@ func (l *land) WriteTrials(_ context.Context, writes []tunings.TrialWrite, _ aud
 		i := slices.IndexFunc(trials, func(have landTrial) bool { return have.ID == w.ID })
 		switch {
 		case i >= 0 && (trials[i].Document != w.Document || trials[i].Region != w.Region):
-			return tunings.TrialsWritten{Refused: &tunings.TuningRefusal{ID: w.ID, Region: w.Region, IDTaken: true}}, l.err
+			return tunings.TrialsWritten{Refused: &tunings.Refusal{ID: w.ID, Region: w.Region, IDTaken: true}}, l.err
 		case (i < 0 || trials[i].Below < w.Below) && l.own(w.Region) != w.Over:
-			return tunings.TrialsWritten{Refused: &tunings.TuningRefusal{ID: w.ID, Region: w.Region, Newest: l.own(w.Region)}}, l.err
+			return tunings.TrialsWritten{Refused: &tunings.Refusal{ID: w.ID, Region: w.Region, Newest: l.own(w.Region)}}, l.err
 		case i < 0:
 			trials = append(trials, landTrial{w, l.databaseMs() + w.LeaseMs})
 			i = len(trials) - 1

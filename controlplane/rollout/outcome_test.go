@@ -166,7 +166,7 @@ func TestALateWriteChangesNothing(t *testing.T) {
 			t.Fatal(err)
 		}
 		if phase == RolloutKeeping {
-			if _, err := steps.on.write([]tunings.TuningWrite{version}); err != nil {
+			if _, err := steps.on.write([]tunings.Write{version}); err != nil {
 				t.Fatal(err)
 			}
 		}

@@ -77,7 +77,7 @@ func TestRolloutRollsBackOnABreach(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			l := newLand("eu", "us", "ap")
-			l.rows = []tunings.TuningWrite{{Region: "us", Document: string(mustDocument(`{"floor":0.6}`))}}
+			l.rows = []tunings.Write{{Region: "us", Document: string(mustDocument(`{"floor":0.6}`))}}
 			r, steps := begin(t, l, longBaseline(spec(canary, all)))
 			play(t, r, steps, func() bool { return r.Stage == 1 && r.Phase == RolloutBaking })
 			l.sick = func(h *heartbeat.Health, hasNew bool) {

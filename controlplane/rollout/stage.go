@@ -150,7 +150,7 @@ func (r *Rollout) converge(nowMs int64, look fleet.Look) time.Duration {
 
 // keep stores the tuning for good, for all regions at once, which ends the trials.
 func (r *Rollout) keep(steps Steps, nowMs int64) (time.Duration, error) {
-	var writes []tunings.TuningWrite
+	var writes []tunings.Write
 	for _, t := range r.Touched {
 		writes = append(writes, r.applyWrite(t))
 	}

@@ -108,9 +108,9 @@ func (s Steps) endTrials(writes []tunings.TrialWrite) ([]int64, error) {
 }
 
 // write writes versions as one, or none of them. A write that was made before is not made again.
-func (s Steps) write(writes []tunings.TuningWrite) (tunings.TuningsWritten, error) {
+func (s Steps) write(writes []tunings.Write) (tunings.Written, error) {
 	name := "write " + writes[len(writes)-1].ID
-	return do(s, name, func(ctx context.Context) (tunings.TuningsWritten, error) {
+	return do(s, name, func(ctx context.Context) (tunings.Written, error) {
 		written, err := s.work.store.WriteTunings(ctx, writes)
 		if err != nil {
 			return written, fmt.Errorf("write the tuning of %d regions: %w", len(writes), err)

@@ -93,7 +93,7 @@ func TestADirectChangeEndsARollout(t *testing.T) {
 		l := newLand("eu", "us")
 		r, steps := begin(t, l, spec(canary, all))
 		play(t, r, steps, func() bool { return r.Phase == c.phase })
-		l.rows = append(l.rows, tunings.TuningWrite{ID: "direct", Region: "eu", Document: direct})
+		l.rows = append(l.rows, tunings.Write{ID: "direct", Region: "eu", Document: direct})
 		play(t, r, steps, func() bool { return r.Phase.Over() })
 		wantRolledBack(t, r, c.why)
 		if _, got := l.newest("eu"); got != direct {
@@ -190,7 +190,7 @@ func TestADocumentWithoutTrials(t *testing.T) {
 		l := newLand("eu", "us")
 		r, steps := begin(t, l, spec(canary, all))
 		play(t, r, steps, func() bool { return r.Phase == RolloutBaking })
-		l.rows, l.trials = []tunings.TuningWrite{r.applyWrite(r.Touched[0])}, nil
+		l.rows, l.trials = []tunings.Write{r.applyWrite(r.Touched[0])}, nil
 		clear(l.tries)
 		r.Version, r.Keeps, r.Spec.Plan.LeaseMs, r.Touched[0].Trial, r.Touched[0].Applied = 2, false, 0, 0, 1
 		l.pass(time.Second)

@@ -315,7 +315,7 @@ func TestADarkRegionIsNoBaseline(t *testing.T) {
 	}
 	l := newLand("eu")
 	l.nodes = nil
-	l.rows = []tunings.TuningWrite{{Region: "eu", Document: defaultDocument()}}
+	l.rows = []tunings.Write{{Region: "eu", Document: defaultDocument()}}
 	r, steps := begin(t, l, spec(all))
 	play(t, r, steps, nil)
 	wantRolledBack(t, r, "no node is live: there is nothing to take a baseline from")
@@ -382,7 +382,7 @@ func TestARollbackLeavesWhatIsNewer(t *testing.T) {
 	r, steps := begin(t, l, spec(canary, all))
 	play(t, r, steps, nil)
 	other := string(mustDocument(`{"floor":0.7}`))
-	l.rows = append(l.rows, tunings.TuningWrite{ID: "r2/apply/us", Region: "us", Document: other})
+	l.rows = append(l.rows, tunings.Write{ID: "r2/apply/us", Region: "us", Document: other})
 	inForce, err := steps.on.inForce(r.Rows())
 	if err != nil {
 		t.Fatal(err)
@@ -409,7 +409,7 @@ func TestAnApplyIsFenced(t *testing.T) {
 	r, steps := begin(t, l, spec(canary, all))
 	play(t, r, steps, func() bool { return r.Phase == RolloutApplying })
 	other := string(mustDocument(`{"floor":0.7}`))
-	l.rows = append(l.rows, tunings.TuningWrite{ID: "r2/apply/eu", Region: "eu", Document: other})
+	l.rows = append(l.rows, tunings.Write{ID: "r2/apply/eu", Region: "eu", Document: other})
 	play(t, r, steps, nil)
 	wantRolledBack(t, r, "stage 1 (eu): not applied: region eu has version 1, which something else wrote meanwhile")
 	if _, got := l.newest("eu"); got != other || len(l.rows) != 1 {
@@ -422,7 +422,7 @@ func TestAnApplyIsFenced(t *testing.T) {
 func TestAnIDOfAnotherTuningIsRefused(t *testing.T) {
 	l := newLand("eu", "us")
 	before := string(mustDocument(`{"floor":0.7}`))
-	l.rows = []tunings.TuningWrite{{ID: "r1/apply/eu", Region: "eu", Document: before}}
+	l.rows = []tunings.Write{{ID: "r1/apply/eu", Region: "eu", Document: before}}
 	r, steps := begin(t, l, spec(canary, all))
 	if used, err := steps.on.used("r1"); err != nil || used != "the id r1 was used before, and version 1 of region eu has it: choose another id" {
 		t.Errorf("%q, %v", used, err)

@@ -35,7 +35,7 @@ type RolloutStore interface {
 	// WriteTunings writes versions in one transaction, in order, and answers their
 	// numbers. A write whose ID is there already, with the same document and region, is
 	// left out and its number answered. One that is refused undoes them all.
-	WriteTunings(ctx context.Context, writes []tunings.TuningWrite) (tunings.TuningsWritten, error)
+	WriteTunings(ctx context.Context, writes []tunings.Write) (tunings.Written, error)
 	// SaveRollout writes a rollout down. One that was saved as often, or more often, stays: unless that was this very
 	// state, the error wraps controlplane.ErrConflict.
 	SaveRollout(ctx context.Context, row RolloutRow) error

@@ -46,7 +46,7 @@ var errRefused = errors.New("refused")
 // document under that ID, and one over a version that is not the region's newest any more,
 // undoes them all. Unique keys decide, so attempts at the same moment are one after the other.
 func (s *Store) WriteTunings(ctx context.Context,
-	writes []tunings.TuningWrite) (written tunings.TuningsWritten, err error) {
+	writes []tunings.Write) (written tunings.Written, err error) {
 	err = s.inTransaction(ctx, func(q *queries) error {
 		own := map[string]int64{} // by region, of this call
 		for _, w := range writes {
@@ -66,13 +66,13 @@ func (s *Store) WriteTunings(ctx context.Context,
 		return settingsChanged(ctx, q)
 	})
 	if errors.Is(err, errRefused) {
-		return tunings.TuningsWritten{Refused: written.Refused}, nil
+		return tunings.Written{Refused: written.Refused}, nil
 	}
 	return written, err
 }
 
 func writeTuning(ctx context.Context, q *queries,
-	w tunings.TuningWrite) (int64, *tunings.TuningRefusal, error) {
+	w tunings.Write) (int64, *tunings.Refusal, error) {
 	version, refused, err := writtenBefore(ctx, q, w)
 	if !errors.Is(err, sql.ErrNoRows) {
 		return version, refused, err
@@ -94,10 +94,10 @@ func writeTuning(ctx context.Context, q *queries,
 		return version, refused, err
 	}
 	newest, err = q.TuningNewestOf(ctx, []byte(w.Region))
-	return 0, &tunings.TuningRefusal{ID: w.ID, Region: w.Region, Newest: newest}, err
+	return 0, &tunings.Refusal{ID: w.ID, Region: w.Region, Newest: newest}, err
 }
 
-func insertTuning(ctx context.Context, q *queries, w tunings.TuningWrite) (int64, error) {
+func insertTuning(ctx context.Context, q *queries, w tunings.Write) (int64, error) {
 	return q.TuningWrite(ctx, controlplanedb.TuningWriteParams{
 		Region: []byte(w.Region), Document: w.Document, Actor: w.Actor, Reason: w.Reason,
 		WriteID: sql.NullString{String: w.ID, Valid: true}, Replaces: sql.NullInt64{Int64: w.Over, Valid: true},
@@ -106,7 +106,7 @@ func insertTuning(ctx context.Context, q *queries, w tunings.TuningWrite) (int64
 
 // writtenBefore is the version that a write made before; sql.ErrNoRows: it has not been made.
 func writtenBefore(ctx context.Context, q *queries,
-	w tunings.TuningWrite) (int64, *tunings.TuningRefusal, error) {
+	w tunings.Write) (int64, *tunings.Refusal, error) {
 	before, err := q.TuningWritten(ctx, sql.NullString{String: w.ID, Valid: true})
 	if err != nil {
 		return 0, nil, err
@@ -115,7 +115,7 @@ func writtenBefore(ctx context.Context, q *queries,
 		return int64(before.Version), nil, nil
 	}
 	newest, err := q.TuningNewestOf(ctx, []byte(w.Region))
-	return 0, &tunings.TuningRefusal{ID: w.ID, Region: w.Region, Newest: newest, IDTaken: true}, err
+	return 0, &tunings.Refusal{ID: w.ID, Region: w.Region, Newest: newest, IDTaken: true}, err
 }
 
 // TuningsOf are the versions that a rollout wrote, oldest first, at most rows.

@@ -510,7 +510,7 @@ func testEachChangeRaisesTheVersionOfTheSettings(t *testing.T) {
 		{func() error { return settings.DeleteOverride(t.Context(), "acme", "api", "x", nil, operator) }, 1},
 		{func() error { return settings.DeleteOverride(t.Context(), "acme", "api", "x", nil, operator) }, 0}, // not found
 		{func() error {
-			_, err := s.WriteTunings(t.Context(), []tunings.TuningWrite{
+			_, err := s.WriteTunings(t.Context(), []tunings.Write{
 				{ID: "r/1", Region: "eu", Document: "{}", By: operator}, {ID: "r/2", Region: "us", Document: "{}", By: operator}})
 			return err
 		}, 1},

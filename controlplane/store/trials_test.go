@@ -110,7 +110,7 @@ func testATrialIsWidened(t *testing.T) {
 	if _, err := s.EndTrials(t.Context(), []tunings.TrialWrite{us}); err != nil {
 		t.Fatal(err)
 	}
-	if _, err := s.WriteTunings(t.Context(), []tunings.TuningWrite{write("direct", "eu", "{}")}); err != nil {
+	if _, err := s.WriteTunings(t.Context(), []tunings.Write{write("direct", "eu", "{}")}); err != nil {
 		t.Fatal(err)
 	}
 	ap := trial("r/try/ap", "ap")
@@ -205,7 +205,7 @@ func testTrialsAreRenewed(t *testing.T) {
 		t.Errorf("half a renewal was made: %d ms", left)
 	}
 	mustTry(t, s, trial("r/try/ap", "ap"))
-	written, err := s.WriteTunings(t.Context(), []tunings.TuningWrite{write("direct", "ap", "{9}")})
+	written, err := s.WriteTunings(t.Context(), []tunings.Write{write("direct", "ap", "{9}")})
 	if err != nil || written.Refused != nil {
 		t.Fatalf("%+v, %v", written, err)
 	}

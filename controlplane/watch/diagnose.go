@@ -135,7 +135,7 @@ func ExamineLiveWithin(newest func(context.Context) ([]tunings.RegionTuning, err
 	liveWithin time.Duration) Examiner {
 	const name = "node-live-within"
 	return func(ctx context.Context) []Check {
-		tunings, err := tunings.TuningInForce(ctx, newest)
+		tunings, err := tunings.InForce(ctx, newest)
 		if err != nil {
 			return []Check{{Name: name, Result: CheckFail, What: err.Error(), Do: "See the checks of mysql."}}
 		}

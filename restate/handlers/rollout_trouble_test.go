@@ -74,8 +74,8 @@ func testARolloutInTrouble(t *testing.T) {
 	wantUnlocked(t, c, "troubled", rollout.RolloutDone)
 
 	over, _ := inForce(t.Context(), t, db, "eu")
-	other := tunings.TuningWrite{ID: "restored", Region: "eu", Document: oldTuning, Over: over, By: operator}
-	if written, err := s.WriteTunings(t.Context(), []tunings.TuningWrite{other}); err != nil || written.Refused != nil {
+	other := tunings.Write{ID: "restored", Region: "eu", Document: oldTuning, Over: over, By: operator}
+	if written, err := s.WriteTunings(t.Context(), []tunings.Write{other}); err != nil || written.Refused != nil {
 		t.Fatalf("%+v, %v", written, err)
 	}
 	_, err = c.Operate(t.Context(), "troubled", order(rollout.RolloutRollBack))

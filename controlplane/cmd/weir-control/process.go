@@ -154,7 +154,7 @@ func (p *process) build() error {
 		Previews:    previews,
 		Settings:    limits.NewSettings(steps),
 		Tuning: func(ctx context.Context) ([]tunings.RegionTuning, error) {
-			return tunings.TuningInForce(ctx, steps.NewestTunings)
+			return tunings.InForce(ctx, steps.NewestTunings)
 		},
 		Tunings: steps,
 		Tokens:  tokens, RequireTokens: p.config.APIAuth == "token", Subjects: p.config.subjects(),

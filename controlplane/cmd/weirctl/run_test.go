@@ -61,7 +61,7 @@ func (s *schedule) Resume(_ context.Context, by controlplane.By) (cleanup.Status
 // world is the API of a fleet in memory, and what a command printed.
 type world struct {
 	inForce  []tunings.RegionTuning
-	versions []tunings.TuningVersion // the newest first
+	versions []tunings.Version // the newest first
 
 	handler     http.Handler
 	schedule    schedule
@@ -137,8 +137,8 @@ func newWorldThat(t *testing.T, asks bool) *world {
 	return w
 }
 
-// TuningVersions implements tunings.TuningLog.
-func (w *world) TuningVersions(_ context.Context, region *string, before int64, rows int) (page []tunings.TuningVersion, err error) {
+// TuningVersions implements tunings.Log.
+func (w *world) TuningVersions(_ context.Context, region *string, before int64, rows int) (page []tunings.Version, err error) {
 	for _, v := range w.versions {
 		if v.Version < before && (region == nil || v.Region == *region) && len(page) < rows {
 			page = append(page, v)
