@@ -70,7 +70,7 @@ type Config struct {
 	Key        func(context.Context, limits.KeyQuery) (limits.KeyReport, error)
 	// Limits estimates which requests an override would have denied, for keys of some workspaces.
 	// If it is nil, there are no estimates.
-	Limits func(context.Context, []limits.LimitChange, *workspaces.Set) (limits.LimitEstimate, error)
+	Limits func(context.Context, []limits.Change, *workspaces.Set) (limits.Estimate, error)
 
 	// Approvers reports whose approvals no longer count. If it is nil, all approvals count.
 	Approvers access.Approvers

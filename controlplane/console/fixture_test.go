@@ -79,8 +79,8 @@ type world struct {
 
 	overridePages int // of all namespaces, that were read
 
-	estimate   limits.LimitEstimate
-	estimated  []limits.LimitChange
+	estimate   limits.Estimate
+	estimated  []limits.Change
 	noEstimate error
 }
 
@@ -108,7 +108,7 @@ func start(t testing.TB, open bool) *world {
 			defer w.mu.Unlock()
 			return w.held, cmp.Or(w.noTop, w.down)
 		},
-		Limits: func(_ context.Context, changes []limits.LimitChange, _ *workspaces.Set) (limits.LimitEstimate, error) {
+		Limits: func(_ context.Context, changes []limits.Change, _ *workspaces.Set) (limits.Estimate, error) {
 			w.mu.Lock()
 			defer w.mu.Unlock()
 			w.estimated = changes

@@ -20,8 +20,8 @@ const (
 	limitWorstMax = 10  // keys that an estimate names
 )
 
-// LimitChange is an override as it is to be; one that is deleted has a pattern alone.
-type LimitChange struct {
+// Change is an override as it is to be; one that is deleted has a pattern alone.
+type Change struct {
 	Workspace, Namespace, Pattern string
 	Limit                         int64
 	DurationMs                    int64 // 0: the request's
@@ -29,10 +29,10 @@ type LimitChange struct {
 	Deleted                       bool
 }
 
-// LimitEstimate is what limits would have denied of what the busiest keys have spent in the window that is under way.
+// Estimate is what limits would have denied of what the busiest keys have spent in the window that is under way.
 // It is of the cost that nodes report, at most 20 keys of each. So it knows nothing of the many keys that are not among
 // them, nor of what was denied already, nor of windows before this one, of which no node keeps a figure.
-type LimitEstimate struct {
+type Estimate struct {
 	Reported  int           // keys that nodes report
 	Nodes     int           // that report
 	Oldest    time.Duration // age of the oldest report
@@ -43,25 +43,25 @@ type LimitEstimate struct {
 	Cost    int64 // of Matched without Unknown, in the window
 	Denied  int64 // of Cost, beyond the new limits
 	Keys    int   // that Denied is of
-	Worst   []LimitKey
+	Worst   []Key
 }
 
-// LimitKey is a key that a new limit would have denied, the one with most denied cost first.
-type LimitKey struct {
+// Key is a key that a new limit would have denied, the one with most denied cost first.
+type Key struct {
 	Workspace, Namespace, Identifier string
 	Cost, Limit                      int64
 }
 
-// LimitStore reads what an estimate is made of.
-type LimitStore interface {
+// Store reads what an estimate is made of.
+type Store interface {
 	TopStore
 	OverrideOf(ctx context.Context, workspace, namespace, identifier string) (*Override, error)
 }
 
 // EstimateLimits returns which requests the changes would have denied, for keys of the visible
 // workspaces.
-func EstimateLimits(ctx context.Context, store LimitStore, changes []LimitChange, visible *workspaces.Set,
-	liveWithin time.Duration) (e LimitEstimate, err error) {
+func EstimateLimits(ctx context.Context, store Store, changes []Change, visible *workspaces.Set,
+	liveWithin time.Duration) (e Estimate, err error) {
 	if n := len(changes); n < 1 || n > LimitChangesMax {
 		return e, fmt.Errorf("%w: changes has %d (1 to %d)", controlplane.ErrInvalid, n, LimitChangesMax)
 	}
@@ -96,19 +96,19 @@ func EstimateLimits(ctx context.Context, store LimitStore, changes []LimitChange
 		}
 		e.add(k, next)
 	}
-	slices.SortStableFunc(e.Worst, func(a, b LimitKey) int { return cmp.Compare(b.Cost-b.Limit, a.Cost-a.Limit) })
+	slices.SortStableFunc(e.Worst, func(a, b Key) int { return cmp.Compare(b.Cost-b.Limit, a.Cost-a.Limit) })
 	e.Worst = e.Worst[:min(len(e.Worst), limitWorstMax)]
 	return e, nil
 }
 
-func (c *LimitChange) validate() error {
+func (c *Change) validate() error {
 	o := Override{Workspace: c.Workspace, Namespace: c.Namespace, Pattern: c.Pattern, Limit: c.Limit,
 		DurationMs: c.DurationMs, Shadow: c.Shadow}
 	return o.Validate()
 }
 
 // changeFor is the most specific change that a key is under; nil: none is.
-func changeFor(changes []LimitChange, k *TopKey) (found *LimitChange) {
+func changeFor(changes []Change, k *TopKey) (found *Change) {
 	for i := range changes {
 		c := &changes[i]
 		if c.Workspace == k.Workspace && c.Namespace == k.Namespace &&
@@ -121,14 +121,14 @@ func changeFor(changes []LimitChange, k *TopKey) (found *LimitChange) {
 }
 
 // deletes tells whether an override is one that the changes take away.
-func deletes(changes []LimitChange, o *Override) bool {
-	return slices.ContainsFunc(changes, func(c LimitChange) bool {
+func deletes(changes []Change, o *Override) bool {
+	return slices.ContainsFunc(changes, func(c Change) bool {
 		return c.Deleted && c.Workspace == o.Workspace && c.Namespace == o.Namespace && c.Pattern == o.Pattern
 	})
 }
 
 // add counts a key that a change sets the limit of.
-func (e *LimitEstimate) add(k *TopKey, next *LimitChange) {
+func (e *Estimate) add(k *TopKey, next *Change) {
 	e.Matched++
 	if next.Deleted || next.DurationMs != 0 && next.DurationMs != k.DurationMs {
 		e.Unknown++
@@ -140,5 +140,5 @@ func (e *LimitEstimate) add(k *TopKey, next *LimitChange) {
 	}
 	e.Keys++
 	e.Denied = sum(e.Denied, k.Count-next.Limit)
-	e.Worst = append(e.Worst, LimitKey{k.Workspace, k.Namespace, k.Identifier, k.Count, next.Limit})
+	e.Worst = append(e.Worst, Key{k.Workspace, k.Namespace, k.Identifier, k.Count, next.Limit})
 }

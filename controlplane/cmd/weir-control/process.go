@@ -167,8 +167,8 @@ func (p *process) build() error {
 		Key: func(ctx context.Context, q limits.KeyQuery) (limits.KeyReport, error) {
 			return limits.GetKey(ctx, steps, q)
 		},
-		Limits: func(ctx context.Context, changes []limits.LimitChange,
-			visible *workspaces.Set) (limits.LimitEstimate, error) {
+		Limits: func(ctx context.Context, changes []limits.Change,
+			visible *workspaces.Set) (limits.Estimate, error) {
 			return limits.EstimateLimits(ctx, steps, changes, visible, p.config.NodeLiveWithin)
 		},
 		Ready: func(ctx context.Context) error { return steps.Ready(ctx, tables) },

@@ -200,15 +200,15 @@ func (l *large) topKeys(context.Context, limits.TopQuery) (limits.TopKeys, error
 }
 
 // limits would have denied a little of what ten keys have spent. A deletion leaves them to their callers' limits.
-func (l *large) limits(_ context.Context, changes []limits.LimitChange, _ *workspaces.Set) (limits.LimitEstimate, error) {
+func (l *large) limits(_ context.Context, changes []limits.Change, _ *workspaces.Set) (limits.Estimate, error) {
 	if l.empty || l.down != nil {
-		return limits.LimitEstimate{}, l.down
+		return limits.Estimate{}, l.down
 	}
-	e := limits.LimitEstimate{Reported: 14_210, Nodes: largeNodes, Oldest: 2 * time.Second, Matched: 10, Unknown: 10}
+	e := limits.Estimate{Reported: 14_210, Nodes: largeNodes, Oldest: 2 * time.Second, Matched: 10, Unknown: 10}
 	if !changes[0].Deleted {
 		e.Unknown, e.Cost, e.Denied, e.Keys = 2, 80_000, 2_500, 4
 		for i := range int64(4) {
-			e.Worst = append(e.Worst, limits.LimitKey{Workspace: "acme", Namespace: "api", Identifier: fmt.Sprintf("user_%05d", 41+i), Cost: 10_000 - 50*i, Limit: changes[0].Limit})
+			e.Worst = append(e.Worst, limits.Key{Workspace: "acme", Namespace: "api", Identifier: fmt.Sprintf("user_%05d", 41+i), Cost: 10_000 - 50*i, Limit: changes[0].Limit})
 		}
 	}
 	return e, nil
