@@ -131,7 +131,7 @@ func serve(t *testing.T, opts ...connect.ClientOption) *fixture {
 	t.Helper()
 	f := &fixture{schedule: &schedule{status: cleanup.Status{Running: true, Interval: time.Minute, NextAt: at, Runs: 7, Errors: 2, Rows: 100, DeadNodes: 3, History: []cleanup.Run{run}}}}
 	registry := prometheus.NewRegistry()
-	registry.MustRegister(controlplane.NewMetrics(), cleanup.NewMetrics(), watch.NewWatchMetrics())
+	registry.MustRegister(controlplane.NewMetrics(), cleanup.NewMetrics(), watch.NewMetrics())
 	server := httptest.NewServer(NewHandler(Config{
 		Cleanup:     f.schedule,
 		Rollouts:    &f.rollouts,

@@ -48,9 +48,9 @@ type Invocation struct {
 	Failure string
 }
 
-// WatchSources are what a look asks. Each may fail: that is a finding, too. All
+// Sources are what a look asks. Each may fail: that is a finding, too. All
 // methods may be called at once.
-type WatchSources struct {
+type Sources struct {
 	Fleet       func(context.Context) (fleet.Fleet, error)
 	Tunings     func(context.Context) ([]tunings.RegionTuning, error)
 	Lag         func(context.Context) (time.Duration, error)
@@ -62,10 +62,10 @@ type WatchSources struct {
 }
 
 // Watch looks at everything that a person would look at.
-type Watch struct{ sources WatchSources }
+type Watch struct{ sources Sources }
 
-// NewWatch returns a watch.
-func NewWatch(sources WatchSources) *Watch { return &Watch{sources} }
+// New returns a watch.
+func New(sources Sources) *Watch { return &Watch{sources} }
 
 // Look never fails: what does not answer is what it finds. It asks everybody at once,
 // each for a bounded time.

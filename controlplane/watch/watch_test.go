@@ -38,7 +38,7 @@ type watched struct {
 }
 
 func (w *watched) watch() *Watch {
-	return NewWatch(WatchSources{
+	return New(Sources{
 		Fleet:       func(context.Context) (fleet.Fleet, error) { return w.fleet, w.mysql },
 		Tunings:     func(context.Context) ([]tunings.RegionTuning, error) { return w.tunings, w.mysql },
 		Lag:         func(context.Context) (time.Duration, error) { return w.lag, w.mysql },
@@ -344,7 +344,7 @@ func TestADocumentThatIsAheadIsNotFresh(t *testing.T) {
 
 // Counters are published at 0 from the start, one for each kind and none for others.
 func TestFindingsMetric(t *testing.T) {
-	m, registry := NewWatchMetrics(), prometheus.NewRegistry()
+	m, registry := NewMetrics(), prometheus.NewRegistry()
 	registry.MustRegister(m)
 	if n, err := testutil.GatherAndCount(registry, "weir_watch_findings"); err != nil || n != len(FindingKinds) {
 		t.Errorf("%d series, %v", n, err)

@@ -24,7 +24,7 @@ import (
 // newWatchCluster watches a world whose lag is set by the test and that has nothing else.
 func newWatchCluster(t *testing.T, lag *atomic.Int64) *cluster {
 	t.Helper()
-	watch := watch.NewWatch(watch.WatchSources{
+	watch := watch.New(watch.Sources{
 		Fleet:   func(context.Context) (fleet.Fleet, error) { return fleet.Fleet{}, nil },
 		Tunings: func(context.Context) ([]tunings.RegionTuning, error) { return nil, nil },
 		Lag:     func(context.Context) (time.Duration, error) { return time.Duration(lag.Load()), nil },

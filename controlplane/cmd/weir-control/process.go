@@ -87,7 +87,7 @@ func start(ctx context.Context, c *config, dsn string, log *slog.Logger) (*proce
 func (p *process) build() error {
 	metrics := controlplane.NewMetrics()
 	registry := prometheus.NewRegistry()
-	cleanups, watched := cleanup.NewMetrics(), watch.NewWatchMetrics()
+	cleanups, watched := cleanup.NewMetrics(), watch.NewMetrics()
 	registry.MustRegister(metrics, cleanups, watched, collectors.NewGoCollector(),
 		collectors.NewProcessCollector(collectors.ProcessCollectorOpts{}))
 	steps := store.New(p.db)
@@ -108,7 +108,7 @@ func (p *process) build() error {
 	fleet := func(ctx context.Context) (fleet.Fleet, error) {
 		return fleet.List(ctx, steps, p.config.NodeLiveWithin)
 	}
-	watching := watch.NewWatch(watch.WatchSources{
+	watching := watch.New(watch.Sources{
 		Fleet: fleet, Tunings: steps.NewestTunings, Lag: cleanup.Lag, Partitions: cleanup.PartitionsProblem,
 		Cleanup: handlers.CleanupClient{Client: client}.Status,
 		Rollout: handlers.RolloutClient{Client: client}.UnderWay,
@@ -325,7 +325,7 @@ func watchMySQL(ctx context.Context, cleanup *cleanup.Cleanup, metrics *controlp
 
 // watchHealth keeps the metrics of the watch's findings, and logs each change for the
 // worse or the better of the whole once.
-func watchHealth(ctx context.Context, health *watch.HealthReader, metrics *watch.WatchMetrics,
+func watchHealth(ctx context.Context, health *watch.HealthReader, metrics *watch.Metrics,
 	log *slog.Logger) {
 	was := watch.SeverityOK
 	controlplane.Every(ctx, watchEvery, func(ctx context.Context) error {

@@ -18,7 +18,7 @@ const watchTimeout = 10 * time.Second
 // watchFleet keeps the metrics of the nodes, and corrects their heartbeats after a step of MySQL's clock. The watch of
 // MySQL reports that it cannot look.
 func watchFleet(ctx context.Context, liveWithin time.Duration, steps fleet.Repair,
-	metrics *watch.WatchMetrics, log *slog.Logger) {
+	metrics *watch.Metrics, log *slog.Logger) {
 	failing := false
 	controlplane.Every(ctx, watchEvery, func(ctx context.Context) error {
 		ctx, cancel := context.WithTimeout(ctx, watchTimeout)
@@ -42,7 +42,7 @@ func watchFleet(ctx context.Context, liveWithin time.Duration, steps fleet.Repai
 
 // watchRollouts keeps the metrics of the rollout under way; at most one is. The
 // keeper of the schedules reports that it cannot look.
-func watchRollouts(ctx context.Context, rollouts handlers.RolloutClient, metrics *watch.WatchMetrics) {
+func watchRollouts(ctx context.Context, rollouts handlers.RolloutClient, metrics *watch.Metrics) {
 	controlplane.Every(ctx, watchEvery, func(ctx context.Context) error {
 		ctx, cancel := context.WithTimeout(ctx, watchTimeout)
 		defer cancel()
