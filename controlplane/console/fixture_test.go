@@ -463,11 +463,11 @@ func (s auditLog) Audit(_ context.Context, before int64, rows int) (page []audit
 
 type previewCalls struct{ *world }
 
-func (s previewCalls) Preview(_ context.Context, r previews.PreviewRequest) (previews.PreviewAnswer, error) {
+func (s previewCalls) Preview(_ context.Context, r previews.Request) (previews.Answer, error) {
 	one := previews.Prediction{FeedIntervalMs: 200, RowsWrittenPerS: 100, RowsReadPerS: 900, ConvergenceP99Ms: 2900, Overshoot: 1.26}
 	two := one
 	two.FeedIntervalMs, two.RowsReadPerS, two.Overshoot = 500, 450, 1.6
-	return previews.PreviewAnswer{OldText: "{}", NewText: r.New, Shape: previews.FleetShape{Nodes: []int{3, 3}, Keys: 1000, Assumed: []string{"hot_share"}},
+	return previews.Answer{OldText: "{}", NewText: r.New, Shape: previews.FleetShape{Nodes: []int{3, 3}, Keys: 1000, Assumed: []string{"hot_share"}},
 		Predictions: previews.Predictions{Old: one, New: two, Curve: []previews.Prediction{one, two}, Notes: []string{"scaled by 10"}}}, s.failure()
 }
 

@@ -27,11 +27,11 @@ const (
 // Previewer predicts what a tuning would do to a fleet. This package only says what it
 // needs: a main hands in who can. Preview returns when ctx is done.
 type Previewer interface {
-	Preview(ctx context.Context, ask PreviewAsk) (Predictions, error)
+	Preview(ctx context.Context, ask Ask) (Predictions, error)
 }
 
-// PreviewAsk is what a Previewer is asked.
-type PreviewAsk struct {
+// Ask is what a Previewer is asked.
+type Ask struct {
 	Shape     FleetShape `json:"shape"`
 	Old       string     `json:"old"` // tuning documents
 	New       string     `json:"new"`
@@ -79,9 +79,9 @@ type Prediction struct {
 	SimulatedDecisions int64   `json:"simulated_decisions"`
 }
 
-// PreviewRequest is what an operator asks. What Given leaves at nil comes from the fleet,
+// Request is what an operator asks. What Given leaves at nil comes from the fleet,
 // and else has a default, which the answer calls assumed.
-type PreviewRequest struct {
+type Request struct {
 	Old       string // tuning document; empty: the one in force
 	New       string
 	NoFleet   bool // look at no fleet: shapes that do not exist
@@ -96,8 +96,8 @@ type GivenShape struct {
 	HotShare, OverlapShare  *float64
 }
 
-// PreviewAnswer is a preview.
-type PreviewAnswer struct {
+// Answer is a preview.
+type Answer struct {
 	Predictions
 	Shape            FleetShape
 	OldText, NewText string // the tunings, every field present
@@ -112,14 +112,14 @@ type Preview struct {
 	busy      chan struct{} // full while one runs
 }
 
-// NewPreview returns previews of the fleet that work sees.
-func NewPreview(previewer Previewer, work *rollout.RolloutWork) *Preview {
+// New returns previews of the fleet that work sees.
+func New(previewer Previewer, work *rollout.RolloutWork) *Preview {
 	return &Preview{previewer: previewer, work: work, busy: make(chan struct{}, 1)}
 }
 
 // Preview answers a request. Errors wrap controlplane.ErrInvalid, controlplane.ErrConflict where another preview
 // is under way, or the context's.
-func (p *Preview) Preview(ctx context.Context, req PreviewRequest) (answer PreviewAnswer, err error) {
+func (p *Preview) Preview(ctx context.Context, req Request) (answer Answer, err error) {
 	timeMax := time.Duration(req.TimeMaxMs) * time.Millisecond
 	if req.TimeMaxMs == 0 {
 		timeMax = PreviewTimeDefault
@@ -152,7 +152,7 @@ func (p *Preview) Preview(ctx context.Context, req PreviewRequest) (answer Previ
 	if answer.OldText, err = p.old(ctx, req, fleet); err != nil {
 		return answer, err
 	}
-	answer.Predictions, err = p.previewer.Preview(ctx, PreviewAsk{Shape: answer.Shape, Old: answer.OldText,
+	answer.Predictions, err = p.previewer.Preview(ctx, Ask{Shape: answer.Shape, Old: answer.OldText,
 		New: answer.NewText, TimeMaxMs: timeMax.Milliseconds()})
 	answer.TookMs = time.Since(began).Milliseconds()
 	return answer, err
@@ -160,7 +160,7 @@ func (p *Preview) Preview(ctx context.Context, req PreviewRequest) (answer Previ
 
 // old is the tuning to compare with: the one that was given, or that most live nodes'
 // regions have in force.
-func (p *Preview) old(ctx context.Context, req PreviewRequest, fleet fleet.Fleet) (string, error) {
+func (p *Preview) old(ctx context.Context, req Request, fleet fleet.Fleet) (string, error) {
 	switch {
 	case req.Old != "":
 		return (rollout.RolloutSpec{Tuning: req.Old}).WholeTuning()

@@ -125,7 +125,7 @@ func (p *process) build() error {
 	if err != nil {
 		return err
 	}
-	previews := previews.NewPreview(simulator, rollouts)
+	previews := previews.New(simulator, rollouts)
 	adminToken, err := p.config.adminToken()
 	if err != nil {
 		return err

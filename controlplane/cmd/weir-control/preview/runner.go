@@ -49,7 +49,7 @@ func NewRunner(program string) (*Runner, error) {
 // Preview implements previews.Previewer. Its time counts from the start of the
 // process; a worker that is not done then is ended, and what it has told is the answer if
 // both tunings are in it.
-func (r *Runner) Preview(ctx context.Context, ask previews.PreviewAsk) (previews.Predictions, error) {
+func (r *Runner) Preview(ctx context.Context, ask previews.Ask) (previews.Predictions, error) {
 	caller := ctx
 	ctx, cancel := context.WithTimeout(ctx, time.Duration(ask.TimeMaxMs)*time.Millisecond)
 	defer cancel()
