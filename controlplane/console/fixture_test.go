@@ -423,21 +423,21 @@ func (s retirements) Status(context.Context, string) (retire.Retirement, error) 
 	return *s.retire, nil
 }
 
-func (s retirements) Start(_ context.Context, table string, spec retire.RetirementSpec, by controlplane.By) (retire.Retirement, error) {
+func (s retirements) Start(_ context.Context, table string, spec retire.Spec, by controlplane.By) (retire.Retirement, error) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	s.by, s.retire = by, &retire.Retirement{ID: "t1", Table: table, Spec: spec, By: by, Phase: retire.RetirementObserving}
+	s.by, s.retire = by, &retire.Retirement{ID: "t1", Table: table, Spec: spec, By: by, Phase: retire.Observing}
 	return *s.retire, s.down
 }
 
-func (s retirements) ApproveRename(_ context.Context, _ string, o retire.RetirementOrder) (retire.Retirement, error) {
+func (s retirements) ApproveRename(_ context.Context, _ string, o retire.Order) (retire.Retirement, error) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	s.by, s.evidence = o.By, o.Evidence
 	return *s.retire, s.down
 }
 
-func (s retirements) ApproveDrop(_ context.Context, _ string, o retire.RetirementOrder) (retire.Retirement, error) {
+func (s retirements) ApproveDrop(_ context.Context, _ string, o retire.Order) (retire.Retirement, error) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	s.by, s.evidence = o.By, o.Evidence

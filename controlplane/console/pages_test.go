@@ -117,7 +117,7 @@ func full(t testing.TB) *world {
 		t.Fatal(err)
 	}
 	w.one = r
-	w.retire, err = retire.NewRetirement(retire.Blocklist, retire.DefaultRetirementSpec(), controlplane.By{Actor: "ann", Reason: "unused"}, retire.RetirementLook{Table: &retire.TableFigures{Rows: 7}}, now.UnixMilli())
+	w.retire, err = retire.New(retire.Blocklist, retire.DefaultSpec(), controlplane.By{Actor: "ann", Reason: "unused"}, retire.Look{Table: &retire.TableFigures{Rows: 7}}, now.UnixMilli())
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -51,7 +51,7 @@ func TestApprovalsAreShown(t *testing.T) {
 	quorum := controlplane.Quorum{Approvers: 2}
 	w.set(func() {
 		w.one.Phase, w.one.Approvals, w.one.Spec.Plan.Quorum, w.one.Paused = rollout.RolloutAwaiting, []controlplane.Approval{given}, quorum, nil
-		w.retire.Phase, w.retire.Approvals, w.retire.Spec.Quorum = retire.RetirementAwaiting, []controlplane.Approval{given}, quorum
+		w.retire.Phase, w.retire.Approvals, w.retire.Spec.Quorum = retire.Awaiting, []controlplane.Approval{given}, quorum
 	})
 	for _, page := range []string{"/console/rollouts/at/r1", "/console/jobs"} {
 		if shown := b.get(page).body; !strings.Contains(shown, "1 of 2 people have approved it. <b>bob</b>") {

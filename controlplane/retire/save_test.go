@@ -20,7 +20,7 @@ type ledger struct {
 	saved controlplane.JobState
 }
 
-func (l *ledger) on() Steps { return NewRetirementWork(l, time.Minute, 0, townMetrics).On(l, nil) }
+func (l *ledger) on() Steps { return NewWork(l, time.Minute, 0, townMetrics).On(l, nil) }
 
 // Do has the clock of the town.
 func (l *ledger) Do(name string, answer any, step func(context.Context) (any, error)) error {
@@ -49,7 +49,7 @@ func (l *ledger) SaveJobState(_ context.Context, s controlplane.JobState) (contr
 func TestARetirementGoesOnFromItsSavedState(t *testing.T) {
 	rapid.Check(t, func(rt *rapid.T) {
 		l := &ledger{town: newTown()}
-		r, err := NewRetirement(Blocklist, DefaultRetirementSpec(), controltest.Ann, l.begins(), l.nowMs)
+		r, err := New(Blocklist, DefaultSpec(), controltest.Ann, l.begins(), l.nowMs)
 		if err != nil {
 			rt.Fatal(err)
 		}
@@ -86,14 +86,14 @@ func TestARetirementGoesOnFromItsSavedState(t *testing.T) {
 				}
 			}
 			l.nowMs += 3_600_000
-			order := RetirementOrder{By: controltest.Ann, Evidence: r.EvidenceHash()}
+			order := Order{By: controltest.Ann, Evidence: r.EvidenceHash()}
 			look := l.look(r)
 			switch r.Phase {
-			case RetirementAwaiting:
+			case Awaiting:
 				if _, err := r.ApproveRename(order, look, l.nowMs); err == nil {
 					approvals++
 				}
-			case RetirementAwaitingFinal:
+			case AwaitingFinal:
 				if _, err := r.ApproveDrop(order, look, l.nowMs); err == nil {
 					approvals++
 				}
@@ -104,7 +104,7 @@ func TestARetirementGoesOnFromItsSavedState(t *testing.T) {
 			}
 			write()
 		}
-		if r.Phase != RetirementDropped || l.drops != 1 || approvals != 2 {
+		if r.Phase != Dropped || l.drops != 1 || approvals != 2 {
 			rt.Fatalf("%s after %d drops and %d approvals: %+v", r.Phase, l.drops, approvals, r.Events)
 		}
 	})
@@ -113,7 +113,7 @@ func TestARetirementGoesOnFromItsSavedState(t *testing.T) {
 // A transition from an older state is refused when it is saved.
 func TestAnOlderRetirementIsNotSaved(t *testing.T) {
 	l := &ledger{town: newTown()}
-	r, err := NewRetirement(Blocklist, DefaultRetirementSpec(), controltest.Ann, l.begins(), l.nowMs)
+	r, err := New(Blocklist, DefaultSpec(), controltest.Ann, l.begins(), l.nowMs)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -125,8 +125,8 @@ func TestAnOlderRetirementIsNotSaved(t *testing.T) {
 		t.Errorf("%v", err)
 	}
 	gone := old // by a build that saves nothing
-	gone.Saved, gone.Epoch, gone.Phase = 0, r.Epoch+3, RetirementDraining
-	if _, restored, err := gone.Restore(l.on(), Blocklist); err != nil || !restored || gone.Phase != RetirementDraining || gone.Saved != l.saved.Saved {
+	gone.Saved, gone.Epoch, gone.Phase = 0, r.Epoch+3, Draining
+	if _, restored, err := gone.Restore(l.on(), Blocklist); err != nil || !restored || gone.Phase != Draining || gone.Saved != l.saved.Saved {
 		t.Errorf("restored %v, %v: %+v", restored, err, gone)
 	}
 	l.saved.State = `{"version":2}`

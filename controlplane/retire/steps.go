@@ -11,23 +11,23 @@ import (
 	"github.com/weirhq/weir/controlplane/fleet"
 )
 
-// Steps are the effects of a retirement, each a step of a journal, with retirementStepTimeout. Each may be executed
+// Steps are the effects of a retirement, each a step of a journal, with stepTimeout. Each may be executed
 // more than once, and an attempt that was given up may still come, unless its fence is lower than that of an attempt
 // that came before: then it does nothing.
 type Steps struct {
-	work      *RetirementWork
+	work      *Work
 	journal   controlplane.Journal
 	approvers access.Approvers
 }
 
 // On returns the steps of an invocation. approvers reports whose approvals no longer count; nil: all approvals count.
-func (w *RetirementWork) On(j controlplane.Journal, approvers access.Approvers) Steps {
+func (w *Work) On(j controlplane.Journal, approvers access.Approvers) Steps {
 	return Steps{w, j, approvers}
 }
 
 // do executes a step within its timeout.
 func do[T any](s Steps, name string, step func(context.Context) (T, error)) (T, error) {
-	return controlplane.Do(s.journal, name, controlplane.Within(retirementStepTimeout, step))
+	return controlplane.Do(s.journal, name, controlplane.Within(stepTimeout, step))
 }
 
 // NowMs returns the time, in Unix ms.
@@ -35,9 +35,9 @@ func (s Steps) NowMs() (int64, error) { return controlplane.NowMs(s.journal) }
 
 // Look returns how the table and the fleet are, and which of the actors who approve the waiting step, and of more, may
 // not do so any more.
-func (s Steps) Look(r *Retirement, more ...string) (RetirementLook, error) {
+func (s Steps) Look(r *Retirement, more ...string) (Look, error) {
 	approving, needs := r.approving(more...), r.Needs()
-	return do(s, "look", func(ctx context.Context) (look RetirementLook, err error) {
+	return do(s, "look", func(ctx context.Context) (look Look, err error) {
 		if look.Table, err = s.work.store.TableFigures(ctx, r.Table); err != nil {
 			return look, err
 		}
@@ -106,7 +106,7 @@ func (s Steps) newer(table string, saved int64) (string, error) {
 // save saves a state. The error wraps controlplane.ErrConflict if MySQL has a newer state, or another one with the same
 // number.
 func (s Steps) save(state controlplane.JobState) error {
-	return controlplane.DoSave(s.journal, state.Saved, retirementStepTimeout, func(ctx context.Context) error {
+	return controlplane.DoSave(s.journal, state.Saved, stepTimeout, func(ctx context.Context) error {
 		kept, err := s.work.store.SaveJobState(ctx, state)
 		if err != nil {
 			return err

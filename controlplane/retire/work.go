@@ -8,11 +8,11 @@ import (
 	"github.com/weirhq/weir/controlplane/fleet"
 )
 
-// retirementStepTimeout bounds one step: longer than a rename waits for its locks.
-const retirementStepTimeout = 15 * time.Second
+// stepTimeout bounds one step: longer than a rename waits for its locks.
+const stepTimeout = 15 * time.Second
 
-// RetirementStore is what a retirement needs of MySQL. All methods may be called at once.
-type RetirementStore interface {
+// Store is what a retirement needs of MySQL. All methods may be called at once.
+type Store interface {
 	fleet.Store
 	controlplane.JobStates
 	// Now is the clock of the database.
@@ -29,17 +29,17 @@ type RetirementStore interface {
 	DropTable(ctx context.Context, table, dated string, fence int64) (TableDrop, error)
 }
 
-// RetirementWork is the database that retirements work with.
-type RetirementWork struct {
-	store      RetirementStore
+// Work is the database that retirements work with.
+type Work struct {
+	store      Store
 	liveWithin time.Duration
 	grace      time.Duration
 	metrics    *controlplane.Metrics
 }
 
-// NewRetirementWork returns the work of retirements on a database. A node not heard of for longer than liveWithin is
+// NewWork returns the work of retirements on a database. A node not heard of for longer than liveWithin is
 // not live; rows are kept for grace after they have expired, as the cleanup keeps them.
-func NewRetirementWork(store RetirementStore, liveWithin, grace time.Duration,
-	metrics *controlplane.Metrics) *RetirementWork {
-	return &RetirementWork{store: store, liveWithin: liveWithin, grace: grace, metrics: metrics}
+func NewWork(store Store, liveWithin, grace time.Duration,
+	metrics *controlplane.Metrics) *Work {
+	return &Work{store: store, liveWithin: liveWithin, grace: grace, metrics: metrics}
 }

@@ -311,8 +311,8 @@ func (w *Watch) lookAtRetirement(ctx context.Context, look *Look) error {
 			Do:   "The step is retried. Fix the named cause, or: weirctl retire abort --reason TEXT.",
 		})
 	}
-	step := map[retire.RetirementPhase]string{retire.RetirementAwaiting: "rename",
-		retire.RetirementAwaitingFinal: "drop"}[r.Phase]
+	step := map[retire.Phase]string{retire.Awaiting: "rename",
+		retire.AwaitingFinal: "drop"}[r.Phase]
 	if step != "" {
 		look.add(Finding{
 			Kind: FindingRetirementWaits, Subject: r.Table, Severity: SeverityInfo,

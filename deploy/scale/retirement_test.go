@@ -29,7 +29,7 @@ func testSoakRetirementAtScale(t *testing.T) {
 	r := d.retire(t)
 	took := time.Since(began)
 	publishes, imports := busy()
-	if r.Phase != retire.RetirementDropped || r.RowsDeleted != int64(rows) {
+	if r.Phase != retire.Dropped || r.RowsDeleted != int64(rows) {
 		t.Errorf("%s (%s), %d rows of %d deleted", r.Phase, r.Why, r.RowsDeleted, rows)
 	}
 	if got := d.sum("live"); got != before {
@@ -57,9 +57,9 @@ func (d *table) fillBlocklist(rows int) {
 // retire takes a retirement from its start to its outcome, with both approvals as soon as they are asked for.
 func (d *table) retire(t *testing.T) *retire.Retirement {
 	t.Helper()
-	spec := retire.DefaultRetirementSpec()
+	spec := retire.DefaultSpec()
 	spec.QuietMs, spec.SoakMs, spec.BatchRows = 100, 100, 5_000
-	work := retire.NewRetirementWork(operators.New(d.db), time.Minute, 0, controlplane.NewMetrics())
+	work := retire.NewWork(operators.New(d.db), time.Minute, 0, controlplane.NewMetrics())
 	steps := work.On(retiring{controlplane.Once(t.Context()), d.db}, nil)
 	nowMs := func() int64 {
 		now, err := steps.NowMs()
@@ -73,10 +73,10 @@ func (d *table) retire(t *testing.T) *retire.Retirement {
 		wait, err := r.Advance(steps, nowMs())
 		must(t, err)
 		r.Settle(nowMs(), wait)
-		order := retire.RetirementOrder{By: by, Evidence: r.EvidenceHash()}
-		approve := map[retire.RetirementPhase]func(retire.RetirementOrder, retire.RetirementLook,
+		order := retire.Order{By: by, Evidence: r.EvidenceHash()}
+		approve := map[retire.Phase]func(retire.Order, retire.Look,
 			int64) (time.Duration, error){
-			retire.RetirementAwaiting: r.ApproveRename, retire.RetirementAwaitingFinal: r.ApproveDrop,
+			retire.Awaiting: r.ApproveRename, retire.AwaitingFinal: r.ApproveDrop,
 		}[r.Phase]
 		if approve != nil {
 			look, err := steps.Look(r)

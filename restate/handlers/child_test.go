@@ -58,7 +58,7 @@ func childServe(address, dsn string, what ...string) error {
 		options = retirementOptions(stuck.Store)
 	case slices.Contains(what, "stuck-retirement"):
 		options = retirementOptions(stuck.Store)
-		options.Retirement = retire.NewRetirementWork(stuckTables{stuck.Store}, 30*time.Second, 0, options.Metrics)
+		options.Retirement = retire.NewWork(stuckTables{stuck.Store}, 30*time.Second, 0, options.Metrics)
 	}
 	options.Orders = testKeys
 	endpoint, err := NewEndpoint(options)

@@ -47,7 +47,7 @@ type Options struct {
 	Cleanup    *cleanup.Cleanup
 	Watch      *watch.Watch
 	Rollouts   *rollout.RolloutWork
-	Retirement *retire.RetirementWork
+	Retirement *retire.Work
 	Audit      audit.Store
 	Approvers  access.Approvers       // whose approvals count; nil: all approvals count
 	Saves      controlplane.JobStates // pauses of jobs; nil: only Restate has them

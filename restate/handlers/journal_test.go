@@ -167,15 +167,15 @@ func retireTable(t *testing.T, c RetirementClient) {
 	if _, err := c.Start(t.Context(), retired, briefly(), operator); err != nil {
 		t.Fatal(err)
 	}
-	retires(t, c, "it is empty", at(retire.RetirementAwaiting))
+	retires(t, c, "it is empty", at(retire.Awaiting))
 	if _, err := c.ApproveRename(t.Context(), retired, shown(t, c, operator)); err != nil {
 		t.Fatal(err)
 	}
-	retires(t, c, "the soak ends", at(retire.RetirementAwaitingFinal))
+	retires(t, c, "the soak ends", at(retire.AwaitingFinal))
 	if _, err := c.ApproveDrop(t.Context(), retired, shown(t, c, operator)); err != nil {
 		t.Fatal(err)
 	}
-	retires(t, c, "the end", at(retire.RetirementDropped))
+	retires(t, c, "the end", at(retire.Dropped))
 }
 
 // written is the journal of an invocation that is over, in the words of journalForms.

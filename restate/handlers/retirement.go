@@ -29,14 +29,14 @@ const (
 type (
 	// RetirementStart makes a retirement begin.
 	RetirementStart struct {
-		Spec retire.RetirementSpec `json:"spec"`
-		By   controlplane.By       `json:"by"`
+		Spec retire.Spec     `json:"spec"`
+		By   controlplane.By `json:"by"`
 	}
 	// RetirementApprove approves one of the two things that take an approval. It is named:
 	// the same request once more, whose answer was lost, must not approve the other.
 	RetirementApprove struct {
 		Drop bool `json:"drop"` // else the rename
-		retire.RetirementOrder
+		retire.Order
 	}
 	// RetirementTimer is the message that keeps a retirement going.
 	RetirementTimer struct {
@@ -47,7 +47,7 @@ type (
 // retirement is the object: retire.Retirement, one transition an invocation, as
 // rollout is.
 type retirement struct {
-	work       *retire.RetirementWork
+	work       *retire.Work
 	approvers  access.Approvers // nil: every approval counts
 	steps      *stepper
 	retryAfter time.Duration // troubleRetry, except in tests
@@ -100,13 +100,13 @@ func (o *retirement) on(ctx restate.Context) retire.Steps {
 	return o.work.On(o.steps.on(ctx), o.approvers)
 }
 
-func (o *retirement) remember(ctx restate.ObjectContext, s retire.RetirementSummary) error {
-	past, terminal := restate.Get[[]retire.RetirementSummary](ctx, retirementPastKey)
+func (o *retirement) remember(ctx restate.ObjectContext, s retire.Summary) error {
+	past, terminal := restate.Get[[]retire.Summary](ctx, retirementPastKey)
 	if terminal != nil {
 		return terminal
 	}
 	restate.Set(ctx, retirementPastKey,
-		append([]retire.RetirementSummary{s}, past[:min(len(past), retirementPastMax-1)]...))
+		append([]retire.Summary{s}, past[:min(len(past), retirementPastMax-1)]...))
 	return nil
 }
 
@@ -180,7 +180,7 @@ func (o *retirement) approve(ctx restate.ObjectContext, req RetirementApprove) (
 		return r, err
 	}
 	before := retirementConditionOf(&r)
-	wait, refused := operate(&r, req.RetirementOrder, look, at)
+	wait, refused := operate(&r, req.Order, look, at)
 	if refused != nil && r.Phase == before.Phase {
 		return r, failed(refused)
 	}
@@ -265,16 +265,16 @@ func (o *retirement) status(ctx restate.ObjectSharedContext, _ restate.Void) (re
 }
 
 // list is a snapshot, newest first.
-func (o *retirement) list(ctx restate.ObjectSharedContext, _ restate.Void) ([]retire.RetirementSummary, error) {
+func (o *retirement) list(ctx restate.ObjectSharedContext, _ restate.Void) ([]retire.Summary, error) {
 	r, err := loadRetirement(ctx)
 	if err != nil || r.ID == "" {
 		return nil, err
 	}
-	past, terminal := restate.Get[[]retire.RetirementSummary](ctx, retirementPastKey)
+	past, terminal := restate.Get[[]retire.Summary](ctx, retirementPastKey)
 	if terminal != nil {
 		return nil, terminal
 	}
-	return append([]retire.RetirementSummary{r.Summary()}, past...), nil
+	return append([]retire.Summary{r.Summary()}, past...), nil
 }
 
 // settle saves a transition to MySQL, stores it in Restate and sends the next timer.
@@ -319,14 +319,14 @@ func (o *retirement) audit(ctx restate.ObjectContext, by controlplane.By, action
 
 // retirementCondition is what the audit log says of a retirement: not its history.
 type retirementCondition struct {
-	ID          string                    `json:"id"`
-	Phase       retire.RetirementPhase    `json:"phase"`
-	Dated       string                    `json:"dated"`
-	Why         string                    `json:"why,omitempty"`
-	RowsDeleted int64                     `json:"rows_deleted"`
-	LastWriteMs int64                     `json:"last_write_ms,omitempty"`
-	Evidence    retire.RetirementEvidence `json:"evidence"`
-	Approvals   []controlplane.Approval   `json:"approvals,omitempty"` // of the step, while it waits for more
+	ID          string                  `json:"id"`
+	Phase       retire.Phase            `json:"phase"`
+	Dated       string                  `json:"dated"`
+	Why         string                  `json:"why,omitempty"`
+	RowsDeleted int64                   `json:"rows_deleted"`
+	LastWriteMs int64                   `json:"last_write_ms,omitempty"`
+	Evidence    retire.Evidence         `json:"evidence"`
+	Approvals   []controlplane.Approval `json:"approvals,omitempty"` // of the step, while it waits for more
 
 	Approved string `json:"approved_evidence,omitempty"` // of an approval: the evidence that it is of, short
 }

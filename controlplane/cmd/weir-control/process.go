@@ -138,7 +138,7 @@ func (p *process) build() error {
 		Required: p.config.APIAuth == "token"}
 	p.endpoint, err = handlers.NewEndpoint(handlers.Options{
 		Cleanup: cleanup, Watch: watching, Rollouts: rollouts,
-		Retirement: retire.NewRetirementWork(steps, p.config.NodeLiveWithin, p.config.CleanupGrace, metrics),
+		Retirement: retire.NewWork(steps, p.config.NodeLiveWithin, p.config.CleanupGrace, metrics),
 		Audit:      steps, Saves: steps, Metrics: metrics, Log: p.log, IdentityKey: p.config.RestateIdentityKey,
 		Traces:       p.traces,
 		AllowedHosts: p.config.APIAllowedHosts, Orders: orders, Approvers: approvers,

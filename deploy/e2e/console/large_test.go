@@ -102,8 +102,8 @@ func serve(t testing.TB, state string) (url string) {
 		watch.Nodes = append(watch.Nodes, rollout.WatchedNode{ID: fmt.Sprintf("node-00-%02d", n)})
 	}
 	l.rollout.Watch = []rollout.RegionWatch{watch}
-	look := retire.RetirementLook{Table: &retire.TableFigures{Rows: 7}}
-	if l.retire, err = retire.NewRetirement(retire.Blocklist, retire.DefaultRetirementSpec(), by, look, now.UnixMilli()); err != nil {
+	look := retire.Look{Table: &retire.TableFigures{Rows: 7}}
+	if l.retire, err = retire.New(retire.Blocklist, retire.DefaultSpec(), by, look, now.UnixMilli()); err != nil {
 		t.Fatal(err)
 	}
 	ctx, stop := context.WithCancel(context.Background())
