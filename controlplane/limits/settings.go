@@ -305,3 +305,12 @@ func settingEntry[T any](by controlplane.By, action, subject string, before, aft
 	}
 	return e, e.Validate()
 }
+
+// validateEstimate refuses what a node would not run: an operator hears of it at once,
+// and not from a heartbeat.
+func validateEstimate(document string) error {
+	if _, err := estimate.Parse(document); err != nil {
+		return fmt.Errorf("%w: %w", controlplane.ErrInvalid, err)
+	}
+	return nil
+}
