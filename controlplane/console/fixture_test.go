@@ -60,7 +60,7 @@ type world struct {
 	namespaces []string
 	by         controlplane.By
 	evidence   string // of the newest approval of a retirement
-	order      rollout.RolloutOrder
+	order      rollout.Order
 	revoked    bool
 	retire     *retire.Retirement
 	found      []watch.Finding
@@ -210,13 +210,13 @@ type rollouts struct {
 	*world
 }
 
-func (s rollouts) Start(_ context.Context, start rollout.RolloutStart) (rollout.Rollout, error) {
+func (s rollouts) Start(_ context.Context, start rollout.Start) (rollout.Rollout, error) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	if s.one != nil {
 		return rollout.Rollout{}, fmt.Errorf("%w: rollout %s is under way", controlplane.ErrConflict, s.one.ID)
 	}
-	r, err := rollout.NewRollout(start.ID, start.Spec, start.By, []string{"eu", "us"}, time.Now().UnixMilli())
+	r, err := rollout.New(start.ID, start.Spec, start.By, []string{"eu", "us"}, time.Now().UnixMilli())
 	if err != nil {
 		return rollout.Rollout{}, err
 	}
@@ -224,7 +224,7 @@ func (s rollouts) Start(_ context.Context, start rollout.RolloutStart) (rollout.
 	return *r, s.down
 }
 
-func (s rollouts) Operate(_ context.Context, id string, order rollout.RolloutOrder) (rollout.Rollout, error) {
+func (s rollouts) Operate(_ context.Context, id string, order rollout.Order) (rollout.Rollout, error) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	if s.one == nil || s.one.ID != id {
@@ -243,7 +243,7 @@ func (s rollouts) Status(_ context.Context, id string) (rollout.Rollout, error) 
 	return *s.one, s.down
 }
 
-func (s rollouts) List(context.Context) (list []rollout.RolloutSummary, err error) {
+func (s rollouts) List(context.Context) (list []rollout.Summary, err error) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	if s.one != nil {

@@ -60,7 +60,7 @@ func TestEveryPageWithEverythingDown(t *testing.T) {
 	b := w.as("operator")
 	w.set(func() {
 		w.down = fmt.Errorf("%w: MySQL does not answer: look at it", controlplane.ErrUnavailable)
-		w.one, _ = rollout.NewRollout("r1", rollout.RolloutSpec{Tuning: wholeTuning(t), Plan: plan()}, controlplane.By{Actor: "ann", Reason: "x"}, []string{"eu"}, 1)
+		w.one, _ = rollout.New("r1", rollout.Spec{Tuning: wholeTuning(t), Plan: plan()}, controlplane.By{Actor: "ann", Reason: "x"}, []string{"eu"}, 1)
 	})
 	for _, path := range everyPage {
 		a := b.get(path)
@@ -93,9 +93,9 @@ func TestTheFleetStaysWhenMySQLGoes(t *testing.T) {
 	}
 }
 
-func plan() rollout.RolloutPlan {
-	p := rollout.DefaultRolloutPlan()
-	p.Stages = []rollout.RolloutStage{{Regions: []string{"eu"}, BakeMs: 60_000}, {All: true, BakeMs: 60_000, Approval: true}}
+func plan() rollout.Plan {
+	p := rollout.DefaultPlan()
+	p.Stages = []rollout.Stage{{Regions: []string{"eu"}, BakeMs: 60_000}, {All: true, BakeMs: 60_000, Approval: true}}
 	return p
 }
 
@@ -112,7 +112,7 @@ func full(t testing.TB) *world {
 		w.cleanup.History = append(w.cleanup.History, cleanup.Run{StartedAt: now, Took: time.Second, Trigger: "schedule", Report: cleanup.Report{Rows: int64(i)}})
 	}
 	w.cleanup.Running, w.cleanup.Interval = true, time.Minute
-	r, err := rollout.NewRollout("r1", rollout.RolloutSpec{Tuning: wholeTuning(t, "floor=0.5"), Plan: plan()}, controlplane.By{Actor: "ann", Reason: "fewer rows"}, []string{"eu", "us"}, now.UnixMilli())
+	r, err := rollout.New("r1", rollout.Spec{Tuning: wholeTuning(t, "floor=0.5"), Plan: plan()}, controlplane.By{Actor: "ann", Reason: "fewer rows"}, []string{"eu", "us"}, now.UnixMilli())
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -108,12 +108,12 @@ type Answer struct {
 // processor, and an operator waits for it.
 type Preview struct {
 	previewer Previewer
-	work      *rollout.RolloutWork
+	work      *rollout.Work
 	busy      chan struct{} // full while one runs
 }
 
 // New returns previews of the fleet that work sees.
-func New(previewer Previewer, work *rollout.RolloutWork) *Preview {
+func New(previewer Previewer, work *rollout.Work) *Preview {
 	return &Preview{previewer: previewer, work: work, busy: make(chan struct{}, 1)}
 }
 
@@ -128,7 +128,7 @@ func (p *Preview) Preview(ctx context.Context, req Request) (answer Answer, err 
 		return answer, fmt.Errorf("%w: time_max_ms is %d (%d to %d)", controlplane.ErrInvalid, req.TimeMaxMs,
 			PreviewTimeMin.Milliseconds(), PreviewTimeMax.Milliseconds())
 	}
-	if answer.NewText, err = (rollout.RolloutSpec{Tuning: req.New}).WholeTuning(); err != nil {
+	if answer.NewText, err = (rollout.Spec{Tuning: req.New}).WholeTuning(); err != nil {
 		return answer, err
 	}
 	select {
@@ -163,7 +163,7 @@ func (p *Preview) Preview(ctx context.Context, req Request) (answer Answer, err 
 func (p *Preview) old(ctx context.Context, req Request, fleet fleet.Fleet) (string, error) {
 	switch {
 	case req.Old != "":
-		return (rollout.RolloutSpec{Tuning: req.Old}).WholeTuning()
+		return (rollout.Spec{Tuning: req.Old}).WholeTuning()
 	case req.NoFleet:
 		b, err := tuning.Default().Document()
 		return string(b), err

@@ -43,7 +43,7 @@ func (p *previewed) Preview(ctx context.Context, ask Ask) (Predictions, error) {
 
 // previewLand is a fleet of given heartbeats.
 type previewLand struct {
-	rollout.RolloutStore
+	rollout.Store
 	now  time.Time
 	rows []fleet.Row
 }
@@ -91,7 +91,7 @@ func TestPreviewTakesTheFleetsShape(t *testing.T) {
 	} {
 		p := &previewed{}
 		c.req.New = string(controltest.Document30)
-		a, err := New(p, rollout.NewRolloutWork(previewLand{now: l.now, rows: c.rows}, 30*time.Second)).Preview(t.Context(), c.req)
+		a, err := New(p, rollout.NewWork(previewLand{now: l.now, rows: c.rows}, 30*time.Second)).Preview(t.Context(), c.req)
 		if err != nil {
 			t.Errorf("%s: %v", c.what, err)
 			continue
@@ -110,7 +110,7 @@ func TestPreviewTakesTheFleetsShape(t *testing.T) {
 // Previews run one at a time: a second caller gets a clear error, and the first one's end frees it.
 func TestPreviewsTakeTurns(t *testing.T) {
 	p := &previewed{began: make(chan struct{})}
-	previews := New(p, rollout.NewRolloutWork(previewLand{now: controltest.Day, rows: []fleet.Row{beatOf("eu", "eu-1", heartbeat.Health{}, controltest.Day)}}, 30*time.Second))
+	previews := New(p, rollout.NewWork(previewLand{now: controltest.Day, rows: []fleet.Row{beatOf("eu", "eu-1", heartbeat.Health{}, controltest.Day)}}, 30*time.Second))
 	ctx, cancel := context.WithCancel(t.Context())
 	first := make(chan error, 1)
 	go func() {
@@ -132,7 +132,7 @@ func TestPreviewsTakeTurns(t *testing.T) {
 }
 
 func TestPreviewRefusals(t *testing.T) {
-	previews := New(&previewed{}, rollout.NewRolloutWork(previewLand{now: controltest.Day, rows: []fleet.Row{beatOf("eu", "eu-1", heartbeat.Health{}, controltest.Day)}}, 30*time.Second))
+	previews := New(&previewed{}, rollout.NewWork(previewLand{now: controltest.Day, rows: []fleet.Row{beatOf("eu", "eu-1", heartbeat.Health{}, controltest.Day)}}, 30*time.Second))
 	for want, req := range map[string]Request{
 		"floor is 2":                          {New: `{"floor":2}`},
 		"step is 3":                           {New: string(controltest.Document30), Old: `{"step":3}`},

@@ -13,11 +13,11 @@ import (
 // fail turns the rollout around, by itself. The stage is the one at fault.
 func (r *Rollout) fail(nowMs int64, stage int, why string) time.Duration {
 	text := fmt.Sprintf("stage %d (%s): %s", stage+1, r.Stages[stage], why)
-	return r.turn(nowMs, RolloutRolledBack, controlplane.Itself, controlplane.Shorten(text, 2*controlplane.ReasonBytesMax))
+	return r.turn(nowMs, RolledBack, controlplane.Itself, controlplane.Shorten(text, 2*controlplane.ReasonBytesMax))
 }
 
-func (r *Rollout) turn(nowMs int64, wanted RolloutPhase, actor, why string) time.Duration {
-	r.Phase, r.Wanted, r.Why = RolloutRollingBack, wanted, why
+func (r *Rollout) turn(nowMs int64, wanted Phase, actor, why string) time.Duration {
+	r.Phase, r.Wanted, r.Why = RollingBack, wanted, why
 	r.Paused, r.Watch, r.DueMs, r.SinceMs, r.Waiting, r.EndedMs = nil, nil, 0, 0, "", 0
 	r.Bake = Bake{}
 	r.Compared, r.TrialsEnded, r.LeasesMs, r.Unknown = Compared{}, false, 0, ""
@@ -178,7 +178,7 @@ func (r *Rollout) writtenBy() controlplane.By {
 		r.By.Reason), controlplane.ReasonBytesMax)}
 }
 
-func (r *Rollout) end(nowMs int64, outcome RolloutPhase, actor string) time.Duration {
+func (r *Rollout) end(nowMs int64, outcome Phase, actor string) time.Duration {
 	r.Phase, r.EndedMs, r.DueMs, r.Waiting, r.Watch, r.Compared = outcome, nowMs, 0, "", nil, Compared{}
 	r.AddEvent(nowMs, actor, string(outcome), strings.Trim(r.Why+"; "+r.Unknown, "; "))
 	return -1

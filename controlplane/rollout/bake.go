@@ -64,7 +64,7 @@ func (r *Rollout) bake(nowMs int64, look fleet.Look) time.Duration {
 	if r.Stage+1 < len(r.Stages) {
 		return r.enter(r.Stage + 1)
 	}
-	r.Phase, r.Keeps, r.DueMs, r.Waiting = RolloutKeeping, true, 0, ""
+	r.Phase, r.Keeps, r.DueMs, r.Waiting = Keeping, true, 0, ""
 	return 0
 }
 
@@ -94,7 +94,7 @@ func (r *Rollout) hold(nowMs int64, lacks string) time.Duration {
 	}
 	reason := fmt.Sprintf("the guardrails of stage %d could not judge it in %s: %s", r.Stage+1,
 		controlplane.Seconds(msOf(r.Bake.SpentMs)), lacks)
-	r.Paused = &RolloutPaused{By: controlplane.By{Actor: controlplane.Itself, Reason: controlplane.ShortReason(reason)},
+	r.Paused = &Paused{By: controlplane.By{Actor: controlplane.Itself, Reason: controlplane.ShortReason(reason)},
 		AtMs: nowMs}
 	r.AddEvent(nowMs, controlplane.Itself, "pause", reason)
 	return r.untilApproved(nowMs)

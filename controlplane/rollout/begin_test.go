@@ -13,7 +13,7 @@ func TestAForcedStartIsInTheHistory(t *testing.T) {
 		"region_dark eu: No node is live": "start: fewer rows\nforced: the health of the fleet was critical: region_dark eu: No node is live\n",
 	} {
 		var r Rollout
-		begin := RolloutBegin{Spec: spec(canary, all), By: controlplane.By{Actor: "ann", Reason: "fewer rows"}, Regions: []string{"eu", "us"}, Forced: forced}
+		begin := Begin{Spec: spec(canary, all), By: controlplane.By{Actor: "ann", Reason: "fewer rows"}, Regions: []string{"eu", "us"}, Forced: forced}
 		if _, fresh, err := r.Begin(newInLand(newLand()).on, "r1", begin); err != nil || !fresh || r.Forced != forced {
 			t.Fatalf("%q, %t, %v", r.Forced, fresh, err)
 		}

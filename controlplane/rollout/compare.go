@@ -281,7 +281,7 @@ func (r *Rollout) closeSlot() {
 		if s != nil {
 			samples[c.Region] = *s
 		}
-		if r.Phase == RolloutMeasuring {
+		if r.Phase == Measuring {
 			c.Slots = newest(c.Slots, s)
 			if part := r.part(c.Region, r.Stage); part != nil {
 				difference, _ := c.beside(*part)
@@ -290,7 +290,7 @@ func (r *Rollout) closeSlot() {
 		}
 	}
 	for i := range r.Compared.Stages {
-		if s := &r.Compared.Stages[i]; s.Stage < r.Stage || r.Phase == RolloutBaking || r.Phase == RolloutKeeping {
+		if s := &r.Compared.Stages[i]; s.Stage < r.Stage || r.Phase == Baking || r.Phase == Keeping {
 			s.each(samples, r.control(), addSince)
 			r.addBeside(s.Nodes)
 		}

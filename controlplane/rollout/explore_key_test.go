@@ -128,7 +128,7 @@ func (w *world) epochs() map[string][]int64 {
 	return all
 }
 
-func (k *key) summary(s RolloutSummary) {
+func (k *key) summary(s Summary) {
 	k.s(s.ID, string(s.Phase))
 	k.is(s.EndedMs > 0)
 	k.epoch(s.ID, s.Epoch)
@@ -231,7 +231,7 @@ func (k *key) answer(a answered) {
 			k.s(v.ID, string(v.Phase))
 			k.epoch(v.ID, v.Epoch)
 		}
-	case []TuningTrace:
+	case []Trace:
 		k.n(int64(len(v)))
 	case []string:
 		k.s(v...)

@@ -63,7 +63,7 @@ func (s *run) on() ListSteps {
 	if s.db == nil {
 		s.db = &statements{run: s}
 	}
-	return ListSteps{NewRolloutWork(s.db, liveMs*time.Millisecond).On(s), s}
+	return ListSteps{NewWork(s.db, liveMs*time.Millisecond).On(s), s}
 }
 
 // Do executes a step in the world as it is, which then has what the step has written.
@@ -138,7 +138,7 @@ func (d *statements) NewerRollout(ctx context.Context, id string, saved int64) (
 	return d.land.NewerRollout(ctx, id, saved)
 }
 
-func (d *statements) TracesOfTunings(ctx context.Context, rows int) ([]TuningTrace, error) {
+func (d *statements) TracesOfTunings(ctx context.Context, rows int) ([]Trace, error) {
 	if d.run.traceless {
 		return nil, nil
 	}
@@ -148,7 +148,7 @@ func (d *statements) TracesOfTunings(ctx context.Context, rows int) ([]TuningTra
 // errGaveUp is the last error of a step that was tried for long, and that took effect all the same.
 var errGaveUp = errors.New("gave up")
 
-func (d *statements) SaveRollout(ctx context.Context, row RolloutRow) error {
+func (d *statements) SaveRollout(ctx context.Context, row Row) error {
 	switch {
 	case d.run.recordless:
 		return nil
@@ -194,7 +194,7 @@ func (w *world) status(id string) (Rollout, error) {
 	return Rollout{}, fmt.Errorf("%w: no rollout %s", controlplane.ErrNotFound, id)
 }
 
-func (s *run) Begin(id string, begin RolloutBegin) (Rollout, error) {
+func (s *run) Begin(id string, begin Begin) (Rollout, error) {
 	return s.ask(id, func(r *Rollout, inner *run) (time.Duration, error) {
 		wait, restored, err := r.Restore(inner.on().Steps, id)
 		if err != nil {

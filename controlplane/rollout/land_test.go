@@ -26,7 +26,7 @@ type land struct {
 	skew  time.Duration // of the database's clock
 	nodes []fleet.Row
 	rows  []tunings.Write // index + 1 is the version
-	saves []RolloutRow    // oldest first
+	saves []Row           // oldest first
 	err   error           // of every statement
 	stubborn,
 	silent bool // nodes do not take anything up, or do not speak
@@ -289,11 +289,11 @@ func (l *land) saved(id string) int {
 	return savedIn(l.saves, id)
 }
 
-func savedIn(saves []RolloutRow, id string) int {
-	return slices.IndexFunc(saves, func(r RolloutRow) bool { return r.ID == id })
+func savedIn(saves []Row, id string) int {
+	return slices.IndexFunc(saves, func(r Row) bool { return r.ID == id })
 }
 
-func (l *land) SaveRollout(_ context.Context, row RolloutRow) error {
+func (l *land) SaveRollout(_ context.Context, row Row) error {
 	if l.err != nil {
 		return l.err
 	}
@@ -321,9 +321,9 @@ func (l *land) RolloutRecorded(_ context.Context, id string) (bool, error) {
 	return l.saved(id) >= 0, l.err
 }
 
-func (l *land) TracesOfTunings(context.Context, int) (traces []TuningTrace, err error) {
+func (l *land) TracesOfTunings(context.Context, int) (traces []Trace, err error) {
 	for _, row := range slices.Backward(l.saves) {
-		began := TuningTrace{ID: row.ID, By: row.By, StartedMs: row.StartedMs, Saved: row.Saved, Phase: row.Phase}
+		began := Trace{ID: row.ID, By: row.By, StartedMs: row.StartedMs, Saved: row.Saved, Phase: row.Phase}
 		for i, w := range l.rows {
 			if strings.HasPrefix(w.ID, began.ID+"/") {
 				began.Newest = int64(i + 1)
@@ -333,8 +333,8 @@ func (l *land) TracesOfTunings(context.Context, int) (traces []TuningTrace, err 
 	}
 	for i, w := range slices.Backward(l.rows) {
 		id, _, _ := strings.Cut(w.ID, "/")
-		if id != "" && !slices.ContainsFunc(traces, func(t TuningTrace) bool { return t.ID == id }) {
-			traces = append(traces, TuningTrace{ID: id, By: w.By, Newest: int64(i + 1)})
+		if id != "" && !slices.ContainsFunc(traces, func(t Trace) bool { return t.ID == id }) {
+			traces = append(traces, Trace{ID: id, By: w.By, Newest: int64(i + 1)})
 		}
 	}
 	return traces, l.err
@@ -356,7 +356,7 @@ type inLand struct {
 }
 
 func newInLand(l *land) inLand {
-	return inLand{l, NewRolloutWork(l, 30*time.Second).On(landJournal{l})}
+	return inLand{l, NewWork(l, 30*time.Second).On(landJournal{l})}
 }
 
 // landJournal is a journal whose clock is the land's.
@@ -388,36 +388,36 @@ func mustTuning(document string) tuning.Tuning {
 
 var bob = controlplane.By{Actor: "bob", Reason: "looked at it"}
 
-func spec(stages ...RolloutStage) RolloutSpec {
-	plan := DefaultRolloutPlan()
+func spec(stages ...Stage) Spec {
+	plan := DefaultPlan()
 	plan.Stages, plan.BaselineMs = stages, 10_000
-	return RolloutSpec{Tuning: string(document30), Plan: plan}
+	return Spec{Tuning: string(document30), Plan: plan}
 }
 
 // longBaseline is a spec with a baseline of two minutes, the default: ten seconds without an error say little.
-func longBaseline(s RolloutSpec) RolloutSpec {
+func longBaseline(s Spec) Spec {
 	s.Plan.BaselineMs = 120_000
 	return s
 }
 
 var (
-	canary = RolloutStage{Regions: []string{"eu"}, BakeMs: 60_000}
-	all    = RolloutStage{All: true, BakeMs: 60_000}
+	canary = Stage{Regions: []string{"eu"}, BakeMs: 60_000}
+	all    = Stage{All: true, BakeMs: 60_000}
 )
 
 // order is an action by an operator who has just looked.
-func order(r *Rollout, action RolloutAction, by controlplane.By) RolloutOrder {
-	return RolloutOrder{Action: action, By: by, Stage: r.Stage + 1, Asked: max(r.Asked, 1), Evidence: r.Evidence()}
+func order(r *Rollout, action Action, by controlplane.By) Order {
+	return Order{Action: action, By: by, Stage: r.Stage + 1, Asked: max(r.Asked, 1), Evidence: r.Evidence()}
 }
 
-func begin(t testing.TB, l *land, s RolloutSpec) (*Rollout, inLand) {
+func begin(t testing.TB, l *land, s Spec) (*Rollout, inLand) {
 	t.Helper()
 	steps := newInLand(l)
 	regions, err := steps.on.regions()
 	if err != nil {
 		t.Fatal(err)
 	}
-	r, err := NewRollout("r1", s, controltest.Ann, regions, l.now.UnixMilli())
+	r, err := New("r1", s, controltest.Ann, regions, l.now.UnixMilli())
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -429,7 +429,7 @@ func begin(t testing.TB, l *land, s RolloutSpec) (*Rollout, inLand) {
 func play(t testing.TB, r *Rollout, steps inLand, until func() bool) {
 	t.Helper()
 	for range 10_000 {
-		if until != nil && until() || until == nil && (r.Paused != nil || r.Phase == RolloutAwaiting) {
+		if until != nil && until() || until == nil && (r.Paused != nil || r.Phase == Awaiting) {
 			return
 		}
 		wait, err := r.Advance(steps.on)

@@ -25,10 +25,10 @@ const (
 	leaseLooks   = 3                 // a lease outlasts so many looks
 )
 
-// RolloutPlan says in which steps a tuning reaches the fleet, and what stops it.
+// Plan says in which steps a tuning reaches the fleet, and what stops it.
 // Times are whole milliseconds, since the plan is part of a durable document.
-type RolloutPlan struct {
-	Stages []RolloutStage `json:"stages"` // 1 to RolloutStagesMax
+type Plan struct {
+	Stages []Stage `json:"stages"` // 1 to RolloutStagesMax
 
 	// BaselineMs is how long the health of a stage's regions is measured before they
 	// get the tuning, 0 to 1 h; default 2 min. 0 leaves the comparison to the
@@ -51,10 +51,10 @@ type RolloutPlan struct {
 	controlplane.Quorum // of each stage that waits for an approval
 }
 
-// RolloutStage is one step of a plan: regions, how many of their nodes, and how long they are watched. Exactly
+// Stage is one step of a plan: regions, how many of their nodes, and how long they are watched. Exactly
 // one of Regions, SharePercent and All says which regions; those that an earlier stage
 // has covered with as many nodes are not covered again. The last stage of each region takes in all of its nodes.
-type RolloutStage struct {
+type Stage struct {
 	Regions      []string `json:"regions,omitempty"`
 	SharePercent int      `json:"share_percent,omitempty"` // of all regions, earlier stages included, 1 to 100
 	All          bool     `json:"all,omitempty"`           // all the others, and regions to come
@@ -65,9 +65,9 @@ type RolloutStage struct {
 	Approval bool  `json:"approval,omitempty"` // a person must approve before the stage begins
 }
 
-// DefaultRolloutPlan is a plan without stages; the rest are the defaults named at the fields.
-func DefaultRolloutPlan() RolloutPlan {
-	return RolloutPlan{
+// DefaultPlan is a plan without stages; the rest are the defaults named at the fields.
+func DefaultPlan() Plan {
+	return Plan{
 		BaselineMs:     (2 * time.Minute).Milliseconds(),
 		ApplyTimeoutMs: (2 * time.Minute).Milliseconds(),
 		LeaseMs:        leaseDefault.Milliseconds(),
@@ -77,7 +77,7 @@ func DefaultRolloutPlan() RolloutPlan {
 }
 
 // Validate reports the first field outside its bounds.
-func (p RolloutPlan) Validate() error {
+func (p Plan) Validate() error {
 	if n := len(p.Stages); n < 1 || n > RolloutStagesMax {
 		return fmt.Errorf("%w: the plan has %d stages (1 to %d)", controlplane.ErrInvalid, n, RolloutStagesMax)
 	}
@@ -105,7 +105,7 @@ func (p RolloutPlan) Validate() error {
 }
 
 // validateLease refuses a lease that a look that fails or comes late would end.
-func (p RolloutPlan) validateLease() error {
+func (p Plan) validateLease() error {
 	least := max(time.Second, leaseLooks*p.pollEvery())
 	for _, s := range p.Stages {
 		least = max(least, leaseLooks*lookEvery(s.BakeMs))
@@ -114,7 +114,7 @@ func (p RolloutPlan) validateLease() error {
 }
 
 // pollEvery is the time between two looks at nodes that are waited for.
-func (p RolloutPlan) pollEvery() time.Duration {
+func (p Plan) pollEvery() time.Duration {
 	timeout := time.Duration(p.ApplyTimeoutMs) * time.Millisecond
 	return min(max(timeout/60, 100*time.Millisecond), 5*time.Second)
 }
@@ -124,7 +124,7 @@ func lookEvery(bakeMs int64) time.Duration {
 	return min(max(time.Duration(bakeMs)*time.Millisecond/20, 50*time.Millisecond), 15*time.Second)
 }
 
-func (s RolloutStage) validate() error {
+func (s Stage) validate() error {
 	said := 0
 	for _, b := range []bool{len(s.Regions) > 0, s.SharePercent != 0, s.All} {
 		if b {
@@ -148,8 +148,8 @@ func (s RolloutStage) validate() error {
 	return controlplane.ValidateMs("bake_ms", s.BakeMs, 100*time.Millisecond, 7*24*time.Hour)
 }
 
-// ValidateRolloutID says what a rollout may be called: letters, digits, '-', '_' and '.'.
-func ValidateRolloutID(id string) error {
+// ValidateID says what a rollout may be called: letters, digits, '-', '_' and '.'.
+func ValidateID(id string) error {
 	if err := controlplane.ValidateText("id", id, RolloutIDBytesMax); err != nil {
 		return err
 	}
@@ -162,14 +162,14 @@ func ValidateRolloutID(id string) error {
 	return nil
 }
 
-// RolloutSpec is what an operator asks for.
-type RolloutSpec struct {
-	Tuning string      `json:"tuning"` // a document of package tuning
-	Plan   RolloutPlan `json:"plan"`
+// Spec is what an operator asks for.
+type Spec struct {
+	Tuning string `json:"tuning"` // a document of package tuning
+	Plan   Plan   `json:"plan"`
 }
 
 // Validate reports what is wrong with the tuning or the plan, or does not fit in the two.
-func (s RolloutSpec) Validate() error {
+func (s Spec) Validate() error {
 	set, err := tuning.Parse([]byte(s.Tuning))
 	if err != nil {
 		return fmt.Errorf("%w: %w", controlplane.ErrInvalid, err)
@@ -191,7 +191,7 @@ func checkTimes(set tuning.Tuning, of tuning.Times) error {
 
 // WholeTuning is the tuning with every field present, so that a later change of defaults
 // does not change what was rolled out.
-func (s RolloutSpec) WholeTuning() (string, error) {
+func (s Spec) WholeTuning() (string, error) {
 	t, err := tuning.Parse([]byte(s.Tuning))
 	if err != nil {
 		return "", fmt.Errorf("%w: %w", controlplane.ErrInvalid, err)
@@ -202,7 +202,7 @@ func (s RolloutSpec) WholeTuning() (string, error) {
 
 // resolve says which regions each stage covers in a fleet of known regions. A stage
 // whose share of regions earlier ones have reached already is left out.
-func (p RolloutPlan) resolve(known []string) ([]StagePlan, error) {
+func (p Plan) resolve(known []string) ([]StagePlan, error) {
 	known = slices.Compact(slices.Sorted(slices.Values(known)))
 	if len(known) > RolloutRegionsMax {
 		return nil, fmt.Errorf("%w: the fleet has %d regions (at most %d)", controlplane.ErrInvalid, len(known),
@@ -238,7 +238,7 @@ func (p RolloutPlan) resolve(known []string) ([]StagePlan, error) {
 
 // regions are those that a stage names, in a fleet of known ones; a share of them begins with those that earlier
 // stages have reached.
-func (s RolloutStage) regions(stage int, known, reached []string) (names []string, err error) {
+func (s Stage) regions(stage int, known, reached []string) (names []string, err error) {
 	switch {
 	case s.All:
 		return known, nil

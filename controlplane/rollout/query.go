@@ -89,7 +89,7 @@ func (s Steps) queries(regions []string, rails []queries.Rail) ([]queries.Value,
 	})
 }
 
-func (w *RolloutWork) queryRegions(ctx context.Context, q queries.Rail,
+func (w *Work) queryRegions(ctx context.Context, q queries.Rail,
 	regions []string) (values []queries.Value) {
 	for i, region := range regions {
 		if i < queryRegionsMax {
@@ -102,7 +102,7 @@ func (w *RolloutWork) queryRegions(ctx context.Context, q queries.Rail,
 	return values
 }
 
-func (w *RolloutWork) query(ctx context.Context, q queries.Rail, region string) queries.Value {
+func (w *Work) query(ctx context.Context, q queries.Rail, region string) queries.Value {
 	v := queries.Value{Name: q.Name, Region: region}
 	if w.prometheus == nil {
 		v.Problem = "weir-control has no --prometheus-url"
@@ -125,11 +125,11 @@ func (w *RolloutWork) query(ctx context.Context, q queries.Rail, region string) 
 // checkSpec returns what in a spec does not fit this control plane: its time within which a node is live, or its
 // Prometheus, which may find a query wrong. It returns an empty string if Prometheus does not answer, which a stage
 // will find out.
-func (s Steps) checkSpec(spec RolloutSpec) (problem string, err error) {
+func (s Steps) checkSpec(spec Spec) (problem string, err error) {
 	return do(s, "check the plan", func(ctx context.Context) (string, error) { return s.work.checkSpec(ctx, spec) })
 }
 
-func (w *RolloutWork) checkSpec(ctx context.Context, spec RolloutSpec) (problem string, err error) {
+func (w *Work) checkSpec(ctx context.Context, spec Spec) (problem string, err error) {
 	set, err := tuning.Parse([]byte(spec.Tuning))
 	if err != nil {
 		return "", fmt.Errorf("%w: %w", controlplane.ErrInvalid, err)
@@ -153,7 +153,7 @@ func (w *RolloutWork) checkSpec(ctx context.Context, spec RolloutSpec) (problem 
 }
 
 // WithPrometheus returns the work with a Prometheus for queries.
-func (w *RolloutWork) WithPrometheus(p queries.Prometheus) *RolloutWork {
+func (w *Work) WithPrometheus(p queries.Prometheus) *Work {
 	with := *w
 	with.prometheus = p
 	return &with

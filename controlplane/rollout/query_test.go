@@ -31,8 +31,8 @@ func (o *oracle) Query(_ context.Context, query string) ([]float64, error) {
 	return o.answers[query], nil
 }
 
-func guarded(rails ...queries.Rail) RolloutSpec {
-	s := spec(RolloutStage{Regions: []string{"eu"}, BakeMs: 60_000}, RolloutStage{All: true, BakeMs: 60_000})
+func guarded(rails ...queries.Rail) Spec {
+	s := spec(Stage{Regions: []string{"eu"}, BakeMs: 60_000}, Stage{All: true, BakeMs: 60_000})
 	s.Plan.Guardrails.Queries = rails
 	return s
 }
@@ -64,11 +64,11 @@ func TestQueriesRollBack(t *testing.T) {
 	} {
 		o := &oracle{answers: map[string][]float64{`errors{region="eu"}`: {0.1}, `errors{region="us"}`: {0.1}}}
 		r := playGuarded(t, o, func(r *Rollout) {
-			if r.Phase == RolloutBaking {
+			if r.Phase == Baking {
 				o.answers[`errors{region="eu"}`] = c.bad
 			}
 		}, c.rail)
-		if r.Why != c.why || (r.Phase == RolloutDone) != (c.why == "") {
+		if r.Why != c.why || (r.Phase == Done) != (c.why == "") {
 			t.Errorf("%s: %s %q, want %q", c.what, r.Phase, r.Why, c.why)
 		}
 		if c.why == "" && !slices.Contains(o.asked, `errors{region="us"}`) {
@@ -84,17 +84,17 @@ func TestAQueryBreaksByTimeAndNotByALook(t *testing.T) {
 	for name, c := range map[string]struct {
 		bad  func(look int) bool
 		down func(look int) bool
-		want RolloutPhase
+		want Phase
 	}{
-		"at one look in two":      {func(look int) bool { return look%2 == 0 }, nil, RolloutDone},
-		"for good":                {func(int) bool { return true }, nil, RolloutRolledBack},
-		"for good, with gaps":     {func(int) bool { return true }, func(look int) bool { return look%2 == 0 }, RolloutRolledBack},
-		"for nine looks of a few": {func(look int) bool { return look < 9 }, nil, RolloutDone},
+		"at one look in two":      {func(look int) bool { return look%2 == 0 }, nil, Done},
+		"for good":                {func(int) bool { return true }, nil, RolledBack},
+		"for good, with gaps":     {func(int) bool { return true }, func(look int) bool { return look%2 == 0 }, RolledBack},
+		"for nine looks of a few": {func(look int) bool { return look < 9 }, nil, Done},
 	} {
 		o := &oracle{answers: map[string][]float64{"errors": {0.1}}}
 		looks := 0
 		r := playGuarded(t, o, func(r *Rollout) {
-			if o.answers["errors"] = []float64{0.1}; r.Phase == RolloutBaking {
+			if o.answers["errors"] = []float64{0.1}; r.Phase == Baking {
 				if looks++; c.bad(looks) {
 					o.answers["errors"] = []float64{0.7}
 				}
@@ -104,7 +104,7 @@ func TestAQueryBreaksByTimeAndNotByALook(t *testing.T) {
 		if r.Phase != c.want {
 			t.Errorf("%s: %s %q after %d looks", name, r.Phase, r.Why, looks)
 		}
-		if c.want == RolloutRolledBack && looks < 11 {
+		if c.want == RolledBack && looks < 11 {
 			t.Errorf("%s: broken at look %d", name, looks)
 		}
 	}
@@ -114,37 +114,37 @@ func TestAQueryBreaksByTimeAndNotByALook(t *testing.T) {
 // rolls back after a time.
 func TestPrometheusIsDown(t *testing.T) {
 	rail := queries.Rail{Name: "errors", Query: "errors", Above: new(0.5)}
-	from := func(o *oracle, phase RolloutPhase) func(*Rollout) {
+	from := func(o *oracle, phase Phase) func(*Rollout) {
 		return func(r *Rollout) { o.down = o.down || r.Phase == phase }
 	}
 	answers := map[string][]float64{"errors": {0}}
 	o := &oracle{answers: answers}
-	if r := playGuarded(t, o, from(o, RolloutMeasuring), rail); r.Phase != RolloutDone {
+	if r := playGuarded(t, o, from(o, Measuring), rail); r.Phase != Done {
 		t.Errorf("not required: %s %q", r.Phase, r.Why)
 	}
 	rail.Required = true
 	for _, c := range []struct {
-		phase   RolloutPhase
+		phase   Phase
 		touched int
-	}{{RolloutMeasuring, 0}, {RolloutBaking, 1}} {
+	}{{Measuring, 0}, {Baking, 1}} {
 		o = &oracle{answers: answers}
 		waited := false
 		r := playGuarded(t, o, func(r *Rollout) {
 			from(o, c.phase)(r)
 			waited = waited || strings.Contains(r.Waiting, "guardrail errors has no value: unavailable: Prometheus does not answer")
 		}, rail)
-		if r.Phase != RolloutRolledBack || !strings.Contains(r.Why, "guardrail errors has no value") || len(r.Touched) != c.touched || !waited {
+		if r.Phase != RolledBack || !strings.Contains(r.Why, "guardrail errors has no value") || len(r.Touched) != c.touched || !waited {
 			t.Errorf("required, down when %s: %s %q, %d touched, waited %v", c.phase, r.Phase, r.Why, len(r.Touched), waited)
 		}
 	}
 	o = &oracle{answers: answers}
 	looks := 0
 	if r := playGuarded(t, o, func(r *Rollout) {
-		if r.Phase == RolloutBaking {
+		if r.Phase == Baking {
 			looks++
 			o.down = looks > 1 && looks < 4
 		}
-	}, rail); r.Phase != RolloutDone || r.Blind != 0 {
+	}, rail); r.Phase != Done || r.Blind != 0 {
 		t.Errorf("required, back in time: %s %q", r.Phase, r.Why)
 	}
 }
@@ -153,7 +153,7 @@ func TestQueriesAreCheckedAtTheStart(t *testing.T) {
 	bad := queries.Rail{Name: "errors", Query: "sum((", Above: new(0.5)}
 	asks := spec(all)
 	asks.Plan.Guardrails.Queries = []queries.Rail{bad}
-	w := NewRolloutWork(newLand("eu"), 30*time.Second)
+	w := NewWork(newLand("eu"), 30*time.Second)
 	if problem, err := w.checkSpec(t.Context(), asks); err != nil || !strings.Contains(problem, "no --prometheus-url") {
 		t.Errorf("%q, %v", problem, err)
 	}
@@ -200,7 +200,7 @@ func TestARequiredQueryOverNothingIsBlind(t *testing.T) {
 		regions[i] = fmt.Sprintf("r%d", i)
 		o.answers[fmt.Sprintf(`errors{region="r%d"}`, i)] = []float64{0}
 	}
-	steps := NewRolloutWork(newLand("eu"), 30*time.Second).WithPrometheus(o).On(controlplane.Once(t.Context()))
+	steps := NewWork(newLand("eu"), 30*time.Second).WithPrometheus(o).On(controlplane.Once(t.Context()))
 	for says, asked := range map[string][]string{
 		"guardrail errors has no value: no region has a node":                   nil,
 		"guardrail errors has no value: a query is sent for at most 50 regions": regions,
@@ -247,7 +247,7 @@ func TestEachRegionHasItsBaseline(t *testing.T) {
 				o.answers["all"] = all
 			}
 		}, rail, fleet)
-		if !strings.Contains(r.Why, c.why) || (r.Phase == RolloutDone) != (c.why == "") {
+		if !strings.Contains(r.Why, c.why) || (r.Phase == Done) != (c.why == "") {
 			t.Errorf("%v, then %v: %s %q, want %q", c.before, c.since, r.Phase, r.Why, c.why)
 		}
 		seen := map[queries.Value]bool{}
@@ -269,7 +269,7 @@ func TestATuningFitsTheControlPlane(t *testing.T) {
 		30 * time.Second: "node-live-within is 30000 ms (at least 31200 ms with settings_interval_ms 13000 and jitter 0.2",
 		32 * time.Second: "",
 	} {
-		problem, err := NewRolloutWork(newLand("eu"), within).checkSpec(t.Context(), asks)
+		problem, err := NewWork(newLand("eu"), within).checkSpec(t.Context(), asks)
 		if err != nil || (problem == "") != (want == "") || !strings.Contains(problem, want) {
 			t.Errorf("within %v: %q, %v; want %q", within, problem, err, want)
 		}

@@ -33,11 +33,11 @@ func relayedRollout(t *testing.T, g Guardrails) (*land, *Rollout, func(func() bo
 	t.Helper()
 	l := newLand("eu", "us")
 	relaysOf(l, func(*fleet.Row, *heartbeat.Relay) {})
-	s := spec(RolloutStage{Regions: []string{"eu"}, BakeMs: (10 * time.Minute).Milliseconds()}, all)
+	s := spec(Stage{Regions: []string{"eu"}, BakeMs: (10 * time.Minute).Milliseconds()}, all)
 	s.Plan.Guardrails = g
 	r, steps := begin(t, l, s)
 	until := func(done func() bool) { play(t, r, steps, done) }
-	until(func() bool { return r.Phase == RolloutBaking })
+	until(func() bool { return r.Phase == Baking })
 	return l, r, until
 }
 
@@ -56,10 +56,10 @@ func TestARolloutNeedsOrigins(t *testing.T) {
 		"a plan that does not judge it": {[]string{"eu1", "eu2"}, true, ""},
 	} {
 		l := newLand("eu", "us")
-		s := spec(RolloutStage{Regions: []string{"eu"}, BakeMs: 120_000})
+		s := spec(Stage{Regions: []string{"eu"}, BakeMs: 120_000})
 		s.Plan.Guardrails.DegradedShare.Off = c.off
 		r, steps := begin(t, l, s)
-		play(t, r, steps, func() bool { return r.Phase == RolloutBaking })
+		play(t, r, steps, func() bool { return r.Phase == Baking })
 		var now *fleet.Row
 		l.fate = func(n *fleet.Row, _ string) { now = n }
 		l.sick = func(h *heartbeat.Health, _ bool) {
@@ -68,7 +68,7 @@ func TestARolloutNeedsOrigins(t *testing.T) {
 			}
 		}
 		play(t, r, steps, nil)
-		if c.why == "" && r.Phase != RolloutDone || !strings.HasPrefix(r.Why, c.why) {
+		if c.why == "" && r.Phase != Done || !strings.HasPrefix(r.Why, c.why) {
 			t.Errorf("%s: %s %q", name, r.Phase, r.Why)
 		}
 		if c.why != "" {
@@ -111,7 +111,7 @@ func TestARolloutNeedsRelays(t *testing.T) {
 			l, r, until := relayedRollout(t, DefaultGuardrails())
 			relaysOf(l, c.change)
 			until(func() bool { return r.Stage == 1 })
-			if c.why == "" && r.Phase.Over() || c.why != "" && (r.Phase != RolloutRolledBack || r.Why != c.why) {
+			if c.why == "" && r.Phase.Over() || c.why != "" && (r.Phase != RolledBack || r.Why != c.why) {
 				t.Errorf("%s: %q", r.Phase, r.Why)
 			}
 		})
@@ -130,7 +130,7 @@ func TestAGapBetweenRelaysIsBorne(t *testing.T) {
 		well := l.now.Add(20 * time.Second)
 		until(func() bool { return l.now.After(well) })
 	}
-	if r.Phase != RolloutBaking {
+	if r.Phase != Baking {
 		t.Errorf("%s: %q", r.Phase, r.Why)
 	}
 }
@@ -141,7 +141,7 @@ func TestARolloutThatDoesNotJudgeConvergence(t *testing.T) {
 	g.ConvergenceMs.Off = true
 	l, r, until := relayedRollout(t, g)
 	relaysOf(l, func(_ *fleet.Row, r *heartbeat.Relay) { r.Held, r.LagP99Ms = nil, nil })
-	until(func() bool { return r.Stage == 1 && r.Phase == RolloutBaking })
+	until(func() bool { return r.Stage == 1 && r.Phase == Baking })
 	if r.Phase.Over() {
 		t.Errorf("%s: %q", r.Phase, r.Why)
 	}
@@ -154,11 +154,11 @@ func TestABaselineWaitsForRelays(t *testing.T) {
 	r, steps := begin(t, l, spec(canary, all))
 	later := l.now.Add(time.Minute)
 	play(t, r, steps, func() bool { return l.now.After(later) })
-	if r.Phase != RolloutMeasuring || len(r.Touched) > 0 {
+	if r.Phase != Measuring || len(r.Touched) > 0 {
 		t.Fatalf("%s: %q", r.Phase, r.Why)
 	}
 	relaysOf(l, func(*fleet.Row, *heartbeat.Relay) {})
-	play(t, r, steps, func() bool { return r.Phase == RolloutBaking })
+	play(t, r, steps, func() bool { return r.Phase == Baking })
 	if r.Phase.Over() {
 		t.Errorf("%s: %q", r.Phase, r.Why)
 	}

@@ -9,36 +9,36 @@ import (
 	"github.com/weirhq/weir/controlplane/queries"
 )
 
-// RolloutPhase is where a rollout stands.
-type RolloutPhase string
+// Phase is where a rollout stands.
+type Phase string
 
 // The phases, in the order in which a stage goes through them; the last three are
 // outcomes, and every rollout has exactly one.
 const (
-	RolloutAwaiting    RolloutPhase = "awaiting_approval" // of a person, before the stage
-	RolloutMeasuring   RolloutPhase = "measuring"         // the baseline
-	RolloutApplying    RolloutPhase = "applying"          // the stage's trials are being written
-	RolloutConverging  RolloutPhase = "converging"        // nodes are taking them up
-	RolloutBaking      RolloutPhase = "baking"            // health is held against the baseline
-	RolloutKeeping     RolloutPhase = "keeping"           // after the last stage: the tuning is stored for good
-	RolloutRollingBack RolloutPhase = "rolling_back"      // until no live node runs it any more
+	Awaiting    Phase = "awaiting_approval" // of a person, before the stage
+	Measuring   Phase = "measuring"         // the baseline
+	Applying    Phase = "applying"          // the stage's trials are being written
+	Converging  Phase = "converging"        // nodes are taking them up
+	Baking      Phase = "baking"            // health is held against the baseline
+	Keeping     Phase = "keeping"           // after the last stage: the tuning is stored for good
+	RollingBack Phase = "rolling_back"      // until no live node runs it any more
 
-	RolloutDone       RolloutPhase = "done"
-	RolloutRolledBack RolloutPhase = "rolled_back"
-	RolloutAborted    RolloutPhase = "aborted"
+	Done       Phase = "done"
+	RolledBack Phase = "rolled_back"
+	Aborted    Phase = "aborted"
 
-	// RolloutLost is a phase of the list alone: MySQL knows that a rollout began, and neither
+	// Lost is a phase of the list alone: MySQL knows that a rollout began, and neither
 	// it nor Restate has a state of it.
-	RolloutLost RolloutPhase = "lost"
+	Lost Phase = "lost"
 )
 
 // Over tells whether a phase is an outcome.
-func (p RolloutPhase) Over() bool {
-	return p == RolloutDone || p == RolloutRolledBack || p == RolloutAborted || p == RolloutLost
+func (p Phase) Over() bool {
+	return p == Done || p == RolledBack || p == Aborted || p == Lost
 }
 
 const (
-	rolloutVersion = 3
+	documentVersion = 3
 )
 
 // Rollout is everything that is known of a rollout: one document, so that no half of it
@@ -53,7 +53,7 @@ type Rollout struct {
 
 	controlplane.Transitions
 
-	Spec      RolloutSpec     `json:"spec"`
+	Spec      Spec            `json:"spec"`
 	Document  string          `json:"document"` // the tuning, every field present
 	Stages    []StagePlan     `json:"stages"`
 	By        controlplane.By `json:"by"` // who started it
@@ -62,16 +62,16 @@ type Rollout struct {
 
 	Forced string `json:"forced,omitempty"` // what was critical of the fleet's health when it was started all the same
 
-	Phase RolloutPhase `json:"phase"`
-	Stage int          `json:"stage"`           // index into Stages
-	Asked int64        `json:"asked,omitempty"` // the epoch that began the wait for an approval, which names it
+	Phase Phase `json:"phase"`
+	Stage int   `json:"stage"`           // index into Stages
+	Asked int64 `json:"asked,omitempty"` // the epoch that began the wait for an approval, which names it
 	// Approvals are of the stage that waits for one, each of another actor.
 	Approvals []controlplane.Approval `json:"approvals,omitempty"`
 
-	Paused  *RolloutPaused `json:"paused,omitempty"`  // no stage goes on until an operator resumes
-	Why     string         `json:"why,omitempty"`     // one line: why it is rolled back or was aborted
-	Trouble string         `json:"trouble,omitempty"` // what stands in the way of the next step, tried again
-	Waiting string         `json:"waiting,omitempty"` // what the phase waits for
+	Paused  *Paused `json:"paused,omitempty"`  // no stage goes on until an operator resumes
+	Why     string  `json:"why,omitempty"`     // one line: why it is rolled back or was aborted
+	Trouble string  `json:"trouble,omitempty"` // what stands in the way of the next step, tried again
+	Waiting string  `json:"waiting,omitempty"` // what the phase waits for
 
 	MovedMs int64 `json:"moved_ms,omitempty"` // the clock of the last transition
 
@@ -117,8 +117,8 @@ type Rollout struct {
 	// LeasesMs is when the lease of the last renewal is over, so that no node can run the trial any more; 0: not known.
 	LeasesMs int64 `json:"leases_ms,omitempty"`
 	// Unknown names the nodes that were silent at the outcome, so that it is not known which tuning they run.
-	Unknown string       `json:"unknown,omitempty"`
-	Wanted  RolloutPhase `json:"wanted,omitempty"` // the outcome, while rolling back
+	Unknown string `json:"unknown,omitempty"`
+	Wanted  Phase  `json:"wanted,omitempty"` // the outcome, while rolling back
 }
 
 // Touched is a region that a rollout wrote, or was about to.
@@ -138,15 +138,15 @@ type Touched struct {
 // settled tells that the rollback has nothing left to write for the region.
 func (t Touched) settled() bool { return t.Reverted != 0 || t.Newer != 0 || t.Gone }
 
-// RolloutPaused is who paused, why and since when.
-type RolloutPaused struct {
+// Paused is who paused, why and since when.
+type Paused struct {
 	controlplane.By
 	AtMs int64 `json:"at_ms"`
 }
 
-// NewRollout is a rollout before its first transition.
-func NewRollout(id string, spec RolloutSpec, by controlplane.By, regions []string, nowMs int64) (*Rollout, error) {
-	if err := ValidateRolloutID(id); err != nil {
+// New is a rollout before its first transition.
+func New(id string, spec Spec, by controlplane.By, regions []string, nowMs int64) (*Rollout, error) {
+	if err := ValidateID(id); err != nil {
 		return nil, err
 	}
 	if err := by.Validate(); err != nil {
@@ -164,7 +164,7 @@ func NewRollout(id string, spec RolloutSpec, by controlplane.By, regions []strin
 		return nil, err
 	}
 	r := &Rollout{
-		Version: rolloutVersion, ID: id, Spec: spec, Document: document, Stages: stages, By: by,
+		Version: documentVersion, ID: id, Spec: spec, Document: document, Stages: stages, By: by,
 		StartedMs: nowMs, MovedMs: nowMs,
 	}
 	r.AddEvent(nowMs, by.Actor, "start", by.Reason)
@@ -175,9 +175,9 @@ func NewRollout(id string, spec RolloutSpec, by controlplane.By, regions []strin
 // Check refuses a document of a newer build: writing it back would lose what this one
 // does not know.
 func (r *Rollout) Check() error {
-	if r.Version > rolloutVersion {
+	if r.Version > documentVersion {
 		return fmt.Errorf("%w: the rollout's state is version %d and this build knows %d: run the newer weir-control",
-			controlplane.ErrConflict, r.Version, rolloutVersion)
+			controlplane.ErrConflict, r.Version, documentVersion)
 	}
 	return nil
 }
@@ -186,22 +186,22 @@ func (r *Rollout) Check() error {
 // there before a stage: a rollout that has touched a region cannot be watched, and goes back. Version 2 has no trials:
 // its stages wrote versions.
 func (r *Rollout) Upgrade() {
-	if r.Version == 0 || r.Version >= rolloutVersion {
+	if r.Version == 0 || r.Version >= documentVersion {
 		return
 	}
 	from := r.Version
-	r.Version, r.Keeps, r.Spec.Plan.LeaseMs = rolloutVersion, len(r.Touched) > 0, leaseDefault.Milliseconds()
+	r.Version, r.Keeps, r.Spec.Plan.LeaseMs = documentVersion, len(r.Touched) > 0, leaseDefault.Milliseconds()
 	if from > 1 {
 		return
 	}
 	r.Asked = r.Epoch
 	r.Spec.Plan.Guardrails.RestartsPerHour = DefaultGuardrails().RestartsPerHour
 	switch {
-	case r.Phase.Over() || r.Phase == RolloutRollingBack:
+	case r.Phase.Over() || r.Phase == RollingBack:
 	case len(r.Touched) > 0:
 		r.fail(r.MovedMs, r.Stage, "the rollout's state is of an older build, which does not name the nodes that were "+
 			"there before")
-	case r.Phase == RolloutMeasuring:
+	case r.Phase == Measuring:
 		r.DueMs = 0
 	}
 }
@@ -216,7 +216,7 @@ func (r *Rollout) ticks() bool {
 }
 
 // waits tells whether only a person lets the rollout go on.
-func (r *Rollout) waits() bool { return r.Phase == RolloutAwaiting || r.Paused != nil }
+func (r *Rollout) waits() bool { return r.Phase == Awaiting || r.Paused != nil }
 
 // Overdue tells whether the next timer should have come for longer than grace: it is lost. Of a
 // document that an older build wrote it is not known when it is due, and one timer too many

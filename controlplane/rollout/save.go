@@ -8,13 +8,13 @@ import (
 	"github.com/weirhq/weir/controlplane"
 )
 
-// RolloutRow is a rollout as MySQL has it.
-type RolloutRow struct {
+// Row is a rollout as MySQL has it.
+type Row struct {
 	ID        string
 	By        controlplane.By // who started it
 	StartedMs int64
 	Saved     int64 // how often it was saved, this time included
-	Phase     RolloutPhase
+	Phase     Phase
 	State     string // the Rollout, JSON
 }
 
@@ -22,11 +22,11 @@ type RolloutRow struct {
 // left out is as good after an outage as before it: figures of nodes, which are measured on, and times to wait until.
 func (r *Rollout) standing() string {
 	return controlplane.Digest(struct {
-		Phase, Wanted      RolloutPhase
+		Phase, Wanted      Phase
 		Stage              int
 		Asked              int64
 		Approvals          []controlplane.Approval
-		Paused             *RolloutPaused
+		Paused             *Paused
 		Touched            []Touched
 		Keeps, TrialsEnded bool
 	}{r.Phase, r.Wanted, r.Stage, r.Asked, r.Approvals, r.Paused, r.Touched, r.Keeps, r.TrialsEnded})
@@ -44,7 +44,7 @@ func (r *Rollout) Save(steps Steps) error {
 	if err != nil {
 		return fmt.Errorf("write the state of rollout %s: %w", r.ID, err)
 	}
-	return steps.save(RolloutRow{ID: r.ID, By: r.By, StartedMs: r.StartedMs, Saved: r.Saved, Phase: r.Phase,
+	return steps.save(Row{ID: r.ID, By: r.By, StartedMs: r.StartedMs, Saved: r.Saved, Phase: r.Phase,
 		State: string(state)})
 }
 

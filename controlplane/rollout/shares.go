@@ -165,14 +165,14 @@ func (r *Rollout) watchParts(region string, nodes []fleet.NodeFigures, nowMs int
 		first := slices.IndexFunc(r.Stages, func(s StagePlan) bool { return s.Scope.Has(region) })
 		r.Watch = append(r.Watch, RegionWatch{Region: region, Stage: first, BucketMs: nowMs, Whole: true})
 		if from > 0 {
-			if r.Phase == RolloutMeasuring && last == r.Stage {
+			if r.Phase == Measuring && last == r.Stage {
 				last = r.stageBefore(region)
 			}
 			r.Watch = append(r.Watch, RegionWatch{Region: region, Stage: last, BucketMs: nowMs,
 				Share: &WatchedShare{Below: from}})
 		}
 	}
-	if r.Phase == RolloutMeasuring && r.stage().Scope.Has(region) && r.part(region, r.Stage) == nil {
+	if r.Phase == Measuring && r.stage().Scope.Has(region) && r.part(region, r.Stage) == nil {
 		r.Watch = append(r.Watch, RegionWatch{Region: region, Stage: r.Stage, BucketMs: nowMs,
 			Share: &WatchedShare{From: from, Below: r.aim(region, nodes)}})
 	}
@@ -190,7 +190,7 @@ func (r *Rollout) part(region string, stage int) *WatchedShare {
 
 // stageOf is the last stage that has begun and takes a region in.
 func (r *Rollout) stageOf(region string) int {
-	if r.Phase != RolloutAwaiting && r.stage().Scope.Has(region) {
+	if r.Phase != Awaiting && r.stage().Scope.Has(region) {
 		return r.Stage
 	}
 	return r.stageBefore(region)

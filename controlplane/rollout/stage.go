@@ -24,11 +24,11 @@ func (r *Rollout) Advance(steps Steps) (wait time.Duration, err error) {
 	switch {
 	case !r.ticks():
 		return -1, nil
-	case r.Phase == RolloutRollingBack:
+	case r.Phase == RollingBack:
 		return r.rollBack(steps, nowMs)
-	case r.Phase == RolloutApplying && r.Paused == nil:
+	case r.Phase == Applying && r.Paused == nil:
 		return r.apply(steps, nowMs)
-	case r.Phase == RolloutKeeping && r.DueMs == 0:
+	case r.Phase == Keeping && r.DueMs == 0:
 		return r.keep(steps, nowMs)
 	case len(r.Touched) == 0 && r.waits():
 		return r.waitOn(nowMs), nil
@@ -52,11 +52,11 @@ func (r *Rollout) Advance(steps Steps) (wait time.Duration, err error) {
 		return r.waitOn(nowMs), nil
 	case r.held(look, nowMs):
 		return r.poll(), nil
-	case r.Phase == RolloutMeasuring:
+	case r.Phase == Measuring:
 		return r.measure(steps, nowMs, look)
-	case r.Phase == RolloutConverging:
+	case r.Phase == Converging:
 		return r.converge(nowMs, look), nil
-	case r.Phase == RolloutKeeping:
+	case r.Phase == Keeping:
 		return r.finish(nowMs, look), nil
 	}
 	return r.bake(nowMs, look), nil
@@ -65,13 +65,13 @@ func (r *Rollout) Advance(steps Steps) (wait time.Duration, err error) {
 // enter begins a stage. Regions of earlier ones stay watched, so time goes on while a later stage waits for an
 // approval.
 func (r *Rollout) enter(stage int) (wait time.Duration) {
-	r.Stage, r.Phase = stage, RolloutMeasuring
+	r.Stage, r.Phase = stage, Measuring
 	r.Baseline, r.Now, r.DueMs, r.Waiting, r.Blind = fleet.HealthRates{}, fleet.HealthRates{}, 0, "", 0
 	r.Approvals = nil
 	if !r.stage().Approval {
 		return 0
 	}
-	r.Phase, r.Asked = RolloutAwaiting, r.Epoch+1
+	r.Phase, r.Asked = Awaiting, r.Epoch+1
 	return r.waitEvery()
 }
 
@@ -101,7 +101,7 @@ func (r *Rollout) measure(steps Steps, nowMs int64, look fleet.Look) (time.Durat
 	r.QueriesBefore = queries.AddBaselines(r.QueriesBefore, before)
 	r.Baseline = r.ratesOf(r.Stage, (*RegionWatch).before)
 	r.beginComparing()
-	r.Phase, r.DueMs, r.Waiting = RolloutApplying, 0, ""
+	r.Phase, r.DueMs, r.Waiting = Applying, 0, ""
 	return 0, nil
 }
 
@@ -127,7 +127,7 @@ func (r *Rollout) apply(steps Steps, nowMs int64) (time.Duration, error) {
 	}
 	r.AddEvent(nowMs, controlplane.Itself, "apply", fmt.Sprintf("stage %d: %s", r.Stage+1, r.stage()))
 	r.beginWindows(nowMs)
-	r.Phase, r.DueMs = RolloutConverging, nowMs+r.Spec.Plan.ApplyTimeoutMs
+	r.Phase, r.DueMs = Converging, nowMs+r.Spec.Plan.ApplyTimeoutMs
 	return 0, nil
 }
 
@@ -141,7 +141,7 @@ func (r *Rollout) converge(nowMs int64, look fleet.Look) time.Duration {
 		}
 		return r.poll()
 	}
-	r.Phase, r.Waiting = RolloutBaking, ""
+	r.Phase, r.Waiting = Baking, ""
 	r.beginBake(nowMs)
 	r.AddEvent(nowMs, controlplane.Itself, "bake", fmt.Sprintf("stage %d: applied by %d live nodes", r.Stage+1,
 		applied.Live))
@@ -176,7 +176,7 @@ func (r *Rollout) finish(nowMs int64, look fleet.Look) time.Duration {
 		if silent := r.silentNodes(look); silent != "" {
 			r.Unknown = silent + ", so it is not known which tuning they run"
 		}
-		return r.end(nowMs, RolloutDone, controlplane.Itself)
+		return r.end(nowMs, Done, controlplane.Itself)
 	}
 	r.Waiting = kept.String()
 	if nowMs >= r.DueMs {

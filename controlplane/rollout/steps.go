@@ -10,19 +10,19 @@ import (
 	"github.com/weirhq/weir/controlplane/tunings"
 )
 
-// Steps are the effects of rollouts, each a step of a journal, with rolloutStepTimeout. Each may be executed more than
+// Steps are the effects of rollouts, each a step of a journal, with stepTimeout. Each may be executed more than
 // once.
 type Steps struct {
-	work    *RolloutWork
+	work    *Work
 	journal controlplane.Journal
 }
 
 // On returns the steps of an invocation.
-func (w *RolloutWork) On(j controlplane.Journal) Steps { return Steps{w, j} }
+func (w *Work) On(j controlplane.Journal) Steps { return Steps{w, j} }
 
 // do executes a step within its timeout.
 func do[T any](s Steps, name string, step func(context.Context) (T, error)) (T, error) {
-	return controlplane.Do(s.journal, name, controlplane.Within(rolloutStepTimeout, step))
+	return controlplane.Do(s.journal, name, controlplane.Within(stepTimeout, step))
 }
 
 func (s Steps) nowMs() (int64, error) { return controlplane.NowMs(s.journal) }
@@ -55,8 +55,8 @@ func (s Steps) newer(id string, saved int64) (string, error) {
 
 // save writes a row. The error wraps controlplane.ErrConflict where MySQL has a newer state, or another one that was
 // saved as often.
-func (s Steps) save(row RolloutRow) error {
-	return controlplane.DoSave(s.journal, row.Saved, rolloutStepTimeout, func(ctx context.Context) error {
+func (s Steps) save(row Row) error {
+	return controlplane.DoSave(s.journal, row.Saved, stepTimeout, func(ctx context.Context) error {
 		return s.work.store.SaveRollout(ctx, row)
 	})
 }
@@ -133,8 +133,8 @@ func (s Steps) look(scope fleet.Scope) (fleet.Look, error) {
 }
 
 // traces returns the rollouts that began last, and those that wrote the newest versions of the tuning.
-func (s Steps) traces() ([]TuningTrace, error) {
-	return do(s, "read which rollouts began or wrote", func(ctx context.Context) ([]TuningTrace, error) {
+func (s Steps) traces() ([]Trace, error) {
+	return do(s, "read which rollouts began or wrote", func(ctx context.Context) ([]Trace, error) {
 		return s.work.store.TracesOfTunings(ctx, TracesMax)
 	})
 }

@@ -114,7 +114,7 @@ func (r *Rollout) look(steps Steps, nowMs int64) (look fleet.Look, broken *breac
 // watchedScope is what has been touched, and the stage whose baseline is taken.
 func (r *Rollout) watchedScope() fleet.Scope {
 	scope := r.touchedScope()
-	if r.Phase == RolloutMeasuring {
+	if r.Phase == Measuring {
 		own := r.stage().Scope
 		scope.Rest = scope.Rest || own.Rest
 		scope.Regions = append(scope.Regions, own.Regions...)
@@ -135,7 +135,7 @@ func (r *Rollout) observe(look fleet.Look, nowMs int64) {
 	convergence := map[string]*float64{} // of regions as a whole, whose watches come first
 	for i := range r.Watch {
 		w := &r.Watch[i]
-		measuring := r.Phase == RolloutMeasuring && w.Stage == r.Stage
+		measuring := r.Phase == Measuring && w.Stage == r.Stage
 		if old := nowMs - w.BucketMs; !measuring && w.heard() && (old < 0 || old >= r.window(w.Stage)/watchBuckets) {
 			w.rotate(nowMs)
 		}
@@ -421,7 +421,7 @@ func (r *Rollout) touchedRegions() (regions []string) {
 }
 
 // applied tells whether the stage has been applied, or may have been.
-func (r *Rollout) applied() bool { return r.Phase != RolloutAwaiting && r.Phase != RolloutMeasuring }
+func (r *Rollout) applied() bool { return r.Phase != Awaiting && r.Phase != Measuring }
 
 // lastApplied is the last stage that is applied; less than 0: none.
 func (r *Rollout) lastApplied() int {

@@ -12,22 +12,22 @@ import (
 	"github.com/weirhq/weir/shared/tuning"
 )
 
-// rolloutStepTimeout bounds one step of a rollout.
-const rolloutStepTimeout = 15 * time.Second
+// stepTimeout bounds one step of a rollout.
+const stepTimeout = 15 * time.Second
 
-// TuningTrace is what MySQL knows of a rollout: that it began, and which versions it wrote.
-type TuningTrace struct {
+// Trace is what MySQL knows of a rollout: that it began, and which versions it wrote.
+type Trace struct {
 	ID        string          // of the rollout
 	By        controlplane.By // who started it
 	StartedMs int64           // when it began
 	Newest    int64           // its newest version, 0: it wrote none
 
-	Saved int64        // how often its state was saved; 0: never, by an older build
-	Phase RolloutPhase // of that state
+	Saved int64 // how often its state was saved; 0: never, by an older build
+	Phase Phase // of that state
 }
 
-// RolloutStore is what a rollout needs of MySQL. All methods may be called at once.
-type RolloutStore interface {
+// Store is what a rollout needs of MySQL. All methods may be called at once.
+type Store interface {
 	fleet.Store
 	tunings.TrialStore
 	// NewestTunings are the newest version of each region that has one, and of the fleet.
@@ -38,35 +38,35 @@ type RolloutStore interface {
 	WriteTunings(ctx context.Context, writes []tunings.Write) (tunings.Written, error)
 	// SaveRollout writes a rollout down. One that was saved as often, or more often, stays: unless that was this very
 	// state, the error wraps controlplane.ErrConflict.
-	SaveRollout(ctx context.Context, row RolloutRow) error
+	SaveRollout(ctx context.Context, row Row) error
 	// NewerRollout is the state of a rollout that was saved more often than that; empty: there is none.
 	NewerRollout(ctx context.Context, id string, saved int64) (state string, err error)
 	// RolloutRecorded tells whether a rollout has been recorded under an id.
 	RolloutRecorded(ctx context.Context, id string) (bool, error)
 	// TracesOfTunings are the rollouts that began last and those that wrote the newest versions, at most rows of each
 	// are looked at; those that began or wrote last come first.
-	TracesOfTunings(ctx context.Context, rows int) ([]TuningTrace, error)
+	TracesOfTunings(ctx context.Context, rows int) ([]Trace, error)
 	// TuningsOf are the versions that a rollout wrote, oldest first, at most rows.
 	TuningsOf(ctx context.Context, id string, rows int) ([]tunings.RegionTuning, error)
 }
 
-// RolloutWork is the database and the Prometheus that rollouts work with.
-type RolloutWork struct {
-	store      RolloutStore
+// Work is the database and the Prometheus that rollouts work with.
+type Work struct {
+	store      Store
 	liveWithin time.Duration
 	prometheus queries.Prometheus // nil: none
 }
 
-// NewRolloutWork returns the work of rollouts on a database. A node not heard of for longer than liveWithin is
+// NewWork returns the work of rollouts on a database. A node not heard of for longer than liveWithin is
 // not waited for.
-func NewRolloutWork(store RolloutStore, liveWithin time.Duration) *RolloutWork {
-	return &RolloutWork{store: store, liveWithin: liveWithin}
+func NewWork(store Store, liveWithin time.Duration) *Work {
+	return &Work{store: store, liveWithin: liveWithin}
 }
 
 // InForce is the document in force for each of the regions: its own newest, or else the
 // fleet's, or else the built-in default; with the version of its own.
-func (w *RolloutWork) InForce(ctx context.Context, regions []string) ([]tunings.RegionTuning, error) {
-	ctx, cancel := context.WithTimeout(ctx, rolloutStepTimeout)
+func (w *Work) InForce(ctx context.Context, regions []string) ([]tunings.RegionTuning, error) {
+	ctx, cancel := context.WithTimeout(ctx, stepTimeout)
 	defer cancel()
 	newest, err := w.store.NewestTunings(ctx)
 	if err != nil {
@@ -91,20 +91,20 @@ func (w *RolloutWork) InForce(ctx context.Context, regions []string) ([]tunings.
 }
 
 // Newer returns the state of a rollout that was saved more often than that, or "".
-func (w *RolloutWork) Newer(ctx context.Context, id string, saved int64) (string, error) {
-	ctx, cancel := context.WithTimeout(ctx, rolloutStepTimeout)
+func (w *Work) Newer(ctx context.Context, id string, saved int64) (string, error) {
+	ctx, cancel := context.WithTimeout(ctx, stepTimeout)
 	defer cancel()
 	return w.store.NewerRollout(ctx, id, saved)
 }
 
 // Traces are the rollouts that began last, and those that wrote the newest versions, as many as rows of each.
-func (w *RolloutWork) Traces(ctx context.Context, rows int) ([]TuningTrace, error) {
-	ctx, cancel := context.WithTimeout(ctx, rolloutStepTimeout)
+func (w *Work) Traces(ctx context.Context, rows int) ([]Trace, error) {
+	ctx, cancel := context.WithTimeout(ctx, stepTimeout)
 	defer cancel()
 	return w.store.TracesOfTunings(ctx, rows)
 }
 
 // Fleet lists the fleet.
-func (w *RolloutWork) Fleet(ctx context.Context) (fleet.Fleet, error) {
+func (w *Work) Fleet(ctx context.Context) (fleet.Fleet, error) {
 	return fleet.List(ctx, w.store, w.liveWithin)
 }

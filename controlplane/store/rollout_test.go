@@ -186,21 +186,21 @@ func testRolloutsAreSaved(t *testing.T) {
 	if _, err := db.ExecContext(t.Context(), "INSERT INTO ratelimit_rollouts (id, actor, reason, started_at) VALUES ('before', 'eve', 'by an older build', 1)"); err != nil {
 		t.Fatal(err)
 	}
-	row := func(id, actor string, startedMs, saved int64, phase rollout.RolloutPhase, state string) rollout.RolloutRow {
-		return rollout.RolloutRow{ID: id, By: controlplane.By{Actor: actor, Reason: "r"}, StartedMs: startedMs, Saved: saved, Phase: phase, State: state}
+	row := func(id, actor string, startedMs, saved int64, phase rollout.Phase, state string) rollout.Row {
+		return rollout.Row{ID: id, By: controlplane.By{Actor: actor, Reason: "r"}, StartedMs: startedMs, Saved: saved, Phase: phase, State: state}
 	}
 	for _, tc := range []struct {
-		row  rollout.RolloutRow
+		row  rollout.Row
 		want error
 	}{
-		{row("wrote", "ann", 5, 1, rollout.RolloutMeasuring, "{1}"), nil},
-		{row("aborted", "bob", 7, 1, rollout.RolloutMeasuring, "{1}"), nil},
-		{row("aborted", "bob", 7, 1, rollout.RolloutMeasuring, "{1}"), nil}, // once more
-		{row("aborted", "bob", 7, 1, rollout.RolloutMeasuring, "{another}"), controlplane.ErrConflict},
-		{row("aborted", "bob", 7, 3, rollout.RolloutAborted, "{3}"), nil},
-		{row("aborted", "bob", 7, 2, rollout.RolloutBaking, "{2}"), controlplane.ErrConflict},
-		{row("waits", "cyd", 9, 4, rollout.RolloutAwaiting, "{4}"), nil}, // its row was lost
-		{row("before", "ann", 5, 1, rollout.RolloutDone, "{1}"), nil},
+		{row("wrote", "ann", 5, 1, rollout.Measuring, "{1}"), nil},
+		{row("aborted", "bob", 7, 1, rollout.Measuring, "{1}"), nil},
+		{row("aborted", "bob", 7, 1, rollout.Measuring, "{1}"), nil}, // once more
+		{row("aborted", "bob", 7, 1, rollout.Measuring, "{another}"), controlplane.ErrConflict},
+		{row("aborted", "bob", 7, 3, rollout.Aborted, "{3}"), nil},
+		{row("aborted", "bob", 7, 2, rollout.Baking, "{2}"), controlplane.ErrConflict},
+		{row("waits", "cyd", 9, 4, rollout.Awaiting, "{4}"), nil}, // its row was lost
+		{row("before", "ann", 5, 1, rollout.Done, "{1}"), nil},
 	} {
 		if err := s.SaveRollout(t.Context(), tc.row); !errors.Is(err, tc.want) {
 			t.Errorf("%+v: %v, want %v", tc.row, err, tc.want)
@@ -209,12 +209,12 @@ func testRolloutsAreSaved(t *testing.T) {
 	if _, err := s.WriteTunings(t.Context(), []tunings.Write{write("wrote/apply/", "", "{1}")}); err != nil {
 		t.Fatal(err)
 	}
-	trace := func(id, actor, reason string, startedMs, newest, saved int64, phase rollout.RolloutPhase) rollout.TuningTrace {
-		return rollout.TuningTrace{ID: id, By: controlplane.By{Actor: actor, Reason: reason}, StartedMs: startedMs, Newest: newest, Saved: saved, Phase: phase}
+	trace := func(id, actor, reason string, startedMs, newest, saved int64, phase rollout.Phase) rollout.Trace {
+		return rollout.Trace{ID: id, By: controlplane.By{Actor: actor, Reason: reason}, StartedMs: startedMs, Newest: newest, Saved: saved, Phase: phase}
 	}
-	want := []rollout.TuningTrace{
-		trace("wrote", "ann", "r", 5, 1, 1, rollout.RolloutMeasuring), trace("waits", "cyd", "r", 9, 0, 4, rollout.RolloutAwaiting),
-		trace("aborted", "bob", "r", 7, 0, 3, rollout.RolloutAborted), trace("before", "eve", "by an older build", 1, 0, 1, rollout.RolloutDone),
+	want := []rollout.Trace{
+		trace("wrote", "ann", "r", 5, 1, 1, rollout.Measuring), trace("waits", "cyd", "r", 9, 0, 4, rollout.Awaiting),
+		trace("aborted", "bob", "r", 7, 0, 3, rollout.Aborted), trace("before", "eve", "by an older build", 1, 0, 1, rollout.Done),
 	}
 	traces, err := s.TracesOfTunings(t.Context(), 100)
 	if err != nil || !slices.Equal(traces, want) {

@@ -263,7 +263,7 @@ func (w *Watch) lookAtRollout(ctx context.Context, look *Look) error {
 		})
 	}
 	switch {
-	case r.Phase == rollout.RolloutRollingBack:
+	case r.Phase == rollout.RollingBack:
 		look.add(Finding{
 			Kind: FindingRolloutTrouble, Subject: r.ID + " rolls back", Severity: SeverityWarning,
 			What: fmt.Sprintf("rollout %s is being rolled back: %s", r.ID, cmp.Or(r.Why, "no reason is known")),
@@ -275,7 +275,7 @@ func (w *Watch) lookAtRollout(ctx context.Context, look *Look) error {
 			What: fmt.Sprintf("rollout %s is paused by %s: %s", r.ID, r.Paused.Actor, r.Paused.Reason),
 			Do:   fmt.Sprintf("The fleet runs two tunings meanwhile: weirctl rollout resume %s, or abort.", r.ID),
 		})
-	case r.Phase == rollout.RolloutAwaiting:
+	case r.Phase == rollout.Awaiting:
 		look.add(Finding{
 			Kind: FindingRolloutWaits, Subject: r.ID, Severity: SeverityInfo,
 			What: fmt.Sprintf("rollout %s waits for an approval of stage %d", r.ID, r.Stage+1),
@@ -287,7 +287,7 @@ func (w *Watch) lookAtRollout(ctx context.Context, look *Look) error {
 }
 
 func troubleOfRollout(r *rollout.Rollout) string {
-	if r.Phase == rollout.RolloutRollingBack && r.DueMs > 0 {
+	if r.Phase == rollout.RollingBack && r.DueMs > 0 {
 		return fmt.Sprintf(
 			"Restart or stop the nodes that it names, or give them up: weirctl rollout abort %s --reason TEXT.", r.ID)
 	}

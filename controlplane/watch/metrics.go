@@ -92,9 +92,9 @@ func (m *Metrics) FleetSeen(fleet fleet.Fleet) {
 
 // RolloutSeen records the rollout that is under way; nil: none is.
 func (m *Metrics) RolloutSeen(r *rollout.Rollout) {
-	for _, phase := range []rollout.RolloutPhase{rollout.RolloutAwaiting, rollout.RolloutMeasuring,
-		rollout.RolloutApplying, rollout.RolloutConverging,
-		rollout.RolloutBaking, rollout.RolloutKeeping, rollout.RolloutRollingBack} {
+	for _, phase := range []rollout.Phase{rollout.Awaiting, rollout.Measuring,
+		rollout.Applying, rollout.Converging,
+		rollout.Baking, rollout.Keeping, rollout.RollingBack} {
 		m.rolloutPhase.WithLabelValues(string(phase)).Set(controlplane.OneIf(r != nil && r.Phase == phase))
 	}
 	m.rolloutTrouble.Set(controlplane.OneIf(r != nil && r.Trouble != "" && !r.Phase.Over()))

@@ -71,9 +71,9 @@ func TestRolloutMetrics(t *testing.T) {
 		baking, trouble float64
 	}{
 		{nil, 0, 0},
-		{&rollout.Rollout{Phase: rollout.RolloutBaking}, 1, 0},
-		{&rollout.Rollout{Phase: rollout.RolloutBaking, Trouble: "MySQL does not answer"}, 1, 1},
-		{&rollout.Rollout{Phase: rollout.RolloutDone, Trouble: "of long ago"}, 0, 0},
+		{&rollout.Rollout{Phase: rollout.Baking}, 1, 0},
+		{&rollout.Rollout{Phase: rollout.Baking, Trouble: "MySQL does not answer"}, 1, 1},
+		{&rollout.Rollout{Phase: rollout.Done, Trouble: "of long ago"}, 0, 0},
 		{nil, 0, 0},
 	} {
 		m.RolloutSeen(step.rollout)

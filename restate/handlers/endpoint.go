@@ -46,7 +46,7 @@ const (
 type Options struct {
 	Cleanup    *cleanup.Cleanup
 	Watch      *watch.Watch
-	Rollouts   *rollout.RolloutWork
+	Rollouts   *rollout.Work
 	Retirement *retire.Work
 	Audit      audit.Store
 	Approvers  access.Approvers       // whose approvals count; nil: all approvals count

@@ -148,18 +148,18 @@ func rollOutAndBack(t *testing.T, c RolloutClient) {
 	if _, err := c.Start(t.Context(), starting("one", spec)); err != nil {
 		t.Fatal(err)
 	}
-	r := reaches(t, c, "one", "it waits for an approval", in(rollout.RolloutAwaiting, 1))
-	approval := rollout.RolloutOrder{Action: rollout.RolloutApprove, By: operator, Stage: 2, Asked: r.Asked,
+	r := reaches(t, c, "one", "it waits for an approval", in(rollout.Awaiting, 1))
+	approval := rollout.Order{Action: rollout.Approve, By: operator, Stage: 2, Asked: r.Asked,
 		Evidence: r.Evidence()}
 	if _, err := c.Operate(t.Context(), "one", approval); err != nil {
 		t.Fatal(err)
 	}
-	reaches(t, c, "one", "it is done", in(rollout.RolloutDone, 1))
-	wantUnlocked(t, c, "one", rollout.RolloutDone)
-	if _, err := c.Operate(t.Context(), "one", order(rollout.RolloutRollBack)); err != nil {
+	reaches(t, c, "one", "it is done", in(rollout.Done, 1))
+	wantUnlocked(t, c, "one", rollout.Done)
+	if _, err := c.Operate(t.Context(), "one", order(rollout.RollBack)); err != nil {
 		t.Fatal(err)
 	}
-	reaches(t, c, "one", "it is rolled back", in(rollout.RolloutRolledBack, 1))
+	reaches(t, c, "one", "it is rolled back", in(rollout.RolledBack, 1))
 }
 
 func retireTable(t *testing.T, c RetirementClient) {

@@ -51,7 +51,7 @@ func testLosingNodesOfRestate(t *testing.T) {
 			_, err := rollouts.Start(t.Context(), starting(id, spec))
 			return err
 		})
-		reaches(t, rollouts, id, "the first stage", func(r rollout.Rollout) bool { return r.Phase == rollout.RolloutBaking || r.Stage > 0 })
+		reaches(t, rollouts, id, "the first stage", func(r rollout.Rollout) bool { return r.Phase == rollout.Baking || r.Stage > 0 })
 		looks := lookAt(t, c)
 		before, node := ticks.count(), trio.Nodes[victim.node()]
 		if err := node.Kill(); err != nil {
@@ -72,7 +72,7 @@ func testLosingNodesOfRestate(t *testing.T) {
 			t.Fatal(err)
 		}
 		wantOneOutcome(t, r)
-		wantUnlocked(t, rollouts, id, rollout.RolloutDone)
+		wantUnlocked(t, rollouts, id, rollout.Done)
 		wantInForce(t, db, spec.Tuning)
 		wantWrittenOnce(t, db)
 	}

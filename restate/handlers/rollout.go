@@ -46,7 +46,7 @@ type RolloutTimer struct {
 // outlives a transition, so a new build never meets a journal of the old one that is
 // longer than that, and a bake is a message that is on its way.
 type rolloutObject struct {
-	work       *rollout.RolloutWork
+	work       *rollout.Work
 	approvers  access.Approvers // nil: every approval counts
 	steps      *stepper
 	retryAfter time.Duration // troubleRetry, except in tests
@@ -88,7 +88,7 @@ func (o *rolloutObject) definition() restate.ServiceDefinition {
 
 // begin is called by the list of rollouts alone, which sees to it that one is under
 // way at a time.
-func (o *rolloutObject) begin(ctx restate.ObjectContext, req rollout.RolloutBegin) (rollout.Rollout, error) {
+func (o *rolloutObject) begin(ctx restate.ObjectContext, req rollout.Begin) (rollout.Rollout, error) {
 	r, err := o.restored(ctx)
 	if err != nil {
 		return r, err
@@ -181,7 +181,7 @@ func (o *rolloutObject) advance(ctx restate.ObjectContext) error {
 	if paused == nil && r.Paused != nil { // its guardrails could not judge the stage
 		return o.audit(ctx, r.Paused.By, "pause", before, condition(&r))
 	}
-	if r.Phase != before && (r.Phase == rollout.RolloutRollingBack || r.Phase.Over()) {
+	if r.Phase != before && (r.Phase == rollout.RollingBack || r.Phase.Over()) {
 		itself := controlplane.By{Actor: "weir-control", Reason: "all stages are done"}
 		if r.Why != "" {
 			itself.Reason = clip(r.Why)
@@ -235,8 +235,8 @@ func (o *rolloutObject) ensure(ctx restate.ObjectContext, t RolloutTimer) (resta
 }
 
 // operate is an operator's transition.
-func (o *rolloutObject) operate(ctx restate.ObjectContext, order rollout.RolloutOrder) (rollout.Rollout, error) {
-	if order.Action == rollout.RolloutRollBack {
+func (o *rolloutObject) operate(ctx restate.ObjectContext, order rollout.Order) (rollout.Rollout, error) {
+	if order.Action == rollout.RollBack {
 		return rollout.Rollout{},
 			failed(fmt.Errorf("%w: a rollback goes through %s", controlplane.ErrInvalid, RolloutsService))
 	}
@@ -256,7 +256,7 @@ func (o *rolloutObject) operate(ctx restate.ObjectContext, order rollout.Rollout
 		return r, err
 	}
 	before := condition(&r)
-	if order.Action == rollout.RolloutApprove {
+	if order.Action == rollout.Approve {
 		if err := o.withdraw(ctx, &r, order, at); err != nil {
 			return r, err
 		}
@@ -271,7 +271,7 @@ func (o *rolloutObject) operate(ctx restate.ObjectContext, order rollout.Rollout
 
 // withdraw returns an error for an approval whose credential has ended. If the credential of an
 // earlier approval has ended, it removes that approval and asks for the stage's approval again.
-func (o *rolloutObject) withdraw(ctx restate.ObjectContext, r *rollout.Rollout, order rollout.RolloutOrder,
+func (o *rolloutObject) withdraw(ctx restate.ObjectContext, r *rollout.Rollout, order rollout.Order,
 	at int64) error {
 	if o.approvers == nil {
 		return nil
@@ -315,11 +315,11 @@ func (o *rolloutObject) rollBack(ctx restate.ObjectContext, by controlplane.By) 
 	}
 	before := condition(&r)
 	wait, err := r.RollBack(o.on(ctx), by)
-	return o.operated(ctx, r, rollout.RolloutOrder{Action: rollout.RolloutRollBack, By: by}, before, wait, err)
+	return o.operated(ctx, r, rollout.Order{Action: rollout.RollBack, By: by}, before, wait, err)
 }
 
 // operated writes an operator's transition down.
-func (o *rolloutObject) operated(ctx restate.ObjectContext, r rollout.Rollout, order rollout.RolloutOrder,
+func (o *rolloutObject) operated(ctx restate.ObjectContext, r rollout.Rollout, order rollout.Order,
 	before rolloutCondition, wait time.Duration, err error) (rollout.Rollout, error) {
 	if err != nil {
 		return r, finally(err)
@@ -328,7 +328,7 @@ func (o *rolloutObject) operated(ctx restate.ObjectContext, r rollout.Rollout, o
 		return r, err
 	}
 	after := condition(&r)
-	if order.Action == rollout.RolloutApprove {
+	if order.Action == rollout.Approve {
 		after.Approved = controlplane.ShortEvidence(order.Evidence)
 	}
 	return r, o.audit(ctx, order.By, string(order.Action), before, after)
@@ -381,7 +381,7 @@ func (o *rolloutObject) write(ctx restate.ObjectContext, r *rollout.Rollout, wai
 
 // send writes a transition down and sends what follows from it: the next timer, and
 // the outcome to the list. All of it happens, or nothing.
-func (o *rolloutObject) send(ctx restate.ObjectContext, r *rollout.Rollout, sends rollout.RolloutSends,
+func (o *rolloutObject) send(ctx restate.ObjectContext, r *rollout.Rollout, sends rollout.Sends,
 	wait time.Duration) {
 	if sends.Timer {
 		restate.ObjectSend(ctx, RolloutService, restate.Key(ctx), "Step").
@@ -410,12 +410,12 @@ func (o *rolloutObject) audit(ctx restate.ObjectContext, by controlplane.By, act
 // rolloutCondition is what the audit log says of a rollout: not its history, nor the
 // figures of nodes.
 type rolloutCondition struct {
-	Phase   rollout.RolloutPhase `json:"phase"`
-	Stage   int                  `json:"stage"` // from 1
-	Of      int                  `json:"of"`
-	Tuning  json.RawMessage      `json:"tuning"`
-	Touched int                  `json:"regions_touched"`
-	Paused  bool                 `json:"paused,omitempty"`
+	Phase   rollout.Phase   `json:"phase"`
+	Stage   int             `json:"stage"` // from 1
+	Of      int             `json:"of"`
+	Tuning  json.RawMessage `json:"tuning"`
+	Touched int             `json:"regions_touched"`
+	Paused  bool            `json:"paused,omitempty"`
 
 	Approvals []controlplane.Approval `json:"approvals,omitempty"` // of the stage, while it waits for more
 	Why       string                  `json:"why,omitempty"`

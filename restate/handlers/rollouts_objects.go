@@ -31,7 +31,7 @@ func (o rolloutObjects) Restore(id string) (rollout.Rollout, error) {
 	return r, notFound(err)
 }
 
-func (o rolloutObjects) Begin(id string, begin rollout.RolloutBegin) (rollout.Rollout, error) {
+func (o rolloutObjects) Begin(id string, begin rollout.Begin) (rollout.Rollout, error) {
 	return askOf[rollout.Rollout](o.ctx, id, "Begin", begin)
 }
 

@@ -308,8 +308,8 @@ func testAnApprovalOfARolloutDoesNotOutliveItsToken(t *testing.T) {
 	}
 	approve := func(actor string) (rollout.Rollout, error) {
 		t.Helper()
-		r := reaches(t, c, "gated", "it waits for an approval", in(rollout.RolloutAwaiting, 0))
-		return c.Operate(t.Context(), "gated", rollout.RolloutOrder{Action: rollout.RolloutApprove, By: controlplane.By{Actor: actor, Reason: "fine"}, Stage: 1, Asked: r.Asked, Evidence: r.Evidence()})
+		r := reaches(t, c, "gated", "it waits for an approval", in(rollout.Awaiting, 0))
+		return c.Operate(t.Context(), "gated", rollout.Order{Action: rollout.Approve, By: controlplane.By{Actor: actor, Reason: "fine"}, Stage: 1, Asked: r.Asked, Evidence: r.Evidence()})
 	}
 	if _, err := approve("bob"); err != nil {
 		t.Fatal(err)
@@ -318,10 +318,10 @@ func testAnApprovalOfARolloutDoesNotOutliveItsToken(t *testing.T) {
 	if _, err := approve("ann"); !errors.Is(err, controlplane.ErrConflict) || !strings.Contains(err.Error(), "the approval of bob no longer counts, because the token was revoked") {
 		t.Errorf("ann, after bob's token was revoked: %v", err)
 	}
-	if r, err := approve("ann"); err != nil || r.Phase != rollout.RolloutAwaiting || len(r.Approvals) != 1 {
+	if r, err := approve("ann"); err != nil || r.Phase != rollout.Awaiting || len(r.Approvals) != 1 {
 		t.Errorf("ann again: %s, %+v, %v", r.Phase, r.Approvals, err)
 	}
-	if r, err := approve("joe"); err != nil || r.Phase == rollout.RolloutAwaiting {
+	if r, err := approve("joe"); err != nil || r.Phase == rollout.Awaiting {
 		t.Errorf("joe: %s, %v", r.Phase, err)
 	}
 	wantAudited(t, db, "gated", "rollout.approve bob", "rollout.withdraw weir-control", "rollout.approve ann", "rollout.approve joe")

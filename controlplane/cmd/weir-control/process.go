@@ -117,7 +117,7 @@ func (p *process) build() error {
 		},
 		Invocations: admin.Troubled,
 	})
-	rollouts := rollout.NewRolloutWork(steps, p.config.NodeLiveWithin)
+	rollouts := rollout.NewWork(steps, p.config.NodeLiveWithin)
 	if url := p.config.PrometheusURL; url != "" {
 		rollouts = rollouts.WithPrometheus(queries.NewPrometheusClient(&http.Client{}, url))
 	}

@@ -144,7 +144,7 @@ func (w *world) prepare(t *testing.T, leaf string) (ready func()) {
 		case "rollout resume":
 			run("rollout pause r1 --reason x")
 		case "rollout rollback":
-			w.rollouts.phases = []rollout.RolloutPhase{rollout.RolloutDone, rollout.RolloutDone}
+			w.rollouts.phases = []rollout.Phase{rollout.Done, rollout.Done}
 		case "retire status", "retire approve", "retire abort", "retire history":
 			run("retire start --reason x")
 		}
@@ -191,7 +191,7 @@ func TestErrorsSayWhatToDoNext(t *testing.T) {
 				if code := w.run(t, "rollout", "start", "--id", "r1", "--tuning", "new.json", "--stage", "all", "--reason", "x"); code != exitOK {
 					t.Fatal(w.stderr.String())
 				}
-				w.rollouts.list[0].Phase = rollout.RolloutDone
+				w.rollouts.list[0].Phase = rollout.Done
 			}
 			t.Setenv("WEIR_TOKEN", tc.token)
 			code := w.run(t, strings.Fields(tc.args)...)

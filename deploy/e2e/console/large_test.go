@@ -80,8 +80,8 @@ func serve(t testing.TB, state string) (url string) {
 		l.overrides = append(l.overrides, limits.Override{Workspace: "acme", Namespace: "api", Pattern: fmt.Sprintf("user_%05d", i), Limit: int64(100 * i), DurationMs: 60_000, UpdatedAt: now})
 	}
 	by := controlplane.By{Actor: "ann", Reason: "fewer rows"}
-	plan := rollout.DefaultRolloutPlan()
-	plan.Stages = []rollout.RolloutStage{
+	plan := rollout.DefaultPlan()
+	plan.Stages = []rollout.Stage{
 		{Regions: l.regions[:1], StageNodes: rollout.StageNodes{Nodes: 1}, BakeMs: 3_600_000},
 		{Regions: l.regions[:1], StageNodes: rollout.StageNodes{NodesPercent: 10}, BakeMs: 3_600_000},
 		{All: true, BakeMs: 3_600_000, Approval: true},
@@ -93,7 +93,7 @@ func serve(t testing.TB, state string) (url string) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	if l.rollout, err = rollout.NewRollout("fewer-rows", rollout.RolloutSpec{Tuning: string(document), Plan: plan}, by, l.regions, now.UnixMilli()); err != nil {
+	if l.rollout, err = rollout.New("fewer-rows", rollout.Spec{Tuning: string(document), Plan: plan}, by, l.regions, now.UnixMilli()); err != nil {
 		t.Fatal(err)
 	}
 	l.rollout.Touched = []rollout.Touched{{Region: l.regions[0], Below: tuning.TrialShares / 10, Trial: 4}}
@@ -317,9 +317,9 @@ func (r largeRollouts) Status(_ context.Context, id string) (rollout.Rollout, er
 	}
 	now := time.Now()
 	one := *r.rollout
-	one.Stage, one.Phase, one.DueMs = 1, rollout.RolloutBaking, now.Add(time.Hour).UnixMilli()
+	one.Stage, one.Phase, one.DueMs = 1, rollout.Baking, now.Add(time.Hour).UnixMilli()
 	if id == "two-people" {
-		one.Stage, one.Phase, one.Asked, one.DueMs, one.ID = 2, rollout.RolloutAwaiting, 3, 0, id
+		one.Stage, one.Phase, one.Asked, one.DueMs, one.ID = 2, rollout.Awaiting, 3, 0, id
 		one.Approvals = []controlplane.Approval{{By: controlplane.By{Actor: "ann", Reason: "ten percent did well for an hour"}, AtMs: now.UnixMilli(), Evidence: one.Evidence()}}
 		return one, r.down
 	}
@@ -333,14 +333,14 @@ func (r largeRollouts) Status(_ context.Context, id string) (rollout.Rollout, er
 	return one, r.down
 }
 
-func (r largeRollouts) List(context.Context) (list []rollout.RolloutSummary, err error) {
+func (r largeRollouts) List(context.Context) (list []rollout.Summary, err error) {
 	if r.empty || r.down != nil {
 		return nil, r.down
 	}
 	turn := time.Now().Unix() / 5
 	for i := range int64(30) {
 		one := *r.rollout
-		one.ID, one.Phase = fmt.Sprintf("rollout-%d", turn-i), rollout.RolloutDone
+		one.ID, one.Phase = fmt.Sprintf("rollout-%d", turn-i), rollout.Done
 		list = append(list, one.Summary())
 	}
 	return list, nil
