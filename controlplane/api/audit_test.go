@@ -53,8 +53,8 @@ func TestListAuditIsBoundedInBytes(t *testing.T) {
 	const entries = 100
 	largest := audit.Entry{
 		By:     controlplane.By{Actor: strings.Repeat("a", controlplane.ActorBytesMax), Reason: strings.Repeat("r", controlplane.ReasonBytesMax)},
-		Action: strings.Repeat("b", audit.AuditActionBytesMax), Subject: strings.Repeat("s", audit.AuditSubjectBytesMax),
-		Before: strings.Repeat("x", audit.AuditStateBytesMax), After: strings.Repeat("y", audit.AuditStateBytesMax),
+		Action: strings.Repeat("b", audit.ActionBytesMax), Subject: strings.Repeat("s", audit.SubjectBytesMax),
+		Before: strings.Repeat("x", audit.StateBytesMax), After: strings.Repeat("y", audit.StateBytesMax),
 	}
 	for row := int64(entries); row > 0; row-- {
 		f.audited = append(f.audited, audit.Record{Row: row, At: at, Entry: largest})
@@ -67,7 +67,7 @@ func TestListAuditIsBoundedInBytes(t *testing.T) {
 			if err != nil {
 				t.Fatal(err)
 			}
-			if n := proto.Size(answer.Msg); n > audit.AuditPageBytesMax+1<<16 || len(answer.Msg.GetEntries()) == 0 {
+			if n := proto.Size(answer.Msg); n > audit.PageBytesMax+1<<16 || len(answer.Msg.GetEntries()) == 0 {
 				t.Fatalf("%d bytes, %d entries", n, len(answer.Msg.GetEntries()))
 			}
 			for _, e := range answer.Msg.GetEntries() {

@@ -15,12 +15,12 @@ import (
 )
 
 const (
-	// AuditActionBytesMax bounds Entry.Action.
-	AuditActionBytesMax = 64
-	// AuditSubjectBytesMax bounds Entry.Subject.
-	AuditSubjectBytesMax = 800
-	// AuditStateBytesMax bounds Entry.Before and After each.
-	AuditStateBytesMax = 60 << 10
+	// ActionBytesMax bounds Entry.Action.
+	ActionBytesMax = 64
+	// SubjectBytesMax bounds Entry.Subject.
+	SubjectBytesMax = 800
+	// StateBytesMax bounds Entry.Before and After each.
+	StateBytesMax = 60 << 10
 )
 
 // Entry is one row of the audit log: who did what to what, why, and how it was
@@ -39,16 +39,16 @@ func (e Entry) Validate() error {
 	if err := e.By.Validate(); err != nil {
 		return err
 	}
-	if err := controlplane.ValidateText("action", e.Action, AuditActionBytesMax); err != nil {
+	if err := controlplane.ValidateText("action", e.Action, ActionBytesMax); err != nil {
 		return err
 	}
-	if n := len(e.Subject); n == 0 || n > AuditSubjectBytesMax {
-		return fmt.Errorf("%w: subject is %d bytes long (1 to %d)", controlplane.ErrInvalid, n, AuditSubjectBytesMax)
+	if n := len(e.Subject); n == 0 || n > SubjectBytesMax {
+		return fmt.Errorf("%w: subject is %d bytes long (1 to %d)", controlplane.ErrInvalid, n, SubjectBytesMax)
 	}
 	for field, state := range map[string]string{"before": e.Before, "after": e.After} {
-		if len(state) > AuditStateBytesMax {
+		if len(state) > StateBytesMax {
 			return fmt.Errorf("%w: %s is %d bytes long (at most %d)", controlplane.ErrInvalid, field, len(state),
-				AuditStateBytesMax)
+				StateBytesMax)
 		}
 		if !utf8.ValidString(state) {
 			return fmt.Errorf("%w: %s is not valid UTF-8", controlplane.ErrInvalid, field)
@@ -76,12 +76,12 @@ func Write(ctx context.Context, store Store, e Entry) error {
 }
 
 const (
-	// AuditPageMax bounds the entries of a page of the log.
-	AuditPageMax     = 500
+	// PageMax bounds the entries of a page of the log.
+	PageMax          = 500
 	auditPageDefault = 50
 
-	// AuditPageBytesMax bounds their texts; a page has one entry at least.
-	AuditPageBytesMax = 4 << 20
+	// PageBytesMax bounds their texts; a page has one entry at least.
+	PageBytesMax = 4 << 20
 
 	// auditReadMax bounds the entries that are read at a time: 12 MiB of the largest.
 	auditReadMax = 100
@@ -119,8 +119,8 @@ func (f *Filter) Validate() error {
 		field, value string
 		bytesMax     int
 	}{
-		{"actor", f.Actor, controlplane.ActorBytesMax}, {"action", f.Action, AuditActionBytesMax},
-		{"subject", f.Subject, AuditSubjectBytesMax},
+		{"actor", f.Actor, controlplane.ActorBytesMax}, {"action", f.Action, ActionBytesMax},
+		{"subject", f.Subject, SubjectBytesMax},
 		{"workspace", f.Workspace, window.WorkspaceBytesMax}, {"namespace", f.Namespace, window.NamespaceBytesMax},
 	} {
 		if n := len(bound.value); n > bound.bytesMax {
@@ -141,7 +141,7 @@ func (f *Filter) Validate() error {
 
 const (
 	// auditSearched bounds the entries that one call looks through.
-	auditSearched = 10 * AuditPageMax
+	auditSearched = 10 * PageMax
 
 	// auditDisorder is by how much an entry's time may be before that of an older one:
 	// transactions overtake one another, and clocks are set.
@@ -149,7 +149,7 @@ const (
 )
 
 // Search is a page of the entries that a filter takes: at most limit (0: 50) before one (0: the newest), of no
-// more than AuditPageBytesMax of text. A filter is looked for among the next auditSearched entries. searchedTo is the
+// more than PageBytesMax of text. A filter is looked for among the next auditSearched entries. searchedTo is the
 // entry to go on before where the page ends for another reason than limit or the end of the log.
 func Search(ctx context.Context, log Log, f Filter, before int64,
 	limit int) (page []Record, searchedTo int64, err error) {
@@ -175,7 +175,7 @@ func Search(ctx context.Context, log Log, f Filter, before int64,
 				return page, 0, nil
 			}
 			if f.takes(&found[i]) {
-				if size += found[i].bytes(); len(page) > 0 && size > AuditPageBytesMax {
+				if size += found[i].bytes(); len(page) > 0 && size > PageBytesMax {
 					return page, before, nil
 				}
 				page = append(page, found[i])
@@ -228,8 +228,8 @@ func (f *Filter) takes(r *Record) bool {
 
 // auditPage is where a page begins and how long it may be: at most limit entries (0: 50) before one (0: the newest).
 func auditPage(before int64, limit int) (int64, int, error) {
-	if limit < 0 || limit > AuditPageMax {
-		return 0, 0, fmt.Errorf("%w: limit is %d (1 to %d, 0 for %d)", controlplane.ErrInvalid, limit, AuditPageMax,
+	if limit < 0 || limit > PageMax {
+		return 0, 0, fmt.Errorf("%w: limit is %d (1 to %d, 0 for %d)", controlplane.ErrInvalid, limit, PageMax,
 			auditPageDefault)
 	}
 	if before < 0 {

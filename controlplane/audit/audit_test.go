@@ -161,9 +161,9 @@ func (l links) AuditLinks(_ context.Context, after int64, rows int) (page Links,
 	return page, nil
 }
 
-// "At most limit entries, and no more than AuditExportBytesMax of text", yet one at least.
+// "At most limit entries, and no more than ExportBytesMax of text", yet one at least.
 func TestExportAuditIsBounded(t *testing.T) {
-	for bytes, want := range map[links]int{0: AuditExportMax, 1 << 20: 4, AuditExportBytesMax + 1: 1} {
+	for bytes, want := range map[links]int{0: ExportMax, 1 << 20: 4, ExportBytesMax + 1: 1} {
 		page, err := Export(t.Context(), bytes, 7, 0)
 		if err != nil || len(page.Links) != want || !page.More || page.Links[0].ID != 8 {
 			t.Errorf("of %d bytes each: %d entries, more %t, %v; want %d", bytes, len(page.Links), page.More, err, want)

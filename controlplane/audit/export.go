@@ -10,10 +10,10 @@ import (
 )
 
 const (
-	// AuditExportMax bounds the entries of a page of the log with its chain.
-	AuditExportMax = 200
-	// AuditExportBytesMax bounds their texts; a page has one entry at least.
-	AuditExportBytesMax = 4 << 20
+	// ExportMax bounds the entries of a page of the log with its chain.
+	ExportMax = 200
+	// ExportBytesMax bounds their texts; a page has one entry at least.
+	ExportBytesMax = 4 << 20
 )
 
 // Link is an entry with its link; the zero Link is that of an entry outside the chain.
@@ -30,18 +30,18 @@ type Links struct {
 	End   auditchain.End // what the next entry follows
 }
 
-// Export is a page of the log with its hash chain: at most limit entries (0: AuditExportMax) after one (0: from
-// the oldest), and no more than AuditExportBytesMax of text.
+// Export is a page of the log with its hash chain: at most limit entries (0: ExportMax) after one (0: from
+// the oldest), and no more than ExportBytesMax of text.
 func Export(ctx context.Context, log Log, after int64, limit int) (Links, error) {
-	if limit < 0 || limit > AuditExportMax {
-		return Links{}, fmt.Errorf("%w: limit is %d (1 to %d, 0 for %d)", controlplane.ErrInvalid, limit, AuditExportMax,
-			AuditExportMax)
+	if limit < 0 || limit > ExportMax {
+		return Links{}, fmt.Errorf("%w: limit is %d (1 to %d, 0 for %d)", controlplane.ErrInvalid, limit, ExportMax,
+			ExportMax)
 	}
 	if after < 0 {
 		return Links{}, fmt.Errorf("%w: after_id is %d (0 for the oldest entries, or an entry's id)",
 			controlplane.ErrInvalid, after)
 	}
-	limit = cmp.Or(limit, AuditExportMax)
+	limit = cmp.Or(limit, ExportMax)
 	page, err := log.AuditLinks(ctx, after, limit+1)
 	if err != nil {
 		return Links{}, err
@@ -58,7 +58,7 @@ func fitting(links []Link, limit int) int {
 	for i := range links {
 		e := &links[i].Entry
 		size += len(e.Actor) + len(e.Subject) + len(e.Reason) + len(e.Before) + len(e.After)
-		if i == limit || i > 0 && size > AuditExportBytesMax {
+		if i == limit || i > 0 && size > ExportBytesMax {
 			return i
 		}
 	}

@@ -315,7 +315,7 @@ func TestLagIsTheAgeOfTheOldestRowThatShouldHaveGone(t *testing.T) {
 	}
 }
 
-func TestCleanupConfigValidate(t *testing.T) {
+func TestConfigValidate(t *testing.T) {
 	for field, change := range map[string]func(*Config){
 		"batches is 0":                                  func(c *Config) { c.Limits.BatchesMax = 0 },
 		"grace is -1ns (0s to 168h0m0s)":                func(c *Config) { c.Grace = -1 },

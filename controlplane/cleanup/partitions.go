@@ -86,7 +86,9 @@ type Added struct {
 func (c *Cleanup) dropPartitions(j controlplane.Journal, plan *Plan, report *Report) error {
 	for took := time.Duration(0); report.Partitions < partitionsRun && took < plan.Limits.RunTimeMax; {
 		name := fmt.Sprintf("drop partition %d", report.Partitions+1)
-		dropped, err := do(c, j, name, func(ctx context.Context) (Dropped, error) { return c.dropPartition(ctx, plan.CutoffMs) })
+		dropped, err := do(c, j, name, func(ctx context.Context) (Dropped, error) {
+			return c.dropPartition(ctx, plan.CutoffMs)
+		})
 		if dropped.Refused != "" {
 			plan.Partitioned, report.Refused = false, dropped.Refused
 		}

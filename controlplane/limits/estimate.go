@@ -13,8 +13,8 @@ import (
 )
 
 const (
-	// LimitChangesMax bounds the changes of one estimate.
-	LimitChangesMax = 64
+	// ChangesMax bounds the changes of one estimate.
+	ChangesMax = 64
 
 	limitKeysMax  = 200 // keys whose override of now is looked up, those with most cost
 	limitWorstMax = 10  // keys that an estimate names
@@ -62,8 +62,8 @@ type Store interface {
 // workspaces.
 func EstimateLimits(ctx context.Context, store Store, changes []Change, visible *workspaces.Set,
 	liveWithin time.Duration) (e Estimate, err error) {
-	if n := len(changes); n < 1 || n > LimitChangesMax {
-		return e, fmt.Errorf("%w: changes has %d (1 to %d)", controlplane.ErrInvalid, n, LimitChangesMax)
+	if n := len(changes); n < 1 || n > ChangesMax {
+		return e, fmt.Errorf("%w: changes has %d (1 to %d)", controlplane.ErrInvalid, n, ChangesMax)
 	}
 	for i := range changes {
 		if err := changes[i].validate(); err != nil {

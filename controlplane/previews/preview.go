@@ -15,11 +15,11 @@ import (
 
 // Bounds of previews.
 const (
-	PreviewTimeDefault = 10 * time.Second
-	PreviewTimeMin     = 5 * time.Second // of less, two regions of a few nodes have no answer
-	PreviewTimeMax     = time.Minute
+	TimeDefault = 10 * time.Second
+	TimeMin     = 5 * time.Second // of less, two regions of a few nodes have no answer
+	TimeMax     = time.Minute
 
-	previewRegionsMax = rollout.RolloutRegionsMax
+	previewRegionsMax = rollout.RegionsMax
 	previewNodesMax   = fleet.NodesMax
 	previewKeysMax    = 1_000_000_000
 )
@@ -86,7 +86,7 @@ type Request struct {
 	New       string
 	NoFleet   bool // look at no fleet: shapes that do not exist
 	Given     GivenShape
-	TimeMaxMs int64 // of real time; 0: PreviewTimeDefault
+	TimeMaxMs int64 // of real time; 0: TimeDefault
 }
 
 // GivenShape is what a caller says of the shape; nil is not said.
@@ -122,11 +122,11 @@ func New(previewer Previewer, work *rollout.Work) *Preview {
 func (p *Preview) Preview(ctx context.Context, req Request) (answer Answer, err error) {
 	timeMax := time.Duration(req.TimeMaxMs) * time.Millisecond
 	if req.TimeMaxMs == 0 {
-		timeMax = PreviewTimeDefault
+		timeMax = TimeDefault
 	}
-	if req.TimeMaxMs < 0 || timeMax > PreviewTimeMax || timeMax < PreviewTimeMin {
+	if req.TimeMaxMs < 0 || timeMax > TimeMax || timeMax < TimeMin {
 		return answer, fmt.Errorf("%w: time_max_ms is %d (%d to %d)", controlplane.ErrInvalid, req.TimeMaxMs,
-			PreviewTimeMin.Milliseconds(), PreviewTimeMax.Milliseconds())
+			TimeMin.Milliseconds(), TimeMax.Milliseconds())
 	}
 	if answer.NewText, err = (rollout.Spec{Tuning: req.New}).WholeTuning(); err != nil {
 		return answer, err
@@ -137,7 +137,7 @@ func (p *Preview) Preview(ctx context.Context, req Request) (answer Answer, err 
 	default:
 		return answer, fmt.Errorf("%w: another preview is under way: try again when it is done, within %v",
 			controlplane.ErrConflict,
-			PreviewTimeMax)
+			TimeMax)
 	}
 	began := time.Now()
 	var fleet fleet.Fleet

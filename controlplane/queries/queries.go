@@ -12,8 +12,8 @@ import (
 )
 
 const (
-	// QueryRailsMax bounds the queries of a plan.
-	QueryRailsMax = 20
+	// RailsMax bounds the queries of a plan.
+	RailsMax = 20
 	// QueryBytesMax bounds one of them.
 	QueryBytesMax = 2000
 
@@ -69,8 +69,8 @@ func (v Value) Shown() *float64 {
 
 // Validate reports what is wrong with the rails of a plan.
 func Validate(rails []Rail) error {
-	if len(rails) > QueryRailsMax {
-		return fmt.Errorf("%w: guardrails have %d queries (at most %d)", controlplane.ErrInvalid, len(rails), QueryRailsMax)
+	if len(rails) > RailsMax {
+		return fmt.Errorf("%w: guardrails have %d queries (at most %d)", controlplane.ErrInvalid, len(rails), RailsMax)
 	}
 	names := map[string]bool{}
 	for i, q := range rails {

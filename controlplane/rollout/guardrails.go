@@ -71,7 +71,7 @@ type Guardrails struct {
 	Comparison Comparison `json:"comparison"`
 
 	// Queries are what a Prometheus measures beside heartbeats; default none.
-	Queries []queries.Rail `json:"queries,omitempty"` // at most queries.QueryRailsMax
+	Queries []queries.Rail `json:"queries,omitempty"` // at most queries.RailsMax
 }
 
 // Ceiling bounds a figure: it is broken by more than Factor times the baseline, unless

@@ -13,12 +13,12 @@ import (
 )
 
 const (
-	// RolloutIDBytesMax bounds the name of a rollout.
-	RolloutIDBytesMax = 64
-	// RolloutStagesMax bounds the stages of a plan.
-	RolloutStagesMax = 20
-	// RolloutRegionsMax bounds the regions of a fleet that a rollout can lead.
-	RolloutRegionsMax = 500
+	// IDBytesMax bounds the name of a rollout.
+	IDBytesMax = 64
+	// StagesMax bounds the stages of a plan.
+	StagesMax = 20
+	// RegionsMax bounds the regions of a fleet that a rollout can lead.
+	RegionsMax = 500
 
 	leaseDefault = 5 * time.Minute
 	leaseMax     = fleet.UnheardKept // looks name a silent node for as long
@@ -28,7 +28,7 @@ const (
 // Plan says in which steps a tuning reaches the fleet, and what stops it.
 // Times are whole milliseconds, since the plan is part of a durable document.
 type Plan struct {
-	Stages []Stage `json:"stages"` // 1 to RolloutStagesMax
+	Stages []Stage `json:"stages"` // 1 to StagesMax
 
 	// BaselineMs is how long the health of a stage's regions is measured before they
 	// get the tuning, 0 to 1 h; default 2 min. 0 leaves the comparison to the
@@ -78,8 +78,8 @@ func DefaultPlan() Plan {
 
 // Validate reports the first field outside its bounds.
 func (p Plan) Validate() error {
-	if n := len(p.Stages); n < 1 || n > RolloutStagesMax {
-		return fmt.Errorf("%w: the plan has %d stages (1 to %d)", controlplane.ErrInvalid, n, RolloutStagesMax)
+	if n := len(p.Stages); n < 1 || n > StagesMax {
+		return fmt.Errorf("%w: the plan has %d stages (1 to %d)", controlplane.ErrInvalid, n, StagesMax)
 	}
 	for i, s := range p.Stages {
 		if err := s.validate(); err != nil {
@@ -150,7 +150,7 @@ func (s Stage) validate() error {
 
 // ValidateID says what a rollout may be called: letters, digits, '-', '_' and '.'.
 func ValidateID(id string) error {
-	if err := controlplane.ValidateText("id", id, RolloutIDBytesMax); err != nil {
+	if err := controlplane.ValidateText("id", id, IDBytesMax); err != nil {
 		return err
 	}
 	odd := func(r rune) bool {
@@ -204,9 +204,9 @@ func (s Spec) WholeTuning() (string, error) {
 // whose share of regions earlier ones have reached already is left out.
 func (p Plan) resolve(known []string) ([]StagePlan, error) {
 	known = slices.Compact(slices.Sorted(slices.Values(known)))
-	if len(known) > RolloutRegionsMax {
+	if len(known) > RegionsMax {
 		return nil, fmt.Errorf("%w: the fleet has %d regions (at most %d)", controlplane.ErrInvalid, len(known),
-			RolloutRegionsMax)
+			RegionsMax)
 	}
 	var stages []StagePlan
 	reached := coverage{of: map[string]StageNodes{}}

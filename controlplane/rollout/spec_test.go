@@ -11,7 +11,7 @@ import (
 	"github.com/weirhq/weir/controlplane/internal/controltest"
 )
 
-func TestRolloutSpecRefusals(t *testing.T) {
+func TestSpecRefusals(t *testing.T) {
 	good := spec(canary, all)
 	for words, change := range map[string]func(*Spec){
 		"floor is 2":                                 func(s *Spec) { s.Tuning = `{"floor":2}` },

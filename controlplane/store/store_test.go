@@ -122,7 +122,7 @@ func testInsertAuditKeepsEveryByte(t *testing.T) {
 	e := audit.Entry{
 		By:     controlplane.By{Actor: strings.Repeat("a", 191), Reason: strings.Repeat("🔥", 125)},
 		Action: strings.Repeat("x", 64), Subject: "a\x00b\xff" + strings.Repeat("s", 796),
-		Before: `{"running":true}`, After: strings.Repeat("z", audit.AuditStateBytesMax),
+		Before: `{"running":true}`, After: strings.Repeat("z", audit.StateBytesMax),
 	}
 	if err := audit.Write(t.Context(), store, e); err != nil {
 		t.Fatal(err)

@@ -12,8 +12,8 @@ import (
 )
 
 const (
-	// TuningPageMax bounds a page of the versions of the tuning.
-	TuningPageMax     = 100
+	// PageMax bounds a page of the versions of the tuning.
+	PageMax           = 100
 	tuningPageDefault = 20
 )
 
@@ -30,7 +30,7 @@ type Version struct {
 type Query struct {
 	Region *string // nil: all; empty: of the fleet
 	Before int64   // a version; 0: the newest
-	Limit  int     // 1 to TuningPageMax; 0: 20
+	Limit  int     // 1 to PageMax; 0: 20
 }
 
 // Log reads versions of the tuning.
@@ -42,8 +42,8 @@ type Log interface {
 // History is a page of versions, newest first; more tells that there are older ones.
 func History(ctx context.Context, log Log, q Query) (versions []Version, more bool, err error) {
 	switch {
-	case q.Limit < 0 || q.Limit > TuningPageMax:
-		return nil, false, fmt.Errorf("%w: limit is %d (1 to %d, 0 for %d)", controlplane.ErrInvalid, q.Limit, TuningPageMax,
+	case q.Limit < 0 || q.Limit > PageMax:
+		return nil, false, fmt.Errorf("%w: limit is %d (1 to %d, 0 for %d)", controlplane.ErrInvalid, q.Limit, PageMax,
 			tuningPageDefault)
 	case q.Before < 0:
 		return nil, false, fmt.Errorf("%w: before_version is %d (0 for the newest, or a version)", controlplane.ErrInvalid,

@@ -18,7 +18,7 @@ func (c *call) limitsOf(p plan) string {
 	for _, change := range p.changes {
 		switch {
 		case change.limit == nil:
-		case len(changes) == limits.LimitChangesMax:
+		case len(changes) == limits.ChangesMax:
 			left++
 		default:
 			changes = append(changes, change.limit)

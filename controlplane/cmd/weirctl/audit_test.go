@@ -83,7 +83,7 @@ func TestAPageOfLargeEntries(t *testing.T) {
 	w := newWorld(t)
 	for row := int64(60); row > 0; row-- {
 		w.audit = append(w.audit, audit.Record{Row: row, At: now, Entry: audit.Entry{
-			By: controlplane.By{Actor: "ann", Reason: "x"}, Action: "a.b", Subject: "s", Before: strings.Repeat("x", audit.AuditStateBytesMax), After: strings.Repeat("y", audit.AuditStateBytesMax)}})
+			By: controlplane.By{Actor: "ann", Reason: "x"}, Action: "a.b", Subject: "s", Before: strings.Repeat("x", audit.StateBytesMax), After: strings.Repeat("y", audit.StateBytesMax)}})
 	}
 	for _, args := range [][]string{{"audit"}, {"audit", "--by", "ann"}} {
 		if code := w.run(t, args...); code != exitOK || !strings.HasSuffix(w.stdout.String(), "\nOlder ones: weirctl audit --before 27\n") {

@@ -102,13 +102,13 @@ func outOfTime(had, half time.Duration) error {
 		takes, about = half, "about "
 	}
 	enough := (max(2*takes, had) * 5 / 4).Round(time.Second) // with a quarter to spare
-	if enough > previews.PreviewTimeMax {
+	if enough > previews.TimeMax {
 		return fmt.Errorf("%w: the simulation did not finish within %v and needs %s%v (at most %v): use a shorter "+
 			"window or fewer nodes",
-			controlplane.ErrInvalid, had, about, enough, previews.PreviewTimeMax)
+			controlplane.ErrInvalid, had, about, enough, previews.TimeMax)
 	}
 	return fmt.Errorf("%w: the simulation did not finish within %v: allow %s%v (at most %v)", controlplane.ErrInvalid,
-		had, about, enough, previews.PreviewTimeMax)
+		had, about, enough, previews.TimeMax)
 }
 
 // read takes lines until there are no more; half is when the first of the two tunings had
