@@ -9,8 +9,8 @@ import (
 	"time"
 )
 
-// Journal executes the steps of a job. A durable journal stores the answer of each step under the step's name, so that a
-// job that is interrupted goes on where it was: it is run again from its beginning, and the steps that have an answer
+// Journal executes the steps of a job. A durable journal stores the answer of each step under the step's name, so that
+// a job that is interrupted goes on where it was: it is run again from its beginning, and the steps that have an answer
 // are not executed again. So a job must take the same steps, in the same order, whenever they return the same answers.
 //
 // A step may be executed more than once, because its answer may be lost. An implementation need not be safe for
@@ -44,8 +44,8 @@ func NowMs(j Journal) (int64, error) {
 	return Do(j, StepNow, func(context.Context) (int64, error) { return time.Now().UnixMilli(), nil })
 }
 
-// DoSave saves a state for the number-th time, as a step of at most d. If save returns an error that wraps ErrConflict, the step is
-// not tried again, and DoSave returns such an error.
+// DoSave saves a state for the number-th time, as a step of at most d. If save returns an error that wraps ErrConflict,
+// the step is not tried again, and DoSave returns such an error.
 func DoSave(j Journal, number int64, d time.Duration, save func(context.Context) error) error {
 	conflict, err := Do(j, fmt.Sprintf("save %d", number), Within(d, func(ctx context.Context) (string, error) {
 		err := save(ctx)

@@ -1,6 +1,6 @@
 // Package rollout brings a tuning to a fleet in stages, watches what has it, and takes it back where it does harm.
 //
-// [Rollout] is one document and its transitions, [Work] the steps, [Guardrails]
+// [Rollout] is one document and its transitions, [Steps] their effects, [Guardrails]
 // and [RegionWatch] the arithmetic. What must hold:
 //
 //  1. A region is in Touched before anything is written for it, and has its previous
