@@ -114,7 +114,7 @@ func rolloutRegion(r *rollout.Rollout, t rollout.Touched) *controlv1.RolloutRegi
 	if expected, live, ok := r.TriedBy(t.Region); ok {
 		region.NodesExpected, region.NodesLive = int32(expected), int32(live)
 	}
-	if before, now, ok := r.RatesOf(t.Region); ok {
+	if before, now, ok := r.Watch.RatesOf(t.Region); ok {
 		region.Baseline, region.Now = rolloutRates(before), rolloutRates(now)
 	}
 	return region

@@ -43,13 +43,13 @@ func (r *Rollout) rollBack(steps Steps, nowMs int64) (time.Duration, error) {
 	if r.LeasesMs == 0 { // every renewal came before the trials were ended
 		r.LeasesMs = nowMs + r.Spec.Plan.LeaseMs
 	}
-	look, err := steps.look(r.touchedScope())
+	look, err := steps.look(r.Touched.scope())
 	if err != nil {
 		return 0, err
 	}
 	r.Clocks.See(look, nowMs)
 	if r.held(look, nowMs) {
-		return r.poll(), nil
+		return r.Spec.Plan.pollEvery(), nil
 	}
 	return r.withdraw(nowMs, look), nil
 }
@@ -101,14 +101,14 @@ func (r *Rollout) withdraw(nowMs int64, look fleet.Look) time.Duration {
 		r.Waiting = lag
 		if nowMs >= r.DueMs {
 			r.Trouble = "the rollback has not reached all nodes in time: " + lag
-			return max(r.poll(), min(waitMax, time.Duration(r.Spec.Plan.ApplyTimeoutMs)*time.Millisecond))
+			return max(r.Spec.Plan.pollEvery(), min(waitMax, time.Duration(r.Spec.Plan.ApplyTimeoutMs)*time.Millisecond))
 		}
-		return r.poll()
+		return r.Spec.Plan.pollEvery()
 	case silent == "":
 	case nowMs < r.LeasesMs:
 		r.Waiting = fmt.Sprintf("%s, and may run the tuning until their leases end in %s", silent,
 			controlplane.Seconds(time.Duration(r.LeasesMs-nowMs)*time.Millisecond))
-		return r.poll()
+		return r.Spec.Plan.pollEvery()
 	case r.Keeps: // they have the version stored, which has no lease
 		r.Unknown = silent + ", so it is not known which tuning they run"
 	}
@@ -120,7 +120,7 @@ func (r *Rollout) withdraw(nowMs int64, look fleet.Look) time.Duration {
 func (r *Rollout) silentNodes(look fleet.Look) string {
 	var names []string
 	for _, n := range look.Unheard {
-		t, touched := r.touchedOf(n.Region)
+		t, touched := r.Touched.of(n.Region)
 		if touched && (r.Keeps || t.expects(n.ID)) && n.SeenMs+look.LiveMs >= r.StartedMs {
 			names = append(names, n.ID+" in "+n.Region)
 		}
@@ -142,7 +142,7 @@ func (r *Rollout) laggards(look fleet.Look) string {
 	var names, unheard []string
 	live := 0
 	for _, n := range look.Nodes {
-		t, touched := r.touchedOf(n.Region)
+		t, touched := r.Touched.of(n.Region)
 		mayRun := touched && (r.Keeps || t.expects(n.ID))
 		if mayRun {
 			live++
@@ -185,7 +185,7 @@ func (r *Rollout) end(nowMs int64, outcome Phase, actor string) time.Duration {
 }
 
 // Overtaken refuses to take a rollout back where a region has a version since that the
-// rollout did not write. inForce is what Steps.inForce answers for Rows.
+// rollout did not write. inForce is what Steps.inForce answers for their rows.
 func (r *Rollout) Overtaken(inForce []tunings.RegionTuning) error {
 	for i, t := range r.Touched {
 		if i < len(inForce) && inForce[i].Version != t.Applied {
@@ -195,12 +195,4 @@ func (r *Rollout) Overtaken(inForce []tunings.RegionTuning) error {
 		}
 	}
 	return nil
-}
-
-// Rows are the regions that a rollout has touched, "" being the fleet's row.
-func (r *Rollout) Rows() (regions []string) {
-	for _, t := range r.Touched {
-		regions = append(regions, t.Region)
-	}
-	return regions
 }

@@ -74,7 +74,7 @@ func same(a, b Spec) bool {
 // that no other is under way; the rows say whether one has been since that the list has forgotten.
 func (r *Rollout) RollBack(steps Steps, by controlplane.By) (wait time.Duration, err error) {
 	if r.Phase == Done {
-		inForce, err := steps.inForce(r.Rows())
+		inForce, err := steps.inForce(r.Touched.rows())
 		if err != nil {
 			return 0, err
 		}

@@ -169,8 +169,8 @@ func TestTheErrorRateIsSharedByAll(t *testing.T) {
 	for _, n := range series {
 		all += n
 	}
-	if all <= 10 || all > r.comparable() {
-		t.Errorf("%d series share the error rate as %d", all, r.comparable())
+	if all <= 10 || all > r.Compared.series(r.Stages) {
+		t.Errorf("%d series share the error rate as %d", all, r.Compared.series(r.Stages))
 	}
 }
 

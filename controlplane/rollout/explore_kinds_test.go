@@ -148,7 +148,7 @@ func (w *world) kindOfOrder(r *Rollout, o Order) kind {
 func (w *world) kindOfRecovery(n mote) kind {
 	for _, r := range w.rollouts {
 		waits := (r.Phase == Converging || r.Phase == RollingBack) && (r.DueMs == 0 || w.nowMs < r.DueMs)
-		if r.touchedScope().Has(n.region) && !waits {
+		if r.Touched.scope().Has(n.region) && !waits {
 			return nodeLate
 		}
 	}

@@ -147,7 +147,7 @@ func outcomeIsSo(w *world, before, r *Rollout) string {
 		}
 	}
 	for _, n := range w.nodes {
-		judged := w.nowMs-n.seenMs <= liveMs && n.how != dead && n.movedMs < r.Clocks.OwnMs && r.touchedScope().Has(n.region)
+		judged := w.nowMs-n.seenMs <= liveMs && n.how != dead && n.movedMs < r.Clocks.OwnMs && r.Touched.scope().Has(n.region)
 		switch runs := w.running(n.runs, n.trial); {
 		case !judged || runs == directDocument:
 		case r.Phase == Done && runs != r.Document:
@@ -247,7 +247,7 @@ func allHaveTried(w *world, before, r *Rollout) string {
 		return ""
 	}
 	for _, n := range w.nodes {
-		judged := w.nowMs-n.seenMs <= liveMs && n.how != dead && n.movedMs < r.Clocks.OwnMs && r.touchedScope().Has(n.region)
+		judged := w.nowMs-n.seenMs <= liveMs && n.how != dead && n.movedMs < r.Clocks.OwnMs && r.Touched.scope().Has(n.region)
 		if runs := w.running(n.runs, n.trial); judged && runs != r.Document && runs != directDocument {
 			return fmt.Sprintf("%s is stored for all, and node %s runs version %d, trial %d", r.ID, n.id, n.runs, n.trial)
 		}

@@ -23,7 +23,7 @@ func (a Applied) String() string {
 func (r *Rollout) appliedBy(look fleet.Look, scope fleet.Scope) (a Applied) {
 	hash := tunings.HashOf(r.Document)
 	for _, n := range look.Nodes {
-		want, _ := r.touchedOf(n.Region)
+		want, _ := r.Touched.of(n.Region)
 		if !scope.Has(n.Region) || !want.expects(n.ID) {
 			continue
 		}
@@ -51,15 +51,4 @@ func (t Touched) lag(n fleet.NodeFigures, hash string) string {
 		return fmt.Sprintf("%s with the hash %q, not %q", n.Runs(), n.Hash, hash)
 	}
 	return ""
-}
-
-// touchedScope is every region that the rollout has, or may have, written.
-func (r *Rollout) touchedScope() (scope fleet.Scope) {
-	for _, t := range r.Touched {
-		if t.Region == "" {
-			return fleet.Scope{Rest: true}
-		}
-		scope.Regions = append(scope.Regions, t.Region)
-	}
-	return scope
 }

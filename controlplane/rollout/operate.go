@@ -106,18 +106,18 @@ func (r *Rollout) approve(o Order, nowMs int64) (time.Duration, error) {
 			o.By.Reason))
 	if len(given) < quorum.Need() {
 		r.Approvals = given
-		return r.untilApproved(nowMs), nil
+		return r.UntilApproved(nowMs), nil
 	}
 	r.Phase, r.Approvals = Measuring, nil
 	return 0, nil
 }
 
-// untilApproved is the time to the next transition while the rollout waits for a person; less than 0: time brings none.
-func (r *Rollout) untilApproved(nowMs int64) time.Duration {
+// UntilApproved is the time to the next transition while the rollout waits for a person; less than 0: time brings none.
+func (r *Rollout) UntilApproved(nowMs int64) time.Duration {
 	if len(r.Touched) == 0 {
 		return r.Spec.Plan.UntilExpiry(r.Approvals, nowMs)
 	}
-	return r.waitEvery()
+	return r.Spec.Plan.waitEvery(r.stage())
 }
 
 // waitOn drops the approvals that do not count any more, and asks anew if there are any.
@@ -129,7 +129,7 @@ func (r *Rollout) waitOn(nowMs int64) time.Duration {
 			fmt.Sprintf("stage %d: %d of %d approvals left: the others expired, or "+
 				"the evidence changed", r.Stage+1, len(counting), len(counting)+void))
 	}
-	return r.untilApproved(nowMs)
+	return r.UntilApproved(nowMs)
 }
 
 // Evidence names what an approval of the stage that waits is of: the tuning, the stage, what the regions before it had
@@ -169,7 +169,7 @@ func (r *Rollout) pause(by controlplane.By, nowMs int64) (time.Duration, error) 
 	}
 	r.Paused = &Paused{By: by, AtMs: nowMs}
 	r.AddEvent(nowMs, by.Actor, "pause", by.Reason)
-	return r.untilApproved(nowMs), nil
+	return r.UntilApproved(nowMs), nil
 }
 
 // Revive goes on with a rollout whose timer was lost, from where it stands.
@@ -191,7 +191,7 @@ func (r *Rollout) resume(by controlplane.By, nowMs int64) (time.Duration, error)
 	}
 	r.AddEvent(nowMs, by.Actor, "resume", by.Reason)
 	if r.Phase == Awaiting && len(r.Touched) == 0 {
-		return r.untilApproved(nowMs), nil
+		return r.UntilApproved(nowMs), nil
 	}
 	return 0, nil
 }
@@ -206,7 +206,7 @@ func (r *Rollout) restart(nowMs int64) {
 		for i := range r.Compared.Regions {
 			r.Compared.Regions[i].Slots, r.Compared.Regions[i].Beside = nil, nil
 		}
-		r.beginSlot(nowMs)
+		r.Compared.beginSlot(nowMs)
 	case Baking:
 		r.DueMs = 0
 	case Converging:
@@ -293,7 +293,3 @@ func (r *Rollout) Withdraw(ended map[string]string, by controlplane.By, nowMs in
 	r.AddEvent(nowMs, controlplane.Itself, "ask anew", fmt.Sprintf("stage %d: %s", r.Stage+1, void))
 	return true, r.conflict(void + ": look at the status again")
 }
-
-// UntilApproved returns the time to the next transition while the rollout waits for a person. It is
-// negative if the rollout does nothing until then.
-func (r *Rollout) UntilApproved(nowMs int64) time.Duration { return r.untilApproved(nowMs) }

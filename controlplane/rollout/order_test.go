@@ -65,11 +65,11 @@ func TestAPauseGivesPhasesTheirTime(t *testing.T) {
 // With the fleet's row every region is touched, those to come too.
 func TestTheFleetsRowTouchesAll(t *testing.T) {
 	r := Rollout{Touched: []Touched{{Region: "eu"}}}
-	if s := r.touchedScope(); !s.Has("eu") || s.Has("to come") {
+	if s := r.Touched.scope(); !s.Has("eu") || s.Has("to come") {
 		t.Errorf("%+v", s)
 	}
 	r.Touched = append(r.Touched, Touched{Region: ""})
-	if s := r.touchedScope(); !s.Has("eu") || !s.Has("to come") {
+	if s := r.Touched.scope(); !s.Has("eu") || !s.Has("to come") {
 		t.Errorf("%+v", s)
 	}
 }

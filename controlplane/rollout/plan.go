@@ -8,6 +8,7 @@ import (
 
 	"github.com/weirhq/weir/controlplane"
 	"github.com/weirhq/weir/controlplane/fleet"
+	"github.com/weirhq/weir/controlplane/sequential"
 	"github.com/weirhq/weir/controlplane/tunings"
 	"github.com/weirhq/weir/shared/tuning"
 )
@@ -118,6 +119,23 @@ func (p Plan) pollEvery() time.Duration {
 	timeout := time.Duration(p.ApplyTimeoutMs) * time.Millisecond
 	return min(max(timeout/60, 100*time.Millisecond), 5*time.Second)
 }
+
+// waitMax is the time between two looks while only a person lets the rollout go on, at the most.
+const waitMax = 15 * time.Second
+
+// waitEvery is the time between two looks while only a person lets a stage go on: often enough for leases, however
+// short the bake is.
+func (p Plan) waitEvery(s StagePlan) time.Duration {
+	return max(s.watchEvery(), min(msOf(p.LeaseMs)/leaseLooks, waitMax))
+}
+
+// sampleEvery is the time between two looks while a baseline is taken: twice as many as a comparison needs.
+func (p Plan) sampleEvery() time.Duration {
+	return min(max(msOf(p.BaselineMs)/(2*sequential.Least), 50*time.Millisecond), 10*time.Second)
+}
+
+// bakeMaxMs is how long the bake of a stage may take: three times as long as planned, and apply_timeout_ms.
+func (p Plan) bakeMaxMs(s StagePlan) int64 { return 3*s.BakeMs + p.ApplyTimeoutMs }
 
 // lookEvery is the time between two looks at what is watched: twenty in a bake, and four a minute at the least.
 func lookEvery(bakeMs int64) time.Duration {
@@ -328,4 +346,33 @@ func (s StagePlan) String() string {
 		return fmt.Sprintf("%s each of %s", s.StageNodes, s.Scope)
 	}
 	return fmt.Sprintf("%s of %s", s.StageNodes, s.Scope)
+}
+
+// watchEvery is the time between two looks at what is watched.
+func (s StagePlan) watchEvery() time.Duration { return lookEvery(s.BakeMs) }
+
+// windowMs is how much of the past the stage is judged by.
+func (s StagePlan) windowMs() int64 { return min(s.BakeMs, windowMax.Milliseconds()) }
+
+// borne is how long a figure of the stage that is measured, and not counted, may be beyond its bound.
+func (s StagePlan) borne() time.Duration { return min(msOf(s.windowMs())/2, gaugeLasts) }
+
+// StagePlans are the stages of a rollout, in their order.
+type StagePlans []StagePlan
+
+// inParts tells whether the nodes of a region get the tuning in several stages.
+func (s StagePlans) inParts(region string) bool {
+	for _, stage := range s {
+		if stage.Scope.Has(region) {
+			return !stage.All()
+		}
+	}
+	return false
+}
+
+// before is the last stage before another that takes a region in; less than 0: none.
+func (s StagePlans) before(stage int, region string) int {
+	for stage--; stage >= 0 && !s[stage].Scope.Has(region); stage-- {
+	}
+	return stage
 }

@@ -74,6 +74,9 @@ func (g Guardrails) blind(values []queries.Value) string {
 // queries returns the values of all rails, for regions. What is not answered is in the values, as is what
 // there was nothing to ask about: an outage of Prometheus is no trouble of the rollout's.
 func (s Steps) queries(regions []string, rails []queries.Rail) ([]queries.Value, error) {
+	if len(rails) == 0 {
+		return nil, nil
+	}
 	return do(s, "ask Prometheus", func(ctx context.Context) (values []queries.Value, err error) {
 		for _, q := range rails {
 			switch {
@@ -134,8 +137,8 @@ func (w *Work) checkSpec(ctx context.Context, spec Spec) (problem string, err er
 	if err != nil {
 		return "", fmt.Errorf("%w: %w", controlplane.ErrInvalid, err)
 	}
-	if err := set.CheckTimes(tuning.Times{LiveWithin: w.liveWithin}); err != nil {
-		return err.Error(), nil
+	if unfit := set.CheckTimes(tuning.Times{LiveWithin: w.liveWithin}); unfit != nil {
+		return unfit.Error(), nil //nolint:nilerr // that it does not fit is the answer
 	}
 	rails := spec.Plan.Guardrails.Queries
 	if len(rails) == 0 {

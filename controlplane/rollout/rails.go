@@ -106,13 +106,13 @@ func (r *Rollout) Rails() []Rail {
 			rails[i].judged(false)
 		}
 	}
-	enough := r.enough()
+	enough := r.Watch.enough(g.errorRate())
 	for i := range r.Watch {
 		w := &r.Watch[i]
 		if w.Stage == r.Stage && !r.applied() {
 			continue
 		}
-		for _, candidates := range g.railsIn(w, r.Clocks.DatabaseMs, r.borne(w.Stage), enough) {
+		for _, candidates := range g.railsIn(w, r.Clocks.DatabaseMs, r.Stages[w.Stage].borne(), enough) {
 			for _, rail := range candidates {
 				narrow(rails, rail)
 			}

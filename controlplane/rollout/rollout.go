@@ -2,6 +2,7 @@ package rollout
 
 import (
 	"fmt"
+	"slices"
 	"time"
 
 	"github.com/weirhq/weir/controlplane"
@@ -55,7 +56,7 @@ type Rollout struct {
 
 	Spec      Spec            `json:"spec"`
 	Document  string          `json:"document"` // the tuning, every field present
-	Stages    []StagePlan     `json:"stages"`
+	Stages    StagePlans      `json:"stages"`
 	By        controlplane.By `json:"by"` // who started it
 	StartedMs int64           `json:"started_ms"`
 	EndedMs   int64           `json:"ended_ms,omitempty"` // when it came to its outcome
@@ -92,7 +93,7 @@ type Rollout struct {
 
 	// Watch is what the rollout knows of nodes: of every region that it touched, and of those
 	// whose baseline it takes. Rollouts that are over, or roll back, have none.
-	Watch []RegionWatch `json:"watch,omitempty"`
+	Watch Watches `json:"watch,omitempty"`
 
 	// Compared is what all regions do, those with the tuning against those without. Rollouts that are over, or roll
 	// back, have none.
@@ -110,7 +111,7 @@ type Rollout struct {
 
 	// Touched are the regions that have, or may have, the new tuning, in the order in
 	// which they got it. A region is here before it is written.
-	Touched []Touched `json:"touched,omitempty"`
+	Touched Touches `json:"touched,omitempty"`
 
 	Keeps       bool `json:"keeps,omitempty"`        // versions are, or may be, written: a rollback reverts them
 	TrialsEnded bool `json:"trials_ended,omitempty"` // by the rollback
@@ -133,6 +134,39 @@ type Touched struct {
 	Newer    int64  `json:"newer,omitempty"` // a version that something else wrote: the rollback leaves it in force
 	// Gone: MySQL has no version of the region any more, as it was restored from an older copy.
 	Gone bool `json:"gone,omitempty"`
+}
+
+// Touches are the regions that have, or may have, the tuning of a rollout, in the order in which they got it.
+type Touches []Touched
+
+// of is what was written for a region: regions that have nothing of their own follow the fleet's.
+func (ts Touches) of(region string) (of Touched, ok bool) {
+	for _, row := range []string{region, ""} {
+		i := slices.IndexFunc(ts, func(t Touched) bool { return t.Region == row })
+		if i >= 0 {
+			return ts[i], true
+		}
+	}
+	return Touched{}, false
+}
+
+// scope is every region that the rollout has, or may have, written.
+func (ts Touches) scope() (scope fleet.Scope) {
+	for _, t := range ts {
+		if t.Region == "" {
+			return fleet.Scope{Rest: true}
+		}
+		scope.Regions = append(scope.Regions, t.Region)
+	}
+	return scope
+}
+
+// rows are the regions, "" being the fleet's row.
+func (ts Touches) rows() (regions []string) {
+	for _, t := range ts {
+		regions = append(regions, t.Region)
+	}
+	return regions
 }
 
 // settled tells that the rollback has nothing left to write for the region.

@@ -8,7 +8,6 @@ import (
 	"github.com/weirhq/weir/controlplane"
 	"github.com/weirhq/weir/controlplane/fleet"
 	"github.com/weirhq/weir/controlplane/queries"
-	"github.com/weirhq/weir/controlplane/sequential"
 	"github.com/weirhq/weir/controlplane/tunings"
 )
 
@@ -51,7 +50,7 @@ func (r *Rollout) Advance(steps Steps) (wait time.Duration, err error) {
 	case r.waits():
 		return r.waitOn(nowMs), nil
 	case r.held(look, nowMs):
-		return r.poll(), nil
+		return r.Spec.Plan.pollEvery(), nil
 	case r.Phase == Measuring:
 		return r.measure(steps, nowMs, look)
 	case r.Phase == Converging:
@@ -72,7 +71,7 @@ func (r *Rollout) enter(stage int) (wait time.Duration) {
 		return 0
 	}
 	r.Phase, r.Asked = Awaiting, r.Epoch+1
-	return r.waitEvery()
+	return r.Spec.Plan.waitEvery(r.stage())
 }
 
 // measure takes the baseline, and goes on once every region of the stage is there.
@@ -81,12 +80,12 @@ func (r *Rollout) measure(steps Steps, nowMs int64, look fleet.Look) (time.Durat
 		r.DueMs = nowMs + r.Spec.Plan.BaselineMs
 	}
 	if nowMs < r.DueMs {
-		return min(r.untilDue(nowMs), r.sampleEvery()), nil
+		return min(r.untilDue(nowMs), r.Spec.Plan.sampleEvery()), nil
 	}
 	if why := r.unready(look); why != "" {
 		return r.overdue(nowMs, why), nil
 	}
-	before, err := r.ask(steps, r.regionsOf(r.Stage))
+	before, err := steps.queries(r.Watch.regionsOf(r.Stage), r.Spec.Plan.Guardrails.Queries)
 	if err != nil {
 		return 0, err
 	}
@@ -99,7 +98,7 @@ func (r *Rollout) measure(steps Steps, nowMs int64, look fleet.Look) (time.Durat
 	}
 	r.touch(inForce)
 	r.QueriesBefore = queries.AddBaselines(r.QueriesBefore, before)
-	r.Baseline = r.ratesOf(r.Stage, (*RegionWatch).before)
+	r.Baseline = r.Watch.ratesOf(r.Stage, (*RegionWatch).before)
 	r.beginComparing()
 	r.Phase, r.DueMs, r.Waiting = Applying, 0, ""
 	return 0, nil
@@ -139,7 +138,7 @@ func (r *Rollout) converge(nowMs int64, look fleet.Look) time.Duration {
 		if nowMs >= r.DueMs {
 			return r.fail(nowMs, r.Stage, "not all nodes run it in time: "+r.Waiting)
 		}
-		return r.poll()
+		return r.Spec.Plan.pollEvery()
 	}
 	r.Phase, r.Waiting = Baking, ""
 	r.beginBake(nowMs)
@@ -164,14 +163,14 @@ func (r *Rollout) keep(steps Steps, nowMs int64) (time.Duration, error) {
 	for i, v := range written.Versions {
 		r.Touched[i].Applied = v
 	}
-	r.AddEvent(nowMs, controlplane.Itself, "keep", "stored for "+r.touchedScope().String())
+	r.AddEvent(nowMs, controlplane.Itself, "keep", "stored for "+r.Touched.scope().String())
 	r.DueMs = nowMs + r.Spec.Plan.ApplyTimeoutMs
 	return 0, nil
 }
 
 // finish ends a rollout once every live node reports the stored tuning: its version and its hash.
 func (r *Rollout) finish(nowMs int64, look fleet.Look) time.Duration {
-	kept := r.appliedBy(look, r.touchedScope())
+	kept := r.appliedBy(look, r.Touched.scope())
 	if kept.Applied == kept.Live {
 		if silent := r.silentNodes(look); silent != "" {
 			r.Unknown = silent + ", so it is not known which tuning they run"
@@ -182,7 +181,7 @@ func (r *Rollout) finish(nowMs int64, look fleet.Look) time.Duration {
 	if nowMs >= r.DueMs {
 		return r.fail(nowMs, r.Stage, "not all nodes run the stored tuning in time: "+r.Waiting)
 	}
-	return r.poll()
+	return r.Spec.Plan.pollEvery()
 }
 
 // overdue waits for what a phase needs to end, and gives up when that takes as long as
@@ -192,16 +191,7 @@ func (r *Rollout) overdue(nowMs int64, why string) time.Duration {
 		return r.fail(nowMs, r.Stage, why)
 	}
 	r.Waiting = why
-	return r.poll()
-}
-
-// ask is what the queries of the plan answer now, for regions.
-func (r *Rollout) ask(steps Steps, regions []string) ([]queries.Value, error) {
-	rails := r.Spec.Plan.Guardrails.Queries
-	if len(rails) == 0 {
-		return nil, nil
-	}
-	return steps.queries(regions, rails)
+	return r.Spec.Plan.pollEvery()
 }
 
 // blind waits while a required query has no value, and gives up after a time.
@@ -218,11 +208,8 @@ func (r *Rollout) blind(nowMs int64, values []queries.Value) (wait time.Duration
 		return r.fail(nowMs, r.Stage, why), true
 	}
 	r.Waiting = why
-	return r.poll(), true
+	return r.Spec.Plan.pollEvery(), true
 }
-
-// poll is the time between two looks at nodes that are waited for.
-func (r *Rollout) poll() time.Duration { return r.Spec.Plan.pollEvery() }
 
 // untilDue is the time to the end of a phase, or to the next look at what is watched.
 func (r *Rollout) untilDue(nowMs int64) time.Duration {
@@ -230,24 +217,5 @@ func (r *Rollout) untilDue(nowMs int64) time.Duration {
 	if len(r.Touched) == 0 {
 		return left
 	}
-	return min(left, r.watchEvery())
-}
-
-// watchEvery is the time between two looks at what is watched.
-func (r *Rollout) watchEvery() time.Duration { return lookEvery(r.stage().BakeMs) }
-
-// waitMax is the time between two looks while only a person lets the rollout go on, at the most.
-const waitMax = 15 * time.Second
-
-// waitEvery is the time between two looks while only a person lets the rollout go on: often enough for leases, however
-// short the bake is.
-func (r *Rollout) waitEvery() time.Duration {
-	lease := time.Duration(r.Spec.Plan.LeaseMs) * time.Millisecond
-	return max(r.watchEvery(), min(lease/leaseLooks, waitMax))
-}
-
-// sampleEvery is the time between two looks while a baseline is taken: twice as many as a comparison needs.
-func (r *Rollout) sampleEvery() time.Duration {
-	baseline := time.Duration(r.Spec.Plan.BaselineMs) * time.Millisecond
-	return min(max(baseline/(2*sequential.Least), 50*time.Millisecond), 10*time.Second)
+	return min(left, r.stage().watchEvery())
 }

@@ -3,11 +3,9 @@ package rollout
 import (
 	"cmp"
 	"fmt"
-	"maps"
 	"slices"
 	"time"
 
-	"github.com/weirhq/weir/controlplane"
 	"github.com/weirhq/weir/controlplane/fleet"
 	"github.com/weirhq/weir/controlplane/queries"
 	"github.com/weirhq/weir/controlplane/sequential"
@@ -96,12 +94,12 @@ func (r *Rollout) look(steps Steps, nowMs int64) (look fleet.Look, broken *breac
 	r.compare(all, nowMs)
 	look = all.Within(r.watchedScope())
 	r.observe(look, nowMs)
-	r.Now = r.ratesOf(r.Stage, (*RegionWatch).now)
+	r.Now = r.Watch.ratesOf(r.Stage, (*RegionWatch).now)
 	if broken = cmp.Or(r.breachOfNodes(look.AtMs), r.breachOfComparison()); broken != nil || len(r.Touched) == 0 {
 		return look, broken, nil
 	}
-	g, borne, last := r.Spec.Plan.Guardrails, r.borne(r.lastApplied()), r.QueriesNow
-	if r.QueriesNow, err = r.ask(steps, r.touchedRegions()); err != nil {
+	g, borne, last := r.Spec.Plan.Guardrails, r.Stages[r.lastApplied()].borne(), r.QueriesNow
+	if r.QueriesNow, err = steps.queries(r.touchedRegions(), r.Spec.Plan.Guardrails.Queries); err != nil {
 		return look, nil, err
 	}
 	g.noteQueries(r.QueriesBefore, last, r.QueriesNow, r.Clocks.GapMs, borne)
@@ -113,7 +111,7 @@ func (r *Rollout) look(steps Steps, nowMs int64) (look fleet.Look, broken *breac
 
 // watchedScope is what has been touched, and the stage whose baseline is taken.
 func (r *Rollout) watchedScope() fleet.Scope {
-	scope := r.touchedScope()
+	scope := r.Touched.scope()
 	if r.Phase == Measuring {
 		own := r.stage().Scope
 		scope.Rest = scope.Rest || own.Rest
@@ -136,10 +134,11 @@ func (r *Rollout) observe(look fleet.Look, nowMs int64) {
 	for i := range r.Watch {
 		w := &r.Watch[i]
 		measuring := r.Phase == Measuring && w.Stage == r.Stage
-		if old := nowMs - w.BucketMs; !measuring && w.heard() && (old < 0 || old >= r.window(w.Stage)/watchBuckets) {
+		windowMs := r.Stages[w.Stage].windowMs()
+		if old := nowMs - w.BucketMs; !measuring && w.heard() && (old < 0 || old >= windowMs/watchBuckets) {
 			w.rotate(nowMs)
 		}
-		if !measuring && w.partEnded(nowMs, r.window(w.Stage)/partsMax) {
+		if !measuring && w.partEnded(nowMs, windowMs/partsMax) {
 			w.beginPart(nowMs)
 		}
 		unsure := r.Clocks.Unsure(look, nowMs)
@@ -156,7 +155,7 @@ func (r *Rollout) observe(look fleet.Look, nowMs int64) {
 }
 
 func (r *Rollout) watchRegion(region string, nodes []fleet.NodeFigures, nowMs int64) {
-	if r.inParts(region) {
+	if r.Stages.inParts(region) {
 		r.watchParts(region, nodes, nowMs)
 		return
 	}
@@ -168,14 +167,9 @@ func (r *Rollout) watchRegion(region string, nodes []fleet.NodeFigures, nowMs in
 	}
 }
 
-// window is how much of the past a stage is judged by, in ms.
-func (r *Rollout) window(stage int) int64 {
-	return min(r.Stages[stage].BakeMs, windowMax.Milliseconds())
-}
-
 // beginWindows forgets what the stage's regions did until now, except their baselines.
 func (r *Rollout) beginWindows(nowMs int64) {
-	r.beginSlot(nowMs)
+	r.Compared.beginSlot(nowMs)
 	for i := range r.Watch {
 		w := &r.Watch[i]
 		if w.Stage == r.Stage {
@@ -330,7 +324,7 @@ func (r *Rollout) unready(look fleet.Look) string {
 	if r.Spec.Plan.Guardrails.NodesLostShare >= 1 {
 		return ""
 	}
-	if dark := r.dark(look); dark != "" {
+	if dark := r.Watch.dark(r.stage(), look); dark != "" {
 		return dark
 	}
 	if len(look.Nodes) == 0 {
@@ -348,46 +342,12 @@ func (r *Rollout) unready(look fleet.Look) string {
 	if r.Spec.Plan.BaselineMs == 0 {
 		return ""
 	}
-	if silent := r.unheard(func(w *RegionWatch, n *WatchedNode) bool {
+	if silent := r.Watch.unheard(func(w *RegionWatch, n *WatchedNode) bool {
 		return w.Stage != r.Stage || n.Before[0] > 0
 	}); silent != "" {
 		return "no heartbeat since the baseline is taken: " + silent
 	}
 	return ""
-}
-
-// dark names a region of the stage without a live node, that should have one: the plan
-// names it, or nodes of it were heard of not long ago.
-func (r *Rollout) dark(look fleet.Look) string {
-	stage := r.stage()
-	for _, region := range stage.Scope.Regions {
-		live := slices.ContainsFunc(look.Nodes, func(n fleet.NodeFigures) bool { return n.Region == region })
-		if !live && (stage.Named || look.Silent[region] > 0) {
-			return fmt.Sprintf("region %s is dark: it has no live node, and %d silent ones", region, look.Silent[region])
-		}
-	}
-	for _, region := range slices.Sorted(maps.Keys(look.Silent)) {
-		watched := slices.ContainsFunc(r.Watch, func(w RegionWatch) bool { return w.Region == region })
-		if !watched && stage.Scope.Has(region) {
-			return fmt.Sprintf("region %s is dark: it has no live node, and %d silent ones", region, look.Silent[region])
-		}
-	}
-	return ""
-}
-
-// unheard names the live nodes that have not spoken, of those that were there during the
-// baselines of their stages.
-func (r *Rollout) unheard(heard func(*RegionWatch, *WatchedNode) bool) string {
-	var silent []string
-	for i := range r.Watch {
-		w := &r.Watch[i]
-		for j := range w.Nodes {
-			if n := &w.Nodes[j]; !w.Whole && !n.Gone && !n.Came && !heard(w, n) {
-				silent = append(silent, n.ID+" in "+w.Region)
-			}
-		}
-	}
-	return controlplane.Several(silent)
 }
 
 // since begins to wait for a heartbeat of each node, and begins anew if the clock of the
@@ -398,20 +358,10 @@ func (r *Rollout) since(look fleet.Look) {
 	}
 }
 
-// regionsOf are those of a stage that nodes were seen in.
-func (r *Rollout) regionsOf(stage int) (regions []string) {
-	for _, w := range r.Watch {
-		if w.Stage == stage && !slices.Contains(regions, w.Region) {
-			regions = append(regions, w.Region)
-		}
-	}
-	return regions
-}
-
 // touchedRegions are those of all stages that have been applied.
 func (r *Rollout) touchedRegions() (regions []string) {
 	for stage := 0; stage <= r.lastApplied(); stage++ {
-		for _, region := range r.regionsOf(stage) {
+		for _, region := range r.Watch.regionsOf(stage) {
 			if !slices.Contains(regions, region) {
 				regions = append(regions, region)
 			}

@@ -383,7 +383,7 @@ func TestARollbackLeavesWhatIsNewer(t *testing.T) {
 	play(t, r, steps, nil)
 	other := string(mustDocument(`{"floor":0.7}`))
 	l.rows = append(l.rows, tunings.Write{ID: "r2/apply/us", Region: "us", Document: other})
-	inForce, err := steps.on.inForce(r.Rows())
+	inForce, err := steps.on.inForce(r.Touched.rows())
 	if err != nil {
 		t.Fatal(err)
 	}
