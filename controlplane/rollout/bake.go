@@ -53,7 +53,7 @@ func (r *Rollout) bake(nowMs int64, look fleet.Look) time.Duration {
 	if silent := r.Watch.unheard(func(_ *RegionWatch, n *WatchedNode) bool { return n.SeenMs > r.SinceMs }); silent != "" {
 		return r.overdue(nowMs, "no heartbeat since the bake is over: "+silent)
 	}
-	if applied := r.appliedBy(look, r.Touched.scope()); applied.Applied < applied.Live {
+	if applied := r.Touched.applied(look, r.Touched.scope(), r.Document); applied.Applied < applied.Live {
 		return r.overdue(nowMs, "not all nodes run it when the bake is over: "+applied.String())
 	}
 	if why := r.undecided(); why != "" {
@@ -111,35 +111,12 @@ func (r *Rollout) undecided() string {
 	if len(few) > 0 && g.counts() {
 		return fmt.Sprintf("heartbeats in fewer than %d parts of the bake: %s", sequential.Least, controlplane.Several(few))
 	}
-	return cmp.Or(r.baselineTooShort(), g.queryBeyond(r.QueriesNow, r.Stages[r.lastApplied()].borne()))
+	return cmp.Or(r.Watch.baselineTooShort(g, r.Stages), g.queryBeyond(r.QueriesNow, r.Stages[r.lastApplied()].borne()))
 }
 
 // counts reports whether a guardrail is on that is judged by counts of heartbeats.
 func (g Guardrails) counts() bool {
 	return !g.ErrorsPerMinute.Off || !g.RowsPerSecond.Off || !g.DegradedShare.Off || g.DeniedShareShift < 1
-}
-
-// baselineTooShort names a counted figure that breaks its guardrail if the baseline is exact, and may keep it as the
-// baseline was short; empty: there is none.
-func (r *Rollout) baselineTooShort() string {
-	g := r.Spec.Plan.Guardrails
-	enough := r.Watch.enough(g.errorRate())
-	for i := range r.Watch {
-		w := &r.Watch[i]
-		if why := g.ofRegion(w, enough).worstIfExact(); why != "" {
-			return why + ", of " + w.name()
-		}
-		for j := range w.Nodes {
-			n := &w.Nodes[j]
-			if n.Gone || w.Whole {
-				continue
-			}
-			if why := g.ofNode(w, n, r.Stages[w.Stage].borne(), enough).worstIfExact(); why != "" {
-				return fmt.Sprintf("%s, of node %s in region %s", why, n.ID, w.Region)
-			}
-		}
-	}
-	return ""
 }
 
 // worstIfExact is worst where the baseline is taken for exact.

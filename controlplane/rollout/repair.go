@@ -25,16 +25,10 @@ func (l *List) Repair(steps ListSteps, rollouts []Trace) error {
 // one whose outcome MySQL did not take is saved.
 func ask(steps ListSteps, trace Trace) (Rollout, error) {
 	r, err := steps.Status(trace.ID)
-	if errors.Is(err, controlplane.ErrNotFound) || err == nil && (r.Saved < trace.Saved || r.unsaved(trace)) {
+	if errors.Is(err, controlplane.ErrNotFound) || err == nil && (r.Saved < trace.Saved || trace.unsaved(&r)) {
 		return steps.Restore(trace.ID)
 	}
 	return r, err
-}
-
-// unsaved tells that MySQL has another phase of an ended rollout, of the same save: an operator has ended it while
-// MySQL did not answer.
-func (r *Rollout) unsaved(trace Trace) bool {
-	return trace.Saved > 0 && r.Saved == trace.Saved && r.Phase.Over() && r.Phase != trace.Phase
 }
 
 // correct asks each rollout how it stands.
@@ -212,7 +206,7 @@ func (l *List) older(traces []Trace, nowMs, lateMs int64,
 			older = append(older, trace)
 		case problem != nil:
 			return nil, problem
-		case nowMs > r.MovedMs+lateMs && (r.Saved < trace.Saved || r.Phase != l.List[i].Phase || r.unsaved(trace)):
+		case nowMs > r.MovedMs+lateMs && (r.Saved < trace.Saved || r.Phase != l.List[i].Phase || trace.unsaved(&r)):
 			older = append(older, trace)
 		}
 	}
@@ -226,4 +220,10 @@ func traceOf(id string, traces []Trace) Trace {
 		}
 	}
 	return Trace{ID: id}
+}
+
+// unsaved tells that MySQL has another phase of an ended rollout, of the same save: an operator has ended it while
+// MySQL did not answer.
+func (trace Trace) unsaved(r *Rollout) bool {
+	return trace.Saved > 0 && r.Saved == trace.Saved && r.Phase.Over() && r.Phase != trace.Phase
 }

@@ -2,7 +2,6 @@ package rollout
 
 import (
 	"fmt"
-	"slices"
 	"time"
 
 	"github.com/weirhq/weir/controlplane"
@@ -38,9 +37,7 @@ func (p Phase) Over() bool {
 	return p == Done || p == RolledBack || p == Aborted || p == Lost
 }
 
-const (
-	documentVersion = 3
-)
+const documentVersion = 3
 
 // Rollout is everything that is known of a rollout: one document, so that no half of it
 // can be seen. It outlives builds: fields are only ever added, what a document does not
@@ -134,39 +131,6 @@ type Touched struct {
 	Newer    int64  `json:"newer,omitempty"` // a version that something else wrote: the rollback leaves it in force
 	// Gone: MySQL has no version of the region any more, as it was restored from an older copy.
 	Gone bool `json:"gone,omitempty"`
-}
-
-// Touches are the regions that have, or may have, the tuning of a rollout, in the order in which they got it.
-type Touches []Touched
-
-// of is what was written for a region: regions that have nothing of their own follow the fleet's.
-func (ts Touches) of(region string) (of Touched, ok bool) {
-	for _, row := range []string{region, ""} {
-		i := slices.IndexFunc(ts, func(t Touched) bool { return t.Region == row })
-		if i >= 0 {
-			return ts[i], true
-		}
-	}
-	return Touched{}, false
-}
-
-// scope is every region that the rollout has, or may have, written.
-func (ts Touches) scope() (scope fleet.Scope) {
-	for _, t := range ts {
-		if t.Region == "" {
-			return fleet.Scope{Rest: true}
-		}
-		scope.Regions = append(scope.Regions, t.Region)
-	}
-	return scope
-}
-
-// rows are the regions, "" being the fleet's row.
-func (ts Touches) rows() (regions []string) {
-	for _, t := range ts {
-		regions = append(regions, t.Region)
-	}
-	return regions
 }
 
 // settled tells that the rollback has nothing left to write for the region.

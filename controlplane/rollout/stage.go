@@ -132,7 +132,7 @@ func (r *Rollout) apply(steps Steps, nowMs int64) (time.Duration, error) {
 
 // converge waits until every live node of the stage that is to try the tuning reports it.
 func (r *Rollout) converge(nowMs int64, look fleet.Look) time.Duration {
-	applied := r.appliedBy(look, r.stage().Scope)
+	applied := r.Touched.applied(look, r.stage().Scope, r.Document)
 	if applied.Applied < applied.Live {
 		r.Waiting = applied.String()
 		if nowMs >= r.DueMs {
@@ -170,7 +170,7 @@ func (r *Rollout) keep(steps Steps, nowMs int64) (time.Duration, error) {
 
 // finish ends a rollout once every live node reports the stored tuning: its version and its hash.
 func (r *Rollout) finish(nowMs int64, look fleet.Look) time.Duration {
-	kept := r.appliedBy(look, r.Touched.scope())
+	kept := r.Touched.applied(look, r.Touched.scope(), r.Document)
 	if kept.Applied == kept.Live {
 		if silent := r.silentNodes(look); silent != "" {
 			r.Unknown = silent + ", so it is not known which tuning they run"

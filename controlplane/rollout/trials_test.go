@@ -158,7 +158,7 @@ func TestTheHashOfWhatNodesRun(t *testing.T) {
 	} {
 		one := n
 		c.change(&one)
-		if a := r.appliedBy(fleet.Look{Nodes: []fleet.NodeFigures{one}}, scope); a.Applied != c.want || a.Live != 1 {
+		if a := r.Touched.applied(fleet.Look{Nodes: []fleet.NodeFigures{one}}, scope, r.Document); a.Applied != c.want || a.Live != 1 {
 			t.Errorf("%s: %+v", what, a)
 		}
 	}
