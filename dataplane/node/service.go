@@ -8,6 +8,7 @@ import (
 	"connectrpc.com/connect"
 
 	"github.com/weirhq/weir/dataplane"
+	"github.com/weirhq/weir/dataplane/node/access"
 	"github.com/weirhq/weir/shared/bounded"
 	weirv1 "github.com/weirhq/weir/shared/gen/proto/weir/v1"
 )
@@ -30,10 +31,7 @@ func newService(limiter Limiter, maxInFlight int, b *bounds) service {
 
 // limiter returns the Limiter for a call, restricted to the scope of its token.
 func (s service) limiter(ctx context.Context) Limiter {
-	if of := scopeIn(ctx); of != nil {
-		return scoped{s.all, of}
-	}
-	return s.all
+	return access.Restrict(s.all, access.ScopeIn(ctx))
 }
 
 // limit also returns the decision, for wires that can say more than the message.
@@ -93,8 +91,8 @@ func (s service) refund(ctx context.Context, m *weirv1.RefundRequest) (*weirv1.R
 // unless it is one.
 func refusal(err error) error {
 	switch {
-	case isOutOfScope(err):
-		return outOfScope()
+	case access.IsOutOfScope(err):
+		return access.OutOfScope()
 	case errors.Is(err, dataplane.ErrInvalid):
 		return connect.NewError(connect.CodeInvalidArgument, err)
 	}
