@@ -8,6 +8,7 @@ import (
 
 	"connectrpc.com/connect"
 
+	"github.com/weirhq/weir/controlplane/cmd/weirctl/format"
 	"github.com/weirhq/weir/shared/settings"
 	"github.com/weirhq/weir/shared/workspaces"
 )
@@ -55,7 +56,7 @@ func (a applyAll) Run(c *call) error {
 	if !c.form.documents() {
 		writePlan(c.stdout, p, tuned)
 		if p.limits != "" {
-			head(c.stdout, "%s", p.limits)
+			format.Head(c.stdout, "%s", p.limits)
 		}
 	}
 	if err := c.confirmPlan(p); err != nil {
@@ -79,7 +80,8 @@ func (c *call) leaveOut(document *settings.Document, visible *workspaces.Set) {
 		return !visible.Has(o.Workspace)
 	})
 	if left := before - len(document.Namespaces) - len(document.Overrides); left > 0 {
-		_, _ = fmt.Fprintf(c.stderr, "%s of other workspaces in the document: left out\n", plural(int64(left), "setting"))
+		_, _ = fmt.Fprintf(c.stderr, "%s of other workspaces in the document: left out\n", format.Plural(int64(left),
+			"setting"))
 	}
 }
 
@@ -90,11 +92,11 @@ func (a applyAll) report(c *call, p plan, tuned []tuningDifference, done int) er
 		all, differing := slices.Concat([]*change{}, p.changes), slices.Concat([]tuningDifference{}, tuned) // never null
 		return c.document(applied{all, p.kept, differing, p.limits})
 	case len(p.changes) == 0:
-		head(c.stdout, "nothing to change")
+		format.Head(c.stdout, "nothing to change")
 	case c.dryRun:
-		head(c.stdout, "%s to make; --dry-run changes nothing", plural(int64(len(p.changes)), "change"))
+		format.Head(c.stdout, "%s to make; --dry-run changes nothing", format.Plural(int64(len(p.changes)), "change"))
 	default:
-		head(c.stdout, "%d of %s applied; %s", done, plural(int64(len(p.changes)), "change"), travels)
+		format.Head(c.stdout, "%d of %s applied; %s", done, format.Plural(int64(len(p.changes)), "change"), travels)
 	}
 	return nil
 }
@@ -102,14 +104,15 @@ func (a applyAll) report(c *call, p plan, tuned []tuningDifference, done int) er
 // writePlan shows a plan: a line a change.
 func writePlan(w io.Writer, p plan, tuned []tuningDifference) {
 	for _, c := range p.changes {
-		head(w, "%s", plain(c.line()))
+		format.Head(w, "%s", format.Plain(c.line()))
 	}
 	if p.kept > 0 {
-		head(w, "%s not in the document stay as they are; --prune deletes them", plural(int64(p.kept), "setting"))
+		format.Head(w, "%s not in the document stay as they are; --prune deletes them", format.Plural(int64(p.kept),
+			"setting"))
 	}
 	for _, t := range tuned {
-		head(w, "! tuning of %s: %s; apply leaves tuning as it is, and this rolls it out:\n  %s",
-			plain(t.Region), differences(t.Changes), plain(t.Command))
+		format.Head(w, "! tuning of %s: %s; apply leaves tuning as it is, and this rolls it out:\n  %s",
+			format.Plain(t.Region), differences(t.Changes), format.Plain(t.Command))
 	}
 }
 
@@ -132,7 +135,7 @@ func (p plan) partial(c *call, done int, err error) error {
 		text = rpc.Message()
 	}
 	for _, left := range p.changes[done+1:] {
-		_, _ = fmt.Fprintf(c.stderr, "not applied: %s\n", plain(left.line()))
+		_, _ = fmt.Fprintf(c.stderr, "not applied: %s\n", format.Plain(left.line()))
 	}
 	code, _ := explain(c.ctx, err, "", "apply")
 	cause := "Correct the cause"
@@ -141,7 +144,7 @@ func (p plan) partial(c *call, done int, err error) error {
 	}
 	return &hinted{
 		fmt.Errorf("%d of %s are applied, and the next one failed: %s: %s",
-			done, plural(int64(len(p.changes)), "change"), p.changes[done].line(), text),
+			done, format.Plural(int64(len(p.changes)), "change"), p.changes[done].line(), text),
 		code, cause + " and run it again: what is applied already stays as it is. " +
 			"What failed may still happen: see weirctl audit.",
 	}

@@ -5,6 +5,7 @@ import (
 
 	"connectrpc.com/connect"
 
+	"github.com/weirhq/weir/controlplane/cmd/weirctl/format"
 	"github.com/weirhq/weir/controlplane/limits"
 	"github.com/weirhq/weir/controlplane/limitwords"
 	controlv1 "github.com/weirhq/weir/shared/gen/proto/weir/control/v1"
@@ -32,11 +33,11 @@ func (c *call) limitsOf(p plan) string {
 	case connect.CodeOf(err) == connect.CodeUnimplemented: // an older weir-control
 		return ""
 	case err != nil:
-		return limitwords.Unknown(len(changes), plain(err.Error()))
+		return limitwords.Unknown(len(changes), format.Plain(err.Error()))
 	}
-	words := plain(limitwords.Say(answer.Msg, len(changes), digits))
+	words := format.Plain(limitwords.Say(answer.Msg, len(changes), format.Digits))
 	if left > 0 {
-		words += fmt.Sprintf("; %s left out of this estimate", plural(int64(left), "further override"))
+		words += fmt.Sprintf("; %s left out of this estimate", format.Plural(int64(left), "further override"))
 	}
 	return words
 }

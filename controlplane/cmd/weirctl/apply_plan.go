@@ -6,6 +6,7 @@ import (
 	"strconv"
 	"strings"
 
+	"github.com/weirhq/weir/controlplane/cmd/weirctl/format"
 	controlv1 "github.com/weirhq/weir/shared/gen/proto/weir/control/v1"
 	"github.com/weirhq/weir/shared/settings"
 )
@@ -150,7 +151,7 @@ func changeOfOverride(o settings.Override, was *controlv1.Override) *change {
 		made.Action = "change"
 		made.Text = differences([]pair{
 			{"limit", overrideLimit(was), overrideLimit(next)}, {"window", overrideWindow(was), overrideWindow(next)},
-			{"candidate", digits(was.GetCandidate()), digits(o.Candidate)},
+			{"candidate", format.Digits(was.GetCandidate()), format.Digits(o.Candidate)},
 			{"shadow", strconv.FormatBool(was.GetShadow()), strconv.FormatBool(o.Shadow)},
 		})
 	}

@@ -13,6 +13,7 @@ import (
 	"connectrpc.com/connect"
 	"google.golang.org/protobuf/encoding/protojson"
 
+	"github.com/weirhq/weir/controlplane/cmd/weirctl/format"
 	"github.com/weirhq/weir/shared/auditchain"
 	controlv1 "github.com/weirhq/weir/shared/gen/proto/weir/control/v1"
 )
@@ -215,14 +216,15 @@ func (c *call) whole(v *auditchain.Verifier) error {
 			"head": last.Hash.String()})
 	}
 	if v.Unlinked() > 0 {
-		head(c.stdout, "%s older than the chain: they cannot be verified", plural(v.Unlinked(), "change"))
+		format.Head(c.stdout, "%s older than the chain: they cannot be verified", format.Plural(v.Unlinked(), "change"))
 	}
 	if v.Linked() == 0 {
-		head(c.stdout, "the chain has not begun: it begins with the next change")
+		format.Head(c.stdout, "the chain has not begun: it begins with the next change")
 		return nil
 	}
-	head(c.stdout, "%s in the chain, all as they were written; the newest is %d", plural(v.Linked(), "change"), last.ID)
-	head(c.stdout, "head %v", last.Hash)
-	head(c.stdout, "Keep the head outside the database, and pass it with --head next time.")
+	format.Head(c.stdout, "%s in the chain, all as they were written; the newest is %d", format.Plural(v.Linked(),
+		"change"), last.ID)
+	format.Head(c.stdout, "head %v", last.Hash)
+	format.Head(c.stdout, "Keep the head outside the database, and pass it with --head next time.")
 	return nil
 }

@@ -7,6 +7,7 @@ import (
 
 	"connectrpc.com/connect"
 
+	"github.com/weirhq/weir/controlplane/cmd/weirctl/format"
 	"github.com/weirhq/weir/shared/gen/proto/weir/control/v1/controlv1connect"
 )
 
@@ -60,4 +61,16 @@ func (c *call) connect() (hint string, err error) {
 	c.health = controlv1connect.NewHealthServiceClient(client, api, options)
 	c.audit = controlv1connect.NewAuditServiceClient(client, api, options)
 	return "", nil
+}
+
+func (c *call) ago(unixMs int64) string {
+	return format.Span(max(0, c.now().UnixMilli()-unixMs)) + " ago"
+}
+
+func (c *call) in(unixMs int64) string {
+	left := unixMs - c.now().UnixMilli()
+	if left <= 0 {
+		return "now"
+	}
+	return "in " + format.Span(left)
 }

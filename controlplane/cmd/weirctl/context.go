@@ -9,6 +9,7 @@ import (
 	"path/filepath"
 	"strings"
 
+	"github.com/weirhq/weir/controlplane/cmd/weirctl/format"
 	"github.com/weirhq/weir/shared/strict"
 )
 
@@ -85,11 +86,11 @@ func (contextList) Run(c *call) error {
 
 func writeContexts(w io.Writer, all *contexts) {
 	if len(all.Contexts) == 0 {
-		head(w, "there is no context yet: see weirctl context set --help")
+		format.Head(w, "there is no context yet: see weirctl context set --help")
 		return
 	}
-	t := newTable(w)
-	t.row("CURRENT", "NAME", "API", "TOKEN", "CERTIFICATE")
+	t := format.NewTable(w)
+	t.Row("CURRENT", "NAME", "API", "TOKEN", "CERTIFICATE")
 	for _, f := range all.Contexts {
 		current, token := "", "-"
 		switch {
@@ -101,9 +102,9 @@ func writeContexts(w io.Writer, all *contexts) {
 		if f.Name == all.Current {
 			current = "*"
 		}
-		t.row(current, f.Name, f.API, token, orNone(f.Cert))
+		t.Row(current, f.Name, f.API, token, orNone(f.Cert))
 	}
-	t.flush()
+	t.Flush()
 }
 
 type contextUse struct {
@@ -206,7 +207,7 @@ func (c *call) editContexts(did string, edit func(*contexts) error) error {
 	if c.dryRun {
 		did = "--dry-run changes nothing"
 	}
-	head(c.stdout, "%s", did)
+	format.Head(c.stdout, "%s", did)
 	return nil
 }
 

@@ -17,6 +17,7 @@ import (
 	"google.golang.org/protobuf/encoding/protojson"
 	"google.golang.org/protobuf/proto"
 
+	"github.com/weirhq/weir/controlplane/cmd/weirctl/format"
 	weirv1 "github.com/weirhq/weir/shared/gen/proto/weir/v1"
 	"github.com/weirhq/weir/shared/gen/proto/weir/v1/weirv1connect"
 	"github.com/weirhq/weir/shared/strict"
@@ -188,7 +189,7 @@ func (c *call) printNodes(all []asked) error {
 
 // writeExplained puts the terms of all nodes side by side.
 func writeExplained(w io.Writer, nodes []asked) {
-	t := newTable(w)
+	t := format.NewTable(w)
 	head := []string{"TERM"}
 	for _, n := range nodes {
 		name := "VALUE"
@@ -197,21 +198,21 @@ func writeExplained(w io.Writer, nodes []asked) {
 		}
 		head = append(head, name, "AGE")
 	}
-	t.row(append(head, "FROM")...)
+	t.Row(append(head, "FROM")...)
 	for _, term := range terms {
 		cells := []string{term.name}
 		for _, n := range nodes {
 			age := "-"
 			if ms := term.atMs(n.answer); ms > 0 {
-				age = span(max(0, n.answer.GetAtMs()-ms))
+				age = format.Span(max(0, n.answer.GetAtMs()-ms))
 			}
 			cells = append(cells, term.value(n.answer), age)
 		}
 		if slices.ContainsFunc(nodes, func(n asked) bool { return term.value(n.answer) != "" }) {
-			t.row(append(cells, term.from)...)
+			t.Row(append(cells, term.from)...)
 		}
 	}
-	t.flush()
+	t.Flush()
 	writeSummaries(w, nodes)
 }
 
@@ -223,6 +224,6 @@ func writeSummaries(w io.Writer, nodes []asked) {
 			begin = n.node + ": "
 		}
 		_, _ = fmt.Fprintln(w)
-		prose(w, begin, n.message().GetSummary())
+		format.Prose(w, begin, n.message().GetSummary())
 	}
 }

@@ -1,11 +1,15 @@
 package main
 
-import "io"
+import (
+	"io"
+
+	"github.com/weirhq/weir/controlplane/cmd/weirctl/format"
+)
 
 // writeLeases has a line of each node, and what it says in words.
 func writeLeases(w io.Writer, nodes []asked) {
-	t := newTable(w)
-	t.row("NODE", "VERDICT", "LIMIT", "LEASES", "SLOTS", "OTHERS", "WAITING", "SLOTS END IN")
+	t := format.NewTable(w)
+	t.Row("NODE", "VERDICT", "LIMIT", "LEASES", "SLOTS", "OTHERS", "WAITING", "SLOTS END IN")
 	for _, n := range nodes {
 		x := n.leases
 		verdict, ends, others := "asks the origin", "-", "-"
@@ -18,14 +22,15 @@ func writeLeases(w io.Writer, nodes []asked) {
 			verdict = "refused"
 		}
 		if ms := x.GetValidForMs(); ms > 0 {
-			ends = span(ms)
+			ends = format.Span(ms)
 		}
 		if x.GetKnown() {
-			others = digits(x.GetOthers())
+			others = format.Digits(x.GetOthers())
 		}
-		t.row(n.node, verdict, digits(x.GetDecision().GetLimit()), digits(x.GetLeases()), digits(x.GetSlots()),
-			others, digits(x.GetWaiters()), ends)
+		t.Row(n.node, verdict, format.Digits(x.GetDecision().GetLimit()), format.Digits(x.GetLeases()),
+			format.Digits(x.GetSlots()),
+			others, format.Digits(x.GetWaiters()), ends)
 	}
-	t.flush()
+	t.Flush()
 	writeSummaries(w, nodes)
 }

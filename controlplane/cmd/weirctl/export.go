@@ -10,6 +10,7 @@ import (
 
 	"connectrpc.com/connect"
 
+	"github.com/weirhq/weir/controlplane/cmd/weirctl/format"
 	controlv1 "github.com/weirhq/weir/shared/gen/proto/weir/control/v1"
 	"github.com/weirhq/weir/shared/settings"
 	"github.com/weirhq/weir/shared/tuning"
@@ -47,7 +48,8 @@ func (e exportAll) Run(c *call) error {
 		return &hinted{err, exitFailure, "Name a file that can be written with -f."}
 	}
 	namespaces, overrides := int64(len(document.Namespaces)), int64(len(document.Overrides))
-	_, _ = fmt.Fprintf(c.stderr, "%s: %s, %s\n", e.File, plural(namespaces, "namespace"), plural(overrides, "override"))
+	_, _ = fmt.Fprintf(c.stderr, "%s: %s, %s\n", e.File, format.Plural(namespaces, "namespace"), format.Plural(overrides,
+		"override"))
 	return nil
 }
 
@@ -153,7 +155,7 @@ func (c *call) allOverrides() (all []*controlv1.Override, err error) {
 // notListed is the error about names that are not UTF-8, which the API cannot send, or too many of them.
 func notListed(what string, most int) error {
 	return &hinted{fmt.Errorf("the %s cannot be written as a document: a name is not UTF-8, or there are more than %s",
-		what, digits(int64(most))), exitFailure, "See weirctl namespace list and weirctl override list."}
+		what, format.Digits(int64(most))), exitFailure, "See weirctl namespace list and weirctl override list."}
 }
 
 // answered makes one call of many; --timeout bounds them together.

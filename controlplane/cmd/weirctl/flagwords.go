@@ -8,6 +8,8 @@ import (
 	"time"
 
 	"github.com/alecthomas/kong"
+
+	"github.com/weirhq/weir/controlplane/cmd/weirctl/format"
 )
 
 // flagWords rewrites errors of the API for the command line. It replaces names of fields by the
@@ -97,5 +99,5 @@ func durationOf(ms string) string {
 	if err != nil || n > (1<<63-1)/int64(time.Millisecond) || n < -(1<<63-1)/int64(time.Millisecond) {
 		return ms + "ms"
 	}
-	return wholeUnits((time.Duration(n) * time.Millisecond).String())
+	return format.WholeUnits((time.Duration(n) * time.Millisecond).String())
 }

@@ -15,6 +15,7 @@ import (
 	"github.com/alecthomas/kong"
 	"google.golang.org/protobuf/encoding/protojson"
 
+	"github.com/weirhq/weir/controlplane/cmd/weirctl/format"
 	controlv1 "github.com/weirhq/weir/shared/gen/proto/weir/control/v1"
 	"github.com/weirhq/weir/shared/strict"
 	"github.com/weirhq/weir/shared/tuning"
@@ -100,7 +101,7 @@ func (r rolloutStart) begin(c *call, plan *controlv1.RolloutPlan) error {
 		return wrong(errors.New("nothing changes: this tuning is already in force"))
 	}
 	if r.question != "" && !c.yes && !c.dryRun {
-		if err := c.confirm(atOnce, plain(r.question)); err != nil {
+		if err := c.confirm(atOnce, format.Plain(r.question)); err != nil {
 			return err
 		}
 	}
@@ -115,7 +116,8 @@ func (r rolloutStart) begin(c *call, plan *controlv1.RolloutPlan) error {
 	}
 	return c.print(answer.Msg, func(w io.Writer) {
 		c.writeRollout(w, answer.Msg.GetRollout())
-		_, _ = fmt.Fprintf(w, "\nFollow it with: weirctl rollout status --watch %s\n", plain(answer.Msg.GetRollout().GetId()))
+		_, _ = fmt.Fprintf(w, "\nFollow it with: weirctl rollout status --watch %s\n",
+			format.Plain(answer.Msg.GetRollout().GetId()))
 	})
 }
 
@@ -150,11 +152,11 @@ func (c *call) knowsRegions(plan *controlv1.RolloutPlan, inForce []*controlv1.Re
 		meant := ""
 		for _, k := range append(known, "all") {
 			if strict.Misspells(region, k) {
-				meant = fmt.Sprintf(", did you mean %s?", plain(k))
+				meant = fmt.Sprintf(", did you mean %s?", format.Plain(k))
 			}
 		}
 		return wrong(fmt.Errorf("region %q has no live node and no tuning of its own%s (known: %s)", region, meant,
-			plain(cmp.Or(strings.Join(known, ", "), "none"))))
+			format.Plain(cmp.Or(strings.Join(known, ", "), "none"))))
 	}
 	return nil
 }

@@ -14,6 +14,7 @@ import (
 	"connectrpc.com/connect"
 	"github.com/alecthomas/kong"
 
+	"github.com/weirhq/weir/controlplane/cmd/weirctl/format"
 	"github.com/weirhq/weir/shared/strict/flags"
 )
 
@@ -220,7 +221,7 @@ func (t terminal) fail(err error, code int, hint string) int {
 	if errors.As(err, &rpc) {
 		text = rpc.Message()
 	}
-	_, _ = fmt.Fprintf(t.stderr, "weirctl: %s\n", plain(text))
+	_, _ = fmt.Fprintf(t.stderr, "weirctl: %s\n", format.Plain(text))
 	if hint != "" {
 		_, _ = fmt.Fprintln(t.stderr, hint)
 	}

@@ -9,6 +9,7 @@ import (
 
 	"connectrpc.com/connect"
 
+	"github.com/weirhq/weir/controlplane/cmd/weirctl/format"
 	controlv1 "github.com/weirhq/weir/shared/gen/proto/weir/control/v1"
 	"github.com/weirhq/weir/shared/tuning"
 )
@@ -114,7 +115,7 @@ func writeDiff(w io.Writer, inForce []*controlv1.RegionTuning, document string) 
 		if err != nil {
 			return false, err
 		}
-		_, _ = fmt.Fprintf(w, "%s:\n", plain(strings.Join(regionsWith(inForce, t.GetDocument()), ", ")))
+		_, _ = fmt.Fprintf(w, "%s:\n", format.Plain(strings.Join(regionsWith(inForce, t.GetDocument()), ", ")))
 		if len(changes) == 0 {
 			_, _ = fmt.Fprintln(w, "  nothing changes")
 		}

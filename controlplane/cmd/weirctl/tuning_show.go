@@ -9,6 +9,7 @@ import (
 
 	"connectrpc.com/connect"
 
+	"github.com/weirhq/weir/controlplane/cmd/weirctl/format"
 	controlv1 "github.com/weirhq/weir/shared/gen/proto/weir/control/v1"
 	"github.com/weirhq/weir/shared/tuning"
 )
@@ -56,21 +57,21 @@ func fieldsOf(tunings []*controlv1.RegionTuning) ([]map[string]json.RawMessage, 
 
 // writeTunings puts the tunings beside each other, a field a line.
 func writeTunings(w io.Writer, tunings []*controlv1.RegionTuning, values []map[string]json.RawMessage) {
-	t := newTable(w)
+	t := format.NewTable(w)
 	names, versions := []string{"FIELD"}, []string{"version"}
 	for _, one := range tunings {
 		names, versions = append(names, regionName(one)), append(versions, tuningVersion(one.GetVersion()))
 	}
-	t.row(names...)
-	t.row(versions...)
+	t.Row(names...)
+	t.Row(versions...)
 	for _, field := range tuning.Fields() {
 		cells := []string{field}
 		for _, v := range values {
 			cells = append(cells, string(v[field]))
 		}
-		t.row(cells...)
+		t.Row(cells...)
 	}
-	t.flush()
+	t.Flush()
 }
 
 type tuningDiff struct {
@@ -183,22 +184,22 @@ func (h tuningHistory) Run(c *call) error {
 
 func writeVersions(w io.Writer, page *controlv1.ListTuningsResponse) {
 	if len(page.GetVersions()) == 0 {
-		head(w, "no version of the tuning was written: the default is in force")
+		format.Head(w, "no version of the tuning was written: the default is in force")
 		return
 	}
-	t := newTable(w)
-	t.row("VERSION", "REGION", "WRITTEN", "BY", "ROLLOUT", "TUNING")
+	t := format.NewTable(w)
+	t.Row("VERSION", "REGION", "WRITTEN", "BY", "ROLLOUT", "TUNING")
 	for _, v := range page.GetVersions() {
 		text := fields.Replace(v.GetDocument())
 		if v.GetProblem() != "" {
 			text = v.GetProblem()
 		}
-		t.row(fmt.Sprint(v.GetVersion()), orFleet(v.GetRegion()), moment(v.GetCreatedAtMs()), v.GetActor(),
+		t.Row(fmt.Sprint(v.GetVersion()), orFleet(v.GetRegion()), format.Moment(v.GetCreatedAtMs()), v.GetActor(),
 			orNone(v.GetRollout()), v.GetReason())
-		t.long(72, "", "", "", "", "", text)
+		t.Long(72, "", "", "", "", "", text)
 	}
-	t.flush()
+	t.Flush()
 	if page.GetHasMore() {
-		head(w, "\nOlder ones: --before %d", page.GetVersions()[len(page.GetVersions())-1].GetVersion())
+		format.Head(w, "\nOlder ones: --before %d", page.GetVersions()[len(page.GetVersions())-1].GetVersion())
 	}
 }

@@ -1,4 +1,5 @@
-package main
+// Package format writes the texts that weirctl prints for people: tables, sentences, times and numbers.
+package format
 
 import (
 	"fmt"
@@ -11,21 +12,23 @@ import (
 	"unicode/utf8"
 )
 
-// table aligns columns.
-type table struct{ w *tabwriter.Writer }
+// Table aligns columns.
+type Table struct{ w *tabwriter.Writer }
 
-func newTable(w io.Writer) table { return table{tabwriter.NewWriter(w, 0, 8, 2, ' ', 0)} }
+// NewTable returns a table that Flush writes to w.
+func NewTable(w io.Writer) Table { return Table{tabwriter.NewWriter(w, 0, 8, 2, ' ', 0)} }
 
-func (t table) row(cells ...string) {
+// Row adds a row.
+func (t Table) Row(cells ...string) {
 	for i := range cells {
-		cells[i] = plain(cells[i])
+		cells[i] = Plain(cells[i])
 	}
 	_, _ = fmt.Fprintln(t.w, strings.Join(cells, "\t"))
 }
 
-// plain is text that others wrote, with a ? for control characters, for invisible characters, and for marks that
+// Plain is text that others wrote, with a ? for control characters, for invisible characters, and for marks that
 // reverse the text beside them.
-func plain(text string) string {
+func Plain(text string) string {
 	return strings.Map(func(r rune) rune {
 		switch {
 		case unicode.IsSpace(r):
@@ -40,10 +43,10 @@ func plain(text string) string {
 // proseWidth is where sentences wrap, in columns.
 const proseWidth = 120
 
-// prose writes a text that others wrote; lines after the first are indented as the first
+// Prose writes a text that others wrote; lines after the first are indented as the first
 // one's text.
-func prose(w io.Writer, begin, text string) {
-	begin = plain(begin)
+func Prose(w io.Writer, begin, text string) {
+	begin = Plain(begin)
 	for _, line := range broken(text, proseWidth-utf8.RuneCountInString(begin)) {
 		_, _ = fmt.Fprintln(w, begin+line)
 		begin = strings.Repeat(" ", utf8.RuneCountInString(begin))
@@ -53,7 +56,7 @@ func prose(w io.Writer, begin, text string) {
 // broken wraps a text to lines of at most width columns, unless a word is longer.
 func broken(text string, width int) []string {
 	lines := []string{""}
-	for _, word := range strings.Fields(plain(text)) {
+	for _, word := range strings.Fields(Plain(text)) {
 		switch last := &lines[len(lines)-1]; {
 		case *last == "":
 			*last = word
@@ -66,12 +69,12 @@ func broken(text string, width int) []string {
 	return lines
 }
 
-// long is a row whose last cell is a sentence, which may take several rows.
-func (t table) long(width int, cells ...string) {
+// Long is a row whose last cell is a sentence, which may take several rows.
+func (t Table) Long(width int, cells ...string) {
 	last := len(cells) - 1
 	for _, line := range broken(cells[last], width) {
 		cells[last] = line
-		t.row(cells...)
+		t.Row(cells...)
 		clear(cells)
 	}
 }
@@ -79,32 +82,38 @@ func (t table) long(width int, cells ...string) {
 // cellMax is how much of a sentence stands in a table, in runes.
 const cellMax = 80
 
-// cell is a text for a table, and whether that is not all of it.
-func cell(text string) (short string, cut bool) {
-	if runes := []rune(plain(text)); len(runes) > cellMax {
+// Cell is a text for a table, and whether that is not all of it.
+func Cell(text string) (short string, cut bool) {
+	if runes := []rune(Plain(text)); len(runes) > cellMax {
 		return string(runes[:cellMax-1]) + "…", true
 	}
 	return text, false
 }
 
-func (t table) flush() { _ = t.w.Flush() }
+// Flush writes the table.
+func (t Table) Flush() { _ = t.w.Flush() }
 
-// span is a length of time, rounded for people.
-func span(ms int64) string {
+// Head writes a line above a table.
+func Head(w io.Writer, format string, args ...any) {
+	_, _ = fmt.Fprintf(w, format+"\n", args...)
+}
+
+// Span is a length of time, rounded for people.
+func Span(ms int64) string {
 	d := time.Duration(ms) * time.Millisecond
 	switch abs := d.Abs(); {
 	case abs >= 24*time.Hour:
 		return fmt.Sprintf("%dd%dh", d/(24*time.Hour), abs%(24*time.Hour)/time.Hour)
 	case abs >= time.Minute:
-		return wholeUnits(d.Round(time.Second).String())
+		return WholeUnits(d.Round(time.Second).String())
 	case abs >= 10*time.Second:
 		return d.Round(time.Second).String()
 	}
 	return d.String()
 }
 
-// wholeUnits leaves out trailing units that are 0: 1h0m0s is 1h.
-func wholeUnits(d string) string {
+// WholeUnits leaves out trailing units that are 0: 1h0m0s is 1h.
+func WholeUnits(d string) string {
 	if whole, cut := strings.CutSuffix(d, "m0s"); cut {
 		d = whole + "m"
 	}
@@ -114,23 +123,11 @@ func wholeUnits(d string) string {
 	return d
 }
 
-// moment is a point in time, in UTC.
-func moment(unixMs int64) string { return time.UnixMilli(unixMs).UTC().Format("2006-01-02 15:04:05Z") }
+// Moment is a point in time, in UTC.
+func Moment(unixMs int64) string { return time.UnixMilli(unixMs).UTC().Format("2006-01-02 15:04:05Z") }
 
-func (c *call) ago(unixMs int64) string {
-	return span(max(0, c.now().UnixMilli()-unixMs)) + " ago"
-}
-
-func (c *call) in(unixMs int64) string {
-	left := unixMs - c.now().UnixMilli()
-	if left <= 0 {
-		return "now"
-	}
-	return "in " + span(left)
-}
-
-// digits groups the digits of a number by threes.
-func digits(n int64) string {
+// Digits groups the digits of a number by threes.
+func Digits(n int64) string {
 	text := strconv.FormatInt(n, 10)
 	sign := ""
 	if strings.HasPrefix(text, "-") {
@@ -142,13 +139,13 @@ func digits(n int64) string {
 	return sign + text
 }
 
-// plural is a number of things.
-func plural(n int64, thing string) string {
+// Plural is a number of things.
+func Plural(n int64, thing string) string {
 	switch {
 	case n == 1:
 		return "1 " + thing
 	case strings.HasSuffix(thing, "ch"):
-		return digits(n) + " " + thing + "es"
+		return Digits(n) + " " + thing + "es"
 	}
-	return digits(n) + " " + thing + "s"
+	return Digits(n) + " " + thing + "s"
 }
