@@ -8,6 +8,7 @@ import (
 	"slices"
 	"strings"
 
+	"github.com/weirhq/weir/controlplane/cmd/weirctl/files"
 	"github.com/weirhq/weir/shared/settings"
 )
 
@@ -45,7 +46,7 @@ func readDocument(name string) (*settings.Document, error) {
 
 // readOne reads a file of at most as many bytes as are left.
 func readOne(name string, left int) (document *settings.Document, bytes int, err error) {
-	text, err := readFile(name, int64(left))
+	text, err := files.Read(name, int64(left))
 	if err != nil {
 		return nil, 0, err
 	}

@@ -13,6 +13,7 @@ import (
 	"connectrpc.com/connect"
 	"google.golang.org/protobuf/encoding/protojson"
 
+	"github.com/weirhq/weir/controlplane/cmd/weirctl/files"
 	"github.com/weirhq/weir/controlplane/cmd/weirctl/format"
 	"github.com/weirhq/weir/shared/auditchain"
 	controlv1 "github.com/weirhq/weir/shared/gen/proto/weir/control/v1"
@@ -31,7 +32,7 @@ func (e auditExport) Run(c *call) error {
 	if e.File == "" {
 		return e.write(c, c.stdout)
 	}
-	return replaceWith(e.File, 0o644, func(w io.Writer) error { return e.write(c, w) })
+	return files.ReplaceWith(e.File, 0o644, func(w io.Writer) error { return e.write(c, w) })
 }
 
 func (e auditExport) write(c *call, w io.Writer) error {

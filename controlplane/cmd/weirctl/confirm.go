@@ -76,7 +76,7 @@ func (c *call) confirm(why, what string) error {
 		return &hinted{fmt.Errorf("this %s, and there is no terminal to ask on: %s", why,
 			strings.ReplaceAll(what, "\n", "; ")), exitUsage, hint}
 	}
-	_, _ = fmt.Fprintf(c.stderr, "This %s (%s):\n  %s\nGo on? [y/N] ", why, format.Plain(c.fleet.name()),
+	_, _ = fmt.Fprintf(c.stderr, "This %s (%s):\n  %s\nGo on? [y/N] ", why, format.Plain(c.fleet.Name()),
 		strings.ReplaceAll(what, "\n", "\n  "))
 	answer, err := c.answer()
 	if err != nil {
@@ -136,14 +136,6 @@ func endsSecret(req connect.AnyRequest) string {
 		return ""
 	}
 	return format.Plain(fmt.Sprintf("calls with the current secret of token %s are refused from now on", msg.GetName()))
-}
-
-// name is the fleet as a question names it.
-func (f *fleetFlags) name() string {
-	if f.Context == "" {
-		return f.API
-	}
-	return f.Context + ", " + f.API
 }
 
 // lostOverride also makes sure that only the override that is shown is deleted.

@@ -2,14 +2,11 @@ package main
 
 import (
 	"context"
-	"errors"
 	"fmt"
-	"io"
-	"os"
-	"path/filepath"
 
 	"connectrpc.com/connect"
 
+	"github.com/weirhq/weir/controlplane/cmd/weirctl/files"
 	"github.com/weirhq/weir/controlplane/cmd/weirctl/format"
 	controlv1 "github.com/weirhq/weir/shared/gen/proto/weir/control/v1"
 	"github.com/weirhq/weir/shared/settings"
@@ -44,35 +41,13 @@ func (e exportAll) Run(c *call) error {
 		_, err = c.stdout.Write(text)
 		return err
 	}
-	if err := replaceFile(e.File, text, 0o644); err != nil {
+	if err := files.Replace(e.File, text, 0o644); err != nil {
 		return &hinted{err, exitFailure, "Name a file that can be written with -f."}
 	}
 	namespaces, overrides := int64(len(document.Namespaces)), int64(len(document.Overrides))
 	_, _ = fmt.Fprintf(c.stderr, "%s: %s, %s\n", e.File, format.Plural(namespaces, "namespace"), format.Plural(overrides,
 		"override"))
 	return nil
-}
-
-// replaceFile writes a file as a whole: a concurrent reader sees the old one or the new one.
-func replaceFile(path string, text []byte, mode os.FileMode) error {
-	return replaceWith(path, mode, func(w io.Writer) error {
-		_, err := w.Write(text)
-		return err
-	})
-}
-
-// replaceWith is replaceFile for a text of any length.
-func replaceWith(path string, mode os.FileMode, write func(io.Writer) error) error {
-	next, err := os.CreateTemp(filepath.Dir(path), ".weirctl-*")
-	if err != nil {
-		return err
-	}
-	defer func() { _ = os.Remove(next.Name()) }() // is gone where all went well
-	err = errors.Join(write(next), next.Chmod(mode), next.Close())
-	if err != nil {
-		return err
-	}
-	return os.Rename(next.Name(), path)
 }
 
 // stored is what is set in a fleet, in order.

@@ -6,7 +6,6 @@ import (
 	"fmt"
 	"io"
 	"math"
-	"os"
 	"slices"
 	"strings"
 	"time"
@@ -15,6 +14,7 @@ import (
 	"github.com/alecthomas/kong"
 	"google.golang.org/protobuf/encoding/protojson"
 
+	"github.com/weirhq/weir/controlplane/cmd/weirctl/files"
 	"github.com/weirhq/weir/controlplane/cmd/weirctl/format"
 	controlv1 "github.com/weirhq/weir/shared/gen/proto/weir/control/v1"
 	"github.com/weirhq/weir/shared/strict"
@@ -22,9 +22,8 @@ import (
 )
 
 const (
-	fileBytesMax = 64 << 10
-	watchEvery   = 2 * time.Second
-	callTimeout  = 15 * time.Second // of one look, while watching
+	watchEvery  = 2 * time.Second
+	callTimeout = 15 * time.Second // of one look, while watching
 )
 
 type rolloutStart struct {
@@ -176,27 +175,14 @@ func tuningDocument(name string) (string, error) {
 		b, err := preset.Document()
 		return string(b), err
 	}
-	text, err := readFile(name, fileBytesMax)
+	text, err := files.Read(name, files.BytesMax)
 	return string(text), err
-}
-
-// readFile reads a file or stdin, up to one byte beyond the bound.
-func readFile(name string, bytesMax int64) ([]byte, error) {
-	if name == "-" {
-		return io.ReadAll(io.LimitReader(os.Stdin, bytesMax+1))
-	}
-	f, err := os.Open(name)
-	if err != nil {
-		return nil, err
-	}
-	defer func() { _ = f.Close() }()
-	return io.ReadAll(io.LimitReader(f, bytesMax+1))
 }
 
 func (r rolloutStart) plan() (*controlv1.RolloutPlan, error) {
 	plan := &controlv1.RolloutPlan{}
 	if r.Plan != "" {
-		text, err := readFile(r.Plan, fileBytesMax)
+		text, err := files.Read(r.Plan, files.BytesMax)
 		if err != nil {
 			return nil, err
 		}
