@@ -6,6 +6,7 @@ import (
 	"connectrpc.com/connect"
 
 	"github.com/weirhq/weir/controlplane/cmd/weirctl/format"
+	"github.com/weirhq/weir/controlplane/cmd/weirctl/plan"
 	"github.com/weirhq/weir/controlplane/limits"
 	"github.com/weirhq/weir/controlplane/limitwords"
 	controlv1 "github.com/weirhq/weir/shared/gen/proto/weir/control/v1"
@@ -13,16 +14,16 @@ import (
 
 // limitsOf says what a plan's overrides would have denied, of the busiest keys that nodes report. If there is no
 // estimate, the changes are made all the same.
-func (c *call) limitsOf(p plan) string {
+func (c *call) limitsOf(p plan.Plan) string {
 	var changes []*controlv1.LimitChange
 	left := 0
-	for _, change := range p.changes {
+	for _, change := range p.Changes {
 		switch {
-		case change.limit == nil:
+		case change.Limit == nil:
 		case len(changes) == limits.LimitChangesMax:
 			left++
 		default:
-			changes = append(changes, change.limit)
+			changes = append(changes, change.Limit)
 		}
 	}
 	if len(changes) == 0 {

@@ -12,6 +12,7 @@ import (
 	"connectrpc.com/connect"
 
 	"github.com/weirhq/weir/controlplane/cmd/weirctl/format"
+	"github.com/weirhq/weir/controlplane/cmd/weirctl/plan"
 	controlv1 "github.com/weirhq/weir/shared/gen/proto/weir/control/v1"
 	"github.com/weirhq/weir/shared/gen/proto/weir/control/v1/controlv1connect"
 )
@@ -152,7 +153,7 @@ func (c *call) lostOverride(ctx context.Context, req connect.AnyRequest) (string
 		seen := o.GetUpdatedAtMs()
 		msg.IfUpdatedAtMs = &seen
 	}
-	return format.Plain(overrideSubject(overrideOf(o)) + ": " + overrideWords(o)), nil
+	return format.Plain(plan.OverrideSubject(plan.OverrideOf(o)) + ": " + plan.OverrideWords(o)), nil
 }
 
 func (c *call) lostCounts(_ context.Context, req connect.AnyRequest) (string, error) {
@@ -182,15 +183,15 @@ func (c *call) lostTable(ctx context.Context, req connect.AnyRequest) (string, e
 const lossesShown = 20
 
 // confirmPlan asks once for everything that a plan deletes, and for all patterns that it blocks.
-func (c *call) confirmPlan(p plan) error {
+func (c *call) confirmPlan(p plan.Plan) error {
 	var lines []string
 	why := atOnce
-	for _, change := range p.changes {
-		if change.loses {
+	for _, change := range p.Changes {
+		if change.Loses {
 			why = undone
 		}
-		if change.loses || change.blocks {
-			lines = append(lines, format.Plain(change.line()))
+		if change.Loses || change.Blocks {
+			lines = append(lines, format.Plain(change.Line()))
 		}
 	}
 	if len(lines) == 0 || c.yes || c.dryRun {

@@ -42,7 +42,7 @@ func writeContexts(w io.Writer, all *contexts.File) {
 		if f.Name == all.Current {
 			current = "*"
 		}
-		t.Row(current, f.Name, f.API, token, orNone(f.Cert))
+		t.Row(current, f.Name, f.API, token, format.OrNone(f.Cert))
 	}
 	t.Flush()
 }

@@ -100,7 +100,7 @@ func (c *call) writeRollout(w io.Writer, r *controlv1.Rollout) {
 	t = format.NewTable(w)
 	t.Row("STAGE", "REGIONS", "BAKE", "APPROVAL", "STATE")
 	for i, s := range r.GetStages() {
-		t.Row(fmt.Sprint(i+1), regions(s), format.Span(s.GetBakeMs()), yes(s.GetApproval()), s.GetState())
+		t.Row(fmt.Sprint(i+1), regions(s), format.Span(s.GetBakeMs()), format.Yes(s.GetApproval()), s.GetState())
 	}
 	t.Flush()
 	writeRails(w, r)
@@ -206,7 +206,7 @@ func railPlace(rail *controlv1.RolloutRail) string {
 	if rail.GetNode() != "" {
 		return rail.GetRegion() + ", node " + rail.GetNode()
 	}
-	return orNone(rail.GetRegion())
+	return format.OrNone(rail.GetRegion())
 }
 
 // writeQueries shows what the queries of the plan answered.
@@ -257,13 +257,6 @@ func regionNames(s *controlv1.RolloutProgress) string {
 		return "regions to come"
 	}
 	return names
-}
-
-func yes(b bool) string {
-	if b {
-		return "yes"
-	}
-	return "-"
 }
 
 // fields turns a flat document into a sentence.

@@ -9,6 +9,7 @@ import (
 	"connectrpc.com/connect"
 
 	"github.com/weirhq/weir/controlplane/cmd/weirctl/format"
+	"github.com/weirhq/weir/controlplane/cmd/weirctl/plan"
 	controlv1 "github.com/weirhq/weir/shared/gen/proto/weir/control/v1"
 )
 
@@ -59,7 +60,7 @@ func (o overrideSet) Run(c *call) error {
 		return err
 	}
 	return c.print(answer.Msg, func(w io.Writer) {
-		format.Head(w, "set: %s; %s", overrideWords(answer.Msg.GetOverride()), travels)
+		format.Head(w, "set: %s; %s", plan.OverrideWords(answer.Msg.GetOverride()), travels)
 	})
 }
 
@@ -77,7 +78,7 @@ func (c *call) foretell(next *controlv1.ChangeOverrideRequest) error {
 		if err != nil {
 			return err
 		}
-		format.Head(c.stderr, "before: %s", overrideWords(before.Msg.GetOverride()))
+		format.Head(c.stderr, "before: %s", plan.OverrideWords(before.Msg.GetOverride()))
 	}
 	if next.Limit == nil {
 		return nil
@@ -95,36 +96,10 @@ func (c *call) foretell(next *controlv1.ChangeOverrideRequest) error {
 	if next.Shadow != nil {
 		limit.Shadow = next.GetShadow()
 	}
-	if words := c.limitsOf(plan{changes: []*change{{limit: limit}}}); words != "" {
+	if words := c.limitsOf(plan.Plan{Changes: []*plan.Change{{Limit: limit}}}); words != "" {
 		format.Head(c.stderr, "%s", words)
 	}
 	return nil
-}
-
-// overrideWords describe all of an override, since some of it may have been kept.
-func overrideWords(o *controlv1.Override) string {
-	text := "limit " + overrideLimit(o) + ", window " + overrideWindow(o)
-	if o.GetCandidate() > 0 {
-		text += ", candidate " + format.Digits(o.GetCandidate())
-	}
-	if o.GetShadow() {
-		text += ", shadow"
-	}
-	return text
-}
-
-func overrideLimit(o *controlv1.Override) string {
-	if o.GetLimit() == 0 {
-		return "0 (blocks)"
-	}
-	return format.Digits(o.GetLimit())
-}
-
-func overrideWindow(o *controlv1.Override) string {
-	if ms := o.GetDurationMs(); ms > 0 {
-		return format.Span(ms)
-	}
-	return "of the request"
 }
 
 type overrideDelete struct {
@@ -175,7 +150,7 @@ func (o overrideList) Run(c *call) error {
 			if o.GetCandidate() > 0 {
 				candidate = format.Digits(o.GetCandidate())
 			}
-			t.Row(o.GetPattern(), overrideLimit(o), overrideWindow(o), candidate, yes(o.GetShadow()),
+			t.Row(o.GetPattern(), plan.OverrideLimit(o), plan.OverrideWindow(o), candidate, format.Yes(o.GetShadow()),
 				format.Moment(o.GetUpdatedAtMs()))
 			last = o.GetPattern()
 		}
@@ -256,7 +231,7 @@ func writeNamespaces(w io.Writer, namespaces []*controlv1.Namespace) {
 		if estimate == "" {
 			estimate = "-"
 		}
-		t.Row(n.GetNamespace(), n.GetMode(), n.GetOutage(), n.GetNodeShare(), yes(n.GetShadow()), estimate)
+		t.Row(n.GetNamespace(), n.GetMode(), n.GetOutage(), n.GetNodeShare(), format.Yes(n.GetShadow()), estimate)
 	}
 	t.Flush()
 }

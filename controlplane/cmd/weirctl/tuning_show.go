@@ -10,6 +10,7 @@ import (
 	"connectrpc.com/connect"
 
 	"github.com/weirhq/weir/controlplane/cmd/weirctl/format"
+	"github.com/weirhq/weir/controlplane/cmd/weirctl/plan"
 	controlv1 "github.com/weirhq/weir/shared/gen/proto/weir/control/v1"
 	"github.com/weirhq/weir/shared/tuning"
 )
@@ -30,7 +31,7 @@ func (g tuningGet) Run(c *call) error {
 		}
 		at := slices.IndexFunc(inForce, of(g.Region))
 		if at < 0 {
-			at = slices.IndexFunc(inForce, of(fleetName))
+			at = slices.IndexFunc(inForce, of(plan.FleetName))
 		}
 		if at < 0 {
 			return errors.New("weir-control sent no tuning of the fleet")
@@ -111,7 +112,7 @@ func (d tuningDiff) document(c *call, inForce []*controlv1.RegionTuning) (string
 		document, err := d.chosen(inForce)
 		return document, wrongTuning(err)
 	}
-	return baseOf(inForce, fleetName)
+	return baseOf(inForce, plan.FleetName)
 }
 
 // versionOf is the document of a version.
@@ -128,7 +129,7 @@ func (c *call) versionOf(version int64) (string, error) {
 }
 
 // differencesOf are the fields that a document changes, by region, for programs.
-func differencesOf(inForce []*controlv1.RegionTuning, document string) (found []tuningDifference, err error) {
+func differencesOf(inForce []*controlv1.RegionTuning, document string) (found []plan.TuningDifference, err error) {
 	next, err := tuning.Parse([]byte(document))
 	if err != nil {
 		return nil, err
@@ -142,9 +143,9 @@ func differencesOf(inForce []*controlv1.RegionTuning, document string) (found []
 		if err != nil {
 			return nil, err
 		}
-		one := tuningDifference{Region: regionName(t), Changes: []pair{}}
+		one := plan.TuningDifference{Region: regionName(t), Changes: []plan.Pair{}}
 		for _, change := range changes {
-			one.Changes = append(one.Changes, pair(change))
+			one.Changes = append(one.Changes, plan.Pair(change))
 		}
 		found = append(found, one)
 	}
@@ -170,7 +171,7 @@ func (h tuningHistory) Run(c *call) error {
 	ask := &controlv1.ListTuningsRequest{BeforeVersion: h.Before, Limit: h.Limit}
 	if h.Region != "" {
 		region := h.Region
-		if region == fleetName {
+		if region == plan.FleetName {
 			region = ""
 		}
 		ask.Region = &region
@@ -194,8 +195,8 @@ func writeVersions(w io.Writer, page *controlv1.ListTuningsResponse) {
 		if v.GetProblem() != "" {
 			text = v.GetProblem()
 		}
-		t.Row(fmt.Sprint(v.GetVersion()), orFleet(v.GetRegion()), format.Moment(v.GetCreatedAtMs()), v.GetActor(),
-			orNone(v.GetRollout()), v.GetReason())
+		t.Row(fmt.Sprint(v.GetVersion()), plan.OrFleet(v.GetRegion()), format.Moment(v.GetCreatedAtMs()), v.GetActor(),
+			format.OrNone(v.GetRollout()), v.GetReason())
 		t.Long(72, "", "", "", "", "", text)
 	}
 	t.Flush()

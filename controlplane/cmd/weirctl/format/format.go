@@ -149,3 +149,18 @@ func Plural(n int64, thing string) string {
 	}
 	return Digits(n) + " " + thing + "s"
 }
+
+func Yes(b bool) string {
+	if b {
+		return "yes"
+	}
+	return "-"
+}
+
+// OrNone returns text, or a dash for an empty one.
+func OrNone(text string) string {
+	if text == "" {
+		return "-"
+	}
+	return text
+}

@@ -1,4 +1,4 @@
-package main
+package explanation
 
 import (
 	"io"
@@ -6,12 +6,12 @@ import (
 	"github.com/weirhq/weir/controlplane/cmd/weirctl/format"
 )
 
-// writeLeases has a line of each node, and what it says in words.
-func writeLeases(w io.Writer, nodes []asked) {
+// WriteLeases has a line of each node, and what it says in words.
+func WriteLeases(w io.Writer, nodes []Node) {
 	t := format.NewTable(w)
 	t.Row("NODE", "VERDICT", "LIMIT", "LEASES", "SLOTS", "OTHERS", "WAITING", "SLOTS END IN")
 	for _, n := range nodes {
-		x := n.leases
+		x := n.Leases
 		verdict, ends, others := "asks the origin", "-", "-"
 		switch d := x.GetDecision(); {
 		case d.GetShadowed():
@@ -27,7 +27,7 @@ func writeLeases(w io.Writer, nodes []asked) {
 		if x.GetKnown() {
 			others = format.Digits(x.GetOthers())
 		}
-		t.Row(n.node, verdict, format.Digits(x.GetDecision().GetLimit()), format.Digits(x.GetLeases()),
+		t.Row(n.Address, verdict, format.Digits(x.GetDecision().GetLimit()), format.Digits(x.GetLeases()),
 			format.Digits(x.GetSlots()),
 			others, format.Digits(x.GetWaiters()), ends)
 	}

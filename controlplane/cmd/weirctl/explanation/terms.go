@@ -1,4 +1,4 @@
-package main
+package explanation
 
 import (
 	"fmt"
@@ -55,7 +55,8 @@ var terms = []term{
 	{"previous", "as current", never, func(x *weirv1.ExplainResponse) string {
 		return fmt.Sprintf("%s by %.0f %%", format.Digits(x.GetPrevious().GetCounts()), 100*x.GetWeight())
 	}},
-	{"asks the origin", "this node", asOfNow, func(x *weirv1.ExplainResponse) string { return yes(x.GetAsksOrigin()) }},
+	{"asks the origin", "this node", asOfNow,
+		func(x *weirv1.ExplainResponse) string { return format.Yes(x.GetAsksOrigin()) }},
 	{"strict until", "a denial", never, func(x *weirv1.ExplainResponse) string {
 		if ms := x.GetStrictUntilMs(); ms > 0 {
 			return format.Moment(ms)
@@ -83,7 +84,7 @@ var terms = []term{
 		}
 		return ""
 	}},
-	{"key is in memory", "this node", asOfNow, func(x *weirv1.ExplainResponse) string { return yes(x.GetKnown()) }},
+	{"key is in memory", "this node", asOfNow, func(x *weirv1.ExplainResponse) string { return format.Yes(x.GetKnown()) }},
 }
 
 func asOfNow(x *weirv1.ExplainResponse) int64     { return x.GetAtMs() }

@@ -1,6 +1,9 @@
-package main
+// Package plan reads documents of settings, compares them with the settings of a fleet, and plans the calls that make
+// the fleet's settings those of a document.
+package plan
 
 import (
+	"context"
 	"fmt"
 	"slices"
 	"strconv"
@@ -11,84 +14,87 @@ import (
 	"github.com/weirhq/weir/shared/settings"
 )
 
-// change is one call that apply makes.
-type change struct {
+// Change is one call that apply makes.
+type Change struct {
 	Action  string `json:"action"`  // add, change or delete
 	Subject string `json:"subject"` // of the audit log
 	Text    string `json:"text"`    // what changes, in words
 	Applied bool   `json:"applied"`
 
-	loses  bool                   // it deletes something for good
-	blocks bool                   // it blocks every identifier that a pattern matches
-	limit  *controlv1.LimitChange // nil: it sets no limit
-	do     func(c *call, actor, reason string) error
+	Loses  bool                   `json:"-"` // it deletes something for good
+	Blocks bool                   `json:"-"` // it blocks every identifier that a pattern matches
+	Limit  *controlv1.LimitChange `json:"-"` // nil: it sets no limit
+
+	// Do makes the change.
+	Do func(ctx context.Context, f Fleet, actor, reason string) error `json:"-"`
 }
 
-func (c *change) line() string {
+// Line describes the change in a line.
+func (c *Change) Line() string {
 	return map[string]string{"add": "+ ", "change": "~ ", "delete": "- "}[c.Action] + c.Subject + ": " + c.Text
 }
 
-// plan is what makes a fleet's settings those of a document.
-type plan struct {
-	changes []*change
-	kept    int    // that are not in the document, and stay without --prune
-	limits  string // what its overrides would have denied, in words; empty: it has none, or the API cannot tell
+// Plan is what makes a fleet's settings those of a document.
+type Plan struct {
+	Changes []*Change
+	Kept    int    // that are not in the document, and stay without --prune
+	Limits  string // what its overrides would have denied, in words; empty: it has none, or the API cannot tell
 }
 
-// planOf puts namespaces before overrides, which depend on them, and deletions last: an identifier whose override is
+// Of puts namespaces before overrides, which depend on them, and deletions last: an identifier whose override is
 // replaced is never without one, unless the new one has no room beside the old one.
-func planOf(d *settings.Document, s stored, prune bool) (p plan) {
-	var deletions []*change
+func Of(d *settings.Document, s Stored, prune bool) (p Plan) {
+	var deletions []*Change
 	there := make(map[settings.Namespace]*controlv1.Namespace)
-	for _, n := range s.namespaces {
-		there[namespaceName(namespaceOf(n))] = n
+	for _, n := range s.Namespaces {
+		there[namespaceName(NamespaceOf(n))] = n
 	}
 	for _, n := range slices.SortedFunc(slices.Values(d.Namespaces), settings.CompareNamespaces) {
 		was := there[namespaceName(n)]
 		delete(there, namespaceName(n))
 		p.add(changeOfNamespace(n, was))
 	}
-	for _, n := range s.namespaces {
-		set := namespaceOf(n)
+	for _, n := range s.Namespaces {
+		set := NamespaceOf(n)
 		if there[namespaceName(set)] != nil && !set.IsDefault() {
 			back := changeOfNamespace(settings.DefaultNamespace(set.Workspace, set.Namespace), n)
-			back.loses = true
+			back.Loses = true
 			deletions = append(deletions, back)
 		}
 	}
 	deletions = append(deletions, p.addOverrides(d, s, prune)...)
 	if !prune {
-		p.kept = len(deletions)
+		p.Kept = len(deletions)
 		return p
 	}
-	p.changes = append(p.changes, deletions...)
+	p.Changes = append(p.Changes, deletions...)
 	return p
 }
 
-func (p *plan) add(c *change) {
+func (p *Plan) add(c *Change) {
 	if c != nil {
-		p.changes = append(p.changes, c)
+		p.Changes = append(p.Changes, c)
 	}
 }
 
 // addOverrides adds the deletions that a new override waits for; the caller adds the others.
-func (p *plan) addOverrides(d *settings.Document, s stored, prune bool) (deletions []*change) {
+func (p *Plan) addOverrides(d *settings.Document, s Stored, prune bool) (deletions []*Change) {
 	kept := make(map[settings.Override]bool, len(d.Overrides))
 	for _, o := range d.Overrides {
 		kept[overrideName(o)] = true
 	}
-	there, all := make(map[settings.Override]*controlv1.Override, len(s.overrides)), make(rooms)
-	for _, o := range s.overrides {
-		name := overrideName(overrideOf(o))
+	there, all := make(map[settings.Override]*controlv1.Override, len(s.Overrides)), make(rooms)
+	for _, o := range s.Overrides {
+		name := overrideName(OverrideOf(o))
 		there[name] = o
-		var deletion *change
+		var deletion *Change
 		if !kept[name] {
 			deletion = deletionOf(o)
 			deletions = append(deletions, deletion)
 		}
 		all.hold(name, deletion)
 	}
-	early := make(map[*change]bool)
+	early := make(map[*Change]bool)
 	for _, o := range slices.SortedFunc(slices.Values(d.Overrides), settings.CompareOverrides) {
 		was := there[overrideName(o)]
 		if was == nil && prune {
@@ -99,7 +105,7 @@ func (p *plan) addOverrides(d *settings.Document, s stored, prune bool) (deletio
 		}
 		p.add(changeOfOverride(o, was))
 	}
-	return slices.DeleteFunc(deletions, func(c *change) bool { return early[c] })
+	return slices.DeleteFunc(deletions, func(c *Change) bool { return early[c] })
 }
 
 func namespaceName(n settings.Namespace) settings.Namespace {
@@ -111,25 +117,25 @@ func overrideName(o settings.Override) settings.Override {
 }
 
 // changeOfNamespace is nil where nothing changes; was is nil where nothing is set.
-func changeOfNamespace(n settings.Namespace, was *controlv1.Namespace) *change {
+func changeOfNamespace(n settings.Namespace, was *controlv1.Namespace) *Change {
 	before, seenMs := settings.DefaultNamespace(n.Workspace, n.Namespace), was.GetUpdatedAtMs()
 	action := "add"
 	if was != nil {
-		before, action = namespaceOf(was), "change"
+		before, action = NamespaceOf(was), "change"
 	}
 	if before == n {
 		return nil
 	}
-	return &change{
+	return &Change{
 		Action: action, Subject: fmt.Sprintf("namespace %s/%s", n.Workspace, n.Namespace),
-		Text: differences([]pair{
+		Text: Differences([]Pair{
 			{"mode", before.Mode, n.Mode}, {"outage", before.Outage, n.Outage},
 			{"node_share", before.NodeShare, n.NodeShare},
 			{"shadow", strconv.FormatBool(before.Shadow), strconv.FormatBool(n.Shadow)},
-			{"estimate", orNone(before.Estimate), orNone(n.Estimate)},
+			{"estimate", format.OrNone(before.Estimate), format.OrNone(n.Estimate)},
 		}),
-		do: func(c *call, actor, reason string) error {
-			_, err := answered(c, c.settings.SetNamespace, &controlv1.SetNamespaceRequest{
+		Do: func(ctx context.Context, f Fleet, actor, reason string) error {
+			_, err := answered(ctx, f.Settings.SetNamespace, &controlv1.SetNamespaceRequest{
 				Actor: actor, Reason: reason, IfUpdatedAtMs: &seenMs,
 				Workspace: n.Workspace, Namespace: n.Namespace,
 				Shadow: &n.Shadow, Mode: &n.Mode, Outage: &n.Outage, NodeShare: &n.NodeShare, Estimate: &n.Estimate,
@@ -140,26 +146,26 @@ func changeOfNamespace(n settings.Namespace, was *controlv1.Namespace) *change {
 }
 
 // changeOfOverride is nil where nothing changes; was is nil where there is none.
-func changeOfOverride(o settings.Override, was *controlv1.Override) *change {
+func changeOfOverride(o settings.Override, was *controlv1.Override) *Change {
 	seenMs := was.GetUpdatedAtMs()
 	next := &controlv1.Override{Limit: o.Limit, DurationMs: o.DurationMs, Candidate: o.Candidate, Shadow: o.Shadow}
-	made := &change{Action: "add", Subject: overrideSubject(o), Text: overrideWords(next)}
+	made := &Change{Action: "add", Subject: OverrideSubject(o), Text: OverrideWords(next)}
 	if was != nil {
-		if overrideOf(was) == o {
+		if OverrideOf(was) == o {
 			return nil
 		}
 		made.Action = "change"
-		made.Text = differences([]pair{
-			{"limit", overrideLimit(was), overrideLimit(next)}, {"window", overrideWindow(was), overrideWindow(next)},
+		made.Text = Differences([]Pair{
+			{"limit", OverrideLimit(was), OverrideLimit(next)}, {"window", OverrideWindow(was), OverrideWindow(next)},
 			{"candidate", format.Digits(was.GetCandidate()), format.Digits(o.Candidate)},
 			{"shadow", strconv.FormatBool(was.GetShadow()), strconv.FormatBool(o.Shadow)},
 		})
 	}
-	made.limit = &controlv1.LimitChange{Workspace: o.Workspace, Namespace: o.Namespace, Pattern: o.Pattern,
+	made.Limit = &controlv1.LimitChange{Workspace: o.Workspace, Namespace: o.Namespace, Pattern: o.Pattern,
 		Limit: o.Limit, DurationMs: o.DurationMs, Shadow: o.Shadow}
-	made.blocks = o.Limit == 0 && !o.Shadow && strings.Contains(o.Pattern, "*")
-	made.do = func(c *call, actor, reason string) error {
-		_, err := answered(c, c.settings.ChangeOverride, &controlv1.ChangeOverrideRequest{
+	made.Blocks = o.Limit == 0 && !o.Shadow && strings.Contains(o.Pattern, "*")
+	made.Do = func(ctx context.Context, f Fleet, actor, reason string) error {
+		_, err := answered(ctx, f.Settings.ChangeOverride, &controlv1.ChangeOverrideRequest{
 			Actor: actor, Reason: reason, IfUpdatedAtMs: &seenMs,
 			Workspace: o.Workspace, Namespace: o.Namespace, Pattern: o.Pattern,
 			Limit: &o.Limit, DurationMs: &o.DurationMs, Candidate: &o.Candidate, Shadow: &o.Shadow,
@@ -169,14 +175,14 @@ func changeOfOverride(o settings.Override, was *controlv1.Override) *change {
 	return made
 }
 
-func deletionOf(o *controlv1.Override) *change {
+func deletionOf(o *controlv1.Override) *Change {
 	seenMs := o.GetUpdatedAtMs()
-	return &change{
-		Action: "delete", Subject: overrideSubject(overrideOf(o)), Text: overrideWords(o), loses: true,
-		limit: &controlv1.LimitChange{Workspace: o.GetWorkspace(), Namespace: o.GetNamespace(), Pattern: o.GetPattern(),
+	return &Change{
+		Action: "delete", Subject: OverrideSubject(OverrideOf(o)), Text: OverrideWords(o), Loses: true,
+		Limit: &controlv1.LimitChange{Workspace: o.GetWorkspace(), Namespace: o.GetNamespace(), Pattern: o.GetPattern(),
 			Deleted: true},
-		do: func(c *call, actor, reason string) error {
-			_, err := answered(c, c.settings.DeleteOverride, &controlv1.DeleteOverrideRequest{
+		Do: func(ctx context.Context, f Fleet, actor, reason string) error {
+			_, err := answered(ctx, f.Settings.DeleteOverride, &controlv1.DeleteOverrideRequest{
 				Actor: actor, Reason: reason, IfUpdatedAtMs: &seenMs,
 				Workspace: o.GetWorkspace(), Namespace: o.GetNamespace(), Pattern: o.GetPattern(),
 			})
@@ -185,19 +191,19 @@ func deletionOf(o *controlv1.Override) *change {
 	}
 }
 
-func overrideSubject(o settings.Override) string {
+func OverrideSubject(o settings.Override) string {
 	return fmt.Sprintf("override %s/%s/%s", o.Workspace, o.Namespace, o.Pattern)
 }
 
-// pair is a field before and after.
-type pair struct {
+// Pair is a field before and after.
+type Pair struct {
 	Field string `json:"field"`
 	From  string `json:"from"`
 	To    string `json:"to"`
 }
 
-// differences are the fields that change.
-func differences(fields []pair) string {
+// Differences are the fields that change.
+func Differences(fields []Pair) string {
 	var words []string
 	for _, f := range fields {
 		if f.From != f.To {
@@ -207,9 +213,30 @@ func differences(fields []pair) string {
 	return strings.Join(words, ", ")
 }
 
-func orNone(text string) string {
-	if text == "" {
-		return "-"
+// OverrideWords describe all of an override, since some of it may have been kept.
+func OverrideWords(o *controlv1.Override) string {
+	text := "limit " + OverrideLimit(o) + ", window " + OverrideWindow(o)
+	if o.GetCandidate() > 0 {
+		text += ", candidate " + format.Digits(o.GetCandidate())
+	}
+	if o.GetShadow() {
+		text += ", shadow"
 	}
 	return text
+}
+
+// OverrideLimit describes an override's limit.
+func OverrideLimit(o *controlv1.Override) string {
+	if o.GetLimit() == 0 {
+		return "0 (blocks)"
+	}
+	return format.Digits(o.GetLimit())
+}
+
+// OverrideWindow describes an override's window.
+func OverrideWindow(o *controlv1.Override) string {
+	if ms := o.GetDurationMs(); ms > 0 {
+		return format.Span(ms)
+	}
+	return "of the request"
 }
