@@ -22,8 +22,15 @@ import (
 	"github.com/weirhq/weir/shared/traces"
 )
 
-// Limiter makes the decisions. *dataplane.Limiter is one.
-type Limiter = access.Limiter
+// Limiter is a limiter that the server starts and stops. *dataplane.Limiter is one.
+type Limiter interface {
+	access.Limiter
+
+	// Start returns when the limiter runs.
+	Start(ctx context.Context) error
+	// Stop returns when everything that the limiter has accepted is at the origin, or when ctx is done.
+	Stop(ctx context.Context) error
+}
 
 // Config says what a Server serves, and where.
 type Config struct {

@@ -16,7 +16,7 @@ import (
 // service is weir.v1.RateLimitService over a Limiter, whatever the wire: connect.go
 // and grpc.go put it on theirs. Errors are connect's, with their details.
 type service struct {
-	all    Limiter        // use limiter instead, which applies the token's scope
+	all    access.Limiter // use limiter instead, which applies the token's scope
 	waits  *bounded.Slots // for calls that wait for a lease
 	bounds *bounds
 }
@@ -25,12 +25,12 @@ type service struct {
 const waitsShare = 4
 
 // newService is for all ports: they share the bounds.
-func newService(limiter Limiter, maxInFlight int, b *bounds) service {
+func newService(limiter access.Limiter, maxInFlight int, b *bounds) service {
 	return service{limiter, bounded.NewSlots(bounded.Waits, max(1, maxInFlight/waitsShare)), b}
 }
 
 // limiter returns the Limiter for a call, restricted to the scope of its token.
-func (s service) limiter(ctx context.Context) Limiter {
+func (s service) limiter(ctx context.Context) access.Limiter {
 	return access.Restrict(s.all, access.ScopeIn(ctx))
 }
 

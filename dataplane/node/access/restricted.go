@@ -16,10 +16,8 @@ import (
 
 // Limiter makes the decisions. *dataplane.Limiter is one.
 //
-// Allow, Peek, AppendAllowMany, Refund, Explain and the calls about reservations and leases may run concurrently, obey
-// ctx's deadline, and report only requests that are themselves invalid, in the answer's Err. None of them keeps a slice
-// that it was given. Start returns when the limiter runs; Stop when all it had accepted is where it belongs, or ctx is
-// done.
+// All methods may be called concurrently and obey ctx's deadline. In the answer's Err they report only requests that are
+// themselves invalid. None of them keeps a slice that it was given.
 type Limiter interface {
 	Allow(ctx context.Context, request dataplane.Request) dataplane.Decision
 	Peek(ctx context.Context, request dataplane.Request) dataplane.Decision
@@ -37,8 +35,6 @@ type Limiter interface {
 	ExplainConcurrency(r dataplane.ConcurrencyRequest) (dataplane.ConcurrencyExplanation, error)
 	Explain(request dataplane.Request) (dataplane.Explanation, error)
 	TopKeys(query dataplane.TopQuery) (dataplane.TopKeys, error)
-	Start(ctx context.Context) error
-	Stop(ctx context.Context) error
 }
 
 // Restrict returns all, or with a scope a Limiter that denies calls about other workspaces.
@@ -210,9 +206,3 @@ func (s scoped) TopKeys(q dataplane.TopQuery) (dataplane.TopKeys, error) {
 	q.Visible = s.scope.Holds
 	return s.all.TopKeys(q)
 }
-
-// Start returns an error, because only the server may start the limiter.
-func (s scoped) Start(context.Context) error { return ErrScope }
-
-// Stop returns an error, because only the server may stop the limiter.
-func (s scoped) Stop(context.Context) error { return ErrScope }
