@@ -16,8 +16,8 @@ import (
 
 // Limiter makes the decisions. *dataplane.Limiter is one.
 //
-// All methods may be called concurrently and obey ctx's deadline. In the answer's Err they report only requests that are
-// themselves invalid. None of them keeps a slice that it was given.
+// All methods may be called concurrently and obey ctx's deadline. In the answer's Err they report only requests that
+// are themselves invalid. None of them keeps a slice that it was given.
 type Limiter interface {
 	Allow(ctx context.Context, request dataplane.Request) dataplane.Decision
 	Peek(ctx context.Context, request dataplane.Request) dataplane.Decision

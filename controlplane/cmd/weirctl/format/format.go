@@ -150,6 +150,7 @@ func Plural(n int64, thing string) string {
 	return Digits(n) + " " + thing + "s"
 }
 
+// Yes returns yes, or a dash for false.
 func Yes(b bool) string {
 	if b {
 		return "yes"

@@ -191,6 +191,7 @@ func deletionOf(o *controlv1.Override) *Change {
 	}
 }
 
+// OverrideSubject returns the subject of an override's changes in the audit log.
 func OverrideSubject(o settings.Override) string {
 	return fmt.Sprintf("override %s/%s/%s", o.Workspace, o.Namespace, o.Pattern)
 }
