@@ -55,7 +55,7 @@ servers:
 
 .PHONY: first-run
 first-run: setup ## Time a new user's first decision and first rollout, on a bare Debian (root, mmdebstrap)
-	$(GO) run ./deploy/firstrun $(ARGS)
+	bash deploy/firstrun/run.sh $(ARGS)
 
 # Many tests wait for servers, schedules and timeouts: one more runs at a time than there are
 # cores. Packages begin in the order in which they are named, so the ones that take longest

@@ -12,9 +12,12 @@ import (
 	"github.com/weirhq/weir/shared/gen/proto/weir/control/v1/controlv1connect"
 )
 
-var _ controlv1connect.AuditServiceHandler = (*service)(nil)
+// auditService implements the RPCs about the audit log.
+type auditService struct{ *service }
 
-func (s *service) ListAudit(ctx context.Context,
+var _ controlv1connect.AuditServiceHandler = auditService{}
+
+func (s auditService) ListAudit(ctx context.Context,
 	req *connect.Request[controlv1.ListAuditRequest]) (*connect.Response[controlv1.ListAuditResponse], error) {
 	ctx, cancel := context.WithTimeout(ctx, lookTimeout)
 	defer cancel()
@@ -38,7 +41,7 @@ func (s *service) ListAudit(ctx context.Context,
 	return connect.NewResponse(answer), nil
 }
 
-func (s *service) ExportAudit(ctx context.Context,
+func (s auditService) ExportAudit(ctx context.Context,
 	req *connect.Request[controlv1.ExportAuditRequest]) (*connect.Response[controlv1.ExportAuditResponse], error) {
 	ctx, cancel := context.WithTimeout(ctx, lookTimeout)
 	defer cancel()

@@ -15,9 +15,12 @@ import (
 // ask what may not answer.
 const healthTimeout = 15 * time.Second
 
-var _ controlv1connect.HealthServiceHandler = (*service)(nil)
+// healthService implements the RPCs about what is wrong.
+type healthService struct{ *service }
 
-func (s *service) GetHealth(ctx context.Context,
+var _ controlv1connect.HealthServiceHandler = healthService{}
+
+func (s healthService) GetHealth(ctx context.Context,
 	_ *connect.Request[controlv1.GetHealthRequest]) (*connect.Response[controlv1.GetHealthResponse], error) {
 	ctx, cancel := context.WithTimeout(ctx, healthTimeout)
 	defer cancel()
@@ -35,7 +38,7 @@ func healthAnswer(d watch.HealthDocument) *controlv1.Health {
 	return answer
 }
 
-func (s *service) Diagnose(ctx context.Context,
+func (s healthService) Diagnose(ctx context.Context,
 	_ *connect.Request[controlv1.DiagnoseRequest]) (*connect.Response[controlv1.DiagnoseResponse], error) {
 	ctx, cancel := context.WithTimeout(ctx, healthTimeout)
 	defer cancel()

@@ -10,7 +10,7 @@ import (
 	controlv1 "github.com/weirhq/weir/shared/gen/proto/weir/control/v1"
 )
 
-func (s *service) ListHeld(ctx context.Context,
+func (s keyService) ListHeld(ctx context.Context,
 	req *connect.Request[controlv1.ListHeldRequest]) (*connect.Response[controlv1.ListHeldResponse], error) {
 	ctx, cancel := context.WithTimeout(ctx, lookTimeout)
 	defer cancel()

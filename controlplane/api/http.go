@@ -30,14 +30,14 @@ func NewHandler(c Config) http.Handler {
 	options := []connect.HandlerOption{connect.WithReadMaxBytes(requestBytesMax), connect.WithRecover(s.recovered),
 		connect.WithInterceptors(s.authenticated())}
 	handle := func(path string, h http.Handler) { mux.Handle(path, s.certified(h)) }
-	handle(controlv1connect.NewControlServiceHandler(s, options...))
-	handle(controlv1connect.NewRolloutServiceHandler(s, options...))
-	handle(controlv1connect.NewRetirementServiceHandler(s, options...))
-	handle(controlv1connect.NewTokenServiceHandler(s, options...))
-	handle(controlv1connect.NewSettingsServiceHandler(s, options...))
-	handle(controlv1connect.NewTopKeysServiceHandler(s, options...))
-	handle(controlv1connect.NewHealthServiceHandler(s, options...))
-	handle(controlv1connect.NewAuditServiceHandler(s, options...))
+	handle(controlv1connect.NewControlServiceHandler(controlService{s}, options...))
+	handle(controlv1connect.NewRolloutServiceHandler(rolloutService{s}, options...))
+	handle(controlv1connect.NewRetirementServiceHandler(retirementService{s}, options...))
+	handle(controlv1connect.NewTokenServiceHandler(tokenService{s}, options...))
+	handle(controlv1connect.NewSettingsServiceHandler(settingsService{s}, options...))
+	handle(controlv1connect.NewTopKeysServiceHandler(keyService{s}, options...))
+	handle(controlv1connect.NewHealthServiceHandler(healthService{s}, options...))
+	handle(controlv1connect.NewAuditServiceHandler(auditService{s}, options...))
 	mux.HandleFunc("GET /healthz", func(w http.ResponseWriter, _ *http.Request) { _, _ = w.Write([]byte("ok\n")) })
 	ready := &readiness{mysql: c.Ready, restate: func(ctx context.Context) error {
 		_, err := c.Cleanup.Status(ctx)

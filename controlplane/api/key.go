@@ -11,7 +11,7 @@ import (
 	controlv1 "github.com/weirhq/weir/shared/gen/proto/weir/control/v1"
 )
 
-func (s *service) GetKey(ctx context.Context,
+func (s keyService) GetKey(ctx context.Context,
 	req *connect.Request[controlv1.GetKeyRequest]) (*connect.Response[controlv1.GetKeyResponse], error) {
 	ctx, cancel := context.WithTimeout(ctx, lookTimeout)
 	defer cancel()

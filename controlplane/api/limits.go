@@ -10,7 +10,7 @@ import (
 	controlv1 "github.com/weirhq/weir/shared/gen/proto/weir/control/v1"
 )
 
-func (s *service) EstimateLimits(ctx context.Context,
+func (s keyService) EstimateLimits(ctx context.Context,
 	req *connect.Request[controlv1.EstimateLimitsRequest]) (*connect.Response[controlv1.EstimateLimitsResponse], error) {
 	ctx, cancel := context.WithTimeout(ctx, lookTimeout)
 	defer cancel()

@@ -15,7 +15,7 @@ type Previews interface {
 	Preview(ctx context.Context, req previews.Request) (previews.Answer, error)
 }
 
-func (s *service) PreviewRollout(ctx context.Context,
+func (s rolloutService) PreviewRollout(ctx context.Context,
 	req *connect.Request[controlv1.PreviewRolloutRequest]) (*connect.Response[controlv1.PreviewRolloutResponse], error) {
 	if s.Previews == nil {
 		return nil, connect.NewError(connect.CodeUnimplemented, errors.New("this control plane has no simulator"))

@@ -25,9 +25,12 @@ type Retirements interface {
 	List(ctx context.Context, table string) ([]retire.Summary, error)
 }
 
-var _ controlv1connect.RetirementServiceHandler = (*service)(nil)
+// retirementService implements the RPCs about the removal of the old table.
+type retirementService struct{ *service }
 
-func (s *service) StartRetirement(ctx context.Context,
+var _ controlv1connect.RetirementServiceHandler = retirementService{}
+
+func (s retirementService) StartRetirement(ctx context.Context,
 	req *connect.Request[controlv1.StartRetirementRequest]) (*connect.Response[controlv1.StartRetirementResponse], error) {
 	r, err := s.operateTable(ctx, "StartRetirement", req.Msg,
 		func(ctx context.Context, table string, by controlplane.By) (retire.Retirement, error) {
@@ -43,7 +46,7 @@ func (s *service) StartRetirement(ctx context.Context,
 	return connect.NewResponse(&controlv1.StartRetirementResponse{Retirement: r}), nil
 }
 
-func (s *service) ApproveRename(ctx context.Context,
+func (s retirementService) ApproveRename(ctx context.Context,
 	req *connect.Request[controlv1.ApproveRenameRequest]) (*connect.Response[controlv1.ApproveRenameResponse], error) {
 	r, err := s.operateTable(ctx, "ApproveRename", req.Msg, approving(req.Msg.GetEvidence(), s.Retirements.ApproveRename))
 	if err != nil {
@@ -52,7 +55,7 @@ func (s *service) ApproveRename(ctx context.Context,
 	return connect.NewResponse(&controlv1.ApproveRenameResponse{Retirement: r}), nil
 }
 
-func (s *service) ApproveDrop(ctx context.Context,
+func (s retirementService) ApproveDrop(ctx context.Context,
 	req *connect.Request[controlv1.ApproveDropRequest]) (*connect.Response[controlv1.ApproveDropResponse], error) {
 	r, err := s.operateTable(ctx, "ApproveDrop", req.Msg, approving(req.Msg.GetEvidence(), s.Retirements.ApproveDrop))
 	if err != nil {
@@ -61,7 +64,7 @@ func (s *service) ApproveDrop(ctx context.Context,
 	return connect.NewResponse(&controlv1.ApproveDropResponse{Retirement: r}), nil
 }
 
-func (s *service) AbortRetirement(ctx context.Context,
+func (s retirementService) AbortRetirement(ctx context.Context,
 	req *connect.Request[controlv1.AbortRetirementRequest]) (*connect.Response[controlv1.AbortRetirementResponse], error) {
 	r, err := s.operateTable(ctx, "AbortRetirement", req.Msg, s.Retirements.Abort)
 	if err != nil {
@@ -89,7 +92,7 @@ type tableMessage interface {
 	GetTable() string
 }
 
-func (s *service) operateTable(ctx context.Context, rpc string, msg tableMessage,
+func (s retirementService) operateTable(ctx context.Context, rpc string, msg tableMessage,
 	do func(context.Context, string, controlplane.By) (retire.Retirement, error)) (*controlv1.Retirement, error) {
 	ctx, cancel := context.WithTimeout(ctx, changeTimeout)
 	defer cancel()
@@ -104,7 +107,7 @@ func (s *service) operateTable(ctx context.Context, rpc string, msg tableMessage
 	return retirementAnswer(r), nil
 }
 
-func (s *service) RetirementStatus(ctx context.Context,
+func (s retirementService) RetirementStatus(ctx context.Context,
 	req *connect.Request[controlv1.RetirementStatusRequest],
 ) (*connect.Response[controlv1.RetirementStatusResponse], error) {
 	ctx, cancel := context.WithTimeout(ctx, lookTimeout)
@@ -118,7 +121,7 @@ func (s *service) RetirementStatus(ctx context.Context,
 	return connect.NewResponse(&controlv1.RetirementStatusResponse{Retirement: answer}), nil
 }
 
-func (s *service) ListRetirements(ctx context.Context,
+func (s retirementService) ListRetirements(ctx context.Context,
 	req *connect.Request[controlv1.ListRetirementsRequest]) (*connect.Response[controlv1.ListRetirementsResponse], error) {
 	ctx, cancel := context.WithTimeout(ctx, lookTimeout)
 	defer cancel()

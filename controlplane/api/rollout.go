@@ -29,9 +29,12 @@ type Rollouts interface {
 	List(ctx context.Context) ([]rollout.Summary, error)
 }
 
-var _ controlv1connect.RolloutServiceHandler = (*service)(nil)
+// rolloutService implements the RPCs about rollouts and tuning.
+type rolloutService struct{ *service }
 
-func (s *service) StartRollout(ctx context.Context,
+var _ controlv1connect.RolloutServiceHandler = rolloutService{}
+
+func (s rolloutService) StartRollout(ctx context.Context,
 	req *connect.Request[controlv1.StartRolloutRequest]) (*connect.Response[controlv1.StartRolloutResponse], error) {
 	ctx, cancel := context.WithTimeout(ctx, changeTimeout)
 	defer cancel()
@@ -42,7 +45,7 @@ func (s *service) StartRollout(ctx context.Context,
 	return connect.NewResponse(&controlv1.StartRolloutResponse{Rollout: rolloutAnswer(r)}), nil
 }
 
-func (s *service) startRollout(ctx context.Context,
+func (s rolloutService) startRollout(ctx context.Context,
 	msg *controlv1.StartRolloutRequest) (r rollout.Rollout, err error) {
 	by, err := byOf(ctx, msg)
 	if err != nil {
@@ -69,7 +72,7 @@ func (s *service) startRollout(ctx context.Context,
 }
 
 // refuseCritical refuses to begin a rollout while the fleet does not work. One that has begun under this id stays.
-func (s *service) refuseCritical(ctx context.Context, health watch.HealthDocument, id string) error {
+func (s rolloutService) refuseCritical(ctx context.Context, health watch.HealthDocument, id string) error {
 	refused := watch.RefuseCritical(health)
 	if refused == nil || id == "" {
 		return refused
@@ -80,7 +83,7 @@ func (s *service) refuseCritical(ctx context.Context, health watch.HealthDocumen
 	return refused
 }
 
-func (s *service) RolloutStatus(ctx context.Context,
+func (s rolloutService) RolloutStatus(ctx context.Context,
 	req *connect.Request[controlv1.RolloutStatusRequest]) (*connect.Response[controlv1.RolloutStatusResponse], error) {
 	ctx, cancel := context.WithTimeout(ctx, lookTimeout)
 	defer cancel()
@@ -93,7 +96,7 @@ func (s *service) RolloutStatus(ctx context.Context,
 	return connect.NewResponse(&controlv1.RolloutStatusResponse{Rollout: answer}), nil
 }
 
-func (s *service) rolloutStatus(ctx context.Context, id string) (r rollout.Rollout, err error) {
+func (s rolloutService) rolloutStatus(ctx context.Context, id string) (r rollout.Rollout, err error) {
 	if id == "" {
 		list, err := s.Rollouts.List(ctx)
 		if err != nil {
@@ -115,7 +118,7 @@ var rolloutActions = map[controlv1.RolloutAction]rollout.Action{
 	controlv1.RolloutAction_ROLLOUT_ACTION_ROLLBACK: rollout.RollBack,
 }
 
-func (s *service) OperateRollout(ctx context.Context,
+func (s rolloutService) OperateRollout(ctx context.Context,
 	req *connect.Request[controlv1.OperateRolloutRequest]) (*connect.Response[controlv1.OperateRolloutResponse], error) {
 	ctx, cancel := context.WithTimeout(ctx, changeTimeout)
 	defer cancel()
@@ -126,7 +129,7 @@ func (s *service) OperateRollout(ctx context.Context,
 	return connect.NewResponse(&controlv1.OperateRolloutResponse{Rollout: rolloutAnswer(r)}), nil
 }
 
-func (s *service) operateRollout(ctx context.Context,
+func (s rolloutService) operateRollout(ctx context.Context,
 	msg *controlv1.OperateRolloutRequest) (r rollout.Rollout, err error) {
 	by, err := byOf(ctx, msg)
 	if err != nil {
@@ -148,7 +151,7 @@ func (s *service) operateRollout(ctx context.Context,
 	return s.Rollouts.Operate(ctx, msg.GetId(), order)
 }
 
-func (s *service) ListRollouts(ctx context.Context,
+func (s rolloutService) ListRollouts(ctx context.Context,
 	_ *connect.Request[controlv1.ListRolloutsRequest]) (*connect.Response[controlv1.ListRolloutsResponse], error) {
 	ctx, cancel := context.WithTimeout(ctx, lookTimeout)
 	defer cancel()

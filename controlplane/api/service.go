@@ -105,12 +105,15 @@ type Config struct {
 	AllowedHosts []string
 }
 
-// service implements the RPCs.
+// service has what all Connect services of the API share: each of them is a type that embeds it.
 type service struct{ Config }
 
-var _ controlv1connect.ControlServiceHandler = (*service)(nil)
+// controlService implements the RPCs about the fleet and its cleanup.
+type controlService struct{ *service }
 
-func (s *service) Fleet(ctx context.Context,
+var _ controlv1connect.ControlServiceHandler = controlService{}
+
+func (s controlService) Fleet(ctx context.Context,
 	_ *connect.Request[controlv1.FleetRequest]) (*connect.Response[controlv1.FleetResponse], error) {
 	ctx, cancel := context.WithTimeout(ctx, lookTimeout)
 	defer cancel()
@@ -121,7 +124,7 @@ func (s *service) Fleet(ctx context.Context,
 	return connect.NewResponse(fleetResponse(fleet)), nil
 }
 
-func (s *service) CleanupStatus(ctx context.Context,
+func (s controlService) CleanupStatus(ctx context.Context,
 	_ *connect.Request[controlv1.CleanupStatusRequest]) (*connect.Response[controlv1.CleanupStatusResponse], error) {
 	ctx, cancel := context.WithTimeout(ctx, lookTimeout)
 	defer cancel()
@@ -132,7 +135,7 @@ func (s *service) CleanupStatus(ctx context.Context,
 	return connect.NewResponse(&controlv1.CleanupStatusResponse{Status: s.withLag(ctx, status)}), nil
 }
 
-func (s *service) CleanupRun(ctx context.Context,
+func (s controlService) CleanupRun(ctx context.Context,
 	req *connect.Request[controlv1.CleanupRunRequest]) (*connect.Response[controlv1.CleanupRunResponse], error) {
 	ctx, cancel := context.WithTimeout(ctx, runTimeout)
 	defer cancel()
@@ -147,7 +150,7 @@ func (s *service) CleanupRun(ctx context.Context,
 	return connect.NewResponse(&controlv1.CleanupRunResponse{Run: runRecord(run)}), nil
 }
 
-func (s *service) CleanupPause(ctx context.Context,
+func (s controlService) CleanupPause(ctx context.Context,
 	req *connect.Request[controlv1.CleanupPauseRequest]) (*connect.Response[controlv1.CleanupPauseResponse], error) {
 	ctx, cancel := context.WithTimeout(ctx, changeTimeout)
 	defer cancel()
@@ -158,7 +161,7 @@ func (s *service) CleanupPause(ctx context.Context,
 	return connect.NewResponse(&controlv1.CleanupPauseResponse{Status: status}), nil
 }
 
-func (s *service) CleanupResume(ctx context.Context,
+func (s controlService) CleanupResume(ctx context.Context,
 	req *connect.Request[controlv1.CleanupResumeRequest]) (*connect.Response[controlv1.CleanupResumeResponse], error) {
 	ctx, cancel := context.WithTimeout(ctx, changeTimeout)
 	defer cancel()
@@ -169,7 +172,7 @@ func (s *service) CleanupResume(ctx context.Context,
 	return connect.NewResponse(&controlv1.CleanupResumeResponse{Status: status}), nil
 }
 
-func (s *service) change(ctx context.Context, msg operatorMessage,
+func (s controlService) change(ctx context.Context, msg operatorMessage,
 	do func(context.Context, controlplane.By) (cleanup.Status, error)) (*controlv1.CleanupStatus, error) {
 	by, err := byOf(ctx, msg)
 	if err != nil {
@@ -184,7 +187,7 @@ func (s *service) change(ctx context.Context, msg operatorMessage,
 
 // withLag adds how far the cleanup is behind, and why it deletes rows in batches. If MySQL does not
 // answer, the status lacks both but still has the schedule.
-func (s *service) withLag(ctx context.Context, status cleanup.Status) *controlv1.CleanupStatus {
+func (s controlService) withLag(ctx context.Context, status cleanup.Status) *controlv1.CleanupStatus {
 	ctx, cancel := context.WithTimeout(ctx, lagTimeout)
 	defer cancel()
 	answer := cleanupStatus(status)

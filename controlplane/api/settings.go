@@ -38,9 +38,12 @@ type Settings interface {
 	Resets(ctx context.Context, workspace, namespace string) ([]limits.Reset, error)
 }
 
-var _ controlv1connect.SettingsServiceHandler = (*service)(nil)
+// settingsService implements the RPCs about namespaces, overrides and resets.
+type settingsService struct{ *service }
 
-func (s *service) SetOverride(ctx context.Context,
+var _ controlv1connect.SettingsServiceHandler = settingsService{}
+
+func (s settingsService) SetOverride(ctx context.Context,
 	req *connect.Request[controlv1.SetOverrideRequest]) (*connect.Response[controlv1.SetOverrideResponse], error) {
 	ctx, cancel := context.WithTimeout(ctx, lookTimeout)
 	defer cancel()
@@ -59,7 +62,7 @@ func (s *service) SetOverride(ctx context.Context,
 	return connect.NewResponse(&controlv1.SetOverrideResponse{}), nil
 }
 
-func (s *service) ChangeOverride(ctx context.Context,
+func (s settingsService) ChangeOverride(ctx context.Context,
 	req *connect.Request[controlv1.ChangeOverrideRequest]) (*connect.Response[controlv1.ChangeOverrideResponse], error) {
 	ctx, cancel := context.WithTimeout(ctx, lookTimeout)
 	defer cancel()
@@ -78,7 +81,7 @@ func (s *service) ChangeOverride(ctx context.Context,
 	return connect.NewResponse(&controlv1.ChangeOverrideResponse{Override: overrideAnswer(after)}), nil
 }
 
-func (s *service) GetOverride(ctx context.Context,
+func (s settingsService) GetOverride(ctx context.Context,
 	req *connect.Request[controlv1.GetOverrideRequest]) (*connect.Response[controlv1.GetOverrideResponse], error) {
 	ctx, cancel := context.WithTimeout(ctx, lookTimeout)
 	defer cancel()
@@ -89,7 +92,7 @@ func (s *service) GetOverride(ctx context.Context,
 	return connect.NewResponse(&controlv1.GetOverrideResponse{Override: overrideAnswer(o)}), nil
 }
 
-func (s *service) DeleteOverride(ctx context.Context,
+func (s settingsService) DeleteOverride(ctx context.Context,
 	req *connect.Request[controlv1.DeleteOverrideRequest]) (*connect.Response[controlv1.DeleteOverrideResponse], error) {
 	ctx, cancel := context.WithTimeout(ctx, lookTimeout)
 	defer cancel()
@@ -104,7 +107,7 @@ func (s *service) DeleteOverride(ctx context.Context,
 	return connect.NewResponse(&controlv1.DeleteOverrideResponse{}), nil
 }
 
-func (s *service) ListOverrides(ctx context.Context,
+func (s settingsService) ListOverrides(ctx context.Context,
 	req *connect.Request[controlv1.ListOverridesRequest]) (*connect.Response[controlv1.ListOverridesResponse], error) {
 	ctx, cancel := context.WithTimeout(ctx, lookTimeout)
 	defer cancel()
@@ -119,7 +122,7 @@ func (s *service) ListOverrides(ctx context.Context,
 	return connect.NewResponse(answer), nil
 }
 
-func (s *service) SetNamespace(ctx context.Context,
+func (s settingsService) SetNamespace(ctx context.Context,
 	req *connect.Request[controlv1.SetNamespaceRequest]) (*connect.Response[controlv1.SetNamespaceResponse], error) {
 	ctx, cancel := context.WithTimeout(ctx, lookTimeout)
 	defer cancel()
@@ -139,7 +142,7 @@ func (s *service) SetNamespace(ctx context.Context,
 	return connect.NewResponse(&controlv1.SetNamespaceResponse{Namespace: namespaceAnswer(after)}), nil
 }
 
-func (s *service) ListNamespaces(ctx context.Context,
+func (s settingsService) ListNamespaces(ctx context.Context,
 	req *connect.Request[controlv1.ListNamespacesRequest]) (*connect.Response[controlv1.ListNamespacesResponse], error) {
 	ctx, cancel := context.WithTimeout(ctx, lookTimeout)
 	defer cancel()
@@ -154,7 +157,7 @@ func (s *service) ListNamespaces(ctx context.Context,
 	return connect.NewResponse(answer), nil
 }
 
-func (s *service) GetNamespace(ctx context.Context,
+func (s settingsService) GetNamespace(ctx context.Context,
 	req *connect.Request[controlv1.GetNamespaceRequest]) (*connect.Response[controlv1.GetNamespaceResponse], error) {
 	ctx, cancel := context.WithTimeout(ctx, lookTimeout)
 	defer cancel()
@@ -173,7 +176,7 @@ func namespaceAnswer(n limits.Namespace) *controlv1.Namespace {
 	}
 }
 
-func (s *service) ResetKey(ctx context.Context,
+func (s settingsService) ResetKey(ctx context.Context,
 	req *connect.Request[controlv1.ResetKeyRequest]) (*connect.Response[controlv1.ResetKeyResponse], error) {
 	ctx, cancel := context.WithTimeout(ctx, lookTimeout)
 	defer cancel()
@@ -190,7 +193,7 @@ func (s *service) ResetKey(ctx context.Context,
 	return connect.NewResponse(&controlv1.ResetKeyResponse{Reset_: resetAnswer(reset)}), nil
 }
 
-func (s *service) ListResets(ctx context.Context,
+func (s settingsService) ListResets(ctx context.Context,
 	req *connect.Request[controlv1.ListResetsRequest]) (*connect.Response[controlv1.ListResetsResponse], error) {
 	ctx, cancel := context.WithTimeout(ctx, lookTimeout)
 	defer cancel()

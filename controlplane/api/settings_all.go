@@ -9,7 +9,7 @@ import (
 	controlv1 "github.com/weirhq/weir/shared/gen/proto/weir/control/v1"
 )
 
-func (s *service) ListAllOverrides(
+func (s settingsService) ListAllOverrides(
 	ctx context.Context, req *connect.Request[controlv1.ListAllOverridesRequest],
 ) (*connect.Response[controlv1.ListAllOverridesResponse], error) {
 	ctx, cancel := context.WithTimeout(ctx, lookTimeout)
@@ -27,7 +27,7 @@ func (s *service) ListAllOverrides(
 	return connect.NewResponse(answer), nil
 }
 
-func (s *service) ListAllNamespaces(
+func (s settingsService) ListAllNamespaces(
 	ctx context.Context, req *connect.Request[controlv1.ListAllNamespacesRequest],
 ) (*connect.Response[controlv1.ListAllNamespacesResponse], error) {
 	ctx, cancel := context.WithTimeout(ctx, lookTimeout)

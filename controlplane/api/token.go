@@ -28,9 +28,12 @@ type Tokens interface {
 	List(ctx context.Context, after string) (tokens []access.Token, more bool, err error)
 }
 
-var _ controlv1connect.TokenServiceHandler = (*service)(nil)
+// tokenService implements the RPCs about tokens.
+type tokenService struct{ *service }
 
-func (s *service) CreateToken(ctx context.Context,
+var _ controlv1connect.TokenServiceHandler = tokenService{}
+
+func (s tokenService) CreateToken(ctx context.Context,
 	req *connect.Request[controlv1.CreateTokenRequest]) (*connect.Response[controlv1.CreateTokenResponse], error) {
 	ctx, cancel := context.WithTimeout(ctx, lookTimeout)
 	defer cancel()
@@ -50,7 +53,7 @@ func (s *service) CreateToken(ctx context.Context,
 	return connect.NewResponse(&controlv1.CreateTokenResponse{Secret: secret}), nil
 }
 
-func (s *service) RotateToken(ctx context.Context,
+func (s tokenService) RotateToken(ctx context.Context,
 	req *connect.Request[controlv1.RotateTokenRequest]) (*connect.Response[controlv1.RotateTokenResponse], error) {
 	ctx, cancel := context.WithTimeout(ctx, lookTimeout)
 	defer cancel()
@@ -75,7 +78,7 @@ func msOf(ms int64) time.Duration {
 	return time.Duration(max(-most, min(most, ms))) * time.Millisecond
 }
 
-func (s *service) RevokeToken(ctx context.Context,
+func (s tokenService) RevokeToken(ctx context.Context,
 	req *connect.Request[controlv1.RevokeTokenRequest]) (*connect.Response[controlv1.RevokeTokenResponse], error) {
 	ctx, cancel := context.WithTimeout(ctx, lookTimeout)
 	defer cancel()
@@ -89,7 +92,7 @@ func (s *service) RevokeToken(ctx context.Context,
 	return connect.NewResponse(&controlv1.RevokeTokenResponse{}), nil
 }
 
-func (s *service) ListTokens(ctx context.Context,
+func (s tokenService) ListTokens(ctx context.Context,
 	req *connect.Request[controlv1.ListTokensRequest]) (*connect.Response[controlv1.ListTokensResponse], error) {
 	ctx, cancel := context.WithTimeout(ctx, lookTimeout)
 	defer cancel()
@@ -109,7 +112,7 @@ func (s *service) ListTokens(ctx context.Context,
 }
 
 // WhoAmI tells who makes the call. Without RequireTokens everybody may do everything.
-func (s *service) WhoAmI(ctx context.Context,
+func (s tokenService) WhoAmI(ctx context.Context,
 	_ *connect.Request[controlv1.WhoAmIRequest]) (*connect.Response[controlv1.WhoAmIResponse], error) {
 	answer := &controlv1.WhoAmIResponse{Role: string(access.RoleAdmin), TokensRequired: s.RequireTokens}
 	if identity, ok := ctx.Value(identityKey{}).(access.Identity); ok {

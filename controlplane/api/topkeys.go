@@ -15,9 +15,12 @@ import (
 // topKeysDefault is how many keys are told where a caller does not say.
 const topKeysDefault = 20
 
-var _ controlv1connect.TopKeysServiceHandler = (*service)(nil)
+// keyService implements the RPCs about keys.
+type keyService struct{ *service }
 
-func (s *service) TopKeys(ctx context.Context,
+var _ controlv1connect.TopKeysServiceHandler = keyService{}
+
+func (s keyService) TopKeys(ctx context.Context,
 	req *connect.Request[controlv1.TopKeysRequest]) (*connect.Response[controlv1.TopKeysResponse], error) {
 	ctx, cancel := context.WithTimeout(ctx, lookTimeout)
 	defer cancel()

@@ -10,7 +10,7 @@ import (
 )
 
 // GetTuning answers the tuning in force.
-func (s *service) GetTuning(ctx context.Context,
+func (s rolloutService) GetTuning(ctx context.Context,
 	_ *connect.Request[controlv1.GetTuningRequest]) (*connect.Response[controlv1.GetTuningResponse], error) {
 	ctx, cancel := context.WithTimeout(ctx, lookTimeout)
 	defer cancel()
@@ -27,7 +27,7 @@ func (s *service) GetTuning(ctx context.Context,
 }
 
 // ListTunings answers versions of the tuning, newest first.
-func (s *service) ListTunings(ctx context.Context,
+func (s rolloutService) ListTunings(ctx context.Context,
 	req *connect.Request[controlv1.ListTuningsRequest]) (*connect.Response[controlv1.ListTuningsResponse], error) {
 	ctx, cancel := context.WithTimeout(ctx, lookTimeout)
 	defer cancel()

@@ -41,7 +41,7 @@ var auditFields = []field{
 	{Name: "until", Label: "Until (UTC)", Kind: "datetime-local"},
 }
 
-func (c *Console) auditPage(w http.ResponseWriter, r *http.Request, v *viewer) {
+func (c fleetPages) auditPage(w http.ResponseWriter, r *http.Request, v *viewer) {
 	page := readAuditForm(r.URL.Query())
 	msg, err := page.request()
 	code := http.StatusBadRequest

@@ -45,6 +45,17 @@ type Console struct {
 	mux      *http.ServeMux
 }
 
+// The pages of an area, which share what a Console has.
+type (
+	fleetPages   struct{ *Console }
+	jobPages     struct{ *Console }
+	keyPages     struct{ *Console }
+	limitPages   struct{ *Console }
+	rolloutPages struct{ *Console }
+	signInPages  struct{ *Console }
+	tokenPages   struct{ *Console }
+)
+
 const (
 	formBytesMax = 64 << 10
 	streamsMax   = 64
@@ -80,40 +91,43 @@ func (c *Console) routes() {
 	look := func(pattern string, h page) { c.mux.HandleFunc("GET "+pattern, c.signedIn(h)) }
 	change := func(pattern string, h page) { c.mux.HandleFunc("POST "+pattern, c.ours(c.signedIn(c.meant(h)))) }
 
-	open("GET /console/static/", c.asset)
-	open("GET /console/sign-in", c.signInPage)
-	open("POST /console/sign-in", c.ours(c.signIn))
-	change("/console/sign-out", c.signOut)
+	fleet, jobs, keys, limits := fleetPages{c}, jobPages{c}, keyPages{c}, limitPages{c}
+	rollouts, doors, tokens := rolloutPages{c}, signInPages{c}, tokenPages{c}
 
-	look("/console/{$}", c.ofFleet(c.fleetPage))
-	look("/console/regions/{region}", c.ofFleet(c.regionPage))
+	open("GET /console/static/", c.asset)
+	open("GET /console/sign-in", doors.signInPage)
+	open("POST /console/sign-in", c.ours(doors.signIn))
+	change("/console/sign-out", doors.signOut)
+
+	look("/console/{$}", c.ofFleet(fleet.fleetPage))
+	look("/console/regions/{region}", c.ofFleet(fleet.regionPage))
 	look("/console/events", c.events)
 
-	look("/console/rollouts", c.ofFleet(c.rolloutsPage))
-	look("/console/rollouts/new", c.ofFleet(c.newRolloutPage))
-	change("/console/rollouts/new", c.ofFleet(c.startRollout))
-	change("/console/rollouts/preview", c.ofFleet(c.previewRollout))
-	look("/console/rollouts/at/{id}", c.ofFleet(c.rolloutPage))
-	change("/console/rollouts/at/{id}", c.ofFleet(c.operateRollout))
+	look("/console/rollouts", c.ofFleet(rollouts.rolloutsPage))
+	look("/console/rollouts/new", c.ofFleet(rollouts.newRolloutPage))
+	change("/console/rollouts/new", c.ofFleet(rollouts.startRollout))
+	change("/console/rollouts/preview", c.ofFleet(rollouts.previewRollout))
+	look("/console/rollouts/at/{id}", c.ofFleet(rollouts.rolloutPage))
+	change("/console/rollouts/at/{id}", c.ofFleet(rollouts.operateRollout))
 
-	look("/console/jobs", c.ofFleet(c.jobsPage))
-	change("/console/jobs/cleanup", c.ofFleet(c.operateCleanup))
-	change("/console/jobs/retirement", c.ofFleet(c.operateRetirement))
+	look("/console/jobs", c.ofFleet(jobs.jobsPage))
+	change("/console/jobs/cleanup", c.ofFleet(jobs.operateCleanup))
+	change("/console/jobs/retirement", c.ofFleet(jobs.operateRetirement))
 
-	look("/console/health", c.ofFleet(c.healthPage))
-	look("/console/audit", c.ofFleet(c.auditPage))
+	look("/console/health", c.ofFleet(fleet.healthPage))
+	look("/console/audit", c.ofFleet(fleet.auditPage))
 
-	look("/console/tokens", c.ofFleet(c.tokensPage))
-	change("/console/tokens", c.ofFleet(c.changeToken))
+	look("/console/tokens", c.ofFleet(tokens.tokensPage))
+	change("/console/tokens", c.ofFleet(tokens.changeToken))
 
-	look("/console/keys", c.keysPage)
-	change("/console/keys", c.resetKey)
+	look("/console/keys", keys.keysPage)
+	change("/console/keys", keys.resetKey)
 
-	look("/console/limits", c.limitsPage)
-	look("/console/limits/namespace", c.namespacePage)
-	change("/console/rollouts/stages", c.ofFleet(c.addStage))
-	change("/console/limits/namespace", c.changeNamespace)
-	change("/console/limits/override", c.changeOverride)
+	look("/console/limits", limits.limitsPage)
+	look("/console/limits/namespace", limits.namespacePage)
+	change("/console/rollouts/stages", c.ofFleet(rollouts.addStage))
+	change("/console/limits/namespace", limits.changeNamespace)
+	change("/console/limits/override", limits.changeOverride)
 
 	look("/console/", c.notFound)
 }

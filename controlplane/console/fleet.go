@@ -268,7 +268,7 @@ func (v *fleetView) revision() string {
 	return fmt.Sprintf("%x", h.Sum64())
 }
 
-func (c *Console) fleetPage(w http.ResponseWriter, r *http.Request, v *viewer) {
+func (c fleetPages) fleetPage(w http.ResponseWriter, r *http.Request, v *viewer) {
 	reading := c.pulse.look(r.Context())
 	if reading.Fleet == nil {
 		c.render(w, r, v, http.StatusServiceUnavailable, "broken", "Fleet", reading.Problem)
@@ -287,7 +287,7 @@ type regionPageView struct {
 	Read  time.Time
 }
 
-func (c *Console) regionPage(w http.ResponseWriter, r *http.Request, v *viewer) {
+func (c fleetPages) regionPage(w http.ResponseWriter, r *http.Request, v *viewer) {
 	reading := c.pulse.look(r.Context())
 	fleet := describe(reading)
 	name := r.PathValue("region")

@@ -14,7 +14,7 @@ type healthView struct {
 	Problem string // why there are no checks
 }
 
-func (c *Console) healthPage(w http.ResponseWriter, r *http.Request, v *viewer) {
+func (c fleetPages) healthPage(w http.ResponseWriter, r *http.Request, v *viewer) {
 	found, err := ask(v.ctx, c.backend.health.GetHealth, &controlv1.GetHealthRequest{})
 	if err != nil {
 		c.broken(w, r, v, err)

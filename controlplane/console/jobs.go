@@ -29,11 +29,11 @@ type bar struct {
 	Run       *controlv1.CleanupRunRecord
 }
 
-func (c *Console) jobsPage(w http.ResponseWriter, r *http.Request, v *viewer) {
+func (c jobPages) jobsPage(w http.ResponseWriter, r *http.Request, v *viewer) {
 	c.showJobs(w, r, v, http.StatusOK, "")
 }
 
-func (c *Console) showJobs(w http.ResponseWriter, r *http.Request, v *viewer, code int, problem string) {
+func (c jobPages) showJobs(w http.ResponseWriter, r *http.Request, v *viewer, code int, problem string) {
 	var page jobsView
 	if found, err := ask(v.ctx, c.backend.control.CleanupStatus, &controlv1.CleanupStatusRequest{}); err != nil {
 		page.Problem = words(err)
@@ -67,7 +67,7 @@ func describeCleanup(s *controlv1.CleanupStatus) *cleanupView {
 // Y is where the bar begins on a drawing 100 high.
 func (b bar) Y() int64 { return 100 - b.Height }
 
-func (c *Console) operateCleanup(w http.ResponseWriter, r *http.Request, v *viewer) {
+func (c jobPages) operateCleanup(w http.ResponseWriter, r *http.Request, v *viewer) {
 	actor, reason := c.by(w, r, v)
 	do := r.PostForm.Get("do")
 	change, ok := map[string]func(context.Context) error{

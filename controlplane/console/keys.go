@@ -29,7 +29,7 @@ type keyView struct {
 	Seen        []seenKey // the identifier, by its durations, where nodes alone know of it
 }
 
-func (c *Console) keysPage(w http.ResponseWriter, r *http.Request, v *viewer) {
+func (c keyPages) keysPage(w http.ResponseWriter, r *http.Request, v *viewer) {
 	q := r.URL.Query()
 	c.showKey(w, r, v, http.StatusOK, "", keyOf(q))
 }
@@ -43,7 +43,7 @@ func keyOf(q url.Values) keyView {
 	}
 }
 
-func (c *Console) showKey(w http.ResponseWriter, r *http.Request, v *viewer, code int, problem string, page keyView) {
+func (c keyPages) showKey(w http.ResponseWriter, r *http.Request, v *viewer, code int, problem string, page keyView) {
 	page.Hot, page.Denied = c.rank(v, page, controlv1.TopBy_TOP_BY_HOT), c.rank(v, page, controlv1.TopBy_TOP_BY_DENIED)
 	page.Held = c.listHeld(v, page)
 	for _, k := range page.Hot.Keys {
@@ -72,7 +72,7 @@ func (k keyView) Identifiers() []string {
 	return distinct(slices.Concat(k.Hot.Keys, k.Denied.Keys), func(k rankedKey) string { return k.GetIdentifier() })
 }
 
-func (c *Console) lookUp(v *viewer, page *keyView) error {
+func (c keyPages) lookUp(v *viewer, page *keyView) error {
 	resets, err := ask(v.ctx, c.backend.settings.ListResets, &controlv1.ListResetsRequest{Workspace: page.Workspace,
 		Namespace: page.Namespace})
 	if err != nil {
@@ -116,7 +116,7 @@ func (k *keyView) question() (*controlv1.GetKeyRequest, error) {
 	return msg, nil
 }
 
-func (c *Console) resetKey(w http.ResponseWriter, r *http.Request, v *viewer) {
+func (c keyPages) resetKey(w http.ResponseWriter, r *http.Request, v *viewer) {
 	f := r.PostForm
 	page := keyView{Workspace: f.Get("workspace"), Namespace: f.Get("namespace"), Identifier: f.Get("identifier"),
 		Window: strings.TrimSpace(f.Get("window"))}

@@ -13,7 +13,7 @@ type heldView struct {
 // heldShown is how much of it a page shows.
 const heldShown = 20
 
-func (c *Console) listHeld(v *viewer, page keyView) heldView {
+func (c keyPages) listHeld(v *viewer, page keyView) heldView {
 	found, err := ask(v.ctx, c.backend.topKeys.ListHeld, &controlv1.ListHeldRequest{Workspace: page.Workspace,
 		Namespace: page.Namespace, Identifier: page.Identifier, Limit: heldShown})
 	if err != nil {

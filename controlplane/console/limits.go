@@ -20,7 +20,7 @@ type limitsView struct {
 	Names      names
 }
 
-func (c *Console) limitsPage(w http.ResponseWriter, r *http.Request, v *viewer) {
+func (c limitPages) limitsPage(w http.ResponseWriter, r *http.Request, v *viewer) {
 	page := limitsView{Workspace: strings.TrimSpace(r.URL.Query().Get("workspace"))}
 	if namespace := strings.TrimSpace(r.URL.Query().Get("namespace")); namespace != "" && page.Workspace != "" {
 		http.Redirect(w, r, "/console/limits/namespace?"+url.Values{"workspace": {page.Workspace},
@@ -66,7 +66,7 @@ const overridesShown = 50
 // namespacesShown are those of a page.
 const namespacesShown = 200
 
-func (c *Console) namespacePage(w http.ResponseWriter, r *http.Request, v *viewer) {
+func (c limitPages) namespacePage(w http.ResponseWriter, r *http.Request, v *viewer) {
 	q := r.URL.Query()
 	page := newNamespaceView(q.Get("workspace"), q.Get("namespace"))
 	page.After = q.Get("after")
@@ -88,7 +88,7 @@ func newNamespaceView(workspace, namespace string) namespaceView {
 		Outage: "local", NodeShare: "flush"}}
 }
 
-func (c *Console) showNamespace(w http.ResponseWriter, r *http.Request, v *viewer, code int, problem string,
+func (c limitPages) showNamespace(w http.ResponseWriter, r *http.Request, v *viewer, code int, problem string,
 	page namespaceView) {
 	workspace, namespace := page.GetWorkspace(), page.Namespace.GetNamespace()
 	found, err := ask(v.ctx, c.backend.settings.GetNamespace, &controlv1.GetNamespaceRequest{Workspace: workspace,
@@ -130,7 +130,7 @@ func (n namespaceView) Here() string {
 
 // changeNamespace sets all that the form holds, unless another has changed some of it since
 // the form was shown: then it is shown again, as it was filled in, beside what is there now.
-func (c *Console) changeNamespace(w http.ResponseWriter, r *http.Request, v *viewer) {
+func (c limitPages) changeNamespace(w http.ResponseWriter, r *http.Request, v *viewer) {
 	f := r.PostForm
 	page := newNamespaceView(f.Get("workspace"), f.Get("namespace"))
 	page.Form = &controlv1.Namespace{Shadow: f.Get("shadow") != "", Mode: f.Get("mode"), Outage: f.Get("outage"),

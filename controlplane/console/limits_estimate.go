@@ -28,7 +28,7 @@ type deleteForm struct {
 
 // estimate is what one change would have denied. The API's refusal of the change is an error; an estimate that
 // cannot be had is words.
-func (c *Console) estimate(v *viewer, change *controlv1.LimitChange) (*estimateView, error) {
+func (c limitPages) estimate(v *viewer, change *controlv1.LimitChange) (*estimateView, error) {
 	found, err := ask(v.ctx, c.backend.topKeys.EstimateLimits,
 		&controlv1.EstimateLimitsRequest{Changes: []*controlv1.LimitChange{change}})
 	switch {
@@ -54,7 +54,7 @@ func (f overrideForm) Mark() string {
 }
 
 // reviewOverride shows the form again, with what it would have denied and the button that sets it.
-func (c *Console) reviewOverride(w http.ResponseWriter, r *http.Request, v *viewer, page namespaceView,
+func (c limitPages) reviewOverride(w http.ResponseWriter, r *http.Request, v *viewer, page namespaceView,
 	msg *controlv1.ChangeOverrideRequest) {
 	estimate, err := c.estimate(v, page.Edit.change(&page, msg))
 	if err != nil {
@@ -66,7 +66,7 @@ func (c *Console) reviewOverride(w http.ResponseWriter, r *http.Request, v *view
 }
 
 // deleteForm asks to confirm that the override of a pattern goes.
-func (c *Console) deleteForm(v *viewer, page *namespaceView, pattern string) (*deleteForm, error) {
+func (c limitPages) deleteForm(v *viewer, page *namespaceView, pattern string) (*deleteForm, error) {
 	workspace, namespace := page.GetWorkspace(), page.Namespace.GetNamespace()
 	found, err := ask(v.ctx, c.backend.settings.GetOverride, &controlv1.GetOverrideRequest{Workspace: workspace,
 		Namespace: namespace, Pattern: pattern})

@@ -28,7 +28,7 @@ type overrideForm struct {
 }
 
 // overrideForm is the form of the override that there is of a pattern, or of a new one.
-func (c *Console) overrideForm(v *viewer, workspace, namespace, pattern string) overrideForm {
+func (c limitPages) overrideForm(v *viewer, workspace, namespace, pattern string) overrideForm {
 	found, err := ask(v.ctx, c.backend.settings.GetOverride, &controlv1.GetOverrideRequest{Workspace: workspace,
 		Namespace: namespace, Pattern: pattern})
 	if err != nil { // one that cannot be read is not changed either: its form says that it is new
@@ -72,7 +72,7 @@ func readOverrideForm(f url.Values) overrideForm {
 
 // changeOverride deletes an override, or sets what the form holds. What has not been reviewed as it stands is reviewed
 // first.
-func (c *Console) changeOverride(w http.ResponseWriter, r *http.Request, v *viewer) {
+func (c limitPages) changeOverride(w http.ResponseWriter, r *http.Request, v *viewer) {
 	f := r.PostForm
 	page := newNamespaceView(f.Get("workspace"), f.Get("namespace"))
 	here := url.Values{"workspace": {page.GetWorkspace()}, "namespace": {page.Namespace.GetNamespace()}}

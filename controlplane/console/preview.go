@@ -67,7 +67,7 @@ func (p curvePoint) Anchor() string {
 }
 
 // previewRollout shows the form again, with what it would do.
-func (c *Console) previewRollout(w http.ResponseWriter, r *http.Request, v *viewer) {
+func (c rolloutPages) previewRollout(w http.ResponseWriter, r *http.Request, v *viewer) {
 	form, ok := c.filledIn(w, r, v)
 	if !ok {
 		return

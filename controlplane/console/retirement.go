@@ -40,7 +40,7 @@ var retirementPhases = []struct{ Phase, Step, Words string }{
 	{"dropping", "drop", "Drops the table."},
 }
 
-func (c *Console) retirement(ctx context.Context) retirementView {
+func (c jobPages) retirement(ctx context.Context) retirementView {
 	found, err := ask(ctx, c.backend.retirements.RetirementStatus, &controlv1.RetirementStatusRequest{})
 	switch {
 	case err != nil && status(err) == http.StatusNotFound:
@@ -86,7 +86,7 @@ func describeRetirement(r *controlv1.Retirement, now time.Time) retirementView {
 	return v
 }
 
-func (c *Console) operateRetirement(w http.ResponseWriter, r *http.Request, v *viewer) {
+func (c jobPages) operateRetirement(w http.ResponseWriter, r *http.Request, v *viewer) {
 	actor, reason := c.by(w, r, v)
 	do, evidence := r.PostForm.Get("do"), r.PostForm.Get("evidence") // as the page showed it
 	start := &controlv1.StartRetirementRequest{Actor: actor, Reason: reason}

@@ -25,7 +25,7 @@ func (b base) Mark() string {
 	return hex.EncodeToString(sum[:8])
 }
 
-func (c *Console) tuningInForce(v *viewer) (b base, err error) {
+func (c rolloutPages) tuningInForce(v *viewer) (b base, err error) {
 	answer, err := ask(v.ctx, c.backend.rollouts.GetTuning, &controlv1.GetTuningRequest{})
 	if err != nil {
 		return b, err
@@ -45,7 +45,7 @@ func (c *Console) tuningInForce(v *viewer) (b base, err error) {
 
 // filledIn is the form as it was sent, beside what is in force by now. When that cannot be
 // told, it has answered.
-func (c *Console) filledIn(w http.ResponseWriter, r *http.Request, v *viewer) (form planForm, ok bool) {
+func (c rolloutPages) filledIn(w http.ResponseWriter, r *http.Request, v *viewer) (form planForm, ok bool) {
 	inForce, err := c.tuningInForce(v)
 	if err != nil {
 		c.broken(w, r, v, err)

@@ -113,7 +113,7 @@ type stageForm struct {
 	New      bool // just added
 }
 
-func (c *Console) newRolloutPage(w http.ResponseWriter, r *http.Request, v *viewer) {
+func (c rolloutPages) newRolloutPage(w http.ResponseWriter, r *http.Request, v *viewer) {
 	inForce, err := c.tuningInForce(v)
 	if err != nil {
 		c.broken(w, r, v, err)
@@ -144,14 +144,14 @@ func firstPlan(regions []string) []stageForm {
 	return plan
 }
 
-func (c *Console) regions(r *http.Request) (names []string) {
+func (c rolloutPages) regions(r *http.Request) (names []string) {
 	for _, region := range describe(c.pulse.look(r.Context())).Regions {
 		names = append(names, region.Name)
 	}
 	return names
 }
 
-func (c *Console) startRollout(w http.ResponseWriter, r *http.Request, v *viewer) {
+func (c rolloutPages) startRollout(w http.ResponseWriter, r *http.Request, v *viewer) {
 	form, ok := c.filledIn(w, r, v)
 	if !ok {
 		return
@@ -177,7 +177,7 @@ func (c *Console) startRollout(w http.ResponseWriter, r *http.Request, v *viewer
 }
 
 // addStage shows the form again, with one more stage.
-func (c *Console) addStage(w http.ResponseWriter, r *http.Request, v *viewer) {
+func (c rolloutPages) addStage(w http.ResponseWriter, r *http.Request, v *viewer) {
 	form, ok := c.filledIn(w, r, v)
 	if !ok {
 		return

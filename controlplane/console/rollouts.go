@@ -8,7 +8,7 @@ import (
 	controlv1 "github.com/weirhq/weir/shared/gen/proto/weir/control/v1"
 )
 
-func (c *Console) rolloutsPage(w http.ResponseWriter, r *http.Request, v *viewer) {
+func (c rolloutPages) rolloutsPage(w http.ResponseWriter, r *http.Request, v *viewer) {
 	list, err := ask(v.ctx, c.backend.rollouts.ListRollouts, &controlv1.ListRolloutsRequest{})
 	if err != nil {
 		c.broken(w, r, v, err)
@@ -43,11 +43,11 @@ type rail struct {
 	WasAt, NowAt, At int    // places on a drawing 300 wide, on which Most is at 240
 }
 
-func (c *Console) rolloutPage(w http.ResponseWriter, r *http.Request, v *viewer) {
+func (c rolloutPages) rolloutPage(w http.ResponseWriter, r *http.Request, v *viewer) {
 	c.showRollout(w, r, v, http.StatusOK, "")
 }
 
-func (c *Console) showRollout(w http.ResponseWriter, r *http.Request, v *viewer, code int, problem string) {
+func (c rolloutPages) showRollout(w http.ResponseWriter, r *http.Request, v *viewer, code int, problem string) {
 	found, err := ask(v.ctx, c.backend.rollouts.RolloutStatus, &controlv1.RolloutStatusRequest{Id: r.PathValue("id")})
 	if err != nil {
 		c.broken(w, r, v, err)
@@ -57,7 +57,7 @@ func (c *Console) showRollout(w http.ResponseWriter, r *http.Request, v *viewer,
 	c.renderWith(w, r, v, code, "rollout", "Rollout "+page.GetId(), problem, page)
 }
 
-func (c *Console) operateRollout(w http.ResponseWriter, r *http.Request, v *viewer) {
+func (c rolloutPages) operateRollout(w http.ResponseWriter, r *http.Request, v *viewer) {
 	do, id := r.PostForm.Get("do"), r.PathValue("id")
 	msg := &controlv1.OperateRolloutRequest{Id: id, Action: rolloutActions[do]}
 	msg.Actor, msg.Reason = c.by(w, r, v)

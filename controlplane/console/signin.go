@@ -20,7 +20,7 @@ type signInForm struct {
 	Plaintext bool // the token would travel where others can read it
 }
 
-func (c *Console) signInPage(w http.ResponseWriter, r *http.Request) {
+func (c signInPages) signInPage(w http.ResponseWriter, r *http.Request) {
 	next := local(r.URL.Query().Get("next"))
 	if _, err := c.viewer(r); err == nil {
 		http.Redirect(w, r, next, http.StatusSeeOther)
@@ -30,7 +30,7 @@ func (c *Console) signInPage(w http.ResponseWriter, r *http.Request) {
 }
 
 // signIn begins a session for a caller that shows a token in force.
-func (c *Console) signIn(w http.ResponseWriter, r *http.Request) {
+func (c signInPages) signIn(w http.ResponseWriter, r *http.Request) {
 	form := signInForm{Next: local(r.PostFormValue("next")), Plaintext: !c.encrypted(r)}
 	if form.Plaintext {
 		c.showSignIn(w, r, http.StatusForbidden, form)
@@ -67,7 +67,7 @@ func (c *Console) signIn(w http.ResponseWriter, r *http.Request) {
 }
 
 // slowDown answers an attempt that comes too early after others that failed.
-func (c *Console) slowDown(w http.ResponseWriter, r *http.Request, form signInForm, wait time.Duration) {
+func (c signInPages) slowDown(w http.ResponseWriter, r *http.Request, form signInForm, wait time.Duration) {
 	seconds := max(1, int(math.Ceil(wait.Seconds())))
 	w.Header().Set("Retry-After", strconv.Itoa(seconds))
 	form.Problem = fmt.Sprintf("Too many attempts have failed from your address, or with this token: try again in %d s.",
@@ -75,13 +75,13 @@ func (c *Console) slowDown(w http.ResponseWriter, r *http.Request, form signInFo
 	c.showSignIn(w, r, http.StatusTooManyRequests, form)
 }
 
-func (c *Console) signOut(w http.ResponseWriter, r *http.Request, v *viewer) {
+func (c signInPages) signOut(w http.ResponseWriter, r *http.Request, v *viewer) {
 	c.sessions.end(v.session)
 	http.SetCookie(w, c.cookie(r, ""))
 	http.Redirect(w, r, "/console/sign-in", http.StatusSeeOther)
 }
 
-func (c *Console) showSignIn(w http.ResponseWriter, r *http.Request, code int, form signInForm) {
+func (c signInPages) showSignIn(w http.ResponseWriter, r *http.Request, code int, form signInForm) {
 	c.render(w, r, &viewer{}, code, "sign-in", "Sign in", form)
 }
 

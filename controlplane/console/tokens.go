@@ -56,11 +56,11 @@ func (*tokensView) Roles() []access.Role {
 	return []access.Role{access.RoleViewer, access.RoleOperator, access.RoleAdmin}
 }
 
-func (c *Console) tokensPage(w http.ResponseWriter, r *http.Request, v *viewer) {
+func (c tokenPages) tokensPage(w http.ResponseWriter, r *http.Request, v *viewer) {
 	c.showTokens(w, r, v, http.StatusOK, "", &tokensView{After: r.URL.Query().Get("after")})
 }
 
-func (c *Console) showTokens(w http.ResponseWriter, r *http.Request, v *viewer, code int, problem string,
+func (c tokenPages) showTokens(w http.ResponseWriter, r *http.Request, v *viewer, code int, problem string,
 	page *tokensView) {
 	found, err := ask(v.ctx, c.backend.tokens.ListTokens, &controlv1.ListTokensRequest{After: page.After})
 	switch {
@@ -114,7 +114,7 @@ func describeToken(t *controlv1.Token, now time.Time) tokenView {
 
 // changeToken makes, rotates or revokes a token. A secret is in the answer to the form itself, and nowhere else: to
 // load that answer again makes no other one, since a form is taken once.
-func (c *Console) changeToken(w http.ResponseWriter, r *http.Request, v *viewer) {
+func (c tokenPages) changeToken(w http.ResponseWriter, r *http.Request, v *viewer) {
 	f := r.PostForm
 	page := &tokensView{After: f.Get("after")}
 	by := func() (actor, reason string) { return c.by(w, r, v) }
@@ -165,7 +165,7 @@ func (c *Console) changeToken(w http.ResponseWriter, r *http.Request, v *viewer)
 }
 
 // madeOnce shows the secret that a form makes, if the form is sent for the first time.
-func (c *Console) madeOnce(w http.ResponseWriter, r *http.Request, v *viewer, page *tokensView,
+func (c tokenPages) madeOnce(w http.ResponseWriter, r *http.Request, v *viewer, page *tokensView,
 	create func(context.Context) (*madeToken, error)) {
 	once := r.PostForm.Get("once")
 	if !c.once.claim(once) {

@@ -22,6 +22,7 @@ import (
 	"google.golang.org/grpc/metadata"
 	"google.golang.org/grpc/status"
 
+	"github.com/weirhq/weir/dataplane/node/access"
 	"github.com/weirhq/weir/shared/await"
 	"github.com/weirhq/weir/shared/bounded"
 )
@@ -187,7 +188,7 @@ func TestAFurtherAPIIsShed(t *testing.T) {
 func TestAFurtherAPINeedsTokens(t *testing.T) {
 	path := filepath.Join(t.TempDir(), "tokens")
 	write(t, path, hashed("secret"))
-	tokens, err := OpenTokens(path)
+	tokens, err := access.Open(path, time.Now)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -292,7 +293,7 @@ func TestAFurtherAPIHasNoStreams(t *testing.T) {
 func TestAFurtherAPIsCallsAreCounted(t *testing.T) {
 	path := filepath.Join(t.TempDir(), "tokens")
 	write(t, path, hashed("secret"))
-	tokens, err := OpenTokens(path)
+	tokens, err := access.Open(path, time.Now)
 	if err != nil {
 		t.Fatal(err)
 	}

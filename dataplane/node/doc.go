@@ -15,7 +15,9 @@
 //	validate.go  holds every field to its bound, and names it by its name on the wire
 //	service.go   asks the limiter, and writes down the decision
 //
-// routes.go lets calls of the HTTP routes (package routes) through the same gate, api.go those of one more API.
+// Package access reads the tokens that callers show; holder.go requires a token, and needs.go lists the permission that
+// each call requires. routes.go lets calls of the HTTP routes (package routes) through the same gate, api.go those of
+// one more API.
 //
 // A denial is an answer and not an error: status 200, `"allowed":false`. Errors
 // are for requests that are at fault (invalid_argument), for a node with too much

@@ -13,6 +13,7 @@ import (
 
 	"connectrpc.com/connect"
 
+	"github.com/weirhq/weir/dataplane/node/access"
 	"github.com/weirhq/weir/shared/bounded"
 	"github.com/weirhq/weir/shared/gen/proto/weir/v1/weirv1connect"
 	"github.com/weirhq/weir/shared/servertls"
@@ -32,7 +33,7 @@ type gate struct {
 	slots   *bounded.Slots
 	metrics *metrics
 	errors  *connect.ErrorWriter
-	tokens  *Tokens        // nil: no token is required
+	tokens  *access.Tokens // nil: no token is required
 	tls     *servertls.TLS // nil: connections are not encrypted
 	needs   map[string]need
 	logger  *slog.Logger
@@ -148,7 +149,7 @@ func (g *gate) work(bound *bounded.Call, answer *bounded.Answer, r *http.Request
 			p.refuse(answer, r, g.recovered(r.Context(), r.URL.Path, thrown))
 		}
 	}()
-	ctx := withScope(bound.Context(r.Context()), by.scope)
+	ctx := access.WithScope(bound.Context(r.Context()), by.scope)
 	if r.URL.Path == weirv1connect.RateLimitServiceAcquireProcedure {
 		ctx = withCaller(ctx, caller)
 	}
@@ -211,7 +212,7 @@ func (a *streamAnswer) Unwrap() http.ResponseWriter { return a.ResponseWriter }
 type standingKey struct{}
 
 func withStanding(ctx context.Context, s *standing) context.Context {
-	return context.WithValue(withScopeAt(ctx, s.scope), standingKey{}, s)
+	return context.WithValue(access.WithScopeAt(ctx, s.scope), standingKey{}, s)
 }
 
 func standingIn(ctx context.Context) *standing {

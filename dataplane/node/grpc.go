@@ -14,6 +14,7 @@ import (
 	"google.golang.org/grpc/status"
 	"google.golang.org/protobuf/types/known/anypb"
 
+	"github.com/weirhq/weir/dataplane/node/access"
 	"github.com/weirhq/weir/dataplane/node/rls"
 	"github.com/weirhq/weir/shared/bounded"
 	kuadrantv1 "github.com/weirhq/weir/shared/gen/proto/kuadrant/service/ratelimit/v1"
@@ -120,7 +121,7 @@ func behind(g *gate, procedure string, check func(message []byte) error,
 			return nil, grpcError(err)
 		}
 		caller := by.caller
-		ctx = withScope(ctx, by.scope)
+		ctx = access.WithScope(ctx, by.scope)
 		g.metrics.inFlight.Inc()
 		start := time.Now()
 		message := &arrived{rpc: rpc{ctx: ctx}}

@@ -12,6 +12,7 @@ import (
 	"github.com/prometheus/client_golang/prometheus/promhttp"
 	_ "google.golang.org/grpc/health/grpc_health_v1" // the descriptors that reflection shows
 
+	"github.com/weirhq/weir/dataplane/node/access"
 	"github.com/weirhq/weir/shared/bounded"
 	"github.com/weirhq/weir/shared/gen/proto/weir/v1/weirv1connect"
 )
@@ -37,11 +38,12 @@ func (s *Server) callHandler(m *metrics, own service) (string, http.Handler) {
 // else does, where tokens are set.
 func (s *Server) adminMux() *http.ServeMux {
 	mux := http.NewServeMux()
-	guard := s.config.Tokens.guard
+	guard := s.config.Tokens.Guard
 	mux.Handle("/healthz", s.bounds.probe(http.HandlerFunc(live)))
 	mux.Handle("/readyz", s.bounds.probe(&s.ready))
 	mux.Handle("/metrics", s.scrapes)
-	mux.Handle("/debug/pprof/", guard(ActionProfiles, s.bounds.few(bounded.Profiles, profilesMax, profiled(pprofMux()))))
+	mux.Handle("/debug/pprof/",
+		guard(access.ActionProfiles, s.bounds.few(bounded.Profiles, profilesMax, profiled(pprofMux()))))
 	s.handleHealth(mux)
 	return mux
 }
@@ -49,7 +51,7 @@ func (s *Server) adminMux() *http.ServeMux {
 // scraped is /metrics.
 func (s *Server) scraped() http.Handler {
 	metrics := promhttp.HandlerFor(s.config.Registry, promhttp.HandlerOpts{Registry: s.config.Registry})
-	return s.config.Tokens.guard(ActionMetrics, s.bounds.probe(s.bounds.few(bounded.Scrapes, scrapesMax, metrics)))
+	return s.config.Tokens.Guard(access.ActionMetrics, s.bounds.probe(s.bounds.few(bounded.Scrapes, scrapesMax, metrics)))
 }
 
 // How many answers of a kind there are at a time on the port for operators: each takes more of the

@@ -13,6 +13,7 @@ import (
 	"google.golang.org/grpc/metadata"
 	"google.golang.org/grpc/peer"
 
+	"github.com/weirhq/weir/dataplane/node/access"
 	"github.com/weirhq/weir/shared/bounded"
 	"github.com/weirhq/weir/shared/servertls"
 )
@@ -21,7 +22,7 @@ import (
 // the call may do.
 type holder struct {
 	caller *bounded.Caller // of the token if tokens are required, otherwise of the client's address
-	scope  *scope
+	scope  *access.Scope
 	until  time.Time // when the token or certificate expires; zero: never
 }
 
@@ -46,15 +47,15 @@ func (g *gate) judge(c *credentialsOf) (holder, error) {
 	if g.tokens == nil {
 		return h, nil
 	}
-	shown, err := g.tokens.admit(c.authorization)
+	shown, err := g.tokens.Admit(c.authorization)
 	if err != nil {
 		return h, err
 	}
-	h.caller, h.scope = shown.caller, shown.scope
-	if ends := shown.expires; !ends.IsZero() && (h.until.IsZero() || ends.Before(h.until)) {
+	h.caller, h.scope = shown.Caller, shown.Scope
+	if ends := shown.Expires; !ends.IsZero() && (h.until.IsZero() || ends.Before(h.until)) {
 		h.until = ends
 	}
-	return h, h.scope.check(g.needs, c.procedure)
+	return h, check(h.scope, g.needs, c.procedure)
 }
 
 // version returns a value that changes when judge may return something else for the same
@@ -64,7 +65,7 @@ func (g *gate) version() (v [2]int64) {
 		v[0] = g.tls.Version()
 	}
 	if g.tokens != nil {
-		v[1] = g.tokens.known.Load().version
+		v[1] = g.tokens.Version()
 	}
 	return v
 }
@@ -117,15 +118,15 @@ func (g *gate) admitRPC(ctx context.Context, procedure string) (holder, error) {
 // standing is an open stream. Its credentials may become invalid while it is open.
 type standing struct {
 	credentialsOf
-	holder holder                 // until is guarded by gate.open; the other fields do not change
-	judged bool                   // judged at least once since it was opened; guarded by gate.open
-	scope  *atomic.Pointer[scope] // the current scope
-	over   chan error             // has room for one error: why the stream ends
+	holder holder                        // until is guarded by gate.open; the other fields do not change
+	judged bool                          // judged at least once since it was opened; guarded by gate.open
+	scope  *atomic.Pointer[access.Scope] // the current scope
+	over   chan error                    // has room for one error: why the stream ends
 }
 
 // stand registers an open stream, so that it is judged again until leave is called.
 func (g *gate) stand(c credentialsOf, h holder) *standing {
-	s := &standing{credentialsOf: c, holder: h, scope: new(atomic.Pointer[scope]), over: make(chan error, 1)}
+	s := &standing{credentialsOf: c, holder: h, scope: new(atomic.Pointer[access.Scope]), over: make(chan error, 1)}
 	s.scope.Store(h.scope)
 	g.open.Lock()
 	defer g.open.Unlock()

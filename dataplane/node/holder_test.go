@@ -21,6 +21,7 @@ import (
 	reflectionv1 "google.golang.org/grpc/reflection/grpc_reflection_v1"
 	"google.golang.org/grpc/status"
 
+	"github.com/weirhq/weir/dataplane/node/access"
 	"github.com/weirhq/weir/shared/await"
 	weirv1 "github.com/weirhq/weir/shared/gen/proto/weir/v1"
 	"github.com/weirhq/weir/shared/gen/proto/weir/v1/weirv1connect"
@@ -126,9 +127,13 @@ func TestReflectionEndsWithItsToken(t *testing.T) {
 
 // A token that has an end is refused from then on, as one that was never there, and its streams end by themselves.
 func TestATokenExpires(t *testing.T) {
-	tokens, _ := openScoped(t, "brief expires=2030-01-01T00:00:00Z\nlasting\n")
 	before, after := time.Date(2029, 12, 31, 0, 0, 0, 0, time.UTC), time.Date(2030, 1, 1, 0, 0, 0, 0, time.UTC)
-	tokens.now = func() time.Time { return before }
+	now, path := before, filepath.Join(t.TempDir(), "tokens")
+	write(t, path, hashedLines("brief expires=2030-01-01T00:00:00Z\nlasting\n"))
+	tokens, err := access.Open(path, func() time.Time { return now })
+	if err != nil {
+		t.Fatal(err)
+	}
 	h := prepare(t, scripted{}, func(c *Config) { c.Tokens = tokens })
 	brief := credentialsOf{procedure: streamProcedure, authorization: "Bearer brief"}
 	by, err := h.gate.judge(&brief)
@@ -140,7 +145,7 @@ func TestATokenExpires(t *testing.T) {
 	if len(stream.over) > 0 {
 		t.Errorf("before its end: %v", <-stream.over)
 	}
-	tokens.now = func() time.Time { return after }
+	now = after
 	h.gate.judgeAgain(after)
 	select {
 	case err := <-stream.over:
@@ -153,8 +158,8 @@ func TestATokenExpires(t *testing.T) {
 	if len(h.gate.standing) != 0 {
 		t.Error("a stream that has ended is judged again: nobody may be left to read why it ends")
 	}
-	_, expired := tokens.admit("Bearer brief")
-	_, unknown := tokens.admit("Bearer unknown")
+	_, expired := tokens.Admit("Bearer brief")
+	_, unknown := tokens.Admit("Bearer unknown")
 	if expired == nil || unknown == nil || expired.Error() != unknown.Error() {
 		t.Errorf("a token that has expired: %v; one that is unknown: %v", expired, unknown)
 	}
@@ -184,7 +189,7 @@ func TestAStreamThatOpensWhileItsTokenGoesEnds(t *testing.T) {
 // While the tokens file changes, the calls of a token keep what they hold of its share.
 func TestATokenKeepsItsShareAcrossChanges(t *testing.T) {
 	tokens, path := openScoped(t, "one\ntwo\n")
-	before, err := tokens.admit("Bearer two")
+	before, err := tokens.Admit("Bearer two")
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -192,7 +197,7 @@ func TestATokenKeepsItsShareAcrossChanges(t *testing.T) {
 	if _, err := tokens.Check(); err != nil {
 		t.Fatal(err)
 	}
-	if after, err := tokens.admit("Bearer two"); err != nil || after.caller != before.caller {
+	if after, err := tokens.Admit("Bearer two"); err != nil || after.Caller != before.Caller {
 		t.Errorf("another caller, error %v", err)
 	}
 }

@@ -15,6 +15,7 @@ import (
 
 	rlsv3 "github.com/envoyproxy/go-control-plane/envoy/service/ratelimit/v3"
 
+	"github.com/weirhq/weir/dataplane/node/access"
 	"github.com/weirhq/weir/dataplane/node/rls"
 	"github.com/weirhq/weir/shared/await"
 	kuadrantv1 "github.com/weirhq/weir/shared/gen/proto/kuadrant/service/ratelimit/v1"
@@ -98,7 +99,7 @@ func TestKuadrantNeedsAToken(t *testing.T) {
 	if err := os.WriteFile(path, []byte(hashed("secret")), 0o600); err != nil {
 		t.Fatal(err)
 	}
-	tokens, err := OpenTokens(path)
+	tokens, err := access.Open(path, time.Now)
 	if err != nil {
 		t.Fatal(err)
 	}

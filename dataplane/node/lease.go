@@ -11,6 +11,7 @@ import (
 	"connectrpc.com/connect"
 
 	"github.com/weirhq/weir/dataplane"
+	"github.com/weirhq/weir/dataplane/node/access"
 	weirv1 "github.com/weirhq/weir/shared/gen/proto/weir/v1"
 	"github.com/weirhq/weir/shared/window"
 )
@@ -79,8 +80,8 @@ func (s service) renew(ctx context.Context, m *weirv1.RenewRequest) (*weirv1.Ren
 	}
 	var errs []error
 	leavingPlace(ctx, func() { errs = s.limiter(ctx).RenewTokens(ctx, ttl, m.GetLeases()...) })
-	if slices.ContainsFunc(errs, isOutOfScope) {
-		return nil, outOfScope()
+	if slices.ContainsFunc(errs, access.IsOutOfScope) {
+		return nil, access.OutOfScope()
 	}
 	answer := &weirv1.RenewResponse{States: make([]weirv1.LeaseState, len(errs))}
 	for i, err := range errs {

@@ -15,6 +15,7 @@ import (
 
 	"github.com/weirhq/weir/dataplane"
 	"github.com/weirhq/weir/dataplane/memstore"
+	"github.com/weirhq/weir/dataplane/node/access"
 	"github.com/weirhq/weir/shared/await"
 	"github.com/weirhq/weir/shared/bounded"
 	weirv1 "github.com/weirhq/weir/shared/gen/proto/weir/v1"
@@ -168,7 +169,7 @@ func withTokens(t *testing.T, tokens ...string) func(*Config) {
 		lines += hashed(token)
 	}
 	write(t, path, lines)
-	opened, err := OpenTokens(path)
+	opened, err := access.Open(path, time.Now)
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -9,6 +9,7 @@ import (
 	"connectrpc.com/connect"
 
 	"github.com/weirhq/weir/dataplane"
+	"github.com/weirhq/weir/dataplane/node/access"
 	"github.com/weirhq/weir/shared/bounded"
 	weirv1 "github.com/weirhq/weir/shared/gen/proto/weir/v1"
 )
@@ -102,8 +103,8 @@ func leavingPlace(ctx context.Context, call func()) {
 // no origin.
 func refusalOfCall(err error) error {
 	switch {
-	case isOutOfScope(err):
-		return outOfScope()
+	case access.IsOutOfScope(err):
+		return access.OutOfScope()
 	case errors.Is(err, dataplane.ErrInvalid):
 		return connect.NewError(connect.CodeInvalidArgument, err)
 	case errors.Is(err, dataplane.ErrNoReservation):

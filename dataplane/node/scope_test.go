@@ -1,7 +1,6 @@
 package node
 
 import (
-	"bytes"
 	"context"
 	"fmt"
 	"log/slog"
@@ -11,6 +10,7 @@ import (
 	"slices"
 	"strings"
 	"testing"
+	"time"
 
 	"connectrpc.com/connect"
 	ratelimitv3 "github.com/envoyproxy/go-control-plane/envoy/extensions/common/ratelimit/v3"
@@ -27,12 +27,12 @@ import (
 
 	"github.com/weirhq/weir/dataplane"
 	"github.com/weirhq/weir/dataplane/memstore"
+	"github.com/weirhq/weir/dataplane/node/access"
 	"github.com/weirhq/weir/dataplane/node/rls"
 	"github.com/weirhq/weir/dataplane/node/routes"
 	kuadrantv1 "github.com/weirhq/weir/shared/gen/proto/kuadrant/service/ratelimit/v1"
 	weirv1 "github.com/weirhq/weir/shared/gen/proto/weir/v1"
 	"github.com/weirhq/weir/shared/gen/proto/weir/v1/weirv1connect"
-	"github.com/weirhq/weir/shared/workspaces"
 )
 
 // Tokens of the tests below, by what their lines of the file say.
@@ -46,11 +46,11 @@ limits actions=limit
 `
 
 // openScoped makes Tokens of lines that begin with the token itself.
-func openScoped(t testing.TB, lines string) (tokens *Tokens, path string) {
+func openScoped(t testing.TB, lines string) (tokens *access.Tokens, path string) {
 	t.Helper()
 	path = filepath.Join(t.TempDir(), "tokens")
 	write(t, path, hashedLines(lines))
-	tokens, err := OpenTokens(path)
+	tokens, err := access.Open(path, time.Now)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -365,99 +365,4 @@ func TestReservationsOfScopesAreApart(t *testing.T) {
 			t.Errorf("settle with the token %s: %v, %v", token, answer, err)
 		}
 	}
-}
-
-// An id that is drawn for a token with a scope is as new as one that the limiter draws: a refusal looks for no
-// reservation of it. An id of the caller's may be a retry.
-func TestAReservationOfAScopeWithoutAnIDIsNoRetry(t *testing.T) {
-	acme, err := workspaces.Parse("acme")
-	if err != nil {
-		t.Fatal(err)
-	}
-	for id, drawn := range map[string]bool{"": true, "r-17": false} {
-		var got dataplane.ReserveRequest
-		all := scripted{reserve: func(_ context.Context, r dataplane.ReserveRequest) dataplane.Reserved {
-			got = r
-			return dataplane.Reserved{}
-		}}
-		scoped{all: all, scope: &scope{workspaces: acme, key: "k"}}.ReserveAll(t.Context(), dataplane.ReserveRequest{ID: id,
-			Requests: []dataplane.Request{{Workspace: "acme"}}})
-		if got.ID == "" || got.Drawn != drawn {
-			t.Errorf("id %q: %+v", id, got)
-		}
-	}
-}
-
-// A line of a tokens file means what it says, or nothing of the file is in force.
-func TestLinesOfATokensFile(t *testing.T) {
-	hash := strings.Fields(hashed("a"))[0]
-	for line, want := range map[string]string{
-		"  -":                      "",
-		"  the gateway's":          "",
-		"  actions-runner":         "",
-		"  workspaces=acme":        "",
-		"  workspaces=a%2Cb,c%20d": "",
-		"  gateway workspaces=acme actions=limit,read expires=2027-01-31T00:00:00Z": "",
-		"  workspace=acme":            `"workspace" is unknown`,
-		"  workspaces=":               `"workspaces" has a name of 0 bytes`,
-		"  workspaces=a,,b":           `"workspaces" has a name of 0 bytes`,
-		"  workspaces=%zz":            `"workspaces" has "%zz"`,
-		"  workspaces=a workspaces=b": `"workspaces" occurs twice`,
-		"  workspaces: acme":          `"workspaces:" lacks an '='`,
-		"  the Workspaces:acme":       `"Workspaces:acme" lacks an '='`,
-		"  action read":               `"action" lacks an '='`,
-		"  expires:2027-01-31":        `"expires:2027-01-31" lacks an '='`,
-		"  actions=all":               `"actions" has "all" (limit, read, overrides, metrics or profiles)`,
-		"  actions=":                  `"actions" has ""`,
-		"  expires=tomorrow":          `"expires" is "tomorrow"`,
-		"  expires=2027-01-31T00:00:00Z expires=2028-01-31T00:00:00Z": `"expires" occurs twice`,
-		"  workspaces=" + strings.Repeat("x", 192):                    `"workspaces" has a name of 192 bytes`,
-	} {
-		known, err := parseTokens([]byte("# a comment\n" + hash + line + "\n"))
-		switch {
-		case want == "" && err != nil, want != "" && (err == nil || !strings.Contains(err.Error(), want)):
-			t.Errorf("%q: %v, want %q", line, err, want)
-		case err != nil && !strings.Contains(err.Error(), "line 2"):
-			t.Errorf("%q: %v does not name the line", line, err)
-		case err == nil && (len(known) != 1 || (known[0].scope == nil) != !strings.Contains(line, "=")):
-			t.Errorf("%q: %+v", line, known)
-		}
-	}
-	known, err := parseTokens([]byte(hash + "  workspaces=a%2Cb,c%20d"))
-	if err != nil || !known[0].scope.holds("a,b") || !known[0].scope.holds("c d") || known[0].scope.holds("a") {
-		t.Errorf("escaped names: %+v, %v", known, err)
-	}
-}
-
-// A token is valid as one line says: a second line of it could take back its workspaces, or widen them.
-func TestATokenHasOneLine(t *testing.T) {
-	hash := strings.Fields(hashed("a"))[0]
-	for _, lines := range [][2]string{{hash + " workspaces=acme", hash}, {hash, hash + " workspaces=acme"},
-		{hash, strings.ToUpper(hash)}} {
-		known, err := parseTokens([]byte(lines[0] + "\n" + lines[1] + "\n"))
-		if err == nil || !strings.Contains(err.Error(), "line 2 has the same hash as line 1") {
-			t.Errorf("%q: %d tokens, %v", lines, len(known), err)
-		}
-	}
-}
-
-// Whatever a tokens file holds, it is read or refused, and a token that was read is in no more workspaces than named.
-func FuzzTokensFile(f *testing.F) {
-	f.Add([]byte(hashedLines(scopedTokens)))
-	f.Add([]byte("# x\n" + strings.ToUpper(hashed("a"))))
-	f.Fuzz(func(t *testing.T, content []byte) {
-		known, err := parseTokens(content)
-		if err != nil {
-			return
-		}
-		for i := range known {
-			if s := known[i].scope; s != nil && (s.actions == 0 || s.workspaces != nil && s.holds("")) {
-				t.Errorf("%+v", s)
-			}
-		}
-		if bytes.Contains(content, []byte("workspaces=")) && !bytes.Contains(content, []byte("#")) &&
-			!slices.ContainsFunc(known, func(k token) bool { return k.scope != nil }) {
-			t.Errorf("no token of %q has a scope", content)
-		}
-	})
 }

@@ -13,7 +13,7 @@ import (
 	"github.com/prometheus/client_golang/prometheus"
 	"google.golang.org/grpc"
 
-	"github.com/weirhq/weir/dataplane"
+	"github.com/weirhq/weir/dataplane/node/access"
 	"github.com/weirhq/weir/dataplane/node/rls"
 	"github.com/weirhq/weir/dataplane/node/routes"
 	"github.com/weirhq/weir/shared/bounded"
@@ -22,30 +22,13 @@ import (
 	"github.com/weirhq/weir/shared/traces"
 )
 
-// Limiter makes the decisions. *dataplane.Limiter is one.
-//
-// Allow, Peek, AppendAllowMany, Refund, Explain and the calls about reservations and leases may run concurrently, obey
-// ctx's deadline, and report only requests that are themselves invalid, in the answer's Err. None of them keeps a slice
-// that it was given. Start returns when the limiter runs; Stop when all it had accepted is where it belongs, or ctx is
-// done.
+// Limiter is a limiter that the server starts and stops. *dataplane.Limiter is one.
 type Limiter interface {
-	Allow(ctx context.Context, request dataplane.Request) dataplane.Decision
-	Peek(ctx context.Context, request dataplane.Request) dataplane.Decision
-	AppendAllowMany(ctx context.Context, decisions []dataplane.Decision, requests []dataplane.Request) dataplane.Batch
-	Refund(request dataplane.Request) (refunded int64, err error)
-	ReserveAll(ctx context.Context, request dataplane.ReserveRequest) dataplane.Reserved
-	Settle(ctx context.Context, id string, costs ...int64) (dataplane.Settlement, error)
-	Spend(ctx context.Context, id string, costs ...int64) (dataplane.Settlement, error)
-	Cancel(ctx context.Context, id string) (dataplane.Settlement, error)
-	Extend(ctx context.Context, id string, ttl time.Duration) (dataplane.Settlement, error)
-	AcquireToken(ctx context.Context, r dataplane.ConcurrencyRequest, id string,
-		wait bool) (token string, d dataplane.ConcurrencyDecision)
-	RenewTokens(ctx context.Context, ttl time.Duration, tokens ...string) []error
-	ReleaseTokens(ctx context.Context, tokens ...string) []error
-	ExplainConcurrency(r dataplane.ConcurrencyRequest) (dataplane.ConcurrencyExplanation, error)
-	Explain(request dataplane.Request) (dataplane.Explanation, error)
-	TopKeys(query dataplane.TopQuery) (dataplane.TopKeys, error)
+	access.Limiter
+
+	// Start returns when the limiter runs.
 	Start(ctx context.Context) error
+	// Stop returns when everything that the limiter has accepted is at the origin, or when ctx is done.
 	Stop(ctx context.Context) error
 }
 
@@ -80,7 +63,7 @@ type Config struct {
 
 	// Tokens are asked for by every call, metrics and profiles; not by health. Nil: not
 	// by anybody.
-	Tokens *Tokens
+	Tokens *access.Tokens
 
 	// TLS is what calls are served with, on both of their ports. The port for operators
 	// has none.

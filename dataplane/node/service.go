@@ -8,6 +8,7 @@ import (
 	"connectrpc.com/connect"
 
 	"github.com/weirhq/weir/dataplane"
+	"github.com/weirhq/weir/dataplane/node/access"
 	"github.com/weirhq/weir/shared/bounded"
 	weirv1 "github.com/weirhq/weir/shared/gen/proto/weir/v1"
 )
@@ -15,7 +16,7 @@ import (
 // service is weir.v1.RateLimitService over a Limiter, whatever the wire: connect.go
 // and grpc.go put it on theirs. Errors are connect's, with their details.
 type service struct {
-	all    Limiter        // use limiter instead, which applies the token's scope
+	all    access.Limiter // use limiter instead, which applies the token's scope
 	waits  *bounded.Slots // for calls that wait for a lease
 	bounds *bounds
 }
@@ -24,16 +25,13 @@ type service struct {
 const waitsShare = 4
 
 // newService is for all ports: they share the bounds.
-func newService(limiter Limiter, maxInFlight int, b *bounds) service {
+func newService(limiter access.Limiter, maxInFlight int, b *bounds) service {
 	return service{limiter, bounded.NewSlots(bounded.Waits, max(1, maxInFlight/waitsShare)), b}
 }
 
 // limiter returns the Limiter for a call, restricted to the scope of its token.
-func (s service) limiter(ctx context.Context) Limiter {
-	if of := scopeIn(ctx); of != nil {
-		return scoped{s.all, of}
-	}
-	return s.all
+func (s service) limiter(ctx context.Context) access.Limiter {
+	return access.Restrict(s.all, access.ScopeIn(ctx))
 }
 
 // limit also returns the decision, for wires that can say more than the message.
@@ -93,8 +91,8 @@ func (s service) refund(ctx context.Context, m *weirv1.RefundRequest) (*weirv1.R
 // unless it is one.
 func refusal(err error) error {
 	switch {
-	case isOutOfScope(err):
-		return outOfScope()
+	case access.IsOutOfScope(err):
+		return access.OutOfScope()
 	case errors.Is(err, dataplane.ErrInvalid):
 		return connect.NewError(connect.CodeInvalidArgument, err)
 	}

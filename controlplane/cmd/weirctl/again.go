@@ -3,10 +3,11 @@ package main
 import (
 	"context"
 	"fmt"
-	"io"
 	"time"
 
 	"connectrpc.com/connect"
+
+	"github.com/weirhq/weir/controlplane/cmd/weirctl/format"
 )
 
 // troubledMax is how many looks in a row may go unanswered, while watching.
@@ -29,7 +30,7 @@ func (a again) look(c *call, show func(*call) error) error {
 	var last error // what the last look that was answered found
 	for looks, troubled := 0, 0; ; looks++ {
 		if looks > 0 && !c.form.documents() {
-			_, _ = fmt.Fprintf(c.stdout, "\n%s\n", moment(c.now().UnixMilli()))
+			_, _ = fmt.Fprintf(c.stdout, "\n%s\n", format.Moment(c.now().UnixMilli()))
 		}
 		err := a.once(c, show)
 		if err == nil || verdict(err) {
@@ -61,9 +62,4 @@ func (a again) once(c *call, show func(*call) error) error {
 	one := *c
 	one.ctx = ctx
 	return show(&one)
-}
-
-// head writes a line above a table.
-func head(w io.Writer, format string, args ...any) {
-	_, _ = fmt.Fprintf(w, format+"\n", args...)
 }

@@ -8,6 +8,8 @@ import (
 
 	"connectrpc.com/connect"
 
+	"github.com/weirhq/weir/controlplane/cmd/weirctl/format"
+	"github.com/weirhq/weir/controlplane/cmd/weirctl/plan"
 	"github.com/weirhq/weir/shared/settings"
 	"github.com/weirhq/weir/shared/workspaces"
 )
@@ -21,10 +23,10 @@ type applyAll struct {
 
 // applied is the answer of apply for programs.
 type applied struct {
-	Changes []*change          `json:"changes"`
-	Kept    int                `json:"kept"` // not in the document, and not pruned
-	Tuning  []tuningDifference `json:"tuning"`
-	Limits  string             `json:"limits,omitempty"` // what the overrides would have denied, in words
+	Changes []*plan.Change          `json:"changes"`
+	Kept    int                     `json:"kept"` // not in the document, and not pruned
+	Tuning  []plan.TuningDifference `json:"tuning"`
+	Limits  string                  `json:"limits,omitempty"` // what the overrides would have denied, in words
 }
 
 // Run changes the settings to those of a document, with one call for each that differs.
@@ -37,7 +39,7 @@ func (a applyAll) Run(c *call) error {
 		return &hinted{errors.New("--reason is missing: the audit log records it with each change"), exitUsage,
 			"See weirctl apply --help."}
 	}
-	document, err := readDocument(a.File)
+	document, err := plan.ReadDocument(a.File)
 	if err != nil {
 		return &hinted{err, exitUsage, "Correct the document, and try again."}
 	}
@@ -45,17 +47,17 @@ func (a applyAll) Run(c *call) error {
 	if err != nil {
 		return err
 	}
-	c.leaveOut(document, stored.visible)
-	tuned, err := tuningDifferences(document, stored.tunings)
+	c.leaveOut(document, stored.Visible)
+	tuned, err := plan.TuningDifferences(document, stored.Tunings)
 	if err != nil {
 		return err
 	}
-	p := planOf(document, stored, a.Prune)
-	p.limits = c.limitsOf(p)
+	p := plan.Of(document, stored, a.Prune)
+	p.Limits = c.limitsOf(p)
 	if !c.form.documents() {
 		writePlan(c.stdout, p, tuned)
-		if p.limits != "" {
-			head(c.stdout, "%s", p.limits)
+		if p.Limits != "" {
+			format.Head(c.stdout, "%s", p.Limits)
 		}
 	}
 	if err := c.confirmPlan(p); err != nil {
@@ -63,7 +65,7 @@ func (a applyAll) Run(c *call) error {
 	}
 	done := 0
 	if !c.dryRun {
-		done, err = p.apply(c, actor, a.Reason)
+		done, err = applyPlan(c, p, actor, a.Reason)
 	}
 	return errors.Join(a.report(c, p, tuned, done), err)
 }
@@ -79,60 +81,63 @@ func (c *call) leaveOut(document *settings.Document, visible *workspaces.Set) {
 		return !visible.Has(o.Workspace)
 	})
 	if left := before - len(document.Namespaces) - len(document.Overrides); left > 0 {
-		_, _ = fmt.Fprintf(c.stderr, "%s of other workspaces in the document: left out\n", plural(int64(left), "setting"))
+		_, _ = fmt.Fprintf(c.stderr, "%s of other workspaces in the document: left out\n", format.Plural(int64(left),
+			"setting"))
 	}
 }
 
 // report prints what became of a plan.
-func (a applyAll) report(c *call, p plan, tuned []tuningDifference, done int) error {
+func (a applyAll) report(c *call, p plan.Plan, tuned []plan.TuningDifference, done int) error {
 	switch {
 	case c.form.documents():
-		all, differing := slices.Concat([]*change{}, p.changes), slices.Concat([]tuningDifference{}, tuned) // never null
-		return c.document(applied{all, p.kept, differing, p.limits})
-	case len(p.changes) == 0:
-		head(c.stdout, "nothing to change")
+		all, differing := slices.Concat([]*plan.Change{}, p.Changes), slices.Concat([]plan.TuningDifference{},
+			tuned) // never null
+		return c.document(applied{all, p.Kept, differing, p.Limits})
+	case len(p.Changes) == 0:
+		format.Head(c.stdout, "nothing to change")
 	case c.dryRun:
-		head(c.stdout, "%s to make; --dry-run changes nothing", plural(int64(len(p.changes)), "change"))
+		format.Head(c.stdout, "%s to make; --dry-run changes nothing", format.Plural(int64(len(p.Changes)), "change"))
 	default:
-		head(c.stdout, "%d of %s applied; %s", done, plural(int64(len(p.changes)), "change"), travels)
+		format.Head(c.stdout, "%d of %s applied; %s", done, format.Plural(int64(len(p.Changes)), "change"), travels)
 	}
 	return nil
 }
 
 // writePlan shows a plan: a line a change.
-func writePlan(w io.Writer, p plan, tuned []tuningDifference) {
-	for _, c := range p.changes {
-		head(w, "%s", plain(c.line()))
+func writePlan(w io.Writer, p plan.Plan, tuned []plan.TuningDifference) {
+	for _, c := range p.Changes {
+		format.Head(w, "%s", format.Plain(c.Line()))
 	}
-	if p.kept > 0 {
-		head(w, "%s not in the document stay as they are; --prune deletes them", plural(int64(p.kept), "setting"))
+	if p.Kept > 0 {
+		format.Head(w, "%s not in the document stay as they are; --prune deletes them", format.Plural(int64(p.Kept),
+			"setting"))
 	}
 	for _, t := range tuned {
-		head(w, "! tuning of %s: %s; apply leaves tuning as it is, and this rolls it out:\n  %s",
-			plain(t.Region), differences(t.Changes), plain(t.Command))
+		format.Head(w, "! tuning of %s: %s; apply leaves tuning as it is, and this rolls it out:\n  %s",
+			format.Plain(t.Region), plan.Differences(t.Changes), format.Plain(t.Command))
 	}
 }
 
-// apply makes the changes in order and stops at the first that fails; done is how many it has made.
-func (p plan) apply(c *call, actor, reason string) (done int, err error) {
-	for i, change := range p.changes {
-		if err := change.do(c, actor, reason); err != nil {
-			return i, p.partial(c, i, err)
+// applyPlan makes the changes in order and stops at the first that fails; done is how many it has made.
+func applyPlan(c *call, p plan.Plan, actor, reason string) (done int, err error) {
+	for i, change := range p.Changes {
+		if err := change.Do(c.ctx, c.planned(), actor, reason); err != nil {
+			return i, partial(c, p, i, err)
 		}
 		change.Applied = true
 	}
-	return len(p.changes), nil
+	return len(p.Changes), nil
 }
 
 // partial says what was not applied, and why.
-func (p plan) partial(c *call, done int, err error) error {
+func partial(c *call, p plan.Plan, done int, err error) error {
 	text := err.Error()
 	var rpc *connect.Error
 	if errors.As(err, &rpc) {
 		text = rpc.Message()
 	}
-	for _, left := range p.changes[done+1:] {
-		_, _ = fmt.Fprintf(c.stderr, "not applied: %s\n", plain(left.line()))
+	for _, left := range p.Changes[done+1:] {
+		_, _ = fmt.Fprintf(c.stderr, "not applied: %s\n", format.Plain(left.Line()))
 	}
 	code, _ := explain(c.ctx, err, "", "apply")
 	cause := "Correct the cause"
@@ -141,7 +146,7 @@ func (p plan) partial(c *call, done int, err error) error {
 	}
 	return &hinted{
 		fmt.Errorf("%d of %s are applied, and the next one failed: %s: %s",
-			done, plural(int64(len(p.changes)), "change"), p.changes[done].line(), text),
+			done, format.Plural(int64(len(p.Changes)), "change"), p.Changes[done].Line(), text),
 		code, cause + " and run it again: what is applied already stays as it is. " +
 			"What failed may still happen: see weirctl audit.",
 	}

@@ -5,6 +5,8 @@ import (
 
 	"connectrpc.com/connect"
 
+	"github.com/weirhq/weir/controlplane/cmd/weirctl/format"
+	"github.com/weirhq/weir/controlplane/cmd/weirctl/plan"
 	"github.com/weirhq/weir/controlplane/limits"
 	"github.com/weirhq/weir/controlplane/limitwords"
 	controlv1 "github.com/weirhq/weir/shared/gen/proto/weir/control/v1"
@@ -12,16 +14,16 @@ import (
 
 // limitsOf says what a plan's overrides would have denied, of the busiest keys that nodes report. If there is no
 // estimate, the changes are made all the same.
-func (c *call) limitsOf(p plan) string {
+func (c *call) limitsOf(p plan.Plan) string {
 	var changes []*controlv1.LimitChange
 	left := 0
-	for _, change := range p.changes {
+	for _, change := range p.Changes {
 		switch {
-		case change.limit == nil:
+		case change.Limit == nil:
 		case len(changes) == limits.ChangesMax:
 			left++
 		default:
-			changes = append(changes, change.limit)
+			changes = append(changes, change.Limit)
 		}
 	}
 	if len(changes) == 0 {
@@ -32,11 +34,11 @@ func (c *call) limitsOf(p plan) string {
 	case connect.CodeOf(err) == connect.CodeUnimplemented: // an older weir-control
 		return ""
 	case err != nil:
-		return limitwords.Unknown(len(changes), plain(err.Error()))
+		return limitwords.Unknown(len(changes), format.Plain(err.Error()))
 	}
-	words := plain(limitwords.Say(answer.Msg, len(changes), digits))
+	words := format.Plain(limitwords.Say(answer.Msg, len(changes), format.Digits))
 	if left > 0 {
-		words += fmt.Sprintf("; %s left out of this estimate", plural(int64(left), "further override"))
+		words += fmt.Sprintf("; %s left out of this estimate", format.Plural(int64(left), "further override"))
 	}
 	return words
 }

@@ -7,6 +7,7 @@ import (
 	"strings"
 	"testing"
 
+	"github.com/weirhq/weir/controlplane/cmd/weirctl/plan"
 	"github.com/weirhq/weir/shared/settings"
 )
 
@@ -57,7 +58,7 @@ func TestApplyRefusesADirectory(t *testing.T) {
 	one := empty + "overrides: [{workspace: acme, namespace: api, pattern: u, limit: 1}]\n"
 	big := "#" + strings.Repeat(" ", settings.BytesMax*2/3) + "\n" + empty
 	many := map[string]string{}
-	for i := range documentsMax + 1 {
+	for i := range plan.DocumentsMax + 1 {
 		many[fmt.Sprintf("%04d.yaml", i)] = empty
 	}
 	for name, tc := range map[string]struct {

@@ -8,6 +8,7 @@ import (
 
 	"connectrpc.com/connect"
 
+	"github.com/weirhq/weir/controlplane/cmd/weirctl/format"
 	controlv1 "github.com/weirhq/weir/shared/gen/proto/weir/control/v1"
 	"github.com/weirhq/weir/shared/strict"
 )
@@ -51,30 +52,33 @@ func (a auditList) Run(c *call) error {
 	return c.print(answer.Msg, func(w io.Writer) {
 		entries := answer.Msg.GetEntries()
 		if len(entries) == 0 {
-			head(w, "no change is recorded")
+			format.Head(w, "no change is recorded")
 			if to := answer.Msg.GetSearchedToId(); to > 0 {
-				head(w, "Searched the changes from %d on. For earlier ones: --before %d", to, to)
+				format.Head(w, "Searched the changes from %d on. For earlier ones: --before %d", to, to)
 			}
 			return
 		}
 		if a.States {
 			for _, e := range entries {
-				head(w, "%d  %s  %s  %s  %s: %s\n  before  %s\n  after   %s", e.GetId(), moment(e.GetAtMs()), plain(e.GetActor()),
-					plain(e.GetAction()), plain(e.GetSubject()), plain(e.GetReason()), orDash(e.GetBefore()), orDash(e.GetAfter()))
+				format.Head(w, "%d  %s  %s  %s  %s: %s\n  before  %s\n  after   %s", e.GetId(), format.Moment(e.GetAtMs()),
+					format.Plain(e.GetActor()),
+					format.Plain(e.GetAction()), format.Plain(e.GetSubject()), format.Plain(e.GetReason()), orDash(e.GetBefore()),
+					orDash(e.GetAfter()))
 			}
 		} else {
-			t := newTable(w)
-			t.row("ID", "WHEN", "WHO", "WHAT", "ON", "WHY")
+			t := format.NewTable(w)
+			t.Row("ID", "WHEN", "WHO", "WHAT", "ON", "WHY")
 			for _, e := range entries {
-				t.long(56, fmt.Sprint(e.GetId()), moment(e.GetAtMs()), e.GetActor(), e.GetAction(), e.GetSubject(), e.GetReason())
+				t.Long(56, fmt.Sprint(e.GetId()), format.Moment(e.GetAtMs()), e.GetActor(), e.GetAction(), e.GetSubject(),
+					e.GetReason())
 			}
-			t.flush()
+			t.Flush()
 		}
 		last := entries[len(entries)-1].GetId()
 		if to := answer.Msg.GetSearchedToId(); to > 0 && to != last {
-			head(w, "\nSearched the changes from %d on. For earlier ones: --before %d", to, to)
+			format.Head(w, "\nSearched the changes from %d on. For earlier ones: --before %d", to, to)
 		} else if to == last || len(entries) == int(a.Limit) { // a page ends early where its entries are large
-			head(w, "\nOlder ones: weirctl audit --before %d", last)
+			format.Head(w, "\nOlder ones: weirctl audit --before %d", last)
 		}
 	})
 }
@@ -106,5 +110,5 @@ func orDash(text string) string {
 	if text == "" {
 		return "-"
 	}
-	return plain(text)
+	return format.Plain(text)
 }

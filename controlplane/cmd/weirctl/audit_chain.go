@@ -13,6 +13,8 @@ import (
 	"connectrpc.com/connect"
 	"google.golang.org/protobuf/encoding/protojson"
 
+	"github.com/weirhq/weir/controlplane/cmd/weirctl/files"
+	"github.com/weirhq/weir/controlplane/cmd/weirctl/format"
 	"github.com/weirhq/weir/shared/auditchain"
 	controlv1 "github.com/weirhq/weir/shared/gen/proto/weir/control/v1"
 )
@@ -30,7 +32,7 @@ func (e auditExport) Run(c *call) error {
 	if e.File == "" {
 		return e.write(c, c.stdout)
 	}
-	return replaceWith(e.File, 0o644, func(w io.Writer) error { return e.write(c, w) })
+	return files.ReplaceWith(e.File, 0o644, func(w io.Writer) error { return e.write(c, w) })
 }
 
 func (e auditExport) write(c *call, w io.Writer) error {
@@ -215,14 +217,15 @@ func (c *call) whole(v *auditchain.Verifier) error {
 			"head": last.Hash.String()})
 	}
 	if v.Unlinked() > 0 {
-		head(c.stdout, "%s older than the chain: they cannot be verified", plural(v.Unlinked(), "change"))
+		format.Head(c.stdout, "%s older than the chain: they cannot be verified", format.Plural(v.Unlinked(), "change"))
 	}
 	if v.Linked() == 0 {
-		head(c.stdout, "the chain has not begun: it begins with the next change")
+		format.Head(c.stdout, "the chain has not begun: it begins with the next change")
 		return nil
 	}
-	head(c.stdout, "%s in the chain, all as they were written; the newest is %d", plural(v.Linked(), "change"), last.ID)
-	head(c.stdout, "head %v", last.Hash)
-	head(c.stdout, "Keep the head outside the database, and pass it with --head next time.")
+	format.Head(c.stdout, "%s in the chain, all as they were written; the newest is %d", format.Plural(v.Linked(),
+		"change"), last.ID)
+	format.Head(c.stdout, "head %v", last.Hash)
+	format.Head(c.stdout, "Keep the head outside the database, and pass it with --head next time.")
 	return nil
 }

@@ -7,6 +7,8 @@ import (
 
 	"connectrpc.com/connect"
 
+	"github.com/weirhq/weir/controlplane/cmd/weirctl/contexts"
+	"github.com/weirhq/weir/controlplane/cmd/weirctl/format"
 	"github.com/weirhq/weir/shared/gen/proto/weir/control/v1/controlv1connect"
 )
 
@@ -29,20 +31,20 @@ type call struct {
 	dryRun      bool
 	yes         bool            // what cannot be undone is confirmed
 	transport   *http.Transport // without a token
-	fleet       fleetFlags
+	fleet       contexts.Flags
 }
 
 // connect prepares calls to the API that flags and context name. It makes none.
 func (c *call) connect() (hint string, err error) {
-	if err := c.fleet.resolve(); err != nil {
+	if err := c.fleet.Resolve(); err != nil {
 		return "Correct --api, WEIR_API or the context: see weirctl context list.", err
 	}
-	token, err := c.fleet.secret()
+	token, err := c.fleet.Secret()
 	if err != nil {
 		return "See weirctl --help.", err
 	}
 	c.transport = http.DefaultTransport.(*http.Transport).Clone()
-	if c.transport.TLSClientConfig, err = c.fleet.tls(); err != nil {
+	if c.transport.TLSClientConfig, err = c.fleet.TLS(); err != nil {
 		return "Correct --ca, --cert or --key.", err
 	}
 	client, api := &http.Client{Transport: bearer{c.transport, token}}, c.fleet.API
@@ -60,4 +62,16 @@ func (c *call) connect() (hint string, err error) {
 	c.health = controlv1connect.NewHealthServiceClient(client, api, options)
 	c.audit = controlv1connect.NewAuditServiceClient(client, api, options)
 	return "", nil
+}
+
+func (c *call) ago(unixMs int64) string {
+	return format.Span(max(0, c.now().UnixMilli()-unixMs)) + " ago"
+}
+
+func (c *call) in(unixMs int64) string {
+	left := unixMs - c.now().UnixMilli()
+	if left <= 0 {
+		return "now"
+	}
+	return "in " + format.Span(left)
 }

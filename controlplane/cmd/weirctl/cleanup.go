@@ -6,6 +6,7 @@ import (
 
 	"connectrpc.com/connect"
 
+	"github.com/weirhq/weir/controlplane/cmd/weirctl/format"
 	controlv1 "github.com/weirhq/weir/shared/gen/proto/weir/control/v1"
 )
 
@@ -37,8 +38,8 @@ func (r cleanupRun) Run(c *call) error {
 	}
 	run := answer.Msg.GetRun()
 	err = c.print(answer.Msg, func(w io.Writer) {
-		_, _ = fmt.Fprintf(w, "deleted %s in %s within %s%s\n", plural(run.GetRowsDeleted(), "row"),
-			plural(run.GetBatches(), "batch"), span(run.GetDurationMs()), more(run))
+		_, _ = fmt.Fprintf(w, "deleted %s in %s within %s%s\n", format.Plural(run.GetRowsDeleted(), "row"),
+			format.Plural(run.GetBatches(), "batch"), format.Span(run.GetDurationMs()), more(run))
 	})
 	if err == nil && run.GetError() != "" {
 		return fmt.Errorf("%w: %s", errRunFailed, run.GetError())
@@ -90,11 +91,11 @@ func (r cleanupResume) Run(c *call) error {
 func (c *call) writeSchedule(w io.Writer, s *controlv1.CleanupStatus) {
 	switch {
 	case s.GetPausedBy() != "":
-		_, _ = fmt.Fprintf(w, "paused by %s %s: %s\n", plain(s.GetPausedBy()), c.ago(s.GetPausedAtMs()),
-			plain(s.GetPausedReason()))
+		_, _ = fmt.Fprintf(w, "paused by %s %s: %s\n", format.Plain(s.GetPausedBy()), c.ago(s.GetPausedAtMs()),
+			format.Plain(s.GetPausedReason()))
 		_, _ = fmt.Fprintln(w, "Expired rows pile up. Resume with: weirctl cleanup resume --reason TEXT")
 	case s.GetRunning():
-		_, _ = fmt.Fprintf(w, "running every %s, next %s\n", span(s.GetIntervalMs()), c.in(s.GetNextAtMs()))
+		_, _ = fmt.Fprintf(w, "running every %s, next %s\n", format.Span(s.GetIntervalMs()), c.in(s.GetNextAtMs()))
 	default:
 		_, _ = fmt.Fprintln(w, "not started yet: weir-control starts it within seconds of reaching Restate")
 	}
@@ -104,28 +105,29 @@ func (c *call) writeStatus(w io.Writer, s *controlv1.CleanupStatus) {
 	c.writeSchedule(w, s)
 	lag := "unknown: MySQL does not answer"
 	if s.LagMs != nil {
-		lag = span(s.GetLagMs())
+		lag = format.Span(s.GetLagMs())
 	}
-	t := newTable(w)
-	t.row("lag", lag)
+	t := format.NewTable(w)
+	t.Row("lag", lag)
 	if problem := s.GetPartitionsProblem(); problem != "" {
-		t.row("partitions", plain(problem))
+		t.Row("partitions", format.Plain(problem))
 	}
-	t.row("runs", fmt.Sprintf("%s, %s with an error", digits(s.GetRunsTotal()), digits(s.GetErrorsTotal())))
-	t.row("rows deleted", digits(s.GetRowsDeletedTotal()))
-	t.row("dead nodes deleted", digits(s.GetDeadNodesDeletedTotal()))
-	t.flush()
+	t.Row("runs", fmt.Sprintf("%s, %s with an error", format.Digits(s.GetRunsTotal()), format.Digits(s.GetErrorsTotal())))
+	t.Row("rows deleted", format.Digits(s.GetRowsDeletedTotal()))
+	t.Row("dead nodes deleted", format.Digits(s.GetDeadNodesDeletedTotal()))
+	t.Flush()
 	if len(s.GetHistory()) == 0 {
 		return
 	}
 	_, _ = fmt.Fprintln(w)
-	t = newTable(w)
-	t.row("STARTED", "TOOK", "ROWS", "BATCHES", "LAG", "BY", "RESULT")
+	t = format.NewTable(w)
+	t.Row("STARTED", "TOOK", "ROWS", "BATCHES", "LAG", "BY", "RESULT")
 	for _, r := range s.GetHistory() {
-		t.row(moment(r.GetStartedAtMs()), span(r.GetDurationMs()), digits(r.GetRowsDeleted()), digits(r.GetBatches()),
-			span(r.GetLagMs()), r.GetTrigger(), result(r))
+		t.Row(format.Moment(r.GetStartedAtMs()), format.Span(r.GetDurationMs()), format.Digits(r.GetRowsDeleted()),
+			format.Digits(r.GetBatches()),
+			format.Span(r.GetLagMs()), r.GetTrigger(), result(r))
 	}
-	t.flush()
+	t.Flush()
 }
 
 func result(r *controlv1.CleanupRunRecord) string {

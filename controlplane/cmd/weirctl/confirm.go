@@ -11,6 +11,8 @@ import (
 
 	"connectrpc.com/connect"
 
+	"github.com/weirhq/weir/controlplane/cmd/weirctl/format"
+	"github.com/weirhq/weir/controlplane/cmd/weirctl/plan"
 	controlv1 "github.com/weirhq/weir/shared/gen/proto/weir/control/v1"
 	"github.com/weirhq/weir/shared/gen/proto/weir/control/v1/controlv1connect"
 )
@@ -75,7 +77,7 @@ func (c *call) confirm(why, what string) error {
 		return &hinted{fmt.Errorf("this %s, and there is no terminal to ask on: %s", why,
 			strings.ReplaceAll(what, "\n", "; ")), exitUsage, hint}
 	}
-	_, _ = fmt.Fprintf(c.stderr, "This %s (%s):\n  %s\nGo on? [y/N] ", why, plain(c.fleet.name()),
+	_, _ = fmt.Fprintf(c.stderr, "This %s (%s):\n  %s\nGo on? [y/N] ", why, format.Plain(c.fleet.Name()),
 		strings.ReplaceAll(what, "\n", "\n  "))
 	answer, err := c.answer()
 	if err != nil {
@@ -114,7 +116,7 @@ func blocksMany(req connect.AnyRequest) string {
 	if msg.Limit == nil || msg.GetLimit() != 0 || msg.GetShadow() || !strings.Contains(msg.GetPattern(), "*") {
 		return ""
 	}
-	return plain(fmt.Sprintf("every request of every identifier of %s/%s that matches %s is denied, unless a more "+
+	return format.Plain(fmt.Sprintf("every request of every identifier of %s/%s that matches %s is denied, unless a more "+
 		"specific override applies", msg.GetWorkspace(), msg.GetNamespace(), msg.GetPattern()))
 }
 
@@ -124,7 +126,8 @@ func rollsBack(req connect.AnyRequest) string {
 	if msg.GetAction() != controlv1.RolloutAction_ROLLOUT_ACTION_ROLLBACK {
 		return ""
 	}
-	return plain(fmt.Sprintf("all nodes of rollout %s return to the tuning from before it, without stages", msg.GetId()))
+	return format.Plain(fmt.Sprintf("all nodes of rollout %s return to the tuning from before it, without stages",
+		msg.GetId()))
 }
 
 // endsSecret describes a rotation that ends the current secret at once.
@@ -133,15 +136,7 @@ func endsSecret(req connect.AnyRequest) string {
 	if msg.GetOverlapMs() > 0 {
 		return ""
 	}
-	return plain(fmt.Sprintf("calls with the current secret of token %s are refused from now on", msg.GetName()))
-}
-
-// name is the fleet as a question names it.
-func (f *fleetFlags) name() string {
-	if f.Context == "" {
-		return f.API
-	}
-	return f.Context + ", " + f.API
+	return format.Plain(fmt.Sprintf("calls with the current secret of token %s are refused from now on", msg.GetName()))
 }
 
 // lostOverride also makes sure that only the override that is shown is deleted.
@@ -158,17 +153,17 @@ func (c *call) lostOverride(ctx context.Context, req connect.AnyRequest) (string
 		seen := o.GetUpdatedAtMs()
 		msg.IfUpdatedAtMs = &seen
 	}
-	return plain(overrideSubject(overrideOf(o)) + ": " + overrideWords(o)), nil
+	return format.Plain(plan.OverrideSubject(plan.OverrideOf(o)) + ": " + plan.OverrideWords(o)), nil
 }
 
 func (c *call) lostCounts(_ context.Context, req connect.AnyRequest) (string, error) {
 	msg := req.Any().(*controlv1.ResetKeyRequest)
-	return plain(fmt.Sprintf("what every region has counted of %s/%s/%s", msg.GetWorkspace(), msg.GetNamespace(),
+	return format.Plain(fmt.Sprintf("what every region has counted of %s/%s/%s", msg.GetWorkspace(), msg.GetNamespace(),
 		msg.GetIdentifier())), nil
 }
 
 func (c *call) lostToken(_ context.Context, req connect.AnyRequest) (string, error) {
-	return plain(fmt.Sprintf("token %s: calls with it are refused, and no other token gets its name",
+	return format.Plain(fmt.Sprintf("token %s: calls with it are refused, and no other token gets its name",
 		req.Any().(*controlv1.RevokeTokenRequest).GetName())), nil
 }
 
@@ -180,30 +175,30 @@ func (c *call) lostTable(ctx context.Context, req connect.AnyRequest) (string, e
 		return "", err
 	}
 	r := answer.Msg.GetRetirement()
-	return plain(fmt.Sprintf("table %s, now %s, with %s", table, r.GetDated(),
-		plural(r.GetEvidence().GetRows(), "row"))), nil
+	return format.Plain(fmt.Sprintf("table %s, now %s, with %s", table, r.GetDated(),
+		format.Plural(r.GetEvidence().GetRows(), "row"))), nil
 }
 
 // lossesShown is how many of the losses of one apply are listed.
 const lossesShown = 20
 
 // confirmPlan asks once for everything that a plan deletes, and for all patterns that it blocks.
-func (c *call) confirmPlan(p plan) error {
+func (c *call) confirmPlan(p plan.Plan) error {
 	var lines []string
 	why := atOnce
-	for _, change := range p.changes {
-		if change.loses {
+	for _, change := range p.Changes {
+		if change.Loses {
 			why = undone
 		}
-		if change.loses || change.blocks {
-			lines = append(lines, plain(change.line()))
+		if change.Loses || change.Blocks {
+			lines = append(lines, format.Plain(change.Line()))
 		}
 	}
 	if len(lines) == 0 || c.yes || c.dryRun {
 		return nil
 	}
 	if more := len(lines) - lossesShown; more > 0 {
-		lines = append(lines[:lossesShown], "and "+digits(int64(more))+" more")
+		lines = append(lines[:lossesShown], "and "+format.Digits(int64(more))+" more")
 	}
 	if err := c.confirm(why, strings.Join(lines, "\n")); err != nil {
 		return err

@@ -3,76 +3,17 @@ package main
 import (
 	"cmp"
 	"errors"
-	"fmt"
 	"io"
-	"os"
-	"path/filepath"
-	"strings"
 
-	"github.com/weirhq/weir/shared/strict"
+	"github.com/weirhq/weir/controlplane/cmd/weirctl/contexts"
+	"github.com/weirhq/weir/controlplane/cmd/weirctl/format"
 )
-
-// defaultAPI is called where neither a flag, the environment nor a context says otherwise.
-const defaultAPI = "http://127.0.0.1:7080"
-
-// fleetFlags say which fleet's API is called, and as whom.
-type fleetFlags struct {
-	API       string `name:"api" env:"WEIR_API" placeholder:"URL" help:"The API of weir-control. Default: the context's, or http://127.0.0.1:7080."`
-	CA        string `name:"ca" env:"WEIR_CA" placeholder:"FILE" help:"PEM file with the CAs of the API's certificate. Default: those of this machine."`
-	Cert      string `env:"WEIR_CERT" placeholder:"FILE" help:"PEM file with the client certificate for the API."`
-	Key       string `env:"WEIR_KEY" placeholder:"FILE" help:"PEM file with the key of --cert."`
-	TokenFile string `env:"WEIR_TOKEN_FILE" placeholder:"FILE" help:"File with the token to call with. Default: the context's, or the environment variable WEIR_TOKEN."`
-
-	Context  string `env:"WEIR_CONTEXT" placeholder:"NAME" help:"Name of a context: a fleet's API and token, stored with context set. Default: the current one, unless --api is given."`
-	Contexts string `env:"WEIR_CONTEXTS" placeholder:"FILE" help:"The file of contexts. Default: weir/contexts.yaml in the user's configuration directory."`
-
-	tokenEnv string // name of a variable
-}
-
-// resolve fills in from the context what flags leave out. With --api alone there is no context, so that the token of
-// one fleet is not sent to another.
-func (f *fleetFlags) resolve() error {
-	if f.API == "" || f.Context != "" {
-		all, err := readContexts(f.Contexts)
-		if err != nil {
-			return err
-		}
-		f.Context = cmp.Or(f.Context, all.Current)
-		if f.Context != "" {
-			from, err := all.named(f.Context)
-			if err != nil {
-				return err
-			}
-			f.inherit(*from)
-		}
-	}
-	f.API = cmp.Or(f.API, defaultAPI)
-	return checkAPI(f.API)
-}
-
-// inherit fills in what flags leave out. A certificate and its key stay together.
-func (f *fleetFlags) inherit(from fleetContext) {
-	f.API, f.CA = cmp.Or(f.API, from.API), cmp.Or(f.CA, from.CA)
-	if f.Cert == "" && f.Key == "" {
-		f.Cert, f.Key = from.Cert, from.Key
-	}
-	if f.TokenFile == "" {
-		f.TokenFile, f.tokenEnv = from.TokenFile, from.TokenEnv
-	}
-}
-
-func checkAPI(api string) error {
-	if !strings.HasPrefix(api, "http://") && !strings.HasPrefix(api, "https://") {
-		return fmt.Errorf("--api is %s, want http://host:port or https://host:port", api)
-	}
-	return strict.URL("--api", api)
-}
 
 type contextList struct{}
 
 // Run lists contexts.
 func (contextList) Run(c *call) error {
-	all, err := readContexts(c.fleet.Contexts)
+	all, err := contexts.Read(c.fleet.Contexts)
 	if err != nil {
 		return wrongContext(err)
 	}
@@ -83,13 +24,13 @@ func (contextList) Run(c *call) error {
 	return nil
 }
 
-func writeContexts(w io.Writer, all *contexts) {
+func writeContexts(w io.Writer, all *contexts.File) {
 	if len(all.Contexts) == 0 {
-		head(w, "there is no context yet: see weirctl context set --help")
+		format.Head(w, "there is no context yet: see weirctl context set --help")
 		return
 	}
-	t := newTable(w)
-	t.row("CURRENT", "NAME", "API", "TOKEN", "CERTIFICATE")
+	t := format.NewTable(w)
+	t.Row("CURRENT", "NAME", "API", "TOKEN", "CERTIFICATE")
 	for _, f := range all.Contexts {
 		current, token := "", "-"
 		switch {
@@ -101,9 +42,9 @@ func writeContexts(w io.Writer, all *contexts) {
 		if f.Name == all.Current {
 			current = "*"
 		}
-		t.row(current, f.Name, f.API, token, orNone(f.Cert))
+		t.Row(current, f.Name, f.API, token, format.OrNone(f.Cert))
 	}
-	t.flush()
+	t.Flush()
 }
 
 type contextUse struct {
@@ -112,8 +53,8 @@ type contextUse struct {
 
 // Run makes a context the current one.
 func (u contextUse) Run(c *call) error {
-	return c.editContexts("current: "+u.Name, func(all *contexts) error {
-		_, err := all.named(u.Name)
+	return c.editContexts("current: "+u.Name, func(all *contexts.File) error {
+		_, err := all.Named(u.Name)
 		all.Current = u.Name
 		return err
 	})
@@ -126,12 +67,12 @@ type contextSet struct {
 
 // Run keeps the flags that say which API is called, and how. Those that are left out stay as they are.
 func (s contextSet) Run(c *call) error {
-	return c.editContexts("set: "+s.Name, func(all *contexts) error {
-		f := fleetContext{Name: s.Name}
-		if was, err := all.named(s.Name); err == nil {
+	return c.editContexts("set: "+s.Name, func(all *contexts.File) error {
+		f := contexts.Context{Name: s.Name}
+		if was, err := all.Named(s.Name); err == nil {
 			f = *was
 		}
-		given, err := c.fleet.absolute()
+		given, err := c.fleet.Absolute()
 		if err != nil {
 			return err
 		}
@@ -146,27 +87,12 @@ func (s contextSet) Run(c *call) error {
 		if f.API == "" {
 			return errors.New("--api is missing: a context needs one")
 		}
-		all.put(f)
+		all.Put(f)
 		if len(all.Contexts) == 1 {
 			all.Current = f.Name
 		}
 		return nil
 	})
-}
-
-// absolute makes file names independent of the working directory.
-func (f fleetFlags) absolute() (fleetFlags, error) {
-	for _, file := range []*string{&f.CA, &f.Cert, &f.Key, &f.TokenFile} {
-		if *file == "" {
-			continue
-		}
-		whole, err := filepath.Abs(*file)
-		if err != nil {
-			return f, err
-		}
-		*file = whole
-	}
-	return f, nil
 }
 
 type contextDelete struct {
@@ -175,11 +101,11 @@ type contextDelete struct {
 
 // Run forgets a context.
 func (d contextDelete) Run(c *call) error {
-	return c.editContexts("deleted: "+d.Name, func(all *contexts) error {
-		if _, err := all.named(d.Name); err != nil {
+	return c.editContexts("deleted: "+d.Name, func(all *contexts.File) error {
+		if _, err := all.Named(d.Name); err != nil {
 			return err
 		}
-		all.remove(d.Name)
+		all.Remove(d.Name)
 		if all.Current == d.Name {
 			all.Current = ""
 		}
@@ -188,13 +114,13 @@ func (d contextDelete) Run(c *call) error {
 }
 
 // editContexts changes the file of contexts, unless with --dry-run, and shows its new content.
-func (c *call) editContexts(did string, edit func(*contexts) error) error {
-	all, err := readContexts(c.fleet.Contexts)
+func (c *call) editContexts(did string, edit func(*contexts.File) error) error {
+	all, err := contexts.Read(c.fleet.Contexts)
 	if err == nil {
 		err = edit(all)
 	}
 	if err == nil && !c.dryRun {
-		err = all.write()
+		err = all.Write()
 	}
 	if err != nil {
 		return wrongContext(err)
@@ -206,26 +132,14 @@ func (c *call) editContexts(did string, edit func(*contexts) error) error {
 	if c.dryRun {
 		did = "--dry-run changes nothing"
 	}
-	head(c.stdout, "%s", did)
+	format.Head(c.stdout, "%s", did)
 	return nil
 }
 
 // wrongContext is an error of a flag or the file.
 func wrongContext(err error) error {
-	if known := (*hinted)(nil); errors.As(err, &known) {
-		return err
+	if missing := (*contexts.MissingError)(nil); errors.As(err, &missing) {
+		return &hinted{err, exitUsage, "See weirctl context list; weirctl context set makes one."}
 	}
 	return &hinted{err, exitUsage, "Correct it and try again; see weirctl context --help."}
-}
-
-// secret is the token to call with, if any. It is no flag, because every user can list the flags of processes.
-func (f *fleetFlags) secret() (string, error) {
-	if f.TokenFile == "" {
-		if f.tokenEnv != "" && os.Getenv(f.tokenEnv) == "" {
-			return "", fmt.Errorf("context %s: the environment has no %s, which holds its token", f.Context, f.tokenEnv)
-		}
-		return strings.TrimSpace(os.Getenv(cmp.Or(f.tokenEnv, "WEIR_TOKEN"))), nil
-	}
-	text, err := strict.Line("--token-file", f.TokenFile)
-	return strings.TrimSpace(text), err
 }

@@ -5,6 +5,8 @@ import (
 	"path/filepath"
 	"strings"
 	"testing"
+
+	"github.com/weirhq/weir/controlplane/cmd/weirctl/files"
 )
 
 // Several fleets in one file, one of them current; a token's place is kept and shown, the token never.
@@ -133,7 +135,7 @@ func TestContextsRefuse(t *testing.T) {
 		"two places":          {"contexts: []", 0o600, "set a --api http://a --token-file x --token-env Y", "set only one"},
 		"not there":           {"contexts: []", 0o600, "use a", `there is no context "a"`},
 		"not there any more":  {"contexts: []", 0o600, "delete a", `there is no context "a"`},
-		"too long":            {"#" + strings.Repeat("x", fileBytesMax), 0o600, "list", "more than 65536 bytes"},
+		"too long":            {"#" + strings.Repeat("x", files.BytesMax), 0o600, "list", "more than 65536 bytes"},
 	} {
 		t.Run(name, func(t *testing.T) {
 			file := filepath.Join(t.TempDir(), "contexts.yaml")

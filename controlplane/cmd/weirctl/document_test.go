@@ -21,6 +21,7 @@ import (
 	"github.com/weirhq/weir/controlplane"
 	"github.com/weirhq/weir/controlplane/api"
 	"github.com/weirhq/weir/controlplane/audit"
+	"github.com/weirhq/weir/controlplane/cmd/weirctl/plan"
 	"github.com/weirhq/weir/controlplane/limits"
 	"github.com/weirhq/weir/controlplane/tunings"
 	"github.com/weirhq/weir/shared/gen/proto/weir/control/v1/controlv1connect"
@@ -314,7 +315,7 @@ func TestExportRefusesTuningOfANewerBuild(t *testing.T) {
 		w.inForce = []tunings.RegionTuning{{Region: region, Version: 3, Document: newer}}
 		code := w.run(t, "export")
 		if said := w.stderr.String(); code != exitFailure || w.stdout.Len() > 0 || !strings.Contains(said, "of_a_newer_build") ||
-			!strings.Contains(said, "tuning of "+orFleet(region)) || !strings.Contains(said, "Upgrade weirctl") {
+			!strings.Contains(said, "tuning of "+plan.OrFleet(region)) || !strings.Contains(said, "Upgrade weirctl") {
 			t.Errorf("exit %d, %s%s", code, w.stdout.String(), said)
 		}
 	}
@@ -377,10 +378,10 @@ func applyAfterAChange(t *testing.T, w *world, d *drawer, seen *limits.Override,
 	if err != nil {
 		t.Fatal(err)
 	}
-	p := planOf(document, all, true)
+	p := plan.Of(document, all, true)
 	seen.Limit = 7
 	d.put(*seen)
-	done, err := p.apply(c, "ann", "x")
+	done, err := applyPlan(c, p, "ann", "x")
 	if err == nil || done != 0 || !strings.Contains(err.Error(), "was changed at") || d.overrides[limits.OverrideName{Workspace: "acme", Namespace: "api", Pattern: "u"}].Limit != 7 {
 		t.Errorf("%d done, %v", done, err)
 	}

@@ -10,6 +10,8 @@ import (
 	"connectrpc.com/connect"
 	"google.golang.org/protobuf/encoding/protojson"
 	"google.golang.org/protobuf/proto"
+
+	"github.com/weirhq/weir/controlplane/cmd/weirctl/format"
 )
 
 // operatorMessage is a request that changes something: it says who asks and why, as no other request does.
@@ -55,10 +57,10 @@ func (c *call) shown(err error) error {
 	if err != nil {
 		return err
 	}
-	head(c.stdout, "would call %s:", u.procedure)
+	format.Head(c.stdout, "would call %s:", u.procedure)
 	for line := range strings.Lines(string(fields)) {
 		_, _ = fmt.Fprint(c.stdout, "  "+line)
 	}
-	head(c.stdout, "--dry-run changes nothing")
+	format.Head(c.stdout, "--dry-run changes nothing")
 	return nil
 }

@@ -5,18 +5,16 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
-	"io"
 	"net/http"
 	"os"
-	"slices"
 	"strings"
 	"sync"
 	"time"
 
 	"connectrpc.com/connect"
 	"google.golang.org/protobuf/encoding/protojson"
-	"google.golang.org/protobuf/proto"
 
+	"github.com/weirhq/weir/controlplane/cmd/weirctl/explanation"
 	weirv1 "github.com/weirhq/weir/shared/gen/proto/weir/v1"
 	"github.com/weirhq/weir/shared/gen/proto/weir/v1/weirv1connect"
 	"github.com/weirhq/weir/shared/strict"
@@ -33,27 +31,6 @@ type explainKey struct {
 	Cost          int64         `default:"1" help:"The cost of the request; 0: a request that counts nothing."`
 	Node          []string      `env:"WEIR_NODE" default:"http://127.0.0.1:7001" placeholder:"URL" help:"Address of a node (default ${default}). Repeat it to compare nodes."`
 	NodeTokenFile string        `env:"WEIR_NODE_TOKEN_FILE" placeholder:"FILE" help:"File with a bearer token for calls to the nodes. Default: the environment variable WEIR_NODE_TOKEN."`
-}
-
-// asked is one node and its answer.
-type asked struct {
-	node   string
-	answer *weirv1.ExplainResponse      // nil of leases
-	leases *weirv1.ExplainLeaseResponse // nil of a rate
-	err    error
-}
-
-func (a asked) message() summarized {
-	if a.leases != nil {
-		return a.leases
-	}
-	return a.answer
-}
-
-// summarized is an answer of either kind.
-type summarized interface {
-	proto.Message
-	GetSummary() string
 }
 
 // nodesMax bounds how many nodes are asked at once and shown side by side.
@@ -81,17 +58,17 @@ func (e explainKey) Run(c *call) error {
 		return &hinted{err, exitUsage, "Correct --node-token-file."}
 	}
 	client := &http.Client{Transport: bearer{c.transport, token}}
-	all := make([]asked, len(e.Node))
+	all := make([]explanation.Node, len(e.Node))
 	var asking sync.WaitGroup
 	for i, node := range e.Node {
 		asking.Go(func() { all[i] = e.ask(c.ctx, client, node) })
 	}
 	asking.Wait()
 	var first error
-	var answered []asked
+	var answered []explanation.Node
 	for _, a := range all {
 		switch {
-		case a.err == nil:
+		case a.Err == nil:
 			answered = append(answered, a)
 		case first == nil:
 			first = nodeTold(a)
@@ -102,9 +79,9 @@ func (e explainKey) Run(c *call) error {
 	if c.form.documents() {
 		err = c.printNodes(all)
 	} else if len(answered) > 0 && e.Leases {
-		writeLeases(c.stdout, answered)
+		explanation.WriteLeases(c.stdout, answered)
 	} else if len(answered) > 0 {
-		writeExplained(c.stdout, answered)
+		explanation.Write(c.stdout, answered)
 	}
 	return errors.Join(first, err)
 }
@@ -117,15 +94,15 @@ func (e explainKey) token() (string, error) {
 	return strings.TrimSpace(text), err
 }
 
-func (e explainKey) ask(ctx context.Context, client *http.Client, node string) asked {
+func (e explainKey) ask(ctx context.Context, client *http.Client, node string) explanation.Node {
 	service := weirv1connect.NewRateLimitServiceClient(client, node, connect.WithReadMaxBytes(1<<20))
 	if e.Leases {
 		answer, err := service.ExplainLease(ctx, connect.NewRequest(&weirv1.ExplainLeaseRequest{Workspace: e.Workspace,
 			Namespace: e.Namespace, Identifier: e.Identifier, Limit: e.Limit}))
 		if err != nil {
-			return asked{node: node, err: err}
+			return explanation.Node{Address: node, Err: err}
 		}
-		return asked{node: node, leases: answer.Msg}
+		return explanation.Node{Address: node, Leases: answer.Msg}
 	}
 	answer, err := service.Explain(ctx,
 		connect.NewRequest(&weirv1.ExplainRequest{
@@ -133,19 +110,19 @@ func (e explainKey) ask(ctx context.Context, client *http.Client, node string) a
 			Limit: e.Limit, DurationMs: e.Duration.Milliseconds(), Cost: e.Cost, ZeroCost: e.Cost == 0,
 		}))
 	if err != nil {
-		return asked{node: node, err: err}
+		return explanation.Node{Address: node, Err: err}
 	}
-	return asked{node: node, answer: answer.Msg}
+	return explanation.Node{Address: node, Answer: answer.Msg}
 }
 
 // nodeTold says what to do about a node that did not explain.
-func nodeTold(a asked) error {
-	text := a.err.Error()
-	if rpc := (*connect.Error)(nil); errors.As(a.err, &rpc) {
+func nodeTold(a explanation.Node) error {
+	text := a.Err.Error()
+	if rpc := (*connect.Error)(nil); errors.As(a.Err, &rpc) {
 		text = rpc.Message()
 	}
-	t := &hinted{fmt.Errorf("%s: %s", a.node, text), exitFailure, "The cause is in the node's log."}
-	switch connect.CodeOf(a.err) {
+	t := &hinted{fmt.Errorf("%s: %s", a.Address, text), exitFailure, "The cause is in the node's log."}
+	switch connect.CodeOf(a.Err) {
 	case connect.CodeInvalidArgument:
 		t.code, t.hint = exitUsage, "Correct it and try again; see weirctl explain --help."
 	case connect.CodeUnauthenticated, connect.CodePermissionDenied:
@@ -161,7 +138,7 @@ func nodeTold(a asked) error {
 }
 
 // printNodes prints one document, of one node or of several.
-func (c *call) printNodes(all []asked) error {
+func (c *call) printNodes(all []explanation.Node) error {
 	type said struct {
 		Node        string          `json:"node"`
 		Explanation json.RawMessage `json:"explanation,omitempty"`
@@ -171,11 +148,11 @@ func (c *call) printNodes(all []asked) error {
 		Nodes []said `json:"nodes"`
 	}
 	for _, a := range all {
-		s := said{Node: a.node}
-		if a.err != nil {
-			s.Error = a.err.Error()
+		s := said{Node: a.Address}
+		if a.Err != nil {
+			s.Error = a.Err.Error()
 		} else {
-			b, err := protojson.MarshalOptions{EmitUnpopulated: true}.Marshal(a.message())
+			b, err := protojson.MarshalOptions{EmitUnpopulated: true}.Marshal(a.Message())
 			if err != nil {
 				return err
 			}
@@ -184,45 +161,4 @@ func (c *call) printNodes(all []asked) error {
 		document.Nodes = append(document.Nodes, s)
 	}
 	return c.document(document)
-}
-
-// writeExplained puts the terms of all nodes side by side.
-func writeExplained(w io.Writer, nodes []asked) {
-	t := newTable(w)
-	head := []string{"TERM"}
-	for _, n := range nodes {
-		name := "VALUE"
-		if len(nodes) > 1 {
-			name = n.node
-		}
-		head = append(head, name, "AGE")
-	}
-	t.row(append(head, "FROM")...)
-	for _, term := range terms {
-		cells := []string{term.name}
-		for _, n := range nodes {
-			age := "-"
-			if ms := term.atMs(n.answer); ms > 0 {
-				age = span(max(0, n.answer.GetAtMs()-ms))
-			}
-			cells = append(cells, term.value(n.answer), age)
-		}
-		if slices.ContainsFunc(nodes, func(n asked) bool { return term.value(n.answer) != "" }) {
-			t.row(append(cells, term.from)...)
-		}
-	}
-	t.flush()
-	writeSummaries(w, nodes)
-}
-
-// writeSummaries has what each node says in words.
-func writeSummaries(w io.Writer, nodes []asked) {
-	for _, n := range nodes {
-		begin := ""
-		if len(nodes) > 1 {
-			begin = n.node + ": "
-		}
-		_, _ = fmt.Fprintln(w)
-		prose(w, begin, n.message().GetSummary())
-	}
 }

@@ -5,6 +5,8 @@ import (
 	"testing"
 
 	"github.com/alecthomas/kong"
+
+	"github.com/weirhq/weir/controlplane/cmd/weirctl/commandline"
 )
 
 // An error about a value names the flag that the value was given with, and not the field of a message.
@@ -41,8 +43,8 @@ func TestFieldsAreRewrittenAsFlags(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		words := flagWordsOf(command.Flags())
-		if got := words.rewrite(tc.is); got != tc.want {
+		words := commandline.FlagWordsOf(command.Flags())
+		if got := words.Rewrite(tc.is); got != tc.want {
 			t.Errorf("%s:\n  %q, want\n  %q", tc.command, got, tc.want)
 		}
 	}
@@ -60,9 +62,9 @@ func FuzzRewrite(f *testing.F) {
 	if err != nil {
 		f.Fatal(err)
 	}
-	words := flagWordsOf(command.Flags())
+	words := commandline.FlagWordsOf(command.Flags())
 	f.Fuzz(func(t *testing.T, text string) {
-		if got := words.rewrite(text); len(got) > 40+8*len(text) {
+		if got := words.Rewrite(text); len(got) > 40+8*len(text) {
 			t.Errorf("%q: %q", text, got)
 		}
 	})

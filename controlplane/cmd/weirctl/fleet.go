@@ -7,6 +7,7 @@ import (
 
 	"connectrpc.com/connect"
 
+	"github.com/weirhq/weir/controlplane/cmd/weirctl/format"
 	controlv1 "github.com/weirhq/weir/shared/gen/proto/weir/control/v1"
 )
 
@@ -39,8 +40,8 @@ func writeFleet(w io.Writer, f *controlv1.FleetResponse) {
 		return
 	}
 	regions, live := map[string]bool{}, int64(0)
-	t := newTable(w)
-	t.row("REGION", "NODE", "STATE", "SEEN", "BUILD", "TUNING", "SKEW", "ALLOWED", "DENIED", "PENDING",
+	t := format.NewTable(w)
+	t.Row("REGION", "NODE", "STATE", "SEEN", "BUILD", "TUNING", "SKEW", "ALLOWED", "DENIED", "PENDING",
 		"RELAYS", "PROBLEMS")
 	for _, n := range f.GetNodes() {
 		regions[n.GetRegion()] = true
@@ -50,15 +51,16 @@ func writeFleet(w io.Writer, f *controlv1.FleetResponse) {
 			live++
 		}
 		h := n.GetHealth()
-		t.row(n.GetRegion(), n.GetNodeId(), state, span(n.GetAgeMs())+" ago", n.GetBuild(),
-			tuningVersion(n.GetTuningVersion()), span(n.GetClockSkewMs()),
-			digits(h.GetAllowedTotal()), digits(h.GetDeniedTotal()), digits(h.GetPendingCost()), relayed(n), problems(n))
+		t.Row(n.GetRegion(), n.GetNodeId(), state, format.Span(n.GetAgeMs())+" ago", n.GetBuild(),
+			tuningVersion(n.GetTuningVersion()), format.Span(n.GetClockSkewMs()),
+			format.Digits(h.GetAllowedTotal()), format.Digits(h.GetDeniedTotal()), format.Digits(h.GetPendingCost()), relayed(n),
+			problems(n))
 	}
-	t.flush()
-	_, _ = fmt.Fprintf(w, "\n%s, %s, %s live\n", plural(int64(len(regions)), "region"),
-		plural(int64(len(f.GetNodes())), "node"), digits(live))
+	t.Flush()
+	_, _ = fmt.Fprintf(w, "\n%s, %s, %s live\n", format.Plural(int64(len(regions)), "region"),
+		format.Plural(int64(len(f.GetNodes())), "node"), format.Digits(live))
 	if ms, any := oldestUnpublished(f); any {
-		_, _ = fmt.Fprintf(w, "counts wait at most %s before they are sent to other regions\n", span(ms))
+		_, _ = fmt.Fprintf(w, "counts wait at most %s before they are sent to other regions\n", format.Span(ms))
 	}
 	if f.GetTruncated() {
 		_, _ = fmt.Fprintln(w, "the fleet has more nodes than one answer holds: these are the first by region and name")
@@ -67,15 +69,15 @@ func writeFleet(w io.Writer, f *controlv1.FleetResponse) {
 
 func writePairs(w io.Writer, pairs []*controlv1.ConvergencePair) {
 	if len(pairs) == 0 {
-		head(w, "not measured: no relay has lately read changes of another region")
+		format.Head(w, "not measured: no relay has lately read changes of another region")
 		return
 	}
-	t := newTable(w)
-	t.row("TO", "FROM", "99 OF 100 WITHIN", "NODES")
+	t := format.NewTable(w)
+	t.Row("TO", "FROM", "99 OF 100 WITHIN", "NODES")
 	for _, p := range pairs {
-		t.row(p.GetTo(), p.GetFrom(), span(p.GetP99Ms()), digits(int64(p.GetNodes())))
+		t.Row(p.GetTo(), p.GetFrom(), format.Span(p.GetP99Ms()), format.Digits(int64(p.GetNodes())))
 	}
-	t.flush()
+	t.Flush()
 }
 
 // relayed names the shards of its region's Redis that a node relays.
@@ -92,7 +94,7 @@ func relayed(n *controlv1.Node) string {
 	if len(held) > most {
 		names = append(names, "…")
 	}
-	return strings.TrimPrefix(plural(int64(len(held)), "shard"), digits(int64(len(held)))+" ") + " " +
+	return strings.TrimPrefix(format.Plural(int64(len(held)), "shard"), format.Digits(int64(len(held)))+" ") + " " +
 		strings.Join(names, ", ")
 }
 
@@ -117,7 +119,7 @@ func tuningVersion(version int64) string {
 func problems(n *controlv1.Node) string {
 	var found []string
 	if dropped := n.GetHealth().GetDroppedCostTotal(); dropped > 0 {
-		found = append(found, digits(dropped)+" cost dropped")
+		found = append(found, format.Digits(dropped)+" cost dropped")
 	}
 	if skew := n.GetClockSkewMs(); skew >= skewWorthTellingMs || skew <= -skewWorthTellingMs {
 		found = append(found, "its clock is off")

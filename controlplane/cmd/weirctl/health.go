@@ -7,6 +7,7 @@ import (
 
 	"connectrpc.com/connect"
 
+	"github.com/weirhq/weir/controlplane/cmd/weirctl/format"
 	controlv1 "github.com/weirhq/weir/shared/gen/proto/weir/control/v1"
 )
 
@@ -51,22 +52,23 @@ func judge(severity, text, hint string) error {
 }
 
 func (c *call) writeHealth(w io.Writer, d *controlv1.Health) {
-	head(w, "%s, checked %s", plain(d.GetOverall()), c.ago(d.GetAtMs()))
+	format.Head(w, "%s, checked %s", format.Plain(d.GetOverall()), c.ago(d.GetAtMs()))
 	if d.GetLive() {
-		head(w, "The watch on Restate has no recent result: weir-control checked for this call.")
+		format.Head(w, "The watch on Restate has no recent result: weir-control checked for this call.")
 	}
 	for _, f := range d.GetFindings() {
 		subject := ""
 		if f.GetSubject() != "" {
-			subject = " " + plain(f.GetSubject())
+			subject = " " + format.Plain(f.GetSubject())
 		}
-		_, _ = fmt.Fprintf(w, "\n%s  %s%s, since %s (%s)\n", plain(f.GetSeverity()), plain(f.GetKind()), subject,
-			moment(f.GetSinceMs()), c.ago(f.GetSinceMs()))
-		prose(w, "  ", f.GetWhat())
-		prose(w, "  -> ", f.GetAdvice())
+		_, _ = fmt.Fprintf(w, "\n%s  %s%s, since %s (%s)\n", format.Plain(f.GetSeverity()), format.Plain(f.GetKind()),
+			subject,
+			format.Moment(f.GetSinceMs()), c.ago(f.GetSinceMs()))
+		format.Prose(w, "  ", f.GetWhat())
+		format.Prose(w, "  -> ", f.GetAdvice())
 	}
 	if n := d.GetLeftOut(); n > 0 {
-		head(w, "\n%s not shown: an answer holds no more.", plural(n, "finding"))
+		format.Head(w, "\n%s not shown: an answer holds no more.", format.Plural(n, "finding"))
 	}
 }
 
@@ -91,24 +93,25 @@ func (doctor) Run(c *call) error {
 }
 
 func writeChecks(w io.Writer, checks []*controlv1.Check) {
-	t := newTable(w)
-	t.row("RESULT", "AREA", "CHECK", "FOUND")
+	t := format.NewTable(w)
+	t.Row("RESULT", "AREA", "CHECK", "FOUND")
 	for _, check := range checks {
-		what, _ := cell(check.GetWhat())
-		t.row(check.GetResult(), check.GetArea(), check.GetName(), what)
+		what, _ := format.Cell(check.GetWhat())
+		t.Row(check.GetResult(), check.GetArea(), check.GetName(), what)
 	}
-	t.flush()
+	t.Flush()
 	for _, check := range checks {
-		_, cut := cell(check.GetWhat())
+		_, cut := format.Cell(check.GetWhat())
 		if !cut && check.GetAdvice() == "" {
 			continue
 		}
-		_, _ = fmt.Fprintf(w, "\n%s  %s, %s\n", plain(check.GetResult()), plain(check.GetArea()), plain(check.GetName()))
+		_, _ = fmt.Fprintf(w, "\n%s  %s, %s\n", format.Plain(check.GetResult()), format.Plain(check.GetArea()),
+			format.Plain(check.GetName()))
 		if cut {
-			prose(w, "  ", check.GetWhat())
+			format.Prose(w, "  ", check.GetWhat())
 		}
 		if check.GetAdvice() != "" {
-			prose(w, "  -> ", check.GetAdvice())
+			format.Prose(w, "  -> ", check.GetAdvice())
 		}
 	}
 }

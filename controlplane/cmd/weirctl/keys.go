@@ -7,6 +7,7 @@ import (
 
 	"connectrpc.com/connect"
 
+	"github.com/weirhq/weir/controlplane/cmd/weirctl/format"
 	controlv1 "github.com/weirhq/weir/shared/gen/proto/weir/control/v1"
 )
 
@@ -34,27 +35,28 @@ func (k keysTop) Run(c *call) error {
 
 func writeTopKeys(w io.Writer, answer *controlv1.TopKeysResponse, denied bool) {
 	if len(answer.GetKeys()) == 0 {
-		_, _ = fmt.Fprintf(w, "no keys; %s reported\n", plural(int64(answer.GetNodes()), "node"))
+		_, _ = fmt.Fprintf(w, "no keys; %s reported\n", format.Plural(int64(answer.GetNodes()), "node"))
 		return
 	}
-	t := newTable(w)
+	t := format.NewTable(w)
 	counted := "COST"
 	if denied {
 		counted = "DENIED"
 	}
-	t.row("WORKSPACE", "NAMESPACE", "IDENTIFIER", counted, "SHARE", "LIMIT", "REGIONS")
+	t.Row("WORKSPACE", "NAMESPACE", "IDENTIFIER", counted, "SHARE", "LIMIT", "REGIONS")
 	for _, k := range answer.GetKeys() {
-		count := digits(k.GetCount())
+		count := format.Digits(k.GetCount())
 		if k.GetMore() > 0 {
-			count += fmt.Sprintf(" (to %s)", digits(k.GetCount()+k.GetMore()))
+			count += fmt.Sprintf(" (to %s)", format.Digits(k.GetCount()+k.GetMore()))
 		}
 		share := float64(k.GetCount()) / float64(max(1, answer.GetTotal()))
-		t.row(k.GetWorkspace(), k.GetNamespace(), k.GetIdentifier(), count, fmt.Sprintf("%.1f %%", 100*share), topLimit(k),
+		t.Row(k.GetWorkspace(), k.GetNamespace(), k.GetIdentifier(), count, fmt.Sprintf("%.1f %%", 100*share), topLimit(k),
 			topRegions(k))
 	}
-	t.flush()
-	_, _ = fmt.Fprintf(w, "\nshares are of all that %s reported, up to %s ago\n", plural(int64(answer.GetNodes()), "node"),
-		span(answer.GetOldestMs()))
+	t.Flush()
+	_, _ = fmt.Fprintf(w, "\nshares are of all that %s reported, up to %s ago\n", format.Plural(int64(answer.GetNodes()),
+		"node"),
+		format.Span(answer.GetOldestMs()))
 	writeReporting(w, answer)
 }
 
@@ -63,15 +65,15 @@ func topLimit(k *controlv1.TopKey) string {
 		return "unknown"
 	}
 	if k.GetDurationMs() == 0 {
-		return digits(k.GetLimit()) + " at once"
+		return format.Digits(k.GetLimit()) + " at once"
 	}
-	return digits(k.GetLimit()) + " per " + span(k.GetDurationMs())
+	return format.Digits(k.GetLimit()) + " per " + format.Span(k.GetDurationMs())
 }
 
 func topRegions(k *controlv1.TopKey) string {
 	var parts []string
 	for _, r := range k.GetRegions() {
-		parts = append(parts, r.GetRegion()+" "+digits(r.GetCount()))
+		parts = append(parts, r.GetRegion()+" "+format.Digits(r.GetCount()))
 	}
 	if len(parts) == 0 {
 		return "-"

@@ -7,6 +7,7 @@ import (
 
 	"connectrpc.com/connect"
 
+	"github.com/weirhq/weir/controlplane/cmd/weirctl/format"
 	controlv1 "github.com/weirhq/weir/shared/gen/proto/weir/control/v1"
 )
 
@@ -29,22 +30,22 @@ func (k keysHeld) Run(c *call) error {
 
 func writeHeld(w io.Writer, answer *controlv1.ListHeldResponse) {
 	if len(answer.GetHeld()) == 0 {
-		_, _ = fmt.Fprintf(w, "nothing is held; %s reported\n", plural(int64(answer.GetNodes()), "node"))
+		_, _ = fmt.Fprintf(w, "nothing is held; %s reported\n", format.Plural(int64(answer.GetNodes()), "node"))
 		return
 	}
-	t := newTable(w)
-	t.row("WORKSPACE", "NAMESPACE", "IDENTIFIER", "WHAT", "AMOUNT", "HOLDER", "REGION", "NODE", "FOR", "ENDS IN")
+	t := format.NewTable(w)
+	t.Row("WORKSPACE", "NAMESPACE", "IDENTIFIER", "WHAT", "AMOUNT", "HOLDER", "REGION", "NODE", "FOR", "ENDS IN")
 	for _, h := range answer.GetHeld() {
 		ends := "-"
 		if h.GetEndsMs() > 0 {
-			ends = span(max(0, h.GetEndsMs()-answer.GetNowMs()))
+			ends = format.Span(max(0, h.GetEndsMs()-answer.GetNowMs()))
 		}
-		t.row(h.GetWorkspace(), h.GetNamespace(), h.GetIdentifier(), h.GetKind(), digits(h.GetAmount()),
-			cmp.Or(h.GetHolder(), "-"), h.GetRegion(), h.GetNode(), span(max(0, answer.GetNowMs()-h.GetSinceMs())), ends)
+		t.Row(h.GetWorkspace(), h.GetNamespace(), h.GetIdentifier(), h.GetKind(), format.Digits(h.GetAmount()),
+			cmp.Or(h.GetHolder(), "-"), h.GetRegion(), h.GetNode(), format.Span(max(0, answer.GetNowMs()-h.GetSinceMs())), ends)
 	}
-	t.flush()
+	t.Flush()
 	_, _ = fmt.Fprintf(w, "\nas %s reported, up to %s ago; each reports what it has held longest\n",
-		plural(int64(answer.GetNodes()), "node"), span(answer.GetOldestMs()))
+		format.Plural(int64(answer.GetNodes()), "node"), format.Span(answer.GetOldestMs()))
 	writeReporting(w, answer)
 }
 
@@ -54,7 +55,7 @@ func writeReporting(w io.Writer, answer interface {
 	GetTruncated() bool
 }) {
 	if n := answer.GetNodesUnreadable(); n > 0 {
-		_, _ = fmt.Fprintf(w, "the reports of %s could not be read, in whole or in part\n", plural(int64(n), "node"))
+		_, _ = fmt.Fprintf(w, "the reports of %s could not be read, in whole or in part\n", format.Plural(int64(n), "node"))
 	}
 	if answer.GetTruncated() {
 		_, _ = fmt.Fprintln(w, "the fleet has more nodes than one answer covers: these reported last")

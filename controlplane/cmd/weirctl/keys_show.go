@@ -6,6 +6,7 @@ import (
 
 	"connectrpc.com/connect"
 
+	"github.com/weirhq/weir/controlplane/cmd/weirctl/format"
 	controlv1 "github.com/weirhq/weir/shared/gen/proto/weir/control/v1"
 	"github.com/weirhq/weir/shared/window"
 )
@@ -51,45 +52,46 @@ func writeKey(w io.Writer, k *controlv1.GetKeyResponse, cost int64) {
 	if o := k.GetOverride(); o != nil {
 		duration := "the duration of the request"
 		if o.GetDurationMs() > 0 {
-			duration = span(o.GetDurationMs())
+			duration = format.Span(o.GetDurationMs())
 		}
-		head(w, "override %q: %s in %s", plain(o.GetPattern()), digits(o.GetLimit()), duration)
+		format.Head(w, "override %q: %s in %s", format.Plain(o.GetPattern()), format.Digits(o.GetLimit()), duration)
 	}
 	if r := k.GetReset_(); r != nil {
-		head(w, "reset %s: earlier counts are forgotten", moment(r.GetSetAtMs()))
+		format.Head(w, "reset %s: earlier counts are forgotten", format.Moment(r.GetSetAtMs()))
 	}
 	for _, window := range k.GetWindows() {
 		writeKeyWindow(w, window, k, cost)
 	}
 	if len(k.GetWindows()) == 0 {
-		head(w, "no region has stored any count of it lately")
+		format.Head(w, "no region has stored any count of it lately")
 	}
 	if k.GetTruncated() {
-		head(w, "the key has more counts than one answer covers: the sums may be too low")
+		format.Head(w, "the key has more counts than one answer covers: the sums may be too low")
 	}
-	head(w, "\nThese counts are what regions have stored; weirctl explain shows what a node counts.")
+	format.Head(w, "\nThese counts are what regions have stored; weirctl explain shows what a node counts.")
 }
 
 // keyVerdict describes whether a request would pass a window.
 func keyVerdict(k *controlv1.KeyWindow, problem string, cost int64) string {
-	limit := digits(k.GetLimit())
+	limit := format.Digits(k.GetLimit())
 	switch {
 	case k.Limit == nil:
 		return "no limit is known here: name one with --limit"
 	case k.GetVerdict() == controlv1.KeyVerdict_KEY_VERDICT_NEVER_PASSES:
-		return fmt.Sprintf("a cost of %s never passes a limit of %s", digits(cost), limit)
+		return fmt.Sprintf("a cost of %s never passes a limit of %s", format.Digits(cost), limit)
 	case k.GetVerdict() == controlv1.KeyVerdict_KEY_VERDICT_PASSES:
-		return fmt.Sprintf("nodes last reported %s of %s: by that a cost of %s passes", digits(k.GetReported()), limit,
-			digits(cost))
+		return fmt.Sprintf("nodes last reported %s of %s: by that a cost of %s passes", format.Digits(k.GetReported()), limit,
+			format.Digits(cost))
 	case k.GetVerdict() == controlv1.KeyVerdict_KEY_VERDICT_DENIED:
-		return fmt.Sprintf("nodes last reported %s of %s: by that a cost of %s is denied", digits(k.GetReported()), limit,
-			digits(cost))
+		return fmt.Sprintf("nodes last reported %s of %s: by that a cost of %s is denied", format.Digits(k.GetReported()),
+			limit,
+			format.Digits(cost))
 	}
 	why := "no node has reported the key lately"
 	if problem != "" {
-		why = "the reports of nodes could not be read: " + plain(problem)
+		why = "the reports of nodes could not be read: " + format.Plain(problem)
 	}
-	return fmt.Sprintf("of %s: it is not known whether a cost of %s passes, because %s", limit, digits(cost), why)
+	return fmt.Sprintf("of %s: it is not known whether a cost of %s passes, because %s", limit, format.Digits(cost), why)
 }
 
 func writeKeyWindow(w io.Writer, k *controlv1.KeyWindow, of *controlv1.GetKeyResponse, cost int64) {
@@ -97,24 +99,25 @@ func writeKeyWindow(w io.Writer, k *controlv1.KeyWindow, of *controlv1.GetKeyRes
 	if k.GetMode() != "exact" {
 		mode = " (" + k.GetMode() + ")"
 	}
-	head(w, "%s%s: regions have stored %s, %s + %s x %.3f", span(k.GetDurationMs()), mode, digits(k.GetEffective()),
-		digits(k.GetCurrent().GetCount()), digits(k.GetPrevious().GetCount()), k.GetWeight())
-	head(w, "  %s", keyVerdict(k, of.GetJudgeProblem(), cost))
-	t := newTable(w)
-	t.row("  CELL", "FROM", "REGION", "COUNT", "WRITTEN")
+	format.Head(w, "%s%s: regions have stored %s, %s + %s x %.3f", format.Span(k.GetDurationMs()), mode,
+		format.Digits(k.GetEffective()),
+		format.Digits(k.GetCurrent().GetCount()), format.Digits(k.GetPrevious().GetCount()), k.GetWeight())
+	format.Head(w, "  %s", keyVerdict(k, of.GetJudgeProblem(), cost))
+	t := format.NewTable(w)
+	t.Row("  CELL", "FROM", "REGION", "COUNT", "WRITTEN")
 	for _, cell := range []struct {
 		name string
 		*controlv1.KeyCell
 	}{{"current", k.GetCurrent()}, {"previous", k.GetPrevious()}} {
 		if len(cell.GetParts()) == 0 {
-			t.row("  "+cell.name, moment(cell.GetStartMs()), "-", "0", "-")
+			t.Row("  "+cell.name, format.Moment(cell.GetStartMs()), "-", "0", "-")
 		}
 		for _, p := range cell.GetParts() {
-			t.row("  "+cell.name, moment(cell.GetStartMs()), p.GetRegion(), digits(p.GetCount()),
+			t.Row("  "+cell.name, format.Moment(cell.GetStartMs()), p.GetRegion(), format.Digits(p.GetCount()),
 				sinceOr(of.GetNowMs(), p.GetUpdatedAtMs()))
 		}
 	}
-	t.flush()
+	t.Flush()
 }
 
 // sinceOr is how long ago a moment is; 0 is unknown.
@@ -122,5 +125,5 @@ func sinceOr(nowMs, atMs int64) string {
 	if atMs == 0 {
 		return "-"
 	}
-	return fmt.Sprint(span(max(0, nowMs-atMs)), " ago")
+	return fmt.Sprint(format.Span(max(0, nowMs-atMs)), " ago")
 }

@@ -10,6 +10,7 @@ import (
 
 	"connectrpc.com/connect"
 
+	"github.com/weirhq/weir/controlplane/cmd/weirctl/format"
 	controlv1 "github.com/weirhq/weir/shared/gen/proto/weir/control/v1"
 )
 
@@ -104,14 +105,15 @@ func writePreview(w io.Writer, a *controlv1.PreviewRolloutResponse) {
 	s := a.GetShape()
 	_, _ = fmt.Fprintf(w, "%s in %s; %s active in a window of %s, with limits of %s; %.3g %% hot, %.3g %% in several "+
 		"regions\n",
-		plural(int64(a.GetNodes()), "node"), plural(int64(s.GetRegions()), "region"), plural(s.GetKeys(), "key"),
-		span(s.GetWindowMs()), digits(s.GetLimit()), 100*s.GetHotShare(), 100*s.GetOverlapShare())
+		format.Plural(int64(a.GetNodes()), "node"), format.Plural(int64(s.GetRegions()), "region"), format.Plural(s.GetKeys(),
+			"key"),
+		format.Span(s.GetWindowMs()), format.Digits(s.GetLimit()), 100*s.GetHotShare(), 100*s.GetOverlapShare())
 	if assumed := a.GetAssumed(); len(assumed) > 0 {
-		_, _ = fmt.Fprintf(w, "assumed, unless set by these flags: %s\n", plain(strings.Join(flagsOf(assumed), ", ")))
+		_, _ = fmt.Fprintf(w, "assumed, unless set by these flags: %s\n", format.Plain(strings.Join(flagsOf(assumed), ", ")))
 	}
 	_, _ = fmt.Fprintln(w)
-	t := newTable(w)
-	t.row("PREDICTED", "OLD", "NEW", "NEW/OLD")
+	t := format.NewTable(w)
+	t.Row("PREDICTED", "OLD", "NEW", "NEW/OLD")
 	for _, f := range []struct {
 		name   string
 		of     func(*controlv1.PreviewPrediction) float64
@@ -135,7 +137,7 @@ func writePreview(w io.Writer, a *controlv1.PreviewRolloutResponse) {
 		was, is := f.of(a.GetOld()), f.of(a.GetNew())
 		show := func(v float64) string {
 			if f.format == "ms" {
-				return span(int64(v))
+				return format.Span(int64(v))
 			}
 			return measured(&v)
 		}
@@ -143,16 +145,16 @@ func writePreview(w io.Writer, a *controlv1.PreviewRolloutResponse) {
 		if was > 0 {
 			ratio = fmt.Sprintf("%.3g", is/was)
 		}
-		t.row(f.name, show(was), show(is), ratio)
+		t.Row(f.name, show(was), show(is), ratio)
 	}
-	t.flush()
+	t.Flush()
 	_, _ = fmt.Fprintln(w)
 	writeCurve(w, a)
 	_, _ = fmt.Fprintln(w)
 	for _, n := range a.GetNotes() {
-		prose(w, "- ", n)
+		format.Prose(w, "- ", n)
 	}
-	_, _ = fmt.Fprintf(w, "- simulated in %s\n", span(a.GetTookMs()))
+	_, _ = fmt.Fprintf(w, "- simulated in %s\n", format.Span(a.GetTookMs()))
 }
 
 const curveWidth, curveHeight = 60, 12

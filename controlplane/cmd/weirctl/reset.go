@@ -9,6 +9,7 @@ import (
 
 	"connectrpc.com/connect"
 
+	"github.com/weirhq/weir/controlplane/cmd/weirctl/format"
 	controlv1 "github.com/weirhq/weir/shared/gen/proto/weir/control/v1"
 )
 
@@ -77,7 +78,7 @@ func (c *call) watchReset(reset *controlv1.Reset) error {
 		}
 		have := 0
 		have, missing = resetProgress(fleet.Msg.GetNodes(), reset.GetSetAtMs())
-		text := fmt.Sprintf("%d of %s that are live have it", have, plural(int64(have+len(missing)), "node"))
+		text := fmt.Sprintf("%d of %s that are live have it", have, format.Plural(int64(have+len(missing)), "node"))
 		if text != said && !c.form.documents() {
 			_, _ = fmt.Fprintln(c.stdout, text)
 			said = text
@@ -123,14 +124,15 @@ func (r resetList) Run(c *call) error {
 	}
 	return c.print(answer.Msg, func(w io.Writer) {
 		if len(answer.Msg.GetResets()) == 0 {
-			head(w, "nothing has been reset in this namespace")
+			format.Head(w, "nothing has been reset in this namespace")
 			return
 		}
-		t := newTable(w)
-		t.row("IDENTIFIER", "GENERATION", "SET", "FORGOTTEN")
+		t := format.NewTable(w)
+		t.Row("IDENTIFIER", "GENERATION", "SET", "FORGOTTEN")
 		for _, r := range answer.Msg.GetResets() {
-			t.row(r.GetIdentifier(), digits(r.GetGeneration()), moment(r.GetSetAtMs()), moment(r.GetExpiresAtMs()))
+			t.Row(r.GetIdentifier(), format.Digits(r.GetGeneration()), format.Moment(r.GetSetAtMs()),
+				format.Moment(r.GetExpiresAtMs()))
 		}
-		t.flush()
+		t.Flush()
 	})
 }

@@ -9,6 +9,7 @@ import (
 
 	"connectrpc.com/connect"
 
+	"github.com/weirhq/weir/controlplane/cmd/weirctl/format"
 	controlv1 "github.com/weirhq/weir/shared/gen/proto/weir/control/v1"
 )
 
@@ -59,60 +60,60 @@ var retirementNext = map[string]string{
 }
 
 func (c *call) writeRetirement(w io.Writer, r *controlv1.Retirement) {
-	_, _ = fmt.Fprintf(w, "retirement of %s, %s\n", plain(r.GetTable()), plain(retirementStanding(r)))
-	t := newTable(w)
-	t.row("started", fmt.Sprintf("%s by %s: %s", c.ago(r.GetStartedAtMs()), r.GetActor(), r.GetReason()))
+	_, _ = fmt.Fprintf(w, "retirement of %s, %s\n", format.Plain(r.GetTable()), format.Plain(retirementStanding(r)))
+	t := format.NewTable(w)
+	t.Row("started", fmt.Sprintf("%s by %s: %s", c.ago(r.GetStartedAtMs()), r.GetActor(), r.GetReason()))
 	if at := r.GetEndedAtMs(); at > 0 {
-		t.row("ended", c.ago(at))
+		t.Row("ended", c.ago(at))
 	} else if at := r.GetDueAtMs(); at > 0 {
-		t.row("due", c.in(at))
+		t.Row("due", c.in(at))
 	}
-	t.row("other name", r.GetDated())
-	t.row("quiet, soak", span(r.GetQuietMs())+", "+span(r.GetSoakMs()))
+	t.Row("other name", r.GetDated())
+	t.Row("quiet, soak", format.Span(r.GetQuietMs())+", "+format.Span(r.GetSoakMs()))
 	c.retirementApproval(t, "rename", r.GetRenameApproval())
 	c.retirementApproval(t, "drop", r.GetDropApproval())
-	t.flush()
+	t.Flush()
 	_, _ = fmt.Fprintln(w)
 	c.writeEvidence(w, r)
 	c.writeApprovals(w, r.GetApprovals())
 	if next := retirementNext[r.GetPhase()]; next != "" {
 		if evidence := r.GetApprovals().GetEvidence(); evidence != "" {
-			next = strings.Replace(next, "--reason", "--evidence "+plain(evidence)+" --reason", 1)
+			next = strings.Replace(next, "--reason", "--evidence "+format.Plain(evidence)+" --reason", 1)
 		}
 		_, _ = fmt.Fprintf(w, "\n%s\n", next)
 	}
 }
 
-func (c *call) retirementApproval(t table, what string, a *controlv1.RetirementApproval) {
+func (c *call) retirementApproval(t format.Table, what string, a *controlv1.RetirementApproval) {
 	if a != nil {
-		t.row(what+" approved", fmt.Sprintf("%s by %s: %s", c.ago(a.GetAtMs()), a.GetActor(), a.GetReason()))
+		t.Row(what+" approved", fmt.Sprintf("%s by %s: %s", c.ago(a.GetAtMs()), a.GetActor(), a.GetReason()))
 	}
 }
 
 // writeEvidence shows what an approval is of.
 func (c *call) writeEvidence(w io.Writer, r *controlv1.Retirement) {
 	e := r.GetEvidence()
-	t := newTable(w)
-	t.row("EVIDENCE", "checked "+c.ago(e.GetAtMs()))
+	t := format.NewTable(w)
+	t.Row("EVIDENCE", "checked "+c.ago(e.GetAtMs()))
 	lastWrite := "none since the start"
 	if at := r.GetLastWriteAtMs(); at > 0 {
 		lastWrite = c.ago(at)
 	}
-	t.row("last write", lastWrite)
-	t.row("quiet for", span(max(0, e.GetAtMs()-e.GetQuietSinceMs())))
-	left := digits(e.GetRows())
+	t.Row("last write", lastWrite)
+	t.Row("quiet for", format.Span(max(0, e.GetAtMs()-e.GetQuietSinceMs())))
+	left := format.Digits(e.GetRows())
 	if at := e.GetLastExpiryMs(); e.GetRows() > 0 && at > 0 {
-		left += ", the last of which expires at " + moment(at)
+		left += ", the last of which expires at " + format.Moment(at)
 	}
-	t.row("rows left", left)
-	t.row("rows deleted", digits(r.GetRowsDeleted()))
+	t.Row("rows left", left)
+	t.Row("rows deleted", format.Digits(r.GetRowsDeleted()))
 	health := e.GetHealthProblem()
 	if health == "" {
-		health = fmt.Sprintf("healthy in %s, %s, for %s", plural(int64(e.GetRegions()), "region"),
-			plural(int64(e.GetNodes()), "node"), span(max(0, e.GetAtMs()-e.GetHealthySinceMs())))
+		health = fmt.Sprintf("healthy in %s, %s, for %s", format.Plural(int64(e.GetRegions()), "region"),
+			format.Plural(int64(e.GetNodes()), "node"), format.Span(max(0, e.GetAtMs()-e.GetHealthySinceMs())))
 	}
-	t.row("counts", health)
-	t.flush()
+	t.Row("counts", health)
+	t.Flush()
 }
 
 func writeRetirements(w io.Writer, list *controlv1.ListRetirementsResponse) {
@@ -120,23 +121,23 @@ func writeRetirements(w io.Writer, list *controlv1.ListRetirementsResponse) {
 		_, _ = fmt.Fprintln(w, "no retirement yet: see weirctl retire start --help")
 		return
 	}
-	t := newTable(w)
-	t.row("STARTED", "BY", "REASON", "TOOK", "RESULT")
+	t := format.NewTable(w)
+	t.Row("STARTED", "BY", "REASON", "TOOK", "RESULT")
 	for _, r := range list.GetRetirements() {
 		took := "-"
 		if at := r.GetEndedAtMs(); at > 0 {
-			took = span(at - r.GetStartedAtMs())
+			took = format.Span(at - r.GetStartedAtMs())
 		}
-		t.row(moment(r.GetStartedAtMs()), r.GetActor(), r.GetReason(), took, because(r.GetPhase(), r.GetWhy()))
+		t.Row(format.Moment(r.GetStartedAtMs()), r.GetActor(), r.GetReason(), took, because(r.GetPhase(), r.GetWhy()))
 	}
-	t.flush()
+	t.Flush()
 }
 
 func writeRetirementEvents(w io.Writer, r *controlv1.Retirement) {
-	t := newTable(w)
-	t.row("AT", "BY", "WHAT", "")
+	t := format.NewTable(w)
+	t.Row("AT", "BY", "WHAT", "")
 	for _, e := range r.GetEvents() {
-		t.row(moment(e.GetAtMs()), e.GetActor(), words(e.GetWhat()), e.GetText())
+		t.Row(format.Moment(e.GetAtMs()), e.GetActor(), words(e.GetWhat()), e.GetText())
 	}
-	t.flush()
+	t.Flush()
 }

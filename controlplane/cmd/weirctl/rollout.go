@@ -6,7 +6,6 @@ import (
 	"fmt"
 	"io"
 	"math"
-	"os"
 	"slices"
 	"strings"
 	"time"
@@ -15,15 +14,16 @@ import (
 	"github.com/alecthomas/kong"
 	"google.golang.org/protobuf/encoding/protojson"
 
+	"github.com/weirhq/weir/controlplane/cmd/weirctl/files"
+	"github.com/weirhq/weir/controlplane/cmd/weirctl/format"
 	controlv1 "github.com/weirhq/weir/shared/gen/proto/weir/control/v1"
 	"github.com/weirhq/weir/shared/strict"
 	"github.com/weirhq/weir/shared/tuning"
 )
 
 const (
-	fileBytesMax = 64 << 10
-	watchEvery   = 2 * time.Second
-	callTimeout  = 15 * time.Second // of one look, while watching
+	watchEvery  = 2 * time.Second
+	callTimeout = 15 * time.Second // of one look, while watching
 )
 
 type rolloutStart struct {
@@ -100,7 +100,7 @@ func (r rolloutStart) begin(c *call, plan *controlv1.RolloutPlan) error {
 		return wrong(errors.New("nothing changes: this tuning is already in force"))
 	}
 	if r.question != "" && !c.yes && !c.dryRun {
-		if err := c.confirm(atOnce, plain(r.question)); err != nil {
+		if err := c.confirm(atOnce, format.Plain(r.question)); err != nil {
 			return err
 		}
 	}
@@ -115,7 +115,8 @@ func (r rolloutStart) begin(c *call, plan *controlv1.RolloutPlan) error {
 	}
 	return c.print(answer.Msg, func(w io.Writer) {
 		c.writeRollout(w, answer.Msg.GetRollout())
-		_, _ = fmt.Fprintf(w, "\nFollow it with: weirctl rollout status --watch %s\n", plain(answer.Msg.GetRollout().GetId()))
+		_, _ = fmt.Fprintf(w, "\nFollow it with: weirctl rollout status --watch %s\n",
+			format.Plain(answer.Msg.GetRollout().GetId()))
 	})
 }
 
@@ -150,11 +151,11 @@ func (c *call) knowsRegions(plan *controlv1.RolloutPlan, inForce []*controlv1.Re
 		meant := ""
 		for _, k := range append(known, "all") {
 			if strict.Misspells(region, k) {
-				meant = fmt.Sprintf(", did you mean %s?", plain(k))
+				meant = fmt.Sprintf(", did you mean %s?", format.Plain(k))
 			}
 		}
 		return wrong(fmt.Errorf("region %q has no live node and no tuning of its own%s (known: %s)", region, meant,
-			plain(cmp.Or(strings.Join(known, ", "), "none"))))
+			format.Plain(cmp.Or(strings.Join(known, ", "), "none"))))
 	}
 	return nil
 }
@@ -174,27 +175,14 @@ func tuningDocument(name string) (string, error) {
 		b, err := preset.Document()
 		return string(b), err
 	}
-	text, err := readFile(name, fileBytesMax)
+	text, err := files.Read(name, files.BytesMax)
 	return string(text), err
-}
-
-// readFile reads a file or stdin, up to one byte beyond the bound.
-func readFile(name string, bytesMax int64) ([]byte, error) {
-	if name == "-" {
-		return io.ReadAll(io.LimitReader(os.Stdin, bytesMax+1))
-	}
-	f, err := os.Open(name)
-	if err != nil {
-		return nil, err
-	}
-	defer func() { _ = f.Close() }()
-	return io.ReadAll(io.LimitReader(f, bytesMax+1))
 }
 
 func (r rolloutStart) plan() (*controlv1.RolloutPlan, error) {
 	plan := &controlv1.RolloutPlan{}
 	if r.Plan != "" {
-		text, err := readFile(r.Plan, fileBytesMax)
+		text, err := files.Read(r.Plan, files.BytesMax)
 		if err != nil {
 			return nil, err
 		}

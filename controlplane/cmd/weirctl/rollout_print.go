@@ -11,6 +11,7 @@ import (
 
 	"connectrpc.com/connect"
 
+	"github.com/weirhq/weir/controlplane/cmd/weirctl/format"
 	controlv1 "github.com/weirhq/weir/shared/gen/proto/weir/control/v1"
 )
 
@@ -32,12 +33,12 @@ func outcome(r *controlv1.Rollout) error {
 	if r.GetPhase() == "done" {
 		return nil
 	}
-	what := "What happened: weirctl rollout history " + plain(r.GetId()) + "."
+	what := "What happened: weirctl rollout history " + format.Plain(r.GetId()) + "."
 	if r.GetPhase() == "rolled_back" {
 		what = "No live node runs it any more. " + what
 	}
 	if r.GetUnknown() != "" {
-		what = "Not known: " + plain(r.GetUnknown()) + ". " + what
+		what = "Not known: " + format.Plain(r.GetUnknown()) + ". " + what
 	}
 	return &hinted{fmt.Errorf("rollout %s is %s", r.GetId(), because(r.GetPhase(), r.GetWhy())), exitFailure, what}
 }
@@ -75,42 +76,42 @@ func trouble(r *controlv1.Rollout) string {
 }
 
 func (c *call) writeRollout(w io.Writer, r *controlv1.Rollout) {
-	_, _ = fmt.Fprintf(w, "rollout %s, %s\n", plain(r.GetId()), plain(standing(r)))
-	t := newTable(w)
-	t.row("started", fmt.Sprintf("%s by %s: %s", c.ago(r.GetStartedAtMs()), r.GetActor(), r.GetReason()))
+	_, _ = fmt.Fprintf(w, "rollout %s, %s\n", format.Plain(r.GetId()), format.Plain(standing(r)))
+	t := format.NewTable(w)
+	t.Row("started", fmt.Sprintf("%s by %s: %s", c.ago(r.GetStartedAtMs()), r.GetActor(), r.GetReason()))
 	if at := r.GetEndedAtMs(); at > 0 {
-		t.row("ended", c.ago(at))
+		t.Row("ended", c.ago(at))
 	} else if at := r.GetDueAtMs(); at > 0 && r.GetPausedBy() == "" {
-		t.row("due", c.in(at))
+		t.Row("due", c.in(at))
 	}
 	if r.GetPhase() == "rolling_back" && r.GetWaiting() != "" {
-		t.long(100, "why", r.GetWhy())
+		t.Long(100, "why", r.GetWhy())
 	}
 	if r.GetUnknown() != "" {
-		t.long(100, "not known", r.GetUnknown())
+		t.Long(100, "not known", r.GetUnknown())
 	}
 	if parts := parts(r); parts != "" {
-		t.long(100, "on trial", parts)
+		t.Long(100, "on trial", parts)
 	}
-	t.long(100, "tuning", fields.Replace(r.GetTuning()))
-	t.flush()
+	t.Long(100, "tuning", fields.Replace(r.GetTuning()))
+	t.Flush()
 
 	_, _ = fmt.Fprintln(w)
-	t = newTable(w)
-	t.row("STAGE", "REGIONS", "BAKE", "APPROVAL", "STATE")
+	t = format.NewTable(w)
+	t.Row("STAGE", "REGIONS", "BAKE", "APPROVAL", "STATE")
 	for i, s := range r.GetStages() {
-		t.row(fmt.Sprint(i+1), regions(s), span(s.GetBakeMs()), yes(s.GetApproval()), s.GetState())
+		t.Row(fmt.Sprint(i+1), regions(s), format.Span(s.GetBakeMs()), format.Yes(s.GetApproval()), s.GetState())
 	}
-	t.flush()
+	t.Flush()
 	writeRails(w, r)
 	writeQueries(w, r)
 	switch {
 	case r.GetPhase() == "awaiting_approval":
 		c.writeApprovals(w, r.GetApprovals())
 		_, _ = fmt.Fprintf(w, "\nApprove with: weirctl rollout approve %s --stage %d --asked %d --evidence %s "+
-			"--reason TEXT\n", plain(r.GetId()), r.GetStage(), r.GetAsked(), plain(r.GetApprovals().GetEvidence()))
+			"--reason TEXT\n", format.Plain(r.GetId()), r.GetStage(), r.GetAsked(), format.Plain(r.GetApprovals().GetEvidence()))
 	case r.GetPausedBy() != "":
-		_, _ = fmt.Fprintf(w, "\nResume with: weirctl rollout resume %s --reason TEXT\n", plain(r.GetId()))
+		_, _ = fmt.Fprintf(w, "\nResume with: weirctl rollout resume %s --reason TEXT\n", format.Plain(r.GetId()))
 	}
 }
 
@@ -119,8 +120,8 @@ func parts(r *controlv1.Rollout) string {
 	var all []string
 	for _, of := range r.GetRegions() {
 		if of.GetPart() && of.GetNodesLive() > 0 {
-			all = append(all, fmt.Sprintf("%s of %s of %s", digits(int64(of.GetNodesExpected())),
-				plural(int64(of.GetNodesLive()), "node"), of.GetRegion()))
+			all = append(all, fmt.Sprintf("%s of %s of %s", format.Digits(int64(of.GetNodesExpected())),
+				format.Plural(int64(of.GetNodesLive()), "node"), of.GetRegion()))
 		}
 	}
 	return strings.Join(all, ", ")
@@ -133,16 +134,16 @@ func (c *call) writeApprovals(w io.Writer, a *controlv1.Approvals) {
 	}
 	missing := int64(a.GetApprovers()) - int64(len(a.GetGiven()))
 	_, _ = fmt.Fprintf(w, "\n%d of %s, and %d more by other people\n", len(a.GetGiven()),
-		plural(int64(a.GetApprovers()), "approval"), missing)
+		format.Plural(int64(a.GetApprovers()), "approval"), missing)
 	if len(a.GetGiven()) == 0 {
 		return
 	}
-	t := newTable(w)
-	t.row("APPROVED BY", "WHEN", "COUNTS", "WHY")
+	t := format.NewTable(w)
+	t.Row("APPROVED BY", "WHEN", "COUNTS", "WHY")
 	for _, g := range a.GetGiven() {
-		t.long(80, g.GetActor(), c.ago(g.GetAtMs()), "until "+moment(g.GetExpiresAtMs()), g.GetReason())
+		t.Long(80, g.GetActor(), c.ago(g.GetAtMs()), "until "+format.Moment(g.GetExpiresAtMs()), g.GetReason())
 	}
-	t.flush()
+	t.Flush()
 }
 
 // railNames are the guardrails in words.
@@ -167,14 +168,15 @@ func writeRails(w io.Writer, r *controlv1.Rollout) {
 		return
 	}
 	_, _ = fmt.Fprintf(w, "\nstage %d: %s with heartbeats, %s before the stage, %s lost\n", r.GetStage(),
-		plural(int64(now.GetNodes()), "node"), digits(int64(before.GetNodes())), digits(int64(now.GetNodesLost())))
-	t := newTable(w)
-	t.row("GUARDRAIL", "BEFORE", "NOW", "BOUND", "MARGIN", "NEAREST TO IT")
+		format.Plural(int64(now.GetNodes()), "node"), format.Digits(int64(before.GetNodes())),
+		format.Digits(int64(now.GetNodesLost())))
+	t := format.NewTable(w)
+	t.Row("GUARDRAIL", "BEFORE", "NOW", "BOUND", "MARGIN", "NEAREST TO IT")
 	for _, rail := range r.GetRails() {
-		t.row(cmp.Or(railNames[rail.GetField()], rail.GetField()), measured(rail.Before), measured(rail.Now),
+		t.Row(cmp.Or(railNames[rail.GetField()], rail.GetField()), measured(rail.Before), measured(rail.Now),
 			railBound(rail), railMargin(rail), railPlace(rail))
 	}
-	t.flush()
+	t.Flush()
 }
 
 func railBound(rail *controlv1.RolloutRail) string {
@@ -204,7 +206,7 @@ func railPlace(rail *controlv1.RolloutRail) string {
 	if rail.GetNode() != "" {
 		return rail.GetRegion() + ", node " + rail.GetNode()
 	}
-	return orNone(rail.GetRegion())
+	return format.OrNone(rail.GetRegion())
 }
 
 // writeQueries shows what the queries of the plan answered.
@@ -213,16 +215,16 @@ func writeQueries(w io.Writer, r *controlv1.Rollout) {
 		return
 	}
 	_, _ = fmt.Fprintln(w)
-	t := newTable(w)
-	t.row("QUERY", "REGION", "BEFORE", "NOW", "WANT", "")
+	t := format.NewTable(w)
+	t.Row("QUERY", "REGION", "BEFORE", "NOW", "WANT", "")
 	for _, q := range r.GetQueries() {
 		region := q.GetRegion()
 		if region == "" {
 			region = "-"
 		}
-		t.row(q.GetName(), region, measured(q.Before), measured(q.Now), q.GetBound(), q.GetProblem())
+		t.Row(q.GetName(), region, measured(q.Before), measured(q.Now), q.GetBound(), q.GetProblem())
 	}
-	t.flush()
+	t.Flush()
 }
 
 func measured(v *float64) string {
@@ -230,7 +232,7 @@ func measured(v *float64) string {
 		return "-"
 	}
 	if *v >= 1000 {
-		return digits(int64(math.Round(*v)))
+		return format.Digits(int64(math.Round(*v)))
 	}
 	return fmt.Sprintf("%.4g", *v)
 }
@@ -239,7 +241,7 @@ func measured(v *float64) string {
 func regions(s *controlv1.RolloutProgress) string {
 	switch n := s.GetNodes(); {
 	case n > 0:
-		return plural(int64(n), "node") + " of " + regionNames(s)
+		return format.Plural(int64(n), "node") + " of " + regionNames(s)
 	case s.GetNodesPercent()%100 > 0:
 		return fmt.Sprintf("%d%% of the nodes of %s", s.GetNodesPercent(), regionNames(s))
 	}
@@ -257,13 +259,6 @@ func regionNames(s *controlv1.RolloutProgress) string {
 	return names
 }
 
-func yes(b bool) string {
-	if b {
-		return "yes"
-	}
-	return "-"
-}
-
 // fields turns a flat document into a sentence.
 var fields = strings.NewReplacer("{", "", "}", "", `"`, "", ":", " ", ",", ", ")
 
@@ -272,24 +267,24 @@ func writeRollouts(w io.Writer, list *controlv1.ListRolloutsResponse) {
 		_, _ = fmt.Fprintln(w, "no rollout yet: see weirctl rollout start --help")
 		return
 	}
-	t := newTable(w)
-	t.row("ID", "STARTED", "BY", "REASON", "TOOK", "RESULT")
+	t := format.NewTable(w)
+	t.Row("ID", "STARTED", "BY", "REASON", "TOOK", "RESULT")
 	for _, r := range list.GetRollouts() {
 		took := "-"
 		if at := r.GetEndedAtMs(); at > 0 {
-			took = span(at - r.GetStartedAtMs())
+			took = format.Span(at - r.GetStartedAtMs())
 		}
-		t.long(60, r.GetId(), moment(r.GetStartedAtMs()), r.GetActor(), r.GetReason(), took,
+		t.Long(60, r.GetId(), format.Moment(r.GetStartedAtMs()), r.GetActor(), r.GetReason(), took,
 			because(r.GetPhase(), r.GetWhy()))
 	}
-	t.flush()
+	t.Flush()
 }
 
 func writeEvents(w io.Writer, r *controlv1.Rollout) {
-	t := newTable(w)
-	t.row("AT", "BY", "WHAT", "")
+	t := format.NewTable(w)
+	t.Row("AT", "BY", "WHAT", "")
 	for _, e := range r.GetEvents() {
-		t.row(moment(e.GetAtMs()), e.GetActor(), words(e.GetWhat()), e.GetText())
+		t.Row(format.Moment(e.GetAtMs()), e.GetActor(), words(e.GetWhat()), e.GetText())
 	}
-	t.flush()
+	t.Flush()
 }

@@ -14,6 +14,9 @@ import (
 	"connectrpc.com/connect"
 	"github.com/alecthomas/kong"
 
+	"github.com/weirhq/weir/controlplane/cmd/weirctl/commandline"
+	"github.com/weirhq/weir/controlplane/cmd/weirctl/contexts"
+	"github.com/weirhq/weir/controlplane/cmd/weirctl/format"
 	"github.com/weirhq/weir/shared/strict/flags"
 )
 
@@ -48,7 +51,7 @@ call that it would make.`
 
 // cli is the command line.
 type cli struct {
-	fleetFlags
+	contexts.Flags
 	Output  form          `short:"o" enum:"table,json,yaml" default:"table" help:"How to print answers: ${enum} (default ${default})."`
 	DryRun  bool          `help:"Print the call that would make the change, and change nothing."`
 	Yes     bool          `short:"y" help:"Do not ask before a change that cannot be undone. Required without a terminal."`
@@ -170,7 +173,7 @@ func run(ctx context.Context, args []string, t terminal) (code int) {
 		return t.fail(err, exitFailure, "")
 	}
 	if len(args) > 0 && args[0] == completeArgument {
-		for _, candidate := range candidates(parser.Model, args[1:]) {
+		for _, candidate := range commandline.Candidates(parser.Model, args[1:]) {
 			_, _ = fmt.Fprintln(t.stdout, candidate)
 		}
 		return exitOK
@@ -181,7 +184,7 @@ func run(ctx context.Context, args []string, t terminal) (code int) {
 	}
 	area, _, _ := strings.Cut(command.Command(), " ")
 	request := &call{terminal: t, patient: ctx, timeout: c.Timeout, form: c.Output, dryRun: c.DryRun, yes: c.Yes,
-		fleet: c.fleetFlags}
+		fleet: c.Flags}
 	request.ctx, request.cancel = context.WithTimeout(ctx, c.Timeout)
 	defer func() { request.cancel() }()
 	if !slices.Contains([]string{"context", "completion", "version"}, area) { // which call no API
@@ -220,21 +223,21 @@ func (t terminal) fail(err error, code int, hint string) int {
 	if errors.As(err, &rpc) {
 		text = rpc.Message()
 	}
-	_, _ = fmt.Fprintf(t.stderr, "weirctl: %s\n", plain(text))
+	_, _ = fmt.Fprintf(t.stderr, "weirctl: %s\n", format.Plain(text))
 	if hint != "" {
 		_, _ = fmt.Fprintln(t.stderr, hint)
 	}
 	return code
 }
 
-// inFlags rewrites an error about a value for the command line: see flagWords.
+// inFlags rewrites an error about a value for the command line: see commandline.FlagWords.
 func inFlags(err error, flags []*kong.Flag) error {
 	text := err.Error()
 	var rpc *connect.Error
 	if errors.As(err, &rpc) {
 		text = rpc.Message()
 	}
-	return errors.New(flagWordsOf(flags).rewrite(text))
+	return errors.New(commandline.FlagWordsOf(flags).Rewrite(text))
 }
 
 // errRunFailed is a run that ended in an error.

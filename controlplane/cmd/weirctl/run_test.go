@@ -22,6 +22,7 @@ import (
 	"github.com/weirhq/weir/controlplane/api"
 	"github.com/weirhq/weir/controlplane/audit"
 	"github.com/weirhq/weir/controlplane/cleanup"
+	"github.com/weirhq/weir/controlplane/cmd/weirctl/format"
 	"github.com/weirhq/weir/controlplane/fleet"
 	"github.com/weirhq/weir/controlplane/limits"
 	"github.com/weirhq/weir/controlplane/tunings"
@@ -383,12 +384,12 @@ func TestHelpDocumentsExitCodes(t *testing.T) {
 
 func TestSpans(t *testing.T) {
 	for ms, want := range map[int64]string{0: "0s", 1: "1ms", 9999: "9.999s", 10_400: "10s", 80_000: "1m20s", 600_000: "10m", 3_600_000: "1h", 3_660_000: "1h1m", 86_400_000: "1d0h", -1500: "-1.5s", -90_000: "-1m30s"} {
-		if got := span(ms); got != want {
+		if got := format.Span(ms); got != want {
 			t.Errorf("%d ms: %s, want %s", ms, got, want)
 		}
 	}
 	for n, want := range map[int64]string{0: "0", 999: "999", 1000: "1,000", -1234567: "-1,234,567"} {
-		if got := digits(n); got != want {
+		if got := format.Digits(n); got != want {
 			t.Errorf("%d: %s, want %s", n, got, want)
 		}
 	}

@@ -8,6 +8,8 @@ import (
 
 	"connectrpc.com/connect"
 
+	"github.com/weirhq/weir/controlplane/cmd/weirctl/format"
+	"github.com/weirhq/weir/controlplane/cmd/weirctl/plan"
 	controlv1 "github.com/weirhq/weir/shared/gen/proto/weir/control/v1"
 )
 
@@ -58,7 +60,7 @@ func (o overrideSet) Run(c *call) error {
 		return err
 	}
 	return c.print(answer.Msg, func(w io.Writer) {
-		head(w, "set: %s; %s", overrideWords(answer.Msg.GetOverride()), travels)
+		format.Head(w, "set: %s; %s", plan.OverrideWords(answer.Msg.GetOverride()), travels)
 	})
 }
 
@@ -69,14 +71,14 @@ func (c *call) foretell(next *controlv1.ChangeOverrideRequest) error {
 		Workspace: next.GetWorkspace(), Namespace: next.GetNamespace(), Pattern: next.GetPattern()}))
 	switch connect.CodeOf(err) {
 	case connect.CodeNotFound:
-		head(c.stderr, "there is no override of exactly this pattern yet")
+		format.Head(c.stderr, "there is no override of exactly this pattern yet")
 	case connect.CodeInvalidArgument, connect.CodeUnimplemented: // the change will be refused; or an older weir-control
 		return nil
 	default:
 		if err != nil {
 			return err
 		}
-		head(c.stderr, "before: %s", overrideWords(before.Msg.GetOverride()))
+		format.Head(c.stderr, "before: %s", plan.OverrideWords(before.Msg.GetOverride()))
 	}
 	if next.Limit == nil {
 		return nil
@@ -94,36 +96,10 @@ func (c *call) foretell(next *controlv1.ChangeOverrideRequest) error {
 	if next.Shadow != nil {
 		limit.Shadow = next.GetShadow()
 	}
-	if words := c.limitsOf(plan{changes: []*change{{limit: limit}}}); words != "" {
-		head(c.stderr, "%s", words)
+	if words := c.limitsOf(plan.Plan{Changes: []*plan.Change{{Limit: limit}}}); words != "" {
+		format.Head(c.stderr, "%s", words)
 	}
 	return nil
-}
-
-// overrideWords describe all of an override, since some of it may have been kept.
-func overrideWords(o *controlv1.Override) string {
-	text := "limit " + overrideLimit(o) + ", window " + overrideWindow(o)
-	if o.GetCandidate() > 0 {
-		text += ", candidate " + digits(o.GetCandidate())
-	}
-	if o.GetShadow() {
-		text += ", shadow"
-	}
-	return text
-}
-
-func overrideLimit(o *controlv1.Override) string {
-	if o.GetLimit() == 0 {
-		return "0 (blocks)"
-	}
-	return digits(o.GetLimit())
-}
-
-func overrideWindow(o *controlv1.Override) string {
-	if ms := o.GetDurationMs(); ms > 0 {
-		return span(ms)
-	}
-	return "of the request"
 }
 
 type overrideDelete struct {
@@ -163,21 +139,22 @@ func (o overrideList) Run(c *call) error {
 	}
 	return c.print(answer.Msg, func(w io.Writer) {
 		if len(answer.Msg.GetOverrides()) == 0 {
-			head(w, "%s", none(o.After, "no override is set in this namespace"))
+			format.Head(w, "%s", none(o.After, "no override is set in this namespace"))
 			return
 		}
-		t := newTable(w)
-		t.row("PATTERN", "LIMIT", "DURATION", "CANDIDATE", "SHADOW", "SET")
+		t := format.NewTable(w)
+		t.Row("PATTERN", "LIMIT", "DURATION", "CANDIDATE", "SHADOW", "SET")
 		last := ""
 		for _, o := range answer.Msg.GetOverrides() {
 			candidate := "-"
 			if o.GetCandidate() > 0 {
-				candidate = digits(o.GetCandidate())
+				candidate = format.Digits(o.GetCandidate())
 			}
-			t.row(o.GetPattern(), overrideLimit(o), overrideWindow(o), candidate, yes(o.GetShadow()), moment(o.GetUpdatedAtMs()))
+			t.Row(o.GetPattern(), plan.OverrideLimit(o), plan.OverrideWindow(o), candidate, format.Yes(o.GetShadow()),
+				format.Moment(o.GetUpdatedAtMs()))
 			last = o.GetPattern()
 		}
-		t.flush()
+		t.Flush()
 		writeMore(w, answer.Msg.GetHasMore(), last)
 	})
 }
@@ -238,7 +215,7 @@ func (n namespaceList) Run(c *call) error {
 	return c.print(answer.Msg, func(w io.Writer) {
 		found := answer.Msg.GetNamespaces()
 		if len(found) == 0 {
-			head(w, "%s", none(n.After, "no namespace of this workspace has settings: all use the defaults"))
+			format.Head(w, "%s", none(n.After, "no namespace of this workspace has settings: all use the defaults"))
 			return
 		}
 		writeNamespaces(w, found)
@@ -247,14 +224,14 @@ func (n namespaceList) Run(c *call) error {
 }
 
 func writeNamespaces(w io.Writer, namespaces []*controlv1.Namespace) {
-	t := newTable(w)
-	t.row("NAMESPACE", "MODE", "OUTAGE", "NODE SHARE", "SHADOW", "ESTIMATE")
+	t := format.NewTable(w)
+	t.Row("NAMESPACE", "MODE", "OUTAGE", "NODE SHARE", "SHADOW", "ESTIMATE")
 	for _, n := range namespaces {
 		estimate := n.GetEstimate()
 		if estimate == "" {
 			estimate = "-"
 		}
-		t.row(n.GetNamespace(), n.GetMode(), n.GetOutage(), n.GetNodeShare(), yes(n.GetShadow()), estimate)
+		t.Row(n.GetNamespace(), n.GetMode(), n.GetOutage(), n.GetNodeShare(), format.Yes(n.GetShadow()), estimate)
 	}
-	t.flush()
+	t.Flush()
 }

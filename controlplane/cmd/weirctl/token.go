@@ -10,6 +10,7 @@ import (
 
 	"connectrpc.com/connect"
 
+	"github.com/weirhq/weir/controlplane/cmd/weirctl/format"
 	controlv1 "github.com/weirhq/weir/shared/gen/proto/weir/control/v1"
 )
 
@@ -61,7 +62,7 @@ func (r tokenRotate) Run(c *call) error {
 	return c.print(answer.Msg, func(w io.Writer) {
 		_, _ = fmt.Fprintln(w, answer.Msg.GetSecret())
 		_, _ = fmt.Fprintf(c.stderr, "It is not shown again. The old secret stays valid for %s.\n",
-			span(overlapMs))
+			format.Span(overlapMs))
 	})
 }
 
@@ -82,7 +83,7 @@ func (t tokenRevoke) Run(c *call) error {
 		return err
 	}
 	return c.print(answer.Msg, func(w io.Writer) {
-		_, _ = fmt.Fprintf(w, "token %s is no longer valid\n", plain(t.Name))
+		_, _ = fmt.Fprintf(w, "token %s is no longer valid\n", format.Plain(t.Name))
 	})
 }
 
@@ -98,11 +99,11 @@ func (l tokenList) Run(c *call) error {
 	}
 	return c.print(answer.Msg, func(w io.Writer) {
 		if len(answer.Msg.GetTokens()) == 0 {
-			head(w, "%s", none(l.After, "there is no token yet: see weirctl token create --help"))
+			format.Head(w, "%s", none(l.After, "there is no token yet: see weirctl token create --help"))
 			return
 		}
-		t := newTable(w)
-		t.row("NAME", "ROLE", "WORKSPACES", "CREATED", "BY", "USED", "STATE")
+		t := format.NewTable(w)
+		t.Row("NAME", "ROLE", "WORKSPACES", "CREATED", "BY", "USED", "STATE")
 		last := ""
 		for _, token := range answer.Msg.GetTokens() {
 			last = token.GetName()
@@ -111,10 +112,10 @@ func (l tokenList) Run(c *call) error {
 				used = c.ago(at)
 			}
 			valid := cmp.Or(strings.Join(token.GetWorkspaces(), ", "), "all")
-			t.row(token.GetName(), token.GetRole(), valid, moment(token.GetCreatedAtMs()), token.GetCreatedBy(), used,
+			t.Row(token.GetName(), token.GetRole(), valid, format.Moment(token.GetCreatedAtMs()), token.GetCreatedBy(), used,
 				c.tokenState(token))
 		}
-		t.flush()
+		t.Flush()
 		writeMore(w, answer.Msg.GetHasMore(), last)
 	})
 }
@@ -124,9 +125,9 @@ func (c *call) tokenState(t *controlv1.Token) string {
 	nowMs := c.now().UnixMilli()
 	switch ends := t.GetExpiresAtMs(); {
 	case t.GetRevokedAtMs() > 0:
-		return "revoked " + moment(t.GetRevokedAtMs())
+		return "revoked " + format.Moment(t.GetRevokedAtMs())
 	case ends > 0 && ends <= nowMs:
-		return "expired " + moment(ends)
+		return "expired " + format.Moment(ends)
 	case t.GetOldUntilMs() > nowMs && ends > 0:
 		return "expires " + c.in(ends) + "; the secret before, " + c.in(min(ends, t.GetOldUntilMs()))
 	case t.GetOldUntilMs() > nowMs:

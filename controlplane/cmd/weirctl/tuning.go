@@ -9,6 +9,8 @@ import (
 
 	"connectrpc.com/connect"
 
+	"github.com/weirhq/weir/controlplane/cmd/weirctl/format"
+	"github.com/weirhq/weir/controlplane/cmd/weirctl/plan"
 	controlv1 "github.com/weirhq/weir/shared/gen/proto/weir/control/v1"
 	"github.com/weirhq/weir/shared/tuning"
 )
@@ -56,9 +58,6 @@ func edited(document string, changes []string) (string, error) {
 	return string(text), err
 }
 
-// fleetName is the region "" on the command line.
-const fleetName = "fleet"
-
 // baseOf is the document in force that is changed: from a region, or the one that all have.
 func baseOf(inForce []*controlv1.RegionTuning, from string) (string, error) {
 	var names []string
@@ -82,7 +81,7 @@ func baseOf(inForce []*controlv1.RegionTuning, from string) (string, error) {
 	return first, nil
 }
 
-func regionName(t *controlv1.RegionTuning) string { return orFleet(t.GetRegion()) }
+func regionName(t *controlv1.RegionTuning) string { return plan.OrFleet(t.GetRegion()) }
 
 // inForce asks for the tuning in force.
 func (c *call) inForce() ([]*controlv1.RegionTuning, error) {
@@ -114,7 +113,7 @@ func writeDiff(w io.Writer, inForce []*controlv1.RegionTuning, document string) 
 		if err != nil {
 			return false, err
 		}
-		_, _ = fmt.Fprintf(w, "%s:\n", plain(strings.Join(regionsWith(inForce, t.GetDocument()), ", ")))
+		_, _ = fmt.Fprintf(w, "%s:\n", format.Plain(strings.Join(regionsWith(inForce, t.GetDocument()), ", ")))
 		if len(changes) == 0 {
 			_, _ = fmt.Fprintln(w, "  nothing changes")
 		}

@@ -9,6 +9,8 @@ import (
 
 	"connectrpc.com/connect"
 
+	"github.com/weirhq/weir/controlplane/cmd/weirctl/format"
+	"github.com/weirhq/weir/controlplane/cmd/weirctl/plan"
 	controlv1 "github.com/weirhq/weir/shared/gen/proto/weir/control/v1"
 	"github.com/weirhq/weir/shared/tuning"
 )
@@ -29,7 +31,7 @@ func (g tuningGet) Run(c *call) error {
 		}
 		at := slices.IndexFunc(inForce, of(g.Region))
 		if at < 0 {
-			at = slices.IndexFunc(inForce, of(fleetName))
+			at = slices.IndexFunc(inForce, of(plan.FleetName))
 		}
 		if at < 0 {
 			return errors.New("weir-control sent no tuning of the fleet")
@@ -56,21 +58,21 @@ func fieldsOf(tunings []*controlv1.RegionTuning) ([]map[string]json.RawMessage, 
 
 // writeTunings puts the tunings beside each other, a field a line.
 func writeTunings(w io.Writer, tunings []*controlv1.RegionTuning, values []map[string]json.RawMessage) {
-	t := newTable(w)
+	t := format.NewTable(w)
 	names, versions := []string{"FIELD"}, []string{"version"}
 	for _, one := range tunings {
 		names, versions = append(names, regionName(one)), append(versions, tuningVersion(one.GetVersion()))
 	}
-	t.row(names...)
-	t.row(versions...)
+	t.Row(names...)
+	t.Row(versions...)
 	for _, field := range tuning.Fields() {
 		cells := []string{field}
 		for _, v := range values {
 			cells = append(cells, string(v[field]))
 		}
-		t.row(cells...)
+		t.Row(cells...)
 	}
-	t.flush()
+	t.Flush()
 }
 
 type tuningDiff struct {
@@ -110,7 +112,7 @@ func (d tuningDiff) document(c *call, inForce []*controlv1.RegionTuning) (string
 		document, err := d.chosen(inForce)
 		return document, wrongTuning(err)
 	}
-	return baseOf(inForce, fleetName)
+	return baseOf(inForce, plan.FleetName)
 }
 
 // versionOf is the document of a version.
@@ -127,7 +129,7 @@ func (c *call) versionOf(version int64) (string, error) {
 }
 
 // differencesOf are the fields that a document changes, by region, for programs.
-func differencesOf(inForce []*controlv1.RegionTuning, document string) (found []tuningDifference, err error) {
+func differencesOf(inForce []*controlv1.RegionTuning, document string) (found []plan.TuningDifference, err error) {
 	next, err := tuning.Parse([]byte(document))
 	if err != nil {
 		return nil, err
@@ -141,9 +143,9 @@ func differencesOf(inForce []*controlv1.RegionTuning, document string) (found []
 		if err != nil {
 			return nil, err
 		}
-		one := tuningDifference{Region: regionName(t), Changes: []pair{}}
+		one := plan.TuningDifference{Region: regionName(t), Changes: []plan.Pair{}}
 		for _, change := range changes {
-			one.Changes = append(one.Changes, pair(change))
+			one.Changes = append(one.Changes, plan.Pair(change))
 		}
 		found = append(found, one)
 	}
@@ -169,7 +171,7 @@ func (h tuningHistory) Run(c *call) error {
 	ask := &controlv1.ListTuningsRequest{BeforeVersion: h.Before, Limit: h.Limit}
 	if h.Region != "" {
 		region := h.Region
-		if region == fleetName {
+		if region == plan.FleetName {
 			region = ""
 		}
 		ask.Region = &region
@@ -183,22 +185,22 @@ func (h tuningHistory) Run(c *call) error {
 
 func writeVersions(w io.Writer, page *controlv1.ListTuningsResponse) {
 	if len(page.GetVersions()) == 0 {
-		head(w, "no version of the tuning was written: the default is in force")
+		format.Head(w, "no version of the tuning was written: the default is in force")
 		return
 	}
-	t := newTable(w)
-	t.row("VERSION", "REGION", "WRITTEN", "BY", "ROLLOUT", "TUNING")
+	t := format.NewTable(w)
+	t.Row("VERSION", "REGION", "WRITTEN", "BY", "ROLLOUT", "TUNING")
 	for _, v := range page.GetVersions() {
 		text := fields.Replace(v.GetDocument())
 		if v.GetProblem() != "" {
 			text = v.GetProblem()
 		}
-		t.row(fmt.Sprint(v.GetVersion()), orFleet(v.GetRegion()), moment(v.GetCreatedAtMs()), v.GetActor(),
-			orNone(v.GetRollout()), v.GetReason())
-		t.long(72, "", "", "", "", "", text)
+		t.Row(fmt.Sprint(v.GetVersion()), plan.OrFleet(v.GetRegion()), format.Moment(v.GetCreatedAtMs()), v.GetActor(),
+			format.OrNone(v.GetRollout()), v.GetReason())
+		t.Long(72, "", "", "", "", "", text)
 	}
-	t.flush()
+	t.Flush()
 	if page.GetHasMore() {
-		head(w, "\nOlder ones: --before %d", page.GetVersions()[len(page.GetVersions())-1].GetVersion())
+		format.Head(w, "\nOlder ones: --before %d", page.GetVersions()[len(page.GetVersions())-1].GetVersion())
 	}
 }

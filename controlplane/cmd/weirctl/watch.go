@@ -9,6 +9,8 @@ import (
 
 	"connectrpc.com/connect"
 	"google.golang.org/protobuf/proto"
+
+	"github.com/weirhq/weir/controlplane/cmd/weirctl/format"
 )
 
 // sight is the result of one look at a rollout or a retirement.
@@ -39,7 +41,7 @@ func (c *call) watch(every time.Duration, status string, look func(context.Conte
 		if err == nil && s.standing != last {
 			last = s.standing
 			err := c.print(s.answer, func(w io.Writer) {
-				_, _ = fmt.Fprintf(w, "%s  %s\n", moment(c.now().UnixMilli()), plain(s.standing))
+				_, _ = fmt.Fprintf(w, "%s  %s\n", format.Moment(c.now().UnixMilli()), format.Plain(s.standing))
 			})
 			if err != nil {
 				return err

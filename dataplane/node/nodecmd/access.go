@@ -3,21 +3,23 @@ package nodecmd
 import (
 	"fmt"
 	"log/slog"
+	"time"
 
 	"github.com/weirhq/weir/dataplane/node"
+	"github.com/weirhq/weir/dataplane/node/access"
 	"github.com/weirhq/weir/shared/servertls"
 )
 
-// access is who may call, and how connections are encrypted.
-type access struct {
-	tokens  *node.Tokens   // nil: tokens are not asked for
+// security is who may call, and how connections are encrypted.
+type security struct {
+	tokens  *access.Tokens // nil: tokens are not asked for
 	tls     *servertls.TLS // nil: connections are not encrypted
 	reloads []node.Reload
 }
 
-func openAccess(config Config, logger *slog.Logger) (a access, err error) {
+func openAccess(config Config, logger *slog.Logger) (a security, err error) {
 	if config.TokensFile != "" {
-		if a.tokens, err = node.OpenTokens(config.TokensFile); err != nil {
+		if a.tokens, err = access.Open(config.TokensFile, time.Now); err != nil {
 			return a, fmt.Errorf("tokens-file: %w", err)
 		}
 		if n := a.tokens.Unscoped(); n > 0 {
@@ -36,4 +38,4 @@ func openAccess(config Config, logger *slog.Logger) (a access, err error) {
 }
 
 // open tells whether calls need neither a token nor a certificate.
-func (a access) open() bool { return a.tokens == nil && a.tls == nil }
+func (a security) open() bool { return a.tokens == nil && a.tls == nil }

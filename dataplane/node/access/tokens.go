@@ -1,4 +1,4 @@
-package node
+package access
 
 import (
 	"bytes"
@@ -42,22 +42,23 @@ type Tokens struct {
 
 // knownTokens is the content of the file. It does not change.
 type knownTokens struct {
-	all     []token
+	all     []Token
 	version int64 // grows with each change
 }
 
-// token is one of them, and who shows it.
-type token struct {
-	hash    [sha256.Size]byte
-	caller  *bounded.Caller
-	scope   *scope
-	expires time.Time // zero: never
+// Token is one of the Tokens, and who shows it.
+type Token struct {
+	Caller  *bounded.Caller // stays the same while the token is in the file
+	Scope   *Scope          // nil: every workspace and every action
+	Expires time.Time       // zero: never
+
+	hash [sha256.Size]byte
 }
 
-// OpenTokens reads the file. One that holds no hash is an error: it would lock out
-// everybody.
-func OpenTokens(path string) (*Tokens, error) {
-	t := &Tokens{now: time.Now}
+// Open reads a file of tokens; now is the clock by which they expire. A file that holds no hash is an
+// error: it would lock out everybody.
+func Open(path string, now func() time.Time) (*Tokens, error) {
+	t := &Tokens{now: now}
 	files, err := reload.Open([]string{path}, func(files []reload.File) error {
 		known, err := parseTokens(files[0].Content)
 		if err != nil {
@@ -75,13 +76,13 @@ func OpenTokens(path string) (*Tokens, error) {
 
 // replace makes all the current tokens. A token that was current before keeps its caller, and with
 // it the share of each bound that its calls hold.
-func (t *Tokens) replace(all []token) {
+func (t *Tokens) replace(all []Token) {
 	version := int64(1)
 	if last := t.known.Load(); last != nil {
 		version = last.version + 1
 		for i := range all {
-			if at := slices.IndexFunc(last.all, func(old token) bool { return old.hash == all[i].hash }); at >= 0 {
-				all[i].caller = last.all[at].caller
+			if at := slices.IndexFunc(last.all, func(old Token) bool { return old.hash == all[i].hash }); at >= 0 {
+				all[i].Caller = last.all[at].Caller
 			}
 		}
 	}
@@ -91,16 +92,19 @@ func (t *Tokens) replace(all []token) {
 // Unscoped returns the number of tokens that are valid for every workspace and every action.
 func (t *Tokens) Unscoped() (n int) {
 	for i := range t.known.Load().all {
-		if t.known.Load().all[i].scope == nil {
+		if t.known.Load().all[i].Scope == nil {
 			n++
 		}
 	}
 	return n
 }
 
+// Version returns a number that grows with each change of the tokens.
+func (t *Tokens) Version() int64 { return t.known.Load().version }
+
 // parseTokens reads the content of a tokens file. Its errors quote only the names of settings,
 // because the rest of a line may be a token.
-func parseTokens(content []byte) (known []token, err error) {
+func parseTokens(content []byte) (known []Token, err error) {
 	n, lines := 0, make(map[[sha256.Size]byte]int)
 	for line := range bytes.Lines(content) {
 		n++
@@ -119,7 +123,7 @@ func parseTokens(content []byte) (known []token, err error) {
 			return nil, fmt.Errorf("line %d has the same hash as line %d", n, first)
 		}
 		lines[hash] = n
-		one := token{hash: hash, caller: new(bounded.Caller)}
+		one := Token{hash: hash, Caller: new(bounded.Caller)}
 		if err := one.readSettings(fields[1:]); err != nil {
 			return nil, fmt.Errorf("line %d: %w", n, err)
 		}
@@ -132,7 +136,7 @@ func parseTokens(content []byte) (known []token, err error) {
 }
 
 // readSettings reads the words after a hash.
-func (t *token) readSettings(words [][]byte) (err error) {
+func (t *Token) readSettings(words [][]byte) (err error) {
 	var settings []string
 	for _, word := range words {
 		name, value, ok := strings.Cut(string(word), "=")
@@ -142,15 +146,15 @@ func (t *token) readSettings(words [][]byte) (err error) {
 		case !ok: // of a name for people
 		case name != "expires":
 			settings = append(settings, string(word))
-		case !t.expires.IsZero():
+		case !t.Expires.IsZero():
 			return errors.New(`"expires" occurs twice`)
 		default:
-			if t.expires, err = time.Parse(time.RFC3339, value); err != nil {
+			if t.Expires, err = time.Parse(time.RFC3339, value); err != nil {
 				return fmt.Errorf(`"expires" is %.40q (a time such as 2027-01-31T00:00:00Z)`, value)
 			}
 		}
 	}
-	t.scope, err = parseScope(settings)
+	t.Scope, err = parseScope(settings)
 	return err
 }
 
@@ -161,9 +165,9 @@ func misspelt(word string) bool {
 	return slices.Contains([]string{"workspace", "workspaces", "action", "actions", "expire", "expires"}, name)
 }
 
-// admit finds the token in an Authorization header. It compares all hashes in constant time, so the
+// Admit finds the token in an Authorization header. It compares all hashes in constant time, so the
 // time it takes does not reveal any token. t must not be nil.
-func (t *Tokens) admit(authorization string) (*token, error) {
+func (t *Tokens) Admit(authorization string) (*Token, error) {
 	scheme, shown, _ := strings.Cut(authorization, " ")
 	if !strings.EqualFold(scheme, "Bearer") || shown == "" {
 		return nil, unauthenticated("no bearer token")
@@ -180,7 +184,7 @@ func (t *Tokens) admit(authorization string) (*token, error) {
 	return &known[at], nil
 }
 
-func (t *token) over(now time.Time) bool { return !t.expires.IsZero() && !now.Before(t.expires) }
+func (t *Token) over(now time.Time) bool { return !t.Expires.IsZero() && !now.Before(t.Expires) }
 
 func unauthenticated(why string) error {
 	err := connect.NewError(connect.CodeUnauthenticated, errors.New(why))
@@ -188,19 +192,19 @@ func unauthenticated(why string) error {
 	return err
 }
 
-// guard requires a token that allows an action, for a handler that is not a call of the API.
-func (t *Tokens) guard(needs Action, next http.Handler) http.Handler {
+// Guard requires a token that allows an action, for a handler that is not a call of the API.
+func (t *Tokens) Guard(needs Action, next http.Handler) http.Handler {
 	if t == nil {
 		return next
 	}
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
-		shown, err := t.admit(r.Header.Get("Authorization"))
+		shown, err := t.Admit(r.Header.Get("Authorization"))
 		switch {
 		case err != nil:
 			w.Header().Set("WWW-Authenticate", "Bearer")
 			http.Error(w, err.Error(), http.StatusUnauthorized)
-		case !shown.scope.may(needs):
-			http.Error(w, outOfScope().Error(), http.StatusForbidden)
+		case !shown.Scope.May(needs):
+			http.Error(w, OutOfScope().Error(), http.StatusForbidden)
 		default:
 			next.ServeHTTP(w, r)
 		}

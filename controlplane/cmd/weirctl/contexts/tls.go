@@ -1,4 +1,4 @@
-package main
+package contexts
 
 import (
 	"crypto/tls"
@@ -8,8 +8,8 @@ import (
 	"os"
 )
 
-// tls sets how weirctl authenticates the API, and the API weirctl.
-func (c *fleetFlags) tls() (*tls.Config, error) {
+// TLS sets how weirctl authenticates the API, and the API weirctl.
+func (c *Flags) TLS() (*tls.Config, error) {
 	config := &tls.Config{MinVersion: tls.VersionTLS12}
 	if c.CA != "" {
 		text, err := os.ReadFile(c.CA)

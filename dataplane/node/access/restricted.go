@@ -1,4 +1,4 @@
-package node
+package access
 
 import (
 	"context"
@@ -14,6 +14,37 @@ import (
 	"github.com/weirhq/weir/shared/workspaces"
 )
 
+// Limiter makes the decisions. *dataplane.Limiter is one.
+//
+// All methods may be called concurrently and obey ctx's deadline. In the answer's Err they report only requests that
+// are themselves invalid. None of them keeps a slice that it was given.
+type Limiter interface {
+	Allow(ctx context.Context, request dataplane.Request) dataplane.Decision
+	Peek(ctx context.Context, request dataplane.Request) dataplane.Decision
+	AppendAllowMany(ctx context.Context, decisions []dataplane.Decision, requests []dataplane.Request) dataplane.Batch
+	Refund(request dataplane.Request) (refunded int64, err error)
+	ReserveAll(ctx context.Context, request dataplane.ReserveRequest) dataplane.Reserved
+	Settle(ctx context.Context, id string, costs ...int64) (dataplane.Settlement, error)
+	Spend(ctx context.Context, id string, costs ...int64) (dataplane.Settlement, error)
+	Cancel(ctx context.Context, id string) (dataplane.Settlement, error)
+	Extend(ctx context.Context, id string, ttl time.Duration) (dataplane.Settlement, error)
+	AcquireToken(ctx context.Context, r dataplane.ConcurrencyRequest, id string,
+		wait bool) (token string, d dataplane.ConcurrencyDecision)
+	RenewTokens(ctx context.Context, ttl time.Duration, tokens ...string) []error
+	ReleaseTokens(ctx context.Context, tokens ...string) []error
+	ExplainConcurrency(r dataplane.ConcurrencyRequest) (dataplane.ConcurrencyExplanation, error)
+	Explain(request dataplane.Request) (dataplane.Explanation, error)
+	TopKeys(query dataplane.TopQuery) (dataplane.TopKeys, error)
+}
+
+// Restrict returns all, or with a scope a Limiter that denies calls about other workspaces.
+func Restrict(all Limiter, to *Scope) Limiter {
+	if to == nil {
+		return all
+	}
+	return scoped{all, to}
+}
+
 // scoped is a Limiter restricted to a token's scope. It spells out every method of Limiter instead
 // of embedding it, so that a new method does not compile until someone has decided how a scope
 // applies to it.
@@ -23,21 +54,21 @@ import (
 // workspaces.
 type scoped struct {
 	all   Limiter
-	scope *scope
+	scope *Scope
 }
 
 var _ Limiter = scoped{}
 
 func (s scoped) Allow(ctx context.Context, r dataplane.Request) dataplane.Decision {
-	if !s.scope.holds(r.Workspace) {
-		return dataplane.Decision{Err: errScope}
+	if !s.scope.Holds(r.Workspace) {
+		return dataplane.Decision{Err: ErrScope}
 	}
 	return s.all.Allow(ctx, r)
 }
 
 func (s scoped) Peek(ctx context.Context, r dataplane.Request) dataplane.Decision {
-	if !s.scope.holds(r.Workspace) {
-		return dataplane.Decision{Err: errScope}
+	if !s.scope.Holds(r.Workspace) {
+		return dataplane.Decision{Err: ErrScope}
 	}
 	return s.all.Peek(ctx, r)
 }
@@ -45,25 +76,25 @@ func (s scoped) Peek(ctx context.Context, r dataplane.Request) dataplane.Decisio
 func (s scoped) AppendAllowMany(ctx context.Context, decisions []dataplane.Decision,
 	requests []dataplane.Request) dataplane.Batch {
 	if !s.holdsAll(requests) {
-		return dataplane.Batch{Err: errScope}
+		return dataplane.Batch{Err: ErrScope}
 	}
 	return s.all.AppendAllowMany(ctx, decisions, requests)
 }
 
 func (s scoped) holdsAll(requests []dataplane.Request) bool {
-	return !slices.ContainsFunc(requests, func(r dataplane.Request) bool { return !s.scope.holds(r.Workspace) })
+	return !slices.ContainsFunc(requests, func(r dataplane.Request) bool { return !s.scope.Holds(r.Workspace) })
 }
 
 func (s scoped) Refund(r dataplane.Request) (int64, error) {
-	if !s.scope.holds(r.Workspace) {
-		return 0, errScope
+	if !s.scope.Holds(r.Workspace) {
+		return 0, ErrScope
 	}
 	return s.all.Refund(r)
 }
 
 func (s scoped) ReserveAll(ctx context.Context, r dataplane.ReserveRequest) dataplane.Reserved {
 	if !s.holdsAll(r.Requests) {
-		return dataplane.Reserved{Err: errScope}
+		return dataplane.Reserved{Err: ErrScope}
 	}
 	id := r.ID
 	if id == "" {
@@ -124,22 +155,22 @@ func scopeKey(of *workspaces.Set) string {
 
 func (s scoped) AcquireToken(ctx context.Context, r dataplane.ConcurrencyRequest, id string,
 	wait bool) (token string, d dataplane.ConcurrencyDecision) {
-	if !s.scope.holds(r.Workspace) {
-		return "", dataplane.ConcurrencyDecision{Err: errScope}
+	if !s.scope.Holds(r.Workspace) {
+		return "", dataplane.ConcurrencyDecision{Err: ErrScope}
 	}
 	return s.all.AcquireToken(ctx, r, id, wait)
 }
 
 func (s scoped) RenewTokens(ctx context.Context, ttl time.Duration, tokens ...string) []error {
 	if !s.holdsLeases(tokens) {
-		return slices.Repeat([]error{errScope}, len(tokens))
+		return slices.Repeat([]error{ErrScope}, len(tokens))
 	}
 	return s.all.RenewTokens(ctx, ttl, tokens...)
 }
 
 func (s scoped) ReleaseTokens(ctx context.Context, tokens ...string) []error {
 	if !s.holdsLeases(tokens) {
-		return slices.Repeat([]error{errScope}, len(tokens))
+		return slices.Repeat([]error{ErrScope}, len(tokens))
 	}
 	return s.all.ReleaseTokens(ctx, tokens...)
 }
@@ -149,35 +180,29 @@ func (s scoped) ReleaseTokens(ctx context.Context, tokens ...string) []error {
 func (s scoped) holdsLeases(tokens []string) bool {
 	return !slices.ContainsFunc(tokens, func(token string) bool {
 		lease, err := leases.Parse(token)
-		return err == nil && !s.scope.holds(lease.Key.Workspace)
+		return err == nil && !s.scope.Holds(lease.Key.Workspace)
 	})
 }
 
 func (s scoped) ExplainConcurrency(r dataplane.ConcurrencyRequest) (dataplane.ConcurrencyExplanation, error) {
-	if !s.scope.holds(r.Workspace) {
-		return dataplane.ConcurrencyExplanation{}, errScope
+	if !s.scope.Holds(r.Workspace) {
+		return dataplane.ConcurrencyExplanation{}, ErrScope
 	}
 	return s.all.ExplainConcurrency(r)
 }
 
 func (s scoped) Explain(r dataplane.Request) (dataplane.Explanation, error) {
-	if !s.scope.holds(r.Workspace) {
-		return dataplane.Explanation{}, errScope
+	if !s.scope.Holds(r.Workspace) {
+		return dataplane.Explanation{}, ErrScope
 	}
 	return s.all.Explain(r)
 }
 
 // TopKeys of all workspaces returns only keys of the scope's workspaces.
 func (s scoped) TopKeys(q dataplane.TopQuery) (dataplane.TopKeys, error) {
-	if q.Workspace != "" && !s.scope.holds(q.Workspace) {
-		return dataplane.TopKeys{}, errScope
+	if q.Workspace != "" && !s.scope.Holds(q.Workspace) {
+		return dataplane.TopKeys{}, ErrScope
 	}
-	q.Visible = s.scope.holds
+	q.Visible = s.scope.Holds
 	return s.all.TopKeys(q)
 }
-
-// Start returns an error, because only the server may start the limiter.
-func (s scoped) Start(context.Context) error { return errScope }
-
-// Stop returns an error, because only the server may stop the limiter.
-func (s scoped) Stop(context.Context) error { return errScope }

@@ -1,4 +1,4 @@
-package main
+package plan
 
 import (
 	"slices"
@@ -14,11 +14,11 @@ type rooms map[settings.Namespace]*room
 
 type room struct {
 	there []string
-	going map[string]*change // deletions of some of them
+	going map[string]*Change // deletions of some of them
 }
 
 // hold adds a stored pattern; deletion is nil if it stays.
-func (r rooms) hold(o settings.Override, deletion *change) {
+func (r rooms) hold(o settings.Override, deletion *Change) {
 	if strings.Count(o.Pattern, "*") < 2 {
 		return
 	}
@@ -30,7 +30,7 @@ func (r rooms) hold(o settings.Override, deletion *change) {
 }
 
 // take adds a new pattern, and returns the deletions that make room for it.
-func (r rooms) take(o settings.Override) (first []*change) {
+func (r rooms) take(o settings.Override) (first []*Change) {
 	if strings.Count(o.Pattern, "*") < 2 {
 		return nil
 	}
@@ -53,7 +53,7 @@ func (r rooms) take(o settings.Override) (first []*change) {
 func (r rooms) of(o settings.Override) *room {
 	name := settings.Namespace{Workspace: o.Workspace, Namespace: o.Namespace}
 	if r[name] == nil {
-		r[name] = &room{going: make(map[string]*change)}
+		r[name] = &room{going: make(map[string]*Change)}
 	}
 	return r[name]
 }

@@ -1,4 +1,4 @@
-package main
+package plan
 
 import (
 	"fmt"
@@ -8,17 +8,18 @@ import (
 	"slices"
 	"strings"
 
+	"github.com/weirhq/weir/controlplane/cmd/weirctl/files"
 	"github.com/weirhq/weir/shared/settings"
 )
 
-// documentsMax bounds the documents of a directory.
-const documentsMax = 1000
+// DocumentsMax bounds the documents of a directory.
+const DocumentsMax = 1000
 
 // documentEndings are those of files in a directory that are documents; others are left out.
 var documentEndings = []string{".yaml", ".yml", ".json"}
 
-// readDocument reads a document: a file, stdin, or all documents below a directory as one.
-func readDocument(name string) (*settings.Document, error) {
+// ReadDocument reads a document: a file, stdin, or all documents below a directory as one.
+func ReadDocument(name string) (*settings.Document, error) {
 	info, err := os.Stat(name)
 	if name == "-" || err != nil || !info.IsDir() {
 		document, _, err := readOne(name, settings.BytesMax)
@@ -45,7 +46,7 @@ func readDocument(name string) (*settings.Document, error) {
 
 // readOne reads a file of at most as many bytes as are left.
 func readOne(name string, left int) (document *settings.Document, bytes int, err error) {
-	text, err := readFile(name, int64(left))
+	text, err := files.Read(name, int64(left))
 	if err != nil {
 		return nil, 0, err
 	}
@@ -68,8 +69,8 @@ func documentsBelow(dir string) (files []string, err error) {
 			return nil
 		case !slices.Contains(documentEndings, filepath.Ext(path)):
 			return nil
-		case len(files) == documentsMax:
-			return fmt.Errorf("%s: it holds more than %d documents", dir, documentsMax)
+		case len(files) == DocumentsMax:
+			return fmt.Errorf("%s: it holds more than %d documents", dir, DocumentsMax)
 		}
 		files = append(files, path)
 		return nil

@@ -1,4 +1,4 @@
-package main
+package plan
 
 import (
 	"maps"
@@ -9,16 +9,16 @@ import (
 	"github.com/weirhq/weir/shared/tuning"
 )
 
-// tuningDifference is where a document has another tuning than a region runs.
-type tuningDifference struct {
+// TuningDifference is where a document has another tuning than a region runs.
+type TuningDifference struct {
 	Region  string `json:"region"` // fleet for all without one of their own
-	Changes []pair `json:"changes"`
+	Changes []Pair `json:"changes"`
 	Command string `json:"command"` // that rolls it out
 }
 
-// tuningDifferences compares the regions of which the document has a tuning: those that it names, and all if it has the
+// TuningDifferences compares the regions of which the document has a tuning: those that it names, and all if it has the
 // fleet's.
-func tuningDifferences(d *settings.Document, inForce []*controlv1.RegionTuning) (found []tuningDifference, err error) {
+func TuningDifferences(d *settings.Document, inForce []*controlv1.RegionTuning) (found []TuningDifference, err error) {
 	if len(inForce) == 0 { // the token may not see the tuning
 		return nil, nil
 	}
@@ -43,16 +43,17 @@ func tuningDifferences(d *settings.Document, inForce []*controlv1.RegionTuning) 
 			return nil, err
 		}
 		if len(changes) > 0 {
-			found = append(found, differenceOf(region, from, changes))
+			found = append(found, DifferenceOf(region, from, changes))
 		}
 	}
 	return found, nil
 }
 
-func differenceOf(region, from string, changes []tuning.Change) tuningDifference {
-	t := tuningDifference{Region: orFleet(region), Command: "weirctl rollout start --from " + orFleet(from)}
+// DifferenceOf returns the difference of one region.
+func DifferenceOf(region, from string, changes []tuning.Change) TuningDifference {
+	t := TuningDifference{Region: OrFleet(region), Command: "weirctl rollout start --from " + OrFleet(from)}
 	for _, c := range changes {
-		t.Changes = append(t.Changes, pair(c))
+		t.Changes = append(t.Changes, Pair(c))
 		t.Command += " --set " + c.Field + "=" + c.To
 	}
 	stage := region
@@ -63,9 +64,13 @@ func differenceOf(region, from string, changes []tuning.Change) tuningDifference
 	return t
 }
 
-func orFleet(region string) string {
+// FleetName is the region "" on the command line.
+const FleetName = "fleet"
+
+// OrFleet returns a region's name on the command line.
+func OrFleet(region string) string {
 	if region == "" {
-		return fleetName
+		return FleetName
 	}
 	return region
 }

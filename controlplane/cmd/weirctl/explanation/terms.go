@@ -1,8 +1,9 @@
-package main
+package explanation
 
 import (
 	"fmt"
 
+	"github.com/weirhq/weir/controlplane/cmd/weirctl/format"
 	weirv1 "github.com/weirhq/weir/shared/gen/proto/weir/v1"
 )
 
@@ -25,20 +26,20 @@ var terms = []term{
 	}},
 	{"compared", "current + carried whole units, with the request", asOfNow, func(x *weirv1.ExplainResponse) string {
 		d := x.GetDecision()
-		return fmt.Sprintf("%.4g of %s per %s", d.GetCurrent(), digits(d.GetLimit()), span(x.GetDurationMs()))
+		return fmt.Sprintf("%.4g of %s per %s", d.GetCurrent(), format.Digits(d.GetLimit()), format.Span(x.GetDurationMs()))
 	}},
 	{"passes in", "without other requests", never, func(x *weirv1.ExplainResponse) string {
 		if x.GetDecision().GetNeverPasses() {
 			return "never"
 		}
 		if ms := x.GetDecision().GetRetryAfterMs(); ms > 0 {
-			return span(ms)
+			return format.Span(ms)
 		}
 		return ""
 	}},
 	{"override", "settings", settingsAt, func(x *weirv1.ExplainResponse) string { return x.GetDecision().GetOverride() }},
 	{"current, since", "clock", never, func(x *weirv1.ExplainResponse) string {
-		return moment(x.GetCurrent().GetStartMs())
+		return format.Moment(x.GetCurrent().GetStartMs())
 	}},
 	{"  of this region", "the region's origin, and this node", refreshedAt, current((*weirv1.ExplainedCell).GetRegional)},
 	{"  not sent yet", "this node", asOfNow, current((*weirv1.ExplainedCell).GetUnsent)},
@@ -52,12 +53,13 @@ var terms = []term{
 		return ""
 	}},
 	{"previous", "as current", never, func(x *weirv1.ExplainResponse) string {
-		return fmt.Sprintf("%s by %.0f %%", digits(x.GetPrevious().GetCounts()), 100*x.GetWeight())
+		return fmt.Sprintf("%s by %.0f %%", format.Digits(x.GetPrevious().GetCounts()), 100*x.GetWeight())
 	}},
-	{"asks the origin", "this node", asOfNow, func(x *weirv1.ExplainResponse) string { return yes(x.GetAsksOrigin()) }},
+	{"asks the origin", "this node", asOfNow,
+		func(x *weirv1.ExplainResponse) string { return format.Yes(x.GetAsksOrigin()) }},
 	{"strict until", "a denial", never, func(x *weirv1.ExplainResponse) string {
 		if ms := x.GetStrictUntilMs(); ms > 0 {
-			return moment(ms)
+			return format.Moment(ms)
 		}
 		return ""
 	}},
@@ -82,7 +84,7 @@ var terms = []term{
 		}
 		return ""
 	}},
-	{"key is in memory", "this node", asOfNow, func(x *weirv1.ExplainResponse) string { return yes(x.GetKnown()) }},
+	{"key is in memory", "this node", asOfNow, func(x *weirv1.ExplainResponse) string { return format.Yes(x.GetKnown()) }},
 }
 
 func asOfNow(x *weirv1.ExplainResponse) int64     { return x.GetAtMs() }
@@ -91,7 +93,7 @@ func refreshedAt(x *weirv1.ExplainResponse) int64 { return x.GetRefreshedAtMs() 
 func never(*weirv1.ExplainResponse) int64         { return 0 }
 
 func current(count func(*weirv1.ExplainedCell) int64) func(*weirv1.ExplainResponse) string {
-	return func(x *weirv1.ExplainResponse) string { return digits(count(x.GetCurrent())) }
+	return func(x *weirv1.ExplainResponse) string { return format.Digits(count(x.GetCurrent())) }
 }
 
 // some leaves a term out where it is 0.

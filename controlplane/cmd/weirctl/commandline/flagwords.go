@@ -1,4 +1,6 @@
-package main
+// Package commandline completes a command line, and rewrites errors of the API for it, by the commands and flags that
+// kong's model of a program has.
+package commandline
 
 import (
 	"reflect"
@@ -8,12 +10,14 @@ import (
 	"time"
 
 	"github.com/alecthomas/kong"
+
+	"github.com/weirhq/weir/controlplane/cmd/weirctl/format"
 )
 
-// flagWords rewrites errors of the API for the command line. It replaces names of fields by the
+// FlagWords rewrites errors of the API for the command line. It replaces names of fields by the
 // flags that set them, and milliseconds by durations as a flag takes them: for example,
 // "overlap_ms is -1 (0 to 60000)" becomes "--overlap is -1ms (0s to 1m)".
-type flagWords map[string]*kong.Flag // by field
+type FlagWords map[string]*kong.Flag // by field
 
 // otherFields maps fields to flags with a different name.
 var otherFields = map[string]string{"longest_window_ms": "longest-duration", "before_version": "before"}
@@ -28,8 +32,9 @@ var (
 	number = regexp.MustCompile(`-?\d+`)
 )
 
-func flagWordsOf(flags []*kong.Flag) flagWords {
-	words := flagWords{}
+// FlagWordsOf returns the words of a command's flags.
+func FlagWordsOf(flags []*kong.Flag) FlagWords {
+	words := FlagWords{}
 	for _, f := range flags {
 		field := strings.ReplaceAll(f.Name, "-", "_")
 		words[field] = f
@@ -56,8 +61,8 @@ func isDuration(f *kong.Flag) bool {
 	return of == reflect.TypeFor[time.Duration]()
 }
 
-// rewrite returns the text with flags in place of fields.
-func (w flagWords) rewrite(text string) string {
+// Rewrite returns the text with flags in place of fields.
+func (w FlagWords) Rewrite(text string) string {
 	text = aClause.ReplaceAllStringFunc(text, func(clause string) string {
 		parts := aClause.FindStringSubmatch(clause)
 		if w[parts[2]] == nil || strings.Contains(parts[2], "_") { // the latter are found below
@@ -97,5 +102,5 @@ func durationOf(ms string) string {
 	if err != nil || n > (1<<63-1)/int64(time.Millisecond) || n < -(1<<63-1)/int64(time.Millisecond) {
 		return ms + "ms"
 	}
-	return wholeUnits((time.Duration(n) * time.Millisecond).String())
+	return format.WholeUnits((time.Duration(n) * time.Millisecond).String())
 }

@@ -1,4 +1,6 @@
-package main
+// Package contexts holds the flags that say which fleet's API is called and as whom, and the file of contexts: names
+// under which their values are stored.
+package contexts
 
 import (
 	"bytes"
@@ -14,6 +16,8 @@ import (
 	"strings"
 
 	"go.yaml.in/yaml/v3"
+
+	"github.com/weirhq/weir/controlplane/cmd/weirctl/files"
 )
 
 // contextsMax bounds a file of contexts.
@@ -22,8 +26,8 @@ const contextsMax = 100
 // contextNames are the names that contexts may have.
 var contextNames = regexp.MustCompile(`^[A-Za-z0-9][A-Za-z0-9._-]{0,63}$`)
 
-// fleetContext is how one fleet's API is called. It has no token, but says where one is.
-type fleetContext struct {
+// Context is how one fleet's API is called. It has no token, but says where one is.
+type Context struct {
 	Name      string `yaml:"name" json:"name"`
 	API       string `yaml:"api" json:"api"`
 	CA        string `yaml:"ca,omitempty" json:"ca,omitempty"`
@@ -34,7 +38,7 @@ type fleetContext struct {
 }
 
 // check validates a context, which a person may have written.
-func (f fleetContext) check() error {
+func (f Context) check() error {
 	if !contextNames.MatchString(f.Name) {
 		return fmt.Errorf("a context's name is %q (1 to 64 of A-Z, a-z, 0-9, '.', '_' and '-', a letter or digit first)",
 			f.Name)
@@ -48,10 +52,10 @@ func (f fleetContext) check() error {
 	return nil
 }
 
-// contexts are the fleets that one can switch between.
-type contexts struct {
-	Current  string         `yaml:"current,omitempty" json:"current"`
-	Contexts []fleetContext `yaml:"contexts" json:"contexts"`
+// File is the file of contexts: the fleets that one can switch between.
+type File struct {
+	Current  string    `yaml:"current,omitempty" json:"current"`
+	Contexts []Context `yaml:"contexts" json:"contexts"`
 
 	file string
 }
@@ -65,9 +69,9 @@ func defaultContexts() string {
 	return filepath.Join(dir, "weir", "contexts.yaml")
 }
 
-// readContexts reads a file of contexts; a missing file has none.
-func readContexts(file string) (*contexts, error) {
-	all := &contexts{Contexts: []fleetContext{}, file: cmp.Or(file, defaultContexts())}
+// Read reads a file of contexts; a missing file has none.
+func Read(file string) (*File, error) {
+	all := &File{Contexts: []Context{}, file: cmp.Or(file, defaultContexts())}
 	info, err := os.Stat(all.file)
 	if all.file == "" || errors.Is(err, fs.ErrNotExist) {
 		return all, nil
@@ -78,7 +82,7 @@ func readContexts(file string) (*contexts, error) {
 	if info.Mode().Perm()&0o022 != 0 { // whose writer receives the tokens
 		return nil, fmt.Errorf("contexts: other users can write %s: chmod 600 %s", all.file, all.file)
 	}
-	text, err := readFile(all.file, fileBytesMax)
+	text, err := files.Read(all.file, files.BytesMax)
 	if err != nil {
 		return nil, fmt.Errorf("contexts: %w", err)
 	}
@@ -88,9 +92,9 @@ func readContexts(file string) (*contexts, error) {
 	return all, nil
 }
 
-func (all *contexts) parse(text []byte) error {
-	if len(text) > fileBytesMax {
-		return fmt.Errorf("it is more than %d bytes long", fileBytesMax)
+func (all *File) parse(text []byte) error {
+	if len(text) > files.BytesMax {
+		return fmt.Errorf("it is more than %d bytes long", files.BytesMax)
 	}
 	decoder := yaml.NewDecoder(bytes.NewReader(text))
 	decoder.KnownFields(true)
@@ -119,34 +123,44 @@ func (all *contexts) parse(text []byte) error {
 	return nil
 }
 
-// named is the context of a name.
-func (all *contexts) named(name string) (*fleetContext, error) {
-	at := slices.IndexFunc(all.Contexts, func(f fleetContext) bool { return f.Name == name })
+// Named is the context of a name.
+func (all *File) Named(name string) (*Context, error) {
+	at := slices.IndexFunc(all.Contexts, func(f Context) bool { return f.Name == name })
 	if at < 0 {
-		return nil, &hinted{fmt.Errorf("there is no context %q in %s", name, all.file), exitUsage,
-			"See weirctl context list; weirctl context set makes one."}
+		return nil, &MissingError{Name: name, file: all.file}
 	}
 	return &all.Contexts[at], nil
 }
 
-// put adds a context, or replaces the one of its name.
-func (all *contexts) put(f fleetContext) {
-	all.remove(f.Name)
+// MissingError is about a context that is not in the file.
+type MissingError struct {
+	Name string
+	file string
+}
+
+func (e *MissingError) Error() string {
+	return fmt.Sprintf("there is no context %q in %s", e.Name, e.file)
+}
+
+// Put adds a context, or replaces the one of its name.
+func (all *File) Put(f Context) {
+	all.Remove(f.Name)
 	all.Contexts = append(all.Contexts, f)
-	slices.SortFunc(all.Contexts, func(a, b fleetContext) int { return strings.Compare(a.Name, b.Name) })
+	slices.SortFunc(all.Contexts, func(a, b Context) int { return strings.Compare(a.Name, b.Name) })
 }
 
-func (all *contexts) remove(name string) {
-	all.Contexts = slices.DeleteFunc(all.Contexts, func(f fleetContext) bool { return f.Name == name })
+// Remove deletes the context of a name.
+func (all *File) Remove(name string) {
+	all.Contexts = slices.DeleteFunc(all.Contexts, func(f Context) bool { return f.Name == name })
 }
 
-// write replaces the file; only its owner may read it.
-func (all *contexts) write() error {
+// Write replaces the file; only its owner may read it.
+func (all *File) Write() error {
 	text, err := yaml.Marshal(all)
 	if err != nil {
 		return err
 	}
-	if err := (&contexts{}).parse(text); err != nil {
+	if err := (&File{}).parse(text); err != nil {
 		return err
 	}
 	if all.file == "" {
@@ -155,5 +169,5 @@ func (all *contexts) write() error {
 	if err := os.MkdirAll(filepath.Dir(all.file), 0o700); err != nil {
 		return err
 	}
-	return replaceFile(all.file, text, 0o600)
+	return files.Replace(all.file, text, 0o600)
 }

@@ -1,0 +1,167 @@
+// Package format writes the texts that weirctl prints for people: tables, sentences, times and numbers.
+package format
+
+import (
+	"fmt"
+	"io"
+	"strconv"
+	"strings"
+	"text/tabwriter"
+	"time"
+	"unicode"
+	"unicode/utf8"
+)
+
+// Table aligns columns.
+type Table struct{ w *tabwriter.Writer }
+
+// NewTable returns a table that Flush writes to w.
+func NewTable(w io.Writer) Table { return Table{tabwriter.NewWriter(w, 0, 8, 2, ' ', 0)} }
+
+// Row adds a row.
+func (t Table) Row(cells ...string) {
+	for i := range cells {
+		cells[i] = Plain(cells[i])
+	}
+	_, _ = fmt.Fprintln(t.w, strings.Join(cells, "\t"))
+}
+
+// Plain is text that others wrote, with a ? for control characters, for invisible characters, and for marks that
+// reverse the text beside them.
+func Plain(text string) string {
+	return strings.Map(func(r rune) rune {
+		switch {
+		case unicode.IsSpace(r):
+			return ' '
+		case unicode.IsControl(r), unicode.Is(unicode.Cf, r):
+			return '?'
+		}
+		return r
+	}, text)
+}
+
+// proseWidth is where sentences wrap, in columns.
+const proseWidth = 120
+
+// Prose writes a text that others wrote; lines after the first are indented as the first
+// one's text.
+func Prose(w io.Writer, begin, text string) {
+	begin = Plain(begin)
+	for _, line := range broken(text, proseWidth-utf8.RuneCountInString(begin)) {
+		_, _ = fmt.Fprintln(w, begin+line)
+		begin = strings.Repeat(" ", utf8.RuneCountInString(begin))
+	}
+}
+
+// broken wraps a text to lines of at most width columns, unless a word is longer.
+func broken(text string, width int) []string {
+	lines := []string{""}
+	for _, word := range strings.Fields(Plain(text)) {
+		switch last := &lines[len(lines)-1]; {
+		case *last == "":
+			*last = word
+		case utf8.RuneCountInString(*last)+1+utf8.RuneCountInString(word) <= width:
+			*last += " " + word
+		default:
+			lines = append(lines, word)
+		}
+	}
+	return lines
+}
+
+// Long is a row whose last cell is a sentence, which may take several rows.
+func (t Table) Long(width int, cells ...string) {
+	last := len(cells) - 1
+	for _, line := range broken(cells[last], width) {
+		cells[last] = line
+		t.Row(cells...)
+		clear(cells)
+	}
+}
+
+// cellMax is how much of a sentence stands in a table, in runes.
+const cellMax = 80
+
+// Cell is a text for a table, and whether that is not all of it.
+func Cell(text string) (short string, cut bool) {
+	if runes := []rune(Plain(text)); len(runes) > cellMax {
+		return string(runes[:cellMax-1]) + "…", true
+	}
+	return text, false
+}
+
+// Flush writes the table.
+func (t Table) Flush() { _ = t.w.Flush() }
+
+// Head writes a line above a table.
+func Head(w io.Writer, format string, args ...any) {
+	_, _ = fmt.Fprintf(w, format+"\n", args...)
+}
+
+// Span is a length of time, rounded for people.
+func Span(ms int64) string {
+	d := time.Duration(ms) * time.Millisecond
+	switch abs := d.Abs(); {
+	case abs >= 24*time.Hour:
+		return fmt.Sprintf("%dd%dh", d/(24*time.Hour), abs%(24*time.Hour)/time.Hour)
+	case abs >= time.Minute:
+		return WholeUnits(d.Round(time.Second).String())
+	case abs >= 10*time.Second:
+		return d.Round(time.Second).String()
+	}
+	return d.String()
+}
+
+// WholeUnits leaves out trailing units that are 0: 1h0m0s is 1h.
+func WholeUnits(d string) string {
+	if whole, cut := strings.CutSuffix(d, "m0s"); cut {
+		d = whole + "m"
+	}
+	if whole, cut := strings.CutSuffix(d, "h0m"); cut {
+		d = whole + "h"
+	}
+	return d
+}
+
+// Moment is a point in time, in UTC.
+func Moment(unixMs int64) string { return time.UnixMilli(unixMs).UTC().Format("2006-01-02 15:04:05Z") }
+
+// Digits groups the digits of a number by threes.
+func Digits(n int64) string {
+	text := strconv.FormatInt(n, 10)
+	sign := ""
+	if strings.HasPrefix(text, "-") {
+		sign, text = "-", text[1:]
+	}
+	for i := len(text) - 3; i > 0; i -= 3 {
+		text = text[:i] + "," + text[i:]
+	}
+	return sign + text
+}
+
+// Plural is a number of things.
+func Plural(n int64, thing string) string {
+	switch {
+	case n == 1:
+		return "1 " + thing
+	case strings.HasSuffix(thing, "ch"):
+		return Digits(n) + " " + thing + "es"
+	}
+	return Digits(n) + " " + thing + "s"
+}
+
+// Yes returns yes, or a dash for false.
+func Yes(b bool) string {
+	if b {
+		return "yes"
+	}
+	return "-"
+}
+
+// OrNone returns text, or a dash for an empty one.
+func OrNone(text string) string {
+	if text == "" {
+		return "-"
+	}
+	return text
+}

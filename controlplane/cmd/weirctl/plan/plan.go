@@ -1,0 +1,243 @@
+// Package plan reads documents of settings, compares them with the settings of a fleet, and plans the calls that make
+// the fleet's settings those of a document.
+package plan
+
+import (
+	"context"
+	"fmt"
+	"slices"
+	"strconv"
+	"strings"
+
+	"github.com/weirhq/weir/controlplane/cmd/weirctl/format"
+	controlv1 "github.com/weirhq/weir/shared/gen/proto/weir/control/v1"
+	"github.com/weirhq/weir/shared/settings"
+)
+
+// Change is one call that apply makes.
+type Change struct {
+	Action  string `json:"action"`  // add, change or delete
+	Subject string `json:"subject"` // of the audit log
+	Text    string `json:"text"`    // what changes, in words
+	Applied bool   `json:"applied"`
+
+	Loses  bool                   `json:"-"` // it deletes something for good
+	Blocks bool                   `json:"-"` // it blocks every identifier that a pattern matches
+	Limit  *controlv1.LimitChange `json:"-"` // nil: it sets no limit
+
+	// Do makes the change.
+	Do func(ctx context.Context, f Fleet, actor, reason string) error `json:"-"`
+}
+
+// Line describes the change in a line.
+func (c *Change) Line() string {
+	return map[string]string{"add": "+ ", "change": "~ ", "delete": "- "}[c.Action] + c.Subject + ": " + c.Text
+}
+
+// Plan is what makes a fleet's settings those of a document.
+type Plan struct {
+	Changes []*Change
+	Kept    int    // that are not in the document, and stay without --prune
+	Limits  string // what its overrides would have denied, in words; empty: it has none, or the API cannot tell
+}
+
+// Of puts namespaces before overrides, which depend on them, and deletions last: an identifier whose override is
+// replaced is never without one, unless the new one has no room beside the old one.
+func Of(d *settings.Document, s Stored, prune bool) (p Plan) {
+	var deletions []*Change
+	there := make(map[settings.Namespace]*controlv1.Namespace)
+	for _, n := range s.Namespaces {
+		there[namespaceName(NamespaceOf(n))] = n
+	}
+	for _, n := range slices.SortedFunc(slices.Values(d.Namespaces), settings.CompareNamespaces) {
+		was := there[namespaceName(n)]
+		delete(there, namespaceName(n))
+		p.add(changeOfNamespace(n, was))
+	}
+	for _, n := range s.Namespaces {
+		set := NamespaceOf(n)
+		if there[namespaceName(set)] != nil && !set.IsDefault() {
+			back := changeOfNamespace(settings.DefaultNamespace(set.Workspace, set.Namespace), n)
+			back.Loses = true
+			deletions = append(deletions, back)
+		}
+	}
+	deletions = append(deletions, p.addOverrides(d, s, prune)...)
+	if !prune {
+		p.Kept = len(deletions)
+		return p
+	}
+	p.Changes = append(p.Changes, deletions...)
+	return p
+}
+
+func (p *Plan) add(c *Change) {
+	if c != nil {
+		p.Changes = append(p.Changes, c)
+	}
+}
+
+// addOverrides adds the deletions that a new override waits for; the caller adds the others.
+func (p *Plan) addOverrides(d *settings.Document, s Stored, prune bool) (deletions []*Change) {
+	kept := make(map[settings.Override]bool, len(d.Overrides))
+	for _, o := range d.Overrides {
+		kept[overrideName(o)] = true
+	}
+	there, all := make(map[settings.Override]*controlv1.Override, len(s.Overrides)), make(rooms)
+	for _, o := range s.Overrides {
+		name := overrideName(OverrideOf(o))
+		there[name] = o
+		var deletion *Change
+		if !kept[name] {
+			deletion = deletionOf(o)
+			deletions = append(deletions, deletion)
+		}
+		all.hold(name, deletion)
+	}
+	early := make(map[*Change]bool)
+	for _, o := range slices.SortedFunc(slices.Values(d.Overrides), settings.CompareOverrides) {
+		was := there[overrideName(o)]
+		if was == nil && prune {
+			for _, deletion := range all.take(o) {
+				p.add(deletion)
+				early[deletion] = true
+			}
+		}
+		p.add(changeOfOverride(o, was))
+	}
+	return slices.DeleteFunc(deletions, func(c *Change) bool { return early[c] })
+}
+
+func namespaceName(n settings.Namespace) settings.Namespace {
+	return settings.Namespace{Workspace: n.Workspace, Namespace: n.Namespace}
+}
+
+func overrideName(o settings.Override) settings.Override {
+	return settings.Override{Workspace: o.Workspace, Namespace: o.Namespace, Pattern: o.Pattern}
+}
+
+// changeOfNamespace is nil where nothing changes; was is nil where nothing is set.
+func changeOfNamespace(n settings.Namespace, was *controlv1.Namespace) *Change {
+	before, seenMs := settings.DefaultNamespace(n.Workspace, n.Namespace), was.GetUpdatedAtMs()
+	action := "add"
+	if was != nil {
+		before, action = NamespaceOf(was), "change"
+	}
+	if before == n {
+		return nil
+	}
+	return &Change{
+		Action: action, Subject: fmt.Sprintf("namespace %s/%s", n.Workspace, n.Namespace),
+		Text: Differences([]Pair{
+			{"mode", before.Mode, n.Mode}, {"outage", before.Outage, n.Outage},
+			{"node_share", before.NodeShare, n.NodeShare},
+			{"shadow", strconv.FormatBool(before.Shadow), strconv.FormatBool(n.Shadow)},
+			{"estimate", format.OrNone(before.Estimate), format.OrNone(n.Estimate)},
+		}),
+		Do: func(ctx context.Context, f Fleet, actor, reason string) error {
+			_, err := answered(ctx, f.Settings.SetNamespace, &controlv1.SetNamespaceRequest{
+				Actor: actor, Reason: reason, IfUpdatedAtMs: &seenMs,
+				Workspace: n.Workspace, Namespace: n.Namespace,
+				Shadow: &n.Shadow, Mode: &n.Mode, Outage: &n.Outage, NodeShare: &n.NodeShare, Estimate: &n.Estimate,
+			})
+			return err
+		},
+	}
+}
+
+// changeOfOverride is nil where nothing changes; was is nil where there is none.
+func changeOfOverride(o settings.Override, was *controlv1.Override) *Change {
+	seenMs := was.GetUpdatedAtMs()
+	next := &controlv1.Override{Limit: o.Limit, DurationMs: o.DurationMs, Candidate: o.Candidate, Shadow: o.Shadow}
+	made := &Change{Action: "add", Subject: OverrideSubject(o), Text: OverrideWords(next)}
+	if was != nil {
+		if OverrideOf(was) == o {
+			return nil
+		}
+		made.Action = "change"
+		made.Text = Differences([]Pair{
+			{"limit", OverrideLimit(was), OverrideLimit(next)}, {"window", OverrideWindow(was), OverrideWindow(next)},
+			{"candidate", format.Digits(was.GetCandidate()), format.Digits(o.Candidate)},
+			{"shadow", strconv.FormatBool(was.GetShadow()), strconv.FormatBool(o.Shadow)},
+		})
+	}
+	made.Limit = &controlv1.LimitChange{Workspace: o.Workspace, Namespace: o.Namespace, Pattern: o.Pattern,
+		Limit: o.Limit, DurationMs: o.DurationMs, Shadow: o.Shadow}
+	made.Blocks = o.Limit == 0 && !o.Shadow && strings.Contains(o.Pattern, "*")
+	made.Do = func(ctx context.Context, f Fleet, actor, reason string) error {
+		_, err := answered(ctx, f.Settings.ChangeOverride, &controlv1.ChangeOverrideRequest{
+			Actor: actor, Reason: reason, IfUpdatedAtMs: &seenMs,
+			Workspace: o.Workspace, Namespace: o.Namespace, Pattern: o.Pattern,
+			Limit: &o.Limit, DurationMs: &o.DurationMs, Candidate: &o.Candidate, Shadow: &o.Shadow,
+		})
+		return err
+	}
+	return made
+}
+
+func deletionOf(o *controlv1.Override) *Change {
+	seenMs := o.GetUpdatedAtMs()
+	return &Change{
+		Action: "delete", Subject: OverrideSubject(OverrideOf(o)), Text: OverrideWords(o), Loses: true,
+		Limit: &controlv1.LimitChange{Workspace: o.GetWorkspace(), Namespace: o.GetNamespace(), Pattern: o.GetPattern(),
+			Deleted: true},
+		Do: func(ctx context.Context, f Fleet, actor, reason string) error {
+			_, err := answered(ctx, f.Settings.DeleteOverride, &controlv1.DeleteOverrideRequest{
+				Actor: actor, Reason: reason, IfUpdatedAtMs: &seenMs,
+				Workspace: o.GetWorkspace(), Namespace: o.GetNamespace(), Pattern: o.GetPattern(),
+			})
+			return err
+		},
+	}
+}
+
+// OverrideSubject returns the subject of an override's changes in the audit log.
+func OverrideSubject(o settings.Override) string {
+	return fmt.Sprintf("override %s/%s/%s", o.Workspace, o.Namespace, o.Pattern)
+}
+
+// Pair is a field before and after.
+type Pair struct {
+	Field string `json:"field"`
+	From  string `json:"from"`
+	To    string `json:"to"`
+}
+
+// Differences are the fields that change.
+func Differences(fields []Pair) string {
+	var words []string
+	for _, f := range fields {
+		if f.From != f.To {
+			words = append(words, f.Field+" "+f.From+" -> "+f.To)
+		}
+	}
+	return strings.Join(words, ", ")
+}
+
+// OverrideWords describe all of an override, since some of it may have been kept.
+func OverrideWords(o *controlv1.Override) string {
+	text := "limit " + OverrideLimit(o) + ", window " + OverrideWindow(o)
+	if o.GetCandidate() > 0 {
+		text += ", candidate " + format.Digits(o.GetCandidate())
+	}
+	if o.GetShadow() {
+		text += ", shadow"
+	}
+	return text
+}
+
+// OverrideLimit describes an override's limit.
+func OverrideLimit(o *controlv1.Override) string {
+	if o.GetLimit() == 0 {
+		return "0 (blocks)"
+	}
+	return format.Digits(o.GetLimit())
+}
+
+// OverrideWindow describes an override's window.
+func OverrideWindow(o *controlv1.Override) string {
+	if ms := o.GetDurationMs(); ms > 0 {
+		return format.Span(ms)
+	}
+	return "of the request"
+}

@@ -1,0 +1,170 @@
+package plan
+
+import (
+	"context"
+	"fmt"
+	"io"
+
+	"connectrpc.com/connect"
+
+	"github.com/weirhq/weir/controlplane/cmd/weirctl/format"
+	controlv1 "github.com/weirhq/weir/shared/gen/proto/weir/control/v1"
+	"github.com/weirhq/weir/shared/gen/proto/weir/control/v1/controlv1connect"
+	"github.com/weirhq/weir/shared/settings"
+	"github.com/weirhq/weir/shared/tuning"
+	"github.com/weirhq/weir/shared/workspaces"
+)
+
+// Stored is what is set in a fleet, in order.
+type Stored struct {
+	Tunings    []*controlv1.RegionTuning
+	Namespaces []*controlv1.Namespace
+	Overrides  []*controlv1.Override
+	Visible    *workspaces.Set // workspaces that the token may see; Tunings is empty unless it may see all
+}
+
+// Fleet is a fleet's API, as far as a plan needs it.
+type Fleet struct {
+	Rollouts controlv1connect.RolloutServiceClient
+	Tokens   controlv1connect.TokenServiceClient
+	Settings controlv1connect.SettingsServiceClient
+	Warnings io.Writer
+}
+
+// Stored reads all settings, page by page. A change during that may or may not be in it.
+func (f Fleet) Stored(ctx context.Context) (all Stored, err error) {
+	tunings, err := answered(ctx, f.Rollouts.GetTuning, &controlv1.GetTuningRequest{})
+	if connect.CodeOf(err) == connect.CodePermissionDenied {
+		all.Visible, err = f.visible(ctx, err)
+	}
+	if err != nil {
+		return all, err
+	}
+	all.Tunings = tunings.GetTunings()
+	if all.Namespaces, err = f.allNamespaces(ctx); err != nil {
+		return all, err
+	}
+	all.Overrides, err = f.allOverrides(ctx)
+	return all, err
+}
+
+// visible returns the workspaces of the caller's token, if it is limited to some: such a token may
+// see their settings but not the fleet's tuning. Otherwise it returns denied.
+func (f Fleet) visible(ctx context.Context, denied error) (*workspaces.Set, error) {
+	who, err := answered(ctx, f.Tokens.WhoAmI, &controlv1.WhoAmIRequest{})
+	if err != nil || len(who.GetWorkspaces()) == 0 {
+		return nil, denied
+	}
+	_, _ = fmt.Fprintln(f.Warnings,
+		"the token is limited to some workspaces: other workspaces and the tuning are left out")
+	return workspaces.New(who.GetWorkspaces()...)
+}
+
+func (f Fleet) allNamespaces(ctx context.Context) (all []*controlv1.Namespace, err error) {
+	for more, last := true, new(controlv1.Namespace); more; {
+		page, err := answered(ctx, f.Settings.ListAllNamespaces, &controlv1.ListAllNamespacesRequest{
+			AfterWorkspace: last.GetWorkspace(), AfterNamespace: last.GetNamespace(),
+		})
+		if err != nil {
+			return nil, err
+		}
+		for _, n := range page.GetNamespaces() {
+			later := settings.CompareNamespaces(NamespaceOf(last), NamespaceOf(n)) < 0
+			if !later || len(all) >= settings.NamespacesMax {
+				return nil, &NotListedError{"namespaces", settings.NamespacesMax}
+			}
+			all, last = append(all, n), n
+		}
+		more = page.GetHasMore() && len(page.GetNamespaces()) > 0
+	}
+	return all, nil
+}
+
+func (f Fleet) allOverrides(ctx context.Context) (all []*controlv1.Override, err error) {
+	for more, last := true, new(controlv1.Override); more; {
+		page, err := answered(ctx, f.Settings.ListAllOverrides, &controlv1.ListAllOverridesRequest{
+			AfterWorkspace: last.GetWorkspace(), AfterNamespace: last.GetNamespace(), AfterPattern: last.GetPattern(),
+		})
+		if err != nil {
+			return nil, err
+		}
+		for _, o := range page.GetOverrides() {
+			later := settings.CompareOverrides(OverrideOf(last), OverrideOf(o)) < 0
+			if !later || len(all) >= settings.OverridesMax {
+				return nil, &NotListedError{"overrides", settings.OverridesMax}
+			}
+			all, last = append(all, o), o
+		}
+		more = page.GetHasMore() && len(page.GetOverrides()) > 0
+	}
+	return all, nil
+}
+
+// NotListedError is about names that are not UTF-8, which the API cannot send, or too many of them.
+type NotListedError struct {
+	what string
+	most int
+}
+
+func (e *NotListedError) Error() string {
+	return fmt.Sprintf("the %s cannot be written as a document: a name is not UTF-8, or there are more than %s",
+		e.what, format.Digits(int64(e.most)))
+}
+
+// answered makes one call of many; --timeout bounds them together.
+func answered[I, O any](
+	ctx context.Context, do func(context.Context, *connect.Request[I]) (*connect.Response[O], error), request *I,
+) (*O, error) {
+	answer, err := do(ctx, connect.NewRequest(request))
+	if err != nil {
+		return nil, err
+	}
+	return answer.Msg, nil
+}
+
+// Document leaves out defaults.
+func (s Stored) Document() (*settings.Document, error) {
+	d := new(settings.Document)
+	for _, t := range s.Tunings {
+		if t.GetRegion() == "" && t.GetVersion() == 0 {
+			continue // none was ever rolled out
+		}
+		read, err := tuning.ReadWhole([]byte(t.GetDocument()))
+		if err != nil {
+			return nil, fmt.Errorf("tuning of %s: %w", OrFleet(t.GetRegion()), err)
+		}
+		if t.GetRegion() == "" {
+			d.Tuning = &read
+			continue
+		}
+		if d.RegionTuning == nil {
+			d.RegionTuning = make(map[string]tuning.Tuning)
+		}
+		d.RegionTuning[t.GetRegion()] = read
+	}
+	for _, n := range s.Namespaces {
+		if set := NamespaceOf(n); !set.IsDefault() {
+			d.Namespaces = append(d.Namespaces, set)
+		}
+	}
+	for _, o := range s.Overrides {
+		d.Overrides = append(d.Overrides, OverrideOf(o))
+	}
+	return d, nil
+}
+
+// NamespaceOf returns a namespace as a document has it.
+func NamespaceOf(n *controlv1.Namespace) settings.Namespace {
+	return settings.Namespace{
+		Workspace: n.GetWorkspace(), Namespace: n.GetNamespace(), Shadow: n.GetShadow(),
+		Mode: n.GetMode(), Outage: n.GetOutage(), NodeShare: n.GetNodeShare(), Estimate: n.GetEstimate(),
+	}
+}
+
+// OverrideOf returns an override as a document has it.
+func OverrideOf(o *controlv1.Override) settings.Override {
+	return settings.Override{
+		Workspace: o.GetWorkspace(), Namespace: o.GetNamespace(), Pattern: o.GetPattern(),
+		Limit: o.GetLimit(), DurationMs: o.GetDurationMs(), Candidate: o.GetCandidate(), Shadow: o.GetShadow(),
+	}
+}
