@@ -18,7 +18,8 @@
 //     decisions between them, plain functions of what the steps answered. Neither
 //     knows that it may be replayed; both are written so that it does no harm:
 //     every step may run twice, and the order of steps depends on nothing but
-//     their answers.
+//     their answers. A job executes each step with [Do], on a [Journal] that
+//     restate/handlers implements.
 //
 // # Packages
 //

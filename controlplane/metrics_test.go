@@ -17,7 +17,7 @@ import (
 // "Counters start at 0 with the process and are there from its start."
 func TestMetricsAreThereFromTheStart(t *testing.T) {
 	registry := prometheus.NewPedanticRegistry()
-	registry.MustRegister(controlplane.NewMetrics(), cleanup.NewCleanupMetrics(), watch.NewWatchMetrics())
+	registry.MustRegister(controlplane.NewMetrics(), cleanup.NewMetrics(), watch.NewMetrics())
 	families, err := registry.Gather()
 	if err != nil {
 		t.Fatal(err)

@@ -76,7 +76,7 @@ func CountOf(n int, one, many string) string {
 }
 
 // Figure returns a number with the precision that people want of it. The largest float64 stands for an infinite one;
-// see QueryRail.
+// see queries.Rail.
 func Figure(v float64) string {
 	switch {
 	case math.Abs(v) == math.MaxFloat64:

@@ -96,7 +96,7 @@ func HashToken(secret string) TokenHash { return sha256.Sum256([]byte(secret)) }
 // called at once.
 type TokenStore interface {
 	// InsertToken adds a token. A name that was ever used is controlplane.ErrConflict.
-	InsertToken(ctx context.Context, t Token, secret TokenSecret, e audit.AuditEntry) error
+	InsertToken(ctx context.Context, t Token, secret TokenSecret, e audit.Entry) error
 	// TokenByHash finds a token in force by its secret, or the one before; controlplane.ErrNotFound without one.
 	TokenByHash(ctx context.Context, hash TokenHash) (Holder, error)
 	// TokenByName returns the token with a name, valid or not, and the clock by which its times
@@ -107,9 +107,9 @@ type TokenStore interface {
 	// RotateToken gives a token in force a new secret, beside which the one before is in force for overlap;
 	// controlplane.ErrNotFound without one.
 	RotateToken(ctx context.Context, name string, secret TokenSecret, overlap time.Duration,
-		e audit.AuditEntry) error
+		e audit.Entry) error
 	// RevokeToken revokes a token in force; controlplane.ErrNotFound without one.
-	RevokeToken(ctx context.Context, name string, e audit.AuditEntry) error
+	RevokeToken(ctx context.Context, name string, e audit.Entry) error
 	// Tokens are at most rows of them behind a name, by name.
 	Tokens(ctx context.Context, after string, rows int) ([]Token, error)
 }
@@ -248,7 +248,7 @@ func (t *Tokens) Revoke(ctx context.Context, name string, by controlplane.By) er
 	if err := validateTokenName(name); err != nil {
 		return err
 	}
-	e := audit.AuditEntry{By: by, Action: "token.revoke", Subject: "token " + name}
+	e := audit.Entry{By: by, Action: "token.revoke", Subject: "token " + name}
 	if err := e.Validate(); err != nil {
 		return err
 	}

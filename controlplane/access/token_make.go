@@ -41,7 +41,7 @@ func (t *Tokens) Create(ctx context.Context, name string, role Role, expiresIn t
 	if err != nil {
 		return "", err
 	}
-	e := audit.AuditEntry{By: by, Action: "token.create", Subject: "token " + name,
+	e := audit.Entry{By: by, Action: "token.create", Subject: "token " + name,
 		After: tokenState{Role: role, Workspaces: valid.Names(), ExpiresInMs: expiresIn.Milliseconds()}.text()}
 	if err := e.Validate(); err != nil {
 		return "", err
@@ -69,7 +69,7 @@ func (t *Tokens) Rotate(ctx context.Context, name string, overlap, expiresIn tim
 		return "", err
 	}
 	overlapMs := overlap.Milliseconds()
-	e := audit.AuditEntry{By: by, Action: "token.rotate", Subject: "token " + name,
+	e := audit.Entry{By: by, Action: "token.rotate", Subject: "token " + name,
 		After: tokenState{OverlapMs: &overlapMs, ExpiresInMs: expiresIn.Milliseconds()}.text()}
 	if err := e.Validate(); err != nil {
 		return "", err

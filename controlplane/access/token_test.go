@@ -21,7 +21,7 @@ type vault struct {
 	tokens  map[string]TokenHash // in force
 	roles   map[string]Role
 	valid   map[string]*workspaces.Set
-	audit   []audit.AuditEntry
+	audit   []audit.Entry
 	err     error
 	left    time.Duration // of each that is found; 0: without end
 	used    []string
@@ -34,7 +34,7 @@ func newVault() *vault {
 	return &vault{tokens: map[string]TokenHash{}, roles: map[string]Role{}, valid: map[string]*workspaces.Set{}}
 }
 
-func (v *vault) InsertToken(_ context.Context, t Token, secret TokenSecret, e audit.AuditEntry) error {
+func (v *vault) InsertToken(_ context.Context, t Token, secret TokenSecret, e audit.Entry) error {
 	if _, used := v.roles[t.Name]; used {
 		return fmt.Errorf("%w: used", controlplane.ErrConflict)
 	}
@@ -79,7 +79,7 @@ func (v *vault) TokenUsed(_ context.Context, name string, _ time.Duration) error
 	return errors.New("read-only")
 }
 
-func (v *vault) RotateToken(_ context.Context, name string, secret TokenSecret, overlap time.Duration, e audit.AuditEntry) error {
+func (v *vault) RotateToken(_ context.Context, name string, secret TokenSecret, overlap time.Duration, e audit.Entry) error {
 	if _, ok := v.tokens[name]; !ok {
 		return controlplane.ErrNotFound
 	}
@@ -91,7 +91,7 @@ func (v *vault) RotateToken(_ context.Context, name string, secret TokenSecret, 
 	return nil
 }
 
-func (v *vault) RevokeToken(_ context.Context, name string, e audit.AuditEntry) error {
+func (v *vault) RevokeToken(_ context.Context, name string, e audit.Entry) error {
 	if _, ok := v.tokens[name]; !ok {
 		return controlplane.ErrNotFound
 	}

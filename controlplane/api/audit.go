@@ -21,12 +21,12 @@ func (s auditService) ListAudit(ctx context.Context,
 	req *connect.Request[controlv1.ListAuditRequest]) (*connect.Response[controlv1.ListAuditResponse], error) {
 	ctx, cancel := context.WithTimeout(ctx, lookTimeout)
 	defer cancel()
-	filter := audit.AuditFilter{
+	filter := audit.Filter{
 		Actor: req.Msg.GetActor(), Workspace: req.Msg.GetWorkspace(), Namespace: req.Msg.GetNamespace(),
 		Action: req.Msg.GetAction(), Subject: req.Msg.GetSubject(), SinceMs: req.Msg.GetSinceMs(),
 		UntilMs: req.Msg.GetUntilMs(),
 	}
-	records, searchedTo, err := audit.SearchAudit(ctx, s.Audit, filter, req.Msg.GetBeforeId(),
+	records, searchedTo, err := audit.Search(ctx, s.Audit, filter, req.Msg.GetBeforeId(),
 		int(req.Msg.GetLimit()))
 	if err != nil {
 		return nil, s.fail(ctx, "ListAudit", err)
@@ -45,7 +45,7 @@ func (s auditService) ExportAudit(ctx context.Context,
 	req *connect.Request[controlv1.ExportAuditRequest]) (*connect.Response[controlv1.ExportAuditResponse], error) {
 	ctx, cancel := context.WithTimeout(ctx, lookTimeout)
 	defer cancel()
-	page, err := audit.ExportAudit(ctx, s.Audit, req.Msg.GetAfterId(), int(req.Msg.GetLimit()))
+	page, err := audit.Export(ctx, s.Audit, req.Msg.GetAfterId(), int(req.Msg.GetLimit()))
 	if err != nil {
 		return nil, s.fail(ctx, "ExportAudit", err)
 	}
@@ -58,7 +58,7 @@ func (s auditService) ExportAudit(ctx context.Context,
 	return connect.NewResponse(answer), nil
 }
 
-func linkMessage(l *audit.AuditLink) *controlv1.AuditLink {
+func linkMessage(l *audit.Link) *controlv1.AuditLink {
 	e := &l.Entry
 	msg := &controlv1.AuditLink{
 		Entry: &controlv1.AuditEntry{

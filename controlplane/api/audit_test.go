@@ -51,13 +51,13 @@ func TestListAudit(t *testing.T) {
 func TestListAuditIsBoundedInBytes(t *testing.T) {
 	f := serve(t)
 	const entries = 100
-	largest := audit.AuditEntry{
+	largest := audit.Entry{
 		By:     controlplane.By{Actor: strings.Repeat("a", controlplane.ActorBytesMax), Reason: strings.Repeat("r", controlplane.ReasonBytesMax)},
-		Action: strings.Repeat("b", audit.AuditActionBytesMax), Subject: strings.Repeat("s", audit.AuditSubjectBytesMax),
-		Before: strings.Repeat("x", audit.AuditStateBytesMax), After: strings.Repeat("y", audit.AuditStateBytesMax),
+		Action: strings.Repeat("b", audit.ActionBytesMax), Subject: strings.Repeat("s", audit.SubjectBytesMax),
+		Before: strings.Repeat("x", audit.StateBytesMax), After: strings.Repeat("y", audit.StateBytesMax),
 	}
 	for row := int64(entries); row > 0; row-- {
-		f.audited = append(f.audited, audit.AuditRecord{Row: row, At: at, AuditEntry: largest})
+		f.audited = append(f.audited, audit.Record{Row: row, At: at, Entry: largest})
 	}
 	client := controlv1connect.NewAuditServiceClient(f.http, f.url)
 	for _, req := range []*controlv1.ListAuditRequest{{Limit: 500}, {Limit: 500, Actor: largest.Actor}} {
@@ -67,7 +67,7 @@ func TestListAuditIsBoundedInBytes(t *testing.T) {
 			if err != nil {
 				t.Fatal(err)
 			}
-			if n := proto.Size(answer.Msg); n > audit.AuditPageBytesMax+1<<16 || len(answer.Msg.GetEntries()) == 0 {
+			if n := proto.Size(answer.Msg); n > audit.PageBytesMax+1<<16 || len(answer.Msg.GetEntries()) == 0 {
 				t.Fatalf("%d bytes, %d entries", n, len(answer.Msg.GetEntries()))
 			}
 			for _, e := range answer.Msg.GetEntries() {
@@ -101,8 +101,8 @@ func TestExportAudit(t *testing.T) {
 	old := auditchain.Entry{ID: 1, AtMs: 5, Actor: "ann"}
 	e := auditchain.Entry{ID: 3, AtMs: 7, Actor: "ann", Action: "a.b", Subject: "s\xff", Reason: "r", Before: "{}", After: "[]", WriteID: "w"}
 	l := auditchain.End{ID: 2, Hash: auditchain.Hash{1}}.Append(&e)
-	f.links = audit.AuditLinks{
-		Links: []audit.AuditLink{{Entry: old}, {Entry: e, Link: l}}, First: 2, End: auditchain.End{ID: 3, Hash: l.Hash},
+	f.links = audit.Links{
+		Links: []audit.Link{{Entry: old}, {Entry: e, Link: l}}, First: 2, End: auditchain.End{ID: 3, Hash: l.Hash},
 	}
 	chain := &controlv1.AuditChain{FirstId: 2, LastId: 3, LastHash: l.Hash.String()}
 	first := &controlv1.AuditLink{Entry: &controlv1.AuditEntry{Id: 1, AtMs: 5, Actor: "ann"}}

@@ -10,7 +10,7 @@ import (
 	"github.com/weirhq/weir/shared/heartbeat"
 )
 
-func cleanupStatus(s cleanup.CleanupStatus) *controlv1.CleanupStatus {
+func cleanupStatus(s cleanup.Status) *controlv1.CleanupStatus {
 	answer := &controlv1.CleanupStatus{
 		Running:               s.Running,
 		IntervalMs:            s.Interval.Milliseconds(),
@@ -29,7 +29,7 @@ func cleanupStatus(s cleanup.CleanupStatus) *controlv1.CleanupStatus {
 	return answer
 }
 
-func runRecord(r cleanup.CleanupRun) *controlv1.CleanupRunRecord {
+func runRecord(r cleanup.Run) *controlv1.CleanupRunRecord {
 	return &controlv1.CleanupRunRecord{
 		StartedAtMs:      unixMs(r.StartedAt),
 		DurationMs:       r.Took.Milliseconds(),

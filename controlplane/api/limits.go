@@ -17,9 +17,9 @@ func (s keyService) EstimateLimits(ctx context.Context,
 	if s.Limits == nil {
 		return nil, connect.NewError(connect.CodeUnimplemented, errors.New("this process estimates no limits"))
 	}
-	var changes []limits.LimitChange
+	var changes []limits.Change
 	for _, c := range req.Msg.GetChanges() {
-		changes = append(changes, limits.LimitChange{
+		changes = append(changes, limits.Change{
 			Workspace: c.GetWorkspace(), Namespace: c.GetNamespace(), Pattern: c.GetPattern(), Limit: c.GetLimit(),
 			DurationMs: c.GetDurationMs(), Shadow: c.GetShadow(), Deleted: c.GetDeleted(),
 		})

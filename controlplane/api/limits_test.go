@@ -18,15 +18,15 @@ import (
 
 // Every field of an estimate and of what it is asked for, within a time; errors; and a process that has none.
 func TestEstimateLimits(t *testing.T) {
-	var asked []limits.LimitChange
+	var asked []limits.Change
 	var failed error
-	url := served(t, Config{Limits: func(ctx context.Context, changes []limits.LimitChange, _ *workspaces.Set) (limits.LimitEstimate, error) {
+	url := served(t, Config{Limits: func(ctx context.Context, changes []limits.Change, _ *workspaces.Set) (limits.Estimate, error) {
 		if _, bounded := ctx.Deadline(); !bounded {
 			t.Error("it may take for ever")
 		}
 		asked = changes
-		return limits.LimitEstimate{Reported: 1, Nodes: 2, Oldest: 3 * time.Second, Truncated: true, Matched: 4, Unknown: 5, Cost: 6, Denied: 7, Keys: 8,
-			Worst: []limits.LimitKey{{Workspace: "w", Namespace: "n", Identifier: "u\xfe", Cost: 9, Limit: 10}}}, failed
+		return limits.Estimate{Reported: 1, Nodes: 2, Oldest: 3 * time.Second, Truncated: true, Matched: 4, Unknown: 5, Cost: 6, Denied: 7, Keys: 8,
+			Worst: []limits.Key{{Workspace: "w", Namespace: "n", Identifier: "u\xfe", Cost: 9, Limit: 10}}}, failed
 	}})
 	transport := &http.Transport{}
 	defer transport.CloseIdleConnections()

@@ -12,7 +12,7 @@ import (
 
 // Previews predict what tunings would do. Errors are those of previews.Preview.
 type Previews interface {
-	Preview(ctx context.Context, req previews.PreviewRequest) (previews.PreviewAnswer, error)
+	Preview(ctx context.Context, req previews.Request) (previews.Answer, error)
 }
 
 func (s rolloutService) PreviewRollout(ctx context.Context,
@@ -24,7 +24,7 @@ func (s rolloutService) PreviewRollout(ctx context.Context,
 	defer cancel()
 	msg := req.Msg
 	shape := msg.GetShape()
-	ask := previews.PreviewRequest{Old: msg.GetOldTuning(), New: msg.GetTuning(), NoFleet: msg.GetWithoutFleet(),
+	ask := previews.Request{Old: msg.GetOldTuning(), New: msg.GetTuning(), NoFleet: msg.GetWithoutFleet(),
 		TimeMaxMs: msg.GetTimeMaxMs()}
 	if shape != nil {
 		ask.Given = previews.GivenShape{
@@ -40,7 +40,7 @@ func (s rolloutService) PreviewRollout(ctx context.Context,
 	return connect.NewResponse(previewAnswer(answer)), nil
 }
 
-func previewAnswer(a previews.PreviewAnswer) *controlv1.PreviewRolloutResponse {
+func previewAnswer(a previews.Answer) *controlv1.PreviewRolloutResponse {
 	nodes := 0
 	for _, n := range a.Shape.Nodes {
 		nodes += n

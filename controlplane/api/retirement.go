@@ -16,13 +16,13 @@ import (
 // Retirements are retirements of tables. Errors wrap controlplane.ErrInvalid, ErrConflict,
 // ErrNotFound, ErrUnavailable or the context's. All methods may be called at once.
 type Retirements interface {
-	Start(ctx context.Context, table string, spec retire.RetirementSpec,
+	Start(ctx context.Context, table string, spec retire.Spec,
 		by controlplane.By) (retire.Retirement, error)
-	ApproveRename(ctx context.Context, table string, o retire.RetirementOrder) (retire.Retirement, error)
-	ApproveDrop(ctx context.Context, table string, o retire.RetirementOrder) (retire.Retirement, error)
+	ApproveRename(ctx context.Context, table string, o retire.Order) (retire.Retirement, error)
+	ApproveDrop(ctx context.Context, table string, o retire.Order) (retire.Retirement, error)
 	Abort(ctx context.Context, table string, by controlplane.By) (retire.Retirement, error)
 	Status(ctx context.Context, table string) (retire.Retirement, error)
-	List(ctx context.Context, table string) ([]retire.RetirementSummary, error)
+	List(ctx context.Context, table string) ([]retire.Summary, error)
 }
 
 // retirementService implements the RPCs about the removal of the old table.
@@ -75,10 +75,10 @@ func (s retirementService) AbortRetirement(ctx context.Context,
 
 // approving is an approval of evidence.
 func approving(evidence string,
-	approve func(context.Context, string, retire.RetirementOrder) (retire.Retirement, error),
+	approve func(context.Context, string, retire.Order) (retire.Retirement, error),
 ) func(context.Context, string, controlplane.By) (retire.Retirement, error) {
 	return func(ctx context.Context, table string, by controlplane.By) (retire.Retirement, error) {
-		o := retire.RetirementOrder{By: by, Evidence: evidence}
+		o := retire.Order{By: by, Evidence: evidence}
 		if err := o.Validate(); err != nil {
 			return retire.Retirement{}, err
 		}
@@ -142,8 +142,8 @@ func (s retirementService) ListRetirements(ctx context.Context,
 func tableOf(given string) string { return cmp.Or(given, retire.Blocklist) }
 
 // retirementSpec reads a spec; what it leaves out has its default.
-func retirementSpec(m *controlv1.StartRetirementRequest) retire.RetirementSpec {
-	spec := retire.DefaultRetirementSpec()
+func retirementSpec(m *controlv1.StartRetirementRequest) retire.Spec {
+	spec := retire.DefaultSpec()
 	set(&spec.QuietMs, m.GetQuietMs(), m.QuietMs != nil)
 	set(&spec.SoakMs, m.GetSoakMs(), m.SoakMs != nil)
 	set(&spec.HealthWithinMs, m.GetHealthWithinMs(), m.HealthWithinMs != nil)
@@ -167,7 +167,7 @@ func retirementAnswer(r retire.Retirement) *controlv1.Retirement {
 		},
 		RenameApproval: retirementApproval(r.Rename), DropApproval: retirementApproval(r.Drop),
 	}
-	if r.Phase == retire.RetirementAwaiting || r.Phase == retire.RetirementAwaitingFinal {
+	if r.Phase == retire.Awaiting || r.Phase == retire.AwaitingFinal {
 		answer.Approvals = approvals(r.Spec.Quorum, r.Approvals, r.EvidenceHash())
 	}
 	for _, event := range r.Events {
@@ -177,7 +177,7 @@ func retirementAnswer(r retire.Retirement) *controlv1.Retirement {
 	return answer
 }
 
-func retirementApproval(a *retire.RetirementApproval) *controlv1.RetirementApproval {
+func retirementApproval(a *retire.Decision) *controlv1.RetirementApproval {
 	if a == nil {
 		return nil
 	}

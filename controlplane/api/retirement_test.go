@@ -18,30 +18,30 @@ import (
 // retirements keeps what it was asked for.
 type retirements struct {
 	asked []string
-	spec  retire.RetirementSpec
+	spec  retire.Spec
 	err   error
 }
 
 func (s *retirements) ask(what, table string, by controlplane.By) (retire.Retirement, error) {
 	s.asked = append(s.asked, strings.TrimSpace(fmt.Sprint(what, " ", table, " ", by.Actor)))
 	return retire.Retirement{
-		ID: "20260102-150405", Table: table, Dated: "other", Phase: retire.RetirementAwaitingFinal, Spec: s.spec,
-		Rename:      &retire.RetirementApproval{By: by, AtMs: 7},
-		Evidence:    retire.RetirementEvidence{Rows: 3, RetirementHealth: retire.RetirementHealth{Regions: 2, Problem: "x"}},
+		ID: "20260102-150405", Table: table, Dated: "other", Phase: retire.AwaitingFinal, Spec: s.spec,
+		Rename:      &retire.Decision{By: by, AtMs: 7},
+		Evidence:    retire.Evidence{Rows: 3, Health: retire.Health{Regions: 2, Problem: "x"}},
 		Transitions: controlplane.Transitions{Events: []controlplane.Event{{AtMs: 1, Actor: "ann", What: "start"}}},
 	}, s.err
 }
 
-func (s *retirements) Start(_ context.Context, table string, spec retire.RetirementSpec, by controlplane.By) (retire.Retirement, error) {
+func (s *retirements) Start(_ context.Context, table string, spec retire.Spec, by controlplane.By) (retire.Retirement, error) {
 	s.spec = spec
 	return s.ask("start", table, by)
 }
 
-func (s *retirements) ApproveRename(_ context.Context, table string, o retire.RetirementOrder) (retire.Retirement, error) {
+func (s *retirements) ApproveRename(_ context.Context, table string, o retire.Order) (retire.Retirement, error) {
 	return s.ask("rename", table, o.By)
 }
 
-func (s *retirements) ApproveDrop(_ context.Context, table string, o retire.RetirementOrder) (retire.Retirement, error) {
+func (s *retirements) ApproveDrop(_ context.Context, table string, o retire.Order) (retire.Retirement, error) {
 	return s.ask("drop", table, o.By)
 }
 
@@ -53,9 +53,9 @@ func (s *retirements) Status(_ context.Context, table string) (retire.Retirement
 	return s.ask("status", table, controlplane.By{})
 }
 
-func (s *retirements) List(_ context.Context, table string) ([]retire.RetirementSummary, error) {
+func (s *retirements) List(_ context.Context, table string) ([]retire.Summary, error) {
 	r, err := s.ask("list", table, controlplane.By{})
-	return []retire.RetirementSummary{r.Summary()}, err
+	return []retire.Summary{r.Summary()}, err
 }
 
 // Each call reaches what it names, about the one table when none is named, and the answer
@@ -68,7 +68,7 @@ func TestRetirementCalls(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	want := retire.DefaultRetirementSpec()
+	want := retire.DefaultSpec()
 	want.QuietMs = 1000
 	if f.retirements.spec != want {
 		t.Errorf("%+v", f.retirements.spec)

@@ -23,10 +23,10 @@ import (
 // ErrConflict, ErrNotFound, ErrUnavailable or the context's. All methods may be called
 // at once.
 type Rollouts interface {
-	Start(ctx context.Context, start rollout.RolloutStart) (rollout.Rollout, error)
-	Operate(ctx context.Context, id string, order rollout.RolloutOrder) (rollout.Rollout, error)
+	Start(ctx context.Context, start rollout.Start) (rollout.Rollout, error)
+	Operate(ctx context.Context, id string, order rollout.Order) (rollout.Rollout, error)
 	Status(ctx context.Context, id string) (rollout.Rollout, error)
-	List(ctx context.Context) ([]rollout.RolloutSummary, error)
+	List(ctx context.Context) ([]rollout.Summary, error)
 }
 
 // rolloutService implements the RPCs about rollouts and tuning.
@@ -51,7 +51,7 @@ func (s rolloutService) startRollout(ctx context.Context,
 	if err != nil {
 		return r, err
 	}
-	spec := rollout.RolloutSpec{Tuning: msg.GetTuning(), Plan: rolloutPlan(msg.GetPlan())}
+	spec := rollout.Spec{Tuning: msg.GetTuning(), Plan: rolloutPlan(msg.GetPlan())}
 	if err := errors.Join(spec.Validate(), s.tellsApart(spec.Plan.Quorum)); err != nil {
 		return r, err
 	}
@@ -68,7 +68,7 @@ func (s rolloutService) startRollout(ctx context.Context,
 	} else if err := s.refuseCritical(ctx, health, msg.GetId()); err != nil {
 		return r, err
 	}
-	return s.Rollouts.Start(ctx, rollout.RolloutStart{ID: id, Spec: spec, By: by, Forced: forced})
+	return s.Rollouts.Start(ctx, rollout.Start{ID: id, Spec: spec, By: by, Forced: forced})
 }
 
 // refuseCritical refuses to begin a rollout while the fleet does not work. One that has begun under this id stays.
@@ -110,12 +110,12 @@ func (s rolloutService) rolloutStatus(ctx context.Context, id string) (r rollout
 	return s.Rollouts.Status(ctx, id)
 }
 
-var rolloutActions = map[controlv1.RolloutAction]rollout.RolloutAction{
-	controlv1.RolloutAction_ROLLOUT_ACTION_APPROVE:  rollout.RolloutApprove,
-	controlv1.RolloutAction_ROLLOUT_ACTION_PAUSE:    rollout.RolloutPause,
-	controlv1.RolloutAction_ROLLOUT_ACTION_RESUME:   rollout.RolloutResume,
-	controlv1.RolloutAction_ROLLOUT_ACTION_ABORT:    rollout.RolloutAbort,
-	controlv1.RolloutAction_ROLLOUT_ACTION_ROLLBACK: rollout.RolloutRollBack,
+var rolloutActions = map[controlv1.RolloutAction]rollout.Action{
+	controlv1.RolloutAction_ROLLOUT_ACTION_APPROVE:  rollout.Approve,
+	controlv1.RolloutAction_ROLLOUT_ACTION_PAUSE:    rollout.Pause,
+	controlv1.RolloutAction_ROLLOUT_ACTION_RESUME:   rollout.Resume,
+	controlv1.RolloutAction_ROLLOUT_ACTION_ABORT:    rollout.Abort,
+	controlv1.RolloutAction_ROLLOUT_ACTION_ROLLBACK: rollout.RollBack,
 }
 
 func (s rolloutService) OperateRollout(ctx context.Context,
@@ -140,10 +140,10 @@ func (s rolloutService) operateRollout(ctx context.Context,
 		return r, fmt.Errorf("%w: action is %s (approve, pause, resume, abort or rollback)", controlplane.ErrInvalid,
 			msg.GetAction())
 	}
-	if err := rollout.ValidateRolloutID(msg.GetId()); err != nil {
+	if err := rollout.ValidateID(msg.GetId()); err != nil {
 		return r, err
 	}
-	order := rollout.RolloutOrder{Action: action, By: by, Stage: int(msg.GetStage()), Asked: msg.GetAsked(),
+	order := rollout.Order{Action: action, By: by, Stage: int(msg.GetStage()), Asked: msg.GetAsked(),
 		Evidence: msg.GetEvidence()}
 	if err := order.Validate(); err != nil {
 		return r, err
@@ -160,7 +160,7 @@ func (s rolloutService) ListRollouts(ctx context.Context,
 		return nil, s.fail(ctx, "ListRollouts", err)
 	}
 	// its line is from its start
-	if i := slices.IndexFunc(list, func(r rollout.RolloutSummary) bool { return r.EndedMs == 0 }); i >= 0 {
+	if i := slices.IndexFunc(list, func(r rollout.Summary) bool { return r.EndedMs == 0 }); i >= 0 {
 		if r, err := s.Rollouts.Status(ctx, list[i].ID); err == nil {
 			list[i] = r.Summary()
 		}

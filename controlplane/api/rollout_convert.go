@@ -12,15 +12,15 @@ import (
 const bakeDefault = 5 * time.Minute
 
 // rolloutPlan reads a plan; what it leaves out has its default.
-func rolloutPlan(p *controlv1.RolloutPlan) rollout.RolloutPlan {
-	plan := rollout.DefaultRolloutPlan()
+func rolloutPlan(p *controlv1.RolloutPlan) rollout.Plan {
+	plan := rollout.DefaultPlan()
 	set(&plan.BaselineMs, p.GetBaselineMs(), p != nil && p.BaselineMs != nil)
 	set(&plan.ApplyTimeoutMs, p.GetApplyTimeoutMs(), p != nil && p.ApplyTimeoutMs != nil)
 	set(&plan.LeaseMs, p.GetLeaseMs(), p != nil && p.LeaseMs != nil)
 	set(&plan.Approvers, int(p.GetApprovers()), p != nil && p.Approvers != nil)
 	set(&plan.ApprovalTTLMs, p.GetApprovalTtlMs(), p != nil && p.ApprovalTtlMs != nil)
 	for _, s := range p.GetStages() {
-		stage := rollout.RolloutStage{
+		stage := rollout.Stage{
 			Regions: s.GetRegions(), SharePercent: int(s.GetSharePercent()), All: s.GetAll(),
 			BakeMs: bakeDefault.Milliseconds(), Approval: s.GetApproval(),
 			StageNodes: rollout.StageNodes{NodesPercent: int(s.GetNodesPercent()), Nodes: int(s.GetNodes())},
@@ -81,7 +81,7 @@ func rolloutAnswer(r rollout.Rollout) *controlv1.Rollout {
 		Tuning: r.Document, Baseline: rolloutRates(r.Baseline), Now: rolloutRates(r.Now),
 		Guardrails: rolloutGuardrails(r.Spec.Plan.Guardrails), Queries: queryValues(r), Asked: r.Asked,
 	}
-	if r.Phase == rollout.RolloutAwaiting {
+	if r.Phase == rollout.Awaiting {
 		answer.Approvals = approvals(r.Spec.Plan.Quorum, r.Approvals, r.Evidence())
 	}
 	if p := r.Paused; p != nil {
@@ -114,7 +114,7 @@ func rolloutRegion(r *rollout.Rollout, t rollout.Touched) *controlv1.RolloutRegi
 	if expected, live, ok := r.TriedBy(t.Region); ok {
 		region.NodesExpected, region.NodesLive = int32(expected), int32(live)
 	}
-	if before, now, ok := r.RatesOf(t.Region); ok {
+	if before, now, ok := r.Watch.RatesOf(t.Region); ok {
 		region.Baseline, region.Now = rolloutRates(before), rolloutRates(now)
 	}
 	return region
@@ -140,7 +140,7 @@ func rolloutCeiling(c rollout.Ceiling) *controlv1.RolloutCeiling {
 
 func stageState(r rollout.Rollout, stage int) string {
 	switch {
-	case r.Phase == rollout.RolloutDone || stage < r.Stage:
+	case r.Phase == rollout.Done || stage < r.Stage:
 		return "done"
 	case stage > r.Stage:
 		return "waiting"

@@ -6,9 +6,9 @@ import (
 	controlv1 "github.com/weirhq/weir/shared/gen/proto/weir/control/v1"
 )
 
-func planQueries(sent []*controlv1.RolloutQuery) (rails []queries.QueryRail) {
+func planQueries(sent []*controlv1.RolloutQuery) (rails []queries.Rail) {
 	for _, q := range sent {
-		rails = append(rails, queries.QueryRail{
+		rails = append(rails, queries.Rail{
 			Name: q.GetName(), Query: q.GetQuery(), Above: q.Above, Below: q.Below, TimesBaseline: q.TimesBaseline,
 			Required: q.GetRequired(),
 		})
@@ -16,7 +16,7 @@ func planQueries(sent []*controlv1.RolloutQuery) (rails []queries.QueryRail) {
 	return rails
 }
 
-func queryRails(rails []queries.QueryRail) (sent []*controlv1.RolloutQuery) {
+func queryRails(rails []queries.Rail) (sent []*controlv1.RolloutQuery) {
 	for _, q := range rails {
 		sent = append(sent, &controlv1.RolloutQuery{
 			Name: q.Name, Query: q.Query, Above: q.Above, Below: q.Below, TimesBaseline: q.TimesBaseline, Required: q.Required,
@@ -29,7 +29,7 @@ func queryRails(rails []queries.QueryRail) (sent []*controlv1.RolloutQuery) {
 func queryValues(r rollout.Rollout) (values []*controlv1.RolloutQueryValue) {
 	for _, q := range r.Spec.Plan.Guardrails.Queries {
 		byRegion := map[string]*controlv1.RolloutQueryValue{}
-		row := func(v queries.QueryValue) *controlv1.RolloutQueryValue {
+		row := func(v queries.Value) *controlv1.RolloutQueryValue {
 			have := byRegion[v.Region]
 			if have == nil {
 				have = &controlv1.RolloutQueryValue{Name: q.Name, Region: valid(v.Region), Bound: q.Bound()}

@@ -27,8 +27,8 @@ func TestRolloutQueries(t *testing.T) {
 		t.Fatal(err)
 	}
 	before := 0.5
-	f.rollouts.one.QueriesBefore = []queries.QueryValue{{Name: "errors", Region: "eu", Value: &before}}
-	f.rollouts.one.QueriesNow = []queries.QueryValue{{Name: "errors", Region: "eu", Problem: "down"}}
+	f.rollouts.one.QueriesBefore = []queries.Value{{Name: "errors", Region: "eu", Value: &before}}
+	f.rollouts.one.QueriesNow = []queries.Value{{Name: "errors", Region: "eu", Problem: "down"}}
 	answer, err := client.RolloutStatus(t.Context(), connect.NewRequest(&controlv1.RolloutStatusRequest{Id: "q"}))
 	if err != nil {
 		t.Fatal(err)

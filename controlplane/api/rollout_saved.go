@@ -19,7 +19,7 @@ type RolloutSaves interface {
 	// it returns "".
 	Newer(ctx context.Context, id string, saved int64) (state string, err error)
 	// Traces returns the newest rollouts, at most rows of them.
-	Traces(ctx context.Context, rows int) ([]rollout.TuningTrace, error)
+	Traces(ctx context.Context, rows int) ([]rollout.Trace, error)
 }
 
 // SavedRollouts answers questions about rollouts from their last saved states while Restate does
@@ -60,7 +60,7 @@ func (s SavedRollouts) Status(ctx context.Context, id string) (rollout.Rollout, 
 
 // List returns the newest rollouts, newest first. If Restate does not answer, it returns the last
 // saved states, and Why of a running rollout says so.
-func (s SavedRollouts) List(ctx context.Context) ([]rollout.RolloutSummary, error) {
+func (s SavedRollouts) List(ctx context.Context) ([]rollout.Summary, error) {
 	list, err := s.Rollouts.List(ctx)
 	if !errors.Is(err, controlplane.ErrUnavailable) {
 		return list, err
@@ -69,18 +69,18 @@ func (s SavedRollouts) List(ctx context.Context) ([]rollout.RolloutSummary, erro
 	if savedErr != nil {
 		return list, err
 	}
-	var saved []rollout.RolloutSummary
+	var saved []rollout.Summary
 	for _, t := range traces {
 		if t.Saved == 0 { // an earlier build began it, which saved no states
 			continue
 		}
-		line := rollout.RolloutSummary{ID: t.ID, By: t.By, StartedMs: t.StartedMs, Phase: t.Phase}
+		line := rollout.Summary{ID: t.ID, By: t.By, StartedMs: t.StartedMs, Phase: t.Phase}
 		if !t.Phase.Over() {
 			line.Why = asSaved
 		}
 		saved = append(saved, line)
 	}
-	slices.SortStableFunc(saved, func(a, b rollout.RolloutSummary) int {
+	slices.SortStableFunc(saved, func(a, b rollout.Summary) int {
 		return cmp.Compare(b.StartedMs, a.StartedMs)
 	})
 	return saved, nil

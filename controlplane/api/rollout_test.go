@@ -19,16 +19,16 @@ import (
 // rollouts takes one rollout, and keeps what it was asked for.
 type rollouts struct {
 	one    *rollout.Rollout
-	order  rollout.RolloutOrder
+	order  rollout.Order
 	forced string // of the last start
 }
 
-func (s *rollouts) Start(_ context.Context, start rollout.RolloutStart) (rollout.Rollout, error) {
+func (s *rollouts) Start(_ context.Context, start rollout.Start) (rollout.Rollout, error) {
 	s.forced = start.Forced
 	if s.one != nil {
 		return rollout.Rollout{}, fmt.Errorf("%w: rollout %s is under way", controlplane.ErrConflict, s.one.ID)
 	}
-	r, err := rollout.NewRollout(start.ID, start.Spec, start.By, []string{"eu"}, 5)
+	r, err := rollout.New(start.ID, start.Spec, start.By, []string{"eu"}, 5)
 	if err != nil {
 		return rollout.Rollout{}, err
 	}
@@ -36,7 +36,7 @@ func (s *rollouts) Start(_ context.Context, start rollout.RolloutStart) (rollout
 	return *r, nil
 }
 
-func (s *rollouts) Operate(_ context.Context, id string, order rollout.RolloutOrder) (rollout.Rollout, error) {
+func (s *rollouts) Operate(_ context.Context, id string, order rollout.Order) (rollout.Rollout, error) {
 	s.order = order
 	return s.Status(context.Background(), id)
 }
@@ -48,11 +48,11 @@ func (s *rollouts) Status(_ context.Context, id string) (rollout.Rollout, error)
 	return *s.one, nil
 }
 
-func (s *rollouts) List(context.Context) ([]rollout.RolloutSummary, error) {
+func (s *rollouts) List(context.Context) ([]rollout.Summary, error) {
 	if s.one == nil {
 		return nil, nil
 	}
-	return []rollout.RolloutSummary{{ID: s.one.ID, Phase: "as it began"}}, nil
+	return []rollout.Summary{{ID: s.one.ID, Phase: "as it began"}}, nil
 }
 
 func TestRolloutCalls(t *testing.T) {
@@ -78,7 +78,7 @@ func TestRolloutCalls(t *testing.T) {
 	}
 	for to, action := range rolloutActions {
 		_, err := client.OperateRollout(t.Context(), connect.NewRequest(&controlv1.OperateRolloutRequest{Actor: "ann", Reason: "y", Id: r.GetId(), Action: to, Stage: 2, Asked: 7, Evidence: "e"}))
-		want := rollout.RolloutOrder{Action: action, By: controlplane.By{Actor: "ann", Reason: "y"}, Stage: 2, Asked: 7, Evidence: "e"}
+		want := rollout.Order{Action: action, By: controlplane.By{Actor: "ann", Reason: "y"}, Stage: 2, Asked: 7, Evidence: "e"}
 		if err != nil || f.rollouts.order != want {
 			t.Errorf("%s: %+v, %v", to, f.rollouts.order, err)
 		}
@@ -179,7 +179,7 @@ func TestThePlansLease(t *testing.T) {
 	if got := rolloutPlan(&controlv1.RolloutPlan{LeaseMs: &ms}).LeaseMs; got != ms {
 		t.Errorf("%d", got)
 	}
-	if got := rolloutPlan(nil).LeaseMs; got != rollout.DefaultRolloutPlan().LeaseMs {
+	if got := rolloutPlan(nil).LeaseMs; got != rollout.DefaultPlan().LeaseMs {
 		t.Errorf("%d by default", got)
 	}
 }

@@ -185,9 +185,9 @@ func TestListsAreAskedForTheWorkspacesOfTheToken(t *testing.T) {
 				got = append(got, q.Visible)
 				return limits.HeldReport{}, nil
 			},
-			Limits: func(_ context.Context, _ []limits.LimitChange, visible *workspaces.Set) (limits.LimitEstimate, error) {
+			Limits: func(_ context.Context, _ []limits.Change, visible *workspaces.Set) (limits.Estimate, error) {
 				got = append(got, visible)
-				return limits.LimitEstimate{}, nil
+				return limits.Estimate{}, nil
 			},
 		})
 		f.http = http.DefaultClient

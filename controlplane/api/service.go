@@ -37,10 +37,10 @@ const (
 // Cleanup is the schedule of the expiry cleanup. Errors wrap controlplane.ErrInvalid,
 // controlplane.ErrUnavailable or the context's. All methods may be called at once.
 type Cleanup interface {
-	Status(ctx context.Context) (cleanup.CleanupStatus, error)
-	RunNow(ctx context.Context, by controlplane.By) (cleanup.CleanupRun, error)
-	Pause(ctx context.Context, by controlplane.By) (cleanup.CleanupStatus, error)
-	Resume(ctx context.Context, by controlplane.By) (cleanup.CleanupStatus, error)
+	Status(ctx context.Context) (cleanup.Status, error)
+	RunNow(ctx context.Context, by controlplane.By) (cleanup.Run, error)
+	Pause(ctx context.Context, by controlplane.By) (cleanup.Status, error)
+	Resume(ctx context.Context, by controlplane.By) (cleanup.Status, error)
 }
 
 // Config is what the service works with. All but Console, Previews, RequireTokens,
@@ -51,7 +51,7 @@ type Config struct {
 	Retirements Retirements
 	Previews    Previews                                              // nil: there are none
 	Tuning      func(context.Context) ([]tunings.RegionTuning, error) // in force: of the fleet, then by region
-	Tunings     tunings.TuningLog                                     // all versions
+	Tunings     tunings.Log                                           // all versions
 	Tokens      Tokens
 	Settings    Settings
 	// whether MySQL answers and has the tables that are needed
@@ -62,7 +62,7 @@ type Config struct {
 	Fleet      func(context.Context) (fleet.Fleet, error) // according to its nodes' heartbeats
 	Health     func(context.Context) watch.HealthDocument // according to the watch
 	Diagnose   func(context.Context) []watch.Check        // checks of the whole setup
-	Audit      audit.AuditLog
+	Audit      audit.Log
 	Metrics    prometheus.Gatherer
 	Log        *slog.Logger
 	TopKeys    func(context.Context, limits.TopQuery) (limits.TopKeys, error)
@@ -70,7 +70,7 @@ type Config struct {
 	Key        func(context.Context, limits.KeyQuery) (limits.KeyReport, error)
 	// Limits estimates which requests an override would have denied, for keys of some workspaces.
 	// If it is nil, there are no estimates.
-	Limits func(context.Context, []limits.LimitChange, *workspaces.Set) (limits.LimitEstimate, error)
+	Limits func(context.Context, []limits.Change, *workspaces.Set) (limits.Estimate, error)
 
 	// Approvers reports whose approvals no longer count. If it is nil, all approvals count.
 	Approvers access.Approvers
@@ -173,7 +173,7 @@ func (s controlService) CleanupResume(ctx context.Context,
 }
 
 func (s controlService) change(ctx context.Context, msg operatorMessage,
-	do func(context.Context, controlplane.By) (cleanup.CleanupStatus, error)) (*controlv1.CleanupStatus, error) {
+	do func(context.Context, controlplane.By) (cleanup.Status, error)) (*controlv1.CleanupStatus, error) {
 	by, err := byOf(ctx, msg)
 	if err != nil {
 		return nil, err
@@ -187,7 +187,7 @@ func (s controlService) change(ctx context.Context, msg operatorMessage,
 
 // withLag adds how far the cleanup is behind, and why it deletes rows in batches. If MySQL does not
 // answer, the status lacks both but still has the schedule.
-func (s controlService) withLag(ctx context.Context, status cleanup.CleanupStatus) *controlv1.CleanupStatus {
+func (s controlService) withLag(ctx context.Context, status cleanup.Status) *controlv1.CleanupStatus {
 	ctx, cancel := context.WithTimeout(ctx, lagTimeout)
 	defer cancel()
 	answer := cleanupStatus(status)

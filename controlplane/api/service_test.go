@@ -35,41 +35,41 @@ var at = time.UnixMilli(1_700_000_000_000)
 
 // schedule is a cleanup's schedule in memory.
 type schedule struct {
-	status cleanup.CleanupStatus
+	status cleanup.Status
 	runBy  controlplane.By
 	err    error
 	panics bool
 }
 
-func (s *schedule) Status(context.Context) (cleanup.CleanupStatus, error) {
+func (s *schedule) Status(context.Context) (cleanup.Status, error) {
 	if s.panics {
 		panic("boom")
 	}
 	return s.status, s.err
 }
 
-func (s *schedule) RunNow(_ context.Context, by controlplane.By) (cleanup.CleanupRun, error) {
+func (s *schedule) RunNow(_ context.Context, by controlplane.By) (cleanup.Run, error) {
 	s.runBy = by
 	return run, s.err
 }
 
-func (s *schedule) Pause(_ context.Context, by controlplane.By) (cleanup.CleanupStatus, error) {
+func (s *schedule) Pause(_ context.Context, by controlplane.By) (cleanup.Status, error) {
 	if s.err == nil {
 		s.status.Running, s.status.Paused = false, &cleanup.Pause{By: by, At: at}
 	}
 	return s.status, s.err
 }
 
-func (s *schedule) Resume(_ context.Context, _ controlplane.By) (cleanup.CleanupStatus, error) {
+func (s *schedule) Resume(_ context.Context, _ controlplane.By) (cleanup.Status, error) {
 	if s.err == nil {
 		s.status.Running, s.status.Paused = true, nil
 	}
 	return s.status, s.err
 }
 
-var run = cleanup.CleanupRun{
-	CleanupReport: cleanup.CleanupReport{Rows: 12, Batches: 3, DeadNodes: 1, Lag: time.Minute, StoppedBy: cleanup.StoppedBySlow},
-	StartedAt:     at, Took: 1500 * time.Millisecond, Trigger: "ann", Error: "boom",
+var run = cleanup.Run{
+	Report:    cleanup.Report{Rows: 12, Batches: 3, DeadNodes: 1, Lag: time.Minute, StoppedBy: cleanup.StoppedBySlow},
+	StartedAt: at, Took: 1500 * time.Millisecond, Trigger: "ann", Error: "boom",
 }
 
 // fixture serves the API with everything it needs in memory.
@@ -78,8 +78,8 @@ type fixture struct {
 	checks []watch.Check
 
 	auditAsked [2]int64
-	audited    []audit.AuditRecord // newest first; nil: one entry, on each page
-	links      audit.AuditLinks
+	audited    []audit.Record // newest first; nil: one entry, on each page
+	links      audit.Links
 
 	versionsAsked string
 	key           limits.KeyReport
@@ -101,37 +101,37 @@ type fixture struct {
 	client        controlv1connect.ControlServiceClient
 }
 
-// Audit implements audit.AuditLog.
-func (f *fixture) Audit(_ context.Context, before int64, rows int) ([]audit.AuditRecord, error) {
+// Audit implements audit.Log.
+func (f *fixture) Audit(_ context.Context, before int64, rows int) ([]audit.Record, error) {
 	f.auditAsked = [2]int64{before, int64(rows)}
 	if f.audited != nil {
-		older := slices.DeleteFunc(slices.Clone(f.audited), func(r audit.AuditRecord) bool { return r.Row >= before })
+		older := slices.DeleteFunc(slices.Clone(f.audited), func(r audit.Record) bool { return r.Row >= before })
 		return older[:min(len(older), rows)], nil
 	}
-	return []audit.AuditRecord{{Row: 9, At: at, AuditEntry: audit.AuditEntry{By: controlplane.By{Actor: "ann", Reason: "r"}, Action: "cleanup.pause", Subject: "job\xfe", Before: "{}", After: "[]"}}}, f.fleetErr
+	return []audit.Record{{Row: 9, At: at, Entry: audit.Entry{By: controlplane.By{Actor: "ann", Reason: "r"}, Action: "cleanup.pause", Subject: "job\xfe", Before: "{}", After: "[]"}}}, f.fleetErr
 }
 
-// TuningVersions implements tunings.TuningLog.
-func (f *fixture) TuningVersions(_ context.Context, region *string, before int64, rows int) ([]tunings.TuningVersion, error) {
+// TuningVersions implements tunings.Log.
+func (f *fixture) TuningVersions(_ context.Context, region *string, before int64, rows int) ([]tunings.Version, error) {
 	f.versionsAsked = fmt.Sprint(region != nil, before, rows)
-	all := []tunings.TuningVersion{
+	all := []tunings.Version{
 		{RegionTuning: tunings.RegionTuning{Region: "e\xfe", Version: 8, Document: wholeTuning()}, By: controlplane.By{Actor: "ann", Reason: "r"}, At: at, Rollout: "r1"},
 		{RegionTuning: tunings.RegionTuning{Version: 7, Document: "[]"}},
 	}
 	return all[:min(rows, len(all))], f.readyErr
 }
 
-// AuditLinks implements audit.AuditLog.
-func (f *fixture) AuditLinks(_ context.Context, after int64, rows int) (audit.AuditLinks, error) {
+// AuditLinks implements audit.Log.
+func (f *fixture) AuditLinks(_ context.Context, after int64, rows int) (audit.Links, error) {
 	f.auditAsked = [2]int64{after, int64(rows)}
 	return f.links, f.fleetErr
 }
 
 func serve(t *testing.T, opts ...connect.ClientOption) *fixture {
 	t.Helper()
-	f := &fixture{schedule: &schedule{status: cleanup.CleanupStatus{Running: true, Interval: time.Minute, NextAt: at, Runs: 7, Errors: 2, Rows: 100, DeadNodes: 3, History: []cleanup.CleanupRun{run}}}}
+	f := &fixture{schedule: &schedule{status: cleanup.Status{Running: true, Interval: time.Minute, NextAt: at, Runs: 7, Errors: 2, Rows: 100, DeadNodes: 3, History: []cleanup.Run{run}}}}
 	registry := prometheus.NewRegistry()
-	registry.MustRegister(controlplane.NewMetrics(), cleanup.NewCleanupMetrics(), watch.NewWatchMetrics())
+	registry.MustRegister(controlplane.NewMetrics(), cleanup.NewMetrics(), watch.NewMetrics())
 	server := httptest.NewServer(NewHandler(Config{
 		Cleanup:     f.schedule,
 		Rollouts:    &f.rollouts,

@@ -31,7 +31,7 @@ func (s rolloutService) ListTunings(ctx context.Context,
 	req *connect.Request[controlv1.ListTuningsRequest]) (*connect.Response[controlv1.ListTuningsResponse], error) {
 	ctx, cancel := context.WithTimeout(ctx, lookTimeout)
 	defer cancel()
-	versions, more, err := tunings.TuningHistory(ctx, s.Tunings, tunings.TuningQuery{
+	versions, more, err := tunings.History(ctx, s.Tunings, tunings.Query{
 		Region: req.Msg.Region, Before: req.Msg.GetBeforeVersion(), Limit: int(req.Msg.GetLimit()),
 	})
 	if err != nil {

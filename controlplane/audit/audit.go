@@ -15,17 +15,17 @@ import (
 )
 
 const (
-	// AuditActionBytesMax bounds AuditEntry.Action.
-	AuditActionBytesMax = 64
-	// AuditSubjectBytesMax bounds AuditEntry.Subject.
-	AuditSubjectBytesMax = 800
-	// AuditStateBytesMax bounds AuditEntry.Before and After each.
-	AuditStateBytesMax = 60 << 10
+	// ActionBytesMax bounds Entry.Action.
+	ActionBytesMax = 64
+	// SubjectBytesMax bounds Entry.Subject.
+	SubjectBytesMax = 800
+	// StateBytesMax bounds Entry.Before and After each.
+	StateBytesMax = 60 << 10
 )
 
-// AuditEntry is one row of the audit log: who did what to what, why, and how it was
+// Entry is one row of the audit log: who did what to what, why, and how it was
 // before and after. The time is the database's, at the insert.
-type AuditEntry struct {
+type Entry struct {
 	controlplane.By
 	ID      string `json:"id,omitempty"` // of the message that brought it; empty: it is written once by other means
 	Action  string `json:"action"`       // e.g. "cleanup.pause"
@@ -35,20 +35,20 @@ type AuditEntry struct {
 }
 
 // Validate reports the first field that the audit table would refuse or cut.
-func (e AuditEntry) Validate() error {
+func (e Entry) Validate() error {
 	if err := e.By.Validate(); err != nil {
 		return err
 	}
-	if err := controlplane.ValidateText("action", e.Action, AuditActionBytesMax); err != nil {
+	if err := controlplane.ValidateText("action", e.Action, ActionBytesMax); err != nil {
 		return err
 	}
-	if n := len(e.Subject); n == 0 || n > AuditSubjectBytesMax {
-		return fmt.Errorf("%w: subject is %d bytes long (1 to %d)", controlplane.ErrInvalid, n, AuditSubjectBytesMax)
+	if n := len(e.Subject); n == 0 || n > SubjectBytesMax {
+		return fmt.Errorf("%w: subject is %d bytes long (1 to %d)", controlplane.ErrInvalid, n, SubjectBytesMax)
 	}
 	for field, state := range map[string]string{"before": e.Before, "after": e.After} {
-		if len(state) > AuditStateBytesMax {
+		if len(state) > StateBytesMax {
 			return fmt.Errorf("%w: %s is %d bytes long (at most %d)", controlplane.ErrInvalid, field, len(state),
-				AuditStateBytesMax)
+				StateBytesMax)
 		}
 		if !utf8.ValidString(state) {
 			return fmt.Errorf("%w: %s is not valid UTF-8", controlplane.ErrInvalid, field)
@@ -57,15 +57,15 @@ func (e AuditEntry) Validate() error {
 	return nil
 }
 
-// AuditStore keeps the log. Rows are only ever added, each with its link in the hash chain of package auditchain.
-type AuditStore interface {
+// Store keeps the log. Rows are only ever added, each with its link in the hash chain of package auditchain.
+type Store interface {
 	// InsertAudit adds a row. Called twice with the same ID it adds one; without an ID it
 	// adds two.
-	InsertAudit(ctx context.Context, e AuditEntry) error
+	InsertAudit(ctx context.Context, e Entry) error
 }
 
-// WriteAudit records a change.
-func WriteAudit(ctx context.Context, store AuditStore, e AuditEntry) error {
+// Write records a change.
+func Write(ctx context.Context, store Store, e Entry) error {
 	if err := e.Validate(); err != nil {
 		return fmt.Errorf("audit %s: %w", e.Action, err)
 	}
@@ -76,36 +76,36 @@ func WriteAudit(ctx context.Context, store AuditStore, e AuditEntry) error {
 }
 
 const (
-	// AuditPageMax bounds the entries of a page of the log.
-	AuditPageMax     = 500
+	// PageMax bounds the entries of a page of the log.
+	PageMax          = 500
 	auditPageDefault = 50
 
-	// AuditPageBytesMax bounds their texts; a page has one entry at least.
-	AuditPageBytesMax = 4 << 20
+	// PageBytesMax bounds their texts; a page has one entry at least.
+	PageBytesMax = 4 << 20
 
 	// auditReadMax bounds the entries that are read at a time: 12 MiB of the largest.
 	auditReadMax = 100
 )
 
-// AuditRecord is an entry as the log has it.
-type AuditRecord struct {
-	AuditEntry
+// Record is an entry as the log has it.
+type Record struct {
+	Entry
 	Row int64     // its id in the table
 	At  time.Time // by the clock of the database
 }
 
-// AuditLog reads the log.
-type AuditLog interface {
+// Log reads the log.
+type Log interface {
 	// Audit returns at most rows entries with an id below before, newest first.
-	Audit(ctx context.Context, before int64, rows int) ([]AuditRecord, error)
+	Audit(ctx context.Context, before int64, rows int) ([]Record, error)
 
-	// AuditLinks returns at most rows entries with an id above after, oldest first, and the ends of the hash chain, all
+	// Links returns at most rows entries with an id above after, oldest first, and the ends of the hash chain, all
 	// of one moment.
-	AuditLinks(ctx context.Context, after int64, rows int) (AuditLinks, error)
+	AuditLinks(ctx context.Context, after int64, rows int) (Links, error)
 }
 
-// AuditFilter asks for some entries alone; the zero value for all.
-type AuditFilter struct {
+// Filter asks for some entries alone; the zero value for all.
+type Filter struct {
 	Actor                string
 	Workspace, Namespace string // of overrides, settings and keys
 	Action               string // the whole ("override.set") or what it is of ("override")
@@ -114,13 +114,13 @@ type AuditFilter struct {
 }
 
 // Validate reports the first field that no entry can match.
-func (f *AuditFilter) Validate() error {
+func (f *Filter) Validate() error {
 	for _, bound := range []struct {
 		field, value string
 		bytesMax     int
 	}{
-		{"actor", f.Actor, controlplane.ActorBytesMax}, {"action", f.Action, AuditActionBytesMax},
-		{"subject", f.Subject, AuditSubjectBytesMax},
+		{"actor", f.Actor, controlplane.ActorBytesMax}, {"action", f.Action, ActionBytesMax},
+		{"subject", f.Subject, SubjectBytesMax},
 		{"workspace", f.Workspace, window.WorkspaceBytesMax}, {"namespace", f.Namespace, window.NamespaceBytesMax},
 	} {
 		if n := len(bound.value); n > bound.bytesMax {
@@ -141,18 +141,18 @@ func (f *AuditFilter) Validate() error {
 
 const (
 	// auditSearched bounds the entries that one call looks through.
-	auditSearched = 10 * AuditPageMax
+	auditSearched = 10 * PageMax
 
 	// auditDisorder is by how much an entry's time may be before that of an older one:
 	// transactions overtake one another, and clocks are set.
 	auditDisorder = time.Minute
 )
 
-// SearchAudit is a page of the entries that a filter takes: at most limit (0: 50) before one (0: the newest), of no
-// more than AuditPageBytesMax of text. A filter is looked for among the next auditSearched entries. searchedTo is the
+// Search is a page of the entries that a filter takes: at most limit (0: 50) before one (0: the newest), of no
+// more than PageBytesMax of text. A filter is looked for among the next auditSearched entries. searchedTo is the
 // entry to go on before where the page ends for another reason than limit or the end of the log.
-func SearchAudit(ctx context.Context, log AuditLog, f AuditFilter, before int64,
-	limit int) (page []AuditRecord, searchedTo int64, err error) {
+func Search(ctx context.Context, log Log, f Filter, before int64,
+	limit int) (page []Record, searchedTo int64, err error) {
 	if err := f.Validate(); err != nil {
 		return nil, 0, err
 	}
@@ -160,7 +160,7 @@ func SearchAudit(ctx context.Context, log AuditLog, f AuditFilter, before int64,
 	if err != nil {
 		return nil, 0, err
 	}
-	size, all := 0, f == (AuditFilter{})
+	size, all := 0, f == (Filter{})
 	for searched := 0; searched < auditSearched; {
 		rows := auditReadMax
 		if all {
@@ -175,7 +175,7 @@ func SearchAudit(ctx context.Context, log AuditLog, f AuditFilter, before int64,
 				return page, 0, nil
 			}
 			if f.takes(&found[i]) {
-				if size += found[i].bytes(); len(page) > 0 && size > AuditPageBytesMax {
+				if size += found[i].bytes(); len(page) > 0 && size > PageBytesMax {
 					return page, before, nil
 				}
 				page = append(page, found[i])
@@ -197,16 +197,16 @@ func SearchAudit(ctx context.Context, log AuditLog, f AuditFilter, before int64,
 }
 
 // bytes are those of an entry's texts.
-func (r *AuditRecord) bytes() int {
+func (r *Record) bytes() int {
 	return len(r.Actor) + len(r.Action) + len(r.Subject) + len(r.Reason) + len(r.Before) + len(r.After)
 }
 
 // past tells that no entry from this one on is wanted.
-func (f *AuditFilter) past(r *AuditRecord) bool {
+func (f *Filter) past(r *Record) bool {
 	return f.SinceMs > 0 && r.At.Before(time.UnixMilli(f.SinceMs).Add(-auditDisorder))
 }
 
-func (f *AuditFilter) takes(r *AuditRecord) bool {
+func (f *Filter) takes(r *Record) bool {
 	at := r.At.UnixMilli()
 	switch {
 	case f.Actor != "" && r.Actor != f.Actor,
@@ -228,8 +228,8 @@ func (f *AuditFilter) takes(r *AuditRecord) bool {
 
 // auditPage is where a page begins and how long it may be: at most limit entries (0: 50) before one (0: the newest).
 func auditPage(before int64, limit int) (int64, int, error) {
-	if limit < 0 || limit > AuditPageMax {
-		return 0, 0, fmt.Errorf("%w: limit is %d (1 to %d, 0 for %d)", controlplane.ErrInvalid, limit, AuditPageMax,
+	if limit < 0 || limit > PageMax {
+		return 0, 0, fmt.Errorf("%w: limit is %d (1 to %d, 0 for %d)", controlplane.ErrInvalid, limit, PageMax,
 			auditPageDefault)
 	}
 	if before < 0 {

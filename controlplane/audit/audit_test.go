@@ -13,11 +13,11 @@ import (
 )
 
 type auditLog struct {
-	rows []AuditEntry
+	rows []Entry
 	err  error
 }
 
-func (a *auditLog) InsertAudit(_ context.Context, e AuditEntry) error {
+func (a *auditLog) InsertAudit(_ context.Context, e Entry) error {
 	if a.err == nil {
 		a.rows = append(a.rows, e)
 	}
@@ -45,32 +45,32 @@ func TestByValidate(t *testing.T) {
 }
 
 func TestWriteAudit(t *testing.T) {
-	ok := AuditEntry{By: controlplane.By{Actor: "ann", Reason: "deploy"}, Action: "cleanup.pause", Subject: "cleanup", Before: "{}", After: `{"paused":true}`}
+	ok := Entry{By: controlplane.By{Actor: "ann", Reason: "deploy"}, Action: "cleanup.pause", Subject: "cleanup", Before: "{}", After: `{"paused":true}`}
 	log := &auditLog{}
-	if err := WriteAudit(t.Context(), log, ok); err != nil || len(log.rows) != 1 || log.rows[0] != ok {
+	if err := Write(t.Context(), log, ok); err != nil || len(log.rows) != 1 || log.rows[0] != ok {
 		t.Fatalf("%v, rows %+v", err, log.rows)
 	}
-	for want, change := range map[string]func(*AuditEntry){
-		"reason is empty":                      func(e *AuditEntry) { e.Reason = "" },
-		"action is 65 bytes long (1 to 64)":    func(e *AuditEntry) { e.Action = strings.Repeat("a", 65) },
-		"subject is 0 bytes long (1 to 800)":   func(e *AuditEntry) { e.Subject = "" },
-		"after is 61441 bytes long (at most 6": func(e *AuditEntry) { e.After = strings.Repeat("a", 61441) },
-		"before is not valid UTF-8":            func(e *AuditEntry) { e.Before = "\xff" },
+	for want, change := range map[string]func(*Entry){
+		"reason is empty":                      func(e *Entry) { e.Reason = "" },
+		"action is 65 bytes long (1 to 64)":    func(e *Entry) { e.Action = strings.Repeat("a", 65) },
+		"subject is 0 bytes long (1 to 800)":   func(e *Entry) { e.Subject = "" },
+		"after is 61441 bytes long (at most 6": func(e *Entry) { e.After = strings.Repeat("a", 61441) },
+		"before is not valid UTF-8":            func(e *Entry) { e.Before = "\xff" },
 	} {
 		e := ok
 		change(&e)
-		controltest.WantInvalid(t, WriteAudit(t.Context(), log, e), want)
+		controltest.WantInvalid(t, Write(t.Context(), log, e), want)
 	}
 	log.err = errors.New("connection lost")
-	if err := WriteAudit(t.Context(), log, ok); !errors.Is(err, log.err) || !strings.Contains(err.Error(), "audit cleanup.pause of cleanup by ann") {
+	if err := Write(t.Context(), log, ok); !errors.Is(err, log.err) || !strings.Contains(err.Error(), "audit cleanup.pause of cleanup by ann") {
 		t.Errorf("error %v", err)
 	}
 }
 
-// auditRows is an AuditLog of entries by id, newest first.
-type auditRows []AuditRecord
+// auditRows is an Log of entries by id, newest first.
+type auditRows []Record
 
-func (a auditRows) Audit(_ context.Context, before int64, rows int) (page []AuditRecord, err error) {
+func (a auditRows) Audit(_ context.Context, before int64, rows int) (page []Record, err error) {
 	for _, r := range a {
 		if r.Row < before && len(page) < rows {
 			page = append(page, r)
@@ -79,8 +79,8 @@ func (a auditRows) Audit(_ context.Context, before int64, rows int) (page []Audi
 	return page, nil
 }
 
-func (auditRows) AuditLinks(context.Context, int64, int) (AuditLinks, error) {
-	return AuditLinks{}, errors.ErrUnsupported
+func (auditRows) AuditLinks(context.Context, int64, int) (Links, error) {
+	return Links{}, errors.ErrUnsupported
 }
 
 // A search takes what the filter names, looks through a bounded part of the log, and says
@@ -89,7 +89,7 @@ func TestSearchAudit(t *testing.T) {
 	var log auditRows
 	add := func(row int64, actor, subject string) { // a second after the one before it
 		kind, _, _ := strings.Cut(subject, " ")
-		log = append(log, AuditRecord{Row: row, At: time.Unix(row, 0), AuditEntry: AuditEntry{By: controlplane.By{Actor: actor}, Action: kind + ".set", Subject: subject}})
+		log = append(log, Record{Row: row, At: time.Unix(row, 0), Entry: Entry{By: controlplane.By{Actor: actor}, Action: kind + ".set", Subject: subject}})
 	}
 	add(9003, "ann", "override acme/api/user_*")
 	add(9002, "bob", "namespace acme/api")
@@ -99,28 +99,28 @@ func TestSearchAudit(t *testing.T) {
 	}
 	add(1, "ann", "override acme/api/x")
 	for name, tc := range map[string]struct {
-		f        AuditFilter
+		f        Filter
 		before   int64
 		limit    int
 		want     []int64
 		searched int64
 	}{
-		"all":             {AuditFilter{}, 0, 2, []int64{9003, 9002}, 0},
-		"an actor":        {AuditFilter{Actor: "ann"}, 0, 10, []int64{9003, 9001}, 4004},
-		"a full page":     {AuditFilter{Actor: "ann"}, 0, 1, []int64{9003}, 9003},
-		"the rest":        {AuditFilter{Actor: "ann"}, 4004, 10, []int64{1}, 0},
-		"a workspace":     {AuditFilter{Workspace: "acme"}, 0, 10, []int64{9003, 9002, 9001}, 4004},
-		"a namespace":     {AuditFilter{Workspace: "acme", Namespace: "api"}, 0, 10, []int64{9003, 9002}, 4004},
-		"an action":       {AuditFilter{Action: "override.set"}, 0, 10, []int64{9003}, 4004},
-		"a kind":          {AuditFilter{Action: "override"}, 0, 10, []int64{9003}, 4004},
-		"a part of one":   {AuditFilter{Action: "over"}, 0, 10, nil, 4004},
-		"an object":       {AuditFilter{Subject: "user_"}, 0, 10, []int64{9003, 9001}, 4004},
-		"from then on":    {AuditFilter{SinceMs: 9002_000}, 0, 10, []int64{9003, 9002}, 0}, // and looks no further
-		"up to then":      {AuditFilter{UntilMs: 9002_000, Actor: "ann"}, 0, 10, []int64{9001}, 4004},
-		"in between":      {AuditFilter{SinceMs: 8999_000, UntilMs: 9001_000}, 0, 10, []int64{9000, 8999}, 0},
-		"nothing of that": {AuditFilter{Workspace: "clean"}, 4004, 10, nil, 0},
+		"all":             {Filter{}, 0, 2, []int64{9003, 9002}, 0},
+		"an actor":        {Filter{Actor: "ann"}, 0, 10, []int64{9003, 9001}, 4004},
+		"a full page":     {Filter{Actor: "ann"}, 0, 1, []int64{9003}, 9003},
+		"the rest":        {Filter{Actor: "ann"}, 4004, 10, []int64{1}, 0},
+		"a workspace":     {Filter{Workspace: "acme"}, 0, 10, []int64{9003, 9002, 9001}, 4004},
+		"a namespace":     {Filter{Workspace: "acme", Namespace: "api"}, 0, 10, []int64{9003, 9002}, 4004},
+		"an action":       {Filter{Action: "override.set"}, 0, 10, []int64{9003}, 4004},
+		"a kind":          {Filter{Action: "override"}, 0, 10, []int64{9003}, 4004},
+		"a part of one":   {Filter{Action: "over"}, 0, 10, nil, 4004},
+		"an object":       {Filter{Subject: "user_"}, 0, 10, []int64{9003, 9001}, 4004},
+		"from then on":    {Filter{SinceMs: 9002_000}, 0, 10, []int64{9003, 9002}, 0}, // and looks no further
+		"up to then":      {Filter{UntilMs: 9002_000, Actor: "ann"}, 0, 10, []int64{9001}, 4004},
+		"in between":      {Filter{SinceMs: 8999_000, UntilMs: 9001_000}, 0, 10, []int64{9000, 8999}, 0},
+		"nothing of that": {Filter{Workspace: "clean"}, 4004, 10, nil, 0},
 	} {
-		page, searched, err := SearchAudit(t.Context(), log, tc.f, tc.before, tc.limit)
+		page, searched, err := Search(t.Context(), log, tc.f, tc.before, tc.limit)
 		var got []int64
 		for _, r := range page {
 			got = append(got, r.Row)
@@ -129,7 +129,7 @@ func TestSearchAudit(t *testing.T) {
 			t.Errorf("%s: %v, %d, %v; want %v, %d", name, got, searched, err, tc.want, tc.searched)
 		}
 	}
-	for words, f := range map[string]AuditFilter{
+	for words, f := range map[string]Filter{
 		"workspace is empty (a namespace is one of a workspace)":        {Namespace: "api"},
 		"actor is 192 bytes long (at most 191)":                         {Actor: strings.Repeat("a", 192)},
 		"action is 65 bytes long (at most 64)":                          {Action: strings.Repeat("a", 65)},
@@ -138,33 +138,33 @@ func TestSearchAudit(t *testing.T) {
 		"until_ms is 1000 (0 for now, or Unix ms after since_ms, 1000)": {SinceMs: 1000, UntilMs: 1000},
 		"until_ms is -1 (0 for now":                                     {UntilMs: -1},
 	} {
-		_, _, err := SearchAudit(t.Context(), log, f, 0, 1)
+		_, _, err := Search(t.Context(), log, f, 0, 1)
 		controltest.WantInvalid(t, err, words)
 	}
-	_, _, err := SearchAudit(t.Context(), log, AuditFilter{Actor: "a"}, 0, 501)
+	_, _, err := Search(t.Context(), log, Filter{Actor: "a"}, 0, 501)
 	controltest.WantInvalid(t, err, "limit is 501 (1 to 500")
 }
 
-// links is an AuditLog of as many entries as are asked for, each with an After of some bytes.
+// links is an Log of as many entries as are asked for, each with an After of some bytes.
 type links int
 
-func (links) Audit(context.Context, int64, int) ([]AuditRecord, error) {
+func (links) Audit(context.Context, int64, int) ([]Record, error) {
 	return nil, errors.ErrUnsupported
 }
 
-func (l links) AuditLinks(_ context.Context, after int64, rows int) (page AuditLinks, err error) {
+func (l links) AuditLinks(_ context.Context, after int64, rows int) (page Links, err error) {
 	for i := range rows {
-		var link AuditLink
+		var link Link
 		link.ID, link.After = uint64(after)+uint64(i)+1, strings.Repeat("x", int(l))
 		page.Links = append(page.Links, link)
 	}
 	return page, nil
 }
 
-// "At most limit entries, and no more than AuditExportBytesMax of text", yet one at least.
+// "At most limit entries, and no more than ExportBytesMax of text", yet one at least.
 func TestExportAuditIsBounded(t *testing.T) {
-	for bytes, want := range map[links]int{0: AuditExportMax, 1 << 20: 4, AuditExportBytesMax + 1: 1} {
-		page, err := ExportAudit(t.Context(), bytes, 7, 0)
+	for bytes, want := range map[links]int{0: ExportMax, 1 << 20: 4, ExportBytesMax + 1: 1} {
+		page, err := Export(t.Context(), bytes, 7, 0)
 		if err != nil || len(page.Links) != want || !page.More || page.Links[0].ID != 8 {
 			t.Errorf("of %d bytes each: %d entries, more %t, %v; want %d", bytes, len(page.Links), page.More, err, want)
 		}

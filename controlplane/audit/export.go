@@ -10,41 +10,41 @@ import (
 )
 
 const (
-	// AuditExportMax bounds the entries of a page of the log with its chain.
-	AuditExportMax = 200
-	// AuditExportBytesMax bounds their texts; a page has one entry at least.
-	AuditExportBytesMax = 4 << 20
+	// ExportMax bounds the entries of a page of the log with its chain.
+	ExportMax = 200
+	// ExportBytesMax bounds their texts; a page has one entry at least.
+	ExportBytesMax = 4 << 20
 )
 
-// AuditLink is an entry with its link; the zero Link is that of an entry outside the chain.
-type AuditLink struct {
+// Link is an entry with its link; the zero Link is that of an entry outside the chain.
+type Link struct {
 	auditchain.Entry
 	auditchain.Link
 }
 
-// AuditLinks is a page of the log, oldest first.
-type AuditLinks struct {
-	Links []AuditLink
+// Links is a page of the log, oldest first.
+type Links struct {
+	Links []Link
 	More  bool           // entries follow
 	First uint64         // the entry that begins the chain; 0: it has not begun
 	End   auditchain.End // what the next entry follows
 }
 
-// ExportAudit is a page of the log with its hash chain: at most limit entries (0: AuditExportMax) after one (0: from
-// the oldest), and no more than AuditExportBytesMax of text.
-func ExportAudit(ctx context.Context, log AuditLog, after int64, limit int) (AuditLinks, error) {
-	if limit < 0 || limit > AuditExportMax {
-		return AuditLinks{}, fmt.Errorf("%w: limit is %d (1 to %d, 0 for %d)", controlplane.ErrInvalid, limit, AuditExportMax,
-			AuditExportMax)
+// Export is a page of the log with its hash chain: at most limit entries (0: ExportMax) after one (0: from
+// the oldest), and no more than ExportBytesMax of text.
+func Export(ctx context.Context, log Log, after int64, limit int) (Links, error) {
+	if limit < 0 || limit > ExportMax {
+		return Links{}, fmt.Errorf("%w: limit is %d (1 to %d, 0 for %d)", controlplane.ErrInvalid, limit, ExportMax,
+			ExportMax)
 	}
 	if after < 0 {
-		return AuditLinks{}, fmt.Errorf("%w: after_id is %d (0 for the oldest entries, or an entry's id)",
+		return Links{}, fmt.Errorf("%w: after_id is %d (0 for the oldest entries, or an entry's id)",
 			controlplane.ErrInvalid, after)
 	}
-	limit = cmp.Or(limit, AuditExportMax)
+	limit = cmp.Or(limit, ExportMax)
 	page, err := log.AuditLinks(ctx, after, limit+1)
 	if err != nil {
-		return AuditLinks{}, err
+		return Links{}, err
 	}
 	if fit := fitting(page.Links, limit); fit < len(page.Links) {
 		page.Links, page.More = page.Links[:fit], true
@@ -53,12 +53,12 @@ func ExportAudit(ctx context.Context, log AuditLog, after int64, limit int) (Aud
 }
 
 // fitting is how many of the entries one page takes.
-func fitting(links []AuditLink, limit int) int {
+func fitting(links []Link, limit int) int {
 	size := 0
 	for i := range links {
 		e := &links[i].Entry
 		size += len(e.Actor) + len(e.Subject) + len(e.Reason) + len(e.Before) + len(e.After)
-		if i == limit || i > 0 && size > AuditExportBytesMax {
+		if i == limit || i > 0 && size > ExportBytesMax {
 			return i
 		}
 	}

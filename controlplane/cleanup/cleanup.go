@@ -1,6 +1,7 @@
 package cleanup
 
 import (
+	"cmp"
 	"context"
 	"fmt"
 	"time"
@@ -20,8 +21,8 @@ const (
 	resetsRun   = 1000           // resets one run deletes
 )
 
-// CleanupConfig says what the expiry cleanup deletes. Start from DefaultCleanupConfig.
-type CleanupConfig struct {
+// Config says what the expiry cleanup deletes. Start from DefaultConfig.
+type Config struct {
 	Limits SweepLimits
 
 	// Grace is how long an expired row is kept, 0 to 7 days; default 1 minute. Rows
@@ -44,9 +45,9 @@ type CleanupConfig struct {
 	StepTimeout time.Duration
 }
 
-// DefaultCleanupConfig are the defaults named at the fields.
-func DefaultCleanupConfig() CleanupConfig {
-	return CleanupConfig{
+// DefaultConfig are the defaults named at the fields.
+func DefaultConfig() Config {
+	return Config{
 		Limits:        DefaultSweepLimits(),
 		Grace:         time.Minute,
 		NodeDeadAfter: 24 * time.Hour,
@@ -55,7 +56,7 @@ func DefaultCleanupConfig() CleanupConfig {
 }
 
 // Validate reports the first field outside its bounds.
-func (c CleanupConfig) Validate() error {
+func (c Config) Validate() error {
 	if err := c.Limits.Validate(); err != nil {
 		return err
 	}
@@ -73,8 +74,8 @@ func (c CleanupConfig) Validate() error {
 	return controlplane.ValidateSpan("cleanup step timeout", c.StepTimeout, 100*time.Millisecond, 5*time.Minute)
 }
 
-// CleanupStore is what the cleanup needs of MySQL. All methods may be called at once.
-type CleanupStore interface {
+// Store is what the cleanup needs of MySQL. All methods may be called at once.
+type Store interface {
 	PartitionStore
 	// Now is the clock of the database.
 	Now(ctx context.Context) (time.Time, error)
@@ -89,8 +90,8 @@ type CleanupStore interface {
 	DeleteExpiredResets(ctx context.Context, cutoff time.Time, rows int) (deleted int64, err error)
 }
 
-// CleanupPlan is what a run decides before its first batch, and keeps to.
-type CleanupPlan struct {
+// Plan is what a run decides before its first batch, and keeps to.
+type Plan struct {
 	CutoffMs     int64         `json:"cutoff_ms"`      // Unix ms: window counts that expired before it go
 	NodeCutoffMs int64         `json:"node_cutoff_ms"` // Unix ms: nodes last seen before it go
 	Lag          time.Duration `json:"lag_ns"`         // at the start
@@ -99,18 +100,8 @@ type CleanupPlan struct {
 	Refused      string        `json:"refused,omitzero"`     // why it is not partitioned
 }
 
-// CleanupSteps are the pieces of a run. Each may be executed more than once, after
-// a crash or a lost answer: deleting what is already gone deletes nothing.
-type CleanupSteps interface {
-	Plan() (CleanupPlan, error)
-	DropPartition(cutoffMs int64) (Dropped, error)
-	DeleteExpired(plan CleanupPlan, rows int) (Batch, error)
-	AddPartitions() (Added, error)
-	DeleteDeadNodes(cutoffMs int64) (deleted int64, err error)
-}
-
-// CleanupReport is what a run did. With an error beside it, it is what was done before.
-type CleanupReport struct {
+// Report is what a run did. With an error beside it, it is what was done before.
+type Report struct {
 	Rows       int64 // those of partitions by the statistics of the server
 	Partitions int   // dropped
 	Batches    int
@@ -120,36 +111,46 @@ type CleanupReport struct {
 	Refused    string // why it deleted rows in batches that partitions would drop, or made none ahead
 }
 
-// RunCleanup is one run: the order of its steps, which depends on nothing but their
-// answers.
-func RunCleanup(steps CleanupSteps) (CleanupReport, error) {
-	plan, err := steps.Plan()
+// Run deletes what has expired: one run, whose steps depend on nothing but the answers of those before. Each may be
+// executed more than once, after a crash or a lost answer: deleting what is already gone deletes nothing.
+func (c *Cleanup) Run(j controlplane.Journal) (Report, error) {
+	plan, err := do(c, j, "plan", c.plan)
 	if err != nil {
-		return CleanupReport{}, err
+		return Report{}, err
 	}
-	report := CleanupReport{Lag: plan.Lag, Refused: plan.Refused}
+	report := Report{Lag: plan.Lag, Refused: plan.Refused}
 	if plan.Partitioned {
-		if err := dropPartitions(steps, &plan, &report); err != nil {
+		if err := c.dropPartitions(j, &plan, &report); err != nil {
 			return report, err
 		}
 	}
-	if err := deleteBatches(steps, plan, &report); err != nil {
+	if err := c.deleteBatches(j, plan, &report); err != nil {
 		return report, err
 	}
 	// Rows that have expired would stay until the end of the partition that they are copied to.
 	if plan.Partitioned && report.StoppedBy == StoppedByNothing {
-		if err := addPartitions(steps, &report); err != nil {
+		added, err := do(c, j, "add partitions", c.addPartitions)
+		if err != nil {
 			return report, err
 		}
+		report.Refused = cmp.Or(added.Refused, report.Refused)
 	}
-	report.DeadNodes, err = steps.DeleteDeadNodes(plan.NodeCutoffMs)
+	report.DeadNodes, err = do(c, j, "delete dead nodes", func(ctx context.Context) (int64, error) {
+		return c.deleteDeadNodes(ctx, plan.NodeCutoffMs)
+	})
 	return report, err
 }
 
-func deleteBatches(steps CleanupSteps, plan CleanupPlan, report *CleanupReport) error {
+// do executes a step within its timeout.
+func do[T any](c *Cleanup, j controlplane.Journal, name string, step func(context.Context) (T, error)) (T, error) {
+	return controlplane.Do(j, name, controlplane.Within(c.config.StepTimeout, step))
+}
+
+func (c *Cleanup) deleteBatches(j controlplane.Journal, plan Plan, report *Report) error {
 	sweep := NewSweep(plan.Limits)
 	for rows, ok := sweep.Next(); ok; rows, ok = sweep.Next() {
-		batch, err := steps.DeleteExpired(plan, rows)
+		name := fmt.Sprintf("delete batch %d", report.Batches+1)
+		batch, err := do(c, j, name, func(ctx context.Context) (Batch, error) { return c.deleteExpired(ctx, plan, rows) })
 		if err != nil {
 			return err
 		}
@@ -160,41 +161,39 @@ func deleteBatches(steps CleanupSteps, plan CleanupPlan, report *CleanupReport) 
 	return nil
 }
 
-// Cleanup executes the steps of a cleanup against a database, each under its own
-// timeout, and counts what they do.
+// Cleanup deletes what has expired from a database, each step under its own timeout, and
+// counts what it does.
 type Cleanup struct {
-	config  CleanupConfig
-	store   CleanupStore
-	metrics *CleanupMetrics
+	config  Config
+	store   Store
+	metrics *Metrics
 	clock   func() time.Time // of this process
 }
 
-// NewCleanup returns the steps for a configuration, or what is wrong with it.
-func NewCleanup(config CleanupConfig, store CleanupStore, metrics *CleanupMetrics) (*Cleanup, error) {
+// New returns the cleanup of a configuration, or what is wrong with it.
+func New(config Config, store Store, metrics *Metrics) (*Cleanup, error) {
 	if err := config.Validate(); err != nil {
 		return nil, err
 	}
 	return &Cleanup{config: config, store: store, metrics: metrics, clock: time.Now}, nil
 }
 
-// Plan reads the clock of the database and the lag. Clocks that differ are controlplane.ErrClocksDiffer.
-func (c *Cleanup) Plan(ctx context.Context) (CleanupPlan, error) {
-	ctx, cancel := context.WithTimeout(ctx, c.config.StepTimeout)
-	defer cancel()
+// plan reads the clock of the database and the lag. Clocks that differ are controlplane.ErrClocksDiffer.
+func (c *Cleanup) plan(ctx context.Context) (Plan, error) {
 	now, err := c.trustedNow(ctx)
 	if err != nil {
-		return CleanupPlan{}, fmt.Errorf("plan the cleanup: %w", err)
+		return Plan{}, fmt.Errorf("plan the cleanup: %w", err)
 	}
 	lag, err := c.lag(ctx, now)
 	if err != nil {
-		return CleanupPlan{}, fmt.Errorf("plan the cleanup: %w", err)
+		return Plan{}, fmt.Errorf("plan the cleanup: %w", err)
 	}
 	refused, err := c.store.PartitionsRefused(ctx)
 	if err != nil {
-		return CleanupPlan{}, fmt.Errorf("plan the cleanup: %w", err)
+		return Plan{}, fmt.Errorf("plan the cleanup: %w", err)
 	}
 	c.metrics.partitionsRefused.Set(controlplane.OneIf(refused != ""))
-	return CleanupPlan{
+	return Plan{
 		Partitioned:  refused == "",
 		Refused:      refused,
 		CutoffMs:     now.Add(-c.config.Grace).UnixMilli(),
@@ -204,10 +203,8 @@ func (c *Cleanup) Plan(ctx context.Context) (CleanupPlan, error) {
 	}, nil
 }
 
-// DeleteExpired is one batch.
-func (c *Cleanup) DeleteExpired(ctx context.Context, plan CleanupPlan, rows int) (Batch, error) {
-	ctx, cancel := context.WithTimeout(ctx, c.config.StepTimeout)
-	defer cancel()
+// deleteExpired is one batch.
+func (c *Cleanup) deleteExpired(ctx context.Context, plan Plan, rows int) (Batch, error) {
 	start, del := time.Now(), c.store.DeleteExpired
 	if plan.Partitioned {
 		del = c.store.DeleteUndated
@@ -221,11 +218,9 @@ func (c *Cleanup) DeleteExpired(ctx context.Context, plan CleanupPlan, rows int)
 	return batch, nil
 }
 
-// DeleteDeadNodes deletes the heartbeats of nodes that are long gone. With them go resets of keys from before which
+// deleteDeadNodes deletes the heartbeats of nodes that are long gone. With them go resets of keys from before which
 // nothing is left. It counts the heartbeats.
-func (c *Cleanup) DeleteDeadNodes(ctx context.Context, cutoffMs int64) (int64, error) {
-	ctx, cancel := context.WithTimeout(ctx, c.config.StepTimeout)
-	defer cancel()
+func (c *Cleanup) deleteDeadNodes(ctx context.Context, cutoffMs int64) (int64, error) {
 	deleted, err := c.store.DeleteDeadNodes(ctx, time.UnixMilli(cutoffMs), nodeRowsMax)
 	if err != nil {
 		return 0, fmt.Errorf("delete heartbeats of nodes not seen since %d: %w", cutoffMs, err)

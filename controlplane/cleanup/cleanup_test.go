@@ -151,24 +151,6 @@ func without(times []time.Time, cutoff time.Time, rows int) (left []time.Time, d
 	return left, deleted
 }
 
-// plain executes steps once each; the durable executor is in restate/handlers.
-type plain struct {
-	ctx context.Context
-	*Cleanup
-}
-
-func (p plain) Plan() (CleanupPlan, error) { return p.Cleanup.Plan(p.ctx) }
-func (p plain) DropPartition(cutoffMs int64) (Dropped, error) {
-	return p.Cleanup.DropPartition(p.ctx, cutoffMs)
-}
-func (p plain) DeleteExpired(plan CleanupPlan, rows int) (Batch, error) {
-	return p.Cleanup.DeleteExpired(p.ctx, plan, rows)
-}
-func (p plain) AddPartitions() (Added, error) { return p.Cleanup.AddPartitions(p.ctx) }
-func (p plain) DeleteDeadNodes(cutoffMs int64) (int64, error) {
-	return p.Cleanup.DeleteDeadNodes(p.ctx, cutoffMs)
-}
-
 // A clock that is wrong, the database's or this process's, deletes nothing: rows would go
 // that decisions depend on.
 func TestCleanupDeletesNothingWhileTheClocksDiffer(t *testing.T) {
@@ -187,9 +169,9 @@ func TestCleanupDeletesNothingWhileTheClocksDiffer(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			old := []time.Time{day.Add(-48 * time.Hour)}
 			store := &table{now: day.Add(c.ahead), expiries: old, seen: old, resets: old}
-			cleanup, _ := newCleanup(t, store, func(config *CleanupConfig) { config.Grace = c.grace })
+			cleanup, _ := newCleanup(t, store, func(config *Config) { config.Grace = c.grace })
 			cleanup.clock = func() time.Time { return day }
-			_, err := RunCleanup(plain{t.Context(), cleanup})
+			_, err := cleanup.Run(controlplane.Once(t.Context()))
 			if errors.Is(err, controlplane.ErrClocksDiffer) != c.refused || (err != nil) != c.refused {
 				t.Errorf("error %v", err)
 			}
@@ -203,16 +185,16 @@ func TestCleanupDeletesNothingWhileTheClocksDiffer(t *testing.T) {
 	}
 }
 
-func config(change func(*CleanupConfig)) CleanupConfig {
-	c := DefaultCleanupConfig()
+func config(change func(*Config)) Config {
+	c := DefaultConfig()
 	change(&c)
 	return c
 }
 
-func newCleanup(t *testing.T, store CleanupStore, change func(*CleanupConfig)) (*Cleanup, *CleanupMetrics) {
+func newCleanup(t *testing.T, store Store, change func(*Config)) (*Cleanup, *Metrics) {
 	t.Helper()
-	metrics := NewCleanupMetrics()
-	c, err := NewCleanup(config(change), store, metrics)
+	metrics := NewMetrics()
+	c, err := New(config(change), store, metrics)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -233,18 +215,18 @@ func TestCleanupDeletesOnlyWhatExpiredBeforeTheCutoff(t *testing.T) {
 	}
 	live := []time.Time{cutoff, cutoff.Add(time.Millisecond), day, day.Add(time.Hour)}
 	store.expiries = append(store.expiries, live...)
-	cleanup, metrics := newCleanup(t, store, func(c *CleanupConfig) {
+	cleanup, metrics := newCleanup(t, store, func(c *Config) {
 		c.Grace, c.Limits.BatchRowsMax, c.Limits.BatchesMax = time.Minute, 10, 2
 	})
 
-	first, err := RunCleanup(plain{t.Context(), cleanup})
+	first, err := cleanup.Run(controlplane.Once(t.Context()))
 	if err != nil {
 		t.Fatal(err)
 	}
 	if first.Rows != 20 || first.Batches != 2 || first.StoppedBy != StoppedByBatches || first.Lag != 25*time.Second {
 		t.Errorf("first run: %+v", first)
 	}
-	second, err := RunCleanup(plain{t.Context(), cleanup})
+	second, err := cleanup.Run(controlplane.Once(t.Context()))
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -267,8 +249,8 @@ func TestCleanupDeletesOnlyWhatExpiredBeforeTheCutoff(t *testing.T) {
 
 func TestCleanupDeletesDeadNodes(t *testing.T) {
 	store := &table{now: day, seen: []time.Time{day.Add(-25 * time.Hour), day.Add(-24 * time.Hour), day}}
-	cleanup, metrics := newCleanup(t, store, func(c *CleanupConfig) { c.NodeDeadAfter = 24 * time.Hour })
-	report, err := RunCleanup(plain{t.Context(), cleanup})
+	cleanup, metrics := newCleanup(t, store, func(c *Config) { c.NodeDeadAfter = 24 * time.Hour })
+	report, err := cleanup.Run(controlplane.Once(t.Context()))
 	if err != nil || report.DeadNodes != 1 || len(store.seen) != 2 {
 		t.Errorf("%+v, %v; left %v", report, err, store.seen)
 	}
@@ -282,9 +264,9 @@ func TestCleanupErrorTellsWhatWasTriedAndKeepsWhatWasDone(t *testing.T) {
 	for range 15 {
 		store.expiries = append(store.expiries, day.Add(-time.Hour))
 	}
-	cleanup, metrics := newCleanup(t, store, func(c *CleanupConfig) { c.Limits.BatchRowsMax = 10 })
-	steps := &failSecondBatch{plain: plain{t.Context(), cleanup}, store: store, err: errors.New("deadlock")}
-	report, err := RunCleanup(steps)
+	cleanup, metrics := newCleanup(t, store, func(c *Config) { c.Limits.BatchRowsMax = 10 })
+	steps := failSecondBatch{Journal: controlplane.Once(t.Context()), store: store, err: errors.New("deadlock")}
+	report, err := cleanup.Run(steps)
 	if err == nil || !strings.Contains(err.Error(), "delete at most 10 rows expired before") || !errors.Is(err, steps.err) {
 		t.Errorf("error %v", err)
 	}
@@ -297,17 +279,16 @@ func TestCleanupErrorTellsWhatWasTriedAndKeepsWhatWasDone(t *testing.T) {
 }
 
 type failSecondBatch struct {
-	plain
+	controlplane.Journal
 	store *table
 	err   error
-	n     int
 }
 
-func (f *failSecondBatch) DeleteExpired(plan CleanupPlan, rows int) (Batch, error) {
-	if f.n++; f.n == 2 {
+func (f failSecondBatch) Do(name string, answer any, step func(context.Context) (any, error)) error {
+	if name == "delete batch 2" {
 		f.store.err = f.err
 	}
-	return f.plain.DeleteExpired(plan, rows)
+	return f.Journal.Do(name, answer, step)
 }
 
 func TestLagIsTheAgeOfTheOldestRowThatShouldHaveGone(t *testing.T) {
@@ -322,7 +303,7 @@ func TestLagIsTheAgeOfTheOldestRowThatShouldHaveGone(t *testing.T) {
 		"the oldest is what matters": {[]time.Time{day.Add(-2 * time.Minute), day.Add(-time.Hour)}, 59 * time.Minute},
 	} {
 		t.Run(name, func(t *testing.T) {
-			cleanup, metrics := newCleanup(t, &table{now: day, expiries: tc.expiries}, func(c *CleanupConfig) { c.Grace = time.Minute })
+			cleanup, metrics := newCleanup(t, &table{now: day, expiries: tc.expiries}, func(c *Config) { c.Grace = time.Minute })
 			lag, err := cleanup.Lag(t.Context())
 			if err != nil || lag != tc.want {
 				t.Errorf("%v, %v; want %v", lag, err, tc.want)
@@ -334,21 +315,21 @@ func TestLagIsTheAgeOfTheOldestRowThatShouldHaveGone(t *testing.T) {
 	}
 }
 
-func TestCleanupConfigValidate(t *testing.T) {
-	for field, change := range map[string]func(*CleanupConfig){
-		"batches is 0":                                  func(c *CleanupConfig) { c.Limits.BatchesMax = 0 },
-		"grace is -1ns (0s to 168h0m0s)":                func(c *CleanupConfig) { c.Grace = -1 },
-		"node dead after is 59s (1m0s to 2160h0m0s)":    func(c *CleanupConfig) { c.NodeDeadAfter = 59 * time.Second },
-		"keep, unless 0, is 59m0s (1h0m0s to 168h0m0s)": func(c *CleanupConfig) { c.Keep = 59 * time.Minute },
-		"keep, unless 0, is 169h":                       func(c *CleanupConfig) { c.Keep = 169 * time.Hour },
-		"step timeout is 99ms (100ms to 5m0s)":          func(c *CleanupConfig) { c.StepTimeout = 99 * time.Millisecond },
-		"step timeout is 5m0.001s (100ms to 5m0s)":      func(c *CleanupConfig) { c.StepTimeout = 5*time.Minute + time.Millisecond },
-		"grace is 168h0m0.000000001s (0s to 168h0m0s)":  func(c *CleanupConfig) { c.Grace = 7*24*time.Hour + 1 },
+func TestConfigValidate(t *testing.T) {
+	for field, change := range map[string]func(*Config){
+		"batches is 0":                                  func(c *Config) { c.Limits.BatchesMax = 0 },
+		"grace is -1ns (0s to 168h0m0s)":                func(c *Config) { c.Grace = -1 },
+		"node dead after is 59s (1m0s to 2160h0m0s)":    func(c *Config) { c.NodeDeadAfter = 59 * time.Second },
+		"keep, unless 0, is 59m0s (1h0m0s to 168h0m0s)": func(c *Config) { c.Keep = 59 * time.Minute },
+		"keep, unless 0, is 169h":                       func(c *Config) { c.Keep = 169 * time.Hour },
+		"step timeout is 99ms (100ms to 5m0s)":          func(c *Config) { c.StepTimeout = 99 * time.Millisecond },
+		"step timeout is 5m0.001s (100ms to 5m0s)":      func(c *Config) { c.StepTimeout = 5*time.Minute + time.Millisecond },
+		"grace is 168h0m0.000000001s (0s to 168h0m0s)":  func(c *Config) { c.Grace = 7*24*time.Hour + 1 },
 	} {
-		_, err := NewCleanup(config(change), &table{}, NewCleanupMetrics())
+		_, err := New(config(change), &table{}, NewMetrics())
 		wantInvalid(t, err, field)
 	}
-	if err := DefaultCleanupConfig().Validate(); err != nil {
+	if err := DefaultConfig().Validate(); err != nil {
 		t.Errorf("the defaults: %v", err)
 	}
 }

@@ -1,8 +1,8 @@
 // Package cleanup deletes rows that have expired, in partitions or in bounded batches, and heartbeats of nodes that are
 // long gone.
 //
-// [RunCleanup] is the order, [Cleanup] the steps, [Sweep] the arithmetic of batch
-// sizes and bounds. What must hold:
+// [Cleanup.Run] is the order of the steps, [Sweep] the arithmetic of batch sizes and
+// bounds. What must hold:
 //
 //  1. Only rows with expires_at < cutoff go, where cutoff = the database's clock when
 //     the run started - grace. A replay uses the cutoff it started with.

@@ -8,8 +8,8 @@ import (
 	"github.com/weirhq/weir/controlplane"
 )
 
-// CleanupMetrics are those of the cleanup's steps in this process, one prometheus.Collector.
-type CleanupMetrics struct {
+// Metrics are those of the cleanup's steps in this process, one prometheus.Collector.
+type Metrics struct {
 	controlplane.Collectors
 	lagSeconds        prometheus.Gauge
 	rowsDeleted       prometheus.Counter
@@ -23,9 +23,9 @@ type CleanupMetrics struct {
 	partitionsRefused prometheus.Gauge
 }
 
-// NewCleanupMetrics returns metrics that are registered nowhere yet.
-func NewCleanupMetrics() *CleanupMetrics {
-	m := &CleanupMetrics{batchSeconds: prometheus.NewHistogram(prometheus.HistogramOpts{
+// NewMetrics returns metrics that are registered nowhere yet.
+func NewMetrics() *Metrics {
+	m := &Metrics{batchSeconds: prometheus.NewHistogram(prometheus.HistogramOpts{
 		Name:    "weir_cleanup_batch_seconds",
 		Help:    "Time of one bounded DELETE.",
 		Buckets: []float64{.001, .0025, .005, .01, .025, .05, .1, .25, .5, 1, 2.5, 5, 10, 30},
@@ -51,7 +51,7 @@ func NewCleanupMetrics() *CleanupMetrics {
 	return m
 }
 
-func (m *CleanupMetrics) batch(b Batch, err error) {
+func (m *Metrics) batch(b Batch, err error) {
 	m.batchSeconds.Observe(b.Took.Seconds())
 	m.rowsDeleted.Add(float64(b.Rows))
 	if err != nil {
@@ -59,11 +59,11 @@ func (m *CleanupMetrics) batch(b Batch, err error) {
 	}
 }
 
-func (m *CleanupMetrics) deadNodes(deleted int64) { m.nodesDeleted.Add(float64(deleted)) }
+func (m *Metrics) deadNodes(deleted int64) { m.nodesDeleted.Add(float64(deleted)) }
 
-func (m *CleanupMetrics) lag(lag time.Duration) { m.lagSeconds.Set(lag.Seconds()) }
+func (m *Metrics) lag(lag time.Duration) { m.lagSeconds.Set(lag.Seconds()) }
 
-func (m *CleanupMetrics) dropped(d Dropped) {
+func (m *Metrics) dropped(d Dropped) {
 	if d.Partition == "" {
 		return
 	}

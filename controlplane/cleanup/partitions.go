@@ -83,9 +83,12 @@ type Added struct {
 
 // dropPartitions drops what has expired, one partition a step: publishes go on between them. A server that refuses has
 // all rows deleted in batches.
-func dropPartitions(steps CleanupSteps, plan *CleanupPlan, report *CleanupReport) error {
+func (c *Cleanup) dropPartitions(j controlplane.Journal, plan *Plan, report *Report) error {
 	for took := time.Duration(0); report.Partitions < partitionsRun && took < plan.Limits.RunTimeMax; {
-		dropped, err := steps.DropPartition(plan.CutoffMs)
+		name := fmt.Sprintf("drop partition %d", report.Partitions+1)
+		dropped, err := do(c, j, name, func(ctx context.Context) (Dropped, error) {
+			return c.dropPartition(ctx, plan.CutoffMs)
+		})
 		if dropped.Refused != "" {
 			plan.Partitioned, report.Refused = false, dropped.Refused
 		}
@@ -97,15 +100,6 @@ func dropPartitions(steps CleanupSteps, plan *CleanupPlan, report *CleanupReport
 		took += dropped.Took
 	}
 	return nil
-}
-
-// addPartitions makes partitions for rows to come.
-func addPartitions(steps CleanupSteps, report *CleanupReport) error {
-	added, err := steps.AddPartitions()
-	if added.Refused != "" {
-		report.Refused = added.Refused
-	}
-	return err
 }
 
 // PartitionsProblem returns why expired rows are deleted in batches, instead of by dropping
@@ -138,11 +132,9 @@ type PartitionsProblem struct {
 // String returns the problem, or "".
 func (p PartitionsProblem) String() string { return cmp.Or(p.Refused, p.Missing) }
 
-// DropPartition is one partition, or Dropped without one: none has expired, the table is in use, or the server refuses.
+// dropPartition is one partition, or Dropped without one: none has expired, the table is in use, or the server refuses.
 // Rows that are to be kept are moved first. Once nothing more has expired a table of kept rows goes whose time is over.
-func (c *Cleanup) DropPartition(ctx context.Context, cutoffMs int64) (Dropped, error) {
-	ctx, cancel := context.WithTimeout(ctx, c.config.StepTimeout)
-	defer cancel()
+func (c *Cleanup) dropPartition(ctx context.Context, cutoffMs int64) (Dropped, error) {
 	start := time.Now()
 	err := c.keep(ctx, cutoffMs)
 	var dropped Dropped
@@ -187,10 +179,8 @@ func (c *Cleanup) dropKept(ctx context.Context) error {
 	return nil
 }
 
-// AddPartitions makes partitions ahead. A table that is in use gets them later: they are made two days ahead.
-func (c *Cleanup) AddPartitions(ctx context.Context) (Added, error) {
-	ctx, cancel := context.WithTimeout(ctx, c.config.StepTimeout)
-	defer cancel()
+// addPartitions makes partitions ahead. A table that is in use gets them later: they are made two days ahead.
+func (c *Cleanup) addPartitions(ctx context.Context) (Added, error) {
 	missing, err := c.store.AddPartitions(ctx, partitionRowsMax)
 	switch {
 	case errors.Is(err, ErrTableInUse):

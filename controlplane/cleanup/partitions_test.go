@@ -15,8 +15,8 @@ import (
 func TestCleanupDropsPartitions(t *testing.T) {
 	store := &table{now: day, partitioned: true, missing: 1, expiries: []time.Time{day.Add(-time.Hour), day.Add(time.Hour)},
 		dated: []time.Time{day.Add(-3 * time.Hour), day.Add(-2 * time.Hour), day.Add(-time.Second)}} // the last within the grace
-	cleanup, metrics := newCleanup(t, store, func(*CleanupConfig) {})
-	report, err := RunCleanup(plain{t.Context(), cleanup})
+	cleanup, metrics := newCleanup(t, store, func(*Config) {})
+	report, err := cleanup.Run(controlplane.Once(t.Context()))
 	if err != nil || report.Partitions != 2 || report.Rows != 21 || report.Batches != 1 {
 		t.Errorf("%+v, %v", report, err)
 	}
@@ -49,8 +49,8 @@ func TestCleanupDeletesInBatchesWhatTheServerRefusesToDrop(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			store := c.table
 			store.now, store.expiries = day, []time.Time{day.Add(-time.Hour)}
-			cleanup, metrics := newCleanup(t, &store, func(*CleanupConfig) {})
-			report, err := RunCleanup(plain{t.Context(), cleanup})
+			cleanup, metrics := newCleanup(t, &store, func(*Config) {})
+			report, err := cleanup.Run(controlplane.Once(t.Context()))
 			if err != nil || report.Rows != 1 || report.Refused != c.why || len(store.expiries) != 0 || store.made != c.made {
 				t.Errorf("%+v, %v; %d rows are left, partitions made %d times", report, err, len(store.expiries), store.made)
 			}
@@ -58,7 +58,7 @@ func TestCleanupDeletesInBatchesWhatTheServerRefusesToDrop(t *testing.T) {
 				t.Errorf("weir_cleanup_partitions_refused is %g", got)
 			}
 			store.dropsRefused, store.addsRefused, store.partitioned = false, false, true
-			if report, err := RunCleanup(plain{t.Context(), cleanup}); err != nil || report.Refused != "" ||
+			if report, err := cleanup.Run(controlplane.Once(t.Context())); err != nil || report.Refused != "" ||
 				testutil.ToFloat64(metrics.partitionsRefused) != 0 {
 				t.Errorf("mended: %+v, %v", report, err)
 			}
@@ -69,8 +69,8 @@ func TestCleanupDeletesInBatchesWhatTheServerRefusesToDrop(t *testing.T) {
 // With Keep each partition that is dropped is kept for as long, and then goes. One that cannot be kept is not dropped.
 func TestCleanupKeepsWhatItDrops(t *testing.T) {
 	store := &table{now: day, partitioned: true, dated: []time.Time{day.Add(-3 * time.Hour), day.Add(-2 * time.Hour)}}
-	cleanup, metrics := newCleanup(t, store, func(c *CleanupConfig) { c.Keep = 24 * time.Hour })
-	run := func() (CleanupReport, error) { return RunCleanup(plain{t.Context(), cleanup}) }
+	cleanup, metrics := newCleanup(t, store, func(c *Config) { c.Keep = 24 * time.Hour })
+	run := func() (Report, error) { return cleanup.Run(controlplane.Once(t.Context())) }
 
 	store.keepErr = fmt.Errorf("%w: no right", ErrPartitionsRefused)
 	if report, err := run(); err == nil || !strings.Contains(err.Error(), "keep its rows for 24h0m0s: the server refuses: no right") ||
@@ -100,9 +100,9 @@ func TestCleanupMakesPartitionsWhenNothingHasExpired(t *testing.T) {
 	for range 150 {
 		store.expiries = append(store.expiries, day.Add(-time.Hour))
 	}
-	cleanup, _ := newCleanup(t, store, func(c *CleanupConfig) { c.Limits.BatchRowsMax, c.Limits.BatchesMax = 100, 1 })
+	cleanup, _ := newCleanup(t, store, func(c *Config) { c.Limits.BatchRowsMax, c.Limits.BatchesMax = 100, 1 })
 	for run, want := range []int{0, 1} {
-		report, err := RunCleanup(plain{t.Context(), cleanup})
+		report, err := cleanup.Run(controlplane.Once(t.Context()))
 		if err != nil || store.made != want {
 			t.Errorf("run %d: %+v, %v; partitions made %d times", run, report, err, store.made)
 		}
@@ -113,8 +113,8 @@ func TestCleanupMakesPartitionsWhenNothingHasExpired(t *testing.T) {
 func TestCleanupGoesOnWhileTheTableIsInUse(t *testing.T) {
 	store := &table{now: day, partitioned: true, inUse: true, expiries: []time.Time{day.Add(-time.Hour)},
 		dated: []time.Time{day.Add(-2 * time.Hour)}, seen: []time.Time{day.Add(-48 * time.Hour)}}
-	cleanup, metrics := newCleanup(t, store, func(*CleanupConfig) {})
-	report, err := RunCleanup(plain{t.Context(), cleanup})
+	cleanup, metrics := newCleanup(t, store, func(*Config) {})
+	report, err := cleanup.Run(controlplane.Once(t.Context()))
 	if err != nil || report.Rows != 1 || report.DeadNodes != 1 || report.Partitions != 0 {
 		t.Errorf("%+v, %v", report, err)
 	}
@@ -122,7 +122,7 @@ func TestCleanupGoesOnWhileTheTableIsInUse(t *testing.T) {
 		t.Errorf("%g times in use, want a drop and an addition", n)
 	}
 	store.inUse = false
-	if report, err = RunCleanup(plain{t.Context(), cleanup}); err != nil || report.Partitions != 1 {
+	if report, err = cleanup.Run(controlplane.Once(t.Context())); err != nil || report.Partitions != 1 {
 		t.Errorf("afterwards %+v, %v", report, err)
 	}
 }
@@ -133,9 +133,9 @@ func TestCleanupDropsABoundedNumberOfPartitions(t *testing.T) {
 	for i := range partitionsRun + 5 {
 		store.dated = append(store.dated, day.Add(time.Duration(i-10_000)*time.Hour))
 	}
-	cleanup, _ := newCleanup(t, store, func(*CleanupConfig) {})
+	cleanup, _ := newCleanup(t, store, func(*Config) {})
 	for _, want := range []int{partitionsRun, 5} {
-		if report, err := RunCleanup(plain{t.Context(), cleanup}); err != nil || report.Partitions != want {
+		if report, err := cleanup.Run(controlplane.Once(t.Context())); err != nil || report.Partitions != want {
 			t.Errorf("%+v, %v; want %d", report, err, want)
 		}
 	}

@@ -6,8 +6,8 @@ import (
 	"github.com/weirhq/weir/controlplane"
 )
 
-// CleanupStatus is how the schedule of the cleanup stands, and what it did lately.
-type CleanupStatus struct {
+// Status is how the schedule of the cleanup stands, and what it did lately.
+type Status struct {
 	Running   bool          // false while paused, and before the first start
 	Interval  time.Duration // from one slot to the next
 	NextAt    time.Time     // zero while not running
@@ -16,7 +16,7 @@ type CleanupStatus struct {
 	Errors    int64         // of those, the ones that ended in an error
 	Rows      int64         // window counts deleted
 	DeadNodes int64         // heartbeat rows deleted
-	History   []CleanupRun  // newest first, bounded
+	History   []Run         // newest first, bounded
 }
 
 // Pause is an operator's will that a job does not run by itself. Nothing but an
@@ -26,9 +26,9 @@ type Pause struct {
 	At time.Time
 }
 
-// CleanupRun is one run in the history.
-type CleanupRun struct {
-	CleanupReport
+// Run is one run in the history.
+type Run struct {
+	Report
 	StartedAt time.Time
 	Took      time.Duration
 	Trigger   string // TriggerSchedule, or the actor who asked for it

@@ -51,7 +51,7 @@ type world struct {
 	mu       sync.Mutex
 	down     error // of everything below the API
 	fleet    fleet.Fleet
-	cleanup  cleanup.CleanupStatus
+	cleanup  cleanup.Status
 	one      *rollout.Rollout
 	settings []limits.Override
 	inForce  []tunings.RegionTuning
@@ -60,11 +60,11 @@ type world struct {
 	namespaces []string
 	by         controlplane.By
 	evidence   string // of the newest approval of a retirement
-	order      rollout.RolloutOrder
+	order      rollout.Order
 	revoked    bool
 	retire     *retire.Retirement
 	found      []watch.Finding
-	audit      []audit.AuditRecord
+	audit      []audit.Record
 	resets     []limits.Reset
 	top        limits.TopKeys
 	held       limits.HeldReport
@@ -79,8 +79,8 @@ type world struct {
 
 	overridePages int // of all namespaces, that were read
 
-	estimate   limits.LimitEstimate
-	estimated  []limits.LimitChange
+	estimate   limits.Estimate
+	estimated  []limits.Change
 	noEstimate error
 }
 
@@ -108,7 +108,7 @@ func start(t testing.TB, open bool) *world {
 			defer w.mu.Unlock()
 			return w.held, cmp.Or(w.noTop, w.down)
 		},
-		Limits: func(_ context.Context, changes []limits.LimitChange, _ *workspaces.Set) (limits.LimitEstimate, error) {
+		Limits: func(_ context.Context, changes []limits.Change, _ *workspaces.Set) (limits.Estimate, error) {
 			w.mu.Lock()
 			defer w.mu.Unlock()
 			w.estimated = changes
@@ -176,20 +176,20 @@ type schedule struct {
 	*world
 }
 
-func (s schedule) Status(context.Context) (cleanup.CleanupStatus, error) {
+func (s schedule) Status(context.Context) (cleanup.Status, error) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	return s.cleanup, s.down
 }
 
-func (s schedule) RunNow(_ context.Context, by controlplane.By) (cleanup.CleanupRun, error) {
+func (s schedule) RunNow(_ context.Context, by controlplane.By) (cleanup.Run, error) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	s.by = by
-	return cleanup.CleanupRun{}, s.down
+	return cleanup.Run{}, s.down
 }
 
-func (s schedule) Pause(_ context.Context, by controlplane.By) (cleanup.CleanupStatus, error) {
+func (s schedule) Pause(_ context.Context, by controlplane.By) (cleanup.Status, error) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	s.by = by
@@ -197,7 +197,7 @@ func (s schedule) Pause(_ context.Context, by controlplane.By) (cleanup.CleanupS
 	return s.cleanup, s.down
 }
 
-func (s schedule) Resume(_ context.Context, by controlplane.By) (cleanup.CleanupStatus, error) {
+func (s schedule) Resume(_ context.Context, by controlplane.By) (cleanup.Status, error) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	s.by = by
@@ -210,13 +210,13 @@ type rollouts struct {
 	*world
 }
 
-func (s rollouts) Start(_ context.Context, start rollout.RolloutStart) (rollout.Rollout, error) {
+func (s rollouts) Start(_ context.Context, start rollout.Start) (rollout.Rollout, error) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	if s.one != nil {
 		return rollout.Rollout{}, fmt.Errorf("%w: rollout %s is under way", controlplane.ErrConflict, s.one.ID)
 	}
-	r, err := rollout.NewRollout(start.ID, start.Spec, start.By, []string{"eu", "us"}, time.Now().UnixMilli())
+	r, err := rollout.New(start.ID, start.Spec, start.By, []string{"eu", "us"}, time.Now().UnixMilli())
 	if err != nil {
 		return rollout.Rollout{}, err
 	}
@@ -224,7 +224,7 @@ func (s rollouts) Start(_ context.Context, start rollout.RolloutStart) (rollout.
 	return *r, s.down
 }
 
-func (s rollouts) Operate(_ context.Context, id string, order rollout.RolloutOrder) (rollout.Rollout, error) {
+func (s rollouts) Operate(_ context.Context, id string, order rollout.Order) (rollout.Rollout, error) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	if s.one == nil || s.one.ID != id {
@@ -243,7 +243,7 @@ func (s rollouts) Status(_ context.Context, id string) (rollout.Rollout, error) 
 	return *s.one, s.down
 }
 
-func (s rollouts) List(context.Context) (list []rollout.RolloutSummary, err error) {
+func (s rollouts) List(context.Context) (list []rollout.Summary, err error) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	if s.one != nil {
@@ -423,21 +423,21 @@ func (s retirements) Status(context.Context, string) (retire.Retirement, error) 
 	return *s.retire, nil
 }
 
-func (s retirements) Start(_ context.Context, table string, spec retire.RetirementSpec, by controlplane.By) (retire.Retirement, error) {
+func (s retirements) Start(_ context.Context, table string, spec retire.Spec, by controlplane.By) (retire.Retirement, error) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	s.by, s.retire = by, &retire.Retirement{ID: "t1", Table: table, Spec: spec, By: by, Phase: retire.RetirementObserving}
+	s.by, s.retire = by, &retire.Retirement{ID: "t1", Table: table, Spec: spec, By: by, Phase: retire.Observing}
 	return *s.retire, s.down
 }
 
-func (s retirements) ApproveRename(_ context.Context, _ string, o retire.RetirementOrder) (retire.Retirement, error) {
+func (s retirements) ApproveRename(_ context.Context, _ string, o retire.Order) (retire.Retirement, error) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	s.by, s.evidence = o.By, o.Evidence
 	return *s.retire, s.down
 }
 
-func (s retirements) ApproveDrop(_ context.Context, _ string, o retire.RetirementOrder) (retire.Retirement, error) {
+func (s retirements) ApproveDrop(_ context.Context, _ string, o retire.Order) (retire.Retirement, error) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	s.by, s.evidence = o.By, o.Evidence
@@ -446,11 +446,11 @@ func (s retirements) ApproveDrop(_ context.Context, _ string, o retire.Retiremen
 
 type auditLog struct{ *world }
 
-func (s auditLog) AuditLinks(context.Context, int64, int) (audit.AuditLinks, error) {
-	return audit.AuditLinks{}, s.down
+func (s auditLog) AuditLinks(context.Context, int64, int) (audit.Links, error) {
+	return audit.Links{}, s.down
 }
 
-func (s auditLog) Audit(_ context.Context, before int64, rows int) (page []audit.AuditRecord, err error) {
+func (s auditLog) Audit(_ context.Context, before int64, rows int) (page []audit.Record, err error) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	for _, e := range s.audit {
@@ -463,11 +463,11 @@ func (s auditLog) Audit(_ context.Context, before int64, rows int) (page []audit
 
 type previewCalls struct{ *world }
 
-func (s previewCalls) Preview(_ context.Context, r previews.PreviewRequest) (previews.PreviewAnswer, error) {
+func (s previewCalls) Preview(_ context.Context, r previews.Request) (previews.Answer, error) {
 	one := previews.Prediction{FeedIntervalMs: 200, RowsWrittenPerS: 100, RowsReadPerS: 900, ConvergenceP99Ms: 2900, Overshoot: 1.26}
 	two := one
 	two.FeedIntervalMs, two.RowsReadPerS, two.Overshoot = 500, 450, 1.6
-	return previews.PreviewAnswer{OldText: "{}", NewText: r.New, Shape: previews.FleetShape{Nodes: []int{3, 3}, Keys: 1000, Assumed: []string{"hot_share"}},
+	return previews.Answer{OldText: "{}", NewText: r.New, Shape: previews.FleetShape{Nodes: []int{3, 3}, Keys: 1000, Assumed: []string{"hot_share"}},
 		Predictions: previews.Predictions{Old: one, New: two, Curve: []previews.Prediction{one, two}, Notes: []string{"scaled by 10"}}}, s.failure()
 }
 

@@ -16,8 +16,8 @@ import (
 // changed after that is estimated anew.
 func TestAnOverrideIsReviewedBeforeItIsSet(t *testing.T) {
 	w := start(t, false)
-	w.estimate = limits.LimitEstimate{Reported: 1037, Nodes: 4, Oldest: 3 * time.Second, Matched: 12, Unknown: 1, Cost: 1000, Denied: 31, Keys: 1,
-		Worst: []limits.LimitKey{{Workspace: "acme", Namespace: "api", Identifier: "<user_1>", Cost: 131, Limit: 100}}}
+	w.estimate = limits.Estimate{Reported: 1037, Nodes: 4, Oldest: 3 * time.Second, Matched: 12, Unknown: 1, Cost: 1000, Denied: 31, Keys: 1,
+		Worst: []limits.Key{{Workspace: "acme", Namespace: "api", Identifier: "<user_1>", Cost: 131, Limit: 100}}}
 	b := w.as("operator")
 	at := "/console/limits/namespace?workspace=acme&namespace=api"
 	if page := b.get(at).body; !strings.Contains(page, `value="review">Review<`) || strings.Contains(page, `value="set"`) {
@@ -81,7 +81,7 @@ func TestAReviewWithoutAnEstimate(t *testing.T) {
 func TestADeletionIsConfirmed(t *testing.T) {
 	w := start(t, false)
 	w.settings = []limits.Override{{Workspace: "acme", Namespace: "api", Pattern: "user_*", Limit: 5, UpdatedAt: time.UnixMilli(1_700_000_000_000)}}
-	w.estimate = limits.LimitEstimate{Reported: 37, Nodes: 4, Matched: 12, Unknown: 12}
+	w.estimate = limits.Estimate{Reported: 37, Nodes: 4, Matched: 12, Unknown: 12}
 	b := w.as("operator")
 	const list, at = "/console/limits/namespace?workspace=acme&namespace=api", "/console/limits/namespace?workspace=acme&namespace=api&delete=user_*"
 	if body := b.get(list).body; !strings.Contains(body, `href="/console/limits/namespace?namespace=api&amp;workspace=acme&amp;delete=user_*#delete"`) || strings.Contains(body, `value="delete"`) {

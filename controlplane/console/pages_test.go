@@ -60,7 +60,7 @@ func TestEveryPageWithEverythingDown(t *testing.T) {
 	b := w.as("operator")
 	w.set(func() {
 		w.down = fmt.Errorf("%w: MySQL does not answer: look at it", controlplane.ErrUnavailable)
-		w.one, _ = rollout.NewRollout("r1", rollout.RolloutSpec{Tuning: wholeTuning(t), Plan: plan()}, controlplane.By{Actor: "ann", Reason: "x"}, []string{"eu"}, 1)
+		w.one, _ = rollout.New("r1", rollout.Spec{Tuning: wholeTuning(t), Plan: plan()}, controlplane.By{Actor: "ann", Reason: "x"}, []string{"eu"}, 1)
 	})
 	for _, path := range everyPage {
 		a := b.get(path)
@@ -93,9 +93,9 @@ func TestTheFleetStaysWhenMySQLGoes(t *testing.T) {
 	}
 }
 
-func plan() rollout.RolloutPlan {
-	p := rollout.DefaultRolloutPlan()
-	p.Stages = []rollout.RolloutStage{{Regions: []string{"eu"}, BakeMs: 60_000}, {All: true, BakeMs: 60_000, Approval: true}}
+func plan() rollout.Plan {
+	p := rollout.DefaultPlan()
+	p.Stages = []rollout.Stage{{Regions: []string{"eu"}, BakeMs: 60_000}, {All: true, BakeMs: 60_000, Approval: true}}
 	return p
 }
 
@@ -109,22 +109,22 @@ func full(t testing.TB) *world {
 		w.settings = append(w.settings, limits.Override{Workspace: "acme", Namespace: "api", Pattern: fmt.Sprintf("user_%05d", i), Limit: int64(i), UpdatedAt: now})
 	}
 	for i := range 50 {
-		w.cleanup.History = append(w.cleanup.History, cleanup.CleanupRun{StartedAt: now, Took: time.Second, Trigger: "schedule", CleanupReport: cleanup.CleanupReport{Rows: int64(i)}})
+		w.cleanup.History = append(w.cleanup.History, cleanup.Run{StartedAt: now, Took: time.Second, Trigger: "schedule", Report: cleanup.Report{Rows: int64(i)}})
 	}
 	w.cleanup.Running, w.cleanup.Interval = true, time.Minute
-	r, err := rollout.NewRollout("r1", rollout.RolloutSpec{Tuning: wholeTuning(t, "floor=0.5"), Plan: plan()}, controlplane.By{Actor: "ann", Reason: "fewer rows"}, []string{"eu", "us"}, now.UnixMilli())
+	r, err := rollout.New("r1", rollout.Spec{Tuning: wholeTuning(t, "floor=0.5"), Plan: plan()}, controlplane.By{Actor: "ann", Reason: "fewer rows"}, []string{"eu", "us"}, now.UnixMilli())
 	if err != nil {
 		t.Fatal(err)
 	}
 	w.one = r
-	w.retire, err = retire.NewRetirement(retire.Blocklist, retire.DefaultRetirementSpec(), controlplane.By{Actor: "ann", Reason: "unused"}, retire.RetirementLook{Table: &retire.TableFigures{Rows: 7}}, now.UnixMilli())
+	w.retire, err = retire.New(retire.Blocklist, retire.DefaultSpec(), controlplane.By{Actor: "ann", Reason: "unused"}, retire.Look{Table: &retire.TableFigures{Rows: 7}}, now.UnixMilli())
 	if err != nil {
 		t.Fatal(err)
 	}
 	w.found = []watch.Finding{{Severity: watch.SeverityCritical, Subject: "eu", What: "no node of it is live", Do: "start one", SinceMs: now.UnixMilli()}}
 	w.resets = []limits.Reset{{Workspace: "acme", Namespace: "api", Identifier: "user_1", Generation: 3, SetAt: now, ExpiresAt: now}}
 	for i := range int64(120) {
-		w.audit = append(w.audit, audit.AuditRecord{Row: 120 - i, At: now, AuditEntry: audit.AuditEntry{By: controlplane.By{Actor: "ann", Reason: "deploy"}, Action: "override.set", Subject: fmt.Sprint("entry ", 120-i), After: "{}"}})
+		w.audit = append(w.audit, audit.Record{Row: 120 - i, At: now, Entry: audit.Entry{By: controlplane.By{Actor: "ann", Reason: "deploy"}, Action: "override.set", Subject: fmt.Sprint("entry ", 120-i), After: "{}"}})
 	}
 	return w
 }

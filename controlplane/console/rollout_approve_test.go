@@ -24,7 +24,7 @@ func TestAnApprovalIsOfThePageThatWasSeen(t *testing.T) {
 		t.Fatalf("%d %s", a.status, a.body)
 	}
 	const page = "/console/rollouts/at/gated"
-	w.set(func() { w.one.Phase, w.one.Stage, w.one.Asked = rollout.RolloutAwaiting, 1, 7 })
+	w.set(func() { w.one.Phase, w.one.Stage, w.one.Asked = rollout.Awaiting, 1, 7 })
 	shown := b.get(page).body
 	for _, hidden := range []string{`name="stage" value="2"`, `name="asked" value="7"`, `name="evidence" value="` + w.one.Evidence()} {
 		if !strings.Contains(shown, hidden) {
@@ -38,7 +38,7 @@ func TestAnApprovalIsOfThePageThatWasSeen(t *testing.T) {
 	form.Set("stage", "2")
 	form.Set("asked", "7")
 	form.Set("evidence", w.one.Evidence())
-	if a := b.send(page, page, form); a.status != http.StatusSeeOther || w.order.Stage != 2 || w.order.Asked != 7 || w.order.Evidence != w.one.Evidence() || w.order.Action != rollout.RolloutApprove {
+	if a := b.send(page, page, form); a.status != http.StatusSeeOther || w.order.Stage != 2 || w.order.Asked != 7 || w.order.Evidence != w.one.Evidence() || w.order.Action != rollout.Approve {
 		t.Errorf("%d, %+v", a.status, w.order)
 	}
 }
@@ -50,8 +50,8 @@ func TestApprovalsAreShown(t *testing.T) {
 	given := controlplane.Approval{By: controlplane.By{Actor: "bob", Reason: "nothing needs it"}, AtMs: 1}
 	quorum := controlplane.Quorum{Approvers: 2}
 	w.set(func() {
-		w.one.Phase, w.one.Approvals, w.one.Spec.Plan.Quorum, w.one.Paused = rollout.RolloutAwaiting, []controlplane.Approval{given}, quorum, nil
-		w.retire.Phase, w.retire.Approvals, w.retire.Spec.Quorum = retire.RetirementAwaiting, []controlplane.Approval{given}, quorum
+		w.one.Phase, w.one.Approvals, w.one.Spec.Plan.Quorum, w.one.Paused = rollout.Awaiting, []controlplane.Approval{given}, quorum, nil
+		w.retire.Phase, w.retire.Approvals, w.retire.Spec.Quorum = retire.Awaiting, []controlplane.Approval{given}, quorum
 	})
 	for _, page := range []string{"/console/rollouts/at/r1", "/console/jobs"} {
 		if shown := b.get(page).body; !strings.Contains(shown, "1 of 2 people have approved it. <b>bob</b>") {
@@ -73,7 +73,7 @@ func TestLateNodesAreGivenUp(t *testing.T) {
 	w := full(t)
 	b := w.as("operator")
 	for trouble, want := range map[string]bool{"": false, "the rollback has not reached all nodes in time": true} {
-		w.set(func() { w.one.Phase, w.one.Trouble, w.one.Paused = rollout.RolloutRollingBack, trouble, nil })
+		w.set(func() { w.one.Phase, w.one.Trouble, w.one.Paused = rollout.RollingBack, trouble, nil })
 		if got := strings.Contains(b.get("/console/rollouts/at/r1").body, "Give up late nodes"); got != want {
 			t.Errorf("trouble %q: offered %v", trouble, got)
 		}

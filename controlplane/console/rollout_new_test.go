@@ -65,7 +65,7 @@ func TestStagesAreAdded(t *testing.T) {
 	if a := b.send("/console/rollouts/new", "/console/rollouts/new", plan); a.status != http.StatusSeeOther {
 		t.Fatalf("%d\n%s", a.status, a.body)
 	}
-	if got := w.one.Spec.Plan.Stages; len(got) != rollout.RolloutStagesMax || got[18].SharePercent != 19 || !got[19].All {
+	if got := w.one.Spec.Plan.Stages; len(got) != rollout.StagesMax || got[18].SharePercent != 19 || !got[19].All {
 		t.Errorf("%+v", got)
 	}
 }

@@ -10,7 +10,7 @@ type Clocks struct {
 }
 
 // See takes in a look. The two clocks may drift apart by a part of the age at which a node counts as silent.
-func (c *Clocks) See(look FleetLook, nowMs int64) {
+func (c *Clocks) See(look Look, nowMs int64) {
 	if c.OwnMs > 0 && (look.AtMs-c.DatabaseMs)-(nowMs-c.OwnMs) > look.LiveMs/4 {
 		c.JumpedMs = nowMs
 	}
@@ -23,6 +23,6 @@ func (c *Clocks) See(look FleetLook, nowMs int64) {
 
 // Unsure tells that nodes may look silent by a jump of the clock alone: each has as long to speak again as one that is
 // live may be silent.
-func (c *Clocks) Unsure(look FleetLook, nowMs int64) bool {
+func (c *Clocks) Unsure(look Look, nowMs int64) bool {
 	return c.JumpedMs > 0 && nowMs >= c.JumpedMs && nowMs-c.JumpedMs < look.LiveMs
 }

@@ -10,15 +10,15 @@ import (
 	"github.com/weirhq/weir/shared/heartbeat"
 )
 
-// FleetNodesMax is the most nodes that one listing holds.
-const FleetNodesMax = 10_000
+// NodesMax is the most nodes that one listing holds.
+const NodesMax = 10_000
 
 // Fleet is every node that was heard of lately enough to have a row.
 type Fleet struct {
 	Now       time.Time // by the clock of the database
 	Nodes     []Node    // by region, then node id
 	Left      []string  // IDs of nodes that have left the fleet in order, so their silence is no fault
-	Truncated bool      // there are more than FleetNodesMax
+	Truncated bool      // there are more than NodesMax
 }
 
 // Node is what a node last said of itself, and when.
@@ -47,24 +47,24 @@ type Reported struct {
 	LatencyUs     *float64 `json:"decision_p99_us"`
 }
 
-// FleetRow is a heartbeat as it is stored.
-type FleetRow struct {
+// Row is a heartbeat as it is stored.
+type Row struct {
 	Heartbeat heartbeat.Heartbeat // without Health
 	SeenAt    time.Time
 	Health    string // JSON
 	Left      bool   // the node has left the fleet in order; Heartbeat only has its ID and region
 }
 
-// FleetStore reads heartbeats.
-type FleetStore interface {
+// Store reads heartbeats.
+type Store interface {
 	// FleetNodes returns at most rows heartbeats, by region and node ID, followed by the nodes that
 	// left lately, and the database's clock.
-	FleetNodes(ctx context.Context, rows int) (now time.Time, nodes []FleetRow, err error)
+	FleetNodes(ctx context.Context, rows int) (now time.Time, nodes []Row, err error)
 }
 
-// ListFleet lists nodes. One that was heard of within liveWithin is live.
-func ListFleet(ctx context.Context, store FleetStore, liveWithin time.Duration) (Fleet, error) {
-	now, rows, err := store.FleetNodes(ctx, FleetNodesMax+1)
+// List lists nodes. One that was heard of within liveWithin is live.
+func List(ctx context.Context, store Store, liveWithin time.Duration) (Fleet, error) {
+	now, rows, err := store.FleetNodes(ctx, NodesMax+1)
 	if err != nil {
 		return Fleet{}, fmt.Errorf("list the fleet: %w", err)
 	}
@@ -73,7 +73,7 @@ func ListFleet(ctx context.Context, store FleetStore, liveWithin time.Duration) 
 		switch {
 		case row.Left:
 			fleet.Left = append(fleet.Left, row.Heartbeat.NodeID)
-		case len(fleet.Nodes) == FleetNodesMax:
+		case len(fleet.Nodes) == NodesMax:
 			fleet.Truncated = true
 		default:
 			fleet.Nodes = append(fleet.Nodes, ReadNode(row, now, liveWithin))
@@ -86,20 +86,20 @@ func ListFleet(ctx context.Context, store FleetStore, liveWithin time.Duration) 
 // begins.
 const aheadMax = 5 * time.Second
 
-// FleetRepair also corrects heartbeats.
-type FleetRepair interface {
-	FleetStore
+// Repair also corrects heartbeats.
+type Repair interface {
+	Store
 
 	// SetNodesRight dates heartbeats that are more than max ahead of the database's clock by that clock, and returns how
 	// many it has changed.
 	SetNodesRight(ctx context.Context, max time.Duration) (int64, error)
 }
 
-// SetFleetRight corrects a fleet's heartbeats after the database's clock has stepped back, such as by a failover. A
+// SetRight corrects a fleet's heartbeats after the database's clock has stepped back, such as by a failover. A
 // heartbeat from before the step is ahead of the clock, and the node that sent it would count as live until the clock
 // reaches it. From now on it ages again, so a node that has died is silent after the usual time. Live nodes replace
 // theirs within seconds, so none of them looks silent meanwhile. It returns how many it has corrected.
-func SetFleetRight(ctx context.Context, fleet Fleet, store FleetRepair) (int64, error) {
+func SetRight(ctx context.Context, fleet Fleet, store Repair) (int64, error) {
 	ahead := func(n Node) bool { return n.SeenAt.Sub(fleet.Now) > aheadMax }
 	if !fleet.Truncated && !slices.ContainsFunc(fleet.Nodes, ahead) {
 		return 0, nil
@@ -112,7 +112,7 @@ func SetFleetRight(ctx context.Context, fleet Fleet, store FleetRepair) (int64, 
 }
 
 // ReadNode reads the row of a node.
-func ReadNode(row FleetRow, now time.Time, liveWithin time.Duration) Node {
+func ReadNode(row Row, now time.Time, liveWithin time.Duration) Node {
 	node := Node{Heartbeat: row.Heartbeat, SeenAt: row.SeenAt, Age: max(0, now.Sub(row.SeenAt))}
 	node.Live = node.Age <= liveWithin
 	node.ClockSkew = time.UnixMilli(row.Heartbeat.SentAtMs).Sub(row.SeenAt)

@@ -12,20 +12,20 @@ import (
 )
 
 type fleetRows struct {
-	rows []FleetRow
+	rows []Row
 	err  error
 }
 
-func (f fleetRows) FleetNodes(_ context.Context, rows int) (time.Time, []FleetRow, error) {
+func (f fleetRows) FleetNodes(_ context.Context, rows int) (time.Time, []Row, error) {
 	return controltest.Day, f.rows[:min(rows, len(f.rows))], f.err
 }
 
 func TestListFleet(t *testing.T) {
-	row := func(id string, age, skew time.Duration, health string) FleetRow {
+	row := func(id string, age, skew time.Duration, health string) Row {
 		seen := controltest.Day.Add(-age)
-		return FleetRow{Heartbeat: heartbeat.Heartbeat{NodeID: id, Region: "eu", SentAtMs: seen.Add(skew).UnixMilli()}, SeenAt: seen, Health: health}
+		return Row{Heartbeat: heartbeat.Heartbeat{NodeID: id, Region: "eu", SentAtMs: seen.Add(skew).UnixMilli()}, SeenAt: seen, Health: health}
 	}
-	fleet, err := ListFleet(t.Context(), fleetRows{rows: []FleetRow{
+	fleet, err := List(t.Context(), fleetRows{rows: []Row{
 		row("fresh", time.Second, 3*time.Millisecond, `{"allowed_total":7,"a_field_of_a_newer_build":{}}`),
 		row("edge", 30*time.Second, -2*time.Second, `{}`),
 		row("late", 30*time.Second+time.Millisecond, 0, `{}`),
@@ -63,12 +63,12 @@ func TestListFleet(t *testing.T) {
 }
 
 func TestListFleetIsBounded(t *testing.T) {
-	fleet, err := ListFleet(t.Context(), fleetRows{rows: make([]FleetRow, FleetNodesMax+5)}, time.Minute)
-	if err != nil || len(fleet.Nodes) != FleetNodesMax || !fleet.Truncated {
+	fleet, err := List(t.Context(), fleetRows{rows: make([]Row, NodesMax+5)}, time.Minute)
+	if err != nil || len(fleet.Nodes) != NodesMax || !fleet.Truncated {
 		t.Errorf("%d nodes, truncated %v, %v", len(fleet.Nodes), fleet.Truncated, err)
 	}
 	lost := errors.New("connection lost")
-	if _, err := ListFleet(t.Context(), fleetRows{err: lost}, time.Minute); !errors.Is(err, lost) || !strings.Contains(err.Error(), "list the fleet") {
+	if _, err := List(t.Context(), fleetRows{err: lost}, time.Minute); !errors.Is(err, lost) || !strings.Contains(err.Error(), "list the fleet") {
 		t.Errorf("error %v", err)
 	}
 }
@@ -96,13 +96,13 @@ func TestHeartbeatsAreCorrectedOnlyAfterAStepBack(t *testing.T) {
 	} {
 		f := Fleet{Now: controltest.Day, Nodes: []Node{{SeenAt: controltest.Day}, {SeenAt: controltest.Day.Add(c.ahead)}}, Truncated: c.truncated}
 		store := &fleetRepair{}
-		if _, err := SetFleetRight(t.Context(), f, store); err != nil || store.asked != c.want {
+		if _, err := SetRight(t.Context(), f, store); err != nil || store.asked != c.want {
 			t.Errorf("%s: the store was asked %d times, %v; want %d", name, store.asked, err, c.want)
 		}
 	}
 	refused := errors.New("UPDATE command denied")
 	store := &fleetRepair{fleetRows: fleetRows{err: refused}}
-	if _, err := SetFleetRight(t.Context(), Fleet{Truncated: true}, store); !errors.Is(err, refused) ||
+	if _, err := SetRight(t.Context(), Fleet{Truncated: true}, store); !errors.Is(err, refused) ||
 		!strings.Contains(err.Error(), "ahead of the database's clock") {
 		t.Errorf("a store that refuses: %v", err)
 	}

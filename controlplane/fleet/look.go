@@ -11,8 +11,8 @@ import (
 	"github.com/weirhq/weir/shared/heartbeat"
 )
 
-// FleetLook is what the nodes of a scope last said of themselves, at one moment.
-type FleetLook struct {
+// Look is what the nodes of a scope last said of themselves, at one moment.
+type Look struct {
 	AtMs   int64          `json:"at_ms"` // by the clock of the database
 	Nodes  []NodeFigures  `json:"nodes"` // those that are live, by region and id
 	Silent map[string]int `json:"silent,omitempty"`
@@ -21,7 +21,7 @@ type FleetLook struct {
 	Unheard []SilentNode `json:"unheard,omitempty"` // those of Silent that were live within UnheardKept
 	Left    []string     `json:"left,omitempty"`    // ids of nodes that have left the fleet in order
 
-	Truncated bool `json:"truncated,omitempty"` // there are more than FleetNodesMax
+	Truncated bool `json:"truncated,omitempty"` // there are more than NodesMax
 
 	LiveMs int64 `json:"live_ms,omitempty"` // how old the heartbeat of a live node is at most
 }
@@ -89,8 +89,8 @@ func (s *Span) Add(ms int64, grown Tally) {
 func (s Span) Of(figure int) int64 { return s[1+figure] }
 
 // TakeLook is the look at a scope of a fleet.
-func TakeLook(fleet Fleet, scope RolloutScope) FleetLook {
-	look := FleetLook{AtMs: fleet.Now.UnixMilli(), Silent: map[string]int{}, Truncated: fleet.Truncated, Left: fleet.Left}
+func TakeLook(fleet Fleet, scope Scope) Look {
+	look := Look{AtMs: fleet.Now.UnixMilli(), Silent: map[string]int{}, Truncated: fleet.Truncated, Left: fleet.Left}
 	for _, n := range fleet.Nodes {
 		switch {
 		case !scope.Has(n.Region):
@@ -107,7 +107,7 @@ func TakeLook(fleet Fleet, scope RolloutScope) FleetLook {
 }
 
 // Within is the look at a part of what was looked at.
-func (l FleetLook) Within(scope RolloutScope) FleetLook {
+func (l Look) Within(scope Scope) Look {
 	l.Nodes = slices.DeleteFunc(slices.Clone(l.Nodes), func(n NodeFigures) bool { return !scope.Has(n.Region) })
 	l.Unheard = slices.DeleteFunc(slices.Clone(l.Unheard), func(n SilentNode) bool { return !scope.Has(n.Region) })
 	l.Silent = maps.Clone(l.Silent)
@@ -155,20 +155,20 @@ func (n NodeFigures) ProblemSuffix() string {
 	return ": " + n.Problem
 }
 
-// RolloutScope is a set of regions.
-type RolloutScope struct {
+// Scope is a set of regions.
+type Scope struct {
 	Regions []string `json:"regions,omitempty"`
 	Rest    bool     `json:"rest,omitempty"` // and every region, known or to come, but Not
 	Not     []string `json:"not,omitempty"`
 }
 
 // Has tells whether a region belongs to the scope.
-func (s RolloutScope) Has(region string) bool {
+func (s Scope) Has(region string) bool {
 	return slices.Contains(s.Regions, region) || s.Rest && !slices.Contains(s.Not, region)
 }
 
 // Rows are the regions that get a version of their own; "" is the fleet's.
-func (s RolloutScope) Rows() []string {
+func (s Scope) Rows() []string {
 	if s.Rest {
 		return append(slices.Clone(s.Regions), "")
 	}
@@ -176,7 +176,7 @@ func (s RolloutScope) Rows() []string {
 }
 
 // String names the regions.
-func (s RolloutScope) String() string {
+func (s Scope) String() string {
 	switch {
 	case s.Rest && len(s.Not) == 0:
 		return "all regions"

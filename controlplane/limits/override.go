@@ -48,17 +48,17 @@ func (s *Settings) ChangeOverride(ctx context.Context, workspace, namespace, pat
 	}
 	subject := overrideSubject(workspace, namespace, pattern)
 	err = s.store.ChangeOverride(ctx, workspace, namespace, pattern,
-		func(before *Override) (*Override, audit.AuditEntry, error) {
+		func(before *Override) (*Override, audit.Entry, error) {
 			after = Override{Workspace: workspace, Namespace: namespace, Pattern: pattern}
 			seen := time.Time{}
 			if before != nil {
 				after, seen = *before, before.UpdatedAt
 			}
 			if err := asSeen(subject, change.IfUpdatedMs, seen); err != nil {
-				return nil, audit.AuditEntry{}, err
+				return nil, audit.Entry{}, err
 			}
 			if before == nil && change.Limit == nil {
-				return nil, audit.AuditEntry{},
+				return nil, audit.Entry{},
 					fmt.Errorf("%w: limit is missing (0 to %d; 0 blocks), and override %q of %s/%s does "+
 						"not exist, so there is none to keep", controlplane.ErrInvalid, int64(window.LimitMax), pattern, workspace,
 						namespace)
@@ -66,7 +66,7 @@ func (s *Settings) ChangeOverride(ctx context.Context, workspace, namespace, pat
 			change.apply(&after)
 			after.UpdatedAt = time.Time{} // the database's to say
 			if err := after.Validate(); err != nil {
-				return nil, audit.AuditEntry{}, err
+				return nil, audit.Entry{}, err
 			}
 			e, err := settingEntry(by, "override.set", subject, before, &after)
 			return &after, e, err

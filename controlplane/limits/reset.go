@@ -61,7 +61,7 @@ func latest(a, b time.Time) time.Time {
 // how many resets there are, before is nil where there is none of the identifier.
 type ResetStore interface {
 	ChangeReset(ctx context.Context, workspace, namespace, identifier string,
-		change func(before *Reset, live int64, now time.Time) (Reset, audit.AuditEntry, error)) error
+		change func(before *Reset, live int64, now time.Time) (Reset, audit.Entry, error)) error
 	Resets(ctx context.Context, workspace, namespace string, rows int) ([]Reset, error)
 }
 
@@ -77,12 +77,12 @@ func (s *Settings) ResetKey(ctx context.Context, workspace, namespace, identifie
 		return reset, err
 	}
 	err = s.store.ChangeReset(ctx, workspace, namespace, identifier,
-		func(before *Reset, live int64, now time.Time) (Reset, audit.AuditEntry, error) {
+		func(before *Reset, live int64, now time.Time) (Reset, audit.Entry, error) {
 			reset = Reset{Workspace: workspace, Namespace: namespace, Identifier: identifier}
 			if before != nil {
 				reset = *before
 			} else if live >= ResetsMax {
-				return reset, audit.AuditEntry{},
+				return reset, audit.Entry{},
 					fmt.Errorf("%w: there are %d resets, and %d is the most; name the longest window so "+
 						"that they expire sooner", controlplane.ErrConflict, live, ResetsMax)
 			}

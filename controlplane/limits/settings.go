@@ -143,12 +143,12 @@ func given[T any](to *T, value *T) {
 // others change the same it may be asked again. All methods may be called at once.
 type SettingsStore interface {
 	ChangeOverride(ctx context.Context, workspace, namespace, pattern string,
-		change func(before *Override) (after *Override, e audit.AuditEntry, err error)) error
+		change func(before *Override) (after *Override, e audit.Entry, err error)) error
 	Override(ctx context.Context, workspace, namespace, pattern string) (*Override, error) // nil for none
 	Overrides(ctx context.Context, workspace, namespace, after string, rows int) ([]Override, error)
 	AllOverrides(ctx context.Context, of *workspaces.Set, after OverrideName, rows int) ([]Override, error)
 	ChangeNamespace(ctx context.Context, workspace, namespace string,
-		change func(before *Namespace) (after Namespace, e audit.AuditEntry, err error)) error
+		change func(before *Namespace) (after Namespace, e audit.Entry, err error)) error
 	Namespace(ctx context.Context, workspace, namespace string) (*Namespace, error) // nil for none
 	Namespaces(ctx context.Context, workspace, after string, rows int) ([]Namespace, error)
 	AllNamespaces(ctx context.Context, of *workspaces.Set, afterWorkspace, afterNamespace string,
@@ -173,7 +173,7 @@ func (s *Settings) SetOverride(ctx context.Context, o Override, by controlplane.
 		}
 	}
 	return s.store.ChangeOverride(ctx, o.Workspace, o.Namespace, o.Pattern,
-		func(before *Override) (*Override, audit.AuditEntry, error) {
+		func(before *Override) (*Override, audit.Entry, error) {
 			e, err := settingEntry(by, "override.set", overrideSubject(o.Workspace, o.Namespace, o.Pattern), before, &o)
 			return &o, e, err
 		})
@@ -202,12 +202,12 @@ func (s *Settings) DeleteOverride(ctx context.Context, workspace, namespace, pat
 	}
 	subject := overrideSubject(workspace, namespace, pattern)
 	return s.store.ChangeOverride(ctx, workspace, namespace, pattern,
-		func(before *Override) (*Override, audit.AuditEntry, error) {
+		func(before *Override) (*Override, audit.Entry, error) {
 			if before == nil {
-				return nil, audit.AuditEntry{}, noOverride(workspace, namespace, pattern)
+				return nil, audit.Entry{}, noOverride(workspace, namespace, pattern)
 			}
 			if err := asSeen(subject, ifUpdatedMs, before.UpdatedAt); err != nil {
-				return nil, audit.AuditEntry{}, err
+				return nil, audit.Entry{}, err
 			}
 			e, err := settingEntry(by, "override.delete", subject, before, (*Override)(nil))
 			return nil, e, err
@@ -235,7 +235,7 @@ func (s *Settings) SetNamespace(ctx context.Context, workspace, namespace string
 		return after, fmt.Errorf("%w: nothing to change: set shadow, mode, outage, node_share or estimate",
 			controlplane.ErrInvalid)
 	}
-	err = s.store.ChangeNamespace(ctx, workspace, namespace, func(before *Namespace) (Namespace, audit.AuditEntry,
+	err = s.store.ChangeNamespace(ctx, workspace, namespace, func(before *Namespace) (Namespace, audit.Entry,
 		error) {
 		after = DefaultNamespace(workspace, namespace)
 		seen := time.Time{}
@@ -243,12 +243,12 @@ func (s *Settings) SetNamespace(ctx context.Context, workspace, namespace string
 			after, seen = *before, before.UpdatedAt
 		}
 		if err := asSeen(namespaceSubject(workspace, namespace), change.IfUpdatedMs, seen); err != nil {
-			return after, audit.AuditEntry{}, err
+			return after, audit.Entry{}, err
 		}
 		change.apply(&after)
 		after.UpdatedAt = time.Time{} // the database's to say
 		if err := after.Validate(); err != nil {
-			return after, audit.AuditEntry{}, err
+			return after, audit.Entry{}, err
 		}
 		e, err := settingEntry(by, "namespace.set", namespaceSubject(workspace, namespace), before, &after)
 		return after, e, err
@@ -290,9 +290,9 @@ func namespaceSubject(workspace, namespace string) string {
 }
 
 // settingEntry is the audit row of a change; nil is nothing there.
-func settingEntry[T any](by controlplane.By, action, subject string, before, after *T) (e audit.AuditEntry,
+func settingEntry[T any](by controlplane.By, action, subject string, before, after *T) (e audit.Entry,
 	err error) {
-	e = audit.AuditEntry{By: by, Action: action, Subject: subject}
+	e = audit.Entry{By: by, Action: action, Subject: subject}
 	for to, v := range map[*string]*T{&e.Before: before, &e.After: after} {
 		if v == nil {
 			continue
@@ -304,4 +304,13 @@ func settingEntry[T any](by controlplane.By, action, subject string, before, aft
 		*to = string(b)
 	}
 	return e, e.Validate()
+}
+
+// validateEstimate refuses what a node would not run: an operator hears of it at once,
+// and not from a heartbeat.
+func validateEstimate(document string) error {
+	if _, err := estimate.Parse(document); err != nil {
+		return fmt.Errorf("%w: %w", controlplane.ErrInvalid, err)
+	}
+	return nil
 }

@@ -147,7 +147,7 @@ func TestOtherWorkspacesAreLeftOutBeforeRanking(t *testing.T) {
 		t.Errorf("%+v, %v", list, err)
 	}
 	e, err := EstimateLimits(t.Context(), limitRows{topReports: store, looked: new(int)},
-		[]LimitChange{{Workspace: "w", Namespace: "n", Pattern: "*", Limit: 1}}, visible, time.Minute)
+		[]Change{{Workspace: "w", Namespace: "n", Pattern: "*", Limit: 1}}, visible, time.Minute)
 	if err != nil || e.Reported != 1 || e.Matched != 1 {
 		t.Errorf("%+v, %v", e, err)
 	}

@@ -15,23 +15,23 @@ import (
 
 // Bounds of previews.
 const (
-	PreviewTimeDefault = 10 * time.Second
-	PreviewTimeMin     = 5 * time.Second // of less, two regions of a few nodes have no answer
-	PreviewTimeMax     = time.Minute
+	TimeDefault = 10 * time.Second
+	TimeMin     = 5 * time.Second // of less, two regions of a few nodes have no answer
+	TimeMax     = time.Minute
 
-	previewRegionsMax = rollout.RolloutRegionsMax
-	previewNodesMax   = fleet.FleetNodesMax
+	previewRegionsMax = rollout.RegionsMax
+	previewNodesMax   = fleet.NodesMax
 	previewKeysMax    = 1_000_000_000
 )
 
 // Previewer predicts what a tuning would do to a fleet. This package only says what it
 // needs: a main hands in who can. Preview returns when ctx is done.
 type Previewer interface {
-	Preview(ctx context.Context, ask PreviewAsk) (Predictions, error)
+	Preview(ctx context.Context, ask Ask) (Predictions, error)
 }
 
-// PreviewAsk is what a Previewer is asked.
-type PreviewAsk struct {
+// Ask is what a Previewer is asked.
+type Ask struct {
 	Shape     FleetShape `json:"shape"`
 	Old       string     `json:"old"` // tuning documents
 	New       string     `json:"new"`
@@ -79,14 +79,14 @@ type Prediction struct {
 	SimulatedDecisions int64   `json:"simulated_decisions"`
 }
 
-// PreviewRequest is what an operator asks. What Given leaves at nil comes from the fleet,
+// Request is what an operator asks. What Given leaves at nil comes from the fleet,
 // and else has a default, which the answer calls assumed.
-type PreviewRequest struct {
+type Request struct {
 	Old       string // tuning document; empty: the one in force
 	New       string
 	NoFleet   bool // look at no fleet: shapes that do not exist
 	Given     GivenShape
-	TimeMaxMs int64 // of real time; 0: PreviewTimeDefault
+	TimeMaxMs int64 // of real time; 0: TimeDefault
 }
 
 // GivenShape is what a caller says of the shape; nil is not said.
@@ -96,8 +96,8 @@ type GivenShape struct {
 	HotShare, OverlapShare  *float64
 }
 
-// PreviewAnswer is a preview.
-type PreviewAnswer struct {
+// Answer is a preview.
+type Answer struct {
 	Predictions
 	Shape            FleetShape
 	OldText, NewText string // the tunings, every field present
@@ -108,27 +108,27 @@ type PreviewAnswer struct {
 // processor, and an operator waits for it.
 type Preview struct {
 	previewer Previewer
-	work      *rollout.RolloutWork
+	work      *rollout.Work
 	busy      chan struct{} // full while one runs
 }
 
-// NewPreview returns previews of the fleet that work sees.
-func NewPreview(previewer Previewer, work *rollout.RolloutWork) *Preview {
+// New returns previews of the fleet that work sees.
+func New(previewer Previewer, work *rollout.Work) *Preview {
 	return &Preview{previewer: previewer, work: work, busy: make(chan struct{}, 1)}
 }
 
 // Preview answers a request. Errors wrap controlplane.ErrInvalid, controlplane.ErrConflict where another preview
 // is under way, or the context's.
-func (p *Preview) Preview(ctx context.Context, req PreviewRequest) (answer PreviewAnswer, err error) {
+func (p *Preview) Preview(ctx context.Context, req Request) (answer Answer, err error) {
 	timeMax := time.Duration(req.TimeMaxMs) * time.Millisecond
 	if req.TimeMaxMs == 0 {
-		timeMax = PreviewTimeDefault
+		timeMax = TimeDefault
 	}
-	if req.TimeMaxMs < 0 || timeMax > PreviewTimeMax || timeMax < PreviewTimeMin {
+	if req.TimeMaxMs < 0 || timeMax > TimeMax || timeMax < TimeMin {
 		return answer, fmt.Errorf("%w: time_max_ms is %d (%d to %d)", controlplane.ErrInvalid, req.TimeMaxMs,
-			PreviewTimeMin.Milliseconds(), PreviewTimeMax.Milliseconds())
+			TimeMin.Milliseconds(), TimeMax.Milliseconds())
 	}
-	if answer.NewText, err = (rollout.RolloutSpec{Tuning: req.New}).WholeTuning(); err != nil {
+	if answer.NewText, err = (rollout.Spec{Tuning: req.New}).WholeTuning(); err != nil {
 		return answer, err
 	}
 	select {
@@ -137,7 +137,7 @@ func (p *Preview) Preview(ctx context.Context, req PreviewRequest) (answer Previ
 	default:
 		return answer, fmt.Errorf("%w: another preview is under way: try again when it is done, within %v",
 			controlplane.ErrConflict,
-			PreviewTimeMax)
+			TimeMax)
 	}
 	began := time.Now()
 	var fleet fleet.Fleet
@@ -152,7 +152,7 @@ func (p *Preview) Preview(ctx context.Context, req PreviewRequest) (answer Previ
 	if answer.OldText, err = p.old(ctx, req, fleet); err != nil {
 		return answer, err
 	}
-	answer.Predictions, err = p.previewer.Preview(ctx, PreviewAsk{Shape: answer.Shape, Old: answer.OldText,
+	answer.Predictions, err = p.previewer.Preview(ctx, Ask{Shape: answer.Shape, Old: answer.OldText,
 		New: answer.NewText, TimeMaxMs: timeMax.Milliseconds()})
 	answer.TookMs = time.Since(began).Milliseconds()
 	return answer, err
@@ -160,10 +160,10 @@ func (p *Preview) Preview(ctx context.Context, req PreviewRequest) (answer Previ
 
 // old is the tuning to compare with: the one that was given, or that most live nodes'
 // regions have in force.
-func (p *Preview) old(ctx context.Context, req PreviewRequest, fleet fleet.Fleet) (string, error) {
+func (p *Preview) old(ctx context.Context, req Request, fleet fleet.Fleet) (string, error) {
 	switch {
 	case req.Old != "":
-		return (rollout.RolloutSpec{Tuning: req.Old}).WholeTuning()
+		return (rollout.Spec{Tuning: req.Old}).WholeTuning()
 	case req.NoFleet:
 		b, err := tuning.Default().Document()
 		return string(b), err

@@ -59,16 +59,16 @@ func FuzzPrometheusAnswer(f *testing.F) {
 		if err != nil && !errors.Is(err, controlplane.ErrInvalid) && !errors.Is(err, controlplane.ErrUnavailable) {
 			t.Fatalf("untyped error %v", err)
 		}
-		(QueryRail{Name: "x"}).Worst(values)
+		(Rail{Name: "x"}).Worst(values)
 	})
 }
 
 // Of the elements of a vector the worst is held against the bound, wherever it stands; a value that meets the bound
 // breaks nothing.
 func TestTheWorstElement(t *testing.T) {
-	above, below := QueryRail{Name: "a", Above: new(0.5)}, QueryRail{Name: "a", Below: new(0.5)}
+	above, below := Rail{Name: "a", Above: new(0.5)}, Rail{Name: "a", Below: new(0.5)}
 	for _, c := range []struct {
-		rail   QueryRail
+		rail   Rail
 		values []float64
 		worst  float64
 		broken bool
@@ -77,7 +77,7 @@ func TestTheWorstElement(t *testing.T) {
 		{below, []float64{0.3, 0.9}, 0.3, true}, {below, []float64{0.9, 0.3}, 0.3, true}, {below, []float64{0.5, 0.9}, 0.5, false},
 	} {
 		worst, _ := c.rail.Worst(c.values)
-		if why := c.rail.Beyond(QueryValue{}, QueryValue{Name: "a", Value: worst}); *worst != c.worst || (why != "") != c.broken {
+		if why := c.rail.Beyond(Value{}, Value{Name: "a", Value: worst}); *worst != c.worst || (why != "") != c.broken {
 			t.Errorf("%s, %v: %v, %q", c.rail.Bound(), c.values, *worst, why)
 		}
 	}

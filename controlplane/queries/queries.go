@@ -12,8 +12,8 @@ import (
 )
 
 const (
-	// QueryRailsMax bounds the queries of a plan.
-	QueryRailsMax = 20
+	// RailsMax bounds the queries of a plan.
+	RailsMax = 20
 	// QueryBytesMax bounds one of them.
 	QueryBytesMax = 2000
 
@@ -22,12 +22,12 @@ const (
 	queryFactorMost  = 1000
 )
 
-// QueryRail is a guardrail that a Prometheus measures: exactly one of Above, Below and
+// Rail is a guardrail that a Prometheus measures: exactly one of Above, Below and
 // TimesBaseline bounds it. A value that is beyond the bound for two minutes, or half the bake if that is shorter,
 // breaks it, as for latency. A query with RegionPlaceholder is asked once for
 // each region that has the tuning and a node, at most queryRegionsMax; any region may break
 // it, and one beyond them has no value. One without it has one baseline, of before the first stage.
-type QueryRail struct {
+type Rail struct {
 	Name  string `json:"name"`  // 1 to 64 bytes
 	Query string `json:"query"` // PromQL, a scalar or a vector; any element may break it
 
@@ -41,8 +41,8 @@ type QueryRail struct {
 	Required bool `json:"required,omitempty"`
 }
 
-// QueryValue is what a query answered: its worst element.
-type QueryValue struct {
+// Value is what a query answered: its worst element.
+type Value struct {
 	Name    string   `json:"name"`
 	Region  string   `json:"region,omitempty"`
 	Value   *float64 `json:"value,omitempty"`   // nil: nothing was answered
@@ -59,7 +59,7 @@ type Prometheus interface {
 }
 
 // Shown is the value as it was answered: an infinite one is infinite.
-func (v QueryValue) Shown() *float64 {
+func (v Value) Shown() *float64 {
 	if v.Value == nil || math.Abs(*v.Value) != math.MaxFloat64 {
 		return v.Value
 	}
@@ -67,10 +67,10 @@ func (v QueryValue) Shown() *float64 {
 	return &endless
 }
 
-// ValidateQueries reports what is wrong with the rails of a plan.
-func ValidateQueries(rails []QueryRail) error {
-	if len(rails) > QueryRailsMax {
-		return fmt.Errorf("%w: guardrails have %d queries (at most %d)", controlplane.ErrInvalid, len(rails), QueryRailsMax)
+// Validate reports what is wrong with the rails of a plan.
+func Validate(rails []Rail) error {
+	if len(rails) > RailsMax {
+		return fmt.Errorf("%w: guardrails have %d queries (at most %d)", controlplane.ErrInvalid, len(rails), RailsMax)
 	}
 	names := map[string]bool{}
 	for i, q := range rails {
@@ -86,7 +86,7 @@ func ValidateQueries(rails []QueryRail) error {
 }
 
 // Validate reports the first field outside its bounds.
-func (q QueryRail) Validate() error {
+func (q Rail) Validate() error {
 	if err := controlplane.ValidateText("name", q.Name, queryNameMax); err != nil {
 		return err
 	}
@@ -114,7 +114,7 @@ func (q QueryRail) Validate() error {
 }
 
 // Bound is the rail's, for people.
-func (q QueryRail) Bound() string {
+func (q Rail) Bound() string {
 	switch {
 	case q.Above != nil:
 		return "at most " + controlplane.Figure(*q.Above)
@@ -127,14 +127,14 @@ func (q QueryRail) Bound() string {
 }
 
 // Of is the query of a region.
-func (q QueryRail) Of(region string) string {
+func (q Rail) Of(region string) string {
 	escaped := strings.NewReplacer(`\`, `\\`, `"`, `\"`, "\n", `\n`).Replace(region)
 	return strings.ReplaceAll(q.Query, RegionPlaceholder, escaped)
 }
 
 // Worst is the element that comes closest to breaking the rail, or breaks it most. An infinite one is
 // math.MaxFloat64, or its negative, which JSON can hold. nan tells that an element is not a number.
-func (q QueryRail) Worst(values []float64) (worst *float64, nan bool) {
+func (q Rail) Worst(values []float64) (worst *float64, nan bool) {
 	for _, v := range values {
 		if math.IsNaN(v) {
 			nan = true
@@ -149,7 +149,7 @@ func (q QueryRail) Worst(values []float64) (worst *float64, nan bool) {
 }
 
 // Beyond says in one line by what a value is beyond the rail's bound; empty: it is not.
-func (q QueryRail) Beyond(was, is QueryValue) string {
+func (q Rail) Beyond(was, is Value) string {
 	if is.Value == nil {
 		return ""
 	}
@@ -174,19 +174,19 @@ func (q QueryRail) Beyond(was, is QueryValue) string {
 }
 
 // FindValue returns the value of the same rail and region, or a zero value.
-func FindValue(values []QueryValue, like QueryValue) QueryValue {
+func FindValue(values []Value, like Value) Value {
 	for _, v := range values {
 		if v.Name == like.Name && v.Region == like.Region {
 			return v
 		}
 	}
-	return QueryValue{}
+	return Value{}
 }
 
 // AddBaselines adds what was answered before a stage. A value of an earlier stage stays: what that stage made worse
 // is no baseline of the next.
-func AddBaselines(values, of []QueryValue) []QueryValue {
-	values = slices.DeleteFunc(slices.Clone(values), func(v QueryValue) bool { return v.Value == nil })
+func AddBaselines(values, of []Value) []Value {
+	values = slices.DeleteFunc(slices.Clone(values), func(v Value) bool { return v.Value == nil })
 	for _, v := range of {
 		if FindValue(values, v).Value == nil {
 			values = append(values, v)

@@ -25,13 +25,13 @@ func (r *Retirement) shown() string {
 	}
 	return controlplane.Digest(struct {
 		ID, Table, Dated                                string
-		Phase                                           RetirementPhase
+		Phase                                           Phase
 		Rows, LastWriteMs, QuietSinceMs, RenameApproved int64
 	}{r.ID, r.Table, r.Dated, r.Phase, r.Evidence.Rows, r.LastWriteMs, r.Evidence.QuietSinceMs, renamedMs})
 }
 
 // approvedBy is the approvals with one more. It changes nothing.
-func (r *Retirement) approvedBy(o RetirementOrder, nowMs int64) ([]controlplane.Approval, error) {
+func (r *Retirement) approvedBy(o Order, nowMs int64) ([]controlplane.Approval, error) {
 	if o.Evidence != r.EvidenceHash() {
 		return nil, r.conflict("the evidence has changed since it was shown: look at the status again")
 	}
@@ -49,7 +49,7 @@ func (r *Retirement) lacks(given []controlplane.Approval) bool {
 }
 
 // counted is the line of the history about an approval.
-func (r *Retirement) counted(given []controlplane.Approval, o RetirementOrder) string {
+func (r *Retirement) counted(given []controlplane.Approval, o Order) string {
 	return fmt.Sprintf("%d of %d, evidence %s: %s", len(given), r.Spec.Need(), controlplane.ShortEvidence(o.Evidence),
 		o.Reason)
 }
@@ -65,14 +65,14 @@ func (r *Retirement) askAnew(nowMs int64) {
 	}
 }
 
-// Approving returns the actors who have approved the waiting step, and more.
-func (r *Retirement) Approving(more ...string) []string {
+// approving returns the actors who have approved the waiting step, and more.
+func (r *Retirement) approving(more ...string) []string {
 	return controlplane.ActorsOf(r.Approvals, more...)
 }
 
 // Needs returns the role that is required to approve the waiting step.
 func (r *Retirement) Needs() access.Role {
-	if r.Phase == RetirementAwaitingFinal || r.Phase == RetirementRenamed {
+	if r.Phase == AwaitingFinal || r.Phase == Renamed {
 		return access.RoleAdmin
 	}
 	return access.RoleOperator

@@ -1,6 +1,6 @@
 // Package retire takes an old table out of use: it renames the table, waits, and drops it.
 //
-// [Retirement] is one document and its transitions, [RetirementWork] the steps, [TableMark]
+// [Retirement] is one document and its transitions, [Steps] their effects, [TableMark]
 // how a write is noticed. What must hold:
 //
 //  1. Nothing is dropped that was not renamed before, without an approval of the rename

@@ -8,11 +8,11 @@ import (
 	"github.com/weirhq/weir/controlplane/fleet"
 )
 
-// RetirementLook is how a table and the fleet are at one moment.
-type RetirementLook struct {
-	Table  *TableFigures    `json:"table"` // nil: nothing has the name
-	Dated  *TableFigures    `json:"dated"`
-	Health RetirementHealth `json:"health"`
+// Look is how a table and the fleet are at one moment.
+type Look struct {
+	Table  *TableFigures `json:"table"` // nil: nothing has the name
+	Dated  *TableFigures `json:"dated"`
+	Health Health        `json:"health"`
 
 	// Ended are those of the approvers whose approvals do not count any more, each with the reason; see Approvers.
 	Ended map[string]string `json:"ended,omitempty"`
@@ -44,28 +44,28 @@ func (m TableMark) Max(b TableMark) TableMark {
 	return TableMark{max(m.NextKey, b.NextKey), max(m.LastKey, b.LastKey), max(m.LastExpiryMs, b.LastExpiryMs)}
 }
 
-// RetirementHealth is whether counts are shared in every region: what a blocklist was for.
-type RetirementHealth struct {
+// Health is whether counts are shared in every region: what a blocklist was for.
+type Health struct {
 	Regions int    `json:"regions"`
 	Nodes   int    `json:"nodes"`             // live
 	Problem string `json:"problem,omitempty"` // of one region or node; empty: healthy
 }
 
-// RetirementEvidence is what a person decides by.
-type RetirementEvidence struct {
+// Evidence is what a person decides by.
+type Evidence struct {
 	AtMs           int64 `json:"at_ms"`
 	Rows           int64 `json:"rows"` // left
 	LastExpiryMs   int64 `json:"last_expiry_ms,omitempty"`
 	QuietSinceMs   int64 `json:"quiet_since_ms"`
 	HealthySinceMs int64 `json:"healthy_since_ms,omitempty"` // 0: it is not
-	RetirementHealth
+	Health
 }
 
 // JudgeCounts tells whether every region that was heard of lately has a live node, each shard
 // of its origin a node that relays it, and each such node has told and read news, without an
 // error, within withinMs before its last heartbeat. Both times are by the node's own clock.
-func JudgeCounts(listing fleet.Fleet, withinMs int64) RetirementHealth {
-	var h RetirementHealth
+func JudgeCounts(listing fleet.Fleet, withinMs int64) Health {
+	var h Health
 	var regions []string
 	for _, n := range listing.Nodes {
 		regions = append(regions, n.Region)
@@ -90,7 +90,7 @@ func JudgeCounts(listing fleet.Fleet, withinMs int64) RetirementHealth {
 	case h.Nodes == 0 && h.Problem == "":
 		h.Problem = "no node sends heartbeats"
 	case listing.Truncated && h.Problem == "":
-		h.Problem = fmt.Sprintf("there are more than %d nodes, and the rest were not checked", fleet.FleetNodesMax)
+		h.Problem = fmt.Sprintf("there are more than %d nodes, and the rest were not checked", fleet.NodesMax)
 	}
 	h.Problem = controlplane.Cut(h.Problem, controlplane.ReasonBytesMax)
 	return h
@@ -128,6 +128,6 @@ func regionProblem(region string, live []fleet.Node) string {
 
 // Record records in the metrics how the retirement stands.
 func (r *Retirement) Record(m *controlplane.Metrics) {
-	waits := r.Phase == RetirementAwaiting || r.Phase == RetirementAwaitingFinal
+	waits := r.Phase == Awaiting || r.Phase == AwaitingFinal
 	m.RetirementSeen(r.UnderWay(), waits, r.UnderWay() && r.Trouble != "")
 }

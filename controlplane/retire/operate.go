@@ -7,14 +7,14 @@ import (
 	"github.com/weirhq/weir/controlplane"
 )
 
-// RetirementOrder is an operator's approval of a step, why, and of what: Retirement.EvidenceHash as it was shown.
-type RetirementOrder struct {
+// Order is an operator's approval of a step, why, and of what: Retirement.EvidenceHash as it was shown.
+type Order struct {
 	controlplane.By
 	Evidence string `json:"evidence"`
 }
 
 // Validate reports what is missing.
-func (o RetirementOrder) Validate() error {
+func (o Order) Validate() error {
 	if err := o.By.Validate(); err != nil {
 		return err
 	}
@@ -27,12 +27,12 @@ func (o RetirementOrder) Validate() error {
 // ApproveRename lets the table be renamed once as many people as Spec asks for have approved it, if the evidence is the
 // one that was shown and holds in the very look that is given. wait is as of Advance. With an error that wraps
 // controlplane.ErrConflict r may have changed all the same: a write that comes to light sends it back to observing.
-func (r *Retirement) ApproveRename(o RetirementOrder, look RetirementLook,
+func (r *Retirement) ApproveRename(o Order, look Look,
 	nowMs int64) (wait time.Duration, err error) {
 	if err := o.Validate(); err != nil {
 		return 0, err
 	}
-	if r.Phase != RetirementAwaiting {
+	if r.Phase != Awaiting {
 		return 0, r.conflict("the rename is approved while it is awaiting_approval")
 	}
 	if err := r.withdrawn(look.Ended, o.By); err != nil {
@@ -51,19 +51,19 @@ func (r *Retirement) ApproveRename(o RetirementOrder, look RetirementLook,
 	if r.AddEvent(nowMs, o.Actor, "approve rename", r.counted(given, o)); r.lacks(given) {
 		return r.waits(r.Waiting), nil
 	}
-	r.Rename = &RetirementApproval{By: o.By, AtMs: nowMs}
+	r.Rename = &Decision{By: o.By, AtMs: nowMs}
 	r.raiseFence(nowMs)
-	r.Phase, r.Waiting, r.Approvals = RetirementRenaming, "", nil
+	r.Phase, r.Waiting, r.Approvals = Renaming, "", nil
 	return 0, nil
 }
 
 // ApproveDrop lets the renamed table be dropped. Its approvals are given at the end of the soak, by the same people or
 // others; otherwise it is as ApproveRename.
-func (r *Retirement) ApproveDrop(o RetirementOrder, look RetirementLook, nowMs int64) (wait time.Duration, err error) {
+func (r *Retirement) ApproveDrop(o Order, look Look, nowMs int64) (wait time.Duration, err error) {
 	if err := o.Validate(); err != nil {
 		return 0, err
 	}
-	if r.Phase != RetirementAwaitingFinal {
+	if r.Phase != AwaitingFinal {
 		return 0, r.conflict("the drop is approved while it is awaiting_final_approval")
 	}
 	if err := r.withdrawn(look.Ended, o.By); err != nil {
@@ -75,7 +75,7 @@ func (r *Retirement) ApproveDrop(o RetirementOrder, look RetirementLook, nowMs i
 	}
 	switch problem, fatal := r.unfitDated(look, nowMs); {
 	case fatal:
-		return r.turn(RetirementObserving, nowMs, problem), r.conflict("the evidence does not hold any more: " + problem)
+		return r.turn(Observing, nowMs, problem), r.conflict("the evidence does not hold any more: " + problem)
 	case problem != "":
 		return 0, r.conflict(problem)
 	case r.Evidence.Problem != "":
@@ -84,9 +84,9 @@ func (r *Retirement) ApproveDrop(o RetirementOrder, look RetirementLook, nowMs i
 	if r.AddEvent(nowMs, o.Actor, "approve drop", r.counted(given, o)); r.lacks(given) {
 		return r.waits(r.Waiting), nil
 	}
-	r.Drop = &RetirementApproval{By: o.By, AtMs: nowMs}
+	r.Drop = &Decision{By: o.By, AtMs: nowMs}
 	r.raiseFence(nowMs)
-	r.Phase, r.Waiting, r.Approvals = RetirementDropping, "", nil
+	r.Phase, r.Waiting, r.Approvals = Dropping, "", nil
 	return 0, nil
 }
 
@@ -100,33 +100,33 @@ func (r *Retirement) Abort(by controlplane.By, nowMs int64) (wait time.Duration,
 	switch {
 	case !r.UnderWay():
 		return 0, r.conflict("nothing is left to abort")
-	case r.Phase == RetirementRestoring && r.Next == RetirementAborted:
+	case r.Phase == Restoring && r.Next == Aborted:
 		return 0, r.conflict("it is being aborted")
 	}
 	r.AddEvent(nowMs, by.Actor, "abort", by.Reason)
 	switch r.Phase {
-	case RetirementObserving, RetirementDraining, RetirementAwaiting:
+	case Observing, Draining, Awaiting:
 		r.Why = why
-		return r.end(nowMs, RetirementAborted, by.Actor), nil
+		return r.end(nowMs, Aborted, by.Actor), nil
 	}
-	return r.turn(RetirementAborted, nowMs, why), nil
+	return r.turn(Aborted, nowMs, why), nil
 }
 
 func (r *Retirement) conflict(what string) error {
 	return fmt.Errorf("%w: the retirement of %s is %s: %s", controlplane.ErrConflict, r.Table, r.Phase, what)
 }
 
-// RetirementSummary is a line of the list of retirements.
-type RetirementSummary struct {
+// Summary is a line of the list of retirements.
+type Summary struct {
 	ID        string          `json:"id"`
 	By        controlplane.By `json:"by"`
 	StartedMs int64           `json:"started_ms"`
 	EndedMs   int64           `json:"ended_ms,omitempty"`
-	Phase     RetirementPhase `json:"phase"`
+	Phase     Phase           `json:"phase"`
 	Why       string          `json:"why,omitempty"`
 }
 
 // Summary is the retirement's line.
-func (r *Retirement) Summary() RetirementSummary {
-	return RetirementSummary{ID: r.ID, By: r.By, StartedMs: r.StartedMs, EndedMs: r.EndedMs, Phase: r.Phase, Why: r.Why}
+func (r *Retirement) Summary() Summary {
+	return Summary{ID: r.ID, By: r.By, StartedMs: r.StartedMs, EndedMs: r.EndedMs, Phase: r.Phase, Why: r.Why}
 }

@@ -5,34 +5,33 @@ import (
 	"time"
 
 	"github.com/weirhq/weir/controlplane"
-	"github.com/weirhq/weir/controlplane/cleanup"
 )
 
-// RetirementPhase is where a retirement stands.
-type RetirementPhase string
+// Phase is where a retirement stands.
+type Phase string
 
 // The phases, in their order; the last two are outcomes, and every retirement has
 // exactly one.
 const (
 	// no process may write, and counts must be shared well
-	RetirementObserving RetirementPhase = "observing"
-	RetirementDraining  RetirementPhase = "draining"          // rows that have expired are deleted
-	RetirementAwaiting  RetirementPhase = "awaiting_approval" // of a person, before the rename
-	RetirementRenaming  RetirementPhase = "renaming"          // the rename is under way
+	Observing Phase = "observing"
+	Draining  Phase = "draining"          // rows that have expired are deleted
+	Awaiting  Phase = "awaiting_approval" // of a person, before the rename
+	Renaming  Phase = "renaming"          // the rename is under way
 	// it soaks: a process that needs the table fails now
-	RetirementRenamed       RetirementPhase = "renamed"
-	RetirementAwaitingFinal RetirementPhase = "awaiting_final_approval" // of a person, before the drop
-	RetirementDropping      RetirementPhase = "dropping"                // the drop is under way
-	RetirementRestoring     RetirementPhase = "restoring"               // the table gets its name back
+	Renamed       Phase = "renamed"
+	AwaitingFinal Phase = "awaiting_final_approval" // of a person, before the drop
+	Dropping      Phase = "dropping"                // the drop is under way
+	Restoring     Phase = "restoring"               // the table gets its name back
 
-	RetirementDropped RetirementPhase = "dropped"
-	RetirementAborted RetirementPhase = "aborted"
+	Dropped Phase = "dropped"
+	Aborted Phase = "aborted"
 )
 
 // Over tells whether a phase is an outcome.
-func (p RetirementPhase) Over() bool { return p == RetirementDropped || p == RetirementAborted }
+func (p Phase) Over() bool { return p == Dropped || p == Aborted }
 
-const retirementVersion = 1
+const documentVersion = 1
 
 // Retirement is everything that is known of the retirement of a table: one document, so
 // that no half of it can be seen. It outlives builds: fields are only ever added, what a
@@ -51,27 +50,27 @@ type Retirement struct {
 	// Saved is how often the document was saved to MySQL, see Retirement.Save; 0: by a build that does not.
 	Saved int64 `json:"saved,omitempty"`
 
-	// Fence is the number of the rename or drop under way; see RetirementSteps. Each is
+	// Fence is the number of the rename or drop under way; see Steps. Each is
 	// higher than all before it, and not lower than the time in Unix ms, so that it stays
 	// so when this document is lost.
 	Fence int64 `json:"fence"`
 
-	Spec      RetirementSpec  `json:"spec"`
+	Spec      Spec            `json:"spec"`
 	By        controlplane.By `json:"by"` // who started it
 	StartedMs int64           `json:"started_ms"`
 	EndedMs   int64           `json:"ended_ms,omitempty"`
 
-	Phase   RetirementPhase `json:"phase"`
-	Next    RetirementPhase `json:"next,omitempty"`    // while restoring: observing or aborted
-	Why     string          `json:"why,omitempty"`     // one line: why it was sent back or aborted
-	Trouble string          `json:"trouble,omitempty"` // what stands in the way of the next step, tried again
-	Waiting string          `json:"waiting,omitempty"` // what the phase waits for
-	DueMs   int64           `json:"due_ms,omitempty"`  // when observing or the soak is over at the earliest
+	Phase   Phase  `json:"phase"`
+	Next    Phase  `json:"next,omitempty"`    // while restoring: observing or aborted
+	Why     string `json:"why,omitempty"`     // one line: why it was sent back or aborted
+	Trouble string `json:"trouble,omitempty"` // what stands in the way of the next step, tried again
+	Waiting string `json:"waiting,omitempty"` // what the phase waits for
+	DueMs   int64  `json:"due_ms,omitempty"`  // when observing or the soak is over at the earliest
 
-	Mark        TableMark          `json:"mark"` // the highest that was seen
-	LastWriteMs int64              `json:"last_write_ms,omitempty"`
-	Evidence    RetirementEvidence `json:"evidence"`
-	RowsDeleted int64              `json:"rows_deleted"`
+	Mark        TableMark `json:"mark"` // the highest that was seen
+	LastWriteMs int64     `json:"last_write_ms,omitempty"`
+	Evidence    Evidence  `json:"evidence"`
+	RowsDeleted int64     `json:"rows_deleted"`
 
 	// Approvals are of the step that waits for one, each of another actor; Asked is the epoch that asked for them.
 	Approvals []controlplane.Approval `json:"approvals,omitempty"`
@@ -79,31 +78,14 @@ type Retirement struct {
 
 	// Without Rename nothing is renamed, and without Drop nothing is dropped. Both are
 	// void once the table has its name back.
-	Rename *RetirementApproval `json:"rename,omitempty"`
-	Drop   *RetirementApproval `json:"drop,omitempty"`
+	Rename *Decision `json:"rename,omitempty"`
+	Drop   *Decision `json:"drop,omitempty"`
 }
 
-// RetirementApproval is who let the next thing happen, why and when.
-type RetirementApproval struct {
+// Decision is who let the next thing happen, why and when.
+type Decision struct {
 	controlplane.By
 	AtMs int64 `json:"at_ms"`
-}
-
-// RetirementSteps are the effects of a retirement. Each may be executed more than once,
-// and an attempt that was given up may still come, unless its fence is lower than that of
-// one that came before: then it does nothing.
-type RetirementSteps interface {
-	NowMs() (int64, error)
-	// Look tells how the table and the fleet are.
-	Look(table, dated string) (RetirementLook, error)
-	// Drain deletes at most rows rows of the table that have expired.
-	Drain(table string, rows int) (cleanup.Batch, error)
-	// Rename gives the table named from the name to, if there is one of the first name
-	// and none of the other, and tells which are there afterwards.
-	Rename(table, from, to string, fence int64) (TableNames, error)
-	// Drop drops the dated table if it is empty and nothing has the table's name, and
-	// tells how many rows it still has otherwise and which names are there afterwards.
-	Drop(table, dated string, fence int64) (TableDrop, error)
 }
 
 // TableNames tells which of the two names are there.
@@ -118,9 +100,25 @@ type TableDrop struct {
 	Rows int64 `json:"rows"` // that stood in its way
 }
 
-// NewRetirement is a retirement before its first transition. The look is of the table
+// Begin takes a look at a table, and returns its retirement before the first transition.
+func Begin(steps Steps, table string, spec Spec, by controlplane.By) (*Retirement, error) {
+	if err := ValidateRetirable(table); err != nil { // before any statement has the name
+		return nil, err
+	}
+	nowMs, err := steps.NowMs()
+	if err != nil {
+		return nil, err
+	}
+	look, err := steps.Look(&Retirement{Table: table, Dated: DatedName(table, nowMs), Spec: spec})
+	if err != nil {
+		return nil, err
+	}
+	return New(table, spec, by, look, nowMs)
+}
+
+// New is a retirement before its first transition. The look is of the table
 // and of the name that it is to get, see DatedName.
-func NewRetirement(table string, spec RetirementSpec, by controlplane.By, look RetirementLook,
+func New(table string, spec Spec, by controlplane.By, look Look,
 	nowMs int64) (*Retirement, error) {
 	if err := ValidateRetirable(table); err != nil {
 		return nil, err
@@ -139,22 +137,22 @@ func NewRetirement(table string, spec RetirementSpec, by controlplane.By, look R
 		return nil, fmt.Errorf("%w: table %s exists already: try again in a second", controlplane.ErrConflict, dated)
 	}
 	r := &Retirement{
-		Version: retirementVersion, ID: time.UnixMilli(nowMs).UTC().Format("20060102-150405"), Table: table, Dated: dated,
+		Version: documentVersion, ID: time.UnixMilli(nowMs).UTC().Format("20060102-150405"), Table: table, Dated: dated,
 		Spec: spec, By: by, StartedMs: nowMs, Mark: look.Table.Mark,
 	}
 	r.AddEvent(nowMs, by.Actor, "start", by.Reason)
 	r.Evidence.QuietSinceMs = nowMs
 	r.note(look, look.Table, nowMs)
-	r.Phase = RetirementObserving
+	r.Phase = Observing
 	return r, nil
 }
 
 // Check refuses a document of a newer build: writing it back would lose what this one
 // does not know.
 func (r *Retirement) Check() error {
-	if r.Version > retirementVersion {
+	if r.Version > documentVersion {
 		return fmt.Errorf("%w: the retirement's state is version %d and this build knows %d: run the newer weir-control",
-			controlplane.ErrConflict, r.Version, retirementVersion)
+			controlplane.ErrConflict, r.Version, documentVersion)
 	}
 	return nil
 }
@@ -175,35 +173,31 @@ func (r *Retirement) Overdue(nowMs int64, grace time.Duration) bool {
 // Advance makes the transition that is due, and answers after how long the next one is;
 // less than 0: never. After an error r is to be thrown away: what was done is done again,
 // to the same effect, from the document before.
-func (r *Retirement) Advance(steps RetirementSteps) (wait time.Duration, err error) {
-	nowMs, err := steps.NowMs()
-	if err != nil {
-		return 0, err
-	}
+func (r *Retirement) Advance(steps Steps, nowMs int64) (wait time.Duration, err error) {
 	switch r.Phase {
-	case RetirementDropping:
+	case Dropping:
 		return r.drop(steps, nowMs)
-	case RetirementRestoring:
+	case Restoring:
 		return r.restore(steps, nowMs)
 	}
-	look, err := steps.Look(r.Table, r.Dated)
+	look, err := steps.Look(r)
 	if err != nil {
 		return 0, err
 	}
 	r.Waiting = ""
 	switch r.Phase {
-	case RetirementObserving:
+	case Observing:
 		return r.observe(look, nowMs), nil
-	case RetirementDraining:
+	case Draining:
 		return r.drain(steps, look, nowMs)
-	case RetirementAwaiting:
+	case Awaiting:
 		wait = r.await(look, nowMs)
 		r.withdraw(look.Ended, nowMs)
 		r.askAnew(nowMs)
 		return wait, nil
-	case RetirementRenaming:
+	case Renaming:
 		return r.rename(steps, look, nowMs)
-	case RetirementRenamed, RetirementAwaitingFinal:
+	case Renamed, AwaitingFinal:
 		wait = r.soak(look, nowMs)
 		r.withdraw(look.Ended, nowMs)
 		r.askAnew(nowMs)
@@ -213,7 +207,7 @@ func (r *Retirement) Advance(steps RetirementSteps) (wait time.Duration, err err
 }
 
 // observe waits until no process has written, and counts have been shared, for long enough.
-func (r *Retirement) observe(look RetirementLook, nowMs int64) time.Duration {
+func (r *Retirement) observe(look Look, nowMs int64) time.Duration {
 	if look.Table == nil {
 		return r.waits("there is no table " + r.Table + " any more: abort")
 	}
@@ -230,11 +224,11 @@ func (r *Retirement) observe(look RetirementLook, nowMs int64) time.Duration {
 	if nowMs < r.DueMs {
 		return min(r.poll(r.Spec.QuietMs), r.until(nowMs))
 	}
-	return r.enter(RetirementDraining, nowMs, "no write, and counts healthy, for "+milliseconds(r.Spec.QuietMs))
+	return r.enter(Draining, nowMs, "no write, and counts healthy, for "+milliseconds(r.Spec.QuietMs))
 }
 
 // drain deletes what has expired, a batch at a time, and waits for the rest to expire.
-func (r *Retirement) drain(steps RetirementSteps, look RetirementLook, nowMs int64) (time.Duration, error) {
+func (r *Retirement) drain(steps Steps, look Look, nowMs int64) (time.Duration, error) {
 	if look.Table == nil {
 		return r.waits("there is no table " + r.Table + " any more: abort"), nil
 	}
@@ -242,9 +236,9 @@ func (r *Retirement) drain(steps RetirementSteps, look RetirementLook, nowMs int
 		return r.back(nowMs, "a row was written while draining"), nil
 	}
 	if r.Evidence.Rows == 0 {
-		return r.enter(RetirementAwaiting, nowMs, fmt.Sprintf("empty, after %d rows were deleted", r.RowsDeleted)), nil
+		return r.enter(Awaiting, nowMs, fmt.Sprintf("empty, after %d rows were deleted", r.RowsDeleted)), nil
 	}
-	batch, err := steps.Drain(r.Table, r.Spec.BatchRows)
+	batch, err := steps.drain(r.Table, r.Spec.BatchRows)
 	if err != nil {
 		return 0, err
 	}
@@ -262,7 +256,7 @@ func (r *Retirement) drain(steps RetirementSteps, look RetirementLook, nowMs int
 }
 
 // await keeps the evidence fresh for the approval.
-func (r *Retirement) await(look RetirementLook, nowMs int64) time.Duration {
+func (r *Retirement) await(look Look, nowMs int64) time.Duration {
 	if problem := r.unfit(look, nowMs); problem != "" {
 		return r.back(nowMs, problem)
 	}
@@ -270,7 +264,7 @@ func (r *Retirement) await(look RetirementLook, nowMs int64) time.Duration {
 }
 
 // unfit tells why the table is not to be renamed, whatever anybody has approved.
-func (r *Retirement) unfit(look RetirementLook, nowMs int64) string {
+func (r *Retirement) unfit(look Look, nowMs int64) string {
 	switch {
 	case look.Table == nil:
 		return "there is no table " + r.Table + " any more"
@@ -282,21 +276,21 @@ func (r *Retirement) unfit(look RetirementLook, nowMs int64) string {
 
 // rename renames. Where an earlier attempt may have done so, or may still, the way back
 // is by restoring: its fence ends such attempts.
-func (r *Retirement) rename(steps RetirementSteps, look RetirementLook, nowMs int64) (time.Duration, error) {
+func (r *Retirement) rename(steps Steps, look Look, nowMs int64) (time.Duration, error) {
 	if look.Dated == nil {
 		if problem := r.unfit(look, nowMs); problem != "" {
-			return r.turn(RetirementObserving, nowMs, problem+" before the rename"), nil
+			return r.turn(Observing, nowMs, problem+" before the rename"), nil
 		}
 	}
-	names, err := steps.Rename(r.Table, r.Table, r.Dated, r.Fence)
+	names, err := steps.rename(r.Table, r.Table, r.Dated, r.Fence)
 	if err != nil {
 		return 0, err
 	}
 	switch names {
 	case TableNames{Dated: true}:
-		return r.enter(RetirementRenamed, nowMs, "to "+r.Dated), nil
+		return r.enter(Renamed, nowMs, "to "+r.Dated), nil
 	case TableNames{Table: true, Dated: true}: // which of them was ours cannot be told
-		return r.turn(RetirementAborted, nowMs, fmt.Sprintf("both %s and %s are there after the rename", r.Table, r.Dated)),
+		return r.turn(Aborted, nowMs, fmt.Sprintf("both %s and %s are there after the rename", r.Table, r.Dated)),
 			nil
 	}
 	return r.waits(fmt.Sprintf("neither %s nor %s can be renamed: abort", r.Table, r.Dated)), nil
@@ -305,27 +299,27 @@ func (r *Retirement) rename(steps RetirementSteps, look RetirementLook, nowMs in
 // soak watches the renamed table until, and after, it has been there long enough. A process
 // that still writes to it gets errors now, and its operators notice; what can be seen from here is
 // a table of the old name that was made anew, or a row that came in at the last moment.
-func (r *Retirement) soak(look RetirementLook, nowMs int64) time.Duration {
+func (r *Retirement) soak(look Look, nowMs int64) time.Duration {
 	problem, fatal := r.unfitDated(look, nowMs)
 	if fatal {
-		return r.turn(RetirementObserving, nowMs, problem)
+		return r.turn(Observing, nowMs, problem)
 	}
 	if problem != "" { // the soak begins anew once it is solved
-		r.Phase, r.DueMs = RetirementRenamed, nowMs+r.Spec.SoakMs
+		r.Phase, r.DueMs = Renamed, nowMs+r.Spec.SoakMs
 		return r.waits(problem)
 	}
-	if r.Phase == RetirementRenamed && nowMs >= r.DueMs {
-		return r.enter(RetirementAwaitingFinal, nowMs, "the soak of "+milliseconds(r.Spec.SoakMs)+" is over")
+	if r.Phase == Renamed && nowMs >= r.DueMs {
+		return r.enter(AwaitingFinal, nowMs, "the soak of "+milliseconds(r.Spec.SoakMs)+" is over")
 	}
 	wait := r.waits(r.Evidence.Problem)
-	if r.Phase == RetirementRenamed {
+	if r.Phase == Renamed {
 		wait = min(wait, r.until(nowMs))
 	}
 	return wait
 }
 
 // unfitDated tells why the renamed table is not to be dropped; fatal: it is needed.
-func (r *Retirement) unfitDated(look RetirementLook, nowMs int64) (problem string, fatal bool) {
+func (r *Retirement) unfitDated(look Look, nowMs int64) (problem string, fatal bool) {
 	switch {
 	case look.Dated == nil && look.Table != nil:
 		return "somebody else has given it its name back", true
@@ -340,57 +334,57 @@ func (r *Retirement) unfitDated(look RetirementLook, nowMs int64) (problem strin
 }
 
 // drop drops, given both approvals.
-func (r *Retirement) drop(steps RetirementSteps, nowMs int64) (time.Duration, error) {
+func (r *Retirement) drop(steps Steps, nowMs int64) (time.Duration, error) {
 	if r.Rename == nil || r.Drop == nil {
-		return r.turn(RetirementAborted, nowMs, "an approval is missing"), nil
+		return r.turn(Aborted, nowMs, "an approval is missing"), nil
 	}
-	did, err := steps.Drop(r.Table, r.Dated, r.Fence)
+	did, err := steps.drop(r.Table, r.Dated, r.Fence)
 	if err != nil {
 		return 0, err
 	}
 	switch {
 	case !did.Dated:
-		return r.end(nowMs, RetirementDropped, controlplane.Itself), nil
+		return r.end(nowMs, Dropped, controlplane.Itself), nil
 	case did.Rows > 0:
-		return r.turn(RetirementObserving, nowMs, "a row is in it after the rename"), nil
+		return r.turn(Observing, nowMs, "a row is in it after the rename"), nil
 	}
-	return r.turn(RetirementAborted, nowMs, "somebody has made "+r.Table+" anew since the drop was approved"), nil
+	return r.turn(Aborted, nowMs, "somebody has made "+r.Table+" anew since the drop was approved"), nil
 }
 
 // restore gives the table its name back. What has the name meanwhile is let be.
-func (r *Retirement) restore(steps RetirementSteps, nowMs int64) (time.Duration, error) {
-	names, err := steps.Rename(r.Table, r.Dated, r.Table, r.Fence)
+func (r *Retirement) restore(steps Steps, nowMs int64) (time.Duration, error) {
+	names, err := steps.rename(r.Table, r.Dated, r.Table, r.Fence)
 	if err != nil {
 		return 0, err
 	}
 	switch names {
 	case TableNames{Table: true}:
-		if r.Next == RetirementObserving {
+		if r.Next == Observing {
 			return r.back(nowMs, r.Why), nil
 		}
-		return r.end(nowMs, RetirementAborted, controlplane.Itself), nil
+		return r.end(nowMs, Aborted, controlplane.Itself), nil
 	case TableNames{Table: true, Dated: true}:
 		r.Why = controlplane.Cut(fmt.Sprintf("%s; %s was left as it is, since %s has been made anew", r.Why, r.Dated,
 			r.Table),
 			controlplane.ReasonBytesMax)
-		return r.end(nowMs, RetirementAborted, controlplane.Itself), nil
+		return r.end(nowMs, Aborted, controlplane.Itself), nil
 	case TableNames{}:
 		if r.Drop != nil { // the drop was faster
-			return r.end(nowMs, RetirementDropped, controlplane.Itself), nil
+			return r.end(nowMs, Dropped, controlplane.Itself), nil
 		}
 		r.Why = controlplane.Cut(fmt.Sprintf("%s; neither %s nor %s is there any more", r.Why, r.Table, r.Dated),
 			controlplane.ReasonBytesMax)
-		return r.end(nowMs, RetirementAborted, controlplane.Itself), nil
+		return r.end(nowMs, Aborted, controlplane.Itself), nil
 	}
 	return r.waits("the rename back to " + r.Table + " has not happened"), nil
 }
 
 // note takes a look into the evidence, and tells whether something was written since the
 // one before.
-func (r *Retirement) note(look RetirementLook, table *TableFigures, nowMs int64) (wrote bool) {
+func (r *Retirement) note(look Look, table *TableFigures, nowMs int64) (wrote bool) {
 	e := &r.Evidence
 	e.AtMs, e.Rows, e.LastExpiryMs = nowMs, table.Rows, table.Mark.LastExpiryMs
-	e.RetirementHealth = look.Health
+	e.Health = look.Health
 	switch {
 	case e.Problem != "":
 		e.HealthySinceMs = 0
@@ -405,10 +399,10 @@ func (r *Retirement) note(look RetirementLook, table *TableFigures, nowMs int64)
 }
 
 // enter begins the next phase.
-func (r *Retirement) enter(phase RetirementPhase, nowMs int64, text string) time.Duration {
+func (r *Retirement) enter(phase Phase, nowMs int64, text string) time.Duration {
 	r.Phase, r.DueMs, r.Why = phase, 0, ""
 	r.Approvals, r.Asked = nil, r.Epoch+1
-	if phase == RetirementRenamed {
+	if phase == Renamed {
 		r.DueMs = nowMs + r.Spec.SoakMs
 	}
 	r.AddEvent(nowMs, controlplane.Itself, string(phase), text)
@@ -417,7 +411,7 @@ func (r *Retirement) enter(phase RetirementPhase, nowMs int64, text string) time
 
 // back begins to observe again: nothing is renamed, and no approval holds any more.
 func (r *Retirement) back(nowMs int64, why string) time.Duration {
-	r.Phase, r.Next, r.Why, r.DueMs = RetirementObserving, "", controlplane.Cut(why, controlplane.ReasonBytesMax), 0
+	r.Phase, r.Next, r.Why, r.DueMs = Observing, "", controlplane.Cut(why, controlplane.ReasonBytesMax), 0
 	r.Rename, r.Drop, r.Approvals = nil, nil, nil
 	r.Evidence.QuietSinceMs = nowMs
 	r.AddEvent(nowMs, controlplane.Itself, "back to observing", r.Why)
@@ -425,8 +419,8 @@ func (r *Retirement) back(nowMs int64, why string) time.Duration {
 }
 
 // turn gives the table its name back first, wherever a rename has been tried.
-func (r *Retirement) turn(next RetirementPhase, nowMs int64, why string) time.Duration {
-	r.Phase, r.Next, r.Why, r.DueMs, r.Waiting = RetirementRestoring, next,
+func (r *Retirement) turn(next Phase, nowMs int64, why string) time.Duration {
+	r.Phase, r.Next, r.Why, r.DueMs, r.Waiting = Restoring, next,
 		controlplane.Cut(why, controlplane.ReasonBytesMax), 0, ""
 	r.Approvals = nil
 	r.raiseFence(nowMs)
@@ -440,7 +434,7 @@ func (r *Retirement) Settle(nowMs int64, wait time.Duration) { r.EndTransition(n
 
 func (r *Retirement) raiseFence(nowMs int64) { r.Fence = max(r.Fence+1, nowMs) }
 
-func (r *Retirement) end(nowMs int64, outcome RetirementPhase, actor string) time.Duration {
+func (r *Retirement) end(nowMs int64, outcome Phase, actor string) time.Duration {
 	r.Phase, r.EndedMs, r.DueMs, r.Waiting = outcome, nowMs, 0, ""
 	r.AddEvent(nowMs, actor, string(outcome), r.Why)
 	return -1

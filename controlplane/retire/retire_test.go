@@ -1,6 +1,7 @@
 package retire
 
 import (
+	"context"
 	"errors"
 	"fmt"
 	"strings"
@@ -8,7 +9,6 @@ import (
 	"time"
 
 	"github.com/weirhq/weir/controlplane"
-	"github.com/weirhq/weir/controlplane/cleanup"
 	"github.com/weirhq/weir/controlplane/fleet"
 	"github.com/weirhq/weir/controlplane/internal/controltest"
 	"github.com/weirhq/weir/shared/heartbeat"
@@ -31,6 +31,8 @@ type town struct {
 
 	lostAnswers bool // effects happen, and their answers do not arrive
 	drops       int
+
+	controlplane.JobStates // of a ledger
 }
 
 func newTown() *town {
@@ -50,11 +52,40 @@ func (w *town) expire() {
 	}
 }
 
-func (w *town) NowMs() (int64, error) { return w.nowMs, nil }
+var townMetrics = controlplane.NewMetrics()
 
-func (w *town) Look(table, dated string) (RetirementLook, error) {
-	return RetirementLook{Table: w.figures(table), Dated: w.figures(dated), Health: RetirementHealth{Regions: 2, Nodes: 4, Problem: w.problem}}, w.err
+// on are the effects of a retirement in the town.
+func (w *town) on() Steps { return NewWork(w, time.Minute, 0, townMetrics).On(w, nil) }
+
+// Do executes a step once. A look is at the town's figures and health.
+func (w *town) Do(name string, answer any, step func(context.Context) (any, error)) error {
+	err := controlplane.Once(context.Background()).Do(name, answer, step)
+	if look, is := answer.(*Look); is {
+		look.Health = Health{Regions: 2, Nodes: 4, Problem: w.problem}
+	}
+	return err
 }
+
+// look is a look at a retirement's tables.
+func (w *town) look(r *Retirement) Look {
+	look, _ := w.on().Look(r)
+	return look
+}
+
+// begins is the look before the retirement begins.
+func (w *town) begins() Look {
+	return w.look(&Retirement{Table: Blocklist, Dated: DatedName(Blocklist, w.nowMs)})
+}
+
+func (w *town) TableFigures(_ context.Context, name string) (*TableFigures, error) {
+	return w.figures(name), w.err
+}
+
+func (w *town) FleetNodes(context.Context, int) (now time.Time, nodes []fleet.Row, err error) {
+	return time.UnixMilli(w.nowMs), nil, w.err
+}
+
+func (w *town) Now(context.Context) (time.Time, error) { return time.UnixMilli(w.nowMs), nil }
 
 func (w *town) figures(name string) *TableFigures {
 	t := w.tables[name]
@@ -71,14 +102,14 @@ func (w *town) answer() error {
 	return nil
 }
 
-func (w *town) Drain(table string, rows int) (cleanup.Batch, error) {
+func (w *town) DeleteExpiredBlocklist(_ context.Context, _ time.Time, rows int) (int64, error) {
 	if w.err != nil {
-		return cleanup.Batch{}, w.err
+		return 0, w.err
 	}
-	t := w.tables[table]
+	t := w.tables[Blocklist]
 	n := min(int64(rows), t.expired)
 	t.expired -= n
-	return cleanup.Batch{Rows: n, Took: time.Millisecond}, w.answer()
+	return n, w.answer()
 }
 
 func (w *town) fenced(fence int64) error {
@@ -92,7 +123,7 @@ func (w *town) fenced(fence int64) error {
 	return nil
 }
 
-func (w *town) Rename(table, from, to string, fence int64) (names TableNames, err error) {
+func (w *town) RenameTable(_ context.Context, table, from, to string, fence int64) (names TableNames, err error) {
 	if err := w.fenced(fence); err != nil {
 		return names, err
 	}
@@ -108,7 +139,7 @@ func (w *town) Rename(table, from, to string, fence int64) (names TableNames, er
 	return TableNames{Table: w.tables[table] != nil, Dated: w.tables[dated] != nil}, w.answer()
 }
 
-func (w *town) Drop(table, dated string, fence int64) (did TableDrop, err error) {
+func (w *town) DropTable(_ context.Context, table, dated string, fence int64) (did TableDrop, err error) {
 	if err := w.fenced(fence); err != nil {
 		return did, err
 	}
@@ -127,19 +158,18 @@ func (w *town) Drop(table, dated string, fence int64) (did TableDrop, err error)
 var bob = controlplane.By{Actor: "bob", Reason: "looked at it"}
 
 // shows is an approval by an operator who has just looked.
-func (r *Retirement) shows(by controlplane.By) RetirementOrder {
-	return RetirementOrder{By: by, Evidence: r.EvidenceHash()}
+func (r *Retirement) shows(by controlplane.By) Order {
+	return Order{By: by, Evidence: r.EvidenceHash()}
 }
 
 // quickly is a spec in whole seconds.
-func quickly() RetirementSpec {
-	return RetirementSpec{QuietMs: 10_000, SoakMs: 100_000, HealthWithinMs: 5000, BatchRows: 10}
+func quickly() Spec {
+	return Spec{QuietMs: 10_000, SoakMs: 100_000, HealthWithinMs: 5000, BatchRows: 10}
 }
 
 func (w *town) retire(t *testing.T) *Retirement {
 	t.Helper()
-	look, _ := w.Look(Blocklist, DatedName(Blocklist, w.nowMs))
-	r, err := NewRetirement(Blocklist, quickly(), controltest.Ann, look, w.nowMs)
+	r, err := New(Blocklist, quickly(), controltest.Ann, w.begins(), w.nowMs)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -157,7 +187,7 @@ func (w *town) play(t *testing.T, r *Retirement, most int) {
 
 func (w *town) step(t *testing.T, r *Retirement) {
 	t.Helper()
-	wait, err := r.Advance(w)
+	wait, err := r.Advance(w.on(), w.nowMs)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -165,22 +195,17 @@ func (w *town) step(t *testing.T, r *Retirement) {
 	w.nowMs += max(0, wait).Milliseconds()
 }
 
-func (w *town) look(r *Retirement) RetirementLook {
-	look, _ := w.Look(r.Table, r.Dated)
-	return look
-}
-
 // until plays on from phase to phase, approving what it must.
-func (w *town) until(t *testing.T, r *Retirement, phase RetirementPhase) {
+func (w *town) until(t *testing.T, r *Retirement, phase Phase) {
 	t.Helper()
 	for steps := 0; r.Phase != phase; steps++ {
 		var err error
 		switch {
 		case steps > 1000:
 			t.Fatalf("%s is not reached: %s %s %s", phase, r.Phase, r.Waiting, r.Why)
-		case r.Phase == RetirementAwaiting:
+		case r.Phase == Awaiting:
 			_, err = r.ApproveRename(r.shows(bob), w.look(r), w.nowMs)
-		case r.Phase == RetirementAwaitingFinal:
+		case r.Phase == AwaitingFinal:
 			_, err = r.ApproveDrop(r.shows(bob), w.look(r), w.nowMs)
 		default:
 			w.step(t, r)
@@ -197,18 +222,18 @@ func TestRetirementHappyPath(t *testing.T) {
 	w.write(25)
 	r := w.retire(t)
 	began := w.nowMs
-	if w.play(t, r, 100); r.Phase != RetirementDraining || w.nowMs-began < 10_000 || w.nowMs-began > 11_000 {
+	if w.play(t, r, 100); r.Phase != Draining || w.nowMs-began < 10_000 || w.nowMs-began > 11_000 {
 		t.Fatalf("%s after %d ms", r.Phase, w.nowMs-began)
 	}
-	if w.play(t, r, 50); r.Phase != RetirementDraining || r.RowsDeleted != 0 || r.Waiting != "25 rows are left; each is deleted once it has been expired for --cleanup-grace" || w.tables[Blocklist].live != 25 {
+	if w.play(t, r, 50); r.Phase != Draining || r.RowsDeleted != 0 || r.Waiting != "25 rows are left; each is deleted once it has been expired for --cleanup-grace" || w.tables[Blocklist].live != 25 {
 		t.Fatalf("%s: %d rows deleted, %q", r.Phase, r.RowsDeleted, r.Waiting)
 	}
 	w.expire()
-	if w.play(t, r, 50); r.Phase != RetirementAwaiting || r.RowsDeleted != 25 || w.tables[Blocklist].expired != 0 {
+	if w.play(t, r, 50); r.Phase != Awaiting || r.RowsDeleted != 25 || w.tables[Blocklist].expired != 0 {
 		t.Fatalf("%s: %d rows deleted", r.Phase, r.RowsDeleted)
 	}
 	w.nowMs += 1_000_000
-	if w.play(t, r, 50); r.Phase != RetirementAwaiting || r.Evidence.AtMs < began+1_000_000 {
+	if w.play(t, r, 50); r.Phase != Awaiting || r.Evidence.AtMs < began+1_000_000 {
 		t.Fatalf("%s", r.Phase)
 	}
 	if _, err := r.ApproveDrop(r.shows(bob), w.look(r), w.nowMs); !errors.Is(err, controlplane.ErrConflict) {
@@ -217,26 +242,26 @@ func TestRetirementHappyPath(t *testing.T) {
 	if _, err := r.ApproveRename(r.shows(bob), w.look(r), w.nowMs); err != nil {
 		t.Fatal(err)
 	}
-	if w.play(t, r, 1); r.Phase != RetirementRenamed || w.tables[Blocklist] != nil || w.tables[r.Dated] == nil {
+	if w.play(t, r, 1); r.Phase != Renamed || w.tables[Blocklist] != nil || w.tables[r.Dated] == nil {
 		t.Fatalf("%s, %v", r.Phase, w.tables)
 	}
 	if _, err := r.ApproveDrop(r.shows(bob), w.look(r), w.nowMs); !errors.Is(err, controlplane.ErrConflict) {
 		t.Errorf("the drop during the soak: %v", err)
 	}
 	renamed := w.nowMs
-	if w.play(t, r, 1000); r.Phase != RetirementAwaitingFinal || w.nowMs-renamed < 100_000 {
+	if w.play(t, r, 1000); r.Phase != AwaitingFinal || w.nowMs-renamed < 100_000 {
 		t.Fatalf("%s after %d ms", r.Phase, w.nowMs-renamed)
 	}
-	if w.play(t, r, 50); r.Phase != RetirementAwaitingFinal || w.drops != 0 {
+	if w.play(t, r, 50); r.Phase != AwaitingFinal || w.drops != 0 {
 		t.Fatalf("%s, %d drops", r.Phase, w.drops)
 	}
-	if _, err := r.ApproveRename(r.shows(bob), w.look(r), w.nowMs); !errors.Is(err, controlplane.ErrConflict) || r.Phase != RetirementAwaitingFinal {
+	if _, err := r.ApproveRename(r.shows(bob), w.look(r), w.nowMs); !errors.Is(err, controlplane.ErrConflict) || r.Phase != AwaitingFinal {
 		t.Errorf("the first approval once more: %v", err)
 	}
 	if _, err := r.ApproveDrop(r.shows(bob), w.look(r), w.nowMs); err != nil {
 		t.Fatal(err)
 	}
-	if w.play(t, r, 1); r.Phase != RetirementDropped || w.drops != 1 || len(w.tables) != 0 || r.EndedMs != w.nowMs {
+	if w.play(t, r, 1); r.Phase != Dropped || w.drops != 1 || len(w.tables) != 0 || r.EndedMs != w.nowMs {
 		t.Fatalf("%s, %v", r.Phase, w.tables)
 	}
 	var what []string
@@ -256,56 +281,56 @@ func TestRetirementTransitions(t *testing.T) {
 	anew := func(w *town, _ *Retirement) { w.tables[Blocklist] = &townTable{mark: TableMark{NextKey: 1}} }
 	rowInside := func(w *town, r *Retirement) { w.tables[r.Dated].live++ }
 	for _, tc := range []struct {
-		in    RetirementPhase
+		in    Phase
 		what  string
 		do    func(*town, *Retirement)
-		to    RetirementPhase
+		to    Phase
 		says  string   // of Why or Waiting
 		after []string // the tables there
 	}{
-		{RetirementObserving, "a write", write, RetirementObserving, "a row was written", []string{"old"}},
-		{RetirementObserving, "counts fail", func(w *town, _ *Retirement) { w.problem = "eu-1 has not flushed" }, RetirementObserving, "eu-1 has not flushed", []string{"old"}},
-		{RetirementObserving, "the table is gone", func(w *town, _ *Retirement) { clear(w.tables) }, RetirementObserving, "there is no table", nil},
-		{RetirementObserving, "abort", abort, RetirementAborted, "aborted by ann", []string{"old"}},
-		{RetirementDraining, "a write", write, RetirementObserving, "a row was written while draining", []string{"old"}},
-		{RetirementDraining, "abort", abort, RetirementAborted, "aborted by ann", []string{"old"}},
-		{RetirementAwaiting, "a write", write, RetirementObserving, "a row was written", []string{"old"}},
-		{RetirementAwaiting, "counts fail", func(w *town, _ *Retirement) { w.problem = "no node" }, RetirementAwaiting, "no node", []string{"old"}},
-		{RetirementAwaiting, "abort", abort, RetirementAborted, "aborted by ann", []string{"old"}},
-		{RetirementRenaming, "a write", write, RetirementObserving, "a row was written before the rename", []string{"old"}},
-		{RetirementRenaming, "a rename that was not noted", func(w *town, r *Retirement) {
-			_, _ = w.Rename(r.Table, r.Table, r.Dated, r.Fence)
-		}, RetirementRenamed, "", []string{"dated"}},
-		{RetirementRenaming, "such a one, and the name made anew", func(w *town, r *Retirement) {
-			_, _ = w.Rename(r.Table, r.Table, r.Dated, r.Fence)
+		{Observing, "a write", write, Observing, "a row was written", []string{"old"}},
+		{Observing, "counts fail", func(w *town, _ *Retirement) { w.problem = "eu-1 has not flushed" }, Observing, "eu-1 has not flushed", []string{"old"}},
+		{Observing, "the table is gone", func(w *town, _ *Retirement) { clear(w.tables) }, Observing, "there is no table", nil},
+		{Observing, "abort", abort, Aborted, "aborted by ann", []string{"old"}},
+		{Draining, "a write", write, Observing, "a row was written while draining", []string{"old"}},
+		{Draining, "abort", abort, Aborted, "aborted by ann", []string{"old"}},
+		{Awaiting, "a write", write, Observing, "a row was written", []string{"old"}},
+		{Awaiting, "counts fail", func(w *town, _ *Retirement) { w.problem = "no node" }, Awaiting, "no node", []string{"old"}},
+		{Awaiting, "abort", abort, Aborted, "aborted by ann", []string{"old"}},
+		{Renaming, "a write", write, Observing, "a row was written before the rename", []string{"old"}},
+		{Renaming, "a rename that was not noted", func(w *town, r *Retirement) {
+			_, _ = w.on().rename(r.Table, r.Table, r.Dated, r.Fence)
+		}, Renamed, "", []string{"dated"}},
+		{Renaming, "such a one, and the name made anew", func(w *town, r *Retirement) {
+			_, _ = w.on().rename(r.Table, r.Table, r.Dated, r.Fence)
 			anew(w, r)
-		}, RetirementAborted, "was left as it is", []string{"old", "dated"}},
-		{RetirementRenaming, "abort", abort, RetirementAborted, "aborted by ann", []string{"old"}},
-		{RetirementRenamed, "a row from before the rename", rowInside, RetirementObserving, "a row is in it", []string{"old"}},
-		{RetirementRenamed, "the name made anew", anew, RetirementRenamed, "made ratelimit_blocklist anew", []string{"old", "dated"}},
-		{RetirementRenamed, "renamed back by hand", func(w *town, r *Retirement) {
+		}, Aborted, "was left as it is", []string{"old", "dated"}},
+		{Renaming, "abort", abort, Aborted, "aborted by ann", []string{"old"}},
+		{Renamed, "a row from before the rename", rowInside, Observing, "a row is in it", []string{"old"}},
+		{Renamed, "the name made anew", anew, Renamed, "made ratelimit_blocklist anew", []string{"old", "dated"}},
+		{Renamed, "renamed back by hand", func(w *town, r *Retirement) {
 			w.tables[Blocklist] = w.tables[r.Dated]
 			delete(w.tables, r.Dated)
-		}, RetirementObserving, "somebody else has given it", []string{"old"}},
-		{RetirementRenamed, "abort", abort, RetirementAborted, "aborted by ann", []string{"old"}},
-		{RetirementRenamed, "the name made anew, and abort", func(w *town, r *Retirement) { anew(w, r); abort(w, r) }, RetirementAborted, "was left as it is", []string{"old", "dated"}},
-		{RetirementAwaitingFinal, "a row", rowInside, RetirementObserving, "a row is in it", []string{"old"}},
-		{RetirementAwaitingFinal, "the name made anew", anew, RetirementRenamed, "anew", []string{"old", "dated"}},
-		{RetirementAwaitingFinal, "abort", abort, RetirementAborted, "aborted by ann", []string{"old"}},
-		{RetirementAwaitingFinal, "dropped by hand", func(w *town, _ *Retirement) { clear(w.tables) }, RetirementRenamed, "any more: abort", nil},
-		{RetirementAwaitingFinal, "dropped by hand, and abort", func(w *town, r *Retirement) { clear(w.tables); abort(w, r) }, RetirementAborted, "is there any more", nil},
-		{RetirementDropping, "nothing", func(*town, *Retirement) {}, RetirementDropped, "", nil},
-		{RetirementDropping, "a row", rowInside, RetirementObserving, "a row is in it", []string{"old"}},
-		{RetirementDropping, "the name made anew", anew, RetirementAborted, "was left as it is", []string{"old", "dated"}},
-		{RetirementDropping, "abort before the drop", abort, RetirementAborted, "aborted by ann", []string{"old"}},
-		{RetirementDropping, "abort after the drop", func(w *town, r *Retirement) {
-			_, _ = w.Drop(r.Table, r.Dated, r.Fence)
+		}, Observing, "somebody else has given it", []string{"old"}},
+		{Renamed, "abort", abort, Aborted, "aborted by ann", []string{"old"}},
+		{Renamed, "the name made anew, and abort", func(w *town, r *Retirement) { anew(w, r); abort(w, r) }, Aborted, "was left as it is", []string{"old", "dated"}},
+		{AwaitingFinal, "a row", rowInside, Observing, "a row is in it", []string{"old"}},
+		{AwaitingFinal, "the name made anew", anew, Renamed, "anew", []string{"old", "dated"}},
+		{AwaitingFinal, "abort", abort, Aborted, "aborted by ann", []string{"old"}},
+		{AwaitingFinal, "dropped by hand", func(w *town, _ *Retirement) { clear(w.tables) }, Renamed, "any more: abort", nil},
+		{AwaitingFinal, "dropped by hand, and abort", func(w *town, r *Retirement) { clear(w.tables); abort(w, r) }, Aborted, "is there any more", nil},
+		{Dropping, "nothing", func(*town, *Retirement) {}, Dropped, "", nil},
+		{Dropping, "a row", rowInside, Observing, "a row is in it", []string{"old"}},
+		{Dropping, "the name made anew", anew, Aborted, "was left as it is", []string{"old", "dated"}},
+		{Dropping, "abort before the drop", abort, Aborted, "aborted by ann", []string{"old"}},
+		{Dropping, "abort after the drop", func(w *town, r *Retirement) {
+			_, _ = w.on().drop(r.Table, r.Dated, r.Fence)
 			abort(w, r)
-		}, RetirementDropped, "aborted by ann", nil},
+		}, Dropped, "aborted by ann", nil},
 	} {
 		w := newTown()
 		r := w.retire(t)
-		if tc.in == RetirementDraining {
+		if tc.in == Draining {
 			w.write(1)
 		}
 		w.until(t, r, tc.in)
@@ -326,7 +351,7 @@ func TestRetirementTransitions(t *testing.T) {
 		if r.Phase != tc.to || !strings.Contains(said, tc.says) || len(names) != len(tc.after) || len(names) == 1 && names[0] != tc.after[0] {
 			t.Errorf("%s, %s: %s (%s) with %v, want %s with %v", tc.in, tc.what, r.Phase, said, names, tc.to, tc.after)
 		}
-		if r.Phase == RetirementObserving && (r.Rename != nil || r.Drop != nil) {
+		if r.Phase == Observing && (r.Rename != nil || r.Drop != nil) {
 			t.Errorf("%s, %s: an approval outlives what it was given for", tc.in, tc.what)
 		}
 	}
@@ -335,11 +360,11 @@ func TestRetirementTransitions(t *testing.T) {
 // "The evidence holds in the very look that is given", for both approvals.
 func TestApprovalsLookForThemselves(t *testing.T) {
 	for _, tc := range []struct {
-		in      RetirementPhase
-		approve func(*Retirement, RetirementOrder, RetirementLook, int64) (time.Duration, error)
+		in      Phase
+		approve func(*Retirement, Order, Look, int64) (time.Duration, error)
 	}{
-		{RetirementAwaiting, (*Retirement).ApproveRename},
-		{RetirementAwaitingFinal, (*Retirement).ApproveDrop},
+		{Awaiting, (*Retirement).ApproveRename},
+		{AwaitingFinal, (*Retirement).ApproveDrop},
 	} {
 		at := func() (*town, *Retirement) {
 			w := newTown()
@@ -362,7 +387,7 @@ func TestApprovalsLookForThemselves(t *testing.T) {
 		if _, err := tc.approve(r, r.shows(controltest.Ann), w.look(r), w.nowMs); !errors.Is(err, controlplane.ErrConflict) || !strings.Contains(err.Error(), "does not hold any more") {
 			t.Errorf("%s after a write: %v", tc.in, err)
 		}
-		w.until(t, r, RetirementObserving)
+		w.until(t, r, Observing)
 		if r.Rename != nil || w.tables[Blocklist] == nil {
 			t.Errorf("%s after a write: %+v, %v", tc.in, r.Rename, w.tables)
 		}
@@ -384,7 +409,7 @@ func TestObservingBeginsAnew(t *testing.T) {
 		w.step(t, r)
 		w.problem = ""
 		upsetMs := w.nowMs
-		if w.play(t, r, 100); r.Phase != RetirementDraining || w.nowMs-upsetMs < 9_000 {
+		if w.play(t, r, 100); r.Phase != Draining || w.nowMs-upsetMs < 9_000 {
 			t.Errorf("%s: %s after %d ms", what, r.Phase, w.nowMs-upsetMs)
 		}
 	}
@@ -392,28 +417,28 @@ func TestObservingBeginsAnew(t *testing.T) {
 
 func TestRetirementRefusals(t *testing.T) {
 	w := newTown()
-	look, _ := w.Look(Blocklist, "none")
-	change := func(f func(*RetirementSpec)) RetirementSpec {
-		s := DefaultRetirementSpec()
+	look := w.look(&Retirement{Table: Blocklist, Dated: "none"})
+	change := func(f func(*Spec)) Spec {
+		s := DefaultSpec()
 		f(&s)
 		return s
 	}
 	for says, tc := range map[string]struct {
 		table string
-		spec  RetirementSpec
+		spec  Spec
 		by    controlplane.By
-		look  RetirementLook
+		look  Look
 	}{
-		`table is "ratelimit_window_counts" (ratelimit_blocklist)`: {"ratelimit_window_counts", DefaultRetirementSpec(), controltest.Ann, look},
-		"reason is empty":                         {Blocklist, DefaultRetirementSpec(), controlplane.By{Actor: "ann"}, look},
-		"quiet_ms is 99 (100 to 7776000000)":      {Blocklist, change(func(s *RetirementSpec) { s.QuietMs = 99 }), controltest.Ann, look},
-		"soak_ms is -1 (100 to":                   {Blocklist, change(func(s *RetirementSpec) { s.SoakMs = -1 }), controltest.Ann, look},
-		"health_within_ms is 0 (1000 to 3600000)": {Blocklist, change(func(s *RetirementSpec) { s.HealthWithinMs = 0 }), controltest.Ann, look},
-		"batch_rows is 50001 (1 to 50000)":        {Blocklist, change(func(s *RetirementSpec) { s.BatchRows = 50_001 }), controltest.Ann, look},
-		"there is no table ratelimit_blocklist":   {Blocklist, DefaultRetirementSpec(), controltest.Ann, RetirementLook{}},
-		"_retired_20231114_221320 exists already": {Blocklist, DefaultRetirementSpec(), controltest.Ann, RetirementLook{Table: look.Table, Dated: look.Table}},
+		`table is "ratelimit_window_counts" (ratelimit_blocklist)`: {"ratelimit_window_counts", DefaultSpec(), controltest.Ann, look},
+		"reason is empty":                         {Blocklist, DefaultSpec(), controlplane.By{Actor: "ann"}, look},
+		"quiet_ms is 99 (100 to 7776000000)":      {Blocklist, change(func(s *Spec) { s.QuietMs = 99 }), controltest.Ann, look},
+		"soak_ms is -1 (100 to":                   {Blocklist, change(func(s *Spec) { s.SoakMs = -1 }), controltest.Ann, look},
+		"health_within_ms is 0 (1000 to 3600000)": {Blocklist, change(func(s *Spec) { s.HealthWithinMs = 0 }), controltest.Ann, look},
+		"batch_rows is 50001 (1 to 50000)":        {Blocklist, change(func(s *Spec) { s.BatchRows = 50_001 }), controltest.Ann, look},
+		"there is no table ratelimit_blocklist":   {Blocklist, DefaultSpec(), controltest.Ann, Look{}},
+		"_retired_20231114_221320 exists already": {Blocklist, DefaultSpec(), controltest.Ann, Look{Table: look.Table, Dated: look.Table}},
 	} {
-		if _, err := NewRetirement(tc.table, tc.spec, tc.by, tc.look, w.nowMs); err == nil || !strings.Contains(err.Error(), says) {
+		if _, err := New(tc.table, tc.spec, tc.by, tc.look, w.nowMs); err == nil || !strings.Contains(err.Error(), says) {
 			t.Errorf("%v, want %q", err, says)
 		}
 	}
@@ -471,7 +496,7 @@ func TestJudgeCounts(t *testing.T) {
 			t.Errorf("%q, want %q", h.Problem, problem)
 		}
 	}
-	if h := JudgeCounts(fleet.Fleet{Nodes: []fleet.Node{good, node("eu", false, 0), node("us", true, 99_000, 0)}}, 5000); h != (RetirementHealth{Regions: 2, Nodes: 2}) {
+	if h := JudgeCounts(fleet.Fleet{Nodes: []fleet.Node{good, node("eu", false, 0), node("us", true, 99_000, 0)}}, 5000); h != (Health{Regions: 2, Nodes: 2}) {
 		t.Errorf("%+v", h)
 	}
 }

@@ -6,6 +6,7 @@ import (
 	"errors"
 	"strings"
 	"testing"
+	"time"
 
 	"pgregory.net/rapid"
 
@@ -13,29 +14,32 @@ import (
 	"github.com/weirhq/weir/controlplane/internal/controltest"
 )
 
-// ledger is MySQL's part of a retirement, in memory.
+// ledger is a town with the states of jobs.
 type ledger struct {
 	*town
 	saved controlplane.JobState
-	down  bool
 }
 
-func (l *ledger) Newer(_ string, saved int64) (string, error) {
-	if l.down || l.saved.Saved <= saved {
-		return "", nil
+func (l *ledger) on() Steps { return NewWork(l, time.Minute, 0, townMetrics).On(l, nil) }
+
+// Do has the clock of the town.
+func (l *ledger) Do(name string, answer any, step func(context.Context) (any, error)) error {
+	if name == controlplane.StepNow {
+		*answer.(*int64) = l.nowMs
+		return nil
 	}
-	return l.saved.State, nil
+	return l.town.Do(name, answer, step)
 }
 
-func (l *ledger) Save(s controlplane.JobState) error {
-	switch {
-	case l.down:
-		return errors.New("MySQL does not answer")
-	case s.Saved <= l.saved.Saved:
-		return controlplane.ErrConflict
+func (l *ledger) JobState(context.Context, string) (controlplane.JobState, error) {
+	return l.saved, nil
+}
+
+func (l *ledger) SaveJobState(_ context.Context, s controlplane.JobState) (controlplane.JobState, error) {
+	if s.Saved > l.saved.Saved {
+		l.saved = s
 	}
-	l.saved = s
-	return nil
+	return l.saved, nil
 }
 
 // Whatever Restate loses on the way, all of the state or the changes since some backup, the retirement has one outcome,
@@ -45,15 +49,14 @@ func (l *ledger) Save(s controlplane.JobState) error {
 func TestARetirementGoesOnFromItsSavedState(t *testing.T) {
 	rapid.Check(t, func(rt *rapid.T) {
 		l := &ledger{town: newTown()}
-		look, _ := l.Look(Blocklist, DatedName(Blocklist, l.nowMs))
-		r, err := NewRetirement(Blocklist, DefaultRetirementSpec(), controltest.Ann, look, l.nowMs)
+		r, err := New(Blocklist, DefaultSpec(), controltest.Ann, l.begins(), l.nowMs)
 		if err != nil {
 			rt.Fatal(err)
 		}
 		var backups []string // states that Restate had
 		write := func() {
 			r.Settle(l.nowMs, 0)
-			if err := r.Save(l); err != nil {
+			if err := r.Save(l.on()); err != nil {
 				rt.Fatal(err)
 			}
 			text, err := json.Marshal(r)
@@ -77,32 +80,31 @@ func TestARetirementGoesOnFromItsSavedState(t *testing.T) {
 					}
 				}
 				was := r.Saved
-				_, restored, err := r.Restore(l, Blocklist)
+				_, restored, err := r.Restore(l.on(), Blocklist)
 				if err != nil || restored != (was < l.saved.Saved) || r.ID != id || r.Epoch < epoch-1 || r.Saved != l.saved.Saved {
 					rt.Fatalf("restored %v, %v: %+v", restored, err, r)
 				}
-				r.Settle(l.nowMs, 0)
 			}
 			l.nowMs += 3_600_000
-			order := RetirementOrder{By: controltest.Ann, Evidence: r.EvidenceHash()}
-			look, _ := l.Look(r.Table, r.Dated)
+			order := Order{By: controltest.Ann, Evidence: r.EvidenceHash()}
+			look := l.look(r)
 			switch r.Phase {
-			case RetirementAwaiting:
+			case Awaiting:
 				if _, err := r.ApproveRename(order, look, l.nowMs); err == nil {
 					approvals++
 				}
-			case RetirementAwaitingFinal:
+			case AwaitingFinal:
 				if _, err := r.ApproveDrop(order, look, l.nowMs); err == nil {
 					approvals++
 				}
 			default:
-				if _, err := r.Advance(l); err != nil {
+				if _, err := r.Advance(l.on(), l.nowMs); err != nil {
 					rt.Fatal(err)
 				}
 			}
 			write()
 		}
-		if r.Phase != RetirementDropped || l.drops != 1 || approvals != 2 {
+		if r.Phase != Dropped || l.drops != 1 || approvals != 2 {
 			rt.Fatalf("%s after %d drops and %d approvals: %+v", r.Phase, l.drops, approvals, r.Events)
 		}
 	})
@@ -111,29 +113,28 @@ func TestARetirementGoesOnFromItsSavedState(t *testing.T) {
 // A transition from an older state is refused when it is saved.
 func TestAnOlderRetirementIsNotSaved(t *testing.T) {
 	l := &ledger{town: newTown()}
-	look, _ := l.Look(Blocklist, DatedName(Blocklist, l.nowMs))
-	r, err := NewRetirement(Blocklist, DefaultRetirementSpec(), controltest.Ann, look, l.nowMs)
+	r, err := New(Blocklist, DefaultSpec(), controltest.Ann, l.begins(), l.nowMs)
 	if err != nil {
 		t.Fatal(err)
 	}
 	old := *r
-	if err := errors.Join(r.Save(l), r.Save(l)); err != nil {
+	if err := errors.Join(r.Save(l.on()), r.Save(l.on())); err != nil {
 		t.Fatal(err)
 	}
-	if err := old.Save(l); !errors.Is(err, controlplane.ErrConflict) {
+	if err := old.Save(l.on()); !errors.Is(err, controlplane.ErrConflict) {
 		t.Errorf("%v", err)
 	}
 	gone := old // by a build that saves nothing
-	gone.Saved, gone.Epoch, gone.Phase = 0, r.Epoch+3, RetirementDraining
-	if _, restored, err := gone.Restore(l, Blocklist); err != nil || !restored || gone.Phase != RetirementDraining || gone.Saved != l.saved.Saved {
+	gone.Saved, gone.Epoch, gone.Phase = 0, r.Epoch+3, Draining
+	if _, restored, err := gone.Restore(l.on(), Blocklist); err != nil || !restored || gone.Phase != Draining || gone.Saved != l.saved.Saved {
 		t.Errorf("restored %v, %v: %+v", restored, err, gone)
 	}
 	l.saved.State = `{"version":2}`
-	if _, _, err := old.Restore(l, Blocklist); !errors.Is(err, controlplane.ErrConflict) || !strings.Contains(err.Error(), "run the newer weir-control") {
+	if _, _, err := old.Restore(l.on(), Blocklist); !errors.Is(err, controlplane.ErrConflict) || !strings.Contains(err.Error(), "run the newer weir-control") {
 		t.Errorf("of a newer build: %v", err)
 	}
 	old.Saved, l.saved.State = 0, "{"
-	if _, _, err := old.Restore(l, Blocklist); !errors.Is(err, controlplane.ErrConflict) {
+	if _, _, err := old.Restore(l.on(), Blocklist); !errors.Is(err, controlplane.ErrConflict) {
 		t.Errorf("not JSON: %v", err)
 	}
 }

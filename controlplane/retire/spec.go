@@ -29,8 +29,8 @@ func DatedName(table string, startedMs int64) string {
 	return table + time.UnixMilli(startedMs).UTC().Format("_retired_20060102_150405")
 }
 
-// RetirementSpec says how careful a retirement is. Start from DefaultRetirementSpec.
-type RetirementSpec struct {
+// Spec says how careful a retirement is. Start from DefaultSpec.
+type Spec struct {
 	// QuietMs is how long no process may write, and counts must be healthy in every region,
 	// before rows are deleted: 100 ms to 90 days; default 1 day. It should be longer than
 	// the longest duration of a limit, and than a deploy of nodes takes.
@@ -50,9 +50,9 @@ type RetirementSpec struct {
 	controlplane.Quorum // of the rename, and of the drop
 }
 
-// DefaultRetirementSpec are the defaults named at the fields.
-func DefaultRetirementSpec() RetirementSpec {
-	return RetirementSpec{
+// DefaultSpec are the defaults named at the fields.
+func DefaultSpec() Spec {
+	return Spec{
 		QuietMs:        (24 * time.Hour).Milliseconds(),
 		SoakMs:         (7 * 24 * time.Hour).Milliseconds(),
 		HealthWithinMs: (2 * time.Minute).Milliseconds(),
@@ -62,7 +62,7 @@ func DefaultRetirementSpec() RetirementSpec {
 }
 
 // Validate reports the first field outside its bounds.
-func (s RetirementSpec) Validate() error {
+func (s Spec) Validate() error {
 	const day = 24 * time.Hour
 	for _, f := range []struct {
 		name        string

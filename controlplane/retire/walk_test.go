@@ -18,18 +18,17 @@ import (
 // attempts that were given up and come late, writes, hands that make the name anew, and
 // operators.
 func TestRetirementWalk(t *testing.T) {
-	outcomes := map[RetirementPhase]int{}
+	outcomes := map[Phase]int{}
 	rapid.Check(t, func(t *rapid.T) {
 		w := newTown()
-		look, _ := w.Look(Blocklist, DatedName(Blocklist, w.nowMs))
 		spec := quickly()
 		spec.Quorum = controlplane.Quorum{Approvers: 2, ApprovalTTLMs: 60_000}
-		r, err := NewRetirement(Blocklist, spec, controltest.Ann, look, w.nowMs)
+		r, err := New(Blocklist, spec, controltest.Ann, w.begins(), w.nowMs)
 		if err != nil {
 			t.Fatal(err)
 		}
 		walk := &walker{T: t, town: w, r: r, renames: map[string]int64{}, drops: map[string]int64{},
-			counted: map[RetirementOrder]bool{}}
+			counted: map[Order]bool{}}
 		for range rapid.IntRange(1, 120).Draw(t, "moves") {
 			walk.move()
 			walk.check()
@@ -49,9 +48,9 @@ type walker struct {
 	r    *Retirement
 
 	renames, drops map[string]int64 // who approved, and when, since the table had its name last
-	counted        map[RetirementOrder]bool
-	shown          []RetirementOrder // approvals of what was shown earlier, which come late or again
-	late           []func()          // attempts that were given up, and may still come
+	counted        map[Order]bool
+	shown          []Order  // approvals of what was shown earlier, which come late or again
+	late           []func() // attempts that were given up, and may still come
 	ended          *Retirement
 }
 
@@ -93,7 +92,7 @@ func (w *walker) move() {
 }
 
 // approve is by one of two people, of what is shown, or of what was shown before.
-func (w *walker) approve(how func(*Retirement, RetirementOrder, RetirementLook, int64) (time.Duration, error),
+func (w *walker) approve(how func(*Retirement, Order, Look, int64) (time.Duration, error),
 	taken map[string]int64) {
 	o := w.r.shows(rapid.SampledFrom([]controlplane.By{controltest.Ann, bob}).Draw(w.T, "who"))
 	if len(w.shown) > 0 && rapid.IntRange(0, 3).Draw(w.T, "late") == 0 {
@@ -135,7 +134,7 @@ func (w *walker) step() {
 		w.town.err = errors.New("MySQL does not answer")
 	}
 	w.town.lostAnswers = fate == 1
-	wait, err := w.r.Advance(w.town)
+	wait, err := w.r.Advance(w.town.on(), w.town.nowMs)
 	w.town.err, w.town.lostAnswers = nil, false
 	if err != nil {
 		*w.r = before
@@ -147,12 +146,12 @@ func (w *walker) step() {
 		return
 	}
 	switch phase { // the same once more, later
-	case RetirementRenaming:
-		w.late = append(w.late, func() { _, _ = w.town.Rename(table, table, dated, fence) })
-	case RetirementDropping:
-		w.late = append(w.late, func() { _, _ = w.town.Drop(table, dated, fence) })
-	case RetirementRestoring:
-		w.late = append(w.late, func() { _, _ = w.town.Rename(table, dated, table, fence) })
+	case Renaming:
+		w.late = append(w.late, func() { _, _ = w.town.on().rename(table, table, dated, fence) })
+	case Dropping:
+		w.late = append(w.late, func() { _, _ = w.town.on().drop(table, dated, fence) })
+	case Restoring:
+		w.late = append(w.late, func() { _, _ = w.town.on().rename(table, dated, table, fence) })
 	}
 }
 
@@ -164,13 +163,13 @@ func (w *walker) check() {
 	if town.drops > 1 {
 		w.Fatal("dropped twice")
 	}
-	if r.Phase == RetirementAborted && town.drops == 0 && town.tables[Blocklist] == nil {
+	if r.Phase == Aborted && town.drops == 0 && town.tables[Blocklist] == nil {
 		w.Fatalf("aborted, and the name is gone: %s, %v", r.Why, town.tables)
 	}
-	if r.Phase == RetirementAborted && town.drops > 0 || r.Phase == RetirementDropped && town.drops == 0 {
+	if r.Phase == Aborted && town.drops > 0 || r.Phase == Dropped && town.drops == 0 {
 		w.Fatalf("%s after %d drops", r.Phase, town.drops)
 	}
-	if r.Phase == RetirementObserving {
+	if r.Phase == Observing {
 		clear(w.renames)
 		clear(w.drops)
 	}
@@ -203,7 +202,7 @@ func (w *walker) finish() {
 		w.step()
 		w.check()
 	}
-	if _, err := w.r.Abort(controltest.Ann, w.town.nowMs); err != nil && w.r.UnderWay() && w.r.Next != RetirementAborted {
+	if _, err := w.r.Abort(controltest.Ann, w.town.nowMs); err != nil && w.r.UnderWay() && w.r.Next != Aborted {
 		w.Fatal(err)
 	}
 	for range 10 {

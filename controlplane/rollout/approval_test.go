@@ -24,7 +24,7 @@ func twice(t *testing.T) (*land, *Rollout, inLand) {
 	return l, r, steps
 }
 
-func approves(t *testing.T, l *land, r *Rollout, o RolloutOrder, says string) time.Duration {
+func approves(t *testing.T, l *land, r *Rollout, o Order, says string) time.Duration {
 	t.Helper()
 	wait, err := r.Operate(o, l.now.UnixMilli())
 	if says == "" && err != nil || says != "" && (!errors.Is(err, controlplane.ErrConflict) || !strings.Contains(err.Error(), says)) {
@@ -40,14 +40,14 @@ func approves(t *testing.T, l *land, r *Rollout, o RolloutOrder, says string) ti
 // each stage takes approvals of its own.
 func TestAStageTakesItsApprovers(t *testing.T) {
 	l, r, steps := twice(t)
-	byStarter := order(r, RolloutApprove, r.By)
-	if wait := approves(t, l, r, byStarter, ""); wait != time.Hour || r.Phase != RolloutAwaiting || len(r.Approvals) != 1 {
+	byStarter := order(r, Approve, r.By)
+	if wait := approves(t, l, r, byStarter, ""); wait != time.Hour || r.Phase != Awaiting || len(r.Approvals) != 1 {
 		t.Fatalf("%s, %v, %+v", r.Phase, wait, r.Approvals)
 	}
 	approves(t, l, r, byStarter, "ann has approved it already; 1 more by other people needed")
-	approves(t, l, r, order(r, RolloutApprove, r.By), "ann has approved it already")
-	approves(t, l, r, order(r, RolloutApprove, bob), "")
-	if r.Phase != RolloutMeasuring || r.Approvals != nil {
+	approves(t, l, r, order(r, Approve, r.By), "ann has approved it already")
+	approves(t, l, r, order(r, Approve, bob), "")
+	if r.Phase != Measuring || r.Approvals != nil {
 		t.Fatalf("%s, %+v", r.Phase, r.Approvals)
 	}
 	last := r.Events[len(r.Events)-1]
@@ -55,13 +55,13 @@ func TestAStageTakesItsApprovers(t *testing.T) {
 		t.Errorf("%+v, want %q", last, want)
 	}
 	play(t, r, steps, nil)
-	if r.Phase != RolloutAwaiting || r.Stage != 1 || r.Approvals != nil {
+	if r.Phase != Awaiting || r.Stage != 1 || r.Approvals != nil {
 		t.Fatalf("%s of stage %d, %+v", r.Phase, r.Stage, r.Approvals)
 	}
 	approves(t, l, r, byStarter, "waits, and the approval names stage 1")
-	approves(t, l, r, order(r, RolloutApprove, cid), "")
-	approves(t, l, r, order(r, RolloutApprove, r.By), "")
-	if r.Phase != RolloutMeasuring {
+	approves(t, l, r, order(r, Approve, cid), "")
+	approves(t, l, r, order(r, Approve, r.By), "")
+	if r.Phase != Measuring {
 		t.Errorf("%s", r.Phase)
 	}
 }
@@ -70,21 +70,21 @@ func TestAStageTakesItsApprovers(t *testing.T) {
 // renew it.
 func TestApprovalsExpire(t *testing.T) {
 	l, r, steps := twice(t)
-	first := order(r, RolloutApprove, r.By)
+	first := order(r, Approve, r.By)
 	approves(t, l, r, first, "")
 	l.now = l.now.Add(time.Hour)
-	approves(t, l, r, order(r, RolloutApprove, bob), "an earlier approval has just expired, or its evidence has changed")
+	approves(t, l, r, order(r, Approve, bob), "an earlier approval has just expired, or its evidence has changed")
 	approves(t, l, r, first, "an earlier approval has just expired")
 	if !r.Takes(r.Epoch) {
 		t.Fatal("no timer lets it expire")
 	}
-	if wait, err := r.Advance(steps); err != nil || wait >= 0 || len(r.Approvals) != 0 {
+	if wait, err := r.Advance(steps.on); err != nil || wait >= 0 || len(r.Approvals) != 0 {
 		t.Fatalf("%v, %v, %+v", wait, err, r.Approvals)
 	}
 	approves(t, l, r, first, "stage 1 (asked ")
-	approves(t, l, r, order(r, RolloutApprove, bob), "")
-	approves(t, l, r, order(r, RolloutApprove, r.By), "")
-	if r.Phase != RolloutMeasuring {
+	approves(t, l, r, order(r, Approve, bob), "")
+	approves(t, l, r, order(r, Approve, r.By), "")
+	if r.Phase != Measuring {
 		t.Errorf("%s", r.Phase)
 	}
 }
@@ -110,13 +110,13 @@ func TestAnApprovalDoesNotOutliveACorrectionOfTheClock(t *testing.T) {
 // While a rollout is paused nothing is approved, and approvals expire.
 func TestApprovalsExpireWhilePaused(t *testing.T) {
 	l, r, steps := twice(t)
-	approves(t, l, r, order(r, RolloutApprove, bob), "")
-	if wait := approves(t, l, r, order(r, RolloutPause, controltest.Ann), ""); wait != time.Hour {
+	approves(t, l, r, order(r, Approve, bob), "")
+	if wait := approves(t, l, r, order(r, Pause, controltest.Ann), ""); wait != time.Hour {
 		t.Errorf("%v", wait)
 	}
-	approves(t, l, r, order(r, RolloutApprove, cid), "nothing waits for an approval")
+	approves(t, l, r, order(r, Approve, cid), "nothing waits for an approval")
 	l.now = l.now.Add(time.Hour)
-	if wait, err := r.Advance(steps); err != nil || wait >= 0 || len(r.Approvals) != 0 || r.Takes(r.Epoch) {
+	if wait, err := r.Advance(steps.on); err != nil || wait >= 0 || len(r.Approvals) != 0 || r.Takes(r.Epoch) {
 		t.Errorf("%v, %v, %+v", wait, err, r.Approvals)
 	}
 }
@@ -124,10 +124,10 @@ func TestApprovalsExpireWhilePaused(t *testing.T) {
 // An approval is of the evidence that was shown: a node that is lost voids it, a figure that moves does not.
 func TestAnApprovalIsOfItsEvidence(t *testing.T) {
 	l, r, steps := twice(t)
-	approves(t, l, r, order(r, RolloutApprove, bob), "")
-	approves(t, l, r, order(r, RolloutApprove, cid), "")
+	approves(t, l, r, order(r, Approve, bob), "")
+	approves(t, l, r, order(r, Approve, cid), "")
 	play(t, r, steps, nil)
-	seen := order(r, RolloutApprove, bob)
+	seen := order(r, Approve, bob)
 	r.Now.ErrorsPerMinute = new(3.0)
 	if r.Evidence() != seen.Evidence {
 		t.Error("a figure that moves is evidence")
@@ -149,7 +149,7 @@ func TestAnApprovalIsOfItsEvidence(t *testing.T) {
 	if r.Evidence() == seen.Evidence {
 		t.Fatal("a node that is lost is no evidence")
 	}
-	late := order(r, RolloutApprove, cid)
+	late := order(r, Approve, cid)
 	late.Evidence = seen.Evidence
 	approves(t, l, r, late, "the evidence has changed since it was shown")
 	if r.waitOn(l.now.UnixMilli()); len(r.Approvals) != 0 || r.Asked != r.Epoch+1 {
@@ -169,6 +169,6 @@ func TestQuorumValidate(t *testing.T) {
 	if q := (controlplane.Quorum{}); q.Validate() != nil || q.Need() != 1 || q.TTL() != 24*time.Hour {
 		t.Errorf("%d for %v", q.Need(), q.TTL())
 	}
-	o := RolloutOrder{Action: RolloutApprove, By: controltest.Ann, Stage: 1, Asked: 1}
+	o := Order{Action: Approve, By: controltest.Ann, Stage: 1, Asked: 1}
 	controltest.WantInvalid(t, o.Validate(), "evidence is empty")
 }

@@ -15,7 +15,7 @@ import (
 func TestARolloutDropsApprovalsOfEndedCredentials(t *testing.T) {
 	const nowMs = 1_700_000_000_000
 	waiting := func() *Rollout {
-		r := &Rollout{ID: "r1", Phase: RolloutAwaiting, Asked: 3}
+		r := &Rollout{ID: "r1", Phase: Awaiting, Asked: 3}
 		r.Epoch = 4
 		r.Spec.Plan.Approvers = 2
 		r.Stages = []StagePlan{{Approval: true}}

@@ -13,11 +13,11 @@ import (
 // fail turns the rollout around, by itself. The stage is the one at fault.
 func (r *Rollout) fail(nowMs int64, stage int, why string) time.Duration {
 	text := fmt.Sprintf("stage %d (%s): %s", stage+1, r.Stages[stage], why)
-	return r.turn(nowMs, RolloutRolledBack, controlplane.Itself, controlplane.Shorten(text, 2*controlplane.ReasonBytesMax))
+	return r.turn(nowMs, RolledBack, controlplane.Itself, controlplane.Shorten(text, 2*controlplane.ReasonBytesMax))
 }
 
-func (r *Rollout) turn(nowMs int64, wanted RolloutPhase, actor, why string) time.Duration {
-	r.Phase, r.Wanted, r.Why = RolloutRollingBack, wanted, why
+func (r *Rollout) turn(nowMs int64, wanted Phase, actor, why string) time.Duration {
+	r.Phase, r.Wanted, r.Why = RollingBack, wanted, why
 	r.Paused, r.Watch, r.DueMs, r.SinceMs, r.Waiting, r.EndedMs = nil, nil, 0, 0, "", 0
 	r.Bake = Bake{}
 	r.Compared, r.TrialsEnded, r.LeasesMs, r.Unknown = Compared{}, false, 0, ""
@@ -28,7 +28,7 @@ func (r *Rollout) turn(nowMs int64, wanted RolloutPhase, actor, why string) time
 // rollBack ends the trials, and where versions may have been stored gives one region its previous tuning back, the
 // last one first. When all have it, it waits until every live node has spoken since, and none reports what was
 // withdrawn.
-func (r *Rollout) rollBack(steps RolloutSteps, nowMs int64) (time.Duration, error) {
+func (r *Rollout) rollBack(steps Steps, nowMs int64) (time.Duration, error) {
 	if len(r.Touched) == 0 {
 		return r.end(nowMs, r.Wanted, controlplane.Itself), nil
 	}
@@ -43,13 +43,13 @@ func (r *Rollout) rollBack(steps RolloutSteps, nowMs int64) (time.Duration, erro
 	if r.LeasesMs == 0 { // every renewal came before the trials were ended
 		r.LeasesMs = nowMs + r.Spec.Plan.LeaseMs
 	}
-	look, err := steps.Look(r.touchedScope())
+	look, err := steps.look(r.Touched.scope())
 	if err != nil {
 		return 0, err
 	}
 	r.Clocks.See(look, nowMs)
 	if r.held(look, nowMs) {
-		return r.poll(), nil
+		return r.Spec.Plan.pollEvery(), nil
 	}
 	return r.withdraw(nowMs, look), nil
 }
@@ -60,16 +60,16 @@ func (r *Rollout) rollBack(steps RolloutSteps, nowMs int64) (time.Duration, erro
 // Of a region that is not known to be written an attempt may still be on its way. Its
 // write is made here, and undone in the same breath: whatever arrives later is a write
 // that was made before, or that came too late.
-func (r *Rollout) revert(steps RolloutSteps, nowMs int64, t *Touched) error {
-	writes := []tunings.TuningWrite{{
+func (r *Rollout) revert(steps Steps, nowMs int64, t *Touched) error {
+	writes := []tunings.Write{{
 		ID: r.ID + "/revert/" + t.Region, Region: t.Region, Document: t.Previous, Over: t.Applied,
 		By: controlplane.By{Actor: r.By.Actor, Reason: controlplane.Shorten(fmt.Sprintf("rollout %s rolled back: %s", r.ID,
 			r.Why), controlplane.ReasonBytesMax)},
 	}}
 	if t.Applied == 0 {
-		writes = append([]tunings.TuningWrite{r.applyWrite(*t)}, writes...)
+		writes = append([]tunings.Write{r.applyWrite(*t)}, writes...)
 	}
-	written, err := steps.Write(writes)
+	written, err := steps.write(writes)
 	if err != nil {
 		return err
 	}
@@ -90,7 +90,7 @@ func (r *Rollout) revert(steps RolloutSteps, nowMs int64, t *Touched) error {
 // node has taken up after it. After
 // as long as nodes may take to apply a tuning that is trouble, and goes on being so until
 // the nodes follow, are stopped, or an operator gives them up.
-func (r *Rollout) withdraw(nowMs int64, look fleet.FleetLook) time.Duration {
+func (r *Rollout) withdraw(nowMs int64, look fleet.Look) time.Duration {
 	r.since(look)
 	lag, silent := r.laggards(look), r.silentNodes(look)
 	if r.DueMs == 0 && (lag != "" || silent != "") {
@@ -101,14 +101,14 @@ func (r *Rollout) withdraw(nowMs int64, look fleet.FleetLook) time.Duration {
 		r.Waiting = lag
 		if nowMs >= r.DueMs {
 			r.Trouble = "the rollback has not reached all nodes in time: " + lag
-			return max(r.poll(), min(waitMax, time.Duration(r.Spec.Plan.ApplyTimeoutMs)*time.Millisecond))
+			return max(r.Spec.Plan.pollEvery(), min(waitMax, time.Duration(r.Spec.Plan.ApplyTimeoutMs)*time.Millisecond))
 		}
-		return r.poll()
+		return r.Spec.Plan.pollEvery()
 	case silent == "":
 	case nowMs < r.LeasesMs:
 		r.Waiting = fmt.Sprintf("%s, and may run the tuning until their leases end in %s", silent,
 			controlplane.Seconds(time.Duration(r.LeasesMs-nowMs)*time.Millisecond))
-		return r.poll()
+		return r.Spec.Plan.pollEvery()
 	case r.Keeps: // they have the version stored, which has no lease
 		r.Unknown = silent + ", so it is not known which tuning they run"
 	}
@@ -117,10 +117,10 @@ func (r *Rollout) withdraw(nowMs int64, look fleet.FleetLook) time.Duration {
 
 // silentNodes names the nodes that may run what the rollout wrote, and have sent no heartbeat for too long; empty:
 // there is none. Nodes that were silent before the rollout began never had it.
-func (r *Rollout) silentNodes(look fleet.FleetLook) string {
+func (r *Rollout) silentNodes(look fleet.Look) string {
 	var names []string
 	for _, n := range look.Unheard {
-		t, touched := r.touchedOf(n.Region)
+		t, touched := r.Touched.of(n.Region)
 		if touched && (r.Keeps || t.expects(n.ID)) && n.SeenMs+look.LiveMs >= r.StartedMs {
 			names = append(names, n.ID+" in "+n.Region)
 		}
@@ -133,7 +133,7 @@ func (r *Rollout) silentNodes(look fleet.FleetLook) string {
 
 // laggards names the live nodes that report a withdrawn trial or version, or have not been heard of
 // since it was withdrawn; empty: there is none.
-func (r *Rollout) laggards(look fleet.FleetLook) string {
+func (r *Rollout) laggards(look fleet.Look) string {
 	trials, versions, hash := map[int64]bool{}, map[int64]bool{}, tunings.HashOf(r.Document)
 	for _, t := range r.Touched {
 		trials[t.Trial] = trials[t.Trial] || t.Trial > 0
@@ -142,7 +142,7 @@ func (r *Rollout) laggards(look fleet.FleetLook) string {
 	var names, unheard []string
 	live := 0
 	for _, n := range look.Nodes {
-		t, touched := r.touchedOf(n.Region)
+		t, touched := r.Touched.of(n.Region)
 		mayRun := touched && (r.Keeps || t.expects(n.ID))
 		if mayRun {
 			live++
@@ -166,8 +166,8 @@ func (r *Rollout) laggards(look fleet.FleetLook) string {
 	return ""
 }
 
-func (r *Rollout) applyWrite(t Touched) tunings.TuningWrite {
-	return tunings.TuningWrite{
+func (r *Rollout) applyWrite(t Touched) tunings.Write {
+	return tunings.Write{
 		ID: r.ID + "/apply/" + t.Region, Region: t.Region, Document: r.Document, Over: t.Over, By: r.writtenBy(),
 	}
 }
@@ -178,14 +178,14 @@ func (r *Rollout) writtenBy() controlplane.By {
 		r.By.Reason), controlplane.ReasonBytesMax)}
 }
 
-func (r *Rollout) end(nowMs int64, outcome RolloutPhase, actor string) time.Duration {
+func (r *Rollout) end(nowMs int64, outcome Phase, actor string) time.Duration {
 	r.Phase, r.EndedMs, r.DueMs, r.Waiting, r.Watch, r.Compared = outcome, nowMs, 0, "", nil, Compared{}
 	r.AddEvent(nowMs, actor, string(outcome), strings.Trim(r.Why+"; "+r.Unknown, "; "))
 	return -1
 }
 
 // Overtaken refuses to take a rollout back where a region has a version since that the
-// rollout did not write. inForce is what RolloutSteps.InForce answers for Rows.
+// rollout did not write. inForce is what Steps.inForce answers for their rows.
 func (r *Rollout) Overtaken(inForce []tunings.RegionTuning) error {
 	for i, t := range r.Touched {
 		if i < len(inForce) && inForce[i].Version != t.Applied {
@@ -195,12 +195,4 @@ func (r *Rollout) Overtaken(inForce []tunings.RegionTuning) error {
 		}
 	}
 	return nil
-}
-
-// Rows are the regions that a rollout has touched, "" being the fleet's row.
-func (r *Rollout) Rows() (regions []string) {
-	for _, t := range r.Touched {
-		regions = append(regions, t.Region)
-	}
-	return regions
 }

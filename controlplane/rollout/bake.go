@@ -34,13 +34,13 @@ func (r *Rollout) beginBake(nowMs int64) {
 
 // bake ends a stage once looks have covered its bake, each node of it and of earlier stages has sent a heartbeat after
 // that and runs the tuning, and every guardrail has been judged.
-func (r *Rollout) bake(nowMs int64, look fleet.FleetLook) time.Duration {
+func (r *Rollout) bake(nowMs int64, look fleet.Look) time.Duration {
 	if r.DueMs == 0 { // resumed: it bakes from here on
 		r.beginBake(nowMs)
 		return r.untilDue(nowMs)
 	}
 	bakeMs := r.stage().BakeMs
-	r.Bake.SpentMs += min(r.Clocks.GapMs, r.bakeMax()/3)
+	r.Bake.SpentMs += min(r.Clocks.GapMs, r.Spec.Plan.bakeMaxMs(r.stage())/3)
 	if wait, blind := r.blind(nowMs, r.QueriesNow); blind {
 		return wait
 	}
@@ -50,10 +50,10 @@ func (r *Rollout) bake(nowMs int64, look fleet.FleetLook) time.Duration {
 		return r.hold(nowMs, r.Bake.behind(bakeMs))
 	}
 	r.since(look)
-	if silent := r.unheard(func(_ *RegionWatch, n *WatchedNode) bool { return n.SeenMs > r.SinceMs }); silent != "" {
+	if silent := r.Watch.unheard(func(_ *RegionWatch, n *WatchedNode) bool { return n.SeenMs > r.SinceMs }); silent != "" {
 		return r.overdue(nowMs, "no heartbeat since the bake is over: "+silent)
 	}
-	if applied := r.appliedBy(look, r.touchedScope()); applied.Applied < applied.Live {
+	if applied := r.Touched.applied(look, r.Touched.scope(), r.Document); applied.Applied < applied.Live {
 		return r.overdue(nowMs, "not all nodes run it when the bake is over: "+applied.String())
 	}
 	if why := r.undecided(); why != "" {
@@ -64,7 +64,7 @@ func (r *Rollout) bake(nowMs int64, look fleet.FleetLook) time.Duration {
 	if r.Stage+1 < len(r.Stages) {
 		return r.enter(r.Stage + 1)
 	}
-	r.Phase, r.Keeps, r.DueMs, r.Waiting = RolloutKeeping, true, 0, ""
+	r.Phase, r.Keeps, r.DueMs, r.Waiting = Keeping, true, 0, ""
 	return 0
 }
 
@@ -79,25 +79,22 @@ func (b Bake) behind(bakeMs int64) string {
 
 func msOf(ms int64) time.Duration { return time.Duration(ms) * time.Millisecond }
 
-// bakeMax is how long a bake may take, in ms: three times as long as planned, and apply_timeout_ms.
-func (r *Rollout) bakeMax() int64 { return 3*r.stage().BakeMs + r.Spec.Plan.ApplyTimeoutMs }
-
 // hold goes on with a bake that lacks something, empty for nothing but time. A bake that takes longer than bakeMax is
 // paused: a person has to find out why the guardrails cannot judge it.
 func (r *Rollout) hold(nowMs int64, lacks string) time.Duration {
 	r.Waiting = lacks
-	if lacks == "" || r.Bake.SpentMs < r.bakeMax() {
+	if lacks == "" || r.Bake.SpentMs < r.Spec.Plan.bakeMaxMs(r.stage()) {
 		if r.DueMs > nowMs {
 			return r.untilDue(nowMs)
 		}
-		return r.poll()
+		return r.Spec.Plan.pollEvery()
 	}
 	reason := fmt.Sprintf("the guardrails of stage %d could not judge it in %s: %s", r.Stage+1,
 		controlplane.Seconds(msOf(r.Bake.SpentMs)), lacks)
-	r.Paused = &RolloutPaused{By: controlplane.By{Actor: controlplane.Itself, Reason: controlplane.ShortReason(reason)},
+	r.Paused = &Paused{By: controlplane.By{Actor: controlplane.Itself, Reason: controlplane.ShortReason(reason)},
 		AtMs: nowMs}
 	r.AddEvent(nowMs, controlplane.Itself, "pause", reason)
-	return r.untilApproved(nowMs)
+	return r.UntilApproved(nowMs)
 }
 
 // undecided names a guardrail that cannot be judged yet and what that takes; empty: there is none.
@@ -105,7 +102,7 @@ func (r *Rollout) undecided() string {
 	var few []string
 	for i := range r.Watch {
 		w := &r.Watch[i]
-		if beyond := w.beyond(r.borne(w.Stage)); beyond != "" {
+		if beyond := w.beyond(r.Stages[w.Stage].borne()); beyond != "" {
 			return beyond
 		}
 		few = append(few, w.few()...)
@@ -114,34 +111,12 @@ func (r *Rollout) undecided() string {
 	if len(few) > 0 && g.counts() {
 		return fmt.Sprintf("heartbeats in fewer than %d parts of the bake: %s", sequential.Least, controlplane.Several(few))
 	}
-	return cmp.Or(r.baselineTooShort(), g.queryBeyond(r.QueriesNow, r.borne(r.lastApplied())))
+	return cmp.Or(r.Watch.baselineTooShort(g, r.Stages), g.queryBeyond(r.QueriesNow, r.Stages[r.lastApplied()].borne()))
 }
 
 // counts reports whether a guardrail is on that is judged by counts of heartbeats.
 func (g Guardrails) counts() bool {
 	return !g.ErrorsPerMinute.Off || !g.RowsPerSecond.Off || !g.DegradedShare.Off || g.DeniedShareShift < 1
-}
-
-// baselineTooShort names a counted figure that breaks its guardrail if the baseline is exact, and may keep it as the
-// baseline was short; empty: there is none.
-func (r *Rollout) baselineTooShort() string {
-	g, enough := r.Spec.Plan.Guardrails, r.enough()
-	for i := range r.Watch {
-		w := &r.Watch[i]
-		if why := g.ofRegion(w, enough).worstIfExact(); why != "" {
-			return why + ", of " + w.name()
-		}
-		for j := range w.Nodes {
-			n := &w.Nodes[j]
-			if n.Gone || w.Whole {
-				continue
-			}
-			if why := g.ofNode(w, n, r.borne(w.Stage), enough).worstIfExact(); why != "" {
-				return fmt.Sprintf("%s, of node %s in region %s", why, n.ID, w.Region)
-			}
-		}
-	}
-	return ""
 }
 
 // worstIfExact is worst where the baseline is taken for exact.
@@ -205,6 +180,3 @@ func (w *RegionWatch) beyond(borne time.Duration) string {
 	}
 	return ""
 }
-
-// borne is how long a figure of a stage that is measured, and not counted, may be beyond its bound.
-func (r *Rollout) borne(stage int) time.Duration { return min(msOf(r.window(stage))/2, gaugeLasts) }

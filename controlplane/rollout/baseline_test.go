@@ -35,7 +35,7 @@ func TestAShortBaselineLetsNoHarmPass(t *testing.T) {
 			play(t, r, steps, nil)
 			const why = "the baseline is too short to judge errors of relays and settings a node and minute: "
 			switch {
-			case r.Stage == 0 && r.Phase == RolloutRolledBack:
+			case r.Stage == 0 && r.Phase == RolledBack:
 			case r.Stage == 0 && r.Paused != nil && strings.Contains(r.Paused.Reason, why):
 			default:
 				t.Errorf("a baseline of %v, seed %d: %s of stage %d %q, paused %+v", baseline, seed, r.Phase, r.Stage+1, r.Why,
@@ -72,7 +72,7 @@ func TestASteadyRateIsNoClump(t *testing.T) {
 			}
 		}
 		for r.Paused == nil && !r.Phase.Over() {
-			wait, err := r.Advance(steps)
+			wait, err := r.Advance(steps.on)
 			if err != nil {
 				t.Fatal(err)
 			}

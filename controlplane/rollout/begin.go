@@ -11,25 +11,18 @@ import (
 // ForcedBytesMax bounds Rollout.Forced.
 const ForcedBytesMax = 400
 
-// RolloutBegin makes an object a rollout.
-type RolloutBegin struct {
-	Spec    RolloutSpec     `json:"spec"`
+// Begin makes an object a rollout.
+type Begin struct {
+	Spec    Spec            `json:"spec"`
 	By      controlplane.By `json:"by"`
 	Regions []string        `json:"regions"`          // of the fleet
-	Forced  string          `json:"forced,omitempty"` // RolloutStart.Forced
-}
-
-// RolloutBeginSteps are what a rollout asks before its first transition. Each may be executed more than once.
-type RolloutBeginSteps interface {
-	NowMs() (int64, error)
-	// Used says what an id has been used for before; empty: for nothing.
-	Used(id string) (string, error)
+	Forced  string          `json:"forced,omitempty"` // Start.Forced
 }
 
 // Begin makes an empty document a rollout, and answers when its first transition is due. The same spec once more
 // changes nothing; another one under this id, or an id that was used before, is refused. The document that it leaves is
 // saved before the rollout exists: a list that is lost meanwhile finds it.
-func (r *Rollout) Begin(steps RolloutBeginSteps, id string, begin RolloutBegin) (wait time.Duration, fresh bool,
+func (r *Rollout) Begin(steps Steps, id string, begin Begin) (wait time.Duration, fresh bool,
 	err error) {
 	if r.ID != "" {
 		if !same(r.Spec, begin.Spec) {
@@ -39,18 +32,18 @@ func (r *Rollout) Begin(steps RolloutBeginSteps, id string, begin RolloutBegin) 
 		}
 		return 0, false, err
 	}
-	used, err := steps.Used(id)
+	used, err := steps.used(id)
 	if err != nil {
 		return 0, false, err
 	}
 	if used != "" {
 		return 0, false, fmt.Errorf("%w: %s", controlplane.ErrConflict, used)
 	}
-	nowMs, err := steps.NowMs()
+	nowMs, err := steps.nowMs()
 	if err != nil {
 		return 0, false, err
 	}
-	began, err := NewRollout(id, begin.Spec, begin.By, begin.Regions, nowMs)
+	began, err := New(id, begin.Spec, begin.By, begin.Regions, nowMs)
 	if err != nil {
 		return 0, false, err
 	}
@@ -71,7 +64,7 @@ func (r *Rollout) force(critical string) {
 	r.AddEvent(r.StartedMs, r.By.Actor, "forced", "the health of the fleet was critical: "+r.Forced)
 }
 
-func same(a, b RolloutSpec) bool {
+func same(a, b Spec) bool {
 	x, errX := json.Marshal(a)
 	y, errY := json.Marshal(b)
 	return errX == nil && errY == nil && string(x) == string(y)
@@ -79,9 +72,9 @@ func same(a, b RolloutSpec) bool {
 
 // RollBack is the transition of an operator who rolls back what is done. The list of rollouts, which calls it, knows
 // that no other is under way; the rows say whether one has been since that the list has forgotten.
-func (r *Rollout) RollBack(steps RolloutSteps, by controlplane.By) (wait time.Duration, err error) {
-	if r.Phase == RolloutDone {
-		inForce, err := steps.InForce(r.Rows())
+func (r *Rollout) RollBack(steps Steps, by controlplane.By) (wait time.Duration, err error) {
+	if r.Phase == Done {
+		inForce, err := steps.inForce(r.Touched.rows())
 		if err != nil {
 			return 0, err
 		}
@@ -89,30 +82,30 @@ func (r *Rollout) RollBack(steps RolloutSteps, by controlplane.By) (wait time.Du
 			return 0, err
 		}
 	}
-	nowMs, err := steps.NowMs()
+	nowMs, err := steps.nowMs()
 	if err != nil {
 		return 0, err
 	}
-	return r.Operate(RolloutOrder{Action: RolloutRollBack, By: by}, nowMs)
+	return r.Operate(Order{Action: RollBack, By: by}, nowMs)
 }
 
-// RolloutSends are the messages that follow from a transition.
-type RolloutSends struct {
+// Sends are the messages that follow from a transition.
+type Sends struct {
 	Timer   bool // of the next transition
 	Outcome bool // to the list of rollouts
 }
 
 // Settle ends a transition: timers of before are stale, and the next one is due after wait; less than 0: not before an
 // operator acts.
-func (r *Rollout) Settle(wait time.Duration) RolloutSends {
+func (r *Rollout) Settle(wait time.Duration) Sends {
 	r.EndTransition(r.MovedMs, wait)
-	return RolloutSends{Timer: wait >= 0, Outcome: r.Phase.Over()}
+	return Sends{Timer: wait >= 0, Outcome: r.Phase.Over()}
 }
 
 // Owes tells what a rollout is to send anew that the keeper took for dead at an epoch: one that has moved since is not
 // dead. The outcome goes to the list, which may not have heard of it; the timer is [Rollout.Revive].
-func (r *Rollout) Owes(epoch int64) (owes RolloutSends) {
-	return RolloutSends{Outcome: r.ID != "" && r.Phase.Over(), Timer: r.Takes(epoch)}
+func (r *Rollout) Owes(epoch int64) (owes Sends) {
+	return Sends{Outcome: r.ID != "" && r.Phase.Over(), Timer: r.Takes(epoch)}
 }
 
 // Lapsed tells that a message of the rollout should have come for longer than late: the timer of its next transition,

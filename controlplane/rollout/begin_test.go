@@ -13,8 +13,8 @@ func TestAForcedStartIsInTheHistory(t *testing.T) {
 		"region_dark eu: No node is live": "start: fewer rows\nforced: the health of the fleet was critical: region_dark eu: No node is live\n",
 	} {
 		var r Rollout
-		begin := RolloutBegin{Spec: spec(canary, all), By: controlplane.By{Actor: "ann", Reason: "fewer rows"}, Regions: []string{"eu", "us"}, Forced: forced}
-		if _, fresh, err := r.Begin(beginning{}, "r1", begin); err != nil || !fresh || r.Forced != forced {
+		begin := Begin{Spec: spec(canary, all), By: controlplane.By{Actor: "ann", Reason: "fewer rows"}, Regions: []string{"eu", "us"}, Forced: forced}
+		if _, fresh, err := r.Begin(newInLand(newLand()).on, "r1", begin); err != nil || !fresh || r.Forced != forced {
 			t.Fatalf("%q, %t, %v", r.Forced, fresh, err)
 		}
 		got := ""
@@ -29,10 +29,3 @@ func TestAForcedStartIsInTheHistory(t *testing.T) {
 		}
 	}
 }
-
-// beginning is what a rollout asks before its first transition, of a fleet that has had none.
-type beginning struct{}
-
-func (beginning) NowMs() (int64, error)       { return 1, nil }
-func (beginning) Used(string) (string, error) { return "", nil }
-func (beginning) Record(TuningTrace) error    { return nil }

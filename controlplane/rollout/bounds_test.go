@@ -107,7 +107,7 @@ func TestWhatANodeIsJudgedFrom(t *testing.T) {
 		t.Errorf("of 1,000 decisions: %q", why)
 	}
 	for errors, want := range map[int64]bool{7: false, 30: true} { // a minute, of which 6 are borne
-		r := Rollout{Phase: RolloutBaking, Spec: spec(all), Stages: []StagePlan{{BakeMs: 3_600_000}}, Watch: []RegionWatch{
+		r := Rollout{Phase: Baking, Spec: spec(all), Stages: []StagePlan{{BakeMs: 3_600_000}}, Watch: []RegionWatch{
 			{Region: "eu", Begun: 5, Nodes: []WatchedNode{spans("a", fleet.Tally{}, tally(errors, 0, 0, 0, 0))}},
 		}}
 		if b := r.breachOfNodes(0); (b != nil) != want || want && !strings.Contains(b.why, "a node and minute: 30, more than 6") {
@@ -173,26 +173,26 @@ func TestNodesThatCameDoNotMakeUpForThoseLost(t *testing.T) {
 func TestALostApplyIsWaitedFor(t *testing.T) {
 	l := newLand("eu", "us")
 	r, steps := begin(t, l, spec(canary, all))
-	play(t, r, steps, func() bool { return r.Phase == RolloutApplying })
-	if _, err := copyOf(r).Advance(steps); err != nil { // made, and nobody heard
+	play(t, r, steps, func() bool { return r.Phase == Applying })
+	if _, err := copyOf(r).Advance(steps.on); err != nil { // made, and nobody heard
 		t.Fatal(err)
 	}
-	if _, err := r.Operate(order(r, RolloutPause, controltest.Ann), l.now.UnixMilli()); err != nil {
+	if _, err := r.Operate(order(r, Pause, controltest.Ann), l.now.UnixMilli()); err != nil {
 		t.Fatal(err)
 	}
 	l.pass(time.Second)
 	l.stubborn = true
-	if _, err := r.Operate(order(r, RolloutAbort, controltest.Ann), l.now.UnixMilli()); err != nil || r.Paused != nil {
+	if _, err := r.Operate(order(r, Abort, controltest.Ann), l.now.UnixMilli()); err != nil || r.Paused != nil {
 		t.Fatalf("%v, paused %+v", err, r.Paused)
 	}
 	from := l.now
 	play(t, r, steps, func() bool { return r.Phase.Over() || l.now.Sub(from) > time.Minute })
-	if got := r.Touched[0]; r.Phase != RolloutRollingBack || got.Trial != 1 || got.Applied != 0 || !strings.Contains(r.Waiting, "eu1 in eu runs trial 1") {
+	if got := r.Touched[0]; r.Phase != RollingBack || got.Trial != 1 || got.Applied != 0 || !strings.Contains(r.Waiting, "eu1 in eu runs trial 1") {
 		t.Errorf("%s, waiting for %q, %+v", r.Phase, r.Waiting, got)
 	}
 	l.stubborn = false
 	play(t, r, steps, nil)
-	if r.Phase != RolloutAborted {
+	if r.Phase != Aborted {
 		t.Errorf("%s", r.Phase)
 	}
 }
@@ -207,19 +207,19 @@ func copyOf(r *Rollout) *Rollout {
 // what was asked, and a baseline begins anew, with the nodes that there are.
 func TestPhasesOfAnOlderBuild(t *testing.T) {
 	stages := []StagePlan{{BakeMs: 1000}}
-	back := Rollout{Version: 1, Stages: stages, Phase: RolloutRollingBack, Wanted: RolloutAborted, Why: "aborted by ann", Touched: []Touched{{Region: "eu", Applied: 1}}}
+	back := Rollout{Version: 1, Stages: stages, Phase: RollingBack, Wanted: Aborted, Why: "aborted by ann", Touched: []Touched{{Region: "eu", Applied: 1}}}
 	back.Upgrade()
-	if back.Wanted != RolloutAborted || back.Why != "aborted by ann" {
+	if back.Wanted != Aborted || back.Why != "aborted by ann" {
 		t.Errorf("%+v", back)
 	}
-	asked := Rollout{Version: 1, Stages: stages, Phase: RolloutAwaiting, Transitions: controlplane.Transitions{Epoch: 7}}
+	asked := Rollout{Version: 1, Stages: stages, Phase: Awaiting, Transitions: controlplane.Transitions{Epoch: 7}}
 	asked.Upgrade()
-	if o := (RolloutOrder{Action: RolloutApprove, By: controltest.Ann, Stage: 1, Asked: 7}); asked.Asked != 7 || asked.Phase != RolloutAwaiting {
+	if o := (Order{Action: Approve, By: controltest.Ann, Stage: 1, Asked: 7}); asked.Asked != 7 || asked.Phase != Awaiting {
 		t.Errorf("%+v does not approve %+v", o, asked)
 	}
-	measuring := Rollout{Version: 1, Stages: stages, Phase: RolloutMeasuring, DueMs: 99}
+	measuring := Rollout{Version: 1, Stages: stages, Phase: Measuring, DueMs: 99}
 	measuring.Upgrade()
-	if measuring.DueMs != 0 || measuring.Phase != RolloutMeasuring {
+	if measuring.DueMs != 0 || measuring.Phase != Measuring {
 		t.Errorf("%+v", measuring)
 	}
 }
@@ -227,7 +227,7 @@ func TestPhasesOfAnOlderBuild(t *testing.T) {
 // A timer of an earlier transition, a phase of the list, a long history, and an end that is
 // taken back.
 func TestADocumentIsOfOneMoment(t *testing.T) {
-	if !RolloutLost.Over() {
+	if !Lost.Over() {
 		t.Error("a lost rollout is under way")
 	}
 	l := newLand("eu")
@@ -240,14 +240,14 @@ func TestADocumentIsOfOneMoment(t *testing.T) {
 		r.AddEvent(1, "ann", "resume", "x")
 	}
 	play(t, r, steps, nil)
-	if len(r.Events) != controlplane.EventsMax || r.Events[len(r.Events)-1].What != string(RolloutDone) {
+	if len(r.Events) != controlplane.EventsMax || r.Events[len(r.Events)-1].What != string(Done) {
 		t.Errorf("%d events", len(r.Events))
 	}
 	inForce := []tunings.RegionTuning{{Region: "eu", Version: r.Touched[0].Applied}, {Version: r.Touched[1].Applied + 1}}
 	if err := r.Overtaken(inForce); err == nil || !strings.Contains(err.Error(), "of the fleet, which has version 3 since") {
 		t.Errorf("%v", err)
 	}
-	if _, err := r.Operate(order(r, RolloutRollBack, controltest.Ann), l.now.UnixMilli()); err != nil || r.EndedMs != 0 {
+	if _, err := r.Operate(order(r, RollBack, controltest.Ann), l.now.UnixMilli()); err != nil || r.EndedMs != 0 {
 		t.Errorf("%v: it is being rolled back, and ended at %d", err, r.EndedMs)
 	}
 }

@@ -5,7 +5,7 @@ import "github.com/weirhq/weir/controlplane/fleet"
 const clockJumped = "the clock of the database has jumped: the wait for each node's heartbeat starts again"
 
 // held tells that the rollout waits for the nodes that a jump of the clock made look silent.
-func (r *Rollout) held(look fleet.FleetLook, nowMs int64) bool {
+func (r *Rollout) held(look fleet.Look, nowMs int64) bool {
 	switch unsure := r.Clocks.Unsure(look, nowMs); {
 	case unsure:
 		r.Waiting = clockJumped

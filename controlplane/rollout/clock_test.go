@@ -15,11 +15,11 @@ func TestWhatIsAJumpOfTheClock(t *testing.T) {
 		jumped bool
 	}{{0, false}, {-600_000, false}, {live / 4, false}, {live/4 + 1, true}, {600_000, true}} {
 		var clocks fleet.Clocks
-		first := fleet.FleetLook{AtMs: database, LiveMs: live} // far ahead of the rollout's own clock, and no jump
+		first := fleet.Look{AtMs: database, LiveMs: live} // far ahead of the rollout's own clock, and no jump
 		if clocks.See(first, own); clocks.JumpedMs != 0 || clocks.Unsure(first, own) {
 			t.Errorf("the first look is a jump: %+v", clocks)
 		}
-		next := fleet.FleetLook{AtMs: database + 5000 + c.gained, LiveMs: live}
+		next := fleet.Look{AtMs: database + 5000 + c.gained, LiveMs: live}
 		clocks.See(next, own+5000)
 		for after, unsure := range map[int64]bool{0: c.jumped, live - 1: c.jumped, live: false, -1: false} {
 			if got := clocks.Unsure(next, own+5000+after); got != unsure {

@@ -147,7 +147,7 @@ type ComparedSeries struct {
 }
 
 // compare takes in a look at all regions. A slot is long enough for every live node to be heard of in it.
-func (r *Rollout) compare(look fleet.FleetLook, nowMs int64) {
+func (r *Rollout) compare(look fleet.Look, nowMs int64) {
 	if r.Spec.Plan.Guardrails.Comparison.Off {
 		return
 	}
@@ -166,11 +166,11 @@ func (r *Rollout) compare(look fleet.FleetLook, nowMs int64) {
 		return
 	}
 	r.closeSlot()
-	r.beginSlot(nowMs)
+	r.Compared.beginSlot(nowMs)
 }
 
 // slotMs is the least length of a slot: a node sends a heartbeat some times before it is no longer live.
-func slotMs(look fleet.FleetLook) int64 { return look.LiveMs / 3 }
+func slotMs(look fleet.Look) int64 { return look.LiveMs / 3 }
 
 func (c *Compared) region(name string) *ComparedRegion {
 	i := slices.IndexFunc(c.Regions, func(x ComparedRegion) bool { return x.Region == name })
@@ -199,26 +199,6 @@ func (c *ComparedRegion) observe(nodes []fleet.NodeFigures, left []string, appli
 		c.Nodes[i].observe(is)
 	}
 	c.Nodes = slices.DeleteFunc(c.Nodes, func(n ComparedNode) bool { return n.Gone && n.Came })
-}
-
-// lostElsewhere is the share of their nodes that regions without the tuning have lost since the stage was applied.
-func (r *Rollout) lostElsewhere() float64 {
-	were, gone := 0, 0
-	for region, without := range r.control() {
-		if !without {
-			continue
-		}
-		for _, n := range r.Compared.region(region).Nodes {
-			if n.Came || n.Left {
-				continue
-			}
-			were++
-			if n.Gone {
-				gone++
-			}
-		}
-	}
-	return float64(gone) / float64(max(1, were))
 }
 
 func (n *ComparedNode) observe(is fleet.NodeFigures) {
@@ -281,38 +261,18 @@ func (r *Rollout) closeSlot() {
 		if s != nil {
 			samples[c.Region] = *s
 		}
-		if r.Phase == RolloutMeasuring {
+		if r.Phase == Measuring {
 			c.Slots = newest(c.Slots, s)
-			if part := r.part(c.Region, r.Stage); part != nil {
+			if part := r.Watch.part(c.Region, r.Stage); part != nil {
 				difference, _ := c.beside(*part)
 				c.Beside = newest(c.Beside, difference)
 			}
 		}
 	}
 	for i := range r.Compared.Stages {
-		if s := &r.Compared.Stages[i]; s.Stage < r.Stage || r.Phase == RolloutBaking || r.Phase == RolloutKeeping {
-			s.each(samples, r.control(), addSince)
-			r.addBeside(s.Nodes)
-		}
-	}
-}
-
-// addBeside takes in how far the nodes of a stage are from those of their regions that go without the tuning. They are
-// the nodes that the baseline was of: those that have come since are in neither group, and as long as one is gone
-// nothing is taken in. Nodes differ, so that a group of others would be another one for no fault of the tuning.
-func (r *Rollout) addBeside(nodes []ComparedSeries) {
-	for i := range nodes {
-		c := &nodes[i]
-		c.Against = 0
-		var difference *Sample
-		if of := r.Compared.region(c.Region).stayed(); of != nil {
-			difference, c.Against = of.beside(*c.Share)
-		}
-		if difference == nil {
-			continue
-		}
-		for f, v := range difference {
-			addSince(&c.Series[f], v)
+		if s := &r.Compared.Stages[i]; s.Stage < r.Stage || r.Phase == Baking || r.Phase == Keeping {
+			s.each(samples, r.Compared.control(r.Touched.scope()), addSince)
+			r.Compared.addBeside(s.Nodes)
 		}
 	}
 }
@@ -344,25 +304,6 @@ func newest(slots []*Sample, s *Sample) []*Sample {
 	return slots[max(0, len(slots)-sequential.Kept):]
 }
 
-// beginSlot forgets what a slot has so far: it began before what is to be measured.
-func (r *Rollout) beginSlot(nowMs int64) {
-	r.Compared.SlotMs = nowMs
-	for i := range r.Compared.Regions {
-		for n := range r.Compared.Regions[i].Nodes {
-			r.Compared.Regions[i].Nodes[n].Slot = fleet.Span{}
-		}
-	}
-}
-
-// control are the regions that go without the tuning. A region that is new is no part of it.
-func (r *Rollout) control() map[string]bool {
-	without, touched := map[string]bool{}, r.touchedScope()
-	for _, c := range r.Compared.Regions {
-		without[c.Region] = !touched.Has(c.Region)
-	}
-	return without
-}
-
 // beginComparing ends the baseline of a stage: what all regions did, and how far its own were from the others.
 func (r *Rollout) beginComparing() {
 	stage := ComparedStage{Stage: r.Stage, Before: map[string]Sample{}}
@@ -372,9 +313,9 @@ func (r *Rollout) beginComparing() {
 			stage.Before[c.Region] = *mean
 		}
 	}
-	for _, region := range r.regionsOf(r.Stage) {
+	for _, region := range r.Watch.regionsOf(r.Stage) {
 		stage.Regions = append(stage.Regions, ComparedSeries{Region: region})
-		if part := r.part(region, r.Stage); part != nil && part.Below < tuning.TrialShares {
+		if part := r.Watch.part(region, r.Stage); part != nil && part.Below < tuning.TrialShares {
 			stage.Nodes = append(stage.Nodes, besideBefore(region, *part, r.Compared.region(region).Beside))
 		}
 	}
@@ -389,7 +330,9 @@ func (r *Rollout) beginComparing() {
 				samples[c.Region] = *c.Slots[at]
 			}
 		}
-		stage.each(samples, r.control(), func(s *sequential.Series, difference float64) { s.Before.Add(difference) })
+		stage.each(samples, r.Compared.control(r.Touched.scope()), func(s *sequential.Series, difference float64) {
+			s.Before.Add(difference)
+		})
 	}
 	for i := range r.Compared.Stages {
 		r.Compared.Stages[i].Nodes = nil // what they were held against is another's from here on
@@ -501,7 +444,7 @@ type ComparedVerdict struct {
 // Comparisons are the verdicts on all figures, of stages that have been applied.
 func (r *Rollout) Comparisons() (all []ComparedVerdict) {
 	rails := r.Spec.Plan.Guardrails.Comparison.rails()
-	α := r.errorRate() / 2 / float64(len(rails)*r.comparable())
+	α := r.Spec.Plan.Guardrails.errorRate() / 2 / float64(len(rails)*r.Compared.series(r.Stages))
 	for i := range r.Compared.Stages {
 		s := &r.Compared.Stages[i]
 		for _, c := range slices.Concat(s.Regions, s.Nodes) {
@@ -519,25 +462,6 @@ func (r *Rollout) Comparisons() (all []ComparedVerdict) {
 	return all
 }
 
-// comparable is how many series there may be at most, which share the error rate.
-func (r *Rollout) comparable() (n int) {
-	each := 1
-	if slices.ContainsFunc(r.Stages, func(s StagePlan) bool { return !s.All() }) {
-		each = 2 // a region, and the nodes of it
-	}
-	named := fleet.RolloutScope{}
-	for _, s := range r.Stages {
-		n += each*len(s.Scope.Regions) + 1
-		named.Regions = append(named.Regions, s.Scope.Regions...)
-	}
-	for _, c := range r.Compared.Regions {
-		if !named.Has(c.Region) { // it has come since, and any stage may take it in
-			n += each * len(r.Stages)
-		}
-	}
-	return n
-}
-
 // verdictOf is the verdict on a series, for people.
 func verdictOf(s sequential.Series, rail comparedRail, α float64) sequential.Verdict {
 	if rail.sign < 0 {
@@ -553,22 +477,6 @@ func verdictOf(s sequential.Series, rail comparedRail, α float64) sequential.Ve
 	return v
 }
 
-// breachOfComparison is the figure that is worse than that of the regions without the tuning, with the most
-// confidence.
-func (r *Rollout) breachOfComparison() *breach {
-	var worst *ComparedVerdict
-	all := r.Comparisons()
-	for i := range all {
-		if v := &all[i]; v.Worse && (worst == nil || v.Confidence > worst.Confidence) {
-			worst = v
-		}
-	}
-	if worst == nil {
-		return nil
-	}
-	return &breach{stage: worst.Stage, why: worst.String()}
-}
-
 func (v ComparedVerdict) String() string {
 	where, others := "region "+v.Region, controlplane.CountOf(v.Against, "region", "regions")
 	switch {
@@ -582,4 +490,97 @@ func (v ComparedVerdict) String() string {
 		"confidence of %s", v.words, where, v.unit, others, controlplane.Figure(v.Low), controlplane.Figure(v.High),
 		controlplane.Figure(v.Bound),
 		controlplane.Figure(v.Confidence))
+}
+
+// worstOf is the figure that is worse than that of the regions without the tuning, with the most
+// confidence.
+func worstOf(all []ComparedVerdict) *breach {
+	var worst *ComparedVerdict
+	for i := range all {
+		if v := &all[i]; v.Worse && (worst == nil || v.Confidence > worst.Confidence) {
+			worst = v
+		}
+	}
+	if worst == nil {
+		return nil
+	}
+	return &breach{stage: worst.Stage, why: worst.String()}
+}
+
+// beginSlot forgets what a slot has so far: it began before what is to be measured.
+func (c *Compared) beginSlot(nowMs int64) {
+	c.SlotMs = nowMs
+	for i := range c.Regions {
+		for n := range c.Regions[i].Nodes {
+			c.Regions[i].Nodes[n].Slot = fleet.Span{}
+		}
+	}
+}
+
+// control are the regions that go without the tuning. A region that is new is no part of it.
+func (c *Compared) control(touched fleet.Scope) map[string]bool {
+	without := map[string]bool{}
+	for _, of := range c.Regions {
+		without[of.Region] = !touched.Has(of.Region)
+	}
+	return without
+}
+
+// lostElsewhere is the share of their nodes that regions without the tuning have lost since the stage was applied.
+func (c *Compared) lostElsewhere(touched fleet.Scope) float64 {
+	were, gone := 0, 0
+	for region, without := range c.control(touched) {
+		if !without {
+			continue
+		}
+		for _, n := range c.region(region).Nodes {
+			if n.Came || n.Left {
+				continue
+			}
+			were++
+			if n.Gone {
+				gone++
+			}
+		}
+	}
+	return float64(gone) / float64(max(1, were))
+}
+
+// addBeside takes in how far the nodes of a stage are from those of their regions that go without the tuning. They are
+// the nodes that the baseline was of: those that have come since are in neither group, and as long as one is gone
+// nothing is taken in. Nodes differ, so that a group of others would be another one for no fault of the tuning.
+func (c *Compared) addBeside(nodes []ComparedSeries) {
+	for i := range nodes {
+		s := &nodes[i]
+		s.Against = 0
+		var difference *Sample
+		if of := c.region(s.Region).stayed(); of != nil {
+			difference, s.Against = of.beside(*s.Share)
+		}
+		if difference == nil {
+			continue
+		}
+		for f, v := range difference {
+			addSince(&s.Series[f], v)
+		}
+	}
+}
+
+// series is how many series there may be at most, which share the error rate.
+func (c *Compared) series(stages StagePlans) (n int) {
+	each := 1
+	if slices.ContainsFunc(stages, func(s StagePlan) bool { return !s.All() }) {
+		each = 2 // a region, and the nodes of it
+	}
+	named := fleet.Scope{}
+	for _, s := range stages {
+		n += each*len(s.Scope.Regions) + 1
+		named.Regions = append(named.Regions, s.Scope.Regions...)
+	}
+	for _, of := range c.Regions {
+		if !named.Has(of.Region) { // it has come since, and any stage may take it in
+			n += each * len(stages)
+		}
+	}
+	return n
 }

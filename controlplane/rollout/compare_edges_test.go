@@ -16,10 +16,10 @@ import (
 // A stage whose only region has a tuning and no node compares nothing, and passes.
 func TestAStageWithoutNodesIsNotCompared(t *testing.T) {
 	l := newLand("eu", "us")
-	l.rows = append(l.rows, tunings.TuningWrite{ID: "x", Region: "ap", Document: defaultDocument()})
-	r, steps := begin(t, l, spec(canary, RolloutStage{SharePercent: 66, BakeMs: 60_000}, all))
+	l.rows = append(l.rows, tunings.Write{ID: "x", Region: "ap", Document: defaultDocument()})
+	r, steps := begin(t, l, spec(canary, Stage{SharePercent: 66, BakeMs: 60_000}, all))
 	play(t, r, steps, nil)
-	if r.Phase != RolloutDone {
+	if r.Phase != Done {
 		t.Errorf("%s %q", r.Phase, r.Why)
 	}
 }
@@ -29,13 +29,13 @@ func TestAStageWithoutNodesIsNotCompared(t *testing.T) {
 func inTide(t *testing.T, baselineMs int64, second does) (*tide, *Rollout, inLand) {
 	t.Helper()
 	l := newTide(1, 20, second, "a")
-	plan := DefaultRolloutPlan()
+	plan := DefaultPlan()
 	plan.BaselineMs, plan.Guardrails.DeniedShareShift = baselineMs, 1
-	plan.Stages = []RolloutStage{part(StageNodes{Nodes: 1}), {All: true}}
+	plan.Stages = []Stage{part(StageNodes{Nodes: 1}), {All: true}}
 	for i := range plan.Stages {
 		plan.Stages[i].BakeMs = 300_000
 	}
-	r, steps := begin(t, l.land, RolloutSpec{Tuning: string(document30), Plan: plan})
+	r, steps := begin(t, l.land, Spec{Tuning: string(document30), Plan: plan})
 	return l, r, steps
 }
 
@@ -48,7 +48,7 @@ func TestOneErrorIsNoHarm(t *testing.T) {
 		for _, baselineMs := range []int64{120_000, 300_000} {
 			var began time.Time
 			made := 0
-			_, r, steps := inTide(t, baselineMs, func(l *tide, h *heartbeat.Health, n *fleet.FleetRow, hasNew bool) {
+			_, r, steps := inTide(t, baselineMs, func(l *tide, h *heartbeat.Health, n *fleet.Row, hasNew bool) {
 				l.second(h, n, 0.1, 1)
 				if hasNew && began.IsZero() {
 					began = l.now
@@ -59,7 +59,7 @@ func TestOneErrorIsNoHarm(t *testing.T) {
 				}
 			})
 			play(t, r, steps, nil)
-			if r.Phase != RolloutDone || made != errors {
+			if r.Phase != Done || made != errors {
 				t.Errorf("%d errors after a baseline of %d ms: %s %q", made, baselineMs, r.Phase, r.Why)
 			}
 		}
@@ -71,7 +71,7 @@ func TestOneErrorIsNoHarm(t *testing.T) {
 func TestNodesThatComeAndGoAreNotCompared(t *testing.T) {
 	for _, what := range []string{"joins", "goes"} {
 		first := ""
-		l, r, steps := inTide(t, 120_000, func(l *tide, h *heartbeat.Health, n *fleet.FleetRow, _ bool) {
+		l, r, steps := inTide(t, 120_000, func(l *tide, h *heartbeat.Health, n *fleet.Row, _ bool) {
 			if first == "" {
 				first = byShare(l.land, "a")[0]
 			}
@@ -81,7 +81,7 @@ func TestNodesThatComeAndGoAreNotCompared(t *testing.T) {
 			}
 			l.second(h, n, denied, 1)
 		})
-		play(t, r, steps, func() bool { return r.Phase == RolloutBaking })
+		play(t, r, steps, func() bool { return r.Phase == Baking })
 		l.pass(30 * time.Second)
 		switch what {
 		case "joins":
@@ -110,7 +110,7 @@ func TestAPauseForgetsWhatWasCompared(t *testing.T) {
 	s.Plan.BaselineMs = 120_000
 	r, steps := begin(t, l, s)
 	play(t, r, steps, func() bool { return len(r.Compared.Regions) > 0 && len(r.Compared.Regions[0].Beside) > 6 })
-	for _, action := range []RolloutAction{RolloutPause, RolloutResume} {
+	for _, action := range []Action{Pause, Resume} {
 		if _, err := r.Operate(order(r, action, controltest.Ann), l.now.UnixMilli()); err != nil {
 			t.Fatal(err)
 		}
@@ -127,12 +127,12 @@ func TestNodesThatComeAndGoAreForgotten(t *testing.T) {
 	waits := all
 	waits.Approval = true
 	r, steps := begin(t, l, spec(canary, waits))
-	play(t, r, steps, func() bool { return r.Phase == RolloutAwaiting })
+	play(t, r, steps, func() bool { return r.Phase == Awaiting })
 	for i := range 20 {
 		id := fmt.Sprint("us-pod-", i)
 		l.join(id, "us")
 		for range 3 {
-			wait, err := r.Advance(steps)
+			wait, err := r.Advance(steps.on)
 			if err != nil {
 				t.Fatal(err)
 			}
@@ -152,7 +152,7 @@ func TestTheErrorRateIsSharedByAll(t *testing.T) {
 	l := landOf(4, "eu")
 	r, steps := begin(t, l, spec(part(StageNodes{NodesPercent: 25}), part(StageNodes{NodesPercent: 50}),
 		part(StageNodes{NodesPercent: 75}), all))
-	play(t, r, steps, func() bool { return r.Phase == RolloutBaking })
+	play(t, r, steps, func() bool { return r.Phase == Baking })
 	for i := range 6 {
 		for j := range 4 {
 			l.join(fmt.Sprintf("x%d-%d", i, j), fmt.Sprint("x", i))
@@ -163,14 +163,14 @@ func TestTheErrorRateIsSharedByAll(t *testing.T) {
 		for _, s := range r.Compared.Stages {
 			series[s.Stage] = max(series[s.Stage], len(s.Regions)+len(s.Nodes))
 		}
-		return r.Stage == 3 && r.Phase == RolloutBaking || r.Phase.Over()
+		return r.Stage == 3 && r.Phase == Baking || r.Phase.Over()
 	})
 	all := 0
 	for _, n := range series {
 		all += n
 	}
-	if all <= 10 || all > r.comparable() {
-		t.Errorf("%d series share the error rate as %d", all, r.comparable())
+	if all <= 10 || all > r.Compared.series(r.Stages) {
+		t.Errorf("%d series share the error rate as %d", all, r.Compared.series(r.Stages))
 	}
 }
 
@@ -178,7 +178,7 @@ func TestTheErrorRateIsSharedByAll(t *testing.T) {
 func TestNodesOfEarlierStagesAreForgotten(t *testing.T) {
 	l := landOf(20, "a")
 	r, steps := begin(t, l, spec(part(StageNodes{Nodes: 1}), part(StageNodes{NodesPercent: 50}), all))
-	play(t, r, steps, func() bool { return r.Stage == 1 && r.Phase == RolloutBaking })
+	play(t, r, steps, func() bool { return r.Stage == 1 && r.Phase == Baking })
 	if len(r.Compared.Stages) != 2 || r.Compared.Stages[0].Nodes != nil || len(r.Compared.Stages[1].Nodes) != 1 {
 		t.Errorf("%+v", r.Compared.Stages)
 	}

@@ -26,29 +26,29 @@ type tide struct {
 }
 
 // does is what a node does in a second, with the new tuning or without it.
-type does func(t *tide, h *heartbeat.Health, n *fleet.FleetRow, hasNew bool)
+type does func(t *tide, h *heartbeat.Health, n *fleet.Row, hasNew bool)
 
 // newTide is a fleet whose nodes have done what each does for a minute.
 func newTide(seed uint64, nodes int, each does, regions ...string) *tide {
 	t := &tide{newLand(), rand.New(rand.NewPCG(seed, 1)), map[string]float64{}, map[string]float64{}, time.Time{}}
 	for _, region := range regions {
 		for i := range nodes {
-			t.nodes = append(t.nodes, fleet.FleetRow{Heartbeat: heartbeat.Heartbeat{NodeID: fmt.Sprint(region, i), Region: region, StartedAtMs: 1}})
+			t.nodes = append(t.nodes, fleet.Row{Heartbeat: heartbeat.Heartbeat{NodeID: fmt.Sprint(region, i), Region: region, StartedAtMs: 1}})
 		}
 	}
-	var now *fleet.FleetRow
-	t.fate = func(n *fleet.FleetRow, _ string) { now = n }
+	var now *fleet.Row
+	t.fate = func(n *fleet.Row, _ string) { now = n }
 	t.sick = func(h *heartbeat.Health, hasNew bool) { each(t, h, now, hasNew) }
 	t.pass(time.Minute)
 	return t
 }
 
 // harmless is the same with any tuning.
-func harmless(t *tide, h *heartbeat.Health, n *fleet.FleetRow, _ bool) { t.second(h, n, 0.1, 1) }
+func harmless(t *tide, h *heartbeat.Health, n *fleet.Row, _ bool) { t.second(h, n, 0.1, 1) }
 
 // second is what a node of a region does in one, whose decisions are denied for a share, and whose relay has times
 // as many rows as others.
-func (t *tide) second(h *heartbeat.Health, n *fleet.FleetRow, denied, times float64) {
+func (t *tide) second(h *heartbeat.Health, n *fleet.Row, denied, times float64) {
 	if !t.at.Equal(t.now) {
 		for region, noise := range t.regions {
 			t.regions[region] = 0.8*noise + 0.05*t.random.NormFloat64()
@@ -72,13 +72,13 @@ func (t *tide) second(h *heartbeat.Health, n *fleet.FleetRow, denied, times floa
 // A deploy that replaces nodes everywhere while a stage bakes is no fault of its tuning; one of its region alone is
 // a breach.
 func TestNodesThatGoEverywhereAreNoBreach(t *testing.T) {
-	for where, want := range map[string]RolloutPhase{"eu us ap": RolloutDone, "eu": RolloutRolledBack} {
+	for where, want := range map[string]Phase{"eu us ap": Done, "eu": RolledBack} {
 		l := newLand("eu", "us", "ap")
-		r, steps := begin(t, l, spec(RolloutStage{Regions: []string{"eu"}, BakeMs: 120_000}))
-		play(t, r, steps, func() bool { return r.Phase == RolloutBaking })
+		r, steps := begin(t, l, spec(Stage{Regions: []string{"eu"}, BakeMs: 120_000}))
+		play(t, r, steps, func() bool { return r.Phase == Baking })
 		for _, region := range strings.Fields(where) {
 			l.dead[region+"2"] = true
-			l.nodes = append(l.nodes, fleet.FleetRow{SeenAt: l.now,
+			l.nodes = append(l.nodes, fleet.Row{SeenAt: l.now,
 				Heartbeat: heartbeat.Heartbeat{NodeID: region + "3", Region: region, StartedAtMs: l.now.UnixMilli()}})
 		}
 		play(t, r, steps, nil)
@@ -91,12 +91,12 @@ func TestNodesThatGoEverywhereAreNoBreach(t *testing.T) {
 // The control are regions without the tuning, and they alone: where most regions get a harmful one at once, those
 // that are left show it.
 func TestTheControlHasNoRegionWithTheTuning(t *testing.T) {
-	l := newTide(1, 1, func(t *tide, h *heartbeat.Health, n *fleet.FleetRow, hasNew bool) {
+	l := newTide(1, 1, func(t *tide, h *heartbeat.Health, n *fleet.Row, hasNew bool) {
 		t.second(h, n, 0.1, map[bool]float64{false: 1, true: 2}[hasNew])
 	}, "a", "b", "c", "d", "e", "f", "g")
-	plan := DefaultRolloutPlan()
-	plan.Stages = []RolloutStage{{Regions: []string{"a", "b", "c", "d", "e"}, BakeMs: 300_000}}
-	r, steps := begin(t, l.land, RolloutSpec{Tuning: string(document30), Plan: plan})
+	plan := DefaultPlan()
+	plan.Stages = []Stage{{Regions: []string{"a", "b", "c", "d", "e"}, BakeMs: 300_000}}
+	r, steps := begin(t, l.land, Spec{Tuning: string(document30), Plan: plan})
 	play(t, r, steps, nil)
 	wantRolledBack(t, r, "MySQL rows of relays a decision of ", "the 2 regions without the tuning")
 }
@@ -116,14 +116,14 @@ func TestAStageIsComparedForAnHour(t *testing.T) {
 
 // A stage that leaves no region without the tuning, and one whose baseline is too short, are not compared.
 func TestWithoutAControlNothingIsCompared(t *testing.T) {
-	for name, stage := range map[string]RolloutStage{"of all": {All: true, BakeMs: 120_000}, "of one": {Regions: []string{"eu"}, BakeMs: 120_000}} {
+	for name, stage := range map[string]Stage{"of all": {All: true, BakeMs: 120_000}, "of one": {Regions: []string{"eu"}, BakeMs: 120_000}} {
 		l := newLand("eu", "us")
 		s := spec(stage)
 		if name == "of one" {
 			s.Plan.BaselineMs = 0
 		}
 		r, steps := begin(t, l, s)
-		play(t, r, steps, func() bool { return r.Phase == RolloutBaking && r.DueMs-l.now.UnixMilli() < 10_000 })
+		play(t, r, steps, func() bool { return r.Phase == Baking && r.DueMs-l.now.UnixMilli() < 10_000 })
 		for _, v := range r.Comparisons() {
 			if v.Samples != 0 || v.Worse {
 				t.Errorf("%s: %+v", name, v)
@@ -138,9 +138,9 @@ func TestWithoutAControlNothingIsCompared(t *testing.T) {
 // What is compared is bounded, and goes when the rollout is over.
 func TestWhatIsComparedIsBounded(t *testing.T) {
 	l := newTide(1, 3, harmless, "a", "b", "c")
-	plan := DefaultRolloutPlan()
-	plan.BaselineMs, plan.Stages = 600_000, []RolloutStage{{Regions: []string{"a"}, BakeMs: 1_200_000}}
-	r, steps := begin(t, l.land, RolloutSpec{Tuning: string(document30), Plan: plan})
+	plan := DefaultPlan()
+	plan.BaselineMs, plan.Stages = 600_000, []Stage{{Regions: []string{"a"}, BakeMs: 1_200_000}}
+	r, steps := begin(t, l.land, Spec{Tuning: string(document30), Plan: plan})
 	largest := 0
 	play(t, r, steps, func() bool {
 		b, err := json.Marshal(r.Compared)
@@ -150,7 +150,7 @@ func TestWhatIsComparedIsBounded(t *testing.T) {
 		largest = max(largest, len(b))
 		return r.Phase.Over()
 	})
-	if r.Phase != RolloutDone || largest > 40_000 {
+	if r.Phase != Done || largest > 40_000 {
 		t.Errorf("%s %q, %d bytes at most", r.Phase, r.Why, largest)
 	}
 	if b, _ := json.Marshal(r); strings.Contains(string(b), `"compared"`) {
@@ -176,21 +176,21 @@ func TestAStageIsComparedWithTheOtherRegions(t *testing.T) {
 		harm    does
 		why     string
 	}{
-		"MySQL load doubles in one region of ten": {3, ten, func(t *tide, h *heartbeat.Health, n *fleet.FleetRow, hasNew bool) {
+		"MySQL load doubles in one region of ten": {3, ten, func(t *tide, h *heartbeat.Health, n *fleet.Row, hasNew bool) {
 			t.second(h, n, 0.1, map[bool]float64{false: 1, true: 2}[hasNew])
 		}, "MySQL rows of relays a decision of region a: "},
-		"one node of thirty dies": {30, []string{"a", "b", "c"}, func(t *tide, h *heartbeat.Health, n *fleet.FleetRow, hasNew bool) {
+		"one node of thirty dies": {30, []string{"a", "b", "c"}, func(t *tide, h *heartbeat.Health, n *fleet.Row, hasNew bool) {
 			if t.second(h, n, 0.1, 1); hasNew && n.Heartbeat.NodeID == "a7" {
 				t.dead["a7"] = true
 			}
 		}, "nodes without heartbeats: 1 of 30, more than a share of 0, of region a (a7)"},
-		"5 of 100 more are denied": {3, ten, func(t *tide, h *heartbeat.Health, n *fleet.FleetRow, hasNew bool) {
+		"5 of 100 more are denied": {3, ten, func(t *tide, h *heartbeat.Health, n *fleet.Row, hasNew bool) {
 			t.second(h, n, map[bool]float64{false: 0.1, true: 0.15}[hasNew], 1)
 		}, "share of denied decisions of region a: "},
-		"nothing is denied": {3, ten, func(t *tide, h *heartbeat.Health, n *fleet.FleetRow, hasNew bool) {
+		"nothing is denied": {3, ten, func(t *tide, h *heartbeat.Health, n *fleet.Row, hasNew bool) {
 			t.second(h, n, map[bool]float64{false: 0.1, true: 0}[hasNew], 1)
 		}, "share of allowed decisions of region a: "},
-		"no harm, while another region has three times the rows": {3, ten, func(t *tide, h *heartbeat.Health, n *fleet.FleetRow, _ bool) {
+		"no harm, while another region has three times the rows": {3, ten, func(t *tide, h *heartbeat.Health, n *fleet.Row, _ bool) {
 			t.second(h, n, 0.1, map[bool]float64{false: 1, true: 3}[n.Heartbeat.Region == "i" && t.now.Sub(controltest.Day) > 5*time.Minute])
 		}, ""},
 		"no harm": {3, ten, harmless, ""},
@@ -199,15 +199,15 @@ func TestAStageIsComparedWithTheOtherRegions(t *testing.T) {
 			t.Parallel()
 			for seed := range runs() {
 				l := newTide(seed, c.nodes, c.harm, c.regions...)
-				plan := DefaultRolloutPlan()
-				plan.Stages = []RolloutStage{{Regions: []string{"a"}, BakeMs: 300_000}, {SharePercent: 50, BakeMs: 300_000},
+				plan := DefaultPlan()
+				plan.Stages = []Stage{{Regions: []string{"a"}, BakeMs: 300_000}, {SharePercent: 50, BakeMs: 300_000},
 					{All: true, BakeMs: 60_000}}
-				r, steps := begin(t, l.land, RolloutSpec{Tuning: string(document30), Plan: plan})
+				r, steps := begin(t, l.land, Spec{Tuning: string(document30), Plan: plan})
 				play(t, r, steps, nil)
 				switch {
-				case c.why == "" && r.Phase != RolloutDone:
+				case c.why == "" && r.Phase != Done:
 					t.Errorf("seed %d: %s, %q", seed, r.Phase, r.Why)
-				case c.why != "" && (r.Phase != RolloutRolledBack || !strings.HasPrefix(r.Why, "stage 1 (a): ") ||
+				case c.why != "" && (r.Phase != RolledBack || !strings.HasPrefix(r.Why, "stage 1 (a): ") ||
 					!strings.Contains(r.Why, c.why)):
 					t.Errorf("seed %d: %s, %q", seed, r.Phase, r.Why)
 				}
@@ -223,15 +223,15 @@ func TestNodesAreComparedWithThoseBesideThem(t *testing.T) {
 		harm does
 		why  string
 	}{
-		"5 of 100 more are denied": {func(t *tide, h *heartbeat.Health, n *fleet.FleetRow, hasNew bool) {
+		"5 of 100 more are denied": {func(t *tide, h *heartbeat.Health, n *fleet.Row, hasNew bool) {
 			t.second(h, n, map[bool]float64{false: 0.1, true: 0.15}[hasNew], 1)
 		}, "share of denied decisions of the nodes of region a that the stage takes in: "},
-		"one of 20 has errors": {func(t *tide, h *heartbeat.Health, n *fleet.FleetRow, hasNew bool) {
+		"one of 20 has errors": {func(t *tide, h *heartbeat.Health, n *fleet.Row, hasNew bool) {
 			if t.second(h, n, 0.1, 1); hasNew {
 				h.SettingsErrors++
 			}
 		}, "errors of relays and settings a node and minute of the nodes of region a that the stage takes in: "},
-		"no harm, while all nodes deny more": {func(t *tide, h *heartbeat.Health, n *fleet.FleetRow, _ bool) {
+		"no harm, while all nodes deny more": {func(t *tide, h *heartbeat.Health, n *fleet.Row, _ bool) {
 			t.second(h, n, map[bool]float64{false: 0.1, true: 0.16}[t.now.Sub(controltest.Day) > 4*time.Minute], 1)
 		}, ""},
 		"no harm": {harmless, ""},
@@ -240,19 +240,19 @@ func TestNodesAreComparedWithThoseBesideThem(t *testing.T) {
 			t.Parallel()
 			for seed := range runs() {
 				l := newTide(seed, 20, c.harm, "a")
-				plan := DefaultRolloutPlan()
+				plan := DefaultPlan()
 				plan.Guardrails.DeniedShareShift, plan.Guardrails.ErrorsPerMinute.Off = 1, true
-				stages := []RolloutStage{part(StageNodes{Nodes: 1}), part(StageNodes{NodesPercent: 50}), {All: true}}
+				stages := []Stage{part(StageNodes{Nodes: 1}), part(StageNodes{NodesPercent: 50}), {All: true}}
 				for i := range stages {
 					stages[i].BakeMs = 300_000
 				}
 				plan.Stages = stages
-				r, steps := begin(t, l.land, RolloutSpec{Tuning: string(document30), Plan: plan})
+				r, steps := begin(t, l.land, Spec{Tuning: string(document30), Plan: plan})
 				play(t, r, steps, nil)
 				switch {
-				case c.why == "" && r.Phase != RolloutDone:
+				case c.why == "" && r.Phase != Done:
 					t.Errorf("seed %d: %s, %q", seed, r.Phase, r.Why)
-				case c.why != "" && (r.Phase != RolloutRolledBack || !strings.HasPrefix(r.Why, "stage 1 ") ||
+				case c.why != "" && (r.Phase != RolledBack || !strings.HasPrefix(r.Why, "stage 1 ") ||
 					!strings.Contains(r.Why, c.why) || !strings.Contains(r.Why, " the 19 nodes of it without the tuning")):
 					t.Errorf("seed %d: %s, %q", seed, r.Phase, r.Why)
 				}
@@ -262,13 +262,13 @@ func TestNodesAreComparedWithThoseBesideThem(t *testing.T) {
 }
 
 // atBake is a rollout of stages of two regions of three nodes, at the bake of its first.
-func atBake(t *testing.T, stages ...RolloutStage) *Rollout {
+func atBake(t *testing.T, stages ...Stage) *Rollout {
 	t.Helper()
 	l := newTide(1, 3, harmless, "a", "b")
-	plan := DefaultRolloutPlan()
+	plan := DefaultPlan()
 	plan.Stages = stages
-	r, steps := begin(t, l.land, RolloutSpec{Tuning: string(document30), Plan: plan})
-	play(t, r, steps, func() bool { return r.Phase == RolloutBaking })
+	r, steps := begin(t, l.land, Spec{Tuning: string(document30), Plan: plan})
+	play(t, r, steps, func() bool { return r.Phase == Baking })
 	return r
 }
 
@@ -286,9 +286,9 @@ func (r *Rollout) slot(series *ComparedSeries) int {
 
 // A stage is compared from when all of its nodes run the tuning until the rollout is over.
 func TestWhileAStageIsCompared(t *testing.T) {
-	r := atBake(t, RolloutStage{Regions: []string{"a"}, BakeMs: 300_000})
-	for phase, want := range map[RolloutPhase]int{
-		RolloutApplying: 0, RolloutConverging: 0, RolloutBaking: 1, RolloutKeeping: 1,
+	r := atBake(t, Stage{Regions: []string{"a"}, BakeMs: 300_000})
+	for phase, want := range map[Phase]int{
+		Applying: 0, Converging: 0, Baking: 1, Keeping: 1,
 	} {
 		r.Phase = phase
 		if got := r.slot(&r.Compared.Stages[0].Regions[0]); got != want {
@@ -300,7 +300,7 @@ func TestWhileAStageIsCompared(t *testing.T) {
 // Nodes are compared with those that the baseline was of: without those that have come since, and not while one is
 // gone.
 func TestWhileNodesAreCompared(t *testing.T) {
-	r := atBake(t, part(StageNodes{Nodes: 1}, "a"), RolloutStage{All: true, BakeMs: 60_000})
+	r := atBake(t, part(StageNodes{Nodes: 1}, "a"), Stage{All: true, BakeMs: 60_000})
 	nodes := &r.Compared.Stages[0].Nodes[0]
 	if got := r.slot(nodes); got != 1 || nodes.Against != 2 {
 		t.Errorf("%d samples against %d nodes, want 1 against 2", got, nodes.Against)
@@ -359,12 +359,12 @@ func TestAQuietFleetIsNotRolledBackByChance(t *testing.T) {
 			back := 0
 			for seed := range seeds {
 				l := quiet(seed, c.denied, c.degraded, c.errors)
-				plan := DefaultRolloutPlan()
-				gated := RolloutStage{All: true, BakeMs: 300_000, Approval: true}
-				plan.Stages = []RolloutStage{{Regions: []string{"eu"}, BakeMs: 300_000}, gated}
-				r, steps := begin(t, l, RolloutSpec{Tuning: string(document30), Plan: plan})
+				plan := DefaultPlan()
+				gated := Stage{All: true, BakeMs: 300_000, Approval: true}
+				plan.Stages = []Stage{{Regions: []string{"eu"}, BakeMs: 300_000}, gated}
+				r, steps := begin(t, l, Spec{Tuning: string(document30), Plan: plan})
 				until := l.now.Add(8 * time.Hour)
-				if play(t, r, steps, func() bool { return !l.now.Before(until) }); r.Phase != RolloutAwaiting {
+				if play(t, r, steps, func() bool { return !l.now.Before(until) }); r.Phase != Awaiting {
 					back++
 					t.Logf("seed %d after %v: %s", seed, l.now.Sub(controltest.Day), r.Why)
 				}
@@ -394,10 +394,10 @@ func TestHarmStopsTheFirstStageOfAQuietFleet(t *testing.T) {
 					harm(h)
 				}
 			}
-			plan := DefaultRolloutPlan()
-			plan.Stages = []RolloutStage{{Regions: []string{"eu"}, BakeMs: 600_000}, {All: true, BakeMs: 600_000}}
-			r, steps := begin(t, l, RolloutSpec{Tuning: string(document30), Plan: plan})
-			if play(t, r, steps, nil); r.Phase != RolloutRolledBack || !strings.HasPrefix(r.Why, "stage 1 (eu): ") {
+			plan := DefaultPlan()
+			plan.Stages = []Stage{{Regions: []string{"eu"}, BakeMs: 600_000}, {All: true, BakeMs: 600_000}}
+			r, steps := begin(t, l, Spec{Tuning: string(document30), Plan: plan})
+			if play(t, r, steps, nil); r.Phase != RolledBack || !strings.HasPrefix(r.Why, "stage 1 (eu): ") {
 				t.Errorf("%s, seed %d: %s %q", name, seed, r.Phase, r.Why)
 			}
 		}

@@ -1,6 +1,6 @@
 // Package rollout brings a tuning to a fleet in stages, watches what has it, and takes it back where it does harm.
 //
-// [Rollout] is one document and its transitions, [RolloutWork] the steps, [Guardrails]
+// [Rollout] is one document and its transitions, [Steps] their effects, [Guardrails]
 // and [RegionWatch] the arithmetic. What must hold:
 //
 //  1. A region is in Touched before anything is written for it, and has its previous
@@ -15,7 +15,7 @@
 //     up those that do not follow a rollback; then it is aborted and says so.
 //  5. What has the tuning is watched until the rollout is over, whatever it waits for: each
 //     region and node by itself, from the nodes that were there before.
-//  6. One rollout is under way at a time: [RolloutList] has the lock. MySQL has a row of each rollout before the
+//  6. One rollout is under way at a time: [List] has the lock. MySQL has a row of each rollout before the
 //     rollout exists, which leads to it where Restate has lost the list. A row without a rollout holds nothing up.
 //  7. One that is over stays as it ended, except that an operator may take back what is done. An id is used once,
 //     and an approval approves one stage, whose evidence it names. A stage begins when as many different people as the

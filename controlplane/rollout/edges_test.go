@@ -20,12 +20,12 @@ func TestDeniedTrafficAfterAQuietBaselineIsNotJudged(t *testing.T) {
 		l := newLand("eu", "us")
 		l.sick = func(*heartbeat.Health, bool) {}
 		r, steps := begin(t, l, spec(canary, all))
-		play(t, r, steps, func() bool { return r.Phase == RolloutBaking })
+		play(t, r, steps, func() bool { return r.Phase == Baking })
 		l.sick = func(h *heartbeat.Health, _ bool) {
 			h.AllowedTotal, h.DeniedTotal = h.AllowedTotal+100-denied, h.DeniedTotal+denied
 		}
 		play(t, r, steps, nil)
-		if r.Phase != RolloutDone {
+		if r.Phase != Done {
 			t.Errorf("%d of 100 are denied: %s %q", denied, r.Phase, r.Why)
 		}
 	}
@@ -34,16 +34,16 @@ func TestDeniedTrafficAfterAQuietBaselineIsNotJudged(t *testing.T) {
 // A value without a bound breaks what bounds it on that side, in one line, and can be kept.
 func TestAnEndlessValueBreaksItsRail(t *testing.T) {
 	for says, c := range map[string]struct {
-		rail queries.QueryRail
+		rail queries.Rail
 		bad  float64
 	}{
-		"errors is +Inf, want at most 0.5":                               {queries.QueryRail{Name: "errors", Query: "errors", Above: new(0.5)}, math.Inf(1)},
-		"errors is -Inf, want at least 0.05":                             {queries.QueryRail{Name: "errors", Query: "errors", Below: new(0.05)}, math.Inf(-1)},
-		"errors is +Inf, want at most 3 times before (before the stage ": {queries.QueryRail{Name: "errors", Query: "errors", TimesBaseline: new(3.0)}, math.Inf(1)},
+		"errors is +Inf, want at most 0.5":                               {queries.Rail{Name: "errors", Query: "errors", Above: new(0.5)}, math.Inf(1)},
+		"errors is -Inf, want at least 0.05":                             {queries.Rail{Name: "errors", Query: "errors", Below: new(0.05)}, math.Inf(-1)},
+		"errors is +Inf, want at most 3 times before (before the stage ": {queries.Rail{Name: "errors", Query: "errors", TimesBaseline: new(3.0)}, math.Inf(1)},
 	} {
 		o := &oracle{answers: map[string][]float64{"errors": {0.1}}}
 		r := playGuarded(t, o, func(r *Rollout) {
-			if r.Phase == RolloutBaking {
+			if r.Phase == Baking {
 				o.answers["errors"] = []float64{0.1, c.bad}
 			}
 		}, c.rail)
@@ -56,17 +56,17 @@ func TestAnEndlessValueBreaksItsRail(t *testing.T) {
 		}
 	}
 	o := &oracle{answers: map[string][]float64{"errors": {math.Inf(1)}}}
-	r := playGuarded(t, o, func(*Rollout) {}, queries.QueryRail{Name: "errors", Query: "errors", TimesBaseline: new(3.0)})
+	r := playGuarded(t, o, func(*Rollout) {}, queries.Rail{Name: "errors", Query: "errors", TimesBaseline: new(3.0)})
 	wantRolledBack(t, r, "errors is +Inf, want at most 3 times before (before the stage +Inf)")
 	o = &oracle{answers: map[string][]float64{"errors": {math.Inf(-1)}}}
-	if r := playGuarded(t, o, func(*Rollout) {}, queries.QueryRail{Name: "errors", Query: "errors", Above: new(0.5)}); r.Phase != RolloutDone {
+	if r := playGuarded(t, o, func(*Rollout) {}, queries.Rail{Name: "errors", Query: "errors", Above: new(0.5)}); r.Phase != Done {
 		t.Errorf("an end on the good side: %s %q", r.Phase, r.Why)
 	}
 }
 
 // An element that is not a number holds the stage, required or not; beside one that breaks the rail it does not.
 func TestANaNHoldsTheStage(t *testing.T) {
-	rail := queries.QueryRail{Name: "errors", Query: "errors", Above: new(0.5)}
+	rail := queries.Rail{Name: "errors", Query: "errors", Above: new(0.5)}
 	bad := map[string]struct {
 		values []float64
 		why    string
@@ -76,8 +76,8 @@ func TestANaNHoldsTheStage(t *testing.T) {
 		"beside a breach": {[]float64{math.NaN(), 0.7}, "errors is 0.7, want at most 0.5"},
 	}
 	for name, c := range bad {
-		for _, phase := range []RolloutPhase{RolloutMeasuring, RolloutBaking} {
-			if phase == RolloutMeasuring && name == "beside a breach" {
+		for _, phase := range []Phase{Measuring, Baking} {
+			if phase == Measuring && name == "beside a breach" {
 				continue
 			}
 			o := &oracle{answers: map[string][]float64{"errors": {0.1}}}
@@ -86,21 +86,21 @@ func TestANaNHoldsTheStage(t *testing.T) {
 					o.answers["errors"] = c.values
 				}
 			}, rail)
-			if !strings.Contains(r.Why, c.why) || r.Phase != RolloutRolledBack || (len(r.Touched) == 0) != (phase == RolloutMeasuring) {
+			if !strings.Contains(r.Why, c.why) || r.Phase != RolledBack || (len(r.Touched) == 0) != (phase == Measuring) {
 				t.Errorf("%s, %s: %s %q, want %q", name, phase, r.Phase, r.Why, c.why)
 			}
 		}
 	}
 	o, looks := &oracle{answers: map[string][]float64{"errors": {0.1}}}, 0
 	if r := playGuarded(t, o, func(r *Rollout) {
-		if r.Phase == RolloutBaking {
+		if r.Phase == Baking {
 			looks++
 			o.answers["errors"] = []float64{0.1}
 			if looks > 1 && looks < 4 {
 				o.answers["errors"] = []float64{math.NaN()}
 			}
 		}
-	}, rail); r.Phase != RolloutDone {
+	}, rail); r.Phase != Done {
 		t.Errorf("over in time: %s %q", r.Phase, r.Why)
 	}
 }
@@ -116,7 +116,7 @@ func TestAQueryOfTheFleetKeepsItsFirstBaseline(t *testing.T) {
 		if r.Stage == 1 && r.applied() {
 			o.answers["errors"] = []float64{0.4}
 		}
-	}, queries.QueryRail{Name: "errors", Query: "errors", TimesBaseline: new(3.0)})
+	}, queries.Rail{Name: "errors", Query: "errors", TimesBaseline: new(3.0)})
 	wantRolledBack(t, r, "stage 2 (all other regions): errors is 0.4, want at most 3 times before (before the stage 0.1)")
 }
 
@@ -146,21 +146,21 @@ func TestTheShareOfLostNodesIsExact(t *testing.T) {
 // each has spoken again. That is no loss, whatever the rollout does at the time; a node that then stays silent is
 // one.
 func TestAJumpOfTheDatabasesClockLosesNoNodes(t *testing.T) {
-	for _, phase := range []RolloutPhase{RolloutMeasuring, RolloutConverging, RolloutBaking, RolloutRollingBack} {
-		for victim, want := range map[string]RolloutPhase{"": RolloutDone, "eu2": RolloutRolledBack} {
+	for _, phase := range []Phase{Measuring, Converging, Baking, RollingBack} {
+		for victim, want := range map[string]Phase{"": Done, "eu2": RolledBack} {
 			l := newLand("eu", "us")
 			r, steps := begin(t, l, spec(canary, all))
-			if phase == RolloutRollingBack {
-				want = RolloutAborted
+			if phase == RollingBack {
+				want = Aborted
 			}
 			jumped, waited := false, false
 			play(t, r, steps, func() bool {
-				if phase == RolloutRollingBack && r.Phase == RolloutBaking {
-					if _, err := r.Operate(RolloutOrder{Action: RolloutAbort, By: controltest.Ann}, l.now.UnixMilli()); err != nil {
+				if phase == RollingBack && r.Phase == Baking {
+					if _, err := r.Operate(Order{Action: Abort, By: controltest.Ann}, l.now.UnixMilli()); err != nil {
 						t.Fatal(err)
 					}
 				}
-				looks := phase != RolloutRollingBack || r.TrialsEnded
+				looks := phase != RollingBack || r.TrialsEnded
 				if !jumped && r.Phase == phase && looks && l.now.Sub(controltest.Day) > 3*time.Second {
 					jumped = true
 					l.skew += 3 * time.Minute // less than a lease
@@ -169,7 +169,7 @@ func TestAJumpOfTheDatabasesClockLosesNoNodes(t *testing.T) {
 				waited = waited || strings.Contains(r.Waiting, "the clock of the database has jumped")
 				return r.Phase.Over()
 			})
-			if r.Phase != want || !jumped || !waited || want == RolloutRolledBack && !strings.Contains(r.Why, "1 of 2") {
+			if r.Phase != want || !jumped || !waited || want == RolledBack && !strings.Contains(r.Why, "1 of 2") {
 				t.Errorf("%s, without %q: %s %q, jumped %t, waited %t; want %s", phase, victim, r.Phase, r.Why, jumped, waited, want)
 			}
 		}
@@ -185,8 +185,8 @@ func TestAJumpOfTheDatabasesClockDilutesNothing(t *testing.T) {
 		"share of denied decisions": func(h *heartbeat.Health) { h.DeniedTotal += 100 },
 	} {
 		l := newLand("eu", "us")
-		r, steps := begin(t, l, longBaseline(spec(RolloutStage{Regions: []string{"eu"}, BakeMs: (10 * time.Minute).Milliseconds()}, all)))
-		play(t, r, steps, func() bool { return r.Phase == RolloutBaking })
+		r, steps := begin(t, l, longBaseline(spec(Stage{Regions: []string{"eu"}, BakeMs: (10 * time.Minute).Milliseconds()}, all)))
+		play(t, r, steps, func() bool { return r.Phase == Baking })
 		l.skew = 3 * time.Minute
 		l.sick = func(h *heartbeat.Health, hasNew bool) {
 			if well(h); hasNew {

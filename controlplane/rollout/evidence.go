@@ -151,19 +151,9 @@ func (e evidence) shifted(shift float64) (is sequential.Evidence, worse bool) {
 	return is, false
 }
 
-// enough is the logarithm of the e-value from which on a figure is worse than before: half of the error rate of the
-// rollout, shared by all figures of all regions and nodes that are watched.
-func (r *Rollout) enough() float64 {
-	tests := 0
-	for i := range r.Watch {
-		tests += counts * (1 + len(r.Watch[i].Nodes))
-	}
-	return math.Log(float64(max(1, tests)) / (r.errorRate() / 2))
-}
-
 // errorRate is the plan's, or the default where it does not say.
-func (r *Rollout) errorRate() float64 {
-	if rate := r.Spec.Plan.Guardrails.Comparison.ErrorRate; rate > 0 {
+func (g Guardrails) errorRate() float64 {
+	if rate := g.Comparison.ErrorRate; rate > 0 {
 		return rate
 	}
 	return DefaultComparison().ErrorRate

@@ -128,7 +128,7 @@ func (w *world) epochs() map[string][]int64 {
 	return all
 }
 
-func (k *key) summary(s RolloutSummary) {
+func (k *key) summary(s Summary) {
 	k.s(s.ID, string(s.Phase))
 	k.is(s.EndedMs > 0)
 	k.epoch(s.ID, s.Epoch)
@@ -205,7 +205,7 @@ func (k *key) answer(a answered) {
 	switch v := a.value.(type) {
 	case int64:
 		k.at(v)
-	case fleet.FleetLook:
+	case fleet.Look:
 		k.at(v.AtMs)
 		for _, n := range v.Nodes {
 			k.s(n.ID)
@@ -219,7 +219,7 @@ func (k *key) answer(a answered) {
 		k.is(v.Ended != nil)
 	case []int64:
 		k.n(v...)
-	case tunings.TuningsWritten:
+	case tunings.Written:
 		k.n(v.Versions...)
 		k.is(v.Refused != nil)
 	case []tunings.RegionTuning:
@@ -231,7 +231,7 @@ func (k *key) answer(a answered) {
 			k.s(v.ID, string(v.Phase))
 			k.epoch(v.ID, v.Epoch)
 		}
-	case []TuningTrace:
+	case []Trace:
 		k.n(int64(len(v)))
 	case []string:
 		k.s(v...)

@@ -69,7 +69,7 @@ func kinds() map[kind]bool {
 		rolloutLost, listOld, rolloutOld, backedUp, backupOld, "Start is given up"} {
 		all[k] = true
 	}
-	for _, action := range []RolloutAction{RolloutApprove, RolloutPause, RolloutResume, RolloutAbort, RolloutRollBack} {
+	for _, action := range []Action{Approve, Pause, Resume, Abort, RollBack} {
 		all[kindOf(action)] = true
 	}
 	for _, what := range []string{"Start", "Step", "RollBack", "Repair", "Ended", "Ensure", "Operate"} {
@@ -112,9 +112,9 @@ func summary(taken map[kind]int) string {
 
 func (l letter) kind(how string) kind { return kind(l.what + " " + how) }
 
-func kindOf(action RolloutAction) kind { return "an operator asks: " + kind(action) }
+func kindOf(action Action) kind { return "an operator asks: " + kind(action) }
 
-func (w *world) kindOfStart(start RolloutStart) kind {
+func (w *world) kindOfStart(start Start) kind {
 	switch {
 	case w.rollouts[start.ID] != nil:
 		return startUsed
@@ -124,11 +124,11 @@ func (w *world) kindOfStart(start RolloutStart) kind {
 	return startAlone
 }
 
-func (w *world) kindOfOrder(r *Rollout, o RolloutOrder) kind {
+func (w *world) kindOfOrder(r *Rollout, o Order) kind {
 	has := func(a controlplane.Approval) bool { return a.Actor == o.By.Actor }
 	counting := r.Spec.Plan.Counting(r.Approvals, r.Evidence(), w.nowMs)
 	switch {
-	case o.Action != RolloutApprove || len(r.Approvals) == 0:
+	case o.Action != Approve || len(r.Approvals) == 0:
 	case slices.ContainsFunc(counting, has):
 		return approvesTwice
 	case slices.ContainsFunc(r.Approvals, has):
@@ -147,8 +147,8 @@ func (w *world) kindOfOrder(r *Rollout, o RolloutOrder) kind {
 // kindOfRecovery tells apart whether a rollout still waits for the node.
 func (w *world) kindOfRecovery(n mote) kind {
 	for _, r := range w.rollouts {
-		waits := (r.Phase == RolloutConverging || r.Phase == RolloutRollingBack) && (r.DueMs == 0 || w.nowMs < r.DueMs)
-		if r.touchedScope().Has(n.region) && !waits {
+		waits := (r.Phase == Converging || r.Phase == RollingBack) && (r.DueMs == 0 || w.nowMs < r.DueMs)
+		if r.Touched.scope().Has(n.region) && !waits {
 			return nodeLate
 		}
 	}

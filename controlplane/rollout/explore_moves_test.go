@@ -53,10 +53,10 @@ func (w *world) resume(i int) bool {
 	return !w.execute(c, -1, false)
 }
 
-func (w *world) orderOf(r *Rollout, id string, action RolloutAction, actor string) letter {
-	o := RolloutOrder{Action: action, By: controlplane.By{Actor: actor, Reason: id}, Stage: r.Stage + 1, Asked: max(r.Asked, 1),
+func (w *world) orderOf(r *Rollout, id string, action Action, actor string) letter {
+	o := Order{Action: action, By: controlplane.By{Actor: actor, Reason: id}, Stage: r.Stage + 1, Asked: max(r.Asked, 1),
 		Evidence: r.Evidence()}
-	if action == RolloutRollBack {
+	if action == RollBack {
 		return letter{to: wholeFleet, what: "RollBack", order: o}
 	}
 	w.done["orders"]++
@@ -94,7 +94,7 @@ func (w *world) deliveries() (all []move) {
 		}
 		take := func(w *world) { w.letters = slices.Delete(w.letters, i, i+1) }
 		all = append(all, move{l.kind(comes), fmt.Sprint(l), func(w *world) { take(w); w.deliver(l, -1, false) }})
-		if l.order.Action == RolloutApprove && !l.again {
+		if l.order.Action == Approve && !l.again {
 			all = append(all, move{askedAgain, fmt.Sprintf("%v comes, and the operator asks once more", l), func(w *world) {
 				w.letters[i].again = true
 				w.deliver(l, -1, false)
@@ -153,36 +153,36 @@ func (w *world) operators() (all []move) {
 		if r == nil {
 			continue
 		}
-		askBy := func(actor string, action RolloutAction, cost func(*allowance) *int) {
+		askBy := func(actor string, action Action, cost func(*allowance) *int) {
 			o := w.clone().orderOf(r, id, action, actor)
 			all = append(all, move{w.kindOfOrder(r, o.order), fmt.Sprintf("%s asks: %s %s", actor, action, id), nil})
 			all[len(all)-1].do = func(w *world) {
 				if cost != nil {
 					*cost(&w.left)--
 				}
-				if action != RolloutRollBack {
+				if action != RollBack {
 					w.done["orders"] = o.nonce
 				}
 				w.letters = append(w.letters, o)
 			}
 		}
-		ask := func(action RolloutAction, cost func(*allowance) *int) { askBy("ann", action, cost) }
-		awaits := r.Phase == RolloutAwaiting && r.Paused == nil
+		ask := func(action Action, cost func(*allowance) *int) { askBy("ann", action, cost) }
+		awaits := r.Phase == Awaiting && r.Paused == nil
 		asked := slices.ContainsFunc(w.letters, func(l letter) bool { return l.what == "Operate" })
 		if awaits && !asked {
-			askBy("ann", RolloutApprove, nil)
-			askBy("bob", RolloutApprove, nil)
+			askBy("ann", Approve, nil)
+			askBy("bob", Approve, nil)
 		}
 		if r.Paused != nil && !asked {
-			ask(RolloutResume, nil)
+			ask(Resume, nil)
 		}
 		if w.left.orders > 0 {
 			if !r.Phase.Over() {
-				ask(RolloutAbort, orders)
-				ask(RolloutPause, orders)
+				ask(Abort, orders)
+				ask(Pause, orders)
 			}
-			if r.Phase == RolloutDone {
-				ask(RolloutRollBack, orders)
+			if r.Phase == Done {
+				ask(RollBack, orders)
 			}
 		}
 	}
@@ -212,7 +212,7 @@ func (w *world) misfortunes() (all []move) {
 	fault(leaseLapses, "nothing is done for as long as a lease", func(w *world) { w.pass(w.nowMs + leaseMs) })
 	for _, region := range []string{"eu", ""} {
 		fault(directChange, "an operator changes the tuning of "+controlplane.RowName(region)+" directly", func(w *world) {
-			w.rows = append(w.rows, tunings.TuningWrite{Region: region, Document: directDocument, Over: w.land().own(region)})
+			w.rows = append(w.rows, tunings.Write{Region: region, Document: directDocument, Over: w.land().own(region)})
 		})
 	}
 	for _, region := range []string{"us", "ap"} {
@@ -225,10 +225,10 @@ func (w *world) misfortunes() (all []move) {
 		})
 	}
 	if !w.busy(wholeFleet) { // a change of an object's state waits for its call
-		fault(listLost, "Restate loses the list", func(w *world) { w.list, w.lost = RolloutList{}, true })
+		fault(listLost, "Restate loses the list", func(w *world) { w.list, w.lost = List{}, true })
 	}
 	fault(allLost, "Restate loses everything", func(w *world) {
-		w.list, w.rollouts, w.letters, w.stopped, w.lost = RolloutList{}, map[string]*Rollout{}, nil, nil, true
+		w.list, w.rollouts, w.letters, w.stopped, w.lost = List{}, map[string]*Rollout{}, nil, nil, true
 	})
 	for _, id := range slices.Sorted(maps.Keys(w.rollouts)) {
 		if !w.busy(id) {

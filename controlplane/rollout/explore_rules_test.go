@@ -45,7 +45,7 @@ func (w *world) older(id string) bool {
 }
 
 // "What MySQL has of an outcome stays, whatever Restate loses." An operator takes a rollout back that is done.
-func outcomeStays(s *run, row RolloutRow) string {
+func outcomeStays(s *run, row Row) string {
 	i := savedIn(s.saves, row.ID)
 	if i < 0 || s.saves[i].Saved >= row.Saved || s.takesBack {
 		return ""
@@ -88,7 +88,7 @@ func idIsFresh(w *world, id string) string {
 	if w.rollouts[id] != nil {
 		return fmt.Sprintf("%s begins anew, and is there", id)
 	}
-	if i := slices.IndexFunc(w.rows, func(row tunings.TuningWrite) bool { return strings.HasPrefix(row.ID, id+"/") }); i >= 0 &&
+	if i := slices.IndexFunc(w.rows, func(row tunings.Write) bool { return strings.HasPrefix(row.ID, id+"/") }); i >= 0 &&
 		!w.forgetful {
 		return fmt.Sprintf("%s begins anew, and version %d is its own", id, i+1)
 	}
@@ -101,7 +101,7 @@ func approvedByEnough(w *world, before, after *Rollout, l letter) string {
 		return fmt.Sprintf("approved %s stage %d asked %d by %s", l.to, l.order.Stage, l.order.Asked, actor)
 	}
 	w.done[by(l.order.By.Actor)] = int(w.nowMs)
-	if after.Phase == RolloutAwaiting {
+	if after.Phase == Awaiting {
 		return ""
 	}
 	have := 0
@@ -139,24 +139,24 @@ func outcomeIsSo(w *world, before, r *Rollout) string {
 		if version != 0 && w.rows[version-1].ID == "" {
 			continue // an operator has changed it since
 		}
-		if r.Phase == RolloutDone && document != r.Document {
+		if r.Phase == Done && document != r.Document {
 			return fmt.Sprintf("%s is done, and version %d of %s is of another document", r.ID, version, controlplane.RowName(t.Region))
 		}
-		if r.Phase != RolloutDone && w.wroteBy(r.ID, version) {
+		if r.Phase != Done && w.wroteBy(r.ID, version) {
 			return fmt.Sprintf("%s is %s, and its version %d is in force for %s", r.ID, r.Phase, version, controlplane.RowName(t.Region))
 		}
 	}
 	for _, n := range w.nodes {
-		judged := w.nowMs-n.seenMs <= liveMs && n.how != dead && n.movedMs < r.Clocks.OwnMs && r.touchedScope().Has(n.region)
+		judged := w.nowMs-n.seenMs <= liveMs && n.how != dead && n.movedMs < r.Clocks.OwnMs && r.Touched.scope().Has(n.region)
 		switch runs := w.running(n.runs, n.trial); {
 		case !judged || runs == directDocument:
-		case r.Phase == RolloutDone && runs != r.Document:
+		case r.Phase == Done && runs != r.Document:
 			return fmt.Sprintf("%s is done, and node %s runs version %d, of another document", r.ID, n.id, n.runs)
-		case r.Phase == RolloutDone && n.trial != 0:
+		case r.Phase == Done && n.trial != 0:
 			return fmt.Sprintf("%s is done, and node %s runs trial %d, which ends", r.ID, n.id, n.trial)
-		case r.Phase != RolloutDone && w.triedBy(r.ID, n.trial):
+		case r.Phase != Done && w.triedBy(r.ID, n.trial):
 			return fmt.Sprintf("%s is %s, and node %s runs its trial %d", r.ID, r.Phase, n.id, n.trial)
-		case r.Phase != RolloutDone && n.trial == 0 && w.wroteBy(r.ID, n.runs):
+		case r.Phase != Done && n.trial == 0 && w.wroteBy(r.ID, n.runs):
 			return fmt.Sprintf("%s is %s, and node %s runs its version %d", r.ID, r.Phase, n.id, n.runs)
 		}
 	}
@@ -166,7 +166,7 @@ func outcomeIsSo(w *world, before, r *Rollout) string {
 // "What has the tuning is watched until the rollout is over: it is not done without the nodes that were there before."
 // A plan that bears the loss of all is done without them.
 func noneIsMissing(w *world, before, r *Rollout) string {
-	if r.Phase != RolloutDone || before == nil || r.Spec.Plan.Guardrails.NodesLostShare >= 1 {
+	if r.Phase != Done || before == nil || r.Spec.Plan.Guardrails.NodesLostShare >= 1 {
 		return ""
 	}
 	for _, watched := range before.Watch {
@@ -243,11 +243,11 @@ func trialsAreWidened(w *world) string {
 // "Before the tuning is stored every live node has tried it." A node that has started, or was told another version,
 // since the rollout's last look is not judged.
 func allHaveTried(w *world, before, r *Rollout) string {
-	if r.Phase != RolloutKeeping || before == nil || before.Phase == r.Phase {
+	if r.Phase != Keeping || before == nil || before.Phase == r.Phase {
 		return ""
 	}
 	for _, n := range w.nodes {
-		judged := w.nowMs-n.seenMs <= liveMs && n.how != dead && n.movedMs < r.Clocks.OwnMs && r.touchedScope().Has(n.region)
+		judged := w.nowMs-n.seenMs <= liveMs && n.how != dead && n.movedMs < r.Clocks.OwnMs && r.Touched.scope().Has(n.region)
 		if runs := w.running(n.runs, n.trial); judged && runs != r.Document && runs != directDocument {
 			return fmt.Sprintf("%s is stored for all, and node %s runs version %d, trial %d", r.ID, n.id, n.runs, n.trial)
 		}
@@ -271,7 +271,7 @@ func nodesLeaveInTime(w *world) string {
 		}
 		id, _, _ := strings.Cut(w.trials[n.trial-1].ID, "/")
 		r, name := w.rollouts[id], "withdrawn: "+id
-		if r != nil && !w.older(id) && r.Phase != RolloutRollingBack && (!r.Phase.Over() || r.Phase == RolloutDone) {
+		if r != nil && !w.older(id) && r.Phase != RollingBack && (!r.Phase.Over() || r.Phase == Done) {
 			delete(w.done, name) // it was lost, and goes on
 			continue
 		}
@@ -361,11 +361,11 @@ func (w *world) operate() bool {
 		return false
 	}
 	for _, id := range slices.Sorted(maps.Keys(w.rollouts)) {
-		r, action := w.rollouts[id], RolloutApprove
+		r, action := w.rollouts[id], Approve
 		if r.Paused != nil {
-			action = RolloutResume
+			action = Resume
 		}
-		if !r.Phase.Over() && (r.Phase == RolloutAwaiting || r.Paused != nil) {
+		if !r.Phase.Over() && (r.Phase == Awaiting || r.Paused != nil) {
 			counting, actor := r.Spec.Plan.Counting(r.Approvals, r.Evidence(), w.nowMs), "ann"
 			if len(counting) < len(r.Approvals) { // what waits is about to be asked for anew
 				continue

@@ -4,16 +4,16 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"reflect"
 	"slices"
 	"time"
 
 	"github.com/weirhq/weir/controlplane"
 	"github.com/weirhq/weir/controlplane/fleet"
-	"github.com/weirhq/weir/controlplane/queries"
 	"github.com/weirhq/weir/controlplane/tunings"
 )
 
-// run is an invocation that is under way: RolloutSteps, RolloutBeginSteps and RolloutListSteps.
+// run is an invocation that is under way: its journal, and the objects that it calls.
 type run struct {
 	*world
 	call
@@ -24,6 +24,8 @@ type run struct {
 	gaveUp bool // a rollout that begins is saved, and does not begin
 
 	takesBack bool // the one transition that an outcome has
+
+	db *statements // of the step that is executed
 }
 
 // errStopped ends an invocation that goes on later: it was stopped, or it waits for an object that has another.
@@ -56,133 +58,119 @@ func journaled[T any](s *run, clock bool, do func() (T, error)) (T, error) {
 	return v, err
 }
 
-func (s *run) work() (*land, *RolloutWork) {
-	l := s.land()
-	return l, NewRolloutWork(l, liveMs*time.Millisecond)
+// on are the effects of the invocation.
+func (s *run) on() ListSteps {
+	if s.db == nil {
+		s.db = &statements{run: s}
+	}
+	return ListSteps{NewWork(s.db, liveMs*time.Millisecond).On(s), s}
 }
 
-func (s *run) NowMs() (int64, error) {
-	return journaled(s, true, func() (int64, error) { return s.nowMs, nil })
-}
-
-func (s *run) InForce(regions []string) ([]tunings.RegionTuning, error) {
-	return journaled(s, false, func() ([]tunings.RegionTuning, error) {
-		_, work := s.work()
-		return work.InForce(context.Background(), regions)
-	})
-}
-
-func (s *run) Try(writes []tunings.TrialWrite, by controlplane.By) (tunings.TrialsWritten, error) {
-	return journaled(s, false, func() (tunings.TrialsWritten, error) {
-		l, work := s.work()
-		written, err := work.Try(context.Background(), writes, by)
-		s.trials = l.trials
-		return written, err
-	})
-}
-
-func (s *run) Renew(ids []string, leaseMs int64) (tunings.TrialsRenewed, error) {
-	return journaled(s, false, func() (tunings.TrialsRenewed, error) {
-		l, work := s.work()
-		renewed, err := work.Renew(context.Background(), ids, leaseMs)
-		if s.renew != nil {
-			renewed = s.renew(l, ids, leaseMs, renewed)
+// Do executes a step in the world as it is, which then has what the step has written.
+func (s *run) Do(name string, answer any, step func(context.Context) (any, error)) error {
+	value, err := journaled(s, name == controlplane.StepNow, func() (any, error) {
+		if name == controlplane.StepNow {
+			return s.nowMs, nil
 		}
-		s.trials = l.trials
-		return renewed, err
-	})
-}
-
-func (s *run) EndTrials(writes []tunings.TrialWrite) ([]int64, error) {
-	return journaled(s, false, func() ([]int64, error) {
-		l, work := s.work()
-		numbers, err := work.EndTrials(context.Background(), writes)
-		if s.end != nil {
-			s.end(l)
-		}
-		s.trials = l.trials
-		return numbers, err
-	})
-}
-
-func (s *run) Write(writes []tunings.TuningWrite) (tunings.TuningsWritten, error) {
-	return journaled(s, false, func() (tunings.TuningsWritten, error) {
-		l, work := s.work()
-		written, err := work.Write(context.Background(), writes)
-		if s.write != nil {
-			written = s.write(l, writes, written)
-		}
-		s.rows = l.rows
-		return written, err
-	})
-}
-
-func (s *run) Look(scope fleet.RolloutScope) (fleet.FleetLook, error) {
-	return journaled(s, false, func() (fleet.FleetLook, error) {
-		_, work := s.work()
-		look, err := work.Look(context.Background(), scope)
-		if s.look != nil {
+		s.db.land = s.land()
+		value, err := step(context.Background())
+		s.rows, s.trials, s.saves = s.db.rows, s.db.trials, s.db.saves
+		if look, is := value.(fleet.Look); is && s.look != nil {
 			s.look(s.world, &look)
+			value = look
 		}
-		return look, err
+		return value, err
 	})
+	if err == nil {
+		reflect.ValueOf(answer).Elem().Set(reflect.ValueOf(value))
+	}
+	return err
 }
 
-func (s *run) Queries([]string, []queries.QueryRail) ([]queries.QueryValue, error) {
-	return nil, nil
+// statements are land's, with what a mutant makes of them.
+type statements struct {
+	*land
+	run *run
 }
 
-func (s *run) Used(id string) (string, error) {
-	return journaled(s, false, func() (string, error) {
-		if s.forgetful {
-			return "", nil
-		}
-		_, work := s.work()
-		return work.Used(context.Background(), id)
-	})
+func (d *statements) RenewTrials(ctx context.Context, ids []string, leaseMs int64) (tunings.TrialsRenewed, error) {
+	renewed, err := d.land.RenewTrials(ctx, ids, leaseMs)
+	if d.run.renew != nil {
+		renewed = d.run.renew(d.land, ids, leaseMs, renewed)
+	}
+	return renewed, err
+}
+
+func (d *statements) EndTrials(ctx context.Context, writes []tunings.TrialWrite) ([]int64, error) {
+	numbers, err := d.land.EndTrials(ctx, writes)
+	if d.run.end != nil {
+		d.run.end(d.land)
+	}
+	return numbers, err
+}
+
+func (d *statements) WriteTunings(ctx context.Context, writes []tunings.Write) (tunings.Written, error) {
+	written, err := d.land.WriteTunings(ctx, writes)
+	if d.run.write != nil {
+		written = d.run.write(d.land, writes, written)
+	}
+	return written, err
+}
+
+func (d *statements) TuningsOf(ctx context.Context, id string, rows int) ([]tunings.RegionTuning, error) {
+	if d.run.forgetful {
+		return nil, nil
+	}
+	return d.land.TuningsOf(ctx, id, rows)
+}
+
+func (d *statements) RolloutRecorded(ctx context.Context, id string) (bool, error) {
+	if d.run.forgetful {
+		return false, nil
+	}
+	return d.land.RolloutRecorded(ctx, id)
+}
+
+func (d *statements) NewerRollout(ctx context.Context, id string, saved int64) (string, error) {
+	if d.run.trusting {
+		return "", nil
+	}
+	return d.land.NewerRollout(ctx, id, saved)
+}
+
+func (d *statements) TracesOfTunings(ctx context.Context, rows int) ([]Trace, error) {
+	if d.run.traceless {
+		return nil, nil
+	}
+	return d.land.TracesOfTunings(ctx, rows)
 }
 
 // errGaveUp is the last error of a step that was tried for long, and that took effect all the same.
 var errGaveUp = errors.New("gave up")
 
-func (s *run) Newer(id string, saved int64) (string, error) {
-	return journaled(s, false, func() (string, error) {
-		if s.trusting {
-			return "", nil
+func (d *statements) SaveRollout(ctx context.Context, row Row) error {
+	switch {
+	case d.run.recordless:
+		return nil
+	case d.run.stateless:
+		row.Saved, row.Phase, row.State = 0, "", ""
+		if savedIn(d.saves, row.ID) < 0 {
+			d.saves = append(slices.Clip(d.saves), row)
 		}
-		_, work := s.work()
-		return work.Newer(context.Background(), id, saved)
-	})
-}
-
-func (s *run) Save(row RolloutRow) error {
-	_, err := journaled(s, false, func() (struct{}, error) {
-		if s.recordless {
-			return struct{}{}, nil
-		}
-		if s.stateless {
-			row.Saved, row.Phase, row.State = 0, "", ""
-			if savedIn(s.saves, row.ID) < 0 {
-				s.saves = append(slices.Clip(s.saves), row)
-			}
-			return struct{}{}, nil
-		}
-		must(outcomeStays(s, row))
-		l, work := s.work()
-		err := work.Save(context.Background(), row)
-		s.saves = l.saves
-		if err == nil && s.gaveUp {
-			err = errGaveUp
-		}
-		return struct{}{}, err
-	})
+		return nil
+	}
+	must(outcomeStays(d.run, row))
+	err := d.land.SaveRollout(ctx, row)
+	if err == nil && d.run.gaveUp {
+		err = errGaveUp
+	}
 	return err
 }
 
 // Restore is the handler that the list calls.
 func (s *run) Restore(id string) (Rollout, error) {
 	return s.ask(id, func(r *Rollout, inner *run) (time.Duration, error) {
-		wait, restored, err := r.Restore(inner, id)
+		wait, restored, err := r.Restore(inner.on().Steps, id)
 		switch {
 		case err != nil:
 			return 0, err
@@ -192,30 +180,6 @@ func (s *run) Restore(id string) (Rollout, error) {
 			return wait, inner.restored(r, wait)
 		}
 		return wait, nil
-	})
-}
-
-func (s *run) Traces() ([]TuningTrace, error) {
-	return journaled(s, false, func() ([]TuningTrace, error) {
-		if s.traceless {
-			return nil, nil
-		}
-		_, work := s.work()
-		return work.Traces(context.Background(), 100)
-	})
-}
-
-func (s *run) Regions() ([]string, error) {
-	return journaled(s, false, func() ([]string, error) {
-		_, work := s.work()
-		return work.Regions(context.Background())
-	})
-}
-
-func (s *run) CheckSpec(spec RolloutSpec) (string, error) {
-	return journaled(s, false, func() (string, error) {
-		_, work := s.work()
-		return work.CheckSpec(context.Background(), spec)
 	})
 }
 
@@ -230,9 +194,9 @@ func (w *world) status(id string) (Rollout, error) {
 	return Rollout{}, fmt.Errorf("%w: no rollout %s", controlplane.ErrNotFound, id)
 }
 
-func (s *run) Begin(id string, begin RolloutBegin) (Rollout, error) {
+func (s *run) Begin(id string, begin Begin) (Rollout, error) {
 	return s.ask(id, func(r *Rollout, inner *run) (time.Duration, error) {
-		wait, restored, err := r.Restore(inner, id)
+		wait, restored, err := r.Restore(inner.on().Steps, id)
 		if err != nil {
 			return 0, err
 		}
@@ -241,7 +205,7 @@ func (s *run) Begin(id string, begin RolloutBegin) (Rollout, error) {
 				return 0, err
 			}
 		}
-		wait, fresh, err := r.Begin(inner, id, begin)
+		wait, fresh, err := r.Begin(inner.on().Steps, id, begin)
 		if err == nil && fresh {
 			must(idIsFresh(s.world, id))
 			err = inner.settle(r, wait)
@@ -252,14 +216,14 @@ func (s *run) Begin(id string, begin RolloutBegin) (Rollout, error) {
 
 func (s *run) RollBack(id string, by controlplane.By) (Rollout, error) {
 	return s.ask(id, func(r *Rollout, inner *run) (time.Duration, error) {
-		wait, restored, err := r.Restore(inner, id)
+		wait, restored, err := r.Restore(inner.on().Steps, id)
 		if err == nil && r.ID == "" {
 			err = fmt.Errorf("%w: no rollout %s", controlplane.ErrNotFound, id)
 		}
 		if err != nil {
 			return 0, err
 		}
-		took, err := r.RollBack(inner, by)
+		took, err := r.RollBack(inner.on().Steps, by)
 		if err == nil {
 			inner.takesBack = true
 			return took, inner.settle(r, took)

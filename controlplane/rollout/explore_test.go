@@ -17,11 +17,11 @@ import (
 
 // mutant is what a test takes out of the code to see that the explorer finds it.
 type mutant struct {
-	order     func(r *Rollout, o *RolloutOrder, nowMs int64)
-	started   func(*RolloutList, Rollout)
-	ended     func(*RolloutSummary)
-	look      func(*world, *fleet.FleetLook)
-	write     func(*land, []tunings.TuningWrite, tunings.TuningsWritten) tunings.TuningsWritten
+	order     func(r *Rollout, o *Order, nowMs int64)
+	started   func(*List, Rollout)
+	ended     func(*Summary)
+	look      func(*world, *fleet.Look)
+	write     func(*land, []tunings.Write, tunings.Written) tunings.Written
 	renew     func(*land, []string, int64, tunings.TrialsRenewed) tunings.TrialsRenewed
 	end       func(*land)
 	clinging  bool // nodes run a trial until they hear of its end
@@ -38,34 +38,34 @@ type mutant struct {
 var startsOf, oneApproves = starts(2), starts(1)
 
 // inShares are starts whose first rollout begins with a node of each region, and goes on with the others.
-var inShares = func() []RolloutStart {
+var inShares = func() []Start {
 	all := starts(1)
 	plan := &all[0].Spec.Plan
 	plan.Stages = slices.Clone(plan.Stages)
-	plan.Stages[0] = RolloutStage{All: true, StageNodes: StageNodes{Nodes: 1}, BakeMs: 100, Approval: true}
+	plan.Stages[0] = Stage{All: true, StageNodes: StageNodes{Nodes: 1}, BakeMs: 100, Approval: true}
 	return all
 }()
 
 // starts are two rollouts, and the first one's id with another tuning.
-func starts(approvers int) []RolloutStart {
-	gated := func(regions ...string) RolloutStage {
-		return RolloutStage{Regions: regions, All: len(regions) == 0, BakeMs: 100, Approval: true}
+func starts(approvers int) []Start {
+	gated := func(regions ...string) Stage {
+		return Stage{Regions: regions, All: len(regions) == 0, BakeMs: 100, Approval: true}
 	}
-	a, b := DefaultRolloutPlan(), DefaultRolloutPlan()
-	a.Stages, a.BaselineMs, a.ApplyTimeoutMs = []RolloutStage{gated("eu"), gated()}, 100, 1_000
+	a, b := DefaultPlan(), DefaultPlan()
+	a.Stages, a.BaselineMs, a.ApplyTimeoutMs = []Stage{gated("eu"), gated()}, 100, 1_000
 	a.LeaseMs, b.LeaseMs = leaseMs, leaseMs
 	if approvers > 1 {
 		a.Quorum = controlplane.Quorum{Approvers: approvers, ApprovalTTLMs: 3_000}
 	}
-	b.Stages, b.BaselineMs, b.ApplyTimeoutMs = []RolloutStage{{All: true, BakeMs: 100}}, 0, 1_000
+	b.Stages, b.BaselineMs, b.ApplyTimeoutMs = []Stage{{All: true, BakeMs: 100}}, 0, 1_000
 	b.Guardrails.NodesLostShare = 1
 	for _, g := range []*Guardrails{&a.Guardrails, &b.Guardrails} { // a bake waits for no counts, of which nodes have none
 		g.ErrorsPerMinute.Off, g.RowsPerSecond.Off, g.DegradedShare.Off, g.DeniedShareShift = true, true, true, 1
 	}
-	start := func(id, document string, plan RolloutPlan) RolloutStart {
-		return RolloutStart{ID: id, Spec: RolloutSpec{Tuning: string(mustDocument(document)), Plan: plan}, By: controltest.Ann}
+	start := func(id, document string, plan Plan) Start {
+		return Start{ID: id, Spec: Spec{Tuning: string(mustDocument(document)), Plan: plan}, By: controltest.Ann}
 	}
-	return []RolloutStart{start("a", `{"floor":0.3,"settings_interval_ms":100}`, a), start("b", `{"floor":0.4,"settings_interval_ms":100}`, b), start("a", `{"floor":0.2,"settings_interval_ms":100}`, b)}
+	return []Start{start("a", `{"floor":0.3,"settings_interval_ms":100}`, a), start("b", `{"floor":0.4,"settings_interval_ms":100}`, b), start("a", `{"floor":0.2,"settings_interval_ms":100}`, b)}
 }
 
 func newWorld(s search) *world {
@@ -306,7 +306,7 @@ func TestTheExplorerFindsDefectsOfShares(t *testing.T) {
 		mutant
 		want string
 	}{
-		"a node that was not in the share is taken to run the trial": {mutant{look: func(w *world, l *fleet.FleetLook) {
+		"a node that was not in the share is taken to run the trial": {mutant{look: func(w *world, l *fleet.Look) {
 			for i := range l.Nodes {
 				n := &l.Nodes[i]
 				n.Trial, _ = w.land().trial(n.Region)
@@ -340,28 +340,28 @@ func TestTheExplorerFindsDefects(t *testing.T) {
 		left allowance
 		want string // the rule that it breaks
 	}{
-		"an approval that comes again approves the next stage": {mutant{order: func(r *Rollout, o *RolloutOrder, _ int64) {
+		"an approval that comes again approves the next stage": {mutant{order: func(r *Rollout, o *Order, _ int64) {
 			o.Stage, o.Asked, o.Evidence = r.Stage+1, max(r.Asked, 1), r.Evidence()
 		}}, allowance{1, 0, 0}, "one approval of a, of stage"},
-		"one person is taken for two": {mutant{order: func(r *Rollout, o *RolloutOrder, _ int64) {
+		"one person is taken for two": {mutant{order: func(r *Rollout, o *Order, _ int64) {
 			if slices.ContainsFunc(r.Approvals, func(a controlplane.Approval) bool { return a.Actor == o.By.Actor }) {
 				o.By.Actor += " again"
 			}
 		}}, allowance{1, 0, 0}, "one approval of a, of stage 1, approves 2 stages"},
-		"approvals that expired count": {mutant{order: func(r *Rollout, _ *RolloutOrder, nowMs int64) {
+		"approvals that expired count": {mutant{order: func(r *Rollout, _ *Order, nowMs int64) {
 			for i := range r.Approvals {
 				r.Approvals[i].AtMs = nowMs
 			}
 		}}, allowance{1, 0, 0}, "with the approvals of 1 people of 2"},
-		"an approval that comes again is renewed": {mutant{order: func(r *Rollout, o *RolloutOrder, _ int64) {
+		"an approval that comes again is renewed": {mutant{order: func(r *Rollout, o *Order, _ int64) {
 			o.Asked = max(r.Asked, 1)
 		}}, allowance{1, 0, 0}, "one approval of a, of stage"},
-		"a rollout that is over takes the lock when it is started again": {mutant{started: func(l *RolloutList,
+		"a rollout that is over takes the lock when it is started again": {mutant{started: func(l *List,
 			r Rollout) {
 			l.lock(r.Summary())
 		}}, allowance{2, 0, 1}, "the lock stays with"},
 		"an id is used again, and versions that it wrote count as made": {mutant{forgetful: true, stateless: true,
-			write: func(l *land, writes []tunings.TuningWrite, written tunings.TuningsWritten) tunings.TuningsWritten {
+			write: func(l *land, writes []tunings.Write, written tunings.Written) tunings.Written {
 				if written.Refused == nil || !written.Refused.IDTaken {
 					return written
 				}
@@ -373,9 +373,9 @@ func TestTheExplorerFindsDefects(t *testing.T) {
 			allowance{2, 0, 1}, "at most one rollout is under way"},
 		"a rollout goes on from an old state": {mutant{trusting: true}, allowance{1, 0, 1},
 			"a does not come to an end"},
-		"the outcome of before gives the lock back": {mutant{ended: func(s *RolloutSummary) { s.Epoch = 1 << 40 }},
+		"the outcome of before gives the lock back": {mutant{ended: func(s *Summary) { s.Epoch = 1 << 40 }},
 			allowance{1, 1, 0}, "is under way without the lock"},
-		"nodes are taken to run what was written last": {mutant{look: func(w *world, l *fleet.FleetLook) {
+		"nodes are taken to run what was written last": {mutant{look: func(w *world, l *fleet.Look) {
 			for i := range l.Nodes {
 				n := &l.Nodes[i]
 				n.Version, _ = w.land().newest(n.Region)
@@ -383,7 +383,7 @@ func TestTheExplorerFindsDefects(t *testing.T) {
 				n.Hash = hashed(w.running(n.Version, n.Trial))
 			}
 		}}, allowance{1, 1, 1}, ", and node"},
-		"a node that reads nothing is taken to run the newest version": {mutant{look: func(w *world, l *fleet.FleetLook) {
+		"a node that reads nothing is taken to run the newest version": {mutant{look: func(w *world, l *fleet.Look) {
 			for i := range l.Nodes {
 				n := &l.Nodes[i]
 				is := slices.IndexFunc(w.nodes, func(m mote) bool { return m.id == n.ID })
@@ -409,11 +409,11 @@ func TestTheExplorerFindsDefects(t *testing.T) {
 		}}, allowance{1, 1, 1}, "trial 1"},
 		"a node that is cut off goes on with a trial": {mutant{clinging: true}, allowance{1, 1, 2},
 			"still runs trial 1, which was good until"},
-		"versions are kept over a direct change": {mutant{write: func(l *land, writes []tunings.TuningWrite,
-			_ tunings.TuningsWritten) tunings.TuningsWritten {
+		"versions are kept over a direct change": {mutant{write: func(l *land, writes []tunings.Write,
+			_ tunings.Written) tunings.Written {
 			return madeBefore(l, writes)
 		}}, allowance{1, 1, 1}, "directly, and"},
-		"nodes that die are taken for live": {mutant{look: func(w *world, l *fleet.FleetLook) {
+		"nodes that die are taken for live": {mutant{look: func(w *world, l *fleet.Look) {
 			for _, n := range w.nodes {
 				if n.how == dead && w.nowMs-n.seenMs > liveMs {
 					version, _ := w.land().newest(n.region)
@@ -435,9 +435,9 @@ func TestTheExplorerFindsDefects(t *testing.T) {
 }
 
 // madeBefore is what writes answered before it was looked at whether an id had written the same document.
-func madeBefore(l *land, writes []tunings.TuningWrite) (written tunings.TuningsWritten) {
+func madeBefore(l *land, writes []tunings.Write) (written tunings.Written) {
 	for _, w := range writes {
-		i := slices.IndexFunc(l.rows, func(row tunings.TuningWrite) bool { return row.ID == w.ID })
+		i := slices.IndexFunc(l.rows, func(row tunings.Write) bool { return row.ID == w.ID })
 		if i < 0 {
 			l.rows = append(slices.Clip(l.rows), w)
 			i = len(l.rows) - 1

@@ -18,23 +18,23 @@ import (
 
 // The explorer's world is everything that rollouts depend on: the rows of MySQL, nodes and their heartbeats, and of
 // Restate the documents, the messages that are on their way and the invocations that were stopped on theirs. All that
-// decides is the code that runs: [Rollout], [RolloutList] and [RolloutWork]. What is made up here is the database, of
+// decides is the code that runs: [Rollout], [List] and [Work]. What is made up here is the database, of
 // which land has the statements, and Restate: an invocation is replayed from the answers that were written down, an
 // object has one at a time, and its document and messages are written as one when it ends.
 type world struct {
 	nowMs    int64
-	rows     []tunings.TuningWrite // index + 1 is the version
-	trials   []landTrial           // index + 1 is the number
-	saves    []RolloutRow          // rollouts that MySQL knows of
+	rows     []tunings.Write // index + 1 is the version
+	trials   []landTrial     // index + 1 is the number
+	saves    []Row           // rollouts that MySQL knows of
 	nodes    []mote
-	list     RolloutList
+	list     List
 	rollouts map[string]*Rollout
 	letters  []letter       // on their way, in no order
 	stopped  []call         // each has the object that it is of
 	past     []restateState // what it had, oldest first: see remember
 	backup   *restateState
 	left     allowance
-	starts   []RolloutStart // that operators may ask for
+	starts   []Start // that operators may ask for
 
 	lost bool // state or a message, so only the keeper can make good what it said
 	done map[string]int
@@ -43,7 +43,7 @@ type world struct {
 
 // restateState is what Restate has: the list and the rollouts, and of a backup all that is on its way, too.
 type restateState struct {
-	list     RolloutList
+	list     List
 	rollouts map[string]*Rollout
 	letters  []letter
 	stopped  []call
@@ -78,10 +78,10 @@ type letter struct {
 	to, what string // to is fleet, or a rollout
 	dueMs    int64
 	epoch    int64
-	summary  RolloutSummary
-	order    RolloutOrder
-	start    RolloutStart
-	traces   []TuningTrace
+	summary  Summary
+	order    Order
+	start    Start
+	traces   []Trace
 	nonce    int  // of an order
 	again    bool // it has come before
 }
@@ -186,7 +186,7 @@ func (m *mote) read(l *land) {
 func (w *world) land() *land {
 	l := &land{now: time.UnixMilli(w.nowMs), rows: w.rows, trials: w.trials, saves: w.saves}
 	for _, n := range w.nodes {
-		l.nodes = append(l.nodes, fleet.FleetRow{
+		l.nodes = append(l.nodes, fleet.Row{
 			Heartbeat: heartbeat.Heartbeat{NodeID: n.id, Region: n.region, TuningVersion: n.says, StartedAtMs: n.startMs,
 				SentAtMs: n.seenMs},
 			SeenAt: time.UnixMilli(n.seenMs),
@@ -222,7 +222,7 @@ func (s *run) settle(r *Rollout, wait time.Duration) error {
 	s.judged = true
 	sends := r.Settle(wait)
 	r.Events = nil
-	if err := r.Save(s); err != nil {
+	if err := r.Save(s.on().Steps); err != nil {
 		return err
 	}
 	s.commit(r, sends)
@@ -235,7 +235,7 @@ func (s *run) restored(r *Rollout, wait time.Duration) error {
 	return s.settle(r, wait)
 }
 
-func (w *world) commit(r *Rollout, sends RolloutSends) {
+func (w *world) commit(r *Rollout, sends Sends) {
 	r.Events = nil
 	if sends.Timer {
 		w.letters = append(w.letters, letter{to: r.ID, what: "Step", epoch: r.Epoch, dueMs: r.TimerMs})
@@ -268,7 +268,7 @@ func (s *run) handle() error {
 	if l.what == "Step" && !r.Takes(l.epoch) {
 		return nil
 	}
-	wait, restored, err := r.Restore(s, l.to)
+	wait, restored, err := r.Restore(s.on().Steps, l.to)
 	if err != nil || r.ID == "" {
 		return err
 	}
@@ -284,7 +284,7 @@ func (s *run) handle() error {
 			s.letters = append(s.letters, letter{to: wholeFleet, what: "Ended", summary: r.Summary()})
 		}
 		if owes.Timer {
-			nowMs, _ := s.NowMs()
+			nowMs, _ := s.on().nowMs()
 			if err := s.settle(&r, r.Revive(nowMs)); !errors.Is(err, controlplane.ErrConflict) {
 				return err
 			}
@@ -296,7 +296,7 @@ func (s *run) handle() error {
 }
 
 func (s *run) advance(r *Rollout) error {
-	wait, err := r.Advance(s)
+	wait, err := r.Advance(s.on().Steps)
 	if err != nil {
 		return err
 	}
@@ -318,16 +318,16 @@ func (s *run) operate(r *Rollout, l letter, wait time.Duration, restored bool) e
 	if s.order != nil {
 		s.order(r, &l.order, s.nowMs)
 	}
-	nowMs, err := s.NowMs()
+	nowMs, err := s.on().nowMs()
 	if err != nil {
 		return err
 	}
-	before, waited := *r, r.Phase == RolloutAwaiting
+	before, waited := *r, r.Phase == Awaiting
 	ordered, err := r.Operate(l.order, nowMs)
 	switch {
 	case err == nil:
 		wait = ordered
-		if l.order.Action == RolloutApprove && waited && !s.judged {
+		if l.order.Action == Approve && waited && !s.judged {
 			s.done[fmt.Sprint("approval ", l.nonce)]++
 			must(approvesOnce(s.world, l))
 			must(approvedByEnough(s.world, &before, r, l))
@@ -353,18 +353,18 @@ func (s *run) handleList(l letter) (err error) {
 	switch l.what {
 	case "Start":
 		var r Rollout
-		if r, err = list.Start(s, l.start); err == nil && s.started != nil {
+		if r, err = list.Start(s.on(), l.start); err == nil && s.started != nil {
 			s.started(&list, r)
 		}
 	case "RollBack":
-		_, err = list.RollBack(s, l.order.By.Reason, l.order.By)
+		_, err = list.RollBack(s.on(), l.order.By.Reason, l.order.By)
 	case "Ended":
 		if s.ended != nil {
 			s.ended(&l.summary)
 		}
 		list.Ended(l.summary)
 	case "Repair":
-		err = list.Repair(s, l.traces)
+		err = list.Repair(s.on(), l.traces)
 	}
 	if errors.Is(err, errStopped) {
 		return err

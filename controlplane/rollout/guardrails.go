@@ -71,7 +71,7 @@ type Guardrails struct {
 	Comparison Comparison `json:"comparison"`
 
 	// Queries are what a Prometheus measures beside heartbeats; default none.
-	Queries []queries.QueryRail `json:"queries,omitempty"` // at most queries.QueryRailsMax
+	Queries []queries.Rail `json:"queries,omitempty"` // at most queries.RailsMax
 }
 
 // Ceiling bounds a figure: it is broken by more than Factor times the baseline, unless
@@ -119,7 +119,7 @@ func (g Guardrails) Validate() error {
 	if err := g.Comparison.Validate(); err != nil {
 		return err
 	}
-	return queries.ValidateQueries(g.Queries)
+	return queries.Validate(g.Queries)
 }
 
 // held is a ceiling with the figures that are held against it; nil is not measured.

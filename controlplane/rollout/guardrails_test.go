@@ -69,7 +69,7 @@ func TestABoundIsANumber(t *testing.T) {
 		g = DefaultGuardrails()
 		g.LatencyUs.Factor = v
 		controltest.WantInvalid(t, g.Validate(), "guardrail latency_us: factor is")
-		for _, q := range []queries.QueryRail{{Above: &v}, {Below: &v}, {TimesBaseline: &v}} {
+		for _, q := range []queries.Rail{{Above: &v}, {Below: &v}, {TimesBaseline: &v}} {
 			q.Name, q.Query = "errors", "x"
 			controltest.WantInvalid(t, q.Validate(), "the bound of errors is")
 		}

@@ -16,23 +16,23 @@ func TestARollbackHearsOfEachNode(t *testing.T) {
 	l := newLand("eu", "us")
 	r, steps := begin(t, l, spec(canary, all))
 	play(t, r, steps, func() bool {
-		l.silent = r.Phase == RolloutApplying // between two heartbeats
-		return r.Phase == RolloutConverging
+		l.silent = r.Phase == Applying // between two heartbeats
+		return r.Phase == Converging
 	})
 	l.silent = true
-	if _, err := r.Operate(order(r, RolloutAbort, controltest.Ann), l.now.UnixMilli()); err != nil {
+	if _, err := r.Operate(order(r, Abort, controltest.Ann), l.now.UnixMilli()); err != nil {
 		t.Fatal(err)
 	}
 	l.stubborn = true // and so is the time of its next reading of settings
 	from := l.now
 	play(t, r, steps, func() bool { return r.Phase.Over() || l.now.Sub(from) > 5*time.Second })
-	if got := l.tries["eu1"].number; r.Phase != RolloutRollingBack || got != 1 ||
+	if got := l.tries["eu1"].number; r.Phase != RollingBack || got != 1 ||
 		!strings.Contains(r.Waiting, "2 of 2 live nodes have sent no heartbeat since the tuning was withdrawn: eu1 in eu, eu2 in eu") {
 		t.Errorf("%s while eu1 runs trial %d, waiting for %q", r.Phase, got, r.Waiting)
 	}
 	l.silent, l.stubborn = false, false
 	play(t, r, steps, nil)
-	if r.Phase != RolloutAborted || l.now.Sub(from) > time.Minute {
+	if r.Phase != Aborted || l.now.Sub(from) > time.Minute {
 		t.Errorf("%s after %v", r.Phase, l.now.Sub(from))
 	}
 }
@@ -41,9 +41,9 @@ func TestARollbackHearsOfEachNode(t *testing.T) {
 // are heard of in the last bake too, however short that is.
 func TestANodeOfAnEarlierStageThatDiesInAShortBakeIsABreach(t *testing.T) {
 	l := newLand("eu", "us")
-	r, steps := begin(t, l, spec(canary, RolloutStage{All: true, BakeMs: 2000}))
+	r, steps := begin(t, l, spec(canary, Stage{All: true, BakeMs: 2000}))
 	play(t, r, steps, func() bool {
-		if r.Stage == 1 && r.Phase == RolloutBaking {
+		if r.Stage == 1 && r.Phase == Baking {
 			l.dead["eu1"], l.dead["eu2"] = true, true
 		}
 		return r.Phase.Over()
@@ -56,14 +56,14 @@ func TestANodeOfAnEarlierStageThatDiesInAShortBakeIsABreach(t *testing.T) {
 func TestTheDatabaseClockStepsBack(t *testing.T) {
 	for name, c := range map[string]struct {
 		sick func(*heartbeat.Health)
-		want RolloutPhase
+		want Phase
 	}{
-		"well": {func(h *heartbeat.Health) { relayRows(h, 200) }, RolloutDone},
-		"sick": {func(h *heartbeat.Health) { h.SettingsErrors += 2 }, RolloutRolledBack},
+		"well": {func(h *heartbeat.Health) { relayRows(h, 200) }, Done},
+		"sick": {func(h *heartbeat.Health) { h.SettingsErrors += 2 }, RolledBack},
 	} {
 		l := newLand("eu", "us")
-		r, steps := begin(t, l, spec(RolloutStage{Regions: []string{"eu"}, BakeMs: (10 * time.Minute).Milliseconds()}, all))
-		play(t, r, steps, func() bool { return r.Phase == RolloutBaking })
+		r, steps := begin(t, l, spec(Stage{Regions: []string{"eu"}, BakeMs: (10 * time.Minute).Milliseconds()}, all))
+		play(t, r, steps, func() bool { return r.Phase == Baking })
 		l.skew = -5 * time.Minute
 		l.sick = func(h *heartbeat.Health, hasNew bool) {
 			if well(h); hasNew {
@@ -75,7 +75,7 @@ func TestTheDatabaseClockStepsBack(t *testing.T) {
 		if r.Phase != c.want {
 			t.Errorf("%s: %s %q", name, r.Phase, r.Why)
 		}
-		if took := l.now.Sub(from); c.want == RolloutRolledBack && took > 2*time.Minute {
+		if took := l.now.Sub(from); c.want == RolledBack && took > 2*time.Minute {
 			t.Errorf("%s: it took %v", name, took)
 		}
 	}
@@ -85,10 +85,10 @@ func TestTheDatabaseClockStepsBack(t *testing.T) {
 // longer for it.
 func TestTheProcessClockStepsBack(t *testing.T) {
 	w := RegionWatch{Region: "eu", BucketMs: controltest.Day.UnixMilli(), Nodes: []WatchedNode{{ID: "a", Window: []fleet.Span{{}}}}}
-	r := Rollout{Phase: RolloutBaking, Stages: []StagePlan{{BakeMs: 5000, Scope: fleet.RolloutScope{Rest: true}}}, Watch: []RegionWatch{w}}
+	r := Rollout{Phase: Baking, Stages: []StagePlan{{BakeMs: 5000, Scope: fleet.Scope{Rest: true}}}, Watch: []RegionWatch{w}}
 	for s := range int64(20) {
 		at := controltest.Day.UnixMilli() - 600_000 + s*1000
-		r.observe(fleet.FleetLook{Nodes: []fleet.NodeFigures{{ID: "a", Region: "eu", SeenMs: at, SentMs: at, Totals: tally(s, 0, 0, 0, 0)}}}, at)
+		r.observe(fleet.Look{Nodes: []fleet.NodeFigures{{ID: "a", Region: "eu", SeenMs: at, SentMs: at, Totals: tally(s, 0, 0, 0, 0)}}}, at)
 	}
 	if window := r.Watch[0].Nodes[0].Window; len(window) != watchBuckets {
 		t.Errorf("%d buckets: %v", len(window), window)
@@ -101,21 +101,21 @@ func TestADeployUnderOtherNames(t *testing.T) {
 	for _, c := range []struct {
 		share float64
 		sick  bool
-		want  RolloutPhase
+		want  Phase
 		why   string
 	}{
-		{0, false, RolloutRolledBack, "stage 1 (eu): nodes without heartbeats: 2 of 2, more than a share of 0, of region eu (eu1, eu2)"},
-		{1, false, RolloutDone, ""},
-		{1, true, RolloutRolledBack, "errors of relays and settings a node and minute: 60, more than 6 (before the stage 0), of region eu"},
+		{0, false, RolledBack, "stage 1 (eu): nodes without heartbeats: 2 of 2, more than a share of 0, of region eu (eu1, eu2)"},
+		{1, false, Done, ""},
+		{1, true, RolledBack, "errors of relays and settings a node and minute: 60, more than 6 (before the stage 0), of region eu"},
 	} {
 		l := newLand("eu", "us")
 		s := longBaseline(spec(canary, all))
 		s.Plan.Guardrails.NodesLostShare = c.share
 		r, steps := begin(t, l, s)
-		play(t, r, steps, func() bool { return r.Phase == RolloutBaking })
+		play(t, r, steps, func() bool { return r.Phase == Baking })
 		for i, id := range []string{"eu8", "eu9"} {
 			l.dead[l.nodes[i].Heartbeat.NodeID] = true
-			l.nodes = append(l.nodes, fleet.FleetRow{Heartbeat: heartbeat.Heartbeat{NodeID: id, Region: "eu", StartedAtMs: l.now.UnixMilli()}, SeenAt: l.now})
+			l.nodes = append(l.nodes, fleet.Row{Heartbeat: heartbeat.Heartbeat{NodeID: id, Region: "eu", StartedAtMs: l.now.UnixMilli()}, SeenAt: l.now})
 		}
 		if c.sick {
 			l.sick = func(h *heartbeat.Health, hasNew bool) {
@@ -136,7 +136,7 @@ func TestADeployUnderOtherNames(t *testing.T) {
 func TestARollbackOfADarkRegionEnds(t *testing.T) {
 	l := newLand("eu", "us")
 	r, steps := begin(t, l, spec(canary, all))
-	play(t, r, steps, func() bool { return r.Stage == 1 && r.Phase == RolloutBaking })
+	play(t, r, steps, func() bool { return r.Stage == 1 && r.Phase == Baking })
 	l.dead["us1"], l.dead["us2"] = true, true
 	play(t, r, steps, nil)
 	wantRolledBack(t, r, "of region us (us1, us2)")

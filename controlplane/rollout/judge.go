@@ -21,13 +21,14 @@ type breach struct {
 // breachOfNodes holds every region that has the tuning, and each of its nodes, against what
 // they were before: nothing else is averaged in.
 func (r *Rollout) breachOfNodes(nowMs int64) *breach {
-	g, elsewhere, enough := r.Spec.Plan.Guardrails, r.lostElsewhere(), r.enough()
+	g, elsewhere := r.Spec.Plan.Guardrails, r.Compared.lostElsewhere(r.Touched.scope())
+	enough := r.Watch.enough(g.errorRate())
 	for i := range r.Watch {
 		w := &r.Watch[i]
 		if w.Stage == r.Stage && !r.applied() {
 			continue
 		}
-		if why := g.breachOf(w, nowMs, r.Clocks.GapMs, r.borne(w.Stage), elsewhere, enough); why != "" {
+		if why := g.breachOf(w, nowMs, r.Clocks.GapMs, r.Stages[w.Stage].borne(), elsewhere, enough); why != "" {
 			return &breach{stage: w.Stage, why: why}
 		}
 	}
@@ -261,25 +262,4 @@ func (w *RegionWatch) own(rates fleet.HealthRates) fleet.HealthRates {
 		rates.RowsPerSecond = nil
 	}
 	return rates
-}
-
-// RatesOf returns the rates of a region before its stage and in the newest window, if it is watched.
-func (r *Rollout) RatesOf(region string) (before, now fleet.HealthRates, ok bool) {
-	for i := range r.Watch {
-		if w := &r.Watch[i]; w.Region == region {
-			return w.before(), w.now(), true
-		}
-	}
-	return before, now, false
-}
-
-// ratesOf puts the figures of a stage's regions together, for people.
-func (r *Rollout) ratesOf(stage int, of func(*RegionWatch) fleet.HealthRates) (all fleet.HealthRates) {
-	var parts []fleet.HealthRates
-	for i := range r.Watch {
-		if w := &r.Watch[i]; w.Stage == stage {
-			parts = append(parts, w.own(of(w)))
-		}
-	}
-	return fleet.WorstOf(parts)
 }

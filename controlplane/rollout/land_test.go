@@ -14,7 +14,6 @@ import (
 	"github.com/weirhq/weir/controlplane/audit"
 	"github.com/weirhq/weir/controlplane/fleet"
 	"github.com/weirhq/weir/controlplane/internal/controltest"
-	"github.com/weirhq/weir/controlplane/queries"
 	"github.com/weirhq/weir/controlplane/tunings"
 	"github.com/weirhq/weir/shared/heartbeat"
 	"github.com/weirhq/weir/shared/tuning"
@@ -25,26 +24,26 @@ import (
 type land struct {
 	now   time.Time
 	skew  time.Duration // of the database's clock
-	nodes []fleet.FleetRow
-	rows  []tunings.TuningWrite // index + 1 is the version
-	saves []RolloutRow          // oldest first
-	err   error                 // of every statement
+	nodes []fleet.Row
+	rows  []tunings.Write // index + 1 is the version
+	saves []Row           // oldest first
+	err   error           // of every statement
 	stubborn,
 	silent bool // nodes do not take anything up, or do not speak
-	sick   func(*heartbeat.Health, bool)            // what a second does to a node, with or without the new tuning
-	fate   func(n *fleet.FleetRow, document string) // what else it does to one that is to run a document; may be nil
-	runs   map[string]int64                         // the stored version that each node has, whether it has said so or not
-	tries  map[string]lease                         // what a node tries, beside it
-	trials []landTrial                              // index + 1 is the number
-	dead   map[string]bool                          // nodes that do nothing any more
-	left   []string                                 // nodes that have left in order, and are no row any more
+	sick   func(*heartbeat.Health, bool)       // what a second does to a node, with or without the new tuning
+	fate   func(n *fleet.Row, document string) // what else it does to one that is to run a document; may be nil
+	runs   map[string]int64                    // the stored version that each node has, whether it has said so or not
+	tries  map[string]lease                    // what a node tries, beside it
+	trials []landTrial                         // index + 1 is the number
+	dead   map[string]bool                     // nodes that do nothing any more
+	left   []string                            // nodes that have left in order, and are no row any more
 }
 
 func newLand(regions ...string) *land {
 	l := &land{now: controltest.Day, dead: map[string]bool{}, runs: map[string]int64{}, tries: map[string]lease{}, sick: func(h *heartbeat.Health, _ bool) { h.AllowedTotal += 90; h.DeniedTotal += 10 }}
 	for _, r := range regions {
 		for _, n := range []string{"1", "2"} {
-			l.nodes = append(l.nodes, fleet.FleetRow{Heartbeat: heartbeat.Heartbeat{NodeID: r + n, Region: r, StartedAtMs: 1}})
+			l.nodes = append(l.nodes, fleet.Row{Heartbeat: heartbeat.Heartbeat{NodeID: r + n, Region: r, StartedAtMs: 1}})
 		}
 	}
 	l.pass(time.Second)
@@ -167,11 +166,11 @@ func (l *land) pass(d time.Duration) {
 	}
 }
 
-func (l *land) FleetNodes(context.Context, int) (time.Time, []fleet.FleetRow, error) {
+func (l *land) FleetNodes(context.Context, int) (time.Time, []fleet.Row, error) {
 	rows := slices.Clone(l.nodes)
 	for _, id := range l.left {
-		rows = slices.DeleteFunc(rows, func(n fleet.FleetRow) bool { return n.Heartbeat.NodeID == id })
-		rows = append(rows, fleet.FleetRow{Left: true, Heartbeat: heartbeat.Heartbeat{NodeID: id}})
+		rows = slices.DeleteFunc(rows, func(n fleet.Row) bool { return n.Heartbeat.NodeID == id })
+		rows = append(rows, fleet.Row{Left: true, Heartbeat: heartbeat.Heartbeat{NodeID: id}})
 	}
 	return l.now.Add(l.skew), rows, l.err
 }
@@ -187,7 +186,7 @@ func (l *land) NewestTunings(context.Context) (newest []tunings.RegionTuning, er
 	return newest, l.err
 }
 
-func (l *land) WriteTunings(_ context.Context, writes []tunings.TuningWrite) (written tunings.TuningsWritten, err error) {
+func (l *land) WriteTunings(_ context.Context, writes []tunings.Write) (written tunings.Written, err error) {
 	if l.err != nil {
 		return written, l.err
 	}
@@ -206,12 +205,12 @@ func (l *land) WriteTunings(_ context.Context, writes []tunings.TuningWrite) (wr
 		if !again {
 			over = w.Over
 		}
-		i := slices.IndexFunc(rows, func(have tunings.TuningWrite) bool { return have.ID == w.ID })
+		i := slices.IndexFunc(rows, func(have tunings.Write) bool { return have.ID == w.ID })
 		switch {
 		case i >= 0 && (rows[i].Document != w.Document || rows[i].Region != w.Region):
-			return tunings.TuningsWritten{Refused: &tunings.TuningRefusal{ID: w.ID, Region: w.Region, Newest: newest(w.Region), IDTaken: true}}, nil
+			return tunings.Written{Refused: &tunings.Refusal{ID: w.ID, Region: w.Region, Newest: newest(w.Region), IDTaken: true}}, nil
 		case i < 0 && newest(w.Region) != over:
-			return tunings.TuningsWritten{Refused: &tunings.TuningRefusal{ID: w.ID, Region: w.Region, Newest: newest(w.Region)}}, nil
+			return tunings.Written{Refused: &tunings.Refusal{ID: w.ID, Region: w.Region, Newest: newest(w.Region)}}, nil
 		case i < 0:
 			rows = append(rows, w)
 			i = len(rows) - 1
@@ -223,15 +222,15 @@ func (l *land) WriteTunings(_ context.Context, writes []tunings.TuningWrite) (wr
 	return written, nil
 }
 
-func (l *land) WriteTrials(_ context.Context, writes []tunings.TrialWrite, _ audit.AuditEntry) (written tunings.TrialsWritten, err error) {
+func (l *land) WriteTrials(_ context.Context, writes []tunings.TrialWrite, _ audit.Entry) (written tunings.TrialsWritten, err error) {
 	trials := slices.Clone(l.trials)
 	for _, w := range writes {
 		i := slices.IndexFunc(trials, func(have landTrial) bool { return have.ID == w.ID })
 		switch {
 		case i >= 0 && (trials[i].Document != w.Document || trials[i].Region != w.Region):
-			return tunings.TrialsWritten{Refused: &tunings.TuningRefusal{ID: w.ID, Region: w.Region, IDTaken: true}}, l.err
+			return tunings.TrialsWritten{Refused: &tunings.Refusal{ID: w.ID, Region: w.Region, IDTaken: true}}, l.err
 		case (i < 0 || trials[i].Below < w.Below) && l.own(w.Region) != w.Over:
-			return tunings.TrialsWritten{Refused: &tunings.TuningRefusal{ID: w.ID, Region: w.Region, Newest: l.own(w.Region)}}, l.err
+			return tunings.TrialsWritten{Refused: &tunings.Refusal{ID: w.ID, Region: w.Region, Newest: l.own(w.Region)}}, l.err
 		case i < 0:
 			trials = append(trials, landTrial{w, l.databaseMs() + w.LeaseMs})
 			i = len(trials) - 1
@@ -290,11 +289,11 @@ func (l *land) saved(id string) int {
 	return savedIn(l.saves, id)
 }
 
-func savedIn(saves []RolloutRow, id string) int {
-	return slices.IndexFunc(saves, func(r RolloutRow) bool { return r.ID == id })
+func savedIn(saves []Row, id string) int {
+	return slices.IndexFunc(saves, func(r Row) bool { return r.ID == id })
 }
 
-func (l *land) SaveRollout(_ context.Context, row RolloutRow) error {
+func (l *land) SaveRollout(_ context.Context, row Row) error {
 	if l.err != nil {
 		return l.err
 	}
@@ -322,9 +321,9 @@ func (l *land) RolloutRecorded(_ context.Context, id string) (bool, error) {
 	return l.saved(id) >= 0, l.err
 }
 
-func (l *land) TracesOfTunings(context.Context, int) (traces []TuningTrace, err error) {
+func (l *land) TracesOfTunings(context.Context, int) (traces []Trace, err error) {
 	for _, row := range slices.Backward(l.saves) {
-		began := TuningTrace{ID: row.ID, By: row.By, StartedMs: row.StartedMs, Saved: row.Saved, Phase: row.Phase}
+		began := Trace{ID: row.ID, By: row.By, StartedMs: row.StartedMs, Saved: row.Saved, Phase: row.Phase}
 		for i, w := range l.rows {
 			if strings.HasPrefix(w.ID, began.ID+"/") {
 				began.Newest = int64(i + 1)
@@ -334,8 +333,8 @@ func (l *land) TracesOfTunings(context.Context, int) (traces []TuningTrace, err 
 	}
 	for i, w := range slices.Backward(l.rows) {
 		id, _, _ := strings.Cut(w.ID, "/")
-		if id != "" && !slices.ContainsFunc(traces, func(t TuningTrace) bool { return t.ID == id }) {
-			traces = append(traces, TuningTrace{ID: id, By: w.By, Newest: int64(i + 1)})
+		if id != "" && !slices.ContainsFunc(traces, func(t Trace) bool { return t.ID == id }) {
+			traces = append(traces, Trace{ID: id, By: w.By, Newest: int64(i + 1)})
 		}
 	}
 	return traces, l.err
@@ -353,37 +352,22 @@ func (l *land) TuningsOf(_ context.Context, id string, _ int) (of []tunings.Regi
 // inLand executes steps once each, in the time of the land.
 type inLand struct {
 	*land
-	work *RolloutWork
+	on Steps
 }
 
-func (s inLand) NowMs() (int64, error) { return s.now.UnixMilli(), s.err }
-
-func (s inLand) InForce(regions []string) ([]tunings.RegionTuning, error) {
-	return s.work.InForce(context.Background(), regions)
+func newInLand(l *land) inLand {
+	return inLand{l, NewWork(l, 30*time.Second).On(landJournal{l})}
 }
 
-func (s inLand) Try(writes []tunings.TrialWrite, by controlplane.By) (tunings.TrialsWritten, error) {
-	return s.work.Try(context.Background(), writes, by)
-}
+// landJournal is a journal whose clock is the land's.
+type landJournal struct{ *land }
 
-func (s inLand) Renew(ids []string, leaseMs int64) (tunings.TrialsRenewed, error) {
-	return s.work.Renew(context.Background(), ids, leaseMs)
-}
-
-func (s inLand) EndTrials(writes []tunings.TrialWrite) ([]int64, error) {
-	return s.work.EndTrials(context.Background(), writes)
-}
-
-func (s inLand) Write(writes []tunings.TuningWrite) (tunings.TuningsWritten, error) {
-	return s.work.Write(context.Background(), writes)
-}
-
-func (s inLand) Look(scope fleet.RolloutScope) (fleet.FleetLook, error) {
-	return s.work.Look(context.Background(), scope)
-}
-
-func (s inLand) Queries(regions []string, rails []queries.QueryRail) ([]queries.QueryValue, error) {
-	return s.work.Queries(context.Background(), regions, rails)
+func (j landJournal) Do(name string, answer any, step func(context.Context) (any, error)) error {
+	if name == controlplane.StepNow {
+		*answer.(*int64) = j.now.UnixMilli()
+		return j.err
+	}
+	return controlplane.Once(context.Background()).Do(name, answer, step)
 }
 
 var document30 = func() []byte {
@@ -404,36 +388,36 @@ func mustTuning(document string) tuning.Tuning {
 
 var bob = controlplane.By{Actor: "bob", Reason: "looked at it"}
 
-func spec(stages ...RolloutStage) RolloutSpec {
-	plan := DefaultRolloutPlan()
+func spec(stages ...Stage) Spec {
+	plan := DefaultPlan()
 	plan.Stages, plan.BaselineMs = stages, 10_000
-	return RolloutSpec{Tuning: string(document30), Plan: plan}
+	return Spec{Tuning: string(document30), Plan: plan}
 }
 
 // longBaseline is a spec with a baseline of two minutes, the default: ten seconds without an error say little.
-func longBaseline(s RolloutSpec) RolloutSpec {
+func longBaseline(s Spec) Spec {
 	s.Plan.BaselineMs = 120_000
 	return s
 }
 
 var (
-	canary = RolloutStage{Regions: []string{"eu"}, BakeMs: 60_000}
-	all    = RolloutStage{All: true, BakeMs: 60_000}
+	canary = Stage{Regions: []string{"eu"}, BakeMs: 60_000}
+	all    = Stage{All: true, BakeMs: 60_000}
 )
 
 // order is an action by an operator who has just looked.
-func order(r *Rollout, action RolloutAction, by controlplane.By) RolloutOrder {
-	return RolloutOrder{Action: action, By: by, Stage: r.Stage + 1, Asked: max(r.Asked, 1), Evidence: r.Evidence()}
+func order(r *Rollout, action Action, by controlplane.By) Order {
+	return Order{Action: action, By: by, Stage: r.Stage + 1, Asked: max(r.Asked, 1), Evidence: r.Evidence()}
 }
 
-func begin(t testing.TB, l *land, s RolloutSpec) (*Rollout, inLand) {
+func begin(t testing.TB, l *land, s Spec) (*Rollout, inLand) {
 	t.Helper()
-	steps := inLand{l, NewRolloutWork(l, 30*time.Second)}
-	regions, err := steps.work.Regions(t.Context())
+	steps := newInLand(l)
+	regions, err := steps.on.regions()
 	if err != nil {
 		t.Fatal(err)
 	}
-	r, err := NewRollout("r1", s, controltest.Ann, regions, l.now.UnixMilli())
+	r, err := New("r1", s, controltest.Ann, regions, l.now.UnixMilli())
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -445,10 +429,10 @@ func begin(t testing.TB, l *land, s RolloutSpec) (*Rollout, inLand) {
 func play(t testing.TB, r *Rollout, steps inLand, until func() bool) {
 	t.Helper()
 	for range 10_000 {
-		if until != nil && until() || until == nil && (r.Paused != nil || r.Phase == RolloutAwaiting) {
+		if until != nil && until() || until == nil && (r.Paused != nil || r.Phase == Awaiting) {
 			return
 		}
-		wait, err := r.Advance(steps)
+		wait, err := r.Advance(steps.on)
 		if err != nil {
 			t.Fatal(err)
 		}

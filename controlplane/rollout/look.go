@@ -2,6 +2,7 @@ package rollout
 
 import (
 	"fmt"
+	"slices"
 
 	"github.com/weirhq/weir/controlplane/fleet"
 	"github.com/weirhq/weir/controlplane/tunings"
@@ -16,26 +17,6 @@ type Applied struct {
 
 func (a Applied) String() string {
 	return fmt.Sprintf("%d of %d live nodes have applied it; %s", a.Applied, a.Live, a.Waiting)
-}
-
-// appliedBy tells how far the nodes of a scope run what the rollout wrote: those very trials, or versions, with that
-// document, as a newer one is something else's. Nodes that are not to run it by their share do not count.
-func (r *Rollout) appliedBy(look fleet.FleetLook, scope fleet.RolloutScope) (a Applied) {
-	hash := tunings.HashOf(r.Document)
-	for _, n := range look.Nodes {
-		want, _ := r.touchedOf(n.Region)
-		if !scope.Has(n.Region) || !want.expects(n.ID) {
-			continue
-		}
-		a.Live++
-		switch lag := want.lag(n, hash); {
-		case lag == "":
-			a.Applied++
-		case a.Waiting == "" || n.Problem != "":
-			a.Waiting = fmt.Sprintf("%s in %s runs %s", n.ID, n.Region, lag) + n.ProblemSuffix()
-		}
-	}
-	return a
 }
 
 // lag says what a node runs that does not run what was written for its region; empty: it does.
@@ -53,13 +34,55 @@ func (t Touched) lag(n fleet.NodeFigures, hash string) string {
 	return ""
 }
 
-// touchedScope is every region that the rollout has, or may have, written.
-func (r *Rollout) touchedScope() (scope fleet.RolloutScope) {
-	for _, t := range r.Touched {
+// Touches are the regions that have, or may have, the tuning of a rollout, in the order in which they got it.
+type Touches []Touched
+
+// of is what was written for a region: regions that have nothing of their own follow the fleet's.
+func (ts Touches) of(region string) (of Touched, ok bool) {
+	for _, row := range []string{region, ""} {
+		i := slices.IndexFunc(ts, func(t Touched) bool { return t.Region == row })
+		if i >= 0 {
+			return ts[i], true
+		}
+	}
+	return Touched{}, false
+}
+
+// scope is every region that the rollout has, or may have, written.
+func (ts Touches) scope() (scope fleet.Scope) {
+	for _, t := range ts {
 		if t.Region == "" {
-			return fleet.RolloutScope{Rest: true}
+			return fleet.Scope{Rest: true}
 		}
 		scope.Regions = append(scope.Regions, t.Region)
 	}
 	return scope
+}
+
+// rows are the regions, "" being the fleet's row.
+func (ts Touches) rows() (regions []string) {
+	for _, t := range ts {
+		regions = append(regions, t.Region)
+	}
+	return regions
+}
+
+// applied tells how far the nodes of a scope run what the rollout wrote: those very trials, or versions, with that
+// document, as a newer one is something else's. Nodes that are not to run it by their share do not count.
+func (ts Touches) applied(look fleet.Look, scope fleet.Scope, document string) (a Applied) {
+	hash := tunings.HashOf(document)
+	for _, n := range look.Nodes {
+		want, _ := ts.of(n.Region)
+		if !scope.Has(n.Region) || !want.expects(n.ID) {
+			continue
+		}
+		a.Live++
+		switch lag := want.lag(n, hash); {
+		case lag == "":
+			a.Applied++
+		case a.Waiting == "" || n.Problem != "":
+			a.Waiting = fmt.Sprintf("%s in %s runs %s", n.ID, n.Region, lag) + n.ProblemSuffix()
+		}
+	}
+	return a
 }

@@ -16,7 +16,7 @@ func playSeldom(t testing.TB, r *Rollout, steps inLand, late time.Duration, unti
 		if until() {
 			return
 		}
-		wait, err := r.Advance(steps)
+		wait, err := r.Advance(steps.on)
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -33,8 +33,8 @@ func overOrPaused(r *Rollout) func() bool {
 }
 
 // shortly are a canary and all others that bake for half a minute.
-func shortly() RolloutSpec {
-	return longBaseline(spec(RolloutStage{Regions: []string{"eu"}, BakeMs: 30_000}, RolloutStage{All: true, BakeMs: 30_000}))
+func shortly() Spec {
+	return longBaseline(spec(Stage{Regions: []string{"eu"}, BakeMs: 30_000}, Stage{All: true, BakeMs: 30_000}))
 }
 
 // A control plane that stalls in a bake has taken too few looks to judge by when it is over: the bake is longer for it.
@@ -49,12 +49,12 @@ func TestASlowControlPlaneMissesNoHarm(t *testing.T) {
 		}
 		stalled := -1 // the newest stage whose bake had a stall
 		for !r.Phase.Over() && r.Paused == nil {
-			wait, err := r.Advance(steps)
+			wait, err := r.Advance(steps.on)
 			if err != nil {
 				t.Fatal(err)
 			}
 			r.Settle(wait)
-			if r.Phase == RolloutBaking && stalled < r.Stage {
+			if r.Phase == Baking && stalled < r.Stage {
 				stalled = r.Stage
 				steps.pass(stall)
 			}
@@ -68,7 +68,7 @@ func TestASlowControlPlaneMissesNoHarm(t *testing.T) {
 func TestABakeCountsTheTimeThatLooksCover(t *testing.T) {
 	l := newLand("eu", "us")
 	r, steps := begin(t, l, shortly())
-	play(t, r, steps, func() bool { return r.Phase == RolloutBaking })
+	play(t, r, steps, func() bool { return r.Phase == Baking })
 	from, waited := l.now, ""
 	playSeldom(t, r, steps, 10*time.Second, func() bool {
 		if strings.HasPrefix(r.Waiting, "watched") {
@@ -82,7 +82,7 @@ func TestABakeCountsTheTimeThatLooksCover(t *testing.T) {
 	if want := "watched for 28.5s of 30s, as looks come late: a time between two looks counts for at most 3s"; waited != want {
 		t.Errorf("waited for %q, want %q", waited, want)
 	}
-	if playSeldom(t, r, steps, 10*time.Second, overOrPaused(r)); r.Phase != RolloutDone {
+	if playSeldom(t, r, steps, 10*time.Second, overOrPaused(r)); r.Phase != Done {
 		t.Errorf("%s %q, paused %+v", r.Phase, r.Why, r.Paused)
 	}
 }
@@ -92,7 +92,7 @@ func TestABakeCountsTheTimeThatLooksCover(t *testing.T) {
 func TestABakeThatCannotBeWatchedPauses(t *testing.T) {
 	l := newLand("eu", "us")
 	r, steps := begin(t, l, shortly())
-	play(t, r, steps, func() bool { return r.Phase == RolloutBaking })
+	play(t, r, steps, func() bool { return r.Phase == Baking })
 	from := l.now
 	playSeldom(t, r, steps, 40*time.Second, overOrPaused(r))
 	const why = "the guardrails of stage 1 could not judge it in 4m11s: watched for 19.5s of 30s, as looks come late"
@@ -102,10 +102,10 @@ func TestABakeThatCannotBeWatchedPauses(t *testing.T) {
 	if last := r.Events[len(r.Events)-1]; last.What != "pause" || last.Actor != "weir-control" {
 		t.Errorf("%+v", last)
 	}
-	if _, err := r.Operate(order(r, RolloutResume, controltest.Ann), l.now.UnixMilli()); err != nil {
+	if _, err := r.Operate(order(r, Resume, controltest.Ann), l.now.UnixMilli()); err != nil {
 		t.Fatal(err)
 	}
-	if play(t, r, steps, nil); r.Phase != RolloutDone {
+	if play(t, r, steps, nil); r.Phase != Done {
 		t.Errorf("%s %q", r.Phase, r.Why)
 	}
 }
@@ -113,8 +113,8 @@ func TestABakeThatCannotBeWatchedPauses(t *testing.T) {
 // A bake that is shorter than the time between heartbeats ends once counts can be judged, and no sooner.
 func TestABakeOutlastsThreeHeartbeatsOfEachNode(t *testing.T) {
 	l := newLand("eu", "us")
-	r, steps := begin(t, l, spec(RolloutStage{Regions: []string{"eu"}, BakeMs: 100}, RolloutStage{All: true, BakeMs: 100}))
-	play(t, r, steps, func() bool { return r.Phase == RolloutBaking })
+	r, steps := begin(t, l, spec(Stage{Regions: []string{"eu"}, BakeMs: 100}, Stage{All: true, BakeMs: 100}))
+	play(t, r, steps, func() bool { return r.Phase == Baking })
 	from, waited := l.now, ""
 	play(t, r, steps, func() bool {
 		l.silent = l.now.Unix()%10 != 0
@@ -137,7 +137,7 @@ func TestAFleetWithoutTrafficIsJudged(t *testing.T) {
 	l.sick = func(*heartbeat.Health, bool) {}
 	r, steps := begin(t, l, spec(canary, all))
 	from := l.now
-	if play(t, r, steps, nil); r.Phase != RolloutDone || l.now.Sub(from) > 4*time.Minute {
+	if play(t, r, steps, nil); r.Phase != Done || l.now.Sub(from) > 4*time.Minute {
 		t.Errorf("%s %q, paused %+v, after %v", r.Phase, r.Why, r.Paused, l.now.Sub(from))
 	}
 }
@@ -147,14 +147,14 @@ func TestAFleetWithoutTrafficIsJudged(t *testing.T) {
 func TestAFigureBeyondItsBoundHoldsTheStage(t *testing.T) {
 	for name, c := range map[string]struct {
 		lasts time.Duration
-		want  RolloutPhase
+		want  Phase
 	}{
-		"for a moment": {20 * time.Second, RolloutDone},
-		"for good":     {time.Hour, RolloutRolledBack},
+		"for a moment": {20 * time.Second, Done},
+		"for good":     {time.Hour, RolledBack},
 	} {
 		l := newLand("eu", "us")
 		r, steps := begin(t, l, spec(canary, all))
-		play(t, r, steps, func() bool { return r.Phase == RolloutBaking && r.DueMs-l.now.UnixMilli() < 10_000 })
+		play(t, r, steps, func() bool { return r.Phase == Baking && r.DueMs-l.now.UnixMilli() < 10_000 })
 		from := l.now
 		l.sick = func(h *heartbeat.Health, hasNew bool) {
 			well(h)
@@ -183,14 +183,14 @@ func TestAFigureBeyondItsBoundHoldsTheStage(t *testing.T) {
 func TestAMeasuredFigureIsJudgedByThreeLooks(t *testing.T) {
 	l := newLand("eu", "us")
 	r, steps := begin(t, l, spec(canary, all))
-	play(t, r, steps, func() bool { return r.Phase == RolloutBaking })
+	play(t, r, steps, func() bool { return r.Phase == Baking })
 	l.sick = func(h *heartbeat.Health, hasNew bool) {
 		if well(h); hasNew {
 			h.DecisionP99Us = 5000
 		}
 	}
 	looks := 0
-	playSeldom(t, r, steps, 4*time.Minute, func() bool { looks++; return r.Phase != RolloutBaking })
+	playSeldom(t, r, steps, 4*time.Minute, func() bool { looks++; return r.Phase != Baking })
 	if looks < 3 || !strings.Contains(r.Why, "decision latency in µs: 5000") {
 		t.Errorf("%d looks: %s %q", looks, r.Phase, r.Why)
 	}

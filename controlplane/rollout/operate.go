@@ -8,24 +8,24 @@ import (
 	"github.com/weirhq/weir/controlplane"
 )
 
-// RolloutAction is what an operator can do to a rollout.
-type RolloutAction string
+// Action is what an operator can do to a rollout.
+type Action string
 
 // The actions.
 const (
-	RolloutApprove  RolloutAction = "approve"  // let the stage begin that waits for it
-	RolloutPause    RolloutAction = "pause"    // stand still, at whatever has been applied
-	RolloutResume   RolloutAction = "resume"   // go on: the phase that was paused begins again
-	RolloutAbort    RolloutAction = "abort"    // give up, and roll back what was applied
-	RolloutRollBack RolloutAction = "rollback" // of a rollout that is done
+	Approve  Action = "approve"  // let the stage begin that waits for it
+	Pause    Action = "pause"    // stand still, at whatever has been applied
+	Resume   Action = "resume"   // go on: the phase that was paused begins again
+	Abort    Action = "abort"    // give up, and roll back what was applied
+	RollBack Action = "rollback" // of a rollout that is done
 )
 
 // Stops tells that an action only stops a rollout: it takes effect while MySQL is away, too.
-func (a RolloutAction) Stops() bool { return a == RolloutPause || a == RolloutAbort }
+func (a Action) Stops() bool { return a == Pause || a == Abort }
 
-// RolloutOrder is what an operator asks for, and why.
-type RolloutOrder struct {
-	Action RolloutAction   `json:"action"`
+// Order is what an operator asks for, and why.
+type Order struct {
+	Action Action          `json:"action"`
 	By     controlplane.By `json:"by"`
 
 	// What an approval is of: the stage, from 1, and Asked of the rollout as it was looked at.
@@ -36,16 +36,16 @@ type RolloutOrder struct {
 }
 
 // Validate reports what is missing.
-func (o RolloutOrder) Validate() error {
+func (o Order) Validate() error {
 	if err := o.By.Validate(); err != nil {
 		return err
 	}
-	if o.Action == RolloutApprove && (o.Stage < 1 || o.Asked < 1) {
+	if o.Action == Approve && (o.Stage < 1 || o.Asked < 1) {
 		return fmt.Errorf("%w: an approval names its stage and the request that status showed: stage is %d and "+
 			"asked is %d (1 or more)",
 			controlplane.ErrInvalid, o.Stage, o.Asked)
 	}
-	if o.Action == RolloutApprove && o.Evidence == "" {
+	if o.Action == Approve && o.Evidence == "" {
 		return fmt.Errorf("%w: evidence is empty: an approval names the evidence that status showed", controlplane.ErrInvalid)
 	}
 	return nil
@@ -53,7 +53,7 @@ func (o RolloutOrder) Validate() error {
 
 // Operate is an operator's transition. It answers, as Advance does, when the next one
 // is due. An error wraps controlplane.ErrInvalid or controlplane.ErrConflict, and nothing has changed.
-func (r *Rollout) Operate(o RolloutOrder, nowMs int64) (wait time.Duration, err error) {
+func (r *Rollout) Operate(o Order, nowMs int64) (wait time.Duration, err error) {
 	if err := o.Validate(); err != nil {
 		return 0, err
 	}
@@ -67,24 +67,24 @@ func (r *Rollout) Operate(o RolloutOrder, nowMs int64) (wait time.Duration, err 
 	return wait, nil
 }
 
-func (r *Rollout) operate(o RolloutOrder, nowMs int64) (time.Duration, error) {
+func (r *Rollout) operate(o Order, nowMs int64) (time.Duration, error) {
 	switch o.Action {
-	case RolloutApprove:
+	case Approve:
 		return r.approve(o, nowMs)
-	case RolloutPause:
+	case Pause:
 		return r.pause(o.By, nowMs)
-	case RolloutResume:
+	case Resume:
 		return r.resume(o.By, nowMs)
-	case RolloutAbort:
+	case Abort:
 		return r.abort(o.By, nowMs)
-	case RolloutRollBack:
+	case RollBack:
 		return r.rollBackDone(o.By, nowMs)
 	}
 	return 0, fmt.Errorf("%w: there is no action %q", controlplane.ErrInvalid, o.Action)
 }
 
-func (r *Rollout) approve(o RolloutOrder, nowMs int64) (time.Duration, error) {
-	if r.Phase != RolloutAwaiting || r.Paused != nil {
+func (r *Rollout) approve(o Order, nowMs int64) (time.Duration, error) {
+	if r.Phase != Awaiting || r.Paused != nil {
 		return 0, r.conflict("nothing waits for an approval")
 	}
 	if o.Stage != r.Stage+1 || o.Asked != r.Asked {
@@ -106,18 +106,18 @@ func (r *Rollout) approve(o RolloutOrder, nowMs int64) (time.Duration, error) {
 			o.By.Reason))
 	if len(given) < quorum.Need() {
 		r.Approvals = given
-		return r.untilApproved(nowMs), nil
+		return r.UntilApproved(nowMs), nil
 	}
-	r.Phase, r.Approvals = RolloutMeasuring, nil
+	r.Phase, r.Approvals = Measuring, nil
 	return 0, nil
 }
 
-// untilApproved is the time to the next transition while the rollout waits for a person; less than 0: time brings none.
-func (r *Rollout) untilApproved(nowMs int64) time.Duration {
+// UntilApproved is the time to the next transition while the rollout waits for a person; less than 0: time brings none.
+func (r *Rollout) UntilApproved(nowMs int64) time.Duration {
 	if len(r.Touched) == 0 {
 		return r.Spec.Plan.UntilExpiry(r.Approvals, nowMs)
 	}
-	return r.waitEvery()
+	return r.Spec.Plan.waitEvery(r.stage())
 }
 
 // waitOn drops the approvals that do not count any more, and asks anew if there are any.
@@ -129,7 +129,7 @@ func (r *Rollout) waitOn(nowMs int64) time.Duration {
 			fmt.Sprintf("stage %d: %d of %d approvals left: the others expired, or "+
 				"the evidence changed", r.Stage+1, len(counting), len(counting)+void))
 	}
-	return r.untilApproved(nowMs)
+	return r.UntilApproved(nowMs)
 }
 
 // Evidence names what an approval of the stage that waits is of: the tuning, the stage, what the regions before it had
@@ -160,16 +160,16 @@ func (r *Rollout) pause(by controlplane.By, nowMs int64) (time.Duration, error) 
 	switch {
 	case r.Phase.Over():
 		return 0, r.conflict("it is over")
-	case r.Phase == RolloutRollingBack:
+	case r.Phase == RollingBack:
 		return 0, r.conflict("a rollback cannot be paused")
-	case r.Phase == RolloutKeeping:
+	case r.Phase == Keeping:
 		return 0, r.conflict("its stages are over: wait for its end, or abort it")
 	case r.Paused != nil:
 		return 0, r.conflict("resume or abort it")
 	}
-	r.Paused = &RolloutPaused{By: by, AtMs: nowMs}
+	r.Paused = &Paused{By: by, AtMs: nowMs}
 	r.AddEvent(nowMs, by.Actor, "pause", by.Reason)
-	return r.untilApproved(nowMs), nil
+	return r.UntilApproved(nowMs), nil
 }
 
 // Revive goes on with a rollout whose timer was lost, from where it stands.
@@ -190,8 +190,8 @@ func (r *Rollout) resume(by controlplane.By, nowMs int64) (time.Duration, error)
 		r.restart(nowMs)
 	}
 	r.AddEvent(nowMs, by.Actor, "resume", by.Reason)
-	if r.Phase == RolloutAwaiting && len(r.Touched) == 0 {
-		return r.untilApproved(nowMs), nil
+	if r.Phase == Awaiting && len(r.Touched) == 0 {
+		return r.UntilApproved(nowMs), nil
 	}
 	return 0, nil
 }
@@ -200,22 +200,22 @@ func (r *Rollout) resume(by controlplane.By, nowMs int64) (time.Duration, error)
 func (r *Rollout) restart(nowMs int64) {
 	r.Blind = 0
 	switch r.Phase {
-	case RolloutMeasuring:
+	case Measuring:
 		r.Watch = slices.DeleteFunc(r.Watch, func(w RegionWatch) bool { return w.Stage == r.Stage })
 		r.DueMs = 0
 		for i := range r.Compared.Regions {
 			r.Compared.Regions[i].Slots, r.Compared.Regions[i].Beside = nil, nil
 		}
-		r.beginSlot(nowMs)
-	case RolloutBaking:
+		r.Compared.beginSlot(nowMs)
+	case Baking:
 		r.DueMs = 0
-	case RolloutConverging:
+	case Converging:
 		r.DueMs = nowMs + r.Spec.Plan.ApplyTimeoutMs
-	case RolloutKeeping:
+	case Keeping:
 		if r.DueMs > 0 { // the tuning is stored
 			r.DueMs = nowMs + r.Spec.Plan.ApplyTimeoutMs
 		}
-	case RolloutRollingBack:
+	case RollingBack:
 		r.DueMs, r.SinceMs, r.LeasesMs = 0, 0, 0
 	}
 }
@@ -224,27 +224,27 @@ func (r *Rollout) restart(nowMs int64) {
 // hang for ever, and until somebody says so no other rollout can start.
 func (r *Rollout) abort(by controlplane.By, nowMs int64) (time.Duration, error) {
 	switch {
-	case r.Phase == RolloutDone:
+	case r.Phase == Done:
 		return 0, r.conflict("roll it back instead of aborting it")
-	case r.Phase == RolloutRollingBack && r.DueMs > 0 && nowMs >= r.DueMs:
+	case r.Phase == RollingBack && r.DueMs > 0 && nowMs >= r.DueMs:
 		r.Why = fmt.Sprintf("%s; %s gave up waiting: %s; %s", r.Why, by.Actor, by.Reason, r.Waiting)
-		return r.end(nowMs, RolloutAborted, by.Actor), nil
-	case r.Phase == RolloutRollingBack:
+		return r.end(nowMs, Aborted, by.Actor), nil
+	case r.Phase == RollingBack:
 		return 0, r.conflict("it is being rolled back; an abort can give up nodes that do not follow after apply_timeout_ms")
 	case r.Phase.Over():
 		return 0, r.conflict("nothing is left to abort")
 	}
-	return r.turn(nowMs, RolloutAborted, by.Actor, fmt.Sprintf("aborted by %s: %s", by.Actor, by.Reason)), nil
+	return r.turn(nowMs, Aborted, by.Actor, fmt.Sprintf("aborted by %s: %s", by.Actor, by.Reason)), nil
 }
 
 func (r *Rollout) rollBackDone(by controlplane.By, nowMs int64) (time.Duration, error) {
 	switch {
 	case !r.Phase.Over():
 		return 0, r.conflict("abort it, which rolls back too")
-	case r.Phase != RolloutDone:
+	case r.Phase != Done:
 		return 0, r.conflict("there is nothing to roll back")
 	}
-	return r.turn(nowMs, RolloutRolledBack, by.Actor, fmt.Sprintf("rolled back by %s: %s", by.Actor, by.Reason)), nil
+	return r.turn(nowMs, RolledBack, by.Actor, fmt.Sprintf("rolled back by %s: %s", by.Actor, by.Reason)), nil
 }
 
 func (r *Rollout) conflict(what string) error {
@@ -255,20 +255,20 @@ func (r *Rollout) conflict(what string) error {
 	return fmt.Errorf("%w: rollout %s is %s: %s", controlplane.ErrConflict, r.ID, standing, what)
 }
 
-// RolloutSummary is a line of the list of rollouts.
-type RolloutSummary struct {
+// Summary is a line of the list of rollouts.
+type Summary struct {
 	ID        string          `json:"id"`
 	By        controlplane.By `json:"by"`
 	StartedMs int64           `json:"started_ms"`
 	EndedMs   int64           `json:"ended_ms,omitempty"`
-	Phase     RolloutPhase    `json:"phase"` // of one that is under way, as it was last told
+	Phase     Phase           `json:"phase"` // of one that is under way, as it was last told
 	Why       string          `json:"why,omitempty"`
 	Epoch     int64           `json:"epoch,omitempty"` // of the rollout when it was told; 0: not known
 }
 
 // Summary is the rollout's line.
-func (r *Rollout) Summary() RolloutSummary {
-	return RolloutSummary{ID: r.ID, By: r.By, StartedMs: r.StartedMs, EndedMs: r.EndedMs, Phase: r.Phase, Why: r.Why,
+func (r *Rollout) Summary() Summary {
+	return Summary{ID: r.ID, By: r.By, StartedMs: r.StartedMs, EndedMs: r.EndedMs, Phase: r.Phase, Why: r.Why,
 		Epoch: r.Epoch}
 }
 
@@ -286,14 +286,10 @@ func (r *Rollout) Withdraw(ended map[string]string, by controlplane.By, nowMs in
 		return false, r.conflict(fmt.Sprintf("%s may not approve: %s", by.Actor, why))
 	}
 	left, void := controlplane.WithoutEnded(r.Approvals, ended)
-	if void == "" || r.Phase != RolloutAwaiting {
+	if void == "" || r.Phase != Awaiting {
 		return false, nil
 	}
 	r.Approvals, r.Asked, r.MovedMs = left, r.Epoch+1, nowMs
 	r.AddEvent(nowMs, controlplane.Itself, "ask anew", fmt.Sprintf("stage %d: %s", r.Stage+1, void))
 	return true, r.conflict(void + ": look at the status again")
 }
-
-// UntilApproved returns the time to the next transition while the rollout waits for a person. It is
-// negative if the rollout does nothing until then.
-func (r *Rollout) UntilApproved(nowMs int64) time.Duration { return r.untilApproved(nowMs) }

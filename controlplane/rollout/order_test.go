@@ -17,15 +17,15 @@ func TestApprovalsOutOfOrder(t *testing.T) {
 	gated.Approval = true
 	l := newLand("eu", "us")
 	r, _ := begin(t, l, spec(gated, all))
-	wrong := order(r, RolloutApprove, controltest.Ann)
+	wrong := order(r, Approve, controltest.Ann)
 	wrong.Stage = 2
-	if _, err := r.Operate(wrong, 1); !errors.Is(err, controlplane.ErrConflict) || r.Phase != RolloutAwaiting {
+	if _, err := r.Operate(wrong, 1); !errors.Is(err, controlplane.ErrConflict) || r.Phase != Awaiting {
 		t.Errorf("of another stage: %s, %v", r.Phase, err)
 	}
-	if _, err := r.Operate(order(r, RolloutPause, controltest.Ann), 1); err != nil {
+	if _, err := r.Operate(order(r, Pause, controltest.Ann), 1); err != nil {
 		t.Fatal(err)
 	}
-	if _, err := r.Operate(order(r, RolloutApprove, controltest.Ann), 1); !errors.Is(err, controlplane.ErrConflict) || r.Phase != RolloutAwaiting {
+	if _, err := r.Operate(order(r, Approve, controltest.Ann), 1); !errors.Is(err, controlplane.ErrConflict) || r.Phase != Awaiting {
 		t.Errorf("while paused: %s, %v", r.Phase, err)
 	}
 }
@@ -33,26 +33,26 @@ func TestApprovalsOutOfOrder(t *testing.T) {
 // What a phase waits for has all of its time again after a pause, and a required query too.
 func TestAPauseGivesPhasesTheirTime(t *testing.T) {
 	for _, c := range []struct {
-		phase RolloutPhase
+		phase Phase
 		least time.Duration // until it is over
-	}{{RolloutMeasuring, 10 * time.Second}, {RolloutConverging, 2 * time.Minute}} {
+	}{{Measuring, 10 * time.Second}, {Converging, 2 * time.Minute}} {
 		l := newLand("eu", "us")
 		r, steps := begin(t, l, spec(canary, all))
 		play(t, r, steps, func() bool {
-			l.stubborn = l.stubborn || r.Phase == RolloutApplying && c.phase == RolloutConverging
+			l.stubborn = l.stubborn || r.Phase == Applying && c.phase == Converging
 			return r.Phase == c.phase && r.DueMs > 0
 		})
-		if _, err := r.Operate(order(r, RolloutPause, controltest.Ann), l.now.UnixMilli()); err != nil {
+		if _, err := r.Operate(order(r, Pause, controltest.Ann), l.now.UnixMilli()); err != nil {
 			t.Fatal(err)
 		}
 		r.Blind = 1
-		if c.phase == RolloutMeasuring {
+		if c.phase == Measuring {
 			l.pass(time.Hour)
 		} else {
 			playFor(t, r, steps, time.Hour) // it renews the trial
 		}
 		resumed := l.now
-		if _, err := r.Operate(order(r, RolloutResume, controltest.Ann), l.now.UnixMilli()); err != nil || r.Blind != 0 {
+		if _, err := r.Operate(order(r, Resume, controltest.Ann), l.now.UnixMilli()); err != nil || r.Blind != 0 {
 			t.Fatalf("%v, blind for %d ms", err, r.Blind)
 		}
 		play(t, r, steps, func() bool { return r.Phase != c.phase })
@@ -65,11 +65,11 @@ func TestAPauseGivesPhasesTheirTime(t *testing.T) {
 // With the fleet's row every region is touched, those to come too.
 func TestTheFleetsRowTouchesAll(t *testing.T) {
 	r := Rollout{Touched: []Touched{{Region: "eu"}}}
-	if s := r.touchedScope(); !s.Has("eu") || s.Has("to come") {
+	if s := r.Touched.scope(); !s.Has("eu") || s.Has("to come") {
 		t.Errorf("%+v", s)
 	}
 	r.Touched = append(r.Touched, Touched{Region: ""})
-	if s := r.touchedScope(); !s.Has("eu") || !s.Has("to come") {
+	if s := r.Touched.scope(); !s.Has("eu") || !s.Has("to come") {
 		t.Errorf("%+v", s)
 	}
 }
@@ -79,11 +79,11 @@ func TestTheFleetsRowTouchesAll(t *testing.T) {
 func TestOrdersThatComeAtTheWrongTime(t *testing.T) {
 	r := Rollout{ID: "r1", Stages: []StagePlan{{BakeMs: 1000}}, MovedMs: 7, Touched: []Touched{{Region: "eu"}}}
 	for _, c := range []struct {
-		phase  RolloutPhase
-		action RolloutAction
+		phase  Phase
+		action Action
 	}{
-		{RolloutRollingBack, RolloutPause}, {RolloutRollingBack, RolloutAbort}, {RolloutRollingBack, RolloutRollBack},
-		{RolloutBaking, RolloutRollBack}, {RolloutConverging, RolloutApprove},
+		{RollingBack, Pause}, {RollingBack, Abort}, {RollingBack, RollBack},
+		{Baking, RollBack}, {Converging, Approve},
 	} {
 		r.Phase = c.phase
 		if _, err := r.Operate(order(&r, c.action, controltest.Ann), 9); !errors.Is(err, controlplane.ErrConflict) || r.Paused != nil || r.Phase != c.phase || r.MovedMs != 7 {
@@ -95,7 +95,7 @@ func TestOrdersThatComeAtTheWrongTime(t *testing.T) {
 // A node on the built-in tuning, version 0, runs nothing that was withdrawn.
 func TestAVersionThatWasNeverWrittenIsNotWithdrawn(t *testing.T) {
 	r := Rollout{Touched: []Touched{{Region: "eu", Newer: 3}}}
-	if lag := r.laggards(fleet.FleetLook{Nodes: []fleet.NodeFigures{{ID: "eu1", Region: "eu", SeenMs: 1}}}); lag != "" {
+	if lag := r.laggards(fleet.Look{Nodes: []fleet.NodeFigures{{ID: "eu1", Region: "eu", SeenMs: 1}}}); lag != "" {
 		t.Error(lag)
 	}
 }
@@ -104,7 +104,7 @@ func TestAVersionThatWasNeverWrittenIsNotWithdrawn(t *testing.T) {
 func TestAHeartbeatOfTheMomentOfARollback(t *testing.T) {
 	r := Rollout{SinceMs: 5000, Touched: []Touched{{Region: "eu", Applied: 3, Reverted: 4}}}
 	for seenMs, heard := range map[int64]bool{4999: false, 5000: false, 5001: true} {
-		lag := r.laggards(fleet.FleetLook{Nodes: []fleet.NodeFigures{{ID: "eu1", Region: "eu", Version: 4, SeenMs: seenMs}}})
+		lag := r.laggards(fleet.Look{Nodes: []fleet.NodeFigures{{ID: "eu1", Region: "eu", Version: 4, SeenMs: seenMs}}})
 		if (lag == "") != heard {
 			t.Errorf("at %d: %q", seenMs, lag)
 		}
@@ -113,18 +113,18 @@ func TestAHeartbeatOfTheMomentOfARollback(t *testing.T) {
 
 // A rollback waits for heartbeats of after its own last write, whatever an earlier bake has waited for.
 func TestARollbackWaitsForItsOwnHeartbeats(t *testing.T) {
-	for action, phase := range map[RolloutAction]RolloutPhase{RolloutAbort: RolloutConverging, RolloutRollBack: RolloutDone} {
+	for action, phase := range map[Action]Phase{Abort: Converging, RollBack: Done} {
 		r := Rollout{ID: "r1", Stages: []StagePlan{{BakeMs: 1000}}, Phase: phase, SinceMs: 5000, Touched: []Touched{{Region: "eu", Applied: 3}}}
 		if _, err := r.Operate(order(&r, action, controltest.Ann), 9000); err != nil {
 			t.Fatal(err)
 		}
 		r.Touched[0].Reverted = 4
 		heard := fleet.NodeFigures{ID: "eu1", Region: "eu", Version: 2, SeenMs: 6000}
-		if r.withdraw(9000, fleet.FleetLook{AtMs: 9000, Nodes: []fleet.NodeFigures{heard}}); r.Phase != RolloutRollingBack {
+		if r.withdraw(9000, fleet.Look{AtMs: 9000, Nodes: []fleet.NodeFigures{heard}}); r.Phase != RollingBack {
 			t.Errorf("%s: %s by a heartbeat of before it", action, r.Phase)
 		}
 		heard.SeenMs = 9500
-		if r.withdraw(9600, fleet.FleetLook{AtMs: 9600, Nodes: []fleet.NodeFigures{heard}}); !r.Phase.Over() {
+		if r.withdraw(9600, fleet.Look{AtMs: 9600, Nodes: []fleet.NodeFigures{heard}}); !r.Phase.Over() {
 			t.Errorf("%s: %s, waiting for %q", action, r.Phase, r.Waiting)
 		}
 	}

@@ -23,9 +23,9 @@ func TestRolloutHasOneOutcome(t *testing.T) {
 		l := newLand("eu", "us", "ap")
 		gated := all
 		gated.Approval = rapid.Bool().Draw(t, "gated")
-		r, steps := beginRapid(t, l, spec(canary, RolloutStage{SharePercent: 50, BakeMs: 5_000}, gated))
+		r, steps := beginRapid(t, l, spec(canary, Stage{SharePercent: 50, BakeMs: 5_000}, gated))
 		outcomes := 0
-		actions := []RolloutAction{"", "", "", "", RolloutApprove, RolloutPause, RolloutResume, RolloutAbort, "sick", "stubborn", "mute", "kill", "fail", "lose"}
+		actions := []Action{"", "", "", "", Approve, Pause, Resume, Abort, "sick", "stubborn", "mute", "kill", "fail", "lose"}
 		over := func() bool { return r.Phase.Over() }
 		for range rapid.IntRange(0, 60).Draw(t, "moves") {
 			if over() {
@@ -52,13 +52,13 @@ func TestRolloutHasOneOutcome(t *testing.T) {
 				l.dead[l.nodes[rapid.IntRange(0, len(l.nodes)-1).Draw(t, "victim")].Heartbeat.NodeID] = true
 			case "fail": // nothing is written down of a step that fails
 				l.err = errors.New("MySQL is down")
-				if _, err := clone(t, r).Advance(steps); err == nil && r.Takes(r.Epoch) {
+				if _, err := clone(t, r).Advance(steps.on); err == nil && r.Takes(r.Epoch) {
 					t.Fatalf("%s: a failing step went unseen", r.Phase)
 				}
 				l.err = nil
 			case "lose": // executed, and its answer lost
 				if r.Takes(r.Epoch) {
-					_, _ = clone(t, r).Advance(steps)
+					_, _ = clone(t, r).Advance(steps.on)
 				}
 			default:
 				_, _ = r.Operate(order(r, a, controltest.Ann), l.now.UnixMilli())
@@ -68,20 +68,20 @@ func TestRolloutHasOneOutcome(t *testing.T) {
 			if over() {
 				break
 			}
-			if r.Phase == RolloutRollingBack { // nodes that never follow are waited for for ever
+			if r.Phase == RollingBack { // nodes that never follow are waited for for ever
 				l.stubborn = false
 			}
 			switch {
 			case r.Paused != nil:
-				_, _ = r.Operate(order(r, RolloutResume, controltest.Ann), l.now.UnixMilli())
-			case r.Phase == RolloutAwaiting:
-				_, _ = r.Operate(order(r, RolloutApprove, controltest.Ann), l.now.UnixMilli())
+				_, _ = r.Operate(order(r, Resume, controltest.Ann), l.now.UnixMilli())
+			case r.Phase == Awaiting:
+				_, _ = r.Operate(order(r, Approve, controltest.Ann), l.now.UnixMilli())
 			default:
 				advance(t, r, steps)
 			}
 		}
 		for _, e := range r.Events {
-			if RolloutPhase(e.What).Over() {
+			if Phase(e.What).Over() {
 				outcomes++
 			}
 		}
@@ -89,7 +89,7 @@ func TestRolloutHasOneOutcome(t *testing.T) {
 			t.Fatalf("%s, with %d outcomes: %+v", r.Phase, outcomes, r.Events)
 		}
 		want := defaultDocument()
-		if r.Phase == RolloutDone {
+		if r.Phase == Done {
 			want = string(document30)
 		}
 		for _, n := range l.nodes { // what is said of nodes is so
@@ -120,16 +120,16 @@ func documentOf(l *land, version int64) (int64, string) {
 	return version, l.rows[version-1].Document
 }
 
-func beginRapid(t *rapid.T, l *land, s RolloutSpec) (*Rollout, inLand) {
-	r, err := NewRollout("r1", s, controltest.Ann, []string{"eu", "us", "ap"}, l.now.UnixMilli())
+func beginRapid(t *rapid.T, l *land, s Spec) (*Rollout, inLand) {
+	r, err := New("r1", s, controltest.Ann, []string{"eu", "us", "ap"}, l.now.UnixMilli())
 	if err != nil {
 		t.Fatal(err)
 	}
-	return r, inLand{l, NewRolloutWork(l, 30*time.Second)}
+	return r, newInLand(l)
 }
 
 func advance(t *rapid.T, r *Rollout, steps inLand) {
-	wait, err := r.Advance(steps)
+	wait, err := r.Advance(steps.on)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -153,24 +153,24 @@ func clone(t *rapid.T, r *Rollout) *Rollout {
 // An attempt at a write that arrives after the rollback changes nothing: of a trial, and of the versions that are to
 // stay.
 func TestALateWriteChangesNothing(t *testing.T) {
-	for _, phase := range []RolloutPhase{RolloutApplying, RolloutKeeping} {
+	for _, phase := range []Phase{Applying, Keeping} {
 		l := newLand("eu", "us")
 		r, steps := begin(t, l, spec(canary, all))
 		play(t, r, steps, func() bool { return r.Phase == phase })
 		trial, version := r.trialWrite(r.Touched[0]), r.applyWrite(r.Touched[0])
-		if _, err := r.Operate(order(r, RolloutAbort, controltest.Ann), l.now.UnixMilli()); err != nil {
+		if _, err := r.Operate(order(r, Abort, controltest.Ann), l.now.UnixMilli()); err != nil {
 			t.Fatal(err)
 		}
 		play(t, r, steps, nil)
-		if _, err := steps.Try([]tunings.TrialWrite{trial}, controltest.Ann); err != nil {
+		if _, err := steps.on.try([]tunings.TrialWrite{trial}, controltest.Ann); err != nil {
 			t.Fatal(err)
 		}
-		if phase == RolloutKeeping {
-			if _, err := steps.Write([]tunings.TuningWrite{version}); err != nil {
+		if phase == Keeping {
+			if _, err := steps.on.write([]tunings.Write{version}); err != nil {
 				t.Fatal(err)
 			}
 		}
-		if r.Phase != RolloutAborted || r.Why != "aborted by ann: fewer rows" {
+		if r.Phase != Aborted || r.Why != "aborted by ann: fewer rows" {
 			t.Errorf("%s: %s, %q", phase, r.Phase, r.Why)
 		}
 		wantFleet(t, l, defaultDocument(), "eu", "us")

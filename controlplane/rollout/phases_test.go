@@ -18,7 +18,7 @@ func playFor(t *testing.T, r *Rollout, steps inLand, d time.Duration) {
 	play(t, r, steps, func() bool { return steps.now.Sub(from) >= d })
 }
 
-func operate(t *testing.T, r *Rollout, steps inLand, action RolloutAction) {
+func operate(t *testing.T, r *Rollout, steps inLand, action Action) {
 	t.Helper()
 	wait, err := r.Operate(order(r, action, controltest.Ann), steps.now.UnixMilli())
 	if err != nil {
@@ -46,25 +46,25 @@ func TestWhatIsOverOrWaitsStaysAsItIs(t *testing.T) {
 	gated := canary
 	gated.Approval = true
 	for name, c := range map[string]struct {
-		stage RolloutStage
+		stage Stage
 		pause bool
-		phase RolloutPhase
+		phase Phase
 	}{
-		"done":             {canary, false, RolloutDone},
-		"awaiting":         {gated, false, RolloutAwaiting},
-		"paused":           {canary, true, RolloutMeasuring},
-		"paused, awaiting": {gated, true, RolloutAwaiting},
+		"done":             {canary, false, Done},
+		"awaiting":         {gated, false, Awaiting},
+		"paused":           {canary, true, Measuring},
+		"paused, awaiting": {gated, true, Awaiting},
 	} {
 		l := newLand("eu", "us")
 		r, steps := begin(t, l, spec(c.stage))
 		if c.pause {
-			operate(t, r, steps, RolloutPause)
+			operate(t, r, steps, Pause)
 		}
 		play(t, r, steps, nil)
 		rows := len(l.rows)
 		for range 3 {
 			l.pass(time.Hour)
-			wait, err := r.Advance(steps)
+			wait, err := r.Advance(steps.on)
 			if wait >= 0 || err != nil || r.Phase != c.phase || r.DueMs != 0 || len(l.rows) != rows {
 				t.Errorf("%s: in %v, %v: %s, due at %d", name, wait, err, r.Phase, r.DueMs)
 			}
@@ -77,15 +77,15 @@ func TestWhatIsOverOrWaitsStaysAsItIs(t *testing.T) {
 func TestAPauseBeforeTheApply(t *testing.T) {
 	l := newLand("eu", "us")
 	r, steps := begin(t, l, spec(canary, all))
-	play(t, r, steps, func() bool { return r.Phase == RolloutApplying })
-	operate(t, r, steps, RolloutPause)
+	play(t, r, steps, func() bool { return r.Phase == Applying })
+	operate(t, r, steps, Pause)
 	playFor(t, r, steps, 5*time.Minute)
-	if r.Phase != RolloutApplying || len(l.trials) != 0 {
+	if r.Phase != Applying || len(l.trials) != 0 {
 		t.Fatalf("%s, %d trials written", r.Phase, len(l.trials))
 	}
-	operate(t, r, steps, RolloutResume)
+	operate(t, r, steps, Resume)
 	at := l.now.UnixMilli()
-	play(t, r, steps, func() bool { return r.Phase == RolloutConverging })
+	play(t, r, steps, func() bool { return r.Phase == Converging })
 	if len(l.trials) != 1 {
 		t.Errorf("%d trials written", len(l.trials))
 	}
@@ -97,18 +97,18 @@ func TestAResumedBakeBeginsAnew(t *testing.T) {
 	l := newLand("eu", "us")
 	r, steps := begin(t, l, spec(canary, all))
 	play(t, r, steps, func() bool {
-		l.silent = r.Phase == RolloutBaking && r.DueMs-l.now.UnixMilli() <= 6000
+		l.silent = r.Phase == Baking && r.DueMs-l.now.UnixMilli() <= 6000
 		return r.SinceMs > 0
 	})
 	l.silent = false
-	operate(t, r, steps, RolloutPause)
+	operate(t, r, steps, Pause)
 	playFor(t, r, steps, time.Minute)
-	operate(t, r, steps, RolloutResume)
-	if _, err := r.Advance(steps); err != nil {
+	operate(t, r, steps, Resume)
+	if _, err := r.Advance(steps.on); err != nil {
 		t.Fatal(err)
 	}
 	at := l.now.UnixMilli()
-	if r.Phase != RolloutBaking || r.DueMs != at+60_000 || r.SinceMs != 0 {
+	if r.Phase != Baking || r.DueMs != at+60_000 || r.SinceMs != 0 {
 		t.Errorf("%s until %d, heard of since %d", r.Phase, r.DueMs-at, r.SinceMs)
 	}
 	wantNewWindows(t, r, at)
@@ -120,15 +120,15 @@ func TestAResumedBaselineBeginsAnew(t *testing.T) {
 	s := spec(canary, all)
 	s.Plan.BaselineMs, s.Plan.Guardrails.ErrorsPerMinute.Off = 60_000, true
 	r, steps := begin(t, l, s)
-	play(t, r, steps, func() bool { return r.Stage == 1 && r.Phase == RolloutMeasuring && r.DueMs > 0 })
+	play(t, r, steps, func() bool { return r.Stage == 1 && r.Phase == Measuring && r.DueMs > 0 })
 	l.sick = func(h *heartbeat.Health, _ bool) { well(h); h.SettingsErrors++ }
 	playFor(t, r, steps, 30*time.Second)
-	operate(t, r, steps, RolloutPause)
+	operate(t, r, steps, Pause)
 	playFor(t, r, steps, time.Minute)
 	l.sick = func(h *heartbeat.Health, _ bool) { well(h) }
-	operate(t, r, steps, RolloutResume)
+	operate(t, r, steps, Resume)
 	l.pass(time.Second)
-	play(t, r, steps, func() bool { return r.Phase == RolloutApplying })
+	play(t, r, steps, func() bool { return r.Phase == Applying })
 	got := r.Baseline.ErrorsPerMinute
 	if got == nil || len(r.Watch) != 2 {
 		t.Fatalf("%s %q, %d regions, baseline %+v", r.Phase, r.Why, len(r.Watch), r.Baseline)
@@ -141,27 +141,27 @@ func TestAResumedBaselineBeginsAnew(t *testing.T) {
 // "Gives up when that takes as long as nodes may take to apply the tuning", whatever a phase waits for.
 func TestHowLongAPhaseWaits(t *testing.T) {
 	for name, c := range map[string]struct {
-		phase RolloutPhase
+		phase Phase
 		after time.Duration // in the phase, before the wait begins
 		spoil func(*land, *oracle)
 		why   string
 	}{
-		"a dark region":   {RolloutMeasuring, 10 * time.Second, func(l *land, _ *oracle) { l.dead["eu1"], l.dead["eu2"] = true, true }, "is dark"},
-		"a query":         {RolloutMeasuring, 10 * time.Second, func(_ *land, o *oracle) { o.down = true }, "has no value"},
-		"an apply":        {RolloutConverging, 0, func(l *land, _ *oracle) { l.stubborn = true }, "not all nodes run it in time"},
-		"another version": {RolloutBaking, time.Minute, func(l *land, _ *oracle) { delete(l.tries, "eu1"); l.stubborn = true }, "not all nodes run it when the bake is over"},
+		"a dark region":   {Measuring, 10 * time.Second, func(l *land, _ *oracle) { l.dead["eu1"], l.dead["eu2"] = true, true }, "is dark"},
+		"a query":         {Measuring, 10 * time.Second, func(_ *land, o *oracle) { o.down = true }, "has no value"},
+		"an apply":        {Converging, 0, func(l *land, _ *oracle) { l.stubborn = true }, "not all nodes run it in time"},
+		"another version": {Baking, time.Minute, func(l *land, _ *oracle) { delete(l.tries, "eu1"); l.stubborn = true }, "not all nodes run it when the bake is over"},
 	} {
 		l, o := newLand("eu", "us"), &oracle{answers: map[string][]float64{"errors": {0}}}
-		s := guarded(queries.QueryRail{Name: "errors", Query: "errors", Above: new(1.0), Required: true})
+		s := guarded(queries.Rail{Name: "errors", Query: "errors", Above: new(1.0), Required: true})
 		r, steps := begin(t, l, s)
-		steps.work = steps.work.WithPrometheus(o)
+		steps.on.work = steps.on.work.WithPrometheus(o)
 		play(t, r, steps, func() bool {
-			l.stubborn = l.stubborn || r.Phase == RolloutApplying && c.phase == RolloutConverging
+			l.stubborn = l.stubborn || r.Phase == Applying && c.phase == Converging
 			return r.Phase == c.phase
 		})
 		c.spoil(l, o)
 		from, want := time.UnixMilli(r.MovedMs), c.after+time.Duration(s.Plan.ApplyTimeoutMs)*time.Millisecond
-		play(t, r, steps, func() bool { return r.Phase == RolloutRollingBack || r.Phase.Over() })
+		play(t, r, steps, func() bool { return r.Phase == RollingBack || r.Phase.Over() })
 		if took := l.now.Sub(from); !strings.Contains(r.Why, c.why) || took < want || took > want+5*time.Second {
 			t.Errorf("%s: %s %q after %v, want %v", name, r.Phase, r.Why, took, want)
 		}
@@ -171,18 +171,18 @@ func TestHowLongAPhaseWaits(t *testing.T) {
 // A required query has all of its time each time that it has no value.
 func TestAQueryThatComesAndGoes(t *testing.T) {
 	l, o := newLand("eu", "us"), &oracle{answers: map[string][]float64{"errors": {0}}}
-	s := guarded(queries.QueryRail{Name: "errors", Query: "errors", Above: new(1.0), Required: true})
+	s := guarded(queries.Rail{Name: "errors", Query: "errors", Above: new(1.0), Required: true})
 	s.Plan.Stages[0].BakeMs = (10 * time.Minute).Milliseconds()
 	r, steps := begin(t, l, s)
-	steps.work = steps.work.WithPrometheus(o)
-	play(t, r, steps, func() bool { return r.Phase == RolloutBaking })
+	steps.on.work = steps.on.work.WithPrometheus(o)
+	play(t, r, steps, func() bool { return r.Phase == Baking })
 	for range 3 {
 		o.down = true
 		playFor(t, r, steps, 90*time.Second)
 		o.down = false
 		playFor(t, r, steps, time.Minute)
 	}
-	if play(t, r, steps, nil); r.Phase != RolloutDone {
+	if play(t, r, steps, nil); r.Phase != Done {
 		t.Errorf("%s %q", r.Phase, r.Why)
 	}
 }
@@ -194,7 +194,7 @@ func TestAQueryOfAnEarlierStageIsRequired(t *testing.T) {
 		if r.Stage == 1 {
 			delete(o.answers, `errors{region="eu"}`)
 		}
-	}, queries.QueryRail{Name: "errors", Query: `errors{region="{{region}}"}`, Above: new(1.0), Required: true})
+	}, queries.Rail{Name: "errors", Query: `errors{region="{{region}}"}`, Above: new(1.0), Required: true})
 	wantRolledBack(t, r, "guardrail errors has no value")
 	if len(r.Touched) != 1 {
 		t.Errorf("touched %+v", r.Touched)
@@ -225,8 +225,8 @@ func TestWhatIsARestart(t *testing.T) {
 // What cannot be watched in full has no baseline: a fleet with more nodes than are looked at, and a region that the
 // plan names and no node is known of.
 func TestWhatCannotBeWatchedIsNotBegun(t *testing.T) {
-	r := Rollout{Phase: RolloutMeasuring, Spec: spec(canary, all), Stages: []StagePlan{{Scope: fleet.RolloutScope{Regions: []string{"eu"}}, Named: true}}}
-	for says, look := range map[string]fleet.FleetLook{
+	r := Rollout{Phase: Measuring, Spec: spec(canary, all), Stages: []StagePlan{{Scope: fleet.Scope{Regions: []string{"eu"}}, Named: true}}}
+	for says, look := range map[string]fleet.Look{
 		"the fleet has more than":                                   {Truncated: true, Nodes: []fleet.NodeFigures{{ID: "eu1", Region: "eu"}}},
 		"region eu is dark: it has no live node, and 0 silent ones": {Nodes: []fleet.NodeFigures{{ID: "us1", Region: "us"}}},
 	} {
@@ -235,7 +235,7 @@ func TestWhatCannotBeWatchedIsNotBegun(t *testing.T) {
 		}
 	}
 	r.Spec.Plan.Guardrails.NodesLostShare = 1
-	if why := r.unready(fleet.FleetLook{Truncated: true}); !strings.Contains(why, "the fleet has more than") {
+	if why := r.unready(fleet.Look{Truncated: true}); !strings.Contains(why, "the fleet has more than") {
 		t.Errorf("a plan that bears the loss of all nodes: %q", why)
 	}
 }
@@ -244,11 +244,11 @@ func TestWhatCannotBeWatchedIsNotBegun(t *testing.T) {
 func TestTheEndOfABakeByAClockThatStepsBack(t *testing.T) {
 	r := Rollout{}
 	for _, at := range []int64{5000, 6000} {
-		if r.since(fleet.FleetLook{AtMs: at}); r.SinceMs != 5000 {
+		if r.since(fleet.Look{AtMs: at}); r.SinceMs != 5000 {
 			t.Errorf("at %d since %d", at, r.SinceMs)
 		}
 	}
-	if r.since(fleet.FleetLook{AtMs: 400}); r.SinceMs != 400 {
+	if r.since(fleet.Look{AtMs: 400}); r.SinceMs != 400 {
 		t.Errorf("since %d, which is ahead of the clock", r.SinceMs)
 	}
 }
@@ -256,12 +256,12 @@ func TestTheEndOfABakeByAClockThatStepsBack(t *testing.T) {
 // A region that comes while all regions have the tuning is watched from then on, with the nodes that it has: it may
 // not lose them either.
 func TestARegionThatComesLaterIsWatched(t *testing.T) {
-	for victim, want := range map[string]RolloutPhase{"": RolloutDone, "ap2": RolloutRolledBack} {
+	for victim, want := range map[string]Phase{"": Done, "ap2": RolledBack} {
 		l := newLand("eu", "us")
-		r, steps := begin(t, l, spec(RolloutStage{All: true, BakeMs: (5 * time.Minute).Milliseconds()}))
-		play(t, r, steps, func() bool { return r.Phase == RolloutBaking })
+		r, steps := begin(t, l, spec(Stage{All: true, BakeMs: (5 * time.Minute).Milliseconds()}))
+		play(t, r, steps, func() bool { return r.Phase == Baking })
 		for _, id := range []string{"ap1", "ap2"} {
-			l.nodes = append(l.nodes, fleet.FleetRow{Heartbeat: heartbeat.Heartbeat{NodeID: id, Region: "ap", StartedAtMs: l.now.UnixMilli()}, SeenAt: l.now})
+			l.nodes = append(l.nodes, fleet.Row{Heartbeat: heartbeat.Heartbeat{NodeID: id, Region: "ap", StartedAtMs: l.now.UnixMilli()}, SeenAt: l.now})
 		}
 		playFor(t, r, steps, time.Minute)
 		l.dead[victim] = true

@@ -8,27 +8,28 @@ import (
 
 	"github.com/weirhq/weir/controlplane"
 	"github.com/weirhq/weir/controlplane/fleet"
+	"github.com/weirhq/weir/controlplane/sequential"
 	"github.com/weirhq/weir/controlplane/tunings"
 	"github.com/weirhq/weir/shared/tuning"
 )
 
 const (
-	// RolloutIDBytesMax bounds the name of a rollout.
-	RolloutIDBytesMax = 64
-	// RolloutStagesMax bounds the stages of a plan.
-	RolloutStagesMax = 20
-	// RolloutRegionsMax bounds the regions of a fleet that a rollout can lead.
-	RolloutRegionsMax = 500
+	// IDBytesMax bounds the name of a rollout.
+	IDBytesMax = 64
+	// StagesMax bounds the stages of a plan.
+	StagesMax = 20
+	// RegionsMax bounds the regions of a fleet that a rollout can lead.
+	RegionsMax = 500
 
 	leaseDefault = 5 * time.Minute
 	leaseMax     = fleet.UnheardKept // looks name a silent node for as long
 	leaseLooks   = 3                 // a lease outlasts so many looks
 )
 
-// RolloutPlan says in which steps a tuning reaches the fleet, and what stops it.
+// Plan says in which steps a tuning reaches the fleet, and what stops it.
 // Times are whole milliseconds, since the plan is part of a durable document.
-type RolloutPlan struct {
-	Stages []RolloutStage `json:"stages"` // 1 to RolloutStagesMax
+type Plan struct {
+	Stages []Stage `json:"stages"` // 1 to StagesMax
 
 	// BaselineMs is how long the health of a stage's regions is measured before they
 	// get the tuning, 0 to 1 h; default 2 min. 0 leaves the comparison to the
@@ -51,10 +52,10 @@ type RolloutPlan struct {
 	controlplane.Quorum // of each stage that waits for an approval
 }
 
-// RolloutStage is one step of a plan: regions, how many of their nodes, and how long they are watched. Exactly
+// Stage is one step of a plan: regions, how many of their nodes, and how long they are watched. Exactly
 // one of Regions, SharePercent and All says which regions; those that an earlier stage
 // has covered with as many nodes are not covered again. The last stage of each region takes in all of its nodes.
-type RolloutStage struct {
+type Stage struct {
 	Regions      []string `json:"regions,omitempty"`
 	SharePercent int      `json:"share_percent,omitempty"` // of all regions, earlier stages included, 1 to 100
 	All          bool     `json:"all,omitempty"`           // all the others, and regions to come
@@ -65,9 +66,9 @@ type RolloutStage struct {
 	Approval bool  `json:"approval,omitempty"` // a person must approve before the stage begins
 }
 
-// DefaultRolloutPlan is a plan without stages; the rest are the defaults named at the fields.
-func DefaultRolloutPlan() RolloutPlan {
-	return RolloutPlan{
+// DefaultPlan is a plan without stages; the rest are the defaults named at the fields.
+func DefaultPlan() Plan {
+	return Plan{
 		BaselineMs:     (2 * time.Minute).Milliseconds(),
 		ApplyTimeoutMs: (2 * time.Minute).Milliseconds(),
 		LeaseMs:        leaseDefault.Milliseconds(),
@@ -77,9 +78,9 @@ func DefaultRolloutPlan() RolloutPlan {
 }
 
 // Validate reports the first field outside its bounds.
-func (p RolloutPlan) Validate() error {
-	if n := len(p.Stages); n < 1 || n > RolloutStagesMax {
-		return fmt.Errorf("%w: the plan has %d stages (1 to %d)", controlplane.ErrInvalid, n, RolloutStagesMax)
+func (p Plan) Validate() error {
+	if n := len(p.Stages); n < 1 || n > StagesMax {
+		return fmt.Errorf("%w: the plan has %d stages (1 to %d)", controlplane.ErrInvalid, n, StagesMax)
 	}
 	for i, s := range p.Stages {
 		if err := s.validate(); err != nil {
@@ -105,7 +106,7 @@ func (p RolloutPlan) Validate() error {
 }
 
 // validateLease refuses a lease that a look that fails or comes late would end.
-func (p RolloutPlan) validateLease() error {
+func (p Plan) validateLease() error {
 	least := max(time.Second, leaseLooks*p.pollEvery())
 	for _, s := range p.Stages {
 		least = max(least, leaseLooks*lookEvery(s.BakeMs))
@@ -114,17 +115,34 @@ func (p RolloutPlan) validateLease() error {
 }
 
 // pollEvery is the time between two looks at nodes that are waited for.
-func (p RolloutPlan) pollEvery() time.Duration {
+func (p Plan) pollEvery() time.Duration {
 	timeout := time.Duration(p.ApplyTimeoutMs) * time.Millisecond
 	return min(max(timeout/60, 100*time.Millisecond), 5*time.Second)
 }
+
+// waitMax is the time between two looks while only a person lets the rollout go on, at the most.
+const waitMax = 15 * time.Second
+
+// waitEvery is the time between two looks while only a person lets a stage go on: often enough for leases, however
+// short the bake is.
+func (p Plan) waitEvery(s StagePlan) time.Duration {
+	return max(s.watchEvery(), min(msOf(p.LeaseMs)/leaseLooks, waitMax))
+}
+
+// sampleEvery is the time between two looks while a baseline is taken: twice as many as a comparison needs.
+func (p Plan) sampleEvery() time.Duration {
+	return min(max(msOf(p.BaselineMs)/(2*sequential.Least), 50*time.Millisecond), 10*time.Second)
+}
+
+// bakeMaxMs is how long the bake of a stage may take: three times as long as planned, and apply_timeout_ms.
+func (p Plan) bakeMaxMs(s StagePlan) int64 { return 3*s.BakeMs + p.ApplyTimeoutMs }
 
 // lookEvery is the time between two looks at what is watched: twenty in a bake, and four a minute at the least.
 func lookEvery(bakeMs int64) time.Duration {
 	return min(max(time.Duration(bakeMs)*time.Millisecond/20, 50*time.Millisecond), 15*time.Second)
 }
 
-func (s RolloutStage) validate() error {
+func (s Stage) validate() error {
 	said := 0
 	for _, b := range []bool{len(s.Regions) > 0, s.SharePercent != 0, s.All} {
 		if b {
@@ -148,9 +166,9 @@ func (s RolloutStage) validate() error {
 	return controlplane.ValidateMs("bake_ms", s.BakeMs, 100*time.Millisecond, 7*24*time.Hour)
 }
 
-// ValidateRolloutID says what a rollout may be called: letters, digits, '-', '_' and '.'.
-func ValidateRolloutID(id string) error {
-	if err := controlplane.ValidateText("id", id, RolloutIDBytesMax); err != nil {
+// ValidateID says what a rollout may be called: letters, digits, '-', '_' and '.'.
+func ValidateID(id string) error {
+	if err := controlplane.ValidateText("id", id, IDBytesMax); err != nil {
 		return err
 	}
 	odd := func(r rune) bool {
@@ -162,14 +180,14 @@ func ValidateRolloutID(id string) error {
 	return nil
 }
 
-// RolloutSpec is what an operator asks for.
-type RolloutSpec struct {
-	Tuning string      `json:"tuning"` // a document of package tuning
-	Plan   RolloutPlan `json:"plan"`
+// Spec is what an operator asks for.
+type Spec struct {
+	Tuning string `json:"tuning"` // a document of package tuning
+	Plan   Plan   `json:"plan"`
 }
 
 // Validate reports what is wrong with the tuning or the plan, or does not fit in the two.
-func (s RolloutSpec) Validate() error {
+func (s Spec) Validate() error {
 	set, err := tuning.Parse([]byte(s.Tuning))
 	if err != nil {
 		return fmt.Errorf("%w: %w", controlplane.ErrInvalid, err)
@@ -191,7 +209,7 @@ func checkTimes(set tuning.Tuning, of tuning.Times) error {
 
 // WholeTuning is the tuning with every field present, so that a later change of defaults
 // does not change what was rolled out.
-func (s RolloutSpec) WholeTuning() (string, error) {
+func (s Spec) WholeTuning() (string, error) {
 	t, err := tuning.Parse([]byte(s.Tuning))
 	if err != nil {
 		return "", fmt.Errorf("%w: %w", controlplane.ErrInvalid, err)
@@ -202,11 +220,11 @@ func (s RolloutSpec) WholeTuning() (string, error) {
 
 // resolve says which regions each stage covers in a fleet of known regions. A stage
 // whose share of regions earlier ones have reached already is left out.
-func (p RolloutPlan) resolve(known []string) ([]StagePlan, error) {
+func (p Plan) resolve(known []string) ([]StagePlan, error) {
 	known = slices.Compact(slices.Sorted(slices.Values(known)))
-	if len(known) > RolloutRegionsMax {
+	if len(known) > RegionsMax {
 		return nil, fmt.Errorf("%w: the fleet has %d regions (at most %d)", controlplane.ErrInvalid, len(known),
-			RolloutRegionsMax)
+			RegionsMax)
 	}
 	var stages []StagePlan
 	reached := coverage{of: map[string]StageNodes{}}
@@ -225,7 +243,7 @@ func (p RolloutPlan) resolve(known []string) ([]StagePlan, error) {
 			continue
 		}
 		stages = append(stages, StagePlan{
-			Scope: fleet.RolloutScope{Regions: take, Rest: rest, Not: reached.but(take)}, StageNodes: s.StageNodes,
+			Scope: fleet.Scope{Regions: take, Rest: rest, Not: reached.but(take)}, StageNodes: s.StageNodes,
 			BakeMs: s.BakeMs, Approval: s.Approval, Named: len(s.Regions) > 0,
 		})
 		reached.add(take, rest, s.StageNodes)
@@ -238,7 +256,7 @@ func (p RolloutPlan) resolve(known []string) ([]StagePlan, error) {
 
 // regions are those that a stage names, in a fleet of known ones; a share of them begins with those that earlier
 // stages have reached.
-func (s RolloutStage) regions(stage int, known, reached []string) (names []string, err error) {
+func (s Stage) regions(stage int, known, reached []string) (names []string, err error) {
 	switch {
 	case s.All:
 		return known, nil
@@ -312,7 +330,7 @@ func (c *coverage) ends() error {
 
 // StagePlan is a stage in a fleet: its regions by name.
 type StagePlan struct {
-	Scope fleet.RolloutScope `json:"scope"`
+	Scope fleet.Scope `json:"scope"`
 	StageNodes
 	BakeMs   int64 `json:"bake_ms"`
 	Approval bool  `json:"approval,omitempty"`
@@ -328,4 +346,33 @@ func (s StagePlan) String() string {
 		return fmt.Sprintf("%s each of %s", s.StageNodes, s.Scope)
 	}
 	return fmt.Sprintf("%s of %s", s.StageNodes, s.Scope)
+}
+
+// watchEvery is the time between two looks at what is watched.
+func (s StagePlan) watchEvery() time.Duration { return lookEvery(s.BakeMs) }
+
+// windowMs is how much of the past the stage is judged by.
+func (s StagePlan) windowMs() int64 { return min(s.BakeMs, windowMax.Milliseconds()) }
+
+// borne is how long a figure of the stage that is measured, and not counted, may be beyond its bound.
+func (s StagePlan) borne() time.Duration { return min(msOf(s.windowMs())/2, gaugeLasts) }
+
+// StagePlans are the stages of a rollout, in their order.
+type StagePlans []StagePlan
+
+// inParts tells whether the nodes of a region get the tuning in several stages.
+func (s StagePlans) inParts(region string) bool {
+	for _, stage := range s {
+		if stage.Scope.Has(region) {
+			return !stage.All()
+		}
+	}
+	return false
+}
+
+// before is the last stage before another that takes a region in; less than 0: none.
+func (s StagePlans) before(stage int, region string) int {
+	for stage--; stage >= 0 && !s[stage].Scope.Has(region); stage-- {
+	}
+	return stage
 }

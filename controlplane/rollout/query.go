@@ -19,7 +19,7 @@ const (
 
 // noteQueries takes in a look, gapMs after the one before, which answered last: how long values have been beyond their
 // bounds. before is what was answered before the stage.
-func (g Guardrails) noteQueries(before, last, now []queries.QueryValue, gapMs int64, borne time.Duration) {
+func (g Guardrails) noteQueries(before, last, now []queries.Value, gapMs int64, borne time.Duration) {
 	for _, q := range g.Queries {
 		for i := range now {
 			is := &now[i]
@@ -34,7 +34,7 @@ func (g Guardrails) noteQueries(before, last, now []queries.QueryValue, gapMs in
 }
 
 // breachOfQueries returns which rail is broken, and by what; empty: none is.
-func (g Guardrails) breachOfQueries(before, now []queries.QueryValue, borne time.Duration) string {
+func (g Guardrails) breachOfQueries(before, now []queries.Value, borne time.Duration) string {
 	for _, q := range g.Queries {
 		for _, is := range now {
 			if is.Name == q.Name && is.Value != nil && is.Over.Reaches(borne) {
@@ -46,7 +46,7 @@ func (g Guardrails) breachOfQueries(before, now []queries.QueryValue, borne time
 }
 
 // queryBeyond names a value that is beyond its bound and not yet for as long as breaks the rail; empty: none is.
-func (g Guardrails) queryBeyond(now []queries.QueryValue, borne time.Duration) string {
+func (g Guardrails) queryBeyond(now []queries.Value, borne time.Duration) string {
 	for _, q := range g.Queries {
 		for _, is := range now {
 			if is.Name == q.Name && is.Over > 0 {
@@ -60,7 +60,7 @@ func (g Guardrails) queryBeyond(now []queries.QueryValue, borne time.Duration) s
 
 // blind names a rail that has an element that is not a number, or a required one that has no value; empty: there is
 // none.
-func (g Guardrails) blind(values []queries.QueryValue) string {
+func (g Guardrails) blind(values []queries.Value) string {
 	for _, q := range g.Queries {
 		for _, v := range values {
 			if v.Name == q.Name && (v.NaN || q.Required && v.Value == nil) {
@@ -71,41 +71,42 @@ func (g Guardrails) blind(values []queries.QueryValue) string {
 	return ""
 }
 
-// Queries asks all rails, for regions. What is not answered is in the values, as is what
+// queries returns the values of all rails, for regions. What is not answered is in the values, as is what
 // there was nothing to ask about: an outage of Prometheus is no trouble of the rollout's.
-func (w *RolloutWork) Queries(ctx context.Context, regions []string,
-	rails []queries.QueryRail) ([]queries.QueryValue, error) {
-	ctx, cancel := context.WithTimeout(ctx, rolloutStepTimeout)
-	defer cancel()
-	var values []queries.QueryValue
-	for _, q := range rails {
-		switch {
-		case !strings.Contains(q.Query, queries.RegionPlaceholder):
-			values = append(values, w.query(ctx, q, ""))
-		case len(regions) == 0:
-			values = append(values, queries.QueryValue{Name: q.Name, Problem: "no region has a node"})
-		default:
-			values = append(values, w.queryRegions(ctx, q, regions)...)
-		}
+func (s Steps) queries(regions []string, rails []queries.Rail) ([]queries.Value, error) {
+	if len(rails) == 0 {
+		return nil, nil
 	}
-	return values, nil
+	return do(s, "ask Prometheus", func(ctx context.Context) (values []queries.Value, err error) {
+		for _, q := range rails {
+			switch {
+			case !strings.Contains(q.Query, queries.RegionPlaceholder):
+				values = append(values, s.work.query(ctx, q, ""))
+			case len(regions) == 0:
+				values = append(values, queries.Value{Name: q.Name, Problem: "no region has a node"})
+			default:
+				values = append(values, s.work.queryRegions(ctx, q, regions)...)
+			}
+		}
+		return values, nil
+	})
 }
 
-func (w *RolloutWork) queryRegions(ctx context.Context, q queries.QueryRail,
-	regions []string) (values []queries.QueryValue) {
+func (w *Work) queryRegions(ctx context.Context, q queries.Rail,
+	regions []string) (values []queries.Value) {
 	for i, region := range regions {
 		if i < queryRegionsMax {
 			values = append(values, w.query(ctx, q, region))
 		} else {
-			values = append(values, queries.QueryValue{Name: q.Name, Region: region,
+			values = append(values, queries.Value{Name: q.Name, Region: region,
 				Problem: fmt.Sprintf("a query is sent for at most %d regions", queryRegionsMax)})
 		}
 	}
 	return values
 }
 
-func (w *RolloutWork) query(ctx context.Context, q queries.QueryRail, region string) queries.QueryValue {
-	v := queries.QueryValue{Name: q.Name, Region: region}
+func (w *Work) query(ctx context.Context, q queries.Rail, region string) queries.Value {
+	v := queries.Value{Name: q.Name, Region: region}
 	if w.prometheus == nil {
 		v.Problem = "weir-control has no --prometheus-url"
 		return v
@@ -124,16 +125,20 @@ func (w *RolloutWork) query(ctx context.Context, q queries.QueryRail, region str
 	return v
 }
 
-// CheckSpec returns what in a spec does not fit this control plane: its time within which a node is live, or its
+// checkSpec returns what in a spec does not fit this control plane: its time within which a node is live, or its
 // Prometheus, which may find a query wrong. It returns an empty string if Prometheus does not answer, which a stage
 // will find out.
-func (w *RolloutWork) CheckSpec(ctx context.Context, spec RolloutSpec) (problem string, err error) {
+func (s Steps) checkSpec(spec Spec) (problem string, err error) {
+	return do(s, "check the plan", func(ctx context.Context) (string, error) { return s.work.checkSpec(ctx, spec) })
+}
+
+func (w *Work) checkSpec(ctx context.Context, spec Spec) (problem string, err error) {
 	set, err := tuning.Parse([]byte(spec.Tuning))
 	if err != nil {
 		return "", fmt.Errorf("%w: %w", controlplane.ErrInvalid, err)
 	}
-	if err := set.CheckTimes(tuning.Times{LiveWithin: w.liveWithin}); err != nil {
-		return err.Error(), nil
+	if unfit := set.CheckTimes(tuning.Times{LiveWithin: w.liveWithin}); unfit != nil {
+		return unfit.Error(), nil //nolint:nilerr // that it does not fit is the answer
 	}
 	rails := spec.Plan.Guardrails.Queries
 	if len(rails) == 0 {
@@ -142,8 +147,6 @@ func (w *RolloutWork) CheckSpec(ctx context.Context, spec RolloutSpec) (problem 
 	if w.prometheus == nil {
 		return "the plan has queries, and weir-control has no --prometheus-url to ask", nil
 	}
-	ctx, cancel := context.WithTimeout(ctx, rolloutStepTimeout)
-	defer cancel()
 	for _, q := range rails {
 		if _, err := w.prometheus.Query(ctx, q.Of("region")); errors.Is(err, controlplane.ErrInvalid) {
 			return fmt.Sprintf("query of %s: %s", q.Name, controlplane.Cut(err.Error(), 2*queryProblemMax)), nil
@@ -152,8 +155,8 @@ func (w *RolloutWork) CheckSpec(ctx context.Context, spec RolloutSpec) (problem 
 	return "", nil
 }
 
-// WithPrometheus returns the steps with a Prometheus to ask.
-func (w *RolloutWork) WithPrometheus(p queries.Prometheus) *RolloutWork {
+// WithPrometheus returns the work with a Prometheus for queries.
+func (w *Work) WithPrometheus(p queries.Prometheus) *Work {
 	with := *w
 	with.prometheus = p
 	return &with

@@ -31,17 +31,17 @@ func (o *oracle) Query(_ context.Context, query string) ([]float64, error) {
 	return o.answers[query], nil
 }
 
-func guarded(rails ...queries.QueryRail) RolloutSpec {
-	s := spec(RolloutStage{Regions: []string{"eu"}, BakeMs: 60_000}, RolloutStage{All: true, BakeMs: 60_000})
+func guarded(rails ...queries.Rail) Spec {
+	s := spec(Stage{Regions: []string{"eu"}, BakeMs: 60_000}, Stage{All: true, BakeMs: 60_000})
 	s.Plan.Guardrails.Queries = rails
 	return s
 }
 
-func playGuarded(t *testing.T, o *oracle, change func(*Rollout), rails ...queries.QueryRail) *Rollout {
+func playGuarded(t *testing.T, o *oracle, change func(*Rollout), rails ...queries.Rail) *Rollout {
 	t.Helper()
 	l := newLand("eu", "us")
 	r, steps := begin(t, l, guarded(rails...))
-	steps.work = steps.work.WithPrometheus(o)
+	steps.on.work = steps.on.work.WithPrometheus(o)
 	play(t, r, steps, func() bool { change(r); return r.Phase.Over() })
 	return r
 }
@@ -52,23 +52,23 @@ func TestQueriesRollBack(t *testing.T) {
 	const query = `errors{region="{{region}}"}`
 	for _, c := range []struct {
 		what string
-		rail queries.QueryRail
+		rail queries.Rail
 		bad  []float64
 		why  string // empty: it is done
 	}{
-		{"above", queries.QueryRail{Name: "errors", Query: query, Above: new(0.5)}, []float64{0.1, 0.7}, "stage 1 (eu): errors in eu is 0.7, want at most 0.5"},
-		{"below", queries.QueryRail{Name: "hits", Query: query, Below: new(0.05)}, []float64{0.1, 0.01}, "stage 1 (eu): hits in eu is 0.01, want at least 0.05"},
-		{"times", queries.QueryRail{Name: "errors", Query: query, TimesBaseline: new(3.0)}, []float64{0.4}, "stage 1 (eu): errors in eu is 0.4, want at most 3 times before (before the stage 0.1)"},
-		{"within", queries.QueryRail{Name: "errors", Query: query, TimesBaseline: new(3.0)}, []float64{0.3}, ""},
-		{"nothing", queries.QueryRail{Name: "errors", Query: query, Above: new(0.5)}, nil, ""},
+		{"above", queries.Rail{Name: "errors", Query: query, Above: new(0.5)}, []float64{0.1, 0.7}, "stage 1 (eu): errors in eu is 0.7, want at most 0.5"},
+		{"below", queries.Rail{Name: "hits", Query: query, Below: new(0.05)}, []float64{0.1, 0.01}, "stage 1 (eu): hits in eu is 0.01, want at least 0.05"},
+		{"times", queries.Rail{Name: "errors", Query: query, TimesBaseline: new(3.0)}, []float64{0.4}, "stage 1 (eu): errors in eu is 0.4, want at most 3 times before (before the stage 0.1)"},
+		{"within", queries.Rail{Name: "errors", Query: query, TimesBaseline: new(3.0)}, []float64{0.3}, ""},
+		{"nothing", queries.Rail{Name: "errors", Query: query, Above: new(0.5)}, nil, ""},
 	} {
 		o := &oracle{answers: map[string][]float64{`errors{region="eu"}`: {0.1}, `errors{region="us"}`: {0.1}}}
 		r := playGuarded(t, o, func(r *Rollout) {
-			if r.Phase == RolloutBaking {
+			if r.Phase == Baking {
 				o.answers[`errors{region="eu"}`] = c.bad
 			}
 		}, c.rail)
-		if r.Why != c.why || (r.Phase == RolloutDone) != (c.why == "") {
+		if r.Why != c.why || (r.Phase == Done) != (c.why == "") {
 			t.Errorf("%s: %s %q, want %q", c.what, r.Phase, r.Why, c.why)
 		}
 		if c.why == "" && !slices.Contains(o.asked, `errors{region="us"}`) {
@@ -80,21 +80,21 @@ func TestQueriesRollBack(t *testing.T) {
 // A value that is beyond its bound for a moment breaks nothing, and one that stays there breaks its guardrail after two
 // minutes, or half the bake if that is shorter. Looks without an answer neither prolong that time nor end it.
 func TestAQueryBreaksByTimeAndNotByALook(t *testing.T) {
-	rail := queries.QueryRail{Name: "errors", Query: "errors", Above: new(0.5)}
+	rail := queries.Rail{Name: "errors", Query: "errors", Above: new(0.5)}
 	for name, c := range map[string]struct {
 		bad  func(look int) bool
 		down func(look int) bool
-		want RolloutPhase
+		want Phase
 	}{
-		"at one look in two":      {func(look int) bool { return look%2 == 0 }, nil, RolloutDone},
-		"for good":                {func(int) bool { return true }, nil, RolloutRolledBack},
-		"for good, with gaps":     {func(int) bool { return true }, func(look int) bool { return look%2 == 0 }, RolloutRolledBack},
-		"for nine looks of a few": {func(look int) bool { return look < 9 }, nil, RolloutDone},
+		"at one look in two":      {func(look int) bool { return look%2 == 0 }, nil, Done},
+		"for good":                {func(int) bool { return true }, nil, RolledBack},
+		"for good, with gaps":     {func(int) bool { return true }, func(look int) bool { return look%2 == 0 }, RolledBack},
+		"for nine looks of a few": {func(look int) bool { return look < 9 }, nil, Done},
 	} {
 		o := &oracle{answers: map[string][]float64{"errors": {0.1}}}
 		looks := 0
 		r := playGuarded(t, o, func(r *Rollout) {
-			if o.answers["errors"] = []float64{0.1}; r.Phase == RolloutBaking {
+			if o.answers["errors"] = []float64{0.1}; r.Phase == Baking {
 				if looks++; c.bad(looks) {
 					o.answers["errors"] = []float64{0.7}
 				}
@@ -104,7 +104,7 @@ func TestAQueryBreaksByTimeAndNotByALook(t *testing.T) {
 		if r.Phase != c.want {
 			t.Errorf("%s: %s %q after %d looks", name, r.Phase, r.Why, looks)
 		}
-		if c.want == RolloutRolledBack && looks < 11 {
+		if c.want == RolledBack && looks < 11 {
 			t.Errorf("%s: broken at look %d", name, looks)
 		}
 	}
@@ -113,60 +113,60 @@ func TestAQueryBreaksByTimeAndNotByALook(t *testing.T) {
 // A query without an answer is not held against the rollout by default; for a required one the stage waits, and
 // rolls back after a time.
 func TestPrometheusIsDown(t *testing.T) {
-	rail := queries.QueryRail{Name: "errors", Query: "errors", Above: new(0.5)}
-	from := func(o *oracle, phase RolloutPhase) func(*Rollout) {
+	rail := queries.Rail{Name: "errors", Query: "errors", Above: new(0.5)}
+	from := func(o *oracle, phase Phase) func(*Rollout) {
 		return func(r *Rollout) { o.down = o.down || r.Phase == phase }
 	}
 	answers := map[string][]float64{"errors": {0}}
 	o := &oracle{answers: answers}
-	if r := playGuarded(t, o, from(o, RolloutMeasuring), rail); r.Phase != RolloutDone {
+	if r := playGuarded(t, o, from(o, Measuring), rail); r.Phase != Done {
 		t.Errorf("not required: %s %q", r.Phase, r.Why)
 	}
 	rail.Required = true
 	for _, c := range []struct {
-		phase   RolloutPhase
+		phase   Phase
 		touched int
-	}{{RolloutMeasuring, 0}, {RolloutBaking, 1}} {
+	}{{Measuring, 0}, {Baking, 1}} {
 		o = &oracle{answers: answers}
 		waited := false
 		r := playGuarded(t, o, func(r *Rollout) {
 			from(o, c.phase)(r)
 			waited = waited || strings.Contains(r.Waiting, "guardrail errors has no value: unavailable: Prometheus does not answer")
 		}, rail)
-		if r.Phase != RolloutRolledBack || !strings.Contains(r.Why, "guardrail errors has no value") || len(r.Touched) != c.touched || !waited {
+		if r.Phase != RolledBack || !strings.Contains(r.Why, "guardrail errors has no value") || len(r.Touched) != c.touched || !waited {
 			t.Errorf("required, down when %s: %s %q, %d touched, waited %v", c.phase, r.Phase, r.Why, len(r.Touched), waited)
 		}
 	}
 	o = &oracle{answers: answers}
 	looks := 0
 	if r := playGuarded(t, o, func(r *Rollout) {
-		if r.Phase == RolloutBaking {
+		if r.Phase == Baking {
 			looks++
 			o.down = looks > 1 && looks < 4
 		}
-	}, rail); r.Phase != RolloutDone || r.Blind != 0 {
+	}, rail); r.Phase != Done || r.Blind != 0 {
 		t.Errorf("required, back in time: %s %q", r.Phase, r.Why)
 	}
 }
 
 func TestQueriesAreCheckedAtTheStart(t *testing.T) {
-	bad := queries.QueryRail{Name: "errors", Query: "sum((", Above: new(0.5)}
+	bad := queries.Rail{Name: "errors", Query: "sum((", Above: new(0.5)}
 	asks := spec(all)
-	asks.Plan.Guardrails.Queries = []queries.QueryRail{bad}
-	w := NewRolloutWork(newLand("eu"), 30*time.Second)
-	if problem, err := w.CheckSpec(t.Context(), asks); err != nil || !strings.Contains(problem, "no --prometheus-url") {
+	asks.Plan.Guardrails.Queries = []queries.Rail{bad}
+	w := NewWork(newLand("eu"), 30*time.Second)
+	if problem, err := w.checkSpec(t.Context(), asks); err != nil || !strings.Contains(problem, "no --prometheus-url") {
 		t.Errorf("%q, %v", problem, err)
 	}
 	o := &oracle{}
 	w = w.WithPrometheus(o)
-	if problem, err := w.CheckSpec(t.Context(), asks); err != nil || !strings.Contains(problem, "query of errors: invalid: Prometheus: bad_data: unclosed left parenthesis") {
+	if problem, err := w.checkSpec(t.Context(), asks); err != nil || !strings.Contains(problem, "query of errors: invalid: Prometheus: bad_data: unclosed left parenthesis") {
 		t.Errorf("%q, %v", problem, err)
 	}
 	o.down = true
-	if problem, err := w.CheckSpec(t.Context(), asks); err != nil || problem != "" {
+	if problem, err := w.checkSpec(t.Context(), asks); err != nil || problem != "" {
 		t.Errorf("down: %q, %v", problem, err)
 	}
-	for want, q := range map[string]queries.QueryRail{
+	for want, q := range map[string]queries.Rail{
 		"name is empty":                           {Query: "x", Above: new(1.0)},
 		"query of a is 0 bytes long (1 to 2000)":  {Name: "a", Above: new(1.0)},
 		"exactly one of above, below and times":   {Name: "a", Query: "x"},
@@ -177,14 +177,14 @@ func TestQueriesAreCheckedAtTheStart(t *testing.T) {
 			t.Errorf("want %q: %v", want, err)
 		}
 	}
-	one := queries.QueryRail{Name: "a", Query: "x", Above: new(1.0)}
+	one := queries.Rail{Name: "a", Query: "x", Above: new(1.0)}
 	if err := guarded(one, one).Validate(); err == nil || !strings.Contains(err.Error(), `two queries are called "a"`) {
 		t.Error(err)
 	}
-	if err := guarded(slices.Repeat([]queries.QueryRail{one}, 21)...).Validate(); err == nil || !strings.Contains(err.Error(), "21 queries (at most 20)") {
+	if err := guarded(slices.Repeat([]queries.Rail{one}, 21)...).Validate(); err == nil || !strings.Contains(err.Error(), "21 queries (at most 20)") {
 		t.Error(err)
 	}
-	if got := (queries.QueryRail{Query: `x{region="{{region}}"}`}).Of("a\"b\\\n"); got != `x{region="a\"b\\\n"}` {
+	if got := (queries.Rail{Query: `x{region="{{region}}"}`}).Of("a\"b\\\n"); got != `x{region="a\"b\\\n"}` {
 		t.Errorf("a region's name ends its string: %s", got)
 	}
 }
@@ -193,20 +193,20 @@ func TestQueriesAreCheckedAtTheStart(t *testing.T) {
 // regions than it may be lacks some: neither passes.
 func TestARequiredQueryOverNothingIsBlind(t *testing.T) {
 	g := DefaultGuardrails()
-	g.Queries = []queries.QueryRail{{Name: "errors", Query: `errors{region="{{region}}"}`, Above: new(1.0), Required: true}}
+	g.Queries = []queries.Rail{{Name: "errors", Query: `errors{region="{{region}}"}`, Above: new(1.0), Required: true}}
 	o := &oracle{answers: map[string][]float64{}}
 	regions := make([]string, queryRegionsMax+1)
 	for i := range regions {
 		regions[i] = fmt.Sprintf("r%d", i)
 		o.answers[fmt.Sprintf(`errors{region="r%d"}`, i)] = []float64{0}
 	}
-	w := NewRolloutWork(newLand("eu"), 30*time.Second).WithPrometheus(o)
+	steps := NewWork(newLand("eu"), 30*time.Second).WithPrometheus(o).On(controlplane.Once(t.Context()))
 	for says, asked := range map[string][]string{
 		"guardrail errors has no value: no region has a node":                   nil,
 		"guardrail errors has no value: a query is sent for at most 50 regions": regions,
 		"": regions[1:],
 	} {
-		values, err := w.Queries(t.Context(), asked, g.Queries)
+		values, err := steps.queries(asked, g.Queries)
 		if got := g.blind(values); err != nil || got != says {
 			t.Errorf("%d regions: %q, %v, want %q", len(asked), got, err, says)
 		}
@@ -216,8 +216,8 @@ func TestARequiredQueryOverNothingIsBlind(t *testing.T) {
 // Each region has its own baseline, of before its own stage, and no more than one. One that had no value then is not
 // held against one; the region of a later stage is, as soon as there is a value.
 func TestEachRegionHasItsBaseline(t *testing.T) {
-	rail := queries.QueryRail{Name: "errors", Query: `errors{region="{{region}}"}`, TimesBaseline: new(2.0)}
-	fleet := queries.QueryRail{Name: "all", Query: "all", TimesBaseline: new(2.0)}
+	rail := queries.Rail{Name: "errors", Query: `errors{region="{{region}}"}`, TimesBaseline: new(2.0)}
+	fleet := queries.Rail{Name: "all", Query: "all", TimesBaseline: new(2.0)}
 	for _, c := range []struct {
 		before, since map[string][]float64
 		why           string // empty: done
@@ -247,12 +247,12 @@ func TestEachRegionHasItsBaseline(t *testing.T) {
 				o.answers["all"] = all
 			}
 		}, rail, fleet)
-		if !strings.Contains(r.Why, c.why) || (r.Phase == RolloutDone) != (c.why == "") {
+		if !strings.Contains(r.Why, c.why) || (r.Phase == Done) != (c.why == "") {
 			t.Errorf("%v, then %v: %s %q, want %q", c.before, c.since, r.Phase, r.Why, c.why)
 		}
-		seen := map[queries.QueryValue]bool{}
+		seen := map[queries.Value]bool{}
 		for _, v := range r.QueriesBefore {
-			if of := (queries.QueryValue{Name: v.Name, Region: v.Region}); seen[of] {
+			if of := (queries.Value{Name: v.Name, Region: v.Region}); seen[of] {
 				t.Errorf("%+v has two baselines", of)
 			} else {
 				seen[of] = true
@@ -269,7 +269,7 @@ func TestATuningFitsTheControlPlane(t *testing.T) {
 		30 * time.Second: "node-live-within is 30000 ms (at least 31200 ms with settings_interval_ms 13000 and jitter 0.2",
 		32 * time.Second: "",
 	} {
-		problem, err := NewRolloutWork(newLand("eu"), within).CheckSpec(t.Context(), asks)
+		problem, err := NewWork(newLand("eu"), within).checkSpec(t.Context(), asks)
 		if err != nil || (problem == "") != (want == "") || !strings.Contains(problem, want) {
 			t.Errorf("within %v: %q, %v; want %q", within, problem, err, want)
 		}

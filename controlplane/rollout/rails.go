@@ -106,51 +106,19 @@ func (r *Rollout) Rails() []Rail {
 			rails[i].judged(false)
 		}
 	}
-	enough := r.enough()
+	enough := r.Watch.enough(g.errorRate())
 	for i := range r.Watch {
 		w := &r.Watch[i]
 		if w.Stage == r.Stage && !r.applied() {
 			continue
 		}
-		for _, candidates := range g.railsIn(w, r.Clocks.DatabaseMs, r.borne(w.Stage), enough) {
+		for _, candidates := range g.railsIn(w, r.Clocks.DatabaseMs, r.Stages[w.Stage].borne(), enough) {
 			for _, rail := range candidates {
 				narrow(rails, rail)
 			}
 		}
 	}
-	return append(rails, r.comparedRails()...)
-}
-
-// comparedRails are the comparison's figures, each where the confidence that it is worse is the largest.
-func (r *Rollout) comparedRails() (rails []Rail) {
-	for _, v := range r.Comparisons() {
-		if v.Samples == 0 {
-			continue
-		}
-		rail := Rail{Field: v.Field, Region: v.Region, Now: &v.Estimate, Most: &v.Bound, Confidence: &v.Confidence}
-		switch {
-		case v.Nodes:
-			rail.Region = "the nodes of " + v.Region + " that the stage takes in"
-		case v.Region == "":
-			rail.Region = r.Stages[v.Stage].Scope.String()
-		}
-		if !math.IsInf(v.High, 0) {
-			rail.Low, rail.High = &v.Low, &v.High
-		}
-		margin := 1 - v.Confidence/v.Enough
-		if v.Worse {
-			margin = -1
-		}
-		rail.Margin = &margin
-		i := slices.IndexFunc(rails, func(other Rail) bool { return other.Field == v.Field })
-		switch {
-		case i < 0:
-			rails = append(rails, rail)
-		case *rails[i].Confidence < v.Confidence:
-			rails[i] = rail
-		}
-	}
-	return rails
+	return append(rails, comparedRails(r.Comparisons(), r.Stages)...)
 }
 
 // railsIn are the rails of a region and of each of its nodes.
@@ -200,4 +168,36 @@ func narrow(rails []Rail, one Rail) {
 			*there = one
 		}
 	}
+}
+
+// comparedRails are the comparison's figures, each where the confidence that it is worse is the largest.
+func comparedRails(all []ComparedVerdict, stages StagePlans) (rails []Rail) {
+	for _, v := range all {
+		if v.Samples == 0 {
+			continue
+		}
+		rail := Rail{Field: v.Field, Region: v.Region, Now: &v.Estimate, Most: &v.Bound, Confidence: &v.Confidence}
+		switch {
+		case v.Nodes:
+			rail.Region = "the nodes of " + v.Region + " that the stage takes in"
+		case v.Region == "":
+			rail.Region = stages[v.Stage].Scope.String()
+		}
+		if !math.IsInf(v.High, 0) {
+			rail.Low, rail.High = &v.Low, &v.High
+		}
+		margin := 1 - v.Confidence/v.Enough
+		if v.Worse {
+			margin = -1
+		}
+		rail.Margin = &margin
+		i := slices.IndexFunc(rails, func(other Rail) bool { return other.Field == v.Field })
+		switch {
+		case i < 0:
+			rails = append(rails, rail)
+		case *rails[i].Confidence < v.Confidence:
+			rails[i] = rail
+		}
+	}
+	return rails
 }

@@ -24,7 +24,7 @@ func railOf(t *testing.T, r *Rollout, field string) Rail {
 
 // Each rail names the region or the node that is nearest to its bound, with the bound and what is left to it.
 func TestRails(t *testing.T) {
-	r := &Rollout{Phase: RolloutBaking, Stages: []StagePlan{{BakeMs: 300_000}}, Spec: RolloutSpec{Plan: DefaultRolloutPlan()}}
+	r := &Rollout{Phase: Baking, Stages: []StagePlan{{BakeMs: 300_000}}, Spec: Spec{Plan: DefaultPlan()}}
 	r.Now, r.Baseline = fleet.HealthRates{LatencyUs: new(500.0)}, fleet.HealthRates{}
 	if rail := railOf(t, r, "latency_us"); rail.Region != "" || *rail.Now != 500 || *rail.Most != 1000 || *rail.Margin != 0.5 {
 		t.Errorf("before a region is watched: %+v", rail)
@@ -55,7 +55,7 @@ func TestRails(t *testing.T) {
 	if rail := railOf(t, r, "latency_us"); rail.Most != nil || rail.Margin != nil || rail.Now == nil {
 		t.Errorf("one that is off: %+v", rail)
 	}
-	r.Phase = RolloutMeasuring
+	r.Phase = Measuring
 	if rail := railOf(t, r, "nodes_lost_share"); rail.Region != "" || rail.Now != nil {
 		t.Errorf("while it measures: %+v", rail)
 	}

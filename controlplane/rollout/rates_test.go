@@ -79,10 +79,10 @@ func TestCountersThatFallAreARestart(t *testing.T) {
 
 // What nodes report beside the rest is held to its ceiling; what they do not, is not.
 func TestReportedFigures(t *testing.T) {
-	row := fleet.FleetRow{Health: `{"relay":{"shards":1,"held":[0],"lag_p99_ms":{"us":300,"ap":40000}},"decision_p99_us":12}`, SeenAt: controltest.Day}
+	row := fleet.Row{Health: `{"relay":{"shards":1,"held":[0],"lag_p99_ms":{"us":300,"ap":40000}},"decision_p99_us":12}`, SeenAt: controltest.Day}
 	row.Heartbeat.NodeID, row.Heartbeat.Region = "n", "eu"
 	node := fleet.ReadNode(row, controltest.Day, 0)
-	look := fleet.TakeLook(fleet.Fleet{Nodes: []fleet.Node{node, {Live: true, Heartbeat: node.Heartbeat}}}, fleet.RolloutScope{Rest: true})
+	look := fleet.TakeLook(fleet.Fleet{Nodes: []fleet.Node{node, {Live: true, Heartbeat: node.Heartbeat}}}, fleet.Scope{Rest: true})
 	slow := look.Nodes[0].ConvergenceMs
 	if slow == nil || *slow != 40000 || *look.Nodes[0].LatencyUs != 12 || look.Nodes[1].ConvergenceMs != nil {
 		t.Fatalf("%+v", look)

@@ -12,7 +12,7 @@ import (
 )
 
 // relaysOf has the first node of each region relay it, as it does now: what is true of each second.
-func relaysOf(l *land, change func(n *fleet.FleetRow, r *heartbeat.Relay)) {
+func relaysOf(l *land, change func(n *fleet.Row, r *heartbeat.Relay)) {
 	for i := range l.nodes {
 		n := &l.nodes[i]
 		r := &heartbeat.Relay{Shards: 1}
@@ -32,12 +32,12 @@ func relaysOf(l *land, change func(n *fleet.FleetRow, r *heartbeat.Relay)) {
 func relayedRollout(t *testing.T, g Guardrails) (*land, *Rollout, func(func() bool)) {
 	t.Helper()
 	l := newLand("eu", "us")
-	relaysOf(l, func(*fleet.FleetRow, *heartbeat.Relay) {})
-	s := spec(RolloutStage{Regions: []string{"eu"}, BakeMs: (10 * time.Minute).Milliseconds()}, all)
+	relaysOf(l, func(*fleet.Row, *heartbeat.Relay) {})
+	s := spec(Stage{Regions: []string{"eu"}, BakeMs: (10 * time.Minute).Milliseconds()}, all)
 	s.Plan.Guardrails = g
 	r, steps := begin(t, l, s)
 	until := func(done func() bool) { play(t, r, steps, done) }
-	until(func() bool { return r.Phase == RolloutBaking })
+	until(func() bool { return r.Phase == Baking })
 	return l, r, until
 }
 
@@ -56,19 +56,19 @@ func TestARolloutNeedsOrigins(t *testing.T) {
 		"a plan that does not judge it": {[]string{"eu1", "eu2"}, true, ""},
 	} {
 		l := newLand("eu", "us")
-		s := spec(RolloutStage{Regions: []string{"eu"}, BakeMs: 120_000})
+		s := spec(Stage{Regions: []string{"eu"}, BakeMs: 120_000})
 		s.Plan.Guardrails.DegradedShare.Off = c.off
 		r, steps := begin(t, l, s)
-		play(t, r, steps, func() bool { return r.Phase == RolloutBaking })
-		var now *fleet.FleetRow
-		l.fate = func(n *fleet.FleetRow, _ string) { now = n }
+		play(t, r, steps, func() bool { return r.Phase == Baking })
+		var now *fleet.Row
+		l.fate = func(n *fleet.Row, _ string) { now = n }
 		l.sick = func(h *heartbeat.Health, _ bool) {
 			if well(h); slices.Contains(c.down, now.Heartbeat.NodeID) {
 				h.BreakersOpen = 1
 			}
 		}
 		play(t, r, steps, nil)
-		if c.why == "" && r.Phase != RolloutDone || !strings.HasPrefix(r.Why, c.why) {
+		if c.why == "" && r.Phase != Done || !strings.HasPrefix(r.Why, c.why) {
 			t.Errorf("%s: %s %q", name, r.Phase, r.Why)
 		}
 		if c.why != "" {
@@ -83,25 +83,25 @@ func TestARolloutNeedsOrigins(t *testing.T) {
 // the rollout goes back. A takeover takes seconds.
 func TestARolloutNeedsRelays(t *testing.T) {
 	for name, c := range map[string]struct {
-		change func(n *fleet.FleetRow, r *heartbeat.Relay)
+		change func(n *fleet.Row, r *heartbeat.Relay)
 		why    string // empty: it goes on
 	}{
-		"as before": {func(*fleet.FleetRow, *heartbeat.Relay) {}, ""},
-		"another node takes over": {func(n *fleet.FleetRow, r *heartbeat.Relay) {
+		"as before": {func(*fleet.Row, *heartbeat.Relay) {}, ""},
+		"another node takes over": {func(n *fleet.Row, r *heartbeat.Relay) {
 			if r.Held = nil; n.Heartbeat.NodeID == n.Heartbeat.Region+"2" {
 				r.Held, r.LagP99Ms = []int{0}, map[string]int64{"elsewhere": 400}
 			}
 		}, ""},
-		"no node relays it": {func(n *fleet.FleetRow, r *heartbeat.Relay) {
+		"no node relays it": {func(n *fleet.Row, r *heartbeat.Relay) {
 			if n.Heartbeat.Region == "eu" {
 				r.Held = nil
 			}
 		}, "stage 1 (eu): no node has relayed shard 0 of the Redis of region eu for 30s"},
-		"it has one more shard": {func(_ *fleet.FleetRow, r *heartbeat.Relay) { r.Shards = 2 },
+		"it has one more shard": {func(_ *fleet.Row, r *heartbeat.Relay) { r.Shards = 2 },
 			"stage 1 (eu): no node has relayed shard 1 of the Redis of region eu for 30s"},
-		"it reads no changes": {func(_ *fleet.FleetRow, r *heartbeat.Relay) { r.LagP99Ms = nil },
+		"it reads no changes": {func(_ *fleet.Row, r *heartbeat.Relay) { r.LagP99Ms = nil },
 			"stage 1 (eu): no node of region eu has measured the convergence delay for 30s (before the stage 300 ms)"},
-		"changes are late": {func(_ *fleet.FleetRow, r *heartbeat.Relay) {
+		"changes are late": {func(_ *fleet.Row, r *heartbeat.Relay) {
 			if r.LagP99Ms != nil {
 				r.LagP99Ms["elsewhere"] = 40_000
 			}
@@ -111,7 +111,7 @@ func TestARolloutNeedsRelays(t *testing.T) {
 			l, r, until := relayedRollout(t, DefaultGuardrails())
 			relaysOf(l, c.change)
 			until(func() bool { return r.Stage == 1 })
-			if c.why == "" && r.Phase.Over() || c.why != "" && (r.Phase != RolloutRolledBack || r.Why != c.why) {
+			if c.why == "" && r.Phase.Over() || c.why != "" && (r.Phase != RolledBack || r.Why != c.why) {
 				t.Errorf("%s: %q", r.Phase, r.Why)
 			}
 		})
@@ -122,15 +122,15 @@ func TestARolloutNeedsRelays(t *testing.T) {
 func TestAGapBetweenRelaysIsBorne(t *testing.T) {
 	l, r, until := relayedRollout(t, DefaultGuardrails())
 	for range 3 {
-		relaysOf(l, func(_ *fleet.FleetRow, r *heartbeat.Relay) { r.Held = nil })
+		relaysOf(l, func(_ *fleet.Row, r *heartbeat.Relay) { r.Held = nil })
 		gap := l.now.Add(20 * time.Second)
 		until(func() bool { return l.now.After(gap) })
 		l.skew += 3 * time.Minute
-		relaysOf(l, func(*fleet.FleetRow, *heartbeat.Relay) {})
+		relaysOf(l, func(*fleet.Row, *heartbeat.Relay) {})
 		well := l.now.Add(20 * time.Second)
 		until(func() bool { return l.now.After(well) })
 	}
-	if r.Phase != RolloutBaking {
+	if r.Phase != Baking {
 		t.Errorf("%s: %q", r.Phase, r.Why)
 	}
 }
@@ -140,8 +140,8 @@ func TestARolloutThatDoesNotJudgeConvergence(t *testing.T) {
 	g := DefaultGuardrails()
 	g.ConvergenceMs.Off = true
 	l, r, until := relayedRollout(t, g)
-	relaysOf(l, func(_ *fleet.FleetRow, r *heartbeat.Relay) { r.Held, r.LagP99Ms = nil, nil })
-	until(func() bool { return r.Stage == 1 && r.Phase == RolloutBaking })
+	relaysOf(l, func(_ *fleet.Row, r *heartbeat.Relay) { r.Held, r.LagP99Ms = nil, nil })
+	until(func() bool { return r.Stage == 1 && r.Phase == Baking })
 	if r.Phase.Over() {
 		t.Errorf("%s: %q", r.Phase, r.Why)
 	}
@@ -150,15 +150,15 @@ func TestARolloutThatDoesNotJudgeConvergence(t *testing.T) {
 // A region that is not relayed is nothing to hold the future against: its baseline waits for a relay.
 func TestABaselineWaitsForRelays(t *testing.T) {
 	l := newLand("eu", "us")
-	relaysOf(l, func(_ *fleet.FleetRow, r *heartbeat.Relay) { r.Held, r.LagP99Ms = nil, nil })
+	relaysOf(l, func(_ *fleet.Row, r *heartbeat.Relay) { r.Held, r.LagP99Ms = nil, nil })
 	r, steps := begin(t, l, spec(canary, all))
 	later := l.now.Add(time.Minute)
 	play(t, r, steps, func() bool { return l.now.After(later) })
-	if r.Phase != RolloutMeasuring || len(r.Touched) > 0 {
+	if r.Phase != Measuring || len(r.Touched) > 0 {
 		t.Fatalf("%s: %q", r.Phase, r.Why)
 	}
-	relaysOf(l, func(*fleet.FleetRow, *heartbeat.Relay) {})
-	play(t, r, steps, func() bool { return r.Phase == RolloutBaking })
+	relaysOf(l, func(*fleet.Row, *heartbeat.Relay) {})
+	play(t, r, steps, func() bool { return r.Phase == Baking })
 	if r.Phase.Over() {
 		t.Errorf("%s: %q", r.Phase, r.Why)
 	}

@@ -9,12 +9,12 @@ import (
 
 // Repair asks rollouts how they stand, and puts list and lock right: state may have been lost, or restored in parts,
 // while MySQL kept what was written.
-func (l *RolloutList) Repair(steps RolloutListSteps, rollouts []TuningTrace) error {
-	if n := len(rollouts); n > RolloutsListMax {
-		return fmt.Errorf("%w: %d rollouts to look at (at most %d)", controlplane.ErrInvalid, n, RolloutsListMax)
+func (l *List) Repair(steps ListSteps, rollouts []Trace) error {
+	if n := len(rollouts); n > ListMax {
+		return fmt.Errorf("%w: %d rollouts to look at (at most %d)", controlplane.ErrInvalid, n, ListMax)
 	}
 	for _, trace := range rollouts {
-		if err := ValidateRolloutID(trace.ID); err != nil {
+		if err := ValidateID(trace.ID); err != nil {
 			return err
 		}
 	}
@@ -23,22 +23,16 @@ func (l *RolloutList) Repair(steps RolloutListSteps, rollouts []TuningTrace) err
 
 // ask is how a rollout stands. One that Restate has lost, or has an older state of than MySQL, is restored first, and
 // one whose outcome MySQL did not take is saved.
-func ask(steps RolloutListSteps, trace TuningTrace) (Rollout, error) {
+func ask(steps ListSteps, trace Trace) (Rollout, error) {
 	r, err := steps.Status(trace.ID)
-	if errors.Is(err, controlplane.ErrNotFound) || err == nil && (r.Saved < trace.Saved || r.unsaved(trace)) {
+	if errors.Is(err, controlplane.ErrNotFound) || err == nil && (r.Saved < trace.Saved || trace.unsaved(&r)) {
 		return steps.Restore(trace.ID)
 	}
 	return r, err
 }
 
-// unsaved tells that MySQL has another phase of an ended rollout, of the same save: an operator has ended it while
-// MySQL did not answer.
-func (r *Rollout) unsaved(trace TuningTrace) bool {
-	return trace.Saved > 0 && r.Saved == trace.Saved && r.Phase.Over() && r.Phase != trace.Phase
-}
-
 // correct asks each rollout how it stands.
-func (l *RolloutList) correct(steps RolloutListSteps, rollouts []TuningTrace) error {
+func (l *List) correct(steps ListSteps, rollouts []Trace) error {
 	for _, trace := range rollouts {
 		r, err := ask(steps, trace)
 		switch {
@@ -55,9 +49,9 @@ func (l *RolloutList) correct(steps RolloutListSteps, rollouts []TuningTrace) er
 
 // vacant refuses to start a rollout beside another that is under way. A list without the lock may have been restored,
 // or lost: those that it may be wrong about are asked first.
-func (l *RolloutList) vacant(steps RolloutListSteps, id string) error {
+func (l *List) vacant(steps ListSteps, id string) error {
 	if l.Active == "" {
-		traces, err := steps.Traces()
+		traces, err := steps.traces()
 		if err != nil {
 			return err
 		}
@@ -73,7 +67,7 @@ func (l *RolloutList) vacant(steps RolloutListSteps, id string) error {
 
 // doubtful are the lines of rollouts that are under way without the lock, those of which MySQL has another end, or
 // none, and the traces of those without a line.
-func (l *RolloutList) doubtful(traces []TuningTrace) (doubtful []TuningTrace) {
+func (l *List) doubtful(traces []Trace) (doubtful []Trace) {
 	for _, id := range l.UnderWay() {
 		if id != l.Active {
 			doubtful = append(doubtful, traceOf(id, traces))
@@ -85,17 +79,17 @@ func (l *RolloutList) doubtful(traces []TuningTrace) (doubtful []TuningTrace) {
 		}
 	}
 	doubtful = append(doubtful, l.unlisted(traces)...)
-	return doubtful[:min(len(doubtful), RolloutsListMax)]
+	return doubtful[:min(len(doubtful), ListMax)]
 }
 
 // endedOtherwise tells that the list has an end of a rollout that MySQL does not have.
-func (l *RolloutList) endedOtherwise(trace TuningTrace) bool {
+func (l *List) endedOtherwise(trace Trace) bool {
 	i := l.at(trace.ID)
 	return trace.Saved > 0 && trace.ID != l.Active && i >= 0 && l.List[i].EndedMs > 0 && l.List[i].Phase != trace.Phase
 }
 
 // UnderWay are the rollout that has the lock, and those whose outcome the list has not heard of.
-func (l *RolloutList) UnderWay() (ids []string) {
+func (l *List) UnderWay() (ids []string) {
 	if l.Active != "" {
 		ids = append(ids, l.Active)
 	}
@@ -108,16 +102,16 @@ func (l *RolloutList) UnderWay() (ids []string) {
 }
 
 // unlisted are the traces of rollouts that have no line, except those that fell off the list.
-func (l *RolloutList) unlisted(traces []TuningTrace) (unlisted []TuningTrace) {
+func (l *List) unlisted(traces []Trace) (unlisted []Trace) {
 	lines := map[string]bool{}
 	for _, line := range l.List {
 		lines[line.ID] = true
 	}
 	for _, trace := range traces {
-		if lines[trace.ID] || trace.ID == l.Active || ValidateRolloutID(trace.ID) != nil {
+		if lines[trace.ID] || trace.ID == l.Active || ValidateID(trace.ID) != nil {
 			continue
 		}
-		if n := len(l.List); n >= RolloutsListMax && trace.StartedMs < l.List[n-1].StartedMs {
+		if n := len(l.List); n >= ListMax && trace.StartedMs < l.List[n-1].StartedMs {
 			continue // it fell off the list
 		}
 		unlisted = append(unlisted, trace)
@@ -128,7 +122,7 @@ func (l *RolloutList) unlisted(traces []TuningTrace) (unlisted []TuningTrace) {
 // found puts the line of a rollout right, and the lock: it has it while it is under way, if
 // no other has. One that is over was asked just now, and it is the list that takes rollouts back: its epoch may be
 // lower than when it took the lock, and it gives the lock back all the same.
-func (l *RolloutList) found(s RolloutSummary) {
+func (l *List) found(s Summary) {
 	switch {
 	case s.Phase.Over():
 		if l.Active == s.ID {
@@ -144,7 +138,7 @@ func (l *RolloutList) found(s RolloutSummary) {
 
 // lost writes down that neither Restate nor MySQL has a state of a rollout: it holds nothing up. How a line
 // of it ended stays, if that is known.
-func (l *RolloutList) lost(trace TuningTrace) {
+func (l *List) lost(trace Trace) {
 	if l.Active == trace.ID {
 		l.Active, l.Since = "", 0
 	}
@@ -152,11 +146,11 @@ func (l *RolloutList) lost(trace TuningTrace) {
 	if i >= 0 && l.List[i].EndedMs > 0 {
 		return
 	}
-	line := RolloutSummary{ID: trace.ID, By: trace.By, StartedMs: trace.StartedMs}
+	line := Summary{ID: trace.ID, By: trace.By, StartedMs: trace.StartedMs}
 	if i >= 0 {
 		line = l.List[i]
 	}
-	line.Phase, line.EndedMs = RolloutLost, max(1, line.StartedMs)
+	line.Phase, line.EndedMs = Lost, max(1, line.StartedMs)
 	line.Why = "neither Restate nor MySQL has a state of it"
 	if trace.Newest > 0 {
 		line.Why += fmt.Sprintf("; the versions of the tuning that it wrote are there, up to %d", trace.Newest)
@@ -171,8 +165,8 @@ const looksMax = 10
 // have, or wait to give back, a lock and are not known, or kept it though they are over; those that MySQL knows of and
 // that have no line, or another end; those that are under way without the lock; and those of which MySQL has a newer
 // state. look answers how a rollout stands; lateMs is how long a message may be on its way.
-func (l *RolloutList) Wrongs(traces []TuningTrace, nowMs, lateMs int64,
-	look func(id string) (Rollout, error)) (wrong []TuningTrace, err error) {
+func (l *List) Wrongs(traces []Trace, nowMs, lateMs int64,
+	look func(id string) (Rollout, error)) (wrong []Trace, err error) {
 	for _, id := range l.UnderWay() {
 		trace := traceOf(id, traces)
 		r, problem := look(id)
@@ -191,12 +185,12 @@ func (l *RolloutList) Wrongs(traces []TuningTrace, nowMs, lateMs int64,
 		return nil, err
 	}
 	wrong = append(append(wrong, older...), l.unlisted(traces)...)
-	return wrong[:min(len(wrong), RolloutsListMax)], nil
+	return wrong[:min(len(wrong), ListMax)], nil
 }
 
 // older are the traces of rollouts with a line of an end, where MySQL has another end, or a newer state than Restate.
-func (l *RolloutList) older(traces []TuningTrace, nowMs, lateMs int64,
-	look func(id string) (Rollout, error)) (older []TuningTrace, err error) {
+func (l *List) older(traces []Trace, nowMs, lateMs int64,
+	look func(id string) (Rollout, error)) (older []Trace, err error) {
 	looks := 0
 	for _, trace := range traces {
 		i := l.at(trace.ID)
@@ -212,18 +206,24 @@ func (l *RolloutList) older(traces []TuningTrace, nowMs, lateMs int64,
 			older = append(older, trace)
 		case problem != nil:
 			return nil, problem
-		case nowMs > r.MovedMs+lateMs && (r.Saved < trace.Saved || r.Phase != l.List[i].Phase || r.unsaved(trace)):
+		case nowMs > r.MovedMs+lateMs && (r.Saved < trace.Saved || r.Phase != l.List[i].Phase || trace.unsaved(&r)):
 			older = append(older, trace)
 		}
 	}
 	return older, nil
 }
 
-func traceOf(id string, traces []TuningTrace) TuningTrace {
+func traceOf(id string, traces []Trace) Trace {
 	for _, t := range traces {
 		if t.ID == id {
 			return t
 		}
 	}
-	return TuningTrace{ID: id}
+	return Trace{ID: id}
+}
+
+// unsaved tells that MySQL has another phase of an ended rollout, of the same save: an operator has ended it while
+// MySQL did not answer.
+func (trace Trace) unsaved(r *Rollout) bool {
+	return trace.Saved > 0 && r.Saved == trace.Saved && r.Phase.Over() && r.Phase != trace.Phase
 }

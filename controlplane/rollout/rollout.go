@@ -7,40 +7,37 @@ import (
 	"github.com/weirhq/weir/controlplane"
 	"github.com/weirhq/weir/controlplane/fleet"
 	"github.com/weirhq/weir/controlplane/queries"
-	"github.com/weirhq/weir/controlplane/tunings"
 )
 
-// RolloutPhase is where a rollout stands.
-type RolloutPhase string
+// Phase is where a rollout stands.
+type Phase string
 
 // The phases, in the order in which a stage goes through them; the last three are
 // outcomes, and every rollout has exactly one.
 const (
-	RolloutAwaiting    RolloutPhase = "awaiting_approval" // of a person, before the stage
-	RolloutMeasuring   RolloutPhase = "measuring"         // the baseline
-	RolloutApplying    RolloutPhase = "applying"          // the stage's trials are being written
-	RolloutConverging  RolloutPhase = "converging"        // nodes are taking them up
-	RolloutBaking      RolloutPhase = "baking"            // health is held against the baseline
-	RolloutKeeping     RolloutPhase = "keeping"           // after the last stage: the tuning is stored for good
-	RolloutRollingBack RolloutPhase = "rolling_back"      // until no live node runs it any more
+	Awaiting    Phase = "awaiting_approval" // of a person, before the stage
+	Measuring   Phase = "measuring"         // the baseline
+	Applying    Phase = "applying"          // the stage's trials are being written
+	Converging  Phase = "converging"        // nodes are taking them up
+	Baking      Phase = "baking"            // health is held against the baseline
+	Keeping     Phase = "keeping"           // after the last stage: the tuning is stored for good
+	RollingBack Phase = "rolling_back"      // until no live node runs it any more
 
-	RolloutDone       RolloutPhase = "done"
-	RolloutRolledBack RolloutPhase = "rolled_back"
-	RolloutAborted    RolloutPhase = "aborted"
+	Done       Phase = "done"
+	RolledBack Phase = "rolled_back"
+	Aborted    Phase = "aborted"
 
-	// RolloutLost is a phase of the list alone: MySQL knows that a rollout began, and neither
+	// Lost is a phase of the list alone: MySQL knows that a rollout began, and neither
 	// it nor Restate has a state of it.
-	RolloutLost RolloutPhase = "lost"
+	Lost Phase = "lost"
 )
 
 // Over tells whether a phase is an outcome.
-func (p RolloutPhase) Over() bool {
-	return p == RolloutDone || p == RolloutRolledBack || p == RolloutAborted || p == RolloutLost
+func (p Phase) Over() bool {
+	return p == Done || p == RolledBack || p == Aborted || p == Lost
 }
 
-const (
-	rolloutVersion = 3
-)
+const documentVersion = 3
 
 // Rollout is everything that is known of a rollout: one document, so that no half of it
 // can be seen. It outlives builds: fields are only ever added, what a document does not
@@ -54,25 +51,25 @@ type Rollout struct {
 
 	controlplane.Transitions
 
-	Spec      RolloutSpec     `json:"spec"`
+	Spec      Spec            `json:"spec"`
 	Document  string          `json:"document"` // the tuning, every field present
-	Stages    []StagePlan     `json:"stages"`
+	Stages    StagePlans      `json:"stages"`
 	By        controlplane.By `json:"by"` // who started it
 	StartedMs int64           `json:"started_ms"`
 	EndedMs   int64           `json:"ended_ms,omitempty"` // when it came to its outcome
 
 	Forced string `json:"forced,omitempty"` // what was critical of the fleet's health when it was started all the same
 
-	Phase RolloutPhase `json:"phase"`
-	Stage int          `json:"stage"`           // index into Stages
-	Asked int64        `json:"asked,omitempty"` // the epoch that began the wait for an approval, which names it
+	Phase Phase `json:"phase"`
+	Stage int   `json:"stage"`           // index into Stages
+	Asked int64 `json:"asked,omitempty"` // the epoch that began the wait for an approval, which names it
 	// Approvals are of the stage that waits for one, each of another actor.
 	Approvals []controlplane.Approval `json:"approvals,omitempty"`
 
-	Paused  *RolloutPaused `json:"paused,omitempty"`  // no stage goes on until an operator resumes
-	Why     string         `json:"why,omitempty"`     // one line: why it is rolled back or was aborted
-	Trouble string         `json:"trouble,omitempty"` // what stands in the way of the next step, tried again
-	Waiting string         `json:"waiting,omitempty"` // what the phase waits for
+	Paused  *Paused `json:"paused,omitempty"`  // no stage goes on until an operator resumes
+	Why     string  `json:"why,omitempty"`     // one line: why it is rolled back or was aborted
+	Trouble string  `json:"trouble,omitempty"` // what stands in the way of the next step, tried again
+	Waiting string  `json:"waiting,omitempty"` // what the phase waits for
 
 	MovedMs int64 `json:"moved_ms,omitempty"` // the clock of the last transition
 
@@ -93,7 +90,7 @@ type Rollout struct {
 
 	// Watch is what the rollout knows of nodes: of every region that it touched, and of those
 	// whose baseline it takes. Rollouts that are over, or roll back, have none.
-	Watch []RegionWatch `json:"watch,omitempty"`
+	Watch Watches `json:"watch,omitempty"`
 
 	// Compared is what all regions do, those with the tuning against those without. Rollouts that are over, or roll
 	// back, have none.
@@ -105,21 +102,21 @@ type Rollout struct {
 	Now      fleet.HealthRates `json:"now"` // in the newest window
 
 	// What the queries of the plan answered before the stage of each region, and last.
-	QueriesBefore []queries.QueryValue `json:"queries_before,omitempty"`
-	QueriesNow    []queries.QueryValue `json:"queries_now,omitempty"`
-	Blind         queries.Lasting      `json:"blind_for_ms,omitempty"` // how long a required query has had no value
+	QueriesBefore []queries.Value `json:"queries_before,omitempty"`
+	QueriesNow    []queries.Value `json:"queries_now,omitempty"`
+	Blind         queries.Lasting `json:"blind_for_ms,omitempty"` // how long a required query has had no value
 
 	// Touched are the regions that have, or may have, the new tuning, in the order in
 	// which they got it. A region is here before it is written.
-	Touched []Touched `json:"touched,omitempty"`
+	Touched Touches `json:"touched,omitempty"`
 
 	Keeps       bool `json:"keeps,omitempty"`        // versions are, or may be, written: a rollback reverts them
 	TrialsEnded bool `json:"trials_ended,omitempty"` // by the rollback
 	// LeasesMs is when the lease of the last renewal is over, so that no node can run the trial any more; 0: not known.
 	LeasesMs int64 `json:"leases_ms,omitempty"`
 	// Unknown names the nodes that were silent at the outcome, so that it is not known which tuning they run.
-	Unknown string       `json:"unknown,omitempty"`
-	Wanted  RolloutPhase `json:"wanted,omitempty"` // the outcome, while rolling back
+	Unknown string `json:"unknown,omitempty"`
+	Wanted  Phase  `json:"wanted,omitempty"` // the outcome, while rolling back
 }
 
 // Touched is a region that a rollout wrote, or was about to.
@@ -139,37 +136,15 @@ type Touched struct {
 // settled tells that the rollback has nothing left to write for the region.
 func (t Touched) settled() bool { return t.Reverted != 0 || t.Newer != 0 || t.Gone }
 
-// RolloutPaused is who paused, why and since when.
-type RolloutPaused struct {
+// Paused is who paused, why and since when.
+type Paused struct {
 	controlplane.By
 	AtMs int64 `json:"at_ms"`
 }
 
-// RolloutSteps are the effects of a rollout. Each may be executed more than once.
-type RolloutSteps interface {
-	NowMs() (int64, error)
-	// InForce is the document in force for each of the regions, "" being the fleet, with the
-	// version of the region's own row, 0 where it has none.
-	InForce(regions []string) ([]tunings.RegionTuning, error)
-	// Try begins trials as one, or none of them. A write that was made before is not made again; with a larger bound it
-	// widens the trial.
-	Try(writes []tunings.TrialWrite, by controlplane.By) (tunings.TrialsWritten, error)
-	// Renew moves the ends of the trials that writes made, all or none: one that is over does not begin again.
-	Renew(ids []string, leaseMs int64) (tunings.TrialsRenewed, error)
-	// EndTrials ends the trials of writes, and answers their numbers. A write that has not been made never will be.
-	EndTrials(writes []tunings.TrialWrite) ([]int64, error)
-	// Write writes versions as one, or none of them. A write that was made before is not
-	// made again.
-	Write(writes []tunings.TuningWrite) (tunings.TuningsWritten, error)
-	// Look is what the nodes of a scope last said.
-	Look(scope fleet.RolloutScope) (fleet.FleetLook, error)
-	// Queries are what a Prometheus says of regions. It is asked only if there are rails.
-	Queries(regions []string, rails []queries.QueryRail) ([]queries.QueryValue, error)
-}
-
-// NewRollout is a rollout before its first transition.
-func NewRollout(id string, spec RolloutSpec, by controlplane.By, regions []string, nowMs int64) (*Rollout, error) {
-	if err := ValidateRolloutID(id); err != nil {
+// New is a rollout before its first transition.
+func New(id string, spec Spec, by controlplane.By, regions []string, nowMs int64) (*Rollout, error) {
+	if err := ValidateID(id); err != nil {
 		return nil, err
 	}
 	if err := by.Validate(); err != nil {
@@ -187,7 +162,7 @@ func NewRollout(id string, spec RolloutSpec, by controlplane.By, regions []strin
 		return nil, err
 	}
 	r := &Rollout{
-		Version: rolloutVersion, ID: id, Spec: spec, Document: document, Stages: stages, By: by,
+		Version: documentVersion, ID: id, Spec: spec, Document: document, Stages: stages, By: by,
 		StartedMs: nowMs, MovedMs: nowMs,
 	}
 	r.AddEvent(nowMs, by.Actor, "start", by.Reason)
@@ -198,9 +173,9 @@ func NewRollout(id string, spec RolloutSpec, by controlplane.By, regions []strin
 // Check refuses a document of a newer build: writing it back would lose what this one
 // does not know.
 func (r *Rollout) Check() error {
-	if r.Version > rolloutVersion {
+	if r.Version > documentVersion {
 		return fmt.Errorf("%w: the rollout's state is version %d and this build knows %d: run the newer weir-control",
-			controlplane.ErrConflict, r.Version, rolloutVersion)
+			controlplane.ErrConflict, r.Version, documentVersion)
 	}
 	return nil
 }
@@ -209,22 +184,22 @@ func (r *Rollout) Check() error {
 // there before a stage: a rollout that has touched a region cannot be watched, and goes back. Version 2 has no trials:
 // its stages wrote versions.
 func (r *Rollout) Upgrade() {
-	if r.Version == 0 || r.Version >= rolloutVersion {
+	if r.Version == 0 || r.Version >= documentVersion {
 		return
 	}
 	from := r.Version
-	r.Version, r.Keeps, r.Spec.Plan.LeaseMs = rolloutVersion, len(r.Touched) > 0, leaseDefault.Milliseconds()
+	r.Version, r.Keeps, r.Spec.Plan.LeaseMs = documentVersion, len(r.Touched) > 0, leaseDefault.Milliseconds()
 	if from > 1 {
 		return
 	}
 	r.Asked = r.Epoch
 	r.Spec.Plan.Guardrails.RestartsPerHour = DefaultGuardrails().RestartsPerHour
 	switch {
-	case r.Phase.Over() || r.Phase == RolloutRollingBack:
+	case r.Phase.Over() || r.Phase == RollingBack:
 	case len(r.Touched) > 0:
 		r.fail(r.MovedMs, r.Stage, "the rollout's state is of an older build, which does not name the nodes that were "+
 			"there before")
-	case r.Phase == RolloutMeasuring:
+	case r.Phase == Measuring:
 		r.DueMs = 0
 	}
 }
@@ -239,7 +214,7 @@ func (r *Rollout) ticks() bool {
 }
 
 // waits tells whether only a person lets the rollout go on.
-func (r *Rollout) waits() bool { return r.Phase == RolloutAwaiting || r.Paused != nil }
+func (r *Rollout) waits() bool { return r.Phase == Awaiting || r.Paused != nil }
 
 // Overdue tells whether the next timer should have come for longer than grace: it is lost. Of a
 // document that an older build wrote it is not known when it is due, and one timer too many

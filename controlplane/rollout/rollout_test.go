@@ -17,8 +17,8 @@ import (
 // node there reports it applied -> bake -> next stage.
 func TestRolloutReachesTheFleetStageByStage(t *testing.T) {
 	l := newLand("eu", "us", "ap")
-	r, steps := begin(t, l, spec(canary, RolloutStage{SharePercent: 60, BakeMs: 60_000}, all))
-	play(t, r, steps, func() bool { return r.Phase == RolloutBaking })
+	r, steps := begin(t, l, spec(canary, Stage{SharePercent: 60, BakeMs: 60_000}, all))
+	play(t, r, steps, func() bool { return r.Phase == Baking })
 	for region, want := range map[string]string{"eu": string(document30), "us": defaultDocument(),
 		"ap": defaultDocument()} {
 		if got := l.inForce(region+"1", region); got != want {
@@ -32,7 +32,7 @@ func TestRolloutReachesTheFleetStageByStage(t *testing.T) {
 		t.Errorf("no baseline was taken: it bakes after %v", at.Sub(controltest.Day))
 	}
 	play(t, r, steps, nil)
-	if r.Phase != RolloutDone || r.Why != "" || r.EndedMs != l.now.UnixMilli() {
+	if r.Phase != Done || r.Why != "" || r.EndedMs != l.now.UnixMilli() {
 		t.Errorf("%s, %q", r.Phase, r.Why)
 	}
 	wantFleet(t, l, string(document30), "eu", "us", "ap", "a region to come")
@@ -77,9 +77,9 @@ func TestRolloutRollsBackOnABreach(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			l := newLand("eu", "us", "ap")
-			l.rows = []tunings.TuningWrite{{Region: "us", Document: string(mustDocument(`{"floor":0.6}`))}}
+			l.rows = []tunings.Write{{Region: "us", Document: string(mustDocument(`{"floor":0.6}`))}}
 			r, steps := begin(t, l, longBaseline(spec(canary, all)))
-			play(t, r, steps, func() bool { return r.Stage == 1 && r.Phase == RolloutBaking })
+			play(t, r, steps, func() bool { return r.Stage == 1 && r.Phase == Baking })
 			l.sick = func(h *heartbeat.Health, hasNew bool) {
 				h.AllowedTotal += 90
 				h.DeniedTotal += 10
@@ -110,7 +110,7 @@ func TestRolloutRollsBackWhatNodesDoNotApply(t *testing.T) {
 	r, steps := begin(t, l, spec(canary, all))
 	l.stubborn = true
 	play(t, r, steps, nil)
-	if r.Phase != RolloutRolledBack ||
+	if r.Phase != RolledBack ||
 		r.Why != "stage 1 (eu): not all nodes run it in time: 0 of 2 live nodes have applied it; eu1 in eu runs version 0, not trial 1" {
 		t.Errorf("%s, %q", r.Phase, r.Why)
 	}
@@ -121,10 +121,10 @@ func TestRolloutRollsBackWhatNodesDoNotApply(t *testing.T) {
 func TestRolloutRollsBackWhenNodesFallSilent(t *testing.T) {
 	l := newLand("eu", "us")
 	r, steps := begin(t, l, spec(canary, all))
-	play(t, r, steps, func() bool { return r.Phase == RolloutBaking })
+	play(t, r, steps, func() bool { return r.Phase == Baking })
 	l.silent = true
 	play(t, r, steps, nil)
-	if r.Phase != RolloutRolledBack || !strings.Contains(r.Why, "nodes without heartbeats: 2 of 2") {
+	if r.Phase != RolledBack || !strings.Contains(r.Why, "nodes without heartbeats: 2 of 2") {
 		t.Errorf("%s, %q", r.Phase, r.Why)
 	}
 }
@@ -133,12 +133,12 @@ func TestRolloutRollsBackWhenNodesFallSilent(t *testing.T) {
 func TestRestartsDuringABake(t *testing.T) {
 	l := newLand("eu")
 	r, steps := begin(t, l, spec(canary))
-	play(t, r, steps, func() bool { return r.Phase == RolloutBaking })
+	play(t, r, steps, func() bool { return r.Phase == Baking })
 	for i := range l.nodes {
 		l.nodes[i].Heartbeat.StartedAtMs, l.nodes[i].Health = 2, `{}`
 	}
 	play(t, r, steps, nil)
-	if r.Phase != RolloutDone {
+	if r.Phase != Done {
 		t.Errorf("%s, %q", r.Phase, r.Why)
 	}
 }
@@ -150,21 +150,21 @@ func TestRolloutWaitsForApproval(t *testing.T) {
 	gated := all
 	gated.Approval = true
 	r, steps := begin(t, l, spec(canary, gated))
-	if _, err := r.Operate(order(r, RolloutApprove, controltest.Ann), 1); !errors.Is(err, controlplane.ErrConflict) {
+	if _, err := r.Operate(order(r, Approve, controltest.Ann), 1); !errors.Is(err, controlplane.ErrConflict) {
 		t.Errorf("an approval that nobody asked for: %v", err)
 	}
 	play(t, r, steps, nil)
-	if r.Phase != RolloutAwaiting || r.Stage != 1 {
+	if r.Phase != Awaiting || r.Stage != 1 {
 		t.Fatalf("%s of stage %d", r.Phase, r.Stage)
 	}
 	if got := l.inForce("us1", "us"); got != defaultDocument() {
 		t.Error("applied without an approval")
 	}
-	if wait, err := r.Operate(order(r, RolloutApprove, controltest.Ann), l.now.UnixMilli()); wait != 0 || err != nil {
+	if wait, err := r.Operate(order(r, Approve, controltest.Ann), l.now.UnixMilli()); wait != 0 || err != nil {
 		t.Errorf("%v, %v", wait, err)
 	}
 	play(t, r, steps, nil)
-	if r.Phase != RolloutDone {
+	if r.Phase != Done {
 		t.Errorf("%s, %q", r.Phase, r.Why)
 	}
 }
@@ -174,21 +174,21 @@ func TestRolloutWaitsForApproval(t *testing.T) {
 func TestRolloutPause(t *testing.T) {
 	l := newLand("eu", "us")
 	r, steps := begin(t, l, spec(canary, all))
-	play(t, r, steps, func() bool { return r.Phase == RolloutBaking && l.now.Sub(controltest.Day) > 60*time.Second })
-	if wait, err := r.Operate(order(r, RolloutPause, controltest.Ann), l.now.UnixMilli()); wait <= 0 || err != nil ||
+	play(t, r, steps, func() bool { return r.Phase == Baking && l.now.Sub(controltest.Day) > 60*time.Second })
+	if wait, err := r.Operate(order(r, Pause, controltest.Ann), l.now.UnixMilli()); wait <= 0 || err != nil ||
 		!r.Takes(r.Epoch) {
 		t.Errorf("%v, %v", wait, err)
 	}
-	if _, err := r.Operate(order(r, RolloutPause, controltest.Ann), 1); !errors.Is(err, controlplane.ErrConflict) ||
+	if _, err := r.Operate(order(r, Pause, controltest.Ann), 1); !errors.Is(err, controlplane.ErrConflict) ||
 		!strings.Contains(err.Error(), "baking, paused by ann") {
 		t.Errorf("paused twice: %v", err)
 	}
 	paused := l.now
 	play(t, r, steps, func() bool { return l.now.Sub(paused) > time.Hour })
-	if r.Phase != RolloutBaking || r.Paused == nil {
+	if r.Phase != Baking || r.Paused == nil {
 		t.Errorf("%s", r.Phase)
 	}
-	if wait, err := r.Operate(order(r, RolloutResume, controltest.Ann), l.now.UnixMilli()); wait != 0 || err != nil ||
+	if wait, err := r.Operate(order(r, Resume, controltest.Ann), l.now.UnixMilli()); wait != 0 || err != nil ||
 		!r.Takes(r.Epoch) {
 		t.Errorf("%v, %v", wait, err)
 	}
@@ -198,7 +198,7 @@ func TestRolloutPause(t *testing.T) {
 		t.Errorf("it baked for %v more", baked)
 	}
 	play(t, r, steps, nil)
-	if r.Phase != RolloutDone {
+	if r.Phase != Done {
 		t.Errorf("%s, %q", r.Phase, r.Why)
 	}
 }
@@ -207,15 +207,15 @@ func TestAFinishedRolloutIsRolledBack(t *testing.T) {
 	l := newLand("eu", "us")
 	r, steps := begin(t, l, spec(canary, all))
 	play(t, r, steps, nil)
-	if _, err := r.Operate(order(r, RolloutAbort, controltest.Ann), 1); !errors.Is(err, controlplane.ErrConflict) ||
+	if _, err := r.Operate(order(r, Abort, controltest.Ann), 1); !errors.Is(err, controlplane.ErrConflict) ||
 		!strings.Contains(err.Error(), "roll it back instead of aborting it") {
 		t.Errorf("%v", err)
 	}
-	if _, err := r.Operate(order(r, RolloutRollBack, controltest.Ann), l.now.UnixMilli()); err != nil {
+	if _, err := r.Operate(order(r, RollBack, controltest.Ann), l.now.UnixMilli()); err != nil {
 		t.Fatal(err)
 	}
 	play(t, r, steps, nil)
-	if r.Phase != RolloutRolledBack || r.Why != "rolled back by ann: fewer rows" {
+	if r.Phase != RolledBack || r.Why != "rolled back by ann: fewer rows" {
 		t.Errorf("%s, %q", r.Phase, r.Why)
 	}
 	var reverted []string
@@ -226,7 +226,7 @@ func TestAFinishedRolloutIsRolledBack(t *testing.T) {
 		t.Errorf("reverted in the order %q", reverted)
 	}
 	wantFleet(t, l, defaultDocument(), "eu", "us")
-	for _, action := range []RolloutAction{RolloutApprove, RolloutPause, RolloutResume, RolloutAbort, RolloutRollBack} {
+	for _, action := range []Action{Approve, Pause, Resume, Abort, RollBack} {
 		if _, err := r.Operate(order(r, action, controltest.Ann), 1); !errors.Is(err, controlplane.ErrConflict) {
 			t.Errorf("%s of one that is rolled back: %v", action, err)
 		}
@@ -234,7 +234,7 @@ func TestAFinishedRolloutIsRolledBack(t *testing.T) {
 	if _, err := r.Operate(order(r, "explode", controltest.Ann), 1); !errors.Is(err, controlplane.ErrInvalid) {
 		t.Error(err)
 	}
-	if _, err := r.Operate(order(r, RolloutResume, controlplane.By{Actor: "ann"}), 1); !errors.Is(err,
+	if _, err := r.Operate(order(r, Resume, controlplane.By{Actor: "ann"}), 1); !errors.Is(err,
 		controlplane.ErrInvalid) {
 		t.Error(err)
 	}
@@ -244,9 +244,9 @@ func TestAFinishedRolloutIsRolledBack(t *testing.T) {
 // over, has none to lose.
 func TestRolloutIsDeadWhenItsTimerIsLate(t *testing.T) {
 	l := newLand("eu")
-	r, steps := begin(t, l, spec(RolloutStage{All: true, BakeMs: 1000}))
+	r, steps := begin(t, l, spec(Stage{All: true, BakeMs: 1000}))
 	at := l.now.UnixMilli()
-	wait, err := r.Advance(steps)
+	wait, err := r.Advance(steps.on)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -264,15 +264,15 @@ func TestRolloutIsDeadWhenItsTimerIsLate(t *testing.T) {
 		{"due", func(*Rollout) {}, 0, false},
 		{"a little late", func(*Rollout) {}, 10, false},
 		{"too late", func(*Rollout) {}, 11, true},
-		{"paused", func(r *Rollout) { r.Paused = &RolloutPaused{} }, 11, false},
-		{"waits for a person", func(r *Rollout) { r.Phase = RolloutAwaiting }, 11, false},
-		{"paused, with something to watch", func(r *Rollout) { r.Paused, r.Touched = &RolloutPaused{}, []Touched{{}} }, 11,
+		{"paused", func(r *Rollout) { r.Paused = &Paused{} }, 11, false},
+		{"waits for a person", func(r *Rollout) { r.Phase = Awaiting }, 11, false},
+		{"paused, with something to watch", func(r *Rollout) { r.Paused, r.Touched = &Paused{}, []Touched{{}} }, 11,
 			true},
 		{"waits for a person, with something to watch", func(r *Rollout) {
-			r.Phase, r.Touched = RolloutAwaiting,
+			r.Phase, r.Touched = Awaiting,
 				[]Touched{{}}
 		}, 11, true},
-		{"over", func(r *Rollout) { r.Phase = RolloutDone }, 11, false},
+		{"over", func(r *Rollout) { r.Phase = Done }, 11, false},
 		{"written by an older build", func(r *Rollout) { r.TimerMs = 0 }, 0, true},
 	} {
 		one := *r

@@ -8,35 +8,25 @@ import (
 	"github.com/weirhq/weir/controlplane"
 )
 
-// RolloutRow is a rollout as MySQL has it.
-type RolloutRow struct {
+// Row is a rollout as MySQL has it.
+type Row struct {
 	ID        string
 	By        controlplane.By // who started it
 	StartedMs int64
 	Saved     int64 // how often it was saved, this time included
-	Phase     RolloutPhase
+	Phase     Phase
 	State     string // the Rollout, JSON
-}
-
-// RolloutSaves is where a rollout is kept beside Restate. Each may be executed more than once.
-type RolloutSaves interface {
-	NowMs() (int64, error)
-	// Newer is the state of a rollout that was saved more often than that; empty: there is none.
-	Newer(id string, saved int64) (state string, err error)
-	// Save writes a row. The error wraps controlplane.ErrConflict where MySQL has a newer state, or another one that was
-	// saved as often.
-	Save(row RolloutRow) error
 }
 
 // standing names all of a rollout that must not be lost: what it has touched, and what operators have said. What is
 // left out is as good after an outage as before it: figures of nodes, which are measured on, and times to wait until.
 func (r *Rollout) standing() string {
 	return controlplane.Digest(struct {
-		Phase, Wanted      RolloutPhase
+		Phase, Wanted      Phase
 		Stage              int
 		Asked              int64
 		Approvals          []controlplane.Approval
-		Paused             *RolloutPaused
+		Paused             *Paused
 		Touched            []Touched
 		Keeps, TrialsEnded bool
 	}{r.Phase, r.Wanted, r.Stage, r.Asked, r.Approvals, r.Paused, r.Touched, r.Keeps, r.TrialsEnded})
@@ -44,7 +34,7 @@ func (r *Rollout) standing() string {
 
 // Save writes to MySQL how a rollout stands, if that is not what MySQL has. It ends a transition, after
 // [Rollout.Settle]: what the next one does is written down before it does it.
-func (r *Rollout) Save(steps RolloutSaves) error {
+func (r *Rollout) Save(steps Steps) error {
 	standing := r.standing()
 	if standing == r.Standing {
 		return nil
@@ -54,7 +44,7 @@ func (r *Rollout) Save(steps RolloutSaves) error {
 	if err != nil {
 		return fmt.Errorf("write the state of rollout %s: %w", r.ID, err)
 	}
-	return steps.Save(RolloutRow{ID: r.ID, By: r.By, StartedMs: r.StartedMs, Saved: r.Saved, Phase: r.Phase,
+	return steps.save(Row{ID: r.ID, By: r.By, StartedMs: r.StartedMs, Saved: r.Saved, Phase: r.Phase,
 		State: string(state)})
 }
 
@@ -64,8 +54,8 @@ func (r *Rollout) Save(steps RolloutSaves) error {
 //
 // The rollout goes on as after an outage: trials that nodes have left meanwhile turn it around. What it was waiting for
 // it waits for anew.
-func (r *Rollout) Restore(steps RolloutSaves, id string) (wait time.Duration, restored bool, err error) {
-	state, err := steps.Newer(id, r.Saved)
+func (r *Rollout) Restore(steps Steps, id string) (wait time.Duration, restored bool, err error) {
+	state, err := steps.newer(id, r.Saved)
 	if err != nil || state == "" {
 		return 0, false, err
 	}
@@ -76,7 +66,7 @@ func (r *Rollout) Restore(steps RolloutSaves, id string) (wait time.Duration, re
 	if err := saved.Check(); err != nil {
 		return 0, false, err
 	}
-	nowMs, err := steps.NowMs()
+	nowMs, err := steps.nowMs()
 	if err != nil {
 		return 0, false, err
 	}

@@ -1,7 +1,6 @@
 package rollout
 
 import (
-	"context"
 	"encoding/json"
 	"errors"
 	"fmt"
@@ -12,18 +11,12 @@ import (
 	"github.com/weirhq/weir/controlplane"
 )
 
-func (s inLand) Newer(id string, saved int64) (string, error) {
-	return s.work.Newer(context.Background(), id, saved)
-}
-
-func (s inLand) Save(row RolloutRow) error { return s.work.Save(context.Background(), row) }
-
 // baking is a rollout whose canary bakes, as the handlers leave it.
 func baking(t *testing.T) (*Rollout, *land, inLand) {
 	t.Helper()
 	l := newLand("eu", "us")
 	r, steps := begin(t, l, spec(canary, all))
-	goOnSaved(t, r, steps, func() bool { return r.Phase == RolloutBaking })
+	goOnSaved(t, r, steps, func() bool { return r.Phase == Baking })
 	return r, l, steps
 }
 
@@ -34,12 +27,12 @@ func goOnSaved(t *testing.T, r *Rollout, steps inLand, until func() bool) {
 		if until() {
 			return
 		}
-		wait, err := r.Advance(steps)
+		wait, err := r.Advance(steps.on)
 		if err != nil {
 			t.Fatal(err)
 		}
 		r.Settle(wait)
-		if err := r.Save(steps); err != nil {
+		if err := r.Save(steps.on); err != nil {
 			t.Fatal(err)
 		}
 		if wait < 0 {
@@ -52,12 +45,12 @@ func goOnSaved(t *testing.T, r *Rollout, steps inLand, until func() bool) {
 
 func restore(t *testing.T, r *Rollout, steps inLand, id string) {
 	t.Helper()
-	wait, restored, err := r.Restore(steps, id)
+	wait, restored, err := r.Restore(steps.on, id)
 	if err != nil || !restored || r.ID != id {
 		t.Fatalf("restored: %v, %v, as %q", restored, err, r.ID)
 	}
 	r.Settle(wait)
-	if err := r.Save(steps); err != nil {
+	if err := r.Save(steps.on); err != nil {
 		t.Fatal(err)
 	}
 }
@@ -68,7 +61,7 @@ func TestALostRolloutGoesOn(t *testing.T) {
 	l.pass(10 * time.Second)
 	var r Rollout
 	restore(t, &r, steps, was.ID)
-	if r.Phase != RolloutBaking || r.DueMs != 0 || len(r.Watch) == 0 || r.Epoch <= l.saves[0].Saved || r.Events[len(r.Events)-1].What != "restore" {
+	if r.Phase != Baking || r.DueMs != 0 || len(r.Watch) == 0 || r.Epoch <= l.saves[0].Saved || r.Events[len(r.Events)-1].What != "restore" {
 		t.Errorf("%s, due %d, %d regions watched, %+v", r.Phase, r.DueMs, len(r.Watch), r.Events)
 	}
 	since := l.now
@@ -76,7 +69,7 @@ func TestALostRolloutGoesOn(t *testing.T) {
 	if baked := l.now.Sub(since); baked < 60*time.Second {
 		t.Errorf("it bakes for %v", baked)
 	}
-	if goOnSaved(t, &r, steps, func() bool { return r.Phase.Over() }); r.Phase != RolloutDone || l.saves[0].Phase != RolloutDone {
+	if goOnSaved(t, &r, steps, func() bool { return r.Phase.Over() }); r.Phase != Done || l.saves[0].Phase != Done {
 		t.Errorf("%s %q; MySQL has %s", r.Phase, r.Why, l.saves[0].Phase)
 	}
 	wantFleet(t, l, string(document30), "eu", "us")
@@ -89,7 +82,7 @@ func TestALostRolloutWhoseTrialsAreOverIsRolledBack(t *testing.T) {
 	var r Rollout
 	restore(t, &r, steps, was.ID)
 	goOnSaved(t, &r, steps, func() bool { return r.Phase.Over() })
-	if r.Phase != RolloutRolledBack || !strings.Contains(r.Why, "was not renewed in time") {
+	if r.Phase != RolledBack || !strings.Contains(r.Why, "was not renewed in time") {
 		t.Errorf("%s %q", r.Phase, r.Why)
 	}
 	wantFleet(t, l, defaultDocument(), "eu", "us")
@@ -101,10 +94,10 @@ func TestAnOldStateOfARolloutThatIsOver(t *testing.T) {
 	old := *was
 	goOnSaved(t, was, steps, func() bool { return was.Phase.Over() })
 	restore(t, &old, steps, was.ID)
-	if old.Phase != RolloutDone || old.EndedMs != was.EndedMs || old.ticks() {
+	if old.Phase != Done || old.EndedMs != was.EndedMs || old.ticks() {
 		t.Errorf("%s, ended at %d, before at %d", old.Phase, old.EndedMs, was.EndedMs)
 	}
-	if _, restored, err := old.Restore(steps, was.ID); restored || err != nil {
+	if _, restored, err := old.Restore(steps.on, was.ID); restored || err != nil {
 		t.Errorf("once more: %v, %v", restored, err)
 	}
 }
@@ -113,25 +106,25 @@ func TestAnOldStateOfARolloutThatIsOver(t *testing.T) {
 func TestWhatIsSaved(t *testing.T) {
 	r, l, steps := baking(t)
 	saved := l.saves[0]
-	wait, err := r.Advance(steps)
+	wait, err := r.Advance(steps.on)
 	if err != nil {
 		t.Fatal(err)
 	}
 	r.Settle(wait)
-	if err := r.Save(steps); err != nil || l.saves[0] != saved {
+	if err := r.Save(steps.on); err != nil || l.saves[0] != saved {
 		t.Errorf("a look is saved: %v", err)
 	}
 	other := *r
 	for _, r := range []*Rollout{r, &other} {
 		by := controlplane.By{Actor: "bob", Reason: fmt.Sprintf("at %p", r)}
-		if _, err := r.Operate(RolloutOrder{Action: RolloutAbort, By: by}, l.now.UnixMilli()); err != nil {
+		if _, err := r.Operate(Order{Action: Abort, By: by}, l.now.UnixMilli()); err != nil {
 			t.Fatal(err)
 		}
 	}
-	if err := r.Save(steps); err != nil {
+	if err := r.Save(steps.on); err != nil {
 		t.Fatal(err)
 	}
-	if err := other.Save(steps); !errors.Is(err, controlplane.ErrConflict) {
+	if err := other.Save(steps.on); !errors.Is(err, controlplane.ErrConflict) {
 		t.Errorf("another attempt: %v", err)
 	}
 }
@@ -140,11 +133,11 @@ func TestWhatIsSaved(t *testing.T) {
 func TestARolloutThatAnOlderBuildWentOnWith(t *testing.T) {
 	r, l, steps := baking(t)
 	saved := r.Saved
-	goOnSaved(t, r, steps, func() bool { return r.Phase == RolloutKeeping })
+	goOnSaved(t, r, steps, func() bool { return r.Phase == Keeping })
 	l.saves[0].State = strings.Replace(l.saves[0].State, fmt.Sprintf(`"epoch":%d`, r.Epoch), fmt.Sprintf(`"epoch":%d`, r.Epoch-5), 1)
 	r.Saved, r.Standing = 0, ""
 	restore(t, r, steps, r.ID)
-	if r.Phase != RolloutKeeping || r.Saved <= saved || l.saves[0].Saved != r.Saved || l.saves[0].Phase != RolloutKeeping {
+	if r.Phase != Keeping || r.Saved <= saved || l.saves[0].Saved != r.Saved || l.saves[0].Phase != Keeping {
 		t.Errorf("%s, save %d; MySQL has save %d, %s", r.Phase, r.Saved, l.saves[0].Saved, l.saves[0].Phase)
 	}
 }
@@ -152,14 +145,14 @@ func TestARolloutThatAnOlderBuildWentOnWith(t *testing.T) {
 // A state that this build cannot read is left alone.
 func TestAStateThatCannotBeRead(t *testing.T) {
 	r, l, steps := baking(t)
-	newer, err := json.Marshal(Rollout{ID: r.ID, Version: rolloutVersion + 1})
+	newer, err := json.Marshal(Rollout{ID: r.ID, Version: documentVersion + 1})
 	if err != nil {
 		t.Fatal(err)
 	}
 	for _, state := range []string{"{", string(newer)} {
 		l.saves[0].State = state
 		var lost Rollout
-		if _, restored, err := lost.Restore(steps, r.ID); restored || !errors.Is(err, controlplane.ErrConflict) || lost.ID != "" {
+		if _, restored, err := lost.Restore(steps.on, r.ID); restored || !errors.Is(err, controlplane.ErrConflict) || lost.ID != "" {
 			t.Errorf("%s: %v, %v", state, restored, err)
 		}
 	}
@@ -169,9 +162,9 @@ func TestAStateThatCannotBeRead(t *testing.T) {
 // over kept the lock since it was restored at a lower epoch.
 func TestTheListIsComparedWithMySQL(t *testing.T) {
 	known := map[string]Rollout{
-		"same": {ID: "same", Phase: RolloutDone, Saved: 5}, "old": {ID: "old", Phase: RolloutBaking, Saved: 3},
-		"back": {ID: "back", Phase: RolloutRollingBack, Saved: 6}, "kept": {ID: "kept", Phase: RolloutDone, Saved: 5},
-		"just": {ID: "just", Phase: RolloutBaking, Saved: 3, MovedMs: 15_000},
+		"same": {ID: "same", Phase: Done, Saved: 5}, "old": {ID: "old", Phase: Baking, Saved: 3},
+		"back": {ID: "back", Phase: RollingBack, Saved: 6}, "kept": {ID: "kept", Phase: Done, Saved: 5},
+		"just": {ID: "just", Phase: Baking, Saved: 3, MovedMs: 15_000},
 	}
 	for id, r := range known {
 		r.Epoch = 4
@@ -183,38 +176,38 @@ func TestTheListIsComparedWithMySQL(t *testing.T) {
 		}
 		return Rollout{}, controlplane.ErrNotFound
 	}
-	ended := func(ids ...string) (l RolloutList) {
+	ended := func(ids ...string) (l List) {
 		for _, id := range ids {
-			l.List = append(l.List, line(id, RolloutDone, 1, 4))
+			l.List = append(l.List, line(id, Done, 1, 4))
 		}
 		return l
 	}
-	trace := func(id string, phase RolloutPhase, saved int64) TuningTrace {
-		return TuningTrace{ID: id, StartedMs: 1, Phase: phase, Saved: saved}
+	trace := func(id string, phase Phase, saved int64) Trace {
+		return Trace{ID: id, StartedMs: 1, Phase: phase, Saved: saved}
 	}
 	for name, c := range map[string]struct {
-		l     RolloutList
-		trace TuningTrace
+		l     List
+		trace Trace
 		wrong bool
 	}{
-		"all is well":                      {ended("same"), trace("same", RolloutDone, 5), false},
-		"MySQL did not take its outcome":   {ended("same"), trace("same", RolloutAwaiting, 5), true},
-		"Restate has an older state":       {ended("old"), trace("old", RolloutDone, 5), true},
-		"Restate has none":                 {ended("lost"), trace("lost", RolloutDone, 5), true},
-		"its state may be on its way":      {ended("just"), trace("just", RolloutDone, 5), false},
-		"it is being taken back":           {ended("back"), trace("back", RolloutRollingBack, 6), true},
+		"all is well":                      {ended("same"), trace("same", Done, 5), false},
+		"MySQL did not take its outcome":   {ended("same"), trace("same", Awaiting, 5), true},
+		"Restate has an older state":       {ended("old"), trace("old", Done, 5), true},
+		"Restate has none":                 {ended("lost"), trace("lost", Done, 5), true},
+		"its state may be on its way":      {ended("just"), trace("just", Done, 5), false},
+		"it is being taken back":           {ended("back"), trace("back", RollingBack, 6), true},
 		"an older build wrote its row":     {ended("lost"), trace("lost", "", 0), false},
-		"it is over, and the lock is kept": {RolloutList{Active: "kept", Since: 9}, trace("kept", RolloutDone, 5), true},
-		"its outcome is on its way":        {RolloutList{Active: "kept", Since: 4}, trace("kept", RolloutDone, 5), false},
-		"it has the lock in an old state":  {RolloutList{Active: "old", Since: 4}, trace("old", RolloutDone, 5), true},
+		"it is over, and the lock is kept": {List{Active: "kept", Since: 9}, trace("kept", Done, 5), true},
+		"its outcome is on its way":        {List{Active: "kept", Since: 4}, trace("kept", Done, 5), false},
+		"it has the lock in an old state":  {List{Active: "old", Since: 4}, trace("old", Done, 5), true},
 	} {
-		wrong, err := c.l.Wrongs([]TuningTrace{c.trace}, 20_000, 10_000, look)
+		wrong, err := c.l.Wrongs([]Trace{c.trace}, 20_000, 10_000, look)
 		if err != nil || (len(wrong) == 1) != c.wrong || len(wrong) == 1 && wrong[0] != c.trace {
 			t.Errorf("%s: %+v, %v", name, wrong, err)
 		}
 	}
-	kept := RolloutList{Active: "kept", Since: 9}
-	if kept.found(line("kept", RolloutDone, 1, 4)); kept.Active != "" {
+	kept := List{Active: "kept", Since: 9}
+	if kept.found(line("kept", Done, 1, 4)); kept.Active != "" {
 		t.Error("the lock is kept")
 	}
 }

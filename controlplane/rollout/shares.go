@@ -16,7 +16,7 @@ import (
 // and falls into the share tries the tuning, too.
 type StageNodes struct {
 	NodesPercent int `json:"nodes_percent,omitempty"` // 1 to 100, rounded up to whole nodes
-	Nodes        int `json:"nodes,omitempty"`         // 1 to fleet.FleetNodesMax; all of a region that has fewer
+	Nodes        int `json:"nodes,omitempty"`         // 1 to fleet.NodesMax; all of a region that has fewer
 }
 
 // Validate reports the first field outside its bounds.
@@ -28,8 +28,8 @@ func (s StageNodes) Validate() error {
 			s.Nodes)
 	case s.NodesPercent < 0 || s.NodesPercent > 100:
 		return fmt.Errorf("%w: nodes_percent is %d (1 to 100)", controlplane.ErrInvalid, s.NodesPercent)
-	case s.Nodes < 0 || s.Nodes > fleet.FleetNodesMax:
-		return fmt.Errorf("%w: nodes is %d (1 to %d)", controlplane.ErrInvalid, s.Nodes, fleet.FleetNodesMax)
+	case s.Nodes < 0 || s.Nodes > fleet.NodesMax:
+		return fmt.Errorf("%w: nodes is %d (1 to %d)", controlplane.ErrInvalid, s.Nodes, fleet.NodesMax)
 	}
 	return nil
 }
@@ -119,27 +119,6 @@ func (t Touched) expects(id string) bool {
 	return !t.Part() || tuning.TrialShare(id) < t.below()
 }
 
-// touchedOf is what was written for a region: regions that have nothing of their own follow the fleet's.
-func (r *Rollout) touchedOf(region string) (of Touched, ok bool) {
-	for _, row := range []string{region, ""} {
-		i := slices.IndexFunc(r.Touched, func(t Touched) bool { return t.Region == row })
-		if i >= 0 {
-			return r.Touched[i], true
-		}
-	}
-	return Touched{}, false
-}
-
-// inParts tells whether the nodes of a region get the tuning in several stages.
-func (r *Rollout) inParts(region string) bool {
-	for _, s := range r.Stages {
-		if s.Scope.Has(region) {
-			return !s.All()
-		}
-	}
-	return false
-}
-
 // aim is the bound that the stage has for a region with these nodes. Regions that have come since the rollout began
 // follow the fleet's row, whatever nodes they have.
 func (r *Rollout) aim(region string, nodes []fleet.NodeFigures) int64 {
@@ -147,7 +126,7 @@ func (r *Rollout) aim(region string, nodes []fleet.NodeFigures) int64 {
 	if slices.Contains(r.stage().Scope.Regions, region) {
 		bound = r.stage().below(nodes)
 	}
-	if t, ok := r.touchedOf(region); ok {
+	if t, ok := r.Touched.of(region); ok {
 		bound = max(bound, t.below())
 	}
 	return bound
@@ -157,7 +136,7 @@ func (r *Rollout) aim(region string, nodes []fleet.NodeFigures) int64 {
 // region's, and the nodes that each stage takes in by themselves, as they have a baseline of their own.
 func (r *Rollout) watchParts(region string, nodes []fleet.NodeFigures, nowMs int64) {
 	var from int64
-	if t, ok := r.touchedOf(region); ok {
+	if t, ok := r.Touched.of(region); ok {
 		from = t.below()
 	}
 	last := r.stageOf(region)
@@ -165,49 +144,32 @@ func (r *Rollout) watchParts(region string, nodes []fleet.NodeFigures, nowMs int
 		first := slices.IndexFunc(r.Stages, func(s StagePlan) bool { return s.Scope.Has(region) })
 		r.Watch = append(r.Watch, RegionWatch{Region: region, Stage: first, BucketMs: nowMs, Whole: true})
 		if from > 0 {
-			if r.Phase == RolloutMeasuring && last == r.Stage {
-				last = r.stageBefore(region)
+			if r.Phase == Measuring && last == r.Stage {
+				last = r.Stages.before(r.Stage, region)
 			}
 			r.Watch = append(r.Watch, RegionWatch{Region: region, Stage: last, BucketMs: nowMs,
 				Share: &WatchedShare{Below: from}})
 		}
 	}
-	if r.Phase == RolloutMeasuring && r.stage().Scope.Has(region) && r.part(region, r.Stage) == nil {
+	if r.Phase == Measuring && r.stage().Scope.Has(region) && r.Watch.part(region, r.Stage) == nil {
 		r.Watch = append(r.Watch, RegionWatch{Region: region, Stage: r.Stage, BucketMs: nowMs,
 			Share: &WatchedShare{From: from, Below: r.aim(region, nodes)}})
 	}
 }
 
-// part is the watch of the nodes of a region that a stage takes in; nil: there is none.
-func (r *Rollout) part(region string, stage int) *WatchedShare {
-	for _, w := range r.Watch {
-		if w.Region == region && w.Stage == stage && w.Share != nil {
-			return w.Share
-		}
-	}
-	return nil
-}
-
 // stageOf is the last stage that has begun and takes a region in.
 func (r *Rollout) stageOf(region string) int {
-	if r.Phase != RolloutAwaiting && r.stage().Scope.Has(region) {
+	if r.Phase != Awaiting && r.stage().Scope.Has(region) {
 		return r.Stage
 	}
-	return r.stageBefore(region)
-}
-
-// stageBefore is the last one before the stage that takes a region in; less than 0: none.
-func (r *Rollout) stageBefore(region string) (stage int) {
-	for stage = r.Stage - 1; stage >= 0 && !r.Stages[stage].Scope.Has(region); stage-- {
-	}
-	return stage
+	return r.Stages.before(r.Stage, region)
 }
 
 // touch notes what the stage is about to write: regions of earlier stages are widened, and never narrowed.
 func (r *Rollout) touch(inForce []tunings.RegionTuning) {
 	for _, is := range inForce {
 		bound := r.aim(is.Region, nil)
-		if part := r.part(is.Region, r.Stage); part != nil {
+		if part := r.Watch.part(is.Region, r.Stage); part != nil {
 			bound = part.Below
 		}
 		if bound == tuning.TrialShares {
@@ -225,7 +187,7 @@ func (r *Rollout) touch(inForce []tunings.RegionTuning) {
 // TriedBy is how many live nodes of a region are to run the tuning by their share, of how many; ok is false if the
 // region is not watched.
 func (r *Rollout) TriedBy(region string) (expected, live int, ok bool) {
-	touched, has := r.touchedOf(region)
+	touched, has := r.Touched.of(region)
 	for i := range r.Watch {
 		w := &r.Watch[i]
 		if w.Region != region || w.Share != nil {

@@ -42,7 +42,7 @@ func landOf(nodes int, regions ...string) *land {
 }
 
 func (l *land) join(id, region string) {
-	l.nodes = append(l.nodes, fleet.FleetRow{Heartbeat: heartbeat.Heartbeat{NodeID: id, Region: region, StartedAtMs: l.now.UnixMilli()}})
+	l.nodes = append(l.nodes, fleet.Row{Heartbeat: heartbeat.Heartbeat{NodeID: id, Region: region, StartedAtMs: l.now.UnixMilli()}})
 }
 
 // grown is what a heartbeat says after a change.
@@ -70,8 +70,8 @@ func wantTried(t *testing.T, l *land, want ...string) {
 	}
 }
 
-func part(share StageNodes, regions ...string) RolloutStage {
-	return RolloutStage{Regions: regions, All: len(regions) == 0, StageNodes: share, BakeMs: 60_000}
+func part(share StageNodes, regions ...string) Stage {
+	return Stage{Regions: regions, All: len(regions) == 0, StageNodes: share, BakeMs: 60_000}
 }
 
 // "At most one of the fields is set", each within its bounds.
@@ -88,7 +88,7 @@ func TestTheBoundsOfANodeShare(t *testing.T) {
 			t.Errorf("%+v: %v, want %q", share, err, want)
 		}
 	}
-	for _, share := range []StageNodes{{}, {NodesPercent: 1}, {NodesPercent: 100}, {Nodes: 1}, {Nodes: fleet.FleetNodesMax}} {
+	for _, share := range []StageNodes{{}, {NodesPercent: 1}, {NodesPercent: 100}, {Nodes: 1}, {Nodes: fleet.NodesMax}} {
 		if err := spec(part(share, "eu"), all).Validate(); err != nil {
 			t.Errorf("%+v: %v", share, err)
 		}
@@ -99,26 +99,26 @@ func TestTheBoundsOfANodeShare(t *testing.T) {
 func TestStagesOfShares(t *testing.T) {
 	one, three, tenth, half := StageNodes{Nodes: 1}, StageNodes{Nodes: 3}, StageNodes{NodesPercent: 10}, StageNodes{NodesPercent: 50}
 	for name, c := range map[string]struct {
-		stages []RolloutStage
+		stages []Stage
 		want   string // the stages, or the error
 	}{
-		"one node, then all": {[]RolloutStage{part(one, "eu"), all}, "1 node of eu; all regions"},
-		"wider and wider": {[]RolloutStage{part(one, "eu"), part(tenth, "eu"), part(half, "eu"), part(StageNodes{NodesPercent: 100}, "eu"), all},
+		"one node, then all": {[]Stage{part(one, "eu"), all}, "1 node of eu; all regions"},
+		"wider and wider": {[]Stage{part(one, "eu"), part(tenth, "eu"), part(half, "eu"), part(StageNodes{NodesPercent: 100}, "eu"), all},
 			"1 node of eu; 10% of the nodes of eu; 50% of the nodes of eu; eu; all other regions"},
-		"of all regions":   {[]RolloutStage{part(tenth), part(half), all}, "10% of the nodes each of all regions; 50% of the nodes each of all regions; all regions"},
-		"of some and all":  {[]RolloutStage{canary, part(three, "us", "ap"), part(half), all}, "eu; 3 nodes each of us, ap; 50% of the nodes each of all other regions; all other regions"},
-		"a share of both":  {[]RolloutStage{{SharePercent: 50, StageNodes: one, BakeMs: 100}, {SharePercent: 50, BakeMs: 100}, all}, "1 node each of ap, eu; ap, eu; all other regions"},
-		"not of the rest":  {[]RolloutStage{part(one, "eu"), canary}, "1 node of eu; eu"},
-		"the same again":   {[]RolloutStage{part(tenth, "eu"), part(tenth, "eu"), all}, "invalid: stage 2 takes in nothing new: earlier stages take in as many nodes of eu, or more"},
-		"narrower":         {[]RolloutStage{part(three, "eu"), part(one, "eu"), all}, "invalid: stage 2 takes in nothing new"},
-		"of what has it":   {[]RolloutStage{canary, part(half, "eu"), all}, "invalid: stage 2 takes in nothing new"},
-		"ends in one node": {[]RolloutStage{canary, part(one, "us")}, "invalid: the plan ends with 1 node of region us: the last stage of a region takes in all of its nodes"},
-		"ends in a part":   {[]RolloutStage{part(half)}, "invalid: the plan ends with 50% of the nodes of region ap"},
-		"rest in a part":   {[]RolloutStage{part(half), part(StageNodes{}, "ap", "eu", "us", "za")}, "invalid: the plan ends with 50% of the nodes of all other regions"},
-		"all is not last":  {[]RolloutStage{all, canary}, "invalid: stage 1 covers all regions and is not the last"},
+		"of all regions":   {[]Stage{part(tenth), part(half), all}, "10% of the nodes each of all regions; 50% of the nodes each of all regions; all regions"},
+		"of some and all":  {[]Stage{canary, part(three, "us", "ap"), part(half), all}, "eu; 3 nodes each of us, ap; 50% of the nodes each of all other regions; all other regions"},
+		"a share of both":  {[]Stage{{SharePercent: 50, StageNodes: one, BakeMs: 100}, {SharePercent: 50, BakeMs: 100}, all}, "1 node each of ap, eu; ap, eu; all other regions"},
+		"not of the rest":  {[]Stage{part(one, "eu"), canary}, "1 node of eu; eu"},
+		"the same again":   {[]Stage{part(tenth, "eu"), part(tenth, "eu"), all}, "invalid: stage 2 takes in nothing new: earlier stages take in as many nodes of eu, or more"},
+		"narrower":         {[]Stage{part(three, "eu"), part(one, "eu"), all}, "invalid: stage 2 takes in nothing new"},
+		"of what has it":   {[]Stage{canary, part(half, "eu"), all}, "invalid: stage 2 takes in nothing new"},
+		"ends in one node": {[]Stage{canary, part(one, "us")}, "invalid: the plan ends with 1 node of region us: the last stage of a region takes in all of its nodes"},
+		"ends in a part":   {[]Stage{part(half)}, "invalid: the plan ends with 50% of the nodes of region ap"},
+		"rest in a part":   {[]Stage{part(half), part(StageNodes{}, "ap", "eu", "us", "za")}, "invalid: the plan ends with 50% of the nodes of all other regions"},
+		"all is not last":  {[]Stage{all, canary}, "invalid: stage 1 covers all regions and is not the last"},
 	} {
 		s := spec(c.stages...)
-		r, err := NewRollout("r1", s, controltest.Ann, []string{"eu", "us", "ap", "za"}, 0)
+		r, err := New("r1", s, controltest.Ann, []string{"eu", "us", "ap", "za"}, 0)
 		var got []string
 		if err == nil {
 			for _, stage := range r.Stages {
@@ -175,7 +175,7 @@ func TestARolloutOfShares(t *testing.T) {
 	r, steps := begin(t, l, spec(part(StageNodes{Nodes: 1}, "eu"), part(StageNodes{NodesPercent: 30}, "eu"), canary, all))
 	ids := byShare(l, "eu")
 	for stage, want := range [][]string{ids[:1], ids[:3], ids} {
-		play(t, r, steps, func() bool { return r.Phase == RolloutBaking && r.Stage == stage })
+		play(t, r, steps, func() bool { return r.Phase == Baking && r.Stage == stage })
 		wantTried(t, l, want...)
 		if expected, live, ok := r.TriedBy("eu"); expected != len(want) || live != 10 || !ok {
 			t.Errorf("stage %d: %d of %d, %v", stage+1, expected, live, ok)
@@ -188,7 +188,7 @@ func TestARolloutOfShares(t *testing.T) {
 		}
 	}
 	play(t, r, steps, nil)
-	if r.Phase != RolloutDone {
+	if r.Phase != Done {
 		t.Fatalf("%s %q", r.Phase, r.Why)
 	}
 	wantFleet(t, l, string(document30), "eu", "us")
@@ -198,7 +198,7 @@ func TestARolloutOfShares(t *testing.T) {
 func TestAShareOfAllRegions(t *testing.T) {
 	l := landOf(4, "eu", "us")
 	r, steps := begin(t, l, spec(part(StageNodes{NodesPercent: 50}), all))
-	play(t, r, steps, func() bool { return r.Phase == RolloutBaking })
+	play(t, r, steps, func() bool { return r.Phase == Baking })
 	want := slices.Concat(byShare(l, "eu")[:2], byShare(l, "us")[:2])
 	wantTried(t, l, want...)
 	for i := range 8 {
@@ -212,7 +212,7 @@ func TestAShareOfAllRegions(t *testing.T) {
 	}
 	wantTried(t, l, want...)
 	play(t, r, steps, nil)
-	if r.Phase != RolloutDone {
+	if r.Phase != Done {
 		t.Fatalf("%s %q", r.Phase, r.Why)
 	}
 	wantFleet(t, l, string(document30), "eu", "us", "ap")
@@ -224,7 +224,7 @@ func TestANodeJoinsAShare(t *testing.T) {
 	for _, falls := range []bool{true, false} {
 		l := landOf(6, "eu", "us")
 		r, steps := begin(t, l, spec(part(StageNodes{NodesPercent: 50}, "eu"), all))
-		play(t, r, steps, func() bool { return r.Phase == RolloutBaking })
+		play(t, r, steps, func() bool { return r.Phase == Baking })
 		id := ""
 		for i := 0; id == ""; i++ {
 			if one := fmt.Sprint("late", i); (tuning.TrialShare(one) < r.Touched[0].Below) == falls {
@@ -232,7 +232,7 @@ func TestANodeJoinsAShare(t *testing.T) {
 			}
 		}
 		l.join(id, "eu")
-		l.fate = func(n *fleet.FleetRow, _ string) { // it speaks, and reads nothing
+		l.fate = func(n *fleet.Row, _ string) { // it speaks, and reads nothing
 			if n.Heartbeat.NodeID == id {
 				n.Health, n.SeenAt, n.Heartbeat.SentAtMs = `{"tuning_hash":"`+hashed(defaultDocument())+`"}`, l.now, l.now.UnixMilli()
 				l.dead[id] = true
@@ -243,12 +243,12 @@ func TestANodeJoinsAShare(t *testing.T) {
 				}
 			}
 		}
-		play(t, r, steps, func() bool { return r.Phase != RolloutBaking || strings.HasPrefix(r.Waiting, "not all nodes run it") })
+		play(t, r, steps, func() bool { return r.Phase != Baking || strings.HasPrefix(r.Waiting, "not all nodes run it") })
 		want := "not all nodes run it when the bake is over: 3 of 4 live nodes have applied it; " + id + " in eu runs version 0, not trial 1"
 		if falls && r.Waiting != want {
 			t.Errorf("%s %q, want %q", r.Phase, r.Waiting, want)
 		}
-		if !falls && (r.Phase == RolloutBaking || r.Stage != 1) {
+		if !falls && (r.Phase == Baking || r.Stage != 1) {
 			t.Errorf("%s %q %q, stage %d", r.Phase, r.Waiting, r.Why, r.Stage+1)
 		}
 	}
@@ -258,16 +258,16 @@ func TestANodeJoinsAShare(t *testing.T) {
 func TestARollbackOfAShare(t *testing.T) {
 	l := landOf(10, "eu", "us")
 	r, steps := begin(t, l, spec(part(StageNodes{Nodes: 2}, "eu"), all))
-	play(t, r, steps, func() bool { return r.Phase == RolloutBaking })
+	play(t, r, steps, func() bool { return r.Phase == Baking })
 	l.stubborn = true
-	operate(t, r, steps, RolloutAbort)
+	operate(t, r, steps, Abort)
 	playFor(t, r, steps, 10*time.Second)
 	if want := "2 of 2 live nodes still run the withdrawn tuning: "; !strings.HasPrefix(r.Waiting, want) {
 		t.Errorf("%s, waiting for %q, want %q", r.Phase, r.Waiting, want)
 	}
 	l.stubborn = false
 	play(t, r, steps, nil)
-	if r.Phase != RolloutAborted {
+	if r.Phase != Aborted {
 		t.Errorf("%s %q", r.Phase, r.Waiting)
 	}
 	wantFleet(t, l, defaultDocument(), "eu", "us")
@@ -294,12 +294,12 @@ func TestTheRailsOfAShare(t *testing.T) {
 			r, steps := begin(t, l, s)
 			who := c.who(byShare(l, "eu"))
 			ill := false
-			l.fate = func(n *fleet.FleetRow, _ string) {
+			l.fate = func(n *fleet.Row, _ string) {
 				if ill && n.Heartbeat.NodeID == who {
 					n.Health = grown(n.Health, func(h *heartbeat.Health) { h.DeniedTotal += 90 })
 				}
 			}
-			play(t, r, steps, func() bool { return r.Phase == RolloutBaking && r.Stage == c.stage })
+			play(t, r, steps, func() bool { return r.Phase == Baking && r.Stage == c.stage })
 			ill = true
 			play(t, r, steps, func() bool { return r.Phase.Over() || r.Stage > c.stage })
 			if c.why == "" && (r.Phase.Over() || r.Why != "") || !strings.HasPrefix(r.Why, c.why) {
@@ -317,7 +317,7 @@ func TestANodeOfAShareIsLost(t *testing.T) {
 	for at, want := range map[int]string{0: "stage 1 (2 nodes of eu): nodes without heartbeats: 1 of 2", 7: ""} {
 		l := landOf(8, "eu", "us")
 		r, steps := begin(t, l, spec(part(StageNodes{Nodes: 2}, "eu"), all))
-		play(t, r, steps, func() bool { return r.Phase == RolloutBaking })
+		play(t, r, steps, func() bool { return r.Phase == Baking })
 		l.dead[byShare(l, "eu")[at]] = true
 		play(t, r, steps, func() bool { return r.Phase.Over() || r.Stage > 0 })
 		if !strings.HasPrefix(r.Why, want) || want == "" && r.Phase.Over() {

@@ -15,7 +15,7 @@ import (
 func TestARollbackOutlastsTheLeasesOfSilentNodes(t *testing.T) {
 	l := newLand("eu", "us")
 	r, steps := begin(t, l, spec(canary, all))
-	play(t, r, steps, func() bool { return r.Stage == 1 && r.Phase == RolloutBaking })
+	play(t, r, steps, func() bool { return r.Stage == 1 && r.Phase == Baking })
 	for _, n := range l.nodes {
 		l.dead[n.Heartbeat.NodeID] = true
 	}
@@ -26,7 +26,7 @@ func TestARollbackOutlastsTheLeasesOfSilentNodes(t *testing.T) {
 		}
 		return r.Phase.Over()
 	})
-	if r.Phase != RolloutRolledBack || r.Unknown != "" ||
+	if r.Phase != RolledBack || r.Unknown != "" ||
 		!strings.Contains(waited, "4 nodes are silent: eu1 in eu, eu2 in eu, us1 in us, us2 in us, and may run the tuning until their leases end in ") {
 		t.Errorf("%s (unknown %q), waited for %q", r.Phase, r.Unknown, waited)
 	}
@@ -44,16 +44,16 @@ func TestAnOutcomeNamesTheNodesThatAreSilent(t *testing.T) {
 	plan.Plan.Guardrails.NodesLostShare = 1
 	l := newLand("eu", "us")
 	r, steps := begin(t, l, plan)
-	play(t, r, steps, func() bool { return r.Stage == 1 && r.Phase == RolloutBaking })
+	play(t, r, steps, func() bool { return r.Stage == 1 && r.Phase == Baking })
 	l.dead["us2"] = true
 	play(t, r, steps, nil)
-	if last := r.Events[len(r.Events)-1]; r.Phase != RolloutDone || r.Unknown != unknown || !strings.Contains(last.Text, unknown) {
+	if last := r.Events[len(r.Events)-1]; r.Phase != Done || r.Unknown != unknown || !strings.Contains(last.Text, unknown) {
 		t.Errorf("%s, unknown %q, %+v", r.Phase, r.Unknown, last)
 	}
-	if _, err := r.Operate(order(r, RolloutRollBack, controltest.Ann), l.now.UnixMilli()); err != nil {
+	if _, err := r.Operate(order(r, RollBack, controltest.Ann), l.now.UnixMilli()); err != nil {
 		t.Fatal(err)
 	}
-	if play(t, r, steps, nil); r.Phase != RolloutRolledBack || r.Unknown != unknown {
+	if play(t, r, steps, nil); r.Phase != RolledBack || r.Unknown != unknown {
 		t.Errorf("%s, unknown %q", r.Phase, r.Unknown)
 	}
 }
@@ -61,15 +61,15 @@ func TestAnOutcomeNamesTheNodesThatAreSilent(t *testing.T) {
 // A node that was silent before the rollout began holds no rollback up.
 func TestANodeThatWasSilentBeforeIsNotWaitedFor(t *testing.T) {
 	l := newLand("eu", "us")
-	l.nodes = append(l.nodes, fleet.FleetRow{Heartbeat: heartbeat.Heartbeat{NodeID: "eu9", Region: "eu"}, SeenAt: l.now.Add(-10 * time.Minute)})
+	l.nodes = append(l.nodes, fleet.Row{Heartbeat: heartbeat.Heartbeat{NodeID: "eu9", Region: "eu"}, SeenAt: l.now.Add(-10 * time.Minute)})
 	l.dead["eu9"] = true
 	r, steps := begin(t, l, spec(canary, all))
-	play(t, r, steps, func() bool { return r.Phase == RolloutBaking })
+	play(t, r, steps, func() bool { return r.Phase == Baking })
 	from := l.now
-	if _, err := r.Operate(order(r, RolloutAbort, controltest.Ann), l.now.UnixMilli()); err != nil {
+	if _, err := r.Operate(order(r, Abort, controltest.Ann), l.now.UnixMilli()); err != nil {
 		t.Fatal(err)
 	}
-	if play(t, r, steps, nil); r.Phase != RolloutAborted || l.now.Sub(from) > time.Minute {
+	if play(t, r, steps, nil); r.Phase != Aborted || l.now.Sub(from) > time.Minute {
 		t.Errorf("%s after %v, waiting for %q", r.Phase, l.now.Sub(from), r.Waiting)
 	}
 }
@@ -80,15 +80,15 @@ func TestARolloutThatWaitsForAPersonIsInNoHurry(t *testing.T) {
 	for name, wait := range map[string]func(*Rollout, *land){
 		"an approval": nil,
 		"a resumption": func(r *Rollout, l *land) {
-			if _, err := r.Operate(order(r, RolloutPause, controltest.Ann), l.now.UnixMilli()); err != nil {
+			if _, err := r.Operate(order(r, Pause, controltest.Ann), l.now.UnixMilli()); err != nil {
 				t.Fatal(err)
 			}
 		},
 	} {
 		l := newLand("eu", "us")
-		gated := RolloutStage{All: true, BakeMs: 100, Approval: wait == nil}
-		r, steps := begin(t, l, spec(RolloutStage{Regions: []string{"eu"}, BakeMs: 100}, gated))
-		play(t, r, steps, func() bool { return r.Phase == RolloutAwaiting || wait != nil && r.Phase == RolloutBaking })
+		gated := Stage{All: true, BakeMs: 100, Approval: wait == nil}
+		r, steps := begin(t, l, spec(Stage{Regions: []string{"eu"}, BakeMs: 100}, gated))
+		play(t, r, steps, func() bool { return r.Phase == Awaiting || wait != nil && r.Phase == Baking })
 		if wait != nil {
 			wait(r, l)
 		}
@@ -105,9 +105,9 @@ func TestARollbackInTroubleIsInNoHurry(t *testing.T) {
 	l := newLand("eu", "us")
 	plan := spec(canary, all)
 	r, steps := begin(t, l, plan)
-	play(t, r, steps, func() bool { return r.Phase == RolloutBaking })
+	play(t, r, steps, func() bool { return r.Phase == Baking })
 	l.stubborn = true
-	if _, err := r.Operate(order(r, RolloutAbort, controltest.Ann), l.now.UnixMilli()); err != nil {
+	if _, err := r.Operate(order(r, Abort, controltest.Ann), l.now.UnixMilli()); err != nil {
 		t.Fatal(err)
 	}
 	play(t, r, steps, func() bool { return r.Trouble != "" })
@@ -123,10 +123,10 @@ func TestARollbackInTroubleIsInNoHurry(t *testing.T) {
 func TestATrialThatARestoreHasTakenAwayEndsTheRollout(t *testing.T) {
 	l := newLand("eu", "us")
 	r, steps := begin(t, l, spec(canary, all))
-	play(t, r, steps, func() bool { return r.Phase == RolloutBaking })
+	play(t, r, steps, func() bool { return r.Phase == Baking })
 	l.trials[0].ID, l.trials[0].endsMs = "of another MySQL", 0
 	l.stubborn = true
-	play(t, r, steps, func() bool { return r.Phase == RolloutRollingBack && strings.Contains(r.Waiting, "live nodes") })
+	play(t, r, steps, func() bool { return r.Phase == RollingBack && strings.Contains(r.Waiting, "live nodes") })
 	if !strings.Contains(r.Why, "MySQL does not have the trial r1/try/eu any more: it was restored from an older copy") ||
 		!strings.Contains(r.Waiting, "2 of 2 live nodes still run the withdrawn tuning: eu1 in eu runs trial 1") {
 		t.Errorf("%q, waiting for %q", r.Why, r.Waiting)
@@ -141,9 +141,9 @@ func TestATrialThatARestoreHasTakenAwayEndsTheRollout(t *testing.T) {
 func TestARollbackOfVersionsThatARestoreHasTakenAwayEnds(t *testing.T) {
 	l := newLand("eu", "us")
 	r, steps := begin(t, l, spec(canary, all))
-	play(t, r, steps, func() bool { return r.Phase == RolloutKeeping && r.DueMs > 0 })
+	play(t, r, steps, func() bool { return r.Phase == Keeping && r.DueMs > 0 })
 	l.rows = nil
-	if _, err := r.Operate(order(r, RolloutAbort, controltest.Ann), l.now.UnixMilli()); err != nil {
+	if _, err := r.Operate(order(r, Abort, controltest.Ann), l.now.UnixMilli()); err != nil {
 		t.Fatal(err)
 	}
 	play(t, r, steps, nil)
@@ -151,7 +151,7 @@ func TestARollbackOfVersionsThatARestoreHasTakenAwayEnds(t *testing.T) {
 	for _, e := range r.Events {
 		text += e.Text + "\n"
 	}
-	if r.Phase != RolloutAborted || !strings.Contains(text, "region us has version 0, which is older than version 2: MySQL was restored from an older copy") {
+	if r.Phase != Aborted || !strings.Contains(text, "region us has version 0, which is older than version 2: MySQL was restored from an older copy") {
 		t.Errorf("%s:\n%s", r.Phase, text)
 	}
 }
@@ -161,22 +161,22 @@ func TestARollbackOfVersionsThatARestoreHasTakenAwayEnds(t *testing.T) {
 func TestLeavingIsNotDying(t *testing.T) {
 	for name, c := range map[string]struct {
 		leave, die []string
-		want       RolloutPhase
+		want       Phase
 	}{
-		"one of a stage leaves":                      {[]string{"eu1"}, nil, RolloutDone},
-		"all of a stage leave":                       {[]string{"eu1", "eu2"}, nil, RolloutDone},
-		"one leaves and the other dies":              {[]string{"eu1"}, []string{"eu2"}, RolloutRolledBack},
-		"one dies while nodes leave everywhere else": {[]string{"us1", "ap1"}, []string{"eu1"}, RolloutRolledBack},
+		"one of a stage leaves":                      {[]string{"eu1"}, nil, Done},
+		"all of a stage leave":                       {[]string{"eu1", "eu2"}, nil, Done},
+		"one leaves and the other dies":              {[]string{"eu1"}, []string{"eu2"}, RolledBack},
+		"one dies while nodes leave everywhere else": {[]string{"us1", "ap1"}, []string{"eu1"}, RolledBack},
 	} {
 		l := newLand("eu", "us", "ap")
-		r, steps := begin(t, l, spec(RolloutStage{Regions: []string{"eu"}, BakeMs: 120_000}))
-		play(t, r, steps, func() bool { return r.Phase == RolloutBaking })
+		r, steps := begin(t, l, spec(Stage{Regions: []string{"eu"}, BakeMs: 120_000}))
+		play(t, r, steps, func() bool { return r.Phase == Baking })
 		l.left = c.leave
 		for _, id := range c.die {
 			l.dead[id] = true
 		}
 		evidence := r.Evidence()
-		play(t, r, steps, func() bool { return r.Phase != RolloutBaking || r.DueMs-l.now.UnixMilli() < 30_000 })
+		play(t, r, steps, func() bool { return r.Phase != Baking || r.DueMs-l.now.UnixMilli() < 30_000 })
 		if c.die == nil && r.Evidence() != evidence {
 			t.Errorf("%s: the evidence of an approval has changed", name)
 		}

@@ -8,15 +8,14 @@ import (
 	"github.com/weirhq/weir/controlplane"
 	"github.com/weirhq/weir/controlplane/fleet"
 	"github.com/weirhq/weir/controlplane/queries"
-	"github.com/weirhq/weir/controlplane/sequential"
 	"github.com/weirhq/weir/controlplane/tunings"
 )
 
 // Advance makes the transition that is due, and answers after how long the next one is;
 // less than 0: not before an operator acts. After an error r is to be thrown away: what
 // was done is done again, to the same effect, from the document before.
-func (r *Rollout) Advance(steps RolloutSteps) (wait time.Duration, err error) {
-	nowMs, err := steps.NowMs()
+func (r *Rollout) Advance(steps Steps) (wait time.Duration, err error) {
+	nowMs, err := steps.nowMs()
 	if err != nil {
 		return 0, err
 	}
@@ -24,11 +23,11 @@ func (r *Rollout) Advance(steps RolloutSteps) (wait time.Duration, err error) {
 	switch {
 	case !r.ticks():
 		return -1, nil
-	case r.Phase == RolloutRollingBack:
+	case r.Phase == RollingBack:
 		return r.rollBack(steps, nowMs)
-	case r.Phase == RolloutApplying && r.Paused == nil:
+	case r.Phase == Applying && r.Paused == nil:
 		return r.apply(steps, nowMs)
-	case r.Phase == RolloutKeeping && r.DueMs == 0:
+	case r.Phase == Keeping && r.DueMs == 0:
 		return r.keep(steps, nowMs)
 	case len(r.Touched) == 0 && r.waits():
 		return r.waitOn(nowMs), nil
@@ -51,12 +50,12 @@ func (r *Rollout) Advance(steps RolloutSteps) (wait time.Duration, err error) {
 	case r.waits():
 		return r.waitOn(nowMs), nil
 	case r.held(look, nowMs):
-		return r.poll(), nil
-	case r.Phase == RolloutMeasuring:
+		return r.Spec.Plan.pollEvery(), nil
+	case r.Phase == Measuring:
 		return r.measure(steps, nowMs, look)
-	case r.Phase == RolloutConverging:
+	case r.Phase == Converging:
 		return r.converge(nowMs, look), nil
-	case r.Phase == RolloutKeeping:
+	case r.Phase == Keeping:
 		return r.finish(nowMs, look), nil
 	}
 	return r.bake(nowMs, look), nil
@@ -65,48 +64,48 @@ func (r *Rollout) Advance(steps RolloutSteps) (wait time.Duration, err error) {
 // enter begins a stage. Regions of earlier ones stay watched, so time goes on while a later stage waits for an
 // approval.
 func (r *Rollout) enter(stage int) (wait time.Duration) {
-	r.Stage, r.Phase = stage, RolloutMeasuring
+	r.Stage, r.Phase = stage, Measuring
 	r.Baseline, r.Now, r.DueMs, r.Waiting, r.Blind = fleet.HealthRates{}, fleet.HealthRates{}, 0, "", 0
 	r.Approvals = nil
 	if !r.stage().Approval {
 		return 0
 	}
-	r.Phase, r.Asked = RolloutAwaiting, r.Epoch+1
-	return r.waitEvery()
+	r.Phase, r.Asked = Awaiting, r.Epoch+1
+	return r.Spec.Plan.waitEvery(r.stage())
 }
 
 // measure takes the baseline, and goes on once every region of the stage is there.
-func (r *Rollout) measure(steps RolloutSteps, nowMs int64, look fleet.FleetLook) (time.Duration, error) {
+func (r *Rollout) measure(steps Steps, nowMs int64, look fleet.Look) (time.Duration, error) {
 	if r.DueMs == 0 {
 		r.DueMs = nowMs + r.Spec.Plan.BaselineMs
 	}
 	if nowMs < r.DueMs {
-		return min(r.untilDue(nowMs), r.sampleEvery()), nil
+		return min(r.untilDue(nowMs), r.Spec.Plan.sampleEvery()), nil
 	}
 	if why := r.unready(look); why != "" {
 		return r.overdue(nowMs, why), nil
 	}
-	before, err := r.ask(steps, r.regionsOf(r.Stage))
+	before, err := steps.queries(r.Watch.regionsOf(r.Stage), r.Spec.Plan.Guardrails.Queries)
 	if err != nil {
 		return 0, err
 	}
 	if wait, blind := r.blind(nowMs, append(before, r.QueriesNow...)); blind {
 		return wait, nil
 	}
-	inForce, err := steps.InForce(r.stage().Scope.Rows())
+	inForce, err := steps.inForce(r.stage().Scope.Rows())
 	if err != nil {
 		return 0, err
 	}
 	r.touch(inForce)
 	r.QueriesBefore = queries.AddBaselines(r.QueriesBefore, before)
-	r.Baseline = r.ratesOf(r.Stage, (*RegionWatch).before)
+	r.Baseline = r.Watch.ratesOf(r.Stage, (*RegionWatch).before)
 	r.beginComparing()
-	r.Phase, r.DueMs, r.Waiting = RolloutApplying, 0, ""
+	r.Phase, r.DueMs, r.Waiting = Applying, 0, ""
 	return 0, nil
 }
 
 // apply has the stage's regions try the tuning, all at once.
-func (r *Rollout) apply(steps RolloutSteps, nowMs int64) (time.Duration, error) {
+func (r *Rollout) apply(steps Steps, nowMs int64) (time.Duration, error) {
 	rows := r.stage().Scope.Rows()
 	var touched []*Touched
 	var writes []tunings.TrialWrite
@@ -115,7 +114,7 @@ func (r *Rollout) apply(steps RolloutSteps, nowMs int64) (time.Duration, error) 
 			touched, writes = append(touched, t), append(writes, r.trialWrite(*t))
 		}
 	}
-	written, err := steps.Try(writes, r.writtenBy())
+	written, err := steps.try(writes, r.writtenBy())
 	if err != nil {
 		return 0, err
 	}
@@ -127,21 +126,21 @@ func (r *Rollout) apply(steps RolloutSteps, nowMs int64) (time.Duration, error) 
 	}
 	r.AddEvent(nowMs, controlplane.Itself, "apply", fmt.Sprintf("stage %d: %s", r.Stage+1, r.stage()))
 	r.beginWindows(nowMs)
-	r.Phase, r.DueMs = RolloutConverging, nowMs+r.Spec.Plan.ApplyTimeoutMs
+	r.Phase, r.DueMs = Converging, nowMs+r.Spec.Plan.ApplyTimeoutMs
 	return 0, nil
 }
 
 // converge waits until every live node of the stage that is to try the tuning reports it.
-func (r *Rollout) converge(nowMs int64, look fleet.FleetLook) time.Duration {
-	applied := r.appliedBy(look, r.stage().Scope)
+func (r *Rollout) converge(nowMs int64, look fleet.Look) time.Duration {
+	applied := r.Touched.applied(look, r.stage().Scope, r.Document)
 	if applied.Applied < applied.Live {
 		r.Waiting = applied.String()
 		if nowMs >= r.DueMs {
 			return r.fail(nowMs, r.Stage, "not all nodes run it in time: "+r.Waiting)
 		}
-		return r.poll()
+		return r.Spec.Plan.pollEvery()
 	}
-	r.Phase, r.Waiting = RolloutBaking, ""
+	r.Phase, r.Waiting = Baking, ""
 	r.beginBake(nowMs)
 	r.AddEvent(nowMs, controlplane.Itself, "bake", fmt.Sprintf("stage %d: applied by %d live nodes", r.Stage+1,
 		applied.Live))
@@ -149,12 +148,12 @@ func (r *Rollout) converge(nowMs int64, look fleet.FleetLook) time.Duration {
 }
 
 // keep stores the tuning for good, for all regions at once, which ends the trials.
-func (r *Rollout) keep(steps RolloutSteps, nowMs int64) (time.Duration, error) {
-	var writes []tunings.TuningWrite
+func (r *Rollout) keep(steps Steps, nowMs int64) (time.Duration, error) {
+	var writes []tunings.Write
 	for _, t := range r.Touched {
 		writes = append(writes, r.applyWrite(t))
 	}
-	written, err := steps.Write(writes)
+	written, err := steps.write(writes)
 	if err != nil {
 		return 0, err
 	}
@@ -164,25 +163,25 @@ func (r *Rollout) keep(steps RolloutSteps, nowMs int64) (time.Duration, error) {
 	for i, v := range written.Versions {
 		r.Touched[i].Applied = v
 	}
-	r.AddEvent(nowMs, controlplane.Itself, "keep", "stored for "+r.touchedScope().String())
+	r.AddEvent(nowMs, controlplane.Itself, "keep", "stored for "+r.Touched.scope().String())
 	r.DueMs = nowMs + r.Spec.Plan.ApplyTimeoutMs
 	return 0, nil
 }
 
 // finish ends a rollout once every live node reports the stored tuning: its version and its hash.
-func (r *Rollout) finish(nowMs int64, look fleet.FleetLook) time.Duration {
-	kept := r.appliedBy(look, r.touchedScope())
+func (r *Rollout) finish(nowMs int64, look fleet.Look) time.Duration {
+	kept := r.Touched.applied(look, r.Touched.scope(), r.Document)
 	if kept.Applied == kept.Live {
 		if silent := r.silentNodes(look); silent != "" {
 			r.Unknown = silent + ", so it is not known which tuning they run"
 		}
-		return r.end(nowMs, RolloutDone, controlplane.Itself)
+		return r.end(nowMs, Done, controlplane.Itself)
 	}
 	r.Waiting = kept.String()
 	if nowMs >= r.DueMs {
 		return r.fail(nowMs, r.Stage, "not all nodes run the stored tuning in time: "+r.Waiting)
 	}
-	return r.poll()
+	return r.Spec.Plan.pollEvery()
 }
 
 // overdue waits for what a phase needs to end, and gives up when that takes as long as
@@ -192,20 +191,11 @@ func (r *Rollout) overdue(nowMs int64, why string) time.Duration {
 		return r.fail(nowMs, r.Stage, why)
 	}
 	r.Waiting = why
-	return r.poll()
-}
-
-// ask is what the queries of the plan answer now, for regions.
-func (r *Rollout) ask(steps RolloutSteps, regions []string) ([]queries.QueryValue, error) {
-	rails := r.Spec.Plan.Guardrails.Queries
-	if len(rails) == 0 {
-		return nil, nil
-	}
-	return steps.Queries(regions, rails)
+	return r.Spec.Plan.pollEvery()
 }
 
 // blind waits while a required query has no value, and gives up after a time.
-func (r *Rollout) blind(nowMs int64, values []queries.QueryValue) (wait time.Duration, blind bool) {
+func (r *Rollout) blind(nowMs int64, values []queries.Value) (wait time.Duration, blind bool) {
 	why := r.Spec.Plan.Guardrails.blind(values)
 	if why == "" {
 		if r.Blind > 0 {
@@ -218,11 +208,8 @@ func (r *Rollout) blind(nowMs int64, values []queries.QueryValue) (wait time.Dur
 		return r.fail(nowMs, r.Stage, why), true
 	}
 	r.Waiting = why
-	return r.poll(), true
+	return r.Spec.Plan.pollEvery(), true
 }
-
-// poll is the time between two looks at nodes that are waited for.
-func (r *Rollout) poll() time.Duration { return r.Spec.Plan.pollEvery() }
 
 // untilDue is the time to the end of a phase, or to the next look at what is watched.
 func (r *Rollout) untilDue(nowMs int64) time.Duration {
@@ -230,24 +217,5 @@ func (r *Rollout) untilDue(nowMs int64) time.Duration {
 	if len(r.Touched) == 0 {
 		return left
 	}
-	return min(left, r.watchEvery())
-}
-
-// watchEvery is the time between two looks at what is watched.
-func (r *Rollout) watchEvery() time.Duration { return lookEvery(r.stage().BakeMs) }
-
-// waitMax is the time between two looks while only a person lets the rollout go on, at the most.
-const waitMax = 15 * time.Second
-
-// waitEvery is the time between two looks while only a person lets the rollout go on: often enough for leases, however
-// short the bake is.
-func (r *Rollout) waitEvery() time.Duration {
-	lease := time.Duration(r.Spec.Plan.LeaseMs) * time.Millisecond
-	return max(r.watchEvery(), min(lease/leaseLooks, waitMax))
-}
-
-// sampleEvery is the time between two looks while a baseline is taken: twice as many as a comparison needs.
-func (r *Rollout) sampleEvery() time.Duration {
-	baseline := time.Duration(r.Spec.Plan.BaselineMs) * time.Millisecond
-	return min(max(baseline/(2*sequential.Least), 50*time.Millisecond), 10*time.Second)
+	return min(left, r.stage().watchEvery())
 }

@@ -28,9 +28,9 @@ func TestTheBoundsOfALease(t *testing.T) {
 		3_600_000: {100, 1_000, ""},
 		3_600_001: {100, 1_000, "lease_ms is 3600001 (1000 to 3600000)"},
 	} {
-		p := DefaultRolloutPlan()
+		p := DefaultPlan()
 		p.LeaseMs, p.ApplyTimeoutMs = ms, c.timeoutMs
-		p.Stages = []RolloutStage{{All: true, BakeMs: c.bakeMs}}
+		p.Stages = []Stage{{All: true, BakeMs: c.bakeMs}}
 		switch err := p.Validate(); {
 		case c.want == "" && err != nil:
 			t.Errorf("%d ms: %v", ms, err)
@@ -43,7 +43,7 @@ func TestTheBoundsOfALease(t *testing.T) {
 // Nothing renews the trial of a rollout that is dead: its nodes return to what they ran when the lease is over, and
 // once the rollout is alive again it ends in a rollback that says so, whatever it was doing.
 func TestATrialOutlivesItsRolloutByALease(t *testing.T) {
-	for _, phase := range []RolloutPhase{RolloutConverging, RolloutBaking, RolloutAwaiting} {
+	for _, phase := range []Phase{Converging, Baking, Awaiting} {
 		gated := all
 		gated.Approval = true
 		l := newLand("eu", "us")
@@ -68,12 +68,12 @@ func TestATrialOutlivesItsRolloutByALease(t *testing.T) {
 // the stage cannot end, and names the node. Until the node has left it the rollback goes on.
 func TestANodeThatIsCutOffLeavesTheTrial(t *testing.T) {
 	l := newLand("eu", "us")
-	s := spec(RolloutStage{Regions: []string{"eu"}, BakeMs: (10 * time.Minute).Milliseconds()}, all)
+	s := spec(Stage{Regions: []string{"eu"}, BakeMs: (10 * time.Minute).Milliseconds()}, all)
 	r, steps := begin(t, l, s)
-	play(t, r, steps, func() bool { return r.Phase == RolloutBaking })
+	play(t, r, steps, func() bool { return r.Phase == Baking })
 	l.stubborn = true
-	play(t, r, steps, func() bool { return r.Phase != RolloutBaking })
-	if want := "eu1 in eu runs version 0, not trial 1"; r.Phase != RolloutRollingBack || !strings.Contains(r.Why, want) {
+	play(t, r, steps, func() bool { return r.Phase != Baking })
+	if want := "eu1 in eu runs version 0, not trial 1"; r.Phase != RollingBack || !strings.Contains(r.Why, want) {
 		t.Errorf("%s %q, want %q", r.Phase, r.Why, want)
 	}
 }
@@ -82,18 +82,18 @@ func TestANodeThatIsCutOffLeavesTheTrial(t *testing.T) {
 func TestADirectChangeEndsARollout(t *testing.T) {
 	direct := string(mustDocument(`{"floor":0.7}`))
 	for _, c := range []struct {
-		phase RolloutPhase
+		phase Phase
 		why   string
 	}{
-		{RolloutApplying, "not applied: region eu has version 1, which something else wrote meanwhile"},
-		{RolloutConverging, "region eu has version 1, which something else wrote meanwhile, and nodes run it"},
-		{RolloutBaking, "region eu has version 1, which something else wrote meanwhile, and nodes run it"},
-		{RolloutKeeping, "not stored: region eu has version 1, which something else wrote meanwhile"},
+		{Applying, "not applied: region eu has version 1, which something else wrote meanwhile"},
+		{Converging, "region eu has version 1, which something else wrote meanwhile, and nodes run it"},
+		{Baking, "region eu has version 1, which something else wrote meanwhile, and nodes run it"},
+		{Keeping, "not stored: region eu has version 1, which something else wrote meanwhile"},
 	} {
 		l := newLand("eu", "us")
 		r, steps := begin(t, l, spec(canary, all))
 		play(t, r, steps, func() bool { return r.Phase == c.phase })
-		l.rows = append(l.rows, tunings.TuningWrite{ID: "direct", Region: "eu", Document: direct})
+		l.rows = append(l.rows, tunings.Write{ID: "direct", Region: "eu", Document: direct})
 		play(t, r, steps, func() bool { return r.Phase.Over() })
 		wantRolledBack(t, r, c.why)
 		if _, got := l.newest("eu"); got != direct {
@@ -114,26 +114,26 @@ func TestARolloutIsDoneWhenEachNodeHasKeptIt(t *testing.T) {
 	for _, follows := range []bool{true, false} {
 		l := newLand("eu", "us")
 		r, steps := begin(t, l, spec(canary, all))
-		play(t, r, steps, func() bool { return r.Phase == RolloutKeeping })
+		play(t, r, steps, func() bool { return r.Phase == Keeping })
 		l.stubborn = true
 		from := l.now
-		play(t, r, steps, func() bool { return r.Phase != RolloutKeeping || l.now.Sub(from) > time.Minute })
-		if want := "0 of 4 live nodes have applied it; eu1 in eu runs trial 1, not version 1"; r.Phase != RolloutKeeping || r.Waiting != want {
+		play(t, r, steps, func() bool { return r.Phase != Keeping || l.now.Sub(from) > time.Minute })
+		if want := "0 of 4 live nodes have applied it; eu1 in eu runs trial 1, not version 1"; r.Phase != Keeping || r.Waiting != want {
 			t.Errorf("%s, waiting for %q, want %q", r.Phase, r.Waiting, want)
 		}
-		if _, err := r.Operate(order(r, RolloutPause, controltest.Ann), l.now.UnixMilli()); !errors.Is(err, controlplane.ErrConflict) {
+		if _, err := r.Operate(order(r, Pause, controltest.Ann), l.now.UnixMilli()); !errors.Is(err, controlplane.ErrConflict) {
 			t.Errorf("paused while it is kept: %v", err)
 		}
 		if follows {
 			l.stubborn = false
 			play(t, r, steps, nil)
-			if r.Phase != RolloutDone {
+			if r.Phase != Done {
 				t.Errorf("%s %q", r.Phase, r.Why)
 			}
 			wantFleet(t, l, string(document30), "eu", "us")
 			continue
 		}
-		play(t, r, steps, func() bool { return r.Phase == RolloutRollingBack })
+		play(t, r, steps, func() bool { return r.Phase == RollingBack })
 		l.stubborn = false
 		play(t, r, steps, nil)
 		wantRolledBack(t, r, "not all nodes run the stored tuning in time: 0 of 4")
@@ -145,7 +145,7 @@ func TestARolloutIsDoneWhenEachNodeHasKeptIt(t *testing.T) {
 func TestTheHashOfWhatNodesRun(t *testing.T) {
 	r := Rollout{Document: string(document30), Touched: []Touched{{Region: "eu", Trial: 3, Applied: 7}}}
 	n := fleet.NodeFigures{ID: "eu1", Region: "eu", Version: 7, Hash: hashed(r.Document)}
-	scope := fleet.RolloutScope{Regions: []string{"eu"}}
+	scope := fleet.Scope{Regions: []string{"eu"}}
 	for what, c := range map[string]struct {
 		change func(*fleet.NodeFigures)
 		want   int
@@ -158,7 +158,7 @@ func TestTheHashOfWhatNodesRun(t *testing.T) {
 	} {
 		one := n
 		c.change(&one)
-		if a := r.appliedBy(fleet.FleetLook{Nodes: []fleet.NodeFigures{one}}, scope); a.Applied != c.want || a.Live != 1 {
+		if a := r.Touched.applied(fleet.Look{Nodes: []fleet.NodeFigures{one}}, scope, r.Document); a.Applied != c.want || a.Live != 1 {
 			t.Errorf("%s: %+v", what, a)
 		}
 	}
@@ -168,9 +168,9 @@ func TestTheHashOfWhatNodesRun(t *testing.T) {
 func TestARollbackNamesNodesOnTheTrial(t *testing.T) {
 	l := newLand("eu", "us")
 	r, steps := begin(t, l, spec(canary, all))
-	play(t, r, steps, func() bool { return r.Phase == RolloutBaking })
+	play(t, r, steps, func() bool { return r.Phase == Baking })
 	l.stubborn = true
-	operate(t, r, steps, RolloutAbort)
+	operate(t, r, steps, Abort)
 	playFor(t, r, steps, 10*time.Second)
 	if want := "2 of 2 live nodes still run the withdrawn tuning: eu1 in eu runs trial 1, eu2 in eu runs trial 1"; r.Waiting != want {
 		t.Errorf("%s, waiting for %q, want %q", r.Phase, r.Waiting, want)
@@ -179,26 +179,26 @@ func TestARollbackNamesNodesOnTheTrial(t *testing.T) {
 		t.Errorf("trials %+v, versions %+v", l.trials, l.rows)
 	}
 	play(t, r, steps, nil) // the leases end
-	if r.Phase != RolloutAborted {
+	if r.Phase != Aborted {
 		t.Errorf("%s %q", r.Phase, r.Waiting)
 	}
 }
 
 // Version 2 of the state has no trials: its stages wrote versions, which are kept, or reverted.
 func TestADocumentWithoutTrials(t *testing.T) {
-	for _, action := range []RolloutAction{"", RolloutAbort} {
+	for _, action := range []Action{"", Abort} {
 		l := newLand("eu", "us")
 		r, steps := begin(t, l, spec(canary, all))
-		play(t, r, steps, func() bool { return r.Phase == RolloutBaking })
-		l.rows, l.trials = []tunings.TuningWrite{r.applyWrite(r.Touched[0])}, nil
+		play(t, r, steps, func() bool { return r.Phase == Baking })
+		l.rows, l.trials = []tunings.Write{r.applyWrite(r.Touched[0])}, nil
 		clear(l.tries)
 		r.Version, r.Keeps, r.Spec.Plan.LeaseMs, r.Touched[0].Trial, r.Touched[0].Applied = 2, false, 0, 0, 1
 		l.pass(time.Second)
 		r.Upgrade()
-		want, phase := string(document30), RolloutDone
+		want, phase := string(document30), Done
 		if action != "" {
 			operate(t, r, steps, action)
-			want, phase = defaultDocument(), RolloutAborted
+			want, phase = defaultDocument(), Aborted
 		}
 		play(t, r, steps, nil)
 		if r.Phase != phase {

@@ -4,6 +4,7 @@ import (
 	"cmp"
 	"fmt"
 	"maps"
+	"math"
 	"slices"
 	"time"
 
@@ -27,7 +28,7 @@ const (
 
 // RegionWatch is a region whose nodes are held against what they were before its stage. It
 // takes some 300 bytes of state a node: at 1,000 nodes a third of a megabyte, at
-// fleet.FleetNodesMax three.
+// fleet.NodesMax three.
 type RegionWatch struct {
 	Region   string        `json:"region"`
 	Stage    int           `json:"stage"`     // index of the stage that it belongs to
@@ -87,8 +88,8 @@ type WatchedNode struct {
 
 // look takes in what the nodes of all watched regions say, and tells what is broken by what
 // the rollout has touched: whatever it waits for, and whichever stage it is at.
-func (r *Rollout) look(steps RolloutSteps, nowMs int64) (look fleet.FleetLook, broken *breach, err error) {
-	all, err := steps.Look(fleet.RolloutScope{Rest: true})
+func (r *Rollout) look(steps Steps, nowMs int64) (look fleet.Look, broken *breach, err error) {
+	all, err := steps.look(fleet.Scope{Rest: true})
 	if err != nil {
 		return look, nil, err
 	}
@@ -96,12 +97,12 @@ func (r *Rollout) look(steps RolloutSteps, nowMs int64) (look fleet.FleetLook, b
 	r.compare(all, nowMs)
 	look = all.Within(r.watchedScope())
 	r.observe(look, nowMs)
-	r.Now = r.ratesOf(r.Stage, (*RegionWatch).now)
-	if broken = cmp.Or(r.breachOfNodes(look.AtMs), r.breachOfComparison()); broken != nil || len(r.Touched) == 0 {
+	r.Now = r.Watch.ratesOf(r.Stage, (*RegionWatch).now)
+	if broken = cmp.Or(r.breachOfNodes(look.AtMs), worstOf(r.Comparisons())); broken != nil || len(r.Touched) == 0 {
 		return look, broken, nil
 	}
-	g, borne, last := r.Spec.Plan.Guardrails, r.borne(r.lastApplied()), r.QueriesNow
-	if r.QueriesNow, err = r.ask(steps, r.touchedRegions()); err != nil {
+	g, borne, last := r.Spec.Plan.Guardrails, r.Stages[r.lastApplied()].borne(), r.QueriesNow
+	if r.QueriesNow, err = steps.queries(r.touchedRegions(), r.Spec.Plan.Guardrails.Queries); err != nil {
 		return look, nil, err
 	}
 	g.noteQueries(r.QueriesBefore, last, r.QueriesNow, r.Clocks.GapMs, borne)
@@ -112,9 +113,9 @@ func (r *Rollout) look(steps RolloutSteps, nowMs int64) (look fleet.FleetLook, b
 }
 
 // watchedScope is what has been touched, and the stage whose baseline is taken.
-func (r *Rollout) watchedScope() fleet.RolloutScope {
-	scope := r.touchedScope()
-	if r.Phase == RolloutMeasuring {
+func (r *Rollout) watchedScope() fleet.Scope {
+	scope := r.Touched.scope()
+	if r.Phase == Measuring {
 		own := r.stage().Scope
 		scope.Rest = scope.Rest || own.Rest
 		scope.Regions = append(scope.Regions, own.Regions...)
@@ -124,7 +125,7 @@ func (r *Rollout) watchedScope() fleet.RolloutScope {
 
 // observe brings every watch up to date. A region that is new to a stage is watched from
 // here on, with the nodes that it has now.
-func (r *Rollout) observe(look fleet.FleetLook, nowMs int64) {
+func (r *Rollout) observe(look fleet.Look, nowMs int64) {
 	nodes := map[string][]fleet.NodeFigures{}
 	for _, n := range look.Nodes {
 		nodes[n.Region] = append(nodes[n.Region], n)
@@ -135,11 +136,12 @@ func (r *Rollout) observe(look fleet.FleetLook, nowMs int64) {
 	convergence := map[string]*float64{} // of regions as a whole, whose watches come first
 	for i := range r.Watch {
 		w := &r.Watch[i]
-		measuring := r.Phase == RolloutMeasuring && w.Stage == r.Stage
-		if old := nowMs - w.BucketMs; !measuring && w.heard() && (old < 0 || old >= r.window(w.Stage)/watchBuckets) {
+		measuring := r.Phase == Measuring && w.Stage == r.Stage
+		windowMs := r.Stages[w.Stage].windowMs()
+		if old := nowMs - w.BucketMs; !measuring && w.heard() && (old < 0 || old >= windowMs/watchBuckets) {
 			w.rotate(nowMs)
 		}
-		if !measuring && w.partEnded(nowMs, r.window(w.Stage)/partsMax) {
+		if !measuring && w.partEnded(nowMs, windowMs/partsMax) {
 			w.beginPart(nowMs)
 		}
 		unsure := r.Clocks.Unsure(look, nowMs)
@@ -156,7 +158,7 @@ func (r *Rollout) observe(look fleet.FleetLook, nowMs int64) {
 }
 
 func (r *Rollout) watchRegion(region string, nodes []fleet.NodeFigures, nowMs int64) {
-	if r.inParts(region) {
+	if r.Stages.inParts(region) {
 		r.watchParts(region, nodes, nowMs)
 		return
 	}
@@ -168,14 +170,9 @@ func (r *Rollout) watchRegion(region string, nodes []fleet.NodeFigures, nowMs in
 	}
 }
 
-// window is how much of the past a stage is judged by, in ms.
-func (r *Rollout) window(stage int) int64 {
-	return min(r.Stages[stage].BakeMs, windowMax.Milliseconds())
-}
-
 // beginWindows forgets what the stage's regions did until now, except their baselines.
 func (r *Rollout) beginWindows(nowMs int64) {
-	r.beginSlot(nowMs)
+	r.Compared.beginSlot(nowMs)
 	for i := range r.Watch {
 		w := &r.Watch[i]
 		if w.Stage == r.Stage {
@@ -323,14 +320,14 @@ func (n *WatchedNode) did() (sum fleet.Span) {
 // unready tells why the baseline of the stage cannot end: a region that is dark, or has
 // lost nodes, or nodes that say nothing, is nothing to hold the future against. A plan that bears
 // the loss of all nodes takes regions as they are.
-func (r *Rollout) unready(look fleet.FleetLook) string {
+func (r *Rollout) unready(look fleet.Look) string {
 	if look.Truncated {
-		return fmt.Sprintf("the fleet has more than %d nodes, and the rest cannot be watched", fleet.FleetNodesMax)
+		return fmt.Sprintf("the fleet has more than %d nodes, and the rest cannot be watched", fleet.NodesMax)
 	}
 	if r.Spec.Plan.Guardrails.NodesLostShare >= 1 {
 		return ""
 	}
-	if dark := r.dark(look); dark != "" {
+	if dark := r.Watch.dark(r.stage(), look); dark != "" {
 		return dark
 	}
 	if len(look.Nodes) == 0 {
@@ -348,7 +345,7 @@ func (r *Rollout) unready(look fleet.FleetLook) string {
 	if r.Spec.Plan.BaselineMs == 0 {
 		return ""
 	}
-	if silent := r.unheard(func(w *RegionWatch, n *WatchedNode) bool {
+	if silent := r.Watch.unheard(func(w *RegionWatch, n *WatchedNode) bool {
 		return w.Stage != r.Stage || n.Before[0] > 0
 	}); silent != "" {
 		return "no heartbeat since the baseline is taken: " + silent
@@ -356,62 +353,18 @@ func (r *Rollout) unready(look fleet.FleetLook) string {
 	return ""
 }
 
-// dark names a region of the stage without a live node, that should have one: the plan
-// names it, or nodes of it were heard of not long ago.
-func (r *Rollout) dark(look fleet.FleetLook) string {
-	stage := r.stage()
-	for _, region := range stage.Scope.Regions {
-		live := slices.ContainsFunc(look.Nodes, func(n fleet.NodeFigures) bool { return n.Region == region })
-		if !live && (stage.Named || look.Silent[region] > 0) {
-			return fmt.Sprintf("region %s is dark: it has no live node, and %d silent ones", region, look.Silent[region])
-		}
-	}
-	for _, region := range slices.Sorted(maps.Keys(look.Silent)) {
-		watched := slices.ContainsFunc(r.Watch, func(w RegionWatch) bool { return w.Region == region })
-		if !watched && stage.Scope.Has(region) {
-			return fmt.Sprintf("region %s is dark: it has no live node, and %d silent ones", region, look.Silent[region])
-		}
-	}
-	return ""
-}
-
-// unheard names the live nodes that have not spoken, of those that were there during the
-// baselines of their stages.
-func (r *Rollout) unheard(heard func(*RegionWatch, *WatchedNode) bool) string {
-	var silent []string
-	for i := range r.Watch {
-		w := &r.Watch[i]
-		for j := range w.Nodes {
-			if n := &w.Nodes[j]; !w.Whole && !n.Gone && !n.Came && !heard(w, n) {
-				silent = append(silent, n.ID+" in "+w.Region)
-			}
-		}
-	}
-	return controlplane.Several(silent)
-}
-
 // since begins to wait for a heartbeat of each node, and begins anew if the clock of the
 // database has stepped back.
-func (r *Rollout) since(look fleet.FleetLook) {
+func (r *Rollout) since(look fleet.Look) {
 	if r.SinceMs == 0 || r.SinceMs > look.AtMs {
 		r.SinceMs = look.AtMs
 	}
 }
 
-// regionsOf are those of a stage that nodes were seen in.
-func (r *Rollout) regionsOf(stage int) (regions []string) {
-	for _, w := range r.Watch {
-		if w.Stage == stage && !slices.Contains(regions, w.Region) {
-			regions = append(regions, w.Region)
-		}
-	}
-	return regions
-}
-
 // touchedRegions are those of all stages that have been applied.
 func (r *Rollout) touchedRegions() (regions []string) {
 	for stage := 0; stage <= r.lastApplied(); stage++ {
-		for _, region := range r.regionsOf(stage) {
+		for _, region := range r.Watch.regionsOf(stage) {
 			if !slices.Contains(regions, region) {
 				regions = append(regions, region)
 			}
@@ -421,7 +374,7 @@ func (r *Rollout) touchedRegions() (regions []string) {
 }
 
 // applied tells whether the stage has been applied, or may have been.
-func (r *Rollout) applied() bool { return r.Phase != RolloutAwaiting && r.Phase != RolloutMeasuring }
+func (r *Rollout) applied() bool { return r.Phase != Awaiting && r.Phase != Measuring }
 
 // lastApplied is the last stage that is applied; less than 0: none.
 func (r *Rollout) lastApplied() int {
@@ -429,4 +382,113 @@ func (r *Rollout) lastApplied() int {
 		return r.Stage
 	}
 	return r.Stage - 1
+}
+
+// Watches are what a rollout knows of nodes: of every region that it touched, and of those whose baseline it takes.
+type Watches []RegionWatch
+
+// enough is the logarithm of the e-value from which on a figure is worse than before: half of the error rate of the
+// rollout, shared by all figures of all regions and nodes that are watched.
+func (ws Watches) enough(errorRate float64) float64 {
+	tests := 0
+	for i := range ws {
+		tests += counts * (1 + len(ws[i].Nodes))
+	}
+	return math.Log(float64(max(1, tests)) / (errorRate / 2))
+}
+
+// RatesOf returns the rates of a region before its stage and in the newest window, if it is watched.
+func (ws Watches) RatesOf(region string) (before, now fleet.HealthRates, ok bool) {
+	for i := range ws {
+		if w := &ws[i]; w.Region == region {
+			return w.before(), w.now(), true
+		}
+	}
+	return before, now, false
+}
+
+// ratesOf puts the figures of a stage's regions together, for people.
+func (ws Watches) ratesOf(stage int, of func(*RegionWatch) fleet.HealthRates) (all fleet.HealthRates) {
+	var parts []fleet.HealthRates
+	for i := range ws {
+		if w := &ws[i]; w.Stage == stage {
+			parts = append(parts, w.own(of(w)))
+		}
+	}
+	return fleet.WorstOf(parts)
+}
+
+// unheard names the live nodes that have not spoken, of those that were there during the
+// baselines of their stages.
+func (ws Watches) unheard(heard func(*RegionWatch, *WatchedNode) bool) string {
+	var silent []string
+	for i := range ws {
+		w := &ws[i]
+		for j := range w.Nodes {
+			if n := &w.Nodes[j]; !w.Whole && !n.Gone && !n.Came && !heard(w, n) {
+				silent = append(silent, n.ID+" in "+w.Region)
+			}
+		}
+	}
+	return controlplane.Several(silent)
+}
+
+// regionsOf are those of a stage that nodes were seen in.
+func (ws Watches) regionsOf(stage int) (regions []string) {
+	for _, w := range ws {
+		if w.Stage == stage && !slices.Contains(regions, w.Region) {
+			regions = append(regions, w.Region)
+		}
+	}
+	return regions
+}
+
+// part is the watch of the nodes of a region that a stage takes in; nil: there is none.
+func (ws Watches) part(region string, stage int) *WatchedShare {
+	for _, w := range ws {
+		if w.Region == region && w.Stage == stage && w.Share != nil {
+			return w.Share
+		}
+	}
+	return nil
+}
+
+// dark names a region of the stage without a live node, that should have one: the plan
+// names it, or nodes of it were heard of not long ago.
+func (ws Watches) dark(stage StagePlan, look fleet.Look) string {
+	for _, region := range stage.Scope.Regions {
+		live := slices.ContainsFunc(look.Nodes, func(n fleet.NodeFigures) bool { return n.Region == region })
+		if !live && (stage.Named || look.Silent[region] > 0) {
+			return fmt.Sprintf("region %s is dark: it has no live node, and %d silent ones", region, look.Silent[region])
+		}
+	}
+	for _, region := range slices.Sorted(maps.Keys(look.Silent)) {
+		watched := slices.ContainsFunc(ws, func(w RegionWatch) bool { return w.Region == region })
+		if !watched && stage.Scope.Has(region) {
+			return fmt.Sprintf("region %s is dark: it has no live node, and %d silent ones", region, look.Silent[region])
+		}
+	}
+	return ""
+}
+
+// baselineTooShort names a counted figure that breaks its guardrail if the baseline is exact, and may keep it as the
+// baseline was short; empty: there is none.
+func (ws Watches) baselineTooShort(g Guardrails, stages StagePlans) string {
+	enough := ws.enough(g.errorRate())
+	for i := range ws {
+		w := &ws[i]
+		if why := g.ofRegion(w, enough).worstIfExact(); why != "" {
+			return why + ", of " + w.name()
+		}
+		for j := range w.Nodes {
+			n := &w.Nodes[j]
+			if n.Gone || w.Whole {
+				continue
+			}
+			if why := g.ofNode(w, n, stages[w.Stage].borne(), enough).worstIfExact(); why != "" {
+				return fmt.Sprintf("%s, of node %s in region %s", why, n.ID, w.Region)
+			}
+		}
+	}
+	return ""
 }

@@ -27,7 +27,7 @@ func well(h *heartbeat.Health) { h.AllowedTotal += 90; h.DeniedTotal += 10 }
 
 func wantRolledBack(t *testing.T, r *Rollout, why ...string) {
 	t.Helper()
-	if r.Phase != RolloutRolledBack {
+	if r.Phase != RolledBack {
 		t.Errorf("%s, %q", r.Phase, r.Why)
 	}
 	for _, part := range why {
@@ -44,8 +44,8 @@ func wantRolledBack(t *testing.T, r *Rollout, why ...string) {
 // were there before, none is left.
 func TestNodesThatDieAsTheyApplyAreABreach(t *testing.T) {
 	l := newLand("eu", "us", "ap")
-	r, steps := begin(t, l, spec(canary, RolloutStage{Regions: []string{"us"}, BakeMs: 60_000}, all))
-	l.fate = func(n *fleet.FleetRow, document string) {
+	r, steps := begin(t, l, spec(canary, Stage{Regions: []string{"us"}, BakeMs: 60_000}, all))
+	l.fate = func(n *fleet.Row, document string) {
 		if document == string(document30) {
 			l.dead[n.Heartbeat.NodeID] = true
 		}
@@ -72,7 +72,7 @@ func TestANodeThatDiesLaterIsABreach(t *testing.T) {
 	} {
 		l := newLand("eu", "us")
 		r, steps := begin(t, l, spec(canary, all))
-		play(t, r, steps, func() bool { return r.Phase == RolloutBaking && r.Stage == c.stage })
+		play(t, r, steps, func() bool { return r.Phase == Baking && r.Stage == c.stage })
 		l.dead[c.victim] = true
 		play(t, r, steps, nil)
 		wantRolledBack(t, r, c.why)
@@ -83,10 +83,10 @@ func TestANodeThatDiesLaterIsABreach(t *testing.T) {
 // node has been heard of after it, or is known to be lost.
 func TestANodeThatDiesInAShortBakeIsABreach(t *testing.T) {
 	l := newLand("eu", "us")
-	r, steps := begin(t, l, spec(RolloutStage{Regions: []string{"eu"}, BakeMs: 2000}, all))
+	r, steps := begin(t, l, spec(Stage{Regions: []string{"eu"}, BakeMs: 2000}, all))
 	waited := false
 	play(t, r, steps, func() bool {
-		l.dead["eu2"] = l.dead["eu2"] || r.Phase == RolloutBaking
+		l.dead["eu2"] = l.dead["eu2"] || r.Phase == Baking
 		waited = waited || r.Waiting == "no heartbeat since the bake is over: eu2 in eu"
 		return r.Phase.Over()
 	})
@@ -98,17 +98,17 @@ func TestANodeThatDiesInAShortBakeIsABreach(t *testing.T) {
 
 // A planned scale-down is said in the plan; that a region loses its last node never is.
 func TestAPlannedScaleDown(t *testing.T) {
-	for dead, want := range map[int]RolloutPhase{1: RolloutDone, 2: RolloutRolledBack} {
+	for dead, want := range map[int]Phase{1: Done, 2: RolledBack} {
 		l := newLand("eu", "us")
 		s := spec(canary, all)
 		s.Plan.Guardrails.NodesLostShare = 1
 		r, steps := begin(t, l, s)
-		play(t, r, steps, func() bool { return r.Phase == RolloutBaking })
+		play(t, r, steps, func() bool { return r.Phase == Baking })
 		for i := range dead {
 			l.dead[fmt.Sprintf("eu%d", i+1)] = true
 		}
 		play(t, r, steps, nil)
-		if r.Phase != want || (want == RolloutRolledBack) != strings.Contains(r.Why, "2 of 2, and none is left (1 or more), of region eu") {
+		if r.Phase != want || (want == RolledBack) != strings.Contains(r.Why, "2 of 2, and none is left (1 or more), of region eu") {
 			t.Errorf("%d dead: %s %q", dead, r.Phase, r.Why)
 		}
 	}
@@ -118,8 +118,8 @@ func TestAPlannedScaleDown(t *testing.T) {
 // says so.
 func TestACrashLoopIsABreach(t *testing.T) {
 	l := newLand("eu", "us")
-	r, steps := begin(t, l, spec(RolloutStage{Regions: []string{"eu"}, BakeMs: time.Hour.Milliseconds()}, all))
-	l.fate = func(n *fleet.FleetRow, document string) {
+	r, steps := begin(t, l, spec(Stage{Regions: []string{"eu"}, BakeMs: time.Hour.Milliseconds()}, all))
+	l.fate = func(n *fleet.Row, document string) {
 		if n.Heartbeat.NodeID == "eu2" && document == string(document30) && l.now.Unix()%60 == 0 {
 			n.Heartbeat.StartedAtMs, n.Health = l.now.UnixMilli(), `{}`
 		}
@@ -131,8 +131,8 @@ func TestACrashLoopIsABreach(t *testing.T) {
 // A healthy hour does not make a bad end of it good.
 func TestALateBurstIsNotDiluted(t *testing.T) {
 	l := newLand("eu", "us")
-	r, steps := begin(t, l, longBaseline(spec(RolloutStage{Regions: []string{"eu"}, BakeMs: time.Hour.Milliseconds()}, all)))
-	play(t, r, steps, func() bool { return r.Phase == RolloutBaking })
+	r, steps := begin(t, l, longBaseline(spec(Stage{Regions: []string{"eu"}, BakeMs: time.Hour.Milliseconds()}, all)))
+	play(t, r, steps, func() bool { return r.Phase == Baking })
 	baking := l.now
 	play(t, r, steps, func() bool { return l.now.Sub(baking) > 55*time.Minute })
 	from := l.now
@@ -158,9 +158,9 @@ func TestOneSickRegionOrNodeIsNotDiluted(t *testing.T) {
 	} {
 		l := newLand("a", "b", "c", "d", "e", "f", "g", "h", "i", "j")
 		r, steps := begin(t, l, spec(all))
-		play(t, r, steps, func() bool { return r.Phase == RolloutBaking })
-		var now *fleet.FleetRow
-		l.fate = func(n *fleet.FleetRow, _ string) { now = n }
+		play(t, r, steps, func() bool { return r.Phase == Baking })
+		var now *fleet.Row
+		l.fate = func(n *fleet.Row, _ string) { now = n }
 		l.sick = func(h *heartbeat.Health, _ bool) {
 			if strings.HasPrefix(now.Heartbeat.NodeID, ill) {
 				h.AllowedTotal, h.DeniedTotal = h.AllowedTotal+4, h.DeniedTotal+196
@@ -193,28 +193,28 @@ func TestEverythingTouchedIsWatched(t *testing.T) {
 	gated := all
 	gated.Approval = true
 	for name, c := range map[string]struct {
-		last  RolloutStage
+		last  Stage
 		until func(*Rollout) bool
 		pause bool
 	}{
-		"a later stage measures": {all, func(r *Rollout) bool { return r.Stage == 1 && r.Phase == RolloutMeasuring && r.DueMs > 0 }, false},
-		"a later stage bakes":    {all, func(r *Rollout) bool { return r.Stage == 1 && r.Phase == RolloutBaking }, false},
-		"awaiting approval":      {gated, func(r *Rollout) bool { return r.Phase == RolloutAwaiting }, false},
-		"paused":                 {all, func(r *Rollout) bool { return r.Phase == RolloutBaking }, true},
-		"paused while awaiting":  {gated, func(r *Rollout) bool { return r.Phase == RolloutAwaiting }, true},
+		"a later stage measures": {all, func(r *Rollout) bool { return r.Stage == 1 && r.Phase == Measuring && r.DueMs > 0 }, false},
+		"a later stage bakes":    {all, func(r *Rollout) bool { return r.Stage == 1 && r.Phase == Baking }, false},
+		"awaiting approval":      {gated, func(r *Rollout) bool { return r.Phase == Awaiting }, false},
+		"paused":                 {all, func(r *Rollout) bool { return r.Phase == Baking }, true},
+		"paused while awaiting":  {gated, func(r *Rollout) bool { return r.Phase == Awaiting }, true},
 	} {
 		t.Run(name, func(t *testing.T) {
 			l := newLand("eu", "us")
 			r, steps := begin(t, l, spec(canary, c.last))
 			play(t, r, steps, func() bool { return c.until(r) })
 			if c.pause {
-				wait, err := r.Operate(order(r, RolloutPause, controltest.Ann), l.now.UnixMilli())
+				wait, err := r.Operate(order(r, Pause, controltest.Ann), l.now.UnixMilli())
 				if wait <= 0 || err != nil {
 					t.Fatalf("it is looked at in %v, %v", wait, err)
 				}
 			}
-			var now *fleet.FleetRow
-			l.fate = func(n *fleet.FleetRow, _ string) { now = n }
+			var now *fleet.Row
+			l.fate = func(n *fleet.Row, _ string) { now = n }
 			l.sick = func(h *heartbeat.Health, _ bool) {
 				if well(h); now.Heartbeat.Region == "eu" {
 					h.SettingsErrors += 2
@@ -237,24 +237,24 @@ func TestNothingTouchedIsNotWatched(t *testing.T) {
 	if r.Takes(r.Epoch) || r.Overdue(1<<60, 0) {
 		t.Error("a timer is waited for")
 	}
-	if wait, err := r.Operate(order(r, RolloutPause, controltest.Ann), 1); wait >= 0 || err != nil {
+	if wait, err := r.Operate(order(r, Pause, controltest.Ann), 1); wait >= 0 || err != nil {
 		t.Errorf("%v, %v", wait, err)
 	}
-	if wait, err := r.Operate(order(r, RolloutResume, controltest.Ann), 2); wait >= 0 || err != nil {
+	if wait, err := r.Operate(order(r, Resume, controltest.Ann), 2); wait >= 0 || err != nil {
 		t.Errorf("%v, %v", wait, err)
 	}
 }
 
 // One approval, sent twice, approves one stage.
 func TestAnApprovalIsOfOneStage(t *testing.T) {
-	gate := func(region string) RolloutStage {
-		return RolloutStage{Regions: []string{region}, BakeMs: 1000, Approval: true}
+	gate := func(region string) Stage {
+		return Stage{Regions: []string{region}, BakeMs: 1000, Approval: true}
 	}
 	l := newLand("eu", "us", "ap")
 	s := spec(gate("eu"), gate("us"), gate("ap"))
 	s.Plan.BaselineMs = 0
 	r, steps := begin(t, l, s)
-	first := order(r, RolloutApprove, controltest.Ann)
+	first := order(r, Approve, controltest.Ann)
 	if _, err := r.Operate(first, l.now.UnixMilli()); err != nil {
 		t.Fatal(err)
 	}
@@ -262,23 +262,23 @@ func TestAnApprovalIsOfOneStage(t *testing.T) {
 		t.Errorf("repeated at once: %v", err)
 	}
 	play(t, r, steps, nil)
-	if r.Phase != RolloutAwaiting || r.Stage != 1 {
+	if r.Phase != Awaiting || r.Stage != 1 {
 		t.Fatalf("%s of stage %d", r.Phase, r.Stage)
 	}
-	for says, o := range map[string]RolloutOrder{
+	for says, o := range map[string]Order{
 		fmt.Sprintf("stage 2 (asked %d) waits, and the approval names stage 1 (asked %d): look at the status again", r.Asked, first.Asked): first,
-		fmt.Sprintf("the approval names stage 2 (asked %d)", r.Asked-1):                                                                    {Action: RolloutApprove, By: controltest.Ann, Stage: 2, Asked: r.Asked - 1, Evidence: r.Evidence()},
+		fmt.Sprintf("the approval names stage 2 (asked %d)", r.Asked-1):                                                                    {Action: Approve, By: controltest.Ann, Stage: 2, Asked: r.Asked - 1, Evidence: r.Evidence()},
 	} {
 		if _, err := r.Operate(o, l.now.UnixMilli()); !errors.Is(err, controlplane.ErrConflict) || !strings.Contains(err.Error(), says) {
 			t.Errorf("%v, want %q", err, says)
 		}
 	}
-	_, err := r.Operate(RolloutOrder{Action: RolloutApprove, By: controltest.Ann}, 1)
+	_, err := r.Operate(Order{Action: Approve, By: controltest.Ann}, 1)
 	controltest.WantInvalid(t, err, "an approval names its stage and the request that status showed: stage is 0 and asked is 0")
-	if r.Phase != RolloutAwaiting || r.Stage != 1 {
+	if r.Phase != Awaiting || r.Stage != 1 {
 		t.Errorf("%s of stage %d", r.Phase, r.Stage)
 	}
-	if _, err := r.Operate(order(r, RolloutApprove, controltest.Ann), l.now.UnixMilli()); err != nil || r.Phase != RolloutMeasuring {
+	if _, err := r.Operate(order(r, Approve, controltest.Ann), l.now.UnixMilli()); err != nil || r.Phase != Measuring {
 		t.Errorf("%s, %v", r.Phase, err)
 	}
 }
@@ -296,14 +296,14 @@ func TestADarkRegionIsNoBaseline(t *testing.T) {
 	} {
 		l := newLand("eu", "us")
 		r, steps := begin(t, l, spec(canary, all))
-		l.fate = func(n *fleet.FleetRow, _ string) { l.dead[n.Heartbeat.NodeID] = n.Heartbeat.Region == c.dark }
+		l.fate = func(n *fleet.Row, _ string) { l.dead[n.Heartbeat.NodeID] = n.Heartbeat.Region == c.dark }
 		waited := false
 		play(t, r, steps, func() bool {
 			waited = waited || strings.Contains(r.Waiting, "is dark")
 			return r.Phase.Over()
 		})
 		if c.why == "" {
-			if r.Phase != RolloutDone {
+			if r.Phase != Done {
 				t.Errorf("%s %q", r.Phase, r.Why)
 			}
 			continue
@@ -315,7 +315,7 @@ func TestADarkRegionIsNoBaseline(t *testing.T) {
 	}
 	l := newLand("eu")
 	l.nodes = nil
-	l.rows = []tunings.TuningWrite{{Region: "eu", Document: defaultDocument()}}
+	l.rows = []tunings.Write{{Region: "eu", Document: defaultDocument()}}
 	r, steps := begin(t, l, spec(all))
 	play(t, r, steps, nil)
 	wantRolledBack(t, r, "no node is live: there is nothing to take a baseline from")
@@ -326,7 +326,7 @@ func TestADarkRegionIsNoBaseline(t *testing.T) {
 func TestARollbackIsOverWhenNodesHaveTakenItUp(t *testing.T) {
 	l := newLand("eu", "us")
 	r, steps := begin(t, l, spec(canary, all))
-	play(t, r, steps, func() bool { return r.Phase == RolloutBaking })
+	play(t, r, steps, func() bool { return r.Phase == Baking })
 	l.sick = func(h *heartbeat.Health, hasNew bool) {
 		if well(h); hasNew || l.stubborn {
 			h.DroppedCost++
@@ -336,15 +336,15 @@ func TestARollbackIsOverWhenNodesHaveTakenItUp(t *testing.T) {
 	from := l.now
 	play(t, r, steps, func() bool { return r.Trouble != "" || r.Phase.Over() })
 	const lag = "2 of 2 live nodes still run the withdrawn tuning: eu1 in eu runs trial 1, eu2 in eu runs trial 1"
-	if r.Phase != RolloutRollingBack || r.Waiting != lag || r.Trouble != "the rollback has not reached all nodes in time: "+lag {
+	if r.Phase != RollingBack || r.Waiting != lag || r.Trouble != "the rollback has not reached all nodes in time: "+lag {
 		t.Errorf("%s, waiting for %q, trouble %q", r.Phase, r.Waiting, r.Trouble)
 	}
 	if took := l.now.Sub(from); took < 2*time.Minute {
 		t.Errorf("trouble after %v", took)
 	}
 	gaveUp := *r
-	if _, err := gaveUp.Operate(order(r, RolloutAbort, controlplane.By{Actor: "ben", Reason: "hung"}), l.now.UnixMilli()); err != nil ||
-		gaveUp.Phase != RolloutAborted || !strings.HasSuffix(gaveUp.Why, "; ben gave up waiting: hung; "+lag) {
+	if _, err := gaveUp.Operate(order(r, Abort, controlplane.By{Actor: "ben", Reason: "hung"}), l.now.UnixMilli()); err != nil ||
+		gaveUp.Phase != Aborted || !strings.HasSuffix(gaveUp.Why, "; ben gave up waiting: hung; "+lag) {
 		t.Errorf("%v: %s %q", err, gaveUp.Phase, gaveUp.Why)
 	}
 	l.stubborn = false
@@ -360,16 +360,16 @@ func TestARollbackIsOverWhenNodesHaveTakenItUp(t *testing.T) {
 func TestDoneIsWhatEveryNodeRuns(t *testing.T) {
 	l := newLand("eu", "us")
 	r, steps := begin(t, l, spec(canary, all))
-	play(t, r, steps, func() bool { return r.Stage == 1 && r.Phase == RolloutBaking })
+	play(t, r, steps, func() bool { return r.Stage == 1 && r.Phase == Baking })
 	frozen := false
-	l.fate = func(n *fleet.FleetRow, _ string) {
+	l.fate = func(n *fleet.Row, _ string) {
 		if n.Heartbeat.NodeID == "eu1" {
 			frozen = true
 			delete(l.tries, "eu1")
 		}
 	}
 	steps.stubborn = true
-	play(t, r, steps, func() bool { return r.Phase == RolloutRollingBack })
+	play(t, r, steps, func() bool { return r.Phase == RollingBack })
 	if !frozen || !strings.Contains(r.Why, "not all nodes run it when the bake is over: 3 of 4 live nodes have applied it; eu1 in eu runs version 0, not trial 1") {
 		t.Errorf("%s %q", r.Phase, r.Why)
 	}
@@ -382,19 +382,19 @@ func TestARollbackLeavesWhatIsNewer(t *testing.T) {
 	r, steps := begin(t, l, spec(canary, all))
 	play(t, r, steps, nil)
 	other := string(mustDocument(`{"floor":0.7}`))
-	l.rows = append(l.rows, tunings.TuningWrite{ID: "r2/apply/us", Region: "us", Document: other})
-	inForce, err := steps.InForce(r.Rows())
+	l.rows = append(l.rows, tunings.Write{ID: "r2/apply/us", Region: "us", Document: other})
+	inForce, err := steps.on.inForce(r.Touched.rows())
 	if err != nil {
 		t.Fatal(err)
 	}
 	if err := r.Overtaken(inForce); !errors.Is(err, controlplane.ErrConflict) || !strings.Contains(err.Error(), "rollout r1 wrote version 2 of region us, which has version 4 since") {
 		t.Errorf("%v", err)
 	}
-	if _, err := r.Operate(order(r, RolloutRollBack, controltest.Ann), l.now.UnixMilli()); err != nil { // it came after that look
+	if _, err := r.Operate(order(r, RollBack, controltest.Ann), l.now.UnixMilli()); err != nil { // it came after that look
 		t.Fatal(err)
 	}
 	play(t, r, steps, nil)
-	if _, got := l.newest("us"); got != other || r.Phase != RolloutRolledBack {
+	if _, got := l.newest("us"); got != other || r.Phase != RolledBack {
 		t.Errorf("us runs %s, %s", got, r.Phase)
 	}
 	wantFleet(t, l, defaultDocument(), "eu")
@@ -407,9 +407,9 @@ func TestARollbackLeavesWhatIsNewer(t *testing.T) {
 func TestAnApplyIsFenced(t *testing.T) {
 	l := newLand("eu", "us")
 	r, steps := begin(t, l, spec(canary, all))
-	play(t, r, steps, func() bool { return r.Phase == RolloutApplying })
+	play(t, r, steps, func() bool { return r.Phase == Applying })
 	other := string(mustDocument(`{"floor":0.7}`))
-	l.rows = append(l.rows, tunings.TuningWrite{ID: "r2/apply/eu", Region: "eu", Document: other})
+	l.rows = append(l.rows, tunings.Write{ID: "r2/apply/eu", Region: "eu", Document: other})
 	play(t, r, steps, nil)
 	wantRolledBack(t, r, "stage 1 (eu): not applied: region eu has version 1, which something else wrote meanwhile")
 	if _, got := l.newest("eu"); got != other || len(l.rows) != 1 {
@@ -422,9 +422,9 @@ func TestAnApplyIsFenced(t *testing.T) {
 func TestAnIDOfAnotherTuningIsRefused(t *testing.T) {
 	l := newLand("eu", "us")
 	before := string(mustDocument(`{"floor":0.7}`))
-	l.rows = []tunings.TuningWrite{{ID: "r1/apply/eu", Region: "eu", Document: before}}
+	l.rows = []tunings.Write{{ID: "r1/apply/eu", Region: "eu", Document: before}}
 	r, steps := begin(t, l, spec(canary, all))
-	if used, err := steps.work.Used(t.Context(), "r1"); err != nil || used != "the id r1 was used before, and version 1 of region eu has it: choose another id" {
+	if used, err := steps.on.used("r1"); err != nil || used != "the id r1 was used before, and version 1 of region eu has it: choose another id" {
 		t.Errorf("%q, %v", used, err)
 	}
 	play(t, r, steps, nil)
@@ -439,12 +439,12 @@ func TestAnIDOfAnotherTuningIsRefused(t *testing.T) {
 func TestADocumentOfAnOlderBuild(t *testing.T) {
 	l := newLand("eu", "us")
 	r, steps := begin(t, l, spec(canary, all))
-	play(t, r, steps, func() bool { return r.Phase == RolloutBaking })
+	play(t, r, steps, func() bool { return r.Phase == Baking })
 	r.Version, r.Watch, r.Spec.Plan.Guardrails.RestartsPerHour = 1, nil, 0
 	over := *r
-	over.Phase = RolloutDone
+	over.Phase = Done
 	over.Upgrade()
-	if over.Version != rolloutVersion || over.Phase != RolloutDone {
+	if over.Version != documentVersion || over.Phase != Done {
 		t.Errorf("%+v", over)
 	}
 	r.Upgrade()
@@ -463,7 +463,7 @@ func TestTheStateOfAThousandNodesIsBounded(t *testing.T) {
 	l := newLand()
 	for region := range 10 {
 		for n := range 100 {
-			l.nodes = append(l.nodes, fleet.FleetRow{Heartbeat: heartbeat.Heartbeat{
+			l.nodes = append(l.nodes, fleet.Row{Heartbeat: heartbeat.Heartbeat{
 				NodeID: fmt.Sprintf("node-%d-%02d.eu-west-1.example", region, n), Region: fmt.Sprintf("region-%d", region), StartedAtMs: controltest.Day.UnixMilli(),
 			}})
 		}
@@ -473,7 +473,7 @@ func TestTheStateOfAThousandNodesIsBounded(t *testing.T) {
 		relayRows(h, 800)
 	}
 	l.pass(time.Second)
-	r, steps := begin(t, l, spec(RolloutStage{All: true, BakeMs: 10_000}))
+	r, steps := begin(t, l, spec(Stage{All: true, BakeMs: 10_000}))
 	size := func() int {
 		b, err := json.Marshal(r)
 		if err != nil {
@@ -481,7 +481,7 @@ func TestTheStateOfAThousandNodesIsBounded(t *testing.T) {
 		}
 		return len(b)
 	}
-	play(t, r, steps, func() bool { return r.Phase == RolloutBaking && r.DueMs-l.now.UnixMilli() <= 1000 })
+	play(t, r, steps, func() bool { return r.Phase == Baking && r.DueMs-l.now.UnixMilli() <= 1000 })
 	if got := size(); len(r.Watch) != 10 || got > 600<<10 || got < 100<<10 {
 		t.Errorf("%d bytes with %d regions", got, len(r.Watch))
 	}
@@ -490,7 +490,7 @@ func TestTheStateOfAThousandNodesIsBounded(t *testing.T) {
 	}
 	t.Logf("%d bytes at 1,000 nodes", size())
 	play(t, r, steps, nil)
-	if r.Phase != RolloutDone || size() > 32<<10 {
+	if r.Phase != Done || size() > 32<<10 {
 		t.Errorf("%s, %q, %d bytes", r.Phase, r.Why, size())
 	}
 }

@@ -3,7 +3,6 @@ package rollout
 import (
 	"context"
 	"fmt"
-	"slices"
 	"time"
 
 	"github.com/weirhq/weir/controlplane"
@@ -13,88 +12,61 @@ import (
 	"github.com/weirhq/weir/shared/tuning"
 )
 
-// rolloutStepTimeout bounds one step of a rollout.
-const rolloutStepTimeout = 15 * time.Second
+// stepTimeout bounds one step of a rollout.
+const stepTimeout = 15 * time.Second
 
-// TuningTrace is what MySQL knows of a rollout: that it began, and which versions it wrote.
-type TuningTrace struct {
+// Trace is what MySQL knows of a rollout: that it began, and which versions it wrote.
+type Trace struct {
 	ID        string          // of the rollout
 	By        controlplane.By // who started it
 	StartedMs int64           // when it began
 	Newest    int64           // its newest version, 0: it wrote none
 
-	Saved int64        // how often its state was saved; 0: never, by an older build
-	Phase RolloutPhase // of that state
+	Saved int64 // how often its state was saved; 0: never, by an older build
+	Phase Phase // of that state
 }
 
-// RolloutStore is what a rollout needs of MySQL. All methods may be called at once.
-type RolloutStore interface {
-	fleet.FleetStore
+// Store is what a rollout needs of MySQL. All methods may be called at once.
+type Store interface {
+	fleet.Store
 	tunings.TrialStore
 	// NewestTunings are the newest version of each region that has one, and of the fleet.
 	NewestTunings(ctx context.Context) ([]tunings.RegionTuning, error)
 	// WriteTunings writes versions in one transaction, in order, and answers their
 	// numbers. A write whose ID is there already, with the same document and region, is
 	// left out and its number answered. One that is refused undoes them all.
-	WriteTunings(ctx context.Context, writes []tunings.TuningWrite) (tunings.TuningsWritten, error)
+	WriteTunings(ctx context.Context, writes []tunings.Write) (tunings.Written, error)
 	// SaveRollout writes a rollout down. One that was saved as often, or more often, stays: unless that was this very
 	// state, the error wraps controlplane.ErrConflict.
-	SaveRollout(ctx context.Context, row RolloutRow) error
+	SaveRollout(ctx context.Context, row Row) error
 	// NewerRollout is the state of a rollout that was saved more often than that; empty: there is none.
 	NewerRollout(ctx context.Context, id string, saved int64) (state string, err error)
 	// RolloutRecorded tells whether a rollout has been recorded under an id.
 	RolloutRecorded(ctx context.Context, id string) (bool, error)
 	// TracesOfTunings are the rollouts that began last and those that wrote the newest versions, at most rows of each
 	// are looked at; those that began or wrote last come first.
-	TracesOfTunings(ctx context.Context, rows int) ([]TuningTrace, error)
+	TracesOfTunings(ctx context.Context, rows int) ([]Trace, error)
 	// TuningsOf are the versions that a rollout wrote, oldest first, at most rows.
 	TuningsOf(ctx context.Context, id string, rows int) ([]tunings.RegionTuning, error)
 }
 
-// RolloutWork executes the steps of rollouts against a database.
-type RolloutWork struct {
-	store      RolloutStore
+// Work is the database and the Prometheus that rollouts work with.
+type Work struct {
+	store      Store
 	liveWithin time.Duration
 	prometheus queries.Prometheus // nil: none
 }
 
-// NewRolloutWork returns the steps. A node not heard of for longer than liveWithin is
+// NewWork returns the work of rollouts on a database. A node not heard of for longer than liveWithin is
 // not waited for.
-func NewRolloutWork(store RolloutStore, liveWithin time.Duration) *RolloutWork {
-	return &RolloutWork{store: store, liveWithin: liveWithin}
-}
-
-// Regions are those that have a live node or a tuning of their own.
-func (w *RolloutWork) Regions(ctx context.Context) ([]string, error) {
-	ctx, cancel := context.WithTimeout(ctx, rolloutStepTimeout)
-	defer cancel()
-	fleet, err := w.Fleet(ctx)
-	if err != nil {
-		return nil, err
-	}
-	newest, err := w.store.NewestTunings(ctx)
-	if err != nil {
-		return nil, fmt.Errorf("list regions: %w", err)
-	}
-	var regions []string
-	for _, n := range fleet.Nodes {
-		if n.Live {
-			regions = append(regions, n.Region)
-		}
-	}
-	for _, t := range newest {
-		if t.Region != "" {
-			regions = append(regions, t.Region)
-		}
-	}
-	slices.Sort(regions)
-	return slices.Compact(regions), nil
+func NewWork(store Store, liveWithin time.Duration) *Work {
+	return &Work{store: store, liveWithin: liveWithin}
 }
 
 // InForce is the document in force for each of the regions: its own newest, or else the
 // fleet's, or else the built-in default; with the version of its own.
-func (w *RolloutWork) InForce(ctx context.Context, regions []string) ([]tunings.RegionTuning, error) {
-	ctx, cancel := context.WithTimeout(ctx, rolloutStepTimeout)
+func (w *Work) InForce(ctx context.Context, regions []string) ([]tunings.RegionTuning, error) {
+	ctx, cancel := context.WithTimeout(ctx, stepTimeout)
 	defer cancel()
 	newest, err := w.store.NewestTunings(ctx)
 	if err != nil {
@@ -118,72 +90,21 @@ func (w *RolloutWork) InForce(ctx context.Context, regions []string) ([]tunings.
 	return inForce, nil
 }
 
-// Write writes versions.
-func (w *RolloutWork) Write(ctx context.Context, writes []tunings.TuningWrite) (tunings.TuningsWritten, error) {
-	ctx, cancel := context.WithTimeout(ctx, rolloutStepTimeout)
-	defer cancel()
-	written, err := w.store.WriteTunings(ctx, writes)
-	if err != nil {
-		return tunings.TuningsWritten{}, fmt.Errorf("write the tuning of %d regions: %w", len(writes), err)
-	}
-	return written, nil
-}
-
-// Used says what an id that Restate does not know (any more) has been used for; empty:
-// for nothing.
-func (w *RolloutWork) Used(ctx context.Context, id string) (string, error) {
-	ctx, cancel := context.WithTimeout(ctx, rolloutStepTimeout)
-	defer cancel()
-	wrote, err := w.store.TuningsOf(ctx, id, 1)
-	if err != nil {
-		return "", err
-	}
-	if len(wrote) == 0 {
-		recorded, err := w.store.RolloutRecorded(ctx, id)
-		if err != nil || !recorded {
-			return "", err
-		}
-		return fmt.Sprintf("a rollout %s began before, and its state is lost: choose another id", id), nil
-	}
-	return fmt.Sprintf("the id %s was used before, and version %d of %s has it: choose another id", id, wrote[0].Version,
-		controlplane.RowName(wrote[0].Region)), nil
-}
-
-// Save writes a rollout down.
-func (w *RolloutWork) Save(ctx context.Context, row RolloutRow) error {
-	ctx, cancel := context.WithTimeout(ctx, rolloutStepTimeout)
-	defer cancel()
-	return w.store.SaveRollout(ctx, row)
-}
-
-// Newer is the state of a rollout that was saved more often than that.
-func (w *RolloutWork) Newer(ctx context.Context, id string, saved int64) (string, error) {
-	ctx, cancel := context.WithTimeout(ctx, rolloutStepTimeout)
+// Newer returns the state of a rollout that was saved more often than that, or "".
+func (w *Work) Newer(ctx context.Context, id string, saved int64) (string, error) {
+	ctx, cancel := context.WithTimeout(ctx, stepTimeout)
 	defer cancel()
 	return w.store.NewerRollout(ctx, id, saved)
 }
 
 // Traces are the rollouts that began last, and those that wrote the newest versions, as many as rows of each.
-func (w *RolloutWork) Traces(ctx context.Context, rows int) ([]TuningTrace, error) {
-	ctx, cancel := context.WithTimeout(ctx, rolloutStepTimeout)
+func (w *Work) Traces(ctx context.Context, rows int) ([]Trace, error) {
+	ctx, cancel := context.WithTimeout(ctx, stepTimeout)
 	defer cancel()
 	return w.store.TracesOfTunings(ctx, rows)
 }
 
-// Look is what the nodes of a scope last said.
-func (w *RolloutWork) Look(ctx context.Context, scope fleet.RolloutScope) (fleet.FleetLook, error) {
-	ctx, cancel := context.WithTimeout(ctx, rolloutStepTimeout)
-	defer cancel()
-	listing, err := w.Fleet(ctx)
-	if err != nil {
-		return fleet.FleetLook{}, err
-	}
-	look := fleet.TakeLook(listing, scope)
-	look.LiveMs = w.liveWithin.Milliseconds()
-	return look, nil
-}
-
 // Fleet lists the fleet.
-func (w *RolloutWork) Fleet(ctx context.Context) (fleet.Fleet, error) {
-	return fleet.ListFleet(ctx, w.store, w.liveWithin)
+func (w *Work) Fleet(ctx context.Context) (fleet.Fleet, error) {
+	return fleet.List(ctx, w.store, w.liveWithin)
 }

@@ -12,12 +12,12 @@ import (
 )
 
 var (
-	_ audit.AuditStore = (*Store)(nil)
-	_ audit.AuditLog   = (*Store)(nil)
+	_ audit.Store = (*Store)(nil)
+	_ audit.Log   = (*Store)(nil)
 )
 
 // InsertAudit adds an entry to the audit log and its hash chain, unless one with the same ID is there.
-func (s *Store) InsertAudit(ctx context.Context, e audit.AuditEntry) error {
+func (s *Store) InsertAudit(ctx context.Context, e audit.Entry) error {
 	return s.changing(ctx, func(q *queries) error {
 		err := insertAudit(ctx, q, e)
 		if errors.Is(err, errWritten) {
@@ -28,7 +28,7 @@ func (s *Store) InsertAudit(ctx context.Context, e audit.AuditEntry) error {
 }
 
 // insertSettingsAudit is insertAudit for a change of the settings, which relays are to read anew.
-func insertSettingsAudit(ctx context.Context, q *queries, e audit.AuditEntry) error {
+func insertSettingsAudit(ctx context.Context, q *queries, e audit.Entry) error {
 	if err := insertAudit(ctx, q, e); err != nil {
 		return err
 	}
@@ -44,16 +44,16 @@ func settingsChanged(ctx context.Context, q *queries) error {
 }
 
 // Audit returns at most rows entries with an id below before, newest first.
-func (s *Store) Audit(ctx context.Context, before int64, rows int) ([]audit.AuditRecord, error) {
+func (s *Store) Audit(ctx context.Context, before int64, rows int) ([]audit.Record, error) {
 	found, err := s.queries.AuditList(ctx, controlplanedb.AuditListParams{BeforeID: uint64(before), Limit: int32(rows)})
 	if err != nil {
 		return nil, fmt.Errorf("read the audit log: %w", explain(err))
 	}
-	var records []audit.AuditRecord
+	var records []audit.Record
 	for _, f := range found {
-		records = append(records, audit.AuditRecord{
+		records = append(records, audit.Record{
 			Row: int64(f.ID), At: time.UnixMilli(int64(f.At)),
-			AuditEntry: audit.AuditEntry{
+			Entry: audit.Entry{
 				By:     controlplane.By{Actor: f.Actor, Reason: f.Reason},
 				Action: f.Action, Subject: string(f.Subject), Before: f.BeforeState, After: f.AfterState,
 			},

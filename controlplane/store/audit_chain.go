@@ -19,7 +19,7 @@ var errWritten = errors.New("the entry is in the audit log")
 // insertAudit adds an entry and its link. The lock of the chain's open end makes writers take turns from here to the
 // end of their transactions, so that no two entries follow the same one; and since the time is read after it, times
 // ascend with ids. Only settingsChanged comes after it, in every transaction: writers lock in one order.
-func insertAudit(ctx context.Context, q *queries, e audit.AuditEntry) error {
+func insertAudit(ctx context.Context, q *queries, e audit.Entry) error {
 	if err := q.AuditChainLock(ctx); err != nil {
 		return fmt.Errorf("lock the chain of the audit log: %w", err)
 	}
@@ -71,7 +71,7 @@ func insertEntry(ctx context.Context, q *queries, e *auditchain.Entry) error {
 
 // AuditLinks returns at most rows entries with an id above after, oldest first, and the ends of the hash chain, all of
 // one moment.
-func (s *Store) AuditLinks(ctx context.Context, after int64, rows int) (page audit.AuditLinks, err error) {
+func (s *Store) AuditLinks(ctx context.Context, after int64, rows int) (page audit.Links, err error) {
 	tx, err := s.db.BeginTx(ctx, &sql.TxOptions{Isolation: sql.LevelRepeatableRead, ReadOnly: true})
 	if err != nil {
 		return page, explain(err)
@@ -100,8 +100,8 @@ func (s *Store) AuditLinks(ctx context.Context, after int64, rows int) (page aud
 	return page, nil
 }
 
-func linkOf(r *controlplanedb.AuditLinksRow) audit.AuditLink {
-	return audit.AuditLink{
+func linkOf(r *controlplanedb.AuditLinksRow) audit.Link {
+	return audit.Link{
 		Entry: auditchain.Entry{
 			ID: r.ID, AtMs: r.At, Actor: r.Actor, Action: r.Action, Subject: string(r.Subject), Reason: r.Reason,
 			Before: r.BeforeState, After: r.AfterState, WriteID: r.WriteID.String,

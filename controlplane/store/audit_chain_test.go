@@ -16,7 +16,7 @@ import (
 	"github.com/weirhq/weir/shared/servers"
 )
 
-var auditEntry = audit.AuditEntry{
+var auditEntry = audit.Entry{
 	By: controlplane.By{Actor: "ann", Reason: "because"}, Action: "a.b", Subject: "s\xff", Before: "{}", After: "[1]",
 }
 
@@ -35,7 +35,7 @@ func verifyLog(t *testing.T, s *Store) (*auditchain.Verifier, error) {
 	t.Helper()
 	v := new(auditchain.Verifier)
 	for after := int64(0); ; {
-		page, err := audit.ExportAudit(t.Context(), s, after, 2)
+		page, err := audit.Export(t.Context(), s, after, 2)
 		if err != nil {
 			t.Fatal(err)
 		}

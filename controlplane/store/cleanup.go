@@ -9,7 +9,7 @@ import (
 	"github.com/weirhq/weir/shared/gen/sql/controlplanedb"
 )
 
-var _ cleanup.CleanupStore = (*Store)(nil)
+var _ cleanup.Store = (*Store)(nil)
 
 // OldestExpiry is the earliest moment from which a window count can be deleted: the end of the hour or the day whose
 // partition it is in, if that is over, or its expires_at if it is in none; false without either.

@@ -1,33 +1,15 @@
 package store
 
 import (
-	"context"
 	"slices"
 	"testing"
 	"time"
 
+	"github.com/weirhq/weir/controlplane"
 	"github.com/weirhq/weir/controlplane/cleanup"
 	"github.com/weirhq/weir/controlplane/fleet"
 	"github.com/weirhq/weir/shared/servers"
 )
-
-// plain executes a run's steps once each.
-type plain struct {
-	ctx context.Context
-	*cleanup.Cleanup
-}
-
-func (p plain) Plan() (cleanup.CleanupPlan, error) { return p.Cleanup.Plan(p.ctx) }
-func (p plain) DropPartition(cutoffMs int64) (cleanup.Dropped, error) {
-	return p.Cleanup.DropPartition(p.ctx, cutoffMs)
-}
-func (p plain) DeleteExpired(plan cleanup.CleanupPlan, rows int) (cleanup.Batch, error) {
-	return p.Cleanup.DeleteExpired(p.ctx, plan, rows)
-}
-func (p plain) AddPartitions() (cleanup.Added, error) { return p.Cleanup.AddPartitions(p.ctx) }
-func (p plain) DeleteDeadNodes(cutoffMs int64) (int64, error) {
-	return p.Cleanup.DeleteDeadNodes(p.ctx, cutoffMs)
-}
 
 // Cleanup deletes only expires_at < cutoff, in bounded batches, replays safely,
 // continues on the next tick: 200 expired and 200 live rows, exactly the expired go.
@@ -46,14 +28,14 @@ func testCleanupOnRealRows(t *testing.T) {
 	}
 	insertCounts(t, db, "expired", expired)
 	insertCounts(t, db, "live", live)
-	config := cleanup.DefaultCleanupConfig()
+	config := cleanup.DefaultConfig()
 	config.Limits.BatchRowsMax, config.Limits.BatchesMax = 50, 3
-	cleaner, err := cleanup.NewCleanup(config, store, cleanup.NewCleanupMetrics())
+	cleaner, err := cleanup.New(config, store, cleanup.NewMetrics())
 	if err != nil {
 		t.Fatal(err)
 	}
 
-	first, err := cleanup.RunCleanup(plain{t.Context(), cleaner})
+	first, err := cleaner.Run(controlplane.Once(t.Context()))
 	if err != nil || first.Rows != 150 || first.Batches != 3 || first.StoppedBy != cleanup.StoppedByBatches {
 		t.Errorf("first run %+v, %v", first, err)
 	}
@@ -63,7 +45,7 @@ func testCleanupOnRealRows(t *testing.T) {
 	if n := count(t, db, `SELECT COUNT(*) FROM ratelimit_window_counts WHERE identifier LIKE 'expired%' AND expires_at < ?`, now.Add(-110*time.Minute).UnixMilli()); n != 0 {
 		t.Errorf("%d of the older rows left while younger ones went", n)
 	}
-	second, err := cleanup.RunCleanup(plain{t.Context(), cleaner})
+	second, err := cleaner.Run(controlplane.Once(t.Context()))
 	if err != nil || second.Rows != 50 || second.StoppedBy != cleanup.StoppedByNothing {
 		t.Errorf("second run %+v, %v", second, err)
 	}
@@ -155,7 +137,7 @@ func testDeleteDeadNodes(t *testing.T) {
 			t.Fatalf("deleted %d, %v; want %d", n, err, want)
 		}
 	}
-	fleet, err := fleet.ListFleet(t.Context(), store, time.Minute)
+	fleet, err := fleet.List(t.Context(), store, time.Minute)
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -10,7 +10,7 @@ import (
 	"github.com/weirhq/weir/shared/heartbeat"
 )
 
-var _ fleet.FleetRepair = (*Store)(nil)
+var _ fleet.Repair = (*Store)(nil)
 
 // leftFor is how long a node that left the fleet in order stays listed. A rollout looks four times
 // a minute.
@@ -18,7 +18,7 @@ const leftFor = time.Hour
 
 // FleetNodes returns at most rows heartbeats, by region and node ID, then as many nodes that have
 // left lately, and the database's clock.
-func (s *Store) FleetNodes(ctx context.Context, rows int) (now time.Time, nodes []fleet.FleetRow, err error) {
+func (s *Store) FleetNodes(ctx context.Context, rows int) (now time.Time, nodes []fleet.Row, err error) {
 	found, err := s.queries.FleetNodes(ctx, int32(rows))
 	if err != nil {
 		return time.Time{}, nil, fmt.Errorf("read heartbeats: %w", explain(err))
@@ -34,7 +34,7 @@ func (s *Store) FleetNodes(ctx context.Context, rows int) (now time.Time, nodes 
 		return now, nil, err
 	}
 	for _, f := range found {
-		nodes = append(nodes, fleet.FleetRow{
+		nodes = append(nodes, fleet.Row{
 			Heartbeat: heartbeat.Heartbeat{
 				NodeID:        string(f.NodeID),
 				Region:        string(f.Region),
@@ -48,13 +48,13 @@ func (s *Store) FleetNodes(ctx context.Context, rows int) (now time.Time, nodes 
 		})
 	}
 	for _, l := range left {
-		nodes = append(nodes, fleet.FleetRow{Left: true,
+		nodes = append(nodes, fleet.Row{Left: true,
 			Heartbeat: heartbeat.Heartbeat{NodeID: string(l.NodeID), Region: string(l.Region)}})
 	}
 	return now, nodes, nil
 }
 
-// SetNodesRight implements fleet.FleetRepair.
+// SetNodesRight implements fleet.Repair.
 func (s *Store) SetNodesRight(ctx context.Context, max time.Duration) (int64, error) {
 	return s.briefly(ctx, func(q *queries) (int64, error) { return q.NodesSetRight(ctx, max.Milliseconds()) })
 }

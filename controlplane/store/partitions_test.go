@@ -11,6 +11,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/weirhq/weir/controlplane"
 	"github.com/weirhq/weir/controlplane/cleanup"
 	"github.com/weirhq/weir/controlplane/watch"
 	"github.com/weirhq/weir/shared/servers"
@@ -39,11 +40,11 @@ func testCleanupOfPartitions(t *testing.T) {
 		t.Errorf("oldest %v %v %v, want the first partition's end, %v", at, ok, err, bounds[0])
 	}
 
-	cleaner, err := cleanup.NewCleanup(cleanup.DefaultCleanupConfig(), store, cleanup.NewCleanupMetrics())
+	cleaner, err := cleanup.New(cleanup.DefaultConfig(), store, cleanup.NewMetrics())
 	if err != nil {
 		t.Fatal(err)
 	}
-	report, err := cleanup.RunCleanup(plain{t.Context(), cleaner})
+	report, err := cleaner.Run(controlplane.Once(t.Context()))
 	if err != nil || report.Partitions != 2 || report.Batches != 1 {
 		t.Errorf("%+v, %v", report, err)
 	}
@@ -71,16 +72,16 @@ func testCleanupKeepsPartitions(t *testing.T) {
 	now := databaseNow(t, store)
 	insertCounts(t, db, "expired", []time.Time{now.Add(-time.Hour), now.Add(-2 * time.Hour)})
 	insertCounts(t, db, "live", []time.Time{now.Add(time.Hour)})
-	config := cleanup.DefaultCleanupConfig()
+	config := cleanup.DefaultConfig()
 	config.Grace, config.Keep = 0, 24*time.Hour
-	cleaner, err := cleanup.NewCleanup(config, store, cleanup.NewCleanupMetrics())
+	cleaner, err := cleanup.New(config, store, cleanup.NewMetrics())
 	if err != nil {
 		t.Fatal(err)
 	}
 	if _, err := db.ExecContext(t.Context(), "DROP PROCEDURE ratelimit_keep_expired_partition"); err != nil {
 		t.Fatal(err)
 	}
-	if report, err := cleanup.RunCleanup(plain{t.Context(), cleaner}); err == nil || report.Partitions != 0 {
+	if report, err := cleaner.Run(controlplane.Once(t.Context())); err == nil || report.Partitions != 0 {
 		t.Errorf("without the procedure: %+v, %v", report, err)
 	}
 	if n := count(t, db, "SELECT COUNT(*) FROM ratelimit_window_counts"); n != 3 {
@@ -94,7 +95,7 @@ func testCleanupKeepsPartitions(t *testing.T) {
 	if _, err := db.ExecContext(t.Context(), "CREATE PROCEDURE"+create); err != nil {
 		t.Fatal(err)
 	}
-	if report, err := cleanup.RunCleanup(plain{t.Context(), cleaner}); err != nil || report.Partitions != 1 {
+	if report, err := cleaner.Run(controlplane.Once(t.Context())); err != nil || report.Partitions != 1 {
 		t.Errorf("%+v, %v", report, err)
 	}
 	var kept string
@@ -111,7 +112,7 @@ func testCleanupKeepsPartitions(t *testing.T) {
 	if _, err := db.ExecContext(t.Context(), "RENAME TABLE "+kept+" TO ratelimit_kept_1_h1"); err != nil { // its time is over
 		t.Fatal(err)
 	}
-	if _, err := cleanup.RunCleanup(plain{t.Context(), cleaner}); err != nil {
+	if _, err := cleaner.Run(controlplane.Once(t.Context())); err != nil {
 		t.Error(err)
 	}
 	if n := count(t, db, `SELECT COUNT(*) FROM information_schema.TABLES
@@ -210,11 +211,11 @@ func testCleanupWithoutPartitions(t *testing.T) {
 			now := databaseNow(t, store)
 			insertCounts(t, db, "expired", []time.Time{now.Add(-time.Hour), now.Add(-2 * time.Hour)})
 			insertCounts(t, db, "live", []time.Time{now.Add(time.Hour)})
-			cleaner, err := cleanup.NewCleanup(cleanup.DefaultCleanupConfig(), store, cleanup.NewCleanupMetrics())
+			cleaner, err := cleanup.New(cleanup.DefaultConfig(), store, cleanup.NewMetrics())
 			if err != nil {
 				t.Fatal(err)
 			}
-			report, err := cleanup.RunCleanup(plain{t.Context(), cleaner})
+			report, err := cleaner.Run(controlplane.Once(t.Context()))
 			if err != nil || report.Rows != 2 || report.Batches != 1 || report.Partitions != 0 ||
 				!strings.Contains(report.Refused, c.why) {
 				t.Errorf("%+v, %v", report, err)
@@ -282,7 +283,7 @@ func TestMissingPartitionsAreReported(t *testing.T) { servers.EachSQL(t, testMis
 
 func testMissingPartitions(t *testing.T) {
 	store, db := migrated(t)
-	cleanup, err := cleanup.NewCleanup(cleanup.DefaultCleanupConfig(), store, cleanup.NewCleanupMetrics())
+	cleanup, err := cleanup.New(cleanup.DefaultConfig(), store, cleanup.NewMetrics())
 	if err != nil {
 		t.Fatal(err)
 	}

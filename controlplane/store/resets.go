@@ -14,7 +14,7 @@ import (
 // audit row, as one.
 func (s *Store) ChangeReset(ctx context.Context, workspace, namespace, identifier string,
 	change func(before *limits.Reset, live int64, now time.Time) (limits.Reset,
-		audit.AuditEntry, error),
+		audit.Entry, error),
 ) error {
 	return s.changing(ctx, func(q *queries) error {
 		rows, err := q.ResetGet(ctx, controlplanedb.ResetGetParams{WorkspaceID: []byte(workspace),

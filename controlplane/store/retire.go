@@ -15,7 +15,7 @@ import (
 	"github.com/weirhq/weir/shared/gen/sql/controlplanedb"
 )
 
-var _ retire.RetirementStore = (*Store)(nil)
+var _ retire.Store = (*Store)(nil)
 
 const (
 	// How long a rename or a drop waits: for the attempt before it to end, and for

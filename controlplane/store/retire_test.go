@@ -192,7 +192,7 @@ func TestAuditEntriesAreWrittenOnce(t *testing.T) { servers.EachSQL(t, testAudit
 
 func testAuditEntriesAreWrittenOnce(t *testing.T) {
 	s, db := migrated(t)
-	e := audit.AuditEntry{By: controlplane.By{Actor: "ann", Reason: "x"}, Action: "a.b", Subject: "s"}
+	e := audit.Entry{By: controlplane.By{Actor: "ann", Reason: "x"}, Action: "a.b", Subject: "s"}
 	for _, id := range []string{"one", "one", "two", "", ""} {
 		e.ID = id
 		if err := s.InsertAudit(t.Context(), e); err != nil {

@@ -17,7 +17,7 @@ import (
 	"github.com/weirhq/weir/shared/gen/sql/controlplanedb"
 )
 
-var _ rollout.RolloutStore = (*Store)(nil) // and rollout.TrialStore, see trials.go
+var _ rollout.Store = (*Store)(nil) // and rollout.TrialStore, see trials.go
 
 const (
 	duplicateKey = 1062
@@ -46,7 +46,7 @@ var errRefused = errors.New("refused")
 // document under that ID, and one over a version that is not the region's newest any more,
 // undoes them all. Unique keys decide, so attempts at the same moment are one after the other.
 func (s *Store) WriteTunings(ctx context.Context,
-	writes []tunings.TuningWrite) (written tunings.TuningsWritten, err error) {
+	writes []tunings.Write) (written tunings.Written, err error) {
 	err = s.inTransaction(ctx, func(q *queries) error {
 		own := map[string]int64{} // by region, of this call
 		for _, w := range writes {
@@ -66,13 +66,13 @@ func (s *Store) WriteTunings(ctx context.Context,
 		return settingsChanged(ctx, q)
 	})
 	if errors.Is(err, errRefused) {
-		return tunings.TuningsWritten{Refused: written.Refused}, nil
+		return tunings.Written{Refused: written.Refused}, nil
 	}
 	return written, err
 }
 
 func writeTuning(ctx context.Context, q *queries,
-	w tunings.TuningWrite) (int64, *tunings.TuningRefusal, error) {
+	w tunings.Write) (int64, *tunings.Refusal, error) {
 	version, refused, err := writtenBefore(ctx, q, w)
 	if !errors.Is(err, sql.ErrNoRows) {
 		return version, refused, err
@@ -94,10 +94,10 @@ func writeTuning(ctx context.Context, q *queries,
 		return version, refused, err
 	}
 	newest, err = q.TuningNewestOf(ctx, []byte(w.Region))
-	return 0, &tunings.TuningRefusal{ID: w.ID, Region: w.Region, Newest: newest}, err
+	return 0, &tunings.Refusal{ID: w.ID, Region: w.Region, Newest: newest}, err
 }
 
-func insertTuning(ctx context.Context, q *queries, w tunings.TuningWrite) (int64, error) {
+func insertTuning(ctx context.Context, q *queries, w tunings.Write) (int64, error) {
 	return q.TuningWrite(ctx, controlplanedb.TuningWriteParams{
 		Region: []byte(w.Region), Document: w.Document, Actor: w.Actor, Reason: w.Reason,
 		WriteID: sql.NullString{String: w.ID, Valid: true}, Replaces: sql.NullInt64{Int64: w.Over, Valid: true},
@@ -106,7 +106,7 @@ func insertTuning(ctx context.Context, q *queries, w tunings.TuningWrite) (int64
 
 // writtenBefore is the version that a write made before; sql.ErrNoRows: it has not been made.
 func writtenBefore(ctx context.Context, q *queries,
-	w tunings.TuningWrite) (int64, *tunings.TuningRefusal, error) {
+	w tunings.Write) (int64, *tunings.Refusal, error) {
 	before, err := q.TuningWritten(ctx, sql.NullString{String: w.ID, Valid: true})
 	if err != nil {
 		return 0, nil, err
@@ -115,7 +115,7 @@ func writtenBefore(ctx context.Context, q *queries,
 		return int64(before.Version), nil, nil
 	}
 	newest, err := q.TuningNewestOf(ctx, []byte(w.Region))
-	return 0, &tunings.TuningRefusal{ID: w.ID, Region: w.Region, Newest: newest, IDTaken: true}, err
+	return 0, &tunings.Refusal{ID: w.ID, Region: w.Region, Newest: newest, IDTaken: true}, err
 }
 
 // TuningsOf are the versions that a rollout wrote, oldest first, at most rows.
@@ -138,7 +138,7 @@ func (s *Store) TuningsOf(ctx context.Context, id string, rows int) ([]tunings.R
 
 // SaveRollout writes a rollout down. One that was saved as often, or more often, stays: unless that was this very
 // state, the error wraps ErrConflict. One statement decides, so of attempts at the same moment one is saved.
-func (s *Store) SaveRollout(ctx context.Context, row rollout.RolloutRow) error {
+func (s *Store) SaveRollout(ctx context.Context, row rollout.Row) error {
 	state := sql.NullString{String: row.State, Valid: true}
 	err := s.queries.RolloutSave(ctx, controlplanedb.RolloutSaveParams{ID: []byte(row.ID), Saved: uint64(row.Saved),
 		Phase: string(row.Phase), State: state})
@@ -160,7 +160,7 @@ func (s *Store) SaveRollout(ctx context.Context, row rollout.RolloutRow) error {
 }
 
 // beginRollout writes the row of a rollout that has none, and answers what it has then.
-func (s *Store) beginRollout(ctx context.Context, row rollout.RolloutRow,
+func (s *Store) beginRollout(ctx context.Context, row rollout.Row,
 	state sql.NullString) (controlplanedb.RolloutSavedRow, error) {
 	err := s.queries.RolloutBegan(ctx, controlplanedb.RolloutBeganParams{
 		ID: []byte(row.ID), Actor: row.By.Actor, Reason: row.By.Reason, StartedAt: uint64(row.StartedMs),
@@ -193,7 +193,7 @@ func (s *Store) RolloutRecorded(ctx context.Context, id string) (bool, error) {
 
 // TracesOfTunings are the rollouts that began last and those that wrote the newest versions, at most rows of each are
 // looked at; those that began or wrote last come first.
-func (s *Store) TracesOfTunings(ctx context.Context, rows int) ([]rollout.TuningTrace, error) {
+func (s *Store) TracesOfTunings(ctx context.Context, rows int) ([]rollout.Trace, error) {
 	began, err := s.queries.RolloutsBegan(ctx, int32(rows))
 	if err != nil {
 		return nil, fmt.Errorf("read which rollouts began: %w", explain(err))
@@ -206,7 +206,7 @@ func (s *Store) TracesOfTunings(ctx context.Context, rows int) ([]rollout.Tuning
 	for _, r := range began {
 		trace := t.of(string(r.ID), int64(r.StartedAt))
 		trace.By, trace.StartedMs = controlplane.By{Actor: r.Actor, Reason: r.Reason}, int64(r.StartedAt)
-		trace.Saved, trace.Phase = int64(r.Saved), rollout.RolloutPhase(r.Phase)
+		trace.Saved, trace.Phase = int64(r.Saved), rollout.Phase(r.Phase)
 	}
 	recorded := len(t.all)
 	for _, r := range wrote {
@@ -228,26 +228,26 @@ type traces struct {
 
 // heard is a trace, and when its rollout began or wrote last.
 type heard struct {
-	rollout.TuningTrace
+	rollout.Trace
 	lastMs int64
 }
 
-func (t *traces) of(id string, atMs int64) *rollout.TuningTrace {
+func (t *traces) of(id string, atMs int64) *rollout.Trace {
 	i, known := t.at[id]
 	if !known {
 		i = len(t.all)
-		t.at[id], t.all = i, append(t.all, heard{TuningTrace: rollout.TuningTrace{ID: id}})
+		t.at[id], t.all = i, append(t.all, heard{Trace: rollout.Trace{ID: id}})
 	}
 	t.all[i].lastMs = max(t.all[i].lastMs, atMs)
-	return &t.all[i].TuningTrace
+	return &t.all[i].Trace
 }
 
-func (t *traces) newestFirst() (traces []rollout.TuningTrace) {
+func (t *traces) newestFirst() (traces []rollout.Trace) {
 	slices.SortStableFunc(t.all, func(a, b heard) int {
 		return cmp.Or(cmp.Compare(b.lastMs, a.lastMs), cmp.Compare(b.Newest, a.Newest))
 	})
 	for _, h := range t.all {
-		traces = append(traces, h.TuningTrace)
+		traces = append(traces, h.Trace)
 	}
 	return traces
 }

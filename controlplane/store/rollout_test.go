@@ -14,8 +14,8 @@ import (
 	"github.com/weirhq/weir/shared/servers"
 )
 
-func write(id, region, document string) tunings.TuningWrite {
-	return tunings.TuningWrite{ID: id, Region: region, Document: document, By: controlplane.By{Actor: "ann", Reason: "test"}}
+func write(id, region, document string) tunings.Write {
+	return tunings.Write{ID: id, Region: region, Document: document, By: controlplane.By{Actor: "ann", Reason: "test"}}
 }
 
 // "A write whose ID is there already is left out and its number answered", in the order
@@ -24,11 +24,11 @@ func TestTuningsAreWrittenOnce(t *testing.T) { servers.EachSQL(t, testTuningsAre
 
 func testTuningsAreWrittenOnce(t *testing.T) {
 	s, db := migrated(t)
-	first, err := s.WriteTunings(t.Context(), []tunings.TuningWrite{write("r/apply/eu", "eu", "{1}"), write("r/apply/", "", "{2}")})
+	first, err := s.WriteTunings(t.Context(), []tunings.Write{write("r/apply/eu", "eu", "{1}"), write("r/apply/", "", "{2}")})
 	if err != nil || first.Refused != nil || len(first.Versions) != 2 || first.Versions[0] >= first.Versions[1] {
 		t.Fatalf("%+v, %v", first, err)
 	}
-	again, err := s.WriteTunings(t.Context(), []tunings.TuningWrite{write("r/apply/eu", "eu", "{1}"), write("r/revert/eu", "eu", "{3}")})
+	again, err := s.WriteTunings(t.Context(), []tunings.Write{write("r/apply/eu", "eu", "{1}"), write("r/revert/eu", "eu", "{3}")})
 	if err != nil || again.Refused != nil || again.Versions[0] != first.Versions[0] || again.Versions[1] <= first.Versions[1] {
 		t.Fatalf("%+v, %v", again, err)
 	}
@@ -39,7 +39,7 @@ func testTuningsAreWrittenOnce(t *testing.T) {
 	}
 	long := write("r/apply/us", "us", "{}")
 	long.Region = fmt.Sprintf("%049d", 0)
-	if _, err := s.WriteTunings(t.Context(), []tunings.TuningWrite{write("r/apply/ap", "ap", "{4}"), long}); err == nil {
+	if _, err := s.WriteTunings(t.Context(), []tunings.Write{write("r/apply/ap", "ap", "{4}"), long}); err == nil {
 		t.Error("a region that is too long")
 	}
 	if n := count(t, db, "SELECT COUNT(*) FROM ratelimit_tuning"); n != 3 {
@@ -53,11 +53,11 @@ func TestAttemptsAtOnceAreOneWrite(t *testing.T) { servers.EachSQL(t, testAttemp
 func testAttemptsAtOnceAreOneWrite(t *testing.T) {
 	s, db := migrated(t)
 	var attempts sync.WaitGroup
-	versions := make([]tunings.TuningsWritten, 8)
+	versions := make([]tunings.Written, 8)
 	for i := range versions {
 		attempts.Go(func() {
 			var err error
-			if versions[i], err = s.WriteTunings(t.Context(), []tunings.TuningWrite{write("r/apply/eu", "eu", "{}"), write("r/apply/us", "us", "{}")}); err != nil {
+			if versions[i], err = s.WriteTunings(t.Context(), []tunings.Write{write("r/apply/eu", "eu", "{}"), write("r/apply/us", "us", "{}")}); err != nil {
 				t.Error(err)
 			}
 		})
@@ -79,37 +79,37 @@ func TestTuningWritesAreFenced(t *testing.T) { servers.EachSQL(t, testTuningWrit
 
 func testTuningWritesAreFenced(t *testing.T) {
 	s, db := migrated(t)
-	first, err := s.WriteTunings(t.Context(), []tunings.TuningWrite{write("one/apply/eu", "eu", "{1}"), write("one/apply/", "", "{1}")})
+	first, err := s.WriteTunings(t.Context(), []tunings.Write{write("one/apply/eu", "eu", "{1}"), write("one/apply/", "", "{1}")})
 	if err != nil || first.Refused != nil {
 		t.Fatalf("%+v, %v", first, err)
 	}
 	if _, err := db.ExecContext(t.Context(), "INSERT INTO ratelimit_tuning (region, document, actor, reason, created_at) VALUES ('eu', '{by hand}', 'ann', 'x', 1)"); err != nil {
 		t.Fatal(err)
 	}
-	over := func(w tunings.TuningWrite, version int64) tunings.TuningWrite {
+	over := func(w tunings.Write, version int64) tunings.Write {
 		w.Over = version
 		return w
 	}
 	fleet, eu := first.Versions[1], first.Versions[0]
 	for name, c := range map[string]struct {
-		writes []tunings.TuningWrite
-		want   tunings.TuningRefusal
+		writes []tunings.Write
+		want   tunings.Refusal
 	}{
 		"over one that was replaced": {
-			[]tunings.TuningWrite{over(write("one/revert/", "", "{0}"), fleet), over(write("one/revert/eu", "eu", "{0}"), eu)},
-			tunings.TuningRefusal{ID: "one/revert/eu", Region: "eu", Newest: fleet + 1},
+			[]tunings.Write{over(write("one/revert/", "", "{0}"), fleet), over(write("one/revert/eu", "eu", "{0}"), eu)},
+			tunings.Refusal{ID: "one/revert/eu", Region: "eu", Newest: fleet + 1},
 		},
 		"over none, where there is one": {
-			[]tunings.TuningWrite{write("two/apply/eu", "eu", "{2}"), write("two/revert/eu", "eu", "{0}")},
-			tunings.TuningRefusal{ID: "two/apply/eu", Region: "eu", Newest: fleet + 1},
+			[]tunings.Write{write("two/apply/eu", "eu", "{2}"), write("two/revert/eu", "eu", "{0}")},
+			tunings.Refusal{ID: "two/apply/eu", Region: "eu", Newest: fleet + 1},
 		},
 		"another document": {
-			[]tunings.TuningWrite{write("one/apply/eu", "eu", "{2}")},
-			tunings.TuningRefusal{ID: "one/apply/eu", Region: "eu", Newest: fleet + 1, IDTaken: true},
+			[]tunings.Write{write("one/apply/eu", "eu", "{2}")},
+			tunings.Refusal{ID: "one/apply/eu", Region: "eu", Newest: fleet + 1, IDTaken: true},
 		},
 		"another region": {
-			[]tunings.TuningWrite{write("one/apply/", "us", "{1}")},
-			tunings.TuningRefusal{ID: "one/apply/", Region: "us", IDTaken: true},
+			[]tunings.Write{write("one/apply/", "us", "{1}")},
+			tunings.Refusal{ID: "one/apply/", Region: "us", IDTaken: true},
 		},
 	} {
 		written, err := s.WriteTunings(t.Context(), c.writes)
@@ -130,11 +130,11 @@ func TestWritesOverTheSameVersionAreOne(t *testing.T) {
 func testWritesOverTheSameVersionAreOne(t *testing.T) {
 	s, db := migrated(t)
 	var writers sync.WaitGroup
-	made := make([]tunings.TuningsWritten, 8)
+	made := make([]tunings.Written, 8)
 	for i := range made {
 		writers.Go(func() {
 			var err error
-			if made[i], err = s.WriteTunings(t.Context(), []tunings.TuningWrite{write(fmt.Sprintf("r%d/apply/eu", i), "eu", "{}")}); err != nil {
+			if made[i], err = s.WriteTunings(t.Context(), []tunings.Write{write(fmt.Sprintf("r%d/apply/eu", i), "eu", "{}")}); err != nil {
 				t.Error(err)
 			}
 		})
@@ -156,8 +156,8 @@ func TestTracesOfRollouts(t *testing.T) { servers.EachSQL(t, testTracesOfRollout
 
 func testTracesOfRollouts(t *testing.T) {
 	s, db := migrated(t)
-	for _, w := range []tunings.TuningWrite{write("a_b/apply/eu", "eu", "{1}"), write("a-b/apply/us", "us", "{2}"), write("a_b/apply/", "", "{3}")} {
-		if _, err := s.WriteTunings(t.Context(), []tunings.TuningWrite{w}); err != nil {
+	for _, w := range []tunings.Write{write("a_b/apply/eu", "eu", "{1}"), write("a-b/apply/us", "us", "{2}"), write("a_b/apply/", "", "{3}")} {
+		if _, err := s.WriteTunings(t.Context(), []tunings.Write{w}); err != nil {
 			t.Fatal(err)
 		}
 	}
@@ -186,35 +186,35 @@ func testRolloutsAreSaved(t *testing.T) {
 	if _, err := db.ExecContext(t.Context(), "INSERT INTO ratelimit_rollouts (id, actor, reason, started_at) VALUES ('before', 'eve', 'by an older build', 1)"); err != nil {
 		t.Fatal(err)
 	}
-	row := func(id, actor string, startedMs, saved int64, phase rollout.RolloutPhase, state string) rollout.RolloutRow {
-		return rollout.RolloutRow{ID: id, By: controlplane.By{Actor: actor, Reason: "r"}, StartedMs: startedMs, Saved: saved, Phase: phase, State: state}
+	row := func(id, actor string, startedMs, saved int64, phase rollout.Phase, state string) rollout.Row {
+		return rollout.Row{ID: id, By: controlplane.By{Actor: actor, Reason: "r"}, StartedMs: startedMs, Saved: saved, Phase: phase, State: state}
 	}
 	for _, tc := range []struct {
-		row  rollout.RolloutRow
+		row  rollout.Row
 		want error
 	}{
-		{row("wrote", "ann", 5, 1, rollout.RolloutMeasuring, "{1}"), nil},
-		{row("aborted", "bob", 7, 1, rollout.RolloutMeasuring, "{1}"), nil},
-		{row("aborted", "bob", 7, 1, rollout.RolloutMeasuring, "{1}"), nil}, // once more
-		{row("aborted", "bob", 7, 1, rollout.RolloutMeasuring, "{another}"), controlplane.ErrConflict},
-		{row("aborted", "bob", 7, 3, rollout.RolloutAborted, "{3}"), nil},
-		{row("aborted", "bob", 7, 2, rollout.RolloutBaking, "{2}"), controlplane.ErrConflict},
-		{row("waits", "cyd", 9, 4, rollout.RolloutAwaiting, "{4}"), nil}, // its row was lost
-		{row("before", "ann", 5, 1, rollout.RolloutDone, "{1}"), nil},
+		{row("wrote", "ann", 5, 1, rollout.Measuring, "{1}"), nil},
+		{row("aborted", "bob", 7, 1, rollout.Measuring, "{1}"), nil},
+		{row("aborted", "bob", 7, 1, rollout.Measuring, "{1}"), nil}, // once more
+		{row("aborted", "bob", 7, 1, rollout.Measuring, "{another}"), controlplane.ErrConflict},
+		{row("aborted", "bob", 7, 3, rollout.Aborted, "{3}"), nil},
+		{row("aborted", "bob", 7, 2, rollout.Baking, "{2}"), controlplane.ErrConflict},
+		{row("waits", "cyd", 9, 4, rollout.Awaiting, "{4}"), nil}, // its row was lost
+		{row("before", "ann", 5, 1, rollout.Done, "{1}"), nil},
 	} {
 		if err := s.SaveRollout(t.Context(), tc.row); !errors.Is(err, tc.want) {
 			t.Errorf("%+v: %v, want %v", tc.row, err, tc.want)
 		}
 	}
-	if _, err := s.WriteTunings(t.Context(), []tunings.TuningWrite{write("wrote/apply/", "", "{1}")}); err != nil {
+	if _, err := s.WriteTunings(t.Context(), []tunings.Write{write("wrote/apply/", "", "{1}")}); err != nil {
 		t.Fatal(err)
 	}
-	trace := func(id, actor, reason string, startedMs, newest, saved int64, phase rollout.RolloutPhase) rollout.TuningTrace {
-		return rollout.TuningTrace{ID: id, By: controlplane.By{Actor: actor, Reason: reason}, StartedMs: startedMs, Newest: newest, Saved: saved, Phase: phase}
+	trace := func(id, actor, reason string, startedMs, newest, saved int64, phase rollout.Phase) rollout.Trace {
+		return rollout.Trace{ID: id, By: controlplane.By{Actor: actor, Reason: reason}, StartedMs: startedMs, Newest: newest, Saved: saved, Phase: phase}
 	}
-	want := []rollout.TuningTrace{
-		trace("wrote", "ann", "r", 5, 1, 1, rollout.RolloutMeasuring), trace("waits", "cyd", "r", 9, 0, 4, rollout.RolloutAwaiting),
-		trace("aborted", "bob", "r", 7, 0, 3, rollout.RolloutAborted), trace("before", "eve", "by an older build", 1, 0, 1, rollout.RolloutDone),
+	want := []rollout.Trace{
+		trace("wrote", "ann", "r", 5, 1, 1, rollout.Measuring), trace("waits", "cyd", "r", 9, 0, 4, rollout.Awaiting),
+		trace("aborted", "bob", "r", 7, 0, 3, rollout.Aborted), trace("before", "eve", "by an older build", 1, 0, 1, rollout.Done),
 	}
 	traces, err := s.TracesOfTunings(t.Context(), 100)
 	if err != nil || !slices.Equal(traces, want) {
@@ -244,7 +244,7 @@ func TestTuningVersions(t *testing.T) { servers.TurnSQL(t, testTuningVersions) }
 
 func testTuningVersions(t *testing.T) {
 	s, db := migrated(t)
-	wrote, err := s.WriteTunings(t.Context(), []tunings.TuningWrite{write("r1/apply/eu", "eu", "{1}"), write("r1/apply/", "", "{2}")})
+	wrote, err := s.WriteTunings(t.Context(), []tunings.Write{write("r1/apply/eu", "eu", "{1}"), write("r1/apply/", "", "{2}")})
 	if err != nil {
 		t.Fatal(err)
 	}

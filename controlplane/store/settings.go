@@ -35,7 +35,7 @@ func (s *Store) changing(ctx context.Context, run func(*queries) error) (err err
 // ChangeOverride reads an override, and writes what change makes of it and its audit
 // row, as one; nil deletes it.
 func (s *Store) ChangeOverride(ctx context.Context, workspace, namespace, pattern string,
-	change func(*limits.Override) (*limits.Override, audit.AuditEntry, error),
+	change func(*limits.Override) (*limits.Override, audit.Entry, error),
 ) error {
 	return s.changing(ctx, func(q *queries) error {
 		rows, err := q.OverrideGet(ctx, controlplanedb.OverrideGetParams{WorkspaceID: []byte(workspace),
@@ -132,7 +132,7 @@ func (s *Store) Overrides(ctx context.Context, workspace, namespace, after strin
 // ChangeNamespace reads a namespace, and writes what change makes of it and its audit
 // row, as one.
 func (s *Store) ChangeNamespace(ctx context.Context, workspace, namespace string,
-	change func(*limits.Namespace) (limits.Namespace, audit.AuditEntry, error),
+	change func(*limits.Namespace) (limits.Namespace, audit.Entry, error),
 ) error {
 	return s.changing(ctx, func(q *queries) error {
 		rows, err := q.NamespaceGet(ctx, controlplanedb.NamespaceGetParams{WorkspaceID: []byte(workspace),

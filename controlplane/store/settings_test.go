@@ -244,14 +244,14 @@ func testTheLaterOfTwoLooksAgain(t *testing.T) {
 	errs, again := make(chan error, 2), make(chan int64, 2)
 	for i := range int64(2) {
 		go func() {
-			errs <- s.ChangeOverride(t.Context(), "acme", "api", "user_1", func(before *limits.Override) (*limits.Override, audit.AuditEntry, error) {
+			errs <- s.ChangeOverride(t.Context(), "acme", "api", "user_1", func(before *limits.Override) (*limits.Override, audit.Entry, error) {
 				if before == nil {
 					found.Done()
 					found.Wait()
 				} else {
 					again <- before.Limit
 				}
-				return &limits.Override{Limit: i + 1}, audit.AuditEntry{By: operator, Action: "override.set", Subject: "s"}, nil
+				return &limits.Override{Limit: i + 1}, audit.Entry{By: operator, Action: "override.set", Subject: "s"}, nil
 			})
 		}()
 	}
@@ -510,20 +510,20 @@ func testEachChangeRaisesTheVersionOfTheSettings(t *testing.T) {
 		{func() error { return settings.DeleteOverride(t.Context(), "acme", "api", "x", nil, operator) }, 1},
 		{func() error { return settings.DeleteOverride(t.Context(), "acme", "api", "x", nil, operator) }, 0}, // not found
 		{func() error {
-			_, err := s.WriteTunings(t.Context(), []tunings.TuningWrite{
+			_, err := s.WriteTunings(t.Context(), []tunings.Write{
 				{ID: "r/1", Region: "eu", Document: "{}", By: operator}, {ID: "r/2", Region: "us", Document: "{}", By: operator}})
 			return err
 		}, 1},
 		{func() error {
 			return s.ChangeNamespace(t.Context(), "acme", "api",
-				func(*limits.Namespace) (limits.Namespace, audit.AuditEntry, error) {
-					return limits.Namespace{Workspace: "acme", Namespace: "api", Shadow: true}, audit.AuditEntry{}, nil
+				func(*limits.Namespace) (limits.Namespace, audit.Entry, error) {
+					return limits.Namespace{Workspace: "acme", Namespace: "api", Shadow: true}, audit.Entry{}, nil
 				})
 		}, 1},
 		{func() error {
 			return s.ChangeReset(t.Context(), "acme", "api", "x",
-				func(_ *limits.Reset, _ int64, now time.Time) (limits.Reset, audit.AuditEntry, error) {
-					return limits.Reset{Generation: 1, SetAt: now, ExpiresAt: now.Add(time.Hour)}, audit.AuditEntry{}, nil
+				func(_ *limits.Reset, _ int64, now time.Time) (limits.Reset, audit.Entry, error) {
+					return limits.Reset{Generation: 1, SetAt: now, ExpiresAt: now.Add(time.Hour)}, audit.Entry{}, nil
 				})
 		}, 1},
 	} {

@@ -68,7 +68,7 @@ func testNodeLeft(t *testing.T) {
 	insertNode(t, db, "left", "eu", now.Add(-30*time.Minute).UnixMilli(), 0, "{}")
 	insertNode(t, db, "long ago", "eu", now.Add(-2*time.Hour).UnixMilli(), 0, "{}")
 	for range 2 {
-		fleet, err := fleet.ListFleet(t.Context(), store, time.Minute)
+		fleet, err := fleet.List(t.Context(), store, time.Minute)
 		if err != nil || len(fleet.Nodes) != 1 || fleet.Nodes[0].NodeID != "live" || !slices.Equal(fleet.Left, []string{"left"}) || fleet.Truncated {
 			t.Fatalf("%+v, %v", fleet, err)
 		}
@@ -96,7 +96,7 @@ func testHeartbeatsFromBeforeAStepBack(t *testing.T) {
 	insertNode(t, db, "left", "eu", ms, 0, "{}")
 	list := func() fleet.Fleet {
 		t.Helper()
-		fleet, err := fleet.ListFleet(t.Context(), store, time.Minute)
+		fleet, err := fleet.List(t.Context(), store, time.Minute)
 		if err != nil || len(fleet.Nodes) != 2 || !slices.Equal(fleet.Left, []string{"left"}) {
 			t.Fatalf("%+v, %v", fleet, err)
 		}
@@ -104,7 +104,7 @@ func testHeartbeatsFromBeforeAStepBack(t *testing.T) {
 	}
 	for _, want := range []int64{1, 0} {
 		listing := list()
-		if got, err := fleet.SetFleetRight(t.Context(), listing, store); err != nil || got != want {
+		if got, err := fleet.SetRight(t.Context(), listing, store); err != nil || got != want {
 			t.Fatalf("%d heartbeats were corrected, %v; want %d", got, err, want)
 		}
 	}
@@ -119,15 +119,15 @@ func TestInsertAuditKeepsEveryByte(t *testing.T) { servers.EachSQL(t, testInsert
 
 func testInsertAuditKeepsEveryByte(t *testing.T) {
 	store, db := migrated(t)
-	e := audit.AuditEntry{
+	e := audit.Entry{
 		By:     controlplane.By{Actor: strings.Repeat("a", 191), Reason: strings.Repeat("🔥", 125)},
 		Action: strings.Repeat("x", 64), Subject: "a\x00b\xff" + strings.Repeat("s", 796),
-		Before: `{"running":true}`, After: strings.Repeat("z", audit.AuditStateBytesMax),
+		Before: `{"running":true}`, After: strings.Repeat("z", audit.StateBytesMax),
 	}
-	if err := audit.WriteAudit(t.Context(), store, e); err != nil {
+	if err := audit.Write(t.Context(), store, e); err != nil {
 		t.Fatal(err)
 	}
-	var got audit.AuditEntry
+	var got audit.Entry
 	var at int64
 	err := db.QueryRowContext(t.Context(), `SELECT at, actor, reason, action, subject, before_state, after_state FROM ratelimit_audit`).
 		Scan(&at, &got.Actor, &got.Reason, &got.Action, &got.Subject, &got.Before, &got.After)
@@ -144,24 +144,24 @@ func TestAudit(t *testing.T) { servers.EachSQL(t, testAudit) }
 
 func testAudit(t *testing.T) {
 	store, _ := migrated(t)
-	var want []audit.AuditEntry
+	var want []audit.Entry
 	for _, subject := range []string{"a", "b", "c"} {
-		e := audit.AuditEntry{By: controlplane.By{Actor: "ann", Reason: "because"}, Action: "cleanup.pause", Subject: subject, Before: "{}", After: "[]"}
+		e := audit.Entry{By: controlplane.By{Actor: "ann", Reason: "because"}, Action: "cleanup.pause", Subject: subject, Before: "{}", After: "[]"}
 		if err := store.InsertAudit(t.Context(), e); err != nil {
 			t.Fatal(err)
 		}
-		want = append([]audit.AuditEntry{e}, want...)
+		want = append([]audit.Entry{e}, want...)
 	}
-	page := func(before int64) ([]audit.AuditRecord, error) {
-		found, _, err := audit.SearchAudit(t.Context(), store, audit.AuditFilter{}, before, 2)
+	page := func(before int64) ([]audit.Record, error) {
+		found, _, err := audit.Search(t.Context(), store, audit.Filter{}, before, 2)
 		return found, err
 	}
 	first, err := page(0)
-	if err != nil || len(first) != 2 || first[0].AuditEntry != want[0] || first[1].AuditEntry != want[1] || time.Since(first[0].At).Abs() > time.Minute {
+	if err != nil || len(first) != 2 || first[0].Entry != want[0] || first[1].Entry != want[1] || time.Since(first[0].At).Abs() > time.Minute {
 		t.Fatalf("%+v, %v", first, err)
 	}
 	rest, err := page(first[1].Row)
-	if err != nil || len(rest) != 1 || rest[0].AuditEntry != want[2] {
+	if err != nil || len(rest) != 1 || rest[0].Entry != want[2] {
 		t.Errorf("%+v, %v", rest, err)
 	}
 }
@@ -302,7 +302,7 @@ func testSettingsOfTheServerChangeNothing(t *testing.T) {
 	if err := setLimit(t, s, 7); err != nil {
 		t.Error(err)
 	}
-	if err := s.InsertAudit(t.Context(), audit.AuditEntry{By: controlplane.By{Actor: "ann", Reason: "r"}, ID: "m1",
+	if err := s.InsertAudit(t.Context(), audit.Entry{By: controlplane.By{Actor: "ann", Reason: "r"}, ID: "m1",
 		Action: "x.y", Subject: "s"}); err != nil {
 		t.Error(err)
 	}
@@ -350,8 +350,8 @@ func execAll(t *testing.T, db *sql.DB, statements ...string) {
 
 func setLimit(t *testing.T, s *Store, limit int64) error {
 	return s.ChangeOverride(t.Context(), "acme", "api", "u*",
-		func(*limits.Override) (*limits.Override, audit.AuditEntry, error) {
+		func(*limits.Override) (*limits.Override, audit.Entry, error) {
 			return &limits.Override{Workspace: "acme", Namespace: "api", Pattern: "u*", Limit: limit},
-				audit.AuditEntry{By: controlplane.By{Actor: "ann", Reason: "test"}, Action: "override.set", Subject: "acme/api/u*"}, nil
+				audit.Entry{By: controlplane.By{Actor: "ann", Reason: "test"}, Action: "override.set", Subject: "acme/api/u*"}, nil
 		})
 }

@@ -21,7 +21,7 @@ var _ access.TokenStore = (*Store)(nil)
 
 // InsertToken adds a token and its audit row. A name that was ever used is ErrConflict.
 func (s *Store) InsertToken(ctx context.Context, t access.Token,
-	secret access.TokenSecret, e audit.AuditEntry) error {
+	secret access.TokenSecret, e audit.Entry) error {
 	return s.changing(ctx, func(q *queries) error {
 		err := q.TokenInsert(ctx, controlplanedb.TokenInsertParams{Name: []byte(t.Name), Hash: secret.Hash[:],
 			Role: storedRole(t), Workspaces: []byte(t.Workspaces.String()), CreatedBy: t.CreatedBy,
@@ -96,7 +96,7 @@ func (s *Store) TokenUsed(ctx context.Context, name string, within time.Duration
 
 // RotateToken gives a token in force a new secret, with its audit row; ErrNotFound without one.
 func (s *Store) RotateToken(ctx context.Context, name string, secret access.TokenSecret, overlap time.Duration,
-	e audit.AuditEntry) error {
+	e audit.Entry) error {
 	return s.changing(ctx, func(q *queries) error {
 		n, err := q.TokenRotate(ctx, controlplanedb.TokenRotateParams{Name: []byte(name), NewHash: secret.Hash[:],
 			OverlapMs: overlap.Milliseconds(), ExpiresInMs: secret.ExpiresIn.Milliseconds()})
@@ -114,7 +114,7 @@ func (s *Store) RotateToken(ctx context.Context, name string, secret access.Toke
 var errNoToken = fmt.Errorf("%w: no token of this name is in force", controlplane.ErrNotFound)
 
 // RevokeToken revokes a token in force, with its audit row; ErrNotFound without one.
-func (s *Store) RevokeToken(ctx context.Context, name string, e audit.AuditEntry) error {
+func (s *Store) RevokeToken(ctx context.Context, name string, e audit.Entry) error {
 	return s.changing(ctx, func(q *queries) error {
 		n, err := q.TokenRevoke(ctx, []byte(name))
 		if err != nil {

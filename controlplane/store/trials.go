@@ -18,7 +18,7 @@ import (
 // stays; one of another tuning under that ID, and one over a version that is not the region's newest any more, undoes
 // them all. A version that comes at the same moment makes the trial void where nodes read it.
 func (s *Store) WriteTrials(ctx context.Context, writes []tunings.TrialWrite,
-	e audit.AuditEntry) (written tunings.TrialsWritten, err error) {
+	e audit.Entry) (written tunings.TrialsWritten, err error) {
 	err = s.inTransaction(ctx, func(q *queries) error {
 		fresh := false
 		for _, w := range writes {
@@ -45,7 +45,7 @@ func (s *Store) WriteTrials(ctx context.Context, writes []tunings.TrialWrite,
 
 // writeTrial writes a trial, or widens it; made is false if it was written before, as wide.
 func writeTrial(ctx context.Context, q *queries,
-	w tunings.TrialWrite) (number int64, made bool, refused *tunings.TuningRefusal, err error) {
+	w tunings.TrialWrite) (number int64, made bool, refused *tunings.Refusal, err error) {
 	number, below, refused, err := trialWritten(ctx, q, w)
 	there := !errors.Is(err, sql.ErrNoRows)
 	if there && (err != nil || refused != nil || below >= w.Below) {
@@ -56,7 +56,7 @@ func writeTrial(ctx context.Context, q *queries,
 		return 0, false, nil, err
 	}
 	if newest != w.Over {
-		return 0, false, &tunings.TuningRefusal{ID: w.ID, Region: w.Region, Newest: newest}, nil
+		return 0, false, &tunings.Refusal{ID: w.ID, Region: w.Region, Newest: newest}, nil
 	}
 	if there {
 		err = q.TrialWiden(ctx, controlplanedb.TrialWidenParams{Below: uint64(w.Below), WriteID: []byte(w.ID)})
@@ -76,7 +76,7 @@ func writeTrial(ctx context.Context, q *queries,
 
 // trialWritten is the trial that a write made before, and its bound; sql.ErrNoRows: it has not been made.
 func trialWritten(ctx context.Context, q *queries,
-	w tunings.TrialWrite) (number, below int64, refused *tunings.TuningRefusal, err error) {
+	w tunings.TrialWrite) (number, below int64, refused *tunings.Refusal, err error) {
 	before, err := q.TrialWritten(ctx, []byte(w.ID))
 	if err != nil {
 		return 0, 0, nil, err
@@ -84,7 +84,7 @@ func trialWritten(ctx context.Context, q *queries,
 	if string(before.Region) == w.Region && before.Document == w.Document {
 		return int64(before.Number), int64(before.Below), nil, nil
 	}
-	return 0, 0, &tunings.TuningRefusal{ID: w.ID, Region: w.Region, IDTaken: true}, nil
+	return 0, 0, &tunings.Refusal{ID: w.ID, Region: w.Region, IDTaken: true}, nil
 }
 
 // errEnded undoes a renewal.

@@ -20,8 +20,8 @@ func trial(id, region string) tunings.TrialWrite {
 	return tunings.TrialWrite{ID: id, Region: region, Document: "{}", Below: tuning.TrialShares, LeaseMs: trialLease}
 }
 
-func trialAudit() audit.AuditEntry {
-	return audit.AuditEntry{By: controlplane.By{Actor: "ann", Reason: "test"}, Action: "rollout.try", Subject: "trial r"}
+func trialAudit() audit.Entry {
+	return audit.Entry{By: controlplane.By{Actor: "ann", Reason: "test"}, Action: "rollout.try", Subject: "trial r"}
 }
 
 func mustTry(t *testing.T, s *Store, writes ...tunings.TrialWrite) tunings.TrialsWritten {
@@ -110,7 +110,7 @@ func testATrialIsWidened(t *testing.T) {
 	if _, err := s.EndTrials(t.Context(), []tunings.TrialWrite{us}); err != nil {
 		t.Fatal(err)
 	}
-	if _, err := s.WriteTunings(t.Context(), []tunings.TuningWrite{write("direct", "eu", "{}")}); err != nil {
+	if _, err := s.WriteTunings(t.Context(), []tunings.Write{write("direct", "eu", "{}")}); err != nil {
 		t.Fatal(err)
 	}
 	ap := trial("r/try/ap", "ap")
@@ -205,7 +205,7 @@ func testTrialsAreRenewed(t *testing.T) {
 		t.Errorf("half a renewal was made: %d ms", left)
 	}
 	mustTry(t, s, trial("r/try/ap", "ap"))
-	written, err := s.WriteTunings(t.Context(), []tunings.TuningWrite{write("direct", "ap", "{9}")})
+	written, err := s.WriteTunings(t.Context(), []tunings.Write{write("direct", "ap", "{9}")})
 	if err != nil || written.Refused != nil {
 		t.Fatalf("%+v, %v", written, err)
 	}

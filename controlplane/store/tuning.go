@@ -11,19 +11,19 @@ import (
 	"github.com/weirhq/weir/shared/gen/sql/controlplanedb"
 )
 
-var _ tunings.TuningLog = (*Store)(nil)
+var _ tunings.Log = (*Store)(nil)
 
 // TuningVersions are the versions below one, newest first, at most rows: of all regions, or of one.
 func (s *Store) TuningVersions(ctx context.Context, region *string, before int64,
-	rows int) ([]tunings.TuningVersion, error) {
+	rows int) ([]tunings.Version, error) {
 	found, err := s.tuningRows(ctx, region, uint64(before), int32(rows))
 	if err != nil {
 		return nil, fmt.Errorf("read versions of the tuning: %w", explain(err))
 	}
-	var versions []tunings.TuningVersion
+	var versions []tunings.Version
 	for _, r := range found {
 		rollout, _, _ := strings.Cut(r.WriteID.String, "/")
-		versions = append(versions, tunings.TuningVersion{
+		versions = append(versions, tunings.Version{
 			RegionTuning: tunings.RegionTuning{Region: string(r.Region), Version: int64(r.Version), Document: r.Document},
 			By:           controlplane.By{Actor: r.Actor, Reason: r.Reason},
 			At:           time.UnixMilli(int64(r.CreatedAt)), Rollout: rollout,

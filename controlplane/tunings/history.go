@@ -12,13 +12,13 @@ import (
 )
 
 const (
-	// TuningPageMax bounds a page of the versions of the tuning.
-	TuningPageMax     = 100
+	// PageMax bounds a page of the versions of the tuning.
+	PageMax           = 100
 	tuningPageDefault = 20
 )
 
-// TuningVersion is a version of the tuning as it was written.
-type TuningVersion struct {
+// Version is a version of the tuning as it was written.
+type Version struct {
 	RegionTuning
 	controlplane.By
 	At      time.Time // by the clock of the database
@@ -26,24 +26,24 @@ type TuningVersion struct {
 	Problem string    // why Document is as it is stored, without the fields that it leaves out
 }
 
-// TuningQuery asks for versions of the tuning.
-type TuningQuery struct {
+// Query asks for versions of the tuning.
+type Query struct {
 	Region *string // nil: all; empty: of the fleet
 	Before int64   // a version; 0: the newest
-	Limit  int     // 1 to TuningPageMax; 0: 20
+	Limit  int     // 1 to PageMax; 0: 20
 }
 
-// TuningLog reads versions of the tuning.
-type TuningLog interface {
+// Log reads versions of the tuning.
+type Log interface {
 	// TuningVersions returns at most rows versions below before, newest first.
-	TuningVersions(ctx context.Context, region *string, before int64, rows int) ([]TuningVersion, error)
+	TuningVersions(ctx context.Context, region *string, before int64, rows int) ([]Version, error)
 }
 
-// TuningHistory is a page of versions, newest first; more tells that there are older ones.
-func TuningHistory(ctx context.Context, log TuningLog, q TuningQuery) (versions []TuningVersion, more bool, err error) {
+// History is a page of versions, newest first; more tells that there are older ones.
+func History(ctx context.Context, log Log, q Query) (versions []Version, more bool, err error) {
 	switch {
-	case q.Limit < 0 || q.Limit > TuningPageMax:
-		return nil, false, fmt.Errorf("%w: limit is %d (1 to %d, 0 for %d)", controlplane.ErrInvalid, q.Limit, TuningPageMax,
+	case q.Limit < 0 || q.Limit > PageMax:
+		return nil, false, fmt.Errorf("%w: limit is %d (1 to %d, 0 for %d)", controlplane.ErrInvalid, q.Limit, PageMax,
 			tuningPageDefault)
 	case q.Before < 0:
 		return nil, false, fmt.Errorf("%w: before_version is %d (0 for the newest, or a version)", controlplane.ErrInvalid,
@@ -67,7 +67,7 @@ func TuningHistory(ctx context.Context, log TuningLog, q TuningQuery) (versions 
 }
 
 // fill gives a document every field, unless a build wrote it whose fields this one cannot read.
-func (v *TuningVersion) fill() {
+func (v *Version) fill() {
 	set, err := tuning.Read([]byte(v.Document))
 	if err == nil {
 		var whole []byte

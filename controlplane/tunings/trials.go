@@ -14,7 +14,7 @@ type TrialStore interface {
 	// WriteTrials writes trials and an entry of the audit log in one transaction, in order, and answers their numbers. A
 	// write whose ID is there already, with the same document and region, is left out and its number answered; where its
 	// bound is larger the trial gets it, and keeps its end. One that is refused undoes them all.
-	WriteTrials(ctx context.Context, writes []TrialWrite, e audit.AuditEntry) (TrialsWritten, error)
+	WriteTrials(ctx context.Context, writes []TrialWrite, e audit.Entry) (TrialsWritten, error)
 	// RenewTrials moves the ends of the trials that these writes made, all or none. One that is over stays so.
 	RenewTrials(ctx context.Context, ids []string, leaseMs int64) (TrialsRenewed, error)
 	// EndTrials ends the trials of writes, and answers their numbers. A write that has not been made never will be.
@@ -22,7 +22,7 @@ type TrialStore interface {
 }
 
 // TrialEntry is the audit row of trials that begin as one.
-func TrialEntry(writes []TrialWrite, by controlplane.By) (audit.AuditEntry, error) {
+func TrialEntry(writes []TrialWrite, by controlplane.By) (audit.Entry, error) {
 	after := struct {
 		Regions []string           `json:"regions"`
 		Tuning  json.RawMessage    `json:"tuning"`
@@ -36,9 +36,9 @@ func TrialEntry(writes []TrialWrite, by controlplane.By) (audit.AuditEntry, erro
 	}
 	b, err := json.Marshal(after)
 	if err != nil {
-		return audit.AuditEntry{}, err
+		return audit.Entry{}, err
 	}
-	e := audit.AuditEntry{By: by, Action: "rollout.try", Subject: "trial " + writes[0].ID, After: string(b)}
+	e := audit.Entry{By: by, Action: "rollout.try", Subject: "trial " + writes[0].ID, After: string(b)}
 	return e, e.Validate()
 }
 

@@ -10,10 +10,10 @@ import (
 	"github.com/weirhq/weir/shared/tuning"
 )
 
-// TuningInForce is the fleet's tuning, of region "", and then that of each region that has
+// InForce is the fleet's tuning, of region "", and then that of each region that has
 // one of its own, by region. Documents have every field. Version 0 is the default, where
 // none was rolled out to the fleet.
-func TuningInForce(ctx context.Context, newest func(context.Context) ([]RegionTuning, error)) ([]RegionTuning, error) {
+func InForce(ctx context.Context, newest func(context.Context) ([]RegionTuning, error)) ([]RegionTuning, error) {
 	stored, err := newest(ctx)
 	if err != nil {
 		return nil, err
@@ -45,8 +45,8 @@ type RegionTuning struct {
 	Document string
 }
 
-// TuningWrite is one version to write.
-type TuningWrite struct {
+// Write is one version to write.
+type Write struct {
 	ID       string `json:"id"` // of the write, unique for all time
 	Region   string `json:"region"`
 	Document string `json:"document"`
@@ -58,14 +58,14 @@ type TuningWrite struct {
 	Over int64 `json:"over,omitempty"`
 }
 
-// TuningsWritten is what became of writes: their versions, or why none of them was made.
-type TuningsWritten struct {
-	Versions []int64        `json:"versions,omitempty"`
-	Refused  *TuningRefusal `json:"refused,omitempty"`
+// Written is what became of writes: their versions, or why none of them was made.
+type Written struct {
+	Versions []int64  `json:"versions,omitempty"`
+	Refused  *Refusal `json:"refused,omitempty"`
 }
 
-// TuningRefusal is why a write was not made, and never will be.
-type TuningRefusal struct {
+// Refusal is why a write was not made, and never will be.
+type Refusal struct {
 	ID     string `json:"id"` // of the write
 	Region string `json:"region"`
 	Newest int64  `json:"newest"` // version of the region, which stays
@@ -73,7 +73,7 @@ type TuningRefusal struct {
 	IDTaken bool `json:"id_taken,omitempty"`
 }
 
-func (r TuningRefusal) String() string {
+func (r Refusal) String() string {
 	if r.IDTaken {
 		return fmt.Sprintf("the id of write %s was used before, for another tuning: choose another id", r.ID)
 	}
@@ -84,7 +84,7 @@ func (r TuningRefusal) String() string {
 const RegionBytesMax = 48
 
 // Over is the refusal of a write over a version.
-func (r TuningRefusal) Over(version int64) string {
+func (r Refusal) Over(version int64) string {
 	if r.IDTaken || r.Newest > version {
 		return r.String()
 	}
@@ -107,8 +107,8 @@ type TrialWrite struct {
 
 // TrialsWritten is what became of writes: the numbers of the trials, or why none of them was made.
 type TrialsWritten struct {
-	Numbers []int64        `json:"numbers,omitempty"`
-	Refused *TuningRefusal `json:"refused,omitempty"`
+	Numbers []int64  `json:"numbers,omitempty"`
+	Refused *Refusal `json:"refused,omitempty"`
 }
 
 // TrialsRenewed is what became of a renewal; Ended: of one trial at least, which nodes do not run any more.

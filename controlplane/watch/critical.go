@@ -23,7 +23,7 @@ func RefuseCritical(d HealthDocument) error {
 		critical)
 }
 
-// Forced is what a rollout that starts by force leaves out of account, for rollout.RolloutStart.Forced: the
+// Forced is what a rollout that starts by force leaves out of account, for rollout.Start.Forced: the
 // critical findings. Empty: none are, so nothing was forced.
 func Forced(d HealthDocument) string {
 	return controlplane.Shorten(criticalFindings(d), rollout.ForcedBytesMax)

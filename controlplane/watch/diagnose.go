@@ -124,7 +124,7 @@ func heartbeatCheck(listing fleet.Fleet, live []fleet.Node) Check {
 			Do: "See whether those nodes run, and the log of those that do."}
 	case listing.Truncated:
 		return Check{Name: "heartbeats", Result: CheckWarn, What: fmt.Sprintf("%s; there are more than %d nodes, and the "+
-			"rest are not checked", send, fleet.FleetNodesMax), Do: "Look at the metrics of the nodes."}
+			"rest are not checked", send, fleet.NodesMax), Do: "Look at the metrics of the nodes."}
 	}
 	return ok("heartbeats", "%s", send)
 }
@@ -135,7 +135,7 @@ func ExamineLiveWithin(newest func(context.Context) ([]tunings.RegionTuning, err
 	liveWithin time.Duration) Examiner {
 	const name = "node-live-within"
 	return func(ctx context.Context) []Check {
-		tunings, err := tunings.TuningInForce(ctx, newest)
+		tunings, err := tunings.InForce(ctx, newest)
 		if err != nil {
 			return []Check{{Name: name, Result: CheckFail, What: err.Error(), Do: "See the checks of mysql."}}
 		}

@@ -48,24 +48,24 @@ type Invocation struct {
 	Failure string
 }
 
-// WatchSources are what a look asks. Each may fail: that is a finding, too. All
+// Sources are what a look asks. Each may fail: that is a finding, too. All
 // methods may be called at once.
-type WatchSources struct {
+type Sources struct {
 	Fleet       func(context.Context) (fleet.Fleet, error)
 	Tunings     func(context.Context) ([]tunings.RegionTuning, error)
 	Lag         func(context.Context) (time.Duration, error)
 	Partitions  func(context.Context) (cleanup.PartitionsProblem, error)
-	Cleanup     func(context.Context) (cleanup.CleanupStatus, error)
+	Cleanup     func(context.Context) (cleanup.Status, error)
 	Rollout     func(context.Context) (*rollout.Rollout, error)   // the one under way, or nil
 	Retirement  func(context.Context) (*retire.Retirement, error) // the newest, or nil
 	Invocations func(context.Context) ([]Invocation, error)
 }
 
 // Watch looks at everything that a person would look at.
-type Watch struct{ sources WatchSources }
+type Watch struct{ sources Sources }
 
-// NewWatch returns a watch.
-func NewWatch(sources WatchSources) *Watch { return &Watch{sources} }
+// New returns a watch.
+func New(sources Sources) *Watch { return &Watch{sources} }
 
 // Look never fails: what does not answer is what it finds. It asks everybody at once,
 // each for a bounded time.
@@ -204,7 +204,7 @@ func (w *Watch) lookAtCleanup(ctx context.Context, look *Look) error {
 }
 
 // scheduleFindings are about the cleanup's schedule and its newest run.
-func scheduleFindings(status cleanup.CleanupStatus) (findings []Finding) {
+func scheduleFindings(status cleanup.Status) (findings []Finding) {
 	if p := status.Paused; p != nil {
 		findings = append(findings, Finding{
 			Kind: FindingCleanupPaused, Subject: "cleanup", Severity: SeverityWarning, SinceMs: p.At.UnixMilli(),
@@ -263,7 +263,7 @@ func (w *Watch) lookAtRollout(ctx context.Context, look *Look) error {
 		})
 	}
 	switch {
-	case r.Phase == rollout.RolloutRollingBack:
+	case r.Phase == rollout.RollingBack:
 		look.add(Finding{
 			Kind: FindingRolloutTrouble, Subject: r.ID + " rolls back", Severity: SeverityWarning,
 			What: fmt.Sprintf("rollout %s is being rolled back: %s", r.ID, cmp.Or(r.Why, "no reason is known")),
@@ -275,7 +275,7 @@ func (w *Watch) lookAtRollout(ctx context.Context, look *Look) error {
 			What: fmt.Sprintf("rollout %s is paused by %s: %s", r.ID, r.Paused.Actor, r.Paused.Reason),
 			Do:   fmt.Sprintf("The fleet runs two tunings meanwhile: weirctl rollout resume %s, or abort.", r.ID),
 		})
-	case r.Phase == rollout.RolloutAwaiting:
+	case r.Phase == rollout.Awaiting:
 		look.add(Finding{
 			Kind: FindingRolloutWaits, Subject: r.ID, Severity: SeverityInfo,
 			What: fmt.Sprintf("rollout %s waits for an approval of stage %d", r.ID, r.Stage+1),
@@ -287,7 +287,7 @@ func (w *Watch) lookAtRollout(ctx context.Context, look *Look) error {
 }
 
 func troubleOfRollout(r *rollout.Rollout) string {
-	if r.Phase == rollout.RolloutRollingBack && r.DueMs > 0 {
+	if r.Phase == rollout.RollingBack && r.DueMs > 0 {
 		return fmt.Sprintf(
 			"Restart or stop the nodes that it names, or give them up: weirctl rollout abort %s --reason TEXT.", r.ID)
 	}
@@ -311,8 +311,8 @@ func (w *Watch) lookAtRetirement(ctx context.Context, look *Look) error {
 			Do:   "The step is retried. Fix the named cause, or: weirctl retire abort --reason TEXT.",
 		})
 	}
-	step := map[retire.RetirementPhase]string{retire.RetirementAwaiting: "rename",
-		retire.RetirementAwaitingFinal: "drop"}[r.Phase]
+	step := map[retire.Phase]string{retire.Awaiting: "rename",
+		retire.AwaitingFinal: "drop"}[r.Phase]
 	if step != "" {
 		look.add(Finding{
 			Kind: FindingRetirementWaits, Subject: r.Table, Severity: SeverityInfo,

@@ -11,10 +11,10 @@ import (
 	"github.com/weirhq/weir/controlplane/rollout"
 )
 
-// WatchMetrics are what the control plane's process sees of nodes and of rollouts, and what the watch finds: one
+// Metrics are what the control plane's process sees of nodes and of rollouts, and what the watch finds: one
 // prometheus.Collector. While it cannot look they keep their last values; that it cannot is in
 // weir_control_dependency_up.
-type WatchMetrics struct {
+type Metrics struct {
 	controlplane.Collectors
 	findings       map[FindingKind]prometheus.Gauge
 	overall        prometheus.Gauge
@@ -26,9 +26,9 @@ type WatchMetrics struct {
 	rolloutTrouble prometheus.Gauge
 }
 
-// NewWatchMetrics returns metrics that are registered nowhere yet.
-func NewWatchMetrics() *WatchMetrics {
-	m := &WatchMetrics{
+// NewMetrics returns metrics that are registered nowhere yet.
+func NewMetrics() *Metrics {
+	m := &Metrics{
 		nodes: prometheus.NewGaugeVec(prometheus.GaugeOpts{
 			Name: "weir_fleet_nodes",
 			Help: "Nodes by region and state: live, or silent without a recent heartbeat. A node that was stopped in " +
@@ -68,7 +68,7 @@ func NewWatchMetrics() *WatchMetrics {
 }
 
 // FleetSeen records the nodes as a listing has them.
-func (m *WatchMetrics) FleetSeen(fleet fleet.Fleet) {
+func (m *Metrics) FleetSeen(fleet fleet.Fleet) {
 	m.nodes.Reset()
 	m.skewSeconds.Reset()
 	versions := make(map[int64]bool)
@@ -91,17 +91,17 @@ func (m *WatchMetrics) FleetSeen(fleet fleet.Fleet) {
 }
 
 // RolloutSeen records the rollout that is under way; nil: none is.
-func (m *WatchMetrics) RolloutSeen(r *rollout.Rollout) {
-	for _, phase := range []rollout.RolloutPhase{rollout.RolloutAwaiting, rollout.RolloutMeasuring,
-		rollout.RolloutApplying, rollout.RolloutConverging,
-		rollout.RolloutBaking, rollout.RolloutKeeping, rollout.RolloutRollingBack} {
+func (m *Metrics) RolloutSeen(r *rollout.Rollout) {
+	for _, phase := range []rollout.Phase{rollout.Awaiting, rollout.Measuring,
+		rollout.Applying, rollout.Converging,
+		rollout.Baking, rollout.Keeping, rollout.RollingBack} {
 		m.rolloutPhase.WithLabelValues(string(phase)).Set(controlplane.OneIf(r != nil && r.Phase == phase))
 	}
 	m.rolloutTrouble.Set(controlplane.OneIf(r != nil && r.Trouble != "" && !r.Phase.Over()))
 }
 
 // Health records what the watch finds.
-func (m *WatchMetrics) Health(d HealthDocument) {
+func (m *Metrics) Health(d HealthDocument) {
 	found := map[FindingKind]int{}
 	for _, f := range d.Findings {
 		found[f.Kind]++

@@ -15,7 +15,7 @@ import (
 // "Nodes by region and state", the largest skew "in either direction" of those that live, and nothing of a region that
 // is gone.
 func TestFleetMetrics(t *testing.T) {
-	m := NewWatchMetrics()
+	m := NewMetrics()
 	m.FleetSeen(fleet.Fleet{Nodes: []fleet.Node{{Heartbeat: heartbeat.Heartbeat{Region: "gone"}, Live: true}}})
 	m.FleetSeen(fleet.Fleet{Nodes: []fleet.Node{
 		{Heartbeat: heartbeat.Heartbeat{Region: "eu", TuningVersion: 1}, Live: true, ClockSkew: -3 * time.Second},
@@ -45,7 +45,7 @@ func TestFleetMetrics(t *testing.T) {
 // A region's name is any bytes in a heartbeat, and a label must be UTF-8: a node with a strange one is counted, and
 // ends nothing.
 func TestFleetMetricsOfStrangeRegions(t *testing.T) {
-	m := NewWatchMetrics()
+	m := NewMetrics()
 	m.FleetSeen(fleet.Fleet{Nodes: []fleet.Node{
 		{Heartbeat: heartbeat.Heartbeat{Region: "\xff"}, Live: true, ClockSkew: time.Second},
 		{Heartbeat: heartbeat.Heartbeat{Region: "\xfe"}, Live: true, ClockSkew: time.Minute},
@@ -65,15 +65,15 @@ func TestFleetMetricsOfStrangeRegions(t *testing.T) {
 
 // "1 for the phase of the rollout that is under way", and all at 0 without one.
 func TestRolloutMetrics(t *testing.T) {
-	m := NewWatchMetrics()
+	m := NewMetrics()
 	for _, step := range []struct {
 		rollout         *rollout.Rollout
 		baking, trouble float64
 	}{
 		{nil, 0, 0},
-		{&rollout.Rollout{Phase: rollout.RolloutBaking}, 1, 0},
-		{&rollout.Rollout{Phase: rollout.RolloutBaking, Trouble: "MySQL does not answer"}, 1, 1},
-		{&rollout.Rollout{Phase: rollout.RolloutDone, Trouble: "of long ago"}, 0, 0},
+		{&rollout.Rollout{Phase: rollout.Baking}, 1, 0},
+		{&rollout.Rollout{Phase: rollout.Baking, Trouble: "MySQL does not answer"}, 1, 1},
+		{&rollout.Rollout{Phase: rollout.Done, Trouble: "of long ago"}, 0, 0},
 		{nil, 0, 0},
 	} {
 		m.RolloutSeen(step.rollout)

@@ -45,7 +45,7 @@ func nodeFindings(listing fleet.Fleet) (findings []Finding) {
 		findings = append(findings, Finding{
 			Kind: FindingFleetCutOff, Severity: SeverityWarning,
 			What: fmt.Sprintf("the fleet has more than %d nodes, and the rest are not watched: those after %s",
-				fleet.FleetNodesMax,
+				fleet.NodesMax,
 				lastOf(listing)),
 			Do: "Rollouts and retirements wait until the fleet has fewer. Lower --node-dead-after if most of its rows are of " +
 				"nodes that are gone. Watch the other nodes by their own metrics.",

@@ -29,7 +29,7 @@ type watched struct {
 	tunings     []tunings.RegionTuning
 	lag         time.Duration
 	partitions  cleanup.PartitionsProblem
-	cleanup     cleanup.CleanupStatus
+	cleanup     cleanup.Status
 	rollout     *rollout.Rollout
 	retirement  *retire.Retirement
 	invocations []Invocation
@@ -38,12 +38,12 @@ type watched struct {
 }
 
 func (w *watched) watch() *Watch {
-	return NewWatch(WatchSources{
+	return New(Sources{
 		Fleet:       func(context.Context) (fleet.Fleet, error) { return w.fleet, w.mysql },
 		Tunings:     func(context.Context) ([]tunings.RegionTuning, error) { return w.tunings, w.mysql },
 		Lag:         func(context.Context) (time.Duration, error) { return w.lag, w.mysql },
 		Partitions:  func(context.Context) (cleanup.PartitionsProblem, error) { return w.partitions, w.mysql },
-		Cleanup:     func(context.Context) (cleanup.CleanupStatus, error) { return w.cleanup, w.restate },
+		Cleanup:     func(context.Context) (cleanup.Status, error) { return w.cleanup, w.restate },
 		Rollout:     func(context.Context) (*rollout.Rollout, error) { return w.rollout, w.restate },
 		Retirement:  func(context.Context) (*retire.Retirement, error) { return w.retirement, w.restate },
 		Invocations: func(context.Context) ([]Invocation, error) { return w.invocations, w.admin },
@@ -134,7 +134,7 @@ func TestLook(t *testing.T) {
 		}, "warning tunings_differ ", "regions have 2 different tunings, and no rollout is under way: ap, us; eu"},
 		"tunings that a rollout brings": {watched{
 			tunings: []tunings.RegionTuning{{Version: 2, Document: "{}"}, {Region: "eu", Version: 3, Document: `{"floor":0.7}`}},
-			rollout: &rollout.Rollout{ID: "r1", Phase: rollout.RolloutBaking},
+			rollout: &rollout.Rollout{ID: "r1", Phase: rollout.Baking},
 			fleet: fleet.Fleet{Nodes: []fleet.Node{
 				with(node("n2", "eu"), func(n *fleet.Node) { n.TuningVersion = 3 }), with(node("n3", "us"), func(n *fleet.Node) { n.TuningVersion = 2 }),
 			}},
@@ -161,25 +161,25 @@ func TestLook(t *testing.T) {
 		"a problem nearby":       {watched{fleet: fleet.Fleet{Nodes: []fleet.Node{with(node("n1", "eu"), func(n *fleet.Node) { n.Health.Problems = []string{"Redis may drop counts"} })}}}, "warning node_problem eu", "n1 in eu: Redis may drop counts"},
 		"cleanup late":           {watched{lag: 20 * time.Minute}, "warning cleanup_lag cleanup", "20m0s"},
 		"cleanup very late":      {watched{lag: 3 * time.Hour}, "critical cleanup_lag cleanup", "3h0m0s"},
-		"cleanup paused":         {watched{cleanup: cleanup.CleanupStatus{Paused: &cleanup.Pause{By: controlplane.By{Actor: "ann", Reason: "deploy"}, At: watchNow}}}, "warning cleanup_paused cleanup", "paused by ann: deploy"},
-		"cleanup fails":          {watched{cleanup: cleanup.CleanupStatus{History: []cleanup.CleanupRun{{Error: "disk is full"}, {}}}}, "warning cleanup_fails cleanup", "disk is full"},
-		"clocks differ":          {watched{cleanup: cleanup.CleanupStatus{History: []cleanup.CleanupRun{{Error: "plan: " + controlplane.ErrClocksDiffer.Error() + " by 2m"}}}}, "critical cleanup_fails cleanup", "by 2m"},
-		"cleanup is refused":     {watched{cleanup: cleanup.CleanupStatus{History: []cleanup.CleanupRun{{CleanupReport: cleanup.CleanupReport{Refused: "no such definer"}}}}}, "warning cleanup_in_batches cleanup", "partitions: no such definer"},
-		"no partitions":          {watched{cleanup: cleanup.CleanupStatus{History: []cleanup.CleanupRun{{CleanupReport: cleanup.CleanupReport{Refused: cleanup.NoPartitions}}}}}, "info cleanup_in_batches cleanup", cleanup.NoPartitions},
+		"cleanup paused":         {watched{cleanup: cleanup.Status{Paused: &cleanup.Pause{By: controlplane.By{Actor: "ann", Reason: "deploy"}, At: watchNow}}}, "warning cleanup_paused cleanup", "paused by ann: deploy"},
+		"cleanup fails":          {watched{cleanup: cleanup.Status{History: []cleanup.Run{{Error: "disk is full"}, {}}}}, "warning cleanup_fails cleanup", "disk is full"},
+		"clocks differ":          {watched{cleanup: cleanup.Status{History: []cleanup.Run{{Error: "plan: " + controlplane.ErrClocksDiffer.Error() + " by 2m"}}}}, "critical cleanup_fails cleanup", "by 2m"},
+		"cleanup is refused":     {watched{cleanup: cleanup.Status{History: []cleanup.Run{{Report: cleanup.Report{Refused: "no such definer"}}}}}, "warning cleanup_in_batches cleanup", "partitions: no such definer"},
+		"no partitions":          {watched{cleanup: cleanup.Status{History: []cleanup.Run{{Report: cleanup.Report{Refused: cleanup.NoPartitions}}}}}, "info cleanup_in_batches cleanup", cleanup.NoPartitions},
 		"no partitions ahead":    {watched{partitions: cleanup.PartitionsProblem{Missing: cleanup.MissingPartitions([]string{cleanup.PartitionsOfHours})}}, "warning cleanup_partitions_missing cleanup", "no partitions of hours are ahead"},
 		"a server without any":   {watched{partitions: cleanup.PartitionsProblem{Refused: cleanup.NoPartitions}}, "info cleanup_in_batches cleanup", cleanup.NoPartitions},
-		"cleanup failed before":  {watched{cleanup: cleanup.CleanupStatus{History: []cleanup.CleanupRun{{}, {Error: "disk is full"}}}}, "", ""},
-		"rollout in trouble":     {watched{rollout: &rollout.Rollout{ID: "r1", Phase: rollout.RolloutApplying, Trouble: "table is locked"}}, "critical rollout_trouble r1", "table is locked"},
-		"rollout rolls back":     {watched{rollout: &rollout.Rollout{ID: "r1", Phase: rollout.RolloutRollingBack, Why: "errors"}}, "warning rollout_trouble r1 rolls back", "errors"},
-		"rollout paused":         {watched{rollout: &rollout.Rollout{ID: "r1", Phase: rollout.RolloutBaking, Paused: &rollout.RolloutPaused{By: controlplane.By{Actor: "ann", Reason: "lunch"}}}}, "warning rollout_waits r1", "lunch"},
-		"rollout waits":          {watched{rollout: &rollout.Rollout{ID: "r1", Phase: rollout.RolloutAwaiting}}, "info rollout_waits r1", "approval of stage 1"},
-		"retirement waits":       {watched{retirement: &retire.Retirement{ID: "t1", Table: "old", Phase: retire.RetirementAwaiting}}, "info retirement_waits old", "weirctl retire approve rename"},
-		"retirement waits again": {watched{retirement: &retire.Retirement{ID: "t1", Table: "old", Phase: retire.RetirementAwaitingFinal}}, "info retirement_waits old", "weirctl retire approve drop"},
-		"retirement in trouble":  {watched{retirement: &retire.Retirement{ID: "t1", Table: "old", Phase: retire.RetirementRenaming, Trouble: "access denied"}}, "warning retirement_trouble old", "access denied"},
-		"retirement goes on":     {watched{retirement: &retire.Retirement{ID: "t1", Table: "old", Phase: retire.RetirementObserving}}, "", ""},
-		"retirement over":        {watched{retirement: &retire.Retirement{ID: "t1", Table: "old", Phase: retire.RetirementAborted, Trouble: "old"}}, "", ""},
+		"cleanup failed before":  {watched{cleanup: cleanup.Status{History: []cleanup.Run{{}, {Error: "disk is full"}}}}, "", ""},
+		"rollout in trouble":     {watched{rollout: &rollout.Rollout{ID: "r1", Phase: rollout.Applying, Trouble: "table is locked"}}, "critical rollout_trouble r1", "table is locked"},
+		"rollout rolls back":     {watched{rollout: &rollout.Rollout{ID: "r1", Phase: rollout.RollingBack, Why: "errors"}}, "warning rollout_trouble r1 rolls back", "errors"},
+		"rollout paused":         {watched{rollout: &rollout.Rollout{ID: "r1", Phase: rollout.Baking, Paused: &rollout.Paused{By: controlplane.By{Actor: "ann", Reason: "lunch"}}}}, "warning rollout_waits r1", "lunch"},
+		"rollout waits":          {watched{rollout: &rollout.Rollout{ID: "r1", Phase: rollout.Awaiting}}, "info rollout_waits r1", "approval of stage 1"},
+		"retirement waits":       {watched{retirement: &retire.Retirement{ID: "t1", Table: "old", Phase: retire.Awaiting}}, "info retirement_waits old", "weirctl retire approve rename"},
+		"retirement waits again": {watched{retirement: &retire.Retirement{ID: "t1", Table: "old", Phase: retire.AwaitingFinal}}, "info retirement_waits old", "weirctl retire approve drop"},
+		"retirement in trouble":  {watched{retirement: &retire.Retirement{ID: "t1", Table: "old", Phase: retire.Renaming, Trouble: "access denied"}}, "warning retirement_trouble old", "access denied"},
+		"retirement goes on":     {watched{retirement: &retire.Retirement{ID: "t1", Table: "old", Phase: retire.Observing}}, "", ""},
+		"retirement over":        {watched{retirement: &retire.Retirement{ID: "t1", Table: "old", Phase: retire.Aborted, Trouble: "old"}}, "", ""},
 		"no retirement yet":      {watched{retirement: &retire.Retirement{}}, "", ""},
-		"rollout over":           {watched{rollout: &rollout.Rollout{ID: "r1", Phase: rollout.RolloutDone, Trouble: "old"}}, "", ""},
+		"rollout over":           {watched{rollout: &rollout.Rollout{ID: "r1", Phase: rollout.Done, Trouble: "old"}}, "", ""},
 		"invocations": {watched{invocations: []Invocation{
 			{ID: "inv_1", Target: "WeirAudit/Write", Paused: true, Retries: 500, Failure: "denied"}, {ID: "inv_2", Target: "WeirCron/cleanup/Tick", Retries: 3}, {ID: "inv_3", Retries: 2},
 		}}, "critical invocation_paused inv_1\nwarning invocation_backing_off inv_2", "denied"},
@@ -344,7 +344,7 @@ func TestADocumentThatIsAheadIsNotFresh(t *testing.T) {
 
 // Counters are published at 0 from the start, one for each kind and none for others.
 func TestFindingsMetric(t *testing.T) {
-	m, registry := NewWatchMetrics(), prometheus.NewRegistry()
+	m, registry := NewMetrics(), prometheus.NewRegistry()
 	registry.MustRegister(m)
 	if n, err := testutil.GatherAndCount(registry, "weir_watch_findings"); err != nil || n != len(FindingKinds) {
 		t.Errorf("%d series, %v", n, err)

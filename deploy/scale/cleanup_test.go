@@ -12,6 +12,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/weirhq/weir/controlplane"
 	"github.com/weirhq/weir/controlplane/cleanup"
 	operators "github.com/weirhq/weir/controlplane/store"
 	"github.com/weirhq/weir/dataplane/mysqlcounts"
@@ -156,14 +157,14 @@ func (d *table) sum(namespace string) (s sum) {
 }
 
 // clean runs the cleanup until nothing is left to delete.
-func (d *table) clean(tb testing.TB) (total cleanup.CleanupReport) {
+func (d *table) clean(tb testing.TB) (total cleanup.Report) {
 	tb.Helper()
-	config := cleanup.DefaultCleanupConfig()
+	config := cleanup.DefaultConfig()
 	config.Limits.BatchRowsMax = cmp.Or(d.batchRowsMax, config.Limits.BatchRowsMax)
-	cleaner, err := cleanup.NewCleanup(config, operators.New(d.db), cleanup.NewCleanupMetrics())
+	cleaner, err := cleanup.New(config, operators.New(d.db), cleanup.NewMetrics())
 	must(tb, err)
 	for {
-		r, err := cleanup.RunCleanup(once{tb.Context(), cleaner})
+		r, err := cleaner.Run(controlplane.Once(tb.Context()))
 		must(tb, err)
 		total.Rows += r.Rows
 		total.Batches += r.Batches
@@ -172,24 +173,6 @@ func (d *table) clean(tb testing.TB) (total cleanup.CleanupReport) {
 			return total
 		}
 	}
-}
-
-// once executes a run's steps once each.
-type once struct {
-	ctx context.Context
-	*cleanup.Cleanup
-}
-
-func (o once) Plan() (cleanup.CleanupPlan, error) { return o.Cleanup.Plan(o.ctx) }
-func (o once) DropPartition(cutoffMs int64) (cleanup.Dropped, error) {
-	return o.Cleanup.DropPartition(o.ctx, cutoffMs)
-}
-func (o once) DeleteExpired(plan cleanup.CleanupPlan, rows int) (cleanup.Batch, error) {
-	return o.Cleanup.DeleteExpired(o.ctx, plan, rows)
-}
-func (o once) AddPartitions() (cleanup.Added, error) { return o.Cleanup.AddPartitions(o.ctx) }
-func (o once) DeleteDeadNodes(cutoffMs int64) (int64, error) {
-	return o.Cleanup.DeleteDeadNodes(o.ctx, cutoffMs)
 }
 
 const (

@@ -8,7 +8,6 @@ import (
 	"time"
 
 	"github.com/weirhq/weir/controlplane"
-	"github.com/weirhq/weir/controlplane/cleanup"
 	"github.com/weirhq/weir/controlplane/retire"
 	operators "github.com/weirhq/weir/controlplane/store"
 	"github.com/weirhq/weir/shared/gen/sql/dataplanedb"
@@ -30,7 +29,7 @@ func testSoakRetirementAtScale(t *testing.T) {
 	r := d.retire(t)
 	took := time.Since(began)
 	publishes, imports := busy()
-	if r.Phase != retire.RetirementDropped || r.RowsDeleted != int64(rows) {
+	if r.Phase != retire.Dropped || r.RowsDeleted != int64(rows) {
 		t.Errorf("%s (%s), %d rows of %d deleted", r.Phase, r.Why, r.RowsDeleted, rows)
 	}
 	if got := d.sum("live"); got != before {
@@ -58,74 +57,61 @@ func (d *table) fillBlocklist(rows int) {
 // retire takes a retirement from its start to its outcome, with both approvals as soon as they are asked for.
 func (d *table) retire(t *testing.T) *retire.Retirement {
 	t.Helper()
-	spec := retire.DefaultRetirementSpec()
+	spec := retire.DefaultSpec()
 	spec.QuietMs, spec.SoakMs, spec.BatchRows = 100, 100, 5_000
-	steps := &retiring{t.Context(), d.db, spec,
-		retire.NewRetirementWork(operators.New(d.db), time.Minute, 0, controlplane.NewMetrics())}
-	now := steps.nowMs(t)
-	look, err := steps.Look(retire.Blocklist, retire.DatedName(retire.Blocklist, now))
-	must(t, err)
+	work := retire.NewWork(operators.New(d.db), time.Minute, 0, controlplane.NewMetrics())
+	steps := work.On(retiring{controlplane.Once(t.Context()), d.db}, nil)
+	nowMs := func() int64 {
+		now, err := steps.NowMs()
+		must(t, err)
+		return now
+	}
 	by := controlplane.By{Actor: "ann", Reason: "nothing needs it"}
-	r, err := retire.NewRetirement(retire.Blocklist, spec, by, look, now)
+	r, err := retire.Begin(steps, retire.Blocklist, spec, by)
 	must(t, err)
 	for deadline := time.Now().Add(10 * time.Minute); r.UnderWay() && time.Now().Before(deadline); {
-		wait, err := r.Advance(steps)
+		wait, err := r.Advance(steps, nowMs())
 		must(t, err)
-		r.Settle(steps.nowMs(t), wait)
-		order := retire.RetirementOrder{By: by, Evidence: r.EvidenceHash()}
-		approve := map[retire.RetirementPhase]func(retire.RetirementOrder, retire.RetirementLook,
+		r.Settle(nowMs(), wait)
+		order := retire.Order{By: by, Evidence: r.EvidenceHash()}
+		approve := map[retire.Phase]func(retire.Order, retire.Look,
 			int64) (time.Duration, error){
-			retire.RetirementAwaiting: r.ApproveRename, retire.RetirementAwaitingFinal: r.ApproveDrop,
+			retire.Awaiting: r.ApproveRename, retire.AwaitingFinal: r.ApproveDrop,
 		}[r.Phase]
 		if approve != nil {
-			look, err := steps.Look(r.Table, r.Dated)
+			look, err := steps.Look(r)
 			must(t, err)
-			wait, err = approve(order, look, steps.nowMs(t))
+			wait, err = approve(order, look, nowMs())
 			must(t, err)
-			r.Settle(steps.nowMs(t), wait)
+			r.Settle(nowMs(), wait)
 		}
 		pause(t.Context(), wait)
 	}
 	return r
 }
 
-// retiring executes the steps of a retirement once each, in a fleet of one node that relays.
+// retiring executes the steps of a retirement once each, in a fleet of one node that relays: it sends a heartbeat
+// whenever the time is read.
 type retiring struct {
-	ctx  context.Context
-	db   *sql.DB
-	spec retire.RetirementSpec
-	work *retire.RetirementWork
+	controlplane.Journal
+	db *sql.DB
 }
 
-func (r *retiring) nowMs(t *testing.T) int64 {
-	t.Helper()
-	now, err := r.NowMs()
-	must(t, err)
-	return now
+func (r retiring) Do(name string, answer any, step func(context.Context) (any, error)) error {
+	return r.Journal.Do(name, answer, func(ctx context.Context) (any, error) {
+		value, err := step(ctx)
+		if at, is := value.(int64); is && err == nil && name == controlplane.StepNow {
+			err = r.beat(ctx, at)
+		}
+		return value, err
+	})
 }
 
-func (r *retiring) NowMs() (int64, error) {
-	at := time.Now().UnixMilli()
+func (r retiring) beat(ctx context.Context, at int64) error {
 	health, err := json.Marshal(heartbeat.Health{Relay: &heartbeat.Relay{Shards: 1, Held: []int{0}, InStepAtMs: at}})
 	if err != nil {
-		return 0, err
+		return err
 	}
-	return at, dataplanedb.New(r.db).NodeBeat(r.ctx, dataplanedb.NodeBeatParams{NodeID: []byte("eu-1"),
+	return dataplanedb.New(r.db).NodeBeat(ctx, dataplanedb.NodeBeatParams{NodeID: []byte("eu-1"),
 		Region: []byte("eu"), Build: "v1", StartedAt: 1, SentAt: uint64(at), Health: string(health)})
-}
-
-func (r *retiring) Look(table, dated string) (retire.RetirementLook, error) {
-	return r.work.Look(r.ctx, table, dated, r.spec)
-}
-
-func (r *retiring) Drain(table string, rows int) (cleanup.Batch, error) {
-	return r.work.Drain(r.ctx, table, rows)
-}
-
-func (r *retiring) Rename(table, from, to string, fence int64) (retire.TableNames, error) {
-	return r.work.Rename(r.ctx, table, from, to, fence)
-}
-
-func (r *retiring) Drop(table, dated string, fence int64) (retire.TableDrop, error) {
-	return r.work.Drop(r.ctx, table, dated, fence)
 }

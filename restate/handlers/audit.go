@@ -20,7 +20,7 @@ const auditTimeout = 10 * time.Second
 // here, in the same breath as it is made: neither is ever there without the other, and
 // a change need not wait for MySQL.
 type auditTrail struct {
-	store audit.AuditStore
+	store audit.Store
 	steps *stepper
 }
 
@@ -41,7 +41,7 @@ func (a *auditTrail) definition() restate.ServiceDefinition {
 		Handler("Write", restate.NewServiceHandler(a.write))
 }
 
-func (a *auditTrail) write(ctx restate.Context, e audit.AuditEntry) (restate.Void, error) {
+func (a *auditTrail) write(ctx restate.Context, e audit.Entry) (restate.Void, error) {
 	e.ID = ctx.Request().ID // the same at every attempt
 	err := restate.RunVoid(ctx, func(rc restate.RunContext) error {
 		if a.steps.draining.Load() {
@@ -49,7 +49,7 @@ func (a *auditTrail) write(ctx restate.Context, e audit.AuditEntry) (restate.Voi
 		}
 		timed, cancel := context.WithTimeout(rc, auditTimeout)
 		defer cancel()
-		err := audit.WriteAudit(timed, a.store, e)
+		err := audit.Write(timed, a.store, e)
 		if errors.Is(err, controlplane.ErrInvalid) {
 			return invalid(err) // it will not get better
 		}
@@ -64,7 +64,7 @@ func (a *auditTrail) write(ctx restate.Context, e audit.AuditEntry) (restate.Voi
 // sendAudit sends an entry about the job of ctx.
 func sendAudit(ctx restate.ObjectContext, by controlplane.By, action string, before, after any) error {
 	job := restate.Key(ctx)
-	e := audit.AuditEntry{By: by, Action: job + "." + action, Subject: "job " + job}
+	e := audit.Entry{By: by, Action: job + "." + action, Subject: "job " + job}
 	var err error
 	if e.Before, err = text(before); err != nil {
 		return err

@@ -58,7 +58,7 @@ func childServe(address, dsn string, what ...string) error {
 		options = retirementOptions(stuck.Store)
 	case slices.Contains(what, "stuck-retirement"):
 		options = retirementOptions(stuck.Store)
-		options.Retirement = retire.NewRetirementWork(stuckTables{stuck.Store}, 30*time.Second, 0, options.Metrics)
+		options.Retirement = retire.NewWork(stuckTables{stuck.Store}, 30*time.Second, 0, options.Metrics)
 	}
 	options.Orders = testKeys
 	endpoint, err := NewEndpoint(options)
@@ -179,10 +179,10 @@ func (s stuckTables) DropTable(ctx context.Context, table, dated string, fence i
 // cleanupOptions are handlers whose cleanup deletes ten rows a batch, and those that
 // expired this very moment too.
 func cleanupOptions(s cleanupStore) Options {
-	config := cleanup.DefaultCleanupConfig()
+	config := cleanup.DefaultConfig()
 	config.Limits.BatchRowsMax, config.Grace = 10, 0
 	metrics := controlplane.NewMetrics()
-	cleanup, err := cleanup.NewCleanup(config, s, cleanup.NewCleanupMetrics())
+	cleanup, err := cleanup.New(config, s, cleanup.NewMetrics())
 	if err != nil {
 		panic(err)
 	}
@@ -190,6 +190,6 @@ func cleanupOptions(s cleanupStore) Options {
 }
 
 type cleanupStore interface {
-	cleanup.CleanupStore
-	audit.AuditStore
+	cleanup.Store
+	audit.Store
 }

@@ -2,7 +2,6 @@ package handlers
 
 import (
 	"context"
-	"fmt"
 	"time"
 
 	restate "github.com/restatedev/sdk-go"
@@ -23,12 +22,12 @@ const (
 	readingLagMs   = "lag_ms"
 )
 
-// cleanupJob is the expiry cleanup as a job: cleanup.RunCleanup, each of whose
-// steps is journaled.
+// cleanupJob is the expiry cleanup as a job: cleanup.Cleanup, each of whose steps is
+// journaled.
 func cleanupJob(cleaner *cleanup.Cleanup, steps *stepper, metrics *controlplane.Metrics) Job {
 	return Job{
 		Run: func(ctx restate.ObjectContext) (Report, error) {
-			r, err := cleanup.RunCleanup(&durableCleanup{ctx: ctx, steps: steps, cleanup: cleaner})
+			r, err := cleaner.Run(steps.on(ctx))
 			return Report{
 				Counts: map[string]int64{countRows: r.Rows, countBatches: int64(r.Batches), countDropped: int64(r.Partitions),
 					countDeadNodes: r.DeadNodes},
@@ -42,43 +41,6 @@ func cleanupJob(cleaner *cleanup.Cleanup, steps *stepper, metrics *controlplane.
 	}
 }
 
-// durableCleanup is cleanup.CleanupSteps for one invocation.
-type durableCleanup struct {
-	ctx     restate.Context
-	steps   *stepper
-	cleanup *cleanup.Cleanup
-	batches int
-	drops   int
-}
-
-func (d *durableCleanup) Plan() (cleanup.CleanupPlan, error) {
-	return step(d.ctx, d.steps, "plan", d.cleanup.Plan)
-}
-
-func (d *durableCleanup) DropPartition(cutoffMs int64) (cleanup.Dropped, error) {
-	d.drops++
-	return step(d.ctx, d.steps, fmt.Sprintf("drop partition %d", d.drops),
-		func(ctx context.Context) (cleanup.Dropped, error) { return d.cleanup.DropPartition(ctx, cutoffMs) })
-}
-
-func (d *durableCleanup) DeleteExpired(plan cleanup.CleanupPlan, rows int) (cleanup.Batch, error) {
-	d.batches++
-	return step(d.ctx, d.steps, fmt.Sprintf("delete batch %d", d.batches),
-		func(ctx context.Context) (cleanup.Batch, error) {
-			return d.cleanup.DeleteExpired(ctx, plan, rows)
-		})
-}
-
-func (d *durableCleanup) AddPartitions() (cleanup.Added, error) {
-	return step(d.ctx, d.steps, "add partitions", d.cleanup.AddPartitions)
-}
-
-func (d *durableCleanup) DeleteDeadNodes(cutoffMs int64) (int64, error) {
-	return step(d.ctx, d.steps, "delete dead nodes", func(ctx context.Context) (int64, error) {
-		return d.cleanup.DeleteDeadNodes(ctx, cutoffMs)
-	})
-}
-
 // finished is the step that ends a run: it tells the job, and the time.
 func finished(job Job, failed bool) func(context.Context) (int64, error) {
 	return func(context.Context) (int64, error) {
@@ -90,9 +52,9 @@ func finished(job Job, failed bool) func(context.Context) (int64, error) {
 }
 
 // cleanupRun reads a run back.
-func cleanupRun(r Run) cleanup.CleanupRun {
-	return cleanup.CleanupRun{
-		CleanupReport: cleanup.CleanupReport{
+func cleanupRun(r Run) cleanup.Run {
+	return cleanup.Run{
+		Report: cleanup.Report{
 			Rows:       r.Report.Counts[countRows],
 			Batches:    int(r.Report.Counts[countBatches]),
 			Partitions: int(r.Report.Counts[countDropped]),
@@ -109,8 +71,8 @@ func cleanupRun(r Run) cleanup.CleanupRun {
 }
 
 // cleanupStatus reads a state back.
-func cleanupStatus(s State) cleanup.CleanupStatus {
-	status := cleanup.CleanupStatus{
+func cleanupStatus(s State) cleanup.Status {
+	status := cleanup.Status{
 		Running:   s.Running,
 		Interval:  time.Duration(s.IntervalMs) * time.Millisecond,
 		Runs:      s.Runs,

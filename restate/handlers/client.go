@@ -165,25 +165,25 @@ func firstLine(s string) string {
 type CleanupClient struct{ *Client }
 
 // Status tells how the schedule stands.
-func (c CleanupClient) Status(ctx context.Context) (cleanup.CleanupStatus, error) {
+func (c CleanupClient) Status(ctx context.Context) (cleanup.Status, error) {
 	s, err := c.Client.Status(ctx, CleanupJob)
 	return cleanupStatus(s), err
 }
 
 // RunNow runs the cleanup once, paused or not, and answers when it is done.
-func (c CleanupClient) RunNow(ctx context.Context, by controlplane.By) (cleanup.CleanupRun, error) {
+func (c CleanupClient) RunNow(ctx context.Context, by controlplane.By) (cleanup.Run, error) {
 	r, err := c.TriggerNow(ctx, CleanupJob, by)
 	return cleanupRun(r), err
 }
 
 // Pause stops the schedule until Resume.
-func (c CleanupClient) Pause(ctx context.Context, by controlplane.By) (cleanup.CleanupStatus, error) {
+func (c CleanupClient) Pause(ctx context.Context, by controlplane.By) (cleanup.Status, error) {
 	s, err := c.Client.Pause(ctx, CleanupJob, by)
 	return cleanupStatus(s), err
 }
 
 // Resume starts the schedule again, with a run at once.
-func (c CleanupClient) Resume(ctx context.Context, by controlplane.By) (cleanup.CleanupStatus, error) {
+func (c CleanupClient) Resume(ctx context.Context, by controlplane.By) (cleanup.Status, error) {
 	s, err := c.Client.Resume(ctx, CleanupJob, by)
 	return cleanupStatus(s), err
 }

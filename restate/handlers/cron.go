@@ -96,7 +96,7 @@ func (c *cron) chain(ctx restate.ObjectContext, req StartRequest, repair bool) (
 	if err != nil {
 		return s, err
 	}
-	at, err := now(ctx, c.steps, "now")
+	at, err := controlplane.NowMs(c.steps.on(ctx))
 	if err != nil {
 		return s, err
 	}
@@ -119,7 +119,7 @@ func (c *cron) pause(ctx restate.ObjectContext, by controlplane.By) (State, erro
 	if err != nil || s.Pause != nil {
 		return s, err
 	}
-	at, err := now(ctx, c.steps, "now")
+	at, err := controlplane.NowMs(c.steps.on(ctx))
 	if err != nil {
 		return s, err
 	}
@@ -140,7 +140,7 @@ func (c *cron) resume(ctx restate.ObjectContext, by controlplane.By) (State, err
 	if err != nil || s.Pause == nil {
 		return s, err
 	}
-	at, err := now(ctx, c.steps, "now")
+	at, err := controlplane.NowMs(c.steps.on(ctx))
 	if err != nil {
 		return s, err
 	}
@@ -163,7 +163,7 @@ func (c *cron) triggerNow(ctx restate.ObjectContext, by controlplane.By) (Run, e
 	if err != nil {
 		return Run{}, err
 	}
-	at, err := now(ctx, c.steps, "now")
+	at, err := controlplane.NowMs(c.steps.on(ctx))
 	if err != nil {
 		return Run{}, err
 	}
@@ -182,7 +182,7 @@ func (c *cron) tick(ctx restate.ObjectContext, t Tick) (restate.Void, error) {
 	if err != nil || !s.takes(t) {
 		return restate.Void{}, err
 	}
-	at, err := now(ctx, c.steps, "now")
+	at, err := controlplane.NowMs(c.steps.on(ctx))
 	if err != nil {
 		return restate.Void{}, err
 	}
@@ -234,7 +234,7 @@ func (c *cron) run(ctx restate.ObjectContext, startedMs int64, trigger string) (
 	if err != nil {
 		r.Error, r.Report.More = err.Error(), false
 	}
-	endedMs, err := step(ctx, c.steps, "finished", finished(job, r.Error != ""))
+	endedMs, err := controlplane.Do(c.steps.on(ctx), "finished", finished(job, r.Error != ""))
 	if err != nil {
 		return Run{}, err
 	}
@@ -274,12 +274,10 @@ func (c *cron) newest(ctx restate.ObjectContext, by controlplane.By) (State, err
 		return s, err
 	}
 	job := restate.Key(ctx)
-	order, err := step(ctx, c.steps.within(rolloutStepRetry), "look for a newer order",
-		func(ctx context.Context) (controlplane.PauseOrder, error) {
-			ctx, cancel := context.WithTimeout(ctx, pauseTimeout)
-			defer cancel()
+	order, err := controlplane.Do(c.steps.within(rolloutStepRetry).on(ctx), "look for a newer order",
+		controlplane.Within(pauseTimeout, func(ctx context.Context) (controlplane.PauseOrder, error) {
 			return controlplane.LoadPause(ctx, c.saves, job)
-		})
+		}))
 	if err != nil && !restate.IsTerminalError(err) {
 		return s, err
 	}
@@ -317,12 +315,10 @@ func (c *cron) save(ctx restate.ObjectContext, s *State, at int64) error {
 		return nil
 	}
 	job, order := restate.Key(ctx), s.order()
-	_, err := step(ctx, c.steps.within(rolloutStepRetry), "save the order",
-		func(ctx context.Context) (bool, error) {
-			ctx, cancel := context.WithTimeout(ctx, pauseTimeout)
-			defer cancel()
+	_, err := controlplane.Do(c.steps.within(rolloutStepRetry).on(ctx), "save the order",
+		controlplane.Within(pauseTimeout, func(ctx context.Context) (bool, error) {
 			return true, controlplane.SavePause(ctx, c.saves, job, order)
-		})
+		}))
 	if err != nil && !restate.IsTerminalError(err) {
 		return err
 	}

@@ -119,7 +119,7 @@ func TestWorkLeftBehindIsDoneAtOnce(t *testing.T) {
 		run := job.Run
 		job.Run = func(ctx restate.ObjectContext) (Report, error) {
 			r, err := run(ctx)
-			left, err2 := step(ctx, s, "is work left", func(context.Context) (bool, error) { return n.count() < 4, nil })
+			left, err2 := controlplane.Do(s.on(ctx), "is work left", func(context.Context) (bool, error) { return n.count() < 4, nil })
 			r.More = left
 			return r, errors.Join(err, err2)
 		}
@@ -210,7 +210,7 @@ func TestPause(t *testing.T) {
 		}
 		return nil
 	})
-	byAction := map[string]audit.AuditEntry{}
+	byAction := map[string]audit.Entry{}
 	for _, e := range log.all() {
 		byAction[e.Action] = e
 	}
@@ -234,7 +234,7 @@ func TestErrorsAreRecorded(t *testing.T) {
 	c := newCluster(t, Options{StepRetryMax: 300 * time.Millisecond}, func(s *stepper) map[string]Job {
 		return map[string]Job{"n": {
 			Run: func(ctx restate.ObjectContext) (Report, error) {
-				_, err := step(ctx, s, "fail", func(context.Context) (int, error) { return 0, errors.New("table is gone") })
+				_, err := controlplane.Do(s.on(ctx), "fail", func(context.Context) (int, error) { return 0, errors.New("table is gone") })
 				return Report{Counts: map[string]int64{"rows": 3}, More: true}, err
 			},
 			Finished: func(failed bool) { finished <- failed },

@@ -62,5 +62,10 @@
 // about the process, and there is neither recover nor a deferred compensation, since
 // a handler that waits is ended by a panic of the SDK's.
 //
+// Jobs execute their steps with controlplane.Do on a controlplane.Journal, which is
+// Restate's here and a plain call in tests. Names and order of steps, and the form of
+// their answers, are what a run that another build began is replayed from:
+// TestJournalsHaveTheEntriesOfEarlierBuilds has them all.
+//
 // A step may be executed twice. All of ours can be.
 package handlers

@@ -26,7 +26,7 @@ func TestShutdownDoesNotWaitForWhatWaits(t *testing.T) {
 				return Report{}, err
 			}},
 			"called": {Run: func(ctx restate.ObjectContext) (Report, error) {
-				_, err := step(ctx, s, "fails", func(context.Context) (bool, error) {
+				_, err := controlplane.Do(s.on(ctx), "fails", func(context.Context) (bool, error) {
 					failed <- struct{}{}
 					return false, down
 				})

@@ -46,9 +46,9 @@ const (
 type Options struct {
 	Cleanup    *cleanup.Cleanup
 	Watch      *watch.Watch
-	Rollouts   *rollout.RolloutWork
-	Retirement *retire.RetirementWork
-	Audit      audit.AuditStore
+	Rollouts   *rollout.Work
+	Retirement *retire.Work
+	Audit      audit.Store
 	Approvers  access.Approvers       // whose approvals count; nil: all approvals count
 	Saves      controlplane.JobStates // pauses of jobs; nil: only Restate has them
 	Metrics    *controlplane.Metrics

@@ -34,7 +34,7 @@ type Keeper struct {
 
 	// Tunings are the rollouts that wrote the newest versions of the tuning, as many as rows:
 	// what Restate may have lost. nil: not known.
-	Tunings func(ctx context.Context, rows int) ([]rollout.TuningTrace, error)
+	Tunings func(ctx context.Context, rows int) ([]rollout.Trace, error)
 
 	// Saves are the states of jobs in MySQL, which Restate may have lost. If it is nil, they are
 	// unknown.

@@ -15,10 +15,6 @@ const (
 	// rolloutLate is how many graces a rollout's timer may be late: it may wait behind a step
 	// that is tried again, and behind an operator.
 	rolloutLate = 3
-
-	// tracesMax is how many of the newest versions of the tuning are looked at for the
-	// rollouts that wrote them.
-	tracesMax = 1000
 )
 
 // ensureRollout looks after the rollout that is under way, or that the list takes for it,
@@ -34,7 +30,7 @@ func (k *Keeper) ensureRollout(ctx context.Context) error {
 
 // reviveRollouts sends the message of a rollout anew that has lost it, and the outcome of
 // one that the list has not heard of: the lock must not stay with what is over.
-func (k *Keeper) reviveRollouts(ctx context.Context, rollouts RolloutClient, standing rollout.RolloutList) error {
+func (k *Keeper) reviveRollouts(ctx context.Context, rollouts RolloutClient, standing rollout.List) error {
 	for _, id := range standing.UnderWay() {
 		r, err := rollouts.Status(ctx, id)
 		if errors.Is(err, controlplane.ErrNotFound) {
@@ -61,11 +57,11 @@ func (k *Keeper) reviveRollouts(ctx context.Context, rollouts RolloutClient, sta
 
 // repairRollouts compares the list with the rollouts themselves and with what they wrote to
 // MySQL. It looks first, as ensure does.
-func (k *Keeper) repairRollouts(ctx context.Context, rollouts RolloutClient, standing rollout.RolloutList) error {
-	var traces []rollout.TuningTrace
+func (k *Keeper) repairRollouts(ctx context.Context, rollouts RolloutClient, standing rollout.List) error {
+	var traces []rollout.Trace
 	var unread error
 	if k.Tunings != nil {
-		if traces, unread = k.Tunings(ctx, tracesMax); unread != nil {
+		if traces, unread = k.Tunings(ctx, rollout.TracesMax); unread != nil {
 			unread = fmt.Errorf("compare the list of rollouts with MySQL: %w", unread)
 		}
 	}

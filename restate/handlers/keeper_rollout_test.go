@@ -17,7 +17,7 @@ import (
 )
 
 // rolloutsOf is a Restate that has a list and some rollouts.
-func rolloutsOf(t *testing.T, standing rollout.RolloutList, rollouts map[string]rollout.Rollout) *scripted {
+func rolloutsOf(t *testing.T, standing rollout.List, rollouts map[string]rollout.Rollout) *scripted {
 	text := func(v any) string {
 		b, err := json.Marshal(v)
 		if err != nil {
@@ -50,23 +50,23 @@ func TestWhatTheKeeperDoesAboutRollouts(t *testing.T) {
 	const graceMs, lateMs = 10_000, rolloutLate * 10_000
 	broken := rollout.Rollout{}
 	for name, c := range map[string]struct {
-		standing rollout.RolloutList
+		standing rollout.List
 		rollout  func(nowMs int64) rollout.Rollout
 		traces   error
 		ensured  bool
 		repaired bool
 		wrong    string
 	}{
-		"its timer is late":     {standing: rollout.RolloutList{Active: "one"}, rollout: bakesSince(lateMs + 1), ensured: true},
-		"its timer may come":    {standing: rollout.RolloutList{Active: "one"}, rollout: bakesSince(lateMs)},
-		"its outcome is late":   {standing: rollout.RolloutList{Active: "one"}, rollout: doneSince(lateMs + 1), ensured: true},
-		"its outcome may come":  {standing: rollout.RolloutList{Active: "one"}, rollout: doneSince(lateMs)},
-		"it has a line alone":   {standing: rollout.RolloutList{Active: "gone", List: []rollout.RolloutSummary{{ID: "one"}}}, rollout: bakesSince(lateMs + 1), ensured: true, repaired: true},
-		"its line has an end":   {standing: rollout.RolloutList{List: []rollout.RolloutSummary{{ID: "one", EndedMs: 1}}}, rollout: bakesSince(lateMs + 1)},
-		"it is not known":       {standing: rollout.RolloutList{Active: "gone"}, rollout: bakesSince(0), repaired: true},
-		"it cannot be read":     {standing: rollout.RolloutList{Active: "one"}, rollout: func(int64) rollout.Rollout { return broken }, wrong: "broken"},
-		"MySQL does not answer": {standing: rollout.RolloutList{Active: "gone"}, rollout: bakesSince(0), traces: errors.New("no rows today"), repaired: true, wrong: "compare the list of rollouts with MySQL: no rows today"},
-		"MySQL alone is down":   {standing: rollout.RolloutList{Active: "one"}, rollout: bakesSince(0), traces: errors.New("no rows today"), wrong: "no rows today"},
+		"its timer is late":     {standing: rollout.List{Active: "one"}, rollout: bakesSince(lateMs + 1), ensured: true},
+		"its timer may come":    {standing: rollout.List{Active: "one"}, rollout: bakesSince(lateMs)},
+		"its outcome is late":   {standing: rollout.List{Active: "one"}, rollout: doneSince(lateMs + 1), ensured: true},
+		"its outcome may come":  {standing: rollout.List{Active: "one"}, rollout: doneSince(lateMs)},
+		"it has a line alone":   {standing: rollout.List{Active: "gone", List: []rollout.Summary{{ID: "one"}}}, rollout: bakesSince(lateMs + 1), ensured: true, repaired: true},
+		"its line has an end":   {standing: rollout.List{List: []rollout.Summary{{ID: "one", EndedMs: 1}}}, rollout: bakesSince(lateMs + 1)},
+		"it is not known":       {standing: rollout.List{Active: "gone"}, rollout: bakesSince(0), repaired: true},
+		"it cannot be read":     {standing: rollout.List{Active: "one"}, rollout: func(int64) rollout.Rollout { return broken }, wrong: "broken"},
+		"MySQL does not answer": {standing: rollout.List{Active: "gone"}, rollout: bakesSince(0), traces: errors.New("no rows today"), repaired: true, wrong: "compare the list of rollouts with MySQL: no rows today"},
+		"MySQL alone is down":   {standing: rollout.List{Active: "one"}, rollout: bakesSince(0), traces: errors.New("no rows today"), wrong: "no rows today"},
 	} {
 		t.Run(name, func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
@@ -74,7 +74,7 @@ func TestWhatTheKeeperDoesAboutRollouts(t *testing.T) {
 				k := &Keeper{
 					Client: NewClient(&http.Client{Transport: restate}, testKeys, "http://restate"), Grace: graceMs * time.Millisecond,
 					Metrics: controlplane.NewMetrics(), Log: slog.New(slog.DiscardHandler),
-					Tunings: func(context.Context, int) ([]rollout.TuningTrace, error) { return nil, c.traces },
+					Tunings: func(context.Context, int) ([]rollout.Trace, error) { return nil, c.traces },
 				}
 				for range 2 {
 					if err := k.ensureRollout(t.Context()); (err != nil) != (c.wrong != "") || !strings.Contains(fmt.Sprint(err), c.wrong) {
@@ -100,7 +100,7 @@ func TestWhatTheKeeperDoesAboutRollouts(t *testing.T) {
 // bakesSince is a rollout whose timer is late by so much.
 func bakesSince(lateMs int64) func(int64) rollout.Rollout {
 	return func(nowMs int64) rollout.Rollout {
-		r := rollout.Rollout{Version: 2, ID: "one", Phase: rollout.RolloutBaking}
+		r := rollout.Rollout{Version: 2, ID: "one", Phase: rollout.Baking}
 		r.Epoch, r.TimerMs, r.MovedMs = 7, nowMs-lateMs, nowMs-lateMs
 		return r
 	}
@@ -109,6 +109,6 @@ func bakesSince(lateMs int64) func(int64) rollout.Rollout {
 // doneSince is one whose outcome the list should know for so long.
 func doneSince(lateMs int64) func(int64) rollout.Rollout {
 	return func(nowMs int64) rollout.Rollout {
-		return rollout.Rollout{Version: 2, ID: "one", Phase: rollout.RolloutDone, EndedMs: nowMs - lateMs}
+		return rollout.Rollout{Version: 2, ID: "one", Phase: rollout.Done, EndedMs: nowMs - lateMs}
 	}
 }

@@ -204,20 +204,20 @@ func listen(t *testing.T, address string) net.Listener {
 // auditRows is an audit log in memory.
 type auditRows struct {
 	mu   sync.Mutex
-	rows []audit.AuditEntry
+	rows []audit.Entry
 }
 
-func (a *auditRows) InsertAudit(_ context.Context, e audit.AuditEntry) error {
+func (a *auditRows) InsertAudit(_ context.Context, e audit.Entry) error {
 	a.mu.Lock()
 	defer a.mu.Unlock()
 	a.rows = append(a.rows, e)
 	return nil
 }
 
-func (a *auditRows) all() []audit.AuditEntry {
+func (a *auditRows) all() []audit.Entry {
 	a.mu.Lock()
 	defer a.mu.Unlock()
-	return append([]audit.AuditEntry(nil), a.rows...)
+	return append([]audit.Entry(nil), a.rows...)
 }
 
 // counter is a job that notes when it ran.
@@ -228,7 +228,7 @@ type counter struct {
 
 func (n *counter) job(s *stepper) Job {
 	return Job{Run: func(ctx restate.ObjectContext) (Report, error) {
-		_, err := step(ctx, s, "count", func(context.Context) (int, error) {
+		_, err := controlplane.Do(s.on(ctx), "count", func(context.Context) (int, error) {
 			n.mu.Lock()
 			defer n.mu.Unlock()
 			n.runs = append(n.runs, time.Now().UnixMilli())

@@ -9,6 +9,7 @@ import (
 
 	restate "github.com/restatedev/sdk-go"
 
+	"github.com/weirhq/weir/controlplane"
 	"github.com/weirhq/weir/controlplane/rollout"
 	"github.com/weirhq/weir/controlplane/store"
 	"github.com/weirhq/weir/shared/await"
@@ -50,7 +51,7 @@ func testLosingNodesOfRestate(t *testing.T) {
 			_, err := rollouts.Start(t.Context(), starting(id, spec))
 			return err
 		})
-		reaches(t, rollouts, id, "the first stage", func(r rollout.Rollout) bool { return r.Phase == rollout.RolloutBaking || r.Stage > 0 })
+		reaches(t, rollouts, id, "the first stage", func(r rollout.Rollout) bool { return r.Phase == rollout.Baking || r.Stage > 0 })
 		looks := lookAt(t, c)
 		before, node := ticks.count(), trio.Nodes[victim.node()]
 		if err := node.Kill(); err != nil {
@@ -71,7 +72,7 @@ func testLosingNodesOfRestate(t *testing.T) {
 			t.Fatal(err)
 		}
 		wantOneOutcome(t, r)
-		wantUnlocked(t, rollouts, id, rollout.RolloutDone)
+		wantUnlocked(t, rollouts, id, rollout.Done)
 		wantInForce(t, db, spec.Tuning)
 		wantWrittenOnce(t, db)
 	}
@@ -120,7 +121,7 @@ type tickLog struct {
 func (l *tickLog) job(s *stepper) Job {
 	return Job{Run: func(ctx restate.ObjectContext) (Report, error) {
 		id := ctx.Request().ID
-		_, err := step(ctx, s, "note", func(context.Context) (int, error) {
+		_, err := controlplane.Do(s.on(ctx), "note", func(context.Context) (int, error) {
 			l.mu.Lock()
 			defer l.mu.Unlock()
 			if l.ids == nil {

@@ -10,6 +10,7 @@ import (
 	restate "github.com/restatedev/sdk-go"
 	"github.com/restatedev/sdk-go/encoding"
 
+	"github.com/weirhq/weir/controlplane"
 	"github.com/weirhq/weir/restate/orderkey"
 )
 
@@ -120,7 +121,7 @@ func (o *orders) read(ctx restate.Context, order orderkey.Order) ([]byte, error)
 // check returns an error if an order is not signed, has expired, or is not for this handler. The
 // check is a step, because a replay may have other keys and another time.
 func (o *orders) check(ctx restate.Context, order *orderkey.Order, by string) error {
-	problem, err := step(ctx, o.steps, "check the signature", func(context.Context) (string, error) {
+	problem, err := controlplane.Do(o.steps.on(ctx), "check the signature", func(context.Context) (string, error) {
 		if refused := o.keys.Check(order, time.Now()); refused != nil {
 			return refused.Error(), nil //nolint:nilerr // a refusal is an answer: it is journaled, and not tried again
 		}

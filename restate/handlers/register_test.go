@@ -39,7 +39,7 @@ func TestCallsComeBackFromAProcessThatHasEnded(t *testing.T) {
 	begun, free := make(chan struct{}, 9), make(chan struct{})
 	c := newCluster(t, Options{}, func(s *stepper) map[string]Job {
 		return map[string]Job{"n": n.job(s), "slow": {Run: func(ctx restate.ObjectContext) (Report, error) {
-			_, err := step(ctx, s, "wait", func(ctx context.Context) (int, error) {
+			_, err := controlplane.Do(s.on(ctx), "wait", func(ctx context.Context) (int, error) {
 				begun <- struct{}{}
 				select {
 				case <-free:

@@ -29,14 +29,14 @@ const (
 type (
 	// RetirementStart makes a retirement begin.
 	RetirementStart struct {
-		Spec retire.RetirementSpec `json:"spec"`
-		By   controlplane.By       `json:"by"`
+		Spec retire.Spec     `json:"spec"`
+		By   controlplane.By `json:"by"`
 	}
 	// RetirementApprove approves one of the two things that take an approval. It is named:
 	// the same request once more, whose answer was lost, must not approve the other.
 	RetirementApprove struct {
 		Drop bool `json:"drop"` // else the rename
-		retire.RetirementOrder
+		retire.Order
 	}
 	// RetirementTimer is the message that keeps a retirement going.
 	RetirementTimer struct {
@@ -47,7 +47,7 @@ type (
 // retirement is the object: retire.Retirement, one transition an invocation, as
 // rollout is.
 type retirement struct {
-	work       *retire.RetirementWork
+	work       *retire.Work
 	approvers  access.Approvers // nil: every approval counts
 	steps      *stepper
 	retryAfter time.Duration // troubleRetry, except in tests
@@ -80,22 +80,9 @@ func (o *retirement) start(ctx restate.ObjectContext, req RetirementStart) (reti
 		}
 		return before, nil
 	}
-	table := restate.Key(ctx)
-	if err := retire.ValidateRetirable(table); err != nil {
-		return before, failed(err)
-	}
-	d := &durableRetirement{ctx: ctx, work: o.work, steps: o.steps, spec: req.Spec}
-	at, err := d.NowMs()
+	r, err := retire.Begin(o.on(ctx), restate.Key(ctx), req.Spec, req.By)
 	if err != nil {
-		return before, err
-	}
-	look, err := d.Look(table, retire.DatedName(table, at))
-	if err != nil {
-		return before, err
-	}
-	r, err := retire.NewRetirement(table, req.Spec, req.By, look, at)
-	if err != nil {
-		return before, failed(err)
+		return before, finally(err)
 	}
 	if before.ID != "" {
 		if err := o.remember(ctx, before.Summary()); err != nil {
@@ -103,26 +90,23 @@ func (o *retirement) start(ctx restate.ObjectContext, req RetirementStart) (reti
 		}
 	}
 	r.Epoch, r.Fence, r.Saved = before.Epoch, before.Fence, before.Saved
-	if err := o.settle(ctx, r, at, 0); err != nil {
+	if err := o.settle(ctx, r, r.StartedMs, 0); err != nil {
 		return before, err
 	}
 	return *r, o.audit(ctx, req.By, "start", nil, retirementConditionOf(r))
 }
 
-// on returns the steps of r in an invocation. They know the actors who approve its next step, and
-// more.
-func (o *retirement) on(ctx restate.Context, r *retire.Retirement, more ...string) *durableRetirement {
-	return &durableRetirement{ctx: ctx, work: o.work, steps: o.steps, spec: r.Spec, approvers: o.approvers,
-		approving: r.Approving(more...), needs: r.Needs()}
+func (o *retirement) on(ctx restate.Context) retire.Steps {
+	return o.work.On(o.steps.on(ctx), o.approvers)
 }
 
-func (o *retirement) remember(ctx restate.ObjectContext, s retire.RetirementSummary) error {
-	past, terminal := restate.Get[[]retire.RetirementSummary](ctx, retirementPastKey)
+func (o *retirement) remember(ctx restate.ObjectContext, s retire.Summary) error {
+	past, terminal := restate.Get[[]retire.Summary](ctx, retirementPastKey)
 	if terminal != nil {
 		return terminal
 	}
 	restate.Set(ctx, retirementPastKey,
-		append([]retire.RetirementSummary{s}, past[:min(len(past), retirementPastMax-1)]...))
+		append([]retire.Summary{s}, past[:min(len(past), retirementPastMax-1)]...))
 	return nil
 }
 
@@ -133,14 +117,9 @@ func (o *retirement) step(ctx restate.ObjectContext, t RetirementTimer) (restate
 		return restate.Void{}, err
 	}
 	before := retirementConditionOf(&r)
-	d := o.on(ctx, &r)
-	wait, err := r.Advance(d)
+	at, err := o.advance(ctx, &r)
 	if err != nil {
-		return restate.Void{}, o.later(ctx, d.at, err)
-	}
-	r.Trouble = ""
-	if err := o.settle(ctx, &r, d.at, wait); err != nil {
-		return restate.Void{}, o.later(ctx, d.at, err)
+		return restate.Void{}, o.later(ctx, at, err)
 	}
 	if r.Phase == before.Phase {
 		return restate.Void{}, nil
@@ -150,6 +129,20 @@ func (o *retirement) step(ctx restate.ObjectContext, t RetirementTimer) (restate
 		itself.Reason = string(r.Phase)
 	}
 	return restate.Void{}, o.audit(ctx, itself, string(r.Phase), before, retirementConditionOf(&r))
+}
+
+// advance makes the transition that is due, at the time that it returns.
+func (o *retirement) advance(ctx restate.ObjectContext, r *retire.Retirement) (at int64, err error) {
+	steps := o.on(ctx)
+	if at, err = steps.NowMs(); err != nil {
+		return at, err
+	}
+	wait, err := r.Advance(steps, at)
+	if err != nil {
+		return at, err
+	}
+	r.Trouble = ""
+	return at, o.settle(ctx, r, at, wait)
 }
 
 // later notes what stands in the way of a step, and tries it again after a while.
@@ -177,17 +170,17 @@ func (o *retirement) approve(ctx restate.ObjectContext, req RetirementApprove) (
 	if err != nil {
 		return r, err
 	}
-	d := o.on(ctx, &r, req.Actor)
-	at, err := d.NowMs()
+	steps := o.on(ctx)
+	at, err := steps.NowMs()
 	if err != nil {
 		return r, err
 	}
-	look, err := d.Look(r.Table, r.Dated)
+	look, err := steps.Look(&r, req.Actor)
 	if err != nil {
 		return r, err
 	}
 	before := retirementConditionOf(&r)
-	wait, refused := operate(&r, req.RetirementOrder, look, at)
+	wait, refused := operate(&r, req.Order, look, at)
 	if refused != nil && r.Phase == before.Phase {
 		return r, failed(refused)
 	}
@@ -213,7 +206,7 @@ func (o *retirement) abort(ctx restate.ObjectContext, by controlplane.By) (retir
 	if err != nil {
 		return r, err
 	}
-	at, err := now(ctx, o.steps, "now")
+	at, err := controlplane.NowMs(o.steps.on(ctx))
 	if err != nil {
 		return r, err
 	}
@@ -239,13 +232,12 @@ func (o *retirement) ensure(ctx restate.ObjectContext, _ restate.Void) (retire.R
 		return r, err
 	}
 	before := r
-	d := &durableRetirement{ctx: ctx, work: o.work, steps: o.steps}
-	wait, restored, err := r.Restore(d, restate.Key(ctx))
+	wait, restored, err := r.Restore(o.on(ctx), restate.Key(ctx))
 	if err != nil {
 		return r, finally(err)
 	}
 	if restored {
-		o.write(ctx, &r, d.at, wait)
+		o.send(ctx, &r, wait)
 		by := controlplane.By{Actor: "weir-control", Reason: "Restate had lost the retirement, or an older state of it"}
 		var was any
 		if before.ID != "" {
@@ -256,7 +248,7 @@ func (o *retirement) ensure(ctx restate.ObjectContext, _ restate.Void) (retire.R
 	if !r.UnderWay() {
 		return r, nil
 	}
-	at, err := now(ctx, o.steps, "now")
+	at, err := controlplane.NowMs(o.steps.on(ctx))
 	if err != nil {
 		return r, err
 	}
@@ -273,24 +265,24 @@ func (o *retirement) status(ctx restate.ObjectSharedContext, _ restate.Void) (re
 }
 
 // list is a snapshot, newest first.
-func (o *retirement) list(ctx restate.ObjectSharedContext, _ restate.Void) ([]retire.RetirementSummary, error) {
+func (o *retirement) list(ctx restate.ObjectSharedContext, _ restate.Void) ([]retire.Summary, error) {
 	r, err := loadRetirement(ctx)
 	if err != nil || r.ID == "" {
 		return nil, err
 	}
-	past, terminal := restate.Get[[]retire.RetirementSummary](ctx, retirementPastKey)
+	past, terminal := restate.Get[[]retire.Summary](ctx, retirementPastKey)
 	if terminal != nil {
 		return nil, terminal
 	}
-	return append([]retire.RetirementSummary{r.Summary()}, past...), nil
+	return append([]retire.Summary{r.Summary()}, past...), nil
 }
 
 // settle saves a transition to MySQL, stores it in Restate and sends the next timer.
 func (o *retirement) settle(ctx restate.ObjectContext, r *retire.Retirement, nowMs int64,
 	wait time.Duration) error {
 	r.Settle(nowMs, wait)
-	if err := r.Save(&durableRetirement{ctx: ctx, work: o.work, steps: o.steps}); err != nil {
-		return err
+	if err := r.Save(o.on(ctx)); err != nil {
+		return finally(err)
 	}
 	o.send(ctx, r, wait)
 	return nil
@@ -313,7 +305,7 @@ func (o *retirement) send(ctx restate.ObjectContext, r *retire.Retirement, wait 
 
 func (o *retirement) audit(ctx restate.ObjectContext, by controlplane.By, action string, before any,
 	after retirementCondition) error {
-	e := audit.AuditEntry{By: by, Action: "retirement." + action, Subject: "table " + restate.Key(ctx)}
+	e := audit.Entry{By: by, Action: "retirement." + action, Subject: "table " + restate.Key(ctx)}
 	var err error
 	if e.Before, err = text(before); err != nil {
 		return err
@@ -327,14 +319,14 @@ func (o *retirement) audit(ctx restate.ObjectContext, by controlplane.By, action
 
 // retirementCondition is what the audit log says of a retirement: not its history.
 type retirementCondition struct {
-	ID          string                    `json:"id"`
-	Phase       retire.RetirementPhase    `json:"phase"`
-	Dated       string                    `json:"dated"`
-	Why         string                    `json:"why,omitempty"`
-	RowsDeleted int64                     `json:"rows_deleted"`
-	LastWriteMs int64                     `json:"last_write_ms,omitempty"`
-	Evidence    retire.RetirementEvidence `json:"evidence"`
-	Approvals   []controlplane.Approval   `json:"approvals,omitempty"` // of the step, while it waits for more
+	ID          string                  `json:"id"`
+	Phase       retire.Phase            `json:"phase"`
+	Dated       string                  `json:"dated"`
+	Why         string                  `json:"why,omitempty"`
+	RowsDeleted int64                   `json:"rows_deleted"`
+	LastWriteMs int64                   `json:"last_write_ms,omitempty"`
+	Evidence    retire.Evidence         `json:"evidence"`
+	Approvals   []controlplane.Approval `json:"approvals,omitempty"` // of the step, while it waits for more
 
 	Approved string `json:"approved_evidence,omitempty"` // of an approval: the evidence that it is of, short
 }

@@ -15,7 +15,7 @@ import (
 type RetirementClient struct{ *Client }
 
 // Start begins a retirement. The same once more, while it is under way, changes nothing.
-func (c RetirementClient) Start(ctx context.Context, table string, spec retire.RetirementSpec,
+func (c RetirementClient) Start(ctx context.Context, table string, spec retire.Spec,
 	by controlplane.By) (retire.Retirement, error) {
 	return askRetirement[RetirementStart, retire.Retirement](ctx, c.Client, table, "Start",
 		RetirementStart{Spec: spec, By: by})
@@ -23,16 +23,16 @@ func (c RetirementClient) Start(ctx context.Context, table string, spec retire.R
 
 // ApproveRename lets the table be renamed.
 func (c RetirementClient) ApproveRename(ctx context.Context, table string,
-	o retire.RetirementOrder) (retire.Retirement, error) {
+	o retire.Order) (retire.Retirement, error) {
 	return askRetirement[RetirementApprove, retire.Retirement](ctx, c.Client, table, "Approve",
-		RetirementApprove{RetirementOrder: o})
+		RetirementApprove{Order: o})
 }
 
 // ApproveDrop lets the renamed table be dropped.
 func (c RetirementClient) ApproveDrop(ctx context.Context, table string,
-	o retire.RetirementOrder) (retire.Retirement, error) {
+	o retire.Order) (retire.Retirement, error) {
 	return askRetirement[RetirementApprove, retire.Retirement](ctx, c.Client, table, "Approve",
-		RetirementApprove{Drop: true, RetirementOrder: o})
+		RetirementApprove{Drop: true, Order: o})
 }
 
 // Abort gives up, and gives the table its name back.
@@ -56,8 +56,8 @@ func (c RetirementClient) Status(ctx context.Context, table string) (retire.Reti
 }
 
 // List is a table's retirements, newest first.
-func (c RetirementClient) List(ctx context.Context, table string) ([]retire.RetirementSummary, error) {
-	return askRetirement[restate.Void, []retire.RetirementSummary](ctx, c.Client, table, "List", restate.Void{})
+func (c RetirementClient) List(ctx context.Context, table string) ([]retire.Summary, error) {
+	return askRetirement[restate.Void, []retire.Summary](ctx, c.Client, table, "List", restate.Void{})
 }
 
 // askRetirement calls a handler of a table that can be retired: it becomes part of a URL.

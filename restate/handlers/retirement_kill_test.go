@@ -31,7 +31,7 @@ func testSoakRetirementsSurviveKills(t *testing.T) {
 	t.Parallel()
 	rounds := soakRounds(5, 50)
 	k := newRetirementKiller(t, 11)
-	outcomes := map[retire.RetirementPhase]int{}
+	outcomes := map[retire.Phase]int{}
 	for round := range rounds {
 		outcomes[k.round(round)]++
 		if t.Failed() {
@@ -63,7 +63,7 @@ func newRetirementKiller(t *testing.T, seed uint64) *retirementKiller {
 }
 
 // round is one retirement from a table with rows to its outcome.
-func (k *retirementKiller) round(n int) retire.RetirementPhase {
+func (k *retirementKiller) round(n int) retire.Phase {
 	t := k.t
 	t.Helper()
 	k.try("the table", func(ctx context.Context) error {
@@ -98,14 +98,14 @@ func (k *retirementKiller) round(n int) retire.RetirementPhase {
 			return k.over(r)
 		case aborts && approved >= after:
 			_, _ = k.client.Abort(t.Context(), retired, operator) // the answer may be lost
-		case r.Phase == retire.RetirementAwaiting:
+		case r.Phase == retire.Awaiting:
 			if n%5 == 2 && approved == 0 {
 				k.try("a write", func(ctx context.Context) error { return block(ctx, k.db, fmt.Sprint("late", n), 1, -time.Second) })
 			}
-			_, _ = k.client.ApproveRename(t.Context(), retired, retire.RetirementOrder{By: operator, Evidence: r.EvidenceHash()})
+			_, _ = k.client.ApproveRename(t.Context(), retired, retire.Order{By: operator, Evidence: r.EvidenceHash()})
 			approved++
-		case r.Phase == retire.RetirementAwaitingFinal:
-			_, _ = k.client.ApproveDrop(t.Context(), retired, retire.RetirementOrder{By: operator, Evidence: r.EvidenceHash()})
+		case r.Phase == retire.AwaitingFinal:
+			_, _ = k.client.ApproveDrop(t.Context(), retired, retire.Order{By: operator, Evidence: r.EvidenceHash()})
 		}
 	}
 }
@@ -115,7 +115,7 @@ func (k *retirementKiller) settled() (r retire.Retirement) {
 	k.t.Helper()
 	hasty := k.random.IntN(3) == 0
 	return retires(k.t, k.client, "a person is asked", func(r retire.Retirement) bool {
-		return hasty || r.Phase.Over() || r.Phase == retire.RetirementAwaiting || r.Phase == retire.RetirementAwaitingFinal
+		return hasty || r.Phase.Over() || r.Phase == retire.Awaiting || r.Phase == retire.AwaitingFinal
 	})
 }
 
@@ -164,19 +164,19 @@ func (k *retirementKiller) wantApproved(r retire.Retirement) {
 
 // over: the tables agree with the outcome, of which there is one, and the audit log has
 // all that happened once.
-func (k *retirementKiller) over(r retire.Retirement) retire.RetirementPhase {
+func (k *retirementKiller) over(r retire.Retirement) retire.Phase {
 	k.t.Helper()
-	want := map[retire.RetirementPhase]string{retire.RetirementDropped: "", retire.RetirementAborted: retired}[r.Phase]
+	want := map[retire.Phase]string{retire.Dropped: "", retire.Aborted: retired}[r.Phase]
 	if names := blocklistTables(k.t, k.db); names != want {
 		k.t.Errorf("%s with tables %q", r.Phase, names)
 	}
-	if r.Phase == retire.RetirementDropped && (r.Rename == nil || r.Drop == nil) {
+	if r.Phase == retire.Dropped && (r.Rename == nil || r.Drop == nil) {
 		k.t.Error("dropped without both approvals")
 	}
 	ends := 0
 	var did []string
 	for _, e := range r.Events {
-		if retire.RetirementPhase(e.What).Over() {
+		if retire.Phase(e.What).Over() {
 			ends++
 		}
 		if e.Actor != "weir-control" && e.What != "aborted" {

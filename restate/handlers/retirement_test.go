@@ -61,7 +61,7 @@ func (h *hamlet) speak(ctx context.Context) {
 
 func retirementOptions(s *store.Store) Options {
 	o := rolloutOptions(s)
-	o.Retirement = retire.NewRetirementWork(s, 30*time.Second, 0, o.Metrics)
+	o.Retirement = retire.NewWork(s, 30*time.Second, 0, o.Metrics)
 	o.ChainGrace = time.Second
 	return o
 }
@@ -74,8 +74,8 @@ func newRetirementCluster(t *testing.T) (*cluster, *sql.DB, string, RetirementCl
 	return c, db, dsn, RetirementClient{c.client}
 }
 
-func briefly() retire.RetirementSpec {
-	return retire.RetirementSpec{QuietMs: 300, SoakMs: 300, HealthWithinMs: 60_000, BatchRows: 10}
+func briefly() retire.Spec {
+	return retire.Spec{QuietMs: 300, SoakMs: 300, HealthWithinMs: 60_000, BatchRows: 10}
 }
 
 // block writes verdicts as the old design did, which expire after d.
@@ -102,7 +102,7 @@ func retires(t *testing.T, c RetirementClient, what string, holds func(retire.Re
 	return r
 }
 
-func at(phase retire.RetirementPhase) func(retire.Retirement) bool {
+func at(phase retire.Phase) func(retire.Retirement) bool {
 	return func(r retire.Retirement) bool { return r.Phase == phase }
 }
 
@@ -149,17 +149,17 @@ func testRetirementHappyPath(t *testing.T) {
 		t.Fatal(err)
 	}
 	began, err := c.Start(t.Context(), retired, briefly(), operator)
-	if err != nil || began.Phase != retire.RetirementObserving {
+	if err != nil || began.Phase != retire.Observing {
 		t.Fatalf("%+v, %v", began, err)
 	}
 	if again, err := c.Start(t.Context(), retired, briefly(), operator); err != nil || again.ID != began.ID {
 		t.Errorf("the same again: %+v, %v", again, err)
 	}
-	if _, err := c.Start(t.Context(), retired, retire.DefaultRetirementSpec(), operator); !errors.Is(err, controlplane.ErrConflict) {
+	if _, err := c.Start(t.Context(), retired, retire.DefaultSpec(), operator); !errors.Is(err, controlplane.ErrConflict) {
 		t.Errorf("another one: %v", err)
 	}
 	r := retires(t, c, "the drain waits", func(r retire.Retirement) bool {
-		return strings.HasPrefix(r.Waiting, "5 rows are left;") || r.Phase == retire.RetirementDraining && r.Evidence.Rows == 5
+		return strings.HasPrefix(r.Waiting, "5 rows are left;") || r.Phase == retire.Draining && r.Evidence.Rows == 5
 	})
 	if r.RowsDeleted != 25 {
 		t.Errorf("%d rows deleted", r.RowsDeleted)
@@ -168,7 +168,7 @@ func testRetirementHappyPath(t *testing.T) {
 	if _, err := db.ExecContext(t.Context(), "DELETE FROM ratelimit_blocklist"); err != nil {
 		t.Fatal(err)
 	}
-	retires(t, c, "it is empty", at(retire.RetirementAwaiting))
+	retires(t, c, "it is empty", at(retire.Awaiting))
 	if _, err := c.ApproveDrop(t.Context(), retired, shown(t, c, operator)); !errors.Is(err, controlplane.ErrConflict) {
 		t.Errorf("the drop first: %v", err)
 	}
@@ -176,7 +176,7 @@ func testRetirementHappyPath(t *testing.T) {
 	if _, err := c.ApproveRename(t.Context(), retired, rename); err != nil {
 		t.Fatal(err)
 	}
-	r = retires(t, c, "the soak ends", at(retire.RetirementAwaitingFinal))
+	r = retires(t, c, "the soak ends", at(retire.AwaitingFinal))
 	if names := blocklistTables(t, db); names != r.Dated {
 		t.Errorf("tables %s", names)
 	}
@@ -187,7 +187,7 @@ func testRetirementHappyPath(t *testing.T) {
 	if _, err := c.ApproveDrop(t.Context(), retired, drop); err != nil {
 		t.Fatal(err)
 	}
-	retires(t, c, "the end", at(retire.RetirementDropped))
+	retires(t, c, "the end", at(retire.Dropped))
 	if names := blocklistTables(t, db); names != "" {
 		t.Errorf("tables %s", names)
 	}
@@ -202,7 +202,7 @@ func testRetirementHappyPath(t *testing.T) {
 		t.Errorf("once more: %v", err)
 	}
 	list, err := c.List(t.Context(), retired)
-	if err != nil || len(list) != 1 || list[0].Phase != retire.RetirementDropped {
+	if err != nil || len(list) != 1 || list[0].Phase != retire.Dropped {
 		t.Errorf("%+v, %v", list, err)
 	}
 }
@@ -223,11 +223,11 @@ func testRetirementAbortRestores(t *testing.T) {
 		if _, err := c.Start(t.Context(), retired, spec, operator); err != nil {
 			t.Fatal(err)
 		}
-		retires(t, c, "it is empty", at(retire.RetirementAwaiting))
+		retires(t, c, "it is empty", at(retire.Awaiting))
 		if _, err := c.ApproveRename(t.Context(), retired, shown(t, c, operator)); err != nil {
 			t.Fatal(err)
 		}
-		r := retires(t, c, "the soak", at(retire.RetirementRenamed))
+		r := retires(t, c, "the soak", at(retire.Renamed))
 		if err := block(t.Context(), db, "late", 1, time.Hour); err == nil || !strings.Contains(err.Error(), "doesn't exist") {
 			t.Errorf("a writer: %v", err)
 		}
@@ -237,7 +237,7 @@ func testRetirementAbortRestores(t *testing.T) {
 		if _, err := c.Abort(t.Context(), retired, operator); err != nil {
 			t.Fatal(err)
 		}
-		retires(t, c, "the end", at(retire.RetirementAborted))
+		retires(t, c, "the end", at(retire.Aborted))
 		if names := blocklistTables(t, db); names != retired {
 			t.Errorf("tables %s", names)
 		}
@@ -245,7 +245,7 @@ func testRetirementAbortRestores(t *testing.T) {
 	if err := block(t.Context(), db, "late", 1, time.Hour); err != nil {
 		t.Errorf("a writer: %v", err)
 	}
-	if list, err := c.List(t.Context(), retired); err != nil || len(list) != 2 || list[1].Phase != retire.RetirementAborted {
+	if list, err := c.List(t.Context(), retired); err != nil || len(list) != 2 || list[1].Phase != retire.Aborted {
 		t.Errorf("%+v, %v", list, err)
 	}
 }
@@ -263,7 +263,7 @@ func testRetirementIsSentBackByAWrite(t *testing.T) {
 	if _, err := c.Start(t.Context(), retired, briefly(), operator); err != nil {
 		t.Fatal(err)
 	}
-	retires(t, c, "it is empty", at(retire.RetirementAwaiting))
+	retires(t, c, "it is empty", at(retire.Awaiting))
 	if err := block(t.Context(), db, "late", 1, time.Hour); err != nil {
 		t.Fatal(err)
 	}
@@ -336,12 +336,12 @@ func testRetirementKilledBeforeItIsRecorded(t *testing.T) {
 		t.Fatal(err)
 	}
 	for _, tc := range []struct {
-		waits   retire.RetirementPhase
-		approve func(context.Context, string, retire.RetirementOrder) (retire.Retirement, error)
-		then    retire.RetirementPhase
+		waits   retire.Phase
+		approve func(context.Context, string, retire.Order) (retire.Retirement, error)
+		then    retire.Phase
 	}{
-		{retire.RetirementAwaiting, c.ApproveRename, retire.RetirementAwaitingFinal},
-		{retire.RetirementAwaitingFinal, c.ApproveDrop, retire.RetirementDropped},
+		{retire.Awaiting, c.ApproveRename, retire.AwaitingFinal},
+		{retire.AwaitingFinal, c.ApproveDrop, retire.Dropped},
 	} {
 		r := retires(t, c, "a person is asked", at(tc.waits))
 		before, approval := blocklistTables(t, db), shown(t, c, operator)
@@ -368,11 +368,11 @@ func testRetirementKilledBeforeItIsRecorded(t *testing.T) {
 }
 
 // shown is an approval by an operator who has just looked.
-func shown(t *testing.T, c RetirementClient, by controlplane.By) retire.RetirementOrder {
+func shown(t *testing.T, c RetirementClient, by controlplane.By) retire.Order {
 	t.Helper()
 	r, err := c.Status(t.Context(), retired)
 	if err != nil {
 		t.Fatal(err)
 	}
-	return retire.RetirementOrder{By: by, Evidence: r.EvidenceHash()}
+	return retire.Order{By: by, Evidence: r.EvidenceHash()}
 }

@@ -46,7 +46,7 @@ type RolloutTimer struct {
 // outlives a transition, so a new build never meets a journal of the old one that is
 // longer than that, and a bake is a message that is on its way.
 type rolloutObject struct {
-	work       *rollout.RolloutWork
+	work       *rollout.Work
 	approvers  access.Approvers // nil: every approval counts
 	steps      *stepper
 	retryAfter time.Duration // troubleRetry, except in tests
@@ -88,7 +88,7 @@ func (o *rolloutObject) definition() restate.ServiceDefinition {
 
 // begin is called by the list of rollouts alone, which sees to it that one is under
 // way at a time.
-func (o *rolloutObject) begin(ctx restate.ObjectContext, req rollout.RolloutBegin) (rollout.Rollout, error) {
+func (o *rolloutObject) begin(ctx restate.ObjectContext, req rollout.Begin) (rollout.Rollout, error) {
 	r, err := o.restored(ctx)
 	if err != nil {
 		return r, err
@@ -106,9 +106,7 @@ func (o *rolloutObject) begin(ctx restate.ObjectContext, req rollout.RolloutBegi
 	return r, o.audit(ctx, req.By, "start", nil, condition(&r))
 }
 
-func (o *rolloutObject) on(ctx restate.Context) *durableRollout {
-	return &durableRollout{ctx: ctx, work: o.work, steps: o.steps}
-}
+func (o *rolloutObject) on(ctx restate.Context) rollout.Steps { return o.work.On(o.steps.on(ctx)) }
 
 // current is the document, and whether that is a newer one, of MySQL: then the caller settles it, with wait.
 func (o *rolloutObject) current(ctx restate.ObjectContext) (r rollout.Rollout, wait time.Duration, newer bool,
@@ -146,7 +144,7 @@ func (o *rolloutObject) restore(ctx restate.ObjectContext, _ restate.Void) (roll
 		return r, err
 	}
 	if err := r.Save(o.on(ctx)); err != nil { // what an operator did while MySQL was away
-		return r, err
+		return r, finally(err)
 	}
 	restate.Set(ctx, rolloutKey, r)
 	return r, nil
@@ -183,7 +181,7 @@ func (o *rolloutObject) advance(ctx restate.ObjectContext) error {
 	if paused == nil && r.Paused != nil { // its guardrails could not judge the stage
 		return o.audit(ctx, r.Paused.By, "pause", before, condition(&r))
 	}
-	if r.Phase != before && (r.Phase == rollout.RolloutRollingBack || r.Phase.Over()) {
+	if r.Phase != before && (r.Phase == rollout.RollingBack || r.Phase.Over()) {
 		itself := controlplane.By{Actor: "weir-control", Reason: "all stages are done"}
 		if r.Why != "" {
 			itself.Reason = clip(r.Why)
@@ -203,7 +201,9 @@ func (o *rolloutObject) later(ctx restate.ObjectContext, stepErr error) error {
 	if err != nil {
 		return err
 	}
-	if r.MovedMs, err = now(ctx, o.steps, "now, after trouble"); err != nil {
+	r.MovedMs, err = controlplane.Do(o.steps.on(ctx), "now, after trouble",
+		func(context.Context) (int64, error) { return time.Now().UnixMilli(), nil })
+	if err != nil {
 		return err
 	}
 	r.Trouble = clip(firstLine(stepErr.Error()))
@@ -227,7 +227,7 @@ func (o *rolloutObject) ensure(ctx restate.ObjectContext, t RolloutTimer) (resta
 	if !owes.Timer {
 		return restate.Void{}, nil
 	}
-	at, err := now(ctx, o.steps, "now")
+	at, err := controlplane.NowMs(o.steps.on(ctx))
 	if err != nil {
 		return restate.Void{}, err
 	}
@@ -235,8 +235,8 @@ func (o *rolloutObject) ensure(ctx restate.ObjectContext, t RolloutTimer) (resta
 }
 
 // operate is an operator's transition.
-func (o *rolloutObject) operate(ctx restate.ObjectContext, order rollout.RolloutOrder) (rollout.Rollout, error) {
-	if order.Action == rollout.RolloutRollBack {
+func (o *rolloutObject) operate(ctx restate.ObjectContext, order rollout.Order) (rollout.Rollout, error) {
+	if order.Action == rollout.RollBack {
 		return rollout.Rollout{},
 			failed(fmt.Errorf("%w: a rollback goes through %s", controlplane.ErrInvalid, RolloutsService))
 	}
@@ -251,12 +251,12 @@ func (o *rolloutObject) operate(ctx restate.ObjectContext, order rollout.Rollout
 	if err != nil {
 		return r, err
 	}
-	at, err := now(ctx, o.steps, "now")
+	at, err := controlplane.NowMs(o.steps.on(ctx))
 	if err != nil {
 		return r, err
 	}
 	before := condition(&r)
-	if order.Action == rollout.RolloutApprove {
+	if order.Action == rollout.Approve {
 		if err := o.withdraw(ctx, &r, order, at); err != nil {
 			return r, err
 		}
@@ -271,17 +271,16 @@ func (o *rolloutObject) operate(ctx restate.ObjectContext, order rollout.Rollout
 
 // withdraw returns an error for an approval whose credential has ended. If the credential of an
 // earlier approval has ended, it removes that approval and asks for the stage's approval again.
-func (o *rolloutObject) withdraw(ctx restate.ObjectContext, r *rollout.Rollout, order rollout.RolloutOrder,
+func (o *rolloutObject) withdraw(ctx restate.ObjectContext, r *rollout.Rollout, order rollout.Order,
 	at int64) error {
 	if o.approvers == nil {
 		return nil
 	}
 	actors := r.Approving(order.By)
-	ended, err := step(ctx, o.steps, "look who may still approve", func(ctx context.Context) (map[string]string, error) {
-		ctx, cancel := context.WithTimeout(ctx, approversTimeout)
-		defer cancel()
-		return o.approvers.Ended(ctx, actors, access.RoleOperator)
-	})
+	ended, err := controlplane.Do(o.steps.on(ctx), "look who may still approve",
+		controlplane.Within(approversTimeout, func(ctx context.Context) (map[string]string, error) {
+			return o.approvers.Ended(ctx, actors, access.RoleOperator)
+		}))
 	if err != nil {
 		return err
 	}
@@ -316,11 +315,11 @@ func (o *rolloutObject) rollBack(ctx restate.ObjectContext, by controlplane.By) 
 	}
 	before := condition(&r)
 	wait, err := r.RollBack(o.on(ctx), by)
-	return o.operated(ctx, r, rollout.RolloutOrder{Action: rollout.RolloutRollBack, By: by}, before, wait, err)
+	return o.operated(ctx, r, rollout.Order{Action: rollout.RollBack, By: by}, before, wait, err)
 }
 
 // operated writes an operator's transition down.
-func (o *rolloutObject) operated(ctx restate.ObjectContext, r rollout.Rollout, order rollout.RolloutOrder,
+func (o *rolloutObject) operated(ctx restate.ObjectContext, r rollout.Rollout, order rollout.Order,
 	before rolloutCondition, wait time.Duration, err error) (rollout.Rollout, error) {
 	if err != nil {
 		return r, finally(err)
@@ -329,7 +328,7 @@ func (o *rolloutObject) operated(ctx restate.ObjectContext, r rollout.Rollout, o
 		return r, err
 	}
 	after := condition(&r)
-	if order.Action == rollout.RolloutApprove {
+	if order.Action == rollout.Approve {
 		after.Approved = controlplane.ShortEvidence(order.Evidence)
 	}
 	return r, o.audit(ctx, order.By, string(order.Action), before, after)
@@ -369,7 +368,7 @@ func known(ctx restate.ObjectSharedContext, r *rollout.Rollout) error {
 func (o *rolloutObject) settle(ctx restate.ObjectContext, r *rollout.Rollout, wait time.Duration) error {
 	sends := r.Settle(wait)
 	if err := r.Save(o.on(ctx)); err != nil {
-		return err
+		return finally(err)
 	}
 	o.send(ctx, r, sends, wait)
 	return nil
@@ -382,7 +381,7 @@ func (o *rolloutObject) write(ctx restate.ObjectContext, r *rollout.Rollout, wai
 
 // send writes a transition down and sends what follows from it: the next timer, and
 // the outcome to the list. All of it happens, or nothing.
-func (o *rolloutObject) send(ctx restate.ObjectContext, r *rollout.Rollout, sends rollout.RolloutSends,
+func (o *rolloutObject) send(ctx restate.ObjectContext, r *rollout.Rollout, sends rollout.Sends,
 	wait time.Duration) {
 	if sends.Timer {
 		restate.ObjectSend(ctx, RolloutService, restate.Key(ctx), "Step").
@@ -396,7 +395,7 @@ func (o *rolloutObject) send(ctx restate.ObjectContext, r *rollout.Rollout, send
 
 func (o *rolloutObject) audit(ctx restate.ObjectContext, by controlplane.By, action string, before any,
 	after rolloutCondition) error {
-	e := audit.AuditEntry{By: by, Action: "rollout." + action, Subject: "rollout " + restate.Key(ctx)}
+	e := audit.Entry{By: by, Action: "rollout." + action, Subject: "rollout " + restate.Key(ctx)}
 	var err error
 	if e.Before, err = text(before); err != nil {
 		return err
@@ -411,12 +410,12 @@ func (o *rolloutObject) audit(ctx restate.ObjectContext, by controlplane.By, act
 // rolloutCondition is what the audit log says of a rollout: not its history, nor the
 // figures of nodes.
 type rolloutCondition struct {
-	Phase   rollout.RolloutPhase `json:"phase"`
-	Stage   int                  `json:"stage"` // from 1
-	Of      int                  `json:"of"`
-	Tuning  json.RawMessage      `json:"tuning"`
-	Touched int                  `json:"regions_touched"`
-	Paused  bool                 `json:"paused,omitempty"`
+	Phase   rollout.Phase   `json:"phase"`
+	Stage   int             `json:"stage"` // from 1
+	Of      int             `json:"of"`
+	Tuning  json.RawMessage `json:"tuning"`
+	Touched int             `json:"regions_touched"`
+	Paused  bool            `json:"paused,omitempty"`
 
 	Approvals []controlplane.Approval `json:"approvals,omitempty"` // of the stage, while it waits for more
 	Why       string                  `json:"why,omitempty"`

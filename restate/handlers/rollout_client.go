@@ -15,46 +15,46 @@ import (
 type RolloutClient struct{ *Client }
 
 // Start begins a rollout. The same once more, under the same id, changes nothing.
-func (c RolloutClient) Start(ctx context.Context, start rollout.RolloutStart) (rollout.Rollout, error) {
-	return askRollout[rollout.RolloutStart, rollout.Rollout](ctx, c.Client, RolloutsService, rolloutScope,
+func (c RolloutClient) Start(ctx context.Context, start rollout.Start) (rollout.Rollout, error) {
+	return askRollout[rollout.Start, rollout.Rollout](ctx, c.Client, RolloutsService, rolloutScope,
 		"Start", start)
 }
 
 // Operate approves, pauses, resumes, aborts or rolls back.
 func (c RolloutClient) Operate(ctx context.Context, id string,
-	order rollout.RolloutOrder) (rollout.Rollout, error) {
-	if err := rollout.ValidateRolloutID(id); err != nil { // it becomes part of a URL
+	order rollout.Order) (rollout.Rollout, error) {
+	if err := rollout.ValidateID(id); err != nil { // it becomes part of a URL
 		return rollout.Rollout{}, err
 	}
-	if order.Action == rollout.RolloutRollBack {
+	if order.Action == rollout.RollBack {
 		return askRollout[RolloutRollBack, rollout.Rollout](ctx, c.Client, RolloutsService, rolloutScope, "TakeBack",
 			RolloutRollBack{ID: id, By: order.By})
 	}
-	return askRollout[rollout.RolloutOrder, rollout.Rollout](ctx, c.Client, RolloutService, id, "Operate", order)
+	return askRollout[rollout.Order, rollout.Rollout](ctx, c.Client, RolloutService, id, "Operate", order)
 }
 
 // Status is how a rollout stands.
 func (c RolloutClient) Status(ctx context.Context, id string) (rollout.Rollout, error) {
-	if err := rollout.ValidateRolloutID(id); err != nil {
+	if err := rollout.ValidateID(id); err != nil {
 		return rollout.Rollout{}, err
 	}
 	return askRollout[restate.Void, rollout.Rollout](ctx, c.Client, RolloutService, id, "Status", restate.Void{})
 }
 
 // List is the newest rollouts, newest first.
-func (c RolloutClient) List(ctx context.Context) ([]rollout.RolloutSummary, error) {
-	return askRollout[restate.Void, []rollout.RolloutSummary](ctx, c.Client, RolloutsService, rolloutScope, "List",
+func (c RolloutClient) List(ctx context.Context) ([]rollout.Summary, error) {
+	return askRollout[restate.Void, []rollout.Summary](ctx, c.Client, RolloutsService, rolloutScope, "List",
 		restate.Void{})
 }
 
 // Standing is the list of rollouts, and who has the lock.
-func (c RolloutClient) Standing(ctx context.Context) (rollout.RolloutList, error) {
-	return askRollout[restate.Void, rollout.RolloutList](ctx, c.Client, RolloutsService, rolloutScope, "Standing",
+func (c RolloutClient) Standing(ctx context.Context) (rollout.List, error) {
+	return askRollout[restate.Void, rollout.List](ctx, c.Client, RolloutsService, rolloutScope, "Standing",
 		restate.Void{})
 }
 
 // Repair puts the list and its lock right about rollouts.
-func (c RolloutClient) Repair(ctx context.Context, rollouts []rollout.TuningTrace) error {
+func (c RolloutClient) Repair(ctx context.Context, rollouts []rollout.Trace) error {
 	_, err := askRollout[RolloutsRepair, restate.Void](ctx, c.Client, RolloutsService, rolloutScope, "Repair",
 		RolloutsRepair{rollouts})
 	return err

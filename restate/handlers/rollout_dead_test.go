@@ -30,7 +30,7 @@ func testKeeperRevivesARollout(t *testing.T) {
 	if _, err := c.Start(t.Context(), starting("lost", twoStages(bake))); err != nil {
 		t.Fatal(err)
 	}
-	reaches(t, c, "lost", "the canary bakes", in(rollout.RolloutBaking, 0))
+	reaches(t, c, "lost", "the canary bakes", in(rollout.Baking, 0))
 	var dead rollout.Rollout
 	await.NoError(t, "its timers are killed", func() (err error) {
 		for _, id := range cl.stepIDs("lost") {
@@ -61,19 +61,19 @@ func testKeeperRevivesARollout(t *testing.T) {
 			revived++
 		}
 	}
-	if revived < 1 || alive.Phase != rollout.RolloutBaking || cl.timers("lost") > 1 {
+	if revived < 1 || alive.Phase != rollout.Baking || cl.timers("lost") > 1 {
 		t.Errorf("revived %d times, %s, %d timers", revived, alive.Phase, cl.timers("lost"))
 	}
 	// once, or again if the machine is so busy that the new timer is late as well
 	if repairs := metric(t, cl.options.Metrics, "weir_control_chain_repairs_total", ""); repairs != float64(revived) {
 		t.Errorf("weir_control_chain_repairs_total is %v, want %d", repairs, revived)
 	}
-	if _, err := c.Operate(t.Context(), "lost", order(rollout.RolloutAbort)); err != nil {
+	if _, err := c.Operate(t.Context(), "lost", order(rollout.Abort)); err != nil {
 		t.Fatal(err)
 	}
 	reaches(t, c, "lost", "the end", over)
 	wantInForce(t, db, oldTuning)
-	wantUnlocked(t, c, "lost", rollout.RolloutAborted)
+	wantUnlocked(t, c, "lost", rollout.Aborted)
 }
 
 // A redeploy in the middle of a bake: another build, at an address of its own, takes the
@@ -89,7 +89,7 @@ func testRolloutMovesToAnotherDeployment(t *testing.T) {
 	if _, err := c.Start(t.Context(), starting("moves", twoStages(4000))); err != nil {
 		t.Fatal(err)
 	}
-	before := reaches(t, c, "moves", "the canary bakes", in(rollout.RolloutBaking, 0))
+	before := reaches(t, c, "moves", "the canary bakes", in(rollout.Baking, 0))
 	last, served, old := cl.endpoint, cl.served, "http://"+cl.address
 	cl.address = "" // any other
 	cl.up()
@@ -113,11 +113,11 @@ func testRolloutMovesToAnotherDeployment(t *testing.T) {
 	if err := <-served; err != nil {
 		t.Error(err)
 	}
-	if r := reaches(t, c, "moves", "the end", over); r.Phase != rollout.RolloutDone {
+	if r := reaches(t, c, "moves", "the end", over); r.Phase != rollout.Done {
 		t.Errorf("%s %q", r.Phase, r.Why)
 	}
 	wantInForce(t, db, newTuning)
-	wantUnlocked(t, c, "moves", rollout.RolloutDone)
+	wantUnlocked(t, c, "moves", rollout.Done)
 }
 
 // startedAt is the number of invocations that began at an address and have not ended.

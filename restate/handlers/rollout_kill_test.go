@@ -29,7 +29,7 @@ func testSoakRolloutsSurviveKills(t *testing.T) {
 	k.serve(cl)
 	c := RolloutClient{cl.client}
 	running := oldTuning
-	outcomes := map[rollout.RolloutPhase]int{}
+	outcomes := map[rollout.Phase]int{}
 	for round := range rounds {
 		id := fmt.Sprintf("round-%d", round)
 		spec := twoStages(int64(200 + k.random.IntN(300)))
@@ -50,8 +50,8 @@ func testSoakRolloutsSurviveKills(t *testing.T) {
 		}
 		if round%4 == 2 {
 			await.NoError(t, "the abort of "+id, func() error {
-				_, err := c.Operate(t.Context(), id, order(rollout.RolloutAbort))
-				if now, look := c.Status(t.Context(), id); err != nil && look == nil && (now.Phase.Over() || now.Phase == rollout.RolloutRollingBack) {
+				_, err := c.Operate(t.Context(), id, order(rollout.Abort))
+				if now, look := c.Status(t.Context(), id); err != nil && look == nil && (now.Phase.Over() || now.Phase == rollout.RollingBack) {
 					return nil // it was over before, or the answer was lost
 				}
 				return err
@@ -60,7 +60,7 @@ func testSoakRolloutsSurviveKills(t *testing.T) {
 		}
 		r := reaches(t, c, id, "the end of "+id, abortsIfPaused(t, c, over))
 		outcomes[r.Phase]++
-		if r.Phase == rollout.RolloutDone {
+		if r.Phase == rollout.Done {
 			running = r.Document
 		}
 		wantInForce(t, k.db, running)
@@ -81,7 +81,7 @@ func wantOneOutcome(t *testing.T, r rollout.Rollout) {
 	t.Helper()
 	n := 0
 	for _, e := range r.Events {
-		if rollout.RolloutPhase(e.What).Over() {
+		if rollout.Phase(e.What).Over() {
 			n++
 		}
 	}
@@ -116,7 +116,7 @@ func (k *killer) killDuring(c RolloutClient, id string) {
 func abortsIfPaused(t *testing.T, c RolloutClient, holds func(rollout.Rollout) bool) func(rollout.Rollout) bool {
 	return func(r rollout.Rollout) bool {
 		if r.Paused != nil {
-			_, _ = c.Operate(t.Context(), r.ID, order(rollout.RolloutAbort)) // if it is lost, the next look repeats it
+			_, _ = c.Operate(t.Context(), r.ID, order(rollout.Abort)) // if it is lost, the next look repeats it
 		}
 		return holds(r)
 	}

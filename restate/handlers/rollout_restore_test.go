@@ -29,10 +29,10 @@ func testARolloutIsRestoredFromMySQL(t *testing.T) {
 	}{{"both", true, true}, {"the-list", false, true}, {"the-rollout", true, false}} {
 		spec := twoStages(1000)
 		spec.Tuning = tunings[i]
-		if _, err := c.Start(t.Context(), rollout.RolloutStart{ID: lost.id, Spec: spec, By: operator}); err != nil {
+		if _, err := c.Start(t.Context(), rollout.Start{ID: lost.id, Spec: spec, By: operator}); err != nil {
 			t.Fatal(err)
 		}
-		baking := reaches(t, c, lost.id, "the canary bakes", in(rollout.RolloutBaking, 0))
+		baking := reaches(t, c, lost.id, "the canary bakes", in(rollout.Baking, 0))
 		old, list := cl.state(RolloutService, lost.id, rolloutKey), cl.state(RolloutsService, rolloutScope, rolloutsKey)
 		if lost.rollout {
 			cl.putState(RolloutService, lost.id, rolloutKey, nil)
@@ -45,11 +45,11 @@ func testARolloutIsRestoredFromMySQL(t *testing.T) {
 		}
 		ended := reaches(t, c, lost.id, "the end", over)
 		wantRestored(t, ended, lost.rollout)
-		if ended.Phase != rollout.RolloutDone || ended.StartedMs != baking.StartedMs {
+		if ended.Phase != rollout.Done || ended.StartedMs != baking.StartedMs {
 			t.Errorf("%s: %s %q, started at %d, before %d", lost.id, ended.Phase, ended.Why, ended.StartedMs, baking.StartedMs)
 		}
 		wantInForce(t, db, tunings[i])
-		wantUnlocked(t, c, lost.id, rollout.RolloutDone)
+		wantUnlocked(t, c, lost.id, rollout.Done)
 
 		cl.putState(RolloutService, lost.id, rolloutKey, json.RawMessage(old))
 		cl.putState(RolloutsService, rolloutScope, rolloutsKey, json.RawMessage(list))
@@ -58,11 +58,11 @@ func testARolloutIsRestoredFromMySQL(t *testing.T) {
 		}
 		again := reaches(t, c, lost.id, "the end again", over)
 		wantRestored(t, again, true)
-		if again.Phase != rollout.RolloutDone || again.EndedMs != ended.EndedMs {
+		if again.Phase != rollout.Done || again.EndedMs != ended.EndedMs {
 			t.Errorf("%s: ended as %s at %d, and before as %s at %d", lost.id, again.Phase, again.EndedMs, ended.Phase, ended.EndedMs)
 		}
 		wantInForce(t, db, tunings[i])
-		wantUnlocked(t, c, lost.id, rollout.RolloutDone)
+		wantUnlocked(t, c, lost.id, rollout.Done)
 	}
 }
 
@@ -90,22 +90,22 @@ func TestAnOldStateOfARolloutDoesNothing(t *testing.T) {
 func testAnOldStateOfARolloutDoesNothing(t *testing.T) {
 	t.Parallel()
 	cl, _, db, _, c := newRolloutCluster(t)
-	if _, err := c.Start(t.Context(), rollout.RolloutStart{ID: "old", Spec: twoStages(60_000), By: operator}); err != nil {
+	if _, err := c.Start(t.Context(), rollout.Start{ID: "old", Spec: twoStages(60_000), By: operator}); err != nil {
 		t.Fatal(err)
 	}
-	reaches(t, c, "old", "the canary bakes", in(rollout.RolloutBaking, 0))
+	reaches(t, c, "old", "the canary bakes", in(rollout.Baking, 0))
 	baking := cl.state(RolloutService, "old", rolloutKey)
-	if _, err := c.Operate(t.Context(), "old", order(rollout.RolloutAbort)); err != nil {
+	if _, err := c.Operate(t.Context(), "old", order(rollout.Abort)); err != nil {
 		t.Fatal(err)
 	}
 	reaches(t, c, "old", "the end", over)
 	cl.putState(RolloutService, "old", rolloutKey, json.RawMessage(baking))
-	if r, err := c.Operate(t.Context(), "old", order(rollout.RolloutPause)); err == nil {
+	if r, err := c.Operate(t.Context(), "old", order(rollout.Pause)); err == nil {
 		t.Errorf("it is paused: %+v", r)
 	}
-	if r, err := c.Status(t.Context(), "old"); err != nil || r.Phase != rollout.RolloutAborted {
+	if r, err := c.Status(t.Context(), "old"); err != nil || r.Phase != rollout.Aborted {
 		t.Errorf("%s, %v", r.Phase, err)
 	}
 	wantInForce(t, db, oldTuning)
-	wantUnlocked(t, c, "old", rollout.RolloutAborted)
+	wantUnlocked(t, c, "old", rollout.Aborted)
 }

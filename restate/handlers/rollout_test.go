@@ -145,7 +145,7 @@ func documentOf(t tuning.Tuning) string {
 
 func rolloutOptions(s *store.Store) Options {
 	o := cleanupOptions(s)
-	o.Rollouts = rollout.NewRolloutWork(s, 30*time.Second)
+	o.Rollouts = rollout.NewWork(s, 30*time.Second)
 	o.StepRetryMax, o.TroubleRetry = time.Second, 100*time.Millisecond
 	return o
 }
@@ -159,11 +159,11 @@ func newRolloutCluster(t *testing.T) (*cluster, *village, *sql.DB, string, Rollo
 }
 
 // twoStages are a canary and all others, watched for a moment each.
-func twoStages(bakeMs int64) rollout.RolloutSpec {
-	plan := rollout.DefaultRolloutPlan()
+func twoStages(bakeMs int64) rollout.Spec {
+	plan := rollout.DefaultPlan()
 	plan.BaselineMs, plan.ApplyTimeoutMs = 100, 6000
-	plan.Stages = []rollout.RolloutStage{{Regions: []string{"eu"}, BakeMs: bakeMs}, {All: true, BakeMs: bakeMs}}
-	return rollout.RolloutSpec{Tuning: newTuning, Plan: plan}
+	plan.Stages = []rollout.Stage{{Regions: []string{"eu"}, BakeMs: bakeMs}, {All: true, BakeMs: bakeMs}}
+	return rollout.Spec{Tuning: newTuning, Plan: plan}
 }
 
 // reaches polls until the rollout is as holds wants it.
@@ -178,7 +178,7 @@ func reaches(t *testing.T, c RolloutClient, id, what string, holds func(rollout.
 	return r
 }
 
-func in(phase rollout.RolloutPhase, stage int) func(rollout.Rollout) bool {
+func in(phase rollout.Phase, stage int) func(rollout.Rollout) bool {
 	return func(r rollout.Rollout) bool { return r.Phase == phase && r.Stage == stage }
 }
 
@@ -194,7 +194,7 @@ func wantInForce(t *testing.T, db *sql.DB, document string) {
 }
 
 // wantUnlocked: the list knows how it ended, once, and the next one may start.
-func wantUnlocked(t *testing.T, c RolloutClient, id string, phase rollout.RolloutPhase) {
+func wantUnlocked(t *testing.T, c RolloutClient, id string, phase rollout.Phase) {
 	t.Helper()
 	await.NoError(t, "the list says how it ended", func() error {
 		list, err := c.List(t.Context())
@@ -279,26 +279,26 @@ func testRolloutHappyPath(t *testing.T) {
 	if _, err := c.Start(t.Context(), starting("two", twoStages(300))); !errors.Is(err, controlplane.ErrConflict) || !strings.Contains(err.Error(), "rollout one is under way") {
 		t.Errorf("a second one beside it: %v", err)
 	}
-	reaches(t, c, "one", "the canary bakes", in(rollout.RolloutBaking, 0))
+	reaches(t, c, "one", "the canary bakes", in(rollout.Baking, 0))
 	for region, want := range map[string]string{"eu": newTuning, "us": oldTuning, "ap": oldTuning} {
 		if _, got := inForce(t.Context(), t, db, region); got != want {
 			t.Errorf("while the canary bakes %s runs %s", region, got)
 		}
 	}
-	if r := reaches(t, c, "one", "the end", over); r.Phase != rollout.RolloutDone || r.Why != "" {
+	if r := reaches(t, c, "one", "the end", over); r.Phase != rollout.Done || r.Why != "" {
 		t.Fatalf("%s %q", r.Phase, r.Why)
 	}
 	wantInForce(t, db, newTuning)
-	wantUnlocked(t, c, "one", rollout.RolloutDone)
+	wantUnlocked(t, c, "one", rollout.Done)
 	wantAudited(t, db, "one", "rollout.start ann", "rollout.done weir-control")
-	if _, err := c.Operate(t.Context(), "one", order(rollout.RolloutRollBack)); err != nil {
+	if _, err := c.Operate(t.Context(), "one", order(rollout.RollBack)); err != nil {
 		t.Fatal(err)
 	}
-	if r := reaches(t, c, "one", "the rollback", over); r.Phase != rollout.RolloutRolledBack || r.Why != "rolled back by ann: deploy" {
+	if r := reaches(t, c, "one", "the rollback", over); r.Phase != rollout.RolledBack || r.Why != "rolled back by ann: deploy" {
 		t.Errorf("%s %q", r.Phase, r.Why)
 	}
 	wantInForce(t, db, oldTuning)
-	wantUnlocked(t, c, "one", rollout.RolloutRolledBack)
+	wantUnlocked(t, c, "one", rollout.RolledBack)
 	wantAudited(t, db, "one", "rollout.rollback ann", "rollout.rolled_back weir-control")
 	if _, err := c.Start(t.Context(), starting("two", twoStages(300))); err != nil {
 		t.Errorf("the next one: %v", err)
@@ -323,11 +323,11 @@ func testRolloutRollsBackByItself(t *testing.T) {
 		t.Fatal(err)
 	}
 	r := reaches(t, c, "sick", "the end", over) // within 50 s
-	if r.Phase != rollout.RolloutRolledBack || !strings.HasPrefix(r.Why, "stage 1 (eu): errors of relays and settings a node and minute: ") || strings.Contains(r.Why, "\n") {
+	if r.Phase != rollout.RolledBack || !strings.HasPrefix(r.Why, "stage 1 (eu): errors of relays and settings a node and minute: ") || strings.Contains(r.Why, "\n") {
 		t.Errorf("%s %q", r.Phase, r.Why)
 	}
 	wantInForce(t, db, oldTuning)
-	wantUnlocked(t, c, "sick", rollout.RolloutRolledBack)
+	wantUnlocked(t, c, "sick", rollout.RolledBack)
 	wantAudited(t, db, "sick", "rollout.rolling_back weir-control", "rollout.rolled_back weir-control")
 }
 
@@ -349,7 +349,7 @@ func testRolloutByOperators(t *testing.T) {
 	if _, err := c.Start(t.Context(), forced); err != nil {
 		t.Fatal(err)
 	}
-	do := func(action rollout.RolloutAction) rollout.Rollout {
+	do := func(action rollout.Action) rollout.Rollout {
 		t.Helper()
 		asked, err := c.Status(t.Context(), "gated")
 		if err != nil {
@@ -363,55 +363,55 @@ func testRolloutByOperators(t *testing.T) {
 		}
 		return r
 	}
-	reaches(t, c, "gated", "the canary bakes", in(rollout.RolloutBaking, 0))
-	paused := do(rollout.RolloutPause)
+	reaches(t, c, "gated", "the canary bakes", in(rollout.Baking, 0))
+	paused := do(rollout.Pause)
 	if paused.Paused == nil || paused.Paused.By != operator {
 		t.Errorf("%+v", paused.Paused)
 	}
-	early := order(rollout.RolloutApprove)
+	early := order(rollout.Approve)
 	early.Stage, early.Asked, early.Evidence = 1, 1, "none"
 	if _, err := c.Operate(t.Context(), "gated", early); !errors.Is(err, controlplane.ErrConflict) || !strings.Contains(err.Error(), "rollout gated is baking, paused by ann") {
 		t.Errorf("%v", err)
 	}
 	// It is looked at as before, one timer at a time, and goes nowhere.
 	reaches(t, c, "gated", "it is watched while it is paused", func(r rollout.Rollout) bool { return r.Epoch >= paused.Epoch+3 })
-	if r, err := c.Status(t.Context(), "gated"); err != nil || r.Phase != rollout.RolloutBaking || cl.timers("gated") > 1 {
+	if r, err := c.Status(t.Context(), "gated"); err != nil || r.Phase != rollout.Baking || cl.timers("gated") > 1 {
 		t.Errorf("%+v, %v, %d timers", r, err, cl.timers("gated"))
 	}
-	do(rollout.RolloutResume)
-	reaches(t, c, "gated", "it waits for an approval", in(rollout.RolloutAwaiting, 1))
+	do(rollout.Resume)
+	reaches(t, c, "gated", "it waits for an approval", in(rollout.Awaiting, 1))
 	if _, got := inForce(t.Context(), t, db, "us"); got != oldTuning {
 		t.Error("us has it without an approval")
 	}
-	one := do(rollout.RolloutApprove)
-	if one.Phase != rollout.RolloutAwaiting || len(one.Approvals) != 1 {
+	one := do(rollout.Approve)
+	if one.Phase != rollout.Awaiting || len(one.Approvals) != 1 {
 		t.Errorf("%s, %+v", one.Phase, one.Approvals)
 	}
-	other := rollout.RolloutOrder{Action: rollout.RolloutApprove, By: controlplane.By{Actor: "bob", Reason: "looks well"}, Stage: 2, Asked: one.Asked, Evidence: one.Evidence()}
+	other := rollout.Order{Action: rollout.Approve, By: controlplane.By{Actor: "bob", Reason: "looks well"}, Stage: 2, Asked: one.Asked, Evidence: one.Evidence()}
 	if _, err := c.Operate(t.Context(), "gated", other); err != nil {
 		t.Fatal(err)
 	}
-	reaches(t, c, "gated", "all bake", in(rollout.RolloutBaking, 1))
+	reaches(t, c, "gated", "all bake", in(rollout.Baking, 1))
 	wantInForce(t, db, newTuning)
 	wantAuditedWith(t, db, "gated", "rollout.start", "forced", operator.Actor+" "+forced.Forced)
 	evidence := controlplane.ShortEvidence(other.Evidence)
 	wantAuditedWith(t, db, "gated", "rollout.approve", "approved_evidence", operator.Actor+" "+evidence, "bob "+evidence)
-	do(rollout.RolloutAbort)
-	if r := reaches(t, c, "gated", "the end", over); r.Phase != rollout.RolloutAborted || r.Why != "aborted by ann: deploy" {
+	do(rollout.Abort)
+	if r := reaches(t, c, "gated", "the end", over); r.Phase != rollout.Aborted || r.Why != "aborted by ann: deploy" {
 		t.Errorf("%s %q", r.Phase, r.Why)
 	}
 	wantInForce(t, db, oldTuning)
-	wantUnlocked(t, c, "gated", rollout.RolloutAborted)
+	wantUnlocked(t, c, "gated", rollout.Aborted)
 	wantAudited(t, db, "gated", "rollout.pause ann", "rollout.resume ann", "rollout.approve ann", "rollout.approve bob", "rollout.abort ann", "rollout.aborted weir-control")
 }
 
 // starting is a start of a healthy fleet's rollout.
-func starting(id string, spec rollout.RolloutSpec) rollout.RolloutStart {
-	return rollout.RolloutStart{ID: id, Spec: spec, By: operator}
+func starting(id string, spec rollout.Spec) rollout.Start {
+	return rollout.Start{ID: id, Spec: spec, By: operator}
 }
 
-func order(action rollout.RolloutAction) rollout.RolloutOrder {
-	return rollout.RolloutOrder{Action: action, By: operator}
+func order(action rollout.Action) rollout.Order {
+	return rollout.Order{Action: action, By: operator}
 }
 
 // timers are those of a rollout that are on their way.
@@ -437,7 +437,7 @@ func testRolloutGoesOnAfterARedeploy(t *testing.T) {
 	if _, err := c.Start(t.Context(), starting("redeploy", twoStages(bakeMs))); err != nil {
 		t.Fatal(err)
 	}
-	reaches(t, c, "redeploy", "the canary bakes", in(rollout.RolloutBaking, 0))
+	reaches(t, c, "redeploy", "the canary bakes", in(rollout.Baking, 0))
 	document := cl.downBetweenTimers("redeploy", bakeMs/40*time.Millisecond)
 	for _, field := range []string{"now", "events", "waiting"} {
 		delete(document, field)
@@ -453,7 +453,7 @@ func testRolloutGoesOnAfterARedeploy(t *testing.T) {
 		return nil
 	})
 	cl.up()
-	if r := reaches(t, c, "redeploy", "the end", over); r.Phase != rollout.RolloutDone {
+	if r := reaches(t, c, "redeploy", "the end", over); r.Phase != rollout.Done {
 		t.Errorf("%s %q", r.Phase, r.Why)
 	}
 	wantInForce(t, db, newTuning)

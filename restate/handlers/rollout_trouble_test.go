@@ -25,7 +25,7 @@ type troubled struct {
 	down atomic.Bool
 }
 
-func (s *troubled) FleetNodes(ctx context.Context, nodes int) (time.Time, []fleet.FleetRow, error) {
+func (s *troubled) FleetNodes(ctx context.Context, nodes int) (time.Time, []fleet.Row, error) {
 	if s.down.Load() {
 		return time.Time{}, nil, errors.New("no nodes today\nnor tomorrow")
 	}
@@ -45,40 +45,40 @@ func testARolloutInTrouble(t *testing.T) {
 	newVillage(t, db)
 	s := &troubled{Store: store.New(db)}
 	o := rolloutOptions(s.Store)
-	o.Rollouts, o.StepRetryMax = rollout.NewRolloutWork(s, 30*time.Second), 300*time.Millisecond
+	o.Rollouts, o.StepRetryMax = rollout.NewWork(s, 30*time.Second), 300*time.Millisecond
 	cl := newCluster(t, o, func(*stepper) map[string]Job { return nil })
 	c := RolloutClient{cl.client}
 	if _, err := c.Start(t.Context(), starting("troubled", twoStages(1000))); err != nil {
 		t.Fatal(err)
 	}
-	reaches(t, c, "troubled", "the canary bakes", in(rollout.RolloutBaking, 0))
+	reaches(t, c, "troubled", "the canary bakes", in(rollout.Baking, 0))
 	s.down.Store(true)
 	inTrouble := func(r rollout.Rollout) bool { return strings.Contains(r.Trouble, "no nodes today") }
 	first := reaches(t, c, "troubled", "trouble", inTrouble)
-	if strings.Contains(first.Trouble, "\n") || first.Phase != rollout.RolloutBaking || first.TimerMs == 0 {
+	if strings.Contains(first.Trouble, "\n") || first.Phase != rollout.Baking || first.TimerMs == 0 {
 		t.Errorf("%s, trouble %q, timer at %d", first.Phase, first.Trouble, first.TimerMs)
 	}
 	reaches(t, c, "troubled", "it is tried again", func(r rollout.Rollout) bool { return inTrouble(r) && r.Epoch > first.Epoch })
-	paused, err := c.Operate(t.Context(), "troubled", order(rollout.RolloutPause))
+	paused, err := c.Operate(t.Context(), "troubled", order(rollout.Pause))
 	if err != nil || paused.Paused == nil || paused.Trouble != "" {
 		t.Errorf("%v: paused %+v, trouble %q", err, paused.Paused, paused.Trouble)
 	}
 	s.down.Store(false)
-	if _, err := c.Operate(t.Context(), "troubled", order(rollout.RolloutResume)); err != nil {
+	if _, err := c.Operate(t.Context(), "troubled", order(rollout.Resume)); err != nil {
 		t.Fatal(err)
 	}
-	if r := reaches(t, c, "troubled", "the end", over); r.Phase != rollout.RolloutDone || r.Trouble != "" {
+	if r := reaches(t, c, "troubled", "the end", over); r.Phase != rollout.Done || r.Trouble != "" {
 		t.Errorf("%s %q, trouble %q", r.Phase, r.Why, r.Trouble)
 	}
 	wantInForce(t, db, newTuning)
-	wantUnlocked(t, c, "troubled", rollout.RolloutDone)
+	wantUnlocked(t, c, "troubled", rollout.Done)
 
 	over, _ := inForce(t.Context(), t, db, "eu")
-	other := tunings.TuningWrite{ID: "restored", Region: "eu", Document: oldTuning, Over: over, By: operator}
-	if written, err := s.WriteTunings(t.Context(), []tunings.TuningWrite{other}); err != nil || written.Refused != nil {
+	other := tunings.Write{ID: "restored", Region: "eu", Document: oldTuning, Over: over, By: operator}
+	if written, err := s.WriteTunings(t.Context(), []tunings.Write{other}); err != nil || written.Refused != nil {
 		t.Fatalf("%+v, %v", written, err)
 	}
-	_, err = c.Operate(t.Context(), "troubled", order(rollout.RolloutRollBack))
+	_, err = c.Operate(t.Context(), "troubled", order(rollout.RollBack))
 	if !errors.Is(err, controlplane.ErrConflict) || !strings.Contains(err.Error(), "of region eu, which has version ") {
 		t.Errorf("a rollback over what something else wrote: %v", err)
 	}
@@ -102,20 +102,20 @@ func testWhatRolloutsAreAskedWrongly(t *testing.T) {
 	}
 	limit := 1.0
 	unasked := twoStages(200)
-	unasked.Plan.Guardrails.Queries = []queries.QueryRail{{Name: "errors", Query: "errors", Above: &limit}}
+	unasked.Plan.Guardrails.Queries = []queries.Rail{{Name: "errors", Query: "errors", Above: &limit}}
 	_, err := c.Start(t.Context(), starting("one", unasked))
 	want("queries that nothing answers", err, controlplane.ErrInvalid, "no --prometheus-url")
 
 	if _, err := c.Start(t.Context(), starting("one", twoStages(60_000))); err != nil {
 		t.Fatal(err)
 	}
-	bakes := reaches(t, c, "one", "the canary bakes", in(rollout.RolloutBaking, 0))
-	_, err = askRollout[rollout.RolloutOrder, rollout.Rollout](t.Context(), c.Client, RolloutService, "one", "Operate", order(rollout.RolloutRollBack))
+	bakes := reaches(t, c, "one", "the canary bakes", in(rollout.Baking, 0))
+	_, err = askRollout[rollout.Order, rollout.Rollout](t.Context(), c.Client, RolloutService, "one", "Operate", order(rollout.RollBack))
 	want("a rollback beside the list", err, controlplane.ErrInvalid, "a rollback goes through "+RolloutsService)
 	if err := c.Ensure(t.Context(), "one", bakes.Epoch-1); err != nil {
 		t.Fatal(err)
 	}
-	aborted, err := c.Operate(t.Context(), "one", order(rollout.RolloutAbort)) // in its turn, after Ensure
+	aborted, err := c.Operate(t.Context(), "one", order(rollout.Abort)) // in its turn, after Ensure
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -125,26 +125,26 @@ func testWhatRolloutsAreAskedWrongly(t *testing.T) {
 		}
 	}
 	ended := reaches(t, c, "one", "the end", over)
-	wantUnlocked(t, c, "one", rollout.RolloutAborted)
+	wantUnlocked(t, c, "one", rollout.Aborted)
 
 	stale := ended.Summary()
-	stale.Phase, stale.EndedMs = rollout.RolloutBaking, 0
-	cl.putState(RolloutsService, rolloutScope, rolloutsKey, rollout.RolloutList{Active: "one", Since: bakes.Epoch, List: []rollout.RolloutSummary{stale}})
+	stale.Phase, stale.EndedMs = rollout.Baking, 0
+	cl.putState(RolloutsService, rolloutScope, rolloutsKey, rollout.List{Active: "one", Since: bakes.Epoch, List: []rollout.Summary{stale}})
 	if err := c.Ensure(t.Context(), "one", ended.Epoch); err != nil {
 		t.Fatal(err)
 	}
 	await.NoError(t, "the list hears of the outcome", func() error {
-		if s, err := c.Standing(t.Context()); err != nil || s.Active != "" || s.List[0].Phase != rollout.RolloutAborted {
+		if s, err := c.Standing(t.Context()); err != nil || s.Active != "" || s.List[0].Phase != rollout.Aborted {
 			return fmt.Errorf("%+v, %w", s, err)
 		}
 		return nil
 	})
 
-	want("a long repair", c.Repair(t.Context(), make([]rollout.TuningTrace, rollout.RolloutsListMax+1)), controlplane.ErrInvalid, "101 rollouts to look at (at most 100)")
+	want("a long repair", c.Repair(t.Context(), make([]rollout.Trace, rollout.ListMax+1)), controlplane.ErrInvalid, "101 rollouts to look at (at most 100)")
 	cl.putState(RolloutService, "newer", rolloutKey, rollout.Rollout{ID: "newer", Version: 99})
-	err = c.Repair(t.Context(), []rollout.TuningTrace{{ID: "newer"}, {ID: "never-was"}})
+	err = c.Repair(t.Context(), []rollout.Trace{{ID: "newer"}, {ID: "never-was"}})
 	want("a repair that cannot read a rollout", err, controlplane.ErrConflict, "run the newer weir-control")
-	cl.putState(RolloutsService, rolloutScope, rolloutsKey, rollout.RolloutList{Version: 99})
+	cl.putState(RolloutsService, rolloutScope, rolloutsKey, rollout.List{Version: 99})
 	_, err = c.Start(t.Context(), starting("two", twoStages(200)))
 	want("a list of a newer build", err, controlplane.ErrConflict, "run the newer weir-control")
 }

@@ -26,12 +26,12 @@ type RolloutRollBack struct {
 
 // RolloutsRepair asks the list to look at rollouts that it may be wrong about.
 type RolloutsRepair struct {
-	Rollouts []rollout.TuningTrace `json:"rollouts"` // at most rollout.RolloutsListMax
+	Rollouts []rollout.Trace `json:"rollouts"` // at most rollout.ListMax
 }
 
-// rollouts is the object: rollout.RolloutList, one transition an invocation.
+// rollouts is the object: rollout.List, one transition an invocation.
 type rollouts struct {
-	work  *rollout.RolloutWork
+	work  *rollout.Work
 	steps *stepper
 }
 
@@ -46,8 +46,8 @@ func (o *rollouts) definition() restate.ServiceDefinition {
 		Handler("List", restate.NewObjectSharedHandler(o.list, readOnly...))
 }
 
-func (o *rollouts) start(ctx restate.ObjectContext, req rollout.RolloutStart) (r rollout.Rollout, err error) {
-	err = o.transition(ctx, func(l *rollout.RolloutList) (err error) {
+func (o *rollouts) start(ctx restate.ObjectContext, req rollout.Start) (r rollout.Rollout, err error) {
+	err = o.transition(ctx, func(l *rollout.List) (err error) {
 		r, err = l.Start(o.on(ctx), req)
 		return err
 	})
@@ -55,29 +55,29 @@ func (o *rollouts) start(ctx restate.ObjectContext, req rollout.RolloutStart) (r
 }
 
 func (o *rollouts) rollBack(ctx restate.ObjectContext, req RolloutRollBack) (r rollout.Rollout, err error) {
-	err = o.transition(ctx, func(l *rollout.RolloutList) (err error) {
+	err = o.transition(ctx, func(l *rollout.List) (err error) {
 		r, err = l.RollBack(o.on(ctx), req.ID, req.By)
 		return err
 	})
 	return r, err
 }
 
-func (o *rollouts) ended(ctx restate.ObjectContext, s rollout.RolloutSummary) (restate.Void, error) {
-	return restate.Void{}, o.transition(ctx, func(l *rollout.RolloutList) error {
+func (o *rollouts) ended(ctx restate.ObjectContext, s rollout.Summary) (restate.Void, error) {
+	return restate.Void{}, o.transition(ctx, func(l *rollout.List) error {
 		l.Ended(s)
 		return nil
 	})
 }
 
 func (o *rollouts) repair(ctx restate.ObjectContext, req RolloutsRepair) (restate.Void, error) {
-	return restate.Void{}, o.transition(ctx, func(l *rollout.RolloutList) error {
+	return restate.Void{}, o.transition(ctx, func(l *rollout.List) error {
 		return l.Repair(o.on(ctx), req.Rollouts)
 	})
 }
 
 // transition writes the list down that change leaves. It does so where change was refused, too: the list may have found
 // out on the way who has the lock.
-func (o *rollouts) transition(ctx restate.ObjectContext, change func(*rollout.RolloutList) error) error {
+func (o *rollouts) transition(ctx restate.ObjectContext, change func(*rollout.List) error) error {
 	l, err := loadList(ctx)
 	if err != nil {
 		return err
@@ -93,32 +93,32 @@ func (o *rollouts) transition(ctx restate.ObjectContext, change func(*rollout.Ro
 
 // forgetOld deletes the state of rollouts that are no longer in the list, because each has up to a
 // third of a megabyte.
-func forgetOld(ctx restate.ObjectContext, before, after []rollout.RolloutSummary) {
+func forgetOld(ctx restate.ObjectContext, before, after []rollout.Summary) {
 	for _, line := range before {
-		listed := func(s rollout.RolloutSummary) bool { return s.ID == line.ID }
+		listed := func(s rollout.Summary) bool { return s.ID == line.ID }
 		if !slices.ContainsFunc(after, listed) {
 			restate.ObjectSend(ctx, RolloutService, line.ID, "Forget").Send(restate.Void{})
 		}
 	}
 }
 
-func (o *rollouts) on(ctx restate.ObjectContext) *durableList {
-	return &durableList{ctx: ctx, work: o.work, steps: o.steps}
+func (o *rollouts) on(ctx restate.ObjectContext) rollout.ListSteps {
+	return rollout.ListSteps{Steps: o.work.On(o.steps.on(ctx)), Objects: rolloutObjects{ctx}}
 }
 
 // list is a snapshot. It waits for nothing.
-func (o *rollouts) list(ctx restate.ObjectSharedContext, _ restate.Void) ([]rollout.RolloutSummary, error) {
+func (o *rollouts) list(ctx restate.ObjectSharedContext, _ restate.Void) ([]rollout.Summary, error) {
 	l, err := loadList(ctx)
 	return l.List, err
 }
 
 // standing is a snapshot, with the lock. It waits for nothing.
-func (o *rollouts) standing(ctx restate.ObjectSharedContext, _ restate.Void) (rollout.RolloutList, error) {
+func (o *rollouts) standing(ctx restate.ObjectSharedContext, _ restate.Void) (rollout.List, error) {
 	return loadList(ctx)
 }
 
-func loadList(ctx restate.ObjectSharedContext) (rollout.RolloutList, error) {
-	l, terminal := restate.Get[rollout.RolloutList](ctx, rolloutsKey)
+func loadList(ctx restate.ObjectSharedContext) (rollout.List, error) {
+	l, terminal := restate.Get[rollout.List](ctx, rolloutsKey)
 	if terminal != nil {
 		return l, terminal
 	}

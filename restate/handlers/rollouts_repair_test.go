@@ -56,23 +56,23 @@ func testARolloutThatFellOffTheList(t *testing.T) {
 		if _, err := c.Start(t.Context(), starting(id, spec)); err != nil {
 			t.Fatal(err)
 		}
-		if r := reaches(t, c, id, "the end of "+id, over); r.Phase != rollout.RolloutDone {
+		if r := reaches(t, c, id, "the end of "+id, over); r.Phase != rollout.Done {
 			t.Fatalf("%s: %s %q", id, r.Phase, r.Why)
 		}
-		wantUnlocked(t, c, id, rollout.RolloutDone)
+		wantUnlocked(t, c, id, rollout.Done)
 	}
 	start("old", newTuning)
-	cl.putState(RolloutsService, rolloutScope, rolloutsKey, rollout.RolloutList{})
+	cl.putState(RolloutsService, rolloutScope, rolloutsKey, rollout.List{})
 	again := twoStages(200)
-	if r, err := c.Start(t.Context(), starting("old", again)); err != nil || r.Phase != rollout.RolloutDone {
+	if r, err := c.Start(t.Context(), starting("old", again)); err != nil || r.Phase != rollout.Done {
 		t.Errorf("%s, %v", r.Phase, err)
 	}
 	if s, err := c.Standing(t.Context()); err != nil || s.Active != "" {
 		t.Errorf("%q has the lock, %v", s.Active, err)
 	}
 	start("newer", otherTuning)
-	cl.putState(RolloutsService, rolloutScope, rolloutsKey, rollout.RolloutList{})
-	if _, err := c.Operate(t.Context(), "old", order(rollout.RolloutRollBack)); !errors.Is(err, controlplane.ErrConflict) || !strings.Contains(err.Error(), "rollout newer is done since") {
+	cl.putState(RolloutsService, rolloutScope, rolloutsKey, rollout.List{})
+	if _, err := c.Operate(t.Context(), "old", order(rollout.RollBack)); !errors.Is(err, controlplane.ErrConflict) || !strings.Contains(err.Error(), "rollout newer is done since") {
 		t.Errorf("%v", err)
 	}
 	wantInForce(t, db, otherTuning)
@@ -84,7 +84,7 @@ func testARolloutThatFellOffTheList(t *testing.T) {
 		t.Fatal(err) // as an older build wrote it
 	}
 	cl.putState(RolloutService, "old", rolloutKey, nil)
-	cl.putState(RolloutsService, rolloutScope, rolloutsKey, rollout.RolloutList{Active: "never-was", Since: 1})
+	cl.putState(RolloutsService, rolloutScope, rolloutsKey, rollout.List{Active: "never-was", Since: 1})
 	k := cl.keeper(nil)
 	k.Tunings = store.New(db).TracesOfTunings
 	if err := k.Once(t.Context()); err != nil {
@@ -94,7 +94,7 @@ func testARolloutThatFellOffTheList(t *testing.T) {
 	if err != nil || s.Active != "" || len(s.List) != 3 {
 		t.Fatalf("%+v, %v", s, err)
 	}
-	if s.List[0].ID != "newer" || s.List[0].Phase != rollout.RolloutDone || s.List[1].ID != "old" || s.List[1].Phase != rollout.RolloutLost || s.List[1].By.Actor != "ann" {
+	if s.List[0].ID != "newer" || s.List[0].Phase != rollout.Done || s.List[1].ID != "old" || s.List[1].Phase != rollout.Lost || s.List[1].By.Actor != "ann" {
 		t.Errorf("%+v", s.List)
 	}
 	if err := k.Once(t.Context()); err != nil { // and nothing is wrong any more
@@ -107,7 +107,7 @@ func testARolloutThatFellOffTheList(t *testing.T) {
 	other := tuning.Default()
 	other.Floor = 0.77
 	again.Tuning = quickly(other)
-	for _, spec := range []rollout.RolloutSpec{again, twoStages(200)} {
+	for _, spec := range []rollout.Spec{again, twoStages(200)} {
 		if _, err := c.Start(t.Context(), starting("old", spec)); !errors.Is(err, controlplane.ErrConflict) || !strings.Contains(err.Error(), "the id old was used before, and version ") {
 			t.Errorf("the id of a rollout that is lost: %v", err)
 		}
@@ -133,27 +133,27 @@ func testStartFindsTheRolloutThatTheListHasLost(t *testing.T) {
 		t.Fatal(err)
 	}
 	reaches(t, c, "first", "it waits for an approval", func(r rollout.Rollout) bool {
-		return r.Phase == rollout.RolloutAwaiting && r.Stage == 1
+		return r.Phase == rollout.Awaiting && r.Stage == 1
 	})
-	ended := rollout.RolloutSummary{ID: "before", Phase: rollout.RolloutDone, StartedMs: 1, EndedMs: 2}
-	line := rollout.RolloutSummary{ID: "first", Phase: rollout.RolloutMeasuring, StartedMs: 3}
-	for name, list := range map[string][]rollout.RolloutSummary{"lost": nil, "restored": {ended}, "with its line": {line, ended}} {
-		cl.putState(RolloutsService, rolloutScope, rolloutsKey, rollout.RolloutList{List: list})
+	ended := rollout.Summary{ID: "before", Phase: rollout.Done, StartedMs: 1, EndedMs: 2}
+	line := rollout.Summary{ID: "first", Phase: rollout.Measuring, StartedMs: 3}
+	for name, list := range map[string][]rollout.Summary{"lost": nil, "restored": {ended}, "with its line": {line, ended}} {
+		cl.putState(RolloutsService, rolloutScope, rolloutsKey, rollout.List{List: list})
 		if _, err := c.Start(t.Context(), starting("second", twoStages(200))); !errors.Is(err, controlplane.ErrConflict) || !strings.Contains(err.Error(), "rollout first is under way") {
 			t.Errorf("%s: %v", name, err)
 		}
-		cl.putState(RolloutsService, rolloutScope, rolloutsKey, rollout.RolloutList{List: list})
-		if _, err := c.Operate(t.Context(), "done", order(rollout.RolloutRollBack)); !errors.Is(err, controlplane.ErrConflict) || !strings.Contains(err.Error(), "rollout first is under way") {
+		cl.putState(RolloutsService, rolloutScope, rolloutsKey, rollout.List{List: list})
+		if _, err := c.Operate(t.Context(), "done", order(rollout.RollBack)); !errors.Is(err, controlplane.ErrConflict) || !strings.Contains(err.Error(), "rollout first is under way") {
 			t.Errorf("%s, taking back another: %v", name, err)
 		}
 		if s, err := c.Standing(t.Context()); err != nil || s.Active != "first" {
 			t.Errorf("%s: %+v, %v", name, s, err)
 		}
 	}
-	if _, err := c.Operate(t.Context(), "first", order(rollout.RolloutAbort)); err != nil {
+	if _, err := c.Operate(t.Context(), "first", order(rollout.Abort)); err != nil {
 		t.Fatal(err)
 	}
-	wantUnlocked(t, c, "first", rollout.RolloutAborted)
+	wantUnlocked(t, c, "first", rollout.Aborted)
 	wantInForce(t, db, oldTuning)
 	if _, err := c.Start(t.Context(), starting("second", twoStages(200))); err != nil {
 		t.Error(err)
@@ -169,14 +169,14 @@ func TestTheStateOfARolloutEndsWithItsLine(t *testing.T) {
 func testTheStateOfARolloutEndsWithItsLine(t *testing.T) {
 	t.Parallel()
 	cl, _, _, _, c := newRolloutCluster(t)
-	var list rollout.RolloutList
-	for i := range rollout.RolloutsListMax {
-		list.List = append(list.List, rollout.RolloutSummary{ID: fmt.Sprintf("old-%d", i), Phase: rollout.RolloutDone, StartedMs: int64(1000 - i), EndedMs: int64(2000 - i)})
+	var list rollout.List
+	for i := range rollout.ListMax {
+		list.List = append(list.List, rollout.Summary{ID: fmt.Sprintf("old-%d", i), Phase: rollout.Done, StartedMs: int64(1000 - i), EndedMs: int64(2000 - i)})
 	}
 	cl.putState(RolloutsService, rolloutScope, rolloutsKey, list)
 	last, before := list.List[len(list.List)-1].ID, list.List[len(list.List)-2].ID
 	for _, id := range []string{last, before} {
-		cl.putState(RolloutService, id, rolloutKey, rollout.Rollout{Version: 2, ID: id, Phase: rollout.RolloutDone})
+		cl.putState(RolloutService, id, rolloutKey, rollout.Rollout{Version: 2, ID: id, Phase: rollout.Done})
 	}
 	if _, err := c.Start(t.Context(), starting("new", twoStages(60_000))); err != nil {
 		t.Fatal(err)

@@ -161,12 +161,12 @@ func testARetirementOutlivesRestate(t *testing.T) {
 	if _, err := c.Start(t.Context(), retired, briefly(), operator); err != nil {
 		t.Fatal(err)
 	}
-	retires(t, c, "it is empty", at(retire.RetirementAwaiting))
+	retires(t, c, "it is empty", at(retire.Awaiting))
 	old := cl.state(RetirementService, retired, retirementKey)
 	if _, err := c.ApproveRename(t.Context(), retired, shown(t, c, operator)); err != nil {
 		t.Fatal(err)
 	}
-	before := retires(t, c, "the soak ends", at(retire.RetirementAwaitingFinal))
+	before := retires(t, c, "the soak ends", at(retire.AwaitingFinal))
 	for _, lost := range []json.RawMessage{nil, json.RawMessage(old)} {
 		if lost == nil {
 			cl.lost(RetirementService, retired, retirementKey)
@@ -174,7 +174,7 @@ func testARetirementOutlivesRestate(t *testing.T) {
 			cl.putState(RetirementService, retired, retirementKey, lost)
 		}
 		once()
-		r := retires(t, c, "it stands where it stood", at(retire.RetirementAwaitingFinal))
+		r := retires(t, c, "it stands where it stood", at(retire.AwaitingFinal))
 		if r.ID != before.ID || r.Dated != before.Dated || r.Rename == nil || r.Rename.By != operator || r.Events[len(r.Events)-1].What != "restore" {
 			t.Errorf("%+v", r)
 		}
@@ -182,13 +182,13 @@ func testARetirementOutlivesRestate(t *testing.T) {
 	if _, err := c.ApproveDrop(t.Context(), retired, shown(t, c, operator)); err != nil {
 		t.Fatal(err)
 	}
-	retires(t, c, "the end", at(retire.RetirementDropped))
+	retires(t, c, "the end", at(retire.Dropped))
 	if names := blocklistTables(t, db); names != "" {
 		t.Errorf("tables %s", names)
 	}
 	cl.lost(RetirementService, retired, retirementKey)
 	once()
-	retires(t, c, "it stays as it ended", at(retire.RetirementDropped))
+	retires(t, c, "it stays as it ended", at(retire.Dropped))
 }
 
 // A retirement of the last build, which saved none, goes on from its state, and is saved from then on.
@@ -209,7 +209,7 @@ func testARetirementOfTheLastBuildGoesOn(t *testing.T) {
 	if err := keeper.Once(t.Context()); err != nil {
 		t.Fatal(err)
 	}
-	r := retires(t, c, "it is empty", at(retire.RetirementAwaiting))
+	r := retires(t, c, "it is empty", at(retire.Awaiting))
 	saved, err := store.New(db).JobState(t.Context(), controlplane.RetirementState(retired))
 	if err != nil || saved.Saved == 0 || r.ID != "20260102-150405" {
 		t.Errorf("%+v saved, %v: %+v", saved, err, r)
@@ -259,7 +259,7 @@ func testApprovalsOfRevokedTokensDoNotCount(t *testing.T) {
 	if _, err := c.Start(t.Context(), retired, spec, operator); err != nil {
 		t.Fatal(err)
 	}
-	retires(t, c, "it is empty", at(retire.RetirementAwaiting))
+	retires(t, c, "it is empty", at(retire.Awaiting))
 	approve := func(actor string) error {
 		_, err := c.ApproveRename(t.Context(), retired, shown(t, c, controlplane.By{Actor: actor, Reason: "empty"}))
 		return err
@@ -273,12 +273,12 @@ func testApprovalsOfRevokedTokensDoNotCount(t *testing.T) {
 		t.Errorf("by eve: %v", err)
 	}
 	retires(t, c, "the approval of bob is dropped", func(r retire.Retirement) bool {
-		return r.Phase == retire.RetirementAwaiting && len(r.Approvals) == 0
+		return r.Phase == retire.Awaiting && len(r.Approvals) == 0
 	})
 	if err := approve("ann"); err != nil {
 		t.Fatal(err)
 	}
-	if r := retires(t, c, "one of two", func(retire.Retirement) bool { return true }); r.Phase != retire.RetirementAwaiting || len(r.Approvals) != 1 || r.Rename != nil {
+	if r := retires(t, c, "one of two", func(retire.Retirement) bool { return true }); r.Phase != retire.Awaiting || len(r.Approvals) != 1 || r.Rename != nil {
 		t.Errorf("%s, %+v", r.Phase, r.Approvals)
 	}
 	if err := approve("joe"); err != nil {
@@ -308,8 +308,8 @@ func testAnApprovalOfARolloutDoesNotOutliveItsToken(t *testing.T) {
 	}
 	approve := func(actor string) (rollout.Rollout, error) {
 		t.Helper()
-		r := reaches(t, c, "gated", "it waits for an approval", in(rollout.RolloutAwaiting, 0))
-		return c.Operate(t.Context(), "gated", rollout.RolloutOrder{Action: rollout.RolloutApprove, By: controlplane.By{Actor: actor, Reason: "fine"}, Stage: 1, Asked: r.Asked, Evidence: r.Evidence()})
+		r := reaches(t, c, "gated", "it waits for an approval", in(rollout.Awaiting, 0))
+		return c.Operate(t.Context(), "gated", rollout.Order{Action: rollout.Approve, By: controlplane.By{Actor: actor, Reason: "fine"}, Stage: 1, Asked: r.Asked, Evidence: r.Evidence()})
 	}
 	if _, err := approve("bob"); err != nil {
 		t.Fatal(err)
@@ -318,10 +318,10 @@ func testAnApprovalOfARolloutDoesNotOutliveItsToken(t *testing.T) {
 	if _, err := approve("ann"); !errors.Is(err, controlplane.ErrConflict) || !strings.Contains(err.Error(), "the approval of bob no longer counts, because the token was revoked") {
 		t.Errorf("ann, after bob's token was revoked: %v", err)
 	}
-	if r, err := approve("ann"); err != nil || r.Phase != rollout.RolloutAwaiting || len(r.Approvals) != 1 {
+	if r, err := approve("ann"); err != nil || r.Phase != rollout.Awaiting || len(r.Approvals) != 1 {
 		t.Errorf("ann again: %s, %+v, %v", r.Phase, r.Approvals, err)
 	}
-	if r, err := approve("joe"); err != nil || r.Phase == rollout.RolloutAwaiting {
+	if r, err := approve("joe"); err != nil || r.Phase == rollout.Awaiting {
 		t.Errorf("joe: %s, %v", r.Phase, err)
 	}
 	wantAudited(t, db, "gated", "rollout.approve bob", "rollout.withdraw weir-control", "rollout.approve ann", "rollout.approve joe")

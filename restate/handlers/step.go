@@ -2,11 +2,14 @@ package handlers
 
 import (
 	"context"
+	"encoding/json"
 	"errors"
 	"sync/atomic"
 	"time"
 
 	restate "github.com/restatedev/sdk-go"
+
+	"github.com/weirhq/weir/controlplane"
 )
 
 // errDraining makes Restate try a step again, by then with another process.
@@ -23,28 +26,32 @@ func (s *stepper) within(d time.Duration) *stepper {
 	return &stepper{draining: s.draining, retryMax: min(s.retryMax, d)}
 }
 
-// step runs fn as one named step: its answer is journaled, and once it is a replay
-// takes the answer and does not run fn again. A failing fn is tried again, less and
-// less often, for retryMax; its last error is then terminal. fn gets the step's own
-// context and must use no other.
-func step[T any](ctx restate.Context, s *stepper, name string, fn func(context.Context) (T, error)) (T, error) {
-	answer, err := restate.Run(ctx, func(rc restate.RunContext) (T, error) {
-		if s.draining.Load() {
-			var none T
-			return none, errDraining
+// on returns the journal of an invocation.
+func (s *stepper) on(ctx restate.Context) controlplane.Journal { return journal{ctx, s} }
+
+// journal is the journal that Restate has of an invocation. A step that fails is tried again, less and less often, for
+// retryMax; its last error is then terminal.
+type journal struct {
+	ctx   restate.Context
+	steps *stepper
+}
+
+func (j journal) Do(name string, answer any, step func(context.Context) (any, error)) error {
+	text, err := restate.Run(j.ctx, func(rc restate.RunContext) (json.RawMessage, error) {
+		if j.steps.draining.Load() {
+			return nil, errDraining
 		}
-		return fn(rc)
+		value, err := step(rc)
+		if err != nil {
+			return nil, err
+		}
+		return json.Marshal(value)
 	}, restate.WithName(name),
 		restate.WithInitialRetryInterval(250*time.Millisecond),
 		restate.WithMaxRetryInterval(10*time.Second),
-		restate.WithMaxRetryDuration(s.retryMax))
-	if err != nil { // a nil TerminalError must not become a non-nil error
-		return answer, err
+		restate.WithMaxRetryDuration(j.steps.retryMax))
+	if err != nil {
+		return err
 	}
-	return answer, nil
-}
-
-// now is the process's clock, in Unix ms, as a step.
-func now(ctx restate.Context, s *stepper, name string) (int64, error) {
-	return step(ctx, s, name, func(context.Context) (int64, error) { return time.Now().UnixMilli(), nil })
+	return json.Unmarshal(text, answer)
 }

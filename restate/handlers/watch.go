@@ -8,6 +8,7 @@ import (
 
 	restate "github.com/restatedev/sdk-go"
 
+	"github.com/weirhq/weir/controlplane"
 	"github.com/weirhq/weir/controlplane/watch"
 )
 
@@ -18,7 +19,7 @@ const WatchJob = "watch"
 // is one step, as it changes nothing; its answer is bounded, and never an error.
 func watchJob(watching *watch.Watch, steps *stepper) Job {
 	return Job{Run: func(ctx restate.ObjectContext) (Report, error) {
-		look, err := step(ctx, steps, "look", func(ctx context.Context) (watch.Look, error) {
+		look, err := controlplane.Do(steps.on(ctx), "look", func(ctx context.Context) (watch.Look, error) {
 			return watching.Look(ctx, time.Now()), nil
 		})
 		if err != nil {

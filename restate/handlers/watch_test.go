@@ -24,14 +24,14 @@ import (
 // newWatchCluster watches a world whose lag is set by the test and that has nothing else.
 func newWatchCluster(t *testing.T, lag *atomic.Int64) *cluster {
 	t.Helper()
-	watch := watch.NewWatch(watch.WatchSources{
+	watch := watch.New(watch.Sources{
 		Fleet:   func(context.Context) (fleet.Fleet, error) { return fleet.Fleet{}, nil },
 		Tunings: func(context.Context) ([]tunings.RegionTuning, error) { return nil, nil },
 		Lag:     func(context.Context) (time.Duration, error) { return time.Duration(lag.Load()), nil },
 		Partitions: func(context.Context) (cleanup.PartitionsProblem, error) {
 			return cleanup.PartitionsProblem{}, nil
 		},
-		Cleanup:     func(context.Context) (cleanup.CleanupStatus, error) { return cleanup.CleanupStatus{}, nil },
+		Cleanup:     func(context.Context) (cleanup.Status, error) { return cleanup.Status{}, nil },
 		Rollout:     func(context.Context) (*rollout.Rollout, error) { return nil, nil },
 		Retirement:  func(context.Context) (*retire.Retirement, error) { return nil, nil },
 		Invocations: func(context.Context) ([]watch.Invocation, error) { return nil, nil },

@@ -80,8 +80,8 @@ type config struct {
 }
 
 // cleanup is the part of the configuration that the cleanup validates itself.
-func (c *config) cleanup() cleanup.CleanupConfig {
-	set := cleanup.DefaultCleanupConfig()
+func (c *config) cleanup() cleanup.Config {
+	set := cleanup.DefaultConfig()
 	set.Grace, set.Keep, set.NodeDeadAfter = c.CleanupGrace, c.CleanupKeep, c.NodeDeadAfter
 	set.Limits = cleanup.SweepLimits{
 		BatchRowsMax: c.CleanupBatchRows, BatchesMax: c.CleanupBatches,

@@ -212,7 +212,7 @@ func TestDefaults(t *testing.T) {
 	if err := c.validate(); err != nil {
 		t.Error(err)
 	}
-	if got, want := c.cleanup(), cleanup.DefaultCleanupConfig(); got != want {
+	if got, want := c.cleanup(), cleanup.DefaultConfig(); got != want {
 		t.Errorf("%+v, want %+v", got, want)
 	}
 }

@@ -87,12 +87,12 @@ func start(ctx context.Context, c *config, dsn string, log *slog.Logger) (*proce
 func (p *process) build() error {
 	metrics := controlplane.NewMetrics()
 	registry := prometheus.NewRegistry()
-	cleanups, watched := cleanup.NewCleanupMetrics(), watch.NewWatchMetrics()
+	cleanups, watched := cleanup.NewMetrics(), watch.NewMetrics()
 	registry.MustRegister(metrics, cleanups, watched, collectors.NewGoCollector(),
 		collectors.NewProcessCollector(collectors.ProcessCollectorOpts{}))
 	steps := store.New(p.db)
 	tables := store.SchemaCheck{Version: schema.Version, Latest: schema.Latest(), Migrates: p.config.Migrate}
-	cleanup, err := cleanup.NewCleanup(p.config.cleanup(), steps, cleanups)
+	cleanup, err := cleanup.New(p.config.cleanup(), steps, cleanups)
 	if err != nil {
 		return err
 	}
@@ -106,9 +106,9 @@ func (p *process) build() error {
 	client, admin := handlers.NewClient(p.restate, orders, p.config.RestateIngress...),
 		handlers.NewAdmin(p.restate, p.config.RestateAdmin...)
 	fleet := func(ctx context.Context) (fleet.Fleet, error) {
-		return fleet.ListFleet(ctx, steps, p.config.NodeLiveWithin)
+		return fleet.List(ctx, steps, p.config.NodeLiveWithin)
 	}
-	watching := watch.NewWatch(watch.WatchSources{
+	watching := watch.New(watch.Sources{
 		Fleet: fleet, Tunings: steps.NewestTunings, Lag: cleanup.Lag, Partitions: cleanup.PartitionsProblem,
 		Cleanup: handlers.CleanupClient{Client: client}.Status,
 		Rollout: handlers.RolloutClient{Client: client}.UnderWay,
@@ -117,7 +117,7 @@ func (p *process) build() error {
 		},
 		Invocations: admin.Troubled,
 	})
-	rollouts := rollout.NewRolloutWork(steps, p.config.NodeLiveWithin)
+	rollouts := rollout.NewWork(steps, p.config.NodeLiveWithin)
 	if url := p.config.PrometheusURL; url != "" {
 		rollouts = rollouts.WithPrometheus(queries.NewPrometheusClient(&http.Client{}, url))
 	}
@@ -125,7 +125,7 @@ func (p *process) build() error {
 	if err != nil {
 		return err
 	}
-	previews := previews.NewPreview(simulator, rollouts)
+	previews := previews.New(simulator, rollouts)
 	adminToken, err := p.config.adminToken()
 	if err != nil {
 		return err
@@ -138,7 +138,7 @@ func (p *process) build() error {
 		Required: p.config.APIAuth == "token"}
 	p.endpoint, err = handlers.NewEndpoint(handlers.Options{
 		Cleanup: cleanup, Watch: watching, Rollouts: rollouts,
-		Retirement: retire.NewRetirementWork(steps, p.config.NodeLiveWithin, p.config.CleanupGrace, metrics),
+		Retirement: retire.NewWork(steps, p.config.NodeLiveWithin, p.config.CleanupGrace, metrics),
 		Audit:      steps, Saves: steps, Metrics: metrics, Log: p.log, IdentityKey: p.config.RestateIdentityKey,
 		Traces:       p.traces,
 		AllowedHosts: p.config.APIAllowedHosts, Orders: orders, Approvers: approvers,
@@ -154,7 +154,7 @@ func (p *process) build() error {
 		Previews:    previews,
 		Settings:    limits.NewSettings(steps),
 		Tuning: func(ctx context.Context) ([]tunings.RegionTuning, error) {
-			return tunings.TuningInForce(ctx, steps.NewestTunings)
+			return tunings.InForce(ctx, steps.NewestTunings)
 		},
 		Tunings: steps,
 		Tokens:  tokens, RequireTokens: p.config.APIAuth == "token", Subjects: p.config.subjects(),
@@ -167,8 +167,8 @@ func (p *process) build() error {
 		Key: func(ctx context.Context, q limits.KeyQuery) (limits.KeyReport, error) {
 			return limits.GetKey(ctx, steps, q)
 		},
-		Limits: func(ctx context.Context, changes []limits.LimitChange,
-			visible *workspaces.Set) (limits.LimitEstimate, error) {
+		Limits: func(ctx context.Context, changes []limits.Change,
+			visible *workspaces.Set) (limits.Estimate, error) {
 			return limits.EstimateLimits(ctx, steps, changes, visible, p.config.NodeLiveWithin)
 		},
 		Ready: func(ctx context.Context) error { return steps.Ready(ctx, tables) },
@@ -325,7 +325,7 @@ func watchMySQL(ctx context.Context, cleanup *cleanup.Cleanup, metrics *controlp
 
 // watchHealth keeps the metrics of the watch's findings, and logs each change for the
 // worse or the better of the whole once.
-func watchHealth(ctx context.Context, health *watch.HealthReader, metrics *watch.WatchMetrics,
+func watchHealth(ctx context.Context, health *watch.HealthReader, metrics *watch.Metrics,
 	log *slog.Logger) {
 	was := watch.SeverityOK
 	controlplane.Every(ctx, watchEvery, func(ctx context.Context) error {

@@ -17,18 +17,18 @@ const watchTimeout = 10 * time.Second
 
 // watchFleet keeps the metrics of the nodes, and corrects their heartbeats after a step of MySQL's clock. The watch of
 // MySQL reports that it cannot look.
-func watchFleet(ctx context.Context, liveWithin time.Duration, steps fleet.FleetRepair,
-	metrics *watch.WatchMetrics, log *slog.Logger) {
+func watchFleet(ctx context.Context, liveWithin time.Duration, steps fleet.Repair,
+	metrics *watch.Metrics, log *slog.Logger) {
 	failing := false
 	controlplane.Every(ctx, watchEvery, func(ctx context.Context) error {
 		ctx, cancel := context.WithTimeout(ctx, watchTimeout)
 		defer cancel()
-		listing, err := fleet.ListFleet(ctx, steps, liveWithin)
+		listing, err := fleet.List(ctx, steps, liveWithin)
 		if err != nil {
 			return err
 		}
 		metrics.FleetSeen(listing)
-		corrected, err := fleet.SetFleetRight(ctx, listing, steps)
+		corrected, err := fleet.SetRight(ctx, listing, steps)
 		if corrected > 0 {
 			log.Warn("the clock of MySQL has stepped back, and heartbeats from before count from now on", "nodes", corrected)
 		}
@@ -42,7 +42,7 @@ func watchFleet(ctx context.Context, liveWithin time.Duration, steps fleet.Fleet
 
 // watchRollouts keeps the metrics of the rollout under way; at most one is. The
 // keeper of the schedules reports that it cannot look.
-func watchRollouts(ctx context.Context, rollouts handlers.RolloutClient, metrics *watch.WatchMetrics) {
+func watchRollouts(ctx context.Context, rollouts handlers.RolloutClient, metrics *watch.Metrics) {
 	controlplane.Every(ctx, watchEvery, func(ctx context.Context) error {
 		ctx, cancel := context.WithTimeout(ctx, watchTimeout)
 		defer cancel()

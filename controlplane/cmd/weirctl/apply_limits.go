@@ -20,7 +20,7 @@ func (c *call) limitsOf(p plan.Plan) string {
 	for _, change := range p.Changes {
 		switch {
 		case change.Limit == nil:
-		case len(changes) == limits.LimitChangesMax:
+		case len(changes) == limits.ChangesMax:
 			left++
 		default:
 			changes = append(changes, change.Limit)

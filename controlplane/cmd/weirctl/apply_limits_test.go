@@ -22,13 +22,13 @@ import (
 // estimate holds nothing up.
 func TestApplySaysWhatLimitsWouldHaveDenied(t *testing.T) {
 	w, d := newDrawerWorld(t)
-	var asked []limits.LimitChange
-	var estimate limits.LimitEstimate
+	var asked []limits.Change
+	var estimate limits.Estimate
 	var failed error
 	server := httptest.NewServer(api.NewHandler(api.Config{
 		Settings: limits.NewSettings(d), Metrics: prometheus.NewRegistry(), Log: slog.New(slog.DiscardHandler),
 		Tuning: func(context.Context) ([]tunings.RegionTuning, error) { return w.inForce, nil },
-		Limits: func(_ context.Context, changes []limits.LimitChange, _ *workspaces.Set) (limits.LimitEstimate, error) {
+		Limits: func(_ context.Context, changes []limits.Change, _ *workspaces.Set) (limits.Estimate, error) {
 			asked = changes
 			return estimate, failed
 		},
@@ -36,8 +36,8 @@ func TestApplySaysWhatLimitsWouldHaveDenied(t *testing.T) {
 	t.Cleanup(server.Close)
 	w.url = server.URL
 	document := path(t, filled)
-	estimate = limits.LimitEstimate{Reported: 37, Nodes: 4, Oldest: time.Second, Matched: 12, Unknown: 1, Cost: 1000, Denied: 31, Keys: 1,
-		Worst: []limits.LimitKey{{Workspace: "acme", Namespace: "api", Identifier: "user_1\x1b", Cost: 131, Limit: 100}}}
+	estimate = limits.Estimate{Reported: 37, Nodes: 4, Oldest: time.Second, Matched: 12, Unknown: 1, Cost: 1000, Denied: 31, Keys: 1,
+		Worst: []limits.Key{{Workspace: "acme", Namespace: "api", Identifier: "user_1\x1b", Cost: 131, Limit: 100}}}
 	const says = "of the 37 busiest keys that 4 nodes reported, 12 under these overrides (1 of them not known: another window, or the caller's limit); " +
 		"in the window under way these would have denied 3.1 % of their cost, of 1 key: acme/api/user_1? has 131 of 100\n"
 	if code := w.run(t, "apply", "-f", document, "--dry-run"); code != exitOK || !strings.Contains(w.stdout.String(), says) {
@@ -49,7 +49,7 @@ func TestApplySaysWhatLimitsWouldHaveDenied(t *testing.T) {
 	if code := w.run(t, "apply", "-f", document, "--dry-run", "-o", "json"); code != exitOK || !strings.Contains(w.stdout.String(), `"limits": "of the 37 busiest keys`) {
 		t.Errorf("exit %d, %s", code, w.stdout.String())
 	}
-	for want, e := range map[string]limits.LimitEstimate{
+	for want, e := range map[string]limits.Estimate{
 		"not known: no live node has reported its busiest keys\n":                 {},
 		"of the 37 busiest keys that 4 nodes reported, 0 under these overrides\n": {Reported: 37, Nodes: 4},
 		"of a part of the 37 busiest keys that 1 node reported, 2 under these overrides; in the window under way these would have denied 0.0 % of their cost, of 0 keys\n": {Reported: 37, Nodes: 1, Matched: 2, Cost: 5, Truncated: true},
@@ -72,12 +72,12 @@ func TestApplySaysWhatLimitsWouldHaveDenied(t *testing.T) {
 // override set says before it changes a limit what the new one would have denied.
 func TestOverrideSetSaysWhatTheLimitWouldHaveDenied(t *testing.T) {
 	w, d := newDrawerWorld(t)
-	var asked []limits.LimitChange
+	var asked []limits.Change
 	server := httptest.NewServer(api.NewHandler(api.Config{
 		Settings: limits.NewSettings(d), Metrics: prometheus.NewRegistry(), Log: slog.New(slog.DiscardHandler),
-		Limits: func(_ context.Context, changes []limits.LimitChange, _ *workspaces.Set) (limits.LimitEstimate, error) {
+		Limits: func(_ context.Context, changes []limits.Change, _ *workspaces.Set) (limits.Estimate, error) {
 			asked = changes
-			return limits.LimitEstimate{Reported: 37, Nodes: 4, Matched: 12, Cost: 1000, Denied: 31, Keys: 1}, nil
+			return limits.Estimate{Reported: 37, Nodes: 4, Matched: 12, Cost: 1000, Denied: 31, Keys: 1}, nil
 		},
 	}))
 	t.Cleanup(server.Close)

@@ -23,7 +23,7 @@ func TestChangesOfTheWholeFleetAreConfirmed(t *testing.T) {
 			world := func() *world {
 				w := newWorld(t)
 				w.run(t, "rollout", "start", "--tuning", "rfc", "--stage", "all", "--id", "r1", "--reason", "x")
-				w.rollouts.list[0].Phase = rollout.RolloutDone
+				w.rollouts.list[0].Phase = rollout.Done
 				w.changes = nil
 				return w
 			}

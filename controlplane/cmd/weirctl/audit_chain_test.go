@@ -12,12 +12,12 @@ import (
 )
 
 // chained is a log of n entries, each in the chain.
-func chained(n int) (log audit.AuditLinks) {
+func chained(n int) (log audit.Links) {
 	log.First = 1
 	for i := range n {
 		e := auditchain.Entry{ID: uint64(i + 1), AtMs: 7, Actor: "ann", Action: "a.b", Subject: "s\xff", Reason: "r", After: "{}"}
 		l := log.End.Append(&e)
-		log.Links = append(log.Links, audit.AuditLink{Entry: e, Link: l})
+		log.Links = append(log.Links, audit.Link{Entry: e, Link: l})
 		log.End = auditchain.End{ID: e.ID, Hash: l.Hash}
 	}
 	return log

@@ -13,8 +13,8 @@ import (
 func TestAudit(t *testing.T) {
 	w := newWorld(t)
 	w.want(t, w.run(t, "audit"), exitOK, "no change is recorded\n")
-	entry := audit.AuditEntry{By: controlplane.By{Actor: "ann", Reason: "deploy"}, Action: "cleanup.pause", Subject: "job cleanup", After: `{"running":false}`}
-	w.audit = []audit.AuditRecord{{Row: 12, At: now, AuditEntry: entry}, {Row: 11, At: now, AuditEntry: entry}}
+	entry := audit.Entry{By: controlplane.By{Actor: "ann", Reason: "deploy"}, Action: "cleanup.pause", Subject: "job cleanup", After: `{"running":false}`}
+	w.audit = []audit.Record{{Row: 12, At: now, Entry: entry}, {Row: 11, At: now, Entry: entry}}
 	w.want(t, w.run(t, "audit", "--limit", "1"), exitOK, `
 ID  WHEN                  WHO  WHAT           ON           WHY
 12  2026-01-02 15:04:05Z  ann  cleanup.pause  job cleanup  deploy
@@ -35,7 +35,7 @@ Older ones: weirctl audit --before 12
 func TestAuditOfSome(t *testing.T) {
 	w := newWorld(t)
 	add := func(row int64, ago time.Duration, actor, action, subject string) {
-		w.audit = append(w.audit, audit.AuditRecord{Row: row, At: now.Add(-ago), AuditEntry: audit.AuditEntry{By: controlplane.By{Actor: actor, Reason: "x"}, Action: action, Subject: subject}})
+		w.audit = append(w.audit, audit.Record{Row: row, At: now.Add(-ago), Entry: audit.Entry{By: controlplane.By{Actor: actor, Reason: "x"}, Action: action, Subject: subject}})
 	}
 	add(4, time.Minute, "ann", "override.set", "override acme/api/user_1")
 	add(3, time.Hour, "ann", "override.delete", "override acme/api/user_2")
@@ -82,8 +82,8 @@ func TestAuditOfSome(t *testing.T) {
 func TestAPageOfLargeEntries(t *testing.T) {
 	w := newWorld(t)
 	for row := int64(60); row > 0; row-- {
-		w.audit = append(w.audit, audit.AuditRecord{Row: row, At: now, AuditEntry: audit.AuditEntry{
-			By: controlplane.By{Actor: "ann", Reason: "x"}, Action: "a.b", Subject: "s", Before: strings.Repeat("x", audit.AuditStateBytesMax), After: strings.Repeat("y", audit.AuditStateBytesMax)}})
+		w.audit = append(w.audit, audit.Record{Row: row, At: now, Entry: audit.Entry{
+			By: controlplane.By{Actor: "ann", Reason: "x"}, Action: "a.b", Subject: "s", Before: strings.Repeat("x", audit.StateBytesMax), After: strings.Repeat("y", audit.StateBytesMax)}})
 	}
 	for _, args := range [][]string{{"audit"}, {"audit", "--by", "ann"}} {
 		if code := w.run(t, args...); code != exitOK || !strings.HasSuffix(w.stdout.String(), "\nOlder ones: weirctl audit --before 27\n") {
@@ -109,8 +109,8 @@ func FuzzWhen(f *testing.F) {
 // Control characters in what others wrote don't reach the terminal.
 func TestTextOfOthersIsPrintedPlain(t *testing.T) {
 	w := newWorld(t)
-	entry := audit.AuditEntry{By: controlplane.By{Actor: "\x1b[2Jann", Reason: "de\u202eploy"}, Action: "a\nb", Subject: "\x1b]0;x\a", After: "\x1b[31m"}
-	w.audit = []audit.AuditRecord{{Row: 12, At: now, AuditEntry: entry}}
+	entry := audit.Entry{By: controlplane.By{Actor: "\x1b[2Jann", Reason: "de\u202eploy"}, Action: "a\nb", Subject: "\x1b]0;x\a", After: "\x1b[31m"}
+	w.audit = []audit.Record{{Row: 12, At: now, Entry: entry}}
 	for _, args := range [][]string{{"audit"}, {"audit", "--states"}} {
 		w.run(t, args...)
 		if out := w.stdout.String(); strings.ContainsAny(out, "\x1b\a\u202e") || !strings.Contains(out, "?[2Jann") {

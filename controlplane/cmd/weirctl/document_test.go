@@ -35,7 +35,7 @@ type drawer struct {
 	limits.SettingsStore
 	overrides  map[limits.OverrideName]limits.Override
 	namespaces map[[2]string]limits.Namespace
-	audit      []audit.AuditEntry
+	audit      []audit.Entry
 	clock      time.Time
 	broken     string // pattern whose change fails
 }
@@ -53,7 +53,7 @@ func (d *drawer) Override(_ context.Context, workspace, namespace, pattern strin
 	return &o, nil
 }
 
-func (d *drawer) ChangeOverride(_ context.Context, workspace, namespace, pattern string, change func(*limits.Override) (*limits.Override, audit.AuditEntry, error)) error {
+func (d *drawer) ChangeOverride(_ context.Context, workspace, namespace, pattern string, change func(*limits.Override) (*limits.Override, audit.Entry, error)) error {
 	if pattern == d.broken {
 		return fmt.Errorf("%w: the database is gone", controlplane.ErrUnavailable)
 	}
@@ -99,7 +99,7 @@ func (d *drawer) AllOverrides(_ context.Context, of *workspaces.Set, after limit
 	return page, nil
 }
 
-func (d *drawer) ChangeNamespace(_ context.Context, workspace, namespace string, change func(*limits.Namespace) (limits.Namespace, audit.AuditEntry, error)) error {
+func (d *drawer) ChangeNamespace(_ context.Context, workspace, namespace string, change func(*limits.Namespace) (limits.Namespace, audit.Entry, error)) error {
 	name := [2]string{workspace, namespace}
 	var before *limits.Namespace
 	if n, there := d.namespaces[name]; there {

@@ -144,7 +144,7 @@ func (w *world) prepare(t *testing.T, leaf string) (ready func()) {
 		case "rollout resume":
 			run("rollout pause r1 --reason x")
 		case "rollout rollback":
-			w.rollouts.phases = []rollout.RolloutPhase{rollout.RolloutDone, rollout.RolloutDone}
+			w.rollouts.phases = []rollout.Phase{rollout.Done, rollout.Done}
 		case "retire status", "retire approve", "retire abort", "retire history":
 			run("retire start --reason x")
 		}
@@ -191,7 +191,7 @@ func TestErrorsSayWhatToDoNext(t *testing.T) {
 				if code := w.run(t, "rollout", "start", "--id", "r1", "--tuning", "new.json", "--stage", "all", "--reason", "x"); code != exitOK {
 					t.Fatal(w.stderr.String())
 				}
-				w.rollouts.list[0].Phase = rollout.RolloutDone
+				w.rollouts.list[0].Phase = rollout.Done
 			}
 			t.Setenv("WEIR_TOKEN", tc.token)
 			code := w.run(t, strings.Fields(tc.args)...)
@@ -209,7 +209,7 @@ func TestErrorsSayWhatToDoNext(t *testing.T) {
 // In YAML fields keep their order, text that looks like a number stays text, and each document of --watch begins alike.
 func TestYAML(t *testing.T) {
 	w := newWorld(t)
-	w.schedule.status = cleanup.CleanupStatus{Running: true, Interval: time.Minute, NextAt: now}
+	w.schedule.status = cleanup.Status{Running: true, Interval: time.Minute, NextAt: now}
 	w.want(t, w.run(t, "cleanup", "status", "-o", "yaml"), exitOK, fmt.Sprintf(`
 ---
 status:

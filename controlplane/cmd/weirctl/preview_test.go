@@ -13,13 +13,13 @@ import (
 
 // previews answer the same to everybody, and keep what they were asked.
 type previewCalls struct {
-	asked previews.PreviewRequest
+	asked previews.Request
 	err   error
 }
 
-func (p *previewCalls) Preview(_ context.Context, req previews.PreviewRequest) (previews.PreviewAnswer, error) {
+func (p *previewCalls) Preview(_ context.Context, req previews.Request) (previews.Answer, error) {
 	p.asked = req
-	return previews.PreviewAnswer{
+	return previews.Answer{
 		Shape:   previews.FleetShape{Nodes: []int{4, 3}, Keys: 240_000, HotShare: 0.1, OverlapShare: 0.05, Limit: 100, WindowMs: 60_000, Assumed: []string{"limit", "window_ms"}},
 		OldText: `{"floor":0.5}`, NewText: `{"floor":0.2}`, TookMs: 4200,
 		Predictions: previews.Predictions{

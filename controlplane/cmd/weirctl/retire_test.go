@@ -15,21 +15,21 @@ import (
 // retirements is one retirement in memory. Each look takes the next of phases.
 type retirements struct {
 	one    *retire.Retirement
-	phases []retire.RetirementPhase
+	phases []retire.Phase
 	asked  string
 	by     controlplane.By
 	err    error
 }
 
-func (s *retirements) Start(_ context.Context, table string, spec retire.RetirementSpec, by controlplane.By) (retire.Retirement, error) {
-	look := retire.RetirementLook{
+func (s *retirements) Start(_ context.Context, table string, spec retire.Spec, by controlplane.By) (retire.Retirement, error) {
+	look := retire.Look{
 		Table:  &retire.TableFigures{Rows: 12345, Mark: retire.TableMark{NextKey: 9, LastExpiryMs: now.UnixMilli() + 60_000}},
-		Health: retire.RetirementHealth{Regions: 2, Nodes: 4},
+		Health: retire.Health{Regions: 2, Nodes: 4},
 	}
 	if err := retire.ValidateRetirable(table); err != nil {
 		return retire.Retirement{}, err
 	}
-	r, err := retire.NewRetirement(table, spec, by, look, now.UnixMilli())
+	r, err := retire.New(table, spec, by, look, now.UnixMilli())
 	if err != nil {
 		return retire.Retirement{}, err
 	}
@@ -45,11 +45,11 @@ func (s *retirements) ask(what string, by controlplane.By) (retire.Retirement, e
 	return *s.one, s.err
 }
 
-func (s *retirements) ApproveRename(_ context.Context, _ string, o retire.RetirementOrder) (retire.Retirement, error) {
+func (s *retirements) ApproveRename(_ context.Context, _ string, o retire.Order) (retire.Retirement, error) {
 	return s.ask("rename", o.By)
 }
 
-func (s *retirements) ApproveDrop(_ context.Context, _ string, o retire.RetirementOrder) (retire.Retirement, error) {
+func (s *retirements) ApproveDrop(_ context.Context, _ string, o retire.Order) (retire.Retirement, error) {
 	return s.ask("drop", o.By)
 }
 
@@ -67,11 +67,11 @@ func (s *retirements) Status(context.Context, string) (retire.Retirement, error)
 	return s.ask("status", controlplane.By{})
 }
 
-func (s *retirements) List(context.Context, string) ([]retire.RetirementSummary, error) {
+func (s *retirements) List(context.Context, string) ([]retire.Summary, error) {
 	if s.one == nil {
 		return nil, s.err
 	}
-	return []retire.RetirementSummary{s.one.Summary()}, s.err
+	return []retire.Summary{s.one.Summary()}, s.err
 }
 
 func TestRetireStartAndStatus(t *testing.T) {
@@ -96,8 +96,8 @@ counts        healthy in 2 regions, 4 nodes, for 0s
 Follow it with: weirctl retire status --watch
 `)
 	r := w.retirements.one
-	r.Phase, r.RowsDeleted, r.Evidence.Rows, r.LastWriteMs = retire.RetirementAwaitingFinal, 12345, 0, now.Add(-time.Hour).UnixMilli()
-	r.Rename = &retire.RetirementApproval{By: controlplane.By{Actor: "ann", Reason: "all is well"}, AtMs: now.Add(-time.Minute).UnixMilli()}
+	r.Phase, r.RowsDeleted, r.Evidence.Rows, r.LastWriteMs = retire.AwaitingFinal, 12345, 0, now.Add(-time.Hour).UnixMilli()
+	r.Rename = &retire.Decision{By: controlplane.By{Actor: "ann", Reason: "all is well"}, AtMs: now.Add(-time.Minute).UnixMilli()}
 	r.Evidence.Problem, r.Trouble = "region us has no live node", "MySQL does not\nanswer"
 	w.want(t, w.run(t, "retire", "status"), exitOK, `
 retirement of ratelimit_blocklist, awaiting final approval: trouble, tried again: MySQL does not answer
@@ -154,14 +154,14 @@ func TestRetireActions(t *testing.T) {
 func TestRetireWatch(t *testing.T) {
 	w := newWorld(t)
 	w.run(t, "retire", "start", "--reason", "x")
-	w.retirements.phases = []retire.RetirementPhase{retire.RetirementDraining, retire.RetirementDraining, retire.RetirementAwaiting, retire.RetirementDropped}
+	w.retirements.phases = []retire.Phase{retire.Draining, retire.Draining, retire.Awaiting, retire.Dropped}
 	w.want(t, w.run(t, "retire", "status", "--watch", "--every", "10ms", "--timeout", "1ns"), exitOK, `
 2026-01-02 15:04:05Z  draining
 2026-01-02 15:04:05Z  awaiting approval
 2026-01-02 15:04:05Z  dropped
 `)
 	w.retirements.one.EndedMs, w.retirements.one.Why = 0, "aborted by ann: x"
-	w.retirements.phases = []retire.RetirementPhase{retire.RetirementRestoring, retire.RetirementAborted}
+	w.retirements.phases = []retire.Phase{retire.Restoring, retire.Aborted}
 	w.want(t, w.run(t, "retire", "status", "--watch", "--every", "10ms"), exitFailure, `
 2026-01-02 15:04:05Z  restoring: aborted by ann: x
 2026-01-02 15:04:05Z  aborted by ann: x

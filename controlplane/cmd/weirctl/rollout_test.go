@@ -26,16 +26,16 @@ import (
 // rollouts are rollouts in memory. Each look takes the next of phases.
 type rollouts struct {
 	list   []rollout.Rollout
-	phases []rollout.RolloutPhase
+	phases []rollout.Phase
 	by     controlplane.By
 	err    error
 }
 
-func (s *rollouts) Start(_ context.Context, start rollout.RolloutStart) (rollout.Rollout, error) {
+func (s *rollouts) Start(_ context.Context, start rollout.Start) (rollout.Rollout, error) {
 	if s.err != nil {
 		return rollout.Rollout{}, s.err
 	}
-	r, err := rollout.NewRollout(start.ID, start.Spec, start.By, []string{"eu", "us"}, now.UnixMilli())
+	r, err := rollout.New(start.ID, start.Spec, start.By, []string{"eu", "us"}, now.UnixMilli())
 	if err != nil {
 		return rollout.Rollout{}, err
 	}
@@ -43,7 +43,7 @@ func (s *rollouts) Start(_ context.Context, start rollout.RolloutStart) (rollout
 	return *r, nil
 }
 
-func (s *rollouts) Operate(_ context.Context, id string, order rollout.RolloutOrder) (rollout.Rollout, error) {
+func (s *rollouts) Operate(_ context.Context, id string, order rollout.Order) (rollout.Rollout, error) {
 	r, err := s.Status(context.Background(), id)
 	if err != nil {
 		return r, err
@@ -81,8 +81,8 @@ func (s *rollouts) find(id string) *rollout.Rollout {
 	return nil
 }
 
-func (s *rollouts) List(context.Context) ([]rollout.RolloutSummary, error) {
-	var list []rollout.RolloutSummary
+func (s *rollouts) List(context.Context) ([]rollout.Summary, error) {
+	var list []rollout.Summary
 	for _, r := range s.list {
 		list = append(list, r.Summary())
 	}
@@ -132,7 +132,7 @@ Follow it with: weirctl rollout status --watch r1
 	}
 	r := &w.rollouts.list[0]
 	share, least := 0.25, 7.0
-	r.Phase, r.Stage, r.DueMs = rollout.RolloutBaking, 1, now.Add(90*time.Second).UnixMilli()
+	r.Phase, r.Stage, r.DueMs = rollout.Baking, 1, now.Add(90*time.Second).UnixMilli()
 	r.Baseline, r.Now = fleet.HealthRates{Nodes: 2}, fleet.HealthRates{Nodes: 1, NodesLost: 1, DeniedShare: &share, ErrorsPerMinute: &least}
 	r.Trouble = "MySQL does not\nanswer"
 	w.want(t, w.run(t, "rollout", "status"), exitOK, `
@@ -173,7 +173,7 @@ func TestStagesOfNodes(t *testing.T) {
 	share := func(percent, nodes int) rollout.StageNodes {
 		return rollout.StageNodes{NodesPercent: percent, Nodes: nodes}
 	}
-	for text, want := range map[string]rollout.RolloutStage{
+	for text, want := range map[string]rollout.Stage{
 		"eu:1node":           {Regions: []string{"eu"}, StageNodes: share(0, 1)},
 		"eu,us:3nodes":       {Regions: []string{"eu", "us"}, StageNodes: share(0, 3)},
 		"eu:10%:approval":    {Regions: []string{"eu"}, StageNodes: share(10, 0), Approval: true},
@@ -185,7 +185,7 @@ func TestStagesOfNodes(t *testing.T) {
 			t.Errorf("%s: %v", text, err)
 			continue
 		}
-		is := rollout.RolloutStage{Regions: got.GetRegions(), SharePercent: int(got.GetSharePercent()), All: got.GetAll(),
+		is := rollout.Stage{Regions: got.GetRegions(), SharePercent: int(got.GetSharePercent()), All: got.GetAll(),
 			StageNodes: share(int(got.GetNodesPercent()), int(got.GetNodes())), Approval: got.GetApproval()}
 		if fmt.Sprint(is) != fmt.Sprint(want) {
 			t.Errorf("%s: %+v, want %+v", text, is, want)
@@ -209,7 +209,7 @@ func TestStatusOfAShare(t *testing.T) {
 	if got := r.Spec.Plan.LeaseMs; got != 120_000 {
 		t.Errorf("a lease of %d ms", got)
 	}
-	r.Phase = rollout.RolloutBaking
+	r.Phase = rollout.Baking
 	watch := rollout.RegionWatch{Region: "eu", Whole: true}
 	for i := range 20 {
 		watch.Nodes = append(watch.Nodes, rollout.WatchedNode{ID: fmt.Sprint("eu-", i)})
@@ -234,9 +234,9 @@ func TestRolloutPlanFile(t *testing.T) {
 	if code := w.run(t, "rollout", "start", "--tuning", "rfc", "--plan", plan, "--id", "r1", "--reason", "x"); code != exitOK {
 		t.Fatalf("exit %d, %s", code, w.stderr.String())
 	}
-	want := rollout.DefaultRolloutPlan()
+	want := rollout.DefaultPlan()
 	want.BaselineMs = 0
-	want.Stages = []rollout.RolloutStage{{SharePercent: 50, BakeMs: 1000}, {All: true, BakeMs: 300_000}}
+	want.Stages = []rollout.Stage{{SharePercent: 50, BakeMs: 1000}, {All: true, BakeMs: 300_000}}
 	want.Guardrails.ErrorsPerMinute.Least, want.Guardrails.LatencyUs.Off, want.Guardrails.DeniedShareShift = 60, true, 0
 	if got := w.rollouts.list[0].Spec.Plan; fmt.Sprint(got) != fmt.Sprint(want) {
 		t.Errorf("%+v\nwant %+v", got, want)
@@ -272,14 +272,14 @@ func TestRolloutActions(t *testing.T) {
 	w.run(t, "rollout", "start", "--tuning", "rfc", "--stage", "all:approval", "--id", "r1", "--reason", "x")
 	for _, tc := range []struct {
 		action string
-		phase  rollout.RolloutPhase
+		phase  rollout.Phase
 		says   string
 	}{
-		{"approve", rollout.RolloutAwaiting, "rollout r1, stage 1 of 1: measuring\n"},
-		{"pause", rollout.RolloutBaking, "rollout r1, stage 1 of 1: baking, paused by ann: because\n"},
-		{"resume", rollout.RolloutBaking, "rollout r1, stage 1 of 1: baking\n"},
-		{"abort", rollout.RolloutBaking, "rollout r1, rolling back: aborted by ann: because\n"},
-		{"rollback", rollout.RolloutDone, "rollout r1, rolling back: rolled back by ann: because\n"},
+		{"approve", rollout.Awaiting, "rollout r1, stage 1 of 1: measuring\n"},
+		{"pause", rollout.Baking, "rollout r1, stage 1 of 1: baking, paused by ann: because\n"},
+		{"resume", rollout.Baking, "rollout r1, stage 1 of 1: baking\n"},
+		{"abort", rollout.Baking, "rollout r1, rolling back: aborted by ann: because\n"},
+		{"rollback", rollout.Done, "rollout r1, rolling back: rolled back by ann: because\n"},
 	} {
 		w.rollouts.list[0].Phase = tc.phase
 		args := []string{"rollout", tc.action, "r1", "--reason", "because", "--actor", "ann"}
@@ -296,7 +296,7 @@ func TestRolloutActions(t *testing.T) {
 			t.Errorf("%s: by %+v", tc.action, w.rollouts.by)
 		}
 	}
-	w.rollouts.list[0].Phase = rollout.RolloutDone
+	w.rollouts.list[0].Phase = rollout.Done
 	if code := w.run(t, "rollout", "abort", "r1", "--reason", "x"); code != exitFailure || !strings.Contains(w.stderr.String(), "rollout r1 is done: roll it back instead of aborting it") || !strings.Contains(w.stderr.String(), "weirctl rollout status") {
 		t.Errorf("exit %d, %s", code, w.stderr.String())
 	}
@@ -310,7 +310,7 @@ func TestARollbackNamesTheNodesThatLag(t *testing.T) {
 	w := newWorld(t)
 	w.run(t, "rollout", "start", "--tuning", "rfc", "--stage", "all", "--id", "r1", "--reason", "x")
 	r := &w.rollouts.list[0]
-	r.Phase, r.Why, r.Waiting = rollout.RolloutRollingBack, "stage 1 (eu): errors", "1 of 2 live nodes still run the withdrawn tuning: eu-1 in eu runs version 4"
+	r.Phase, r.Why, r.Waiting = rollout.RollingBack, "stage 1 (eu): errors", "1 of 2 live nodes still run the withdrawn tuning: eu-1 in eu runs version 4"
 	if code := w.run(t, "rollout", "status", "r1"); code != exitOK ||
 		!strings.HasPrefix(w.stdout.String(), "rollout r1, rolling back: "+r.Waiting+"\n") || !strings.Contains(w.stdout.String(), "\nwhy      stage 1 (eu): errors\n") {
 		t.Errorf("exit %d, %s", code, w.stdout.String())
@@ -337,7 +337,7 @@ func TestAnApprovalNamesItsStage(t *testing.T) {
 			t.Errorf("%v: exit %d, %s", args, code, w.stderr.String())
 		}
 	}
-	if code := w.run(t, "rollout", "approve", "r1", "--reason", "x", "--stage", "1", "--asked", "7"); code != exitOK || r.Phase != rollout.RolloutMeasuring {
+	if code := w.run(t, "rollout", "approve", "r1", "--reason", "x", "--stage", "1", "--asked", "7"); code != exitOK || r.Phase != rollout.Measuring {
 		t.Errorf("exit %d, %s, %s", code, r.Phase, w.stderr.String())
 	}
 }
@@ -352,7 +352,7 @@ func TestAStageTakesTwoPeople(t *testing.T) {
 	}
 	r := &w.rollouts.list[0]
 	approve := []string{"rollout", "approve", "r1", "--stage", "1", "--reason", "looks well"}
-	if code := w.run(t, approve...); code != exitOK || r.Phase != rollout.RolloutAwaiting {
+	if code := w.run(t, approve...); code != exitOK || r.Phase != rollout.Awaiting {
 		t.Fatalf("exit %d, %s, %s", code, r.Phase, w.stderr.String())
 	}
 	if all := w.stdout.String(); !strings.Contains(all, "\n1 of 2 approvals, and 1 more by other people\nAPPROVED BY  WHEN    COUNTS                      WHY\n") ||
@@ -372,14 +372,14 @@ func TestAStageTakesTwoPeople(t *testing.T) {
 func TestRolloutWatch(t *testing.T) {
 	w := newWorld(t)
 	w.run(t, "rollout", "start", "--tuning", "rfc", "--stage", "all", "--id", "r1", "--reason", "x")
-	w.rollouts.phases = []rollout.RolloutPhase{rollout.RolloutMeasuring, rollout.RolloutBaking, rollout.RolloutBaking, rollout.RolloutDone}
+	w.rollouts.phases = []rollout.Phase{rollout.Measuring, rollout.Baking, rollout.Baking, rollout.Done}
 	w.want(t, w.run(t, "rollout", "status", "--watch", "--every", "10ms", "r1", "--timeout", "1ns"), exitOK, `
 2026-01-02 15:04:05Z  stage 1 of 1: measuring
 2026-01-02 15:04:05Z  stage 1 of 1: baking
 2026-01-02 15:04:05Z  done
 `)
 	w.rollouts.list[0].EndedMs, w.rollouts.list[0].Why = 0, "stage 1 (eu): errors"
-	w.rollouts.phases = []rollout.RolloutPhase{rollout.RolloutRollingBack, rollout.RolloutRolledBack}
+	w.rollouts.phases = []rollout.Phase{rollout.RollingBack, rollout.RolledBack}
 	w.want(t, w.run(t, "rollout", "status", "--watch", "--every", "10ms", "r1"), exitFailure, `
 2026-01-02 15:04:05Z  rolling back: stage 1 (eu): errors
 2026-01-02 15:04:05Z  rolled back: stage 1 (eu): errors
@@ -400,12 +400,12 @@ func TestRolloutHistory(t *testing.T) {
 	}
 	w.run(t, "rollout", "start", "--tuning", "rfc", "--stage", "all", "--id", "r1", "--reason", "x")
 	r := &w.rollouts.list[0]
-	r.Phase, r.EndedMs, r.Why = rollout.RolloutRolledBack, now.Add(time.Hour).UnixMilli(), "stage 1 (eu): errors"
+	r.Phase, r.EndedMs, r.Why = rollout.RolledBack, now.Add(time.Hour).UnixMilli(), "stage 1 (eu): errors"
 	w.want(t, w.run(t, "rollout", "history"), exitOK, `
 ID  STARTED               BY       REASON  TOOK  RESULT
 r1  2026-01-02 15:04:05Z  os-user  x       1h    rolled back: stage 1 (eu): errors
 `)
-	r.Phase, r.Why = rollout.RolloutAborted, "aborted by ann: fewer rows"
+	r.Phase, r.Why = rollout.Aborted, "aborted by ann: fewer rows"
 	if code := w.run(t, "rollout", "history"); code != exitOK || strings.Count(w.stdout.String(), "aborted") != 1 {
 		t.Errorf("it is said twice: exit %d, %s", code, w.stdout.String())
 	}

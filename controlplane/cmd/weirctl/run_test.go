@@ -34,35 +34,35 @@ var now = time.Date(2026, 1, 2, 15, 4, 5, 0, time.UTC)
 
 // schedule is a cleanup's schedule in memory.
 type schedule struct {
-	status cleanup.CleanupStatus
-	run    cleanup.CleanupRun
+	status cleanup.Status
+	run    cleanup.Run
 	by     controlplane.By
 	err    error
 }
 
-func (s *schedule) Status(context.Context) (cleanup.CleanupStatus, error) {
+func (s *schedule) Status(context.Context) (cleanup.Status, error) {
 	return s.status, s.err
 }
 
-func (s *schedule) RunNow(_ context.Context, by controlplane.By) (cleanup.CleanupRun, error) {
+func (s *schedule) RunNow(_ context.Context, by controlplane.By) (cleanup.Run, error) {
 	s.by = by
 	return s.run, s.err
 }
 
-func (s *schedule) Pause(_ context.Context, by controlplane.By) (cleanup.CleanupStatus, error) {
-	s.by, s.status = by, cleanup.CleanupStatus{Interval: time.Minute, Paused: &cleanup.Pause{By: by, At: now}}
+func (s *schedule) Pause(_ context.Context, by controlplane.By) (cleanup.Status, error) {
+	s.by, s.status = by, cleanup.Status{Interval: time.Minute, Paused: &cleanup.Pause{By: by, At: now}}
 	return s.status, s.err
 }
 
-func (s *schedule) Resume(_ context.Context, by controlplane.By) (cleanup.CleanupStatus, error) {
-	s.by, s.status = by, cleanup.CleanupStatus{Running: true, Interval: time.Minute, NextAt: now}
+func (s *schedule) Resume(_ context.Context, by controlplane.By) (cleanup.Status, error) {
+	s.by, s.status = by, cleanup.Status{Running: true, Interval: time.Minute, NextAt: now}
 	return s.status, s.err
 }
 
 // world is the API of a fleet in memory, and what a command printed.
 type world struct {
 	inForce  []tunings.RegionTuning
-	versions []tunings.TuningVersion // the newest first
+	versions []tunings.Version // the newest first
 
 	handler     http.Handler
 	schedule    schedule
@@ -81,8 +81,8 @@ type world struct {
 	shelf       shelf
 	health      watch.HealthDocument
 	checks      []watch.Check
-	audit       []audit.AuditRecord
-	links       audit.AuditLinks // the whole log, oldest first
+	audit       []audit.Record
+	links       audit.Links // the whole log, oldest first
 	url         string
 	changes     []string // calls that changed something
 
@@ -138,8 +138,8 @@ func newWorldThat(t *testing.T, asks bool) *world {
 	return w
 }
 
-// TuningVersions implements tunings.TuningLog.
-func (w *world) TuningVersions(_ context.Context, region *string, before int64, rows int) (page []tunings.TuningVersion, err error) {
+// TuningVersions implements tunings.Log.
+func (w *world) TuningVersions(_ context.Context, region *string, before int64, rows int) (page []tunings.Version, err error) {
 	for _, v := range w.versions {
 		if v.Version < before && (region == nil || v.Region == *region) && len(page) < rows {
 			page = append(page, v)
@@ -158,8 +158,8 @@ func (w *world) serve(rw http.ResponseWriter, r *http.Request) {
 	w.handler.ServeHTTP(rw, r)
 }
 
-// Audit implements audit.AuditLog.
-func (w *world) Audit(_ context.Context, before int64, rows int) (page []audit.AuditRecord, err error) {
+// Audit implements audit.Log.
+func (w *world) Audit(_ context.Context, before int64, rows int) (page []audit.Record, err error) {
 	for _, r := range w.audit {
 		if r.Row < before && len(page) < rows {
 			page = append(page, r)
@@ -168,8 +168,8 @@ func (w *world) Audit(_ context.Context, before int64, rows int) (page []audit.A
 	return page, nil
 }
 
-// AuditLinks implements audit.AuditLog.
-func (w *world) AuditLinks(_ context.Context, after int64, rows int) (page audit.AuditLinks, err error) {
+// AuditLinks implements audit.Log.
+func (w *world) AuditLinks(_ context.Context, after int64, rows int) (page audit.Links, err error) {
 	page = w.links
 	page.Links = nil
 	for _, l := range w.links.Links {
@@ -206,11 +206,11 @@ func (w *world) want(t *testing.T, code, wantCode int, stdout string) {
 func TestCleanupStatus(t *testing.T) {
 	w := newWorld(t)
 	w.lag = 75 * time.Second
-	w.schedule.status = cleanup.CleanupStatus{
+	w.schedule.status = cleanup.Status{
 		Running: true, Interval: time.Minute, NextAt: now.Add(43 * time.Second), Runs: 1204, Errors: 2, Rows: 12345678, DeadNodes: 3,
-		History: []cleanup.CleanupRun{
-			{StartedAt: now.Add(-17 * time.Second), Took: 1234 * time.Millisecond, Trigger: "schedule", CleanupReport: cleanup.CleanupReport{Rows: 5000, Batches: 2, Lag: 3 * time.Second}},
-			{StartedAt: now.Add(-time.Hour), Took: 35 * time.Second, Trigger: "ann", CleanupReport: cleanup.CleanupReport{Rows: 1000000, Batches: 200, Lag: 26 * time.Hour, StoppedBy: cleanup.StoppedByBatches}},
+		History: []cleanup.Run{
+			{StartedAt: now.Add(-17 * time.Second), Took: 1234 * time.Millisecond, Trigger: "schedule", Report: cleanup.Report{Rows: 5000, Batches: 2, Lag: 3 * time.Second}},
+			{StartedAt: now.Add(-time.Hour), Took: 35 * time.Second, Trigger: "ann", Report: cleanup.Report{Rows: 1000000, Batches: 200, Lag: 26 * time.Hour, StoppedBy: cleanup.StoppedByBatches}},
 			{StartedAt: now.Add(-2 * time.Hour), Took: 80 * time.Second, Trigger: "schedule", Error: "table is\nlocked"},
 		},
 	}
@@ -227,7 +227,7 @@ STARTED               TOOK    ROWS       BATCHES  LAG   BY        RESULT
 2026-01-02 13:04:05Z  1m20s   0          0        0s    schedule  error: table is locked
 `)
 
-	w.lagErr, w.schedule.status = errors.New("down"), cleanup.CleanupStatus{}
+	w.lagErr, w.schedule.status = errors.New("down"), cleanup.Status{}
 	w.want(t, w.run(t, "cleanup", "status"), exitOK, `
 not started yet: weir-control starts it within seconds of reaching Restate
 lag                 unknown: MySQL does not answer
@@ -261,9 +261,9 @@ running every 1m, next now
 
 func TestCleanupRun(t *testing.T) {
 	w := newWorld(t)
-	w.schedule.run = cleanup.CleanupRun{StartedAt: now, Took: 250 * time.Millisecond, Trigger: "ann", CleanupReport: cleanup.CleanupReport{Rows: 1, Batches: 1}}
+	w.schedule.run = cleanup.Run{StartedAt: now, Took: 250 * time.Millisecond, Trigger: "ann", Report: cleanup.Report{Rows: 1, Batches: 1}}
 	w.want(t, w.run(t, "cleanup", "run", "--reason", "backlog"), exitOK, "deleted 1 row in 1 batch within 250ms\n")
-	w.schedule.run.CleanupReport = cleanup.CleanupReport{Rows: 12000, Batches: 3, StoppedBy: cleanup.StoppedByTime}
+	w.schedule.run.Report = cleanup.Report{Rows: 12000, Batches: 3, StoppedBy: cleanup.StoppedByTime}
 	w.want(t, w.run(t, "cleanup", "run", "--reason", "backlog"), exitOK, "deleted 12,000 rows in 3 batches within 250ms; it reached its limit (time) with rows left\n")
 
 	w.schedule.run.Error = "table is gone"
@@ -298,7 +298,7 @@ counts wait at most 400ms before they are sent to other regions
 // -o json is for programs: the API's own answer, and nothing else on stdout.
 func TestJSON(t *testing.T) {
 	w := newWorld(t)
-	w.schedule.status = cleanup.CleanupStatus{Running: true, Interval: time.Minute, NextAt: now}
+	w.schedule.status = cleanup.Status{Running: true, Interval: time.Minute, NextAt: now}
 	w.want(t, w.run(t, "cleanup", "status", "-o", "json"), exitOK, fmt.Sprintf(`
 {
   "status": {

@@ -15,7 +15,7 @@ func newTunedWorld(t *testing.T) *world {
 	fleet, eu := tuned(t), tuned(t, "floor=0.3", "step=0.02")
 	by := controlplane.By{Actor: "ann", Reason: "fewer rows"}
 	w.inForce = []tunings.RegionTuning{{Version: 3, Document: fleet}, {Region: "eu", Version: 4, Document: eu}}
-	w.versions = []tunings.TuningVersion{
+	w.versions = []tunings.Version{
 		{RegionTuning: w.inForce[1], By: by, At: now, Rollout: "r7"},
 		{RegionTuning: w.inForce[0], By: by, At: now.Add(-time.Hour)},
 		{RegionTuning: tunings.RegionTuning{Version: 2, Document: `{"floor":0.5}`}, By: by, At: now.Add(-2 * time.Hour), Rollout: "r6"},

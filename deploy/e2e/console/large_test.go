@@ -80,8 +80,8 @@ func serve(t testing.TB, state string) (url string) {
 		l.overrides = append(l.overrides, limits.Override{Workspace: "acme", Namespace: "api", Pattern: fmt.Sprintf("user_%05d", i), Limit: int64(100 * i), DurationMs: 60_000, UpdatedAt: now})
 	}
 	by := controlplane.By{Actor: "ann", Reason: "fewer rows"}
-	plan := rollout.DefaultRolloutPlan()
-	plan.Stages = []rollout.RolloutStage{
+	plan := rollout.DefaultPlan()
+	plan.Stages = []rollout.Stage{
 		{Regions: l.regions[:1], StageNodes: rollout.StageNodes{Nodes: 1}, BakeMs: 3_600_000},
 		{Regions: l.regions[:1], StageNodes: rollout.StageNodes{NodesPercent: 10}, BakeMs: 3_600_000},
 		{All: true, BakeMs: 3_600_000, Approval: true},
@@ -93,7 +93,7 @@ func serve(t testing.TB, state string) (url string) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	if l.rollout, err = rollout.NewRollout("fewer-rows", rollout.RolloutSpec{Tuning: string(document), Plan: plan}, by, l.regions, now.UnixMilli()); err != nil {
+	if l.rollout, err = rollout.New("fewer-rows", rollout.Spec{Tuning: string(document), Plan: plan}, by, l.regions, now.UnixMilli()); err != nil {
 		t.Fatal(err)
 	}
 	l.rollout.Touched = []rollout.Touched{{Region: l.regions[0], Below: tuning.TrialShares / 10, Trial: 4}}
@@ -102,8 +102,8 @@ func serve(t testing.TB, state string) (url string) {
 		watch.Nodes = append(watch.Nodes, rollout.WatchedNode{ID: fmt.Sprintf("node-00-%02d", n)})
 	}
 	l.rollout.Watch = []rollout.RegionWatch{watch}
-	look := retire.RetirementLook{Table: &retire.TableFigures{Rows: 7}}
-	if l.retire, err = retire.NewRetirement(retire.Blocklist, retire.DefaultRetirementSpec(), by, look, now.UnixMilli()); err != nil {
+	look := retire.Look{Table: &retire.TableFigures{Rows: 7}}
+	if l.retire, err = retire.New(retire.Blocklist, retire.DefaultSpec(), by, look, now.UnixMilli()); err != nil {
 		t.Fatal(err)
 	}
 	ctx, stop := context.WithCancel(context.Background())
@@ -200,15 +200,15 @@ func (l *large) topKeys(context.Context, limits.TopQuery) (limits.TopKeys, error
 }
 
 // limits would have denied a little of what ten keys have spent. A deletion leaves them to their callers' limits.
-func (l *large) limits(_ context.Context, changes []limits.LimitChange, _ *workspaces.Set) (limits.LimitEstimate, error) {
+func (l *large) limits(_ context.Context, changes []limits.Change, _ *workspaces.Set) (limits.Estimate, error) {
 	if l.empty || l.down != nil {
-		return limits.LimitEstimate{}, l.down
+		return limits.Estimate{}, l.down
 	}
-	e := limits.LimitEstimate{Reported: 14_210, Nodes: largeNodes, Oldest: 2 * time.Second, Matched: 10, Unknown: 10}
+	e := limits.Estimate{Reported: 14_210, Nodes: largeNodes, Oldest: 2 * time.Second, Matched: 10, Unknown: 10}
 	if !changes[0].Deleted {
 		e.Unknown, e.Cost, e.Denied, e.Keys = 2, 80_000, 2_500, 4
 		for i := range int64(4) {
-			e.Worst = append(e.Worst, limits.LimitKey{Workspace: "acme", Namespace: "api", Identifier: fmt.Sprintf("user_%05d", 41+i), Cost: 10_000 - 50*i, Limit: changes[0].Limit})
+			e.Worst = append(e.Worst, limits.Key{Workspace: "acme", Namespace: "api", Identifier: fmt.Sprintf("user_%05d", 41+i), Cost: 10_000 - 50*i, Limit: changes[0].Limit})
 		}
 	}
 	return e, nil
@@ -263,12 +263,12 @@ func (l *large) Overrides(_ context.Context, _, _, after string, rows int) ([]li
 	return l.overrides[from:min(len(l.overrides), from+rows)], nil
 }
 
-// AuditLinks implements audit.AuditLog. No page shows the chain.
-func (l *large) AuditLinks(context.Context, int64, int) (audit.AuditLinks, error) {
-	return audit.AuditLinks{}, l.down
+// AuditLinks implements audit.Log. No page shows the chain.
+func (l *large) AuditLinks(context.Context, int64, int) (audit.Links, error) {
+	return audit.Links{}, l.down
 }
 
-func (l *large) Audit(_ context.Context, before int64, rows int) (page []audit.AuditRecord, err error) {
+func (l *large) Audit(_ context.Context, before int64, rows int) (page []audit.Record, err error) {
 	if l.empty || l.down != nil {
 		return nil, l.down
 	}
@@ -276,7 +276,7 @@ func (l *large) Audit(_ context.Context, before int64, rows int) (page []audit.A
 		before = largeOverrides
 	}
 	for row := before - 1; row > 0 && len(page) < rows; row-- {
-		page = append(page, audit.AuditRecord{Row: row, At: time.UnixMilli(1_700_000_000_000 + row*1000), AuditEntry: audit.AuditEntry{
+		page = append(page, audit.Record{Row: row, At: time.UnixMilli(1_700_000_000_000 + row*1000), Entry: audit.Entry{
 			By: controlplane.By{Actor: "ann", Reason: "a contract"}, Action: "override.set", Subject: fmt.Sprintf("acme/api/user_%05d", row), After: `{"limit":100}`}})
 	}
 	return page, nil
@@ -288,15 +288,15 @@ type largeCleanup struct {
 	*large
 }
 
-func (c largeCleanup) Status(context.Context) (cleanup.CleanupStatus, error) {
+func (c largeCleanup) Status(context.Context) (cleanup.Status, error) {
 	if c.empty || c.down != nil {
-		return cleanup.CleanupStatus{}, c.down
+		return cleanup.Status{}, c.down
 	}
 	slot := time.Now().Truncate(5 * time.Second)
-	s := cleanup.CleanupStatus{Running: true, Interval: 5 * time.Second, NextAt: slot.Add(5 * time.Second), Runs: slot.Unix() / 5 % 1_000_000, Rows: slot.Unix() / 5}
+	s := cleanup.Status{Running: true, Interval: 5 * time.Second, NextAt: slot.Add(5 * time.Second), Runs: slot.Unix() / 5 % 1_000_000, Rows: slot.Unix() / 5}
 	for i := range 50 {
 		at := slot.Add(time.Duration(-5*i) * time.Second)
-		run := cleanup.CleanupRun{StartedAt: at, Took: 300 * time.Millisecond, Trigger: cleanup.TriggerSchedule, CleanupReport: cleanup.CleanupReport{Rows: at.Unix() / 5 * 7919 % 5000}}
+		run := cleanup.Run{StartedAt: at, Took: 300 * time.Millisecond, Trigger: cleanup.TriggerSchedule, Report: cleanup.Report{Rows: at.Unix() / 5 * 7919 % 5000}}
 		if at.Unix()/5%17 == 0 {
 			run.Error = "MySQL does not answer"
 		}
@@ -317,9 +317,9 @@ func (r largeRollouts) Status(_ context.Context, id string) (rollout.Rollout, er
 	}
 	now := time.Now()
 	one := *r.rollout
-	one.Stage, one.Phase, one.DueMs = 1, rollout.RolloutBaking, now.Add(time.Hour).UnixMilli()
+	one.Stage, one.Phase, one.DueMs = 1, rollout.Baking, now.Add(time.Hour).UnixMilli()
 	if id == "two-people" {
-		one.Stage, one.Phase, one.Asked, one.DueMs, one.ID = 2, rollout.RolloutAwaiting, 3, 0, id
+		one.Stage, one.Phase, one.Asked, one.DueMs, one.ID = 2, rollout.Awaiting, 3, 0, id
 		one.Approvals = []controlplane.Approval{{By: controlplane.By{Actor: "ann", Reason: "ten percent did well for an hour"}, AtMs: now.UnixMilli(), Evidence: one.Evidence()}}
 		return one, r.down
 	}
@@ -333,14 +333,14 @@ func (r largeRollouts) Status(_ context.Context, id string) (rollout.Rollout, er
 	return one, r.down
 }
 
-func (r largeRollouts) List(context.Context) (list []rollout.RolloutSummary, err error) {
+func (r largeRollouts) List(context.Context) (list []rollout.Summary, err error) {
 	if r.empty || r.down != nil {
 		return nil, r.down
 	}
 	turn := time.Now().Unix() / 5
 	for i := range int64(30) {
 		one := *r.rollout
-		one.ID, one.Phase = fmt.Sprintf("rollout-%d", turn-i), rollout.RolloutDone
+		one.ID, one.Phase = fmt.Sprintf("rollout-%d", turn-i), rollout.Done
 		list = append(list, one.Summary())
 	}
 	return list, nil

@@ -76,7 +76,7 @@ func TestPreviewTellsTuningsApart(t *testing.T) {
 	last, next := tuning.RFC(), tuning.Default()
 	last.MinGlobalDuration, next.MinGlobalDuration = tuning.Duration(time.Second), tuning.Duration(time.Second)
 	var lines []line
-	ask := previews.PreviewAsk{Shape: shape, Old: document(t, last), New: document(t, next), TimeMaxMs: time.Hour.Milliseconds()}
+	ask := previews.Ask{Shape: shape, Old: document(t, last), New: document(t, next), TimeMaxMs: time.Hour.Milliseconds()}
 	err := work(ask, []time.Duration{5 * time.Second, next.FeedInterval.Std(), 100 * time.Millisecond}, time.Now(), func(v any) error { lines = append(lines, v.(line)); return nil })
 	if err != nil {
 		t.Fatal(err)
@@ -100,7 +100,7 @@ func TestPreviewTellsTuningsApart(t *testing.T) {
 func TestPreviewInAProcess(t *testing.T) {
 	shape := small()
 	shape.WindowMs, shape.Keys = 2000, 10
-	p, err := runner(t).Preview(t.Context(), previews.PreviewAsk{Shape: shape, Old: document(t, tuning.RFC()), New: document(t, tuning.Default()), TimeMaxMs: 5 * time.Minute.Milliseconds()})
+	p, err := runner(t).Preview(t.Context(), previews.Ask{Shape: shape, Old: document(t, tuning.RFC()), New: document(t, tuning.Default()), TimeMaxMs: 5 * time.Minute.Milliseconds()})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -164,7 +164,7 @@ func TestRowsGoByRegions(t *testing.T) {
 // Bounded by the request's time and by the caller's: either way the process is gone.
 func TestPreviewEnds(t *testing.T) {
 	t.Setenv("WEIR_TEST_WORKER", "hangs")
-	ask := previews.PreviewAsk{Shape: small(), Old: `{}`, New: `{}`, TimeMaxMs: 1000}
+	ask := previews.Ask{Shape: small(), Old: `{}`, New: `{}`, TimeMaxMs: 1000}
 	if _, err := runner(t).Preview(t.Context(), ask); !errors.Is(err, controlplane.ErrInvalid) || !strings.Contains(err.Error(), "did not finish within 1s: allow more than 3s (at most 1m0s)") {
 		t.Errorf("time is up: %v", err)
 	}
@@ -197,7 +197,7 @@ func TestPreviewRefusesWhatCannotBe(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	ask := previews.PreviewAsk{Shape: small(), Old: string(whole), New: strings.Replace(string(whole), `"floor":0.1`, `"floor":7`, 1), TimeMaxMs: 30_000}
+	ask := previews.Ask{Shape: small(), Old: string(whole), New: strings.Replace(string(whole), `"floor":0.1`, `"floor":7`, 1), TimeMaxMs: 30_000}
 	if _, err := runner(t).Preview(t.Context(), ask); err == nil || !strings.Contains(err.Error(), "floor is 7") {
 		t.Error(err)
 	}

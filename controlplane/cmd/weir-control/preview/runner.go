@@ -49,7 +49,7 @@ func NewRunner(program string) (*Runner, error) {
 // Preview implements previews.Previewer. Its time counts from the start of the
 // process; a worker that is not done then is ended, and what it has told is the answer if
 // both tunings are in it.
-func (r *Runner) Preview(ctx context.Context, ask previews.PreviewAsk) (previews.Predictions, error) {
+func (r *Runner) Preview(ctx context.Context, ask previews.Ask) (previews.Predictions, error) {
 	caller := ctx
 	ctx, cancel := context.WithTimeout(ctx, time.Duration(ask.TimeMaxMs)*time.Millisecond)
 	defer cancel()
@@ -102,13 +102,13 @@ func outOfTime(had, half time.Duration) error {
 		takes, about = half, "about "
 	}
 	enough := (max(2*takes, had) * 5 / 4).Round(time.Second) // with a quarter to spare
-	if enough > previews.PreviewTimeMax {
+	if enough > previews.TimeMax {
 		return fmt.Errorf("%w: the simulation did not finish within %v and needs %s%v (at most %v): use a shorter "+
 			"window or fewer nodes",
-			controlplane.ErrInvalid, had, about, enough, previews.PreviewTimeMax)
+			controlplane.ErrInvalid, had, about, enough, previews.TimeMax)
 	}
 	return fmt.Errorf("%w: the simulation did not finish within %v: allow %s%v (at most %v)", controlplane.ErrInvalid,
-		had, about, enough, previews.PreviewTimeMax)
+		had, about, enough, previews.TimeMax)
 }
 
 // read takes lines until there are no more; half is when the first of the two tunings had

@@ -49,7 +49,7 @@ type scale struct {
 // Work reads a PreviewAsk and answers it, until everything is told or time is up.
 func Work(stdin io.Reader, stdout io.Writer) error {
 	began := time.Now()
-	var ask previews.PreviewAsk
+	var ask previews.Ask
 	if err := json.NewDecoder(stdin).Decode(&ask); err != nil {
 		return fmt.Errorf("read what to preview: %w", err)
 	}
@@ -60,7 +60,7 @@ func Work(stdin io.Reader, stdout io.Writer) error {
 	return nil
 }
 
-func work(ask previews.PreviewAsk, intervals []time.Duration, began time.Time, tell func(any) error) error {
+func work(ask previews.Ask, intervals []time.Duration, began time.Time, tell func(any) error) error {
 	last, err := tuning.ReadWhole([]byte(ask.Old)) // stored, perhaps by an earlier build
 	if err != nil {
 		return err

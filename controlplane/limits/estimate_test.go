@@ -14,7 +14,7 @@ import (
 	"github.com/weirhq/weir/shared/window"
 )
 
-// limitRows is a LimitStore in memory.
+// limitRows is a Store in memory.
 type limitRows struct {
 	topReports
 	overrides []Override
@@ -38,7 +38,7 @@ func TestAnEstimateWithoutAReportIsOfAPart(t *testing.T) {
 		reportOf(t, "eu", 99_000, heartbeat.Top{Hot: []heartbeat.TopKey{hot("user_1", 150, 100, 200)}}),
 		{Region: "us", Document: []byte("{")},
 	}}
-	e, err := EstimateLimits(t.Context(), store, []LimitChange{{Workspace: "w", Namespace: "n", Pattern: "*", Limit: 100}}, nil, time.Minute)
+	e, err := EstimateLimits(t.Context(), store, []Change{{Workspace: "w", Namespace: "n", Pattern: "*", Limit: 100}}, nil, time.Minute)
 	if err != nil || !e.Truncated || e.Denied != 50 {
 		t.Errorf("%+v, %v", e, err)
 	}
@@ -51,8 +51,8 @@ func TestEstimateLimits(t *testing.T) {
 		reportOf(t, "eu", 99_000, heartbeat.Top{Hot: []heartbeat.TopKey{hot("user_1", 150, 100, 200), hot("user_2", 50, 50, 200), hot("bot_1", 30, 30, 200)}}),
 		reportOf(t, "us", 97_000, heartbeat.Top{Hot: []heartbeat.TopKey{hot("user_1", 90, 50, 200), hot("user_3", 300, 300, 400)}}),
 	}}
-	change := func(pattern string, limit int64) LimitChange {
-		return LimitChange{Workspace: "w", Namespace: "n", Pattern: pattern, Limit: limit}
+	change := func(pattern string, limit int64) Change {
+		return Change{Workspace: "w", Namespace: "n", Pattern: pattern, Limit: limit}
 	}
 	exact := Override{Workspace: "w", Namespace: "n", Pattern: "user_3", Limit: 400}
 	deleted, longer, shadow, other := change("user_*", 0), change("user_*", 100), change("user_*", 100), change("user_*", 100)
@@ -61,20 +61,20 @@ func TestEstimateLimits(t *testing.T) {
 	unset.Deleted = true
 	for what, tc := range map[string]struct {
 		overrides []Override
-		changes   []LimitChange
+		changes   []Change
 		want      string
 	}{
-		"a pattern":                      {nil, []LimitChange{change("user_*", 100)}, "3 matched, 0 unknown: 250 of 500 of 2 keys [user_3 user_1]"},
-		"a more specific one stays":      {[]Override{exact}, []LimitChange{change("user_*", 100)}, "2 matched, 0 unknown: 50 of 200 of 1 keys [user_1]"},
-		"it is changed itself":           {[]Override{exact}, []LimitChange{change("user_*", 100), change("user_3", 250)}, "3 matched, 0 unknown: 100 of 500 of 2 keys [user_3 user_1]"},
-		"it is taken away":               {[]Override{exact}, []LimitChange{change("user_*", 100), unset}, "3 matched, 1 unknown: 50 of 200 of 1 keys [user_1]"},
-		"a less specific one":            {[]Override{{Pattern: "*"}}, []LimitChange{change("user_*", 100)}, "3 matched, 0 unknown: 250 of 500 of 2 keys [user_3 user_1]"},
-		"a block":                        {nil, []LimitChange{change("bot_1", 0)}, "1 matched, 0 unknown: 30 of 30 of 1 keys [bot_1]"},
-		"a larger limit":                 {nil, []LimitChange{change("user_*", 1000)}, "3 matched, 0 unknown: 0 of 500 of 0 keys []"},
-		"the caller's limit, not known":  {nil, []LimitChange{deleted}, "3 matched, 3 unknown: 0 of 0 of 0 keys []"},
-		"another window, not comparable": {nil, []LimitChange{longer}, "3 matched, 3 unknown: 0 of 0 of 0 keys []"},
-		"shadow denies nothing":          {nil, []LimitChange{shadow}, "3 matched, 0 unknown: 0 of 500 of 0 keys []"},
-		"of another namespace":           {nil, []LimitChange{other}, "0 matched, 0 unknown: 0 of 0 of 0 keys []"},
+		"a pattern":                      {nil, []Change{change("user_*", 100)}, "3 matched, 0 unknown: 250 of 500 of 2 keys [user_3 user_1]"},
+		"a more specific one stays":      {[]Override{exact}, []Change{change("user_*", 100)}, "2 matched, 0 unknown: 50 of 200 of 1 keys [user_1]"},
+		"it is changed itself":           {[]Override{exact}, []Change{change("user_*", 100), change("user_3", 250)}, "3 matched, 0 unknown: 100 of 500 of 2 keys [user_3 user_1]"},
+		"it is taken away":               {[]Override{exact}, []Change{change("user_*", 100), unset}, "3 matched, 1 unknown: 50 of 200 of 1 keys [user_1]"},
+		"a less specific one":            {[]Override{{Pattern: "*"}}, []Change{change("user_*", 100)}, "3 matched, 0 unknown: 250 of 500 of 2 keys [user_3 user_1]"},
+		"a block":                        {nil, []Change{change("bot_1", 0)}, "1 matched, 0 unknown: 30 of 30 of 1 keys [bot_1]"},
+		"a larger limit":                 {nil, []Change{change("user_*", 1000)}, "3 matched, 0 unknown: 0 of 500 of 0 keys []"},
+		"the caller's limit, not known":  {nil, []Change{deleted}, "3 matched, 3 unknown: 0 of 0 of 0 keys []"},
+		"another window, not comparable": {nil, []Change{longer}, "3 matched, 3 unknown: 0 of 0 of 0 keys []"},
+		"shadow denies nothing":          {nil, []Change{shadow}, "3 matched, 0 unknown: 0 of 500 of 0 keys []"},
+		"of another namespace":           {nil, []Change{other}, "0 matched, 0 unknown: 0 of 0 of 0 keys []"},
 	} {
 		store.overrides = tc.overrides
 		e, err := EstimateLimits(t.Context(), store, tc.changes, nil, time.Minute)
@@ -88,7 +88,7 @@ func TestEstimateLimits(t *testing.T) {
 		}
 	}
 	store.err = errors.New("gone")
-	if _, err := EstimateLimits(t.Context(), store, []LimitChange{change("*", 1)}, nil, time.Minute); !errors.Is(err, store.err) {
+	if _, err := EstimateLimits(t.Context(), store, []Change{change("*", 1)}, nil, time.Minute); !errors.Is(err, store.err) {
 		t.Errorf("%v", err)
 	}
 }
@@ -103,16 +103,16 @@ func TestEstimateLimitsIsBounded(t *testing.T) {
 		}
 		store.topReports = append(store.topReports, reportOf(t, "eu", 99_000, top))
 	}
-	one := LimitChange{Workspace: "w", Namespace: "n", Pattern: "*", Limit: 1}
-	e, err := EstimateLimits(t.Context(), store, []LimitChange{one}, nil, time.Minute)
+	one := Change{Workspace: "w", Namespace: "n", Pattern: "*", Limit: 1}
+	e, err := EstimateLimits(t.Context(), store, []Change{one}, nil, time.Minute)
 	if err != nil || e.Reported != 300 || e.Matched != limitKeysMax || *store.looked != limitKeysMax || !e.Truncated || len(e.Worst) != limitWorstMax {
 		t.Errorf("%+v, %d looked up, %v", e, *store.looked, err)
 	}
 	bad := one
 	bad.Limit = -1
-	for says, changes := range map[string][]LimitChange{
+	for says, changes := range map[string][]Change{
 		"changes has 0 (1 to 64)":  nil,
-		"changes has 65 (1 to 64)": slices.Repeat([]LimitChange{one}, 65),
+		"changes has 65 (1 to 64)": slices.Repeat([]Change{one}, 65),
 		"changes[1]: ":             {one, bad},
 	} {
 		if _, err := EstimateLimits(t.Context(), store, changes, nil, time.Minute); !errors.Is(err, controlplane.ErrInvalid) || !strings.Contains(err.Error(), says) {

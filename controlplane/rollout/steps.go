@@ -1,0 +1,166 @@
+package rollout
+
+import (
+	"context"
+	"fmt"
+	"slices"
+
+	"github.com/weirhq/weir/controlplane"
+	"github.com/weirhq/weir/controlplane/fleet"
+	"github.com/weirhq/weir/controlplane/tunings"
+)
+
+// Steps are the effects of rollouts, each a step of a journal, with stepTimeout. Each may be executed more than
+// once.
+type Steps struct {
+	work    *Work
+	journal controlplane.Journal
+}
+
+// On returns the steps of an invocation.
+func (w *Work) On(j controlplane.Journal) Steps { return Steps{w, j} }
+
+// do executes a step within its timeout.
+func do[T any](s Steps, name string, step func(context.Context) (T, error)) (T, error) {
+	return controlplane.Do(s.journal, name, controlplane.Within(stepTimeout, step))
+}
+
+func (s Steps) nowMs() (int64, error) { return controlplane.NowMs(s.journal) }
+
+// used returns what an id that Restate does not know (any more) has been used for; empty: for nothing.
+func (s Steps) used(id string) (string, error) {
+	return do(s, "look whether the id was used", func(ctx context.Context) (string, error) {
+		wrote, err := s.work.store.TuningsOf(ctx, id, 1)
+		if err != nil {
+			return "", err
+		}
+		if len(wrote) == 0 {
+			recorded, err := s.work.store.RolloutRecorded(ctx, id)
+			if err != nil || !recorded {
+				return "", err
+			}
+			return fmt.Sprintf("a rollout %s began before, and its state is lost: choose another id", id), nil
+		}
+		return fmt.Sprintf("the id %s was used before, and version %d of %s has it: choose another id", id,
+			wrote[0].Version, controlplane.RowName(wrote[0].Region)), nil
+	})
+}
+
+// newer returns the state of a rollout that was saved more often than that; empty: there is none.
+func (s Steps) newer(id string, saved int64) (string, error) {
+	return do(s, "look for a newer state", func(ctx context.Context) (string, error) {
+		return s.work.store.NewerRollout(ctx, id, saved)
+	})
+}
+
+// save writes a row. The error wraps controlplane.ErrConflict where MySQL has a newer state, or another one that was
+// saved as often.
+func (s Steps) save(row Row) error {
+	return controlplane.DoSave(s.journal, row.Saved, stepTimeout, func(ctx context.Context) error {
+		return s.work.store.SaveRollout(ctx, row)
+	})
+}
+
+// inForce returns the document in force for each of the regions, "" being the fleet, with the version of the region's
+// own row, 0 where it has none.
+func (s Steps) inForce(regions []string) ([]tunings.RegionTuning, error) {
+	return do(s, "read the tuning in force", func(ctx context.Context) ([]tunings.RegionTuning, error) {
+		return s.work.InForce(ctx, regions)
+	})
+}
+
+// try begins trials as one, or none of them. A write that was made before is not made again; with a larger bound it
+// widens the trial.
+func (s Steps) try(writes []tunings.TrialWrite, by controlplane.By) (tunings.TrialsWritten, error) {
+	name := "try " + writes[len(writes)-1].ID
+	return do(s, name, func(ctx context.Context) (written tunings.TrialsWritten, err error) {
+		entry, err := tunings.TrialEntry(writes, by)
+		if err != nil {
+			return written, err
+		}
+		if written, err = s.work.store.WriteTrials(ctx, writes, entry); err != nil {
+			return written, fmt.Errorf("write the trials of %d regions: %w", len(writes), err)
+		}
+		return written, nil
+	})
+}
+
+// renew moves the ends of the trials that writes made, all or none: one that is over does not begin again.
+func (s Steps) renew(ids []string, leaseMs int64) (tunings.TrialsRenewed, error) {
+	return do(s, "renew trials", func(ctx context.Context) (tunings.TrialsRenewed, error) {
+		renewed, err := s.work.store.RenewTrials(ctx, ids, leaseMs)
+		if err != nil {
+			return renewed, fmt.Errorf("renew %d trials: %w", len(ids), err)
+		}
+		return renewed, nil
+	})
+}
+
+// endTrials ends the trials of writes, and returns their numbers. A write that has not been made never will be.
+func (s Steps) endTrials(writes []tunings.TrialWrite) ([]int64, error) {
+	return do(s, "end trials", func(ctx context.Context) ([]int64, error) {
+		numbers, err := s.work.store.EndTrials(ctx, writes)
+		if err != nil {
+			return nil, fmt.Errorf("end %d trials: %w", len(writes), err)
+		}
+		return numbers, nil
+	})
+}
+
+// write writes versions as one, or none of them. A write that was made before is not made again.
+func (s Steps) write(writes []tunings.Write) (tunings.Written, error) {
+	name := "write " + writes[len(writes)-1].ID
+	return do(s, name, func(ctx context.Context) (tunings.Written, error) {
+		written, err := s.work.store.WriteTunings(ctx, writes)
+		if err != nil {
+			return written, fmt.Errorf("write the tuning of %d regions: %w", len(writes), err)
+		}
+		return written, nil
+	})
+}
+
+// look returns what the nodes of a scope last sent.
+func (s Steps) look(scope fleet.Scope) (fleet.Look, error) {
+	return do(s, "look at nodes", func(ctx context.Context) (fleet.Look, error) {
+		listing, err := s.work.Fleet(ctx)
+		if err != nil {
+			return fleet.Look{}, err
+		}
+		look := fleet.TakeLook(listing, scope)
+		look.LiveMs = s.work.liveWithin.Milliseconds()
+		return look, nil
+	})
+}
+
+// traces returns the rollouts that began last, and those that wrote the newest versions of the tuning.
+func (s Steps) traces() ([]Trace, error) {
+	return do(s, "read which rollouts began or wrote", func(ctx context.Context) ([]Trace, error) {
+		return s.work.store.TracesOfTunings(ctx, TracesMax)
+	})
+}
+
+// regions returns those that have a live node or a tuning of their own.
+func (s Steps) regions() ([]string, error) {
+	return do(s, "list regions", func(ctx context.Context) (regions []string, err error) {
+		fleet, err := s.work.Fleet(ctx)
+		if err != nil {
+			return nil, err
+		}
+		newest, err := s.work.store.NewestTunings(ctx)
+		if err != nil {
+			return nil, fmt.Errorf("list regions: %w", err)
+		}
+		for _, n := range fleet.Nodes {
+			if n.Live {
+				regions = append(regions, n.Region)
+			}
+		}
+		for _, t := range newest {
+			if t.Region != "" {
+				regions = append(regions, t.Region)
+			}
+		}
+		slices.Sort(regions)
+		return slices.Compact(regions), nil
+	})
+}
