@@ -53,15 +53,10 @@ func (o *serialOrigin) Read(ctx context.Context, cells []window.Cell) (store.Rep
 }
 
 func (o *serialOrigin) Send(ctx context.Context, c store.Chunk) (store.Reply, error) {
-	if err := o.work(ctx, len(c.Costs)); err != nil {
+	if err := o.work(ctx, len(c.Costs)); err != nil && !c.Bounded() { // claims that have left are applied all the same
 		return store.Reply{}, err
 	}
 	return o.FullOrigin.Send(ctx, c)
-}
-
-func (o *serialOrigin) Claim(ctx context.Context, claims store.Claims) store.ClaimReply {
-	_ = o.work(ctx, len(claims.Claims)) // a claim that has left is applied all the same
-	return o.FullOrigin.Claim(ctx, claims)
 }
 
 // A caller's flood of new keys keeps Redis busy all the time. It doesn't open the breaker that the reads of all

@@ -29,11 +29,6 @@ func (s stuck) Send(ctx context.Context, _ store.Chunk) (store.Reply, error) {
 	return store.Reply{}, ctx.Err()
 }
 
-func (s stuck) Claim(ctx context.Context, _ store.Claims) store.ClaimReply {
-	s.hang(ctx)
-	return store.ClaimReply{}
-}
-
 func (s stuck) Listen(ctx context.Context, _ int, _ func([]store.Foreign)) error {
 	s.hang(ctx)
 	return nil

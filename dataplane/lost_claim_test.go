@@ -3,7 +3,6 @@ package dataplane_test
 import (
 	"context"
 	"fmt"
-	"slices"
 	"sync/atomic"
 	"testing"
 	"testing/synctest"
@@ -22,25 +21,27 @@ type claimLoser struct {
 	after         time.Duration
 }
 
-func (o *claimLoser) Claim(ctx context.Context, call store.Claims) store.ClaimReply {
+func (o *claimLoser) Send(ctx context.Context, chunk store.Chunk) (store.Reply, error) {
+	if !chunk.Bounded() {
+		return o.FullOrigin.Send(ctx, chunk)
+	}
 	if o.unwritable.Load() {
-		reply := o.FullOrigin.Claim(ctx, call)
-		for i := range call.Claims {
-			if call.Claims[i].Cell.Identifier == "k" {
-				reply.Totals[i], reply.Added[i] = store.Total{Epoch: reply.Totals[i].Epoch, Err: errDown}, false
+		reply, err := o.FullOrigin.Send(ctx, chunk)
+		for i := range reply.Totals {
+			if chunk.Costs[i].Cell.Identifier == "k" {
+				reply.Totals[i] = store.Total{Epoch: reply.Totals[i].Epoch, Err: errDown}
 			}
 		}
-		return reply
+		return reply, err
 	}
 	if !o.loses.Load() {
-		return o.FullOrigin.Claim(ctx, call)
+		return o.FullOrigin.Send(ctx, chunk)
 	}
 	if o.arrive.Load() {
-		o.FullOrigin.Claim(ctx, call)
+		_, _ = o.FullOrigin.Send(ctx, chunk)
 	}
 	time.Sleep(o.after)
-	totals := slices.Repeat([]store.Total{{Err: store.ErrMaybeApplied}}, len(call.Claims))
-	return store.ClaimReply{Reply: store.Reply{Totals: totals}, Added: make([]bool, len(call.Claims))}
+	return store.Reply{}, errDown
 }
 
 // lostClaim is a node whose claim of 7 of 10 has got no answer.

@@ -156,12 +156,6 @@ func (o *uneven) Send(ctx context.Context, c store.Chunk) (store.Reply, error) {
 	return o.Origin.Send(ctx, c)
 }
 
-func (o *uneven) Claim(ctx context.Context, claims store.Claims) store.ClaimReply {
-	o.pause(0)
-	defer o.pause(1)
-	return o.Origin.Claim(ctx, claims)
-}
-
 // A sustained burst converges within a round trip, not a tick, with flush: two nodes,
 // limit 500 per second, 800 offered, a tick of 200 ms: 0.97 to 1.03 of the limit.
 func TestASustainedLoadOnTwoNodes(t *testing.T) {

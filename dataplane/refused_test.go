@@ -89,10 +89,12 @@ func TestAClaimFollowsTheOneThatFoundANewEpoch(t *testing.T) {
 // slowClaims is an origin that answers claims late.
 type slowClaims struct{ *memstore.Origin }
 
-func (o slowClaims) Claim(ctx context.Context, claims store.Claims) store.ClaimReply {
-	reply := o.Origin.Claim(ctx, claims)
-	time.Sleep(500 * time.Millisecond)
-	return reply
+func (o slowClaims) Send(ctx context.Context, chunk store.Chunk) (store.Reply, error) {
+	reply, err := o.Origin.Send(ctx, chunk)
+	if chunk.Bounded() {
+		time.Sleep(500 * time.Millisecond)
+	}
+	return reply, err
 }
 
 // A cost that a caller who left was allowed is paid by the claim's credit. If the claim is refused after all, the cost

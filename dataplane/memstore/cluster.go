@@ -98,45 +98,35 @@ func (c *Cluster) Read(ctx context.Context, cells []window.Cell) (store.Reply, e
 }
 
 // Send implements store.Origin. Each bucket gets its part of the chunk, and finds out what it has lost of the stream:
-// some may have applied theirs where the chunk has failed.
+// some may have applied theirs where the chunk has failed. In a chunk with bounded costs each bucket fails by itself.
 func (c *Cluster) Send(ctx context.Context, chunk store.Chunk) (store.Reply, error) {
 	if err := c.inShard(chunk.Shard); err != nil {
 		return store.Reply{}, opError(OpSend, err)
 	}
 	reply := store.Reply{Totals: make([]store.Total, len(chunk.Costs))}
+	bounded := chunk.Bounded()
 	var errs []error
 	for bucket, places := range c.split(len(chunk.Costs), func(i int) *window.Key { return &chunk.Costs[i].Cell.Key }) {
+		if bounded && len(places) == 0 {
+			continue
+		}
 		part, err := c.Origin.Send(ctx, store.Chunk{
 			Shard: bucket, Stream: chunk.Stream, Number: chunk.Number, Costs: at(chunk.Costs, places),
 		})
-		errs = append(errs, err)
-		if err == nil {
+		switch {
+		case err == nil:
 			fill(reply.Totals, places, part.Totals)
 			reply.Now, reply.Repeated = part.Now, reply.Repeated || part.Repeated
+		case bounded:
+			fill(reply.Totals, places, slices.Repeat([]store.Total{{Err: err}}, len(places)))
+		default:
+			errs = append(errs, err)
 		}
 	}
 	if err := errors.Join(errs...); err != nil {
 		return store.Reply{}, err
 	}
 	return reply, nil
-}
-
-// Claim implements store.Origin.
-func (c *Cluster) Claim(ctx context.Context, call store.Claims) store.ClaimReply {
-	n := len(call.Claims)
-	reply := store.ClaimReply{Reply: store.Reply{Totals: make([]store.Total, n)}, Added: make([]bool, n)}
-	for _, places := range c.split(n, func(i int) *window.Key { return &call.Claims[i].Cell.Key }) {
-		part := c.Origin.Claim(ctx, store.Claims{
-			Stream: call.Stream, Number: call.Number, Claims: at(call.Claims, places),
-		})
-		fill(reply.Totals, places, part.Totals)
-		fill(reply.Added, places, part.Added)
-		reply.Repeated = reply.Repeated || part.Repeated
-		if !part.Now.IsZero() {
-			reply.Now = part.Now
-		}
-	}
-	return reply
 }
 
 // Listen implements store.Origin. It ends with the first bucket's connection that is lost.

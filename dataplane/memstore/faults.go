@@ -26,7 +26,7 @@ const (
 
 	OpRead    Op = "read"
 	OpSend    Op = "send"
-	OpClaim   Op = "claim"
+	OpClaim   Op = "claim" // a Send of a chunk with bounded costs
 	OpHold    Op = "hold"
 	OpNote    Op = "note"
 	OpSlots   Op = "slots"
@@ -52,8 +52,8 @@ const (
 // A call is a journey: it leaves, and there Hook and Fail can keep it from arriving;
 // it travels for half of Delay; it is applied; it travels back for the other half;
 // and there LoseReplies can swallow the reply. A caller whose ctx ends while its
-// call travels gets ctx's error, and a claim or a chunk that has left is applied all
-// the same, and a claim reported as store.ErrMaybeApplied: as over a network.
+// call travels gets ctx's error, and a chunk that has left is applied all
+// the same: as over a network.
 type Faults struct {
 	mu          sync.Mutex
 	hook        func(Op) error
@@ -122,7 +122,7 @@ func (f *Faults) set(change func()) {
 }
 
 // journey is one call on its way. How it ends is in three parts, because what an
-// error means for a claim depends on where it struck.
+// error means for a chunk depends on where it struck.
 type journey struct {
 	op          Op
 	delay       time.Duration

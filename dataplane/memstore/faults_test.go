@@ -22,6 +22,11 @@ func minuteCell(identifier string) window.Cell {
 
 var errDown = errors.New("down")
 
+// isMaybe reports whether err leaves open if a chunk was applied.
+func isMaybe(op memstore.Op, err error) bool {
+	return (op == memstore.OpSend || op == memstore.OpClaim) && err != nil && !errors.Is(err, store.ErrNotApplied)
+}
+
 // calls is methods of both stores, as one error each.
 func calls(h *memstore.Origin, c *memstore.Counts) map[memstore.Op]func(context.Context) error {
 	cell := minuteCell("x")
@@ -35,8 +40,9 @@ func calls(h *memstore.Origin, c *memstore.Counts) map[memstore.Op]func(context.
 		},
 		memstore.OpClaim: func(ctx context.Context) error {
 			number++
-			claims := store.Claims{Stream: 2, Number: number, Claims: []store.Claim{{Cell: cell, Cost: 1, AtMost: 9}}}
-			return h.Claim(ctx, claims).Totals[0].Err
+			costs := []store.Cost{{Cell: cell, Add: 1, AtMost: 9}}
+			_, err := h.Send(ctx, store.Chunk{Stream: 2, Number: number, Costs: costs})
+			return err
 		},
 		memstore.OpApply: func(ctx context.Context) error {
 			_, err := h.Apply(ctx, 0, []store.Foreign{{Cell: cell, Count: 1}})
@@ -59,7 +65,7 @@ func TestFailFailsEveryCallUntilItIsTakenBack(t *testing.T) {
 		call := calls(h, c)[op]
 		h.Faults.Fail(errDown)
 		c.Faults.Fail(errDown)
-		if err := call(t.Context()); !errors.Is(err, errDown) || errors.Is(err, store.ErrMaybeApplied) {
+		if err := call(t.Context()); !errors.Is(err, errDown) || isMaybe(op, err) {
 			t.Errorf("%s while down: %v", op, err)
 		}
 		if len(h.Totals()) != 0 || len(c.Rows()) != 0 || len(c.Heartbeats()) != 0 {
@@ -87,7 +93,7 @@ func TestRefusedKindsFailAloneUntilTheyAreTakenBack(t *testing.T) {
 			want := func(when string, refuses bool) {
 				t.Helper()
 				if err := call(t.Context()); errors.Is(err, errDown) != refuses || (err != nil) != refuses ||
-					errors.Is(err, store.ErrMaybeApplied) {
+					isMaybe(op, err) {
 					t.Errorf("%s, %s was refused: %s answers %v", when, refused, op, err)
 				}
 			}
@@ -126,12 +132,12 @@ func TestHookSeesEveryCallAndChoosesWhichFail(t *testing.T) {
 	}
 }
 
-func TestLostRepliesAreAppliedAndSaidToBeMaybe(t *testing.T) {
+func TestLostRepliesAreApplied(t *testing.T) {
 	h, c := memstore.NewOrigin(memstore.OriginOptions{}), memstore.NewCounts(memstore.CountsOptions{})
 	h.Faults.LoseReplies(true)
 	c.Faults.LoseReplies(true)
 	do, x := calls(h, c), minuteCell("x")
-	if err := do[memstore.OpClaim](t.Context()); !errors.Is(err, store.ErrMaybeApplied) {
+	if err := do[memstore.OpClaim](t.Context()); !isMaybe(memstore.OpClaim, err) {
 		t.Errorf("claim: %v", err)
 	}
 	if got := h.Totals()[x].Region; got != 1 {
@@ -163,7 +169,7 @@ func TestDelayIsHowLongACallTakes(t *testing.T) {
 				if !errors.Is(err, context.DeadlineExceeded) || time.Since(began) != patience {
 					t.Errorf("%s with %v to wait: %v after %v", op, patience, err, time.Since(began))
 				}
-				if maybe := errors.Is(err, store.ErrMaybeApplied); maybe != (op == memstore.OpSend || op == memstore.OpClaim) {
+				if errors.Is(err, store.ErrNotApplied) {
 					t.Errorf("%s with %v to wait: %v", op, patience, err)
 				}
 			}

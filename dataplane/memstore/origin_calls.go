@@ -4,7 +4,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"slices"
 
 	"github.com/weirhq/weir/dataplane/internal/resend"
 	"github.com/weirhq/weir/dataplane/store"
@@ -33,69 +32,6 @@ func (h *Origin) Read(ctx context.Context, cells []window.Cell) (reply store.Rep
 	return reply, nil
 }
 
-// Claim implements store.Origin.
-func (h *Origin) Claim(ctx context.Context, call store.Claims) store.ClaimReply {
-	if len(call.Claims) == 0 {
-		return store.ClaimReply{}
-	}
-	reply, err := h.claim(ctx, call)
-	if err != nil {
-		totals := slices.Repeat([]store.Total{{Err: err}}, len(call.Claims))
-		return store.ClaimReply{Reply: store.Reply{Totals: totals}, Added: make([]bool, len(call.Claims))}
-	}
-	return reply
-}
-
-func (h *Origin) claim(ctx context.Context, call store.Claims) (reply store.ClaimReply, err error) {
-	h.counters.claims.Add(1)
-	id := resend.ID{Stream: call.Stream, Shard: h.ShardOf(&call.Claims[0].Cell.Key)}
-	err = h.inShard(id.Shard, len(call.Claims), func(i int) *window.Key { return &call.Claims[i].Cell.Key })
-	if err == nil {
-		err = checkNumber(call.Stream, call.Number)
-	}
-	if err != nil {
-		return reply, opError(OpClaim, err)
-	}
-	j, err := h.depart(ctx, OpClaim, id.Shard)
-	if err != nil {
-		return reply, err
-	}
-	late := false
-	if err := j.deliver(ctx, func() { reply, late = h.arriveClaims(id, call) }); err != nil {
-		return reply, err
-	}
-	if late {
-		return reply, opError(OpClaim, fmt.Errorf("%w: a call after %d was applied", store.ErrMaybeApplied, call.Number))
-	}
-	h.learnEpoch(id.Shard, reply.Totals[0].Epoch)
-	added := addedOf(call.Claims, &reply)
-	h.counters.cellsClaimed.Add(int64(len(added)))
-	reply.Repeated = h.streams.Answered(id, call.Number, reply.Totals[0].Epoch, added, h.clock())
-	return reply, nil
-}
-
-// addedOf are the claims that were added, as costs.
-func addedOf(claims []store.Claim, reply *store.ClaimReply) (costs []store.Cost) {
-	for i, c := range claims {
-		if reply.Added[i] {
-			costs = append(costs, store.Cost{Cell: c.Cell, Epoch: reply.Totals[i].Epoch, Add: c.Cost, Limit: c.Limit})
-		}
-	}
-	return costs
-}
-
-// arriveClaims decides a call's claims, after what the shard has lost of its stream.
-func (h *Origin) arriveClaims(id resend.ID, call store.Claims) (reply store.ClaimReply, late bool) {
-	h.originServers.mu.Lock()
-	defer h.originServers.mu.Unlock()
-	after, epoch := h.streams.Last(id)
-	reached := sent{stream: id.Stream, number: call.Number, after: after, afterEpoch: epoch}
-	if behind := (behindError{}); errors.As(h.behindLocked(id.Shard, reached), &behind) {
-		h.sendKeptLocked(id, behind.number, call.Number)
-	}
-	return h.claimsLocked(id.Shard, call)
-}
-
 // deliver applies what has left, whether or not its caller waits for the reply.
 func (j journey) deliver(ctx context.Context, apply func()) error {
 	lost := j.travel(ctx)
@@ -103,41 +39,66 @@ func (j journey) deliver(ctx context.Context, apply func()) error {
 	if lost == nil {
 		lost = j.comeBack(ctx)
 	}
-	if lost != nil {
-		return fmt.Errorf("%w: %w", store.ErrMaybeApplied, lost)
-	}
-	return nil
+	return lost
 }
 
 // Send implements store.Origin.
 func (h *Origin) Send(ctx context.Context, chunk store.Chunk) (store.Reply, error) {
-	h.counters.sends.Add(1)
+	op := opOf(&chunk)
+	h.counters.send(op)
 	err := h.inShard(chunk.Shard, len(chunk.Costs), func(i int) *window.Key { return &chunk.Costs[i].Cell.Key })
 	if err == nil {
 		err = checkNumber(chunk.Stream, chunk.Number)
 	}
 	if err != nil {
-		return store.Reply{}, opError(OpSend, err)
+		return store.Reply{}, opError(op, err)
 	}
-	j, err := h.depart(ctx, OpSend, chunk.Shard)
+	j, err := h.depart(ctx, op, chunk.Shard)
 	if err != nil {
-		return store.Reply{}, err
+		return store.Reply{}, fmt.Errorf("%w: %w", store.ErrNotApplied, err)
 	}
 	id := resend.ID{Stream: chunk.Stream, Shard: chunk.Shard}
 	costs := h.stamped(id, chunk)
 	var reply store.Reply
-	arrive := func() { reply = h.arrive(id, chunk.Number, costs) }
-	if h.hold(func() { _ = h.arrive(id, chunk.Number, costs) }) {
-		return store.Reply{}, opError(OpSend, errReplyLost)
+	arrive := func() { reply, err = h.arrive(id, chunk.Number, costs) }
+	if h.hold(func() { _, _ = h.arrive(id, chunk.Number, costs) }) {
+		return store.Reply{}, opError(op, errReplyLost)
 	}
-	if err := j.deliver(ctx, arrive); err != nil {
-		return store.Reply{}, err
+	if lost := j.deliver(ctx, arrive); lost != nil {
+		return store.Reply{}, lost
 	}
-	h.counters.cellsAdded.Add(int64(len(costs)))
+	if err != nil {
+		return store.Reply{}, opError(op, err)
+	}
+	costs = applied(costs, &reply)
+	h.counters.sent(op, len(costs))
 	epoch := h.epochOf(reply, chunk.Shard)
 	h.learnEpoch(chunk.Shard, epoch)
 	reply.Repeated = h.streams.Answered(id, chunk.Number, epoch, costs, h.clock())
 	return reply, nil
+}
+
+// opOf is OpClaim for a chunk with bounded costs.
+func opOf(chunk *store.Chunk) Op {
+	if chunk.Bounded() {
+		return OpClaim
+	}
+	return OpSend
+}
+
+// applied returns an answered chunk's costs as they are to be applied again: those that are bounded only if they were
+// added, and without the bound.
+func applied(costs []store.Cost, reply *store.Reply) (again []store.Cost) {
+	for i, c := range costs {
+		if total := &reply.Totals[i]; c.AtMost == 0 || total.Added {
+			c.AtMost = 0
+			if c.Epoch == 0 {
+				c.Epoch = total.Epoch
+			}
+			again = append(again, c)
+		}
+	}
+	return again
 }
 
 func checkNumber(stream uint64, number int64) error {
@@ -153,7 +114,7 @@ func (h *Origin) stamped(id resend.ID, chunk store.Chunk) []store.Cost {
 	stamp := h.streams.Stamp(id, chunk.Number, current, current, h.clock())
 	costs := make([]store.Cost, len(chunk.Costs))
 	for i, c := range chunk.Costs {
-		if costs[i] = c; c.Epoch == 0 {
+		if costs[i] = c; c.Epoch == 0 && c.AtMost == 0 {
 			costs[i].Epoch = stamp
 		}
 	}
@@ -161,7 +122,7 @@ func (h *Origin) stamped(id resend.ID, chunk store.Chunk) []store.Cost {
 }
 
 // arrive applies a chunk, after those that the shard has lost.
-func (h *Origin) arrive(id resend.ID, number int64, costs []store.Cost) store.Reply {
+func (h *Origin) arrive(id resend.ID, number int64, costs []store.Cost) (store.Reply, error) {
 	h.originServers.mu.Lock()
 	defer h.originServers.mu.Unlock()
 	after, epoch := h.streams.Last(id)
@@ -170,9 +131,9 @@ func (h *Origin) arrive(id resend.ID, number int64, costs []store.Cost) store.Re
 	if behind := (behindError{}); errors.As(err, &behind) {
 		h.sendKeptLocked(id, behind.number, number)
 		c.after, c.afterEpoch = 0, 0
-		reply, _ = h.sendLocked(id.Shard, c) // certain, as it follows nothing
+		return h.sendLocked(id.Shard, c)
 	}
-	return reply
+	return reply, err
 }
 
 // sendKeptLocked applies what a shard has lost of a stream, as far as it is kept: what follows after, before next.

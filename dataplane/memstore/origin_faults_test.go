@@ -167,8 +167,11 @@ func TestStatsCountCallsAndCells(t *testing.T) {
 			t.Fatal(err)
 		}
 	}
-	claim := store.Claim{Cell: c, Cost: 1, AtMost: 3}
-	h.Claim(t.Context(), store.Claims{Stream: 8, Number: 1, Claims: []store.Claim{claim, claim}})
+	bounded := store.Cost{Cell: c, Add: 1, AtMost: 3}
+	chunk := store.Chunk{Stream: 8, Number: 1, Costs: []store.Cost{bounded, bounded}}
+	if _, err := h.Send(t.Context(), chunk); err != nil {
+		t.Fatal(err)
+	}
 	if _, err := h.Read(t.Context(), []window.Cell{c, minuteCell("y")}); err != nil {
 		t.Fatal(err)
 	}

@@ -4,7 +4,6 @@ import (
 	"errors"
 	"fmt"
 	"maps"
-	"slices"
 	"time"
 
 	"github.com/weirhq/weir/dataplane/store"
@@ -44,7 +43,7 @@ type originRecord struct {
 
 type streamState struct {
 	number      int64
-	added       []bool // of claims with that number; constant
+	added       []bool // by cost of that number, whether it is bounded and was added; constant
 	forgottenMs int64
 }
 
@@ -170,44 +169,25 @@ func (h *originServers) sendLocked(shard int, c sent) (store.Reply, error) {
 	if err := h.behindLocked(shard, c); err != nil {
 		return store.Reply{}, err
 	}
-	state := s.stream(c.stream, nowMs)
+	state, chunk := s.stream(c.stream, nowMs), store.Chunk{Costs: c.costs}
+	if c.number < state.number && chunk.Bounded() {
+		return store.Reply{}, fmt.Errorf("chunk %d is late: %d was applied", c.number, state.number)
+	}
 	isNew := c.number > state.number
 	reply := store.Reply{Totals: make([]store.Total, len(c.costs)), Now: now}
+	added := make([]bool, len(c.costs))
 	for i, cost := range c.costs {
 		reply.Totals[i] = h.costLocked(s, epoch, cost, isNew, nowMs)
+		if total := &reply.Totals[i]; !isNew && total.Err == nil && i < len(state.added) {
+			total.Added = state.added[i]
+		}
+		added[i] = reply.Totals[i].Added
 	}
 	if isNew {
-		state.number, state.added = c.number, nil
+		state.number, state.added = c.number, added
 		s.keepStream(c.stream, state, func(i int) *window.Cell { return &c.costs[i].Cell }, len(c.costs), nowMs)
 	}
 	return reply, nil
-}
-
-// claimsLocked decides claims, or answers those that were decided: see store.Claims.
-func (h *originServers) claimsLocked(shard int, call store.Claims) (reply store.ClaimReply, late bool) {
-	s, now := h.shards[shard], h.clock()
-	state := s.stream(call.Stream, now.UnixMilli())
-	if call.Number < state.number {
-		return reply, true
-	}
-	isNew := call.Number > state.number
-	reply.Now, reply.Added = now, make([]bool, len(call.Claims))
-	reply.Totals = make([]store.Total, len(call.Claims))
-	for i, c := range call.Claims {
-		if !isNew {
-			c.AtMost = -1
-		}
-		reply.Totals[i], reply.Added[i] = h.claimLocked(shard, c)
-		if !isNew && reply.Totals[i].Err == nil && i < len(state.added) {
-			reply.Added[i] = state.added[i]
-		}
-	}
-	if isNew {
-		state.number, state.added = call.Number, slices.Clone(reply.Added)
-		s.keepStream(call.Stream, state, func(i int) *window.Cell { return &call.Claims[i].Cell }, len(call.Claims),
-			now.UnixMilli())
-	}
-	return reply, false
 }
 
 func (h *originServers) costLocked(s *originShard, epoch store.Epoch, c store.Cost, isNew bool,
@@ -215,12 +195,14 @@ func (h *originServers) costLocked(s *originShard, epoch store.Epoch, c store.Co
 	if err := checkCost(c); err != nil {
 		return store.Total{Epoch: epoch, Err: err}
 	}
-	if c.Epoch != epoch {
+	bounded := c.AtMost != 0
+	if c.Epoch != epoch && (c.Epoch != 0 || !bounded) {
 		return store.Total{Epoch: epoch, Err: store.ErrEpoch}
 	}
 	before := s.record(c.Cell, nowMs)
 	after := before
-	if isNew {
+	hasRoom := !bounded || c.Add <= counted(c.AtMost) && before.region() <= counted(c.AtMost)-c.Add
+	if isNew && hasRoom {
 		after.added = capped(after.added, counted(c.Add))
 		after.restored = capped(after.restored, counted(c.Restore))
 		after.known = max(after.known, counted(c.Known))
@@ -229,34 +211,20 @@ func (h *originServers) costLocked(s *originShard, epoch store.Epoch, c store.Co
 		}
 		h.put(s, c.Cell, before, after, nowMs)
 	}
-	return store.Total{Region: after.region(), Foreign: after.foreign, Epoch: epoch}
+	return store.Total{Region: after.region(), Foreign: after.foreign, Epoch: epoch, Added: bounded && isNew && hasRoom}
 }
 
 var errCost = errors.New("cost out of bounds")
 
 func checkCost(c store.Cost) error {
-	if c.Add < 0 || c.Restore < 0 || c.Known < 0 || c.Limit < 0 {
+	switch {
+	case c.Add < 0 || c.Restore < 0 || c.Known < 0 || c.Limit < 0:
 		return opError(OpSend, fmt.Errorf("%w: add, restore, known and limit of %v are %d, %d, %d and %d, want >= 0",
 			errCost, c.Cell, c.Add, c.Restore, c.Known, c.Limit))
+	case c.AtMost != 0 && (c.Add == 0 || c.Restore != 0 || c.Known != 0):
+		return opError(OpClaim, fmt.Errorf(
+			"%w: add, restore and known of %v, which is bounded, are %d, %d and %d, want > 0, 0 and 0",
+			errCost, c.Cell, c.Add, c.Restore, c.Known))
 	}
 	return nil
-}
-
-func (h *originServers) claimLocked(shard int, c store.Claim) (total store.Total, added bool) {
-	s, epoch, nowMs := h.shards[shard], h.epochLocked(shard), h.clock().UnixMilli()
-	switch {
-	case c.Cost <= 0 || c.Limit < 0:
-		err := fmt.Errorf("%w: cost of %v is %d, want > 0, and limit %d, want >= 0", errCost, c.Cell, c.Cost, c.Limit)
-		return store.Total{Epoch: epoch, Err: opError(OpClaim, err)}, false
-	case c.Epoch != 0 && c.Epoch != epoch:
-		return store.Total{Epoch: epoch, Err: store.ErrEpoch}, false
-	}
-	before := s.record(c.Cell, nowMs)
-	after := before
-	if atMost := counted(c.AtMost); c.Cost <= atMost && before.region() <= atMost-c.Cost {
-		after.added, added = after.added+c.Cost, true
-		after.limit = lowered(after.limit, counted(c.Limit))
-		h.put(s, c.Cell, before, after, nowMs)
-	}
-	return store.Total{Region: after.region(), Foreign: after.foreign, Epoch: epoch}, added
 }

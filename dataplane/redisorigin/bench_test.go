@@ -38,11 +38,11 @@ func BenchmarkCallOf500(b *testing.B) {
 	server := servers.RedisForTest(b)
 	h := openOrigin(b, "redis://"+server.Addr(), redisorigin.Options{})
 	const n = 500
-	cells, costs, claims := make([]window.Cell, n), make([]store.Cost, n), make([]store.Claim, n)
+	cells, costs, claims := make([]window.Cell, n), make([]store.Cost, n), make([]store.Cost, n)
 	for i := range cells {
 		cells[i] = cellNow(fmt.Sprint("user-", i), time.Hour)
 		costs[i] = store.Cost{Cell: cells[i], Epoch: epochOf(b, h, cells[0]), Add: 1, Limit: 1 << 40}
-		claims[i] = store.Claim{Cell: cells[i], Cost: 1, AtMost: math.MaxInt64, Limit: 1 << 40}
+		claims[i] = store.Cost{Cell: cells[i], Add: 1, AtMost: math.MaxInt64, Limit: 1 << 40}
 	}
 	raw := rawClient(b, server.Addr())
 	s := &sender{h: h}
@@ -61,10 +61,10 @@ func BenchmarkCallOf500(b *testing.B) {
 			}
 		}
 	})
-	b.Run("Claim", func(b *testing.B) {
+	b.Run("Send up to AtMost", func(b *testing.B) {
 		for b.Loop() {
-			if r := h.Claim(b.Context(), claimsOf(claims...)); !r.Added[0] {
-				b.Fatal(r.Totals[0])
+			if total := claim(b.Context(), h, claims...)[0]; !total.Added {
+				b.Fatal(total)
 			}
 		}
 	})

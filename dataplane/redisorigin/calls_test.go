@@ -39,9 +39,9 @@ func TestNoExpiryNoCount(t *testing.T) {
 	if err != nil || reply.Totals[0].Err != nil || reply.Totals[1].Err == nil {
 		t.Errorf("send without the right to set an expiry: %+v, %v", reply, err)
 	}
-	claimed := limited.Claim(t.Context(), claimsOf(store.Claim{Cell: other, Cost: 1, AtMost: 9}))
-	if err := claimed.Totals[0].Err; err == nil || errors.Is(err, store.ErrMaybeApplied) || claimed.Added[0] {
-		t.Errorf("claim without the right to set an expiry: %+v", claimed)
+	claimed := claim(t.Context(), limited, store.Cost{Cell: other, Add: 1, AtMost: 9})[0]
+	if claimed.Err == nil || claimed.Epoch == 0 || claimed.Added {
+		t.Errorf("a bounded cost without the right to set an expiry: %+v", claimed)
 	}
 	held, err := limited.Hold(t.Context(), 0, []store.Hold{{ID: "a", Cell: other, Before: c, Attempt: 1, Cost: 1, Limit: 9,
 		TTL: time.Minute}})
@@ -73,16 +73,16 @@ func TestEveryCallIsOneRoundTrip(t *testing.T) {
 	}
 	chunk := store.Chunk{Stream: 1}
 	var cells []window.Cell
-	var claims []store.Claim
+	var bounded []store.Cost
 	for i := range 2 * dataplane.BatchMax {
 		cells = append(cells, cellNow(fmt.Sprint(i), time.Hour))
 		chunk.Costs = append(chunk.Costs, store.Cost{Cell: cells[i], Add: 1})
-		claims = append(claims, store.Claim{Cell: cells[i], Cost: 1, AtMost: 2})
+		bounded = append(bounded, store.Cost{Cell: cells[i], Add: 1, AtMost: 2})
 	}
 	for name, call := range map[string]func(){
-		"Get":   func() { read(t, o, cells...) },
-		"Send":  func() { chunk.Number++; _, _ = o.Send(t.Context(), chunk) },
-		"Claim": func() { o.Claim(t.Context(), claimsOf(claims...)) },
+		"Get":               func() { read(t, o, cells...) },
+		"Send":              func() { chunk.Number++; _, _ = o.Send(t.Context(), chunk) },
+		"Send up to AtMost": func() { claim(t.Context(), o, bounded...) },
 	} {
 		call() // the first also asks for epochs
 		*trips = tripCounter{}
@@ -147,7 +147,7 @@ func TestCloseEndsTheClientThatOpenMade(t *testing.T) {
 	if _, err := o.Read(t.Context(), []window.Cell{c}); !errors.Is(err, redis.ErrClosed) {
 		t.Errorf("read after Close: %v", err)
 	}
-	if err := addOne(t.Context(), o, c, 1); !errors.Is(err, redis.ErrClosed) || errors.Is(err, store.ErrMaybeApplied) {
+	if err := addOne(t.Context(), o, c, 1); !errors.Is(err, redis.ErrClosed) || isMaybe(err) {
 		t.Errorf("add after Close: %v", err)
 	}
 }

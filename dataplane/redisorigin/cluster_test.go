@@ -2,7 +2,6 @@ package redisorigin_test
 
 import (
 	"context"
-	"errors"
 	"fmt"
 	"net"
 	"slices"
@@ -222,13 +221,13 @@ func TestCluster(t *testing.T) {
 
 		total, failures := int64(0), 0
 		await.True(t, "the client has learnt where the slot is", func() bool {
-			added := o.Claim(t.Context(), claimsOf(store.Claim{Cell: c, Cost: 1, AtMost: 9})).Totals[0]
+			added := claim(t.Context(), o, store.Cost{Cell: c, Add: 1, AtMost: 9})[0]
 			if added.Err == nil {
 				total = added.Region
 				return true
 			}
 			failures++
-			if !redis.HasErrorPrefix(added.Err, "MOVED") || errors.Is(added.Err, store.ErrMaybeApplied) {
+			if !redis.HasErrorPrefix(added.Err, "MOVED") || isMaybe(added.Err) {
 				t.Errorf("claim from a slot that has moved: %v", added.Err)
 			}
 			return false

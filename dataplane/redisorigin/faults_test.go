@@ -39,7 +39,7 @@ func TestDeadServer(t *testing.T) {
 	o, c := openAt(t, proxy.Addr(), redisorigin.Options{}), cellNow("x", time.Minute)
 	for range 50 { // past the pool's own memory of dial errors
 		hurried(t, func(ctx context.Context) {
-			if err := addOne(ctx, o, c, 1); err == nil || errors.Is(err, store.ErrMaybeApplied) {
+			if err := addOne(ctx, o, c, 1); !errors.Is(err, store.ErrNotApplied) {
 				t.Fatalf("add: %v", err)
 			}
 			if _, err := o.Read(ctx, []window.Cell{c}); err == nil {
@@ -134,8 +134,8 @@ func TestRefusedConnections(t *testing.T) {
 			err := addOne(t.Context(), o, c, 1)
 			_, applyErr := o.Apply(t.Context(), 0, []store.Foreign{{Cell: c, Count: 1}})
 			command(t, raw, "CONFIG", "SET", "requirepass", "")
-			if err == nil || errors.Is(err, store.ErrMaybeApplied) {
-				t.Errorf("claim: %v", err)
+			if !errors.Is(err, store.ErrNotApplied) {
+				t.Errorf("add: %v", err)
 			}
 			if applyErr == nil {
 				t.Error("apply: no error")
@@ -167,7 +167,7 @@ func TestUsedUpPool(t *testing.T) {
 	if first != nil {
 		first, second = second, first
 	}
-	if first != nil || !errors.Is(second, redis.ErrPoolTimeout) || errors.Is(second, store.ErrMaybeApplied) {
+	if first != nil || !errors.Is(second, redis.ErrPoolTimeout) || isMaybe(second) {
 		t.Errorf("two increments over one connection: %v", errs)
 	}
 	proxy.SetDelay(0)

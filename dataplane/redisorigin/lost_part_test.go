@@ -2,7 +2,6 @@ package redisorigin_test
 
 import (
 	"context"
-	"errors"
 	"fmt"
 	"io"
 	"testing"
@@ -43,32 +42,28 @@ func TestAPartThatWasAnsweredIsRepeatedWithTheCallThatWasNot(t *testing.T) {
 	raw := rawClient(t, server.Addr())
 	loser := &partLoser{}
 	o := hooked(t, server.Addr(), loser)
-	call := claimsOf()
+	call := store.Chunk{Stream: streams.Add(1), Number: 1}
 	for i := range 600 { // 500 of them in the first part
 		c := cellNow(fmt.Sprint("k", i), time.Hour)
-		call.Claims = append(call.Claims, store.Claim{Cell: c, Cost: 7, AtMost: 10, Limit: 10})
+		call.Costs = append(call.Costs, store.Cost{Cell: c, Add: 7, AtMost: 10, Limit: 10})
 	}
-	answered, lost := call.Claims[0].Cell, call.Claims[500].Cell
+	answered, lost := call.Costs[0].Cell, call.Costs[500].Cell
 	read(t, o, answered) // the epoch is drawn
 	failOver := dumped(t, []*redis.Client{raw})
 	loser.loses = true
-	first := o.Claim(t.Context(), call)
+	first := totalsOf(o.Send(t.Context(), call))
 	loser.loses = false
-	if !first.Added[0] || !errors.Is(first.Totals[500].Err, store.ErrMaybeApplied) {
-		t.Fatalf("%+v and %+v, want an answer to the first part alone", first.Totals[0], first.Totals[500])
+	if !first[0].Added || !isMaybe(first[500].Err) || first[500].Epoch != 0 {
+		t.Fatalf("%+v and %+v, want an answer to the first part alone", first[0], first[500])
 	}
 	failOver(t)
-	for i := range call.Claims {
-		call.Claims[i].AtMost = -1
+	for i := range call.Costs {
+		call.Costs[i].AtMost = -1
 	}
 	for range 2 {
-		again := o.Claim(t.Context(), call)
-		if err := errors.Join(again.Totals[0].Err, again.Totals[500].Err); err != nil {
-			t.Fatal(err)
-		}
-		for i, added := range again.Added {
-			if want := i < 500; added != want {
-				t.Fatalf("claim %d: added is %v, want those of the part that was answered, and no other", i, added)
+		for i, total := range totalsOf(o.Send(t.Context(), call)) {
+			if want := i < 500; total.Err != nil || total.Added != want {
+				t.Fatalf("cost %d: %+v, want that those of the part that was answered are added, and no other", i, total)
 			}
 		}
 		if got := read(t, o, answered, lost); got[0] != 7 || got[1] != 0 {

@@ -135,17 +135,25 @@ func read(t testing.TB, h *redisorigin.Origin, cells ...window.Cell) []int64 {
 	return totals
 }
 
-// addOne is one claim's error, of a claim that has room.
+// addOne is the error of a bounded cost that has room.
 func addOne(ctx context.Context, h *redisorigin.Origin, c window.Cell, cost int64) error {
-	return h.Claim(ctx, claimsOf(store.Claim{Cell: c, Cost: cost, AtMost: store.CountMax})).Totals[0].Err
+	return claim(ctx, h, store.Cost{Cell: c, Add: cost, AtMost: store.CountMax})[0].Err
 }
 
-// claimsOf are the first claims of a stream.
-func claimsOf(claims ...store.Claim) store.Claims {
-	return store.Claims{Stream: streams.Add(1), Number: 1, Claims: claims}
+// claim sends costs of one shard as the first chunk of a stream. If the chunk fails, each total has its error.
+func claim(ctx context.Context, h *redisorigin.Origin, costs ...store.Cost) []store.Total {
+	return totalsOf(h.Send(ctx, store.Chunk{Shard: h.ShardOf(&costs[0].Cell.Key), Stream: streams.Add(1), Number: 1,
+		Costs: costs}))
 }
 
-func isMaybe(err error) bool { return errors.Is(err, store.ErrMaybeApplied) }
+func totalsOf(reply store.Reply, err error) []store.Total {
+	if err != nil {
+		return []store.Total{{Err: err}}
+	}
+	return reply.Totals
+}
+
+func isMaybe(err error) bool { return err != nil && !errors.Is(err, store.ErrNotApplied) }
 
 func splitAddr(t testing.TB, addr string) (host, port string) {
 	t.Helper()

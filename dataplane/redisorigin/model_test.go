@@ -169,9 +169,9 @@ func (w *twins) count() {
 			}
 			continue
 		}
-		call := store.Claims{Stream: 7, Number: w.calls, Claims: []store.Claim{{Cell: cell, Cost: n, AtMost: store.CountMax}}}
-		if reply := h.Claim(w.Context(), call); !reply.Added[0] {
-			w.Fatalf("%+v", reply)
+		call := store.Chunk{Stream: 7, Number: w.calls, Costs: []store.Cost{{Cell: cell, Add: n, AtMost: store.CountMax}}}
+		if reply, err := h.Send(w.Context(), call); err != nil || !reply.Totals[0].Added {
+			w.Fatalf("%+v, %v", reply, err)
 		}
 	}
 }

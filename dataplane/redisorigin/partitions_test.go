@@ -85,8 +85,8 @@ func TestOneOfThreeServersDies(t *testing.T) {
 			} else if err != nil || reply.Totals[0].Region != 6+round {
 				t.Fatalf("partition %d: %v, %v", i, reply, err)
 			}
-			claimed := o.Claim(t.Context(), claimsOf(store.Claim{Cell: c, Cost: 1, AtMost: 3}))
-			if (claimed.Totals[0].Err != nil) != (i == dead) || claimed.Added[0] {
+			claimed := claim(t.Context(), o, store.Cost{Cell: c, Add: 1, AtMost: 3})[0]
+			if (claimed.Err != nil) != (i == dead) || claimed.Added {
 				t.Fatalf("claim from partition %d: %+v", i, claimed)
 			}
 		}

@@ -124,7 +124,7 @@ func useOrigin(t testing.TB, url string, c window.Cell) []error {
 	_, leaseErr := h.Lease(ctx, 0, "a", time.Minute)
 	_, applyErr := h.Apply(ctx, 0, []store.Foreign{{Cell: c, Count: 3}})
 	errs := []error{sendErr, changesErr, scanErr, leaseErr, h.Ack(ctx, 0, []store.Change{{Cell: c, Total: 1, Limit: 9}}),
-		h.Claim(ctx, claimsOf(store.Claim{Cell: c, Cost: 1, AtMost: 5, Limit: 9})).Totals[0].Err,
+		claim(ctx, h, store.Cost{Cell: c, Add: 1, AtMost: 5, Limit: 9})[0].Err,
 		applyErr, h.Raise(ctx, 0, changes.Epoch, []store.Change{{Cell: c, Total: 5}}),
 		h.Healed(ctx, 0, changes.Epoch), h.StoreSettings(ctx, 0, "a", store.SettingsRows{}, time.Time{}), h.Release(ctx, 0, "a"),
 		h.Heartbeat(ctx, heartbeat.Heartbeat{NodeID: "a", Region: "eu"})}

@@ -32,11 +32,6 @@ func (s *sender) next(costs ...store.Cost) store.Chunk {
 	return store.Chunk{Stream: senderStream, Number: s.number, Costs: costs}
 }
 
-func (s *sender) claims(claims ...store.Claim) store.Claims {
-	s.number++
-	return store.Claims{Stream: senderStream, Number: s.number, Claims: claims}
-}
-
 func (s *sender) send(t testing.TB, costs ...store.Cost) []store.Total {
 	t.Helper()
 	reply, err := s.h.Send(t.Context(), s.next(costs...))
@@ -162,8 +157,8 @@ func TestEveryOriginCellExpires(t *testing.T) {
 		cells = append(cells, sent, claimed, applied, raised)
 		for range 2 {
 			s.send(t, store.Cost{Cell: sent, Add: 1, Limit: 9})
-			h.Claim(ctx, s.claims(store.Claim{Cell: claimed, Cost: 1, AtMost: 9, Limit: 9},
-				store.Claim{Cell: cellNow("refused", d), Cost: 2, AtMost: 1}))
+			s.send(t, store.Cost{Cell: claimed, Add: 1, AtMost: 9, Limit: 9},
+				store.Cost{Cell: cellNow("refused", d), Add: 2, AtMost: 1})
 			changes, err := h.Changes(ctx, 0, 1)
 			_, applyErr := h.Apply(ctx, 0, []store.Foreign{{Cell: applied, Count: int64(i + 1)}})
 			err = errors.Join(err, applyErr,
@@ -286,12 +281,12 @@ func TestOriginGarbage(t *testing.T) {
 	}
 	bad := append([]window.Cell{list, text}, fields...)
 	var costs []store.Cost
-	var claims []store.Claim
+	var bounded []store.Cost
 	var foreign []store.Foreign
 	var changed []store.Change
 	for _, c := range append(bad, sound) {
 		costs = append(costs, store.Cost{Cell: c, Epoch: epoch, Add: 2, Limit: 9})
-		claims = append(claims, store.Claim{Cell: c, Cost: 1, AtMost: 9, Limit: 9})
+		bounded = append(bounded, store.Cost{Cell: c, Add: 1, AtMost: 9, Limit: 9})
 		foreign = append(foreign, store.Foreign{Cell: c, Count: 4})
 		changed = append(changed, store.Change{Cell: c, Total: 1, Limit: 9})
 	}
@@ -299,7 +294,7 @@ func TestOriginGarbage(t *testing.T) {
 		t.Helper()
 		for i, total := range totals {
 			switch junk := i < len(bad); {
-			case junk && (total.Err == nil || errors.Is(total.Err, store.ErrMaybeApplied) || total.Region != 0):
+			case junk && (total.Err == nil || total.Epoch == 0 || total.Region != 0):
 				t.Errorf("%s: %v is junk and is answered %+v", what, costs[i].Cell, total)
 			case !junk && (total.Err != nil || total.Region != want):
 				t.Errorf("%s beside junk: %+v", what, total)
@@ -308,8 +303,7 @@ func TestOriginGarbage(t *testing.T) {
 	}
 	reply, err := h.Send(ctx, store.Chunk{Stream: senderStream, Number: 1, Costs: costs})
 	check("send", reply.Totals, 2)
-	claimed := h.Claim(ctx, claimsOf(claims...))
-	check("claim", claimed.Totals, 3)
+	check("send up to AtMost", claim(ctx, h, bounded...), 3)
 	_, applyErr := h.Apply(ctx, 0, foreign)
 	err = errors.Join(err, applyErr, h.Ack(ctx, 0, changed), h.Raise(ctx, 0, epoch, changed))
 	read, readErr := h.Read(ctx, append(bad, sound))
@@ -353,10 +347,10 @@ func TestOriginRefusals(t *testing.T) {
 			command(t, raw, r[0]...)
 			chunk := s.next(store.Cost{Cell: c, Epoch: epoch, Add: 10})
 			_, err := h.Send(t.Context(), chunk)
-			claimed := h.Claim(t.Context(), claimsOf(store.Claim{Cell: c, Cost: 1, AtMost: 1 << 40})).Totals[0]
+			claimed := claim(t.Context(), h, store.Cost{Cell: c, Add: 1, AtMost: 1 << 40})[0]
 			command(t, raw, r[1]...)
-			if err == nil || claimed.Err == nil || errors.Is(claimed.Err, store.ErrMaybeApplied) {
-				t.Errorf("send: %v, claim: %+v", err, claimed)
+			if err == nil || !errors.Is(claimed.Err, store.ErrNotApplied) {
+				t.Errorf("send: %v, up to AtMost: %+v", err, claimed)
 			}
 			if got := regionOf(t, h, c); got != before {
 				t.Errorf("%d became %d", before, got)

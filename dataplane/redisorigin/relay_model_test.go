@@ -202,7 +202,7 @@ func (w *countTwins) sameEpoch(what string, model, real store.Epoch) {
 
 // sameErr fails if both do not say the same of a call.
 func (w *countTwins) sameErr(what string, model, real error) (ok bool) {
-	for _, err := range []error{store.ErrEpoch, store.ErrMaybeApplied} {
+	for _, err := range []error{store.ErrEpoch, store.ErrNotApplied} {
 		if errors.Is(model, err) != errors.Is(real, err) {
 			w.Fatalf("%s: %v, and the model %v", what, real, model)
 		}
@@ -217,7 +217,8 @@ func (w *countTwins) sameReply(what string, model, real store.Reply) {
 	if len(model.Totals) != len(real.Totals) || *w.ahead == 0 && model.Repeated != real.Repeated { // a process forgets its chunks by its clock
 		w.Fatalf("%s: %+v, want %+v", what, real, model)
 	}
-	if d := model.Now.Sub(real.Now) - *w.ahead; d.Abs() > time.Second {
+	refused := model.Now.IsZero() && real.Now.IsZero() // all of it
+	if d := model.Now.Sub(real.Now) - *w.ahead; d.Abs() > time.Second && !refused {
 		w.Fatalf("%s: it is %v, want %v ahead of %v", what, real.Now, *w.ahead, model.Now)
 	}
 	for i := range real.Totals {
@@ -255,7 +256,8 @@ func (w *countTwins) next(at int) int64 {
 	return n
 }
 
-func (w *countTwins) send() {
+// send sends a chunk, with bounds also one with bounded costs among others.
+func (w *countTwins) send(bounds bool) {
 	at := w.way()
 	models, reals := w.cells()
 	model := store.Chunk{Stream: w.stream + uint64(at), Number: w.next(at)}
@@ -263,7 +265,9 @@ func (w *countTwins) send() {
 	for i := range models {
 		e, f := w.epoch()
 		c := store.Cost{Cell: models[i], Epoch: e, Add: w.count("add"), Limit: w.count("limit")}
-		if rapid.IntRange(0, 3).Draw(w.T, "restores") == 0 {
+		if bounds && rapid.IntRange(0, 4).Draw(w.T, "bounded") > 0 {
+			c.Add, c.AtMost = max(1, c.Add), max(-1, w.count("at most")-1)
+		} else if rapid.IntRange(0, 3).Draw(w.T, "restores") == 0 {
 			c.Restore, c.Known = w.count("restore"), w.count("known")
 		}
 		model.Costs = append(model.Costs, c)
@@ -273,44 +277,25 @@ func (w *countTwins) send() {
 	w.Logf("send %+v", model)
 	a, err := w.models[at].Send(w.Context(), model)
 	b, err2 := w.reals[at].Send(w.Context(), real)
-	if w.sameErr("send", err, err2) {
-		w.sameReply(fmt.Sprintf("send %+v", model), a, b)
-	}
-}
-
-func (w *countTwins) claim() {
-	at := w.way()
-	models, reals := w.cells()
-	model := store.Claims{Stream: w.stream + uint64(at), Number: w.next(at)}
-	real := model
-	for i := range models {
-		e, f := w.epoch()
-		c := store.Claim{Cell: models[i], Epoch: e, Cost: max(1, w.count("cost")), AtMost: w.count("at most") - 1,
-			Limit: w.count("limit")}
-		model.Claims = append(model.Claims, c)
-		c.Cell, c.Epoch = reals[i], f
-		real.Claims = append(real.Claims, c)
-	}
-	w.Logf("claim %+v", model)
-	a, b := w.models[at].Claim(w.Context(), model), w.reals[at].Claim(w.Context(), real)
-	what := fmt.Sprintf("claim %+v", model)
-	if w.sameReplyUnlessRefused(what, a, b); !slices.Equal(a.Added, b.Added) {
-		w.Fatalf("%s: added %v, want %v", what, b.Added, a.Added)
-	}
-}
-
-// sameReplyUnlessRefused leaves the time out of claims that were all refused.
-func (w *countTwins) sameReplyUnlessRefused(what string, a, b store.ClaimReply) {
-	if a.Now.IsZero() != b.Now.IsZero() {
-		w.Fatalf("%s: %+v, want %+v", what, b, a)
-	}
-	if a.Now.IsZero() {
-		for i := range a.Totals {
-			w.sameErr(what, a.Totals[i].Err, b.Totals[i].Err)
-		}
+	if model.Bounded() { // parts of it may fail alone
+		a.Totals, b.Totals = w.each(a.Totals, err, len(models)), w.each(b.Totals, err2, len(models))
+	} else if !w.sameErr("send", err, err2) {
 		return
 	}
-	w.sameReply(what, a.Reply, b.Reply)
+	w.sameReply(fmt.Sprintf("send %+v", model), a, b)
+	for i := range a.Totals {
+		if model.Costs[i].AtMost != 0 && a.Totals[i].Added != b.Totals[i].Added {
+			w.Fatalf("send %+v, cost %d: %+v, want %+v", model, i, b.Totals[i], a.Totals[i])
+		}
+	}
+}
+
+// each returns the totals of a chunk of n costs, which all have its error if it failed.
+func (w *countTwins) each(totals []store.Total, err error, n int) []store.Total {
+	if err != nil {
+		return slices.Repeat([]store.Total{{Err: err}}, n)
+	}
+	return totals
 }
 
 func (w *countTwins) changes() {
@@ -476,7 +461,8 @@ func TestCountsAgreeWithTheirModel(t *testing.T) {
 		at := time.Duration(time.Now().UnixMilli()%twinWindow.Milliseconds()) * time.Millisecond
 		w := all[at < half/2 || at > twinWindow-2*slow]
 		w.begin(t)
-		calls := []func(){w.send, w.send, w.send, w.claim, w.read, w.changes, w.ack, w.scan, w.apply, w.raise, w.healed, w.lease}
+		plain, bounded := func() { w.send(false) }, func() { w.send(true) }
+		calls := []func(){plain, plain, plain, bounded, w.read, w.changes, w.ack, w.scan, w.apply, w.raise, w.healed, w.lease}
 		for range rapid.IntRange(1, 30).Draw(t, "calls") {
 			switch what := rapid.IntRange(0, 2*len(calls)+2).Draw(t, "what"); {
 			case w.late():

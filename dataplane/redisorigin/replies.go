@@ -13,13 +13,12 @@ import (
 	"github.com/weirhq/weir/shared/redisclient"
 )
 
-// sendError marks the error of a call that increments as store.ErrMaybeApplied, unless it is
-// certain that nothing was applied.
-func sendError(err error) error {
+// notApplied marks the error of one command as store.ErrNotApplied if it is certain that nothing was applied.
+func notApplied(err error) error {
 	if neverSent(err) || refused(err) {
-		return err
+		return fmt.Errorf("%w: %w", store.ErrNotApplied, err)
 	}
-	return fmt.Errorf("%w: %w", store.ErrMaybeApplied, err)
+	return err
 }
 
 // neverSent reports whether the call failed for want of a connection. ctx's own

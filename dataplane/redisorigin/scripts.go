@@ -19,9 +19,8 @@ import "strings"
 // All but apply, ack and the lease's begin with the epoch's key and a token for one, and answer with a head:
 // epoch, seconds and microseconds of the server's clock, what the operation adds.
 var (
-	sendScript    = lua(luaRecord, luaEpoch, luaStream, luaPut, luaSend)
+	sendScript    = lua(luaRecord, luaEpoch, luaPut, luaSend)
 	readScript    = lua(luaRecord, luaEpoch, luaGet)
-	claimScript   = lua(luaRecord, luaEpoch, luaStream, luaPut, luaClaim)
 	applyScript   = lua(luaRecord, luaApply)
 	changesScript = lua(luaRecord, luaEpoch, luaChanges)
 	ackScript     = lua(luaRecord, luaAck)
@@ -125,53 +124,56 @@ local function note(changes)
 end
 `
 
-	// luaStream takes the stream's key, second; a call's number, the number that the sender was last answered, the epoch
-	// of that answer, how long a stream is kept at least, and at most where its cells last longer. It answers with the
-	// number before and 1 if that is less than was answered: then nothing is done. A stream's value is its last number;
-	// behind it, of claims, a digit for each: 1 if it was added.
-	luaStream = `
+	// luaSend takes the keys of the stream, the changes and the cells; a chunk's number, the number that the sender was
+	// last answered, the epoch of that answer, how long a stream is kept at least, and at most where its cells last
+	// longer; for each cell epoch (0: any), add, restore, known, limit, expiry, and the largest total that has room for it
+	// (-1: none; empty: any). It answers with the number before; 1 if that is less than was answered, and then nothing is
+	// done; 1 if all changes are noted; why cells could not be written; a digit for each cell, 1 if it has a bound and was
+	// added, or nothing where none was; and region and foreign of each cell.
+	//
+	// A stream's value is its last number, and the digits behind it.
+	luaSend = `
 local number, last, bits = tonumber(ARGV[2]), string.match(redis.call('GET', KEYS[2]) or '', '^(%d+) ?([01]*)$')
-last = num(last) or 0
-out[4], out[5], out[6], out[7] = last, 0, 1, ''
+last, bits = num(last) or 0, bits or ''
+out[4], out[5], out[6], out[7], out[8] = last, 0, 1, '', bits
 if ARGV[4] == e and last < tonumber(ARGV[3]) then
 	out[5] = 1
 	return out
 end
 local new, keep = number > last, 0
--- keepFor finds how long, by the cells' expiries: every step-th argument from j on.
-local function keepFor(j, step)
-	keep = math.max(ARGV[5], redis.call('PTTL', KEYS[2]))
-	for j = j, #ARGV, step do keep = math.max(keep, ARGV[j] - now) end
-	keep = string.format('%.0f', math.min(keep, ARGV[6]))
-end
 local function remember(bits) redis.call('SET', KEYS[2], ARGV[2] .. bits, 'PX', keep) end
-`
-
-	// luaSend takes, after the stream's, the keys of the changes and the cells; for each cell epoch, add, restore, known,
-	// limit and expiry. It answers with 1 if all changes are noted, why cells could not be written; region and foreign
-	// of each cell.
-	luaSend = `
 if new then
-	keepFor(12, 6)
+	keep = math.max(ARGV[5], redis.call('PTTL', KEYS[2]))
+	for j = 12, #ARGV, 7 do keep = math.max(keep, ARGV[j] - now) end
+	keep = string.format('%.0f', math.min(keep, ARGV[6]))
 	remember('')
 end
+local digits, added = {}, false
 for i = 4, #KEYS do
-	local key, j = KEYS[i], 6 * i - 17
-	local n = #out
+	local key, j = KEYS[i], 7 * i - 21
+	local n, room = #out, ARGV[j+6]
 	local a, r, k, f, l, old = record(key)
+	digits[i-3] = 0
 	if not a then out[n+1], out[n+2] = -1, 0
-	elseif ARGV[j] ~= e then out[n+1], out[n+2] = -2, 0
+	elseif ARGV[j] ~= e and (ARGV[j] ~= '0' or room == '') then out[n+1], out[n+2] = -2, 0
 	else
 		local a2, r2, k2, l2 = a, r, k, l
-		if new then
+		local fits = new and (room == '' or region(a, r, k) <= tonumber(room))
+		if fits then
 			a2 = math.min(a + ARGV[j+1], MAX)
 			r2 = math.min(r + ARGV[j+2], MAX)
 			k2 = math.max(k, tonumber(ARGV[j+3]))
 			if a2 + r2 + k2 > 0 then l2 = lower(l, tonumber(ARGV[j+4])) end
 		end
-		if put(key, old, ARGV[j+5], a, r, k, l, a2, r2, k2, l2) then out[n+1], out[n+2] = region(a2, r2, k2), f
+		if put(key, old, ARGV[j+5], a, r, k, l, a2, r2, k2, l2) then
+			out[n+1], out[n+2] = region(a2, r2, k2), f
+			if fits and room ~= '' then digits[i-3], added = 1, true end
 		else out[n+1], out[n+2] = -3, 0 end
 	end
+end
+if new then
+	out[8] = added and table.concat(digits) or ''
+	if added then remember(' ' .. out[8]) end
 end
 out[6] = note(KEYS[3])
 out[7] = problem
@@ -184,42 +186,6 @@ for i = 2, #KEYS do
 	local n = #out
 	if a then out[n+1], out[n+2] = region(a, r, k), f else out[n+1], out[n+2] = -1, 0 end
 end
-return out
-`
-
-	// luaClaim takes, after the stream's, the keys of the changes and the cells; for each cell epoch (0: any), cost, the
-	// largest total that has room for it (-1 for none), limit and expiry. It answers as send does, with 2 for a number
-	// that is too late; region, foreign and 1 if it was added of each cell.
-	luaClaim = `
-if number < last then
-	out[5] = 2
-	return out
-end
-if new then
-	keepFor(11, 5)
-	remember('')
-end
-local added, any = {}, false
-for i = 4, #KEYS do
-	local key, j, n, at = KEYS[i], 5 * i - 13, #out, i - 3
-	local a, r, k, f, l, old = record(key)
-	out[n+2], out[n+3] = 0, 0
-	if not a then out[n+1] = -1
-	elseif ARGV[j] ~= '0' and ARGV[j] ~= e then out[n+1] = -2
-	elseif not new then out[n+1], out[n+2], out[n+3] = region(a, r, k), f, string.sub(bits or '', at, at) == '1' and 1 or 0
-	elseif region(a, r, k) > tonumber(ARGV[j+2]) then out[n+1], out[n+2] = region(a, r, k), f
-	else
-		local a2 = a + ARGV[j+1]
-		if put(key, old, ARGV[j+4], a, r, k, l, a2, r, k, lower(l, tonumber(ARGV[j+3]))) then
-			out[n+1], out[n+2], out[n+3] = region(a2, r, k), f, 1
-			any = true
-		else out[n+1] = -3 end
-	end
-	added[at] = out[n+3]
-end
-if any then remember(' ' .. table.concat(added)) end
-out[6] = note(KEYS[3])
-out[7] = problem
 return out
 `
 

@@ -1,6 +1,7 @@
 package redisorigin_test
 
 import (
+	"cmp"
 	"context"
 	"crypto/tls"
 	"errors"
@@ -71,7 +72,7 @@ func tlsRedis(t testing.TB, a authority, args ...string) (addr string, raw *redi
 }
 
 // certain expects an error of all calls that says these words, holds no secret, and
-// of a claim that nothing was applied.
+// of a bounded cost that nothing was applied.
 func certain(ctx context.Context, t *testing.T, o *redisorigin.Origin, words ...string) {
 	t.Helper()
 	c := cellNow("x", time.Minute)
@@ -79,15 +80,16 @@ func certain(ctx context.Context, t *testing.T, o *redisorigin.Origin, words ...
 	_, sendErr := o.Send(ctx, store.Chunk{Stream: streams.Add(1), Number: 1, Costs: []store.Cost{{Cell: c, Add: 1}}})
 	claimErr := addOne(ctx, o, c, 1)
 	_, applyErr := o.Apply(ctx, 0, []store.Foreign{{Cell: c, Count: 1}})
-	for what, err := range map[string]error{"read": readErr, "send": sendErr, "claim": claimErr, "apply": applyErr} {
+	for what, err := range map[string]error{"read": readErr, "send": sendErr, "bounded": claimErr, "apply": applyErr} {
 		if err == nil {
 			t.Errorf("%s: no error, want one that says %q", what, words)
 			continue
 		}
-		if what == "claim" && errors.Is(err, store.ErrMaybeApplied) {
-			t.Errorf("%s is said to be maybe applied: %v", what, err)
+		if what == "bounded" && isMaybe(err) {
+			t.Errorf("it is uncertain whether a bounded cost was applied: %v", err)
 		}
-		for _, word := range append(words, "redisorigin: "+what) {
+		call := map[string]string{"bounded": "send"}[what]
+		for _, word := range append(words, "redisorigin: "+cmp.Or(call, what)) {
 			if !strings.Contains(err.Error(), word) {
 				t.Errorf("%s: %q does not say %q", what, err, word)
 			}

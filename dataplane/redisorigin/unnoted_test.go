@@ -11,7 +11,7 @@ import (
 )
 
 // What a relay cannot be told, as the key of the changes holds something else, is no success: the calls that can be
-// repeated fail, claims stand and are counted as garbage. No count is lost or doubled.
+// repeated fail, bounded costs stand and are counted as garbage. No count is lost or doubled.
 func TestChangesThatCannotBeNotedAreReported(t *testing.T) {
 	const changesKey = "weir:{origin}:changes"
 	server := servers.RedisForTest(t)
@@ -31,9 +31,9 @@ func TestChangesThatCannotBeNotedAreReported(t *testing.T) {
 			t.Errorf("%s: %v, want why the change cannot be noted", what, err)
 		}
 	}
-	reply := h.Claim(t.Context(), claimsOf(store.Claim{Cell: claimed, Cost: 4, AtMost: 9, Limit: 9}))
-	if !reply.Added[0] || reply.Totals[0].Err != nil || gathered(t, h)["weir_origin_garbage_values_total"] != 1 {
-		t.Errorf("claim: %+v, %v pieces of garbage; want that it stands, and 1", reply, gathered(t, h))
+	total := claim(t.Context(), h, store.Cost{Cell: claimed, Add: 4, AtMost: 9, Limit: 9})[0]
+	if !total.Added || total.Err != nil || gathered(t, h)["weir_origin_garbage_values_total"] != 1 {
+		t.Errorf("up to AtMost: %+v, %v pieces of garbage; want that it stands, and 1", total, gathered(t, h))
 	}
 	command(t, raw, "DEL", changesKey)
 	if _, err := h.Send(t.Context(), chunk); err != nil {

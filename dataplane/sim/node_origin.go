@@ -46,23 +46,18 @@ func keysOf(cells []window.Cell) (keys int64) {
 // Send implements store.Origin.
 func (h *nodeOrigin) Send(ctx context.Context, chunk store.Chunk) (store.Reply, error) {
 	reply, err := h.FullOrigin.Send(ctx, chunk)
-	for i, total := range reply.Totals {
-		h.applied(chunk.Costs[i].Cell, total.Foreign)
+	for i := range chunk.Costs {
+		c, total := &chunk.Costs[i], store.Total{Err: err}
+		if err == nil {
+			total = reply.Totals[i]
+		}
+		if c.AtMost != 0 && total.Err != nil && total.Epoch == 0 && !errors.Is(total.Err, store.ErrNotApplied) {
+			h.world.ledger.repeatable(h.node.region.index, c.Cell, c.Add)
+			h.world.meters.ambiguousCost.Add(c.Add)
+		}
+		h.applied(c.Cell, total.Foreign)
 	}
 	return reply, err
-}
-
-// Claim implements store.Origin.
-func (h *nodeOrigin) Claim(ctx context.Context, call store.Claims) store.ClaimReply {
-	reply, claims := h.FullOrigin.Claim(ctx, call), call.Claims
-	for i, total := range reply.Totals {
-		if errors.Is(total.Err, store.ErrMaybeApplied) {
-			h.world.ledger.repeatable(h.node.region.index, claims[i].Cell, claims[i].Cost)
-			h.world.meters.ambiguousCost.Add(claims[i].Cost)
-		}
-		h.applied(claims[i].Cell, total.Foreign)
-	}
-	return reply
 }
 
 // Listen implements store.Origin.

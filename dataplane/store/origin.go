@@ -3,29 +3,31 @@ package store
 import (
 	"context"
 	"errors"
+	"slices"
 	"time"
 
 	"github.com/weirhq/weir/shared/window"
 )
 
-// ErrEpoch refuses a cost or a claim that was meant for an earlier Epoch of its cell: the origin has
+// ErrEpoch refuses a cost that was meant for an earlier Epoch of its cell: the origin has
 // lost what it acknowledged then. Nothing was applied; Total.Epoch has the new one.
 var ErrEpoch = errors.New("origin: has lost its counts since")
 
-// ErrMaybeApplied marks a claim whose fate is unknown: the request left, the reply did not arrive. Any other
-// error of one means that it was certainly not applied.
-var ErrMaybeApplied = errors.New("origin: reply lost, the claim may have been applied")
+// ErrNotApplied marks an error of Send, or of one Total, after which the cost was certainly not added: for example
+// because no connection could be made. Origins may leave it out. With it, callers need not send a bounded cost again
+// to find out what was added.
+var ErrNotApplied = errors.New("origin: nothing was applied")
 
 // Epoch tells what an origin remembers from what it has lost: a random number, not 0, drawn when a
 // server finds that it has none. All cells of one server have the same; on a Redis Cluster each
 // bucket of cells has its own. Cells that have the same lose their counts together, or not at all.
 //
-// 0 stands for a cell about which the node has had no answer yet. A claim with 0 fits every epoch. A
+// 0 stands for a cell about which the node has had no answer yet. A bounded cost with 0 fits every epoch. Any other
 // cost with 0 belongs to the epoch in which its chunk is first sent, and is refused by a later one.
 //
 // A node that is answered another epoch than the one it knows of a cell, in whatever call, begins
 // anew in it: its next Cost has all that it has accepted as Restore and the highest region total of
-// earlier answers as Known, and only what it accepts or claims from then on is of this epoch. Where
+// earlier answers as Known, and only what it accepts from then on is of this epoch. Where
 // ErrEpoch refuses a cost with Epoch 0, the refused Add becomes Restore: others may know of it. Cost that
 // followed it may become Restore with it, unless the origin has it. Totals of the new epoch, which another
 // call may have brought first, are no part of Known. storetest's test of an emptied origin has a node that
@@ -60,18 +62,18 @@ type Origin interface {
 	Read(ctx context.Context, cells []window.Cell) (Reply, error)
 
 	// Send adds a chunk's costs, each chunk at most once in an epoch however often it is sent:
-	// see Chunk. After an error the chunk may or may not have been applied: send the same chunk
-	// again. Without one each Total of the Reply has its own Err: nil, ErrEpoch, or any other
-	// for a cell that will not take it.
+	// see Chunk. A bounded cost is added only if its cell's region total stays at most AtMost, decided and done in one
+	// atomic step: see Cost. After an error the chunk may or may not have been applied, or only some of its costs: send
+	// the same chunk again. Without an error each Total of the Reply has its own Err:
+	//
+	//   - nil,
+	//   - ErrEpoch,
+	//   - any other error, with an Epoch, for a cell that will not take the cost,
+	//   - any other error, without an Epoch, for a cell that got no answer: the cost may or may not have been added. Only
+	//     in a chunk with bounded costs; any other chunk that is not answered as a whole fails as a whole.
 	//
 	// Without costs it reports the shard's Now, and finds out whether the stream's chunks are still there.
 	Send(ctx context.Context, chunk Chunk) (Reply, error)
-
-	// Claim adds each cost if its cell's region total stays at most AtMost, decided and done
-	// in one atomic step. Otherwise it changes nothing. Claims of one cell are decided in
-	// their order. A Total's Err is nil, ErrEpoch, one that wraps ErrMaybeApplied, or any other
-	// for "certainly not applied". No claims are no call. See Claims.
-	Claim(ctx context.Context, claims Claims) ClaimReply
 
 	// Listen calls apply for each foreign total that Apply has raised in a shard from then on,
 	// until ctx ends (nil) or the connection is lost. Messages may be missed: what they brought
@@ -82,9 +84,14 @@ type Origin interface {
 
 // Chunk is what one stream of a node sends in one call. A stream belongs to one incarnation of a
 // limiter (draw it at random) and one shard. It has one chunk on its way at a time; the next has a
-// larger Number. Until a chunk is answered it is sent again as it was, with its Number: an origin that
-// has applied it answers with the totals. An origin forgets a stream that has sent nothing for StreamKeptFor, once the
-// cells that it has counted in have expired too, or after StreamKeptMax: a chunk that comes again later than that
+// larger Number. Until a chunk is answered it is sent again, the same cells with the same Number: an origin that has
+// applied it adds nothing, and answers with the totals, and with what Added was then. So after an error the same chunk
+// with an AtMost of -1 finds out which of its bounded costs were added, and keeps those that are still on their way
+// from being added.
+//
+// A chunk with a smaller Number than the stream's last one adds nothing. If it has bounded costs, it fails;
+// otherwise it is answered with the totals. An origin forgets a stream that has sent nothing for StreamKeptFor, once
+// the cells that it has counted in have expired too, or after StreamKeptMax: a chunk that comes again later than that
 // counts twice.
 //
 // When an origin has lost chunks that it had answered, as a replica has that was promoted, the Origin
@@ -95,6 +102,11 @@ type Chunk struct {
 	Stream uint64 // not 0
 	Number int64  // >= 1
 	Costs  []Cost
+}
+
+// Bounded reports whether the chunk has a bounded cost.
+func (c *Chunk) Bounded() bool {
+	return slices.ContainsFunc(c.Costs, func(c Cost) bool { return c.AtMost != 0 })
 }
 
 // KeepFor is how long an Origin value keeps answered chunks, for a promoted replica that lacks them.
@@ -128,6 +140,11 @@ type Cost struct {
 	// Limit is the lowest limit that the cost was counted against. With a Limit > 0 the cell is
 	// among the Changes that a relay takes; 0 keeps it to the region.
 	Limit int64
+
+	// AtMost, if it is not 0, bounds the cost: Add, which must be > 0, is added only if the region's total, Add included,
+	// stays at most AtMost. Below 0 there is no room for any cost. Above CountMax it is CountMax. Restore and Known of a
+	// bounded cost must be 0. Costs of one cell are decided in the order in which they stand in the chunk.
+	AtMost int64
 }
 
 // Total is what an origin holds of a cell.
@@ -135,7 +152,8 @@ type Total struct {
 	Region  int64 // accepted by this region's nodes, at most CountMax
 	Foreign int64 // accepted by all other regions, as far as the relay has told, at most CountMax
 	Epoch   Epoch
-	Err     error // why the cell was not answered; then Region and Foreign are 0
+	Added   bool  // of a bounded cost, whether it was added; it has no meaning for others
+	Err     error // why the cell was not answered; then Region and Foreign are 0, and Added is false
 }
 
 // Reply is an origin's answer about some cells, in the order in which they were named.
@@ -146,36 +164,6 @@ type Reply struct {
 	// Repeated is true when chunks of the stream that the origin had lost are there again: the next failover may lose
 	// them again, and a stream that is silent then has to ask for another KeepFor.
 	Repeated bool
-}
-
-// Claims are what one stream of a node claims in one call. The stream is as a Chunk's, and sends Claims, Chunks or
-// both: one at a time, each with a larger Number.
-//
-// Claims are decided once, when they come first. The same cells with the same Number again, with nothing of a larger
-// one in between, change nothing: the answer has the totals and what was Added then, whatever the costs and AtMost
-// are now. Claims with a smaller Number are too late, and refused. So after ErrMaybeApplied the same claims with an
-// AtMost of -1 find out what was added, and keep what is still on its way from being applied.
-//
-// What was added is kept for KeepFor as a Chunk's costs are, and added again, with or without room, when the origin has
-// lost it.
-type Claims struct {
-	Stream uint64  // not 0
-	Number int64   // >= 1
-	Claims []Claim // of cells of one shard
-}
-
-// Claim is a cost for a cell, > 0, that is added only if the region's total stays at most AtMost.
-type Claim struct {
-	Cell         window.Cell
-	Epoch        Epoch // as Cost.Epoch
-	Cost, AtMost int64 // an AtMost above CountMax is CountMax
-	Limit        int64 // as Cost.Limit
-}
-
-// ClaimReply answers claims in their order.
-type ClaimReply struct {
-	Reply
-	Added []bool
 }
 
 // Foreign is what all other regions have accepted in a cell.

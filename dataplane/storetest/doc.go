@@ -10,6 +10,6 @@
 // that every fault is found.
 //
 // What it cannot see from outside the interfaces, and leaves to the
-// implementations' own tests: that a lost reply is told as ErrMaybeApplied, that
+// implementations' own tests: that
 // nothing is retried, and that increment and expiry are one atomic step.
 package storetest

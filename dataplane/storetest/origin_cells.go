@@ -19,7 +19,7 @@ var originCellTests = map[string]func(*originTest){
 		for _, c := range []window.Cell{alive, expired} {
 			s := newOriginStream()
 			sendTo(h, h, s.chunk(h, store.Cost{Cell: c, Add: 3, Limit: 9}))
-			h.Claim(h.Context(), h.stream.claims(store.Claim{Cell: c, Cost: 1, AtMost: 9, Limit: 9}))
+			h.send(store.Cost{Cell: c, Add: 1, AtMost: 9, Limit: 9})
 			if h.Relayed == nil {
 				continue
 			}

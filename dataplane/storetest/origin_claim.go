@@ -16,28 +16,27 @@ import (
 var originClaimTests = map[string]func(*originTest){
 	"adds each cost only up to AtMost, and answers the total in either case": func(h *originTest) {
 		c := h.cells(3)
-		h.claim([]store.Claim{{Cell: c[0], Cost: 4, AtMost: 10}}, yes(4))
+		h.claim([]store.Cost{{Cell: c[0], Add: 4, AtMost: 10}}, yes(4))
 		h.send(store.Cost{Cell: c[0], Add: 2})
-		// "Claims of one cell are decided in their order", each on what those before left.
-		h.claim([]store.Claim{
-			{Cell: c[0], Cost: 5, AtMost: 10}, {Cell: c[1], Cost: 5, AtMost: 5}, {Cell: c[0], Cost: 3, AtMost: 10},
-			{Cell: c[0], Cost: 2, AtMost: 10}, {Cell: c[0], Cost: 1, AtMost: 10}, {Cell: c[2], Cost: 6, AtMost: 5},
+		// "Costs of one cell are decided in the order", each on what those before left.
+		h.claim([]store.Cost{
+			{Cell: c[0], Add: 5, AtMost: 10}, {Cell: c[1], Add: 5, AtMost: 5}, {Cell: c[0], Add: 3, AtMost: 10},
+			{Cell: c[0], Add: 2, AtMost: 10}, {Cell: c[0], Add: 1, AtMost: 10}, {Cell: c[2], Add: 6, AtMost: 5},
 		}, no(6), yes(5), yes(9), no(9), yes(10), no(0))
-		h.claim([]store.Claim{{Cell: c[0], Cost: 1, AtMost: 3}, {Cell: c[0], Cost: 1, AtMost: 11}}, no(10), yes(11))
-		h.claim(nil)
+		h.claim([]store.Cost{{Cell: c[0], Add: 1, AtMost: 3}, {Cell: c[0], Add: 1, AtMost: 11}}, no(10), yes(11))
 		h.wantRegions(c, 11, 5, 0)
 	},
 	"counts what was restored": func(h *originTest) {
 		c := h.cells(1)
 		h.send(store.Cost{Cell: c[0], Add: 1, Restore: 5, Known: 7})
-		h.claim([]store.Claim{{Cell: c[0], Cost: 3, AtMost: 10}, {Cell: c[0], Cost: 2, AtMost: 10}}, no(8), yes(10))
+		h.claim([]store.Cost{{Cell: c[0], Add: 3, AtMost: 10}, {Cell: c[0], Add: 2, AtMost: 10}}, no(8), yes(10))
 	},
 	"one that finds no room changes and creates nothing": func(h *originTest) {
 		c := h.cells(2)
 		h.send(store.Cost{Cell: c[0], Add: 7})
-		for _, atMost := range []int64{math.MinInt64, -1, 0, 2} {
-			h.claim([]store.Claim{
-				{Cell: c[0], Cost: 3, AtMost: atMost, Limit: 5}, {Cell: c[1], Cost: 3, AtMost: atMost, Limit: 5},
+		for _, atMost := range []int64{math.MinInt64, -1, 1, 2} {
+			h.claim([]store.Cost{
+				{Cell: c[0], Add: 3, AtMost: atMost, Limit: 5}, {Cell: c[1], Add: 3, AtMost: atMost, Limit: 5},
 			}, no(7), no(0))
 		}
 		wantChanges(h)
@@ -46,13 +45,13 @@ var originClaimTests = map[string]func(*originTest){
 		c := h.cells(2)
 		h.send(store.Cost{Cell: c[0], Add: 7})
 		for i, cost := range []int64{0, -1, math.MinInt64} {
-			r := h.Claim(h.Context(), h.stream.claims(store.Claim{Cell: c[0], Cost: cost, AtMost: 9},
-				store.Claim{Cell: c[1], Cost: 1, AtMost: 9}))
-			if bad := r.Totals[0]; bad.Err == nil || errors.Is(bad.Err, store.ErrMaybeApplied) || bad.Region != 0 || r.Added[0] {
+			totals := sendAny(h, h, h.stream.chunk(h, store.Cost{Cell: c[0], Add: cost, AtMost: 9},
+				store.Cost{Cell: c[1], Add: 1, AtMost: 9}))
+			if bad := totals[0]; bad.Err == nil || bad.Region != 0 || bad.Added || bad.Epoch == 0 {
 				h.Errorf("cost %d: %+v", cost, bad)
 			}
-			if !r.Added[1] || r.Totals[1].Region != int64(i+1) {
-				h.Errorf("beside cost %d: %+v", cost, r.Totals[1])
+			if !totals[1].Added || totals[1].Region != int64(i+1) {
+				h.Errorf("beside cost %d: %+v", cost, totals[1])
 			}
 		}
 		h.wantRegions(c, 7, 3)
@@ -60,18 +59,18 @@ var originClaimTests = map[string]func(*originTest){
 	"is exact up to CountMax": func(h *originTest) {
 		c := h.cells(2)
 		h.send(store.Cost{Cell: c[0], Add: store.CountMax - 5}, store.Cost{Cell: c[1], Add: 1 << 52})
-		h.claim([]store.Claim{
-			{Cell: c[0], Cost: 6, AtMost: math.MaxInt64}, {Cell: c[0], Cost: math.MaxInt64, AtMost: math.MaxInt64},
-			{Cell: c[0], Cost: 5, AtMost: math.MaxInt64}, {Cell: c[1], Cost: 2, AtMost: 1<<52 + 1},
-			{Cell: c[1], Cost: 1, AtMost: 1<<52 + 1},
+		h.claim([]store.Cost{
+			{Cell: c[0], Add: 6, AtMost: math.MaxInt64}, {Cell: c[0], Add: math.MaxInt64, AtMost: math.MaxInt64},
+			{Cell: c[0], Add: 5, AtMost: math.MaxInt64}, {Cell: c[1], Add: 2, AtMost: 1<<52 + 1},
+			{Cell: c[1], Add: 1, AtMost: 1<<52 + 1},
 		}, no(store.CountMax-5), no(store.CountMax-5), yes(store.CountMax), no(1<<52), yes(1<<52+1))
 	},
 	"takes as many cells as it is given":                                  testOriginClaimMany,
 	"never exceeds AtMost and wastes no room, however many claim at once": testOriginClaimConcurrently,
-	"a lost reply leaves it perhaps applied, and says so":                 testClaimLost,
+	"a lost reply leaves it applied":                                      testClaimLost,
 	"the same again finds out what was added, and adds nothing":           testClaimAgain,
 	"one that comes late is refused":                                      testClaimLate,
-	"refuses claims without a stream or a number":                         testBadClaims,
+	"bounded costs and others may go together":                            testMixed,
 	"does not lose what is sent meanwhile":                                testOriginClaimBesideSends,
 }
 
@@ -80,7 +79,7 @@ var originClaimForeignTests = map[string]func(*originTest){
 	"answers with the foreign total": testClaimForeign,
 }
 
-// claimed is how a claim is answered: the region's total, and whether it was added.
+// claimed is how a bounded cost is answered: the region's total, and whether it was added.
 type claimed struct {
 	total int64
 	added bool
@@ -89,35 +88,27 @@ type claimed struct {
 func yes(total int64) claimed { return claimed{total, true} }
 func no(total int64) claimed  { return claimed{total, false} }
 
-// claim expects claims to be answered like this.
-func (h *originTest) claim(claims []store.Claim, want ...claimed) {
+// claim sends bounded costs and expects them to be answered like this.
+func (h *originTest) claim(costs []store.Cost, want ...claimed) {
 	h.Helper()
-	r := h.Claim(h.Context(), h.stream.claims(claims...))
-	if len(r.Totals) != len(claims) || len(r.Added) != len(claims) || len(claims) > 0 && r.Now.IsZero() {
-		h.Fatalf("%d claims are answered %+v", len(claims), r)
-	}
-	for i, total := range r.Totals {
-		if total.Err != nil || total.Region != want[i].total || r.Added[i] != want[i].added || total.Epoch == 0 {
-			h.Errorf("claim %+v: %+v, added %v; want %+v", claims[i], total, r.Added[i], want[i])
-		}
-	}
+	h.wantClaimed(h.stream.chunk(h, costs...), want...)
 }
 
 func testOriginClaimMany(h *originTest) {
 	cells := h.cells(1300)
-	claims, want := make([]store.Claim, len(cells)), make([]claimed, len(cells))
+	costs, want := make([]store.Cost, len(cells)), make([]claimed, len(cells))
 	for i, c := range cells {
-		claims[i], want[i] = store.Claim{Cell: c, Cost: int64(i + 1), AtMost: 1000}, no(0)
+		costs[i], want[i] = store.Cost{Cell: c, Add: int64(i + 1), AtMost: 1000}, no(0)
 		if i < 1000 {
 			want[i] = yes(int64(i + 1))
 		}
 	}
-	h.claim(claims, want...)
+	h.claim(costs, want...)
 }
 
 func testOriginClaimConcurrently(h *originTest) {
 	rapid.Check(h.T, func(rt *rapid.T) {
-		atMost := rapid.Int64Range(0, 60).Draw(rt, "at most")
+		atMost := rapid.Int64Range(1, 60).Draw(rt, "at most")
 		callers := rapid.SliceOfN(rapid.SliceOfN(rapid.Int64Range(1, 9), 1, 8), 2, 6).Draw(rt, "costs of each caller")
 		cell := liveCell(freshWorkspace(), "x")
 		var mu sync.Mutex
@@ -128,13 +119,16 @@ func testOriginClaimConcurrently(h *originTest) {
 			stream := newOriginStream()
 			wg.Go(func() {
 				for _, cost := range costs {
-					r := h.Claim(rt.Context(), stream.claims(store.Claim{Cell: cell, Cost: cost, AtMost: atMost}))
-					total, took := r.Totals[0], r.Added[0]
+					r, err := h.Send(rt.Context(), stream.chunk(h, store.Cost{Cell: cell, Add: cost, AtMost: atMost}))
+					if err != nil {
+						r.Totals = []store.Total{{Err: err}}
+					}
+					total := r.Totals[0]
 					mu.Lock()
-					if total.Err != nil || total.Region > atMost || !took && total.Region+cost <= atMost {
+					if total.Err != nil || total.Region > atMost || !total.Added && total.Region+cost <= atMost {
 						problems = append(problems, fmt.Sprintf("cost %d: %+v", cost, r))
 					}
-					if took {
+					if total.Added {
 						added += cost
 					} else {
 						leastRefused = min(leastRefused, cost)
@@ -155,26 +149,25 @@ func testOriginClaimConcurrently(h *originTest) {
 func testClaimLost(h *originTest) {
 	c := h.cells(1)
 	h.epoch(c[0])
-	h.claimLost(h.stream.claims(store.Claim{Cell: c[0], Cost: 3, AtMost: 9}))
+	h.sendLost(h.stream.chunk(h, store.Cost{Cell: c[0], Add: 3, AtMost: 9}))
 	h.wantRegions(c, 3)
 }
 
-// again are claims that add nothing: what became of the same ones, if they were decided.
-func again(claims store.Claims) store.Claims {
-	claims.Claims = slices.Clone(claims.Claims)
-	for i := range claims.Claims {
-		claims.Claims[i].AtMost = -1
+// again is a chunk that adds nothing: it finds out what became of the same one, if that was decided.
+func again(chunk store.Chunk) store.Chunk {
+	chunk.Costs = slices.Clone(chunk.Costs)
+	for i := range chunk.Costs {
+		chunk.Costs[i].AtMost = -1
 	}
-	return claims
+	return chunk
 }
 
-// wantClaimed expects claims to be answered like this.
-func (h *originTest) wantClaimed(claims store.Claims, want ...claimed) {
+// wantClaimed expects a chunk of bounded costs to be answered like this.
+func (h *originTest) wantClaimed(chunk store.Chunk, want ...claimed) {
 	h.Helper()
-	r := h.Claim(h.Context(), claims)
-	for i, total := range r.Totals {
-		if total.Err != nil || total.Region != want[i].total || r.Added[i] != want[i].added {
-			h.Errorf("claim %d, %+v: %+v, added %v; want %+v", claims.Number, claims.Claims[i], total, r.Added[i], want[i])
+	for i, total := range sendAny(h, h, chunk) {
+		if total.Err != nil || total.Region != want[i].total || total.Added != want[i].added || total.Epoch == 0 {
+			h.Errorf("chunk %d, %+v: %+v; want %+v", chunk.Number, chunk.Costs[i], total, want[i])
 		}
 	}
 }
@@ -182,18 +175,17 @@ func (h *originTest) wantClaimed(claims store.Claims, want ...claimed) {
 func testClaimAgain(h *originTest) {
 	c := h.cells(700)
 	get(h, h, c...) // all epochs are drawn
-	claims, first, second := make([]store.Claim, len(c)), make([]claimed, len(c)), make([]claimed, len(c))
+	costs, first, second := make([]store.Cost, len(c)), make([]claimed, len(c)), make([]claimed, len(c))
 	for i := range c {
-		claims[i] = store.Claim{Cell: c[i], Cost: 3, AtMost: 2 + int64(i%2)}
+		costs[i] = store.Cost{Cell: c[i], Add: 3, AtMost: 2 + int64(i%2)}
 	}
-	arrived := h.stream.claims(claims...)
-	h.claimLost(arrived)
+	arrived := h.stream.chunk(h, costs...)
+	h.sendLost(arrived)
 	sum := int64(0)
-	found := h.Claim(h.Context(), again(arrived)) // some parts of the call may not have arrived, and never will now
-	for i, total := range found.Totals {
-		first[i], second[i] = claimed{total.Region, found.Added[i]}, claimed{total.Region, false}
-		if total.Err != nil || found.Added[i] != (total.Region == 3) {
-			h.Errorf("claim %d: %+v, added %v", i, total, found.Added[i])
+	for i, total := range sendAny(h, h, again(arrived)) { // some parts may not have arrived, and never will now
+		first[i], second[i] = claimed{total.Region, total.Added}, claimed{total.Region, false}
+		if total.Err != nil || total.Added != (total.Region == 3) {
+			h.Errorf("cost %d: %+v", i, total)
 		}
 		sum += total.Region
 	}
@@ -204,71 +196,60 @@ func testClaimAgain(h *originTest) {
 		h.wantClaimed(again(arrived), first...)
 		h.wantClaimed(arrived, first...)
 	}
-	h.wantClaimed(h.stream.claims(again(arrived).Claims...), second...)
+	h.wantClaimed(h.stream.chunk(h, again(arrived).Costs...), second...)
 
-	missing := h.stream.claims(store.Claim{Cell: c[0], Cost: 1, AtMost: 9}) // this one has not arrived yet
+	missing := h.stream.chunk(h, store.Cost{Cell: c[0], Add: 1, AtMost: 9}) // this one has not arrived yet
 	h.wantClaimed(again(missing), no(0))
 	h.wantClaimed(missing, no(0))
 	h.Wipe(h)
 	h.wantClaimed(again(arrived), make([]claimed, len(c))...) // what was added is lost with its epoch
 }
 
-// claimLost makes claims whose reply is lost.
-func (h *originTest) claimLost(claims store.Claims) {
-	h.Helper()
-	if h.Lose == nil {
-		h.Claim(h.Context(), claims)
-		return
-	}
-	h.Lose(true)
-	defer h.Lose(false)
-	r := h.Claim(h.Context(), claims)
-	for i, total := range r.Totals {
-		if !errors.Is(total.Err, store.ErrMaybeApplied) || r.Added[i] || total.Region != 0 {
-			h.Fatalf("claim %d, with the reply lost: %+v, added %v", i, total, r.Added[i])
-		}
-	}
-}
-
 func testClaimLate(h *originTest) {
 	c := h.cells(2)
-	late := h.stream.claims(store.Claim{Cell: c[0], Cost: 1, AtMost: 9})
-	h.claim([]store.Claim{{Cell: c[0], Cost: 2, AtMost: 9}}, yes(2))
+	late := h.stream.chunk(h, store.Cost{Cell: c[0], Add: 1, AtMost: 9})
+	h.claim([]store.Cost{{Cell: c[0], Add: 2, AtMost: 9}}, yes(2))
 	other := h.Client(h)
-	for _, way := range []store.Origin{h, other} {
-		if r := way.Claim(h.Context(), late); r.Totals[0].Err == nil || r.Added[0] {
-			h.Errorf("late: %+v", r)
+	wantLate := func(way store.Origin, chunk store.Chunk) {
+		h.Helper()
+		err := sendErr(way.Send(h.Context(), chunk))
+		if err == nil || errors.Is(err, store.ErrNotApplied) {
+			h.Errorf("chunk %d is late: %v", chunk.Number, err)
 		}
 	}
-	h.send(h.adds(c, 5)...) // the next call of the stream, though a chunk
-	last := store.Claims{Stream: h.stream.id, Number: h.stream.number - 1, Claims: late.Claims}
-	if r := other.Claim(h.Context(), last); r.Totals[0].Err == nil || r.Added[0] {
-		h.Errorf("late, after a chunk: %+v", r)
-	}
+	wantLate(h, late)
+	wantLate(other, late)
+	h.send(h.adds(c, 5)...) // the stream's next chunk, without a bound
+	late.Number = h.stream.number - 1
+	wantLate(other, late)
 	h.wantRegions(c, 7, 0)
 }
 
-func testBadClaims(h *originTest) {
-	c := h.cells(1)
-	good := []store.Claim{{Cell: c[0], Cost: 1, AtMost: 9}}
-	for _, bad := range []store.Claims{
-		{Number: 1, Claims: good}, {Stream: 1, Claims: good}, {Stream: 1, Number: -1, Claims: good},
-	} {
-		r := h.Claim(h.Context(), bad)
-		if err := r.Totals[0].Err; err == nil || errors.Is(err, store.ErrMaybeApplied) || r.Added[0] {
-			h.Errorf("stream %d, number %d: %+v", bad.Stream, bad.Number, r)
+// testMixed sends bounded costs beside others in one chunk.
+func testMixed(h *originTest) {
+	c := h.cells(2)
+	costs := append(h.adds(c, 4, 2), store.Cost{Cell: c[0], Add: 5, AtMost: 9}, store.Cost{Cell: c[0], Add: 1, AtMost: 9})
+	costs = append(costs, h.adds(c[:1], 7)...)
+	costs = append(costs, store.Cost{Cell: c[1], Add: 8, AtMost: 10})
+	chunk := h.stream.chunk(h, costs...)
+	for _, want := range [][]int64{{4, 2, 9, 9, 16, 10}, {16, 10, 16, 16, 16, 10}} {
+		totals := sendTo(h, h, chunk)
+		if got := regions(totals); !slices.Equal(got, want) {
+			h.Errorf("totals are %v, want %v", got, want)
+		}
+		if !totals[2].Added || totals[3].Added || !totals[5].Added {
+			h.Errorf("bounded costs are answered %+v, want the first and the last to be added", totals)
 		}
 	}
-	h.wantRegions(c, 0)
 }
 
 func testClaimForeign(h *originTest) {
 	c := h.cells(1)
 	h.apply(store.Foreign{Cell: c[0], Count: 8})
 	for _, cost := range []int64{1, 10} {
-		r := h.Claim(h.Context(), h.stream.claims(store.Claim{Cell: c[0], Cost: cost, AtMost: 5}))
-		if r.Totals[0].Foreign != 8 || r.Totals[0].Region != 1 {
-			h.Errorf("a claim of %d: %+v", cost, r)
+		total := sendTo(h, h, h.stream.chunk(h, store.Cost{Cell: c[0], Add: cost, AtMost: 5}))[0]
+		if total.Foreign != 8 || total.Region != 1 {
+			h.Errorf("a bounded cost of %d: %+v", cost, total)
 		}
 	}
 }
@@ -284,9 +265,9 @@ func testOriginClaimBesideSends(h *originTest) {
 				if _, err := h.Send(h.Context(), s.chunk(h, costs...)); err != nil {
 					h.Errorf("send: %v", err)
 				}
-				r := h.Claim(h.Context(), s.claims(store.Claim{Cell: c[0], Cost: 1, AtMost: math.MaxInt64}))
-				if !r.Added[0] {
-					h.Errorf("claim: %+v", r)
+				r, err := h.Send(h.Context(), s.chunk(h, store.Cost{Cell: c[0], Add: 1, AtMost: math.MaxInt64}))
+				if err != nil || !r.Totals[0].Added {
+					h.Errorf("a bounded cost: %+v, %v", r, err)
 				}
 			}
 		})

@@ -16,7 +16,7 @@ var originEpochTests = map[string]func(*originTest){
 			h.Error("the epoch is 0")
 		}
 		answers := []store.Total{get(h, h.Client(h), c[0])[0], h.send(store.Cost{Cell: c[0], Add: 1})[0],
-			h.Claim(h.Context(), h.stream.claims(store.Claim{Cell: c[0], Cost: 1, AtMost: 9})).Totals[0], get(h, h, c[0])[0]}
+			h.send(store.Cost{Cell: c[0], Add: 1, AtMost: 9})[0], get(h, h, c[0])[0]}
 		for i, total := range answers {
 			if total.Epoch != epoch {
 				h.Errorf("answer %d has epoch %d, the first one %d", i, total.Epoch, epoch)
@@ -87,17 +87,17 @@ var originEpochTests = map[string]func(*originTest){
 			}
 		}
 	},
-	"refuses claims for an earlier one": func(h *originTest) {
+	"refuses bounded costs for an earlier one": func(h *originTest) {
 		c := h.cells(2)
 		old := h.epoch(c[0])
 		h.Wipe(h)
-		r := h.Claim(h.Context(), h.stream.claims(store.Claim{Cell: c[0], Epoch: old, Cost: 1, AtMost: 9},
-			store.Claim{Cell: c[1], Cost: 1, AtMost: 9}))
-		if !errors.Is(r.Totals[0].Err, store.ErrEpoch) || r.Added[0] || r.Totals[0].Epoch == old || r.Totals[0].Epoch == 0 {
-			h.Errorf("a claim for an earlier epoch: %+v, added %v", r.Totals[0], r.Added[0])
+		totals := sendAny(h, h, h.stream.chunk(h, store.Cost{Cell: c[0], Epoch: old, Add: 1, AtMost: 9},
+			store.Cost{Cell: c[1], Add: 1, AtMost: 9}))
+		if t := totals[0]; !errors.Is(t.Err, store.ErrEpoch) || t.Added || t.Epoch == old || t.Epoch == 0 {
+			h.Errorf("a bounded cost for an earlier epoch: %+v", t)
 		}
-		if r.Totals[1].Err != nil || !r.Added[1] {
-			h.Errorf("a claim for any epoch: %+v, added %v", r.Totals[1], r.Added[1])
+		if totals[1].Err != nil || !totals[1].Added {
+			h.Errorf("a bounded cost for any epoch: %+v", totals[1])
 		}
 		h.wantRegions(c, 0, 1)
 	},
@@ -127,50 +127,50 @@ var originFailoverTests = map[string]func(*originTest){
 		}
 		h.wantRegions(c, 101_101, 10_010)
 	},
-	"loses no answered claim of a sender that claims on": func(h *originTest) {
+	"loses no answered bounded cost of a sender that sends on": func(h *originTest) {
 		c := h.cells(2)
 		get(h, h, c...) // all epochs are drawn
-		h.claim([]store.Claim{{Cell: c[0], Cost: 1, AtMost: 9}}, yes(1))
+		h.claim([]store.Cost{{Cell: c[0], Add: 1, AtMost: 9}}, yes(1))
 		rollback := h.State(h)
-		h.claim([]store.Claim{{Cell: c[0], Cost: 2, AtMost: 9}, {Cell: c[1], Cost: 4, AtMost: 9}}, yes(3), yes(4))
-		h.claim([]store.Claim{{Cell: c[0], Cost: 9, AtMost: 9}, {Cell: c[0], Cost: 5, AtMost: 9}}, no(3), yes(8))
+		h.claim([]store.Cost{{Cell: c[0], Add: 2, AtMost: 9}, {Cell: c[1], Add: 4, AtMost: 9}}, yes(3), yes(4))
+		h.claim([]store.Cost{{Cell: c[0], Add: 9, AtMost: 9}, {Cell: c[0], Add: 5, AtMost: 9}}, no(3), yes(8))
 		rollback(h)
 		sendTo(h, h.Client(h), (&originStream{id: h.stream.id + 1<<32}).chunk(h, h.adds(c, 10)...)) // takes the room
-		h.claim([]store.Claim{{Cell: c[0], Cost: 3, AtMost: 9}, {Cell: c[1], Cost: 5, AtMost: 9}}, no(18), yes(9))
+		h.claim([]store.Cost{{Cell: c[0], Add: 3, AtMost: 9}, {Cell: c[1], Add: 5, AtMost: 9}}, no(18), yes(9))
 		h.wantRegions(c, 18, 9)
 	},
-	"in claims that were not answered adds them once": func(h *originTest) {
+	"in bounded costs that were not answered adds them once": func(h *originTest) {
 		c := h.cells(1)
 		h.epoch(c[0])
 		rollback := h.State(h)
-		h.claim([]store.Claim{{Cell: c[0], Cost: 1, AtMost: 99}}, yes(1))
-		unanswered := h.stream.claims(store.Claim{Cell: c[0], Cost: 10, AtMost: 99})
-		h.claimLost(unanswered)
+		h.claim([]store.Cost{{Cell: c[0], Add: 1, AtMost: 99}}, yes(1))
+		unanswered := h.stream.chunk(h, store.Cost{Cell: c[0], Add: 10, AtMost: 99})
+		h.sendLost(unanswered)
 		rollback(h)
 		h.wantClaimed(again(unanswered), no(1))
 		h.wantClaimed(unanswered, no(1)) // what was on its way
-		h.claim([]store.Claim{{Cell: c[0], Cost: 10, AtMost: 99}}, yes(11))
+		h.claim([]store.Cost{{Cell: c[0], Add: 10, AtMost: 99}}, yes(11))
 		rollback(h)
-		h.claim([]store.Claim{{Cell: c[0], Cost: 1, AtMost: 99}}, yes(12))
+		h.claim([]store.Cost{{Cell: c[0], Add: 1, AtMost: 99}}, yes(12))
 	},
-	"of claims is noticed by a chunk without costs": func(h *originTest) {
+	"of bounded costs is noticed by a chunk without costs": func(h *originTest) {
 		c := h.cells(40)
-		claims, all := make([]store.Claim, len(c)), make([]claimed, len(c))
+		costs, all := make([]store.Cost, len(c)), make([]claimed, len(c))
 		for i := range c {
 			h.epoch(c[i])
-			claims[i], all[i] = store.Claim{Cell: c[i], Cost: 2, AtMost: 9}, yes(2)
+			costs[i], all[i] = store.Cost{Cell: c[i], Add: 2, AtMost: 9}, yes(2)
 		}
 		rollback := h.State(h)
-		h.claim(claims, all...)
+		h.claim(costs, all...)
 		rollback(h)
 		h.wantRepeats()
 		h.wantRegions(c, slices.Repeat([]int64{2}, len(c))...)
 	},
-	"adds no claim again that an earlier epoch had": func(h *originTest) {
+	"adds no bounded cost again that an earlier epoch had": func(h *originTest) {
 		c := h.cells(1)
-		h.claim([]store.Claim{{Cell: c[0], Cost: 5, AtMost: 9}}, yes(5))
+		h.claim([]store.Cost{{Cell: c[0], Add: 5, AtMost: 9}}, yes(5))
 		h.Wipe(h)
-		h.claim([]store.Claim{{Cell: c[0], Cost: 1, AtMost: 9}}, yes(1))
+		h.claim([]store.Cost{{Cell: c[0], Add: 1, AtMost: 9}}, yes(1))
 	},
 	"is noticed by a chunk without costs": func(h *originTest) {
 		c := h.cells(1)

@@ -66,10 +66,10 @@ var originChangesTests = map[string]func(*originTest){
 			wantChanges(h, want...)
 		}
 	},
-	"come from claims too": func(h *originTest) {
+	"come from bounded costs too": func(h *originTest) {
 		c := h.cells(2)
-		h.claim([]store.Claim{
-			{Cell: c[0], Cost: 2, AtMost: 9, Limit: 9}, {Cell: c[1], Cost: 2, AtMost: 9},
+		h.claim([]store.Cost{
+			{Cell: c[0], Add: 2, AtMost: 9, Limit: 9}, {Cell: c[1], Add: 2, AtMost: 9},
 		}, yes(2), yes(2))
 		wantChanges(h, store.Change{Cell: c[0], Total: 2, Limit: 9})
 	},

@@ -76,12 +76,13 @@ func (w *originWorld) accept(rt *rapid.T) {
 func (w *originWorld) claim(rt *rapid.T) {
 	n, c, cost := w.node(rt), w.cell(rt), rapid.Int64Range(1, 100).Draw(rt, "cost")
 	cell := n.cells[c]
-	r := n.origin.Claim(rt.Context(), n.claims.claims(store.Claim{Cell: c, Epoch: cell.epoch, Cost: cost, AtMost: 1000}))
-	if err := r.Totals[0].Err; err != nil && !errors.Is(err, store.ErrEpoch) {
-		rt.Fatalf("claim: %v", err)
+	bound := store.Cost{Cell: c, Epoch: cell.epoch, Add: cost, AtMost: 1000}
+	total := sendAny(rt, n.origin, n.claims.chunk(n.origin, bound))[0]
+	if total.Err != nil && !errors.Is(total.Err, store.ErrEpoch) {
+		rt.Fatalf("claim: %v", total.Err)
 	}
-	cell.absorb(r.Totals[0])
-	if r.Added[0] {
+	cell.absorb(total)
+	if total.Added {
 		cell.accepted += cost
 		w.accepted[c] += cost
 	}

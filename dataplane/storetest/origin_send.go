@@ -224,6 +224,14 @@ func testSendHistories(h *originTest) {
 	})
 }
 
+// sendErr is the error of a chunk, or of its first cell.
+func sendErr(reply store.Reply, err error) error {
+	if err == nil && len(reply.Totals) > 0 {
+		err = reply.Totals[0].Err
+	}
+	return err
+}
+
 // sendHistory is what two streams have sent to an origin, beside a model of its totals.
 type sendHistory struct {
 	*originTest

@@ -55,43 +55,43 @@ var originFaults = map[string]string{
 	"a wrapper hides parts":                    "parts/are_not_hidden",
 	"another way has fewer parts":              "parts/are_those_of_every_way",
 
-	"repetitions count":               "Send/a_chunk_is_applied",
-	"answers from the back":           "Send/adds_each_cost",
-	"limits are lost":                 "Changes/are_cells_with_a_Limit",
-	"an earlier epoch fits":           "an_epoch/changes_when",
-	"Restore is lost":                 "an_epoch/the_total",
-	"Known is added":                  "an_emptied_origin_ends",
-	"claims past AtMost":              "Claim/adds_each_cost",
-	"claims are decided each time":    "Claim/the_same_again",
-	"what was added is forgotten":     "Claim/the_same_again",
-	"keeps no answered claim":         "a_failover/loses_no_answered_claim",
-	"holds past the limit":            "Hold/is_granted_while",
-	"holds never return":              "Hold/ends_with_its_time",
-	"holds are new each time":         "Hold/the_same_again",
-	"an attempt undoes any hold":      "Hold/Undo_ends",
-	"holds that are again add":        "Hold/one_that_was_lost",
-	"notes are always stored":         "Note/is_stored_after",
-	"slots past the limit":            "Slots/are_granted_while",
-	"slots are new each time":         "Slots/are_granted_once",
-	"late slots are applied":          "Slots/stay_as_they_are",
-	"slots never end":                 "Slots/end_with",
-	"all said slots are held":         "Slots/that_the_origin_does_not",
-	"recovering origins grant":        "Slots/that_an_emptied",
-	"starved nodes are not told":      "Slots/are_spare",
-	"leases past the limit":           "Leases/are_granted_while",
-	"leases are new each time":        "Leases/are_one",
-	"leases never end":                "Leases/end_with",
-	"renewals acquire":                "Leases/end_with",
-	"recovering origins grant leases": "Leases/that_an_emptied",
-	"nodes do not see leases":         "Leases/and_slots",
-	"heals any epoch":                 "Raise/in_another_epoch",
-	"the clock is the process's":      "Get/reports_the_shard",
-	"never looks at ctx":              "all_methods_obey_ctx",
-	"keeps no answered chunk":         "a_failover/loses_no_answered_chunk",
-	"tells smaller totals":            "Apply/lifts_foreign",
-	"the lease is for everybody":      "Lease/makes_holder",
-	"more changes are not told":       "Changes/are_at_most_max",
-	"changes come a page at a time":   "Changes/are_as_many",
+	"repetitions count":                   "Send/a_chunk_is_applied",
+	"answers from the back":               "Send/adds_each_cost",
+	"limits are lost":                     "Changes/are_cells_with_a_Limit",
+	"an earlier epoch fits":               "an_epoch/changes_when",
+	"Restore is lost":                     "an_epoch/the_total",
+	"Known is added":                      "an_emptied_origin_ends",
+	"adds past AtMost":                    "Send_up_to_AtMost/adds_each_cost",
+	"bounded costs are decided each time": "Send_up_to_AtMost/the_same_again",
+	"what was added is forgotten":         "Send_up_to_AtMost/the_same_again",
+	"keeps no answered bounded cost":      "a_failover/loses_no_answered_bounded",
+	"holds past the limit":                "Hold/is_granted_while",
+	"holds never return":                  "Hold/ends_with_its_time",
+	"holds are new each time":             "Hold/the_same_again",
+	"an attempt undoes any hold":          "Hold/Undo_ends",
+	"holds that are again add":            "Hold/one_that_was_lost",
+	"notes are always stored":             "Note/is_stored_after",
+	"slots past the limit":                "Slots/are_granted_while",
+	"slots are new each time":             "Slots/are_granted_once",
+	"late slots are applied":              "Slots/stay_as_they_are",
+	"slots never end":                     "Slots/end_with",
+	"all said slots are held":             "Slots/that_the_origin_does_not",
+	"recovering origins grant":            "Slots/that_an_emptied",
+	"starved nodes are not told":          "Slots/are_spare",
+	"leases past the limit":               "Leases/are_granted_while",
+	"leases are new each time":            "Leases/are_one",
+	"leases never end":                    "Leases/end_with",
+	"renewals acquire":                    "Leases/end_with",
+	"recovering origins grant leases":     "Leases/that_an_emptied",
+	"nodes do not see leases":             "Leases/and_slots",
+	"heals any epoch":                     "Raise/in_another_epoch",
+	"the clock is the process's":          "Get/reports_the_shard",
+	"never looks at ctx":                  "all_methods_obey_ctx",
+	"keeps no answered chunk":             "a_failover/loses_no_answered_chunk",
+	"tells smaller totals":                "Apply/lifts_foreign",
+	"the lease is for everybody":          "Lease/makes_holder",
+	"more changes are not told":           "Changes/are_at_most_max",
+	"changes come a page at a time":       "Changes/are_as_many",
 
 	"told settings are never replaced":   "Settings/are_those_that_were_told_last",
 	"no settings are empty ones":         "Settings/are_ErrNoSettings",
@@ -253,45 +253,33 @@ func (h *originSubject) Send(ctx context.Context, c store.Chunk) (store.Reply, e
 			cost.Restore = 0
 		case "Known is added":
 			cost.Add, cost.Known = cost.Add+cost.Known, 0
+		case "adds past AtMost":
+			if cost.AtMost != 0 {
+				cost.AtMost = math.MaxInt64
+			}
 		}
 	}
-	way := h.Origin
-	switch h.fault {
-	case "repetitions count":
+	way, bounded := h.Origin, c.Bounded()
+	switch {
+	case h.fault == "repetitions count", h.fault == "bounded costs are decided each time" && bounded:
 		h.number++
 		c.Number = h.number
-	case "keeps no answered chunk":
+	case h.fault == "keeps no answered chunk", h.fault == "keeps no answered bounded cost" && bounded:
 		way = h.Origin.Client()
-	case "never looks at ctx":
+	case h.fault == "never looks at ctx":
 		ctx = context.Background()
 	}
 	reply, err := way.Send(ctx, c)
+	asks := !slices.ContainsFunc(c.Costs, func(c store.Cost) bool { return c.AtMost >= 0 })
+	for i := range reply.Totals {
+		if h.fault == "what was added is forgotten" && asks {
+			reply.Totals[i].Added = false
+		}
+	}
 	if h.fault == "answers from the back" {
 		slices.Reverse(reply.Totals)
 	}
 	return reply, err
-}
-
-func (h *originSubject) Claim(ctx context.Context, c store.Claims) store.ClaimReply {
-	c.Claims = slices.Clone(c.Claims)
-	for i := range c.Claims {
-		if h.fault == "claims past AtMost" {
-			c.Claims[i].AtMost = math.MaxInt64
-		}
-	}
-	way := h.Origin
-	switch h.fault {
-	case "claims are decided each time":
-		h.number++
-		c.Number = h.number
-	case "keeps no answered claim":
-		way = h.Origin.Client()
-	}
-	reply := way.Claim(ctx, c)
-	if h.fault == "what was added is forgotten" && !slices.ContainsFunc(c.Claims, func(c store.Claim) bool { return c.AtMost >= 0 }) {
-		clear(reply.Added)
-	}
-	return reply
 }
 
 func (h *originSubject) Read(ctx context.Context, cells []window.Cell) (store.Reply, error) {

@@ -7,7 +7,6 @@ package mapstore
 
 import (
 	"context"
-	"errors"
 	"fmt"
 	"maps"
 	"math/rand/v2"
@@ -52,7 +51,7 @@ func (r record) region() int64 { return sum(r.added, max(r.restored, r.known)) }
 // stream is the last call of a stream, so that the same call again changes nothing.
 type stream struct {
 	number int64
-	added  []bool // which claims of the call were added; nil if it was a chunk
+	added  []bool // by cost of the last chunk, whether it is bounded and was added
 	usedAt time.Time
 }
 
@@ -113,16 +112,24 @@ func (o *Origin) Send(ctx context.Context, chunk store.Chunk) (store.Reply, erro
 	now := time.Now()
 	first := o.firstSent(chunk.Stream, chunk.Number, now)
 	was := o.streams[chunk.Stream]
+	if chunk.Number < was.number && chunk.Bounded() {
+		return store.Reply{}, fmt.Errorf("mapstore: chunk %d is late: chunk %d was applied", chunk.Number, was.number)
+	}
 	isNew := chunk.Number > was.number
 	reply := store.Reply{Totals: make([]store.Total, len(chunk.Costs)), Now: now}
+	added := make([]bool, len(chunk.Costs))
 	for i, c := range chunk.Costs {
-		if c.Epoch == 0 {
+		if c.Epoch == 0 && c.AtMost == 0 {
 			c.Epoch = first
 		}
 		reply.Totals[i] = o.add(c, isNew, now)
+		if total := &reply.Totals[i]; !isNew && total.Err == nil && i < len(was.added) {
+			total.Added = was.added[i] // decided before, whatever it asks for now
+		}
+		added[i] = reply.Totals[i].Added
 	}
 	if isNew {
-		was.number, was.added = chunk.Number, nil
+		was.number, was.added = chunk.Number, added
 	}
 	o.keep(chunk.Stream, was, now)
 	return reply, nil
@@ -140,82 +147,39 @@ func (o *Origin) firstSent(id uint64, number int64, now time.Time) store.Epoch {
 	return s.epoch
 }
 
-// add counts a cost, if its chunk is new, and returns the cell's total.
+// add counts a cost, if its chunk is new and it has room, and returns the cell's total. A bounded cost without an epoch
+// fits every epoch.
 func (o *Origin) add(c store.Cost, isNew bool, now time.Time) store.Total {
-	switch {
-	case min(c.Add, c.Restore, c.Known, c.Limit) < 0:
-		return store.Total{Epoch: o.epoch, Err: fmt.Errorf("mapstore: add, restore, known and limit of %v are %d, %d, %d "+
-			"and %d (0 or more)", c.Cell, c.Add, c.Restore, c.Known, c.Limit)}
-	case c.Epoch != o.epoch:
+	if err := check(c); err != nil {
+		return store.Total{Epoch: o.epoch, Err: err}
+	}
+	bounded := c.AtMost != 0
+	if c.Epoch != o.epoch && (c.Epoch != 0 || !bounded) {
 		return store.Total{Epoch: o.epoch, Err: store.ErrEpoch}
-	case isNew:
-		r := o.cells[c.Cell]
+	}
+	r := o.cells[c.Cell]
+	atMost := min(c.AtMost, store.CountMax)
+	adds := isNew && (!bounded || c.Add <= atMost && r.region() <= atMost-c.Add)
+	if adds {
 		r.added, r.restored = sum(r.added, c.Add), sum(r.restored, c.Restore)
 		r.known = min(max(r.known, c.Known), store.CountMax)
 		o.put(c.Cell, r, now)
 	}
-	return o.total(c.Cell, now)
+	total := o.total(c.Cell, now)
+	total.Added = bounded && adds
+	return total
 }
 
-// Claim implements store.Origin.
-func (o *Origin) Claim(ctx context.Context, call store.Claims) store.ClaimReply {
-	reply := store.ClaimReply{Added: make([]bool, len(call.Claims))}
-	reply.Totals = make([]store.Total, len(call.Claims))
-	if len(call.Claims) == 0 {
-		return reply
-	}
-	err := errors.Join(ctx.Err(), checkCall(0, call.Stream, call.Number))
-	if err == nil {
-		err = o.claim(call, &reply)
-	}
-	for i := range reply.Totals {
-		if err != nil {
-			reply.Totals[i].Err = err
-		}
-	}
-	return reply
-}
-
-func (o *Origin) claim(call store.Claims, reply *store.ClaimReply) error {
-	o.mu.Lock()
-	defer o.mu.Unlock()
-	was := o.streams[call.Stream]
-	if call.Number < was.number {
-		return fmt.Errorf("%w: call %d was decided after call %d", store.ErrMaybeApplied, was.number, call.Number)
-	}
-	again := call.Number == was.number
-	reply.Now = time.Now()
-	for i, c := range call.Claims {
-		if again { // decided before, whatever it asks for now
-			c.AtMost = -1
-		}
-		reply.Totals[i], reply.Added[i] = o.claimOne(c, reply.Now)
-		if again && reply.Totals[i].Err == nil && i < len(was.added) {
-			reply.Added[i] = was.added[i]
-		}
-	}
-	if !again {
-		was.number, was.added = call.Number, append([]bool(nil), reply.Added...) // the reply is the caller's
-	}
-	o.keep(call.Stream, was, reply.Now)
-	return nil
-}
-
-// claimOne adds a claim's cost if there is room. A claim without an epoch fits every epoch.
-func (o *Origin) claimOne(c store.Claim, now time.Time) (total store.Total, added bool) {
+func check(c store.Cost) error {
 	switch {
-	case c.Cost <= 0 || c.Limit < 0:
-		return store.Total{Epoch: o.epoch, Err: fmt.Errorf("mapstore: cost and limit of %v are %d (1 or more) and %d "+
-			"(0 or more)", c.Cell, c.Cost, c.Limit)}, false
-	case c.Epoch != 0 && c.Epoch != o.epoch:
-		return store.Total{Epoch: o.epoch, Err: store.ErrEpoch}, false
+	case min(c.Add, c.Restore, c.Known, c.Limit) < 0:
+		return fmt.Errorf("mapstore: add, restore, known and limit of %v are %d, %d, %d and %d (0 or more)",
+			c.Cell, c.Add, c.Restore, c.Known, c.Limit)
+	case c.AtMost != 0 && (c.Add == 0 || c.Restore != 0 || c.Known != 0):
+		return fmt.Errorf("mapstore: add, restore and known of %v, which is bounded, are %d (1 or more), %d and %d (0)",
+			c.Cell, c.Add, c.Restore, c.Known)
 	}
-	r := o.cells[c.Cell]
-	if atMost := min(c.AtMost, store.CountMax); c.Cost <= atMost && r.region() <= atMost-c.Cost {
-		r.added, added = r.added+c.Cost, true
-		o.put(c.Cell, r, now)
-	}
-	return o.total(c.Cell, now), added
+	return nil
 }
 
 // Listen implements store.Origin. It never calls its callback, because no relay brings counts of other regions.

@@ -17,9 +17,9 @@ func TestATotalWithAClaimInItCountsTheClaimOnce(t *testing.T) {
 	}
 	for _, answer := range []func(total *store.Total){
 		func(total *store.Total) { e.Ledger().Absorb(&Counters{}, ledgerSeq, total, clock.SteadyStart) },
-		func(total *store.Total) { c.Merge(&Counters{}, total, true, clock.SteadyStart) },
+		func(total *store.Total) { c.Merge(&Counters{}, total, clock.SteadyStart) },
 	} {
-		answer(&store.Total{Region: 30})
+		answer(&store.Total{Region: 30, Added: true})
 		if counted := e.LookAt(ledgerSeq).Counted; counted != 30 {
 			t.Errorf("%d are counted, want the 20 and the claim's 10", counted)
 		}
@@ -101,7 +101,7 @@ func TestAKeyLeavesRoomAgainOnceOthersAreHeard(t *testing.T) {
 		return c, call.AtMost
 	}
 	c, _ := claim(clock.SteadyStart)
-	c.Merge(&Counters{}, &store.Total{Region: 20}, false, clock.SteadyStart)
+	c.Merge(&Counters{}, &store.Total{Region: 20}, clock.SteadyStart)
 	if c.Way != WayOverShare {
 		t.Fatal(c.Way)
 	}

@@ -133,7 +133,7 @@ func (c *Claim) answer(w Way) {
 }
 
 // Prepare commits to a claim's cost, and puts it on its way, if it still is one.
-func (c *Claim) Prepare(shared bool, nodes, quietMs int64, now clock.Steady) (call store.Claim, w Way) {
+func (c *Claim) Prepare(shared bool, nodes, quietMs int64, now clock.Steady) (call store.Cost, w Way) {
 	e := c.Entry
 	e.mu.Lock()
 	defer e.mu.Unlock()
@@ -171,7 +171,10 @@ func (c *Claim) Prepare(shared bool, nodes, quietMs int64, now clock.Steady) (ca
 	if c.spares && !claims.quiet(now, quietMs) {
 		atMost -= roomForOthers(room-known, c.limit, nodes)
 	}
-	call = store.Claim{Cell: e.Cell(c.Verdict.Sequence), Epoch: l.epoch(slot), Cost: c.Cost, AtMost: atMost}
+	if atMost <= 0 {
+		atMost = -1 // 0 is no bound
+	}
+	call = store.Cost{Cell: e.Cell(c.Verdict.Sequence), Epoch: l.epoch(slot), Add: c.Cost, AtMost: atMost}
 	if shared {
 		call.Limit = c.limit
 	}
@@ -250,31 +253,31 @@ func (c *Claim) unclaimLocked(slot int) {
 
 // Merge merges an answer: a cost that was added is own cost, counted and confirmed
 // in the same step, so that it is never sent.
-func (c *Claim) Merge(m *Counters, total *store.Total, added bool, now clock.Steady) (lost store.Epoch) {
+func (c *Claim) Merge(m *Counters, total *store.Total, now clock.Steady) (lost store.Epoch) {
 	e := c.Entry
 	e.mu.Lock()
 	defer e.mu.Unlock()
 	w := WayReply
 	slot, ok := e.slotLocked(c.Verdict.Sequence)
 	switch {
-	case added:
+	case total.Added:
 		w = WayMade
 	case ok && total.Region+c.Cost <= c.atMost:
 		w = WayOverShare
 		e.Ledger().needExtra().claims.refuse(now)
 	}
 	if ok {
-		lost = c.mergeLocked(m, slot, total, added)
+		lost = c.mergeLocked(m, slot, total)
 		e.Reads().refreshLocked(c.Verdict.Sequence, total, now)
 	}
 	c.answer(w)
 	return lost
 }
 
-func (c *Claim) mergeLocked(m *Counters, slot int, total *store.Total, added bool) (lost store.Epoch) {
+func (c *Claim) mergeLocked(m *Counters, slot int, total *store.Total) (lost store.Epoch) {
 	e := c.Entry
 	switch {
-	case !added:
+	case !total.Added:
 		c.releaseLocked(slot)
 	case c.committed: // else it was added in an epoch that is lost, and is restored
 		c.unclaimLocked(slot)
@@ -284,9 +287,9 @@ func (c *Claim) mergeLocked(m *Counters, slot int, total *store.Total, added boo
 	lost = e.Ledger().absorbLocked(m, slot, total)
 	switch {
 	case c.Lent:
-	case added && c.left:
+	case total.Added && c.left:
 		e.Ledger().creditLocked(slot, c.Cost)
-	case added:
+	case total.Added:
 		c.Verdict.Allowed = true
 		c.Verdict.Current = max(0, e.countIn(slot)-c.Cost)
 	}

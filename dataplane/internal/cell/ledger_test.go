@@ -212,7 +212,7 @@ func TestAClaimNotesItsLimit(t *testing.T) {
 	e := ledgerEntry()
 	c := ledgerClaim(e, 10, 100)
 	c.Prepare(false, 1, 200, clock.SteadyStart)
-	c.Merge(&Counters{}, &store.Total{Region: 30}, true, clock.SteadyStart)
+	c.Merge(&Counters{}, &store.Total{Region: 30, Added: true}, clock.SteadyStart)
 	if got := e.minLimits.get(slotOf(ledgerSeq)); got > 128 || c.Way != WayMade {
 		t.Errorf("limit %d noted, way %d", got, c.Way)
 	}
@@ -224,7 +224,7 @@ func TestARefusedClaimIsOverShareOnlyWhereItWouldFit(t *testing.T) {
 		e := ledgerEntry()
 		c := ledgerClaim(e, 10, 100)
 		c.Prepare(false, 1, 200, clock.SteadyStart)
-		c.Merge(&Counters{}, &store.Total{Region: total}, false, clock.SteadyStart)
+		c.Merge(&Counters{}, &store.Total{Region: total}, clock.SteadyStart)
 		if c.Way != want {
 			t.Errorf("total %d: way %d, want %d", total, c.Way, want)
 		}
@@ -243,7 +243,7 @@ func TestATotalWithAClaimInItConfirmsNothingElse(t *testing.T) {
 		t.Fatal(way)
 	}
 	e.Ledger().Absorb(&Counters{}, ledgerSeq, &store.Total{Region: 21}, 0)
-	c.Merge(&Counters{}, &store.Total{Region: 21}, true, clock.SteadyStart)
+	c.Merge(&Counters{}, &store.Total{Region: 21, Added: true}, clock.SteadyStart)
 	if named := e.LookAt(ledgerSeq).Named; named != 21 {
 		t.Errorf("the origin is known to have %d, want 21", named)
 	}
@@ -278,7 +278,7 @@ func TestAClaimBelongsToItsCellsEpoch(t *testing.T) {
 		t.Fatalf("way %d, epoch %d", way, got.Epoch)
 	}
 	e.Ledger().Absorb(m, ledgerSeq, &store.Total{Epoch: newEpoch}, clock.SteadyStart)
-	c.Merge(m, &store.Total{Region: 30, Epoch: 0}, true, clock.SteadyStart)
+	c.Merge(m, &store.Total{Region: 30, Epoch: 0, Added: true}, clock.SteadyStart)
 	if unsent := e.LookAt(ledgerSeq).Unsent; unsent != 10 {
 		t.Errorf("%d are unsent, want the claim's 10", unsent)
 	}
@@ -293,7 +293,7 @@ func TestAClaimEndsWithItsAnswer(t *testing.T) {
 		t.Error("it is not on its way")
 	}
 	c.Leave()
-	c.Merge(&Counters{}, &store.Total{Region: 30}, true, clock.SteadyStart)
+	c.Merge(&Counters{}, &store.Total{Region: 30, Added: true}, clock.SteadyStart)
 	if l := e.LookAt(ledgerSeq); e.Flags().Claiming() || l.Claiming != 0 || l.Credit != 10 || l.Counted+l.Others != 20 {
 		t.Errorf("on its way: %v; %+v, want a credit of 10, and 20 that decisions see", e.Flags().Claiming(), l)
 	}
@@ -327,7 +327,7 @@ func TestWhatALostClaimHasLentIsRestored(t *testing.T) {
 		if got := loaded(e); got.Restore != before+10 || got.Add != 0 {
 			t.Errorf("%+v: want %d restored", got, before+10)
 		}
-		c.Merge(m, &store.Total{}, added, clock.SteadyStart)
+		c.Merge(m, &store.Total{Added: added}, clock.SteadyStart)
 		if l := e.LookAt(ledgerSeq); l.Unsent != 0 || l.Claiming != 0 || l.Credit != 0 {
 			t.Errorf("added %v: %+v", added, l)
 		}
@@ -345,7 +345,7 @@ func TestAnUntrackedKeyIsLentNothing(t *testing.T) {
 	if c.Lose() || e.LookAt(ledgerSeq).Credit != 0 {
 		t.Error("it has credit")
 	}
-	c.Merge(&Counters{}, &store.Total{Region: 30}, true, clock.SteadyStart)
+	c.Merge(&Counters{}, &store.Total{Region: 30, Added: true}, clock.SteadyStart)
 	if l := e.LookAt(ledgerSeq); l.Credit != 10 || c.Way != WayBroken {
 		t.Errorf("way %d, %+v; want a credit of 10", c.Way, l)
 	}

@@ -103,7 +103,7 @@ func TestARefusedFirstCostRestoresNothingThatTheNewEpochHas(t *testing.T) {
 	if _, way := c.Prepare(false, 1, 200, clock.SteadyStart); way != WayClaim {
 		t.Fatal(way)
 	}
-	c.Merge(m, &store.Total{Region: 577, Epoch: newEpoch}, true, clock.SteadyStart)
+	c.Merge(m, &store.Total{Region: 577, Epoch: newEpoch, Added: true}, clock.SteadyStart)
 	e.counter.add(slot, 3)
 	if back, _ := e.Ledger().Confirm(m, &sent, &store.Total{Epoch: newEpoch, Err: store.ErrEpoch}, clock.SteadyStart); !back {
 		t.Error("nothing is to be sent again")

@@ -1,9 +1,9 @@
 package outbox
 
 import (
-	"cmp"
 	"context"
 	"errors"
+	"fmt"
 	"slices"
 	"time"
 
@@ -127,12 +127,12 @@ func (q *claims) proveIdle(ctx context.Context) error {
 // what is known here wait for the next.
 func (q *claims) claimOnce(waiting []*cell.Claim) (later []*cell.Claim) {
 	call, later := q.prepare(waiting)
-	if len(call.claims) == 0 {
+	if len(call.costs) == 0 {
 		return later
 	}
-	reply, err := q.send(context.Background(), q.sh.asks, q.sh.out.cfg.ReadTimeout, call)
+	reply, _ := q.send(context.Background(), q.sh.asks, q.sh.out.cfg.ReadTimeout, call)
 	going := slices.Clone(call.of)
-	q.merge(call, &reply, err)
+	q.merge(call, &reply)
 	for i, c := range going {
 		if call.of[i] != nil {
 			q.keep(call, c.Lose(), c.Cost)
@@ -153,9 +153,9 @@ func (q *claims) prepare(waiting []*cell.Claim) (call *claimCall, later []*cell.
 			c.Finish(cell.WayBroken)
 			continue
 		}
-		switch cl, way := c.Prepare(set.Shares(c.Entry.Names()), set.Nodes, set.TwoTicksMs, now); {
+		switch cost, way := c.Prepare(set.Shares(c.Entry.Names()), set.Nodes, set.TwoTicksMs, now); {
 		case way == cell.WayClaim:
-			call.claims, call.of = append(call.claims, cl), append(call.of, c)
+			call.costs, call.of = append(call.costs, cost), append(call.of, c)
 		case len(call.of) > 0 && c.Entry.Ledger().Claiming(c.Verdict.Sequence):
 			later = append(later, c)
 		default:
@@ -165,13 +165,14 @@ func (q *claims) prepare(waiting []*cell.Claim) (call *claimCall, later []*cell.
 	return call, later
 }
 
-// send makes the call. An error means that none of it left.
+// send makes the call. The reply has a total for each claim, with an error where there is no answer; err is the first
+// that is no decision.
 func (q *claims) send(ctx context.Context, by *breaker.Breaker, within time.Duration,
-	call *claimCall) (reply store.ClaimReply, err error) {
+	call *claimCall) (reply store.Reply, err error) {
 	o := q.sh.out
 	end, ok := by.Begin()
 	if !ok {
-		return reply, breaker.ErrOpen
+		return call.without(fmt.Errorf("%w: %w", store.ErrNotApplied, breaker.ErrOpen)), breaker.ErrOpen
 	}
 	ctx, cancel := context.WithTimeout(ctx, within)
 	defer cancel()
@@ -180,65 +181,61 @@ func (q *claims) send(ctx context.Context, by *breaker.Breaker, within time.Dura
 		q.number++
 		call.number = q.number
 	}
-	reply = o.cfg.Origin.Claim(ctx, store.Claims{Stream: q.id, Number: call.number, Claims: call.claims})
-	failed, first := call.failures(&reply)
+	reply, err = o.cfg.Origin.Send(ctx, store.Chunk{
+		Shard: q.sh.index, Stream: q.id, Number: call.number, Costs: call.costs})
+	if err == nil && len(reply.Totals) != len(call.costs) {
+		err = errShortAnswer
+	}
+	if err != nil {
+		reply = call.without(err)
+	}
+	failed, err := markUnanswered(&reply)
 	if failed == len(reply.Totals) {
-		end(first)
+		end(err)
 	} else {
 		end(nil)
-		q.answered(slices.Contains(reply.Added, true) || reply.Repeated)
+		q.answered(slices.ContainsFunc(reply.Totals, func(t store.Total) bool { return t.Added }) || reply.Repeated)
 	}
-	o.Stats.Origin.Called(collect.OpClaim, len(call.claims), time.Since(asking.began), first)
-	q.sh.answered(asking, &reply.Reply)
-	q.sh.epochs.CountedIn(reply.Totals, func(i int) *window.Cell { return &call.claims[i].Cell })
-	return reply, nil
+	o.Stats.Origin.Called(collect.OpClaim, len(call.costs), time.Since(asking.began), err)
+	q.sh.answered(asking, &reply)
+	q.sh.epochs.CountedIn(reply.Totals, func(i int) *window.Cell { return &call.costs[i].Cell })
+	return reply, err
 }
 
 // merge hands answers to the claims of a call, and takes them off it: all of a call that is made for the first time,
 // except for those whose answers are lost.
-func (q *claims) merge(call *claimCall, reply *store.ClaimReply, err error) {
+func (q *claims) merge(call *claimCall, reply *store.Reply) {
 	now, going := q.sh.out.cfg.Clock.ReadSteady(), slices.Clone(call.of)
 	lost := make([]store.Epoch, len(going))
 	for i, c := range going {
-		answer := claimAnswer{total: store.Total{Err: cmp.Or(err, errShortAnswer)}}
-		if err == nil && i < len(reply.Totals) && i < len(reply.Added) {
-			answer = claimAnswer{reply.Totals[i], reply.Added[i]}
-		}
+		total := &reply.Totals[i]
 		switch {
 		case c == nil:
 			continue
 		case !call.recalled:
-			q.count(c, &answer, now)
-			if errors.Is(answer.total.Err, store.ErrMaybeApplied) {
+			q.count(c, total, now)
+			if errors.Is(total.Err, errUnanswered) {
 				continue
 			}
-		case !answer.decides():
+		case !decides(total):
 			continue
 		}
 		call.of[i] = nil
-		lost[i] = q.end(c, &answer, now)
+		lost[i] = q.end(c, total, now)
 	}
-	if err == nil && len(reply.Totals) >= len(lost) {
-		q.sh.lostAll(lost, reply.Totals, func(i int) *cell.Entry { return going[i].Entry })
-	}
-}
-
-// claimAnswer is the answer to one claim.
-type claimAnswer struct {
-	total store.Total
-	added bool
+	q.sh.lostAll(lost, reply.Totals, func(i int) *cell.Entry { return going[i].Entry })
 }
 
 // count counts what came of a claim for its caller. A key that the origin has not decided on rests.
-func (q *claims) count(c *cell.Claim, answer *claimAnswer, now clock.Steady) {
+func (q *claims) count(c *cell.Claim, total *store.Total, now clock.Steady) {
 	stats := &q.sh.out.Stats
-	switch err := answer.total.Err; {
+	switch err := total.Err; {
 	case err != nil:
 		stats.claims[claimFailed].Add(1)
 		if !errors.Is(err, store.ErrEpoch) {
 			c.Entry.Reads().Rest(now)
 		}
-	case answer.added:
+	case total.Added:
 		stats.claims[claimAdded].Add(1)
 	default:
 		stats.claims[claimRefused].Add(1)
@@ -247,15 +244,15 @@ func (q *claims) count(c *cell.Claim, answer *claimAnswer, now clock.Steady) {
 
 // end merges the answer to one claim, and ends the claim. A claim that an origin without its counts has not decided is
 // decided without it, and sent to it first. What the credit of a claim that was not added has paid for is sent.
-func (q *claims) end(c *cell.Claim, answer *claimAnswer, now clock.Steady) (lost store.Epoch) {
+func (q *claims) end(c *cell.Claim, total *store.Total, now clock.Steady) (lost store.Epoch) {
 	merged := &q.sh.out.Stats.Merged
-	if answer.total.Err != nil {
+	if total.Err != nil {
 		c.End(cell.WayBroken)
-		lost = c.Entry.Ledger().Absorb(merged, c.Verdict.Sequence, &answer.total, now)
+		lost = c.Entry.Ledger().Absorb(merged, c.Verdict.Sequence, total, now)
 	} else {
-		lost = c.Merge(merged, &answer.total, answer.added, now)
+		lost = c.Merge(merged, total, now)
 	}
-	if c.Lent && !answer.added {
+	if c.Lent && !total.Added {
 		q.sh.replay.requeue([]*cell.Entry{c.Entry})
 	}
 	return lost

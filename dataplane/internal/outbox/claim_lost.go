@@ -4,6 +4,8 @@ import (
 	"cmp"
 	"context"
 	"errors"
+	"fmt"
+	"slices"
 	"time"
 
 	"github.com/weirhq/weir/dataplane/internal/breaker"
@@ -18,26 +20,40 @@ import (
 
 // claimCall is what one call claims.
 type claimCall struct {
-	claims   []store.Claim
+	costs    []store.Cost
 	of       []*cell.Claim // whose they are, in their order; nil: it has its answer
 	number   int64         // 0: it was not sent yet
 	recalled bool          // it has room for nothing
 }
 
-// failures are how many claims were not decided, and why the first was not.
-func (c *claimCall) failures(reply *store.ClaimReply) (failed int, first error) {
+// errUnanswered marks the error of a total where the origin may have added the cost and its answer is lost.
+var errUnanswered = errors.New("origin: no answer")
+
+// without returns a reply in which no claim of the call has an answer.
+func (c *claimCall) without(err error) store.Reply {
+	return store.Reply{Totals: slices.Repeat([]store.Total{{Err: err}}, len(c.costs))}
+}
+
+// markUnanswered marks totals without an answer. It returns how many claims were not decided, and why the first was
+// not.
+func markUnanswered(reply *store.Reply) (failed int, first error) {
 	for i := range reply.Totals {
-		if err := reply.Totals[i].Err; err != nil && !errors.Is(err, store.ErrEpoch) {
-			failed++
-			first = cmp.Or(first, err)
+		total := &reply.Totals[i]
+		if total.Err == nil || errors.Is(total.Err, store.ErrEpoch) {
+			continue
+		}
+		failed++
+		first = cmp.Or(first, total.Err)
+		if total.Epoch == 0 && !errors.Is(total.Err, store.ErrNotApplied) {
+			total.Err = fmt.Errorf("%w: %w", errUnanswered, total.Err)
 		}
 	}
 	return failed, first
 }
 
-// decides is true of an answer that the origin itself has given about a claim that was made again: it tells its epoch.
-func (a *claimAnswer) decides() bool {
-	return a.total.Err == nil || errors.Is(a.total.Err, store.ErrEpoch) || a.total.Epoch != 0
+// decides reports whether a total is the origin's own answer about a claim that was made again.
+func decides(total *store.Total) bool {
+	return !errors.Is(total.Err, errUnanswered) && !errors.Is(total.Err, store.ErrNotApplied)
 }
 
 // keep keeps a call for a claim of it whose answer is lost; what is lent is accepted cost, and perhaps at no origin.
@@ -49,8 +65,8 @@ func (q *claims) keep(call *claimCall, lent bool, cost int64) {
 		return
 	}
 	call.recalled = true
-	for i := range call.claims {
-		call.claims[i].AtMost = -1
+	for i := range call.costs {
+		call.costs[i].AtMost = -1
 	}
 }
 
@@ -61,10 +77,9 @@ func (q *claims) recall(ctx context.Context, by *breaker.Breaker, within time.Du
 		return nil
 	}
 	reply, err := q.send(ctx, by, within, call)
-	q.merge(call, &reply, err)
+	q.merge(call, &reply)
 	if call.isOpen() {
-		_, first := call.failures(&reply)
-		return cmp.Or(err, first, errShortAnswer)
+		return err
 	}
 	q.lost = nil
 	q.unanswered.Store(0)

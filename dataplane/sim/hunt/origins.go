@@ -25,18 +25,18 @@ func (o watchedOrigin) Apply(ctx context.Context, shard int, totals []store.Fore
 	return o.FullOrigin.Apply(ctx, shard, totals)
 }
 
-// Claim implements store.Origin. A call that is made again, to find out what was added, asks for nothing; one that
-// arrives twice is decided when it comes first, and others may have been added since.
-func (o watchedOrigin) Claim(ctx context.Context, call store.Claims) store.ClaimReply {
-	reply := o.FullOrigin.Claim(ctx, call)
-	for i, added := range reply.Added {
-		c, total := call.Claims[i], reply.Totals[i]
-		first := added && c.AtMost >= 0 && c.Cell.Namespace == namespace && o.world.ledger.claimed(o.life.node.region,
-			claimID{call.Stream, call.Number, i, c.Cell, total.Epoch}, c.Cost)
+// Send implements store.Origin. A bounded cost that is sent again, to find out whether it was added, asks for nothing;
+// one that arrives twice is decided when it comes first, and others may have been added since.
+func (o watchedOrigin) Send(ctx context.Context, chunk store.Chunk) (store.Reply, error) {
+	reply, err := o.FullOrigin.Send(ctx, chunk)
+	for i, total := range reply.Totals {
+		c := chunk.Costs[i]
+		first := total.Added && c.AtMost > 0 && c.Cell.Namespace == namespace && o.world.ledger.claimed(
+			o.life.node.region, claimID{chunk.Stream, chunk.Number, i, c.Cell, total.Epoch}, c.Add)
 		if first && total.Region > c.AtMost {
-			o.world.record.violate("claim", "%s grants %d of %s up to %d, and holds %d", o.life.node.region.name, c.Cost,
+			o.world.record.violate("claim", "%s grants %d of %s up to %d, and holds %d", o.life.node.region.name, c.Add,
 				cellName(c.Cell), c.AtMost, total.Region)
 		}
 	}
-	return reply
+	return reply, err
 }

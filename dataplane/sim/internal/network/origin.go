@@ -42,7 +42,7 @@ type originOp struct {
 var (
 	originRead  = originOp{"origin read", 3, 1}  // EVAL, GET epoch, TIME; HMGET
 	originSend  = originOp{"origin send", 7, 2}  // and GET, SET stream, ZADD, ZREMRANGEBYSCORE changes; HMGET, HSET
-	originClaim = originOp{"origin claim", 8, 2} // as send, and SET stream with what was added
+	originClaim = originOp{"origin claim", 8, 2} // of a chunk with bounded costs: and SET stream with what was added
 	// EVAL, GET epoch, TIME, and four for the changes and the mark; HMGET
 	originChanges = originOp{"origin changes", 7, 1}
 	originAck     = originOp{"origin ack", 2, 1}   // EVAL, ZREM; HMGET
@@ -157,38 +157,22 @@ func (h *Origin) Read(ctx context.Context, cells []window.Cell) (store.Reply, er
 	})
 }
 
-// Send implements store.Origin.
+// Send implements store.Origin. A chunk that the link refuses has changed nothing; after any other error of the link it
+// may have.
 func (h *Origin) Send(ctx context.Context, chunk store.Chunk) (store.Reply, error) {
+	op := originSend
+	if chunk.Bounded() {
+		op = originClaim
+	}
 	chunk.Costs = slices.Clone(chunk.Costs)
-	return ask(ctx, h, originSend, chunk.Shard, len(chunk.Costs), func(ctx context.Context) (store.Reply, error) {
+	v, err := h.Link.embarkCall(op.name, chunk.Shard)
+	if err != nil {
+		return store.Reply{}, fmt.Errorf("%w: %w", store.ErrNotApplied, err)
+	}
+	return carry(ctx, v, op.name, func(ctx context.Context) (store.Reply, error) {
+		h.Meters.count(op, len(chunk.Costs))
 		return h.FullOrigin.Send(ctx, chunk)
 	})
-}
-
-// Claim implements store.Origin. A call that the link refuses has changed nothing; after any other
-// error of the link it may have.
-func (h *Origin) Claim(ctx context.Context, call store.Claims) store.ClaimReply {
-	if len(call.Claims) == 0 {
-		return store.ClaimReply{}
-	}
-	call.Claims = slices.Clone(call.Claims)
-	v, err := h.Link.embarkCall(originClaim.name, h.ShardOf(&call.Claims[0].Cell.Key))
-	if err != nil {
-		return refusedClaims(err, len(call.Claims))
-	}
-	reply, err := carry(ctx, v, originClaim.name, func(ctx context.Context) (store.ClaimReply, error) {
-		h.Meters.count(originClaim, len(call.Claims))
-		return h.FullOrigin.Claim(ctx, call), nil
-	})
-	if err != nil { // it has left
-		return refusedClaims(fmt.Errorf("%w: %w", store.ErrMaybeApplied, err), len(call.Claims))
-	}
-	return reply
-}
-
-func refusedClaims(err error, n int) store.ClaimReply {
-	totals := slices.Repeat([]store.Total{{Err: err}}, n)
-	return store.ClaimReply{Reply: store.Reply{Totals: totals}, Added: make([]bool, n)}
 }
 
 // Lease implements store.Relayed.

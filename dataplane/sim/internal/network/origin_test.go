@@ -33,8 +33,9 @@ func chunkOf(number int64, c window.Cell, add int64) store.Chunk {
 	return store.Chunk{Stream: 7, Number: number, Costs: []store.Cost{{Cell: c, Add: add, Limit: 100}}}
 }
 
-func claimsOf(number int64, claims ...store.Claim) store.Claims {
-	return store.Claims{Stream: 8, Number: number, Claims: claims}
+// boundedOf is a chunk whose cost is added up to a total.
+func boundedOf(number int64, c window.Cell, add, atMost int64) store.Chunk {
+	return store.Chunk{Stream: 8, Number: number, Costs: []store.Cost{{Cell: c, Add: add, AtMost: atMost}}}
 }
 
 // within is a context that ends after d.
@@ -76,17 +77,17 @@ func TestALostReplyOfAnOriginIsApplied(t *testing.T) {
 		if _, err := h.Send(within(t, time.Second), chunkOf(1, c, 5)); !errors.Is(err, context.DeadlineExceeded) {
 			t.Errorf("send: %v", err)
 		}
-		claimed := h.Claim(within(t, time.Second), claimsOf(1, store.Claim{Cell: c, Cost: 2, AtMost: 100}))
-		if err := claimed.Totals[0].Err; !errors.Is(err, store.ErrMaybeApplied) || claimed.Added[0] {
-			t.Errorf("claim: %+v", claimed)
+		_, err := h.Send(within(t, time.Second), boundedOf(1, c, 2, 100))
+		if !errors.Is(err, context.DeadlineExceeded) || errors.Is(err, store.ErrNotApplied) {
+			t.Errorf("a bounded cost: %v", err)
 		}
 		if got := servers.Totals()[c].Region; got != 7 {
 			t.Errorf("the origin has counted %d of 7", got)
 		}
 		h.Link.Set(func(l *Link) { l.Parts, l.Down = nil, true })
-		claimed = h.Claim(t.Context(), claimsOf(2, store.Claim{Cell: c, Cost: 2, AtMost: 100}))
-		if err := claimed.Totals[0].Err; !errors.Is(err, errRefused) || errors.Is(err, store.ErrMaybeApplied) {
-			t.Errorf("a claim that is refused: %v", err)
+		if _, err := h.Send(t.Context(), boundedOf(2, c, 2, 100)); !errors.Is(err, errRefused) ||
+			!errors.Is(err, store.ErrNotApplied) {
+			t.Errorf("a chunk that is refused: %v", err)
 		}
 	})
 }
@@ -227,9 +228,9 @@ func TestAnOriginHearsARepeatedCallTwice(t *testing.T) {
 		if took := time.Since(began); took != 150*time.Millisecond {
 			t.Errorf("send took %v, want the way there twice, and back", took)
 		}
-		claimed := h.Claim(within(t, time.Second), claimsOf(1, store.Claim{Cell: c, Cost: 2, AtMost: 7}))
-		if err := claimed.Totals[0].Err; err != nil || !claimed.Added[0] || claimed.Totals[0].Region != 7 {
-			t.Errorf("claim: %+v", claimed)
+		claimed, err := h.Send(within(t, time.Second), boundedOf(1, c, 2, 7))
+		if err != nil || !claimed.Totals[0].Added || claimed.Totals[0].Region != 7 {
+			t.Errorf("a bounded cost: %+v, %v", claimed, err)
 		}
 		if trips := h.Meters.Trips.Load(); trips != 4 {
 			t.Errorf("%d calls have arrived, want 4", trips)
