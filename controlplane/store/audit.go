@@ -17,7 +17,7 @@ var (
 )
 
 // InsertAudit adds an entry to the audit log and its hash chain, unless one with the same ID is there.
-func (s *Store) InsertAudit(ctx context.Context, e audit.Entry) error {
+func (s auditLog) InsertAudit(ctx context.Context, e audit.Entry) error {
 	return s.changing(ctx, func(q *queries) error {
 		err := insertAudit(ctx, q, e)
 		if errors.Is(err, errWritten) {
@@ -44,7 +44,7 @@ func settingsChanged(ctx context.Context, q *queries) error {
 }
 
 // Audit returns at most rows entries with an id below before, newest first.
-func (s *Store) Audit(ctx context.Context, before int64, rows int) ([]audit.Record, error) {
+func (s auditLog) Audit(ctx context.Context, before int64, rows int) ([]audit.Record, error) {
 	found, err := s.queries.AuditList(ctx, controlplanedb.AuditListParams{BeforeID: uint64(before), Limit: int32(rows)})
 	if err != nil {
 		return nil, fmt.Errorf("read the audit log: %w", explain(err))

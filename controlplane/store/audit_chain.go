@@ -71,7 +71,7 @@ func insertEntry(ctx context.Context, q *queries, e *auditchain.Entry) error {
 
 // AuditLinks returns at most rows entries with an id above after, oldest first, and the ends of the hash chain, all of
 // one moment.
-func (s *Store) AuditLinks(ctx context.Context, after int64, rows int) (page audit.Links, err error) {
+func (s auditLog) AuditLinks(ctx context.Context, after int64, rows int) (page audit.Links, err error) {
 	tx, err := s.db.BeginTx(ctx, &sql.TxOptions{Isolation: sql.LevelRepeatableRead, ReadOnly: true})
 	if err != nil {
 		return page, explain(err)

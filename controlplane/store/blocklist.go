@@ -10,7 +10,7 @@ import (
 
 // DeleteExpiredBlocklist deletes at most rows of those that expired before cutoff,
 // oldest first.
-func (s *Store) DeleteExpiredBlocklist(ctx context.Context, cutoff time.Time, rows int) (int64, error) {
+func (s expiry) DeleteExpiredBlocklist(ctx context.Context, cutoff time.Time, rows int) (int64, error) {
 	deleted, err := s.briefly(ctx, func(q *queries) (int64, error) {
 		return q.BlocklistDeleteExpired(ctx, controlplanedb.BlocklistDeleteExpiredParams{CutoffMs: unixMs(cutoff),
 			Limit: int32(rows)})

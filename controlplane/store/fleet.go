@@ -18,7 +18,7 @@ const leftFor = time.Hour
 
 // FleetNodes returns at most rows heartbeats, by region and node ID, then as many nodes that have
 // left lately, and the database's clock.
-func (s *Store) FleetNodes(ctx context.Context, rows int) (now time.Time, nodes []fleet.Row, err error) {
+func (s nodes) FleetNodes(ctx context.Context, rows int) (now time.Time, nodes []fleet.Row, err error) {
 	found, err := s.queries.FleetNodes(ctx, int32(rows))
 	if err != nil {
 		return time.Time{}, nil, fmt.Errorf("read heartbeats: %w", explain(err))
@@ -55,6 +55,6 @@ func (s *Store) FleetNodes(ctx context.Context, rows int) (now time.Time, nodes 
 }
 
 // SetNodesRight implements fleet.Repair.
-func (s *Store) SetNodesRight(ctx context.Context, max time.Duration) (int64, error) {
+func (s nodes) SetNodesRight(ctx context.Context, max time.Duration) (int64, error) {
 	return s.briefly(ctx, func(q *queries) (int64, error) { return q.NodesSetRight(ctx, max.Milliseconds()) })
 }

@@ -13,7 +13,7 @@ import (
 var _ controlplane.JobStates = (*Store)(nil)
 
 // JobState returns the state with a name. If there is none, its Saved is 0.
-func (s *Store) JobState(ctx context.Context, name string) (controlplane.JobState, error) {
+func (s jobs) JobState(ctx context.Context, name string) (controlplane.JobState, error) {
 	state, err := jobState(ctx, s.queries, name)
 	if err != nil {
 		return state, fmt.Errorf("read the state of %s: %w", name, explain(err))
@@ -31,7 +31,7 @@ func jobState(ctx context.Context, q *queries, name string) (controlplane.JobSta
 
 // SaveJobState saves a state unless one with the same or a higher number exists. It returns the
 // state that is then stored.
-func (s *Store) SaveJobState(ctx context.Context, state controlplane.JobState) (controlplane.JobState, error) {
+func (s jobs) SaveJobState(ctx context.Context, state controlplane.JobState) (controlplane.JobState, error) {
 	var kept controlplane.JobState
 	err := s.inTransaction(ctx, func(q *queries) (err error) {
 		if err := q.JobStateSave(ctx, controlplanedb.JobStateSaveParams{Name: []byte(state.Name),

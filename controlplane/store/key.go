@@ -13,7 +13,7 @@ import (
 var _ limits.KeyStore = (*Store)(nil)
 
 // KeyRows returns at most rows of a key that have not expired, and the clock of the database.
-func (s *Store) KeyRows(ctx context.Context, workspace, namespace, identifier string,
+func (s settings) KeyRows(ctx context.Context, workspace, namespace, identifier string,
 	rows int) (now time.Time, found []limits.KeyRow, err error) {
 	if now, err = s.Now(ctx); err != nil {
 		return now, nil, err
@@ -39,7 +39,7 @@ func (s *Store) KeyRows(ctx context.Context, workspace, namespace, identifier st
 }
 
 // KeyReset returns the reset of an identifier, nil for none.
-func (s *Store) KeyReset(ctx context.Context, workspace, namespace, identifier string) (*limits.Reset, error) {
+func (s settings) KeyReset(ctx context.Context, workspace, namespace, identifier string) (*limits.Reset, error) {
 	rows, err := s.queries.ResetOfKey(ctx, controlplanedb.ResetOfKeyParams{WorkspaceID: []byte(workspace),
 		Namespace: []byte(namespace), Identifier: []byte(identifier)})
 	if err != nil {

@@ -91,7 +91,7 @@ var refusals = []uint16{
 }
 
 // PartitionsRefused is why the cleanup deletes rows in batches; empty if it may drop partitions.
-func (s *Store) PartitionsRefused(ctx context.Context) (why string, err error) {
+func (s expiry) PartitionsRefused(ctx context.Context) (why string, err error) {
 	var table, drop, add bool
 	if err := s.db.QueryRowContext(ctx, partitionedSQL).Scan(&table, &drop, &add); err != nil {
 		return "", fmt.Errorf("look for partitions: %w", explain(err))
@@ -109,7 +109,7 @@ func (s *Store) PartitionsRefused(ctx context.Context) (why string, err error) {
 }
 
 // DropExpiredPartition drops one partition all of whose rows expired before cutoff.
-func (s *Store) DropExpiredPartition(ctx context.Context, cutoff time.Time) (cleanup.Dropped, error) {
+func (s expiry) DropExpiredPartition(ctx context.Context, cutoff time.Time) (cleanup.Dropped, error) {
 	conn, err := s.db.Conn(ctx)
 	if err != nil {
 		return cleanup.Dropped{}, explain(err)
@@ -126,19 +126,19 @@ func (s *Store) DropExpiredPartition(ctx context.Context, cutoff time.Time) (cle
 }
 
 // KeepExpiredPartition moves the rows of the partition that is dropped next into a table of their own.
-func (s *Store) KeepExpiredPartition(ctx context.Context, cutoff time.Time, keep time.Duration) error {
+func (s expiry) KeepExpiredPartition(ctx context.Context, cutoff time.Time, keep time.Duration) error {
 	var name sql.NullString
 	return partitionError(s.db.QueryRowContext(ctx, keepPartitionSQL, unixMs(cutoff), keep.Milliseconds()).Scan(&name))
 }
 
 // DropKept drops one table of kept rows whose time is over, if there is one.
-func (s *Store) DropKept(ctx context.Context) error {
+func (s expiry) DropKept(ctx context.Context) error {
 	var name sql.NullString
 	return partitionError(s.db.QueryRowContext(ctx, dropKeptSQL).Scan(&name))
 }
 
 // AddPartitions makes partitions ahead.
-func (s *Store) AddPartitions(ctx context.Context, rowsMax int) (missing int, err error) {
+func (s expiry) AddPartitions(ctx context.Context, rowsMax int) (missing int, err error) {
 	var added int
 	err = s.db.QueryRowContext(ctx, addPartitionsSQL, rowsMax).Scan(&added, &missing)
 	return missing, partitionError(err)
@@ -146,7 +146,7 @@ func (s *Store) AddPartitions(ctx context.Context, rowsMax int) (missing int, er
 
 // DeleteUndated deletes at most rows window counts with expires_at < cutoff that are in no partition of an hour or a
 // day.
-func (s *Store) DeleteUndated(ctx context.Context, cutoff time.Time, rows int) (int64, error) {
+func (s expiry) DeleteUndated(ctx context.Context, cutoff time.Time, rows int) (int64, error) {
 	return s.briefly(ctx, func(q *queries) (int64, error) {
 		return q.WindowCountsDeleteUndated(ctx, controlplanedb.WindowCountsDeleteUndatedParams{CutoffMs: unixMs(cutoff),
 			Limit: int32(rows)})
@@ -176,7 +176,7 @@ type overPartitions struct {
 
 // oldestOver is the earliest end of an hour or a day that is over and whose partition has rows: batches leave the
 // partition there. It is 0 without one.
-func (s *Store) oldestOver(ctx context.Context) (ms int64, err error) {
+func (s expiry) oldestOver(ctx context.Context) (ms int64, err error) {
 	for range 3 { // the cleanup may drop one that was just listed
 		if ms, err = s.oldestOfListed(ctx); !isNumber(err, unknownPartition) {
 			break
@@ -185,7 +185,7 @@ func (s *Store) oldestOver(ctx context.Context) (ms int64, err error) {
 	return ms, err
 }
 
-func (s *Store) oldestOfListed(ctx context.Context) (ms int64, err error) {
+func (s expiry) oldestOfListed(ctx context.Context) (ms int64, err error) {
 	classes, err := s.overPartitions(ctx)
 	if err != nil {
 		return 0, err
@@ -207,7 +207,7 @@ func (s *Store) oldestOfListed(ctx context.Context) (ms int64, err error) {
 	return ms, nil
 }
 
-func (s *Store) overPartitions(ctx context.Context) (classes [2]overPartitions, err error) {
+func (s expiry) overPartitions(ctx context.Context) (classes [2]overPartitions, err error) {
 	rows, err := s.db.QueryContext(ctx, overPartitionsSQL)
 	if err != nil {
 		return classes, err
@@ -227,7 +227,7 @@ func (s *Store) overPartitions(ctx context.Context) (classes [2]overPartitions, 
 
 // PartitionsMissing returns the kinds of partitions, hours or days, of which none is ahead of the
 // clock although rows are written. Such rows are in the last partition of their class.
-func (s *Store) PartitionsMissing(ctx context.Context) (missing []string, err error) {
+func (s expiry) PartitionsMissing(ctx context.Context) (missing []string, err error) {
 	var hours, days, now int64
 	if err := s.db.QueryRowContext(ctx, lastPartitionsSQL).Scan(&hours, &days, &now); err != nil {
 		return nil, fmt.Errorf("look for partitions ahead: %w", explain(err))

@@ -12,7 +12,7 @@ import (
 
 // ChangeReset reads the reset of an identifier, and writes what change makes of it and its
 // audit row, as one.
-func (s *Store) ChangeReset(ctx context.Context, workspace, namespace, identifier string,
+func (s settings) ChangeReset(ctx context.Context, workspace, namespace, identifier string,
 	change func(before *limits.Reset, live int64, now time.Time) (limits.Reset,
 		audit.Entry, error),
 ) error {
@@ -50,7 +50,7 @@ func (s *Store) ChangeReset(ctx context.Context, workspace, namespace, identifie
 }
 
 // Resets are at most rows of a namespace, the newest first.
-func (s *Store) Resets(ctx context.Context, workspace, namespace string, rows int) ([]limits.Reset, error) {
+func (s settings) Resets(ctx context.Context, workspace, namespace string, rows int) ([]limits.Reset, error) {
 	found, err := s.queries.ResetList(ctx, controlplanedb.ResetListParams{WorkspaceID: []byte(workspace),
 		Namespace: []byte(namespace), Limit: int32(rows)})
 	if err != nil {
@@ -71,7 +71,7 @@ func resetOf(workspace, namespace, identifier []byte, generation uint16, setAt, 
 }
 
 // DeleteExpiredResets deletes at most rows resets with expires_at < cutoff, oldest first.
-func (s *Store) DeleteExpiredResets(ctx context.Context, cutoff time.Time, rows int) (int64, error) {
+func (s expiry) DeleteExpiredResets(ctx context.Context, cutoff time.Time, rows int) (int64, error) {
 	return s.briefly(ctx, func(q *queries) (int64, error) {
 		return q.ResetsDeleteExpired(ctx, controlplanedb.ResetsDeleteExpiredParams{CutoffMs: unixMs(cutoff),
 			Limit: int32(rows)})

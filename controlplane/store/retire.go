@@ -27,7 +27,7 @@ const (
 )
 
 // TableFigures are of a table of the blocklist's form; nil: there is none.
-func (s *Store) TableFigures(ctx context.Context, name string) (*retire.TableFigures, error) {
+func (s tables) TableFigures(ctx context.Context, name string) (*retire.TableFigures, error) {
 	conn, err := s.db.Conn(ctx)
 	if err != nil {
 		return nil, explain(err)
@@ -76,7 +76,7 @@ func countRows(ctx context.Context, conn *sql.Conn, name string) (rows int64, er
 
 // RenameTable gives the table the other name, if there is one of the first name and none
 // of the other. The server refuses a name that is taken, so nothing is ever overwritten.
-func (s *Store) RenameTable(ctx context.Context, table, from, to string,
+func (s tables) RenameTable(ctx context.Context, table, from, to string,
 	fence int64) (names retire.TableNames, err error) {
 	err = s.fenced(ctx, table, fence, func(conn *sql.Conn) error {
 		hasFrom, hasTo, err := hasBoth(ctx, conn, from, to)
@@ -102,7 +102,7 @@ func (s *Store) RenameTable(ctx context.Context, table, from, to string,
 }
 
 // DropTable drops the dated table if it is empty and nothing has the table's name.
-func (s *Store) DropTable(ctx context.Context, table, dated string,
+func (s tables) DropTable(ctx context.Context, table, dated string,
 	fence int64) (did retire.TableDrop, err error) {
 	err = s.fenced(ctx, table, fence, func(conn *sql.Conn) error {
 		if did.Table, did.Dated, err = hasBoth(ctx, conn, table, dated); err != nil || !did.Dated {
@@ -130,7 +130,7 @@ func (s *Store) DropTable(ctx context.Context, table, dated string,
 // session and the lock last until its statement is done: no other process decides
 // what is there while a rename is still under way. What it gives up: the lock is one
 // server's, as that of the migrations.
-func (s *Store) fenced(ctx context.Context, table string, fence int64, run func(*sql.Conn) error) (err error) {
+func (s tables) fenced(ctx context.Context, table string, fence int64, run func(*sql.Conn) error) (err error) {
 	conn, err := s.db.Conn(ctx)
 	if err != nil {
 		return explain(err)

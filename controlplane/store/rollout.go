@@ -25,7 +25,7 @@ const (
 )
 
 // NewestTunings are the newest version of each region that has one, and of the fleet.
-func (s *Store) NewestTunings(ctx context.Context) ([]tunings.RegionTuning, error) {
+func (s rollouts) NewestTunings(ctx context.Context) ([]tunings.RegionTuning, error) {
 	rows, err := s.queries.TuningNewest(ctx)
 	if err != nil {
 		return nil, fmt.Errorf("read tunings: %w", explain(err))
@@ -45,7 +45,7 @@ var errRefused = errors.New("refused")
 // A write whose ID is there already is left out and its number answered; one of another
 // document under that ID, and one over a version that is not the region's newest any more,
 // undoes them all. Unique keys decide, so attempts at the same moment are one after the other.
-func (s *Store) WriteTunings(ctx context.Context,
+func (s rollouts) WriteTunings(ctx context.Context,
 	writes []tunings.Write) (written tunings.Written, err error) {
 	err = s.inTransaction(ctx, func(q *queries) error {
 		own := map[string]int64{} // by region, of this call
@@ -119,7 +119,7 @@ func writtenBefore(ctx context.Context, q *queries,
 }
 
 // TuningsOf are the versions that a rollout wrote, oldest first, at most rows.
-func (s *Store) TuningsOf(ctx context.Context, id string, rows int) ([]tunings.RegionTuning, error) {
+func (s rollouts) TuningsOf(ctx context.Context, id string, rows int) ([]tunings.RegionTuning, error) {
 	found, err := s.queries.TuningsOf(ctx, controlplanedb.TuningsOfParams{
 		// '0' follows '/'
 		FromID: sql.NullString{String: id + "/", Valid: true}, ToID: sql.NullString{String: id + "0", Valid: true},
@@ -138,7 +138,7 @@ func (s *Store) TuningsOf(ctx context.Context, id string, rows int) ([]tunings.R
 
 // SaveRollout writes a rollout down. One that was saved as often, or more often, stays: unless that was this very
 // state, the error wraps ErrConflict. One statement decides, so of attempts at the same moment one is saved.
-func (s *Store) SaveRollout(ctx context.Context, row rollout.Row) error {
+func (s rollouts) SaveRollout(ctx context.Context, row rollout.Row) error {
 	state := sql.NullString{String: row.State, Valid: true}
 	err := s.queries.RolloutSave(ctx, controlplanedb.RolloutSaveParams{ID: []byte(row.ID), Saved: uint64(row.Saved),
 		Phase: string(row.Phase), State: state})
@@ -160,7 +160,7 @@ func (s *Store) SaveRollout(ctx context.Context, row rollout.Row) error {
 }
 
 // beginRollout writes the row of a rollout that has none, and answers what it has then.
-func (s *Store) beginRollout(ctx context.Context, row rollout.Row,
+func (s rollouts) beginRollout(ctx context.Context, row rollout.Row,
 	state sql.NullString) (controlplanedb.RolloutSavedRow, error) {
 	err := s.queries.RolloutBegan(ctx, controlplanedb.RolloutBeganParams{
 		ID: []byte(row.ID), Actor: row.By.Actor, Reason: row.By.Reason, StartedAt: uint64(row.StartedMs),
@@ -174,7 +174,7 @@ func (s *Store) beginRollout(ctx context.Context, row rollout.Row,
 }
 
 // NewerRollout is the state of a rollout that was saved more often than that; empty: there is none.
-func (s *Store) NewerRollout(ctx context.Context, id string, saved int64) (string, error) {
+func (s rollouts) NewerRollout(ctx context.Context, id string, saved int64) (string, error) {
 	state, err := s.queries.RolloutNewer(ctx, controlplanedb.RolloutNewerParams{ID: []byte(id), Saved: uint64(saved)})
 	if err != nil && !errors.Is(err, sql.ErrNoRows) {
 		return "", fmt.Errorf("read the state of rollout %s: %w", id, explain(err))
@@ -183,7 +183,7 @@ func (s *Store) NewerRollout(ctx context.Context, id string, saved int64) (strin
 }
 
 // RolloutRecorded tells whether a rollout has been recorded under an id.
-func (s *Store) RolloutRecorded(ctx context.Context, id string) (bool, error) {
+func (s rollouts) RolloutRecorded(ctx context.Context, id string) (bool, error) {
 	rows, err := s.queries.RolloutHasBegun(ctx, []byte(id))
 	if err != nil {
 		return false, fmt.Errorf("look for rollout %s: %w", id, explain(err))
@@ -193,7 +193,7 @@ func (s *Store) RolloutRecorded(ctx context.Context, id string) (bool, error) {
 
 // TracesOfTunings are the rollouts that began last and those that wrote the newest versions, at most rows of each are
 // looked at; those that began or wrote last come first.
-func (s *Store) TracesOfTunings(ctx context.Context, rows int) ([]rollout.Trace, error) {
+func (s rollouts) TracesOfTunings(ctx context.Context, rows int) ([]rollout.Trace, error) {
 	began, err := s.queries.RolloutsBegan(ctx, int32(rows))
 	if err != nil {
 		return nil, fmt.Errorf("read which rollouts began: %w", explain(err))
@@ -253,7 +253,7 @@ func (t *traces) newestFirst() (traces []rollout.Trace) {
 }
 
 // inTransaction runs statements as one. Each sees what others have committed before it.
-func (s *Store) inTransaction(ctx context.Context, run func(*queries) error) error {
+func (s *statements) inTransaction(ctx context.Context, run func(*queries) error) error {
 	tx, err := s.db.BeginTx(ctx, &sql.TxOptions{Isolation: sql.LevelReadCommitted})
 	if err != nil {
 		return explain(err)

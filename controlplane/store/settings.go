@@ -21,7 +21,7 @@ const changesMax = 5
 // changing is inTransaction for what first reads and then writes a row. A row that is
 // there is locked by then; of two who found none, the later one finds it the next time, and so does one that a
 // deadlock made give way.
-func (s *Store) changing(ctx context.Context, run func(*queries) error) (err error) {
+func (s *statements) changing(ctx context.Context, run func(*queries) error) (err error) {
 	for range changesMax {
 		err = s.inTransaction(ctx, run)
 		var answered *mysql.MySQLError
@@ -34,7 +34,7 @@ func (s *Store) changing(ctx context.Context, run func(*queries) error) (err err
 
 // ChangeOverride reads an override, and writes what change makes of it and its audit
 // row, as one; nil deletes it.
-func (s *Store) ChangeOverride(ctx context.Context, workspace, namespace, pattern string,
+func (s settings) ChangeOverride(ctx context.Context, workspace, namespace, pattern string,
 	change func(*limits.Override) (*limits.Override, audit.Entry, error),
 ) error {
 	return s.changing(ctx, func(q *queries) error {
@@ -82,7 +82,7 @@ func (s *Store) ChangeOverride(ctx context.Context, workspace, namespace, patter
 }
 
 // Override is the one of exactly this pattern, nil for none.
-func (s *Store) Override(ctx context.Context, workspace, namespace, pattern string) (*limits.Override, error) {
+func (s settings) Override(ctx context.Context, workspace, namespace, pattern string) (*limits.Override, error) {
 	rows, err := s.queries.OverrideLook(ctx, controlplanedb.OverrideLookParams{WorkspaceID: []byte(workspace),
 		Namespace: []byte(namespace), Pattern: []byte(pattern)})
 	if err != nil {
@@ -99,7 +99,7 @@ func (s *Store) Override(ctx context.Context, workspace, namespace, pattern stri
 }
 
 // OverrideOf is the one that applies to an identifier, nil for none.
-func (s *Store) OverrideOf(ctx context.Context, workspace, namespace,
+func (s settings) OverrideOf(ctx context.Context, workspace, namespace,
 	identifier string) (*limits.Override, error) {
 	rows, err := s.queries.OverrideThatApplies(ctx, controlplanedb.OverrideThatAppliesParams{
 		WorkspaceID: []byte(workspace), Namespace: []byte(namespace), Identifier: []byte(identifier),
@@ -118,7 +118,7 @@ func (s *Store) OverrideOf(ctx context.Context, workspace, namespace,
 }
 
 // Overrides are at most rows of a namespace behind a pattern, by pattern.
-func (s *Store) Overrides(ctx context.Context, workspace, namespace, after string,
+func (s settings) Overrides(ctx context.Context, workspace, namespace, after string,
 	rows int) ([]limits.Override, error) {
 	found, err := s.queries.OverrideList(ctx, controlplanedb.OverrideListParams{
 		WorkspaceID: []byte(workspace), Namespace: []byte(namespace), AfterPattern: []byte(after), Limit: int32(rows),
@@ -131,7 +131,7 @@ func (s *Store) Overrides(ctx context.Context, workspace, namespace, after strin
 
 // ChangeNamespace reads a namespace, and writes what change makes of it and its audit
 // row, as one.
-func (s *Store) ChangeNamespace(ctx context.Context, workspace, namespace string,
+func (s settings) ChangeNamespace(ctx context.Context, workspace, namespace string,
 	change func(*limits.Namespace) (limits.Namespace, audit.Entry, error),
 ) error {
 	return s.changing(ctx, func(q *queries) error {
@@ -171,7 +171,7 @@ func (s *Store) ChangeNamespace(ctx context.Context, workspace, namespace string
 }
 
 // Namespaces are at most rows of a workspace's that have settings behind a name, by name.
-func (s *Store) Namespaces(ctx context.Context, workspace, after string, rows int) ([]limits.Namespace, error) {
+func (s settings) Namespaces(ctx context.Context, workspace, after string, rows int) ([]limits.Namespace, error) {
 	found, err := s.queries.NamespaceList(ctx, controlplanedb.NamespaceListParams{
 		WorkspaceID: []byte(workspace), AfterNamespace: []byte(after), Limit: int32(rows),
 	})
@@ -182,7 +182,7 @@ func (s *Store) Namespaces(ctx context.Context, workspace, after string, rows in
 }
 
 // Namespace is the settings of one, nil for none.
-func (s *Store) Namespace(ctx context.Context, workspace, namespace string) (*limits.Namespace, error) {
+func (s settings) Namespace(ctx context.Context, workspace, namespace string) (*limits.Namespace, error) {
 	rows, err := s.queries.NamespaceLook(ctx, controlplanedb.NamespaceLookParams{WorkspaceID: []byte(workspace),
 		Namespace: []byte(namespace)})
 	if err != nil {

@@ -12,7 +12,7 @@ import (
 
 // AllOverrides returns at most rows overrides of the given workspaces that sort after a position,
 // by workspace, namespace and pattern.
-func (s *Store) AllOverrides(
+func (s settings) AllOverrides(
 	ctx context.Context, of *workspaces.Set, after limits.OverrideName, rows int,
 ) ([]limits.Override, error) {
 	all := controlplanedb.OverrideListAllParams{
@@ -37,7 +37,7 @@ func (s *Store) AllOverrides(
 
 // AllNamespaces returns at most rows namespaces of the given workspaces that sort after a position,
 // by workspace and name.
-func (s *Store) AllNamespaces(
+func (s settings) AllNamespaces(
 	ctx context.Context, of *workspaces.Set, afterWorkspace, afterNamespace string, rows int,
 ) ([]limits.Namespace, error) {
 	all := controlplanedb.NamespaceListAllParams{

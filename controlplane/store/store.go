@@ -26,15 +26,56 @@ const (
 // queries are the generated statements.
 type queries = controlplanedb.Queries
 
-// Store runs the statements of the control plane. All methods may be called at once.
+// Store executes the statements of the control plane. It has a part for each thing that it stores. All methods may be
+// called concurrently.
 type Store struct {
+	*statements
+	auditLog
+	expiry
+	nodes
+	jobs
+	rollouts
+	settings
+	tables
+	operators
+}
+
+type (
+	// auditLog is the log of changes.
+	auditLog struct{ *statements }
+
+	// expiry deletes rows that have expired, a batch or a partition at a time.
+	expiry struct{ *statements }
+
+	// nodes is the nodes' heartbeats and reports.
+	nodes struct{ *statements }
+
+	// jobs is the states of periodic jobs.
+	jobs struct{ *statements }
+
+	// rollouts is rollouts, and the tunings and trials that they write.
+	rollouts struct{ *statements }
+
+	// settings is the settings of namespaces, overrides and resets.
+	settings struct{ *statements }
+
+	// tables is the tables that are retired.
+	tables struct{ *statements }
+
+	// operators is the operators' tokens, without their secrets.
+	operators struct{ *statements }
+)
+
+// statements are what all parts work with.
+type statements struct {
 	db      *sql.DB
 	queries *queries
 }
 
 // New returns a store on db, which stays the caller's to close.
 func New(db *sql.DB) *Store {
-	return &Store{db: db, queries: controlplanedb.New(db)}
+	s := &statements{db, controlplanedb.New(db)}
+	return &Store{s, auditLog{s}, expiry{s}, nodes{s}, jobs{s}, rollouts{s}, settings{s}, tables{s}, operators{s}}
 }
 
 // Open prepares connections to dsn, in the form of github.com/go-sql-driver/mysql with the parameters of package
@@ -45,7 +86,7 @@ func Open(dsn string) (*sql.DB, error) {
 }
 
 // Now is the clock of the database.
-func (s *Store) Now(ctx context.Context) (time.Time, error) {
+func (s *statements) Now(ctx context.Context) (time.Time, error) {
 	ms, err := s.queries.DatabaseNow(ctx)
 	if err != nil {
 		return time.Time{}, fmt.Errorf("read the clock of the database: %w", explain(err))
@@ -54,7 +95,7 @@ func (s *Store) Now(ctx context.Context) (time.Time, error) {
 }
 
 // briefly runs one bounded statement in a transaction that locks no gaps, and returns how many rows it has changed.
-func (s *Store) briefly(ctx context.Context, change func(*queries) (int64, error)) (rows int64, err error) {
+func (s *statements) briefly(ctx context.Context, change func(*queries) (int64, error)) (rows int64, err error) {
 	tx, err := s.db.BeginTx(ctx, &sql.TxOptions{Isolation: sql.LevelReadCommitted})
 	if err != nil {
 		return 0, explain(err)

@@ -20,7 +20,7 @@ import (
 var _ access.TokenStore = (*Store)(nil)
 
 // InsertToken adds a token and its audit row. A name that was ever used is ErrConflict.
-func (s *Store) InsertToken(ctx context.Context, t access.Token,
+func (s operators) InsertToken(ctx context.Context, t access.Token,
 	secret access.TokenSecret, e audit.Entry) error {
 	return s.changing(ctx, func(q *queries) error {
 		err := q.TokenInsert(ctx, controlplanedb.TokenInsertParams{Name: []byte(t.Name), Hash: secret.Hash[:],
@@ -39,7 +39,7 @@ func (s *Store) InsertToken(ctx context.Context, t access.Token,
 }
 
 // TokenByHash finds a token in force by its secret, or the one before; ErrNotFound without one.
-func (s *Store) TokenByHash(ctx context.Context, hash access.TokenHash) (access.Holder, error) {
+func (s operators) TokenByHash(ctx context.Context, hash access.TokenHash) (access.Holder, error) {
 	row, err := s.queries.TokenByHash(ctx, hash[:])
 	if errors.Is(err, sql.ErrNoRows) {
 		var old controlplanedb.TokenByOldHashRow
@@ -69,7 +69,7 @@ func (s *Store) TokenByHash(ctx context.Context, hash access.TokenHash) (access.
 
 // TokenByName returns the token with a name, valid or not, and the database's clock. It returns
 // ErrNotFound if there is none.
-func (s *Store) TokenByName(ctx context.Context, name string) (t access.Token, now time.Time, err error) {
+func (s operators) TokenByName(ctx context.Context, name string) (t access.Token, now time.Time, err error) {
 	row, err := s.queries.TokenByName(ctx, []byte(name))
 	if errors.Is(err, sql.ErrNoRows) {
 		return t, now, controlplane.ErrNotFound
@@ -85,7 +85,7 @@ func (s *Store) TokenByName(ctx context.Context, name string) (t access.Token, n
 }
 
 // TokenUsed notes that a token is used, unless it was noted within a time.
-func (s *Store) TokenUsed(ctx context.Context, name string, within time.Duration) error {
+func (s operators) TokenUsed(ctx context.Context, name string, within time.Duration) error {
 	err := s.queries.TokenUsed(ctx, controlplanedb.TokenUsedParams{Name: []byte(name),
 		WithinMs: uint64(within.Milliseconds())})
 	if err != nil {
@@ -95,7 +95,7 @@ func (s *Store) TokenUsed(ctx context.Context, name string, within time.Duration
 }
 
 // RotateToken gives a token in force a new secret, with its audit row; ErrNotFound without one.
-func (s *Store) RotateToken(ctx context.Context, name string, secret access.TokenSecret, overlap time.Duration,
+func (s operators) RotateToken(ctx context.Context, name string, secret access.TokenSecret, overlap time.Duration,
 	e audit.Entry) error {
 	return s.changing(ctx, func(q *queries) error {
 		n, err := q.TokenRotate(ctx, controlplanedb.TokenRotateParams{Name: []byte(name), NewHash: secret.Hash[:],
@@ -114,7 +114,7 @@ func (s *Store) RotateToken(ctx context.Context, name string, secret access.Toke
 var errNoToken = fmt.Errorf("%w: no token of this name is in force", controlplane.ErrNotFound)
 
 // RevokeToken revokes a token in force, with its audit row; ErrNotFound without one.
-func (s *Store) RevokeToken(ctx context.Context, name string, e audit.Entry) error {
+func (s operators) RevokeToken(ctx context.Context, name string, e audit.Entry) error {
 	return s.changing(ctx, func(q *queries) error {
 		n, err := q.TokenRevoke(ctx, []byte(name))
 		if err != nil {
@@ -128,7 +128,7 @@ func (s *Store) RevokeToken(ctx context.Context, name string, e audit.Entry) err
 }
 
 // Tokens are at most rows tokens behind a name, by name.
-func (s *Store) Tokens(ctx context.Context, after string, rows int) ([]access.Token, error) {
+func (s operators) Tokens(ctx context.Context, after string, rows int) ([]access.Token, error) {
 	found, err := s.queries.TokenList(ctx, controlplanedb.TokenListParams{AfterName: []byte(after), Limit: int32(rows)})
 	if err != nil {
 		return nil, fmt.Errorf("list tokens: %w", explain(err))

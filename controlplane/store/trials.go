@@ -17,7 +17,7 @@ import (
 // write whose ID is there already is left out and its number answered, and a larger bound widens its trial, whose end
 // stays; one of another tuning under that ID, and one over a version that is not the region's newest any more, undoes
 // them all. A version that comes at the same moment makes the trial void where nodes read it.
-func (s *Store) WriteTrials(ctx context.Context, writes []tunings.TrialWrite,
+func (s rollouts) WriteTrials(ctx context.Context, writes []tunings.TrialWrite,
 	e audit.Entry) (written tunings.TrialsWritten, err error) {
 	err = s.inTransaction(ctx, func(q *queries) error {
 		fresh := false
@@ -93,7 +93,7 @@ var errEnded = errors.New("a trial is over")
 // RenewTrials extends the trials that the given writes began, in one transaction. It extends none
 // if one of them has ended, was replaced by another version of its region, or is missing from a
 // restored database. A trial never begins again.
-func (s *Store) RenewTrials(ctx context.Context, ids []string,
+func (s rollouts) RenewTrials(ctx context.Context, ids []string,
 	leaseMs int64) (renewed tunings.TrialsRenewed, err error) {
 	err = s.inTransaction(ctx, func(q *queries) error {
 		for _, id := range ids {
@@ -134,7 +134,7 @@ func endedOf(t controlplanedb.TrialStandsRow) *tunings.TrialEnded {
 
 // EndTrials ends the trials of writes in one transaction, and answers their numbers. A write that has not been made is
 // made as one that is over, so that an attempt that arrives later begins nothing.
-func (s *Store) EndTrials(ctx context.Context, writes []tunings.TrialWrite) (numbers []int64, err error) {
+func (s rollouts) EndTrials(ctx context.Context, writes []tunings.TrialWrite) (numbers []int64, err error) {
 	err = s.inTransaction(ctx, func(q *queries) error {
 		numbers = nil
 		for _, w := range writes {

@@ -14,7 +14,7 @@ import (
 var _ tunings.Log = (*Store)(nil)
 
 // TuningVersions are the versions below one, newest first, at most rows: of all regions, or of one.
-func (s *Store) TuningVersions(ctx context.Context, region *string, before int64,
+func (s rollouts) TuningVersions(ctx context.Context, region *string, before int64,
 	rows int) ([]tunings.Version, error) {
 	found, err := s.tuningRows(ctx, region, uint64(before), int32(rows))
 	if err != nil {
@@ -32,7 +32,7 @@ func (s *Store) TuningVersions(ctx context.Context, region *string, before int64
 	return versions, nil
 }
 
-func (s *Store) tuningRows(ctx context.Context, region *string, before uint64,
+func (s rollouts) tuningRows(ctx context.Context, region *string, before uint64,
 	rows int32) (found []controlplanedb.TuningVersionsRow, err error) {
 	if region == nil {
 		return s.queries.TuningVersions(ctx, controlplanedb.TuningVersionsParams{BeforeVersion: before, Limit: rows})
