@@ -1,32 +1,34 @@
-// Package controlplane is the work that is done on a fleet's behalf, away from its
-// requests: rows that expired are deleted, nodes are listed, changes are recorded.
+// Package controlplane has the work that operators and schedules do for a fleet: they bring it a tuning in stages, set
+// limits of callers, delete expired rows, and look at nodes.
 //
-// Nothing here is on the request path. With all of it down nodes go on deciding
-// with the tuning they have; expired rows pile up and go later.
+// Nothing here is on the request path. While all of it is down, nodes go on deciding with the settings that they have,
+// and expired rows pile up until it is back.
 //
 //	weirctl ──► api ──────────► controlplane/store ──► MySQL
 //	             │                     ▲
 //	             ▼                     │ steps
 //	        Restate ──► restate/handlers
 //
-// Three layers, each of which knows only the one to its right:
+// There are three layers:
 //
-//   - controlplane/api is the only way in for people. It knows interfaces.
-//   - restate/handlers orders steps durably: when, how often, what after a crash.
-//     It is the only importer of Restate's SDK.
-//   - This package and those of the jobs hold the steps themselves, plain Go on context.Context, and the
-//     decisions between them, plain functions of what the steps answered. Neither
-//     knows that it may be replayed; both are written so that it does no harm:
-//     every step may run twice, and the order of steps depends on nothing but
-//     their answers. A job executes each step with [Do], on a [Journal] that
-//     restate/handlers implements.
+//   - controlplane/api is the only way in for people. It calls interfaces: of the store for changes that are one
+//     transaction, such as an override, and of the handlers' clients for durable work, such as a rollout.
+//   - restate/handlers executes durable work: it decides when a step is executed, how often it is tried, and what
+//     follows after a crash. It is the only importer of Restate's SDK.
+//   - This package and the packages of the jobs have the steps, which are plain Go on context.Context, and the
+//     decisions between them, which are plain functions of the steps' answers. A step may be executed twice and must do
+//     no harm then. Which steps follow, and in which order, must depend on nothing but the answers of earlier steps.
+//     Durable work executes each step with [Do], on a [Journal] that restate/handlers implements.
+//
+// restate/DESIGN.md follows a rollout and a cleanup through the files; the documentation of package limits follows an
+// override.
 //
 // # Packages
 //
-// This package holds what the jobs share: who acts and why, errors, approvals,
-// transitions, bounds, texts, metrics. Each job is a package of its own: cleanup,
-// limits, previews, retire, rollout and watch. They use access (tokens and roles),
-// audit, fleet, queries (of a Prometheus) and tunings.
+// This package holds what the others share: who acts and why, errors, approvals, transitions, bounds, texts, metrics.
+// Each kind of work is a package: cleanup, retire, rollout and watch are durable; limits and previews end with the
+// call. They use access (tokens and roles), audit, fleet (heartbeats), queries (of a Prometheus), sequential (the
+// statistics of guardrails) and tunings (versions and trials). Package store implements their interfaces of MySQL.
 //
 // # Metrics
 //

@@ -9,19 +9,22 @@ import (
 	"time"
 )
 
-// Journal executes the steps of a job. A durable journal stores the answer of each step under the step's name, so that
-// a job that is interrupted goes on where it was: it is run again from its beginning, and the steps that have an answer
-// are not executed again. So a job must take the same steps, in the same order, whenever they return the same answers.
+// Journal executes the steps of durable work, such as a run of the cleanup or one transition of a rollout. A durable
+// journal stores the answer of each step under the step's name. If the work is interrupted, it is run again from its
+// beginning with the same journal, and steps that have an answer are not executed again. So the work must take the same
+// steps, in the same order, whenever they return the same answers.
 //
 // A step may be executed more than once, because its answer may be lost. An implementation need not be safe for
-// concurrent use. Jobs call [Do].
+// concurrent use. Call [Do] instead of the method.
 type Journal interface {
 	// Do executes step, unless the journal has its answer, and stores the answer in the variable that answer points to.
 	// The step must use its own context and no other. If it fails, the journal may try it again. An error of Do is final.
 	Do(name string, answer any, step func(context.Context) (any, error)) error
 }
 
-// Do executes a step of a job, and returns its answer, which must survive encoding as JSON.
+// Do executes a step, or returns the answer that the journal has of it. The answer must survive encoding as JSON.
+//
+//	now, err := controlplane.Do(j, "now", func(context.Context) (int64, error) { return time.Now().UnixMilli(), nil })
 func Do[T any](j Journal, name string, step func(context.Context) (T, error)) (answer T, err error) {
 	err = j.Do(name, &answer, func(ctx context.Context) (any, error) { return step(ctx) })
 	return answer, err

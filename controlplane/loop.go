@@ -9,7 +9,7 @@ import (
 // then. After an error it tries again sooner: after a thirtieth of the interval,
 // then twice that, up to the interval. step gets ctx, so it ends when the loop is to.
 //
-// What an error means is step's own business to tell: the loop only paces.
+// The loop does not log errors: step must.
 func Every(ctx context.Context, interval time.Duration, step func(context.Context) error) {
 	soon := interval / 30
 	retry := soon

@@ -40,8 +40,8 @@ func (c *Collectors) Collect(ch chan<- prometheus.Metric) {
 	}
 }
 
-// Metrics are those of the control plane's process, one prometheus.Collector, apart from CleanupMetrics and
-// WatchMetrics: their names and meanings are in NewMetrics, what to do about each in restate/RUNBOOK.md.
+// Metrics are those of the control plane's process, one prometheus.Collector, apart from cleanup.Metrics and
+// watch.Metrics: their names and meanings are in NewMetrics, what to do about each in restate/RUNBOOK.md.
 //
 // Counters start at 0 with the process and are there from its start, so that an alert
 // on their rate needs no first failure.

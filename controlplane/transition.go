@@ -8,10 +8,10 @@ import (
 // EventsMax bounds the history of a document.
 const EventsMax = 200
 
-// Transitions is what the document of a Rollout and of a Retirement both have: the number of its transitions, the timer
-// of the next one, and its history.
+// Transitions is a part of the documents rollout.Rollout and retire.Retirement: the number of the newest transition,
+// the timer of the next one, and the history.
 type Transitions struct {
-	// Epoch is raised by every transition: a timer of an earlier one is stale.
+	// Epoch is the number of the newest transition. A timer of an earlier transition is stale, and does nothing.
 	Epoch int64 `json:"epoch"`
 
 	TimerMs int64 `json:"timer_ms,omitempty"` // when the timer of the next transition is due; 0: there is none

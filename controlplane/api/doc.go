@@ -7,18 +7,18 @@
 //	curl -d '{}' -H 'Content-Type: application/json' \
 //	  http://127.0.0.1:7080/weir.control.v1.ControlService/CleanupStatus
 //
-// With Config.RequireTokens every call shows a token (Authorization: Bearer …), whose
-// role must suffice: a viewer looks, an operator changes, an admin makes tokens. The
-// actor of a change is then the token's name. Without it the listener belongs on
+// With Config.RequireTokens every call needs a token (Authorization: Bearer …) with a sufficient
+// role: a viewer reads, an operator changes, an admin also manages tokens. The
+// actor of a change is then the token's name. Without RequireTokens the listener belongs on
 // loopback, and requests that a browser makes for another site are refused, by Origin
-// and by Host. Health and metrics ask for nothing.
+// and by Host. Health and metrics need no token.
 //
-// Every change needs an actor and a reason. Who makes it in MySQL writes the audit row
-// in the same transaction; changes of the durable jobs send theirs along with the
-// change, so the row may follow the answer by a moment.
+// Every change needs an actor and a reason. A change in MySQL, such as an override, writes its audit row
+// in the same transaction. A change of durable work, such as a rollout's approval, sends its audit row to WeirAudit,
+// so the row may follow the answer by a moment.
 //
-// Errors: invalid_argument names the field and its bound; failed_precondition says how
-// things stand; unauthenticated and permission_denied are about the token; unavailable tells what does
+// Errors: invalid_argument names the field and its bound; failed_precondition names the state that refuses the call;
+// unauthenticated and permission_denied are about the token; unavailable names the server that does
 // not answer and what to do; deadline_exceeded means that a change may still happen;
 // everything else is internal, and logged.
 package api

@@ -73,15 +73,15 @@ var dids = map[string]string{
 	"rollout.resume":    "The rollout continues.",
 	"rollout.abort":     "The rollout is aborted: what was applied is rolled back.",
 	"rollout.rollback":  "The rollout is being rolled back.",
-	"key.reset":         "The identifier is reset: its earlier counts are forgotten within one settings interval.",
+	"key.reset":         "The identifier is reset: its earlier counts are forgotten within two settings intervals.",
 	"retirement.start":  "The retirement has begun: it observes first.",
 	"retirement.rename": "Approved: the table is renamed as soon as all approvals are given.",
 	"retirement.drop":   "Approved: the table is dropped as soon as all approvals are given.",
 	"retirement.abort":  "Aborted: the table keeps its name, or gets it back.",
-	"override.set":      "The override is set. Nodes have it within one settings interval.",
-	"override.delete":   "The override is deleted. Nodes follow within one settings interval.",
+	"override.set":      "The override is set. Nodes have it within two settings intervals.",
+	"override.delete":   "The override is deleted. Nodes follow within two settings intervals.",
 	"token.revoke":      "The token is revoked.",
-	"namespace.set":     "The settings are changed. Nodes have them within one settings interval.",
+	"namespace.set":     "The settings are changed. Nodes have them within two settings intervals.",
 }
 
 // render shows a page. It is rendered as a whole before the first byte is sent, so that

@@ -65,7 +65,7 @@ type ResetStore interface {
 	Resets(ctx context.Context, workspace, namespace string, rows int) ([]Reset, error)
 }
 
-// ResetKey has all nodes forget, within one settings interval, what was counted of an
+// ResetKey has all nodes forget, within two settings intervals, what was counted of an
 // identifier. longest is the longest window that it is limited by, 0 for any: so long the
 // reset is remembered, and a smaller one than the truth lets old counts come back.
 func (s *Settings) ResetKey(ctx context.Context, workspace, namespace, identifier string, longest time.Duration,

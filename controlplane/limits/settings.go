@@ -138,9 +138,9 @@ func given[T any](to *T, value *T) {
 	}
 }
 
-// SettingsStore keeps what operators set. A change and its audit row are one; change is
-// told what was there before, nil for nothing, and an error of its undoes both; where
-// others change the same it may be asked again. All methods may be called at once.
+// SettingsStore stores what operators set. ChangeOverride and ChangeNamespace write a row and its audit row in one
+// transaction. They call change with the row that is there, or nil; if change returns an error, nothing is written. If
+// another call changes the same row meanwhile, change is called again. All methods may be called concurrently.
 type SettingsStore interface {
 	ChangeOverride(ctx context.Context, workspace, namespace, pattern string,
 		change func(before *Override) (after *Override, e audit.Entry, err error)) error
@@ -156,7 +156,8 @@ type SettingsStore interface {
 	ResetStore
 }
 
-// Settings changes overrides and namespaces, and resets keys. Nodes have a change within one settings interval.
+// Settings changes overrides and namespaces, and resets keys, each in one transaction with its audit row. Nodes have a
+// change within two settings intervals: see the documentation of the package.
 type Settings struct{ store SettingsStore }
 
 // NewSettings returns settings kept in store.

@@ -24,9 +24,9 @@ const (
 
 // Rail is a guardrail that a Prometheus measures: exactly one of Above, Below and
 // TimesBaseline bounds it. A value that is beyond the bound for two minutes, or half the bake if that is shorter,
-// breaks it, as for latency. A query with RegionPlaceholder is asked once for
-// each region that has the tuning and a node, at most queryRegionsMax; any region may break
-// it, and one beyond them has no value. One without it has one baseline, of before the first stage.
+// breaks it, as for latency. A query with RegionPlaceholder is sent once for
+// each of at most 50 regions that have the tuning and a node; any region may break
+// it, and regions beyond the 50 have no value. A query without it has one baseline, of before the first stage.
 type Rail struct {
 	Name  string `json:"name"`  // 1 to 64 bytes
 	Query string `json:"query"` // PromQL, a scalar or a vector; any element may break it
@@ -196,7 +196,7 @@ func AddBaselines(values, of []Value) []Value {
 }
 
 // Lasting is how long looks have found something, in ms; 0: the newest look did not find it. Time without a look
-// does not count in full: see Lasting.see.
+// does not count in full: see Lasting.See.
 type Lasting int64
 
 // See takes in a look, gapMs after the look before. A gap counts for at most half of the time that is borne, so that at

@@ -14,7 +14,7 @@ type Look struct {
 	Dated  *TableFigures `json:"dated"`
 	Health Health        `json:"health"`
 
-	// Ended are those of the approvers whose approvals do not count any more, each with the reason; see Approvers.
+	// Ended are those of the approvers whose approvals do not count any more, each with the reason; see access.Approvers.
 	Ended map[string]string `json:"ended,omitempty"`
 }
 

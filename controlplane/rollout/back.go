@@ -54,12 +54,12 @@ func (r *Rollout) rollBack(steps Steps, nowMs int64) (time.Duration, error) {
 	return r.withdraw(nowMs, look), nil
 }
 
-// revert writes the previous tuning of a region over the rollout's own, and over nothing
-// else: a version that came since is in force for a reason, and stays.
+// revert writes the previous tuning of a region, if the newest version is the rollout's own. If another version has
+// been written since, that version stays.
 //
-// Of a region that is not known to be written an attempt may still be on its way. Its
-// write is made here, and undone in the same breath: whatever arrives later is a write
-// that was made before, or that came too late.
+// If it is not known whether the rollout's own version was written, an attempt to write it may still arrive. So revert
+// makes that write too, and replaces it in the same transaction. An attempt that arrives later finds its write made,
+// and changes nothing.
 func (r *Rollout) revert(steps Steps, nowMs int64, t *Touched) error {
 	writes := []tunings.Write{{
 		ID: r.ID + "/revert/" + t.Region, Region: t.Region, Document: t.Previous, Over: t.Applied,
@@ -85,11 +85,10 @@ func (r *Rollout) revert(steps Steps, nowMs int64, t *Touched) error {
 	return nil
 }
 
-// withdraw ends a rollback once every live node has been heard of since the last write, and
-// none reports a trial or a version that was taken back: an older heartbeat says nothing of what the
-// node has taken up after it. After
-// as long as nodes may take to apply a tuning that is trouble, and goes on being so until
-// the nodes follow, are stopped, or an operator gives them up.
+// withdraw ends a rollback once each live node has sent a heartbeat after the last write, and none reports a trial or a
+// version that was withdrawn. Older heartbeats do not count, because a node may have taken up the tuning after them. If
+// that takes longer than apply_timeout_ms, the rollout reports it as trouble until the nodes follow, are stopped, or an
+// operator aborts the rollout.
 func (r *Rollout) withdraw(nowMs int64, look fleet.Look) time.Duration {
 	r.since(look)
 	lag, silent := r.laggards(look), r.silentNodes(look)

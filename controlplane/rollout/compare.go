@@ -12,18 +12,21 @@ import (
 	"github.com/weirhq/weir/shared/tuning"
 )
 
-// Comparison holds each region that has the tuning, and all of a stage's together, against the regions of the same
-// moment that go without it: a canary against a control, and not against yesterday. Nodes that a stage takes in are
-// held against those of their region that it does not. What moves all alike, such as the time of day, decides nothing.
-// It is a test that may be asked at any time: see package sequential. A stage that leaves no region and no node of its
-// own without the tuning is held against what was before it alone, by the other guardrails.
+// Comparison holds regions with the tuning against regions without it, at the same moment: a canary against a control.
+// It compares each region with the tuning, and all regions of a stage together. If a stage takes in a part of a
+// region's nodes, it also compares them with the region's other nodes. Changes that all regions share, such as the time
+// of day, decide nothing.
+//
+// The test may be evaluated at every look without losing its error rate: see package sequential. If a stage leaves no
+// region, and no node of its regions, without the tuning, there is nothing to compare with: then only the other
+// guardrails judge it, against the past.
 type Comparison struct {
-	// ErrorRate is how likely a rollout that does no harm is called harmful at all, by any figure of any region at any
-	// time, 0.0001 to 0.1; default 0.01.
+	// ErrorRate is the probability that a harmless rollout is rolled back by a guardrail on counts, over all figures,
+	// regions and looks, 0.0001 to 0.1; default 0.01.
 	ErrorRate float64 `json:"error_rate"`
 
-	// What a tuning may add without being called harmful. Each is what the truth is held against: what is measured may
-	// be more, as long as it may be chance.
+	// How much more a tuning may add. These bound the true difference, so a measured difference may be larger as long
+	// as chance can explain it.
 	RowsTimes       float64 `json:"rows_times"`        // MySQL rows of a region's relays a decision, 1 to 1,000; default 1.25
 	DeniedShift     float64 `json:"denied_shift"`      // share of decisions denied, up or down, 0 to 1; default 0.02
 	DegradedShift   float64 `json:"degraded_shift"`    // share of decisions without the origin, 0 to 1; default 0.005
@@ -546,9 +549,10 @@ func (c *Compared) lostElsewhere(touched fleet.Scope) float64 {
 	return float64(gone) / float64(max(1, were))
 }
 
-// addBeside takes in how far the nodes of a stage are from those of their regions that go without the tuning. They are
-// the nodes that the baseline was of: those that have come since are in neither group, and as long as one is gone
-// nothing is taken in. Nodes differ, so that a group of others would be another one for no fault of the tuning.
+// addBeside adds a slot to the comparison of nodes: the difference between the nodes that a stage takes in and the
+// other nodes of their regions. Both groups are the nodes of the baseline. Nodes that came later are in neither, and
+// while one of a group is gone no slot is added, because nodes differ, and a changed group would differ through no
+// fault of the tuning.
 func (c *Compared) addBeside(nodes []ComparedSeries) {
 	for i := range nodes {
 		s := &nodes[i]

@@ -15,17 +15,18 @@ const decisionsMin = 100
 // RestartsPerHourMax turns the guardrail of restarts off.
 const RestartsPerHourMax = 10
 
-// Guardrails say how much worse a region, or a node, may do than before its stage. They are
-// held against each region that has the tuning and against each of its nodes, over the
-// newest five minutes or the length of the bake, whichever is less: while the stage is taken
-// up and bakes, while later ones do, and while the rollout is paused or waits for an
-// approval.
+// Guardrails are the bounds on how much worse a region, or a node, may do than before its stage. Each region that has
+// the tuning, and each of its nodes, is held against them from when its trial is written until the rollout ends
+// or rolls back, also while it is paused or waits for an approval. The figures are those of the window: the newest
+// five minutes, or the length of the bake if that is shorter.
 //
-// Errors, rows, and shares of decisions are counts. A bound on them is broken by evidence, and not by the figure of a
-// moment: Comparison.ErrorRate is the probability that a rollout that keeps all bounds is rolled back, however often it
-// is looked at; see package sequential. Half of it is for these bounds and half for the comparison. Latency and the
-// convergence delay are measured; they break a bound by being beyond it for two minutes, or half the bake if that is
-// shorter.
+// A single bad figure does not break a guardrail, because among many looks one is always bad by chance:
+//
+//   - Errors, rows, and shares of decisions are counts. They break a bound when a statistical test over the window says
+//     so; see package sequential. Comparison.ErrorRate is the probability that a rollout that keeps all bounds is
+//     rolled back, however often it is looked at. Half of it is for these bounds and half for the comparison.
+//   - Latency and the convergence delay are measured. They break a bound by exceeding it for two minutes, or for half
+//     the bake if that is shorter.
 type Guardrails struct {
 	// ErrorsPerMinute bounds the failed turns of a node's relay, and readings of settings, a
 	// minute. Default: twice the baseline, and 6 at the least. (Heartbeats count failures and
@@ -41,11 +42,10 @@ type Guardrails struct {
 	// answer they wanted, 0 to 1. Default: twice the baseline, and 0.01 at the least.
 	DegradedShare Ceiling `json:"degraded_share"`
 
-	// ConvergenceMs bounds the convergence delay of a region: the age of other regions' news when
-	// one of its relays reads it (99th percentile, of the slowest). Default: three times the
-	// baseline, and 30,000 ms at the least. A region that measures nothing any more breaks it
-	// too, after 30 s: one with a shard that no node relays, or one that measured before its
-	// stage and does not now.
+	// ConvergenceMs bounds the convergence delay of a region: the age of other regions' changes when one of its relays
+	// reads them (99th percentile, of the slowest relay). Default: three times the baseline, and 30,000 ms at the least.
+	// A region also breaks it if for 30 s no node relays a shard of its origin, or if for 30 s no node measures a
+	// delay that was measured before the stage.
 	ConvergenceMs Ceiling `json:"convergence_ms"`
 
 	// LatencyUs bounds the decision latency (99th percentile) of the slowest node, where nodes
@@ -56,11 +56,11 @@ type Guardrails struct {
 	// the baseline, up or down, 0 to 1; default 0.2. 1 turns it off. Without a baseline it is not judged.
 	DeniedShareShift float64 `json:"denied_share_shift"`
 
-	// NodesLostShare bounds the share of a region's nodes before the stage that are not heard
-	// of any more, 0 to 1; default 0, so that none may go, unless as large a share goes of the
-	// nodes without the tuning: as in a deploy of them all. A planned scale-down of the region alone raises it. With 1
-	// a region may even be dark before its stage; that it loses its last node is never borne, and neither is cost that
-	// nodes dropped.
+	// NodesLostShare bounds the share of the region's nodes from before the stage that have fallen silent, 0 to 1;
+	// default 0: no node may. It is not broken if as large a share of the nodes without the tuning has fallen silent,
+	// as in a deploy of the whole fleet. Raise it for a planned scale-down of one region. With 1, a stage may begin in a
+	// region without live nodes. Two things always roll back: a region that loses its last node, and cost that nodes
+	// dropped.
 	NodesLostShare float64 `json:"nodes_lost_share"`
 
 	// RestartsPerHour is how often one node may start anew within an hour, 0 to

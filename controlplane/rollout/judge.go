@@ -35,10 +35,12 @@ func (r *Rollout) breachOfNodes(nowMs int64) *breach {
 	return nil
 }
 
-// breachOf returns which guardrail a region breaks, with the node that breaks it most. The look is at nowMs by the
-// clock of the database, gapMs after the one before. elsewhere is the share of nodes that regions without the tuning
-// have lost, borne how long a measured figure may be beyond its bound, and enough the evidence that breaks a counted
-// one.
+// breachOf returns the guardrail that a region breaks, with the node that breaks it most, or "".
+//
+//   - nowMs is the time of the look by the clock of the database, and gapMs the time since the last look.
+//   - borne is how long a measured figure may be beyond its bound.
+//   - elsewhere is the share of nodes that regions without the tuning have lost.
+//   - enough is the evidence at which a counted figure breaks its bound.
 func (g Guardrails) breachOf(w *RegionWatch, nowMs, gapMs int64, borne time.Duration, elsewhere,
 	enough float64) string {
 	if why := cmp.Or(g.nodesLost(w, elsewhere), g.relaysLost(w, fleet.UnrelayedMax),

@@ -132,9 +132,9 @@ func (r *Rollout) waitOn(nowMs int64) time.Duration {
 	return r.UntilApproved(nowMs)
 }
 
-// Evidence names what an approval of the stage that waits is of: the tuning, the stage, what the regions before it had
-// and got, and how many nodes they have lost. Figures that move by themselves are not in it, or each heartbeat would
-// void what a person has just read; guardrails hold them, and one beyond its bound rolls back without a person.
+// Evidence returns a hash of what a person approves: the tuning, the stage that waits, the versions and trials of the
+// regions before it, and how many nodes those have lost. An approval is valid for this hash alone. Figures that each
+// heartbeat changes are not part of it, because they would void an approval at once; the guardrails judge them.
 func (r *Rollout) Evidence() string {
 	type lost struct {
 		Region string

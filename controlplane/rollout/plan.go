@@ -42,9 +42,9 @@ type Plan struct {
 	// do not take up in that time is trouble.
 	ApplyTimeoutMs int64 `json:"apply_timeout_ms"`
 
-	// LeaseMs is for how long nodes try the tuning when the rollout does not renew the trial, 1 s to 1 h and at least
-	// three times as long as the rollout leaves between two looks, and as a change takes to reach nodes; default 5 min.
-	// They then return to the tuning before by themselves, whatever of the control plane, Restate and MySQL is gone.
+	// LeaseMs is how long nodes run the tuning of a trial that the rollout does not renew, 1 s to 1 h; default 5 min.
+	// Then they return to the stored tuning by themselves, even if the control plane, Restate or MySQL is gone. It must be
+	// at least three times the time between two looks, and three times as long as a change takes to reach nodes.
 	LeaseMs int64 `json:"lease_ms"`
 
 	Guardrails Guardrails `json:"guardrails"`

@@ -7,8 +7,8 @@ import (
 	"github.com/weirhq/weir/controlplane"
 )
 
-// Repair asks rollouts how they stand, and puts list and lock right: state may have been lost, or restored in parts,
-// while MySQL kept what was written.
+// Repair reads the state of each of the rollouts, and corrects their lines and the lock. Use it after state may have
+// been lost, or restored in parts, while MySQL kept its own.
 func (l *List) Repair(steps ListSteps, rollouts []Trace) error {
 	if n := len(rollouts); n > ListMax {
 		return fmt.Errorf("%w: %d rollouts to look at (at most %d)", controlplane.ErrInvalid, n, ListMax)
@@ -21,8 +21,8 @@ func (l *List) Repair(steps ListSteps, rollouts []Trace) error {
 	return l.correct(steps, rollouts)
 }
 
-// ask is how a rollout stands. One that Restate has lost, or has an older state of than MySQL, is restored first, and
-// one whose outcome MySQL did not take is saved.
+// ask returns the state of a rollout. If Restate has lost the rollout, or has an older state of it than MySQL, the
+// rollout is restored first; if MySQL lacks its outcome, the outcome is saved.
 func ask(steps ListSteps, trace Trace) (Rollout, error) {
 	r, err := steps.Status(trace.ID)
 	if errors.Is(err, controlplane.ErrNotFound) || err == nil && (r.Saved < trace.Saved || trace.unsaved(&r)) {
@@ -119,9 +119,9 @@ func (l *List) unlisted(traces []Trace) (unlisted []Trace) {
 	return unlisted
 }
 
-// found puts the line of a rollout right, and the lock: it has it while it is under way, if
-// no other has. One that is over was asked just now, and it is the list that takes rollouts back: its epoch may be
-// lower than when it took the lock, and it gives the lock back all the same.
+// found corrects the line of a rollout whose state was just read, and the lock. A rollout under way gets the lock if no
+// other has it. A rollout that is over loses it, even if its epoch is lower than when it got the lock: only the list
+// rolls back finished rollouts, so it cannot be under way again.
 func (l *List) found(s Summary) {
 	switch {
 	case s.Phase.Over():
@@ -136,8 +136,8 @@ func (l *List) found(s Summary) {
 	}
 }
 
-// lost writes down that neither Restate nor MySQL has a state of a rollout: it holds nothing up. How a line
-// of it ended stays, if that is known.
+// lost records that neither Restate nor MySQL has a state of a rollout, and releases its lock. If its line has an
+// outcome, the line stays.
 func (l *List) lost(trace Trace) {
 	if l.Active == trace.ID {
 		l.Active, l.Since = "", 0
@@ -161,10 +161,16 @@ func (l *List) lost(trace Trace) {
 // looksMax is how many rollouts besides those under way are looked at for an older state than MySQL has.
 const looksMax = 10
 
-// Wrongs are the rollouts that the list is wrong about, or Restate, as far as can be told from outside: those that
-// have, or wait to give back, a lock and are not known, or kept it though they are over; those that MySQL knows of and
-// that have no line, or another end; those that are under way without the lock; and those of which MySQL has a newer
-// state. look answers how a rollout stands; lateMs is how long a message may be on its way.
+// Wrongs returns the rollouts for which the list, or Restate's state, seems to be wrong, so that [List.Repair] should
+// look at them:
+//
+//   - rollouts that the list has as under way, and that do not exist,
+//   - rollouts that have the lock though they are over, or are under way without it,
+//   - rollouts in MySQL that have no line in the list, or another outcome there,
+//   - rollouts of which MySQL has a newer state.
+//
+// look returns the state of a rollout. A message, such as an outcome, may be on its way for lateMs, so a rollout that
+// has moved since is not reported.
 func (l *List) Wrongs(traces []Trace, nowMs, lateMs int64,
 	look func(id string) (Rollout, error)) (wrong []Trace, err error) {
 	for _, id := range l.UnderWay() {

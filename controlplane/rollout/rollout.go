@@ -39,12 +39,12 @@ func (p Phase) Over() bool {
 
 const documentVersion = 3
 
-// Rollout is everything that is known of a rollout: one document, so that no half of it
-// can be seen. It outlives builds: fields are only ever added, what a document does not
-// have is zero, and a change of meaning is a new Version, which Upgrade reads.
+// Rollout is the whole state of a rollout as one document, so it is stored and read as a whole. Documents outlive
+// builds: a build may only add fields, and a field that a document lacks is zero. If the meaning of a field changes, so
+// does Version, and Upgrade converts older documents.
 //
-// Its methods are the transitions. They decide from the document and the answers of
-// steps alone; [Rollout.Advance] is the one that time brings, the others are operators'.
+// Its methods are the transitions. They decide from the document and the answers of steps alone. Time brings
+// [Rollout.Advance]; operators bring [Rollout.Operate] and [Rollout.RollBack]. A Rollout must not be used concurrently.
 type Rollout struct {
 	Version int    `json:"version"`
 	ID      string `json:"id"`

@@ -48,12 +48,11 @@ func (r *Rollout) Save(steps Steps) error {
 		State: string(state)})
 }
 
-// Restore begins a transition: a document that is older than what MySQL has, or empty, becomes what MySQL has. Restate
-// has lost the rollout then, or was restored from a backup, or the transition before was killed once it was saved. wait
-// is what [Rollout.Advance] answers.
+// Restore begins a transition: if MySQL has a newer document of the rollout, it replaces r, which may be empty. That
+// happens if Restate has lost the rollout or was restored from a backup, or if the last transition was killed after it
+// was saved. wait is as of [Rollout.Advance].
 //
-// The rollout goes on as after an outage: trials that nodes have left meanwhile turn it around. What it was waiting for
-// it waits for anew.
+// The rollout goes on as after an outage: its waits begin again, and if a trial has ended meanwhile, it rolls back.
 func (r *Rollout) Restore(steps Steps, id string) (wait time.Duration, restored bool, err error) {
 	state, err := steps.newer(id, r.Saved)
 	if err != nil || state == "" {

@@ -10,10 +10,12 @@ import (
 	"github.com/weirhq/weir/shared/tuning"
 )
 
-// StageNodes is how many of a region's nodes a stage has try the tuning, those of earlier stages included: at most one
-// of the fields is set, and the zero value is all nodes. Nodes are drawn by tuning.TrialShare: the least share of a
-// region that takes in as many of the nodes that are live when the stage's baseline begins. A node that joins later
-// and falls into the share tries the tuning, too.
+// StageNodes is the number or the share of a region's nodes that run the tuning in a stage, including those of earlier
+// stages. At most one of the fields is set; the zero value means all nodes.
+//
+// Nodes are chosen by tuning.TrialShare, a hash of their IDs: when the stage's baseline begins, the stage gets the
+// lowest bound below which enough of the live nodes are. A node that joins later runs the tuning if its hash is below
+// the bound.
 type StageNodes struct {
 	NodesPercent int `json:"nodes_percent,omitempty"` // 1 to 100, rounded up to whole nodes
 	Nodes        int `json:"nodes,omitempty"`         // 1 to fleet.NodesMax; all of a region that has fewer

@@ -16,8 +16,8 @@ const AuditService = "WeirAudit"
 
 const auditTimeout = 10 * time.Second
 
-// audit writes what operators changed into the audit table. A change sends its entry
-// here, in the same breath as it is made: neither is ever there without the other, and
+// auditTrail is the service WeirAudit: it writes the changes of operators into the audit table. The handler of a
+// change sends the entry here and writes its own state in one invocation, so neither is there without the other, and
 // a change need not wait for MySQL.
 type auditTrail struct {
 	store audit.Store

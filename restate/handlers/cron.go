@@ -39,7 +39,7 @@ type (
 	}
 )
 
-// cron is the object: see the package's documentation for what it keeps to.
+// cron is the object WeirCron: see the package's documentation for what must hold.
 type cron struct {
 	jobs  map[string]Job
 	steps *stepper

@@ -4,7 +4,7 @@ import (
 	restate "github.com/restatedev/sdk-go"
 )
 
-// Job is what a cron runs.
+// Job is what WeirCron runs at an interval: the cleanup or the watch.
 type Job struct {
 	// Run does the work. It is a handler: see the package's documentation. A terminal
 	// error is recorded beside the report; any other makes Restate run it again.

@@ -44,8 +44,8 @@ type (
 	}
 )
 
-// retirement is the object: retire.Retirement, one transition an invocation, as
-// rollout is.
+// retirement is the object WeirRetirement: a retire.Retirement, one transition an invocation, as
+// rolloutObject is.
 type retirement struct {
 	work       *retire.Work
 	approvers  access.Approvers // nil: every approval counts

@@ -42,9 +42,9 @@ type RolloutTimer struct {
 	Epoch int64 `json:"epoch"`
 }
 
-// rollout is the object: rollout.Rollout, one transition an invocation. None
-// outlives a transition, so a new build never meets a journal of the old one that is
-// longer than that, and a bake is a message that is on its way.
+// rolloutObject is the object WeirRollout: a rollout.Rollout, one transition an invocation. No invocation
+// outlives a transition, so a new build never meets a journal of the old one that is longer than that. Between two
+// looks of a bake nothing runs: a delayed message waits in Restate.
 type rolloutObject struct {
 	work       *rollout.Work
 	approvers  access.Approvers // nil: every approval counts

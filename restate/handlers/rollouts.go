@@ -29,7 +29,7 @@ type RolloutsRepair struct {
 	Rollouts []rollout.Trace `json:"rollouts"` // at most rollout.ListMax
 }
 
-// rollouts is the object: rollout.List, one transition an invocation.
+// rollouts is the object WeirRollouts: a rollout.List, one transition an invocation.
 type rollouts struct {
 	work  *rollout.Work
 	steps *stepper

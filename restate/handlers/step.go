@@ -15,7 +15,7 @@ import (
 // errDraining makes Restate try a step again, by then with another process.
 var errDraining = errors.New("this process is shutting down; the step is for the next one")
 
-// stepper executes steps.
+// stepper makes journals, which execute steps.
 type stepper struct {
 	draining *atomic.Bool  // no step begins any more
 	retryMax time.Duration // how long a step is tried again before its run fails
@@ -29,8 +29,9 @@ func (s *stepper) within(d time.Duration) *stepper {
 // on returns the journal of an invocation.
 func (s *stepper) on(ctx restate.Context) controlplane.Journal { return journal{ctx, s} }
 
-// journal is the journal that Restate has of an invocation. A step that fails is tried again, less and less often, for
-// retryMax; its last error is then terminal.
+// journal is the journal that Restate has of an invocation: Do is Restate's Run. If the journal has an answer of the
+// step, as in a replay, the step is not executed. A step that fails is tried again, after 250 ms to 10 s, for retryMax;
+// then its last error is terminal, and so is the error of Do.
 type journal struct {
 	ctx   restate.Context
 	steps *stepper

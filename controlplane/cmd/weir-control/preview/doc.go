@@ -6,7 +6,7 @@
 // so its end is certain whenever the caller's is, it cannot take the memory of the
 // control plane or bring it down, and none of it is left behind.
 //
-//	Runner ── PreviewAsk ──► stdin   Work: sim, one tuning after the other
+//	Runner ── previews.Ask ► stdin   Work: sim, one tuning after the other
 //	       ◄── lines ─────── stdout
 //
 // The worker writes a line for each tuning that it is done with, so that what there is

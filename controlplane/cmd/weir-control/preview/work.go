@@ -46,7 +46,7 @@ type scale struct {
 	regions, reduced int     // the shape's, and the simulated
 }
 
-// Work reads a PreviewAsk and answers it, until everything is told or time is up.
+// Work reads a previews.Ask, and writes a line for each tuning that it has simulated, until all are or the time is up.
 func Work(stdin io.Reader, stdout io.Writer) error {
 	began := time.Now()
 	var ask previews.Ask

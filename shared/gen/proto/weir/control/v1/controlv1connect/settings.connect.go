@@ -90,7 +90,7 @@ type SettingsServiceClient interface {
 	// ListAllOverrides lists the overrides of all workspaces, by workspace, namespace and pattern.
 	ListAllOverrides(context.Context, *connect.Request[v1.ListAllOverridesRequest]) (*connect.Response[v1.ListAllOverridesResponse], error)
 	// ResetKey forgets what was counted of an identifier, in every region: to let a
-	// customer back in before the window is over. Nodes have it within a settings interval.
+	// customer back in before the window is over. Nodes have it within two settings intervals.
 	ResetKey(context.Context, *connect.Request[v1.ResetKeyRequest]) (*connect.Response[v1.ResetKeyResponse], error)
 	// ListResets lists a namespace's resets that still matter, the newest first.
 	ListResets(context.Context, *connect.Request[v1.ListResetsRequest]) (*connect.Response[v1.ListResetsResponse], error)
@@ -283,7 +283,7 @@ type SettingsServiceHandler interface {
 	// ListAllOverrides lists the overrides of all workspaces, by workspace, namespace and pattern.
 	ListAllOverrides(context.Context, *connect.Request[v1.ListAllOverridesRequest]) (*connect.Response[v1.ListAllOverridesResponse], error)
 	// ResetKey forgets what was counted of an identifier, in every region: to let a
-	// customer back in before the window is over. Nodes have it within a settings interval.
+	// customer back in before the window is over. Nodes have it within two settings intervals.
 	ResetKey(context.Context, *connect.Request[v1.ResetKeyRequest]) (*connect.Response[v1.ResetKeyResponse], error)
 	// ListResets lists a namespace's resets that still matter, the newest first.
 	ListResets(context.Context, *connect.Request[v1.ListResetsRequest]) (*connect.Response[v1.ListResetsResponse], error)
