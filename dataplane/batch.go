@@ -289,8 +289,8 @@ func (b *batch) create(ctx context.Context, it *item, untracked bool) {
 	}
 }
 
-// judgeBatch decides the batch, after hearing from the origin what it should, unless
-// what is known denies it: that costs no I/O.
+// judge decides the batch. It first reads from the origin what the batch needs, unless known counts already deny it:
+// such a denial costs no I/O.
 func (b *batch) judge(ctx context.Context) (allowed, alive bool) {
 	if wanting := b.wantingRefresh(); len(wanting) > 0 {
 		wanting = b.foresee(wanting)
@@ -314,7 +314,7 @@ func (b *batch) judge(ctx context.Context) (allowed, alive bool) {
 	return b.hold(true, true)
 }
 
-// renumberMany moves the batch to the origin's clock, which has become known since the batch began. It
+// renumber moves the batch to the origin's clock, which has become known since the batch began. It
 // reports whether any of them must be looked up and read once more.
 func (b *batch) renumber() (replaced bool) {
 	b.known = true
@@ -349,7 +349,7 @@ func (b *batch) anyClaiming() bool {
 	return false
 }
 
-// holdBatch judges the batch at one instant and, with count set, counts it if all items
+// hold judges the batch at one instant and, with count set, counts it if all items
 // pass. final is set when a denial is its answer.
 func (b *batch) hold(count, final bool) (allowed, alive bool) {
 	for n, i := range b.order {
@@ -514,7 +514,7 @@ func sourceOf(items []item, first int, source Source, refusal time.Duration) {
 	}
 }
 
-// refreshBatch asks the origin about keys in one round trip.
+// refresh reads keys from the origin in one round trip.
 func (b *batch) refresh(ctx context.Context, wanting []int) {
 	ctx, cancel := b.engine.within(ctx, &b.until)
 	defer cancel()
@@ -536,7 +536,7 @@ func (b *batch) refresh(ctx context.Context, wanting []int) {
 	}
 }
 
-// answerBatch words every item's verdict.
+// answer turns every item's verdict into its Decision.
 func (b *batch) answer(kept bool, decisions []Decision) []Decision {
 	items := b.items
 	at := len(decisions)

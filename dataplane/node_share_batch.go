@@ -51,8 +51,8 @@ type pledge struct {
 	claim *cell.Claim
 }
 
-// shareBatch lets a batch wait until each of its untracked keys, or of its other keys, is within its share, or has the
-// origin's word for the cost.
+// share lets a batch wait until each of its untracked keys, or of its other keys, is within its share, or the origin
+// has decided its cost.
 func (b *batch) share(ctx context.Context, untracked bool) {
 	var cancel context.CancelFunc
 	for {

@@ -38,7 +38,7 @@ func (s service) fastpathLimit(ctx context.Context, message string) (answer any,
 	return written(b), true, nil
 }
 
-// many is what one batch works on, kept for the next one.
+// fastBatch holds the memory that one batch works on, kept for the next batch.
 type fastBatch struct {
 	requests  []dataplane.Request
 	decisions []dataplane.Decision

@@ -2,7 +2,7 @@
 //
 // # Where it stands
 //
-//	nodes ─ Send, Read, Claim ─► Origin (Redis) ◄─ relay ─► Feed, CountStore (MySQL) ◄─ relay ─► Origin ─► nodes
+//	nodes ─ Send, Read ────────► Origin (Redis) ◄─ relay ─► Feed, CountStore (MySQL) ◄─ relay ─► Origin ─► nodes
 //	      ◄─ region, foreign ──             one lease a shard    one writer a (region, shard)
 //
 // A node talks to its region's origin and to nothing else: each answer about a cell has the region's total and that of

@@ -23,5 +23,6 @@
 // part; storetest.TestOrigin finds both, and tests each part that an origin has. A wrapper hides each part that it does
 // not forward: see FullOrigin.
 //
-// dataplane/guides/store.md has an origin over a map and a mutex, and says what real servers need besides.
+// The guide dataplane/guides/store.md describes an origin over a map and a mutex, and lists what real servers need in
+// addition. The words key, cell and sequence are those of package shared/window.
 package store

@@ -9,8 +9,8 @@ import (
 	"github.com/weirhq/weir/shared/window"
 )
 
-// ErrEpoch refuses a cost that was meant for an earlier Epoch of its cell: the origin has
-// lost what it acknowledged then. Nothing was applied; Total.Epoch has the new one.
+// ErrEpoch refuses a cost whose Epoch is not its cell's: the origin has lost what it acknowledged in that epoch.
+// Nothing of the cost was applied; Total.Epoch has the cell's epoch.
 var ErrEpoch = errors.New("origin: has lost its counts since")
 
 // ErrNotApplied marks an error of Send, or of one Total, after which the cost was certainly not added: for example
@@ -18,12 +18,16 @@ var ErrEpoch = errors.New("origin: has lost its counts since")
 // to find out what was added.
 var ErrNotApplied = errors.New("origin: nothing was applied")
 
-// Epoch tells what an origin remembers from what it has lost: a random number, not 0, drawn when a
-// server finds that it has none. All cells of one server have the same; on a Redis Cluster each
-// bucket of cells has its own. Cells that have the same lose their counts together, or not at all.
+// Epoch identifies the data that an origin has now, so that nodes notice when it has lost the data that it had before.
+// It is a random number, not 0. A server that has no epoch draws one and stores it with the counts. All cells of one
+// server have the same epoch; on a Redis Cluster each bucket of cells has its own. Cells of one epoch lose their counts
+// together, or not at all.
 //
 // 0 stands for a cell about which the node has had no answer yet. A bounded cost with 0 fits every epoch. Any other
-// cost with 0 belongs to the epoch in which its chunk is first sent, and is refused by a later one.
+// cost with 0 belongs to the epoch in which its chunk was first sent: once the origin has another epoch, the same chunk
+// is refused with ErrEpoch. The server that lost its data cannot know that epoch, so the Origin value that sends the
+// chunk has to keep it, with the Number, for each stream. Without that, a chunk whose reply was lost would count a
+// second time after a loss: other nodes may have been answered with its cost, and restore it as Known.
 //
 // A node that is answered another epoch than the one it knows of a cell, in whatever call, begins
 // anew in it: its next Cost has all that it has accepted as Restore and the highest region total of
@@ -39,10 +43,14 @@ const CountMax = window.LimitMax
 
 // Origin is where the nodes and the relay of one region meet. For each cell it holds two numbers:
 // what the region's nodes have accepted, and what all other regions have. Both only grow, as
-// long as the epoch is the same, and end some time after their cell has expired.
+// long as the epoch is the same. An unknown cell has 0 of both.
 //
-// An origin has one or more shards, which work and fail apart from each other. One call names cells
-// of one shard.
+// A cell expires at window.Cell.ExpiresAtMs by the shard's clock, which is one window after its end: until then it
+// counts as the cell before the current one. Some time later, 30 s for example, the origin may forget it. A cost of a
+// cell that is older than that is no error, and leaves no count behind.
+//
+// An origin has one or more shards, which work and fail apart from each other. All cells of one call are of one shard:
+// the limiter and the relay see to it. An origin may refuse a call that names cells of several shards.
 //
 // An origin may also be a Granter, a Mailbox or Relayed. Without those, it counts and does nothing else: see the
 // package documentation.
@@ -50,53 +58,61 @@ const CountMax = window.LimitMax
 // All methods may run concurrently, obey ctx's deadline, never retry by themselves and keep no
 // reference to their arguments.
 type Origin interface {
-	// Shards is how many there are, >= 1, the same for the Origin's life. A Redis Cluster is one.
+	// Shards returns the number of shards, 1 or more, which never changes. A Redis Cluster is one shard.
 	Shards() int
 
-	// ShardOf is the shard that holds all cells of key: 0 <= n < Shards(), always the same, and
-	// the same on every node of the region.
+	// ShardOf returns the shard that holds all cells of key: 0 <= n < Shards(). It is always the same, and
+	// the same on every node of the region, so it must not depend on a seed that a process draws.
 	ShardOf(key *window.Key) int
 
-	// Read answers for all cells, in their order, or fails as a whole. An unknown cell has no cost. No
-	// cells are no call.
+	// Read answers for all cells, in their order, or fails as a whole. It creates nothing. A cell may be named
+	// twice. With no cells, it may return an empty Reply without a round trip.
 	Read(ctx context.Context, cells []window.Cell) (Reply, error)
 
 	// Send adds a chunk's costs, each chunk at most once in an epoch however often it is sent:
 	// see Chunk. A bounded cost is added only if its cell's region total stays at most AtMost, decided and done in one
-	// atomic step: see Cost. After an error the chunk may or may not have been applied, or only some of its costs: send
-	// the same chunk again. Without an error each Total of the Reply has its own Err:
+	// atomic step: see Cost. After an error the chunk may or may not have been applied, or only some of its costs: the
+	// caller sends the same chunk again. A chunk whose Shard, Stream or Number is out of bounds is an error, and adds
+	// nothing.
 	//
-	//   - nil,
-	//   - ErrEpoch,
-	//   - any other error, with an Epoch, for a cell that will not take the cost,
-	//   - any other error, without an Epoch, for a cell that got no answer: the cost may or may not have been added. Only
-	//     in a chunk with bounded costs; any other chunk that is not answered as a whole fails as a whole.
+	// Without an error the Reply has a Total for each cost, in their order, and each Total has its own Err:
 	//
-	// Without costs it reports the shard's Now, and finds out whether the stream's chunks are still there.
+	//   - nil: the Total is the cell's. A bounded cost was added if Added is true.
+	//   - ErrEpoch, with the cell's Epoch: see there. A chunk that was applied in a lost epoch, and comes again, has it too.
+	//   - any other error, with an Epoch: the origin does not take this cost, for example because a field is out of its
+	//     bounds. All other costs of the chunk are applied.
+	//   - any other error, without an Epoch: the cell got no answer, and the cost may or may not have been added. Only a
+	//     chunk with bounded costs has such a Total; any other chunk that is not answered as a whole fails as a whole.
+	//
+	// With no costs, Send reports the shard's Now, and finds out whether the stream's chunks are still there.
 	Send(ctx context.Context, chunk Chunk) (Reply, error)
 
-	// Listen calls apply for each foreign total that Apply has raised in a shard from then on,
-	// until ctx ends (nil) or the connection is lost. Messages may be missed: what they brought
-	// comes with the next answer about the cell. apply must not block or keep its argument. An origin that is not
-	// Relayed has no foreign totals: its Listen returns nil when ctx ends, and does nothing else.
+	// Listen calls apply for each foreign total that Relayed.Apply raises in a shard from then on. It returns nil when
+	// ctx ends, and an error when the connection is lost. Messages may be missed, because the next answer about the
+	// cell has the same total. apply must not block or keep its argument. An origin that is not Relayed has no foreign
+	// totals: its Listen waits until ctx ends, and returns nil.
 	Listen(ctx context.Context, shard int, apply func([]Foreign)) error
 }
 
-// Chunk is what one stream of a node sends in one call. A stream belongs to one incarnation of a
-// limiter (draw it at random) and one shard. It has one chunk on its way at a time; the next has a
-// larger Number. Until a chunk is answered it is sent again, the same cells with the same Number: an origin that has
-// applied it adds nothing, and answers with the totals, and with what Added was then. So after an error the same chunk
-// with an AtMost of -1 finds out which of its bounded costs were added, and keeps those that are still on their way
-// from being added.
+// Chunk is what one stream of a node sends in one call. A stream belongs to one run of a limiter and to
+// one shard; the limiter draws Stream at random. It has one chunk on its way at a time.
 //
-// A chunk with a smaller Number than the stream's last one adds nothing. If it has bounded costs, it fails;
-// otherwise it is answered with the totals. An origin forgets a stream that has sent nothing for StreamKeptFor, once
-// the cells that it has counted in have expired too, or after StreamKeptMax: a chunk that comes again later than that
-// counts twice.
+// An origin stores the Number of each stream's last chunk, and compares:
 //
-// When an origin has lost chunks that it had answered, as a replica has that was promoted, the Origin
-// value that sent them applies them again, in their order and before the next chunk of their
-// stream. It keeps those that were applied, first or again, in the last KeepFor.
+//   - A chunk with a larger Number is new. The origin applies it and stores its Number, in one atomic step.
+//   - A chunk with the same Number is the last one again, because its reply was lost. It names the same cells. The
+//     origin adds nothing, and answers with the totals as they are now, and with the Added of the first time. So after
+//     an error the same chunk with an AtMost of -1 finds out which of its bounded costs were added, and keeps those
+//     that are still on their way from being added.
+//   - A chunk with a smaller Number is late. The origin adds nothing. If the chunk has bounded costs, Send fails;
+//     otherwise it answers with the totals.
+//
+// An origin forgets a stream that has sent nothing for StreamKeptFor, once the cells that it has counted in have
+// expired too, or after StreamKeptMax. A chunk that is sent again later than that counts twice.
+//
+// A replica that was promoted may lack chunks that were answered. The Origin value that sent such chunks then sends
+// them again, in their order and before the next chunk of their stream. It keeps each chunk for KeepFor after the
+// origin has applied it, for the first time or again.
 type Chunk struct {
 	Shard  int
 	Stream uint64 // not 0
@@ -120,10 +136,10 @@ const (
 )
 
 // Cost is what a node has accepted in a cell since its last Cost in the cell's epoch; in an epoch
-// that is new to the node, all of it.
+// that is new to the node, all of it. A cost with a field below 0 is refused: see Send.
 type Cost struct {
 	Cell  window.Cell
-	Epoch Epoch // of the last Total of this cell that the node has had
+	Epoch Epoch // of the last Total of this cell that the node has had; 0: it has had none
 	Add   int64 // >= 0: accepted in this epoch
 
 	// Restore and Known are for an origin that has lost its counts. Restore is what this node had
@@ -142,8 +158,9 @@ type Cost struct {
 	Limit int64
 
 	// AtMost, if it is not 0, bounds the cost: Add, which must be > 0, is added only if the region's total, Add included,
-	// stays at most AtMost. Below 0 there is no room for any cost. Above CountMax it is CountMax. Restore and Known of a
-	// bounded cost must be 0. Costs of one cell are decided in the order in which they stand in the chunk.
+	// stays at most AtMost; the foreign total does not count. Below 0 there is no room for any cost. Above CountMax it is
+	// CountMax. Restore and Known of a bounded cost must be 0. Costs of one cell are decided in the order in which they
+	// stand in the chunk. A claim of a node is such a cost.
 	AtMost int64
 }
 

@@ -6,8 +6,8 @@ import (
 	"github.com/weirhq/weir/shared/window"
 )
 
-// Claim is a cost that waits for its claim. Guarded by shard.mu until it is taken, then by
-// the call that took it until done is closed, except for what Entry.mu guards.
+// Claim is a cost that the origin is to decide, for a caller who waits. Guarded by the lock of queue.Claims until a call
+// takes it, and then by that call until Done is closed, except for the fields that Entry.mu guards.
 //
 // From when a claim is prepared its cost is in the count, where singles, batches and handles
 // see it, and in claims.cost. An answer takes it out of that: what was added is own cost that
@@ -30,7 +30,7 @@ type Claim struct {
 	next      *Claim // in claims.lent; under Entry.mu
 
 	Done chan struct{}
-	Way  Way // wayReply: judge again
+	Way  Way // WayReply: judge again
 }
 
 // claims are an entry's claims on their way, by slot. Guarded by Entry.mu.

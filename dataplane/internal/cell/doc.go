@@ -1,9 +1,9 @@
-// Package cell keeps what a node knows about keys: entries, the table that finds them, and
-// what has no place in it.
+// Package cell keeps what a node knows about keys: entries, the table that finds them, and a sketch for keys that have
+// no room in it.
 //
 // An entry's words, flags, ledger and lock are read and written here and nowhere else. The
-// limiter, replay, claims, syncs and listeners speak to an entry in named
-// operations, each of which takes the entry's lock at most once and does no I/O.
+// limiter and package outbox change an entry by named operations, each of which takes the entry's lock at most once
+// and does no I/O.
 //
 // An entry is made of parts, and each field is touched by the methods of one part alone
 // (TestOnlyTheOwnerOfAFieldTouchesIt):
@@ -22,13 +22,18 @@
 //	entry.go word.go flags.go     an entry, the word that counts, its flags
 //	counter.go                    the words of both cells
 //	judge.go hold.go              decisions: of one request, of a batch
-//	ledger.go merge.go            what a fleet needs beside the counts, and how totals are merged
+//	min_limits.go                 the lowest limit that a cell's cost was counted against
+//	dirty.go                      the entries whose counts have changed since the last tick
+//	ledger.go merge.go            counts that a fleet needs in addition, and how totals are merged
 //	read.go replay.go claim.go    refresh, replay and claims
-//	restore.go                    what an origin is told that has lost its counts
+//	restore.go                    cost to send again after the origin has lost its counts
 //	node_share.go charge.go       node shares of a limit; settlements, refunds and charges
 //	estimate.go sync.go           the estimate mode
-//	table.go evict.go group.go    the table, what goes, and the share of a namespace
-//	untracked.go overflow.go      keys without a place in the table
+//	horizon.go set_right.go       a clock that was ahead and is set back
+//	place.go                      entries that were numbered before the origin's clock was known
+//	table.go evict.go group.go    the table, eviction, and the share of a namespace
+//	untracked.go overflow.go      keys without room in the table: temporary entries, and the sketch
+//	new_keys.go                   the bound on new keys that a namespace creates at the origin
 //	identity.go                   identities and names of keys
 //	look.go                       readings for people and tests
 package cell

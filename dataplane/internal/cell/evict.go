@@ -13,7 +13,7 @@ const (
 	stays eviction = iota
 	goneExpired
 	goneIdle
-	goneShare // its namespace has more than its share: see table.fairShareLocked
+	goneShare // its namespace has more than its share: see Table.fairShareLocked
 )
 
 // need is why an entry is asked to go.

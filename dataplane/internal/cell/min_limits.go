@@ -47,7 +47,7 @@ func (l *minLimits) most(slot int) int64 {
 	return l.get(slot) + 1<<(code>>mantissaBits) - 1
 }
 
-// note keeps limit if it is the lowest.
+// lower keeps limit if it is the lowest.
 func (l *minLimits) lower(slot int, limit int64) {
 	for limit < l.get(slot) {
 		shift := max(0, bits.Len64(uint64(limit))-mantissaBits)

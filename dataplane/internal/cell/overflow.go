@@ -141,7 +141,7 @@ func (s *overflowSpan) open(number int64, counts int) *generation {
 	return newer
 }
 
-// note widens the generation's range to a cell with this start.
+// lower widens the generation's range to a cell with this start.
 func (g *generation) lower(startMs int64) {
 	raise(&g.last, startMs)
 	for {

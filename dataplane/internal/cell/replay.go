@@ -48,7 +48,7 @@ func (l Ledger) restoredLocked(slot int) {
 	}
 }
 
-// Loaded is what load has put on its way.
+// Loaded is the result of Load.
 type Loaded struct {
 	Sequence int64         // of the current cell
 	Costs    [2]store.Cost // of the previous cell and the current one

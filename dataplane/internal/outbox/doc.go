@@ -1,14 +1,21 @@
-// Package outbox sends what a node has accepted to the shards of its origin, reads from them, and merges what they
-// answer into the node's table of counts. Nothing else calls store.Origin's Read, Send, Claim and Listen.
+// Package outbox sends a node's accepted cost to the shards of its origin, reads counts from them, and merges their
+// answers into the node's table. Nothing else in the limiter calls Read, Send and Listen of a store.Origin.
 //
-// Every shard has streams of its own, so that one that is slow or dead delays no other shard's keys:
+// Every shard has streams of its own, so that a shard that is slow or dead delays no other shard's keys:
 //
-//   - replay sends accepted cost at each tick, and at once what is flushed;
-//   - syncs sends and reads the keys of the estimate mode, as they ask for it;
-//   - untracked sends what batches have counted on keys that the table has no room for;
-//   - claims makes decisions where the count is.
+//	replay     replay.go     accepted cost, at each tick, and flushed keys at once
+//	syncs      sync.go       keys of the estimate mode, which it also reads
+//	untracked  untracked.go  cost that batches have counted on keys for which the table has no room
+//	claims     claim.go      claims: costs with a bound, which the origin adds only if there is room
 //
-// A stream numbers its chunks. One that got no answer is sent again as it was before anything new, and the origin
-// applies it once, however often it comes. An answer of another epoch means that the origin has lost its counts:
-// what this node has had in the lost epoch is sent again.
+// A stream numbers its chunks. A chunk that got no answer is sent again unchanged before anything new, and the origin
+// applies it once, however often it comes (stream.go; claims use claim_lost.go). An answer of another epoch means that
+// the origin has lost its counts: the node then sends again all that it had in the lost epoch (epoch.go, probe.go).
+//
+// read.go reads keys before decisions, and time.go takes the origin's clock from each answer. The other files are:
+//
+//	outbox.go  all shards: collecting dirty entries, foreign totals, what operators see
+//	shard.go   one shard: its streams, breakers and epochs
+//	drain.go   Stop: sending what is left
+//	stats.go   metrics
 package outbox

@@ -9,7 +9,7 @@ import (
 )
 
 // Flushes are the entries of a shard to send before the next tick. Each is in the queue at most once:
-// see cell.Entry.MarkFlush. Make Flushes with NewFlushes. All methods may be called concurrently.
+// see cell.Ledger.MarkFlush. Make Flushes with NewFlushes. All methods may be called concurrently.
 type Flushes struct {
 	Woken chan struct{} // receives a value when there may be entries to send
 

@@ -11,8 +11,8 @@ import (
 // depth. On each level a key with its very value goes before a pattern, the first
 // pattern before the others, and a pattern before the key alone.
 //
-// shared tells whether one of the rules on the way has its values share a count; then
-// sharedPattern says which.
+// shared reports whether the values of one of the rules on the way share a count;
+// sharedPatterns returns which rule that is.
 func (r *Rules) match(domain string, entries []*ratelimitv3.RateLimitDescriptor_Entry) (limit *Limit, shared bool) {
 	if r == nil {
 		return nil, false

@@ -23,7 +23,7 @@ func (w *world) publish(from *life) func(store.FeedRow) {
 	}
 }
 
-// hear has a node's relay take a row in, if it leads.
+// apply gives a row to a node's relay, if it leads.
 func (w *world) apply(n *node, row store.FeedRow) {
 	l := n.life.Load()
 	if l == nil || l.Relay == nil || l.ended.Load() {
