@@ -7,7 +7,7 @@ import (
 )
 
 // Which packages may not come in, and why.
-func TestDependencies(t *testing.T) {
+func TestDependencyRules(t *testing.T) {
 	const module = "github.com/weirhq/weir/"
 	const parts = ". ./access ./audit ./fleet ./queries ./tunings"
 	const jobs = parts + " ./cleanup ./limits ./previews ./retire ./rollout ./watch"

@@ -347,7 +347,7 @@ func TestWarmEndsWithItsContext(t *testing.T) {
 }
 
 // Which packages may not come in, and why.
-func TestDependencies(t *testing.T) {
+func TestDependencyRules(t *testing.T) {
 	out, err := exec.Command("go", "list", "-deps", ".").Output()
 	if err != nil {
 		t.Fatal(err)
