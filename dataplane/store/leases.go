@@ -11,8 +11,8 @@ import (
 // Leases is an origin's part in leases by id: each holds one of a key's slots beside what nodes hold (see Slots), and
 // any node renews or releases it. It ends by itself.
 type Leases interface {
-	// Leases grants, renews and releases leases of a shard, each for itself. No words are no call. An error means that
-	// none, some or all of it was done. The same call again does what is left.
+	// Leases grants, renews and releases leases of a shard, each for itself. With no words, Leases returns without a
+	// round trip. An error means that none, some or all of it was done. The same call again does what is left.
 	Leases(ctx context.Context, shard int, words []LeaseWord) (LeaseReply, error)
 }
 

@@ -78,7 +78,8 @@ type Origin interface {
 	// Without an error the Reply has a Total for each cost, in their order, and each Total has its own Err:
 	//
 	//   - nil: the Total is the cell's. A bounded cost was added if Added is true.
-	//   - ErrEpoch, with the cell's Epoch: see there. A chunk that was applied in a lost epoch, and comes again, has it too.
+	//   - ErrEpoch, with the cell's Epoch: see there. A chunk that was applied in a lost epoch, and comes again, has this
+	//     error too.
 	//   - any other error, with an Epoch: the origin does not take this cost, for example because a field is out of its
 	//     bounds. All other costs of the chunk are applied.
 	//   - any other error, without an Epoch: the cell got no answer, and the cost may or may not have been added. Only a

@@ -9,15 +9,15 @@ import (
 	"github.com/weirhq/weir/shared/window"
 )
 
-// Reservations is an origin's part in reservations by id. What is reserved of a cell is a hold: a cost that counts in
-// the region's total until the hold has ended, and what was spent of it for as long as the cell lasts. What the holds
-// of a cell count may fall again, and totals only grow: a total has the most that the cell's holds have counted
-// together at any time. What is below that is room for holds alone, whichever node asks for one.
+// Reservations is an origin's part in reservations by id. A hold is a cost that is reserved in one cell: it counts in
+// the region's total until the hold has ended, and what was spent of it counts for as long as the cell lasts. The sum
+// of a cell's holds may fall again, but totals only grow: a total includes the largest sum that the cell's holds have
+// had so far. Any node's holds may use the gap between the sum and that largest sum; nothing else may.
 //
 // The reservation itself, which may have holds in several shards, is a note, whose text is for nodes alone.
 type Reservations interface {
-	// Hold says what holds of a shard are from now on, each for itself: see Hold. No holds are no call. An error means
-	// that none, some or all of it was done; the same call again does what is left.
+	// Hold says what holds of a shard are from now on, each for itself: see Hold. With no holds, Hold returns without a
+	// round trip. An error means that none, some or all of it was done; the same call again does what is left.
 	Hold(ctx context.Context, shard int, holds []Hold) (HoldReply, error)
 
 	// Note stores a note if the stored one of its ID has the Version before it: none has 0. Otherwise, and for Version

@@ -15,9 +15,9 @@ import (
 // A key's slots are never counted up or down. Each call says what a node goes on holding, and the origin answers what
 // it holds from then on, so a call that is lost, late or repeated leaves nothing behind that does not end by itself.
 type Slots interface {
-	// Slots sets, for each key, how many slots the node holds, and grants it more where the limit has room: see
-	// SlotsAsk. No asks are no call. An error means that none, some or all of it was done. The same call again changes
-	// nothing where it was applied.
+	// Slots sets, for each key, how many slots the node holds, and grants it more where the limit has room: see SlotsAsk.
+	// With no asks, Slots returns without a round trip. An error means that none, some or all of it was done. The same
+	// call again changes nothing where it was applied.
 	Slots(ctx context.Context, shard int, call SlotsCall) (SlotsReply, error)
 }
 

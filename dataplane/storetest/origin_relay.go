@@ -307,7 +307,7 @@ var originApplyTests = map[string]func(*originTest){
 	"is heard by listeners of the shard": testListen,
 }
 
-// heard collects what a listener hears.
+// announcedTotals collects the totals that a listener receives.
 type announcedTotals struct {
 	mu     sync.Mutex
 	totals map[window.Cell]int64

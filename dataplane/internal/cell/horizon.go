@@ -18,7 +18,7 @@ import (
 // to a cell only once the clock has shown this cell after the step: because time has passed, or because the clock was
 // set ahead again. A call whose time is beyond the horizon changes nothing, and is decided again by Bound.
 //
-// Callers who bring times of their own may lead the clock, as far as clock.Near lets them.
+// Callers who bring times of their own may lead the clock, as far as clock.Clock.Near lets them.
 //
 // It is immutable, and belongs to a Table.
 type Horizon struct {
