@@ -7,6 +7,7 @@ import (
 	"fmt"
 	"slices"
 	"testing"
+	"testing/synctest"
 	"time"
 )
 
@@ -44,13 +45,27 @@ func TestAStepThatHasAnAnswerIsNotExecutedAgain(t *testing.T) {
 }
 
 func TestAStepEndsAtItsTimeout(t *testing.T) {
-	_, err := Do(Once(t.Context()), "wait", Within(time.Millisecond, func(ctx context.Context) (bool, error) {
-		<-ctx.Done()
-		return true, ctx.Err()
-	}))
-	if !errors.Is(err, context.DeadlineExceeded) {
-		t.Errorf("error %v", err)
-	}
+	synctest.Test(t, func(t *testing.T) {
+		wait := func(ctx context.Context) error {
+			<-ctx.Done()
+			return ctx.Err()
+		}
+		steps := map[string]func(j Journal) error{
+			"a step": func(j Journal) error {
+				_, err := Do(j, "wait", Within(time.Minute, func(ctx context.Context) (bool, error) { return true, wait(ctx) }))
+				return err
+			},
+			"a save": func(j Journal) error { return DoSave(j, 1, time.Minute, wait) },
+		}
+		for name, step := range steps {
+			ctx, cancel := context.WithTimeout(t.Context(), time.Hour)
+			defer cancel()
+			began := time.Now()
+			if err := step(Once(ctx)); !errors.Is(err, context.DeadlineExceeded) || time.Since(began) != time.Minute {
+				t.Errorf("%s of a minute ends after %v: %v", name, time.Since(began), err)
+			}
+		}
+	})
 }
 
 // A conflict is an answer: a journal does not try the step again, and a replay comes to the same error.

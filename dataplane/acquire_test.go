@@ -140,6 +140,38 @@ func TestAcquireGoesByTheSettings(t *testing.T) {
 			t.Errorf("%+v", d)
 		}
 		lease.Release()
+		ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
+		defer cancel()
+		began := time.Now()
+		if _, d := l.AcquireToken(ctx, r, "", true); !d.Allowed || !d.Shadowed || time.Since(began) > 0 {
+			t.Errorf("by token, after %v: %+v", time.Since(began), d)
+		}
+	})
+}
+
+// A lease that is refused because the origin does not answer is no denial of its key.
+func TestLeasesRefusedInAnOutageAreNoDeniedKeys(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		origin := memstore.NewOrigin(memstore.OriginOptions{})
+		origin.Faults.Fail(errDown)
+		counts := memstore.NewCounts(memstore.CountsOptions{})
+		counts.SetNamespaces(store.NamespaceRow{Workspace: "acme", Namespace: "jobs", Outage: "closed"})
+		l := acquirer(t, dataplane.Config{Origin: origin, Region: "eu", Settings: counts})
+		if err := l.RefreshSettings(t.Context()); err != nil {
+			t.Fatal(err)
+		}
+		for range 5 {
+			if _, d := l.Acquire(t.Context(), jobs(5)); d.Allowed || d.Source != dataplane.SourceDegradedClosed {
+				t.Fatalf("%+v", d)
+			}
+			if _, d := l.AcquireToken(t.Context(), jobs(5), "", false); d.Allowed {
+				t.Fatalf("by token: %+v", d)
+			}
+		}
+		top, err := l.TopKeys(dataplane.TopQuery{By: dataplane.TopDenied, Limit: 5})
+		if err != nil || len(top.Keys) != 0 {
+			t.Errorf("%+v: %v", top, err)
+		}
 	})
 }
 

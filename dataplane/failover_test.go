@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"slices"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -256,6 +257,50 @@ func TestASilentShardIsRestored(t *testing.T) {
 			if want := int64(300 + 20*(i+1)); total != want {
 				t.Errorf("2 s after shard %d was emptied the origin has %d, want %d", i, total, want)
 			}
+		}
+	})
+}
+
+// noRoom is an origin whose room others have taken, while on is set.
+type noRoom struct {
+	store.FullOrigin
+	on bool
+}
+
+func (o *noRoom) Send(ctx context.Context, chunk store.Chunk) (store.Reply, error) {
+	if o.on && chunk.Bounded() {
+		chunk.Costs = slices.Clone(chunk.Costs)
+		for i := range chunk.Costs {
+			chunk.Costs[i].AtMost = -1
+		}
+	}
+	return o.FullOrigin.Send(ctx, chunk)
+}
+
+// A claim that finds no room may be what repeats claims that a failover lost. The stream then asks for another
+// store.KeepFor, as after one that was added: the next failover loses nothing either.
+func TestARefusedClaimThatRepeatsLostOnesKeepsTheStreamAsking(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		w := newWorld(t)
+		w.counts.SetNamespaces(store.NamespaceRow{Workspace: "acme", Namespace: "api", NodeShare: "wait"})
+		origin := &noRoom{FullOrigin: w.origin("eu")}
+		f := &failover{w.node("eu", "a", func(c *dataplane.Config) { c.Origin = origin }), w}
+		f.pass(time.Second)
+		before := w.origin("eu").State()
+		f.take("k", 7, 10)
+		f.pass(store.KeepFor - time.Second/2)
+		w.origin("eu").Rollback(before)
+		origin.on = true
+		f.take("l", 7, 10)
+		origin.on = false
+		if got := totals(w.origin("eu"))[w.cell("k")]; got != 7 {
+			t.Fatalf("after the refused claim the origin has %d, want the 7 that were lost", got)
+		}
+		f.pass(store.KeepFor - 3*time.Second/2)
+		w.origin("eu").Rollback(before)
+		f.pass(2 * time.Second)
+		if got := totals(w.origin("eu"))[w.cell("k")]; got != 7 {
+			t.Errorf("after another failover the origin has %d, want 7", got)
 		}
 	})
 }

@@ -17,6 +17,7 @@ import (
 type claimLoser struct {
 	store.FullOrigin
 	loses, arrive atomic.Bool
+	short         bool        // the answer comes, and lacks a total
 	unwritable    atomic.Bool // the origin answers that it cannot write the cell of k
 	after         time.Duration
 }
@@ -37,6 +38,11 @@ func (o *claimLoser) Send(ctx context.Context, chunk store.Chunk) (store.Reply, 
 	if !o.loses.Load() {
 		return o.FullOrigin.Send(ctx, chunk)
 	}
+	if o.short {
+		reply, err := o.FullOrigin.Send(ctx, chunk)
+		reply.Totals = reply.Totals[:len(chunk.Costs)-1]
+		return reply, err
+	}
 	if o.arrive.Load() {
 		_, _ = o.FullOrigin.Send(ctx, chunk)
 	}
@@ -53,11 +59,14 @@ type lostClaim struct {
 	allowed bool
 }
 
-func loseClaim(t *testing.T, outage string, arrived, gone bool) *lostClaim {
+func loseClaim(t *testing.T, outage string, arrived, gone bool, change ...func(*claimLoser)) *lostClaim {
 	w := newWorld(t)
 	w.counts.SetNamespaces(store.NamespaceRow{Workspace: "acme", Namespace: "api", NodeShare: "wait", Outage: outage})
 	loser := &claimLoser{FullOrigin: w.origin("eu")}
 	loser.arrive.Store(arrived)
+	for _, f := range change {
+		f(loser)
+	}
 	n := w.node("eu", "a", func(c *dataplane.Config) { c.Origin = loser })
 	l := &lostClaim{failover: failover{n, w}, loser: loser}
 	l.other = w.node("eu", "b")
@@ -121,6 +130,28 @@ func TestWhatBecameOfALostClaimIsFoundOut(t *testing.T) {
 				}
 				if c := l.Cell(l.w.cell("k")); c.Claiming != 0 || c.Credit != 0 || c.Unsent != 0 {
 					t.Errorf("%+v", c)
+				}
+			})
+		})
+	}
+}
+
+// An answer with too few totals is none: the origin may have added the cost, so the same call is made again.
+func TestAnAnswerToAClaimThatLacksATotalIsAskedForAgain(t *testing.T) {
+	for _, outage := range []string{"local", "closed"} {
+		t.Run(outage, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				l := loseClaim(t, outage, true, false, func(o *claimLoser) { o.short = true })
+				if l.allowed != (outage == "local") {
+					t.Fatalf("without the answer: allowed %v", l.allowed)
+				}
+				l.pass(2 * time.Second)
+				c, want := l.Cell(l.w.cell("k")), int64(0)
+				if outage == "closed" {
+					want = 7 // the caller was denied what the origin has added
+				}
+				if got := l.has(); got != 7 || c.Claiming != 0 || c.Credit != want || c.Unsent != 0 {
+					t.Errorf("the origin has %d, want 7 once, and credit for %d: %+v", got, want, c)
 				}
 			})
 		})

@@ -169,3 +169,36 @@ func TestAnOriginThatOnlyCountsIsRestored(t *testing.T) {
 		}
 	})
 }
+
+// If a wrapper hides the Granter from one node, that node's reservations and leases are its own. Its reservations count
+// at the origin all the same: the nodes together never pass more than the limit, and neither settles what the other
+// has reserved.
+func TestAGranterThatOneNodeDoesNotSeeOverspendsNoLimit(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		origin := memstore.NewOrigin(memstore.OriginOptions{})
+		counts := memstore.NewCounts(memstore.CountsOptions{})
+		sees := started(t, "eu", "sees", origin, counts)
+		other := started(t, "eu", "other", struct{ store.Origin }{origin.Client()}, counts)
+		time.Sleep(time.Second)
+		wantReserved(t, sees, reserveFor("one", time.Minute, ask("k", 50, 100)), true)
+		time.Sleep(time.Second)
+		wantReserved(t, other, reserveFor("one", time.Minute, ask("k", 51, 100)), false)
+		wantReserved(t, other, reserveFor("one", time.Minute, ask("k", 40, 100)), true)
+		time.Sleep(time.Second)
+		wantReserved(t, sees, reserveFor("two", time.Minute, ask("k", 11, 100)), false)
+		s, err := other.Settle(t.Context(), "one", 30) // its own
+		wantSettled(t, "at the node that sees no Granter", s, err, true, false, 30)
+		s, err = sees.Settle(t.Context(), "one", 20)
+		wantSettled(t, "at the node that sees one", s, err, true, false, 20)
+		time.Sleep(2 * time.Second)
+		wantReserved(t, sees, reserveFor("three", time.Minute, ask("k", 41, 100)), false)
+		wantReserved(t, sees, reserveFor("three", time.Minute, ask("k", 40, 100)), true) // beside its 20, and 40 of the other
+		time.Sleep(2 * time.Second)
+		if d := other.Peek(t.Context(), ask("k", 21, 100)); d.Allowed {
+			t.Errorf("more than is left: %+v", d)
+		}
+		if _, err := other.Settle(t.Context(), "three", 1); !errors.Is(err, dataplane.ErrNoReservation) {
+			t.Errorf("a reservation that the other node holds at the origin: %v", err)
+		}
+	})
+}

@@ -308,3 +308,28 @@ func TestHeartbeatsTellOfKeys(t *testing.T) {
 		t.Errorf("after 15 s: %+v", top.Hot[0])
 	}
 }
+
+// A heartbeat has refused leases apart from denied keys: operators raise other limits for them.
+func TestHeartbeatsHaveRefusedLeasesApartFromDeniedKeys(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		w := newWorld(t)
+		n := w.node("eu", "a")
+		n.take("k", 60, 50)
+		if _, d := n.Acquire(t.Context(), jobs(0)); d.Allowed || d.Err != nil {
+			t.Fatalf("%+v", d)
+		}
+		if err := n.Heartbeat(t.Context()); err != nil {
+			t.Fatal(err)
+		}
+		top, err := heartbeat.ReadTop([]byte(w.counts.Heartbeats()[0].Top))
+		if err != nil {
+			t.Fatal(err)
+		}
+		if len(top.Denied) != 1 || string(top.Denied[0].Identifier) != "k" {
+			t.Errorf("denied: %+v", top.Denied)
+		}
+		if len(top.Refused) != 1 || string(top.Refused[0].Identifier) != "export" {
+			t.Errorf("refused: %+v", top.Refused)
+		}
+	})
+}

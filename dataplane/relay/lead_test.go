@@ -29,6 +29,34 @@ func TestARelayIsRefusedItsLease(t *testing.T) {
 	}
 }
 
+// A relay that gets no more answers about its lease leads until the lease ends at the origin, and no longer: another
+// relay may have it from then on.
+func TestARelayDoesNotOutliveItsLease(t *testing.T) {
+	w := newWorld(t, "eu")
+	eu := w.regions[0]
+	w.run(time.Second)
+	eu.relayOrigin.Faults.Hook(func(op memstore.Op) error {
+		if op == memstore.OpLease {
+			return errDown
+		}
+		return nil
+	})
+	for began := w.clock(); ; w.run(interval) {
+		led := eu.relay.Leads()
+		got, err := eu.origin.Lease(t.Context(), 0, "second", time.Hour)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if free := got.Holder == "second"; free && led {
+			t.Fatalf("it leads though another relay has its lease, %v after it was last renewed", w.clock().Sub(began))
+		} else if free {
+			break
+		} else if !led {
+			t.Fatalf("it leads no more %v before its lease ends", got.Left)
+		}
+	}
+}
+
 // Only the holder of a shard's lease tells the shard what other regions have.
 func TestOnlyTheHolderOfTheLeaseTells(t *testing.T) {
 	w := newWorld(t)
