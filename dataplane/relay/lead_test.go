@@ -1,6 +1,7 @@
 package relay_test
 
 import (
+	"context"
 	"errors"
 	"fmt"
 	"testing"
@@ -142,5 +143,32 @@ func TestApplyWithoutTheOriginsTime(t *testing.T) {
 	}
 	if err := us.relay.Apply((*published)[0]); !errors.Is(err, relay.ErrIdle) || errors.Is(err, store.ErrRefused) {
 		t.Errorf("%v, want ErrIdle", err)
+	}
+}
+
+// applyCounter notes how many cells the largest call to Apply had.
+type applyCounter struct {
+	*memstore.Origin
+	most, calls int
+}
+
+func (o *applyCounter) Apply(ctx context.Context, shard int, totals []store.Foreign) (int, error) {
+	o.most, o.calls = max(o.most, len(totals)), o.calls+1
+	return o.Origin.Apply(ctx, shard, totals)
+}
+
+// No call has more than 1,000 foreign totals, not even one that sends once more what a replica may lack.
+func TestForeignTotalsAreSentInCallsOf1000(t *testing.T) {
+	w := newWorld(t, "eu", "us")
+	eu, us := w.regions[0], w.regions[1]
+	counter := &applyCounter{Origin: eu.relayOrigin}
+	eu.relay = eu.relayOver("first", counter, w.feed, w.counts)
+	w.run(time.Second)
+	for i := range 1500 {
+		us.accept(us.cell(fmt.Sprint("k", i), time.Hour), 50, 100)
+	}
+	w.run(store.KeepFor + 3*time.Second)
+	if counter.most != 1000 || counter.calls < 4 {
+		t.Errorf("%d calls of at most %d totals, want 4 or more of at most 1000", counter.calls, counter.most)
 	}
 }
