@@ -178,7 +178,7 @@ func TestAGranterThatOneNodeDoesNotSeeOverspendsNoLimit(t *testing.T) {
 		origin := memstore.NewOrigin(memstore.OriginOptions{})
 		counts := memstore.NewCounts(memstore.CountsOptions{})
 		sees := started(t, "eu", "sees", origin, counts)
-		other := started(t, "eu", "other", struct{ store.Origin }{origin.Client()}, counts)
+		other := started(t, "eu", "other", withoutParts{origin.Client()}, counts)
 		time.Sleep(time.Second)
 		wantReserved(t, sees, reserveFor("one", time.Minute, ask("k", 50, 100)), true)
 		time.Sleep(time.Second)
@@ -202,3 +202,6 @@ func TestAGranterThatOneNodeDoesNotSeeOverspendsNoLimit(t *testing.T) {
 		}
 	})
 }
+
+// withoutParts hides the optional parts of an origin.
+type withoutParts struct{ store.Origin }

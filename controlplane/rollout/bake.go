@@ -79,8 +79,8 @@ func (b Bake) behind(bakeMs int64) string {
 
 func msOf(ms int64) time.Duration { return time.Duration(ms) * time.Millisecond }
 
-// hold goes on with a bake that lacks something, empty for nothing but time. A bake that takes longer than Plan.bakeMaxMs is
-// paused: a person has to find out why the guardrails cannot judge it.
+// hold goes on with a bake that lacks something, empty for nothing but time. A bake that takes longer than
+// Plan.bakeMaxMs is paused: a person has to find out why the guardrails cannot judge it.
 func (r *Rollout) hold(nowMs int64, lacks string) time.Duration {
 	r.Waiting = lacks
 	if lacks == "" || r.Bake.SpentMs < r.Spec.Plan.bakeMaxMs(r.stage()) {

@@ -6,8 +6,8 @@ import (
 	"github.com/weirhq/weir/shared/window"
 )
 
-// Claim is a cost that the origin is to decide, for a caller who waits. Guarded by the lock of queue.Claims until a call
-// takes it, and then by that call until Done is closed, except for the fields that Entry.mu guards.
+// Claim is a cost that the origin is to decide, for a caller who waits. Guarded by the lock of queue.Claims until a
+// call takes it, and then by that call until Done is closed, except for the fields that Entry.mu guards.
 //
 // From when a claim is prepared its cost is in the count, where singles, batches and handles
 // see it, and in claims.cost. An answer takes it out of that: what was added is own cost that
