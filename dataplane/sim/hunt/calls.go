@@ -3,6 +3,7 @@ package hunt
 import (
 	"context"
 	"errors"
+	"slices"
 	"time"
 
 	"github.com/weirhq/weir/dataplane"
@@ -107,6 +108,24 @@ func (w *world) reserve(l *life, s Step) {
 	if err != nil {
 		w.record.violate("error", "%v settled %d of k%d: %v", l, s.Actual, s.Key, err)
 	}
-	w.ledger.settle(l, cells, change)
+	w.ledger.settle(l, w.charged(l, s.Key, cells, change), change)
 	w.record.note("%v  k%d settled at %d: %+d", l, s.Key, s.Actual, change)
+}
+
+// charged returns the cells that a charge on top of a reservation may be in. If the clock was set back since, the key
+// may have moved to the cell that the clock shows, before those of the reservation.
+func (w *world) charged(l *life, key int, cells []window.Cell, change int64) []window.Cell {
+	if change <= 0 {
+		return cells
+	}
+	x, err := l.Limiter.Explain(w.request(key, 0))
+	if err != nil {
+		w.record.violate("error", "%v explains k%d: %v", l, key, err)
+		return cells
+	}
+	now := w.cell(w.key(x.Identifier, x.Duration), x.Current.Sequence, judgedBy(&x))
+	if slices.ContainsFunc(cells, func(c window.Cell) bool { return c.Key == now.Key && now.Sequence < c.Sequence }) {
+		return append(slices.Clone(cells), now)
+	}
+	return cells
 }
