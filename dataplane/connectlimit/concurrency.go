@@ -16,46 +16,23 @@ import (
 // once: see httplimit.Concurrency. A call that gets no slot ends as resource_exhausted, or as unavailable where the
 // limiter cannot know or has no room, with Retry-After in its metadata and RetryInfo among its details. A call whose
 // slot is lost has its context cancelled.
-func Concurrency(limit *httplimit.Concurrency) connect.Interceptor { return slots{limit} }
+func Concurrency(limit *httplimit.Concurrency) connect.Interceptor {
+	return interceptor{slots{limit}.hold}
+}
 
 type slots struct{ limit *httplimit.Concurrency }
 
-func (s slots) WrapUnary(next connect.UnaryFunc) connect.UnaryFunc {
-	return func(ctx context.Context, request connect.AnyRequest) (answer connect.AnyResponse, err error) {
-		if request.Spec().IsClient {
-			return next(ctx, request)
-		}
-		of := call{ctx, request.Header(), request.Peer(), request.Spec(), request.Any()}
-		err = s.hold(ctx, of, func(ctx context.Context) error {
-			answer, err = next(ctx, request)
-			return err
-		})
-		return answer, err
-	}
-}
-
-func (s slots) WrapStreamingHandler(next connect.StreamingHandlerFunc) connect.StreamingHandlerFunc {
-	return func(ctx context.Context, stream connect.StreamingHandlerConn) error {
-		of := call{ctx, stream.RequestHeader(), stream.Peer(), stream.Spec(), nil}
-		return s.hold(ctx, of, func(ctx context.Context) error { return next(ctx, stream) })
-	}
-}
-
-// WrapStreamingClient leaves clients' streams alone.
-func (s slots) WrapStreamingClient(next connect.StreamingClientFunc) connect.StreamingClientFunc {
-	return next
-}
-
-// hold holds a slot while work runs, also if it panics.
-func (s slots) hold(ctx context.Context, of call, work func(context.Context) error) error {
+// hold holds a slot while next runs, also if it panics.
+func (s slots) hold(ctx context.Context, of call, stream connect.StreamingHandlerConn,
+	next rest) (connect.AnyResponse, error) {
 	lease, d, err := s.limit.Acquire(ctx, of)
 	if err != nil || !d.Allowed {
-		return noSlot(&d, err)
+		return nil, noSlot(&d, err)
 	}
 	defer lease.Release()
 	within, stop := httplimit.While(ctx, lease)
 	defer stop()
-	return work(within)
+	return next(within, stream)
 }
 
 // noSlot is the error of a call that got no slot.

@@ -35,7 +35,7 @@ func New(config httplimit.Config) (connect.Interceptor, error) {
 	if err != nil {
 		return nil, err
 	}
-	return interceptor{guard}, nil
+	return interceptor{policies{guard}.hold}, nil
 }
 
 // Message is the message of a call, for quota and cost functions; nil for a stream,
@@ -47,40 +47,57 @@ func Message(c httplimit.Call) any {
 	return nil
 }
 
-type interceptor struct{ guard *httplimit.Guard }
+// rest is the handler of a call, or of a stream.
+type rest func(context.Context, connect.StreamingHandlerConn) (connect.AnyResponse, error)
+
+// interceptor holds handlers to limits, and leaves clients alone. hold runs the rest of a call or a stream, unless that
+// is over a limit; stream is nil for a call.
+type interceptor struct {
+	hold func(ctx context.Context, of call, stream connect.StreamingHandlerConn, next rest) (connect.AnyResponse, error)
+}
 
 func (i interceptor) WrapUnary(next connect.UnaryFunc) connect.UnaryFunc {
 	return func(ctx context.Context, request connect.AnyRequest) (connect.AnyResponse, error) {
 		if request.Spec().IsClient {
 			return next(ctx, request)
 		}
-		outcome := i.guard.Check(ctx, call{ctx, request.Header(), request.Peer(), request.Spec(), request.Any()})
-		if !outcome.Allowed {
-			return nil, refusal(outcome)
-		}
-		answer, err := next(ctx, request)
-		if err != nil {
-			return nil, err // which may be shared between calls: nothing is added to it
-		}
-		outcome.WriteFields(answer.Header())
-		return answer, nil
+		return i.hold(ctx, call{ctx, request.Header(), request.Peer(), request.Spec(), request.Any()}, nil,
+			func(ctx context.Context, _ connect.StreamingHandlerConn) (connect.AnyResponse, error) {
+				return next(ctx, request)
+			})
 	}
 }
 
 func (i interceptor) WrapStreamingHandler(next connect.StreamingHandlerFunc) connect.StreamingHandlerFunc {
 	return func(ctx context.Context, stream connect.StreamingHandlerConn) error {
-		outcome := i.guard.Check(ctx, call{ctx, stream.RequestHeader(), stream.Peer(), stream.Spec(), nil})
-		if !outcome.Allowed {
-			return refusal(outcome)
-		}
-		outcome.WriteFields(stream.ResponseHeader())
-		return next(ctx, stream)
+		_, err := i.hold(ctx, call{ctx, stream.RequestHeader(), stream.Peer(), stream.Spec(), nil}, stream,
+			func(ctx context.Context, stream connect.StreamingHandlerConn) (connect.AnyResponse, error) {
+				return nil, next(ctx, stream)
+			})
+		return err
 	}
 }
 
-// WrapStreamingClient leaves clients' streams alone.
 func (i interceptor) WrapStreamingClient(next connect.StreamingClientFunc) connect.StreamingClientFunc {
 	return next
+}
+
+type policies struct{ guard *httplimit.Guard }
+
+func (p policies) hold(ctx context.Context, of call, stream connect.StreamingHandlerConn,
+	next rest) (connect.AnyResponse, error) {
+	outcome := p.guard.Check(ctx, of)
+	if !outcome.Allowed {
+		return nil, refusal(outcome)
+	}
+	if stream != nil {
+		outcome.WriteFields(stream.ResponseHeader())
+	}
+	answer, err := next(ctx, stream)
+	if err == nil && stream == nil { // an error may be shared between calls: nothing is added to it
+		outcome.WriteFields(answer.Header())
+	}
+	return answer, err
 }
 
 // call is a call of Connect as httplimit sees it.

@@ -18,7 +18,7 @@ import (
 // know or has no room, with Retry-After in its metadata and RetryInfo among its details.
 func Streamed(streams *streamed.Streams,
 	reserve func(httplimit.Call) (dataplane.ReserveRequest, error)) connect.Interceptor {
-	return meters{streams, reserve}
+	return interceptor{meters{streams, reserve}.hold}
 }
 
 type meters struct {
@@ -26,32 +26,20 @@ type meters struct {
 	reserve func(httplimit.Call) (dataplane.ReserveRequest, error)
 }
 
-func (m meters) WrapUnary(next connect.UnaryFunc) connect.UnaryFunc {
-	return func(ctx context.Context, request connect.AnyRequest) (connect.AnyResponse, error) {
-		if request.Spec().IsClient {
-			return next(ctx, request)
-		}
-		meter, err := m.begin(call{ctx, request.Header(), request.Peer(), request.Spec(), request.Any()})
-		if err != nil {
-			return nil, err
-		}
-		defer meter.End()
-		return next(streamed.With(ctx, meter), request)
-	}
-}
-
-func (m meters) WrapStreamingHandler(next connect.StreamingHandlerFunc) connect.StreamingHandlerFunc {
-	return func(ctx context.Context, stream connect.StreamingHandlerConn) error {
-		conn := &meteredConn{StreamingHandlerConn: stream, of: m, ctx: ctx}
+func (m meters) hold(ctx context.Context, of call, stream connect.StreamingHandlerConn,
+	next rest) (connect.AnyResponse, error) {
+	if stream != nil {
+		conn := &meteredConn{StreamingHandlerConn: stream, of: m, call: of}
 		defer func() { conn.meter.End() }()
 		ctx, conn.begun = streamed.WithLater(ctx)
 		return next(ctx, conn)
 	}
-}
-
-// WrapStreamingClient leaves clients' streams alone.
-func (m meters) WrapStreamingClient(next connect.StreamingClientFunc) connect.StreamingClientFunc {
-	return next
+	meter, err := m.begin(of)
+	if err != nil {
+		return nil, err
+	}
+	defer meter.End()
+	return next(streamed.With(ctx, meter), nil)
 }
 
 func (m meters) begin(of call) (*streamed.Meter, error) {
@@ -70,7 +58,7 @@ func (m meters) begin(of call) (*streamed.Meter, error) {
 type meteredConn struct {
 	connect.StreamingHandlerConn
 	of      meters
-	ctx     context.Context
+	call    call // without its message
 	begun   func(*streamed.Meter)
 	meter   *streamed.Meter
 	refused error // for good
@@ -84,7 +72,8 @@ func (c *meteredConn) Receive(message any) error {
 	if err := c.StreamingHandlerConn.Receive(message); err != nil || c.meter != nil {
 		return err
 	}
-	c.meter, c.refused = c.of.begin(call{c.ctx, c.RequestHeader(), c.Peer(), c.Spec(), message})
+	c.call.message = message
+	c.meter, c.refused = c.of.begin(c.call)
 	c.begun(c.meter)
 	return c.refused
 }

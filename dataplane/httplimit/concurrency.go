@@ -94,21 +94,17 @@ func (c *Concurrency) Acquire(ctx context.Context, call Call) (dataplane.Lease, 
 	}
 	request := dataplane.ConcurrencyRequest{Workspace: c.Workspace, Namespace: c.Namespace,
 		Identifier: window.BoundIdentifier(identifier), Limit: c.Limit, TTL: c.TTL}
-	if c.Wait <= 0 {
-		lease, d := c.Limiter.Acquire(ctx, request)
-		return lease, d, c.logged(call, d.Err)
+	acquire := c.Limiter.Acquire
+	if c.Wait > 0 {
+		within, cancel := context.WithTimeout(ctx, c.Wait)
+		defer cancel()
+		ctx, acquire = within, c.Limiter.AcquireWait
 	}
-	ctx, cancel := context.WithTimeout(ctx, c.Wait)
-	defer cancel()
-	lease, d := c.Limiter.AcquireWait(ctx, request)
-	return lease, d, c.logged(call, d.Err)
-}
-
-func (c *Concurrency) logged(call Call, err error) error {
-	if c.Logger != nil && errors.Is(err, dataplane.ErrInvalid) {
-		c.Logger.Error("concurrency limit cannot be applied", "namespace", c.Namespace, "path", call.Path(), "error", err)
+	lease, d := acquire(ctx, request)
+	if c.Logger != nil && errors.Is(d.Err, dataplane.ErrInvalid) {
+		c.Logger.Error("concurrency limit cannot be applied", "namespace", c.Namespace, "path", call.Path(), "error", d.Err)
 	}
-	return err
+	return lease, d, d.Err
 }
 
 // refuse answers a request that has no slot.

@@ -71,15 +71,6 @@ func appendParameter(dst []byte, prefix string, n int64) []byte {
 	return strconv.AppendInt(append(dst, prefix...), min(max(n, 0), integerMax), 10)
 }
 
-func printable(s string) bool {
-	for i := range len(s) {
-		if s[i] < ' ' || s[i] > '~' {
-			return false
-		}
-	}
-	return true
-}
-
 // WriteFields sets what the caller is to know. RateLimit-Policy lists all policies.
 // RateLimit says of each what is left, and when more will be: on a denial only of those
 // that denied, as no t may be later than Retry-After, and of none that never will pass.

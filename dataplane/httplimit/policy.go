@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"log/slog"
 	"net/http"
+	"strings"
 	"time"
 
 	"github.com/weirhq/weir/dataplane"
@@ -137,8 +138,10 @@ func (c *Config) validate() error {
 	return nil
 }
 
+func unprintable(r rune) bool { return r < ' ' || r > '~' }
+
 func (p *Policy) validate() error {
-	if n := len(p.Name); n < 1 || n > nameBytesMax || !printable(p.Name) {
+	if n := len(p.Name); n < 1 || n > nameBytesMax || strings.ContainsFunc(p.Name, unprintable) {
 		return fmt.Errorf("the name must be 1 to %d characters of printable ASCII", nameBytesMax)
 	}
 	if p.Key == nil {

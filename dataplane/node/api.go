@@ -166,14 +166,7 @@ type apiGate struct {
 }
 
 func (g apiGate) ServeHTTP(w http.ResponseWriter, r *http.Request) {
-	call := g.metrics.calls[g.method.Path]
-	h, err := g.admit(w, r)
-	if err != nil {
-		g.refuse(w, r, err)
-		call.count(connect.CodeOf(err).String())
-		return
-	}
-	g.serve(w, r, call, h, g)
+	g.serve(w, r, g.metrics.calls[g.method.Path], g)
 }
 
 func (g apiGate) route(string) bounded.Route { return bounded.Route{Bytes: g.method.BytesMax} }

@@ -2,6 +2,7 @@ package node
 
 import (
 	"bytes"
+	"cmp"
 	"errors"
 	"fmt"
 	"net"
@@ -10,6 +11,7 @@ import (
 
 	"connectrpc.com/connect"
 	"github.com/prometheus/client_golang/prometheus"
+	"google.golang.org/protobuf/encoding/protowire"
 
 	"github.com/weirhq/weir/dataplane"
 	"github.com/weirhq/weir/dataplane/node/rls"
@@ -101,62 +103,65 @@ func (b *bounds) probe(next http.Handler) http.Handler {
 	})
 }
 
+// listed is the list in a message: its name, its field in protobuf's form, and how many items it may have.
+type listed struct {
+	name     string
+	field    protowire.Number
+	most     int
+	bytesMax int // of the message in protobuf's form
+}
+
+// lists are in the messages of these procedures. All other messages are short.
+var lists = map[string]listed{
+	weirv1connect.RateLimitServiceLimitManyProcedure: {"requests", 1, dataplane.BatchMax, messageBytesMax},
+	weirv1connect.RateLimitServiceReserveProcedure:   {"requests", 2, dataplane.ReservedMax, reserveBytesMax},
+	weirv1connect.RateLimitServiceRenewProcedure:     {"leases", 1, dataplane.LeaseTokensMax, leasesBytesMax},
+	weirv1connect.RateLimitServiceReleaseProcedure:   {"leases", 1, dataplane.LeaseTokensMax, leasesBytesMax},
+
+	rls.Procedure:        {"descriptors", 2, dataplane.BatchMax, messageBytesMax},
+	rls.CheckProcedure:   {"descriptors", 2, dataplane.BatchMax, messageBytesMax},
+	rls.ReportProcedure:  {"descriptors", 2, dataplane.BatchMax, messageBytesMax},
+	rls.ReserveProcedure: {"descriptors", 2, dataplane.ReservedMax, messageBytesMax},
+	rls.CommitProcedure:  {"descriptors", 2, dataplane.ReservedMax, messageBytesMax},
+}
+
 // routeOf bounds a call by its path.
 func routeOf(procedure string) bounded.Route {
-	switch procedure {
-	case weirv1connect.RateLimitServiceReserveProcedure:
-		return bounded.Route{Bytes: reserveBytesMax, Check: func(contentType string, message []byte) error {
-			if strings.Contains(contentType, "json") {
-				return checkItems("requests", ObjectsIn(message)-1, dataplane.ReservedMax)
-			}
-			return checkItems("requests", FieldsIn(message, 2), dataplane.ReservedMax)
-		}}
-	case weirv1connect.RateLimitServiceRenewProcedure, weirv1connect.RateLimitServiceReleaseProcedure:
-		return bounded.Route{Bytes: leasesBytesMax, Check: func(contentType string, message []byte) error {
-			if strings.Contains(contentType, "json") { // leases have no commas
-				return checkItems("leases", bytes.Count(message, []byte{','}), dataplane.LeaseTokensMax)
-			}
-			return checkItems("leases", FieldsIn(message, 1), dataplane.LeaseTokensMax)
-		}}
-	case streamProcedure: // of each message; checkStreamed looks at them
+	l, ok := lists[procedure]
+	switch {
+	case procedure == streamProcedure: // of each message; checkStreamed looks at them
 		return bounded.Route{Bytes: reserveBytesMax}
-	case weirv1connect.RateLimitServiceLimitManyProcedure:
-	default:
+	case !ok:
 		return bounded.Route{Bytes: bodyBytesMax}
+	case l.bytesMax == messageBytesMax:
+		l.bytesMax = batchBodyBytesMax // JSON is longer
 	}
-	return bounded.Route{Bytes: batchBodyBytesMax, Check: func(contentType string, message []byte) error {
-		if strings.Contains(contentType, "json") {
-			return checkItems("requests", ObjectsIn(message)-1, dataplane.BatchMax)
+	return bounded.Route{Bytes: int64(l.bytesMax), Check: func(contentType string, message []byte) error {
+		switch {
+		case !strings.Contains(contentType, "json"):
+			return checkMessage(procedure, message)
+		case l.name == "leases": // they have no commas
+			return checkItems(l.name, bytes.Count(message, []byte{','}), l.most)
 		}
-		if len(message) > messageBytesMax {
-			return tooLong(messageBytesMax)
-		}
-		return checkItems("requests", FieldsIn(message, 1), dataplane.BatchMax)
+		return checkItems(l.name, ObjectsIn(message)-1, l.most)
 	}}
 }
 
-// checkMessage is routeOf for messages of gRPC, of the port for it.
+// checkMessage checks a message in protobuf's form.
 func checkMessage(procedure string, message []byte) error {
-	switch procedure {
-	case weirv1connect.RateLimitServiceLimitManyProcedure:
-		return checkItems("requests", FieldsIn(message, 1), dataplane.BatchMax)
-	case weirv1connect.RateLimitServiceReserveProcedure:
-		if len(message) > reserveBytesMax {
-			return tooLong(reserveBytesMax)
-		}
-		return checkItems("requests", FieldsIn(message, 2), dataplane.ReservedMax)
-	case weirv1connect.RateLimitServiceRenewProcedure, weirv1connect.RateLimitServiceReleaseProcedure:
-		if len(message) > leasesBytesMax {
-			return tooLong(leasesBytesMax)
-		}
-		return checkItems("leases", FieldsIn(message, 1), dataplane.LeaseTokensMax)
-	case rls.Procedure, rls.CheckProcedure, rls.ReportProcedure:
-		return checkDescriptors(message, dataplane.BatchMax)
-	case rls.ReserveProcedure, rls.CommitProcedure: // they carry the same descriptors
-		return checkDescriptors(message, dataplane.ReservedMax)
+	l, ok := lists[procedure]
+	if most := cmp.Or(l.bytesMax, bodyBytesMax); len(message) > most {
+		return tooLong(most)
 	}
-	if len(message) > bodyBytesMax {
-		return tooLong(bodyBytesMax)
+	if !ok {
+		return nil
+	}
+	if err := checkItems(l.name, FieldsIn(message, l.field), l.most); err != nil || l.name != "descriptors" {
+		return err
+	}
+	if n := NestedIn(message, l.field, 1); n > rls.EntriesMax {
+		return &bounded.Refusal{Bound: bounded.BoundItems, Message: fmt.Sprintf("descriptors have %d entries (0 to %d)", n,
+			rls.EntriesMax)}
 	}
 	return nil
 }
@@ -177,18 +182,6 @@ func checkStreamed(codec string, message []byte) error {
 		return tooLong(bodyBytesMax)
 	}
 	return checkItems("requests", items, dataplane.ReservedMax)
-}
-
-// checkDescriptors counts a call's descriptors, and their entries.
-func checkDescriptors(message []byte, most int) error {
-	if err := checkItems("descriptors", FieldsIn(message, 2), most); err != nil {
-		return err
-	}
-	if n := NestedIn(message, 2, 1); n > rls.EntriesMax {
-		return &bounded.Refusal{Bound: bounded.BoundItems, Message: fmt.Sprintf("descriptors have %d entries (0 to %d)", n,
-			rls.EntriesMax)}
-	}
-	return nil
 }
 
 func tooLong(bytesMax int) error {

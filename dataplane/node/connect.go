@@ -2,106 +2,77 @@ package node
 
 import (
 	"context"
+	"net/http"
 	"strconv"
 
 	"connectrpc.com/connect"
+	"google.golang.org/grpc"
 
 	weirv1 "github.com/weirhq/weir/shared/gen/proto/weir/v1"
+	"github.com/weirhq/weir/shared/gen/proto/weir/v1/weirv1connect"
 )
 
-// connectService is the service on every wire that connect speaks.
-type connectService struct {
-	service
-	gate *gate
+// method is a method of the service on both ports: on every wire that connect speaks, and on grpc-go.
+type method struct {
+	procedure string
+	connect   http.Handler
+	grpc      grpc.MethodDesc
 }
 
-func (s *connectService) Limit(ctx context.Context,
-	call *connect.Request[weirv1.LimitRequest]) (*connect.Response[weirv1.LimitResponse], error) {
-	message, decision, err := s.limit(ctx, call.Msg)
+// methods are all but the stream.
+func (s service) methods(g *gate) []method {
+	return []method{
+		both(g, weirv1connect.RateLimitServiceLimitProcedure, s.fastpathLimit, s.limitOne),
+		both(g, weirv1connect.RateLimitServiceLimitManyProcedure, s.fastpathBatch, s.limitMany),
+		both(g, weirv1connect.RateLimitServicePeekProcedure, nil, s.peek),
+		both(g, weirv1connect.RateLimitServiceRefundProcedure, nil, s.refund),
+		both(g, weirv1connect.RateLimitServiceReserveProcedure, nil, s.reserve),
+		both(g, weirv1connect.RateLimitServiceSettleProcedure, nil, s.settle),
+		both(g, weirv1connect.RateLimitServiceCancelProcedure, nil, s.cancel),
+		both(g, weirv1connect.RateLimitServiceExtendProcedure, nil, s.extend),
+		both(g, weirv1connect.RateLimitServiceAcquireProcedure, nil, s.acquire),
+		both(g, weirv1connect.RateLimitServiceRenewProcedure, nil, s.renew),
+		both(g, weirv1connect.RateLimitServiceReleaseProcedure, nil, s.release),
+		both(g, weirv1connect.RateLimitServiceExplainProcedure, nil, s.explain),
+		both(g, weirv1connect.RateLimitServiceExplainLeaseProcedure, nil, s.explainLease),
+		both(g, weirv1connect.RateLimitServiceTopKeysProcedure, nil, s.topKeys),
+	}
+}
+
+// both is a method that do implements on both ports. fast, which may be nil, is for grpc-go; see unary.
+func both[Request, Response any](g *gate, procedure string, fast fastpath,
+	do func(context.Context, *Request) (*Response, error)) method {
+	return method{procedure, connect.NewUnaryHandlerSimple(procedure, do, connectOptions()), unary(g, procedure, fast, do)}
+}
+
+// connectOptions are those of all handlers of the service.
+func connectOptions() connect.HandlerOption {
+	return connect.WithHandlerOptions(codecs(), boundMessages(), connect.WithCompressMinBytes(compressBytesMin))
+}
+
+// byPath serves the procedures of the service that the gate knows.
+type byPath map[string]http.Handler
+
+func (b byPath) ServeHTTP(w http.ResponseWriter, r *http.Request) { b[r.URL.Path].ServeHTTP(w, r) }
+
+// limitOne is limit, with a Retry-After for clients of Connect's own protocol.
+func (s service) limitOne(ctx context.Context, m *weirv1.LimitRequest) (*weirv1.LimitResponse, error) {
+	answer, decision, err := s.limit(ctx, m)
 	if err != nil {
 		return nil, err
 	}
-	answer := connect.NewResponse(message)
-	if seconds := retryAfterSeconds(decision); seconds > 0 && call.Peer().Protocol == connect.ProtocolConnect {
-		answer.Header().Set("Retry-After", strconv.FormatInt(seconds, 10))
+	call, ok := connect.CallInfoForHandlerContext(ctx) // none on grpc-go
+	if seconds := retryAfterSeconds(decision); ok && seconds > 0 && call.Peer().Protocol == connect.ProtocolConnect {
+		call.ResponseHeader().Set("Retry-After", strconv.FormatInt(seconds, 10))
 	}
 	return answer, nil
 }
 
-func (s *connectService) LimitMany(ctx context.Context,
-	call *connect.Request[weirv1.LimitManyRequest]) (*connect.Response[weirv1.LimitManyResponse], error) {
-	return respond(s.limitMany(ctx, call.Msg))
-}
-
-func (s *connectService) Peek(ctx context.Context,
-	call *connect.Request[weirv1.PeekRequest]) (*connect.Response[weirv1.PeekResponse], error) {
-	return respond(s.peek(ctx, call.Msg))
-}
-
-func (s *connectService) Refund(ctx context.Context,
-	call *connect.Request[weirv1.RefundRequest]) (*connect.Response[weirv1.RefundResponse], error) {
-	return respond(s.refund(ctx, call.Msg))
-}
-
-func (s *connectService) Reserve(ctx context.Context,
-	call *connect.Request[weirv1.ReserveRequest]) (*connect.Response[weirv1.ReserveResponse], error) {
-	return respond(s.reserve(ctx, call.Msg))
-}
-
-func (s *connectService) Settle(ctx context.Context,
-	call *connect.Request[weirv1.SettleRequest]) (*connect.Response[weirv1.SettleResponse], error) {
-	return respond(s.settle(ctx, call.Msg))
-}
-
-func (s *connectService) Cancel(ctx context.Context,
-	call *connect.Request[weirv1.CancelRequest]) (*connect.Response[weirv1.CancelResponse], error) {
-	return respond(s.cancel(ctx, call.Msg))
-}
-
-func (s *connectService) Extend(ctx context.Context,
-	call *connect.Request[weirv1.ExtendRequest]) (*connect.Response[weirv1.ExtendResponse], error) {
-	return respond(s.extend(ctx, call.Msg))
-}
-
-func (s *connectService) Acquire(ctx context.Context,
-	call *connect.Request[weirv1.AcquireRequest]) (*connect.Response[weirv1.AcquireResponse], error) {
-	return respond(s.acquire(ctx, call.Msg))
-}
-
-func (s *connectService) Renew(ctx context.Context,
-	call *connect.Request[weirv1.RenewRequest]) (*connect.Response[weirv1.RenewResponse], error) {
-	return respond(s.renew(ctx, call.Msg))
-}
-
-func (s *connectService) Release(ctx context.Context,
-	call *connect.Request[weirv1.ReleaseRequest]) (*connect.Response[weirv1.ReleaseResponse], error) {
-	return respond(s.release(ctx, call.Msg))
-}
-
-func (s *connectService) ExplainLease(ctx context.Context,
-	call *connect.Request[weirv1.ExplainLeaseRequest]) (*connect.Response[weirv1.ExplainLeaseResponse], error) {
-	return respond(s.explainLease(ctx, call.Msg))
-}
-
-func (s *connectService) Explain(ctx context.Context,
-	call *connect.Request[weirv1.ExplainRequest]) (*connect.Response[weirv1.ExplainResponse], error) {
-	return respond(s.explain(ctx, call.Msg))
-}
-
-func (s *connectService) TopKeys(ctx context.Context,
-	call *connect.Request[weirv1.TopKeysRequest]) (*connect.Response[weirv1.TopKeysResponse], error) {
-	return respond(s.topKeys(ctx, call.Msg))
-}
-
-func (s *connectService) LimitStream(ctx context.Context, stream *connect.BidiStream[weirv1.LimitStreamRequest,
-	weirv1.LimitStreamResponse]) error {
-	return s.gate.converse(ctx, httpStreamBytes, &conversation{service: s.service, standing: standingIn(ctx),
-		receive: stream.Receive, send: stream.Send})
-}
-
-func respond[T any](message *T, err error) (*connect.Response[T], error) {
-	if err != nil {
-		return nil, err
-	}
-	return connect.NewResponse(message), nil
+// connectStream is LimitStream on every wire that connect speaks.
+func connectStream(s service, g *gate) http.Handler {
+	return connect.NewBidiStreamHandler(streamProcedure, func(ctx context.Context,
+		stream *connect.BidiStream[weirv1.LimitStreamRequest, weirv1.LimitStreamResponse]) error {
+		return g.converse(ctx, httpStreamBytes, &conversation{service: s, standing: standingIn(ctx),
+			receive: stream.Receive, send: stream.Send})
+	}, connectOptions())
 }

@@ -69,16 +69,7 @@ func (g *gate) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 		http.NotFound(w, r)
 		return
 	}
-	h, err := g.admit(w, r)
-	switch {
-	case err != nil:
-		g.write(w, r, err)
-		call.count(connect.CodeOf(err).String())
-	case r.URL.Path == streamProcedure: // takes a slot for each of its requests
-		g.serveStream(w, r, call, h)
-	default:
-		g.serve(w, r, call, h, g)
-	}
+	g.serve(w, r, call, g)
 }
 
 // protocol is how calls of one kind are answered: routesGate's have other errors than gate's.
@@ -89,8 +80,19 @@ type protocol interface {
 	code(a *bounded.Answer) string
 }
 
-// serve is a call from its headers to its answer. It holds a slot while the call is worked on.
-func (g *gate) serve(w http.ResponseWriter, r *http.Request, counters callMetrics, by holder, p protocol) {
+// serve is a call from its headers to its answer. It holds a slot while the call is worked on; a stream takes one for
+// each of its requests.
+func (g *gate) serve(w http.ResponseWriter, r *http.Request, counters callMetrics, p protocol) {
+	by, err := g.admit(w, r)
+	if err != nil {
+		p.refuse(w, r, err)
+		counters.count(connect.CodeOf(err).String())
+		return
+	}
+	if r.URL.Path == streamProcedure {
+		g.serveStream(w, r, counters, by)
+		return
+	}
 	g.metrics.inFlight.Inc()
 	start := time.Now()
 	var held struct {

@@ -26,31 +26,15 @@ import (
 // interceptors: a call goes through the gate and to the service in one step, and a
 // message that cannot be read is the caller's fault here as on the other wires.
 func describe(s service, g *gate) *grpc.ServiceDesc {
-	return &grpc.ServiceDesc{
+	described := &grpc.ServiceDesc{
 		ServiceName: weirv1connect.RateLimitServiceName,
 		Metadata:    "weir/v1/ratelimit.proto",
-		Methods: []grpc.MethodDesc{
-			unary(g, weirv1connect.RateLimitServiceLimitProcedure, s.fastpathLimit,
-				func(ctx context.Context, m *weirv1.LimitRequest) (*weirv1.LimitResponse, error) {
-					response, _, err := s.limit(ctx, m)
-					return response, err
-				}),
-			unary(g, weirv1connect.RateLimitServiceLimitManyProcedure, s.fastpathBatch, s.limitMany),
-			unary(g, weirv1connect.RateLimitServicePeekProcedure, nil, s.peek),
-			unary(g, weirv1connect.RateLimitServiceRefundProcedure, nil, s.refund),
-			unary(g, weirv1connect.RateLimitServiceReserveProcedure, nil, s.reserve),
-			unary(g, weirv1connect.RateLimitServiceSettleProcedure, nil, s.settle),
-			unary(g, weirv1connect.RateLimitServiceCancelProcedure, nil, s.cancel),
-			unary(g, weirv1connect.RateLimitServiceExtendProcedure, nil, s.extend),
-			unary(g, weirv1connect.RateLimitServiceAcquireProcedure, nil, s.acquire),
-			unary(g, weirv1connect.RateLimitServiceRenewProcedure, nil, s.renew),
-			unary(g, weirv1connect.RateLimitServiceReleaseProcedure, nil, s.release),
-			unary(g, weirv1connect.RateLimitServiceExplainProcedure, nil, s.explain),
-			unary(g, weirv1connect.RateLimitServiceExplainLeaseProcedure, nil, s.explainLease),
-			unary(g, weirv1connect.RateLimitServiceTopKeysProcedure, nil, s.topKeys),
-		},
-		Streams: []grpc.StreamDesc{stream(s, g)},
+		Streams:     []grpc.StreamDesc{stream(s, g)},
 	}
+	for _, m := range s.methods(g) {
+		described.Methods = append(described.Methods, m.grpc)
+	}
+	return described
 }
 
 // describeRLS puts Envoy's service on grpc-go.

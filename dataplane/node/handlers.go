@@ -23,15 +23,13 @@ const compressBytesMin = 8 << 10
 
 // callHandler is the service behind its gate, and the path both live under.
 func (s *Server) callHandler(m *metrics, own service) (string, http.Handler) {
-	wire := &connectService{service: own}
-	path, handler := weirv1connect.NewRateLimitServiceHandler(wire,
-		codecs(),
-		boundMessages(),
-		connect.WithCompressMinBytes(compressBytesMin),
-	)
-	s.gate = newGate(handler, own, &s.config, m, s.bounds)
-	wire.gate = s.gate
-	return path, s.gate
+	handlers := make(byPath)
+	s.gate = newGate(handlers, own, &s.config, m, s.bounds)
+	for _, method := range own.methods(s.gate) {
+		handlers[method.procedure] = method.connect
+	}
+	handlers[streamProcedure] = connectStream(own, s.gate)
+	return "/" + weirv1connect.RateLimitServiceName + "/", s.gate
 }
 
 // adminMux is what the port for operators serves. Health needs no token; all

@@ -3,6 +3,7 @@ package node
 import (
 	"maps"
 	"net/http"
+	"path"
 	"strconv"
 	"time"
 
@@ -12,7 +13,6 @@ import (
 	"github.com/weirhq/weir/dataplane/node/rls"
 	"github.com/weirhq/weir/dataplane/node/routes"
 	"github.com/weirhq/weir/shared/bounded"
-	"github.com/weirhq/weir/shared/gen/proto/weir/v1/weirv1connect"
 )
 
 // codeOK is the label of an answered call, a denial included. All other labels
@@ -102,43 +102,26 @@ func newMetrics(registerer prometheus.Registerer, further map[string]string) (*m
 			return nil, err
 		}
 	}
-	methods := map[string]string{
-		weirv1connect.RateLimitServiceLimitProcedure:     "Limit",
-		weirv1connect.RateLimitServiceLimitManyProcedure: "LimitMany",
-		weirv1connect.RateLimitServicePeekProcedure:      "Peek",
-		weirv1connect.RateLimitServiceRefundProcedure:    "Refund",
-		weirv1connect.RateLimitServiceReserveProcedure:   "Reserve",
-		weirv1connect.RateLimitServiceSettleProcedure:    "Settle",
-		weirv1connect.RateLimitServiceCancelProcedure:    "Cancel",
-		weirv1connect.RateLimitServiceExtendProcedure:    "Extend",
-		weirv1connect.RateLimitServiceAcquireProcedure:   "Acquire",
-		weirv1connect.RateLimitServiceRenewProcedure:     "Renew",
-		weirv1connect.RateLimitServiceReleaseProcedure:   "Release",
-		weirv1connect.RateLimitServiceExplainProcedure:   "Explain",
-
-		weirv1connect.RateLimitServiceExplainLeaseProcedure: "ExplainLease",
-
-		weirv1connect.RateLimitServiceTopKeysProcedure: "TopKeys",
-		rls.Procedure:        "ShouldRateLimit",
-		rls.CheckProcedure:   "kuadrant.CheckRateLimit",
-		rls.ReportProcedure:  "kuadrant.Report",
-		rls.ReserveProcedure: "kuadrant.Reserve",
-		rls.CommitProcedure:  "kuadrant.Commit",
-		streamProcedure:      "LimitStream",
+	methods := map[string]string{rls.Procedure: path.Base(rls.Procedure)}
+	for procedure := range actions {
+		methods[procedure] = path.Base(procedure)
 	}
-	for name, path := range routes.Paths {
-		methods[path] = "v2." + name
+	for _, procedure := range kuadrantProcedures {
+		methods[procedure] = "kuadrant." + path.Base(procedure)
+	}
+	for name, route := range routes.Paths {
+		methods[route] = "v2." + name
 	}
 	maps.Copy(methods, further)
-	for path, method := range methods {
+	for procedure, method := range methods {
 		call := callMetrics{byCode: make(map[string]prometheus.Counter)}
-		if path != streamProcedure { // a stream takes as long as its caller likes
+		if procedure != streamProcedure { // a stream takes as long as its caller likes
 			call.seconds = seconds.WithLabelValues(method)
 		}
 		for _, code := range codesPublished {
 			call.byCode[code] = requests.WithLabelValues(method, code)
 		}
-		m.calls[path] = call
+		m.calls[procedure] = call
 	}
 	return m, nil
 }

@@ -13,29 +13,36 @@ type need struct {
 	workspace string // of all keys of the procedure; empty: the service checks the workspaces in the messages
 }
 
+// actions are what the procedures of the service require.
+var actions = map[string]access.Action{
+	weirv1connect.RateLimitServiceLimitProcedure:        access.ActionLimit,
+	weirv1connect.RateLimitServiceLimitManyProcedure:    access.ActionLimit,
+	weirv1connect.RateLimitServiceLimitStreamProcedure:  access.ActionLimit,
+	weirv1connect.RateLimitServicePeekProcedure:         access.ActionLimit,
+	weirv1connect.RateLimitServiceRefundProcedure:       access.ActionLimit,
+	weirv1connect.RateLimitServiceReserveProcedure:      access.ActionLimit,
+	weirv1connect.RateLimitServiceSettleProcedure:       access.ActionLimit,
+	weirv1connect.RateLimitServiceCancelProcedure:       access.ActionLimit,
+	weirv1connect.RateLimitServiceExtendProcedure:       access.ActionLimit,
+	weirv1connect.RateLimitServiceAcquireProcedure:      access.ActionLimit,
+	weirv1connect.RateLimitServiceRenewProcedure:        access.ActionLimit,
+	weirv1connect.RateLimitServiceReleaseProcedure:      access.ActionLimit,
+	weirv1connect.RateLimitServiceExplainProcedure:      access.ActionRead,
+	weirv1connect.RateLimitServiceExplainLeaseProcedure: access.ActionRead,
+	weirv1connect.RateLimitServiceTopKeysProcedure:      access.ActionRead,
+}
+
+var kuadrantProcedures = []string{rls.CheckProcedure, rls.ReportProcedure, rls.ReserveProcedure, rls.CommitProcedure}
+
 // needsOf returns the permissions that all procedures require. A token with a scope may only call
 // procedures that are in the map.
 func needsOf(c *Config) map[string]need {
-	needs := map[string]need{
-		weirv1connect.RateLimitServiceLimitProcedure:        {action: access.ActionLimit},
-		weirv1connect.RateLimitServiceLimitManyProcedure:    {action: access.ActionLimit},
-		weirv1connect.RateLimitServiceLimitStreamProcedure:  {action: access.ActionLimit},
-		weirv1connect.RateLimitServicePeekProcedure:         {action: access.ActionLimit},
-		weirv1connect.RateLimitServiceRefundProcedure:       {action: access.ActionLimit},
-		weirv1connect.RateLimitServiceReserveProcedure:      {action: access.ActionLimit},
-		weirv1connect.RateLimitServiceSettleProcedure:       {action: access.ActionLimit},
-		weirv1connect.RateLimitServiceCancelProcedure:       {action: access.ActionLimit},
-		weirv1connect.RateLimitServiceExtendProcedure:       {action: access.ActionLimit},
-		weirv1connect.RateLimitServiceAcquireProcedure:      {action: access.ActionLimit},
-		weirv1connect.RateLimitServiceRenewProcedure:        {action: access.ActionLimit},
-		weirv1connect.RateLimitServiceReleaseProcedure:      {action: access.ActionLimit},
-		weirv1connect.RateLimitServiceExplainProcedure:      {action: access.ActionRead},
-		weirv1connect.RateLimitServiceExplainLeaseProcedure: {action: access.ActionRead},
-		weirv1connect.RateLimitServiceTopKeysProcedure:      {action: access.ActionRead},
+	needs := make(map[string]need)
+	for procedure, action := range actions { // the service checks the workspaces in its messages
+		needs[procedure] = need{action: action}
 	}
 	if c.RLS != nil {
-		for _, procedure := range []string{rls.Procedure, rls.CheckProcedure, rls.ReportProcedure, rls.ReserveProcedure,
-			rls.CommitProcedure} {
+		for _, procedure := range append(kuadrantProcedures, rls.Procedure) {
 			needs[procedure] = need{access.ActionLimit, c.RLS.Workspace}
 		}
 	}

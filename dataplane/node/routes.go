@@ -27,13 +27,7 @@ func (g routesGate) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 		routes.Refuse(w, routes.NewFault(http.StatusNotFound, "there is no such route"))
 		return
 	}
-	h, err := g.admit(w, r)
-	if err != nil {
-		g.refuse(w, r, err)
-		call.count(connect.CodeOf(err).String())
-		return
-	}
-	g.serve(w, r, call, h, g)
+	g.serve(w, r, call, g)
 }
 
 func (g routesGate) route(path string) bounded.Route {

@@ -34,6 +34,7 @@
 package streamed
 
 import (
+	"cmp"
 	"context"
 	"crypto/rand"
 	"errors"
@@ -125,8 +126,8 @@ func New(cfg Config) (*Streams, error) {
 	if cfg.Reservations == nil {
 		return nil, errors.New("streamed: Config.Reservations is nil (a *dataplane.Limiter, for instance)")
 	}
-	cfg.Every, cfg.Within = orDefault(cfg.Every, Every), orDefault(cfg.Within, Within)
-	cfg.Parts = orDefault(cfg.Parts, Parts)
+	cfg.Every, cfg.Within = cmp.Or(cfg.Every, Every), cmp.Or(cfg.Within, Within)
+	cfg.Parts = cmp.Or(cfg.Parts, Parts)
 	switch {
 	case cfg.Every < gapMin || cfg.Every > time.Hour:
 		return nil, fmt.Errorf("streamed: Config.Every is %v (%v to %v)", cfg.Every, gapMin, time.Hour)
@@ -136,13 +137,6 @@ func New(cfg Config) (*Streams, error) {
 		return nil, fmt.Errorf("streamed: Config.Within is %v (1s to %v)", cfg.Within, time.Hour)
 	}
 	return &Streams{cfg: cfg, stop: make(chan struct{}), idle: make(chan struct{})}, nil
-}
-
-func orDefault[T comparable](v, otherwise T) T {
-	if v == *new(T) {
-		return otherwise
-	}
-	return v
 }
 
 // countable returns requests with identifiers and costs that a limiter counts. A limited caller may have chosen them,
@@ -173,7 +167,7 @@ func (s *Streams) Begin(ctx context.Context, r dataplane.ReserveRequest) (*Meter
 	if r.ID == "" {
 		r.ID = rand.Text()
 	}
-	r.TTL = orDefault(r.TTL, time.Minute)
+	r.TTL = cmp.Or(r.TTL, time.Minute)
 	r.Requests = countable(r.Requests)
 	if err := s.enter(); err != nil {
 		return nil, dataplane.Reserved{Err: err}

@@ -7,12 +7,13 @@ package reload
 import (
 	"bytes"
 	"fmt"
-	"io"
 	"os"
 	"path/filepath"
 	"slices"
 	"strings"
 	"sync"
+
+	"github.com/weirhq/weir/shared/strict"
 )
 
 // BytesMax bounds each file of Open.
@@ -81,7 +82,7 @@ func (f *Files) read() ([]File, error) {
 			return nil, err
 		}
 		for _, path := range inside {
-			content, err := readBounded(path, f.bytesMax)
+			content, err := strict.ReadBounded(path, f.bytesMax)
 			if err != nil {
 				return nil, err
 			}
@@ -115,20 +116,4 @@ func list(path string) ([]string, error) {
 		return nil, fmt.Errorf("%s holds no *.yaml file", path)
 	}
 	return inside, nil
-}
-
-func readBounded(path string, bytesMax int) ([]byte, error) {
-	file, err := os.Open(path)
-	if err != nil {
-		return nil, err
-	}
-	defer func() { _ = file.Close() }() // it was only read
-	content, err := io.ReadAll(io.LimitReader(file, int64(bytesMax)+1))
-	if err != nil {
-		return nil, fmt.Errorf("read %s: %w", path, err)
-	}
-	if len(content) > bytesMax {
-		return nil, fmt.Errorf("%s is longer than %d bytes", path, bytesMax)
-	}
-	return content, nil
 }

@@ -24,7 +24,6 @@ type child struct {
 // that forked, and Go ends threads as it likes; so that thread stays locked to this goroutine until the child is gone.
 func spawn(cmd *exec.Cmd) (*child, error) {
 	cmd.SysProcAttr = childAttributes()
-	cmd.WaitDelay = time.Second // for a log that is a pipe: do not wait for a grandchild that holds it
 	running, ended := context.WithCancel(context.Background())
 	c := &child{cmd: cmd, running: running}
 	started := make(chan error, 1)

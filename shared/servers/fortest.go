@@ -55,7 +55,7 @@ func ProxyForTest(t testing.TB, target string) *Proxy {
 func cleanUp(t testing.TB, p *Process) {
 	t.Cleanup(func() {
 		if t.Failed() {
-			t.Logf("end of the log of %s:\n%s", p.name, p.log.tail())
+			t.Logf("end of the log of %s:\n%s", p.name, p.logTail())
 		}
 		if err := p.Stop(); err != nil {
 			t.Error(err)

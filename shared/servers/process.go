@@ -4,7 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"io"
+	"os"
 	"os/exec"
 	"path/filepath"
 	"strings"
@@ -38,7 +38,7 @@ var (
 type Process struct {
 	name  string
 	dir   *directory
-	log   *serverLog
+	log   *os.File
 	ports []*port
 	// command builds the command line for the ports as they are now.
 	command func() *exec.Cmd
@@ -50,7 +50,8 @@ type Process struct {
 	stopped bool
 }
 
-// Dir returns the directory that holds the server's data and, unless Options.Log was set, its log.
+// Dir returns the directory that holds the server's data and its log, a file that is named after the server, new with
+// each start and continued by each restart.
 func (p *Process) Dir() string { return p.dir.path }
 
 // PID returns the process id of the running, or else of the last, child.
@@ -109,7 +110,7 @@ func (p *Process) Stop() error {
 	} else if p.child != nil {
 		err = p.child.end(stopTimeout)
 	}
-	if err = errors.Join(err, p.log.close(), p.dir.release()); err != nil {
+	if err = errors.Join(err, p.log.Close(), p.dir.release()); err != nil {
 		return fmt.Errorf("stop %s: %w", p.name, err)
 	}
 	return nil
@@ -140,7 +141,7 @@ func (p *Process) launch(ctx context.Context) error {
 	}
 	cmd := p.command()
 	cmd.Dir = p.dir.path
-	cmd.Stdout, cmd.Stderr = p.log.writer(), p.log.writer()
+	cmd.Stdout, cmd.Stderr = p.log, p.log
 	c, err := spawn(cmd)
 	if err != nil {
 		return fmt.Errorf("start %s: %w", p.name, err)
@@ -151,7 +152,7 @@ func (p *Process) launch(ctx context.Context) error {
 		return nil
 	}
 	err = errors.Join(err, c.kill()) // before reading its log, so that the log is whole
-	tail := p.log.tail()
+	tail := p.logTail()
 	if errors.Is(err, errExited) && saysPortTaken(tail) {
 		err = fmt.Errorf("%w: %w", errPortTaken, err)
 	}
@@ -198,9 +199,6 @@ type Options struct {
 	Dir string
 	// Port is where the server listens on 127.0.0.1. 0 = a free one, which is then kept across restarts.
 	Port int
-	// Log receives what the server prints. It must be safe to write to from another goroutine.
-	// nil = a file in the directory, named after the server, new with each start and continued by each restart.
-	Log io.Writer
 	// Args are appended to the server's command line; of a flag given twice the last one counts.
 	Args []string
 }
@@ -211,7 +209,7 @@ func newProcess(name string, o Options) (*Process, error) {
 	if err != nil {
 		return nil, err
 	}
-	log, err := openLog(filepath.Join(dir.path, name+".log"), o.Log)
+	log, err := openLog(filepath.Join(dir.path, name+".log"))
 	if err != nil {
 		return nil, errors.Join(err, dir.release())
 	}

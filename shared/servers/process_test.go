@@ -181,20 +181,6 @@ func TestStartGivenUp(t *testing.T) {
 	mustBeGone(t, p.Dir())
 }
 
-func TestLogGoesToWriter(t *testing.T) {
-	t.Parallel()
-	var log await.Log
-	r, err := StartRedis(t.Context(), Options{Log: &log})
-	must(t, err)
-	if _, err := os.Stat(filepath.Join(r.Dir(), "redis.log")); !errors.Is(err, os.ErrNotExist) {
-		t.Errorf("there is a log file beside the writer (%v)", err)
-	}
-	must(t, r.Stop())
-	if !strings.Contains(log.String(), "Ready to accept connections") {
-		t.Errorf("the writer got %q", log.String())
-	}
-}
-
 func TestExitedTellsOfDeath(t *testing.T) {
 	t.Parallel()
 	r := RedisForTest(t)

@@ -12,7 +12,6 @@ import (
 	"path/filepath"
 	"strconv"
 	"strings"
-	"time"
 )
 
 const restateConfigName = "restate.toml"
@@ -30,9 +29,6 @@ type RestateOptions struct {
 
 	// Ports on 127.0.0.1. 0 = a free one, which is then kept across restarts.
 	IngressPort, AdminPort, FabricPort int
-	// InactivityTimeout is how long an invocation may wait before it is suspended, and later replayed.
-	// Short ones make tests replay more. 0 = as configured.
-	InactivityTimeout time.Duration
 	// ConfigFile replaces restate/server/restate.toml, which is looked for from the working directory upwards.
 	ConfigFile string
 	// Env are settings of the form RESTATE_…=value, which come before those of the file. Those in the
@@ -110,9 +106,6 @@ func (r *Restate) environment(o RestateOptions) []string {
 		if !strings.HasPrefix(v, "RESTATE_") && !strings.HasPrefix(v, "RUST_LOG=") {
 			env = append(env, v)
 		}
-	}
-	if o.InactivityTimeout > 0 {
-		env = append(env, fmt.Sprintf("RESTATE_WORKER__INVOKER__INACTIVITY_TIMEOUT=%dms", o.InactivityTimeout.Milliseconds()))
 	}
 	env = append(env, o.Env...)
 	return append(env,

@@ -110,7 +110,8 @@ func TestRestateRunsOperatorsConfiguration(t *testing.T) {
 	must(t, err)
 	r := &Restate{ingress: newPort(1), admin: newPort(2), fabric: newPort(3)}
 	cmd := exec.CommandContext(t.Context(), program, "--config-file", config, "--dump-config")
-	cmd.Env = r.environment(RestateOptions{InactivityTimeout: 200 * time.Millisecond, Env: []string{"RESTATE_ADMIN__DISABLE_WEB_UI=true"}})
+	cmd.Env = r.environment(RestateOptions{Env: []string{"RESTATE_WORKER__INVOKER__INACTIVITY_TIMEOUT=200ms",
+		"RESTATE_ADMIN__DISABLE_WEB_UI=true"}})
 	dump, err := cmd.CombinedOutput()
 	if err != nil {
 		t.Fatalf("%v\n%s", err, dump)

@@ -3,7 +3,6 @@ package servers
 import (
 	"context"
 	"fmt"
-	"io"
 	"os"
 	"os/exec"
 	"path/filepath"
@@ -165,11 +164,9 @@ func (e installed) initialise(ctx context.Context, data string) error {
 
 // run runs one of the engine's programs to its end.
 func run(ctx context.Context, program string, args ...string) error {
-	cmd := exec.CommandContext(ctx, program, args...)
-	var out lastBytes
-	cmd.Stdout, cmd.Stderr = io.Writer(&out), io.Writer(&out)
-	if err := cmd.Run(); err != nil {
-		return fmt.Errorf("run %s: %w\nend of its output:\n%s", program, err, out.String())
+	out, err := exec.CommandContext(ctx, program, args...).CombinedOutput()
+	if err != nil {
+		return fmt.Errorf("run %s: %w\nend of its output:\n%s", program, err, out[max(0, len(out)-logTailBytes):])
 	}
 	return nil
 }

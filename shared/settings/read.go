@@ -42,24 +42,12 @@ type reader struct {
 
 func (r *reader) document(root *yaml.Node) {
 	kind, version := "", int64(0)
-	r.fields(root, place{}, []string{"kind", "version"}, func(field string, n *yaml.Node, at place) bool {
-		switch field {
-		case "kind":
-			kind = r.text(n, at)
-		case "version":
-			version = r.number(n, at)
-		case "tuning":
-			r.read.Tuning = r.tuning(n, at)
-		case "region_tuning":
-			r.regionTuning(n, at)
-		case "namespaces":
-			r.items(n, field, NamespacesMax, r.namespace)
-		case "overrides":
-			r.items(n, field, OverridesMax, r.override)
-		default:
-			return false
-		}
-		return true
+	r.fields(root, place{}, []string{"kind", "version"}, map[string]any{
+		"kind": &kind, "version": &version,
+		"tuning":        func(n *yaml.Node, at place) { r.read.Tuning = r.tuning(n, at) },
+		"region_tuning": r.regionTuning,
+		"namespaces":    func(n *yaml.Node, at place) { r.items(n, at.field, NamespacesMax, r.namespace) },
+		"overrides":     func(n *yaml.Node, at place) { r.items(n, at.field, OverridesMax, r.override) },
 	})
 	if kind != Kind && len(r.listed) == 0 {
 		r.add(place{field: "kind"}, "is %.64q, want %s", kind, Kind)
@@ -72,26 +60,9 @@ func (r *reader) document(root *yaml.Node) {
 func (r *reader) namespace(item *yaml.Node, at place) {
 	n := DefaultNamespace("", "")
 	r.lines.namespaces = append(r.lines.namespaces, at.line)
-	r.fields(item, at, []string{"workspace", "namespace"}, func(field string, value *yaml.Node, at place) bool {
-		switch field {
-		case "workspace":
-			n.Workspace = r.text(value, at)
-		case "namespace":
-			n.Namespace = r.text(value, at)
-		case "shadow":
-			n.Shadow = r.truth(value, at)
-		case "mode":
-			n.Mode = r.text(value, at)
-		case "outage":
-			n.Outage = r.text(value, at)
-		case "node_share":
-			n.NodeShare = r.text(value, at)
-		case "estimate":
-			n.Estimate = r.text(value, at)
-		default:
-			return false
-		}
-		return true
+	r.fields(item, at, []string{"workspace", "namespace"}, map[string]any{
+		"workspace": &n.Workspace, "namespace": &n.Namespace, "shadow": &n.Shadow, "mode": &n.Mode, "outage": &n.Outage,
+		"node_share": &n.NodeShare, "estimate": &n.Estimate,
 	})
 	r.read.Namespaces = append(r.read.Namespaces, n)
 }
@@ -99,27 +70,9 @@ func (r *reader) namespace(item *yaml.Node, at place) {
 func (r *reader) override(item *yaml.Node, at place) {
 	var o Override
 	r.lines.overrides = append(r.lines.overrides, at.line)
-	required := []string{"workspace", "namespace", "pattern", "limit"}
-	r.fields(item, at, required, func(field string, value *yaml.Node, at place) bool {
-		switch field {
-		case "workspace":
-			o.Workspace = r.text(value, at)
-		case "namespace":
-			o.Namespace = r.text(value, at)
-		case "pattern":
-			o.Pattern = r.text(value, at)
-		case "limit":
-			o.Limit = r.number(value, at)
-		case "duration_ms":
-			o.DurationMs = r.number(value, at)
-		case "candidate":
-			o.Candidate = r.number(value, at)
-		case "shadow":
-			o.Shadow = r.truth(value, at)
-		default:
-			return false
-		}
-		return true
+	r.fields(item, at, []string{"workspace", "namespace", "pattern", "limit"}, map[string]any{
+		"workspace": &o.Workspace, "namespace": &o.Namespace, "pattern": &o.Pattern, "limit": &o.Limit,
+		"duration_ms": &o.DurationMs, "candidate": &o.Candidate, "shadow": &o.Shadow,
 	})
 	r.read.Overrides = append(r.read.Overrides, o)
 }

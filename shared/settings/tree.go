@@ -102,10 +102,8 @@ func (r *jsonReader) inside(n *yaml.Node, depth int) error {
 	return err
 }
 
-// fields calls set for each field of a mapping; it answers false to one that it does not know.
-func (r *reader) fields(
-	n *yaml.Node, at place, required []string, set func(field string, value *yaml.Node, at place) bool,
-) {
+// fields reads the fields of a mapping: known has, by its name, a pointer to each value, or a function that takes it.
+func (r *reader) fields(n *yaml.Node, at place, required []string, known map[string]any) {
 	if n.Kind != yaml.MappingNode {
 		if at == (place{}) {
 			at = place{field: "the document", line: n.Line}
@@ -123,16 +121,32 @@ func (r *reader) fields(
 			r.add(at, "has a field without a name")
 		case slices.Contains(seen, key.Value):
 			r.add(in, "appears twice")
-		case set(key.Value, value, in):
-			seen = append(seen, key.Value)
+		case known[key.Value] == nil:
+			in.field = fmt.Sprintf("%.64s", key.Value)
+			r.add(in, "is not a known field")
 		default:
-			r.add(at.of(fmt.Sprintf("%.64s", key.Value)).on(key.Line), "is not a known field")
+			seen = append(seen, key.Value)
+			r.set(known[key.Value], value, in)
 		}
 	}
 	for _, field := range required {
 		if !slices.Contains(seen, field) {
 			r.add(at.of(field), "is missing")
 		}
+	}
+}
+
+// set reads the value of a field.
+func (r *reader) set(to any, value *yaml.Node, at place) {
+	switch to := to.(type) {
+	case *string:
+		*to = r.text(value, at)
+	case *bool:
+		*to = r.truth(value, at)
+	case *int64:
+		*to = r.number(value, at)
+	case func(*yaml.Node, place):
+		to(value, at)
 	}
 }
 
@@ -152,11 +166,6 @@ func (r *reader) items(n *yaml.Node, list string, most int, add func(item *yaml.
 	for i, item := range n.Content {
 		add(item, place{list: list, at: i, line: item.Line})
 	}
-}
-
-func (p place) on(line int) place {
-	p.line = line
-	return p
 }
 
 // text takes a scalar as it is written, so that a namespace called on or 007 keeps its name.

@@ -19,7 +19,7 @@ const byteOrderMark = "\xef\xbb\xbf"
 // end. A file that is empty, longer than FileBytesMax or in UTF-16 is an error. No error contains
 // any part of the text.
 func File(field, path string) (string, error) {
-	content, err := readBounded(path)
+	content, err := ReadBounded(path, FileBytesMax)
 	if err != nil {
 		return "", fmt.Errorf("%s: %w", field, err)
 	}
@@ -52,18 +52,19 @@ func Text(content []byte) (string, error) {
 	return text, nil
 }
 
-func readBounded(path string) ([]byte, error) {
+// ReadBounded reads a file. One that is longer than bytesMax is an error.
+func ReadBounded(path string, bytesMax int) ([]byte, error) {
 	file, err := os.Open(path)
 	if err != nil {
 		return nil, err
 	}
 	defer func() { _ = file.Close() }() // it was only read
-	content, err := io.ReadAll(io.LimitReader(file, FileBytesMax+1))
+	content, err := io.ReadAll(io.LimitReader(file, int64(bytesMax)+1))
 	if err != nil {
 		return nil, err
 	}
-	if len(content) > FileBytesMax {
-		return nil, fmt.Errorf("%s is longer than %d bytes", path, FileBytesMax)
+	if len(content) > bytesMax {
+		return nil, fmt.Errorf("%s is longer than %d bytes", path, bytesMax)
 	}
 	return content, nil
 }

@@ -77,6 +77,98 @@ func TestAReservationOfAScopeWithoutAnIDIsNoRetry(t *testing.T) {
 	}
 }
 
+// settling is a Limiter that takes calls about reservations, and answers with the ID and the workspaces that it was
+// given.
+type settling struct {
+	Limiter
+	got     *string
+	visible *func(string) bool
+}
+
+func (s settling) about(id string) (dataplane.Settlement, error) {
+	*s.got = id
+	return dataplane.Settlement{ID: id}, nil
+}
+
+func (s settling) ReserveAll(_ context.Context, r dataplane.ReserveRequest) dataplane.Reserved {
+	*s.got = r.ID
+	return dataplane.Reserved{ID: r.ID}
+}
+
+func (s settling) Settle(_ context.Context, id string, _ ...int64) (dataplane.Settlement, error) {
+	return s.about(id)
+}
+
+func (s settling) Spend(_ context.Context, id string, _ ...int64) (dataplane.Settlement, error) {
+	return s.about(id)
+}
+
+func (s settling) Cancel(_ context.Context, id string) (dataplane.Settlement, error) {
+	return s.about(id)
+}
+
+func (s settling) Extend(_ context.Context, id string, _ time.Duration) (dataplane.Settlement, error) {
+	return s.about(id)
+}
+
+func (s settling) TopKeys(q dataplane.TopQuery) (dataplane.TopKeys, error) {
+	*s.visible = q.Visible
+	return dataplane.TopKeys{}, nil
+}
+
+// Every call about a reservation finds the one that a token of the same workspaces made, and no other; its answer has
+// the ID that the caller knows.
+func TestCallsAboutAReservationStayInTheirScope(t *testing.T) {
+	const id = "r-17"
+	inner := make(map[string]string)
+	for _, names := range []string{"acme", "globex"} {
+		scope, err := parseScope([]string{"workspaces=" + names})
+		if err != nil {
+			t.Fatal(err)
+		}
+		var got string
+		limiter := Restrict(settling{got: &got}, scope)
+		reserved := limiter.ReserveAll(t.Context(), dataplane.ReserveRequest{ID: id,
+			Requests: []dataplane.Request{{Workspace: names}}})
+		if inner[names] = got; got == id || reserved.ID != id {
+			t.Errorf("reserved as %q, and the caller knows it as %q", got, reserved.ID)
+		}
+		for call, make := range map[string]func() (dataplane.Settlement, error){
+			"Settle": func() (dataplane.Settlement, error) { return limiter.Settle(t.Context(), id, 1) },
+			"Spend":  func() (dataplane.Settlement, error) { return limiter.Spend(t.Context(), id, 1) },
+			"Cancel": func() (dataplane.Settlement, error) { return limiter.Cancel(t.Context(), id) },
+			"Extend": func() (dataplane.Settlement, error) { return limiter.Extend(t.Context(), id, time.Minute) },
+		} {
+			got = ""
+			if s, err := make(); err != nil || got != inner[names] || s.ID != id {
+				t.Errorf("%s of %s: is about %q, want %q, and answers with %q: %v", call, names, got, inner[names], s.ID, err)
+			}
+		}
+	}
+	if inner["acme"] == inner["globex"] {
+		t.Errorf("tokens of different workspaces both reserve as %q", inner["acme"])
+	}
+}
+
+// A limiter that lists the keys of all workspaces for a token with a scope is told which of them it may show.
+func TestTopKeysShowTheWorkspacesOfTheScope(t *testing.T) {
+	scope, err := parseScope([]string{"workspaces=acme"})
+	if err != nil {
+		t.Fatal(err)
+	}
+	var visible func(string) bool
+	limiter := Restrict(settling{visible: &visible}, scope)
+	for _, workspace := range []string{"", "acme"} {
+		visible = nil
+		if _, err := limiter.TopKeys(dataplane.TopQuery{Workspace: workspace}); err != nil {
+			t.Fatal(err)
+		}
+		if visible == nil || !visible("acme") || visible("globex") {
+			t.Errorf("keys of workspace %q: the limiter does not know what the token may see", workspace)
+		}
+	}
+}
+
 // A line of a tokens file means what it says, or nothing of the file is in force.
 func TestLinesOfATokensFile(t *testing.T) {
 	hash := strings.Fields(hashed("a"))[0]

@@ -29,7 +29,9 @@ type either struct {
 
 // Settings implements store.Settings. Old settings are better than none.
 func (e *either) Settings(ctx context.Context, region string) (store.SettingsRows, error) {
-	rows, err := e.fromOrigin(ctx, region)
+	first, cancel := context.WithTimeout(ctx, eitherTimeout)
+	defer cancel()
+	rows, err := e.origin.Settings(first, region)
 	relayed := err == nil && rows.Age <= staleIntervals*e.interval()
 	e.relayed.Store(relayed)
 	if relayed {
@@ -47,37 +49,21 @@ func (e *either) Settings(ctx context.Context, region string) (store.SettingsRow
 	return store.SettingsRows{}, errors.Join(err, storeErr)
 }
 
-func (e *either) fromOrigin(ctx context.Context, region string) (store.SettingsRows, error) {
-	ctx, cancel := context.WithTimeout(ctx, eitherTimeout)
-	defer cancel()
-	return e.origin.Settings(ctx, region)
-}
-
 // Heartbeat implements store.Settings. What no relay takes from the origin goes to MySQL: a region without a relay is
 // not silent.
 func (e *either) Heartbeat(ctx context.Context, beats ...heartbeat.Heartbeat) error {
-	ways := []func(context.Context, ...heartbeat.Heartbeat) error{e.toOrigin, e.store.Heartbeat}
+	one, other := e.origin, e.store
 	if !e.relayed.Load() {
-		ways[0], ways[1] = e.toStore, e.origin.Heartbeat
+		one, other = other, one
 	}
-	err := ways[0](ctx, beats...)
+	first, cancel := context.WithTimeout(ctx, eitherTimeout)
+	defer cancel()
+	err := one.Heartbeat(first, beats...)
 	if err == nil {
 		return nil
 	}
-	if otherErr := ways[1](ctx, beats...); otherErr != nil {
+	if otherErr := other.Heartbeat(ctx, beats...); otherErr != nil {
 		return errors.Join(err, otherErr)
 	}
 	return nil
-}
-
-func (e *either) toOrigin(ctx context.Context, beats ...heartbeat.Heartbeat) error {
-	ctx, cancel := context.WithTimeout(ctx, eitherTimeout)
-	defer cancel()
-	return e.origin.Heartbeat(ctx, beats...)
-}
-
-func (e *either) toStore(ctx context.Context, beats ...heartbeat.Heartbeat) error {
-	ctx, cancel := context.WithTimeout(ctx, eitherTimeout)
-	defer cancel()
-	return e.store.Heartbeat(ctx, beats...)
 }

@@ -212,14 +212,6 @@ func (w *watch) texts() (all []string) {
 	return all
 }
 
-// collectors returns w as a collector of metrics, or nothing if w is nil.
-func (w *watch) collectors() []prometheus.Collector {
-	if w == nil {
-		return nil
-	}
-	return []prometheus.Collector{w}
-}
-
 var problemDesc = prometheus.NewDesc("weir_node_problem",
 	"1 if the node has this problem, 0 if it has not, -1 if the node could not find out.",
 	[]string{"problem"}, nil)

@@ -21,6 +21,7 @@ import (
 	"github.com/weirhq/weir/dataplane"
 	"github.com/weirhq/weir/dataplane/metrics"
 	"github.com/weirhq/weir/dataplane/node"
+	"github.com/weirhq/weir/dataplane/node/routes"
 	"github.com/weirhq/weir/dataplane/relay"
 	"github.com/weirhq/weir/shared/signals"
 	"github.com/weirhq/weir/shared/strict"
@@ -115,12 +116,13 @@ func (p Program) run(ctx context.Context, config Config, stdout io.Writer, logge
 			settings = stores.origin
 		}
 		settings = withRelay(settings, figures, surroundings)
+		stores.collectors = append(stores.collectors, surroundings)
 	}
 	limiter, err = dataplane.New(dataplane.Config{
 		Region:          config.Region,
 		NodeID:          config.NodeID,
 		Build:           Build(),
-		Origin:          stores.limited(),
+		Origin:          stores.origin,
 		Settings:        settings,
 		EntriesMax:      config.EntriesMax,
 		NewKeysMax:      config.NewKeysMax,
@@ -142,7 +144,7 @@ func (p Program) run(ctx context.Context, config Config, stdout io.Writer, logge
 	if err != nil {
 		return err
 	}
-	registry, err := newRegistry(slices.Concat(stores.collectors, regions.collectors(), surroundings.collectors(),
+	registry, err := newRegistry(slices.Concat(stores.collectors, regions.collectors(),
 		[]prometheus.Collector{metrics.New(limiter), envoy.Unmatched}))
 	if err != nil {
 		return err
@@ -171,7 +173,7 @@ func (p Program) run(ctx context.Context, config Config, stdout io.Writer, logge
 		AllowedHosts:   config.allowedHosts(),
 
 		RLS:    envoy,
-		Routes: newRoutes(config, limiter, stores, logger),
+		Routes: &routes.Service{Limiter: limiter, Overrides: stores.overrides, Workspace: config.V2Workspace, Logger: logger},
 		API:    api,
 		Tokens: access.tokens,
 		TLS:    access.tls,
@@ -244,6 +246,10 @@ func invite(stdout io.Writer, address net.Addr) {
 	fmt.Fprintf(stdout,
 		`weir-node is serving in memory. Try: curl http://%s/weir.v1.RateLimitService/Limit --json '{"workspace":"acme","namespace":"api","identifier":"user_42","limit":10,"duration_ms":60000}'`+"\n", address)
 }
+
+// aloneRegion is the region of a node alone that keeps overrides: it has to have one,
+// and no other process sees it.
+const aloneRegion = "local"
 
 func newLogger(w io.Writer, level string) *slog.Logger {
 	var least slog.Level

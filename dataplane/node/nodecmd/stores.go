@@ -33,12 +33,17 @@ type stores struct {
 }
 
 // openStores waits for no server: one that is down is used as soon as it is up.
-func openStores(config Config, logger *slog.Logger) (*stores, error) {
-	s := new(stores)
+func openStores(config Config, logger *slog.Logger) (s *stores, err error) {
+	s = new(stores)
+	defer func() {
+		if err != nil {
+			s.close()
+		}
+	}()
 	if config.RedisURL != "" {
 		origin, err := redisorigin.Open([]string{config.RedisURL}, redisorigin.Options{Logger: logger})
 		if err != nil {
-			return nil, fmt.Errorf("redis-url %w", redisURLError(err))
+			return s, fmt.Errorf("redis-url %w", redisURLError(err))
 		}
 		s.origin = origin
 		s.collectors = append(s.collectors, origin.Collector())
@@ -47,8 +52,7 @@ func openStores(config Config, logger *slog.Logger) (*stores, error) {
 	if config.MySQLDSN != "" {
 		db, err := mysqlcounts.Open(config.MySQLDSN)
 		if err != nil {
-			s.close()
-			return nil, fmt.Errorf("mysql-dsn: %w", err)
+			return s, fmt.Errorf("mysql-dsn: %w", err)
 		}
 		s.closers = append(s.closers, db)
 		s.collectors = append(s.collectors, collectors.NewDBStatsCollector(db, "weir"))
@@ -57,16 +61,11 @@ func openStores(config Config, logger *slog.Logger) (*stores, error) {
 		s.collectors = append(s.collectors, counts)
 		if config.V2Overrides {
 			if err := s.openOverrides(config.MySQLDSN); err != nil {
-				s.close()
-				return nil, err
+				return s, err
 			}
 		}
 	}
-	if err := s.openAlone(config); err != nil {
-		s.close()
-		return nil, err
-	}
-	return s, nil
+	return s, s.openAlone(config)
 }
 
 // overrideConnsMax bounds the connections to MySQL of the routes that read and change overrides.
@@ -111,14 +110,6 @@ func (s *stores) close() {
 
 // probeTimeout is how long Redis may take for its first answer.
 const probeTimeout = 3 * time.Second
-
-// limited is the origin as the limiter takes it: nil without Redis.
-func (s *stores) limited() store.Origin {
-	if s.origin == nil {
-		return nil
-	}
-	return s.origin
-}
 
 // probe logs a warning for each Redis that does not answer, by its name. The relay reports a MySQL that does not, or
 // the limiter, where Redis has no new settings.

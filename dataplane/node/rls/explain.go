@@ -32,12 +32,12 @@ func (s *Source) Explain(domain, descriptor string) (words string, matched bool,
 	if !rules.has(domain) {
 		return fmt.Sprintf("domain %q has no rules: nothing limits its requests", domain), false, nil
 	}
-	found := rules.rule(domain, entries)
+	found, shared := rules.rule(domain, entries)
 	if found == nil || found.limit == nil {
 		return "no rule matches it: nothing limits it", false, nil
 	}
 	var patterns []string
-	if _, shared := rules.match(domain, entries); shared {
+	if shared {
 		patterns = rules.sharedPatterns(domain, entries)
 	}
 	name := identifier(entries, patterns)

@@ -203,18 +203,19 @@ func (s *Service) appendAnswer(b []byte, items []item, denied bool, now time.Tim
 
 // appendStatus writes what protobuf would write of status.
 func (i *item) appendStatus(b []byte, now time.Time) []byte {
-	status, limit := i.outline()
-	b = append(b, byte(wire.Tag(1, wire.Varint)), byte(status.code))
-	switch limit {
-	case limitOfRule:
-		b = append(b, i.limit.written...)
-	case limitOverridden:
+	code, remaining := i.outline()
+	b = append(b, byte(wire.Tag(1, wire.Varint)), byte(code))
+	switch {
+	case !i.limited():
+	case i.isOverridden():
 		b = appendMessage(b, wire.Tag(2, wire.Bytes), i.overridden())
+	default:
+		b = append(b, i.limit.written...)
 	}
-	if status.remaining > 0 {
-		b = protowire.AppendVarint(append(b, byte(wire.Tag(3, wire.Varint))), uint64(status.remaining))
+	if remaining > 0 {
+		b = protowire.AppendVarint(append(b, byte(wire.Tag(3, wire.Varint))), uint64(remaining))
 	}
-	if limit == limitNone {
+	if !i.limited() {
 		return b
 	}
 	until := i.untilReset(now)

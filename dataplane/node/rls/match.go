@@ -6,52 +6,43 @@ import (
 	"github.com/weirhq/weir/shared/window"
 )
 
-// match returns the limit of the rule that a descriptor leads to, or nil. Its entries
-// are followed from level to level, all of them: a rule matches descriptors of its own
-// depth. On each level a key with its very value goes before a pattern, the first
-// pattern before the others, and a pattern before the key alone.
+// match returns the limit of the rule that a descriptor leads to, or nil, and what else rule returns.
+func (r *Rules) match(domain string, entries []*ratelimitv3.RateLimitDescriptor_Entry) (limit *Limit, shared bool) {
+	found, shared := r.rule(domain, entries)
+	if found == nil {
+		return nil, false
+	}
+	return found.limit, shared
+}
+
+// rule returns the rule that a descriptor leads to, or nil. Its entries are followed from level to
+// level, all of them: a rule matches descriptors of its own depth. On each level a key with its very
+// value goes before a pattern, the first pattern before the others, and a pattern before the key
+// alone.
 //
 // shared reports whether the values of one of the rules on the way share a count;
 // sharedPatterns returns which rule that is.
-func (r *Rules) match(domain string, entries []*ratelimitv3.RateLimitDescriptor_Entry) (limit *Limit, shared bool) {
-	if r == nil {
-		return nil, false
-	}
-	at := r.top(domain)
-	for i, entry := range entries {
-		found := at.find(entry.GetKey(), entry.GetValue())
-		if found == nil {
-			return nil, false
-		}
-		shared = shared || found.share
-		if i == len(entries)-1 {
-			return found.limit, shared
-		}
-		at = found.next
-	}
-	return nil, false
-}
-
-// rule returns the rule that matches a descriptor, or nil.
-func (r *Rules) rule(domain string, entries []*ratelimitv3.RateLimitDescriptor_Entry) (found *rule) {
+func (r *Rules) rule(domain string, entries []*ratelimitv3.RateLimitDescriptor_Entry) (found *rule, shared bool) {
 	at := r.top(domain)
 	for _, entry := range entries {
 		if found = at.find(entry.GetKey(), entry.GetValue()); found == nil {
-			return nil
+			return nil, false
 		}
+		shared = shared || found.share
 		at = found.next
 	}
-	return found
+	return found, shared
 }
 
 // has reports whether there are rules for a domain.
 func (r *Rules) has(domain string) bool { return r != nil && r.domains[domain] != nil }
 
+// top may be called on nil.
 func (r *Rules) top(domain string) *level {
-	if d := r.domains[domain]; d != nil {
-		return d.top
+	if r == nil || r.domains[domain] == nil {
+		return nil
 	}
-	return nil
+	return r.domains[domain].top
 }
 
 // sharedPatterns returns, for each entry of a descriptor that matches, the pattern

@@ -316,38 +316,20 @@ func (s *Service) headersOf(items []item, denied bool, now time.Time) []*corev3.
 	return nil
 }
 
-// limitShown is which limit a status tells.
-type limitShown int
-
-const (
-	limitNone limitShown = iota // nothing limits it
-	limitOfRule
-	limitOverridden // by an operator
-)
-
 // outline is what a status says in numbers.
-type outline struct {
-	code      rlsv3.RateLimitResponse_Code
-	remaining uint32
+func (i *item) outline() (code rlsv3.RateLimitResponse_Code, remaining uint32) {
+	switch {
+	case i.limit == nil:
+		return overall(false), 0
+	case i.limit.Unlimited:
+		return overall(false), math.MaxUint32
+	}
+	return overall(i.over && !i.limit.Shadow), saturated(i.decision.Remaining)
 }
 
-func (i *item) outline() (outline, limitShown) {
-	o := outline{code: rlsv3.RateLimitResponse_OK}
-	if i.limit == nil {
-		return o, limitNone
-	}
-	if i.limit.Unlimited {
-		o.remaining = math.MaxUint32
-		return o, limitNone
-	}
-	o.remaining = saturated(i.decision.Remaining)
-	if i.over && !i.limit.Shadow {
-		o.code = rlsv3.RateLimitResponse_OVER_LIMIT
-	}
-	if i.decision.Limit != i.limit.limit || i.decision.Duration != i.limit.duration {
-		return o, limitOverridden
-	}
-	return o, limitOfRule
+// isOverridden is true if an operator has set another limit than that of the rule.
+func (i *item) isOverridden() bool {
+	return i.decision.Limit != i.limit.limit || i.decision.Duration != i.limit.duration
 }
 
 // untilReset is how long the current cell goes on, and of a denial at least until the request
@@ -357,14 +339,12 @@ func (i *item) untilReset(now time.Time) time.Duration {
 }
 
 func (i *item) status(now time.Time) *rlsv3.RateLimitResponse_DescriptorStatus {
-	o, limit := i.outline()
-	status := &rlsv3.RateLimitResponse_DescriptorStatus{Code: o.code, LimitRemaining: o.remaining}
-	switch limit {
-	case limitNone:
+	code, remaining := i.outline()
+	status := &rlsv3.RateLimitResponse_DescriptorStatus{Code: code, LimitRemaining: remaining}
+	if !i.limited() {
 		return status
-	case limitOfRule:
-		status.CurrentLimit = i.limit.onTheWire
-	case limitOverridden:
+	}
+	if status.CurrentLimit = i.limit.onTheWire; i.isOverridden() {
 		status.CurrentLimit = i.overridden()
 	}
 	status.DurationUntilReset = durationpb.New(i.untilReset(now))

@@ -22,17 +22,20 @@ func Strict() kong.Option {
 	return kong.OptionFunc(func(k *kong.Kong) error {
 		defaults := kong.NewRegistry().RegisterDefaults()
 		options := []kong.Option{
-			kong.TypeMapper(reflect.TypeFor[time.Duration](), kong.MapperFunc(decodeDuration)),
+			kong.TypeMapper(reflect.TypeFor[time.Duration](), decoder(decodeDuration)),
 			kong.KindMapper(reflect.Map, uniqueKeys{defaults.ForType(reflect.TypeFor[map[string]string]())}),
 		}
-		for _, kind := range []reflect.Kind{reflect.Int, reflect.Int8, reflect.Int16, reflect.Int32, reflect.Int64} {
-			options = append(options, kong.KindMapper(kind, kong.MapperFunc(decodeInt)))
-		}
-		for _, kind := range []reflect.Kind{reflect.Uint, reflect.Uint8, reflect.Uint16, reflect.Uint32, reflect.Uint64} {
-			options = append(options, kong.KindMapper(kind, kong.MapperFunc(decodeUint)))
-		}
-		for _, kind := range []reflect.Kind{reflect.Float32, reflect.Float64} {
-			options = append(options, kong.KindMapper(kind, kong.MapperFunc(decodeFloat)))
+		for _, of := range []struct {
+			decoder
+			kinds []reflect.Kind
+		}{
+			{decodeInt, []reflect.Kind{reflect.Int, reflect.Int8, reflect.Int16, reflect.Int32, reflect.Int64}},
+			{decodeUint, []reflect.Kind{reflect.Uint, reflect.Uint8, reflect.Uint16, reflect.Uint32, reflect.Uint64}},
+			{decodeFloat, []reflect.Kind{reflect.Float32, reflect.Float64}},
+		} {
+			for _, kind := range of.kinds {
+				options = append(options, kong.KindMapper(kind, of.decoder))
+			}
 		}
 		for _, option := range options {
 			if err := option.Apply(k); err != nil {
@@ -61,42 +64,38 @@ func text(ctx *kong.DecodeContext) (string, error) {
 
 var negativeNumber = regexp.MustCompile(`^-\.?[0-9]`)
 
-func decodeDuration(ctx *kong.DecodeContext, target reflect.Value) error {
+// decoder reads a flag's text into its target.
+type decoder func(written string, target reflect.Value) error
+
+// Decode implements kong.Mapper.
+func (d decoder) Decode(ctx *kong.DecodeContext, target reflect.Value) error {
 	written, err := text(ctx)
 	if err != nil {
 		return err
 	}
+	return d(written, target)
+}
+
+func decodeDuration(written string, target reflect.Value) error {
 	d, err := strict.Duration(value, written, math.MinInt64, math.MaxInt64)
 	target.SetInt(int64(d))
 	return err
 }
 
-func decodeInt(ctx *kong.DecodeContext, target reflect.Value) error {
-	written, err := text(ctx)
-	if err != nil {
-		return err
-	}
+func decodeInt(written string, target reflect.Value) error {
 	bits := target.Type().Bits()
 	n, err := strict.Int(value, written, math.MinInt64>>(64-bits), math.MaxInt64>>(64-bits))
 	target.SetInt(n)
 	return err
 }
 
-func decodeUint(ctx *kong.DecodeContext, target reflect.Value) error {
-	written, err := text(ctx)
-	if err != nil {
-		return err
-	}
+func decodeUint(written string, target reflect.Value) error {
 	n, err := strict.Uint(value, written, 0, math.MaxUint64>>(64-target.Type().Bits()))
 	target.SetUint(n)
 	return err
 }
 
-func decodeFloat(ctx *kong.DecodeContext, target reflect.Value) error {
-	written, err := text(ctx)
-	if err != nil {
-		return err
-	}
+func decodeFloat(written string, target reflect.Value) error {
 	n, err := strict.Float(value, written, -math.MaxFloat64, math.MaxFloat64)
 	target.SetFloat(n)
 	return err
