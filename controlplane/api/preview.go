@@ -41,8 +41,9 @@ func previewAnswer(a previews.Answer) *controlv1.PreviewRolloutResponse {
 	regions := len(a.Shape.Nodes)
 	return &controlv1.PreviewRolloutResponse{
 		Shape: &controlv1.PreviewShape{
-			Regions: new(int32(regions)), NodesPerRegion: new(int32((nodes + regions - 1) / max(1, regions))), Keys: &a.Shape.Keys,
-			HotShare: &a.Shape.HotShare, OverlapShare: &a.Shape.OverlapShare, Limit: &a.Shape.Limit, WindowMs: &a.Shape.WindowMs,
+			Regions: new(int32(regions)), NodesPerRegion: new(int32((nodes + regions - 1) / max(1, regions))),
+			Keys: &a.Shape.Keys, HotShare: &a.Shape.HotShare, OverlapShare: &a.Shape.OverlapShare,
+			Limit: &a.Shape.Limit, WindowMs: &a.Shape.WindowMs,
 		},
 		Nodes: int32(nodes), Assumed: a.Shape.Assumed, Old: prediction(a.Old, a.OldText), New: prediction(a.New, a.NewText),
 		KeysSimulated: a.KeysSimulated, NodesSimulated: int32(a.NodesSimulated), Notes: a.Notes, TookMs: a.TookMs,

@@ -112,7 +112,8 @@ func retirementAnswer(r retire.Retirement) *controlv1.Retirement {
 	e := r.Evidence
 	answer := &controlv1.Retirement{
 		Id: r.ID, Table: r.Table, Dated: r.Dated, Actor: r.By.Actor, Reason: r.By.Reason, StartedAtMs: r.StartedMs,
-		EndedAtMs: r.EndedMs, Phase: string(r.Phase), DueAtMs: r.DueMs, Why: valid(r.Why), Trouble: valid(r.Trouble), Waiting: valid(r.Waiting),
+		EndedAtMs: r.EndedMs, Phase: string(r.Phase), DueAtMs: r.DueMs,
+		Why: valid(r.Why), Trouble: valid(r.Trouble), Waiting: valid(r.Waiting),
 		QuietMs: r.Spec.QuietMs, SoakMs: r.Spec.SoakMs, RowsDeleted: r.RowsDeleted, LastWriteAtMs: r.LastWriteMs,
 		Evidence: &controlv1.RetirementEvidence{
 			AtMs: e.AtMs, Rows: e.Rows, LastExpiryMs: e.LastExpiryMs, QuietSinceMs: e.QuietSinceMs,
