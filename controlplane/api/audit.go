@@ -19,46 +19,32 @@ var _ controlv1connect.AuditServiceHandler = auditService{}
 
 func (s auditService) ListAudit(ctx context.Context,
 	req *connect.Request[controlv1.ListAuditRequest]) (*connect.Response[controlv1.ListAuditResponse], error) {
-	ctx, cancel := context.WithTimeout(ctx, lookTimeout)
-	defer cancel()
 	filter := audit.Filter{
 		Actor: req.Msg.GetActor(), Workspace: req.Msg.GetWorkspace(), Namespace: req.Msg.GetNamespace(),
 		Action: req.Msg.GetAction(), Subject: req.Msg.GetSubject(), SinceMs: req.Msg.GetSinceMs(),
 		UntilMs: req.Msg.GetUntilMs(),
 	}
-	records, searchedTo, err := audit.Search(ctx, s.Audit, filter, req.Msg.GetBeforeId(),
-		int(req.Msg.GetLimit()))
-	if err != nil {
-		return nil, s.fail(ctx, "ListAudit", err)
-	}
-	answer := &controlv1.ListAuditResponse{SearchedToId: searchedTo}
-	for _, r := range records {
-		answer.Entries = append(answer.Entries, &controlv1.AuditEntry{
+	records, searchedTo, err := audit.Search(ctx, s.Audit, filter, req.Msg.GetBeforeId(), int(req.Msg.GetLimit()))
+	entries := each(records, func(r audit.Record) *controlv1.AuditEntry {
+		return &controlv1.AuditEntry{
 			Id: r.Row, AtMs: unixMs(r.At), Actor: valid(r.Actor), Action: valid(r.Action), Subject: valid(r.Subject),
 			Reason: valid(r.Reason), Before: valid(r.Before), After: valid(r.After),
-		})
-	}
-	return connect.NewResponse(answer), nil
+		}
+	})
+	return answered(&controlv1.ListAuditResponse{SearchedToId: searchedTo, Entries: entries}, err)
 }
 
 func (s auditService) ExportAudit(ctx context.Context,
 	req *connect.Request[controlv1.ExportAuditRequest]) (*connect.Response[controlv1.ExportAuditResponse], error) {
-	ctx, cancel := context.WithTimeout(ctx, lookTimeout)
-	defer cancel()
 	page, err := audit.Export(ctx, s.Audit, req.Msg.GetAfterId(), int(req.Msg.GetLimit()))
-	if err != nil {
-		return nil, s.fail(ctx, "ExportAudit", err)
-	}
-	answer := &controlv1.ExportAuditResponse{HasMore: page.More, Chain: &controlv1.AuditChain{
-		FirstId: int64(page.First), LastId: int64(page.End.ID), LastHash: hashText(page.End.Hash),
-	}}
-	for i := range page.Links {
-		answer.Links = append(answer.Links, linkMessage(&page.Links[i]))
-	}
-	return connect.NewResponse(answer), nil
+	return answered(&controlv1.ExportAuditResponse{
+		HasMore: page.More, Links: each(page.Links, linkMessage),
+		Chain: &controlv1.AuditChain{FirstId: int64(page.First), LastId: int64(page.End.ID),
+			LastHash: hashText(page.End.Hash)},
+	}, err)
 }
 
-func linkMessage(l *audit.Link) *controlv1.AuditLink {
+func linkMessage(l audit.Link) *controlv1.AuditLink {
 	e := &l.Entry
 	msg := &controlv1.AuditLink{
 		Entry: &controlv1.AuditEntry{

@@ -1,10 +1,12 @@
 package api
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
 	"strings"
+	"time"
 
 	"connectrpc.com/connect"
 
@@ -13,64 +15,70 @@ import (
 	"github.com/weirhq/weir/shared/gen/proto/weir/control/v1/controlv1connect"
 )
 
-// needs is the role that a procedure takes. One that is not here takes an admin.
-var needs = map[string]access.Role{
-	controlv1connect.ControlServiceFleetProcedure:         access.RoleViewer,
-	controlv1connect.ControlServiceCleanupStatusProcedure: access.RoleViewer,
-	controlv1connect.ControlServiceCleanupRunProcedure:    access.RoleOperator,
-	controlv1connect.ControlServiceCleanupPauseProcedure:  access.RoleOperator,
-	controlv1connect.ControlServiceCleanupResumeProcedure: access.RoleOperator,
+// rule says who may call a procedure, and how long its calls may take.
+type rule struct {
+	role    access.Role   // empty: admin
+	scope   scope         // nil: callers whose token has workspaces may not call it, since it concerns the whole fleet
+	timeout time.Duration // 0: lookTimeout
+}
 
-	controlv1connect.HealthServiceGetHealthProcedure:  access.RoleViewer,
-	controlv1connect.HealthServiceDiagnoseProcedure:   access.RoleOperator,
-	controlv1connect.AuditServiceListAuditProcedure:   access.RoleViewer,
-	controlv1connect.AuditServiceExportAuditProcedure: access.RoleViewer,
+// rules are those of all procedures.
+var rules = map[string]rule{
+	controlv1connect.ControlServiceFleetProcedure:         {role: access.RoleViewer},
+	controlv1connect.ControlServiceCleanupStatusProcedure: {role: access.RoleViewer},
+	controlv1connect.ControlServiceCleanupRunProcedure:    {role: access.RoleOperator, timeout: runTimeout},
+	controlv1connect.ControlServiceCleanupPauseProcedure:  {role: access.RoleOperator, timeout: changeTimeout},
+	controlv1connect.ControlServiceCleanupResumeProcedure: {role: access.RoleOperator, timeout: changeTimeout},
 
-	controlv1connect.RolloutServiceRolloutStatusProcedure:  access.RoleViewer,
-	controlv1connect.RolloutServiceListRolloutsProcedure:   access.RoleViewer,
-	controlv1connect.RolloutServicePreviewRolloutProcedure: access.RoleViewer,
-	controlv1connect.RolloutServiceGetTuningProcedure:      access.RoleViewer,
-	controlv1connect.RolloutServiceListTuningsProcedure:    access.RoleViewer,
-	controlv1connect.RolloutServiceStartRolloutProcedure:   access.RoleOperator,
-	controlv1connect.RolloutServiceOperateRolloutProcedure: access.RoleOperator,
+	controlv1connect.HealthServiceGetHealthProcedure:  {role: access.RoleViewer, timeout: healthTimeout},
+	controlv1connect.HealthServiceDiagnoseProcedure:   {role: access.RoleOperator, timeout: healthTimeout},
+	controlv1connect.AuditServiceListAuditProcedure:   {role: access.RoleViewer, scope: ofItself},
+	controlv1connect.AuditServiceExportAuditProcedure: {role: access.RoleViewer},
 
-	controlv1connect.RetirementServiceRetirementStatusProcedure: access.RoleViewer,
-	controlv1connect.RetirementServiceListRetirementsProcedure:  access.RoleViewer,
-	controlv1connect.RetirementServiceStartRetirementProcedure:  access.RoleOperator,
-	controlv1connect.RetirementServiceApproveRenameProcedure:    access.RoleOperator,
-	controlv1connect.RetirementServiceAbortRetirementProcedure:  access.RoleOperator,
-	controlv1connect.RetirementServiceApproveDropProcedure:      access.RoleAdmin,
+	controlv1connect.RolloutServiceRolloutStatusProcedure:  {role: access.RoleViewer},
+	controlv1connect.RolloutServiceListRolloutsProcedure:   {role: access.RoleViewer},
+	controlv1connect.RolloutServicePreviewRolloutProcedure: {role: access.RoleViewer, timeout: runTimeout},
+	controlv1connect.RolloutServiceGetTuningProcedure:      {role: access.RoleViewer},
+	controlv1connect.RolloutServiceListTuningsProcedure:    {role: access.RoleViewer},
+	controlv1connect.RolloutServiceStartRolloutProcedure:   {role: access.RoleOperator, timeout: changeTimeout},
+	controlv1connect.RolloutServiceOperateRolloutProcedure: {role: access.RoleOperator, timeout: changeTimeout},
 
-	controlv1connect.SettingsServiceListOverridesProcedure:     access.RoleViewer,
-	controlv1connect.SettingsServiceGetOverrideProcedure:       access.RoleViewer,
-	controlv1connect.SettingsServiceListNamespacesProcedure:    access.RoleViewer,
-	controlv1connect.SettingsServiceGetNamespaceProcedure:      access.RoleViewer,
-	controlv1connect.SettingsServiceListAllOverridesProcedure:  access.RoleViewer,
-	controlv1connect.SettingsServiceListAllNamespacesProcedure: access.RoleViewer,
-	controlv1connect.SettingsServiceListResetsProcedure:        access.RoleViewer,
-	controlv1connect.SettingsServiceSetOverrideProcedure:       access.RoleOperator,
-	controlv1connect.SettingsServiceChangeOverrideProcedure:    access.RoleOperator,
-	controlv1connect.SettingsServiceResetKeyProcedure:          access.RoleOperator,
-	controlv1connect.SettingsServiceDeleteOverrideProcedure:    access.RoleOperator,
-	controlv1connect.SettingsServiceSetNamespaceProcedure:      access.RoleOperator,
+	controlv1connect.RetirementServiceRetirementStatusProcedure: {role: access.RoleViewer},
+	controlv1connect.RetirementServiceListRetirementsProcedure:  {role: access.RoleViewer},
+	controlv1connect.RetirementServiceStartRetirementProcedure:  {role: access.RoleOperator, timeout: changeTimeout},
+	controlv1connect.RetirementServiceApproveRenameProcedure:    {role: access.RoleOperator, timeout: changeTimeout},
+	controlv1connect.RetirementServiceAbortRetirementProcedure:  {role: access.RoleOperator, timeout: changeTimeout},
+	controlv1connect.RetirementServiceApproveDropProcedure:      {role: access.RoleAdmin, timeout: changeTimeout},
 
-	controlv1connect.TopKeysServiceTopKeysProcedure: access.RoleViewer,
-	controlv1connect.TopKeysServiceGetKeyProcedure:  access.RoleViewer,
+	controlv1connect.SettingsServiceListOverridesProcedure:     {role: access.RoleViewer, scope: inNamed},
+	controlv1connect.SettingsServiceGetOverrideProcedure:       {role: access.RoleViewer, scope: inNamed},
+	controlv1connect.SettingsServiceListNamespacesProcedure:    {role: access.RoleViewer, scope: inNamed},
+	controlv1connect.SettingsServiceGetNamespaceProcedure:      {role: access.RoleViewer, scope: inNamed},
+	controlv1connect.SettingsServiceListAllOverridesProcedure:  {role: access.RoleViewer, scope: always},
+	controlv1connect.SettingsServiceListAllNamespacesProcedure: {role: access.RoleViewer, scope: always},
+	controlv1connect.SettingsServiceListResetsProcedure:        {role: access.RoleViewer, scope: inNamed},
+	controlv1connect.SettingsServiceSetOverrideProcedure:       {role: access.RoleOperator, scope: inOverride},
+	controlv1connect.SettingsServiceChangeOverrideProcedure:    {role: access.RoleOperator, scope: inNamed},
+	controlv1connect.SettingsServiceResetKeyProcedure:          {role: access.RoleOperator, scope: inNamed},
+	controlv1connect.SettingsServiceDeleteOverrideProcedure:    {role: access.RoleOperator, scope: inNamed},
+	controlv1connect.SettingsServiceSetNamespaceProcedure:      {role: access.RoleOperator, scope: inNamed},
 
-	controlv1connect.TopKeysServiceListHeldProcedure: access.RoleViewer,
+	controlv1connect.TopKeysServiceTopKeysProcedure:        {role: access.RoleViewer, scope: inNamedIfAny},
+	controlv1connect.TopKeysServiceGetKeyProcedure:         {role: access.RoleViewer, scope: inNamed},
+	controlv1connect.TopKeysServiceListHeldProcedure:       {role: access.RoleViewer, scope: inNamedIfAny},
+	controlv1connect.TopKeysServiceEstimateLimitsProcedure: {role: access.RoleViewer, scope: inChanges},
 
-	controlv1connect.TopKeysServiceEstimateLimitsProcedure: access.RoleViewer,
-
-	controlv1connect.TokenServiceWhoAmIProcedure:      access.RoleViewer,
-	controlv1connect.TokenServiceCreateTokenProcedure: access.RoleAdmin,
-	controlv1connect.TokenServiceRotateTokenProcedure: access.RoleAdmin,
-	controlv1connect.TokenServiceRevokeTokenProcedure: access.RoleAdmin,
-	controlv1connect.TokenServiceListTokensProcedure:  access.RoleAdmin,
+	controlv1connect.TokenServiceWhoAmIProcedure:      {role: access.RoleViewer, scope: always},
+	controlv1connect.TokenServiceCreateTokenProcedure: {role: access.RoleAdmin},
+	controlv1connect.TokenServiceRotateTokenProcedure: {role: access.RoleAdmin},
+	controlv1connect.TokenServiceRevokeTokenProcedure: {role: access.RoleAdmin},
+	controlv1connect.TokenServiceListTokensProcedure:  {role: access.RoleAdmin},
 }
 
 type (
 	identityKey struct{}
 	holderKey   struct{}
+	byKey       struct{}
 )
 
 // WithHolder is a context in which calls made in this process are those of the holder of
@@ -117,10 +125,7 @@ func (s *service) identify(ctx context.Context, authorization, procedure string)
 	if err != nil {
 		return identity, s.fail(ctx, procedure, err)
 	}
-	role, ok := needs[procedure]
-	if !ok {
-		role = access.RoleAdmin
-	}
+	role := cmp.Or(rules[procedure].role, access.RoleAdmin)
 	if !identity.Role.May(role) {
 		s.refused(controlplane.AuthRole)
 		kind := "token"
@@ -185,3 +190,6 @@ func byOf(ctx context.Context, msg operatorMessage) (controlplane.By, error) {
 	}
 	return by, by.Validate()
 }
+
+// by is who makes the change that a handler of an operatorMessage is called for.
+func by(ctx context.Context) controlplane.By { return ctx.Value(byKey{}).(controlplane.By) }

@@ -121,7 +121,7 @@ func TestEveryProcedureHasARole(t *testing.T) {
 	f, _ := guarded(t)
 	procedures := procedures(t)
 	for _, procedure := range procedures {
-		role, ok := needs[procedure]
+		rule, ok := rules[procedure]
 		if !ok {
 			t.Errorf("%s has no role", procedure)
 			continue
@@ -129,9 +129,9 @@ func TestEveryProcedureHasARole(t *testing.T) {
 		for token, want := range map[string]int{
 			"":         http.StatusUnauthorized,
 			"stranger": http.StatusUnauthorized,
-			"viewer":   allowedFor(access.RoleViewer, role),
-			"operator": allowedFor(access.RoleOperator, role),
-			"admin":    allowedFor(access.RoleAdmin, role),
+			"viewer":   allowedFor(access.RoleViewer, rule.role),
+			"operator": allowedFor(access.RoleOperator, rule.role),
+			"admin":    allowedFor(access.RoleAdmin, rule.role),
 		} {
 			status, answer := f.post(t, procedure, token, "{}")
 			refused := status == http.StatusUnauthorized || status == http.StatusForbidden
@@ -140,8 +140,8 @@ func TestEveryProcedureHasARole(t *testing.T) {
 			}
 		}
 	}
-	if len(procedures) != len(needs) {
-		t.Errorf("%d procedures, and %d with a role", len(procedures), len(needs))
+	if len(procedures) != len(rules) {
+		t.Errorf("%d procedures, and %d with a role", len(procedures), len(rules))
 	}
 }
 
@@ -160,8 +160,8 @@ func TestChangesSayWhoAndWhy(t *testing.T) {
 			func(border string) string { return border[:1] + " " + border[1:] }), " ")
 		looks := slices.Contains([]string{"Get", "List", "Preview", "Who", "Fleet", "Diagnose", "Top", "Export", "Estimate"}, verb) ||
 			strings.HasSuffix(string(method.Name()), "Status")
-		if says == looks || says && needs[procedure] == access.RoleViewer {
-			t.Errorf("%s: actor and reason %v, of a look %v, for a %s", procedure, says, looks, needs[procedure])
+		if says == looks || says && rules[procedure].role == access.RoleViewer {
+			t.Errorf("%s: actor and reason %v, of a look %v, for a %s", procedure, says, looks, rules[procedure].role)
 		}
 	}
 }

@@ -23,9 +23,7 @@ func cleanupStatus(s cleanup.Status) *controlv1.CleanupStatus {
 	if s.Paused != nil {
 		answer.PausedBy, answer.PausedReason, answer.PausedAtMs = s.Paused.Actor, s.Paused.Reason, unixMs(s.Paused.At)
 	}
-	for _, r := range s.History {
-		answer.History = append(answer.History, runRecord(r))
-	}
+	answer.History = each(s.History, runRecord)
 	return answer
 }
 

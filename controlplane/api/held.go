@@ -12,20 +12,16 @@ import (
 
 func (s keyService) ListHeld(ctx context.Context,
 	req *connect.Request[controlv1.ListHeldRequest]) (*connect.Response[controlv1.ListHeldResponse], error) {
-	ctx, cancel := context.WithTimeout(ctx, lookTimeout)
-	defer cancel()
 	found, err := s.Config.Held(ctx, limits.HeldQuery{Workspace: req.Msg.GetWorkspace(),
 		Namespace: req.Msg.GetNamespace(), Identifier: req.Msg.GetIdentifier(),
 		Limit: cmp.Or(int(req.Msg.GetLimit()), topKeysDefault), Visible: visible(ctx)})
-	if err != nil {
-		return nil, s.fail(ctx, "ListHeld", err)
-	}
-	answer := &controlv1.ListHeldResponse{NowMs: unixMs(found.Now), Nodes: int32(found.Nodes),
-		NodesUnreadable: int32(found.Unreadable), Truncated: found.Truncated, OldestMs: found.Oldest.Milliseconds()}
-	for _, h := range found.Held {
-		answer.Held = append(answer.Held, &controlv1.Held{Kind: valid(h.Kind), Workspace: valid(h.Workspace),
-			Namespace: valid(h.Namespace), Identifier: valid(h.Identifier), Holder: valid(h.Holder),
-			Region: valid(h.Region), Node: valid(h.Node), SinceMs: h.SinceMs, EndsMs: h.EndsMs, Amount: h.Amount})
-	}
-	return connect.NewResponse(answer), nil
+	return answered(&controlv1.ListHeldResponse{NowMs: unixMs(found.Now), Nodes: int32(found.Nodes),
+		NodesUnreadable: int32(found.Unreadable), Truncated: found.Truncated, OldestMs: found.Oldest.Milliseconds(),
+		Held: each(found.Held, heldAnswer)}, err)
+}
+
+func heldAnswer(h limits.Held) *controlv1.Held {
+	return &controlv1.Held{Kind: valid(h.Kind), Workspace: valid(h.Workspace), Namespace: valid(h.Namespace),
+		Identifier: valid(h.Identifier), Holder: valid(h.Holder), Region: valid(h.Region), Node: valid(h.Node),
+		SinceMs: h.SinceMs, EndsMs: h.EndsMs, Amount: h.Amount}
 }

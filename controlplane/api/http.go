@@ -28,7 +28,7 @@ func NewHandler(c Config) http.Handler {
 	s := &service{c}
 	mux := http.NewServeMux()
 	options := []connect.HandlerOption{connect.WithReadMaxBytes(requestBytesMax), connect.WithRecover(s.recovered),
-		connect.WithInterceptors(s.authenticated())}
+		connect.WithInterceptors(s.authenticated(), s.answering())}
 	handle := func(path string, h http.Handler) { mux.Handle(path, s.certified(h)) }
 	handle(controlv1connect.NewControlServiceHandler(controlService{s}, options...))
 	handle(controlv1connect.NewRolloutServiceHandler(rolloutService{s}, options...))

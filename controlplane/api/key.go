@@ -13,8 +13,6 @@ import (
 
 func (s keyService) GetKey(ctx context.Context,
 	req *connect.Request[controlv1.GetKeyRequest]) (*connect.Response[controlv1.GetKeyResponse], error) {
-	ctx, cancel := context.WithTimeout(ctx, lookTimeout)
-	defer cancel()
 	m := req.Msg
 	q := limits.KeyQuery{
 		Workspace: m.GetWorkspace(), Namespace: m.GetNamespace(), Identifier: m.GetIdentifier(), Limit: m.GetLimit(),
@@ -22,7 +20,7 @@ func (s keyService) GetKey(ctx context.Context,
 	}
 	found, err := s.Key(ctx, q)
 	if err != nil {
-		return nil, s.fail(ctx, "GetKey", err)
+		return nil, err
 	}
 	problem := ""
 	if m.GetJudge() {
@@ -49,14 +47,13 @@ func keyResponse(r limits.KeyReport) *controlv1.GetKeyResponse {
 	if r.Reset != nil {
 		answer.Reset_ = resetAnswer(*r.Reset)
 	}
-	for _, w := range r.Windows {
-		one := &controlv1.KeyWindow{
+	answer.Windows = each(r.Windows, func(w limits.KeyWindow) *controlv1.KeyWindow {
+		return &controlv1.KeyWindow{
 			Mode: w.Mode.String(), DurationMs: w.DurationMs, Current: keyCell(w.Current), Previous: keyCell(w.Previous),
 			Weight: w.Weight, Effective: w.Effective, Limit: w.Limit, LimitReported: w.LimitReported,
 			Reported: w.Reported, Verdict: verdicts[w.Verdict],
 		}
-		answer.Windows = append(answer.Windows, one)
-	}
+	})
 	return answer
 }
 

@@ -12,8 +12,6 @@ import (
 
 func (s keyService) EstimateLimits(ctx context.Context,
 	req *connect.Request[controlv1.EstimateLimitsRequest]) (*connect.Response[controlv1.EstimateLimitsResponse], error) {
-	ctx, cancel := context.WithTimeout(ctx, lookTimeout)
-	defer cancel()
 	if s.Limits == nil {
 		return nil, connect.NewError(connect.CodeUnimplemented, errors.New("this process estimates no limits"))
 	}
@@ -25,17 +23,14 @@ func (s keyService) EstimateLimits(ctx context.Context,
 		})
 	}
 	e, err := s.Limits(ctx, changes, visible(ctx))
-	if err != nil {
-		return nil, s.fail(ctx, "EstimateLimits", err)
-	}
-	answer := &controlv1.EstimateLimitsResponse{
+	return answered(&controlv1.EstimateLimitsResponse{
 		KeysReported: int64(e.Reported), Nodes: int32(e.Nodes), OldestMs: e.Oldest.Milliseconds(), Truncated: e.Truncated,
 		KeysMatched: int64(e.Matched), KeysUnknown: int64(e.Unknown), Cost: e.Cost, CostDenied: e.Denied,
-		KeysDenied: int64(e.Keys),
-	}
-	for _, k := range e.Worst {
-		answer.Worst = append(answer.Worst, &controlv1.LimitKey{Workspace: valid(k.Workspace),
-			Namespace: valid(k.Namespace), Identifier: valid(k.Identifier), Cost: k.Cost, Limit: k.Limit})
-	}
-	return connect.NewResponse(answer), nil
+		KeysDenied: int64(e.Keys), Worst: each(e.Worst, limitKey),
+	}, err)
+}
+
+func limitKey(k limits.Key) *controlv1.LimitKey {
+	return &controlv1.LimitKey{Workspace: valid(k.Workspace), Namespace: valid(k.Namespace),
+		Identifier: valid(k.Identifier), Cost: k.Cost, Limit: k.Limit}
 }

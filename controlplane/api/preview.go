@@ -20,24 +20,17 @@ func (s rolloutService) PreviewRollout(ctx context.Context,
 	if s.Previews == nil {
 		return nil, connect.NewError(connect.CodeUnimplemented, errors.New("this control plane has no simulator"))
 	}
-	ctx, cancel := context.WithTimeout(ctx, runTimeout) // the request's own time is less
-	defer cancel()
 	msg := req.Msg
-	shape := msg.GetShape()
 	ask := previews.Request{Old: msg.GetOldTuning(), New: msg.GetTuning(), NoFleet: msg.GetWithoutFleet(),
 		TimeMaxMs: msg.GetTimeMaxMs()}
-	if shape != nil {
+	if shape := msg.GetShape(); shape != nil {
 		ask.Given = previews.GivenShape{
 			Regions: shape.Regions, NodesPerRegion: shape.NodesPerRegion, Keys: shape.Keys, Limit: shape.Limit,
-			WindowMs: shape.WindowMs,
-			HotShare: shape.HotShare, OverlapShare: shape.OverlapShare,
+			WindowMs: shape.WindowMs, HotShare: shape.HotShare, OverlapShare: shape.OverlapShare,
 		}
 	}
 	answer, err := s.Previews.Preview(ctx, ask)
-	if err != nil {
-		return nil, s.fail(ctx, "PreviewRollout", err)
-	}
-	return connect.NewResponse(previewAnswer(answer)), nil
+	return answered(previewAnswer(answer), err)
 }
 
 func previewAnswer(a previews.Answer) *controlv1.PreviewRolloutResponse {
@@ -46,23 +39,16 @@ func previewAnswer(a previews.Answer) *controlv1.PreviewRolloutResponse {
 		nodes += n
 	}
 	regions := len(a.Shape.Nodes)
-	answer := &controlv1.PreviewRolloutResponse{
+	return &controlv1.PreviewRolloutResponse{
 		Shape: &controlv1.PreviewShape{
-			Regions: narrow(regions), NodesPerRegion: narrow((nodes + regions - 1) / max(1, regions)), Keys: &a.Shape.Keys,
-			HotShare: &a.Shape.HotShare, OverlapShare: &a.Shape.OverlapShare, Limit: &a.Shape.Limit, WindowMs: &a.Shape.WindowMs,
+			Regions: new(int32(regions)), NodesPerRegion: new(int32((nodes + regions - 1) / max(1, regions))),
+			Keys: &a.Shape.Keys, HotShare: &a.Shape.HotShare, OverlapShare: &a.Shape.OverlapShare,
+			Limit: &a.Shape.Limit, WindowMs: &a.Shape.WindowMs,
 		},
-		Nodes: *narrow(nodes), Assumed: a.Shape.Assumed, Old: prediction(a.Old, a.OldText), New: prediction(a.New, a.NewText),
-		KeysSimulated: a.KeysSimulated, NodesSimulated: *narrow(a.NodesSimulated), Notes: a.Notes, TookMs: a.TookMs,
+		Nodes: int32(nodes), Assumed: a.Shape.Assumed, Old: prediction(a.Old, a.OldText), New: prediction(a.New, a.NewText),
+		KeysSimulated: a.KeysSimulated, NodesSimulated: int32(a.NodesSimulated), Notes: a.Notes, TookMs: a.TookMs,
+		Curve: each(a.Curve, func(p previews.Prediction) *controlv1.PreviewPrediction { return prediction(p, "") }),
 	}
-	for _, p := range a.Curve {
-		answer.Curve = append(answer.Curve, prediction(p, ""))
-	}
-	return answer
-}
-
-func narrow(n int) *int32 {
-	v := int32(n)
-	return &v
 }
 
 func prediction(p previews.Prediction, tuning string) *controlv1.PreviewPrediction {

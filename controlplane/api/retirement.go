@@ -32,89 +32,50 @@ var _ controlv1connect.RetirementServiceHandler = retirementService{}
 
 func (s retirementService) StartRetirement(ctx context.Context,
 	req *connect.Request[controlv1.StartRetirementRequest]) (*connect.Response[controlv1.StartRetirementResponse], error) {
-	r, err := s.operateTable(ctx, "StartRetirement", req.Msg,
-		func(ctx context.Context, table string, by controlplane.By) (retire.Retirement, error) {
-			spec := retirementSpec(req.Msg)
-			if err := errors.Join(spec.Validate(), s.tellsApart(spec.Quorum)); err != nil {
-				return retire.Retirement{}, err
-			}
-			return s.Retirements.Start(ctx, table, spec, by)
-		})
-	if err != nil {
+	spec := retirementSpec(req.Msg)
+	if err := errors.Join(spec.Validate(), s.tellsApart(spec.Quorum)); err != nil {
 		return nil, err
 	}
-	return connect.NewResponse(&controlv1.StartRetirementResponse{Retirement: r}), nil
+	r, err := s.Retirements.Start(ctx, tableOf(req.Msg), spec, by(ctx))
+	return answered(&controlv1.StartRetirementResponse{Retirement: retirementAnswer(r)}, err)
 }
 
 func (s retirementService) ApproveRename(ctx context.Context,
 	req *connect.Request[controlv1.ApproveRenameRequest]) (*connect.Response[controlv1.ApproveRenameResponse], error) {
-	r, err := s.operateTable(ctx, "ApproveRename", req.Msg, approving(req.Msg.GetEvidence(), s.Retirements.ApproveRename))
-	if err != nil {
-		return nil, err
-	}
-	return connect.NewResponse(&controlv1.ApproveRenameResponse{Retirement: r}), nil
+	r, err := approve(ctx, req.Msg, s.Retirements.ApproveRename)
+	return answered(&controlv1.ApproveRenameResponse{Retirement: retirementAnswer(r)}, err)
 }
 
 func (s retirementService) ApproveDrop(ctx context.Context,
 	req *connect.Request[controlv1.ApproveDropRequest]) (*connect.Response[controlv1.ApproveDropResponse], error) {
-	r, err := s.operateTable(ctx, "ApproveDrop", req.Msg, approving(req.Msg.GetEvidence(), s.Retirements.ApproveDrop))
-	if err != nil {
-		return nil, err
+	r, err := approve(ctx, req.Msg, s.Retirements.ApproveDrop)
+	return answered(&controlv1.ApproveDropResponse{Retirement: retirementAnswer(r)}, err)
+}
+
+// approve makes an approval of the evidence that a request names.
+func approve(ctx context.Context, msg interface {
+	GetTable() string
+	GetEvidence() string
+}, do func(context.Context, string, retire.Order) (retire.Retirement, error)) (r retire.Retirement, err error) {
+	o := retire.Order{By: by(ctx), Evidence: msg.GetEvidence()}
+	if err := o.Validate(); err != nil {
+		return r, err
 	}
-	return connect.NewResponse(&controlv1.ApproveDropResponse{Retirement: r}), nil
+	return do(ctx, tableOf(msg), o)
 }
 
 func (s retirementService) AbortRetirement(ctx context.Context,
 	req *connect.Request[controlv1.AbortRetirementRequest]) (*connect.Response[controlv1.AbortRetirementResponse], error) {
-	r, err := s.operateTable(ctx, "AbortRetirement", req.Msg, s.Retirements.Abort)
-	if err != nil {
-		return nil, err
-	}
-	return connect.NewResponse(&controlv1.AbortRetirementResponse{Retirement: r}), nil
-}
-
-// approving is an approval of evidence.
-func approving(evidence string,
-	approve func(context.Context, string, retire.Order) (retire.Retirement, error),
-) func(context.Context, string, controlplane.By) (retire.Retirement, error) {
-	return func(ctx context.Context, table string, by controlplane.By) (retire.Retirement, error) {
-		o := retire.Order{By: by, Evidence: evidence}
-		if err := o.Validate(); err != nil {
-			return retire.Retirement{}, err
-		}
-		return approve(ctx, table, o)
-	}
-}
-
-// tableMessage is an operator's request about a table.
-type tableMessage interface {
-	operatorMessage
-	GetTable() string
-}
-
-func (s retirementService) operateTable(ctx context.Context, rpc string, msg tableMessage,
-	do func(context.Context, string, controlplane.By) (retire.Retirement, error)) (*controlv1.Retirement, error) {
-	ctx, cancel := context.WithTimeout(ctx, changeTimeout)
-	defer cancel()
-	by, err := byOf(ctx, msg)
-	if err != nil {
-		return nil, s.fail(ctx, rpc, err)
-	}
-	r, err := do(ctx, tableOf(msg.GetTable()), by)
-	if err != nil {
-		return nil, s.fail(ctx, rpc, err)
-	}
-	return retirementAnswer(r), nil
+	r, err := s.Retirements.Abort(ctx, tableOf(req.Msg), by(ctx))
+	return answered(&controlv1.AbortRetirementResponse{Retirement: retirementAnswer(r)}, err)
 }
 
 func (s retirementService) RetirementStatus(ctx context.Context,
 	req *connect.Request[controlv1.RetirementStatusRequest],
 ) (*connect.Response[controlv1.RetirementStatusResponse], error) {
-	ctx, cancel := context.WithTimeout(ctx, lookTimeout)
-	defer cancel()
-	r, err := s.Retirements.Status(ctx, tableOf(req.Msg.GetTable()))
+	r, err := s.Retirements.Status(ctx, tableOf(req.Msg))
 	if err != nil {
-		return nil, s.fail(ctx, "RetirementStatus", err)
+		return nil, err
 	}
 	answer := retirementAnswer(r)
 	s.counting(ctx, answer.GetApprovals(), r.Needs())
@@ -123,33 +84,27 @@ func (s retirementService) RetirementStatus(ctx context.Context,
 
 func (s retirementService) ListRetirements(ctx context.Context,
 	req *connect.Request[controlv1.ListRetirementsRequest]) (*connect.Response[controlv1.ListRetirementsResponse], error) {
-	ctx, cancel := context.WithTimeout(ctx, lookTimeout)
-	defer cancel()
-	list, err := s.Retirements.List(ctx, tableOf(req.Msg.GetTable()))
-	if err != nil {
-		return nil, s.fail(ctx, "ListRetirements", err)
-	}
-	answer := &controlv1.ListRetirementsResponse{}
-	for _, r := range list {
-		answer.Retirements = append(answer.Retirements, &controlv1.RetirementSummary{
-			Id: r.ID, Actor: r.By.Actor, Reason: r.By.Reason, StartedAtMs: r.StartedMs, EndedAtMs: r.EndedMs,
-			Phase: string(r.Phase), Why: valid(r.Why),
-		})
-	}
-	return connect.NewResponse(answer), nil
+	list, err := s.Retirements.List(ctx, tableOf(req.Msg))
+	retirements := each(list, func(r retire.Summary) *controlv1.RetirementSummary {
+		return &controlv1.RetirementSummary{Id: r.ID, Actor: r.By.Actor, Reason: r.By.Reason, StartedAtMs: r.StartedMs,
+			EndedAtMs: r.EndedMs, Phase: string(r.Phase), Why: valid(r.Why)}
+	})
+	return answered(&controlv1.ListRetirementsResponse{Retirements: retirements}, err)
 }
 
-func tableOf(given string) string { return cmp.Or(given, retire.Blocklist) }
+func tableOf(msg interface{ GetTable() string }) string {
+	return cmp.Or(msg.GetTable(), retire.Blocklist)
+}
 
 // retirementSpec reads a spec; what it leaves out has its default.
 func retirementSpec(m *controlv1.StartRetirementRequest) retire.Spec {
 	spec := retire.DefaultSpec()
-	set(&spec.QuietMs, m.GetQuietMs(), m.QuietMs != nil)
-	set(&spec.SoakMs, m.GetSoakMs(), m.SoakMs != nil)
-	set(&spec.HealthWithinMs, m.GetHealthWithinMs(), m.HealthWithinMs != nil)
-	set(&spec.Approvers, int(m.GetApprovers()), m.Approvers != nil)
-	set(&spec.ApprovalTTLMs, m.GetApprovalTtlMs(), m.ApprovalTtlMs != nil)
-	set(&spec.BatchRows, int(m.GetBatchRows()), m.BatchRows != nil)
+	set(&spec.QuietMs, m.QuietMs)
+	set(&spec.SoakMs, m.SoakMs)
+	set(&spec.HealthWithinMs, m.HealthWithinMs)
+	set(&spec.Approvers, m.Approvers)
+	set(&spec.ApprovalTTLMs, m.ApprovalTtlMs)
+	set(&spec.BatchRows, m.BatchRows)
 	return spec
 }
 
@@ -157,23 +112,21 @@ func retirementAnswer(r retire.Retirement) *controlv1.Retirement {
 	e := r.Evidence
 	answer := &controlv1.Retirement{
 		Id: r.ID, Table: r.Table, Dated: r.Dated, Actor: r.By.Actor, Reason: r.By.Reason, StartedAtMs: r.StartedMs,
-		EndedAtMs: r.EndedMs,
-		Phase:     string(r.Phase), DueAtMs: r.DueMs, Why: valid(r.Why), Trouble: valid(r.Trouble), Waiting: valid(r.Waiting),
+		EndedAtMs: r.EndedMs, Phase: string(r.Phase), DueAtMs: r.DueMs,
+		Why: valid(r.Why), Trouble: valid(r.Trouble), Waiting: valid(r.Waiting),
 		QuietMs: r.Spec.QuietMs, SoakMs: r.Spec.SoakMs, RowsDeleted: r.RowsDeleted, LastWriteAtMs: r.LastWriteMs,
 		Evidence: &controlv1.RetirementEvidence{
 			AtMs: e.AtMs, Rows: e.Rows, LastExpiryMs: e.LastExpiryMs, QuietSinceMs: e.QuietSinceMs,
-			HealthySinceMs: e.HealthySinceMs,
-			Regions:        int32(e.Regions), Nodes: int32(e.Nodes), HealthProblem: valid(e.Problem),
+			HealthySinceMs: e.HealthySinceMs, Regions: int32(e.Regions), Nodes: int32(e.Nodes), HealthProblem: valid(e.Problem),
 		},
 		RenameApproval: retirementApproval(r.Rename), DropApproval: retirementApproval(r.Drop),
 	}
 	if r.Phase == retire.Awaiting || r.Phase == retire.AwaitingFinal {
 		answer.Approvals = approvals(r.Spec.Quorum, r.Approvals, r.EvidenceHash())
 	}
-	for _, event := range r.Events {
-		answer.Events = append(answer.Events, &controlv1.RetirementEvent{AtMs: event.AtMs, Actor: event.Actor,
-			What: event.What, Text: valid(event.Text)})
-	}
+	answer.Events = each(r.Events, func(e controlplane.Event) *controlv1.RetirementEvent {
+		return &controlv1.RetirementEvent{AtMs: e.AtMs, Actor: e.Actor, What: e.What, Text: valid(e.Text)}
+	})
 	return answer
 }
 

@@ -115,8 +115,8 @@ func TestRetirementRoles(t *testing.T) {
 		controlv1connect.RetirementServiceAbortRetirementProcedure:  access.RoleOperator,
 		controlv1connect.RetirementServiceApproveDropProcedure:      access.RoleAdmin,
 	} {
-		if needs[procedure] != role {
-			t.Errorf("%s takes %s", procedure, needs[procedure])
+		if rules[procedure].role != role {
+			t.Errorf("%s takes %s", procedure, rules[procedure].role)
 		}
 	}
 }

@@ -36,24 +36,10 @@ var _ controlv1connect.RolloutServiceHandler = rolloutService{}
 
 func (s rolloutService) StartRollout(ctx context.Context,
 	req *connect.Request[controlv1.StartRolloutRequest]) (*connect.Response[controlv1.StartRolloutResponse], error) {
-	ctx, cancel := context.WithTimeout(ctx, changeTimeout)
-	defer cancel()
-	r, err := s.startRollout(ctx, req.Msg)
-	if err != nil {
-		return nil, s.fail(ctx, "StartRollout", err)
-	}
-	return connect.NewResponse(&controlv1.StartRolloutResponse{Rollout: rolloutAnswer(r)}), nil
-}
-
-func (s rolloutService) startRollout(ctx context.Context,
-	msg *controlv1.StartRolloutRequest) (r rollout.Rollout, err error) {
-	by, err := byOf(ctx, msg)
-	if err != nil {
-		return r, err
-	}
+	msg := req.Msg
 	spec := rollout.Spec{Tuning: msg.GetTuning(), Plan: rolloutPlan(msg.GetPlan())}
 	if err := errors.Join(spec.Validate(), s.tellsApart(spec.Plan.Quorum)); err != nil {
-		return r, err
+		return nil, err
 	}
 	id := msg.GetId()
 	if id == "" {
@@ -66,9 +52,13 @@ func (s rolloutService) startRollout(ctx context.Context,
 	if msg.GetForce() {
 		forced = watch.Forced(health)
 	} else if err := s.refuseCritical(ctx, health, msg.GetId()); err != nil {
-		return r, err
+		return nil, err
 	}
-	return s.Rollouts.Start(ctx, rollout.Start{ID: id, Spec: spec, By: by, Forced: forced})
+	r, err := s.Rollouts.Start(ctx, rollout.Start{ID: id, Spec: spec, By: by(ctx), Forced: forced})
+	if err != nil {
+		return nil, err
+	}
+	return connect.NewResponse(&controlv1.StartRolloutResponse{Rollout: rolloutAnswer(r)}), nil
 }
 
 // refuseCritical refuses to begin a rollout while the fleet does not work. One that has begun under this id stays.
@@ -85,11 +75,9 @@ func (s rolloutService) refuseCritical(ctx context.Context, health watch.HealthD
 
 func (s rolloutService) RolloutStatus(ctx context.Context,
 	req *connect.Request[controlv1.RolloutStatusRequest]) (*connect.Response[controlv1.RolloutStatusResponse], error) {
-	ctx, cancel := context.WithTimeout(ctx, lookTimeout)
-	defer cancel()
 	r, err := s.rolloutStatus(ctx, req.Msg.GetId())
 	if err != nil {
-		return nil, s.fail(ctx, "RolloutStatus", err)
+		return nil, err
 	}
 	answer := rolloutAnswer(r)
 	s.counting(ctx, answer.GetApprovals(), access.RoleOperator)
@@ -120,44 +108,32 @@ var rolloutActions = map[controlv1.RolloutAction]rollout.Action{
 
 func (s rolloutService) OperateRollout(ctx context.Context,
 	req *connect.Request[controlv1.OperateRolloutRequest]) (*connect.Response[controlv1.OperateRolloutResponse], error) {
-	ctx, cancel := context.WithTimeout(ctx, changeTimeout)
-	defer cancel()
-	r, err := s.operateRollout(ctx, req.Msg)
+	msg := req.Msg
+	action, ok := rolloutActions[msg.GetAction()]
+	if !ok {
+		return nil, fmt.Errorf("%w: action is %s (approve, pause, resume, abort or rollback)", controlplane.ErrInvalid,
+			msg.GetAction())
+	}
+	if err := rollout.ValidateID(msg.GetId()); err != nil {
+		return nil, err
+	}
+	order := rollout.Order{Action: action, By: by(ctx), Stage: int(msg.GetStage()), Asked: msg.GetAsked(),
+		Evidence: msg.GetEvidence()}
+	if err := order.Validate(); err != nil {
+		return nil, err
+	}
+	r, err := s.Rollouts.Operate(ctx, msg.GetId(), order)
 	if err != nil {
-		return nil, s.fail(ctx, "OperateRollout", err)
+		return nil, err
 	}
 	return connect.NewResponse(&controlv1.OperateRolloutResponse{Rollout: rolloutAnswer(r)}), nil
 }
 
-func (s rolloutService) operateRollout(ctx context.Context,
-	msg *controlv1.OperateRolloutRequest) (r rollout.Rollout, err error) {
-	by, err := byOf(ctx, msg)
-	if err != nil {
-		return r, err
-	}
-	action, ok := rolloutActions[msg.GetAction()]
-	if !ok {
-		return r, fmt.Errorf("%w: action is %s (approve, pause, resume, abort or rollback)", controlplane.ErrInvalid,
-			msg.GetAction())
-	}
-	if err := rollout.ValidateID(msg.GetId()); err != nil {
-		return r, err
-	}
-	order := rollout.Order{Action: action, By: by, Stage: int(msg.GetStage()), Asked: msg.GetAsked(),
-		Evidence: msg.GetEvidence()}
-	if err := order.Validate(); err != nil {
-		return r, err
-	}
-	return s.Rollouts.Operate(ctx, msg.GetId(), order)
-}
-
 func (s rolloutService) ListRollouts(ctx context.Context,
 	_ *connect.Request[controlv1.ListRolloutsRequest]) (*connect.Response[controlv1.ListRolloutsResponse], error) {
-	ctx, cancel := context.WithTimeout(ctx, lookTimeout)
-	defer cancel()
 	list, err := s.Rollouts.List(ctx)
 	if err != nil {
-		return nil, s.fail(ctx, "ListRollouts", err)
+		return nil, err
 	}
 	// its line is from its start
 	if i := slices.IndexFunc(list, func(r rollout.Summary) bool { return r.EndedMs == 0 }); i >= 0 {
@@ -165,12 +141,9 @@ func (s rolloutService) ListRollouts(ctx context.Context,
 			list[i] = r.Summary()
 		}
 	}
-	answer := &controlv1.ListRolloutsResponse{}
-	for _, r := range list {
-		answer.Rollouts = append(answer.Rollouts, &controlv1.RolloutSummary{
-			Id: r.ID, Actor: r.By.Actor, Reason: r.By.Reason, StartedAtMs: r.StartedMs, EndedAtMs: r.EndedMs,
-			Phase: string(r.Phase), Why: valid(r.Why),
-		})
-	}
-	return connect.NewResponse(answer), nil
+	rollouts := each(list, func(r rollout.Summary) *controlv1.RolloutSummary {
+		return &controlv1.RolloutSummary{Id: r.ID, Actor: r.By.Actor, Reason: r.By.Reason, StartedAtMs: r.StartedMs,
+			EndedAtMs: r.EndedMs, Phase: string(r.Phase), Why: valid(r.Why)}
+	})
+	return connect.NewResponse(&controlv1.ListRolloutsResponse{Rollouts: rollouts}), nil
 }

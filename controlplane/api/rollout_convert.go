@@ -3,6 +3,7 @@ package api
 import (
 	"time"
 
+	"github.com/weirhq/weir/controlplane"
 	"github.com/weirhq/weir/controlplane/fleet"
 	"github.com/weirhq/weir/controlplane/rollout"
 	controlv1 "github.com/weirhq/weir/shared/gen/proto/weir/control/v1"
@@ -14,18 +15,21 @@ const bakeDefault = 5 * time.Minute
 // rolloutPlan reads a plan; what it leaves out has its default.
 func rolloutPlan(p *controlv1.RolloutPlan) rollout.Plan {
 	plan := rollout.DefaultPlan()
-	set(&plan.BaselineMs, p.GetBaselineMs(), p != nil && p.BaselineMs != nil)
-	set(&plan.ApplyTimeoutMs, p.GetApplyTimeoutMs(), p != nil && p.ApplyTimeoutMs != nil)
-	set(&plan.LeaseMs, p.GetLeaseMs(), p != nil && p.LeaseMs != nil)
-	set(&plan.Approvers, int(p.GetApprovers()), p != nil && p.Approvers != nil)
-	set(&plan.ApprovalTTLMs, p.GetApprovalTtlMs(), p != nil && p.ApprovalTtlMs != nil)
+	if p == nil {
+		return plan
+	}
+	set(&plan.BaselineMs, p.BaselineMs)
+	set(&plan.ApplyTimeoutMs, p.ApplyTimeoutMs)
+	set(&plan.LeaseMs, p.LeaseMs)
+	set(&plan.Approvers, p.Approvers)
+	set(&plan.ApprovalTTLMs, p.ApprovalTtlMs)
 	for _, s := range p.GetStages() {
 		stage := rollout.Stage{
 			Regions: s.GetRegions(), SharePercent: int(s.GetSharePercent()), All: s.GetAll(),
 			BakeMs: bakeDefault.Milliseconds(), Approval: s.GetApproval(),
 			StageNodes: rollout.StageNodes{NodesPercent: int(s.GetNodesPercent()), Nodes: int(s.GetNodes())},
 		}
-		set(&stage.BakeMs, s.GetBakeMs(), s.BakeMs != nil)
+		set(&stage.BakeMs, s.BakeMs)
 		plan.Stages = append(plan.Stages, stage)
 	}
 	g := p.GetGuardrails()
@@ -42,15 +46,17 @@ func rolloutPlan(p *controlv1.RolloutPlan) rollout.Plan {
 	} {
 		if from != nil {
 			to.Off = from.GetOff()
-			set(&to.Factor, from.GetFactor(), from.Factor != nil)
-			set(&to.Least, from.GetLeast(), from.Least != nil)
+			set(&to.Factor, from.Factor)
+			set(&to.Least, from.Least)
 		}
 	}
-	set(&rails.DeniedShareShift, g.GetDeniedShareShift(), g.DeniedShareShift != nil)
-	set(&rails.NodesLostShare, g.GetNodesLostShare(), g.NodesLostShare != nil)
-	set(&rails.RestartsPerHour, int(g.GetRestartsPerHour()), g.RestartsPerHour != nil)
+	set(&rails.DeniedShareShift, g.DeniedShareShift)
+	set(&rails.NodesLostShare, g.NodesLostShare)
+	set(&rails.RestartsPerHour, g.RestartsPerHour)
 	planComparison(&rails.Comparison, g.GetComparison())
-	rails.Queries = planQueries(g.GetQueries())
+	for _, q := range g.GetQueries() {
+		rails.Queries = append(rails.Queries, planQuery(q))
+	}
 	return plan
 }
 
@@ -59,17 +65,17 @@ func planComparison(to *rollout.Comparison, from *controlv1.RolloutComparison) {
 		return
 	}
 	to.Off = from.GetOff()
-	set(&to.ErrorRate, from.GetErrorRate(), from.ErrorRate != nil)
-	set(&to.RowsTimes, from.GetRowsTimes(), from.RowsTimes != nil)
-	set(&to.DeniedShift, from.GetDeniedShift(), from.DeniedShift != nil)
-	set(&to.DegradedShift, from.GetDegradedShift(), from.DegradedShift != nil)
-	set(&to.ErrorsPerMinute, from.GetErrorsPerMinute(), from.ErrorsPerMinute != nil)
+	set(&to.ErrorRate, from.ErrorRate)
+	set(&to.RowsTimes, from.RowsTimes)
+	set(&to.DeniedShift, from.DeniedShift)
+	set(&to.DegradedShift, from.DegradedShift)
+	set(&to.ErrorsPerMinute, from.ErrorsPerMinute)
 }
 
-// set is *to = value where it was given.
-func set[T any](to *T, value T, given bool) {
-	if given {
-		*to = value
+// set is *to = *value if there is one.
+func set[T, V int | int32 | int64 | float64](to *T, value *V) {
+	if value != nil {
+		*to = T(*value)
 	}
 }
 
@@ -101,10 +107,9 @@ func rolloutAnswer(r rollout.Rollout) *controlv1.Rollout {
 			Node: valid(rail.Node), Before: rail.Before, Now: rail.Now, Most: rail.Most, Least: rail.Least, Margin: rail.Margin,
 			Confidence: rail.Confidence, Low: rail.Low, High: rail.High})
 	}
-	for _, e := range r.Events {
-		answer.Events = append(answer.Events, &controlv1.RolloutEvent{AtMs: e.AtMs, Actor: e.Actor, What: e.What,
-			Text: valid(e.Text)})
-	}
+	answer.Events = each(r.Events, func(e controlplane.Event) *controlv1.RolloutEvent {
+		return &controlv1.RolloutEvent{AtMs: e.AtMs, Actor: e.Actor, What: e.What, Text: valid(e.Text)}
+	})
 	return answer
 }
 
@@ -121,13 +126,12 @@ func rolloutRegion(r *rollout.Rollout, t rollout.Touched) *controlv1.RolloutRegi
 }
 
 func rolloutGuardrails(g rollout.Guardrails) *controlv1.RolloutGuardrails {
-	restarts := int32(g.RestartsPerHour)
 	return &controlv1.RolloutGuardrails{
 		ErrorsPerMinute: rolloutCeiling(g.ErrorsPerMinute), RowsPerSecond: rolloutCeiling(g.RowsPerSecond),
 		DegradedShare: rolloutCeiling(g.DegradedShare),
 		ConvergenceMs: rolloutCeiling(g.ConvergenceMs), LatencyUs: rolloutCeiling(g.LatencyUs),
-		DeniedShareShift: &g.DeniedShareShift, NodesLostShare: &g.NodesLostShare, Queries: queryRails(g.Queries),
-		RestartsPerHour: &restarts,
+		DeniedShareShift: &g.DeniedShareShift, NodesLostShare: &g.NodesLostShare, Queries: each(g.Queries, queryRail),
+		RestartsPerHour: new(int32(g.RestartsPerHour)),
 		Comparison: &controlv1.RolloutComparison{ErrorRate: &g.Comparison.ErrorRate, RowsTimes: &g.Comparison.RowsTimes,
 			DeniedShift: &g.Comparison.DeniedShift, DegradedShift: &g.Comparison.DegradedShift,
 			ErrorsPerMinute: &g.Comparison.ErrorsPerMinute, Off: g.Comparison.Off},

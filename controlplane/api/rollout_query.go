@@ -6,23 +6,17 @@ import (
 	controlv1 "github.com/weirhq/weir/shared/gen/proto/weir/control/v1"
 )
 
-func planQueries(sent []*controlv1.RolloutQuery) (rails []queries.Rail) {
-	for _, q := range sent {
-		rails = append(rails, queries.Rail{
-			Name: q.GetName(), Query: q.GetQuery(), Above: q.Above, Below: q.Below, TimesBaseline: q.TimesBaseline,
-			Required: q.GetRequired(),
-		})
+func planQuery(q *controlv1.RolloutQuery) queries.Rail {
+	return queries.Rail{
+		Name: q.GetName(), Query: q.GetQuery(), Above: q.Above, Below: q.Below, TimesBaseline: q.TimesBaseline,
+		Required: q.GetRequired(),
 	}
-	return rails
 }
 
-func queryRails(rails []queries.Rail) (sent []*controlv1.RolloutQuery) {
-	for _, q := range rails {
-		sent = append(sent, &controlv1.RolloutQuery{
-			Name: q.Name, Query: q.Query, Above: q.Above, Below: q.Below, TimesBaseline: q.TimesBaseline, Required: q.Required,
-		})
+func queryRail(q queries.Rail) *controlv1.RolloutQuery {
+	return &controlv1.RolloutQuery{
+		Name: q.Name, Query: q.Query, Above: q.Above, Below: q.Below, TimesBaseline: q.TimesBaseline, Required: q.Required,
 	}
-	return sent
 }
 
 // queryValues puts what was answered before the stage beside what is answered now.

@@ -9,37 +9,11 @@ import (
 	"github.com/weirhq/weir/controlplane"
 	"github.com/weirhq/weir/controlplane/access"
 	controlv1 "github.com/weirhq/weir/shared/gen/proto/weir/control/v1"
-	"github.com/weirhq/weir/shared/gen/proto/weir/control/v1/controlv1connect"
 	"github.com/weirhq/weir/shared/workspaces"
 )
 
-// scopes reports, for each procedure, whether a caller whose token has workspaces may make a
-// request. Procedures that are missing here concern the whole fleet, and such a caller must not
-// call them.
-var scopes = map[string]func(caller *access.Identity, request any) bool{
-	controlv1connect.SettingsServiceListOverridesProcedure:  inNamed,
-	controlv1connect.SettingsServiceGetOverrideProcedure:    inNamed,
-	controlv1connect.SettingsServiceChangeOverrideProcedure: inNamed,
-	controlv1connect.SettingsServiceDeleteOverrideProcedure: inNamed,
-	controlv1connect.SettingsServiceListNamespacesProcedure: inNamed,
-	controlv1connect.SettingsServiceGetNamespaceProcedure:   inNamed,
-	controlv1connect.SettingsServiceSetNamespaceProcedure:   inNamed,
-	controlv1connect.SettingsServiceResetKeyProcedure:       inNamed,
-	controlv1connect.SettingsServiceListResetsProcedure:     inNamed,
-	controlv1connect.TopKeysServiceGetKeyProcedure:          inNamed,
-
-	controlv1connect.SettingsServiceSetOverrideProcedure:   inOverride,
-	controlv1connect.TopKeysServiceEstimateLimitsProcedure: inChanges,
-
-	// The handlers of these procedures leave out other workspaces themselves.
-	controlv1connect.TopKeysServiceTopKeysProcedure:            inNamedIfAny,
-	controlv1connect.TopKeysServiceListHeldProcedure:           inNamedIfAny,
-	controlv1connect.SettingsServiceListAllOverridesProcedure:  always,
-	controlv1connect.SettingsServiceListAllNamespacesProcedure: always,
-
-	controlv1connect.AuditServiceListAuditProcedure: ofItself,
-	controlv1connect.TokenServiceWhoAmIProcedure:    always,
-}
+// scope reports whether a caller whose token has workspaces may make a request.
+type scope func(caller *access.Identity, request any) bool
 
 // errScope is the same whether or not the workspace exists, so it does not reveal which workspaces
 // there are.
@@ -50,13 +24,14 @@ func (s *service) inScope(caller *access.Identity, req connect.AnyRequest) error
 	if caller.Workspaces.All() {
 		return nil
 	}
-	if may, ok := scopes[req.Spec().Procedure]; ok && may(caller, req.Any()) {
+	if may := rules[req.Spec().Procedure].scope; may != nil && may(caller, req.Any()) {
 		return nil
 	}
 	s.refused(controlplane.AuthScope)
 	return connect.NewError(connect.CodePermissionDenied, errScope)
 }
 
+// always lets requests pass whose handlers leave out other workspaces themselves.
 func always(*access.Identity, any) bool { return true }
 
 // inNamed judges requests that name one workspace.

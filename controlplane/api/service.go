@@ -1,10 +1,12 @@
 package api
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"log/slog"
 	"net/http"
+	"path"
 	"time"
 
 	"connectrpc.com/connect"
@@ -115,97 +117,103 @@ var _ controlv1connect.ControlServiceHandler = controlService{}
 
 func (s controlService) Fleet(ctx context.Context,
 	_ *connect.Request[controlv1.FleetRequest]) (*connect.Response[controlv1.FleetResponse], error) {
-	ctx, cancel := context.WithTimeout(ctx, lookTimeout)
-	defer cancel()
 	fleet, err := s.Config.Fleet(ctx)
-	if err != nil {
-		return nil, s.fail(ctx, "Fleet", err)
-	}
-	return connect.NewResponse(fleetResponse(fleet)), nil
+	return answered(fleetResponse(fleet), err)
 }
 
 func (s controlService) CleanupStatus(ctx context.Context,
 	_ *connect.Request[controlv1.CleanupStatusRequest]) (*connect.Response[controlv1.CleanupStatusResponse], error) {
-	ctx, cancel := context.WithTimeout(ctx, lookTimeout)
-	defer cancel()
 	status, err := s.Cleanup.Status(ctx)
-	if err != nil {
-		return nil, s.fail(ctx, "CleanupStatus", err)
-	}
-	return connect.NewResponse(&controlv1.CleanupStatusResponse{Status: s.withLag(ctx, status)}), nil
+	answer, err := s.withLag(ctx, status, err)
+	return answered(&controlv1.CleanupStatusResponse{Status: answer}, err)
 }
 
 func (s controlService) CleanupRun(ctx context.Context,
-	req *connect.Request[controlv1.CleanupRunRequest]) (*connect.Response[controlv1.CleanupRunResponse], error) {
-	ctx, cancel := context.WithTimeout(ctx, runTimeout)
-	defer cancel()
-	by, err := byOf(ctx, req.Msg)
-	if err != nil {
-		return nil, s.fail(ctx, "CleanupRun", err)
-	}
-	run, err := s.Cleanup.RunNow(ctx, by)
-	if err != nil {
-		return nil, s.fail(ctx, "CleanupRun", err)
-	}
-	return connect.NewResponse(&controlv1.CleanupRunResponse{Run: runRecord(run)}), nil
+	_ *connect.Request[controlv1.CleanupRunRequest]) (*connect.Response[controlv1.CleanupRunResponse], error) {
+	run, err := s.Cleanup.RunNow(ctx, by(ctx))
+	return answered(&controlv1.CleanupRunResponse{Run: runRecord(run)}, err)
 }
 
 func (s controlService) CleanupPause(ctx context.Context,
-	req *connect.Request[controlv1.CleanupPauseRequest]) (*connect.Response[controlv1.CleanupPauseResponse], error) {
-	ctx, cancel := context.WithTimeout(ctx, changeTimeout)
-	defer cancel()
-	status, err := s.change(ctx, req.Msg, s.Cleanup.Pause)
-	if err != nil {
-		return nil, s.fail(ctx, "CleanupPause", err)
-	}
-	return connect.NewResponse(&controlv1.CleanupPauseResponse{Status: status}), nil
+	_ *connect.Request[controlv1.CleanupPauseRequest]) (*connect.Response[controlv1.CleanupPauseResponse], error) {
+	status, err := s.Cleanup.Pause(ctx, by(ctx))
+	answer, err := s.withLag(ctx, status, err)
+	return answered(&controlv1.CleanupPauseResponse{Status: answer}, err)
 }
 
 func (s controlService) CleanupResume(ctx context.Context,
-	req *connect.Request[controlv1.CleanupResumeRequest]) (*connect.Response[controlv1.CleanupResumeResponse], error) {
-	ctx, cancel := context.WithTimeout(ctx, changeTimeout)
-	defer cancel()
-	status, err := s.change(ctx, req.Msg, s.Cleanup.Resume)
-	if err != nil {
-		return nil, s.fail(ctx, "CleanupResume", err)
-	}
-	return connect.NewResponse(&controlv1.CleanupResumeResponse{Status: status}), nil
-}
-
-func (s controlService) change(ctx context.Context, msg operatorMessage,
-	do func(context.Context, controlplane.By) (cleanup.Status, error)) (*controlv1.CleanupStatus, error) {
-	by, err := byOf(ctx, msg)
-	if err != nil {
-		return nil, err
-	}
-	status, err := do(ctx, by)
-	if err != nil {
-		return nil, err
-	}
-	return s.withLag(ctx, status), nil
+	_ *connect.Request[controlv1.CleanupResumeRequest]) (*connect.Response[controlv1.CleanupResumeResponse], error) {
+	status, err := s.Cleanup.Resume(ctx, by(ctx))
+	answer, err := s.withLag(ctx, status, err)
+	return answered(&controlv1.CleanupResumeResponse{Status: answer}, err)
 }
 
 // withLag adds how far the cleanup is behind, and why it deletes rows in batches. If MySQL does not
 // answer, the status lacks both but still has the schedule.
-func (s controlService) withLag(ctx context.Context, status cleanup.Status) *controlv1.CleanupStatus {
+func (s controlService) withLag(ctx context.Context, status cleanup.Status,
+	err error) (*controlv1.CleanupStatus, error) {
+	if err != nil {
+		return nil, err
+	}
 	ctx, cancel := context.WithTimeout(ctx, lagTimeout)
 	defer cancel()
 	answer := cleanupStatus(status)
 	if lag, err := s.Lag(ctx); err == nil {
-		ms := lag.Milliseconds()
-		answer.LagMs = &ms
+		answer.LagMs = new(lag.Milliseconds())
 	}
 	if s.Partitions != nil {
 		if problem, err := s.Partitions(ctx); err == nil {
 			answer.PartitionsProblem = valid(problem.String())
 		}
 	}
-	return answer
+	return answer, nil
 }
 
-// fail gives an error its code.
+// answering gives a call its time and the change that it makes its author, and the errors of its handler their codes.
+func (s *service) answering() connect.UnaryInterceptorFunc {
+	return func(next connect.UnaryFunc) connect.UnaryFunc {
+		return func(ctx context.Context, req connect.AnyRequest) (answer connect.AnyResponse, err error) {
+			procedure := req.Spec().Procedure
+			ctx, cancel := context.WithTimeout(ctx, cmp.Or(rules[procedure].timeout, lookTimeout))
+			defer cancel()
+			if msg, ok := req.Any().(operatorMessage); ok {
+				var by controlplane.By
+				by, err = byOf(ctx, msg)
+				ctx = context.WithValue(ctx, byKey{}, by)
+			}
+			if err == nil {
+				answer, err = next(ctx, req)
+			}
+			if err != nil {
+				return nil, s.fail(ctx, path.Base(procedure), err)
+			}
+			return answer, nil
+		}
+	}
+}
+
+// answered is the answer of a handler, unless it has an error.
+func answered[M any](msg *M, err error) (*connect.Response[M], error) {
+	if err != nil {
+		return nil, err
+	}
+	return connect.NewResponse(msg), nil
+}
+
+// each makes a message of each of a list.
+func each[T, M any](list []T, message func(T) *M) (messages []*M) {
+	for _, one := range list {
+		messages = append(messages, message(one))
+	}
+	return messages
+}
+
+// fail gives an error its code, unless it has one.
 func (s *service) fail(ctx context.Context, rpc string, err error) error {
+	var coded *connect.Error
 	switch {
+	case errors.As(err, &coded):
+		return err
 	case errors.Is(err, controlplane.ErrInvalid):
 		return connect.NewError(connect.CodeInvalidArgument, err)
 	case errors.Is(err, controlplane.ErrConflict):

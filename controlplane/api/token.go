@@ -35,41 +35,23 @@ var _ controlv1connect.TokenServiceHandler = tokenService{}
 
 func (s tokenService) CreateToken(ctx context.Context,
 	req *connect.Request[controlv1.CreateTokenRequest]) (*connect.Response[controlv1.CreateTokenResponse], error) {
-	ctx, cancel := context.WithTimeout(ctx, lookTimeout)
-	defer cancel()
-	by, err := byOf(ctx, req.Msg)
-	if err != nil {
-		return nil, s.fail(ctx, "CreateToken", err)
-	}
 	if _, taken := s.Subjects[req.Msg.GetName()]; taken { // their entries in the audit log could not be told apart
-		return nil, s.fail(ctx, "CreateToken", fmt.Errorf("%w: token name %q is the subject of a certificate with a role",
-			controlplane.ErrInvalid, req.Msg.GetName()))
+		return nil, fmt.Errorf("%w: token name %q is the subject of a certificate with a role", controlplane.ErrInvalid,
+			req.Msg.GetName())
 	}
 	secret, err := s.Tokens.Create(ctx, req.Msg.GetName(), access.Role(req.Msg.GetRole()),
-		msOf(req.Msg.GetExpiresInMs()), by, req.Msg.GetWorkspaces()...)
-	if err != nil {
-		return nil, s.fail(ctx, "CreateToken", err)
-	}
-	return connect.NewResponse(&controlv1.CreateTokenResponse{Secret: secret}), nil
+		msOf(req.Msg.GetExpiresInMs()), by(ctx), req.Msg.GetWorkspaces()...)
+	return answered(&controlv1.CreateTokenResponse{Secret: secret}, err)
 }
 
 func (s tokenService) RotateToken(ctx context.Context,
 	req *connect.Request[controlv1.RotateTokenRequest]) (*connect.Response[controlv1.RotateTokenResponse], error) {
-	ctx, cancel := context.WithTimeout(ctx, lookTimeout)
-	defer cancel()
-	by, err := byOf(ctx, req.Msg)
-	if err != nil {
-		return nil, s.fail(ctx, "RotateToken", err)
-	}
 	overlap := access.TokenOverlapDefault
 	if req.Msg.OverlapMs != nil {
 		overlap = msOf(req.Msg.GetOverlapMs())
 	}
-	secret, err := s.Tokens.Rotate(ctx, req.Msg.GetName(), overlap, msOf(req.Msg.GetExpiresInMs()), by)
-	if err != nil {
-		return nil, s.fail(ctx, "RotateToken", err)
-	}
-	return connect.NewResponse(&controlv1.RotateTokenResponse{Secret: secret}), nil
+	secret, err := s.Tokens.Rotate(ctx, req.Msg.GetName(), overlap, msOf(req.Msg.GetExpiresInMs()), by(ctx))
+	return answered(&controlv1.RotateTokenResponse{Secret: secret}, err)
 }
 
 // msOf is a length of time in ms. One that no Duration holds is the longest, which is beyond every bound.
@@ -80,35 +62,21 @@ func msOf(ms int64) time.Duration {
 
 func (s tokenService) RevokeToken(ctx context.Context,
 	req *connect.Request[controlv1.RevokeTokenRequest]) (*connect.Response[controlv1.RevokeTokenResponse], error) {
-	ctx, cancel := context.WithTimeout(ctx, lookTimeout)
-	defer cancel()
-	by, err := byOf(ctx, req.Msg)
-	if err == nil {
-		err = s.Tokens.Revoke(ctx, req.Msg.GetName(), by)
-	}
-	if err != nil {
-		return nil, s.fail(ctx, "RevokeToken", err)
-	}
-	return connect.NewResponse(&controlv1.RevokeTokenResponse{}), nil
+	return answered(&controlv1.RevokeTokenResponse{}, s.Tokens.Revoke(ctx, req.Msg.GetName(), by(ctx)))
 }
 
 func (s tokenService) ListTokens(ctx context.Context,
 	req *connect.Request[controlv1.ListTokensRequest]) (*connect.Response[controlv1.ListTokensResponse], error) {
-	ctx, cancel := context.WithTimeout(ctx, lookTimeout)
-	defer cancel()
 	tokens, more, err := s.Tokens.List(ctx, req.Msg.GetAfter())
-	if err != nil {
-		return nil, s.fail(ctx, "ListTokens", err)
+	return answered(&controlv1.ListTokensResponse{HasMore: more, Tokens: each(tokens, tokenAnswer)}, err)
+}
+
+func tokenAnswer(t access.Token) *controlv1.Token {
+	return &controlv1.Token{
+		Name: valid(t.Name), Role: string(t.Role), CreatedBy: t.CreatedBy, CreatedAtMs: unixMs(t.CreatedAt),
+		RevokedAtMs: unixMs(t.RevokedAt), ExpiresAtMs: unixMs(t.ExpiresAt), UsedAtMs: unixMs(t.UsedAt),
+		OldUntilMs: unixMs(t.OldUntil), Workspaces: validAll(t.Workspaces.Names()),
 	}
-	answer := &controlv1.ListTokensResponse{HasMore: more}
-	for _, t := range tokens {
-		answer.Tokens = append(answer.Tokens, &controlv1.Token{
-			Name: valid(t.Name), Role: string(t.Role), CreatedBy: t.CreatedBy, CreatedAtMs: unixMs(t.CreatedAt),
-			RevokedAtMs: unixMs(t.RevokedAt), ExpiresAtMs: unixMs(t.ExpiresAt), UsedAtMs: unixMs(t.UsedAt),
-			OldUntilMs: unixMs(t.OldUntil), Workspaces: validAll(t.Workspaces.Names()),
-		})
-	}
-	return connect.NewResponse(answer), nil
 }
 
 // WhoAmI tells who makes the call. Without RequireTokens everybody may do everything.

@@ -1,6 +1,7 @@
 package api
 
 import (
+	"cmp"
 	"context"
 	"fmt"
 
@@ -22,33 +23,23 @@ var _ controlv1connect.TopKeysServiceHandler = keyService{}
 
 func (s keyService) TopKeys(ctx context.Context,
 	req *connect.Request[controlv1.TopKeysRequest]) (*connect.Response[controlv1.TopKeysResponse], error) {
-	ctx, cancel := context.WithTimeout(ctx, lookTimeout)
-	defer cancel()
 	q := limits.TopQuery{Workspace: req.Msg.GetWorkspace(), Namespace: req.Msg.GetNamespace(),
-		Limit: int(req.Msg.GetLimit()), Visible: visible(ctx)}
-	if q.Limit == 0 {
-		q.Limit = topKeysDefault
-	}
+		Limit: cmp.Or(int(req.Msg.GetLimit()), topKeysDefault), Visible: visible(ctx)}
 	switch req.Msg.GetBy() {
 	case controlv1.TopBy_TOP_BY_HOT:
 	case controlv1.TopBy_TOP_BY_DENIED:
 		q.Denied = true
 	default:
-		return nil, s.fail(ctx, "TopKeys", fmt.Errorf("%w: by is %d (TOP_BY_HOT or TOP_BY_DENIED)", controlplane.ErrInvalid,
-			req.Msg.GetBy()))
+		return nil, fmt.Errorf("%w: by is %d (TOP_BY_HOT or TOP_BY_DENIED)", controlplane.ErrInvalid, req.Msg.GetBy())
 	}
 	found, err := s.Config.TopKeys(ctx, q)
-	if err != nil {
-		return nil, s.fail(ctx, "TopKeys", err)
-	}
-	return connect.NewResponse(topKeysResponse(found)), nil
+	return answered(topKeysResponse(found), err)
 }
 
 func topKeysResponse(found limits.TopKeys) *controlv1.TopKeysResponse {
 	answer := &controlv1.TopKeysResponse{
 		NowMs: unixMs(found.Now), Nodes: int32(found.Nodes), NodesUnreadable: int32(found.Unreadable),
-		Truncated: found.Truncated,
-		OldestMs:  found.Oldest.Milliseconds(), Total: found.Total,
+		Truncated: found.Truncated, OldestMs: found.Oldest.Milliseconds(), Total: found.Total,
 	}
 	for _, k := range found.Keys {
 		key := &controlv1.TopKey{

@@ -8,6 +8,7 @@ import (
 	"strings"
 	"time"
 
+	"github.com/weirhq/weir/controlplane/internal/apiclient"
 	controlv1 "github.com/weirhq/weir/shared/gen/proto/weir/control/v1"
 )
 
@@ -47,7 +48,7 @@ func (c fleetPages) auditPage(w http.ResponseWriter, r *http.Request, v *viewer)
 	code := http.StatusBadRequest
 	var found *controlv1.ListAuditResponse
 	if err == nil {
-		found, err = ask(v.ctx, c.backend.audit.ListAudit, msg)
+		found, err = apiclient.Ask(v.ctx, c.backend.Audit.ListAudit, msg)
 		code = status(err)
 	}
 	switch {

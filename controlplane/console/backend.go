@@ -9,39 +9,17 @@ import (
 
 	"connectrpc.com/connect"
 
+	"github.com/weirhq/weir/controlplane/internal/apiclient"
 	controlv1 "github.com/weirhq/weir/shared/gen/proto/weir/control/v1"
-	"github.com/weirhq/weir/shared/gen/proto/weir/control/v1/controlv1connect"
 )
 
 type fleetAnswer = controlv1.FleetResponse
 
 // backend is the operators' API, called in process by its own clients.
-type backend struct {
-	control  controlv1connect.ControlServiceClient
-	rollouts controlv1connect.RolloutServiceClient
-	settings controlv1connect.SettingsServiceClient
-	tokens   controlv1connect.TokenServiceClient
-	health   controlv1connect.HealthServiceClient
-	audit    controlv1connect.AuditServiceClient
-	topKeys  controlv1connect.TopKeysServiceClient
-
-	retirements controlv1connect.RetirementServiceClient
-}
+type backend struct{ apiclient.Clients }
 
 func newBackend(service http.Handler) backend {
-	client := &http.Client{Transport: inProcess{service}}
-	const base = "http://weir-control"
-	return backend{
-		control:  controlv1connect.NewControlServiceClient(client, base),
-		rollouts: controlv1connect.NewRolloutServiceClient(client, base),
-		settings: controlv1connect.NewSettingsServiceClient(client, base),
-		tokens:   controlv1connect.NewTokenServiceClient(client, base),
-		health:   controlv1connect.NewHealthServiceClient(client, base),
-		audit:    controlv1connect.NewAuditServiceClient(client, base),
-		topKeys:  controlv1connect.NewTopKeysServiceClient(client, base),
-
-		retirements: controlv1connect.NewRetirementServiceClient(client, base),
-	}
+	return backend{apiclient.New(&http.Client{Transport: inProcess{service}}, "http://weir-control")}
 }
 
 // whoAmI asks as the context's caller, or as the holder of a token.
@@ -50,25 +28,15 @@ func (b backend) whoAmI(ctx context.Context, token string) (*controlv1.WhoAmIRes
 	if token != "" {
 		req.Header().Set("Authorization", "Bearer "+token)
 	}
-	return answer(b.tokens.WhoAmI(ctx, req))
-}
-
-func (b backend) fleet(ctx context.Context) (*fleetAnswer, error) {
-	return answer(b.control.Fleet(ctx, connect.NewRequest(&controlv1.FleetRequest{})))
-}
-
-// answer is the message of an answer.
-func answer[T any](res *connect.Response[T], err error) (*T, error) {
+	answer, err := b.Tokens.WhoAmI(ctx, req)
 	if err != nil {
 		return nil, err
 	}
-	return res.Msg, nil
+	return answer.Msg, nil
 }
 
-// ask calls an RPC.
-func ask[Q, A any](ctx context.Context,
-	rpc func(context.Context, *connect.Request[Q]) (*connect.Response[A], error), msg *Q) (*A, error) {
-	return answer(rpc(ctx, connect.NewRequest(msg)))
+func (b backend) fleet(ctx context.Context) (*fleetAnswer, error) {
+	return apiclient.Ask(ctx, b.Control.Fleet, &controlv1.FleetRequest{})
 }
 
 // inProcess is a transport without a wire: contexts arrive as they are, and with them who

@@ -3,6 +3,7 @@ package console
 import (
 	"net/http"
 
+	"github.com/weirhq/weir/controlplane/internal/apiclient"
 	controlv1 "github.com/weirhq/weir/shared/gen/proto/weir/control/v1"
 )
 
@@ -15,7 +16,7 @@ type healthView struct {
 }
 
 func (c fleetPages) healthPage(w http.ResponseWriter, r *http.Request, v *viewer) {
-	found, err := ask(v.ctx, c.backend.health.GetHealth, &controlv1.GetHealthRequest{})
+	found, err := apiclient.Ask(v.ctx, c.backend.Health.GetHealth, &controlv1.GetHealthRequest{})
 	if err != nil {
 		c.broken(w, r, v, err)
 		return
@@ -23,7 +24,7 @@ func (c fleetPages) healthPage(w http.ResponseWriter, r *http.Request, v *viewer
 	page := healthView{Health: found.GetHealth(), Checked: r.URL.Query().Has("check")}
 	code := http.StatusOK
 	if page.Checked {
-		checks, err := ask(v.ctx, c.backend.health.Diagnose, &controlv1.DiagnoseRequest{})
+		checks, err := apiclient.Ask(v.ctx, c.backend.Health.Diagnose, &controlv1.DiagnoseRequest{})
 		if err != nil {
 			code, page.Problem = status(err), words(err)
 		}

@@ -4,6 +4,7 @@ import (
 	"context"
 	"net/http"
 
+	"github.com/weirhq/weir/controlplane/internal/apiclient"
 	controlv1 "github.com/weirhq/weir/shared/gen/proto/weir/control/v1"
 )
 
@@ -35,7 +36,7 @@ func (c jobPages) jobsPage(w http.ResponseWriter, r *http.Request, v *viewer) {
 
 func (c jobPages) showJobs(w http.ResponseWriter, r *http.Request, v *viewer, code int, problem string) {
 	var page jobsView
-	if found, err := ask(v.ctx, c.backend.control.CleanupStatus, &controlv1.CleanupStatusRequest{}); err != nil {
+	if found, err := apiclient.Ask(v.ctx, c.backend.Control.CleanupStatus, &controlv1.CleanupStatusRequest{}); err != nil {
 		page.Problem = words(err)
 	} else {
 		page.Cleanup = describeCleanup(found.GetStatus())
@@ -69,28 +70,35 @@ func (b bar) Y() int64 { return 100 - b.Height }
 
 func (c jobPages) operateCleanup(w http.ResponseWriter, r *http.Request, v *viewer) {
 	actor, reason := c.by(w, r, v)
+	c.operate(w, r, v, "cleanup", map[string]order{
+		"run":    asking(c.backend.Control.CleanupRun, &controlv1.CleanupRunRequest{Actor: actor, Reason: reason}),
+		"pause":  asking(c.backend.Control.CleanupPause, &controlv1.CleanupPauseRequest{Actor: actor, Reason: reason}),
+		"resume": asking(c.backend.Control.CleanupResume, &controlv1.CleanupResumeRequest{Actor: actor, Reason: reason}),
+	})
+}
+
+// order is what a form asks for.
+type order func(context.Context) error
+
+// asking is an RPC whose answer is not needed.
+func asking[Q, A any](rpc apiclient.RPC[Q, A], msg *Q) order {
+	return func(ctx context.Context) error {
+		_, err := apiclient.Ask(ctx, rpc, msg)
+		return err
+	}
+}
+
+// operate does what a job's form asks for.
+func (c jobPages) operate(w http.ResponseWriter, r *http.Request, v *viewer, job string, orders map[string]order) {
 	do := r.PostForm.Get("do")
-	change, ok := map[string]func(context.Context) error{
-		"run": func(ctx context.Context) error {
-			_, err := ask(ctx, c.backend.control.CleanupRun, &controlv1.CleanupRunRequest{Actor: actor, Reason: reason})
-			return err
-		},
-		"pause": func(ctx context.Context) error {
-			_, err := ask(ctx, c.backend.control.CleanupPause, &controlv1.CleanupPauseRequest{Actor: actor, Reason: reason})
-			return err
-		},
-		"resume": func(ctx context.Context) error {
-			_, err := ask(ctx, c.backend.control.CleanupResume, &controlv1.CleanupResumeRequest{Actor: actor, Reason: reason})
-			return err
-		},
-	}[do]
+	change, ok := orders[do]
 	if !ok {
-		c.showJobs(w, r, v, http.StatusBadRequest, "The cleanup has no such action.")
+		c.showJobs(w, r, v, http.StatusBadRequest, "The "+job+" has no such action.")
 		return
 	}
 	if err := change(v.ctx); err != nil {
 		c.showJobs(w, r, v, status(err), words(err))
 		return
 	}
-	done(w, r, "/console/jobs", "cleanup."+do, nil)
+	done(w, r, "/console/jobs", job+"."+do, nil)
 }

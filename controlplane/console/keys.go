@@ -9,6 +9,7 @@ import (
 
 	"connectrpc.com/connect"
 
+	"github.com/weirhq/weir/controlplane/internal/apiclient"
 	controlv1 "github.com/weirhq/weir/shared/gen/proto/weir/control/v1"
 )
 
@@ -73,8 +74,8 @@ func (k keyView) Identifiers() []string {
 }
 
 func (c keyPages) lookUp(v *viewer, page *keyView) error {
-	resets, err := ask(v.ctx, c.backend.settings.ListResets, &controlv1.ListResetsRequest{Workspace: page.Workspace,
-		Namespace: page.Namespace})
+	resets, err := apiclient.Ask(v.ctx, c.backend.Settings.ListResets,
+		&controlv1.ListResetsRequest{Workspace: page.Workspace, Namespace: page.Namespace})
 	if err != nil {
 		return err
 	}
@@ -86,7 +87,7 @@ func (c keyPages) lookUp(v *viewer, page *keyView) error {
 	if err != nil {
 		return err
 	}
-	if page.Key, err = ask(v.ctx, c.backend.topKeys.GetKey, msg); err != nil {
+	if page.Key, err = apiclient.Ask(v.ctx, c.backend.TopKeys.GetKey, msg); err != nil {
 		return err
 	}
 	for _, w := range page.Key.GetWindows() {
@@ -131,7 +132,7 @@ func (c keyPages) resetKey(w http.ResponseWriter, r *http.Request, v *viewer) {
 		}
 		msg.LongestWindowMs = ms
 	}
-	if _, err := ask(v.ctx, c.backend.settings.ResetKey, msg); err != nil {
+	if _, err := apiclient.Ask(v.ctx, c.backend.Settings.ResetKey, msg); err != nil {
 		c.showKey(w, r, v, status(err), words(err), page)
 		return
 	}

@@ -1,6 +1,7 @@
 package console
 
 import (
+	"github.com/weirhq/weir/controlplane/internal/apiclient"
 	controlv1 "github.com/weirhq/weir/shared/gen/proto/weir/control/v1"
 )
 
@@ -14,7 +15,7 @@ type heldView struct {
 const heldShown = 20
 
 func (c keyPages) listHeld(v *viewer, page keyView) heldView {
-	found, err := ask(v.ctx, c.backend.topKeys.ListHeld, &controlv1.ListHeldRequest{Workspace: page.Workspace,
+	found, err := apiclient.Ask(v.ctx, c.backend.TopKeys.ListHeld, &controlv1.ListHeldRequest{Workspace: page.Workspace,
 		Namespace: page.Namespace, Identifier: page.Identifier, Limit: heldShown})
 	if err != nil {
 		return heldView{Problem: words(err)}

@@ -4,6 +4,7 @@ import (
 	"net/url"
 	"time"
 
+	"github.com/weirhq/weir/controlplane/internal/apiclient"
 	controlv1 "github.com/weirhq/weir/shared/gen/proto/weir/control/v1"
 	"github.com/weirhq/weir/shared/window"
 )
@@ -36,7 +37,7 @@ const (
 func (r ranking) Shown() []rankedKey { return r.Keys[:min(len(r.Keys), keysShown)] }
 
 func (c *Console) rank(v *viewer, page keyView, by controlv1.TopBy) ranking {
-	found, err := ask(v.ctx, c.backend.topKeys.TopKeys, &controlv1.TopKeysRequest{Workspace: page.Workspace,
+	found, err := apiclient.Ask(v.ctx, c.backend.TopKeys.TopKeys, &controlv1.TopKeysRequest{Workspace: page.Workspace,
 		Namespace: page.Namespace, By: by, Limit: keysRanked})
 	if err != nil {
 		return ranking{Problem: words(err)}

@@ -7,6 +7,7 @@ import (
 
 	"connectrpc.com/connect"
 
+	"github.com/weirhq/weir/controlplane/internal/apiclient"
 	controlv1 "github.com/weirhq/weir/shared/gen/proto/weir/control/v1"
 )
 
@@ -32,18 +33,13 @@ func (c limitPages) limitsPage(w http.ResponseWriter, r *http.Request, v *viewer
 	code := http.StatusOK
 	if page.Workspace != "" {
 		page.After = r.URL.Query().Get("after")
-		found, err := ask(v.ctx, c.backend.settings.ListNamespaces,
+		found, err := apiclient.Ask(v.ctx, c.backend.Settings.ListNamespaces,
 			&controlv1.ListNamespacesRequest{Workspace: page.Workspace, After: page.After})
 		if err != nil {
 			code, page.Problem = status(err), words(err)
 		}
-		page.Namespaces = found.GetNamespaces()
-		if len(page.Namespaces) > namespacesShown {
-			page.Namespaces = page.Namespaces[:namespacesShown]
-			page.Next = page.Namespaces[namespacesShown-1].GetNamespace()
-		} else if found.GetHasMore() {
-			page.Next = page.Namespaces[len(page.Namespaces)-1].GetNamespace()
-		}
+		page.Namespaces, page.Next = firstOf(found.GetNamespaces(), namespacesShown, found.GetHasMore(),
+			(*controlv1.Namespace).GetNamespace)
 	}
 	c.render(w, r, v, code, "limits", "Limits", page)
 }
@@ -91,8 +87,8 @@ func newNamespaceView(workspace, namespace string) namespaceView {
 func (c limitPages) showNamespace(w http.ResponseWriter, r *http.Request, v *viewer, code int, problem string,
 	page namespaceView) {
 	workspace, namespace := page.GetWorkspace(), page.Namespace.GetNamespace()
-	found, err := ask(v.ctx, c.backend.settings.GetNamespace, &controlv1.GetNamespaceRequest{Workspace: workspace,
-		Namespace: namespace})
+	found, err := apiclient.Ask(v.ctx, c.backend.Settings.GetNamespace,
+		&controlv1.GetNamespaceRequest{Workspace: workspace, Namespace: namespace})
 	switch {
 	case err == nil:
 		page.Namespace, page.Set = found.GetNamespace(), true
@@ -103,19 +99,14 @@ func (c limitPages) showNamespace(w http.ResponseWriter, r *http.Request, v *vie
 	if page.Form == nil {
 		page.Form = page.Namespace
 	}
-	list, err := ask(v.ctx, c.backend.settings.ListOverrides, &controlv1.ListOverridesRequest{Workspace: workspace,
-		Namespace: namespace, After: page.After})
+	list, err := apiclient.Ask(v.ctx, c.backend.Settings.ListOverrides,
+		&controlv1.ListOverridesRequest{Workspace: workspace, Namespace: namespace, After: page.After})
 	if err != nil {
 		c.broken(w, r, v, err)
 		return
 	}
-	page.Overrides = list.GetOverrides()
-	if len(page.Overrides) > overridesShown {
-		page.Overrides = page.Overrides[:overridesShown]
-		page.Next = page.Overrides[overridesShown-1].GetPattern()
-	} else if list.GetHasMore() {
-		page.Next = page.Overrides[len(page.Overrides)-1].GetPattern()
-	}
+	page.Overrides, page.Next = firstOf(list.GetOverrides(), overridesShown, list.GetHasMore(),
+		(*controlv1.Override).GetPattern)
 	c.renderWith(w, r, v, code, "namespace", namespace, problem, page)
 }
 
@@ -142,7 +133,7 @@ func (c limitPages) changeNamespace(w http.ResponseWriter, r *http.Request, v *v
 		Outage: &page.Form.Outage, NodeShare: &page.Form.NodeShare, Estimate: &page.Form.Estimate, IfUpdatedAtMs: &seen,
 	}
 	msg.Actor, msg.Reason = c.by(w, r, v)
-	if _, err := ask(v.ctx, c.backend.settings.SetNamespace, msg); err != nil {
+	if _, err := apiclient.Ask(v.ctx, c.backend.Settings.SetNamespace, msg); err != nil {
 		problem := words(err)
 		if connect.CodeOf(err) == connect.CodeFailedPrecondition {
 			problem += ". The current settings are shown below. The form keeps your values; send it again to replace them."

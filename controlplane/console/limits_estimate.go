@@ -9,6 +9,7 @@ import (
 
 	"connectrpc.com/connect"
 
+	"github.com/weirhq/weir/controlplane/internal/apiclient"
 	"github.com/weirhq/weir/controlplane/limitwords"
 	controlv1 "github.com/weirhq/weir/shared/gen/proto/weir/control/v1"
 )
@@ -29,7 +30,7 @@ type deleteForm struct {
 // estimate is what one change would have denied. The API's refusal of the change is an error; an estimate that
 // cannot be had is words.
 func (c limitPages) estimate(v *viewer, change *controlv1.LimitChange) (*estimateView, error) {
-	found, err := ask(v.ctx, c.backend.topKeys.EstimateLimits,
+	found, err := apiclient.Ask(v.ctx, c.backend.TopKeys.EstimateLimits,
 		&controlv1.EstimateLimitsRequest{Changes: []*controlv1.LimitChange{change}})
 	switch {
 	case connect.CodeOf(err) == connect.CodeInvalidArgument:
@@ -68,7 +69,7 @@ func (c limitPages) reviewOverride(w http.ResponseWriter, r *http.Request, v *vi
 // deleteForm asks to confirm that the override of a pattern goes.
 func (c limitPages) deleteForm(v *viewer, page *namespaceView, pattern string) (*deleteForm, error) {
 	workspace, namespace := page.GetWorkspace(), page.Namespace.GetNamespace()
-	found, err := ask(v.ctx, c.backend.settings.GetOverride, &controlv1.GetOverrideRequest{Workspace: workspace,
+	found, err := apiclient.Ask(v.ctx, c.backend.Settings.GetOverride, &controlv1.GetOverrideRequest{Workspace: workspace,
 		Namespace: namespace, Pattern: pattern})
 	if err != nil {
 		return nil, err

@@ -7,6 +7,7 @@ import (
 	"slices"
 	"strings"
 
+	"github.com/weirhq/weir/controlplane/internal/apiclient"
 	controlv1 "github.com/weirhq/weir/shared/gen/proto/weir/control/v1"
 )
 
@@ -72,7 +73,7 @@ func (c *Console) listNames(v *viewer, seen []*controlv1.TopKey, problem string)
 	for _, k := range seen {
 		of(k.GetWorkspace(), k.GetNamespace()).Seen = true
 	}
-	set, err := ask(v.ctx, c.backend.settings.ListAllNamespaces, &controlv1.ListAllNamespacesRequest{})
+	set, err := apiclient.Ask(v.ctx, c.backend.Settings.ListAllNamespaces, &controlv1.ListAllNamespacesRequest{})
 	if err != nil {
 		list.Problem = words(err)
 	}
@@ -82,7 +83,7 @@ func (c *Console) listNames(v *viewer, seen []*controlv1.TopKey, problem string)
 	list.More = set.GetHasMore()
 	after := &controlv1.ListAllOverridesRequest{}
 	for range overridePagesMax {
-		page, err := ask(v.ctx, c.backend.settings.ListAllOverrides, after)
+		page, err := apiclient.Ask(v.ctx, c.backend.Settings.ListAllOverrides, after)
 		if err != nil {
 			list.Problem = words(err)
 			break

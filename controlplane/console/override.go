@@ -10,6 +10,7 @@ import (
 
 	"connectrpc.com/connect"
 
+	"github.com/weirhq/weir/controlplane/internal/apiclient"
 	controlv1 "github.com/weirhq/weir/shared/gen/proto/weir/control/v1"
 )
 
@@ -29,7 +30,7 @@ type overrideForm struct {
 
 // overrideForm is the form of the override that there is of a pattern, or of a new one.
 func (c limitPages) overrideForm(v *viewer, workspace, namespace, pattern string) overrideForm {
-	found, err := ask(v.ctx, c.backend.settings.GetOverride, &controlv1.GetOverrideRequest{Workspace: workspace,
+	found, err := apiclient.Ask(v.ctx, c.backend.Settings.GetOverride, &controlv1.GetOverrideRequest{Workspace: workspace,
 		Namespace: namespace, Pattern: pattern})
 	if err != nil { // one that cannot be read is not changed either: its form says that it is new
 		return overrideForm{Pattern: pattern}
@@ -84,7 +85,7 @@ func (c limitPages) changeOverride(w http.ResponseWriter, r *http.Request, v *vi
 			seen := seenMs(f)
 			msg.IfUpdatedAtMs = &seen
 		}
-		if _, err := ask(v.ctx, c.backend.settings.DeleteOverride, msg); err != nil {
+		if _, err := apiclient.Ask(v.ctx, c.backend.Settings.DeleteOverride, msg); err != nil {
 			c.showNamespace(w, r, v, status(err), words(err), page)
 			return
 		}
@@ -102,7 +103,7 @@ func (c limitPages) changeOverride(w http.ResponseWriter, r *http.Request, v *vi
 		return
 	}
 	msg.Actor, msg.Reason, msg.Workspace, msg.Namespace = actor, reason, page.GetWorkspace(), page.Namespace.GetNamespace()
-	if _, err := ask(v.ctx, c.backend.settings.ChangeOverride, msg); err != nil {
+	if _, err := apiclient.Ask(v.ctx, c.backend.Settings.ChangeOverride, msg); err != nil {
 		problem := words(err)
 		if connect.CodeOf(err) == connect.CodeFailedPrecondition {
 			is := c.overrideForm(v, msg.GetWorkspace(), msg.GetNamespace(), msg.GetPattern())

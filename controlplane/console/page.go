@@ -109,6 +109,15 @@ func (c *Console) renderWith(w http.ResponseWriter, r *http.Request, v *viewer, 
 	_, _ = w.Write(b.Bytes()) // the browser may be gone
 }
 
+// firstOf are the first of a list, and the name that the next page comes after; empty: there is no more.
+func firstOf[T any](list []T, shown int, more bool, name func(T) string) (first []T, next string) {
+	first = list[:min(len(list), shown)]
+	if more || len(list) > shown {
+		next = name(first[len(first)-1])
+	}
+	return first, next
+}
+
 // broken is the page in place of one that cannot be had.
 func (c *Console) broken(w http.ResponseWriter, r *http.Request, v *viewer, err error) {
 	c.render(w, r, v, status(err), "broken", "Not available", words(err))

@@ -8,6 +8,7 @@ import (
 	"strings"
 	"time"
 
+	"github.com/weirhq/weir/controlplane/internal/apiclient"
 	controlv1 "github.com/weirhq/weir/shared/gen/proto/weir/control/v1"
 )
 
@@ -77,7 +78,8 @@ func (c rolloutPages) previewRollout(w http.ResponseWriter, r *http.Request, v *
 		c.renderWith(w, r, v, http.StatusBadRequest, "rollout-new", "New rollout", err.Error(), form)
 		return
 	}
-	answer, err := ask(v.ctx, c.backend.rollouts.PreviewRollout, &controlv1.PreviewRolloutRequest{Tuning: document})
+	answer, err := apiclient.Ask(v.ctx, c.backend.Rollouts.PreviewRollout,
+		&controlv1.PreviewRolloutRequest{Tuning: document})
 	if err != nil {
 		c.renderWith(w, r, v, status(err), "rollout-new", "New rollout", words(err), form)
 		return

@@ -5,6 +5,7 @@ import (
 	"net/http"
 	"time"
 
+	"github.com/weirhq/weir/controlplane/internal/apiclient"
 	controlv1 "github.com/weirhq/weir/shared/gen/proto/weir/control/v1"
 )
 
@@ -41,7 +42,7 @@ var retirementPhases = []struct{ Phase, Step, Words string }{
 }
 
 func (c jobPages) retirement(ctx context.Context) retirementView {
-	found, err := ask(ctx, c.backend.retirements.RetirementStatus, &controlv1.RetirementStatusRequest{})
+	found, err := apiclient.Ask(ctx, c.backend.Retirements.RetirementStatus, &controlv1.RetirementStatusRequest{})
 	switch {
 	case err != nil && status(err) == http.StatusNotFound:
 		return retirementView{None: true, Startable: true, Quorum: firstQuorum}
@@ -97,34 +98,13 @@ func (c jobPages) operateRetirement(w http.ResponseWriter, r *http.Request, v *v
 			return
 		}
 	}
-	change, ok := map[string]func(context.Context) error{
-		"start": func(ctx context.Context) error {
-			_, err := ask(ctx, c.backend.retirements.StartRetirement, start)
-			return err
-		},
-		"rename": func(ctx context.Context) error {
-			_, err := ask(ctx, c.backend.retirements.ApproveRename,
-				&controlv1.ApproveRenameRequest{Actor: actor, Reason: reason, Evidence: evidence})
-			return err
-		},
-		"drop": func(ctx context.Context) error {
-			_, err := ask(ctx, c.backend.retirements.ApproveDrop,
-				&controlv1.ApproveDropRequest{Actor: actor, Reason: reason, Evidence: evidence})
-			return err
-		},
-		"abort": func(ctx context.Context) error {
-			_, err := ask(ctx, c.backend.retirements.AbortRetirement,
-				&controlv1.AbortRetirementRequest{Actor: actor, Reason: reason})
-			return err
-		},
-	}[do]
-	if !ok {
-		c.showJobs(w, r, v, http.StatusBadRequest, "A retirement has no such action.")
-		return
-	}
-	if err := change(v.ctx); err != nil {
-		c.showJobs(w, r, v, status(err), words(err))
-		return
-	}
-	done(w, r, "/console/jobs", "retirement."+do, nil)
+	c.operate(w, r, v, "retirement", map[string]order{
+		"start": asking(c.backend.Retirements.StartRetirement, start),
+		"rename": asking(c.backend.Retirements.ApproveRename,
+			&controlv1.ApproveRenameRequest{Actor: actor, Reason: reason, Evidence: evidence}),
+		"drop": asking(c.backend.Retirements.ApproveDrop,
+			&controlv1.ApproveDropRequest{Actor: actor, Reason: reason, Evidence: evidence}),
+		"abort": asking(c.backend.Retirements.AbortRetirement,
+			&controlv1.AbortRetirementRequest{Actor: actor, Reason: reason}),
+	})
 }

@@ -6,6 +6,7 @@ import (
 	"net/http"
 	"strings"
 
+	"github.com/weirhq/weir/controlplane/internal/apiclient"
 	controlv1 "github.com/weirhq/weir/shared/gen/proto/weir/control/v1"
 )
 
@@ -26,7 +27,7 @@ func (b base) Mark() string {
 }
 
 func (c rolloutPages) tuningInForce(v *viewer) (b base, err error) {
-	answer, err := ask(v.ctx, c.backend.rollouts.GetTuning, &controlv1.GetTuningRequest{})
+	answer, err := apiclient.Ask(v.ctx, c.backend.Rollouts.GetTuning, &controlv1.GetTuningRequest{})
 	if err != nil {
 		return b, err
 	}

@@ -9,6 +9,7 @@ import (
 	"strconv"
 	"strings"
 
+	"github.com/weirhq/weir/controlplane/internal/apiclient"
 	controlv1 "github.com/weirhq/weir/shared/gen/proto/weir/control/v1"
 	"github.com/weirhq/weir/shared/tuning"
 )
@@ -168,7 +169,7 @@ func (c rolloutPages) startRollout(w http.ResponseWriter, r *http.Request, v *vi
 		return
 	}
 	msg.Actor, msg.Reason = c.by(w, r, v)
-	started, err := ask(v.ctx, c.backend.rollouts.StartRollout, msg)
+	started, err := apiclient.Ask(v.ctx, c.backend.Rollouts.StartRollout, msg)
 	if err != nil {
 		c.renderWith(w, r, v, status(err), "rollout-new", "New rollout", words(err), form)
 		return

@@ -5,11 +5,12 @@ import (
 	"net/http"
 	"time"
 
+	"github.com/weirhq/weir/controlplane/internal/apiclient"
 	controlv1 "github.com/weirhq/weir/shared/gen/proto/weir/control/v1"
 )
 
 func (c rolloutPages) rolloutsPage(w http.ResponseWriter, r *http.Request, v *viewer) {
-	list, err := ask(v.ctx, c.backend.rollouts.ListRollouts, &controlv1.ListRolloutsRequest{})
+	list, err := apiclient.Ask(v.ctx, c.backend.Rollouts.ListRollouts, &controlv1.ListRolloutsRequest{})
 	if err != nil {
 		c.broken(w, r, v, err)
 		return
@@ -48,7 +49,8 @@ func (c rolloutPages) rolloutPage(w http.ResponseWriter, r *http.Request, v *vie
 }
 
 func (c rolloutPages) showRollout(w http.ResponseWriter, r *http.Request, v *viewer, code int, problem string) {
-	found, err := ask(v.ctx, c.backend.rollouts.RolloutStatus, &controlv1.RolloutStatusRequest{Id: r.PathValue("id")})
+	found, err := apiclient.Ask(v.ctx, c.backend.Rollouts.RolloutStatus,
+		&controlv1.RolloutStatusRequest{Id: r.PathValue("id")})
 	if err != nil {
 		c.broken(w, r, v, err)
 		return
@@ -66,7 +68,7 @@ func (c rolloutPages) operateRollout(w http.ResponseWriter, r *http.Request, v *
 		msg.Asked, _ = typedInt(r.PostForm.Get("asked"))
 		msg.Evidence = r.PostForm.Get("evidence")
 	}
-	if _, err := ask(v.ctx, c.backend.rollouts.OperateRollout, msg); err != nil {
+	if _, err := apiclient.Ask(v.ctx, c.backend.Rollouts.OperateRollout, msg); err != nil {
 		c.showRollout(w, r, v, status(err), words(err))
 		return
 	}

@@ -11,6 +11,7 @@ import (
 
 	"google.golang.org/protobuf/proto"
 
+	"github.com/weirhq/weir/controlplane/internal/apiclient"
 	"github.com/weirhq/weir/shared/bounded"
 	controlv1 "github.com/weirhq/weir/shared/gen/proto/weir/control/v1"
 )
@@ -136,39 +137,28 @@ func liveOf(r reading) live {
 // streamChanges says when what a topic's page shows has changed. What cannot be had is a
 // change too, and so is its return.
 func (c *Console) streamChanges(ctx context.Context, s *stream, v *viewer, topic string, of url.Values) {
+	key := keyOf(of)
 	look, ok := map[string]func(context.Context) string{
-		"rollout": func(ctx context.Context) string {
-			return fingerprint(ask(ctx, c.backend.rollouts.RolloutStatus, &controlv1.RolloutStatusRequest{Id: of.Get("id")}))
-		},
-		"rollouts": func(ctx context.Context) string {
-			return fingerprint(ask(ctx, c.backend.rollouts.ListRollouts, &controlv1.ListRolloutsRequest{}))
-		},
+		"rollout":  printOf(c.backend.Rollouts.RolloutStatus, &controlv1.RolloutStatusRequest{Id: of.Get("id")}, nil),
+		"rollouts": printOf(c.backend.Rollouts.ListRollouts, &controlv1.ListRolloutsRequest{}, nil),
 		"jobs": func(ctx context.Context) string {
-			return fingerprint(ask(ctx, c.backend.control.CleanupStatus, &controlv1.CleanupStatusRequest{})) +
-				fingerprint(ask(ctx, c.backend.retirements.RetirementStatus, &controlv1.RetirementStatusRequest{}))
+			return printOf(c.backend.Control.CleanupStatus, &controlv1.CleanupStatusRequest{}, nil)(ctx) +
+				printOf(c.backend.Retirements.RetirementStatus, &controlv1.RetirementStatusRequest{}, nil)(ctx)
 		},
-		"key": func(ctx context.Context) string {
-			page := keyOf(of)
-			found, err := ask(ctx, c.backend.topKeys.GetKey, &controlv1.GetKeyRequest{Workspace: page.Workspace,
-				Namespace: page.Namespace, Identifier: page.Identifier})
-			if found != nil {
-				found.NowMs = 0 // that time goes by is no change
-				for _, w := range found.GetWindows() {
-					w.Weight, w.Effective, w.Limit = 0, 0, nil
+		"key": printOf(c.backend.TopKeys.GetKey, &controlv1.GetKeyRequest{Workspace: key.Workspace,
+			Namespace: key.Namespace, Identifier: key.Identifier}, func(found *controlv1.GetKeyResponse) {
+			found.NowMs = 0 // that time goes by is no change
+			for _, w := range found.GetWindows() {
+				w.Weight, w.Effective, w.Limit = 0, 0, nil
+			}
+		}),
+		"tokens": printOf(c.backend.Tokens.ListTokens, &controlv1.ListTokensRequest{After: of.Get("after")}, nil),
+		"health": printOf(c.backend.Health.GetHealth, &controlv1.GetHealthRequest{},
+			func(found *controlv1.GetHealthResponse) {
+				if h := found.GetHealth(); h != nil {
+					h.AtMs = 0 // that it was looked at again is no change
 				}
-			}
-			return fingerprint(found, err)
-		},
-		"tokens": func(ctx context.Context) string {
-			return fingerprint(ask(ctx, c.backend.tokens.ListTokens, &controlv1.ListTokensRequest{After: of.Get("after")}))
-		},
-		"health": func(ctx context.Context) string {
-			found, err := ask(ctx, c.backend.health.GetHealth, &controlv1.GetHealthRequest{})
-			if h := found.GetHealth(); h != nil {
-				h.AtMs = 0 // that it was looked at again is no change
-			}
-			return fingerprint(found, err)
-		},
+			}),
 	}[topic]
 	if !ok {
 		return
@@ -191,18 +181,24 @@ func (c *Console) streamChanges(ctx context.Context, s *stream, v *viewer, topic
 	}
 }
 
-// fingerprint tells answers apart.
-func fingerprint[M proto.Message](m M, err error) string {
-	if err != nil {
-		return "error: " + words(err)
+// printOf tells the answers of an RPC apart, without the parts that forget clears.
+func printOf[Q, A any](rpc apiclient.RPC[Q, A], msg *Q, forget func(*A)) func(context.Context) string {
+	return func(ctx context.Context) string {
+		found, err := apiclient.Ask(ctx, rpc, msg)
+		if err != nil {
+			return "error: " + words(err)
+		}
+		if forget != nil {
+			forget(found)
+		}
+		b, err := proto.MarshalOptions{Deterministic: true}.Marshal(any(found).(proto.Message))
+		if err != nil {
+			return "error: " + err.Error()
+		}
+		h := fnv.New64a()
+		_, _ = h.Write(b)
+		return fmt.Sprintf("%x", h.Sum64())
 	}
-	b, err := proto.MarshalOptions{Deterministic: true}.Marshal(m)
-	if err != nil {
-		return "error: " + err.Error()
-	}
-	h := fnv.New64a()
-	_, _ = h.Write(b)
-	return fmt.Sprintf("%x", h.Sum64())
 }
 
 // stream writes server-sent events.

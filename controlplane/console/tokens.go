@@ -11,6 +11,7 @@ import (
 	"time"
 
 	"github.com/weirhq/weir/controlplane/access"
+	"github.com/weirhq/weir/controlplane/internal/apiclient"
 	controlv1 "github.com/weirhq/weir/shared/gen/proto/weir/control/v1"
 	"github.com/weirhq/weir/shared/workspaces"
 )
@@ -62,7 +63,7 @@ func (c tokenPages) tokensPage(w http.ResponseWriter, r *http.Request, v *viewer
 
 func (c tokenPages) showTokens(w http.ResponseWriter, r *http.Request, v *viewer, code int, problem string,
 	page *tokensView) {
-	found, err := ask(v.ctx, c.backend.tokens.ListTokens, &controlv1.ListTokensRequest{After: page.After})
+	found, err := apiclient.Ask(v.ctx, c.backend.Tokens.ListTokens, &controlv1.ListTokensRequest{After: page.After})
 	switch {
 	case err == nil:
 		page.fill(found, time.Now())
@@ -77,11 +78,8 @@ func (c tokenPages) showTokens(w http.ResponseWriter, r *http.Request, v *viewer
 }
 
 func (p *tokensView) fill(found *controlv1.ListTokensResponse, now time.Time) {
-	list := found.GetTokens()
-	if more := len(list) > tokensShown; more || found.GetHasMore() {
-		list = list[:min(len(list), tokensShown)]
-		p.Next = list[len(list)-1].GetName()
-	}
+	list, next := firstOf(found.GetTokens(), tokensShown, found.GetHasMore(), (*controlv1.Token).GetName)
+	p.Next = next
 	for _, t := range list {
 		p.Tokens = append(p.Tokens, describeToken(t, now))
 	}
@@ -135,7 +133,7 @@ func (c tokenPages) changeToken(w http.ResponseWriter, r *http.Request, v *viewe
 			Workspaces: valid.Names(), ExpiresInMs: expires.Milliseconds()}
 		msg.Actor, msg.Reason = by()
 		c.madeOnce(w, r, v, page, func(ctx context.Context) (*madeToken, error) {
-			made, err := ask(ctx, c.backend.tokens.CreateToken, msg)
+			made, err := apiclient.Ask(ctx, c.backend.Tokens.CreateToken, msg)
 			return &madeToken{Name: msg.GetName(), Secret: made.GetSecret()}, err
 		})
 	case "rotate":
@@ -148,13 +146,13 @@ func (c tokenPages) changeToken(w http.ResponseWriter, r *http.Request, v *viewe
 		msg := &controlv1.RotateTokenRequest{Name: f.Get("name"), OverlapMs: &overlapMs}
 		msg.Actor, msg.Reason = by()
 		c.madeOnce(w, r, v, page, func(ctx context.Context) (*madeToken, error) {
-			made, err := ask(ctx, c.backend.tokens.RotateToken, msg)
+			made, err := apiclient.Ask(ctx, c.backend.Tokens.RotateToken, msg)
 			return &madeToken{Name: msg.GetName(), Secret: made.GetSecret(), Old: overlap, Rotated: true}, err
 		})
 	case "revoke":
 		msg := &controlv1.RevokeTokenRequest{Name: f.Get("name")}
 		msg.Actor, msg.Reason = by()
-		if _, err := ask(v.ctx, c.backend.tokens.RevokeToken, msg); err != nil {
+		if _, err := apiclient.Ask(v.ctx, c.backend.Tokens.RevokeToken, msg); err != nil {
 			c.showTokens(w, r, v, status(err), words(err), page)
 			return
 		}

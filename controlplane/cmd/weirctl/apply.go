@@ -31,10 +31,6 @@ type applied struct {
 
 // Run changes the settings to those of a document, with one call for each that differs.
 func (a applyAll) Run(c *call) error {
-	actor, err := c.actor(a.Actor)
-	if err != nil {
-		return err
-	}
 	if a.Reason == "" && !c.dryRun {
 		return &hinted{errors.New("--reason is missing: the audit log records it with each change"), exitUsage,
 			"See weirctl apply --help."}
@@ -65,7 +61,7 @@ func (a applyAll) Run(c *call) error {
 	}
 	done := 0
 	if !c.dryRun {
-		done, err = applyPlan(c, p, actor, a.Reason)
+		done, err = applyPlan(c, p, a.Actor, a.Reason)
 	}
 	return errors.Join(a.report(c, p, tuned, done), err)
 }

@@ -7,6 +7,7 @@ import (
 
 	"github.com/weirhq/weir/controlplane/cmd/weirctl/format"
 	"github.com/weirhq/weir/controlplane/cmd/weirctl/plan"
+	"github.com/weirhq/weir/controlplane/internal/apiclient"
 	"github.com/weirhq/weir/controlplane/limits"
 	"github.com/weirhq/weir/controlplane/limitwords"
 	controlv1 "github.com/weirhq/weir/shared/gen/proto/weir/control/v1"
@@ -29,14 +30,14 @@ func (c *call) limitsOf(p plan.Plan) string {
 	if len(changes) == 0 {
 		return ""
 	}
-	answer, err := c.keys.EstimateLimits(c.ctx, connect.NewRequest(&controlv1.EstimateLimitsRequest{Changes: changes}))
+	answer, err := apiclient.Ask(c.ctx, c.TopKeys.EstimateLimits, &controlv1.EstimateLimitsRequest{Changes: changes})
 	switch {
 	case connect.CodeOf(err) == connect.CodeUnimplemented: // an older weir-control
 		return ""
 	case err != nil:
 		return limitwords.Unknown(len(changes), format.Plain(err.Error()))
 	}
-	words := format.Plain(limitwords.Say(answer.Msg, len(changes), format.Digits))
+	words := format.Plain(limitwords.Say(answer, len(changes), format.Digits))
 	if left > 0 {
 		words += fmt.Sprintf("; %s left out of this estimate", format.Plural(int64(left), "further override"))
 	}

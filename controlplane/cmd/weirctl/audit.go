@@ -6,8 +6,6 @@ import (
 	"math"
 	"time"
 
-	"connectrpc.com/connect"
-
 	"github.com/weirhq/weir/controlplane/cmd/weirctl/format"
 	controlv1 "github.com/weirhq/weir/shared/gen/proto/weir/control/v1"
 	"github.com/weirhq/weir/shared/strict"
@@ -45,15 +43,11 @@ func (a auditList) Run(c *call) error {
 		}
 		*f.to = at.UnixMilli()
 	}
-	answer, err := c.audit.ListAudit(c.ctx, connect.NewRequest(req))
-	if err != nil {
-		return err
-	}
-	return c.print(answer.Msg, func(w io.Writer) {
-		entries := answer.Msg.GetEntries()
+	return show(c, c.Audit.ListAudit, req, func(w io.Writer, answer *controlv1.ListAuditResponse) {
+		entries := answer.GetEntries()
 		if len(entries) == 0 {
 			format.Head(w, "no change is recorded")
-			if to := answer.Msg.GetSearchedToId(); to > 0 {
+			if to := answer.GetSearchedToId(); to > 0 {
 				format.Head(w, "Searched the changes from %d on. For earlier ones: --before %d", to, to)
 			}
 			return
@@ -75,7 +69,7 @@ func (a auditList) Run(c *call) error {
 			t.Flush()
 		}
 		last := entries[len(entries)-1].GetId()
-		if to := answer.Msg.GetSearchedToId(); to > 0 && to != last {
+		if to := answer.GetSearchedToId(); to > 0 && to != last {
 			format.Head(w, "\nSearched the changes from %d on. For earlier ones: --before %d", to, to)
 		} else if to == last || len(entries) == int(a.Limit) { // a page ends early where its entries are large
 			format.Head(w, "\nOlder ones: weirctl audit --before %d", last)

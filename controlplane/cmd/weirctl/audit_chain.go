@@ -10,11 +10,11 @@ import (
 	"io"
 	"os"
 
-	"connectrpc.com/connect"
 	"google.golang.org/protobuf/encoding/protojson"
 
 	"github.com/weirhq/weir/controlplane/cmd/weirctl/files"
 	"github.com/weirhq/weir/controlplane/cmd/weirctl/format"
+	"github.com/weirhq/weir/controlplane/internal/apiclient"
 	"github.com/weirhq/weir/shared/auditchain"
 	controlv1 "github.com/weirhq/weir/shared/gen/proto/weir/control/v1"
 )
@@ -85,11 +85,7 @@ func (c *call) auditPages(after int64, each func(*controlv1.ExportAuditResponse)
 func (c *call) auditPage(after int64) (*controlv1.ExportAuditResponse, error) {
 	ctx, cancel := context.WithTimeout(c.patient, callTimeout)
 	defer cancel()
-	answer, err := c.audit.ExportAudit(ctx, connect.NewRequest(&controlv1.ExportAuditRequest{AfterId: after}))
-	if err != nil {
-		return nil, err
-	}
-	return answer.Msg, nil
+	return apiclient.Ask(ctx, c.Audit.ExportAudit, &controlv1.ExportAuditRequest{AfterId: after})
 }
 
 type auditVerify struct {

@@ -2,36 +2,32 @@ package main
 
 import (
 	"context"
+	"io"
 	"net/http"
 	"time"
 
 	"connectrpc.com/connect"
+	"google.golang.org/protobuf/proto"
+	"google.golang.org/protobuf/reflect/protoreflect"
 
 	"github.com/weirhq/weir/controlplane/cmd/weirctl/contexts"
 	"github.com/weirhq/weir/controlplane/cmd/weirctl/format"
-	"github.com/weirhq/weir/shared/gen/proto/weir/control/v1/controlv1connect"
+	"github.com/weirhq/weir/controlplane/internal/apiclient"
 )
 
 // call is what a command needs to do its work.
 type call struct {
 	terminal
-	ctx         context.Context // ends after --timeout, which bounds all calls of a command
-	cancel      context.CancelFunc
-	timeout     time.Duration
-	patient     context.Context // not, for commands that watch
-	api         controlv1connect.ControlServiceClient
-	rollouts    controlv1connect.RolloutServiceClient
-	retirements controlv1connect.RetirementServiceClient
-	tokens      controlv1connect.TokenServiceClient
-	settings    controlv1connect.SettingsServiceClient
-	keys        controlv1connect.TopKeysServiceClient
-	health      controlv1connect.HealthServiceClient
-	audit       controlv1connect.AuditServiceClient
-	form        form
-	dryRun      bool
-	yes         bool            // what cannot be undone is confirmed
-	transport   *http.Transport // without a token
-	fleet       contexts.Flags
+	ctx     context.Context // ends after --timeout, which bounds all calls of a command
+	cancel  context.CancelFunc
+	timeout time.Duration
+	patient context.Context // not, for commands that watch
+	apiclient.Clients
+	form      form
+	dryRun    bool
+	yes       bool            // what cannot be undone is confirmed
+	transport *http.Transport // without a token
+	fleet     contexts.Flags
 }
 
 // connect prepares calls to the API that flags and context name. It makes none.
@@ -47,21 +43,37 @@ func (c *call) connect() (hint string, err error) {
 	if c.transport.TLSClientConfig, err = c.fleet.TLS(); err != nil {
 		return "Correct --ca, --cert or --key.", err
 	}
-	client, api := &http.Client{Transport: bearer{c.transport, token}}, c.fleet.API
 	before := connect.UnaryInterceptorFunc(c.confirmed)
 	if c.dryRun {
 		before = dryRun
 	}
-	options := connect.WithInterceptors(before)
-	c.api = controlv1connect.NewControlServiceClient(client, api, options)
-	c.rollouts = controlv1connect.NewRolloutServiceClient(client, api, options)
-	c.retirements = controlv1connect.NewRetirementServiceClient(client, api, options)
-	c.tokens = controlv1connect.NewTokenServiceClient(client, api, options)
-	c.settings = controlv1connect.NewSettingsServiceClient(client, api, options)
-	c.keys = controlv1connect.NewTopKeysServiceClient(client, api, options)
-	c.health = controlv1connect.NewHealthServiceClient(client, api, options)
-	c.audit = controlv1connect.NewAuditServiceClient(client, api, options)
+	c.Clients = apiclient.New(&http.Client{Transport: bearer{c.transport, token}}, c.fleet.API,
+		connect.WithInterceptors(connect.UnaryInterceptorFunc(c.signed), before))
 	return "", nil
+}
+
+// show calls an RPC and prints its answer: for programs as the API has it, for people as write does.
+func show[Q, A any](c *call, rpc apiclient.RPC[Q, A], msg *Q, write func(io.Writer, *A)) error {
+	answer, err := apiclient.Ask(c.ctx, rpc, msg)
+	if err != nil {
+		return err
+	}
+	return c.print(any(answer).(proto.Message), func(w io.Writer) { write(w, answer) })
+}
+
+// signed names the user of this machine in each change that does not say who makes it.
+func (c *call) signed(next connect.UnaryFunc) connect.UnaryFunc {
+	return func(ctx context.Context, req connect.AnyRequest) (connect.AnyResponse, error) {
+		if msg, ok := req.Any().(operatorMessage); ok && msg.GetActor() == "" {
+			actor, err := c.actor()
+			if err != nil {
+				return nil, err
+			}
+			fields := msg.ProtoReflect()
+			fields.Set(fields.Descriptor().Fields().ByName("actor"), protoreflect.ValueOfString(actor))
+		}
+		return next(ctx, req)
+	}
 }
 
 func (c *call) ago(unixMs int64) string {

@@ -4,9 +4,8 @@ import (
 	"fmt"
 	"io"
 
-	"connectrpc.com/connect"
-
 	"github.com/weirhq/weir/controlplane/cmd/weirctl/format"
+	"github.com/weirhq/weir/controlplane/internal/apiclient"
 	controlv1 "github.com/weirhq/weir/shared/gen/proto/weir/control/v1"
 )
 
@@ -15,11 +14,8 @@ type cleanupStatus struct{ again }
 // Run shows the schedule and its history.
 func (s cleanupStatus) Run(c *call) error {
 	return s.look(c, func(c *call) error {
-		answer, err := c.api.CleanupStatus(c.ctx, connect.NewRequest(&controlv1.CleanupStatusRequest{}))
-		if err != nil {
-			return err
-		}
-		return c.print(answer.Msg, func(w io.Writer) { c.writeStatus(w, answer.Msg.GetStatus()) })
+		return show(c, c.Control.CleanupStatus, &controlv1.CleanupStatusRequest{},
+			func(w io.Writer, answer *controlv1.CleanupStatusResponse) { c.writeStatus(w, answer.GetStatus()) })
 	})
 }
 
@@ -27,17 +23,13 @@ type cleanupRun struct{ by }
 
 // Run runs a cleanup and shows what it did. One that failed fails the command.
 func (r cleanupRun) Run(c *call) error {
-	actor, err := c.actor(r.Actor)
+	answer, err := apiclient.Ask(c.ctx, c.Control.CleanupRun,
+		&controlv1.CleanupRunRequest{Actor: r.Actor, Reason: r.Reason})
 	if err != nil {
 		return err
 	}
-	answer, err := c.api.CleanupRun(c.ctx,
-		connect.NewRequest(&controlv1.CleanupRunRequest{Actor: actor, Reason: r.Reason}))
-	if err != nil {
-		return err
-	}
-	run := answer.Msg.GetRun()
-	err = c.print(answer.Msg, func(w io.Writer) {
+	run := answer.GetRun()
+	err = c.print(answer, func(w io.Writer) {
 		_, _ = fmt.Fprintf(w, "deleted %s in %s within %s%s\n", format.Plural(run.GetRowsDeleted(), "row"),
 			format.Plural(run.GetBatches(), "batch"), format.Span(run.GetDurationMs()), more(run))
 	})
@@ -59,32 +51,16 @@ type cleanupPause struct{ by }
 
 // Run pauses the schedule.
 func (p cleanupPause) Run(c *call) error {
-	actor, err := c.actor(p.Actor)
-	if err != nil {
-		return err
-	}
-	answer, err := c.api.CleanupPause(c.ctx,
-		connect.NewRequest(&controlv1.CleanupPauseRequest{Actor: actor, Reason: p.Reason}))
-	if err != nil {
-		return err
-	}
-	return c.print(answer.Msg, func(w io.Writer) { c.writeSchedule(w, answer.Msg.GetStatus()) })
+	return show(c, c.Control.CleanupPause, &controlv1.CleanupPauseRequest{Actor: p.Actor, Reason: p.Reason},
+		func(w io.Writer, answer *controlv1.CleanupPauseResponse) { c.writeSchedule(w, answer.GetStatus()) })
 }
 
 type cleanupResume struct{ by }
 
 // Run resumes the schedule.
 func (r cleanupResume) Run(c *call) error {
-	actor, err := c.actor(r.Actor)
-	if err != nil {
-		return err
-	}
-	answer, err := c.api.CleanupResume(c.ctx,
-		connect.NewRequest(&controlv1.CleanupResumeRequest{Actor: actor, Reason: r.Reason}))
-	if err != nil {
-		return err
-	}
-	return c.print(answer.Msg, func(w io.Writer) { c.writeSchedule(w, answer.Msg.GetStatus()) })
+	return show(c, c.Control.CleanupResume, &controlv1.CleanupResumeRequest{Actor: r.Actor, Reason: r.Reason},
+		func(w io.Writer, answer *controlv1.CleanupResumeResponse) { c.writeSchedule(w, answer.GetStatus()) })
 }
 
 // writeSchedule is the state of the schedule in a sentence.

@@ -13,6 +13,7 @@ import (
 
 	"github.com/weirhq/weir/controlplane/cmd/weirctl/format"
 	"github.com/weirhq/weir/controlplane/cmd/weirctl/plan"
+	"github.com/weirhq/weir/controlplane/internal/apiclient"
 	controlv1 "github.com/weirhq/weir/shared/gen/proto/weir/control/v1"
 	"github.com/weirhq/weir/shared/gen/proto/weir/control/v1/controlv1connect"
 )
@@ -142,13 +143,13 @@ func endsSecret(req connect.AnyRequest) string {
 // lostOverride also makes sure that only the override that is shown is deleted.
 func (c *call) lostOverride(ctx context.Context, req connect.AnyRequest) (string, error) {
 	msg := req.Any().(*controlv1.DeleteOverrideRequest)
-	answer, err := c.settings.GetOverride(ctx, connect.NewRequest(&controlv1.GetOverrideRequest{
+	answer, err := apiclient.Ask(ctx, c.Settings.GetOverride, &controlv1.GetOverrideRequest{
 		Workspace: msg.GetWorkspace(), Namespace: msg.GetNamespace(), Pattern: msg.GetPattern(),
-	}))
+	})
 	if err != nil {
 		return "", err
 	}
-	o := answer.Msg.GetOverride()
+	o := answer.GetOverride()
 	if msg.IfUpdatedAtMs == nil {
 		seen := o.GetUpdatedAtMs()
 		msg.IfUpdatedAtMs = &seen
@@ -169,12 +170,11 @@ func (c *call) lostToken(_ context.Context, req connect.AnyRequest) (string, err
 
 func (c *call) lostTable(ctx context.Context, req connect.AnyRequest) (string, error) {
 	table := req.Any().(*controlv1.ApproveDropRequest).GetTable()
-	answer, err := c.retirements.RetirementStatus(ctx,
-		connect.NewRequest(&controlv1.RetirementStatusRequest{Table: table}))
+	answer, err := apiclient.Ask(ctx, c.Retirements.RetirementStatus, &controlv1.RetirementStatusRequest{Table: table})
 	if err != nil {
 		return "", err
 	}
-	r := answer.Msg.GetRetirement()
+	r := answer.GetRetirement()
 	return format.Plain(fmt.Sprintf("table %s, now %s, with %s", table, r.GetDated(),
 		format.Plural(r.GetEvidence().GetRows(), "row"))), nil
 }

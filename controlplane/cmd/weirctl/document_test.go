@@ -22,9 +22,9 @@ import (
 	"github.com/weirhq/weir/controlplane/api"
 	"github.com/weirhq/weir/controlplane/audit"
 	"github.com/weirhq/weir/controlplane/cmd/weirctl/plan"
+	"github.com/weirhq/weir/controlplane/internal/apiclient"
 	"github.com/weirhq/weir/controlplane/limits"
 	"github.com/weirhq/weir/controlplane/tunings"
-	"github.com/weirhq/weir/shared/gen/proto/weir/control/v1/controlv1connect"
 	"github.com/weirhq/weir/shared/settings"
 	"github.com/weirhq/weir/shared/window"
 	"github.com/weirhq/weir/shared/workspaces"
@@ -372,7 +372,7 @@ func applyAfterAChange(t *testing.T, w *world, d *drawer, seen *limits.Override,
 	}
 	c := &call{
 		terminal: terminal{stdout: &w.stdout, stderr: &w.stderr}, ctx: t.Context(), patient: t.Context(),
-		rollouts: controlv1connect.NewRolloutServiceClient(http.DefaultClient, w.url), settings: controlv1connect.NewSettingsServiceClient(http.DefaultClient, w.url),
+		Clients: apiclient.New(http.DefaultClient, w.url),
 	}
 	all, err := c.stored()
 	if err != nil {

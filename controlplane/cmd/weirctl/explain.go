@@ -15,6 +15,7 @@ import (
 	"google.golang.org/protobuf/encoding/protojson"
 
 	"github.com/weirhq/weir/controlplane/cmd/weirctl/explanation"
+	"github.com/weirhq/weir/controlplane/internal/apiclient"
 	weirv1 "github.com/weirhq/weir/shared/gen/proto/weir/v1"
 	"github.com/weirhq/weir/shared/gen/proto/weir/v1/weirv1connect"
 	"github.com/weirhq/weir/shared/strict"
@@ -97,22 +98,15 @@ func (e explainKey) token() (string, error) {
 func (e explainKey) ask(ctx context.Context, client *http.Client, node string) explanation.Node {
 	service := weirv1connect.NewRateLimitServiceClient(client, node, connect.WithReadMaxBytes(1<<20))
 	if e.Leases {
-		answer, err := service.ExplainLease(ctx, connect.NewRequest(&weirv1.ExplainLeaseRequest{Workspace: e.Workspace,
-			Namespace: e.Namespace, Identifier: e.Identifier, Limit: e.Limit}))
-		if err != nil {
-			return explanation.Node{Address: node, Err: err}
-		}
-		return explanation.Node{Address: node, Leases: answer.Msg}
+		answer, err := apiclient.Ask(ctx, service.ExplainLease, &weirv1.ExplainLeaseRequest{Workspace: e.Workspace,
+			Namespace: e.Namespace, Identifier: e.Identifier, Limit: e.Limit})
+		return explanation.Node{Address: node, Leases: answer, Err: err}
 	}
-	answer, err := service.Explain(ctx,
-		connect.NewRequest(&weirv1.ExplainRequest{
-			Workspace: e.Workspace, Namespace: e.Namespace, Identifier: e.Identifier,
-			Limit: e.Limit, DurationMs: e.Duration.Milliseconds(), Cost: e.Cost, ZeroCost: e.Cost == 0,
-		}))
-	if err != nil {
-		return explanation.Node{Address: node, Err: err}
-	}
-	return explanation.Node{Address: node, Answer: answer.Msg}
+	answer, err := apiclient.Ask(ctx, service.Explain, &weirv1.ExplainRequest{
+		Workspace: e.Workspace, Namespace: e.Namespace, Identifier: e.Identifier,
+		Limit: e.Limit, DurationMs: e.Duration.Milliseconds(), Cost: e.Cost, ZeroCost: e.Cost == 0,
+	})
+	return explanation.Node{Address: node, Answer: answer, Err: err}
 }
 
 // nodeTold says what to do about a node that did not explain.

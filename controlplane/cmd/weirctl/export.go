@@ -56,5 +56,5 @@ func (c *call) stored() (plan.Stored, error) {
 
 // planned is the part of the API that a plan reads and changes.
 func (c *call) planned() plan.Fleet {
-	return plan.Fleet{Rollouts: c.rollouts, Tokens: c.tokens, Settings: c.settings, Warnings: c.stderr}
+	return plan.Fleet{Clients: c.Clients, Warnings: c.stderr}
 }

@@ -5,9 +5,8 @@ import (
 	"io"
 	"strings"
 
-	"connectrpc.com/connect"
-
 	"github.com/weirhq/weir/controlplane/cmd/weirctl/format"
+	"github.com/weirhq/weir/controlplane/internal/apiclient"
 	controlv1 "github.com/weirhq/weir/shared/gen/proto/weir/control/v1"
 )
 
@@ -22,14 +21,14 @@ type fleetCommand struct {
 // Run lists the nodes.
 func (f fleetCommand) Run(c *call) error {
 	return f.look(c, func(c *call) error {
-		answer, err := c.api.Fleet(c.ctx, connect.NewRequest(&controlv1.FleetRequest{}))
+		answer, err := apiclient.Ask(c.ctx, c.Control.Fleet, &controlv1.FleetRequest{})
 		if err != nil {
 			return err
 		}
 		if f.Pairs {
-			return c.print(answer.Msg, func(w io.Writer) { writePairs(w, answer.Msg.GetPairs()) })
+			return c.print(answer, func(w io.Writer) { writePairs(w, answer.GetPairs()) })
 		}
-		return c.print(answer.Msg, func(w io.Writer) { writeFleet(w, answer.Msg) })
+		return c.print(answer, func(w io.Writer) { writeFleet(w, answer) })
 	})
 }
 

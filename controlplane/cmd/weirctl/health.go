@@ -5,9 +5,8 @@ import (
 	"fmt"
 	"io"
 
-	"connectrpc.com/connect"
-
 	"github.com/weirhq/weir/controlplane/cmd/weirctl/format"
+	"github.com/weirhq/weir/controlplane/internal/apiclient"
 	controlv1 "github.com/weirhq/weir/shared/gen/proto/weir/control/v1"
 )
 
@@ -16,12 +15,12 @@ type health struct{ again }
 // Run shows the watch's findings. The exit code is by the worst one.
 func (h health) Run(c *call) error {
 	return h.look(c, func(c *call) error {
-		answer, err := c.health.GetHealth(c.ctx, connect.NewRequest(&controlv1.GetHealthRequest{}))
+		answer, err := apiclient.Ask(c.ctx, c.Health.GetHealth, &controlv1.GetHealthRequest{})
 		if err != nil {
 			return err
 		}
-		d := answer.Msg.GetHealth()
-		if err := c.print(answer.Msg, func(w io.Writer) { c.writeHealth(w, d) }); err != nil {
+		d := answer.GetHealth()
+		if err := c.print(answer, func(w io.Writer) { c.writeHealth(w, d) }); err != nil {
 			return err
 		}
 		return judge(d.GetOverall(), "the health of the fleet is "+d.GetOverall(), "Each finding says what to do.")
@@ -76,17 +75,17 @@ type doctor struct{}
 
 // Run shows the results of all checks. The exit code is by the worst one.
 func (doctor) Run(c *call) error {
-	answer, err := c.health.Diagnose(c.ctx, connect.NewRequest(&controlv1.DiagnoseRequest{}))
+	answer, err := apiclient.Ask(c.ctx, c.Health.Diagnose, &controlv1.DiagnoseRequest{})
 	if err != nil {
 		return err
 	}
 	worst := "ok"
-	for _, check := range answer.Msg.GetChecks() {
+	for _, check := range answer.GetChecks() {
 		if r := check.GetResult(); r == "fail" || r == "warn" && worst == "ok" {
 			worst = r
 		}
 	}
-	if err := c.print(answer.Msg, func(w io.Writer) { writeChecks(w, answer.Msg.GetChecks()) }); err != nil {
+	if err := c.print(answer, func(w io.Writer) { writeChecks(w, answer.GetChecks()) }); err != nil {
 		return err
 	}
 	return judge(worst, "the doctor's worst result is "+worst, "The notes below the table say what to do.")

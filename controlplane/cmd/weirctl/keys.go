@@ -5,8 +5,6 @@ import (
 	"io"
 	"strings"
 
-	"connectrpc.com/connect"
-
 	"github.com/weirhq/weir/controlplane/cmd/weirctl/format"
 	controlv1 "github.com/weirhq/weir/shared/gen/proto/weir/control/v1"
 )
@@ -25,12 +23,9 @@ func (k keysTop) Run(c *call) error {
 	if k.Denied {
 		by = controlv1.TopBy_TOP_BY_DENIED
 	}
-	answer, err := c.keys.TopKeys(c.ctx,
-		connect.NewRequest(&controlv1.TopKeysRequest{Workspace: k.Workspace, Namespace: k.Namespace, By: by, Limit: k.Limit}))
-	if err != nil {
-		return err
-	}
-	return c.print(answer.Msg, func(w io.Writer) { writeTopKeys(w, answer.Msg, k.Denied) })
+	ask := &controlv1.TopKeysRequest{Workspace: k.Workspace, Namespace: k.Namespace, By: by, Limit: k.Limit}
+	return show(c, c.TopKeys.TopKeys, ask,
+		func(w io.Writer, answer *controlv1.TopKeysResponse) { writeTopKeys(w, answer, k.Denied) })
 }
 
 func writeTopKeys(w io.Writer, answer *controlv1.TopKeysResponse, denied bool) {

@@ -5,8 +5,6 @@ import (
 	"fmt"
 	"io"
 
-	"connectrpc.com/connect"
-
 	"github.com/weirhq/weir/controlplane/cmd/weirctl/format"
 	controlv1 "github.com/weirhq/weir/shared/gen/proto/weir/control/v1"
 )
@@ -20,12 +18,8 @@ type keysHeld struct {
 
 // Run lists what is held.
 func (k keysHeld) Run(c *call) error {
-	answer, err := c.keys.ListHeld(c.ctx, connect.NewRequest(&controlv1.ListHeldRequest{Workspace: k.Workspace,
-		Namespace: k.Namespace, Identifier: k.Identifier, Limit: k.Limit}))
-	if err != nil {
-		return err
-	}
-	return c.print(answer.Msg, func(w io.Writer) { writeHeld(w, answer.Msg) })
+	return show(c, c.TopKeys.ListHeld, &controlv1.ListHeldRequest{Workspace: k.Workspace,
+		Namespace: k.Namespace, Identifier: k.Identifier, Limit: k.Limit}, writeHeld)
 }
 
 func writeHeld(w io.Writer, answer *controlv1.ListHeldResponse) {

@@ -4,8 +4,6 @@ import (
 	"fmt"
 	"io"
 
-	"connectrpc.com/connect"
-
 	"github.com/weirhq/weir/controlplane/cmd/weirctl/format"
 	controlv1 "github.com/weirhq/weir/shared/gen/proto/weir/control/v1"
 	"github.com/weirhq/weir/shared/window"
@@ -32,11 +30,8 @@ func (k keysShow) Run(c *call) error {
 		}
 		ask.Limit = *k.Limit
 	}
-	answer, err := c.keys.GetKey(c.ctx, connect.NewRequest(ask))
-	if err != nil {
-		return err
-	}
-	return c.print(answer.Msg, func(w io.Writer) { writeKey(w, answer.Msg, k.Cost) })
+	return show(c, c.TopKeys.GetKey, ask,
+		func(w io.Writer, answer *controlv1.GetKeyResponse) { writeKey(w, answer, k.Cost) })
 }
 
 // counted refuses values that the API refuses, or takes for a flag that was left out.

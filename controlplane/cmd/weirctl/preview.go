@@ -8,8 +8,6 @@ import (
 	"strings"
 	"time"
 
-	"connectrpc.com/connect"
-
 	"github.com/weirhq/weir/controlplane/cmd/weirctl/format"
 	controlv1 "github.com/weirhq/weir/shared/gen/proto/weir/control/v1"
 )
@@ -83,11 +81,7 @@ func (c *call) preview(document, old string, withoutFleet bool, f shapeFlags) er
 			return wrong(err)
 		}
 	}
-	answer, err := c.rollouts.PreviewRollout(c.ctx, connect.NewRequest(req))
-	if err != nil {
-		return err
-	}
-	return c.print(answer.Msg, func(w io.Writer) { writePreview(w, answer.Msg) })
+	return show(c, c.Rollouts.PreviewRollout, req, writePreview)
 }
 
 // flagsOf are the flags that set fields of the shape.

@@ -10,6 +10,7 @@ import (
 	"connectrpc.com/connect"
 
 	"github.com/weirhq/weir/controlplane/cmd/weirctl/format"
+	"github.com/weirhq/weir/controlplane/internal/apiclient"
 	controlv1 "github.com/weirhq/weir/shared/gen/proto/weir/control/v1"
 )
 
@@ -26,36 +27,32 @@ type resetSet struct {
 
 // Run resets a key.
 func (r resetSet) Run(c *call) error {
-	actor, err := c.actor(r.Actor)
-	if err != nil {
-		return err
-	}
 	if r.Watch {
 		if err := c.mayWatchReset(); err != nil {
 			return err
 		}
 	}
-	answer, err := c.settings.ResetKey(c.ctx, connect.NewRequest(&controlv1.ResetKeyRequest{
-		Actor: actor, Reason: r.Reason, Workspace: r.Workspace, Namespace: r.Namespace, Identifier: r.Identifier,
+	answer, err := apiclient.Ask(c.ctx, c.Settings.ResetKey, &controlv1.ResetKeyRequest{
+		Actor: r.Actor, Reason: r.Reason, Workspace: r.Workspace, Namespace: r.Namespace, Identifier: r.Identifier,
 		LongestWindowMs: r.LongestDuration.Milliseconds(),
-	}))
+	})
 	if err != nil {
 		return err
 	}
-	err = c.print(answer.Msg, func(w io.Writer) {
-		_, _ = fmt.Fprintf(w, "reset, generation %d; %s\n", answer.Msg.GetReset_().GetGeneration(), travels)
+	err = c.print(answer, func(w io.Writer) {
+		_, _ = fmt.Fprintf(w, "reset, generation %d; %s\n", answer.GetReset_().GetGeneration(), travels)
 	})
 	if err != nil || !r.Watch {
 		return err
 	}
-	return c.watchReset(answer.Msg.GetReset_())
+	return c.watchReset(answer.GetReset_())
 }
 
 // mayWatchReset returns an error if --watch is used with a token that may not see the fleet. It
 // runs before the reset. Otherwise the command would reset the key and then exit as if the reset
 // had been refused.
 func (c *call) mayWatchReset() error {
-	_, err := c.api.Fleet(c.ctx, connect.NewRequest(&controlv1.FleetRequest{}))
+	_, err := apiclient.Ask(c.ctx, c.Control.Fleet, &controlv1.FleetRequest{})
 	if connect.CodeOf(err) != connect.CodePermissionDenied || !connect.IsWireError(err) {
 		return nil
 	}
@@ -69,7 +66,7 @@ func (c *call) mayWatchReset() error {
 func (c *call) watchReset(reset *controlv1.Reset) error {
 	said, missing := "", []string(nil)
 	for {
-		fleet, err := c.api.Fleet(c.ctx, connect.NewRequest(&controlv1.FleetRequest{}))
+		fleet, err := apiclient.Ask(c.ctx, c.Control.Fleet, &controlv1.FleetRequest{})
 		if c.ctx.Err() != nil {
 			return notHeardOf(missing)
 		}
@@ -77,7 +74,7 @@ func (c *call) watchReset(reset *controlv1.Reset) error {
 			return err
 		}
 		have := 0
-		have, missing = resetProgress(fleet.Msg.GetNodes(), reset.GetSetAtMs())
+		have, missing = resetProgress(fleet.GetNodes(), reset.GetSetAtMs())
 		text := fmt.Sprintf("%d of %s that are live have it", have, format.Plural(int64(have+len(missing)), "node"))
 		if text != said && !c.form.documents() {
 			_, _ = fmt.Fprintln(c.stdout, text)
@@ -117,19 +114,15 @@ type resetList struct{ space }
 
 // Run lists a namespace's resets.
 func (r resetList) Run(c *call) error {
-	answer, err := c.settings.ListResets(c.ctx,
-		connect.NewRequest(&controlv1.ListResetsRequest{Workspace: r.Workspace, Namespace: r.Namespace}))
-	if err != nil {
-		return err
-	}
-	return c.print(answer.Msg, func(w io.Writer) {
-		if len(answer.Msg.GetResets()) == 0 {
+	ask := &controlv1.ListResetsRequest{Workspace: r.Workspace, Namespace: r.Namespace}
+	return show(c, c.Settings.ListResets, ask, func(w io.Writer, answer *controlv1.ListResetsResponse) {
+		if len(answer.GetResets()) == 0 {
 			format.Head(w, "nothing has been reset in this namespace")
 			return
 		}
 		t := format.NewTable(w)
 		t.Row("IDENTIFIER", "GENERATION", "SET", "FORGOTTEN")
-		for _, r := range answer.Msg.GetResets() {
+		for _, r := range answer.GetResets() {
 			t.Row(r.GetIdentifier(), format.Digits(r.GetGeneration()), format.Moment(r.GetSetAtMs()),
 				format.Moment(r.GetExpiresAtMs()))
 		}

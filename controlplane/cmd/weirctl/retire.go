@@ -6,8 +6,7 @@ import (
 	"io"
 	"time"
 
-	"connectrpc.com/connect"
-
+	"github.com/weirhq/weir/controlplane/internal/apiclient"
 	controlv1 "github.com/weirhq/weir/shared/gen/proto/weir/control/v1"
 )
 
@@ -30,24 +29,19 @@ type retireStart struct {
 
 // Run starts a retirement.
 func (r retireStart) Run(c *call) error {
-	actor, err := c.actor(r.Actor)
-	if err != nil {
-		return err
-	}
-	ttl := r.ApprovalTTL.Milliseconds()
-	quiet, soak, within := r.Quiet.Milliseconds(), r.Soak.Milliseconds(), r.HealthWithin.Milliseconds()
-	answer, err := c.retirements.StartRetirement(c.ctx, connect.NewRequest(&controlv1.StartRetirementRequest{
-		Actor: actor, Reason: r.Reason, Table: r.Table, QuietMs: &quiet, SoakMs: &soak, HealthWithinMs: &within,
-		BatchRows: &r.BatchRows, Approvers: &r.Approvers, ApprovalTtlMs: &ttl,
-	}))
+	answer, err := apiclient.Ask(c.ctx, c.Retirements.StartRetirement, &controlv1.StartRetirementRequest{
+		Actor: r.Actor, Reason: r.Reason, Table: r.Table, QuietMs: new(r.Quiet.Milliseconds()),
+		SoakMs: new(r.Soak.Milliseconds()), HealthWithinMs: new(r.HealthWithin.Milliseconds()), BatchRows: &r.BatchRows,
+		Approvers: &r.Approvers, ApprovalTtlMs: new(r.ApprovalTTL.Milliseconds()),
+	})
 	if err != nil {
 		return err
 	}
 	if r.Watch {
 		return c.watchRetirement(r.Table, watchEvery)
 	}
-	return c.print(answer.Msg, func(w io.Writer) {
-		c.writeRetirement(w, answer.Msg.GetRetirement())
+	return c.print(answer, func(w io.Writer) {
+		c.writeRetirement(w, answer.GetRetirement())
 		_, _ = fmt.Fprint(w, "\nFollow it with: weirctl retire status --watch\n")
 	})
 }
@@ -63,12 +57,7 @@ func (r retireStatus) Run(c *call) error {
 	if r.Watch {
 		return c.watchRetirement(r.Table, max(r.Every, 10*time.Millisecond))
 	}
-	answer, err := c.retirements.RetirementStatus(c.ctx,
-		connect.NewRequest(&controlv1.RetirementStatusRequest{Table: r.Table}))
-	if err != nil {
-		return err
-	}
-	return c.print(answer.Msg, func(w io.Writer) { c.writeRetirement(w, answer.Msg.GetRetirement()) })
+	return showRetirement(c, c.Retirements.RetirementStatus, &controlv1.RetirementStatusRequest{Table: r.Table})
 }
 
 // retireApprove names what it approves, so that the same command once more does not approve
@@ -82,36 +71,22 @@ type retireApprove struct {
 
 // Run approves.
 func (r retireApprove) Run(c *call) error {
-	actor, err := c.actor(r.Actor)
-	if err != nil {
-		return err
-	}
 	evidence := r.Evidence
 	if evidence == "" {
-		answer, err := c.retirements.RetirementStatus(c.ctx,
-			connect.NewRequest(&controlv1.RetirementStatusRequest{Table: r.Table}))
+		answer, err := apiclient.Ask(c.ctx, c.Retirements.RetirementStatus,
+			&controlv1.RetirementStatusRequest{Table: r.Table})
 		if err != nil {
 			return err
 		}
 		// of one that does not wait the API says how it stands
-		evidence = cmp.Or(answer.Msg.GetRetirement().GetApprovals().GetEvidence(), "none")
+		evidence = cmp.Or(answer.GetRetirement().GetApprovals().GetEvidence(), "none")
 	}
 	if r.What == "drop" {
-		answer, err := c.retirements.ApproveDrop(c.ctx,
-			connect.NewRequest(&controlv1.ApproveDropRequest{Actor: actor, Reason: r.Reason, Table: r.Table,
-				Evidence: evidence}))
-		if err != nil {
-			return err
-		}
-		return c.print(answer.Msg, func(w io.Writer) { c.writeRetirement(w, answer.Msg.GetRetirement()) })
+		return showRetirement(c, c.Retirements.ApproveDrop, &controlv1.ApproveDropRequest{Actor: r.Actor, Reason: r.Reason,
+			Table: r.Table, Evidence: evidence})
 	}
-	answer, err := c.retirements.ApproveRename(c.ctx,
-		connect.NewRequest(&controlv1.ApproveRenameRequest{Actor: actor, Reason: r.Reason, Table: r.Table,
-			Evidence: evidence}))
-	if err != nil {
-		return err
-	}
-	return c.print(answer.Msg, func(w io.Writer) { c.writeRetirement(w, answer.Msg.GetRetirement()) })
+	return showRetirement(c, c.Retirements.ApproveRename, &controlv1.ApproveRenameRequest{Actor: r.Actor,
+		Reason: r.Reason, Table: r.Table, Evidence: evidence})
 }
 
 type retireAbort struct {
@@ -121,16 +96,8 @@ type retireAbort struct {
 
 // Run aborts.
 func (r retireAbort) Run(c *call) error {
-	actor, err := c.actor(r.Actor)
-	if err != nil {
-		return err
-	}
-	answer, err := c.retirements.AbortRetirement(c.ctx,
-		connect.NewRequest(&controlv1.AbortRetirementRequest{Actor: actor, Reason: r.Reason, Table: r.Table}))
-	if err != nil {
-		return err
-	}
-	return c.print(answer.Msg, func(w io.Writer) { c.writeRetirement(w, answer.Msg.GetRetirement()) })
+	return showRetirement(c, c.Retirements.AbortRetirement, &controlv1.AbortRetirementRequest{Actor: r.Actor,
+		Reason: r.Reason, Table: r.Table})
 }
 
 type retireHistory struct {
@@ -141,17 +108,10 @@ type retireHistory struct {
 // Run lists retirements, or what happened in the newest.
 func (r retireHistory) Run(c *call) error {
 	if r.Events {
-		answer, err := c.retirements.RetirementStatus(c.ctx,
-			connect.NewRequest(&controlv1.RetirementStatusRequest{Table: r.Table}))
-		if err != nil {
-			return err
-		}
-		return c.print(answer.Msg, func(w io.Writer) { writeRetirementEvents(w, answer.Msg.GetRetirement()) })
+		return show(c, c.Retirements.RetirementStatus, &controlv1.RetirementStatusRequest{Table: r.Table},
+			func(w io.Writer, a *controlv1.RetirementStatusResponse) {
+				writeEvents(w, a.GetRetirement().GetEvents())
+			})
 	}
-	answer, err := c.retirements.ListRetirements(c.ctx,
-		connect.NewRequest(&controlv1.ListRetirementsRequest{Table: r.Table}))
-	if err != nil {
-		return err
-	}
-	return c.print(answer.Msg, func(w io.Writer) { writeRetirements(w, answer.Msg) })
+	return show(c, c.Retirements.ListRetirements, &controlv1.ListRetirementsRequest{Table: r.Table}, writeRetirements)
 }

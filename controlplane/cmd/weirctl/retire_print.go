@@ -7,22 +7,20 @@ import (
 	"strings"
 	"time"
 
-	"connectrpc.com/connect"
-
 	"github.com/weirhq/weir/controlplane/cmd/weirctl/format"
+	"github.com/weirhq/weir/controlplane/internal/apiclient"
 	controlv1 "github.com/weirhq/weir/shared/gen/proto/weir/control/v1"
 )
 
 // watchRetirement watches the newest retirement of a table.
 func (c *call) watchRetirement(table string, every time.Duration) error {
 	return c.watch(every, "retire status", func(ctx context.Context) (sight, error) {
-		answer, err := c.retirements.RetirementStatus(ctx,
-			connect.NewRequest(&controlv1.RetirementStatusRequest{Table: table}))
+		answer, err := apiclient.Ask(ctx, c.Retirements.RetirementStatus, &controlv1.RetirementStatusRequest{Table: table})
 		if err != nil {
 			return sight{}, err
 		}
-		r := answer.Msg.GetRetirement()
-		return sight{retirementStanding(r), answer.Msg, r.GetEndedAtMs() > 0, retirementOutcome(r)}, nil
+		r := answer.GetRetirement()
+		return sight{retirementStanding(r), answer, r.GetEndedAtMs() > 0, retirementOutcome(r)}, nil
 	})
 }
 
@@ -84,6 +82,14 @@ func (c *call) writeRetirement(w io.Writer, r *controlv1.Retirement) {
 	}
 }
 
+// showRetirement calls an RPC that answers with a retirement, and prints it.
+func showRetirement[Q, A any, P interface {
+	*A
+	GetRetirement() *controlv1.Retirement
+}](c *call, rpc apiclient.RPC[Q, A], msg *Q) error {
+	return show(c, rpc, msg, func(w io.Writer, answer *A) { c.writeRetirement(w, P(answer).GetRetirement()) })
+}
+
 func (c *call) retirementApproval(t format.Table, what string, a *controlv1.RetirementApproval) {
 	if a != nil {
 		t.Row(what+" approved", fmt.Sprintf("%s by %s: %s", c.ago(a.GetAtMs()), a.GetActor(), a.GetReason()))
@@ -129,15 +135,6 @@ func writeRetirements(w io.Writer, list *controlv1.ListRetirementsResponse) {
 			took = format.Span(at - r.GetStartedAtMs())
 		}
 		t.Row(format.Moment(r.GetStartedAtMs()), r.GetActor(), r.GetReason(), took, because(r.GetPhase(), r.GetWhy()))
-	}
-	t.Flush()
-}
-
-func writeRetirementEvents(w io.Writer, r *controlv1.Retirement) {
-	t := format.NewTable(w)
-	t.Row("AT", "BY", "WHAT", "")
-	for _, e := range r.GetEvents() {
-		t.Row(format.Moment(e.GetAtMs()), e.GetActor(), words(e.GetWhat()), e.GetText())
 	}
 	t.Flush()
 }

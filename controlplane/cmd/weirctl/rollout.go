@@ -16,6 +16,7 @@ import (
 
 	"github.com/weirhq/weir/controlplane/cmd/weirctl/files"
 	"github.com/weirhq/weir/controlplane/cmd/weirctl/format"
+	"github.com/weirhq/weir/controlplane/internal/apiclient"
 	controlv1 "github.com/weirhq/weir/shared/gen/proto/weir/control/v1"
 	"github.com/weirhq/weir/shared/strict"
 	"github.com/weirhq/weir/shared/tuning"
@@ -77,10 +78,6 @@ func (r rolloutStart) Run(c *call) error {
 
 // begin shows on stderr what changes, and starts a rollout by a plan.
 func (r rolloutStart) begin(c *call, plan *controlv1.RolloutPlan) error {
-	actor, err := c.actor(r.Actor)
-	if err != nil {
-		return err
-	}
 	inForce, err := c.inForce()
 	if err != nil {
 		return err
@@ -104,19 +101,18 @@ func (r rolloutStart) begin(c *call, plan *controlv1.RolloutPlan) error {
 			return err
 		}
 	}
-	answer, err := c.rollouts.StartRollout(c.ctx,
-		connect.NewRequest(&controlv1.StartRolloutRequest{Actor: actor, Reason: r.Reason, Id: r.ID, Tuning: document,
-			Plan: plan, Force: r.Force}))
+	answer, err := apiclient.Ask(c.ctx, c.Rollouts.StartRollout, &controlv1.StartRolloutRequest{Actor: r.Actor,
+		Reason: r.Reason, Id: r.ID, Tuning: document, Plan: plan, Force: r.Force})
 	if err != nil {
 		return err
 	}
 	if r.Watch {
-		return c.watchRollout(answer.Msg.GetRollout().GetId(), watchEvery)
+		return c.watchRollout(answer.GetRollout().GetId(), watchEvery)
 	}
-	return c.print(answer.Msg, func(w io.Writer) {
-		c.writeRollout(w, answer.Msg.GetRollout())
+	return c.print(answer, func(w io.Writer) {
+		c.writeRollout(w, answer.GetRollout())
 		_, _ = fmt.Fprintf(w, "\nFollow it with: weirctl rollout status --watch %s\n",
-			format.Plain(answer.Msg.GetRollout().GetId()))
+			format.Plain(answer.GetRollout().GetId()))
 	})
 }
 
@@ -129,15 +125,15 @@ func (c *call) knowsRegions(plan *controlv1.RolloutPlan, inForce []*controlv1.Re
 	if len(named) == 0 {
 		return nil
 	}
-	answer, err := c.api.Fleet(c.ctx, connect.NewRequest(&controlv1.FleetRequest{}))
-	if err != nil || answer.Msg.GetTruncated() {
+	answer, err := apiclient.Ask(c.ctx, c.Control.Fleet, &controlv1.FleetRequest{})
+	if err != nil || answer.GetTruncated() {
 		return err
 	}
 	var known []string
 	for _, t := range inForce {
 		known = append(known, t.GetRegion())
 	}
-	for _, n := range answer.Msg.GetNodes() {
+	for _, n := range answer.GetNodes() {
 		if n.GetLive() {
 			known = append(known, n.GetRegion())
 		}
@@ -194,16 +190,14 @@ func (r rolloutStart) plan() (*controlv1.RolloutPlan, error) {
 	if len(r.Stage) == 0 {
 		return nil, errNoStage
 	}
-	bakeMs, baselineMs := r.Bake.Milliseconds(), r.Baseline.Milliseconds()
-	ttlMs, leaseMs := r.ApprovalTTL.Milliseconds(), r.Lease.Milliseconds()
-	plan.LeaseMs = &leaseMs
-	plan.BaselineMs, plan.Approvers, plan.ApprovalTtlMs = &baselineMs, &r.Approvers, &ttlMs
+	plan.LeaseMs, plan.BaselineMs = new(r.Lease.Milliseconds()), new(r.Baseline.Milliseconds())
+	plan.Approvers, plan.ApprovalTtlMs = &r.Approvers, new(r.ApprovalTTL.Milliseconds())
 	for _, text := range r.Stage {
 		stage, err := parseStage(text)
 		if err != nil {
 			return nil, err
 		}
-		stage.BakeMs = &bakeMs
+		stage.BakeMs = new(r.Bake.Milliseconds())
 		plan.Stages = append(plan.Stages, stage)
 	}
 	return plan, nil
@@ -272,11 +266,8 @@ func (r rolloutStatus) Run(c *call) error {
 	if r.Watch {
 		return c.watchRollout(r.ID, max(r.Every, 10*time.Millisecond))
 	}
-	answer, err := c.rollouts.RolloutStatus(c.ctx, connect.NewRequest(&controlv1.RolloutStatusRequest{Id: r.ID}))
-	if err != nil {
-		return noneYet(r.ID, err)
-	}
-	return c.print(answer.Msg, func(w io.Writer) { c.writeRollout(w, answer.Msg.GetRollout()) })
+	return noneYet(r.ID, show(c, c.Rollouts.RolloutStatus, &controlv1.RolloutStatusRequest{Id: r.ID},
+		func(w io.Writer, answer *controlv1.RolloutStatusResponse) { c.writeRollout(w, answer.GetRollout()) }))
 }
 
 // noneYet is the error of a fleet without rollouts: nothing was named that could be missing.
@@ -298,16 +289,10 @@ func (o on) operate(c *call, action controlv1.RolloutAction) error {
 	return o.order(c, &controlv1.OperateRolloutRequest{Action: action})
 }
 
-func (o on) order(c *call, msg *controlv1.OperateRolloutRequest) (err error) {
-	msg.Id, msg.Reason = o.ID, o.Reason
-	if msg.Actor, err = c.actor(o.Actor); err != nil {
-		return err
-	}
-	answer, err := c.rollouts.OperateRollout(c.ctx, connect.NewRequest(msg))
-	if err != nil {
-		return err
-	}
-	return c.print(answer.Msg, func(w io.Writer) { c.writeRollout(w, answer.Msg.GetRollout()) })
+func (o on) order(c *call, msg *controlv1.OperateRolloutRequest) error {
+	msg.Id, msg.Actor, msg.Reason = o.ID, o.Actor, o.Reason
+	return show(c, c.Rollouts.OperateRollout, msg,
+		func(w io.Writer, answer *controlv1.OperateRolloutResponse) { c.writeRollout(w, answer.GetRollout()) })
 }
 
 type (
@@ -327,11 +312,11 @@ type (
 func (r rolloutApprove) Run(c *call) error {
 	asked, evidence := r.Asked, r.Evidence
 	if asked == 0 || evidence == "" {
-		answer, err := c.rollouts.RolloutStatus(c.ctx, connect.NewRequest(&controlv1.RolloutStatusRequest{Id: r.ID}))
+		answer, err := apiclient.Ask(c.ctx, c.Rollouts.RolloutStatus, &controlv1.RolloutStatusRequest{Id: r.ID})
 		if err != nil {
 			return err
 		}
-		stands := answer.Msg.GetRollout() // of one that has not asked the API says how it stands
+		stands := answer.GetRollout() // of one that has not asked the API says how it stands
 		asked = cmp.Or(asked, stands.GetAsked(), 1)
 		evidence = cmp.Or(evidence, stands.GetApprovals().GetEvidence(), "none")
 	}
@@ -366,15 +351,10 @@ type rolloutHistory struct {
 // Run lists rollouts, or what happened in one.
 func (r rolloutHistory) Run(c *call) error {
 	if r.ID != "" {
-		answer, err := c.rollouts.RolloutStatus(c.ctx, connect.NewRequest(&controlv1.RolloutStatusRequest{Id: r.ID}))
-		if err != nil {
-			return err
-		}
-		return c.print(answer.Msg, func(w io.Writer) { writeEvents(w, answer.Msg.GetRollout()) })
+		return show(c, c.Rollouts.RolloutStatus, &controlv1.RolloutStatusRequest{Id: r.ID},
+			func(w io.Writer, answer *controlv1.RolloutStatusResponse) {
+				writeEvents(w, answer.GetRollout().GetEvents())
+			})
 	}
-	answer, err := c.rollouts.ListRollouts(c.ctx, connect.NewRequest(&controlv1.ListRolloutsRequest{}))
-	if err != nil {
-		return err
-	}
-	return c.print(answer.Msg, func(w io.Writer) { writeRollouts(w, answer.Msg) })
+	return show(c, c.Rollouts.ListRollouts, &controlv1.ListRolloutsRequest{}, writeRollouts)
 }

@@ -9,22 +9,21 @@ import (
 	"strings"
 	"time"
 
-	"connectrpc.com/connect"
-
 	"github.com/weirhq/weir/controlplane/cmd/weirctl/format"
+	"github.com/weirhq/weir/controlplane/internal/apiclient"
 	controlv1 "github.com/weirhq/weir/shared/gen/proto/weir/control/v1"
 )
 
 // watchRollout watches a rollout, the newest where none is named.
 func (c *call) watchRollout(id string, every time.Duration) error {
 	return c.watch(every, "rollout status", func(ctx context.Context) (sight, error) {
-		answer, err := c.rollouts.RolloutStatus(ctx, connect.NewRequest(&controlv1.RolloutStatusRequest{Id: id}))
+		answer, err := apiclient.Ask(ctx, c.Rollouts.RolloutStatus, &controlv1.RolloutStatusRequest{Id: id})
 		if err != nil {
 			return sight{}, noneYet(id, err)
 		}
-		r := answer.Msg.GetRollout()
+		r := answer.GetRollout()
 		id = r.GetId() // whatever begins meanwhile
-		return sight{standing(r), answer.Msg, r.GetEndedAtMs() > 0, outcome(r)}, nil
+		return sight{standing(r), answer, r.GetEndedAtMs() > 0, outcome(r)}, nil
 	})
 }
 
@@ -280,10 +279,16 @@ func writeRollouts(w io.Writer, list *controlv1.ListRolloutsResponse) {
 	t.Flush()
 }
 
-func writeEvents(w io.Writer, r *controlv1.Rollout) {
+// writeEvents shows the history of a rollout or a retirement.
+func writeEvents[E interface {
+	GetAtMs() int64
+	GetActor() string
+	GetWhat() string
+	GetText() string
+}](w io.Writer, events []E) {
 	t := format.NewTable(w)
 	t.Row("AT", "BY", "WHAT", "")
-	for _, e := range r.GetEvents() {
+	for _, e := range events {
 		t.Row(format.Moment(e.GetAtMs()), e.GetActor(), words(e.GetWhat()), e.GetText())
 	}
 	t.Flush()

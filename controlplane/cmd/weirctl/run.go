@@ -316,11 +316,8 @@ func explain(ctx context.Context, err error, api, area string) (code int, hint s
 	return exitFailure, "The cause is in weir-control's log."
 }
 
-// actor is the given name, or the user of this machine.
-func (c *call) actor(given string) (string, error) {
-	if given != "" {
-		return given, nil
-	}
+// actor is the user of this machine.
+func (c *call) actor() (string, error) {
 	if c.user != "" {
 		return c.user, nil
 	}

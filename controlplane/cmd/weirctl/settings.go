@@ -10,6 +10,7 @@ import (
 
 	"github.com/weirhq/weir/controlplane/cmd/weirctl/format"
 	"github.com/weirhq/weir/controlplane/cmd/weirctl/plan"
+	"github.com/weirhq/weir/controlplane/internal/apiclient"
 	controlv1 "github.com/weirhq/weir/shared/gen/proto/weir/control/v1"
 )
 
@@ -40,35 +41,27 @@ func (o overrideSet) Run(c *call) error {
 		return &hinted{errors.New("nothing to change: set --limit, --duration, --candidate or --shadow"), exitUsage,
 			"See weirctl override set --help."}
 	}
-	actor, err := c.actor(o.Actor)
-	if err != nil {
-		return err
-	}
 	change := &controlv1.ChangeOverrideRequest{
-		Actor: actor, Reason: o.Reason, Workspace: o.Workspace, Namespace: o.Namespace, Pattern: o.Pattern,
+		Actor: o.Actor, Reason: o.Reason, Workspace: o.Workspace, Namespace: o.Namespace, Pattern: o.Pattern,
 		Limit: o.Limit, Candidate: o.Candidate, Shadow: o.Shadow,
 	}
 	if o.Duration != nil {
-		ms := o.Duration.Milliseconds()
-		change.DurationMs = &ms
+		change.DurationMs = new(o.Duration.Milliseconds())
 	}
 	if err := c.foretell(change); err != nil {
 		return err
 	}
-	answer, err := c.settings.ChangeOverride(c.ctx, connect.NewRequest(change))
-	if err != nil {
-		return err
-	}
-	return c.print(answer.Msg, func(w io.Writer) {
-		format.Head(w, "set: %s; %s", plan.OverrideWords(answer.Msg.GetOverride()), travels)
+	return show(c, c.Settings.ChangeOverride, change, func(w io.Writer, answer *controlv1.ChangeOverrideResponse) {
+		format.Head(w, "set: %s; %s", plan.OverrideWords(answer.GetOverride()), travels)
 	})
 }
 
 // foretell prints to stderr the current override, and which requests of the busiest keys the new
 // limit would have denied.
 func (c *call) foretell(next *controlv1.ChangeOverrideRequest) error {
-	before, err := c.settings.GetOverride(c.ctx, connect.NewRequest(&controlv1.GetOverrideRequest{
-		Workspace: next.GetWorkspace(), Namespace: next.GetNamespace(), Pattern: next.GetPattern()}))
+	found, err := apiclient.Ask(c.ctx, c.Settings.GetOverride, &controlv1.GetOverrideRequest{
+		Workspace: next.GetWorkspace(), Namespace: next.GetNamespace(), Pattern: next.GetPattern()})
+	was := found.GetOverride()
 	switch connect.CodeOf(err) {
 	case connect.CodeNotFound:
 		format.Head(c.stderr, "there is no override of exactly this pattern yet")
@@ -78,18 +71,13 @@ func (c *call) foretell(next *controlv1.ChangeOverrideRequest) error {
 		if err != nil {
 			return err
 		}
-		format.Head(c.stderr, "before: %s", plan.OverrideWords(before.Msg.GetOverride()))
+		format.Head(c.stderr, "before: %s", plan.OverrideWords(was))
 	}
 	if next.Limit == nil {
 		return nil
 	}
-	var was *controlv1.Override
-	if before != nil {
-		was = before.Msg.GetOverride()
-	}
 	limit := &controlv1.LimitChange{Workspace: next.GetWorkspace(), Namespace: next.GetNamespace(),
-		Pattern: next.GetPattern(), Limit: next.GetLimit(), DurationMs: was.GetDurationMs(),
-		Shadow: was.GetShadow()}
+		Pattern: next.GetPattern(), Limit: next.GetLimit(), DurationMs: was.GetDurationMs(), Shadow: was.GetShadow()}
 	if next.DurationMs != nil {
 		limit.DurationMs = next.GetDurationMs()
 	}
@@ -111,18 +99,10 @@ type overrideDelete struct {
 
 // Run deletes an override.
 func (o overrideDelete) Run(c *call) error {
-	actor, err := c.actor(o.Actor)
-	if err != nil {
-		return err
-	}
-	answer, err := c.settings.DeleteOverride(c.ctx, connect.NewRequest(&controlv1.DeleteOverrideRequest{
-		Actor: actor, Reason: o.Reason, Workspace: o.Workspace, Namespace: o.Namespace, Pattern: o.Pattern,
+	return show(c, c.Settings.DeleteOverride, &controlv1.DeleteOverrideRequest{
+		Actor: o.Actor, Reason: o.Reason, Workspace: o.Workspace, Namespace: o.Namespace, Pattern: o.Pattern,
 		IfUpdatedAtMs: o.IfUpdatedAt,
-	}))
-	if err != nil {
-		return err
-	}
-	return c.print(answer.Msg, func(w io.Writer) { _, _ = fmt.Fprintln(w, "deleted; "+travels) })
+	}, func(w io.Writer, _ *controlv1.DeleteOverrideResponse) { _, _ = fmt.Fprintln(w, "deleted; "+travels) })
 }
 
 type overrideList struct {
@@ -132,20 +112,16 @@ type overrideList struct {
 
 // Run lists a namespace's overrides.
 func (o overrideList) Run(c *call) error {
-	answer, err := c.settings.ListOverrides(c.ctx,
-		connect.NewRequest(&controlv1.ListOverridesRequest{Workspace: o.Workspace, Namespace: o.Namespace, After: o.After}))
-	if err != nil {
-		return err
-	}
-	return c.print(answer.Msg, func(w io.Writer) {
-		if len(answer.Msg.GetOverrides()) == 0 {
+	ask := &controlv1.ListOverridesRequest{Workspace: o.Workspace, Namespace: o.Namespace, After: o.After}
+	return show(c, c.Settings.ListOverrides, ask, func(w io.Writer, answer *controlv1.ListOverridesResponse) {
+		if len(answer.GetOverrides()) == 0 {
 			format.Head(w, "%s", none(o.After, "no override is set in this namespace"))
 			return
 		}
 		t := format.NewTable(w)
 		t.Row("PATTERN", "LIMIT", "DURATION", "CANDIDATE", "SHADOW", "SET")
 		last := ""
-		for _, o := range answer.Msg.GetOverrides() {
+		for _, o := range answer.GetOverrides() {
 			candidate := "-"
 			if o.GetCandidate() > 0 {
 				candidate = format.Digits(o.GetCandidate())
@@ -155,7 +131,7 @@ func (o overrideList) Run(c *call) error {
 			last = o.GetPattern()
 		}
 		t.Flush()
-		writeMore(w, answer.Msg.GetHasMore(), last)
+		writeMore(w, answer.GetHasMore(), last)
 	})
 }
 
@@ -186,18 +162,12 @@ type namespaceSet struct {
 
 // Run changes what flags name, and keeps the rest.
 func (n namespaceSet) Run(c *call) error {
-	actor, err := c.actor(n.Actor)
-	if err != nil {
-		return err
-	}
-	answer, err := c.settings.SetNamespace(c.ctx, connect.NewRequest(&controlv1.SetNamespaceRequest{
-		Actor: actor, Reason: n.Reason, Workspace: n.Workspace, Namespace: n.Namespace,
+	return show(c, c.Settings.SetNamespace, &controlv1.SetNamespaceRequest{
+		Actor: n.Actor, Reason: n.Reason, Workspace: n.Workspace, Namespace: n.Namespace,
 		Shadow: n.Shadow, Mode: n.Mode, Outage: n.Outage, NodeShare: n.NodeShare, Estimate: n.Estimate,
-	}))
-	if err != nil {
-		return err
-	}
-	return c.print(answer.Msg, func(w io.Writer) { writeNamespaces(w, []*controlv1.Namespace{answer.Msg.GetNamespace()}) })
+	}, func(w io.Writer, answer *controlv1.SetNamespaceResponse) {
+		writeNamespaces(w, []*controlv1.Namespace{answer.GetNamespace()})
+	})
 }
 
 type namespaceList struct {
@@ -207,19 +177,15 @@ type namespaceList struct {
 
 // Run lists a workspace's namespaces.
 func (n namespaceList) Run(c *call) error {
-	answer, err := c.settings.ListNamespaces(c.ctx,
-		connect.NewRequest(&controlv1.ListNamespacesRequest{Workspace: n.Workspace, After: n.After}))
-	if err != nil {
-		return err
-	}
-	return c.print(answer.Msg, func(w io.Writer) {
-		found := answer.Msg.GetNamespaces()
+	ask := &controlv1.ListNamespacesRequest{Workspace: n.Workspace, After: n.After}
+	return show(c, c.Settings.ListNamespaces, ask, func(w io.Writer, answer *controlv1.ListNamespacesResponse) {
+		found := answer.GetNamespaces()
 		if len(found) == 0 {
 			format.Head(w, "%s", none(n.After, "no namespace of this workspace has settings: all use the defaults"))
 			return
 		}
 		writeNamespaces(w, found)
-		writeMore(w, answer.Msg.GetHasMore(), found[len(found)-1].GetNamespace())
+		writeMore(w, answer.GetHasMore(), found[len(found)-1].GetNamespace())
 	})
 }
 
@@ -227,11 +193,8 @@ func writeNamespaces(w io.Writer, namespaces []*controlv1.Namespace) {
 	t := format.NewTable(w)
 	t.Row("NAMESPACE", "MODE", "OUTAGE", "NODE SHARE", "SHADOW", "ESTIMATE")
 	for _, n := range namespaces {
-		estimate := n.GetEstimate()
-		if estimate == "" {
-			estimate = "-"
-		}
-		t.Row(n.GetNamespace(), n.GetMode(), n.GetOutage(), n.GetNodeShare(), format.Yes(n.GetShadow()), estimate)
+		t.Row(n.GetNamespace(), n.GetMode(), n.GetOutage(), n.GetNodeShare(), format.Yes(n.GetShadow()),
+			format.OrNone(n.GetEstimate()))
 	}
 	t.Flush()
 }

@@ -8,8 +8,6 @@ import (
 	"strings"
 	"time"
 
-	"connectrpc.com/connect"
-
 	"github.com/weirhq/weir/controlplane/cmd/weirctl/format"
 	controlv1 "github.com/weirhq/weir/shared/gen/proto/weir/control/v1"
 )
@@ -24,18 +22,10 @@ type tokenCreate struct {
 
 // Run makes a token and prints it.
 func (t tokenCreate) Run(c *call) error {
-	actor, err := c.actor(t.Actor)
-	if err != nil {
-		return err
-	}
-	answer, err := c.tokens.CreateToken(c.ctx,
-		connect.NewRequest(&controlv1.CreateTokenRequest{Actor: actor, Reason: t.Reason, Name: t.Name, Role: t.Role,
-			Workspaces: t.Workspace, ExpiresInMs: t.ExpiresIn.Milliseconds()}))
-	if err != nil {
-		return err
-	}
-	return c.print(answer.Msg, func(w io.Writer) {
-		_, _ = fmt.Fprintln(w, answer.Msg.GetSecret())
+	return show(c, c.Tokens.CreateToken, &controlv1.CreateTokenRequest{Actor: t.Actor, Reason: t.Reason, Name: t.Name,
+		Role: t.Role, Workspaces: t.Workspace, ExpiresInMs: t.ExpiresIn.Milliseconds(),
+	}, func(w io.Writer, answer *controlv1.CreateTokenResponse) {
+		_, _ = fmt.Fprintln(w, answer.GetSecret())
 		_, _ = fmt.Fprintf(c.stderr, "It is not shown again. Use it with WEIR_TOKEN or --token-file.\n")
 	})
 }
@@ -49,20 +39,12 @@ type tokenRotate struct {
 
 // Run gives a token a new secret and prints it.
 func (r tokenRotate) Run(c *call) error {
-	actor, err := c.actor(r.Actor)
-	if err != nil {
-		return err
-	}
-	overlapMs := r.Overlap.Milliseconds()
-	answer, err := c.tokens.RotateToken(c.ctx, connect.NewRequest(&controlv1.RotateTokenRequest{Actor: actor,
-		Reason: r.Reason, Name: r.Name, OverlapMs: &overlapMs, ExpiresInMs: r.ExpiresIn.Milliseconds()}))
-	if err != nil {
-		return err
-	}
-	return c.print(answer.Msg, func(w io.Writer) {
-		_, _ = fmt.Fprintln(w, answer.Msg.GetSecret())
+	return show(c, c.Tokens.RotateToken, &controlv1.RotateTokenRequest{Actor: r.Actor, Reason: r.Reason, Name: r.Name,
+		OverlapMs: new(r.Overlap.Milliseconds()), ExpiresInMs: r.ExpiresIn.Milliseconds(),
+	}, func(w io.Writer, answer *controlv1.RotateTokenResponse) {
+		_, _ = fmt.Fprintln(w, answer.GetSecret())
 		_, _ = fmt.Fprintf(c.stderr, "It is not shown again. The old secret stays valid for %s.\n",
-			format.Span(overlapMs))
+			format.Span(r.Overlap.Milliseconds()))
 	})
 }
 
@@ -73,16 +55,8 @@ type tokenRevoke struct {
 
 // Run revokes a token.
 func (t tokenRevoke) Run(c *call) error {
-	actor, err := c.actor(t.Actor)
-	if err != nil {
-		return err
-	}
-	answer, err := c.tokens.RevokeToken(c.ctx,
-		connect.NewRequest(&controlv1.RevokeTokenRequest{Actor: actor, Reason: t.Reason, Name: t.Name}))
-	if err != nil {
-		return err
-	}
-	return c.print(answer.Msg, func(w io.Writer) {
+	ask := &controlv1.RevokeTokenRequest{Actor: t.Actor, Reason: t.Reason, Name: t.Name}
+	return show(c, c.Tokens.RevokeToken, ask, func(w io.Writer, _ *controlv1.RevokeTokenResponse) {
 		_, _ = fmt.Fprintf(w, "token %s is no longer valid\n", format.Plain(t.Name))
 	})
 }
@@ -93,19 +67,16 @@ type tokenList struct {
 
 // Run lists tokens.
 func (l tokenList) Run(c *call) error {
-	answer, err := c.tokens.ListTokens(c.ctx, connect.NewRequest(&controlv1.ListTokensRequest{After: l.After}))
-	if err != nil {
-		return err
-	}
-	return c.print(answer.Msg, func(w io.Writer) {
-		if len(answer.Msg.GetTokens()) == 0 {
+	ask := &controlv1.ListTokensRequest{After: l.After}
+	return show(c, c.Tokens.ListTokens, ask, func(w io.Writer, answer *controlv1.ListTokensResponse) {
+		if len(answer.GetTokens()) == 0 {
 			format.Head(w, "%s", none(l.After, "there is no token yet: see weirctl token create --help"))
 			return
 		}
 		t := format.NewTable(w)
 		t.Row("NAME", "ROLE", "WORKSPACES", "CREATED", "BY", "USED", "STATE")
 		last := ""
-		for _, token := range answer.Msg.GetTokens() {
+		for _, token := range answer.GetTokens() {
 			last = token.GetName()
 			used := "never"
 			if at := token.GetUsedAtMs(); at > 0 {
@@ -116,7 +87,7 @@ func (l tokenList) Run(c *call) error {
 				c.tokenState(token))
 		}
 		t.Flush()
-		writeMore(w, answer.Msg.GetHasMore(), last)
+		writeMore(w, answer.GetHasMore(), last)
 	})
 }
 

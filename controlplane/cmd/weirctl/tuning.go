@@ -7,10 +7,9 @@ import (
 	"slices"
 	"strings"
 
-	"connectrpc.com/connect"
-
 	"github.com/weirhq/weir/controlplane/cmd/weirctl/format"
 	"github.com/weirhq/weir/controlplane/cmd/weirctl/plan"
+	"github.com/weirhq/weir/controlplane/internal/apiclient"
 	controlv1 "github.com/weirhq/weir/shared/gen/proto/weir/control/v1"
 	"github.com/weirhq/weir/shared/tuning"
 )
@@ -85,11 +84,11 @@ func regionName(t *controlv1.RegionTuning) string { return plan.OrFleet(t.GetReg
 
 // inForce asks for the tuning in force.
 func (c *call) inForce() ([]*controlv1.RegionTuning, error) {
-	answer, err := c.rollouts.GetTuning(c.ctx, connect.NewRequest(&controlv1.GetTuningRequest{}))
+	answer, err := apiclient.Ask(c.ctx, c.Rollouts.GetTuning, &controlv1.GetTuningRequest{})
 	if err != nil {
 		return nil, err
 	}
-	return answer.Msg.GetTunings(), nil
+	return answer.GetTunings(), nil
 }
 
 // writeDiff shows what a document changes of each tuning in force, and tells whether it is

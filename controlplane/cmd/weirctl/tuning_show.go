@@ -7,10 +7,9 @@ import (
 	"io"
 	"slices"
 
-	"connectrpc.com/connect"
-
 	"github.com/weirhq/weir/controlplane/cmd/weirctl/format"
 	"github.com/weirhq/weir/controlplane/cmd/weirctl/plan"
+	"github.com/weirhq/weir/controlplane/internal/apiclient"
 	controlv1 "github.com/weirhq/weir/shared/gen/proto/weir/control/v1"
 	"github.com/weirhq/weir/shared/tuning"
 )
@@ -117,12 +116,12 @@ func (d tuningDiff) document(c *call, inForce []*controlv1.RegionTuning) (string
 
 // versionOf is the document of a version.
 func (c *call) versionOf(version int64) (string, error) {
-	answer, err := c.rollouts.ListTunings(c.ctx,
-		connect.NewRequest(&controlv1.ListTuningsRequest{BeforeVersion: version + 1, Limit: 1}))
+	answer, err := apiclient.Ask(c.ctx, c.Rollouts.ListTunings,
+		&controlv1.ListTuningsRequest{BeforeVersion: version + 1, Limit: 1})
 	if err != nil {
 		return "", err
 	}
-	if found := answer.Msg.GetVersions(); len(found) == 1 && found[0].GetVersion() == version {
+	if found := answer.GetVersions(); len(found) == 1 && found[0].GetVersion() == version {
 		return found[0].GetDocument(), nil
 	}
 	return "", wrongTuning(fmt.Errorf("--version is %d, which was never written", version))
@@ -176,11 +175,7 @@ func (h tuningHistory) Run(c *call) error {
 		}
 		ask.Region = &region
 	}
-	answer, err := c.rollouts.ListTunings(c.ctx, connect.NewRequest(ask))
-	if err != nil {
-		return err
-	}
-	return c.print(answer.Msg, func(w io.Writer) { writeVersions(w, answer.Msg) })
+	return show(c, c.Rollouts.ListTunings, ask, writeVersions)
 }
 
 func writeVersions(w io.Writer, page *controlv1.ListTuningsResponse) {

@@ -10,6 +10,7 @@ import (
 	"strings"
 
 	"github.com/weirhq/weir/controlplane/cmd/weirctl/format"
+	"github.com/weirhq/weir/controlplane/internal/apiclient"
 	controlv1 "github.com/weirhq/weir/shared/gen/proto/weir/control/v1"
 	"github.com/weirhq/weir/shared/settings"
 )
@@ -135,7 +136,7 @@ func changeOfNamespace(n settings.Namespace, was *controlv1.Namespace) *Change {
 			{"estimate", format.OrNone(before.Estimate), format.OrNone(n.Estimate)},
 		}),
 		Do: func(ctx context.Context, f Fleet, actor, reason string) error {
-			_, err := answered(ctx, f.Settings.SetNamespace, &controlv1.SetNamespaceRequest{
+			_, err := apiclient.Ask(ctx, f.Settings.SetNamespace, &controlv1.SetNamespaceRequest{
 				Actor: actor, Reason: reason, IfUpdatedAtMs: &seenMs,
 				Workspace: n.Workspace, Namespace: n.Namespace,
 				Shadow: &n.Shadow, Mode: &n.Mode, Outage: &n.Outage, NodeShare: &n.NodeShare, Estimate: &n.Estimate,
@@ -165,7 +166,7 @@ func changeOfOverride(o settings.Override, was *controlv1.Override) *Change {
 		Limit: o.Limit, DurationMs: o.DurationMs, Shadow: o.Shadow}
 	made.Blocks = o.Limit == 0 && !o.Shadow && strings.Contains(o.Pattern, "*")
 	made.Do = func(ctx context.Context, f Fleet, actor, reason string) error {
-		_, err := answered(ctx, f.Settings.ChangeOverride, &controlv1.ChangeOverrideRequest{
+		_, err := apiclient.Ask(ctx, f.Settings.ChangeOverride, &controlv1.ChangeOverrideRequest{
 			Actor: actor, Reason: reason, IfUpdatedAtMs: &seenMs,
 			Workspace: o.Workspace, Namespace: o.Namespace, Pattern: o.Pattern,
 			Limit: &o.Limit, DurationMs: &o.DurationMs, Candidate: &o.Candidate, Shadow: &o.Shadow,
@@ -182,7 +183,7 @@ func deletionOf(o *controlv1.Override) *Change {
 		Limit: &controlv1.LimitChange{Workspace: o.GetWorkspace(), Namespace: o.GetNamespace(), Pattern: o.GetPattern(),
 			Deleted: true},
 		Do: func(ctx context.Context, f Fleet, actor, reason string) error {
-			_, err := answered(ctx, f.Settings.DeleteOverride, &controlv1.DeleteOverrideRequest{
+			_, err := apiclient.Ask(ctx, f.Settings.DeleteOverride, &controlv1.DeleteOverrideRequest{
 				Actor: actor, Reason: reason, IfUpdatedAtMs: &seenMs,
 				Workspace: o.GetWorkspace(), Namespace: o.GetNamespace(), Pattern: o.GetPattern(),
 			})

@@ -8,8 +8,8 @@ import (
 	"connectrpc.com/connect"
 
 	"github.com/weirhq/weir/controlplane/cmd/weirctl/format"
+	"github.com/weirhq/weir/controlplane/internal/apiclient"
 	controlv1 "github.com/weirhq/weir/shared/gen/proto/weir/control/v1"
-	"github.com/weirhq/weir/shared/gen/proto/weir/control/v1/controlv1connect"
 	"github.com/weirhq/weir/shared/settings"
 	"github.com/weirhq/weir/shared/tuning"
 	"github.com/weirhq/weir/shared/workspaces"
@@ -25,15 +25,13 @@ type Stored struct {
 
 // Fleet is a fleet's API, as far as a plan needs it.
 type Fleet struct {
-	Rollouts controlv1connect.RolloutServiceClient
-	Tokens   controlv1connect.TokenServiceClient
-	Settings controlv1connect.SettingsServiceClient
+	apiclient.Clients
 	Warnings io.Writer
 }
 
 // Stored reads all settings, page by page. A change during that may or may not be in it.
 func (f Fleet) Stored(ctx context.Context) (all Stored, err error) {
-	tunings, err := answered(ctx, f.Rollouts.GetTuning, &controlv1.GetTuningRequest{})
+	tunings, err := apiclient.Ask(ctx, f.Rollouts.GetTuning, &controlv1.GetTuningRequest{})
 	if connect.CodeOf(err) == connect.CodePermissionDenied {
 		all.Visible, err = f.visible(ctx, err)
 	}
@@ -51,7 +49,7 @@ func (f Fleet) Stored(ctx context.Context) (all Stored, err error) {
 // visible returns the workspaces of the caller's token, if it is limited to some: such a token may
 // see their settings but not the fleet's tuning. Otherwise it returns denied.
 func (f Fleet) visible(ctx context.Context, denied error) (*workspaces.Set, error) {
-	who, err := answered(ctx, f.Tokens.WhoAmI, &controlv1.WhoAmIRequest{})
+	who, err := apiclient.Ask(ctx, f.Tokens.WhoAmI, &controlv1.WhoAmIRequest{})
 	if err != nil || len(who.GetWorkspaces()) == 0 {
 		return nil, denied
 	}
@@ -62,7 +60,7 @@ func (f Fleet) visible(ctx context.Context, denied error) (*workspaces.Set, erro
 
 func (f Fleet) allNamespaces(ctx context.Context) (all []*controlv1.Namespace, err error) {
 	for more, last := true, new(controlv1.Namespace); more; {
-		page, err := answered(ctx, f.Settings.ListAllNamespaces, &controlv1.ListAllNamespacesRequest{
+		page, err := apiclient.Ask(ctx, f.Settings.ListAllNamespaces, &controlv1.ListAllNamespacesRequest{
 			AfterWorkspace: last.GetWorkspace(), AfterNamespace: last.GetNamespace(),
 		})
 		if err != nil {
@@ -82,7 +80,7 @@ func (f Fleet) allNamespaces(ctx context.Context) (all []*controlv1.Namespace, e
 
 func (f Fleet) allOverrides(ctx context.Context) (all []*controlv1.Override, err error) {
 	for more, last := true, new(controlv1.Override); more; {
-		page, err := answered(ctx, f.Settings.ListAllOverrides, &controlv1.ListAllOverridesRequest{
+		page, err := apiclient.Ask(ctx, f.Settings.ListAllOverrides, &controlv1.ListAllOverridesRequest{
 			AfterWorkspace: last.GetWorkspace(), AfterNamespace: last.GetNamespace(), AfterPattern: last.GetPattern(),
 		})
 		if err != nil {
@@ -109,17 +107,6 @@ type NotListedError struct {
 func (e *NotListedError) Error() string {
 	return fmt.Sprintf("the %s cannot be written as a document: a name is not UTF-8, or there are more than %s",
 		e.what, format.Digits(int64(e.most)))
-}
-
-// answered makes one call of many; --timeout bounds them together.
-func answered[I, O any](
-	ctx context.Context, do func(context.Context, *connect.Request[I]) (*connect.Response[O], error), request *I,
-) (*O, error) {
-	answer, err := do(ctx, connect.NewRequest(request))
-	if err != nil {
-		return nil, err
-	}
-	return answer.Msg, nil
 }
 
 // Document leaves out defaults.
