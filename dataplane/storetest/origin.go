@@ -61,7 +61,7 @@ func TestOrigin(t *testing.T, open func(t testing.TB) Origin) {
 			for _, some := range tests {
 				maps.Copy(all, some)
 			}
-			for _, name := range sortedNames(all) {
+			for _, name := range slices.Sorted(maps.Keys(all)) {
 				t.Run(name, func(t *testing.T) { all[name](newOriginTest(t, open(t))) })
 			}
 		})
@@ -102,15 +102,6 @@ func TestOrigin(t *testing.T, open func(t testing.TB) Origin) {
 	t.Run("an emptied origin ends between what is left and what was accepted", func(t *testing.T) {
 		testOriginIsRestored(t, open)
 	})
-}
-
-func sortedNames[V any](m map[string]V) []string {
-	names := make([]string, 0, len(m))
-	for name := range m {
-		names = append(names, name)
-	}
-	slices.Sort(names)
-	return names
 }
 
 // originTest is one subtest's origin with a stream of its own.
@@ -289,24 +280,13 @@ var originGetTests = map[string]func(*originTest){
 }
 
 func testOriginContext(h *originTest) {
-	cancelled, cancel := context.WithCancel(h.Context())
-	cancel()
-	late, cancelLate := context.WithDeadline(h.Context(), time.Now().Add(-time.Second))
-	defer cancelLate()
-	for _, ended := range []struct {
-		name string
-		ctx  context.Context
-		want error
-	}{{"a cancelled ctx", cancelled, context.Canceled}, {"a ctx past its deadline", late, context.DeadlineExceeded}} {
-		for name, err := range callOrigin(h, ended.ctx) {
-			if name == "Listen" && err == nil {
-				continue
-			}
-			if !errors.Is(err, ended.want) {
-				h.Errorf("%s with %s: %v", name, ended.name, err)
+	endedContexts(h, func(ended string, ctx context.Context, want error) {
+		for method, err := range callOrigin(h, ctx) {
+			if !errors.Is(err, want) && (method != "Listen" || err != nil) {
+				h.Errorf("%s with %s: %v", method, ended, err)
 			}
 		}
-	}
+	})
 	h.wantRegions(h.cells(2), 0, 0)
 }
 

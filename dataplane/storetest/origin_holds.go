@@ -4,8 +4,6 @@ import (
 	"errors"
 	"fmt"
 	"strings"
-	"sync"
-	"sync/atomic"
 	"time"
 
 	"github.com/weirhq/weir/dataplane/store"
@@ -48,26 +46,12 @@ func (h *originTest) hold(holds []store.Hold, want ...said) []store.HoldAnswer {
 	return reply.Answers
 }
 
-// soon waits for what takes some 50 ms, and not for as long as await: a fault that keeps it from coming has its test.
-func (h *originTest) soon(what string, holds func() bool) {
-	h.Helper()
-	tick := time.NewTicker(5 * time.Millisecond)
-	defer tick.Stop()
-	for began := time.Now(); !holds(); <-tick.C {
-		if time.Since(began) > 5*time.Second {
-			h.Fatalf("%s: not within 5 s", what)
-		}
-	}
-}
-
 // originHoldForeignTests are for origins that are Relayed.
 var originHoldForeignTests = map[string]func(*originTest){
 	"fits beside what was sent and what other regions have accepted": func(h *originTest) {
 		c := h.cells(1)
 		h.send(store.Cost{Cell: c[0], Add: 30})
-		if _, err := h.Apply(h.Context(), h.shard(), []store.Foreign{{Cell: c[0], Count: 20}}); err != nil {
-			h.Fatal(err)
-		}
+		h.apply(store.Foreign{Cell: c[0], Count: 20})
 		h.hold([]store.Hold{first("a", c[0], 51, 100), first("a", c[0], 50, 100)}, said{false, 50, 30}, said{true, 100, 80})
 	},
 	"counts are at most CountMax": func(h *originTest) {
@@ -79,9 +63,7 @@ var originHoldForeignTests = map[string]func(*originTest){
 		}
 		h.hold([]store.Hold{forced("a"), forced("b")}, said{true, store.CountMax, store.CountMax},
 			said{true, store.CountMax, store.CountMax})
-		if _, err := h.Apply(h.Context(), h.shard(), []store.Foreign{{Cell: c[0], Count: store.CountMax}}); err != nil {
-			h.Fatal(err)
-		}
+		h.apply(store.Foreign{Cell: c[0], Count: store.CountMax})
 		h.hold([]store.Hold{first("c", c[0], 1, store.CountMax)}, said{false, store.CountMax, store.CountMax})
 		after := c[0]
 		after.Sequence++
@@ -115,11 +97,9 @@ var originHoldTests = map[string]func(*originTest){
 		for range 3 {
 			h.hold([]store.Hold{first("a", c[0], 60, 100)}, said{true, 60, 60})
 		}
-		h.lost("hold", func() error {
-			_, err := h.Hold(h.Context(), h.shard(), []store.Hold{first("b", c[0], 40, 100)})
-			return err
-		})
-		h.hold([]store.Hold{first("b", c[0], 40, 100)}, said{true, 100, 100})
+		second := []store.Hold{first("b", c[0], 40, 100)}
+		h.lost("hold", func() error { return errOf(h.Hold(h.Context(), h.shard(), second)) })
+		h.hold(second, said{true, 100, 100})
 	},
 	"the same hold with another cost is another one": func(h *originTest) {
 		c := h.cells(1)
@@ -157,7 +137,7 @@ var originHoldTests = map[string]func(*originTest){
 		short[0].After, short[1].After = 0, 40
 		h.hold(short)
 		probe := first("c", c[0], 60, 100)
-		h.soon("it has ended", func() bool { return h.hold([]store.Hold{probe})[0].Granted })
+		h.within("it has ended", func() bool { return h.hold([]store.Hold{probe})[0].Granted })
 		h.hold([]store.Hold{first("d", c[0], 1, 100)}, said{false, 100, 100})
 		h.hold([]store.Hold{next("a", c[0], 1, 9, 9)}, said{true, 109, 109}) // spent all the same
 	},
@@ -166,8 +146,7 @@ var originHoldTests = map[string]func(*originTest){
 		short := first("a", c[0], 100, 100)
 		short.TTL = 30 * time.Millisecond
 		h.hold([]store.Hold{short, next("a", c[0], 1, 100, 0)}, said{true, 100, 100}, said{true, 100, 100})
-		start := h.Clock(h)
-		h.soon("some time has passed", func() bool { return h.Clock(h).Sub(start) > 60*time.Millisecond })
+		h.pass(60 * time.Millisecond)
 		h.hold([]store.Hold{first("b", c[0], 1, 100)}, said{false, 100, 100})
 	},
 	"one of nothing lowers no limit": func(h *originTest) {
@@ -224,7 +203,7 @@ var originHoldTests = map[string]func(*originTest){
 		short.TTL = 20 * time.Millisecond
 		h.hold([]store.Hold{short}, said{true, 60, 60})
 		probe := first("b", c[0], 100, 100)
-		h.soon("it has ended", func() bool { return h.hold([]store.Hold{probe})[0].Granted })
+		h.within("it has ended", func() bool { return h.hold([]store.Hold{probe})[0].Granted })
 		second := first("a", c[0], 60, 100)
 		second.Attempt = 2
 		h.hold([]store.Hold{second}, said{false, 100, 100})
@@ -242,7 +221,7 @@ var originHoldTests = map[string]func(*originTest){
 		last := first("d", c[0], 7, 100)
 		last.TTL = time.Millisecond
 		h.hold([]store.Hold{last})
-		h.soon("it has ended", func() bool { return h.hold([]store.Hold{first("e", c[0], 100, 100)})[0].Granted })
+		h.within("it has ended", func() bool { return h.hold([]store.Hold{first("e", c[0], 100, 100)})[0].Granted })
 		lost := first("d", c[0], 7, 100)
 		lost.Attempt, lost.Again, lost.Force = 2, true, true
 		h.hold([]store.Hold{lost}, said{true, 100, 100}) // it is known
@@ -351,22 +330,10 @@ var originHoldTests = map[string]func(*originTest){
 	},
 	"of many at once no more are granted than fit": func(h *originTest) {
 		c := h.cells(1)
-		var granted atomic.Int64
-		var all sync.WaitGroup
-		for i := range 40 {
-			all.Go(func() {
-				r, err := h.Hold(h.Context(), h.shard(), []store.Hold{first(fmt.Sprint("id-", i), c[0], 3, 50)})
-				if err != nil {
-					h.Error(err)
-				} else if r.Answers[0].Granted {
-					granted.Add(1)
-				}
-			})
-		}
-		all.Wait()
-		if granted.Load() != 16 {
-			h.Errorf("granted %d of 3, of a limit of 50", granted.Load())
-		}
+		h.atOnce(40, 16, func(i int) (int64, error) { // of 3 each, and a limit of 50
+			r, err := h.Hold(h.Context(), h.shard(), []store.Hold{first(fmt.Sprint("id-", i), c[0], 3, 50)})
+			return granted(err == nil && r.Answers[0].Granted), err
+		})
 	},
 }
 
@@ -398,34 +365,19 @@ var originNoteTests = map[string]func(*originTest){
 		}
 	},
 	"one that was lost is stored again, unless a later one is": func(h *originTest) {
-		late := note("a", 3, "three")
-		late.Again = true
-		for _, stored := range []bool{true, true} {
-			if now, ok, err := h.Note(h.Context(), late); err != nil || ok != stored || now.Text != "three" {
-				h.Errorf("%v %+v: %v", ok, now, err)
+		late, early := note("a", 3, "three"), note("a", 1, "one")
+		late.Again, early.Again = true, true
+		for _, n := range []store.Note{late, late, early} {
+			if now, ok, err := h.Note(h.Context(), n); err != nil || ok != (n == late) || now.Text != "three" {
+				h.Errorf("%+v: %v %+v: %v", n, ok, now, err)
 			}
-		}
-		early := note("a", 1, "one")
-		early.Again = true
-		if now, ok, err := h.Note(h.Context(), early); err != nil || ok || now.Text != "three" {
-			h.Errorf("%v %+v: %v", ok, now, err)
 		}
 	},
 	"of several at once one is stored": func(h *originTest) {
-		var stored atomic.Int64
-		var all sync.WaitGroup
-		for i := range 20 {
-			all.Go(func() {
-				if _, ok, err := h.Note(h.Context(), note("a", 1, fmt.Sprint(i))); err != nil {
-					h.Error(err)
-				} else if ok {
-					stored.Add(1)
-				}
-			})
-		}
-		if all.Wait(); stored.Load() != 1 {
-			h.Errorf("%d were stored", stored.Load())
-		}
+		h.atOnce(20, 1, func(i int) (int64, error) {
+			_, stored, err := h.Note(h.Context(), note("a", 1, fmt.Sprint(i)))
+			return granted(stored), err
+		})
 	},
 	"is forgotten after its time to live": func(h *originTest) {
 		n := note("a", 1, "one")
@@ -433,7 +385,7 @@ var originNoteTests = map[string]func(*originTest){
 		if _, stored, err := h.Note(h.Context(), n); !stored || err != nil {
 			h.Fatal(stored, err)
 		}
-		h.soon("it is forgotten", func() bool {
+		h.within("it is forgotten", func() bool {
 			now, _, err := h.Note(h.Context(), note("a", 0, ""))
 			return err == nil && now.Version == 0 && now.Text == ""
 		})

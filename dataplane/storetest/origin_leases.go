@@ -4,8 +4,6 @@ import (
 	"errors"
 	"fmt"
 	"strings"
-	"sync"
-	"sync/atomic"
 	"testing"
 	"time"
 
@@ -60,10 +58,8 @@ var originLeasesTests = map[string]func(*originTest){
 		for range 3 {
 			h.wantLease(acquires(k, "a", 2), true, 1)
 		}
-		h.lost("leases", func() error {
-			_, err := h.Leases(h.Context(), h.shard(), []store.LeaseWord{acquires(k, "b", 2)})
-			return err
-		})
+		second := []store.LeaseWord{acquires(k, "b", 2)}
+		h.lost("leases", func() error { return errOf(h.Leases(h.Context(), h.shard(), second)) })
 		h.wantLease(acquires(k, "b", 2), true, 2)
 		h.wantLease(acquires(k, "a", 0), true, 2) // a limit that was lowered ends nothing
 	},
@@ -91,8 +87,7 @@ var originLeasesTests = map[string]func(*originTest){
 		short.TTL = 50 * time.Millisecond
 		h.wantLease(short, true, 1)
 		h.wantLease(renews(k, "a"), true, 1)
-		start := h.Clock(h)
-		h.within("some time has passed", func() bool { return h.Clock(h).Sub(start) > 2*short.TTL })
+		h.pass(2 * short.TTL)
 		h.wantLease(acquires(k, "b", 1), false, 1)
 	},
 	"do not end earlier by a word that is late": func(h *originTest) {
@@ -104,8 +99,7 @@ var originLeasesTests = map[string]func(*originTest){
 		h.wantLease(short, true, 1)
 		short.Verb = store.LeaseRenew
 		h.wantLease(short, true, 1)
-		start := h.Clock(h)
-		h.within("some time has passed", func() bool { return h.Clock(h).Sub(start) > 2*short.TTL })
+		h.pass(2 * short.TTL)
 		h.wantLease(acquires(k, "b", 1), false, 1)
 	},
 	"and slots of nodes have one limit": func(h *originTest) {
@@ -149,21 +143,10 @@ var originLeasesTests = map[string]func(*originTest){
 	},
 	"of many callers at once are no more than the limit": func(h *originTest) {
 		k := h.slotKeys(1)[0]
-		var held atomic.Int64
-		var all sync.WaitGroup
-		for i := range 80 {
-			all.Go(func() {
-				reply, err := h.Leases(h.Context(), h.shard(), []store.LeaseWord{acquires(k, fmt.Sprint(i), 50)})
-				if err != nil {
-					h.Error(err)
-				} else if reply.Answers[0].Held {
-					held.Add(1)
-				}
-			})
-		}
-		if all.Wait(); held.Load() != 50 {
-			h.Errorf("%d are held of 50", held.Load())
-		}
+		h.atOnce(80, 50, func(i int) (int64, error) {
+			reply, err := h.Leases(h.Context(), h.shard(), []store.LeaseWord{acquires(k, fmt.Sprint(i), 50)})
+			return granted(err == nil && reply.Answers[0].Held), err
+		})
 	},
 	"that are out of bounds are refused, and none beside them": func(h *originTest) {
 		k := h.slotKeys(1)[0]
