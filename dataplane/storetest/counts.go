@@ -230,12 +230,13 @@ func testPublishRefused(t *testing.T, s Store) {
 	longer := func(bytesMax int) string { return strings.Repeat("m", bytesMax+1) }
 	accents := strings.Repeat("é", window.IdentifierBytesMax/2+1)
 	for name, culprit := range map[string]store.Count{
-		"identifier too long":                bad(func(c *store.Count) { c.Cell.Identifier = longer(window.IdentifierBytesMax) }),
-		"namespace too long":                 bad(func(c *store.Count) { c.Cell.Namespace = longer(window.NamespaceBytesMax) }),
-		"workspace too long":                 bad(func(c *store.Count) { c.Cell.Workspace = longer(window.WorkspaceBytesMax) }),
+		"identifier too long": bad(func(c *store.Count) { c.Cell.Identifier = longer(window.IdentifierBytesMax) }),
+		"namespace too long":  bad(func(c *store.Count) { c.Cell.Namespace = longer(window.NamespaceBytesMax) }),
+		"workspace too long":  bad(func(c *store.Count) { c.Cell.Workspace = longer(window.WorkspaceBytesMax) }),
+		"negative count":      bad(func(c *store.Count) { c.Count = -1 }),
+		"count too large":     bad(func(c *store.Count) { c.Count = store.CountMax + 1 }),
+
 		"longer in bytes than in characters": bad(func(c *store.Count) { c.Cell.Identifier = accents }),
-		"negative count":                     bad(func(c *store.Count) { c.Count = -1 }),
-		"count too large":                    bad(func(c *store.Count) { c.Count = store.CountMax + 1 }),
 	} {
 		t.Run(name, func(t *testing.T) {
 			a, z := good("a"), good("z")

@@ -110,13 +110,17 @@ type originTest struct {
 	Origin
 	parts
 	stream originStream
+	cell   window.Cell // the first of cells
+	key    window.Key  // the first of slotKeys, in the same shard
 }
 
 func newOriginTest(t *testing.T, h Origin) *originTest {
 	if h.Grow != nil {
 		h.Grow(t)
 	}
-	return &originTest{t, h, partsOf(h.Origin), newOriginStream()}
+	o := &originTest{T: t, Origin: h, parts: partsOf(h.Origin), stream: newOriginStream(), cell: liveCell("w", "id-0")}
+	o.key = o.slotKeys(1)[0]
+	return o
 }
 
 // lost makes a call whose reply is lost.
@@ -168,7 +172,7 @@ func originCells(h store.Origin, workspace string, n int) []window.Cell {
 	return cells
 }
 
-func (h *originTest) shard() int { c := liveCell("w", "id-0"); return h.ShardOf(&c.Key) }
+func (h *originTest) shard() int { return h.ShardOf(&h.cell.Key) }
 
 // send expects a chunk to be answered, and each of its cells too.
 func (h *originTest) send(costs ...store.Cost) []store.Total {

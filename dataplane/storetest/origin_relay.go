@@ -80,12 +80,11 @@ var originChangesTests = map[string]func(*originTest){
 	"are as many as max where there are that many":               testFullChanges,
 	"that stay come in turn":                                     testChangesInTurn,
 	"of foreign totals are none": func(h *originTest) {
-		c := h.cells(1)
-		h.apply(store.Foreign{Cell: c[0], Count: 5})
+		h.apply(store.Foreign{Cell: h.cell, Count: 5})
 		wantChanges(h)
-		h.send(store.Cost{Cell: c[0], Add: 1, Limit: 10})
-		h.ack(store.Change{Cell: c[0], Total: 1, Limit: 10})
-		h.apply(store.Foreign{Cell: c[0], Count: 6})
+		h.send(store.Cost{Cell: h.cell, Add: 1, Limit: 10})
+		h.ack(store.Change{Cell: h.cell, Total: 1, Limit: 10})
+		h.apply(store.Foreign{Cell: h.cell, Count: 6})
 		wantChanges(h)
 	},
 	"and the scan find cells of any name, in any shard": testScan,

@@ -130,7 +130,7 @@ var originSettingsTests = map[string]func(*originTest){
 		other := fullSettings()
 		other.Overrides[2].Limit = 5
 		way := h.Client(h)
-		successor := &originTest{h.T, Origin{Origin: way, Client: h.Client}, partsOf(way), h.stream}
+		successor := newOriginTest(h.T, Origin{Origin: way, Client: h.Client})
 		successor.storeSettings(other)
 		h.wantSettings(other)
 		h.settle(rows) // the first one has told these before

@@ -298,43 +298,35 @@ func testHeartbeat(t *testing.T, open func(t testing.TB) Store) {
 }
 
 // fill gives every figure a value of its own, also the ones that are yet to be added.
-func fill(t *testing.T, h *heartbeat.Health) {
-	t.Helper()
-	fillFields(t, reflect.ValueOf(h).Elem())
-}
+func fill(t *testing.T, h *heartbeat.Health) { fillValue(t, reflect.ValueOf(h).Elem(), 0) }
 
-func fillFields(t *testing.T, v reflect.Value) {
+// fillValue fills the i-th of some values.
+func fillValue(t *testing.T, v reflect.Value, i int) {
 	t.Helper()
-	for i := range v.NumField() {
-		switch f := v.Field(i); f.Kind() {
-		case reflect.Int, reflect.Int64:
-			f.SetInt(window.LimitMax - int64(i))
-		case reflect.Map:
-			f.Set(reflect.ValueOf(map[string]int64{"us": window.LimitMax - int64(i)}))
-		case reflect.Slice:
-			if f.Type().Elem().Kind() == reflect.String {
-				f.Set(reflect.ValueOf([]string{"Redis may drop counts"}))
-			} else {
-				f.Set(reflect.ValueOf([]int{i, i + 1}))
-			}
-		case reflect.Struct:
-			fillFields(t, f)
-		case reflect.Pointer:
-			f.Set(reflect.New(f.Type().Elem()))
-			if f.Elem().Kind() == reflect.Struct {
-				fillFields(t, f.Elem())
-			} else {
-				f.Elem().SetInt(window.LimitMax - int64(i))
-			}
-		case reflect.String:
-			f.SetString(`tuning 8: "floor" is 1.1 (0 to 1) 🙂`)
-		case reflect.Float64:
-			f.SetFloat(0.25 * float64(i+1))
-		case reflect.Bool:
-			f.SetBool(true)
-		default:
-			t.Fatalf("no example for field %s", v.Type().Field(i).Name)
+	switch v.Kind() {
+	case reflect.Struct:
+		for i := range v.NumField() {
+			fillValue(t, v.Field(i), i)
 		}
+	case reflect.Pointer:
+		v.Set(reflect.New(v.Type().Elem()))
+		fillValue(t, v.Elem(), i)
+	case reflect.Slice:
+		v.Set(reflect.MakeSlice(v.Type(), 2, 2))
+		fillValue(t, v.Index(0), i)
+		fillValue(t, v.Index(1), i+1)
+	case reflect.Map:
+		v.Set(reflect.ValueOf(map[string]int64{"us": window.LimitMax - int64(i)}))
+	case reflect.Int, reflect.Int64:
+		v.SetInt(window.LimitMax - int64(i))
+	case reflect.String:
+		v.SetString(`tuning 8: "floor" is 1.1 (0 to 1) 🙂`)
+	case reflect.Float64:
+		v.SetFloat(0.25 * float64(i+1))
+	case reflect.Bool:
+		v.SetBool(true)
+	default:
+		t.Fatalf("no example for a %v", v.Type())
 	}
 }
 
