@@ -2,6 +2,7 @@ package redisorigin
 
 import (
 	"context"
+	"fmt"
 	"time"
 
 	"github.com/redis/go-redis/v9"
@@ -22,22 +23,43 @@ type part struct {
 
 // split cuts a call's cells into parts, always in the same way.
 func (s *shard) split(n int, cell func(i int) *window.Cell) []*part {
+	return s.splitKeys(n, func(i int) *window.Key { return &cell(i).Key },
+		func(names []string, b *bucket, i int) []string { return append(names, b.keys.key(*cell(i))) })
+}
+
+// splitKeys cuts what a call says about n keys into parts, always in the same way, and leaves out keys that are nil.
+// Function name appends what the i-th key has at the server.
+func (s *shard) splitKeys(n int, key func(i int) *window.Key,
+	name func(names []string, b *bucket, i int) []string) []*part {
 	var parts []*part
-	open, counts := make(map[int]*part), make(map[int]int)
+	open, counts := make(map[*bucket]*part), make(map[*bucket]int)
 	for i := range n {
-		c := cell(i)
-		b := s.bucketOf(&c.Key)
-		p := open[b.n]
+		key := key(i)
+		if key == nil {
+			continue
+		}
+		b := s.bucketOf(key)
+		p := open[b]
 		if p == nil || len(p.places) == callKeysMax {
-			p = &part{bucket: b, index: counts[b.n]}
-			counts[b.n]++
-			open[b.n] = p
+			p = &part{bucket: b, index: counts[b]}
+			counts[b]++
+			open[b] = p
 			parts = append(parts, p)
 		}
 		p.places = append(p.places, i)
-		p.keys = append(p.keys, b.keys.key(*c))
+		p.keys = name(p.keys, b, i)
 	}
 	return parts
+}
+
+// eval runs a script by itself.
+func (s *shard) eval(ctx context.Context, script string, keys []string, args ...any) *redis.Cmd {
+	if err := ctx.Err(); err != nil {
+		cmd := redis.NewCmd(ctx)
+		cmd.SetErr(err)
+		return cmd
+	}
+	return s.client.Eval(ctx, script, keys, args...)
 }
 
 // pipeline is one round trip to a shard.
@@ -45,7 +67,8 @@ type pipeline struct {
 	ctx   context.Context
 	s     *shard
 	pipe  redis.Pipeliner
-	clock *redis.Cmd // of bucket 0, unless another command tells
+	clock *redis.Cmd // of bucket 0, unless another command has it
+	at    time.Time  // bucket 0's clock, once a reply with it was read
 	err   error
 }
 
@@ -73,8 +96,54 @@ func (p *pipeline) reply(b *bucket, cmd *redis.Cmd) (*scriptReply, error) {
 	if err == nil {
 		b.first.CompareAndSwap(0, uint32(r.epoch))
 		b.epoch.Store(uint32(r.epoch))
+		if b.n == 0 {
+			p.at = r.now
+		}
 	}
 	return r, err
+}
+
+// inBounds returns a key. It returns nil if there is a problem with what a call says about the key, and answers with it.
+func inBounds(key *window.Key, problem error, answer *error) *window.Key {
+	if problem == nil {
+		return key
+	}
+	*answer = fmt.Errorf("redisorigin: %w", problem)
+	return nil
+}
+
+// ask is pipeline.call in a pipeline that has bucket 0's clock too.
+func (s *shard) ask(ctx context.Context, parts []*part, command func(*pipeline, *part) *redis.Cmd,
+	read func(*part, *scriptReply) error) (now time.Time, err error) {
+	p := s.pipeline(ctx)
+	p.askClock(parts)
+	err = p.call(parts, command, read)
+	return p.now(), err
+}
+
+// send sends a command for each part in one round trip.
+func (p *pipeline) send(parts []*part, command func(*pipeline, *part) *redis.Cmd) {
+	for _, part := range parts {
+		part.cmd = command(p, part)
+	}
+	p.exec()
+}
+
+// call sends a command for each part in one round trip, and has read take each part's reply. It returns the first
+// error.
+func (p *pipeline) call(parts []*part, command func(*pipeline, *part) *redis.Cmd,
+	read func(*part, *scriptReply) error) error {
+	p.send(parts, command)
+	for _, part := range parts {
+		r, err := p.reply(part.bucket, part.cmd)
+		if err == nil {
+			err = read(part, r)
+		}
+		if err != nil {
+			return err
+		}
+	}
+	return nil
 }
 
 // askClock asks bucket 0 for its clock unless one of the parts does.
@@ -87,14 +156,12 @@ func (p *pipeline) askClock(parts []*part) {
 	p.clock = p.eval(p.s.buckets[0], clockScript, nil, nil, nil)
 }
 
-// now is the clock that was asked for, zero if it was not answered.
+// now is bucket 0's clock, zero if it was not answered.
 func (p *pipeline) now() time.Time {
 	if p.clock != nil {
-		if r, err := p.reply(p.s.buckets[0], p.clock); err == nil {
-			return r.now
-		}
+		_, _ = p.reply(p.s.buckets[0], p.clock)
 	}
-	return time.Time{}
+	return p.at
 }
 
 // Read implements store.Origin. A Total has an Err where a key holds something else than counts.
@@ -107,21 +174,12 @@ func (h *Origin) Read(ctx context.Context, cells []window.Cell) (store.Reply, er
 		return store.Reply{}, err
 	}
 	parts := s.split(len(cells), func(i int) *window.Cell { return &cells[i] })
-	p := s.pipeline(ctx)
-	p.askClock(parts)
-	for _, part := range parts {
-		part.cmd = p.eval(part.bucket, readScript, nil, part.keys, nil)
-	}
-	p.exec()
-	reply := store.Reply{Totals: make([]store.Total, len(cells)), Now: p.now()}
-	for _, part := range parts {
-		r, err := p.reply(part.bucket, part.cmd)
-		if err == nil {
-			err = s.totals(part, r, "", &reply)
-		}
-		if err != nil {
-			return store.Reply{}, s.failed("read", len(cells), err)
-		}
+	reply := store.Reply{Totals: make([]store.Total, len(cells))}
+	reply.Now, err = s.ask(ctx, parts, func(p *pipeline, part *part) *redis.Cmd {
+		return p.eval(part.bucket, readScript, nil, part.keys, nil)
+	}, func(part *part, r *scriptReply) error { return s.totals(part, r, "", &reply) })
+	if err != nil {
+		return store.Reply{}, s.failed("read", len(cells), err)
 	}
 	return reply, nil
 }

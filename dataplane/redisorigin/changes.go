@@ -2,15 +2,20 @@ package redisorigin
 
 import (
 	"context"
+	"encoding/binary"
 	"fmt"
+	"slices"
+	"sync"
 
+	"github.com/cespare/xxhash/v2"
 	"github.com/redis/go-redis/v9"
 
 	"github.com/weirhq/weir/dataplane/store"
 	"github.com/weirhq/weir/shared/window"
 )
 
-// changesTurn is the last change that Changes has returned of a bucket: the next call goes on after it.
+// changesTurn is the last change that Changes has returned of a bucket: the next call goes on after it. It never
+// changes.
 type changesTurn struct {
 	expiresAtMs int64
 	key         string
@@ -72,49 +77,70 @@ func (s *shard) morePages(ctx context.Context, all store.Changes, max int) (_ st
 }
 
 // changesPage reads up to max changes in one round trip. there is the number of changes on the
-// server.
-func (s *shard) changesPage(ctx context.Context, max int) (_ store.Changes, there int, err error) {
+// server. Where not all buckets have room, the next page begins with the first that has none.
+func (s *shard) changesPage(ctx context.Context, max int) (changes store.Changes, there int, err error) {
 	p := s.pipeline(ctx)
-	cmds := make([]*redis.Cmd, len(s.buckets))
 	each := min(max, max/len(s.buckets)+1)
-	for i, b := range s.buckets {
-		turn := s.turnOf(b)
-		args := []any{each, turn.expiresAtMs, turn.key}
-		cmds[i] = p.eval(b, changesScript, []string{b.changesKey, b.healedKey}, nil, args)
-	}
-	p.exec()
-	return s.changes(ctx, p, cmds, max)
-}
-
-// changes reads the buckets' answers. Where not all of them have room, the next call begins with the first that has
-// none.
-func (s *shard) changes(ctx context.Context, p *pipeline, cmds []*redis.Cmd, max int) (_ store.Changes, there int,
-	err error) {
-	changes := store.Changes{Healed: true}
 	epochs := make([]store.Epoch, len(s.buckets))
-	first := int(s.begin.Load())
-	for i := range s.buckets {
-		n := (first + i) % len(s.buckets)
+	changes.Healed = true
+	err = p.call(s.eachBucket(int(s.begin.Load())), func(p *pipeline, part *part) *redis.Cmd {
+		turn := part.turn.Load()
+		return p.eval(part.bucket, changesScript, []string{part.changesKey, part.healedKey}, nil,
+			[]any{each, turn.expiresAtMs, turn.key})
+	}, func(part *part, r *scriptReply) error {
 		if len(changes.Cells) < max {
-			s.begin.Store(int64(n+1) % int64(len(s.buckets)))
+			s.begin.Store(int64(part.n+1) % int64(len(s.buckets)))
 		}
-		r, err := p.reply(s.buckets[n], cmds[n])
-		if err == nil {
-			epochs[n] = r.epoch
-			err = s.takeChanges(ctx, s.buckets[n], r, max, &changes, &there)
-		}
-		if err != nil {
-			return store.Changes{}, 0, fmt.Errorf("redisorigin: changes at %s: %w", s.where, err)
-		}
+		epochs[part.n] = r.epoch
+		return s.takeChanges(ctx, part.bucket, r, max, &changes, &there)
+	})
+	if err != nil {
+		return store.Changes{}, 0, fmt.Errorf("redisorigin: changes at %s: %w", s.where, err)
 	}
-	changes.Epoch = s.see(epochs)
+	changes.Now, changes.Epoch = p.now(), s.seen.set(epochs)
 	return changes, there, nil
 }
 
-func (s *shard) turnOf(b *bucket) changesTurn {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	return b.turn
+// eachBucket returns a part without cells for each bucket, beginning with the n-th.
+func (s *shard) eachBucket(n int) (parts []*part) {
+	for _, b := range slices.Concat(s.buckets[n:], s.buckets[:n]) {
+		parts = append(parts, &part{bucket: b})
+	}
+	return parts
+}
+
+// seenEpochs is what Changes has reported last of a shard: one epoch for all buckets, and each bucket's.
+type seenEpochs struct {
+	mu      sync.Mutex
+	all     store.Epoch
+	buckets []store.Epoch
+}
+
+// set records the epochs of all buckets and returns one that stands for them.
+func (e *seenEpochs) set(epochs []store.Epoch) store.Epoch {
+	all := epochs[0]
+	if len(epochs) > 1 {
+		b := make([]byte, 0, 4*len(epochs))
+		for _, e := range epochs {
+			b = binary.BigEndian.AppendUint32(b, uint32(e))
+		}
+		all = store.Epoch(xxhash.Sum64(b)>>32) | 1
+	}
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	e.all, e.buckets = all, epochs
+	return all
+}
+
+// of returns each bucket's epoch when Changes reported all of them as one, nil if it did not or has reported another
+// one since.
+func (e *seenEpochs) of(all store.Epoch) []store.Epoch {
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	if e.all != all {
+		return nil
+	}
+	return e.buckets
 }
 
 // takeChanges collects the changes of one bucket. Keys that are not cells are removed from the
@@ -123,11 +149,8 @@ func (s *shard) takeChanges(ctx context.Context, b *bucket, r *scriptReply, max 
 	there *int) error {
 	var junk []any
 	*there += int(r.int())
-	last := s.turnOf(b)
+	last := b.turn.Load()
 	into.Healed = r.int() == 1 && into.Healed
-	if b.n == 0 {
-		into.Now = r.now
-	}
 	for len(r.rest) > 0 && !r.bad {
 		key, total, limit := r.text(), r.int(), r.int()
 		c, err := b.keys.cell(key)
@@ -138,12 +161,10 @@ func (s *shard) takeChanges(ctx context.Context, b *bucket, r *scriptReply, max 
 			s.noteJunk(fmt.Errorf("redisorigin: a change: %w: %w", errJunk, err))
 		case len(into.Cells) < max:
 			into.Cells = append(into.Cells, store.Change{Cell: c, Total: total, Limit: limit})
-			last = changesTurn{s.expiresAtMs(c, key), key}
+			last = &changesTurn{s.expiresAtMs(c, key), key}
 		}
 	}
-	s.mu.Lock()
-	b.turn = last
-	s.mu.Unlock()
+	b.turn.Store(last)
 	if err := r.end(); err != nil || len(junk) == 0 {
 		return err
 	}

@@ -150,13 +150,7 @@ func storedHeartbeat(id, mark, waited, document, top string) (store.StoredHeartb
 
 // heartbeatsCall runs a script on the heartbeats of a shard.
 func (s *shard) heartbeatsCall(ctx context.Context, script string, args ...any) *redis.Cmd {
-	if err := ctx.Err(); err != nil {
-		cmd := redis.NewCmd(ctx)
-		cmd.SetErr(err)
-		return cmd
-	}
-	b := s.buckets[0]
-	return s.client.Eval(ctx, script, []string{b.heartbeatsKey, b.heartbeatKey}, args...)
+	return s.eval(ctx, script, []string{s.buckets[0].heartbeatsKey, s.buckets[0].heartbeatKey}, args...)
 }
 
 // AckHeartbeats implements store.Mailbox.

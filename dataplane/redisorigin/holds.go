@@ -22,33 +22,14 @@ func (h *Origin) Hold(ctx context.Context, shard int, holds []store.Hold) (store
 	if err != nil {
 		return store.HoldReply{}, err
 	}
-	good := make([]int, 0, len(holds))
-	for i := range holds {
-		if err := store.CheckHold(&holds[i]); err != nil {
-			reply.Answers[i].Total.Err = fmt.Errorf("redisorigin: %w", err)
-			continue
-		}
-		good = append(good, i)
-	}
-	parts := s.split(len(good), func(i int) *window.Cell { return &holds[good[i]].Cell })
-	p := s.pipeline(ctx)
-	p.askClock(parts)
-	for _, part := range parts {
-		for i, at := range part.places {
-			part.places[i] = good[at]
-		}
-		part.cmd = s.queueHolds(p, part, holds)
-	}
-	p.exec()
-	reply.Now = p.now()
-	for _, part := range parts {
-		r, err := p.reply(part.bucket, part.cmd)
-		if err == nil {
-			err = s.holdAnswers(part, r, &reply)
-		}
-		if err != nil {
-			return store.HoldReply{}, s.failed("hold", len(holds), err)
-		}
+	parts := s.splitKeys(len(holds), func(i int) *window.Key {
+		return inBounds(&holds[i].Cell.Key, store.CheckHold(&holds[i]), &reply.Answers[i].Total.Err)
+	}, func(names []string, b *bucket, i int) []string { return append(names, b.keys.key(holds[i].Cell)) })
+	reply.Now, err = s.ask(ctx, parts,
+		func(p *pipeline, part *part) *redis.Cmd { return s.queueHolds(p, part, holds) },
+		func(part *part, r *scriptReply) error { return s.holdAnswers(part, r, &reply) })
+	if err != nil {
+		return store.HoldReply{}, s.failed("hold", len(holds), err)
 	}
 	return reply, nil
 }
@@ -90,9 +71,6 @@ func (s *shard) holdAnswers(part *part, r *scriptReply, reply *store.HoldReply) 
 		}
 		s.noteJunk(a.Total.Err)
 		reply.Answers[place] = a
-	}
-	if part.n == 0 {
-		reply.Now = r.now
 	}
 	return r.end()
 }

@@ -2,7 +2,6 @@ package redisorigin
 
 import (
 	"context"
-	"fmt"
 	"time"
 
 	"github.com/redis/go-redis/v9"
@@ -22,27 +21,13 @@ func (h *Origin) Leases(ctx context.Context, shard int, words []store.LeaseWord)
 		return store.LeaseReply{}, err
 	}
 	parts := s.splitKeys(len(words), func(i int) *window.Key {
-		if reply.Answers[i].Err = store.CheckLeaseWord(&words[i]); reply.Answers[i].Err != nil {
-			reply.Answers[i].Err = fmt.Errorf("redisorigin: %w", reply.Answers[i].Err)
-			return nil
-		}
-		return &words[i].Key
-	})
-	p := s.pipeline(ctx)
-	p.askClock(parts)
-	for _, part := range parts {
-		part.cmd = queueLeases(p, part, words)
-	}
-	p.exec()
-	reply.Now = p.now()
-	for _, part := range parts {
-		r, err := p.reply(part.bucket, part.cmd)
-		if err == nil {
-			err = s.leaseAnswers(part, r, &reply)
-		}
-		if err != nil {
-			return store.LeaseReply{}, s.failed("leases of", len(words), err)
-		}
+		return inBounds(&words[i].Key, store.CheckLeaseWord(&words[i]), &reply.Answers[i].Err)
+	}, func(names []string, b *bucket, i int) []string { return b.appendSlots(names, &words[i].Key) })
+	reply.Now, err = s.ask(ctx, parts,
+		func(p *pipeline, part *part) *redis.Cmd { return queueLeases(p, part, words) },
+		func(part *part, r *scriptReply) error { return s.leaseAnswers(part, r, &reply) })
+	if err != nil {
+		return store.LeaseReply{}, s.failed("leases of", len(words), err)
 	}
 	return reply, nil
 }
@@ -62,9 +47,6 @@ func (s *shard) leaseAnswers(part *part, r *scriptReply, reply *store.LeaseReply
 		state := r.int()
 		reply.Answers[place] = store.LeaseAnswer{Held: r.int() == 1, Slots: r.int(),
 			RetryIn: time.Duration(r.int()) * time.Millisecond, Err: s.slotsProblem(part.keys[2*i], state, r)}
-	}
-	if part.n == 0 {
-		reply.Now = r.now
 	}
 	return r.end()
 }

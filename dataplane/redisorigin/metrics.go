@@ -2,7 +2,6 @@ package redisorigin
 
 import (
 	"github.com/prometheus/client_golang/prometheus"
-	"github.com/redis/go-redis/v9"
 )
 
 // Collector is what only the Origin can see: its pools of connections, one for each
@@ -21,53 +20,37 @@ func (h *Origin) Collector() prometheus.Collector { return collector{h} }
 
 type collector struct{ origin *Origin }
 
-// poolMetric is one figure of a pool.
-type poolMetric struct {
-	desc *prometheus.Desc
-	kind prometheus.ValueType
-	read func(*redis.PoolStats) uint32
-}
+var (
+	hitsDesc     = poolDesc("hits_total", "Calls that found an idle connection.")
+	missesDesc   = poolDesc("misses_total", "Calls that found no idle connection.")
+	timeoutsDesc = poolDesc("timeouts_total", "Calls that timed out while they waited for a connection.")
+	staleDesc    = poolDesc("stale_connections_total", "Connections that were removed because they were too old or broken.")
+	openDesc     = poolDesc("connections", "Open connections.")
+	idleDesc     = poolDesc("idle_connections", "Open connections that are idle.")
+	garbageDesc  = prometheus.NewDesc("weir_origin_garbage_values_total",
+		"Values read from the origin that are no counts.", nil, nil)
+)
 
-func poolFigure(kind prometheus.ValueType, name, help string, read func(*redis.PoolStats) uint32) poolMetric {
-	return poolMetric{prometheus.NewDesc("weir_origin_pool_"+name, help, []string{"partition"}, nil), kind, read}
+func poolDesc(name, help string) *prometheus.Desc {
+	return prometheus.NewDesc("weir_origin_pool_"+name, help, []string{"partition"}, nil)
 }
-
-var poolMetrics = []poolMetric{
-	poolFigure(prometheus.CounterValue, "hits_total", "Calls that found an idle connection.",
-		func(s *redis.PoolStats) uint32 { return s.Hits }),
-	poolFigure(prometheus.CounterValue, "misses_total", "Calls that found no idle connection.",
-		func(s *redis.PoolStats) uint32 {
-			return s.Misses
-		}),
-	poolFigure(prometheus.CounterValue, "timeouts_total", "Calls that timed out while they waited for a connection.",
-		func(s *redis.PoolStats) uint32 { return s.Timeouts }),
-	poolFigure(prometheus.CounterValue, "stale_connections_total",
-		"Connections that were removed because they were too old or broken.", func(s *redis.PoolStats) uint32 {
-			return s.StaleConns
-		}),
-	poolFigure(prometheus.GaugeValue, "connections", "Open connections.", func(s *redis.PoolStats) uint32 {
-		return s.TotalConns
-	}),
-	poolFigure(prometheus.GaugeValue, "idle_connections", "Open connections that are idle.",
-		func(s *redis.PoolStats) uint32 { return s.IdleConns }),
-}
-
-var garbageDesc = prometheus.NewDesc("weir_origin_garbage_values_total",
-	"Values read from the origin that are no counts.", nil, nil)
 
 func (c collector) Describe(descs chan<- *prometheus.Desc) {
-	for _, m := range poolMetrics {
-		descs <- m.desc
-	}
-	descs <- garbageDesc
+	prometheus.DescribeByCollect(c, descs)
 }
 
 func (c collector) Collect(metrics chan<- prometheus.Metric) {
 	for _, s := range c.origin.shards {
-		stats := s.client.PoolStats()
-		for _, m := range poolMetrics {
-			metrics <- prometheus.MustNewConstMetric(m.desc, m.kind, float64(m.read(stats)), s.name)
+		pool := s.client.PoolStats()
+		send := func(desc *prometheus.Desc, kind prometheus.ValueType, n uint32) {
+			metrics <- prometheus.MustNewConstMetric(desc, kind, float64(n), s.name)
 		}
+		send(hitsDesc, prometheus.CounterValue, pool.Hits)
+		send(missesDesc, prometheus.CounterValue, pool.Misses)
+		send(timeoutsDesc, prometheus.CounterValue, pool.Timeouts)
+		send(staleDesc, prometheus.CounterValue, pool.StaleConns)
+		send(openDesc, prometheus.GaugeValue, pool.TotalConns)
+		send(idleDesc, prometheus.GaugeValue, pool.IdleConns)
 	}
 	metrics <- prometheus.MustNewConstMetric(garbageDesc, prometheus.CounterValue, float64(c.origin.garbage.Load()))
 }

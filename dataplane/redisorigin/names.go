@@ -38,7 +38,7 @@ var (
 // returns an error.
 func (h *Origin) Announce(ctx context.Context, node, process string) (others map[string]int64, err error) {
 	s := h.shards[0]
-	reply, err := s.client.Eval(ctx, announceScript, []string{s.nameKey(node)}, process, nameKept.Milliseconds(),
+	reply, err := s.eval(ctx, announceScript, []string{s.nameKey(node)}, process, nameKept.Milliseconds(),
 		namesMax-1).StringSlice()
 	if err != nil {
 		return nil, fmt.Errorf("redisorigin: announce %q at %s: %w", node, s.where, err)
@@ -59,7 +59,7 @@ func (h *Origin) Announce(ctx context.Context, node, process string) (others map
 // Withdraw removes a process from the list of a node's name.
 func (h *Origin) Withdraw(ctx context.Context, node, process string) error {
 	s := h.shards[0]
-	if err := s.client.Eval(ctx, withdrawScript, []string{s.nameKey(node)}, process).Err(); err != nil {
+	if err := s.eval(ctx, withdrawScript, []string{s.nameKey(node)}, process).Err(); err != nil {
 		return fmt.Errorf("redisorigin: withdraw %q at %s: %w", node, s.where, err)
 	}
 	return nil

@@ -7,7 +7,6 @@ import (
 	"fmt"
 	"math"
 	"strconv"
-	"sync"
 	"sync/atomic"
 
 	"github.com/cespare/xxhash/v2"
@@ -64,9 +63,7 @@ type shard struct {
 	byName  map[string]*bucket
 
 	begin atomic.Int64 // the bucket that Changes begins with
-
-	mu   sync.Mutex // of what follows, and of the buckets' turns
-	seen seenEpochs
+	seen  seenEpochs
 }
 
 // bucket is a part of a shard that scripts handle as a whole: all of it, but on a Cluster.
@@ -82,13 +79,7 @@ type bucket struct {
 	heldHead                    string        // of what reservations have
 	epoch                       atomic.Uint32 // the last that was answered, 0 if none
 	first                       atomic.Uint32 // of all that were answered
-	turn                        changesTurn   // under the shard's mu
-}
-
-// seenEpochs is what Changes has reported of a shard: one for all, and each bucket's.
-type seenEpochs struct {
-	all     store.Epoch
-	buckets []store.Epoch
+	turn                        atomic.Pointer[changesTurn]
 }
 
 // clusterBuckets spreads a Cluster's cells over its nodes, evenly enough for some dozen of them. Each is a command
@@ -119,7 +110,7 @@ func (s *shard) addBucket(name string) {
 }
 
 func newBucket(prefix string, n int) *bucket {
-	return &bucket{
+	b := &bucket{
 		n:          n,
 		keys:       keysWith(prefix),
 		epochKey:   prefix + ":epoch",
@@ -135,6 +126,8 @@ func newBucket(prefix string, n int) *bucket {
 		streamHead: prefix + ":stream:",
 		heldHead:   prefix + ":",
 	}
+	b.turn.Store(&changesTurn{})
+	return b
 }
 
 // streamKey is where the number of a stream's last chunk is, or of one part of its chunks.

@@ -2,13 +2,11 @@ package redisorigin
 
 import (
 	"context"
-	"encoding/binary"
 	"errors"
 	"fmt"
 	"slices"
 	"time"
 
-	"github.com/cespare/xxhash/v2"
 	"github.com/redis/go-redis/v9"
 
 	"github.com/weirhq/weir/dataplane/store"
@@ -26,14 +24,12 @@ func (h *Origin) Lease(ctx context.Context, shard int, holder string, ttl time.D
 		return store.Lease{}, fmt.Errorf("redisorigin: lease of shard %d: %w", shard, err)
 	}
 	pair, _ := reply.([]any)
-	if len(pair) == 2 {
-		holder, isHolder := pair[0].(string)
-		left, isLeft := pair[1].(int64)
-		if isHolder && isLeft && left >= 0 {
-			return store.Lease{Holder: holder, Left: time.Duration(left) * time.Millisecond}, nil
-		}
+	r := scriptReply{rest: pair}
+	lease := store.Lease{Holder: r.text(), Left: time.Duration(r.int()) * time.Millisecond}
+	if r.end() != nil || lease.Left < 0 {
+		return store.Lease{}, fmt.Errorf("redisorigin: lease of shard %d: %w", shard, errStrangeReply)
 	}
-	return store.Lease{}, fmt.Errorf("redisorigin: lease of shard %d: %w", shard, errStrangeReply)
+	return lease, nil
 }
 
 // Release implements store.Relayed.
@@ -49,40 +45,7 @@ func (h *Origin) leaseCall(ctx context.Context, shard int, script string, args .
 	if err != nil {
 		return nil, err
 	}
-	if err := ctx.Err(); err != nil {
-		return nil, err
-	}
-	return s.client.Eval(ctx, script, []string{s.buckets[0].leaseKey}, args...).Result()
-}
-
-// see remembers the epochs of all buckets and returns one that stands for them.
-func (s *shard) see(epochs []store.Epoch) store.Epoch {
-	all := epochs[0]
-	if len(epochs) > 1 {
-		b := make([]byte, 0, 4*len(epochs))
-		for _, e := range epochs {
-			b = binary.BigEndian.AppendUint32(b, uint32(e))
-		}
-		all = store.Epoch(xxhash.Sum64(b)>>32) | 1
-	}
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	s.seen = seenEpochs{all, epochs}
-	return all
-}
-
-// epochsOf is each bucket's epoch when Changes reported all of them as one, nil if it did not or has reported
-// another one since.
-func (s *shard) epochsOf(all store.Epoch) []store.Epoch {
-	if len(s.buckets) == 1 {
-		return []store.Epoch{all}
-	}
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	if s.seen.all != all {
-		return nil
-	}
-	return s.seen.buckets
+	return s.eval(ctx, script, []string{s.buckets[0].leaseKey}, args...).Result()
 }
 
 // Ack implements store.Relayed.
@@ -94,7 +57,10 @@ func (h *Origin) Ack(ctx context.Context, shard int, cells []store.Change) error
 				args = append(args, bounded(cells[place].Total), bounded(cells[place].Limit))
 			}
 			return p.pipe.Eval(p.ctx, ackScript, append([]string{part.changesKey}, part.keys...), args...)
-		}, func(int64) {}, nil)
+		}, func(p *pipeline, part *part) error {
+			_, err := p.number(part)
+			return err
+		})
 }
 
 // Apply implements store.Relayed.
@@ -106,7 +72,11 @@ func (h *Origin) Apply(ctx context.Context, shard int, totals []store.Foreign) (
 				args = append(args, bounded(totals[place].Count), p.s.expiresAtMs(totals[place].Cell, part.keys[i]))
 			}
 			return p.pipe.Eval(p.ctx, applyScript, append([]string{part.epochKey}, part.keys...), args...)
-		}, func(n int64) { raised += int(n) }, nil)
+		}, func(p *pipeline, part *part) error {
+			n, err := p.number(part)
+			raised += int(n)
+			return err
+		})
 	return raised, err
 }
 
@@ -121,12 +91,16 @@ func (h *Origin) Raise(ctx context.Context, of int, epoch store.Epoch, totals []
 					args = append(args, bounded(t.Total), bounded(t.Limit), s.expiresAtMs(t.Cell, part.keys[i]))
 				}
 				return p.eval(part.bucket, raiseScript, []string{part.healedKey, part.changesKey}, part.keys, args)
-			}, nil, raised)
+			}, raised)
 	})
 }
 
 // raised reads the answer to Raise.
-func raised(r *scriptReply) error {
+func raised(p *pipeline, part *part) error {
+	r, err := p.reply(part.bucket, part.cmd)
+	if err != nil {
+		return err
+	}
 	if r.int() == 1 {
 		return store.ErrEpoch
 	}
@@ -139,20 +113,16 @@ func raised(r *scriptReply) error {
 // Healed implements store.Relayed.
 func (h *Origin) Healed(ctx context.Context, of int, epoch store.Epoch) error {
 	return h.inEpoch(ctx, of, epoch, func(s *shard, epochs []store.Epoch) error {
-		p := s.pipeline(ctx)
-		cmds := make([]*redis.Cmd, len(s.buckets))
-		for i, b := range s.buckets {
-			cmds[i] = p.eval(b, healedScript, []string{b.healedKey}, nil, []any{formatEpoch(epochs[i])})
-		}
-		p.exec()
-		for i, b := range s.buckets {
-			r, err := p.reply(b, cmds[i])
-			if err == nil && r.int() == 1 {
-				err = store.ErrEpoch
+		err := s.pipeline(ctx).call(s.eachBucket(0), func(p *pipeline, part *part) *redis.Cmd {
+			return p.eval(part.bucket, healedScript, []string{part.healedKey}, nil, []any{formatEpoch(epochs[part.n])})
+		}, func(_ *part, r *scriptReply) error {
+			if r.int() == 1 {
+				return store.ErrEpoch
 			}
-			if err != nil {
-				return fmt.Errorf("redisorigin: healed at %s: %w", s.where, err)
-			}
+			return nil
+		})
+		if err != nil {
+			return fmt.Errorf("redisorigin: healed at %s: %w", s.where, err)
 		}
 		return nil
 	})
@@ -167,7 +137,10 @@ func (h *Origin) inEpoch(ctx context.Context, shard int, epoch store.Epoch,
 	if err != nil {
 		return err
 	}
-	epochs := s.epochsOf(epoch)
+	epochs := []store.Epoch{epoch}
+	if len(s.buckets) > 1 {
+		epochs = s.seen.of(epoch)
+	}
 	if epochs == nil {
 		return fmt.Errorf("redisorigin: shard %d: %w", shard, store.ErrEpoch)
 	}
@@ -177,26 +150,21 @@ func (h *Origin) inEpoch(ctx context.Context, shard int, epoch store.Epoch,
 // relayCellsMax bounds the cells of one round trip of a call that may be repeated.
 const relayCellsMax = 20 * callKeysMax
 
-// relay makes a call that may be repeated, some thousand cells at a time; count is for answers that are one number,
-// read for those with a head.
+// relay makes a call that may be repeated, some thousand cells at a time.
 func (h *Origin) relay(ctx context.Context, what string, shard, n int, cell func(i int) *window.Cell,
-	command func(*pipeline, *part) *redis.Cmd, count func(n int64), read func(*scriptReply) error) error {
+	command func(*pipeline, *part) *redis.Cmd, read func(*pipeline, *part) error) error {
 	s, err := h.shard(shard, n, func(i int) *window.Key { return &cell(i).Key })
 	if err != nil {
 		return err
 	}
-	parts := s.split(n, cell)
 	if n == 0 {
 		return ctx.Err()
 	}
-	for some := range slices.Chunk(parts, relayCellsMax/callKeysMax) {
+	for some := range slices.Chunk(s.split(n, cell), relayCellsMax/callKeysMax) {
 		p := s.pipeline(ctx)
+		p.send(some, command)
 		for _, part := range some {
-			part.cmd = command(p, part)
-		}
-		p.exec()
-		for _, part := range some {
-			if err := p.done(part, count, read); err != nil {
+			if err := read(p, part); err != nil {
 				return s.failed(what, len(part.places), err)
 			}
 		}
@@ -204,23 +172,11 @@ func (h *Origin) relay(ctx context.Context, what string, shard, n int, cell func
 	return nil
 }
 
-// done is what went wrong with a part.
-func (p *pipeline) done(part *part, count func(n int64), read func(*scriptReply) error) error {
-	if count != nil {
-		reply, err := replyOf(part.cmd, p.err)
-		n, isCount := reply.(int64)
-		switch {
-		case err != nil:
-			return err
-		case !isCount:
-			return errStrangeReply
-		}
-		count(n)
-		return nil
+// number reads a part's answer that is one number.
+func (p *pipeline) number(part *part) (int64, error) {
+	reply, err := replyOf(part.cmd, p.err)
+	if n, isNumber := reply.(int64); err != nil || isNumber {
+		return n, err
 	}
-	r, err := p.reply(part.bucket, part.cmd)
-	if err != nil {
-		return err
-	}
-	return read(r)
+	return 0, errStrangeReply
 }

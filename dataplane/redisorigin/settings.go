@@ -39,30 +39,26 @@ func (h *Origin) Settings(ctx context.Context, _ string) (rows store.SettingsRow
 }
 
 func (s *shard) settings(ctx context.Context) (store.SettingsRows, error) {
-	if err := ctx.Err(); err != nil {
-		return store.SettingsRows{}, err
-	}
 	known := s.origin.settings.lastRead()
 	key := s.buckets[0].settingsKey
-	reply, err := s.client.Eval(ctx, settingsScript, []string{key}, known.version, settingsPackedMax,
+	reply, err := s.eval(ctx, settingsScript, []string{key}, known.version, settingsPackedMax,
 		settingsKept.Milliseconds()).Slice()
-	if err != nil {
-		return store.SettingsRows{}, fmt.Errorf("read the settings at %s: %s: %w", s.where, key, err)
-	}
 	r := scriptReply{rest: reply}
 	version, document, bytes, nodes, leftMs, ageMs := r.text(), r.text(), r.int(), r.int(), r.int(), r.int()
-	switch err := r.end(); {
+	if err == nil {
+		err = r.end()
+	}
+	if err == nil && version != "" && version != known.version {
+		known.version = version
+		if known.rows, err = (settingsDocument{version, document}).unpack(bytes); err == nil {
+			s.origin.settings.keepRead(known)
+		}
+	}
+	switch {
 	case err != nil:
 		return store.SettingsRows{}, fmt.Errorf("read the settings at %s: %s: %w", s.where, key, err)
 	case version == "":
 		return store.SettingsRows{}, store.ErrNoSettings
-	case version != known.version:
-		rows, err := settingsDocument{version, document}.unpack(bytes)
-		if err != nil {
-			return store.SettingsRows{}, fmt.Errorf("read the settings at %s: %s: %w", s.where, key, err)
-		}
-		known = settingsRead{version, rows}
-		s.origin.settings.keepRead(known)
 	}
 	rows := known.rows
 	rows.Version = known.version
@@ -90,9 +86,6 @@ func (h *Origin) StoreSettings(ctx context.Context, shard int, holder string, ro
 	asOf time.Time,
 ) error {
 	s, err := h.shard(shard, 0, nil)
-	if err == nil {
-		err = ctx.Err()
-	}
 	if err != nil {
 		return err
 	}
@@ -104,7 +97,7 @@ func (h *Origin) StoreSettings(ctx context.Context, shard int, holder string, ro
 	args := []any{holder, document.version, strconv.Itoa(rows.NodesLive), settingsKept.Milliseconds(),
 		bounded(max(0, rows.Trial.Left.Milliseconds())), bounded(max(0, asOf.UnixMilli()))}
 	for _, args := range [][]any{args, append(args, document.bytes)} {
-		there, err := s.client.Eval(ctx, storeSettingsScript, keys, args...).Int()
+		there, err := s.eval(ctx, storeSettingsScript, keys, args...).Int()
 		if err == nil && there < 0 {
 			err = store.ErrNoLease
 		}

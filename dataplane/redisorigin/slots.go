@@ -34,50 +34,21 @@ func (h *Origin) Slots(ctx context.Context, shard int, call store.SlotsCall) (st
 		return store.SlotsReply{}, err
 	}
 	parts := s.splitKeys(len(call.Asks), func(i int) *window.Key {
-		if err := store.CheckSlotsAsk(&call.Asks[i]); err != nil {
-			reply.Answers[i].Err = fmt.Errorf("redisorigin: %w", err)
-			return nil
-		}
-		return &call.Asks[i].Key
-	})
-	p := s.pipeline(ctx)
-	p.askClock(parts)
-	for _, part := range parts {
-		part.cmd = s.queueSlots(p, part, &call)
-	}
-	p.exec()
-	reply.Now = p.now()
-	for _, part := range parts {
-		r, err := p.reply(part.bucket, part.cmd)
-		if err == nil {
-			err = s.slotsAnswers(part, r, &reply)
-		}
-		if err != nil {
-			return store.SlotsReply{}, s.failed("slots of", len(call.Asks), err)
-		}
+		ask := &call.Asks[i]
+		return inBounds(&ask.Key, store.CheckSlotsAsk(ask), &reply.Answers[i].Err)
+	}, func(names []string, b *bucket, i int) []string { return b.appendSlots(names, &call.Asks[i].Key) })
+	reply.Now, err = s.ask(ctx, parts,
+		func(p *pipeline, part *part) *redis.Cmd { return queueSlots(p, part, &call) },
+		func(part *part, r *scriptReply) error { return s.slotsAnswers(part, r, &reply) })
+	if err != nil {
+		return store.SlotsReply{}, s.failed("slots of", len(call.Asks), err)
 	}
 	return reply, nil
 }
 
-// splitKeys cuts what is said about n keys into parts, without those that are nil.
-func (s *shard) splitKeys(n int, key func(int) *window.Key) (parts []*part) {
-	open := make(map[int]*part)
-	for i := range n {
-		key := key(i)
-		if key == nil {
-			continue
-		}
-		b := s.bucketOf(key)
-		p := open[b.n]
-		if p == nil || len(p.places) == callKeysMax {
-			p = &part{bucket: b}
-			open[b.n] = p
-			parts = append(parts, p)
-		}
-		p.places = append(p.places, i)
-		p.keys = append(p.keys, b.nameOf("slots", key), b.nameOf("leases", key))
-	}
-	return parts
+// appendSlots appends where the slots and the leases of a key are.
+func (b *bucket) appendSlots(names []string, key *window.Key) []string {
+	return append(names, b.nameOf("slots", key), b.nameOf("leases", key))
 }
 
 // nameOf is where the slots, or the leases, of a key are.
@@ -89,7 +60,7 @@ func (b *bucket) nameOf(what string, key *window.Key) string {
 	return string(append(appendEscaped(name, key.Identifier), '}'))
 }
 
-func (s *shard) queueSlots(p *pipeline, part *part, call *store.SlotsCall) *redis.Cmd {
+func queueSlots(p *pipeline, part *part, call *store.SlotsCall) *redis.Cmd {
 	args := make([]any, 0, 3+5*len(part.places))
 	args = append(args, strconv.FormatUint(call.Node, 16), call.Number, store.SlotsStarvedFor.Milliseconds())
 	for _, place := range part.places {
@@ -122,9 +93,6 @@ func (s *shard) slotsAnswers(part *part, r *scriptReply, reply *store.SlotsReply
 		state := r.int()
 		reply.Answers[place] = store.SlotsAnswer{Held: r.int(), Others: r.int(), Starved: r.int() == 1,
 			RetryIn: time.Duration(r.int()) * time.Millisecond, Err: s.slotsProblem(part.keys[2*i], state, r)}
-	}
-	if part.n == 0 {
-		reply.Now = r.now
 	}
 	return r.end()
 }

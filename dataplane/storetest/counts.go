@@ -46,40 +46,31 @@ type Store struct {
 // subtest, or each history that one draws, and no two run at once: so it may hand out
 // one database again and again, emptied.
 func TestCountStore(t *testing.T, open func(t testing.TB) Store) {
-	run := func(name string, f func(t *testing.T, s Store)) {
-		t.Run(name, func(t *testing.T) { f(t, open(t)) })
-	}
-
-	t.Run("Publish", func(t *testing.T) {
-		run := func(name string, f func(t *testing.T, s Store)) {
-			t.Run(name, func(t *testing.T) { f(t, open(t)) })
-		}
-		run("raises region's own components to the given counts", testPublishRaises)
-		run("a smaller count than the stored one changes nothing", testPublishNeverLowers)
-		run("publishing twice changes nothing", testPublishTwice)
-		run("no rows are no work", testPublishNothing)
-		run("at most PublishRowsMax rows", testPublishRowsMax)
-		run("rows must be sorted and without duplicates", testPublishOrder)
-		run("ErrRefused means that none is stored and at least one row never will be", testPublishRefused)
-		run("keeps no reference to its rows", testPublishKeepsNothing)
-		run("may run concurrently", testPublishConcurrently)
+	group(t, "Publish", open, []subtest[Store]{
+		{"raises region's own components to the given counts", testPublishRaises},
+		{"a smaller count than the stored one changes nothing", testPublishNeverLowers},
+		{"publishing twice changes nothing", testPublishTwice},
+		{"no rows are no work", testPublishNothing},
+		{"at most PublishRowsMax rows", testPublishRowsMax},
+		{"rows must be sorted and without duplicates", testPublishOrder},
+		{"ErrRefused means that none is stored and at least one row never will be", testPublishRefused},
+		{"keeps no reference to its rows", testPublishKeepsNothing},
+		{"may run concurrently", testPublishConcurrently},
 	})
-	t.Run("Import", func(t *testing.T) {
-		run := func(name string, f func(t *testing.T, s Store)) {
-			t.Run(name, func(t *testing.T) { f(t, open(t)) })
-		}
-		run("yields each component of each cell", testImportComponents)
-		run("yields each cell that expires after nowMs", testImportExpiry)
-		run("is exact for the largest counts", testImportBigCounts)
-		run("after an error what was yielded is still true", testImportInterrupted)
+	group(t, "Import", open, []subtest[Store]{
+		{"yields each component of each cell", testImportComponents},
+		{"yields each cell that expires after nowMs", testImportExpiry},
+		{"is exact for the largest counts", testImportBigCounts},
+		{"after an error what was yielded is still true", testImportInterrupted},
 	})
-	run("names with any bytes never collide", testCountNames)
-	run("regions with any bytes never collide", testCountRegions)
-	run("names of the longest lengths are kept whole", testCountLongNames)
-	run("durations and workspaces are apart, limits are not", testCountIdentity)
+	run(t, open, []subtest[Store]{
+		{"names with any bytes never collide", testCountNames},
+		{"regions with any bytes never collide", testCountRegions},
+		{"names of the longest lengths are kept whole", testCountLongNames},
+		{"durations and workspaces are apart, limits are not", testCountIdentity},
+		{"all methods obey ctx", testCountContext},
+	})
 	t.Run("random histories equal the model", func(t *testing.T) { testCountHistories(t, open) })
-	run("all methods obey ctx", testCountContext)
-
 	t.Run("Settings", func(t *testing.T) { testSettings(t, open) })
 	t.Run("Heartbeat", func(t *testing.T) { testHeartbeat(t, open) })
 }
@@ -236,25 +227,20 @@ func testPublishRefused(t *testing.T, s Store) {
 		change(&c)
 		return c
 	}
+	longer := func(bytesMax int) string { return strings.Repeat("m", bytesMax+1) }
+	accents := strings.Repeat("é", window.IdentifierBytesMax/2+1)
 	for name, culprit := range map[string]store.Count{
-		"identifier too long": bad(func(c *store.Count) {
-			c.Cell.Identifier = strings.Repeat("m", window.IdentifierBytesMax+1)
-		}),
-		"namespace too long": bad(func(c *store.Count) {
-			c.Cell.Namespace = strings.Repeat("n", window.NamespaceBytesMax+1)
-		}),
-		"workspace too long": bad(func(c *store.Count) {
-			c.Cell.Workspace = strings.Repeat("w", window.WorkspaceBytesMax+1)
-		}),
-		"longer in bytes than in characters": bad(func(c *store.Count) {
-			c.Cell.Identifier = strings.Repeat("é", window.IdentifierBytesMax/2+1)
-		}),
-		"negative count":  bad(func(c *store.Count) { c.Count = -1 }),
-		"count too large": bad(func(c *store.Count) { c.Count = store.CountMax + 1 }),
+		"identifier too long": bad(func(c *store.Count) { c.Cell.Identifier = longer(window.IdentifierBytesMax) }),
+		"namespace too long":  bad(func(c *store.Count) { c.Cell.Namespace = longer(window.NamespaceBytesMax) }),
+		"workspace too long":  bad(func(c *store.Count) { c.Cell.Workspace = longer(window.WorkspaceBytesMax) }),
+		"negative count":      bad(func(c *store.Count) { c.Count = -1 }),
+		"count too large":     bad(func(c *store.Count) { c.Count = store.CountMax + 1 }),
+
+		"longer in bytes than in characters": bad(func(c *store.Count) { c.Cell.Identifier = accents }),
 	} {
 		t.Run(name, func(t *testing.T) {
-			for _, rows := range [][]store.Count{{good("a"), culprit, good("z")}, {culprit}, {good("a"), culprit},
-				{culprit, good("z")}} {
+			a, z := good("a"), good("z")
+			for _, rows := range [][]store.Count{{a, culprit, z}, {culprit}, {a, culprit}, {culprit, z}} {
 				sortCounts(rows)
 				if err := s.Publish(t.Context(), "eu", rows); !errors.Is(err, store.ErrRefused) {
 					t.Errorf("publish of %d rows with the culprit: %v, want ErrRefused", len(rows), err)

@@ -25,13 +25,13 @@ func testCountLongNames(t *testing.T, s Store) { testDistinct(t, s, longestCells
 // testDistinct gives each cell a count of its own and expects each one back.
 func testDistinct(t *testing.T, s Store, cells []window.Cell) {
 	t.Helper()
-	rows := make(map[window.Cell]int64)
+	var rows []store.Count
 	want := make(components)
 	for i, c := range cells {
-		rows[c] = int64(i + 1)
-		want[component{c, "us"}] = int64(i + 1)
+		rows = append(rows, store.Count{Cell: c, Count: int64(i + 1)})
 	}
-	publish(t, s, "us", sortedCounts(rows)...)
+	publish(t, s, "us", rows...)
+	want.publish("us", rows)
 	wantImported(t, s, want)
 }
 
@@ -50,21 +50,7 @@ func testCountRegions(t *testing.T, s Store) {
 // Conformance 5: "Same identifier, other duration → independent. Other limit, same
 // duration → the same counter." Conformance 6: "The same namespace in two
 // workspaces → isolated." And two modes never share cells, nor do two generations.
-func testCountIdentity(t *testing.T, s Store) {
-	hour, other, day := liveCell("w", "x"), liveCell("w2", "x"), liveCell("w", "x")
-	day.Duration, day.Sequence = 24*time.Hour, sequenceNow(24*time.Hour)
-	estimate, estimateDay := hour, day
-	estimate.Mode, estimateDay.Mode = window.Estimate, window.Estimate
-	reset, last := hour, estimateDay
-	reset.Generation, last.Generation = 1, window.GenerationMax
-	rows := map[window.Cell]int64{hour: 1, other: 2, day: 4, estimate: 8, estimateDay: 16, reset: 32, last: 64}
-	publish(t, s, "eu", sortedCounts(rows)...)
-	want := make(components)
-	for c, n := range rows {
-		want[component{c, "eu"}] = n
-	}
-	wantImported(t, s, want)
-}
+func testCountIdentity(t *testing.T, s Store) { testDistinct(t, s, likeCells()) }
 
 // components is the counter as mathematics has it: a map, merged by max.
 type components map[component]int64

@@ -25,57 +25,45 @@ type Feed struct {
 // TestFeed runs the contract of store.Feed against what open returns: one that is empty when open returns it. open is
 // called once for each subtest, and no two run at once.
 func TestFeed(t *testing.T, open func(t testing.TB) Feed) {
-	group := func(name string, subtests ...feedTest) {
-		t.Run(name, func(t *testing.T) {
-			for _, s := range subtests {
-				t.Run(s.name, func(t *testing.T) { s.run(t, open(t)) })
-			}
-		})
-	}
-	group("Append",
-		feedTest{"numbers have no gaps", testAppendNumbers},
-		feedTest{"a number is taken by another writer or other content", testAppendTaken},
-		feedTest{"its writer may append a row again", testAppendAgain},
-		feedTest{"one of many writers wins each number", testAppendRace},
-		feedTest{"waits for a row that is not committed, as long as ctx", testAppendHeld},
-		feedTest{"a writer that is killed leaves the number free", testAppendKilled},
-		feedTest{"ErrRefused for a row that breaks a bound", testAppendRefused},
-		feedTest{"keeps no reference to the payload", testAppendKeepsNothing},
-		feedTest{"goes on where a store that lost rows ends", testAppendLost},
-	)
-	group("Read",
-		feedTest{"has the rows of other regions in order", testReadOthers},
-		feedTest{"has what came after the cursors", testReadAfter},
-		feedTest{"begins with the last whole snapshot", testReadSnapshot},
-		feedTest{"has parts of snapshots where they are asked for", testReadParts},
-		feedTest{"begins with the last whole snapshot where the cursor is not stored", testReadCursorGone},
-		feedTest{"without proof has what came after the cursors", testReadUnproved},
-		feedTest{"has many rows in pages", testReadPages},
-		feedTest{"finds new streams among known ones", testReadNewStreams},
-		feedTest{"has no more streams than are asked for", testReadStreamsMax},
-		feedTest{"has about maxBytes at a time", testReadBytes},
-		feedTest{"has at least one row", testReadAtLeastOne},
-		feedTest{"counts rows without payload too", testReadCountsRows},
-		feedTest{"skips no row that is committed late", testReadHeld},
-		feedTest{"misses nothing while others append", testReadConcurrently},
-		feedTest{"keeps rows whole", testReadWhole},
-		feedTest{"has the store's clock", testReadClock},
-	)
-	group("Own", feedTest{"has the stream from its last whole snapshot on", testOwn})
-	group("Prune",
-		feedTest{"deletes the lowest rows, at most max", testPruneMax},
-		feedTest{"never deletes the last row", testPruneLast},
-		feedTest{"touches no other stream", testPruneStream},
-	)
-	group("all methods",
-		feedTest{"tell streams apart", testFeedNames},
-		feedTest{"obey ctx", testFeedContext},
-	)
-}
-
-type feedTest struct {
-	name string
-	run  func(t *testing.T, n Feed)
+	group(t, "Append", open, []subtest[Feed]{
+		{"numbers have no gaps", testAppendNumbers},
+		{"a number is taken by another writer or other content", testAppendTaken},
+		{"its writer may append a row again", testAppendAgain},
+		{"one of many writers wins each number", testAppendRace},
+		{"waits for a row that is not committed, as long as ctx", testAppendHeld},
+		{"a writer that is killed leaves the number free", testAppendKilled},
+		{"ErrRefused for a row that breaks a bound", testAppendRefused},
+		{"keeps no reference to the payload", testAppendKeepsNothing},
+		{"goes on where a store that lost rows ends", testAppendLost},
+	})
+	group(t, "Read", open, []subtest[Feed]{
+		{"has the rows of other regions in order", testReadOthers},
+		{"has what came after the cursors", testReadAfter},
+		{"begins with the last whole snapshot", testReadSnapshot},
+		{"has parts of snapshots where they are asked for", testReadParts},
+		{"begins with the last whole snapshot where the cursor is not stored", testReadCursorGone},
+		{"without proof has what came after the cursors", testReadUnproved},
+		{"has many rows in pages", testReadPages},
+		{"finds new streams among known ones", testReadNewStreams},
+		{"has no more streams than are asked for", testReadStreamsMax},
+		{"has about maxBytes at a time", testReadBytes},
+		{"has at least one row", testReadAtLeastOne},
+		{"counts rows without payload too", testReadCountsRows},
+		{"skips no row that is committed late", testReadHeld},
+		{"misses nothing while others append", testReadConcurrently},
+		{"keeps rows whole", testReadWhole},
+		{"has the store's clock", testReadClock},
+	})
+	group(t, "Own", open, []subtest[Feed]{{"has the stream from its last whole snapshot on", testOwn}})
+	group(t, "Prune", open, []subtest[Feed]{
+		{"deletes the lowest rows, at most max", testPruneMax},
+		{"never deletes the last row", testPruneLast},
+		{"touches no other stream", testPruneStream},
+	})
+	group(t, "all methods", open, []subtest[Feed]{
+		{"tell streams apart", testFeedNames},
+		{"obey ctx", testFeedContext},
+	})
 }
 
 var (
@@ -85,7 +73,7 @@ var (
 	eu0 = store.Stream{Region: "eu", Shard: 0}
 )
 
-// news is a row that is no part of a snapshot.
+// feed is a row that is no part of a snapshot.
 func feed(s store.Stream, sequence int64) store.FeedRow {
 	payload := fmt.Appendf(nil, "%s/%d:%d", s.Region, s.Shard, sequence)
 	return store.FeedRow{Stream: s, Sequence: sequence, Writer: 7, Payload: payload}
@@ -129,9 +117,14 @@ func (c cursors) follow(rows []store.FeedRow) {
 
 func readFeed(t testing.TB, n Feed, region string, after cursors, maxBytes int) store.FeedPage {
 	t.Helper()
-	page, err := n.Read(t.Context(), store.FeedQuery{Region: region, After: after, Prove: true, MaxBytes: maxBytes})
+	return queryFeed(t, n, store.FeedQuery{Region: region, After: after, Prove: true, MaxBytes: maxBytes})
+}
+
+func queryFeed(t testing.TB, n Feed, q store.FeedQuery) store.FeedPage {
+	t.Helper()
+	page, err := n.Read(t.Context(), q)
 	if err != nil {
-		t.Fatalf("read as %q: %v", region, err)
+		t.Fatalf("read as %q: %v", q.Region, err)
 	}
 	return page
 }

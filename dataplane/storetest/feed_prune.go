@@ -103,11 +103,12 @@ func testFeedContext(t *testing.T, n Feed) {
 	appendRows(t, n, upTo(us0, 2)...)
 	ctx, cancel := context.WithCancel(t.Context())
 	cancel()
-	_, readErr := n.Read(ctx, store.FeedQuery{Region: "eu", MaxBytes: plenty})
-	ownErr := n.Own(ctx, us0, func(store.FeedRow) {})
-	_, pruneErr := n.Prune(ctx, us0, 2, 9)
-	appendErr := n.Append(ctx, feed(us0, 3))
-	for name, err := range map[string]error{"Append": appendErr, "Read": readErr, "Own": ownErr, "Prune": pruneErr} {
+	for name, err := range map[string]error{
+		"Append": n.Append(ctx, feed(us0, 3)),
+		"Read":   errOf(n.Read(ctx, store.FeedQuery{Region: "eu", MaxBytes: plenty})),
+		"Own":    n.Own(ctx, us0, func(store.FeedRow) {}),
+		"Prune":  errOf(n.Prune(ctx, us0, 2, 9)),
+	} {
 		if !errors.Is(err, context.Canceled) {
 			t.Errorf("%s: %v, want Canceled", name, err)
 		}

@@ -66,11 +66,7 @@ func testReadParts(t *testing.T, n Feed) {
 	for _, prove := range []bool{false, true} {
 		after := cursors{}
 		after.follow(all[:1])
-		page, err := n.Read(t.Context(), store.FeedQuery{Region: "eu", After: after, Prove: prove, Parts: true,
-			MaxBytes: plenty})
-		if err != nil {
-			t.Fatal(err)
-		}
+		page := queryFeed(t, n, store.FeedQuery{Region: "eu", After: after, Prove: prove, Parts: true, MaxBytes: plenty})
 		wantFeed(t, fmt.Sprint("with proof: ", prove), page.Rows, all[1:]...)
 	}
 }
@@ -111,9 +107,7 @@ func testReadCursorGone(t *testing.T, n Feed) {
 	}
 	appendRows(t, n, feed(us0, 1))
 	after.follow(all[:1])
-	if _, err := n.Prune(t.Context(), us1, 9, 9); err != nil {
-		t.Fatal(err)
-	}
+	prune(t, n, us1, 9, 9, 1)
 	after[us1] = feed(us1, 1).Cursor()
 	wantFeed(t, "pruned", readFeed(t, n, "eu", after, plenty).Rows, feed(us1, 2))
 }
@@ -125,13 +119,9 @@ func testReadUnproved(t *testing.T, n Feed) {
 	after := cursors{us0: all[2].Cursor(), us1: feed(us1, 3).Cursor()}
 	want := slices.Concat(withoutSnapshots(slices.Clone(all[3:])), upTo(us1, 5)[3:])
 	wantFeed(t, "what is new", readUnproved(t, n, after).Rows, want...)
-	if _, err := n.Prune(t.Context(), us1, 4, 9); err != nil {
-		t.Fatal(err)
-	}
+	prune(t, n, us1, 4, 9, 3)
 	wantFeed(t, "what is new behind a cursor that was pruned", readUnproved(t, n, after).Rows, want...)
-	if _, err := n.Prune(t.Context(), us0, 4, 9); err != nil {
-		t.Fatal(err)
-	}
+	prune(t, n, us0, 4, 9, 3)
 	after[us0] = all[0].Cursor()
 	page := readUnproved(t, n, after)
 	wantFeed(t, "from the snapshot on behind a gap", page.Rows, slices.Concat(whole, upTo(us1, 5)[3:])...)
@@ -151,9 +141,9 @@ func testReadPages(t *testing.T, n Feed) {
 		after := cursors{ap0: all[0].Cursor(), us0: all[rows].Cursor()}
 		var got []store.FeedRow
 		for more := true; more; {
-			page, err := n.Read(t.Context(), store.FeedQuery{Region: "eu", After: after, Prove: prove, MaxBytes: plenty})
-			if err != nil || len(page.Gone) > 0 {
-				t.Fatalf("%v, gone %v", err, page.Gone)
+			page := queryFeed(t, n, store.FeedQuery{Region: "eu", After: after, Prove: prove, MaxBytes: plenty})
+			if len(page.Gone) > 0 {
+				t.Fatalf("gone are %v", page.Gone)
 			}
 			after.follow(page.Rows)
 			got, more = append(got, page.Rows...), page.More
@@ -165,11 +155,7 @@ func testReadPages(t *testing.T, n Feed) {
 
 func readUnproved(t *testing.T, n Feed, after cursors) store.FeedPage {
 	t.Helper()
-	page, err := n.Read(t.Context(), store.FeedQuery{Region: "eu", After: after, MaxBytes: plenty})
-	if err != nil {
-		t.Fatal(err)
-	}
-	return page
+	return queryFeed(t, n, store.FeedQuery{Region: "eu", After: after, MaxBytes: plenty})
 }
 
 // A new stream may lie before, between and behind those that are known, in a region that is known or another.

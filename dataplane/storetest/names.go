@@ -79,25 +79,36 @@ func lookalikeCells(prefix string) []window.Cell {
 // longestCells are cells whose names are as long as names may be and differ in the
 // last byte only.
 func longestCells(prefix string) []window.Cell {
-	fill := func(bytesMax int, last string) string { return strings.Repeat("n", bytesMax-len(last)) + last }
-	workspace := func(last string) string {
-		return prefix + strings.Repeat("w", window.WorkspaceBytesMax-len(prefix)-len(last)) + last
+	long := func(begin string, bytesMax int, last string) string {
+		return begin + strings.Repeat("n", bytesMax-len(begin)-len(last)) + last
 	}
 	var cells []window.Cell
 	for _, last := range []string{"a", "A", " ", "\x00", "\xff", "🙂"} {
-		for _, k := range []window.Key{
-			{Workspace: workspace(last), Namespace: fill(window.NamespaceBytesMax, "n"),
-				Identifier: fill(window.IdentifierBytesMax, "n")},
-			{Workspace: workspace("w"), Namespace: fill(window.NamespaceBytesMax, last),
-				Identifier: fill(window.IdentifierBytesMax, "n")},
-			{Workspace: workspace("w"), Namespace: fill(window.NamespaceBytesMax, "n"),
-				Identifier: fill(window.IdentifierBytesMax, last)},
-		} {
-			k.Duration = time.Hour
-			cells = append(cells, window.Cell{Key: k, Sequence: sequenceNow(time.Hour)})
+		for differs := range 3 {
+			ends := [3]string{"n", "n", "n"}
+			ends[differs] = last
+			cells = append(cells, window.Cell{Key: window.Key{
+				Workspace:  long(prefix, window.WorkspaceBytesMax, ends[0]),
+				Namespace:  long("", window.NamespaceBytesMax, ends[1]),
+				Identifier: long("", window.IdentifierBytesMax, ends[2]),
+				Duration:   time.Hour,
+			}, Sequence: sequenceNow(time.Hour)})
 		}
 	}
 	return cells
+}
+
+// likeCells are cells that differ in the duration, the workspace, the sequence, the mode or the generation alone.
+func likeCells() []window.Cell {
+	hour := liveCell("w", "x")
+	day, next, estimate, reset := hour, hour, hour, hour
+	day.Duration, day.Sequence = 24*time.Hour, sequenceNow(24*time.Hour)
+	next.Sequence++
+	estimate.Mode, reset.Generation = window.Estimate, 1
+	estimateDay, last := day, day
+	estimateDay.Mode = window.Estimate
+	last.Mode, last.Generation = window.Estimate, window.GenerationMax
+	return []window.Cell{hour, liveCell("w2", "x"), day, next, estimate, estimateDay, reset, last}
 }
 
 var workspaces atomic.Int64

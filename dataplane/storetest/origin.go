@@ -61,7 +61,7 @@ func TestOrigin(t *testing.T, open func(t testing.TB) Origin) {
 			for _, some := range tests {
 				maps.Copy(all, some)
 			}
-			for _, name := range sortedNames(all) {
+			for _, name := range slices.Sorted(maps.Keys(all)) {
 				t.Run(name, func(t *testing.T) { all[name](newOriginTest(t, open(t))) })
 			}
 		})
@@ -104,28 +104,23 @@ func TestOrigin(t *testing.T, open func(t testing.TB) Origin) {
 	})
 }
 
-func sortedNames[V any](m map[string]V) []string {
-	names := make([]string, 0, len(m))
-	for name := range m {
-		names = append(names, name)
-	}
-	slices.Sort(names)
-	return names
-}
-
 // originTest is one subtest's origin with a stream of its own.
 type originTest struct {
 	*testing.T
 	Origin
 	parts
 	stream originStream
+	cell   window.Cell // the first of cells
+	key    window.Key  // the first of slotKeys, in the same shard
 }
 
 func newOriginTest(t *testing.T, h Origin) *originTest {
 	if h.Grow != nil {
 		h.Grow(t)
 	}
-	return &originTest{t, h, partsOf(h.Origin), newOriginStream()}
+	o := &originTest{T: t, Origin: h, parts: partsOf(h.Origin), stream: newOriginStream(), cell: liveCell("w", "id-0")}
+	o.key = o.slotKeys(1)[0]
+	return o
 }
 
 // lost makes a call whose reply is lost.
@@ -177,7 +172,7 @@ func originCells(h store.Origin, workspace string, n int) []window.Cell {
 	return cells
 }
 
-func (h *originTest) shard() int { c := liveCell("w", "id-0"); return h.ShardOf(&c.Key) }
+func (h *originTest) shard() int { return h.ShardOf(&h.cell.Key) }
 
 // send expects a chunk to be answered, and each of its cells too.
 func (h *originTest) send(costs ...store.Cost) []store.Total {
@@ -289,24 +284,13 @@ var originGetTests = map[string]func(*originTest){
 }
 
 func testOriginContext(h *originTest) {
-	cancelled, cancel := context.WithCancel(h.Context())
-	cancel()
-	late, cancelLate := context.WithDeadline(h.Context(), time.Now().Add(-time.Second))
-	defer cancelLate()
-	for _, ended := range []struct {
-		name string
-		ctx  context.Context
-		want error
-	}{{"a cancelled ctx", cancelled, context.Canceled}, {"a ctx past its deadline", late, context.DeadlineExceeded}} {
-		for name, err := range callOrigin(h, ended.ctx) {
-			if name == "Listen" && err == nil {
-				continue
-			}
-			if !errors.Is(err, ended.want) {
-				h.Errorf("%s with %s: %v", name, ended.name, err)
+	endedContexts(h, func(ended string, ctx context.Context, want error) {
+		for method, err := range callOrigin(h, ctx) {
+			if !errors.Is(err, want) && (method != "Listen" || err != nil) {
+				h.Errorf("%s with %s: %v", method, ended, err)
 			}
 		}
-	}
+	})
 	h.wantRegions(h.cells(2), 0, 0)
 }
 

@@ -1,6 +1,7 @@
 package storetest
 
 import (
+	"fmt"
 	"time"
 
 	"github.com/weirhq/weir/dataplane/store"
@@ -8,7 +9,7 @@ import (
 )
 
 var originCellTests = map[string]func(*originTest){
-	"have one shard, which is always the same": func(h *originTest) { testShardsOf(h.T, h) },
+	"have one shard, which is always the same": testShardsOf,
 	"are forgotten some time after they have expired": func(h *originTest) {
 		day := (24 * time.Hour).Milliseconds()
 		alive := h.cells(1)[0]
@@ -42,14 +43,7 @@ var originCellTests = map[string]func(*originTest){
 		testOriginDistinct(h, longestCells("w"))
 	},
 	"of two durations, workspaces, modes, generations and sequences are apart": func(h *originTest) {
-		hour := liveCell("w", "x")
-		cells := []window.Cell{hour, liveCell("w2", "x"), hour, hour, hour, hour, hour}
-		cells[2].Duration, cells[2].Sequence = 24*time.Hour, sequenceNow(24*time.Hour)
-		cells[3].Sequence++
-		cells[4].Mode = window.Estimate
-		cells[5].Generation = 1
-		cells[6].Mode, cells[6].Generation = window.Estimate, window.GenerationMax
-		testOriginDistinct(h, cells)
+		testOriginDistinct(h, likeCells())
 	},
 }
 
@@ -75,5 +69,33 @@ func testOriginDistinct(h *originTest, cells []window.Cell) {
 				h.Errorf("%v/%d: got %d, want %d", cost.Cell, cost.Cell.Sequence, got, cost.Add)
 			}
 		}
+	}
+}
+
+// 0 <= n < Shards(), always the same, on every connection and wherever the key lies.
+func testShardsOf(h *originTest) {
+	shards := h.Shards()
+	if shards < 1 {
+		h.Fatalf("%d shards", shards)
+	}
+	cells := append(lookalikeCells("w"), longestCells("w")...)
+	for i := range 1000 {
+		cells = append(cells, liveCell("w", fmt.Sprint("id-", i)))
+	}
+	first := make([]int, len(cells))
+	for i := range cells {
+		first[i] = h.ShardOf(&cells[i].Key)
+		if first[i] < 0 || first[i] >= shards {
+			h.Fatalf("%v is in shard %d of %d", cells[i], first[i], shards)
+		}
+	}
+	for i, c := range cells {
+		c.Sequence++
+		if got := h.ShardOf(&c.Key); got != first[i] {
+			h.Fatalf("%v was in shard %d and is in shard %d", c, first[i], got)
+		}
+	}
+	if got := h.Shards(); got != shards {
+		h.Errorf("%d shards have become %d", shards, got)
 	}
 }

@@ -4,8 +4,6 @@ import (
 	"errors"
 	"fmt"
 	"strings"
-	"sync"
-	"sync/atomic"
 	"testing"
 	"time"
 
@@ -56,85 +54,74 @@ var originLeasesTests = map[string]func(*originTest){
 		h.wantLease(acquires(k[0], "c", 3), true, 3)
 	},
 	"are one however often they are acquired": func(h *originTest) {
-		k := h.slotKeys(1)[0]
 		for range 3 {
-			h.wantLease(acquires(k, "a", 2), true, 1)
+			h.wantLease(acquires(h.key, "a", 2), true, 1)
 		}
-		h.lost("leases", func() error {
-			_, err := h.Leases(h.Context(), h.shard(), []store.LeaseWord{acquires(k, "b", 2)})
-			return err
-		})
-		h.wantLease(acquires(k, "b", 2), true, 2)
-		h.wantLease(acquires(k, "a", 0), true, 2) // a limit that was lowered ends nothing
+		second := []store.LeaseWord{acquires(h.key, "b", 2)}
+		h.lost("leases", func() error { return errOf(h.Leases(h.Context(), h.shard(), second)) })
+		h.wantLease(acquires(h.key, "b", 2), true, 2)
+		h.wantLease(acquires(h.key, "a", 0), true, 2) // a limit that was lowered ends nothing
 	},
 	"make room when they are released, once": func(h *originTest) {
-		k := h.slotKeys(1)[0]
-		h.wantLease(acquires(k, "a", 2), true, 1)
-		h.wantLease(acquires(k, "b", 2), true, 2)
-		h.wantLease(releases(k, "a"), false, 1)
-		h.wantLease(releases(k, "a"), false, 1)
-		h.wantLease(releases(k, "never"), false, 1)
-		h.wantLease(acquires(k, "c", 2), true, 2)
-		h.wantLease(acquires(k, "d", 2), false, 2)
+		h.wantLease(acquires(h.key, "a", 2), true, 1)
+		h.wantLease(acquires(h.key, "b", 2), true, 2)
+		h.wantLease(releases(h.key, "a"), false, 1)
+		h.wantLease(releases(h.key, "a"), false, 1)
+		h.wantLease(releases(h.key, "never"), false, 1)
+		h.wantLease(acquires(h.key, "c", 2), true, 2)
+		h.wantLease(acquires(h.key, "d", 2), false, 2)
 	},
 	"end with their time, and are not renewed then": func(h *originTest) {
-		k := h.slotKeys(1)[0]
-		short := acquires(k, "a", 1)
+		short := acquires(h.key, "a", 1)
 		short.TTL = 50 * time.Millisecond
 		h.wantLease(short, true, 1)
-		h.within("it has ended", func() bool { return h.leasesOf(acquires(k, "b", 1))[0].Held })
-		h.wantLease(renews(k, "a"), false, 1)
+		h.within("it has ended", func() bool { return h.leasesOf(acquires(h.key, "b", 1))[0].Held })
+		h.wantLease(renews(h.key, "a"), false, 1)
 	},
 	"are kept by renewal": func(h *originTest) {
-		k := h.slotKeys(1)[0]
-		short := acquires(k, "a", 1)
+		short := acquires(h.key, "a", 1)
 		short.TTL = 50 * time.Millisecond
 		h.wantLease(short, true, 1)
-		h.wantLease(renews(k, "a"), true, 1)
-		start := h.Clock(h)
-		h.within("some time has passed", func() bool { return h.Clock(h).Sub(start) > 2*short.TTL })
-		h.wantLease(acquires(k, "b", 1), false, 1)
+		h.wantLease(renews(h.key, "a"), true, 1)
+		h.pass(2 * short.TTL)
+		h.wantLease(acquires(h.key, "b", 1), false, 1)
 	},
 	"do not end earlier by a word that is late": func(h *originTest) {
-		k := h.slotKeys(1)[0]
-		short := acquires(k, "a", 1)
+		short := acquires(h.key, "a", 1)
 		short.TTL = 50 * time.Millisecond
 		h.wantLease(short, true, 1)
-		h.wantLease(renews(k, "a"), true, 1)
+		h.wantLease(renews(h.key, "a"), true, 1)
 		h.wantLease(short, true, 1)
 		short.Verb = store.LeaseRenew
 		h.wantLease(short, true, 1)
-		start := h.Clock(h)
-		h.within("some time has passed", func() bool { return h.Clock(h).Sub(start) > 2*short.TTL })
-		h.wantLease(acquires(k, "b", 1), false, 1)
+		h.pass(2 * short.TTL)
+		h.wantLease(acquires(h.key, "b", 1), false, 1)
 	},
 	"and slots of nodes have one limit": func(h *originTest) {
-		k := h.slotKeys(1)[0]
-		h.wantSlots(1, 1, wants(k, 3, 0, 2), 2, 0)
-		h.wantLease(acquires(k, "a", 3), true, 3)
-		h.wantLease(acquires(k, "b", 3), false, 3)
-		if a := h.wantSlots(1, 2, wants(k, 3, 2, 1), 2, 1); !a.Starved {
+		h.wantSlots(1, 1, wants(h.key, 3, 0, 2), 2, 0)
+		h.wantLease(acquires(h.key, "a", 3), true, 3)
+		h.wantLease(acquires(h.key, "b", 3), false, 3)
+		if a := h.wantSlots(1, 2, wants(h.key, 3, 2, 1), 2, 1); !a.Starved {
 			h.Errorf("a lease was refused: %+v", a)
 		}
-		h.wantLease(releases(k, "a"), false, 2)
-		h.wantSlots(1, 3, wants(k, 3, 2, 1), 3, 0)
-		h.wantLease(acquires(k, "a", 3), false, 3)
+		h.wantLease(releases(h.key, "a"), false, 2)
+		h.wantSlots(1, 3, wants(h.key, 3, 2, 1), 3, 0)
+		h.wantLease(acquires(h.key, "a", 3), false, 3)
 	},
 	"that an emptied origin has lost come back by renewal, before others are granted": func(h *originTest) {
-		k := h.slotKeys(1)[0]
 		brief := func(word store.LeaseWord) store.LeaseWord { word.TTL = 400 * time.Millisecond; return word }
-		h.wantLease(acquires(k, "a", 2), true, 1)
-		h.wantLease(acquires(k, "b", 2), true, 2)
+		h.wantLease(acquires(h.key, "a", 2), true, 1)
+		h.wantLease(acquires(h.key, "b", 2), true, 2)
 		h.Wipe(h)
-		a := h.leasesOf(brief(acquires(k, "c", 2)))[0]
+		a := h.leasesOf(brief(acquires(h.key, "c", 2)))[0]
 		if !errors.Is(a.Err, store.ErrRecovering) || a.Held || a.RetryIn <= 0 || a.RetryIn > 400*time.Millisecond {
 			h.Errorf("recovering: %+v", a)
 		}
-		h.wantLease(renews(k, "a"), true, 1)
-		h.wantLease(acquires(k, "a", 2), true, 1)
-		h.wantLease(renews(k, "b"), true, 2)
-		h.within("it has grown old", func() bool { return h.leasesOf(brief(acquires(k, "c", 3)))[0].Held })
-		h.wantLease(brief(renews(k, "d")), false, 3)
+		h.wantLease(renews(h.key, "a"), true, 1)
+		h.wantLease(acquires(h.key, "a", 2), true, 1)
+		h.wantLease(renews(h.key, "b"), true, 2)
+		h.within("it has grown old", func() bool { return h.leasesOf(brief(acquires(h.key, "c", 3)))[0].Held })
+		h.wantLease(brief(renews(h.key, "d")), false, 3)
 	},
 	"of many keys come in one call": func(h *originTest) {
 		var words []store.LeaseWord
@@ -148,25 +135,12 @@ var originLeasesTests = map[string]func(*originTest){
 		}
 	},
 	"of many callers at once are no more than the limit": func(h *originTest) {
-		k := h.slotKeys(1)[0]
-		var held atomic.Int64
-		var all sync.WaitGroup
-		for i := range 80 {
-			all.Go(func() {
-				reply, err := h.Leases(h.Context(), h.shard(), []store.LeaseWord{acquires(k, fmt.Sprint(i), 50)})
-				if err != nil {
-					h.Error(err)
-				} else if reply.Answers[0].Held {
-					held.Add(1)
-				}
-			})
-		}
-		if all.Wait(); held.Load() != 50 {
-			h.Errorf("%d are held of 50", held.Load())
-		}
+		h.atOnce(80, 50, func(i int) (int64, error) {
+			reply, err := h.Leases(h.Context(), h.shard(), []store.LeaseWord{acquires(h.key, fmt.Sprint(i), 50)})
+			return granted(err == nil && reply.Answers[0].Held), err
+		})
 	},
 	"that are out of bounds are refused, and none beside them": func(h *originTest) {
-		k := h.slotKeys(1)[0]
 		for name, spoil := range map[string]func(*store.LeaseWord){
 			"no id":        func(w *store.LeaseWord) { w.ID = "" },
 			"long id":      func(w *store.LeaseWord) { w.ID = strings.Repeat("x", store.LeaseIDBytesMax+1) },
@@ -176,12 +150,12 @@ var originLeasesTests = map[string]func(*originTest){
 			"time to live": func(w *store.LeaseWord) { w.TTL = 0 },
 			"too long":     func(w *store.LeaseWord) { w.TTL = store.SlotsTTLMax + 1 },
 		} {
-			bad := acquires(k, "a", 5)
+			bad := acquires(h.key, "a", 5)
 			if spoil(&bad); h.ShardOf(&bad.Key) != h.shard() {
 				continue
 			}
 			h.Run(name, func(t *testing.T) {
-				a := h.leasesOf(bad, acquires(k, "b", 5))
+				a := h.leasesOf(bad, acquires(h.key, "b", 5))
 				if a[0].Held || !errors.Is(a[0].Err, window.ErrInvalid) || !a[1].Held {
 					t.Errorf("%+v", a)
 				}

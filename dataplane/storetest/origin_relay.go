@@ -80,12 +80,11 @@ var originChangesTests = map[string]func(*originTest){
 	"are as many as max where there are that many":               testFullChanges,
 	"that stay come in turn":                                     testChangesInTurn,
 	"of foreign totals are none": func(h *originTest) {
-		c := h.cells(1)
-		h.apply(store.Foreign{Cell: c[0], Count: 5})
+		h.apply(store.Foreign{Cell: h.cell, Count: 5})
 		wantChanges(h)
-		h.send(store.Cost{Cell: c[0], Add: 1, Limit: 10})
-		h.ack(store.Change{Cell: c[0], Total: 1, Limit: 10})
-		h.apply(store.Foreign{Cell: c[0], Count: 6})
+		h.send(store.Cost{Cell: h.cell, Add: 1, Limit: 10})
+		h.ack(store.Change{Cell: h.cell, Total: 1, Limit: 10})
+		h.apply(store.Foreign{Cell: h.cell, Count: 6})
 		wantChanges(h)
 	},
 	"and the scan find cells of any name, in any shard": testScan,
@@ -126,15 +125,22 @@ func testLateLimit(h *originTest) {
 	wantChanges(h, store.Change{Cell: c[0], Total: 4, Limit: 9})
 }
 
+// sendEach adds 1 to each of n cells.
+func (h *originTest) sendEach(n int) []window.Cell {
+	h.Helper()
+	cells, costs := h.cells(n), make([]store.Cost, n)
+	for i, c := range cells {
+		costs[i] = store.Cost{Cell: c, Add: 1, Limit: 10}
+	}
+	h.send(costs...)
+	return cells
+}
+
 // A change is among those of some calls that grow with how many there are, though none of the others is ever taken off.
 // On a Cluster a call takes one of each part, which have more and less of them.
 func testChangesInTurn(h *originTest) {
 	const cells, each, calls = 1500, 200, 30
-	var costs []store.Cost
-	for _, c := range h.cells(cells) {
-		costs = append(costs, store.Cost{Cell: c, Add: 1, Limit: 10})
-	}
-	h.send(costs...)
+	h.sendEach(cells)
 	seen := make(map[window.Cell]bool)
 	for range calls {
 		for _, c := range h.changes(each).Cells {
@@ -150,11 +156,7 @@ func testChangesInTurn(h *originTest) {
 // could slows down the region's counts.
 func testFullChanges(h *originTest) {
 	const cells = 3*store.ChangesPage + 100
-	var costs []store.Cost
-	for _, c := range h.cells(cells) {
-		costs = append(costs, store.Cost{Cell: c, Add: 1, Limit: 10})
-	}
-	h.send(costs...)
+	h.sendEach(cells)
 	for _, max := range []int{2*store.ChangesPage + 300, cells - 1, cells, 2 * cells} {
 		changes := h.changes(max)
 		distinct := make(map[window.Cell]bool)
@@ -169,12 +171,7 @@ func testFullChanges(h *originTest) {
 }
 
 func testManyChanges(h *originTest) {
-	cells := h.cells(1200)
-	var costs []store.Cost
-	for _, c := range cells {
-		costs = append(costs, store.Cost{Cell: c, Add: 1, Limit: 10})
-	}
-	h.send(costs...)
+	cells := h.sendEach(1200)
 	seen := make(map[window.Cell]bool)
 	for range len(cells) {
 		changes := h.changes(100)
@@ -307,36 +304,30 @@ var originApplyTests = map[string]func(*originTest){
 	"is heard by listeners of the shard": testListen,
 }
 
-// announcedTotals collects the totals that a listener receives.
+// announcedTotals counts how often a listener has received a total.
 type announcedTotals struct {
-	mu     sync.Mutex
-	totals map[window.Cell]int64
-	all    map[store.Foreign]int
-}
-
-func newAnnouncedTotals() *announcedTotals {
-	return &announcedTotals{totals: make(map[window.Cell]int64), all: make(map[store.Foreign]int)}
+	mu    sync.Mutex
+	times map[store.Foreign]int
 }
 
 func (l *announcedTotals) add(totals []store.Foreign) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	for _, f := range totals {
-		l.totals[f.Cell] = max(l.totals[f.Cell], f.Count)
-		l.all[f]++
+		l.times[f]++
 	}
 }
 
-func (l *announcedTotals) of(c window.Cell) int64 {
+func (l *announcedTotals) any() bool {
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	return l.totals[c]
+	return len(l.times) > 0
 }
 
-func (l *announcedTotals) times(f store.Foreign) int {
+func (l *announcedTotals) of(f store.Foreign) int {
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	return l.all[f]
+	return l.times[f]
 }
 
 func testListen(h *originTest) {
@@ -345,15 +336,15 @@ func testListen(h *originTest) {
 	last := cells[len(cells)-1]
 	ctx, cancel := context.WithCancel(h.Context())
 	ended := make(chan error, 2)
-	listeners := []*announcedTotals{newAnnouncedTotals(), newAnnouncedTotals()}
+	listeners := []*announcedTotals{{times: make(map[store.Foreign]int)}, {times: make(map[store.Foreign]int)}}
 	for i, way := range []store.Origin{h, h.Client(h)} {
 		go func() { ended <- way.Listen(ctx, h.shard(), listeners[i].add) }()
 	}
-	count := int64(0)
+	next := store.Foreign{Cell: last}
 	await.True(h, "both listen", func() bool {
-		count++
-		h.apply(store.Foreign{Cell: last, Count: count})
-		return listeners[0].of(last) > 0 && listeners[1].of(last) > 0
+		next.Count++
+		h.apply(next)
+		return listeners[0].any() && listeners[1].any()
 	})
 	var totals []store.Foreign
 	for i, c := range cells[:len(cells)-1] {
@@ -361,13 +352,14 @@ func testListen(h *originTest) {
 	}
 	h.apply(totals...)
 	h.apply(totals...) // raises nothing
-	h.apply(store.Foreign{Cell: last, Count: count + 1})
+	next.Count++
+	h.apply(next)
 	for _, l := range listeners { // messages of a Cluster's servers come in any order
 		await.True(h, "all was heard", func() bool {
-			return l.of(last) == count+1 && !slices.ContainsFunc(totals, func(f store.Foreign) bool { return l.times(f) == 0 })
+			return l.of(next) > 0 && !slices.ContainsFunc(totals, func(f store.Foreign) bool { return l.of(f) == 0 })
 		})
 		for _, f := range totals {
-			if n := l.times(f); n != 1 {
+			if n := l.of(f); n != 1 {
 				h.Errorf("%+v was heard %d times", f, n)
 			}
 		}
@@ -471,25 +463,30 @@ var originLeaseTests = map[string]func(*originTest){
 	"ends with its holder's Release and no other's": func(h *originTest) {
 		h.lease("a", time.Hour, "a", time.Hour)
 		for holder, want := range map[string]string{"b": "a", "": "a"} {
-			if err := h.Release(h.Context(), h.shard(), holder); err != nil {
-				h.Fatal(err)
-			}
+			h.release(holder)
 			h.lease("c", time.Hour, want, time.Hour)
 		}
-		if err := h.Release(h.Context(), h.shard(), "a"); err != nil {
-			h.Fatal(err)
-		}
+		h.release("a")
 		h.lease("c", time.Hour, "c", time.Hour)
 	},
 	"refuses a holder without a name and a ttl that is none": func(h *originTest) {
-		_, noHolder := h.Lease(h.Context(), h.shard(), "", time.Hour)
-		_, longHolder := h.Lease(h.Context(), h.shard(), strings.Repeat("x", store.HolderBytesMax+1), time.Hour)
-		_, noTTL := h.Lease(h.Context(), h.shard(), "a", 0)
-		if noHolder == nil || longHolder == nil || noTTL == nil {
-			h.Errorf("no holder: %v; a long one: %v; no ttl: %v", noHolder, longHolder, noTTL)
+		refused := func(holder string, ttl time.Duration) {
+			if err := errOf(h.Lease(h.Context(), h.shard(), holder, ttl)); err == nil {
+				h.Errorf("a lease of %v for a holder of %d bytes", ttl, len(holder))
+			}
 		}
+		refused("", time.Hour)
+		refused(strings.Repeat("x", store.HolderBytesMax+1), time.Hour)
+		refused("a", 0)
 		h.lease("b", time.Hour, "b", time.Hour)
 	},
+}
+
+func (h *originTest) release(holder string) {
+	h.Helper()
+	if err := h.Release(h.Context(), h.shard(), holder); err != nil {
+		h.Fatalf("release %q: %v", holder, err)
+	}
 }
 
 // lease expects a holder after the call, for about so long.

@@ -24,6 +24,13 @@ func (h *originTest) storeSettings(rows store.SettingsRows) {
 	}
 }
 
+// settle has a relay store settings, and expects them everywhere.
+func (h *originTest) settle(rows store.SettingsRows) {
+	h.Helper()
+	h.storeSettings(rows)
+	h.wantSettings(rows)
+}
+
 // wantSettings reads them by another way, and by this one.
 func (h *originTest) wantSettings(want store.SettingsRows) {
 	h.Helper()
@@ -78,29 +85,22 @@ var originSettingsTests = map[string]func(*originTest){
 		if rows, err := h.Settings(h.Context(), "eu"); !errors.Is(err, store.ErrNoSettings) {
 			h.Errorf("settings that were never told: %+v, %v", rows, err)
 		}
-		h.storeSettings(store.SettingsRows{})
-		h.wantSettings(store.SettingsRows{})
+		h.settle(store.SettingsRows{})
 	},
 	"are what was told, whole": func(h *originTest) {
-		h.storeSettings(fullSettings())
-		h.wantSettings(fullSettings())
+		h.settle(fullSettings())
 	},
 	"are those that were told last": func(h *originTest) {
 		rows := fullSettings()
-		h.storeSettings(rows)
-		h.wantSettings(rows)
+		h.settle(rows)
 		rows.Resets, rows.Problem = rows.Resets[1:], nil
-		h.storeSettings(rows)
-		h.wantSettings(rows)
+		h.settle(rows)
 		rows.NodesLive++ // alone
-		h.storeSettings(rows)
-		h.wantSettings(rows)
+		h.settle(rows)
 		rows.Trial.Left += time.Minute // it is renewed
-		h.storeSettings(rows)
-		h.wantSettings(rows)
+		h.settle(rows)
 		rows.Trial = store.TrialRow{}
-		h.storeSettings(rows)
-		h.wantSettings(rows)
+		h.settle(rows)
 	},
 	"grow old until they are told again": func(h *originTest) {
 		h.storeSettings(fullSettings())
@@ -130,11 +130,10 @@ var originSettingsTests = map[string]func(*originTest){
 		other := fullSettings()
 		other.Overrides[2].Limit = 5
 		way := h.Client(h)
-		successor := &originTest{h.T, Origin{Origin: way, Client: h.Client}, partsOf(way), h.stream}
+		successor := newOriginTest(h.T, Origin{Origin: way, Client: h.Client})
 		successor.storeSettings(other)
 		h.wantSettings(other)
-		h.storeSettings(rows) // the first one has told these before
-		h.wantSettings(rows)
+		h.settle(rows) // the first one has told these before
 	},
 	"are heeded of the relay that has the lease": func(h *originTest) {
 		h.storeSettings(fullSettings())
@@ -152,24 +151,19 @@ var originSettingsTests = map[string]func(*originTest){
 		refused("while no relay has it")
 		h.lease("b", time.Hour, "b", time.Hour)
 		refused("while another relay has it")
-		if err := h.Release(h.Context(), h.shard(), "b"); err != nil {
-			h.Fatal(err)
-		}
+		h.release("b")
 		refused("after another relay had it")
 	},
 	"are as old as the moment that they are told for, however late the call comes": func(h *originTest) {
 		h.lease("a", time.Hour, "a", time.Hour)
-		changes, err := h.Changes(h.Context(), h.shard(), 1)
-		if err != nil {
-			h.Fatal(err)
-		}
+		now := h.changes(1).Now
 		for name, c := range map[string]struct {
 			asOf        time.Time
 			least, most time.Duration
 		}{
-			"a minute ago":   {changes.Now.Add(-time.Minute), time.Minute, 2 * time.Minute},
-			"an hour ago":    {changes.Now.Add(-time.Hour), time.Hour, time.Hour + time.Minute},
-			"in an hour":     {changes.Now.Add(time.Hour), 0, time.Minute},
+			"a minute ago":   {now.Add(-time.Minute), time.Minute, 2 * time.Minute},
+			"an hour ago":    {now.Add(-time.Hour), time.Hour, time.Hour + time.Minute},
+			"in an hour":     {now.Add(time.Hour), 0, time.Minute},
 			"no time at all": {time.Time{}, 0, time.Minute},
 		} {
 			for range 2 { // the second finds the document there
@@ -182,9 +176,7 @@ var originSettingsTests = map[string]func(*originTest){
 				}
 			}
 		}
-		if err := h.Release(h.Context(), h.shard(), "a"); err != nil {
-			h.Fatal(err)
-		}
+		h.release("a")
 	},
 	"that are many fit": func(h *originTest) {
 		var rows store.SettingsRows
@@ -196,18 +188,15 @@ var originSettingsTests = map[string]func(*originTest){
 			rows.Resets = append(rows.Resets, store.ResetRow{Workspace: "w", Namespace: "n", Identifier: fmt.Sprint("user-", i),
 				Generation: 1, AtMs: int64(i)})
 		}
-		h.storeSettings(rows)
-		h.wantSettings(rows)
+		h.settle(rows)
 	},
 	"that are lost with the origin are told again": func(h *originTest) {
-		h.storeSettings(fullSettings())
-		h.wantSettings(fullSettings())
+		h.settle(fullSettings())
 		h.Wipe(h)
 		if _, err := h.Settings(h.Context(), "eu"); !errors.Is(err, store.ErrNoSettings) {
 			h.Errorf("settings of an emptied origin: %v", err)
 		}
-		h.storeSettings(fullSettings())
-		h.wantSettings(fullSettings())
+		h.settle(fullSettings())
 	},
 	"are there though the reply to telling them was lost": func(h *originTest) {
 		h.storeSettings(store.SettingsRows{})
@@ -215,11 +204,8 @@ var originSettingsTests = map[string]func(*originTest){
 		h.lost("store settings", func() error {
 			return h.StoreSettings(h.Context(), h.shard(), "a", fullSettings(), time.Time{})
 		})
-		if err := h.Release(h.Context(), h.shard(), "a"); err != nil {
-			h.Fatal(err)
-		}
-		h.storeSettings(fullSettings())
-		h.wantSettings(fullSettings())
+		h.release("a")
+		h.settle(fullSettings())
 	},
 	"keep no reference to what was told": func(h *originTest) {
 		rows := fullSettings()
@@ -261,9 +247,7 @@ func (h *originTest) wantKept(want ...heartbeat.Heartbeat) {
 		b.Age = 0
 		got = append(got, b.Heartbeat)
 	}
-	if got, want := worded(h, got), worded(h, want); !sameRows(got, want) {
-		h.Errorf("beats:\n got %q\nwant %q", got, want)
-	}
+	wantSame(h, "beats", worded(h, got), worded(h, want))
 }
 
 // fullHeartbeat has a value in each field.
@@ -347,21 +331,14 @@ var originHeartbeatTests = map[string]func(*originTest){
 	},
 	"may be several at once": func(h *originTest) {
 		a, b := heartbeat.Heartbeat{NodeID: "a", Region: "eu"}, heartbeat.Heartbeat{NodeID: "b", Region: "eu"}
-		if err := h.Heartbeat(h.Context(), a, b); err != nil {
-			h.Fatal(err)
-		}
-		if err := h.Heartbeat(h.Context()); err != nil {
-			h.Errorf("no beats: %v", err)
-		}
+		beat(h, h, a, b)
+		beat(h, h)
 		h.wantKept(a, b)
 	},
 	"are there though a reply was lost": func(h *originTest) {
 		a := heartbeat.Heartbeat{NodeID: "a", Region: "eu"}
 		h.lost("a heartbeat", func() error { return h.Heartbeat(h.Context(), a) })
-		h.lost("heartbeats", func() error {
-			_, err := h.Heartbeats(h.Context(), h.shard(), 9)
-			return err
-		})
+		h.lost("heartbeats", func() error { return errOf(h.Heartbeats(h.Context(), h.shard(), 9)) })
 		kept := h.storedHeartbeats(9)
 		for _, b := range kept { // each shard was tried
 			if b.NodeID != "a" {

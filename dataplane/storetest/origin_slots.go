@@ -1,12 +1,9 @@
 package storetest
 
 import (
-	"context"
 	"errors"
 	"fmt"
 	"strings"
-	"sync"
-	"sync/atomic"
 	"testing"
 	"time"
 
@@ -51,20 +48,23 @@ func (h *originTest) wantSlots(node uint64, number int64, ask store.SlotsAsk, he
 	return a
 }
 
-// within waits for a condition, for a second or two: a subject with a fault fails it.
+// within waits for a condition that takes some 50 ms, and not for as long as await: a subject with a fault fails it.
 func (h *originTest) within(what string, holds func() bool) {
 	h.Helper()
 	tick := time.NewTicker(5 * time.Millisecond)
 	defer tick.Stop()
-	ctx, cancel := context.WithTimeout(h.Context(), 2*time.Second)
-	defer cancel()
-	for !holds() {
-		select {
-		case <-ctx.Done():
-			h.Fatalf("%s: not within 2 s", what)
-		case <-tick.C:
+	for start := time.Now(); !holds(); <-tick.C {
+		if time.Since(start) > 5*time.Second {
+			h.Fatalf("%s: not within 5 s", what)
 		}
 	}
+}
+
+// pass waits until more than d has passed by the servers' clock.
+func (h *originTest) pass(d time.Duration) {
+	h.Helper()
+	start := h.Clock(h)
+	h.within("some time has passed", func() bool { return h.Clock(h).Sub(start) > d })
 }
 
 var originSlotsTests = map[string]func(*originTest){
@@ -80,103 +80,90 @@ var originSlotsTests = map[string]func(*originTest){
 		h.wantSlots(1, 2, wants(k[0], 5, 3, 1), 3, 2)
 	},
 	"are what the node says last": func(h *originTest) {
-		k := h.slotKeys(1)[0]
-		h.wantSlots(1, 1, wants(k, 5, 0, 5), 5, 0)
-		h.wantSlots(1, 2, wants(k, 5, 2, 0), 2, 0)
-		h.wantSlots(2, 1, wants(k, 5, 0, 5), 3, 2)
-		h.wantSlots(1, 3, wants(k, 5, 0, 0), 0, 3)
-		h.wantSlots(2, 2, wants(k, 5, 3, 2), 5, 0)
+		h.wantSlots(1, 1, wants(h.key, 5, 0, 5), 5, 0)
+		h.wantSlots(1, 2, wants(h.key, 5, 2, 0), 2, 0)
+		h.wantSlots(2, 1, wants(h.key, 5, 0, 5), 3, 2)
+		h.wantSlots(1, 3, wants(h.key, 5, 0, 0), 0, 3)
+		h.wantSlots(2, 2, wants(h.key, 5, 3, 2), 5, 0)
 	},
 	"that are held stay when the limit is lowered": func(h *originTest) {
-		k := h.slotKeys(1)[0]
-		h.wantSlots(1, 1, wants(k, 5, 0, 5), 5, 0)
-		h.wantSlots(1, 2, wants(k, 2, 4, 1), 4, 0)
-		h.wantSlots(2, 1, wants(k, 2, 0, 1), 0, 4)
-		h.wantSlots(1, 3, wants(k, 2, 1, 0), 1, 0)
-		h.wantSlots(2, 2, wants(k, 2, 0, 2), 1, 1)
+		h.wantSlots(1, 1, wants(h.key, 5, 0, 5), 5, 0)
+		h.wantSlots(1, 2, wants(h.key, 2, 4, 1), 4, 0)
+		h.wantSlots(2, 1, wants(h.key, 2, 0, 1), 0, 4)
+		h.wantSlots(1, 3, wants(h.key, 2, 1, 0), 1, 0)
+		h.wantSlots(2, 2, wants(h.key, 2, 0, 2), 1, 1)
 	},
 	"that the origin does not know of count as wanted": func(h *originTest) {
-		k := h.slotKeys(1)[0]
-		h.wantSlots(1, 1, wants(k, 5, 0, 4), 4, 0)
-		h.wantSlots(2, 1, wants(k, 5, 4, 0), 1, 4)
-		h.wantSlots(1, 2, wants(k, 5, 5, 0), 4, 1)
+		h.wantSlots(1, 1, wants(h.key, 5, 0, 4), 4, 0)
+		h.wantSlots(2, 1, wants(h.key, 5, 4, 0), 1, 4)
+		h.wantSlots(1, 2, wants(h.key, 5, 5, 0), 4, 1)
 	},
 	"are granted once however often a call comes": func(h *originTest) {
-		k := h.slotKeys(1)[0]
 		for range 3 {
-			h.wantSlots(1, 1, wants(k, 5, 0, 2), 2, 0)
+			h.wantSlots(1, 1, wants(h.key, 5, 0, 2), 2, 0)
 		}
-		call := store.SlotsCall{Node: 1, Number: 2, Asks: []store.SlotsAsk{wants(k, 5, 2, 2)}}
-		h.lost("slots", func() error {
-			_, err := h.Slots(h.Context(), h.shard(), call)
-			return err
-		})
-		h.wantSlots(2, 1, wants(k, 5, 0, 5), 1, 4)
-		h.wantSlots(1, 3, wants(k, 5, 2, 1), 3, 1) // it does not know of the two
-		h.wantSlots(2, 2, wants(k, 5, 1, 5), 2, 3)
-		h.wantSlots(1, 4, wants(k, 5, 0, 0), 0, 2)
-		h.wantSlots(2, 2, wants(k, 5, 1, 5), 2, 0) // now there would be room
+		call := store.SlotsCall{Node: 1, Number: 2, Asks: []store.SlotsAsk{wants(h.key, 5, 2, 2)}}
+		h.lost("slots", func() error { return errOf(h.Slots(h.Context(), h.shard(), call)) })
+		h.wantSlots(2, 1, wants(h.key, 5, 0, 5), 1, 4)
+		h.wantSlots(1, 3, wants(h.key, 5, 2, 1), 3, 1) // it does not know of the two
+		h.wantSlots(2, 2, wants(h.key, 5, 1, 5), 2, 3)
+		h.wantSlots(1, 4, wants(h.key, 5, 0, 0), 0, 2)
+		h.wantSlots(2, 2, wants(h.key, 5, 1, 5), 2, 0) // now there would be room
 	},
 	"stay as they are after a late call": func(h *originTest) {
-		k := h.slotKeys(1)[0]
-		h.wantSlots(1, 5, wants(k, 5, 0, 2), 2, 0)
-		h.wantSlots(1, 6, wants(k, 5, 0, 0), 0, 0)
-		a := h.slotsOf(1, 5, wants(k, 5, 2, 3))[0]
+		h.wantSlots(1, 5, wants(h.key, 5, 0, 2), 2, 0)
+		h.wantSlots(1, 6, wants(h.key, 5, 0, 0), 0, 0)
+		a := h.slotsOf(1, 5, wants(h.key, 5, 2, 3))[0]
 		if !errors.Is(a.Err, store.ErrSlotsLate) || a.Held != 0 {
 			h.Errorf("late: %+v", a)
 		}
-		h.wantSlots(2, 1, wants(k, 5, 0, 5), 5, 0)
+		h.wantSlots(2, 1, wants(h.key, 5, 0, 5), 5, 0)
 	},
 	"end with their time": func(h *originTest) {
-		k := h.slotKeys(1)[0]
-		short := wants(k, 5, 0, 4)
+		short := wants(h.key, 5, 0, 4)
 		short.TTL = 50 * time.Millisecond
 		h.wantSlots(1, 1, short, 4, 0)
-		a := h.slotsOf(2, 1, wants(k, 5, 0, 1))[0]
+		a := h.slotsOf(2, 1, wants(h.key, 5, 0, 1))[0]
 		if a.Held != 1 || a.Others == 4 && (a.RetryIn <= 0 || a.RetryIn > short.TTL) {
 			h.Errorf("%+v", a)
 		}
 		number := int64(1)
 		h.within("they have ended", func() bool {
 			number++
-			return h.slotsOf(2, number, wants(k, 5, 1, 4))[0].Held == 5
+			return h.slotsOf(2, number, wants(h.key, 5, 1, 4))[0].Held == 5
 		})
-		h.wantSlots(1, 2, wants(k, 5, 4, 0), 0, 5) // they are another's now
+		h.wantSlots(1, 2, wants(h.key, 5, 4, 0), 0, 5) // they are another's now
 	},
 	"are kept by renewal": func(h *originTest) {
-		k := h.slotKeys(1)[0]
-		short := wants(k, 1, 0, 1)
+		short := wants(h.key, 1, 0, 1)
 		short.TTL = 50 * time.Millisecond
 		h.wantSlots(1, 1, short, 1, 0)
-		h.wantSlots(1, 2, wants(k, 1, 1, 0), 1, 0)
-		start := h.Clock(h)
-		h.within("some time has passed", func() bool { return h.Clock(h).Sub(start) > 2*short.TTL })
-		h.wantSlots(2, 1, wants(k, 1, 0, 1), 0, 1)
+		h.wantSlots(1, 2, wants(h.key, 1, 1, 0), 1, 0)
+		h.pass(2 * short.TTL)
+		h.wantSlots(2, 1, wants(h.key, 1, 0, 1), 0, 1)
 	},
 	"are spare while much is left, and no node is refused": func(h *originTest) {
-		k := h.slotKeys(1)[0]
-		ask := wants(k, 20, 0, 2)
+		ask := wants(h.key, 20, 0, 2)
 		ask.Spare = 4
 		h.wantSlots(1, 1, ask, 6, 0)
 		ask.Spare = 100
 		h.wantSlots(2, 1, ask, 8, 6) // 2, and half of 12
-		if a := h.wantSlots(3, 1, wants(k, 20, 0, 7), 6, 14); a.Starved {
+		if a := h.wantSlots(3, 1, wants(h.key, 20, 0, 7), 6, 14); a.Starved {
 			h.Errorf("starved by itself: %+v", a)
 		}
-		if a := h.wantSlots(1, 2, wants(k, 20, 2, 0), 2, 14); !a.Starved {
+		if a := h.wantSlots(1, 2, wants(h.key, 20, 2, 0), 2, 14); !a.Starved {
 			h.Errorf("another node was refused: %+v", a)
 		}
-		ask = wants(k, 20, 8, 0)
+		ask = wants(h.key, 20, 8, 0)
 		ask.Spare = 2
 		h.wantSlots(2, 2, ask, 8, 8)
-		h.wantSlots(3, 2, wants(k, 20, 6, 1), 7, 10)
+		h.wantSlots(3, 2, wants(h.key, 20, 6, 1), 7, 10)
 		h.wantSlots(2, 3, ask, 9, 9) // 3 were left, of which half
 	},
 	"are as many as limits may be": func(h *originTest) {
-		k := h.slotKeys(1)[0]
-		h.wantSlots(1, store.CountMax-1, wants(k, store.CountMax, 0, store.CountMax-1), store.CountMax-1, 0)
-		h.wantSlots(2, 1, wants(k, store.CountMax, 0, store.CountMax), 1, store.CountMax-1)
-		a := h.slotsOf(1, store.CountMax, wants(k, store.CountMax, 1, 0))[0]
+		h.wantSlots(1, store.CountMax-1, wants(h.key, store.CountMax, 0, store.CountMax-1), store.CountMax-1, 0)
+		h.wantSlots(2, 1, wants(h.key, store.CountMax, 0, store.CountMax), 1, store.CountMax-1)
+		a := h.slotsOf(1, store.CountMax, wants(h.key, store.CountMax, 1, 0))[0]
 		if a.Held != 1 {
 			h.Errorf("%+v", a)
 		}
@@ -193,23 +180,14 @@ var originSlotsTests = map[string]func(*originTest){
 		}
 	},
 	"of many nodes at once are no more than the limit": func(h *originTest) {
-		k := h.slotKeys(1)[0]
-		var held atomic.Int64
-		var all sync.WaitGroup
-		for node := range uint64(30) {
-			all.Go(func() {
-				call := store.SlotsCall{Node: node + 1, Number: 1, Asks: []store.SlotsAsk{wants(k, 50, 0, 3)}}
-				reply, err := h.Slots(h.Context(), h.shard(), call)
-				if err != nil {
-					h.Error(err)
-					return
-				}
-				held.Add(reply.Answers[0].Held)
-			})
-		}
-		if all.Wait(); held.Load() != 50 {
-			h.Errorf("%d are held of 50", held.Load())
-		}
+		h.atOnce(30, 50, func(i int) (int64, error) {
+			call := store.SlotsCall{Node: uint64(i) + 1, Number: 1, Asks: []store.SlotsAsk{wants(h.key, 50, 0, 3)}}
+			reply, err := h.Slots(h.Context(), h.shard(), call)
+			if err != nil {
+				return 0, err
+			}
+			return reply.Answers[0].Held, nil
+		})
 	},
 	"of names that look alike are apart": func(h *originTest) {
 		for i, name := range [][3]string{{"a", "b", "c"}, {"a:b", "", "c"}, {"a", "b:c", "x"}, {"a", "b", "c:x"},
@@ -230,7 +208,6 @@ var originSlotsTests = map[string]func(*originTest){
 		h.wantRegions([]window.Cell{c}, 3)
 	},
 	"that are out of bounds are refused, and none beside them": func(h *originTest) {
-		k := h.slotKeys(1)[0]
 		for name, spoil := range map[string]func(*store.SlotsAsk){
 			"no name":      func(a *store.SlotsAsk) { a.Key.Identifier = "" },
 			"long name":    func(a *store.SlotsAsk) { a.Key.Identifier = strings.Repeat("x", window.IdentifierBytesMax+1) },
@@ -242,19 +219,19 @@ var originSlotsTests = map[string]func(*originTest){
 			"time to live": func(a *store.SlotsAsk) { a.TTL = 0 },
 			"too long":     func(a *store.SlotsAsk) { a.TTL = store.SlotsTTLMax + 1 },
 		} {
-			bad := wants(k, 5, 0, 5)
+			bad := wants(h.key, 5, 0, 5)
 			if spoil(&bad); h.ShardOf(&bad.Key) != h.shard() {
 				continue
 			}
 			h.Run(name, func(t *testing.T) {
-				a := h.slotsOf(1, 1, bad, wants(k, 5, 0, 2))
+				a := h.slotsOf(1, 1, bad, wants(h.key, 5, 0, 2))
 				if a[0].Held != 0 || !errors.Is(a[0].Err, window.ErrInvalid) || a[1].Held != 2 {
 					t.Errorf("%+v", a)
 				}
 			})
 		}
 		for _, call := range []store.SlotsCall{{Node: 0, Number: 1}, {Node: 1, Number: 0}, {Node: 1, Number: -1}} {
-			call.Asks = []store.SlotsAsk{wants(k, 5, 0, 1)}
+			call.Asks = []store.SlotsAsk{wants(h.key, 5, 0, 1)}
 			if _, err := h.Slots(h.Context(), h.shard(), call); !errors.Is(err, window.ErrInvalid) {
 				h.Errorf("%+v: %v", call, err)
 			}
@@ -265,9 +242,8 @@ var originSlotsTests = map[string]func(*originTest){
 		}
 	},
 	"that an emptied origin has lost are said again before others are granted": func(h *originTest) {
-		k := h.slotKeys(1)[0]
 		brief := func(have, want int64) store.SlotsAsk {
-			ask := wants(k, 5, have, want)
+			ask := wants(h.key, 5, have, want)
 			ask.TTL = 400 * time.Millisecond
 			return ask
 		}

@@ -5,6 +5,7 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"maps"
 	"reflect"
 	"slices"
 	"strings"
@@ -26,31 +27,30 @@ func settings(t testing.TB, s store.Settings, region string) store.SettingsRows 
 }
 
 func testSettings(t *testing.T, open func(t testing.TB) Store) {
-	t.Run("version 0 and no document when no tuning was ever stored", func(t *testing.T) {
-		got := settings(t, open(t), "eu")
-		if got.TuningVersion != 0 || got.TuningDocument != nil || len(got.Namespaces) != 0 || len(got.Overrides) != 0 {
-			t.Errorf("an empty store's settings are %+v", got)
-		}
-	})
 	hooks := open(t)
-	if hooks.PutTuning != nil {
-		t.Run("the newest tuning for the region, or the fleet's where it has none", func(t *testing.T) {
-			testTuning(t, open(t))
-		})
+	for _, s := range []struct {
+		has bool
+		subtest[Store]
+	}{
+		{true, subtest[Store]{"version 0 and no document when no tuning was ever stored", testNoSettings}},
+		{hooks.PutTuning != nil, subtest[Store]{"the newest tuning for the region, or the fleet's where it has none",
+			testTuning}},
+		{hooks.PutTrial != nil, subtest[Store]{
+			"the trial of the region, or of regions without a tuning or a trial of their own", testTrials}},
+		{hooks.PutNamespaces != nil, subtest[Store]{"all namespaces", testNamespaces}},
+		{hooks.PutOverrides != nil, subtest[Store]{"all overrides", testOverrides}},
+		{hooks.PutResets != nil, subtest[Store]{"all resets", testResets}},
+	} {
+		if s.has {
+			run(t, open, []subtest[Store]{s.subtest})
+		}
 	}
-	if hooks.PutTrial != nil {
-		t.Run("the trial of the region, or of regions without a tuning or a trial of their own", func(t *testing.T) {
-			testTrials(t, open(t))
-		})
-	}
-	if hooks.PutNamespaces != nil {
-		t.Run("all namespaces", func(t *testing.T) { testNamespaces(t, open(t)) })
-	}
-	if hooks.PutOverrides != nil {
-		t.Run("all overrides", func(t *testing.T) { testOverrides(t, open(t)) })
-	}
-	if hooks.PutResets != nil {
-		t.Run("all resets", func(t *testing.T) { testResets(t, open(t)) })
+}
+
+func testNoSettings(t *testing.T, s Store) {
+	got := settings(t, s, "eu")
+	if got.TuningVersion != 0 || got.TuningDocument != nil || len(got.Namespaces) != 0 || len(got.Overrides) != 0 {
+		t.Errorf("an empty store's settings are %+v", got)
 	}
 }
 
@@ -153,9 +153,7 @@ func testNamespaces(t *testing.T, s Store) {
 			Estimate: strings.Repeat("x", store.EstimateBytesMax)})
 	want = withoutRepeats(want)
 	s.PutNamespaces(t, want...)
-	if got := settings(t, s, "eu").Namespaces; !sameRows(got, want) {
-		t.Errorf("namespaces:\n got %#v\nwant %#v", got, want)
-	}
+	wantSame(t, "namespaces", settings(t, s, "eu").Namespaces, want)
 }
 
 func testOverrides(t *testing.T, s Store) {
@@ -171,9 +169,7 @@ func testOverrides(t *testing.T, s Store) {
 	}
 	want = withoutRepeats(want)
 	s.PutOverrides(t, want...)
-	if got := settings(t, s, "eu").Overrides; !sameRows(got, want) {
-		t.Errorf("overrides:\n got %#v\nwant %#v", got, want)
-	}
+	wantSame(t, "overrides", settings(t, s, "eu").Overrides, want)
 }
 
 func testResets(t *testing.T, s Store) {
@@ -188,36 +184,32 @@ func testResets(t *testing.T, s Store) {
 			AtMs: 5, ExpiresAtMs: 6})
 	}
 	s.PutResets(t, want...)
-	if got := settings(t, s, "eu").Resets; !sameRows(got, want) {
-		t.Errorf("resets:\n got %#v\nwant %#v", got, want)
-	}
+	wantSame(t, "resets", settings(t, s, "eu").Resets, want)
 }
 
-func withoutRepeats[T comparable](rows []T) []T {
-	var out []T
+func withoutRepeats[T comparable](rows []T) (all []T) {
 	for _, r := range rows {
-		if !slices.Contains(out, r) {
-			out = append(out, r)
+		if !slices.Contains(all, r) {
+			all = append(all, r)
 		}
 	}
-	return out
+	return all
 }
 
-// sameRows compares without regard to order.
-func sameRows[T comparable](a, b []T) bool {
+// wantSame compares without regard to order.
+func wantSame[T comparable](t testing.TB, what string, got, want []T) {
+	t.Helper()
 	count := make(map[T]int)
-	for _, r := range a {
+	for _, r := range got {
 		count[r]++
 	}
-	for _, r := range b {
+	for _, r := range want {
 		count[r]--
 	}
-	for _, n := range count {
-		if n != 0 {
-			return false
-		}
+	maps.DeleteFunc(count, func(_ T, n int) bool { return n == 0 })
+	if len(count) > 0 {
+		t.Errorf("%s:\n got %#v\nwant %#v", what, got, want)
 	}
-	return true
 }
 
 func testHeartbeat(t *testing.T, open func(t testing.TB) Store) {
@@ -228,14 +220,15 @@ func testHeartbeat(t *testing.T, open func(t testing.TB) Store) {
 	full := heartbeat.Heartbeat{NodeID: "node-1", Region: "eu", Build: "v1.2.3", TuningVersion: 7,
 		StartedAtMs: 1_700_000_000_000, SentAtMs: 1_700_000_060_000}
 	fill(t, &full.Health)
+	run := func(name string, f func(t *testing.T, s Store)) {
+		t.Run(name, func(t *testing.T) { f(t, open(t)) })
+	}
 
-	t.Run("records what a node says of itself", func(t *testing.T) {
-		s := open(t)
+	run("records what a node says of itself", func(t *testing.T, s Store) {
 		beat(t, s, full)
 		wantHeartbeats(t, s, full)
 	})
-	t.Run("records several nodes' words at once", func(t *testing.T) {
-		s := open(t)
+	run("records several nodes' words at once", func(t *testing.T, s Store) {
 		second, third := full, full
 		second.NodeID, third.NodeID, third.Top = "node-0", "node-2", `{"hot":[]}`
 		beat(t, s, full, second, third)
@@ -246,8 +239,7 @@ func testHeartbeat(t *testing.T, open func(t testing.TB) Store) {
 		wantHeartbeats(t, s, full, second, third)
 		beat(t, s)
 	})
-	t.Run("counts a node as live until it says that it has stopped", func(t *testing.T) {
-		s := open(t)
+	run("counts a node as live until it says that it has stopped", func(t *testing.T, s Store) {
 		first, second := full, full
 		second.NodeID += "'s neighbour"
 		beat(t, s, first)
@@ -272,16 +264,14 @@ func testHeartbeat(t *testing.T, open func(t testing.TB) Store) {
 			t.Errorf("%d live nodes after the second came back, want 2", got)
 		}
 	})
-	t.Run("replaces its earlier word", func(t *testing.T) {
-		s := open(t)
+	run("replaces its earlier word", func(t *testing.T, s Store) {
 		later := heartbeat.Heartbeat{NodeID: full.NodeID, Region: "us", Build: "v1.2.4", TuningVersion: 6,
 			StartedAtMs: 1_700_000_090_000, SentAtMs: 1_700_000_091_000}
 		beat(t, s, full)
 		beat(t, s, later)
 		wantHeartbeats(t, s, later)
 	})
-	t.Run("keeps its top keys until it tells of others", func(t *testing.T) {
-		s := open(t)
+	run("keeps its top keys until it tells of others", func(t *testing.T, s Store) {
 		later, after := full, full
 		later.SentAtMs, later.Top = full.SentAtMs+1, `{"hot":[{"w":"/w=="}]}`
 		after.SentAtMs = full.SentAtMs + 2
@@ -295,8 +285,7 @@ func testHeartbeat(t *testing.T, open func(t testing.TB) Store) {
 		beat(t, s, after)
 		wantHeartbeats(t, s, after)
 	})
-	t.Run("nodes are apart", func(t *testing.T) {
-		s := open(t)
+	run("nodes are apart", func(t *testing.T, s Store) {
 		var want []heartbeat.Heartbeat
 		for _, id := range []string{"n", "N", "n ", "\xff", strings.Repeat("n", 64)} {
 			b := full
@@ -309,43 +298,35 @@ func testHeartbeat(t *testing.T, open func(t testing.TB) Store) {
 }
 
 // fill gives every figure a value of its own, also the ones that are yet to be added.
-func fill(t *testing.T, h *heartbeat.Health) {
-	t.Helper()
-	fillFields(t, reflect.ValueOf(h).Elem())
-}
+func fill(t *testing.T, h *heartbeat.Health) { fillValue(t, reflect.ValueOf(h).Elem(), 0) }
 
-func fillFields(t *testing.T, v reflect.Value) {
+// fillValue fills the i-th of some values.
+func fillValue(t *testing.T, v reflect.Value, i int) {
 	t.Helper()
-	for i := range v.NumField() {
-		switch f := v.Field(i); f.Kind() {
-		case reflect.Int, reflect.Int64:
-			f.SetInt(window.LimitMax - int64(i))
-		case reflect.Map:
-			f.Set(reflect.ValueOf(map[string]int64{"us": window.LimitMax - int64(i)}))
-		case reflect.Slice:
-			if f.Type().Elem().Kind() == reflect.String {
-				f.Set(reflect.ValueOf([]string{"Redis may drop counts"}))
-			} else {
-				f.Set(reflect.ValueOf([]int{i, i + 1}))
-			}
-		case reflect.Struct:
-			fillFields(t, f)
-		case reflect.Pointer:
-			f.Set(reflect.New(f.Type().Elem()))
-			if f.Elem().Kind() == reflect.Struct {
-				fillFields(t, f.Elem())
-			} else {
-				f.Elem().SetInt(window.LimitMax - int64(i))
-			}
-		case reflect.String:
-			f.SetString(`tuning 8: "floor" is 1.1 (0 to 1) 🙂`)
-		case reflect.Float64:
-			f.SetFloat(0.25 * float64(i+1))
-		case reflect.Bool:
-			f.SetBool(true)
-		default:
-			t.Fatalf("no example for field %s", v.Type().Field(i).Name)
+	switch v.Kind() {
+	case reflect.Struct:
+		for i := range v.NumField() {
+			fillValue(t, v.Field(i), i)
 		}
+	case reflect.Pointer:
+		v.Set(reflect.New(v.Type().Elem()))
+		fillValue(t, v.Elem(), i)
+	case reflect.Slice:
+		v.Set(reflect.MakeSlice(v.Type(), 2, 2))
+		fillValue(t, v.Index(0), i)
+		fillValue(t, v.Index(1), i+1)
+	case reflect.Map:
+		v.Set(reflect.ValueOf(map[string]int64{"us": window.LimitMax - int64(i)}))
+	case reflect.Int, reflect.Int64:
+		v.SetInt(window.LimitMax - int64(i))
+	case reflect.String:
+		v.SetString(`tuning 8: "floor" is 1.1 (0 to 1) 🙂`)
+	case reflect.Float64:
+		v.SetFloat(0.25 * float64(i+1))
+	case reflect.Bool:
+		v.SetBool(true)
+	default:
+		t.Fatalf("no example for a %v", v.Type())
 	}
 }
 
@@ -358,9 +339,7 @@ func beat(t testing.TB, s store.Settings, beats ...heartbeat.Heartbeat) {
 
 func wantHeartbeats(t testing.TB, s Store, want ...heartbeat.Heartbeat) {
 	t.Helper()
-	if got, want := worded(t, s.Heartbeats(t)), worded(t, want); !sameRows(got, want) {
-		t.Errorf("beats:\n got %s\nwant %s", strings.Join(got, "\n     "), strings.Join(want, "\n     "))
-	}
+	wantSame(t, "beats", worded(t, s.Heartbeats(t)), worded(t, want))
 }
 
 // worded is beats in a form that can be compared, whatever they point at.
@@ -379,36 +358,28 @@ func worded(t testing.TB, beats []heartbeat.Heartbeat) (all []string) {
 
 // "All methods may run concurrently and obey ctx's deadline."
 func testCountContext(t *testing.T, s Store) {
+	c := liveCell("w", "x")
+	publish(t, s, "us", store.Count{Cell: c, Count: 1})
+	endedContexts(t, func(ended string, ctx context.Context, want error) {
+		for method, err := range map[string]error{
+			"Publish":   s.Publish(ctx, "eu", []store.Count{{Cell: c, Count: 1}}),
+			"Import":    s.Import(ctx, began.UnixMilli(), func(string, store.Count) {}),
+			"Settings":  errOf(s.Settings(ctx, "eu")),
+			"Heartbeat": s.Heartbeat(ctx, heartbeat.Heartbeat{NodeID: "n", Region: "eu"}),
+		} {
+			if !errors.Is(err, want) || errors.Is(err, store.ErrRefused) {
+				t.Errorf("%s with %s: %v", method, ended, err)
+			}
+		}
+	})
+}
+
+// endedContexts calls try with contexts that have ended in each way, and the errors that calls with them must have.
+func endedContexts(t testing.TB, try func(ended string, ctx context.Context, want error)) {
 	cancelled, cancel := context.WithCancel(t.Context())
 	cancel()
 	late, cancelLate := context.WithDeadline(t.Context(), time.Now().Add(-time.Second))
 	defer cancelLate()
-	c := liveCell("w", "x")
-	publish(t, s, "us", store.Count{Cell: c, Count: 1})
-
-	for _, call := range []struct {
-		name string
-		do   func(ctx context.Context) error
-	}{
-		{"Publish", func(ctx context.Context) error {
-			return s.Publish(ctx, "eu", []store.Count{{Cell: c, Count: 1}})
-		}},
-		{"Import", func(ctx context.Context) error {
-			return s.Import(ctx, began.UnixMilli(), func(string, store.Count) {})
-		}},
-		{"Settings", func(ctx context.Context) error {
-			_, err := s.Settings(ctx, "eu")
-			return err
-		}},
-		{"Heartbeat", func(ctx context.Context) error {
-			return s.Heartbeat(ctx, heartbeat.Heartbeat{NodeID: "n", Region: "eu"})
-		}},
-	} {
-		if err := call.do(cancelled); !errors.Is(err, context.Canceled) || errors.Is(err, store.ErrRefused) {
-			t.Errorf("%s with a cancelled ctx: %v", call.name, err)
-		}
-		if err := call.do(late); !errors.Is(err, context.DeadlineExceeded) || errors.Is(err, store.ErrRefused) {
-			t.Errorf("%s after ctx's deadline: %v", call.name, err)
-		}
-	}
+	try("a cancelled ctx", cancelled, context.Canceled)
+	try("a ctx past its deadline", late, context.DeadlineExceeded)
 }

@@ -1,0 +1,55 @@
+package storetest
+
+import (
+	"sync"
+	"sync/atomic"
+	"testing"
+)
+
+// subtest is a sentence of a contract, and the test that holds a subject to it.
+type subtest[S any] struct {
+	name string
+	run  func(t *testing.T, s S)
+}
+
+// run runs subtests, each against what open returns.
+func run[S any](t *testing.T, open func(testing.TB) S, subtests []subtest[S]) {
+	for _, s := range subtests {
+		t.Run(s.name, func(t *testing.T) { s.run(t, open(t)) })
+	}
+}
+
+// group runs subtests under a name.
+func group[S any](t *testing.T, name string, open func(testing.TB) S, subtests []subtest[S]) {
+	t.Run(name, func(t *testing.T) { run(t, open, subtests) })
+}
+
+// errOf is the error of a call whose answer does not matter.
+func errOf[T any](_ T, err error) error { return err }
+
+// atOnce makes calls at the same time, and expects how much is granted to all of them.
+func (h *originTest) atOnce(calls int, want int64, call func(i int) (granted int64, err error)) {
+	h.Helper()
+	var sum atomic.Int64
+	var all sync.WaitGroup
+	for i := range calls {
+		all.Go(func() {
+			granted, err := call(i)
+			if err != nil {
+				h.Error(err)
+			}
+			sum.Add(granted)
+		})
+	}
+	if all.Wait(); sum.Load() != want {
+		h.Errorf("%d were granted to %d calls, want %d", sum.Load(), calls, want)
+	}
+}
+
+// granted is 1 if a call was granted what it asked for.
+func granted(is bool) int64 {
+	if is {
+		return 1
+	}
+	return 0
+}
