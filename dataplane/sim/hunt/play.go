@@ -41,12 +41,7 @@ type Result struct {
 
 // Play plays a plan in a bubble of its own.
 func Play(p Plan) (Result, error) {
-	var result Result
-	var err error
-	if bubbleErr := bubble.Run(func() { result, err = play(p) }); bubbleErr != nil {
-		return Result{}, bubbleErr
-	}
-	return result, err
+	return bubble.Run(func() (Result, error) { return play(p) })
 }
 
 func play(p Plan) (Result, error) {
