@@ -8,6 +8,7 @@ replace (
 )
 
 require (
+	github.com/HdrHistogram/hdrhistogram-go v1.2.0
 	github.com/mennanov/limiters v1.13.11
 	github.com/prometheus/client_golang v1.25.0
 	github.com/sethvargo/go-limiter v1.1.0

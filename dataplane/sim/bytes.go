@@ -23,13 +23,7 @@ const (
 // alive, by key, once all is sent.
 func bytesPerKey(keys int) (float64, error) {
 	keys = min(max(keys, weighedMin), weighedMax)
-	var perKey float64
-	var err error
-	bubbleErr := bubble.Run(func() { perKey, err = weigh(keys) })
-	if bubbleErr != nil {
-		return 0, bubbleErr
-	}
-	return perKey, err
+	return bubble.Run(func() (float64, error) { return weigh(keys) })
 }
 
 func weigh(keys int) (float64, error) {

@@ -23,34 +23,29 @@ const (
 	violationLost    violation = "lost accepted cost" // invariant 7, where nothing was killed or wiped
 )
 
-// breach is how often a promise was broken, and the first time in words.
-type breach struct {
-	times int64
-	first string
-}
-
 // Violation is a promise that was broken in a run.
 type Violation struct {
 	Promise string `json:"promise"`
 	Times   int64  `json:"times"`
-	First   string `json:"first"`
+	First   string `json:"first"` // in words
 }
 
 func (w *world) violate(v violation, format string, args ...any) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	if w.violations[v] == nil {
-		w.violations[v] = &breach{first: fmt.Sprintf("at %v: ", time.Since(w.began)) + fmt.Sprintf(format, args...)}
+		first := fmt.Sprintf("at %v: ", time.Since(w.began)) + fmt.Sprintf(format, args...)
+		w.violations[v] = &Violation{Promise: string(v), First: first}
 	}
-	w.violations[v].times++
+	w.violations[v].Times++
 }
 
 func (w *world) broken() []Violation {
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	list := []Violation{}
-	for v, b := range w.violations {
-		list = append(list, Violation{string(v), b.times, b.first})
+	for _, v := range w.violations {
+		list = append(list, *v)
 	}
 	slices.SortFunc(list, func(a, b Violation) int { return cmp.Compare(a.Promise, b.Promise) })
 	return list

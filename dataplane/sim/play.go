@@ -36,10 +36,7 @@ type stage struct {
 
 // Play runs a transcript in a bubble of its own: see PlayHere.
 func Play(t *Transcript) (mismatches []string, err error) {
-	if bubbleErr := bubble.Run(func() { mismatches, err = PlayHere(t) }); bubbleErr != nil {
-		return nil, bubbleErr
-	}
-	return mismatches, err
+	return bubble.Run(func() ([]string, error) { return PlayHere(t) })
 }
 
 // PlayHere runs a transcript in the testing/synctest bubble that it is called in, and

@@ -47,36 +47,24 @@ func Sweep(s Scenario, o Options, report func(done, of int)) (Curves, error) {
 	}
 	c := Curves{Title: fmt.Sprintf("%s, seed %d, around tuning %s", s.Name, o.Seed, name)}
 	floors, intervals := withValue(plottedFloors, base.Floor), withValue(plottedIntervals, base.FeedInterval.Std())
-	done := 0
-	measure := func(change func(*tuning.Tuning)) (Point, error) {
+	c.ByFloor, c.ByInterval = make([]Point, len(floors)), make([]Point, len(intervals))
+	for done := range len(floors) + len(intervals) {
 		if report != nil {
 			report(done, len(floors)+len(intervals))
 		}
-		done++
-		set := base
-		change(&set)
+		set, to := base, &Point{}
+		if i := done - len(floors); i < 0 {
+			set.Floor, to = floors[done], &c.ByFloor[done]
+		} else {
+			set.FeedInterval, to = tuning.Duration(intervals[i]), &c.ByInterval[i]
+		}
 		o.Tuning, o.TuningName = &set, "plotted"
-		var r Report
-		var err error
-		if bubbleErr := bubble.Run(func() { r, err = Simulate(s, o) }); bubbleErr != nil {
-			return Point{}, bubbleErr
-		}
-		return Point{set.Floor, set.FeedInterval.Std(), r.AdmittedOverLimit, r.MySQLRowsReadPerS, r.MySQLRowsWrittenPerS,
-			set == base}, err
-	}
-	for _, floor := range floors {
-		p, err := measure(func(t *tuning.Tuning) { t.Floor = floor })
+		r, err := bubble.Run(func() (Report, error) { return Simulate(s, o) })
 		if err != nil {
 			return Curves{}, err
 		}
-		c.ByFloor = append(c.ByFloor, p)
-	}
-	for _, interval := range intervals {
-		p, err := measure(func(t *tuning.Tuning) { t.FeedInterval = tuning.Duration(interval) })
-		if err != nil {
-			return Curves{}, err
-		}
-		c.ByInterval = append(c.ByInterval, p)
+		*to = Point{set.Floor, set.FeedInterval.Std(), r.AdmittedOverLimit, r.MySQLRowsReadPerS, r.MySQLRowsWrittenPerS,
+			set == base}
 	}
 	return c, nil
 }

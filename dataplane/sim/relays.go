@@ -145,12 +145,6 @@ func (f *relayWorld) run(ctx context.Context, r *region, made *fleet.Process) {
 // fleetRest is how long after the last request counts go on travelling.
 const fleetRest = 5 * time.Second
 
-// simulateFleet runs a scenario of relays.
-func simulateFleet(s Scenario, o Options, duration time.Duration, report *Report) error {
-	f := newRelayWorld(s, report.Tuning.Document, firstTraffic(report.Tuning.Document), o.Seed)
-	return f.live(s, duration, report)
-}
-
 // live is a fleet's life: start, traffic, rest, stop, and the books.
 func (f *relayWorld) live(s Scenario, duration time.Duration, report *Report) error {
 	time.Sleep(time.Until(f.began.Add(-2 * time.Second))) // idle loops would take time, too

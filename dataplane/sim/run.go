@@ -55,11 +55,7 @@ type plant struct {
 // Run simulates a scenario in a bubble of its own. Runs take turns: there is one at a
 // time in a process. Inside of a bubble, use Simulate.
 func Run(s Scenario, o Options) (Report, error) {
-	var report Report
-	var err error
-	if bubbleErr := bubble.Run(func() { report, err = Simulate(s, o) }); bubbleErr != nil {
-		return Report{}, bubbleErr
-	}
+	report, err := bubble.Run(func() (Report, error) { return Simulate(s, o) })
 	if err == nil && !o.Unweighed && s.fleet == nil {
 		report.BytesPerKey, err = bytesPerKey(report.Simulated.Keys)
 	}
@@ -82,7 +78,7 @@ func Simulate(s Scenario, o Options) (Report, error) {
 	}
 	report := Report{Scenario: s.Name, Summary: s.Summary, Seed: o.Seed, Tuning: TuningReport{name, set}}
 	if s.fleet != nil {
-		return report, simulateFleet(s, o, duration, &report)
+		return report, newRelayWorld(s, set, firstTraffic(set), o.Seed).live(s, duration, &report)
 	}
 	if !o.KeepJitter {
 		set.Jitter = 0
@@ -140,7 +136,7 @@ func (w *world) live(s Scenario, duration time.Duration, set tuning.Tuning, repo
 		return err
 	}
 	g := s.plan(w, duration)
-	g.push(event{time.Second, &recurrent{time.Second, w.checkTables}})
+	g.each(time.Second, time.Second, w.checkTables)
 	w.traffic(g, s, duration, w.ledger.warmedUp, func() { w.audit(false) }, report)
 	if s.SyncedEvery > 0 {
 		ticks := s.SyncedEvery.Seconds() / report.Tuning.Document.ReplayTick.Std().Seconds()
@@ -169,7 +165,7 @@ func (w *world) traffic(g agenda, s Scenario, duration time.Duration, warmedUp, 
 		before = w.read()
 		warmedUp()
 	})
-	g.push(event{auditAfter, &recurrent{auditAfter, audit}})
+	g.each(auditAfter, auditAfter, audit)
 	w.play(g, duration)
 	w.rates(report, before, w.read(), duration-warmup)
 	report.Simulated.DurationS = duration.Seconds()

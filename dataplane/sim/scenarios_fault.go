@@ -19,8 +19,6 @@ func (w *world) shared(callers int, offered float64) (g agenda) {
 	return g
 }
 
-func (g *agenda) at(when time.Duration, do func()) { g.push(event{when, &incident{when, do}}) }
-
 // during has links behave otherwise for a time.
 func (g *agenda) during(from, to time.Duration, which func() []*network.Link, change func(*network.Link, bool)) {
 	begin, end := network.Fault(which, change)
@@ -111,13 +109,13 @@ func crashScenario() Scenario {
 			g := w.shared(100, 2)
 			random := w.stream("crashes", 0)
 			const every = 10 * time.Second
-			g.push(event{every, &recurrent{every, func() {
+			g.each(every, every, func() {
 				n := w.nodes[random.IntN(len(w.nodes))]
 				w.Kill(n.life.Load())
 				if err := w.boot(n); err != nil {
 					w.violate(violationError, "%v", err)
 				}
-			}}})
+			})
 			return g
 		},
 	}

@@ -44,10 +44,10 @@ func hopScenario() Scenario {
 					a := w.ledger.open(fmt.Sprintf("%d asked in each region", n), request(fmt.Sprintf("hop-%d-%d", n, k), tourLimit,
 						tourWindow), w.everyRegion()...)
 					turn := 0
-					g.push(event{soon(random, every), &recurrent{every, func() {
+					g.each(soon(random, every), every, func() {
 						w.in(w.regions[turn%len(w.regions)], a, n, 1)
 						turn++
-					}}})
+					})
 				}
 			}
 			return g

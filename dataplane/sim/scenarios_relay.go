@@ -22,7 +22,7 @@ func (f *relayWorld) tour(g *agenda, name string, window time.Duration, limit in
 	f.track.watch(fmt.Sprintf("%d asked in each region", asks), key)
 	f.keys++
 	turn := 0
-	g.push(event{begin, &recurrent{every, func() {
+	g.each(begin, every, func() {
 		n := f.regions[turn%len(f.regions)].synths[0]
 		turn++
 		f.requests.Go(func() {
@@ -33,7 +33,7 @@ func (f *relayWorld) tour(g *agenda, name string, window time.Duration, limit in
 				n.charge(&key, 1, limit)
 			}
 		})
-	}}})
+	})
 }
 
 func relayHopScenario() Scenario {
@@ -163,11 +163,11 @@ func relayKilledScenario() Scenario {
 		fleet: &fleetPlan{relays: 2, plan: func(f *relayWorld, _ time.Duration) (g agenda) {
 			f.busy(100)
 			turn := 0
-			g.push(event{every, &recurrent{every, func() {
+			g.each(every, every, func() {
 				r := f.regions[turn%len(f.regions)]
 				turn++
 				f.replace(r)
-			}}})
+			})
 			return g
 		}},
 	}

@@ -148,17 +148,14 @@ func (t *tracker) closeBefore(beforeMs int64, held func(region int, cells []wind
 	}
 	for region := range t.regions {
 		for i, total := range held(region, over) {
-			t.compareLocked(region, over[i], total.Region)
+			name := &over[i]
+			t.watched[name.Key].books.add(t.world.balance(region, name, total.Region, t.cells[*name].accepted[region]))
 		}
 	}
 	for _, name := range over {
 		t.closeLocked(t.cells[name], t.watched[name.Key])
 		delete(t.cells, name)
 	}
-}
-
-func (t *tracker) compareLocked(region int, name window.Cell, total int64) {
-	t.watched[name.Key].books.add(t.world.balance(region, &name, total, t.cells[name].accepted[region]))
 }
 
 func (t *tracker) closeLocked(c *tracked, group *tally) {

@@ -1,6 +1,7 @@
 package sim
 
 import (
+	"container/heap"
 	"math/rand/v2"
 	"time"
 )
@@ -18,13 +19,12 @@ type caller struct {
 	regions []*region
 	every   time.Duration // mean time between two requests
 	cost    int64
-	even    bool                           // a fixed rhythm; otherwise arrivals are a Poisson process
-	turns   bool                           // region after region; otherwise at random
-	pace    func(at time.Duration) float64 // factor on the rate at a time, nil for 1
+	even    bool // a fixed rhythm; otherwise arrivals are a Poisson process
+	turns   bool // region after region; otherwise at random
 	turn    int
 }
 
-func (c *caller) act(w *world, at time.Duration) (time.Duration, bool) {
+func (c *caller) act(w *world, _ time.Duration) (time.Duration, bool) {
 	c.turn++
 	r := c.regions[0]
 	switch {
@@ -36,9 +36,6 @@ func (c *caller) act(w *world, at time.Duration) (time.Duration, bool) {
 	}
 	w.ask(r.nodes[c.random.IntN(len(r.nodes))], c.account, c.cost)
 	gap := float64(c.every)
-	if c.pace != nil {
-		gap /= c.pace(at)
-	}
 	if c.even {
 		return time.Duration(gap * (0.95 + 0.1*c.random.Float64())), false // no two callers in step
 	}
@@ -97,78 +94,50 @@ type event struct {
 	actor actor
 }
 
-// agenda is a binary heap of events, the earliest first.
+// agenda is a heap of events, the earliest first.
 type agenda []event
 
-func (g *agenda) push(e event) {
-	h := append(*g, e)
-	i := len(h) - 1
-	for i > 0 {
-		parent := (i - 1) / 2
-		if h[parent].at <= e.at {
-			break
-		}
-		h[i] = h[parent]
-		i = parent
-	}
-	h[i] = e
-	*g = h
+func (g agenda) Len() int           { return len(g) }
+func (g agenda) Less(i, j int) bool { return g[i].at < g[j].at }
+func (g agenda) Swap(i, j int)      { g[i], g[j] = g[j], g[i] }
+
+// Push implements heap.Interface.
+func (g *agenda) Push(e any) { *g = append(*g, e.(event)) }
+
+// Pop implements heap.Interface.
+func (g *agenda) Pop() any {
+	last := len(*g) - 1
+	e := (*g)[last]
+	*g = (*g)[:last]
+	return e
 }
 
-func (g *agenda) pop() event {
-	h := *g
-	first, last := h[0], h[len(h)-1]
-	h = h[:len(h)-1]
-	*g = h
-	if len(h) == 0 {
-		return first
-	}
-	i := 0
-	for {
-		child := 2*i + 1
-		if child >= len(h) {
-			break
-		}
-		if child+1 < len(h) && h[child+1].at < h[child].at {
-			child++
-		}
-		if last.at <= h[child].at {
-			break
-		}
-		h[i] = h[child]
-		i = child
-	}
-	h[i] = last
-	return first
+func (g *agenda) push(e event) { heap.Push(g, e) }
+
+// at has something happen to the world once.
+func (g *agenda) at(when time.Duration, do func()) { g.push(event{when, &happening{do: do}}) }
+
+// each has something happen to the world from first on, again and again.
+func (g *agenda) each(first, every time.Duration, do func()) {
+	g.push(event{first, &happening{every, do}})
 }
 
-// incident is something that happens to the world once.
-type incident struct {
-	at time.Duration
-	do func()
-}
-
-func (i *incident) act(*world, time.Duration) (time.Duration, bool) {
-	i.do()
-	return 0, true
-}
-
-// recurrent is something that happens to the world again and again.
-type recurrent struct {
+// happening is something that happens to the world, once if every is 0.
+type happening struct {
 	every time.Duration
 	do    func()
 }
 
-func (r *recurrent) act(*world, time.Duration) (time.Duration, bool) {
-	r.do()
-	return r.every, false
+func (h *happening) act(*world, time.Duration) (time.Duration, bool) {
+	h.do()
+	return h.every, h.every == 0
 }
 
 // play lets actors act until the given time of the run. Requests are goroutines of
 // their own: one that waits for an origin holds up no other.
 func (w *world) play(g agenda, until time.Duration) {
 	for len(g) > 0 && g[0].at < until {
-		e := g.pop()
+		e := heap.Pop(&g).(event)
 		if wait := e.at - time.Since(w.began); wait > 0 {
 			time.Sleep(wait)
 		}

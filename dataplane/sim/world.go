@@ -71,7 +71,7 @@ type world struct {
 	decisions decisions
 
 	mu         sync.Mutex
-	violations map[violation]*breach
+	violations map[violation]*Violation
 }
 
 type region struct {
@@ -105,7 +105,7 @@ type decisions struct {
 func newWorld(shape Shape, began time.Time, grace time.Duration, seed uint64) *world {
 	w := &world{
 		World: fleet.NewWorld(seed, purpose("database", 0)), began: began, shape: shape,
-		violations: make(map[violation]*breach),
+		violations: make(map[violation]*Violation),
 	}
 	for i := range shape.Nodes {
 		r := &region{index: i, name: shape.name(i)}

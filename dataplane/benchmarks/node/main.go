@@ -12,6 +12,7 @@
 package main
 
 import (
+	"cmp"
 	"context"
 	"flag"
 	"fmt"
@@ -140,15 +141,7 @@ func print(o options, r results) {
 
 // median is the round in the middle, by CPU time.
 func median(all []figures) figures {
-	sorted := slices.SortedFunc(slices.Values(all), func(a, b figures) int {
-		switch {
-		case a.cpuMicros < b.cpuMicros:
-			return -1
-		case a.cpuMicros > b.cpuMicros:
-			return 1
-		}
-		return 0
-	})
+	sorted := slices.SortedFunc(slices.Values(all), func(a, b figures) int { return cmp.Compare(a.cpuMicros, b.cpuMicros) })
 	return sorted[len(sorted)/2]
 }
 

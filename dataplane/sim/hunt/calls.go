@@ -2,7 +2,6 @@ package hunt
 
 import (
 	"context"
-	"errors"
 	"slices"
 	"time"
 
@@ -79,17 +78,17 @@ func (w *world) peek(l *life, s Step) {
 // refund gives back what was accepted, also by other nodes, in the cell that is the current one at this moment.
 func (w *world) refund(l *life, s Step) {
 	refunded, err := l.Limiter.Refund(w.request(s.Key, s.Cost))
-	x, err2 := l.Limiter.Explain(w.request(s.Key, 0))
-	if err := errors.Join(err, err2); err != nil {
+	cell, ok := w.current(l, s.Key)
+	if err != nil {
 		w.record.violate("error", "%v refunds %d of k%d: %v", l, s.Cost, s.Key, err)
+	}
+	if err != nil || !ok {
 		return
 	}
 	w.record.note("%v  k%d refunded %d of %d", l, s.Key, refunded, s.Cost)
-	if refunded == 0 {
-		return
+	if refunded > 0 {
+		w.ledger.settle(l, []window.Cell{cell}, -refunded)
 	}
-	cell := w.cell(w.key(x.Identifier, x.Duration), x.Current.Sequence, judgedBy(&x))
-	w.ledger.settle(l, []window.Cell{cell}, -refunded)
 }
 
 func (w *world) reserve(l *life, s Step) {
@@ -118,13 +117,9 @@ func (w *world) charged(l *life, key int, cells []window.Cell, change int64) []w
 	if change <= 0 {
 		return cells
 	}
-	x, err := l.Limiter.Explain(w.request(key, 0))
-	if err != nil {
-		w.record.violate("error", "%v explains k%d: %v", l, key, err)
-		return cells
-	}
-	now := w.cell(w.key(x.Identifier, x.Duration), x.Current.Sequence, judgedBy(&x))
-	if slices.ContainsFunc(cells, func(c window.Cell) bool { return c.Key == now.Key && now.Sequence < c.Sequence }) {
+	now, ok := w.current(l, key)
+	before := func(c window.Cell) bool { return c.Key == now.Key && now.Sequence < c.Sequence }
+	if ok && slices.ContainsFunc(cells, before) {
 		return append(slices.Clone(cells), now)
 	}
 	return cells

@@ -45,17 +45,15 @@ func (c *check) all() {
 	held := c.origins()
 	for _, a := range c.ledger.all() {
 		for i, r := range c.regions {
-			for _, n := range r.here() {
+			for _, l := range r.here() {
 				if c.converges(a) {
-					c.node(n, a, held[i][a.cell])
+					c.node(l, a, held[i][a.cell])
 				}
 			}
 		}
 	}
-	for _, r := range c.regions {
-		for _, n := range r.here() {
-			c.bounded(n.life.Load())
-		}
+	for _, l := range c.lives() {
+		c.bounded(l)
 	}
 	c.durable(held)
 }
@@ -133,21 +131,20 @@ func (c *check) foreign(a *account, held []map[window.Cell]store.Total) {
 	}
 }
 
-func (c *check) node(n *node, a *account, total store.Total) {
-	c.ask(n.life.Load(), a.key, 0) // it was over its limit when it was last asked, and may be no more
-	x, err := n.life.Load().Limiter.Explain(c.request(a.key, 0))
-	if err != nil {
-		c.violate("error", "%v explains k%d: %v", n.life.Load(), a.key, err)
+func (c *check) node(l *life, a *account, total store.Total) {
+	c.ask(l, a.key, 0) // it was over its limit when it was last asked, and may be no more
+	x, ok := c.explain(l, a.key, c.violate)
+	if !ok {
 		return
 	}
 	cell := x.Current
 	if x.Previous.Sequence == a.cell.Sequence {
 		cell = x.Previous
 	}
-	if a.cell != c.cell(c.key(x.Identifier, x.Duration), cell.Sequence, judgedBy(&x)) {
+	if a.cell != c.explained(&x, cell.Sequence) {
 		return // by its region's clock the cell is over, or has not begun; or the node decides by another one
 	}
-	_, high := c.ledger.bounds(n.region, a.cell) // what the origin has lost with a node, others may still know
+	_, high := c.ledger.bounds(l.node.region, a.cell) // what the origin has lost with a node, others may still know
 	if c.plan.mayFill() {
 		high = math.MaxInt64 // of a sketch, too, which may over-count
 		if !x.Known {
@@ -158,6 +155,6 @@ func (c *check) node(n *node, a *account, total store.Total) {
 	knows := over || cell.Regional >= total.Region && cell.Foreign >= total.Foreign // else it asks, before it allows
 	if !knows || cell.Regional > high || cell.Foreign > total.Foreign {
 		c.violate("R2", "%v knows %d and %d of %s, its origin holds %d and %d",
-			n.life.Load(), cell.Regional, cell.Foreign, cellName(a.cell), total.Region, total.Foreign)
+			l, cell.Regional, cell.Foreign, cellName(a.cell), total.Region, total.Foreign)
 	}
 }

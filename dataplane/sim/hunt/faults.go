@@ -19,10 +19,8 @@ func (w *world) fault(r *region, n *node, s Step) {
 		end()
 	}
 	switch s.Do {
-	case Kill, Stop:
-		w.restart(n, s)
-	case Leave, Die:
-		w.leave(n, s.Do)
+	case Kill, Stop, Leave, Die:
+		w.end(n, s)
 	case Cut:
 		during(on(l.ToOrigin, network.Cut))
 	case Refuse:
@@ -48,9 +46,9 @@ func (w *world) fault(r *region, n *node, s Step) {
 	case FailMySQL:
 		during(func() { w.Database.Set(0, s.Share) }, func() { w.Database.Set(0, 0) })
 	case RefuseCalls:
-		during(r.refuse(s))
+		during(r.refusals.fault(r.partsOf(s), originCalls[s.Calls]))
 	case RefuseStatements:
-		during(w.refuseStatements(s))
+		during(w.statements.fault([]int{0}, mysqlCalls[s.Calls]))
 	case HoldFeed:
 		slow := func() time.Duration { return s.Delay }
 		during(func() { w.Feed.Faults.SlowCommits(slow) }, func() { w.Feed.Faults.SlowCommits(nil) })
@@ -82,13 +80,21 @@ func (w *world) fault(r *region, n *node, s Step) {
 	}
 }
 
+// partsOf are the parts of an origin that a step names, from 0 on.
+func (r *region) partsOf(s Step) (parts []int) {
+	for part := range r.origin.Shards() {
+		if s.Part == 0 || s.Part == part+1 {
+			parts = append(parts, part)
+		}
+	}
+	return parts
+}
+
 // parts does something to the parts of an origin that a step names.
 func (r *region) parts(s Step, do func(part int)) {
 	r.leases.forget(func() {
-		for part := range r.origin.Shards() {
-			if s.Part == 0 || s.Part == part+1 {
-				do(part)
-			}
+		for _, part := range r.partsOf(s) {
+			do(part)
 		}
 	})
 }
@@ -105,8 +111,8 @@ func (s Step) repeat(l *network.Link, bad bool) {
 
 // outward are the links to all that is outside of a region, of the nodes that it has now.
 func (r *region) outward() (links []*network.Link) {
-	for _, n := range r.here() {
-		links = append(links, n.life.Load().ToMySQL, n.life.Load().ToPeers)
+	for _, l := range r.here() {
+		links = append(links, l.ToMySQL, l.ToPeers)
 	}
 	return links
 }
@@ -131,20 +137,6 @@ func (w *world) unlease(r *region, shard int) {
 	}
 }
 
-// leave ends a node for good.
-func (w *world) leave(n *node, how Verb) {
-	l := n.life.Load()
-	if l.ended.Load() {
-		return // it is being restarted
-	}
-	n.away.Store(true)
-	if how == Die {
-		w.kill(l)
-	} else {
-		w.stop(l)
-	}
-}
-
 // join starts a node that was not there yet.
 func (w *world) join(n *node) {
 	if err := w.boot(n); err != nil {
@@ -154,16 +146,22 @@ func (w *world) join(n *node) {
 	w.record.note("%v is there", n.life.Load())
 }
 
-// restart ends a node's process, and starts another one later.
-func (w *world) restart(n *node, s Step) {
-	l := n.life.Load()
+// end ends a node's process, and starts another one later, unless the node ends for good.
+func (w *world) end(n *node, s Step) {
+	l, leaves := n.life.Load(), s.Do == Leave || s.Do == Die
 	if l.ended.Load() {
 		return // it is being restarted
 	}
-	if s.Do == Kill {
+	if leaves {
+		n.away.Store(true)
+	}
+	if s.Do == Kill || s.Do == Die {
 		w.kill(l)
 	} else {
 		w.stop(l)
+	}
+	if leaves {
+		return
 	}
 	time.Sleep(s.After)
 	if err := w.boot(n); err != nil {

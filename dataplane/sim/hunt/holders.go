@@ -89,14 +89,11 @@ func (h *holders) acquire(l *life, s Step) {
 		began: time.Now()}
 	h.add(holder)
 	over, ask := h.world.wait(l), l.Limiter.Acquire
-	ctx, leave := context.WithCancel(context.Background())
-	defer leave()
 	if s.Delay > 0 {
-		leave()
-		ctx, leave = context.WithTimeout(context.Background(), s.Delay)
-		defer leave()
 		over, ask = func() {}, l.Limiter.AcquireWait
 	}
+	ctx, leave := s.patience()
+	defer leave()
 	lease, d := ask(ctx, h.request(s.Key, holder.name))
 	over()
 	h.answered(l, holder, &d, func() bool { holder.lease = lease; return lease != (dataplane.Lease{}) })
@@ -107,6 +104,14 @@ func (h *holders) acquire(l *life, s Step) {
 		time.Sleep(s.After)
 		h.leave(holder)
 	}
+}
+
+// patience is the context of a caller who waits for a lease up to a step's Delay, if at all.
+func (s Step) patience() (context.Context, context.CancelFunc) {
+	if s.Delay > 0 {
+		return context.WithTimeout(context.Background(), s.Delay)
+	}
+	return context.WithCancel(context.Background())
 }
 
 func (h *holders) add(holder *holder) {
@@ -209,13 +214,8 @@ func (h *holders) byID(l *life, s Step) {
 	if released {
 		return
 	}
-	ctx, leave := context.WithCancel(context.Background())
+	ctx, leave := s.patience()
 	defer leave()
-	if s.Delay > 0 {
-		leave()
-		ctx, leave = context.WithTimeout(context.Background(), s.Delay)
-		defer leave()
-	}
 	token, d := l.Limiter.AcquireToken(ctx, h.request(s.Key, holder.name), holder.name, s.Delay > 0)
 	h.hears(l, holder, began)
 	h.answered(l, holder, &d, func() bool {
@@ -257,16 +257,13 @@ func (h *holders) renew(l *life, s Step) {
 	case err == nil && holder.holds(): // what has ended by the holder's clock stays ended
 		holder.until = latest(holder.until, began.Add(h.world.plan.Fleet.Slots[holder.key].TTL))
 	case errors.Is(err, dataplane.ErrLeaseLost):
-		if holder.holds() && holder.heard && h.world.kept(holder.region) {
+		if holder.holds() && holder.heard && !h.world.ledger.forgets(holder.region) {
 			h.world.record.violate("slots", "%v says that %s has lost its lease, which lasts for another %v", l, holder.name,
 				time.Until(holder.until))
 		}
 		holder.until = time.Now()
 	}
 }
-
-// kept tells whether a region's origin has always kept what it was told.
-func (w *world) kept(r *region) bool { return !w.ledger.forgets(r) }
 
 // release has a holder with an id release its lease.
 func (h *holders) release(l *life, s Step) {
@@ -288,9 +285,6 @@ func (h *holders) release(l *life, s Step) {
 func (h *holders) failedOver(r *region) {
 	h.mu.Lock()
 	defer h.mu.Unlock()
-	if h.fails == nil {
-		h.fails = make(map[*region]time.Time)
-	}
 	h.fails[r] = time.Now()
 }
 
@@ -300,9 +294,6 @@ func (o watchedOrigin) Slots(ctx context.Context, shard int, call store.SlotsCal
 	h.mu.Lock()
 	defer h.mu.Unlock()
 	reply, err := o.FullOrigin.Slots(ctx, shard, call)
-	if h.taken == nil {
-		h.taken = make(map[slotOf]taken)
-	}
 	for i := range reply.Answers {
 		if a := &reply.Answers[i]; a.Err == nil || errors.Is(a.Err, store.ErrRecovering) {
 			h.taken[slotOf{o.life, call.Asks[i].Key}] = taken{a.Held, time.Now()}

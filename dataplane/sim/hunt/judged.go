@@ -15,11 +15,29 @@ type judged struct {
 	early bool // the life did not know its origin's clock
 }
 
-func (w *world) judged(l *life, key int) judged {
+// explain asks a life what it knows of a key. Explain fails for invalid requests alone.
+func (w *world) explain(l *life, key int, violate func(invariant, format string, args ...any)) (
+	x dataplane.Explanation, ok bool) {
 	x, err := l.Limiter.Explain(w.request(key, 0))
 	if err != nil {
-		w.record.violate("error", "%v explains k%d: %v", l, key, err)
+		violate("error", "%v explains k%d: %v", l, key, err)
 	}
+	return x, err == nil
+}
+
+// current is the cell that a life counts a key in now.
+func (w *world) current(l *life, key int) (cell window.Cell, ok bool) {
+	x, ok := w.explain(l, key, w.record.violate)
+	return w.explained(&x, x.Current.Sequence), ok
+}
+
+// explained is a cell of the key that an explanation is of.
+func (w *world) explained(x *dataplane.Explanation, sequence int64) window.Cell {
+	return w.cell(w.key(x.Identifier, x.Duration), sequence, judgedBy(x))
+}
+
+func (w *world) judged(l *life, key int) judged {
+	x, _ := w.explain(l, key, w.record.violate)
 	by := judgedBy(&x)
 	by.early = w.early(l, &x)
 	return by

@@ -49,9 +49,6 @@ func (o watchedOrigin) Lease(ctx context.Context, shard int, holder string, ttl 
 			o.retired(shard, was.holder, lease.Holder)
 		}
 	}
-	if l.held == nil {
-		l.held = make(map[int]heldLease)
-	}
 	renewed := lease.Holder == holder || lease.Holder == was.holder && was.renewed
 	l.held[shard] = heldLease{lease.Holder, now.Add(lease.Left), renewed}
 	return lease, nil

@@ -89,9 +89,6 @@ func (g *ledger) account(cell window.Cell) *account {
 		key := slices.IndexFunc(g.world.plan.Fleet.Keys, named)
 		a = &account{cell: cell, key: key, credit: make([]int64, len(g.world.regions)),
 			claims: make([][]claim, len(g.world.regions))}
-		if g.byName == nil {
-			g.byName = make(map[window.Cell]*account)
-		}
 		g.byName[cell] = a
 		g.accounts = append(g.accounts, a)
 	}

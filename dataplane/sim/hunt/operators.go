@@ -34,14 +34,6 @@ type operators struct {
 // every is the pattern of all keys.
 const every = "k*"
 
-// pattern is what a step's override is for.
-func (s Step) pattern(f Fleet) string {
-	if s.All {
-		return every
-	}
-	return f.Keys[s.Key].Name
-}
-
 // begin sets what a history begins with.
 func (o *operators) begin() error {
 	o.mu.Lock()
@@ -83,16 +75,13 @@ func (o *operators) region(s Step) string {
 
 // override sets, changes or deletes an override.
 func (o *operators) override(s Step) {
-	pattern := s.pattern(o.world.plan.Fleet)
+	pattern := s.keys()
 	o.overrides = slices.DeleteFunc(o.overrides, func(row store.OverrideRow) bool { return row.Pattern == pattern })
 	if s.Do == Override {
 		o.overrides = append(o.overrides, store.OverrideRow{
 			Workspace: workspace, Namespace: namespace, Pattern: pattern,
 			Limit: s.Limit, DurationMs: s.Window.Milliseconds(),
 		})
-		if o.limits == nil {
-			o.limits = make(map[int64]bool)
-		}
 		o.limits[s.Limit] = true
 	}
 	o.world.Counts.SetOverrides(o.overrides...)
@@ -103,9 +92,6 @@ func (o *operators) tune(region string, t tuning.Tuning) error {
 	document, err := t.Document()
 	if err != nil {
 		return err
-	}
-	if o.versions == nil {
-		o.versions = make(map[string]int64)
 	}
 	o.version++
 	o.versions[region] = o.version
@@ -217,11 +203,9 @@ func (o *operators) inForce(key int) (limit int64, duration time.Duration) {
 func (o *operators) arrive(within time.Duration) *check {
 	for until := time.Now().Add(within); ; time.Sleep(lookEvery / 4) {
 		c := &check{world: o.world}
-		for _, r := range c.regions {
-			for _, n := range r.here() {
-				for key := range c.plan.Fleet.Keys {
-					c.settings(n.life.Load(), key)
-				}
+		for _, l := range c.lives() {
+			for key := range c.plan.Fleet.Keys {
+				c.settings(l, key)
 			}
 		}
 		if len(c.broken) == 0 || !time.Now().Before(until) {
@@ -232,9 +216,8 @@ func (o *operators) arrive(within time.Duration) *check {
 
 // settings holds a node to what operators have set.
 func (c *check) settings(l *life, key int) {
-	x, err := l.Limiter.Explain(c.request(key, 0))
-	if err != nil {
-		c.violate("error", "%v explains k%d: %v", l, key, err)
+	x, ok := c.explain(l, key, c.violate)
+	if !ok {
 		return
 	}
 	limit, duration := c.operators.inForce(key)

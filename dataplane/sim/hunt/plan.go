@@ -248,7 +248,7 @@ func (s Step) part() string {
 	return fmt.Sprint(" of part ", s.Part)
 }
 
-// keys names what an override is for.
+// keys is the pattern of what an override is for.
 func (s Step) keys() string {
 	if s.All {
 		return every

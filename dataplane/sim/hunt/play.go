@@ -41,12 +41,7 @@ type Result struct {
 
 // Play plays a plan in a bubble of its own.
 func Play(p Plan) (Result, error) {
-	var result Result
-	var err error
-	if bubbleErr := bubble.Run(func() { result, err = play(p) }); bubbleErr != nil {
-		return Result{}, bubbleErr
-	}
-	return result, err
+	return bubble.Run(func() (Result, error) { return play(p) })
 }
 
 func play(p Plan) (Result, error) {
@@ -74,7 +69,7 @@ func play(p Plan) (Result, error) {
 	if p.Rests {
 		w.record.add(w.rest())
 	}
-	w.end()
+	w.stopAll()
 	result.Decisions, result.Virtual = w.ledger.decisions.Load(), time.Since(w.began)
 	result.Hash, result.Violations, result.Lines = w.record.hash(), w.record.violations, w.record.lines
 	return result, nil
@@ -234,11 +229,9 @@ func (w *world) look() *check {
 	}
 	for {
 		time.Sleep(lookEvery)
-		for _, r := range w.regions {
-			for _, n := range r.here() {
-				for key := range w.plan.Fleet.Keys {
-					w.ask(n.life.Load(), key, 0)
-				}
+		for _, l := range w.lives() {
+			for key := range w.plan.Fleet.Keys {
+				w.ask(l, key, 0)
 			}
 		}
 		last := !time.Now().Before(until)
@@ -251,13 +244,11 @@ func (w *world) look() *check {
 	}
 }
 
-// end stops all nodes, and waits for everything that still moves.
-func (w *world) end() {
+// stopAll stops all nodes, and waits for everything that still moves.
+func (w *world) stopAll() {
 	var stops []func()
-	for _, r := range w.regions {
-		for _, n := range r.here() {
-			stops = append(stops, func() { w.stop(n.life.Load()) })
-		}
+	for _, l := range w.lives() {
+		stops = append(stops, func() { w.stop(l) })
 	}
 	w.End(stops...)
 }

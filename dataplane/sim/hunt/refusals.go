@@ -141,20 +141,7 @@ type faulty interface {
 	ShardFaults(shard int) *memstore.Faults
 }
 
-// refuse has a region's origin refuse calls.
-func (r *region) refuse(s Step) (begin, end func()) {
-	var parts []int
-	for part := range r.origin.Shards() {
-		if s.Part == 0 || s.Part == part+1 {
-			parts = append(parts, part)
-		}
-	}
-	ops := originCalls[s.Calls]
-	return func() { r.refusals.change(parts, ops, 1) }, func() { r.refusals.change(parts, ops, -1) }
-}
-
-// refuseStatements has MySQL refuse statements.
-func (w *world) refuseStatements(s Step) (begin, end func()) {
-	ops := mysqlCalls[s.Calls]
-	return func() { w.statements.change([]int{0}, ops, 1) }, func() { w.statements.change([]int{0}, ops, -1) }
+// fault has some parts refuse calls for a time.
+func (r *refusals) fault(parts []int, ops []memstore.Op) (begin, end func()) {
+	return func() { r.change(parts, ops, 1) }, func() { r.change(parts, ops, -1) }
 }

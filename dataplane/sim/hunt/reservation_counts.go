@@ -90,9 +90,6 @@ func (g *reservations) sum(at heldCell, besides *reservation) (low, high int64) 
 
 // count takes note of what all reservations count now, and holds origins to it. The mutex is held.
 func (g *reservations) count() {
-	if g.cells == nil {
-		g.cells = make(map[heldCell]*heldCount)
-	}
 	var order []heldCell
 	for _, r := range g.all {
 		for _, a := range r.attempts {
@@ -248,8 +245,8 @@ func (g *reservations) look() {
 		if r.acked == nil {
 			continue
 		}
-		for _, n := range r.region.here() {
-			g.change(n.life.Load(), Step{Do: CancelHold, ID: r.number, Region: r.region.index})
+		for _, l := range r.region.here() {
+			g.change(l, Step{Do: CancelHold, ID: r.number, Region: r.region.index})
 		}
 	}
 }

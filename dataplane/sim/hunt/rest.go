@@ -21,10 +21,8 @@ const (
 func (w *world) rest() *check {
 	time.Sleep(2*w.plan.longest() + restFor)
 	c := &check{world: w}
-	for _, r := range w.regions {
-		for _, n := range r.here() {
-			c.empty(n.life.Load())
-		}
+	for _, l := range w.lives() {
+		c.empty(l)
 	}
 	return c
 }

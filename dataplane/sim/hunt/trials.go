@@ -17,9 +17,6 @@ func (o *operators) try(s Step) error {
 	if err != nil {
 		return err
 	}
-	if o.trials == nil {
-		o.trials = make(map[string]memstore.Trial)
-	}
 	region, ends := o.region(s), time.Now().Add(s.After)
 	o.ends = append(o.ends, ends)
 	o.trials[region] = memstore.Trial{

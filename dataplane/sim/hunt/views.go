@@ -25,9 +25,8 @@ type view struct {
 func (v *views) look(l *life, key int) {
 	v.mu.Lock()
 	defer v.mu.Unlock()
-	x, err := l.Limiter.Explain(v.world.request(key, 0))
-	if err != nil {
-		v.world.record.violate("error", "%v explains k%d: %v", l, key, err)
+	x, ok := v.world.explain(l, key, v.world.record.violate)
+	if !ok {
 		return
 	}
 	if x.Trial != 0 && !l.ended.Load() && v.world.operators.outlived(x.Trial) {
@@ -42,9 +41,8 @@ func (v *views) foreignLocked(l *life, x *dataplane.Explanation, c *dataplane.Ex
 	if !c.Held {
 		return
 	}
-	by := judgedBy(x)
-	cell := v.world.cell(v.world.key(x.Identifier, x.Duration), c.Sequence, by)
-	at := view{l, cell, by.reset}
+	cell := v.world.explained(x, c.Sequence)
+	at := view{l, cell, judgedBy(x).reset}
 	if before := v.foreign[at]; c.Foreign < before && !v.mayForget(l) {
 		v.world.record.violate("R1", "%v knew that others had accepted %d in %s, and then %d",
 			l, before, cellName(cell), c.Foreign)
@@ -52,9 +50,6 @@ func (v *views) foreignLocked(l *life, x *dataplane.Explanation, c *dataplane.Ex
 	if most := v.world.ledger.others(l.node.region, cell); c.Foreign > most {
 		v.world.record.violate("R1", "%v believes that others have accepted %d in %s, and they accepted at most %d",
 			l, c.Foreign, cellName(cell), most)
-	}
-	if v.foreign == nil {
-		v.foreign = make(map[view]int64)
 	}
 	v.foreign[at] = c.Foreign
 }

@@ -12,6 +12,7 @@ import (
 	"github.com/weirhq/weir/dataplane/sim/internal/fleet"
 	"github.com/weirhq/weir/dataplane/sim/internal/network"
 	"github.com/weirhq/weir/dataplane/store"
+	"github.com/weirhq/weir/shared/window"
 )
 
 const (
@@ -67,14 +68,22 @@ type node struct {
 	life   atomic.Pointer[life]
 }
 
-// here are the nodes that have not left, and have joined.
-func (r *region) here() (nodes []*node) {
+// here are the lives of the nodes that have not left, and have joined.
+func (r *region) here() (lives []*life) {
 	for _, n := range r.nodes {
 		if !n.away.Load() {
-			nodes = append(nodes, n)
+			lives = append(lives, n.life.Load())
 		}
 	}
-	return nodes
+	return lives
+}
+
+// lives are those of all regions.
+func (w *world) lives() (all []*life) {
+	for _, r := range w.regions {
+		all = append(all, r.here()...)
+	}
+	return all
 }
 
 // life is one process: a limiter and, on a node with MySQL, a relay.
@@ -98,9 +107,14 @@ func (l *life) process() string { return fmt.Sprintf("%v.%d", l, l.number) }
 
 func newWorld(p Plan) (*world, error) {
 	w := &world{World: fleet.NewWorld(p.Seed, "database"), plan: p}
-	w.ledger.decided, w.ledger.asked = make(map[claimID]bool), make(map[asking]int64)
-	w.ledger.unsent = make(map[sending]time.Time)
-	w.operators.world, w.ledger.world, w.views.world, w.replica = w, w, w, &replica{Counts: w.Counts}
+	w.ledger = ledger{world: w, byName: make(map[window.Cell]*account), decided: make(map[claimID]bool),
+		asked: make(map[asking]int64), unsent: make(map[sending]time.Time)}
+	w.operators = operators{world: w, limits: make(map[int64]bool), versions: make(map[string]int64),
+		trials: make(map[string]memstore.Trial)}
+	w.views = views{world: w, foreign: make(map[view]int64)}
+	w.reservations = reservations{world: w, cells: make(map[heldCell]*heldCount)}
+	w.holders = holders{world: w, taken: make(map[slotOf]taken), fails: make(map[*region]time.Time)}
+	w.replica = &replica{Counts: w.Counts}
 	w.Feed.Faults.Hook(w.statements.hook(0, func() {}))
 	w.Counts.Faults.Hook(w.statements.hook(0, func() {}))
 	if err := w.operators.begin(); err != nil {
@@ -108,7 +122,7 @@ func newWorld(p Plan) (*world, error) {
 	}
 	for i, nodes := range p.Fleet.Nodes {
 		ahead := p.Fleet.Ahead[i]
-		r := &region{name: fmt.Sprint("r", i), index: i}
+		r := &region{name: fmt.Sprint("r", i), index: i, leases: leases{held: make(map[int]heldLease)}}
 		r.open(p.Fleet, func() time.Time { return time.Now().Add(ahead) })
 		for n := range nodes {
 			r.nodes = append(r.nodes, &node{region: r, index: n})
@@ -116,7 +130,6 @@ func newWorld(p Plan) (*world, error) {
 		}
 		w.regions = append(w.regions, r)
 	}
-	w.reservations.world, w.holders.world = w, w
 	return w, nil
 }
 

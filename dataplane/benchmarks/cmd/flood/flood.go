@@ -9,6 +9,7 @@ import (
 	"sync/atomic"
 	"time"
 
+	"github.com/HdrHistogram/hdrhistogram-go"
 	"github.com/prometheus/client_golang/prometheus"
 
 	"github.com/weirhq/weir/dataplane"
@@ -64,13 +65,14 @@ func (f flood) run(ctx context.Context) (r report, err error) {
 }
 
 // send sends every identifier once, and times each decision.
-func (f flood) send(ctx context.Context, l *dataplane.Limiter) (all histogram, denied int64) {
+func (f flood) send(ctx context.Context, l *dataplane.Limiter) (all *hdrhistogram.Histogram, denied int64) {
+	all = newLatencies()
 	var next, denials atomic.Int64
 	var workers sync.WaitGroup
 	var merging sync.Mutex
 	for range f.workers {
 		workers.Go(func() {
-			var own histogram
+			own := newLatencies()
 			began := time.Now()
 			for name := []byte(nil); ; {
 				i := next.Add(1)
@@ -81,14 +83,14 @@ func (f flood) send(ctx context.Context, l *dataplane.Limiter) (all histogram, d
 				r := request(string(name), f.limit)
 				before := time.Since(began)
 				d := l.Allow(ctx, r)
-				own.add(time.Since(began) - before)
+				record(own, time.Since(began)-before)
 				if !d.Allowed {
 					denials.Add(1)
 				}
 			}
 			merging.Lock()
 			defer merging.Unlock()
-			all.merge(&own)
+			all.Merge(own)
 		})
 	}
 	workers.Wait()

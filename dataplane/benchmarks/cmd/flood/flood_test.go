@@ -7,36 +7,6 @@ import (
 	"time"
 )
 
-func TestHistogramIsOffByASixteenthAtMost(t *testing.T) {
-	for _, ns := range []int64{0, 1, 31, 32, 33, 1000, 4095, 4096, 50_000, 7_777_777, 3_600_000_000_000} {
-		d := time.Duration(ns)
-		end := upperEnd(bucketOf(d))
-		if end < d || float64(end-d) > float64(d)/16 {
-			t.Errorf("%v lands in a bucket that ends at %v", d, end)
-		}
-		if next := bucketOf(end + 1); next != bucketOf(d)+1 {
-			t.Errorf("after bucket %d, which ends at %v, comes bucket %d", bucketOf(d), end, next)
-		}
-	}
-}
-
-func TestQuantilesOfAMergedHistogram(t *testing.T) {
-	var low, high histogram
-	for range 989 {
-		low.add(20)
-	}
-	for range 10 {
-		high.add(30)
-	}
-	high.add(time.Second)
-	low.merge(&high)
-	for q, want := range map[float64]time.Duration{0.5: 20, 0.98: 20, 0.99: 30, 0.998: 30, 0.999: time.Second, 1: time.Second} {
-		if got := low.quantile(q); got != want {
-			t.Errorf("quantile %v is %v, not %v", q, got, want)
-		}
-	}
-}
-
 func TestAFloodLeavesMemoryBoundedAndTheBlockedBlocked(t *testing.T) {
 	f := flood{identifiers: 20_000, entriesMax: 1000, limit: 100, workers: 2}
 	r, err := f.run(context.Background())
@@ -53,8 +23,8 @@ func TestAFloodLeavesMemoryBoundedAndTheBlockedBlocked(t *testing.T) {
 	if evicted+sketched < 19_000 || sketched > 19_000/10 {
 		t.Errorf("%v idle evictions, and %v new identifiers were decided by the sketch", evicted, sketched)
 	}
-	if r.decisions.count != 20_000 || r.heapMax < r.liveMax || r.liveMax == 0 {
-		t.Errorf("%d decisions, heap %d of which %d live", r.decisions.count, r.heapMax, r.liveMax)
+	if r.decisions.TotalCount() != 20_000 || r.heapMax < r.liveMax || r.liveMax == 0 {
+		t.Errorf("%d decisions, heap %d of which %d live", r.decisions.TotalCount(), r.heapMax, r.liveMax)
 	}
 	var out strings.Builder
 	r.print(&out)
@@ -65,8 +35,8 @@ func TestAFloodLeavesMemoryBoundedAndTheBlockedBlocked(t *testing.T) {
 
 func TestEveryBrokenBoundIsTold(t *testing.T) {
 	good := func() report {
-		r := report{entriesMax: 10, heapMax: 5, blockedAfter: true, metrics: map[string]float64{"weir_entries": 10}}
-		r.decisions.add(20 * time.Microsecond)
+		r := report{entriesMax: 10, heapMax: 5, blockedAfter: true, metrics: map[string]float64{"weir_entries": 10}, decisions: newLatencies()}
+		record(r.decisions, 20*time.Microsecond)
 		return r
 	}
 	b := bounds{heapMax: 5, quantileMax: 50 * time.Microsecond}
@@ -76,7 +46,7 @@ func TestEveryBrokenBoundIsTold(t *testing.T) {
 	}
 	for name, spoil := range map[string]func(*report){
 		"heap":    func(r *report) { r.heapMax = 6 },
-		"p99.9":   func(r *report) { r.decisions.add(time.Millisecond) },
+		"p99.9":   func(r *report) { record(r.decisions, time.Millisecond) },
 		"blocked": func(r *report) { r.blockedAfter = false },
 		"entries": func(r *report) { r.metrics["weir_entries"] = 11 },
 		"denials": func(r *report) { r.denied = 1 },

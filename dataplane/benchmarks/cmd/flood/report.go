@@ -4,6 +4,8 @@ import (
 	"fmt"
 	"io"
 	"time"
+
+	"github.com/HdrHistogram/hdrhistogram-go"
 )
 
 // report is what a flood did to the limiter.
@@ -11,12 +13,26 @@ type report struct {
 	identifiers, entriesMax int
 	workers                 int
 	took                    time.Duration
-	decisions               histogram
+	decisions               *hdrhistogram.Histogram // ns
 	denied                  int64
 	heapBefore              uint64 // bytes
 	heapMax, liveMax        uint64 // bytes
 	blockedAfter            bool
 	metrics                 map[string]float64
+}
+
+// latencyMax is what a longer decision counts as.
+const latencyMax = time.Minute
+
+func newLatencies() *hdrhistogram.Histogram { return hdrhistogram.New(1, int64(latencyMax), 3) }
+
+func record(h *hdrhistogram.Histogram, d time.Duration) {
+	_ = h.RecordValue(int64(min(max(0, d), latencyMax))) // fails only outside of the histogram's range
+}
+
+// quantile is the time that a share q of the decisions did not exceed, in three digits.
+func (r *report) quantile(q float64) time.Duration {
+	return time.Duration(r.decisions.ValueAtQuantile(100 * q))
 }
 
 // bounds is what must hold.
@@ -47,8 +63,7 @@ func (r *report) broken(b bounds) (all []string) {
 	}
 	check(r.blockedAfter, "the caller who was blocked before the flood is allowed after it")
 	check(r.heapMax <= b.heapMax, "the heap grew to %s (at most %s)", mebibytes(r.heapMax), mebibytes(b.heapMax))
-	check(r.decisions.quantile(0.999) <= b.quantileMax, "p99.9 of a decision is %v (at most %v)",
-		r.decisions.quantile(0.999), b.quantileMax)
+	check(r.quantile(0.999) <= b.quantileMax, "p99.9 of a decision is %v (at most %v)", r.quantile(0.999), b.quantileMax)
 	check(r.metrics["weir_entries"] <= float64(r.entriesMax), "the table holds %.0f entries (at most %d)",
 		r.metrics["weir_entries"], r.entriesMax)
 	check(r.denied == 0, "%d decisions on new identifiers were denials", r.denied)
@@ -58,8 +73,8 @@ func (r *report) broken(b bounds) (all []string) {
 func (r *report) print(w io.Writer) {
 	fmt.Fprintf(w, "%d identifiers from %d goroutines in %v, %.0f a second\n",
 		r.identifiers, r.workers, r.took.Round(time.Millisecond), float64(r.identifiers)/r.took.Seconds())
-	q := r.decisions.quantile
-	fmt.Fprintf(w, "decision     p50 %v, p99 %v, p99.9 %v, max %v\n", q(0.5), q(0.99), q(0.999), r.decisions.max)
+	q := r.quantile
+	fmt.Fprintf(w, "decision     p50 %v, p99 %v, p99.9 %v, max %v\n", q(0.5), q(0.99), q(0.999), q(1))
 	fmt.Fprintf(w, "heap         %s before, %s at most, %s of it live (bound: %s at most)\n",
 		mebibytes(r.heapBefore), mebibytes(r.heapMax), mebibytes(r.liveMax), mebibytes(heapMaxOf(r.entriesMax)))
 	fmt.Fprintf(w, "entries      %.0f of at most %d\n", r.metrics["weir_entries"], r.entriesMax)

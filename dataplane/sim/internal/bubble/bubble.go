@@ -19,13 +19,13 @@ var ErrNone = errors.New("sim: the simulation was not run")
 
 var bubbles sync.Mutex // the runner of package testing is one a process
 
-// Run runs f in a testing/synctest bubble: its time is virtual, and passes when
-// every goroutine that f started waits. It returns when all of them have ended.
+// Run runs f in a testing/synctest bubble, and returns its result: its time is virtual, and passes
+// when every goroutine that f started waits. It returns when all of them have ended.
 //
 // A bubble belongs to a *testing.T, and the only public way to one is the runner of
 // package testing; outside of `go test` it has to be primed first. f must not fail
 // through t: no test reads it.
-func Run(f func()) error {
+func Run[R any](f func() (R, error)) (result R, err error) {
 	bubbles.Lock()
 	defer bubbles.Unlock()
 	if !testing.Testing() {
@@ -41,13 +41,13 @@ func Run(f func()) error {
 	ran := false
 	all := func(string, string) (bool, error) { return true, nil }
 	testing.RunTests(all, []testing.InternalTest{{Name: "sim", F: func(t *testing.T) {
-		synctest.Test(t, func(*testing.T) { f() })
+		synctest.Test(t, func(*testing.T) { result, err = f() })
 		ran = true
 	}}})
 	if !ran {
-		return ErrNone
+		return result, ErrNone
 	}
-	return nil
+	return result, err
 }
 
 var primeOnce sync.Once

@@ -13,8 +13,7 @@ func TestSkippedTestsDoNotSkipSimulations(t *testing.T) {
 	if err := skip.Set("."); err != nil {
 		t.Fatal(err)
 	}
-	ran := false
-	if err := Run(func() { ran = true }); err != nil || !ran {
+	if ran, err := Run(func() (bool, error) { return true, nil }); err != nil || !ran {
 		t.Errorf("ran: %v, error: %v", ran, err)
 	}
 	if got := skip.String(); got != "." {
