@@ -53,14 +53,15 @@ func Scenarios() []Scenario {
 		replayScenario("replay-1ms", time.Millisecond,
 			replayKeys), replayScenario("replay-10ms", 10*time.Millisecond, replayKeys),
 		replayScenario("replay-50ms", 50*time.Millisecond, replayKeys),
-		zipf10Scenario(), rotationScenario(), twoNodesScenario(),
+		zipfScenario(), zipf10Scenario(), diurnalScenario(), rotationScenario(), twoNodesScenario(),
 		hopScenario(), lateScenario(), silentScenario(), shortScenario(),
 		partitionScenario(), shardsScenario(), crashScenario(), wipeScenario(), slowDatabaseScenario(), lossyScenario(),
 		skewScenario(),
 		relayHopScenario(), relaySilentScenario(), relayShortScenario(), relayPeersScenario(), relayWipeScenario(),
 		relayKilledScenario(), relayHeldBackScenario(), relayPartitionScenario(),
 		relayRFCScenario("relay-rfc", relayKeys, 1), relayRFCScenario("relay-rfc-330", relayKeys, 10),
-		relayPairScenario(400_000), relayScaleScenario("relay-scale1", 1), relayScaleScenario("relay-scale100", 100),
+		relayPairScenario(400_000), relayScaleScenario("relay-scale1", 1), relayScaleScenario("relay-scale10", 10),
+		relayScaleScenario("relay-scale100", 100),
 	}
 }
 

@@ -2,6 +2,7 @@ package sim
 
 import (
 	"fmt"
+	"math"
 	"math/rand/v2"
 	"slices"
 	"time"
@@ -129,19 +130,34 @@ func rfcScenario(name string, factor int, cost int64, duration time.Duration) Sc
 	}
 }
 
+func zipfScenario() Scenario {
+	const regions, keys = 3, 10_000
+	s := zipfOf(regions, keys, func(i int) bool { return i < keys/20 })
+	s.Name = "zipf"
+	s.Summary = "three regions whose callers follow a power law, the busiest known everywhere"
+	s.Doc = "3 regions of 2 nodes, 400 requests a second each on 10,000 keys by a power law (s = 1.1). The 500 " +
+		"busiest keys have traffic in all regions, the others in one."
+	return s
+}
+
 func zipf10Scenario() Scenario {
-	const regions, keys = 10, 20_000
+	s := zipfOf(10, 20_000, func(i int) bool { return i%10 < 3 })
+	s.Name = "zipf10"
+	s.Summary = "ten regions whose callers follow a power law, 30 % of the keys known everywhere"
+	s.Doc = "10 regions of 2 nodes, 400 requests a second each on 20,000 keys by a power law (s = 1.1). Three keys of " +
+		"ten have traffic in all regions, the others in one. convergence_delay_ms.p99 must not exceed 1,000."
+	return s
+}
+
+// zipfOf is regions whose callers follow a power law over some keys.
+func zipfOf(regions, keys int, everywhere func(i int) bool) Scenario {
 	return Scenario{
-		Name:    "zipf10",
-		Summary: "ten regions whose callers follow a power law, 30 % of the keys known everywhere",
-		Doc: "10 regions of 2 nodes, 400 requests a second each on 20,000 keys by a power law (s = 1.1). Three keys of " +
-			"ten have traffic in all regions, the others in one. convergence_delay_ms.p99 must not exceed 1,000.",
 		Duration: 2 * time.Minute, Warmup: 30 * time.Second,
 		Shape: Shape{Nodes: each(regions, 2), Origin: nearRedis, Counts: farMySQL},
 		plan: func(w *world, _ time.Duration) (g agenda) {
 			accounts := make([][]*account, regions)
 			for i := range keys {
-				if i%10 < 3 {
+				if everywhere(i) {
 					a := w.ledger.open("in all regions", request(fmt.Sprintf("zipf-%d", i), 200, time.Minute), w.everyRegion()...)
 					for r := range accounts {
 						accounts[r] = append(accounts[r], a)
@@ -155,9 +171,34 @@ func zipf10Scenario() Scenario {
 			}
 			for r := range accounts {
 				random := w.stream("crowd", r)
-				law := rand.NewZipf(random, 1.1, 1, keys-1)
+				law := rand.NewZipf(random, 1.1, 1, uint64(keys-1))
 				g.push(event{0, &crowd{random: random, region: w.regions[r], every: per(400, time.Second), cost: 1,
 					pick: func(*rand.Rand) *account { return accounts[r][law.Uint64()] }}})
+			}
+			return g
+		},
+	}
+}
+
+func diurnalScenario() Scenario {
+	const day = 10 * time.Minute
+	return Scenario{
+		Name:    "diurnal",
+		Summary: "a day of ten minutes: load that rises and falls, at other times in each region",
+		Doc: "3 regions of 2 nodes, a third of a day apart. 300 callers with limits of 100 a minute, in all regions, " +
+			"at 0 to 1.6 times their limits over a day that lasts 10 minutes.",
+		Duration: day,
+		Shape:    Shape{Nodes: each(3, 2), Origin: nearRedis, Counts: farMySQL},
+		plan: func(w *world, _ time.Duration) (g agenda) {
+			for i := range 300 {
+				a := w.ledger.open("all", request(fmt.Sprintf("diurnal-%d", i), 100, time.Minute), 0, 1, 2)
+				for r := range w.regions {
+					e := w.caller(a, 3*i+r, []int{r}, 80, 1)
+					e.actor.(*caller).pace = func(at time.Duration) float64 {
+						return 0.05 + max(0, math.Sin(2*math.Pi*(float64(at)/float64(day)+float64(r)/3)))
+					}
+					g.push(e)
+				}
 			}
 			return g
 		},

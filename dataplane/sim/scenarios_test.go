@@ -12,15 +12,15 @@ func TestScenariosKeepPromises(t *testing.T) {
 		"rfc": time.Second, "rfc10x": time.Second, "tiers": time.Second, "tiers-counting": time.Second,
 		"replay-1ms": time.Second, "replay-10ms": time.Second, "replay-50ms": time.Second,
 		"burst": 8 * time.Second, "burst-wait": 8 * time.Second, "surge": 8 * time.Second, "surge-wait": 8 * time.Second,
-		"rotation": 8 * time.Second, "spread": 8 * time.Second, "short": 3 * time.Second, "hop": 8 * time.Second, "silent": 8 * time.Second,
+		"diurnal": 30 * time.Second, "rotation": 8 * time.Second, "spread": 8 * time.Second, "short": 3 * time.Second, "hop": 8 * time.Second, "silent": 8 * time.Second,
 		"zipf10": 3 * time.Second, "relay-rfc": 5 * time.Second, "relay-rfc-330": time.Second, "relay-pair": 2 * time.Second,
-		"relay-scale1": 2 * time.Second, "relay-scale100": time.Second,
+		"relay-scale1": 2 * time.Second, "relay-scale10": time.Second, "relay-scale100": time.Second,
 	}
 	smaller := map[string]Scenario{ // of the same kind, with fewer keys
 		"rfc10x": rfcScenario("rfc10x", 1, 5, time.Minute), "tiers": tiersScenario("tiers", tiersKeys/25, 0), "tiers-counting": tiersScenario("tiers-counting", tiersKeys/25, 1),
 		"relay-rfc": relayRFCScenario("relay-rfc", relayKeys/10, 1), "relay-rfc-330": relayRFCScenario("relay-rfc-330", relayKeys/10, 10),
 		"relay-pair":   relayPairScenario(4_000),
-		"relay-scale1": relayScaleScenario("relay-scale1", 0.1), "relay-scale100": relayScaleScenario("relay-scale100", 0.1),
+		"relay-scale1": relayScaleScenario("relay-scale1", 0.1), "relay-scale10": relayScaleScenario("relay-scale10", 0.1), "relay-scale100": relayScaleScenario("relay-scale100", 0.1),
 	}
 	for _, s := range Scenarios() {
 		if small, ok := smaller[s.Name]; ok {

@@ -19,12 +19,13 @@ type caller struct {
 	regions []*region
 	every   time.Duration // mean time between two requests
 	cost    int64
-	even    bool // a fixed rhythm; otherwise arrivals are a Poisson process
-	turns   bool // region after region; otherwise at random
+	even    bool                           // a fixed rhythm; otherwise arrivals are a Poisson process
+	turns   bool                           // region after region; otherwise at random
+	pace    func(at time.Duration) float64 // factor on the rate at a time, nil for 1
 	turn    int
 }
 
-func (c *caller) act(w *world, _ time.Duration) (time.Duration, bool) {
+func (c *caller) act(w *world, at time.Duration) (time.Duration, bool) {
 	c.turn++
 	r := c.regions[0]
 	switch {
@@ -36,6 +37,9 @@ func (c *caller) act(w *world, _ time.Duration) (time.Duration, bool) {
 	}
 	w.ask(r.nodes[c.random.IntN(len(r.nodes))], c.account, c.cost)
 	gap := float64(c.every)
+	if c.pace != nil {
+		gap /= c.pace(at)
+	}
 	if c.even {
 		return time.Duration(gap * (0.95 + 0.1*c.random.Float64())), false // no two callers in step
 	}
