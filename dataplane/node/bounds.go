@@ -75,9 +75,11 @@ func (b *bounds) listen(l net.Listener, most int) net.Listener {
 func (b *bounds) count(err error) {
 	var refusal *bounded.Refusal
 	if errors.As(err, &refusal) {
-		b.refused[refusal.Bound].Inc()
+		b.countBound(refusal.Bound)
 	}
 }
+
+func (b *bounds) countBound(bound bounded.Bound) { b.refused[bound].Inc() }
 
 // settle gives memory back that calls held and no longer hold.
 func (b *bounds) settle() {
@@ -90,7 +92,7 @@ func (b *bounds) settle() {
 
 // begin bounds the calls that one address begins.
 func (b *bounds) begin(kind bounded.Kind, next http.Handler) http.Handler {
-	return bounded.Begin(kind, begunMax, func(bound bounded.Bound) { b.refused[bound].Inc() }, next)
+	return bounded.Begin(kind, begunMax, b.countBound, next)
 }
 
 // probe bounds a handler that answers probes: whatever calls are in flight, there is room for it.
@@ -99,7 +101,7 @@ func (b *bounds) probe(next http.Handler) http.Handler {
 		Next:    next,
 		Memory:  b.probes,
 		Route:   func(*http.Request) bounded.Route { return bounded.Route{Bytes: probeBytesMax} },
-		Refused: func(bound bounded.Bound) { b.refused[bound].Inc() },
+		Refused: b.countBound,
 	})
 }
 

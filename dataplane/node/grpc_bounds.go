@@ -213,24 +213,19 @@ func (b *bounds) probeRPC(next grpc.MethodHandler) grpc.MethodHandler {
 
 // keepOpen serves a stream of reflection, and bounds how many are open and for how long.
 func (g *gate) keepOpen(server any, stream grpc.ServerStream, at *standing, next grpc.StreamHandler) error {
-	hold, cut, err := g.hold(stream.Context(), g.streams, at.holder.caller, grpcStreamBytes)
-	if err != nil {
-		return grpcError(err)
-	}
-	defer hold.Give()
-	return g.serveOpen(server, stream, at.over, cut, next)
+	return g.serveOpen(stream.Context(), g.streams, at.holder.caller, at.over, func(*bounded.Hold) error {
+		return next(server, stream)
+	})
 }
 
 // watchHealth does the same for a stream of the health service. Such streams need no token, so they
 // use the memory of probes: callers without a token can't cut off a stream of a caller that has
 // one.
 func (g *gate) watchHealth(server any, stream grpc.ServerStream, next grpc.StreamHandler) error {
-	hold, cut, err := g.hold(stream.Context(), g.probes, connOf(stream.Context()).Caller(), grpcStreamBytes)
-	if err != nil {
-		return grpcError(err)
-	}
-	defer hold.Give()
-	return g.serveOpen(server, &watch{stream, g.bounds, hold}, nil, cut, next)
+	ctx := stream.Context()
+	return g.serveOpen(ctx, g.probes, connOf(ctx).Caller(), nil, func(hold *bounded.Hold) error {
+		return next(server, &watch{stream, g.bounds, hold})
+	})
 }
 
 // watch is a stream with a single, short request.
@@ -256,11 +251,16 @@ func (w *watch) RecvMsg(into any) error {
 	return message.read(into)
 }
 
-// serveOpen serves a stream until it ends, over receives an error, or cut is closed.
-func (g *gate) serveOpen(server any, stream grpc.ServerStream, over <-chan error, cut <-chan struct{},
-	next grpc.StreamHandler) error {
+// serveOpen holds memory for a stream, and serves it until it ends, over receives an error, or it is cut off.
+func (g *gate) serveOpen(ctx context.Context, of *bounded.Memory, caller *bounded.Caller, over <-chan error,
+	serve func(*bounded.Hold) error) error {
+	hold, cut, err := g.hold(ctx, of, caller, grpcStreamBytes)
+	if err != nil {
+		return grpcError(err)
+	}
+	defer hold.Give()
 	done := make(chan error, 1)
-	g.readers.Go(func() { done <- next(server, stream) })
+	g.readers.Go(func() { done <- serve(hold) })
 	select {
 	case err := <-done:
 		return err

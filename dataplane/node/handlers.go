@@ -71,7 +71,7 @@ func pprofMux() http.Handler {
 
 // few serves so many requests at a time, and three quarters of them to one caller.
 func (b *bounds) few(kind bounded.Kind, most int, next http.Handler) http.Handler {
-	return bounded.Few(kind, most, func(bound bounded.Bound) { b.refused[bound].Inc() }, next)
+	return bounded.Few(kind, most, b.countBound, next)
 }
 
 // timed bounds how long an answer may take, and what is read of a request's body.

@@ -50,20 +50,16 @@ func (s *Server) reload(ctx context.Context, every, soon time.Duration) {
 
 func (s *Server) reloadAll(soon bool) {
 	for _, r := range s.config.Reloads {
-		if r.Soon == soon {
-			s.reloadOne(r)
+		if r.Soon != soon {
+			continue
 		}
-	}
-}
-
-func (s *Server) reloadOne(r Reload) {
-	changed, err := r.Check()
-	switch {
-	case err != nil:
-		s.metrics.reloads.WithLabelValues(r.Name, "error").Inc()
-		s.logger.Error("changed files are not in force; going on with the last good ones", "what", r.Name, "error", err)
-	case changed:
-		s.metrics.reloads.WithLabelValues(r.Name, "ok").Inc()
-		s.logger.Info("changed files are in force", "what", r.Name)
+		switch changed, err := r.Check(); {
+		case err != nil:
+			s.metrics.reloads.WithLabelValues(r.Name, "error").Inc()
+			s.logger.Error("changed files are not in force; going on with the last good ones", "what", r.Name, "error", err)
+		case changed:
+			s.metrics.reloads.WithLabelValues(r.Name, "ok").Inc()
+			s.logger.Info("changed files are in force", "what", r.Name)
+		}
 	}
 }

@@ -30,10 +30,8 @@ func (s service) topKeys(ctx context.Context, m *weirv1.TopKeysRequest) (*weirv1
 	case err != nil:
 		return nil, refusal(err)
 	}
-	answer := &weirv1.TopKeysResponse{AtMs: found.At.UnixMilli(), Keys: make([]*weirv1.TopKey, len(found.Keys))}
-	if !found.Since.IsZero() {
-		answer.SinceMs = found.Since.UnixMilli()
-	}
+	answer := &weirv1.TopKeysResponse{AtMs: found.At.UnixMilli(), SinceMs: momentMs(found.Since),
+		Keys: make([]*weirv1.TopKey, len(found.Keys))}
 	for i, k := range found.Keys {
 		answer.Keys[i] = writeTopKey(k)
 	}

@@ -19,6 +19,7 @@ import (
 	"github.com/weirhq/weir/dataplane/store"
 	"github.com/weirhq/weir/schema"
 	"github.com/weirhq/weir/shared/servers"
+	"github.com/weirhq/weir/shared/tuning"
 	"github.com/weirhq/weir/shared/window"
 )
 
@@ -36,15 +37,19 @@ func size() (expired, live int) {
 // published is there afterwards, and no import has failed.
 func TestSoakCleanupAtScale(t *testing.T) {
 	if os.Getenv("WEIR_LONG") != "" && os.Getenv("WEIR_SOAK") == "" {
-		servers.TurnSQL(t, func(t *testing.T) { cleanupAtScale(t, 1_000_000, 100_000) })
+		// Each publish adds keys, and each import reads all of them. At the interval of soak they are more work than the
+		// cleanup, and the slower the machine is, the more of it.
+		interval := tuning.Default().FeedInterval.Std()
+		servers.TurnSQL(t, func(t *testing.T) { cleanupAtScale(t, 1_000_000, 100_000, interval) })
 		return
 	}
 	expired, live := size()
-	servers.EachSQL(t, func(t *testing.T) { cleanupAtScale(t, expired, live) })
+	servers.EachSQL(t, func(t *testing.T) { cleanupAtScale(t, expired, live, trafficEvery) })
 }
 
-func cleanupAtScale(t *testing.T, expired, live int) {
+func cleanupAtScale(t *testing.T, expired, live int, interval time.Duration) {
 	d := newTable(t, expired, live)
+	d.publishEvery = interval
 	before := d.sum("live")
 	busy := d.traffic(t)
 	report := d.clean(t)
@@ -111,6 +116,8 @@ type table struct {
 
 	batchRowsMax int // of the cleanup; 0: the default
 	repeatsMax   int // of a publish that fails, as relays repeat it
+
+	publishEvery time.Duration // 0: trafficEvery
 }
 
 func newTable(tb testing.TB, expired, live int) *table {
@@ -193,7 +200,7 @@ func (d *table) traffic(tb testing.TB) (stop func() (publishes, imports []time.D
 	var wg sync.WaitGroup
 	wg.Go(func() {
 		n := time.Now().UnixMicro()
-		publishes = d.every(ctx, trafficEvery, "publish", func(ctx context.Context) error {
+		publishes = d.every(ctx, cmp.Or(d.publishEvery, trafficEvery), "publish", func(ctx context.Context) error {
 			n++
 			rows := d.batch(n)
 			err := counts.Publish(ctx, "us", rows)

@@ -14,38 +14,33 @@ type space struct{ workspace, namespace string }
 // node can judge, and patterns that a node would leave out.
 func (d *Document) checkTogether(p *problems, at lines) {
 	leaky := make(map[space]bool)
-	first := make(map[Namespace]int)
+	namespaces, overrides := make(map[space]int), make(map[Override]int, len(d.Overrides))
 	for i, n := range d.Namespaces {
-		here := place{list: "namespaces", at: i, line: lineOf(at.namespaces, i)}
-		name := Namespace{Workspace: n.Workspace, Namespace: n.Namespace}
-		if earlier, twice := first[name]; twice {
-			p.add(here, "repeats namespaces[%d]", earlier)
-			continue
-		}
-		first[name] = i
-		if knobs, _ := estimate.Parse(n.Estimate); n.Mode == "estimate" && knobs != nil && knobs.Leaky {
-			leaky[space{n.Workspace, n.Namespace}] = true
+		here, name := place{list: "namespaces", at: i, line: lineOf(at.namespaces, i)}, space{n.Workspace, n.Namespace}
+		if knobs, _ := estimate.Parse(n.Estimate); once(p, namespaces, name, here) {
+			leaky[name] = n.Mode == "estimate" && knobs != nil && knobs.Leaky
 		}
 	}
-	d.checkOverrides(p, at, leaky)
-	d.checkPatterns(p, at)
-}
-
-func (d *Document) checkOverrides(p *problems, at lines, leaky map[space]bool) {
-	first := make(map[Override]int, len(d.Overrides))
 	for i, o := range d.Overrides {
-		here := place{list: "overrides", at: i, line: lineOf(at.overrides, i)}
+		here, in := place{list: "overrides", at: i, line: lineOf(at.overrides, i)}, space{o.Workspace, o.Namespace}
 		name := Override{Workspace: o.Workspace, Namespace: o.Namespace, Pattern: o.Pattern}
-		if earlier, twice := first[name]; twice {
-			p.add(here, "repeats overrides[%d]", earlier)
-			continue
-		}
-		first[name] = i
-		if o.Candidate != 0 && leaky[space{o.Workspace, o.Namespace}] {
+		if once(p, overrides, name, here) && o.Candidate != 0 && leaky[in] {
 			p.add(here.of("candidate"), "is %d (0 in a namespace that estimates with a leaky drain: "+
 				"what has drained depends on the limit)", o.Candidate)
 		}
 	}
+	d.checkPatterns(p, at)
+}
+
+// once is false of an item whose name an earlier one of its list has.
+func once[K comparable](p *problems, first map[K]int, name K, here place) bool {
+	earlier, twice := first[name]
+	if twice {
+		p.add(here, "repeats %s[%d]", here.list, earlier)
+		return false
+	}
+	first[name] = here.at
+	return true
 }
 
 // checkPatterns refuses patterns with several '*' for which a look-up has no room.

@@ -39,25 +39,26 @@ func checkMySQLDSN(dsn string) error {
 	return errors.New(strings.TrimPrefix(err.Error(), "the MySQL DSN ")) // the caller names the flag instead
 }
 
-// mask shows a secret without its password: where, and as whom.
+// secrets are the settings that may hold a password.
+var secrets = map[string]struct {
+	mask          func(string) string
+	holdsPassword func(string) bool
+}{
+	"redis-url": {redisclient.Mask, redisclient.HoldsPassword},
+	"mysql-dsn": {mysqldsn.Mask, mysqldsn.HoldsPassword},
+}
+
+// mask shows a setting without its password: where, and as whom.
 func mask(name, value string) string {
-	switch name {
-	case "redis-url":
-		return redisclient.Mask(value)
-	case "mysql-dsn":
-		return mysqldsn.Mask(value)
+	if s, ok := secrets[name]; ok {
+		return s.mask(value)
 	}
 	return value
 }
 
-// holdsPassword reports whether a secret holds a password. What cannot be parsed is
+// holdsPassword reports whether a setting holds a password. What cannot be parsed is
 // refused elsewhere, for that reason.
 func holdsPassword(name, value string) bool {
-	switch name {
-	case "redis-url":
-		return redisclient.HoldsPassword(value)
-	case "mysql-dsn":
-		return mysqldsn.HoldsPassword(value)
-	}
-	return false
+	s, ok := secrets[name]
+	return ok && s.holdsPassword(value)
 }

@@ -16,7 +16,7 @@ import (
 // and two hexadecimal digits encode a byte. The domain may be empty if there are rules for only
 // one. matched is false if no rule applies, so that nothing limits the descriptor.
 func (s *Source) Explain(domain, descriptor string) (words string, matched bool, err error) {
-	rules := s.now.Load()
+	rules := s.rules()
 	if domain == "" {
 		names := s.domains()
 		if len(names) != 1 {
@@ -46,20 +46,13 @@ func (s *Source) Explain(domain, descriptor string) (words string, matched bool,
 
 // Rules returns the number of rules in all domains.
 func (s *Source) Rules() (n int) {
-	for _, d := range s.now.Load().all() {
-		n += d.top.count()
+	for _, top := range s.rules() {
+		n += top.count()
 	}
 	return n
 }
 
-func (r *Rules) all() map[string]*domain {
-	if r == nil {
-		return nil
-	}
-	return r.domains
-}
-
-func (s *Source) domains() []string { return slices.Sorted(maps.Keys(s.now.Load().all())) }
+func (s *Source) domains() []string { return slices.Sorted(maps.Keys(s.rules())) }
 
 // count returns the number of rules with a limit at this level and below.
 func (l *level) count() (n int) {

@@ -248,7 +248,7 @@ func TestKuadrantCommitsOtherDescriptors(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		b.Service.Rules.now.Store(rules)
+		b.Service.Rules.now.Store(&rules)
 		b.commit(t, id, 3, true, "calls", "x")
 		wantLeft(t, b, "over: over 0", "calls", "x")
 		if a.reserve(t, 3, 0, "calls", "x") == "" {

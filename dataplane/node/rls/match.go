@@ -7,7 +7,7 @@ import (
 )
 
 // match returns the limit of the rule that a descriptor leads to, or nil, and what else rule returns.
-func (r *Rules) match(domain string, entries []*ratelimitv3.RateLimitDescriptor_Entry) (limit *Limit, shared bool) {
+func (r Rules) match(domain string, entries []*ratelimitv3.RateLimitDescriptor_Entry) (limit *Limit, shared bool) {
 	found, shared := r.rule(domain, entries)
 	if found == nil {
 		return nil, false
@@ -22,8 +22,8 @@ func (r *Rules) match(domain string, entries []*ratelimitv3.RateLimitDescriptor_
 //
 // shared reports whether the values of one of the rules on the way share a count;
 // sharedPatterns returns which rule that is.
-func (r *Rules) rule(domain string, entries []*ratelimitv3.RateLimitDescriptor_Entry) (found *rule, shared bool) {
-	at := r.top(domain)
+func (r Rules) rule(domain string, entries []*ratelimitv3.RateLimitDescriptor_Entry) (found *rule, shared bool) {
+	at := r[domain]
 	for _, entry := range entries {
 		if found = at.find(entry.GetKey(), entry.GetValue()); found == nil {
 			return nil, false
@@ -35,21 +35,16 @@ func (r *Rules) rule(domain string, entries []*ratelimitv3.RateLimitDescriptor_E
 }
 
 // has reports whether there are rules for a domain.
-func (r *Rules) has(domain string) bool { return r != nil && r.domains[domain] != nil }
-
-// top may be called on nil.
-func (r *Rules) top(domain string) *level {
-	if r == nil || r.domains[domain] == nil {
-		return nil
-	}
-	return r.domains[domain].top
+func (r Rules) has(domain string) bool {
+	_, known := r[domain]
+	return known
 }
 
 // sharedPatterns returns, for each entry of a descriptor that matches, the pattern
 // whose values share one count, or "".
-func (r *Rules) sharedPatterns(domain string, entries []*ratelimitv3.RateLimitDescriptor_Entry) []string {
+func (r Rules) sharedPatterns(domain string, entries []*ratelimitv3.RateLimitDescriptor_Entry) []string {
 	patterns := make([]string, len(entries))
-	at := r.top(domain)
+	at := r[domain]
 	for i, entry := range entries {
 		found := at.find(entry.GetKey(), entry.GetValue())
 		if found.share {

@@ -19,11 +19,9 @@ import (
 	"github.com/weirhq/weir/shared/window"
 )
 
-// Rules are the limits of all domains. They never change; nil Rules hold none.
-type Rules struct{ domains map[string]*domain }
-
-// domain holds a domain's rules, which may come from several files.
-type domain struct{ top *level }
+// Rules are the limits of all domains, which may come from several files each: what may be a descriptor's first entry,
+// nil for a domain whose files have no descriptor. They never change; nil Rules hold none.
+type Rules map[string]*level
 
 // Limit is a rule's limit. It never changes.
 type Limit struct {
@@ -74,8 +72,8 @@ const faultsMax = 16
 // Parse reads files of rules. Several files may have rules for the same domain, as with
 // envoyproxy/ratelimit's MERGE_DOMAIN_CONFIG; then the same key and value in two of them is an
 // error. The error lists up to 16 faults, each with its file, line and rule.
-func Parse(files []reload.File) (*Rules, error) {
-	rules := &Rules{domains: make(map[string]*domain, len(files))}
+func Parse(files []reload.File) (Rules, error) {
+	rules := make(Rules, len(files))
 	var found []error
 	for _, f := range files {
 		for _, err := range rules.add(f) {
@@ -88,19 +86,14 @@ func Parse(files []reload.File) (*Rules, error) {
 	return rules, nil
 }
 
-func (r *Rules) add(f reload.File) []error {
+func (r Rules) add(f reload.File) []error {
 	read, err := readFile(f.Content)
 	if err != nil {
 		return []error{err}
 	}
 	name := read.Domain.Value
-	d := r.domains[name]
-	if d == nil {
-		d = new(domain)
-		r.domains[name] = d
-	}
 	p := &parser{file: f.Path}
-	d.top = p.level(d.top, name, read.Descriptors)
+	r[name] = p.level(r[name], name, read.Descriptors)
 	return p.found
 }
 

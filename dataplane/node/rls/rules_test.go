@@ -61,7 +61,7 @@ func parsed(t testing.TB, content string) *Rules {
 	if err != nil {
 		t.Fatal(err)
 	}
-	return rules
+	return &rules
 }
 
 // entries are pairs of key and value.
@@ -179,7 +179,7 @@ func TestFaultyRules(t *testing.T) {
 
 // A number means what is written, or nothing: no part of it is dropped, and no other base is read.
 func TestNumbersOfRulesAreWhatIsWritten(t *testing.T) {
-	limitOf := func(n string) (*Rules, error) {
+	limitOf := func(n string) (Rules, error) {
 		content := "domain: a\ndescriptors:\n  - key: k\n    rate_limit: {unit: minute, requests_per_unit: " + n + "}\n"
 		return Parse([]reload.File{{Path: "rules.yaml", Content: []byte(content)}})
 	}
@@ -333,11 +333,11 @@ func FuzzParse(f *testing.F) {
 			}
 			return
 		}
-		for domain, d := range rules.domains {
-			if d.top == nil {
+		for domain, top := range rules {
+			if top == nil {
 				continue
 			}
-			for _, key := range slices.Collect(maps.Keys(d.top.keys)) {
+			for _, key := range slices.Collect(maps.Keys(top.keys)) {
 				if limit, _ := rules.match(domain, entries(key, "x")); limit != nil && !limit.Unlimited && limit.duration < window.DurationMin {
 					t.Errorf("%s has a duration of %v", key, limit.duration)
 				}

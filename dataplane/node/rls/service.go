@@ -100,7 +100,7 @@ func (s *Service) decideCall(ctx context.Context, call *rlsv3.RateLimitRequest, 
 
 // resolve finds what limits each descriptor.
 func (s *Service) resolve(call *rlsv3.RateLimitRequest, w *work) {
-	rules := s.Rules.now.Load()
+	rules := s.Rules.rules()
 	replacing := false
 	for i, d := range call.Descriptors {
 		it := &w.items[i]

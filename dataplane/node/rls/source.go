@@ -21,7 +21,7 @@ func OpenRules(paths ...string) (*Source, error) {
 	files, err := reload.Open(paths, func(files []reload.File) error {
 		rules, err := Parse(files)
 		if err == nil {
-			s.now.Store(rules)
+			s.now.Store(&rules)
 		}
 		return err
 	})
@@ -33,10 +33,11 @@ func OpenRules(paths ...string) (*Source, error) {
 }
 
 // Domains is how many there are rules for.
-func (s *Source) Domains() int {
-	rules := s.now.Load()
-	if rules == nil {
-		return 0
+func (s *Source) Domains() int { return len(s.rules()) }
+
+func (s *Source) rules() Rules {
+	if rules := s.now.Load(); rules != nil {
+		return *rules
 	}
-	return len(rules.domains)
+	return nil
 }

@@ -60,14 +60,6 @@ func (s *Service) overrideID(namespace, pattern string) string {
 	return "ovr_" + hex.EncodeToString(h.Sum(nil)[:12])
 }
 
-func (s *Service) off() *Fault {
-	if s.Overrides != nil {
-		return nil
-	}
-	return NewFault(http.StatusForbidden,
-		"this node does not change overrides: start it with v2-overrides, or use weirctl")
-}
-
 // failed is a store that did not answer.
 func failed(err error) *Fault {
 	f := NewFault(http.StatusServiceUnavailable, "the store of overrides does not answer")
@@ -79,9 +71,6 @@ func failed(err error) *Fault {
 }
 
 func (s *Service) setOverride(ctx context.Context, body []byte) (answer, *Fault) {
-	if fault := s.off(); fault != nil {
-		return answer{}, fault
-	}
 	var r reader
 	namespace, o := r.readSet(body)
 	if fault := r.fault(); fault != nil {
@@ -100,9 +89,6 @@ func (s *Service) setOverride(ctx context.Context, body []byte) (answer, *Fault)
 }
 
 func (s *Service) getOverride(ctx context.Context, body []byte) (answer, *Fault) {
-	if fault := s.off(); fault != nil {
-		return answer{}, fault
-	}
 	var r reader
 	namespace, pattern := r.readName(body)
 	if fault := r.fault(); fault != nil {
@@ -119,9 +105,6 @@ func (s *Service) getOverride(ctx context.Context, body []byte) (answer, *Fault)
 }
 
 func (s *Service) deleteOverride(ctx context.Context, body []byte) (answer, *Fault) {
-	if fault := s.off(); fault != nil {
-		return answer{}, fault
-	}
 	var r reader
 	namespace, pattern := r.readName(body)
 	if fault := r.fault(); fault != nil {
@@ -138,9 +121,6 @@ func (s *Service) deleteOverride(ctx context.Context, body []byte) (answer, *Fau
 }
 
 func (s *Service) listOverrides(ctx context.Context, body []byte) (answer, *Fault) {
-	if fault := s.off(); fault != nil {
-		return answer{}, fault
-	}
 	var r reader
 	namespace, after, most := r.readList(body)
 	if fault := r.fault(); fault != nil {

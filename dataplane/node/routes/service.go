@@ -49,16 +49,19 @@ const (
 // handle answers one route: data for the envelope, or what is wrong.
 type handle func(s *Service, ctx context.Context, body []byte) (answer, *Fault)
 
-var handles = map[string]struct {
-	handle   handle
-	bytesMax int64
-}{
-	Paths["limit"]:          {(*Service).limit, bodyBytesMax},
-	Paths["multiLimit"]:     {(*Service).multiLimit, multiBodyBytesMax},
-	Paths["setOverride"]:    {(*Service).setOverride, bodyBytesMax},
-	Paths["getOverride"]:    {(*Service).getOverride, bodyBytesMax},
-	Paths["listOverrides"]:  {(*Service).listOverrides, bodyBytesMax},
-	Paths["deleteOverride"]: {(*Service).deleteOverride, bodyBytesMax},
+type route struct {
+	handle    handle
+	bytesMax  int64
+	overrides bool // it is about overrides, which a node may not have
+}
+
+var handles = map[string]route{
+	Paths["limit"]:          {(*Service).limit, bodyBytesMax, false},
+	Paths["multiLimit"]:     {(*Service).multiLimit, multiBodyBytesMax, false},
+	Paths["setOverride"]:    {(*Service).setOverride, bodyBytesMax, true},
+	Paths["getOverride"]:    {(*Service).getOverride, bodyBytesMax, true},
+	Paths["listOverrides"]:  {(*Service).listOverrides, bodyBytesMax, true},
+	Paths["deleteOverride"]: {(*Service).deleteOverride, bodyBytesMax, true},
 }
 
 func (s *Service) ServeHTTP(w http.ResponseWriter, r *http.Request) {
@@ -70,6 +73,11 @@ func (s *Service) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	body, fault := read(w, r, route.bytesMax)
 	if fault != nil {
 		Refuse(w, fault)
+		return
+	}
+	if route.overrides && s.Overrides == nil {
+		Refuse(w, NewFault(http.StatusForbidden,
+			"this node does not change overrides: start it with v2-overrides, or use weirctl"))
 		return
 	}
 	answer, fault := route.handle(s, withActor(r), body)
