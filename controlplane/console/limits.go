@@ -36,7 +36,7 @@ func (c limitPages) limitsPage(w http.ResponseWriter, r *http.Request, v *viewer
 		found, err := apiclient.Ask(v.ctx, c.backend.Settings.ListNamespaces,
 			&controlv1.ListNamespacesRequest{Workspace: page.Workspace, After: page.After})
 		if err != nil {
-			code, page.Problem = status(err), words(err)
+			code, page.Problem = status(err), apiclient.Words(err)
 		}
 		page.Namespaces, page.Next = firstOf(found.GetNamespaces(), namespacesShown, found.GetHasMore(),
 			(*controlv1.Namespace).GetNamespace)
@@ -72,7 +72,7 @@ func (c limitPages) namespacePage(w http.ResponseWriter, r *http.Request, v *vie
 	if pattern := q.Get("delete"); pattern != "" && v.May("operator") {
 		var err error
 		if page.Delete, err = c.deleteForm(v, &page, pattern); err != nil {
-			c.showNamespace(w, r, v, status(err), words(err), page)
+			c.showNamespace(w, r, v, status(err), apiclient.Words(err), page)
 			return
 		}
 	}
@@ -134,7 +134,7 @@ func (c limitPages) changeNamespace(w http.ResponseWriter, r *http.Request, v *v
 	}
 	msg.Actor, msg.Reason = c.by(w, r, v)
 	if _, err := apiclient.Ask(v.ctx, c.backend.Settings.SetNamespace, msg); err != nil {
-		problem := words(err)
+		problem := apiclient.Words(err)
 		if connect.CodeOf(err) == connect.CodeFailedPrecondition {
 			problem += ". The current settings are shown below. The form keeps your values; send it again to replace them."
 		}

@@ -75,7 +75,7 @@ func (c *Console) listNames(v *viewer, seen []*controlv1.TopKey, problem string)
 	}
 	set, err := apiclient.Ask(v.ctx, c.backend.Settings.ListAllNamespaces, &controlv1.ListAllNamespacesRequest{})
 	if err != nil {
-		list.Problem = words(err)
+		list.Problem = apiclient.Words(err)
 	}
 	for _, n := range set.GetNamespaces() {
 		of(n.GetWorkspace(), n.GetNamespace()).Settings = true
@@ -85,7 +85,7 @@ func (c *Console) listNames(v *viewer, seen []*controlv1.TopKey, problem string)
 	for range overridePagesMax {
 		page, err := apiclient.Ask(v.ctx, c.backend.Settings.ListAllOverrides, after)
 		if err != nil {
-			list.Problem = words(err)
+			list.Problem = apiclient.Words(err)
 			break
 		}
 		for _, o := range page.GetOverrides() {

@@ -40,7 +40,6 @@ type rolloutPreview struct {
 	shapeFlags
 }
 
-// Run predicts what a rollout would do to the fleet.
 func (r rolloutPreview) Run(c *call) error {
 	var inForce []*controlv1.RegionTuning
 	if r.Tuning == "" {
