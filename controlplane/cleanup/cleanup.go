@@ -217,11 +217,8 @@ func (c *Cleanup) deleteDeadNodes(ctx context.Context, cutoffMs int64) (int64, e
 	if err != nil {
 		return 0, fmt.Errorf("delete heartbeats of nodes not seen since %d: %w", cutoffMs, err)
 	}
-	c.metrics.deadNodes(deleted)
-	if err := c.deleteExpiredResets(ctx); err != nil {
-		return deleted, err
-	}
-	return deleted, nil
+	c.metrics.nodesDeleted.Add(float64(deleted))
+	return deleted, c.deleteExpiredResets(ctx)
 }
 
 func (c *Cleanup) deleteExpiredResets(ctx context.Context) error {
@@ -259,7 +256,7 @@ func (c *Cleanup) lag(ctx context.Context, now time.Time) (lag time.Duration, er
 	if ok {
 		lag = max(0, now.Add(-c.config.Grace).Sub(oldest))
 	}
-	c.metrics.lag(lag)
+	c.metrics.lagSeconds.Set(lag.Seconds())
 	return lag, nil
 }
 
