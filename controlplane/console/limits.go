@@ -24,8 +24,7 @@ type limitsView struct {
 func (c limitPages) limitsPage(w http.ResponseWriter, r *http.Request, v *viewer) {
 	page := limitsView{Workspace: strings.TrimSpace(r.URL.Query().Get("workspace"))}
 	if namespace := strings.TrimSpace(r.URL.Query().Get("namespace")); namespace != "" && page.Workspace != "" {
-		http.Redirect(w, r, "/console/limits/namespace?"+url.Values{"workspace": {page.Workspace},
-			"namespace": {namespace}}.Encode(), http.StatusSeeOther)
+		http.Redirect(w, r, limitsOf(page.Workspace, namespace), http.StatusSeeOther)
 		return
 	}
 	seen, problem := c.seenKeys(v)
@@ -115,8 +114,7 @@ func (n namespaceView) Refused() bool { return n.Form != n.Namespace }
 
 // Here is the address of the namespace's page.
 func (n namespaceView) Here() string {
-	return "/console/limits/namespace?" + url.Values{"workspace": {n.Namespace.GetWorkspace()},
-		"namespace": {n.Namespace.GetNamespace()}}.Encode()
+	return limitsOf(n.Namespace.GetWorkspace(), n.Namespace.GetNamespace())
 }
 
 // changeNamespace sets all that the form holds, unless another has changed some of it since
@@ -141,8 +139,7 @@ func (c limitPages) changeNamespace(w http.ResponseWriter, r *http.Request, v *v
 		c.showNamespace(w, r, v, status(err), problem, page)
 		return
 	}
-	done(w, r, "/console/limits/namespace", "namespace.set",
-		url.Values{"workspace": {msg.GetWorkspace()}, "namespace": {msg.GetNamespace()}})
+	done(w, r, "/console/limits/namespace", "namespace.set", spaceOf(msg.GetWorkspace(), msg.GetNamespace()))
 }
 
 // seenMs is what the form was made from: the moment of its last change, 0 for nothing.

@@ -49,13 +49,18 @@ func (n name) Known() string {
 }
 
 // Limits is the address of the namespace's limits.
-func (n name) Limits() string { return "/console/limits/namespace?" + n.query() }
+func (n name) Limits() string { return limitsOf(n.Workspace, n.Namespace) }
 
 // Keys is the address of the namespace's keys.
-func (n name) Keys() string { return "/console/keys?" + n.query() }
+func (n name) Keys() string { return "/console/keys?" + spaceOf(n.Workspace, n.Namespace).Encode() }
 
-func (n name) query() string {
-	return url.Values{"workspace": {n.Workspace}, "namespace": {n.Namespace}}.Encode()
+// spaceOf is what an address names a namespace by.
+func spaceOf(workspace, namespace string) url.Values {
+	return url.Values{"workspace": {workspace}, "namespace": {namespace}}
+}
+
+func limitsOf(workspace, namespace string) string {
+	return "/console/limits/namespace?" + spaceOf(workspace, namespace).Encode()
 }
 
 // listNames looks in what operators have set and in what nodes have seen, which is a part of it where there is a

@@ -76,7 +76,7 @@ func readOverrideForm(f url.Values) overrideForm {
 func (c limitPages) changeOverride(w http.ResponseWriter, r *http.Request, v *viewer) {
 	f := r.PostForm
 	page := newNamespaceView(f.Get("workspace"), f.Get("namespace"))
-	here := url.Values{"workspace": {page.GetWorkspace()}, "namespace": {page.Namespace.GetNamespace()}}
+	here := spaceOf(page.GetWorkspace(), page.Namespace.GetNamespace())
 	actor, reason := c.by(w, r, v)
 	if f.Get("do") == "delete" {
 		msg := &controlv1.DeleteOverrideRequest{Actor: actor, Reason: reason, Workspace: page.GetWorkspace(),

@@ -137,7 +137,10 @@ type SettingsStore interface {
 	Namespaces(ctx context.Context, workspace, after string, rows int) ([]Namespace, error)
 	AllNamespaces(ctx context.Context, of *workspaces.Set, afterWorkspace, afterNamespace string,
 		rows int) ([]Namespace, error)
-	ResetStore
+	// ChangeReset is as ChangeOverride; live is how many resets there are.
+	ChangeReset(ctx context.Context, workspace, namespace, identifier string,
+		change func(before *Reset, live int64, now time.Time) (Reset, audit.Entry, error)) error
+	Resets(ctx context.Context, workspace, namespace string, rows int) ([]Reset, error)
 }
 
 // Settings changes overrides and namespaces, and resets keys, each in one transaction with its audit row. Nodes have a
