@@ -21,6 +21,22 @@ func ValidateText(field, value string, bytesMax int) error {
 	return nil
 }
 
+// ValidateLength refuses a value that is longer than bytesMax.
+func ValidateLength(field, value string, bytesMax int) error {
+	if len(value) > bytesMax {
+		return fmt.Errorf("%w: %s is %d bytes long (at most %d)", ErrInvalid, field, len(value), bytesMax)
+	}
+	return nil
+}
+
+// ValidateCount refuses a number that is less than least or more than most.
+func ValidateCount[N int | int32 | int64](field string, n, least, most N) error {
+	if n < least || n > most {
+		return fmt.Errorf("%w: %s is %d (%d to %d)", ErrInvalid, field, n, least, most)
+	}
+	return nil
+}
+
 // ValidateSpan refuses a time that is shorter than least or longer than most.
 func ValidateSpan(field string, d, least, most time.Duration) error {
 	if d < least || d > most {
@@ -31,8 +47,5 @@ func ValidateSpan(field string, d, least, most time.Duration) error {
 
 // ValidateMs refuses a time in milliseconds that is shorter than least or longer than most.
 func ValidateMs(field string, ms int64, least, most time.Duration) error {
-	if ms < least.Milliseconds() || ms > most.Milliseconds() {
-		return fmt.Errorf("%w: %s is %d (%d to %d)", ErrInvalid, field, ms, least.Milliseconds(), most.Milliseconds())
-	}
-	return nil
+	return ValidateCount(field, ms, least.Milliseconds(), most.Milliseconds())
 }

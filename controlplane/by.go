@@ -1,5 +1,7 @@
 package controlplane
 
+import "cmp"
+
 const (
 	// ActorBytesMax bounds By.Actor.
 	ActorBytesMax = 191
@@ -19,8 +21,5 @@ type By struct {
 
 // Validate reports the first field outside its bounds.
 func (b By) Validate() error {
-	if err := ValidateText("actor", b.Actor, ActorBytesMax); err != nil {
-		return err
-	}
-	return ValidateText("reason", b.Reason, ReasonBytesMax)
+	return cmp.Or(ValidateText("actor", b.Actor, ActorBytesMax), ValidateText("reason", b.Reason, ReasonBytesMax))
 }

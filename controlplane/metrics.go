@@ -75,26 +75,18 @@ func NewMetrics() *Metrics {
 	}, []string{"dependency"})
 	m.mysqlUp, m.restateUp = up.WithLabelValues("mysql"), up.WithLabelValues("restate")
 	m.chainRepairs = m.Counter("weir_control_chain_repairs_total", "Schedules that had died and were started again.")
-	failures := prometheus.NewCounterVec(prometheus.CounterOpts{
-		Name: "weir_control_auth_failures_total",
-		Help: "Calls of the operators' API that were refused for their token, by reason.",
-	}, []string{"reason"})
-	m.authFailures = make(map[AuthFailure]prometheus.Counter, len(AuthFailures))
-	for _, reason := range AuthFailures {
-		m.authFailures[reason] = failures.WithLabelValues(string(reason))
-	}
-	var refused, unheard *prometheus.CounterVec
-	m.refused, refused = refusals("weir_control_refused_total", "Connections that the operators' port closed and "+
-		"calls that it refused to stay within a bound, by that bound.", bounded.Bounds)
-	m.unheard, unheard = refusals("weir_handlers_refused_total", "Connections that the handlers' port closed and "+
-		"requests that it refused, by the bound; identity: Restate has not signed the request.",
-		HandlersBounds)
+	m.authFailures = counters(&m.Collectors, "weir_control_auth_failures_total", "Calls of the operators' API that were "+
+		"refused for their token, by reason.", "reason", AuthFailures)
+	m.refused = counters(&m.Collectors, "weir_control_refused_total", "Connections that the operators' port closed and "+
+		"calls that it refused to stay within a bound, by that bound.", "bound", bounded.Bounds)
+	m.unheard = counters(&m.Collectors, "weir_handlers_refused_total", "Connections that the handlers' port closed and "+
+		"requests that it refused, by the bound; identity: Restate has not signed the request.", "bound", HandlersBounds)
 	m.rowsRetired = m.Counter("weir_retirement_rows_deleted_total",
 		"Expired rows of retired tables deleted by this process.")
 	m.retiring = m.Gauge("weir_retirement_under_way", "1 while a table is being retired.")
 	m.retireWaits = m.Gauge("weir_retirement_awaiting_approval", "1 while a retirement waits for a person.")
 	m.retireTrouble = m.Gauge("weir_retirement_trouble", "1 while a step of a retirement fails and is tried again.")
-	m.Add(up, failures, refused, unheard)
+	m.Add(up)
 	return m
 }
 
@@ -119,14 +111,15 @@ const BoundIdentity bounded.Bound = "identity"
 var HandlersBounds = []bounded.Bound{bounded.BoundConnections, bounded.BoundCaller, bounded.BoundSlots,
 	bounded.BoundBody, bounded.BoundMemory, bounded.BoundTime, bounded.BoundHost, BoundIdentity}
 
-func refusals(name, help string, bounds []bounded.Bound) (map[bounded.Bound]prometheus.Counter,
-	*prometheus.CounterVec) {
-	all := prometheus.NewCounterVec(prometheus.CounterOpts{Name: name, Help: help}, []string{"bound"})
-	each := make(map[bounded.Bound]prometheus.Counter, len(bounds))
-	for _, bound := range bounds {
-		each[bound] = all.WithLabelValues(string(bound))
+// counters are one for each of the values that a label has.
+func counters[V ~string](c *Collectors, name, help, label string, values []V) map[V]prometheus.Counter {
+	all := prometheus.NewCounterVec(prometheus.CounterOpts{Name: name, Help: help}, []string{label})
+	c.Add(all)
+	each := make(map[V]prometheus.Counter, len(values))
+	for _, value := range values {
+		each[value] = all.WithLabelValues(string(value))
 	}
-	return each, all
+	return each
 }
 
 // MySQLUp records whether MySQL answered.

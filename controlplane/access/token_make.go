@@ -1,6 +1,7 @@
 package access
 
 import (
+	"cmp"
 	"context"
 	"crypto/rand"
 	"encoding/base64"
@@ -61,14 +62,11 @@ func (t *Tokens) Rotate(ctx context.Context, name string, overlap, expiresIn tim
 	if err := validateTokenName(name); err != nil {
 		return "", err
 	}
-	if overlap < 0 || overlap > TokenOverlapMax {
-		return "", fmt.Errorf("%w: overlap_ms is %d (0 to %d)", controlplane.ErrInvalid, overlap.Milliseconds(),
-			TokenOverlapMax.Milliseconds())
-	}
-	if err := validateLife(expiresIn); err != nil {
+	overlapMs := overlap.Milliseconds()
+	if err := cmp.Or(controlplane.ValidateMs("overlap_ms", overlapMs, 0, TokenOverlapMax),
+		validateLife(expiresIn)); err != nil {
 		return "", err
 	}
-	overlapMs := overlap.Milliseconds()
 	e := audit.Entry{By: by, Action: "token.rotate", Subject: "token " + name,
 		After: tokenState{OverlapMs: &overlapMs, ExpiresInMs: expiresIn.Milliseconds()}.text()}
 	if err := e.Validate(); err != nil {

@@ -12,7 +12,7 @@ import (
 
 func (s keyService) ListHeld(ctx context.Context,
 	req *connect.Request[controlv1.ListHeldRequest]) (*connect.Response[controlv1.ListHeldResponse], error) {
-	found, err := s.Config.Held(ctx, limits.HeldQuery{Workspace: req.Msg.GetWorkspace(),
+	found, err := s.Config.Held(ctx, limits.TopQuery{Workspace: req.Msg.GetWorkspace(),
 		Namespace: req.Msg.GetNamespace(), Identifier: req.Msg.GetIdentifier(),
 		Limit: cmp.Or(int(req.Msg.GetLimit()), topKeysDefault), Visible: visible(ctx)})
 	return answered(&controlv1.ListHeldResponse{NowMs: unixMs(found.Now), Nodes: int32(found.Nodes),

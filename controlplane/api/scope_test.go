@@ -181,7 +181,7 @@ func TestListsAreAskedForTheWorkspacesOfTheToken(t *testing.T) {
 				got = append(got, q.Visible)
 				return limits.TopKeys{}, nil
 			},
-			Held: func(_ context.Context, q limits.HeldQuery) (limits.HeldReport, error) {
+			Held: func(_ context.Context, q limits.TopQuery) (limits.HeldReport, error) {
 				got = append(got, q.Visible)
 				return limits.HeldReport{}, nil
 			},

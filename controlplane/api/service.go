@@ -68,7 +68,7 @@ type Config struct {
 	Metrics    prometheus.Gatherer
 	Log        *slog.Logger
 	TopKeys    func(context.Context, limits.TopQuery) (limits.TopKeys, error)
-	Held       func(context.Context, limits.HeldQuery) (limits.HeldReport, error)
+	Held       func(context.Context, limits.TopQuery) (limits.HeldReport, error)
 	Key        func(context.Context, limits.KeyQuery) (limits.KeyReport, error)
 	// Limits estimates which requests an override would have denied, for keys of some workspaces.
 	// If it is nil, there are no estimates.

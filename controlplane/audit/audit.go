@@ -46,9 +46,8 @@ func (e Entry) Validate() error {
 		return fmt.Errorf("%w: subject is %d bytes long (1 to %d)", controlplane.ErrInvalid, n, SubjectBytesMax)
 	}
 	for field, state := range map[string]string{"before": e.Before, "after": e.After} {
-		if len(state) > StateBytesMax {
-			return fmt.Errorf("%w: %s is %d bytes long (at most %d)", controlplane.ErrInvalid, field, len(state),
-				StateBytesMax)
+		if err := controlplane.ValidateLength(field, state, StateBytesMax); err != nil {
+			return err
 		}
 		if !utf8.ValidString(state) {
 			return fmt.Errorf("%w: %s is not valid UTF-8", controlplane.ErrInvalid, field)
@@ -123,8 +122,8 @@ func (f *Filter) Validate() error {
 		{"subject", f.Subject, SubjectBytesMax},
 		{"workspace", f.Workspace, window.WorkspaceBytesMax}, {"namespace", f.Namespace, window.NamespaceBytesMax},
 	} {
-		if n := len(bound.value); n > bound.bytesMax {
-			return fmt.Errorf("%w: %s is %d bytes long (at most %d)", controlplane.ErrInvalid, bound.field, n, bound.bytesMax)
+		if err := controlplane.ValidateLength(bound.field, bound.value, bound.bytesMax); err != nil {
+			return err
 		}
 	}
 	switch {

@@ -57,21 +57,13 @@ func DefaultConfig() Config {
 
 // Validate reports the first field outside its bounds.
 func (c Config) Validate() error {
-	if err := c.Limits.Validate(); err != nil {
-		return err
-	}
-	if err := controlplane.ValidateSpan("cleanup grace", c.Grace, 0, graceMost); err != nil {
-		return err
-	}
+	var keep error
 	if c.Keep != 0 {
-		if err := controlplane.ValidateSpan("cleanup keep, unless 0,", c.Keep, keepMin, keepMost); err != nil {
-			return err
-		}
+		keep = controlplane.ValidateSpan("cleanup keep, unless 0,", c.Keep, keepMin, keepMost)
 	}
-	if err := controlplane.ValidateSpan("node dead after", c.NodeDeadAfter, nodesMin, deadMost); err != nil {
-		return err
-	}
-	return controlplane.ValidateSpan("cleanup step timeout", c.StepTimeout, 100*time.Millisecond, 5*time.Minute)
+	return cmp.Or(c.Limits.Validate(), controlplane.ValidateSpan("cleanup grace", c.Grace, 0, graceMost), keep,
+		controlplane.ValidateSpan("node dead after", c.NodeDeadAfter, nodesMin, deadMost),
+		controlplane.ValidateSpan("cleanup step timeout", c.StepTimeout, 100*time.Millisecond, 5*time.Minute))
 }
 
 // Store is what the cleanup needs of MySQL. All methods may be called at once.
@@ -225,11 +217,8 @@ func (c *Cleanup) deleteDeadNodes(ctx context.Context, cutoffMs int64) (int64, e
 	if err != nil {
 		return 0, fmt.Errorf("delete heartbeats of nodes not seen since %d: %w", cutoffMs, err)
 	}
-	c.metrics.deadNodes(deleted)
-	if err := c.deleteExpiredResets(ctx); err != nil {
-		return deleted, err
-	}
-	return deleted, nil
+	c.metrics.nodesDeleted.Add(float64(deleted))
+	return deleted, c.deleteExpiredResets(ctx)
 }
 
 func (c *Cleanup) deleteExpiredResets(ctx context.Context) error {
@@ -267,7 +256,7 @@ func (c *Cleanup) lag(ctx context.Context, now time.Time) (lag time.Duration, er
 	if ok {
 		lag = max(0, now.Add(-c.config.Grace).Sub(oldest))
 	}
-	c.metrics.lag(lag)
+	c.metrics.lagSeconds.Set(lag.Seconds())
 	return lag, nil
 }
 

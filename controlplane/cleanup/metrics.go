@@ -1,8 +1,6 @@
 package cleanup
 
 import (
-	"time"
-
 	"github.com/prometheus/client_golang/prometheus"
 
 	"github.com/weirhq/weir/controlplane"
@@ -58,10 +56,6 @@ func (m *Metrics) batch(b Batch, err error) {
 		m.batchErrors.Inc()
 	}
 }
-
-func (m *Metrics) deadNodes(deleted int64) { m.nodesDeleted.Add(float64(deleted)) }
-
-func (m *Metrics) lag(lag time.Duration) { m.lagSeconds.Set(lag.Seconds()) }
 
 func (m *Metrics) dropped(d Dropped) {
 	if d.Partition == "" {

@@ -1,7 +1,7 @@
 package cleanup
 
 import (
-	"fmt"
+	"cmp"
 	"time"
 
 	"github.com/weirhq/weir/controlplane"
@@ -47,16 +47,10 @@ func DefaultSweepLimits() SweepLimits {
 
 // Validate reports the first field outside its bounds.
 func (l SweepLimits) Validate() error {
-	if l.BatchRowsMax < 1 || l.BatchRowsMax > BatchRowsLimit {
-		return fmt.Errorf("%w: cleanup batch rows is %d (1 to %d)", controlplane.ErrInvalid, l.BatchRowsMax, BatchRowsLimit)
-	}
-	if l.BatchesMax < 1 || l.BatchesMax > batchesLimit {
-		return fmt.Errorf("%w: cleanup batches is %d (1 to %d)", controlplane.ErrInvalid, l.BatchesMax, batchesLimit)
-	}
-	if err := controlplane.ValidateSpan("cleanup batch slow", l.BatchSlow, time.Millisecond, time.Minute); err != nil {
-		return err
-	}
-	return controlplane.ValidateSpan("cleanup run time", l.RunTimeMax, time.Second, 10*time.Minute)
+	return cmp.Or(controlplane.ValidateCount("cleanup batch rows", l.BatchRowsMax, 1, BatchRowsLimit),
+		controlplane.ValidateCount("cleanup batches", l.BatchesMax, 1, batchesLimit),
+		controlplane.ValidateSpan("cleanup batch slow", l.BatchSlow, time.Millisecond, time.Minute),
+		controlplane.ValidateSpan("cleanup run time", l.RunTimeMax, time.Second, 10*time.Minute))
 }
 
 // Batch is what one bounded DELETE did.

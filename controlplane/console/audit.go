@@ -59,11 +59,11 @@ func (c fleetPages) auditPage(w http.ResponseWriter, r *http.Request, v *viewer)
 		c.broken(w, r, v, err)
 		return
 	default:
-		page.blame(words(err))
+		page.blame(apiclient.Words(err))
 	}
 	problem := ""
 	if page.Wrong && !page.blamed() {
-		problem = words(err)
+		problem = apiclient.Words(err)
 	}
 	c.renderWith(w, r, v, code, "audit", "Audit", problem, page)
 }

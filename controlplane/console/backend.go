@@ -3,7 +3,6 @@ package console
 import (
 	"bytes"
 	"context"
-	"errors"
 	"io"
 	"net/http"
 
@@ -100,14 +99,6 @@ func status(err error) int {
 		return s
 	}
 	return http.StatusInternalServerError
-}
-
-// words are the API's own, without the name of the code before them.
-func words(err error) string {
-	if wire := new(connect.Error); errors.As(err, &wire) && wire.Message() != "" {
-		return wire.Message()
-	}
-	return err.Error()
 }
 
 func unauthenticated(err error) bool { return connect.CodeOf(err) == connect.CodeUnauthenticated }

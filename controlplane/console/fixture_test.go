@@ -103,7 +103,7 @@ func start(t testing.TB, open bool) *world {
 			defer w.mu.Unlock()
 			return w.top, cmp.Or(w.noTop, w.down)
 		},
-		Held: func(_ context.Context, q limits.HeldQuery) (limits.HeldReport, error) {
+		Held: func(_ context.Context, q limits.TopQuery) (limits.HeldReport, error) {
 			w.mu.Lock()
 			defer w.mu.Unlock()
 			return w.held, cmp.Or(w.noTop, w.down)

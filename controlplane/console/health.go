@@ -26,7 +26,7 @@ func (c fleetPages) healthPage(w http.ResponseWriter, r *http.Request, v *viewer
 	if page.Checked {
 		checks, err := apiclient.Ask(v.ctx, c.backend.Health.Diagnose, &controlv1.DiagnoseRequest{})
 		if err != nil {
-			code, page.Problem = status(err), words(err)
+			code, page.Problem = status(err), apiclient.Words(err)
 		}
 		page.Checks = checks.GetChecks()
 	}

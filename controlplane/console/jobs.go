@@ -37,7 +37,7 @@ func (c jobPages) jobsPage(w http.ResponseWriter, r *http.Request, v *viewer) {
 func (c jobPages) showJobs(w http.ResponseWriter, r *http.Request, v *viewer, code int, problem string) {
 	var page jobsView
 	if found, err := apiclient.Ask(v.ctx, c.backend.Control.CleanupStatus, &controlv1.CleanupStatusRequest{}); err != nil {
-		page.Problem = words(err)
+		page.Problem = apiclient.Words(err)
 	} else {
 		page.Cleanup = describeCleanup(found.GetStatus())
 	}
@@ -97,7 +97,7 @@ func (c jobPages) operate(w http.ResponseWriter, r *http.Request, v *viewer, job
 		return
 	}
 	if err := change(v.ctx); err != nil {
-		c.showJobs(w, r, v, status(err), words(err))
+		c.showJobs(w, r, v, status(err), apiclient.Words(err))
 		return
 	}
 	done(w, r, "/console/jobs", job+"."+do, nil)

@@ -62,7 +62,7 @@ func (c keyPages) showKey(w http.ResponseWriter, r *http.Request, v *viewer, cod
 	page.Asked = page.Workspace != "" && page.Namespace != ""
 	if page.Asked {
 		if err := c.lookUp(v, &page); err != nil {
-			code, page.Problem = status(err), words(err)
+			code, page.Problem = status(err), apiclient.Words(err)
 		}
 	}
 	c.renderWith(w, r, v, code, "keys", "Keys", problem, page)
@@ -133,7 +133,7 @@ func (c keyPages) resetKey(w http.ResponseWriter, r *http.Request, v *viewer) {
 		msg.LongestWindowMs = ms
 	}
 	if _, err := apiclient.Ask(v.ctx, c.backend.Settings.ResetKey, msg); err != nil {
-		c.showKey(w, r, v, status(err), words(err), page)
+		c.showKey(w, r, v, status(err), apiclient.Words(err), page)
 		return
 	}
 	done(w, r, "/console/keys", "key.reset", url.Values{"workspace": {page.Workspace}, "namespace": {page.Namespace},

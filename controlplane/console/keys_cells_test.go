@@ -49,7 +49,7 @@ func TestAKeysCells(t *testing.T) {
 	says(keyPage, "The override <code>user_*</code> applies", "Nothing passes: it is blocked.")
 	w.set(func() {
 		w.settings = nil
-		w.top = limits.TopKeys{Now: now, Nodes: 1, Keys: []limits.TopKey{{Workspace: "acme", Namespace: "api", Identifier: "user_1", DurationMs: 60_000, Limit: 300, Count: 133, ReportedAt: now}}}
+		w.top = limits.TopKeys{Reports: limits.Reports{Now: now, Nodes: 1}, Keys: []limits.TopKey{{Workspace: "acme", Namespace: "api", Identifier: "user_1", DurationMs: 60_000, Limit: 300, Count: 133, ReportedAt: now}}}
 	})
 	says(keyPage, "Regions have stored <b>120</b>, nodes last reported <b>133</b>, of 300, the limit that nodes report. By what nodes last reported, a cost of 1 passes.")
 	says(keyPage+"&cost=168", "By what nodes last reported, a cost of 168 is denied.")

@@ -18,7 +18,7 @@ func (c keyPages) listHeld(v *viewer, page keyView) heldView {
 	found, err := apiclient.Ask(v.ctx, c.backend.TopKeys.ListHeld, &controlv1.ListHeldRequest{Workspace: page.Workspace,
 		Namespace: page.Namespace, Identifier: page.Identifier, Limit: heldShown})
 	if err != nil {
-		return heldView{Problem: words(err)}
+		return heldView{Problem: apiclient.Words(err)}
 	}
 	return heldView{ListHeldResponse: found}
 }

@@ -40,7 +40,7 @@ func (c *Console) rank(v *viewer, page keyView, by controlv1.TopBy) ranking {
 	found, err := apiclient.Ask(v.ctx, c.backend.TopKeys.TopKeys, &controlv1.TopKeysRequest{Workspace: page.Workspace,
 		Namespace: page.Namespace, By: by, Limit: keysRanked})
 	if err != nil {
-		return ranking{Problem: words(err)}
+		return ranking{Problem: apiclient.Words(err)}
 	}
 	r := ranking{TopKeysResponse: found}
 	for _, k := range found.GetKeys() {

@@ -24,8 +24,7 @@ type limitsView struct {
 func (c limitPages) limitsPage(w http.ResponseWriter, r *http.Request, v *viewer) {
 	page := limitsView{Workspace: strings.TrimSpace(r.URL.Query().Get("workspace"))}
 	if namespace := strings.TrimSpace(r.URL.Query().Get("namespace")); namespace != "" && page.Workspace != "" {
-		http.Redirect(w, r, "/console/limits/namespace?"+url.Values{"workspace": {page.Workspace},
-			"namespace": {namespace}}.Encode(), http.StatusSeeOther)
+		http.Redirect(w, r, limitsOf(page.Workspace, namespace), http.StatusSeeOther)
 		return
 	}
 	seen, problem := c.seenKeys(v)
@@ -36,7 +35,7 @@ func (c limitPages) limitsPage(w http.ResponseWriter, r *http.Request, v *viewer
 		found, err := apiclient.Ask(v.ctx, c.backend.Settings.ListNamespaces,
 			&controlv1.ListNamespacesRequest{Workspace: page.Workspace, After: page.After})
 		if err != nil {
-			code, page.Problem = status(err), words(err)
+			code, page.Problem = status(err), apiclient.Words(err)
 		}
 		page.Namespaces, page.Next = firstOf(found.GetNamespaces(), namespacesShown, found.GetHasMore(),
 			(*controlv1.Namespace).GetNamespace)
@@ -72,7 +71,7 @@ func (c limitPages) namespacePage(w http.ResponseWriter, r *http.Request, v *vie
 	if pattern := q.Get("delete"); pattern != "" && v.May("operator") {
 		var err error
 		if page.Delete, err = c.deleteForm(v, &page, pattern); err != nil {
-			c.showNamespace(w, r, v, status(err), words(err), page)
+			c.showNamespace(w, r, v, status(err), apiclient.Words(err), page)
 			return
 		}
 	}
@@ -115,8 +114,7 @@ func (n namespaceView) Refused() bool { return n.Form != n.Namespace }
 
 // Here is the address of the namespace's page.
 func (n namespaceView) Here() string {
-	return "/console/limits/namespace?" + url.Values{"workspace": {n.Namespace.GetWorkspace()},
-		"namespace": {n.Namespace.GetNamespace()}}.Encode()
+	return limitsOf(n.Namespace.GetWorkspace(), n.Namespace.GetNamespace())
 }
 
 // changeNamespace sets all that the form holds, unless another has changed some of it since
@@ -134,15 +132,14 @@ func (c limitPages) changeNamespace(w http.ResponseWriter, r *http.Request, v *v
 	}
 	msg.Actor, msg.Reason = c.by(w, r, v)
 	if _, err := apiclient.Ask(v.ctx, c.backend.Settings.SetNamespace, msg); err != nil {
-		problem := words(err)
+		problem := apiclient.Words(err)
 		if connect.CodeOf(err) == connect.CodeFailedPrecondition {
 			problem += ". The current settings are shown below. The form keeps your values; send it again to replace them."
 		}
 		c.showNamespace(w, r, v, status(err), problem, page)
 		return
 	}
-	done(w, r, "/console/limits/namespace", "namespace.set",
-		url.Values{"workspace": {msg.GetWorkspace()}, "namespace": {msg.GetNamespace()}})
+	done(w, r, "/console/limits/namespace", "namespace.set", spaceOf(msg.GetWorkspace(), msg.GetNamespace()))
 }
 
 // seenMs is what the form was made from: the moment of its last change, 0 for nothing.

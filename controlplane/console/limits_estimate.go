@@ -35,9 +35,9 @@ func (c limitPages) estimate(v *viewer, change *controlv1.LimitChange) (*estimat
 	switch {
 	case connect.CodeOf(err) == connect.CodeInvalidArgument:
 		return nil, connect.NewError(connect.CodeInvalidArgument,
-			errors.New(strings.Replace(words(err), "changes[0]: ", "", 1)))
+			errors.New(strings.Replace(apiclient.Words(err), "changes[0]: ", "", 1)))
 	case err != nil:
-		return &estimateView{Said: limitwords.Unknown(1, words(err))}, nil
+		return &estimateView{Said: limitwords.Unknown(1, apiclient.Words(err))}, nil
 	}
 	return &estimateView{Said: limitwords.Say(found, 1, count[int64]), Known: found.GetNodes() > 0,
 		Oldest: time.Duration(found.GetOldestMs()) * time.Millisecond}, nil
@@ -59,7 +59,7 @@ func (c limitPages) reviewOverride(w http.ResponseWriter, r *http.Request, v *vi
 	msg *controlv1.ChangeOverrideRequest) {
 	estimate, err := c.estimate(v, page.Edit.change(&page, msg))
 	if err != nil {
-		c.showNamespace(w, r, v, status(err), words(err), page)
+		c.showNamespace(w, r, v, status(err), apiclient.Words(err), page)
 		return
 	}
 	page.Edit.Estimate = estimate

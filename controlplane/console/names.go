@@ -49,13 +49,18 @@ func (n name) Known() string {
 }
 
 // Limits is the address of the namespace's limits.
-func (n name) Limits() string { return "/console/limits/namespace?" + n.query() }
+func (n name) Limits() string { return limitsOf(n.Workspace, n.Namespace) }
 
 // Keys is the address of the namespace's keys.
-func (n name) Keys() string { return "/console/keys?" + n.query() }
+func (n name) Keys() string { return "/console/keys?" + spaceOf(n.Workspace, n.Namespace).Encode() }
 
-func (n name) query() string {
-	return url.Values{"workspace": {n.Workspace}, "namespace": {n.Namespace}}.Encode()
+// spaceOf is what an address names a namespace by.
+func spaceOf(workspace, namespace string) url.Values {
+	return url.Values{"workspace": {workspace}, "namespace": {namespace}}
+}
+
+func limitsOf(workspace, namespace string) string {
+	return "/console/limits/namespace?" + spaceOf(workspace, namespace).Encode()
 }
 
 // listNames looks in what operators have set and in what nodes have seen, which is a part of it where there is a
@@ -75,7 +80,7 @@ func (c *Console) listNames(v *viewer, seen []*controlv1.TopKey, problem string)
 	}
 	set, err := apiclient.Ask(v.ctx, c.backend.Settings.ListAllNamespaces, &controlv1.ListAllNamespacesRequest{})
 	if err != nil {
-		list.Problem = words(err)
+		list.Problem = apiclient.Words(err)
 	}
 	for _, n := range set.GetNamespaces() {
 		of(n.GetWorkspace(), n.GetNamespace()).Settings = true
@@ -85,7 +90,7 @@ func (c *Console) listNames(v *viewer, seen []*controlv1.TopKey, problem string)
 	for range overridePagesMax {
 		page, err := apiclient.Ask(v.ctx, c.backend.Settings.ListAllOverrides, after)
 		if err != nil {
-			list.Problem = words(err)
+			list.Problem = apiclient.Words(err)
 			break
 		}
 		for _, o := range page.GetOverrides() {

@@ -20,7 +20,7 @@ func TestNamesAreListed(t *testing.T) {
 		w.settings = append(w.settings, limits.Override{Workspace: "acme", Namespace: "api", Pattern: fmt.Sprintf("user_%04d", i), Limit: 1})
 	}
 	w.settings = append(w.settings, limits.Override{Workspace: "zeta", Namespace: "web", Pattern: "*", Limit: 1})
-	w.top = limits.TopKeys{Now: time.Now(), Nodes: 2, Keys: []limits.TopKey{
+	w.top = limits.TopKeys{Reports: limits.Reports{Now: time.Now(), Nodes: 2}, Keys: []limits.TopKey{
 		{Workspace: "acme", Namespace: "api", Identifier: "user_1", DurationMs: 60_000, Count: 9},
 		{Workspace: "busy & co", Namespace: "jobs", Identifier: "a/b", DurationMs: 60_000, Count: 5},
 	}}

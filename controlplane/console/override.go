@@ -76,7 +76,7 @@ func readOverrideForm(f url.Values) overrideForm {
 func (c limitPages) changeOverride(w http.ResponseWriter, r *http.Request, v *viewer) {
 	f := r.PostForm
 	page := newNamespaceView(f.Get("workspace"), f.Get("namespace"))
-	here := url.Values{"workspace": {page.GetWorkspace()}, "namespace": {page.Namespace.GetNamespace()}}
+	here := spaceOf(page.GetWorkspace(), page.Namespace.GetNamespace())
 	actor, reason := c.by(w, r, v)
 	if f.Get("do") == "delete" {
 		msg := &controlv1.DeleteOverrideRequest{Actor: actor, Reason: reason, Workspace: page.GetWorkspace(),
@@ -86,7 +86,7 @@ func (c limitPages) changeOverride(w http.ResponseWriter, r *http.Request, v *vi
 			msg.IfUpdatedAtMs = &seen
 		}
 		if _, err := apiclient.Ask(v.ctx, c.backend.Settings.DeleteOverride, msg); err != nil {
-			c.showNamespace(w, r, v, status(err), words(err), page)
+			c.showNamespace(w, r, v, status(err), apiclient.Words(err), page)
 			return
 		}
 		done(w, r, "/console/limits/namespace", "override.delete", here)
@@ -104,7 +104,7 @@ func (c limitPages) changeOverride(w http.ResponseWriter, r *http.Request, v *vi
 	}
 	msg.Actor, msg.Reason, msg.Workspace, msg.Namespace = actor, reason, page.GetWorkspace(), page.Namespace.GetNamespace()
 	if _, err := apiclient.Ask(v.ctx, c.backend.Settings.ChangeOverride, msg); err != nil {
-		problem := words(err)
+		problem := apiclient.Words(err)
 		if connect.CodeOf(err) == connect.CodeFailedPrecondition {
 			is := c.overrideForm(v, msg.GetWorkspace(), msg.GetNamespace(), msg.GetPattern())
 			page.Edit.SeenMs = is.SeenMs

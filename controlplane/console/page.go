@@ -9,6 +9,8 @@ import (
 	"io/fs"
 	"net/http"
 	"strings"
+
+	"github.com/weirhq/weir/controlplane/internal/apiclient"
 )
 
 //go:embed templates static
@@ -120,7 +122,7 @@ func firstOf[T any](list []T, shown int, more bool, name func(T) string) (first 
 
 // broken is the page in place of one that cannot be had.
 func (c *Console) broken(w http.ResponseWriter, r *http.Request, v *viewer, err error) {
-	c.render(w, r, v, status(err), "broken", "Not available", words(err))
+	c.render(w, r, v, status(err), "broken", "Not available", apiclient.Words(err))
 }
 
 func (c *Console) notFound(w http.ResponseWriter, r *http.Request, v *viewer) {

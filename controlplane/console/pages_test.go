@@ -331,7 +331,7 @@ func BenchmarkPages(b *testing.B) {
 // the two cells at this moment.
 func TestAHotKey(t *testing.T) {
 	w := start(t, false)
-	w.top = limits.TopKeys{Now: time.UnixMilli(1_700_000_015_000 / 60_000 * 60_000).Add(15 * time.Second), Nodes: 4, Keys: []limits.TopKey{
+	w.top = limits.TopKeys{Reports: limits.Reports{Now: time.UnixMilli(1_700_000_015_000 / 60_000 * 60_000).Add(15 * time.Second), Nodes: 4}, Keys: []limits.TopKey{
 		{Workspace: "acme", Namespace: "api", Identifier: "user_1", DurationMs: 60_000, Limit: 100, Count: 90, Regions: []limits.TopKeyRegion{{Region: "eu", Count: 60}, {Region: "us", Count: 30}}},
 	}}
 	a := w.as("viewer").get("/console/keys?workspace=acme&namespace=api&identifier=user_1")
@@ -352,13 +352,13 @@ func TestAHotKey(t *testing.T) {
 func TestWhatIsHeld(t *testing.T) {
 	w := start(t, false)
 	at := time.UnixMilli(1_700_000_000_000)
-	w.held = limits.HeldReport{Now: at, Nodes: 2, Oldest: 4 * time.Second, Held: []limits.Held{
+	w.held = limits.HeldReport{Reports: limits.Reports{Now: at, Nodes: 2, Oldest: 4 * time.Second}, Held: []limits.Held{
 		{Kind: "lease", Workspace: "acme", Namespace: "exports", Identifier: "org_7", Holder: "<b>job", Region: "eu", Node: "eu-1", Amount: 1,
 			SinceMs: at.Add(-time.Hour).UnixMilli()},
 		{Kind: "reservation", Workspace: "acme", Namespace: "tokens", Identifier: "org_8", Region: "us", Node: "us-1", Amount: 4000,
 			SinceMs: at.Add(-time.Minute).UnixMilli(), EndsMs: at.Add(30 * time.Second).UnixMilli()},
 	}}
-	w.top = limits.TopKeys{Now: at, Nodes: 1, Keys: []limits.TopKey{
+	w.top = limits.TopKeys{Reports: limits.Reports{Now: at, Nodes: 1}, Keys: []limits.TopKey{
 		{Workspace: "acme", Namespace: "exports", Identifier: "org_7", Limit: 3, Count: 9}}}
 	a := w.as("viewer").get("/console/keys")
 	for _, words := range []string{"org_7", "&lt;b&gt;job", "eu-1", "when released", "<td>reservation</td>", "4\u202f000", "30 s",

@@ -81,7 +81,7 @@ func (c rolloutPages) previewRollout(w http.ResponseWriter, r *http.Request, v *
 	answer, err := apiclient.Ask(v.ctx, c.backend.Rollouts.PreviewRollout,
 		&controlv1.PreviewRolloutRequest{Tuning: document})
 	if err != nil {
-		c.renderWith(w, r, v, status(err), "rollout-new", "New rollout", words(err), form)
+		c.renderWith(w, r, v, status(err), "rollout-new", "New rollout", apiclient.Words(err), form)
 		return
 	}
 	form.Preview = describePreview(answer)

@@ -6,6 +6,7 @@ import (
 	"sync"
 	"time"
 
+	"github.com/weirhq/weir/controlplane/internal/apiclient"
 	controlv1 "github.com/weirhq/weir/shared/gen/proto/weir/control/v1"
 )
 
@@ -148,7 +149,7 @@ func (p *Pulse) step(ctx context.Context) {
 	defer p.mu.Unlock()
 	next := reading{At: now, Fleet: p.last.Fleet, Read: p.last.Read, Rates: p.last.Rates}
 	if err != nil {
-		next.Problem = words(err)
+		next.Problem = apiclient.Words(err)
 	} else {
 		next.Fleet, next.Read, next.Rates = fleet, now, p.took(fleet)
 		p.note(now, byRegion(fleet, next.Rates))

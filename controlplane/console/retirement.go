@@ -47,7 +47,7 @@ func (c jobPages) retirement(ctx context.Context) retirementView {
 	case err != nil && status(err) == http.StatusNotFound:
 		return retirementView{None: true, Startable: true, Quorum: firstQuorum}
 	case err != nil:
-		return retirementView{Problem: words(err)}
+		return retirementView{Problem: apiclient.Words(err)}
 	}
 	return describeRetirement(found.GetRetirement(), time.Now())
 }

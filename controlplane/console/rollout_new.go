@@ -171,7 +171,7 @@ func (c rolloutPages) startRollout(w http.ResponseWriter, r *http.Request, v *vi
 	msg.Actor, msg.Reason = c.by(w, r, v)
 	started, err := apiclient.Ask(v.ctx, c.backend.Rollouts.StartRollout, msg)
 	if err != nil {
-		c.renderWith(w, r, v, status(err), "rollout-new", "New rollout", words(err), form)
+		c.renderWith(w, r, v, status(err), "rollout-new", "New rollout", apiclient.Words(err), form)
 		return
 	}
 	done(w, r, "/console/rollouts/at/"+started.GetRollout().GetId(), "rollout.start", nil)

@@ -18,8 +18,6 @@ type railForm struct {
 	Off               bool
 	FactorDefault     string
 	LeastDefault      string
-
-	into func(*controlv1.RolloutGuardrails) **controlv1.RolloutCeiling
 }
 
 // Changed tells whether it is not the default.
@@ -30,23 +28,20 @@ func (r railForm) Changed() bool {
 // railForms are the guardrails with their defaults, as a rollout's page shows them.
 func railForms() (forms []railForm) {
 	standard := rollout.DefaultGuardrails()
-	add := func(name, label, unit string, c rollout.Ceiling,
-		into func(*controlv1.RolloutGuardrails) **controlv1.RolloutCeiling) {
-		r := railForm{Name: name, Label: label, Unit: unit, FactorDefault: plainFigure(c.Factor),
-			LeastDefault: plainFigure(c.Least), into: into}
-		r.Factor, r.Least = r.FactorDefault, r.LeastDefault
-		forms = append(forms, r)
+	for _, r := range []struct {
+		name, label, unit string
+		rollout.Ceiling
+	}{
+		{"errors_per_minute", "Errors of relays and settings", "a node and minute", standard.ErrorsPerMinute},
+		{"rows_per_second", "MySQL rows", "a region and second", standard.RowsPerSecond},
+		{"degraded_share", "Decisions without Redis", "of all, 0 to 1", standard.DegradedShare},
+		{"convergence_ms", "Convergence delay", "ms, slowest relay", standard.ConvergenceMs},
+		{"latency_us", "Decision latency", "µs, slowest node", standard.LatencyUs},
+	} {
+		factor, least := plainFigure(r.Factor), plainFigure(r.Least)
+		forms = append(forms, railForm{Name: r.name, Label: r.label, Unit: r.unit, Factor: factor, Least: least,
+			FactorDefault: factor, LeastDefault: least})
 	}
-	add("errors_per_minute", "Errors of relays and settings", "a node and minute", standard.ErrorsPerMinute,
-		func(g *controlv1.RolloutGuardrails) **controlv1.RolloutCeiling { return &g.ErrorsPerMinute })
-	add("rows_per_second", "MySQL rows", "a region and second", standard.RowsPerSecond,
-		func(g *controlv1.RolloutGuardrails) **controlv1.RolloutCeiling { return &g.RowsPerSecond })
-	add("degraded_share", "Decisions without Redis", "of all, 0 to 1", standard.DegradedShare,
-		func(g *controlv1.RolloutGuardrails) **controlv1.RolloutCeiling { return &g.DegradedShare })
-	add("convergence_ms", "Convergence delay", "ms, slowest relay", standard.ConvergenceMs,
-		func(g *controlv1.RolloutGuardrails) **controlv1.RolloutCeiling { return &g.ConvergenceMs })
-	add("latency_us", "Decision latency", "µs, slowest node", standard.LatencyUs,
-		func(g *controlv1.RolloutGuardrails) **controlv1.RolloutCeiling { return &g.LatencyUs })
 	return forms
 }
 
@@ -83,6 +78,9 @@ func (f *planForm) readRails(values url.Values) {
 // guardrails are what the form asks for. Errors name the field; bounds are the API's to say.
 func (f *planForm) guardrails() (*controlv1.RolloutGuardrails, error) {
 	g := &controlv1.RolloutGuardrails{}
+	into := map[string]**controlv1.RolloutCeiling{"errors_per_minute": &g.ErrorsPerMinute,
+		"rows_per_second": &g.RowsPerSecond, "degraded_share": &g.DegradedShare, "convergence_ms": &g.ConvergenceMs,
+		"latency_us": &g.LatencyUs}
 	for _, r := range f.Rails {
 		c := &controlv1.RolloutCeiling{Off: r.Off}
 		if err := number("guardrail "+r.Label+": times", r.Factor, &c.Factor); err != nil {
@@ -91,7 +89,7 @@ func (f *planForm) guardrails() (*controlv1.RolloutGuardrails, error) {
 		if err := number("guardrail "+r.Label+": never below", r.Least, &c.Least); err != nil {
 			return nil, err
 		}
-		*r.into(g) = c
+		*into[r.Name] = c
 	}
 	if err := number("guardrail "+f.Shift.Label, f.Shift.Value, &g.DeniedShareShift); err != nil {
 		return nil, err

@@ -69,7 +69,7 @@ func (c rolloutPages) operateRollout(w http.ResponseWriter, r *http.Request, v *
 		msg.Evidence = r.PostForm.Get("evidence")
 	}
 	if _, err := apiclient.Ask(v.ctx, c.backend.Rollouts.OperateRollout, msg); err != nil {
-		c.showRollout(w, r, v, status(err), words(err))
+		c.showRollout(w, r, v, status(err), apiclient.Words(err))
 		return
 	}
 	done(w, r, "/console/rollouts/at/"+id, "rollout."+do, nil)

@@ -11,6 +11,7 @@ import (
 	"time"
 
 	"github.com/weirhq/weir/controlplane/access"
+	"github.com/weirhq/weir/controlplane/internal/apiclient"
 )
 
 // signInForm is what the sign-in page shows.
@@ -53,7 +54,7 @@ func (c signInPages) signIn(w http.ResponseWriter, r *http.Request) {
 		c.backoff.passed(keys...)
 	}
 	if err != nil {
-		form.Problem = words(err)
+		form.Problem = apiclient.Words(err)
 		c.showSignIn(w, r, status(err), form)
 		return
 	}

@@ -186,7 +186,7 @@ func printOf[Q, A any](rpc apiclient.RPC[Q, A], msg *Q, forget func(*A)) func(co
 	return func(ctx context.Context) string {
 		found, err := apiclient.Ask(ctx, rpc, msg)
 		if err != nil {
-			return "error: " + words(err)
+			return "error: " + apiclient.Words(err)
 		}
 		if forget != nil {
 			forget(found)

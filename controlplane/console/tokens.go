@@ -71,7 +71,7 @@ func (c tokenPages) showTokens(w http.ResponseWriter, r *http.Request, v *viewer
 		c.broken(w, r, v, err)
 		return
 	default: // the secret is shown once, whatever else is not
-		problem = "The tokens cannot be listed: " + words(err)
+		problem = "The tokens cannot be listed: " + apiclient.Words(err)
 	}
 	page.Once = random()
 	c.renderWith(w, r, v, code, "tokens", "Tokens", problem, page)
@@ -153,7 +153,7 @@ func (c tokenPages) changeToken(w http.ResponseWriter, r *http.Request, v *viewe
 		msg := &controlv1.RevokeTokenRequest{Name: f.Get("name")}
 		msg.Actor, msg.Reason = by()
 		if _, err := apiclient.Ask(v.ctx, c.backend.Tokens.RevokeToken, msg); err != nil {
-			c.showTokens(w, r, v, status(err), words(err), page)
+			c.showTokens(w, r, v, status(err), apiclient.Words(err), page)
 			return
 		}
 		done(w, r, "/console/tokens", "token.revoke", url.Values{"after": {page.After}})
@@ -174,7 +174,7 @@ func (c tokenPages) madeOnce(w http.ResponseWriter, r *http.Request, v *viewer, 
 	made, err := create(v.ctx)
 	if err != nil {
 		c.once.release(once)
-		c.showTokens(w, r, v, status(err), words(err), page)
+		c.showTokens(w, r, v, status(err), apiclient.Words(err), page)
 		return
 	}
 	page.Form, page.Made = tokenForm{}, made

@@ -119,8 +119,7 @@ func ReadNode(row Row, now time.Time, liveWithin time.Duration) Node {
 	node.Health, node.HealthProblem = readHealth(row.Health)
 	_ = json.Unmarshal([]byte(row.Health), &node.Reported) // what spoils it is told above
 	if ms, ok := node.Health.Relay.Lag(); ok {
-		p99 := float64(ms)
-		node.Reported.ConvergenceMs = &p99
+		node.Reported.ConvergenceMs = new(float64(ms))
 	}
 	return node
 }

@@ -52,8 +52,7 @@ func WorstOf(regions []HealthRates) (all HealthRates) {
 
 // Quotient returns a divided by b.
 func Quotient(a, b float64) *float64 {
-	q := a / b
-	return &q
+	return new(a / b)
 }
 
 // Larger returns the larger of two figures; nil is not measured.

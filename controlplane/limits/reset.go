@@ -57,14 +57,6 @@ func latest(a, b time.Time) time.Time {
 	return b
 }
 
-// ResetStore keeps resets. A change and its audit row are one, and so are its reads: live is
-// how many resets there are, before is nil where there is none of the identifier.
-type ResetStore interface {
-	ChangeReset(ctx context.Context, workspace, namespace, identifier string,
-		change func(before *Reset, live int64, now time.Time) (Reset, audit.Entry, error)) error
-	Resets(ctx context.Context, workspace, namespace string, rows int) ([]Reset, error)
-}
-
 // ResetKey has all nodes forget, within two settings intervals, what was counted of an
 // identifier. longest is the longest window that it is limited by, 0 for any: so long the
 // reset is remembered, and a smaller one than the truth lets old counts come back.

@@ -1,6 +1,7 @@
 package limits
 
 import (
+	"cmp"
 	"context"
 	"encoding/json"
 	"errors"
@@ -56,17 +57,13 @@ func (o Override) Validate() error {
 }
 
 func validateKey(workspace, namespace, pattern string) error {
-	if err := validateSpace(workspace, namespace); err != nil {
-		return err
-	}
-	return controlplane.ValidateText("pattern", pattern, window.IdentifierBytesMax)
+	return cmp.Or(validateSpace(workspace, namespace),
+		controlplane.ValidateText("pattern", pattern, window.IdentifierBytesMax))
 }
 
 func validateSpace(workspace, namespace string) error {
-	if err := controlplane.ValidateText("workspace", workspace, window.WorkspaceBytesMax); err != nil {
-		return err
-	}
-	return controlplane.ValidateText("namespace", namespace, window.NamespaceBytesMax)
+	return cmp.Or(controlplane.ValidateText("workspace", workspace, window.WorkspaceBytesMax),
+		controlplane.ValidateText("namespace", namespace, window.NamespaceBytesMax))
 }
 
 // Namespace is what is set for a namespace; one that has no row runs DefaultNamespace.
@@ -88,25 +85,12 @@ func DefaultNamespace(workspace, namespace string) Namespace {
 
 // Validate reports the first field that nodes would refuse.
 func (n Namespace) Validate() error {
-	if err := validateSpace(n.Workspace, n.Namespace); err != nil {
-		return err
-	}
-	for _, f := range []struct {
-		name, value string
-		choices     []string
-	}{
-		{"mode", n.Mode, []string{"exact", "estimate"}},
-		{"outage", n.Outage, []string{"local", "open", "closed"}},
-		{"node_share", n.NodeShare, []string{"flush", "wait"}},
-	} {
-		if err := validateChoice(f.name, f.value, f.choices); err != nil {
-			return err
-		}
-	}
-	return validateEstimate(n.Estimate)
+	return cmp.Or(validateSpace(n.Workspace, n.Namespace), validateChoice("mode", n.Mode, "exact", "estimate"),
+		validateChoice("outage", n.Outage, "local", "open", "closed"),
+		validateChoice("node_share", n.NodeShare, "flush", "wait"), validateEstimate(n.Estimate))
 }
 
-func validateChoice(field, value string, choices []string) error {
+func validateChoice(field, value string, choices ...string) error {
 	if !slices.Contains(choices, value) {
 		return fmt.Errorf("%w: %s is %q (%s)", controlplane.ErrInvalid, field, value, strings.Join(choices, ", "))
 	}
@@ -153,7 +137,10 @@ type SettingsStore interface {
 	Namespaces(ctx context.Context, workspace, after string, rows int) ([]Namespace, error)
 	AllNamespaces(ctx context.Context, of *workspaces.Set, afterWorkspace, afterNamespace string,
 		rows int) ([]Namespace, error)
-	ResetStore
+	// ChangeReset is as ChangeOverride; live is how many resets there are.
+	ChangeReset(ctx context.Context, workspace, namespace, identifier string,
+		change func(before *Reset, live int64, now time.Time) (Reset, audit.Entry, error)) error
+	Resets(ctx context.Context, workspace, namespace string, rows int) ([]Reset, error)
 }
 
 // Settings changes overrides and namespaces, and resets keys, each in one transaction with its audit row. Nodes have a

@@ -21,11 +21,11 @@ const (
 	TopReportsMax = 2000
 )
 
-// TopQuery asks for keys.
+// TopQuery asks for keys, or for what is held.
 type TopQuery struct {
 	Workspace, Namespace string // "" for all
 	Identifier           string // "": all
-	Denied               bool   // else hot
+	Denied               bool   // of keys: the denied ones, else the hot ones
 	Limit                int    // 1 to TopKeysMax
 
 	Visible *workspaces.Set // keys of other workspaces are left out
@@ -33,31 +33,31 @@ type TopQuery struct {
 
 // Validate reports the first field outside its bounds.
 func (q TopQuery) Validate() error {
-	switch {
-	case len(q.Workspace) > window.WorkspaceBytesMax:
-		return fmt.Errorf("%w: workspace is %d bytes long (at most %d)", controlplane.ErrInvalid, len(q.Workspace),
-			window.WorkspaceBytesMax)
-	case len(q.Namespace) > window.NamespaceBytesMax:
-		return fmt.Errorf("%w: namespace is %d bytes long (at most %d)", controlplane.ErrInvalid, len(q.Namespace),
-			window.NamespaceBytesMax)
-	case len(q.Identifier) > window.IdentifierBytesMax:
-		return fmt.Errorf("%w: identifier is %d bytes long (at most %d)", controlplane.ErrInvalid, len(q.Identifier),
-			window.IdentifierBytesMax)
-	case q.Limit < 1 || q.Limit > TopKeysMax:
-		return fmt.Errorf("%w: limit is %d (1 to %d)", controlplane.ErrInvalid, q.Limit, TopKeysMax)
-	}
-	return nil
+	return cmp.Or(controlplane.ValidateCount("limit", q.Limit, 1, TopKeysMax),
+		controlplane.ValidateLength("workspace", q.Workspace, window.WorkspaceBytesMax),
+		controlplane.ValidateLength("namespace", q.Namespace, window.NamespaceBytesMax),
+		controlplane.ValidateLength("identifier", q.Identifier, window.IdentifierBytesMax))
 }
 
-// TopKeys are the keys that nodes report, merged.
-type TopKeys struct {
+func (q *TopQuery) wants(workspace, namespace, identifier string) bool {
+	return q.Visible.Has(workspace) && (q.Workspace == "" || q.Workspace == workspace) &&
+		(q.Namespace == "" || q.Namespace == namespace) && (q.Identifier == "" || q.Identifier == identifier)
+}
+
+// Reports are those of nodes that an answer is made from.
+type Reports struct {
 	Now        time.Time // by the clock of the database
-	Keys       []TopKey  // largest count first
-	Total      int64     // of all keys that were reported and asked for
 	Nodes      int       // that reported
 	Unreadable int       // nodes whose report could not be read, in whole or in part
 	Truncated  bool      // there are more than TopReportsMax
 	Oldest     time.Duration
+}
+
+// TopKeys are the keys that nodes report, merged.
+type TopKeys struct {
+	Reports
+	Keys  []TopKey // largest count first
+	Total int64    // of all keys that were reported and asked for
 }
 
 // TopKey is one of them.
@@ -113,34 +113,47 @@ func ListTopKeys(ctx context.Context, store TopStore, q TopQuery, liveWithin tim
 }
 
 // mergeTopKeys is ListTopKeys without a limit.
-func mergeTopKeys(ctx context.Context, store TopStore, q *TopQuery, liveWithin time.Duration) (TopKeys, error) {
-	now, reports, err := store.TopReports(ctx, liveWithin, TopReportsMax+1)
-	if err != nil {
-		return TopKeys{}, fmt.Errorf("list top keys: %w", err)
-	}
-	answer := TopKeys{Now: now, Truncated: len(reports) > TopReportsMax}
+func mergeTopKeys(ctx context.Context, store TopStore, q *TopQuery,
+	liveWithin time.Duration) (answer TopKeys, err error) {
 	found := make(topMerge)
-	for _, r := range reports[:min(len(reports), TopReportsMax)] {
-		top, err := heartbeat.ReadTop(r.Document)
-		if err != nil {
-			answer.Unreadable++
-			continue
-		}
-		answer.Nodes++
-		if top.Unread > 0 {
-			answer.Unreadable++
-		}
-		at := r.madeAt(&top)
-		answer.Oldest = max(answer.Oldest, now.Sub(at))
+	answer.Reports, err = readReports(ctx, store, liveWithin, func(r *TopReport, top *heartbeat.Top, at time.Time) {
 		if q.Denied {
 			found.addAll(r.Region, at, top.Denied, q)
 			found.addAll(r.Region, at, top.Refused, q)
 		} else {
 			found.addAll(r.Region, at, top.Hot, q)
 		}
+	})
+	if err != nil {
+		return answer, fmt.Errorf("list top keys: %w", err)
 	}
 	answer.Keys, answer.Total = found.ranked()
 	return answer, nil
+}
+
+// readReports calls take with each report that can be read, and when it was made.
+func readReports(ctx context.Context, store TopStore, liveWithin time.Duration,
+	take func(*TopReport, *heartbeat.Top, time.Time)) (all Reports, err error) {
+	now, reports, err := store.TopReports(ctx, liveWithin, TopReportsMax+1)
+	if err != nil {
+		return all, err
+	}
+	all.Now, all.Truncated = now, len(reports) > TopReportsMax
+	for _, r := range reports[:min(len(reports), TopReportsMax)] {
+		top, err := heartbeat.ReadTop(r.Document)
+		if err != nil {
+			all.Unreadable++
+			continue
+		}
+		all.Nodes++
+		if top.Unread > 0 {
+			all.Unreadable++
+		}
+		at := r.madeAt(&top)
+		all.Oldest = max(all.Oldest, now.Sub(at))
+		take(&r, &top, at)
+	}
+	return all, nil
 }
 
 // topMerge is keys by their names.
@@ -159,9 +172,7 @@ type merging struct {
 func (m topMerge) addAll(region string, at time.Time, keys []heartbeat.TopKey, q *TopQuery) {
 	for i := range keys {
 		k := &keys[i]
-		if q.Visible.Has(string(k.Workspace)) && (q.Workspace == "" || q.Workspace == string(k.Workspace)) &&
-			(q.Namespace == "" || q.Namespace == string(k.Namespace)) &&
-			(q.Identifier == "" || q.Identifier == string(k.Identifier)) {
+		if q.wants(string(k.Workspace), string(k.Namespace), string(k.Identifier)) {
 			m.add(region, at, k, q.Denied)
 		}
 	}

@@ -86,7 +86,7 @@ func TestAReportWithABadKeyIsReadInPart(t *testing.T) {
 		got.Unreadable != 1 {
 		t.Errorf("%+v, %v", got, err)
 	}
-	if got, err := ListHeld(t.Context(), store, HeldQuery{Limit: 9}, time.Minute); err != nil || len(got.Held) != 1 || got.Nodes != 1 ||
+	if got, err := ListHeld(t.Context(), store, TopQuery{Limit: 9}, time.Minute); err != nil || len(got.Held) != 1 || got.Nodes != 1 ||
 		got.Unreadable != 1 {
 		t.Errorf("%+v, %v", got, err)
 	}
@@ -115,7 +115,7 @@ func TestAReportIsAsOldAsItIs(t *testing.T) {
 		if err != nil || got.Oldest != tc.want || got.Now.Sub(got.Keys[0].ReportedAt) != tc.want {
 			t.Errorf("%s: %v old, the key's %v, want %v (%v)", name, got.Oldest, got.Now.Sub(got.Keys[0].ReportedAt), tc.want, err)
 		}
-		held, err := ListHeld(t.Context(), tc.reports, HeldQuery{Limit: 1}, time.Minute)
+		held, err := ListHeld(t.Context(), tc.reports, TopQuery{Limit: 1}, time.Minute)
 		if err != nil || held.Oldest != tc.want {
 			t.Errorf("%s, what is held: %v old, want %v (%v)", name, held.Oldest, tc.want, err)
 		}
@@ -142,7 +142,7 @@ func TestOtherWorkspacesAreLeftOutBeforeRanking(t *testing.T) {
 			t.Errorf("denied %v: %+v, %v", denied, got, err)
 		}
 	}
-	list, err := ListHeld(t.Context(), store, HeldQuery{Limit: 1, Visible: visible}, time.Minute)
+	list, err := ListHeld(t.Context(), store, TopQuery{Limit: 1, Visible: visible}, time.Minute)
 	if err != nil || len(list.Held) != 1 || list.Held[0].Workspace != "w" {
 		t.Errorf("%+v, %v", list, err)
 	}
@@ -195,7 +195,7 @@ func TestHeldIsMergedOverNodes(t *testing.T) {
 	three := reportOf(t, "us", 98_000, heartbeat.Top{Held: []heartbeat.Held{held("a", 10, 300, 7)}})
 	one.Node, two.Node, three.Node = "one", "two", "three"
 	store := topReports{one, two, three, {Region: "us", Document: []byte("{")}}
-	got, err := ListHeld(t.Context(), store, HeldQuery{Limit: 10}, time.Minute)
+	got, err := ListHeld(t.Context(), store, TopQuery{Limit: 10}, time.Minute)
 	if err != nil || got.Nodes != 3 || got.Unreadable != 1 || got.Oldest != 2*time.Second {
 		t.Fatalf("%+v: %v", got, err)
 	}
@@ -206,10 +206,10 @@ func TestHeldIsMergedOverNodes(t *testing.T) {
 	if want := []string{"a eu two 10 900", "a us three 10 300", "b eu two 20 0", "a eu one 30 0", "a eu one 30 0"}; !reflect.DeepEqual(words, want) {
 		t.Errorf("%q, want %q", words, want)
 	}
-	if got, _ := ListHeld(t.Context(), store, HeldQuery{Identifier: "b", Limit: 10}, time.Minute); len(got.Held) != 1 {
+	if got, _ := ListHeld(t.Context(), store, TopQuery{Identifier: "b", Limit: 10}, time.Minute); len(got.Held) != 1 {
 		t.Errorf("%+v", got.Held)
 	}
-	for words, q := range map[string]HeldQuery{"limit is 0": {}, "identifier is 256": {Limit: 1, Identifier: strings.Repeat("x", 256)},
+	for words, q := range map[string]TopQuery{"limit is 0": {}, "identifier is 256": {Limit: 1, Identifier: strings.Repeat("x", 256)},
 		"workspace is 192": {Limit: 1, Workspace: strings.Repeat("x", 192)}} {
 		if _, err := ListHeld(t.Context(), store, q, time.Minute); !errors.Is(err, controlplane.ErrInvalid) || !strings.Contains(err.Error(), words) {
 			t.Errorf("%+v: %v", q, err)

@@ -1,6 +1,7 @@
 package previews
 
 import (
+	"cmp"
 	"context"
 	"fmt"
 	"math"
@@ -120,13 +121,9 @@ func New(previewer Previewer, work *rollout.Work) *Preview {
 // Preview answers a request. Errors wrap controlplane.ErrInvalid, controlplane.ErrConflict where another preview
 // is under way, or the context's.
 func (p *Preview) Preview(ctx context.Context, req Request) (answer Answer, err error) {
-	timeMax := time.Duration(req.TimeMaxMs) * time.Millisecond
-	if req.TimeMaxMs == 0 {
-		timeMax = TimeDefault
-	}
-	if req.TimeMaxMs < 0 || timeMax > TimeMax || timeMax < TimeMin {
-		return answer, fmt.Errorf("%w: time_max_ms is %d (%d to %d)", controlplane.ErrInvalid, req.TimeMaxMs,
-			TimeMin.Milliseconds(), TimeMax.Milliseconds())
+	timeMaxMs := cmp.Or(req.TimeMaxMs, TimeDefault.Milliseconds())
+	if err := controlplane.ValidateMs("time_max_ms", timeMaxMs, TimeMin, TimeMax); err != nil {
+		return answer, err
 	}
 	if answer.NewText, err = (rollout.Spec{Tuning: req.New}).WholeTuning(); err != nil {
 		return answer, err
@@ -153,7 +150,7 @@ func (p *Preview) Preview(ctx context.Context, req Request) (answer Answer, err 
 		return answer, err
 	}
 	answer.Predictions, err = p.previewer.Preview(ctx, Ask{Shape: answer.Shape, Old: answer.OldText,
-		New: answer.NewText, TimeMaxMs: timeMax.Milliseconds()})
+		New: answer.NewText, TimeMaxMs: timeMaxMs})
 	answer.TookMs = time.Since(began).Milliseconds()
 	return answer, err
 }
@@ -216,8 +213,8 @@ func shapeOf(fleet fleet.Fleet, given GivenShape) (FleetShape, error) {
 	if given.Regions != nil || given.NodesPerRegion != nil || len(s.Nodes) == 0 {
 		regions := choose(&s, "regions", given.Regions, whole(len(s.Nodes)), assumedRegions)
 		each := choose(&s, "nodes_per_region", given.NodesPerRegion, whole(seen.nodesPerRegion()), assumedNodes)
-		if regions < 1 || regions > previewRegionsMax {
-			return s, fmt.Errorf("%w: regions is %d (1 to %d)", controlplane.ErrInvalid, regions, previewRegionsMax)
+		if err := controlplane.ValidateCount("regions", regions, 1, previewRegionsMax); err != nil {
+			return s, err
 		}
 		if each < 1 || int64(each)*int64(regions) > previewNodesMax {
 			return s, fmt.Errorf("%w: nodes_per_region is %d (1 to %d in all regions)", controlplane.ErrInvalid, each,
@@ -235,17 +232,17 @@ func shapeOf(fleet fleet.Fleet, given GivenShape) (FleetShape, error) {
 
 // Validate reports the first field outside its bounds.
 func (s FleetShape) Validate() error {
-	switch {
-	case s.Keys < 1 || s.Keys > previewKeysMax:
-		return fmt.Errorf("%w: keys is %d (1 to %d)", controlplane.ErrInvalid, s.Keys, int64(previewKeysMax))
-	case !(s.HotShare >= 0 && s.HotShare <= 1): // also refuses NaN
-		return fmt.Errorf("%w: hot_share is %v (0 to 1)", controlplane.ErrInvalid, s.HotShare)
-	case !(s.OverlapShare >= 0 && s.OverlapShare <= 1):
-		return fmt.Errorf("%w: overlap_share is %v (0 to 1)", controlplane.ErrInvalid, s.OverlapShare)
-	case s.Limit < 1 || s.Limit > 1_000_000:
-		return fmt.Errorf("%w: limit is %d (1 to 1000000)", controlplane.ErrInvalid, s.Limit)
+	return cmp.Or(controlplane.ValidateCount("keys", s.Keys, 1, previewKeysMax),
+		validateShare("hot_share", s.HotShare), validateShare("overlap_share", s.OverlapShare),
+		controlplane.ValidateCount("limit", s.Limit, 1, 1_000_000),
+		controlplane.ValidateMs("window_ms", s.WindowMs, time.Second, time.Hour))
+}
+
+func validateShare(field string, share float64) error {
+	if !(share >= 0 && share <= 1) { // also refuses NaN
+		return fmt.Errorf("%w: %s is %v (0 to 1)", controlplane.ErrInvalid, field, share)
 	}
-	return controlplane.ValidateMs("window_ms", s.WindowMs, time.Second, time.Hour)
+	return nil
 }
 
 // choose is the first of given, seen and assumed that is there.
@@ -264,8 +261,7 @@ func whole(n int) *int32 {
 	if n == 0 {
 		return nil
 	}
-	v := int32(min(n, math.MaxInt32)) //nolint:gosec // bounded
-	return &v
+	return new(int32(min(n, math.MaxInt32))) //nolint:gosec // bounded
 }
 
 // seen is what heartbeats tell of a shape; nil is not told.

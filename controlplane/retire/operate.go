@@ -27,49 +27,21 @@ func (o Order) Validate() error {
 // ApproveRename lets the table be renamed once as many people as Spec asks for have approved it, if the evidence is the
 // one that was shown and holds in the very look that is given. wait is as of Advance. With an error that wraps
 // controlplane.ErrConflict r may have changed all the same: a write that comes to light sends it back to observing.
-func (r *Retirement) ApproveRename(o Order, look Look,
-	nowMs int64) (wait time.Duration, err error) {
-	if err := o.Validate(); err != nil {
-		return 0, err
-	}
-	if r.Phase != Awaiting {
-		return 0, r.conflict("the rename is approved while it is awaiting_approval")
-	}
-	if err := r.withdrawn(look.Ended, o.By); err != nil {
-		return 0, err
-	}
-	given, err := r.approvedBy(o, nowMs)
+func (r *Retirement) ApproveRename(o Order, look Look, nowMs int64) (wait time.Duration, err error) {
+	given, err := r.given(o, look, nowMs, Awaiting, "the rename is approved while it is awaiting_approval")
 	if err != nil {
 		return 0, err
 	}
 	if problem := r.unfit(look, nowMs); problem != "" {
 		return r.back(nowMs, problem), r.conflict("the evidence does not hold any more: " + problem)
 	}
-	if problem := r.Evidence.Problem; problem != "" {
-		return 0, r.conflict("counts are not healthy: " + problem)
-	}
-	if r.AddEvent(nowMs, o.Actor, "approve rename", r.counted(given, o)); r.lacks(given) {
-		return r.waits(r.Waiting), nil
-	}
-	r.Rename = &Decision{By: o.By, AtMs: nowMs}
-	r.raiseFence(nowMs)
-	r.Phase, r.Waiting, r.Approvals = Renaming, "", nil
-	return 0, nil
+	return r.approve(o, given, nowMs, "approve rename", Renaming, &r.Rename)
 }
 
 // ApproveDrop lets the renamed table be dropped. Its approvals are given at the end of the soak, by the same people or
 // others; otherwise it is as ApproveRename.
 func (r *Retirement) ApproveDrop(o Order, look Look, nowMs int64) (wait time.Duration, err error) {
-	if err := o.Validate(); err != nil {
-		return 0, err
-	}
-	if r.Phase != AwaitingFinal {
-		return 0, r.conflict("the drop is approved while it is awaiting_final_approval")
-	}
-	if err := r.withdrawn(look.Ended, o.By); err != nil {
-		return 0, err
-	}
-	given, err := r.approvedBy(o, nowMs)
+	given, err := r.given(o, look, nowMs, AwaitingFinal, "the drop is approved while it is awaiting_final_approval")
 	if err != nil {
 		return 0, err
 	}
@@ -78,15 +50,36 @@ func (r *Retirement) ApproveDrop(o Order, look Look, nowMs int64) (wait time.Dur
 		return r.turn(Observing, nowMs, problem), r.conflict("the evidence does not hold any more: " + problem)
 	case problem != "":
 		return 0, r.conflict(problem)
-	case r.Evidence.Problem != "":
-		return 0, r.conflict("counts are not healthy: " + r.Evidence.Problem)
 	}
-	if r.AddEvent(nowMs, o.Actor, "approve drop", r.counted(given, o)); r.lacks(given) {
+	return r.approve(o, given, nowMs, "approve drop", Dropping, &r.Drop)
+}
+
+// given is the approvals with one more, in the phase that waits for them.
+func (r *Retirement) given(o Order, look Look, nowMs int64, in Phase, when string) ([]controlplane.Approval, error) {
+	if err := o.Validate(); err != nil {
+		return nil, err
+	}
+	if r.Phase != in {
+		return nil, r.conflict(when)
+	}
+	if err := r.withdrawn(look.Ended, o.By); err != nil {
+		return nil, err
+	}
+	return r.approvedBy(o, nowMs)
+}
+
+// approve keeps the approvals and, once there are enough, enters the next phase by a decision.
+func (r *Retirement) approve(o Order, given []controlplane.Approval, nowMs int64, what string, next Phase,
+	decision **Decision) (wait time.Duration, err error) {
+	if problem := r.Evidence.Problem; problem != "" {
+		return 0, r.conflict("counts are not healthy: " + problem)
+	}
+	if r.AddEvent(nowMs, o.Actor, what, r.counted(given, o)); r.lacks(given) {
 		return r.waits(r.Waiting), nil
 	}
-	r.Drop = &Decision{By: o.By, AtMs: nowMs}
+	*decision = &Decision{By: o.By, AtMs: nowMs}
 	r.raiseFence(nowMs)
-	r.Phase, r.Waiting, r.Approvals = Dropping, "", nil
+	r.Phase, r.Waiting, r.Approvals = next, "", nil
 	return 0, nil
 }
 

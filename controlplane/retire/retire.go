@@ -190,20 +190,18 @@ func (r *Retirement) Advance(steps Steps, nowMs int64) (wait time.Duration, err 
 		return r.observe(look, nowMs), nil
 	case Draining:
 		return r.drain(steps, look, nowMs)
-	case Awaiting:
-		wait = r.await(look, nowMs)
-		r.withdraw(look.Ended, nowMs)
-		r.askAnew(nowMs)
-		return wait, nil
 	case Renaming:
 		return r.rename(steps, look, nowMs)
+	case Awaiting:
+		wait = r.await(look, nowMs)
 	case Renamed, AwaitingFinal:
 		wait = r.soak(look, nowMs)
-		r.withdraw(look.Ended, nowMs)
-		r.askAnew(nowMs)
-		return wait, nil
+	default:
+		return -1, nil // over
 	}
-	return -1, nil // over
+	r.withdraw(look.Ended, nowMs)
+	r.askAnew(nowMs)
+	return wait, nil
 }
 
 // observe waits until no process has written, and counts have been shared, for long enough.

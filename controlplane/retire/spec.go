@@ -1,6 +1,7 @@
 package retire
 
 import (
+	"cmp"
 	"fmt"
 	"slices"
 	"time"
@@ -64,22 +65,8 @@ func DefaultSpec() Spec {
 // Validate reports the first field outside its bounds.
 func (s Spec) Validate() error {
 	const day = 24 * time.Hour
-	for _, f := range []struct {
-		name        string
-		ms          int64
-		least, most time.Duration
-	}{
-		{"quiet_ms", s.QuietMs, 100 * time.Millisecond, 90 * day},
-		{"soak_ms", s.SoakMs, 100 * time.Millisecond, 90 * day},
-		{"health_within_ms", s.HealthWithinMs, time.Second, time.Hour},
-	} {
-		if f.ms < f.least.Milliseconds() || f.ms > f.most.Milliseconds() {
-			return fmt.Errorf("%w: %s is %d (%d to %d)", controlplane.ErrInvalid, f.name, f.ms, f.least.Milliseconds(),
-				f.most.Milliseconds())
-		}
-	}
-	if s.BatchRows < 1 || s.BatchRows > cleanup.BatchRowsLimit {
-		return fmt.Errorf("%w: batch_rows is %d (1 to %d)", controlplane.ErrInvalid, s.BatchRows, cleanup.BatchRowsLimit)
-	}
-	return s.Quorum.Validate()
+	return cmp.Or(controlplane.ValidateMs("quiet_ms", s.QuietMs, 100*time.Millisecond, 90*day),
+		controlplane.ValidateMs("soak_ms", s.SoakMs, 100*time.Millisecond, 90*day),
+		controlplane.ValidateMs("health_within_ms", s.HealthWithinMs, time.Second, time.Hour),
+		controlplane.ValidateCount("batch_rows", s.BatchRows, 1, cleanup.BatchRowsLimit), s.Quorum.Validate())
 }

@@ -43,7 +43,6 @@ func settingsChanged(ctx context.Context, q *queries) error {
 	return nil
 }
 
-// Audit returns at most rows entries with an id below before, newest first.
 func (s auditLog) Audit(ctx context.Context, before int64, rows int) ([]audit.Record, error) {
 	found, err := s.queries.AuditList(ctx, controlplanedb.AuditListParams{BeforeID: uint64(before), Limit: int32(rows)})
 	if err != nil {

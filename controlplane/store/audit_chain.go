@@ -6,8 +6,6 @@ import (
 	"errors"
 	"fmt"
 
-	"github.com/go-sql-driver/mysql"
-
 	"github.com/weirhq/weir/controlplane/audit"
 	"github.com/weirhq/weir/shared/auditchain"
 	"github.com/weirhq/weir/shared/gen/sql/controlplanedb"
@@ -58,8 +56,7 @@ func insertEntry(ctx context.Context, q *queries, e *auditchain.Entry) error {
 		BeforeState: e.Before, AfterState: e.After,
 		WriteID: sql.NullString{String: e.WriteID, Valid: e.WriteID != ""},
 	})
-	var answered *mysql.MySQLError
-	if e.WriteID != "" && errors.As(err, &answered) && answered.Number == duplicateKey {
+	if e.WriteID != "" && isNumber(err, duplicateKey) {
 		return errWritten
 	}
 	if err != nil {
@@ -69,8 +66,6 @@ func insertEntry(ctx context.Context, q *queries, e *auditchain.Entry) error {
 	return nil
 }
 
-// AuditLinks returns at most rows entries with an id above after, oldest first, and the ends of the hash chain, all of
-// one moment.
 func (s auditLog) AuditLinks(ctx context.Context, after int64, rows int) (page audit.Links, err error) {
 	tx, err := s.db.BeginTx(ctx, &sql.TxOptions{Isolation: sql.LevelRepeatableRead, ReadOnly: true})
 	if err != nil {

@@ -8,8 +8,6 @@ import (
 	"github.com/weirhq/weir/shared/gen/sql/controlplanedb"
 )
 
-// DeleteExpiredBlocklist deletes at most rows of those that expired before cutoff,
-// oldest first.
 func (s expiry) DeleteExpiredBlocklist(ctx context.Context, cutoff time.Time, rows int) (int64, error) {
 	deleted, err := s.briefly(ctx, func(q *queries) (int64, error) {
 		return q.BlocklistDeleteExpired(ctx, controlplanedb.BlocklistDeleteExpiredParams{CutoffMs: unixMs(cutoff),

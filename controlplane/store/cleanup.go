@@ -11,8 +11,6 @@ import (
 
 var _ cleanup.Store = (*Store)(nil)
 
-// OldestExpiry is the earliest moment from which a window count can be deleted: the end of the hour or the day whose
-// partition it is in, if that is over, or its expires_at if it is in none; false without either.
 func (s expiry) OldestExpiry(ctx context.Context) (at time.Time, ok bool, err error) {
 	bound, err := s.oldestOver(ctx)
 	if err != nil {
@@ -31,7 +29,6 @@ func (s expiry) OldestExpiry(ctx context.Context) (at time.Time, ok bool, err er
 	return time.UnixMilli(ms), ms > 0, nil
 }
 
-// DeleteExpired deletes at most rows window counts with expires_at < cutoff, oldest first.
 func (s expiry) DeleteExpired(ctx context.Context, cutoff time.Time, rows int) (int64, error) {
 	return s.briefly(ctx, func(q *queries) (int64, error) { return deleteExpired(ctx, q, cutoff, rows) })
 }
@@ -41,7 +38,6 @@ func deleteExpired(ctx context.Context, q *queries, cutoff time.Time, rows int) 
 		Limit: int32(rows)})
 }
 
-// DeleteDeadNodes deletes at most rows heartbeats last seen before cutoff.
 func (s expiry) DeleteDeadNodes(ctx context.Context, cutoff time.Time, rows int) (int64, error) {
 	return s.briefly(ctx, func(q *queries) (int64, error) {
 		return q.NodesDeleteDead(ctx, controlplanedb.NodesDeleteDeadParams{CutoffMs: unixMs(cutoff), Limit: int32(rows)})

@@ -71,10 +71,10 @@ func (s *Store) Examine(schema SchemaCheck) watch.Examiner {
 	return func(ctx context.Context) []watch.Check {
 		var version, user string
 		if err := s.db.QueryRowContext(ctx, `SELECT VERSION(), CURRENT_USER()`).Scan(&version, &user); err != nil {
-			return []watch.Check{fail("reachable", explain(err).Error(),
+			return []watch.Check{watch.Fail("reachable", explain(err).Error(),
 				"Start MySQL, let this machine reach it, or correct WEIR_MYSQL_DSN.")}
 		}
-		checks := []watch.Check{pass("reachable", "as "+user), versionCheck(version)}
+		checks := []watch.Check{watch.Pass("reachable", "as "+user), versionCheck(version)}
 		for _, examine := range []func(context.Context) ([]watch.Check, error){
 			func(ctx context.Context) ([]watch.Check, error) { return s.examineSchema(ctx, schema) },
 			func(ctx context.Context) ([]watch.Check, error) { return s.examineGrants(ctx, schema.Migrates) },
@@ -82,7 +82,7 @@ func (s *Store) Examine(schema SchemaCheck) watch.Examiner {
 		} {
 			found, err := examine(ctx)
 			if err != nil {
-				found = []watch.Check{fail("answers", explain(err).Error(), "See the log of MySQL.")}
+				found = []watch.Check{watch.Fail("answers", explain(err).Error(), "See the log of MySQL.")}
 			}
 			checks = append(checks, found...)
 		}
@@ -90,37 +90,25 @@ func (s *Store) Examine(schema SchemaCheck) watch.Examiner {
 	}
 }
 
-func pass(name, what string) watch.Check {
-	return watch.Check{Name: name, Result: watch.CheckOK, What: what}
-}
-
-func warn(name, what, do string) watch.Check {
-	return watch.Check{Name: name, Result: watch.CheckWarn, What: what, Do: do}
-}
-
-func fail(name, what, do string) watch.Check {
-	return watch.Check{Name: name, Result: watch.CheckFail, What: what, Do: do}
-}
-
 // versionCheck judges what VERSION() says: "8.0.36-log", "10.11.19-MariaDB-deb12".
 func versionCheck(text string) watch.Check {
 	product, least := "MySQL", [3]int{8, 0, 19}
 	if strings.Contains(text, "TiDB") { // its first numbers are those of a MySQL that it stands in for
-		return pass("version", fmt.Sprintf("%.80s", text))
+		return watch.Pass("version", fmt.Sprintf("%.80s", text))
 	}
 	if strings.Contains(strings.ToLower(text), "mariadb") {
 		product, least = "MariaDB", [3]int{10, 6, 0}
 	}
 	have, ok := readVersion(text)
 	if !ok {
-		return warn("version", fmt.Sprintf("%.80q is not a known version", text),
+		return watch.Warn("version", fmt.Sprintf("%.80q is not a known version", text),
 			"Weir needs MySQL 8.0.19 or MariaDB 10.6, or a server compatible with one of them.")
 	}
 	if slices.Compare(have[:], least[:]) < 0 {
-		return fail("version", fmt.Sprintf("%s %.80s", product, text),
+		return watch.Fail("version", fmt.Sprintf("%s %.80s", product, text),
 			fmt.Sprintf("Upgrade to %s %d.%d.%d or newer.", product, least[0], least[1], least[2]))
 	}
-	return pass("version", fmt.Sprintf("%s %.80s", product, text))
+	return watch.Pass("version", fmt.Sprintf("%s %.80s", product, text))
 }
 
 // readVersion reads the three numbers that a version begins with.
@@ -143,18 +131,18 @@ func readVersion(text string) (v [3]int, ok bool) {
 func (s *Store) examineSchema(ctx context.Context, schema SchemaCheck) ([]watch.Check, error) {
 	version, err := schema.Version(ctx, s.db)
 	if err != nil {
-		return []watch.Check{fail("schema", err.Error(),
+		return []watch.Check{watch.Fail("schema", err.Error(),
 			"Grant SELECT on ratelimit_schema_version, see schema/README.md.")}, nil
 	}
 	what := fmt.Sprintf("version %d, this build has %d", version, schema.Latest)
 	switch {
 	case version < schema.Latest:
-		return []watch.Check{fail("schema", what, "Let weir-control migrate (do not set --no-migrate), or run the "+
+		return []watch.Check{watch.Fail("schema", what, "Let weir-control migrate (do not set --no-migrate), or run the "+
 			"migrations as a user with the grants.")}, nil
 	case version > schema.Latest:
-		return []watch.Check{warn("schema", what, "A newer build has migrated: upgrade this weir-control.")}, nil
+		return []watch.Check{watch.Warn("schema", what, "A newer build has migrated: upgrade this weir-control.")}, nil
 	}
-	return []watch.Check{pass("schema", what)}, nil
+	return []watch.Check{watch.Pass("schema", what)}, nil
 }
 
 func (s *Store) examineVariables(ctx context.Context) (checks []watch.Check, err error) {
@@ -183,11 +171,11 @@ func variableChecks(values map[string]string) (checks []watch.Check) {
 	}
 	for _, name := range []string{"sql_mode", "autocommit", "read_only", "time_zone", "max_allowed_packet"} {
 		if _, shown := values[name]; !shown {
-			checks = append(checks, warn(name, "the server does not show it: it is not checked", proxyDo))
+			checks = append(checks, watch.Warn(name, "the server does not show it: it is not checked", proxyDo))
 		}
 	}
 	if values["transaction_isolation"]+values["tx_isolation"] == "" {
-		checks = append(checks, warn("isolation", "the server does not show it: it is not checked", proxyDo))
+		checks = append(checks, watch.Warn("isolation", "the server does not show it: it is not checked", proxyDo))
 	}
 	return checks
 }
@@ -200,33 +188,34 @@ func variableCheck(name, value string) watch.Check {
 	switch name {
 	case "sql_mode":
 		if !strings.Contains(value, "STRICT_TRANS_TABLES") && !strings.Contains(value, "STRICT_ALL_TABLES") {
-			return warn(name, fmt.Sprintf("%.200q is not strict: values that do not fit are truncated without an error", value),
-				proxyDo)
+			return watch.Warn(name, fmt.Sprintf("%.200q is not strict: values that do not fit are truncated without an error",
+				value), proxyDo)
 		}
 	case "autocommit":
 		if value != "ON" && value != "1" {
-			return fail(name, "off: writes are not committed, and reads stay at their first snapshot", proxyDo)
+			return watch.Fail(name, "off: writes are not committed, and reads stay at their first snapshot", proxyDo)
 		}
 	case "transaction_isolation", "tx_isolation":
 		if value != "REPEATABLE-READ" && value != "READ-COMMITTED" {
-			return warn("isolation", value+": the writes of nodes block each other, or reads see uncommitted rows", proxyDo)
+			return watch.Warn("isolation",
+				value+": the writes of nodes block each other, or reads see uncommitted rows", proxyDo)
 		}
 		name = "isolation"
 	case "read_only", "innodb_read_only", "transaction_read_only", "tx_read_only":
 		if value != "OFF" && value != "0" {
-			return fail(name, "the server takes no writes", "Let WEIR_MYSQL_DSN name the primary.")
+			return watch.Fail(name, "the server takes no writes", "Let WEIR_MYSQL_DSN name the primary.")
 		}
 	case "time_zone":
 		if value != "+00:00" {
-			return warn(name, value+" in a session that asked for +00:00", proxyDo)
+			return watch.Warn(name, value+" in a session that asked for +00:00", proxyDo)
 		}
 	case "max_allowed_packet":
 		if n, err := strconv.ParseInt(value, 10, 64); err != nil || n < mysqlclient.PacketBytesMin {
-			return fail(name, fmt.Sprintf("%.40s bytes, want at least %d: a relay refuses to start with less", value,
+			return watch.Fail(name, fmt.Sprintf("%.40s bytes, want at least %d: a relay refuses to start with less", value,
 				mysqlclient.PacketBytesMin), "Raise max_allowed_packet on the server.")
 		}
 	}
-	return pass(name, value)
+	return watch.Pass(name, value)
 }
 
 func (s *Store) examineClock(ctx context.Context) ([]watch.Check, error) {
@@ -245,9 +234,9 @@ func clockCheck(skew, took time.Duration) watch.Check {
 	const do = "Let NTP run on both machines: rows expire by the database's clock, windows begin by the nodes'."
 	switch off := skew.Abs() - took/2; {
 	case off >= skewFail:
-		return fail("clock", what, do)
+		return watch.Fail("clock", what, do)
 	case off >= skewWarn:
-		return warn("clock", what, do)
+		return watch.Warn("clock", what, do)
 	}
-	return pass("clock", what)
+	return watch.Pass("clock", what)
 }

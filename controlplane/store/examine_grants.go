@@ -88,20 +88,20 @@ func (g grants) missing(database string) watch.Check {
 		}
 	}
 	if len(lacks) == 0 {
-		return pass("grants", "all needed ones are granted")
+		return watch.Pass("grants", "all needed ones are granted")
 	}
-	return fail("grants", "not granted to the user itself: "+strings.Join(lacks, ", "), strings.Join(statements, " ")+
-		" If a role of the user grants it, no action is needed.")
+	return watch.Fail("grants", "not granted to the user itself: "+strings.Join(lacks, ", "),
+		strings.Join(statements, " ")+" If a role of the user grants it, no action is needed.")
 }
 
 func (g grants) excess(database string, migrates bool) watch.Check {
 	const name = "grants, too many"
 	if more := g[scope{}]; len(more) > 0 {
-		return warn(name, fmt.Sprintf("on every database of the server: %s", strings.Join(more, ", ")),
+		return watch.Warn(name, fmt.Sprintf("on every database of the server: %s", strings.Join(more, ", ")),
 			fmt.Sprintf("Give weir-control a user of its own, with rights in %s alone: see schema/README.md.", database))
 	}
 	if migrates {
-		return pass(name, "none beyond the database; it migrates, and needs them there")
+		return watch.Pass(name, "none beyond the database; it migrates, and needs them there")
 	}
 	var more []string
 	for _, at := range slices.SortedFunc(maps.Keys(g), func(a, b scope) int { return strings.Compare(a.table, b.table) }) {
@@ -112,8 +112,8 @@ func (g grants) excess(database string, migrates bool) watch.Check {
 		}
 	}
 	if len(more) > 0 {
-		return warn(name, strings.Join(more, ", "),
+		return watch.Warn(name, strings.Join(more, ", "),
 			"Revoke what is not in schema/README.md: --no-migrate needs no more than that.")
 	}
-	return pass(name, "none")
+	return watch.Pass(name, "none")
 }

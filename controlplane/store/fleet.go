@@ -16,8 +16,6 @@ var _ fleet.Repair = (*Store)(nil)
 // a minute.
 const leftFor = time.Hour
 
-// FleetNodes returns at most rows heartbeats, by region and node ID, then as many nodes that have
-// left lately, and the database's clock.
 func (s nodes) FleetNodes(ctx context.Context, rows int) (now time.Time, nodes []fleet.Row, err error) {
 	found, err := s.queries.FleetNodes(ctx, int32(rows))
 	if err != nil {

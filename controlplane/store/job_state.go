@@ -12,7 +12,6 @@ import (
 
 var _ controlplane.JobStates = (*Store)(nil)
 
-// JobState returns the state with a name. If there is none, its Saved is 0.
 func (s jobs) JobState(ctx context.Context, name string) (controlplane.JobState, error) {
 	state, err := jobState(ctx, s.queries, name)
 	if err != nil {
@@ -29,8 +28,6 @@ func jobState(ctx context.Context, q *queries, name string) (controlplane.JobSta
 	return controlplane.JobState{Name: name, Saved: int64(row.Saved), State: row.State}, err
 }
 
-// SaveJobState saves a state unless one with the same or a higher number exists. It returns the
-// state that is then stored.
 func (s jobs) SaveJobState(ctx context.Context, state controlplane.JobState) (controlplane.JobState, error) {
 	var kept controlplane.JobState
 	err := s.inTransaction(ctx, func(q *queries) (err error) {

@@ -12,7 +12,6 @@ import (
 
 var _ limits.KeyStore = (*Store)(nil)
 
-// KeyRows returns at most rows of a key that have not expired, and the clock of the database.
 func (s settings) KeyRows(ctx context.Context, workspace, namespace, identifier string,
 	rows int) (now time.Time, found []limits.KeyRow, err error) {
 	if now, err = s.Now(ctx); err != nil {
@@ -38,7 +37,6 @@ func (s settings) KeyRows(ctx context.Context, workspace, namespace, identifier 
 	return now, found, nil
 }
 
-// KeyReset returns the reset of an identifier, nil for none.
 func (s settings) KeyReset(ctx context.Context, workspace, namespace, identifier string) (*limits.Reset, error) {
 	rows, err := s.queries.ResetOfKey(ctx, controlplanedb.ResetOfKeyParams{WorkspaceID: []byte(workspace),
 		Namespace: []byte(namespace), Identifier: []byte(identifier)})

@@ -108,7 +108,6 @@ func (s expiry) PartitionsRefused(ctx context.Context) (why string, err error) {
 	return "", nil
 }
 
-// DropExpiredPartition drops one partition all of whose rows expired before cutoff.
 func (s expiry) DropExpiredPartition(ctx context.Context, cutoff time.Time) (cleanup.Dropped, error) {
 	conn, err := s.db.Conn(ctx)
 	if err != nil {
@@ -125,13 +124,11 @@ func (s expiry) DropExpiredPartition(ctx context.Context, cutoff time.Time) (cle
 	return dropped, partitionError(err)
 }
 
-// KeepExpiredPartition moves the rows of the partition that is dropped next into a table of their own.
 func (s expiry) KeepExpiredPartition(ctx context.Context, cutoff time.Time, keep time.Duration) error {
 	var name sql.NullString
 	return partitionError(s.db.QueryRowContext(ctx, keepPartitionSQL, unixMs(cutoff), keep.Milliseconds()).Scan(&name))
 }
 
-// DropKept drops one table of kept rows whose time is over, if there is one.
 func (s expiry) DropKept(ctx context.Context) error {
 	var name sql.NullString
 	return partitionError(s.db.QueryRowContext(ctx, dropKeptSQL).Scan(&name))
@@ -144,8 +141,6 @@ func (s expiry) AddPartitions(ctx context.Context, rowsMax int) (missing int, er
 	return missing, partitionError(err)
 }
 
-// DeleteUndated deletes at most rows window counts with expires_at < cutoff that are in no partition of an hour or a
-// day.
 func (s expiry) DeleteUndated(ctx context.Context, cutoff time.Time, rows int) (int64, error) {
 	return s.briefly(ctx, func(q *queries) (int64, error) {
 		return q.WindowCountsDeleteUndated(ctx, controlplanedb.WindowCountsDeleteUndatedParams{CutoffMs: unixMs(cutoff),
@@ -260,7 +255,7 @@ func (s *Store) examinePartitions(ctx context.Context) ([]watch.Check, error) {
 		return nil, err
 	}
 	if why != "" {
-		return []watch.Check{warn("partitions", "the cleanup deletes rows in batches: "+why,
+		return []watch.Check{watch.Warn("partitions", "the cleanup deletes rows in batches: "+why,
 			"Grant EXECUTE on both procedures as schema/README.md has it, if the server knows partitions.")}, nil
 	}
 	missing, err := s.PartitionsMissing(ctx)
@@ -268,8 +263,8 @@ func (s *Store) examinePartitions(ctx context.Context) ([]watch.Check, error) {
 		return nil, err
 	}
 	if len(missing) > 0 {
-		return []watch.Check{warn("partitions", cleanup.MissingPartitions(missing),
+		return []watch.Check{watch.Warn("partitions", cleanup.MissingPartitions(missing),
 			cleanup.MissingPartitionsAdvice)}, nil
 	}
-	return []watch.Check{pass("partitions", "the cleanup drops whole hours and days")}, nil
+	return []watch.Check{watch.Pass("partitions", "the cleanup drops whole hours and days")}, nil
 }

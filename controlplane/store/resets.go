@@ -70,7 +70,6 @@ func resetOf(workspace, namespace, identifier []byte, generation uint16, setAt, 
 	}
 }
 
-// DeleteExpiredResets deletes at most rows resets with expires_at < cutoff, oldest first.
 func (s expiry) DeleteExpiredResets(ctx context.Context, cutoff time.Time, rows int) (int64, error) {
 	return s.briefly(ctx, func(q *queries) (int64, error) {
 		return q.ResetsDeleteExpired(ctx, controlplanedb.ResetsDeleteExpiredParams{CutoffMs: unixMs(cutoff),

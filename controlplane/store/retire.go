@@ -26,7 +26,6 @@ const (
 	tableDenied, columnDenied = 1142, 1143
 )
 
-// TableFigures are of a table of the blocklist's form; nil: there is none.
 func (s tables) TableFigures(ctx context.Context, name string) (*retire.TableFigures, error) {
 	conn, err := s.db.Conn(ctx)
 	if err != nil {

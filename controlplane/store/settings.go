@@ -2,11 +2,8 @@ package store
 
 import (
 	"context"
-	"errors"
 	"fmt"
 	"time"
-
-	"github.com/go-sql-driver/mysql"
 
 	"github.com/weirhq/weir/controlplane/audit"
 	"github.com/weirhq/weir/controlplane/limits"
@@ -24,8 +21,7 @@ const changesMax = 5
 func (s *statements) changing(ctx context.Context, run func(*queries) error) (err error) {
 	for range changesMax {
 		err = s.inTransaction(ctx, run)
-		var answered *mysql.MySQLError
-		if !errors.As(err, &answered) || answered.Number != duplicateKey && answered.Number != deadlock {
+		if !isNumber(err, duplicateKey) && !isNumber(err, deadlock) {
 			return err
 		}
 	}
@@ -45,11 +41,7 @@ func (s settings) ChangeOverride(ctx context.Context, workspace, namespace, patt
 		}
 		var before *limits.Override
 		for _, r := range rows {
-			before = &limits.Override{
-				Workspace: workspace, Namespace: namespace, Pattern: pattern,
-				Limit: int64(r.Limit), DurationMs: int64(r.DurationMs), Candidate: int64(r.Candidate), Shadow: r.Shadow,
-				UpdatedAt: time.UnixMilli(int64(r.UpdatedAt)),
-			}
+			before = overrideOf(workspace, namespace, pattern, r)
 		}
 		after, e, err := change(before)
 		if err != nil {
@@ -81,6 +73,14 @@ func (s settings) ChangeOverride(ctx context.Context, workspace, namespace, patt
 	})
 }
 
+func overrideOf(workspace, namespace, pattern string, r controlplanedb.OverrideGetRow) *limits.Override {
+	return &limits.Override{
+		Workspace: workspace, Namespace: namespace, Pattern: pattern,
+		Limit: int64(r.Limit), DurationMs: int64(r.DurationMs), Candidate: int64(r.Candidate), Shadow: r.Shadow,
+		UpdatedAt: time.UnixMilli(int64(r.UpdatedAt)),
+	}
+}
+
 // Override is the one of exactly this pattern, nil for none.
 func (s settings) Override(ctx context.Context, workspace, namespace, pattern string) (*limits.Override, error) {
 	rows, err := s.queries.OverrideLook(ctx, controlplanedb.OverrideLookParams{WorkspaceID: []byte(workspace),
@@ -89,16 +89,11 @@ func (s settings) Override(ctx context.Context, workspace, namespace, pattern st
 		return nil, fmt.Errorf("read the override: %w", explain(err))
 	}
 	for _, r := range rows {
-		return &limits.Override{
-			Workspace: workspace, Namespace: namespace, Pattern: pattern,
-			Limit: int64(r.Limit), DurationMs: int64(r.DurationMs), Candidate: int64(r.Candidate), Shadow: r.Shadow,
-			UpdatedAt: time.UnixMilli(int64(r.UpdatedAt)),
-		}, nil
+		return overrideOf(workspace, namespace, pattern, controlplanedb.OverrideGetRow(r)), nil
 	}
 	return nil, nil
 }
 
-// OverrideOf is the one that applies to an identifier, nil for none.
 func (s settings) OverrideOf(ctx context.Context, workspace, namespace,
 	identifier string) (*limits.Override, error) {
 	rows, err := s.queries.OverrideThatApplies(ctx, controlplanedb.OverrideThatAppliesParams{
@@ -108,11 +103,8 @@ func (s settings) OverrideOf(ctx context.Context, workspace, namespace,
 		return nil, fmt.Errorf("look for the override: %w", explain(err))
 	}
 	for _, r := range rows {
-		return &limits.Override{
-			Workspace: workspace, Namespace: namespace, Pattern: string(r.Pattern),
-			Limit: int64(r.Limit), DurationMs: int64(r.DurationMs), Candidate: int64(r.Candidate), Shadow: r.Shadow,
-			UpdatedAt: time.UnixMilli(int64(r.UpdatedAt)),
-		}, nil
+		return overrideOf(workspace, namespace, string(r.Pattern), controlplanedb.OverrideGetRow{Limit: r.Limit,
+			DurationMs: r.DurationMs, Candidate: r.Candidate, Shadow: r.Shadow, UpdatedAt: r.UpdatedAt}), nil
 	}
 	return nil, nil
 }
@@ -142,11 +134,7 @@ func (s settings) ChangeNamespace(ctx context.Context, workspace, namespace stri
 		}
 		var before *limits.Namespace
 		for _, r := range rows {
-			before = &limits.Namespace{
-				Workspace: workspace, Namespace: namespace, Shadow: r.Shadow,
-				Mode: r.Mode, Outage: r.Outage, NodeShare: r.NodeShare, Estimate: r.Estimate,
-				UpdatedAt: time.UnixMilli(int64(r.UpdatedAt)),
-			}
+			before = namespaceOf(workspace, namespace, r)
 		}
 		after, e, err := change(before)
 		if err != nil {
@@ -189,11 +177,15 @@ func (s settings) Namespace(ctx context.Context, workspace, namespace string) (*
 		return nil, fmt.Errorf("read the namespace: %w", explain(err))
 	}
 	for _, r := range rows {
-		return &limits.Namespace{
-			Workspace: workspace, Namespace: namespace, Shadow: r.Shadow,
-			Mode: r.Mode, Outage: r.Outage, NodeShare: r.NodeShare, Estimate: r.Estimate,
-			UpdatedAt: time.UnixMilli(int64(r.UpdatedAt)),
-		}, nil
+		return namespaceOf(workspace, namespace, controlplanedb.NamespaceGetRow(r)), nil
 	}
 	return nil, nil
+}
+
+func namespaceOf(workspace, namespace string, r controlplanedb.NamespaceGetRow) *limits.Namespace {
+	return &limits.Namespace{
+		Workspace: workspace, Namespace: namespace, Shadow: r.Shadow,
+		Mode: r.Mode, Outage: r.Outage, NodeShare: r.NodeShare, Estimate: r.Estimate,
+		UpdatedAt: time.UnixMilli(int64(r.UpdatedAt)),
+	}
 }

@@ -3,7 +3,6 @@ package store
 import (
 	"context"
 	"fmt"
-	"time"
 
 	"github.com/weirhq/weir/controlplane/limits"
 	"github.com/weirhq/weir/shared/gen/sql/controlplanedb"
@@ -68,22 +67,18 @@ func namesOf(of *workspaces.Set) (names [][]byte) {
 
 func overridesOf(rows []controlplanedb.RatelimitOverride) (overrides []limits.Override) {
 	for _, r := range rows {
-		overrides = append(overrides, limits.Override{
-			Workspace: string(r.WorkspaceID), Namespace: string(r.Namespace), Pattern: string(r.Pattern),
-			Limit: int64(r.Limit), DurationMs: int64(r.DurationMs), Candidate: int64(r.Candidate), Shadow: r.Shadow,
-			UpdatedAt: time.UnixMilli(int64(r.UpdatedAt)),
-		})
+		overrides = append(overrides, *overrideOf(string(r.WorkspaceID), string(r.Namespace), string(r.Pattern),
+			controlplanedb.OverrideGetRow{Limit: r.Limit, DurationMs: r.DurationMs, Candidate: r.Candidate,
+				Shadow: r.Shadow, UpdatedAt: r.UpdatedAt}))
 	}
 	return overrides
 }
 
 func namespacesOf(rows []controlplanedb.RatelimitNamespace) (namespaces []limits.Namespace) {
 	for _, r := range rows {
-		namespaces = append(namespaces, limits.Namespace{
-			Workspace: string(r.WorkspaceID), Namespace: string(r.Namespace), Shadow: r.Shadow,
-			Mode: r.Mode, Outage: r.Outage, NodeShare: r.NodeShare, Estimate: r.Estimate,
-			UpdatedAt: time.UnixMilli(int64(r.UpdatedAt)),
-		})
+		namespaces = append(namespaces, *namespaceOf(string(r.WorkspaceID), string(r.Namespace),
+			controlplanedb.NamespaceGetRow{Shadow: r.Shadow, Mode: r.Mode, Outage: r.Outage, NodeShare: r.NodeShare,
+				Estimate: r.Estimate, UpdatedAt: r.UpdatedAt}))
 	}
 	return namespaces
 }

@@ -26,8 +26,8 @@ const (
 // queries are the generated statements.
 type queries = controlplanedb.Queries
 
-// Store executes the statements of the control plane. It has a part for each thing that it stores. All methods may be
-// called concurrently.
+// Store executes the statements of the control plane. It has a part for each thing that it stores. The interfaces that
+// it implements say what its methods do. All methods may be called concurrently.
 type Store struct {
 	*statements
 	auditLog
@@ -96,16 +96,12 @@ func (s *statements) Now(ctx context.Context) (time.Time, error) {
 
 // briefly runs one bounded statement in a transaction that locks no gaps, and returns how many rows it has changed.
 func (s *statements) briefly(ctx context.Context, change func(*queries) (int64, error)) (rows int64, err error) {
-	tx, err := s.db.BeginTx(ctx, &sql.TxOptions{Isolation: sql.LevelReadCommitted})
+	err = s.inTransaction(ctx, func(q *queries) (err error) {
+		rows, err = change(q)
+		return err
+	})
 	if err != nil {
-		return 0, explain(err)
-	}
-	if rows, err = change(s.queries.WithTx(tx)); err != nil {
-		_ = tx.Rollback() // the statement's own error says more
-		return 0, explain(err)
-	}
-	if err := tx.Commit(); err != nil {
-		return 0, fmt.Errorf("commit: %w", explain(err))
+		return 0, err
 	}
 	return rows, nil
 }

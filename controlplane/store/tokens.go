@@ -8,8 +8,6 @@ import (
 	"strings"
 	"time"
 
-	"github.com/go-sql-driver/mysql"
-
 	"github.com/weirhq/weir/controlplane"
 	"github.com/weirhq/weir/controlplane/access"
 	"github.com/weirhq/weir/controlplane/audit"
@@ -19,15 +17,13 @@ import (
 
 var _ access.TokenStore = (*Store)(nil)
 
-// InsertToken adds a token and its audit row. A name that was ever used is ErrConflict.
 func (s operators) InsertToken(ctx context.Context, t access.Token,
 	secret access.TokenSecret, e audit.Entry) error {
 	return s.changing(ctx, func(q *queries) error {
 		err := q.TokenInsert(ctx, controlplanedb.TokenInsertParams{Name: []byte(t.Name), Hash: secret.Hash[:],
 			Role: storedRole(t), Workspaces: []byte(t.Workspaces.String()), CreatedBy: t.CreatedBy,
 			ExpiresInMs: secret.ExpiresIn.Milliseconds()})
-		var answered *mysql.MySQLError
-		if errors.As(err, &answered) && answered.Number == duplicateKey {
+		if isNumber(err, duplicateKey) {
 			return fmt.Errorf("%w: a token has or had this name, and the audit log names its holder by it: choose "+
 				"another", controlplane.ErrConflict)
 		}
@@ -38,7 +34,6 @@ func (s operators) InsertToken(ctx context.Context, t access.Token,
 	})
 }
 
-// TokenByHash finds a token in force by its secret, or the one before; ErrNotFound without one.
 func (s operators) TokenByHash(ctx context.Context, hash access.TokenHash) (access.Holder, error) {
 	row, err := s.queries.TokenByHash(ctx, hash[:])
 	if errors.Is(err, sql.ErrNoRows) {
@@ -67,8 +62,6 @@ func (s operators) TokenByHash(ctx context.Context, hash access.TokenHash) (acce
 	return holder, nil
 }
 
-// TokenByName returns the token with a name, valid or not, and the database's clock. It returns
-// ErrNotFound if there is none.
 func (s operators) TokenByName(ctx context.Context, name string) (t access.Token, now time.Time, err error) {
 	row, err := s.queries.TokenByName(ctx, []byte(name))
 	if errors.Is(err, sql.ErrNoRows) {
@@ -84,7 +77,6 @@ func (s operators) TokenByName(ctx context.Context, name string) (t access.Token
 	return t, time.UnixMilli(row.NowMs), nil
 }
 
-// TokenUsed notes that a token is used, unless it was noted within a time.
 func (s operators) TokenUsed(ctx context.Context, name string, within time.Duration) error {
 	err := s.queries.TokenUsed(ctx, controlplanedb.TokenUsedParams{Name: []byte(name),
 		WithinMs: uint64(within.Milliseconds())})
@@ -94,7 +86,6 @@ func (s operators) TokenUsed(ctx context.Context, name string, within time.Durat
 	return nil
 }
 
-// RotateToken gives a token in force a new secret, with its audit row; ErrNotFound without one.
 func (s operators) RotateToken(ctx context.Context, name string, secret access.TokenSecret, overlap time.Duration,
 	e audit.Entry) error {
 	return s.changing(ctx, func(q *queries) error {
@@ -113,7 +104,6 @@ func (s operators) RotateToken(ctx context.Context, name string, secret access.T
 // errNoToken is about a name that is unknown, or whose token has ended.
 var errNoToken = fmt.Errorf("%w: no token of this name is in force", controlplane.ErrNotFound)
 
-// RevokeToken revokes a token in force, with its audit row; ErrNotFound without one.
 func (s operators) RevokeToken(ctx context.Context, name string, e audit.Entry) error {
 	return s.changing(ctx, func(q *queries) error {
 		n, err := q.TokenRevoke(ctx, []byte(name))
@@ -127,7 +117,6 @@ func (s operators) RevokeToken(ctx context.Context, name string, e audit.Entry) 
 	})
 }
 
-// Tokens are at most rows tokens behind a name, by name.
 func (s operators) Tokens(ctx context.Context, after string, rows int) ([]access.Token, error) {
 	found, err := s.queries.TokenList(ctx, controlplanedb.TokenListParams{AfterName: []byte(after), Limit: int32(rows)})
 	if err != nil {

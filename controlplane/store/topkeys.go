@@ -11,8 +11,6 @@ import (
 
 var _ limits.TopStore = (*Store)(nil)
 
-// TopReports returns at most rows nodes' reports, the newest first, and the clock of the
-// database.
 func (s nodes) TopReports(ctx context.Context, within time.Duration,
 	rows int) (now time.Time, reports []limits.TopReport, err error) {
 	found, err := s.queries.FleetTopKeys(ctx, controlplanedb.FleetTopKeysParams{WithinMs: within.Milliseconds(),

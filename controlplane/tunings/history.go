@@ -48,9 +48,10 @@ func History(ctx context.Context, log Log, q Query) (versions []Version, more bo
 	case q.Before < 0:
 		return nil, false, fmt.Errorf("%w: before_version is %d (0 for the newest, or a version)", controlplane.ErrInvalid,
 			q.Before)
-	case q.Region != nil && len(*q.Region) > RegionBytesMax:
-		return nil, false, fmt.Errorf("%w: region is %d bytes long (at most %d)", controlplane.ErrInvalid, len(*q.Region),
-			RegionBytesMax)
+	case q.Region != nil:
+		if err := controlplane.ValidateLength("region", *q.Region, RegionBytesMax); err != nil {
+			return nil, false, err
+		}
 	}
 	limit := cmp.Or(q.Limit, tuningPageDefault)
 	versions, err = log.TuningVersions(ctx, q.Region, cmp.Or(q.Before, math.MaxInt64), limit+1)

@@ -63,33 +63,43 @@ func Diagnose(ctx context.Context, examiners map[string]Examiner) []Check {
 	return slices.Concat(found...)
 }
 
-// ok is a check that found nothing to do.
-func ok(name, format string, args ...any) Check {
-	return Check{Name: name, Result: CheckOK, What: fmt.Sprintf(format, args...)}
+// Pass is a check that found nothing to do.
+func Pass(name, what string) Check { return Check{Name: name, Result: CheckOK, What: what} }
+
+// Warn is a check of something that works, and will hurt some day.
+func Warn(name, what, do string) Check {
+	return Check{Name: name, Result: CheckWarn, What: what, Do: do}
 }
+
+// Fail is a check of something that does not work, or is open to others.
+func Fail(name, what, do string) Check {
+	return Check{Name: name, Result: CheckFail, What: what, Do: do}
+}
+
+func ok(name, format string, args ...any) Check { return Pass(name, fmt.Sprintf(format, args...)) }
 
 // ExamineNodes checks clocks and builds by the nodes' heartbeats.
 func ExamineNodes(list func(context.Context) (fleet.Fleet, error)) Examiner {
 	return func(ctx context.Context) []Check {
 		listing, err := list(ctx)
 		if err != nil {
-			return []Check{{Name: "heartbeats", Result: CheckFail, What: err.Error(), Do: "See the checks of mysql."}}
+			return []Check{Fail("heartbeats", err.Error(), "See the checks of mysql.")}
 		}
 		live := fleet.Select(listing.Nodes, func(n fleet.Node) bool { return n.Live })
 		if len(live) == 0 && len(listing.Nodes) > 0 { // the other checks are of live nodes
 			return []Check{heartbeatCheck(listing, live)}
 		}
 		if len(live) == 0 {
-			return []Check{{Name: "heartbeats", Result: CheckWarn, What: "no node sends heartbeats",
-				Do: "Start nodes with WEIR_MYSQL_DSN; each sends a heartbeat within seconds of its start."}}
+			return []Check{Warn("heartbeats", "no node sends heartbeats",
+				"Start nodes with WEIR_MYSQL_DSN; each sends a heartbeat within seconds of its start.")}
 		}
 		checks := []Check{heartbeatCheck(listing, live)}
 		skew := worst(live, func(n fleet.Node) time.Duration { return n.ClockSkew.Abs() })
 		clocks := ok("clock skew", "at most %v between a node and the database", skew)
 		if skew >= skewWarning {
 			off := fleet.Select(live, func(n fleet.Node) bool { return n.ClockSkew.Abs() >= skewWarning })
-			clocks = Check{Name: "clock skew", Result: CheckWarn, What: fmt.Sprintf("up to %v between the database and %s", skew,
-				names(off)), Do: "Let NTP run there, and on the database's machine if all nodes differ."}
+			clocks = Warn("clock skew", fmt.Sprintf("up to %v between the database and %s", skew, names(off)),
+				"Let NTP run there, and on the database's machine if all nodes differ.")
 			if skew >= skewCritical {
 				clocks.Result = CheckFail
 			}
@@ -115,16 +125,15 @@ func heartbeatCheck(listing fleet.Fleet, live []fleet.Node) Check {
 	}
 	switch {
 	case len(dark) > 0:
-		return Check{Name: "heartbeats", Result: CheckFail, What: fmt.Sprintf("%s, and none of %s does any more", send,
-			strings.Join(dark, ", ")),
-			Do: "Check that those nodes run, and that one of them reaches both Redis and MySQL: it relays the heartbeats of " +
-				"the others."}
+		return Fail("heartbeats", fmt.Sprintf("%s, and none of %s does any more", send, strings.Join(dark, ", ")),
+			"Check that those nodes run, and that one of them reaches both Redis and MySQL: it relays the heartbeats of "+
+				"the others.")
 	case len(silent) > 0:
-		return Check{Name: "heartbeats", Result: CheckWarn, What: fmt.Sprintf("%s, and no longer %s", send, names(silent)),
-			Do: "See whether those nodes run, and the log of those that do."}
+		return Warn("heartbeats", fmt.Sprintf("%s, and no longer %s", send, names(silent)),
+			"See whether those nodes run, and the log of those that do.")
 	case listing.Truncated:
-		return Check{Name: "heartbeats", Result: CheckWarn, What: fmt.Sprintf("%s; there are more than %d nodes, and the "+
-			"rest are not checked", send, fleet.NodesMax), Do: "Look at the metrics of the nodes."}
+		return Warn("heartbeats", fmt.Sprintf("%s; there are more than %d nodes, and the rest are not checked", send,
+			fleet.NodesMax), "Look at the metrics of the nodes.")
 	}
 	return ok("heartbeats", "%s", send)
 }
@@ -137,7 +146,7 @@ func ExamineLiveWithin(newest func(context.Context) ([]tunings.RegionTuning, err
 	return func(ctx context.Context) []Check {
 		tunings, err := tunings.InForce(ctx, newest)
 		if err != nil {
-			return []Check{{Name: name, Result: CheckFail, What: err.Error(), Do: "See the checks of mysql."}}
+			return []Check{Fail(name, err.Error(), "See the checks of mysql.")}
 		}
 		for _, t := range tunings {
 			set, err := tuning.Read([]byte(t.Document))
@@ -145,9 +154,8 @@ func ExamineLiveWithin(newest func(context.Context) ([]tunings.RegionTuning, err
 				err = set.CheckTimes(tuning.Times{LiveWithin: liveWithin})
 			}
 			if err != nil {
-				return []Check{{Name: name, Result: CheckFail, What: fmt.Sprintf("the tuning of %s: %v",
-					controlplane.RowName(t.Region), err),
-					Do: "Start weir-control with a longer --node-live-within, or roll out a shorter settings_interval_ms."}}
+				return []Check{Fail(name, fmt.Sprintf("the tuning of %s: %v", controlplane.RowName(t.Region), err),
+					"Start weir-control with a longer --node-live-within, or roll out a shorter settings_interval_ms.")}
 			}
 		}
 		return []Check{ok(name, "nodes send heartbeats within %v by every stored tuning", liveWithin)}
@@ -165,8 +173,8 @@ func buildCheck(live []fleet.Node) Check {
 	if len(builds) <= 1 {
 		return ok("builds", "all nodes run %s", builds[0])
 	}
-	return Check{Name: "builds", Result: CheckWarn, What: fmt.Sprintf("nodes run %d builds: %.200q", len(builds), builds),
-		Do: "Finish the upgrade: only neighbouring versions are sure to understand each other."}
+	return Warn("builds", fmt.Sprintf("nodes run %d builds: %.200q", len(builds), builds),
+		"Finish the upgrade: only neighbouring versions are sure to understand each other.")
 }
 
 // relayCheck is about regions with a shard that no node relays. Nodes that have only just started get the lease
@@ -186,11 +194,9 @@ func relayCheck(listing fleet.Fleet) Check {
 		}
 	}
 	if len(without) > 0 {
-		return Check{
-			Name: "relays", Result: CheckFail, What: "no node relays " + strings.Join(without, ", "),
-			Do: "These regions and the others exchange no counts. The log of their nodes says why none gets the lease. The " +
-				"lease is in the region's Redis; a relay needs MySQL as well.",
-		}
+		return Fail("relays", "no node relays "+strings.Join(without, ", "),
+			"These regions and the others exchange no counts. The log of their nodes says why none gets the lease. The "+
+				"lease is in the region's Redis; a relay needs MySQL as well.")
 	}
 	if regions == 0 {
 		return ok("relays", "no node has a relay yet: a relay needs Redis and MySQL")
@@ -206,18 +212,14 @@ func convergenceCheck(live []fleet.Node) Check {
 	unpublished := worst(relaying, oldestUnpublished)
 	switch {
 	case lag > lateMin || unpublished > lateMin:
-		return Check{
-			Name: "convergence", Result: CheckWarn,
-			What: fmt.Sprintf("changes of %s are up to %v old when they are read, and counts wait up to %v to be sent", from,
-				lag, unpublished),
-			Do: "weirctl fleet --pairs shows which regions are late. Check MySQL's latency from there.",
-		}
+		return Warn("convergence", fmt.Sprintf("changes of %s are up to %v old when they are read, and counts wait up to "+
+			"%v to be sent", from, lag, unpublished),
+			"weirctl fleet --pairs shows which regions are late. Check MySQL's latency from there.")
 	case from == "" && len(regionsOf(fleet.Fleet{Nodes: relaying})) > 1:
 		// each relay publishes every few seconds, if only its time
-		return Check{Name: "convergence", Result: CheckWarn, What: "no region reports how old the others' changes are, " +
-			"although several are relayed",
-			Do: "If they were started just now, repeat this in a minute. Otherwise see the log of the nodes that relay: they " +
-				"read no changes."}
+		return Warn("convergence", "no region reports how old the others' changes are, although several are relayed",
+			"If they were started just now, repeat this in a minute. Otherwise see the log of the nodes that relay: they "+
+				"read no changes.")
 	case from == "":
 		return ok("convergence", "no change of another region has been read lately")
 	}

@@ -161,7 +161,7 @@ func (p *process) build() error {
 		TopKeys: func(ctx context.Context, q limits.TopQuery) (limits.TopKeys, error) {
 			return limits.ListTopKeys(ctx, steps, q, p.config.NodeLiveWithin)
 		},
-		Held: func(ctx context.Context, q limits.HeldQuery) (limits.HeldReport, error) {
+		Held: func(ctx context.Context, q limits.TopQuery) (limits.HeldReport, error) {
 			return limits.ListHeld(ctx, steps, q, p.config.NodeLiveWithin)
 		},
 		Key: func(ctx context.Context, q limits.KeyQuery) (limits.KeyReport, error) {

@@ -49,15 +49,14 @@ func validRedisURL(region, list string) error {
 func examineRedis(urls map[string]string, passwordFile string) watch.Examiner {
 	return func(ctx context.Context) []watch.Check {
 		if len(urls) == 0 {
-			return []watch.Check{{Name: "configured", Result: watch.CheckWarn,
-				What: "no region's Redis is known to weir-control",
-				Do:   "Set redis-url, if this machine may reach them: REGION=redis://host:port."}}
+			return []watch.Check{watch.Warn("configured", "no region's Redis is known to weir-control",
+				"Set redis-url, if this machine may reach them: REGION=redis://host:port.")}
 		}
 		password := ""
 		if passwordFile != "" {
 			var err error
 			if password, err = strict.Line("redis-password-file", passwordFile); err != nil {
-				return []watch.Check{redisFail("password", err.Error(), "Correct redis-password-file.")}
+				return []watch.Check{watch.Fail("password", err.Error(), "Correct redis-password-file.")}
 			}
 		}
 		slots := make(chan struct{}, targetsAtOnce)
@@ -93,7 +92,7 @@ func examineRegion(ctx context.Context, list, password string, slots chan struct
 	quiet()
 	targets, err := redisclient.Targets(list)
 	if err != nil {
-		return []watch.Check{redisFail("reachable", "redis-url cannot be used: "+err.Error(), "Correct redis-url.")}
+		return []watch.Check{watch.Fail("reachable", "redis-url cannot be used: "+err.Error(), "Correct redis-url.")}
 	}
 	return examineEach(targets, func(target redisclient.Target) (string, []watch.Check) {
 		slots <- struct{}{}
@@ -147,7 +146,7 @@ func examineServer(ctx context.Context, where, prefix string, client redis.Cmdab
 		c.Name = prefix + c.Name
 		return []watch.Check{c}
 	}
-	checks := []watch.Check{redisOK("reachable", where)}
+	checks := []watch.Check{watch.Pass("reachable", where)}
 	text, err := client.Info(ctx).Result()
 	info := readInfo(text)
 	switch {
@@ -179,15 +178,15 @@ func unanswered(name string, err error, missing, grant string) watch.Check {
 	var refusal redis.Error
 	switch {
 	case redis.HasErrorPrefix(err, "NOPERM"):
-		return redisWarn(name, err.Error()+missing, grant)
+		return watch.Warn(name, err.Error()+missing, grant)
 	case errors.As(err, &refusal):
-		return redisWarn(name, err.Error()+missing, "See why that Redis refuses the command.")
+		return watch.Warn(name, err.Error()+missing, "See why that Redis refuses the command.")
 	}
-	return redisFail(name, err.Error()+missing, "See the load and the log of that Redis, and the network to it.")
+	return watch.Fail(name, err.Error()+missing, "See the load and the log of that Redis, and the network to it.")
 }
 
 func unreachable(err error) watch.Check {
-	return redisFail("reachable", err.Error(),
+	return watch.Fail("reachable", err.Error(),
 		"Start that Redis, let this machine reach it, or correct redis-url and redis-password-file.")
 }
 
@@ -212,37 +211,37 @@ func readInfo(text string) map[string]string {
 
 // infoChecks judges version, writes, eviction and memory. A server can leave out a line, which says nothing.
 func infoChecks(info map[string]string) []watch.Check {
-	version := redisOK("version", info["redis_version"])
+	version := watch.Pass("version", info["redis_version"])
 	if major, err := strconv.Atoi(strings.SplitN(info["redis_version"], ".", 2)[0]); err != nil || major < 6 {
-		version = redisWarn("version", fmt.Sprintf("%.40q", info["redis_version"]),
+		version = watch.Warn("version", fmt.Sprintf("%.40q", info["redis_version"]),
 			"Weir is tested with Redis 7; upgrade from anything before 6.")
 	}
 	checks := []watch.Check{version, writesCheck(info)}
 	for _, name := range []string{"maxmemory", "maxmemory_policy", "used_memory"} {
 		if info[name] == "" {
-			return append(checks, redisWarn("memory", "INFO has no "+name+": eviction and memory are not checked",
+			return append(checks, watch.Warn("memory", "INFO has no "+name+": eviction and memory are not checked",
 				"Look at the limit of memory and at the eviction policy, which has to be noeviction, where that Redis is managed."))
 		}
 	}
 	policy, bounded := info["maxmemory_policy"], info["maxmemory"] != "0"
-	eviction := redisOK("eviction", policy)
+	eviction := watch.Pass("eviction", policy)
 	if policy != "noeviction" {
 		const do = "CONFIG SET maxmemory-policy noeviction, and in its configuration file: an evicted count starts again " +
 			"at 0."
-		eviction = redisWarn("eviction", fmt.Sprintf("%.40q, without maxmemory to make it act", policy), do)
+		eviction = watch.Warn("eviction", fmt.Sprintf("%.40q, without maxmemory to make it act", policy), do)
 		if bounded {
-			eviction = redisFail("eviction", fmt.Sprintf("%.40q with maxmemory %.40s", policy, info["maxmemory"]), do)
+			eviction = watch.Fail("eviction", fmt.Sprintf("%.40q with maxmemory %.40s", policy, info["maxmemory"]), do)
 		}
 	}
-	memory := redisOK("memory", fmt.Sprintf("%s used of %s", info["used_memory_human"], info["maxmemory_human"]))
+	memory := watch.Pass("memory", fmt.Sprintf("%s used of %s", info["used_memory_human"], info["maxmemory_human"]))
 	used, _ := strconv.ParseFloat(info["used_memory"], 64)
 	most, _ := strconv.ParseFloat(info["maxmemory"], 64)
 	switch {
 	case !bounded:
-		memory = redisWarn("memory", info["used_memory_human"]+" used, without a limit",
+		memory = watch.Warn("memory", info["used_memory_human"]+" used, without a limit",
 			"Set maxmemory below the machine's memory: otherwise the kernel kills Redis when memory runs out.")
 	case most > 0 && used > 0.9*most:
-		memory = redisFail("memory", fmt.Sprintf("%s used of %s", info["used_memory_human"], info["maxmemory_human"]),
+		memory = watch.Fail("memory", fmt.Sprintf("%s used of %s", info["used_memory_human"], info["maxmemory_human"]),
 			"Raise maxmemory: with noeviction Redis refuses writes when it is full, and nodes decide by their own counts.")
 	}
 	return append(checks, eviction, memory)
@@ -253,24 +252,24 @@ func writesCheck(info map[string]string) watch.Check {
 	least, err := strconv.Atoi(info["min_slaves_good_slaves"]) // absent unless min-replicas-to-write is set
 	switch role := info["role"]; {
 	case role == "":
-		return redisWarn("writes", "INFO has no role: whether it takes writes is not known",
+		return watch.Warn("writes", "INFO has no role: whether it takes writes is not known",
 			"See that redis-url names the primary.")
 	case role != "master":
-		return redisFail("writes", fmt.Sprintf("its role is %.40q: it is a replica, which takes no writes of nodes", role),
+		return watch.Fail("writes", fmt.Sprintf("its role is %.40q: it is a replica, which takes no writes of nodes", role),
 			"Let redis-url name the primary, or the Sentinels.")
 	case info["loading"] == "1":
-		return redisFail("writes", "it is loading its data", "Wait until it has loaded: nodes decide by their own counts.")
+		return watch.Fail("writes", "it is loading its data", "Wait until it has loaded: nodes decide by their own counts.")
 	case info["aof_last_write_status"] == "err":
-		return redisFail("writes", "it cannot write its append-only file, and refuses writes until it can",
+		return watch.Fail("writes", "it cannot write its append-only file, and refuses writes until it can",
 			"See the log and the disk of that Redis.")
 	case info["rdb_last_bgsave_status"] == "err":
-		return redisWarn("writes", "its last save failed: it refuses writes, unless stop-writes-on-bgsave-error is no",
+		return watch.Warn("writes", "its last save failed: it refuses writes, unless stop-writes-on-bgsave-error is no",
 			"See the log and the disk of that Redis.")
 	case err == nil && least == 0:
-		return redisWarn("writes", "min-replicas-to-write is set, and no replica is in step: it refuses writes",
+		return watch.Warn("writes", "min-replicas-to-write is set, and no replica is in step: it refuses writes",
 			"Look at its replicas, or set min-replicas-to-write to 0.")
 	}
-	return redisOK("writes", "it is a primary")
+	return watch.Pass("writes", "it is a primary")
 }
 
 // clusterSlots is how many slots the keys of a Cluster are divided into.
@@ -278,26 +277,14 @@ const clusterSlots = "16384"
 
 func clusterCheck(info map[string]string) watch.Check {
 	if state := info["cluster_state"]; state != "ok" {
-		return redisFail("cluster", fmt.Sprintf("cluster_state is %.40q, %s of %s slots are ok", state,
+		return watch.Fail("cluster", fmt.Sprintf("cluster_state is %.40q, %s of %s slots are ok", state,
 			info["cluster_slots_ok"], info["cluster_slots_assigned"]),
 			"See CLUSTER NODES: keys of the slots that are not served are decided locally.")
 	}
 	// with cluster-require-full-coverage no, the state is ok although slots are without a server
 	if ok := info["cluster_slots_ok"]; ok != clusterSlots {
-		return redisFail("cluster", fmt.Sprintf("%.40q of %s slots are served, although cluster_state is ok", ok,
+		return watch.Fail("cluster", fmt.Sprintf("%.40q of %s slots are served, although cluster_state is ok", ok,
 			clusterSlots), "See CLUSTER NODES: keys of the slots that are not served are decided locally.")
 	}
-	return redisOK("cluster", info["cluster_size"]+" masters, all slots are served")
-}
-
-func redisOK(name, what string) watch.Check {
-	return watch.Check{Name: name, Result: watch.CheckOK, What: what}
-}
-
-func redisWarn(name, what, do string) watch.Check {
-	return watch.Check{Name: name, Result: watch.CheckWarn, What: what, Do: do}
-}
-
-func redisFail(name, what, do string) watch.Check {
-	return watch.Check{Name: name, Result: watch.CheckFail, What: what, Do: do}
+	return watch.Pass("cluster", info["cluster_size"]+" masters, all slots are served")
 }

@@ -6,10 +6,9 @@ import (
 	"io"
 	"slices"
 
-	"connectrpc.com/connect"
-
 	"github.com/weirhq/weir/controlplane/cmd/weirctl/format"
 	"github.com/weirhq/weir/controlplane/cmd/weirctl/plan"
+	"github.com/weirhq/weir/controlplane/internal/apiclient"
 	"github.com/weirhq/weir/shared/settings"
 	"github.com/weirhq/weir/shared/workspaces"
 )
@@ -127,11 +126,6 @@ func applyPlan(c *call, p plan.Plan, actor, reason string) (done int, err error)
 
 // partial says what was not applied, and why.
 func partial(c *call, p plan.Plan, done int, err error) error {
-	text := err.Error()
-	var rpc *connect.Error
-	if errors.As(err, &rpc) {
-		text = rpc.Message()
-	}
 	for _, left := range p.Changes[done+1:] {
 		_, _ = fmt.Fprintf(c.stderr, "not applied: %s\n", format.Plain(left.Line()))
 	}
@@ -142,7 +136,7 @@ func partial(c *call, p plan.Plan, done int, err error) error {
 	}
 	return &hinted{
 		fmt.Errorf("%d of %s are applied, and the next one failed: %s: %s",
-			done, format.Plural(int64(len(p.Changes)), "change"), p.Changes[done].Line(), text),
+			done, format.Plural(int64(len(p.Changes)), "change"), p.Changes[done].Line(), apiclient.Words(err)),
 		code, cause + " and run it again: what is applied already stays as it is. " +
 			"What failed may still happen: see weirctl audit.",
 	}

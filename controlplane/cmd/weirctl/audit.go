@@ -24,7 +24,6 @@ type auditList struct {
 	States    bool   `help:"Show the state before and after each change."`
 }
 
-// Run lists changes.
 func (a auditList) Run(c *call) error {
 	req := &controlv1.ListAuditRequest{
 		BeforeId: a.Before, Limit: a.Limit, Actor: a.By, Workspace: a.Workspace, Namespace: a.Namespace, Action: a.Action,
@@ -55,9 +54,9 @@ func (a auditList) Run(c *call) error {
 		if a.States {
 			for _, e := range entries {
 				format.Head(w, "%d  %s  %s  %s  %s: %s\n  before  %s\n  after   %s", e.GetId(), format.Moment(e.GetAtMs()),
-					format.Plain(e.GetActor()),
-					format.Plain(e.GetAction()), format.Plain(e.GetSubject()), format.Plain(e.GetReason()), orDash(e.GetBefore()),
-					orDash(e.GetAfter()))
+					format.Plain(e.GetActor()), format.Plain(e.GetAction()), format.Plain(e.GetSubject()),
+					format.Plain(e.GetReason()), format.OrNone(format.Plain(e.GetBefore())),
+					format.OrNone(format.Plain(e.GetAfter())))
 			}
 		} else {
 			t := format.NewTable(w)
@@ -98,11 +97,4 @@ func parseWhen(text string, now time.Time) (at time.Time, err error) {
 			text)
 	}
 	return at, nil
-}
-
-func orDash(text string) string {
-	if text == "" {
-		return "-"
-	}
-	return format.Plain(text)
 }

@@ -11,7 +11,6 @@ import (
 
 type cleanupStatus struct{ again }
 
-// Run shows the schedule and its history.
 func (s cleanupStatus) Run(c *call) error {
 	return s.look(c, func(c *call) error {
 		return show(c, c.Control.CleanupStatus, &controlv1.CleanupStatusRequest{},
@@ -49,7 +48,6 @@ func more(run *controlv1.CleanupRunRecord) string {
 
 type cleanupPause struct{ by }
 
-// Run pauses the schedule.
 func (p cleanupPause) Run(c *call) error {
 	return show(c, c.Control.CleanupPause, &controlv1.CleanupPauseRequest{Actor: p.Actor, Reason: p.Reason},
 		func(w io.Writer, answer *controlv1.CleanupPauseResponse) { c.writeSchedule(w, answer.GetStatus()) })
@@ -57,7 +55,6 @@ func (p cleanupPause) Run(c *call) error {
 
 type cleanupResume struct{ by }
 
-// Run resumes the schedule.
 func (r cleanupResume) Run(c *call) error {
 	return show(c, c.Control.CleanupResume, &controlv1.CleanupResumeRequest{Actor: r.Actor, Reason: r.Reason},
 		func(w io.Writer, answer *controlv1.CleanupResumeResponse) { c.writeSchedule(w, answer.GetStatus()) })

@@ -21,50 +21,42 @@ import (
 // answerBytesMax is how much of an answer to a question is read.
 const answerBytesMax = 16
 
-// losses say what each call that cannot be undone would lose.
-var losses = map[string]func(*call, context.Context, connect.AnyRequest) (string, error){
-	controlv1connect.SettingsServiceDeleteOverrideProcedure: (*call).lostOverride,
-	controlv1connect.SettingsServiceResetKeyProcedure:       (*call).lostCounts,
-	controlv1connect.TokenServiceRevokeTokenProcedure:       (*call).lostToken,
-	controlv1connect.RetirementServiceApproveDropProcedure:  (*call).lostTable,
-}
-
-// wide describes the calls that can change the decisions of a whole fleet at once. Each function
-// returns a description of the change, or "" if a call does not change that much.
-var wide = map[string]func(connect.AnyRequest) string{
-	controlv1connect.SettingsServiceChangeOverrideProcedure: blocksMany,
-	controlv1connect.RolloutServiceOperateRolloutProcedure:  rollsBack,
-	controlv1connect.TokenServiceRotateTokenProcedure:       endsSecret,
-}
-
 // Reasons for asking a person.
 const (
 	undone = "cannot be undone"
 	atOnce = "takes effect at once"
 )
 
+// questions are asked before the calls that cannot be undone, or that can change the decisions of a whole fleet at
+// once. what describes what a call would lose or change; a call that it returns "" for is not asked about.
+var questions = map[string]struct {
+	why  string
+	what func(*call, context.Context, connect.AnyRequest) (string, error)
+}{
+	controlv1connect.SettingsServiceDeleteOverrideProcedure: {undone, (*call).lostOverride},
+	controlv1connect.SettingsServiceResetKeyProcedure:       {undone, (*call).lostCounts},
+	controlv1connect.TokenServiceRevokeTokenProcedure:       {undone, (*call).lostToken},
+	controlv1connect.RetirementServiceApproveDropProcedure:  {undone, (*call).lostTable},
+	controlv1connect.SettingsServiceChangeOverrideProcedure: {atOnce, (*call).blocksMany},
+	controlv1connect.RolloutServiceOperateRolloutProcedure:  {atOnce, (*call).rollsBack},
+	controlv1connect.TokenServiceRotateTokenProcedure:       {atOnce, (*call).endsSecret},
+}
+
 // confirmed asks a person before a call that cannot be undone or that changes much at once.
 func (c *call) confirmed(next connect.UnaryFunc) connect.UnaryFunc {
 	return func(ctx context.Context, req connect.AnyRequest) (connect.AnyResponse, error) {
-		loss, changes := losses[req.Spec().Procedure], wide[req.Spec().Procedure]
-		if c.yes || loss == nil && changes == nil {
+		question, ok := questions[req.Spec().Procedure]
+		if c.yes || !ok {
 			return next(ctx, req)
 		}
-		if loss == nil {
-			change := changes(req)
-			if change == "" {
-				return next(ctx, req)
-			}
-			if err := c.confirm(atOnce, change); err != nil {
-				return nil, err
-			}
-			return next(c.ctx, req)
-		}
-		lost, err := loss(c, ctx, req)
+		what, err := question.what(c, ctx, req)
 		if err != nil {
 			return nil, err
 		}
-		if err := c.confirm(undone, lost); err != nil {
+		if what == "" {
+			return next(ctx, req)
+		}
+		if err := c.confirm(question.why, format.Plain(what)); err != nil {
 			return nil, err
 		}
 		return next(c.ctx, req)
@@ -112,32 +104,32 @@ func (c *call) answer() (string, error) {
 }
 
 // blocksMany describes an override that denies every request of all identifiers that a pattern matches.
-func blocksMany(req connect.AnyRequest) string {
+func (c *call) blocksMany(_ context.Context, req connect.AnyRequest) (string, error) {
 	msg := req.Any().(*controlv1.ChangeOverrideRequest)
 	if msg.Limit == nil || msg.GetLimit() != 0 || msg.GetShadow() || !strings.Contains(msg.GetPattern(), "*") {
-		return ""
+		return "", nil
 	}
-	return format.Plain(fmt.Sprintf("every request of every identifier of %s/%s that matches %s is denied, unless a more "+
-		"specific override applies", msg.GetWorkspace(), msg.GetNamespace(), msg.GetPattern()))
+	return fmt.Sprintf("every request of every identifier of %s/%s that matches %s is denied, unless a more "+
+		"specific override applies", msg.GetWorkspace(), msg.GetNamespace(), msg.GetPattern()), nil
 }
 
 // rollsBack describes a rollback, which does not go through stages.
-func rollsBack(req connect.AnyRequest) string {
+func (c *call) rollsBack(_ context.Context, req connect.AnyRequest) (string, error) {
 	msg := req.Any().(*controlv1.OperateRolloutRequest)
 	if msg.GetAction() != controlv1.RolloutAction_ROLLOUT_ACTION_ROLLBACK {
-		return ""
+		return "", nil
 	}
-	return format.Plain(fmt.Sprintf("all nodes of rollout %s return to the tuning from before it, without stages",
-		msg.GetId()))
+	return fmt.Sprintf("all nodes of rollout %s return to the tuning from before it, without stages",
+		msg.GetId()), nil
 }
 
 // endsSecret describes a rotation that ends the current secret at once.
-func endsSecret(req connect.AnyRequest) string {
+func (c *call) endsSecret(_ context.Context, req connect.AnyRequest) (string, error) {
 	msg := req.Any().(*controlv1.RotateTokenRequest)
 	if msg.GetOverlapMs() > 0 {
-		return ""
+		return "", nil
 	}
-	return format.Plain(fmt.Sprintf("calls with the current secret of token %s are refused from now on", msg.GetName()))
+	return fmt.Sprintf("calls with the current secret of token %s are refused from now on", msg.GetName()), nil
 }
 
 // lostOverride also makes sure that only the override that is shown is deleted.
@@ -151,21 +143,20 @@ func (c *call) lostOverride(ctx context.Context, req connect.AnyRequest) (string
 	}
 	o := answer.GetOverride()
 	if msg.IfUpdatedAtMs == nil {
-		seen := o.GetUpdatedAtMs()
-		msg.IfUpdatedAtMs = &seen
+		msg.IfUpdatedAtMs = new(o.GetUpdatedAtMs())
 	}
-	return format.Plain(plan.OverrideSubject(plan.OverrideOf(o)) + ": " + plan.OverrideWords(o)), nil
+	return plan.OverrideSubject(plan.OverrideOf(o)) + ": " + plan.OverrideWords(o), nil
 }
 
 func (c *call) lostCounts(_ context.Context, req connect.AnyRequest) (string, error) {
 	msg := req.Any().(*controlv1.ResetKeyRequest)
-	return format.Plain(fmt.Sprintf("what every region has counted of %s/%s/%s", msg.GetWorkspace(), msg.GetNamespace(),
-		msg.GetIdentifier())), nil
+	return fmt.Sprintf("what every region has counted of %s/%s/%s", msg.GetWorkspace(), msg.GetNamespace(),
+		msg.GetIdentifier()), nil
 }
 
 func (c *call) lostToken(_ context.Context, req connect.AnyRequest) (string, error) {
-	return format.Plain(fmt.Sprintf("token %s: calls with it are refused, and no other token gets its name",
-		req.Any().(*controlv1.RevokeTokenRequest).GetName())), nil
+	return fmt.Sprintf("token %s: calls with it are refused, and no other token gets its name",
+		req.Any().(*controlv1.RevokeTokenRequest).GetName()), nil
 }
 
 func (c *call) lostTable(ctx context.Context, req connect.AnyRequest) (string, error) {
@@ -175,8 +166,8 @@ func (c *call) lostTable(ctx context.Context, req connect.AnyRequest) (string, e
 		return "", err
 	}
 	r := answer.GetRetirement()
-	return format.Plain(fmt.Sprintf("table %s, now %s, with %s", table, r.GetDated(),
-		format.Plural(r.GetEvidence().GetRows(), "row"))), nil
+	return fmt.Sprintf("table %s, now %s, with %s", table, r.GetDated(),
+		format.Plural(r.GetEvidence().GetRows(), "row")), nil
 }
 
 // lossesShown is how many of the losses of one apply are listed.

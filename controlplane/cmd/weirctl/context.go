@@ -11,7 +11,6 @@ import (
 
 type contextList struct{}
 
-// Run lists contexts.
 func (contextList) Run(c *call) error {
 	all, err := contexts.Read(c.fleet.Contexts)
 	if err != nil {
@@ -51,7 +50,6 @@ type contextUse struct {
 	Name string `arg:"" help:"The context."`
 }
 
-// Run makes a context the current one.
 func (u contextUse) Run(c *call) error {
 	return c.editContexts("current: "+u.Name, func(all *contexts.File) error {
 		_, err := all.Named(u.Name)
@@ -99,7 +97,6 @@ type contextDelete struct {
 	Name string `arg:"" help:"The context to delete. The fleet and its token stay as they are."`
 }
 
-// Run forgets a context.
 func (d contextDelete) Run(c *call) error {
 	return c.editContexts("deleted: "+d.Name, func(all *contexts.File) error {
 		if _, err := all.Named(d.Name); err != nil {

@@ -111,11 +111,7 @@ func (e explainKey) ask(ctx context.Context, client *http.Client, node string) e
 
 // nodeTold says what to do about a node that did not explain.
 func nodeTold(a explanation.Node) error {
-	text := a.Err.Error()
-	if rpc := (*connect.Error)(nil); errors.As(a.Err, &rpc) {
-		text = rpc.Message()
-	}
-	t := &hinted{fmt.Errorf("%s: %s", a.Address, text), exitFailure, "The cause is in the node's log."}
+	t := &hinted{fmt.Errorf("%s: %s", a.Address, apiclient.Words(a.Err)), exitFailure, "The cause is in the node's log."}
 	switch connect.CodeOf(a.Err) {
 	case connect.CodeInvalidArgument:
 		t.code, t.hint = exitUsage, "Correct it and try again; see weirctl explain --help."

@@ -13,7 +13,6 @@ type exportAll struct {
 	File string `short:"f" placeholder:"FILE" help:"Write to this file instead of stdout."`
 }
 
-// Run prints all settings as one document.
 func (e exportAll) Run(c *call) error {
 	stored, err := c.stored()
 	if err != nil {

@@ -18,7 +18,6 @@ type fleetCommand struct {
 	Pairs bool `help:"Show how late each region reads the changes of each other region, instead of nodes."`
 }
 
-// Run lists the nodes.
 func (f fleetCommand) Run(c *call) error {
 	return f.look(c, func(c *call) error {
 		answer, err := apiclient.Ask(c.ctx, c.Control.Fleet, &controlv1.FleetRequest{})
@@ -67,16 +66,10 @@ func writeFleet(w io.Writer, f *controlv1.FleetResponse) {
 }
 
 func writePairs(w io.Writer, pairs []*controlv1.ConvergencePair) {
-	if len(pairs) == 0 {
-		format.Head(w, "not measured: no relay has lately read changes of another region")
-		return
-	}
-	t := format.NewTable(w)
-	t.Row("TO", "FROM", "99 OF 100 WITHIN", "NODES")
-	for _, p := range pairs {
-		t.Row(p.GetTo(), p.GetFrom(), format.Span(p.GetP99Ms()), format.Digits(int64(p.GetNodes())))
-	}
-	t.Flush()
+	format.List(w, "not measured: no relay has lately read changes of another region",
+		[]string{"TO", "FROM", "99 OF 100 WITHIN", "NODES"}, pairs, func(t format.Table, p *controlv1.ConvergencePair) {
+			t.Row(p.GetTo(), p.GetFrom(), format.Span(p.GetP99Ms()), format.Digits(int64(p.GetNodes())))
+		})
 }
 
 // relayed names the shards of its region's Redis that a node relays.

@@ -17,7 +17,6 @@ type keysTop struct {
 	Limit     int32  `default:"20" help:"How many (1 to 100)."`
 }
 
-// Run lists keys.
 func (k keysTop) Run(c *call) error {
 	by := controlv1.TopBy_TOP_BY_HOT
 	if k.Denied {

@@ -16,7 +16,6 @@ type keysHeld struct {
 	Limit      int32  `default:"20" help:"How many (1 to 100)."`
 }
 
-// Run lists what is held.
 func (k keysHeld) Run(c *call) error {
 	return show(c, c.TopKeys.ListHeld, &controlv1.ListHeldRequest{Workspace: k.Workspace,
 		Namespace: k.Namespace, Identifier: k.Identifier, Limit: k.Limit}, writeHeld)

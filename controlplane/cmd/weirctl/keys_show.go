@@ -17,7 +17,6 @@ type keysShow struct {
 	Cost       int64  `default:"1" help:"The cost of the request, from 1."`
 }
 
-// Run shows a key.
 func (k keysShow) Run(c *call) error {
 	ask := &controlv1.GetKeyRequest{Workspace: k.Workspace, Namespace: k.Namespace, Identifier: k.Identifier, Cost: k.Cost,
 		Judge: true}

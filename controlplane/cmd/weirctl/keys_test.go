@@ -13,7 +13,7 @@ func TestKeysTop(t *testing.T) {
 	w := newWorld(t)
 	w.want(t, w.run(t, "keys", "top"), exitOK, "no keys; 0 nodes reported\n")
 	w.top = limits.TopKeys{
-		Now: now, Total: 40_000, Nodes: 3, Unreadable: 1, Truncated: true, Oldest: 12 * time.Second,
+		Reports: limits.Reports{Now: now, Nodes: 3, Unreadable: 1, Truncated: true, Oldest: 12 * time.Second}, Total: 40_000,
 		Keys: []limits.TopKey{
 			{Workspace: "acme", Namespace: "api", Identifier: "user_42", DurationMs: 60_000, Limit: 10_000, Count: 9_001,
 				Regions: []limits.TopKeyRegion{{Region: "eu", Count: 9_000}, {Region: "us", Count: 1}}},
@@ -94,7 +94,7 @@ These counts are what regions have stored; weirctl explain shows what a node cou
 	if want := (limits.KeyQuery{Workspace: "acme", Namespace: "api", Identifier: "user_42", Limit: 100, Cost: 5}); w.keyQuery != want {
 		t.Errorf("asked for %+v, want %+v", w.keyQuery, want)
 	}
-	w.top = limits.TopKeys{Now: now, Nodes: 1, Keys: []limits.TopKey{
+	w.top = limits.TopKeys{Reports: limits.Reports{Now: now, Nodes: 1}, Keys: []limits.TopKey{
 		{Workspace: "acme", Namespace: "api", Identifier: "user_42", DurationMs: 60_000, Limit: 100, Count: 97, ReportedAt: now},
 		{Workspace: "acme", Namespace: "api", Identifier: "user_43", DurationMs: 1000, Limit: 9, Count: 9, ReportedAt: now},
 	}}
@@ -128,7 +128,7 @@ These counts are what regions have stored; weirctl explain shows what a node cou
 func TestKeysHeld(t *testing.T) {
 	w := newWorld(t)
 	w.want(t, w.run(t, "keys", "held"), exitOK, "nothing is held; 0 nodes reported\n")
-	w.held = limits.HeldReport{Now: now, Nodes: 2, Oldest: 3 * time.Second, Held: []limits.Held{
+	w.held = limits.HeldReport{Reports: limits.Reports{Now: now, Nodes: 2, Oldest: 3 * time.Second}, Held: []limits.Held{
 		{Kind: "lease", Workspace: "acme", Namespace: "exports", Identifier: "org_7", Holder: "job\x1b[2J", Region: "eu", Node: "eu-1",
 			SinceMs: now.Add(-time.Hour).UnixMilli(), Amount: 1},
 		{Kind: "reservation", Workspace: "acme", Namespace: "tokens", Identifier: "org_7", Region: "us", Node: "us-1",
@@ -141,7 +141,7 @@ acme       tokens     org_7       reservation  4,000   -        us      us-1  1m
 
 as 2 nodes reported, up to 3s ago; each reports what it has held longest
 `)
-	if want := (limits.HeldQuery{Workspace: "acme", Identifier: "org_7", Limit: 2}); w.heldQuery != want {
+	if want := (limits.TopQuery{Workspace: "acme", Identifier: "org_7", Limit: 2}); w.heldQuery != want {
 		t.Errorf("asked for %+v, want %+v", w.heldQuery, want)
 	}
 }

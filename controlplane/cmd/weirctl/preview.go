@@ -28,8 +28,7 @@ func (f shapeFlags) shape() *controlv1.PreviewShape {
 	shape := &controlv1.PreviewShape{Regions: f.Regions, NodesPerRegion: f.Nodes, Keys: f.Keys, HotShare: f.Hot,
 		OverlapShare: f.Overlap, Limit: f.Limit}
 	if f.Duration != nil {
-		ms := f.Duration.Milliseconds()
-		shape.WindowMs = &ms
+		shape.WindowMs = new(f.Duration.Milliseconds())
 	}
 	return shape
 }
@@ -40,7 +39,6 @@ type rolloutPreview struct {
 	shapeFlags
 }
 
-// Run predicts what a rollout would do to the fleet.
 func (r rolloutPreview) Run(c *call) error {
 	var inForce []*controlv1.RegionTuning
 	if r.Tuning == "" {
@@ -115,15 +113,9 @@ func writePreview(w io.Writer, a *controlv1.PreviewRolloutResponse) {
 	}{
 		{"MySQL rows written a second", (*controlv1.PreviewPrediction).GetRowsWrittenPerS, ""},
 		{"MySQL rows read a second", (*controlv1.PreviewPrediction).GetRowsReadPerS, ""},
-		{"convergence delay, median", func(p *controlv1.PreviewPrediction) float64 {
-			return float64(p.GetConvergenceP50Ms())
-		}, "ms"},
-		{"convergence delay, 99 %", func(p *controlv1.PreviewPrediction) float64 {
-			return float64(p.GetConvergenceP99Ms())
-		}, "ms"},
-		{"  of keys near their limit", func(p *controlv1.PreviewPrediction) float64 {
-			return float64(p.GetConvergenceHotP99Ms())
-		}, "ms"},
+		{"convergence delay, median", asFloat((*controlv1.PreviewPrediction).GetConvergenceP50Ms), "ms"},
+		{"convergence delay, 99 %", asFloat((*controlv1.PreviewPrediction).GetConvergenceP99Ms), "ms"},
+		{"  of keys near their limit", asFloat((*controlv1.PreviewPrediction).GetConvergenceHotP99Ms), "ms"},
 		{"share never sent elsewhere", (*controlv1.PreviewPrediction).GetUnknownShare, ""},
 		{"admitted/limit, worst caller", (*controlv1.PreviewPrediction).GetOvershoot, ""},
 		{"admitted/limit, ordinary", (*controlv1.PreviewPrediction).GetOrdinaryOvershoot, ""},
@@ -149,6 +141,10 @@ func writePreview(w io.Writer, a *controlv1.PreviewRolloutResponse) {
 		format.Prose(w, "- ", n)
 	}
 	_, _ = fmt.Fprintf(w, "- simulated in %s\n", format.Span(a.GetTookMs()))
+}
+
+func asFloat(ms func(*controlv1.PreviewPrediction) int64) func(*controlv1.PreviewPrediction) float64 {
+	return func(p *controlv1.PreviewPrediction) float64 { return float64(ms(p)) }
 }
 
 const curveWidth, curveHeight = 60, 12

@@ -25,7 +25,6 @@ type resetSet struct {
 	by
 }
 
-// Run resets a key.
 func (r resetSet) Run(c *call) error {
 	if r.Watch {
 		if err := c.mayWatchReset(); err != nil {
@@ -112,20 +111,14 @@ func resetProgress(nodes []*controlv1.Node, setAtMs int64) (have int, missing []
 
 type resetList struct{ space }
 
-// Run lists a namespace's resets.
 func (r resetList) Run(c *call) error {
 	ask := &controlv1.ListResetsRequest{Workspace: r.Workspace, Namespace: r.Namespace}
 	return show(c, c.Settings.ListResets, ask, func(w io.Writer, answer *controlv1.ListResetsResponse) {
-		if len(answer.GetResets()) == 0 {
-			format.Head(w, "nothing has been reset in this namespace")
-			return
-		}
-		t := format.NewTable(w)
-		t.Row("IDENTIFIER", "GENERATION", "SET", "FORGOTTEN")
-		for _, r := range answer.GetResets() {
-			t.Row(r.GetIdentifier(), format.Digits(r.GetGeneration()), format.Moment(r.GetSetAtMs()),
-				format.Moment(r.GetExpiresAtMs()))
-		}
-		t.Flush()
+		format.List(w, "nothing has been reset in this namespace",
+			[]string{"IDENTIFIER", "GENERATION", "SET", "FORGOTTEN"}, answer.GetResets(),
+			func(t format.Table, r *controlv1.Reset) {
+				t.Row(r.GetIdentifier(), format.Digits(r.GetGeneration()), format.Moment(r.GetSetAtMs()),
+					format.Moment(r.GetExpiresAtMs()))
+			})
 	})
 }

@@ -27,7 +27,6 @@ type retireStart struct {
 	by
 }
 
-// Run starts a retirement.
 func (r retireStart) Run(c *call) error {
 	answer, err := apiclient.Ask(c.ctx, c.Retirements.StartRetirement, &controlv1.StartRetirementRequest{
 		Actor: r.Actor, Reason: r.Reason, Table: r.Table, QuietMs: new(r.Quiet.Milliseconds()),
@@ -52,7 +51,6 @@ type retireStatus struct {
 	Every time.Duration `default:"2s" help:"Time between two updates of --watch."`
 }
 
-// Run shows a retirement.
 func (r retireStatus) Run(c *call) error {
 	if r.Watch {
 		return c.watchRetirement(r.Table, max(r.Every, 10*time.Millisecond))
@@ -69,7 +67,6 @@ type retireApprove struct {
 	by
 }
 
-// Run approves.
 func (r retireApprove) Run(c *call) error {
 	evidence := r.Evidence
 	if evidence == "" {
@@ -94,7 +91,6 @@ type retireAbort struct {
 	by
 }
 
-// Run aborts.
 func (r retireAbort) Run(c *call) error {
 	return showRetirement(c, c.Retirements.AbortRetirement, &controlv1.AbortRetirementRequest{Actor: r.Actor,
 		Reason: r.Reason, Table: r.Table})
@@ -105,7 +101,6 @@ type retireHistory struct {
 	Events bool `help:"Show what happened in the newest one."`
 }
 
-// Run lists retirements, or what happened in the newest.
 func (r retireHistory) Run(c *call) error {
 	if r.Events {
 		return show(c, c.Retirements.RetirementStatus, &controlv1.RetirementStatusRequest{Table: r.Table},

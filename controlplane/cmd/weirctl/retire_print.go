@@ -35,18 +35,7 @@ func retirementOutcome(r *controlv1.Retirement) error {
 
 // retirementStanding is the state of a retirement in one line.
 func retirementStanding(r *controlv1.Retirement) string {
-	var b strings.Builder
-	b.WriteString(because(r.GetPhase(), r.GetWhy()))
-	more := []string{r.GetWaiting(), ""}
-	if r.GetTrouble() != "" {
-		more[1] = "trouble, tried again: " + r.GetTrouble()
-	}
-	for _, text := range more {
-		if text != "" {
-			b.WriteString(": " + text)
-		}
-	}
-	return b.String()
+	return because(r.GetPhase(), r.GetWhy()) + trouble(r)
 }
 
 // retirementNext is what an operator can do now.
@@ -123,18 +112,10 @@ func (c *call) writeEvidence(w io.Writer, r *controlv1.Retirement) {
 }
 
 func writeRetirements(w io.Writer, list *controlv1.ListRetirementsResponse) {
-	if len(list.GetRetirements()) == 0 {
-		_, _ = fmt.Fprintln(w, "no retirement yet: see weirctl retire start --help")
-		return
-	}
-	t := format.NewTable(w)
-	t.Row("STARTED", "BY", "REASON", "TOOK", "RESULT")
-	for _, r := range list.GetRetirements() {
-		took := "-"
-		if at := r.GetEndedAtMs(); at > 0 {
-			took = format.Span(at - r.GetStartedAtMs())
-		}
-		t.Row(format.Moment(r.GetStartedAtMs()), r.GetActor(), r.GetReason(), took, because(r.GetPhase(), r.GetWhy()))
-	}
-	t.Flush()
+	format.List(w, "no retirement yet: see weirctl retire start --help",
+		[]string{"STARTED", "BY", "REASON", "TOOK", "RESULT"}, list.GetRetirements(),
+		func(t format.Table, r *controlv1.RetirementSummary) {
+			t.Row(format.Moment(r.GetStartedAtMs()), r.GetActor(), r.GetReason(),
+				took(r.GetStartedAtMs(), r.GetEndedAtMs()), because(r.GetPhase(), r.GetWhy()))
+		})
 }

@@ -67,7 +67,6 @@ func (r rolloutStart) AfterApply(line *kong.Context) error {
 	return nil
 }
 
-// Run starts a rollout.
 func (r rolloutStart) Run(c *call) error {
 	plan, err := r.plan()
 	if err != nil && !(c.dryRun && errors.Is(err, errNoStage)) {
@@ -261,7 +260,6 @@ type rolloutStatus struct {
 	Every time.Duration `default:"2s" help:"Time between two updates of --watch."`
 }
 
-// Run shows a rollout.
 func (r rolloutStatus) Run(c *call) error {
 	if r.Watch {
 		return c.watchRollout(r.ID, max(r.Every, 10*time.Millisecond))
@@ -324,22 +322,18 @@ func (r rolloutApprove) Run(c *call) error {
 		Stage: r.Stage, Asked: asked, Evidence: evidence})
 }
 
-// Run pauses.
 func (r rolloutPause) Run(c *call) error {
 	return r.operate(c, controlv1.RolloutAction_ROLLOUT_ACTION_PAUSE)
 }
 
-// Run resumes.
 func (r rolloutResume) Run(c *call) error {
 	return r.operate(c, controlv1.RolloutAction_ROLLOUT_ACTION_RESUME)
 }
 
-// Run aborts.
 func (r rolloutAbort) Run(c *call) error {
 	return r.operate(c, controlv1.RolloutAction_ROLLOUT_ACTION_ABORT)
 }
 
-// Run rolls back.
 func (r rolloutRollback) Run(c *call) error {
 	return r.operate(c, controlv1.RolloutAction_ROLLOUT_ACTION_ROLLBACK)
 }
@@ -348,7 +342,6 @@ type rolloutHistory struct {
 	ID string `arg:"" optional:"" name:"id" help:"Show what happened in this rollout; default: list all."`
 }
 
-// Run lists rollouts, or what happened in one.
 func (r rolloutHistory) Run(c *call) error {
 	if r.ID != "" {
 		return show(c, c.Rollouts.RolloutStatus, &controlv1.RolloutStatusRequest{Id: r.ID},

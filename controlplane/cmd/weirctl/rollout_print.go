@@ -59,19 +59,21 @@ func standing(r *controlv1.Rollout) string {
 	} else {
 		b.WriteString(because(r.GetPhase(), r.GetWhy()))
 	}
-	for _, more := range []string{r.GetWaiting(), trouble(r)} {
-		if more != "" {
-			b.WriteString(": " + more)
-		}
-	}
-	return b.String()
+	return b.String() + trouble(r)
 }
 
-func trouble(r *controlv1.Rollout) string {
-	if r.GetTrouble() == "" {
-		return ""
+// trouble is what a rollout or a retirement waits for, and what stands in its way, to be put after its phase.
+func trouble(r interface {
+	GetWaiting() string
+	GetTrouble() string
+}) (text string) {
+	if r.GetWaiting() != "" {
+		text = ": " + r.GetWaiting()
 	}
-	return "trouble, tried again: " + r.GetTrouble()
+	if r.GetTrouble() != "" {
+		text += ": trouble, tried again: " + r.GetTrouble()
+	}
+	return text
 }
 
 func (c *call) writeRollout(w io.Writer, r *controlv1.Rollout) {
@@ -217,11 +219,7 @@ func writeQueries(w io.Writer, r *controlv1.Rollout) {
 	t := format.NewTable(w)
 	t.Row("QUERY", "REGION", "BEFORE", "NOW", "WANT", "")
 	for _, q := range r.GetQueries() {
-		region := q.GetRegion()
-		if region == "" {
-			region = "-"
-		}
-		t.Row(q.GetName(), region, measured(q.Before), measured(q.Now), q.GetBound(), q.GetProblem())
+		t.Row(q.GetName(), format.OrNone(q.GetRegion()), measured(q.Before), measured(q.Now), q.GetBound(), q.GetProblem())
 	}
 	t.Flush()
 }
@@ -262,21 +260,19 @@ func regionNames(s *controlv1.RolloutProgress) string {
 var fields = strings.NewReplacer("{", "", "}", "", `"`, "", ":", " ", ",", ", ")
 
 func writeRollouts(w io.Writer, list *controlv1.ListRolloutsResponse) {
-	if len(list.GetRollouts()) == 0 {
-		_, _ = fmt.Fprintln(w, "no rollout yet: see weirctl rollout start --help")
-		return
+	format.List(w, "no rollout yet: see weirctl rollout start --help",
+		[]string{"ID", "STARTED", "BY", "REASON", "TOOK", "RESULT"}, list.GetRollouts(),
+		func(t format.Table, r *controlv1.RolloutSummary) {
+			t.Long(60, r.GetId(), format.Moment(r.GetStartedAtMs()), r.GetActor(), r.GetReason(),
+				took(r.GetStartedAtMs(), r.GetEndedAtMs()), because(r.GetPhase(), r.GetWhy()))
+		})
+}
+
+func took(startedMs, endedMs int64) string {
+	if endedMs == 0 {
+		return "-"
 	}
-	t := format.NewTable(w)
-	t.Row("ID", "STARTED", "BY", "REASON", "TOOK", "RESULT")
-	for _, r := range list.GetRollouts() {
-		took := "-"
-		if at := r.GetEndedAtMs(); at > 0 {
-			took = format.Span(at - r.GetStartedAtMs())
-		}
-		t.Long(60, r.GetId(), format.Moment(r.GetStartedAtMs()), r.GetActor(), r.GetReason(), took,
-			because(r.GetPhase(), r.GetWhy()))
-	}
-	t.Flush()
+	return format.Span(endedMs - startedMs)
 }
 
 // writeEvents shows the history of a rollout or a retirement.

@@ -17,6 +17,7 @@ import (
 	"github.com/weirhq/weir/controlplane/cmd/weirctl/commandline"
 	"github.com/weirhq/weir/controlplane/cmd/weirctl/contexts"
 	"github.com/weirhq/weir/controlplane/cmd/weirctl/format"
+	"github.com/weirhq/weir/controlplane/internal/apiclient"
 	"github.com/weirhq/weir/shared/strict/flags"
 )
 
@@ -196,7 +197,7 @@ func run(ctx context.Context, args []string, t terminal) (code int) {
 	if err := request.shown(command.Run(request)); err != nil {
 		code, hint := explain(request.ctx, err, request.fleet.API, area)
 		if code == exitUsage {
-			err = inFlags(err, command.Flags())
+			err = errors.New(commandline.FlagWordsOf(command.Flags()).Rewrite(apiclient.Words(err)))
 		}
 		return t.fail(err, code, hint)
 	}
@@ -218,26 +219,11 @@ func helpFor(err error) string {
 }
 
 func (t terminal) fail(err error, code int, hint string) int {
-	text := err.Error()
-	var rpc *connect.Error
-	if errors.As(err, &rpc) {
-		text = rpc.Message()
-	}
-	_, _ = fmt.Fprintf(t.stderr, "weirctl: %s\n", format.Plain(text))
+	_, _ = fmt.Fprintf(t.stderr, "weirctl: %s\n", format.Plain(apiclient.Words(err)))
 	if hint != "" {
 		_, _ = fmt.Fprintln(t.stderr, hint)
 	}
 	return code
-}
-
-// inFlags rewrites an error about a value for the command line: see commandline.FlagWords.
-func inFlags(err error, flags []*kong.Flag) error {
-	text := err.Error()
-	var rpc *connect.Error
-	if errors.As(err, &rpc) {
-		text = rpc.Message()
-	}
-	return errors.New(commandline.FlagWordsOf(flags).Rewrite(text))
 }
 
 // errRunFailed is a run that ended in an error.
@@ -330,7 +316,6 @@ func (c *call) actor() (string, error) {
 
 type versionCommand struct{}
 
-// Run prints the version.
 func (versionCommand) Run(c *call) error {
 	version := "unknown"
 	if info, ok := debug.ReadBuildInfo(); ok {

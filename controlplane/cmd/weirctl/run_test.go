@@ -72,7 +72,7 @@ type world struct {
 	top         limits.TopKeys
 	topQuery    limits.TopQuery
 	held        limits.HeldReport
-	heldQuery   limits.HeldQuery
+	heldQuery   limits.TopQuery
 	key         limits.KeyReport
 	keyQuery    limits.KeyQuery
 	rollouts    rollouts
@@ -121,7 +121,7 @@ func newWorldThat(t *testing.T, asks bool) *world {
 			w.topQuery = q
 			return w.top, w.schedule.err
 		},
-		Held: func(_ context.Context, q limits.HeldQuery) (limits.HeldReport, error) {
+		Held: func(_ context.Context, q limits.TopQuery) (limits.HeldReport, error) {
 			w.heldQuery = q
 			return w.held, w.schedule.err
 		},

@@ -97,7 +97,6 @@ type overrideDelete struct {
 	by
 }
 
-// Run deletes an override.
 func (o overrideDelete) Run(c *call) error {
 	return show(c, c.Settings.DeleteOverride, &controlv1.DeleteOverrideRequest{
 		Actor: o.Actor, Reason: o.Reason, Workspace: o.Workspace, Namespace: o.Namespace, Pattern: o.Pattern,
@@ -110,7 +109,6 @@ type overrideList struct {
 	After string `placeholder:"PATTERN" help:"Begin after this one, the last of the previous page."`
 }
 
-// Run lists a namespace's overrides.
 func (o overrideList) Run(c *call) error {
 	ask := &controlv1.ListOverridesRequest{Workspace: o.Workspace, Namespace: o.Namespace, After: o.After}
 	return show(c, c.Settings.ListOverrides, ask, func(w io.Writer, answer *controlv1.ListOverridesResponse) {
@@ -160,7 +158,6 @@ type namespaceSet struct {
 	by
 }
 
-// Run changes what flags name, and keeps the rest.
 func (n namespaceSet) Run(c *call) error {
 	return show(c, c.Settings.SetNamespace, &controlv1.SetNamespaceRequest{
 		Actor: n.Actor, Reason: n.Reason, Workspace: n.Workspace, Namespace: n.Namespace,
@@ -175,7 +172,6 @@ type namespaceList struct {
 	After     string `placeholder:"NAMESPACE" help:"Begin after this one, the last of the previous page."`
 }
 
-// Run lists a workspace's namespaces.
 func (n namespaceList) Run(c *call) error {
 	ask := &controlv1.ListNamespacesRequest{Workspace: n.Workspace, After: n.After}
 	return show(c, c.Settings.ListNamespaces, ask, func(w io.Writer, answer *controlv1.ListNamespacesResponse) {

@@ -20,7 +20,6 @@ type tokenCreate struct {
 	by
 }
 
-// Run makes a token and prints it.
 func (t tokenCreate) Run(c *call) error {
 	return show(c, c.Tokens.CreateToken, &controlv1.CreateTokenRequest{Actor: t.Actor, Reason: t.Reason, Name: t.Name,
 		Role: t.Role, Workspaces: t.Workspace, ExpiresInMs: t.ExpiresIn.Milliseconds(),
@@ -37,7 +36,6 @@ type tokenRotate struct {
 	by
 }
 
-// Run gives a token a new secret and prints it.
 func (r tokenRotate) Run(c *call) error {
 	return show(c, c.Tokens.RotateToken, &controlv1.RotateTokenRequest{Actor: r.Actor, Reason: r.Reason, Name: r.Name,
 		OverlapMs: new(r.Overlap.Milliseconds()), ExpiresInMs: r.ExpiresIn.Milliseconds(),
@@ -53,7 +51,6 @@ type tokenRevoke struct {
 	by
 }
 
-// Run revokes a token.
 func (t tokenRevoke) Run(c *call) error {
 	ask := &controlv1.RevokeTokenRequest{Actor: t.Actor, Reason: t.Reason, Name: t.Name}
 	return show(c, c.Tokens.RevokeToken, ask, func(w io.Writer, _ *controlv1.RevokeTokenResponse) {
@@ -65,7 +62,6 @@ type tokenList struct {
 	After string `placeholder:"NAME" help:"Begin after this one, the last of the previous page."`
 }
 
-// Run lists tokens.
 func (l tokenList) Run(c *call) error {
 	ask := &controlv1.ListTokensRequest{After: l.After}
 	return show(c, c.Tokens.ListTokens, ask, func(w io.Writer, answer *controlv1.ListTokensResponse) {

@@ -94,29 +94,20 @@ func (c *call) inForce() ([]*controlv1.RegionTuning, error) {
 // writeDiff shows what a document changes of each tuning in force, and tells whether it is
 // anything.
 func writeDiff(w io.Writer, inForce []*controlv1.RegionTuning, document string) (differs bool, err error) {
-	next, err := tuning.Parse([]byte(document))
+	found, err := differencesOf(inForce, document)
 	if err != nil {
 		return false, err
 	}
-	var documents []string // documents
-	for _, t := range inForce {
-		if slices.Contains(documents, t.GetDocument()) {
-			continue
+	for i, t := range inForce {
+		regions := regionsWith(inForce, t.GetDocument())
+		if regions[0] != regionName(t) {
+			continue // it was shown with that one
 		}
-		documents = append(documents, t.GetDocument())
-		was, err := tuning.Read([]byte(t.GetDocument()))
-		if err != nil {
-			return false, err
-		}
-		changes, err := tuning.Diff(was, next)
-		if err != nil {
-			return false, err
-		}
-		_, _ = fmt.Fprintf(w, "%s:\n", format.Plain(strings.Join(regionsWith(inForce, t.GetDocument()), ", ")))
-		if len(changes) == 0 {
+		_, _ = fmt.Fprintf(w, "%s:\n", format.Plain(strings.Join(regions, ", ")))
+		if len(found[i].Changes) == 0 {
 			_, _ = fmt.Fprintln(w, "  nothing changes")
 		}
-		for _, change := range changes {
+		for _, change := range found[i].Changes {
 			_, _ = fmt.Fprintf(w, "  %s: %s -> %s\n", change.Field, change.From, change.To)
 			differs = true
 		}

@@ -18,7 +18,6 @@ type tuningGet struct {
 	Region string `placeholder:"REGION" help:"Only this region's; fleet: that of regions without their own. Default: all."`
 }
 
-// Run shows the tuning in force.
 func (g tuningGet) Run(c *call) error {
 	inForce, err := c.inForce()
 	if err != nil {
@@ -165,7 +164,6 @@ type tuningHistory struct {
 	Limit  int32  `default:"20" help:"How many versions (1 to 100)."`
 }
 
-// Run lists versions of the tuning.
 func (h tuningHistory) Run(c *call) error {
 	ask := &controlv1.ListTuningsRequest{BeforeVersion: h.Before, Limit: h.Limit}
 	if h.Region != "" {

@@ -3,6 +3,7 @@ package apiclient
 
 import (
 	"context"
+	"errors"
 
 	"connectrpc.com/connect"
 
@@ -33,6 +34,14 @@ func New(client connect.HTTPClient, api string, options ...connect.ClientOption)
 		Health:      controlv1connect.NewHealthServiceClient(client, api, options...),
 		Audit:       controlv1connect.NewAuditServiceClient(client, api, options...),
 	}
+}
+
+// Words are an error of the API in its own words, without the name of its code.
+func Words(err error) string {
+	if coded := new(connect.Error); errors.As(err, &coded) && coded.Message() != "" {
+		return coded.Message()
+	}
+	return err.Error()
 }
 
 // RPC is the method of a client.

@@ -186,9 +186,9 @@ func (l *large) health(context.Context) watch.HealthDocument {
 func (l *large) topKeys(context.Context, limits.TopQuery) (limits.TopKeys, error) {
 	now := time.Now()
 	if l.empty || l.down != nil {
-		return limits.TopKeys{Now: now}, l.down
+		return limits.TopKeys{Reports: limits.Reports{Now: now}}, l.down
 	}
-	top := limits.TopKeys{Now: now, Nodes: largeNodes, Oldest: 2 * time.Second}
+	top := limits.TopKeys{Reports: limits.Reports{Now: now, Nodes: largeNodes, Oldest: 2 * time.Second}}
 	for i := range int64(100) {
 		key := limits.TopKey{Workspace: "acme", Namespace: "api", Identifier: fmt.Sprintf("user_%05d", 41+i), DurationMs: 60_000, Limit: 1000, Count: 10_000 - 50*i + now.Unix()%50}
 		for _, region := range l.regions[:4] {

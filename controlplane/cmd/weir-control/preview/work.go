@@ -73,18 +73,17 @@ func work(ask previews.Ask, intervals []time.Duration, began time.Time, tell fun
 	if err := tell(line{Scale: &by}); err != nil {
 		return err
 	}
-	was, err := predict(population, by, last)
-	if err != nil {
+	run := func(set tuning.Tuning, as func(*previews.Prediction) line) error {
+		p, err := predict(population, by, set)
+		if err != nil {
+			return err
+		}
+		return tell(as(&p))
+	}
+	if err := run(last, func(p *previews.Prediction) line { return line{Old: p} }); err != nil {
 		return err
 	}
-	if err := tell(line{Old: &was}); err != nil {
-		return err
-	}
-	is, err := predict(population, by, next)
-	if err != nil {
-		return err
-	}
-	if err := tell(line{New: &is}); err != nil {
+	if err := run(next, func(p *previews.Prediction) line { return line{New: p} }); err != nil {
 		return err
 	}
 	each := time.Since(began) / 2
@@ -97,11 +96,7 @@ func work(ask previews.Ask, intervals []time.Duration, began time.Time, tell fun
 		}
 		point := next
 		point.FeedInterval = tuning.Duration(interval)
-		p, err := predict(population, by, point)
-		if err != nil {
-			return err
-		}
-		if err := tell(line{Point: &p}); err != nil {
+		if err := run(point, func(p *previews.Prediction) line { return line{Point: p} }); err != nil {
 			return err
 		}
 	}

@@ -90,6 +90,20 @@ func Cell(text string) (short string, cut bool) {
 	return text, false
 }
 
+// List writes a table with a row for each item, or the line empty without items.
+func List[T any](w io.Writer, empty string, head []string, items []T, row func(Table, T)) {
+	if len(items) == 0 {
+		Head(w, "%s", empty)
+		return
+	}
+	t := NewTable(w)
+	t.Row(head...)
+	for _, item := range items {
+		row(t, item)
+	}
+	t.Flush()
+}
+
 // Flush writes the table.
 func (t Table) Flush() { _ = t.w.Flush() }
 
