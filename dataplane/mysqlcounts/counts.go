@@ -100,6 +100,21 @@ func (c *Counts) upsert(ctx context.Context, region string, counts []store.Count
 	})
 }
 
+// each runs a query, and calls scan for each of its rows while the database is still sending.
+func (c *Counts) each(ctx context.Context, scan func(*sql.Rows) error, query string, args ...any) (err error) {
+	rows, err := c.db.QueryContext(ctx, query, args...)
+	if err != nil {
+		return err
+	}
+	defer func() { err = errors.Join(err, rows.Close()) }()
+	for rows.Next() {
+		if err := scan(rows); err != nil {
+			return err
+		}
+	}
+	return rows.Err()
+}
+
 // checkChunk tells a misused call (a plain error, as no row is at fault) from rows that
 // can never be stored (ErrRefused).
 func checkChunk(region string, counts []store.Count) error {
