@@ -272,9 +272,7 @@ func (r *reader) forget() {
 
 // sweep removes names that have expired by an origin's clock.
 func (r *reader) sweep(b *book) {
-	b.mu.Lock()
-	nowMs := b.nowMs
-	b.mu.Unlock()
+	nowMs := b.clockMs()
 	lives := func(expiresMs int64) bool { return !hasExpired(expiresMs, nowMs) }
 	r.names.keep(lives)
 }
