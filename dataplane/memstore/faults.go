@@ -6,6 +6,7 @@ import (
 	"sync"
 	"time"
 
+	"github.com/weirhq/weir/dataplane/internal/loop"
 	"github.com/weirhq/weir/dataplane/store"
 )
 
@@ -181,14 +182,10 @@ func (j journey) wait(ctx context.Context, d time.Duration) error {
 	if d <= 0 {
 		return nil
 	}
-	timer := time.NewTimer(d)
-	defer timer.Stop()
-	select {
-	case <-ctx.Done():
-		return opError(j.op, ctx.Err())
-	case <-timer.C:
-		return nil
+	if err := loop.Pause(ctx, d); err != nil {
+		return opError(j.op, err)
 	}
+	return nil
 }
 
 // roundTrip is a whole journey of a call that has nothing to apply but what it reads
