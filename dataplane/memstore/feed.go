@@ -15,7 +15,7 @@ type FeedOptions struct {
 	// Clock stamps rows and is FeedPage.Now; nil is time.Now.
 	Clock func() time.Time
 
-	// Settings is FeedPage.Settings: the SettingsVersion of the Counts beside the news. Nil is none.
+	// Settings is FeedPage.Settings: the SettingsVersion of the Counts beside the feed. Nil is none.
 	Settings func() int64
 }
 

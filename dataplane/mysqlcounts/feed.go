@@ -26,7 +26,7 @@ type Feed struct{ c *Counts }
 
 var _ store.Feed = Feed{}
 
-// Feed returns the news of the same database. They share its connections and its metrics.
+// Feed returns the change feed in the same database. It shares the connections and the metrics of Counts.
 func (c *Counts) Feed() Feed { return Feed{c} }
 
 // Append implements store.Feed.
