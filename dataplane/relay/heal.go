@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"math/rand/v2"
 	"slices"
 	"time"
 
@@ -59,7 +60,7 @@ func (s *shard) begin(ctx context.Context, now time.Time) error {
 // took off before, Scan finds in its cell.
 func (s *shard) load(ctx context.Context, now time.Time) error {
 	s.forget()
-	s.own.writer, s.own.madeAt = newWriter(), now
+	s.own.writer, s.own.madeAt = rand.Uint64(), now
 	if _, err := s.peek(ctx, 1); err != nil { // for the origin's clock
 		return err
 	}
