@@ -46,7 +46,7 @@ func (c *Cluster) inBuckets(op Op, shard int, do func(bucket int) error) error {
 	if err := c.inShard(shard); err != nil {
 		return opError(op, err)
 	}
-	errs := make([]error, c.Buckets())
+	errs := make([]error, c.Origin.Shards())
 	for bucket := range errs {
 		errs[bucket] = do(bucket)
 	}
@@ -66,7 +66,7 @@ func (c *Cluster) Changes(ctx context.Context, shard, max int) (store.Changes, e
 	if err := c.inShard(shard); err != nil {
 		return store.Changes{}, opError(OpChanges, err)
 	}
-	buckets := make([]int, c.Buckets())
+	buckets := make([]int, c.Origin.Shards())
 	for i := range buckets {
 		buckets[i] = i
 	}
