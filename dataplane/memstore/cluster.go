@@ -10,10 +10,9 @@ import (
 	"github.com/weirhq/weir/shared/window"
 )
 
-// Cluster is an origin of one shard whose keys fall into buckets, as in a Redis Cluster: each bucket is a shard of an
-// Origin, with an epoch and streams of its own, and may lose its counts alone (WipeBucket, RollbackBucket).
-//
-// What its Origin is told to fail or lose, it fails or loses.
+// Cluster is an origin of one shard whose keys fall into buckets, as in a Redis Cluster: each bucket is a shard of its
+// Origin, with an epoch and streams of its own. A bucket may lose its counts alone: call WipeShard or RollbackShard with
+// the number of the bucket. The Faults of the Origin are those of the Cluster.
 type Cluster struct {
 	*Origin
 
@@ -40,15 +39,6 @@ func clusterOf(o *Origin) *Cluster {
 // Client returns another way to the same counts, as another process has one.
 func (c *Cluster) Client() *Cluster { return clusterOf(c.Origin.Client()) }
 
-// Buckets is how many there are.
-func (c *Cluster) Buckets() int { return c.Origin.Shards() }
-
-// WipeBucket empties one bucket.
-func (c *Cluster) WipeBucket(bucket int) { c.WipeShard(bucket) }
-
-// RollbackBucket puts one bucket back to a state.
-func (c *Cluster) RollbackBucket(bucket int, state OriginState) { c.RollbackShard(bucket, state) }
-
 // Shards implements store.Origin.
 func (*Cluster) Shards() int { return 1 }
 
@@ -57,7 +47,7 @@ func (*Cluster) ShardOf(*window.Key) int { return 0 }
 
 // split lists the places of a call's cells by bucket.
 func (c *Cluster) split(n int, key func(i int) *window.Key) [][]int {
-	places := make([][]int, c.Buckets())
+	places := make([][]int, c.Origin.Shards())
 	for i := range n {
 		bucket := c.Origin.ShardOf(key(i))
 		places[bucket] = append(places[bucket], i)
@@ -138,7 +128,7 @@ func (c *Cluster) Listen(ctx context.Context, shard int, apply func([]store.Fore
 	defer cut()
 	var mu sync.Mutex
 	var connections sync.WaitGroup
-	errs := make([]error, c.Buckets())
+	errs := make([]error, c.Origin.Shards())
 	for bucket := range errs {
 		connections.Go(func() {
 			defer cut()

@@ -20,12 +20,33 @@ func (*Cluster) inShard(shard int) error {
 	return nil
 }
 
+// scatter makes a call about items to each bucket that has some of their keys, and puts the answers into their places.
+func scatter[T, A any](c *Cluster, op Op, shard int, items []T, key func(*T) *window.Key,
+	call func(bucket int, items []T) ([]A, time.Time, error)) (answers []A, now time.Time, err error) {
+	if err := c.inShard(shard); err != nil {
+		return nil, now, opError(op, err)
+	}
+	answers = make([]A, len(items))
+	for bucket, places := range c.split(len(items), func(i int) *window.Key { return key(&items[i]) }) {
+		if len(places) == 0 {
+			continue
+		}
+		some, clock, err := call(bucket, at(items, places))
+		if err != nil {
+			return nil, now, err
+		}
+		fill(answers, places, some)
+		now = clock
+	}
+	return answers, now, nil
+}
+
 // inBuckets does something in each bucket, also where one before it has failed.
 func (c *Cluster) inBuckets(op Op, shard int, do func(bucket int) error) error {
 	if err := c.inShard(shard); err != nil {
 		return opError(op, err)
 	}
-	errs := make([]error, c.Buckets())
+	errs := make([]error, c.Origin.Shards())
 	for bucket := range errs {
 		errs[bucket] = do(bucket)
 	}
@@ -45,7 +66,7 @@ func (c *Cluster) Changes(ctx context.Context, shard, max int) (store.Changes, e
 	if err := c.inShard(shard); err != nil {
 		return store.Changes{}, opError(OpChanges, err)
 	}
-	buckets := make([]int, c.Buckets())
+	buckets := make([]int, c.Origin.Shards())
 	for i := range buckets {
 		buckets[i] = i
 	}

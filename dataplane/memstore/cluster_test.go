@@ -43,7 +43,7 @@ func TestClusterKeepsTheContract(t *testing.T) {
 
 // cellOfEachBucket is a cell of each bucket, one after the other.
 func cellOfEachBucket(c *memstore.Cluster) []window.Cell {
-	cells := make([]window.Cell, c.Buckets())
+	cells := make([]window.Cell, c.Origin.Shards())
 	for i, found := 0, 0; found < len(cells); i++ {
 		cell := minuteCell(fmt.Sprint(i))
 		if bucket := c.Origin.ShardOf(&cell.Key); cells[bucket].Workspace == "" {
@@ -79,7 +79,7 @@ func TestBucketsLoseTheirCountsApart(t *testing.T) {
 	if e := sent.Totals; e[0].Epoch == e[1].Epoch || e[1].Epoch == e[2].Epoch || e[0].Epoch == e[2].Epoch {
 		t.Errorf("epochs of buckets: %+v", e)
 	}
-	c.WipeBucket(1)
+	c.WipeShard(1)
 	if err := c.Healed(t.Context(), 0, before.Epoch); !errors.Is(err, store.ErrEpoch) {
 		t.Errorf("healed in an epoch that has ended: %v", err)
 	}
@@ -110,7 +110,7 @@ func TestABucketThatFailsOverLosesNoAnsweredChunk(t *testing.T) {
 	send(1, store.Cost{Cell: cells[0], Add: 1}, store.Cost{Cell: cells[1], Add: 10})
 	replica := c.State()
 	send(2, store.Cost{Cell: cells[0], Add: 2}, store.Cost{Cell: cells[1], Add: 20})
-	c.RollbackBucket(1, replica)
+	c.RollbackShard(1, replica)
 	if totals := c.Totals(); totals[cells[0]].Region != 3 || totals[cells[1]].Region != 10 {
 		t.Errorf("after bucket 1 failed over: %+v", totals)
 	}

@@ -78,25 +78,6 @@ func (c *Counts) Wipe() {
 	clear(c.cells)
 }
 
-// Rows lists all components, sorted by cell and region; also those that have expired
-// and are not removed yet.
-func (c *Counts) Rows() []Row {
-	c.mu.Lock()
-	defer c.mu.Unlock()
-	c.sweepLocked()
-	var rows []Row
-	for cell, regions := range c.cells {
-		for region, n := range regions {
-			rows = append(rows, Row{Region: region, Cell: cell, Count: n, ExpiresAt: time.UnixMilli(cell.ExpiresAtMs())})
-		}
-	}
-	sortRows(rows)
-	return rows
-}
-
-// Totals is the sum of all regions' components, by cell.
-func (c *Counts) Totals() map[window.Cell]int64 { return sumRows(c.Rows()) }
-
 func (c *Counts) sweepLocked() {
 	keptMs := c.clock().UnixMilli() - c.keepMs
 	maps.DeleteFunc(c.cells, func(cell window.Cell, _ map[string]int64) bool { return cell.ExpiresAtMs() <= keptMs })

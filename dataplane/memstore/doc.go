@@ -1,13 +1,13 @@
 // Package memstore keeps the layers above a limiter in memory: an Origin, where the nodes
 // of a region and its relay meet, or a Cluster; Feed and Counts, where the relays of regions meet; and in
 // Counts the Settings.
-// They are implementations like any other, held to the same suites in storetest:
-// for a single process with several limiters, for the simulator, and for tests,
-// which can make them slow, wrong or forgetful through their Faults.
+// They pass the same suites in storetest as all other implementations. Use them for a
+// single process with several limiters, in a simulator, or in tests, which can make
+// them fail, delay calls, or lose replies and data: see Faults.
 //
-// What they give up: nothing outlives the process, and nothing outside of it sees
-// them. All methods are safe for concurrent use and no goroutine is started; what
-// has expired is invisible at once and removed in passing, so memory stays within
+// What they give up: the data ends with the process, and no other process can use it.
+// All methods are safe for concurrent use and no goroutine is started. Entries that
+// have expired are invisible at once, and later calls remove them, so memory stays within
 // about twice what is alive. Time is the clock of the options (time.Now unless
 // set), and waiting is on timers of package time, so that both run in a
 // testing/synctest bubble.

@@ -2,10 +2,12 @@ package memstore
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"sync"
 	"time"
 
+	"github.com/weirhq/weir/dataplane/internal/loop"
 	"github.com/weirhq/weir/dataplane/store"
 )
 
@@ -55,14 +57,11 @@ const (
 // call travels gets ctx's error, and a chunk that has left is applied all
 // the same: as over a network.
 type Faults struct {
-	mu          sync.Mutex
-	hook        func(Op) error
-	err         error
-	refused     map[Op]error
-	delay       time.Duration
-	loseReplies bool
-	refuse      func(store.Count) bool
-	slowCommits func() time.Duration
+	mu      sync.Mutex
+	hook    func(Op) error
+	err     error
+	refused map[Op]error
+	way     journey // what befalls a call that has left
 }
 
 // Hook calls f at the beginning of every call; an error of it fails the call before
@@ -79,17 +78,10 @@ func (f *Faults) Fail(err error) { f.set(func() { f.err = err }) }
 // refused. Refuse(nil, ops...) ends that for the given kinds, and Refuse(nil) for all.
 func (f *Faults) Refuse(err error, ops ...Op) {
 	f.set(func() {
-		if err == nil && len(ops) == 0 {
-			f.refused = nil
+		if f.refused == nil || err == nil && len(ops) == 0 {
+			f.refused = make(map[Op]error)
 		}
 		for _, op := range ops {
-			if err == nil {
-				delete(f.refused, op)
-				continue
-			}
-			if f.refused == nil {
-				f.refused = make(map[Op]error)
-			}
 			f.refused[op] = err
 		}
 	})
@@ -102,18 +94,18 @@ func OriginWrites() []Op {
 }
 
 // Delay makes every call take d, or as long as its ctx lets it.
-func (f *Faults) Delay(d time.Duration) { f.set(func() { f.delay = d }) }
+func (f *Faults) Delay(d time.Duration) { f.set(func() { f.way.delay = d }) }
 
 // LoseReplies makes every call fail after it was applied.
-func (f *Faults) LoseReplies(lose bool) { f.set(func() { f.loseReplies = lose }) }
+func (f *Faults) LoseReplies(lose bool) { f.set(func() { f.way.loseReplies = lose }) }
 
 // RefuseRow makes Publish refuse, with store.ErrRefused, every chunk that holds a
 // row for which refuse is true. It has no meaning for an Origin.
-func (f *Faults) RefuseRow(refuse func(store.Count) bool) { f.set(func() { f.refuse = refuse }) }
+func (f *Faults) RefuseRow(refuse func(store.Count) bool) { f.set(func() { f.way.refuse = refuse }) }
 
 // SlowCommits makes what a Publish writes visible only after a delay, which is asked for
 // each time. nil removes it. An Append of Feed holds its number back as long. It has no meaning for an Origin.
-func (f *Faults) SlowCommits(delay func() time.Duration) { f.set(func() { f.slowCommits = delay }) }
+func (f *Faults) SlowCommits(delay func() time.Duration) { f.set(func() { f.way.slowCommits = delay }) }
 
 func (f *Faults) set(change func()) {
 	f.mu.Lock()
@@ -160,7 +152,9 @@ func (f *Faults) depart(ctx context.Context, op Op) (journey, error) {
 	if err := f.refused[op]; err != nil {
 		return journey{}, opError(op, err)
 	}
-	return journey{op, f.delay, f.loseReplies, f.refuse, f.slowCommits}, nil
+	j := f.way
+	j.op = op
+	return j, nil
 }
 
 // travel is the way there. After an error the caller is gone, the call is not.
@@ -181,14 +175,10 @@ func (j journey) wait(ctx context.Context, d time.Duration) error {
 	if d <= 0 {
 		return nil
 	}
-	timer := time.NewTimer(d)
-	defer timer.Stop()
-	select {
-	case <-ctx.Done():
-		return opError(j.op, ctx.Err())
-	case <-timer.C:
-		return nil
+	if err := loop.Pause(ctx, d); err != nil {
+		return opError(j.op, err)
 	}
+	return nil
 }
 
 // roundTrip is a whole journey of a call that has nothing to apply but what it reads
@@ -213,8 +203,4 @@ func (j journey) roundTrip(ctx context.Context, apply func(journey) error) error
 
 func opError(op Op, err error) error { return fmt.Errorf("memstore: %s: %w", op, err) }
 
-type faultError string
-
-func (e faultError) Error() string { return string(e) }
-
-const errReplyLost = faultError("the reply was lost")
+var errReplyLost = errors.New("the reply was lost")

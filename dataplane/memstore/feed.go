@@ -15,7 +15,7 @@ type FeedOptions struct {
 	// Clock stamps rows and is FeedPage.Now; nil is time.Now.
 	Clock func() time.Time
 
-	// Settings is FeedPage.Settings: the SettingsVersion of the Counts beside the news. Nil is none.
+	// Settings is FeedPage.Settings: the SettingsVersion of the Counts beside the feed. Nil is none.
 	Settings func() int64
 }
 
@@ -35,11 +35,11 @@ type Feed struct {
 
 var _ store.Feed = (*Feed)(nil)
 
-// FeedStats count what was asked of a Feed since it was made, failed calls included, and what reads returned.
+// FeedStats count the rows of a Feed since it was made, and the appends, failed calls included.
 type FeedStats struct {
-	Appends, Reads, Owns, Prunes     int64
-	RowsStored, RowsRead, RowsPruned int64
-	BytesStored, BytesRead           int64 // of payload
+	Appends                int64
+	RowsStored, RowsPruned int64
+	BytesStored            int64 // of payload
 }
 
 // NewFeed returns an empty one.
@@ -55,7 +55,9 @@ func NewFeed(o FeedOptions) *Feed {
 
 // Append implements store.Feed.
 func (n *Feed) Append(ctx context.Context, row store.FeedRow) error {
-	n.count(func(s *FeedStats) { s.Appends++ })
+	n.mu.Lock()
+	n.stats.Appends++
+	n.mu.Unlock()
 	return n.Faults.roundTrip(ctx, OpAppend, func(j journey) error {
 		if err := row.Validate(); err != nil {
 			return err
@@ -129,14 +131,12 @@ func (n *Feed) holdLocked(s *feedStream, row store.FeedRow) (commit, rollback fu
 
 // Own implements store.Feed.
 func (n *Feed) Own(ctx context.Context, stream store.Stream, yield func(store.FeedRow)) error {
-	n.count(func(s *FeedStats) { s.Owns++ })
 	var rows []store.FeedRow
 	err := n.Faults.roundTrip(ctx, OpOwn, func(journey) error {
 		n.mu.Lock()
 		defer n.mu.Unlock()
 		s := n.streamLocked(stream)
 		rows = copyRows(s.rows[s.wholeFrom():])
-		n.readLocked(rows)
 		return nil
 	})
 	if err != nil {
@@ -150,7 +150,6 @@ func (n *Feed) Own(ctx context.Context, stream store.Stream, yield func(store.Fe
 
 // Prune implements store.Feed.
 func (n *Feed) Prune(ctx context.Context, stream store.Stream, sequence int64, max int) (deleted int, err error) {
-	n.count(func(s *FeedStats) { s.Prunes++ })
 	err = n.Faults.roundTrip(ctx, OpPrune, func(journey) error {
 		n.mu.Lock()
 		defer n.mu.Unlock()
@@ -195,12 +194,6 @@ func (n *Feed) Stats() FeedStats {
 	return n.stats
 }
 
-func (n *Feed) count(change func(*FeedStats)) {
-	n.mu.Lock()
-	defer n.mu.Unlock()
-	change(&n.stats)
-}
-
 func (n *Feed) streamLocked(name store.Stream) *feedStream {
 	s := n.streams[name]
 	if s == nil {
@@ -208,11 +201,4 @@ func (n *Feed) streamLocked(name store.Stream) *feedStream {
 		n.streams[name] = s
 	}
 	return s
-}
-
-func (n *Feed) readLocked(rows []store.FeedRow) {
-	n.stats.RowsRead += int64(len(rows))
-	for _, r := range rows {
-		n.stats.BytesRead += int64(len(r.Payload))
-	}
 }

@@ -12,13 +12,11 @@ import (
 
 // Read implements store.Feed.
 func (n *Feed) Read(ctx context.Context, q store.FeedQuery) (store.FeedPage, error) {
-	n.count(func(s *FeedStats) { s.Reads++ })
 	var page store.FeedPage
 	err := n.Faults.roundTrip(ctx, OpReadFeed, func(journey) error {
 		n.mu.Lock()
 		defer n.mu.Unlock()
 		page = n.pageLocked(q)
-		n.readLocked(page.Rows)
 		return nil
 	})
 	if err != nil {

@@ -4,6 +4,7 @@ import (
 	"context"
 	"maps"
 	"slices"
+	"time"
 
 	"github.com/weirhq/weir/dataplane/store"
 	"github.com/weirhq/weir/shared/window"
@@ -229,18 +230,10 @@ func (s *originShard) sweepNotes(nowMs int64) {
 
 // Hold implements store.Granter.
 func (c *Cluster) Hold(ctx context.Context, shard int, holds []store.Hold) (reply store.HoldReply, err error) {
-	if err := c.inShard(shard); err != nil {
-		return reply, opError(OpHold, err)
-	}
-	reply.Answers = make([]store.HoldAnswer, len(holds))
-	for bucket, places := range c.split(len(holds), func(i int) *window.Key { return &holds[i].Cell.Key }) {
-		part, err := c.Origin.Hold(ctx, bucket, at(holds, places)) // no holds are no call
-		if err != nil {
-			return store.HoldReply{}, err
-		}
-		if fill(reply.Answers, places, part.Answers); len(places) > 0 {
-			reply.Now = part.Now
-		}
-	}
-	return reply, nil
+	reply.Answers, reply.Now, err = scatter(c, OpHold, shard, holds, func(w *store.Hold) *window.Key { return &w.Cell.Key },
+		func(bucket int, holds []store.Hold) ([]store.HoldAnswer, time.Time, error) {
+			part, err := c.Origin.Hold(ctx, bucket, holds)
+			return part.Answers, part.Now, err
+		})
+	return reply, err
 }

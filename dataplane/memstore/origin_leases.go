@@ -73,18 +73,11 @@ func (s *originShard) leaseLocked(word *store.LeaseWord, nowMs int64) (a store.L
 
 // Leases implements store.Granter.
 func (c *Cluster) Leases(ctx context.Context, shard int, words []store.LeaseWord) (reply store.LeaseReply, err error) {
-	if err := c.inShard(shard); err != nil {
-		return reply, opError(OpLeases, err)
-	}
-	reply.Answers = make([]store.LeaseAnswer, len(words))
-	for bucket, places := range c.split(len(words), func(i int) *window.Key { return &words[i].Key }) {
-		part, err := c.Origin.Leases(ctx, bucket, at(words, places)) // no words are no call
-		if err != nil {
-			return store.LeaseReply{}, err
-		}
-		if fill(reply.Answers, places, part.Answers); len(places) > 0 {
-			reply.Now = part.Now
-		}
-	}
-	return reply, nil
+	reply.Answers, reply.Now, err = scatter(c, OpLeases, shard, words,
+		func(w *store.LeaseWord) *window.Key { return &w.Key },
+		func(bucket int, words []store.LeaseWord) ([]store.LeaseAnswer, time.Time, error) {
+			part, err := c.Origin.Leases(ctx, bucket, words)
+			return part.Answers, part.Now, err
+		})
+	return reply, err
 }

@@ -165,19 +165,11 @@ func cloneEach[K, C comparable, V any](by map[K]map[C]V) map[K]map[C]V {
 
 // Slots implements store.Granter.
 func (c *Cluster) Slots(ctx context.Context, shard int, call store.SlotsCall) (reply store.SlotsReply, err error) {
-	if err := c.inShard(shard); err != nil {
-		return reply, opError(OpSlots, err)
-	}
-	reply.Answers = make([]store.SlotsAnswer, len(call.Asks))
-	for bucket, places := range c.split(len(call.Asks), func(i int) *window.Key { return &call.Asks[i].Key }) {
-		part, err := c.Origin.Slots(ctx, bucket,
-			store.SlotsCall{Node: call.Node, Number: call.Number, Asks: at(call.Asks, places)}) // no asks are no call
-		if err != nil {
-			return store.SlotsReply{}, err
-		}
-		if fill(reply.Answers, places, part.Answers); len(places) > 0 {
-			reply.Now = part.Now
-		}
-	}
-	return reply, nil
+	reply.Answers, reply.Now, err = scatter(c, OpSlots, shard, call.Asks,
+		func(a *store.SlotsAsk) *window.Key { return &a.Key },
+		func(bucket int, asks []store.SlotsAsk) ([]store.SlotsAnswer, time.Time, error) {
+			part, err := c.Origin.Slots(ctx, bucket, store.SlotsCall{Node: call.Node, Number: call.Number, Asks: asks})
+			return part.Answers, part.Now, err
+		})
+	return reply, err
 }

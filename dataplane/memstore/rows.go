@@ -3,29 +3,39 @@ package memstore
 import (
 	"cmp"
 	"slices"
-	"time"
 
 	"github.com/weirhq/weir/shared/window"
 )
 
-// Row is one stored count, for tests and tools.
+// Row is one stored count of a Counts, for tests and tools.
 type Row struct {
-	Region    string // whose component it is; "" in an Origin
-	Cell      window.Cell
-	Count     int64
-	ExpiresAt time.Time // when it is forgotten (Origin), or ends to count (Counts)
+	Region string // whose component it is
+	Cell   window.Cell
+	Count  int64
 }
 
-func sortRows(rows []Row) {
+// Rows lists all components, sorted by cell and region; also those that have expired
+// and are not removed yet.
+func (c *Counts) Rows() []Row {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	c.sweepLocked()
+	var rows []Row
+	for cell, regions := range c.cells {
+		for region, n := range regions {
+			rows = append(rows, Row{Region: region, Cell: cell, Count: n})
+		}
+	}
 	slices.SortFunc(rows, func(a, b Row) int {
 		return cmp.Or(a.Cell.Compare(b.Cell), cmp.Compare(a.Region, b.Region))
 	})
+	return rows
 }
 
-// sumRows adds up the components of each cell.
-func sumRows(rows []Row) map[window.Cell]int64 {
-	sums := make(map[window.Cell]int64, len(rows))
-	for _, r := range rows {
+// Totals is the sum of all regions' components, by cell.
+func (c *Counts) Totals() map[window.Cell]int64 {
+	sums := make(map[window.Cell]int64)
+	for _, r := range c.Rows() {
 		sums[r.Cell] += r.Count
 	}
 	return sums

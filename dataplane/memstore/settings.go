@@ -37,10 +37,7 @@ type Trial struct {
 // SetTrial stores the trial of a region, "" for regions without a tuning or a trial of their own, in place of the one
 // before. One without a number is none.
 func (c *Counts) SetTrial(region string, t Trial) {
-	c.mu.Lock()
-	defer c.mu.Unlock()
-	c.trials[region] = t
-	c.version++
+	c.set(func() { c.trials[region] = t })
 }
 
 // RenewTrial moves the end of a region's trial.
@@ -68,29 +65,28 @@ func (c *Counts) trialLocked(region string) store.TrialRow {
 	return store.TrialRow{}
 }
 
-// SetNamespaces replaces all namespaces.
-func (c *Counts) SetNamespaces(rows ...store.NamespaceRow) {
+// set changes what operators have set.
+func (c *Counts) set(change func()) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	c.namespaces = slices.Clone(rows)
+	change()
 	c.version++
+}
+
+// SetNamespaces replaces all namespaces.
+func (c *Counts) SetNamespaces(rows ...store.NamespaceRow) {
+	c.set(func() { c.namespaces = slices.Clone(rows) })
 }
 
 // SetOverrides replaces all overrides.
 func (c *Counts) SetOverrides(rows ...store.OverrideRow) {
-	c.mu.Lock()
-	defer c.mu.Unlock()
-	c.overrides = slices.Clone(rows)
-	c.version++
+	c.set(func() { c.overrides = slices.Clone(rows) })
 }
 
 // SetResets replaces all resets. Nodes that know of one that is not among them go by it
 // all the same, until it expires.
 func (c *Counts) SetResets(rows ...store.ResetRow) {
-	c.mu.Lock()
-	defer c.mu.Unlock()
-	c.resets = slices.Clone(rows)
-	c.version++
+	c.set(func() { c.resets = slices.Clone(rows) })
 }
 
 // SettingsVersion is another one after each change of what operators set; see FeedOptions.

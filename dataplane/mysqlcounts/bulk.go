@@ -2,6 +2,7 @@ package mysqlcounts
 
 import (
 	"fmt"
+	"slices"
 	"strings"
 
 	"github.com/weirhq/weir/dataplane/store"
@@ -19,16 +20,7 @@ var upsertRow = mustSplit(dataplanedb.WindowCountUpsert)
 
 // statement takes rows rows, at least one.
 func (m multiRow) statement(rows int) string {
-	var b strings.Builder
-	b.Grow(len(m.head) + len(m.tail) + rows*(len(m.tuple)+1))
-	b.WriteString(m.head)
-	b.WriteString(m.tuple)
-	for range rows - 1 {
-		b.WriteByte(',')
-		b.WriteString(m.tuple)
-	}
-	b.WriteString(m.tail)
-	return b.String()
+	return m.head + strings.Join(slices.Repeat([]string{m.tuple}, rows), ",") + m.tail
 }
 
 // upsertColumns is how many arguments a row takes, in the order of
@@ -49,72 +41,18 @@ func upsertArgs(region string, counts []store.Count) []any {
 	return args
 }
 
+// mustSplit takes a statement apart whose tuple is all that stands between the lines that begin with VALUES and with ON
+// DUPLICATE KEY UPDATE.
 func mustSplit(oneRow string) multiRow {
-	m, err := split(oneRow)
-	if err != nil {
-		panic(err) // of a constant: a test would have seen it
+	head, rest, ok := strings.Cut(oneRow, valuesLine)
+	tuple, tail, ok2 := strings.Cut(rest, updateLine)
+	if !ok || !ok2 {
+		panic(fmt.Sprintf("mysqlcounts: no VALUES tuple in %q", oneRow)) // of a constant: a test would have seen it
 	}
-	return m
+	return multiRow{head + valuesLine, tuple, updateLine + tail}
 }
 
-// split finds the tuple that follows the first VALUES outside comments, quotes and
-// parentheses. The tuple may hold calls, which have parentheses of their own.
-func split(oneRow string) (multiRow, error) {
-	var word string // the last one
-	from := -1      // of the tuple
-	depth := 0
-	for i := 0; i < len(oneRow); {
-		n := max(1, opaque(oneRow[i:]))
-		switch c := oneRow[i]; {
-		case n > 1: // a comment or a quoted text
-		case isWordByte(c):
-			n = wordLen(oneRow[i:])
-			word = oneRow[i : i+n]
-		case c == '(':
-			if from < 0 && depth == 0 && word == "VALUES" {
-				from = i
-			}
-			depth++
-		case c == ')':
-			depth--
-			if from >= 0 && depth == 0 {
-				return multiRow{oneRow[:from], oneRow[from : i+1], oneRow[i+1:]}, nil
-			}
-		}
-		i += n
-	}
-	return multiRow{}, fmt.Errorf("no complete VALUES tuple in %q", oneRow)
-}
-
-func wordLen(s string) int {
-	for i := range len(s) {
-		if !isWordByte(s[i]) {
-			return i
-		}
-	}
-	return len(s)
-}
-
-func isWordByte(c byte) bool {
-	return c == '_' || '0' <= c && c <= '9' || 'A' <= c && c <= 'Z' || 'a' <= c && c <= 'z'
-}
-
-// opaque is the length of the comment or the quoted text that s begins with, 0 if it
-// begins with neither.
-func opaque(s string) int {
-	until := func(skip int, end string) int {
-		if n := strings.Index(s[skip:], end); n >= 0 {
-			return skip + n + len(end)
-		}
-		return len(s)
-	}
-	switch {
-	case strings.HasPrefix(s, "-- "):
-		return until(0, "\n")
-	case strings.HasPrefix(s, "/*"):
-		return until(2, "*/")
-	case s[0] == '\'' || s[0] == '"' || s[0] == '`':
-		return until(1, s[:1])
-	}
-	return 0
-}
+const (
+	valuesLine = "\nVALUES "
+	updateLine = "\nON DUPLICATE KEY UPDATE"
+)

@@ -5,12 +5,12 @@
 //	db, err := mysqlcounts.Open("weir_node:secret@tcp(db.internal:3306)/weir")
 //	counts := mysqlcounts.New(db, mysqlcounts.Options{})
 //
-// Every statement is a transaction of its own, and no call needs two of them to be true
-// at once, so nothing is ever half done, and any call may be repeated: publishing is taking a
-// maximum. A chunk of counts goes out as one multi-row upsert, in the order of the
-// primary key: writers of the same rows then wait in one line and never in a circle.
-// The package deletes nothing but news that two snapshots have replaced, and its user
-// may delete nothing else: schema/README.md has the grants.
+// Every statement is a transaction of its own, and no call depends on two of them together.
+// So nothing is ever half done, and any call may be repeated: publishing keeps the larger
+// count. A chunk of counts is one multi-row upsert in the order of the primary key, so
+// writers of the same rows wait for each other in that order and cannot deadlock.
+// The package deletes only rows of the change feed that two snapshots have replaced, and
+// its user needs no right to delete anything else: schema/README.md has the grants.
 //
 // README.md has what each call costs.
 package mysqlcounts
@@ -98,6 +98,21 @@ func (c *Counts) upsert(ctx context.Context, region string, counts []store.Count
 		_, err := c.db.ExecContext(ctx, query, args...)
 		return classify(err)
 	})
+}
+
+// each runs a query, and calls scan for each of its rows while the database is still sending.
+func (c *Counts) each(ctx context.Context, scan func(*sql.Rows) error, query string, args ...any) (err error) {
+	rows, err := c.db.QueryContext(ctx, query, args...)
+	if err != nil {
+		return err
+	}
+	defer func() { err = errors.Join(err, rows.Close()) }()
+	for rows.Next() {
+		if err := scan(rows); err != nil {
+			return err
+		}
+	}
+	return rows.Err()
 }
 
 // checkChunk tells a misused call (a plain error, as no row is at fault) from rows that

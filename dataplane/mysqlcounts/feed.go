@@ -3,6 +3,7 @@ package mysqlcounts
 import (
 	"bytes"
 	"context"
+	"database/sql"
 	"errors"
 	"fmt"
 	"math"
@@ -25,7 +26,7 @@ type Feed struct{ c *Counts }
 
 var _ store.Feed = Feed{}
 
-// Feed returns the news of the same database. They share its connections and its metrics.
+// Feed returns the change feed in the same database. It shares the connections and the metrics of Counts.
 func (c *Counts) Feed() Feed { return Feed{c} }
 
 // Append implements store.Feed.
@@ -84,32 +85,23 @@ func (n Feed) compare(ctx context.Context, row store.FeedRow) error {
 
 // Own implements store.Feed. It yields while the database is still sending, and so never holds more than a row.
 func (n Feed) Own(ctx context.Context, stream store.Stream, yield func(store.FeedRow)) error {
+	region, shard := []byte(stream.Region), stream.Shard
 	err := stream.Validate()
 	if err == nil {
-		err = n.own(ctx, stream, yield)
+		err = n.c.each(ctx, func(rows *sql.Rows) error {
+			row, last, writtenAtMs := store.FeedRow{Stream: stream}, int64(0), uint64(0)
+			err := rows.Scan(&row.Sequence, &row.Writer, &row.Snapshot, &last, &writtenAtMs, &row.Payload)
+			if err == nil {
+				row.Last, row.WrittenAt = last != 0, time.UnixMilli(saturate(writtenAtMs))
+				yield(row)
+			}
+			return err
+		}, dataplanedb.FeedOwn, region, shard, region, shard)
 	}
 	if err != nil {
 		return fmt.Errorf("read the change feed of %q, shard %d: %w", stream.Region, stream.Shard, err)
 	}
 	return nil
-}
-
-func (n Feed) own(ctx context.Context, stream store.Stream, yield func(store.FeedRow)) (err error) {
-	region, shard := []byte(stream.Region), stream.Shard
-	rows, err := n.c.db.QueryContext(ctx, dataplanedb.FeedOwn, region, shard, region, shard)
-	if err != nil {
-		return err
-	}
-	defer func() { err = errors.Join(err, rows.Close()) }()
-	for rows.Next() {
-		row, last, writtenAtMs := store.FeedRow{Stream: stream}, int64(0), uint64(0)
-		if err := rows.Scan(&row.Sequence, &row.Writer, &row.Snapshot, &last, &writtenAtMs, &row.Payload); err != nil {
-			return err
-		}
-		row.Last, row.WrittenAt = last != 0, time.UnixMilli(saturate(writtenAtMs))
-		yield(row)
-	}
-	return rows.Err()
 }
 
 // Prune implements store.Feed.

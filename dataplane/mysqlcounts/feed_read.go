@@ -3,6 +3,7 @@ package mysqlcounts
 import (
 	"cmp"
 	"context"
+	"database/sql"
 	"errors"
 	"fmt"
 	"maps"
@@ -105,19 +106,14 @@ type foundRow struct {
 
 func (n Feed) ask(ctx context.Context, q feedQuery) (a feedAnswer, err error) {
 	query, args := q.statement()
-	rows, err := n.c.db.QueryContext(ctx, query, args...)
-	if err != nil {
-		return a, err
-	}
-	defer func() { err = errors.Join(err, rows.Close()) }()
-	for rows.Next() {
+	err = n.c.each(ctx, func(rows *sql.Rows) error {
 		var kind int
 		var row foundRow
 		var last int64 // another program may have written any number; it must hide no other row
 		var writtenAtMs int64
 		if err := rows.Scan(&kind, &row.Region, &row.Shard, &row.Sequence, &row.Writer, &row.Snapshot, &last, &row.bytes,
 			&writtenAtMs, &row.Payload); err != nil {
-			return a, err
+			return err
 		}
 		row.Last, row.WrittenAt = last != 0, time.UnixMilli(writtenAtMs)
 		switch kind {
@@ -132,11 +128,12 @@ func (n Feed) ask(ctx context.Context, q feedQuery) (a feedAnswer, err error) {
 			row.leftOut = row.bytes > q.payloadMax
 			a.rows = append(a.rows, row)
 		}
-	}
+		return nil
+	}, query, args...)
 	a.full = len(a.rows) == q.rowsMax
 	slices.SortFunc(a.rows, func(a, b foundRow) int { return compareFeed(a.FeedRow, b.FeedRow) })
 	slices.SortFunc(a.heads, compareRanges)
-	return a, rows.Err()
+	return a, err
 }
 
 // The kinds of rows of the statement FeedRead; the third is 1, rows of the ranges.
@@ -221,18 +218,13 @@ func (n Feed) fill(ctx context.Context, a feedAnswer, maxBytes int) (rows []stor
 var errFeedGone = errors.New("rows were deleted while they were read")
 
 // readPayloads reads payloads that were left out.
-func (n Feed) readPayloads(ctx context.Context, long []*store.FeedRow) (err error) {
+func (n Feed) readPayloads(ctx context.Context, long []*store.FeedRow) error {
 	if len(long) == 0 {
 		return nil
 	}
 	query, args := payloadsStatement(long)
-	rows, err := n.c.db.QueryContext(ctx, query, args...)
-	if err != nil {
-		return err
-	}
-	defer func() { err = errors.Join(err, rows.Close()) }()
 	found := 0
-	for rows.Next() {
+	err := n.c.each(ctx, func(rows *sql.Rows) error {
 		var row store.FeedRow
 		if err := rows.Scan(&row.Region, &row.Shard, &row.Sequence, &row.Writer, &row.Payload); err != nil {
 			return err
@@ -243,8 +235,9 @@ func (n Feed) readPayloads(ctx context.Context, long []*store.FeedRow) (err erro
 				found++
 			}
 		}
-	}
-	if err := rows.Err(); err != nil || found == len(long) {
+		return nil
+	}, query, args...)
+	if err != nil || found == len(long) {
 		return err
 	}
 	return errFeedGone

@@ -3,7 +3,6 @@ package mysqlcounts
 import (
 	"context"
 	"database/sql"
-	"errors"
 	"fmt"
 	"strconv"
 
@@ -16,20 +15,8 @@ import (
 // sending, and so never holds more than a row. Rows that no relay can have written
 // are left out and counted (weir_mysql_invalid_rows_total).
 func (c *Counts) Import(ctx context.Context, nowMs int64, yield func(region string, n store.Count)) error {
-	if err := c.importRows(ctx, max(nowMs, 0), yield); err != nil {
-		return fmt.Errorf("import counts: %w", err)
-	}
-	return nil
-}
-
-func (c *Counts) importRows(ctx context.Context, nowMs int64, yield func(region string, n store.Count)) (err error) {
-	rows, err := c.db.QueryContext(ctx, dataplanedb.WindowCountsImport, nowMs)
-	if err != nil {
-		return err
-	}
-	defer func() { err = errors.Join(err, rows.Close()) }()
 	var r importRow
-	for rows.Next() {
+	err := c.each(ctx, func(rows *sql.Rows) error {
 		if err := r.scan(rows); err != nil {
 			return err
 		}
@@ -38,8 +25,12 @@ func (c *Counts) importRows(ctx context.Context, nowMs int64, yield func(region 
 		} else {
 			c.noteInvalid(region, count.Cell)
 		}
+		return nil
+	}, dataplanedb.WindowCountsImport, max(nowMs, 0))
+	if err != nil {
+		return fmt.Errorf("import counts: %w", err)
 	}
-	return rows.Err()
+	return nil
 }
 
 // noteInvalid counts a row that no relay can have written, and logs the first such row.

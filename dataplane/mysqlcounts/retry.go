@@ -6,6 +6,8 @@ import (
 	"fmt"
 	"math/rand/v2"
 	"time"
+
+	"github.com/weirhq/weir/dataplane/internal/loop"
 )
 
 // retry repeats a statement that lost to another writer.
@@ -36,7 +38,7 @@ func (r retry) do(ctx context.Context, statement func() error) error {
 		if attempt == r.attemptsMax {
 			return fmt.Errorf("gave up after %d attempts: %w", attempt, err)
 		}
-		if ctxErr := pause(ctx, r.backoff(attempt)); ctxErr != nil {
+		if ctxErr := loop.Pause(ctx, r.backoff(attempt)); ctxErr != nil {
 			return fmt.Errorf("%w, while waiting to try again after: %w", ctxErr, err)
 		}
 		r.count(cause)
@@ -50,15 +52,4 @@ func (r retry) backoff(attempt int) time.Duration {
 		most = r.backoffMin << shift
 	}
 	return rand.N(most) + 1
-}
-
-func pause(ctx context.Context, d time.Duration) error {
-	t := time.NewTimer(d)
-	defer t.Stop()
-	select {
-	case <-ctx.Done():
-		return ctx.Err()
-	case <-t.C:
-		return nil
-	}
 }

@@ -22,34 +22,22 @@ type keyspace struct {
 	heads [window.Modes]string // "weir:exact:{"
 }
 
-func newKeyspace(prefix string) (k keyspace, err error) {
-	if prefix == "" {
-		prefix = prefixDefault
-	}
-	if err := plain("Prefix", prefix, "{}"); err != nil {
-		return keyspace{}, err
-	}
-	return keysWith(prefix), nil
-}
-
-// keysWith takes any prefix.
-func keysWith(prefix string) (k keyspace) {
+func newKeyspace(prefix string) (k keyspace) {
 	for mode := range k.heads {
 		k.heads[mode] = prefix + ":" + window.Mode(mode).String() + ":{"
 	}
 	return k
 }
 
-const partBytesMax = 64 // of Prefix
+const prefixBytesMax = 64
 
-func plain(field, s, forbidden string) error {
-	if len(s) > partBytesMax {
-		return fmt.Errorf("%s is %d bytes long (1 to %d)", field, len(s), partBytesMax)
+func checkPrefix(prefix string) error {
+	if len(prefix) > prefixBytesMax {
+		return fmt.Errorf("option Prefix is %d bytes long (1 to %d)", len(prefix), prefixBytesMax)
 	}
-	for i := range len(s) {
-		if s[i] <= ' ' || s[i] >= 0x7f || strings.IndexByte(forbidden, s[i]) >= 0 {
-			return fmt.Errorf("%s is %q (printable ASCII without %q)", field, s, forbidden)
-		}
+	forbidden := func(c rune) bool { return c <= ' ' || c >= 0x7f || c == '{' || c == '}' }
+	if strings.ContainsFunc(prefix, forbidden) {
+		return fmt.Errorf("option Prefix is %q (printable ASCII without %q)", prefix, "{}")
 	}
 	return nil
 }

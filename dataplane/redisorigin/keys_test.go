@@ -21,11 +21,11 @@ func cellOf(workspace, namespace, identifier string, d time.Duration, sequence i
 
 func keyspaceOf(t testing.TB, prefix string) keyspace {
 	t.Helper()
-	k, err := newKeyspace(prefix)
+	l, err := newLayout(Options{Prefix: prefix})
 	if err != nil {
 		t.Fatal(err)
 	}
-	return k
+	return newKeyspace(l.prefix)
 }
 
 // Keys are what operators see, and what nodes of different builds must agree on.
@@ -86,7 +86,7 @@ func TestPrefixIsChecked(t *testing.T) {
 	for _, c := range []struct{ prefix, says string }{
 		{"a{", "Prefix"}, {"a b", "Prefix"}, {"é", "Prefix"}, {"\x00", "Prefix"}, {strings.Repeat("p", 65), "65 bytes"},
 	} {
-		if _, err := newKeyspace(c.prefix); err == nil || !strings.Contains(err.Error(), c.says) {
+		if _, err := newLayout(Options{Prefix: c.prefix}); err == nil || !strings.Contains(err.Error(), c.says) {
 			t.Errorf("prefix %q: %v", c.prefix, err)
 		}
 	}

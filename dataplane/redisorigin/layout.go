@@ -33,7 +33,6 @@ const (
 // layout is what is the same in all partitions: how cells are kept.
 type layout struct {
 	prefix string
-	keys   keyspace
 	grace  time.Duration
 	logger *slog.Logger
 
@@ -42,25 +41,17 @@ type layout struct {
 }
 
 func newLayout(o Options) (*layout, error) {
-	keys, err := newKeyspace(o.Prefix)
-	if err != nil {
+	prefix := cmp.Or(o.Prefix, prefixDefault)
+	if err := checkPrefix(prefix); err != nil {
 		return nil, err
 	}
 	if o.Grace < 0 {
 		return nil, fmt.Errorf("option Grace is %v, less than 0", o.Grace)
 	}
-	if o.Grace == 0 {
-		o.Grace = graceDefault
-	}
-	return &layout{prefix: cmp.Or(o.Prefix, prefixDefault), keys: keys, grace: o.Grace, logger: o.logger()}, nil
+	return &layout{prefix: prefix, grace: cmp.Or(o.Grace, graceDefault), logger: o.logger()}, nil
 }
 
-func (o Options) logger() *slog.Logger {
-	if o.Logger == nil {
-		return slog.Default()
-	}
-	return o.Logger
-}
+func (o Options) logger() *slog.Logger { return cmp.Or(o.Logger, slog.Default()) }
 
 // expiresAtMs is when a cell's key is forgotten, in Unix milliseconds.
 func (l *layout) expiresAtMs(c window.Cell, key string) int64 {

@@ -112,7 +112,7 @@ func (s *shard) addBucket(name string) {
 func newBucket(prefix string, n int) *bucket {
 	b := &bucket{
 		n:          n,
-		keys:       keysWith(prefix),
+		keys:       newKeyspace(prefix),
 		epochKey:   prefix + ":epoch",
 		changesKey: prefix + ":changes",
 		healedKey:  prefix + ":healed",

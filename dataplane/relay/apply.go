@@ -6,6 +6,7 @@ import (
 	"time"
 
 	"github.com/weirhq/weir/dataplane/store"
+	"github.com/weirhq/weir/shared/window"
 )
 
 // ErrIdle tells that a row is not taken in because the relay leads no shard, or has not begun to read.
@@ -50,9 +51,7 @@ func (r *Relay) Apply(row store.FeedRow) error {
 // originMs is the latest of the times that the origin's shards have answered; 0 before the first.
 func (r *Relay) originMs() (latest int64) {
 	for _, s := range r.shards {
-		s.book.mu.Lock()
-		latest = max(latest, s.book.nowMs)
-		s.book.mu.Unlock()
+		latest = max(latest, s.book.clockMs())
 	}
 	return latest
 }
@@ -66,12 +65,14 @@ func (r *Relay) checkReceived(row *store.FeedRow, originMs int64) error {
 		return fmt.Errorf("%w: region is %q, the relay's own", store.ErrRefused, row.Region)
 	}
 	var broken error
-	_, err := decode(row.Payload, func(c counted) {
-		if c.number != 0 {
-			broken = fmt.Errorf("a count has the number %d, and counts in rows from a peer have none", c.number)
+	_, _, err := decodeBlocks(row.Payload, func(of *window.Cell, counts []entry) {
+		for _, e := range counts {
+			if e.number != 0 {
+				broken = fmt.Errorf("a count has the number %d, and counts in rows from a peer have none", e.number)
+			}
 		}
-		if at := c.cell.ExpiresAtMs(); isEarly(at, c.cell.Duration, originMs) {
-			broken = fmt.Errorf("a cell expires at %d ms (at most %d)", at, originMs+aheadMax(c.cell.Duration))
+		if at := of.ExpiresAtMs(); len(counts) > 0 && isEarly(at, of.Duration, originMs) {
+			broken = fmt.Errorf("a cell expires at %d ms (at most %d)", at, originMs+aheadMax(of.Duration))
 		}
 	})
 	if err := errors.Join(err, broken); err != nil {

@@ -188,15 +188,15 @@ func TestWhatIsOnItsWayWhenTheOwnSideIsForgotten(t *testing.T) {
 		b.growLocked(&store.Change{Cell: c, Total: 100, Limit: 100}, now)
 	}
 	published := []cellTotal{{b.cells.find(&own), 100}, {b.cells.find(&both), 100}}
-	cells, counts := b.toSave(DefaultTuning())
+	totals := b.toSave(DefaultTuning())
 	b.forgetOwn(false)
-	if payload := s.book.forPeers(published); len(payload) == 0 || len(cells) != 2 {
-		t.Errorf("peers get %x, and %d cells are stored", payload, len(cells))
+	if payload := s.book.forPeers(published); len(payload) == 0 || len(totals) != 2 {
+		t.Errorf("peers get %x, and %d cells are stored", payload, len(totals))
 	}
-	b.setStored(cells, counts)
-	b.setRefused(cells[0])
-	b.saveAgain(cells)
-	if again, _ := b.toSave(DefaultTuning()); len(again) != 0 || b.cells.n != 1 || b.cells.find(&both).stored != 100 {
+	b.setStored(totals)
+	b.setRefused(totals[0].cell)
+	b.saveAgain(totals)
+	if again := b.toSave(DefaultTuning()); len(again) != 0 || b.cells.n != 1 || b.cells.find(&both).stored != 100 {
 		t.Errorf("%v are stored again, and %d cells are left", again, b.cells.n)
 	}
 }

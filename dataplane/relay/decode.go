@@ -15,18 +15,6 @@ import (
 
 var errPayload = errors.New("relay: malformed payload")
 
-// decode calls count for each count of a payload, and returns how many malformed ones it has left out. After an error
-// those called before it are still true.
-// What it allocates is bounded by store.FeedBytesMax, whatever the payload says.
-func decode(payload []byte, count func(counted)) (malformed int, err error) {
-	_, malformed, err = decodeBlocks(payload, func(of *window.Cell, entries []entry) {
-		for i := range entries {
-			count(entries[i].counted(of))
-		}
-	})
-	return malformed, err
-}
-
 // blockMax is how many entries decodeBlocks hands over at most: they, and what they need first, stay in a cache.
 const blockMax = 512
 
@@ -37,17 +25,12 @@ type entry struct {
 	total        int64
 }
 
-func (e *entry) counted(of *window.Cell) counted {
-	c := counted{cell: *of, number: e.number, total: e.total}
-	c.cell.Identifier = e.identifier
-	return c
-}
-
-// decodeBlocks is decode with up to blockMax entries of a group at a time, counts with their names or all without.
-// They may be changed, and are valid until the function returns. age is how old the oldest count was when the row was
+// decodeBlocks calls counts with up to blockMax entries of a group at a time, which all have their names or none has.
+// They may be changed, and are valid until the function returns. What it allocates is bounded by store.FeedBytesMax,
+// whatever the payload says. age is how old the oldest count was when the row was
 // made; 0 is unknown. Counts of cells that no data plane can have counted in, of totals that no origin can have, and
 // with neither name nor number are malformed: they are left out, and the others are read. An error says that the rest
-// of the payload cannot be read.
+// of the payload cannot be read; the entries before it are still true.
 func decodeBlocks(payload []byte, counts func(of *window.Cell, entries []entry)) (age time.Duration, malformed int,
 	err error) {
 	if len(payload) > store.FeedBytesMax {

@@ -147,16 +147,7 @@ func (c *cell) handedTotal() int64 {
 	return max(c.handed, c.published)
 }
 
-// allHanded lists the cells whose total peers have, in an order that makes payloads small. It sorts without the lock,
-// since the names of cells don't change.
-func (b *book) allHanded() (all []*cell) {
-	b.mu.Lock()
-	for c := range b.cells.allOwn() {
-		if c.handedTotal() > 0 && !b.expired(c.expiresMs()) {
-			all = append(all, c)
-		}
-	}
-	b.mu.Unlock()
-	slices.SortFunc(all, func(a, c *cell) int { return a.compare(c) })
-	return all
+// allHanded lists the cells whose total peers have.
+func (b *book) allHanded() []*cell {
+	return b.sortedOwn(func(c *cell) bool { return c.handedTotal() > 0 })
 }

@@ -5,141 +5,146 @@
 //	nodes ─ Send, Read ────────► Origin (Redis) ◄─ relay ─► Feed, CountStore (MySQL) ◄─ relay ─► Origin ─► nodes
 //	      ◄─ region, foreign ──             one lease a shard    one writer a (region, shard)
 //
-// A node talks to its region's origin and to nothing else: each answer about a cell has the region's total and that of
-// all other regions. For each shard of an origin one relay has a lease, and keeps the shard in step with MySQL. Package
-// relay knows store.RelayOrigin, store.Mailbox, store.Feed and store.CountStore, and nothing of the limiter.
-//
-// weir-node runs one in each node that has Redis and MySQL, and so does weir-sim.
+// A node calls its region's origin and nothing else. Each answer about a cell has the region's total and the foreign
+// total, which is the sum of all other regions. For each shard of an origin, one relay has a lease and keeps the shard
+// in step with MySQL. Package relay knows store.RelayOrigin, store.Mailbox, store.Feed and store.CountStore, and
+// nothing of the limiter. Each weir-node that has Redis and MySQL runs a relay, and so does weir-sim.
 //
 // # A cost's way
 //
-//  1. A node accepts it and sends it to its origin, which adds it to the cell and to the shard's changes.
-//  2. Each time that it has read the news, an Interval (200 ms) after it began to read them the last time and at least
-//     three quarters of one after it was done, the relay takes the changes, compares each with what it has told about
-//     the cell, and appends a row of news: state, not differences, so that applying it twice, or in any order, is
-//     taking the maximum. So what others have told, and the relay is to answer, it answers at once. Once the row is
-//     stored the relay takes off the changes what it had taken before it appended the row. Reads that take long hold it
-//     back for no more than one and a half intervals.
-//  3. The relays of other regions read the rows that they do not have yet, add up the cell's components, and tell their
-//     origins, which store the sum beside the region's own total and announce it to the nodes that listen. A node that
-//     does not hold the key learns it with its first answer. A sum is told once more after store.KeepFor, for a replica
-//     that was promoted before it had received it; one that the origin then lacked, as often as it does.
+//  1. A node accepts the cost and sends it to its origin, which adds it to the cell, and the cell to the shard's
+//     changes.
+//  2. After each read of the change feed, the relay takes the shard's changes, compares each total with the one that it
+//     has published, and appends a row to the feed. A row has totals, not differences, so readers may apply it twice or
+//     in any order: they keep the maximum. Once the row is stored, the relay acknowledges the changes that it had taken
+//     before it appended the row. The relay reads again an Interval (200 ms) after the last read began, and at least
+//     three quarters of an interval after it ended. It does not wait longer than one and a half intervals for a read.
+//  3. The relays of other regions read the new rows, add up the cell's components, and apply the sum to their origins.
+//     An origin stores the sum beside the region's own total and announces it to the nodes that listen. Nodes that do
+//     not hold the key receive it with their first answer. The relay applies a sum once more after store.KeepFor,
+//     because a replica that was promoted may lack it, and again for as long as the origin turns out to lack it.
 //
-// # What is told
+// # What is published
 //
 // For each cell of a window of at least MinGlobalDuration a relay publishes its region's total:
 //
 //   - when the region first uses the cell;
-//   - while no other region is known to use the cell: with each multiple of the floor (10 % of the limit) that the
-//     total reaches, and when it reaches the limit;
+//   - while no other region is known to use the cell: whenever the total reaches another multiple of the floor (10 % of
+//     the limit), and when it reaches the limit;
 //   - once another region is known to use the cell: at once, and at each interval in which the total has grown.
 //
-// Most cells are used by one region only, and most of the traffic would be their counts. Other regions need the first
-// count of such a cell, to know that the region uses it, and then a count that is less than a floor too low. As soon as
-// a second region uses the cell both regions publish each growth.
+// Only one region uses most cells, so most of the traffic would be their counts. Other regions need the first count of
+// such a cell, which shows that the region uses it. After that they can do with a count that is too low by less than a
+// floor. As soon as a second region uses the cell, both regions publish each growth.
 //
-// The floor is the tuning's, and at least 1. When it changes, the relay decides again about all cells; when
-// MinGlobalDuration changes, the relay starts anew, because windows that were too short are known to the origin alone.
+// The floor is the tuning's, and at least 1. When it changes, the relay decides again about all cells. When
+// MinGlobalDuration changes, the relay starts anew, because only the origin knows the windows that were too short.
 //
-// The first count of a cell has its name, and a number; later ones have the number, and take 2 bytes: see payload.go
-// and names.go. A reader that lacks a name, of a window that it had left out, reads the stream again from its last
-// snapshot.
+// The first count of a cell has the cell's name and a number. Later counts have the number alone and take 2 bytes: see
+// payload.go and names.go. A reader that lacks a name, for example of a window that it had left out, reads the stream
+// again from its last snapshot.
 //
-// What does not fit into a row goes with the next, greatest share of its limit first; an interval has up to 8 rows,
-// each with 5,000 changes and 256 KiB at most. Nothing is discarded, and weir_relay_unpublished_age_seconds is how long
-// the oldest has waited.
+// If the totals don't fit into a row, those with the greatest share of their limit go first. An interval has up to 8
+// rows, each with up to 5,000 changes and 256 KiB. The rest waits for the next interval; nothing is discarded.
+// weir_relay_unpublished_age_seconds is how long the oldest count has waited.
 //
 // # Settings and heartbeats
 //
-// With Config.Settings the relay also carries what operators set to its origin, every SettingsInterval (5 s), and
-// the nodes' heartbeats back, up to 100 with one statement. So nodes need no way to MySQL, and its load follows
-// regions. Feed brings the settings' version with each read: they are read when it has changed, when a node of the
-// region has come or gone, as they tell how many there are, and once a minute. While MySQL is out the origin's copy
-// stays, and grows old: store.SettingsRows.Age. While a tuning is on trial they are read each time that a third of its
-// lease is over. An origin that was emptied is told them again with the next turn.
-// Heartbeats that claim to be of another region are left out.
+// With Config.Settings, the relay also carries what operators set to its origin every SettingsInterval (5 s), and the
+// nodes' heartbeats to MySQL, up to 100 with one statement. So nodes need no connection to MySQL, and its load grows
+// with the number of regions, not of nodes. The relay reads the settings when
+//
+//   - their version has changed, which each read of Feed returns;
+//   - a node of the region has come or gone, because the settings have the number of nodes;
+//   - a minute has passed since it read them last;
+//   - a third of the lease of a tuning on trial is over.
+//
+// While MySQL is down the origin keeps its copy, which grows old: see store.SettingsRows.Age. If the origin was
+// emptied, the relay stores the settings in it at the next interval. It leaves out heartbeats that claim another
+// region.
 //
 // # Peers
 //
-// Regions may also tell each other straight: Config.Publish hands out what peers are to know, and Apply takes it in;
-// package peers carries it. What is told is decided as above, but by what the peers were handed: every half interval,
-// and as soon as another region is found to use a cell whose count was kept back, though no more than eight times an
-// interval. It waits for no store and makes no row of news more, and while Feed is out peers hear on. Handed repeats
-// all of it for a peer's relay that has just taken over. Lost counts how often the own relay has forgotten what peers
-// sent.
+// Regions may also send each other rows directly. The relay calls Config.Publish with rows for peers, and Apply applies
+// rows from peers; package peers carries them. Rows for peers follow the rules above, compared with what peers were
+// sent before. The relay makes such rows every half interval, and as soon as another region turns out to use a cell
+// whose count was kept back, but at most eight times an interval. They wait for no store, and go on while Feed is down.
+// Handed returns rows that repeat all of it, for a peer's relay that has just taken over. Lost returns how often this
+// relay has forgotten what peers sent.
 //
-// Feed stays the truth: all that peers are told is stored and read all the same, and no cursor moves for what is heard.
-// All that holds below holds with peers, without them, and with rows lost, repeated or out of order between them: a row
-// is a lower bound of what its region has accepted, whether or not it is ever stored.
+// Feed stays the truth: the relay stores and reads everything that peers were sent as if there were no peers, and rows
+// from peers move no cursor. Everything below holds with peers, without them, and with rows between them that are lost,
+// repeated or out of order, because a row is a lower bound of what its region has accepted, stored or not.
 //
 // # A relay's memory
 //
-// Everything a relay knows is in its origin, in MySQL, or can be asked again:
+// Everything that a relay knows is in its origin, in MySQL, or can be read again:
 //
-//	told      cell → total that was told       its own rows since the last snapshot
-//	total     cell → the region's total        Scan of its origin
-//	foreign   cell → region → count            other regions' rows, read or heard
-//	names     writer, number → cell            the rows of a stream, from its last snapshot on
-//	sequence  of its next row                  its own last row
+//	published  cell → published total           its own rows since the last snapshot
+//	total      cell → the region's total        Scan of its origin
+//	foreign    cell → region → count            other regions' rows, from Feed or peers
+//	names      writer, number → cell            the rows of a stream, from its last snapshot on
+//	sequence   of its next row                  its own last row
 //
 // A relay that takes over reads its own stream (Own), appends an empty row, scans its origin once (Scan), and goes on.
-// A snapshot is all of told, over as many rows as it takes, one an interval; readers begin with the last whole one. One
-// is due after SnapshotEvery (30 s), once the rows since the last one have as many bytes as it had, and after 1,500
-// rows in any case. Rows older than the last two snapshots are deleted in bounded batches.
+// A snapshot is all published totals, in as many rows as they need, one row an interval. A snapshot is due after
+// SnapshotEvery (30 s), once the rows since the last one have as many bytes as it had, and after 1,500 rows in any
+// case. Readers begin with the last complete snapshot. The relay deletes rows that are older than the last two
+// snapshots, in bounded batches.
 //
-// A relay that follows a stream reads each row once, snapshots without their payload, and looks every 5 s whether the
-// last row that it has read is still stored: if not it begins at the last snapshot.
+// A relay that follows a stream reads each row once, and snapshots without their payload. Every 5 s it checks that the
+// last row that it has read is still stored; if not, it begins with the last snapshot.
 //
-// A store that was restored from a backup, or failed over, may have lost rows. It refuses the stream's next row, as the
-// one before it is missing; then the relay reads its stream again and tells what the lost rows had told. A relay with
-// nothing to tell appends an empty row after 10 s, and so finds it too.
+// A store that was restored from a backup, or failed over, may have lost rows. It then refuses the stream's next row,
+// because the row before it is missing. The relay reads its stream again and publishes what the lost rows had. A relay
+// without anything to publish appends an empty row after 10 s, so it notices as well.
 //
-// A cell is forgotten a minute after it has expired by the origin's clock. No clock decides which rows are read. Cells
-// of windows that have not begun anywhere, as a region tells whose clock is ahead, are left out, and the region is
-// logged.
+// A relay forgets a cell a minute after the cell has expired by the origin's clock. No clock decides which rows it
+// reads. If a region's clock is ahead, its cells may be of windows that have not begun anywhere: the relay leaves them
+// out and logs the region.
 //
-// A cell of another region takes some 135 bytes, with a name of 20 (go test -run '^$' -bench FanIn -benchtime 900x
-// ./dataplane/relay). Cells of one namespace and window share what their names have in common, and go together;
-// one that is alone takes some 500 bytes (BenchmarkLoneCells).
+// A cell of another region takes about 135 bytes if its name has 20 (go test -run '^$' -bench FanIn -benchtime 900x
+// ./dataplane/relay). Cells of one namespace and window share what their names have in common, and expire together. A
+// cell that is alone in its namespace and window takes about 500 bytes (BenchmarkLoneCells).
 //
-// Of each other region a relay holds 4,194,304 cells, in all shards; of one that tells of more, cells that the own
-// region has not counted in are left out, counted and logged. So are the numbers of cells beyond 1,048,576 leaves of 32
-// numbers of a region. What a region tells by a number whose name was not read takes no memory, and rows that are heard
-// have no numbers: Apply refuses those that do. A relay follows 4,000 streams of news, and each shard holds cells of as
-// many other regions: a party that makes regions up in Feed or the CountStore gains no more, and has what is left out
-// counted and logged.
+// A relay has these bounds, and counts and logs what exceeds them:
 //
-// Of the own region a relay takes as many cells from Feed and the CountStore as of another one. An emptied origin is
-// not raised to what those beyond them have counted. What the origin itself holds, the relay holds.
+//   - 4,194,304 cells of each other region, in all shards. Beyond them it leaves out cells that the own region has not
+//     counted in. It takes as many cells of the own region from Feed and the CountStore, and does not raise an emptied
+//     origin to the counts of others; cells that the origin itself holds have no bound.
+//   - 1,048,576 leaves of 32 numbers of each region. Counts by a number whose name was not read take no memory, and
+//     Apply refuses rows with numbers.
+//   - 4,000 streams, and as many other regions in each shard: an account that invents regions in Feed or the CountStore
+//     takes no more memory than that.
 //
-// A load reads all that is stored, and takes as long as rows and answers come. It is given up once none has come for
-// 5 s. One that fails is tried again at once, then after 1, 2, 4 and each 8 s.
+// A load reads all that is stored, and takes as long as rows and answers come. The relay gives up a load if nothing has
+// come for 5 s. It tries again at once, then after 1, 2, 4 and each 8 s.
 //
 // # Two relays at once
 //
-// For counts a lease only spares load. The number of a row is the fence: a relay that finds its number taken forgets
-// what it knows, and starts again if it still has the lease. A relay takes changes off the origin only after it has
-// stored a row that it appended after it took them. So once a successor has stored its first row, its predecessor takes
-// nothing off, and what it took off before is in the origin that the successor scans afterwards.
+// For counts a lease only spares load. The number of a row is the fence: a relay whose next number is taken forgets
+// what it knows, and starts again if it still has the lease. A relay acknowledges changes only after it has stored a
+// row that it appended after it took them. So once a successor has stored its first row, its predecessor acknowledges
+// nothing, and the successor's scan, which comes afterwards, finds what the predecessor acknowledged before.
 //
-// For settings the lease is the fence: the origin takes them only from the relay that has it, so what a relay has read
-// and tells late does not replace what its successor has told.
+// For settings the lease is the fence: the origin takes settings only from the relay that has the lease, so a slow
+// relay cannot replace what its successor has stored.
 //
 // # An origin that was emptied
 //
-// Nodes notice it by the epoch and send all that they have accepted (store.Cost). The relay finds the shard not
-// Healed: it raises the origin to what it knows of the own region's counts, by its news, the CountStore and its memory,
-// and marks it as healed. Only then does it use what the origin holds in its new epoch. So what the relay raises an
-// origin to was accepted in earlier epochs, and the origin counts nothing twice. It also tells the origin all foreign
+// Nodes notice it by the epoch and send everything that they have accepted (store.Cost). The relay finds that the shard
+// is not Healed. It raises the origin to the own region's counts that it knows from Feed, the CountStore and its
+// memory, and marks the origin as healed. Only then does it use what the origin holds in the new epoch. So what it
+// raises the origin to was accepted in earlier epochs, and the origin counts nothing twice. It also applies all foreign
 // totals again.
 //
 // # What is stored for good
 //
-// ratelimit_window_counts stays the durable counter: one component for each region and cell, merged by maximum. The
-// relay writes, every 5 s, totals from half of the limit on (or the floor, if that is higher) that have grown by 25
-// steps or reached their limit: see StoreFloor. It is read when a relay takes over, once for all its shards, and by
-// operators who query the table. A row that the store refuses for good is logged and counted
-// (weir_relay_refused_counts_total), and not tried again; news carries its count all the same.
+// ratelimit_window_counts is the durable counter: one component for each region and cell, merged by maximum. Every 5 s
+// the relay writes totals from half of the limit on (or from the floor, if that is higher) that have grown by 25 steps
+// or reached their limit: see StoreFloor. A relay reads the table when it takes over, once for all its shards, and
+// operators query it. If the store refuses a row for good, the relay logs and counts it
+// (weir_relay_refused_counts_total), and does not try it again. Feed has its count all the same.
 //
 // # Invariants
 //
@@ -147,21 +152,21 @@
 //	    loses what it has acknowledged: it is emptied, or a replica of it is promoted.
 //	R2  Within the convergence bound after the last accepted cost every origin's answer has the fleet's total of the
 //	    cell, whether or not the region used the cell before; less what R5 allows. The bound is two intervals for
-//	    what is told as a count at once, and four after a second region has begun to use the cell, plus the time
+//	    a count that is published at once, and four after a second region has begun to use the cell, plus the time
 //	    that the stores take.
-//	R3  A chunk is applied at most once in an epoch, whatever is repeated, reordered or late. The origin sees to it.
+//	R3  A chunk is applied at most once in an epoch, whatever is repeated, reordered or late. The origin ensures it.
 //	R4  Two relays of one shard at once change nothing but load.
-//	R5  What a relay has not told is at most: less than the floor, and less than what reaches the limit, on a cell that
-//	    no other region is known to use; or what was accepted within one interval.
+//	R5  A relay has not published at most: less than the floor, and less than reaches the limit, of a cell that no other
+//	    region is known to use; or what was accepted within one interval.
 //	R6  An origin that was emptied ends with no less than the sum of what the nodes that are left have accepted, and
 //	    with no more than was accepted.
 //
-// Tests have the invariant that they hold in their names. storetest.TestOrigin holds R3.
+// Tests have the invariant that they check in their names. storetest.TestOrigin checks R3.
 //
 // # Precision given up
 //
-//   - A region that is renamed and keeps its origin counts twice what it had accepted until those windows have ended,
-//     as its rows of the old name are another region's. With an empty origin it counts once.
-//   - An origin that loses the mark that it is healed, and no epoch, in the moment in which its relay is replaced, may
+//   - If a region is renamed and keeps its origin, what it had accepted counts twice until those windows have ended,
+//     because its rows of the old name are another region's. With an empty origin it counts once.
+//   - If an origin loses the mark that it is healed, and no epoch, at the moment in which its relay is replaced, it may
 //     be raised to counts of the same epoch.
 package relay

@@ -4,10 +4,12 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"math/rand/v2"
 	"slices"
 	"time"
 
 	"github.com/weirhq/weir/dataplane/store"
+	"github.com/weirhq/weir/shared/window"
 )
 
 const (
@@ -58,7 +60,7 @@ func (s *shard) begin(ctx context.Context, now time.Time) error {
 // took off before, Scan finds in its cell.
 func (s *shard) load(ctx context.Context, now time.Time) error {
 	s.forget()
-	s.own.writer, s.own.madeAt = newWriter(), now
+	s.own.writer, s.own.madeAt = rand.Uint64(), now
 	if _, err := s.peek(ctx, 1); err != nil { // for the origin's clock
 		return err
 	}
@@ -100,38 +102,50 @@ func (s *shard) readOwn(ctx context.Context, now time.Time) error {
 
 // recallRow takes note of what a row has told.
 func (s *shard) recallRow(named *names, row *store.FeedRow, now time.Time) {
-	excess := 0
-	malformed, err := decode(row.Payload, func(c counted) {
-		if !s.recallCount(named, row, &c) {
-			excess++
-		}
+	var left leftOut
+	var err error
+	_, left.malformed, err = decodeBlocks(row.Payload, func(of *window.Cell, counts []entry) {
+		left.excess += s.recallCounts(named, row, of, counts)
 	})
 	if err != nil {
 		s.relay.unreadable(row, err)
 	}
-	s.relay.noteLeftOut(row, leftOut{excess: excess, malformed: malformed}, now)
+	s.relay.noteLeftOut(row, left, now)
 }
 
-// recallCount takes note of a count in an own row, unless it has expired, or is told by a number whose name comes in a
-// later part of a snapshot, and with it what was told until then. It is false where there is no room for the cell.
-func (s *shard) recallCount(named *names, row *store.FeedRow, c *counted) (fits bool) {
+// recallCounts takes note of a group's counts in an own row, unless they have expired. A count that is told by a number
+// whose name was not read comes again in a later part of a snapshot, with its name. recallCounts returns for how many
+// cells there is no room.
+func (s *shard) recallCounts(named *names, row *store.FeedRow, of *window.Cell, counts []entry) (excess int) {
 	s.book.mu.Lock()
 	defer s.book.mu.Unlock()
-	if s.book.expired(c.cell.ExpiresAtMs()) {
-		return true
+	if s.book.expired(of.ExpiresAtMs()) {
+		return 0
 	}
-	if !c.isNamed() {
-		if known := named.findLocked(row, &c.cell, c.number); known != nil {
-			known.setPublished(c.total)
+	for i := range counts {
+		name := *of
+		name.Identifier = counts[i].identifier
+		if !s.recallLocked(named, row, &name, &counts[i]) {
+			excess++
+		}
+	}
+	return excess
+}
+
+// recallLocked returns false where there is no room for the cell.
+func (s *shard) recallLocked(named *names, row *store.FeedRow, name *window.Cell, e *entry) (fits bool) {
+	if name.Identifier == "" {
+		if known := named.findLocked(row, name, e.number); known != nil {
+			known.setPublished(e.total)
 		}
 		return true
 	}
-	known := s.book.storedLocked(&c.cell)
+	known := s.book.storedLocked(name)
 	if known == nil {
 		return false
 	}
-	known.setPublished(c.total)
-	return c.number == 0 || named.setLocked(row, c.number, known)
+	known.setPublished(e.total)
+	return e.number == 0 || named.setLocked(row, e.number, known)
 }
 
 // scan learns the totals that the origin holds. They count only if it has not lost its counts meanwhile: otherwise they

@@ -13,7 +13,7 @@ import (
 	"github.com/weirhq/weir/dataplane/store"
 )
 
-// metrics are what the loops count; Collect turns them into Prometheus' form.
+// metrics are what the loops count, and its report to Prometheus.
 type metrics struct {
 	relay *Relay
 
@@ -22,6 +22,7 @@ type metrics struct {
 	saved, refused, healed, fenced, unreadable, malformed, early, excess, full, epochs, errors atomic.Int64
 
 	convergence prometheus.Histogram
+	all         []prometheus.Collector // of what has no label of a shard or a region
 
 	readAt atomic.Int64 // clock.Steady of the last read of news without an error; at first when reading began
 
@@ -54,6 +55,44 @@ func (m *metrics) init(r *Relay) {
 			"oldest count of each row. Time in which the row could not be stored is left out.",
 		Buckets: []float64{0.1, 0.2, 0.3, 0.4, 0.5, 0.6, 0.8, 1, 1.5, 2, 3, 5, 10, 30, 60},
 	})
+	m.all = []prometheus.Collector{
+		m.convergence,
+		prometheus.NewGaugeFunc(prometheus.GaugeOpts{
+			Name: "weir_relay_in_step_timestamp_seconds",
+			Help: "Unix time at which the relay had last sent all due counts and read the change feed; 0 without a lease.",
+		}, func() float64 { return float64(r.inStepAtMs(r.cfg.Clock())) / 1000 }),
+		counter(&m.saved, "stored_counts_total", "Counts that were stored for good.", nil),
+		counter(&m.refused, "refused_counts_total",
+			"Counts that the store refused: each is tried once, and named in the log.", nil),
+		counter(&m.healed, "healed_total",
+			"Times that the relay restored the counts that a shard of the origin had lost.", nil),
+		counter(&m.fenced, "fenced_total", "Times that another relay of the same shard had written first.", nil),
+		counter(&m.early, "early_cells_total",
+			"Cells in changes that were left out because their windows begin in the future: a region's clock is ahead.", nil),
+		counter(&m.excess, "excess_cells_total", "Cells of changes that were left out, in whole or from their second count "+
+			"on, because a relay holds no more cells of a region, or no more regions.", nil),
+		counter(&m.full, "full_reads_total",
+			"Reads of the change feed that left streams out because a relay follows no more.", nil),
+		counter(&m.epochs, "epoch_changes_total",
+			"Times that a shard of the origin was found in another epoch: it, or a part of it, has lost its counts.", nil),
+		counter(&m.unreadable, "unreadable_rows_total",
+			"Rows of the change feed that were left out because this version cannot read them.", nil),
+		counter(&m.malformed, "malformed_cells_total", "Cells of the origin, of the change feed or of a peer that were left "+
+			"out because no node can have counted in them.", nil),
+		counter(&m.errors, "errors_total", "Steps of the relay's loops that failed.", nil),
+	}
+	const directions = "written for other regions (published), read, and received from a peer (received)."
+	for direction, t := range map[string]*traffic{"published": &m.published, "read": &m.read, "received": &m.received} {
+		labels := prometheus.Labels{"direction": direction}
+		m.all = append(m.all, counter(&t.rows, "feed_rows_total", "Changes "+directions, labels),
+			counter(&t.bytes, "feed_bytes_total", "Bytes of changes "+directions, labels))
+	}
+}
+
+// counter reports a count of the loops to Prometheus.
+func counter(n *atomic.Int64, name, help string, labels prometheus.Labels) prometheus.Collector {
+	return prometheus.NewCounterFunc(prometheus.CounterOpts{Name: "weir_relay_" + name, Help: help, ConstLabels: labels},
+		func() float64 { return float64(n.Load()) })
 }
 
 // labelOf is a region's name as a label: another region's is any bytes, and a label is UTF-8.
@@ -91,8 +130,8 @@ func (m *metrics) sinceLocked(region string) *delays {
 // Collector reports the relay to Prometheus.
 func (r *Relay) Collector() prometheus.Collector { return &r.metrics }
 
-func desc(name, help string, labels ...string) *prometheus.Desc {
-	return prometheus.NewDesc("weir_relay_"+name, help, labels, nil)
+func desc(name, help, label string) *prometheus.Desc {
+	return prometheus.NewDesc("weir_relay_"+name, help, []string{label}, nil)
 }
 
 var (
@@ -100,80 +139,43 @@ var (
 	descUnpublished = desc("unpublished_age_seconds",
 		"How long the oldest count that is due has waited to be sent to other regions.", "shard")
 	descCells = desc("cells", "Cells that the relay holds of a shard.", "shard")
-	descRows  = desc("feed_rows_total",
-		"Changes written for other regions (published), read, and received from a peer (received).", "direction")
-	descBytes = desc("feed_bytes_total",
-		"Bytes of changes written for other regions (published), read, and received from a peer (received).", "direction")
-	descLag = desc("lag_seconds",
+	descLag   = desc("lag_seconds",
 		"Age of the region's oldest row in the last read that had rows of it; reported for a minute.", "from")
-	descInStep = desc("in_step_timestamp_seconds",
-		"Unix time at which the relay had last sent all due counts and read the change feed; 0 without a lease.")
-	descSaved   = desc("stored_counts_total", "Counts that were stored for good.")
-	descRefused = desc("refused_counts_total",
-		"Counts that the store refused: each is tried once, and named in the log.")
-	descHealed = desc("healed_total", "Times that the relay restored the counts that a shard of the origin had lost.")
-	descFenced = desc("fenced_total", "Times that another relay of the same shard had written first.")
-	descEarly  = desc("early_cells_total",
-		"Cells in changes that were left out because their windows begin in the future: a region's clock is ahead.")
-	descExcess = desc("excess_cells_total",
-		"Cells of changes that were left out, in whole or from their second count on, because a relay holds no more cells "+
-			"of a region, or no more regions.")
-	descFull = desc("full_reads_total",
-		"Reads of the change feed that left streams out because a relay follows no more.")
-	descEpochs = desc("epoch_changes_total",
-		"Times that a shard of the origin was found in another epoch: it, or a part of it, has lost its counts.")
-	descUnread = desc("unreadable_rows_total",
-		"Rows of the change feed that were left out because this version cannot read them.")
-	descMalformed = desc("malformed_cells_total",
-		"Cells of the origin, of the change feed or of a peer that were left out because no node can have counted in them.")
-	descErrors = desc("errors_total", "Steps of the relay's loops that failed.")
-	descsOfAll = []*prometheus.Desc{descLease, descUnpublished, descCells, descRows, descBytes, descLag, descInStep,
-		descSaved, descRefused,
-		descHealed, descFenced, descUnread, descMalformed, descEarly, descExcess, descFull, descEpochs,
-		descErrors}
 	oneOrZero = map[bool]float64{true: 1}
 )
 
 // Describe implements prometheus.Collector.
 func (m *metrics) Describe(ch chan<- *prometheus.Desc) {
-	for _, d := range descsOfAll {
+	for _, c := range m.all {
+		c.Describe(ch)
+	}
+	for _, d := range []*prometheus.Desc{descLease, descUnpublished, descCells, descLag} {
 		ch <- d
 	}
-	m.convergence.Describe(ch)
 }
 
 // Collect implements prometheus.Collector.
 func (m *metrics) Collect(ch chan<- prometheus.Metric) {
-	send := func(d *prometheus.Desc, kind prometheus.ValueType, v float64, labels ...string) {
-		ch <- prometheus.MustNewConstMetric(d, kind, v, labels...)
+	for _, c := range m.all {
+		c.Collect(ch)
+	}
+	send := func(d *prometheus.Desc, v float64, label string) {
+		ch <- prometheus.MustNewConstMetric(d, prometheus.GaugeValue, v, label)
 	}
 	now := m.relay.cfg.Clock()
 	for _, s := range m.relay.shards {
 		shard := strconv.Itoa(s.index)
 		_, held := s.lease.term(now)
 		age, cells := s.book.figures(now)
-		send(descLease, prometheus.GaugeValue, oneOrZero[held], shard)
-		send(descUnpublished, prometheus.GaugeValue, age.Seconds(), shard)
-		send(descCells, prometheus.GaugeValue, float64(cells), shard)
+		send(descLease, oneOrZero[held], shard)
+		send(descUnpublished, age.Seconds(), shard)
+		send(descCells, float64(cells), shard)
 	}
-	send(descInStep, prometheus.GaugeValue, float64(m.relay.inStepAtMs(now))/1000)
-	for direction, t := range map[string]*traffic{"published": &m.published, "read": &m.read, "received": &m.received} {
-		send(descRows, prometheus.CounterValue, float64(t.rows.Load()), direction)
-		send(descBytes, prometheus.CounterValue, float64(t.bytes.Load()), direction)
-	}
-	for d, n := range map[*prometheus.Desc]*atomic.Int64{descSaved: &m.saved, descRefused: &m.refused,
-		descHealed: &m.healed,
-		descFenced: &m.fenced, descUnread: &m.unreadable, descMalformed: &m.malformed, descEarly: &m.early,
-		descExcess: &m.excess,
-		descFull:   &m.full, descEpochs: &m.epochs, descErrors: &m.errors} {
-		send(d, prometheus.CounterValue, float64(n.Load()))
-	}
-	m.convergence.Collect(ch)
 	m.mu.Lock()
 	defer m.mu.Unlock()
 	for region, l := range m.lags {
 		if now.Sub(l.at) <= lagKept {
-			send(descLag, prometheus.GaugeValue, l.late.Seconds(), region)
+			send(descLag, l.late.Seconds(), region)
 		}
 	}
 }

@@ -49,8 +49,8 @@ type leaves map[uint32]*[1 << leafBits]*cell
 const leafBits = 5
 
 // findLocked is the cell of a group that has a number in a row; nil where no name was read. It keeps nothing.
-func (n *names) findLocked(row *store.FeedRow, c *window.Cell, number uint32) *cell {
-	return n.groupLocked(numbered{row.Stream, row.Writer, groupOf(*c)}).find(number)
+func (n *names) findLocked(row *store.FeedRow, group *window.Cell, number uint32) *cell {
+	return n.groupLocked(numbered{row.Stream, row.Writer, *group}).find(number)
 }
 
 func (l leaves) find(number uint32) *cell {

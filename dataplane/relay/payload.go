@@ -64,8 +64,16 @@ func encode(counts []counted, age time.Duration) []byte {
 
 func sectionsOf(counts []counted) (s sections) {
 	slices.SortFunc(counts, compareCounts)
-	sameGroup := func(a, b *counted) bool { return compareGroups(&a.cell, &b.cell) == 0 }
-	s.heads = appendGroups(s.heads, counts, sameGroup, s.addCounts)
+	groups, heads := 0, []byte(nil)
+	for len(counts) > 0 {
+		n := slices.IndexFunc(counts, func(c counted) bool { return compareGroups(&c.cell, &counts[0].cell) != 0 })
+		if n < 0 {
+			n = len(counts)
+		}
+		heads = s.addCounts(heads, counts[:n])
+		groups, counts = groups+1, counts[n:]
+	}
+	s.heads = append(binary.AppendUvarint(nil, uint64(groups)), heads...)
 	return s
 }
 
@@ -78,23 +86,6 @@ func compareCounts(a, b counted) int {
 func compareGroups(a, b *window.Cell) int {
 	return cmp.Or(strings.Compare(a.Workspace, b.Workspace), strings.Compare(a.Namespace, b.Namespace),
 		cmp.Compare(window.StoredDuration(&a.Key), window.StoredDuration(&b.Key)), cmp.Compare(a.Sequence, b.Sequence))
-}
-
-// appendGroups appends how many groups there are, then each one's head.
-func appendGroups[T any](b []byte, sorted []T, same func(a, b *T) bool, head func([]byte, []T) []byte) []byte {
-	var ends []int
-	for i := range sorted {
-		if i+1 == len(sorted) || !same(&sorted[i], &sorted[i+1]) {
-			ends = append(ends, i+1)
-		}
-	}
-	b = binary.AppendUvarint(b, uint64(len(ends)))
-	from := 0
-	for _, end := range ends {
-		b = head(b, sorted[from:end])
-		from = end
-	}
-	return b
 }
 
 // sections are a payload's; see the format.

@@ -160,6 +160,18 @@ func TestMalformedCountsAreLeftOut(t *testing.T) {
 	}
 }
 
+// decode calls count for each count of a payload, and returns how many malformed ones were left out.
+func decode(payload []byte, count func(counted)) (malformed int, err error) {
+	_, malformed, err = decodeBlocks(payload, func(of *window.Cell, entries []entry) {
+		for _, e := range entries {
+			c := counted{*of, e.number, e.total}
+			c.cell.Identifier = e.identifier
+			count(c)
+		}
+	})
+	return malformed, err
+}
+
 func decodeOnly(payload []byte, count func(counted)) error {
 	_, err := decode(payload, count)
 	return err

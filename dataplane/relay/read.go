@@ -264,17 +264,13 @@ func (r *reader) forget() {
 		clear(r.lacking)
 	}
 	for _, s := range r.relay.shards {
-		if s.book.knowsRegions() {
-			s.book.forgetForeign()
-		}
+		s.book.forgetForeign()
 	}
 }
 
 // sweep removes names that have expired by an origin's clock.
 func (r *reader) sweep(b *book) {
-	b.mu.Lock()
-	nowMs := b.nowMs
-	b.mu.Unlock()
+	nowMs := b.clockMs()
 	lives := func(expiresMs int64) bool { return !hasExpired(expiresMs, nowMs) }
 	r.names.keep(lives)
 }
@@ -287,18 +283,14 @@ func (r *Relay) unreadable(row *store.FeedRow, err error) {
 		"sequence", row.Sequence, "error", err)
 }
 
-// knowsRegions reports whether another region is known to use any cell.
-func (b *book) knowsRegions() bool {
-	b.mu.Lock()
-	defer b.mu.Unlock()
-	return len(b.regions) > 0
-}
-
 // forgetForeign forgets all that other regions have told. It is for a shard that has lost its lease: take forgets the
 // own region's side, before or after.
 func (b *book) forgetForeign() {
 	b.mu.Lock()
 	defer b.mu.Unlock()
+	if len(b.regions) == 0 {
+		return
+	}
 	for c := range b.cells.all() {
 		c.first, c.more, c.sent, c.unsent, c.shared = part{}, nil, 0, false, false
 	}

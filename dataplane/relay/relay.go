@@ -6,7 +6,6 @@ import (
 	"errors"
 	"fmt"
 	"log/slog"
-	"math/rand/v2"
 	"time"
 
 	"github.com/weirhq/weir/dataplane/internal/clock"
@@ -322,6 +321,3 @@ func (r *Relay) watched(name string, step func(context.Context, time.Time) error
 		}
 	}
 }
-
-// newWriter draws what a relay signs its rows with.
-func newWriter() uint64 { return rand.Uint64() }

@@ -33,58 +33,60 @@ func (s *shard) save(ctx context.Context, now time.Time) error {
 		return nil
 	}
 	s.savedAt = now
-	cells, counts := s.book.toSave(s.relay.tuning())
-	for from := 0; from < len(cells); from += store.PublishRowsMax {
-		until := min(from+store.PublishRowsMax, len(cells))
-		if err := s.publish(ctx, cells[from:until], counts[from:until]); err != nil {
-			s.book.saveAgain(cells[from:])
+	totals := s.book.toSave(s.relay.tuning())
+	for len(totals) > 0 {
+		n := min(len(totals), store.PublishRowsMax)
+		if err := s.publish(ctx, totals[:n]); err != nil {
+			s.book.saveAgain(totals)
 			return err
 		}
+		totals = totals[n:]
 	}
 	return nil
 }
 
 // publish stores rows. It finds those that the store refuses by halving, and leaves them out from then on.
-func (s *shard) publish(ctx context.Context, cells []*cell, counts []store.Count) error {
+func (s *shard) publish(ctx context.Context, totals []cellTotal) error {
+	counts := make([]store.Count, len(totals))
+	for i, t := range totals {
+		counts[i] = store.Count{Cell: t.cell.name(), Count: t.total}
+	}
 	callCtx, cancel := context.WithTimeout(ctx, callTimeout)
 	err := s.relay.cfg.Counts.Publish(callCtx, s.relay.cfg.Region, counts)
 	cancel()
 	switch {
 	case err == nil:
-		s.book.setStored(cells, counts)
-		s.relay.metrics.saved.Add(int64(len(counts)))
+		s.book.setStored(totals)
+		s.relay.metrics.saved.Add(int64(len(totals)))
 		return nil
 	case !errors.Is(err, store.ErrRefused):
-		return fmt.Errorf("store %d counts of shard %d: %w", len(counts), s.index, err)
-	case len(counts) == 1:
-		s.book.setRefused(cells[0])
+		return fmt.Errorf("store %d counts of shard %d: %w", len(totals), s.index, err)
+	case len(totals) == 1:
+		s.book.setRefused(totals[0].cell)
 		s.relay.metrics.refused.Add(1)
 		s.relay.cfg.Logger.Error("count store refuses a row", "key", counts[0].Cell.Key.String(),
 			"sequence", counts[0].Cell.Sequence, "count", counts[0].Count, "error", err)
 		return nil
 	}
-	half := len(counts) / 2
-	if err := s.publish(ctx, cells[:half], counts[:half]); err != nil {
+	half := len(totals) / 2
+	if err := s.publish(ctx, totals[:half]); err != nil {
 		return err
 	}
-	return s.publish(ctx, cells[half:], counts[half:])
+	return s.publish(ctx, totals[half:])
 }
 
 // toSave takes the cells that are worth storing off those that have grown, in the order that Publish demands.
-func (b *book) toSave(t Tuning) (cells []*cell, counts []store.Count) {
+func (b *book) toSave(t Tuning) (totals []cellTotal) {
 	b.mu.Lock()
 	defer b.mu.Unlock()
 	for c := range b.unsaved {
 		if !c.refused && worthSaving(c.total, c.stored, c.limit, t) {
-			cells = append(cells, c)
+			totals = append(totals, cellTotal{c, c.total})
 		}
 	}
 	clear(b.unsaved)
-	slices.SortFunc(cells, func(a, c *cell) int { return a.compare(c) })
-	for _, c := range cells {
-		counts = append(counts, store.Count{Cell: c.name(), Count: c.total})
-	}
-	return cells, counts
+	slices.SortFunc(totals, func(a, b cellTotal) int { return a.cell.compare(b.cell) })
+	return totals
 }
 
 func (b *book) setRefused(c *cell) {
@@ -93,18 +95,18 @@ func (b *book) setRefused(c *cell) {
 	c.refused = true
 }
 
-func (b *book) saveAgain(cells []*cell) {
+func (b *book) saveAgain(totals []cellTotal) {
 	b.mu.Lock()
 	defer b.mu.Unlock()
-	for _, c := range cells {
-		b.unsaved[c] = struct{}{}
+	for _, t := range totals {
+		b.unsaved[t.cell] = struct{}{}
 	}
 }
 
-func (b *book) setStored(cells []*cell, counts []store.Count) {
+func (b *book) setStored(totals []cellTotal) {
 	b.mu.Lock()
 	defer b.mu.Unlock()
-	for i, c := range cells {
-		c.stored = max(c.stored, counts[i].Count)
+	for _, t := range totals {
+		t.cell.stored = max(t.cell.stored, t.total)
 	}
 }

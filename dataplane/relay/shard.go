@@ -6,6 +6,7 @@ import (
 	"sync/atomic"
 	"time"
 
+	"github.com/weirhq/weir/dataplane/internal/loop"
 	"github.com/weirhq/weir/dataplane/store"
 )
 
@@ -66,11 +67,6 @@ func (s *shard) keepLease(ctx context.Context) {
 	renew := s.watched("renew the lease", s.lease.renew)
 	for ctx.Err() == nil {
 		renew(ctx)
-		timer := time.NewTimer(s.lease.renewAt.Sub(s.relay.cfg.Clock()))
-		select {
-		case <-ctx.Done():
-			timer.Stop()
-		case <-timer.C:
-		}
+		_ = loop.Pause(ctx, s.lease.renewAt.Sub(s.relay.cfg.Clock()))
 	}
 }

@@ -94,15 +94,21 @@ func (s *shard) part(cells []*cell) *pending {
 	return &pending{row: row, rest: cells[len(fit):]}
 }
 
-// allPublished lists the cells that have been told, in an order that makes payloads small.
-func (b *book) allPublished() (all []*cell) {
+// allPublished lists the cells that have been told.
+func (b *book) allPublished() []*cell {
+	return b.sortedOwn(func(c *cell) bool { return c.published > 0 })
+}
+
+// sortedOwn lists the cells with an ownCount that pass and have not expired, in an order that makes payloads small. It
+// sorts without the lock, since the names of cells don't change.
+func (b *book) sortedOwn(pass func(*cell) bool) (all []*cell) {
 	b.mu.Lock()
-	defer b.mu.Unlock()
 	for c := range b.cells.allOwn() {
-		if c.published > 0 && !b.expired(c.expiresMs()) {
+		if pass(c) && !b.expired(c.expiresMs()) {
 			all = append(all, c)
 		}
 	}
+	b.mu.Unlock()
 	slices.SortFunc(all, func(a, c *cell) int { return a.compare(c) })
 	return all
 }

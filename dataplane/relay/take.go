@@ -44,7 +44,7 @@ type pending struct {
 	rest   []*cell        // of a part of a snapshot: what the next parts have
 }
 
-// cellTotal is the total of a cell, as a row publishes it.
+// cellTotal is the total of a cell, as a row publishes it or the CountStore gets it.
 type cellTotal struct {
 	cell  *cell
 	total int64

@@ -3,7 +3,6 @@ package storetest
 import (
 	"context"
 	"errors"
-	"fmt"
 	"slices"
 	"strings"
 	"testing"
@@ -170,11 +169,8 @@ func testPublishNothing(t *testing.T, s Store) {
 }
 
 func testPublishRowsMax(t *testing.T, s Store) {
-	rows := make(map[window.Cell]int64)
-	for i := range store.PublishRowsMax {
-		rows[liveCell("w", fmt.Sprint("id-", i))] = int64(i + 1)
-	}
-	full := sortedCounts(rows)
+	full := numbered(liveCells(store.PublishRowsMax), countOf)
+	sortCounts(full)
 	last := full[len(full)-1]
 	last.Cell.Identifier += "z"
 	wantMisuse(t, s, append(slices.Clone(full), last))

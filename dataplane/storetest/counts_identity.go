@@ -1,9 +1,9 @@
 package storetest
 
 import (
-	"fmt"
 	"maps"
 	"math/rand/v2"
+	"slices"
 	"strings"
 	"sync"
 	"testing"
@@ -25,11 +25,7 @@ func testCountLongNames(t *testing.T, s Store) { testDistinct(t, s, longestCells
 // testDistinct gives each cell a count of its own and expects each one back.
 func testDistinct(t *testing.T, s Store, cells []window.Cell) {
 	t.Helper()
-	var rows []store.Count
-	want := make(components)
-	for i, c := range cells {
-		rows = append(rows, store.Count{Cell: c, Count: int64(i + 1)})
-	}
+	rows, want := numbered(cells, countOf), make(components)
 	publish(t, s, "us", rows...)
 	want.publish("us", rows)
 	wantImported(t, s, want)
@@ -123,10 +119,8 @@ func testPublishConcurrently(t *testing.T, s Store) {
 		publishers = 4
 		chunkRows  = 150
 	)
-	sorted := make([]window.Cell, cells)
-	for i := range sorted {
-		sorted[i] = liveCell("w", fmt.Sprintf("%04d", i))
-	}
+	sorted := liveCells(cells)
+	slices.SortFunc(sorted, window.Cell.Compare)
 	var mu sync.Mutex
 	model := make(components)
 

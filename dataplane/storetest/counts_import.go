@@ -59,18 +59,17 @@ func testImportBigCounts(t *testing.T, s Store) {
 }
 
 func testImportInterrupted(t *testing.T, s Store) {
-	rows := make(map[window.Cell]int64)
-	for i := range 2000 {
-		rows[liveCell("w", fmt.Sprint("id-", i))] = int64(i + 1)
-	}
-	publish(t, s, "us", sortedCounts(rows)...)
+	rows := make(components)
+	counts := numbered(liveCells(2000), countOf)
+	rows.publish("us", counts)
+	publish(t, s, "us", counts...)
 
 	ctx, cancel := context.WithCancel(t.Context())
 	defer cancel()
 	yielded := 0
 	err := s.Import(ctx, began.UnixMilli(), func(region string, n store.Count) {
-		if region != "us" || n.Count != rows[n.Cell] {
-			t.Errorf("yielded %d of %q in %v, want %d of us", n.Count, region, n.Cell, rows[n.Cell])
+		if want := rows[component{n.Cell, region}]; n.Count != want {
+			t.Errorf("yielded %d of %q in %v, want %d", n.Count, region, n.Cell, want)
 		}
 		if yielded++; yielded == 10 {
 			cancel()

@@ -42,6 +42,15 @@ func liveCell(workspace, identifier string) window.Cell {
 	}
 }
 
+// liveCells are n cells of one workspace.
+func liveCells(n int) []window.Cell {
+	cells := make([]window.Cell, n)
+	for i := range cells {
+		cells[i] = liveCell("w", fmt.Sprint("id-", i))
+	}
+	return cells
+}
+
 // lookalikeCells crosses the lookalikes over the three names of a key, and adds
 // cells that become equal when their parts are joined by a common delimiter. All
 // are different, alive now, and in workspaces that begin with their own prefix.
@@ -110,6 +119,19 @@ func likeCells() []window.Cell {
 	last.Mode, last.Generation = window.Estimate, window.GenerationMax
 	return []window.Cell{hour, liveCell("w2", "x"), day, next, estimate, estimateDay, reset, last}
 }
+
+// numbered makes something of each cell, with the numbers from 1 on.
+func numbered[T any](cells []window.Cell, of func(c window.Cell, n int64) T) []T {
+	all := make([]T, len(cells))
+	for i, c := range cells {
+		all[i] = of(c, int64(i+1))
+	}
+	return all
+}
+
+// countOf and foreignOf are for numbered.
+func countOf(c window.Cell, n int64) store.Count     { return store.Count{Cell: c, Count: n} }
+func foreignOf(c window.Cell, n int64) store.Foreign { return store.Foreign{Cell: c, Count: n} }
 
 var workspaces atomic.Int64
 

@@ -1,7 +1,6 @@
 package storetest
 
 import (
-	"fmt"
 	"time"
 
 	"github.com/weirhq/weir/dataplane/store"
@@ -79,9 +78,7 @@ func testShardsOf(h *originTest) {
 		h.Fatalf("%d shards", shards)
 	}
 	cells := append(lookalikeCells("w"), longestCells("w")...)
-	for i := range 1000 {
-		cells = append(cells, liveCell("w", fmt.Sprint("id-", i)))
-	}
+	cells = append(cells, liveCells(1000)...)
 	first := make([]int, len(cells))
 	for i := range cells {
 		first[i] = h.ShardOf(&cells[i].Key)

@@ -128,11 +128,8 @@ func testLateLimit(h *originTest) {
 // sendEach adds 1 to each of n cells.
 func (h *originTest) sendEach(n int) []window.Cell {
 	h.Helper()
-	cells, costs := h.cells(n), make([]store.Cost, n)
-	for i, c := range cells {
-		costs[i] = store.Cost{Cell: c, Add: 1, Limit: 10}
-	}
-	h.send(costs...)
+	cells := h.cells(n)
+	h.send(numbered(cells, func(c window.Cell, _ int64) store.Cost { return store.Cost{Cell: c, Add: 1, Limit: 10} })...)
 	return cells
 }
 
@@ -287,13 +284,9 @@ var originApplyTests = map[string]func(*originTest){
 		}
 	},
 	"takes as many cells as it is given": func(h *originTest) {
-		var totals []store.Foreign
 		cells := h.cells(1300)
-		for i, c := range cells {
-			totals = append(totals, store.Foreign{Cell: c, Count: int64(i + 1)})
-		}
-		if raised := h.apply(totals...); raised != len(totals) {
-			h.Errorf("raised %d of %d", raised, len(totals))
+		if raised := h.apply(numbered(cells, foreignOf)...); raised != len(cells) {
+			h.Errorf("raised %d of %d", raised, len(cells))
 		}
 		for i, total := range get(h, h, cells...) {
 			if total.Foreign != int64(i+1) {
@@ -346,10 +339,7 @@ func testListen(h *originTest) {
 		h.apply(next)
 		return listeners[0].any() && listeners[1].any()
 	})
-	var totals []store.Foreign
-	for i, c := range cells[:len(cells)-1] {
-		totals = append(totals, store.Foreign{Cell: c, Count: int64(i + 1)})
-	}
+	totals := numbered(cells[:len(cells)-1], foreignOf)
 	h.apply(totals...)
 	h.apply(totals...) // raises nothing
 	next.Count++
@@ -409,11 +399,9 @@ var originRaiseTests = map[string]func(*originTest){
 	},
 	"takes as many cells as it is given": func(h *originTest) {
 		cells := h.cells(1300)
-		var totals []store.Change
-		for i, c := range cells {
-			totals = append(totals, store.Change{Cell: c, Total: int64(i + 1), Limit: 1})
-		}
-		h.raiseOrigin(totals...)
+		h.raiseOrigin(numbered(cells, func(c window.Cell, n int64) store.Change {
+			return store.Change{Cell: c, Total: n, Limit: 1}
+		})...)
 		for i, total := range get(h, h, cells...) {
 			if total.Region != int64(i+1) {
 				h.Fatalf("cell %d: %+v", i, total)

@@ -7,7 +7,6 @@ import (
 	"fmt"
 	"maps"
 	"reflect"
-	"slices"
 	"strings"
 	"testing"
 	"time"
@@ -151,7 +150,6 @@ func testNamespaces(t *testing.T, s Store) {
 			Namespace: strings.Repeat("\xff", window.NamespaceBytesMax), Shadow: true,
 			Mode: "of a newer build", Outage: "no such thing", NodeShare: "whatever",
 			Estimate: strings.Repeat("x", store.EstimateBytesMax)})
-	want = withoutRepeats(want)
 	s.PutNamespaces(t, want...)
 	wantSame(t, "namespaces", settings(t, s, "eu").Namespaces, want)
 }
@@ -167,7 +165,6 @@ func testOverrides(t *testing.T, s Store) {
 	for i, name := range lookalikes {
 		want = append(want, store.OverrideRow{Workspace: "v", Namespace: "n", Pattern: name, Limit: int64(i)})
 	}
-	want = withoutRepeats(want)
 	s.PutOverrides(t, want...)
 	wantSame(t, "overrides", settings(t, s, "eu").Overrides, want)
 }
@@ -185,15 +182,6 @@ func testResets(t *testing.T, s Store) {
 	}
 	s.PutResets(t, want...)
 	wantSame(t, "resets", settings(t, s, "eu").Resets, want)
-}
-
-func withoutRepeats[T comparable](rows []T) (all []T) {
-	for _, r := range rows {
-		if !slices.Contains(all, r) {
-			all = append(all, r)
-		}
-	}
-	return all
 }
 
 // wantSame compares without regard to order.

@@ -195,3 +195,15 @@ func Sleep(ctx context.Context, due func() time.Time, changed func() <-chan stru
 		return ctx.Err() == nil
 	}
 }
+
+// Pause waits for d, or until ctx ends, and then returns ctx's error.
+func Pause(ctx context.Context, d time.Duration) error {
+	timer := time.NewTimer(d)
+	defer timer.Stop()
+	select {
+	case <-ctx.Done():
+		return ctx.Err()
+	case <-timer.C:
+		return nil
+	}
+}

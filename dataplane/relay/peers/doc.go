@@ -1,16 +1,16 @@
-// Package peers carries rows, as those of news, straight from the relays of one region to those of others, where
-// regions can reach each other.
+// Package peers carries rows, of the form that the change feed has, directly from the relays of one region to those of
+// others, where regions can reach each other.
 //
 // # What is gained
 //
-// Through MySQL a count crosses to another region in an interval of the writer, MySQL's delay twice, and an interval of
-// the reader: up to two intervals and two round trips. Through a peer it takes half an interval and one way of the
-// link, and where a second region begins to use a key one more way and an eighth of an interval. Tests hold the bounds
-// (TestR2ThroughPeers, TestR2WithTheStreamsCut).
+// Through MySQL a count needs an interval of the writer, MySQL's delay twice, and an interval of the reader to reach
+// another region: up to two intervals and two round trips. Through a peer it needs half an interval and one way of the
+// link. If a second region begins to use a key, it needs one more way and an eighth of an interval. Tests hold the
+// bounds (TestR2ThroughPeers, TestR2WithTheStreamsCut).
 //
-// MySQL stays the truth. All that peers are told is stored and read as without them, and no cursor moves for a row that
-// came through one. So rows may be lost, repeated or out of order between peers, and a fleet with all streams cut is a
-// fleet without peers. While MySQL is out, peers go on telling each other.
+// MySQL stays the truth: relays store and read everything that they send to peers as if there were no peers, and rows
+// from peers move no cursor. So rows may be lost, repeated or out of order between peers, and a fleet with all streams
+// cut works like a fleet without peers. While MySQL is down, peers go on sending rows to each other.
 //
 // # Who connects to whom
 //
@@ -18,10 +18,10 @@
 //	relay of us ──► eu-0, eu-1, eu-2     rows of us
 //
 // A relay that leads a shard of its region's origin connects to each address of each peer, and sends its rows to those
-// whose relay leads a shard of theirs: one stream a direction and pair of regions, and more only where several nodes
-// lead an origin's shards. Other relays refuse the stream, and are asked again every second. A relay that does not lead
-// connects to nothing. Who leads changes with the lease, in about three seconds, and the streams follow within a second
-// or two.
+// whose relay leads a shard of theirs: one stream for each direction and pair of regions, and more only where several
+// nodes lead an origin's shards. Other relays refuse the stream, and the sender tries them again every second. A relay
+// that does not lead connects to nothing. When a lease moves to another relay, which takes about three seconds, the
+// streams follow within a second or two.
 //
 // A stream begins with all counts that were sent before, because a relay that takes over has received none of them, and
 // MySQL may be away. Without them the new relay's sums would stay below those that the origin already has, and a count
@@ -30,14 +30,14 @@
 // again.
 //
 // Name all relays of a region in Peer.Addresses, or a host name with all their addresses: each attempt takes the next
-// one. A host name finds one relay that leads; the shards that others lead have their rows through MySQL.
+// one. A host name finds one relay that leads; the rows of shards that others lead come through MySQL.
 //
 // # Who is let in
 //
 // Both ends show a certificate, over TLS 1.3, that the other end's authorities have signed. The sender requires that
 // the server's certificate was issued to the Name of the peer that it means to reach, and the server that the caller's
-// was issued to the Name of the region that the caller says to come from. So a relay of one region can tell rows of its
-// own region and of no other. Both ends name both regions, so that a wrong address is an error and not a wrong count.
+// was issued to the Name of the region that the caller claims. So a relay of one region can send rows of its own region
+// and of no other. Both ends name both regions, so that a wrong address is an error and not a wrong count.
 //
 // A certificate must serve both ends, by its extended key usage, and have the region's name as a subject alternative
 // name. One authority for a fleet and one certificate for each region are enough:
@@ -50,8 +50,8 @@
 //
 // To change a certificate, replace its files: TLS.Check reads them again. To change the authority, have all relays
 // trust the old one and the new one, then give them certificates by the new one, then take the old one away. Files that
-// disagree are an error, and what was in force stays. New connections use what the files hold; a sender makes each
-// stream anew after 15 to 45 minutes, and a server closes each connection after about an hour.
+// disagree are an error, and the last ones that agreed stay in force. New connections use what the files hold; a sender
+// opens each stream again after 15 to 45 minutes, and a server closes each connection after about an hour.
 //
 // Plaintext does without all of that. It is for tests on one machine: every address must be on loopback.
 //

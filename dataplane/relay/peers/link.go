@@ -18,6 +18,7 @@ import (
 	"google.golang.org/grpc/keepalive"
 	"google.golang.org/grpc/status"
 
+	"github.com/weirhq/weir/dataplane/internal/loop"
 	"github.com/weirhq/weir/dataplane/store"
 	relayv1 "github.com/weirhq/weir/shared/gen/proto/weir/relay/v1"
 )
@@ -56,12 +57,12 @@ type link struct {
 func (l *link) run(ctx context.Context) {
 	for ctx.Err() == nil {
 		if !l.peers.relay.Leads() {
-			wait(ctx, leadsEvery)
+			_ = loop.Pause(ctx, leadsEvery)
 			continue
 		}
 		err := l.talk(ctx)
 		l.attempts++
-		wait(ctx, spread(l.judge(ctx, err)))
+		_ = loop.Pause(ctx, spread(l.judge(ctx, err)))
 	}
 }
 
@@ -204,7 +205,7 @@ func (l *link) converse(ctx context.Context, end context.CancelCauseFunc, stream
 	})
 	watching.Go(func() {
 		for ctx.Err() == nil && l.peers.relay.Leads() {
-			wait(ctx, leadsEvery)
+			_ = loop.Pause(ctx, leadsEvery)
 		}
 		end(errNotLeading)
 	})
