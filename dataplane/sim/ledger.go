@@ -273,14 +273,10 @@ func (l *ledger) missed(a *account, c *cellAccount, nodesOf func(region int) []i
 }
 
 // groups adds up accounts by their groups.
-func (l *ledger) groups(measuredS float64) map[string]*tally {
-	groups := make(map[string]*tally)
+func (l *ledger) groups(measuredS float64) groups {
+	all := make(groups)
 	for _, a := range l.order {
-		t := groups[a.group]
-		if t == nil {
-			t = &tally{}
-			groups[a.group] = t
-		}
+		t := all.of(a.group)
 		t.add(&tally{keys: 1, offered: a.offered, admitted: a.admitted, degraded: a.degraded, books: a.books})
 		full := a.denied > 0 || a.peak >= 1
 		t.peaked(a.peak, full)
@@ -288,5 +284,5 @@ func (l *ledger) groups(measuredS float64) map[string]*tally {
 			t.rate += float64(a.admitted-a.warm) / (float64(max(1, a.limit)) * measuredS / a.key.Duration.Seconds())
 		}
 	}
-	return groups
+	return all
 }

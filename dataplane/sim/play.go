@@ -128,18 +128,27 @@ func (s *stage) request(i Item) dataplane.Request {
 
 // account is what is counted of a key since its last reset; before one it is another's.
 func (s *stage) account(key string) *account {
-	r := s.request(Item{Key: key})
-	cell := window.Cell{Key: window.Key{Workspace: r.Workspace, Namespace: r.Namespace, Identifier: key,
-		Duration: r.Duration}}
-	cell.Sequence = window.Sequence(time.Now().UnixMilli(), cell.DurationMs())
-	cell.Generation = s.generation(&cell)
+	cell := s.cell(key)
 	s.ledger.mu.Lock()
 	a := s.ledger.accounts[cell.Key]
 	s.ledger.mu.Unlock()
 	if a == nil {
-		a = s.ledger.openKey("all", cell.Key, r.Limit)
+		a = s.ledger.openKey("all", cell.Key, s.script.Limit)
 	}
 	return a
+}
+
+// cell is the one that nodes count a key in now, if they have read every reset.
+func (s *stage) cell(key string) window.Cell {
+	cell := window.Cell{Key: s.ledger.key(s.request(Item{Key: key}))}
+	cell.Sequence = window.Sequence(time.Now().UnixMilli(), cell.DurationMs())
+	for _, row := range s.resets {
+		if row.Identifier == key {
+			reset := window.Reset{Generation: window.Generation(row.Generation), AtMs: row.AtMs}
+			cell.Generation = reset.GenerationOf(cell.Sequence, cell.DurationMs())
+		}
+	}
+	return cell
 }
 
 func (s *stage) allow(n *node, sc *Scene) (string, error) {
@@ -191,37 +200,15 @@ func (s *stage) reset(key string) {
 	time.Sleep(stageTurn)
 }
 
-// generation is what nodes that have read every reset know a cell by.
-func (s *stage) generation(c *window.Cell) (g window.Generation) {
-	for _, row := range s.resets {
-		if row.Identifier == c.Identifier {
-			reset := window.Reset{Generation: window.Generation(row.Generation), AtMs: row.AtMs}
-			g = reset.GenerationOf(c.Sequence, c.DurationMs())
-		}
-	}
-	return g
-}
-
-func regionsOf(nodes []*node) (regions []*region) {
-	for _, n := range nodes {
-		if !slices.Contains(regions, n.region) {
-			regions = append(regions, n.region)
-		}
-	}
-	return regions
-}
-
 // list says of each region what is asked for, in the words of the expectation: a region
 // that it does not mention is left out.
 func (s *stage) list(nodes []*node, sc *Scene, of func(*node, window.Cell) string) (string, error) {
 	if sc.Want == "" {
 		return "", nil
 	}
-	key := window.Key{Workspace: "acme", Namespace: "api", Identifier: defaultKey, Duration: s.script.Duration}
-	cell := window.Cell{Key: key, Sequence: window.Sequence(time.Now().UnixMilli(), key.DurationMs())}
-	cell.Generation = s.generation(&cell)
+	cell := s.cell(defaultKey)
 	var parts []string
-	for _, r := range regionsOf(nodes) {
+	for _, r := range s.regions {
 		seen := make(map[string]bool) // nodes of a region that agree are one
 		for _, n := range nodes {
 			if n.region == r {

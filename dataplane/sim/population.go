@@ -75,35 +75,28 @@ var (
 func (r rates) mean() float64            { return (r.from + r.to) / 2 }
 func (r rates) at(share float64) float64 { return r.from + share*(r.to-r.from) }
 
-// spreadKeys is how many callers spread over all regions, at spreadRates times their limits.
-const spreadKeys = 3
-
-var spreadRates = [spreadKeys]float64{1.5, 3, 10}
+// spreadRates are how many times their limits callers offer who spread over all regions.
+var spreadRates = []float64{1.5, 3, 10}
 
 // Load is the scenario of the population's ordinary traffic: for rows and convergence.
 func (p Population) Load() Scenario {
-	return p.scenario("load", "a population's ordinary traffic", 0)
+	return p.scenario("load", "a population's ordinary traffic", p.ordinary)
 }
 
 // Worst is the scenario of callers who spread evenly over all regions, so that each of them
 // learns what the others admit as late as can be: for the overshoot that a tuning admits at
 // the worst.
 func (p Population) Worst() Scenario {
-	return p.scenario("worst", "callers who spread evenly over all regions", spreadKeys)
+	return p.scenario("worst", "callers who spread evenly over all regions", p.spread)
 }
 
-func (p Population) scenario(name, summary string, spread int) Scenario {
+func (p Population) scenario(name, summary string, plan func(*world) agenda) Scenario {
 	duration := p.Window*3/2 + 5*time.Second
 	return Scenario{
 		Name: "population-" + name, Summary: summary,
 		Duration: duration, Warmup: p.Window / 2, // after which what is read and written is that of one window
 		Shape: Shape{Nodes: p.Nodes, Origin: nearRedis, Counts: farMySQL},
-		plan: func(w *world, _ time.Duration) (g agenda) {
-			if spread > 0 {
-				return p.spread(w, spread)
-			}
-			return p.ordinary(w)
-		},
+		plan:  func(w *world, _ time.Duration) agenda { return plan(w) },
 	}
 }
 
@@ -125,12 +118,12 @@ func (p Population) ordinary(w *world) (g agenda) {
 	return g
 }
 
-func (p Population) spread(w *world, keys int) (g agenda) {
+func (p Population) spread(w *world) (g agenda) {
 	homes := w.everyRegion()
 	cost := max(1, p.Limit/200)
-	for i := range keys {
+	for i, rate := range spreadRates {
 		a := w.ledger.open("spread", request(fmt.Sprintf("spread-%d", i), p.Limit, p.Window), slices.Clone(homes)...)
-		e := w.caller(a, i, homes, p.perMinute(spreadRates[i], cost), cost)
+		e := w.caller(a, i, homes, p.perMinute(rate, cost), cost)
 		c := e.actor.(*caller)
 		c.even, c.turns = true, true
 		g.push(e)

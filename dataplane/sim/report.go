@@ -155,8 +155,8 @@ func (w *world) rates(r *Report, from, to reading, span time.Duration) {
 	r.OriginIncrementsPerTick = round(float64(to.increments-from.increments)/ticks, 3)
 }
 
-// sum fills in what the books and the meters say at the end. groups are of keys, by what reports call them.
-func (w *world) sum(r *Report, keys int, groups map[string]*tally, n *convergence) {
+// sum fills in what the books and the meters say at the end.
+func (w *world) sum(r *Report, keys int, groups groups, n *convergence) {
 	d, s := &w.decisions, &r.Simulated
 	s.Regions, s.Nodes, s.Keys = len(w.regions), w.shape.nodes(), keys
 	s.Allowed, s.Denied, s.Degraded = d.allowed.Load(), d.denied.Load(), d.degraded.Load()
@@ -215,6 +215,17 @@ func (t *tally) report(name string) GroupReport {
 		g.AdmittedRateOverLimit = round(t.rate/float64(t.atLimit), 4)
 	}
 	return g
+}
+
+// groups are the tallies of groups of keys, by what reports call them.
+type groups map[string]*tally
+
+// of is a group's tally, a new one if there is none.
+func (g groups) of(name string) *tally {
+	if g[name] == nil {
+		g[name] = &tally{}
+	}
+	return g[name]
 }
 
 func round(v float64, digits int) float64 {

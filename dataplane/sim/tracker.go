@@ -23,7 +23,7 @@ type tracker struct {
 
 	mu      sync.Mutex
 	watched map[window.Key]*tally // by key: its group's
-	groups  map[string]*tally
+	groups  groups
 	cells   map[window.Cell]*tracked
 	convergence
 }
@@ -43,18 +43,14 @@ type tracked struct {
 
 func newTracker(w *world, regions int, floor float64) *tracker {
 	return &tracker{floor: floor, world: w, regions: regions, watched: make(map[window.Key]*tally),
-		groups: make(map[string]*tally), cells: make(map[window.Cell]*tracked)}
+		groups: make(groups), cells: make(map[window.Cell]*tracked)}
 }
 
 // watch makes a key one that is tracked, as a part of a group.
 func (t *tracker) watch(group string, key window.Key) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
-	g := t.groups[group]
-	if g == nil {
-		g = &tally{}
-		t.groups[group] = g
-	}
+	g := t.groups.of(group)
 	g.keys++
 	t.watched[key] = g
 }

@@ -180,14 +180,10 @@ func (s *There) Reserve(ctx context.Context, id string, r *Record,
 		s.renew(ctx, id, answers)
 		return r, true, nil
 	}
-	was, err := Parse(now.Text)
-	if err != nil || !was.Same(r) {
-		s.undo(ctx, words)
-		return r, false, ErrUsed
-	}
-	if !was.Open(now.Now.UnixMilli()) {
-		s.undo(ctx, words) // the origin may have forgotten the holds
-		return r, false, ErrOver
+	was, err := r.madeBefore(now)
+	if err != nil {
+		s.undo(ctx, words) // of a reservation that is over, too: the origin may have forgotten the holds
+		return r, false, err
 	}
 	s.undo(ctx, was.unlike(words))
 	return was, true, nil
@@ -205,18 +201,27 @@ func (s *There) existing(ctx context.Context, id string, r *Record, answers []st
 	if known := err == nil && now.Version > 0; !known {
 		return r, false, nil
 	}
-	was, err := Parse(now.Text)
-	if err != nil || !was.Same(r) {
-		return r, false, ErrUsed
-	}
-	if !was.Open(now.Now.UnixMilli()) {
-		return r, false, ErrOver
+	was, err := r.madeBefore(now)
+	if err != nil {
+		return r, false, err
 	}
 	for i := range answers {
 		answers[i].Granted = true
 	}
 	ok, err = judge(answers, true)
 	return was, ok, err
+}
+
+// madeBefore is the reservation that a note has, if it is what r asks for and is open.
+func (r *Record) madeBefore(note store.Note) (*Record, error) {
+	was, err := Parse(note.Text)
+	switch {
+	case err != nil || !was.Same(r):
+		return nil, ErrUsed
+	case !was.Open(note.Now.UnixMilli()):
+		return nil, ErrOver
+	}
+	return was, nil
 }
 
 // renew has holds that another attempt asked for, whose maker has died over the note, end with this reservation.
@@ -455,9 +460,8 @@ func (s *There) undo(ctx context.Context, words []store.Hold) {
 	if len(words) == 0 {
 		return
 	}
-	undone := make([]store.Hold, len(words))
-	for i := range words {
-		undone[i] = words[i]
+	undone := slices.Clone(words)
+	for i := range undone {
 		undone[i].Undo = true
 	}
 	_, _ = s.say(context.WithoutCancel(ctx), undone)

@@ -11,18 +11,16 @@ import (
 // Lifecycle owns the goroutines of a limiter's loops: started once, stopped once,
 // and Stop returns once the last of them has.
 type Lifecycle struct {
-	mu      sync.Mutex
-	cancel  context.CancelFunc // nil before start
-	stopped bool
-	running sync.WaitGroup
+	loops  Calls              // its mutex guards cancel, too
+	cancel context.CancelFunc // nil before start
 }
 
 // Start makes the context that the loops end with; false when it was started or
 // stopped before.
 func (c *Lifecycle) Start(parent context.Context) (context.Context, bool) {
-	c.mu.Lock()
-	defer c.mu.Unlock()
-	if c.cancel != nil || c.stopped {
+	c.loops.mu.Lock()
+	defer c.loops.mu.Unlock()
+	if c.cancel != nil || c.loops.stopped {
 		return nil, false
 	}
 	ctx, cancel := context.WithCancel(context.WithoutCancel(parent))
@@ -32,26 +30,20 @@ func (c *Lifecycle) Start(parent context.Context) (context.Context, bool) {
 
 // Stop ends the loops and waits for them; false when it was stopped before.
 func (c *Lifecycle) Stop() bool {
-	c.mu.Lock()
-	first := !c.stopped
-	c.stopped = true
+	c.loops.mu.Lock()
+	first := !c.loops.stopped
+	c.loops.stopped = true
 	if c.cancel != nil {
 		c.cancel()
 	}
-	c.mu.Unlock()
-	c.running.Wait()
+	c.loops.mu.Unlock()
+	c.loops.Wait()
 	return first
 }
 
 // Go runs a loop in a goroutine, between Start and Stop. After Stop it does nothing. If Stop is
 // called while Start still starts loops, Stop waits for those that were started.
-func (c *Lifecycle) Go(f func()) {
-	c.mu.Lock()
-	defer c.mu.Unlock()
-	if !c.stopped {
-		c.running.Go(f)
-	}
-}
+func (c *Lifecycle) Go(f func()) { c.loops.Start(f) }
 
 // lastCallsTime bounds the last calls of a Stop whose context has ended.
 const lastCallsTime = 5 * time.Second

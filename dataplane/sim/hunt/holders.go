@@ -69,23 +69,9 @@ func (h *holders) request(key int, name string) dataplane.ConcurrencyRequest {
 	}
 }
 
-// step makes a call about a lease.
-func (h *holders) step(l *life, s Step) {
-	switch s.Do {
-	case Acquire:
-		h.acquire(l, s)
-	case Token:
-		h.byID(l, s)
-	case Renew:
-		h.renew(l, s)
-	case Release:
-		h.release(l, s)
-	}
-}
-
 // acquire holds a lease in a node's process.
 func (h *holders) acquire(l *life, s Step) {
-	holder := &holder{name: fmt.Sprint("#", s.ID), region: l.node.region, key: s.Key, life: l, waits: s.Delay > 0,
+	holder := &holder{name: s.id(), region: l.node.region, key: s.Key, life: l, waits: s.Delay > 0,
 		began: time.Now()}
 	h.add(holder)
 	over, ask := h.world.wait(l), l.Limiter.Acquire
@@ -193,13 +179,12 @@ func (h *holders) count(r *region, key int) {
 
 // of is the holder of an id. The mutex is held.
 func (h *holders) of(s Step) *holder {
-	name := fmt.Sprint("#", s.ID)
 	for _, holder := range h.all {
-		if holder.name == name {
+		if holder.name == s.id() {
 			return holder
 		}
 	}
-	holder := &holder{name: name, region: h.world.regions[s.Region], key: s.Key, heard: true}
+	holder := &holder{name: s.id(), region: h.world.regions[s.Region], key: s.Key, heard: true}
 	h.all = append(h.all, holder)
 	return holder
 }

@@ -151,10 +151,18 @@ func (w *world) step(s Step) {
 		w.peek(n.life.Load(), s)
 	case Refund:
 		w.refund(n.life.Load(), s)
-	case Hold, SpendHold, SettleHold, CancelHold, ExtendHold:
-		w.reservations.step(n.life.Load(), s)
-	case Acquire, Token, Renew, Release:
-		w.holders.step(n.life.Load(), s)
+	case Hold:
+		w.reservations.hold(n.life.Load(), s)
+	case SpendHold, SettleHold, CancelHold, ExtendHold:
+		w.reservations.change(n.life.Load(), s)
+	case Acquire:
+		w.holders.acquire(n.life.Load(), s)
+	case Token:
+		w.holders.byID(n.life.Load(), s)
+	case Renew:
+		w.holders.renew(n.life.Load(), s)
+	case Release:
+		w.holders.release(n.life.Load(), s)
 	default:
 		w.record.note("%v.%d %v", r.name, s.Node, s.fault())
 		w.fault(r, n, s)

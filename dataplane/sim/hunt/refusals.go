@@ -8,7 +8,6 @@ import (
 	"time"
 
 	"github.com/weirhq/weir/dataplane/memstore"
-	"github.com/weirhq/weir/dataplane/sim/internal/network"
 )
 
 // Calls name kinds of calls that a server refuses while it answers all others.
@@ -126,19 +125,6 @@ func (r *refusals) hook(part int, failed func()) func(memstore.Op) error {
 		failed()
 		return errRefused
 	}
-}
-
-// ofOrigin makes a life's way to its origin refuse the calls that the region's origin refuses. The checks take a
-// refused call for one without an answer.
-func (r *refusals) ofOrigin(way faulty, parts int, link *network.Link) {
-	for part := range parts {
-		way.ShardFaults(part).Hook(r.hook(part, link.Failed))
-	}
-}
-
-// faulty is a way to an origin of package memstore.
-type faulty interface {
-	ShardFaults(shard int) *memstore.Faults
 }
 
 // fault has some parts refuse calls for a time.

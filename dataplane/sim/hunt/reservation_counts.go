@@ -177,7 +177,7 @@ func (g *reservations) byThemselves(at heldCell) (cost int64) {
 // rooms takes note of what is left for an attempt, at most. The mutex is held.
 func (g *reservations) rooms(a *attempt) {
 	nowMs := g.origins(a.of.region, time.Now()).UnixMilli()
-	for i := range a.of.items(a.step) {
+	for i := range a.step.items() {
 		limit := g.world.plan.Fleet.heldKey(a.step.Key, i).Limit
 		for cell := range a.room[i] {
 			before := cell

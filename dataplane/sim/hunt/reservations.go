@@ -90,26 +90,17 @@ type attempt struct {
 
 func (r *reservation) String() string { return r.id }
 
-// step makes a call about a reservation.
-func (g *reservations) step(l *life, s Step) {
-	if s.Do == Hold {
-		g.hold(l, s)
-		return
-	}
-	g.change(l, s)
-}
-
-func heldID(s Step) string { return fmt.Sprint("#", s.ID) }
+// id names a step's reservation or lease.
+func (s Step) id() string { return fmt.Sprint("#", s.ID) }
 
 // of is the reservation of a step's id. The mutex is held.
 func (g *reservations) of(s Step) *reservation {
-	id := heldID(s)
 	for _, r := range g.all {
-		if r.id == id {
+		if r.id == s.id() {
 			return r
 		}
 	}
-	r := &reservation{id: id, number: s.ID, region: g.world.regions[s.Region]}
+	r := &reservation{id: s.id(), number: s.ID, region: g.world.regions[s.Region]}
 	g.all = append(g.all, r)
 	return r
 }
@@ -142,7 +133,7 @@ func (l *life) answersSince(began time.Time) bool {
 
 // cellsOf are the cells that an attempt may be of: its node's clock decides.
 func (g *reservations) cellsOf(a *attempt) {
-	for i := range a.of.items(a.step) {
+	for i := range a.step.items() {
 		k := g.world.plan.Fleet.heldKey(a.step.Key, i)
 		key := window.Key{Workspace: workspace, Namespace: heldNamespace, Identifier: k.Name, Duration: k.Duration}
 		from := window.Sequence(g.origins(a.of.region, a.began.Add(-g.slack())).UnixMilli(), k.Duration.Milliseconds())
@@ -155,8 +146,8 @@ func (g *reservations) cellsOf(a *attempt) {
 	}
 }
 
-// items are how many keys a step's reservation has.
-func (*reservation) items(s Step) []int64 {
+// items are the costs of the keys that a step's reservation has.
+func (s Step) items() []int64 {
 	n := slices.Index(s.Costs[:], 0)
 	if n < 0 {
 		n = len(s.Costs)
@@ -169,14 +160,14 @@ func (*reservation) items(s Step) []int64 {
 func (g *reservations) itemsOf(id int) int {
 	for _, s := range g.world.plan.Steps {
 		if s.Do == Hold && s.ID == id {
-			return len((*reservation)(nil).items(s))
+			return len(s.items())
 		}
 	}
 	return 1 // none asks for it
 }
 
 func (g *reservations) requests(s Step) (requests []dataplane.Request) {
-	for i, cost := range (*reservation)(nil).items(s) {
+	for i, cost := range s.items() {
 		k := g.world.plan.Fleet.heldKey(s.Key, i)
 		requests = append(requests, dataplane.Request{
 			Workspace: workspace, Namespace: heldNamespace, Identifier: k.Name, Limit: k.Limit, Duration: k.Duration, Cost: cost,
@@ -313,7 +304,7 @@ func (g *reservations) granted(l *life, a *attempt) {
 	if len(a.of.attempts) > 1 {
 		return // another one may have been granted, at another moment
 	}
-	for i, cost := range a.of.items(a.step) {
+	for i, cost := range a.step.items() {
 		if cell := a.cells[i][0]; cost > a.room[i][cell] {
 			g.violate("held", "%v reserves %d of %s for %v, and at most %d are left", l, cost, cellName(cell), a.of,
 				a.room[i][cell])

@@ -158,7 +158,10 @@ func (w *world) boot(n *node) (err error) {
 		return w.Link(network.Profile{Delay: trip}, func(op string) string { return process + " to " + to + " " + op })
 	}
 	way, toOrigin := n.region.client(), link("origin", w.plan.Fleet.OriginTrip)
-	n.region.refusals.ofOrigin(way.(faulty), n.region.origin.Shards(), toOrigin)
+	for part := range n.region.origin.Shards() { // the checks take a refused call for one without an answer
+		faults := way.(interface{ ShardFaults(int) *memstore.Faults }).ShardFaults(part)
+		faults.Hook(n.region.refusals.hook(part, toOrigin.Failed))
+	}
 	l.Process = w.NewProcess(watchedOrigin{way, w, l}, toOrigin, link("mysql", w.plan.Fleet.MySQLTrip))
 	l.ToPeers = link("peers", w.plan.Fleet.PeerTrip)
 	l.Limiter, err = dataplane.New(dataplane.Config{

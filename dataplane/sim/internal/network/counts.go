@@ -2,6 +2,7 @@ package network
 
 import (
 	"context"
+	"slices"
 
 	"github.com/weirhq/weir/dataplane/store"
 )
@@ -14,7 +15,7 @@ type Counts struct {
 
 // Publish implements store.CountStore.
 func (c Counts) Publish(ctx context.Context, region string, counts []store.Count) error {
-	counts = append([]store.Count(nil), counts...)
+	counts = slices.Clone(counts)
 	return c.call(ctx, "publish", func(ctx context.Context) error { return c.CountStore.Publish(ctx, region, counts) })
 }
 

@@ -87,6 +87,13 @@ func ask[R any](ctx context.Context, h *Origin, op originOp, shard, cells int,
 	})
 }
 
+// askAbout is ask about a list, of which the call takes a copy along: its caller may change it after giving up.
+func askAbout[E, R any](ctx context.Context, h *Origin, op originOp, shard int, list []E,
+	serve func(context.Context, int, []E) (R, error)) (R, error) {
+	list = slices.Clone(list)
+	return ask(ctx, h, op, shard, len(list), func(ctx context.Context) (R, error) { return serve(ctx, shard, list) })
+}
+
 // call is ask for no more than an acknowledgment.
 func (h *Origin) call(ctx context.Context, op originOp, shard, cells int, serve func(context.Context) error) error {
 	_, err := ask(ctx, h, op, shard, cells, unanswered(serve))
@@ -100,10 +107,7 @@ func unanswered(serve func(context.Context) error) func(context.Context) (struct
 
 // Hold implements store.Granter.
 func (h *Origin) Hold(ctx context.Context, shard int, holds []store.Hold) (store.HoldReply, error) {
-	holds = slices.Clone(holds)
-	return ask(ctx, h, originHold, shard, len(holds), func(ctx context.Context) (store.HoldReply, error) {
-		return h.FullOrigin.Hold(ctx, shard, holds)
-	})
+	return askAbout(ctx, h, originHold, shard, holds, h.FullOrigin.Hold)
 }
 
 // Note implements store.Granter.
@@ -130,10 +134,7 @@ func (h *Origin) Slots(ctx context.Context, shard int, call store.SlotsCall) (st
 
 // Leases implements store.Granter.
 func (h *Origin) Leases(ctx context.Context, shard int, words []store.LeaseWord) (store.LeaseReply, error) {
-	words = slices.Clone(words)
-	return ask(ctx, h, originLeases, shard, len(words), func(ctx context.Context) (store.LeaseReply, error) {
-		return h.FullOrigin.Leases(ctx, shard, words)
-	})
+	return askAbout(ctx, h, originLeases, shard, words, h.FullOrigin.Leases)
 }
 
 // list is ask for a list, whose cells are known once it is there.
@@ -228,10 +229,7 @@ func (h *Origin) Scan(ctx context.Context, shard int, cursor uint64, max int) ([
 
 // Apply implements store.Relayed.
 func (h *Origin) Apply(ctx context.Context, shard int, totals []store.Foreign) (int, error) {
-	totals = slices.Clone(totals)
-	return ask(ctx, h, originApply, shard, len(totals), func(ctx context.Context) (int, error) {
-		return h.FullOrigin.Apply(ctx, shard, totals)
-	})
+	return askAbout(ctx, h, originApply, shard, totals, h.FullOrigin.Apply)
 }
 
 // Raise implements store.Relayed.
