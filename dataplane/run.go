@@ -8,6 +8,7 @@ import (
 	"time"
 
 	"github.com/weirhq/weir/dataplane/internal/loop"
+	"github.com/weirhq/weir/dataplane/internal/outbox"
 	"github.com/weirhq/weir/dataplane/internal/rules"
 )
 
@@ -137,4 +138,10 @@ func stopped(ctx context.Context) bool { return errors.Is(ctx.Err(), context.Can
 // watched returns a step that logs when it begins to fail and when it succeeds again.
 func (run *loops) watched(name string, step func(context.Context) error) func(context.Context) {
 	return loop.Watched(run.logger, name, step)
+}
+
+// sweep has the table forget what is over, and sets right what is ahead of the clock.
+func (g *engine) sweep() {
+	_, unsent := g.table.Sweep(g.clock.ReadMs())
+	g.out.Stats.Dropped[outbox.DroppedExpired].Add(unsent)
 }
