@@ -118,6 +118,9 @@ func (b *batch) decideRounds(ctx context.Context) (allowed bool) {
 // room for it; none for a key that is not held and gets only costs above their
 // limits.
 func (b *batch) enter(ctx context.Context, untracked bool) {
+	for _, i := range b.order {
+		b.engine.table.Touch(&b.items[i].ident)
+	}
 	for i := range b.items {
 		it := &b.items[i]
 		first := &b.items[it.first]
