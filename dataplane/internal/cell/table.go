@@ -265,13 +265,7 @@ func (t *Table) Each(visit func(*Entry)) {
 	for i := range t.parts {
 		p := &t.parts[i]
 		p.mu.Lock()
-		for b := range p.array.Load().buckets {
-			for s := range p.array.Load().buckets[b].slots {
-				if e := p.array.Load().buckets[b].slots[s].Load(); e != nil {
-					visit(e)
-				}
-			}
-		}
+		p.array.Load().each(visit)
 		p.mu.Unlock()
 	}
 }
@@ -280,12 +274,11 @@ func (t *Table) Each(visit func(*Entry)) {
 // may be left out.
 func (t *Table) Walk(visit func(*Entry)) {
 	for i := range t.parts {
-		t.parts[i].walk(visit)
+		t.parts[i].array.Load().each(visit)
 	}
 }
 
-func (p *part) walk(visit func(*Entry)) {
-	a := p.array.Load()
+func (a *array) each(visit func(*Entry)) {
 	for b := range a.buckets {
 		for s := range a.buckets[b].slots {
 			if e := a.buckets[b].slots[s].Load(); e != nil {
@@ -331,13 +324,7 @@ func (a *array) remove(e *Entry, at uint64, s int) {
 // growLocked doubles the array. Readers of the old one still find what was in it.
 func (p *part) growLocked(old *array) *array {
 	a := newArray(2 * len(old.buckets))
-	for i := range old.buckets {
-		for s := range old.buckets[i].slots {
-			if e := old.buckets[i].slots[s].Load(); e != nil {
-				a.insert(e)
-			}
-		}
-	}
+	old.each(a.insert)
 	p.array.Store(a)
 	return a
 }
