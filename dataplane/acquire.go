@@ -6,26 +6,11 @@ import (
 	"fmt"
 	"time"
 
-	"github.com/weirhq/weir/dataplane/internal/leases"
 	"github.com/weirhq/weir/dataplane/internal/rules"
 	"github.com/weirhq/weir/dataplane/internal/slots"
-	"github.com/weirhq/weir/dataplane/store"
 )
 
 const (
-	// LeaseTTLMin is the shortest ConcurrencyRequest.TTL.
-	LeaseTTLMin = time.Second
-	// LeaseTTLDefault is what stands for 0.
-	LeaseTTLDefault = 10 * time.Second
-	// LeaseTTLMax is the longest.
-	LeaseTTLMax = leases.TTLMax
-
-	// HolderBytesMax is how long a holder's name may be.
-	HolderBytesMax = leases.HolderBytesMax
-
-	// LeaseIDBytesMax is how long a holder's id for a lease may be.
-	LeaseIDBytesMax = store.LeaseIDBytesMax
-
 	// LeaseTokensMax is how many leases a RenewTokens or ReleaseTokens is about at most.
 	LeaseTokensMax = 100
 

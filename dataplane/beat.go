@@ -8,6 +8,7 @@ import (
 
 	"github.com/weirhq/weir/dataplane/internal/clock"
 	"github.com/weirhq/weir/dataplane/internal/collect"
+	"github.com/weirhq/weir/dataplane/internal/rules"
 	"github.com/weirhq/weir/shared/heartbeat"
 )
 
@@ -19,6 +20,14 @@ func (r *reports) tend(ctx context.Context) error {
 	err := g.rules.Load(ctx)
 	r.measureShape(g.rules.InForce(), g.clock.ReadMs())
 	return errors.Join(err, r.beat(ctx, false))
+}
+
+// measureShape measures anew if the last time is long enough ago.
+func (r *reports) measureShape(set *rules.Settings, nowMs int64) {
+	last := r.shape.Load()
+	if last == nil || nowMs < last.atMs || nowMs-last.atMs >= shapeEvery.Milliseconds() {
+		r.shape.Store(shapeOf(r.engine.table, set, nowMs))
+	}
 }
 
 // beat reports this node; a stopped one for the last time.

@@ -1,87 +1,237 @@
 package dataplane
 
 import (
-	"time"
+	"context"
 
 	"github.com/weirhq/weir/dataplane/internal/cell"
-	"github.com/weirhq/weir/dataplane/internal/level"
+	"github.com/weirhq/weir/dataplane/internal/clock"
 	"github.com/weirhq/weir/dataplane/internal/rules"
 	"github.com/weirhq/weir/shared/window"
 )
 
-// answer turns what a decision saw, and what operators have set, into what the caller
-// gets. It is pure, and the only place where answers are worded. The modes differ in the level that they answer by.
-func (d *Decision) answer(v *cell.Verdict, c *call, by *rules.Rule, source Source) outcome {
-	end := window.Start(v.Sequence+1, c.durationMs)
-	below, cost := false, c.ahead+c.cost
-	if by.Estimate == nil {
-		at := level.OfCells(v.Current, v.Previous, end-v.AtMs, c.durationMs)
-		v.Level, d.Current, d.Remaining = at, at.Float(c.durationMs), at.Remaining(c.limit, c.durationMs, false)
+// decide is the first half of the request path: validate → override → identity. It
+// changes r if an override says so.
+func (g *engine) decide(ctx context.Context, at clock.Stamp, r *Request, held *Reservation, d *Decision) {
+	if !r.valid() {
+		d.Err = r.Validate()
+		return
+	}
+	by := r.resolve(g.rules.InForce())
+	var c call // set field by field: a literal would be made elsewhere and copied
+	c.mode = by.Mode()
+	id := g.table.IdentityOf(r.Workspace, r.Namespace, r.Identifier, r.Duration, c.mode)
+	if by.Reset != nil {
+		id.Renew(by.Reset)
+	}
+	c.id, c.request, c.nowMs, c.cached, c.known = &id, r, at.Ms, at.Cached, at.Known
+	c.horizon = g.table.Horizon(at.Given)
+	c.durationMs, c.limit, c.cost = r.Duration.Milliseconds(), r.Limit, r.cost()
+	if c.counts = g.stats.stripe(&c); c.counts.samples() {
+		g.decideTimed(ctx, &c, by, held, d)
+		return
+	}
+	g.decideCall(ctx, &c, by, g.table.Get(&id), held, d)
+}
+
+func (g *engine) decideTimed(ctx context.Context, c *call, by *rules.Rule, held *Reservation, d *Decision) {
+	began := g.clock.Elapsed()
+	g.decideCall(ctx, c, by, g.table.Get(c.id), held, d)
+	g.stats.latency.Observe(d.Source == SourceLocal, g.clock.Elapsed()-began)
+}
+
+// decideCall is the second half: entry → (refresh) → judge → answer, into d. e is the key's
+// entry if the caller has it; the one that was used is returned if the table holds it.
+// held, if there is one, takes what was counted.
+func (g *engine) decideCall(ctx context.Context, c *call, by *rules.Rule, e *cell.Entry, held *Reservation,
+	d *Decision) *cell.Entry {
+	met := cell.Known
+	for {
+		if e == nil {
+			if c.cost > c.limit && by.Estimate == nil {
+				g.oversized(c, by, d)
+				return nil
+			}
+			e, met = g.findOrAdd(ctx, c, by)
+		} else if e.Before(c.nowMs, c.durationMs) && g.out.SetRight(e) {
+			e = g.table.Get(c.id)
+			continue
+		}
+		var v cell.Verdict
+		source, alive := SourceLocal, false
+		switch {
+		case by.Estimate != nil:
+			v.Now = g.steadyFor(c.cached)
+			alive = e.Estimates().Judge(&v, c.horizon, c.nowMs, c.durationMs, c.limit, c.cost, c.request.peek,
+				&by.Estimate.Rules)
+		case g.alone:
+			alive = e.Judge(&v, c.horizon, c.nowMs, c.durationMs, c.limit, c.cost, c.counting())
+		default:
+			source, alive = g.judgeInFleet(ctx, &v, e, met, c, by)
+		}
+		if v.AgedOut > 0 {
+			g.out.ForgetUnsent(e, v.AgedOut)
+		}
+		if !alive { // evicted or moved to another cell, or the clock was set back: look up the key and the time again
+			if met == cell.Untracked {
+				g.table.UntrackedKeys.Release(c.id)
+			}
+			e, met = g.table.Get(c.id), cell.Known
+			c.nowMs = c.horizon.Bound(c.nowMs)
+			continue
+		}
+		switch {
+		case !v.Allowed:
+			setRetry(&v, c, by)
+			if c.cached && v.Counted == 0 && !v.Refused && g.soon(&v, c) {
+				continue
+			}
+		case by.Estimate == nil && c.counting():
+			v.Counted = c.cost
+		}
+		if held != nil && v.Allowed && v.Counted > 0 {
+			*held = Reservation{g, e, v.Sequence, c.limit, v.Counted, met == cell.Untracked, !c.known}
+		}
+		out := d.answer(&v, c, by, source)
+		if met == cell.Untracked && !v.Claimed {
+			g.out.Spill(e, v.Sequence, v.Counted)
+		}
+		g.mark(e, met, &v, c, by)
+		if !c.known && g.clock.Known() {
+			g.out.Place(e) // the cost came too late to be moved with the other entries
+		}
+		switch {
+		case c.request.peek:
+		case plain(&v, by):
+			if n := c.counts.decided(source, out, 1); out != outcomeAllowed {
+				g.tally(e, c, n)
+			}
+		default:
+			g.count(e, met, &v, c, by, source, d, out)
+		}
+		return g.used(e, met, c, source)
+	}
+}
+
+// plain is true of decisions that are counted by their source and outcome alone.
+func plain(v *cell.Verdict, by *rules.Rule) bool {
+	return !v.Refused && by.Estimate == nil && by.Candidate == 0
+}
+
+// count puts a decision into the metrics and among the keys that are denied.
+func (g *engine) count(e *cell.Entry, met cell.Contact, v *cell.Verdict, c *call, by *rules.Rule, source Source,
+	d *Decision, out outcome) {
+	var n int64
+	if by.Estimate != nil {
+		n = c.counts.estimated(out, met)
 	} else {
-		below = by.Estimate.Below
-		d.Current, d.Remaining = v.Level.Float(c.durationMs), v.Level.Remaining(c.limit, c.durationMs, below)
-		v.At = d.Current
+		n = c.counts.decided(source, out, 1)
 	}
-	d.Source, d.Limit, d.Duration = source, c.limit, milliseconds(c.durationMs)
-	if by.Pattern != "" { // d is zero, and a store of a string is dear
-		d.Override = by.Pattern
-	}
-	d.Current += float64(cost)
-	d.ResetAt = time.UnixMilli(end)
-	if by.Candidate != 0 {
-		d.CandidateDenied = !fitsCandidate(v, c, by.Candidate, source, below)
-	}
-	if v.Allowed {
-		d.Allowed = true
-		d.Remaining = max(0, d.Remaining-cost)
-		return outcomeAllowed
-	}
-	d.Remaining = max(0, d.Remaining-c.ahead)
-	if by.Shadow || c.request.Shadow {
-		d.Allowed, d.Shadowed = true, true
-		return outcomeShadowed
-	}
-	d.deny(v, c)
-	return outcomeDenied
-}
-
-// deny sets when the same request would pass: after two windows at most, because no cost counts for
-// longer. That bound also holds if the caller's own time is before the key's current cell.
-func (d *Decision) deny(v *cell.Verdict, c *call) {
-	if v.PassesAtMs > 0 {
-		d.RetryAfter = milliseconds(min(v.PassesAtMs-c.nowMs, 2*c.durationMs))
-		return
-	}
-	d.NeverPasses = true
-}
-
-// fitsCandidate is the verdict of a candidate limit on the level that the live one was
-// judged by. An outage policy that decides without it does so for any limit.
-func fitsCandidate(v *cell.Verdict, c *call, candidate int64, source Source, below bool) bool {
-	cost := c.ahead + c.cost
 	switch {
-	case source == SourceDegradedClosed:
-		return false
-	case source == SourceDegradedOpen:
-		return cost <= candidate
-	case v.Unknown:
-		return true
+	case v.Refused:
+		c.counts.refused.Add(1)
+	case !v.Allowed:
+		g.tally(e, c, n)
 	}
-	return v.Level.Fits(cost, candidate, c.durationMs, below)
+	if by.Candidate != 0 {
+		c.counts.compared(d)
+	}
 }
 
-// setRetry sets PassesAtMs of a denial, exactly by the formula that the level was found by.
-func setRetry(v *cell.Verdict, c *call, by *rules.Rule) {
-	if v.Refused || v.OverShare {
+// judgeInFleet judges and counts on a node with an origin, which it asks first about a
+// key that is cold, stale or strict, and where a namespace waits for its share. What it
+// could not ask is judged by the namespace's outage policy.
+func (g *engine) judgeInFleet(ctx context.Context, v *cell.Verdict, e *cell.Entry, met cell.Contact, c *call,
+	by *rules.Rule) (source Source, alive bool) {
+	source, alive = SourceLocal, true
+	if met == cell.Untracked {
+		return g.judgeUntracked(ctx, v, e, c, by)
+	}
+	now, set := g.clock.Steady(), g.rules.InForce()
+	if !c.known || e.Reads().WantsRefresh(now, set.FreshForMs) || g.asksFirst(e, c, now, set) ||
+		by.Outage == rules.OutageClosed && g.out.Refuses(e) {
+		if source, alive = g.refreshFor(ctx, e, c, by.Outage); source == SourceOrigin && g.settle(c) {
+			alive = alive && !g.out.Renumber(e, c.horizon, c.nowMs)
+		}
+	}
+	switch {
+	case !alive:
+		return source, false
+	case by.Waits && !source.Degraded():
+		return g.judgeByNodeShare(ctx, v, e, c, source, by)
+	case source.Degraded() && source != SourceDegraded:
+		return source, g.judgeOut(v, e, c, source)
+	}
+	return source, e.Judge(v, c.horizon, c.nowMs, c.durationMs, c.limit, c.cost, c.counting())
+}
+
+// soon is true when a denial by a cached time would end within clock.StaleMax and the clock has moved on; it sets c to
+// the clock's time. A caller that returns after exactly the promised RetryAfter is let in.
+func (g *engine) soon(v *cell.Verdict, c *call) bool {
+	c.cached = false
+	if v.PassesAtMs == 0 || v.PassesAtMs-c.nowMs > clock.StaleMax.Milliseconds() {
+		return false
+	}
+	before := c.nowMs
+	c.nowMs = max(before, g.clock.ReadMs())
+	return c.nowMs > before
+}
+
+// oversized answers a cost above the limit on a key that is not held: denied
+// whatever is known elsewhere, and nothing to remember.
+func (g *engine) oversized(c *call, by *rules.Rule, d *Decision) {
+	v := cell.Verdict{Sequence: window.Sequence(c.nowMs, c.durationMs), AtMs: c.nowMs}
+	if out := d.answer(&v, c, by, SourceLocal); !c.request.peek {
+		g.count(nil, cell.Known, &v, c, by, SourceLocal, d, out)
+	}
+}
+
+// mark flags the entry for later requests: dirty if the decision counted, strict if it was a denial. A refusal by the
+// outage policy sets no flag.
+func (g *engine) mark(e *cell.Entry, met cell.Contact, v *cell.Verdict, c *call, by *rules.Rule) {
+	switch {
+	case v.Refused:
+		return
+	case by.Estimate != nil:
+		g.estimated(e, met, v, c, by.Estimate)
+		return
+	case !v.Allowed:
+		if c.ahead+c.cost <= c.limit && !c.request.peek { // else: denied on an empty key too, or leaves it as it is
+			g.markStrict(e, v.Sequence, c)
+		}
+		return
+	case v.Counted == 0 || met == cell.Untracked:
 		return
 	}
-	cost, below := c.ahead+c.cost, by.Estimate != nil && by.Estimate.Below
-	v.PassesAtMs = 0
-	if !v.Leaky {
-		start := window.Start(v.Sequence, c.durationMs)
-		v.PassesAtMs, _ = window.PassesAfter(start, v.Current, v.Previous, cost, level.Most(c.limit, below), v.AtMs,
-			c.durationMs)
-	} else if ms, ok := v.Level.LeaksAway(cost, c.limit, c.durationMs, below); ok {
-		v.PassesAtMs = v.AtMs + ms
+	marks := g.marks
+	if met == cell.Created {
+		marks &^= cell.Used // only a second contact tells a caller from a one-shot
+	}
+	flags := e.Flags()
+	if !flags.Have(marks) {
+		g.dirty.Mark(e, marks)
+	}
+	if shift := g.rules.InForce().NearShift; shift != 0 && v.Previous+v.Current+c.ahead+c.cost >= c.limit>>shift {
+		g.flushOverHalf(e, v, c)
+	}
+}
+
+// markStrict makes the key strict. A denial changes no count.
+func (g *engine) markStrict(e *cell.Entry, sequence int64, c *call) {
+	marks := cell.Used | cell.Denied(sequence)
+	flags := e.Flags()
+	if !flags.Have(marks) {
+		g.dirty.Mark(e, marks)
+	}
+	if !g.table.Fleet {
+		return // no origin to read
+	}
+	strictMs := g.rules.InForce().StrictForMs
+	if strictMs == 0 {
+		strictMs = c.durationMs
+	}
+	now := g.clock.Steady()
+	wasStrict := e.Reads().IsStrict(now)
+	if e.Reads().BeStrict(now+clock.Steady(strictMs)) && !wasStrict {
+		g.stats.strictActivations.Add(1)
 	}
 }

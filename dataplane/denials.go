@@ -1,11 +1,7 @@
 package dataplane
 
 import (
-	"time"
-
 	"github.com/weirhq/weir/dataplane/internal/cell"
-	"github.com/weirhq/weir/dataplane/internal/denied"
-	"github.com/weirhq/weir/dataplane/internal/topk"
 	"github.com/weirhq/weir/shared/window"
 )
 
@@ -62,22 +58,4 @@ func (g *engine) Refused(key window.Key, reset *window.Reset, limit int64) {
 	g.denied.Add(id, g.clock.ReadSteady(), limit, func() int64 { return 1 }, func() cell.Names {
 		return g.table.NamesOf(&key, nil)
 	})
-}
-
-// denials ranks the keys that this node denies.
-func (t *top) denials(q *TopQuery, nowMs int64) TopKeys {
-	g := t.engine
-	answer := TopKeys{At: time.UnixMilli(nowMs), Since: time.UnixMilli(nowMs)}
-	found := topk.Ranking[TopKey]{Limit: q.Limit, Compare: byCount}
-	if since := g.denied.Each(g.clock.ReadSteady(), func(d *denied.Key) {
-		if f := d.Names.Family(); q.wants(&f) {
-			found.Add(TopKey{Workspace: f.Workspace, Namespace: f.Namespace, Identifier: d.Names.Identifier(),
-				Duration: milliseconds(f.DurationMs), Limit: d.Limit, Count: d.Count, More: d.More})
-		}
-	}); since > 0 {
-		answer.Since = g.clock.WallOf(since, nowMs)
-	}
-	answer.Keys = found.Items
-	enforce(g.rules.InForce(), answer.Keys)
-	return answer
 }

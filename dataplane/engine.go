@@ -1,9 +1,9 @@
 package dataplane
 
 import (
-	"context"
 	"fmt"
 	"time"
+	"unsafe"
 
 	"github.com/weirhq/weir/dataplane/internal/cell"
 	"github.com/weirhq/weir/dataplane/internal/clock"
@@ -75,6 +75,13 @@ func (c *call) key() window.Key {
 	return k
 }
 
+// stripe is where the calling goroutine counts. local is any variable on its stack: which
+// stripe it is only matters for speed, so it does no harm that stacks can move.
+func (m *stats) stripe(local *call) *stripe {
+	at := uintptr(unsafe.Pointer(local))
+	return &m.decisions[(at>>11^at>>17)%stripes]
+}
+
 // stamp converts a time that the caller passed. It returns an error if the time is too far from the
 // clock.
 func (g *engine) stamp(now time.Time) (clock.Stamp, error) {
@@ -86,229 +93,20 @@ func (g *engine) stamp(now time.Time) (clock.Stamp, error) {
 	return at, nil
 }
 
-// decide is the first half of the request path: validate → override → identity. It
-// changes r if an override says so.
-func (g *engine) decide(ctx context.Context, at clock.Stamp, r *Request, held *Reservation, d *Decision) {
-	if !r.valid() {
-		d.Err = r.Validate()
-		return
-	}
-	by := r.resolve(g.rules.InForce())
-	var c call // set field by field: a literal would be made elsewhere and copied
-	c.mode = by.Mode()
-	id := g.table.IdentityOf(r.Workspace, r.Namespace, r.Identifier, r.Duration, c.mode)
-	if by.Reset != nil {
-		id.Renew(by.Reset)
-	}
-	c.id, c.request, c.nowMs, c.cached, c.known = &id, r, at.Ms, at.Cached, at.Known
-	c.horizon = g.table.Horizon(at.Given)
-	c.durationMs, c.limit, c.cost = r.Duration.Milliseconds(), r.Limit, r.cost()
-	if c.counts = g.stats.stripe(&c); c.counts.samples() {
-		g.decideTimed(ctx, &c, by, held, d)
-		return
-	}
-	g.decideCall(ctx, &c, by, g.table.Get(&id), held, d)
-}
-
-func (g *engine) decideTimed(ctx context.Context, c *call, by *rules.Rule, held *Reservation, d *Decision) {
-	began := g.clock.Elapsed()
-	g.decideCall(ctx, c, by, g.table.Get(c.id), held, d)
-	g.stats.latency.Observe(d.Source == SourceLocal, g.clock.Elapsed()-began)
-}
-
-// decideCall is the second half: entry → (refresh) → judge → answer, into d. e is the key's
-// entry if the caller has it; the one that was used is returned if the table holds it.
-// held, if there is one, takes what was counted.
-func (g *engine) decideCall(ctx context.Context, c *call, by *rules.Rule, e *cell.Entry, held *Reservation,
-	d *Decision) *cell.Entry {
-	met := cell.Known
-	for {
-		if e == nil {
-			if c.cost > c.limit && by.Estimate == nil {
-				g.oversized(c, by, d)
-				return nil
-			}
-			e, met = g.findOrAdd(ctx, c, by)
-		} else if e.Before(c.nowMs, c.durationMs) && g.out.SetRight(e) {
-			e = g.table.Get(c.id)
-			continue
-		}
-		var v cell.Verdict
-		source, alive := SourceLocal, false
-		switch {
-		case by.Estimate != nil:
-			v.Now = g.steadyFor(c.cached)
-			alive = e.Estimates().Judge(&v, c.horizon, c.nowMs, c.durationMs, c.limit, c.cost, c.request.peek,
-				&by.Estimate.Rules)
-		case g.alone:
-			alive = e.Judge(&v, c.horizon, c.nowMs, c.durationMs, c.limit, c.cost, c.counting())
-		default:
-			source, alive = g.judgeInFleet(ctx, &v, e, met, c, by)
-		}
-		if v.AgedOut > 0 {
-			g.out.ForgetUnsent(e, v.AgedOut)
-		}
-		if !alive { // evicted or moved to another cell, or the clock was set back: look up the key and the time again
-			if met == cell.Untracked {
-				g.table.UntrackedKeys.Release(c.id)
-			}
-			e, met = g.table.Get(c.id), cell.Known
-			c.nowMs = c.horizon.Bound(c.nowMs)
-			continue
-		}
-		switch {
-		case !v.Allowed:
-			setRetry(&v, c, by)
-			if c.cached && v.Counted == 0 && !v.Refused && g.soon(&v, c) {
-				continue
-			}
-		case by.Estimate == nil && c.counting():
-			v.Counted = c.cost
-		}
-		if held != nil && v.Allowed && v.Counted > 0 {
-			*held = Reservation{g, e, v.Sequence, c.limit, v.Counted, met == cell.Untracked, !c.known}
-		}
-		out := d.answer(&v, c, by, source)
-		if met == cell.Untracked && !v.Claimed {
-			g.out.Spill(e, v.Sequence, v.Counted)
-		}
-		g.mark(e, met, &v, c, by)
-		if !c.known && g.clock.Known() {
-			g.out.Place(e) // the cost came too late to be moved with the other entries
-		}
-		switch {
-		case c.request.peek:
-		case plain(&v, by):
-			if n := c.counts.decided(source, out, 1); out != outcomeAllowed {
-				g.tally(e, c, n)
-			}
-		default:
-			g.count(e, met, &v, c, by, source, d, out)
-		}
-		return g.used(e, met, c, source)
-	}
-}
-
-// plain is true of decisions that are counted by their source and outcome alone.
-func plain(v *cell.Verdict, by *rules.Rule) bool {
-	return !v.Refused && by.Estimate == nil && by.Candidate == 0
-}
-
-// count puts a decision into the metrics and among the keys that are denied.
-func (g *engine) count(e *cell.Entry, met cell.Contact, v *cell.Verdict, c *call, by *rules.Rule, source Source,
-	d *Decision, out outcome) {
-	var n int64
-	if by.Estimate != nil {
-		n = c.counts.estimated(out, met)
-	} else {
-		n = c.counts.decided(source, out, 1)
-	}
-	switch {
-	case v.Refused:
-		c.counts.refused.Add(1)
-	case !v.Allowed:
-		g.tally(e, c, n)
-	}
-	if by.Candidate != 0 {
-		c.counts.compared(d)
-	}
-}
-
-// judgeInFleet judges and counts on a node with an origin, which it asks first about a
-// key that is cold, stale or strict, and where a namespace waits for its share. What it
-// could not ask is judged by the namespace's outage policy.
-func (g *engine) judgeInFleet(ctx context.Context, v *cell.Verdict, e *cell.Entry, met cell.Contact, c *call,
-	by *rules.Rule) (source Source, alive bool) {
-	source, alive = SourceLocal, true
-	if met == cell.Untracked {
-		return g.judgeUntracked(ctx, v, e, c, by)
-	}
-	now, set := g.clock.Steady(), g.rules.InForce()
-	if !c.known || e.Reads().WantsRefresh(now, set.FreshForMs) || g.asksFirst(e, c, now, set) ||
-		by.Outage == rules.OutageClosed && g.out.Refuses(e) {
-		if source, alive = g.refreshFor(ctx, e, c, by.Outage); source == SourceOrigin && g.settle(c) {
-			alive = alive && !g.out.Renumber(e, c.horizon, c.nowMs)
-		}
-	}
-	switch {
-	case !alive:
-		return source, false
-	case by.Waits && !source.Degraded():
-		return g.judgeByNodeShare(ctx, v, e, c, source, by)
-	case source.Degraded() && source != SourceDegraded:
-		return source, g.judgeOut(v, e, c, source)
-	}
-	return source, e.Judge(v, c.horizon, c.nowMs, c.durationMs, c.limit, c.cost, c.counting())
-}
-
-// soon is true when a denial by a cached time would end within clock.StaleMax and the clock has moved on; it sets c to
-// the clock's time. A caller that returns after exactly the promised RetryAfter is let in.
-func (g *engine) soon(v *cell.Verdict, c *call) bool {
-	c.cached = false
-	if v.PassesAtMs == 0 || v.PassesAtMs-c.nowMs > clock.StaleMax.Milliseconds() {
+// settle has a call that has read another clock go by the origin's, and reports whether that is known since.
+func (g *engine) settle(c *call) (settled bool) {
+	if c.known || !g.clock.Known() {
 		return false
 	}
-	before := c.nowMs
-	c.nowMs = max(before, g.clock.ReadMs())
-	return c.nowMs > before
+	c.known, c.nowMs = true, g.clock.Settle(c.nowMs, c.horizon.Given(), g.clockSkewMax)
+	return true
 }
 
-// oversized answers a cost above the limit on a key that is not held: denied
-// whatever is known elsewhere, and nothing to remember.
-func (g *engine) oversized(c *call, by *rules.Rule, d *Decision) {
-	v := cell.Verdict{Sequence: window.Sequence(c.nowMs, c.durationMs), AtMs: c.nowMs}
-	if out := d.answer(&v, c, by, SourceLocal); !c.request.peek {
-		g.count(nil, cell.Known, &v, c, by, SourceLocal, d, out)
+// wallMs is what the clock shows now of a moment that the steady clock has shown, in Unix ms; 0 of 0. A moment that is
+// kept by the steady clock is right again as soon as the wall clock is.
+func (g *engine) wallMs(at clock.Steady) int64 {
+	if at == 0 {
+		return 0
 	}
-}
-
-// mark flags the entry for later requests: dirty if the decision counted, strict if it was a denial. A refusal by the
-// outage policy sets no flag.
-func (g *engine) mark(e *cell.Entry, met cell.Contact, v *cell.Verdict, c *call, by *rules.Rule) {
-	switch {
-	case v.Refused:
-		return
-	case by.Estimate != nil:
-		g.estimated(e, met, v, c, by.Estimate)
-		return
-	case !v.Allowed:
-		if c.ahead+c.cost <= c.limit && !c.request.peek { // else: denied on an empty key too, or leaves it as it is
-			g.markStrict(e, v.Sequence, c)
-		}
-		return
-	case v.Counted == 0 || met == cell.Untracked:
-		return
-	}
-	marks := g.marks
-	if met == cell.Created {
-		marks &^= cell.Used // only a second contact tells a caller from a one-shot
-	}
-	flags := e.Flags()
-	if !flags.Have(marks) {
-		g.dirty.Mark(e, marks)
-	}
-	if shift := g.rules.InForce().NearShift; shift != 0 && v.Previous+v.Current+c.ahead+c.cost >= c.limit>>shift {
-		g.flushOverHalf(e, v, c)
-	}
-}
-
-// markStrict makes the key strict. A denial changes no count.
-func (g *engine) markStrict(e *cell.Entry, sequence int64, c *call) {
-	marks := cell.Used | cell.Denied(sequence)
-	flags := e.Flags()
-	if !flags.Have(marks) {
-		g.dirty.Mark(e, marks)
-	}
-	if !g.table.Fleet {
-		return // no origin to read
-	}
-	strictMs := g.rules.InForce().StrictForMs
-	if strictMs == 0 {
-		strictMs = c.durationMs
-	}
-	now := g.clock.Steady()
-	wasStrict := e.Reads().IsStrict(now)
-	if e.Reads().BeStrict(now+clock.Steady(strictMs)) && !wasStrict {
-		g.stats.strictActivations.Add(1)
-	}
+	return g.clock.WallOf(at, g.clock.ReadMs()).UnixMilli()
 }

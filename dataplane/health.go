@@ -40,12 +40,6 @@ type Health struct {
 	ResetAt         time.Time // when the newest reset of a key that is in force was made, by the count store's clock
 }
 
-// Health reads the node's figures. It is for people and monitors: it sums up all counters.
-func (l *Limiter) Health() Health {
-	f := l.reports.figures()
-	return healthOf(&f)
-}
-
 func healthOf(f *heartbeat.Health) Health {
 	h := Health{
 		Allowed: f.AllowedTotal, Denied: f.DeniedTotal, Shadowed: f.ShadowedTotal, Degraded: f.DegradedTotal,

@@ -48,7 +48,7 @@ func New(cfg Config) (*Limiter, error) {
 	l.permits.Init(permits.Config{Origin: granter, EntriesMax: cfg.EntriesMax, ReadTimeout: cfg.ReadTimeout,
 		Clock: g.clock, Rules: &g.rules, Out: g.out, Calls: &l.calls, Engine: g})
 	l.loops.rules, l.loops.logger, l.loops.trace = &g.rules, cfg.Logger, cfg.TraceBackground
-	l.reports.init(l)
+	l.reports.init(&l.cfg, g, &l.permits)
 	return l, nil
 }
 

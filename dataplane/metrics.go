@@ -2,8 +2,8 @@ package dataplane
 
 import (
 	"sync/atomic"
-	"unsafe"
 
+	"github.com/weirhq/weir/dataplane/internal/cell"
 	"github.com/weirhq/weir/dataplane/internal/latency"
 )
 
@@ -57,13 +57,6 @@ type stats struct {
 	untracked         untracked
 }
 
-// stripe is where the calling goroutine counts. local is any variable on its stack: which
-// stripe it is only matters for speed, so it does no harm that stacks can move.
-func (m *stats) stripe(local *call) *stripe {
-	at := uintptr(unsafe.Pointer(local))
-	return &m.decisions[(at>>11^at>>17)%stripes]
-}
-
 // samples is true when the latency of the goroutine's next decision should be measured:
 // once for each sampleEvery decisions of a kind.
 func (s *stripe) samples() bool {
@@ -79,6 +72,19 @@ func (s *stripe) decided(source Source, out outcome, n int64) (total int64) {
 	total = s.decisions[source][out].Add(n)
 	if uint64(total)%sampleEvery < uint64(n) {
 		s.timeNext.Store(true)
+	}
+	return total
+}
+
+// estimated counts a decision of the estimate mode, and returns how many there have been
+// of its kind.
+func (s *stripe) estimated(out outcome, met cell.Contact) (total int64) {
+	total = s.estimates[out].Add(1)
+	if uint64(total)%sampleEvery == 0 {
+		s.timeNext.Store(true)
+	}
+	if met != cell.Known {
+		s.misses.Add(1)
 	}
 	return total
 }
@@ -124,6 +130,19 @@ func (m *stats) eachDecision(f func(Source, outcome, int64)) {
 			f(source, out, n)
 		}
 	}
+}
+
+// estimates are the estimate mode's decisions so far, and how many met their key for the
+// first time.
+func (m *stats) estimates() (n [outcomes]int64, misses int64) {
+	for i := range m.decisions {
+		s := &m.decisions[i]
+		misses += s.misses.Load()
+		for out := range n {
+			n[out] += s.estimates[out].Load()
+		}
+	}
+	return n, misses
 }
 
 // untracked counts what is decided without a place in the table.

@@ -6,6 +6,7 @@ import (
 
 	"github.com/weirhq/weir/dataplane/internal/collect"
 	"github.com/weirhq/weir/dataplane/internal/histogram"
+	"github.com/weirhq/weir/dataplane/internal/level"
 )
 
 // MetricKind is how a Metric changes.
@@ -108,4 +109,27 @@ func (r *reports) eachSeries(to collect.Sink) {
 
 	collect.Node(to, r.cfg.Region, r.cfg.NodeID, r.cfg.Build)
 	r.permits.Collect(to)
+}
+
+func (g *engine) collectEstimate(sink collect.Sink) {
+	evals, misses := g.stats.estimates()
+	hits := -misses
+	for out, n := range evals {
+		hits += n
+		result := outcome(out).String()
+		if outcome(out) == outcomeDenied {
+			result = "limited"
+		}
+		sink.Value(collect.Evals, n, result)
+	}
+	sink.Value(collect.Cache, max(0, hits), "hit")
+	sink.Value(collect.Cache, misses, "miss")
+	for from := range level.Tiers {
+		sink.Value(collect.TierKeys, g.table.Tiers.Keys[from].Load(), from.String())
+		for to := range level.Tiers {
+			if from != to {
+				sink.Value(collect.TierMoves, g.table.Tiers.Moves[from][to].Load(), from.String(), to.String())
+			}
+		}
+	}
 }

@@ -16,9 +16,6 @@ import (
 // do, once all other keys have what they wait for: an untracked key's credit ends with its last user, which errs on the
 // safe side.
 
-// unclaimed is what a batch asks of a key and no claim has counted yet; it is the first item on the key.
-func (it *item) unclaimed() int64 { return max(0, it.before-it.claimed.In(it.verdict.Sequence)) }
-
 // settleClaims turns into credit what was claimed for a batch and not used: all of it where the batch fails.
 func (b *batch) settleClaims(used bool) {
 	for _, i := range b.order {

@@ -23,8 +23,8 @@ type reports struct {
 }
 
 // init sets what is reported, from the limiter's start on.
-func (r *reports) init(l *Limiter) {
-	r.cfg, r.engine, r.permits, r.startedAtMs = &l.cfg, &l.engine, &l.permits, l.engine.clock.ReadMs()
+func (r *reports) init(cfg *Config, g *engine, held *permits.Permits) {
+	r.cfg, r.engine, r.permits, r.startedAtMs = cfg, g, held, g.clock.ReadMs()
 	r.engine.stats.latency.Init(r.startedAtMs)
 	r.top.engine = r.engine
 	r.full.table, r.full.logger = r.engine.table, r.cfg.Logger

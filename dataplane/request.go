@@ -82,6 +82,13 @@ func validateAmounts(limit, cost int64) error {
 	return nil
 }
 
+func checkTTL(ttl, least, most time.Duration) error {
+	if ttl < least || ttl > most {
+		return fmt.Errorf("%w: ttl is %v (%v to %v)", ErrInvalid, ttl, least, most)
+	}
+	return nil
+}
+
 // Source tells what a decision was based on.
 type Source uint8
 

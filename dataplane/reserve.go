@@ -262,13 +262,6 @@ func (r *ReserveRequest) check() error {
 	return checkTTL(cmp.Or(r.TTL, reservationTTL), time.Second, ReservationTTLMax)
 }
 
-func checkTTL(ttl, least, most time.Duration) error {
-	if ttl < least || ttl > most {
-		return fmt.Errorf("%w: ttl is %v (%v to %v)", ErrInvalid, ttl, least, most)
-	}
-	return nil
-}
-
 func holdProblem(a *store.HoldAnswer) error {
 	switch err := a.Total.Err; {
 	case errors.Is(err, store.ErrHoldUsed):

@@ -22,14 +22,9 @@ type shape struct {
 	keys, hot, shared int64 // shared: that other regions use too
 }
 
-// measureShape measures anew if the last time is long enough ago.
-func (r *reports) measureShape(set *rules.Settings, nowMs int64) {
-	last := r.shape.Load()
-	if last != nil && nowMs >= last.atMs && nowMs-last.atMs < shapeEvery.Milliseconds() {
-		return
-	}
+func shapeOf(table *cell.Table, set *rules.Settings, nowMs int64) *shape {
 	s := &shape{atMs: nowMs}
-	r.engine.table.Walk(func(e *cell.Entry) {
+	table.Walk(func(e *cell.Entry) {
 		durationMs := e.DurationMs()
 		if milliseconds(durationMs) < set.Tuning.MinGlobalDuration.Std() {
 			return
@@ -46,5 +41,5 @@ func (r *reports) measureShape(set *rules.Settings, nowMs int64) {
 			s.shared++
 		}
 	})
-	r.shape.Store(s)
+	return s
 }

@@ -22,14 +22,6 @@ type fullLog struct {
 	logged, heldLogged clock.Steady
 }
 
-// TableFull is true when, in the last minute, a key found no room in the table: too many keys are
-// at their limits, or their cost is not sent. Such keys are decided by what the origin has, or by
-// a sketch that may take them for more than they are. It is cheap, and needs no lock.
-func (l *Limiter) TableFull() bool {
-	at := l.engine.table.FullSince.Load()
-	return at != 0 && int64(l.engine.clock.Steady())-at < fullLogEvery.Milliseconds()
-}
-
 // reportFull logs a full table, once a period.
 func (c *fullLog) reportFull(now clock.Steady) {
 	full := c.table.Full.Load()

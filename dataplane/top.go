@@ -2,12 +2,12 @@ package dataplane
 
 import (
 	"cmp"
-	"fmt"
 	"sync"
 	"sync/atomic"
 	"time"
 
 	"github.com/weirhq/weir/dataplane/internal/cell"
+	"github.com/weirhq/weir/dataplane/internal/denied"
 	"github.com/weirhq/weir/dataplane/internal/rules"
 	"github.com/weirhq/weir/dataplane/internal/topk"
 )
@@ -66,24 +66,6 @@ type TopKey struct {
 	More     int64 // of a denied key: how many more it may be, sampling apart
 }
 
-// TopKeys tells which keys are hot or denied. What it sees and misses: of hot keys
-// those in memory, so not one that a full table could not take, and in the estimate mode
-// the cost that this node knows of; of denied ones every key with more than a share of
-// 1/512 in this node's denials. It blocks no decision. Errors wrap ErrInvalid, or are
-// ErrTopBusy.
-func (l *Limiter) TopKeys(q TopQuery) (TopKeys, error) {
-	if q.Limit < 1 || q.Limit > TopKeysMax {
-		return TopKeys{}, fmt.Errorf("%w: limit is %d (1 to %d)", ErrInvalid, q.Limit, TopKeysMax)
-	}
-	switch q.By {
-	case TopHot:
-		return l.reports.top.hottest(&q, false)
-	case TopDenied:
-		return l.reports.top.denials(&q, l.engine.clock.ReadMs()), nil
-	}
-	return TopKeys{}, fmt.Errorf("%w: by is %d (0 or 1)", ErrInvalid, q.By)
-}
-
 func (q *TopQuery) wants(f *cell.Family) bool {
 	return (q.Workspace == "" || q.Workspace == f.Workspace) && (q.Namespace == "" || q.Namespace == f.Namespace) &&
 		(q.Visible == nil || q.Visible(f.Workspace))
@@ -127,6 +109,24 @@ func (t *top) hottest(q *TopQuery, due bool) (TopKeys, error) {
 	}
 	enforce(g.rules.InForce(), found.Items)
 	return TopKeys{At: time.UnixMilli(nowMs), Keys: found.Items}, nil
+}
+
+// denials ranks the keys that this node denies.
+func (t *top) denials(q *TopQuery, nowMs int64) TopKeys {
+	g := t.engine
+	answer := TopKeys{At: time.UnixMilli(nowMs), Since: time.UnixMilli(nowMs)}
+	found := topk.Ranking[TopKey]{Limit: q.Limit, Compare: byCount}
+	if since := g.denied.Each(g.clock.ReadSteady(), func(d *denied.Key) {
+		if f := d.Names.Family(); q.wants(&f) {
+			found.Add(TopKey{Workspace: f.Workspace, Namespace: f.Namespace, Identifier: d.Names.Identifier(),
+				Duration: milliseconds(f.DurationMs), Limit: d.Limit, Count: d.Count, More: d.More})
+		}
+	}); since > 0 {
+		answer.Since = g.clock.WallOf(since, nowMs)
+	}
+	answer.Keys = found.Items
+	enforce(g.rules.InForce(), answer.Keys)
+	return answer
 }
 
 // enforce sets the limits of the overrides that apply to the keys. One of another window counts other cells: the key

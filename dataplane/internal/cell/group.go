@@ -122,7 +122,7 @@ func (t *Table) noRoom() {
 func (t *Table) Largest() (workspace, namespace string, share float64) {
 	counts := make(map[[2]string]int)
 	all := 0
-	t.parts[0].walk(func(e *Entry) {
+	t.parts[0].array.Load().each(func(e *Entry) {
 		f := e.names.family.Value()
 		counts[[2]string{f.Workspace, f.Namespace}]++
 		all++

@@ -185,25 +185,31 @@ func (t tagged) split() (time.Duration, window.Mode) {
 
 // groupFor is groupOf for a key's namespace, which it mostly remembers.
 func (h *Hasher) groupFor(k *window.Key) uint16 {
-	duration := tag(k.Duration, k.Mode)
-	if p := h.recent[placeOf(k.Workspace, k.Namespace, duration)].Load(); p != nil && p.namespace == k.Namespace &&
-		p.workspace == k.Workspace {
+	if p := h.remembered(k); p != nil {
 		return p.family.Value().group
 	}
 	return h.groupOf(k.Workspace, k.Namespace)
 }
 
-// NamesOf are the names of a key and its reset, nil for none, with copies of its strings.
-func (h *Hasher) NamesOf(k *window.Key, reset *window.Reset) Names {
+// remembered returns what is remembered of a key's prefix, or nil.
+func (h *Hasher) remembered(k *window.Key) *prefix {
 	duration := tag(k.Duration, k.Mode)
-	if reset != nil {
-		return Names{h.newFamily(k.Workspace, k.Namespace, duration, *reset), cloneOf(k.Identifier)}
-	}
 	if p := h.recent[placeOf(k.Workspace, k.Namespace, duration)].Load(); p != nil &&
 		p.duration == duration && p.namespace == k.Namespace && p.workspace == k.Workspace {
-		return Names{p.family, cloneOf(k.Identifier)}
+		return p
 	}
-	return Names{h.newFamily(k.Workspace, k.Namespace, duration, window.Reset{}), cloneOf(k.Identifier)}
+	return nil
+}
+
+// NamesOf are the names of a key and its reset, nil for none, with copies of its strings.
+func (h *Hasher) NamesOf(k *window.Key, reset *window.Reset) Names {
+	if reset == nil {
+		if p := h.remembered(k); p != nil {
+			return Names{p.family, cloneOf(k.Identifier)}
+		}
+		reset = &window.Reset{}
+	}
+	return Names{h.newFamily(k.Workspace, k.Namespace, tag(k.Duration, k.Mode), *reset), cloneOf(k.Identifier)}
 }
 
 func (n *Names) durationMs() int64 { return n.family.Value().DurationMs }

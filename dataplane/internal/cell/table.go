@@ -135,6 +135,18 @@ func matches(tags, tag uint64) uint64 {
 // Get returns the entry with this identity, nil if there is none.
 func (t *Table) Get(id *Identity) *Entry { return t.part(id).array.Load().get(id) }
 
+// Touch reads the bucket and the entry that Get reads of a key, and looks at neither. The processor does not wait for
+// what is only read, so those who get several keys touch all of them first: their cache lines then come together.
+func (t *Table) Touch(id *Identity) {
+	a := t.part(id).array.Load()
+	b := &a.buckets[id.home(a)]
+	if m := matches(b.tags.Load(), id.tag()); m != 0 {
+		if e := b.slots[bits.TrailingZeros64(m)>>3].Load(); e != nil {
+			e.flags.Load()
+		}
+	}
+}
+
 func (a *array) get(id *Identity) *Entry {
 	tag := id.tag()
 	home := id.home(a)
@@ -253,13 +265,7 @@ func (t *Table) Each(visit func(*Entry)) {
 	for i := range t.parts {
 		p := &t.parts[i]
 		p.mu.Lock()
-		for b := range p.array.Load().buckets {
-			for s := range p.array.Load().buckets[b].slots {
-				if e := p.array.Load().buckets[b].slots[s].Load(); e != nil {
-					visit(e)
-				}
-			}
-		}
+		p.array.Load().each(visit)
 		p.mu.Unlock()
 	}
 }
@@ -268,12 +274,11 @@ func (t *Table) Each(visit func(*Entry)) {
 // may be left out.
 func (t *Table) Walk(visit func(*Entry)) {
 	for i := range t.parts {
-		t.parts[i].walk(visit)
+		t.parts[i].array.Load().each(visit)
 	}
 }
 
-func (p *part) walk(visit func(*Entry)) {
-	a := p.array.Load()
+func (a *array) each(visit func(*Entry)) {
 	for b := range a.buckets {
 		for s := range a.buckets[b].slots {
 			if e := a.buckets[b].slots[s].Load(); e != nil {
@@ -319,13 +324,8 @@ func (a *array) remove(e *Entry, at uint64, s int) {
 // growLocked doubles the array. Readers of the old one still find what was in it.
 func (p *part) growLocked(old *array) *array {
 	a := newArray(2 * len(old.buckets))
-	for i := range old.buckets {
-		for s := range old.buckets[i].slots {
-			if e := old.buckets[i].slots[s].Load(); e != nil {
-				a.insert(e)
-			}
-		}
-	}
+	old.each(func(e *Entry) { e.flags.Load() }) // as Touch: to insert an entry takes half as long then
+	old.each(a.insert)
 	p.array.Store(a)
 	return a
 }
