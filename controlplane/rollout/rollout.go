@@ -27,8 +27,7 @@ const (
 	RolledBack Phase = "rolled_back"
 	Aborted    Phase = "aborted"
 
-	// Lost is a phase of the list alone: MySQL knows that a rollout began, and neither
-	// it nor Restate has a state of it.
+	// Lost is a phase of the list alone: MySQL knows that a rollout began, and has no state of it.
 	Lost Phase = "lost"
 )
 

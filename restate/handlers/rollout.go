@@ -86,7 +86,7 @@ func (o *rolloutObject) definition() restate.ServiceDefinition {
 		Handler("Status", restate.NewObjectSharedHandler(o.status, readOnly...))
 }
 
-// begin is called by the list of rollouts alone, which sees to it that one is under
+// begin is called under the lock of rollouts alone, which sees to it that one is under
 // way at a time.
 func (o *rolloutObject) begin(ctx restate.ObjectContext, req rollout.Begin) (rollout.Rollout, error) {
 	r, err := o.restored(ctx)
@@ -134,16 +134,21 @@ func (o *rolloutObject) restored(ctx restate.ObjectContext) (rollout.Rollout, er
 	return r, err
 }
 
-// restore is called by the list of rollouts, which knows from MySQL that the rollout is not as Restate has it.
+// restore is called under the lock of rollouts, by what knows from MySQL that the rollout is not as Restate has it. If
+// Restate has the newer state, MySQL gets it: an operator ended the rollout while MySQL did not answer, or MySQL was
+// restored from an older copy.
 func (o *rolloutObject) restore(ctx restate.ObjectContext, _ restate.Void) (rollout.Rollout, error) {
-	r, err := o.restored(ctx)
+	r, wait, newer, err := o.current(ctx)
 	if err == nil {
 		err = known(ctx, &r)
 	}
-	if err != nil {
+	switch {
+	case err != nil:
 		return r, err
+	case newer:
+		return r, o.settle(ctx, &r, wait)
 	}
-	if err := r.Save(o.on(ctx)); err != nil { // what an operator did while MySQL was away
+	if err := r.SaveAgain(o.on(ctx)); err != nil {
 		return r, finally(err)
 	}
 	restate.Set(ctx, rolloutKey, r)
@@ -304,7 +309,7 @@ func away(err error) bool {
 	return failed != nil && failed.Code() == http.StatusInternalServerError
 }
 
-// rollBack is called by the list of rollouts, which knows that no other is under way.
+// rollBack is called under the lock of rollouts: no other is under way.
 func (o *rolloutObject) rollBack(ctx restate.ObjectContext, by controlplane.By) (rollout.Rollout, error) {
 	r, err := o.restored(ctx)
 	if err == nil {
@@ -334,7 +339,7 @@ func (o *rolloutObject) operated(ctx restate.ObjectContext, r rollout.Rollout, o
 	return r, o.audit(ctx, order.By, string(order.Action), before, after)
 }
 
-// forget deletes the state of an ended rollout that is no longer in the list. MySQL keeps it.
+// forget deletes the state of an ended rollout that is no longer listed. MySQL keeps it.
 func (o *rolloutObject) forget(ctx restate.ObjectContext, _ restate.Void) (restate.Void, error) {
 	r, err := load(ctx)
 	if err == nil && r.Phase.Over() {
@@ -345,10 +350,6 @@ func (o *rolloutObject) forget(ctx restate.ObjectContext, _ restate.Void) (resta
 
 // status is a snapshot. It waits for nothing.
 func (o *rolloutObject) status(ctx restate.ObjectSharedContext, _ restate.Void) (rollout.Rollout, error) {
-	return o.existing(ctx)
-}
-
-func (o *rolloutObject) existing(ctx restate.ObjectSharedContext) (rollout.Rollout, error) {
 	r, err := load(ctx)
 	if err == nil {
 		err = known(ctx, &r)
