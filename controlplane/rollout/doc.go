@@ -1,7 +1,8 @@
 // Package rollout brings a tuning to a fleet in stages, watches the nodes that have it, and rolls it back if it does
 // harm.
 //
-// A [Rollout] is one document; its methods are the transitions. [Lock] sees to it that one is under way. [Steps] are the
+// A [Rollout] is one document. Its methods are the transitions that operators bring, and Advance, which makes the one
+// that time brings (the unexported type transition). [Lock] sees to it that one rollout is under way. [Steps] are the
 // effects of both. restate/handlers stores the documents and sends the timers; restate/DESIGN.md follows a rollout
 // through both packages.
 //

@@ -157,3 +157,29 @@ func TestAStateThatCannotBeRead(t *testing.T) {
 		}
 	}
 }
+
+// If MySQL was restored from an older copy, it gets the newer state that Restate has.
+func TestMySQLWasRestoredFromAnOlderCopy(t *testing.T) {
+	r, l, steps := baking(t)
+	older := l.saves[0]
+	goOnSaved(t, r, steps, func() bool { return r.Phase.Over() })
+	l.saves = []Row{older}
+	traces, err := l.Rollouts(t.Context(), ListMax)
+	if err != nil {
+		t.Fatal(err)
+	}
+	var lock Lock
+	wrong, err := lock.Wrongs(traces, r.MovedMs+10_001, 10_000, known{r.ID: *r}.Status)
+	if err != nil || len(wrong) != 1 {
+		t.Fatalf("%+v, %v", wrong, err)
+	}
+	if err := r.SaveAgain(steps.on); err != nil || l.saves[0].Phase != Done || l.saves[0].Saved <= older.Saved {
+		t.Errorf("%v: %+v", err, l.saves[0].Phase)
+	}
+	if traces, err = l.Rollouts(t.Context(), ListMax); err != nil {
+		t.Fatal(err)
+	}
+	if wrong, err := lock.Wrongs(traces, r.MovedMs+10_001, 10_000, known{r.ID: *r}.Status); err != nil || len(wrong) > 0 {
+		t.Errorf("once more: %+v, %v", wrong, err)
+	}
+}
