@@ -88,11 +88,7 @@ func (l *Lock) Start(steps LockSteps, start Start) (Rollout, error) {
 	if err := start.Validate(); err != nil {
 		return Rollout{}, err
 	}
-	traces, err := steps.traces()
-	if err != nil {
-		return Rollout{}, err
-	}
-	exists, err := l.exists(steps, traces, start.ID)
+	traces, exists, err := l.exists(steps, start.ID)
 	if err != nil {
 		return Rollout{}, err
 	}
@@ -115,14 +111,25 @@ func (l *Lock) Start(steps LockSteps, start Start) (Rollout, error) {
 	return r, nil
 }
 
-// exists tells whether a rollout is there. One that Restate and MySQL have lost is not, and holds nothing up.
-func (l *Lock) exists(steps LockSteps, traces []Trace, id string) (bool, error) {
-	if l.Active != id && at(id, traces) < 0 {
-		return false, nil
+// exists tells whether a rollout is there, and reads the traces unless it has the lock. One that Restate and MySQL have
+// lost is not there, and holds nothing up.
+func (l *Lock) exists(steps LockSteps, id string) (traces []Trace, exists bool, err error) {
+	if l.Active == id {
+		if exists, err = l.isThere(steps, traceOf(id, nil)); exists || err != nil {
+			return nil, exists, err
+		}
 	}
-	_, err := ask(steps, traceOf(id, traces))
+	if traces, err = steps.traces(); err != nil || at(id, traces) < 0 {
+		return traces, false, err
+	}
+	exists, err = l.isThere(steps, traceOf(id, traces))
+	return traces, exists, err
+}
+
+func (l *Lock) isThere(steps LockSteps, trace Trace) (bool, error) {
+	_, err := ask(steps, trace)
 	if errors.Is(err, controlplane.ErrNotFound) {
-		l.release(id)
+		l.release(trace.ID)
 		return false, nil
 	}
 	return err == nil, err
@@ -162,14 +169,14 @@ func (l *Lock) vacant(steps LockSteps, traces []Trace, id string) error {
 // RollBack rolls the newest rollout that is done back. An older one's previous tuning is not what was in force before
 // the newest.
 func (l *Lock) RollBack(steps LockSteps, id string, by controlplane.By) (Rollout, error) {
+	if l.Active == id { // unless it is over: then the lock was restored, and another rollout may have begun since
+		if err := l.correct(steps, []Trace{traceOf(id, nil)}); err != nil {
+			return Rollout{}, err
+		}
+	}
 	traces, err := steps.traces()
 	if err != nil {
 		return Rollout{}, err
-	}
-	if l.Active == id { // unless it is over: then the lock was restored, and another rollout may have begun since
-		if err := l.correct(steps, []Trace{traceOf(id, traces)}); err != nil {
-			return Rollout{}, err
-		}
 	}
 	if err := l.vacant(steps, traces, id); err != nil {
 		return Rollout{}, err
