@@ -89,24 +89,9 @@ func (r *Rollout) RollBack(steps Steps, by controlplane.By) (wait time.Duration,
 	return r.Operate(Order{Action: RollBack, By: by}, nowMs)
 }
 
-// Sends are the messages that follow from a transition.
-type Sends struct {
-	Timer   bool // of the next transition
-	Outcome bool // to the lock of rollouts
-}
-
 // Settle ends a transition: timers of before are stale, and the next one is due after wait; less than 0: not before an
 // operator acts.
-func (r *Rollout) Settle(wait time.Duration) Sends {
-	r.EndTransition(r.MovedMs, wait)
-	return Sends{Timer: wait >= 0, Outcome: r.Phase.Over()}
-}
-
-// Owes tells what a rollout is to send anew that the keeper took for dead at an epoch: one that has moved since is not
-// dead. The outcome goes to the lock, which may not have heard of it; the timer is [Rollout.Revive].
-func (r *Rollout) Owes(epoch int64) (owes Sends) {
-	return Sends{Outcome: r.ID != "" && r.Phase.Over(), Timer: r.Takes(epoch)}
-}
+func (r *Rollout) Settle(wait time.Duration) { r.EndTransition(r.MovedMs, wait) }
 
 // Lapsed tells that a message of the rollout should have come for longer than late: the timer of its next transition,
 // or its outcome, which would release the lock.

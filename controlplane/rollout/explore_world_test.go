@@ -219,12 +219,12 @@ func (s *run) settle(r *Rollout, wait time.Duration) error {
 		must(allHaveTried(s.world, before, r))
 	}
 	s.judged = true
-	sends := r.Settle(wait)
+	r.Settle(wait)
 	r.Events = nil
 	if err := r.Save(s.on().Steps); err != nil {
 		return err
 	}
-	s.commit(r, sends)
+	s.commit(r, wait)
 	return nil
 }
 
@@ -234,12 +234,12 @@ func (s *run) restored(r *Rollout, wait time.Duration) error {
 	return s.settle(r, wait)
 }
 
-func (w *world) commit(r *Rollout, sends Sends) {
+func (w *world) commit(r *Rollout, wait time.Duration) {
 	r.Events = nil
-	if sends.Timer {
+	if wait >= 0 {
 		w.letters = append(w.letters, letter{to: r.ID, what: "Step", epoch: r.Epoch, dueMs: r.TimerMs})
 	}
-	if sends.Outcome {
+	if r.Phase.Over() {
 		w.letters = append(w.letters, letter{to: wholeFleet, what: "Ended", summary: r.Summary()})
 	}
 	w.remember()
@@ -278,11 +278,10 @@ func (s *run) handle() error {
 	case "Step":
 		return s.later(s.advance(&r))
 	case "Ensure":
-		owes := r.Owes(l.epoch)
-		if owes.Outcome && !s.isComing(letter{to: wholeFleet, what: "Ended", summary: r.Summary()}) {
+		if r.Phase.Over() && !s.isComing(letter{to: wholeFleet, what: "Ended", summary: r.Summary()}) {
 			s.letters = append(s.letters, letter{to: wholeFleet, what: "Ended", summary: r.Summary()})
 		}
-		if owes.Timer {
+		if r.Takes(l.epoch) {
 			nowMs, _ := s.on().nowMs()
 			if err := s.settle(&r, r.Revive(nowMs)); !errors.Is(err, controlplane.ErrConflict) {
 				return err
@@ -309,7 +308,8 @@ func (s *run) later(err error) error {
 	}
 	r := apart(s.rollouts[s.letter.to])
 	r.MovedMs, r.Trouble = s.nowMs, err.Error()
-	s.commit(&r, r.Settle(quantumMs*time.Millisecond))
+	r.Settle(quantumMs * time.Millisecond)
+	s.commit(&r, quantumMs*time.Millisecond)
 	return nil
 }
 

@@ -216,7 +216,7 @@ func (o *rolloutObject) later(ctx restate.ObjectContext, stepErr error) error {
 	return nil
 }
 
-// ensure sends anew what a rollout owes that [Keeper] took for dead.
+// ensure sends anew what a rollout should have sent that [Keeper] took for dead: its outcome, or its timer.
 func (o *rolloutObject) ensure(ctx restate.ObjectContext, t RolloutTimer) (restate.Void, error) {
 	r, wait, newer, err := o.current(ctx)
 	if err != nil {
@@ -225,11 +225,8 @@ func (o *rolloutObject) ensure(ctx restate.ObjectContext, t RolloutTimer) (resta
 	if newer {
 		return restate.Void{}, o.settle(ctx, &r, wait)
 	}
-	owes := r.Owes(t.Epoch)
-	if owes.Outcome {
-		restate.ObjectSend(ctx, RolloutsService, rolloutScope, "Ended").Send(r.Summary())
-	}
-	if !owes.Timer {
+	o.sendOutcome(ctx, &r)
+	if !r.Takes(t.Epoch) { // it has moved since, and is not dead
 		return restate.Void{}, nil
 	}
 	at, err := controlplane.NowMs(o.steps.on(ctx))
@@ -367,29 +364,34 @@ func known(ctx restate.ObjectSharedContext, r *rollout.Rollout) error {
 
 // settle saves a transition to MySQL, writes it down and sends what follows from it.
 func (o *rolloutObject) settle(ctx restate.ObjectContext, r *rollout.Rollout, wait time.Duration) error {
-	sends := r.Settle(wait)
+	r.Settle(wait)
 	if err := r.Save(o.on(ctx)); err != nil {
 		return finally(err)
 	}
-	o.send(ctx, r, sends, wait)
+	o.send(ctx, r, wait)
 	return nil
 }
 
 // write is settle without MySQL, for what need not be saved.
 func (o *rolloutObject) write(ctx restate.ObjectContext, r *rollout.Rollout, wait time.Duration) {
-	o.send(ctx, r, r.Settle(wait), wait)
+	r.Settle(wait)
+	o.send(ctx, r, wait)
 }
 
 // send writes a transition down and sends what follows from it: the next timer, and
-// the outcome to the list. All of it happens, or nothing.
-func (o *rolloutObject) send(ctx restate.ObjectContext, r *rollout.Rollout, sends rollout.Sends,
-	wait time.Duration) {
-	if sends.Timer {
+// the outcome to the lock. All of it happens, or nothing.
+func (o *rolloutObject) send(ctx restate.ObjectContext, r *rollout.Rollout, wait time.Duration) {
+	if wait >= 0 {
 		restate.ObjectSend(ctx, RolloutService, restate.Key(ctx), "Step").
 			Send(RolloutTimer{Epoch: r.Epoch}, restate.WithDelay(wait))
 	}
 	restate.Set(ctx, rolloutKey, *r)
-	if sends.Outcome {
+	o.sendOutcome(ctx, r)
+}
+
+// sendOutcome sends the outcome of a rollout that is over to the lock.
+func (o *rolloutObject) sendOutcome(ctx restate.ObjectContext, r *rollout.Rollout) {
+	if r.Phase.Over() {
 		restate.ObjectSend(ctx, RolloutsService, rolloutScope, "Ended").Send(r.Summary())
 	}
 }
