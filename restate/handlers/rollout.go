@@ -12,7 +12,6 @@ import (
 
 	"github.com/weirhq/weir/controlplane"
 	"github.com/weirhq/weir/controlplane/access"
-	"github.com/weirhq/weir/controlplane/audit"
 	"github.com/weirhq/weir/controlplane/rollout"
 )
 
@@ -398,16 +397,7 @@ func (o *rolloutObject) sendOutcome(ctx restate.ObjectContext, r *rollout.Rollou
 
 func (o *rolloutObject) audit(ctx restate.ObjectContext, by controlplane.By, action string, before any,
 	after rolloutCondition) error {
-	e := audit.Entry{By: by, Action: "rollout." + action, Subject: "rollout " + restate.Key(ctx)}
-	var err error
-	if e.Before, err = text(before); err != nil {
-		return err
-	}
-	if e.After, err = text(after); err != nil {
-		return err
-	}
-	restate.ServiceSend(ctx, AuditService, "Write").Send(e)
-	return nil
+	return sendAudit(ctx, "rollout", by, "rollout."+action, before, after)
 }
 
 // rolloutCondition is what the audit log says of a rollout: not its history, nor the
