@@ -5,6 +5,7 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"time"
 
 	"github.com/weirhq/weir/controlplane"
 	"github.com/weirhq/weir/controlplane/rollout"
@@ -62,10 +63,15 @@ func (s SavedRollouts) Status(ctx context.Context, id string) (rollout.Rollout, 
 	return saved, nil
 }
 
+// savedTimeout bounds a look at the list in MySQL, so that lookTimeout leaves time for Restate.
+const savedTimeout = 5 * time.Second
+
 // List returns the newest rollouts, newest first. While MySQL does not answer, it returns the
 // rollout that is under way.
 func (s SavedRollouts) List(ctx context.Context) ([]rollout.Summary, error) {
-	list, err := s.Saves.List(ctx)
+	timed, cancel := context.WithTimeout(ctx, savedTimeout)
+	defer cancel()
+	list, err := s.Saves.List(timed)
 	if err == nil {
 		return list, nil
 	}

@@ -6,6 +6,7 @@ import (
 	"errors"
 	"fmt"
 	"testing"
+	"testing/synctest"
 
 	"github.com/weirhq/weir/controlplane"
 	"github.com/weirhq/weir/controlplane/rollout"
@@ -31,6 +32,14 @@ type saves struct {
 
 func (s saves) Newer(_ context.Context, id string, _ int64) (string, error) {
 	return s.states[id], s.err
+}
+
+// hanging is a MySQL that does not answer at all.
+type hanging struct{ saves }
+
+func (hanging) List(ctx context.Context) ([]rollout.Summary, error) {
+	<-ctx.Done()
+	return nil, ctx.Err()
 }
 
 func (s saves) List(context.Context) ([]rollout.Summary, error) {
@@ -92,6 +101,14 @@ func TestTheListWithoutMySQL(t *testing.T) {
 	if list, err := s.List(t.Context()); err != nil || len(list) != 1 || list[0].ID != "r1" || list[0].Phase != rollout.Baking {
 		t.Errorf("%+v, %v", list, err)
 	}
+	synctest.Test(t, func(t *testing.T) {
+		ctx, cancel := context.WithTimeout(t.Context(), lookTimeout)
+		defer cancel()
+		s := SavedRollouts{live, hanging{}}
+		if list, err := s.List(ctx); err != nil || len(list) != 1 || ctx.Err() != nil {
+			t.Errorf("MySQL hangs: %+v, %v", list, err)
+		}
+	})
 	live.one = nil
 	if list, err := s.List(t.Context()); !errors.Is(err, down) {
 		t.Errorf("none is under way: %+v, %v", list, err)
