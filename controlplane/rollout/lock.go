@@ -12,9 +12,6 @@ const (
 	// ListMax is how many rollouts are listed, and of how many Restate keeps the state.
 	ListMax = 100
 
-	// tracesMax is how many rollouts are looked at before one starts or is rolled back.
-	tracesMax = 1000
-
 	lockVersion = 2
 )
 
@@ -105,7 +102,7 @@ func (l *Lock) Start(steps LockSteps, start Start) (Rollout, error) {
 	if !r.Phase.Over() && l.Active != r.ID { // one that is over is of long ago, and changes nothing
 		l.take(r.Summary())
 	}
-	if !exists && len(traces) >= ListMax {
+	if !exists && len(traces) == ListMax {
 		steps.Forget(traces[ListMax-1].ID)
 	}
 	return r, nil

@@ -135,7 +135,7 @@ func (s Steps) look(scope fleet.Scope) (fleet.Look, error) {
 // traces returns the rollouts that began last, newest first.
 func (s Steps) traces() ([]Trace, error) {
 	return do(s, "read which rollouts began or wrote", func(ctx context.Context) ([]Trace, error) {
-		return s.work.store.Rollouts(ctx, tracesMax)
+		return s.work.store.Rollouts(ctx, ListMax)
 	})
 }
 
