@@ -5,7 +5,6 @@ import (
 	"crypto/rand"
 	"errors"
 	"fmt"
-	"slices"
 	"strings"
 	"time"
 
@@ -134,12 +133,6 @@ func (s rolloutService) ListRollouts(ctx context.Context,
 	list, err := s.Rollouts.List(ctx)
 	if err != nil {
 		return nil, err
-	}
-	// its line is from its start
-	if i := slices.IndexFunc(list, func(r rollout.Summary) bool { return r.EndedMs == 0 }); i >= 0 {
-		if r, err := s.Rollouts.Status(ctx, list[i].ID); err == nil {
-			list[i] = r.Summary()
-		}
 	}
 	rollouts := each(list, func(r rollout.Summary) *controlv1.RolloutSummary {
 		return &controlv1.RolloutSummary{Id: r.ID, Actor: r.By.Actor, Reason: r.By.Reason, StartedAtMs: r.StartedMs,

@@ -1,12 +1,11 @@
 package api
 
 import (
-	"cmp"
 	"context"
 	"encoding/json"
 	"errors"
 	"fmt"
-	"slices"
+	"time"
 
 	"github.com/weirhq/weir/controlplane"
 	"github.com/weirhq/weir/controlplane/rollout"
@@ -18,27 +17,33 @@ type RolloutSaves interface {
 	// Newer returns the state of a rollout, as JSON, if its save number is above saved. Otherwise
 	// it returns "".
 	Newer(ctx context.Context, id string, saved int64) (state string, err error)
-	// Traces returns the newest rollouts, at most rows of them.
-	Traces(ctx context.Context, rows int) ([]rollout.Trace, error)
+	// List returns the newest rollouts, newest first.
+	List(ctx context.Context) ([]rollout.Summary, error)
 }
 
-// SavedRollouts answers questions about rollouts from their last saved states while Restate does
-// not answer. It passes orders on to Restate, so they fail meanwhile.
+// LiveRollouts are the rollouts as Restate has them. All methods may be called concurrently.
+type LiveRollouts interface {
+	Start(ctx context.Context, start rollout.Start) (rollout.Rollout, error)
+	Operate(ctx context.Context, id string, order rollout.Order) (rollout.Rollout, error)
+	Status(ctx context.Context, id string) (rollout.Rollout, error)
+	// UnderWay returns the rollout that is under way, or nil.
+	UnderWay(ctx context.Context) (*rollout.Rollout, error)
+}
+
+// SavedRollouts lists the rollouts of MySQL, and answers questions about one from its last saved
+// state while Restate does not answer. It passes orders on to Restate, so they fail meanwhile.
 type SavedRollouts struct {
-	Rollouts
+	LiveRollouts
 	Saves RolloutSaves
 }
 
 // asSaved marks an answer that comes from MySQL.
 const asSaved = "Restate does not answer: this is how the rollout stood when it was last saved in MySQL"
 
-// savedRowsMax bounds the list of saved rollouts.
-const savedRowsMax = 100
-
 // Status returns a rollout. If Restate does not answer, it returns the last saved state, and
 // Waiting says so.
 func (s SavedRollouts) Status(ctx context.Context, id string) (rollout.Rollout, error) {
-	r, err := s.Rollouts.Status(ctx, id)
+	r, err := s.LiveRollouts.Status(ctx, id)
 	if !errors.Is(err, controlplane.ErrUnavailable) {
 		return r, err
 	}
@@ -58,30 +63,21 @@ func (s SavedRollouts) Status(ctx context.Context, id string) (rollout.Rollout, 
 	return saved, nil
 }
 
-// List returns the newest rollouts, newest first. If Restate does not answer, it returns the last
-// saved states, and Why of a running rollout says so.
+// savedTimeout bounds a look at the list in MySQL, so that lookTimeout leaves time for Restate.
+const savedTimeout = 5 * time.Second
+
+// List returns the newest rollouts, newest first. While MySQL does not answer, it returns the
+// rollout that is under way.
 func (s SavedRollouts) List(ctx context.Context) ([]rollout.Summary, error) {
-	list, err := s.Rollouts.List(ctx)
-	if !errors.Is(err, controlplane.ErrUnavailable) {
-		return list, err
+	timed, cancel := context.WithTimeout(ctx, savedTimeout)
+	defer cancel()
+	list, err := s.Saves.List(timed)
+	if err == nil {
+		return list, nil
 	}
-	traces, savedErr := s.Saves.Traces(ctx, savedRowsMax)
-	if savedErr != nil {
-		return list, err
+	r, liveErr := s.UnderWay(ctx)
+	if liveErr != nil || r == nil {
+		return nil, errors.Join(err, liveErr)
 	}
-	var saved []rollout.Summary
-	for _, t := range traces {
-		if t.Saved == 0 { // an earlier build began it, which saved no states
-			continue
-		}
-		line := rollout.Summary{ID: t.ID, By: t.By, StartedMs: t.StartedMs, Phase: t.Phase}
-		if !t.Phase.Over() {
-			line.Why = asSaved
-		}
-		saved = append(saved, line)
-	}
-	slices.SortStableFunc(saved, func(a, b rollout.Summary) int {
-		return cmp.Compare(b.StartedMs, a.StartedMs)
-	})
-	return saved, nil
+	return []rollout.Summary{r.Summary()}, nil
 }

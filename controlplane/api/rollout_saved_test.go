@@ -6,6 +6,7 @@ import (
 	"errors"
 	"fmt"
 	"testing"
+	"testing/synctest"
 
 	"github.com/weirhq/weir/controlplane"
 	"github.com/weirhq/weir/controlplane/rollout"
@@ -18,14 +19,14 @@ func (*away) Status(context.Context, string) (rollout.Rollout, error) {
 	return rollout.Rollout{}, fmt.Errorf("%w: Restate does not answer", controlplane.ErrUnavailable)
 }
 
-func (*away) List(context.Context) ([]rollout.Summary, error) {
+func (*away) UnderWay(context.Context) (*rollout.Rollout, error) {
 	return nil, fmt.Errorf("%w: Restate does not answer", controlplane.ErrUnavailable)
 }
 
 // saves are states by id, and err for all calls.
 type saves struct {
 	states map[string]string
-	traces []rollout.Trace
+	list   []rollout.Summary
 	err    error
 }
 
@@ -33,8 +34,16 @@ func (s saves) Newer(_ context.Context, id string, _ int64) (string, error) {
 	return s.states[id], s.err
 }
 
-func (s saves) Traces(context.Context, int) ([]rollout.Trace, error) {
-	return s.traces, s.err
+// hanging is a MySQL that does not answer at all.
+type hanging struct{ saves }
+
+func (hanging) List(ctx context.Context) ([]rollout.Summary, error) {
+	<-ctx.Done()
+	return nil, ctx.Err()
+}
+
+func (s saves) List(context.Context) ([]rollout.Summary, error) {
+	return s.list, s.err
 }
 
 // While Restate does not answer, a status is the rollout as MySQL has it, and says that it is.
@@ -46,11 +55,7 @@ func TestAStatusIsTheSavedOneWhileRestateIsDown(t *testing.T) {
 	}
 	s := SavedRollouts{&away{}, saves{
 		states: map[string]string{"r1": string(state), "odd": "{", "newer": `{"version":99}`},
-		traces: []rollout.Trace{
-			{ID: "old", StartedMs: 1, Saved: 3, Phase: rollout.Done},
-			{ID: "r1", StartedMs: 2, Saved: 1, Phase: rollout.Baking},
-			{ID: "without a state", StartedMs: 3},
-		},
+		list:   []rollout.Summary{{ID: "r1", StartedMs: 2, Phase: rollout.Baking}, {ID: "old", StartedMs: 1, Phase: rollout.Done}},
 	}}
 	r, err := s.Status(ctx, "r1")
 	if err != nil || r.ID != "r1" || r.Phase != rollout.Baking || r.Waiting != asSaved {
@@ -62,7 +67,7 @@ func TestAStatusIsTheSavedOneWhileRestateIsDown(t *testing.T) {
 		}
 	}
 	list, err := s.List(ctx)
-	if err != nil || len(list) != 2 || list[0].ID != "r1" || list[0].Why != asSaved || list[1].ID != "old" || list[1].Why != "" {
+	if err != nil || len(list) != 2 || list[0].ID != "r1" || list[1].ID != "old" {
 		t.Errorf("%+v, %v", list, err)
 	}
 
@@ -86,7 +91,26 @@ func TestRestatesAnswerIsNotReplaced(t *testing.T) {
 	if _, err := s.Status(ctx, "gone"); !errors.Is(err, controlplane.ErrNotFound) {
 		t.Errorf("%v, want not found", err)
 	}
-	if list, err := s.List(ctx); err != nil || len(list) != 1 || list[0].Why != "" {
+}
+
+// While MySQL does not answer, the list has the rollout that is under way, so that an operator can stop it.
+func TestTheListWithoutMySQL(t *testing.T) {
+	down := errors.New("MySQL does not answer")
+	live := &rollouts{one: &rollout.Rollout{ID: "r1", Phase: rollout.Baking}}
+	s := SavedRollouts{live, saves{err: down}}
+	if list, err := s.List(t.Context()); err != nil || len(list) != 1 || list[0].ID != "r1" || list[0].Phase != rollout.Baking {
 		t.Errorf("%+v, %v", list, err)
+	}
+	synctest.Test(t, func(t *testing.T) {
+		ctx, cancel := context.WithTimeout(t.Context(), lookTimeout)
+		defer cancel()
+		s := SavedRollouts{live, hanging{}}
+		if list, err := s.List(ctx); err != nil || len(list) != 1 || ctx.Err() != nil {
+			t.Errorf("MySQL hangs: %+v, %v", list, err)
+		}
+	})
+	live.one = nil
+	if list, err := s.List(t.Context()); !errors.Is(err, down) {
+		t.Errorf("none is under way: %+v, %v", list, err)
 	}
 }

@@ -7,6 +7,7 @@ import (
 	"time"
 
 	"github.com/weirhq/weir/controlplane"
+	"github.com/weirhq/weir/controlplane/fleet"
 	"github.com/weirhq/weir/controlplane/internal/controltest"
 )
 
@@ -152,7 +153,7 @@ func TestAnApprovalIsOfItsEvidence(t *testing.T) {
 	late := order(r, Approve, cid)
 	late.Evidence = seen.Evidence
 	approves(t, l, r, late, "the evidence has changed since it was shown")
-	if r.waitOn(l.now.UnixMilli()); len(r.Approvals) != 0 || r.Asked != r.Epoch+1 {
+	if of(r, l.now.UnixMilli(), fleet.Look{}).waitOn(); len(r.Approvals) != 0 || r.Asked != r.Epoch+1 {
 		t.Errorf("%+v, asked %d", r.Approvals, r.Asked)
 	}
 }

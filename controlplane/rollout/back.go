@@ -6,52 +6,51 @@ import (
 	"time"
 
 	"github.com/weirhq/weir/controlplane"
-	"github.com/weirhq/weir/controlplane/fleet"
 	"github.com/weirhq/weir/controlplane/tunings"
 )
 
 // fail turns the rollout around, by itself. The stage is the one at fault.
-func (r *Rollout) fail(nowMs int64, stage int, why string) time.Duration {
+func (r *Rollout) fail(stage int, why string) time.Duration {
 	text := fmt.Sprintf("stage %d (%s): %s", stage+1, r.Stages[stage], why)
-	return r.turn(nowMs, RolledBack, controlplane.Itself, controlplane.Shorten(text, 2*controlplane.ReasonBytesMax))
+	return r.turn(RolledBack, controlplane.Itself, controlplane.Shorten(text, 2*controlplane.ReasonBytesMax))
 }
 
-func (r *Rollout) turn(nowMs int64, wanted Phase, actor, why string) time.Duration {
+func (r *Rollout) turn(wanted Phase, actor, why string) time.Duration {
 	r.Phase, r.Wanted, r.Why = RollingBack, wanted, why
 	r.Paused, r.Watch, r.DueMs, r.SinceMs, r.Waiting, r.EndedMs = nil, nil, 0, 0, "", 0
 	r.Bake = Bake{}
 	r.Compared, r.TrialsEnded, r.LeasesMs, r.Unknown = Compared{}, false, 0, ""
-	r.AddEvent(nowMs, actor, "roll back", why)
+	r.AddEvent(r.MovedMs, actor, "roll back", why)
 	return 0
 }
 
 // rollBack ends the trials, and where versions may have been stored gives one region its previous tuning back, the
 // last one first. When all have it, it waits until every live node has spoken since, and none reports what was
 // withdrawn.
-func (r *Rollout) rollBack(steps Steps, nowMs int64) (time.Duration, error) {
+func (r *transition) rollBack() (time.Duration, error) {
 	if len(r.Touched) == 0 {
-		return r.end(nowMs, r.Wanted, controlplane.Itself), nil
+		return r.end(r.Wanted, controlplane.Itself), nil
 	}
 	if !r.TrialsEnded {
-		return 0, r.endTrials(steps)
+		return 0, r.endTrials()
 	}
 	for i := len(r.Touched) - 1; i >= 0; i-- {
 		if t := &r.Touched[i]; r.Keeps && !t.settled() {
-			return 0, r.revert(steps, nowMs, t)
+			return 0, r.revert(t)
 		}
 	}
 	if r.LeasesMs == 0 { // every renewal came before the trials were ended
-		r.LeasesMs = nowMs + r.Spec.Plan.LeaseMs
+		r.LeasesMs = r.nowMs + r.Spec.Plan.LeaseMs
 	}
-	look, err := steps.look(r.Touched.scope())
-	if err != nil {
+	var err error
+	if r.look, err = r.steps.look(r.Touched.scope()); err != nil {
 		return 0, err
 	}
-	r.Clocks.See(look, nowMs)
-	if r.held(look, nowMs) {
+	r.Clocks.See(r.look, r.nowMs)
+	if r.held() {
 		return r.Spec.Plan.pollEvery(), nil
 	}
-	return r.withdraw(nowMs, look), nil
+	return r.withdraw(), nil
 }
 
 // revert writes the previous tuning of a region, if the newest version is the rollout's own. If another version has
@@ -60,7 +59,7 @@ func (r *Rollout) rollBack(steps Steps, nowMs int64) (time.Duration, error) {
 // If it is not known whether the rollout's own version was written, an attempt to write it may still arrive. So revert
 // makes that write too, and replaces it in the same transaction. An attempt that arrives later finds its write made,
 // and changes nothing.
-func (r *Rollout) revert(steps Steps, nowMs int64, t *Touched) error {
+func (r *transition) revert(t *Touched) error {
 	writes := []tunings.Write{{
 		ID: r.ID + "/revert/" + t.Region, Region: t.Region, Document: t.Previous, Over: t.Applied,
 		By: controlplane.By{Actor: r.By.Actor, Reason: controlplane.Shorten(fmt.Sprintf("rollout %s rolled back: %s", r.ID,
@@ -69,13 +68,13 @@ func (r *Rollout) revert(steps Steps, nowMs int64, t *Touched) error {
 	if t.Applied == 0 {
 		writes = append([]tunings.Write{r.applyWrite(*t)}, writes...)
 	}
-	written, err := steps.write(writes)
+	written, err := r.steps.write(writes)
 	if err != nil {
 		return err
 	}
 	if refused := written.Refused; refused != nil {
 		t.Newer, t.Gone = refused.Newest, refused.Newest == 0
-		r.AddEvent(nowMs, controlplane.Itself, "leave", "not rolled back: "+refused.Over(writes[0].Over))
+		r.AddEvent(r.nowMs, controlplane.Itself, "leave", "not rolled back: "+refused.Over(writes[0].Over))
 		return nil
 	}
 	t.Reverted = written.Versions[len(written.Versions)-1]
@@ -89,38 +88,38 @@ func (r *Rollout) revert(steps Steps, nowMs int64, t *Touched) error {
 // version that was withdrawn. Older heartbeats do not count, because a node may have taken up the tuning after them. If
 // that takes longer than apply_timeout_ms, the rollout reports it as trouble until the nodes follow, are stopped, or an
 // operator aborts the rollout.
-func (r *Rollout) withdraw(nowMs int64, look fleet.Look) time.Duration {
-	r.since(look)
-	lag, silent := r.laggards(look), r.silentNodes(look)
+func (r *transition) withdraw() time.Duration {
+	r.since()
+	lag, silent := r.laggards(), r.silentNodes()
 	if r.DueMs == 0 && (lag != "" || silent != "") {
-		r.DueMs = nowMs + r.Spec.Plan.ApplyTimeoutMs
+		r.DueMs = r.nowMs + r.Spec.Plan.ApplyTimeoutMs
 	}
 	switch {
 	case lag != "":
 		r.Waiting = lag
-		if nowMs >= r.DueMs {
+		if r.nowMs >= r.DueMs {
 			r.Trouble = "the rollback has not reached all nodes in time: " + lag
 			return max(r.Spec.Plan.pollEvery(), min(waitMax, time.Duration(r.Spec.Plan.ApplyTimeoutMs)*time.Millisecond))
 		}
 		return r.Spec.Plan.pollEvery()
 	case silent == "":
-	case nowMs < r.LeasesMs:
+	case r.nowMs < r.LeasesMs:
 		r.Waiting = fmt.Sprintf("%s, and may run the tuning until their leases end in %s", silent,
-			controlplane.Seconds(time.Duration(r.LeasesMs-nowMs)*time.Millisecond))
+			controlplane.Seconds(time.Duration(r.LeasesMs-r.nowMs)*time.Millisecond))
 		return r.Spec.Plan.pollEvery()
 	case r.Keeps: // they have the version stored, which has no lease
 		r.Unknown = silent + ", so it is not known which tuning they run"
 	}
-	return r.end(nowMs, r.Wanted, controlplane.Itself)
+	return r.end(r.Wanted, controlplane.Itself)
 }
 
 // silentNodes names the nodes that may run what the rollout wrote, and have sent no heartbeat for too long; empty:
 // there is none. Nodes that were silent before the rollout began never had it.
-func (r *Rollout) silentNodes(look fleet.Look) string {
+func (r *transition) silentNodes() string {
 	var names []string
-	for _, n := range look.Unheard {
+	for _, n := range r.look.Unheard {
 		t, touched := r.Touched.of(n.Region)
-		if touched && (r.Keeps || t.expects(n.ID)) && n.SeenMs+look.LiveMs >= r.StartedMs {
+		if touched && (r.Keeps || t.expects(n.ID)) && n.SeenMs+r.look.LiveMs >= r.StartedMs {
 			names = append(names, n.ID+" in "+n.Region)
 		}
 	}
@@ -132,7 +131,7 @@ func (r *Rollout) silentNodes(look fleet.Look) string {
 
 // laggards names the live nodes that report a withdrawn trial or version, or have not been heard of
 // since it was withdrawn; empty: there is none.
-func (r *Rollout) laggards(look fleet.Look) string {
+func (r *transition) laggards() string {
 	trials, versions, hash := map[int64]bool{}, map[int64]bool{}, tunings.HashOf(r.Document)
 	for _, t := range r.Touched {
 		trials[t.Trial] = trials[t.Trial] || t.Trial > 0
@@ -140,7 +139,7 @@ func (r *Rollout) laggards(look fleet.Look) string {
 	}
 	var names, unheard []string
 	live := 0
-	for _, n := range look.Nodes {
+	for _, n := range r.look.Nodes {
 		t, touched := r.Touched.of(n.Region)
 		mayRun := touched && (r.Keeps || t.expects(n.ID))
 		if mayRun {
@@ -165,21 +164,21 @@ func (r *Rollout) laggards(look fleet.Look) string {
 	return ""
 }
 
-func (r *Rollout) applyWrite(t Touched) tunings.Write {
+func (r *transition) applyWrite(t Touched) tunings.Write {
 	return tunings.Write{
 		ID: r.ID + "/apply/" + t.Region, Region: t.Region, Document: r.Document, Over: t.Over, By: r.writtenBy(),
 	}
 }
 
 // writtenBy is who wrote the rollout's tuning.
-func (r *Rollout) writtenBy() controlplane.By {
+func (r *transition) writtenBy() controlplane.By {
 	return controlplane.By{Actor: r.By.Actor, Reason: controlplane.Shorten(fmt.Sprintf("rollout %s: %s", r.ID,
 		r.By.Reason), controlplane.ReasonBytesMax)}
 }
 
-func (r *Rollout) end(nowMs int64, outcome Phase, actor string) time.Duration {
-	r.Phase, r.EndedMs, r.DueMs, r.Waiting, r.Watch, r.Compared = outcome, nowMs, 0, "", nil, Compared{}
-	r.AddEvent(nowMs, actor, string(outcome), strings.Trim(r.Why+"; "+r.Unknown, "; "))
+func (r *Rollout) end(outcome Phase, actor string) time.Duration {
+	r.Phase, r.EndedMs, r.DueMs, r.Waiting, r.Watch, r.Compared = outcome, r.MovedMs, 0, "", nil, Compared{}
+	r.AddEvent(r.MovedMs, actor, string(outcome), strings.Trim(r.Why+"; "+r.Unknown, "; "))
 	return -1
 }
 

@@ -6,7 +6,6 @@ import (
 	"time"
 
 	"github.com/weirhq/weir/controlplane"
-	"github.com/weirhq/weir/controlplane/fleet"
 	"github.com/weirhq/weir/controlplane/queries"
 	"github.com/weirhq/weir/controlplane/sequential"
 )
@@ -27,38 +26,38 @@ type Bake struct {
 func lookGapMax(bakeMs int64) time.Duration { return 2 * lookEvery(bakeMs) }
 
 // beginBake begins the bake of a stage, or begins it again.
-func (r *Rollout) beginBake(nowMs int64) {
-	r.beginWindows(nowMs)
-	r.DueMs, r.SinceMs, r.Bake = nowMs+r.stage().BakeMs, 0, Bake{}
+func (r *transition) beginBake() {
+	r.beginWindows()
+	r.DueMs, r.SinceMs, r.Bake = r.nowMs+r.stage().BakeMs, 0, Bake{}
 }
 
 // bake ends a stage once looks have covered its bake, each node of it and of earlier stages has sent a heartbeat after
 // that and runs the tuning, and every guardrail has been judged.
-func (r *Rollout) bake(nowMs int64, look fleet.Look) time.Duration {
+func (r *transition) bake() time.Duration {
 	if r.DueMs == 0 { // resumed: it bakes from here on
-		r.beginBake(nowMs)
-		return r.untilDue(nowMs)
+		r.beginBake()
+		return r.untilDue()
 	}
 	bakeMs := r.stage().BakeMs
 	r.Bake.SpentMs += min(r.Clocks.GapMs, r.Spec.Plan.bakeMaxMs(r.stage())/3)
-	if wait, blind := r.blind(nowMs, r.QueriesNow); blind {
+	if wait, blind := r.blind(r.QueriesNow); blind {
 		return wait
 	}
 	r.Bake.WatchedMs += min(r.Clocks.GapMs, lookGapMax(bakeMs).Milliseconds())
 	if left := bakeMs - r.Bake.WatchedMs; left > 0 {
-		r.DueMs, r.SinceMs = nowMs+left, 0
-		return r.hold(nowMs, r.Bake.behind(bakeMs))
+		r.DueMs, r.SinceMs = r.nowMs+left, 0
+		return r.hold(r.Bake.behind(bakeMs))
 	}
-	r.since(look)
+	r.since()
 	if silent := r.Watch.unheard(func(_ *RegionWatch, n *WatchedNode) bool { return n.SeenMs > r.SinceMs }); silent != "" {
-		return r.overdue(nowMs, "no heartbeat since the bake is over: "+silent)
+		return r.overdue("no heartbeat since the bake is over: " + silent)
 	}
-	if applied := r.Touched.applied(look, r.Touched.scope(), r.Document); applied.Applied < applied.Live {
-		return r.overdue(nowMs, "not all nodes run it when the bake is over: "+applied.String())
+	if applied := r.Touched.applied(r.look, r.Touched.scope(), r.Document); applied.Applied < applied.Live {
+		return r.overdue("not all nodes run it when the bake is over: " + applied.String())
 	}
 	if why := r.undecided(); why != "" {
-		r.DueMs = nowMs
-		return r.hold(nowMs, why)
+		r.DueMs = r.nowMs
+		return r.hold(why)
 	}
 	r.Bake = Bake{}
 	if r.Stage+1 < len(r.Stages) {
@@ -81,24 +80,24 @@ func msOf(ms int64) time.Duration { return time.Duration(ms) * time.Millisecond 
 
 // hold goes on with a bake that lacks something, empty for nothing but time. A bake that takes longer than
 // Plan.bakeMaxMs is paused: a person has to find out why the guardrails cannot judge it.
-func (r *Rollout) hold(nowMs int64, lacks string) time.Duration {
+func (r *transition) hold(lacks string) time.Duration {
 	r.Waiting = lacks
 	if lacks == "" || r.Bake.SpentMs < r.Spec.Plan.bakeMaxMs(r.stage()) {
-		if r.DueMs > nowMs {
-			return r.untilDue(nowMs)
+		if r.DueMs > r.nowMs {
+			return r.untilDue()
 		}
 		return r.Spec.Plan.pollEvery()
 	}
 	reason := fmt.Sprintf("the guardrails of stage %d could not judge it in %s: %s", r.Stage+1,
 		controlplane.Seconds(msOf(r.Bake.SpentMs)), lacks)
 	r.Paused = &Paused{By: controlplane.By{Actor: controlplane.Itself, Reason: controlplane.ShortReason(reason)},
-		AtMs: nowMs}
-	r.AddEvent(nowMs, controlplane.Itself, "pause", reason)
-	return r.UntilApproved(nowMs)
+		AtMs: r.nowMs}
+	r.AddEvent(r.nowMs, controlplane.Itself, "pause", reason)
+	return r.UntilApproved(r.nowMs)
 }
 
 // undecided names a guardrail that cannot be judged yet and what that takes; empty: there is none.
-func (r *Rollout) undecided() string {
+func (r *transition) undecided() string {
 	var few []string
 	for i := range r.Watch {
 		w := &r.Watch[i]

@@ -70,8 +70,8 @@ func same(a, b Spec) bool {
 	return errX == nil && errY == nil && string(x) == string(y)
 }
 
-// RollBack is the transition of an operator who rolls back what is done. The list of rollouts, which calls it, knows
-// that no other is under way; the rows say whether one has been since that the list has forgotten.
+// RollBack is the transition of an operator who rolls back what is done. It is called under the
+// lock, so no other is under way; the rows say whether one has been since.
 func (r *Rollout) RollBack(steps Steps, by controlplane.By) (wait time.Duration, err error) {
 	if r.Phase == Done {
 		inForce, err := steps.inForce(r.Touched.rows())
@@ -89,27 +89,12 @@ func (r *Rollout) RollBack(steps Steps, by controlplane.By) (wait time.Duration,
 	return r.Operate(Order{Action: RollBack, By: by}, nowMs)
 }
 
-// Sends are the messages that follow from a transition.
-type Sends struct {
-	Timer   bool // of the next transition
-	Outcome bool // to the list of rollouts
-}
-
 // Settle ends a transition: timers of before are stale, and the next one is due after wait; less than 0: not before an
 // operator acts.
-func (r *Rollout) Settle(wait time.Duration) Sends {
-	r.EndTransition(r.MovedMs, wait)
-	return Sends{Timer: wait >= 0, Outcome: r.Phase.Over()}
-}
-
-// Owes tells what a rollout is to send anew that the keeper took for dead at an epoch: one that has moved since is not
-// dead. The outcome goes to the list, which may not have heard of it; the timer is [Rollout.Revive].
-func (r *Rollout) Owes(epoch int64) (owes Sends) {
-	return Sends{Outcome: r.ID != "" && r.Phase.Over(), Timer: r.Takes(epoch)}
-}
+func (r *Rollout) Settle(wait time.Duration) { r.EndTransition(r.MovedMs, wait) }
 
 // Lapsed tells that a message of the rollout should have come for longer than late: the timer of its next transition,
-// or its outcome at a list that takes it to be under way.
+// or its outcome, which would release the lock.
 func (r *Rollout) Lapsed(nowMs int64, late time.Duration) bool {
 	return r.Overdue(nowMs, late) || r.Phase.Over() && nowMs > r.EndedMs+late.Milliseconds()
 }

@@ -110,7 +110,7 @@ func TestWhatANodeIsJudgedFrom(t *testing.T) {
 		r := Rollout{Phase: Baking, Spec: spec(all), Stages: []StagePlan{{BakeMs: 3_600_000}}, Watch: []RegionWatch{
 			{Region: "eu", Begun: 5, Nodes: []WatchedNode{spans("a", fleet.Tally{}, tally(errors, 0, 0, 0, 0))}},
 		}}
-		if b := r.breachOfNodes(0); (b != nil) != want || want && !strings.Contains(b.why, "a node and minute: 30, more than 6") {
+		if b := of(&r, 0, fleet.Look{}).breachOfNodes(); (b != nil) != want || want && !strings.Contains(b.why, "a node and minute: 30, more than 6") {
 			t.Errorf("%d errors a minute: %+v", errors, b)
 		}
 	}

@@ -1,12 +1,10 @@
 package rollout
 
-import "github.com/weirhq/weir/controlplane/fleet"
-
 const clockJumped = "the clock of the database has jumped: the wait for each node's heartbeat starts again"
 
 // held tells that the rollout waits for the nodes that a jump of the clock made look silent.
-func (r *Rollout) held(look fleet.Look, nowMs int64) bool {
-	switch unsure := r.Clocks.Unsure(look, nowMs); {
+func (r *transition) held() bool {
+	switch unsure := r.Clocks.Unsure(r.look, r.nowMs); {
 	case unsure:
 		r.Waiting = clockJumped
 		return true

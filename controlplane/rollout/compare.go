@@ -150,26 +150,26 @@ type ComparedSeries struct {
 }
 
 // compare takes in a look at all regions. A slot is long enough for every live node to be heard of in it.
-func (r *Rollout) compare(look fleet.Look, nowMs int64) {
+func (r *transition) compare(all fleet.Look) {
 	if r.Spec.Plan.Guardrails.Comparison.Off {
 		return
 	}
 	c := &r.Compared
 	nodes := map[string][]fleet.NodeFigures{}
-	for _, n := range look.Nodes {
+	for _, n := range all.Nodes {
 		nodes[n.Region] = append(nodes[n.Region], n)
 	}
 	for _, region := range slices.Sorted(maps.Keys(nodes)) {
 		c.region(region)
 	}
 	for i := range c.Regions {
-		c.Regions[i].observe(nodes[c.Regions[i].Region], look.Left, len(r.Touched) > 0)
+		c.Regions[i].observe(nodes[c.Regions[i].Region], all.Left, len(r.Touched) > 0)
 	}
-	if age := nowMs - c.SlotMs; age >= 0 && age < slotMs(look) {
+	if age := r.nowMs - c.SlotMs; age >= 0 && age < slotMs(all) {
 		return
 	}
 	r.closeSlot()
-	r.Compared.beginSlot(nowMs)
+	r.Compared.beginSlot(r.nowMs)
 }
 
 // slotMs is the least length of a slot: a node sends a heartbeat some times before it is no longer live.
@@ -256,7 +256,7 @@ func (c *ComparedRegion) beside(share WatchedShare) (difference *Sample, against
 }
 
 // closeSlot makes samples of a slot that is over, and takes them in.
-func (r *Rollout) closeSlot() {
+func (r *transition) closeSlot() {
 	samples := map[string]Sample{}
 	for i := range r.Compared.Regions {
 		c := &r.Compared.Regions[i]
@@ -308,7 +308,7 @@ func newest(slots []*Sample, s *Sample) []*Sample {
 }
 
 // beginComparing ends the baseline of a stage: what all regions did, and how far its own were from the others.
-func (r *Rollout) beginComparing() {
+func (r *transition) beginComparing() {
 	stage := ComparedStage{Stage: r.Stage, Before: map[string]Sample{}}
 	for i := range r.Compared.Regions {
 		c := &r.Compared.Regions[i]

@@ -280,7 +280,7 @@ func (r *Rollout) slot(series *ComparedSeries) int {
 		}
 	}
 	before := len(series.Series[sampleDenied].Since)
-	r.closeSlot()
+	of(r, 0, fleet.Look{}).closeSlot()
 	return len(series.Series[sampleDenied].Since) - before
 }
 

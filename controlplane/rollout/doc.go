@@ -1,16 +1,17 @@
 // Package rollout brings a tuning to a fleet in stages, watches the nodes that have it, and rolls it back if it does
 // harm.
 //
-// A [Rollout] is one document; its methods are the transitions. [List] is the list of rollouts, with the lock of the
-// fleet. [Steps] are the effects of both. restate/handlers stores the documents and sends the timers; restate/DESIGN.md
-// follows a rollout through both packages.
+// A [Rollout] is one document. Its methods are the transitions that operators bring, and Advance, which makes the one
+// that time brings (the unexported type transition). [Lock] sees to it that one rollout is under way. [Steps] are the
+// effects of both. restate/handlers stores the documents and sends the timers; restate/DESIGN.md follows a rollout
+// through both packages.
 //
 // # Files
 //
 //	rollout.go plan.go shares.go trials.go     the document, its plan, and the nodes that a stage takes in
 //	begin.go operate.go                        transitions that operators bring: start, approve, pause, abort, …
 //	stage.go bake.go back.go                   transitions that time brings: each phase of a stage, and the rollback
-//	save.go list.go repair.go                  the state in MySQL; the list, and how it is corrected after a loss
+//	save.go lock.go repair.go                  the state in MySQL; the lock, and how both are corrected after a loss
 //	work.go steps.go query.go                  effects: MySQL, heartbeats, Prometheus
 //	watch.go relays.go clock.go                figures of regions and nodes, from looks at heartbeats (RegionWatch)
 //	look.go                                    which nodes run the tuning (Touches)
@@ -32,8 +33,8 @@
 //     up nodes that do not follow a rollback; then the rollout is aborted, and its outcome names them.
 //  5. Regions and nodes with the tuning are watched until the rollout ends or rolls back, also while it waits: each
 //     region and node by itself, beginning with the nodes that were there before.
-//  6. One rollout is under way at a time: [List] has the lock. MySQL has a row of each rollout before the
-//     rollout exists, so it is found even if Restate has lost the list. A row without a rollout blocks nothing.
+//  6. One rollout is under way at a time: [Lock] is the lock. MySQL has a row of each rollout before the
+//     rollout exists, so it is found even if Restate has lost the lock. A row without a rollout blocks nothing.
 //  7. A rollout that is over stays as it ended, except that an operator may roll back one that is done. An ID is used
 //     once. An approval is of one stage and its evidence. A stage begins when as many different people as the plan
 //     requires have approved it, and none of their approvals has expired.

@@ -88,11 +88,8 @@ func (w *world) key() []byte {
 		k.n(t.Over, t.Below)
 		k.at(t.endsMs)
 	}
-	k.s(w.list.Active)
-	k.epoch(w.list.Active, w.list.Since)
-	for _, line := range w.list.List {
-		k.summary(line)
-	}
+	k.s(w.lock.Active)
+	k.epoch(w.lock.Active, w.lock.Since)
 	for _, id := range slices.Sorted(maps.Keys(w.rollouts)) {
 		k.rollout(w.rollouts[id])
 	}
@@ -104,10 +101,7 @@ func (w *world) key() []byte {
 func (w *world) epochs() map[string][]int64 {
 	all := map[string][]int64{}
 	add := func(id string, epochs ...int64) { all[id] = append(all[id], epochs...) }
-	add(w.list.Active, w.list.Since)
-	for _, line := range w.list.List {
-		add(line.ID, line.Epoch)
-	}
+	add(w.lock.Active, w.lock.Since)
 	for id, r := range w.rollouts {
 		add(id, r.Epoch, r.Asked)
 	}

@@ -52,10 +52,10 @@ const (
 	nodeJoins    kind = "a node joins"
 	relayLags    kind = "a relay tells a running node an older version"
 
-	listLost    kind = "Restate loses the list"
+	lockLost    kind = "Restate loses the lock"
 	allLost     kind = "Restate loses everything"
 	rolloutLost kind = "Restate loses a rollout"
-	listOld     kind = "an old state of the list is restored"
+	lockOld     kind = "an old state of the lock is restored"
 	rolloutOld  kind = "an old state of a rollout is restored"
 	backedUp    kind = "a backup of Restate is made"
 	backupOld   kind = "a backup of Restate is restored"
@@ -65,8 +65,8 @@ const (
 func kinds() map[kind]bool {
 	all := map[kind]bool{}
 	for _, k := range []kind{askedAgain, approvesTwice, approvesToo, approvesLate, approvesAnew, startAlone, startBeside, startUsed, orderBeside, theKeeperLooks, timePasses, leaseLapses, directChange,
-		nodeDies, nodeDiesOfIt, nodeStuck, nodeMute, nodeWell, nodeLate, nodeStarts, nodeJoins, relayLags, listLost, allLost,
-		rolloutLost, listOld, rolloutOld, backedUp, backupOld, "Start is given up"} {
+		nodeDies, nodeDiesOfIt, nodeStuck, nodeMute, nodeWell, nodeLate, nodeStarts, nodeJoins, relayLags, lockLost, allLost,
+		rolloutLost, lockOld, rolloutOld, backedUp, backupOld, "Start is given up"} {
 		all[k] = true
 	}
 	for _, action := range []Action{Approve, Pause, Resume, Abort, RollBack} {

@@ -225,10 +225,10 @@ func (w *world) misfortunes() (all []move) {
 		})
 	}
 	if !w.busy(wholeFleet) { // a change of an object's state waits for its call
-		fault(listLost, "Restate loses the list", func(w *world) { w.list, w.lost = List{}, true })
+		fault(lockLost, "Restate loses the lock", func(w *world) { w.lock, w.lost = Lock{}, true })
 	}
 	fault(allLost, "Restate loses everything", func(w *world) {
-		w.list, w.rollouts, w.letters, w.stopped, w.lost = List{}, map[string]*Rollout{}, nil, nil, true
+		w.lock, w.rollouts, w.letters, w.stopped, w.lost = Lock{}, map[string]*Rollout{}, nil, nil, true
 	})
 	for _, id := range slices.Sorted(maps.Keys(w.rollouts)) {
 		if !w.busy(id) {
@@ -253,9 +253,8 @@ func (w *world) restorations() (all []move) {
 		}
 		was := w.past[i]
 		if !w.busy(wholeFleet) {
-			restores(listOld, fmt.Sprintf("the list is restored: state %d of %d", i+1, n), func(w *world) {
-				w.list = was.list
-				w.list.List = slices.Clone(was.list.List)
+			restores(lockOld, fmt.Sprintf("the lock is restored: state %d of %d", i+1, n), func(w *world) {
+				w.lock = was.lock
 			})
 		}
 		for _, id := range slices.Sorted(maps.Keys(was.rollouts)) {
@@ -269,12 +268,11 @@ func (w *world) restorations() (all []move) {
 	if w.backup == nil {
 		return append(all, move{backedUp, "a backup of Restate is made", func(w *world) {
 			c := w.clone()
-			w.backup = &restateState{c.list, c.rollouts, c.letters, c.stopped}
+			w.backup = &restateState{c.lock, c.rollouts, c.letters, c.stopped}
 		}})
 	}
 	restores(backupOld, "the backup of Restate is restored", func(w *world) {
-		w.list, w.rollouts = w.backup.list, maps.Clone(w.backup.rollouts)
-		w.list.List = slices.Clone(w.list.List)
+		w.lock, w.rollouts = w.backup.lock, maps.Clone(w.backup.rollouts)
 		w.letters, w.stopped = slices.Clone(w.backup.letters), slices.Clone(w.backup.stopped)
 	})
 	return all

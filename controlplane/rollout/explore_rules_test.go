@@ -56,7 +56,7 @@ func outcomeStays(s *run, row Row) string {
 	return ""
 }
 
-// "The lock is that of the rollout that is under way, or its outcome is on its way to the list."
+// "The lock is that of the rollout that is under way, or its outcome is on its way to it."
 func lockIsRight(w *world) string {
 	if w.lost || w.busy(wholeFleet) {
 		return "" // the keeper makes good what was lost, and a call that goes on what it began
@@ -64,12 +64,12 @@ func lockIsRight(w *world) string {
 	told := func(id string) bool {
 		return slices.ContainsFunc(w.letters, func(l letter) bool { return l.what == "Ended" && l.summary.ID == id })
 	}
-	if r := w.rollouts[w.list.Active]; w.list.Active != "" && (r == nil || r.Phase.Over()) && !told(w.list.Active) {
-		return fmt.Sprintf("the lock stays with %s, which is not under way, and nothing will give it back", w.list.Active)
+	if r := w.rollouts[w.lock.Active]; w.lock.Active != "" && (r == nil || r.Phase.Over()) && !told(w.lock.Active) {
+		return fmt.Sprintf("the lock stays with %s, which is not under way, and nothing will give it back", w.lock.Active)
 	}
 	for id, r := range w.rollouts {
-		if !r.Phase.Over() && w.list.Active != id {
-			return fmt.Sprintf("%s is under way without the lock, which %q has", id, w.list.Active)
+		if !r.Phase.Over() && w.lock.Active != id {
+			return fmt.Sprintf("%s is under way without the lock, which %q has", id, w.lock.Active)
 		}
 	}
 	return ""
@@ -308,16 +308,16 @@ func endsWell(w *world) string {
 	if len(w.stopped)+len(w.letters) > 0 {
 		return fmt.Sprintf("messages do not come to an end: %v", w.letters)
 	}
-	if w.list.Active != "" {
-		return "the lock stays with " + w.list.Active
+	if w.lock.Active != "" {
+		return "the lock stays with " + w.lock.Active
 	}
 	for _, row := range w.saves {
-		r, i := w.rollouts[row.ID], w.list.at(row.ID)
+		r := w.rollouts[row.ID]
 		if row.Saved == 0 {
 			continue
 		}
-		if r == nil || r.Phase != row.Phase || i < 0 || w.list.List[i].Phase != row.Phase {
-			return fmt.Sprintf("MySQL has %s as %s, and Restate has not: %+v", row.ID, row.Phase, w.list.List)
+		if r == nil || r.Phase != row.Phase {
+			return fmt.Sprintf("MySQL has %s as %s, and Restate has not", row.ID, row.Phase)
 		}
 	}
 	l := w.land()

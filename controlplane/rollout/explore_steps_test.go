@@ -59,11 +59,11 @@ func journaled[T any](s *run, clock bool, do func() (T, error)) (T, error) {
 }
 
 // on are the effects of the invocation.
-func (s *run) on() ListSteps {
+func (s *run) on() LockSteps {
 	if s.db == nil {
 		s.db = &statements{run: s}
 	}
-	return ListSteps{NewWork(s.db, liveMs*time.Millisecond).On(s), s}
+	return LockSteps{NewWork(s.db, liveMs*time.Millisecond).On(s), s}
 }
 
 // Do executes a step in the world as it is, which then has what the step has written.
@@ -138,11 +138,11 @@ func (d *statements) NewerRollout(ctx context.Context, id string, saved int64) (
 	return d.land.NewerRollout(ctx, id, saved)
 }
 
-func (d *statements) TracesOfTunings(ctx context.Context, rows int) ([]Trace, error) {
+func (d *statements) Rollouts(ctx context.Context, rows int) ([]Trace, error) {
 	if d.run.traceless {
 		return nil, nil
 	}
-	return d.land.TracesOfTunings(ctx, rows)
+	return d.land.Rollouts(ctx, rows)
 }
 
 // errGaveUp is the last error of a step that was tried for long, and that took effect all the same.
@@ -167,7 +167,7 @@ func (d *statements) SaveRollout(ctx context.Context, row Row) error {
 	return err
 }
 
-// Restore is the handler that the list calls.
+// Restore is the handler that is called under the lock.
 func (s *run) Restore(id string) (Rollout, error) {
 	return s.ask(id, func(r *Rollout, inner *run) (time.Duration, error) {
 		wait, restored, err := r.Restore(inner.on().Steps, id)
@@ -179,9 +179,17 @@ func (s *run) Restore(id string) (Rollout, error) {
 		case restored:
 			return wait, inner.restored(r, wait)
 		}
+		if err := r.SaveAgain(inner.on().Steps); err != nil {
+			return 0, err
+		}
+		saved := *r
+		inner.rollouts[id] = &saved
 		return wait, nil
 	})
 }
+
+// Forget is of rollouts that are no longer listed, which has more lines than there are rollouts.
+func (*run) Forget(string) {}
 
 func (s *run) Status(id string) (Rollout, error) {
 	return journaled(s, false, func() (Rollout, error) { return s.status(id) })
@@ -235,7 +243,7 @@ func (s *run) RollBack(id string, by controlplane.By) (Rollout, error) {
 	})
 }
 
-// ask calls a rollout from the list, and waits until it has answered. Restate makes a call once, whatever is killed.
+// ask calls a rollout under the lock, and waits until it has answered. Restate makes a call once, whatever is killed.
 func (s *run) ask(id string, handle func(*Rollout, *run) (time.Duration, error)) (Rollout, error) {
 	if s.steps == s.stopAt {
 		s.twice = false

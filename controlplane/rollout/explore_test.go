@@ -18,7 +18,7 @@ import (
 // mutant is what a test takes out of the code to see that the explorer finds it.
 type mutant struct {
 	order     func(r *Rollout, o *Order, nowMs int64)
-	started   func(*List, Rollout)
+	started   func(*Lock, Rollout)
 	ended     func(*Summary)
 	look      func(*world, *fleet.Look)
 	write     func(*land, []tunings.Write, tunings.Written) tunings.Written
@@ -356,9 +356,9 @@ func TestTheExplorerFindsDefects(t *testing.T) {
 		"an approval that comes again is renewed": {mutant{order: func(r *Rollout, o *Order, _ int64) {
 			o.Asked = max(r.Asked, 1)
 		}}, allowance{1, 0, 0}, "one approval of a, of stage"},
-		"a rollout that is over takes the lock when it is started again": {mutant{started: func(l *List,
+		"a rollout that is over takes the lock when it is started again": {mutant{started: func(l *Lock,
 			r Rollout) {
-			l.lock(r.Summary())
+			l.take(r.Summary())
 		}}, allowance{2, 0, 1}, "the lock stays with"},
 		"an id is used again, and versions that it wrote count as made": {mutant{forgetful: true, stateless: true,
 			write: func(l *land, writes []tunings.Write, written tunings.Written) tunings.Written {
@@ -367,9 +367,9 @@ func TestTheExplorerFindsDefects(t *testing.T) {
 				}
 				return madeBefore(l, writes)
 			}}, allowance{2, 0, 1}, " and "},
-		"a start beside a rollout that the list has lost": {mutant{traceless: true}, allowance{2, 0, 1},
+		"a start beside a rollout that the lock has lost": {mutant{traceless: true}, allowance{2, 0, 1},
 			"at most one rollout is under way"},
-		"a start beside a rollout that wrote nothing and that the list has lost": {mutant{recordless: true},
+		"a start beside a rollout that wrote nothing and that the lock has lost": {mutant{recordless: true},
 			allowance{2, 0, 1}, "at most one rollout is under way"},
 		"a rollout goes on from an old state": {mutant{trusting: true}, allowance{1, 0, 1},
 			"a does not come to an end"},

@@ -18,7 +18,7 @@ import (
 
 // The explorer's world is everything that rollouts depend on: the rows of MySQL, nodes and their heartbeats, and of
 // Restate the documents, the messages that are on their way and the invocations that were stopped on theirs. All that
-// decides is the code that runs: [Rollout], [List] and [Work]. What is made up here is the database, of
+// decides is the code that runs: [Rollout], [Lock] and [Work]. What is made up here is the database, of
 // which land has the statements, and Restate: an invocation is replayed from the answers that were written down, an
 // object has one at a time, and its document and messages are written as one when it ends.
 type world struct {
@@ -27,7 +27,7 @@ type world struct {
 	trials   []landTrial     // index + 1 is the number
 	saves    []Row           // rollouts that MySQL knows of
 	nodes    []mote
-	list     List
+	lock     Lock
 	rollouts map[string]*Rollout
 	letters  []letter       // on their way, in no order
 	stopped  []call         // each has the object that it is of
@@ -41,9 +41,9 @@ type world struct {
 	mutant
 }
 
-// restateState is what Restate has: the list and the rollouts, and of a backup all that is on its way, too.
+// restateState is what Restate has: the lock and the rollouts, and of a backup all that is on its way, too.
 type restateState struct {
-	list     List
+	lock     Lock
 	rollouts map[string]*Rollout
 	letters  []letter
 	stopped  []call
@@ -120,7 +120,6 @@ func (w *world) clone() *world {
 	c.trials, c.saves, c.past = slices.Clip(w.trials), slices.Clip(w.saves), slices.Clip(w.past)
 	c.rows, c.letters, c.stopped = slices.Clip(w.rows), slices.Clone(w.letters), slices.Clone(w.stopped)
 	c.nodes, c.rollouts, c.done = slices.Clone(w.nodes), maps.Clone(w.rollouts), maps.Clone(w.done)
-	c.list.List = slices.Clone(w.list.List)
 	return &c
 }
 
@@ -220,12 +219,12 @@ func (s *run) settle(r *Rollout, wait time.Duration) error {
 		must(allHaveTried(s.world, before, r))
 	}
 	s.judged = true
-	sends := r.Settle(wait)
+	r.Settle(wait)
 	r.Events = nil
 	if err := r.Save(s.on().Steps); err != nil {
 		return err
 	}
-	s.commit(r, sends)
+	s.commit(r, wait)
 	return nil
 }
 
@@ -235,12 +234,12 @@ func (s *run) restored(r *Rollout, wait time.Duration) error {
 	return s.settle(r, wait)
 }
 
-func (w *world) commit(r *Rollout, sends Sends) {
+func (w *world) commit(r *Rollout, wait time.Duration) {
 	r.Events = nil
-	if sends.Timer {
+	if wait >= 0 {
 		w.letters = append(w.letters, letter{to: r.ID, what: "Step", epoch: r.Epoch, dueMs: r.TimerMs})
 	}
-	if sends.Outcome {
+	if r.Phase.Over() {
 		w.letters = append(w.letters, letter{to: wholeFleet, what: "Ended", summary: r.Summary()})
 	}
 	w.remember()
@@ -255,14 +254,14 @@ func (w *world) remember() {
 	if n := len(w.past); n >= pastMax {
 		w.past = slices.Delete(slices.Clone(w.past), n/2, n/2+1)
 	}
-	w.past = append(w.past, restateState{list: w.list, rollouts: maps.Clone(w.rollouts)})
+	w.past = append(w.past, restateState{lock: w.lock, rollouts: maps.Clone(w.rollouts)})
 }
 
 // handle executes an invocation up to its end, or to where it is stopped.
 func (s *run) handle() error {
 	l := s.letter
 	if l.to == wholeFleet {
-		return s.handleList(l)
+		return s.handleLock(l)
 	}
 	r := apart(s.rollouts[l.to])
 	if l.what == "Step" && !r.Takes(l.epoch) {
@@ -279,11 +278,10 @@ func (s *run) handle() error {
 	case "Step":
 		return s.later(s.advance(&r))
 	case "Ensure":
-		owes := r.Owes(l.epoch)
-		if owes.Outcome && !s.isComing(letter{to: wholeFleet, what: "Ended", summary: r.Summary()}) {
+		if r.Phase.Over() && !s.isComing(letter{to: wholeFleet, what: "Ended", summary: r.Summary()}) {
 			s.letters = append(s.letters, letter{to: wholeFleet, what: "Ended", summary: r.Summary()})
 		}
-		if owes.Timer {
+		if r.Takes(l.epoch) {
 			nowMs, _ := s.on().nowMs()
 			if err := s.settle(&r, r.Revive(nowMs)); !errors.Is(err, controlplane.ErrConflict) {
 				return err
@@ -310,7 +308,8 @@ func (s *run) later(err error) error {
 	}
 	r := apart(s.rollouts[s.letter.to])
 	r.MovedMs, r.Trouble = s.nowMs, err.Error()
-	s.commit(&r, r.Settle(quantumMs*time.Millisecond))
+	r.Settle(quantumMs * time.Millisecond)
+	s.commit(&r, quantumMs*time.Millisecond)
 	return nil
 }
 
@@ -347,42 +346,39 @@ func (w *world) isComing(l letter) bool {
 	return slices.ContainsFunc(w.letters, func(on letter) bool { return on.String() == l.String() })
 }
 
-func (s *run) handleList(l letter) (err error) {
-	list := s.list
-	list.List = slices.Clone(list.List)
+func (s *run) handleLock(l letter) (err error) {
+	lock := s.lock
 	switch l.what {
 	case "Start":
 		var r Rollout
-		if r, err = list.Start(s.on(), l.start); err == nil && s.started != nil {
-			s.started(&list, r)
+		if r, err = lock.Start(s.on(), l.start); err == nil && s.started != nil {
+			s.started(&lock, r)
 		}
 	case "RollBack":
-		_, err = list.RollBack(s.on(), l.order.By.Reason, l.order.By)
+		_, err = lock.RollBack(s.on(), l.order.By.Reason, l.order.By)
 	case "Ended":
 		if s.ended != nil {
 			s.ended(&l.summary)
 		}
-		list.Ended(l.summary)
+		lock.Ended(l.summary)
 	case "Repair":
-		err = list.Repair(s.on(), l.traces)
+		err = lock.Repair(s.on(), l.traces)
 	}
 	if errors.Is(err, errStopped) {
 		return err
 	}
 	s.remember()
-	s.list = list
+	s.lock = lock
 	return nil
 }
 
 // keep is a round of the keeper: the messages that it sends.
 func (w *world) keep() (letters []letter) {
-	for _, id := range w.list.UnderWay() {
-		if r := w.rollouts[id]; r != nil && r.Lapsed(w.nowMs, lateMs*time.Millisecond) {
-			letters = append(letters, letter{to: id, what: "Ensure", epoch: r.Epoch})
-		}
+	if r := w.rollouts[w.lock.Active]; r != nil && r.Lapsed(w.nowMs, lateMs*time.Millisecond) {
+		letters = append(letters, letter{to: r.ID, what: "Ensure", epoch: r.Epoch})
 	}
-	traces, _ := w.land().TracesOfTunings(context.Background(), 100)
-	if wrong, err := w.list.Wrongs(traces, w.nowMs, lateMs, w.status); err == nil && len(wrong) > 0 {
+	traces, _ := w.land().Rollouts(context.Background(), 100)
+	if wrong, err := w.lock.Wrongs(traces, w.nowMs, lateMs, w.status); err == nil && len(wrong) > 0 {
 		letters = append(letters, letter{to: wholeFleet, what: "Repair", traces: wrong})
 	}
 	return letters

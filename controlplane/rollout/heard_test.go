@@ -88,7 +88,7 @@ func TestTheProcessClockStepsBack(t *testing.T) {
 	r := Rollout{Phase: Baking, Stages: []StagePlan{{BakeMs: 5000, Scope: fleet.Scope{Rest: true}}}, Watch: []RegionWatch{w}}
 	for s := range int64(20) {
 		at := controltest.Day.UnixMilli() - 600_000 + s*1000
-		r.observe(fleet.Look{Nodes: []fleet.NodeFigures{{ID: "a", Region: "eu", SeenMs: at, SentMs: at, Totals: tally(s, 0, 0, 0, 0)}}}, at)
+		of(&r, at, fleet.Look{Nodes: []fleet.NodeFigures{{ID: "a", Region: "eu", SeenMs: at, SentMs: at, Totals: tally(s, 0, 0, 0, 0)}}}).observe()
 	}
 	if window := r.Watch[0].Nodes[0].Window; len(window) != watchBuckets {
 		t.Errorf("%d buckets: %v", len(window), window)

@@ -20,7 +20,7 @@ type breach struct {
 
 // breachOfNodes holds every region that has the tuning, and each of its nodes, against what
 // they were before: nothing else is averaged in.
-func (r *Rollout) breachOfNodes(nowMs int64) *breach {
+func (r *transition) breachOfNodes() *breach {
 	g, elsewhere := r.Spec.Plan.Guardrails, r.Compared.lostElsewhere(r.Touched.scope())
 	enough := r.Watch.enough(g.errorRate())
 	for i := range r.Watch {
@@ -28,7 +28,7 @@ func (r *Rollout) breachOfNodes(nowMs int64) *breach {
 		if w.Stage == r.Stage && !r.applied() {
 			continue
 		}
-		if why := g.breachOf(w, nowMs, r.Clocks.GapMs, r.Stages[w.Stage].borne(), elsewhere, enough); why != "" {
+		if why := g.breachOf(w, r.look.AtMs, r.Clocks.GapMs, r.Stages[w.Stage].borne(), elsewhere, enough); why != "" {
 			return &breach{stage: w.Stage, why: why}
 		}
 	}

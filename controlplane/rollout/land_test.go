@@ -321,21 +321,10 @@ func (l *land) RolloutRecorded(_ context.Context, id string) (bool, error) {
 	return l.saved(id) >= 0, l.err
 }
 
-func (l *land) TracesOfTunings(context.Context, int) (traces []Trace, err error) {
+func (l *land) Rollouts(context.Context, int) (traces []Trace, err error) {
 	for _, row := range slices.Backward(l.saves) {
-		began := Trace{ID: row.ID, By: row.By, StartedMs: row.StartedMs, Saved: row.Saved, Phase: row.Phase}
-		for i, w := range l.rows {
-			if strings.HasPrefix(w.ID, began.ID+"/") {
-				began.Newest = int64(i + 1)
-			}
-		}
-		traces = append(traces, began)
-	}
-	for i, w := range slices.Backward(l.rows) {
-		id, _, _ := strings.Cut(w.ID, "/")
-		if id != "" && !slices.ContainsFunc(traces, func(t Trace) bool { return t.ID == id }) {
-			traces = append(traces, Trace{ID: id, By: w.By, Newest: int64(i + 1)})
-		}
+		traces = append(traces, Trace{Saved: row.Saved, Summary: Summary{ID: row.ID, By: row.By, StartedMs: row.StartedMs,
+			Phase: row.Phase}})
 	}
 	return traces, l.err
 }

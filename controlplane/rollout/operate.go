@@ -78,7 +78,7 @@ func (r *Rollout) operate(o Order, nowMs int64) (time.Duration, error) {
 	case Abort:
 		return r.abort(o.By, nowMs)
 	case RollBack:
-		return r.rollBackDone(o.By, nowMs)
+		return r.rollBackDone(o.By)
 	}
 	return 0, fmt.Errorf("%w: there is no action %q", controlplane.ErrInvalid, o.Action)
 }
@@ -121,15 +121,15 @@ func (r *Rollout) UntilApproved(nowMs int64) time.Duration {
 }
 
 // waitOn drops the approvals that do not count any more, and asks anew if there are any.
-func (r *Rollout) waitOn(nowMs int64) time.Duration {
-	counting := r.Spec.Plan.Counting(r.Approvals, r.Evidence(), nowMs)
+func (r *transition) waitOn() time.Duration {
+	counting := r.Spec.Plan.Counting(r.Approvals, r.Evidence(), r.nowMs)
 	if void := len(r.Approvals) - len(counting); void > 0 {
 		r.Approvals, r.Asked = counting, r.Epoch+1
-		r.AddEvent(nowMs, controlplane.Itself, "ask anew",
+		r.AddEvent(r.nowMs, controlplane.Itself, "ask anew",
 			fmt.Sprintf("stage %d: %d of %d approvals left: the others expired, or "+
 				"the evidence changed", r.Stage+1, len(counting), len(counting)+void))
 	}
-	return r.UntilApproved(nowMs)
+	return r.UntilApproved(r.nowMs)
 }
 
 // Evidence returns a hash of what a person approves: the tuning, the stage that waits, the versions and trials of the
@@ -228,23 +228,23 @@ func (r *Rollout) abort(by controlplane.By, nowMs int64) (time.Duration, error) 
 		return 0, r.conflict("roll it back instead of aborting it")
 	case r.Phase == RollingBack && r.DueMs > 0 && nowMs >= r.DueMs:
 		r.Why = fmt.Sprintf("%s; %s gave up waiting: %s; %s", r.Why, by.Actor, by.Reason, r.Waiting)
-		return r.end(nowMs, Aborted, by.Actor), nil
+		return r.end(Aborted, by.Actor), nil
 	case r.Phase == RollingBack:
 		return 0, r.conflict("it is being rolled back; an abort can give up nodes that do not follow after apply_timeout_ms")
 	case r.Phase.Over():
 		return 0, r.conflict("nothing is left to abort")
 	}
-	return r.turn(nowMs, Aborted, by.Actor, fmt.Sprintf("aborted by %s: %s", by.Actor, by.Reason)), nil
+	return r.turn(Aborted, by.Actor, fmt.Sprintf("aborted by %s: %s", by.Actor, by.Reason)), nil
 }
 
-func (r *Rollout) rollBackDone(by controlplane.By, nowMs int64) (time.Duration, error) {
+func (r *Rollout) rollBackDone(by controlplane.By) (time.Duration, error) {
 	switch {
 	case !r.Phase.Over():
 		return 0, r.conflict("abort it, which rolls back too")
 	case r.Phase != Done:
 		return 0, r.conflict("there is nothing to roll back")
 	}
-	return r.turn(nowMs, RolledBack, by.Actor, fmt.Sprintf("rolled back by %s: %s", by.Actor, by.Reason)), nil
+	return r.turn(RolledBack, by.Actor, fmt.Sprintf("rolled back by %s: %s", by.Actor, by.Reason)), nil
 }
 
 func (r *Rollout) conflict(what string) error {

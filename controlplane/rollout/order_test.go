@@ -95,7 +95,7 @@ func TestOrdersThatComeAtTheWrongTime(t *testing.T) {
 // A node on the built-in tuning, version 0, runs nothing that was withdrawn.
 func TestAVersionThatWasNeverWrittenIsNotWithdrawn(t *testing.T) {
 	r := Rollout{Touched: []Touched{{Region: "eu", Newer: 3}}}
-	if lag := r.laggards(fleet.Look{Nodes: []fleet.NodeFigures{{ID: "eu1", Region: "eu", SeenMs: 1}}}); lag != "" {
+	if lag := of(&r, 0, fleet.Look{Nodes: []fleet.NodeFigures{{ID: "eu1", Region: "eu", SeenMs: 1}}}).laggards(); lag != "" {
 		t.Error(lag)
 	}
 }
@@ -104,7 +104,7 @@ func TestAVersionThatWasNeverWrittenIsNotWithdrawn(t *testing.T) {
 func TestAHeartbeatOfTheMomentOfARollback(t *testing.T) {
 	r := Rollout{SinceMs: 5000, Touched: []Touched{{Region: "eu", Applied: 3, Reverted: 4}}}
 	for seenMs, heard := range map[int64]bool{4999: false, 5000: false, 5001: true} {
-		lag := r.laggards(fleet.Look{Nodes: []fleet.NodeFigures{{ID: "eu1", Region: "eu", Version: 4, SeenMs: seenMs}}})
+		lag := of(&r, 0, fleet.Look{Nodes: []fleet.NodeFigures{{ID: "eu1", Region: "eu", Version: 4, SeenMs: seenMs}}}).laggards()
 		if (lag == "") != heard {
 			t.Errorf("at %d: %q", seenMs, lag)
 		}
@@ -120,12 +120,17 @@ func TestARollbackWaitsForItsOwnHeartbeats(t *testing.T) {
 		}
 		r.Touched[0].Reverted = 4
 		heard := fleet.NodeFigures{ID: "eu1", Region: "eu", Version: 2, SeenMs: 6000}
-		if r.withdraw(9000, fleet.Look{AtMs: 9000, Nodes: []fleet.NodeFigures{heard}}); r.Phase != RollingBack {
+		if of(&r, 9000, fleet.Look{AtMs: 9000, Nodes: []fleet.NodeFigures{heard}}).withdraw(); r.Phase != RollingBack {
 			t.Errorf("%s: %s by a heartbeat of before it", action, r.Phase)
 		}
 		heard.SeenMs = 9500
-		if r.withdraw(9600, fleet.Look{AtMs: 9600, Nodes: []fleet.NodeFigures{heard}}); !r.Phase.Over() {
+		if of(&r, 9600, fleet.Look{AtMs: 9600, Nodes: []fleet.NodeFigures{heard}}).withdraw(); !r.Phase.Over() {
 			t.Errorf("%s: %s, waiting for %q", action, r.Phase, r.Waiting)
 		}
 	}
+}
+
+// of is a transition of a rollout that a look brings.
+func of(r *Rollout, nowMs int64, look fleet.Look) *transition {
+	return &transition{Rollout: r, nowMs: nowMs, look: look}
 }

@@ -8,6 +8,7 @@ import (
 
 	"pgregory.net/rapid"
 
+	"github.com/weirhq/weir/controlplane/fleet"
 	"github.com/weirhq/weir/controlplane/internal/controltest"
 	"github.com/weirhq/weir/controlplane/tunings"
 	"github.com/weirhq/weir/shared/heartbeat"
@@ -157,7 +158,8 @@ func TestALateWriteChangesNothing(t *testing.T) {
 		l := newLand("eu", "us")
 		r, steps := begin(t, l, spec(canary, all))
 		play(t, r, steps, func() bool { return r.Phase == phase })
-		trial, version := r.trialWrite(r.Touched[0]), r.applyWrite(r.Touched[0])
+		late := of(r, 0, fleet.Look{})
+		trial, version := late.trialWrite(r.Touched[0]), late.applyWrite(r.Touched[0])
 		if _, err := r.Operate(order(r, Abort, controltest.Ann), l.now.UnixMilli()); err != nil {
 			t.Fatal(err)
 		}

@@ -230,12 +230,12 @@ func TestWhatCannotBeWatchedIsNotBegun(t *testing.T) {
 		"the fleet has more than":                                   {Truncated: true, Nodes: []fleet.NodeFigures{{ID: "eu1", Region: "eu"}}},
 		"region eu is dark: it has no live node, and 0 silent ones": {Nodes: []fleet.NodeFigures{{ID: "us1", Region: "us"}}},
 	} {
-		if why := r.unready(look); !strings.Contains(why, says) {
+		if why := of(&r, 0, look).unready(); !strings.Contains(why, says) {
 			t.Errorf("%q, want %q", why, says)
 		}
 	}
 	r.Spec.Plan.Guardrails.NodesLostShare = 1
-	if why := r.unready(fleet.Look{Truncated: true}); !strings.Contains(why, "the fleet has more than") {
+	if why := of(&r, 0, fleet.Look{Truncated: true}).unready(); !strings.Contains(why, "the fleet has more than") {
 		t.Errorf("a plan that bears the loss of all nodes: %q", why)
 	}
 }
@@ -244,11 +244,11 @@ func TestWhatCannotBeWatchedIsNotBegun(t *testing.T) {
 func TestTheEndOfABakeByAClockThatStepsBack(t *testing.T) {
 	r := Rollout{}
 	for _, at := range []int64{5000, 6000} {
-		if r.since(fleet.Look{AtMs: at}); r.SinceMs != 5000 {
+		if of(&r, 0, fleet.Look{AtMs: at}).since(); r.SinceMs != 5000 {
 			t.Errorf("at %d since %d", at, r.SinceMs)
 		}
 	}
-	if r.since(fleet.Look{AtMs: 400}); r.SinceMs != 400 {
+	if of(&r, 0, fleet.Look{AtMs: 400}).since(); r.SinceMs != 400 {
 		t.Errorf("since %d, which is ahead of the clock", r.SinceMs)
 	}
 }

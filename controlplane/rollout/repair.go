@@ -3,13 +3,49 @@ package rollout
 import (
 	"errors"
 	"fmt"
+	"slices"
 
 	"github.com/weirhq/weir/controlplane"
 )
 
-// Repair reads the state of each of the rollouts, and corrects their lines and the lock. Use it after state may have
-// been lost, or restored in parts, while MySQL kept its own.
-func (l *List) Repair(steps ListSteps, rollouts []Trace) error {
+// Trace is a rollout as MySQL has it: a line of the list of rollouts, and how often it was saved.
+type Trace struct {
+	Summary
+	Saved int64 `json:"saved,omitempty"` // 0: never, by an older build
+}
+
+// at is the place of a rollout among traces; less than 0: it has none.
+func at(id string, traces []Trace) int {
+	return slices.IndexFunc(traces, func(t Trace) bool { return t.ID == id })
+}
+
+// traceOf is the trace of a rollout, which has its id alone where MySQL has none.
+func traceOf(id string, traces []Trace) Trace {
+	if i := at(id, traces); i >= 0 {
+		return traces[i]
+	}
+	return Trace{Summary: Summary{ID: id}}
+}
+
+// differs tells that MySQL has a newer state of a rollout than Restate, or another outcome: an operator has ended it
+// while MySQL did not answer, or MySQL was restored from an older copy.
+func (t Trace) differs(r *Rollout) bool {
+	return r.Saved < t.Saved || t.Saved > 0 && r.Phase.Over() && r.Phase != t.Phase
+}
+
+// ask returns the state of a rollout. If Restate has lost the rollout, or MySQL has another state of it, the rollout is
+// restored first, or saved.
+func ask(steps LockSteps, trace Trace) (Rollout, error) {
+	r, err := steps.Status(trace.ID)
+	if errors.Is(err, controlplane.ErrNotFound) || err == nil && trace.differs(&r) {
+		return steps.Restore(trace.ID)
+	}
+	return r, err
+}
+
+// Repair asks each of the rollouts how it stands, which restores those that Restate has lost or has an old state of,
+// and corrects the lock.
+func (l *Lock) Repair(steps LockSteps, rollouts []Trace) error {
 	if n := len(rollouts); n > ListMax {
 		return fmt.Errorf("%w: %d rollouts to look at (at most %d)", controlplane.ErrInvalid, n, ListMax)
 	}
@@ -21,215 +57,56 @@ func (l *List) Repair(steps ListSteps, rollouts []Trace) error {
 	return l.correct(steps, rollouts)
 }
 
-// ask returns the state of a rollout. If Restate has lost the rollout, or has an older state of it than MySQL, the
-// rollout is restored first; if MySQL lacks its outcome, the outcome is saved.
-func ask(steps ListSteps, trace Trace) (Rollout, error) {
-	r, err := steps.Status(trace.ID)
-	if errors.Is(err, controlplane.ErrNotFound) || err == nil && (r.Saved < trace.Saved || trace.unsaved(&r)) {
-		return steps.Restore(trace.ID)
-	}
-	return r, err
-}
-
-// correct asks each rollout how it stands.
-func (l *List) correct(steps ListSteps, rollouts []Trace) error {
+// correct asks each rollout how it stands. One that is under way gets the lock if no other has it. One that is over, or
+// that neither Restate nor MySQL has, loses it, even if its epoch is lower than when it got the lock: only the lock
+// rolls back finished rollouts, so it cannot be under way again.
+func (l *Lock) correct(steps LockSteps, rollouts []Trace) error {
 	for _, trace := range rollouts {
 		r, err := ask(steps, trace)
 		switch {
-		case err == nil:
-			l.found(r.Summary())
-		case errors.Is(err, controlplane.ErrNotFound):
-			l.lost(trace)
-		default:
+		case errors.Is(err, controlplane.ErrNotFound), err == nil && r.Phase.Over():
+			l.release(trace.ID)
+		case err != nil:
 			return err
+		case l.Active == "" || l.Active == r.ID:
+			l.take(r.Summary())
 		}
 	}
 	return nil
 }
 
-// vacant refuses to start a rollout beside another that is under way. A list without the lock may have been restored,
-// or lost: those that it may be wrong about are asked first.
-func (l *List) vacant(steps ListSteps, id string) error {
-	if l.Active == "" {
-		traces, err := steps.traces()
-		if err != nil {
-			return err
-		}
-		if err := l.correct(steps, l.doubtful(traces)); err != nil {
-			return err
-		}
-	}
-	if l.Active != "" && l.Active != id {
-		return fmt.Errorf("%w: rollout %s is under way: wait for it, or abort it", controlplane.ErrConflict, l.Active)
-	}
-	return nil
-}
-
-// doubtful are the lines of rollouts that are under way without the lock, those of which MySQL has another end, or
-// none, and the traces of those without a line.
-func (l *List) doubtful(traces []Trace) (doubtful []Trace) {
-	for _, id := range l.UnderWay() {
-		if id != l.Active {
-			doubtful = append(doubtful, traceOf(id, traces))
-		}
-	}
-	for _, trace := range traces {
-		if l.endedOtherwise(trace) {
-			doubtful = append(doubtful, trace)
-		}
-	}
-	doubtful = append(doubtful, l.unlisted(traces)...)
-	return doubtful[:min(len(doubtful), ListMax)]
-}
-
-// endedOtherwise tells that the list has an end of a rollout that MySQL does not have.
-func (l *List) endedOtherwise(trace Trace) bool {
-	i := l.at(trace.ID)
-	return trace.Saved > 0 && trace.ID != l.Active && i >= 0 && l.List[i].EndedMs > 0 && l.List[i].Phase != trace.Phase
-}
-
-// UnderWay are the rollout that has the lock, and those whose outcome the list has not heard of.
-func (l *List) UnderWay() (ids []string) {
-	if l.Active != "" {
-		ids = append(ids, l.Active)
-	}
-	for _, line := range l.List {
-		if line.EndedMs == 0 && line.ID != l.Active {
-			ids = append(ids, line.ID)
-		}
-	}
-	return ids
-}
-
-// unlisted are the traces of rollouts that have no line, except those that fell off the list.
-func (l *List) unlisted(traces []Trace) (unlisted []Trace) {
-	lines := map[string]bool{}
-	for _, line := range l.List {
-		lines[line.ID] = true
-	}
-	for _, trace := range traces {
-		if lines[trace.ID] || trace.ID == l.Active || ValidateID(trace.ID) != nil {
-			continue
-		}
-		if n := len(l.List); n >= ListMax && trace.StartedMs < l.List[n-1].StartedMs {
-			continue // it fell off the list
-		}
-		unlisted = append(unlisted, trace)
-	}
-	return unlisted
-}
-
-// found corrects the line of a rollout whose state was just read, and the lock. A rollout under way gets the lock if no
-// other has it. A rollout that is over loses it, even if its epoch is lower than when it got the lock: only the list
-// rolls back finished rollouts, so it cannot be under way again.
-func (l *List) found(s Summary) {
-	switch {
-	case s.Phase.Over():
-		if l.Active == s.ID {
-			l.Active, l.Since = "", 0
-		}
-		l.note(s)
-	case l.Active == "" || l.Active == s.ID:
-		l.lock(s)
-	default:
-		l.note(s)
-	}
-}
-
-// lost records that neither Restate nor MySQL has a state of a rollout, and releases its lock. If its line has an
-// outcome, the line stays.
-func (l *List) lost(trace Trace) {
-	if l.Active == trace.ID {
-		l.Active, l.Since = "", 0
-	}
-	i := l.at(trace.ID)
-	if i >= 0 && l.List[i].EndedMs > 0 {
-		return
-	}
-	line := Summary{ID: trace.ID, By: trace.By, StartedMs: trace.StartedMs}
-	if i >= 0 {
-		line = l.List[i]
-	}
-	line.Phase, line.EndedMs = Lost, max(1, line.StartedMs)
-	line.Why = "neither Restate nor MySQL has a state of it"
-	if trace.Newest > 0 {
-		line.Why += fmt.Sprintf("; the versions of the tuning that it wrote are there, up to %d", trace.Newest)
-	}
-	l.note(line)
-}
-
-// looksMax is how many rollouts besides those under way are looked at for an older state than MySQL has.
+// looksMax is how many rollouts besides those under way are looked at for an older state than MySQL has, as long as
+// Restate has the newest state of them all.
 const looksMax = 10
 
-// Wrongs returns the rollouts for which the list, or Restate's state, seems to be wrong, so that [List.Repair] should
+// Wrongs returns the rollouts for which the lock, or Restate's state, seems to be wrong, so that [Lock.Repair] should
 // look at them:
 //
-//   - rollouts that the list has as under way, and that do not exist,
-//   - rollouts that have the lock though they are over, or are under way without it,
-//   - rollouts in MySQL that have no line in the list, or another outcome there,
-//   - rollouts of which MySQL has a newer state.
+//   - rollouts that have the lock though they are over or do not exist, or that are under way without it,
+//   - rollouts that Restate has lost, or of which it has another state than MySQL.
 //
 // look returns the state of a rollout. A message, such as an outcome, may be on its way for lateMs, so a rollout that
 // has moved since is not reported.
-func (l *List) Wrongs(traces []Trace, nowMs, lateMs int64,
+func (l *Lock) Wrongs(traces []Trace, nowMs, lateMs int64,
 	look func(id string) (Rollout, error)) (wrong []Trace, err error) {
-	for _, id := range l.UnderWay() {
-		trace := traceOf(id, traces)
-		r, problem := look(id)
-		late := nowMs > r.MovedMs+lateMs
+	if l.Active != "" && at(l.Active, traces) < 0 {
+		traces = append(slices.Clip(traces), traceOf(l.Active, traces))
+	}
+	for i, trace := range traces {
+		has := trace.ID == l.Active
+		if !has && (trace.Saved == 0 || trace.Phase.Over() && i >= looksMax && len(wrong) == 0) {
+			continue
+		}
+		r, err := look(trace.ID)
 		switch {
-		case errors.Is(problem, controlplane.ErrNotFound):
+		case errors.Is(err, controlplane.ErrNotFound):
 			wrong = append(wrong, trace)
-		case problem != nil:
-			return nil, problem
-		case late && (r.Saved < trace.Saved || !r.Phase.Over() && l.Active == "" || r.Phase.Over() && r.Epoch < l.Since):
+		case err != nil:
+			return nil, err
+		case nowMs <= r.MovedMs+lateMs:
+		case trace.differs(&r) || !r.Phase.Over() && l.Active == "" || has && r.Phase.Over() && r.Epoch < l.Since:
 			wrong = append(wrong, trace)
 		}
 	}
-	older, err := l.older(traces, nowMs, lateMs, look)
-	if err != nil {
-		return nil, err
-	}
-	wrong = append(append(wrong, older...), l.unlisted(traces)...)
 	return wrong[:min(len(wrong), ListMax)], nil
-}
-
-// older are the traces of rollouts with a line of an end, where MySQL has another end, or a newer state than Restate.
-func (l *List) older(traces []Trace, nowMs, lateMs int64,
-	look func(id string) (Rollout, error)) (older []Trace, err error) {
-	looks := 0
-	for _, trace := range traces {
-		i := l.at(trace.ID)
-		if trace.Saved == 0 || trace.ID == l.Active || i < 0 || l.List[i].EndedMs == 0 {
-			continue
-		}
-		if looks++; looks > looksMax && l.List[i].Phase == trace.Phase {
-			continue
-		}
-		r, problem := look(trace.ID)
-		switch {
-		case errors.Is(problem, controlplane.ErrNotFound):
-			older = append(older, trace)
-		case problem != nil:
-			return nil, problem
-		case nowMs > r.MovedMs+lateMs && (r.Saved < trace.Saved || r.Phase != l.List[i].Phase || trace.unsaved(&r)):
-			older = append(older, trace)
-		}
-	}
-	return older, nil
-}
-
-func traceOf(id string, traces []Trace) Trace {
-	for _, t := range traces {
-		if t.ID == id {
-			return t
-		}
-	}
-	return Trace{ID: id}
-}
-
-// unsaved tells that MySQL has another phase of an ended rollout, of the same save: an operator has ended it while
-// MySQL did not answer.
-func (trace Trace) unsaved(r *Rollout) bool {
-	return trace.Saved > 0 && r.Saved == trace.Saved && r.Phase.Over() && r.Phase != trace.Phase
 }

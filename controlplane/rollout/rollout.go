@@ -27,8 +27,7 @@ const (
 	RolledBack Phase = "rolled_back"
 	Aborted    Phase = "aborted"
 
-	// Lost is a phase of the list alone: MySQL knows that a rollout began, and neither
-	// it nor Restate has a state of it.
+	// Lost is a phase of the list alone: MySQL knows that a rollout began, and has no state of it.
 	Lost Phase = "lost"
 )
 
@@ -197,7 +196,7 @@ func (r *Rollout) Upgrade() {
 	switch {
 	case r.Phase.Over() || r.Phase == RollingBack:
 	case len(r.Touched) > 0:
-		r.fail(r.MovedMs, r.Stage, "the rollout's state is of an older build, which does not name the nodes that were "+
+		r.fail(r.Stage, "the rollout's state is of an older build, which does not name the nodes that were "+
 			"there before")
 	case r.Phase == Measuring:
 		r.DueMs = 0

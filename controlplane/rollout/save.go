@@ -48,6 +48,12 @@ func (r *Rollout) Save(steps Steps) error {
 		State: string(state)})
 }
 
+// SaveAgain is Save where MySQL may not have what was saved, because it was restored from an older copy.
+func (r *Rollout) SaveAgain(steps Steps) error {
+	r.Standing = ""
+	return r.Save(steps)
+}
+
 // Restore begins a transition: if MySQL has a newer document of the rollout, it replaces r, which may be empty. That
 // happens if Restate has lost the rollout or was restored from a backup, or if the last transition was killed after it
 // was saved. wait is as of [Rollout.Advance].

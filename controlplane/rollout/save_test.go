@@ -158,56 +158,28 @@ func TestAStateThatCannotBeRead(t *testing.T) {
 	}
 }
 
-// The list is wrong where MySQL has another end, or none, where Restate has an older state, and where a rollout that is
-// over kept the lock since it was restored at a lower epoch.
-func TestTheListIsComparedWithMySQL(t *testing.T) {
-	known := map[string]Rollout{
-		"same": {ID: "same", Phase: Done, Saved: 5}, "old": {ID: "old", Phase: Baking, Saved: 3},
-		"back": {ID: "back", Phase: RollingBack, Saved: 6}, "kept": {ID: "kept", Phase: Done, Saved: 5},
-		"just": {ID: "just", Phase: Baking, Saved: 3, MovedMs: 15_000},
+// If MySQL was restored from an older copy, it gets the newer state that Restate has.
+func TestMySQLWasRestoredFromAnOlderCopy(t *testing.T) {
+	r, l, steps := baking(t)
+	older := l.saves[0]
+	goOnSaved(t, r, steps, func() bool { return r.Phase.Over() })
+	l.saves = []Row{older}
+	traces, err := l.Rollouts(t.Context(), ListMax)
+	if err != nil {
+		t.Fatal(err)
 	}
-	for id, r := range known {
-		r.Epoch = 4
-		known[id] = r
+	var lock Lock
+	wrong, err := lock.Wrongs(traces, r.MovedMs+10_001, 10_000, known{r.ID: *r}.Status)
+	if err != nil || len(wrong) != 1 {
+		t.Fatalf("%+v, %v", wrong, err)
 	}
-	look := func(id string) (Rollout, error) {
-		if r, is := known[id]; is {
-			return r, nil
-		}
-		return Rollout{}, controlplane.ErrNotFound
+	if err := r.SaveAgain(steps.on); err != nil || l.saves[0].Phase != Done || l.saves[0].Saved <= older.Saved {
+		t.Errorf("%v: %+v", err, l.saves[0].Phase)
 	}
-	ended := func(ids ...string) (l List) {
-		for _, id := range ids {
-			l.List = append(l.List, line(id, Done, 1, 4))
-		}
-		return l
+	if traces, err = l.Rollouts(t.Context(), ListMax); err != nil {
+		t.Fatal(err)
 	}
-	trace := func(id string, phase Phase, saved int64) Trace {
-		return Trace{ID: id, StartedMs: 1, Phase: phase, Saved: saved}
-	}
-	for name, c := range map[string]struct {
-		l     List
-		trace Trace
-		wrong bool
-	}{
-		"all is well":                      {ended("same"), trace("same", Done, 5), false},
-		"MySQL did not take its outcome":   {ended("same"), trace("same", Awaiting, 5), true},
-		"Restate has an older state":       {ended("old"), trace("old", Done, 5), true},
-		"Restate has none":                 {ended("lost"), trace("lost", Done, 5), true},
-		"its state may be on its way":      {ended("just"), trace("just", Done, 5), false},
-		"it is being taken back":           {ended("back"), trace("back", RollingBack, 6), true},
-		"an older build wrote its row":     {ended("lost"), trace("lost", "", 0), false},
-		"it is over, and the lock is kept": {List{Active: "kept", Since: 9}, trace("kept", Done, 5), true},
-		"its outcome is on its way":        {List{Active: "kept", Since: 4}, trace("kept", Done, 5), false},
-		"it has the lock in an old state":  {List{Active: "old", Since: 4}, trace("old", Done, 5), true},
-	} {
-		wrong, err := c.l.Wrongs([]Trace{c.trace}, 20_000, 10_000, look)
-		if err != nil || (len(wrong) == 1) != c.wrong || len(wrong) == 1 && wrong[0] != c.trace {
-			t.Errorf("%s: %+v, %v", name, wrong, err)
-		}
-	}
-	kept := List{Active: "kept", Since: 9}
-	if kept.found(line("kept", Done, 1, 4)); kept.Active != "" {
-		t.Error("the lock is kept")
+	if wrong, err := lock.Wrongs(traces, r.MovedMs+10_001, 10_000, known{r.ID: *r}.Status); err != nil || len(wrong) > 0 {
+		t.Errorf("once more: %+v, %v", wrong, err)
 	}
 }

@@ -123,7 +123,7 @@ func (t Touched) expects(id string) bool {
 
 // aim is the bound that the stage has for a region with these nodes. Regions that have come since the rollout began
 // follow the fleet's row, whatever nodes they have.
-func (r *Rollout) aim(region string, nodes []fleet.NodeFigures) int64 {
+func (r *transition) aim(region string, nodes []fleet.NodeFigures) int64 {
 	bound := r.stage().below(nil)
 	if slices.Contains(r.stage().Scope.Regions, region) {
 		bound = r.stage().below(nodes)
@@ -136,7 +136,7 @@ func (r *Rollout) aim(region string, nodes []fleet.NodeFigures) int64 {
 
 // watchParts begins to watch a region whose nodes get the tuning in several stages: once as a whole, for what is the
 // region's, and the nodes that each stage takes in by themselves, as they have a baseline of their own.
-func (r *Rollout) watchParts(region string, nodes []fleet.NodeFigures, nowMs int64) {
+func (r *transition) watchParts(region string, nodes []fleet.NodeFigures) {
 	var from int64
 	if t, ok := r.Touched.of(region); ok {
 		from = t.below()
@@ -144,23 +144,23 @@ func (r *Rollout) watchParts(region string, nodes []fleet.NodeFigures, nowMs int
 	last := r.stageOf(region)
 	if !slices.ContainsFunc(r.Watch, func(w RegionWatch) bool { return w.Region == region }) {
 		first := slices.IndexFunc(r.Stages, func(s StagePlan) bool { return s.Scope.Has(region) })
-		r.Watch = append(r.Watch, RegionWatch{Region: region, Stage: first, BucketMs: nowMs, Whole: true})
+		r.Watch = append(r.Watch, RegionWatch{Region: region, Stage: first, BucketMs: r.nowMs, Whole: true})
 		if from > 0 {
 			if r.Phase == Measuring && last == r.Stage {
 				last = r.Stages.before(r.Stage, region)
 			}
-			r.Watch = append(r.Watch, RegionWatch{Region: region, Stage: last, BucketMs: nowMs,
+			r.Watch = append(r.Watch, RegionWatch{Region: region, Stage: last, BucketMs: r.nowMs,
 				Share: &WatchedShare{Below: from}})
 		}
 	}
 	if r.Phase == Measuring && r.stage().Scope.Has(region) && r.Watch.part(region, r.Stage) == nil {
-		r.Watch = append(r.Watch, RegionWatch{Region: region, Stage: r.Stage, BucketMs: nowMs,
+		r.Watch = append(r.Watch, RegionWatch{Region: region, Stage: r.Stage, BucketMs: r.nowMs,
 			Share: &WatchedShare{From: from, Below: r.aim(region, nodes)}})
 	}
 }
 
 // stageOf is the last stage that has begun and takes a region in.
-func (r *Rollout) stageOf(region string) int {
+func (r *transition) stageOf(region string) int {
 	if r.Phase != Awaiting && r.stage().Scope.Has(region) {
 		return r.Stage
 	}
@@ -168,7 +168,7 @@ func (r *Rollout) stageOf(region string) int {
 }
 
 // touch notes what the stage is about to write: regions of earlier stages are widened, and never narrowed.
-func (r *Rollout) touch(inForce []tunings.RegionTuning) {
+func (r *transition) touch(inForce []tunings.RegionTuning) {
 	for _, is := range inForce {
 		bound := r.aim(is.Region, nil)
 		if part := r.Watch.part(is.Region, r.Stage); part != nil {

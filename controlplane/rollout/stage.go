@@ -20,45 +20,59 @@ func (r *Rollout) Advance(steps Steps) (wait time.Duration, err error) {
 		return 0, err
 	}
 	r.MovedMs, r.Trouble = nowMs, ""
-	switch {
-	case !r.ticks():
+	if !r.ticks() {
 		return -1, nil
-	case r.Phase == RollingBack:
-		return r.rollBack(steps, nowMs)
-	case r.Phase == Applying && r.Paused == nil:
-		return r.apply(steps, nowMs)
-	case r.Phase == Keeping && r.DueMs == 0:
-		return r.keep(steps, nowMs)
-	case len(r.Touched) == 0 && r.waits():
-		return r.waitOn(nowMs), nil
 	}
-	ended, err := r.renew(steps)
+	return (&transition{Rollout: r, steps: steps, nowMs: nowMs}).make()
+}
+
+// transition is a transition that time brings, while it is made. Unlike those that operators bring it has effects, and
+// is judged by a look at the nodes.
+type transition struct {
+	*Rollout
+	steps Steps
+	nowMs int64
+	look  fleet.Look // at the regions that are watched; in a rollback, at those that are touched
+}
+
+func (r *transition) make() (time.Duration, error) {
+	switch {
+	case r.Phase == RollingBack:
+		return r.rollBack()
+	case r.Phase == Applying && r.Paused == nil:
+		return r.apply()
+	case r.Phase == Keeping && r.DueMs == 0:
+		return r.keep()
+	case len(r.Touched) == 0 && r.waits():
+		return r.waitOn(), nil
+	}
+	ended, err := r.renew()
 	if err != nil {
 		return 0, err
 	}
 	if ended != "" {
-		return r.fail(nowMs, r.lastApplied(), ended), nil
+		return r.fail(r.lastApplied(), ended), nil
 	}
-	look, breach, err := r.look(steps, nowMs)
+	breach, err := r.watch()
 	if err != nil {
 		return 0, err
 	}
 	if breach != nil {
-		return r.fail(nowMs, breach.stage, breach.why), nil
+		return r.fail(breach.stage, breach.why), nil
 	}
 	switch {
 	case r.waits():
-		return r.waitOn(nowMs), nil
-	case r.held(look, nowMs):
+		return r.waitOn(), nil
+	case r.held():
 		return r.Spec.Plan.pollEvery(), nil
 	case r.Phase == Measuring:
-		return r.measure(steps, nowMs, look)
+		return r.measure()
 	case r.Phase == Converging:
-		return r.converge(nowMs, look), nil
+		return r.converge(), nil
 	case r.Phase == Keeping:
-		return r.finish(nowMs, look), nil
+		return r.finish(), nil
 	}
-	return r.bake(nowMs, look), nil
+	return r.bake(), nil
 }
 
 // enter begins a stage. Regions of earlier ones stay watched, so time goes on while a later stage waits for an
@@ -75,24 +89,24 @@ func (r *Rollout) enter(stage int) (wait time.Duration) {
 }
 
 // measure takes the baseline, and goes on once every region of the stage is there.
-func (r *Rollout) measure(steps Steps, nowMs int64, look fleet.Look) (time.Duration, error) {
+func (r *transition) measure() (time.Duration, error) {
 	if r.DueMs == 0 {
-		r.DueMs = nowMs + r.Spec.Plan.BaselineMs
+		r.DueMs = r.nowMs + r.Spec.Plan.BaselineMs
 	}
-	if nowMs < r.DueMs {
-		return min(r.untilDue(nowMs), r.Spec.Plan.sampleEvery()), nil
+	if r.nowMs < r.DueMs {
+		return min(r.untilDue(), r.Spec.Plan.sampleEvery()), nil
 	}
-	if why := r.unready(look); why != "" {
-		return r.overdue(nowMs, why), nil
+	if why := r.unready(); why != "" {
+		return r.overdue(why), nil
 	}
-	before, err := steps.queries(r.Watch.regionsOf(r.Stage), r.Spec.Plan.Guardrails.Queries)
+	before, err := r.steps.queries(r.Watch.regionsOf(r.Stage), r.Spec.Plan.Guardrails.Queries)
 	if err != nil {
 		return 0, err
 	}
-	if wait, blind := r.blind(nowMs, append(before, r.QueriesNow...)); blind {
+	if wait, blind := r.blind(append(before, r.QueriesNow...)); blind {
 		return wait, nil
 	}
-	inForce, err := steps.inForce(r.stage().Scope.Rows())
+	inForce, err := r.steps.inForce(r.stage().Scope.Rows())
 	if err != nil {
 		return 0, err
 	}
@@ -105,7 +119,7 @@ func (r *Rollout) measure(steps Steps, nowMs int64, look fleet.Look) (time.Durat
 }
 
 // apply has the stage's regions try the tuning, all at once.
-func (r *Rollout) apply(steps Steps, nowMs int64) (time.Duration, error) {
+func (r *transition) apply() (time.Duration, error) {
 	rows := r.stage().Scope.Rows()
 	var touched []*Touched
 	var writes []tunings.TrialWrite
@@ -114,88 +128,88 @@ func (r *Rollout) apply(steps Steps, nowMs int64) (time.Duration, error) {
 			touched, writes = append(touched, t), append(writes, r.trialWrite(*t))
 		}
 	}
-	written, err := steps.try(writes, r.writtenBy())
+	written, err := r.steps.try(writes, r.writtenBy())
 	if err != nil {
 		return 0, err
 	}
 	if refused := written.Refused; refused != nil {
-		return r.fail(nowMs, r.Stage, "not applied: "+refused.String()), nil
+		return r.fail(r.Stage, "not applied: "+refused.String()), nil
 	}
 	for i, number := range written.Numbers {
 		touched[i].Trial = number
 	}
-	r.AddEvent(nowMs, controlplane.Itself, "apply", fmt.Sprintf("stage %d: %s", r.Stage+1, r.stage()))
-	r.beginWindows(nowMs)
-	r.Phase, r.DueMs = Converging, nowMs+r.Spec.Plan.ApplyTimeoutMs
+	r.AddEvent(r.nowMs, controlplane.Itself, "apply", fmt.Sprintf("stage %d: %s", r.Stage+1, r.stage()))
+	r.beginWindows()
+	r.Phase, r.DueMs = Converging, r.nowMs+r.Spec.Plan.ApplyTimeoutMs
 	return 0, nil
 }
 
 // converge waits until every live node of the stage that is to try the tuning reports it.
-func (r *Rollout) converge(nowMs int64, look fleet.Look) time.Duration {
-	applied := r.Touched.applied(look, r.stage().Scope, r.Document)
+func (r *transition) converge() time.Duration {
+	applied := r.Touched.applied(r.look, r.stage().Scope, r.Document)
 	if applied.Applied < applied.Live {
 		r.Waiting = applied.String()
-		if nowMs >= r.DueMs {
-			return r.fail(nowMs, r.Stage, "not all nodes run it in time: "+r.Waiting)
+		if r.nowMs >= r.DueMs {
+			return r.fail(r.Stage, "not all nodes run it in time: "+r.Waiting)
 		}
 		return r.Spec.Plan.pollEvery()
 	}
 	r.Phase, r.Waiting = Baking, ""
-	r.beginBake(nowMs)
-	r.AddEvent(nowMs, controlplane.Itself, "bake", fmt.Sprintf("stage %d: applied by %d live nodes", r.Stage+1,
+	r.beginBake()
+	r.AddEvent(r.nowMs, controlplane.Itself, "bake", fmt.Sprintf("stage %d: applied by %d live nodes", r.Stage+1,
 		applied.Live))
-	return r.untilDue(nowMs)
+	return r.untilDue()
 }
 
 // keep stores the tuning for good, for all regions at once, which ends the trials.
-func (r *Rollout) keep(steps Steps, nowMs int64) (time.Duration, error) {
+func (r *transition) keep() (time.Duration, error) {
 	var writes []tunings.Write
 	for _, t := range r.Touched {
 		writes = append(writes, r.applyWrite(t))
 	}
-	written, err := steps.write(writes)
+	written, err := r.steps.write(writes)
 	if err != nil {
 		return 0, err
 	}
 	if refused := written.Refused; refused != nil {
-		return r.fail(nowMs, r.Stage, "not stored: "+refused.String()), nil
+		return r.fail(r.Stage, "not stored: "+refused.String()), nil
 	}
 	for i, v := range written.Versions {
 		r.Touched[i].Applied = v
 	}
-	r.AddEvent(nowMs, controlplane.Itself, "keep", "stored for "+r.Touched.scope().String())
-	r.DueMs = nowMs + r.Spec.Plan.ApplyTimeoutMs
+	r.AddEvent(r.nowMs, controlplane.Itself, "keep", "stored for "+r.Touched.scope().String())
+	r.DueMs = r.nowMs + r.Spec.Plan.ApplyTimeoutMs
 	return 0, nil
 }
 
 // finish ends a rollout once every live node reports the stored tuning: its version and its hash.
-func (r *Rollout) finish(nowMs int64, look fleet.Look) time.Duration {
-	kept := r.Touched.applied(look, r.Touched.scope(), r.Document)
+func (r *transition) finish() time.Duration {
+	kept := r.Touched.applied(r.look, r.Touched.scope(), r.Document)
 	if kept.Applied == kept.Live {
-		if silent := r.silentNodes(look); silent != "" {
+		if silent := r.silentNodes(); silent != "" {
 			r.Unknown = silent + ", so it is not known which tuning they run"
 		}
-		return r.end(nowMs, Done, controlplane.Itself)
+		return r.end(Done, controlplane.Itself)
 	}
 	r.Waiting = kept.String()
-	if nowMs >= r.DueMs {
-		return r.fail(nowMs, r.Stage, "not all nodes run the stored tuning in time: "+r.Waiting)
+	if r.nowMs >= r.DueMs {
+		return r.fail(r.Stage, "not all nodes run the stored tuning in time: "+r.Waiting)
 	}
 	return r.Spec.Plan.pollEvery()
 }
 
 // overdue waits for what a phase needs to end, and gives up when that takes as long as
 // nodes may take to apply the tuning.
-func (r *Rollout) overdue(nowMs int64, why string) time.Duration {
-	if nowMs >= r.DueMs+r.Spec.Plan.ApplyTimeoutMs {
-		return r.fail(nowMs, r.Stage, why)
+func (r *transition) overdue(why string) time.Duration {
+	if r.nowMs >= r.DueMs+r.Spec.Plan.ApplyTimeoutMs {
+		return r.fail(r.Stage, why)
 	}
 	r.Waiting = why
 	return r.Spec.Plan.pollEvery()
 }
 
 // blind waits while a required query has no value, and gives up after a time.
-func (r *Rollout) blind(nowMs int64, values []queries.Value) (wait time.Duration, blind bool) {
+func (r *transition) blind(values []queries.Value) (wait time.Duration, blind bool) {
 	why := r.Spec.Plan.Guardrails.blind(values)
 	if why == "" {
 		if r.Blind > 0 {
@@ -205,15 +219,15 @@ func (r *Rollout) blind(nowMs int64, values []queries.Value) (wait time.Duration
 	}
 	borne := time.Duration(r.Spec.Plan.ApplyTimeoutMs) * time.Millisecond
 	if r.Blind.See(true, r.Clocks.GapMs, borne); r.Blind.Reaches(borne) {
-		return r.fail(nowMs, r.Stage, why), true
+		return r.fail(r.Stage, why), true
 	}
 	r.Waiting = why
 	return r.Spec.Plan.pollEvery(), true
 }
 
 // untilDue is the time to the end of a phase, or to the next look at what is watched.
-func (r *Rollout) untilDue(nowMs int64) time.Duration {
-	left := time.Duration(max(0, r.DueMs-nowMs)) * time.Millisecond
+func (r *transition) untilDue() time.Duration {
+	left := time.Duration(max(0, r.DueMs-r.nowMs)) * time.Millisecond
 	if len(r.Touched) == 0 {
 		return left
 	}

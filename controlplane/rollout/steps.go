@@ -132,10 +132,10 @@ func (s Steps) look(scope fleet.Scope) (fleet.Look, error) {
 	})
 }
 
-// traces returns the rollouts that began last, and those that wrote the newest versions of the tuning.
+// traces returns the rollouts that began last, newest first.
 func (s Steps) traces() ([]Trace, error) {
 	return do(s, "read which rollouts began or wrote", func(ctx context.Context) ([]Trace, error) {
-		return s.work.store.TracesOfTunings(ctx, TracesMax)
+		return s.work.store.Rollouts(ctx, ListMax)
 	})
 }
 

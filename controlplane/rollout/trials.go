@@ -4,16 +4,16 @@ import (
 	"github.com/weirhq/weir/controlplane/tunings"
 )
 
-func (r *Rollout) trialWrite(t Touched) tunings.TrialWrite {
+func (r *transition) trialWrite(t Touched) tunings.TrialWrite {
 	return tunings.TrialWrite{ID: r.trialID(t), Region: t.Region, Document: r.Document, Below: t.below(), Over: t.Over,
 		LeaseMs: r.Spec.Plan.LeaseMs}
 }
 
-func (r *Rollout) trialID(t Touched) string { return r.ID + "/try/" + t.Region }
+func (r *transition) trialID(t Touched) string { return r.ID + "/try/" + t.Region }
 
 // renew moves the ends of the trials that are known to have begun. One that is over fails the rollout: its nodes have
 // returned to what they ran before, so what is seen of them says nothing of the tuning.
-func (r *Rollout) renew(steps Steps) (problem string, err error) {
+func (r *transition) renew() (problem string, err error) {
 	var ids []string
 	for _, t := range r.Touched {
 		if t.Trial > 0 && t.Applied == 0 {
@@ -23,7 +23,7 @@ func (r *Rollout) renew(steps Steps) (problem string, err error) {
 	if len(ids) == 0 {
 		return "", nil
 	}
-	renewed, err := steps.renew(ids, r.Spec.Plan.LeaseMs)
+	renewed, err := r.steps.renew(ids, r.Spec.Plan.LeaseMs)
 	if err != nil || renewed.Ended == nil {
 		return "", err
 	}
@@ -32,12 +32,12 @@ func (r *Rollout) renew(steps Steps) (problem string, err error) {
 
 // endTrials ends every trial that the rollout has, or may have, begun: an attempt that is still on its way finds its
 // write made.
-func (r *Rollout) endTrials(steps Steps) error {
+func (r *transition) endTrials() error {
 	var writes []tunings.TrialWrite
 	for _, t := range r.Touched {
 		writes = append(writes, r.trialWrite(t))
 	}
-	numbers, err := steps.endTrials(writes)
+	numbers, err := r.steps.endTrials(writes)
 	if err != nil {
 		return err
 	}

@@ -190,7 +190,7 @@ func TestADocumentWithoutTrials(t *testing.T) {
 		l := newLand("eu", "us")
 		r, steps := begin(t, l, spec(canary, all))
 		play(t, r, steps, func() bool { return r.Phase == Baking })
-		l.rows, l.trials = []tunings.Write{r.applyWrite(r.Touched[0])}, nil
+		l.rows, l.trials = []tunings.Write{of(r, 0, fleet.Look{}).applyWrite(r.Touched[0])}, nil
 		clear(l.tries)
 		r.Version, r.Keeps, r.Spec.Plan.LeaseMs, r.Touched[0].Trial, r.Touched[0].Applied = 2, false, 0, 0, 1
 		l.pass(time.Second)

@@ -86,34 +86,34 @@ type WatchedNode struct {
 	Over          Overdue  `json:"over,omitzero"`
 }
 
-// look takes in what the nodes of all watched regions say, and tells what is broken by what
+// watch takes in what the nodes of all watched regions say, and tells what is broken by what
 // the rollout has touched: whatever it waits for, and whichever stage it is at.
-func (r *Rollout) look(steps Steps, nowMs int64) (look fleet.Look, broken *breach, err error) {
-	all, err := steps.look(fleet.Scope{Rest: true})
+func (r *transition) watch() (broken *breach, err error) {
+	all, err := r.steps.look(fleet.Scope{Rest: true})
 	if err != nil {
-		return look, nil, err
+		return nil, err
 	}
-	r.Clocks.See(all, nowMs)
-	r.compare(all, nowMs)
-	look = all.Within(r.watchedScope())
-	r.observe(look, nowMs)
+	r.Clocks.See(all, r.nowMs)
+	r.compare(all)
+	r.look = all.Within(r.watchedScope())
+	r.observe()
 	r.Now = r.Watch.ratesOf(r.Stage, (*RegionWatch).now)
-	if broken = cmp.Or(r.breachOfNodes(look.AtMs), worstOf(r.Comparisons())); broken != nil || len(r.Touched) == 0 {
-		return look, broken, nil
+	if broken = cmp.Or(r.breachOfNodes(), worstOf(r.Comparisons())); broken != nil || len(r.Touched) == 0 {
+		return broken, nil
 	}
 	g, borne, last := r.Spec.Plan.Guardrails, r.Stages[r.lastApplied()].borne(), r.QueriesNow
-	if r.QueriesNow, err = steps.queries(r.touchedRegions(), r.Spec.Plan.Guardrails.Queries); err != nil {
-		return look, nil, err
+	if r.QueriesNow, err = r.steps.queries(r.touchedRegions(), r.Spec.Plan.Guardrails.Queries); err != nil {
+		return nil, err
 	}
 	g.noteQueries(r.QueriesBefore, last, r.QueriesNow, r.Clocks.GapMs, borne)
 	if why := g.breachOfQueries(r.QueriesBefore, r.QueriesNow, borne); why != "" {
-		return look, &breach{stage: r.lastApplied(), why: why}, nil
+		return &breach{stage: r.lastApplied(), why: why}, nil
 	}
-	return look, nil, nil
+	return nil, nil
 }
 
 // watchedScope is what has been touched, and the stage whose baseline is taken.
-func (r *Rollout) watchedScope() fleet.Scope {
+func (r *transition) watchedScope() fleet.Scope {
 	scope := r.Touched.scope()
 	if r.Phase == Measuring {
 		own := r.stage().Scope
@@ -125,29 +125,29 @@ func (r *Rollout) watchedScope() fleet.Scope {
 
 // observe brings every watch up to date. A region that is new to a stage is watched from
 // here on, with the nodes that it has now.
-func (r *Rollout) observe(look fleet.Look, nowMs int64) {
+func (r *transition) observe() {
 	nodes := map[string][]fleet.NodeFigures{}
-	for _, n := range look.Nodes {
+	for _, n := range r.look.Nodes {
 		nodes[n.Region] = append(nodes[n.Region], n)
 	}
-	for _, n := range look.Nodes {
-		r.watchRegion(n.Region, nodes[n.Region], nowMs)
+	for _, n := range r.look.Nodes {
+		r.watchRegion(n.Region, nodes[n.Region])
 	}
 	convergence := map[string]*float64{} // of regions as a whole, whose watches come first
 	for i := range r.Watch {
 		w := &r.Watch[i]
 		measuring := r.Phase == Measuring && w.Stage == r.Stage
 		windowMs := r.Stages[w.Stage].windowMs()
-		if old := nowMs - w.BucketMs; !measuring && w.heard() && (old < 0 || old >= windowMs/watchBuckets) {
-			w.rotate(nowMs)
+		if old := r.nowMs - w.BucketMs; !measuring && w.heard() && (old < 0 || old >= windowMs/watchBuckets) {
+			w.rotate(r.nowMs)
 		}
-		if !measuring && w.partEnded(nowMs, windowMs/partsMax) {
-			w.beginPart(nowMs)
+		if !measuring && w.partEnded(r.nowMs, windowMs/partsMax) {
+			w.beginPart(r.nowMs)
 		}
-		unsure := r.Clocks.Unsure(look, nowMs)
+		unsure := r.Clocks.Unsure(r.look, r.nowMs)
 		of := slices.DeleteFunc(slices.Clone(nodes[w.Region]), func(n fleet.NodeFigures) bool { return !w.has(n.ID) })
 		w.observe(of, measuring, unsure)
-		w.leave(look.Left)
+		w.leave(r.look.Left)
 		if w.Share == nil {
 			w.observeRelays(r.Clocks.GapMs, measuring, unsure)
 			convergence[w.Region] = w.ConvergenceMs
@@ -157,32 +157,32 @@ func (r *Rollout) observe(look fleet.Look, nowMs int64) {
 	}
 }
 
-func (r *Rollout) watchRegion(region string, nodes []fleet.NodeFigures, nowMs int64) {
+func (r *transition) watchRegion(region string, nodes []fleet.NodeFigures) {
 	if r.Stages.inParts(region) {
-		r.watchParts(region, nodes, nowMs)
+		r.watchParts(region, nodes)
 		return
 	}
 	if slices.ContainsFunc(r.Watch, func(w RegionWatch) bool { return w.Region == region }) {
 		return
 	}
 	if stage := r.stageOf(region); stage >= 0 {
-		r.Watch = append(r.Watch, RegionWatch{Region: region, Stage: stage, BucketMs: nowMs})
+		r.Watch = append(r.Watch, RegionWatch{Region: region, Stage: stage, BucketMs: r.nowMs})
 	}
 }
 
 // beginWindows forgets what the stage's regions did until now, except their baselines.
-func (r *Rollout) beginWindows(nowMs int64) {
-	r.Compared.beginSlot(nowMs)
+func (r *transition) beginWindows() {
+	r.Compared.beginSlot(r.nowMs)
 	for i := range r.Watch {
 		w := &r.Watch[i]
 		if w.Stage == r.Stage {
 			for n := range w.Nodes {
 				w.Nodes[n].Window = nil
 			}
-			w.rotate(nowMs)
+			w.rotate(r.nowMs)
 			w.Parts = nil
 		}
-		w.beginPart(nowMs)
+		w.beginPart(r.nowMs)
 	}
 }
 
@@ -320,17 +320,17 @@ func (n *WatchedNode) did() (sum fleet.Span) {
 // unready tells why the baseline of the stage cannot end: a region that is dark, or has
 // lost nodes, or nodes that say nothing, is nothing to hold the future against. A plan that bears
 // the loss of all nodes takes regions as they are.
-func (r *Rollout) unready(look fleet.Look) string {
-	if look.Truncated {
+func (r *transition) unready() string {
+	if r.look.Truncated {
 		return fmt.Sprintf("the fleet has more than %d nodes, and the rest cannot be watched", fleet.NodesMax)
 	}
 	if r.Spec.Plan.Guardrails.NodesLostShare >= 1 {
 		return ""
 	}
-	if dark := r.Watch.dark(r.stage(), look); dark != "" {
+	if dark := r.Watch.dark(r.stage(), r.look); dark != "" {
 		return dark
 	}
-	if len(look.Nodes) == 0 {
+	if len(r.look.Nodes) == 0 {
 		return "no node is live: there is nothing to take a baseline from"
 	}
 	for i := range r.Watch {
@@ -355,14 +355,14 @@ func (r *Rollout) unready(look fleet.Look) string {
 
 // since begins to wait for a heartbeat of each node, and begins anew if the clock of the
 // database has stepped back.
-func (r *Rollout) since(look fleet.Look) {
-	if r.SinceMs == 0 || r.SinceMs > look.AtMs {
-		r.SinceMs = look.AtMs
+func (r *transition) since() {
+	if r.SinceMs == 0 || r.SinceMs > r.look.AtMs {
+		r.SinceMs = r.look.AtMs
 	}
 }
 
 // touchedRegions are those of all stages that have been applied.
-func (r *Rollout) touchedRegions() (regions []string) {
+func (r *transition) touchedRegions() (regions []string) {
 	for stage := 0; stage <= r.lastApplied(); stage++ {
 		for _, region := range r.Watch.regionsOf(stage) {
 			if !slices.Contains(regions, region) {

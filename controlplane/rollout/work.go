@@ -5,7 +5,6 @@ import (
 	"fmt"
 	"time"
 
-	"github.com/weirhq/weir/controlplane"
 	"github.com/weirhq/weir/controlplane/fleet"
 	"github.com/weirhq/weir/controlplane/queries"
 	"github.com/weirhq/weir/controlplane/tunings"
@@ -14,17 +13,6 @@ import (
 
 // stepTimeout bounds one step of a rollout.
 const stepTimeout = 15 * time.Second
-
-// Trace is what MySQL knows of a rollout: that it began, and which versions it wrote.
-type Trace struct {
-	ID        string          // of the rollout
-	By        controlplane.By // who started it
-	StartedMs int64           // when it began
-	Newest    int64           // its newest version, 0: it wrote none
-
-	Saved int64 // how often its state was saved; 0: never, by an older build
-	Phase Phase // of that state
-}
 
 // Store is what a rollout needs of MySQL. All methods may be called at once.
 type Store interface {
@@ -43,9 +31,8 @@ type Store interface {
 	NewerRollout(ctx context.Context, id string, saved int64) (state string, err error)
 	// RolloutRecorded tells whether a rollout has been recorded under an id.
 	RolloutRecorded(ctx context.Context, id string) (bool, error)
-	// TracesOfTunings are the rollouts that began last and those that wrote the newest versions, at most rows of each
-	// are looked at; those that began or wrote last come first.
-	TracesOfTunings(ctx context.Context, rows int) ([]Trace, error)
+	// Rollouts are those that began last, newest first, at most rows.
+	Rollouts(ctx context.Context, rows int) ([]Trace, error)
 	// TuningsOf are the versions that a rollout wrote, oldest first, at most rows.
 	TuningsOf(ctx context.Context, id string, rows int) ([]tunings.RegionTuning, error)
 }
@@ -97,11 +84,18 @@ func (w *Work) Newer(ctx context.Context, id string, saved int64) (string, error
 	return w.store.NewerRollout(ctx, id, saved)
 }
 
-// Traces are the rollouts that began last, and those that wrote the newest versions, as many as rows of each.
-func (w *Work) Traces(ctx context.Context, rows int) ([]Trace, error) {
+// List returns the newest rollouts, newest first.
+func (w *Work) List(ctx context.Context) (list []Summary, err error) {
 	ctx, cancel := context.WithTimeout(ctx, stepTimeout)
 	defer cancel()
-	return w.store.TracesOfTunings(ctx, rows)
+	traces, err := w.store.Rollouts(ctx, ListMax)
+	for _, t := range traces {
+		if t.Saved == 0 {
+			t.Phase, t.EndedMs, t.Why = Lost, t.StartedMs, "a build that saves no state began it"
+		}
+		list = append(list, t.Summary)
+	}
+	return list, err
 }
 
 // Fleet lists the fleet.

@@ -1,13 +1,10 @@
 package store
 
 import (
-	"cmp"
 	"context"
 	"database/sql"
 	"errors"
 	"fmt"
-	"slices"
-	"strings"
 
 	"github.com/go-sql-driver/mysql"
 
@@ -191,65 +188,19 @@ func (s rollouts) RolloutRecorded(ctx context.Context, id string) (bool, error) 
 	return rows > 0, nil
 }
 
-// TracesOfTunings are the rollouts that began last and those that wrote the newest versions, at most rows of each are
-// looked at; those that began or wrote last come first.
-func (s rollouts) TracesOfTunings(ctx context.Context, rows int) ([]rollout.Trace, error) {
-	began, err := s.queries.RolloutsBegan(ctx, int32(rows))
+// Rollouts are those that began last, newest first, at most rows.
+func (s rollouts) Rollouts(ctx context.Context, rows int) (traces []rollout.Trace, err error) {
+	found, err := s.queries.Rollouts(ctx, int32(rows))
 	if err != nil {
 		return nil, fmt.Errorf("read which rollouts began: %w", explain(err))
 	}
-	wrote, err := s.queries.TuningTraces(ctx, int32(rows))
-	if err != nil {
-		return nil, fmt.Errorf("read who wrote tunings: %w", explain(err))
+	for _, r := range found {
+		traces = append(traces, rollout.Trace{Saved: int64(r.Saved), Summary: rollout.Summary{
+			ID: string(r.ID), By: controlplane.By{Actor: r.Actor, Reason: r.Reason}, StartedMs: int64(r.StartedAt),
+			EndedMs: r.EndedMs, Phase: rollout.Phase(r.Phase), Why: r.Why, Epoch: r.Epoch,
+		}})
 	}
-	t := traces{at: map[string]int{}}
-	for _, r := range began {
-		trace := t.of(string(r.ID), int64(r.StartedAt))
-		trace.By, trace.StartedMs = controlplane.By{Actor: r.Actor, Reason: r.Reason}, int64(r.StartedAt)
-		trace.Saved, trace.Phase = int64(r.Saved), rollout.Phase(r.Phase)
-	}
-	recorded := len(t.all)
-	for _, r := range wrote {
-		id, _, _ := strings.Cut(r.WriteID.String, "/")
-		trace := t.of(id, int64(r.CreatedAt))
-		trace.Newest = max(trace.Newest, int64(r.Version))
-		if t.at[id] >= recorded { // its first write that is known stands for its begin
-			trace.By, trace.StartedMs = controlplane.By{Actor: r.Actor, Reason: r.Reason}, int64(r.CreatedAt)
-		}
-	}
-	return t.newestFirst(), nil
-}
-
-// traces are put together from rollouts that began and versions that they wrote.
-type traces struct {
-	all []heard
-	at  map[string]int
-}
-
-// heard is a trace, and when its rollout began or wrote last.
-type heard struct {
-	rollout.Trace
-	lastMs int64
-}
-
-func (t *traces) of(id string, atMs int64) *rollout.Trace {
-	i, known := t.at[id]
-	if !known {
-		i = len(t.all)
-		t.at[id], t.all = i, append(t.all, heard{Trace: rollout.Trace{ID: id}})
-	}
-	t.all[i].lastMs = max(t.all[i].lastMs, atMs)
-	return &t.all[i].Trace
-}
-
-func (t *traces) newestFirst() (traces []rollout.Trace) {
-	slices.SortStableFunc(t.all, func(a, b heard) int {
-		return cmp.Or(cmp.Compare(b.lastMs, a.lastMs), cmp.Compare(b.Newest, a.Newest))
-	})
-	for _, h := range t.all {
-		traces = append(traces, h.Trace)
-	}
-	return traces
+	return traces, nil
 }
 
 // inTransaction runs statements as one. Each sees what others have committed before it.

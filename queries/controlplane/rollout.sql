@@ -25,11 +25,6 @@ SELECT version, region, document FROM ratelimit_tuning
 WHERE write_id >= sqlc.arg(from_id) AND write_id < sqlc.arg(to_id)
 ORDER BY version LIMIT ?;
 
--- name: TuningTraces :many
--- The newest versions that rollouts wrote, newest first.
-SELECT version, actor, reason, write_id, created_at FROM ratelimit_tuning
-WHERE write_id IS NOT NULL ORDER BY version DESC LIMIT ?;
-
 -- name: TuningVersions :many
 -- The versions before one, newest first.
 SELECT version, region, document, actor, reason, write_id, created_at FROM ratelimit_tuning
@@ -59,9 +54,14 @@ SELECT state FROM ratelimit_rollouts WHERE id = ? AND saved > ?;
 -- name: RolloutHasBegun :one
 SELECT COUNT(*) FROM ratelimit_rollouts WHERE id = ?;
 
--- name: RolloutsBegan :many
--- The rollouts that began last, newest first.
-SELECT id, actor, reason, started_at, saved, phase FROM ratelimit_rollouts ORDER BY started_at DESC LIMIT ?;
+-- name: Rollouts :many
+-- The rollouts that began last, newest first. A state that is no JSON has neither an end nor a reason. CONCAT gives the
+-- reason its type in Go.
+SELECT id, actor, reason, started_at, saved, phase,
+  CONCAT(COALESCE(JSON_UNQUOTE(JSON_EXTRACT(IF(JSON_VALID(state), state, NULL), '$.why')), '')) AS why,
+  CAST(COALESCE(JSON_EXTRACT(IF(JSON_VALID(state), state, NULL), '$.ended_ms'), 0) AS SIGNED) AS ended_ms,
+  CAST(COALESCE(JSON_EXTRACT(IF(JSON_VALID(state), state, NULL), '$.epoch'), 0) AS SIGNED) AS epoch
+FROM ratelimit_rollouts ORDER BY started_at DESC, id LIMIT ?;
 
 -- name: TrialWrite :execlastid
 -- Fails on write_idx when this very write has been made before.

@@ -61,10 +61,10 @@ func (a *auditTrail) write(ctx restate.Context, e audit.Entry) (restate.Void, er
 	return restate.Void{}, nil
 }
 
-// sendAudit sends an entry about the job of ctx.
-func sendAudit(ctx restate.ObjectContext, by controlplane.By, action string, before, after any) error {
-	job := restate.Key(ctx)
-	e := audit.Entry{By: by, Action: job + "." + action, Subject: "job " + job}
+// sendAudit sends an entry about the object of ctx: kind is what it is, and action what happened to it, with the kind or
+// the job before it.
+func sendAudit(ctx restate.ObjectContext, kind string, by controlplane.By, action string, before, after any) error {
+	e := audit.Entry{By: by, Action: action, Subject: kind + " " + restate.Key(ctx)}
 	var err error
 	if e.Before, err = text(before); err != nil {
 		return err
@@ -74,4 +74,9 @@ func sendAudit(ctx restate.ObjectContext, by controlplane.By, action string, bef
 	}
 	restate.ServiceSend(ctx, AuditService, "Write").Send(e)
 	return nil
+}
+
+// auditJob sends an entry about the job of ctx.
+func auditJob(ctx restate.ObjectContext, by controlplane.By, action string, before, after any) error {
+	return sendAudit(ctx, "job", by, restate.Key(ctx)+"."+action, before, after)
 }

@@ -131,7 +131,7 @@ func (c *cron) pause(ctx restate.ObjectContext, by controlplane.By) (State, erro
 		return s, err
 	}
 	restate.Set(ctx, stateKey, s)
-	return s, sendAudit(ctx, by, "pause", before.condition(), s.condition())
+	return s, auditJob(ctx, by, "pause", before.condition(), s.condition())
 }
 
 // resume begins a chain again, with a tick at once. Resuming what runs changes nothing.
@@ -154,7 +154,7 @@ func (c *cron) resume(ctx restate.ObjectContext, by controlplane.By) (State, err
 		sendNext(ctx, &s, at)
 	}
 	restate.Set(ctx, stateKey, s)
-	return s, sendAudit(ctx, by, "resume", before.condition(), s.condition())
+	return s, auditJob(ctx, by, "resume", before.condition(), s.condition())
 }
 
 // triggerNow runs the job once, paused or not, and leaves the chain alone.
@@ -173,7 +173,7 @@ func (c *cron) triggerNow(ctx restate.ObjectContext, by controlplane.By) (Run, e
 	}
 	s.record(r)
 	restate.Set(ctx, stateKey, s)
-	return r, sendAudit(ctx, by, "run", nil, r)
+	return r, auditJob(ctx, by, "run", nil, r)
 }
 
 // tick is one turn of the chain. One that is not the chain's returns at once.
@@ -304,7 +304,7 @@ func (c *cron) adopt(ctx restate.ObjectContext, s *State, o controlplane.PauseOr
 		return nil
 	}
 	by := controlplane.By{Actor: "weir-control", Reason: "Restate had lost the newest order about the job"}
-	return sendAudit(ctx, by, "restore", before.condition(), s.condition())
+	return auditJob(ctx, by, "restore", before.condition(), s.condition())
 }
 
 // save records when an operator paused or resumed the job, and saves the order to MySQL. If that

@@ -38,13 +38,13 @@
 //
 // # WeirRollouts and WeirRollout
 //
-// WeirRollouts is one list, which is the fleet's lock. WeirRollout is an object for each rollout: an invocation makes
+// WeirRollouts is the fleet's lock; MySQL has the list. WeirRollout is an object for each rollout: an invocation makes
 // one transition of a rollout.Rollout, saves it to MySQL, stores it in Restate, and sends the next timer with the epoch
 // that the document then has. What must hold:
 //
 //  1. A timer of another epoch does nothing. So operators' orders and new builds need not cancel timers.
-//  2. Only the list begins rollouts and rolls back finished ones (TakeBack), and it does so when none is under
-//     way. The outcome of a rollout is a message to the list (Ended), which releases the lock.
+//  2. Only the lock begins rollouts and rolls back finished ones (TakeBack), and it does so when none is under
+//     way. The outcome of a rollout is a message to the lock (Ended), which releases it.
 //  3. If a step keeps failing, there is no transition: the error is noted, and the transition is made again later. So
 //     no rollout is given up between two regions.
 //

@@ -71,7 +71,7 @@ func testJournalsHaveTheEntriesOfEarlierBuilds(t *testing.T) {
 	t.Parallel()
 	cl, db := newJournalCluster(t)
 	v := newVillage(t, db)
-	rollOutAndBack(t, RolloutClient{cl.client})
+	rollOutAndBack(t, db, RolloutClient{cl.client})
 	v.stop()
 	v.done.Wait()
 	if _, err := db.ExecContext(t.Context(), "DELETE FROM ratelimit_nodes"); err != nil { // the next fleet has other regions
@@ -138,7 +138,7 @@ func newJournalCluster(t *testing.T) (*cluster, *sql.DB) {
 	}), db
 }
 
-func rollOutAndBack(t *testing.T, c RolloutClient) {
+func rollOutAndBack(t *testing.T, db *sql.DB, c RolloutClient) {
 	t.Helper()
 	spec, limit := twoStages(200), 2.0
 	spec.Plan.Guardrails.Queries = []queries.Rail{{Name: "errors", Query: "errors", Above: &limit}}
@@ -153,7 +153,7 @@ func rollOutAndBack(t *testing.T, c RolloutClient) {
 		t.Fatal(err)
 	}
 	reaches(t, c, "one", "it is done", in(rollout.Done, 1))
-	wantUnlocked(t, c, "one", rollout.Done)
+	wantUnlocked(t, db, c, "one", rollout.Done)
 	if _, err := c.Operate(t.Context(), "one", order(rollout.RollBack)); err != nil {
 		t.Fatal(err)
 	}

@@ -32,9 +32,8 @@ type Keeper struct {
 	Metrics   *controlplane.Metrics
 	Log       *slog.Logger
 
-	// Tunings are the rollouts that wrote the newest versions of the tuning, as many as rows:
-	// what Restate may have lost. nil: not known.
-	Tunings func(ctx context.Context, rows int) ([]rollout.Trace, error)
+	// Rollouts are the newest rollouts in MySQL, at most rows, which Restate may have lost. nil: not known.
+	Rollouts func(ctx context.Context, rows int) ([]rollout.Trace, error)
 
 	// Saves are the states of jobs in MySQL, which Restate may have lost. If it is nil, they are
 	// unknown.

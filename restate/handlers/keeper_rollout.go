@@ -17,66 +17,59 @@ const (
 	rolloutLate = 3
 )
 
-// ensureRollout looks after the rollout that is under way, or that the list takes for it,
-// and after the list and its lock.
+// ensureRollout looks after the rollout that has the lock, after the lock, and after the rollouts that MySQL has.
 func (k *Keeper) ensureRollout(ctx context.Context) error {
 	rollouts := RolloutClient{k.Client}
-	standing, err := rollouts.Standing(ctx)
+	lock, err := rollouts.Standing(ctx)
 	if err != nil {
 		return err
 	}
-	return errors.Join(k.reviveRollouts(ctx, rollouts, standing), k.repairRollouts(ctx, rollouts, standing))
+	return errors.Join(k.reviveRollout(ctx, rollouts, lock.Active), k.repairRollouts(ctx, rollouts, lock))
 }
 
-// reviveRollouts sends the message of a rollout anew that has lost it, and the outcome of
-// one that the list has not heard of: the lock must not stay with what is over.
-func (k *Keeper) reviveRollouts(ctx context.Context, rollouts RolloutClient, standing rollout.List) error {
-	for _, id := range standing.UnderWay() {
-		r, err := rollouts.Status(ctx, id)
-		if errors.Is(err, controlplane.ErrNotFound) {
-			continue // repairRollouts knows what to do
-		}
-		if err != nil {
-			return err
-		}
-		late := rolloutLate * cmp.Or(k.Grace, defaultGrace)
-		if !r.Lapsed(time.Now().UnixMilli(), late) {
-			continue
-		}
-		if err := rollouts.Ensure(ctx, r.ID, r.Epoch); err != nil {
-			return err
-		}
-		if k.revived != (revival{r.ID, r.Epoch}) { // once, however long it waits for its turn
-			k.revived = revival{r.ID, r.Epoch}
-			k.Log.Warn("a rollout had lost its timer and is revived", "rollout", r.ID, "phase", r.Phase)
-			k.Metrics.ChainRepaired()
-		}
+// reviveRollout sends the message of a rollout anew that has lost it, and the outcome that would release the lock.
+func (k *Keeper) reviveRollout(ctx context.Context, rollouts RolloutClient, active string) error {
+	if active == "" {
+		return nil
+	}
+	r, err := rollouts.Status(ctx, active)
+	late := rolloutLate * cmp.Or(k.Grace, defaultGrace)
+	switch {
+	case errors.Is(err, controlplane.ErrNotFound):
+		return nil // repairRollouts knows what to do
+	case err != nil || !r.Lapsed(time.Now().UnixMilli(), late):
+		return err
+	}
+	if err := rollouts.Ensure(ctx, r.ID, r.Epoch); err != nil {
+		return err
+	}
+	if k.revived != (revival{r.ID, r.Epoch}) { // once, however long it waits for its turn
+		k.revived = revival{r.ID, r.Epoch}
+		k.Log.Warn("a rollout had lost its timer and is revived", "rollout", r.ID, "phase", r.Phase)
+		k.Metrics.ChainRepaired()
 	}
 	return nil
 }
 
-// repairRollouts compares the list with the rollouts themselves and with what they wrote to
-// MySQL. It looks first, as ensure does.
-func (k *Keeper) repairRollouts(ctx context.Context, rollouts RolloutClient, standing rollout.List) error {
+// repairRollouts compares the lock and Restate's rollouts with those of MySQL. It looks first, as ensure does.
+func (k *Keeper) repairRollouts(ctx context.Context, rollouts RolloutClient, lock rollout.Lock) error {
 	var traces []rollout.Trace
 	var unread error
-	if k.Tunings != nil {
-		if traces, unread = k.Tunings(ctx, rollout.TracesMax); unread != nil {
-			unread = fmt.Errorf("compare the list of rollouts with MySQL: %w", unread)
+	if k.Rollouts != nil {
+		if traces, unread = k.Rollouts(ctx, rollout.ListMax); unread != nil {
+			unread = fmt.Errorf("compare the rollouts with MySQL: %w", unread)
 		}
 	}
 	late := rolloutLate * cmp.Or(k.Grace, defaultGrace).Milliseconds()
 	look := func(id string) (rollout.Rollout, error) { return rollouts.Status(ctx, id) }
-	wrong, err := standing.Wrongs(traces, time.Now().UnixMilli(), late, look)
-	if err != nil || len(wrong) == 0 {
-		return errors.Join(unread, err)
+	wrong, err := lock.Wrongs(traces, time.Now().UnixMilli(), late, look)
+	if err == nil && len(wrong) > 0 {
+		if err = rollouts.Repair(ctx, wrong); err == nil {
+			k.Log.Warn("rollouts were not as MySQL has them and are repaired", "rollouts", len(wrong), "first", wrong[0].ID)
+			k.Metrics.ChainRepaired()
+		}
 	}
-	if err := rollouts.Repair(ctx, wrong); err != nil {
-		return errors.Join(unread, err)
-	}
-	k.Log.Warn("the list of rollouts was wrong and is repaired", "rollouts", len(wrong), "first", wrong[0].ID)
-	k.Metrics.ChainRepaired()
-	return unread
+	return errors.Join(unread, err)
 }
 
 // revival is a rollout that was revived, and where it stood.

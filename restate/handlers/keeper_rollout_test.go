@@ -17,7 +17,7 @@ import (
 )
 
 // rolloutsOf is a Restate that has a list and some rollouts.
-func rolloutsOf(t *testing.T, standing rollout.List, rollouts map[string]rollout.Rollout) *scripted {
+func rolloutsOf(t *testing.T, standing rollout.Lock, rollouts map[string]rollout.Rollout) *scripted {
 	text := func(v any) string {
 		b, err := json.Marshal(v)
 		if err != nil {
@@ -44,29 +44,31 @@ func rolloutsOf(t *testing.T, standing rollout.List, rollouts map[string]rollout
 	}}
 }
 
-// What the keeper does about a rollout follows from the list, from the rollout and from how late it is: in time it does
+// What the keeper does about a rollout follows from the lock, from the rollout and from how late it is: in time it does
 // nothing, and of several each is looked at.
 func TestWhatTheKeeperDoesAboutRollouts(t *testing.T) {
 	const graceMs, lateMs = 10_000, rolloutLate * 10_000
 	broken := rollout.Rollout{}
 	for name, c := range map[string]struct {
-		standing rollout.List
+		standing rollout.Lock
 		rollout  func(nowMs int64) rollout.Rollout
 		traces   error
+		saved    int64 // of its row; 0: it has none
 		ensured  bool
 		repaired bool
 		wrong    string
 	}{
-		"its timer is late":     {standing: rollout.List{Active: "one"}, rollout: bakesSince(lateMs + 1), ensured: true},
-		"its timer may come":    {standing: rollout.List{Active: "one"}, rollout: bakesSince(lateMs)},
-		"its outcome is late":   {standing: rollout.List{Active: "one"}, rollout: doneSince(lateMs + 1), ensured: true},
-		"its outcome may come":  {standing: rollout.List{Active: "one"}, rollout: doneSince(lateMs)},
-		"it has a line alone":   {standing: rollout.List{Active: "gone", List: []rollout.Summary{{ID: "one"}}}, rollout: bakesSince(lateMs + 1), ensured: true, repaired: true},
-		"its line has an end":   {standing: rollout.List{List: []rollout.Summary{{ID: "one", EndedMs: 1}}}, rollout: bakesSince(lateMs + 1)},
-		"it is not known":       {standing: rollout.List{Active: "gone"}, rollout: bakesSince(0), repaired: true},
-		"it cannot be read":     {standing: rollout.List{Active: "one"}, rollout: func(int64) rollout.Rollout { return broken }, wrong: "broken"},
-		"MySQL does not answer": {standing: rollout.List{Active: "gone"}, rollout: bakesSince(0), traces: errors.New("no rows today"), repaired: true, wrong: "compare the list of rollouts with MySQL: no rows today"},
-		"MySQL alone is down":   {standing: rollout.List{Active: "one"}, rollout: bakesSince(0), traces: errors.New("no rows today"), wrong: "no rows today"},
+		"its timer is late":     {standing: rollout.Lock{Active: "one"}, rollout: bakesSince(lateMs + 1), ensured: true},
+		"its timer may come":    {standing: rollout.Lock{Active: "one"}, rollout: bakesSince(lateMs)},
+		"its outcome is late":   {standing: rollout.Lock{Active: "one"}, rollout: doneSince(lateMs + 1), ensured: true},
+		"its outcome may come":  {standing: rollout.Lock{Active: "one"}, rollout: doneSince(lateMs)},
+		"another has the lock":  {standing: rollout.Lock{Active: "gone"}, rollout: bakesSince(lateMs + 1), repaired: true},
+		"it has no lock":        {rollout: bakesSince(lateMs + 1), saved: 1, repaired: true},
+		"Restate has it older":  {standing: rollout.Lock{Active: "one"}, rollout: bakesSince(lateMs + 1), saved: 1, ensured: true, repaired: true},
+		"it is not known":       {standing: rollout.Lock{Active: "gone"}, rollout: bakesSince(0), repaired: true},
+		"it cannot be read":     {standing: rollout.Lock{Active: "one"}, rollout: func(int64) rollout.Rollout { return broken }, wrong: "broken"},
+		"MySQL does not answer": {standing: rollout.Lock{Active: "gone"}, rollout: bakesSince(0), traces: errors.New("no rows today"), repaired: true, wrong: "compare the rollouts with MySQL: no rows today"},
+		"MySQL alone is down":   {standing: rollout.Lock{Active: "one"}, rollout: bakesSince(0), traces: errors.New("no rows today"), wrong: "no rows today"},
 	} {
 		t.Run(name, func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
@@ -74,7 +76,12 @@ func TestWhatTheKeeperDoesAboutRollouts(t *testing.T) {
 				k := &Keeper{
 					Client: NewClient(&http.Client{Transport: restate}, testKeys, "http://restate"), Grace: graceMs * time.Millisecond,
 					Metrics: controlplane.NewMetrics(), Log: slog.New(slog.DiscardHandler),
-					Tunings: func(context.Context, int) ([]rollout.Trace, error) { return nil, c.traces },
+					Rollouts: func(context.Context, int) (traces []rollout.Trace, err error) {
+						if c.saved > 0 {
+							traces = []rollout.Trace{{Summary: rollout.Summary{ID: "one", Phase: rollout.Baking}, Saved: c.saved}}
+						}
+						return traces, c.traces
+					},
 				}
 				for range 2 {
 					if err := k.ensureRollout(t.Context()); (err != nil) != (c.wrong != "") || !strings.Contains(fmt.Sprint(err), c.wrong) {

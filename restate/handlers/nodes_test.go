@@ -72,7 +72,7 @@ func testLosingNodesOfRestate(t *testing.T) {
 			t.Fatal(err)
 		}
 		wantOneOutcome(t, r)
-		wantUnlocked(t, rollouts, id, rollout.Done)
+		wantUnlocked(t, db, rollouts, id, rollout.Done)
 		wantInForce(t, db, spec.Tuning)
 		wantWrittenOnce(t, db)
 	}

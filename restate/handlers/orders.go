@@ -46,7 +46,6 @@ var operations = map[string]string{
 	RolloutsService + "/TakeBack": ordersChange,
 	RolloutsService + "/Repair":   ordersChange,
 	RolloutsService + "/Standing": ordersRead,
-	RolloutsService + "/List":     ordersRead,
 
 	RolloutService + "/Operate": ordersChange,
 	RolloutService + "/Ensure":  ordersChange,

@@ -8,7 +8,6 @@ import (
 
 	"github.com/weirhq/weir/controlplane"
 	"github.com/weirhq/weir/controlplane/access"
-	"github.com/weirhq/weir/controlplane/audit"
 	"github.com/weirhq/weir/controlplane/retire"
 )
 
@@ -305,16 +304,7 @@ func (o *retirement) send(ctx restate.ObjectContext, r *retire.Retirement, wait 
 
 func (o *retirement) audit(ctx restate.ObjectContext, by controlplane.By, action string, before any,
 	after retirementCondition) error {
-	e := audit.Entry{By: by, Action: "retirement." + action, Subject: "table " + restate.Key(ctx)}
-	var err error
-	if e.Before, err = text(before); err != nil {
-		return err
-	}
-	if e.After, err = text(after); err != nil {
-		return err
-	}
-	restate.ServiceSend(ctx, AuditService, "Write").Send(e)
-	return nil
+	return sendAudit(ctx, "table", by, "retirement."+action, before, after)
 }
 
 // retirementCondition is what the audit log says of a retirement: not its history.

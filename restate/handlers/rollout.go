@@ -12,7 +12,6 @@ import (
 
 	"github.com/weirhq/weir/controlplane"
 	"github.com/weirhq/weir/controlplane/access"
-	"github.com/weirhq/weir/controlplane/audit"
 	"github.com/weirhq/weir/controlplane/rollout"
 )
 
@@ -86,7 +85,7 @@ func (o *rolloutObject) definition() restate.ServiceDefinition {
 		Handler("Status", restate.NewObjectSharedHandler(o.status, readOnly...))
 }
 
-// begin is called by the list of rollouts alone, which sees to it that one is under
+// begin is called under the lock of rollouts alone, which sees to it that one is under
 // way at a time.
 func (o *rolloutObject) begin(ctx restate.ObjectContext, req rollout.Begin) (rollout.Rollout, error) {
 	r, err := o.restored(ctx)
@@ -134,16 +133,21 @@ func (o *rolloutObject) restored(ctx restate.ObjectContext) (rollout.Rollout, er
 	return r, err
 }
 
-// restore is called by the list of rollouts, which knows from MySQL that the rollout is not as Restate has it.
+// restore is called under the lock of rollouts, by what knows from MySQL that the rollout is not as Restate has it. If
+// Restate has the newer state, MySQL gets it: an operator ended the rollout while MySQL did not answer, or MySQL was
+// restored from an older copy.
 func (o *rolloutObject) restore(ctx restate.ObjectContext, _ restate.Void) (rollout.Rollout, error) {
-	r, err := o.restored(ctx)
+	r, wait, newer, err := o.current(ctx)
 	if err == nil {
 		err = known(ctx, &r)
 	}
-	if err != nil {
+	switch {
+	case err != nil:
 		return r, err
+	case newer:
+		return r, o.settle(ctx, &r, wait)
 	}
-	if err := r.Save(o.on(ctx)); err != nil { // what an operator did while MySQL was away
+	if err := r.SaveAgain(o.on(ctx)); err != nil {
 		return r, finally(err)
 	}
 	restate.Set(ctx, rolloutKey, r)
@@ -211,7 +215,7 @@ func (o *rolloutObject) later(ctx restate.ObjectContext, stepErr error) error {
 	return nil
 }
 
-// ensure sends anew what a rollout owes that [Keeper] took for dead.
+// ensure sends anew what a rollout should have sent that [Keeper] took for dead: its outcome, or its timer.
 func (o *rolloutObject) ensure(ctx restate.ObjectContext, t RolloutTimer) (restate.Void, error) {
 	r, wait, newer, err := o.current(ctx)
 	if err != nil {
@@ -220,11 +224,8 @@ func (o *rolloutObject) ensure(ctx restate.ObjectContext, t RolloutTimer) (resta
 	if newer {
 		return restate.Void{}, o.settle(ctx, &r, wait)
 	}
-	owes := r.Owes(t.Epoch)
-	if owes.Outcome {
-		restate.ObjectSend(ctx, RolloutsService, rolloutScope, "Ended").Send(r.Summary())
-	}
-	if !owes.Timer {
+	o.sendOutcome(ctx, &r)
+	if !r.Takes(t.Epoch) { // it has moved since, and is not dead
 		return restate.Void{}, nil
 	}
 	at, err := controlplane.NowMs(o.steps.on(ctx))
@@ -304,7 +305,7 @@ func away(err error) bool {
 	return failed != nil && failed.Code() == http.StatusInternalServerError
 }
 
-// rollBack is called by the list of rollouts, which knows that no other is under way.
+// rollBack is called under the lock of rollouts: no other is under way.
 func (o *rolloutObject) rollBack(ctx restate.ObjectContext, by controlplane.By) (rollout.Rollout, error) {
 	r, err := o.restored(ctx)
 	if err == nil {
@@ -334,7 +335,7 @@ func (o *rolloutObject) operated(ctx restate.ObjectContext, r rollout.Rollout, o
 	return r, o.audit(ctx, order.By, string(order.Action), before, after)
 }
 
-// forget deletes the state of an ended rollout that is no longer in the list. MySQL keeps it.
+// forget deletes the state of an ended rollout that is no longer listed. MySQL keeps it.
 func (o *rolloutObject) forget(ctx restate.ObjectContext, _ restate.Void) (restate.Void, error) {
 	r, err := load(ctx)
 	if err == nil && r.Phase.Over() {
@@ -345,10 +346,6 @@ func (o *rolloutObject) forget(ctx restate.ObjectContext, _ restate.Void) (resta
 
 // status is a snapshot. It waits for nothing.
 func (o *rolloutObject) status(ctx restate.ObjectSharedContext, _ restate.Void) (rollout.Rollout, error) {
-	return o.existing(ctx)
-}
-
-func (o *rolloutObject) existing(ctx restate.ObjectSharedContext) (rollout.Rollout, error) {
 	r, err := load(ctx)
 	if err == nil {
 		err = known(ctx, &r)
@@ -366,45 +363,41 @@ func known(ctx restate.ObjectSharedContext, r *rollout.Rollout) error {
 
 // settle saves a transition to MySQL, writes it down and sends what follows from it.
 func (o *rolloutObject) settle(ctx restate.ObjectContext, r *rollout.Rollout, wait time.Duration) error {
-	sends := r.Settle(wait)
+	r.Settle(wait)
 	if err := r.Save(o.on(ctx)); err != nil {
 		return finally(err)
 	}
-	o.send(ctx, r, sends, wait)
+	o.send(ctx, r, wait)
 	return nil
 }
 
 // write is settle without MySQL, for what need not be saved.
 func (o *rolloutObject) write(ctx restate.ObjectContext, r *rollout.Rollout, wait time.Duration) {
-	o.send(ctx, r, r.Settle(wait), wait)
+	r.Settle(wait)
+	o.send(ctx, r, wait)
 }
 
 // send writes a transition down and sends what follows from it: the next timer, and
-// the outcome to the list. All of it happens, or nothing.
-func (o *rolloutObject) send(ctx restate.ObjectContext, r *rollout.Rollout, sends rollout.Sends,
-	wait time.Duration) {
-	if sends.Timer {
+// the outcome to the lock. All of it happens, or nothing.
+func (o *rolloutObject) send(ctx restate.ObjectContext, r *rollout.Rollout, wait time.Duration) {
+	if wait >= 0 {
 		restate.ObjectSend(ctx, RolloutService, restate.Key(ctx), "Step").
 			Send(RolloutTimer{Epoch: r.Epoch}, restate.WithDelay(wait))
 	}
 	restate.Set(ctx, rolloutKey, *r)
-	if sends.Outcome {
+	o.sendOutcome(ctx, r)
+}
+
+// sendOutcome sends the outcome of a rollout that is over to the lock.
+func (o *rolloutObject) sendOutcome(ctx restate.ObjectContext, r *rollout.Rollout) {
+	if r.Phase.Over() {
 		restate.ObjectSend(ctx, RolloutsService, rolloutScope, "Ended").Send(r.Summary())
 	}
 }
 
 func (o *rolloutObject) audit(ctx restate.ObjectContext, by controlplane.By, action string, before any,
 	after rolloutCondition) error {
-	e := audit.Entry{By: by, Action: "rollout." + action, Subject: "rollout " + restate.Key(ctx)}
-	var err error
-	if e.Before, err = text(before); err != nil {
-		return err
-	}
-	if e.After, err = text(after); err != nil {
-		return err
-	}
-	restate.ServiceSend(ctx, AuditService, "Write").Send(e)
-	return nil
+	return sendAudit(ctx, "rollout", by, "rollout."+action, before, after)
 }
 
 // rolloutCondition is what the audit log says of a rollout: not its history, nor the

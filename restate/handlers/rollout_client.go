@@ -41,19 +41,13 @@ func (c RolloutClient) Status(ctx context.Context, id string) (rollout.Rollout, 
 	return askRollout[restate.Void, rollout.Rollout](ctx, c.Client, RolloutService, id, "Status", restate.Void{})
 }
 
-// List is the newest rollouts, newest first.
-func (c RolloutClient) List(ctx context.Context) ([]rollout.Summary, error) {
-	return askRollout[restate.Void, []rollout.Summary](ctx, c.Client, RolloutsService, rolloutScope, "List",
+// Standing is the lock of rollouts.
+func (c RolloutClient) Standing(ctx context.Context) (rollout.Lock, error) {
+	return askRollout[restate.Void, rollout.Lock](ctx, c.Client, RolloutsService, rolloutScope, "Standing",
 		restate.Void{})
 }
 
-// Standing is the list of rollouts, and who has the lock.
-func (c RolloutClient) Standing(ctx context.Context) (rollout.List, error) {
-	return askRollout[restate.Void, rollout.List](ctx, c.Client, RolloutsService, rolloutScope, "Standing",
-		restate.Void{})
-}
-
-// Repair puts the list and its lock right about rollouts.
+// Repair puts Restate's states of rollouts, and the lock, right.
 func (c RolloutClient) Repair(ctx context.Context, rollouts []rollout.Trace) error {
 	_, err := askRollout[RolloutsRepair, restate.Void](ctx, c.Client, RolloutsService, rolloutScope, "Repair",
 		RolloutsRepair{rollouts})
@@ -62,20 +56,15 @@ func (c RolloutClient) Repair(ctx context.Context, rollouts []rollout.Trace) err
 
 // UnderWay is the rollout that is under way, or nil.
 func (c RolloutClient) UnderWay(ctx context.Context) (*rollout.Rollout, error) {
-	list, err := c.List(ctx)
-	if err != nil {
+	lock, err := c.Standing(ctx)
+	if err != nil || lock.Active == "" {
 		return nil, err
 	}
-	for _, line := range list {
-		if line.Phase.Over() {
-			continue
-		}
-		r, err := c.Status(ctx, line.ID)
-		if err != nil || !r.Phase.Over() {
-			return &r, err
-		}
+	r, err := c.Status(ctx, lock.Active)
+	if err == nil && r.Phase.Over() {
+		return nil, nil
 	}
-	return nil, nil
+	return &r, err
 }
 
 // Ensure revives a rollout that stands at an epoch, in its turn: it does not wait for

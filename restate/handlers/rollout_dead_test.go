@@ -73,7 +73,7 @@ func testKeeperRevivesARollout(t *testing.T) {
 	}
 	reaches(t, c, "lost", "the end", over)
 	wantInForce(t, db, oldTuning)
-	wantUnlocked(t, c, "lost", rollout.Aborted)
+	wantUnlocked(t, db, c, "lost", rollout.Aborted)
 }
 
 // A redeploy in the middle of a bake: another build, at an address of its own, takes the
@@ -117,7 +117,7 @@ func testRolloutMovesToAnotherDeployment(t *testing.T) {
 		t.Errorf("%s %q", r.Phase, r.Why)
 	}
 	wantInForce(t, db, newTuning)
-	wantUnlocked(t, c, "moves", rollout.Done)
+	wantUnlocked(t, db, c, "moves", rollout.Done)
 }
 
 // startedAt is the number of invocations that began at an address and have not ended.

@@ -64,7 +64,7 @@ func testSoakRolloutsSurviveKills(t *testing.T) {
 			running = r.Document
 		}
 		wantInForce(t, k.db, running)
-		wantUnlocked(t, c, id, r.Phase)
+		wantUnlocked(t, k.db, c, id, r.Phase)
 		wantOneOutcome(t, r)
 		wantWrittenOnce(t, k.db)
 		if t.Failed() {

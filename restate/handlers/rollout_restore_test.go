@@ -10,7 +10,7 @@ import (
 	"github.com/weirhq/weir/shared/servers"
 )
 
-// A rollout that bakes goes on, without an operator, after Restate has lost it, or the list, or both: to one outcome.
+// A rollout that bakes goes on, without an operator, after Restate has lost it, or the lock, or both: to one outcome.
 // When it is over, an old state of all is restored, and it stays as it ended.
 func TestARolloutIsRestoredFromMySQL(t *testing.T) {
 	t.Parallel()
@@ -21,23 +21,23 @@ func testARolloutIsRestoredFromMySQL(t *testing.T) {
 	t.Parallel()
 	cl, _, db, _, c := newRolloutCluster(t)
 	k := cl.keeper(nil)
-	k.Tunings, k.Grace = store.New(db).TracesOfTunings, time.Millisecond
+	k.Rollouts, k.Grace = store.New(db).Rollouts, time.Millisecond
 	tunings := []string{newTuning, otherTuning, newTuning}
 	for i, lost := range []struct {
 		id            string
-		rollout, list bool
-	}{{"both", true, true}, {"the-list", false, true}, {"the-rollout", true, false}} {
+		rollout, lock bool
+	}{{"both", true, true}, {"the-lock", false, true}, {"the-rollout", true, false}} {
 		spec := twoStages(1000)
 		spec.Tuning = tunings[i]
 		if _, err := c.Start(t.Context(), rollout.Start{ID: lost.id, Spec: spec, By: operator}); err != nil {
 			t.Fatal(err)
 		}
 		baking := reaches(t, c, lost.id, "the canary bakes", in(rollout.Baking, 0))
-		old, list := cl.state(RolloutService, lost.id, rolloutKey), cl.state(RolloutsService, rolloutScope, rolloutsKey)
+		old, lock := cl.state(RolloutService, lost.id, rolloutKey), cl.state(RolloutsService, rolloutScope, rolloutsKey)
 		if lost.rollout {
 			cl.putState(RolloutService, lost.id, rolloutKey, nil)
 		}
-		if lost.list {
+		if lost.lock {
 			cl.putState(RolloutsService, rolloutScope, rolloutsKey, nil)
 		}
 		if err := k.Once(t.Context()); err != nil {
@@ -49,10 +49,10 @@ func testARolloutIsRestoredFromMySQL(t *testing.T) {
 			t.Errorf("%s: %s %q, started at %d, before %d", lost.id, ended.Phase, ended.Why, ended.StartedMs, baking.StartedMs)
 		}
 		wantInForce(t, db, tunings[i])
-		wantUnlocked(t, c, lost.id, rollout.Done)
+		wantUnlocked(t, db, c, lost.id, rollout.Done)
 
 		cl.putState(RolloutService, lost.id, rolloutKey, json.RawMessage(old))
-		cl.putState(RolloutsService, rolloutScope, rolloutsKey, json.RawMessage(list))
+		cl.putState(RolloutsService, rolloutScope, rolloutsKey, json.RawMessage(lock))
 		if err := k.Once(t.Context()); err != nil {
 			t.Fatal(err)
 		}
@@ -62,7 +62,7 @@ func testARolloutIsRestoredFromMySQL(t *testing.T) {
 			t.Errorf("%s: ended as %s at %d, and before as %s at %d", lost.id, again.Phase, again.EndedMs, ended.Phase, ended.EndedMs)
 		}
 		wantInForce(t, db, tunings[i])
-		wantUnlocked(t, c, lost.id, rollout.Done)
+		wantUnlocked(t, db, c, lost.id, rollout.Done)
 	}
 }
 
@@ -107,5 +107,5 @@ func testAnOldStateOfARolloutDoesNothing(t *testing.T) {
 		t.Errorf("%s, %v", r.Phase, err)
 	}
 	wantInForce(t, db, oldTuning)
-	wantUnlocked(t, c, "old", rollout.Aborted)
+	wantUnlocked(t, db, c, "old", rollout.Aborted)
 }

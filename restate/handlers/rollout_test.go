@@ -194,12 +194,15 @@ func wantInForce(t *testing.T, db *sql.DB, document string) {
 }
 
 // wantUnlocked: the list knows how it ended, once, and the next one may start.
-func wantUnlocked(t *testing.T, c RolloutClient, id string, phase rollout.Phase) {
+func wantUnlocked(t *testing.T, db *sql.DB, c RolloutClient, id string, phase rollout.Phase) {
 	t.Helper()
 	await.NoError(t, "the list says how it ended", func() error {
-		list, err := c.List(t.Context())
+		list, err := rollout.NewWork(store.New(db), time.Minute).List(t.Context())
 		if err != nil {
 			return err
+		}
+		if lock, err := c.Standing(t.Context()); err != nil || lock.Active == id {
+			return fmt.Errorf("%+v, %w", lock, err)
 		}
 		n := 0
 		for _, s := range list {
@@ -289,7 +292,7 @@ func testRolloutHappyPath(t *testing.T) {
 		t.Fatalf("%s %q", r.Phase, r.Why)
 	}
 	wantInForce(t, db, newTuning)
-	wantUnlocked(t, c, "one", rollout.Done)
+	wantUnlocked(t, db, c, "one", rollout.Done)
 	wantAudited(t, db, "one", "rollout.start ann", "rollout.done weir-control")
 	if _, err := c.Operate(t.Context(), "one", order(rollout.RollBack)); err != nil {
 		t.Fatal(err)
@@ -298,7 +301,7 @@ func testRolloutHappyPath(t *testing.T) {
 		t.Errorf("%s %q", r.Phase, r.Why)
 	}
 	wantInForce(t, db, oldTuning)
-	wantUnlocked(t, c, "one", rollout.RolledBack)
+	wantUnlocked(t, db, c, "one", rollout.RolledBack)
 	wantAudited(t, db, "one", "rollout.rollback ann", "rollout.rolled_back weir-control")
 	if _, err := c.Start(t.Context(), starting("two", twoStages(300))); err != nil {
 		t.Errorf("the next one: %v", err)
@@ -327,7 +330,7 @@ func testRolloutRollsBackByItself(t *testing.T) {
 		t.Errorf("%s %q", r.Phase, r.Why)
 	}
 	wantInForce(t, db, oldTuning)
-	wantUnlocked(t, c, "sick", rollout.RolledBack)
+	wantUnlocked(t, db, c, "sick", rollout.RolledBack)
 	wantAudited(t, db, "sick", "rollout.rolling_back weir-control", "rollout.rolled_back weir-control")
 }
 
@@ -401,7 +404,7 @@ func testRolloutByOperators(t *testing.T) {
 		t.Errorf("%s %q", r.Phase, r.Why)
 	}
 	wantInForce(t, db, oldTuning)
-	wantUnlocked(t, c, "gated", rollout.Aborted)
+	wantUnlocked(t, db, c, "gated", rollout.Aborted)
 	wantAudited(t, db, "gated", "rollout.pause ann", "rollout.resume ann", "rollout.approve ann", "rollout.approve bob", "rollout.abort ann", "rollout.aborted weir-control")
 }
 

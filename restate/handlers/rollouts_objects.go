@@ -39,6 +39,10 @@ func (o rolloutObjects) RollBack(id string, by controlplane.By) (rollout.Rollout
 	return askOf[rollout.Rollout](o.ctx, id, "TakeBack", by)
 }
 
+func (o rolloutObjects) Forget(id string) {
+	restate.ObjectSend(o.ctx, RolloutService, id, "Forget").Send(restate.Void{})
+}
+
 // askOf calls a rollout's handler, and waits.
 func askOf[O any](ctx restate.Context, id, handler string, in any) (O, error) {
 	out, err := restate.Object[O](ctx, RolloutService, id, handler).Request(in)

@@ -7,6 +7,7 @@ import (
 	"net/http"
 	"strings"
 	"testing"
+	"time"
 
 	"github.com/weirhq/weir/controlplane"
 	"github.com/weirhq/weir/controlplane/rollout"
@@ -38,15 +39,15 @@ func (c *cluster) putState(service, object, key string, value any) {
 	})
 }
 
-// A rollout that is over and fell off the list is answered as it stands when it is started
+// A rollout that is over and that the lock does not know is answered as it stands when it is started
 // again, and takes no lock. One that is taken back from there does not undo what came since.
-// What the list says wrongly, or has lost, the keeper puts right.
-func TestARolloutThatFellOffTheList(t *testing.T) {
+// What the lock says wrongly the keeper puts right, and what is lost holds nothing up.
+func TestARolloutThatTheLockDoesNotKnow(t *testing.T) {
 	t.Parallel()
-	servers.TurnSQL(t, testARolloutThatFellOffTheList)
+	servers.TurnSQL(t, testARolloutThatTheLockDoesNotKnow)
 }
 
-func testARolloutThatFellOffTheList(t *testing.T) {
+func testARolloutThatTheLockDoesNotKnow(t *testing.T) {
 	t.Parallel()
 	cl, _, db, _, c := newRolloutCluster(t)
 	start := func(id, document string) {
@@ -59,10 +60,10 @@ func testARolloutThatFellOffTheList(t *testing.T) {
 		if r := reaches(t, c, id, "the end of "+id, over); r.Phase != rollout.Done {
 			t.Fatalf("%s: %s %q", id, r.Phase, r.Why)
 		}
-		wantUnlocked(t, c, id, rollout.Done)
+		wantUnlocked(t, db, c, id, rollout.Done)
 	}
 	start("old", newTuning)
-	cl.putState(RolloutsService, rolloutScope, rolloutsKey, rollout.List{})
+	cl.putState(RolloutsService, rolloutScope, rolloutsKey, rollout.Lock{})
 	again := twoStages(200)
 	if r, err := c.Start(t.Context(), starting("old", again)); err != nil || r.Phase != rollout.Done {
 		t.Errorf("%s, %v", r.Phase, err)
@@ -71,12 +72,12 @@ func testARolloutThatFellOffTheList(t *testing.T) {
 		t.Errorf("%q has the lock, %v", s.Active, err)
 	}
 	start("newer", otherTuning)
-	cl.putState(RolloutsService, rolloutScope, rolloutsKey, rollout.List{})
+	cl.putState(RolloutsService, rolloutScope, rolloutsKey, rollout.Lock{})
 	if _, err := c.Operate(t.Context(), "old", order(rollout.RollBack)); !errors.Is(err, controlplane.ErrConflict) || !strings.Contains(err.Error(), "rollout newer is done since") {
 		t.Errorf("%v", err)
 	}
 	wantInForce(t, db, otherTuning)
-	if s, err := c.Standing(t.Context()); err != nil || s.Active != "" || len(s.List) != 2 {
+	if s, err := c.Standing(t.Context()); err != nil || s.Active != "" {
 		t.Errorf("%+v, %v", s, err)
 	}
 
@@ -84,18 +85,18 @@ func testARolloutThatFellOffTheList(t *testing.T) {
 		t.Fatal(err) // as an older build wrote it
 	}
 	cl.putState(RolloutService, "old", rolloutKey, nil)
-	cl.putState(RolloutsService, rolloutScope, rolloutsKey, rollout.List{Active: "never-was", Since: 1})
+	cl.putState(RolloutsService, rolloutScope, rolloutsKey, rollout.Lock{Active: "never-was", Since: 1})
 	k := cl.keeper(nil)
-	k.Tunings = store.New(db).TracesOfTunings
+	k.Rollouts = store.New(db).Rollouts
 	if err := k.Once(t.Context()); err != nil {
 		t.Fatal(err)
 	}
-	s, err := c.Standing(t.Context())
-	if err != nil || s.Active != "" || len(s.List) != 3 {
+	if s, err := c.Standing(t.Context()); err != nil || s.Active != "" {
 		t.Fatalf("%+v, %v", s, err)
 	}
-	if s.List[0].ID != "newer" || s.List[0].Phase != rollout.Done || s.List[1].ID != "old" || s.List[1].Phase != rollout.Lost || s.List[1].By.Actor != "ann" {
-		t.Errorf("%+v", s.List)
+	list, err := rollout.NewWork(store.New(db), time.Minute).List(t.Context())
+	if err != nil || len(list) != 2 || list[0].ID != "newer" || list[0].Phase != rollout.Done || list[1].ID != "old" || list[1].Phase != rollout.Lost || list[1].By.Actor != "ann" || list[1].EndedMs == 0 {
+		t.Errorf("%+v, %v", list, err)
 	}
 	if err := k.Once(t.Context()); err != nil { // and nothing is wrong any more
 		t.Error(err)
@@ -117,14 +118,14 @@ func testARolloutThatFellOffTheList(t *testing.T) {
 	wantInForce(t, db, newTuning)
 }
 
-// A list that was restored from before a rollout, or lost, does not give the lock away while MySQL has what that
-// rollout wrote and it is under way: it finds the lock's holder by itself.
-func TestStartFindsTheRolloutThatTheListHasLost(t *testing.T) {
+// A lock that was lost, or restored from before a rollout, is not given away while MySQL has that rollout as under way:
+// a start finds the lock's holder by itself.
+func TestStartFindsTheRolloutThatTheLockHasLost(t *testing.T) {
 	t.Parallel()
-	servers.TurnSQL(t, testStartFindsTheRolloutThatTheListHasLost)
+	servers.TurnSQL(t, testStartFindsTheRolloutThatTheLockHasLost)
 }
 
-func testStartFindsTheRolloutThatTheListHasLost(t *testing.T) {
+func testStartFindsTheRolloutThatTheLockHasLost(t *testing.T) {
 	t.Parallel()
 	cl, _, db, _, c := newRolloutCluster(t)
 	spec := twoStages(200)
@@ -135,14 +136,13 @@ func testStartFindsTheRolloutThatTheListHasLost(t *testing.T) {
 	reaches(t, c, "first", "it waits for an approval", func(r rollout.Rollout) bool {
 		return r.Phase == rollout.Awaiting && r.Stage == 1
 	})
-	ended := rollout.Summary{ID: "before", Phase: rollout.Done, StartedMs: 1, EndedMs: 2}
-	line := rollout.Summary{ID: "first", Phase: rollout.Measuring, StartedMs: 3}
-	for name, list := range map[string][]rollout.Summary{"lost": nil, "restored": {ended}, "with its line": {line, ended}} {
-		cl.putState(RolloutsService, rolloutScope, rolloutsKey, rollout.List{List: list})
+	for name, lock := range map[string]any{"lost": nil, "restored": rollout.Lock{Version: 2},
+		"of the last build": json.RawMessage(`{"version":2,"list":[{"id":"first","by":{},"started_ms":3,"phase":"measuring"}]}`)} {
+		cl.putState(RolloutsService, rolloutScope, rolloutsKey, lock)
 		if _, err := c.Start(t.Context(), starting("second", twoStages(200))); !errors.Is(err, controlplane.ErrConflict) || !strings.Contains(err.Error(), "rollout first is under way") {
 			t.Errorf("%s: %v", name, err)
 		}
-		cl.putState(RolloutsService, rolloutScope, rolloutsKey, rollout.List{List: list})
+		cl.putState(RolloutsService, rolloutScope, rolloutsKey, lock)
 		if _, err := c.Operate(t.Context(), "done", order(rollout.RollBack)); !errors.Is(err, controlplane.ErrConflict) || !strings.Contains(err.Error(), "rollout first is under way") {
 			t.Errorf("%s, taking back another: %v", name, err)
 		}
@@ -153,14 +153,14 @@ func testStartFindsTheRolloutThatTheListHasLost(t *testing.T) {
 	if _, err := c.Operate(t.Context(), "first", order(rollout.Abort)); err != nil {
 		t.Fatal(err)
 	}
-	wantUnlocked(t, c, "first", rollout.Aborted)
+	wantUnlocked(t, db, c, "first", rollout.Aborted)
 	wantInForce(t, db, oldTuning)
 	if _, err := c.Start(t.Context(), starting("second", twoStages(200))); err != nil {
 		t.Error(err)
 	}
 }
 
-// Restate keeps the state of a rollout for as long as the list has a line of it: what falls off the list ends.
+// Restate keeps the state of a rollout for as long as it is listed: what falls off the list ends.
 func TestTheStateOfARolloutEndsWithItsLine(t *testing.T) {
 	t.Parallel()
 	servers.TurnSQL(t, testTheStateOfARolloutEndsWithItsLine)
@@ -168,13 +168,14 @@ func TestTheStateOfARolloutEndsWithItsLine(t *testing.T) {
 
 func testTheStateOfARolloutEndsWithItsLine(t *testing.T) {
 	t.Parallel()
-	cl, _, _, _, c := newRolloutCluster(t)
-	var list rollout.List
+	cl, _, db, _, c := newRolloutCluster(t)
 	for i := range rollout.ListMax {
-		list.List = append(list.List, rollout.Summary{ID: fmt.Sprintf("old-%d", i), Phase: rollout.Done, StartedMs: int64(1000 - i), EndedMs: int64(2000 - i)})
+		row := rollout.Row{ID: fmt.Sprintf("old-%d", i), StartedMs: int64(1000 - i), Saved: 1, Phase: rollout.Done, State: "{}"}
+		if err := store.New(db).SaveRollout(t.Context(), row); err != nil {
+			t.Fatal(err)
+		}
 	}
-	cl.putState(RolloutsService, rolloutScope, rolloutsKey, list)
-	last, before := list.List[len(list.List)-1].ID, list.List[len(list.List)-2].ID
+	last, before := fmt.Sprintf("old-%d", rollout.ListMax-1), fmt.Sprintf("old-%d", rollout.ListMax-2)
 	for _, id := range []string{last, before} {
 		cl.putState(RolloutService, id, rolloutKey, rollout.Rollout{Version: 2, ID: id, Phase: rollout.Done})
 	}

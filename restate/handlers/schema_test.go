@@ -17,7 +17,7 @@ func TestNoSchemaHasTwoTypesOfOneName(t *testing.T) {
 	for _, v := range []any{
 		State{}, Tick{}, StartRequest{}, controlplane.By{}, orderkey.Order{}, audit.Entry{},
 		rollout.Begin{}, rollout.Rollout{}, RolloutTimer{}, rollout.Order{},
-		rollout.Start{}, RolloutRollBack{}, RolloutsRepair{}, rollout.List{}, rollout.Summary{},
+		rollout.Start{}, RolloutRollBack{}, RolloutsRepair{}, rollout.Lock{}, rollout.Summary{},
 		RetirementStart{}, RetirementApprove{}, RetirementTimer{}, retire.Retirement{}, retire.Summary{},
 	} {
 		names := map[string]reflect.Type{}

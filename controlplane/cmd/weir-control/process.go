@@ -149,7 +149,7 @@ func (p *process) build() error {
 	health := &watch.HealthReader{Stored: client.Health, Watch: watching, Every: p.config.WatchInterval, Now: time.Now}
 	service := api.Config{
 		Cleanup:     handlers.CleanupClient{Client: client},
-		Rollouts:    api.SavedRollouts{Rollouts: handlers.RolloutClient{Client: client}, Saves: rollouts},
+		Rollouts:    api.SavedRollouts{LiveRollouts: handlers.RolloutClient{Client: client}, Saves: rollouts},
 		Retirements: handlers.RetirementClient{Client: client},
 		Previews:    previews,
 		Settings:    limits.NewSettings(steps),
@@ -194,7 +194,7 @@ func (p *process) build() error {
 		Jobs: map[string]time.Duration{handlers.CleanupJob: p.config.CleanupInterval,
 			handlers.WatchJob: p.config.WatchInterval},
 		Retiring: []string{retire.Blocklist},
-		Tunings:  steps.TracesOfTunings,
+		Rollouts: steps.Rollouts,
 		Saves:    steps,
 		Every:    keepEvery,
 		Metrics:  metrics,

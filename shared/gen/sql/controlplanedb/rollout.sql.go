@@ -106,29 +106,37 @@ func (q *Queries) RolloutSaved(ctx context.Context, id []byte) (RolloutSavedRow,
 	return i, err
 }
 
-const RolloutsBegan = `-- name: RolloutsBegan :many
-SELECT id, actor, reason, started_at, saved, phase FROM ratelimit_rollouts ORDER BY started_at DESC LIMIT ?
+const Rollouts = `-- name: Rollouts :many
+SELECT id, actor, reason, started_at, saved, phase,
+  CONCAT(COALESCE(JSON_UNQUOTE(JSON_EXTRACT(IF(JSON_VALID(state), state, NULL), '$.why')), '')) AS why,
+  CAST(COALESCE(JSON_EXTRACT(IF(JSON_VALID(state), state, NULL), '$.ended_ms'), 0) AS SIGNED) AS ended_ms,
+  CAST(COALESCE(JSON_EXTRACT(IF(JSON_VALID(state), state, NULL), '$.epoch'), 0) AS SIGNED) AS epoch
+FROM ratelimit_rollouts ORDER BY started_at DESC, id LIMIT ?
 `
 
-type RolloutsBeganRow struct {
+type RolloutsRow struct {
 	ID        []byte
 	Actor     string
 	Reason    string
 	StartedAt uint64
 	Saved     uint64
 	Phase     string
+	Why       string
+	EndedMs   int64
+	Epoch     int64
 }
 
-// The rollouts that began last, newest first.
-func (q *Queries) RolloutsBegan(ctx context.Context, limit int32) ([]RolloutsBeganRow, error) {
-	rows, err := q.db.QueryContext(ctx, RolloutsBegan, limit)
+// The rollouts that began last, newest first. A state that is no JSON has neither an end nor a reason. CONCAT gives the
+// reason its type in Go.
+func (q *Queries) Rollouts(ctx context.Context, limit int32) ([]RolloutsRow, error) {
+	rows, err := q.db.QueryContext(ctx, Rollouts, limit)
 	if err != nil {
 		return nil, err
 	}
 	defer rows.Close()
-	items := []RolloutsBeganRow{}
+	items := []RolloutsRow{}
 	for rows.Next() {
-		var i RolloutsBeganRow
+		var i RolloutsRow
 		if err := rows.Scan(
 			&i.ID,
 			&i.Actor,
@@ -136,6 +144,9 @@ func (q *Queries) RolloutsBegan(ctx context.Context, limit int32) ([]RolloutsBeg
 			&i.StartedAt,
 			&i.Saved,
 			&i.Phase,
+			&i.Why,
+			&i.EndedMs,
+			&i.Epoch,
 		); err != nil {
 			return nil, err
 		}
@@ -336,49 +347,6 @@ func (q *Queries) TuningNewestOf(ctx context.Context, region []byte) (int64, err
 	var version int64
 	err := row.Scan(&version)
 	return version, err
-}
-
-const TuningTraces = `-- name: TuningTraces :many
-SELECT version, actor, reason, write_id, created_at FROM ratelimit_tuning
-WHERE write_id IS NOT NULL ORDER BY version DESC LIMIT ?
-`
-
-type TuningTracesRow struct {
-	Version   uint64
-	Actor     string
-	Reason    string
-	WriteID   sql.NullString
-	CreatedAt uint64
-}
-
-// The newest versions that rollouts wrote, newest first.
-func (q *Queries) TuningTraces(ctx context.Context, limit int32) ([]TuningTracesRow, error) {
-	rows, err := q.db.QueryContext(ctx, TuningTraces, limit)
-	if err != nil {
-		return nil, err
-	}
-	defer rows.Close()
-	items := []TuningTracesRow{}
-	for rows.Next() {
-		var i TuningTracesRow
-		if err := rows.Scan(
-			&i.Version,
-			&i.Actor,
-			&i.Reason,
-			&i.WriteID,
-			&i.CreatedAt,
-		); err != nil {
-			return nil, err
-		}
-		items = append(items, i)
-	}
-	if err := rows.Close(); err != nil {
-		return nil, err
-	}
-	if err := rows.Err(); err != nil {
-		return nil, err
-	}
-	return items, nil
 }
 
 const TuningVersions = `-- name: TuningVersions :many
