@@ -26,7 +26,7 @@ import (
 // be 0 and every request denied. An identifier may hold any bytes: see wire.UnmarshalJSON.
 type jsonCodec struct{ name string }
 
-// codecs replaces connect's own codecs, under all names it knows them by.
+// codecs replaces connect's own codecs, under all names it knows them by. All messages of the service are protobuf's.
 func codecs() connect.HandlerOption {
 	return connect.WithHandlerOptions(
 		connect.WithCodec(jsonCodec{"json"}),
@@ -44,11 +44,7 @@ func (c jsonCodec) Marshal(message any) ([]byte, error) { return c.MarshalAppend
 // MarshalAppend appends message to dst. Connect finds it by its signature, and
 // then writes into buffers of its own.
 func (c jsonCodec) MarshalAppend(dst []byte, message any) ([]byte, error) {
-	m, ok := message.(proto.Message)
-	if !ok {
-		return nil, fmt.Errorf("write %T as JSON: not a protobuf message", message)
-	}
-	written, err := jsonWriter.MarshalAppend(dst, m)
+	written, err := jsonWriter.MarshalAppend(dst, message.(proto.Message))
 	if err != nil {
 		return nil, fmt.Errorf("write %T as JSON: %w", message, err)
 	}
@@ -61,10 +57,6 @@ func (c jsonCodec) MarshalAppend(dst []byte, message any) ([]byte, error) {
 }
 
 func (c jsonCodec) Unmarshal(data []byte, message any) error {
-	m, ok := message.(proto.Message)
-	if !ok {
-		return fmt.Errorf("read %T from JSON: not a protobuf message", message)
-	}
 	if len(data) == 0 {
 		return errors.New("the body is empty, want a JSON object")
 	}
@@ -73,6 +65,7 @@ func (c jsonCodec) Unmarshal(data []byte, message any) error {
 			return err
 		}
 	}
+	m := message.(proto.Message)
 	if err := wire.UnmarshalJSON(data, m); err != nil {
 		return errors.New(withFields(plain(err), m.ProtoReflect().Descriptor()))
 	}
@@ -89,24 +82,16 @@ func (c protoCodec) Marshal(message any) ([]byte, error) { return c.MarshalAppen
 
 // MarshalAppend is jsonCodec.MarshalAppend.
 func (protoCodec) MarshalAppend(dst []byte, message any) ([]byte, error) {
-	m, ok := message.(proto.Message)
-	if !ok {
-		return nil, fmt.Errorf("write %T: not a protobuf message", message)
-	}
-	return proto.MarshalOptions{}.MarshalAppend(dst, m)
+	return proto.MarshalOptions{}.MarshalAppend(dst, message.(proto.Message))
 }
 
 func (protoCodec) Unmarshal(data []byte, message any) error {
-	m, ok := message.(proto.Message)
-	if !ok {
-		return fmt.Errorf("read %T: not a protobuf message", message)
-	}
 	if _, ok := message.(*weirv1.LimitStreamRequest); ok {
 		if err := checkStreamed("proto", data); err != nil {
 			return err
 		}
 	}
-	return wire.Unmarshal(data, m)
+	return wire.Unmarshal(data, message.(proto.Message))
 }
 
 // plainBytesMax bounds how much of a body its error quotes.

@@ -225,7 +225,8 @@ func waitingSlot() *weirv1.AcquireRequest {
 // fullKey returns a node of whose key "k" the only lease is held.
 func fullKey(t *testing.T, adjust ...func(*Config)) (*waitsCounted, *harness) {
 	t.Helper()
-	limiter, err := dataplane.New(dataplane.Config{Region: "eu", Origin: memstore.NewOrigin(memstore.OriginOptions{})})
+	limiter, err := dataplane.New(dataplane.Config{Region: "eu", Origin: memstore.NewOrigin(memstore.OriginOptions{}),
+		ReadTimeout: 10 * time.Second}) // a busy machine may need more than the default
 	if err != nil {
 		t.Fatal(err)
 	}

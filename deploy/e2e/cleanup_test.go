@@ -13,6 +13,7 @@ import (
 
 // 200 expired and 200 live rows → the cron deletes exactly the expired ones.
 func TestTheCronDeletesExactlyTheExpired(t *testing.T) {
+	t.Parallel()
 	servers.TurnSQL(t, testTheCronDeletesExactlyTheExpired)
 }
 

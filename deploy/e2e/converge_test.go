@@ -13,11 +13,12 @@ import (
 
 // A limit of 100 is used up in eu. 2 s later us admits nothing: neither of an hour's window nor of one of 5 s.
 func TestWhatOneRegionUsesUpAnotherDenies(t *testing.T) {
+	t.Parallel()
 	servers.TurnSQL(t, testWhatOneRegionUsesUpAnotherDenies)
 }
 
 func testWhatOneRegionUsesUpAnotherDenies(t *testing.T) {
-	s := start(t)
+	s := startShared(t)
 	for round := range 3 {
 		for !spendAndMove(t, s, fmt.Sprint("hour_", round), roomyWindow()) {
 			continue
@@ -61,11 +62,12 @@ func spendAndMove(t *testing.T, s *stack.Stack, user string, window time.Duratio
 
 // A caller who uses 6 of 10 in eu and 4 in us is denied in both after convergence.
 func TestACallerOfTwoRegionsIsDeniedInBoth(t *testing.T) {
+	t.Parallel()
 	servers.TurnSQL(t, testACallerOfTwoRegionsIsDeniedInBoth)
 }
 
 func testACallerOfTwoRegionsIsDeniedInBoth(t *testing.T) {
-	s := start(t)
+	s := startShared(t)
 	eu, us, window := s.Nodes[:2], s.Nodes[2:], roomyWindow()
 	for i := range 6 {
 		if r := limit(t, eu[i%2], limitRequest("user_42", 1, 10, window)); !r.Allowed {
@@ -90,14 +92,17 @@ func testACallerOfTwoRegionsIsDeniedInBoth(t *testing.T) {
 
 // Nodes of one region learn of each other's cost through its Redis, whichever of them has
 // something to send. TestNodesOfARegionAgreeWithinTwoTicks proves how soon, in virtual time.
-func TestNodesOfARegionAgree(t *testing.T) { servers.TurnSQL(t, testNodesOfARegionAgree) }
+func TestNodesOfARegionAgree(t *testing.T) {
+	t.Parallel()
+	servers.TurnSQL(t, testNodesOfARegionAgree)
+}
 
 func testNodesOfARegionAgree(t *testing.T) {
 	const ofA, ofB = 7, 5
-	s := start(t)
+	s := startShared(t)
 	a, b, window := s.Nodes[0], s.Nodes[1], roomyWindow()
 	for round := range 5 {
-		user := fmt.Sprint("user_", round)
+		user := fmt.Sprint("both_", round)
 		limit(t, a, limitRequest(user, ofA, 100, window))
 		limit(t, b, limitRequest(user, ofB, 100, window))
 		await.NoError(t, "both count what was accepted", func() error {
@@ -118,10 +123,10 @@ func TestAnIdleNodeAsksBeforeItGrantsMuch(t *testing.T) {
 }
 
 func testAnIdleNodeAsksBeforeItGrantsMuch(t *testing.T) {
-	s := start(t)
+	s := startShared(t)
 	a, b, window := s.Nodes[0], s.Nodes[1], roomyWindow()
 	for round := range 5 {
-		user := fmt.Sprint("user_", round)
+		user := fmt.Sprint("idle_", round)
 		if d := limit(t, b, limitRequest(user, 1, 100, window)); !d.Allowed {
 			t.Fatalf("1 on B: %+v", d)
 		}

@@ -184,10 +184,13 @@ func testARollingRestartLosesNothing(t *testing.T) {
 }
 
 // Nothing listens but on loopback, and everything that must answer does.
-func TestEveryDoorAnswers(t *testing.T) { servers.TurnSQL(t, testEveryDoorAnswers) }
+func TestEveryDoorAnswers(t *testing.T) {
+	t.Parallel()
+	servers.TurnSQL(t, testEveryDoorAnswers)
+}
 
 func testEveryDoorAnswers(t *testing.T) {
-	s := start(t)
+	s := startShared(t)
 	for _, n := range s.Nodes {
 		for _, path := range []string{"/healthz", "/readyz", "/metrics", "/debug/pprof/cmdline"} {
 			res, err := http.Get(n.AdminURL() + path)

@@ -8,6 +8,7 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
+	"sync"
 	"testing"
 	"time"
 
@@ -42,6 +43,12 @@ func run(m *testing.M) int {
 		return 1
 	}
 	code := m.Run()
+	for _, s := range shared.stacks {
+		if err := s.Stop(); err != nil {
+			fmt.Fprintln(os.Stderr, err)
+			code = max(code, 1)
+		}
+	}
 	http.DefaultTransport.(*http.Transport).CloseIdleConnections()
 	if code == 0 {
 		if err := goleak.Find(); err != nil {
@@ -74,6 +81,39 @@ func start(t *testing.T, change ...func(*stack.Options)) *stack.Stack {
 		}
 	})
 	return s
+}
+
+// shared are the stacks of tests that change nothing of theirs, by engine. Each test has keys of its own.
+var shared struct {
+	mu     sync.Mutex
+	stacks map[servers.Engine]*stack.Stack
+}
+
+// startShared is start for such tests: the first of them starts the stack, which ends with the last test.
+func startShared(t *testing.T) *stack.Stack {
+	t.Helper()
+	shared.mu.Lock()
+	defer shared.mu.Unlock()
+	engine := servers.EngineOf(t)
+	data := filepath.Join(bin, "shared-"+string(engine))
+	if shared.stacks[engine] == nil {
+		ctx, cancel := context.WithTimeout(t.Context(), await.Patience)
+		defer cancel()
+		s, err := stack.Start(ctx, stack.Options{Bin: bin, Engine: engine, Data: data, CleanupInterval: time.Second})
+		if err != nil {
+			t.Fatal(err)
+		}
+		if shared.stacks == nil {
+			shared.stacks = make(map[servers.Engine]*stack.Stack)
+		}
+		shared.stacks[engine] = s
+	}
+	t.Cleanup(func() {
+		if t.Failed() {
+			showLogs(t, data)
+		}
+	})
+	return shared.stacks[engine]
 }
 
 // showLogs prints the end of every log, before the directory is removed.

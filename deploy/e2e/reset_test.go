@@ -14,7 +14,10 @@ import (
 
 // "Let this customer back in": a reset over the operators' API lets a caller who is denied
 // in both regions pass in both, and only as often as the limit says.
-func TestAResetLetsACallerBackIn(t *testing.T) { servers.TurnSQL(t, testAResetLetsACallerBackIn) }
+func TestAResetLetsACallerBackIn(t *testing.T) {
+	t.Parallel()
+	servers.TurnSQL(t, testAResetLetsACallerBackIn)
+}
 
 func testAResetLetsACallerBackIn(t *testing.T) {
 	s, window := start(t), roomyWindow()

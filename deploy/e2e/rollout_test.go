@@ -24,7 +24,10 @@ import (
 
 // A guardrail breach rolls back on its own within one bake interval, and weirctl says
 // why in one line: while the canary region bakes, its Redis is killed.
-func TestTheCanaryRollsBackOnItsOwn(t *testing.T) { servers.TurnSQL(t, testTheCanaryRollsBackOnItsOwn) }
+func TestTheCanaryRollsBackOnItsOwn(t *testing.T) {
+	t.Parallel()
+	servers.TurnSQL(t, testTheCanaryRollsBackOnItsOwn)
+}
 
 func testTheCanaryRollsBackOnItsOwn(t *testing.T) {
 	s := start(t)

@@ -30,7 +30,10 @@ overrides:
 
 // What is applied to a fleet is in force there; what is exported from it makes a node without MySQL and Redis decide
 // the same way; and when the file changes, so do its decisions.
-func TestSettingsTravelAsADocument(t *testing.T) { servers.TurnSQL(t, testSettingsTravelAsADocument) }
+func TestSettingsTravelAsADocument(t *testing.T) {
+	t.Parallel()
+	servers.TurnSQL(t, testSettingsTravelAsADocument)
+}
 
 func testSettingsTravelAsADocument(t *testing.T) {
 	s, window := start(t), roomyWindow()
