@@ -392,20 +392,22 @@ func TestAnOriginThatLosesEverythingAgainFailsTheCall(t *testing.T) {
 
 // What all streams with one counter keep is bounded, and what one drops makes room for the others.
 func TestMemoryIsBounded(t *testing.T) {
-	first := newSender()
-	second := &sender{Stream: New(first.costs), origin: &origin{}}
-	for range CostsMax/store.ChunkMax + 10 {
-		_ = first.send(costs(store.ChunkMax)...)
-	}
-	if kept := first.costs.Load(); kept > CostsMax || kept < CostsMax-store.ChunkMax {
-		t.Errorf("%d costs are kept", kept)
-	}
-	for epoch := range store.Epoch(buckets) {
-		first.Drop(epoch + 1)
-	}
-	if _ = second.send(costs(2)...); first.costs.Load() != 2 {
-		t.Errorf("%d costs are kept, want 2", first.costs.Load())
-	}
+	synctest.Test(t, func(t *testing.T) { // in which no time passes
+		first := newSender()
+		second, chunk := &sender{Stream: New(first.costs), origin: &origin{}}, costs(store.ChunkMax)
+		for range CostsMax/store.ChunkMax + 10 {
+			_ = first.send(chunk...)
+		}
+		if kept := first.costs.Load(); kept > CostsMax || kept < CostsMax-store.ChunkMax {
+			t.Errorf("%d costs are kept", kept)
+		}
+		for epoch := range store.Epoch(buckets) {
+			first.Drop(epoch + 1)
+		}
+		if _ = second.send(costs(2)...); first.costs.Load() != 2 {
+			t.Errorf("%d costs are kept, want 2", first.costs.Load())
+		}
+	})
 }
 
 func TestAChunkKeepsTheEpochItWasFirstSentIn(t *testing.T) {
