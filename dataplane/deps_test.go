@@ -38,7 +38,8 @@ const library = "github.com/weirhq/weir/dataplane"
 var own = append([]string{library + "/store", library + "/internal/cell", library + "/internal/level",
 	library + "/internal/held", library + "/internal/slots", library + "/internal/leases", library + "/internal/permits",
 	library + "/internal/denied", library + "/internal/epochs", library + "/internal/collect",
-	library + "/internal/queue", library + "/internal/latency", library + "/internal/outbox", library + "/internal/rules"}, leaves...)
+	library + "/internal/queue", library + "/internal/latency", library + "/internal/outbox", library + "/internal/resend",
+	library + "/internal/rules"}, leaves...)
 
 // leaves import nothing of ours.
 var leaves = []string{
@@ -133,12 +134,12 @@ var inside = map[string][]string{
 	// what sends knows the counts, the wire and the settings, and no decision
 	library + "/internal/outbox": append([]string{library + "/store", library + "/internal/cell", library + "/internal/level",
 		library + "/internal/queue", library + "/internal/epochs", library + "/internal/collect",
-		library + "/internal/rules", "github.com/weirhq/weir/shared/"}, leaves...),
+		library + "/internal/resend", library + "/internal/rules", "github.com/weirhq/weir/shared/"}, leaves...),
 	// what reserves knows the counts through the outbox alone: it decides by the engine that it is given
 	library + "/internal/permits": append([]string{library + "/store", library + "/internal/held", library + "/internal/leases",
 		library + "/internal/slots", library + "/internal/collect", library + "/internal/outbox", library + "/internal/rules",
 		library + "/internal/cell", library + "/internal/level", library + "/internal/queue", library + "/internal/epochs",
-		"github.com/weirhq/weir/shared/"}, leaves...),
+		library + "/internal/resend", "github.com/weirhq/weir/shared/"}, leaves...),
 }
 
 func TestDependencyRulesOfTheInside(t *testing.T) {

@@ -28,6 +28,7 @@ type inParts struct {
 }
 
 func (o *inParts) Send(ctx context.Context, chunk store.Chunk) (store.Reply, error) {
+	chunk.After = nil // it loses nothing, and what it sends on has other streams
 	if !chunk.Bounded() {
 		return o.FullOrigin.Send(ctx, chunk)
 	}

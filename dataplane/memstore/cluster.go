@@ -97,8 +97,8 @@ func (c *Cluster) Read(ctx context.Context, cells []window.Cell) (store.Reply, e
 	return reply, nil
 }
 
-// Send implements store.Origin. Each bucket gets its part of the chunk, and finds out what it has lost of the stream:
-// some may have applied theirs where the chunk has failed. In a chunk with bounded costs each bucket fails by itself.
+// Send implements store.Origin. Each bucket gets its part of the chunk: some may have applied theirs where the chunk has
+// failed. In a chunk with bounded costs each bucket fails by itself.
 func (c *Cluster) Send(ctx context.Context, chunk store.Chunk) (store.Reply, error) {
 	if err := c.inShard(chunk.Shard); err != nil {
 		return store.Reply{}, opError(OpSend, err)
@@ -110,13 +110,13 @@ func (c *Cluster) Send(ctx context.Context, chunk store.Chunk) (store.Reply, err
 		if bounded && len(places) == 0 {
 			continue
 		}
-		part, err := c.Origin.Send(ctx, store.Chunk{
-			Shard: bucket, Stream: chunk.Stream, Number: chunk.Number, Costs: at(chunk.Costs, places),
-		})
+		of := chunk
+		of.Shard, of.Costs = bucket, at(chunk.Costs, places)
+		part, err := c.Origin.Send(ctx, of)
 		switch {
 		case err == nil:
 			fill(reply.Totals, places, part.Totals)
-			reply.Now, reply.Repeated = part.Now, reply.Repeated || part.Repeated
+			reply.Now, reply.Behind = part.Now, append(reply.Behind, part.Behind...)
 		case bounded:
 			fill(reply.Totals, places, slices.Repeat([]store.Total{{Err: err}}, len(places)))
 		default:

@@ -1,11 +1,14 @@
 package memstore_test
 
 import (
+	"context"
 	"errors"
 	"fmt"
+	"sync/atomic"
 	"testing"
 	"time"
 
+	"github.com/weirhq/weir/dataplane/internal/resend"
 	"github.com/weirhq/weir/dataplane/memstore"
 	"github.com/weirhq/weir/dataplane/store"
 	"github.com/weirhq/weir/dataplane/storetest"
@@ -97,13 +100,21 @@ func TestBucketsLoseTheirCountsApart(t *testing.T) {
 	}
 }
 
-// What one bucket has lost of a stream, the next chunk of the stream brings back, whatever cells it has.
+// What one bucket has lost of a stream, it reports with the next chunk of the stream that asks for it, whatever cells
+// that has.
 func TestABucketThatFailsOverLosesNoAnsweredChunk(t *testing.T) {
 	c := memstore.NewCluster(memstore.OriginOptions{Shards: 2})
 	cells := cellOfEachBucket(c)
+	stream := resend.New(new(atomic.Int64))
 	send := func(number int64, costs ...store.Cost) {
 		t.Helper()
-		if _, err := c.Send(t.Context(), store.Chunk{Stream: 7, Number: number, Costs: costs}); err != nil {
+		_, err := stream.Send(t.Context(), func(ctx context.Context, chunk store.Chunk) (store.Reply, error) {
+			for i := range chunk.After {
+				chunk.After[i].Ask = true
+			}
+			return c.Send(ctx, chunk)
+		}, store.Chunk{Stream: 7, Number: number, Costs: costs})
+		if err != nil {
 			t.Fatal(err)
 		}
 	}

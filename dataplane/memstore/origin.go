@@ -33,7 +33,7 @@ type Origin struct {
 
 	*originServers
 	shardFaults []Faults
-	streams     resend.Streams
+	stamps      resend.Stamps
 	keyless     int // shards that hold what is of no key, from 0 on
 	last        anyshard.Last
 	counters    originCounters

@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"slices"
 
 	"github.com/weirhq/weir/dataplane/internal/resend"
 	"github.com/weirhq/weir/dataplane/store"
@@ -48,7 +49,7 @@ func (h *Origin) Send(ctx context.Context, chunk store.Chunk) (store.Reply, erro
 	h.counters.send(op)
 	err := h.inShard(chunk.Shard, len(chunk.Costs), func(i int) *window.Key { return &chunk.Costs[i].Cell.Key })
 	if err == nil {
-		err = checkNumber(chunk.Stream, chunk.Number)
+		err = checkChunk(&chunk)
 	}
 	if err != nil {
 		return store.Reply{}, opError(op, err)
@@ -57,11 +58,10 @@ func (h *Origin) Send(ctx context.Context, chunk store.Chunk) (store.Reply, erro
 	if err != nil {
 		return store.Reply{}, fmt.Errorf("%w: %w", store.ErrNotApplied, err)
 	}
-	id := resend.ID{Stream: chunk.Stream, Shard: chunk.Shard}
-	costs := h.stamped(id, chunk)
+	chunk.Costs = h.stamped(&chunk)
 	var reply store.Reply
-	arrive := func() { reply, err = h.arrive(id, chunk.Number, costs) }
-	if h.hold(func() { _, _ = h.arrive(id, chunk.Number, costs) }) {
+	arrive := func() { reply, err = h.arrive(&chunk) }
+	if h.hold(func() { _, _ = h.arrive(&chunk) }) {
 		return store.Reply{}, opError(op, errReplyLost)
 	}
 	if lost := j.deliver(ctx, arrive); lost != nil {
@@ -70,11 +70,8 @@ func (h *Origin) Send(ctx context.Context, chunk store.Chunk) (store.Reply, erro
 	if err != nil {
 		return store.Reply{}, opError(op, err)
 	}
-	costs = applied(costs, &reply)
-	h.counters.sent(op, len(costs))
-	epoch := h.epochOf(reply, chunk.Shard)
-	h.learnEpoch(chunk.Shard, epoch)
-	reply.Repeated = h.streams.Answered(id, chunk.Number, epoch, costs, h.clock())
+	h.counters.sent(chunk.Costs, &reply)
+	h.learnEpoch(chunk.Shard, h.epochOf(reply, chunk.Shard))
 	return reply, nil
 }
 
@@ -86,63 +83,31 @@ func opOf(chunk *store.Chunk) Op {
 	return OpSend
 }
 
-// applied returns an answered chunk's costs as they are to be applied again: those that are bounded only if they were
-// added, and without the bound.
-func applied(costs []store.Cost, reply *store.Reply) (again []store.Cost) {
-	for i, c := range costs {
-		if total := &reply.Totals[i]; c.AtMost == 0 || total.Added {
-			c.AtMost = 0
-			if c.Epoch == 0 {
-				c.Epoch = total.Epoch
-			}
-			again = append(again, c)
-		}
-	}
-	return again
-}
-
-func checkNumber(stream uint64, number int64) error {
-	if stream == 0 || number < 1 {
-		return fmt.Errorf("stream is %d, want another than 0, and number %d, want >= 1", stream, number)
+func checkChunk(c *store.Chunk) error {
+	if c.Stream == 0 || c.Number < 1 || len(c.Costs) > store.ChunkMax {
+		return fmt.Errorf("stream is %d, want another than 0; number %d, want >= 1; and %d costs, want 0 to %d",
+			c.Stream, c.Number, len(c.Costs), store.ChunkMax)
 	}
 	return nil
 }
 
 // stamped are a chunk's costs, each in the epoch that it belongs to: see store.Epoch.
-func (h *Origin) stamped(id resend.ID, chunk store.Chunk) []store.Cost {
-	current := h.knownEpoch(chunk.Shard)
-	stamp := h.streams.Stamp(id, chunk.Number, current, current, h.clock())
-	costs := make([]store.Cost, len(chunk.Costs))
-	for i, c := range chunk.Costs {
-		if costs[i] = c; c.Epoch == 0 && c.AtMost == 0 {
-			costs[i].Epoch = stamp
+func (h *Origin) stamped(chunk *store.Chunk) []store.Cost {
+	costs, current := slices.Clone(chunk.Costs), h.knownEpoch(chunk.Shard)
+	for i := range costs {
+		if c := &costs[i]; c.Epoch == 0 && c.AtMost == 0 {
+			id := resend.ID{Stream: chunk.Stream, Shard: chunk.Shard}
+			c.Epoch = h.stamps.Of(id, chunk.Number, current, current, h.clock())
 		}
 	}
 	return costs
 }
 
-// arrive applies a chunk, after those that the shard has lost.
-func (h *Origin) arrive(id resend.ID, number int64, costs []store.Cost) (store.Reply, error) {
+// arrive applies a chunk.
+func (h *Origin) arrive(chunk *store.Chunk) (store.Reply, error) {
 	h.originServers.mu.Lock()
 	defer h.originServers.mu.Unlock()
-	after, epoch := h.streams.Last(id)
-	c := sent{stream: id.Stream, number: number, after: after, afterEpoch: epoch, costs: costs}
-	reply, err := h.sendLocked(id.Shard, c)
-	if behind := (behindError{}); errors.As(err, &behind) {
-		h.sendKeptLocked(id, behind.number, number)
-		c.after, c.afterEpoch = 0, 0
-		return h.sendLocked(id.Shard, c)
-	}
-	return reply, err
-}
-
-// sendKeptLocked applies what a shard has lost of a stream, as far as it is kept: what follows after, before next.
-func (h *Origin) sendKeptLocked(id resend.ID, after, next int64) {
-	for _, kept := range h.streams.After(id, after) {
-		if kept.Number < next {
-			_, _ = h.sendLocked(id.Shard, sent{stream: id.Stream, number: kept.Number, costs: kept.Costs})
-		}
-	}
+	return h.sendLocked(chunk)
 }
 
 // knownEpoch returns the epoch of the last answer that this Origin value has received from a shard,

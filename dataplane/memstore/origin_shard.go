@@ -4,6 +4,7 @@ import (
 	"errors"
 	"fmt"
 	"maps"
+	"slices"
 	"time"
 
 	"github.com/weirhq/weir/dataplane/store"
@@ -55,14 +56,14 @@ func (s *originShard) stream(id uint64, nowMs int64) streamState {
 	return streamState{}
 }
 
-// keepStream stores a stream's state for as long as cells of it last.
-func (s *originShard) keepStream(id uint64, state streamState, cell func(i int) *window.Cell, cells int, nowMs int64) {
+// keepStream stores the state of a chunk's stream for as long as cells of it last.
+func (s *originShard) keepStream(c *store.Chunk, state streamState, nowMs int64) {
 	keepMs := max(state.forgottenMs, nowMs+store.StreamKeptFor.Milliseconds())
-	for i := range cells {
-		keepMs = max(keepMs, s.cells[*cell(i)].forgottenMs)
+	for i := range c.Costs {
+		keepMs = max(keepMs, s.cells[c.Costs[i].Cell].forgottenMs)
 	}
 	state.forgottenMs = min(keepMs, nowMs+store.StreamKeptMax.Milliseconds())
-	s.streams[id] = state
+	s.streams[c.Stream] = state
 }
 
 type heldLease struct {
@@ -138,45 +139,34 @@ func (s *originShard) sweep(nowMs int64) {
 	s.sweepAt = max(sweepMin, 2*(len(s.cells)+len(s.streams)))
 }
 
-// sent is a chunk, or one that is applied again, as it arrives.
-type sent struct {
-	stream     uint64
-	number     int64
-	after      int64       // the sender's last answered number,
-	afterEpoch store.Epoch // if this is still the epoch of that answer
-	costs      []store.Cost
+var errBehind = errors.New("earlier chunks of the stream are missing")
+
+// behindLocked reports whether the shard has lost chunks of a stream whose last one there is last, or, if the chunk
+// repeats some, whether it has others than the sender knows.
+func (h *originServers) behindLocked(chunk *store.Chunk, last int64) bool {
+	epoch := h.epochLocked(chunk.Shard)
+	return slices.ContainsFunc(chunk.After, func(m store.Mark) bool {
+		return m.Epoch == epoch && (last < m.Number || chunk.Repeats && last > m.Number)
+	})
 }
 
-// behindError tells that the shard has lost chunks that it had answered. Nothing was applied.
-type behindError struct{ number int64 }
-
-func (e behindError) Error() string {
-	return fmt.Sprintf("the shard has lost what came after chunk %d", e.number)
-}
-
-// behindLocked is a behindError if the shard has lost chunks that it had answered.
-func (h *originServers) behindLocked(shard int, c sent) error {
-	state := h.shards[shard].stream(c.stream, h.clock().UnixMilli())
-	if c.afterEpoch == h.epochLocked(shard) && state.number < c.after {
-		return behindError{state.number}
-	}
-	return nil
-}
-
-func (h *originServers) sendLocked(shard int, c sent) (store.Reply, error) {
-	s, epoch, now := h.shards[shard], h.epochLocked(shard), h.clock()
+func (h *originServers) sendLocked(c *store.Chunk) (store.Reply, error) {
+	s, epoch, now := h.shards[c.Shard], h.epochLocked(c.Shard), h.clock()
 	nowMs := now.UnixMilli()
-	if err := h.behindLocked(shard, c); err != nil {
-		return store.Reply{}, err
+	state := s.stream(c.Stream, nowMs)
+	if h.behindLocked(c, state.number) {
+		return store.Reply{
+			Totals: slices.Repeat([]store.Total{{Epoch: epoch, Err: errBehind}}, len(c.Costs)), Now: now,
+			Behind: []store.Mark{{Epoch: epoch, Number: state.number}},
+		}, nil
 	}
-	state, chunk := s.stream(c.stream, nowMs), store.Chunk{Costs: c.costs}
-	if c.number < state.number && chunk.Bounded() {
-		return store.Reply{}, fmt.Errorf("chunk %d is late: %d was applied", c.number, state.number)
+	if c.Number < state.number && c.Bounded() {
+		return store.Reply{}, fmt.Errorf("chunk %d is late: %d was applied", c.Number, state.number)
 	}
-	isNew := c.number > state.number
-	reply := store.Reply{Totals: make([]store.Total, len(c.costs)), Now: now}
-	added := make([]bool, len(c.costs))
-	for i, cost := range c.costs {
+	isNew := c.Number > state.number
+	reply := store.Reply{Totals: make([]store.Total, len(c.Costs)), Now: now}
+	added := make([]bool, len(c.Costs))
+	for i, cost := range c.Costs {
 		reply.Totals[i] = h.costLocked(s, epoch, cost, isNew, nowMs)
 		if total := &reply.Totals[i]; !isNew && total.Err == nil && i < len(state.added) {
 			total.Added = state.added[i]
@@ -184,8 +174,8 @@ func (h *originServers) sendLocked(shard int, c sent) (store.Reply, error) {
 		added[i] = reply.Totals[i].Added
 	}
 	if isNew {
-		state.number, state.added = c.number, added
-		s.keepStream(c.stream, state, func(i int) *window.Cell { return &c.costs[i].Cell }, len(c.costs), nowMs)
+		state.number, state.added = c.Number, added
+		s.keepStream(c, state, nowMs)
 	}
 	return reply, nil
 }

@@ -1,6 +1,10 @@
 package memstore
 
-import "sync/atomic"
+import (
+	"sync/atomic"
+
+	"github.com/weirhq/weir/dataplane/store"
+)
 
 // OriginStats count what was asked of a way to an Origin, failed calls included, and the cells of calls that were
 // answered. Claims are chunks with bounded costs.
@@ -26,13 +30,15 @@ func (c *originCounters) send(op Op) {
 	c.sends.Add(1)
 }
 
-// sent counts the cells of an answered call of Send.
-func (c *originCounters) sent(op Op, cells int) {
-	if op == OpClaim {
-		c.cellsClaimed.Add(int64(cells))
-		return
+// sent counts the costs of an answered call of Send, the bounded ones if they were added.
+func (c *originCounters) sent(costs []store.Cost, reply *store.Reply) {
+	for i := range costs {
+		if costs[i].AtMost == 0 {
+			c.cellsAdded.Add(1)
+		} else if reply.Totals[i].Added {
+			c.cellsClaimed.Add(1)
+		}
 	}
-	c.cellsAdded.Add(int64(cells))
 }
 
 // Stats is a snapshot.

@@ -157,3 +157,35 @@ func BenchmarkShardOf(b *testing.B) {
 		})
 	}
 }
+
+// BenchmarkRecovery is the first call after a failover that has lost 1,000 answered chunks of 20 costs, of the same keys
+// or of others each.
+func BenchmarkRecovery(b *testing.B) {
+	const chunks, costs = 1000, 20
+	for name, keys := range map[string]int{"the same keys": costs, "other keys": chunks * costs} {
+		b.Run(name, func(b *testing.B) {
+			server := servers.RedisForTest(b)
+			raw := rawClient(b, server.Addr())
+			for b.Loop() {
+				b.StopTimer()
+				command(b, raw, "FLUSHALL")
+				s := &sender{h: keep(openAt(b, server.Addr(), redisorigin.Options{}))}
+				cell := func(i int) store.Cost {
+					return store.Cost{Cell: cellNow(fmt.Sprint("k", i%keys), time.Hour), Add: 1, Limit: 1 << 40}
+				}
+				s.send(b, cell(0))
+				failOver := dumped(b, []*redis.Client{raw})
+				for i := range chunks {
+					var all []store.Cost
+					for j := range costs {
+						all = append(all, cell(i*costs+j))
+					}
+					s.send(b, all...)
+				}
+				failOver(b)
+				b.StartTimer()
+				s.send(b, cell(0))
+			}
+		})
+	}
+}

@@ -14,25 +14,24 @@ import (
 // part is one command's worth of a call's cells: of one bucket, at most callKeysMax.
 type part struct {
 	*bucket
-	index  int   // among the bucket's parts
 	places []int // of its cells in the call
 	keys   []string
 
 	cmd *redis.Cmd
 }
 
-// split cuts a call's cells into parts, always in the same way.
+// split cuts a call's cells into parts.
 func (s *shard) split(n int, cell func(i int) *window.Cell) []*part {
 	return s.splitKeys(n, func(i int) *window.Key { return &cell(i).Key },
 		func(names []string, b *bucket, i int) []string { return append(names, b.keys.key(*cell(i))) })
 }
 
-// splitKeys cuts what a call says about n keys into parts, always in the same way, and leaves out keys that are nil.
+// splitKeys cuts what a call says about n keys into parts, and leaves out keys that are nil.
 // Function name appends what the i-th key has at the server.
 func (s *shard) splitKeys(n int, key func(i int) *window.Key,
 	name func(names []string, b *bucket, i int) []string) []*part {
 	var parts []*part
-	open, counts := make(map[*bucket]*part), make(map[*bucket]int)
+	open := make(map[*bucket]*part)
 	for i := range n {
 		key := key(i)
 		if key == nil {
@@ -41,8 +40,7 @@ func (s *shard) splitKeys(n int, key func(i int) *window.Key,
 		b := s.bucketOf(key)
 		p := open[b]
 		if p == nil || len(p.places) == callKeysMax {
-			p = &part{bucket: b, index: counts[b]}
-			counts[b]++
+			p = &part{bucket: b}
 			open[b] = p
 			parts = append(parts, p)
 		}
@@ -184,13 +182,12 @@ func (h *Origin) Read(ctx context.Context, cells []window.Cell) (store.Reply, er
 	return reply, nil
 }
 
-// totals reads a part's answers into their places, if they have any.
+// totals reads a part's answers into their places.
 func (s *shard) totals(part *part, r *scriptReply, problem string, into *store.Reply) error {
 	for i, key := range part.keys {
 		total := r.total(key, problem)
-		if s.noteJunk(total.Err); len(part.places) > 0 {
-			into.Totals[part.places[i]] = total
-		}
+		s.noteJunk(total.Err)
+		into.Totals[part.places[i]] = total
 	}
 	if part.n == 0 {
 		into.Now = r.now

@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"io"
+	"slices"
 	"testing"
 	"time"
 
@@ -18,48 +19,61 @@ import (
 // pipelineFault stands between a pipeline of commands and the server.
 type pipelineFault func(ctx context.Context, cmds []redis.Cmder, next redis.ProcessPipelineHook) error
 
-// chainFault does something to chunks that are sent again after a failover, in one pipeline of several commands.
-type chainFault struct {
+// callFault does something to a call of an origin, which is a pipeline.
+type callFault struct {
 	redis.Hook
-	act pipelineFault // once; nil for nothing
+	calls int           // before that one
+	act   pipelineFault // once; nil for nothing
 }
 
-func (f *chainFault) DialHook(next redis.DialHook) redis.DialHook          { return next }
-func (f *chainFault) ProcessHook(next redis.ProcessHook) redis.ProcessHook { return next }
+func (f *callFault) DialHook(next redis.DialHook) redis.DialHook          { return next }
+func (f *callFault) ProcessHook(next redis.ProcessHook) redis.ProcessHook { return next }
 
-func (f *chainFault) ProcessPipelineHook(next redis.ProcessPipelineHook) redis.ProcessPipelineHook {
+func (f *callFault) ProcessPipelineHook(next redis.ProcessPipelineHook) redis.ProcessPipelineHook {
 	return func(ctx context.Context, cmds []redis.Cmder) error {
-		if act := f.act; act != nil && len(cmds) > 1 {
-			f.act = nil
-			return act(ctx, cmds, next)
+		act := f.act
+		if f.calls--; act == nil || f.calls >= 0 {
+			return next(ctx, cmds)
 		}
-		return next(ctx, cmds)
+		f.act = nil
+		return act(ctx, cmds, next)
 	}
 }
 
-// Chunks that are sent again follow each other: where one gets lost, or another failover loses what they follow, those
-// behind it are not applied either, and the next call sends all of them.
+// Chunks that are sent again after a failover follow those that the server has: where one gets lost, or its answer, or
+// where another failover loses what it follows, each cost is there once in the end.
 func TestChunksThatAreSentAgainFollowEachOther(t *testing.T) {
 	server := servers.RedisForTest(t)
 	raw := rawClient(t, server.Addr())
-	for what, fault := range map[string]func(empty func(testing.TB)) pipelineFault{
-		"the first of them gets lost": func(func(testing.TB)) pipelineFault {
-			return func(ctx context.Context, cmds []redis.Cmder, next redis.ProcessPipelineHook) error {
+	for what, of := range map[string]struct {
+		fails bool
+		fault func(empty func(testing.TB)) pipelineFault
+	}{
+		"the first of them gets lost": {true, func(func(testing.TB)) pipelineFault {
+			return func(_ context.Context, cmds []redis.Cmder, _ redis.ProcessPipelineHook) error {
 				cmds[0].SetErr(io.ErrUnexpectedEOF)
-				return next(ctx, cmds[1:])
+				return io.ErrUnexpectedEOF
 			}
-		},
-		"another failover loses what they follow": func(empty func(testing.TB)) pipelineFault {
+		}},
+		"its answer gets lost": {true, func(func(testing.TB)) pipelineFault {
+			return func(ctx context.Context, cmds []redis.Cmder, next redis.ProcessPipelineHook) error {
+				_ = next(ctx, cmds)
+				cmds[0].(*redis.Cmd).SetVal(nil)
+				cmds[0].SetErr(io.ErrUnexpectedEOF)
+				return io.ErrUnexpectedEOF
+			}
+		}},
+		"another failover loses what they follow": {false, func(empty func(testing.TB)) pipelineFault {
 			return func(ctx context.Context, cmds []redis.Cmder, next redis.ProcessPipelineHook) error {
 				empty(t)
 				return next(ctx, cmds)
 			}
-		},
+		}},
 	} {
 		t.Run(what, func(t *testing.T) {
 			command(t, raw, "FLUSHALL")
-			hook := &chainFault{}
-			o := hooked(t, server.Addr(), hook)
+			hook := &callFault{}
+			o := keep(hooked(t, server.Addr(), hook))
 			var cells []window.Cell
 			stream := streams.Add(1)
 			send := func(number int64) error {
@@ -70,7 +84,16 @@ func TestChunksThatAreSentAgainFollowEachOther(t *testing.T) {
 			for _, name := range []string{"a", "b", "c", "d"} {
 				cells = append(cells, cellNow(name, time.Hour))
 			}
-			read(t, o, cells...) // the epoch is drawn
+			reply, err := o.Read(t.Context(), cells) // the epoch is drawn
+			if err != nil || len(reply.Totals) != len(cells) {
+				t.Fatal(err)
+			}
+			regions := func() (all []int64) {
+				for _, c := range cells {
+					all = append(all, regionOf(t, o, c))
+				}
+				return all
+			}
 			empty := dumped(t, []*redis.Client{raw})
 			failOver := func(testing.TB) {}
 			for number := range int64(3) {
@@ -82,15 +105,15 @@ func TestChunksThatAreSentAgainFollowEachOther(t *testing.T) {
 				}
 			}
 			failOver(t)
-			hook.act = fault(empty)
-			if err := send(4); err == nil || hook.act != nil {
+			hook.calls, hook.act = 1, of.fault(empty)
+			if err := send(4); (err != nil) != of.fails || hook.act != nil {
 				t.Errorf("a chunk that follows lost ones: %v", err)
 			}
 			for range 2 {
 				if err := send(4); err != nil {
 					t.Fatal(err)
 				}
-				if got := read(t, o, cells...); got[0] != 2 || got[1] != 4 || got[2] != 8 || got[3] != 16 {
+				if got := regions(); !slices.Equal(got, []int64{2, 4, 8, 16}) {
 					t.Errorf("the origin has %v, want 2, 4, 8 and 16", got)
 				}
 			}

@@ -18,7 +18,7 @@
 // What it promises: a count and its expiry are one script, applied as a whole
 // or not at all, so no key is ever without an expiry. A decision's read is one round trip, or one
 // to each node of a Cluster that is concerned. So is a chunk, but it takes a second round trip for a
-// first send or after a failover. A relay's calls take a round trip for each page. Each command is sent
+// first send. A relay's calls take a round trip for each page. Each command is sent
 // once: a chunk is sent again by its node, under the number that makes it count once. New refuses a client that sends
 // commands again. A
 // partition that is down fails its own keys, and no key is ever looked for in another

@@ -5,6 +5,7 @@ import (
 	"errors"
 	"log/slog"
 	"net"
+	"slices"
 	"strings"
 	"sync/atomic"
 	"testing"
@@ -13,6 +14,7 @@ import (
 	"github.com/redis/go-redis/v9"
 	"go.uber.org/goleak"
 
+	"github.com/weirhq/weir/dataplane/internal/resend"
 	"github.com/weirhq/weir/dataplane/redisorigin"
 	"github.com/weirhq/weir/dataplane/store"
 	"github.com/weirhq/weir/shared/window"
@@ -81,30 +83,44 @@ func rawClient(t testing.TB, addr string) *redis.Client {
 	return c
 }
 
-// add sends costs, a chunk to each shard that is concerned, each chunk on a stream of its own.
+// add sends costs, chunks to each shard that is concerned, each on a stream of its own.
 func add(t testing.TB, h *redisorigin.Origin, costs ...store.Cost) []int64 {
 	t.Helper()
 	totals := make([]int64, len(costs))
 	for shard, places := range placesOf(h, len(costs), func(i int) *window.Key { return &costs[i].Cell.Key }) {
-		chunk := store.Chunk{Shard: shard, Stream: streams.Add(1), Number: 1}
-		for _, i := range places {
-			chunk.Costs = append(chunk.Costs, costs[i])
-		}
-		reply, err := h.Send(t.Context(), chunk)
-		if err != nil {
-			t.Fatal(err)
-		}
-		for j, i := range places {
-			if err := reply.Totals[j].Err; err != nil {
+		for places := range slices.Chunk(places, store.ChunkMax) {
+			chunk := store.Chunk{Shard: shard, Stream: streams.Add(1), Number: 1}
+			for _, i := range places {
+				chunk.Costs = append(chunk.Costs, costs[i])
+			}
+			reply, err := h.Send(t.Context(), chunk)
+			if err != nil {
 				t.Fatal(err)
 			}
-			totals[i] = reply.Totals[j].Region
+			for j, i := range places {
+				if err := reply.Totals[j].Err; err != nil {
+					t.Fatal(err)
+				}
+				totals[i] = reply.Totals[j].Region
+			}
 		}
 	}
 	return totals
 }
 
 var streams atomic.Uint64
+
+// keeping is an origin that one stream sends to, as a limiter does: what a failover has lost is sent again.
+type keeping struct {
+	store.FullOrigin
+	stream *resend.Stream
+}
+
+func keep(h store.FullOrigin) keeping { return keeping{h, resend.New(new(atomic.Int64))} }
+
+func (k keeping) Send(ctx context.Context, chunk store.Chunk) (store.Reply, error) {
+	return k.stream.Send(ctx, k.FullOrigin.Send, chunk)
+}
 
 func placesOf(h *redisorigin.Origin, n int, key func(i int) *window.Key) map[int][]int {
 	places := make(map[int][]int)

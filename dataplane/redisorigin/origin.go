@@ -34,10 +34,10 @@ import (
 // twice.
 type Origin struct {
 	*layout
-	shards  []*shard // by name
-	seeds   []uint64 // of the names, see ShardOf
-	owned   bool     // the clients are closed with the Origin
-	streams resend.Streams
+	shards []*shard // by name
+	seeds  []uint64 // of the names, see ShardOf
+	owned  bool     // the clients are closed with the Origin
+	stamps resend.Stamps
 
 	last     anyshard.Last // of Settings and Heartbeat
 	settings settingsCopy
@@ -130,9 +130,9 @@ func newBucket(prefix string, n int) *bucket {
 	return b
 }
 
-// streamKey is where the number of a stream's last chunk is, or of one part of its chunks.
-func (b *bucket) streamKey(id resend.ID) string {
-	return b.streamHead + strconv.FormatUint(id.Stream, 16) + ":" + strconv.Itoa(id.Part)
+// streamKey is where the number of a stream's last chunk is.
+func (b *bucket) streamKey(stream uint64) string {
+	return b.streamHead + strconv.FormatUint(stream, 16)
 }
 
 // Close closes the clients if Open made them.

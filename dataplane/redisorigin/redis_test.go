@@ -21,7 +21,7 @@ import (
 
 // sender numbers the chunks of a stream to shard 0.
 type sender struct {
-	h      *redisorigin.Origin
+	h      store.Origin
 	number int64
 }
 
@@ -55,16 +55,17 @@ func regionOf(t testing.TB, h store.Origin, c window.Cell) int64 {
 	return reply.Totals[0].Region
 }
 
-// A replica is promoted that has not received the last chunks, though they were answered: the Origin
-// that sent them applies them again, once.
+// A replica is promoted that has not received the last chunks, though they were answered: the stream that sent them
+// sends them again, once.
 func TestOriginSurvivesAFailover(t *testing.T) {
 	primary, replica := servers.RedisForTest(t), servers.RedisForTest(t)
 	_, port := splitAddr(t, primary.Addr())
 	atPrimary, atReplica := rawClient(t, primary.Addr()), rawClient(t, replica.Addr())
 	command(t, atReplica, "REPLICAOF", "127.0.0.1", port)
-	h, moveTo := movingOrigin(t, primary.Addr())
+	moving, moveTo := movingOrigin(t, primary.Addr())
+	h := keep(moving)
 	s, c := &sender{h: h}, cellNow("x", time.Hour)
-	key := h.Key(c)
+	key := moving.Key(c)
 
 	s.send(t, store.Cost{Cell: c, Add: 1, Limit: 100})
 	await.True(t, "the replica has received it", func() bool { return atReplica.HGet(t.Context(), key, "a").Val() == "1" })
@@ -179,7 +180,7 @@ func TestEveryOriginCellExpires(t *testing.T) {
 	if n := raw.DBSize(ctx).Val(); n != int64(len(cells))+3 {
 		t.Errorf("%d keys for %d cells, an epoch, a stream and the changes: %v", n, len(cells), raw.Keys(ctx, "*").Val())
 	}
-	if ttl := raw.PTTL(ctx, fmt.Sprintf("weir:{origin}:stream:%x:0", senderStream)).Val(); ttl <= 0 || ttl > store.StreamKeptMax {
+	if ttl := raw.PTTL(ctx, fmt.Sprintf("weir:{origin}:stream:%x", senderStream)).Val(); ttl <= 0 || ttl > store.StreamKeptMax {
 		t.Errorf("the stream is kept for %v", ttl)
 	}
 }
@@ -197,7 +198,7 @@ func TestAStreamLastsWithItsCells(t *testing.T) {
 		{30 * 24 * time.Hour, 24*time.Hour - time.Minute, 24 * time.Hour},
 	} {
 		s.send(t, store.Cost{Cell: cellNow("k", step.window), Add: 1}, store.Cost{Cell: cellNow("l", time.Minute), Add: 1})
-		if ttl := raw.PTTL(t.Context(), fmt.Sprintf("weir:{origin}:stream:%x:0", senderStream)).Val(); ttl < step.least || ttl > step.most {
+		if ttl := raw.PTTL(t.Context(), fmt.Sprintf("weir:{origin}:stream:%x", senderStream)).Val(); ttl < step.least || ttl > step.most {
 			t.Errorf("after a window of %v the stream is kept for %v, want %v to %v", step.window, ttl, step.least, step.most)
 		}
 	}

@@ -214,7 +214,8 @@ func (w *countTwins) sameErr(what string, model, real error) (ok bool) {
 }
 
 func (w *countTwins) sameReply(what string, model, real store.Reply) {
-	if len(model.Totals) != len(real.Totals) || *w.ahead == 0 && model.Repeated != real.Repeated { // a process forgets its chunks by its clock
+	if len(model.Totals) != len(real.Totals) || len(model.Behind) != len(real.Behind) ||
+		len(model.Behind) > 0 && model.Behind[0].Number != real.Behind[0].Number {
 		w.Fatalf("%s: %+v, want %+v", what, real, model)
 	}
 	refused := model.Now.IsZero() && real.Now.IsZero() // all of it
@@ -239,6 +240,10 @@ func (w *countTwins) way() int { return rapid.IntRange(0, 1).Draw(w.T, "way") }
 func (w *countTwins) read() {
 	at := w.way()
 	models, reals := w.cells()
+	w.readBy(at, models, reals)
+}
+
+func (w *countTwins) readBy(at int, models, reals []window.Cell) {
 	model, err := w.models[at].Read(w.Context(), models)
 	real, err2 := w.reals[at].Read(w.Context(), reals)
 	if w.sameErr("read", err, err2) {
@@ -261,7 +266,17 @@ func (w *countTwins) send(bounds bool) {
 	at := w.way()
 	models, reals := w.cells()
 	model := store.Chunk{Stream: w.stream + uint64(at), Number: w.next(at)}
+	model.Repeats = rapid.IntRange(0, 4).Draw(w.T, "repeats") == 0
 	real := model
+	if rapid.Bool().Draw(w.T, "after") {
+		w.readBy(at, models, reals) // a way has the epochs of its own answers in After
+		e, f := w.epoch()
+		mark := store.Mark{Epoch: e, Number: max(0, model.Number-rapid.Int64Range(0, 3).Draw(w.T, "follows"))}
+		mark.Ask = rapid.Bool().Draw(w.T, "ask")
+		model.After = []store.Mark{mark}
+		mark.Epoch = f
+		real.After = []store.Mark{mark}
+	}
 	for i := range models {
 		e, f := w.epoch()
 		c := store.Cost{Cell: models[i], Epoch: e, Add: w.count("add"), Limit: w.count("limit")}

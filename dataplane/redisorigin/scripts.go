@@ -124,11 +124,11 @@ local function note(changes)
 end
 `
 
-	// luaSend takes the keys of the stream, the changes and the cells; a chunk's number, the number that the sender was
-	// last answered, the epoch of that answer, how long a stream is kept at least, and at most where its cells last
-	// longer; for each cell epoch (0: any), add, restore, known, limit, expiry, and the largest total that has room for it
-	// (-1: none; empty: any). It answers with the number before; 1 if that is less than was answered, and then nothing is
-	// done; 1 if all changes are noted; why cells could not be written; a digit for each cell, 1 if it has a bound and was
+	// luaSend takes the keys of the stream, the changes and the cells; a chunk's number, how far the stream should be, the
+	// epoch in which it should, 1 if it must not be farther, how long a stream is kept at least, and at most where its
+	// cells last longer; for each cell epoch (0: any), add, restore, known, limit, expiry, and the largest total that has
+	// room for it (-1: none; empty: any). It answers with the number before; 1 if that is not what it should be, and then
+	// nothing is done; 1 if all changes are noted; why cells could not be written; a digit for each cell, 1 if it has a bound and was
 	// added, or nothing where none was; and region and foreign of each cell.
 	//
 	// A stream's value is its last number, and the digits behind it.
@@ -136,21 +136,22 @@ end
 local number, last, bits = tonumber(ARGV[2]), string.match(redis.call('GET', KEYS[2]) or '', '^(%d+) ?([01]*)$')
 last, bits = num(last) or 0, bits or ''
 out[4], out[5], out[6], out[7], out[8] = last, 0, 1, '', bits
-if ARGV[4] == e and last < tonumber(ARGV[3]) then
+local far = tonumber(ARGV[3])
+if ARGV[4] == e and (last < far or ARGV[5] == '1' and last > far) then
 	out[5] = 1
 	return out
 end
 local new, keep = number > last, 0
 local function remember(bits) redis.call('SET', KEYS[2], ARGV[2] .. bits, 'PX', keep) end
 if new then
-	keep = math.max(ARGV[5], redis.call('PTTL', KEYS[2]))
-	for j = 12, #ARGV, 7 do keep = math.max(keep, ARGV[j] - now) end
-	keep = string.format('%.0f', math.min(keep, ARGV[6]))
+	keep = math.max(ARGV[6], redis.call('PTTL', KEYS[2]))
+	for j = 13, #ARGV, 7 do keep = math.max(keep, ARGV[j] - now) end
+	keep = string.format('%.0f', math.min(keep, ARGV[7]))
 	remember('')
 end
 local digits, added = {}, false
 for i = 4, #KEYS do
-	local key, j = KEYS[i], 7 * i - 21
+	local key, j = KEYS[i], 7 * i - 20
 	local n, room = #out, ARGV[j+6]
 	local a, r, k, f, l, old = record(key)
 	digits[i-3] = 0

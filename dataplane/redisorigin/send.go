@@ -14,23 +14,20 @@ import (
 	"github.com/weirhq/weir/shared/window"
 )
 
-// sending is a part of a chunk on its way: what a stream sends to one bucket in one command.
+// sending is a part of a chunk on its way: what a stream sends to one bucket.
 type sending struct {
-	part
-	id     resend.ID
-	number int64
-	costs  []store.Cost // stamped; its own copy
-	bounds bool         // the chunk has bounded costs
-	err    error        // why it was not answered
+	*part
+	costs []store.Cost // stamped; its own copy
+	after store.Mark   // how far the stream should be; zero: not known
+	err   error        // why it was not answered
 }
 
-// Send implements store.Origin. A chunk of more than 500 cells is sent in parts, on a Cluster one for
-// each bucket at least: each part is numbered by itself, so that one that was applied is not applied again where
-// another was not.
+// Send implements store.Origin. On a Cluster a chunk is sent in parts, one for each bucket: each bucket numbers the
+// stream's chunks by itself, so that a part that was applied is not applied again where another was not.
 func (h *Origin) Send(ctx context.Context, chunk store.Chunk) (store.Reply, error) {
 	s, err := h.shard(chunk.Shard, len(chunk.Costs), func(i int) *window.Key { return &chunk.Costs[i].Cell.Key })
 	if err == nil {
-		err = checkNumber(chunk.Stream, chunk.Number)
+		err = checkChunk(&chunk)
 	}
 	if err != nil {
 		return store.Reply{}, err
@@ -38,7 +35,7 @@ func (h *Origin) Send(ctx context.Context, chunk store.Chunk) (store.Reply, erro
 	reply := store.Reply{Totals: make([]store.Total, len(chunk.Costs))}
 	parts, err := s.sendings(ctx, &chunk)
 	if err == nil {
-		s.sendAll(ctx, parts, &reply)
+		s.sendAll(ctx, &chunk, parts, &reply)
 		err = s.failures(parts, &reply)
 	}
 	if err != nil && (parts == nil || !chunk.Bounded()) {
@@ -75,12 +72,14 @@ func (s *shard) refuse(chunk *store.Chunk, reply *store.Reply) {
 	}
 }
 
-func checkNumber(stream uint64, number int64) error {
+func checkChunk(c *store.Chunk) error {
 	switch {
-	case stream == 0:
+	case c.Stream == 0:
 		return errors.New("redisorigin: stream is 0, want any other number")
-	case number < 1 || number > store.CountMax:
-		return fmt.Errorf("redisorigin: number is %d (1 to %d)", number, int64(store.CountMax))
+	case c.Number < 1 || c.Number > store.CountMax:
+		return fmt.Errorf("redisorigin: number is %d (1 to %d)", c.Number, int64(store.CountMax))
+	case len(c.Costs) > store.ChunkMax:
+		return fmt.Errorf("redisorigin: a chunk of %d costs (0 to %d)", len(c.Costs), store.ChunkMax)
 	}
 	return nil
 }
@@ -99,12 +98,14 @@ func checkCost(c *store.Cost) error {
 
 // sendings are a chunk's parts, with its good costs.
 func (s *shard) sendings(ctx context.Context, chunk *store.Chunk) ([]*sending, error) {
-	parts := s.numbered(chunk)
-	for _, p := range parts {
-		s.stampOf(p) // also if what follows fails
-	}
-	if err := s.learnEpochs(ctx, chunk, parts); err != nil {
-		return nil, err
+	parts := s.parts(chunk)
+	if slices.ContainsFunc(chunk.Costs, func(c store.Cost) bool { return c.Epoch == 0 && c.AtMost == 0 }) {
+		for _, p := range parts {
+			s.stampOf(p, chunk) // also if what follows fails
+		}
+		if err := s.learnEpochs(ctx, parts); err != nil {
+			return nil, err
+		}
 	}
 	for _, p := range parts {
 		s.stamp(p, chunk)
@@ -112,40 +113,31 @@ func (s *shard) sendings(ctx context.Context, chunk *store.Chunk) ([]*sending, e
 	return parts, nil
 }
 
-// numbered are the parts of a chunk, and one without cells for each sequence of the stream that has to be
-// asked whether it has lost what it had answered.
-func (s *shard) numbered(chunk *store.Chunk) (parts []*sending) {
-	n, bounds := len(chunk.Costs), chunk.Bounded()
-	for _, p := range s.split(n, func(i int) *window.Cell { return &chunk.Costs[i].Cell }) {
-		parts = append(parts, &sending{part: *p, id: s.id(chunk, p.n, p.index), number: chunk.Number, bounds: bounds})
+// parts are the parts of a chunk, and one without cells for each other bucket that has to be asked whether it has lost
+// what it had answered.
+func (s *shard) parts(chunk *store.Chunk) (parts []*sending) {
+	marks := make(map[store.Epoch]store.Mark, len(chunk.After))
+	for _, m := range chunk.After {
+		marks[m.Epoch] = m
 	}
-	if len(parts) == 0 {
-		parts = append(parts, &sending{part: part{bucket: s.buckets[0]}, id: s.id(chunk, 0, 0), number: chunk.Number})
+	all := s.split(len(chunk.Costs), func(i int) *window.Cell { return &chunk.Costs[i].Cell })
+	has := make(map[int]bool, len(all))
+	for _, p := range all {
+		has[p.n] = true
 	}
-	for _, id := range s.silent(chunk, n) {
-		if !slices.ContainsFunc(parts, func(p *sending) bool { return p.id == id }) {
-			parts = append(parts, &sending{part: part{bucket: s.buckets[id.Bucket]}, id: id, number: chunk.Number})
+	for _, b := range s.buckets {
+		if m := marks[store.Epoch(b.epoch.Load())]; !has[b.n] && (m.Ask || b.n == 0 && len(all) == 0) {
+			all = append(all, &part{bucket: b})
 		}
+	}
+	for _, p := range all {
+		parts = append(parts, &sending{part: p, after: marks[store.Epoch(p.epoch.Load())]})
 	}
 	return parts
 }
 
-func (s *shard) id(chunk *store.Chunk, bucket, part int) resend.ID {
-	return resend.ID{Stream: chunk.Stream, Shard: chunk.Shard, Bucket: bucket, Part: part}
-}
-
-// silent are sequences that keep chunks and were not answered for a while.
-func (s *shard) silent(chunk *store.Chunk, cells int) []resend.ID {
-	atLeast := store.KeepFor / 2
-	if cells == 0 {
-		atLeast = 0
-	}
-	return s.origin.streams.Untouched(chunk.Stream, chunk.Shard, atLeast, time.Now())
-}
-
 // stamp copies a part's good costs, each with the epoch that it belongs to.
 func (s *shard) stamp(p *sending, chunk *store.Chunk) {
-	current := s.stampOf(p)
 	places, keys := p.places[:0], p.keys[:0]
 	for i, place := range p.places {
 		c := chunk.Costs[place]
@@ -153,7 +145,7 @@ func (s *shard) stamp(p *sending, chunk *store.Chunk) {
 			continue
 		}
 		if c.Epoch == 0 && c.AtMost == 0 {
-			c.Epoch = current
+			c.Epoch = s.stampOf(p, chunk)
 		}
 		p.costs = append(p.costs, c)
 		places, keys = append(places, place), append(keys, p.keys[i])
@@ -162,15 +154,13 @@ func (s *shard) stamp(p *sending, chunk *store.Chunk) {
 }
 
 // stampOf is the epoch that a part was first sent in, 0 if the bucket's is not known.
-func (s *shard) stampOf(p *sending) store.Epoch {
-	return s.origin.streams.Stamp(p.id, p.number, store.Epoch(p.epoch.Load()), store.Epoch(p.first.Load()), time.Now())
+func (s *shard) stampOf(p *sending, chunk *store.Chunk) store.Epoch {
+	id := resend.ID{Stream: chunk.Stream, Shard: chunk.Shard, Bucket: p.n}
+	return s.origin.stamps.Of(id, chunk.Number, store.Epoch(p.epoch.Load()), store.Epoch(p.first.Load()), time.Now())
 }
 
-// learnEpochs asks for the epochs of buckets that are not known yet, if a chunk has costs that need one.
-func (s *shard) learnEpochs(ctx context.Context, chunk *store.Chunk, parts []*sending) error {
-	if !slices.ContainsFunc(chunk.Costs, func(c store.Cost) bool { return c.Epoch == 0 && c.AtMost == 0 }) {
-		return nil
-	}
+// learnEpochs asks for the epochs of buckets that are not known yet.
+func (s *shard) learnEpochs(ctx context.Context, parts []*sending) error {
 	p := s.pipeline(ctx)
 	asked := make(map[*bucket]*redis.Cmd)
 	for _, part := range parts {
@@ -190,50 +180,37 @@ func (s *shard) learnEpochs(ctx context.Context, chunk *store.Chunk, parts []*se
 	return errors.Join(errs...)
 }
 
-// sendAll sends parts in one round trip, and in another one those that have to wait for chunks that were lost.
-func (s *shard) sendAll(ctx context.Context, parts []*sending, reply *store.Reply) {
+// sendAll sends parts in one round trip.
+func (s *shard) sendAll(ctx context.Context, chunk *store.Chunk, parts []*sending, reply *store.Reply) {
 	p := s.pipeline(ctx)
-	for _, part := range parts {
-		number, epoch := s.origin.streams.Last(part.id)
-		part.cmd = s.queue(p, part, number, epoch)
+	all := make([]*part, len(parts))
+	for i, part := range parts {
+		all[i] = part.part
+		part.cmd = s.queue(p, chunk, part)
 	}
-	if len(s.buckets) > 1 {
-		p.askClock(partsOf(parts))
-	}
+	p.askClock(all)
 	p.exec()
 	reply.Now = p.now()
-	var behind []*sending
-	var after []int64
 	for _, part := range parts {
-		last, lost, err := s.sent(p, part, reply)
-		if part.err = err; lost {
-			behind, after = append(behind, part), append(after, last)
-		}
+		part.err = s.sent(p, chunk, part, reply)
 	}
-	if len(behind) > 0 {
-		s.resendParts(ctx, behind, after, reply)
-	}
-}
-
-func partsOf(sendings []*sending) []*part {
-	parts := make([]*part, len(sendings))
-	for i, s := range sendings {
-		parts[i] = &s.part
-	}
-	return parts
 }
 
 // queue adds a part's command.
-func (s *shard) queue(p *pipeline, part *sending, after int64, afterEpoch store.Epoch) *redis.Cmd {
-	args := make([]any, 0, 5+7*len(part.keys))
-	args = append(args, part.number, after, formatEpoch(afterEpoch),
+func (s *shard) queue(p *pipeline, chunk *store.Chunk, part *sending) *redis.Cmd {
+	repeats := 0
+	if chunk.Repeats {
+		repeats = 1
+	}
+	args := make([]any, 0, 6+7*len(part.keys))
+	args = append(args, chunk.Number, part.after.Number, formatEpoch(part.after.Epoch), repeats,
 		store.StreamKeptFor.Milliseconds(), store.StreamKeptMax.Milliseconds())
 	for i := range part.costs {
 		c := &part.costs[i]
 		args = append(args, formatEpoch(c.Epoch), bounded(c.Add), bounded(c.Restore), bounded(c.Known), bounded(c.Limit),
 			s.expiresAtMs(c.Cell, part.keys[i]), roomFor(c))
 	}
-	return p.eval(part.bucket, sendScript, []string{part.streamKey(part.id), part.changesKey}, part.keys, args)
+	return p.eval(part.bucket, sendScript, []string{part.streamKey(chunk.Stream), part.changesKey}, part.keys, args)
 }
 
 // roomFor is the largest total that a cost can be added to, -1 if there is none, "" for any.
@@ -247,123 +224,43 @@ func roomFor(c *store.Cost) any {
 	return bounded(c.AtMost) - c.Add
 }
 
-// sent reads a part's answer; lost: the bucket has lost what came after chunk last, and has done nothing.
-func (s *shard) sent(p *pipeline, part *sending, reply *store.Reply) (last int64, lost bool, err error) {
+// sent reads a part's answer.
+func (s *shard) sent(p *pipeline, chunk *store.Chunk, part *sending, reply *store.Reply) error {
 	r, err := p.reply(part.bucket, part.cmd)
 	if err != nil {
-		return 0, false, err
+		return err
 	}
-	last, lost = r.int(), r.int() == 1
+	last, lost := r.int(), r.int() == 1
 	noted, problem, added := r.int() == 1, r.text(), r.text()
+	bounds := chunk.Bounded()
 	switch {
 	case lost:
-		return last, true, r.end()
-	case part.bounds && part.number < last:
-		return last, false, errLate
-	case !noted && part.bounds: // what was added stands
+		if part.n == 0 {
+			reply.Now = r.now
+		}
+		reply.Behind = append(reply.Behind, store.Mark{Epoch: r.epoch, Number: last})
+		for _, place := range part.places {
+			reply.Totals[place] = store.Total{Epoch: r.epoch, Err: errBehind}
+		}
+		return r.end()
+	case bounds && chunk.Number < last:
+		return errLate
+	case !noted && bounds: // what was added stands
 		s.noteJunk(fmt.Errorf("redisorigin: %s: %w", part.changesKey, errJunk))
 	case !noted:
-		return last, false, fmt.Errorf("%s: changes cannot be noted: %s", part.changesKey, problem)
+		return fmt.Errorf("%s: changes cannot be noted: %s", part.changesKey, problem)
 	}
-	if err := s.totals(&part.part, r, problem, reply); err != nil {
-		return 0, false, err
+	if err := s.totals(part.part, r, problem, reply); err != nil {
+		return err
 	}
-	costs := part.costs
-	if part.bounds {
-		costs = part.decided(added, r.epoch, reply)
+	for i := range part.costs {
+		total := &reply.Totals[part.places[i]]
+		total.Added = part.costs[i].AtMost != 0 && total.Err == nil && i < len(added) && added[i] == '1'
 	}
-	if s.origin.streams.Answered(part.id, part.number, r.epoch, costs, time.Now()) {
-		reply.Repeated = true
-	}
-	return last, false, nil
+	return nil
 }
 
-var errLate = errors.New("a later chunk of the stream was applied")
-
-// decided notes which bounded costs were added, by the digits of the script's answer. It returns the costs as they are
-// to be applied again: those that were added, without their bounds, and all others.
-func (p *sending) decided(added string, epoch store.Epoch, reply *store.Reply) (costs []store.Cost) {
-	for i, c := range p.costs {
-		if c.AtMost != 0 {
-			total := &reply.Totals[p.places[i]]
-			if total.Added = total.Err == nil && i < len(added) && added[i] == '1'; !total.Added {
-				continue
-			}
-			c.Epoch, c.AtMost = epoch, 0
-		}
-		costs = append(costs, c)
-	}
-	return costs
-}
-
-// decideAs has a part's bounded costs decided as they were answered before: those among applied are added, and the
-// others are not.
-func (p *sending) decideAs(applied []store.Cost) {
-	for i := range p.costs {
-		c := &p.costs[i]
-		was := len(applied) > 0 && applied[0].Cell == c.Cell && applied[0].Add == c.Add
-		if c.AtMost != 0 && was {
-			c.AtMost = store.CountMax
-		} else if c.AtMost != 0 {
-			c.AtMost = -1
-			continue
-		}
-		if was {
-			applied = applied[1:]
-		}
-	}
-}
-
-// resendParts sends what the buckets have lost of each part's stream, as far as it is kept, and then the
-// part. Each follows the one before it: where one fails, so do the next. What was answered may have the part's own
-// number, where another part of its call got no answer.
-func (s *shard) resendParts(ctx context.Context, parts []*sending, after []int64, reply *store.Reply) {
-	p := s.pipeline(ctx)
-	again := make([][]*sending, len(parts))
-	for i, part := range parts {
-		number, epoch := after[i], store.Epoch(part.epoch.Load())
-		for _, kept := range s.origin.streams.After(part.id, number) {
-			switch {
-			case kept.Number < part.number:
-				again[i] = append(again[i], s.kept(part, kept))
-			case kept.Number == part.number:
-				part.decideAs(kept.Costs)
-			}
-		}
-		again[i] = append(again[i], part)
-		for _, one := range again[i] {
-			one.cmd = s.queue(p, one, number, epoch)
-			number = one.number
-		}
-	}
-	p.exec()
-	for i, part := range parts {
-		part.err = s.readResent(p, again[i], reply)
-	}
-}
-
-// readResent reads the answers to a part and to what was sent before it.
-func (s *shard) readResent(p *pipeline, chain []*sending, reply *store.Reply) error {
-	var errs []error
-	for _, one := range chain {
-		_, lost, err := s.sent(p, one, reply)
-		if lost {
-			err = errLostAgain
-		}
-		if err != nil {
-			errs = append(errs, fmt.Errorf("chunk %d, sent again after a failover: %w", one.number, err))
-		}
-	}
-	return errors.Join(errs...)
-}
-
-var errLostAgain = errors.New("chunks before it are missing")
-
-// kept is a chunk that was answered, for the sequence of a part.
-func (s *shard) kept(of *sending, c resend.Chunk) *sending {
-	again := &sending{part: part{bucket: of.bucket}, id: of.id, number: c.Number, costs: c.Costs}
-	for _, cost := range c.Costs {
-		again.keys = append(again.keys, of.bucket.keys.key(cost.Cell))
-	}
-	return again
-}
+var (
+	errLate   = errors.New("a later chunk of the stream was applied")
+	errBehind = errors.New("redisorigin: earlier chunks of the stream are missing")
+)

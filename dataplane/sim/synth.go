@@ -51,9 +51,9 @@ type synthCell struct {
 const (
 	synthTick    = 100 * time.Millisecond
 	synthTimeout = time.Second
-	synthCosts   = 2_000 // of one chunk, at most
-	synthSweep   = 100   // ticks between two looks for what has expired
-	synthAsk     = 10    // ticks between two looks for an origin's epoch
+	synthChunks  = 4   // of one tick, at most
+	synthSweep   = 100 // ticks between two looks for what has expired
+	synthAsk     = 10  // ticks between two looks for an origin's epoch
 )
 
 func (f *relayWorld) addNode(r *region) {
@@ -77,7 +77,9 @@ func (n *synth) run(ctx context.Context) {
 		}
 		timer.Reset(synthTick)
 		n.generate()
-		n.send(ctx, stream)
+		for range synthChunks {
+			n.send(ctx, stream)
+		}
 		if ticks%synthAsk == 0 {
 			n.ask(ctx)
 		}
@@ -202,7 +204,7 @@ func (n *synth) chunk(stream uint64) *store.Chunk {
 	}
 	n.number++
 	n.flight = &store.Chunk{Stream: stream, Number: n.number}
-	most := min(len(n.dirty), synthCosts)
+	most := min(len(n.dirty), store.ChunkMax)
 	for _, c := range n.dirty[:most] {
 		c.dirty = false
 		cost := store.Cost{Cell: c.name, Epoch: c.epoch, Add: c.unsent, Limit: c.limit}

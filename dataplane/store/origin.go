@@ -85,7 +85,8 @@ type Origin interface {
 	//   - any other error, without an Epoch: the cell got no answer, and the cost may or may not have been added. Only a
 	//     chunk with bounded costs has such a Total; any other chunk that is not answered as a whole fails as a whole.
 	//
-	// With no costs, Send reports the shard's Now, and finds out whether the stream's chunks are still there.
+	// With no costs, Send reports the shard's Now. An origin that may lose what it has answered also compares the chunk's
+	// After, with costs or without: see Chunk.
 	Send(ctx context.Context, chunk Chunk) (Reply, error)
 
 	// Listen calls apply for each foreign total that Relayed.Apply raises in a shard from then on. It returns nil when
@@ -111,14 +112,34 @@ type Origin interface {
 // An origin forgets a stream that has sent nothing for StreamKeptFor, once the cells that it has counted in have
 // expired too, or after StreamKeptMax. A chunk that is sent again later than that counts twice.
 //
-// A replica that was promoted may lack chunks that were answered. The Origin value that sent such chunks then sends
-// them again, in their order and before the next chunk of their stream. It keeps each chunk for KeepFor after the
-// origin has applied it, for the first time or again.
+// A replica that was promoted may lack chunks that were answered. The sender keeps each chunk for KeepFor after the
+// origin has applied it, and After says how far the stream has come. Where the last chunk that an origin has of the
+// stream is an earlier one, it has lost some: it then applies nothing of the chunk in that epoch, gives the Totals of
+// these costs any Err, and reports in Reply.Behind how far it is. The sender then sends what was lost, in chunks that
+// Repeat, and the chunk again. An origin that loses everything or nothing may leave After and Repeats unread.
 type Chunk struct {
 	Shard  int
 	Stream uint64 // not 0
 	Number int64  // >= 1
-	Costs  []Cost
+	Costs  []Cost // at most ChunkMax
+
+	// After has the last answered chunk of each epoch in which the sender keeps some. Marks of epochs that the origin does
+	// not have now count for nothing.
+	After []Mark
+
+	// Repeats is true for a chunk with costs that the origin has lost. In each epoch it is applied only where the last
+	// chunk of the stream is the one that After names, neither an earlier nor a later one: so it adds nothing twice,
+	// whatever else comes late.
+	Repeats bool
+}
+
+// Mark is how far a stream has come in an epoch.
+type Mark struct {
+	Epoch  Epoch
+	Number int64 // of the last chunk
+
+	// Ask, in Chunk.After, has the origin compare the mark even if the chunk has no cost in this epoch.
+	Ask bool
 }
 
 // Bounded reports whether the chunk has a bounded cost.
@@ -126,7 +147,10 @@ func (c *Chunk) Bounded() bool {
 	return slices.ContainsFunc(c.Costs, func(c Cost) bool { return c.AtMost != 0 })
 }
 
-// KeepFor is how long an Origin value keeps answered chunks, for a promoted replica that lacks them.
+// ChunkMax is how many costs a chunk has at most. An origin may refuse a larger one.
+const ChunkMax = 500
+
+// KeepFor is how long a sender keeps answered chunks, for a promoted replica that lacks them.
 const KeepFor = 5 * time.Second
 
 const (
@@ -179,9 +203,9 @@ type Reply struct {
 	Totals []Total
 	Now    time.Time // the shard's clock, read while it answered; zero if it did not
 
-	// Repeated is true when chunks of the stream that the origin had lost are there again: the next failover may lose
-	// them again, and a stream that is silent then has to ask for another KeepFor.
-	Repeated bool
+	// Behind has the epochs in which the origin has lost chunks of the stream that it had answered, and the last one that
+	// it has. In these it has applied nothing: see Chunk.
+	Behind []Mark
 }
 
 // Foreign is what all other regions have accepted in a cell.

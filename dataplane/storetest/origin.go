@@ -95,7 +95,10 @@ func TestOrigin(t *testing.T, open func(t testing.TB) Origin) {
 		group("Heartbeats", originHeartbeatTests)
 	}
 	if subject.State != nil {
+		bare := open
+		open = func(t testing.TB) Origin { return keeping(bare(t)) }
 		group("a failover", originFailoverTests)
+		open = bare
 	}
 	group("cells", originCellTests)
 	t.Run("all methods obey ctx", func(t *testing.T) { testOriginContext(newOriginTest(t, open(t))) })
@@ -174,10 +177,13 @@ func originCells(h store.Origin, workspace string, n int) []window.Cell {
 
 func (h *originTest) shard() int { return h.ShardOf(&h.cell.Key) }
 
-// send expects a chunk to be answered, and each of its cells too.
-func (h *originTest) send(costs ...store.Cost) []store.Total {
+// send expects chunks with costs to be answered, and each of their cells too.
+func (h *originTest) send(costs ...store.Cost) (totals []store.Total) {
 	h.Helper()
-	return sendTo(h, h, h.stream.chunk(h, costs...))
+	for some := range slices.Chunk(costs, store.ChunkMax) {
+		totals = append(totals, sendTo(h, h, h.stream.chunk(h, some...))...)
+	}
+	return totals
 }
 
 func sendTo(t reporter, h store.Origin, chunk store.Chunk) []store.Total {

@@ -95,11 +95,11 @@ func (h *originTest) claim(costs []store.Cost, want ...claimed) {
 }
 
 func testOriginClaimMany(h *originTest) {
-	cells := h.cells(1300)
+	cells := h.cells(store.ChunkMax)
 	costs, want := make([]store.Cost, len(cells)), make([]claimed, len(cells))
 	for i, c := range cells {
-		costs[i], want[i] = store.Cost{Cell: c, Add: int64(i + 1), AtMost: 1000}, no(0)
-		if i < 1000 {
+		costs[i], want[i] = store.Cost{Cell: c, Add: int64(i + 1), AtMost: 300}, no(0)
+		if i < 300 {
 			want[i] = yes(int64(i + 1))
 		}
 	}
@@ -173,7 +173,7 @@ func (h *originTest) wantClaimed(chunk store.Chunk, want ...claimed) {
 }
 
 func testClaimAgain(h *originTest) {
-	c := h.cells(700)
+	c := h.cells(store.ChunkMax)
 	get(h, h, c...) // all epochs are drawn
 	costs, first, second := make([]store.Cost, len(c)), make([]claimed, len(c)), make([]claimed, len(c))
 	for i := range c {
@@ -189,7 +189,7 @@ func testClaimAgain(h *originTest) {
 		}
 		sum += total.Region
 	}
-	if sum == 0 || sum > 3*350 {
+	if sum == 0 || sum > 3*store.ChunkMax/2 {
 		h.Fatalf("%d was added", sum)
 	}
 	for range 2 {

@@ -204,7 +204,7 @@ func testScan(h *originTest) {
 	}
 	changed, scanned := make(map[window.Cell]store.Change), make(map[window.Cell]store.Change)
 	for shard := range h.Shards() {
-		if costs := byShard[shard]; len(costs) > 0 {
+		for costs := range slices.Chunk(byShard[shard], store.ChunkMax) {
 			s := newOriginStream()
 			sendTo(h, h, s.chunk(h, costs...))
 		}

@@ -17,7 +17,7 @@ import (
 // and in which a chunk that another process repeats could hide that an earlier one is lost.
 func testOriginIsRestored(t *testing.T, open func(t testing.TB) Origin) {
 	rapid.Check(t, func(rt *rapid.T) {
-		h := open(t)
+		h := keeping(open(t))
 		w := newOriginWorld(rt, t, h)
 		actions := map[string]func(*rapid.T){
 			"accept": w.accept, "accept more": w.accept, "send": w.send, "get": w.get, "wipe": w.wipe, "die": w.die,

@@ -32,7 +32,7 @@ var originSendTests = map[string]func(*originTest){
 		h.wantRegions(c, 10, 10, 100)
 	},
 	"a chunk is applied at most once, repeated, reordered or late":      testChunksOnce,
-	"so is a chunk of as many cells as it is given":                     testLargeChunksOnce,
+	"so is a chunk of ChunkMax costs":                                   testLargeChunksOnce,
 	"two streams are apart":                                             testStreamsAreApart,
 	"one cost may be refused where others are applied":                  testBadCosts,
 	"counts end at CountMax":                                            testCountsEnd,
@@ -69,7 +69,7 @@ func testChunksOnce(h *originTest) {
 }
 
 func testLargeChunksOnce(h *originTest) {
-	cells := h.cells(1700)
+	cells := h.cells(store.ChunkMax)
 	costs := make([]store.Cost, len(cells))
 	want := make([]int64, len(cells))
 	epochs := get(h, h, cells...)
@@ -195,6 +195,7 @@ func testSendKeepsNothing(h *originTest) {
 	c := h.cells(2)
 	costs := h.adds(c, 1, 2)
 	chunk := h.stream.chunk(h, costs...)
+	h.Origin = keeping(h.Origin)
 	rollback := func(testing.TB) {}
 	if h.State != nil {
 		rollback = h.State(h)

@@ -64,7 +64,7 @@ var originFaults = map[string]string{
 	"adds past AtMost":                    "Send_up_to_AtMost/adds_each_cost",
 	"bounded costs are decided each time": "Send_up_to_AtMost/the_same_again",
 	"what was added is forgotten":         "Send_up_to_AtMost/the_same_again",
-	"keeps no answered bounded cost":      "a_failover/loses_no_answered_bounded",
+	"reports no lost bounded cost":        "a_failover/loses_no_answered_bounded",
 	"holds past the limit":                "Hold/is_granted_while",
 	"holds never return":                  "Hold/ends_with_its_time",
 	"holds are new each time":             "Hold/the_same_again",
@@ -87,7 +87,8 @@ var originFaults = map[string]string{
 	"heals any epoch":                     "Raise/in_another_epoch",
 	"the clock is the process's":          "Get/reports_the_shard",
 	"never looks at ctx":                  "all_methods_obey_ctx",
-	"keeps no answered chunk":             "a_failover/loses_no_answered_chunk",
+	"reports no lost chunk":               "a_failover/loses_no_answered_chunk",
+	"repeats what it has":                 "a_failover/is_reported_where",
 	"tells smaller totals":                "Apply/lifts_foreign",
 	"the lease is for everybody":          "Lease/makes_holder",
 	"more changes are not told":           "Changes/are_at_most_max",
@@ -259,17 +260,19 @@ func (h *originSubject) Send(ctx context.Context, c store.Chunk) (store.Reply, e
 			}
 		}
 	}
-	way, bounded := h.Origin, c.Bounded()
+	bounded := c.Bounded()
 	switch {
 	case h.fault == "repetitions count", h.fault == "bounded costs are decided each time" && bounded:
 		h.number++
 		c.Number = h.number
-	case h.fault == "keeps no answered chunk", h.fault == "keeps no answered bounded cost" && bounded:
-		way = h.Origin.Client()
+	case h.fault == "reports no lost chunk", h.fault == "reports no lost bounded cost" && bounded:
+		c.After = nil
+	case h.fault == "repeats what it has":
+		c.Repeats = false
 	case h.fault == "never looks at ctx":
 		ctx = context.Background()
 	}
-	reply, err := way.Send(ctx, c)
+	reply, err := h.Origin.Send(ctx, c)
 	asks := !slices.ContainsFunc(c.Costs, func(c store.Cost) bool { return c.AtMost >= 0 })
 	for i := range reply.Totals {
 		if h.fault == "what was added is forgotten" && asks {

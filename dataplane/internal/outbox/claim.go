@@ -10,10 +10,8 @@ import (
 	"github.com/weirhq/weir/dataplane/internal/breaker"
 	"github.com/weirhq/weir/dataplane/internal/cell"
 	"github.com/weirhq/weir/dataplane/internal/clock"
-	"github.com/weirhq/weir/dataplane/internal/collect"
 	"github.com/weirhq/weir/dataplane/internal/queue"
 	"github.com/weirhq/weir/dataplane/store"
-	"github.com/weirhq/weir/shared/window"
 )
 
 // claims decide where the count is: the origin adds a cost only if the cell's total
@@ -28,7 +26,7 @@ type claims struct {
 }
 
 func (q *claims) init(sh *Shard) {
-	q.stream.init(sh.asks)
+	q.stream.init(sh, sh.asks)
 	q.sh = sh
 }
 
@@ -169,36 +167,25 @@ func (q *claims) prepare(waiting []*cell.Claim) (call *claimCall, later []*cell.
 // that is no decision.
 func (q *claims) send(ctx context.Context, by *breaker.Breaker, within time.Duration,
 	call *claimCall) (reply store.Reply, err error) {
-	o := q.sh.out
 	end, ok := by.Begin()
 	if !ok {
 		return call.without(fmt.Errorf("%w: %w", store.ErrNotApplied, breaker.ErrOpen)), breaker.ErrOpen
 	}
 	ctx, cancel := context.WithTimeout(ctx, within)
 	defer cancel()
-	asking := q.sh.ask()
 	if call.number == 0 {
 		q.number++
 		call.number = q.number
 	}
-	reply, err = o.cfg.Origin.Send(ctx, store.Chunk{
-		Shard: q.sh.index, Stream: q.id, Number: call.number, Costs: call.costs})
-	if err == nil && len(reply.Totals) != len(call.costs) {
-		err = errShortAnswer
-	}
-	if err != nil {
+	if reply, err = q.stream.send(ctx, q.sh, call.number, call.costs); err != nil {
 		reply = call.without(err)
 	}
 	failed, err := markUnanswered(&reply)
-	if failed == len(reply.Totals) {
-		end(err)
-	} else {
+	if failed < len(reply.Totals) {
 		end(nil)
-		q.answered(slices.ContainsFunc(reply.Totals, func(t store.Total) bool { return t.Added }) || reply.Repeated)
+	} else {
+		end(err)
 	}
-	o.Stats.Origin.Called(collect.OpClaim, len(call.costs), time.Since(asking.began), err)
-	q.sh.answered(asking, &reply)
-	q.sh.epochs.CountedIn(reply.Totals, func(i int) *window.Cell { return &call.costs[i].Cell })
 	return reply, err
 }
 

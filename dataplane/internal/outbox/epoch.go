@@ -26,6 +26,9 @@ func (sh *Shard) lostAll(lost []store.Epoch, totals []store.Total, entry func(i 
 func (sh *Shard) restore(lost, epoch store.Epoch) {
 	o := sh.out
 	o.cfg.EpochLost()
+	for _, s := range []*stream{&sh.replay.stream, &sh.syncs.stream, &sh.untracked.stream, &sh.claims.stream} {
+		s.kept.Drop(lost)
+	}
 	walk := func() {
 		n := int64(0)
 		o.cfg.Table.Walk(func(e *cell.Entry) {

@@ -48,6 +48,7 @@ type Outbox struct {
 	shards   []*Shard
 	stopping atomic.Bool  // nothing is flushed or asked to be synced any more
 	refusing atomic.Int64 // number of shards that refuse writes
+	kept     atomic.Int64 // costs that all streams keep for failovers
 
 	queues sync.Mutex // guards the queues of all shards' replays
 }

@@ -16,7 +16,7 @@ import (
 )
 
 const (
-	chunkCells    = 500    // that one call to the origin carries
+	chunkCells    = store.ChunkMax
 	flushesMax    = 64     // flushed keys of one call, up to two cells of each; more of them would delay the next call
 	replayTickMax = 20_000 // cells one tick sends; the rest waits for the next
 )
@@ -37,7 +37,7 @@ type replay struct {
 
 func (r *replay) init(sh *Shard) {
 	r.sh, r.running, r.flushes = sh, make(chan struct{}, 1), queue.NewFlushes()
-	r.stream.init(sh.sends)
+	r.stream.init(sh, sh.sends)
 }
 
 // begin waits until no other step runs; end lets the next step run.

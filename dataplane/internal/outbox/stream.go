@@ -9,6 +9,7 @@ import (
 	"github.com/weirhq/weir/dataplane/internal/breaker"
 	"github.com/weirhq/weir/dataplane/internal/cell"
 	"github.com/weirhq/weir/dataplane/internal/collect"
+	"github.com/weirhq/weir/dataplane/internal/resend"
 	"github.com/weirhq/weir/dataplane/store"
 	"github.com/weirhq/weir/shared/window"
 )
@@ -19,12 +20,12 @@ import (
 type stream struct {
 	id      uint64
 	calls   *breaker.Breaker
-	number  int64  // of the last chunk
-	pending *chunk // that was sent and got no answer; nil: none
+	number  int64          // of the last chunk
+	kept    *resend.Stream // answered chunks that the origin may lose
+	pending *chunk         // that was sent and got no answer; nil: none
 
 	unanswered atomic.Int64 // cost in pending
 	sentAt     time.Time    // of the last chunk that was answered
-	costsAt    time.Time    // of the last one with costs
 }
 
 // sendTimeout bounds what the loops send.
@@ -33,7 +34,40 @@ const sendTimeout = time.Second
 // idleEvery is how late a stream without costs to send finds that the origin has lost some that it had answered.
 const idleEvery = time.Second
 
-func (s *stream) init(calls *breaker.Breaker) { s.id, s.calls = rand.Uint64()|1, calls }
+func (s *stream) init(sh *Shard, calls *breaker.Breaker) {
+	s.id, s.calls, s.kept = rand.Uint64()|1, calls, resend.New(&sh.out.kept)
+}
+
+// send sends a chunk of the stream, after what the origin has lost of it.
+func (s *stream) send(ctx context.Context, sh *Shard, number int64, costs []store.Cost) (store.Reply, error) {
+	reply, err := s.kept.Send(ctx, sh.send,
+		store.Chunk{Shard: sh.index, Stream: s.id, Number: number, Costs: costs})
+	if err == nil {
+		s.sentAt = time.Now()
+	}
+	return reply, err
+}
+
+// send makes one call.
+func (sh *Shard) send(ctx context.Context, c store.Chunk) (store.Reply, error) {
+	o, call, op := sh.out, sh.ask(), collect.OpSend
+	reply, err := o.cfg.Origin.Send(ctx, c)
+	if err == nil && len(reply.Totals) != len(c.Costs) {
+		err = errShortAnswer
+	}
+	problem := err
+	if c.Bounded() {
+		if op = collect.OpClaim; err == nil && len(reply.Behind) == 0 {
+			_, problem = markUnanswered(&reply)
+		}
+	}
+	o.Stats.Origin.Called(op, len(c.Costs), time.Since(call.began), problem)
+	if err == nil {
+		sh.answered(call, &reply)
+		sh.epochs.CountedIn(reply.Totals, func(i int) *window.Cell { return &c.Costs[i].Cell })
+	}
+	return reply, err
+}
 
 // chunk is one call's worth.
 type chunk struct {
@@ -57,7 +91,6 @@ func (c *chunk) cost() (sum int64) {
 
 // ship sends a chunk of a stream. Without an answer the chunk is the stream's pending one, if it has costs.
 func (sh *Shard) ship(ctx context.Context, s *stream, c *chunk) (store.Reply, error) {
-	o := sh.out
 	end, ok := s.calls.Begin()
 	if !ok {
 		sh.wrote(breaker.ErrOpen)
@@ -70,39 +103,22 @@ func (sh *Shard) ship(ctx context.Context, s *stream, c *chunk) (store.Reply, er
 	}
 	ctx, cancel := context.WithTimeout(ctx, sendTimeout)
 	defer cancel()
-	call := sh.ask()
-	reply, err := o.cfg.Origin.Send(ctx, store.Chunk{Shard: sh.index, Stream: s.id, Number: c.number, Costs: c.costs})
-	if err == nil && len(reply.Totals) != len(c.costs) {
-		err = errShortAnswer
-	}
+	reply, err := s.send(ctx, sh, c.number, c.costs)
 	end(err)
 	sh.wrote(err)
-	o.Stats.Origin.Called(collect.OpSend, len(c.costs), time.Since(call.began), err)
 	if err != nil {
 		s.keep(c)
 		return reply, err
 	}
 	s.pending = nil
 	s.unanswered.Store(0)
-	s.answered(len(c.entries) > 0 || reply.Repeated)
-	sh.answered(call, &reply)
-	sh.epochs.CountedIn(reply.Totals, func(i int) *window.Cell { return &c.costs[i].Cell })
 	return reply, nil
 }
 
-// answered notes an answer to the stream's last call, which may have brought costs to the origin, for the first time or
-// again.
-func (s *stream) answered(costs bool) {
-	if s.sentAt = time.Now(); costs {
-		s.costsAt = s.sentAt
-	}
-}
-
-// prove sends a chunk without costs where nothing was sent for idleEvery: the Origin value repeats what the origin has
-// lost of the stream. Once one was answered store.KeepFor after the last costs came, or came again, nothing of them is
-// kept.
+// prove sends a chunk without costs where nothing was sent for idleEvery, as long as the origin may lose what it has
+// answered.
 func (sh *Shard) prove(ctx context.Context, s *stream) error {
-	if s.costsAt.IsZero() || s.sentAt.Sub(s.costsAt) >= store.KeepFor+idleEvery {
+	if s.kept.Empty() {
 		return nil
 	}
 	return sh.idle(ctx, s)

@@ -37,7 +37,7 @@ type syncs struct {
 }
 
 func (s *syncs) init(sh *Shard) {
-	s.stream.init(sh.sends)
+	s.stream.init(sh, sh.sends)
 	s.sh = sh
 }
 

@@ -22,7 +22,7 @@ type untracked struct {
 }
 
 func (u *untracked) init(sh *Shard) {
-	u.stream.init(sh.asks)
+	u.stream.init(sh, sh.asks)
 	u.sh = sh
 }
 
@@ -88,7 +88,10 @@ func (u *untracked) start() {
 		return
 	}
 	for batch := u.take(); len(batch) > 0; batch = u.take() {
-		u.end(batch, false)
+		for _, costs := range batch {
+			u.spill(costs.all)
+		}
+		u.end(batch)
 	}
 }
 
@@ -130,16 +133,16 @@ func (u *untracked) take() (batch []*untrackedCosts) {
 // run makes calls until no batch waits for one.
 func (u *untracked) run() {
 	for batch := u.take(); len(batch) > 0; batch = u.take() {
-		u.end(batch, u.send(merged(batch)))
+		for some := range slices.Chunk(merged(batch), chunkCells) { // one batch may have more
+			u.send(some)
+		}
+		u.end(batch)
 	}
 }
 
-// end lets batches and their untracked keys go; what was not sent is in the overflow.
-func (u *untracked) end(batch []*untrackedCosts, sent bool) {
+// end lets batches and their untracked keys go.
+func (u *untracked) end(batch []*untrackedCosts) {
 	for _, costs := range batch {
-		if !sent {
-			u.spill(costs.all)
-		}
 		for _, c := range costs.all {
 			u.sh.out.cfg.Table.UntrackedKeys.Release(c.Entry.Identity())
 		}
@@ -168,15 +171,15 @@ func merged(batch []*untrackedCosts) (all []UntrackedCost) {
 	return all
 }
 
-// send makes one call, after one that got no answer. sent is false if it could not be made. What gets no
-// answer is in the overflow at once, and goes to the origin later: the key is taken for more than it is until its
-// window is over.
-func (u *untracked) send(all []UntrackedCost) (sent bool) {
+// send makes one call, after one that got no answer. What gets no answer is in the overflow at once, and goes to the
+// origin later: the key is taken for more than it is until its window is over.
+func (u *untracked) send(all []UntrackedCost) {
 	o := u.sh.out
 	ctx, cancel := context.WithTimeout(context.Background(), o.cfg.ReadTimeout)
 	defer cancel()
 	if u.resend(ctx) != nil {
-		return false
+		u.spill(all)
+		return
 	}
 	chunk, set := &chunk{}, o.cfg.Rules.InForce()
 	all = slices.DeleteFunc(all, func(c UntrackedCost) bool {
@@ -189,7 +192,7 @@ func (u *untracked) send(all []UntrackedCost) (sent bool) {
 		return held
 	})
 	if len(all) == 0 {
-		return true
+		return
 	}
 	reply, err := u.sh.ship(ctx, &u.stream, chunk)
 	now := o.cfg.Clock.ReadSteady()
@@ -204,7 +207,6 @@ func (u *untracked) send(all []UntrackedCost) (sent bool) {
 			o.Stats.Dropped[DroppedFull].Add(c.Cost)
 		}
 	}
-	return true
 }
 
 // resend sends a chunk that got no answer again. Its untracked keys are gone.

@@ -1,233 +1,359 @@
-// Package resend is what an Origin value remembers of the chunks that it sends: the number of each
-// stream's last answered chunk, the epoch that a chunk was first sent in, and chunks answered in the
-// store.KeepFor before the last answer, in case that a replica that lacks them is promoted. While a
-// server does not answer a stream that is in use, what is kept stays until its windows are over.
+// Package resend keeps chunks that an origin has answered, in case that a replica that lacks them is promoted, and sends
+// them again when it was. For origins it also keeps in which epoch a chunk was first sent.
 package resend
 
 import (
+	"cmp"
+	"context"
+	"errors"
+	"fmt"
 	"maps"
 	"slices"
 	"sync"
+	"sync/atomic"
 	"time"
 
 	"github.com/weirhq/weir/dataplane/store"
+	"github.com/weirhq/weir/shared/window"
 )
-
-// ID names a sequence of numbers that a server keeps by itself: a stream, or where a chunk is sent
-// in several commands, one part of it.
-type ID struct {
-	Stream       uint64
-	Shard        int
-	Bucket, Part int
-}
-
-// Chunk is an answered one, or a part of it. Its costs are shared and must not be changed.
-type Chunk struct {
-	Number int64
-	Costs  []store.Cost
-	at     time.Time // when the server is known to have applied it last, as far as no failover has lost it
-	again  bool      // it was sent again since, and no answer has come
-	endsAt time.Time // when no decision depends on any of the costs any more, at the latest
-}
-
-// Streams is what is remembered of all streams. The zero value is empty. All methods may run
-// concurrently.
-type Streams struct {
-	mu      sync.Mutex
-	byID    map[ID]*stream
-	costs   int       // kept, of all streams
-	sweptAt time.Time // when what is of no use any more was dropped last
-	sweepAt int       // size of byID at which idle streams are removed
-}
-
-type stream struct {
-	epoch  store.Epoch // of the last answer
-	last   int64       // answered number
-	usedAt time.Time
-
-	answeredAt time.Time
-
-	sending int64       // number that stamp belongs to
-	stamp   store.Epoch // in which it was first sent
-
-	kept []Chunk // by number
-}
 
 const (
-	sweepMin   = 64
-	sweepEvery = store.KeepFor
-
-	// unusedFor is how long what is kept stays after the last use of its stream.
-	unusedFor = time.Minute
-
-	// CostsMax bounds the costs that are kept, some 120 B each with their names elsewhere. A chunk that
-	// has no room is not kept.
+	// CostsMax bounds the costs that all streams with the same counter keep, some 120 B each with their names elsewhere. A
+	// chunk that has no room is not kept.
 	CostsMax = 200_000
+
+	triesMax = 3 // of one chunk: a failover may follow another one
 )
 
-// Stamp returns the epoch that chunk number was first sent in: current if that is now. A sender that
-// does not know the epoch yet asks with 0 before it finds out, so that a chunk that may have been on
-// its way since belongs to the first epoch that the sender learns.
-func (s *Streams) Stamp(id ID, number int64, current, first store.Epoch, now time.Time) store.Epoch {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	st := s.streamLocked(id, now)
-	switch {
-	case st.sending != number:
-		st.sending, st.stamp = number, current
-	case st.stamp == 0:
-		st.stamp = first
-	}
-	return st.stamp
+// Stream keeps the chunks of one stream that were answered in the store.KeepFor before the last answer of their epoch.
+// Without further answers they stay until their windows are over. All methods may be called concurrently, but at most
+// one call of Send.
+type Stream struct {
+	costs *atomic.Int64 // kept, of all streams with this counter
+
+	mu   sync.Mutex // never held across I/O
+	kept map[store.Epoch]*sequence
 }
 
-// Last is the stream's last answered number and the epoch of that answer, 0 and 0 if there is none.
-func (s *Streams) Last(id ID) (number int64, epoch store.Epoch) {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	if st := s.byID[id]; st != nil {
-		return st.last, st.epoch
-	}
-	return 0, 0
+// New returns a stream that keeps nothing yet. costs counts what it keeps, for the bound CostsMax.
+func New(costs *atomic.Int64) *Stream {
+	return &Stream{costs: costs, kept: make(map[store.Epoch]*sequence)}
 }
 
-// Untouched are the other sequences of a stream that have kept chunks and no answer since atLeast ago: an
-// answer of theirs tells whether the chunks are still there.
-func (s *Streams) Untouched(stream uint64, shard int, atLeast time.Duration, now time.Time) (ids []ID) {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	for id, st := range s.byID {
-		if id.Stream == stream && id.Shard == shard && len(st.kept) > 0 && now.Sub(st.answeredAt) >= atLeast {
-			ids = append(ids, id)
+// sequence is what was answered in one epoch.
+type sequence struct {
+	chunks     []chunk // by number, at least one
+	answeredAt time.Time
+	endsAt     time.Time // when no decision depends on any of the costs any more, at the latest
+}
+
+func (s *sequence) last() int64 { return s.chunks[len(s.chunks)-1].number }
+
+// after returns the chunks with larger numbers.
+func (s *sequence) after(number int64) []chunk {
+	i, _ := slices.BinarySearchFunc(s.chunks, number+1, func(c chunk, n int64) int { return cmp.Compare(c.number, n) })
+	return s.chunks[i:]
+}
+
+// chunk is the part of an answered one that was applied in one epoch.
+type chunk struct {
+	number int64
+	costs  []store.Cost // without bounds; constant
+	at     time.Time    // when the origin is known to have applied it last
+}
+
+var errLostAgain = errors.New("the origin has lost chunks of the stream, again and again")
+
+// Send sends a chunk by send, with its After. If the origin has lost chunks of the stream, Send sends those again, as
+// far as they are kept, and then the chunk.
+func (s *Stream) Send(ctx context.Context, send func(context.Context, store.Chunk) (store.Reply, error),
+	c store.Chunk) (store.Reply, error) {
+	for range triesMax {
+		c.After = s.marks(len(c.Costs) == 0, time.Now())
+		reply, err := send(ctx, c)
+		if err != nil {
+			return store.Reply{}, err
+		}
+		if len(reply.Behind) == 0 {
+			s.answered(&c, &reply, time.Now())
+			return reply, nil
+		}
+		if err := s.repeat(ctx, send, &c, reply.Behind); err != nil {
+			return store.Reply{}, fmt.Errorf("what a failover has lost of the stream: %w", err)
 		}
 	}
-	return ids
+	return store.Reply{}, errLostAgain
 }
 
-// After are the kept chunks with larger numbers, in their order, to be sent again: the next failover may lose them
-// again.
-func (s *Streams) After(id ID, number int64) []Chunk {
+// Empty reports whether nothing is kept, so that nobody has to ask whether the origin has lost it.
+func (s *Stream) Empty() bool {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	st := s.byID[id]
-	if st == nil {
-		return nil
-	}
-	var after []Chunk
-	for i := range st.kept {
-		if c := &st.kept[i]; c.Number > number {
-			c.again = true
-			after = append(after, *c)
-		}
-	}
-	return after
+	return len(s.kept) == 0
 }
 
-// Answered records that the server has answered a chunk, in an epoch, and keeps its costs, which the
-// caller must not change afterwards. It returns whether kept chunks have been sent again with it, or before.
-func (s *Streams) Answered(id ID, number int64, epoch store.Epoch, costs []store.Cost, now time.Time) (again bool) {
+// Drop forgets an epoch that the origin has lost: nodes restore what they have accepted in it.
+func (s *Stream) Drop(lost store.Epoch) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	st := s.streamLocked(id, now)
-	if st.epoch != epoch { // what an earlier epoch has lost, its nodes restore
-		s.dropLocked(st, len(st.kept))
-		st.epoch, st.last = epoch, 0
+	if of := s.kept[lost]; of != nil {
+		s.dropLocked(lost, of, len(of.chunks))
 	}
-	for i := range st.kept {
-		if c := &st.kept[i]; c.again {
-			c.at, c.again, again = now, false, true
+}
+
+// marks returns how far the stream has come in each epoch. The origin is asked about epochs without an answer for half
+// of store.KeepFor, or about all of them.
+func (s *Stream) marks(all bool, now time.Time) (marks []store.Mark) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	for epoch, of := range s.kept {
+		if !now.Before(of.endsAt) {
+			s.dropLocked(epoch, of, len(of.chunks))
+			continue
+		}
+		marks = append(marks, store.Mark{
+			Epoch: epoch, Number: of.last(), Ask: all || now.Sub(of.answeredAt) >= store.KeepFor/2})
+	}
+	return marks
+}
+
+// answered keeps what a chunk has added, and drops what is too old in the epochs that were answered.
+func (s *Stream) answered(c *store.Chunk, reply *store.Reply, now time.Time) {
+	added := make(map[store.Epoch][]store.Cost, 1)
+	for i, cost := range c.Costs {
+		total := &reply.Totals[i]
+		if total.Epoch == 0 {
+			continue
+		}
+		if total.Err == nil && (cost.AtMost == 0 || total.Added) {
+			cost.Epoch, cost.AtMost = total.Epoch, 0
+			added[total.Epoch] = append(added[total.Epoch], cost)
+		} else if added[total.Epoch] == nil {
+			added[total.Epoch] = nil // it was answered
 		}
 	}
-	s.expireLocked(st, now)
-	st.answeredAt = now
-	if number <= st.last {
-		return again
+	for _, m := range c.After {
+		if _, ok := added[m.Epoch]; m.Ask && !ok {
+			added[m.Epoch] = nil
+		}
 	}
-	st.last = number
-	if len(costs) > 0 && s.costs+len(costs) <= CostsMax {
-		st.kept = append(st.kept, Chunk{Number: number, Costs: costs, at: now, endsAt: now.Add(longest(costs))})
-		s.costs += len(costs)
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	for epoch, costs := range added {
+		s.keepLocked(epoch, c.Number, costs, now)
+	}
+}
+
+func (s *Stream) keepLocked(epoch store.Epoch, number int64, costs []store.Cost, now time.Time) {
+	of := s.kept[epoch]
+	if of == nil {
+		of = &sequence{}
+	}
+	of.answeredAt = now
+	isNew := len(of.chunks) == 0 || number > of.last()
+	old := 0
+	for old < len(of.chunks) && now.Sub(of.chunks[old].at) >= store.KeepFor {
+		old++
+	}
+	s.dropLocked(epoch, of, old)
+	n := int64(len(costs))
+	if n == 0 || !isNew {
+		return
+	}
+	if s.costs.Add(n) > CostsMax {
+		s.costs.Add(-n)
+		return
+	}
+	for i := range costs { // until the window that follows theirs has ended, which may have to begin
+		if ends := now.Add(3 * costs[i].Cell.Duration); ends.After(of.endsAt) {
+			of.endsAt = ends
+		}
+	}
+	of.chunks = append(of.chunks, chunk{number, costs, now})
+	s.kept[epoch] = of
+}
+
+// dropLocked drops the first n chunks of a sequence.
+func (s *Stream) dropLocked(epoch store.Epoch, of *sequence, n int) {
+	for i := range n {
+		s.costs.Add(-int64(len(of.chunks[i].costs)))
+	}
+	clear(of.chunks[:n])
+	if of.chunks = of.chunks[n:]; len(of.chunks) == 0 {
+		delete(s.kept, epoch)
+	}
+}
+
+// repeat sends what the origin has lost. If it loses more meanwhile, the next answer to c shows how much.
+func (s *Stream) repeat(ctx context.Context, send func(context.Context, store.Chunk) (store.Reply, error),
+	c *store.Chunk, behind []store.Mark) error {
+	for _, again := range s.lost(c, behind) {
+		reply, err := send(ctx, again)
+		if err != nil || len(reply.Behind) > 0 {
+			return err
+		}
+	}
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	now := time.Now()
+	for _, m := range behind { // the next failover may lose it again
+		if of := s.kept[m.Epoch]; of != nil {
+			lost := of.after(m.Number)
+			for i := range lost {
+				lost[i].at = now
+			}
+		}
+	}
+	return nil
+}
+
+// lost returns what was applied after some marks, in as few chunks as it fits into. Each has the number of the last one
+// that it has costs of, so all of them come before c.
+func (s *Stream) lost(c *store.Chunk, behind []store.Mark) (again []store.Chunk) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	var all []chunk // of all epochs
+	far := make(map[store.Epoch]int64, len(behind))
+	for _, m := range behind {
+		far[m.Epoch] = m.Number
+		if of := s.kept[m.Epoch]; of != nil {
+			all = append(all, of.after(m.Number)...)
+		}
+	}
+	slices.SortStableFunc(all, func(a, b chunk) int { return cmp.Compare(a.number, b.number) })
+	next := merger{}
+	for len(all) > 0 {
+		n := 1 // chunks with this number, of several epochs
+		for n < len(all) && all[n].number == all[0].number {
+			n++
+		}
+		// What was answered of c itself, of which another part was not, takes the number of c: nothing else may.
+		if next.number > 0 && (!next.fits(all[:n]) || all[0].number == c.Number) {
+			again = append(again, next.chunk(c, far))
+			next = merger{}
+		}
+		next.add(all[:n])
+		all = all[n:]
+	}
+	if next.number > 0 {
+		again = append(again, next.chunk(c, far))
 	}
 	return again
 }
 
-// longest is how long decisions depend on costs: until the window that follows theirs has ended, which may have to
-// begin.
-func longest(costs []store.Cost) (d time.Duration) {
-	for i := range costs {
-		d = max(d, 3*costs[i].Cell.Duration)
-	}
-	return d
+// merger adds up costs of chunks by cell.
+type merger struct {
+	number int64 // of the last chunk; 0: there is none
+	costs  []store.Cost
+	places map[window.Cell]int // in costs
 }
 
-func (s *Streams) streamLocked(id ID, now time.Time) *stream {
-	if st := s.byID[id]; st != nil {
-		st.usedAt = now
-	}
-	s.dropOldLocked(now)
-	st := s.byID[id]
-	if st == nil {
-		if s.byID == nil {
-			s.byID = make(map[ID]*stream)
-		}
-		s.sweepLocked(now)
-		st = &stream{}
-		s.byID[id] = st
-	}
-	st.usedAt = now
-	return st
-}
-
-func (s *Streams) expireLocked(st *stream, now time.Time) {
-	n := 0
-	for n < len(st.kept) && now.Sub(st.kept[n].at) >= store.KeepFor {
-		n++
-	}
-	s.dropLocked(st, n)
-}
-
-// dropOldLocked drops what is kept of streams that are used no more, and chunks whose windows are over.
-func (s *Streams) dropOldLocked(now time.Time) {
-	if now.Sub(s.sweptAt) < sweepEvery {
-		return
-	}
-	s.sweptAt = now
-	for _, st := range s.byID {
-		unused := now.Sub(st.usedAt) >= unusedFor
-		st.kept = slices.DeleteFunc(st.kept, func(c Chunk) bool {
-			old := unused || !now.Before(c.endsAt)
-			if old {
-				s.costs -= len(c.Costs)
+// fits reports whether one chunk may have the costs of further ones too.
+func (m *merger) fits(chunks []chunk) bool {
+	n := len(m.costs)
+	for _, c := range chunks {
+		for i := range c.costs {
+			if _, ok := m.places[c.costs[i].Cell]; !ok {
+				n++
 			}
-			return old
-		})
-		if len(st.kept) == 0 {
-			st.kept = nil
+		}
+	}
+	return n <= store.ChunkMax
+}
+
+func (m *merger) add(chunks []chunk) {
+	if m.places == nil {
+		m.places = make(map[window.Cell]int)
+	}
+	for _, c := range chunks {
+		m.number = c.number
+		for _, cost := range c.costs {
+			at, ok := m.places[cost.Cell]
+			if !ok {
+				m.places[cost.Cell] = len(m.costs)
+				m.costs = append(m.costs, cost)
+				continue
+			}
+			sum := &m.costs[at]
+			sum.Add, sum.Restore = plus(sum.Add, cost.Add), plus(sum.Restore, cost.Restore)
+			sum.Known = max(sum.Known, cost.Known)
+			if sum.Limit == 0 || cost.Limit > 0 {
+				sum.Limit = min(cmp.Or(sum.Limit, cost.Limit), cost.Limit)
+			}
 		}
 	}
 }
 
-func (s *Streams) dropLocked(st *stream, n int) {
-	for i := range n {
-		s.costs -= len(st.kept[i].Costs)
-		st.kept[i] = Chunk{}
-	}
-	if st.kept = st.kept[n:]; len(st.kept) == 0 {
-		st.kept = nil
-	}
+func plus(a, b int64) int64 {
+	return min(min(a, store.CountMax)+min(b, store.CountMax), store.CountMax)
 }
 
-// sweepLocked removes what has expired, and streams that the servers have forgotten as well.
-func (s *Streams) sweepLocked(now time.Time) {
+// chunk returns the merged chunk of the stream of c. far is how far each epoch is, before it and then with it.
+func (m *merger) chunk(c *store.Chunk, far map[store.Epoch]int64) store.Chunk {
+	again := store.Chunk{Shard: c.Shard, Stream: c.Stream, Number: m.number, Costs: m.costs, Repeats: true}
+	epochs := make(map[store.Epoch]bool, len(far))
+	for i := range m.costs {
+		epochs[m.costs[i].Epoch] = true
+	}
+	for epoch := range epochs {
+		again.After = append(again.After, store.Mark{Epoch: epoch, Number: far[epoch]})
+		far[epoch] = m.number
+	}
+	return again
+}
+
+// ID names a stream's chunks that one server applies: all of its shard, or of a bucket of it.
+type ID struct {
+	Stream        uint64
+	Shard, Bucket int
+}
+
+// Stamps are the epochs in which the chunks on their way were first sent. The zero value is empty. All methods may be
+// called concurrently.
+type Stamps struct {
+	mu      sync.Mutex
+	byID    map[ID]*stamp
+	sweepAt int // size of byID at which idle streams are removed
+}
+
+type stamp struct {
+	number int64
+	epoch  store.Epoch
+	usedAt time.Time
+}
+
+const sweepMin = 64
+
+// Of returns the epoch that chunk number was first sent in: current if that is now. A sender that
+// does not know the epoch yet asks with 0 before it finds out, so that a chunk that may have been on
+// its way since belongs to the first epoch that the sender learns.
+func (s *Stamps) Of(id ID, number int64, current, first store.Epoch, now time.Time) store.Epoch {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	of := s.byID[id]
+	if of == nil {
+		s.sweepLocked(now)
+		of = &stamp{}
+		s.byID[id] = of
+	}
+	of.usedAt = now
+	switch {
+	case of.number != number:
+		of.number, of.epoch = number, current
+	case of.epoch == 0:
+		of.epoch = first
+	}
+	return of.epoch
+}
+
+// sweepLocked removes streams that the servers have forgotten as well.
+func (s *Stamps) sweepLocked(now time.Time) {
+	if s.byID == nil {
+		s.byID = make(map[ID]*stamp)
+	}
 	if len(s.byID) < max(s.sweepAt, sweepMin) {
 		return
 	}
-	maps.DeleteFunc(s.byID, func(_ ID, st *stream) bool {
-		old := now.Sub(st.usedAt) >= store.StreamKeptFor
-		if old {
-			s.dropLocked(st, len(st.kept))
-		}
-		return old
-	})
+	maps.DeleteFunc(s.byID, func(_ ID, of *stamp) bool { return now.Sub(of.usedAt) >= store.StreamKeptFor })
 	s.sweepAt = 2 * len(s.byID)
 }

@@ -1,8 +1,18 @@
 package resend
 
 import (
+	"context"
+	"errors"
+	"fmt"
+	"maps"
+	"math"
+	"slices"
+	"sync/atomic"
 	"testing"
+	"testing/synctest"
 	"time"
+
+	"pgregory.net/rapid"
 
 	"github.com/weirhq/weir/dataplane/store"
 	"github.com/weirhq/weir/shared/window"
@@ -10,191 +20,422 @@ import (
 
 var start = time.UnixMilli(1_700_000_000_000)
 
-// costs are some of a window that is longer than each test.
-func costs(n int) []store.Cost {
-	costs, key := make([]store.Cost, n), window.Key{Duration: 24 * time.Hour}
-	for i := range costs {
-		costs[i].Cell = window.Cell{Key: key, Sequence: window.Sequence(start.UnixMilli(), key.Duration.Milliseconds())}
+// costOf is a cost in a window that is longer than each test. Its cell is in bucket n % buckets.
+func costOf(n int, add int64) store.Cost {
+	key := window.Key{Identifier: fmt.Sprint(n), Duration: 24 * time.Hour}
+	return store.Cost{Cell: window.Cell{Key: key}, Epoch: store.Epoch(n%buckets + 1), Add: add}
+}
+
+func costs(n int) (costs []store.Cost) {
+	for i := range n {
+		costs = append(costs, costOf(i, 1))
 	}
 	return costs
 }
 
-func numbers(chunks []Chunk) (numbers []int64) {
-	for _, c := range chunks {
-		numbers = append(numbers, c.Number)
-	}
-	return numbers
+const buckets = 3 // of the origin, each with an epoch
+
+// bucket is what an origin has in one epoch.
+type bucket struct {
+	number int64
+	totals map[window.Cell]int64
 }
 
+// origin is a server of one stream.
+type origin struct {
+	buckets [buckets]bucket
+	calls   []store.Chunk
+	before  func(*store.Chunk) error // a call
+	after   func(*store.Chunk) error // a call, which was applied
+}
+
+func (o *origin) Send(_ context.Context, c store.Chunk) (reply store.Reply, err error) {
+	c.After = slices.Clone(c.After)
+	o.calls = append(o.calls, c)
+	if o.before != nil {
+		err = o.before(&c)
+	}
+	if err != nil {
+		return reply, err
+	}
+	reply.Totals = make([]store.Total, len(c.Costs))
+	for i := range o.buckets {
+		o.buckets[i].apply(&c, store.Epoch(i+1), &reply)
+	}
+	if o.after != nil {
+		err = o.after(&c)
+	}
+	return reply, err
+}
+
+func (b *bucket) apply(c *store.Chunk, epoch store.Epoch, reply *store.Reply) {
+	asked, behind := false, false
+	for _, m := range c.After {
+		if m.Epoch == epoch {
+			asked, behind = m.Ask, b.number < m.Number || c.Repeats && b.number > m.Number
+		}
+	}
+	has := false
+	for i, cost := range c.Costs {
+		if cost.Epoch != epoch {
+			continue
+		}
+		has = true
+		if total := &reply.Totals[i]; behind {
+			*total = store.Total{Epoch: epoch, Err: errors.New("behind")}
+		} else if total.Epoch = epoch; c.Number > b.number {
+			if b.totals == nil {
+				b.totals = make(map[window.Cell]int64)
+			}
+			b.totals[cost.Cell] += cost.Add
+		}
+	}
+	if behind && (has || asked) {
+		reply.Behind = append(reply.Behind, store.Mark{Epoch: epoch, Number: b.number})
+	}
+	if has && !behind {
+		b.number = max(b.number, c.Number)
+	}
+}
+
+// state is what a replica has received; failOver promotes it.
+func (o *origin) state() (all [buckets]bucket) {
+	for i, b := range o.buckets {
+		all[i] = bucket{b.number, maps.Clone(b.totals)}
+	}
+	return all
+}
+
+func (o *origin) failOver(to [buckets]bucket) {
+	for i, b := range to {
+		o.buckets[i] = bucket{b.number, maps.Clone(b.totals)}
+	}
+}
+
+func (o *origin) total(n int) int64 { return o.buckets[n%buckets].totals[costOf(n, 0).Cell] }
+
+// sender is a limiter's stream.
+type sender struct {
+	*Stream
+	*origin
+	number int64
+}
+
+func newSender() *sender { return &sender{Stream: New(new(atomic.Int64)), origin: &origin{}} }
+
+func (s *sender) send(costs ...store.Cost) error {
+	s.number++
+	return s.again(costs...)
+}
+
+func (s *sender) again(costs ...store.Cost) error {
+	_, err := s.Stream.Send(context.Background(), s.origin.Send, store.Chunk{Stream: 7, Number: s.number, Costs: costs})
+	return err
+}
+
+var errLost = errors.New("connection reset")
+
+// Whatever gets lost, fails over to any earlier state, or comes twice: in the end the origin has each cost once.
+func TestWhatAFailoverLosesIsThereOnceInTheEnd(t *testing.T) {
+	rapid.Check(t, func(rt *rapid.T) {
+		s, want := newSender(), make(map[int]int64)
+		replicas := [][buckets]bucket{s.state()}
+		fails := func(what string) { // the next call, before or after it was applied, or fails over there
+			once := func(act func(*store.Chunk) error) func(*store.Chunk) error {
+				return func(c *store.Chunk) error {
+					s.before, s.after = nil, nil
+					return act(c)
+				}
+			}
+			lose := func(*store.Chunk) error { return errLost }
+			switch rapid.IntRange(0, 4).Draw(rt, what) {
+			case 0:
+				s.before = once(lose)
+			case 1:
+				s.after = once(lose)
+			case 2:
+				s.before = once(func(*store.Chunk) error { s.failOver(replicas[len(replicas)-1]); return nil })
+			}
+		}
+		var pending []store.Cost
+		send := func() {
+			if err := s.again(pending...); err == nil {
+				pending = nil
+			}
+		}
+		rt.Repeat(map[string]func(*rapid.T){
+			"send": func(rt *rapid.T) {
+				if pending == nil {
+					s.number++
+					pending = []store.Cost{}
+					for range rapid.IntRange(0, 5).Draw(rt, "costs") {
+						n, add := rapid.IntRange(0, 6).Draw(rt, "cell"), rapid.Int64Range(0, 9).Draw(rt, "add")
+						pending = append(pending, costOf(n, add))
+						want[n] += add
+					}
+				}
+				fails("fault")
+				send()
+			},
+			"replicate": func(*rapid.T) { replicas = append(replicas, s.state()) },
+			"fail over": func(rt *rapid.T) {
+				n := rapid.IntRange(0, len(replicas)-1).Draw(rt, "replica")
+				replicas = replicas[:n+1] // the others follow the one that is promoted
+				s.failOver(replicas[n])
+			},
+			"fail over in one bucket": func(rt *rapid.T) {
+				n := rapid.IntRange(0, buckets-1).Draw(rt, "bucket")
+				to := s.state()
+				to[n] = replicas[len(replicas)-1][n]
+				s.failOver(to)
+			},
+		})
+		s.before, s.after = nil, nil
+		for pending != nil {
+			send()
+		}
+		if err := s.send(); err != nil { // notices what was lost last
+			rt.Fatal(err)
+		}
+		for n, want := range want {
+			if got := s.total(n); got != want {
+				rt.Fatalf("cell %d has %d, want %d", n, got, want)
+			}
+		}
+	})
+}
+
+// A thousand chunks of no more keys than a chunk may have are sent again in one call, and those of other keys in as few
+// as have room for them in their order.
+func TestLostChunksAreMerged(t *testing.T) {
+	for name, c := range map[string]struct{ keys, each, want int }{
+		"the same keys": {20, 20, 1}, "as many keys as fit": {500, 100, 1}, "each another": {1000, 1, 2},
+		"more keys than fit": {1200, 100, 200},
+	} {
+		t.Run(name, func(t *testing.T) {
+			s := newSender()
+			for i := range 1000 {
+				var costs []store.Cost
+				for j := range c.each {
+					costs = append(costs, costOf((i*c.each+j)%c.keys, 1))
+				}
+				if err := s.send(costs...); err != nil {
+					t.Fatal(err)
+				}
+			}
+			full := s.state()
+			s.failOver([buckets]bucket{})
+			s.calls = nil
+			if err := s.send(); err != nil {
+				t.Fatal(err)
+			}
+			if got := len(s.calls) - 2; got != c.want {
+				t.Errorf("%d calls repeat what was lost, want %d", got, c.want)
+			}
+			for _, call := range s.calls {
+				if len(call.Costs) > store.ChunkMax {
+					t.Errorf("%d costs in one call", len(call.Costs))
+				}
+			}
+			for i, b := range full {
+				if !maps.Equal(s.buckets[i].totals, b.totals) {
+					t.Errorf("bucket %d has other totals than before", i)
+				}
+			}
+		})
+	}
+}
+
+// Costs of a cell add up as the origin would have added them up.
+func TestMergedCostsAreThoseOfTheirChunks(t *testing.T) {
+	a, b, c := costOf(0, 1), costOf(0, math.MaxInt64), costOf(0, 2)
+	a.Restore, b.Known, c.Known = 5, 7, 6
+	b.Limit, c.Limit = 30, 20
+	var m merger
+	m.add([]chunk{{number: 3, costs: []store.Cost{a}}, {number: 3, costs: []store.Cost{b, c}}})
+	want := costOf(0, store.CountMax)
+	want.Restore, want.Known, want.Limit = 5, 7, 20
+	if len(m.costs) != 1 || m.costs[0] != want || m.number != 3 {
+		t.Errorf("%+v, want %+v", m.costs, want)
+	}
+}
+
+// A bounded cost is sent again without its bound if it was added, and otherwise not.
+func TestBoundedCostsAreRepeatedIfTheyWereAdded(t *testing.T) {
+	s := New(new(atomic.Int64))
+	c := store.Chunk{Number: 1, Costs: costs(4)}
+	for i := range c.Costs {
+		c.Costs[i].Epoch, c.Costs[i].AtMost = 0, 9
+	}
+	c.Costs[3].AtMost = 0
+	s.answered(&c, &store.Reply{Totals: []store.Total{
+		{Epoch: 1, Added: true}, {Epoch: 1}, {Err: errLost}, {Epoch: 1, Err: errLost}}}, start)
+	again := s.lost(&store.Chunk{Number: 2}, []store.Mark{{Epoch: 1}})
+	if len(again) != 1 || len(again[0].Costs) != 1 || again[0].Costs[0] != costOf(0, 1) {
+		t.Errorf("%+v", again)
+	}
+}
+
+// A part of a call that was answered has the number of the call, and nothing else that is sent again takes it.
+func TestAPartThatWasAnsweredIsRepeatedByItself(t *testing.T) {
+	s := newSender()
+	for range 2 {
+		_ = s.send(costOf(0, 1), costOf(1, 1))
+	}
+	answered := store.Reply{Totals: []store.Total{{Epoch: 1, Added: true}, {Err: errLost}}}
+	call := store.Chunk{Stream: 7, Number: 3, Costs: []store.Cost{costOf(0, 10), costOf(1, 10)}}
+	for i := range call.Costs {
+		call.Costs[i].AtMost = 99
+	}
+	s.answered(&call, &answered, time.Now())
+	s.number = 3
+	if err := s.again(call.Costs...); err != nil {
+		t.Fatal(err)
+	}
+	if a, b := s.total(0), s.total(1); a != 12 || b != 12 {
+		t.Errorf("the origin has %d and %d, want 12 each", a, b)
+	}
+}
+
+// Answered chunks are kept for store.KeepFor, and then until the next answer, but not beyond their windows.
 func TestAnsweredChunksAreKeptForAWhile(t *testing.T) {
-	var s Streams
-	id := ID{Stream: 7}
-	for i := range int64(3) {
-		s.Answered(id, i+1, 9, costs(1), start.Add(time.Duration(i)*2*time.Second))
-	}
-	if got := numbers(s.byID[id].kept); len(got) != 3 {
-		t.Errorf("kept: %v", got)
-	}
-	s.Answered(id, 4, 9, nil, start.Add(store.KeepFor+2*time.Second)) // 1 and 2 are too old by now
-	if got := numbers(s.byID[id].kept); len(got) != 1 || got[0] != 3 {
-		t.Errorf("kept: %v", got)
-	}
-	if number, epoch := s.Last(id); number != 4 || epoch != 9 {
-		t.Errorf("last is %d in %d", number, epoch)
-	}
-	if number, _ := s.Last(ID{Stream: 7, Part: 1}); number != 0 {
-		t.Errorf("last of another part: %d", number)
+	synctest.Test(t, func(t *testing.T) {
+		s := newSender()
+		short := costOf(1, 1)
+		short.Cell.Duration = time.Second
+		_ = s.send(costOf(0, 1), short)
+		time.Sleep(store.KeepFor - 1)
+		if _ = s.send(costOf(0, 1)); s.costs.Load() != 2 {
+			t.Errorf("%d costs are kept, want 2: the short window is over", s.costs.Load())
+		}
+		time.Sleep(store.KeepFor - 1)
+		if _ = s.send(); s.costs.Load() != 1 {
+			t.Errorf("%d costs are kept, want 1", s.costs.Load())
+		}
+		s.failOver([buckets]bucket{})
+		if _ = s.send(); s.total(0) != 1 {
+			t.Errorf("the origin has %d, want the 1 that was kept", s.total(0))
+		}
+		time.Sleep(store.KeepFor - 1) // the next failover may lose it again
+		s.failOver([buckets]bucket{})
+		if _ = s.send(); s.total(0) != 1 {
+			t.Errorf("after another failover the origin has %d, want 1", s.total(0))
+		}
+		s.before = func(*store.Chunk) error { return errLost }
+		time.Sleep(10 * store.KeepFor)
+		if _ = s.send(); s.Empty() {
+			t.Error("nothing is kept while the origin does not answer")
+		}
+		s.before = nil
+		if _ = s.send(); !s.Empty() || s.costs.Load() != 0 {
+			t.Errorf("%d costs are kept in the end", s.costs.Load())
+		}
+	})
+}
+
+// An epoch that a stream has no costs for is asked about in the middle of the time for which its chunks are kept, by
+// whatever the stream sends next.
+func TestAQuietEpochIsAskedBeforeItsChunksAreForgotten(t *testing.T) {
+	for name, c := range map[string]struct {
+		costs int
+		quiet time.Duration
+		asked bool
+	}{
+		"too early":              {1, store.KeepFor/2 - 1, false},
+		"half of the time":       {1, store.KeepFor / 2, true},
+		"a chunk without a cost": {0, 0, true},
+	} {
+		t.Run(name, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				s := newSender()
+				_ = s.send(costOf(1, 1))
+				time.Sleep(c.quiet)
+				s.failOver([buckets]bucket{})
+				_ = s.send(costs(c.costs)...)
+				if got := s.total(1) == 1; got != c.asked {
+					t.Errorf("repeated: %v, want %v", got, c.asked)
+				}
+			})
+		})
 	}
 }
 
-// A failover may follow another one: what was sent again is kept for as long again, from the answer that tells that it
-// came.
-func TestChunksSentAgainAreKeptAnew(t *testing.T) {
-	var s Streams
-	id := ID{Stream: 7}
-	for i := range int64(3) {
-		s.Answered(id, i+1, 9, costs(1), start)
-	}
-	if got := numbers(s.After(id, 1)); len(got) != 2 || got[0] != 2 || got[1] != 3 {
-		t.Errorf("after 1: %v", got)
-	}
-	s.Answered(id, 4, 9, nil, start.Add(store.KeepFor))
-	if got := numbers(s.After(id, 0)); len(got) != 2 || got[0] != 2 {
-		t.Errorf("kept after a failover: %v, want 2 and 3", got)
-	}
-	s.Answered(id, 5, 9, nil, start.Add(2*store.KeepFor-1))
-	s.Answered(id, 6, 9, nil, start.Add(3*store.KeepFor-2))
-	if got := numbers(s.byID[id].kept); len(got) != 2 {
-		t.Errorf("kept after the next one: %v, want 2 and 3", got)
-	}
-	s.Answered(id, 7, 9, nil, start.Add(3*store.KeepFor))
-	if got := numbers(s.byID[id].kept); len(got) != 0 {
-		t.Errorf("kept in the end: %v", got)
+// What an earlier epoch has lost, nodes restore.
+func TestNothingOfALostEpochIsRepeated(t *testing.T) {
+	s := newSender()
+	_ = s.send(costOf(0, 1), costOf(1, 1))
+	s.Drop(1)
+	s.failOver([buckets]bucket{})
+	if _ = s.send(); s.total(0) != 0 || s.total(1) != 1 || s.costs.Load() != 1 {
+		t.Errorf("the origin has %d and %d, want 0 and 1; %d costs are kept", s.total(0), s.total(1), s.costs.Load())
 	}
 }
 
-// A repeated answer keeps nothing twice, and a new epoch begins with nothing.
-func TestANewEpochKeepsNothingOfTheOld(t *testing.T) {
-	var s Streams
-	id := ID{Stream: 7}
-	s.Answered(id, 1, 9, costs(2), start)
-	s.Answered(id, 1, 9, costs(2), start)
-	s.Answered(id, 2, 9, costs(2), start)
-	if got := s.After(id, 0); len(got) != 2 || s.costs != 4 {
-		t.Errorf("kept %v, %d costs", numbers(got), s.costs)
+// An origin that loses what is sent again each time fails the call, and the next one goes on.
+func TestAnOriginThatLosesEverythingAgainFailsTheCall(t *testing.T) {
+	s := newSender()
+	_ = s.send(costOf(0, 1))
+	s.before = func(c *store.Chunk) error {
+		if !c.Repeats {
+			s.failOver([buckets]bucket{})
+		}
+		return nil
 	}
-	s.Answered(id, 2, 10, costs(3), start)
-	if got := s.After(id, 0); len(got) != 1 || len(got[0].Costs) != 3 || s.costs != 3 {
-		t.Errorf("kept %v, %d costs", numbers(got), s.costs)
+	if err := s.send(costOf(0, 1)); !errors.Is(err, errLostAgain) {
+		t.Errorf("%v, want %v", err, errLostAgain)
 	}
+	s.before = nil
+	if err := s.again(costOf(0, 1)); err != nil || s.total(0) != 2 {
+		t.Errorf("the origin has %d, want 2: %v", s.total(0), err)
+	}
+}
+
+// What all streams with one counter keep is bounded, and what one drops makes room for the others.
+func TestMemoryIsBounded(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) { // in which no time passes
+		first := newSender()
+		second, chunk := &sender{Stream: New(first.costs), origin: &origin{}}, costs(store.ChunkMax)
+		for range CostsMax/store.ChunkMax + 10 {
+			_ = first.send(chunk...)
+		}
+		if kept := first.costs.Load(); kept > CostsMax || kept < CostsMax-store.ChunkMax {
+			t.Errorf("%d costs are kept", kept)
+		}
+		for epoch := range store.Epoch(buckets) {
+			first.Drop(epoch + 1)
+		}
+		if _ = second.send(costs(2)...); first.costs.Load() != 2 {
+			t.Errorf("%d costs are kept, want 2", first.costs.Load())
+		}
+	})
 }
 
 func TestAChunkKeepsTheEpochItWasFirstSentIn(t *testing.T) {
-	var s Streams
+	var s Stamps
 	id := ID{Stream: 7}
 	for _, step := range []struct {
 		number               int64
 		current, first, want store.Epoch
 	}{{1, 0, 0, 0}, {1, 6, 5, 5}, {1, 7, 5, 5}, {2, 7, 5, 7}, {2, 8, 5, 7}} {
-		if got := s.Stamp(id, step.number, step.current, step.first, start); got != step.want {
+		if got := s.Of(id, step.number, step.current, step.first, start); got != step.want {
 			t.Errorf("chunk %d in %d belongs to %d, want %d", step.number, step.current, got, step.want)
 		}
 	}
 }
 
-// Sequences that are not sent to any more are asked once what they keep is half as old as it gets.
-func TestUntouchedSequences(t *testing.T) {
-	var s Streams
-	touched, quiet, other := ID{Stream: 7}, ID{Stream: 7, Bucket: 3}, ID{Stream: 8}
-	for _, id := range []ID{touched, quiet, other, {Stream: 7, Shard: 1}} {
-		s.Answered(id, 1, 9, costs(1), start)
-	}
-	s.Answered(touched, 2, 9, costs(1), start.Add(2*time.Second))
-	if got := s.Untouched(7, 0, time.Second, start.Add(2*time.Second)); len(got) != 1 || got[0] != quiet {
-		t.Errorf("untouched: %v", got)
-	}
-	s.Answered(quiet, 2, 9, nil, start.Add(store.KeepFor))
-	if got := s.Untouched(7, 0, 0, start.Add(time.Minute)); len(got) != 1 || got[0] != touched {
-		t.Errorf("untouched a minute later: %v", got)
-	}
-}
-
-func TestMemoryIsBounded(t *testing.T) {
-	var s Streams
-	for i := range int64(10) {
-		s.Answered(ID{Stream: 7}, i+1, 9, costs(CostsMax/4), start)
-	}
-	if s.costs > CostsMax {
-		t.Errorf("%d costs are kept", s.costs)
-	}
-	for i := range uint64(10_000) { // an incarnation each second
-		s.Answered(ID{Stream: i + 10}, 1, 9, costs(1), start.Add(time.Duration(i)*time.Second))
+// Streams that are used no more are forgotten, and one in use is not, however many others there are.
+func TestStampsOfUnusedStreamsAreForgotten(t *testing.T) {
+	var s Stamps
+	used := ID{Stream: 7}
+	s.Of(used, 1, 9, 9, start)
+	for i := range 10_000 { // an incarnation each second
+		at := start.Add(time.Duration(i) * time.Second)
+		s.Of(ID{Stream: uint64(i) + 10}, 1, 9, 9, at)
+		if got := s.Of(used, 1, 10, 10, at); got != 9 {
+			t.Fatalf("the stamp of a stream in use is %d, want 9", got)
+		}
 		if n := len(s.byID); n > 3*int(store.StreamKeptFor/time.Second) {
 			t.Fatalf("%d streams are remembered", n)
 		}
-	}
-	if most := int((unusedFor + sweepEvery) / time.Second); s.costs > most {
-		t.Errorf("%d costs are kept of a stream each second, want those of %d", s.costs, most)
-	}
-}
-
-// What is kept of a stream that its limiter uses no more, as one that was stopped, goes with the next use of another
-// one.
-func TestWhatIsKeptOfAnUnusedStreamExpires(t *testing.T) {
-	var s Streams
-	s.Answered(ID{Stream: 7}, 1, 9, costs(1), start)
-	s.Answered(ID{Stream: 8}, 1, 9, costs(1), start)
-	for at := time.Duration(0); at < unusedFor; at += time.Second { // the server of stream 7 does not answer
-		s.Stamp(ID{Stream: 7}, 2, 9, 9, start.Add(at))
-	}
-	if s.costs != 2 {
-		t.Errorf("%d costs are kept while they may be needed, want 2", s.costs)
-	}
-	s.Stamp(ID{Stream: 7}, 2, 9, 9, start.Add(unusedFor))
-	if got := s.After(ID{Stream: 7}, 0); len(got) != 1 || s.costs != 1 {
-		t.Errorf("after %v: chunks %v of the used stream, %d costs of both; want one of each", unusedFor, numbers(got), s.costs)
-	}
-}
-
-// A process may be paused for just under a minute: when it goes on, chunks of all its sequences are there, for a
-// replica that was promoted meanwhile.
-func TestAPauseBelowAMinuteForgetsNoChunk(t *testing.T) {
-	for pause, want := range map[time.Duration]int{59 * time.Second: 1, time.Minute: 0} {
-		var s Streams
-		first, second := ID{Stream: 7}, ID{Stream: 7, Bucket: 3}
-		s.Answered(first, 1, 9, costs(1), start)
-		s.Answered(second, 1, 9, costs(1), start)
-		s.Stamp(first, 2, 9, 9, start.Add(pause))
-		if got := s.After(second, 0); len(got) != want {
-			t.Errorf("after a pause of %v %d chunks of the other sequence are kept, want %d", pause, len(got), want)
-		}
-	}
-}
-
-// Costs of windows that no decision depends on any more are not kept, however long the server does not answer.
-func TestCostsOfPastWindowsAreNotKept(t *testing.T) {
-	var s Streams
-	id := ID{Stream: 7}
-	short := store.Cost{Cell: window.Cell{Key: window.Key{Duration: time.Second}, Sequence: window.Sequence(start.UnixMilli(), 1000)}}
-	s.Answered(id, 1, 9, []store.Cost{short}, start)
-	s.Answered(id, 2, 9, append(costs(1), short), start)
-	for at := time.Duration(0); at <= 2*sweepEvery; at += time.Second {
-		s.Stamp(id, 3, 9, 9, start.Add(at))
-	}
-	if got := numbers(s.After(id, 0)); len(got) != 1 || got[0] != 2 || s.costs != 2 {
-		t.Errorf("chunks %v are kept, %d costs; want the one with a long window", got, s.costs)
-	}
-}
-
-// A stream that is in use stays, however many others there are.
-func TestAStreamInUseOutlivesTheSweep(t *testing.T) {
-	var s Streams
-	id := ID{Stream: 7}
-	s.Answered(id, 3, 9, costs(1), start)
-	for i := range uint64(4 * sweepMin) {
-		s.Answered(ID{Stream: i + 10}, 1, 9, costs(1), start)
-	}
-	if number, epoch := s.Last(id); number != 3 || epoch != 9 || len(s.After(id, 2)) != 1 {
-		t.Errorf("last answered is %d in %d, and %d chunks are kept; want 3 in 9, and 1", number, epoch, len(s.After(id, 2)))
 	}
 }
