@@ -121,6 +121,7 @@ func TestEachShardCarriesItsRestOver(t *testing.T) {
 	for i := range keys {
 		l.Allow(t.Context(), ask(fmt.Sprint("k", i), 1, 10))
 	}
+	origin.Faults.Hook(nil) // a node that has heard nothing for a second reads on its own: a slow machine takes as long
 	l.BreakersOff()
 	var sent []int
 	for range 3 {
