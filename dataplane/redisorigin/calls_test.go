@@ -10,7 +10,6 @@ import (
 
 	"github.com/redis/go-redis/v9"
 
-	"github.com/weirhq/weir/dataplane"
 	"github.com/weirhq/weir/dataplane/redisorigin"
 	"github.com/weirhq/weir/dataplane/store"
 	"github.com/weirhq/weir/shared/servers"
@@ -74,21 +73,26 @@ func TestEveryCallIsOneRoundTrip(t *testing.T) {
 	chunk := store.Chunk{Stream: 1}
 	var cells []window.Cell
 	var bounded []store.Cost
-	for i := range 2 * dataplane.BatchMax {
+	for i := range 4 * store.ChunkMax {
 		cells = append(cells, cellNow(fmt.Sprint(i), time.Hour))
+	}
+	for i := range store.ChunkMax {
 		chunk.Costs = append(chunk.Costs, store.Cost{Cell: cells[i], Add: 1})
 		bounded = append(bounded, store.Cost{Cell: cells[i], Add: 1, AtMost: 2})
 	}
-	for name, call := range map[string]func(){
-		"Get":               func() { read(t, o, cells...) },
-		"Send":              func() { chunk.Number++; _, _ = o.Send(t.Context(), chunk) },
-		"Send up to AtMost": func() { claim(t.Context(), o, bounded...) },
+	for name, c := range map[string]struct {
+		call     func()
+		commands int // of 500 keys at most
+	}{
+		"Get":               {func() { read(t, o, cells...) }, 4},
+		"Send":              {func() { chunk.Number++; _, _ = o.Send(t.Context(), chunk) }, 1},
+		"Send up to AtMost": {func() { claim(t.Context(), o, bounded...) }, 1},
 	} {
-		call() // the first also asks for epochs
+		c.call() // the first also asks for epochs
 		*trips = tripCounter{}
-		call()
-		if trips.trips != 1 || trips.commands != 4 { // of 500 keys at most
-			t.Errorf("%s of %d cells took %d round trips and %d commands", name, len(cells), trips.trips, trips.commands)
+		c.call()
+		if trips.trips != 1 || trips.commands != c.commands {
+			t.Errorf("%s took %d round trips and %d commands, want 1 and %d", name, trips.trips, trips.commands, c.commands)
 		}
 	}
 	if err := o.Close(); err != nil || client.Ping(t.Context()).Err() != nil {

@@ -16,16 +16,14 @@ import (
 // Among 50,000 changes, half of which change again before they are taken off, each is taken within two turns of 10
 // calls: at 8 calls an interval of 200 ms, within half a second.
 func TestNoChangeWaitsForOthers(t *testing.T) {
-	const cells, hot, calls, chunk = 50_000, 25_000, 20, 2_000
+	const cells, hot, calls = 50_000, 25_000, 20
 	h := openAt(t, servers.RedisForTest(t).Addr(), redisorigin.Options{})
 	s := &sender{h: h}
 	all := make([]store.Cost, cells)
 	for i := range all {
 		all[i] = store.Cost{Cell: cellNow(fmt.Sprint(i), time.Hour), Add: 1, Limit: 1 << 40}
 	}
-	for i := 0; i < cells; i += chunk {
-		s.send(t, all[i:i+chunk]...)
-	}
+	s.send(t, all...)
 	isHot := make(map[window.Cell]bool)
 	for _, c := range all[:hot] {
 		isHot[c.Cell] = true

@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"net"
+	"slices"
 	"strings"
 	"sync/atomic"
 	"testing"
@@ -32,18 +33,21 @@ func (s *sender) next(costs ...store.Cost) store.Chunk {
 	return store.Chunk{Stream: senderStream, Number: s.number, Costs: costs}
 }
 
-func (s *sender) send(t testing.TB, costs ...store.Cost) []store.Total {
+func (s *sender) send(t testing.TB, costs ...store.Cost) (totals []store.Total) {
 	t.Helper()
-	reply, err := s.h.Send(t.Context(), s.next(costs...))
-	if err != nil {
-		t.Fatal(err)
+	for part := range slices.Chunk(costs, store.ChunkMax) {
+		reply, err := s.h.Send(t.Context(), s.next(part...))
+		if err != nil {
+			t.Fatal(err)
+		}
+		totals = append(totals, reply.Totals...)
 	}
-	for _, total := range reply.Totals {
+	for _, total := range totals {
 		if total.Err != nil {
 			t.Fatal(total.Err)
 		}
 	}
-	return reply.Totals
+	return totals
 }
 
 func regionOf(t testing.TB, h store.Origin, c window.Cell) int64 {

@@ -190,10 +190,14 @@ func (s *shard) sendAll(ctx context.Context, chunk *store.Chunk, parts []*sendin
 	}
 	p.askClock(all)
 	p.exec()
+	answered := false
 	for _, part := range parts {
 		part.err = s.sent(p, chunk, part, reply)
+		answered = answered || part.err == nil
 	}
-	reply.Now = p.now()
+	if answered {
+		reply.Now = p.now()
+	}
 }
 
 // queue adds a part's command.

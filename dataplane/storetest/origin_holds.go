@@ -11,8 +11,11 @@ import (
 )
 
 // before is the cell before, where no reset has renamed it.
-func before(c window.Cell) window.Cell {
-	c.Sequence--
+func before(c window.Cell) window.Cell { return later(c, -1) }
+
+// later is the cell of a key n windows later. In a window that has not begun the one before counts whole.
+func later(c window.Cell, n int64) window.Cell {
+	c.Sequence += n
 	return c
 }
 
@@ -55,17 +58,17 @@ var originHoldForeignTests = map[string]func(*originTest){
 		h.hold([]store.Hold{first("a", c[0], 51, 100), first("a", c[0], 50, 100)}, said{false, 50, 30}, said{true, 100, 80})
 	},
 	"counts are at most CountMax": func(h *originTest) {
+		at := later(h.cell, 1)
 		forced := func(id string) store.Hold {
-			w := first(id, h.cell, store.CountMax, 100)
+			w := first(id, at, store.CountMax, 100)
 			w.Force = true
 			return w
 		}
 		h.hold([]store.Hold{forced("a"), forced("b")}, said{true, store.CountMax, store.CountMax},
 			said{true, store.CountMax, store.CountMax})
-		h.apply(store.Foreign{Cell: h.cell, Count: store.CountMax})
-		h.hold([]store.Hold{first("c", h.cell, 1, store.CountMax)}, said{false, store.CountMax, store.CountMax})
-		after := h.cell
-		after.Sequence++
+		h.apply(store.Foreign{Cell: at, Count: store.CountMax})
+		h.hold([]store.Hold{first("c", at, 1, store.CountMax)}, said{false, store.CountMax, store.CountMax})
+		after := later(at, 1)
 		a := h.hold([]store.Hold{first("d", after, 1, store.CountMax-1), first("e", after, 1, 1000)})
 		if a[0].Granted || a[1].Granted || a[0].UsedBefore != store.CountMax {
 			h.Errorf("%+v", a)
@@ -84,8 +87,9 @@ var originHoldTests = map[string]func(*originTest){
 		wantChanges(h, store.Change{Cell: c[0], Total: 100, Limit: 100}, store.Change{Cell: c[1], Total: 7, Limit: 100})
 	},
 	"fits beside what the cell before has carried over": func(h *originTest) {
-		h.send(store.Cost{Cell: before(h.cell), Add: 1_000_000})
-		a := h.hold([]store.Hold{first("a", h.cell, 1, 10), first("b", h.cell, 1, 2_000_000)})
+		after := later(h.cell, 1)
+		h.send(store.Cost{Cell: h.cell, Add: 1_000_000})
+		a := h.hold([]store.Hold{first("a", after, 1, 10), first("b", after, 1, 2_000_000)})
 		if a[0].Granted || !a[1].Granted || a[1].UsedBefore != 1_000_000 {
 			h.Errorf("%+v", a)
 		}
