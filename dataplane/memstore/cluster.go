@@ -11,8 +11,8 @@ import (
 )
 
 // Cluster is an origin of one shard whose keys fall into buckets, as in a Redis Cluster: each bucket is a shard of its
-// Origin, with an epoch and streams of its own. A bucket may lose its counts alone: call WipeShard or RollbackShard with
-// the number of the bucket. The Faults of the Origin are those of the Cluster.
+// Origin, with an epoch and streams of its own. A bucket may lose its counts alone: call WipeShard or RollbackShard
+// with the number of the bucket. The Faults of the Origin are those of the Cluster.
 type Cluster struct {
 	*Origin
 
@@ -87,8 +87,8 @@ func (c *Cluster) Read(ctx context.Context, cells []window.Cell) (store.Reply, e
 	return reply, nil
 }
 
-// Send implements store.Origin. Each bucket gets its part of the chunk: some may have applied theirs where the chunk has
-// failed. In a chunk with bounded costs each bucket fails by itself.
+// Send implements store.Origin. Each bucket gets its part of the chunk. If the chunk fails, some buckets may have
+// applied their parts. In a chunk with bounded costs each bucket fails by itself.
 func (c *Cluster) Send(ctx context.Context, chunk store.Chunk) (store.Reply, error) {
 	if err := c.inShard(chunk.Shard); err != nil {
 		return store.Reply{}, opError(OpSend, err)

@@ -230,7 +230,8 @@ func (s *originShard) sweepNotes(nowMs int64) {
 
 // Hold implements store.Granter.
 func (c *Cluster) Hold(ctx context.Context, shard int, holds []store.Hold) (reply store.HoldReply, err error) {
-	reply.Answers, reply.Now, err = scatter(c, OpHold, shard, holds, func(w *store.Hold) *window.Key { return &w.Cell.Key },
+	reply.Answers, reply.Now, err = scatter(c, OpHold, shard, holds,
+		func(w *store.Hold) *window.Key { return &w.Cell.Key },
 		func(bucket int, holds []store.Hold) ([]store.HoldAnswer, time.Time, error) {
 			part, err := c.Origin.Hold(ctx, bucket, holds)
 			return part.Answers, part.Now, err

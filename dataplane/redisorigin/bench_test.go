@@ -158,8 +158,8 @@ func BenchmarkShardOf(b *testing.B) {
 	}
 }
 
-// BenchmarkRecovery is the first call after a failover that has lost 1,000 answered chunks of 20 costs, of the same keys
-// or of others each.
+// BenchmarkRecovery is the first call after a failover that has lost 1,000 answered chunks of 20 costs. Either all
+// chunks have the same keys, or each has others.
 func BenchmarkRecovery(b *testing.B) {
 	const chunks, costs = 1000, 20
 	for name, keys := range map[string]int{"the same keys": costs, "other keys": chunks * costs} {

@@ -24,10 +24,11 @@ var (
 	hitsDesc     = poolDesc("hits_total", "Calls that found an idle connection.")
 	missesDesc   = poolDesc("misses_total", "Calls that found no idle connection.")
 	timeoutsDesc = poolDesc("timeouts_total", "Calls that timed out while they waited for a connection.")
-	staleDesc    = poolDesc("stale_connections_total", "Connections that were removed because they were too old or broken.")
-	openDesc     = poolDesc("connections", "Open connections.")
-	idleDesc     = poolDesc("idle_connections", "Open connections that are idle.")
-	garbageDesc  = prometheus.NewDesc("weir_origin_garbage_values_total",
+	staleDesc    = poolDesc("stale_connections_total",
+		"Connections that were removed because they were too old or broken.")
+	openDesc    = poolDesc("connections", "Open connections.")
+	idleDesc    = poolDesc("idle_connections", "Open connections that are idle.")
+	garbageDesc = prometheus.NewDesc("weir_origin_garbage_values_total",
 		"Values read from the origin that are no counts.", nil, nil)
 )
 

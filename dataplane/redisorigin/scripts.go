@@ -124,12 +124,21 @@ local function note(changes)
 end
 `
 
-	// luaSend takes the keys of the stream, the changes and the cells; a chunk's number, how far the stream should be, the
-	// epoch in which it should, 1 if it must not be farther, how long a stream is kept at least, and at most where its
-	// cells last longer; for each cell epoch (0: any), add, restore, known, limit, expiry, and the largest total that has
-	// room for it (-1: none; empty: any). It answers with the number before; 1 if that is not what it should be, and then
-	// nothing is done; 1 if all changes are noted; why cells could not be written; a digit for each cell, 1 if it has a bound and was
-	// added, or nothing where none was; and region and foreign of each cell.
+	// luaSend adds a chunk. Its keys are the stream, the changes and the cells. Its arguments are:
+	//
+	//	the chunk's number
+	//	the number that the stream should have, the epoch in which it should, and 1 if it must not have a larger one
+	//	how long a stream is kept, at least, and at most where its cells last longer
+	//	for each cell: epoch (0: any), add, restore, known, limit, expiry, and the largest total that has room for it
+	//	(-1: none; empty: any)
+	//
+	// It answers with:
+	//
+	//	the number that the stream had
+	//	1 if it should have had another one: then nothing was done
+	//	1 if all changes are noted, and why cells could not be written
+	//	a digit for each cell, 1 if it has a bound and was added; nothing if none was
+	//	region and foreign of each cell
 	//
 	// A stream's value is its last number, and the digits behind it.
 	luaSend = `

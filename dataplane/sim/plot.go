@@ -52,7 +52,8 @@ func Sweep(s Scenario, o Options, report func(done, of int)) (Curves, error) {
 		if report != nil {
 			report(done, len(floors)+len(intervals))
 		}
-		set, to := base, &Point{}
+		set := base
+		var to *Point
 		if i := done - len(floors); i < 0 {
 			set.Floor, to = floors[done], &c.ByFloor[done]
 		} else {

@@ -108,8 +108,8 @@ var originEpochTests = map[string]func(*originTest){
 	},
 }
 
-// "When an origin has lost chunks that it had answered, as a replica has that was promoted, it says so, and their sender
-// sends them again". The origins of these tests do that by themselves: see keeper.
+// "When an origin has lost chunks that it had answered, as a promoted replica may have, it reports that, and their
+// sender sends them again". The origins of these tests send them again by themselves: see keeper.
 var originFailoverTests = map[string]func(*originTest){
 	"loses no answered chunk of a sender that sends on": func(h *originTest) {
 		c := h.cells(2)

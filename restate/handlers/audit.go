@@ -61,8 +61,8 @@ func (a *auditTrail) write(ctx restate.Context, e audit.Entry) (restate.Void, er
 	return restate.Void{}, nil
 }
 
-// sendAudit sends an entry about the object of ctx: kind is what it is, and action what happened to it, with the kind or
-// the job before it.
+// sendAudit sends an audit entry about the object of ctx. kind is the kind of object, such as "table". action is what
+// happened to it, such as "rollout.start".
 func sendAudit(ctx restate.ObjectContext, kind string, by controlplane.By, action string, before, after any) error {
 	e := audit.Entry{By: by, Action: action, Subject: kind + " " + restate.Key(ctx)}
 	var err error

@@ -1,5 +1,5 @@
-// Package resend keeps chunks that an origin has answered, in case that a replica that lacks them is promoted, and sends
-// them again when it was. For origins it also keeps in which epoch a chunk was first sent.
+// Package resend keeps the chunks that an origin has answered, and sends them again after a failover to a replica that
+// lacks them. For origins it also keeps the epoch in which each chunk was first sent.
 package resend
 
 import (
