@@ -105,7 +105,7 @@ func (s *shard) recallRow(named *names, row *store.FeedRow, now time.Time) {
 	var left leftOut
 	var err error
 	_, left.malformed, err = decodeBlocks(row.Payload, func(of *window.Cell, counts []entry) {
-		left.excess += s.recallCounts(named, row, of, counts)
+		left.excess += named.recall(&s.book, row, of, counts)
 	})
 	if err != nil {
 		s.relay.unreadable(row, err)
@@ -113,19 +113,19 @@ func (s *shard) recallRow(named *names, row *store.FeedRow, now time.Time) {
 	s.relay.noteLeftOut(row, left, now)
 }
 
-// recallCounts takes note of a group's counts in an own row, unless they have expired. A count that is told by a number
-// whose name was not read comes again in a later part of a snapshot, with its name. recallCounts returns for how many
-// cells there is no room.
-func (s *shard) recallCounts(named *names, row *store.FeedRow, of *window.Cell, counts []entry) (excess int) {
-	s.book.mu.Lock()
-	defer s.book.mu.Unlock()
-	if s.book.expired(of.ExpiresAtMs()) {
+// recall enters a group's counts in an own row into the book, unless they have expired. A count that has a number whose
+// name was not read comes again in a later part of a snapshot, with its name. recall returns the number of cells that
+// there is no room for.
+func (n *names) recall(b *book, row *store.FeedRow, of *window.Cell, counts []entry) (excess int) {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	if b.expired(of.ExpiresAtMs()) {
 		return 0
 	}
 	for i := range counts {
 		name := *of
 		name.Identifier = counts[i].identifier
-		if !s.recallLocked(named, row, &name, &counts[i]) {
+		if !n.recallLocked(b, row, &name, &counts[i]) {
 			excess++
 		}
 	}
@@ -133,19 +133,19 @@ func (s *shard) recallCounts(named *names, row *store.FeedRow, of *window.Cell, 
 }
 
 // recallLocked returns false where there is no room for the cell.
-func (s *shard) recallLocked(named *names, row *store.FeedRow, name *window.Cell, e *entry) (fits bool) {
+func (n *names) recallLocked(b *book, row *store.FeedRow, name *window.Cell, e *entry) (fits bool) {
 	if name.Identifier == "" {
-		if known := named.findLocked(row, name, e.number); known != nil {
+		if known := n.findLocked(row, name, e.number); known != nil {
 			known.setPublished(e.total)
 		}
 		return true
 	}
-	known := s.book.storedLocked(name)
+	known := b.storedLocked(name)
 	if known == nil {
 		return false
 	}
 	known.setPublished(e.total)
-	return e.number == 0 || named.setLocked(row, e.number, known)
+	return e.number == 0 || n.setLocked(row, e.number, known)
 }
 
 // scan learns the totals that the origin holds. They count only if it has not lost its counts meanwhile: otherwise they

@@ -3,6 +3,7 @@ package relay_test
 import (
 	"context"
 	"fmt"
+	"slices"
 	"testing"
 	"time"
 
@@ -92,13 +93,15 @@ func TestAFullRedisReceivesTheCountsOfOthersOnceItHasRoom(t *testing.T) {
 	number := int64(0)
 	add := func(origin store.Origin, cost int64, cells ...window.Cell) {
 		t.Helper()
-		number++
-		chunk := store.Chunk{Stream: 1, Number: number}
-		for _, c := range cells {
-			chunk.Costs = append(chunk.Costs, store.Cost{Cell: c, Add: cost, Limit: 100})
-		}
-		if _, err := origin.Send(t.Context(), chunk); err != nil {
-			t.Fatal(err)
+		for part := range slices.Chunk(cells, store.ChunkMax) {
+			number++
+			chunk := store.Chunk{Stream: 1, Number: number}
+			for _, c := range part {
+				chunk.Costs = append(chunk.Costs, store.Cost{Cell: c, Add: cost, Limit: 100})
+			}
+			if _, err := origin.Send(t.Context(), chunk); err != nil {
+				t.Fatal(err)
+			}
 		}
 	}
 	foreign := func(origin store.Origin) (sum int64) {

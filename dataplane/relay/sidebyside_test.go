@@ -505,7 +505,9 @@ func (w *sideBySide) sendMany(at int) {
 	for i := range store.ChangesPage + 100 {
 		cells = append(cells, w.cell(fmt.Sprint("k", i), 1, 0))
 	}
-	w.send(at, 0, 1, 100, cells...)
+	for part := range slices.Chunk(cells, store.ChunkMax) {
+		w.send(at, 0, 1, 100, part...)
+	}
 }
 
 // A fault that memstore once had kinder than Redis, which relays fell behind with, is found: an origin that returns its

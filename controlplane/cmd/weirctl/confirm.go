@@ -34,12 +34,12 @@ var questions = map[string]struct {
 	what func(*call, context.Context, connect.AnyRequest) (string, error)
 }{
 	controlv1connect.SettingsServiceDeleteOverrideProcedure: {undone, (*call).lostOverride},
-	controlv1connect.SettingsServiceResetKeyProcedure:       {undone, (*call).lostCounts},
-	controlv1connect.TokenServiceRevokeTokenProcedure:       {undone, (*call).lostToken},
+	controlv1connect.SettingsServiceResetKeyProcedure:       {undone, lostCounts},
+	controlv1connect.TokenServiceRevokeTokenProcedure:       {undone, lostToken},
 	controlv1connect.RetirementServiceApproveDropProcedure:  {undone, (*call).lostTable},
-	controlv1connect.SettingsServiceChangeOverrideProcedure: {atOnce, (*call).blocksMany},
-	controlv1connect.RolloutServiceOperateRolloutProcedure:  {atOnce, (*call).rollsBack},
-	controlv1connect.TokenServiceRotateTokenProcedure:       {atOnce, (*call).endsSecret},
+	controlv1connect.SettingsServiceChangeOverrideProcedure: {atOnce, blocksMany},
+	controlv1connect.RolloutServiceOperateRolloutProcedure:  {atOnce, rollsBack},
+	controlv1connect.TokenServiceRotateTokenProcedure:       {atOnce, endsSecret},
 }
 
 // confirmed asks a person before a call that cannot be undone or that changes much at once.
@@ -104,7 +104,7 @@ func (c *call) answer() (string, error) {
 }
 
 // blocksMany describes an override that denies every request of all identifiers that a pattern matches.
-func (c *call) blocksMany(_ context.Context, req connect.AnyRequest) (string, error) {
+func blocksMany(_ *call, _ context.Context, req connect.AnyRequest) (string, error) {
 	msg := req.Any().(*controlv1.ChangeOverrideRequest)
 	if msg.Limit == nil || msg.GetLimit() != 0 || msg.GetShadow() || !strings.Contains(msg.GetPattern(), "*") {
 		return "", nil
@@ -114,7 +114,7 @@ func (c *call) blocksMany(_ context.Context, req connect.AnyRequest) (string, er
 }
 
 // rollsBack describes a rollback, which does not go through stages.
-func (c *call) rollsBack(_ context.Context, req connect.AnyRequest) (string, error) {
+func rollsBack(_ *call, _ context.Context, req connect.AnyRequest) (string, error) {
 	msg := req.Any().(*controlv1.OperateRolloutRequest)
 	if msg.GetAction() != controlv1.RolloutAction_ROLLOUT_ACTION_ROLLBACK {
 		return "", nil
@@ -124,7 +124,7 @@ func (c *call) rollsBack(_ context.Context, req connect.AnyRequest) (string, err
 }
 
 // endsSecret describes a rotation that ends the current secret at once.
-func (c *call) endsSecret(_ context.Context, req connect.AnyRequest) (string, error) {
+func endsSecret(_ *call, _ context.Context, req connect.AnyRequest) (string, error) {
 	msg := req.Any().(*controlv1.RotateTokenRequest)
 	if msg.GetOverlapMs() > 0 {
 		return "", nil
@@ -148,13 +148,13 @@ func (c *call) lostOverride(ctx context.Context, req connect.AnyRequest) (string
 	return plan.OverrideSubject(plan.OverrideOf(o)) + ": " + plan.OverrideWords(o), nil
 }
 
-func (c *call) lostCounts(_ context.Context, req connect.AnyRequest) (string, error) {
+func lostCounts(_ *call, _ context.Context, req connect.AnyRequest) (string, error) {
 	msg := req.Any().(*controlv1.ResetKeyRequest)
 	return fmt.Sprintf("what every region has counted of %s/%s/%s", msg.GetWorkspace(), msg.GetNamespace(),
 		msg.GetIdentifier()), nil
 }
 
-func (c *call) lostToken(_ context.Context, req connect.AnyRequest) (string, error) {
+func lostToken(_ *call, _ context.Context, req connect.AnyRequest) (string, error) {
 	return fmt.Sprintf("token %s: calls with it are refused, and no other token gets its name",
 		req.Any().(*controlv1.RevokeTokenRequest).GetName()), nil
 }
