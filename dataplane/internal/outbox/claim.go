@@ -17,10 +17,10 @@ import (
 // claims decide where the count is: the origin adds a cost only if the cell's total
 // stays within what the limit leaves. Those of all keys of a shard that come up during
 // one call go together in the next. Only the goroutine that leads may use the stream: see
-// queue.Claims.
+// queue.GroupCommit.
 type claims struct {
 	stream
-	queue.Claims
+	queue.GroupCommit[*cell.Claim]
 	sh   *Shard
 	lost *claimCall // that was sent, and has claims without an answer; nil: none
 }
@@ -53,7 +53,7 @@ func (o *Outbox) Claim(ctx context.Context, v *cell.Verdict, e *cell.Entry, limi
 
 // BeginClaim lets c wait for the next call, and returns it. A goroutine makes the call.
 func (o *Outbox) BeginClaim(c *cell.Claim) *cell.Claim {
-	if q := &o.ShardOf(c.Entry).claims; q.Enter(c) {
+	if q := &o.ShardOf(c.Entry).claims; q.Enter(c.Entry.Group(), c) {
 		q.start()
 	}
 	return c
@@ -63,7 +63,7 @@ func (o *Outbox) BeginClaim(c *cell.Claim) *cell.Claim {
 // before. A policy that goes on without the origin decides by what is known here, and has the cost that is committed as
 // credit: if the claim is added after all, it has paid for it.
 func (o *Outbox) LeaveClaim(c *cell.Claim, began time.Time) (answered bool) {
-	o.ShardOf(c.Entry).claims.Leave(c)
+	o.ShardOf(c.Entry).claims.Leave(c.Entry.Group(), func(waiting *cell.Claim) bool { return waiting == c })
 	if answered = c.Leave(); !answered {
 		o.gaveUp(c.Entry, nil, began)
 	}
@@ -72,24 +72,29 @@ func (o *Outbox) LeaveClaim(c *cell.Claim, began time.Time) (answered bool) {
 
 // start has a goroutine take the lead; none does in a limiter that is stopped.
 func (q *claims) start() {
-	if !q.sh.out.cfg.Calls.Start(q.run) {
-		q.Abandon()
+	if q.sh.out.cfg.Calls.Start(q.run) {
+		return
+	}
+	for waiting := q.take(); len(waiting) > 0; waiting = q.take() {
+		for _, c := range waiting {
+			c.Finish(cell.WayBroken)
+		}
 	}
 }
 
+// take takes the claims of the next call. With none the lead is over.
+func (q *claims) take() []*cell.Claim { return q.Take(chunkCells, func(*cell.Claim) int { return 1 }) }
+
 // run makes calls until no claim waits for one.
 func (q *claims) run() {
-	for {
-		waiting := q.Take(chunkCells)
-		if len(waiting) == 0 {
-			return
-		}
+	for waiting := q.take(); len(waiting) > 0; waiting = q.take() {
 		if q.recall(context.Background(), q.sh.asks, q.sh.out.cfg.ReadTimeout) != nil {
 			q.fail(append(waiting, q.TakeAll()...))
 			continue
 		}
-		later := q.claimOnce(waiting)
-		q.PutBack(later)
+		for _, c := range slices.Backward(q.claimOnce(waiting)) {
+			q.PutBack(c.Entry.Group(), c)
+		}
 	}
 }
 
@@ -106,19 +111,14 @@ func (q *claims) fail(waiting []*cell.Claim) {
 
 // proveIdle recalls lost claims, or proves the stream, where no claim is on its way.
 func (q *claims) proveIdle(ctx context.Context) error {
-	if !q.Lead() {
-		return nil
-	}
-	err := q.recall(ctx, q.sh.sends, sendTimeout)
-	if err == nil {
+	return proveLed(ctx, q, func(ctx context.Context) error {
+		if err := q.recall(ctx, q.sh.sends, sendTimeout); err != nil {
+			return err
+		}
 		ctx, cancel := context.WithTimeout(ctx, q.sh.out.cfg.ReadTimeout)
 		defer cancel()
-		err = q.sh.prove(ctx, &q.stream)
-	}
-	if !q.Yield() {
-		q.start()
-	}
-	return err
+		return q.sh.prove(ctx, &q.stream)
+	})
 }
 
 // claimOnce makes one call. Claims of one key that do not fit beside each other by

@@ -124,6 +124,22 @@ func (sh *Shard) prove(ctx context.Context, s *stream) error {
 	return sh.idle(ctx, s)
 }
 
+// proveLed proves a stream that only who leads may use, unless another goroutine leads.
+func proveLed(ctx context.Context, q interface {
+	Lead() bool
+	Yield() bool
+	start()
+}, prove func(context.Context) error) error {
+	if !q.Lead() {
+		return nil
+	}
+	err := prove(ctx)
+	if !q.Yield() {
+		q.start()
+	}
+	return err
+}
+
 // idle sends a chunk without costs if none was sent for idleEvery. In contrast to prove, it never
 // stops doing so, because its stream also reads the origin's clock. While the stream's breaker is
 // half-open, idle sends at once: namespaces with the policy closed stay closed until a write

@@ -3,7 +3,6 @@ package outbox
 import (
 	"context"
 	"slices"
-	"sync"
 
 	"github.com/weirhq/weir/dataplane/internal/breaker"
 	"github.com/weirhq/weir/dataplane/internal/cell"
@@ -11,14 +10,11 @@ import (
 )
 
 // untracked sends what batches count on untracked keys. As with reads of untracked keys, all that
-// comes up during one call is the next. One goroutine at a time leads: it makes the calls.
+// comes up during one call is the next. Only the goroutine that leads may use the stream: see queue.GroupCommit.
 type untracked struct {
-	stream // of who leads
-	sh     *Shard
-
-	mu      sync.Mutex                  // no other lock is taken under it
-	waiting queue.Fair[*untrackedCosts] // that no call has taken yet
-	leading bool                        // a goroutine sees to the calls
+	stream
+	queue.GroupCommit[*untrackedCosts]
+	sh *Shard
 }
 
 func (u *untracked) init(sh *Shard) {
@@ -73,10 +69,7 @@ func (u *untracked) enter(all []UntrackedCost) *untrackedCosts {
 	for _, c := range all {
 		u.sh.out.cfg.Table.UntrackedKeys.Find(c.Entry.Identity()) // one use more, until it is sent
 	}
-	u.mu.Lock()
-	u.waiting.Push(all[0].Entry.Group(), costs)
-	u.mu.Unlock()
-	if u.lead() {
+	if u.Enter(all[0].Entry.Group(), costs) {
 		u.start()
 	}
 	return costs
@@ -95,39 +88,9 @@ func (u *untracked) start() {
 	}
 }
 
-// lead is true for the one who has to see to the calls, until take finds nothing.
-func (u *untracked) lead() bool {
-	u.mu.Lock()
-	defer u.mu.Unlock()
-	lead := !u.leading
-	u.leading = true
-	return lead
-}
-
-// yield ends the lead unless a batch waits.
-func (u *untracked) yield() (ended bool) {
-	u.mu.Lock()
-	defer u.mu.Unlock()
-	ended = u.waiting.Len() == 0
-	u.leading = !ended
-	return ended
-}
-
-// take takes the next call's batches, of each namespace in turn: as many as fit, and at least one. With none
-// the lead is over.
-func (u *untracked) take() (batch []*untrackedCosts) {
-	u.mu.Lock()
-	defer u.mu.Unlock()
-	cells := 0
-	for next, ok := u.waiting.Peek(); ok; next, ok = u.waiting.Peek() {
-		if cells += len(next.all); cells > chunkCells && len(batch) > 0 {
-			break
-		}
-		u.waiting.Pop()
-		batch = append(batch, next)
-	}
-	u.leading = len(batch) > 0
-	return batch
+// take takes the batches of the next call: as many as fit, and at least one. With none the lead is over.
+func (u *untracked) take() []*untrackedCosts {
+	return u.Take(chunkCells, func(costs *untrackedCosts) int { return len(costs.all) })
 }
 
 // run makes calls until no batch waits for one.
@@ -221,17 +184,12 @@ func (u *untracked) resend(ctx context.Context) error {
 // proveIdle is resend and prove where no batch sends. Batches that come up meanwhile are another
 // goroutine's: they may go on for long, and the caller has other keys' costs to send.
 func (u *untracked) proveIdle(ctx context.Context) error {
-	if !u.lead() {
-		return nil
-	}
-	err := u.resend(ctx)
-	if err == nil {
-		err = u.sh.prove(ctx, &u.stream)
-	}
-	if !u.yield() {
-		u.start()
-	}
-	return err
+	return proveLed(ctx, u, func(ctx context.Context) error {
+		if err := u.resend(ctx); err != nil {
+			return err
+		}
+		return u.sh.prove(ctx, &u.stream)
+	})
 }
 
 func (u *untracked) spill(all []UntrackedCost) {

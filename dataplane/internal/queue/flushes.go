@@ -1,4 +1,3 @@
-// Package queue holds entries and claims that wait for a call to a shard of the origin.
 package queue
 
 import (

@@ -24,24 +24,24 @@ func newTable() *cell.Table { return cell.NewTable(10_000, 1000, clock.New(time.
 func TestAFloodOfOneNamespaceWaitsForItself(t *testing.T) {
 	table := newTable()
 	victim := entryOf(table, "victim", 0)
-	flushes, claims, reads := NewFlushes(), &Claims{}, &Reads{}
+	flushes, claims, reads := NewFlushes(), &GroupCommit[*cell.Claim]{}, &Reads{}
 	read := func(e *cell.Entry) { reads.Add(Read{Entry: e, Flight: cell.NewFlight(), Since: 1}) }
 	for n := range 5000 {
 		e := entryOf(table, "flood", n)
 		flushes.Add(e)
-		claims.Enter(&cell.Claim{Entry: e})
+		claims.Enter(e.Group(), &cell.Claim{Entry: e})
 		read(e)
 	}
 	reads.Begin(0)
 	flushes.Add(victim)
-	claims.Enter(&cell.Claim{Entry: victim})
+	claims.Enter(victim.Group(), &cell.Claim{Entry: victim})
 	read(victim)
 	const call = 2
 	found := map[string]bool{}
 	for _, e := range flushes.Take(call) {
 		found["flushed"] = found["flushed"] || e == victim
 	}
-	for _, c := range claims.Take(call) {
+	for _, c := range claims.Take(call, func(*cell.Claim) int { return 1 }) {
 		found["claimed"] = found["claimed"] || c.Entry == victim
 	}
 	for _, r := range reads.Begin(0) {
