@@ -9,8 +9,12 @@
 //	claims     claim.go      claims: costs with a bound, which the origin adds only if there is room
 //
 // A stream numbers its chunks. A chunk that got no answer is sent again unchanged before anything new, and the origin
-// applies it once, however often it comes (stream.go; claims use claim_lost.go). An answer of another epoch means that
-// the origin has lost its counts: the node then sends again all that it had in the lost epoch (epoch.go, probe.go).
+// applies it once, however often it comes (stream.go; claims use claim_lost.go). After a failover the origin may lack
+// chunks that it had answered: the stream keeps those of the last seconds, and sends them again (package resend). An
+// answer of another epoch means that the origin has lost its counts: the node then sends again all that it had in the
+// lost epoch (epoch.go, probe.go).
+//
+// What comes in while claims or untracked costs are on their way goes together in the next call (queue.GroupCommit).
 //
 // read.go reads keys before decisions, and time.go takes the origin's clock from each answer. The other files are:
 //
