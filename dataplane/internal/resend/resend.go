@@ -133,7 +133,7 @@ func (s *Stream) answered(c *store.Chunk, reply *store.Reply, now time.Time) {
 		}
 	}
 	for _, m := range c.After {
-		if _, ok := added[m.Epoch]; m.Ask && !ok {
+		if _, ok := added[m.Epoch]; m.Ask && !ok && !slices.Contains(reply.Unanswered, m.Epoch) {
 			added[m.Epoch] = nil
 		}
 	}

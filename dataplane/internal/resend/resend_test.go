@@ -140,6 +140,7 @@ func TestWhatAFailoverLosesIsThereOnceInTheEnd(t *testing.T) {
 	rapid.Check(t, func(rt *rapid.T) {
 		s, want := newSender(), make(map[int]int64)
 		replicas := [][buckets]bucket{s.state()}
+		var late []store.Chunk       // on their way, and given up
 		fails := func(what string) { // the next call, before or after it was applied, or fails over there
 			once := func(act func(*store.Chunk) error) func(*store.Chunk) error {
 				return func(c *store.Chunk) error {
@@ -148,13 +149,24 @@ func TestWhatAFailoverLosesIsThereOnceInTheEnd(t *testing.T) {
 				}
 			}
 			lose := func(*store.Chunk) error { return errLost }
-			switch rapid.IntRange(0, 4).Draw(rt, what) {
+			switch rapid.IntRange(0, 6).Draw(rt, what) {
 			case 0:
 				s.before = once(lose)
 			case 1:
 				s.after = once(lose)
 			case 2:
 				s.before = once(func(*store.Chunk) error { s.failOver(replicas[len(replicas)-1]); return nil })
+			case 3:
+				s.before = once(func(c *store.Chunk) error { late = append(late, *c); return errLost })
+			case 4:
+				s.before = func(c *store.Chunk) error { // the recovery's, and then each
+					if !c.Repeats {
+						return nil
+					}
+					s.before = nil
+					late = append(late, *c)
+					return errLost
+				}
 			}
 		}
 		var pending []store.Cost
@@ -176,6 +188,12 @@ func TestWhatAFailoverLosesIsThereOnceInTheEnd(t *testing.T) {
 				}
 				fails("fault")
 				send()
+			},
+			"arrive late": func(rt *rapid.T) {
+				if len(late) > 0 {
+					s.before, s.after = nil, nil
+					_, _ = s.origin.Send(context.Background(), rapid.SampledFrom(late).Draw(rt, "chunk"))
+				}
 			},
 			"replicate": func(*rapid.T) { replicas = append(replicas, s.state()) },
 			"fail over": func(rt *rapid.T) {
@@ -438,4 +456,28 @@ func TestStampsOfUnusedStreamsAreForgotten(t *testing.T) {
 			t.Fatalf("%d streams are remembered", n)
 		}
 	}
+}
+
+// A claim that got no answer does not show that the origin still has what is kept: it is kept on, until an answer
+// shows that.
+func TestAnEpochWithoutAnAnswerKeepsItsChunks(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		s := newSender()
+		_ = s.send(costOf(0, 1))
+		time.Sleep(store.KeepFor)
+		claim := costOf(0, 5)
+		claim.AtMost = 9
+		failed := store.Reply{Totals: []store.Total{{Err: errLost}}, Unanswered: []store.Epoch{1}}
+		_, err := s.Stream.Send(context.Background(), func(context.Context, store.Chunk) (store.Reply, error) {
+			return failed, nil
+		}, store.Chunk{Stream: 7, Number: 2, Costs: []store.Cost{claim}})
+		if err != nil || s.costs.Load() != 1 {
+			t.Errorf("%d costs are kept, want 1: %v", s.costs.Load(), err)
+		}
+		s.number = 2
+		s.failOver([buckets]bucket{})
+		if err := s.send(); err != nil || s.total(0) != 1 {
+			t.Errorf("the origin has %d, want 1: %v", s.total(0), err)
+		}
+	})
 }
