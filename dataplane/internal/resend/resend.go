@@ -68,9 +68,15 @@ var errLostAgain = errors.New("the origin has lost chunks of the stream, again a
 // far as they are kept, and then the chunk.
 func (s *Stream) Send(ctx context.Context, send func(context.Context, store.Chunk) (store.Reply, error),
 	c store.Chunk) (store.Reply, error) {
-	for range triesMax {
+	for try := range triesMax {
 		c.After = s.marks(len(c.Costs) == 0, time.Now())
 		reply, err := send(ctx, c)
+		if try > 0 {
+			err = unsure(err)
+			for i := range reply.Totals {
+				reply.Totals[i].Err = unsure(reply.Totals[i].Err)
+			}
+		}
 		if err != nil {
 			return store.Reply{}, err
 		}
@@ -79,10 +85,18 @@ func (s *Stream) Send(ctx context.Context, send func(context.Context, store.Chun
 			return reply, nil
 		}
 		if err := s.repeat(ctx, send, &c, reply.Behind); err != nil {
-			return store.Reply{}, fmt.Errorf("what a failover has lost of the stream: %w", err)
+			return store.Reply{}, fmt.Errorf("what a failover has lost of the stream: %w", unsure(err))
 		}
 	}
 	return store.Reply{}, errLostAgain
+}
+
+// unsure returns err without store.ErrNotApplied: in another epoch, an earlier try of the chunk may have been applied.
+func unsure(err error) error {
+	if errors.Is(err, store.ErrNotApplied) {
+		return fmt.Errorf("%v; but an earlier try may have been applied", err)
+	}
+	return err
 }
 
 // Empty reports whether nothing is kept, so that nobody has to ask whether the origin has lost it.

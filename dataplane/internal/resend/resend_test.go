@@ -481,3 +481,43 @@ func TestAnEpochWithoutAnAnswerKeepsItsChunks(t *testing.T) {
 		}
 	})
 }
+
+// The first try may have been applied in an epoch that was not behind, so nothing after it is certain not to be.
+func TestAnErrorOfALaterTryIsNoProofThatNothingWasApplied(t *testing.T) {
+	never := fmt.Errorf("%w: connection refused", store.ErrNotApplied)
+	call := func(s *sender, fails func(*store.Chunk) bool) (store.Reply, error) {
+		return s.Stream.Send(context.Background(), func(ctx context.Context, c store.Chunk) (store.Reply, error) {
+			if c.Number == 2 && fails(&c) {
+				return store.Reply{Totals: []store.Total{{Epoch: 1}, {Err: never}}}, nil
+			}
+			if c.Repeats && fails(&c) {
+				return store.Reply{}, never
+			}
+			return s.origin.Send(ctx, c)
+		}, store.Chunk{Stream: 7, Number: 2, Costs: costs(2)})
+	}
+	for name, c := range map[string]struct {
+		failsOver bool
+		fails     func(tries int, c *store.Chunk) bool
+		certain   bool
+	}{
+		"the first try":  {false, func(int, *store.Chunk) bool { return true }, true},
+		"the second try": {true, func(tries int, c *store.Chunk) bool { return !c.Repeats && tries > 1 }, false},
+		"the recovery":   {true, func(_ int, c *store.Chunk) bool { return c.Repeats }, false},
+	} {
+		t.Run(name, func(t *testing.T) {
+			s, tries := newSender(), 0
+			_ = s.send(costOf(0, 1))
+			if c.failsOver {
+				s.failOver([buckets]bucket{})
+			}
+			reply, err := call(s, func(chunk *store.Chunk) bool { tries++; return c.fails(tries, chunk) })
+			if err == nil {
+				err = reply.Totals[1].Err
+			}
+			if err == nil || errors.Is(err, store.ErrNotApplied) != c.certain {
+				t.Errorf("%v, want it to be certain: %t", err, c.certain)
+			}
+		})
+	}
+}
