@@ -59,7 +59,7 @@ func (s *sequence) after(number int64) []chunk {
 type chunk struct {
 	number int64
 	costs  []store.Cost // without bounds; constant
-	at     time.Time    // when the origin is known to have applied it last
+	at     time.Time    // when the origin is known to have applied it last; zero: it has lost it since
 }
 
 var errLostAgain = errors.New("the origin has lost chunks of the stream, again and again")
@@ -164,6 +164,9 @@ func (s *Stream) keepLocked(epoch store.Epoch, number int64, costs []store.Cost,
 		of = &sequence{}
 	}
 	of.answeredAt = now
+	for i := len(of.chunks) - 1; i >= 0 && of.chunks[i].at.IsZero(); i-- { // it was sent again
+		of.chunks[i].at = now
+	}
 	isNew := len(of.chunks) == 0 || number > of.last()
 	old := 0
 	for old < len(of.chunks) && now.Sub(of.chunks[old].at) >= store.KeepFor {
@@ -207,17 +210,6 @@ func (s *Stream) repeat(ctx context.Context, send func(context.Context, store.Ch
 			return err
 		}
 	}
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	now := time.Now()
-	for _, m := range behind { // the next failover may lose it again
-		if of := s.kept[m.Epoch]; of != nil {
-			lost := of.after(m.Number)
-			for i := range lost {
-				lost[i].at = now
-			}
-		}
-	}
 	return nil
 }
 
@@ -231,7 +223,11 @@ func (s *Stream) lost(c *store.Chunk, behind []store.Mark) (again []store.Chunk)
 	for _, m := range behind {
 		far[m.Epoch] = m.Number
 		if of := s.kept[m.Epoch]; of != nil {
-			all = append(all, of.after(m.Number)...)
+			lost := of.after(m.Number)
+			for i := range lost { // the next failover may lose it again, so it is new once an answer shows it there
+				lost[i].at = time.Time{}
+			}
+			all = append(all, lost...)
 		}
 	}
 	slices.SortStableFunc(all, func(a, b chunk) int { return cmp.Compare(a.number, b.number) })

@@ -521,3 +521,32 @@ func TestAnErrorOfALaterTryIsNoProofThatNothingWasApplied(t *testing.T) {
 		})
 	}
 }
+
+// Chunks that were sent again are kept from the answer that shows them there, also where the answer to themselves was
+// lost.
+func TestChunksWhoseRecoveryIsNotAnsweredAreKept(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		s := newSender()
+		_ = s.send(costOf(0, 1))
+		time.Sleep(store.KeepFor - 1)
+		s.failOver([buckets]bucket{})
+		s.after = func(c *store.Chunk) error {
+			if c.Repeats {
+				return errLost
+			}
+			return nil
+		}
+		if err := s.send(costOf(0, 10)); !errors.Is(err, errLost) {
+			t.Errorf("%v, want %v", err, errLost)
+		}
+		s.after = nil
+		time.Sleep(1)
+		if err := s.again(costOf(0, 10)); err != nil {
+			t.Error(err)
+		}
+		s.failOver([buckets]bucket{})
+		if err := s.send(); err != nil || s.total(0) != 11 {
+			t.Errorf("the origin has %d, want 11: %v", s.total(0), err)
+		}
+	})
+}
