@@ -23,11 +23,15 @@ const (
 	CostsMax = 200_000
 
 	triesMax = 3 // of one chunk: a failover may follow another one
+
+	// unansweredMax is well below store.StreamKeptMax: an origin that has forgotten the stream has not lost its chunks, and
+	// they would count twice.
+	unansweredMax = store.StreamKeptMax / 2
 )
 
 // Stream keeps the chunks of one stream that were answered in the store.KeepFor before the last answer of their epoch.
-// Without further answers they stay until their windows are over. All methods may be called concurrently, but at most
-// one call of Send.
+// Without further answers they stay until their windows are over, but for unansweredMax at most. All methods may be
+// called concurrently, but at most one call of Send.
 type Stream struct {
 	costs *atomic.Int64 // kept, of all streams with this counter
 
@@ -121,7 +125,7 @@ func (s *Stream) marks(all bool, now time.Time) (marks []store.Mark) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	for epoch, of := range s.kept {
-		if !now.Before(of.endsAt) {
+		if !now.Before(of.endsAt) || now.Sub(of.answeredAt) >= unansweredMax {
 			s.dropLocked(epoch, of, len(of.chunks))
 			continue
 		}

@@ -550,3 +550,68 @@ func TestChunksWhoseRecoveryIsNotAnsweredAreKept(t *testing.T) {
 		}
 	})
 }
+
+// An origin forgets a stream after store.StreamKeptMax, though it may have lost nothing.
+func TestNothingIsRepeatedToAnOriginThatMayHaveForgottenTheStream(t *testing.T) {
+	for away, want := range map[time.Duration]int64{unansweredMax - 1: 2, unansweredMax: 1} {
+		synctest.Test(t, func(t *testing.T) {
+			s := newSender()
+			_ = s.send(costOf(0, 1))
+			s.buckets[0].number = 0
+			time.Sleep(away)
+			if err := s.send(); err != nil || s.total(0) != want {
+				t.Errorf("after %v the origin has %d, want %d: %v", away, s.total(0), want, err)
+			}
+		})
+	}
+}
+
+// A chunk that had no room is lost with a failover, and no other one counts for it or twice.
+func TestAChunkWithoutRoomLeavesAGap(t *testing.T) {
+	for name, c := range map[string]struct {
+		has  int   // chunks that the replica has
+		want int64 // each chunk adds ten times as much as the one before
+	}{
+		"nothing": {0, 101}, "the first": {1, 101}, "that without room": {2, 111}, "all": {3, 111},
+	} {
+		t.Run(name, func(t *testing.T) {
+			s := newSender()
+			replicas := [][buckets]bucket{s.state()}
+			for i, kept := range []int64{0, CostsMax, 0} {
+				s.costs.Add(kept)
+				if err := s.send(costOf(0, []int64{1, 10, 100}[i])); err != nil {
+					t.Fatal(err)
+				}
+				s.costs.Add(-kept)
+				replicas = append(replicas, s.state())
+			}
+			s.failOver(replicas[c.has])
+			for range 2 {
+				if err := s.send(); err != nil || s.total(0) != c.want || s.costs.Load() != 2 {
+					t.Errorf("the origin has %d, want %d; %d costs are kept: %v", s.total(0), c.want, s.costs.Load(), err)
+				}
+			}
+		})
+	}
+}
+
+// An epoch that ends during its recovery takes nothing from the others, and is sent no more.
+func TestAnEpochThatEndsDuringItsRecoveryIsForgotten(t *testing.T) {
+	s := newSender()
+	_ = s.send(costOf(0, 1), costOf(1, 10))
+	s.failOver([buckets]bucket{})
+	s.before = func(c *store.Chunk) error {
+		if c.Repeats {
+			s.Drop(1)
+		}
+		return nil
+	}
+	if err := s.send(costOf(1, 100)); err != nil || s.total(1) != 110 || s.costs.Load() != 2 {
+		t.Errorf("the origin has %d, want 110; %d costs are kept: %v", s.total(1), s.costs.Load(), err)
+	}
+	s.before, s.calls = nil, nil
+	s.failOver([buckets]bucket{})
+	if err := s.send(); err != nil || s.total(0) != 0 || s.total(1) != 110 {
+		t.Errorf("the origin has %d and %d, want 0 and 110: %v", s.total(0), s.total(1), err)
+	}
+}
