@@ -296,22 +296,29 @@ func TestBoundedCostsAreRepeatedIfTheyWereAdded(t *testing.T) {
 
 // A part of a call that was answered has the number of the call, and nothing else that is sent again takes it.
 func TestAPartThatWasAnsweredIsRepeatedByItself(t *testing.T) {
-	s := newSender()
-	for range 2 {
-		_ = s.send(costOf(0, 1), costOf(1, 1))
-	}
-	answered := store.Reply{Totals: []store.Total{{Epoch: 1, Added: true}, {Err: errLost}}}
-	call := store.Chunk{Stream: 7, Number: 3, Costs: []store.Cost{costOf(0, 10), costOf(1, 10)}}
-	for i := range call.Costs {
-		call.Costs[i].AtMost = 99
-	}
-	s.answered(&call, &answered, time.Now())
-	s.number = 3
-	if err := s.again(call.Costs...); err != nil {
-		t.Fatal(err)
-	}
-	if a, b := s.total(0), s.total(1); a != 12 || b != 12 {
-		t.Errorf("the origin has %d and %d, want 12 each", a, b)
+	for name, failsOver := range map[string]bool{"which is all that was lost": false, "with all before it": true} {
+		t.Run(name, func(t *testing.T) {
+			s := newSender()
+			for range 2 {
+				_ = s.send(costOf(0, 1), costOf(1, 1))
+			}
+			if failsOver {
+				s.failOver([buckets]bucket{})
+			}
+			answered := store.Reply{Totals: []store.Total{{Epoch: 1, Added: true}, {Err: errLost}}}
+			call := store.Chunk{Stream: 7, Number: 3, Costs: []store.Cost{costOf(0, 10), costOf(1, 10)}}
+			for i := range call.Costs {
+				call.Costs[i].AtMost = 99
+			}
+			s.answered(&call, &answered, time.Now())
+			s.number = 3
+			if err := s.again(call.Costs...); err != nil {
+				t.Fatal(err)
+			}
+			if a, b := s.total(0), s.total(1); a != 12 || b != 12 {
+				t.Errorf("the origin has %d and %d, want 12 each", a, b)
+			}
+		})
 	}
 }
 
