@@ -622,3 +622,37 @@ func TestAnEpochThatEndsDuringItsRecoveryIsForgotten(t *testing.T) {
 		t.Errorf("the origin has %d and %d, want 0 and 110: %v", s.total(0), s.total(1), err)
 	}
 }
+
+// What is kept stays until no decision depends on it: until the window after a cost's own is over, which may have to
+// begin. A later cost with a shorter window changes nothing about that.
+func TestChunksAreKeptUntilTheirWindowsAreOver(t *testing.T) {
+	for away, want := range map[time.Duration]int64{3*time.Minute - 1: 1, 3 * time.Minute: 0} {
+		synctest.Test(t, func(t *testing.T) {
+			s := newSender()
+			long, short := costOf(0, 1), costOf(3, 1) // of one epoch
+			long.Cell.Duration, short.Cell.Duration = time.Minute, time.Second
+			_ = s.send(long)
+			_ = s.send(short)
+			time.Sleep(away)
+			s.failOver([buckets]bucket{})
+			if err := s.send(); err != nil || s.buckets[0].totals[long.Cell] != want {
+				t.Errorf("after %v the origin has %v, want %d: %v", away, s.buckets[0].totals, want, err)
+			}
+		})
+	}
+}
+
+// A claim that is recalled because another part of its call got no answer is answered as the first time, and kept once.
+func TestAClaimThatIsAnsweredTwiceIsKeptOnce(t *testing.T) {
+	s := New(new(atomic.Int64))
+	call := store.Chunk{Number: 1, Costs: costs(2)}
+	for i := range call.Costs {
+		call.Costs[i].AtMost = 9
+	}
+	s.answered(&call, &store.Reply{Totals: []store.Total{{Epoch: 1, Added: true}, {Err: errLost}}}, start)
+	s.answered(&call, &store.Reply{Totals: []store.Total{{Epoch: 1, Added: true}, {Epoch: 2, Added: true}}}, start)
+	again := s.lost(&store.Chunk{Number: 2}, []store.Mark{{Epoch: 1}, {Epoch: 2}})
+	if len(again) != 1 || !slices.Equal(again[0].Costs, costs(2)) || s.costs.Load() != 2 {
+		t.Errorf("%+v; %d costs are kept, want 2", again, s.costs.Load())
+	}
+}
