@@ -97,7 +97,8 @@ func (c *Cluster) Send(ctx context.Context, chunk store.Chunk) (store.Reply, err
 	bounded := chunk.Bounded()
 	var errs []error
 	for bucket, places := range c.split(len(chunk.Costs), func(i int) *window.Key { return &chunk.Costs[i].Cell.Key }) {
-		if bounded && len(places) == 0 {
+		asked := slices.IndexFunc(chunk.After, func(m store.Mark) bool { return m.Ask && m.Epoch == c.knownEpoch(bucket) })
+		if bounded && len(places) == 0 && asked < 0 {
 			continue
 		}
 		of := chunk
@@ -109,6 +110,9 @@ func (c *Cluster) Send(ctx context.Context, chunk store.Chunk) (store.Reply, err
 			reply.Now, reply.Behind = part.Now, append(reply.Behind, part.Behind...)
 		case bounded:
 			fill(reply.Totals, places, slices.Repeat([]store.Total{{Err: err}}, len(places)))
+			if asked >= 0 {
+				reply.Unanswered = append(reply.Unanswered, chunk.After[asked].Epoch)
+			}
 		default:
 			errs = append(errs, err)
 		}

@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"slices"
 	"sync/atomic"
 	"testing"
 	"time"
@@ -128,5 +129,38 @@ func TestABucketThatFailsOverLosesNoAnsweredChunk(t *testing.T) {
 	send(3, store.Cost{Cell: cells[0], Add: 4})
 	if totals := c.Totals(); totals[cells[0]].Region != 7 || totals[cells[1]].Region != 30 {
 		t.Errorf("after the next chunk: %+v", totals)
+	}
+}
+
+// A chunk with bounded costs compares the epochs that it asks for too, and reports those that give no answer. The
+// others are answered.
+func TestBoundedChunksAskOtherBuckets(t *testing.T) {
+	c := memstore.NewCluster(memstore.OriginOptions{Shards: 2})
+	cells := cellOfEachBucket(c)
+	sent, err := c.Send(t.Context(), store.Chunk{Stream: 7, Number: 1, Costs: []store.Cost{
+		{Cell: cells[0], Add: 1, AtMost: 9}, {Cell: cells[1], Add: 1, AtMost: 9}}})
+	if err != nil {
+		t.Fatal(err)
+	}
+	epoch := sent.Totals[1].Epoch
+	claim := func(number int64, ask bool) store.Reply {
+		t.Helper()
+		reply, err := c.Send(t.Context(), store.Chunk{Stream: 7, Number: number,
+			Costs: []store.Cost{{Cell: cells[0], Add: 1, AtMost: 9}},
+			After: []store.Mark{{Epoch: epoch, Number: 5, Ask: ask}}})
+		if err != nil || !reply.Totals[0].Added {
+			t.Fatalf("chunk %d: %+v, %v", number, reply, err)
+		}
+		return reply
+	}
+	if r := claim(2, false); r.Behind != nil || r.Unanswered != nil {
+		t.Errorf("a chunk that asks nothing: %+v", r)
+	}
+	if r := claim(3, true); !slices.Equal(r.Behind, []store.Mark{{Epoch: epoch, Number: 1}}) || r.Unanswered != nil {
+		t.Errorf("a bucket that lacks chunks: %+v", r)
+	}
+	c.ShardFaults(1).Fail(errDown)
+	if r := claim(4, true); r.Behind != nil || !slices.Equal(r.Unanswered, []store.Epoch{epoch}) {
+		t.Errorf("a bucket that is down: %+v", r)
 	}
 }

@@ -45,7 +45,7 @@ func (h *Origin) Send(ctx context.Context, chunk store.Chunk) (store.Reply, erro
 	return reply, nil
 }
 
-// failures returns why parts were not answered, and gives their cells that error.
+// failures returns why parts were not answered, gives their cells that error, and lists their epochs.
 func (s *shard) failures(parts []*sending, reply *store.Reply) error {
 	var errs []error
 	for _, part := range parts {
@@ -53,6 +53,9 @@ func (s *shard) failures(parts []*sending, reply *store.Reply) error {
 			continue
 		}
 		errs = append(errs, part.err)
+		if part.after.Epoch != 0 {
+			reply.Unanswered = append(reply.Unanswered, part.after.Epoch)
+		}
 		err := notApplied(s.failed("send", len(part.places), part.err))
 		for _, place := range part.places {
 			reply.Totals[place] = store.Total{Err: err}

@@ -206,6 +206,10 @@ type Reply struct {
 	// Behind has the epochs in which the origin has lost chunks of the stream that it had answered, and the last one that
 	// it has. In these it has applied nothing: see Chunk.
 	Behind []Mark
+
+	// Unanswered has epochs of After that the origin could not compare, because their server gave no answer. Only the
+	// answer to a chunk with bounded costs has any: another chunk fails as a whole.
+	Unanswered []Epoch
 }
 
 // Foreign is what all other regions have accepted in a cell.

@@ -23,11 +23,15 @@ const (
 	CostsMax = 200_000
 
 	triesMax = 3 // of one chunk: a failover may follow another one
+
+	// unansweredMax is well below store.StreamKeptMax: an origin that has forgotten the stream has not lost its chunks, and
+	// they would count twice.
+	unansweredMax = store.StreamKeptMax / 2
 )
 
 // Stream keeps the chunks of one stream that were answered in the store.KeepFor before the last answer of their epoch.
-// Without further answers they stay until their windows are over. All methods may be called concurrently, but at most
-// one call of Send.
+// Without further answers they stay until their windows are over, but for unansweredMax at most. All methods may be
+// called concurrently, but at most one call of Send.
 type Stream struct {
 	costs *atomic.Int64 // kept, of all streams with this counter
 
@@ -59,7 +63,7 @@ func (s *sequence) after(number int64) []chunk {
 type chunk struct {
 	number int64
 	costs  []store.Cost // without bounds; constant
-	at     time.Time    // when the origin is known to have applied it last
+	at     time.Time    // when the origin is known to have applied it last; zero: it has lost it since
 }
 
 var errLostAgain = errors.New("the origin has lost chunks of the stream, again and again")
@@ -68,9 +72,15 @@ var errLostAgain = errors.New("the origin has lost chunks of the stream, again a
 // far as they are kept, and then the chunk.
 func (s *Stream) Send(ctx context.Context, send func(context.Context, store.Chunk) (store.Reply, error),
 	c store.Chunk) (store.Reply, error) {
-	for range triesMax {
+	for try := range triesMax {
 		c.After = s.marks(len(c.Costs) == 0, time.Now())
 		reply, err := send(ctx, c)
+		if try > 0 {
+			err = unsure(err)
+			for i := range reply.Totals {
+				reply.Totals[i].Err = unsure(reply.Totals[i].Err)
+			}
+		}
 		if err != nil {
 			return store.Reply{}, err
 		}
@@ -79,10 +89,18 @@ func (s *Stream) Send(ctx context.Context, send func(context.Context, store.Chun
 			return reply, nil
 		}
 		if err := s.repeat(ctx, send, &c, reply.Behind); err != nil {
-			return store.Reply{}, fmt.Errorf("what a failover has lost of the stream: %w", err)
+			return store.Reply{}, fmt.Errorf("what a failover has lost of the stream: %w", unsure(err))
 		}
 	}
 	return store.Reply{}, errLostAgain
+}
+
+// unsure returns err without store.ErrNotApplied: in another epoch, an earlier try of the chunk may have been applied.
+func unsure(err error) error {
+	if errors.Is(err, store.ErrNotApplied) {
+		return fmt.Errorf("%v; but an earlier try may have been applied", err)
+	}
+	return err
 }
 
 // Empty reports whether nothing is kept, so that nobody has to ask whether the origin has lost it.
@@ -107,7 +125,7 @@ func (s *Stream) marks(all bool, now time.Time) (marks []store.Mark) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	for epoch, of := range s.kept {
-		if !now.Before(of.endsAt) {
+		if !now.Before(of.endsAt) || now.Sub(of.answeredAt) >= unansweredMax {
 			s.dropLocked(epoch, of, len(of.chunks))
 			continue
 		}
@@ -133,7 +151,7 @@ func (s *Stream) answered(c *store.Chunk, reply *store.Reply, now time.Time) {
 		}
 	}
 	for _, m := range c.After {
-		if _, ok := added[m.Epoch]; m.Ask && !ok {
+		if _, ok := added[m.Epoch]; m.Ask && !ok && !slices.Contains(reply.Unanswered, m.Epoch) {
 			added[m.Epoch] = nil
 		}
 	}
@@ -150,6 +168,9 @@ func (s *Stream) keepLocked(epoch store.Epoch, number int64, costs []store.Cost,
 		of = &sequence{}
 	}
 	of.answeredAt = now
+	for i := len(of.chunks) - 1; i >= 0 && of.chunks[i].at.IsZero(); i-- { // it was sent again
+		of.chunks[i].at = now
+	}
 	isNew := len(of.chunks) == 0 || number > of.last()
 	old := 0
 	for old < len(of.chunks) && now.Sub(of.chunks[old].at) >= store.KeepFor {
@@ -193,17 +214,6 @@ func (s *Stream) repeat(ctx context.Context, send func(context.Context, store.Ch
 			return err
 		}
 	}
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	now := time.Now()
-	for _, m := range behind { // the next failover may lose it again
-		if of := s.kept[m.Epoch]; of != nil {
-			lost := of.after(m.Number)
-			for i := range lost {
-				lost[i].at = now
-			}
-		}
-	}
 	return nil
 }
 
@@ -217,7 +227,11 @@ func (s *Stream) lost(c *store.Chunk, behind []store.Mark) (again []store.Chunk)
 	for _, m := range behind {
 		far[m.Epoch] = m.Number
 		if of := s.kept[m.Epoch]; of != nil {
-			all = append(all, of.after(m.Number)...)
+			lost := of.after(m.Number)
+			for i := range lost { // the next failover may lose it again, so it is new once an answer shows it there
+				lost[i].at = time.Time{}
+			}
+			all = append(all, lost...)
 		}
 	}
 	slices.SortStableFunc(all, func(a, b chunk) int { return cmp.Compare(a.number, b.number) })

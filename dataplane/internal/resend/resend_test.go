@@ -140,6 +140,7 @@ func TestWhatAFailoverLosesIsThereOnceInTheEnd(t *testing.T) {
 	rapid.Check(t, func(rt *rapid.T) {
 		s, want := newSender(), make(map[int]int64)
 		replicas := [][buckets]bucket{s.state()}
+		var late []store.Chunk       // on their way, and given up
 		fails := func(what string) { // the next call, before or after it was applied, or fails over there
 			once := func(act func(*store.Chunk) error) func(*store.Chunk) error {
 				return func(c *store.Chunk) error {
@@ -148,13 +149,24 @@ func TestWhatAFailoverLosesIsThereOnceInTheEnd(t *testing.T) {
 				}
 			}
 			lose := func(*store.Chunk) error { return errLost }
-			switch rapid.IntRange(0, 4).Draw(rt, what) {
+			switch rapid.IntRange(0, 6).Draw(rt, what) {
 			case 0:
 				s.before = once(lose)
 			case 1:
 				s.after = once(lose)
 			case 2:
 				s.before = once(func(*store.Chunk) error { s.failOver(replicas[len(replicas)-1]); return nil })
+			case 3:
+				s.before = once(func(c *store.Chunk) error { late = append(late, *c); return errLost })
+			case 4:
+				s.before = func(c *store.Chunk) error { // the recovery's, and then each
+					if !c.Repeats {
+						return nil
+					}
+					s.before = nil
+					late = append(late, *c)
+					return errLost
+				}
 			}
 		}
 		var pending []store.Cost
@@ -176,6 +188,12 @@ func TestWhatAFailoverLosesIsThereOnceInTheEnd(t *testing.T) {
 				}
 				fails("fault")
 				send()
+			},
+			"arrive late": func(rt *rapid.T) {
+				if len(late) > 0 {
+					s.before, s.after = nil, nil
+					_, _ = s.origin.Send(context.Background(), rapid.SampledFrom(late).Draw(rt, "chunk"))
+				}
 			},
 			"replicate": func(*rapid.T) { replicas = append(replicas, s.state()) },
 			"fail over": func(rt *rapid.T) {
@@ -278,22 +296,29 @@ func TestBoundedCostsAreRepeatedIfTheyWereAdded(t *testing.T) {
 
 // A part of a call that was answered has the number of the call, and nothing else that is sent again takes it.
 func TestAPartThatWasAnsweredIsRepeatedByItself(t *testing.T) {
-	s := newSender()
-	for range 2 {
-		_ = s.send(costOf(0, 1), costOf(1, 1))
-	}
-	answered := store.Reply{Totals: []store.Total{{Epoch: 1, Added: true}, {Err: errLost}}}
-	call := store.Chunk{Stream: 7, Number: 3, Costs: []store.Cost{costOf(0, 10), costOf(1, 10)}}
-	for i := range call.Costs {
-		call.Costs[i].AtMost = 99
-	}
-	s.answered(&call, &answered, time.Now())
-	s.number = 3
-	if err := s.again(call.Costs...); err != nil {
-		t.Fatal(err)
-	}
-	if a, b := s.total(0), s.total(1); a != 12 || b != 12 {
-		t.Errorf("the origin has %d and %d, want 12 each", a, b)
+	for name, failsOver := range map[string]bool{"which is all that was lost": false, "with all before it": true} {
+		t.Run(name, func(t *testing.T) {
+			s := newSender()
+			for range 2 {
+				_ = s.send(costOf(0, 1), costOf(1, 1))
+			}
+			if failsOver {
+				s.failOver([buckets]bucket{})
+			}
+			answered := store.Reply{Totals: []store.Total{{Epoch: 1, Added: true}, {Err: errLost}}}
+			call := store.Chunk{Stream: 7, Number: 3, Costs: []store.Cost{costOf(0, 10), costOf(1, 10)}}
+			for i := range call.Costs {
+				call.Costs[i].AtMost = 99
+			}
+			s.answered(&call, &answered, time.Now())
+			s.number = 3
+			if err := s.again(call.Costs...); err != nil {
+				t.Fatal(err)
+			}
+			if a, b := s.total(0), s.total(1); a != 12 || b != 12 {
+				t.Errorf("the origin has %d and %d, want 12 each", a, b)
+			}
+		})
 	}
 }
 
@@ -437,5 +462,197 @@ func TestStampsOfUnusedStreamsAreForgotten(t *testing.T) {
 		if n := len(s.byID); n > 3*int(store.StreamKeptFor/time.Second) {
 			t.Fatalf("%d streams are remembered", n)
 		}
+	}
+}
+
+// A claim that got no answer does not show that the origin still has what is kept: it is kept on, until an answer
+// shows that.
+func TestAnEpochWithoutAnAnswerKeepsItsChunks(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		s := newSender()
+		_ = s.send(costOf(0, 1))
+		time.Sleep(store.KeepFor)
+		claim := costOf(0, 5)
+		claim.AtMost = 9
+		failed := store.Reply{Totals: []store.Total{{Err: errLost}}, Unanswered: []store.Epoch{1}}
+		_, err := s.Stream.Send(context.Background(), func(context.Context, store.Chunk) (store.Reply, error) {
+			return failed, nil
+		}, store.Chunk{Stream: 7, Number: 2, Costs: []store.Cost{claim}})
+		if err != nil || s.costs.Load() != 1 {
+			t.Errorf("%d costs are kept, want 1: %v", s.costs.Load(), err)
+		}
+		s.number = 2
+		s.failOver([buckets]bucket{})
+		if err := s.send(); err != nil || s.total(0) != 1 {
+			t.Errorf("the origin has %d, want 1: %v", s.total(0), err)
+		}
+	})
+}
+
+// The first try may have been applied in an epoch that was not behind, so nothing after it is certain not to be.
+func TestAnErrorOfALaterTryIsNoProofThatNothingWasApplied(t *testing.T) {
+	never := fmt.Errorf("%w: connection refused", store.ErrNotApplied)
+	call := func(s *sender, fails func(*store.Chunk) bool) (store.Reply, error) {
+		return s.Stream.Send(context.Background(), func(ctx context.Context, c store.Chunk) (store.Reply, error) {
+			if c.Number == 2 && fails(&c) {
+				return store.Reply{Totals: []store.Total{{Epoch: 1}, {Err: never}}}, nil
+			}
+			if c.Repeats && fails(&c) {
+				return store.Reply{}, never
+			}
+			return s.origin.Send(ctx, c)
+		}, store.Chunk{Stream: 7, Number: 2, Costs: costs(2)})
+	}
+	for name, c := range map[string]struct {
+		failsOver bool
+		fails     func(tries int, c *store.Chunk) bool
+		certain   bool
+	}{
+		"the first try":  {false, func(int, *store.Chunk) bool { return true }, true},
+		"the second try": {true, func(tries int, c *store.Chunk) bool { return !c.Repeats && tries > 1 }, false},
+		"the recovery":   {true, func(_ int, c *store.Chunk) bool { return c.Repeats }, false},
+	} {
+		t.Run(name, func(t *testing.T) {
+			s, tries := newSender(), 0
+			_ = s.send(costOf(0, 1))
+			if c.failsOver {
+				s.failOver([buckets]bucket{})
+			}
+			reply, err := call(s, func(chunk *store.Chunk) bool { tries++; return c.fails(tries, chunk) })
+			if err == nil {
+				err = reply.Totals[1].Err
+			}
+			if err == nil || errors.Is(err, store.ErrNotApplied) != c.certain {
+				t.Errorf("%v, want it to be certain: %t", err, c.certain)
+			}
+		})
+	}
+}
+
+// Chunks that were sent again are kept from the answer that shows them there, also where the answer to themselves was
+// lost.
+func TestChunksWhoseRecoveryIsNotAnsweredAreKept(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		s := newSender()
+		_ = s.send(costOf(0, 1))
+		time.Sleep(store.KeepFor - 1)
+		s.failOver([buckets]bucket{})
+		s.after = func(c *store.Chunk) error {
+			if c.Repeats {
+				return errLost
+			}
+			return nil
+		}
+		if err := s.send(costOf(0, 10)); !errors.Is(err, errLost) {
+			t.Errorf("%v, want %v", err, errLost)
+		}
+		s.after = nil
+		time.Sleep(1)
+		if err := s.again(costOf(0, 10)); err != nil {
+			t.Error(err)
+		}
+		s.failOver([buckets]bucket{})
+		if err := s.send(); err != nil || s.total(0) != 11 {
+			t.Errorf("the origin has %d, want 11: %v", s.total(0), err)
+		}
+	})
+}
+
+// An origin forgets a stream after store.StreamKeptMax, though it may have lost nothing.
+func TestNothingIsRepeatedToAnOriginThatMayHaveForgottenTheStream(t *testing.T) {
+	for away, want := range map[time.Duration]int64{unansweredMax - 1: 2, unansweredMax: 1} {
+		synctest.Test(t, func(t *testing.T) {
+			s := newSender()
+			_ = s.send(costOf(0, 1))
+			s.buckets[0].number = 0
+			time.Sleep(away)
+			if err := s.send(); err != nil || s.total(0) != want {
+				t.Errorf("after %v the origin has %d, want %d: %v", away, s.total(0), want, err)
+			}
+		})
+	}
+}
+
+// A chunk that had no room is lost with a failover, and no other one counts for it or twice.
+func TestAChunkWithoutRoomLeavesAGap(t *testing.T) {
+	for name, c := range map[string]struct {
+		has  int   // chunks that the replica has
+		want int64 // each chunk adds ten times as much as the one before
+	}{
+		"nothing": {0, 101}, "the first": {1, 101}, "that without room": {2, 111}, "all": {3, 111},
+	} {
+		t.Run(name, func(t *testing.T) {
+			s := newSender()
+			replicas := [][buckets]bucket{s.state()}
+			for i, kept := range []int64{0, CostsMax, 0} {
+				s.costs.Add(kept)
+				if err := s.send(costOf(0, []int64{1, 10, 100}[i])); err != nil {
+					t.Fatal(err)
+				}
+				s.costs.Add(-kept)
+				replicas = append(replicas, s.state())
+			}
+			s.failOver(replicas[c.has])
+			for range 2 {
+				if err := s.send(); err != nil || s.total(0) != c.want || s.costs.Load() != 2 {
+					t.Errorf("the origin has %d, want %d; %d costs are kept: %v", s.total(0), c.want, s.costs.Load(), err)
+				}
+			}
+		})
+	}
+}
+
+// An epoch that ends during its recovery takes nothing from the others, and is sent no more.
+func TestAnEpochThatEndsDuringItsRecoveryIsForgotten(t *testing.T) {
+	s := newSender()
+	_ = s.send(costOf(0, 1), costOf(1, 10))
+	s.failOver([buckets]bucket{})
+	s.before = func(c *store.Chunk) error {
+		if c.Repeats {
+			s.Drop(1)
+		}
+		return nil
+	}
+	if err := s.send(costOf(1, 100)); err != nil || s.total(1) != 110 || s.costs.Load() != 2 {
+		t.Errorf("the origin has %d, want 110; %d costs are kept: %v", s.total(1), s.costs.Load(), err)
+	}
+	s.before, s.calls = nil, nil
+	s.failOver([buckets]bucket{})
+	if err := s.send(); err != nil || s.total(0) != 0 || s.total(1) != 110 {
+		t.Errorf("the origin has %d and %d, want 0 and 110: %v", s.total(0), s.total(1), err)
+	}
+}
+
+// What is kept stays until no decision depends on it: until the window after a cost's own is over, which may have to
+// begin. A later cost with a shorter window changes nothing about that.
+func TestChunksAreKeptUntilTheirWindowsAreOver(t *testing.T) {
+	for away, want := range map[time.Duration]int64{3*time.Minute - 1: 1, 3 * time.Minute: 0} {
+		synctest.Test(t, func(t *testing.T) {
+			s := newSender()
+			long, short := costOf(0, 1), costOf(3, 1) // of one epoch
+			long.Cell.Duration, short.Cell.Duration = time.Minute, time.Second
+			_ = s.send(long)
+			_ = s.send(short)
+			time.Sleep(away)
+			s.failOver([buckets]bucket{})
+			if err := s.send(); err != nil || s.buckets[0].totals[long.Cell] != want {
+				t.Errorf("after %v the origin has %v, want %d: %v", away, s.buckets[0].totals, want, err)
+			}
+		})
+	}
+}
+
+// A claim that is recalled because another part of its call got no answer is answered as the first time, and kept once.
+func TestAClaimThatIsAnsweredTwiceIsKeptOnce(t *testing.T) {
+	s := New(new(atomic.Int64))
+	call := store.Chunk{Number: 1, Costs: costs(2)}
+	for i := range call.Costs {
+		call.Costs[i].AtMost = 9
+	}
+	s.answered(&call, &store.Reply{Totals: []store.Total{{Epoch: 1, Added: true}, {Err: errLost}}}, start)
+	s.answered(&call, &store.Reply{Totals: []store.Total{{Epoch: 1, Added: true}, {Epoch: 2, Added: true}}}, start)
+	again := s.lost(&store.Chunk{Number: 2}, []store.Mark{{Epoch: 1}, {Epoch: 2}})
+	if len(again) != 1 || !slices.Equal(again[0].Costs, costs(2)) || s.costs.Load() != 2 {
+		t.Errorf("%+v; %d costs are kept, want 2", again, s.costs.Load())
 	}
 }
