@@ -101,9 +101,9 @@ func (l *Lock) Start(steps LockSteps, start Start) (Rollout, error) {
 	}
 	if !r.Phase.Over() && l.Active != r.ID { // one that is over is of long ago, and changes nothing
 		l.take(r.Summary())
-	}
-	if !exists && len(traces) == ListMax {
-		steps.Forget(traces[ListMax-1].ID)
+		if !exists && len(traces) == ListMax {
+			steps.Forget(traces[ListMax-1].ID)
+		}
 	}
 	return r, nil
 }
@@ -171,9 +171,12 @@ func (l *Lock) RollBack(steps LockSteps, id string, by controlplane.By) (Rollout
 			return Rollout{}, err
 		}
 	}
-	traces, err := steps.traces()
-	if err != nil {
-		return Rollout{}, err
+	var traces []Trace
+	if l.Active == "" {
+		var err error
+		if traces, err = steps.traces(); err != nil {
+			return Rollout{}, err
+		}
 	}
 	if err := l.vacant(steps, traces, id); err != nil {
 		return Rollout{}, err

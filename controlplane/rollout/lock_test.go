@@ -1,6 +1,7 @@
 package rollout
 
 import (
+	"encoding/json"
 	"errors"
 	"fmt"
 	"strings"
@@ -145,6 +146,10 @@ func TestHowManyRolloutsAreLookedAt(t *testing.T) {
 	if wrong, err := l.Wrongs(traces, 20_000, 10_000, look); err != nil || len(wrong) > 0 || looks != looksMax+1 {
 		t.Errorf("%d looks, %v, %v", looks, wrong, err)
 	}
+	var free Lock
+	if wrong, err := free.Wrongs(traces, 20_000, 10_000, look); err != nil || len(wrong) == 0 || wrong[0].ID != "r50" {
+		t.Errorf("r50 is under way without the lock: %v, %v", wrong, err)
+	}
 	clear(restate)
 	if wrong, err := l.Wrongs(traces, 20_000, 10_000, look); err != nil || len(wrong) != ListMax {
 		t.Errorf("all are lost: %d are wrong, %v", len(wrong), err)
@@ -193,5 +198,182 @@ func TestALostRolloutIsAdmittedLikeAnyOther(t *testing.T) {
 	w.saves = append(w.saves, Row{ID: "a", StartedMs: 1})
 	if _, err := w.lock.Start((&run{world: w, stopAt: -1}).on(), startsOf[0]); !errors.Is(err, controlplane.ErrConflict) || w.lock.Active != "b" {
 		t.Errorf("%v, and %q has the lock", err, w.lock.Active)
+	}
+}
+
+// asked are known rollouts that note what the lock asks of them. One that begins or is rolled back is under way.
+type asked struct {
+	known
+	calls []string
+}
+
+func (a *asked) note(call, id string) { a.calls = append(a.calls, call+" "+id) }
+
+func (a *asked) Status(id string) (Rollout, error) {
+	a.note("status", id)
+	return a.known.Status(id)
+}
+
+func (a *asked) Restore(id string) (Rollout, error) {
+	a.note("restore", id)
+	return a.known.Status(id)
+}
+
+func (a *asked) Begin(id string, _ Begin) (Rollout, error) {
+	a.note("begin", id)
+	if r, ok := a.known[id]; ok {
+		return r, nil
+	}
+	return Rollout{ID: id, Phase: Measuring, Transitions: controlplane.Transitions{Epoch: 2}}, nil
+}
+
+func (a *asked) RollBack(id string, _ controlplane.By) (Rollout, error) {
+	a.note("roll back", id)
+	return Rollout{ID: id, Phase: RollingBack, Transitions: controlplane.Transitions{Epoch: 8}}, nil
+}
+
+func (a *asked) Forget(id string) { a.note("forget", id) }
+
+// What a start and a rollback ask of rollouts, in which order, and who has the lock then: journals of invocations that
+// are under way have these calls. What the lock alone decides needs no MySQL.
+func TestWhatTheLockAsks(t *testing.T) {
+	restate := known{"runs": {ID: "runs", Phase: Baking, Saved: 5}, "done": {ID: "done", Phase: Done, Saved: 5},
+		"older": {ID: "older", Phase: Done, Saved: 5}, "behind": {ID: "behind", Phase: Done, Saved: 5}}
+	done, older := Row{ID: "done", Saved: 5, Phase: Done}, Row{ID: "older", Saved: 5, Phase: Done}
+	runs, behind := Row{ID: "runs", Saved: 5, Phase: Baking}, Row{ID: "behind", Saved: 6, Phase: RollingBack}
+	start := func(id string) func(*Lock, LockSteps) (Rollout, error) {
+		return func(l *Lock, steps LockSteps) (Rollout, error) {
+			return l.Start(steps, Start{ID: id, Spec: spec(canary), By: bob})
+		}
+	}
+	rollBack := func(id string) func(*Lock, LockSteps) (Rollout, error) {
+		return func(l *Lock, steps LockSteps) (Rollout, error) { return l.RollBack(steps, id, bob) }
+	}
+	down, conflict := controlplane.ErrUnavailable, controlplane.ErrConflict
+	has := func(id string, since int64) Lock { return Lock{Active: id, Since: since} }
+	for name, c := range map[string]struct {
+		lock  Lock
+		rows  []Row // oldest first
+		mysql error
+		do    func(*Lock, LockSteps) (Rollout, error)
+		calls string
+		then  Lock
+		err   error
+	}{
+		"a start": {rows: []Row{{ID: "unsaved"}, done}, do: start("new"), calls: "begin new", then: has("new", 2)},
+		"a start of what has the lock, once more": {lock: has("runs", 1), mysql: down, do: start("runs"),
+			calls: "status runs, begin runs", then: has("runs", 1)},
+		"a start of what is done, once more": {lock: has("runs", 1), rows: []Row{done, runs}, do: start("done"),
+			calls: "status done, begin done", then: has("runs", 1)},
+		"a start of what is done, under a free lock": {rows: []Row{done}, do: start("done"),
+			calls: "status done, begin done"},
+		"a start of what all have lost": {lock: has("new", 9), do: start("new"),
+			calls: "status new, restore new, begin new", then: has("new", 2)},
+		"a start beside another": {lock: has("done", 1), rows: []Row{runs}, do: start("new"), then: has("done", 1),
+			err: conflict},
+		"a start beside one without the lock": {rows: []Row{runs, done}, do: start("new"), calls: "status runs",
+			then: has("runs", 0), err: conflict},
+		"a start after one that is restored, and over": {rows: []Row{behind}, do: start("new"),
+			calls: "status behind, restore behind, begin new", then: has("new", 2)},
+		"a start without MySQL": {mysql: down, do: start("new"), err: down},
+
+		"a rollback":                  {rows: []Row{older, done}, do: rollBack("done"), calls: "roll back done", then: has("done", 8)},
+		"a rollback of what is older": {rows: []Row{older, done}, do: rollBack("older"), err: conflict},
+		"a rollback beside another": {lock: has("runs", 1), mysql: down, do: rollBack("done"), then: has("runs", 1),
+			err: conflict},
+		"a rollback of what is under way": {lock: has("runs", 1), mysql: down, do: rollBack("runs"),
+			calls: "status runs, roll back runs", then: has("runs", 8)},
+		"a rollback of what is over and has the lock": {lock: has("done", 1), rows: []Row{done, runs},
+			do: rollBack("done"), calls: "status done, status runs", then: has("runs", 0), err: conflict},
+		"a rollback beside one without the lock": {rows: []Row{done, runs}, do: rollBack("done"), calls: "status runs",
+			then: has("runs", 0), err: conflict},
+		"a rollback without MySQL": {mysql: down, do: rollBack("done"), err: down},
+	} {
+		land := newLand("eu")
+		land.saves, land.err = c.rows, c.mysql
+		rollouts := &asked{known: restate}
+		_, err := c.do(&c.lock, LockSteps{newInLand(land).on, rollouts})
+		calls := strings.Join(rollouts.calls, ", ")
+		if !errors.Is(err, c.err) || calls != c.calls || c.lock != c.then {
+			t.Errorf("%s: %v, %q, %+v, want %v, %q, %+v", name, err, calls, c.lock, c.err, c.calls, c.then)
+		}
+	}
+}
+
+// A rollout that begins takes the place of the last one that is listed. One that began before, and is started once
+// more, takes none, even if it is not listed any more.
+func TestAStartForgetsWhatIsNoLongerListed(t *testing.T) {
+	for _, c := range []struct {
+		rows        int
+		start, want string
+	}{
+		{ListMax, "new", "begin new, forget r0"},
+		{ListMax - 1, "new", "begin new"},
+		{ListMax, "r7", "status r7, begin r7"},
+		{ListMax, "runs", "status runs, begin runs"},
+		{ListMax, "unlisted", "begin unlisted"},
+	} {
+		land, rollouts := newLand("eu"), &asked{known: known{"unlisted": {ID: "unlisted", Phase: Done}}}
+		for i := range c.rows {
+			row := Row{ID: fmt.Sprint("r", i), Saved: 5, Phase: Done}
+			if i == 7 && c.start == "runs" {
+				row.ID, row.Phase = "runs", Baking
+			}
+			land.saves, rollouts.known[row.ID] = append(land.saves, row), Rollout{ID: row.ID, Phase: row.Phase, Saved: 5}
+		}
+		var l Lock
+		start := Start{ID: c.start, Spec: spec(canary), By: bob}
+		_, err := l.Start(LockSteps{newInLand(land).on, rollouts}, start)
+		if calls := strings.Join(rollouts.calls, ", "); err != nil || calls != c.want {
+			t.Errorf("%d rows, start of %s: %q, %v, want %q", c.rows, c.start, calls, err, c.want)
+		}
+	}
+}
+
+// A repair has what differs restored, notes how far the rollout with the lock is, and looks at no more than is listed.
+func TestWhatARepairAsks(t *testing.T) {
+	runs := Rollout{ID: "runs", Phase: Baking, Saved: 3, Transitions: controlplane.Transitions{Epoch: 7}}
+	rollouts := &asked{known: known{"runs": runs}}
+	l := Lock{Active: "runs", Since: 2}
+	repair := func(traces ...Trace) error { return l.Repair(LockSteps{Objects: rollouts}, traces) }
+	err := repair(trace("runs", Baking, 4))
+	if calls := strings.Join(rollouts.calls, ", "); err != nil || calls != "status runs, restore runs" {
+		t.Errorf("%v: %q", err, calls)
+	}
+	if l != (Lock{Active: "runs", Since: 7}) {
+		t.Errorf("%+v", l)
+	}
+	rollouts.calls = nil
+	many := make([]Trace, ListMax+1)
+	for i := range many {
+		many[i] = trace(fmt.Sprint("r", i), Done, 1)
+	}
+	for _, traces := range [][]Trace{many, {trace("no/id", Done, 1)}} {
+		if err := repair(traces...); !errors.Is(err, controlplane.ErrInvalid) || len(rollouts.calls) > 0 {
+			t.Errorf("%d rollouts: %v, %q", len(traces), err, rollouts.calls)
+		}
+	}
+	wrong, err := l.Wrongs(many[1:], 20_000, 10_000, known{}.Status)
+	if err != nil || len(wrong) != ListMax || repair(wrong...) != nil {
+		t.Errorf("all are lost, and one without a row has the lock: %d are wrong, %v", len(wrong), err)
+	}
+}
+
+// Documents and messages of the build that had the list in Restate are read, and a lock of a newer build is not.
+func TestTheLockOfTheLastBuild(t *testing.T) {
+	var l Lock
+	list := `{"version":2,"active":"one","since":7,"list":[{"id":"one","by":{},"started_ms":3,"phase":"baking"}]}`
+	err := json.Unmarshal([]byte(list), &l)
+	if want := (Lock{Version: lockVersion, Active: "one", Since: 7}); err != nil || l.Check() != nil || l != want {
+		t.Errorf("%+v, %v", l, err)
+	}
+	var got Trace // a step's answer, and what a repair names
+	err = json.Unmarshal([]byte(`{"ID":"one","By":{},"StartedMs":3,"Newest":9,"Saved":4,"Phase":"baking"}`), &got)
+	if want := (Trace{Summary: Summary{ID: "one", Phase: Baking}, Saved: 4}); err != nil || got != want {
+		t.Errorf("%+v, %v, want %+v", got, err, want)
+	}
+	l.Version++
+	if err := l.Check(); !errors.Is(err, controlplane.ErrConflict) {
+		t.Errorf("a newer build's lock: %v", err)
 	}
 }

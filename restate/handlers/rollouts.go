@@ -24,7 +24,7 @@ type RolloutRollBack struct {
 
 // RolloutsRepair asks for a look at rollouts that the lock, or Restate's state, may be wrong about.
 type RolloutsRepair struct {
-	Rollouts []rollout.Trace `json:"rollouts"` // at most rollout.LockMax
+	Rollouts []rollout.Trace `json:"rollouts"` // at most rollout.ListMax
 }
 
 // rollouts is the object WeirRollouts: a rollout.Lock, one transition an invocation.
