@@ -129,7 +129,8 @@ type Chunk struct {
 
 	// Repeats is true for a chunk with costs that the origin has lost. In each epoch it is applied only where the last
 	// chunk of the stream is the one that After names, neither an earlier nor a later one: so it adds nothing twice,
-	// whatever else comes late.
+	// whatever else comes late. Its costs have no bounds: a bounded chunk with its number that comes later has an Added of
+	// false for them.
 	Repeats bool
 }
 
