@@ -101,7 +101,8 @@ func (p *pipeline) reply(b *bucket, cmd *redis.Cmd) (*scriptReply, error) {
 	return r, err
 }
 
-// inBounds returns key, or nil if there is a problem with the call's item about the key. The problem is the item's answer.
+// inBounds returns key, or nil if there is a problem with the call's item about the key. Then the problem is the item's
+// answer.
 func inBounds(key *window.Key, problem error, answer *error) *window.Key {
 	if problem == nil {
 		return key

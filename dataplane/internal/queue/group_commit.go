@@ -3,9 +3,9 @@ package queue
 
 import "sync"
 
-// GroupCommit is a queue whose values wait for a call. One goroutine at a time has the lead: it makes the calls, and all
-// values that come in during one call go together in the next, as commits do that share a write to a log. The lead ends
-// when no value is left. Namespaces take turns; they are told apart by cell.Entry.Group.
+// GroupCommit is a queue whose values wait for a call. One goroutine at a time has the lead: it makes the calls. All
+// values that come in during one call go together in the next, as commits do that share a write to a log. The lead
+// ends when no value is left. Namespaces take turns. They are told apart by cell.Entry.Group.
 //
 // The zero value is empty. All methods may be called concurrently.
 type GroupCommit[T any] struct {
@@ -43,8 +43,8 @@ func (q *GroupCommit[T]) Yield() (ended bool) {
 	return !q.leading
 }
 
-// Take removes and returns the next values: as many as fit into room, by the size of each, and at least one. If no value
-// waits, the lead ends.
+// Take removes and returns the next values: as many as fit into room, by the size of each, and at least one. If no
+// value waits, the lead ends.
 func (q *GroupCommit[T]) Take(room int, size func(T) int) (taken []T) {
 	q.mu.Lock()
 	defer q.mu.Unlock()

@@ -24,8 +24,8 @@ const (
 
 	triesMax = 3 // of one chunk: a failover may follow another one
 
-	// unansweredMax is well below store.StreamKeptMax: an origin that has forgotten the stream has not lost its chunks, and
-	// they would count twice.
+	// unansweredMax is well below store.StreamKeptMax. An origin that has forgotten the stream has not lost its chunks:
+	// sent again, they would count twice.
 	unansweredMax = store.StreamKeptMax / 2
 )
 
@@ -98,7 +98,7 @@ func (s *Stream) Send(ctx context.Context, send func(context.Context, store.Chun
 // unsure returns err without store.ErrNotApplied: in another epoch, an earlier try of the chunk may have been applied.
 func unsure(err error) error {
 	if errors.Is(err, store.ErrNotApplied) {
-		return fmt.Errorf("%v; but an earlier try may have been applied", err)
+		return errors.New(err.Error() + "; but an earlier try may have been applied")
 	}
 	return err
 }
