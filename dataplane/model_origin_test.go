@@ -23,6 +23,7 @@ type spiedOrigin struct {
 	answered bool // anything
 	reads    []spiedRead
 	sends    []spiedSend
+	behind   store.Chunk // that is sent once more, after what the origin has lost of its stream
 }
 
 type spiedRead struct {
@@ -60,6 +61,17 @@ func (o *spiedOrigin) Send(ctx context.Context, chunk store.Chunk) (store.Reply,
 	defer o.mu.Unlock()
 	o.answered = o.answered || err == nil
 	chunk.Costs = slices.Clone(chunk.Costs)
+	switch {
+	case err == nil && len(reply.Behind) > 0: // an origin that has forgotten the stream is behind, too
+		if !chunk.Repeats {
+			o.behind = chunk
+		}
+		return reply, err
+	case chunk.Repeats && err == nil:
+		return reply, err
+	case chunk.Repeats: // the chunk gets no answer
+		chunk = o.behind
+	}
 	o.sends = append(o.sends, spiedSend{chunk, slices.Clone(reply.Totals), err})
 	return reply, err
 }
