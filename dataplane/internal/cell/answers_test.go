@@ -132,6 +132,19 @@ func TestAClosedCellIsReadAgainAfterItsGrace(t *testing.T) {
 	}
 }
 
+// An entry that was evicted while a chunk had its cost is looked at once more, and reads nothing.
+func TestAnEvictedEntryIsNotReadAgain(t *testing.T) {
+	e := ledgerEntry()
+	e.rotate(anyTime, ledgerSeq+1)
+	slot := slotOf(e.counter.sequence())
+	if e.endLocked(slot, e.counter.word(slot), goneIdle) == stays {
+		t.Fatal("the entry stays")
+	}
+	if l := e.Ledger().Load(anyTime, false, true, ledgerMs()+2*e.DurationMs(), 200); l.Stale {
+		t.Error("the closed cell of an entry that is gone is read again")
+	}
+}
+
 // A cost that is judged by a share of its limit is counted against the limit: that is what others hear of.
 func TestACostWithinItsShareIsCountedAgainstTheLimit(t *testing.T) {
 	e := bareEntry()

@@ -82,7 +82,8 @@ func (l Ledger) Load(h *Horizon, flushing, shared bool, nowMs, graceMs int64) (x
 		return x
 	}
 	stale := uint32(flagStale) << slotOf(x.Sequence-1)
-	x.Stale = l.e.flags.Load()&stale != 0 && nowMs >= window.Start(x.Sequence, durationMs)+graceMs
+	flags := l.e.flags.Load() & (stale | flagDead) // an entry that was evicted needs no answer any more
+	x.Stale = flags == stale && nowMs >= window.Start(x.Sequence, durationMs)+graceMs
 	if x.Stale {
 		l.e.flags.And(^stale)
 	}
