@@ -175,7 +175,8 @@ const scenarios = {
     await page.screenshot({ path: `${world.shots}/rollout-baking.png`, fullPage: true });
     await calm();
     const denied = traffic(0);
-    await page.locator(".phase", { hasText: "rolled back" }).waitFor();
+    // It takes several looks, of which a bake of 2 minutes has one in 6 s: half a minute where nothing else runs.
+    await page.locator(".phase", { hasText: "rolled back" }).waitFor({ timeout: 3 * patience });
     assert.match(await text(page, '[data-live="now"]'), /share of denied decisions/);
     assert.ok(await page.evaluate(() => globalThis.same), "the page was loaded again");
     await denied();
