@@ -59,7 +59,7 @@ type ConcurrencyDecision struct {
 	Held      int64  // leases of the key after this decision, as far as this node has heard
 	Remaining int64  // Limit - Held, never negative
 	Override  string // the pattern of the override that applied, "" for none
-	Err       error  // wraps ErrInvalid, or is ErrTooManyKeys, ErrTooManyWaiters or ErrTooManyLeases
+	Err       error  // wraps ErrInvalid, or is ErrBusy, ErrTooManyKeys, ErrTooManyWaiters or ErrTooManyLeases
 
 	// TTL is how long the lease of an AcquireToken lasts unless it is renewed, from before that was called: the time that
 	// it has waited, and the request's.
@@ -160,6 +160,8 @@ func (d *ConcurrencyDecision) take(r *slots.Result, by *rules.Rule) {
 	switch {
 	case r.Granted:
 		d.Allowed = true
+	case errors.Is(r.Err, ErrBusy):
+		d.Err = ErrBusy
 	case errors.Is(r.Err, slots.ErrFull):
 		d.Err = ErrTooManyKeys
 	case errors.Is(r.Err, slots.ErrWaiters):

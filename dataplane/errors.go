@@ -24,6 +24,11 @@ var (
 	// Limiter.Stop, because a stopped limiter makes no calls to the origin.
 	ErrStopped = outbox.ErrStopped
 
+	// ErrBusy is the error of calls about reservations and tokens of leases if this node already makes as
+	// many calls to the origin as it may. The origin has not failed, so no outage policy applies: the
+	// call is denied. Try again in a second.
+	ErrBusy = outbox.ErrBusy
+
 	// ErrNoSettings is returned by RefreshSettings on a limiter without Config.Settings.
 	ErrNoSettings = errors.New("dataplane: Config.Settings is nil")
 

@@ -24,7 +24,8 @@ import (
 // AcquireToken asks the origin each time, with one exception: without an id, it denies at once for
 // 20 ms after the origin has denied the key to this node. If the origin does not answer, the outage
 // policy decides as for Acquire. A lease that this node then grants can be renewed and released
-// only at this node.
+// only at this node. If this node already makes as many calls as it may, AcquireToken denies with
+// ErrBusy, whatever the outage policy.
 func (l *Limiter) AcquireToken(ctx context.Context, r ConcurrencyRequest, id string,
 	wait bool) (token string, d ConcurrencyDecision) {
 	var ask slots.Ask
@@ -49,7 +50,7 @@ func (l *Limiter) AcquireToken(ctx context.Context, r ConcurrencyRequest, id str
 //   - nil: the lease was renewed.
 //   - ErrLeaseLost: the lease has ended.
 //   - an error that wraps ErrInvalid: the text is not a token.
-//   - any other error, such as ErrStopped: the origin has not answered, and the lease is unchanged.
+//   - any other error, such as ErrBusy or ErrStopped: the origin has not answered, and the lease is unchanged.
 //
 // If a lease has ended by its holder's own clock, the holder must treat it as ended even if a later
 // call renews it: an origin that has lost its data accepts leases that it no longer knows.

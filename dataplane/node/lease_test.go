@@ -300,3 +300,41 @@ func TestFewWaitForLeases(t *testing.T) {
 		t.Errorf("a call that does not wait: %v", err)
 	}
 }
+
+// busyNode answers every call about leases and reservations as a limiter that makes as many calls as it may.
+type busyNode struct{ *dataplane.Limiter }
+
+func (busyNode) AcquireToken(context.Context, dataplane.ConcurrencyRequest, string,
+	bool) (string, dataplane.ConcurrencyDecision) {
+	return "", dataplane.ConcurrencyDecision{Err: dataplane.ErrBusy}
+}
+
+func (busyNode) ReleaseTokens(context.Context, ...string) []error { return []error{dataplane.ErrBusy} }
+
+func (busyNode) ReserveAll(context.Context, dataplane.ReserveRequest) dataplane.Reserved {
+	return dataplane.Reserved{Err: dataplane.ErrBusy}
+}
+
+// A node that makes as many calls as it may has no outage: resource_exhausted, over HTTP with Retry-After.
+func TestABusyNodeIsResourceExhausted(t *testing.T) {
+	limiter, err := dataplane.New(dataplane.Config{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { _ = limiter.Stop(context.Background()) })
+	h := start(t, busyNode{limiter})
+	for _, d := range doors {
+		c := d.open(t, h)
+		_, acquiring := c.Acquire(t.Context(), connect.NewRequest(slotOf("k", "", 1)))
+		_, releasing := c.Release(t.Context(), connect.NewRequest(&weirv1.ReleaseRequest{Leases: []string{"x"}}))
+		_, reserving := c.Reserve(t.Context(), connect.NewRequest(&weirv1.ReserveRequest{Id: "r",
+			Requests: []*weirv1.LimitRequest{keyOf("k", 1)}}))
+		for call, err := range map[string]error{"Acquire": acquiring, "Release": releasing, "Reserve": reserving} {
+			wantCode(t, d.name+" "+call, err, connect.CodeResourceExhausted, "are under way")
+			problem := new(connect.Error)
+			if !d.grpcGo && errors.As(err, &problem) && problem.Meta().Get("Retry-After") != "1" {
+				t.Errorf("%s %s: %v", d.name, call, problem.Meta())
+			}
+		}
+	}
+}

@@ -114,6 +114,10 @@ func refusalOfCall(err error) error {
 	case errors.Is(err, dataplane.ErrReservations), errors.Is(err, dataplane.ErrTooManyKeys),
 		errors.Is(err, dataplane.ErrTooManyWaiters), errors.Is(err, dataplane.ErrTooManyLeases):
 		return connect.NewError(connect.CodeResourceExhausted, err)
+	case errors.Is(err, dataplane.ErrBusy):
+		busy := connect.NewError(connect.CodeResourceExhausted, err)
+		busy.Meta().Set("Retry-After", bounded.RetryAfterSeconds)
+		return busy
 	case errors.Is(err, context.Canceled):
 		return connect.NewError(connect.CodeCanceled, err)
 	}

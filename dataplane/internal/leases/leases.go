@@ -41,6 +41,9 @@ type Book struct {
 	// SteadyMs returns the milliseconds of a clock that never goes back and never shows 0.
 	SteadyMs func() int64
 
+	// Busy is the error of Call if too many calls are under way. It is no outage.
+	Busy error
+
 	// Call makes a call to a shard that may be repeated.
 	Call func(ctx context.Context, shard, items int, call func(context.Context) (store.Reply, error)) error
 
@@ -119,6 +122,10 @@ func (b *Book) ask(ctx context.Context, a *Ask) (r slots.Result) {
 		err = answers[0].Err
 	}
 	if err != nil {
+		if errors.Is(err, b.Busy) {
+			r.Err = err
+			return r
+		}
 		r.Out = true
 		if errors.Is(err, store.ErrRecovering) {
 			r.RetryIn = answers[0].RetryIn

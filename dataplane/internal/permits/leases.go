@@ -3,6 +3,7 @@ package permits
 import (
 	"context"
 	cryptorand "crypto/rand"
+	"errors"
 	"time"
 
 	"github.com/weirhq/weir/dataplane/internal/clock"
@@ -34,6 +35,7 @@ func (l *Leases) init(cfg *Config) {
 	l.slots = slots.New(table)
 	l.book.Table = l.slots
 	l.book.SteadyMs = func() int64 { return int64(cfg.Clock.ReadSteady()) }
+	l.book.Busy = outbox.ErrBusy
 	l.book.Call = func(ctx context.Context, shard, n int, call func(context.Context) (store.Reply, error)) error {
 		if !cfg.Calls.Begin() {
 			return outbox.ErrStopped
@@ -82,7 +84,7 @@ func (l *Leases) AcquireToken(ctx context.Context, ask *slots.Ask, by *rules.Rul
 
 // refused counts what was refused, and not for want of an answer.
 func (l *Leases) refused(ask *slots.Ask, r *slots.Result) {
-	if !r.Granted && !r.Out {
+	if !r.Granted && !r.Out && !errors.Is(r.Err, outbox.ErrBusy) {
 		l.engine.Refused(ask.Name.SlotsKey(), nil, ask.Limit)
 	}
 }

@@ -242,7 +242,7 @@ func refusal(err error) error {
 	switch {
 	case errors.Is(err, dataplane.ErrInvalid):
 		return status.Error(codes.InvalidArgument, err.Error())
-	case errors.Is(err, dataplane.ErrReservations):
+	case errors.Is(err, dataplane.ErrReservations), errors.Is(err, dataplane.ErrBusy):
 		return status.Error(codes.ResourceExhausted, err.Error())
 	case errors.Is(err, dataplane.ErrReservationUsed): // a retry would fail again
 		return status.Error(codes.AlreadyExists, "the reservation ID is in use for something else")

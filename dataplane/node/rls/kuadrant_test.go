@@ -341,6 +341,7 @@ func TestKuadrantWithoutAnOrigin(t *testing.T) {
 	for err, want := range map[error]codes.Code{
 		errors.New("dial 10.0.0.1"):  codes.Unavailable,
 		dataplane.ErrReservations:    codes.ResourceExhausted,
+		dataplane.ErrBusy:            codes.ResourceExhausted,
 		dataplane.ErrReservationUsed: codes.AlreadyExists,
 		dataplane.ErrInvalid:         codes.InvalidArgument,
 		context.Canceled:             codes.Canceled,
