@@ -21,7 +21,8 @@ import (
 // arrive late. Anyone who has the id can renew and release the lease, so it should be hard to
 // guess.
 //
-// AcquireToken asks the origin each time, with one exception: without an id, it denies at once for
+// AcquireToken asks the origin each time, and waits for each answer for at most Config.ReadTimeout, or until ctx ends. A
+// call that has begun goes on. There is one exception: without an id, it denies at once for
 // 20 ms after the origin has denied the key to this node. If the origin does not answer, the outage
 // policy decides as for Acquire. A lease that this node then grants can be renewed and released
 // only at this node. If this node already makes as many calls as it may, AcquireToken denies with
@@ -50,7 +51,8 @@ func (l *Limiter) AcquireToken(ctx context.Context, r ConcurrencyRequest, id str
 //   - nil: the lease was renewed.
 //   - ErrLeaseLost: the lease has ended.
 //   - an error that wraps ErrInvalid: the text is not a token.
-//   - any other error, such as ErrBusy or ErrStopped: the origin has not answered, and the lease is unchanged.
+//   - any other error, such as ErrBusy or ErrStopped: the origin has not answered within Config.ReadTimeout, or before
+//     ctx ended. The lease may have been renewed all the same.
 //
 // If a lease has ended by its holder's own clock, the holder must treat it as ended even if a later
 // call renews it: an origin that has lost its data accepts leases that it no longer knows.
@@ -63,7 +65,8 @@ func (l *Limiter) RenewTokens(ctx context.Context, ttl time.Duration, tokens ...
 	})
 }
 
-// ReleaseTokens ends up to LeaseTokensMax leases. One that has ended is no error.
+// ReleaseTokens ends up to LeaseTokensMax leases. One that has ended is no error. It waits as RenewTokens does, and what
+// it returns an error for may have been released all the same.
 func (l *Limiter) ReleaseTokens(ctx context.Context, tokens ...string) []error {
 	return leases.Each(tokens, LeaseTokensMax, func(of []leases.Lease) []error {
 		return l.permits.Leases.Release(ctx, of)

@@ -31,21 +31,22 @@ const (
 // Origin is where leases are held.
 type Origin interface {
 	ShardOf(key *window.Key) int
-	store.Leases
+
+	// Say makes a call about leases of one shard, as store.Leases does. It returns at once if ctx ends, and after some
+	// time without an answer. A call that has begun then goes on, and its answers go to late unless that is nil.
+	Say(ctx context.Context, shard int, words []store.LeaseWord,
+		late func([]store.LeaseAnswer)) ([]store.LeaseAnswer, error)
 }
 
-// Book has the leases by id that a node has to do with. Set its fields, and Call at last.
+// Book has the leases by id that a node has to do with. Set its fields before its first call.
 type Book struct {
 	Origin Origin // nil: all leases are this process's
 	Table  *slots.Table
 	// SteadyMs returns the milliseconds of a clock that never goes back and never shows 0.
 	SteadyMs func() int64
 
-	// Busy is the error of Call if too many calls are under way. It is no outage.
+	// Busy is the error of Origin.Say if too many calls are under way. It is no outage.
 	Busy error
-
-	// Call makes a call to a shard that may be repeated.
-	Call func(ctx context.Context, shard, items int, call func(context.Context) (store.Reply, error)) error
 
 	granted, refused atomic.Int64
 
@@ -87,6 +88,10 @@ type Ask struct {
 	Local   bool // where it does not, this process gives away what it has
 
 	Sent time.Time // set by Acquire: when the call left that was granted
+
+	mu     sync.Mutex
+	left   bool // the request was answered without a lease
+	unused bool // a call was granted the lease after the request had ceased to wait for its answer
 }
 
 // Acquire asks for a lease, until ctx ends. With wait set, it waits for one.
@@ -99,10 +104,36 @@ func (b *Book) Acquire(ctx context.Context, a *Ask, wait bool) (r slots.Result) 
 	} else {
 		r = b.wait(ctx, a)
 	}
+	if !r.Granted && a.leave() {
+		b.giveBack(a)
+	}
 	if r.Out && a.Local && ctx.Err() == nil {
 		return b.acquireHere(ctx, a, false)
 	}
 	return r
+}
+
+// grantedLate notes that a call was granted the lease whose answer nobody waits for. It returns true if the lease is of
+// no use: its ID was drawn for a request that has ended without it.
+func (a *Ask) grantedLate() bool {
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	a.unused = true
+	return a.Drawn && a.left
+}
+
+// leave notes that the request ends without a lease. It returns true if one was granted late that is of no use.
+func (a *Ask) leave() bool {
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	a.left = true
+	return a.Drawn && a.unused
+}
+
+// giveBack releases a lease that nobody knows of. If the call fails, the lease ends by itself.
+func (b *Book) giveBack(a *Ask) {
+	word := store.LeaseWord{Key: a.Key.SlotsKey(), ID: a.ID, Verb: store.LeaseRelease}
+	_, _ = b.Origin.Say(context.Background(), b.Origin.ShardOf(&word.Key), []store.LeaseWord{word}, nil)
 }
 
 func (l *Lease) name() name { return name{l.Key, l.ID} }
@@ -115,9 +146,14 @@ func (b *Book) ask(ctx context.Context, a *Ask) (r slots.Result) {
 		r.Held = a.Limit
 		return r
 	}
-	words := []store.LeaseWord{{Key: a.Key.SlotsKey(), ID: a.ID, Verb: store.LeaseAcquire, Limit: a.Limit,
-		TTL: a.TTL + slots.Margin}}
-	answers, err := b.say(ctx, words)
+	word := store.LeaseWord{Key: a.Key.SlotsKey(), ID: a.ID, Verb: store.LeaseAcquire, Limit: a.Limit,
+		TTL: a.TTL + slots.Margin}
+	answers, err := b.Origin.Say(ctx, b.Origin.ShardOf(&word.Key), []store.LeaseWord{word},
+		func(answers []store.LeaseAnswer) {
+			if answers[0].Held && a.grantedLate() {
+				b.giveBack(a)
+			}
+		})
 	if err == nil {
 		err = answers[0].Err
 	}
@@ -168,11 +204,14 @@ func (b *Book) wait(ctx context.Context, a *Ask) (r slots.Result) {
 	for pause := retryMin; ; pause = min(2*pause, retryMax) {
 		select {
 		case <-timer.C:
+			r = b.ask(ctx, a)
 		case <-ctx.Done():
-			r.Out = false
+		}
+		if ctx.Err() != nil {
+			r.Out = false // it has waited, and its last call may have been cut short
 			return r
 		}
-		if r = b.ask(ctx, a); r.Granted || r.Out && (a.OutEnds || b.Table.IsStopped()) {
+		if r.Granted || r.Out && (a.OutEnds || b.Table.IsStopped()) {
 			return r
 		}
 		timer.Reset(pause)
@@ -259,44 +298,38 @@ func (b *Book) Release(ctx context.Context, leases []Lease) []error {
 	return errs
 }
 
-// each says one thing about some of the leases, shard by shard.
+// each says one thing about some of the leases, to all of their shards at once: one that hangs delays no other.
 func (b *Book) each(ctx context.Context, leases []Lease, which []int, errs []error,
 	wordOf func(*Lease) store.LeaseWord, heard func(i int, held bool)) {
-	for len(which) > 0 {
-		key := leases[which[0]].Key.SlotsKey()
-		shard := b.Origin.ShardOf(&key)
-		var words []store.LeaseWord
-		var said, rest []int
-		for _, i := range which {
-			word := wordOf(&leases[i])
-			word.Key, word.ID = leases[i].Key.SlotsKey(), leases[i].ID
-			if b.Origin.ShardOf(&word.Key) != shard {
-				rest = append(rest, i)
-				continue
-			}
-			words, said = append(words, word), append(said, i)
+	type call struct {
+		words []store.LeaseWord
+		of    []int // the words' leases
+	}
+	calls := make(map[int]*call)
+	for _, i := range which {
+		word := wordOf(&leases[i])
+		word.Key, word.ID = leases[i].Key.SlotsKey(), leases[i].ID
+		shard := b.Origin.ShardOf(&word.Key)
+		if calls[shard] == nil {
+			calls[shard] = new(call)
 		}
-		answers, err := b.say(ctx, words)
-		for n, i := range said {
-			if errs[i] = err; err == nil {
-				if errs[i] = answers[n].Err; errs[i] == nil {
-					heard(i, answers[n].Held)
+		c := calls[shard]
+		c.words, c.of = append(c.words, word), append(c.of, i)
+	}
+	var running sync.WaitGroup
+	for shard, c := range calls {
+		running.Go(func() {
+			answers, err := b.Origin.Say(ctx, shard, c.words, nil)
+			for n, i := range c.of {
+				if errs[i] = err; err == nil {
+					if errs[i] = answers[n].Err; errs[i] == nil {
+						heard(i, answers[n].Held)
+					}
 				}
 			}
-		}
-		which = rest
+		})
 	}
-}
-
-// say calls the origin about leases of one shard.
-func (b *Book) say(ctx context.Context, words []store.LeaseWord) (answers []store.LeaseAnswer, err error) {
-	shard := b.Origin.ShardOf(&words[0].Key)
-	err = b.Call(ctx, shard, len(words), func(ctx context.Context) (store.Reply, error) {
-		reply, err := b.Origin.Leases(ctx, shard, words)
-		answers = reply.Answers
-		return store.Reply{Now: reply.Now}, err
-	})
-	return answers, err
+	running.Wait()
 }
 
 // acquireHere takes one of this process's slots.

@@ -20,17 +20,33 @@ import (
 
 func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
 
+// way is a node's to an origin. It makes each call as often as tries says, for within each, and waits for it.
+type way struct {
+	*memstore.Origin
+	tries  int
+	within time.Duration
+}
+
+func (w way) Say(ctx context.Context, shard int, words []store.LeaseWord,
+	_ func([]store.LeaseAnswer)) (answers []store.LeaseAnswer, err error) {
+	for range w.tries {
+		within, cancel := context.WithTimeout(ctx, w.within)
+		var reply store.LeaseReply
+		reply, err = w.Leases(within, shard, words)
+		if cancel(); err == nil {
+			return reply.Answers, nil
+		}
+	}
+	return nil, err
+}
+
 // book is a node's, over an origin, or alone.
 func book(t testing.TB, origin *memstore.Origin) *leases.Book {
 	b := &leases.Book{SteadyMs: func() int64 { return time.Now().UnixMilli() }}
 	cfg := slots.Config{}
 	if origin != nil {
 		client := origin.Client()
-		cfg.Origin, b.Origin = client, client
-	}
-	b.Call = func(ctx context.Context, _, _ int, call func(context.Context) (store.Reply, error)) error {
-		_, err := call(ctx)
-		return err
+		cfg.Origin, b.Origin = client, way{client, 1, time.Hour}
 	}
 	b.Table = slots.New(cfg)
 	ctx, cancel := context.WithCancel(context.Background())
@@ -120,10 +136,10 @@ func TestASlotIsGrantedSomeTimeAfterItsLease(t *testing.T) {
 func TestALimitOfNothingIsNotAskedFor(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		b := book(t, memstore.NewOrigin(memstore.OriginOptions{}))
-		b.Call = func(context.Context, int, int, func(context.Context) (store.Reply, error)) error {
+		b.Origin.(way).Faults.Hook(func(memstore.Op) error {
 			t.Error("the origin is asked")
 			return nil
-		}
+		})
 		drawn := ask("one", 0)
 		drawn.Drawn = true
 		if r := b.Acquire(t.Context(), drawn, false); r.Granted || r.Out {
@@ -200,7 +216,7 @@ func TestOutage(t *testing.T) {
 		if r := b.Acquire(t.Context(), there, false); !r.Granted {
 			t.Fatalf("%+v", r)
 		}
-		b.Origin.(*memstore.Origin).Faults.Fail(errors.New("away"))
+		b.Origin.(way).Faults.Fail(errors.New("away"))
 		refused := ask("refused", 9)
 		if r := b.Acquire(t.Context(), refused, false); r.Granted || !r.Out {
 			t.Errorf("not local: %+v", r)
@@ -225,7 +241,7 @@ func TestOutage(t *testing.T) {
 		if r := b.Acquire(ends, refused, true); !r.Out || ends.Err() != nil {
 			t.Errorf("open: %+v", r)
 		}
-		b.Origin.(*memstore.Origin).Faults.Fail(nil)
+		b.Origin.(way).Faults.Fail(nil)
 		if errs := b.Renew(t.Context(), []leases.Lease{here.Lease}, 0); !errors.Is(errs[0], slots.ErrLost) {
 			t.Error(errs)
 		}

@@ -13,7 +13,6 @@ import (
 	"github.com/weirhq/weir/dataplane/internal/leases"
 	"github.com/weirhq/weir/dataplane/internal/slots"
 	"github.com/weirhq/weir/dataplane/memstore"
-	"github.com/weirhq/weir/dataplane/store"
 )
 
 // At each moment those who believe to hold a lease of a key, by id or by its node, are at most its limit, whatever
@@ -59,16 +58,9 @@ func newHistory(t *testing.T, seed uint64) *history {
 	h.origin = memstore.NewOrigin(memstore.OriginOptions{Shards: 1 + h.rand.IntN(2)})
 	for range 3 {
 		b := book(t, h.origin)
-		b.Call = func(ctx context.Context, _, _ int, call func(context.Context) (store.Reply, error)) (err error) {
-			for range 2 {
-				within, cancel := context.WithTimeout(ctx, 250*time.Millisecond)
-				_, err = call(within)
-				if cancel(); err == nil {
-					return nil
-				}
-			}
-			return err
-		}
+		to := b.Origin.(way)
+		to.tries, to.within = 2, 250*time.Millisecond
+		b.Origin = to
 		h.nodes = append(h.nodes, b)
 	}
 	return h
@@ -83,7 +75,7 @@ func (h *history) run() {
 		}
 	}
 	for _, b := range h.nodes {
-		faults := &b.Origin.(*memstore.Origin).Faults
+		faults := &b.Origin.(way).Faults
 		faults.Fail(nil)
 		faults.Delay(0)
 		faults.LoseReplies(false)
@@ -115,7 +107,7 @@ func (h *history) ask() *leases.Ask {
 
 func (h *history) step() {
 	b := h.nodes[h.rand.IntN(3)]
-	faults := &b.Origin.(*memstore.Origin).Faults
+	faults := &b.Origin.(way).Faults
 	switch what := h.rand.IntN(40); {
 	case what < 10:
 		h.acquire(b, h.ask(), h.rand.IntN(3) == 0)

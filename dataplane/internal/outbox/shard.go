@@ -6,6 +6,7 @@ import (
 	"errors"
 	"runtime"
 	"strconv"
+	"sync/atomic"
 	"time"
 
 	"github.com/weirhq/weir/dataplane/internal/breaker"
@@ -43,7 +44,8 @@ type Shard struct {
 	epochs  epochs.Epochs
 	offsets clock.Offsets
 
-	twice chan struct{} // holds one for each call of CallTwice: a caller may make many at once
+	twice   chan struct{} // holds one for each call of CallTwice: a caller may make many at once
+	answers atomic.Int64  // to calls of CallTwice
 }
 
 func newShard(o *Outbox, index int) *Shard {
@@ -138,17 +140,19 @@ func (sh *Shard) get(ctx context.Context, cells []window.Cell, end func(error)) 
 func twiceMax() int { return 5 * runtime.GOMAXPROCS(0) }
 
 // CallTwice makes a call that is safe to repeat, and repeats it once if it fails, because one lost reply is no outage.
-// Each try takes at most within. A try that has begun goes on after ctx ends. The error is ErrBusy if no call could
-// begin within that time because too many are under way, and otherwise that of the context, the breaker or the call.
+// Each try takes at most within. A try that has begun goes on after ctx ends. The error is ErrBusy if the call could not
+// begin within that time, or by ctx's deadline, although others were answered meanwhile; if none was, the origin hangs,
+// and the error is context.DeadlineExceeded. Otherwise it is that of the context, the breaker or the call.
 func (sh *Shard) CallTwice(ctx context.Context, op collect.Op, items int, within time.Duration,
 	call func(context.Context) (store.Reply, error)) (err error) {
+	answers := sh.Answers()
 	select {
 	case sh.twice <- struct{}{}:
 		defer func() { <-sh.twice }()
 	case <-ctx.Done():
-		return ctx.Err()
+		return sh.NotBegun(ctx.Err(), answers)
 	case <-time.After(within):
-		return ErrBusy
+		return sh.NotBegun(context.DeadlineExceeded, answers)
 	}
 	for range 2 {
 		if ctx.Err() != nil {
@@ -166,9 +170,22 @@ func (sh *Shard) CallTwice(ctx context.Context, op collect.Op, items int, within
 		end(err)
 		sh.out.Stats.Origin.Called(op, items, time.Since(asking.began), err)
 		if err == nil {
+			sh.answers.Add(1)
 			sh.answered(asking, &reply)
 			return nil
 		}
+	}
+	return err
+}
+
+// Answers returns how many calls of CallTwice were answered.
+func (sh *Shard) Answers() int64 { return sh.answers.Load() }
+
+// NotBegun returns the error of a call that could not begin in time, because err ended its wait. answers is what Answers
+// returned when the wait began.
+func (sh *Shard) NotBegun(err error, answers int64) error {
+	if errors.Is(err, context.DeadlineExceeded) && sh.Answers() > answers {
+		return ErrBusy
 	}
 	return err
 }

@@ -7,12 +7,10 @@ import (
 	"time"
 
 	"github.com/weirhq/weir/dataplane/internal/clock"
-	"github.com/weirhq/weir/dataplane/internal/collect"
 	"github.com/weirhq/weir/dataplane/internal/leases"
 	"github.com/weirhq/weir/dataplane/internal/outbox"
 	"github.com/weirhq/weir/dataplane/internal/rules"
 	"github.com/weirhq/weir/dataplane/internal/slots"
-	"github.com/weirhq/weir/dataplane/store"
 )
 
 // Leases are a node's leases of concurrency limits.
@@ -30,19 +28,12 @@ func (l *Leases) init(cfg *Config) {
 		AnswerTimeout: cfg.ReadTimeout, Go: cfg.Calls.Start}
 	if cfg.Origin != nil { // an interface of a nil interface is none
 		table.Origin = cfg.Origin
-		l.book.Origin = cfg.Origin
+		l.book.Origin = &leaseOrigin{cfg.Origin, cfg.Out, cfg.Calls, cfg.ReadTimeout}
 	}
 	l.slots = slots.New(table)
 	l.book.Table = l.slots
 	l.book.SteadyMs = func() int64 { return int64(cfg.Clock.ReadSteady()) }
 	l.book.Busy = outbox.ErrBusy
-	l.book.Call = func(ctx context.Context, shard, n int, call func(context.Context) (store.Reply, error)) error {
-		if !cfg.Calls.Begin() {
-			return outbox.ErrStopped
-		}
-		defer cfg.Calls.Done()
-		return cfg.Out.Shards()[shard].CallTwice(ctx, collect.OpLease, n, callTimeout, call)
-	}
 }
 
 // Run renews and ends leases until ctx ends; goes starts its loops.
