@@ -95,45 +95,42 @@ func (l *Limiter) Acquire(ctx context.Context, r ConcurrencyRequest) (Lease, Con
 }
 
 // AcquireWait is Acquire, but waits for a slot until ctx ends. A node serves its waiters in the order in which they
-// came; between nodes there is no order.
+// came; between nodes there is no order. Overrides and policies that change meanwhile apply to those who wait too: a
+// raised limit serves them at once, and a limit of 0 denies them at once.
 func (l *Limiter) AcquireWait(ctx context.Context, r ConcurrencyRequest) (Lease, ConcurrencyDecision) {
 	return l.acquire(ctx, &r, true)
 }
 
 func (l *Limiter) acquire(ctx context.Context, r *ConcurrencyRequest, wait bool) (lease Lease, d ConcurrencyDecision) {
 	var ask slots.Ask
-	by := r.prepare(l.engine.rules.InForce(), &ask, &d)
-	if by == nil {
+	if d.Err = r.prepare(&ask); d.Err != nil {
 		return lease, d
 	}
 	var result slots.Result
-	l.permits.Leases.Acquire(ctx, &ask, by, wait, &result)
-	d.take(&result, by)
+	by := l.permits.Leases.Acquire(ctx, &ask, wait, &result)
+	d.take(&result, &ask, by)
 	lease.slot = result.Lease
 	return lease, d
 }
 
-// prepare makes an ask of a request, by the settings in force. It is nil, and Err is set, if the request is invalid.
-func (r *ConcurrencyRequest) prepare(set *rules.Settings, ask *slots.Ask, d *ConcurrencyDecision) *rules.Rule {
-	var resolved Request // set field by field, as ask is: a literal would be made elsewhere and copied
-	resolved.Workspace, resolved.Namespace, resolved.Identifier = r.Workspace, r.Namespace, r.Identifier
-	resolved.Limit, resolved.Duration = r.Limit, time.Second
-	if d.Err = r.check(&resolved); d.Err != nil {
-		return nil
+// prepare makes an ask of a request, unless the request is invalid.
+func (r *ConcurrencyRequest) prepare(ask *slots.Ask) error {
+	if err := r.check(); err != nil {
+		return err
 	}
-	by := resolved.resolve(set)
-	d.Limit, d.Override = resolved.Limit, by.Pattern
 	ask.Name.Workspace, ask.Name.Namespace, ask.Name.Identifier = r.Workspace, r.Namespace, r.Identifier
-	ask.Limit, ask.AgeMax, ask.Holder = d.Limit, r.AgeMax, r.Holder
-	ask.Unattended, ask.OutEnds = r.RenewedByHolder, by.Outage == rules.OutageOpen
+	ask.Own, ask.AgeMax, ask.Holder, ask.Unattended = r.Limit, r.AgeMax, r.Holder, r.RenewedByHolder
 	if ask.TTL = r.TTL; ask.TTL == 0 {
 		ask.TTL = LeaseTTLDefault
 	}
-	return by
+	return nil
 }
 
 // check reports the first field outside its bounds.
-func (r *ConcurrencyRequest) check(named *Request) error {
+func (r *ConcurrencyRequest) check() error {
+	var named Request // set field by field: a literal would be made elsewhere and copied
+	named.Workspace, named.Namespace, named.Identifier = r.Workspace, r.Namespace, r.Identifier
+	named.Limit, named.Duration = r.Limit, time.Second
 	switch {
 	case !named.valid():
 		return named.Validate()
@@ -147,8 +144,9 @@ func (r *ConcurrencyRequest) check(named *Request) error {
 	return nil
 }
 
-// take makes a decision of what has become of the ask.
-func (d *ConcurrencyDecision) take(r *slots.Result, by *rules.Rule) {
+// take makes a decision of what has become of the ask, by the rule that applies to it.
+func (d *ConcurrencyDecision) take(r *slots.Result, ask *slots.Ask, by *rules.Rule) {
+	d.Limit, d.Override = ask.Limit, by.Pattern
 	d.Held, d.Remaining = r.Held, max(0, d.Limit-r.Held)
 	d.Source = SourceLocal
 	switch {

@@ -34,10 +34,10 @@ type ConcurrencyExplanation struct {
 // calls no server.
 func (l *Limiter) ExplainConcurrency(r ConcurrencyRequest) (x ConcurrencyExplanation, err error) {
 	var ask slots.Ask
-	by := r.prepare(l.engine.rules.InForce(), &ask, &x.Decision)
-	if by == nil {
-		return ConcurrencyExplanation{}, x.Decision.Err
+	if err := r.prepare(&ask); err != nil {
+		return ConcurrencyExplanation{}, err
 	}
+	by := l.permits.Leases.Judge(&ask)
 	x.At = time.UnixMilli(l.engine.clock.ReadMs())
 	x.Overridden, x.Shadow, x.Outage = by.Pattern != "", by.Shadow, by.Outage.String()
 	var result slots.Result
@@ -45,7 +45,7 @@ func (l *Limiter) ExplainConcurrency(r ConcurrencyRequest) (x ConcurrencyExplana
 	x.Known, x.Leases, x.Slots, x.Others, x.Waiters = known, at.Leases, at.Slots, at.Others, at.Waiters
 	x.ValidFor, x.Starved, x.RestsFor = at.ValidFor, at.Starved, at.RestsFor
 	result.Out = at.RestsFor > 0
-	x.Decision.take(&result, by)
+	x.Decision.take(&result, &ask, by)
 	return x, nil
 }
 

@@ -30,16 +30,15 @@ import (
 func (l *Limiter) AcquireToken(ctx context.Context, r ConcurrencyRequest, id string,
 	wait bool) (token string, d ConcurrencyDecision) {
 	var ask slots.Ask
-	by := r.prepare(l.engine.rules.InForce(), &ask, &d)
-	switch {
-	case by == nil:
+	switch d.Err = r.prepare(&ask); {
+	case d.Err != nil:
 		return "", d
 	case len(id) > LeaseIDBytesMax:
 		d.Err = fmt.Errorf("%w: id is %d bytes long (1 to %d)", ErrInvalid, len(id), LeaseIDBytesMax)
 		return "", d
 	}
-	token, lasts, result := l.permits.Leases.AcquireToken(ctx, &ask, by, id, wait)
-	d.take(&result, by)
+	token, lasts, by, result := l.permits.Leases.AcquireToken(ctx, &ask, id, wait)
+	d.take(&result, &ask, by)
 	d.TTL = lasts
 	return token, d
 }

@@ -8,6 +8,7 @@ package leases
 
 import (
 	"cmp"
+	"container/list"
 	"context"
 	"errors"
 	"maps"
@@ -45,6 +46,11 @@ type Book struct {
 	// SteadyMs returns the milliseconds of a clock that never goes back and never shows 0.
 	SteadyMs func() int64
 
+	// Judge sets the Limit, OutEnds and Local of an ask that waits by the settings in force, and reports whether it may go
+	// on waiting. Changed returns a channel that is closed when other settings are in force. nil: settings never change.
+	Judge   func(*Ask) (waits bool)
+	Changed func() <-chan struct{}
+
 	// Busy is the error of Origin.Say if too many calls are under way. It is no outage.
 	Busy error
 
@@ -53,7 +59,9 @@ type Book struct {
 	mu    sync.Mutex
 	known map[name]*known
 	full  map[slots.Name]int64 // until when a refusal need not be asked for again
-	lines map[slots.Name]*line
+
+	lines   map[lineName]*list.List // of *place
+	waiting map[slots.Name]int      // in all lines of a key
 
 	sweptMs int64 // when known was looked through for room
 }
@@ -72,20 +80,27 @@ type known struct {
 	slot   slots.Lease // if it is here
 }
 
-// line is where those wait who want a lease of one key. Whoever has the turn asks the origin; the others follow in
-// their order, as a channel has it.
-type line struct {
-	turn chan struct{}
-	n    int
+// lineName names a line, in which those wait who want a lease of one key: the first asks the origin, and the others
+// follow in their order. Requests with another limit have a line of their own, so that none waits for a smaller one's.
+type lineName struct {
+	key slots.Name
+	own int64
+}
+
+// place is one in a line.
+type place struct {
+	turn    chan struct{} // closed once it is the first
+	element *list.Element
 }
 
 // Ask asks for a lease.
 type Ask struct {
 	Lease
-	Limit   int64
-	Drawn   bool // the id was drawn for this request, so no node has granted it before
-	OutEnds bool // waiting ends when the origin does not answer
-	Local   bool // where it does not, this process gives away what it has
+	Own     int64 // the limit of the request itself
+	Limit   int64 // the limit in force
+	Drawn   bool  // the id was drawn for this request, so no node has granted it before
+	OutEnds bool  // waiting ends when the origin does not answer
+	Local   bool  // where it does not, this process gives away what it has
 
 	Sent time.Time // set by Acquire: when the call left that was granted
 
@@ -99,7 +114,7 @@ func (b *Book) Acquire(ctx context.Context, a *Ask, wait bool) (r slots.Result) 
 	if b.Origin == nil || b.isHere(a.name()) {
 		return b.acquireHere(ctx, a, wait)
 	}
-	if !wait {
+	if !wait || a.Limit == 0 {
 		r = b.ask(ctx, a)
 	} else {
 		r = b.wait(ctx, a)
@@ -188,21 +203,33 @@ func (b *Book) ask(ctx context.Context, a *Ask) (r slots.Result) {
 
 // wait asks until there is a lease.
 func (b *Book) wait(ctx context.Context, a *Ask) (r slots.Result) {
-	line := b.enter(a.Key)
-	if line == nil {
+	at := b.enter(a)
+	if at == nil {
 		return slots.Result{Err: slots.ErrWaiters}
 	}
-	defer b.leave(a.Key, line)
-	select {
-	case line.turn <- struct{}{}:
-	case <-ctx.Done():
-		return r
-	}
-	defer func() { <-line.turn }()
-	timer := time.NewTimer(0)
+	defer b.leave(a, at)
+	timer := time.NewTimer(time.Hour)
+	timer.Stop() // until it has the turn
 	defer timer.Stop()
-	for pause := retryMin; ; pause = min(2*pause, retryMax) {
+	turn, pause := at.turn, time.Duration(0)
+	for {
+		var changed <-chan struct{}
+		if b.Changed != nil {
+			changed = b.Changed() // before Judge, which must not miss a change
+			if waits := b.Judge(a); !waits || a.Limit == 0 {
+				return b.ask(ctx, a) // the lease of its id may be held
+			}
+		}
 		select {
+		case <-turn:
+			turn = nil
+			timer.Reset(0)
+			continue
+		case <-changed:
+			if turn == nil {
+				timer.Reset(0)
+			}
+			continue
 		case <-timer.C:
 			r = b.ask(ctx, a)
 		case <-ctx.Done():
@@ -214,33 +241,49 @@ func (b *Book) wait(ctx context.Context, a *Ask) (r slots.Result) {
 		if r.Granted || r.Out && (a.OutEnds || b.Table.IsStopped()) {
 			return r
 		}
+		pause = min(max(2*pause, retryMin), retryMax)
 		timer.Reset(pause)
 	}
 }
 
-func (b *Book) enter(key slots.Name) *line {
+// enter takes the last place in a's line. It returns nil if as many wait as may.
+func (b *Book) enter(a *Ask) *place {
 	b.mu.Lock()
 	defer b.mu.Unlock()
-	l := b.lines[key]
-	if l == nil {
-		if b.lines == nil {
-			b.lines = make(map[slots.Name]*line)
-		}
-		l = &line{turn: make(chan struct{}, 1)}
-		b.lines[key] = l
-	}
-	if l.n >= waitersMax {
+	if b.waiting[a.Key] >= waitersMax {
 		return nil
 	}
-	l.n++
-	return l
+	if b.lines == nil {
+		b.lines, b.waiting = make(map[lineName]*list.List), make(map[slots.Name]int)
+	}
+	b.waiting[a.Key]++
+	l := b.lines[lineName{a.Key, a.Own}]
+	if l == nil {
+		l = list.New()
+		b.lines[lineName{a.Key, a.Own}] = l
+	}
+	at := &place{turn: make(chan struct{})}
+	if at.element = l.PushBack(at); l.Len() == 1 {
+		close(at.turn)
+	}
+	return at
 }
 
-func (b *Book) leave(key slots.Name, l *line) {
+// leave gives a place up, and the turn, if it has that, to the next in line.
+func (b *Book) leave(a *Ask, at *place) {
 	b.mu.Lock()
 	defer b.mu.Unlock()
-	if l.n--; l.n == 0 {
-		delete(b.lines, key)
+	if b.waiting[a.Key]--; b.waiting[a.Key] == 0 {
+		delete(b.waiting, a.Key)
+	}
+	l := b.lines[lineName{a.Key, a.Own}]
+	first := l.Front() == at.element
+	l.Remove(at.element)
+	switch next := l.Front(); {
+	case next == nil:
+		delete(b.lines, lineName{a.Key, a.Own})
+	case first:
+		close(next.Value.(*place).turn)
 	}
 }
 
@@ -341,7 +384,7 @@ func (b *Book) acquireHere(ctx context.Context, a *Ask, wait bool) (r slots.Resu
 		b.forget(a.name())
 	}
 	a.Sent = time.Now()
-	ask := slots.Ask{Name: a.Key, Limit: a.Limit, TTL: a.TTL, Unattended: true, Holder: a.Holder}
+	ask := slots.Ask{Name: a.Key, Own: a.Own, Limit: a.Limit, TTL: a.TTL, Unattended: true, Holder: a.Holder}
 	if b.Origin == nil {
 		if b.Table.Acquire(ctx, &ask, wait, &r); r.Granted && wait {
 			a.Sent = time.Now()

@@ -16,6 +16,7 @@ import (
 // Leases are a node's leases of concurrency limits.
 type Leases struct {
 	clock  *clock.Clock
+	rules  *rules.Rules
 	engine Engine
 	slots  *slots.Table // of holders in this process
 	book   leases.Book  // of holders outside of this process
@@ -23,9 +24,10 @@ type Leases struct {
 
 // init makes the table of slots, and the book of leases by id.
 func (l *Leases) init(cfg *Config) {
-	l.clock, l.engine = cfg.Clock, cfg.Engine
+	l.clock, l.rules, l.engine = cfg.Clock, cfg.Rules, cfg.Engine
 	table := slots.Config{EntriesMax: cfg.EntriesMax, Nodes: func() int64 { return cfg.Rules.InForce().Nodes },
-		AnswerTimeout: cfg.ReadTimeout, Go: cfg.Calls.Start}
+		AnswerTimeout: cfg.ReadTimeout, Go: cfg.Calls.Start,
+		Judge: func(a *slots.Ask) bool { return !l.Judge(a).Shadow }, Changed: cfg.Rules.Replaced}
 	if cfg.Origin != nil { // an interface of a nil interface is none
 		table.Origin = cfg.Origin
 		l.book.Origin = &leaseOrigin{cfg.Origin, cfg.Out, cfg.Calls, cfg.ReadTimeout}
@@ -33,6 +35,7 @@ func (l *Leases) init(cfg *Config) {
 	l.slots = slots.New(table)
 	l.book.Table = l.slots
 	l.book.SteadyMs = func() int64 { return int64(cfg.Clock.ReadSteady()) }
+	l.book.Judge, l.book.Changed = l.judgeToken, cfg.Rules.Replaced
 	l.book.Busy = outbox.ErrBusy
 }
 
@@ -45,32 +48,54 @@ func (l *Leases) End() { l.slots.End() }
 // Stop hands all slots back to the origin.
 func (l *Leases) Stop(ctx context.Context) error { return l.slots.Stop(ctx) }
 
-// Acquire asks for a lease that this process holds, under the rule that applies to its key.
-func (l *Leases) Acquire(ctx context.Context, ask *slots.Ask, by *rules.Rule, wait bool, r *slots.Result) {
-	if by.Outage == rules.OutageClosed && l.slots.Out(&ask.Name) {
-		r.Out = true
-	} else {
-		l.slots.Acquire(ctx, ask, wait && !by.Shadow, r)
-	}
-	l.refused(ask, r)
+// Judge sets the limit of an ask by the settings in force, and returns the rule that applies to it.
+func (l *Leases) Judge(ask *slots.Ask) *rules.Rule {
+	n, duration := &ask.Name, time.Second
+	ask.Limit = ask.Own
+	by := l.rules.InForce().Resolve(n.Workspace, n.Namespace, n.Identifier, &ask.Limit, &duration)
+	ask.OutEnds = by.Outage == rules.OutageOpen
+	return by
 }
 
-// AcquireToken asks for a lease by id, under the rule that applies to its key; without an id it draws one. lasts is
-// how long a granted lease lasts from the call on.
-func (l *Leases) AcquireToken(ctx context.Context, ask *slots.Ask, by *rules.Rule, id string, wait bool) (token string,
-	lasts time.Duration, r slots.Result) {
+// judgeToken is Judge for a lease by id that is waited for, and reports whether the wait goes on.
+func (l *Leases) judgeToken(a *leases.Ask) bool {
+	ask := slots.Ask{Name: a.Key, Own: a.Own}
+	by := l.Judge(&ask)
+	a.Limit, a.OutEnds, a.Local = ask.Limit, ask.OutEnds, by.Outage == rules.OutageLocal
+	return !by.Shadow
+}
+
+// Acquire asks for a lease that this process holds, by the settings in force. It returns the rule that decided.
+func (l *Leases) Acquire(ctx context.Context, ask *slots.Ask, wait bool, r *slots.Result) *rules.Rule {
+	by := l.Judge(ask)
+	if by.Outage == rules.OutageClosed && l.slots.Out(&ask.Name) {
+		r.Out = true
+	} else if l.slots.Acquire(ctx, ask, wait && !by.Shadow, r); wait || !r.Granted {
+		by = l.Judge(ask) // it may have waited
+	}
+	l.refused(ask, r)
+	return by
+}
+
+// AcquireToken asks for a lease by id, by the settings in force; without an id it draws one. It returns the rule that
+// decided, and how long a granted lease lasts from the call on.
+func (l *Leases) AcquireToken(ctx context.Context, ask *slots.Ask, id string, wait bool) (token string,
+	lasts time.Duration, by *rules.Rule, r slots.Result) {
 	drawn := id == ""
 	if drawn {
 		id = cryptorand.Text()
 	}
-	of := leases.Ask{Limit: ask.Limit, Drawn: drawn, OutEnds: ask.OutEnds, Local: by.Outage == rules.OutageLocal,
+	by = l.Judge(ask)
+	of := leases.Ask{Own: ask.Own, Limit: ask.Limit, Drawn: drawn, OutEnds: ask.OutEnds,
+		Local: by.Outage == rules.OutageLocal,
 		Lease: leases.Lease{Key: ask.Name, ID: id, TTL: ask.TTL, SinceMs: l.clock.ReadMs(), Holder: ask.Holder}}
 	began := time.Now()
 	r = l.book.Acquire(ctx, &of, wait && !by.Shadow)
+	by = l.Judge(ask) // it may have waited
 	if l.refused(ask, &r); r.Granted {
 		token, lasts = of.Lease.Token(), of.Sent.Sub(began)+ask.TTL
 	}
-	return token, lasts, r
+	return token, lasts, by, r
 }
 
 // refused counts what was refused, and not for want of an answer.

@@ -47,10 +47,10 @@ func alone(t *testing.T) (p *Permits, of *counter, calls *loop.Calls) {
 
 func TestARefusedLeaseIsADenialOfItsKey(t *testing.T) {
 	p, of, _ := alone(t)
-	ask := slots.Ask{Name: slots.Name{Workspace: "acme", Namespace: "jobs", Identifier: "k"}, Limit: 1, TTL: time.Second}
+	ask := slots.Ask{Name: slots.Name{Workspace: "acme", Namespace: "jobs", Identifier: "k"}, Own: 1, TTL: time.Second}
 	for i, granted := range []bool{true, false, false} {
 		var r slots.Result
-		p.Leases.Acquire(t.Context(), &ask, new(rules.Rule), false, &r)
+		p.Leases.Acquire(t.Context(), &ask, false, &r)
 		if r.Granted != granted || len(of.refused) != i {
 			t.Errorf("lease %d: granted %v, and %d denials", i, r.Granted, len(of.refused))
 		}

@@ -30,6 +30,7 @@ type Rules struct {
 	asOf    readTime      // when the settings in force were read; only the holder of loading uses it
 	tries   chan struct{} // full when a trial may have begun or been renewed
 	changes loop.Changes  // wakes loops when the tuning changes
+	others  loop.Changes  // wakes those who wait when other settings are in force
 
 	errors  atomic.Int64
 	readAt  atomic.Int64 // clock.Steady
@@ -65,6 +66,9 @@ func (r *Rules) InForce() *Settings { return r.inForce.Load() }
 
 // Changed returns a channel that is closed when the tuning changes.
 func (r *Rules) Changed() <-chan struct{} { return r.changes.Next() }
+
+// Replaced returns a channel that is closed when other settings are put in force.
+func (r *Rules) Replaced() <-chan struct{} { return r.others.Next() }
 
 // Cadence returns a function for loop.Every, which returns an interval of the settings in force and its jitter.
 func (r *Rules) Cadence(interval func(*Settings) time.Duration) func() (time.Duration, float64) {

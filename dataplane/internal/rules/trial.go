@@ -99,8 +99,11 @@ func (r *Rules) endTrial() {
 	}
 }
 
-// tuned logs a change of the tuning and wakes the loops.
+// tuned logs a change of the tuning, and wakes the loops and those who wait.
 func (r *Rules) tuned(last, next *Settings) {
+	if next != last {
+		r.others.Notify()
+	}
 	if next.Version != last.Version || next.TrialNumber != last.TrialNumber {
 		r.changes.Notify()
 		r.cfg.Logger.Info("tuning applied", "version", next.Version, "was", last.Version, "trial", next.TrialNumber)

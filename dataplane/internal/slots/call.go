@@ -125,7 +125,7 @@ func (e *entry) say(now time.Duration, number int64) (ask store.SlotsAsk, ok boo
 		e.askBy(e.validUntil) // what is held can neither be said nor handed back
 		return ask, false
 	}
-	want := min(e.waiters.len, e.limit)
+	limit, want := e.wanted()
 	spare := e.spareMax(want)
 	keep := min(max(0, e.held-e.busy), spare)
 	if now < e.yieldUntil {
@@ -135,7 +135,7 @@ func (e *entry) say(now time.Duration, number int64) (ask store.SlotsAsk, ok boo
 		keep, spare = 0, 0
 	}
 	ttl := e.shortest()
-	ask = store.SlotsAsk{Key: e.name.SlotsKey(), Limit: e.limit,
+	ask = store.SlotsAsk{Key: e.name.SlotsKey(), Limit: limit,
 		Have: e.busy + keep, Want: max(0, want-keep), Spare: spare - keep, TTL: ttl + Margin}
 	e.held, e.validUntil = ask.Have, min(e.validUntil, now+ttl)
 	e.used, e.told, e.inFlight = false, true, true
@@ -146,6 +146,19 @@ func (e *entry) say(now time.Duration, number int64) (ask store.SlotsAsk, ok boo
 		e.endBy(e.validUntil)
 	}
 	return ask, true
+}
+
+// wanted is the highest limit of those who wait, or else the last request's, and how many slots would serve them.
+func (e *entry) wanted() (limit, slots int64) {
+	if e.waiters.first == nil {
+		return e.limit, 0
+	}
+	for w := e.waiters.first; w != nil; w = w.next {
+		if limit = max(limit, w.ask.Limit); w.ask.Limit > e.busy {
+			slots++
+		}
+	}
+	return limit, min(slots, limit)
 }
 
 // shortest is the shortest time to live of those who hold a lease or wait for one, or else the last request's.

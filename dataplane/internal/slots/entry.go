@@ -169,17 +169,25 @@ func (e *entry) spareMax(want int64) int64 {
 	return min(max(0, e.limit-e.others-e.busy-want)/(2*e.stripe.table.nodes()), spareMax)
 }
 
-// serve grants free slots to those who wait, in their order.
+// serve grants free slots to those who wait, in their order. One whose own limit is reached keeps its place, and holds up
+// nobody whose limit is higher.
 func (e *entry) serve(now time.Duration) {
-	if e.yields(now) {
+	if e.waiters.first == nil || e.yields(now) {
 		return
 	}
-	for w := e.waiters.first; w != nil && e.hasRoom(w.ask.Limit); w = e.waiters.first {
-		e.waiters.remove(w)
-		e.stripe.stats.Waiters--
-		w.ready <- Result{Lease: e.grant(now, &w.ask), Granted: true, Held: e.busy + e.others, Asked: w.number > 0}
+	for w := e.waiters.first; w != nil && e.busy < e.held; {
+		next := w.next
+		if e.hasRoom(w.ask.Limit) {
+			e.waiters.remove(w)
+			e.stripe.stats.Waiters--
+			w.ready <- Result{Lease: e.grant(now, &w.ask), Granted: true, Held: e.busy + e.others, Asked: w.number > 0}
+		}
+		w = next
 	}
 }
+
+// mayPass reports whether a request may have a slot that serve has left over: those who wait want none of it.
+func (e *entry) mayPass(now time.Duration) bool { return e.waiters.first == nil || now >= e.yieldUntil }
 
 // yields is true while this node's waiters leave a free slot to other nodes, where those are refused and this one has
 // its share of the limit: for long enough that the others ask again, and not too often.

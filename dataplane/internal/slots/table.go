@@ -55,13 +55,19 @@ type Origin interface {
 
 // Config is what a Table is made with.
 type Config struct {
-	Origin        Origin               // nil: all slots of all keys are this node's
-	EntriesMax    int                  // keys
-	WaitersMax    int                  // that wait for one key
-	AnswerTimeout time.Duration        // how long Try waits for the origin; 0: until its ctx ends
-	Nodes         func() int64         // of the region; nil: this one alone
-	Go            func(func()) bool    // runs loops for waiting callers before Run; nil: callers run them themselves
-	Now           func() time.Duration // a clock that only goes forwards; nil is the system's
+	Origin        Origin        // nil: all slots of all keys are this node's
+	EntriesMax    int           // keys
+	WaitersMax    int           // that wait for one key
+	AnswerTimeout time.Duration // how long Try waits for the origin; 0: until its ctx ends
+	Nodes         func() int64  // of the region; nil: this one alone
+
+	// Judge sets the Limit and OutEnds of an ask that waits by the settings in force, and reports whether it may go on
+	// waiting. Changed returns a channel that is closed when other settings are in force. nil: settings never change.
+	Judge   func(*Ask) (waits bool)
+	Changed func() <-chan struct{}
+
+	Go  func(func()) bool    // runs loops for waiting callers before Run; nil: callers run them themselves
+	Now func() time.Duration // a clock that only goes forwards; nil is the system's
 }
 
 // Name names a key.
@@ -73,7 +79,8 @@ func (n *Name) SlotsKey() window.Key { return store.SlotsKey(n.Workspace, n.Name
 // Ask asks for a lease.
 type Ask struct {
 	Name       Name
-	Limit      int64
+	Own        int64         // the limit of the request itself
+	Limit      int64         // the limit in force
 	TTL        time.Duration // how long the slot stays taken when the node dies, and an unattended lease without renewal
 	AgeMax     time.Duration // 0: none; an attended lease ends then
 	Unattended bool          // the lease ends TTL after it was granted or renewed last
@@ -203,8 +210,9 @@ func (t *Table) Acquire(ctx context.Context, a *Ask, wait bool, r *Result) {
 	e.limit, e.ttl = a.Limit, a.TTL
 	if now >= e.validUntil || e.endAt != 0 && now >= e.endAt {
 		e.expire(now)
+		e.serve(now)
 	}
-	if e.hasRoom(a.Limit) && !t.stopped.Load() && e.waiters.first == nil && e.busy < LeasesMax {
+	if e.hasRoom(a.Limit) && !t.stopped.Load() && e.mayPass(now) && e.busy < LeasesMax {
 		r.Lease, r.Granted, r.Held = e.grant(now, a), true, e.busy+e.others
 		if e.validUntil > now+a.TTL && e.shard.asks != nil {
 			e.askBy(now) // the slot must not stay taken for longer
@@ -229,7 +237,9 @@ func (t *Table) TakeFree(a *Ask, r *Result) {
 	if e == nil {
 		return
 	}
-	if e.expire(now); e.hasRoom(a.Limit) && !t.stopped.Load() && e.waiters.first == nil && e.busy < LeasesMax {
+	e.expire(now)
+	e.serve(now)
+	if e.hasRoom(a.Limit) && !t.stopped.Load() && e.mayPass(now) && e.busy < LeasesMax {
 		r.Lease, r.Granted = e.grant(now, a), true
 	}
 	r.Held, r.RetryIn = e.busy+e.others, e.retryIn
@@ -244,16 +254,17 @@ func (e *entry) refusedOrQueued(now time.Duration, a *Ask, once bool) (*waiter, 
 		refused.Out, refused.Err = true, ErrStopped
 	case e.busy >= LeasesMax:
 		refused.Err = ErrLeases
+	case a.Limit == 0: // nothing that happens here would grant it
+	case once && (alone || now < e.fullUntil):
 	case e.waiters.len >= int64(t.cfg.WaitersMax):
 		refused.Err = ErrWaiters
-	case once && (alone || a.Limit == 0 || now < e.fullUntil):
 	case once && now < time.Duration(e.shard.restUntil.Load()):
 		refused.Out, refused.RetryIn = true, time.Duration(e.shard.restUntil.Load())-now
 	default:
 		w := &waiter{ask: *a, once: once, ready: make(chan Result, 1)}
 		e.waiters.add(w)
 		e.stripe.stats.Waiters++
-		if !alone && a.Limit > 0 && (once || e.waiters.len == 1) {
+		if !alone && (once || e.waiters.len == 1) {
 			e.askBy(max(now, time.Duration(e.shard.restUntil.Load())))
 		}
 		return w, refused
@@ -274,10 +285,18 @@ func (t *Table) await(ctx context.Context, e *entry, w *waiter) Result {
 		defer end()
 		t.runShard(meanwhile, e.shard, func(f func()) { t.cfg.Go(f) })
 	}
-	select {
-	case r := <-w.ready:
-		return r
-	case <-ctx.Done():
+	for ctx.Err() == nil {
+		var changed <-chan struct{}
+		if t.cfg.Changed != nil {
+			changed = t.cfg.Changed() // before judge, which must not miss a change
+			t.judge(e, w)
+		}
+		select {
+		case r := <-w.ready:
+			return r
+		case <-changed:
+		case <-ctx.Done():
+		}
 	}
 	s := e.stripe
 	s.mu.Lock()
@@ -289,6 +308,30 @@ func (t *Table) await(ctx context.Context, e *entry, w *waiter) Result {
 	s.stats.Waiters--
 	s.stats.Refused++
 	return Result{Held: e.busy + e.others, RetryIn: e.retryIn, Out: w.once, Asked: !w.once && w.number > 0}
+}
+
+// judge judges one who waits by the settings in force.
+func (t *Table) judge(e *entry, w *waiter) {
+	s := e.stripe
+	now := t.now()
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	was := w.ask.Limit
+	if !w.queued {
+		return
+	}
+	if waits := t.cfg.Judge(&w.ask); !waits || w.ask.Limit == 0 {
+		e.waiters.remove(w)
+		s.stats.Waiters--
+		s.stats.Refused++
+		w.ready <- Result{Held: e.busy + e.others, RetryIn: e.retryIn, Asked: w.number > 0}
+		return
+	}
+	if w.ask.Limit != was {
+		e.limit = w.ask.Limit
+		e.serve(now)
+		e.askBy(max(now, e.yieldUntil, time.Duration(e.shard.restUntil.Load())))
+	}
 }
 
 // entryLocked makes an entry where there is none.
