@@ -186,14 +186,11 @@ func (e *entry) serve(now time.Duration) {
 	}
 }
 
-// mayPass reports whether a request may have a slot that serve has left over: those who wait want none of it.
-func (e *entry) mayPass(now time.Duration) bool { return e.waiters.first == nil || now >= e.yieldUntil }
-
-// yields is true while this node's waiters leave a free slot to other nodes, where those are refused and this one has
-// its share of the limit: for long enough that the others ask again, and not too often.
+// yields reports whether this node leaves its free slots to others. While others are refused, it does so every yieldEvery,
+// for long enough that they ask again, however few slots it holds: how many others there are is not always known, and
+// leases by id belong to no node.
 func (e *entry) yields(now time.Duration) bool {
-	if e.starved && e.waiters.first != nil && e.busy < e.held && e.busy >= e.limit/e.stripe.table.nodes() &&
-		now >= e.yieldUntil+yieldEvery {
+	if e.starved && e.busy < e.held && now >= e.yieldUntil+yieldEvery {
 		e.yieldUntil = now + yieldFor
 		e.askBy(now)
 	}

@@ -212,7 +212,7 @@ func (t *Table) Acquire(ctx context.Context, a *Ask, wait bool, r *Result) {
 		e.expire(now)
 		e.serve(now)
 	}
-	if e.hasRoom(a.Limit) && !t.stopped.Load() && e.mayPass(now) && e.busy < LeasesMax {
+	if e.hasRoom(a.Limit) && !t.stopped.Load() && !e.yields(now) && e.busy < LeasesMax {
 		r.Lease, r.Granted, r.Held = e.grant(now, a), true, e.busy+e.others
 		if e.validUntil > now+a.TTL && e.shard.asks != nil {
 			e.askBy(now) // the slot must not stay taken for longer
@@ -239,7 +239,7 @@ func (t *Table) TakeFree(a *Ask, r *Result) {
 	}
 	e.expire(now)
 	e.serve(now)
-	if e.hasRoom(a.Limit) && !t.stopped.Load() && e.mayPass(now) && e.busy < LeasesMax {
+	if e.hasRoom(a.Limit) && !t.stopped.Load() && now >= e.yieldUntil && e.busy < LeasesMax {
 		r.Lease, r.Granted = e.grant(now, a), true
 	}
 	r.Held, r.RetryIn = e.busy+e.others, e.retryIn
