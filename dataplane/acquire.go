@@ -20,9 +20,15 @@ const (
 
 // What else ConcurrencyDecision.Err may be: nothing is wrong with the request, but this node has no room for it.
 var (
-	ErrTooManyKeys    = errors.New("dataplane: too many keys have leases on this node")
+	// ErrTooManyKeys is returned if too many keys have leases on this node: at most Config.EntriesMax, and without an origin
+	// 100,000 leases by id. A namespace may have three times as many as are left free, so others find room beside it.
+	ErrTooManyKeys = errors.New("dataplane: too many keys have leases on this node")
+
+	// ErrTooManyWaiters is returned if 1,000 wait for a lease of the key on this node.
 	ErrTooManyWaiters = errors.New("dataplane: too many wait for a lease of the key on this node")
-	ErrTooManyLeases  = errors.New("dataplane: the key has too many leases on this node")
+
+	// ErrTooManyLeases is returned if the key has 1,000,000 leases on this node.
+	ErrTooManyLeases = errors.New("dataplane: the key has too many leases on this node")
 )
 
 // ConcurrencyRequest asks for a lease on one of a key's slots: at most Limit leases of a key are held at once, by all

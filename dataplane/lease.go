@@ -49,8 +49,8 @@ type Lease struct{ slot slots.Lease }
 // Release ends the lease. A second Release does nothing.
 func (l Lease) Release() { l.slot.Release() }
 
-// Renew has a lease that is RenewedByHolder end ttl from now, LeaseTTLMin to LeaseTTLMax. It fails with what Err says
-// if the lease has ended: ask for a new one then.
+// Renew extends a lease that is RenewedByHolder to ttl from now, LeaseTTLMin to LeaseTTLMax; it never shortens one. It
+// fails with what Err says if the lease has ended: ask for a new one then.
 func (l Lease) Renew(ttl time.Duration) error {
 	if err := checkTTL(ttl, LeaseTTLMin, LeaseTTLMax); err != nil {
 		return err

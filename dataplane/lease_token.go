@@ -54,7 +54,8 @@ func (l *Limiter) AcquireToken(ctx context.Context, r ConcurrencyRequest, id str
 //     ctx ended. The lease may have been renewed all the same.
 //
 // If a lease has ended by its holder's own clock, the holder must treat it as ended even if a later
-// call renews it: an origin that has lost its data accepts leases that it no longer knows.
+// call renews it: an origin that has lost its data accepts leases that it no longer knows, unless this
+// node knows that they were released or lost.
 func (l *Limiter) RenewTokens(ctx context.Context, ttl time.Duration, tokens ...string) []error {
 	return leases.Each(tokens, LeaseTokensMax, func(of []leases.Lease) []error {
 		if err := checkTTL(cmp.Or(ttl, LeaseTTLMin), LeaseTTLMin, LeaseTTLMax); err != nil {

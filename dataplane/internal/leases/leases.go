@@ -11,7 +11,6 @@ import (
 	"container/list"
 	"context"
 	"errors"
-	"maps"
 	"sync"
 	"sync/atomic"
 	"time"
@@ -24,9 +23,8 @@ import (
 const (
 	retryMin   = 20 * time.Millisecond // between two asks for one who waits
 	retryMax   = 250 * time.Millisecond
-	waitersMax = 1000    // that wait for one key
-	fullMax    = 10_000  // keys whose last refusal is known
-	ownMax     = 100_000 // leases that are this process's, or that it tells operators of
+	waitersMax = 1000   // that wait for one key
+	fullMax    = 10_000 // keys whose last refusal is known
 )
 
 // Origin is where leases are held.
@@ -57,27 +55,19 @@ type Book struct {
 	granted, refused atomic.Int64
 
 	mu    sync.Mutex
-	known map[name]*known
-	full  map[slots.Name]int64 // until when a refusal need not be asked for again
+	known index
+	full  map[slots.Name]refusal
 
 	lines   map[lineName]*list.List // of *place
 	waiting map[slots.Name]int      // in all lines of a key
 
-	sweptMs int64 // when known was looked through for room
+	asking map[name]*asking // calls for this process's leases
 }
 
-// name is a lease's.
-type name struct {
-	key slots.Name
-	id  string
-}
-
-// known is a lease as this node has last heard of it.
-type known struct {
-	Lease
-	endsMs int64
-	here   bool
-	slot   slots.Lease // if it is here
+// asking is a call for one of this process's leases.
+type asking struct {
+	waits bool
+	done  chan struct{}
 }
 
 // lineName names a line, in which those wait who want a lease of one key: the first asks the origin, and the others
@@ -157,7 +147,7 @@ func (l *Lease) name() name { return name{l.Key, l.ID} }
 func (b *Book) ask(ctx context.Context, a *Ask) (r slots.Result) {
 	nowMs := b.SteadyMs()
 	a.Sent = time.Now()
-	if a.Drawn && (a.Limit == 0 || b.isFull(a.Key, nowMs)) {
+	if a.Drawn && (a.Limit == 0 || b.isFull(a, nowMs)) {
 		r.Held = a.Limit
 		return r
 	}
@@ -191,12 +181,12 @@ func (b *Book) ask(ctx context.Context, a *Ask) (r slots.Result) {
 	}
 	r.Asked, r.Held, r.RetryIn = true, answer.Slots, answer.RetryIn
 	if r.Granted = answer.Held; r.Granted {
-		if was := b.find(a.name()); was != nil && !was.ended(nowMs) {
+		if was := b.find(a.name()); was != nil && nowMs < was.endsMs {
 			a.SinceMs = was.SinceMs // a repeated call has the same lease
 		}
-		b.keep(&known{Lease: a.Lease, endsMs: nowMs + a.TTL.Milliseconds()})
+		b.keep(&known{Lease: a.Lease, endsMs: nowMs + a.TTL.Milliseconds()}) // or nobody lists it
 	} else {
-		b.setFull(a.Key, nowMs)
+		b.setFull(a, nowMs)
 	}
 	return r
 }
@@ -287,24 +277,28 @@ func (b *Book) leave(a *Ask, at *place) {
 	}
 }
 
-// Renew has leases end ttl from now, or with 0 the TTL of each. It returns what became of each: nil, slots.ErrLost, or
-// an error of the origin's, which leaves a lease as it was.
+// Renew has leases end ttl from now, or with 0 the TTL of each, and shortens none. It returns what became of each: nil,
+// slots.ErrLost, or an error of the origin's, which leaves a lease as it was. A lease that is known to have been released
+// or lost is not renewed: an origin that has lost its data would believe that it is held.
 func (b *Book) Renew(ctx context.Context, leases []Lease, ttl time.Duration) []error {
 	errs := make([]error, len(leases))
 	var there []int
+	sentMs := b.SteadyMs()
 	for i := range leases {
-		if k := b.find(leases[i].name()); k != nil && k.here {
-			if !k.slot.Renew(cmp.Or(ttl, leases[i].TTL)) {
-				errs[i] = slots.ErrLost
-				b.forget(leases[i].name())
-			}
-			continue
-		}
-		if errs[i] = slots.ErrLost; b.Origin != nil {
+		l := &leases[i]
+		lasts := cmp.Or(ttl, l.TTL)
+		switch k := b.find(l.name()); {
+		case k != nil && k.over, k == nil && b.Origin == nil:
+			errs[i] = slots.ErrLost
+		case k == nil || !k.here:
 			there = append(there, i)
+		case k.slot.Renew(lasts):
+			b.keep(&known{Lease: k.Lease, here: true, slot: k.slot, endsMs: max(k.endsMs, sentMs+lasts.Milliseconds())})
+		default:
+			errs[i] = slots.ErrLost
+			b.forget(l.name())
 		}
 	}
-	sentMs := b.SteadyMs()
 	word := func(l *Lease) store.LeaseWord {
 		return store.LeaseWord{Verb: store.LeaseRenew, TTL: cmp.Or(ttl, l.TTL) + slots.Margin}
 	}
@@ -336,7 +330,7 @@ func (b *Book) Release(ctx context.Context, leases []Lease) []error {
 	b.each(ctx, leases, there, errs, word, func(i int, _ bool) {
 		errs[i] = nil
 		b.forget(leases[i].name())
-		b.setFull(leases[i].Key, 0)
+		b.setRoom(leases[i].Key)
 	})
 	return errs
 }
@@ -375,26 +369,42 @@ func (b *Book) each(ctx context.Context, leases []Lease, which []int, errs []err
 	running.Wait()
 }
 
-// acquireHere takes one of this process's slots.
+// acquireHere takes one of this process's slots. Calls with the same id take one together.
 func (b *Book) acquireHere(ctx context.Context, a *Ask, wait bool) (r slots.Result) {
-	if k := b.find(a.name()); k != nil && k.here {
-		if k.slot.Renew(a.TTL) {
-			return slots.Result{Granted: true, Out: b.Origin != nil, Held: 1}
+	for {
+		first, mine := b.begin(a.name(), wait)
+		if mine {
+			defer b.end(a.name(), first)
+			break
 		}
-		b.forget(a.name())
+		if first.waits && !wait {
+			return b.refusedHere(a)
+		}
+		select {
+		case <-first.done:
+		case <-ctx.Done():
+			return b.refusedHere(a)
+		}
 	}
-	a.Sent = time.Now()
-	ask := slots.Ask{Name: a.Key, Own: a.Own, Limit: a.Limit, TTL: a.TTL, Unattended: true, Holder: a.Holder}
-	if b.Origin == nil {
-		if b.Table.Acquire(ctx, &ask, wait, &r); r.Granted && wait {
-			a.Sent = time.Now()
-			r.Lease.Renew(a.TTL)
-		}
+	if k := b.find(a.name()); k != nil && k.here && k.slot.Renew(a.TTL) {
+		a.Sent, a.SinceMs = time.Now(), k.SinceMs // it is the same lease
+		r = b.refusedHere(a)
+		r.Granted, r.Lease = true, k.slot
 	} else {
-		b.Table.TakeFree(&ask, &r)
-		r.Out = true
+		a.Sent = time.Now()
+		ask := slots.Ask{Name: a.Key, Own: a.Own, Limit: a.Limit, TTL: a.TTL, Unattended: true, Holder: a.Holder}
+		if b.Origin == nil {
+			if b.Table.Acquire(ctx, &ask, wait, &r); r.Granted && wait {
+				a.Sent = time.Now()
+				r.Lease.Renew(a.TTL)
+			}
+		} else {
+			b.Table.TakeFree(&ask, &r)
+			r.Out = true
+		}
 	}
-	if r.Granted && !b.keep(&known{Lease: a.Lease, here: true, slot: r.Lease}) {
+	if r.Granted && !b.keep(&known{Lease: a.Lease, here: true, slot: r.Lease,
+		endsMs: b.SteadyMs() + a.TTL.Milliseconds()}) {
 		r.Lease.Release()
 		r.Granted, r.Err = false, slots.ErrFull
 	}
@@ -402,100 +412,112 @@ func (b *Book) acquireHere(ctx context.Context, a *Ask, wait bool) (r slots.Resu
 	return r
 }
 
-func (b *Book) isHere(n name) bool {
-	k := b.find(n)
-	return k != nil && k.here
+// refusedHere is what a call comes to that this process grants nothing.
+func (b *Book) refusedHere(a *Ask) (r slots.Result) {
+	b.Table.Look(&slots.Ask{Name: a.Key, Limit: a.Limit}, &r)
+	r.Granted, r.Out = false, b.Origin != nil
+	return r
 }
 
+// begin begins a call for one of this process's leases, unless another for the same is under way, which it returns.
+func (b *Book) begin(n name, waits bool) (of *asking, mine bool) {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	if of = b.asking[n]; of != nil {
+		return of, false
+	}
+	if b.asking == nil {
+		b.asking = make(map[name]*asking)
+	}
+	of = &asking{waits, make(chan struct{})}
+	b.asking[n] = of
+	return of, true
+}
+
+func (b *Book) end(n name, of *asking) {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	delete(b.asking, n)
+	close(of.done)
+}
+
+// isHere reports whether a lease is one of this process's.
+func (b *Book) isHere(n name) bool {
+	k := b.find(n)
+	return k != nil && k.here && k.slot.Err() == nil
+}
+
+// find returns what is known of a lease, or nil.
 func (b *Book) find(n name) *known {
 	b.mu.Lock()
 	defer b.mu.Unlock()
-	return b.known[n]
+	return b.known.find(n)
 }
 
+// forget notes that a lease was released or lost.
 func (b *Book) forget(n name) {
 	b.mu.Lock()
 	defer b.mu.Unlock()
-	delete(b.known, n)
+	b.known.end(n, b.SteadyMs())
 }
 
 // keep is false if there is no room.
 func (b *Book) keep(k *known) bool {
 	b.mu.Lock()
 	defer b.mu.Unlock()
-	if b.known == nil {
-		b.known = make(map[name]*known)
-	}
-	if _, is := b.known[k.name()]; !is && len(b.known) >= ownMax {
-		if !b.makeRoomLocked() {
-			return false
-		}
-	}
-	b.known[k.name()] = k
-	return true
+	return b.known.keep(k, b.SteadyMs())
 }
 
-// makeRoomLocked forgets what has ended, once a second: to look through all of them for each one more would hold up
-// everybody.
-func (b *Book) makeRoomLocked() bool {
-	if nowMs := b.SteadyMs(); nowMs < b.sweptMs || nowMs-b.sweptMs >= time.Second.Milliseconds() {
-		b.sweptMs = nowMs
-		b.sweepLocked()
-	}
-	return len(b.known) < ownMax
+// refusal is what the origin refused last of a key.
+type refusal struct {
+	limit   int64
+	untilMs int64 // when it may be asked again
 }
 
-func (b *Book) sweepLocked() {
-	nowMs := b.SteadyMs()
-	maps.DeleteFunc(b.known, func(_ name, k *known) bool { return k.ended(nowMs) })
-}
-
-func (k *known) ended(nowMs int64) bool {
-	if k.here {
-		return k.slot.Err() != nil
-	}
-	return k.endsMs <= nowMs
-}
-
-// isFull reports whether the key was refused so recently that another new lease would be refused
-// too. It is false for a lease whose ID the caller chose, because another node may have granted it
-// already.
-func (b *Book) isFull(key slots.Name, nowMs int64) bool {
+// isFull reports whether the key was refused so recently that another new lease within the same limit would be refused
+// too. It is false for a lease whose ID the caller chose, because another node may have granted it already.
+func (b *Book) isFull(a *Ask, nowMs int64) bool {
 	b.mu.Lock()
 	defer b.mu.Unlock()
-	return nowMs < b.full[key]
+	last := b.full[a.Key]
+	return nowMs < last.untilMs && a.Limit <= last.limit
 }
 
-// setFull takes note of a refusal, or with 0 that there is room again.
-func (b *Book) setFull(key slots.Name, nowMs int64) {
+// setFull takes note of a refusal.
+func (b *Book) setFull(a *Ask, nowMs int64) {
 	b.mu.Lock()
 	defer b.mu.Unlock()
-	switch {
-	case nowMs == 0:
-		delete(b.full, key)
-	case b.full == nil || len(b.full) >= fullMax:
-		b.full = make(map[slots.Name]int64)
-		fallthrough
-	default:
-		b.full[key] = nowMs + retryMin.Milliseconds()
+	if b.full == nil || len(b.full) >= fullMax {
+		b.full = make(map[slots.Name]refusal)
 	}
+	b.full[a.Key] = refusal{a.Limit, nowMs + retryMin.Milliseconds()}
+}
+
+// setRoom takes note of room.
+func (b *Book) setRoom(key slots.Name) {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	delete(b.full, key)
 }
 
 // Stats are what became of leases that the origin was asked for, and how many this node knows of.
 func (b *Book) Stats() (leases, granted, refused int64) {
-	b.Each(func(*Lease, int64) { leases++ })
-	return leases, b.granted.Load(), b.refused.Load()
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	b.known.expire(b.SteadyMs())
+	return int64(b.known.there), b.granted.Load(), b.refused.Load()
 }
 
 // Each calls f with each held lease that this node knows by ID, and the milliseconds until it ends.
 func (b *Book) Each(f func(l *Lease, leftMs int64)) {
 	nowMs := b.SteadyMs()
 	b.mu.Lock()
-	defer b.mu.Unlock()
-	b.sweepLocked()
-	for _, k := range b.known {
-		if !k.here { // those are the table's
-			f(&k.Lease, max(0, k.endsMs-nowMs))
+	b.known.expire(nowMs)
+	live := b.known.all()
+	b.mu.Unlock()
+	for _, k := range live {
+		if !k.here && nowMs < k.endsMs { // those here are the table's
+			f(&k.Lease, k.endsMs-nowMs)
 		}
 	}
 }

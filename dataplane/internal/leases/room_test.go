@@ -1,40 +1,100 @@
 package leases
 
 import (
+	"fmt"
+	"maps"
+	"math/rand/v2"
 	"strconv"
 	"testing"
+
+	"github.com/weirhq/weir/dataplane/internal/slots"
 )
 
-// A node that knows of as many leases as it may forgets those that have ended before it leaves one out, and looks for
-// them once a second: all others wait meanwhile.
+func knownOf(namespace, id string, endsMs int64) *known {
+	return &known{Lease: Lease{Key: slots.Name{Namespace: namespace}, ID: id}, endsMs: endsMs}
+}
+
+// A node that knows of as many leases as it may takes further ones when others have ended.
 func TestEndedLeasesMakeRoom(t *testing.T) {
-	nowMs := int64(1000)
-	b := &Book{SteadyMs: func() int64 { return nowMs }, known: make(map[name]*known)}
-	lease := func(id string, endsMs int64) *known { return &known{Lease: Lease{ID: id}, endsMs: endsMs} }
-	for i := range ownMax {
-		k := lease(strconv.Itoa(i), 5000)
-		b.known[k.name()] = k
+	var x index
+	for i := 0; x.keep(knownOf(strconv.Itoa(i%1000), strconv.Itoa(i), 5000), 1000); i++ {
 	}
-	for _, step := range []struct {
-		id    string
-		nowMs int64
-		want  bool
-	}{{"one more", 4000, false}, {"one more", 4999, false}, {"one more", 5000, true}, {"7", 5000, true}} {
-		nowMs = step.nowMs
-		if is := b.keep(lease(step.id, 9000)); is != step.want {
-			t.Errorf("%+v: %t", step, is)
+	if n := len(x.live); n < liveMax*9/10 {
+		t.Fatalf("%d are known, of at most %d", n, liveMax)
+	}
+	if x.keep(knownOf("0", "one more", 9000), 4999) {
+		t.Error("there is room before any has ended")
+	}
+	for nowMs := int64(5000); len(x.live) > 1000; nowMs++ {
+		if id := strconv.FormatInt(nowMs, 10); !x.keep(knownOf(id[2:], id, 90_000), nowMs) {
+			t.Fatalf("no room at %d", nowMs)
 		}
 	}
-	if n := len(b.known); n != 2 {
-		t.Errorf("%d are known", n)
+}
+
+// However many namespaces flood a node with leases, another one finds room.
+func TestAFloodOfLeasesLeavesOthersRoom(t *testing.T) {
+	var x index
+	for namespace := range 5 {
+		n := 0
+		for x.keep(knownOf(strconv.Itoa(namespace), strconv.Itoa(n), 5000), 1000) {
+			n++
+		}
+		if n == 0 {
+			t.Errorf("flood %d finds no room", namespace)
+		}
 	}
-	for i := range ownMax {
-		b.keep(lease(strconv.Itoa(i), 5500))
+	for i := range 20 {
+		if !x.keep(knownOf("victim", strconv.Itoa(i), 5000), 1000) {
+			t.Fatalf("lease %d of another namespace finds no room beside %d", i, len(x.live))
+		}
 	}
-	if nowMs = 5999; b.keep(lease("two more", 9000)) {
-		t.Error("it has looked a moment ago")
+	if !x.keep(knownOf("0", "0", 6000), 1000) {
+		t.Error("a lease that is held is not renewed")
 	}
-	if nowMs = 6000; !b.keep(lease("two more", 9000)) {
-		t.Error("there is room a second later")
+}
+
+// A call drops a bounded number of leases, however many end at once.
+func TestACallDropsFewLeases(t *testing.T) {
+	var x index
+	for i := range 1000 {
+		x.keep(knownOf("n", strconv.Itoa(i), 5000), 1000)
+		x.end(name{slots.Name{Namespace: "n"}, fmt.Sprint("over ", i)}, 1000)
+	}
+	x.keep(knownOf("n", "next", 900_000), 1000+overFor.Milliseconds())
+	if live, over := len(x.live), x.over.Len(); live != 1001-expireMax || over != 1000-expireMax {
+		t.Errorf("%d live leases and %d others are left", live, over)
+	}
+}
+
+// The index agrees with a map that forgets nothing too early.
+func TestTheIndexAgreesWithAMap(t *testing.T) {
+	for seed := range uint64(20) {
+		r := rand.New(rand.NewPCG(seed, 1))
+		var x index
+		live, over := make(map[string]int64), make(map[string]int64)
+		for nowMs := int64(1); nowMs < 2000; nowMs++ {
+			id := strconv.Itoa(r.IntN(50))
+			if r.IntN(3) > 0 {
+				ends := nowMs + r.Int64N(100)
+				x.keep(knownOf("n", id, ends), nowMs)
+				live[id] = ends
+				delete(over, id)
+			} else {
+				x.end(name{slots.Name{Namespace: "n"}, id}, nowMs)
+				over[id] = nowMs
+				delete(live, id)
+			}
+			maps.DeleteFunc(live, func(_ string, endsMs int64) bool { return endsMs <= nowMs })
+			x.expire(nowMs)
+			if len(x.live) != len(live) || x.over.Len() != len(over) || x.there != len(live) {
+				t.Fatalf("seed %d: %d live and %d over, want %d and %d", seed, len(x.live), x.over.Len(), len(live), len(over))
+			}
+			for id := range over {
+				if k := x.find(name{slots.Name{Namespace: "n"}, id}); k == nil || !k.over {
+					t.Fatalf("seed %d: %s is over, and known as %+v", seed, id, k)
+				}
+			}
+		}
 	}
 }

@@ -16,6 +16,9 @@ func (l *Leases) collect(to collect.Sink) {
 	to.Value(descLeaseWaiters, of.Waiters)
 	to.Value(descAcquired, of.Granted+granted, "granted")
 	to.Value(descAcquired, of.Refused+refused, "refused")
+	for of, name := range [bounds]string{"keys", "waiters", "leases", "calls"} {
+		to.Value(descBounds, l.full[of].Load(), name)
+	}
 	to.Value(descLeasesLost, of.Lost)
 	to.Value(descSlotCalls, of.Calls)
 	to.Value(descSlotKeys, of.Asks)
@@ -43,6 +46,9 @@ var (
 		"Requests that wait for a lease, or for the origin's word on one.")
 	descAcquired = collect.NewCounter("weir_concurrency_requests_total",
 		"Requests for leases, by what this node made of them before shadow mode and outage policies.", "result")
+	descBounds = collect.NewCounter("weir_concurrency_bounds_total",
+		"Requests for leases that were refused because this node has no room: for further keys or leases of the namespace "+
+			"(keys), waiters or leases of the key, or calls to the origin.", "bound")
 	descLeasesLost = collect.NewCounter("weir_concurrency_leases_lost_total",
 		"Leases that ended because their slots could not be renewed, or the origin had lost them.")
 	descSlotCalls = collect.NewCounter("weir_concurrency_calls_total",

@@ -4,6 +4,7 @@ import (
 	"context"
 	cryptorand "crypto/rand"
 	"errors"
+	"sync/atomic"
 	"time"
 
 	"github.com/weirhq/weir/dataplane/internal/clock"
@@ -20,7 +21,20 @@ type Leases struct {
 	engine Engine
 	slots  *slots.Table // of holders in this process
 	book   leases.Book  // of holders outside of this process
+
+	full [bounds]atomic.Int64 // requests that were refused because a bound of this node was reached
 }
+
+// bound is one of a node's bounds that refuse requests for leases.
+type bound int
+
+const (
+	boundKeys    bound = iota // slots.ErrFull
+	boundWaiters              // slots.ErrWaiters
+	boundLeases               // slots.ErrLeases
+	boundCalls                // outbox.ErrBusy
+	bounds
+)
 
 // init makes the table of slots, and the book of leases by id.
 func (l *Leases) init(cfg *Config) {
@@ -100,6 +114,13 @@ func (l *Leases) AcquireToken(ctx context.Context, ask *slots.Ask, id string, wa
 
 // refused counts what was refused, and not for want of an answer.
 func (l *Leases) refused(ask *slots.Ask, r *slots.Result) {
+	if r.Err != nil {
+		for of, err := range [bounds]error{slots.ErrFull, slots.ErrWaiters, slots.ErrLeases, outbox.ErrBusy} {
+			if errors.Is(r.Err, err) {
+				l.full[of].Add(1)
+			}
+		}
+	}
 	if !r.Granted && !r.Out && !errors.Is(r.Err, outbox.ErrBusy) {
 		l.engine.Refused(ask.Name.SlotsKey(), nil, ask.Limit)
 	}

@@ -163,12 +163,7 @@ func (e *entry) wanted() (limit, slots int64) {
 
 // shortest is the shortest time to live of those who hold a lease or wait for one, or else the last request's.
 func (e *entry) shortest() time.Duration {
-	shortest := forever
-	for i := range e.records {
-		if r := &e.records[i]; r.live {
-			shortest = min(shortest, r.ttl)
-		}
-	}
+	shortest := e.shortestTTL()
 	for w := e.waiters.first; w != nil; w = w.next {
 		shortest = min(shortest, w.ask.TTL)
 	}

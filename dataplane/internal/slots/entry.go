@@ -1,6 +1,7 @@
 package slots
 
 import (
+	"container/heap"
 	"errors"
 	"math"
 	"time"
@@ -39,27 +40,6 @@ type entry struct {
 	waiters queue
 }
 
-// limitLeases are a key's leases, in a slab with a list of free records.
-type limitLeases struct {
-	busy    int64 // live records
-	records []record
-	free    uint32 // index + 1 of the first free record, 0 for none
-}
-
-// record is one lease, or a place for one.
-type record struct {
-	generation uint32 // of the lease that is in it, or will be
-	live       bool
-	attended   bool   // the node renews it until it is released
-	next       uint32 // of the free list
-	ttl        time.Duration
-	deadline   time.Duration // when it ends by itself
-	since      time.Duration
-	holder     string
-	done       chan struct{} // nil until somebody asks
-	was        error         // why the lease before this generation has ended
-}
-
 // grant makes a lease of a slot that is free.
 func (e *entry) grant(now time.Duration, a *Ask) Lease {
 	index := e.free
@@ -70,7 +50,8 @@ func (e *entry) grant(now time.Duration, a *Ask) Lease {
 		e.free = e.records[index-1].next
 	}
 	r := &e.records[index-1]
-	r.live, r.attended, r.ttl, r.holder, r.since, r.done = true, !a.Unattended, a.TTL, a.Holder, now, nil
+	r.live, r.attended, r.holder, r.since, r.done = true, !a.Unattended, a.Holder, now, nil
+	e.setTTL(r, a.TTL)
 	r.deadline = forever
 	switch {
 	case a.Unattended:
@@ -83,6 +64,7 @@ func (e *entry) grant(now time.Duration, a *Ask) Lease {
 	e.stripe.stats.Granted++
 	e.stripe.stats.Leases++
 	if r.deadline != forever {
+		heap.Push((*byEnd)(&e.limitLeases), index-1)
 		e.endBy(r.deadline)
 	}
 	return Lease{e, index - 1, r.generation}
@@ -94,8 +76,12 @@ func (e *entry) finish(index uint32, why error) {
 	if r.done != nil {
 		close(r.done)
 	}
+	if r.deadline != forever {
+		heap.Remove((*byEnd)(&e.limitLeases), r.place)
+	}
 	r.live, r.holder, r.done, r.was = false, "", nil, why
 	r.generation++
+	e.finished++
 	r.next, e.free = e.free, index+1
 	e.busy--
 	e.stripe.stats.Leases--
@@ -121,10 +107,8 @@ func (e *entry) expire(now time.Duration) {
 		e.held = 0
 		return
 	}
-	for i := range e.records {
-		if r := &e.records[i]; r.live && r.deadline <= now {
-			e.finish(uint32(i), ErrExpired)
-		}
+	for e.firstEnd() <= now {
+		e.finish(e.byEnd[0], ErrExpired)
 	}
 }
 
@@ -138,14 +122,9 @@ func (e *entry) endBy(at time.Duration) {
 
 // nextEnd has expire called for the first end that is left.
 func (e *entry) nextEnd() {
-	first := forever
+	first := e.firstEnd()
 	if e.held > 0 {
-		first = e.validUntil
-	}
-	for i := range e.records {
-		if r := &e.records[i]; r.live {
-			first = min(first, r.deadline)
-		}
+		first = min(first, e.validUntil)
 	}
 	e.endBy(first)
 }

@@ -1,6 +1,7 @@
 package slots
 
 import (
+	"container/heap"
 	"errors"
 	"time"
 )
@@ -55,7 +56,8 @@ func (l Lease) Release() {
 	l.e.returned(s.table.now)
 }
 
-// Renew has an unattended lease end ttl from now. It is false, and nothing changes, if the lease has ended.
+// Renew has an unattended lease end ttl from now, if that is later than its end. It is false, and nothing changes, if the
+// lease has ended.
 func (l Lease) Renew(ttl time.Duration) bool {
 	if l.e == nil {
 		return true
@@ -69,8 +71,13 @@ func (l Lease) Renew(ttl time.Duration) bool {
 	if r == nil {
 		return false
 	}
-	if r.ttl = ttl; !r.attended {
+	if !r.attended && now+ttl <= r.deadline {
+		return true
+	}
+	l.e.setTTL(r, ttl)
+	if !r.attended {
 		r.deadline = now + ttl
+		heap.Fix((*byEnd)(&l.e.limitLeases), r.place)
 		l.e.endBy(r.deadline)
 	}
 	if l.e.validUntil > now+ttl {

@@ -30,6 +30,8 @@ const (
 	asksMax     = 500         // of one call
 	stripes     = 64
 	spareMax    = 1 << 16
+	eachMax     = 1000 // records that are read under a mutex
+	sweepMax    = 1000 // keys that one call looks at for room
 )
 
 // LeasesMax is how many leases a key may have on one node.
@@ -111,16 +113,24 @@ type Table struct {
 	cfg     Config
 	node    uint64
 	base    time.Time
-	entries atomic.Int64
-	sweptAt atomic.Int64
-	running atomic.Bool // Run was called
+	swept   atomic.Uint32 // stripes that were looked through for room
+	running atomic.Bool   // Run was called
 	stopped atomic.Bool
 
 	calls, asks, errors atomic.Int64
 
 	stripes [stripes]stripe
 	shards  []*shard
+
+	room   sync.Mutex // taken under a stripe's, never the other way round
+	keys   int
+	spaces map[space]int // keys of each namespace
 }
+
+// space is a namespace.
+type space struct{ workspace, namespace string }
+
+func (n *Name) space() space { return space{n.Workspace, n.Namespace} }
 
 // stripe is a part of the keys.
 type stripe struct {
@@ -144,7 +154,7 @@ type shard struct {
 
 // New makes an empty table.
 func New(cfg Config) *Table {
-	t := &Table{cfg: cfg, base: time.Now()}
+	t := &Table{cfg: cfg, base: time.Now(), spaces: make(map[space]int)}
 	for t.node == 0 {
 		t.node = rand.Uint64()
 	}
@@ -198,9 +208,9 @@ func (t *Table) Acquire(ctx context.Context, a *Ask, wait bool, r *Result) {
 	e := s.entries[a.Name]
 	if e == nil {
 		s.mu.Unlock()
-		room := t.makeRoom(now)
+		t.makeRoom(&a.Name)
 		s.mu.Lock()
-		if e = t.entryLocked(s, &a.Name, room); e == nil {
+		if e = t.entryLocked(s, &a.Name); e == nil {
 			s.stats.Refused++
 			s.mu.Unlock()
 			r.Err = ErrFull
@@ -334,10 +344,13 @@ func (t *Table) judge(e *entry, w *waiter) {
 	}
 }
 
-// entryLocked makes an entry where there is none.
-func (t *Table) entryLocked(s *stripe, name *Name, room bool) *entry {
-	if e := s.entries[*name]; e != nil || !room {
+// entryLocked makes an entry where there is none, or returns nil if there is no room.
+func (t *Table) entryLocked(s *stripe, name *Name) *entry {
+	if e := s.entries[*name]; e != nil {
 		return e
+	}
+	if !t.count(name, 1) {
+		return nil
 	}
 	e := &entry{stripe: s, name: *name, shard: t.shards[0], held: math.MaxInt64, validUntil: forever}
 	e.ask.e, e.end.e = e, e
@@ -346,33 +359,57 @@ func (t *Table) entryLocked(s *stripe, name *Name, room bool) *entry {
 		e.shard, e.held, e.validUntil = t.shards[t.cfg.Origin.ShardOf(&key)], 0, 0
 	}
 	s.entries[*name] = e
-	t.entries.Add(1)
 	return e
 }
 
-// makeRoom forgets idle keys where the table is full, at most once a second. It is true if there is room for one.
-func (t *Table) makeRoom(now time.Duration) bool {
-	full := func() bool { return t.entries.Load() >= int64(t.cfg.EntriesMax) }
-	if last := t.sweptAt.Load(); full() && (last == 0 || now-time.Duration(last) >= tick) &&
-		t.sweptAt.CompareAndSwap(last, int64(now)) {
-		t.sweep()
-	}
-	return !full()
+// hasRoom reports whether the table has room for one more key of a namespace. A namespace must leave free a third of the
+// room that it takes, so that others find some. t.room is held.
+func (t *Table) hasRoom(of space) bool {
+	free := t.cfg.EntriesMax - t.keys
+	return free > 0 && 3*free >= t.spaces[of]
 }
 
-// sweep forgets idle keys.
-func (t *Table) sweep() {
-	for i := range t.stripes {
-		s := &t.stripes[i]
-		s.mu.Lock()
-		for name, e := range s.entries {
-			if e.idle() {
-				delete(s.entries, name)
-				t.entries.Add(-1)
-			}
-		}
-		s.mu.Unlock()
+// count counts a key that is added, or with -1 removed. It returns false if there is no room for it.
+func (t *Table) count(name *Name, n int) bool {
+	t.room.Lock()
+	defer t.room.Unlock()
+	of := name.space()
+	if n > 0 && !t.hasRoom(of) {
+		return false
 	}
+	t.keys += n
+	if t.spaces[of] += n; t.spaces[of] == 0 {
+		delete(t.spaces, of)
+	}
+	return true
+}
+
+// makeRoom forgets some idle keys if there is no room for a new one.
+func (t *Table) makeRoom(name *Name) {
+	full := func() bool {
+		t.room.Lock()
+		defer t.room.Unlock()
+		return !t.hasRoom(name.space())
+	}
+	for looked, turns := 0, 0; full() && looked < sweepMax && turns < stripes; turns++ {
+		looked += t.sweep(&t.stripes[t.swept.Add(1)%stripes], sweepMax-looked)
+	}
+}
+
+// sweep forgets idle keys among up to most of a stripe, and returns how many it has looked at: a map begins anywhere.
+func (t *Table) sweep(s *stripe, most int) (looked int) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	for name, e := range s.entries {
+		if looked++; looked > most {
+			break
+		}
+		if e.idle() {
+			delete(s.entries, name)
+			t.count(&name, -1)
+		}
+	}
+	return looked
 }
 
 // IsStopped reports whether End was called.
@@ -427,7 +464,7 @@ type Held struct {
 	Ends   time.Duration // from now on; -1: not before it is released
 }
 
-// Each calls f with all leases, those of one key under its stripe's mutex.
+// Each calls f with all leases, up to eachMax of one key at a time under its stripe's mutex.
 func (t *Table) Each(f func(*Held)) {
 	for i := range t.stripes {
 		s := &t.stripes[i]
@@ -435,15 +472,18 @@ func (t *Table) Each(f func(*Held)) {
 		entries := slices.Collect(maps.Values(s.entries))
 		s.mu.Unlock()
 		for _, e := range entries {
-			s.mu.Lock()
-			e.each(t.now(), f)
-			s.mu.Unlock()
+			for from, more := 0, true; more; from += eachMax {
+				s.mu.Lock()
+				more = e.each(t.now(), from, f)
+				s.mu.Unlock()
+			}
 		}
 	}
 }
 
-func (e *entry) each(now time.Duration, f func(*Held)) {
-	for i := range e.records {
+// each calls f with the leases in eachMax records, and reports whether there are more.
+func (e *entry) each(now time.Duration, from int, f func(*Held)) (more bool) {
+	for i := from; i < min(from+eachMax, len(e.records)); i++ {
 		if r := &e.records[i]; r.live && now < r.deadline && now < e.validUntil {
 			h := Held{Name: e.name, Holder: r.holder, Age: now - r.since, Ends: -1}
 			if r.deadline != forever {
@@ -452,6 +492,7 @@ func (e *entry) each(now time.Duration, f func(*Held)) {
 			f(&h)
 		}
 	}
+	return from+eachMax < len(e.records)
 }
 
 // Stats adds up all stripes'.

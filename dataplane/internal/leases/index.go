@@ -1,0 +1,178 @@
+package leases
+
+import (
+	"container/heap"
+	"container/list"
+
+	"github.com/weirhq/weir/dataplane/internal/slots"
+)
+
+const (
+	liveMax   = 100_000 // leases that are this process's, or that it lists for operators
+	overMax   = 50_000  // leases of which it is known that they were released or lost
+	overFor   = TTLMax  // for how long that is known: a renewal may be late
+	expireMax = 16      // leases that a call drops at most
+)
+
+// name is a lease's.
+type name struct {
+	key slots.Name
+	id  string
+}
+
+// known is a lease as this node has last heard of it. It is constant.
+type known struct {
+	Lease
+	endsMs int64 // by what this node knows: another one may have renewed it since
+	over   bool  // it was released or lost
+	here   bool
+	slot   slots.Lease // if it is here
+}
+
+// space is a namespace.
+type space struct{ workspace, namespace string }
+
+func (k *known) space() space { return space{k.Key.Workspace, k.Key.Namespace} }
+
+// index has the leases that a node knows: live ones until they end, and others for some time after they were released or
+// lost. The zero value is empty. What a call does, except all, does not grow with the number of leases.
+type index struct {
+	by     map[name]*item
+	live   ends
+	over   list.List     // of *item, the oldest first
+	spaces map[space]int // live leases of each namespace
+	there  int           // live leases that are not here
+}
+
+// item is a lease in the index.
+type item struct {
+	*known
+	place   int           // in live
+	element *list.Element // in over; nil if it is live
+	sinceMs int64         // when it came there
+}
+
+// find returns a lease, or nil.
+func (x *index) find(n name) *known {
+	if it := x.by[n]; it != nil {
+		return it.known
+	}
+	return nil
+}
+
+// keep notes a lease that is held. It returns false if there is no room. A namespace must leave free a third of the room
+// that it takes, so that others find some.
+func (x *index) keep(k *known, nowMs int64) bool {
+	x.expire(nowMs)
+	n := k.name()
+	if it := x.by[n]; it == nil || it.over {
+		if free := liveMax - len(x.live); free < 1 || 3*free < x.spaces[k.space()] {
+			return false
+		}
+	}
+	x.remove(n)
+	it := &item{known: k}
+	x.add(n, it)
+	heap.Push(&x.live, it)
+	x.count(k, 1)
+	return true
+}
+
+// end notes that a lease was released or lost, also if it was not known.
+func (x *index) end(n name, nowMs int64) {
+	x.expire(nowMs)
+	x.remove(n)
+	it := &item{known: &known{over: true}, sinceMs: nowMs}
+	it.Key, it.ID = n.key, n.id
+	x.add(n, it)
+	it.element = x.over.PushBack(it)
+}
+
+// expire drops what has ended, and what has been over for long.
+func (x *index) expire(nowMs int64) {
+	for range expireMax {
+		if len(x.live) == 0 || x.live[0].endsMs > nowMs {
+			break
+		}
+		x.remove(x.live[0].name())
+	}
+	for range expireMax {
+		first := x.over.Front()
+		if first == nil {
+			break
+		}
+		it := first.Value.(*item)
+		if x.over.Len() <= overMax && nowMs-it.sinceMs < overFor.Milliseconds() {
+			break
+		}
+		x.remove(it.name())
+	}
+}
+
+func (x *index) add(n name, it *item) {
+	if x.by == nil {
+		x.by, x.spaces = make(map[name]*item), make(map[space]int)
+	}
+	x.by[n] = it
+}
+
+// remove removes a lease if it is known.
+func (x *index) remove(n name) {
+	it := x.by[n]
+	switch {
+	case it == nil:
+		return
+	case it.over:
+		x.over.Remove(it.element)
+	default:
+		heap.Remove(&x.live, it.place)
+		x.count(it.known, -1)
+	}
+	delete(x.by, n)
+}
+
+// count counts a live lease, or with -1 one that is no longer live.
+func (x *index) count(k *known, n int) {
+	if x.spaces[k.space()] += n; x.spaces[k.space()] == 0 {
+		delete(x.spaces, k.space())
+	}
+	if !k.here {
+		x.there += n
+	}
+}
+
+// all returns all live leases.
+func (x *index) all() []*known {
+	all := make([]*known, len(x.live))
+	for i, it := range x.live {
+		all[i] = it.known
+	}
+	return all
+}
+
+// ends is a heap of leases, the first that ends first.
+type ends []*item
+
+func (e ends) Len() int           { return len(e) }
+func (e ends) Less(i, j int) bool { return e[i].endsMs < e[j].endsMs }
+
+func (e ends) Swap(i, j int) {
+	e[i], e[j] = e[j], e[i]
+	e[i].place, e[j].place = i, j
+}
+
+// Push implements heap.Interface.
+func (e *ends) Push(x any) {
+	it := x.(*item)
+	it.place = len(*e)
+	*e = append(*e, it)
+}
+
+// Pop implements heap.Interface.
+func (e *ends) Pop() any {
+	last := len(*e) - 1
+	it := (*e)[last]
+	(*e)[last] = nil
+	*e = (*e)[:last]
+	return it
+}

@@ -1,0 +1,97 @@
+package slots
+
+import "time"
+
+// limitLeases are a key's leases, in a slab with a list of free records.
+type limitLeases struct {
+	busy    int64 // live records
+	records []record
+	free    uint32   // index + 1 of the first free record, 0 for none
+	byEnd   []uint32 // a heap of the live records that end by themselves
+
+	least    time.Duration // no live record has a shorter ttl; 0: unknown
+	finished int           // leases that have ended, or last longer, since least was found
+}
+
+// record is one lease, or a place for one.
+type record struct {
+	generation uint32 // of the lease that is in it, or will be
+	live       bool
+	attended   bool   // the node renews it until it is released
+	next       uint32 // of the free list
+	place      int    // in byEnd, if it ends by itself
+	ttl        time.Duration
+	deadline   time.Duration // when it ends by itself
+	since      time.Duration
+	holder     string
+	done       chan struct{} // nil until somebody asks
+	was        error         // why the lease before this generation has ended
+}
+
+// firstEnd is when the first lease ends by itself.
+func (l *limitLeases) firstEnd() time.Duration {
+	if len(l.byEnd) == 0 {
+		return forever
+	}
+	return l.records[l.byEnd[0]].deadline
+}
+
+// setTTL sets a live lease's time to live.
+func (l *limitLeases) setTTL(r *record, ttl time.Duration) {
+	if ttl > r.ttl {
+		l.finished++ // the shortest may be no longer there
+	}
+	if r.ttl = ttl; l.least == 0 || ttl < l.least {
+		l.least = ttl
+	}
+}
+
+// exactMax is how many records are walked for the shortest time to live whenever a lease has ended.
+const exactMax = 1000
+
+// shortestTTL is the shortest time to live of all leases, or forever without any. Where there are many, it may be that of
+// one that has ended, until as many have ended as there are: so that the walk costs each of them little.
+func (l *limitLeases) shortestTTL() time.Duration {
+	if l.busy == 0 {
+		l.least, l.finished = 0, 0
+		return forever
+	}
+	if l.finished > 0 && (len(l.records) <= exactMax || int64(l.finished) >= l.busy) {
+		l.least, l.finished = forever, 0
+		for i := range l.records {
+			if r := &l.records[i]; r.live {
+				l.least = min(l.least, r.ttl)
+			}
+		}
+	}
+	return l.least
+}
+
+// byEnd is the heap of a key's leases, the first that ends first.
+type byEnd limitLeases
+
+func (h *byEnd) Len() int { return len(h.byEnd) }
+
+func (h *byEnd) Less(i, j int) bool {
+	return h.records[h.byEnd[i]].deadline < h.records[h.byEnd[j]].deadline
+}
+
+func (h *byEnd) Swap(i, j int) {
+	h.byEnd[i], h.byEnd[j] = h.byEnd[j], h.byEnd[i]
+	h.records[h.byEnd[i]].place, h.records[h.byEnd[j]].place = i, j
+}
+
+// Push implements heap.Interface.
+func (h *byEnd) Push(x any) {
+	index := x.(uint32)
+	h.records[index].place = len(h.byEnd)
+	h.byEnd = append(h.byEnd, index)
+}
+
+// Pop implements heap.Interface.
+func (h *byEnd) Pop() any {
+	last := len(h.byEnd) - 1
+	index := h.byEnd[last]
+	h.byEnd = h.byEnd[:last]
+	return index
+}
