@@ -109,6 +109,9 @@ func (l *Limiter) AcquireWait(ctx context.Context, r ConcurrencyRequest) (Lease,
 
 func (l *Limiter) acquire(ctx context.Context, r *ConcurrencyRequest, wait bool) (lease Lease, d ConcurrencyDecision) {
 	var ask slots.Ask
+	if ctx, d.Err = l.called(ctx); d.Err != nil {
+		return lease, d
+	}
 	if d.Err = r.prepare(&ask); d.Err != nil {
 		return lease, d
 	}
@@ -117,6 +120,17 @@ func (l *Limiter) acquire(ctx context.Context, r *ConcurrencyRequest, wait bool)
 	d.take(&result, &ask, by)
 	lease.slot = result.Lease
 	return lease, d
+}
+
+// called returns the context of a call about leases, which may be nil, or an error if New has not made the limiter.
+func (l *Limiter) called(ctx context.Context) (context.Context, error) {
+	if ctx == nil {
+		ctx = context.Background()
+	}
+	if l.engine.clock == nil {
+		return ctx, fmt.Errorf("%w: the Limiter is zero (make it with New)", ErrInvalid)
+	}
+	return ctx, nil
 }
 
 // prepare makes an ask of a request, unless the request is invalid.

@@ -1,6 +1,7 @@
 package dataplane
 
 import (
+	"context"
 	"fmt"
 	"strings"
 	"time"
@@ -34,6 +35,9 @@ type ConcurrencyExplanation struct {
 // calls no server.
 func (l *Limiter) ExplainConcurrency(r ConcurrencyRequest) (x ConcurrencyExplanation, err error) {
 	var ask slots.Ask
+	if _, err := l.called(context.Background()); err != nil {
+		return ConcurrencyExplanation{}, err
+	}
 	if err := r.prepare(&ask); err != nil {
 		return ConcurrencyExplanation{}, err
 	}

@@ -30,6 +30,9 @@ import (
 func (l *Limiter) AcquireToken(ctx context.Context, r ConcurrencyRequest, id string,
 	wait bool) (token string, d ConcurrencyDecision) {
 	var ask slots.Ask
+	if ctx, d.Err = l.called(ctx); d.Err != nil {
+		return "", d
+	}
 	switch d.Err = r.prepare(&ask); {
 	case d.Err != nil:
 		return "", d
@@ -57,7 +60,11 @@ func (l *Limiter) AcquireToken(ctx context.Context, r ConcurrencyRequest, id str
 // call renews it: an origin that has lost its data accepts leases that it no longer knows, unless this
 // node knows that they were released or lost.
 func (l *Limiter) RenewTokens(ctx context.Context, ttl time.Duration, tokens ...string) []error {
+	ctx, zero := l.called(ctx)
 	return leases.Each(tokens, LeaseTokensMax, func(of []leases.Lease) []error {
+		if zero != nil {
+			return slices.Repeat([]error{zero}, len(of))
+		}
 		if err := checkTTL(cmp.Or(ttl, LeaseTTLMin), LeaseTTLMin, LeaseTTLMax); err != nil {
 			return slices.Repeat([]error{err}, len(of))
 		}
@@ -68,7 +75,11 @@ func (l *Limiter) RenewTokens(ctx context.Context, ttl time.Duration, tokens ...
 // ReleaseTokens ends up to LeaseTokensMax leases. One that has ended is no error. It waits as RenewTokens does, and what
 // it returns an error for may have been released all the same.
 func (l *Limiter) ReleaseTokens(ctx context.Context, tokens ...string) []error {
+	ctx, zero := l.called(ctx)
 	return leases.Each(tokens, LeaseTokensMax, func(of []leases.Lease) []error {
+		if zero != nil {
+			return slices.Repeat([]error{zero}, len(of))
+		}
 		return l.permits.Leases.Release(ctx, of)
 	})
 }

@@ -5,6 +5,7 @@ import (
 	"errors"
 	"sync"
 	"testing"
+	"testing/synctest"
 	"time"
 
 	"github.com/weirhq/weir/dataplane"
@@ -62,5 +63,63 @@ func TestAZeroHandleIsAnError(t *testing.T) {
 		if d.Allowed || !errors.Is(d.Err, dataplane.ErrInvalid) {
 			t.Errorf("%d: %+v", i, d)
 		}
+	}
+}
+
+// Calls about leases without a context wait for the origin as long as ReadTimeout lets them.
+func TestALeaseWithoutAContext(t *testing.T) {
+	var none context.Context
+	for _, fleet := range []bool{false, true} {
+		synctest.Test(t, func(t *testing.T) {
+			cfg := dataplane.Config{Region: "eu"}
+			if fleet {
+				cfg.Origin = memstore.NewOrigin(memstore.OriginOptions{}).Client()
+			}
+			l := acquirer(t, cfg)
+			time.Sleep(11 * time.Second)
+			for _, acquire := range []func(context.Context, dataplane.ConcurrencyRequest) (dataplane.Lease,
+				dataplane.ConcurrencyDecision){l.Acquire, l.AcquireWait} {
+				lease, d := acquire(none, jobs(1))
+				if !d.Allowed {
+					t.Errorf("fleet %v: %+v", fleet, d)
+				}
+				lease.Release()
+				time.Sleep(time.Second)
+			}
+			for _, wait := range []bool{false, true} {
+				token, d := l.AcquireToken(none, jobs(1), "", wait)
+				if token == "" {
+					t.Fatalf("fleet %v: %+v", fleet, d)
+				}
+				if err := errors.Join(l.RenewTokens(none, 0, token)[0], l.ReleaseTokens(none, token)[0]); err != nil {
+					t.Errorf("fleet %v: %v", fleet, err)
+				}
+			}
+		})
+	}
+}
+
+// A Limiter that New has not made grants no leases, and says so. A zero Lease holds no slot, and never ends.
+func TestAZeroLimiterGrantsNothing(t *testing.T) {
+	var l dataplane.Limiter
+	ctx := t.Context()
+	_, acquired := l.Acquire(ctx, jobs(1))
+	_, waited := l.AcquireWait(ctx, jobs(1))
+	_, token := l.AcquireToken(ctx, jobs(1), "", true)
+	_, explained := l.ExplainConcurrency(jobs(1))
+	text, d := acquirer(t, dataplane.Config{}).AcquireToken(ctx, jobs(1), "", false)
+	if text == "" {
+		t.Fatal(d)
+	}
+	for i, err := range []error{acquired.Err, waited.Err, token.Err, explained, l.RenewTokens(ctx, 0, text)[0],
+		l.ReleaseTokens(ctx, text)[0]} {
+		if !errors.Is(err, dataplane.ErrInvalid) {
+			t.Errorf("%d: %v", i, err)
+		}
+	}
+	var lease dataplane.Lease
+	lease.Release()
+	if err := errors.Join(lease.Renew(time.Second), lease.Err()); err != nil || lease.Done() != nil {
+		t.Errorf("a zero lease: %v", err)
 	}
 }
