@@ -82,19 +82,26 @@ func (x *index) keep(k *known, nowMs int64) bool {
 func (x *index) end(n name, nowMs int64) {
 	x.expire(nowMs)
 	x.remove(n)
+	x.addOver(n, nowMs)
+}
+
+func (x *index) addOver(n name, nowMs int64) {
 	it := &item{known: &known{over: true}, sinceMs: nowMs}
 	it.Key, it.ID = n.key, n.id
 	x.add(n, it)
 	it.element = x.over.PushBack(it)
 }
 
-// expire drops what has ended, and what has been over for long.
+// expire drops what has ended, and what has been over for long. A lease of this process is over at its end.
 func (x *index) expire(nowMs int64) {
 	for range expireMax {
 		if len(x.live) == 0 || x.live[0].endsMs > nowMs {
 			break
 		}
-		x.remove(x.live[0].name())
+		first := x.live[0]
+		if x.remove(first.name()); first.here {
+			x.addOver(first.name(), nowMs) // no other node can have renewed it
+		}
 	}
 	for range expireMax {
 		first := x.over.Front()

@@ -35,6 +35,9 @@ type Origin interface {
 	// time without an answer. A call that has begun then goes on, and its answers go to late unless that is nil.
 	Say(ctx context.Context, shard int, words []store.LeaseWord,
 		late func([]store.LeaseAnswer)) ([]store.LeaseAnswer, error)
+
+	// Go runs f in a goroutine, unless no call may be made any more.
+	Go(f func())
 }
 
 // Book has the leases by id that a node has to do with. Set its fields before its first call.
@@ -110,7 +113,7 @@ func (b *Book) Acquire(ctx context.Context, a *Ask, wait bool) (r slots.Result) 
 		r = b.wait(ctx, a)
 	}
 	if !r.Granted && a.leave() {
-		b.giveBack(a)
+		b.Origin.Go(func() { b.giveBack(a) })
 	}
 	if r.Out && a.Local && ctx.Err() == nil {
 		return b.acquireHere(ctx, a, false)

@@ -40,6 +40,8 @@ func (w way) Say(ctx context.Context, shard int, words []store.LeaseWord,
 	return nil, err
 }
 
+func (w way) Go(f func()) { f() }
+
 // book is a node's, over an origin, or alone.
 func book(t testing.TB, origin *memstore.Origin) *leases.Book {
 	b := &leases.Book{SteadyMs: func() int64 { return time.Now().UnixMilli() }}

@@ -26,6 +26,9 @@ type leaseOrigin struct {
 // ShardOf implements leases.Origin.
 func (o *leaseOrigin) ShardOf(key *window.Key) int { return o.origin.ShardOf(key) }
 
+// Go implements leases.Origin.
+func (o *leaseOrigin) Go(f func()) { o.calls.Start(f) }
+
 // Say implements leases.Origin. A call that had to wait for more than half of its time until it could begin is not
 // unanswered because of an outage, as long as others are answered: the node is busy.
 func (o *leaseOrigin) Say(ctx context.Context, shard int, words []store.LeaseWord,
