@@ -165,11 +165,11 @@ func (e *entry) serve(now time.Duration) {
 	}
 }
 
-// yields reports whether this node leaves its free slots to others. While others are refused, it does so every yieldEvery,
-// for long enough that they ask again, however few slots it holds: how many others there are is not always known, and
-// leases by id belong to no node.
+// yields reports whether this node leaves its free slots to others. While others are refused and the origin has no room
+// for them, it does so every yieldEvery, for long enough that they ask again, however few slots it holds: how many others
+// there are is not always known, and leases by id belong to no node.
 func (e *entry) yields(now time.Duration) bool {
-	if e.starved && e.busy < e.held && now >= e.yieldUntil+yieldEvery {
+	if e.starved && e.busy < e.held && e.held+e.others >= e.limit && now >= e.yieldUntil+yieldEvery {
 		e.yieldUntil = now + yieldFor
 		e.askBy(now)
 	}
