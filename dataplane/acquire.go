@@ -20,8 +20,9 @@ const (
 
 // What else ConcurrencyDecision.Err may be: nothing is wrong with the request, but this node has no room for it.
 var (
-	// ErrTooManyKeys is returned if too many keys have leases on this node: at most Config.EntriesMax, and without an origin
-	// 100,000 leases by id. A namespace may have three times as many as are left free, so others find room beside it.
+	// ErrTooManyKeys is returned if too many keys have leases on this node: at most Config.EntriesMax, and without an
+	// origin 100,000 leases by id. A namespace may have three times as many as are left free, so others find room beside
+	// it.
 	ErrTooManyKeys = errors.New("dataplane: too many keys have leases on this node")
 
 	// ErrTooManyWaiters is returned if 1,000 wait for a lease of the key on this node.

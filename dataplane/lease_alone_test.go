@@ -13,8 +13,8 @@ import (
 	"github.com/weirhq/weir/dataplane/memstore"
 )
 
-// A process alone answers AcquireToken as an origin does: the same id again has the same lease, its time to live, and the
-// number of leases that are held.
+// A process alone answers AcquireToken as an origin does: the same id again has the same lease, its time to live, and
+// the number of leases that are held.
 func TestARepeatedTokenIsTheSameLease(t *testing.T) {
 	for _, fleet := range []bool{false, true} {
 		synctest.Test(t, func(t *testing.T) {

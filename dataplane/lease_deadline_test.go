@@ -126,7 +126,8 @@ func TestAHungOriginIsNotABusyNode(t *testing.T) {
 	})
 }
 
-// A wait that ends while a call is under way ends without a lease: that is no outage, which an open namespace lets pass.
+// A wait that ends while a call is under way ends without a lease: that is no outage, which an open namespace lets
+// pass.
 func TestAWaitThatEndsDuringACallIsDenied(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		counts := memstore.NewCounts(memstore.CountsOptions{})

@@ -180,7 +180,7 @@ func TestThoseWhoWaitKeepTheirOrder(t *testing.T) {
 			var waiters sync.WaitGroup
 			for i := range 8 {
 				waiters.Go(func() {
-					release := func() {}
+					var release func()
 					if tokens {
 						token, _ := l.AcquireToken(t.Context(), jobs(1), "", true)
 						release = func() { l.ReleaseTokens(t.Context(), token) }

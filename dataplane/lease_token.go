@@ -21,12 +21,11 @@ import (
 // arrive late. Anyone who has the id can renew and release the lease, so it should be hard to
 // guess.
 //
-// AcquireToken asks the origin each time, and waits for each answer for at most Config.ReadTimeout, or until ctx ends. A
-// call that has begun goes on. There is one exception: without an id, it denies at once for
-// 20 ms after the origin has denied the key to this node. If the origin does not answer, the outage
-// policy decides as for Acquire. A lease that this node then grants can be renewed and released
-// only at this node. If this node already makes as many calls as it may, AcquireToken denies with
-// ErrBusy, whatever the outage policy.
+// AcquireToken asks the origin each time, and waits for each answer for at most Config.ReadTimeout, or until ctx ends.
+// A call that has begun goes on. There is one exception: without an id, it denies at once for 20 ms after the origin
+// has denied the key to this node. If the origin does not answer, the outage policy decides as for Acquire. A lease
+// that this node then grants can be renewed and released only at this node. If this node already makes as many calls as
+// it may, AcquireToken denies with ErrBusy, whatever the outage policy.
 func (l *Limiter) AcquireToken(ctx context.Context, r ConcurrencyRequest, id string,
 	wait bool) (token string, d ConcurrencyDecision) {
 	var ask slots.Ask
@@ -72,8 +71,8 @@ func (l *Limiter) RenewTokens(ctx context.Context, ttl time.Duration, tokens ...
 	})
 }
 
-// ReleaseTokens ends up to LeaseTokensMax leases. One that has ended is no error. It waits as RenewTokens does, and what
-// it returns an error for may have been released all the same.
+// ReleaseTokens ends up to LeaseTokensMax leases. One that has ended is no error. It waits as RenewTokens does, and
+// what it returns an error for may have been released all the same.
 func (l *Limiter) ReleaseTokens(ctx context.Context, tokens ...string) []error {
 	ctx, zero := l.called(ctx)
 	return leases.Each(tokens, LeaseTokensMax, func(of []leases.Lease) []error {

@@ -34,8 +34,8 @@ type space struct{ workspace, namespace string }
 
 func (k *known) space() space { return space{k.Key.Workspace, k.Key.Namespace} }
 
-// index has the leases that a node knows: live ones until they end, and others for some time after they were released or
-// lost. The zero value is empty. What a call does, except all, does not grow with the number of leases.
+// index has the leases that a node knows: live ones until they end, and others for some time after they were released
+// or lost. The zero value is empty. What a call does, except all, does not grow with the number of leases.
 type index struct {
 	by     map[name]*item
 	live   ends
@@ -60,8 +60,8 @@ func (x *index) find(n name) *known {
 	return nil
 }
 
-// keep notes a lease that is held. It returns false if there is no room. A namespace must leave free a third of the room
-// that it takes, so that others find some.
+// keep notes a lease that is held. It returns false if there is no room. A namespace must leave free a third of the
+// room that it takes, so that others find some.
 func (x *index) keep(k *known, nowMs int64) bool {
 	x.expire(nowMs)
 	n := k.name()

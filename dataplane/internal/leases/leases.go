@@ -281,8 +281,8 @@ func (b *Book) leave(a *Ask, at *place) {
 }
 
 // Renew has leases end ttl from now, or with 0 the TTL of each, and shortens none. It returns what became of each: nil,
-// slots.ErrLost, or an error of the origin's, which leaves a lease as it was. A lease that is known to have been released
-// or lost is not renewed: an origin that has lost its data would believe that it is held.
+// slots.ErrLost, or an error of the origin's, which leaves a lease as it was. A lease that is known to have been
+// released or lost is not renewed: an origin that has lost its data would believe that it is held.
 func (b *Book) Renew(ctx context.Context, leases []Lease, ttl time.Duration) []error {
 	errs := make([]error, len(leases))
 	var there []int

@@ -140,9 +140,9 @@ func (sh *Shard) get(ctx context.Context, cells []window.Cell, end func(error)) 
 func twiceMax() int { return 5 * runtime.GOMAXPROCS(0) }
 
 // CallTwice makes a call that is safe to repeat, and repeats it once if it fails, because one lost reply is no outage.
-// Each try takes at most within. A try that has begun goes on after ctx ends. The error is ErrBusy if the call could not
-// begin within that time, or by ctx's deadline, although others were answered meanwhile; if none was, the origin hangs,
-// and the error is context.DeadlineExceeded. Otherwise it is that of the context, the breaker or the call.
+// Each try takes at most within. A try that has begun goes on after ctx ends. The error is ErrBusy if the call could
+// not begin within that time, or by ctx's deadline, although others were answered meanwhile; if none was, the origin
+// hangs, and the error is context.DeadlineExceeded. Otherwise it is that of the context, the breaker or the call.
 func (sh *Shard) CallTwice(ctx context.Context, op collect.Op, items int, within time.Duration,
 	call func(context.Context) (store.Reply, error)) (err error) {
 	answers := sh.Answers()
@@ -181,8 +181,8 @@ func (sh *Shard) CallTwice(ctx context.Context, op collect.Op, items int, within
 // Answers returns how many calls of CallTwice were answered.
 func (sh *Shard) Answers() int64 { return sh.answers.Load() }
 
-// NotBegun returns the error of a call that could not begin in time, because err ended its wait. answers is what Answers
-// returned when the wait began.
+// NotBegun returns the error of a call that could not begin in time, because err ended its wait. answers is what
+// Answers returned when the wait began.
 func (sh *Shard) NotBegun(err error, answers int64) error {
 	if errors.Is(err, context.DeadlineExceeded) && sh.Answers() > answers {
 		return ErrBusy

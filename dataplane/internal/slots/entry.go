@@ -148,8 +148,8 @@ func (e *entry) spareMax(want int64) int64 {
 	return min(max(0, e.limit-e.others-e.busy-want)/(2*e.stripe.table.nodes()), spareMax)
 }
 
-// serve grants free slots to those who wait, in their order. One whose own limit is reached keeps its place, and holds up
-// nobody whose limit is higher.
+// serve grants free slots to those who wait, in their order. One whose own limit is reached keeps its place, and holds
+// up nobody whose limit is higher.
 func (e *entry) serve(now time.Duration) {
 	if e.waiters.first == nil || e.yields(now) {
 		return
@@ -166,8 +166,8 @@ func (e *entry) serve(now time.Duration) {
 }
 
 // yields reports whether this node leaves its free slots to others. While others are refused and the origin has no room
-// for them, it does so every yieldEvery, for long enough that they ask again, however few slots it holds: how many others
-// there are is not always known, and leases by id belong to no node.
+// for them, it does so every yieldEvery, for long enough that they ask again, however few slots it holds: how many
+// others there are is not always known, and leases by id belong to no node.
 func (e *entry) yields(now time.Duration) bool {
 	if e.starved && e.busy < e.held && e.held+e.others >= e.limit && now >= e.yieldUntil+yieldEvery {
 		e.yieldUntil = now + yieldFor

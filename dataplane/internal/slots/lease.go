@@ -56,8 +56,8 @@ func (l Lease) Release() {
 	l.e.returned(s.table.now)
 }
 
-// Renew has an unattended lease end ttl from now, if that is later than its end. It is false, and nothing changes, if the
-// lease has ended.
+// Renew has an unattended lease end ttl from now, if that is later than its end. It is false, and nothing changes, if
+// the lease has ended.
 func (l Lease) Renew(ttl time.Duration) bool {
 	if l.e == nil {
 		return true

@@ -49,8 +49,8 @@ func (l *limitLeases) setTTL(r *record, ttl time.Duration) {
 // exactMax is how many records are walked for the shortest time to live whenever a lease has ended.
 const exactMax = 1000
 
-// shortestTTL is the shortest time to live of all leases, or forever without any. Where there are many, it may be that of
-// one that has ended, until as many have ended as there are: so that the walk costs each of them little.
+// shortestTTL is the shortest time to live of all leases, or forever without any. Where there are many, it may be that
+// of one that has ended, until as many have ended as there are: so that the walk costs each of them little.
 func (l *limitLeases) shortestTTL() time.Duration {
 	if l.busy == 0 {
 		l.least, l.finished = 0, 0

@@ -2,6 +2,7 @@ package slots
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"math/rand/v2"
 	"strconv"
@@ -9,8 +10,8 @@ import (
 	"time"
 )
 
-// The heap of ends and the shortest time to live agree with a walk over all records, whatever becomes of the leases; and
-// a lease ends at its end and not before.
+// The heap of ends and the shortest time to live agree with a walk over all records, whatever becomes of the leases;
+// and a lease ends at its end and not before.
 func TestRecordsAgreeWithAWalk(t *testing.T) {
 	for seed := range uint64(20) {
 		r := rand.New(rand.NewPCG(seed, 3))
@@ -77,8 +78,8 @@ func TestRecordsAgreeWithAWalk(t *testing.T) {
 	}
 }
 
-// Where there are many leases, the shortest time to live is not looked for at each end; once as many have ended as there
-// are, it is right.
+// Where there are many leases, the shortest time to live is not looked for at each end; once as many have ended as
+// there are, it is right.
 func TestTheShortestTimeToLiveComesBack(t *testing.T) {
 	table := New(Config{})
 	ask := Ask{Name: Name{"w", "n", "i"}, Limit: 1e6, TTL: time.Minute}
@@ -119,7 +120,7 @@ func TestAFullTableMakesRoom(t *testing.T) {
 	next := func(i int) Result {
 		return table.Try(context.Background(), &Ask{Name: Name{"w", strconv.Itoa(i), fmt.Sprint("new ", i)}, Limit: 1, TTL: time.Minute})
 	}
-	if r := next(0); r.Err != ErrFull {
+	if r := next(0); !errors.Is(r.Err, ErrFull) {
 		t.Errorf("%+v", r)
 	}
 	for _, l := range leases[:keys/2] {

@@ -362,8 +362,8 @@ func (t *Table) entryLocked(s *stripe, name *Name) *entry {
 	return e
 }
 
-// hasRoom reports whether the table has room for one more key of a namespace. A namespace must leave free a third of the
-// room that it takes, so that others find some. t.room is held.
+// hasRoom reports whether the table has room for one more key of a namespace. A namespace must leave free a third of
+// the room that it takes, so that others find some. t.room is held.
 func (t *Table) hasRoom(of space) bool {
 	free := t.cfg.EntriesMax - t.keys
 	return free > 0 && 3*free >= t.spaces[of]

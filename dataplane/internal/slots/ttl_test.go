@@ -1,0 +1,156 @@
+package slots_test
+
+import (
+	"context"
+	"errors"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/weirhq/weir/dataplane/internal/slots"
+	"github.com/weirhq/weir/dataplane/memstore"
+)
+
+// However a lease with a short time to live comes to its slot, that is free soon after the node has died: also beside
+// leases that last longer.
+func TestAShortTimeToLiveIsKeptBesideALongOne(t *testing.T) {
+	const limit = 8
+	ways := map[string]func(t *testing.T, n *node, long slots.Result){
+		"granted from a spare slot": func(t *testing.T, n *node, _ slots.Result) {
+			n.try(limit, 5*time.Minute)
+			if r := n.try(limit, time.Second); !r.Granted || r.Asked {
+				t.Errorf("%+v", r)
+			}
+		},
+		"waited for": func(t *testing.T, n *node, _ slots.Result) {
+			for range limit - 2 { // no slot is left to spare
+				if r := n.try(limit, 5*time.Minute); !r.Granted {
+					t.Errorf("%+v", r)
+				}
+			}
+			if r := n.waitFor(time.Second, limit, time.Second); !r.Granted {
+				t.Errorf("%+v", r)
+			}
+		},
+		"renewed for a short time": func(t *testing.T, n *node, long slots.Result) {
+			long.Lease.Release()
+			short := ask(limit, 5*time.Minute)
+			short.Unattended = true
+			r := n.Try(context.Background(), short)
+			time.Sleep(5*time.Minute - 500*time.Millisecond)
+			if !r.Granted || !r.Lease.Renew(time.Second) {
+				t.Errorf("%+v", r)
+			}
+		},
+	}
+	for name, way := range ways {
+		t.Run(name, func(t *testing.T) {
+			fleet(t, 2, func(t *testing.T, _ *memstore.Origin, n []*node) {
+				long := n[0].try(limit, 5*time.Minute)
+				if !long.Granted {
+					t.Fatalf("%+v", long)
+				}
+				way(t, n[0], long)
+				time.Sleep(100 * time.Millisecond)
+				n[0].kill()
+				time.Sleep(2 * time.Second)
+				for i := range limit {
+					if r := n[1].waitFor(time.Second, limit, time.Second); !r.Granted {
+						t.Fatalf("slot %d is not free: %+v", i, r)
+					}
+				}
+			})
+		})
+	}
+}
+
+// A key that was just refused is not asked about again for each request.
+func TestARefusalIsRememberedForAMoment(t *testing.T) {
+	fleet(t, 2, func(t *testing.T, _ *memstore.Origin, n []*node) {
+		if r := n[0].try(1, 5*time.Minute); !r.Granted {
+			t.Fatalf("%+v", r)
+		}
+		for range 100 {
+			if r := n[1].try(1, time.Second); r.Granted || r.Err != nil {
+				t.Fatalf("%+v", r)
+			}
+		}
+		if calls, _ := n[1].calls(); len(calls) != 1 {
+			t.Errorf("%d calls about 100 requests at one moment", len(calls))
+		}
+		time.Sleep(30 * time.Millisecond)
+		n[1].try(1, time.Second)
+		if calls, _ := n[1].calls(); len(calls) != 2 {
+			t.Errorf("%d calls 30 ms later", len(calls))
+		}
+	})
+}
+
+// While an origin recovers, those who wait ask again when that is over, and not all the time.
+func TestARecoveringOriginIsAskedWhenItHasRecovered(t *testing.T) {
+	fleet(t, 1, func(t *testing.T, origin *memstore.Origin, n []*node) {
+		origin.Wipe()
+		began := time.Now()
+		if r := n[0].waitFor(time.Minute, 1, 10*time.Second); !r.Granted || time.Since(began) > 12*time.Second {
+			t.Errorf("after %v: %+v", time.Since(began), r)
+		}
+		if calls, _ := n[0].calls(); len(calls) > 5 {
+			t.Errorf("%d calls", len(calls))
+		}
+	})
+}
+
+// A slot that is free when a call fails goes to one who waits.
+func TestAFailedCallServesThoseWhoWait(t *testing.T) {
+	fleet(t, 1, func(t *testing.T, _ *memstore.Origin, n []*node) {
+		held := n[0].try(1, 10*time.Second)
+		if !held.Granted {
+			t.Fatalf("%+v", held)
+		}
+		n[0].way.Faults.Fail(errors.New("away"))
+		time.AfterFunc(time.Second, held.Lease.Release)
+		if r := n[0].waitFor(2*time.Second, 1, 10*time.Second); !r.Granted {
+			t.Errorf("%+v", r)
+		}
+	})
+}
+
+// A slot that has become free goes to one who waits, and not to a request that comes in the moment before it is served.
+func TestARequestDoesNotPassThoseWhoWait(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		n := nodeOf(t, nil, 1)
+		defer n.kill()
+		short := ask(1, 1010*time.Millisecond)
+		short.Unattended = true
+		if r := n.Try(t.Context(), short); !r.Granted {
+			t.Fatalf("%+v", r)
+		}
+		waits := make(chan slots.Result, 1)
+		go func() { waits <- n.waitFor(time.Minute, 1, time.Minute) }()
+		time.Sleep(1010 * time.Millisecond)
+		if r := n.try(1, time.Minute); r.Granted {
+			t.Error("a request passes one who waits")
+		}
+		if r := <-waits; !r.Granted || r.Asked {
+			t.Errorf("%+v", r)
+		}
+		if r := n.waitFor(time.Second, 1, time.Minute); r.Granted || r.Asked {
+			t.Errorf("a wait in vain, in a process alone: %+v", r)
+		}
+	})
+}
+
+// Calls have a lowered limit from its first request on.
+func TestALoweredLimitReachesTheOrigin(t *testing.T) {
+	fleet(t, 1, func(t *testing.T, _ *memstore.Origin, n []*node) {
+		if r := n[0].try(100, 3*time.Second); !r.Granted {
+			t.Fatalf("%+v", r)
+		}
+		n[0].try(1, 3*time.Second)
+		time.Sleep(5 * time.Second)
+		calls, _ := n[0].calls()
+		if last := calls[len(calls)-1].Asks[0]; last.Limit != 1 || last.Have != 1 {
+			t.Errorf("%+v", last)
+		}
+	})
+}
