@@ -335,3 +335,44 @@ func FuzzParse(f *testing.F) {
 		}
 	})
 }
+
+// A lease that is released at this node makes room for the next request at once, although the key was just refused.
+func TestAReleaseMakesRoomAtOnce(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		b := book(t, memstore.NewOrigin(memstore.OriginOptions{}))
+		first, second := ask("first", 1), ask("second", 1)
+		second.Drawn = true
+		if r := b.Acquire(t.Context(), first, false); !r.Granted {
+			t.Fatalf("%+v", r)
+		}
+		if r := b.Acquire(t.Context(), second, false); r.Granted {
+			t.Fatalf("%+v", r)
+		}
+		if errs := b.Release(t.Context(), []leases.Lease{first.Lease}); errs[0] != nil {
+			t.Fatal(errs)
+		}
+		if r := b.Acquire(t.Context(), second, false); !r.Granted {
+			t.Errorf("%+v", r)
+		}
+	})
+}
+
+// A caller who has left gets no slot of this process while the origin hangs: nobody would release it.
+func TestACallerWhoHasLeftGetsNoSlot(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		b := book(t, memstore.NewOrigin(memstore.OriginOptions{}))
+		spare := b.Table.Try(t.Context(), &slots.Ask{Name: ask("", 0).Key, Limit: 9, TTL: 5 * time.Minute})
+		if spare.Lease.Release(); !spare.Granted {
+			t.Fatalf("%+v", spare)
+		}
+		b.Origin.(way).Faults.Delay(time.Hour)
+		ctx, cancel := context.WithTimeout(t.Context(), 10*time.Millisecond)
+		defer cancel()
+		local := ask("local", 9)
+		local.Local = true
+		if r := b.Acquire(ctx, local, false); r.Granted || !r.Out {
+			t.Errorf("%+v", r)
+		}
+		b.Origin.(way).Faults.Delay(0)
+	})
+}
