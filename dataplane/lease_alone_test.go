@@ -245,3 +245,28 @@ func TestRenewalsOfAKeyAreNotQuadratic(t *testing.T) {
 		t.Errorf("%d leases were acquired in %v, and renewed in %v", n, acquired, renewed)
 	}
 }
+
+// A lease that was lost may be acquired again under its id, at any node, and is then renewed at all of them.
+func TestALostIDIsAcquiredAgain(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		origin := memstore.NewOrigin(memstore.OriginOptions{})
+		a := acquirer(t, dataplane.Config{Region: "eu", Origin: origin.Client()})
+		b := acquirer(t, dataplane.Config{Region: "eu", Origin: origin.Client()})
+		time.Sleep(11 * time.Second)
+		first, d := a.AcquireToken(t.Context(), jobs(1), "job", false)
+		if first == "" {
+			t.Fatalf("%+v", d)
+		}
+		time.Sleep(11 * time.Second)
+		if err := a.RenewTokens(t.Context(), 0, first)[0]; !errors.Is(err, dataplane.ErrLeaseLost) {
+			t.Fatal(err)
+		}
+		second, d := b.AcquireToken(t.Context(), jobs(1), "job", false)
+		if second == "" {
+			t.Fatalf("%+v", d)
+		}
+		if err := a.RenewTokens(t.Context(), 0, second)[0]; err != nil {
+			t.Error(err)
+		}
+	})
+}

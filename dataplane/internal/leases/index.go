@@ -24,7 +24,7 @@ type name struct {
 type known struct {
 	Lease
 	endsMs int64 // by what this node knows: another one may have renewed it since
-	over   bool  // it was released or lost
+	over   bool  // it was released or lost; one of the same ID that was acquired later has another SinceMs
 	here   bool
 	slot   slots.Lease // if it is here
 }
@@ -49,7 +49,7 @@ type item struct {
 	*known
 	place   int           // in live
 	element *list.Element // in over; nil if it is live
-	sinceMs int64         // when it came there
+	overMs  int64         // when it came there
 }
 
 // find returns a lease, or nil.
@@ -79,16 +79,15 @@ func (x *index) keep(k *known, nowMs int64) bool {
 }
 
 // end notes that a lease was released or lost, also if it was not known.
-func (x *index) end(n name, nowMs int64) {
+func (x *index) end(l *Lease, nowMs int64) {
 	x.expire(nowMs)
-	x.remove(n)
-	x.addOver(n, nowMs)
+	x.remove(l.name())
+	x.addOver(l, nowMs)
 }
 
-func (x *index) addOver(n name, nowMs int64) {
-	it := &item{known: &known{over: true}, sinceMs: nowMs}
-	it.Key, it.ID = n.key, n.id
-	x.add(n, it)
+func (x *index) addOver(l *Lease, nowMs int64) {
+	it := &item{known: &known{Lease: *l, over: true}, overMs: nowMs}
+	x.add(l.name(), it)
 	it.element = x.over.PushBack(it)
 }
 
@@ -100,7 +99,7 @@ func (x *index) expire(nowMs int64) {
 		}
 		first := x.live[0]
 		if x.remove(first.name()); first.here {
-			x.addOver(first.name(), nowMs) // no other node can have renewed it
+			x.addOver(&first.Lease, nowMs) // no other node can have renewed it
 		}
 	}
 	for range expireMax {
@@ -109,7 +108,7 @@ func (x *index) expire(nowMs int64) {
 			break
 		}
 		it := first.Value.(*item)
-		if x.over.Len() <= overMax && nowMs-it.sinceMs < overFor.Milliseconds() {
+		if x.over.Len() <= overMax && nowMs-it.overMs < overFor.Milliseconds() {
 			break
 		}
 		x.remove(it.name())

@@ -291,7 +291,7 @@ func (b *Book) Renew(ctx context.Context, leases []Lease, ttl time.Duration) []e
 		l := &leases[i]
 		lasts := cmp.Or(ttl, l.TTL)
 		switch k := b.find(l.name()); {
-		case k != nil && k.over, k == nil && b.Origin == nil:
+		case k != nil && k.over && k.SinceMs == l.SinceMs, b.Origin == nil && (k == nil || k.over):
 			errs[i] = slots.ErrLost
 		case k == nil || !k.here:
 			there = append(there, i)
@@ -299,7 +299,7 @@ func (b *Book) Renew(ctx context.Context, leases []Lease, ttl time.Duration) []e
 			b.keep(&known{Lease: k.Lease, here: true, slot: k.slot, endsMs: max(k.endsMs, sentMs+lasts.Milliseconds())})
 		default:
 			errs[i] = slots.ErrLost
-			b.forget(l.name())
+			b.forget(l)
 		}
 	}
 	word := func(l *Lease) store.LeaseWord {
@@ -308,7 +308,7 @@ func (b *Book) Renew(ctx context.Context, leases []Lease, ttl time.Duration) []e
 	b.each(ctx, leases, there, errs, word, func(i int, held bool) {
 		if errs[i] = nil; !held {
 			errs[i] = slots.ErrLost
-			b.forget(leases[i].name())
+			b.forget(&leases[i])
 			return
 		}
 		b.keep(&known{Lease: leases[i], endsMs: sentMs + cmp.Or(ttl, leases[i].TTL).Milliseconds()})
@@ -324,7 +324,7 @@ func (b *Book) Release(ctx context.Context, leases []Lease) []error {
 		switch k := b.find(leases[i].name()); {
 		case k != nil && k.here:
 			k.slot.Release()
-			b.forget(leases[i].name())
+			b.forget(&leases[i])
 		case b.Origin != nil:
 			there = append(there, i)
 		}
@@ -332,7 +332,7 @@ func (b *Book) Release(ctx context.Context, leases []Lease) []error {
 	word := func(*Lease) store.LeaseWord { return store.LeaseWord{Verb: store.LeaseRelease} }
 	b.each(ctx, leases, there, errs, word, func(i int, _ bool) {
 		errs[i] = nil
-		b.forget(leases[i].name())
+		b.forget(&leases[i])
 		b.setRoom(leases[i].Key)
 	})
 	return errs
@@ -458,10 +458,10 @@ func (b *Book) find(n name) *known {
 }
 
 // forget notes that a lease was released or lost.
-func (b *Book) forget(n name) {
+func (b *Book) forget(l *Lease) {
 	b.mu.Lock()
 	defer b.mu.Unlock()
-	b.known.end(n, b.SteadyMs())
+	b.known.end(l, b.SteadyMs())
 }
 
 // keep is false if there is no room.

@@ -59,7 +59,7 @@ func TestACallDropsFewLeases(t *testing.T) {
 	var x index
 	for i := range 1000 {
 		x.keep(knownOf("n", strconv.Itoa(i), 5000), 1000)
-		x.end(name{slots.Name{Namespace: "n"}, fmt.Sprint("over ", i)}, 1000)
+		x.end(&knownOf("n", fmt.Sprint("over ", i), 0).Lease, 1000)
 	}
 	x.keep(knownOf("n", "next", 900_000), 1000+overFor.Milliseconds())
 	if live, over := len(x.live), x.over.Len(); live != 1001-expireMax || over != 1000-expireMax {
@@ -81,7 +81,7 @@ func TestTheIndexAgreesWithAMap(t *testing.T) {
 				live[id] = ends
 				delete(over, id)
 			} else {
-				x.end(name{slots.Name{Namespace: "n"}, id}, nowMs)
+				x.end(&knownOf("n", id, 0).Lease, nowMs)
 				over[id] = nowMs
 				delete(live, id)
 			}
