@@ -206,3 +206,19 @@ func TestThoseWhoWaitKeepTheirOrder(t *testing.T) {
 		})
 	}
 }
+
+// In shadow mode a request that would have to wait passes at once.
+func TestNobodyWaitsInShadowMode(t *testing.T) {
+	eachWay(t, func(t *testing.T, w *queued) {
+		w.override(1)
+		if d := w.acquire(t.Context(), 1); !d.Allowed {
+			t.Fatalf("%+v", d)
+		}
+		w.counts.SetNamespaces(store.NamespaceRow{Workspace: "acme", Namespace: "jobs", Shadow: true})
+		w.override(1)
+		began := time.Now()
+		if d := w.acquire(t.Context(), 1); !d.Shadowed || time.Since(began) > 0 {
+			t.Errorf("after %v: %+v", time.Since(began), d)
+		}
+	})
+}

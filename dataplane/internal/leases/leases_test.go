@@ -376,3 +376,43 @@ func TestACallerWhoHasLeftGetsNoSlot(t *testing.T) {
 		b.Origin.(way).Faults.Delay(0)
 	})
 }
+
+// A refusal within a small limit says nothing about a larger one.
+func TestARefusalIsOfItsLimit(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		b := book(t, memstore.NewOrigin(memstore.OriginOptions{}))
+		for i, step := range []struct {
+			limit   int64
+			granted bool
+		}{{1, true}, {1, false}, {2, true}} {
+			a := ask(strings.Repeat("x", i+1), step.limit)
+			a.Drawn = true
+			if r := b.Acquire(t.Context(), a, false); r.Granted != step.granted {
+				t.Errorf("%d: %+v", i, r)
+			}
+		}
+	})
+}
+
+// A process alone keeps the beginning of a lease that is acquired again.
+func TestARepeatedCallKeepsTheBeginningAlone(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		b, began := book(t, nil), time.Now().UnixMilli()
+		for range 3 {
+			again := ask("one", 1)
+			if r := b.Acquire(t.Context(), again, false); !r.Granted || again.SinceMs != began {
+				t.Errorf("%+v, since %d, want %d", r, again.SinceMs, began)
+			}
+			time.Sleep(900 * time.Millisecond)
+		}
+	})
+}
+
+// A token whose lease began in no time that a clock shows is none.
+func TestATokenOfNoTimeIsNone(t *testing.T) {
+	l := ask("id", 1).Lease
+	l.SinceMs = 1<<52 + 1
+	if _, err := leases.Parse(l.Token()); !errors.Is(err, leases.ErrToken) {
+		t.Error(err)
+	}
+}
