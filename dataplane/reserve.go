@@ -3,7 +3,6 @@ package dataplane
 import (
 	"cmp"
 	"context"
-	cryptorand "crypto/rand"
 	"errors"
 	"fmt"
 	"time"
@@ -36,8 +35,8 @@ const (
 )
 
 var (
-	// ErrNoReservation is returned of an id that nothing is known of: it never was, ended more than ten minutes ago, or
-	// is another process's that was cut off from the origin.
+	// ErrNoReservation is returned of an id that nothing is known of: it never was, was settled or ended more than a
+	// minute ago, or is another process's that was cut off from the origin.
 	ErrNoReservation = held.ErrNone
 
 	// ErrReservationUsed is returned of an id under which something else is reserved.
@@ -96,9 +95,10 @@ type Settlement struct {
 
 // ReserveAll reserves the costs of one or more keys, all or nothing, until the reservation is
 // settled or ends. Reserved cost counts like accepted cost. The origin decides, because it has the
-// region's counts: that takes two round trips, or three for several keys. For 20 ms after a denial,
-// this node denies requests that do not fit either by itself. Such a denial takes no round trip, or
-// one if the request has an ID that is not Drawn, because it may be a retry.
+// region's counts. That takes one round trip where a single Redis has all keys, and up to three where
+// they are spread over several or over a Cluster, within Config.ReadTimeout in all. For 20 ms after a
+// denial, this node denies requests that do not fit either by itself. Such a denial takes no round
+// trip, or one if the request has an ID that is not Drawn, because it may be a retry.
 //
 // While the origin answers and keeps the writes that it has acknowledged, the reservations of all
 // nodes together do not exceed the remaining limit.
@@ -113,14 +113,15 @@ func (l *Limiter) ReserveAll(ctx context.Context, r ReserveRequest) (out Reserve
 		return out
 	}
 	w := reserving{engine: &l.engine, request: &r, id: r.ID}
-	if w.id == "" {
-		w.id = cryptorand.Text() // an id is what settles: it must not be guessed
-	}
-	out.ID = w.id
 	var a *permits.Ask
 	if a, out.Err = w.ask(); out.Err != nil {
+		out.ID = r.ID
 		return out
 	}
+	if w.id == "" {
+		w.id = l.permits.Reservations.DrawID(&a.Items[0].Key)
+	}
+	a.ID, out.ID = w.id, w.id
 	got, err := l.permits.Reservations.Reserve(ctx, a, &w)
 	switch {
 	case err != nil:
@@ -163,7 +164,7 @@ type ask struct {
 // ask resolves the requests by the settings in force.
 func (w *reserving) ask() (*permits.Ask, error) {
 	r, set := w.request, w.engine.rules.InForce()
-	a := &permits.Ask{ID: w.id, New: r.ID == "" || r.Drawn, TTL: cmp.Or(r.TTL, reservationTTL), Returned: r.Returned,
+	a := &permits.Ask{New: r.ID == "" || r.Drawn, TTL: cmp.Or(r.TTL, reservationTTL), Returned: r.Returned,
 		Holder: r.Holder, Items: make([]permits.Item, len(r.Requests))}
 	w.asks = make([]ask, len(r.Requests))
 	for i := range r.Requests {
@@ -264,8 +265,6 @@ func (r *ReserveRequest) check() error {
 
 func holdProblem(a *store.HoldAnswer) error {
 	switch err := a.Total.Err; {
-	case errors.Is(err, store.ErrHoldUsed):
-		return ErrReservationUsed
 	case errors.Is(err, store.ErrHolds):
 		return fmt.Errorf("%w: the key has %d", ErrReservations, store.HoldsMax)
 	case err != nil:
@@ -277,10 +276,7 @@ func holdProblem(a *store.HoldAnswer) error {
 // answerHold words what came of one request.
 func answerHold(q *ask, it *held.Item, a *store.HoldAnswer, nowMs int64, asked bool, d *Decision) {
 	v := cell.Verdict{Sequence: it.Sequence, AtMs: max(nowMs, window.Start(it.Sequence, it.DurationMs)),
-		Current: a.Used, Previous: a.UsedBefore, Allowed: a.Granted}
-	if a.Granted {
-		v.Current = max(0, a.Used-it.Held)
-	}
+		Current: a.Used, Previous: a.UsedBefore, Allowed: a.Fits}
 	c := call{request: &q.Request, nowMs: nowMs, durationMs: it.DurationMs, limit: it.Limit, cost: it.Held}
 	if !v.Allowed {
 		setRetry(&v, &c, q.rule)
@@ -296,18 +292,18 @@ func answerHold(q *ask, it *held.Item, a *store.HoldAnswer, nowMs int64, asked b
 // than what was reserved counts too, past the limit; less leaves room for other reservations at once. A reservation
 // is settled once: a call that repeats it, or comes after its end, returns what holds, and Late.
 func (l *Limiter) Settle(ctx context.Context, id string, costs ...int64) (Settlement, error) {
-	return l.change(ctx, id, held.Spend(costs, true))
+	return l.change(ctx, id, held.Change{Spent: append([]int64{}, costs...), Settled: true})
 }
 
 // Spend reports what was spent of a reservation so far, in all, and does not end it. If it ends unsettled, and
 // was made with Returned, this counts. Less than was reported before changes nothing.
 func (l *Limiter) Spend(ctx context.Context, id string, costs ...int64) (Settlement, error) {
-	return l.change(ctx, id, held.Spend(costs, false))
+	return l.change(ctx, id, held.Change{Spent: append([]int64{}, costs...)})
 }
 
 // Cancel settles a reservation with what was reported as spent, which may be nothing.
 func (l *Limiter) Cancel(ctx context.Context, id string) (Settlement, error) {
-	return l.change(ctx, id, held.Cancel)
+	return l.change(ctx, id, held.Change{Settled: true})
 }
 
 // Extend has a reservation end ttl from now, if that is later than it would: 1 s to ReservationTTLMax; 0 is a minute.
@@ -316,7 +312,7 @@ func (l *Limiter) Extend(ctx context.Context, id string, ttl time.Duration) (Set
 	if err := checkTTL(ttl, time.Second, ReservationTTLMax); err != nil {
 		return Settlement{}, err
 	}
-	return l.change(ctx, id, held.Extend(ttl))
+	return l.change(ctx, id, held.Change{TTL: ttl})
 }
 
 func (l *Limiter) change(ctx context.Context, id string, by held.Change) (Settlement, error) {

@@ -17,7 +17,7 @@ import (
 )
 
 func clusterSubject(buckets int) storetest.Origin {
-	clock := func() time.Time { return time.Now().Add(-10 * time.Minute) }
+	clock, pass := farClock()
 	c := memstore.NewCluster(memstore.OriginOptions{Shards: buckets, Clock: clock})
 	ways := []*memstore.Cluster{c}
 	return storetest.Origin{
@@ -38,6 +38,7 @@ func clusterSubject(buckets int) storetest.Origin {
 			return func(testing.TB) { c.Rollback(state) }
 		},
 		Clock: func(testing.TB) time.Time { return clock() },
+		Pass:  pass,
 	}
 }
 

@@ -30,7 +30,6 @@ const (
 	OpSend    Op = "send"
 	OpClaim   Op = "claim" // a Send of a chunk with bounded costs
 	OpHold    Op = "hold"
-	OpNote    Op = "note"
 	OpSlots   Op = "slots"
 	OpLeases  Op = "leases"
 	OpListen  Op = "listen" // a message to a listener; an error is a connection that is lost
@@ -90,7 +89,7 @@ func (f *Faults) Refuse(err error, ops ...Op) {
 // OriginWrites returns the kinds of calls with which nodes write to an Origin. A Redis refuses them
 // if it is full, read-only or short of replicas.
 func OriginWrites() []Op {
-	return []Op{OpSend, OpClaim, OpHold, OpNote, OpSlots, OpLeases, OpHeartbeat}
+	return []Op{OpSend, OpClaim, OpHold, OpSlots, OpLeases, OpHeartbeat}
 }
 
 // Delay makes every call take d, or as long as its ctx lets it.

@@ -171,7 +171,8 @@ func (s *originShard) clone() *originShard {
 	clone := *s
 	clone.cells, clone.streams, clone.changed = maps.Clone(s.cells), maps.Clone(s.streams), maps.Clone(s.changed)
 	clone.beats = maps.Clone(s.beats)
-	clone.holds, clone.notes = cloneHolds(s.holds), maps.Clone(s.notes)
+	clone.holds, clone.records = cloneHolds(s.holds), maps.Clone(s.records)
+	clone.holdStreams = maps.Clone(s.holdStreams)
 	clone.slots, clone.leases = cloneEach(s.slots), cloneEach(s.leases)
 	clone.listeners = nil
 	return &clone

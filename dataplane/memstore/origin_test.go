@@ -1,6 +1,7 @@
 package memstore_test
 
 import (
+	"sync/atomic"
 	"testing"
 	"time"
 
@@ -9,9 +10,17 @@ import (
 	"github.com/weirhq/weir/dataplane/storetest"
 )
 
-// originSubject is an Origin with its hooks. The servers' clock is far from the process's.
+// farClock is a servers' clock that is far from the process's, and a way to set it forward.
+func farClock() (clock func() time.Time, pass func(testing.TB, time.Duration)) {
+	var ahead atomic.Int64
+	ahead.Store(int64(-10 * time.Minute))
+	return func() time.Time { return time.Now().Add(time.Duration(ahead.Load())) },
+		func(_ testing.TB, d time.Duration) { ahead.Add(int64(d)) }
+}
+
+// originSubject is an Origin with its hooks.
 func originSubject(shards int) storetest.Origin {
-	clock := func() time.Time { return time.Now().Add(-10 * time.Minute) }
+	clock, pass := farClock()
 	h := memstore.NewOrigin(memstore.OriginOptions{Shards: shards, Clock: clock})
 	ways := []*memstore.Origin{h}
 	return storetest.Origin{
@@ -32,6 +41,7 @@ func originSubject(shards int) storetest.Origin {
 			return func(testing.TB) { h.Rollback(state) }
 		},
 		Clock: func(testing.TB) time.Time { return clock() },
+		Pass:  pass,
 	}
 }
 

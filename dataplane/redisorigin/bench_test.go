@@ -147,6 +147,27 @@ func drain(b *testing.B, raw *redis.Client) {
 	})
 }
 
+// BenchmarkReservation makes a reservation of one cell, settles its record and ends its hold: three round trips.
+func BenchmarkReservation(b *testing.B) {
+	server := servers.RedisForTest(b)
+	h, raw := openOrigin(b, "redis://"+server.Addr(), redisorigin.Options{}), rawClient(b, server.Addr())
+	c, text, n := inTheFuture("k"), strings.Repeat("x", 200), 0
+	before := serverCPU(b, raw)
+	for b.Loop() {
+		id := fmt.Sprint(n)
+		n++
+		reserve := holdCall(newHold(id, c, 1, 1<<40))
+		reserve.Record = &store.Record{ID: id, Text: text + id, TTL: time.Hour}
+		settle := store.HoldCall{Group: c.Key, Stream: 1, Record: &store.Record{ID: id, Settled: true, Attempt: 1}}
+		for _, call := range []store.HoldCall{reserve, settle, holdCall(ended(id, c, 1))} {
+			if reply, err := h.Hold(b.Context(), call); err != nil || reply.Refused {
+				b.Fatalf("%+v, %v", reply, err)
+			}
+		}
+	}
+	b.ReportMetric((serverCPU(b, raw)-before)*1e6/float64(b.N), "server-µs/op")
+}
+
 func BenchmarkShardOf(b *testing.B) {
 	for _, n := range []int{1, 3, 8} {
 		b.Run(fmt.Sprint(n), func(b *testing.B) {

@@ -42,17 +42,21 @@ func TestNoExpiryNoCount(t *testing.T) {
 	if claimed.Err == nil || claimed.Epoch == 0 || claimed.Added {
 		t.Errorf("a bounded cost without the right to set an expiry: %+v", claimed)
 	}
-	held, err := limited.Hold(t.Context(), 0, []store.Hold{{ID: "a", Cell: other, Before: c, Attempt: 1, Cost: 1, Limit: 9,
-		TTL: time.Minute}})
-	if err != nil || held.Answers[0].Granted || held.Answers[0].Total.Err == nil {
-		t.Errorf("hold without the right to set an expiry: %+v, %v", held, err)
+	for _, cell := range []window.Cell{c, other} {
+		held, err := limited.Hold(t.Context(), holdCall(newHold("a", cell, 0, 9)))
+		if err == nil {
+			t.Errorf("hold without the right to set an expiry: %+v", held)
+		}
+	}
+	recorded := store.HoldCall{Group: store.RecordKey("a"), Stream: 1,
+		Record: &store.Record{ID: "a", Text: "x", TTL: time.Hour}}
+	if reply, err := limited.Hold(t.Context(), recorded); err == nil {
+		t.Errorf("record without the right to set an expiry: %+v", reply)
 	}
 	if got := read(t, o, c, other); got[0] != 8 || got[1] != 0 {
 		t.Errorf("totals are %v, want 8 and 0", got)
 	}
-	if raw.Exists(t.Context(), o.Key(other)).Val() != 0 {
-		t.Error("a key was left behind")
-	}
+	wantExpiries(t, raw)
 }
 
 // A call is one round trip, however many cells it names, and is sent once.
@@ -80,6 +84,10 @@ func TestEveryCallIsOneRoundTrip(t *testing.T) {
 		chunk.Costs = append(chunk.Costs, store.Cost{Cell: cells[i], Add: 1})
 		bounded = append(bounded, store.Cost{Cell: cells[i], Add: 1, AtMost: 2})
 	}
+	reserving := store.HoldCall{Group: cells[0].Key, Stream: 1, Record: &store.Record{ID: "a", Text: "x", TTL: time.Hour}}
+	for i := range store.HoldCallMax {
+		reserving.Holds = append(reserving.Holds, newHold("a", cells[i], 1, 9))
+	}
 	for name, c := range map[string]struct {
 		call     func()
 		commands int // of 500 keys at most
@@ -87,6 +95,11 @@ func TestEveryCallIsOneRoundTrip(t *testing.T) {
 		"Get":               {func() { read(t, o, cells...) }, 4},
 		"Send":              {func() { chunk.Number++; _, _ = o.Send(t.Context(), chunk) }, 1},
 		"Send up to AtMost": {func() { claim(t.Context(), o, bounded...) }, 1},
+		"Hold": {func() {
+			if reply, err := o.Hold(t.Context(), reserving); err != nil || reply.Refused {
+				t.Errorf("hold: %+v, %v", reply, err)
+			}
+		}, 1},
 	} {
 		c.call() // the first also asks for epochs
 		*trips = tripCounter{}

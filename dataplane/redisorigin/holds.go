@@ -5,49 +5,107 @@ import (
 	"fmt"
 	"strconv"
 	"strings"
-
-	"github.com/redis/go-redis/v9"
+	"time"
 
 	"github.com/weirhq/weir/dataplane/store"
 	"github.com/weirhq/weir/shared/window"
 )
 
-// Hold implements store.Granter.
-func (h *Origin) Hold(ctx context.Context, shard int, holds []store.Hold) (store.HoldReply, error) {
-	reply := store.HoldReply{Answers: make([]store.HoldAnswer, len(holds))}
-	if len(holds) == 0 {
-		return reply, nil
+// States of a script's answer to a call about reservations.
+const (
+	holdApplied = iota
+	holdBehind
+	holdRefused
+	holdAnotherRecord
+)
+
+// Kinds of a record in the script's arguments.
+const (
+	recordNone = iota
+	recordNew
+	recordRestored
+	recordChange
+	recordWithdraw
+)
+
+// GroupOf implements store.Reservations. The groups of a partition follow those of the partition before it.
+func (h *Origin) GroupOf(key *window.Key) int {
+	shard := h.ShardOf(key)
+	group := h.shards[shard].bucketOf(key).n
+	for _, s := range h.shards[:shard] {
+		group += len(s.buckets)
 	}
-	s, err := h.shard(shard, len(holds), func(i int) *window.Key { return &holds[i].Cell.Key })
-	if err != nil {
-		return store.HoldReply{}, err
+	return group
+}
+
+// Hold implements store.Reservations. It is one command.
+func (h *Origin) Hold(ctx context.Context, call store.HoldCall) (store.HoldReply, error) {
+	if err := h.checkHoldCall(&call); err != nil {
+		return store.HoldReply{}, fmt.Errorf("redisorigin: %w", err)
 	}
-	parts := s.splitKeys(len(holds), func(i int) *window.Key {
-		return inBounds(&holds[i].Cell.Key, store.CheckHold(&holds[i]), &reply.Answers[i].Total.Err)
-	}, func(names []string, b *bucket, i int) []string { return append(names, b.keys.key(holds[i].Cell)) })
-	reply.Now, err = s.ask(ctx, parts,
-		func(p *pipeline, part *part) *redis.Cmd { return s.queueHolds(p, part, holds) },
-		func(part *part, r *scriptReply) error { return s.holdAnswers(part, r, &reply) })
+	s := h.shards[h.ShardOf(&call.Group)]
+	c := holdCall{s: s, bucket: s.bucketOf(&call.Group), places: make(map[string]int)}
+	args := c.args(&call)
+	p := s.pipeline(ctx)
+	cmd := p.eval(c.bucket, holdScript, c.heads(&call), c.cells, args)
+	p.exec()
+	r, err := p.reply(c.bucket, cmd)
 	if err != nil {
-		return store.HoldReply{}, s.failed("hold", len(holds), err)
+		return store.HoldReply{}, s.failed("hold", len(call.Holds), err)
+	}
+	reply := c.answer(&call, r)
+	if err := r.end(); err != nil {
+		return store.HoldReply{}, s.failed("hold", len(call.Holds), err)
 	}
 	return reply, nil
 }
 
-// queueHolds adds the command of a part's words.
-func (s *shard) queueHolds(p *pipeline, part *part, holds []store.Hold) *redis.Cmd {
-	keys := make([]string, 0, 6*len(part.places))
-	args := []any{store.HoldKeptFor.Milliseconds(), store.HoldsMax, store.HoldAttemptsMax}
-	for i, place := range part.places {
-		h := &holds[place]
-		before := part.bucket.keys.key(h.Before)
-		keys = append(keys, part.keys[i], before, part.heldKey("holds", part.keys[i]), part.heldKey("ends", part.keys[i]),
-			part.heldKey("holds", before), part.heldKey("ends", before))
-		over := window.Start(h.Cell.Sequence+1, h.Cell.DurationMs())
-		args = append(args, h.ID, h.Step, strconv.FormatUint(h.Attempt, 10), h.Undo, h.Cost, h.After, h.TTL.Milliseconds(),
-			bounded(h.Limit), h.Force, h.Again, h.Look, over, h.Cell.DurationMs(), s.expiresAtMs(h.Cell, part.keys[i]))
+// checkHoldCall also reports keys of several groups.
+func (h *Origin) checkHoldCall(call *store.HoldCall) error {
+	if err := store.CheckHoldCall(call); err != nil {
+		return err
 	}
-	return p.eval(part.bucket, holdScript, []string{part.changesKey}, keys, args)
+	keys := make([]window.Key, 0, 1+2*len(call.Holds))
+	if call.Record != nil {
+		keys = append(keys, store.RecordKey(call.Record.ID))
+	}
+	for i := range call.Holds {
+		keys = append(keys, call.Holds[i].Cell.Key)
+		if hasBefore(&call.Holds[i]) {
+			keys = append(keys, call.Holds[i].Before.Key)
+		}
+	}
+	group := h.GroupOf(&call.Group)
+	for i := range keys {
+		if n := h.GroupOf(&keys[i]); n != group {
+			return fmt.Errorf("%w: %v is in group %d, and the call is about group %d", window.ErrInvalid, keys[i], n, group)
+		}
+	}
+	return nil
+}
+
+func hasBefore(h *store.Hold) bool { return h.As == store.HoldNew && h.Before != (window.Cell{}) }
+
+// holdCall builds the keys and arguments of one call: each of its cells is named once.
+type holdCall struct {
+	s *shard
+	*bucket
+	places map[string]int // of the cells, by their keys; the first is 1
+	cells  []string       // four keys for each cell
+	ends   []any          // three arguments for each cell
+}
+
+// place returns where a cell is among those of the call.
+func (c *holdCall) place(cell window.Cell) int {
+	key := c.keys.key(cell)
+	if n, ok := c.places[key]; ok {
+		return n
+	}
+	c.places[key] = len(c.places) + 1
+	c.cells = append(c.cells, key, c.heldKey("holds", key), c.heldKey("open", key), c.heldKey("ended", key))
+	c.ends = append(c.ends, window.Start(cell.Sequence+1, cell.DurationMs()), cell.DurationMs(),
+		c.s.expiresAtMs(cell, key))
+	return len(c.places)
 }
 
 // heldKey names what is kept beside a cell, by the cell's key.
@@ -55,46 +113,82 @@ func (b *bucket) heldKey(what, cell string) string {
 	return b.heldHead + what + strings.TrimPrefix(cell, strings.TrimSuffix(b.heldHead, ":"))
 }
 
-// holdAnswers reads a part's answers into their places.
-func (s *shard) holdAnswers(part *part, r *scriptReply, reply *store.HoldReply) error {
-	problem := ""
-	if n := len(r.rest); n > 0 {
-		problem, _ = r.rest[n-1].(string)
-		r.rest = r.rest[:n-1]
+// heads are the keys before those of the cells.
+func (c *holdCall) heads(call *store.HoldCall) []string {
+	id := ""
+	if call.Record != nil {
+		id = call.Record.ID
 	}
-	for i, place := range part.places {
-		a := store.HoldAnswer{Granted: r.int() == 1, Late: r.int() == 1}
-		refused := r.int()
-		a.Used, a.UsedBefore = r.int(), r.int()
-		if a.Total = r.total(part.keys[i], problem); a.Total.Err == nil {
-			a.Total.Err = []error{nil, store.ErrHolds, store.ErrHoldUsed}[min(max(0, refused), 2)]
-		}
-		s.noteJunk(a.Total.Err)
-		reply.Answers[place] = a
-	}
-	return r.end()
+	return []string{c.changesKey, c.heldHead + "calls:" + strconv.FormatUint(call.Stream, 16),
+		c.heldHead + "record:" + string(appendEscaped(nil, id))}
 }
 
-// Note implements store.Granter.
-func (h *Origin) Note(ctx context.Context, note store.Note) (now store.Note, stored bool, err error) {
-	if err := store.CheckNote(&note); err != nil {
-		return now, false, fmt.Errorf("redisorigin: %w", err)
+func (c *holdCall) args(call *store.HoldCall) []any {
+	var holds []any
+	for i := range call.Holds {
+		h := &call.Holds[i]
+		cell, before := c.place(h.Cell), 0
+		if hasBefore(h) {
+			before = c.place(h.Before)
+		}
+		holds = append(holds, cell, before, h.Owner, h.Amount, h.After, upMs(h.TTL), bounded(h.Limit), int(h.As), h.Optional,
+			h.Tentative)
 	}
-	key := store.NoteKey(note.ID)
-	s := h.shards[h.ShardOf(&key)]
-	b := s.bucketOf(&key)
-	p := s.pipeline(ctx)
-	name := b.heldHead + "note:" + string(appendEscaped(nil, note.ID))
-	cmd := p.eval(b, noteScript, []string{name}, nil, []any{note.Version, note.Text, note.TTL.Milliseconds(), note.Again})
-	p.exec()
-	r, err := p.reply(b, cmd)
-	if err != nil {
-		return now, false, s.failed("note", 0, err)
+	args := []any{formatEpoch(call.After.Epoch), call.After.Number, store.HoldKeptFor.Milliseconds(), store.HoldsMax,
+		holdEndsMax}
+	args = append(args, recordArgs(call.Record)...)
+	return append(append(args, c.ends...), holds...)
+}
+
+func recordArgs(r *store.Record) []any {
+	if r == nil {
+		return []any{recordNone, "", "", 0, false, ""}
 	}
-	stored = r.int() == 1
-	now = store.Note{ID: note.ID, Version: r.int(), Text: r.text(), Epoch: r.epoch, Now: r.now}
-	if err := r.end(); err != nil {
-		return store.Note{}, false, s.failed("note", 0, err)
+	kind, attempt := recordNew, ""
+	if r.Attempt != 0 {
+		attempt = strconv.FormatUint(r.Attempt, 16)
 	}
-	return now, stored, nil
+	switch {
+	case r.Withdraw:
+		return []any{recordWithdraw, r.Text, "", 0, true, attempt}
+	case r.Restored:
+		kind = recordRestored
+	case r.Text == "":
+		kind = recordChange
+	}
+	spent := make([]string, len(r.Spent))
+	for i, n := range r.Spent {
+		spent[i] = strconv.FormatInt(n, 10)
+	}
+	return []any{kind, r.Text, strings.Join(spent, ","), upMs(r.TTL), r.Settled, attempt}
+}
+
+// upMs rounds up, because a TTL of 0 ms has a meaning of its own.
+func upMs(d time.Duration) int64 { return (d + time.Millisecond - 1).Milliseconds() }
+
+func (c *holdCall) answer(call *store.HoldCall, r *scriptReply) store.HoldReply {
+	reply := store.HoldReply{Epoch: r.epoch, Now: r.now}
+	state, number := r.int(), r.int()
+	if state == holdBehind {
+		reply.Behind, reply.Have = true, number
+		return reply
+	}
+	reply.Number, reply.Refused = number, state != holdApplied
+	reply.Record = store.RecordAnswer{Text: r.text(), Spent: r.counts(), EndsMs: r.int(), Settled: r.int() == 1,
+		Changed: r.int() == 1}
+	if state == holdAnotherRecord {
+		return reply
+	}
+	reply.Answers = make([]store.HoldAnswer, len(call.Holds))
+	for i := range call.Holds {
+		a := store.HoldAnswer{Held: r.int() == 1, Known: r.int() == 1, Fits: r.int() == 1}
+		many := r.int() == 1
+		a.Used, a.UsedBefore = r.int(), r.int()
+		if a.Total = r.total(c.keys.key(call.Holds[i].Cell), ""); many {
+			a.Total.Err = store.ErrHolds
+		}
+		c.s.noteJunk(a.Total.Err)
+		reply.Answers[i] = a
+	}
+	return reply
 }

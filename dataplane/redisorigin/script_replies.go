@@ -4,6 +4,7 @@ import (
 	"errors"
 	"fmt"
 	"strconv"
+	"strings"
 	"time"
 
 	"github.com/redis/go-redis/v9"
@@ -73,6 +74,18 @@ func (r *scriptReply) text() string {
 	s, ok := r.rest[0].(string)
 	r.rest, r.bad = r.rest[1:], r.bad || !ok
 	return s
+}
+
+// counts takes counts that are joined by commas, nil if there are none.
+func (r *scriptReply) counts() (all []int64) {
+	for n := range strings.SplitSeq(r.text(), ",") {
+		if count, ok := parseCount(n); ok {
+			all = append(all, count)
+		} else if n != "" || all != nil {
+			r.bad = true
+		}
+	}
+	return all
 }
 
 // end is what is wrong with a reply that has been read.

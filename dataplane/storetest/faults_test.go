@@ -18,7 +18,7 @@ const faultVariable = "WEIR_STORETEST_FAULT"
 // a process of its own, against subjects with one deliberate fault.
 func TestEveryFaultIsFound(t *testing.T) {
 	for subject, faults := range map[string]map[string]string{
-		"TestCountsSubject": countsFaults, "TestFeedSubject": feedFaults, "TestOriginSubject": originFaults,
+		"TestCountsSubject": countsFaults, "TestFeedSubject": feedFaults, "TestOriginSubject": allOriginFaults(),
 	} {
 		for fault, subtest := range faults {
 			t.Run(subject+"/"+fault, func(t *testing.T) {

@@ -42,6 +42,10 @@ type Origin struct {
 
 	// Clock reads the servers' clock.
 	Clock func(t testing.TB) time.Time
+
+	// Pass, if set, sets the servers' clock forward. Leave it nil if it cannot be set: then nothing is tested that takes
+	// longer than some milliseconds.
+	Pass func(t testing.TB, d time.Duration)
 }
 
 // TestOrigin runs the contract of store.Origin against what open returns, and that of each optional part that it has.
@@ -79,8 +83,11 @@ func TestOrigin(t *testing.T, open func(t testing.TB) Origin) {
 	group("an epoch", originEpochTests)
 	group("Send up to AtMost", originClaimTests, of(has.Relayed != nil, originClaimForeignTests))
 	if has.Granter != nil {
+		group("GroupOf", originGroupTests)
+		group("a call", originHoldCallTests)
 		group("Hold", originHoldTests, of(has.Relayed != nil, originHoldForeignTests))
-		group("Note", originNoteTests)
+		group("Record", originRecordTests)
+		group("a failover of a group", of(subject.State != nil, originHoldFailoverTests))
 		group("Slots", originSlotsTests)
 		group("Leases", originLeasesTests)
 	}
@@ -322,8 +329,9 @@ func callOrigin(h *originTest, ctx context.Context) map[string]error {
 }
 
 func callGranter(h *originTest, ctx context.Context, errs map[string]error) {
-	_, errs["Hold"] = h.Hold(ctx, h.shard(), []store.Hold{first("a", h.cells(1)[0], 1, 9)})
-	_, _, errs["Note"] = h.Note(ctx, note("a", 1, "x"))
+	_, errs["Hold"] = h.Hold(ctx, h.callOf(opens("a", h.cells(1)[0], 1, 9)))
+	_, errs["Hold of a record"] = h.Hold(ctx, h.recordCall(record("a", "x")))
+	_, errs["Hold of nothing"] = h.Hold(ctx, store.HoldCall{Group: h.cell.Key, Stream: 1})
 	asks := []store.SlotsAsk{wants(h.slotKeys(1)[0], 1, 0, 1)}
 	_, errs["Slots"] = h.Slots(ctx, h.shard(), store.SlotsCall{Node: 1, Number: 1, Asks: asks})
 	_, errs["Leases"] = h.Leases(ctx, h.shard(), []store.LeaseWord{acquires(asks[0].Key, "id", 1)})

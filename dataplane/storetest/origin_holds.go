@@ -3,12 +3,14 @@ package storetest
 import (
 	"errors"
 	"fmt"
-	"strings"
 	"time"
 
 	"github.com/weirhq/weir/dataplane/store"
 	"github.com/weirhq/weir/shared/window"
 )
+
+// briefly is how long a hold or record lasts whose end a test waits for.
+const briefly = 20 * time.Millisecond
 
 // before is the cell before, where no reset has renamed it.
 func before(c window.Cell) window.Cell { return later(c, -1) }
@@ -19,59 +21,143 @@ func later(c window.Cell, n int64) window.Cell {
 	return c
 }
 
-// first is a reservation's first word about a cell.
-func first(id string, c window.Cell, cost, limit int64) store.Hold {
-	return store.Hold{ID: id, Cell: c, Before: before(c), Attempt: 1, Cost: cost, Limit: limit, TTL: time.Hour}
+// opens makes a hold, if it fits.
+func opens(owner string, c window.Cell, amount, limit int64) store.Hold {
+	return store.Hold{Cell: c, Before: before(c), Owner: owner, Amount: amount, Limit: limit, TTL: time.Hour,
+		As: store.HoldNew}
 }
 
-// next is a later word.
-func next(id string, c window.Cell, step, cost, after int64) store.Hold {
-	return store.Hold{ID: id, Cell: c, Before: before(c), Step: step, Cost: cost, After: after, TTL: time.Hour}
+// states is a later statement about a hold that goes on.
+func states(owner string, c window.Cell, amount, after int64) store.Hold {
+	return store.Hold{Cell: c, Owner: owner, Amount: amount, After: after, TTL: time.Hour}
 }
 
-// said is what is wanted of an answer.
-type said struct {
-	granted      bool
-	used, region int64
+// ends ends a hold for good.
+func ends(owner string, c window.Cell, after int64) store.Hold {
+	return store.Hold{Cell: c, Owner: owner, Amount: after, After: after}
 }
 
-func (h *originTest) hold(holds []store.Hold, want ...said) []store.HoldAnswer {
+// as is a hold that is stated in another way.
+func as(how store.HoldAs, h store.Hold) store.Hold {
+	h.As = how
+	return h
+}
+
+// lasting is a hold with another duration.
+func lasting(ttl time.Duration, h store.Hold) store.Hold {
+	h.TTL = ttl
+	return h
+}
+
+// ifItFits is a new hold that the rest of its call does not need.
+func ifItFits(h store.Hold) store.Hold {
+	h.Optional = true
+	return h
+}
+
+// tentative is a new hold that another group's refusal may end.
+func tentative(h store.Hold) store.Hold {
+	h.Tentative = true
+	return h
+}
+
+// callOf is a call of the subtest's stream about holds.
+func (h *originTest) callOf(holds ...store.Hold) store.HoldCall {
+	return store.HoldCall{Group: holds[0].Cell.Key, Stream: h.stream.id, Holds: holds}
+}
+
+// call expects a call to be answered, with a Number unless it has applied nothing.
+func (h *originTest) call(call store.HoldCall) store.HoldReply {
 	h.Helper()
-	reply, err := h.Hold(h.Context(), h.ShardOf(&holds[0].Cell.Key), holds)
-	if err != nil || len(reply.Answers) != len(holds) || reply.Now.IsZero() {
-		h.Fatalf("hold: %+v: %v", reply, err)
+	reply, err := h.Hold(h.Context(), call)
+	if err != nil || reply.Epoch == 0 || reply.Now.IsZero() {
+		h.Fatalf("%+v: %+v: %v", call, reply, err)
+	}
+	if n := len(reply.Answers); n != len(call.Holds) && (n != 0 || !reply.Behind && call.Record == nil) {
+		h.Fatalf("%d holds have %d answers: %+v", len(call.Holds), n, reply)
+	}
+	applied := !reply.Refused && !reply.Behind
+	if is := call.Record != nil || len(call.Holds) > 0; is && applied != (reply.Number > 0) {
+		h.Errorf("%+v: number %d, refused %v, behind %v", call, reply.Number, reply.Refused, reply.Behind)
 	}
 	for i, a := range reply.Answers {
-		if got := (said{a.Granted, a.Used, a.Total.Region}); i < len(want) && (got != want[i] || a.Total.Err != nil) {
-			h.Errorf("hold %d, %+v: %+v (%v), want %+v", i, holds[i], got, a.Total.Err, want[i])
+		if a.Total.Epoch != reply.Epoch {
+			h.Errorf("answer %d has epoch %d, and the reply %d", i, a.Total.Epoch, reply.Epoch)
 		}
 	}
-	return reply.Answers
+	return reply
+}
+
+// hold expects a call about holds to be applied.
+func (h *originTest) hold(holds ...store.Hold) store.HoldReply {
+	h.Helper()
+	reply := h.call(h.callOf(holds...))
+	if reply.Refused || reply.Behind {
+		h.Errorf("%+v: %+v, want it applied", holds, reply)
+	}
+	return reply
+}
+
+// refuse expects a call about holds to be refused.
+func (h *originTest) refuse(holds ...store.Hold) store.HoldReply {
+	h.Helper()
+	reply := h.call(h.callOf(holds...))
+	if !reply.Refused {
+		h.Errorf("%+v: %+v, want it refused", holds, reply)
+	}
+	return reply
+}
+
+// wantHeld makes a call about one hold, and expects that the origin has it afterwards, or has not.
+func (h *originTest) wantHeld(hold store.Hold, want bool) {
+	h.Helper()
+	if a := h.call(h.callOf(hold)).Answers[0]; a.Held != want || a.Total.Err != nil {
+		h.Errorf("%+v: %+v, want that it is held: %v", hold, a, want)
+	}
+}
+
+// wantUsed expects what a cell's holds must fit beside, and its region total. It asks with a hold that never fits.
+func (h *originTest) wantUsed(c window.Cell, used, region int64) {
+	h.Helper()
+	a := h.refuse(opens("probe", c, 1, 0)).Answers[0]
+	if a.Held || a.Fits || a.Used != used || a.Total.Region != region || a.Total.Err != nil {
+		h.Errorf("%+v, want %d used and a region total of %d", a, used, region)
+	}
 }
 
 // originHoldForeignTests are for origins that are Relayed.
 var originHoldForeignTests = map[string]func(*originTest){
 	"fits beside what was sent and what other regions have accepted": func(h *originTest) {
-		c := h.cells(1)
-		h.send(store.Cost{Cell: c[0], Add: 30})
-		h.apply(store.Foreign{Cell: c[0], Count: 20})
-		h.hold([]store.Hold{first("a", c[0], 51, 100), first("a", c[0], 50, 100)}, said{false, 50, 30}, said{true, 100, 80})
+		h.send(store.Cost{Cell: h.cell, Add: 30})
+		h.apply(store.Foreign{Cell: h.cell, Count: 20})
+		h.refuse(opens("a", h.cell, 51, 100))
+		if a := h.hold(opens("a", h.cell, 50, 100)).Answers[0]; a.Total.Foreign != 20 {
+			h.Errorf("%+v", a)
+		}
+		h.wantUsed(h.cell, 100, 80)
+	},
+	"fits beside what other regions have accepted in the cell before": func(h *originTest) {
+		at := later(h.cell, 1)
+		h.send(store.Cost{Cell: h.cell, Add: 30})
+		h.apply(store.Foreign{Cell: h.cell, Count: 20})
+		if a := h.refuse(opens("a", at, 51, 100)).Answers[0]; a.UsedBefore != 50 {
+			h.Errorf("%+v", a)
+		}
+		h.hold(opens("a", at, 50, 100))
 	},
 	"counts are at most CountMax": func(h *originTest) {
 		at := later(h.cell, 1)
-		forced := func(id string) store.Hold {
-			w := first(id, at, store.CountMax, 100)
-			w.Force = true
-			return w
+		for _, owner := range []string{"a", "b"} {
+			h.hold(as(store.HoldForced, opens(owner, at, store.CountMax, 100)))
+			h.wantUsed(at, store.CountMax, store.CountMax)
 		}
-		h.hold([]store.Hold{forced("a"), forced("b")}, said{true, store.CountMax, store.CountMax},
-			said{true, store.CountMax, store.CountMax})
 		h.apply(store.Foreign{Cell: at, Count: store.CountMax})
-		h.hold([]store.Hold{first("c", at, 1, store.CountMax)}, said{false, store.CountMax, store.CountMax})
-		after := later(at, 1)
-		a := h.hold([]store.Hold{first("d", after, 1, store.CountMax-1), first("e", after, 1, 1000)})
-		if a[0].Granted || a[1].Granted || a[0].UsedBefore != store.CountMax {
-			h.Errorf("%+v", a)
+		h.refuse(opens("c", at, 1, store.CountMax))
+		h.wantUsed(at, store.CountMax, store.CountMax)
+		for _, limit := range []int64{1000, store.CountMax - 1} {
+			if a := h.refuse(opens("d", later(at, 1), 1, limit)).Answers[0]; a.UsedBefore != store.CountMax {
+				h.Errorf("%+v", a)
+			}
 		}
 	},
 }
@@ -79,313 +165,406 @@ var originHoldForeignTests = map[string]func(*originTest){
 var originHoldTests = map[string]func(*originTest){
 	"is granted while it fits, and is in the totals": func(h *originTest) {
 		c := h.cells(2)
-		h.hold([]store.Hold{first("a", c[0], 60, 100), first("b", c[0], 50, 100), first("c", c[0], 40, 100),
-			first("a", c[1], 7, 100)},
-			said{true, 60, 60}, said{false, 60, 60}, said{true, 100, 100}, said{true, 7, 7})
+		for i, hold := range []store.Hold{opens("a", c[0], 60, 100), opens("b", c[0], 41, 100), opens("b", c[0], 40, 100),
+			opens("c", c[0], 1, 100), opens("a", c[1], 7, 100)} {
+			reply := h.call(h.callOf(hold))
+			a, fits := reply.Answers[0], i != 1 && i != 3
+			if a.Held != fits || a.Fits != fits || reply.Refused == fits || a.Used != []int64{0, 60, 60, 100, 0}[i] {
+				h.Errorf("%+v: %+v", hold, a)
+			}
+			if want := []int64{60, 60, 100, 100, 7}[i]; a.Total.Region != want || a.Total.Err != nil {
+				h.Errorf("%+v: %+v, want %d", hold, a.Total, want)
+			}
+		}
 		h.wantRegions(c, 100, 7)
-		h.hold([]store.Hold{first("d", c[0], 1, 100)}, said{false, 100, 100})
 		wantChanges(h, store.Change{Cell: c[0], Total: 100, Limit: 100}, store.Change{Cell: c[1], Total: 7, Limit: 100})
 	},
-	"fits beside what the cell before has carried over": func(h *originTest) {
+	"fits beside all of the cell before while its window has not begun": func(h *originTest) {
 		after := later(h.cell, 1)
-		h.send(store.Cost{Cell: h.cell, Add: 1_000_000})
-		a := h.hold([]store.Hold{first("a", after, 1, 10), first("b", after, 1, 2_000_000)})
-		if a[0].Granted || !a[1].Granted || a[1].UsedBefore != 1_000_000 {
+		h.send(store.Cost{Cell: h.cell, Add: 60})
+		if a := h.refuse(opens("a", after, 41, 100)).Answers[0]; a.Used != 0 || a.UsedBefore != 60 {
 			h.Errorf("%+v", a)
 		}
+		h.hold(opens("a", after, 40, 100))
+		h.wantUsed(after, 40, 40)
 	},
-	"the same again is granted once": func(h *originTest) {
+	"fits beside the share of the cell before that the window still covers": testHoldCarried,
+	"fits beside the cell before by the name that it has": func(h *originTest) {
+		hold := opens("a", later(h.cell, 1), 41, 100)
+		hold.Before.Generation = 3
+		h.send(store.Cost{Cell: hold.Before, Add: 60}, store.Cost{Cell: h.cell, Add: 1000})
+		h.refuse(hold)
+		hold.Amount = 40
+		h.hold(hold)
+	},
+	"is granted once however often its call comes": func(h *originTest) {
 		for range 3 {
-			h.hold([]store.Hold{first("a", h.cell, 60, 100)}, said{true, 60, 60})
+			h.hold(opens("a", h.cell, 60, 100))
+			h.wantUsed(h.cell, 60, 60)
 		}
-		second := []store.Hold{first("b", h.cell, 40, 100)}
-		h.lost("hold", func() error { return errOf(h.Hold(h.Context(), h.shard(), second)) })
-		h.hold(second, said{true, 100, 100})
+		second := h.callOf(opens("b", h.cell, 40, 100))
+		h.lost("hold", func() error { return errOf(h.Hold(h.Context(), second)) })
+		a := h.call(second).Answers[0]
+		if !a.Held || !a.Fits || a.Used != 60 { // "without the hold itself"
+			h.Errorf("%+v", a)
+		}
+		h.wantUsed(h.cell, 100, 100)
 	},
-	"the same hold with another cost is another one": func(h *originTest) {
-		h.hold([]store.Hold{first("a", h.cell, 10, 100)}, said{true, 10, 10})
-		for _, cost := range []int64{9, 11, 1000} {
-			a := h.hold([]store.Hold{first("a", h.cell, cost, 100)})[0]
-			if a.Granted || !errors.Is(a.Total.Err, store.ErrHoldUsed) {
-				h.Errorf("%d: %+v", cost, a)
+	"that has ended leaves totals as they are, and room for holds alone": func(h *originTest) {
+		h.hold(opens("a", h.cell, 100, 100))
+		h.hold(ends("a", h.cell, 10))
+		h.wantUsed(h.cell, 10, 100)
+		h.claim([]store.Cost{{Cell: h.cell, Add: 1, AtMost: 100}}, no(100))
+		h.refuse(opens("b", h.cell, 91, 100))
+		h.hold(opens("b", h.cell, 90, 100))
+		h.wantUsed(h.cell, 100, 100)
+		h.send(store.Cost{Cell: h.cell, Add: 1})
+		h.wantUsed(h.cell, 101, 101)
+	},
+	"may have spent more than it held": func(h *originTest) {
+		h.hold(opens("a", h.cell, 60, 100), opens("b", h.cell, 40, 100))
+		h.hold(ends("a", h.cell, 65))
+		h.wantUsed(h.cell, 105, 105)
+	},
+	"may hold more later, whatever the limit is": func(h *originTest) {
+		h.hold(opens("a", h.cell, 60, 100))
+		h.hold(states("a", h.cell, 160, 0))
+		h.wantUsed(h.cell, 160, 160)
+	},
+	"never holds less by a later statement": func(h *originTest) {
+		h.hold(opens("a", h.cell, 60, 100))
+		h.hold(states("a", h.cell, 5, 5))
+		h.wantUsed(h.cell, 60, 60)
+	},
+	"ends with its time, and After counts from then on": func(h *originTest) {
+		spent := lasting(briefly, opens("b", h.cell, 40, 100))
+		spent.After = 35
+		h.hold(lasting(briefly, opens("a", h.cell, 60, 100)), spent)
+		h.pass(2 * briefly)
+		h.wantUsed(h.cell, 35, 100)
+		h.hold(opens("c", h.cell, 65, 100))
+	},
+	"ends at the latest time that was stated": func(h *originTest) {
+		h.hold(opens("a", h.cell, 10, 100), lasting(briefly, opens("b", h.cell, 20, 100)))
+		h.hold(lasting(briefly, states("a", h.cell, 10, 0)), states("b", h.cell, 20, 0))
+		h.pass(2 * briefly)
+		h.wantUsed(h.cell, 30, 30)
+	},
+	"that has ended by time goes on with the next statement": func(h *originTest) {
+		h.hold(lasting(briefly, opens("a", h.cell, 60, 100)), lasting(briefly, opens("b", h.cell, 20, 100)))
+		h.pass(2 * briefly)
+		h.hold(opens("c", h.cell, 100, 100))
+		h.wantHeld(states("a", h.cell, 70, 0), true)
+		h.wantUsed(h.cell, 170, 170)
+		h.wantHeld(lasting(briefly, states("b", h.cell, 20, 9)), true)
+		h.pass(2 * briefly)
+		h.wantUsed(h.cell, 179, 190)
+		h.wantHeld(ends("b", h.cell, 4), false)
+		h.wantUsed(h.cell, 174, 190)
+	},
+	"counts as stated, whatever the order was": testHoldMerges,
+	"is as in a model, after any calls":        testHoldModel,
+	"that was ended takes no later statement": func(h *originTest) {
+		h.hold(opens("a", h.cell, 60, 100))
+		h.wantHeld(ends("a", h.cell, 10), false)
+		for _, late := range []store.Hold{states("a", h.cell, 60, 20), ends("a", h.cell, 30),
+			as(store.HoldForced, states("a", h.cell, 60, 20)), as(store.HoldRestored, states("a", h.cell, 60, 20))} {
+			h.hold(late)
+			h.wantHeld(late, false)
+		}
+		h.wantHeld(opens("a", h.cell, 10, 100), false)
+		h.refuse(opens("a", h.cell, 10, 100))
+		h.wantUsed(h.cell, 10, 60)
+	},
+	"is refused if its end came first": func(h *originTest) {
+		h.wantHeld(ends("a", h.cell, 10), false)
+		h.wantUsed(h.cell, 0, 0)
+		h.wantHeld(states("a", h.cell, 10, 0), false)
+		if a := h.refuse(opens("a", h.cell, 60, 100)).Answers[0]; a.Held || a.Fits {
+			h.Errorf("%+v", a)
+		}
+		h.hold(opens("b", h.cell, 60, 100), ifItFits(opens("a", h.cell, 5, 100)))
+		h.wantUsed(h.cell, 60, 60)
+	},
+	"whose end came first is made if it is forced or restored": func(h *originTest) {
+		h.hold(ends("a", h.cell, 10), ends("b", h.cell, 10), ends("c", h.cell, 10))
+		h.wantHeld(as(store.HoldForced, states("a", h.cell, 20, 0)), true)
+		h.wantUsed(h.cell, 20, 20)
+		h.wantHeld(as(store.HoldForced, ends("b", h.cell, 5)), false)
+		h.wantUsed(h.cell, 25, 25)
+		h.wantHeld(as(store.HoldRestored, states("c", h.cell, 40, 0)), true)
+		h.wantUsed(h.cell, 65, 25)
+		h.wantHeld(ends("a", h.cell, 3), false)
+		h.wantUsed(h.cell, 48, 25)
+	},
+	"is Known from its first statement on until it is forgotten": func(h *originTest) {
+		for i, hold := range []store.Hold{states("a", h.cell, 10, 0), ends("a", h.cell, 10),
+			as(store.HoldForced, states("a", h.cell, 10, 0)), opens("a", h.cell, 10, 100), ends("a", h.cell, 10),
+			states("a", h.cell, 10, 0), opens("a", h.cell, 10, 100), opens("b", h.cell, 91, 100),
+			opens("b", h.cell, 90, 100), states("b", h.cell, 90, 0)} {
+			a := h.call(h.callOf(hold)).Answers[0]
+			if want := i >= 3 && i < 7 || i == 9; a.Known != want {
+				h.Errorf("%d, %+v: %+v, want that it was known: %v", i, hold, a, want)
 			}
 		}
-		h.hold([]store.Hold{first("a", h.cell, 10, 100)}, said{true, 10, 10})
 	},
-	"what is returned is room for holds, and leaves totals as they are": func(h *originTest) {
-		h.hold([]store.Hold{first("a", h.cell, 100, 100), next("a", h.cell, 1, 10, 10), first("b", h.cell, 90, 100),
-			first("c", h.cell, 1, 100)},
-			said{true, 100, 100}, said{true, 10, 100}, said{true, 100, 100}, said{false, 100, 100})
-		h.hold([]store.Hold{next("b", h.cell, 1, 95, 95)}, said{true, 105, 105})
-		h.wantRegions([]window.Cell{h.cell}, 105)
+	"that is not known is not made by a later statement": func(h *originTest) {
+		h.hold(opens("a", h.cell, 60, 100))
+		late := states("b", h.cell, 9, 9)
+		late.Limit = 50
+		h.wantHeld(late, false)
+		h.wantUsed(h.cell, 60, 60)
+		wantChanges(h, store.Change{Cell: h.cell, Total: 60, Limit: 100})
+		h.wantHeld(opens("b", h.cell, 5, 100), true)
+		h.wantUsed(h.cell, 65, 65)
 	},
-	"words count once, the largest step's last": func(h *originTest) {
-		h.hold([]store.Hold{first("a", h.cell, 50, 100)}, said{true, 50, 50})
-		a := h.hold([]store.Hold{next("a", h.cell, 3, 70, 70), next("a", h.cell, 2, 5, 5), next("a", h.cell, 3, 1, 1),
-			first("a", h.cell, 50, 100)},
-			said{true, 70, 70}, said{true, 70, 70}, said{true, 70, 70}, said{true, 70, 70})
-		if a[0].Late || !a[1].Late || !a[2].Late || !a[3].Late {
-			h.Errorf("late: %+v", a)
+	"is made whatever the limit is if it is forced": func(h *originTest) {
+		h.wantHeld(as(store.HoldForced, opens("a", h.cell, 500, 100)), true)
+		h.wantUsed(h.cell, 500, 500)
+		h.wantHeld(as(store.HoldForced, ends("b", h.cell, 7)), false)
+		h.wantUsed(h.cell, 507, 507)
+	},
+	"that is restored is in what nodes restore": func(h *originTest) {
+		for _, first := range []string{"the hold", "the total"} {
+			h.hold(opens("a", h.cell, 60, 100))
+			h.Wipe(h)
+			restored := as(store.HoldRestored, states("a", h.cell, 60, 0))
+			if first == "the hold" {
+				h.wantHeld(restored, true)
+				h.wantUsed(h.cell, 60, 0)
+			}
+			h.send(store.Cost{Cell: h.cell, Epoch: h.epoch(h.cell), Known: 60})
+			h.wantHeld(restored, true)
+			h.wantHeld(restored, true)
+			h.wantUsed(h.cell, 60, 60)
+			h.hold(ends("a", h.cell, 10))
+			h.wantUsed(h.cell, 10, 60)
+			h.refuse(opens("b", h.cell, 91, 100))
+			h.hold(opens("b", h.cell, 90, 100))
+			h.wantUsed(h.cell, 100, 100)
+			h.Wipe(h)
 		}
 	},
-	"ends with its time, and leaves what it says": func(h *originTest) {
-		short := []store.Hold{first("a", h.cell, 60, 100), first("b", h.cell, 40, 100)}
-		short[0].TTL, short[1].TTL = 20*time.Millisecond, 20*time.Millisecond
-		short[0].After, short[1].After = 0, 40
-		h.hold(short)
-		probe := first("c", h.cell, 60, 100)
-		h.within("it has ended", func() bool { return h.hold([]store.Hold{probe})[0].Granted })
-		h.hold([]store.Hold{first("d", h.cell, 1, 100)}, said{false, 100, 100})
-		h.hold([]store.Hold{next("a", h.cell, 1, 9, 9)}, said{true, 109, 109}) // spent all the same
+	"that is known is not made again to restore or force it": func(h *originTest) {
+		h.hold(opens("a", h.cell, 60, 100))
+		h.hold(as(store.HoldForced, states("a", h.cell, 60, 0)))
+		h.hold(as(store.HoldRestored, states("a", h.cell, 60, 0)))
+		h.wantUsed(h.cell, 60, 60)
+		h.hold(ends("a", h.cell, 0))
+		h.wantUsed(h.cell, 0, 60)
 	},
-	"another time to live takes the place of the first": func(h *originTest) {
-		short := first("a", h.cell, 100, 100)
-		short.TTL = 30 * time.Millisecond
-		h.hold([]store.Hold{short, next("a", h.cell, 1, 100, 0)}, said{true, 100, 100}, said{true, 100, 100})
-		h.pass(60 * time.Millisecond)
-		h.hold([]store.Hold{first("b", h.cell, 1, 100)}, said{false, 100, 100})
-	},
-	"one of nothing lowers no limit": func(h *originTest) {
-		h.hold([]store.Hold{first("a", h.cell, 0, 5), first("b", h.cell, 10, 100)}, said{true, 0, 0}, said{true, 10, 10})
+	"of nothing lowers no limit": func(h *originTest) {
+		h.hold(opens("a", h.cell, 0, 5))
+		h.hold(opens("b", h.cell, 10, 100))
 		wantChanges(h, store.Change{Cell: h.cell, Total: 10, Limit: 100})
 	},
-	"Undo ends what no other attempt has asked for": func(h *originTest) {
-		c := h.cells(1)
-		undo := func(id string, attempt uint64) store.Hold {
-			return store.Hold{ID: id, Cell: c[0], Before: before(c[0]), Attempt: attempt, Undo: true}
-		}
-		second := first("a", c[0], 60, 100)
-		second.Attempt = 2
-		h.hold([]store.Hold{first("a", c[0], 60, 100), undo("a", 2)}, said{true, 60, 60}, said{true, 60, 60})
-		h.hold([]store.Hold{undo("a", 1), undo("a", 1), second, first("a", c[0], 60, 100), undo("a", 1), undo("a", 1)},
-			said{true, 0, 60}, said{true, 0, 60}, said{true, 60, 60}, said{true, 60, 60}, said{true, 60, 60}, said{true, 60, 60})
-		h.hold([]store.Hold{undo("a", 2), second, next("a", c[0], 1, 7, 7), undo("a", 2)},
-			said{true, 0, 60}, said{true, 60, 60}, said{true, 7, 60}, said{true, 7, 60})
+	"lowers its cell's limit as costs do, and is kept to the region without one": func(h *originTest) {
+		c := h.mates(2)
+		h.hold(opens("a", c[0], 10, 100), as(store.HoldForced, opens("a", c[1], 10, 0)))
+		wantChanges(h, store.Change{Cell: c[0], Total: 10, Limit: 100})
+		h.hold(opens("b", c[0], 10, 50))
+		h.hold(opens("c", c[0], 10, 200))
+		wantChanges(h, store.Change{Cell: c[0], Total: 30, Limit: 50})
 	},
-	"Undo ends nothing of a hold that was asked for too often": func(h *originTest) {
-		h.hold([]store.Hold{first("a", h.cell, 60, 100)}, said{true, 60, 60})
-		for attempt := range uint64(store.HoldAttemptsMax) {
-			again := first("a", h.cell, 60, 100)
-			again.Attempt = attempt + 2
-			if a := h.hold([]store.Hold{again}, said{true, 60, 60}); !a[0].Late {
-				h.Errorf("attempt %d: %+v", attempt, a)
+	"lasts up to HoldTTLMax": func(h *originTest) {
+		h.hold(lasting(store.HoldTTLMax, opens("a", h.cell, 10, 100)))
+		h.hold(lasting(store.HoldTTLMax, states("a", h.cell, 20, 0)))
+		h.wantUsed(h.cell, 20, 20)
+	},
+	"that is new does not fit into a cell whose window is over": func(h *originTest) {
+		h.refuse(opens("a", later(h.cell, -1), 1, 100))
+		h.hold(as(store.HoldForced, states("b", later(h.cell, -1), 1, 0)))
+		h.wantHeld(opens("b", later(h.cell, -1), 1, 100), true)
+	},
+	"that was restored makes no room of what nodes have accepted": func(h *originTest) {
+		h.send(store.Cost{Cell: h.cell, Restore: 40, Known: 100})
+		for _, owner := range []string{"a", "b"} {
+			h.hold(as(store.HoldRestored, states(owner, h.cell, 60, 0)))
+			h.hold(ends(owner, h.cell, 0))
+		}
+		h.wantUsed(h.cell, 40, 100)
+	},
+	"is not made in a cell that has expired": func(h *originTest) {
+		c := h.cell
+		c.Sequence -= 1000
+		for _, how := range []store.HoldAs{store.HoldNew, store.HoldState, store.HoldForced, store.HoldRestored} {
+			if a := h.call(h.callOf(as(how, opens("a", c, 1, 100)))).Answers[0]; a.Held || a.Fits || a.Total.Region != 0 {
+				h.Errorf("stated as %d: %+v", how, a)
 			}
 		}
-		for attempt := range uint64(store.HoldAttemptsMax + 1) {
-			undo := store.Hold{ID: "a", Cell: h.cell, Before: before(h.cell), Attempt: attempt + 1, Undo: true}
-			h.hold([]store.Hold{undo}, said{true, 60, 60})
-		}
+		h.wantRegions([]window.Cell{c}, 0)
+		wantChanges(h)
 	},
-	"a later word about a hold that is not known changes nothing": func(h *originTest) {
-		h.hold([]store.Hold{first("a", h.cell, 60, 100)}, said{true, 60, 60})
-		if a := h.hold([]store.Hold{next("b", h.cell, 1, 9, 9)}, said{true, 60, 60}); !a[0].Late {
-			h.Errorf("%+v", a)
+	"is one of HoldsMax": func(h *originTest) {
+		const limit = 1_000_000
+		for at := 0; at < store.HoldsMax; at += store.HoldCallMax {
+			h.hold(h.holds(at, func(owner string) store.Hold { return opens(owner, h.cell, 1, limit) })...)
 		}
-	},
-	"Undo ends holds of nothing, and those beside them": func(h *originTest) {
-		c := h.cells(2)
-		words := []store.Hold{first("a", c[0], 0, 100), first("a", c[1], 60, 100)}
-		h.hold(words, said{true, 0, 0}, said{true, 60, 60})
-		words[0].Undo, words[1].Undo = true, true
-		h.hold(words, said{true, 0, 0}, said{true, 0, 60})
-		h.hold([]store.Hold{first("a", c[0], 5, 100)}, said{true, 5, 5}) // of another cost: none is left
-	},
-	"what has ended at nothing is asked for anew": func(h *originTest) {
-		short := first("a", h.cell, 60, 100)
-		short.TTL = 20 * time.Millisecond
-		h.hold([]store.Hold{short}, said{true, 60, 60})
-		probe := first("b", h.cell, 100, 100)
-		h.within("it has ended", func() bool { return h.hold([]store.Hold{probe})[0].Granted })
-		second := first("a", h.cell, 60, 100)
-		second.Attempt = 2
-		h.hold([]store.Hold{second}, said{false, 100, 100})
-		h.hold([]store.Hold{next("b", h.cell, 1, 40, 40), second, first("c", h.cell, 1, 100)},
-			said{true, 40, 100}, said{true, 100, 100}, said{false, 100, 100})
-		second.Undo = true
-		h.hold([]store.Hold{second}, said{true, 40, 100})
-		again := first("b", h.cell, 100, 100)
-		again.Attempt, again.Again, again.Force = 2, true, true
-		settled := next("b", h.cell, 2, 0, 0)
-		settled.TTL = 0
-		asked := again
-		asked.Again, asked.Force = false, false
-		h.hold([]store.Hold{settled, again, asked}, said{true, 0, 100}, said{true, 0, 100}, said{true, 0, 100})
-		last := first("d", h.cell, 7, 100)
-		last.TTL = time.Millisecond
-		h.hold([]store.Hold{last})
-		h.within("it has ended", func() bool { return h.hold([]store.Hold{first("e", h.cell, 100, 100)})[0].Granted })
-		lost := first("d", h.cell, 7, 100)
-		lost.Attempt, lost.Again, lost.Force = 2, true, true
-		h.hold([]store.Hold{lost}, said{true, 100, 100}) // it is known
-	},
-	"another attempt is told that it is not the first": func(h *originTest) {
-		c := h.cells(1)
-		second := first("a", c[0], 60, 100)
-		second.Attempt = 2
-		a := h.hold([]store.Hold{first("a", c[0], 60, 100), first("a", c[0], 60, 100), second, first("a", c[0], 60, 100)},
-			said{true, 60, 60}, said{true, 60, 60}, said{true, 60, 60}, said{true, 60, 60})
-		if a[0].Late || a[1].Late || !a[2].Late || !a[3].Late {
-			h.Errorf("late: %+v", a)
-		}
-	},
-	"Force is granted whatever the limit is": func(h *originTest) {
-		forced := first("a", h.cell, 500, 100)
-		forced.Force = true
-		h.hold([]store.Hold{forced}, said{true, 500, 500})
-	},
-	"a cell that has expired takes no words": func(h *originTest) {
-		c := h.cells(1)[0]
-		c.Duration = window.DurationMin
-		c.Sequence = window.Sequence(h.Clock(h).UnixMilli(), 1000) - 1000
-		if h.ShardOf(&c.Key) != h.shard() {
-			return
-		}
-		for _, word := range []store.Hold{first("a", c, 1, 100), next("a", c, 1, 1, 1)} {
-			if a := h.hold([]store.Hold{word})[0]; !a.Late || a.Total.Region != 0 || a.Granted && word.Step == 0 {
-				h.Errorf("%+v", a)
-			}
-		}
-	},
-	"a cell has HoldsMax of them": func(h *originTest) {
-		holds := make([]store.Hold, store.HoldsMax)
-		for i := range holds {
-			holds[i] = first(fmt.Sprint("id-", i), h.cell, 1, 1_000_000)
-		}
-		for at := 0; at < len(holds); at += 250 {
-			h.hold(holds[at : at+250])
-		}
-		a := h.hold([]store.Hold{first("more", h.cell, 1, 1_000_000)})[0]
-		if a.Granted || !errors.Is(a.Total.Err, store.ErrHolds) {
+		one := opens("one", h.cell, 1, limit)
+		if a := h.refuse(one).Answers[0]; a.Held || !errors.Is(a.Total.Err, store.ErrHolds) {
 			h.Errorf("one more: %+v", a)
 		}
-		h.hold([]store.Hold{next("id-7", h.cell, 1, 3, 3)}, said{true, store.HoldsMax + 2, store.HoldsMax + 2})
+		c := h.mates(2)
+		h.refuse(opens("another", c[1], 1, limit), one)
+		h.wantHeld(opens("7", h.cell, 1, limit), true)
+		h.hold(states("7", h.cell, 3, 3))
+		h.hold(ends("8", h.cell, 1))
+		h.wantHeld(one, true)
+		h.wantRegions(c, store.HoldsMax+3, 0)
 	},
-	"Look changes nothing": func(h *originTest) {
-		look := func(id string, cost int64) store.Hold {
-			w := first(id, h.cell, cost, 100)
-			w.Attempt, w.Look = 2, true
-			return w
+	"that has ended is none of HoldsMax": func(h *originTest) {
+		for at := 0; at <= store.HoldsMax; at += store.HoldCallMax {
+			h.hold(h.holds(at, func(owner string) store.Hold { return opens(owner, h.cell, 1, store.HoldCallMax) })...)
+			h.hold(h.holds(at, func(owner string) store.Hold { return ends(owner, h.cell, 0) })...)
 		}
-		h.hold([]store.Hold{look("a", 100), look("a", 101), first("a", h.cell, 60, 100), look("b", 41), look("b", 40)},
-			said{true, 0, 0}, said{false, 0, 0}, said{true, 60, 60}, said{false, 60, 60}, said{true, 60, 60})
-		if a := h.hold([]store.Hold{look("a", 60)}, said{true, 60, 60})[0]; !a.Late {
-			h.Errorf("of another attempt: %+v", a)
-		}
-		undo := first("a", h.cell, 60, 100)
-		undo.Undo = true
-		h.hold([]store.Hold{undo}, said{true, 0, 60}) // the other attempt has not asked for it
+		h.wantUsed(h.cell, 0, store.HoldCallMax)
 	},
-	"one that was lost comes again beside what nodes restore": func(h *originTest) {
-		h.hold([]store.Hold{first("a", h.cell, 60, 100)}, said{true, 60, 60})
-		h.Wipe(h)
-		again := first("a", h.cell, 60, 100)
-		again.Again, again.Force = true, true
-		h.hold([]store.Hold{again, again})
-		h.send(store.Cost{Cell: h.cell, Epoch: h.epoch(h.cell), Known: 60})
-		h.hold([]store.Hold{next("a", h.cell, 1, 10, 10), first("b", h.cell, 91, 100), first("b", h.cell, 90, 100)},
-			said{true, 10, 60}, said{false, 10, 60}, said{true, 100, 100})
-	},
-	"what is out of bounds is refused, and nothing beside it": func(h *originTest) {
-		for name, spoil := range map[string]func(*store.Hold){
-			"no id":      func(w *store.Hold) { w.ID = "" },
-			"a long id":  func(w *store.Hold) { w.ID = strings.Repeat("x", store.ReservationIDBytesMax+1) },
-			"cost":       func(w *store.Hold) { w.Cost = -1 },
-			"after":      func(w *store.Hold) { w.After = w.Cost + 1 },
-			"step":       func(w *store.Hold) { w.Step = -1 },
-			"large step": func(w *store.Hold) { w.Step = store.CountMax + 1 },
-			"large cost": func(w *store.Hold) { w.Cost = store.CountMax + 1 },
-			"long":       func(w *store.Hold) { w.TTL = store.HoldTTLMax + 1 },
-			"no attempt": func(w *store.Hold) { w.Attempt = 0 },
-		} {
-			bad := first("bad", h.cell, 1, 100)
-			spoil(&bad)
-			a := h.hold([]store.Hold{bad, first("good", h.cell, 5, 100)})
-			if a[0].Granted || !errors.Is(a[0].Total.Err, window.ErrInvalid) || a[1].Used != 5 {
-				h.Errorf("%s: %+v", name, a)
+	"has an owner of any bytes": func(h *originTest) {
+		owners := []string{"a", "a ", "A", "=a", "c", "m", "a:b{c}%", "a%3Ab", "0", "00", "\x00", "\x00\xff\n",
+			"12345678901234567890123456789012"}
+		for i, owner := range owners {
+			for range 2 {
+				h.wantHeld(opens(owner, h.cell, 1, 100), true)
 			}
+			h.wantUsed(h.cell, int64(i+1), int64(i+1))
 		}
-	},
-	"any id is one id": func(h *originTest) {
-		for i, id := range []string{"a", "a ", "A", "=a", "c", "m", "a:b{c}%", "\x00\xff\n"} {
-			h.hold([]store.Hold{first(id, h.cell, 1, 100), first(id, h.cell, 1, 100)},
-				said{true, int64(i + 1), int64(i + 1)}, said{true, int64(i + 1), int64(i + 1)})
-			if n, stored, err := h.Note(h.Context(), note(id, 1, id)); !stored || err != nil || n.Text != id {
-				h.Errorf("note %q: %+v, %v", id, n, err)
-			}
+		for _, owner := range owners {
+			h.hold(ends(owner, h.cell, 0))
 		}
+		h.wantUsed(h.cell, 0, int64(len(owners)))
 	},
-	"of many at once no more are granted than fit": func(h *originTest) {
+	"is one of no more than fit, also of many at once": func(h *originTest) {
 		h.atOnce(40, 16, func(i int) (int64, error) { // of 3 each, and a limit of 50
-			r, err := h.Hold(h.Context(), h.shard(), []store.Hold{first(fmt.Sprint("id-", i), h.cell, 3, 50)})
-			return granted(err == nil && r.Answers[0].Granted), err
+			r, err := h.Hold(h.Context(), h.callOf(opens(fmt.Sprint(i), h.cell, 3, 50)))
+			return granted(err == nil && !r.Refused && r.Answers[0].Held), err
 		})
+		h.wantUsed(h.cell, 48, 48)
+	},
+	"that is tentative counts for holds, and in totals with the next statement": func(h *originTest) {
+		for range 2 {
+			h.hold(tentative(opens("a", h.cell, 60, 100)))
+			h.wantUsed(h.cell, 60, 0)
+			wantChanges(h)
+		}
+		h.refuse(opens("b", h.cell, 41, 100))
+		h.hold(opens("b", h.cell, 30, 100))
+		h.wantUsed(h.cell, 90, 30)
+		stated := states("a", h.cell, 60, 0)
+		stated.Limit = 50
+		h.wantHeld(stated, true)
+		h.wantUsed(h.cell, 90, 90)
+		wantChanges(h, store.Change{Cell: h.cell, Total: 90, Limit: 50})
+		h.refuse(opens("c", h.cell, 11, 100))
+	},
+	"that is tentative and has ended leaves totals as they are": func(h *originTest) {
+		h.hold(tentative(opens("a", h.cell, 60, 100)), opens("b", h.cell, 10, 100),
+			lasting(briefly, tentative(opens("c", h.cell, 20, 100))))
+		h.hold(ends("a", h.cell, 0))
+		h.pass(2 * briefly)
+		h.wantUsed(h.cell, 10, 10)
+		h.hold(opens("d", h.cell, 90, 100))
+		h.wantUsed(h.cell, 100, 100)
+		h.hold(tentative(opens("e", h.cell, 60, 160)))
+		h.hold(ends("e", h.cell, 7))
+		h.wantUsed(h.cell, 107, 107)
+	},
+	"that is tentative leaves nothing where its call is refused": func(h *originTest) {
+		h.refuse(tentative(opens("a", h.cell, 60, 100)), tentative(opens("b", h.cell, 41, 100)))
+		h.wantUsed(h.cell, 0, 0)
+		h.hold(tentative(opens("a", h.cell, 60, 100)))
+		h.hold(tentative(opens("b", h.cell, 40, 100)))
+		h.hold(states("a", h.cell, 60, 0))
+		h.wantUsed(h.cell, 100, 60)
+	},
+	"is remembered for HoldKeptFor after its end": func(h *originTest) {
+		if h.Pass == nil {
+			h.Skip("the clock cannot be set")
+		}
+		h.hold(lasting(time.Second, opens("a", h.cell, 10, 100)), opens("b", h.cell, 20, 100))
+		h.hold(ends("b", h.cell, 5), ends("c", h.cell, 7))
+		h.pass(store.HoldKeptFor - time.Second)
+		h.refuse(opens("b", h.cell, 1, 100))
+		h.refuse(opens("c", h.cell, 1, 100))
+		h.wantHeld(lasting(time.Second, states("a", h.cell, 10, 3)), true)
+		h.pass(store.HoldKeptFor + 2*time.Second)
+		h.wantHeld(states("a", h.cell, 10, 4), false)
+		h.wantHeld(states("b", h.cell, 20, 6), false)
+		h.wantUsed(h.cell, 8, 30) // what they count stays
 	},
 }
 
-func note(id string, version int64, text string) store.Note {
-	return store.Note{ID: id, Version: version, Text: text, TTL: time.Hour}
+// holds are HoldCallMax of a cell, of owners that are numbered from at on.
+func (h *originTest) holds(at int, hold func(owner string) store.Hold) []store.Hold {
+	holds := make([]store.Hold, store.HoldCallMax)
+	for i := range holds {
+		holds[i] = hold(fmt.Sprint(at + i))
+	}
+	return holds
 }
 
-var originNoteTests = map[string]func(*originTest){
-	"is stored after the version before it alone": func(h *originTest) {
-		for i, try := range []struct {
-			note   store.Note
-			stored bool
-			now    string
-		}{
-			{note("a", 0, ""), false, ""},
-			{note("a", 2, "two"), false, ""},
-			{note("a", 1, "one"), true, "one"},
-			{note("a", 1, "one"), true, "one"},
-			{note("a", 1, "other"), false, "one"},
-			{note("a", 2, "two"), true, "two"},
-			{note("a", 1, "one"), false, "two"},
-			{note("b", 1, "another"), true, "another"},
-			{note("a", 0, ""), false, "two"},
-		} {
-			now, stored, err := h.Note(h.Context(), try.note)
-			if err != nil || stored != try.stored || now.Text != try.now || now.Epoch == 0 || now.Now.IsZero() {
-				h.Errorf("%d: %+v: %v %+v: %v", i, try.note, stored, now, err)
-			}
+// testHoldCarried asks for holds of limits around what the window carries over, and compares each answer with the
+// formula, by the clock that the answer has.
+func testHoldCarried(h *originTest) {
+	c := h.cell
+	durationMs := c.DurationMs()
+	c.Sequence = window.Sequence(h.Clock(h).UnixMilli(), durationMs)
+	const used, carries, amount = 20, 100_000, 3
+	h.send(store.Cost{Cell: before(c), Add: carries}, store.Cost{Cell: c, Add: used})
+	probe := opens("a", c, amount, used+amount)
+	uncovered := func(now time.Time) int64 {
+		return min(max(0, window.Start(c.Sequence+1, durationMs)-now.UnixMilli()), durationMs)
+	}
+	for step := int64(3); step >= -3; step-- {
+		carried := carries * uncovered(h.Clock(h)) / durationMs
+		probe.Owner, probe.Limit = fmt.Sprint(step), used+amount+carried-step
+		reply := h.call(h.callOf(probe))
+		a := reply.Answers[0]
+		want := window.Fits(used, carries, amount, probe.Limit, uncovered(reply.Now), durationMs)
+		if a.Used != used || a.UsedBefore != carries || a.Fits != want || a.Held != want {
+			h.Errorf("limit %d, where some %d are carried over: %+v, want that it fits: %v", probe.Limit, carried, a, want)
 		}
-	},
-	"one that was lost is stored again, unless a later one is": func(h *originTest) {
-		late, early := note("a", 3, "three"), note("a", 1, "one")
-		late.Again, early.Again = true, true
-		for _, n := range []store.Note{late, late, early} {
-			if now, ok, err := h.Note(h.Context(), n); err != nil || ok != (n == late) || now.Text != "three" {
-				h.Errorf("%+v: %v %+v: %v", n, ok, now, err)
-			}
+		h.call(h.callOf(ends(probe.Owner, c, 0)))
+	}
+}
+
+// testHoldMerges states the same about two holds in each order, in two cells for each of them. One hold goes on until
+// its time has come, and the other is ended by one of its statements.
+func testHoldMerges(h *originTest) {
+	orders := permutations(4)
+	cell := func(owner, order int) window.Cell { return later(h.cell, int64(2*order+owner)) }
+	for i, order := range orders {
+		a, b := cell(0, i), cell(1, i)
+		going := []store.Hold{states("a", a, 70, 2), states("a", a, 50, 5), states("a", a, 60, 9),
+			as(store.HoldForced, states("a", a, 65, 0))}
+		final := []store.Hold{states("b", b, 70, 2), ends("b", b, 4), states("b", b, 60, 9), states("b", b, 50, 5)}
+		h.hold(lasting(briefly, opens("a", a, 50, 1000)), opens("b", b, 50, 1000))
+		for _, n := range order {
+			h.hold(lasting(briefly, going[n]), final[n])
 		}
-	},
-	"of several at once one is stored": func(h *originTest) {
-		h.atOnce(20, 1, func(i int) (int64, error) {
-			_, stored, err := h.Note(h.Context(), note("a", 1, fmt.Sprint(i)))
-			return granted(stored), err
-		})
-	},
-	"is forgotten after its time to live": func(h *originTest) {
-		n := note("a", 1, "one")
-		n.TTL = 20 * time.Millisecond
-		if _, stored, err := h.Note(h.Context(), n); !stored || err != nil {
-			h.Fatal(stored, err)
+	}
+	h.pass(2 * briefly)
+	for i, order := range orders {
+		h.wantUsed(cell(0, i), 9, 70)
+		b := h.refuse(opens("probe", cell(1, i), 1, 0)).Answers[0]
+		if b.Used != 4 || b.Total.Region < 50 || b.Total.Region > 70 {
+			h.Errorf("in the order %v: %+v", order, b)
 		}
-		h.within("it is forgotten", func() bool {
-			now, _, err := h.Note(h.Context(), note("a", 0, ""))
-			return err == nil && now.Version == 0 && now.Text == ""
-		})
-	},
-	"what is out of bounds is refused": func(h *originTest) {
-		forever := note("a", 1, "")
-		forever.TTL = 0
-		long := note("a", 1, "")
-		long.TTL = store.NoteTTLMax + 1
-		for _, n := range []store.Note{note("", 1, ""), note(strings.Repeat("x", store.ReservationIDBytesMax+1), 1, ""),
-			note("a", -1, ""), long, note("a", store.CountMax+1, ""),
-			note("a", 1, strings.Repeat("x", store.NoteBytesMax+1)), forever} {
-			if _, stored, err := h.Note(h.Context(), n); stored || !errors.Is(err, window.ErrInvalid) {
-				h.Errorf("%.50v: %v", n, err)
-			}
+		h.wantHeld(states("a", cell(0, i), 0, 0), true)
+		h.wantHeld(states("b", cell(1, i), 0, 0), false)
+	}
+}
+
+// permutations are all orders of the numbers below n.
+func permutations(n int) [][]int {
+	if n == 0 {
+		return [][]int{nil}
+	}
+	var all [][]int
+	for _, order := range permutations(n - 1) {
+		for at := range n {
+			longer := append(append(append([]int{}, order[:at]...), n-1), order[at:]...)
+			all = append(all, longer)
 		}
-	},
+	}
+	return all
 }

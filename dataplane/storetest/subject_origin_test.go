@@ -7,6 +7,8 @@ import (
 	"math"
 	"os"
 	"slices"
+	"strings"
+	"sync/atomic"
 	"testing"
 	"time"
 
@@ -19,18 +21,19 @@ import (
 func TestOriginSubject(t *testing.T) {
 	fault := os.Getenv(faultVariable)
 	storetest.TestOrigin(t, func(testing.TB) storetest.Origin {
-		clock := func() time.Time { return time.Now().Add(-10 * time.Minute) }
-		h := memstore.NewOrigin(memstore.OriginOptions{Clock: clock})
+		var passed atomic.Int64
+		clock := func() time.Time { return time.Now().Add(-10*time.Minute + time.Duration(passed.Load())) }
+		h := memstore.NewOrigin(memstore.OriginOptions{Clock: clock, Shards: shardsOf(fault)})
 		ways := []*memstore.Origin{h}
 		return storetest.Origin{
-			Origin: withPartFault(&originSubject{Origin: h, fault: fault}),
+			Origin: withPartFault(&originSubject{Origin: h, fault: fault, seen: make(map[string]string)}),
 			Client: func(testing.TB) store.Origin {
 				way := h.Client()
 				ways = append(ways, way)
 				if fault == "another way has fewer parts" {
 					return struct{ bareOrigin }{way}
 				}
-				return withPartFault(&originSubject{Origin: way, fault: fault})
+				return withPartFault(&originSubject{Origin: way, fault: fault, seen: make(map[string]string)})
 			},
 			Lose: func(lose bool) {
 				for _, way := range ways {
@@ -43,8 +46,17 @@ func TestOriginSubject(t *testing.T) {
 				return func(testing.TB) { h.Rollback(state) }
 			},
 			Clock: func(testing.TB) time.Time { return clock() },
+			Pass:  func(_ testing.TB, d time.Duration) { passed.Add(int64(d)) },
 		}
 	})
+}
+
+// shardsOf is 1 but for a fault that shows only where there are several groups.
+func shardsOf(fault string) int {
+	if strings.Contains(fault, "group") {
+		return 3
+	}
+	return 1
 }
 
 // originFaults are faults of an Origin, each with the beginning of the name of the subtest that must find it.
@@ -65,12 +77,6 @@ var originFaults = map[string]string{
 	"bounded costs are decided each time": "Send_up_to_AtMost/the_same_again",
 	"what was added is forgotten":         "Send_up_to_AtMost/the_same_again",
 	"reports no lost bounded cost":        "a_failover/loses_no_answered_bounded",
-	"holds past the limit":                "Hold/is_granted_while",
-	"holds never return":                  "Hold/ends_with_its_time",
-	"holds are new each time":             "Hold/the_same_again",
-	"an attempt undoes any hold":          "Hold/Undo_ends",
-	"holds that are again add":            "Hold/one_that_was_lost",
-	"notes are always stored":             "Note/is_stored_after",
 	"slots past the limit":                "Slots/are_granted_while",
 	"slots are new each time":             "Slots/are_granted_once",
 	"late slots are applied":              "Slots/stay_as_they_are",
@@ -109,9 +115,9 @@ var originFaults = map[string]string{
 func withPartFault(h *originSubject) store.Origin {
 	switch h.fault {
 	case "a method of a part has another signature":
-		return otherNote{h}
+		return otherHold{h}
 	case "a method of a part is missing":
-		return withoutNote{h, h}
+		return withoutHolds{h, h}
 	case "a mailbox that no relay fills":
 		return onlyMailbox{h, h}
 	case "a wrapper hides parts":
@@ -120,12 +126,12 @@ func withPartFault(h *originSubject) store.Origin {
 	return h
 }
 
-type otherNote struct{ *originSubject }
+type otherHold struct{ *originSubject }
 
-func (otherNote) Note(context.Context, store.Note) error { return nil }
+func (otherHold) Hold(context.Context, store.HoldCall) error { return nil }
 
-// withoutNote is a Granter but for Note.
-type withoutNote struct {
+// withoutHolds is a Granter but for Reservations.
+type withoutHolds struct {
 	bareOrigin
 	mostOfGranter
 }
@@ -151,34 +157,7 @@ type originSubject struct {
 	*memstore.Origin
 	fault  string
 	number int64
-}
-
-func (h *originSubject) Hold(ctx context.Context, shard int, holds []store.Hold) (store.HoldReply, error) {
-	holds = slices.Clone(holds)
-	for i := range holds {
-		w := &holds[i]
-		switch h.fault {
-		case "holds past the limit":
-			w.Force = true
-		case "holds never return":
-			w.After = w.Cost
-		case "holds are new each time":
-			h.number++
-			w.ID += fmt.Sprint(h.number)
-		case "an attempt undoes any hold":
-			w.Attempt = 1
-		case "holds that are again add":
-			w.Again = false
-		case "never looks at ctx":
-			ctx = context.Background()
-		}
-	}
-	return h.Origin.Hold(ctx, shard, holds)
-}
-
-func (h *originSubject) Note(ctx context.Context, note store.Note) (now store.Note, stored bool, err error) {
-	now, stored, err = h.Origin.Note(ctx, note)
-	return now, stored || h.fault == "notes are always stored", err
+	seen   map[string]string
 }
 
 func (h *originSubject) Slots(ctx context.Context, shard int, c store.SlotsCall) (store.SlotsReply, error) {

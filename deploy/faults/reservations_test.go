@@ -368,8 +368,8 @@ func (r *reserving) callAgain(n *program, id string, of *dataplane.Request) (s *
 	return s, err
 }
 
-// snapshot is what Redis has of reservations, but not until when: their notes, their holds and when those end, and what
-// is counted. Nodes that are idle change the rest.
+// snapshot is what Redis has of reservations, but not until when: their records, their holds and when those end, and
+// what is counted. Nodes that are idle change the rest.
 func (r *reserving) snapshot() map[string]string {
 	r.t.Helper()
 	ctx := r.t.Context()
@@ -379,7 +379,7 @@ func (r *reserving) snapshot() map[string]string {
 	for keys := raw.Scan(ctx, 0, "*", 1000).Iterator(); keys.Next(ctx); {
 		key := keys.Val()
 		of := func(what string) bool { return strings.Contains(key, what) }
-		if !slices.ContainsFunc([]string{":note:", ":holds:", ":ends:", ":exact:"}, of) {
+		if !slices.ContainsFunc([]string{":record:", ":holds:", ":open:", ":ended:", ":exact:"}, of) {
 			continue
 		}
 		switch kind := raw.Type(ctx, key).Val(); kind {

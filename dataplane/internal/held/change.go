@@ -2,45 +2,60 @@ package held
 
 import (
 	"fmt"
+	"math/rand/v2"
+	"slices"
 	"time"
 
+	"github.com/weirhq/weir/dataplane/store"
 	"github.com/weirhq/weir/shared/window"
 )
 
-// Change is a call about a reservation: it returns what it makes of it, nil for no change.
-type Change func(r *Record, nowMs int64) (*Record, error)
-
-// Spend takes what was spent so far, a cost for each item, and with last ends the reservation. Errors wrap
-// window.ErrInvalid.
-func Spend(costs []int64, last bool) Change {
-	return func(r *Record, _ int64) (*Record, error) {
-		if len(costs) != len(r.Items) {
-			return nil, fmt.Errorf("%w: costs holds %d items (the reservation has %d)", window.ErrInvalid, len(costs),
-				len(r.Items))
-		}
-		for i, cost := range costs {
-			if cost < 0 || cost > window.LimitMax {
-				return nil, fmt.Errorf("%w: costs[%d] is %d (0 to %d)", window.ErrInvalid, i, cost, int64(window.LimitMax))
-			}
-		}
-		return r.Spend(costs, last), nil
-	}
+// Change is a call about a reservation.
+type Change struct {
+	Spent   []int64       // so far, a cost for each item; nil: as it is
+	TTL     time.Duration // it ends that long from now, if that is later than it would; 0: no change
+	Settled bool          // the reservation ends
 }
 
-// Cancel settles a reservation with what was reported as spent.
-func Cancel(r *Record, _ int64) (*Record, error) {
-	return r.Spend(make([]int64, len(r.Items)), true), nil
+// record is the change as an origin takes it.
+func (c *Change) record(id string) *store.Record {
+	return &store.Record{ID: id, Spent: c.Spent, TTL: c.TTL, Settled: c.Settled, Attempt: rand.Uint64() | 1}
 }
 
-// Extend has a reservation end ttl from now, if that is later than it would.
-func Extend(ttl time.Duration) Change {
-	return func(r *Record, nowMs int64) (*Record, error) {
-		ends := nowMs + ttl.Milliseconds()
-		if ends <= r.EndsMs {
-			return nil, nil
-		}
-		next := *r
-		next.EndsMs = ends
-		return &next, nil
+// check reports what is wrong with the costs for a reservation of so many items. Errors wrap window.ErrInvalid.
+func (c *Change) check(items int) error {
+	if c.Spent == nil {
+		return nil
 	}
+	if len(c.Spent) != items {
+		return fmt.Errorf("%w: costs holds %d items (the reservation has %d)", window.ErrInvalid, len(c.Spent), items)
+	}
+	return c.checkCosts()
+}
+
+// checkCosts is check where the number of items is not known.
+func (c *Change) checkCosts() error {
+	if n := len(c.Spent); c.Spent != nil && (n < 1 || n > store.RecordItemsMax) {
+		return fmt.Errorf("%w: costs holds %d items (1 to %d)", window.ErrInvalid, n, store.RecordItemsMax)
+	}
+	for i, cost := range c.Spent {
+		if cost < 0 || cost > window.LimitMax {
+			return fmt.Errorf("%w: costs[%d] is %d (0 to %d)", window.ErrInvalid, i, cost, int64(window.LimitMax))
+		}
+	}
+	return nil
+}
+
+// apply returns what a change makes of an open reservation: what was spent is never less than what was stated before.
+func (c *Change) apply(r *Record, nowMs int64) *Record {
+	next := *r
+	next.Items = slices.Clone(r.Items)
+	for i, cost := range c.Spent {
+		next.Items[i].Spent = max(next.Items[i].Spent, cost)
+	}
+	if c.TTL > 0 {
+		next.EndsMs = max(r.EndsMs, nowMs+c.TTL.Milliseconds())
+	}
+	next.Settled = c.Settled
+	return &next
 }

@@ -1,6 +1,7 @@
 package held
 
 import (
+	"slices"
 	"time"
 
 	"github.com/weirhq/weir/dataplane/store"
@@ -18,33 +19,29 @@ type heard struct {
 	untilMs      int64
 }
 
-// refused takes note of what the cells of words count beside them, as the origin has answered.
-func (s *There) refused(words []store.Hold, answers []store.HoldAnswer) {
+// refused takes note of what the cells of holds count beside them, as the origin has answered.
+func (s *There) refused(holds []store.Hold, answers []store.HoldAnswer) {
 	untilMs := s.NowMs() + heardFor.Milliseconds()
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	if s.heard == nil || len(s.heard) >= heardMax {
 		s.heard = make(map[window.Cell]heard)
 	}
-	for i := range words {
-		a := &answers[i]
-		if _, several := s.heard[words[i].Cell]; several || a.Total.Err != nil || a.Late {
-			continue
+	for i := range holds {
+		a, cell := &answers[i], holds[i].Cell
+		again := slices.ContainsFunc(holds[:i], func(h store.Hold) bool { return h.Cell == cell })
+		if !again && a.Total.Err == nil { // the second answer about a cell has the first hold in it
+			s.heard[cell] = heard{a.Used, a.UsedBefore, untilMs}
 		}
-		h := heard{a.Used, a.UsedBefore, untilMs}
-		if a.Granted {
-			h.used -= words[i].Cost
-		}
-		s.heard[words[i].Cell] = h
 	}
 }
 
-// unhear forgets what cells counted: words were said about them since.
-func (s *There) unhear(words []store.Hold) {
+// unhear forgets what cells counted: they have changed since.
+func (s *There) unhear(holds []store.Hold) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	for i := range words {
-		delete(s.heard, words[i].Cell)
+	for i := range holds {
+		delete(s.heard, holds[i].Cell)
 	}
 }
 
@@ -52,32 +49,30 @@ func (s *There) unhear(words []store.Hold) {
 // refused holds on the same cells and these do not fit into the counts of that answer either. So a
 // flood of such requests does not reach the origin. It returns nil if the origin must be asked. It
 // does not know reservations that other nodes have made: see existing.
-func (s *There) refusal(id string, words []store.Hold) []store.HoldAnswer {
+func (s *There) refusal(id string, holds []store.Hold) []store.HoldAnswer {
 	nowMs := s.NowMs()
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	if s.kept[id] != nil {
+	if s.ids[id] != nil {
 		return nil // it is reserved already
 	}
-	answers, refused := make([]store.HoldAnswer, len(words)), false
-	for i := range words {
-		w, a := &words[i], &answers[i]
-		h, ok := s.heard[w.Cell]
-		if !ok || h.untilMs <= nowMs || h.untilMs > nowMs+heardFor.Milliseconds() {
+	answers, refused := make([]store.HoldAnswer, len(holds)), false
+	for i := range holds {
+		h, a := &holds[i], &answers[i]
+		was, ok := s.heard[h.Cell]
+		if !ok || was.untilMs <= nowMs || was.untilMs > nowMs+heardFor.Milliseconds() {
 			return nil
 		}
 		for j := range i {
-			if words[j].Cell == w.Cell && answers[j].Granted {
-				h.used = answers[j].Used
+			if holds[j].Cell == h.Cell && answers[j].Fits {
+				was.used += holds[j].Amount
 			}
 		}
-		a.Used, a.UsedBefore = h.used, h.before
-		durationMs := w.Cell.DurationMs()
-		uncovered := min(max(0, window.Start(w.Cell.Sequence+1, durationMs)-nowMs), durationMs)
-		if a.Granted = window.Fits(h.used, h.before, w.Cost, w.Limit, uncovered, durationMs); a.Granted {
-			a.Used += w.Cost
-		}
-		refused = refused || !a.Granted
+		a.Used, a.UsedBefore = was.used, was.before
+		durationMs := h.Cell.DurationMs()
+		uncovered := min(max(0, window.Start(h.Cell.Sequence+1, durationMs)-nowMs), durationMs)
+		a.Fits = window.Fits(a.Used, a.UsedBefore, h.Amount, h.Limit, uncovered, durationMs)
+		refused = refused || !a.Fits
 	}
 	if !refused {
 		return nil

@@ -1,57 +1,56 @@
-// Package held keeps reservations by id.
+// Package held keeps reservations by ID.
 //
-//	held.go    a reservation: its text as a note, what settling makes of it, and the words about its holds that follow
+//	held.go    a reservation: its record as text, and what it holds in each cell
 //	change.go  calls about reservations, as changes
 //	there.go   reservations at a region's origin, where any node settles them
+//	kept.go    what a node keeps of them, to state it again where the origin has lost it
+//	group.go   calls to one group of an origin, and the numbers of their answers
 //	here.go    reservations of one process
-//	heard.go   what a refusal refuses by itself
+//	heard.go   denials by what the origin has just answered
 //
-// At an origin a reservation is a note and a hold for each of its items (see store.Reservations). A node that
-// changes it stores the note's next version, and then says what that means for the holds. The words of a version are
-// the same whichever node says them, and an origin takes those of the latest, so they may be repeated and come in
-// any order; and a hold ends by the origin's clock, also when its node has died.
+// At an origin a reservation is a record, and a hold for each of its items: see store.Reservations. A node that
+// changes a reservation changes the record first, and then states in each cell what follows from the record. Any node
+// may state that, in any order and as often as it takes. A hold ends by the origin's clock, also if its node has died.
 package held
 
 import (
-	"encoding/base64"
-	"encoding/json"
+	"encoding/binary"
+	"errors"
 	"fmt"
 	"slices"
-	"strconv"
 	"time"
 
 	"github.com/weirhq/weir/dataplane/store"
 	"github.com/weirhq/weir/shared/window"
 )
 
-// Record is a reservation.
+// Record is a reservation. Text has all of it but for what changes: Settled, EndsMs and what was spent.
 type Record struct {
-	Items    []Item `json:"items"`
-	Returned bool   `json:"returned,omitempty"` // when it ends, what is not spent of it is given back
-	Holder   string `json:"holder,omitempty"`
-	MadeMs   int64  `json:"made_ms"` // Unix ms, by the origin's clock
-	EndsMs   int64  `json:"ends_ms"` // Unix ms
-	Settled  bool   `json:"settled,omitempty"`
-	MadeBy   uint64 `json:"made_by"` // the attempt
-	New      bool   `json:"-"`       // its id was drawn: nothing is reserved under it yet
+	Items    []Item
+	Returned bool // when it ends, what is not spent of it is given back
+	Holder   string
+	MadeMs   int64  // Unix ms, by the origin's clock
+	MadeBy   uint64 // drawn for it: names its holds
+
+	EndsMs  int64 // Unix ms
+	Settled bool
+
+	New bool // its ID was drawn: nothing is reserved under it yet
 }
 
 // Item is its part of one key.
 type Item struct {
-	Workspace        string `json:"w"`
-	Namespace        string `json:"n"`
-	Identifier       string `json:"i"`
-	DurationMs       int64  `json:"d"`
-	Sequence         int64  `json:"s"`
-	Generation       uint16 `json:"g,omitempty"`
-	GenerationBefore uint16 `json:"b,omitempty"`
-	Limit            int64  `json:"l"`
-	Held             int64  `json:"h"`                  // reserved
-	Spent            int64  `json:"p"`                  // as last said
-	Shadowed         bool   `json:"shadowed,omitempty"` // passed over its limit, and counts nothing
-}
+	Workspace, Namespace, Identifier string
+	DurationMs                       int64
+	Sequence                         int64
+	Generation, GenerationBefore     uint16
+	Limit                            int64
+	Held                             int64 // reserved
+	Shadow                           bool  // it passes over its limit, and holds nothing then
 
-func (it *Item) names() []*string { return []*string{&it.Workspace, &it.Namespace, &it.Identifier} }
+	Spent    int64 // as last stated
+	Shadowed bool  // it holds nothing, as far as this node knows
+}
 
 // Cell is where the item counts.
 func (it *Item) Cell() window.Cell { return it.cell(it.Sequence, it.Generation) }
@@ -65,59 +64,125 @@ func (it *Item) cell(sequence int64, generation uint16) window.Cell {
 		Generation: window.Generation(generation)}}
 }
 
-// Text is a record as a note has it, its names in base64: they are any bytes, and JSON would replace some of them, and
-// write others as six.
-func (r *Record) Text() string {
-	written := *r
-	written.Items = slices.Clone(r.Items)
-	for i := range written.Items {
-		for _, name := range written.Items[i].names() {
-			*name = base64.StdEncoding.EncodeToString([]byte(*name))
-		}
-	}
-	text, err := json.Marshal(&written)
-	if err != nil {
-		panic(err) // strings and numbers alone
-	}
-	return string(text)
-}
+// textVersion begins a record's text.
+const textVersion = 1
 
-// Parse reads what Text has written.
-func Parse(text string) (*Record, error) {
-	var r Record
-	if err := json.Unmarshal([]byte(text), &r); err != nil {
-		return nil, fmt.Errorf("a reservation's note: %w", err)
-	}
+// Text is a record as an origin stores it, without what changes.
+func (r *Record) Text() string {
+	b := binary.BigEndian.AppendUint64([]byte{textVersion}, r.MadeBy)
+	b = append(b, bit(r.Returned))
+	b = binary.AppendUvarint(b, uint64(r.MadeMs))
+	b = appendText(b, r.Holder)
 	for i := range r.Items {
 		it := &r.Items[i]
-		for _, name := range it.names() {
-			bytes, err := base64.StdEncoding.DecodeString(*name)
-			if err != nil {
-				return nil, fmt.Errorf("a reservation's note: item %d: %w", i, err)
-			}
-			*name = string(bytes)
-		}
-		cell := it.Cell()
-		if err := cell.Validate(); err != nil {
-			return nil, fmt.Errorf("a reservation's note: item %d: %w", i, err)
-		}
-		if bad := min(it.Limit, it.Held, it.Spent) < 0 || max(it.Limit, it.Held, it.Spent) > window.LimitMax; bad {
-			return nil, fmt.Errorf("a reservation's note: item %d has limit %d, held %d and spent %d", i, it.Limit, it.Held,
-				it.Spent)
+		b = append(b, bit(it.Shadow))
+		b = appendText(appendText(appendText(b, it.Workspace), it.Namespace), it.Identifier)
+		for _, n := range []int64{it.DurationMs, it.Sequence, int64(it.Generation), int64(it.GenerationBefore), it.Limit,
+			it.Held} {
+			b = binary.AppendUvarint(b, uint64(n))
 		}
 	}
-	return &r, nil
+	return string(b)
 }
+
+func bit(is bool) byte {
+	if is {
+		return 1
+	}
+	return 0
+}
+
+func appendText(b []byte, s string) []byte {
+	return append(binary.AppendUvarint(b, uint64(len(s))), s...)
+}
+
+// errText is returned of what is no record.
+var errText = errors.New("dataplane: the origin has something else than a reservation under this ID")
+
+// Parse reads the text of an answer, and what has changed since. Whatever it returns can be stated.
+func Parse(a *store.RecordAnswer) (*Record, error) {
+	t := text{rest: a.Text}
+	if t.byte() != textVersion {
+		return nil, errText
+	}
+	r := &Record{MadeBy: t.fixed(), Returned: t.byte() == 1, MadeMs: t.number(leftMax << 16), Holder: t.text(),
+		EndsMs: a.EndsMs, Settled: a.Settled}
+	for t.rest != "" && !t.bad && len(r.Items) < store.RecordItemsMax {
+		it := Item{Shadow: t.byte() == 1, Workspace: t.text(), Namespace: t.text(), Identifier: t.text(),
+			DurationMs: t.number(window.DurationMax.Milliseconds()), Sequence: t.number(leftMax << 16),
+			Generation: uint16(t.number(1<<16 - 1)), GenerationBefore: uint16(t.number(1<<16 - 1)),
+			Limit: t.number(window.LimitMax), Held: t.number(window.LimitMax)}
+		if n := len(r.Items); n < len(a.Spent) {
+			it.Spent = min(max(0, a.Spent[n]), window.LimitMax)
+		}
+		it.Shadowed = it.Shadow // this node does not know, unless it has made the reservation
+		r.Items = append(r.Items, it)
+	}
+	if t.bad || t.rest != "" || len(r.Items) == 0 {
+		return nil, errText
+	}
+	if r.Text() != a.Text {
+		return nil, errText // numbers of more bytes than they need
+	}
+	for i := range r.Items {
+		c := r.Items[i].Cell()
+		if err := c.Validate(); err != nil {
+			return nil, fmt.Errorf("%w: item %d: %w", errText, i, err)
+		}
+	}
+	return r, nil
+}
+
+// text is what is left to read of a record's text. After something else than what was expected it is bad, and has
+// zeros.
+type text struct {
+	rest string
+	bad  bool
+}
+
+func (t *text) take(n uint64) string {
+	if n > uint64(len(t.rest)) {
+		t.bad, t.rest = true, ""
+		return ""
+	}
+	some := t.rest[:n]
+	t.rest = t.rest[n:]
+	return some
+}
+
+func (t *text) byte() byte {
+	if b := t.take(1); b != "" {
+		return b[0]
+	}
+	return 0
+}
+
+func (t *text) fixed() uint64 {
+	if b := t.take(8); b != "" {
+		return binary.BigEndian.Uint64([]byte(b))
+	}
+	return 0
+}
+
+func (t *text) number(most int64) int64 {
+	n, size := binary.Uvarint([]byte(t.rest[:min(len(t.rest), binary.MaxVarintLen64)]))
+	if size <= 0 || n > uint64(most) {
+		t.bad, t.rest = true, ""
+		return 0
+	}
+	t.rest = t.rest[size:]
+	return int64(n)
+}
+
+func (t *text) text() string { return t.take(uint64(t.number(1 << 16))) }
 
 // bytes is what a node keeps of a reservation, about: the record, its text, what it has counted and its answer. No
 // change of it changes that.
 func (r *Record) bytes() (n int) {
 	n = 512 + len(r.Holder)
 	for i := range r.Items {
-		n += 384
-		for _, name := range r.Items[i].names() {
-			n += 3 * len(*name)
-		}
+		it := &r.Items[i]
+		n += 384 + 3*(len(it.Workspace)+len(it.Namespace)+len(it.Identifier))
 	}
 	return n
 }
@@ -140,94 +205,87 @@ func (m *room) sweeps(nowMs int64) bool {
 	return true
 }
 
-// Same is true of a record that asks for the same: a request that was made again.
+// Same is true of a record that asks for the same: a request that was made again. The durations of its keys may
+// differ, since an override may have changed them.
 func (r *Record) Same(other *Record) bool {
 	if len(r.Items) != len(other.Items) || r.Returned != other.Returned {
 		return false
 	}
 	for i := range r.Items {
 		a, b := &r.Items[i], &other.Items[i]
-		if a.Workspace != b.Workspace || a.Namespace != b.Namespace || a.Identifier != b.Identifier ||
-			a.DurationMs != b.DurationMs || a.Held != b.Held {
+		if a.Workspace != b.Workspace || a.Namespace != b.Namespace || a.Identifier != b.Identifier || a.Held != b.Held {
 			return false
 		}
 	}
 	return true
 }
 
-// unlike are those of words, one for each item of a request that was made again, which ask for holds that the
-// reservation does not have: it was made in another cell, or passes over a limit.
-func (r *Record) unlike(words []store.Hold) (some []store.Hold) {
-	for i := range words {
-		if it := &r.Items[i]; it.Shadowed || it.Cell() != words[i].Cell {
-			some = append(some, words[i])
-		}
-	}
-	return some
+// merged is the reservation by two answers about it, in any order. What this node knows of it is as r has it.
+func (r *Record) merged(other *Record) *Record {
+	spent := other.spent()
+	by := Change{Spent: spent[:min(len(spent), len(r.Items))], Settled: r.Settled || other.Settled}
+	next := by.apply(r, 0)
+	next.EndsMs = max(r.EndsMs, other.EndsMs)
+	return next
+}
+
+// Turned reports whether the window of an item is over, in whose cell it was to be reserved.
+func (r *Record) Turned(nowMs int64) bool {
+	return slices.ContainsFunc(r.Items, func(it Item) bool { return window.Sequence(nowMs, it.DurationMs) > it.Sequence })
 }
 
 // Open is true while it can be settled, extended and told of.
 func (r *Record) Open(nowMs int64) bool { return !r.Settled && nowMs < r.EndsMs }
 
-// left is how many milliseconds are left of it, 0 to leftMax.
-func (r *Record) left(nowMs int64) int64 {
+// left is how long it is until it ends, 0 to leftMax.
+func (r *Record) left(nowMs int64) time.Duration {
 	if r.EndsMs <= nowMs {
 		return 0
 	}
-	return int64(min(uint64(r.EndsMs)-uint64(nowMs), leftMax))
+	return time.Duration(min(uint64(r.EndsMs)-uint64(nowMs), leftMax)) * time.Millisecond
 }
 
-// leftMax is more than any reservation lasts.
+// leftMax is more than any reservation lasts, in milliseconds.
 const leftMax = 366 * 24 * 3600 * 1000
 
-// Spend takes what was spent so far, an amount for each item; with last set there is no more to come. What was said to
-// be spent is never less than what was said before. It returns what differs, nil if that is nothing.
-func (r *Record) Spend(costs []int64, last bool) *Record {
-	next := *r
-	next.Items = append([]Item(nil), r.Items...)
-	next.Settled = last
-	changed := last
-	for i := range next.Items {
-		it := &next.Items[i]
-		if it.Spent < costs[i] {
-			it.Spent, changed = costs[i], true
-		}
+// spent are what was spent of each item.
+func (r *Record) spent() []int64 {
+	all := make([]int64, len(r.Items))
+	for i := range r.Items {
+		all[i] = r.Items[i].Spent
 	}
-	if !changed {
-		return nil
-	}
-	return &next
+	return all
 }
 
-// holdID names an item's hold: a reservation may have several of one key.
-func holdID(id string, item int) string { return id + "/" + strconv.Itoa(item) }
+// owner names an item's hold.
+func (r *Record) owner(item int) string {
+	return string(append(binary.BigEndian.AppendUint64(nil, r.MadeBy), byte(item)))
+}
 
-// HoldIDBytes is how much longer than a reservation's the ids of its holds are.
-const HoldIDBytes = 4
-
-// Words are what a version of its note says of its holds, all of it: any node may say them, as
-// often as it takes. Those of version 1 ask for the holds.
-func (r *Record) Words(id string, version, nowMs int64) []store.Hold {
-	words := make([]store.Hold, 0, len(r.Items))
+// holds are what the reservation holds, all of it, as a statement of one kind: any node may make it, as often as it
+// takes. Items that hold nothing are not made to hold something.
+func (r *Record) holds(as store.HoldAs, nowMs int64) []store.Hold {
+	holds := make([]store.Hold, 0, len(r.Items))
 	for i := range r.Items {
 		it := &r.Items[i]
-		if it.Shadowed {
-			continue
+		h := store.Hold{Owner: r.owner(i), Cell: it.Cell(), As: as, Limit: it.Limit, Amount: max(it.Held, it.Spent),
+			After: max(it.Held, it.Spent)}
+		if r.Settled || r.Returned {
+			h.After = it.Spent
 		}
-		w := store.Hold{ID: holdID(id, i), Cell: it.Cell(), Before: it.Before(), Step: version - 1, Attempt: r.MadeBy,
-			Limit: it.Limit, Cost: max(it.Held, it.Spent)}
-		switch {
-		case r.Settled:
-			w.Cost, w.After = it.Spent, it.Spent
-		case r.Returned:
-			w.After = it.Spent
-		default:
-			w.After = w.Cost
+		if it.Shadowed && as > store.HoldNew {
+			h.As = store.HoldState
+		}
+		if as == store.HoldNew {
+			h.Before, h.Optional = it.Before(), it.Shadow
 		}
 		if !r.Settled {
-			w.TTL = time.Duration(r.left(nowMs)) * time.Millisecond
+			h.TTL = r.left(nowMs)
 		}
-		words = append(words, w)
+		if h.TTL == 0 {
+			h.Amount = h.After // totals that are restored need not have the rest
+		}
+		holds = append(holds, h)
 	}
-	return words
+	return holds
 }

@@ -7,186 +7,362 @@ import (
 	"strconv"
 	"strings"
 	"testing"
+	"testing/synctest"
 	"time"
 
 	"pgregory.net/rapid"
 
 	"github.com/weirhq/weir/dataplane/store"
+	"github.com/weirhq/weir/shared/window"
 )
 
 func drawn(t *rapid.T) *Record {
-	amount := rapid.Int64Range(0, 100)
-	r := &Record{Returned: rapid.Bool().Draw(t, "returned"), Holder: rapid.String().Draw(t, "holder"), EndsMs: 5000, MadeBy: 7}
-	for range rapid.IntRange(1, 4).Draw(t, "items") {
-		r.Items = append(r.Items, Item{Workspace: "w", Namespace: "<\x01>", DurationMs: 60_000,
+	amount := rapid.Int64Range(0, window.LimitMax)
+	r := &Record{Returned: rapid.Bool().Draw(t, "returned"), Holder: rapid.String().Draw(t, "holder"),
+		MadeMs: rapid.Int64Range(0, 1<<42).Draw(t, "made"), MadeBy: rapid.Uint64().Draw(t, "made by"),
+		EndsMs: rapid.Int64().Draw(t, "ends"), Settled: rapid.Bool().Draw(t, "settled")}
+	for range rapid.IntRange(1, store.RecordItemsMax).Draw(t, "items") {
+		it := Item{Workspace: "w", Namespace: "<\x01>", DurationMs: 60_000, Shadow: rapid.Bool().Draw(t, "shadow"),
 			Identifier: string(rapid.SliceOfN(rapid.Byte(), 1, 9).Draw(t, "identifier")),
-			Sequence:   amount.Draw(t, "sequence"), Limit: amount.Draw(t, "limit"), Held: amount.Draw(t, "held"),
-			Shadowed: rapid.Bool().Draw(t, "shadowed")})
+			Sequence:   rapid.Int64Range(1, 1<<30).Draw(t, "sequence"), Limit: amount.Draw(t, "limit"),
+			Held: amount.Draw(t, "held"), Spent: amount.Draw(t, "spent"),
+			Generation:       rapid.Uint16Range(0, uint16(window.GenerationMax)).Draw(t, "generation"),
+			GenerationBefore: rapid.Uint16Range(0, uint16(window.GenerationMax)).Draw(t, "generation before")}
+		it.Shadowed = it.Shadow
+		r.Items = append(r.Items, it)
 	}
 	return r
 }
 
-// A note's text is read as it was written.
+// answerOf is an origin's answer that has a record.
+func answerOf(r *Record) *store.RecordAnswer {
+	return &store.RecordAnswer{Text: r.Text(), Spent: r.spent(), EndsMs: r.EndsMs, Settled: r.Settled}
+}
+
+// A record is read as it was written.
 func TestTextIsReadAsItWasWritten(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		r := drawn(t)
-		got, err := Parse(r.Text())
+		got, err := Parse(answerOf(r))
 		if err != nil || !reflect.DeepEqual(got, r) || !got.Same(r) {
 			t.Fatalf("%+v, %v; want %+v", got, err, r)
 		}
-	})
-}
-
-// "What was said to be spent is never less than what was said before", and nothing changes what it is made of.
-func TestSpendingOnlyGrows(t *testing.T) {
-	rapid.Check(t, func(t *rapid.T) {
-		r := drawn(t)
-		before := r.Text()
-		most := make([]int64, len(r.Items))
-		for now := r; ; {
-			costs := make([]int64, len(most))
-			for i := range costs {
-				costs[i] = rapid.Int64Range(0, 100).Draw(t, "cost")
-				most[i] = max(most[i], costs[i])
+		text := r.Text()
+		if n := rapid.IntRange(0, len(text)-1).Draw(t, "cut"); n < len(text) {
+			if cut, err := Parse(&store.RecordAnswer{Text: text[:n]}); err == nil && cut.Text() != text[:n] {
+				t.Fatalf("%d of %d bytes are %+v", n, len(text), cut)
 			}
-			last := rapid.IntRange(0, 3).Draw(t, "last") == 0
-			if next := now.Spend(costs, last); next != nil {
-				now = next
-			}
-			for i := range most {
-				if now.Items[i].Spent != most[i] {
-					t.Fatalf("item %d: spent %d, want %d", i, now.Items[i].Spent, most[i])
-				}
-			}
-			for _, w := range now.Words("id", 2, 1000) {
-				if w.After > w.Cost || last && w.After != w.Cost || last != (w.TTL == 0) {
-					t.Fatalf("%+v", w)
-				}
-			}
-			if last {
-				break
-			}
-		}
-		if r.Text() != before {
-			t.Fatalf("%s has become %s", before, r.Text())
 		}
 	})
 }
 
-// Whatever an origin has in the place of a note, it is read or refused; what is read can be said.
+// A text that this version would write in another way is none of its records.
+func TestAnotherSpellingIsRefused(t *testing.T) {
+	r := &Record{MadeBy: 7, Holder: "h", Items: []Item{{Workspace: "w", Namespace: "n", Identifier: "i",
+		DurationMs: 1000}}}
+	text := r.Text()
+	for _, other := range []string{"\x02" + text[1:], text[:9] + "\x02" + text[10:], text[:10] + "\x80\x00" + text[11:],
+		text + "\x00", text[:12], ""} {
+		if _, err := Parse(&store.RecordAnswer{Text: other}); !errors.Is(err, errText) {
+			t.Errorf("%q: %v", other, err)
+		}
+	}
+	if _, err := Parse(&store.RecordAnswer{Text: text}); err != nil {
+		t.Errorf("%q: %v", text, err)
+	}
+}
+
+// The most items with the longest names fit a record.
+func TestTheLongestTextFits(t *testing.T) {
+	if n := len(longest(1 << 40).Text()); n > store.RecordBytesMax {
+		t.Errorf("%d bytes", n)
+	}
+}
+
+func longest(nowMs int64) *Record {
+	return &Record{MadeMs: nowMs, EndsMs: nowMs + 86_400_000, MadeBy: 1, Holder: strings.Repeat("h", 255),
+		Items: slices.Repeat([]Item{{Workspace: strings.Repeat("w", window.WorkspaceBytesMax),
+			Namespace:  strings.Repeat("n", window.NamespaceBytesMax),
+			Identifier: strings.Repeat("i", window.IdentifierBytesMax), DurationMs: window.DurationMax.Milliseconds(),
+			Sequence: 1 << 40, Limit: window.LimitMax, Held: window.LimitMax}}, store.RecordItemsMax)}
+}
+
+// Whatever an origin has in the place of a record, it is read or refused; what is read can be stated.
 func FuzzParse(f *testing.F) {
-	f.Add(`{"items":[{"w":"dw==","n":"bg==","i":"aQ==","d":60000,"s":1,"l":10,"h":5,"p":0}],` +
-		`"made_ms":1,"ends_ms":2,"made_by":3}`)
-	f.Add(`{"items":[{"d":-1}]}`)
-	f.Add(`[]`)
-	f.Fuzz(func(t *testing.T, text string) {
-		r, err := Parse(text)
+	r := &Record{MadeBy: 7, MadeMs: 5, EndsMs: 9, Holder: "h", Items: []Item{{Workspace: "w", Namespace: "n",
+		Identifier: "i", DurationMs: 1000, Sequence: 3, Limit: 10, Held: 5, Shadow: true}}}
+	f.Add(r.Text(), int64(3), int64(9), false)
+	f.Add(r.Text(), int64(-3), int64(-1<<63), true)
+	f.Add(r.Text(), int64(1<<62), int64(1<<63-1), false)
+	f.Add("\x01", int64(0), int64(0), false)
+	f.Fuzz(func(t *testing.T, text string, spent, endsMs int64, settled bool) {
+		r, err := Parse(&store.RecordAnswer{Text: text, Spent: []int64{spent}, EndsMs: endsMs, Settled: settled})
 		if err != nil {
+			if !errors.Is(err, errText) {
+				t.Error(err)
+			}
 			return
 		}
-		for _, w := range r.Words("id", 2, 1000) {
-			if w.Cost < 0 || w.After < 0 || w.After > w.Cost || w.TTL < 0 {
-				t.Errorf("%+v", w)
+		if len(text) > store.RecordBytesMax {
+			t.Errorf("%d bytes are read", len(text))
+		}
+		for _, nowMs := range []int64{0, 8, 1 << 41} {
+			for as := store.HoldState; as <= store.HoldRestored; as++ {
+				if as == store.HoldNew {
+					continue // made of what was asked for
+				}
+				if err := store.CheckHoldCall(&store.HoldCall{Stream: 1, Holds: r.holds(as, nowMs)}); err != nil {
+					t.Errorf("as %d at %d: %v", as, nowMs, err)
+				}
+			}
+			if err := store.CheckHoldCall(&store.HoldCall{Stream: 1, Record: &store.Record{ID: "i", Restored: true,
+				Text: r.Text(), Spent: r.spent(), TTL: max(r.left(nowMs), time.Millisecond), Settled: r.Settled}}); err != nil {
+				t.Errorf("at %d: %v", nowMs, err)
 			}
 		}
 	})
 }
 
-// A word names the cell before by the generation that it had, and a key of another duration is another one.
-func TestWordsNameTheCellBefore(t *testing.T) {
-	r := &Record{EndsMs: 5000, MadeBy: 7, Items: []Item{{Workspace: "w", Namespace: "n", Identifier: "i",
-		DurationMs: 60_000, Sequence: 5, Generation: 3, GenerationBefore: 2}}}
-	w := r.Words("id", 1, 1000)[0]
-	if w.Cell.Sequence != 5 || w.Cell.Generation != 3 || w.Before.Sequence != 4 || w.Before.Generation != 2 {
-		t.Errorf("%+v", w)
+// What was spent, the end and a settlement only grow, by changes and by answers in any order; nothing changes what was
+// reserved.
+func TestReservationsOnlyGrow(t *testing.T) {
+	rapid.Check(t, func(t *rapid.T) {
+		r := drawn(t)
+		r.EndsMs, r.Settled = rapid.Int64Range(0, 5000).Draw(t, "ends"), false
+		nowMs := rapid.Int64Range(0, 9000).Draw(t, "now")
+		by := Change{TTL: time.Duration(rapid.Int64Range(0, 9000).Draw(t, "ttl")) * time.Millisecond,
+			Settled: rapid.Bool().Draw(t, "settled")}
+		if rapid.Bool().Draw(t, "spends") {
+			by.Spent = drawn(t).spent()
+			by.Spent = append(by.Spent, make([]int64, store.RecordItemsMax)...)[:len(r.Items)]
+		}
+		before := *r
+		before.Items = slices.Clone(r.Items)
+		next := by.apply(r, nowMs)
+		if !reflect.DeepEqual(r, &before) || next.Text() != r.Text() || next.Settled != by.Settled {
+			t.Fatalf("%+v has become %+v, and then %+v", before, r, next)
+		}
+		ends := r.EndsMs
+		if by.TTL > 0 {
+			ends = max(ends, nowMs+by.TTL.Milliseconds())
+		}
+		if next.EndsMs != ends {
+			t.Errorf("ends at %d, want %d", next.EndsMs, ends)
+		}
+		for i := range r.Items {
+			want := r.Items[i].Spent
+			if by.Spent != nil {
+				want = max(want, by.Spent[i])
+			}
+			if next.Items[i].Spent != want {
+				t.Errorf("item %d: %d spent, want %d", i, next.Items[i].Spent, want)
+			}
+		}
+		if a, b := r.merged(next), next.merged(r); !reflect.DeepEqual(a, next) || !reflect.DeepEqual(b, next) {
+			t.Errorf("merged: %+v and %+v, want %+v", a, b, next)
+		}
+	})
+}
+
+// A change is refused that has costs for other items, or costs out of bounds.
+func TestChangesAreChecked(t *testing.T) {
+	for _, test := range []struct {
+		spent         []int64
+		ok, okForMany bool
+	}{
+		{nil, true, true}, {[]int64{0, 5}, true, true}, {[]int64{window.LimitMax, 0}, true, true}, {[]int64{}, false, false},
+		{[]int64{1}, false, true}, {[]int64{0, -1}, false, false}, {[]int64{0, window.LimitMax + 1}, false, false},
+		{make([]int64, store.RecordItemsMax), false, true}, {make([]int64, store.RecordItemsMax+1), false, false},
+	} {
+		by := Change{Spent: test.spent}
+		if err := by.check(2); err == nil != test.ok || err != nil && !errors.Is(err, window.ErrInvalid) {
+			t.Errorf("%v of 2: %v", test.spent, err)
+		}
+		if err := by.checkCosts(); err == nil != test.okForMany || err != nil && !errors.Is(err, window.ErrInvalid) {
+			t.Errorf("%v: %v", test.spent, err)
+		}
 	}
-	other := &Record{Items: []Item{r.Items[0]}}
-	if other.Items[0].DurationMs = 1000; other.Same(r) {
-		t.Error("the same, of another duration")
+}
+
+// Each kind of statement has what a reservation counts now and from its end on.
+func TestHoldsFollowFromTheRecord(t *testing.T) {
+	type want struct {
+		amount, after int64
+		ttl           time.Duration
+	}
+	for name, test := range map[string]struct {
+		change func(r *Record)
+		want   want
+	}{
+		"open, returned":       {func(r *Record) { r.Returned = true }, want{10, 4, 5 * time.Second}},
+		"open, not returned":   {func(*Record) {}, want{10, 10, 5 * time.Second}},
+		"more spent than held": {func(r *Record) { r.Items[0].Spent = 30 }, want{30, 30, 5 * time.Second}},
+		"the same, returned":   {func(r *Record) { r.Items[0].Spent, r.Returned = 30, true }, want{30, 30, 5 * time.Second}},
+		"settled":              {func(r *Record) { r.Settled = true }, want{4, 4, 0}},
+		"ended, returned":      {func(r *Record) { r.EndsMs, r.Returned = 1000, true }, want{4, 4, 0}},
+		"ended, not returned":  {func(r *Record) { r.EndsMs = 1000 }, want{10, 10, 0}},
+		"ends in a century":    {func(r *Record) { r.EndsMs = 1 << 45 }, want{10, 10, store.HoldTTLMax}},
+		"undone":               {func(r *Record) { *r = *r.undone() }, want{0, 0, 0}},
+	} {
+		r := &Record{EndsMs: 6000, MadeBy: 7, Items: []Item{{Workspace: "w", Namespace: "n", Identifier: "i", Limit: 99,
+			DurationMs: 60_000, Sequence: 5, Generation: 3, GenerationBefore: 2, Held: 10, Spent: 4, Shadow: true}}}
+		test.change(r)
+		for as := store.HoldState; as <= store.HoldRestored; as++ {
+			h := r.holds(as, 1000)[0]
+			if got := (want{h.Amount, h.After, h.TTL}); got != test.want || h.As != as || h.Limit != 99 || h.Tentative {
+				t.Errorf("%s, as %d: %+v, want %+v", name, as, h, test.want)
+			}
+			isNew := as == store.HoldNew
+			if h.Optional != isNew || h.Before.Sequence == 4 != isNew || h.Before.Generation == 2 != isNew {
+				t.Errorf("%s, as %d: %+v", name, as, h)
+			}
+			if h.Cell.Sequence != 5 || h.Cell.Generation != 3 {
+				t.Errorf("%v", h.Cell)
+			}
+			r.Items[0].Shadowed = true
+			if h := r.holds(as, 1000)[0]; h.As != min(as, store.HoldNew) && h.As != store.HoldState {
+				t.Errorf("%s: an item that holds nothing is stated as %d", name, h.As)
+			}
+			r.Items[0].Shadowed = false
+		}
+	}
+	for i, h := range tentative(longest(1).holds(store.HoldNew, 1)) {
+		if !h.Tentative {
+			t.Errorf("%d is not tentative", i)
+		}
+	}
+}
+
+// Each item of each reservation has an owner of its own.
+func TestOwnersAreUnique(t *testing.T) {
+	seen := make(map[string]bool)
+	for _, by := range []uint64{1, 2, 1 << 56, 1<<64 - 1} {
+		r := longest(1)
+		r.MadeBy = by
+		for i := range r.Items {
+			if o := r.owner(i); seen[o] || len(o) > store.HoldOwnerBytesMax {
+				t.Errorf("%x", o)
+			} else {
+				seen[o] = true
+			}
+		}
+	}
+}
+
+// The same is asked for with the same keys and costs; limits and durations may have changed.
+func TestTheSameIsAskedFor(t *testing.T) {
+	make2 := func(change func(r *Record)) *Record {
+		r := &Record{MadeBy: 1, Items: []Item{{Workspace: "w", Namespace: "n", Identifier: "i", DurationMs: 1000, Held: 5},
+			{Workspace: "w", Namespace: "n", Identifier: "j", DurationMs: 1000, Held: 6}}}
+		change(r)
+		return r
+	}
+	was := make2(func(*Record) {})
+	for name, test := range map[string]struct {
+		change func(r *Record)
+		same   bool
+	}{
+		"all":           {func(*Record) {}, true},
+		"made anew":     {func(r *Record) { r.MadeBy, r.MadeMs, r.EndsMs, r.Holder = 2, 3, 4, "h" }, true},
+		"override":      {func(r *Record) { r.Items[0].DurationMs, r.Items[0].Limit, r.Items[0].Shadow = 5, 6, true }, true},
+		"returned":      {func(r *Record) { r.Returned = true }, false},
+		"an item less":  {func(r *Record) { r.Items = r.Items[:1] }, false},
+		"another order": {func(r *Record) { slices.Reverse(r.Items) }, false},
+		"workspace":     {func(r *Record) { r.Items[1].Workspace = "x" }, false},
+		"namespace":     {func(r *Record) { r.Items[1].Namespace = "x" }, false},
+		"identifier":    {func(r *Record) { r.Items[1].Identifier = "x" }, false},
+		"cost":          {func(r *Record) { r.Items[1].Held++ }, false},
+	} {
+		if other := make2(test.change); was.Same(other) != test.same || other.Same(was) != test.same {
+			t.Errorf("%s: the same is %v", name, !test.same)
+		}
 	}
 }
 
 // none counts nothing.
 func none() (counts []Count, ok bool, answer any) { return make([]Count, 32), true, "made" }
 
-func settle(r *Record, _ int64) (*Record, error) {
-	return r.Spend(make([]int64, len(r.Items)), true), nil
-}
-
-// A node that has as many reservations as it may forgets those that are settled before it refuses one, and looks for
-// them once a second: all others wait meanwhile.
+// A node that has as many reservations as it may forgets those that are settled, and that the origin has taken, before
+// it refuses one. It looks for them once a second: all others wait meanwhile.
 func TestSettledReservationsMakeRoom(t *testing.T) {
 	nowMs := int64(1000)
 	clock := func() int64 { return nowMs }
 	here := &Here{NowMs: clock, by: make(map[string]*Own)}
-	there := &There{NowMs: clock, kept: make(map[string]*kept)}
-	fill := func(id string, settled bool) {
+	there := &There{NowMs: clock}
+	fill := func(i int, settled, unsaid bool) {
+		id := strconv.Itoa(i)
 		own := &Own{id: id, timer: time.AfterFunc(time.Hour, func() {})}
 		own.over.Store(settled)
-		here.by[id], there.kept[id] = own, &kept{record: &Record{Settled: settled}}
+		here.by[id] = own
+		r := &Record{MadeBy: uint64(i + 1), EndsMs: 5000, Settled: settled, Items: make([]Item, 1)}
+		there.keep(&kept{id: id, record: r, unsaid: unsaid})
 	}
 	for i := range Max {
-		fill(strconv.Itoa(i), i == 7)
+		fill(i, i == 7, i > Max/2)
 	}
-	if _, err := here.enter(&Own{id: "one more"}); err != nil || there.Full() {
-		t.Errorf("one is settled: %v, full %v", err, there.Full())
+	if _, err := here.enter(&Own{id: "one more"}); err != nil || there.Full() || there.Len() != Max-1 {
+		t.Errorf("one is settled: %v, full %v, %d", err, there.Full(), there.Len())
 	}
-	there.kept["one more"] = &kept{record: &Record{}}
+	fill(Max, false, false)
 	for range 2 {
 		if _, err := here.enter(&Own{id: "two more"}); !errors.Is(err, ErrMany) || !there.Full() {
 			t.Errorf("none is settled, or was a moment ago: %v, full %v", err, there.Full())
 		}
-		fill("8", true)
+		fill(8, true, false)
+		fill(Max-1, true, true)
 	}
 	nowMs += 1000
 	if _, err := here.enter(&Own{id: "two more"}); err != nil || there.Full() {
 		t.Errorf("a second later: %v, full %v", err, there.Full())
 	}
+	if there.ids["8"] != nil || there.ids[strconv.Itoa(Max-1)] == nil {
+		t.Error("what was not stated is forgotten, or what was is not")
+	}
 }
 
 // Reservations are bounded in bytes, too, and what ends gives its bytes back.
 func TestReservationsAreBoundedInBytes(t *testing.T) {
-	nowMs := int64(1000)
-	clock := func() int64 { return nowMs }
-	here, there := &Here{NowMs: clock}, &There{NowMs: clock}
-	long := &Record{MadeMs: nowMs, EndsMs: nowMs + 86_400_000, Items: slices.Repeat([]Item{{
-		Workspace: strings.Repeat("w", 191), Namespace: strings.Repeat("n", 255), Identifier: strings.Repeat("i", 255), DurationMs: 60_000}}, 32)}
-	if least := len(long.Text()) + 32*701; long.bytes() < least || long.bytes() > 2*least {
-		t.Errorf("%d bytes, and there are %d at least", long.bytes(), least)
-	}
-	n := 0
-	for ; ; n++ {
-		id := strconv.Itoa(n)
-		k := there.keep(store.Note{ID: id, Version: 1}, long, 0)
-		_, err := here.Reserve(id, long, none)
-		if err == nil != (k != nil) || err == nil == there.Full() && (n+1)*long.bytes() < BytesMax {
-			t.Fatalf("%d: %v, %v, full %v", n, err, k, there.Full())
+	synctest.Test(t, func(t *testing.T) {
+		clock := func() int64 { return time.Now().UnixMilli() }
+		here, there := &Here{NowMs: clock}, &There{NowMs: clock}
+		long := longest(clock())
+		if least := len(long.Text()) + 32*701; long.bytes() < least || long.bytes() > 2*least {
+			t.Errorf("%d bytes, and there are %d at least", long.bytes(), least)
 		}
-		if err != nil {
-			break
+		keep := func(i int, settled bool) {
+			r := *long
+			r.MadeBy, r.Settled = uint64(i+1), settled
+			there.keep(&kept{id: strconv.Itoa(i), record: &r})
 		}
-	}
-	if n*long.bytes() < BytesMax || n > BytesMax/long.bytes()+1 {
-		t.Errorf("there are %d of %d bytes each", n, long.bytes())
-	}
-	settled, _ := settle(long, nowMs)
-	for i := range n {
-		id := strconv.Itoa(i)
-		if k := there.keep(store.Note{ID: id, Version: 2}, settled, 0); k == nil {
-			t.Errorf("no room for a change of %s", id)
+		n := 0
+		for ; !there.Full(); n++ {
+			keep(n, false)
+			if _, err := here.Reserve(strconv.Itoa(n), long, none); err != nil {
+				t.Fatal(n, err)
+			}
 		}
-		if _, late, err := here.Find(id).Change(settle); late || err != nil {
-			t.Error(late, err)
+		keep(n, false)
+		if _, err := here.Reserve("more", long, none); !errors.Is(err, ErrFull) || there.Len() != n {
+			t.Errorf("%v; %d of %d are kept", err, there.Len(), n)
 		}
-	}
-	nowMs += 1000
-	if _, err := here.Reserve("more", long, none); err != nil || there.Full() {
-		t.Errorf("all are settled: %v, full %v", err, there.Full())
-	}
-	if here.room.bytes != long.bytes() || there.room.bytes != 0 || here.Len() != 1 || there.Len() != 0 {
-		t.Errorf("%d and %d bytes, %d and %d reservations", here.room.bytes, there.room.bytes, here.Len(), there.Len())
-	}
-	here.Stop()
+		if n*long.bytes() < BytesMax || n > BytesMax/long.bytes()+1 {
+			t.Errorf("there are %d of %d bytes each", n, long.bytes())
+		}
+		for i := range n {
+			keep(i, true)
+			if _, late, err := here.Find(strconv.Itoa(i)).Change(Change{Settled: true}); late || err != nil {
+				t.Error(late, err)
+			}
+		}
+		time.Sleep(time.Second)
+		if _, err := here.Reserve("more", long, none); err != nil || there.Full() {
+			t.Errorf("all are settled: %v, full %v", err, there.Full())
+		}
+		if here.room.bytes != long.bytes() || there.room.bytes != 0 || here.Len() != 1 || there.Len() != 0 {
+			t.Errorf("%d and %d bytes, %d and %d reservations", here.room.bytes, there.room.bytes, here.Len(), there.Len())
+		}
+		here.Stop()
+	})
 }
 
 // What makes room for another reservation is gone, timer and all, and harms none that takes its id.
@@ -200,7 +376,7 @@ func TestForgottenReservationsAreGone(t *testing.T) {
 		return here.Find("id")
 	}
 	own := reserve()
-	if _, _, err := own.Change(settle); err != nil {
+	if _, _, err := own.Change(Change{Settled: true}); err != nil {
 		t.Fatal(err)
 	}
 	here.mu.Lock()

@@ -1,15 +1,21 @@
 package held
 
 import (
+	"errors"
 	"maps"
 	"sync"
 	"sync/atomic"
 	"time"
+
+	"github.com/weirhq/weir/dataplane/store"
 )
+
+// endKept is how long it is known that a reservation has ended, so that who settles it then is told so.
+const endKept = store.HoldKeptFor
 
 // Here are the reservations of one process.
 type Here struct {
-	NowMs func() int64
+	NowMs func() int64 // Unix ms, for people: reservations end by Go's own clock, which no step changes
 	Stats Stats
 
 	mu   sync.Mutex
@@ -33,6 +39,7 @@ type Own struct {
 	ready   chan struct{} // closed once it is counted or refused; that may wait for the origin, so no lock is held
 	mu      sync.Mutex
 	record  *Record
+	ends    time.Time
 	counts  []Count // nil of an item that counts nothing
 	counted []int64
 	made    any // the answer to who made it; nil if that was refused
@@ -52,13 +59,19 @@ func (s *Here) Find(id string) *Own {
 // id: then it returns that one's answer.
 func (s *Here) Reserve(id string, r *Record,
 	count func() (counts []Count, ok bool, answer any)) (answer any, err error) {
-	own := &Own{in: s, id: id, bytes: r.bytes(), record: r, ready: make(chan struct{})}
-	was, err := s.enter(own)
-	if err != nil {
-		return nil, err
-	}
-	if was != nil {
-		return was.again(r)
+	own := &Own{in: s, id: id, bytes: r.bytes(), record: r, ready: make(chan struct{}),
+		ends: time.Now().Add(r.left(r.MadeMs))}
+	for {
+		was, err := s.enter(own)
+		if err != nil {
+			return nil, err
+		}
+		if was == nil {
+			break
+		}
+		if answer, err = was.again(r); !errors.Is(err, errRefused) {
+			return answer, err
+		}
 	}
 	defer close(own.ready)
 	counts, ok, answer := count() // it may wait for the origin
@@ -124,17 +137,23 @@ func (s *Here) forget(own *Own) {
 	}
 }
 
+// errRefused is of a reservation that was refused just now: the same may be asked for again.
+var errRefused = errors.New("dataplane: the reservation was refused")
+
+// open reports whether it can be settled and extended. The mutex is held.
+func (o *Own) open() bool { return !o.ended && !o.record.Settled && time.Now().Before(o.ends) }
+
 // again answers who asks for the same once more.
 func (o *Own) again(r *Record) (answer any, err error) {
 	<-o.ready
 	o.mu.Lock()
 	defer o.mu.Unlock()
 	switch {
-	case !o.record.Same(r):
+	case o.made != nil && !o.record.Same(r):
 		return nil, ErrUsed
-	case o.made == nil: // it was refused just now
-		return nil, ErrNone
-	case o.ended || !o.record.Open(o.in.NowMs()):
+	case o.made == nil:
+		return nil, errRefused
+	case !o.open():
 		return nil, ErrOver
 	}
 	return o.made, nil
@@ -145,22 +164,26 @@ func (o *Own) Change(by Change) (r *Record, late bool, err error) {
 	<-o.ready
 	o.mu.Lock()
 	defer o.mu.Unlock()
-	nowMs := o.in.NowMs()
 	switch {
 	case o.made == nil:
 		return nil, false, ErrNone
-	case o.ended || !o.record.Open(nowMs):
+	case !o.open():
 		o.in.Stats.changed(o.record, false)
 		return o.record, true, nil
 	}
-	next, err := by(o.record, nowMs)
-	if err != nil || next == nil {
-		return o.record, false, err
+	if err := by.check(len(o.record.Items)); err != nil {
+		return nil, false, err
 	}
+	next := by.apply(o.record, 0)
+	if later := time.Now().Add(by.TTL); later.After(o.ends) {
+		o.ends = later
+	}
+	left := time.Until(o.ends)
+	next.EndsMs = o.in.NowMs() + left.Milliseconds()
 	o.record = next
 	o.in.Stats.changed(next, true)
 	o.count(next.Settled)
-	o.timer.Reset(time.Duration(next.EndsMs-nowMs) * time.Millisecond)
+	o.timer.Reset(left)
 	o.over.Store(next.Settled)
 	return next, false, nil
 }
@@ -188,26 +211,22 @@ func (o *Own) end() {
 		o.in.leave(o)
 		return
 	}
-	if left := o.record.EndsMs - o.in.NowMs(); left > 0 && !o.record.Settled { // the clock was set back
-		o.timer.Reset(time.Duration(left) * time.Millisecond)
-		return
-	}
 	if !o.record.Settled && o.record.Returned {
 		o.count(true)
 	}
 	o.ended = true
-	o.timer.Reset(noteKept)
+	o.timer.Reset(endKept)
 	o.over.Store(true)
 }
 
 // Each is There.Each.
-func (s *Here) Each(nowMs int64, f func(id string, r *Record)) {
+func (s *Here) Each(f func(id string, r *Record)) {
 	s.mu.Lock()
 	all := maps.Clone(s.by)
 	s.mu.Unlock()
 	for id, o := range all {
 		o.mu.Lock()
-		if o.made != nil && !o.ended && o.record.Open(nowMs) {
+		if o.made != nil && o.open() {
 			f(id, o.record)
 		}
 		o.mu.Unlock()

@@ -43,16 +43,8 @@ func (s *Stats) changed(r *Record, stored bool) {
 	}
 }
 
-// Len is how many reservations this node keeps: those that it has made or changed, and that have not ended.
-func (s *There) Len() int {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	return len(s.kept)
-}
-
-// Len is how many reservations there are, and have ended lately.
-func (s *Here) Len() int {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	return len(s.by)
+// Len is how many reservations are open.
+func (s *Here) Len() (n int) {
+	s.Each(func(string, *Record) { n++ })
+	return n
 }

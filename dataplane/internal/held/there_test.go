@@ -1,136 +1,304 @@
-package held_test
+package held
 
 import (
 	"context"
 	"errors"
 	"fmt"
-	"slices"
 	"testing"
+	"testing/synctest"
 	"time"
 
-	"github.com/weirhq/weir/dataplane/internal/held"
 	"github.com/weirhq/weir/dataplane/memstore"
 	"github.com/weirhq/weir/dataplane/store"
+	"github.com/weirhq/weir/shared/window"
 )
 
-// thereOf are reservations at an origin, as a node has them that calls its shards, but not those that are away.
-func thereOf(origin *memstore.Origin, away ...int) *held.There {
-	return &held.There{
-		Origin: origin,
-		NowMs:  func() int64 { return time.Now().UnixMilli() },
-		Heard:  func(int, []store.Hold, []store.Total) {},
-		Call: func(ctx context.Context, shard int, _ held.What, _ int, call func(context.Context) (store.Reply, error)) error {
-			if slices.Contains(away, shard) {
-				return errors.New("away")
-			}
-			_, err := call(ctx)
-			return err
-		},
-	}
-}
+// toShard is There.Call.
+type toShard = func(ctx context.Context, shard int, what What, items int,
+	call func(context.Context) (store.Reply, error)) error
 
-func record(key string) *held.Record {
-	now := time.Now()
-	return &held.Record{Returned: true, MadeMs: now.UnixMilli(), EndsMs: now.Add(time.Minute).UnixMilli(), MadeBy: 1,
-		Items: []held.Item{{Workspace: "w", Namespace: "n", Identifier: key, DurationMs: 3_600_000_000, Limit: 1000, Held: 100,
-			Sequence: now.UnixMilli() / 3_600_000_000}}}
-}
-
-func reserve(t *testing.T, s *held.There, id, key string) {
-	t.Helper()
-	all := func([]store.HoldAnswer, bool) (bool, error) { return true, nil }
-	if _, ok, err := s.Reserve(t.Context(), id, record(key), all); !ok || err != nil {
-		t.Fatal(ok, err)
+// A caller whose time is up before its call began finds the node busy, which is no outage; one whose call hangs has no
+// answer; and one that has left gets its own error.
+func TestWhyThereIsNoAnswer(t *testing.T) {
+	waits := func(ctx context.Context, _ int, _ What, _ int, _ func(context.Context) (store.Reply, error)) error {
+		<-ctx.Done()
+		return ctx.Err()
 	}
-}
-
-func look(r *held.Record, _ int64) (*held.Record, error) { return nil, nil }
-
-func spend(cost int64, last bool) held.Change {
-	return func(r *held.Record, _ int64) (*held.Record, error) { return r.Spend([]int64{cost}, last), nil }
-}
-
-func extend(r *held.Record, _ int64) (*held.Record, error) {
-	next := *r
-	next.EndsMs += 60_000
-	return &next, nil
-}
-
-// A shard that is away keeps nothing from the others that have lost what they held.
-func TestAShardThatIsAwayHoldsUpNoOther(t *testing.T) {
-	const n = 200
-	origin := memstore.NewOrigin(memstore.OriginOptions{Shards: 2})
-	s := thereOf(origin)
-	for i := range n {
-		reserve(t, s, fmt.Sprint(i), keyOf(origin, i))
+	hangs := func(ctx context.Context, _ int, _ What, _ int, call func(context.Context) (store.Reply, error)) error {
+		_, err := call(context.WithoutCancel(ctx))
+		return err
 	}
-	origin.Wipe()
-	s.Lose()
-	call := s.Call
-	s.Call = thereOf(origin, 1).Call
-	if err := s.Send(t.Context()); err == nil {
-		t.Error("a shard was away, and all was told")
-	}
-	s.Call = call
-	for i := range n {
-		id := fmt.Sprint(i)
-		note := store.NoteKey(id)
-		if origin.ShardOf(&note) == 1 {
-			continue
-		}
-		if _, late, err := s.Change(t.Context(), id, look); late || err != nil {
-			t.Fatalf("%s was not told: %v, late %v", id, err, late)
-		}
-	}
-	if err := s.Send(t.Context()); err != nil {
-		t.Fatal(err)
-	}
-	for i := range n {
-		if _, late, err := s.Change(t.Context(), fmt.Sprint(i), look); late || err != nil {
-			t.Fatalf("%d was not told in the next turn: %v, late %v", i, err, late)
-		}
-	}
-}
-
-// keyOf names a key in the shard of the note of a reservation.
-func keyOf(origin *memstore.Origin, i int) string {
-	note := store.NoteKey(fmt.Sprint(i))
-	for n := 0; ; n++ {
-		key := fmt.Sprint("k", i, "-", n)
-		if cell := record(key).Items[0].Cell(); origin.ShardOf(&cell.Key) == origin.ShardOf(&note) {
-			return key
-		}
-	}
-}
-
-// An emptied origin is told of an older version first, and that is changed before the node tells that knows more: what
-// was said to be spent, and the end, hold all the same.
-func TestWhatWasSaidOutlivesAnOlderVersion(t *testing.T) {
-	for _, settled := range []bool{false, true} {
-		t.Run(fmt.Sprint("settled ", settled), func(t *testing.T) {
-			ctx := t.Context()
+	for range 20 {
+		synctest.Test(t, func(t *testing.T) {
 			origin := memstore.NewOrigin(memstore.OriginOptions{})
-			a, b := thereOf(origin), thereOf(origin)
-			reserve(t, a, "one", "k")
-			if _, late, err := b.Change(ctx, "one", spend(30, settled)); late || err != nil {
-				t.Fatal(late, err)
+			origin.Faults.Delay(time.Minute)
+			want := func(what string, call toShard, left, isAway bool, is error) {
+				t.Helper()
+				n := nodeOf(origin)
+				n.Call = call
+				if what == "stopped" {
+					n.Go = func(func()) bool { return false }
+				}
+				ctx, cancel := context.WithTimeout(t.Context(), time.Second)
+				defer cancel()
+				if left {
+					time.AfterFunc(time.Millisecond, cancel)
+				}
+				_, _, err := n.tries(ctx, what, recordOf(both...))
+				if !errors.Is(err, is) || errors.As(err, new(Away)) != isAway {
+					t.Errorf("reserve, %s: %v", what, err)
+				}
+				ctx, cancel = context.WithTimeout(t.Context(), time.Second)
+				defer cancel()
+				if left {
+					time.AfterFunc(time.Millisecond, cancel)
+				}
+				_, _, err = n.Change(ctx, what, Change{Settled: true})
+				if !errors.Is(err, is) || errors.As(err, new(Away)) != isAway {
+					t.Errorf("settle, %s: %v", what, err)
+				}
 			}
-			origin.Wipe()
-			a.Lose()
-			if err := a.Send(ctx); err != nil {
-				t.Fatal(err)
+			want("busy", waits, false, false, errBusy)
+			want("away", hangs, false, true, context.DeadlineExceeded)
+			want("left while it waits", waits, true, true, context.Canceled)
+			want("left in the midst", hangs, true, true, context.Canceled)
+			want("stopped", hangs, false, true, errStopped)
+			time.Sleep(2 * time.Minute)
+		})
+	}
+}
+
+// Nobody counts what one group has granted of a reservation that another one refused.
+func TestARefusalInAnotherGroupLeavesNothing(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		origin := memstore.NewOrigin(memstore.OriginOptions{Shards: 2})
+		n := nodeOf(origin)
+		free, full := keyIn(origin, 0), keyIn(origin, 1)
+		n.reserves(t, "all", keyCost{full, 1000})
+		ok, asked, err := n.tries(t.Context(), "one", recordOf(keyCost{free, 50}, keyCost{full, 1}))
+		if ok || !asked || err != nil {
+			t.Fatal(ok, asked, err)
+		}
+		wantCounts(t, origin, free, 0, 0)
+		wantCounts(t, origin, full, 1000, 1000)
+		if got := stored(t, origin, "one"); got.Text != "" {
+			t.Errorf("%+v", got)
+		}
+		n.changes(t, "all", Change{Settled: true})
+		n.reserves(t, "two", keyCost{free, 50}, keyCost{full, 1})
+		wantCounts(t, origin, free, 50, 50)
+		wantCounts(t, origin, full, 1, 1000)
+	})
+}
+
+// What one group has granted is given back in the next turn if another group is away.
+func TestAnOutageOfAnotherGroupLeavesNothing(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		origin := memstore.NewOrigin(memstore.OriginOptions{Shards: 2})
+		n := nodeOf(origin)
+		free, away := keyIn(origin, 0), keyIn(origin, 1)
+		n.awayFrom(1)
+		ok, _, err := n.tries(t.Context(), "one", recordOf(keyCost{free, 50}, keyCost{away, 1}))
+		if ok || !errors.As(err, new(Away)) {
+			t.Fatal(ok, err)
+		}
+		n.before = nil
+		n.sends(t)
+		wantCounts(t, origin, free, 0, 0)
+		wantCounts(t, origin, away, 0, 0)
+		if n.Len() != 0 || len(n.tells) != 0 {
+			t.Errorf("%d open, %d to state", n.Len(), len(n.tells))
+		}
+	})
+}
+
+// A reservation that this node knows is answered while the origin is away, for as long as it is open.
+func TestAKnownReservationIsAnsweredInAnOutage(t *testing.T) {
+	places(t, func(t *testing.T, origin Origin, _ *memstore.Origin) {
+		n := nodeOf(origin)
+		n.reserves(t, "one", both...)
+		n.before = func(*store.HoldCall) error { return errAway }
+		if ok, asked, err := n.tries(t.Context(), "one", recordOf(both...)); !ok || asked || err != nil {
+			t.Errorf("ok %v, asked %v: %v", ok, asked, err)
+		}
+		if ok, _, err := n.tries(t.Context(), "one", recordOf(both[:1]...)); ok || !errors.As(err, new(Away)) {
+			t.Errorf("something else: ok %v, %v", ok, err)
+		}
+		time.Sleep(time.Minute)
+		if ok, _, err := n.tries(t.Context(), "one", recordOf(both...)); ok || !errors.As(err, new(Away)) {
+			t.Errorf("after its end: ok %v, %v", ok, err)
+		}
+	})
+}
+
+// A reservation whose judge refuses it, or fails, is withdrawn in the next turn.
+func TestAReservationThatIsJudgedDownIsWithdrawn(t *testing.T) {
+	for _, fails := range []error{nil, errAway} {
+		places(t, func(t *testing.T, origin Origin, _ *memstore.Origin) {
+			n := nodeOf(origin)
+			_, ok, err := n.Reserve(t.Context(), "one", recordOf(both...),
+				func([]store.HoldAnswer, bool) (bool, error) { return false, fails })
+			if ok || !errors.Is(err, fails) {
+				t.Fatal(ok, err)
 			}
-			if _, late, err := a.Change(ctx, "one", extend); late || err != nil {
-				t.Fatal(late, err)
-			}
-			b.Lose()
-			if err := b.Send(ctx); err != nil {
-				t.Fatal(err)
-			}
-			r, _, err := a.Change(ctx, "one", look)
-			if err != nil || r.Items[0].Spent != 30 || r.Settled != settled {
-				t.Errorf("%+v, %v; want 30 spent, settled %v", r, err, settled)
+			n.sends(t)
+			for _, c := range both {
+				if used, _ := counts(t, origin, c.key); used != 0 {
+					t.Errorf("%s counts %d", c.key, used)
+				}
 			}
 		})
+	}
+}
+
+// A node keeps what it has made or changed until it ends, and a minute longer what has just changed: a replica may lack
+// that, and after a wipe another node may not know it.
+func TestReservationsAreKeptWhileTheyMayBeLost(t *testing.T) {
+	places(t, func(t *testing.T, origin Origin, _ *memstore.Origin) {
+		n, other := nodeOf(origin), nodeOf(origin)
+		n.reserves(t, "ends", both...)
+		n.reserves(t, "settled", both...)
+		n.reserves(t, "away", both...)
+		other.changes(t, "away", Change{})
+		n.changes(t, "settled", Change{Settled: true})
+		want := func(open, kept int) {
+			t.Helper()
+			if n.Len() != open || len(n.kept) != kept || len(n.ids) != kept || len(n.tells) != 0 {
+				t.Errorf("%d open, %d kept, %d by ID, %d to state; want %d open of %d", n.Len(), len(n.kept), len(n.ids),
+					len(n.tells), open, kept)
+			}
+		}
+		want(2, 3)
+		if other.Len() != 1 {
+			t.Errorf("another node has %d", other.Len())
+		}
+		for range 59 {
+			n.sends(t)
+		}
+		want(2, 3)
+		n.sends(t)
+		want(0, 0)
+		if n.room.bytes != 0 {
+			t.Errorf("%d bytes", n.room.bytes)
+		}
+	})
+}
+
+// A statement that fails is kept for a minute after the end.
+func TestWhatIsNotStatedIsKeptForAMinute(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		n := nodeOf(memstore.NewOrigin(memstore.OriginOptions{}))
+		n.reserves(t, "one", both...)
+		n.before = func(c *store.HoldCall) error {
+			if c.Record == nil {
+				return errAway
+			}
+			return nil
+		}
+		n.changes(t, "one", Change{Spent: []int64{1, 2}})
+		for at := range 121 {
+			if _, told := len(n.kept), len(n.tells); (told == 1) != (at < 120) {
+				t.Fatalf("after %d s there are %d to state", at, told)
+			}
+			time.Sleep(time.Second)
+			_ = n.Send(t.Context())
+		}
+	})
+}
+
+// A change for another number of items is refused, and changes nothing.
+func TestAChangeOfOtherItemsIsRefused(t *testing.T) {
+	places(t, func(t *testing.T, origin Origin, _ *memstore.Origin) {
+		n := nodeOf(origin)
+		n.reserves(t, "one", both...)
+		for _, spent := range [][]int64{{1}, {1, 2, 3}} {
+			if r, late, err := n.Change(t.Context(), "one", Change{Spent: spent, Settled: true}); r != nil || late ||
+				!errors.Is(err, window.ErrInvalid) {
+				t.Errorf("%v: %+v, late %v, %v", spent, r, late, err)
+			}
+		}
+		wantCounts(t, origin, "a", 100, 100)
+		if _, _, err := n.Change(t.Context(), "two", Change{}); !errors.Is(err, ErrNone) {
+			t.Error(err)
+		}
+		if got := n.Stats.Unknown.Load(); got != 1 {
+			t.Errorf("%d unknown", got)
+		}
+	})
+}
+
+// An answer that lacks holds is an error.
+func TestAShortAnswerIsAnError(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		for _, refused := range []bool{false, true} {
+			n := nodeOf(short{memstore.NewOrigin(memstore.OriginOptions{Shards: 2}), refused})
+			for id := range 4 {
+				if ok, _, err := n.tries(t.Context(), fmt.Sprint(id), recordOf(both...)); ok || !errors.Is(err, errShortAnswer) {
+					t.Error(ok, err)
+				}
+			}
+		}
+	})
+}
+
+// short answers without holds.
+type short struct {
+	*memstore.Origin
+	refused bool
+}
+
+func (o short) Hold(ctx context.Context, c store.HoldCall) (store.HoldReply, error) {
+	reply, err := o.Origin.Hold(ctx, c)
+	reply.Answers, reply.Refused = nil, o.refused
+	if o.refused {
+		reply.Record = store.RecordAnswer{}
+	}
+	return reply, err
+}
+
+// An emptied origin is no reason for a settlement to find nothing: the node that knows the reservation states it.
+func TestASettlementAfterALossFindsItsReservation(t *testing.T) {
+	for name, lose := range map[string]func(*memstore.Origin, memstore.OriginState){
+		"emptied":     func(o *memstore.Origin, _ memstore.OriginState) { o.Wipe() },
+		"rolled back": (*memstore.Origin).Rollback,
+	} {
+		for _, after := range []time.Duration{time.Second, 55 * time.Second} {
+			if name == "rolled back" && after > settledKept {
+				continue // a replica is not so far behind
+			}
+			places(t, func(t *testing.T, origin Origin, servers *memstore.Origin) {
+				n := nodeOf(origin)
+				drawEpochs(t, servers)
+				state := servers.State()
+				n.reserves(t, "one", both...)
+				time.Sleep(after)
+				lose(servers, state)
+				n.changes(t, "one", Change{Spent: []int64{7, 8}, Settled: true})
+				if used, _ := counts(t, origin, "a"); used != 7 {
+					t.Errorf("%s: a counts %d", name, used)
+				}
+			})
+		}
+	}
+}
+
+// An ID that is drawn for a key has its record in the group of the key.
+func TestIDsAreDrawnForAKeysGroup(t *testing.T) {
+	cluster := memstore.NewCluster(memstore.OriginOptions{Shards: 64})
+	n := nodeOf(cluster)
+	for i := range 20 {
+		cell, next := cellOf(fmt.Sprint(i)), 0
+		id := n.DrawID(&cell.Key, func() string {
+			next++
+			return fmt.Sprint("id", i, "-", next)
+		})
+		r := recordOf(keyCost{fmt.Sprint(i), 1}, keyCost{fmt.Sprint(i), 1})
+		if !n.inOneGroup(id, r.holds(store.HoldNew, r.MadeMs)) {
+			t.Errorf("%s is in another group than %d", id, i)
+		}
+	}
+	cell, draws := cellOf(keyOut(cluster, groupOf(cluster, "same"))), 0
+	if id := n.DrawID(&cell.Key, func() string { draws++; return "same" }); id != "same" || draws > drawsMax+1 {
+		t.Errorf("%s after %d draws", id, draws)
 	}
 }

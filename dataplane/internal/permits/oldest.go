@@ -46,7 +46,7 @@ func (p *Permits) Oldest(most int, nowMs int64) []heartbeat.Held {
 		}
 	}
 	p.Reservations.there.Each(nowMs, reservation)
-	p.Reservations.here.Each(nowMs, reservation)
+	p.Reservations.here.Each(reservation)
 	return found.Items
 }
 

@@ -93,7 +93,7 @@ func TestANodeWithoutAnOriginCountsAReservationOnce(t *testing.T) {
 			t.Errorf("reserving: %+v instead of answer %d, %v", got, c.answer, err)
 		}
 	}
-	r, late, err := p.Reservations.Change(t.Context(), "a", held.Spend([]int64{3}, true))
+	r, late, err := p.Reservations.Change(t.Context(), "a", held.Change{Spent: []int64{3}, Settled: true})
 	if err != nil || late || !r.Settled || r.Items[0].Spent != 3 {
 		t.Errorf("settling: %+v, late %v, %v", r, late, err)
 	}
@@ -101,7 +101,7 @@ func TestANodeWithoutAnOriginCountsAReservationOnce(t *testing.T) {
 	if _, err := p.Reservations.Reserve(t.Context(), &ask, &judge); !errors.Is(err, outbox.ErrStopped) {
 		t.Errorf("reserving on a stopped node: %v", err)
 	}
-	if _, _, err := p.Reservations.Change(t.Context(), "a", held.Cancel); !errors.Is(err, outbox.ErrStopped) {
+	if _, _, err := p.Reservations.Change(t.Context(), "a", held.Change{Settled: true}); !errors.Is(err, outbox.ErrStopped) {
 		t.Errorf("settling on a stopped node: %v", err)
 	}
 }
@@ -109,12 +109,12 @@ func TestANodeWithoutAnOriginCountsAReservationOnce(t *testing.T) {
 func TestAnIDOfAReservationIsBounded(t *testing.T) {
 	p, _, _ := alone(t)
 	for _, id := range []string{"", string(make([]byte, IDBytesMax+1))} {
-		if _, _, err := p.Reservations.Change(t.Context(), id, held.Cancel); !errors.Is(err, window.ErrInvalid) {
+		if _, _, err := p.Reservations.Change(t.Context(), id, held.Change{Settled: true}); !errors.Is(err, window.ErrInvalid) {
 			t.Errorf("an id of %d bytes: %v", len(id), err)
 		}
 	}
 	longest := string(make([]byte, IDBytesMax))
-	if _, _, err := p.Reservations.Change(t.Context(), longest, held.Cancel); !errors.Is(err, held.ErrNone) {
+	if _, _, err := p.Reservations.Change(t.Context(), longest, held.Change{Settled: true}); !errors.Is(err, held.ErrNone) {
 		t.Errorf("the longest id: %v", err)
 	}
 }

@@ -2,6 +2,7 @@ package permits
 
 import (
 	"context"
+	cryptorand "crypto/rand"
 	"errors"
 	"fmt"
 	"math/rand/v2"
@@ -19,7 +20,7 @@ import (
 )
 
 // IDBytesMax is how long a reservation's id is.
-const IDBytesMax = store.ReservationIDBytesMax - held.HoldIDBytes
+const IDBytesMax = store.ReservationIDBytesMax
 
 // Reservations are a node's. A reservation by id is held at the region's origin, where any node settles it, and ends
 // there by itself. Without an origin that grants, and in an outage that the namespace's policy lets it through, it is
@@ -30,7 +31,8 @@ type Reservations struct {
 	out    *outbox.Outbox
 	calls  *loop.Calls
 	engine Engine
-	alone  bool // no origin grants reservations
+	alone  bool          // no origin grants reservations
+	within time.Duration // all calls to the origin for one call of a caller's
 
 	there held.There // at the origin
 	here  held.Here  // of this process
@@ -39,11 +41,12 @@ type Reservations struct {
 // init sets up what keeps reservations.
 func (s *Reservations) init(cfg *Config) {
 	s.clock, s.rules, s.out, s.calls, s.engine = cfg.Clock, cfg.Rules, cfg.Out, cfg.Calls, cfg.Engine
-	s.alone = cfg.Origin == nil
+	s.alone, s.within = cfg.Origin == nil, cfg.ReadTimeout
 	s.here.NowMs, s.there.NowMs = s.clock.ReadMs, s.clock.ReadMs
 	if s.there.Heard = s.hear; !s.alone {
 		s.there.Origin = cfg.Origin
 	}
+	s.there.Go, s.there.Stopped, s.there.Busy = cfg.Calls.Start, outbox.ErrStopped, outbox.ErrBusy
 	s.there.Call = func(ctx context.Context, shard int, what held.What, items int,
 		call func(context.Context) (store.Reply, error)) error {
 		return s.out.Shards()[shard].CallTwice(ctx, collect.OpHold+collect.Op(what), items, callTimeout, call)
@@ -88,19 +91,34 @@ type Reserved struct {
 	Here    any  // the answer of Judge.Count, if this process has decided
 }
 
+// DrawID draws an ID for a reservation whose first item is of a key.
+func (s *Reservations) DrawID(of *window.Key) string {
+	if s.alone {
+		return cryptorand.Text() // an ID is what settles: it must not be guessed
+	}
+	return s.there.DrawID(of, cryptorand.Text)
+}
+
 // Reserve reserves all items or none.
 func (s *Reservations) Reserve(ctx context.Context, a *Ask, by Judge) (got Reserved, err error) {
 	if !s.calls.Begin() {
 		return got, outbox.ErrStopped
 	}
 	defer s.calls.Done()
+	caller := ctx
+	ctx, cancel := context.WithTimeout(ctx, s.within)
+	defer cancel()
 	s.out.LearnTime(ctx, &a.Items[0].Key)
 	r := a.record(s.clock.ReadMs())
 	if s.alone || s.here.Find(a.ID) != nil {
-		got.Here, err = s.reserveHere(ctx, a, r, by)
+		got.Here, err = s.reserveHere(caller, a, r, by)
 		return got, err
 	}
-	if err = s.reserveThere(ctx, a, r, by, &got); errors.As(err, new(held.Away)) && ctx.Err() == nil {
+	err = s.reserveThere(ctx, a, r, by, &got)
+	if nowMs := s.clock.ReadMs(); err == nil && !got.Allowed && r.Turned(nowMs) { // nothing new fits there
+		err = s.reserveThere(ctx, a, a.record(nowMs), by, &got)
+	}
+	if errors.As(err, new(held.Away)) && caller.Err() == nil {
 		return s.reserveOut(ctx, a, r, by)
 	}
 	return got, err
@@ -123,7 +141,9 @@ func (s *Reservations) reserveThere(ctx context.Context, a *Ask, r *held.Record,
 // reserveOut reserves in an outage: here, unless a namespace's policy is closed.
 func (s *Reservations) reserveOut(ctx context.Context, a *Ask, r *held.Record, by Judge) (got Reserved, err error) {
 	got.Out = true
-	if slices.ContainsFunc(a.Items, func(it Item) bool { return it.Rule.Outage == rules.OutageClosed }) {
+	if slices.ContainsFunc(a.Items, func(it Item) bool {
+		return it.Rule.Outage == rules.OutageClosed && !it.Rule.Shadow
+	}) {
 		by.Refuse(r, callTimeout)
 		return got, nil
 	}
@@ -143,7 +163,7 @@ func (a *Ask) record(nowMs int64) *held.Record {
 	for i := range a.Items {
 		q := &a.Items[i]
 		it := held.Item{Workspace: q.Key.Workspace, Namespace: q.Key.Namespace, Identifier: q.Key.Identifier,
-			DurationMs: q.Key.DurationMs(), Limit: q.Limit, Held: q.Cost}
+			DurationMs: q.Key.DurationMs(), Limit: q.Limit, Held: q.Cost, Shadow: q.Rule.Shadow}
 		it.Sequence = window.Sequence(nowMs, it.DurationMs)
 		if q.Rule.Reset != nil {
 			it.Generation = uint16(q.Rule.Reset.GenerationOf(it.Sequence, it.DurationMs))
@@ -167,6 +187,8 @@ func (s *Reservations) Change(ctx context.Context, id string, by held.Change) (r
 		return own.Change(by)
 	}
 	if !s.alone {
+		ctx, cancel := context.WithTimeout(ctx, s.within)
+		defer cancel()
 		return s.there.Change(ctx, id, by)
 	}
 	s.here.Stats.Unknown.Add(1)
@@ -184,12 +206,12 @@ func (s *Reservations) Stop() { s.here.Stop() }
 
 // hear merges the totals that came with holds: what this node reserves is for its other decisions as what other
 // nodes accept, and an origin that loses it is told again by each node that has heard of it.
-func (s *Reservations) hear(shard int, words []store.Hold, totals []store.Total) {
+func (s *Reservations) hear(shard int, holds []store.Hold, totals []store.Total) {
 	sh := s.out.Shards()[shard]
-	sh.CountedIn(totals, func(i int) *window.Cell { return &words[i].Cell })
+	sh.CountedIn(totals, func(i int) *window.Cell { return &holds[i].Cell })
 	set, nowMs := s.rules.InForce(), s.clock.ReadMs()
-	for i := range words {
-		c := &words[i].Cell
+	for i := range holds {
+		c := &holds[i].Cell
 		if reset, ok := set.ResetOfCell(c); ok && totals[i].Err == nil {
 			s.engine.Absorb(sh, c, reset, &totals[i], nowMs)
 		}

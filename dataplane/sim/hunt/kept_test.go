@@ -161,7 +161,7 @@ func TestAReservationOfAnOutageCountsOnTopOfWhatWasHeld(t *testing.T) {
 	p.Steps = []Step{
 		{At: 200 * time.Millisecond, Do: Hold, ID: 1, Costs: Costs{500}, After: 2 * time.Second},
 		{At: 700 * time.Millisecond, Do: CancelHold, ID: 1, Costs: Costs{500}, After: 2 * time.Second},
-		{At: 900 * time.Millisecond, Do: RefuseCalls, Calls: "notes", After: 9 * time.Second},
+		{At: 900 * time.Millisecond, Do: RefuseCalls, Calls: "reservations", After: 9 * time.Second},
 	}
 	for i := range 6 {
 		p.Steps = append(p.Steps, Step{At: time.Second + time.Duration(i)*time.Second, Do: Hold, ID: 2 + i, Costs: Costs{50},

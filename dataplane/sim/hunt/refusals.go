@@ -34,7 +34,6 @@ var originCalls = map[Calls][]memstore.Op{
 	"reads":        {memstore.OpRead},
 	"claims":       {memstore.OpClaim},
 	"reservations": {memstore.OpHold},
-	"notes":        {memstore.OpNote},
 	"slots":        {memstore.OpSlots},
 	"leases by id": {memstore.OpLeases},
 	"messages":     {memstore.OpListen},

@@ -129,13 +129,16 @@ func (g *reservations) count() {
 	}
 }
 
+// probeStream is of calls that no node has made.
+const probeStream = 1
+
 // probe holds what an origin counts in a cell to what reservations count.
 func (g *reservations) probe(at heldCell, c *heldCount, low, high int64) {
 	before := at.cell
 	before.Sequence--
 	key, origin := at.cell.Key, at.region.client()
-	word := store.Hold{ID: "probe", Cell: at.cell, Before: before, Attempt: 1, Undo: true, Limit: window.LimitMax}
-	reply, err := origin.Hold(context.Background(), origin.ShardOf(&key), []store.Hold{word})
+	reply, err := origin.Hold(context.Background(), store.HoldCall{Group: key, Stream: probeStream,
+		Holds: []store.Hold{{Owner: "probe", Cell: at.cell, Before: before, TTL: time.Minute}}})
 	if err != nil {
 		g.violate("error", "probe %s: %v", cellName(at.cell), err)
 		return

@@ -39,7 +39,7 @@ type Link struct {
 	Down    bool // every call is refused
 	Parts   map[int]Part
 	Calls   sync.WaitGroup // carried ones that are on their way, those included whose callers have gone
-	failed  time.Time      // when a caller of one last got no answer
+	failed  time.Time      // when a caller of one last got no answer, or a late one
 }
 
 // Part is what is wrong with one shard of the server, behind a link that is not.
@@ -75,6 +75,9 @@ func (l *Link) embarkTo(op string, shard int) (voyage, error) {
 		trip += time.Duration(random.Int64N(int64(l.Profile.Jitter) + 1))
 	}
 	v := voyage{there: trip / 2, back: trip - trip/2, link: l}
+	if trip > promptMax {
+		l.failed = time.Now()
+	}
 	switch {
 	case l.Dead, l.Down, there.Down:
 		l.failed = time.Now()
@@ -234,7 +237,10 @@ func Down(l *Link, bad bool) { l.Down = bad }
 // Failed notes that the server has refused a call.
 func (l *Link) Failed() { l.Set(func(l *Link) { l.failed = time.Now() }) }
 
-// WorksSince tells whether all calls were answered that were under way since a moment.
+// promptMax is what a call takes at most that callers with deadlines of a few calls wait for.
+const promptMax = 12 * time.Millisecond
+
+// WorksSince tells whether all calls were answered, within promptMax, that were under way since a moment.
 func (l *Link) WorksSince(since time.Time) bool {
 	l.mu.Lock()
 	defer l.mu.Unlock()

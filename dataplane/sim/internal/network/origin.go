@@ -105,23 +105,16 @@ func unanswered(serve func(context.Context) error) func(context.Context) (struct
 	return func(ctx context.Context) (struct{}, error) { return struct{}{}, serve(ctx) }
 }
 
-// Hold implements store.Granter.
-func (h *Origin) Hold(ctx context.Context, shard int, holds []store.Hold) (store.HoldReply, error) {
-	return askAbout(ctx, h, originHold, shard, holds, h.FullOrigin.Hold)
-}
-
-// Note implements store.Granter.
-func (h *Origin) Note(ctx context.Context, note store.Note) (now store.Note, stored bool, err error) {
-	type answer struct {
-		now    store.Note
-		stored bool
+// Hold implements store.Granter. A call about a record alone is counted as one touch.
+func (h *Origin) Hold(ctx context.Context, call store.HoldCall) (store.HoldReply, error) {
+	call.Holds = slices.Clone(call.Holds)
+	op := originHold
+	if len(call.Holds) == 0 {
+		op = originNote
 	}
-	key := store.NoteKey(note.ID)
-	a, err := ask(ctx, h, originNote, h.ShardOf(&key), 0, func(ctx context.Context) (a answer, err error) {
-		a.now, a.stored, err = h.FullOrigin.Note(ctx, note)
-		return a, err
+	return ask(ctx, h, op, h.ShardOf(&call.Group), len(call.Holds), func(ctx context.Context) (store.HoldReply, error) {
+		return h.FullOrigin.Hold(ctx, call)
 	})
-	return a.now, a.stored, err
 }
 
 // Slots implements store.Granter.

@@ -1,0 +1,274 @@
+package held
+
+import (
+	"context"
+	"errors"
+	"math/rand/v2"
+	"sync"
+	"sync/atomic"
+
+	"github.com/weirhq/weir/dataplane/store"
+	"github.com/weirhq/weir/shared/window"
+)
+
+// group is what a node knows of one group of the origin.
+type group struct {
+	key      window.Key     // one of the group
+	after    store.Mark     // the largest number that was answered
+	atMs     int64          // when a number was answered last
+	provenMs int64          // when anything was answered last
+	seen     map[int64]bool // the latest numbers, without those that were lost
+	losses   int64          // how often it has lost calls, modulo 1024
+}
+
+const (
+	seenMax   = 4096                            // numbers of a group: more than there are calls under way at the same time
+	afterFor  = store.HoldKeptFor - settledKept // a group may forget a stream that makes no calls for longer
+	lossShift = 53                              // bits of a number, which is at most store.CountMax
+	triesMax  = 3                               // calls, where one after another shows that the group has lost something
+)
+
+var (
+	errShortAnswer = errors.New("dataplane: the origin has answered fewer holds than it was sent")
+	errBehind      = errors.New("dataplane: the origin has lost what it had answered")
+)
+
+// failed is the error of a call to a shard.
+type failed struct {
+	error
+	shard int
+}
+
+// Unwrap implements errors.Unwrap.
+func (f failed) Unwrap() error { return f.error }
+
+// call makes a call to a group. Where the group has lost what it had answered, that is stated again before. It waits
+// for at most as long as ctx lasts; a call that has begun then goes on, and its answer is lost.
+func (s *There) call(ctx context.Context, what What, c store.HoldCall) (reply store.HoldReply, err error) {
+	of := s.Origin.GroupOf(&c.Group)
+	for range triesMax {
+		if reply, err = s.once(ctx, what, c); err != nil || !reply.Behind {
+			return reply, err
+		}
+		if err = s.tellAll(ctx, s.untoldOf(of), make(map[int]bool)); err != nil {
+			return reply, err
+		}
+	}
+	return reply, errBehind
+}
+
+// again is call for statements, which may come before what was lost.
+func (s *There) again(ctx context.Context, what What, c store.HoldCall) (reply store.HoldReply, err error) {
+	for range triesMax {
+		if reply, err = s.once(ctx, what, c); err != nil || !reply.Behind {
+			return reply, err
+		}
+	}
+	return reply, errBehind
+}
+
+// answer is what a call has come to.
+type answer struct {
+	reply store.HoldReply
+	err   error
+}
+
+// once makes a call once.
+func (s *There) once(ctx context.Context, what What, c store.HoldCall) (store.HoldReply, error) {
+	of, shard := s.Origin.GroupOf(&c.Group), s.Origin.ShardOf(&c.Group)
+	c.Stream, c.After = s.marks(of)
+	var begun atomic.Bool
+	done := make(chan answer, 1)
+	started := s.Go(func() {
+		var a answer
+		a.err = s.Call(ctx, shard, what, max(1, len(c.Holds)),
+			func(ctx context.Context) (store.Reply, error) {
+				begun.Store(true)
+				reply, err := s.Origin.Hold(ctx, c)
+				if err == nil && isShort(&c, &reply) {
+					err = errShortAnswer
+				}
+				if err != nil {
+					return store.Reply{}, err
+				}
+				s.answered(of, &c.Group, &reply)
+				a.reply = reply
+				return store.Reply{Totals: totalsOf(&reply), Now: reply.Now}, nil
+			})
+		done <- a
+	})
+	if !started {
+		return store.HoldReply{}, s.Stopped
+	}
+	var a answer
+	select {
+	case a = <-done:
+	case <-ctx.Done():
+		a.err = ctx.Err()
+	}
+	switch {
+	case a.err != nil && !begun.Load() && errors.Is(a.err, context.DeadlineExceeded):
+		return store.HoldReply{}, s.Busy
+	case a.err != nil:
+		return store.HoldReply{}, failed{a.err, shard}
+	case len(a.reply.Answers) > 0:
+		s.Heard(shard, c.Holds, totalsOf(&a.reply))
+	}
+	return a.reply, nil
+}
+
+// isShort reports whether an answer lacks holds without a reason.
+func isShort(c *store.HoldCall, reply *store.HoldReply) bool {
+	other := c.Record != nil && reply.Record.Text != "" && reply.Record.Text != c.Record.Text
+	return len(reply.Answers) != len(c.Holds) && !reply.Behind && !(reply.Refused && other)
+}
+
+func totalsOf(reply *store.HoldReply) []store.Total {
+	totals := make([]store.Total, len(reply.Answers))
+	for i := range totals {
+		totals[i] = reply.Answers[i].Total
+	}
+	return totals
+}
+
+// marks are the stream, and what a group's next call has in After.
+func (s *There) marks(of int) (stream uint64, after store.Mark) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if s.stream == 0 {
+		s.stream = rand.Uint64() | 1
+	}
+	if g := s.groups[of]; g != nil && s.NowMs()-g.atMs < afterFor.Milliseconds() {
+		after = g.after
+	}
+	return s.stream, after
+}
+
+// answered takes note of the number of an answer. One that comes a second time shows that the group has lost what it
+// had answered with this number and with those after it; another epoch, that it has lost all. A group that was not
+// called for long may have forgotten the stream, and count from 1 again. With the number of an answer goes on how often
+// calls were lost before: see There.number.
+func (s *There) answered(of int, key *window.Key, reply *store.HoldReply) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	g, nowMs := s.groups[of], s.NowMs()
+	if g != nil && g.after.Epoch != reply.Epoch {
+		s.lose(lostAll, func(k *kept) bool { return k.numbers[of] > 0 })
+		g = nil
+	}
+	if g == nil || nowMs-g.atMs >= store.HoldKeptFor.Milliseconds() && reply.Number > 0 {
+		g = &group{key: *key, after: store.Mark{Epoch: reply.Epoch}, seen: make(map[int64]bool)}
+		if s.groups == nil {
+			s.groups = make(map[int]*group)
+		}
+		s.groups[of] = g
+	}
+	n := reply.Number
+	g.provenMs = nowMs
+	switch {
+	case reply.Behind:
+		s.rolledBack(of, g, reply.Have)
+		return
+	case n == 0:
+		return
+	case g.seen[n]:
+		s.rolledBack(of, g, n-1) // either of the two answers may be the one that was lost
+	default:
+		g.seen[n] = true
+	}
+	g.atMs, reply.Number = nowMs, n|g.losses<<lossShift
+	g.after.Number = max(g.after.Number, n)
+	if len(g.seen) > seenMax {
+		for old := range g.seen {
+			if old < g.after.Number-seenMax/2 {
+				delete(g.seen, old)
+			}
+		}
+	}
+}
+
+// rolledBack has what a group has answered after the have-th call stated again. The mutex is held.
+func (s *There) rolledBack(of int, g *group, have int64) {
+	g.after.Number, g.losses = have, (g.losses+1)%1024
+	for n := range g.seen {
+		if n > have {
+			delete(g.seen, n)
+		}
+	}
+	s.lose(lostLatest, func(k *kept) bool { return k.numbers[of] > have })
+}
+
+// stated is what statements have come to: their answers, in the order of the holds, and the numbers by group.
+type stated struct {
+	answers []store.HoldAnswer
+	numbers map[int]int64
+	refused bool // in one group or more
+}
+
+// state makes statements about holds, with a call to each group at the same time.
+func (s *There) state(ctx context.Context, holds []store.Hold) (all stated, err error) {
+	places := make(map[int][]int, 1)
+	for i := range holds {
+		of := s.Origin.GroupOf(&holds[i].Cell.Key)
+		places[of] = append(places[of], i)
+	}
+	all = stated{answers: make([]store.HoldAnswer, len(holds)), numbers: make(map[int]int64, len(places))}
+	var mu sync.Mutex
+	var groups sync.WaitGroup
+	one := func(of int, at []int) {
+		c := store.HoldCall{Group: holds[at[0]].Cell.Key}
+		for _, i := range at {
+			c.Holds = append(c.Holds, holds[i])
+		}
+		call := s.again
+		if c.Holds[0].As == store.HoldNew {
+			call = s.call
+		}
+		reply, e := call(ctx, Hold, c)
+		mu.Lock()
+		defer mu.Unlock()
+		if e != nil {
+			err = e
+			return
+		}
+		all.numbers[of], all.refused = reply.Number, all.refused || reply.Refused
+		for n, i := range at {
+			all.answers[i] = reply.Answers[n]
+		}
+	}
+	for of, at := range places {
+		if len(places) == 1 {
+			one(of, at)
+			break
+		}
+		groups.Go(func() { one(of, at) })
+	}
+	groups.Wait()
+	s.unhear(holds)
+	return all, err
+}
+
+// inOneGroup reports whether one call is about all holds and the record of an ID.
+func (s *There) inOneGroup(id string, holds []store.Hold) bool {
+	key := store.RecordKey(id)
+	of := s.Origin.GroupOf(&key)
+	for i := range holds {
+		if s.Origin.GroupOf(&holds[i].Cell.Key) != of {
+			return false
+		}
+	}
+	return true
+}
+
+// DrawID draws an ID whose record is in the group of a key.
+func (s *There) DrawID(of *window.Key, draw func() string) string {
+	for range drawsMax {
+		id := draw()
+		if key := store.RecordKey(id); s.Origin.GroupOf(&key) == s.Origin.GroupOf(of) {
+			return id
+		}
+	}
+	return draw()
+}
+
+const drawsMax = 2000 // of 256 groups, it takes as many once in 2500

@@ -1,0 +1,359 @@
+package held
+
+import (
+	"cmp"
+	"context"
+	"errors"
+	"slices"
+	"time"
+
+	"github.com/weirhq/weir/dataplane/store"
+	"github.com/weirhq/weir/shared/window"
+)
+
+// kept is a reservation that this node has made, changed or taken back, as it was last stated.
+type kept struct {
+	id     string // "" of one whose record was never stored
+	record *Record
+	bytes  int
+	atMs   int64 // when it was changed last
+
+	numbers  map[int]int64 // by group: of the latest answer about it
+	made     bool          // it was: its holds are at the origin, unless they are lost
+	unsaid   bool          // the origin has not taken what follows for its holds
+	withdraw bool          // its maker does not know whether the record was stored, and has decided otherwise
+	lost     loss
+}
+
+// loss is what the origin may have lost of a reservation.
+type loss uint8
+
+const (
+	lostNothing loss = iota
+	lostLatest       // a replica was promoted that lacks the latest calls
+	lostAll          // a server has lost its data: totals are restored, and the holds with them
+)
+
+const (
+	settledKept = 10 * time.Second // a replica that was promoted may lack what was answered so long ago
+	tellMax     = 1000             // reservations that a turn states again
+	sweepMax    = 5000             // reservations that a turn looks at to forget them
+)
+
+// keep remembers a reservation until it ends, and for HoldKeptFor after its last change. What was kept of it before is
+// merged. Without room it is not remembered: then what the origin loses of it is lost.
+func (s *There) keep(k *kept) *kept {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	numbers := k.numbers
+	if was := s.kept[k.record.MadeBy]; was != nil {
+		was.record, was.id = was.record.merged(k.record), cmp.Or(was.id, k.id)
+		was.made, was.unsaid, was.withdraw = was.made || k.made, was.unsaid || k.unsaid, was.withdraw && k.withdraw
+		k = was
+	} else if s.full() {
+		return k
+	} else {
+		if s.kept == nil {
+			s.kept, s.ids, s.tells = make(map[uint64]*kept), make(map[string]*kept), make(map[*kept]bool)
+		}
+		s.kept[k.record.MadeBy], k.numbers, k.bytes = k, make(map[int]int64), k.record.bytes()
+		s.room.bytes += k.bytes
+	}
+	k.atMs = s.NowMs()
+	s.number(k, numbers)
+	s.index(k)
+	return k
+}
+
+// number takes note of the numbers of answers about a reservation. Those that the origin has lost meanwhile have to be
+// stated again. The mutex is held.
+func (s *There) number(k *kept, numbers map[int]int64) {
+	for of, number := range numbers {
+		n, losses := number&store.CountMax, number>>lossShift
+		k.numbers[of] = max(k.numbers[of], n)
+		if g := s.groups[of]; g != nil && n > 0 && (!g.seen[n] || losses != g.losses) {
+			k.lost = max(k.lost, lostLatest)
+		}
+	}
+}
+
+// index brings a reservation to where it is found. The mutex is held.
+func (s *There) index(k *kept) {
+	if s.kept[k.record.MadeBy] != k {
+		return
+	}
+	if k.id != "" && !k.withdraw {
+		s.ids[k.id] = k
+	}
+	if delete(s.tells, k); k.unsaid || k.withdraw || k.lost != lostNothing {
+		s.tells[k] = true
+	}
+}
+
+// forget is called with the mutex held.
+func (s *There) forget(k *kept) {
+	if s.kept[k.record.MadeBy] == k {
+		delete(s.kept, k.record.MadeBy)
+		s.room.bytes -= k.bytes
+	}
+	if s.ids[k.id] == k {
+		delete(s.ids, k.id)
+	}
+	delete(s.tells, k)
+}
+
+// find is the reservation of an ID, as far as this node knows one that is open.
+func (s *There) find(id string) *Record {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if k := s.ids[id]; k != nil && k.record.Open(s.NowMs()) {
+		return k.record
+	}
+	return nil
+}
+
+// Full is true when there is no room for another reservation.
+func (s *There) Full() bool {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if s.full() && s.room.sweeps(s.NowMs()) { // what has ended can go: an origin that loses it counts it as it was
+		for _, k := range s.kept {
+			if !k.record.Open(s.NowMs()) && !s.tells[k] {
+				s.forget(k)
+			}
+		}
+	}
+	return s.full()
+}
+
+func (s *There) full() bool { return s.room.full(len(s.kept)) }
+
+// Lose has the next Send state all that is kept: some part of the origin has lost its data.
+func (s *There) Lose() {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.lose(lostAll, func(*kept) bool { return true })
+}
+
+// lose is called with the mutex held.
+func (s *There) lose(what loss, of func(k *kept) bool) {
+	for _, k := range s.kept {
+		if of(k) {
+			k.lost = max(k.lost, what)
+			s.tells[k] = true
+		}
+	}
+}
+
+// follow states what follows from a reservation's record for its holds. If the origin does not take it, or does not
+// know a hold, Send states it again.
+func (s *There) follow(ctx context.Context, k *kept, as store.HoldAs) error {
+	s.mu.Lock()
+	r, nowMs := k.record, s.NowMs()
+	k.unsaid = false // unless the record changes meanwhile
+	s.mu.Unlock()
+	all, err := s.state(ctx, r.holds(as, nowMs))
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.number(k, all.numbers)
+	k.unsaid = k.unsaid || err != nil
+	for i := range all.answers {
+		if err == nil && as == store.HoldState && r.Open(nowMs) && !r.Items[i].Shadowed && !all.answers[i].Held {
+			k.lost = max(k.lost, lostLatest)
+		}
+	}
+	s.index(k)
+	return err
+}
+
+// Send states again what the origin has lost, or not taken, and finds out whether it has lost anything. It is called
+// each second. What a shard does not take now is stated in a later turn.
+func (s *There) Send(ctx context.Context) error {
+	away := make(map[int]bool)
+	return errors.Join(s.prove(ctx, away), s.tellAll(ctx, s.untold(), away))
+}
+
+// tellAll states reservations again, without those of a shard that is away.
+func (s *There) tellAll(ctx context.Context, some []*kept, away map[int]bool) (first error) {
+	for _, k := range some {
+		if ctx.Err() != nil {
+			return cmp.Or(first, ctx.Err())
+		}
+		if slices.ContainsFunc(s.shardsOf(k), func(shard int) bool { return away[shard] }) {
+			continue
+		}
+		if err := s.tell(ctx, k); err != nil {
+			first = cmp.Or(first, err)
+			if f := (failed{}); errors.As(err, &f) {
+				away[f.shard] = true
+			}
+		}
+	}
+	return first
+}
+
+// shardsOf are where a reservation's record and its holds are.
+func (s *There) shardsOf(k *kept) (shards []int) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if key := store.RecordKey(k.id); k.id != "" {
+		shards = append(shards, s.Origin.ShardOf(&key))
+	}
+	for i := range k.record.Items {
+		cell := k.record.Items[i].Cell()
+		shards = append(shards, s.Origin.ShardOf(&cell.Key))
+	}
+	return shards
+}
+
+// prove asks each group that has lately answered whether it still has that.
+func (s *There) prove(ctx context.Context, away map[int]bool) (first error) {
+	for _, key := range s.unproven() {
+		shard := s.Origin.ShardOf(&key)
+		if away[shard] {
+			continue
+		}
+		if _, err := s.once(ctx, Hold, store.HoldCall{Group: key}); err != nil {
+			away[shard], first = true, cmp.Or(first, err)
+		}
+	}
+	return first
+}
+
+// unproven are keys of the groups that can lose what they have answered, and were not called in the last second. A
+// group that is away is asked once it is back, which may be a replica.
+func (s *There) unproven() (keys []window.Key) {
+	nowMs := s.NowMs()
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	for _, g := range s.groups {
+		if nowMs-g.provenMs >= time.Second.Milliseconds() && g.provenMs-g.atMs < settledKept.Milliseconds() {
+			keys = append(keys, g.key)
+		}
+	}
+	return keys
+}
+
+// tell states a reservation again.
+func (s *There) tell(ctx context.Context, k *kept) error {
+	s.mu.Lock()
+	lost, as, isRecent := k.lost, store.HoldState, s.NowMs()-k.atMs < afterFor.Milliseconds()
+	k.lost = lostNothing // unless more is lost meanwhile
+	switch {
+	case lost == lostAll:
+		as = store.HoldRestored
+	case lost == lostLatest || k.made && isRecent: // what ends a hold that is lost, and not forgotten, counts
+		as = store.HoldForced
+	}
+	s.mu.Unlock()
+	err := s.tellRecord(ctx, k, lost)
+	if err == nil {
+		err = s.follow(ctx, k, as)
+	}
+	if err != nil {
+		s.mu.Lock()
+		defer s.mu.Unlock()
+		k.lost = max(k.lost, lost)
+		s.index(k)
+	}
+	return err
+}
+
+// tellRecord states a reservation's record again if it may be lost, or withdraws it.
+func (s *There) tellRecord(ctx context.Context, k *kept, lost loss) error {
+	s.mu.Lock()
+	was, withdraw := k.record, k.withdraw
+	s.mu.Unlock()
+	if k.id == "" || !withdraw && lost == lostNothing {
+		return nil
+	}
+	r := &store.Record{ID: k.id, Text: was.Text(), Withdraw: withdraw}
+	if !withdraw {
+		r.Restored, r.Spent, r.Settled = true, was.spent(), was.Settled
+		r.TTL = max(was.left(s.NowMs()), time.Millisecond) // one that has ended is stored as such
+	}
+	reply, err := s.again(ctx, Note, store.HoldCall{Group: store.RecordKey(k.id), Record: r})
+	if err == nil {
+		s.take(k, &reply)
+	}
+	return err
+}
+
+// take makes of a reservation what its record has become. One that was withdrawn is taken back. One whose ID another
+// reservation has since goes on as it is: what it holds was granted.
+func (s *There) take(k *kept, reply *store.HoldReply) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	is, err := Parse(&reply.Record)
+	switch own := err == nil && is.MadeBy == k.record.MadeBy; {
+	case own:
+		k.record = k.record.merged(is)
+	case k.withdraw:
+		k.record = k.record.undone()
+	}
+	k.withdraw = false
+	s.number(k, map[int]int64{s.Origin.GroupOf(new(store.RecordKey(k.id))): reply.Number})
+}
+
+// undone is a reservation of which nothing counts.
+func (r *Record) undone() *Record {
+	settled := Change{Settled: true}
+	gone := settled.apply(r, 0)
+	for i := range gone.Items {
+		gone.Items[i].Spent = 0
+	}
+	return gone
+}
+
+// untold are reservations to state again. Some of those that have ended are forgotten.
+func (s *There) untold() (some []*kept) {
+	nowMs := s.NowMs()
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	for k := range s.tells {
+		if over := nowMs - k.record.EndsMs; over >= store.HoldKeptFor.Milliseconds() {
+			s.forget(k)
+		} else if len(some) < tellMax {
+			some = append(some, k)
+		}
+	}
+	looked := 0
+	for _, k := range s.kept {
+		if looked++; looked > sweepMax {
+			break
+		}
+		if !k.record.Open(nowMs) && nowMs-k.atMs >= store.HoldKeptFor.Milliseconds() && !s.tells[k] {
+			s.forget(k)
+		}
+	}
+	return some
+}
+
+// untoldOf are those of them that a group has lost.
+func (s *There) untoldOf(of int) (some []*kept) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	for k := range s.tells {
+		if k.lost != lostNothing && k.numbers[of] > 0 && len(some) < tellMax {
+			some = append(some, k)
+		}
+	}
+	return some
+}
+
+// Each calls f with the reservations that are open, as far as this node has made or changed them.
+func (s *There) Each(nowMs int64, f func(id string, r *Record)) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	for _, k := range s.kept {
+		if k.id != "" && !k.withdraw && k.record.Open(nowMs) {
+			f(k.id, k.record)
+		}
+	}
+}
+
+// Len is how many open reservations this node keeps: those that it has made or changed.
+func (s *There) Len() (n int) {
+	s.Each(s.NowMs(), func(string, *Record) { n++ })
+	return n
+}
