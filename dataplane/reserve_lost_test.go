@@ -16,15 +16,18 @@ import (
 // hooked is an origin whose calls about reservations go through hook, if it is set.
 type hooked struct {
 	store.FullOrigin
-	hook func(ctx context.Context, call store.HoldCall, do func() (store.HoldReply, error)) (store.HoldReply, error)
+	hook atomic.Pointer[hook]
 }
+
+// hook makes a call about reservations, by do or otherwise.
+type hook func(ctx context.Context, call store.HoldCall, do func() (store.HoldReply, error)) (store.HoldReply, error)
 
 func (o *hooked) Hold(ctx context.Context, call store.HoldCall) (store.HoldReply, error) {
 	do := func() (store.HoldReply, error) { return o.FullOrigin.Hold(ctx, call) }
-	if o.hook == nil {
-		return do()
+	if by := o.hook.Load(); by != nil {
+		return (*by)(ctx, call, do)
 	}
-	return o.hook(ctx, call, do)
+	return do()
 }
 
 // idIn is an id whose record is in a shard.
@@ -109,20 +112,21 @@ func TestASettlementBesideALossCounts(t *testing.T) {
 		wantReserved(t, nodes[0], reserveFor(id, time.Hour, askDay(key, 60, 100)), true)
 		// other reservations that are stated before
 		var slow atomic.Bool
-		o.hook = func(ctx context.Context, call store.HoldCall, do func() (store.HoldReply, error)) (store.HoldReply, error) {
+		by := hook(func(ctx context.Context, call store.HoldCall, do func() (store.HoldReply, error)) (store.HoldReply, error) {
 			if call.Record != nil && call.Record.Restored {
 				slow.Store(true)
 				time.Sleep(300 * time.Millisecond)
 			}
 			return do()
-		}
+		})
+		o.hook.Store(&by)
 		mem.RollbackShard(0, state)
 		for !slow.Load() {
 			time.Sleep(10 * time.Millisecond)
 		}
 		s, err := nodes[0].Settle(t.Context(), id, 40)
 		wantSettled(t, "settle", s, err, true, false, 40)
-		o.hook = nil
+		o.hook.Store(nil)
 		time.Sleep(10 * time.Second)
 		wantReserved(t, nodes[0], reserveFor("more", time.Hour, askDay(key, 61, 100)), false)
 		time.Sleep(time.Second)
@@ -159,17 +163,18 @@ func TestARecordThatComesAfterItsWithdrawalIsNone(t *testing.T) {
 		defer stopAll(nodes)
 		key, id := keyIn(mem, 0, 24*time.Hour), idIn(mem, 1, "r")
 		var late atomic.Pointer[store.HoldCall]
-		o.hook = func(ctx context.Context, call store.HoldCall, do func() (store.HoldReply, error)) (store.HoldReply, error) {
+		by := hook(func(ctx context.Context, call store.HoldCall, do func() (store.HoldReply, error)) (store.HoldReply, error) {
 			if call.Record != nil && call.Record.Text != "" && !call.Record.Withdraw {
 				late.Store(&call)
 				<-ctx.Done()
 				return store.HoldReply{}, ctx.Err()
 			}
 			return do()
-		}
+		})
+		o.hook.Store(&by)
 		r := reserveFor(id, time.Hour, askDay(key, 60, 100))
 		wantReserved(t, nodes[0], r, false)
-		o.hook = nil
+		o.hook.Store(nil)
 		time.Sleep(3 * time.Second)
 		if _, err := mem.Hold(t.Context(), *late.Load()); err != nil {
 			t.Fatal(err)
