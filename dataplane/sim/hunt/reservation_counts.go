@@ -25,9 +25,8 @@ func (g *reservations) bounds(r *reservation, item int, cell window.Cell) (low, 
 		if in && r.local {
 			high += max(cost, r.most[item])
 		}
-		if in && (r.lost || g.strays(a)) { // what an origin has lost is made anew when it is asked for again
-			stray = max(stray, cost)
-			if r.acked == nil || r.lost {
+		if in && a != r.acked && (r.lost || g.strays(a)) { // each attempt has holds of its own
+			if stray += cost; r.acked == nil || r.lost {
 				stray = max(stray, r.most[item])
 			}
 		}
@@ -37,14 +36,12 @@ func (g *reservations) bounds(r *reservation, item int, cell window.Cell) (low, 
 	}
 	cost, returned := r.acked.step.Costs[item], r.acked.step.Returned
 	switch {
-	case r.lost:
-		high += max(cost, r.most[item], stray)
-	case r.words:
-		high += max(r.final[item], stray)
-	case now.After(r.over) && returned:
-		high += max(r.most[item], stray)
+	case r.words && !r.lost:
+		high += r.final[item] + stray
+	case now.After(r.over) && returned && !r.lost:
+		high += r.most[item] + stray
 	default:
-		high += max(cost, r.most[item], stray)
+		high += max(cost, r.most[item]) + stray
 	}
 	switch {
 	case r.lost || r.local || !alone:

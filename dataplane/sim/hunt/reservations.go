@@ -65,6 +65,7 @@ type reservation struct {
 	lost   bool      // the origin has forgotten something since it was first asked
 	local  bool      // an outage has had a node reserve by itself
 	closed bool      // a call that may end it has begun
+	closedAt time.Time // when it was first settled or cancelled, perhaps in vain
 
 	least, most Costs     // spent
 	settled     bool      // for certain
@@ -312,6 +313,20 @@ func (g *reservations) granted(l *life, a *attempt) {
 	}
 }
 
+// close notes that a reservation may be settled from now on.
+func (r *reservation) close(at time.Time) {
+	if !r.closed {
+		r.closed, r.closedAt = true, at
+	}
+}
+
+// mayBeForgotten tells whether it may be so long ago that a reservation ended, or was settled, that its origin has
+// forgotten its id. Clocks may differ.
+func (r *reservation) mayBeForgotten() bool {
+	const kept = store.HoldKeptFor - 15*time.Second
+	return time.Since(r.ends) > kept || r.closed && time.Since(r.closedAt) > kept
+}
+
 // change makes another call about a reservation.
 func (g *reservations) change(l *life, s Step) {
 	began := time.Now()
@@ -327,9 +342,11 @@ func (g *reservations) change(l *life, s Step) {
 		for i, cost := range costs {
 			r.most[i] = max(r.most[i], cost)
 		}
-		r.closed = r.closed || s.Do == SettleHold
+		if s.Do == SettleHold {
+			r.close(began)
+		}
 	case CancelHold:
-		r.closed = true
+		r.close(began)
 	case ExtendHold:
 		r.over = latest(r.over, began.Add(s.After+g.slack()+5*time.Second))
 	}
@@ -364,6 +381,9 @@ func (g *reservations) change(l *life, s Step) {
 	}
 	if err != nil {
 		none := errors.Is(err, dataplane.ErrNoReservation)
+		if none && r.mayBeForgotten() {
+			return
+		}
 		if acked && (none || clean) || clean && !none {
 			g.violate("id", "%v makes a call about %v, which is there: %v", l, r, err)
 		}
@@ -404,7 +424,9 @@ func (g *reservations) change(l *life, s Step) {
 		}
 	}
 	r.settled = r.settled || is.Settled
-	r.closed = r.closed || is.Settled
+	if is.Settled {
+		r.close(began)
+	}
 	r.words = r.words || is.Settled && clean
 	if s.Do == ExtendHold && !is.Late && r.acked != nil {
 		r.endsAt = is.EndsAt

@@ -90,6 +90,9 @@ func (l *Link) embarkTo(op string, shard int) (voyage, error) {
 		v.sunk = random.IntN(2) == 0
 		v.mute = !v.sunk
 	}
+	if v.sunk || v.mute {
+		l.failed = time.Now() // its caller may leave before the call has ended
+	}
 	return v, nil
 }
 
