@@ -1,6 +1,7 @@
 package held
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -163,7 +164,7 @@ func (s *There) Reserve(ctx context.Context, id string, r *Record, judge Judge) 
 		s.withdraw(id, r)
 		return r, false, err
 	}
-	made = true
+	made, r.EndsMs = true, cmp.Or(reply.Record.EndsMs, r.EndsMs) // by the origin's clock, as the record has it
 	all.numbers[s.Origin.GroupOf(&c.Group)] = reply.Number
 	k := s.keep(&kept{id: id, record: r, numbers: all.numbers, made: true, unsaid: !one})
 	if !one {

@@ -60,11 +60,11 @@ type reservation struct {
 	region   *region
 	attempts []*attempt
 
-	acked  *attempt  // the first that was answered
-	made   time.Time // when that was
-	lost   bool      // the origin has forgotten something since it was first asked
-	local  bool      // an outage has had a node reserve by itself
-	closed bool      // a call that may end it has begun
+	acked    *attempt  // the first that was answered
+	made     time.Time // when that was
+	lost     bool      // the origin has forgotten something since it was first asked
+	local    bool      // an outage has had a node reserve by itself
+	closed   bool      // a call that may end it has begun
 	closedAt time.Time // when it was first settled or cancelled, perhaps in vain
 
 	least, most Costs     // spent
