@@ -31,6 +31,11 @@ func (g *reservations) bounds(r *reservation, item int, cell window.Cell) (low, 
 			}
 		}
 	}
+	if r.acked == nil && r.settled && slices.ContainsFunc(r.attempts, func(a *attempt) bool {
+		return slices.Contains(a.cells[item], cell)
+	}) { // its answer was lost, and somebody has settled it all the same
+		stray = max(stray, r.most[item])
+	}
 	if !main || r.acked == nil {
 		return 0, high + stray
 	}
