@@ -84,9 +84,11 @@ func TestOrigin(t *testing.T, open func(t testing.TB) Origin) {
 	group("Send up to AtMost", originClaimTests, of(has.Relayed != nil, originClaimForeignTests))
 	if has.Granter != nil {
 		group("GroupOf", originGroupTests)
-		group("a call", originHoldCallTests)
-		group("Hold", originHoldTests, of(has.Relayed != nil, originHoldForeignTests))
-		group("Record", originRecordTests)
+		_, groups := strangerTo(has.Granter, liveCell("w", "id-0"))
+		timed := subject.Pass != nil
+		group("a call", originHoldCallTests, of(groups, originHoldGroupsTests), of(timed, originHoldCallTimeTests))
+		group("Hold", originHoldTests, of(has.Relayed != nil, originHoldForeignTests), of(timed, originHoldTimeTests))
+		group("Record", originRecordTests, of(timed, originRecordTimeTests))
 		group("a failover of a group", of(subject.State != nil, originHoldFailoverTests))
 		group("Slots", originSlotsTests)
 		group("Leases", originLeasesTests)

@@ -22,15 +22,21 @@ func (h *originTest) mates(n int) []window.Cell {
 	return cells
 }
 
-// stranger is a cell of another group than h.cell. It skips the subtest if there is none.
+// stranger is a cell of another group than h.cell.
 func (h *originTest) stranger() window.Cell {
+	c, _ := strangerTo(h, h.cell)
+	return c
+}
+
+// strangerTo is a cell of another group than c, if there is one.
+func strangerTo(o store.Reservations, c window.Cell) (other window.Cell, ok bool) {
 	for i := range 10_000 {
-		if c := liveCell("w", fmt.Sprint("id-", i)); h.GroupOf(&c.Key) != h.GroupOf(&h.cell.Key) {
-			return c
+		other = liveCell("w", fmt.Sprint("id-", i))
+		if o.GroupOf(&other.Key) != o.GroupOf(&c.Key) {
+			return other, true
 		}
 	}
-	h.Skip("all keys are in one group")
-	return window.Cell{}
+	return other, false
 }
 
 // after is the call with the Number that its stream was answered last.
@@ -151,12 +157,7 @@ var originHoldCallTests = map[string]func(*originTest){
 		h.wantNumber(call, 1)
 		h.wantNumber(h.callOf(opens("c", h.cell, 10, 100)), 2)
 	},
-	"is counted in each group": func(h *originTest) {
-		other := h.stranger()
-		h.wantNumber(h.callOf(opens("a", h.cell, 10, 100)), 1)
-		h.wantNumber(h.callOf(opens("a", h.cell, 10, 100)), 2)
-		h.wantNumber(h.callOf(opens("a", other, 10, 100)), 1)
-	},
+
 	"after more calls than the group has applies nothing": func(h *originTest) {
 		epoch, id := h.epoch(h.cell), h.id("a")
 		made := h.callOf(opens("c", h.cell, 50, 100))
@@ -187,35 +188,7 @@ var originHoldCallTests = map[string]func(*originTest){
 		}
 		h.wantUsed(h.cell, 10, 10)
 	},
-	"is counted for HoldKeptFor at least": func(h *originTest) {
-		if h.Pass == nil {
-			h.Skip("the clock cannot be set")
-		}
-		epoch := h.epoch(h.cell)
-		h.wantNumber(h.callOf(opens("a", h.cell, 10, 100)), 1)
-		for number := range int64(3) {
-			h.pass(store.HoldKeptFor - time.Second)
-			h.wantNumber(after(epoch, number+1, h.callOf(states("a", h.cell, 10, 0))), number+2)
-		}
-	},
-	"about two groups is an error": func(h *originTest) {
-		other := h.stranger()
-		record := store.HoldCall{Group: h.cell.Key, Stream: h.stream.id, Record: record("", "text")}
-		for i := 0; record.Record.ID == ""; i++ {
-			if key := store.RecordKey(fmt.Sprint(i)); h.GroupOf(&key) == h.GroupOf(&other.Key) {
-				record.Record.ID = fmt.Sprint(i)
-			}
-		}
-		group := h.callOf(opens("a", other, 1, 9))
-		group.Group = h.cell.Key
-		for _, call := range []store.HoldCall{h.callOf(opens("a", h.cell, 1, 9), opens("a", other, 1, 9)), record, group} {
-			if reply, err := h.Hold(h.Context(), call); err == nil {
-				h.Errorf("%+v: %+v", call, reply)
-			}
-		}
-		h.wantUsed(h.cell, 0, 0)
-		h.wantUsed(other, 0, 0)
-	},
+
 	"that is out of bounds is an error": testHoldBounds,
 	"leaves its arguments to its caller": func(h *originTest) {
 		call := h.callOf(opens("a", h.cell, 10, 100))
@@ -392,3 +365,40 @@ var originHoldFailoverTests = map[string]func(*originTest){
 		h.wantUsed(h.cell, 10, 10)
 	},
 }
+
+// originHoldGroupsTests are for origins with several groups.
+var originHoldGroupsTests = map[string]func(*originTest){
+	"is counted in each group": func(h *originTest) {
+		other := h.stranger()
+		h.wantNumber(h.callOf(opens("a", h.cell, 10, 100)), 1)
+		h.wantNumber(h.callOf(opens("a", h.cell, 10, 100)), 2)
+		h.wantNumber(h.callOf(opens("a", other, 10, 100)), 1)
+	}, "about two groups is an error": func(h *originTest) {
+		other := h.stranger()
+		record := store.HoldCall{Group: h.cell.Key, Stream: h.stream.id, Record: record("", "text")}
+		for i := 0; record.Record.ID == ""; i++ {
+			if key := store.RecordKey(fmt.Sprint(i)); h.GroupOf(&key) == h.GroupOf(&other.Key) {
+				record.Record.ID = fmt.Sprint(i)
+			}
+		}
+		group := h.callOf(opens("a", other, 1, 9))
+		group.Group = h.cell.Key
+		for _, call := range []store.HoldCall{h.callOf(opens("a", h.cell, 1, 9), opens("a", other, 1, 9)), record, group} {
+			if reply, err := h.Hold(h.Context(), call); err == nil {
+				h.Errorf("%+v: %+v", call, reply)
+			}
+		}
+		h.wantUsed(h.cell, 0, 0)
+		h.wantUsed(other, 0, 0)
+	}}
+
+// originHoldCallTimeTests are for origins whose clock can be set.
+var originHoldCallTimeTests = map[string]func(*originTest){
+	"is counted for HoldKeptFor at least": func(h *originTest) {
+		epoch := h.epoch(h.cell)
+		h.wantNumber(h.callOf(opens("a", h.cell, 10, 100)), 1)
+		for number := range int64(3) {
+			h.pass(store.HoldKeptFor - time.Second)
+			h.wantNumber(after(epoch, number+1, h.callOf(states("a", h.cell, 10, 0))), number+2)
+		}
+	}}

@@ -476,21 +476,6 @@ var originHoldTests = map[string]func(*originTest){
 		h.hold(states("a", h.cell, 60, 0))
 		h.wantUsed(h.cell, 100, 60)
 	},
-	"is remembered for HoldKeptFor after its end": func(h *originTest) {
-		if h.Pass == nil {
-			h.Skip("the clock cannot be set")
-		}
-		h.hold(lasting(time.Second, opens("a", h.cell, 10, 100)), opens("b", h.cell, 20, 100))
-		h.hold(ends("b", h.cell, 5), ends("c", h.cell, 7))
-		h.pass(store.HoldKeptFor - time.Second)
-		h.refuse(opens("b", h.cell, 1, 100))
-		h.refuse(opens("c", h.cell, 1, 100))
-		h.wantHeld(lasting(time.Second, states("a", h.cell, 10, 3)), true)
-		h.pass(store.HoldKeptFor + 2*time.Second)
-		h.wantHeld(states("a", h.cell, 10, 4), false)
-		h.wantHeld(states("b", h.cell, 20, 6), false)
-		h.wantUsed(h.cell, 8, 30) // what they count stays
-	},
 }
 
 // holds are HoldCallMax of a cell, of owners that are numbered from at on.
@@ -568,3 +553,18 @@ func permutations(n int) [][]int {
 	}
 	return all
 }
+
+// originHoldTimeTests are for origins whose clock can be set.
+var originHoldTimeTests = map[string]func(*originTest){
+	"is remembered for HoldKeptFor after its end": func(h *originTest) {
+		h.hold(lasting(time.Second, opens("a", h.cell, 10, 100)), opens("b", h.cell, 20, 100))
+		h.hold(ends("b", h.cell, 5), ends("c", h.cell, 7))
+		h.pass(store.HoldKeptFor - time.Second)
+		h.refuse(opens("b", h.cell, 1, 100))
+		h.refuse(opens("c", h.cell, 1, 100))
+		h.wantHeld(lasting(time.Second, states("a", h.cell, 10, 3)), true)
+		h.pass(store.HoldKeptFor + 2*time.Second)
+		h.wantHeld(states("a", h.cell, 10, 4), false)
+		h.wantHeld(states("b", h.cell, 20, 6), false)
+		h.wantUsed(h.cell, 8, 30) // what they count stays
+	}}
