@@ -22,11 +22,15 @@ const (
 	tokensDefault = 1024   // of an answer whose request names no maximum
 	tokensMax     = 32_768 // of an answer
 	writeWithin   = 30 * time.Second
+	answersMax    = 200 // at the same time
+	orgAnswersMax = 50  // of an organisation
 )
 
 // gateway stands before a language model. It forwards prompts, streams answers back, and holds the tokens of each
-// organisation, and of each model, to a limit in any window. Fields are constant.
+// organisation, and of each model, to a limit in any window. An organisation has a share of the answers that are under
+// way at the same time, so that none takes all connections and all memory. Fields are constant.
 type gateway struct {
+	limiter  *dataplane.Limiter
 	upstream string            // of the model's API: http://host:port
 	client   *http.Client      // that calls it
 	orgs     map[string]string // organisations by their API keys
@@ -37,21 +41,32 @@ type gateway struct {
 }
 
 func (g *gateway) handler() http.Handler {
-	limit := &httplimit.Streamed{Streams: g.streams, Reserve: g.reserve}
+	tokens := &httplimit.Streamed{Streams: g.streams, Reserve: g.reserve}
+	// The share comes first: an organisation that is over it takes no place of all, and its body is not read.
+	share := g.atOnce("org-answers", orgAnswersMax, func(c httplimit.Call) (string, bool) {
+		return g.org(c.Header())
+	})
+	all := g.atOnce("answers", answersMax, httplimit.Everybody)
 	mux := http.NewServeMux()
-	mux.Handle("POST /v1/chat/completions", g.authenticate(limit.Handler(http.HandlerFunc(g.complete))))
+	mux.Handle("POST /v1/chat/completions",
+		g.authenticate(share.Handler(all.Handler(tokens.Handler(http.HandlerFunc(g.complete))))))
 	return mux
 }
 
-func (g *gateway) org(r *http.Request) (string, bool) {
-	key, _ := strings.CutPrefix(r.Header.Get("Authorization"), "Bearer ")
+// atOnce limits how many answers are under way at the same time.
+func (g *gateway) atOnce(namespace string, limit int64, key func(httplimit.Call) (string, bool)) *httplimit.Concurrency {
+	return &httplimit.Concurrency{Limiter: g.limiter, Workspace: "gateway", Namespace: namespace, Limit: limit, Key: key}
+}
+
+func (g *gateway) org(h http.Header) (string, bool) {
+	key, _ := strings.CutPrefix(h.Get("Authorization"), "Bearer ")
 	org, ok := g.orgs[key]
 	return org, ok
 }
 
 func (g *gateway) authenticate(next http.Handler) http.Handler {
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
-		if _, ok := g.org(r); !ok {
+		if _, ok := g.org(r.Header); !ok {
 			http.Error(w, "the API key is not known", http.StatusUnauthorized)
 			return
 		}
@@ -106,7 +121,7 @@ func (g *gateway) reserve(r *http.Request) (dataplane.ReserveRequest, error) {
 	if !ok {
 		return dataplane.ReserveRequest{}, fmt.Errorf("model is %q, which is not served", p.Model)
 	}
-	org, _ := g.org(r)
+	org, _ := g.org(r.Header)
 	key := func(namespace, identifier string, limit int64) dataplane.Request {
 		return dataplane.Request{Workspace: "gateway", Namespace: namespace, Identifier: identifier, Limit: limit,
 			Duration: g.window, Cost: p.estimate() + p.MaxTokens}

@@ -10,6 +10,7 @@ import (
 	"net/http/httptest"
 	"strings"
 	"sync"
+	"sync/atomic"
 	"testing"
 	"time"
 
@@ -34,7 +35,8 @@ func start(t *testing.T, n int, model http.Handler, orgLimit int64) *fleet {
 	t.Cleanup(upstream.Close)
 	origin, f := memstore.NewOrigin(memstore.OriginOptions{}), new(fleet)
 	for i := range n {
-		limiter, err := dataplane.New(dataplane.Config{Region: "eu", NodeID: fmt.Sprint(i), Origin: origin.Client()})
+		limiter, err := dataplane.New(dataplane.Config{Region: "eu", NodeID: fmt.Sprint(i), Origin: origin.Client(),
+			ReadTimeout: 10 * time.Second}) // however slow this machine is, no origin is away
 		if err == nil {
 			err = limiter.Start(t.Context())
 		}
@@ -45,8 +47,9 @@ func start(t *testing.T, n int, model http.Handler, orgLimit int64) *fleet {
 		if err != nil {
 			t.Fatal(err)
 		}
-		g := &gateway{upstream: upstream.URL, client: upstream.Client(),
-			orgs: map[string]string{"key": "acme", "other": "other"}, window: day, orgLimit: orgLimit, models: map[string]int64{"words": 1_000_000}, streams: streams}
+		g := &gateway{limiter: limiter, upstream: upstream.URL, client: upstream.Client(),
+			orgs: map[string]string{"key": "acme", "other": "other"}, window: day, orgLimit: orgLimit,
+			models: map[string]int64{"words": 1_000_000}, streams: streams}
 		server := httptest.NewServer(g.handler())
 		t.Cleanup(func() {
 			server.Close()
@@ -209,6 +212,33 @@ func TestGatewaysShareALimit(t *testing.T) {
 		t.Errorf("%d are taken of %d", taken, limit)
 	}
 	f.wantUsed(t, "acme", int64(taken))
+}
+
+// An organisation that asks for more answers than its share, and reads none of them, takes no place of another.
+func TestAnOrganisationThatFloodsTakesItsShareAlone(t *testing.T) {
+	f := start(t, 1, fake{words: 1 << 14, pause: time.Millisecond}, 1_000_000_000)
+	var all sync.WaitGroup
+	var served, refused atomic.Int64
+	for range 4 * orgAnswersMax {
+		all.Go(func() {
+			switch got := f.ask(t, 0, "key", promptOf(1<<12)); {
+			case got.status == http.StatusOK:
+				served.Add(1)
+			case got.status == http.StatusTooManyRequests && got.header.Get("Retry-After") != "":
+				refused.Add(1)
+			default:
+				t.Errorf("in the flood: %d", got.status)
+			}
+		})
+	}
+	all.Wait()
+	if served.Load() != orgAnswersMax || refused.Load() != 3*orgAnswersMax {
+		t.Errorf("%d are answered and %d refused (%d and %d)", served.Load(), refused.Load(), orgAnswersMax,
+			3*orgAnswersMax)
+	}
+	if other := f.ask(t, 0, "other", promptOf(1)); other.status != http.StatusOK {
+		t.Errorf("of another organisation: %d", other.status)
+	}
 }
 
 // What main runs serves, and ends.
