@@ -285,11 +285,23 @@ func nodesLeaveInTime(w *world) string {
 	return ""
 }
 
+// unwellMoves are enough for a rollout that an operator aborts to come to its outcome.
+const unwellMoves = 20
+
 // endsWell plays on without faults, as operators do who see things through: "every rollout comes to an end, the lock is
-// free, and all nodes run what MySQL has".
+// free, and all nodes run what MySQL has". Nodes become well only after some moves, because a rollout must wait for
+// nodes that don't read, for example, and the search alone seldom goes on for so long after a fault.
 func endsWell(w *world) string {
 	w = w.clone()
 	w.lost = true
+	for range unwellMoves {
+		if !w.goOn() {
+			break
+		}
+		if broken := w.broken(); broken != "" {
+			return broken
+		}
+	}
 	for i := range w.nodes {
 		if w.nodes[i].how != dead {
 			w.nodes[i].how = fine

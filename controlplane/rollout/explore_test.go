@@ -183,7 +183,9 @@ func (e *exploration) goOn(at reached, all []reached) []reached {
 		e.visits = append(e.visits, visit{at.visit, m.what})
 		if broken == "" && len(e.visits)%16 == 0 {
 			e.ended++
-			broken = judged(func() string { return endsWell(next) })
+			if broken = judged(func() string { return endsWell(next) }); broken != "" {
+				e.visits = append(e.visits, visit{len(e.visits) - 1, "(it is played on to its end)"})
+			}
 		}
 		if broken != "" {
 			e.found = broken + "\n" + e.path(len(e.visits)-1)
@@ -222,15 +224,20 @@ func try(w *world, m move) (next *world, broken string) {
 	next = w.clone()
 	broken = judged(func() string {
 		m.do(next)
-		for _, rule := range []func(*world) string{oneIsUnderWay, lockIsRight, writesAreMadeOnce,
-			directChangesStay, trialsStayOver, trialsAreWidened, nodesLeaveInTime} {
-			if broken := rule(next); broken != "" {
-				return broken
-			}
-		}
-		return ""
+		return next.broken()
 	})
 	return next, broken
+}
+
+// broken returns what a rule finds in a world, or "".
+func (w *world) broken() string {
+	for _, rule := range []func(*world) string{oneIsUnderWay, lockIsRight, writesAreMadeOnce,
+		directChangesStay, trialsStayOver, trialsAreWidened, nodesLeaveInTime} {
+		if broken := rule(w); broken != "" {
+			return broken
+		}
+	}
+	return ""
 }
 
 func judged(check func() string) (broken string) {
@@ -393,6 +400,15 @@ func TestTheExplorerFindsDefects(t *testing.T) {
 				}
 			}
 		}}, allowance{1, 0, 1}, ", of another document"},
+		"a rollback ends while a node still runs what was withdrawn": {mutant{look: func(w *world, l *fleet.Look) {
+			if r := w.rollouts["a"]; r == nil || r.Phase != RollingBack || r.DueMs == 0 { // it has not waited yet
+				return
+			}
+			for i := range l.Nodes {
+				n := &l.Nodes[i]
+				n.Trial, n.Version, n.Hash = 0, 0, hashed(w.document(0))
+			}
+		}}, allowance{1, 1, 1}, "is aborted, and node"},
 		"a trial that is over is begun again": {mutant{renew: func(l *land, ids []string, leaseMs int64,
 			_ tunings.TrialsRenewed) tunings.TrialsRenewed {
 			for _, id := range ids {
