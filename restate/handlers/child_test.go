@@ -181,6 +181,8 @@ func (s stuckTables) DropTable(ctx context.Context, table, dated string, fence i
 func cleanupOptions(s cleanupStore) Options {
 	config := cleanup.DefaultConfig()
 	config.Limits.BatchRowsMax, config.Grace = 10, 0
+	// Batches of the smallest size that are slow would end a run, and its journal, early on a busy machine.
+	config.Limits.BatchSlow, config.Limits.RunTimeMax = time.Minute, 10*time.Minute
 	metrics := controlplane.NewMetrics()
 	cleanup, err := cleanup.New(config, s, cleanup.NewMetrics())
 	if err != nil {
