@@ -8,15 +8,15 @@ import (
 
 	"github.com/weirhq/weir/dataplane/memstore"
 	"github.com/weirhq/weir/dataplane/store"
-	"github.com/weirhq/weir/dataplane/storetest"
+	"github.com/weirhq/weir/dataplane/storetest/counttest"
 	"github.com/weirhq/weir/shared/heartbeat"
 	"github.com/weirhq/weir/shared/window"
 )
 
 func TestCountsKeepTheContract(t *testing.T) {
-	storetest.TestCountStore(t, func(testing.TB) storetest.Store {
+	counttest.TestCountStore(t, func(testing.TB) counttest.Store {
 		c := memstore.NewCounts(memstore.CountsOptions{})
-		return storetest.Store{
+		return counttest.Store{
 			Counts: c,
 			PutTuning: func(_ testing.TB, region string, version int64, document []byte) {
 				c.SetTuning(region, version, document)

@@ -9,13 +9,13 @@ import (
 
 	"github.com/weirhq/weir/dataplane/memstore"
 	"github.com/weirhq/weir/dataplane/store"
-	"github.com/weirhq/weir/dataplane/storetest"
+	"github.com/weirhq/weir/dataplane/storetest/counttest"
 )
 
 func TestFeedKeepsTheContract(t *testing.T) {
-	storetest.TestFeed(t, func(testing.TB) storetest.Feed {
+	counttest.TestFeed(t, func(testing.TB) counttest.Feed {
 		n := memstore.NewFeed(memstore.FeedOptions{})
-		return storetest.Feed{
+		return counttest.Feed{
 			Feed: n,
 			Hold: func(t testing.TB, row store.FeedRow) (commit, rollback func()) {
 				commit, rollback, err := n.Hold(row)

@@ -7,7 +7,7 @@ import (
 	"testing"
 
 	"github.com/weirhq/weir/dataplane/store"
-	"github.com/weirhq/weir/dataplane/storetest"
+	"github.com/weirhq/weir/dataplane/storetest/counttest"
 	"github.com/weirhq/weir/shared/heartbeat"
 	"github.com/weirhq/weir/shared/servers"
 )
@@ -16,7 +16,7 @@ func TestContract(t *testing.T) { servers.EachSQL(t, testContract) }
 
 func testContract(t *testing.T) {
 	db := open(t, migrated(t))
-	storetest.TestCountStore(t, func(t testing.TB) storetest.Store {
+	counttest.TestCountStore(t, func(t testing.TB) counttest.Store {
 		for _, table := range []string{rowsTable, "ratelimit_tuning", "ratelimit_trials", "ratelimit_nodes", "ratelimit_namespaces", "ratelimit_overrides"} {
 			exec(t, db, "DELETE FROM "+table)
 		}
@@ -25,8 +25,8 @@ func testContract(t *testing.T) {
 }
 
 // operated is a store beside what operators do with the same database.
-func operated(db *sql.DB) storetest.Store {
-	return storetest.Store{
+func operated(db *sql.DB) counttest.Store {
+	return counttest.Store{
 		Counts: New(db, Options{}),
 		PutTuning: func(t testing.TB, region string, version int64, document []byte) {
 			exec(t, db, `INSERT INTO ratelimit_tuning (version, region, document, actor, reason, created_at) VALUES (?, ?, ?, 'a', 'r', 1)`,

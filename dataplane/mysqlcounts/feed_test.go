@@ -7,7 +7,7 @@ import (
 	"github.com/go-sql-driver/mysql"
 
 	"github.com/weirhq/weir/dataplane/store"
-	"github.com/weirhq/weir/dataplane/storetest"
+	"github.com/weirhq/weir/dataplane/storetest/counttest"
 	"github.com/weirhq/weir/shared/gen/sql/controlplanedb"
 	"github.com/weirhq/weir/shared/gen/sql/dataplanedb"
 	"github.com/weirhq/weir/shared/servers"
@@ -45,9 +45,9 @@ func isolated(t testing.TB, dsn, level string) *sql.DB {
 }
 
 func testFeedAt(t *testing.T, db *sql.DB) {
-	storetest.TestFeed(t, func(t testing.TB) storetest.Feed {
+	counttest.TestFeed(t, func(t testing.TB) counttest.Feed {
 		exec(t, db, "DELETE FROM "+feedTable)
-		return storetest.Feed{
+		return counttest.Feed{
 			Feed: New(db, Options{AttemptsMax: 50}).Feed(),
 			Hold: func(t testing.TB, row store.FeedRow) (commit, rollback func()) { return holdFeed(t, db, row) },
 			Lose: func(t testing.TB, s store.Stream, from int64) {

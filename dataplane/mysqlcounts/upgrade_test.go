@@ -3,7 +3,7 @@ package mysqlcounts
 import (
 	"testing"
 
-	"github.com/weirhq/weir/dataplane/storetest"
+	"github.com/weirhq/weir/dataplane/storetest/counttest"
 	"github.com/weirhq/weir/shared/servers"
 )
 
@@ -19,7 +19,7 @@ func testContractOnTheNextSchema(t *testing.T) {
 		exec(t, db, "ALTER TABLE "+table+" ADD COLUMN later BIGINT NOT NULL DEFAULT 7, ADD COLUMN sooner VARBINARY(64) NULL FIRST")
 		exec(t, db, "ALTER TABLE "+table+" ADD KEY later_idx (later)")
 	}
-	storetest.TestCountStore(t, func(t testing.TB) storetest.Store {
+	counttest.TestCountStore(t, func(t testing.TB) counttest.Store {
 		for _, table := range tables {
 			exec(t, db, "DELETE FROM "+table)
 		}

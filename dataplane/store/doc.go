@@ -4,7 +4,7 @@
 // implementation to dataplane.Config and needs none of it.
 //
 // Package memstore keeps all of them in memory; redisorigin and mysqlcounts are the real
-// ones. Package storetest holds every implementation to the contracts written here.
+// ones. Packages storetest and storetest/counttest hold every implementation to the contracts written here.
 //
 // # Writing an Origin
 //

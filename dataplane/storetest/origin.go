@@ -11,6 +11,7 @@ import (
 	"time"
 
 	"github.com/weirhq/weir/dataplane/store"
+	"github.com/weirhq/weir/dataplane/storetest/internal/suite"
 	"github.com/weirhq/weir/shared/heartbeat"
 	"github.com/weirhq/weir/shared/window"
 )
@@ -84,7 +85,7 @@ func TestOrigin(t *testing.T, open func(t testing.TB) Origin) {
 	group("Send up to AtMost", originClaimTests, of(has.Relayed != nil, originClaimForeignTests))
 	if has.Granter != nil {
 		group("GroupOf", originGroupTests)
-		_, groups := strangerTo(has.Granter, liveCell("w", "id-0"))
+		_, groups := strangerTo(has.Granter, suite.LiveCell("w", "id-0"))
 		timed := subject.Pass != nil
 		group("a call", originHoldCallTests, of(groups, originHoldGroupsTests), of(timed, originHoldCallTimeTests))
 		group("Hold", originHoldTests, of(has.Relayed != nil, originHoldForeignTests), of(timed, originHoldTimeTests))
@@ -130,7 +131,8 @@ func newOriginTest(t *testing.T, h Origin) *originTest {
 	if h.Grow != nil {
 		h.Grow(t)
 	}
-	o := &originTest{T: t, Origin: h, parts: partsOf(h.Origin), stream: newOriginStream(), cell: liveCell("w", "id-0")}
+	o := &originTest{T: t, Origin: h, parts: partsOf(h.Origin), stream: newOriginStream(),
+		cell: suite.LiveCell("w", "id-0")}
 	o.key = o.slotKeys(1)[0]
 	return o
 }
@@ -158,7 +160,7 @@ type originStream struct {
 var originStreams atomic.Uint64
 
 func newOriginStream() originStream {
-	return originStream{id: uint64(began.UnixNano()) + originStreams.Add(1)}
+	return originStream{id: uint64(suite.Began.UnixNano()) + originStreams.Add(1)}
 }
 
 func (s *originStream) chunk(h store.Origin, costs ...store.Cost) store.Chunk {
@@ -174,10 +176,10 @@ func (s *originStream) chunk(h store.Origin, costs ...store.Cost) store.Chunk {
 func (h *originTest) cells(n int) []window.Cell { return originCells(h, "w", n) }
 
 func originCells(h store.Origin, workspace string, n int) []window.Cell {
-	first := liveCell(workspace, "id-0")
+	first := suite.LiveCell(workspace, "id-0")
 	cells := []window.Cell{first}
 	for i := 1; len(cells) < n; i++ {
-		if c := liveCell(workspace, fmt.Sprint("id-", i)); h.ShardOf(&c.Key) == h.ShardOf(&first.Key) {
+		if c := suite.LiveCell(workspace, fmt.Sprint("id-", i)); h.ShardOf(&c.Key) == h.ShardOf(&first.Key) {
 			cells = append(cells, c)
 		}
 	}
@@ -195,7 +197,7 @@ func (h *originTest) send(costs ...store.Cost) (totals []store.Total) {
 	return totals
 }
 
-func sendTo(t reporter, h store.Origin, chunk store.Chunk) []store.Total {
+func sendTo(t suite.Reporter, h store.Origin, chunk store.Chunk) []store.Total {
 	t.Helper()
 	totals := sendAny(t, h, chunk)
 	for i, total := range totals {
@@ -207,7 +209,7 @@ func sendTo(t reporter, h store.Origin, chunk store.Chunk) []store.Total {
 }
 
 // sendAny expects a chunk to be answered.
-func sendAny(t reporter, h store.Origin, chunk store.Chunk) []store.Total {
+func sendAny(t suite.Reporter, h store.Origin, chunk store.Chunk) []store.Total {
 	t.Helper()
 	reply, err := h.Send(t.Context(), chunk)
 	if err != nil || len(reply.Totals) != len(chunk.Costs) || reply.Now.IsZero() {
@@ -229,7 +231,7 @@ func (h *originTest) sendLost(chunk store.Chunk) {
 	})
 }
 
-func get(t reporter, h store.Origin, cells ...window.Cell) []store.Total {
+func get(t suite.Reporter, h store.Origin, cells ...window.Cell) []store.Total {
 	t.Helper()
 	reply, err := h.Read(t.Context(), cells)
 	if err != nil || len(reply.Totals) != len(cells) {
@@ -299,7 +301,7 @@ var originGetTests = map[string]func(*originTest){
 }
 
 func testOriginContext(h *originTest) {
-	endedContexts(h, func(ended string, ctx context.Context, want error) {
+	suite.EndedContexts(h, func(ended string, ctx context.Context, want error) {
 		for method, err := range callOrigin(h, ctx) {
 			if !errors.Is(err, want) && (method != "Listen" || err != nil) {
 				h.Errorf("%s with %s: %v", method, ended, err)

@@ -4,6 +4,7 @@ import (
 	"time"
 
 	"github.com/weirhq/weir/dataplane/store"
+	"github.com/weirhq/weir/dataplane/storetest/internal/suite"
 	"github.com/weirhq/weir/shared/window"
 )
 
@@ -15,7 +16,7 @@ var originCellTests = map[string]func(*originTest){
 		alive.Sequence-- // the previous cell still counts
 		expired := alive
 		expired.Duration = time.Second
-		expired.Sequence = window.Sequence(began.UnixMilli()-day, 1000)
+		expired.Sequence = window.Sequence(suite.Began.UnixMilli()-day, 1000)
 		for _, c := range []window.Cell{alive, expired} {
 			s := newOriginStream()
 			sendTo(h, h, s.chunk(h, store.Cost{Cell: c, Add: 3, Limit: 9}))
@@ -37,12 +38,12 @@ var originCellTests = map[string]func(*originTest){
 		}
 		wantChanges(h, store.Change{Cell: alive, Total: 4, Limit: 9})
 	},
-	"with names of any bytes never collide": func(h *originTest) { testOriginDistinct(h, lookalikeCells("w")) },
+	"with names of any bytes never collide": func(h *originTest) { testOriginDistinct(h, suite.LookalikeCells("w")) },
 	"with names of the longest lengths are kept whole": func(h *originTest) {
-		testOriginDistinct(h, longestCells("w"))
+		testOriginDistinct(h, suite.LongestCells("w"))
 	},
 	"of two durations, workspaces, modes, generations and sequences are apart": func(h *originTest) {
-		testOriginDistinct(h, likeCells())
+		testOriginDistinct(h, suite.LikeCells())
 	},
 }
 
@@ -77,8 +78,8 @@ func testShardsOf(h *originTest) {
 	if shards < 1 {
 		h.Fatalf("%d shards", shards)
 	}
-	cells := append(lookalikeCells("w"), longestCells("w")...)
-	cells = append(cells, liveCells(1000)...)
+	cells := append(suite.LookalikeCells("w"), suite.LongestCells("w")...)
+	cells = append(cells, suite.LiveCells(1000)...)
 	first := make([]int, len(cells))
 	for i := range cells {
 		first[i] = h.ShardOf(&cells[i].Key)

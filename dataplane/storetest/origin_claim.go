@@ -10,6 +10,7 @@ import (
 	"pgregory.net/rapid"
 
 	"github.com/weirhq/weir/dataplane/store"
+	"github.com/weirhq/weir/dataplane/storetest/internal/suite"
 	"github.com/weirhq/weir/shared/window"
 )
 
@@ -110,7 +111,7 @@ func testOriginClaimConcurrently(h *originTest) {
 	rapid.Check(h.T, func(rt *rapid.T) {
 		atMost := rapid.Int64Range(1, 60).Draw(rt, "at most")
 		callers := rapid.SliceOfN(rapid.SliceOfN(rapid.Int64Range(1, 9), 1, 8), 2, 6).Draw(rt, "costs of each caller")
-		cell := liveCell(freshWorkspace(), "x")
+		cell := suite.LiveCell(suite.FreshWorkspace(), "x")
 		var mu sync.Mutex
 		added, leastRefused := int64(0), int64(math.MaxInt64)
 		var problems []string

@@ -8,6 +8,7 @@ import (
 	"time"
 
 	"github.com/weirhq/weir/dataplane/store"
+	"github.com/weirhq/weir/dataplane/storetest/internal/suite"
 	"github.com/weirhq/weir/shared/window"
 )
 
@@ -15,7 +16,7 @@ import (
 func (h *originTest) mates(n int) []window.Cell {
 	cells := []window.Cell{h.cell}
 	for i := 1; len(cells) < n; i++ {
-		if c := liveCell("w", fmt.Sprint("id-", i)); h.GroupOf(&c.Key) == h.GroupOf(&h.cell.Key) {
+		if c := suite.LiveCell("w", fmt.Sprint("id-", i)); h.GroupOf(&c.Key) == h.GroupOf(&h.cell.Key) {
 			cells = append(cells, c)
 		}
 	}
@@ -31,7 +32,7 @@ func (h *originTest) stranger() window.Cell {
 // strangerTo is a cell of another group than c, if there is one.
 func strangerTo(o store.Reservations, c window.Cell) (other window.Cell, ok bool) {
 	for i := range 10_000 {
-		other = liveCell("w", fmt.Sprint("id-", i))
+		other = suite.LiveCell("w", fmt.Sprint("id-", i))
 		if o.GroupOf(&other.Key) != o.GroupOf(&c.Key) {
 			return other, true
 		}
@@ -66,7 +67,7 @@ var originGroupTests = map[string]func(*originTest){
 	"is the same on every way to the origin, and all keys of a group are in one shard": func(h *originTest) {
 		way := h.Client(h)
 		shards := make(map[int]int)
-		for i, c := range append(liveCells(1000), lookalikeCells("w")...) {
+		for i, c := range append(suite.LiveCells(1000), suite.LookalikeCells("w")...) {
 			for _, key := range []window.Key{c.Key, store.RecordKey(fmt.Sprint("id-", i))} {
 				group := h.GroupOf(&key)
 				if other := partsOf(way).GroupOf(&key); other != group || h.GroupOf(&key) != group {

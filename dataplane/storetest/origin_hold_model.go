@@ -7,6 +7,7 @@ import (
 	"pgregory.net/rapid"
 
 	"github.com/weirhq/weir/dataplane/store"
+	"github.com/weirhq/weir/dataplane/storetest/internal/suite"
 	"github.com/weirhq/weir/shared/window"
 )
 
@@ -14,7 +15,7 @@ import (
 // those of a model that goes through all holds each time. No hold ends by its time.
 func testHoldModel(h *originTest) {
 	rapid.Check(h.T, func(rt *rapid.T) {
-		c := liveCell(freshWorkspace(), "id")
+		c := suite.LiveCell(suite.FreshWorkspace(), "id")
 		w := &holdWorld{origin: h, cells: []*modelCell{newModelCell(c), newModelCell(later(c, 5))}}
 		rt.Repeat(map[string]func(*rapid.T){"hold": w.hold, "hold more": w.hold, "add": w.add, "": w.check})
 	})

@@ -7,6 +7,7 @@ import (
 	"time"
 
 	"github.com/weirhq/weir/dataplane/store"
+	"github.com/weirhq/weir/dataplane/storetest/internal/suite"
 )
 
 // record is a reservation that is made.
@@ -331,7 +332,7 @@ var originRecordTests = map[string]func(*originTest){
 		}
 	},
 	"has an ID and a text of any bytes": func(h *originTest) {
-		texts := append([]string{strings.Repeat("\x00\xff{x}", store.RecordBytesMax/5)}, lookalikes...)
+		texts := append([]string{strings.Repeat("\x00\xff{x}", store.RecordBytesMax/5)}, suite.Lookalikes...)
 		for i, text := range texts {
 			id := text
 			if i == 0 {

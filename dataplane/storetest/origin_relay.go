@@ -9,6 +9,7 @@ import (
 	"time"
 
 	"github.com/weirhq/weir/dataplane/store"
+	"github.com/weirhq/weir/dataplane/storetest/internal/suite"
 	"github.com/weirhq/weir/shared/await"
 	"github.com/weirhq/weir/shared/window"
 )
@@ -129,7 +130,9 @@ func testLateLimit(h *originTest) {
 func (h *originTest) sendEach(n int) []window.Cell {
 	h.Helper()
 	cells := h.cells(n)
-	h.send(numbered(cells, func(c window.Cell, _ int64) store.Cost { return store.Cost{Cell: c, Add: 1, Limit: 10} })...)
+	h.send(suite.Numbered(cells, func(c window.Cell, _ int64) store.Cost {
+		return store.Cost{Cell: c, Add: 1, Limit: 10}
+	})...)
 	return cells
 }
 
@@ -189,7 +192,7 @@ func testManyChanges(h *originTest) {
 }
 
 func testScan(h *originTest) {
-	cells := append(append(lookalikeCells("w"), longestCells("w")...), originCells(h, "w2", 300)...)
+	cells := append(append(suite.LookalikeCells("w"), suite.LongestCells("w")...), originCells(h, "w2", 300)...)
 	want := make(map[window.Cell]store.Change)
 	byShard := make(map[int][]store.Cost)
 	for i, c := range cells {
@@ -285,7 +288,7 @@ var originApplyTests = map[string]func(*originTest){
 	},
 	"takes as many cells as it is given": func(h *originTest) {
 		cells := h.cells(1300)
-		if raised := h.apply(numbered(cells, foreignOf)...); raised != len(cells) {
+		if raised := h.apply(suite.Numbered(cells, foreignOf)...); raised != len(cells) {
 			h.Errorf("raised %d of %d", raised, len(cells))
 		}
 		for i, total := range get(h, h, cells...) {
@@ -324,7 +327,7 @@ func (l *announcedTotals) of(f store.Foreign) int {
 }
 
 func testListen(h *originTest) {
-	cells := append(lookalikeCells("w"), h.cells(2)...)
+	cells := append(suite.LookalikeCells("w"), h.cells(2)...)
 	cells = slices.DeleteFunc(cells, func(c window.Cell) bool { return h.ShardOf(&c.Key) != h.shard() })
 	last := cells[len(cells)-1]
 	ctx, cancel := context.WithCancel(h.Context())
@@ -339,7 +342,7 @@ func testListen(h *originTest) {
 		h.apply(next)
 		return listeners[0].any() && listeners[1].any()
 	})
-	totals := numbered(cells[:len(cells)-1], foreignOf)
+	totals := suite.Numbered(cells[:len(cells)-1], foreignOf)
 	h.apply(totals...)
 	h.apply(totals...) // raises nothing
 	next.Count++
@@ -399,7 +402,7 @@ var originRaiseTests = map[string]func(*originTest){
 	},
 	"takes as many cells as it is given": func(h *originTest) {
 		cells := h.cells(1300)
-		h.raiseOrigin(numbered(cells, func(c window.Cell, n int64) store.Change {
+		h.raiseOrigin(suite.Numbered(cells, func(c window.Cell, n int64) store.Change {
 			return store.Change{Cell: c, Total: n, Limit: 1}
 		})...)
 		for i, total := range get(h, h, cells...) {
@@ -485,3 +488,6 @@ func (h *originTest) lease(holder string, ttl time.Duration, want string, left t
 		h.Errorf("lease of %s for %v: %+v, %v; want %s for %v", holder, ttl, lease, err, want, left)
 	}
 }
+
+// foreignOf is for suite.Numbered.
+func foreignOf(c window.Cell, n int64) store.Foreign { return store.Foreign{Cell: c, Count: n} }

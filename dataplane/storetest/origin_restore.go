@@ -7,6 +7,7 @@ import (
 	"pgregory.net/rapid"
 
 	"github.com/weirhq/weir/dataplane/store"
+	"github.com/weirhq/weir/dataplane/storetest/internal/suite"
 	"github.com/weirhq/weir/shared/window"
 )
 
@@ -46,7 +47,8 @@ type originWorld struct {
 }
 
 func newOriginWorld(rt *rapid.T, t testing.TB, h Origin) *originWorld {
-	w := &originWorld{t: t, origin: h, cells: originCells(h, freshWorkspace(), 2), accepted: make(map[window.Cell]int64)}
+	w := &originWorld{t: t, origin: h, cells: originCells(h, suite.FreshWorkspace(), 2),
+		accepted: make(map[window.Cell]int64)}
 	for range rapid.IntRange(1, 4).Draw(rt, "nodes") {
 		n := &originNode{origin: h.Client(t), stream: newOriginStream(), claims: newOriginStream(),
 			cells: make(map[window.Cell]*nodeCell)}
@@ -232,7 +234,7 @@ func (n *originNode) next(cells []window.Cell) store.Chunk {
 	return chunk
 }
 
-func (n *originNode) answered(t reporter, totals []store.Total) {
+func (n *originNode) answered(t suite.Reporter, totals []store.Total) {
 	for i, total := range totals {
 		cost := n.pending.Costs[i]
 		cell := n.cells[cost.Cell]

@@ -10,6 +10,7 @@ import (
 	"pgregory.net/rapid"
 
 	"github.com/weirhq/weir/dataplane/store"
+	"github.com/weirhq/weir/dataplane/storetest/internal/suite"
 	"github.com/weirhq/weir/shared/window"
 )
 
@@ -247,7 +248,7 @@ type sendHistory struct {
 
 func newSendHistory(rt *rapid.T, h *originTest) *sendHistory {
 	s := &sendHistory{originTest: h, epochs: make(map[window.Cell]store.Epoch), model: make(map[window.Cell]int64)}
-	s.cells, s.other = originCells(h, freshWorkspace(), 3), h.Client(h)
+	s.cells, s.other = originCells(h, suite.FreshWorkspace(), 3), h.Client(h)
 	for i, total := range get(rt, h, s.cells...) {
 		s.epochs[s.cells[i]] = total.Epoch
 	}

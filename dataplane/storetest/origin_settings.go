@@ -8,6 +8,7 @@ import (
 	"time"
 
 	"github.com/weirhq/weir/dataplane/store"
+	"github.com/weirhq/weir/dataplane/storetest/internal/suite"
 	"github.com/weirhq/weir/shared/await"
 	"github.com/weirhq/weir/shared/heartbeat"
 )
@@ -241,28 +242,28 @@ func (h *originTest) wantKept(want ...heartbeat.Heartbeat) {
 	h.Helper()
 	var got []heartbeat.Heartbeat
 	for _, b := range h.storedHeartbeats(100) {
-		if b.Age < 0 || b.Age > time.Since(began) {
+		if b.Age < 0 || b.Age > time.Since(suite.Began) {
 			h.Errorf("the beat of %q is %v old", b.NodeID, b.Age)
 		}
 		b.Age = 0
 		got = append(got, b.Heartbeat)
 	}
-	wantSame(h, "beats", worded(h, got), worded(h, want))
+	suite.WantSame(h, "beats", suite.Worded(h, got), suite.Worded(h, want))
 }
 
 // fullHeartbeat has a value in each field.
 func fullHeartbeat(t *testing.T, id string) heartbeat.Heartbeat {
 	b := heartbeat.Heartbeat{NodeID: id, Region: "eu\xff", Build: "v1.2.3", TuningVersion: 7,
 		StartedAtMs: 1_700_000_000_000, SentAtMs: 1_700_000_060_000, Stopped: true, Top: `{"hot":[]}`}
-	fill(t, &b.Health)
+	suite.FillHealth(t, &b.Health)
 	return b
 }
 
 var originHeartbeatTests = map[string]func(*originTest){
 	"are what nodes said of themselves, until they are stored": func(h *originTest) {
 		a, b := fullHeartbeat(h.T, "a"), fullHeartbeat(h.T, "\xff b")
-		beat(h, h, a)
-		beat(h, h, b)
+		suite.Beat(h, h, a)
+		suite.Beat(h, h, b)
 		for range 2 {
 			h.wantKept(a, b)
 		}
@@ -270,15 +271,15 @@ var originHeartbeatTests = map[string]func(*originTest){
 		h.wantKept()
 	},
 	"grow old while they wait": func(h *originTest) {
-		beat(h, h, heartbeat.Heartbeat{NodeID: "a", Region: "eu"})
+		suite.Beat(h, h, heartbeat.Heartbeat{NodeID: "a", Region: "eu"})
 		await.True(h, "it is 20 ms old", func() bool { return h.storedHeartbeats(1)[0].Age >= 20*time.Millisecond })
 	},
 	"are a node's last": func(h *originTest) {
 		first := fullHeartbeat(h.T, "a")
 		second := heartbeat.Heartbeat{NodeID: "a", Region: "us", StartedAtMs: first.StartedAtMs + 1, SentAtMs: 5, Top: "{}"}
-		beat(h, h, first)
+		suite.Beat(h, h, first)
 		kept := h.storedHeartbeats(100)
-		beat(h, h, second)
+		suite.Beat(h, h, second)
 		h.wantKept(second)
 		h.stored(kept...) // the earlier one
 		h.wantKept(second)
@@ -291,7 +292,7 @@ var originHeartbeatTests = map[string]func(*originTest){
 		for i, step := range []struct{ sent, want heartbeat.Heartbeat }{
 			{late, late}, {early, late}, {late, late}, {last, last}, {late, last}, {next, next},
 		} {
-			beat(h, h, step.sent)
+			suite.Beat(h, h, step.sent)
 			if kept := h.storedHeartbeats(9); len(kept) != 1 || kept[0].SentAtMs != step.want.SentAtMs {
 				h.Errorf("step %d: %+v are kept, want the one of %d ms", i, kept, step.want.SentAtMs)
 			}
@@ -299,21 +300,21 @@ var originHeartbeatTests = map[string]func(*originTest){
 	},
 	"keep the top keys that were told before": func(h *originTest) {
 		b := fullHeartbeat(h.T, "a")
-		beat(h, h, b)
+		suite.Beat(h, h, b)
 		later := heartbeat.Heartbeat{NodeID: "a", Region: "eu", StartedAtMs: b.StartedAtMs + 1, SentAtMs: 5}
-		beat(h, h, later)
+		suite.Beat(h, h, later)
 		later.Top = b.Top
 		h.wantKept(later)
 		h.stored(h.storedHeartbeats(100)...)
 		later.Top = ""
-		beat(h, h, later)
+		suite.Beat(h, h, later)
 		h.wantKept(later)
 	},
 	"come longest waiting first, max at a time": func(h *originTest) {
 		var ids []string
 		for i := range 5 {
 			ids = append(ids, fmt.Sprint("node-", i))
-			beat(h, h, heartbeat.Heartbeat{NodeID: ids[i], Region: "eu"})
+			suite.Beat(h, h, heartbeat.Heartbeat{NodeID: ids[i], Region: "eu"})
 		}
 		for len(ids) > 0 {
 			some := h.storedHeartbeats(2)
@@ -331,8 +332,8 @@ var originHeartbeatTests = map[string]func(*originTest){
 	},
 	"may be several at once": func(h *originTest) {
 		a, b := heartbeat.Heartbeat{NodeID: "a", Region: "eu"}, heartbeat.Heartbeat{NodeID: "b", Region: "eu"}
-		beat(h, h, a, b)
-		beat(h, h)
+		suite.Beat(h, h, a, b)
+		suite.Beat(h, h)
 		h.wantKept(a, b)
 	},
 	"are there though a reply was lost": func(h *originTest) {
@@ -350,7 +351,7 @@ var originHeartbeatTests = map[string]func(*originTest){
 		}
 	},
 	"are for the relay alone": func(h *originTest) {
-		beat(h, h, heartbeat.Heartbeat{NodeID: "a", Region: "eu"})
+		suite.Beat(h, h, heartbeat.Heartbeat{NodeID: "a", Region: "eu"})
 		if _, err := h.Settings(h.Context(), "eu"); !errors.Is(err, store.ErrNoSettings) {
 			h.Errorf("after a heartbeat settings are: %v", err)
 		}

@@ -15,11 +15,12 @@ import (
 	"github.com/weirhq/weir/dataplane/memstore"
 	"github.com/weirhq/weir/dataplane/store"
 	"github.com/weirhq/weir/dataplane/storetest"
+	"github.com/weirhq/weir/dataplane/storetest/internal/suite"
 	"github.com/weirhq/weir/shared/window"
 )
 
 func TestOriginSubject(t *testing.T) {
-	fault := os.Getenv(faultVariable)
+	fault := os.Getenv(suite.FaultVariable)
 	storetest.TestOrigin(t, func(testing.TB) storetest.Origin {
 		var passed atomic.Int64
 		clock := func() time.Time { return time.Now().Add(-10*time.Minute + time.Duration(passed.Load())) }

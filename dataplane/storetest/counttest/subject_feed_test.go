@@ -1,4 +1,4 @@
-package storetest_test
+package counttest_test
 
 import (
 	"bytes"
@@ -13,17 +13,18 @@ import (
 	"time"
 
 	"github.com/weirhq/weir/dataplane/store"
-	"github.com/weirhq/weir/dataplane/storetest"
+	"github.com/weirhq/weir/dataplane/storetest/counttest"
+	"github.com/weirhq/weir/dataplane/storetest/internal/suite"
 )
 
 func TestFeedSubject(t *testing.T) {
-	fault := os.Getenv(faultVariable)
-	storetest.TestFeed(t, func(testing.TB) storetest.Feed {
+	fault := os.Getenv(suite.FaultVariable)
+	counttest.TestFeed(t, func(testing.TB) counttest.Feed {
 		s := &feedSubject{
 			fault: fault, rows: make(map[store.Stream][]store.FeedRow),
 			held: make(map[store.Stream]chan struct{}), lost: make(map[store.Stream]int64),
 		}
-		return storetest.Feed{Feed: s, Hold: s.hold, Lose: s.lose}
+		return counttest.Feed{Feed: s, Hold: s.hold, Lose: s.lose}
 	})
 }
 

@@ -1,4 +1,4 @@
-package storetest
+package counttest
 
 import (
 	"context"
@@ -7,11 +7,12 @@ import (
 	"testing"
 
 	"github.com/weirhq/weir/dataplane/store"
+	"github.com/weirhq/weir/dataplane/storetest/internal/suite"
 	"github.com/weirhq/weir/shared/window"
 )
 
 func testImportComponents(t *testing.T, s Store) {
-	shared, alone, next := liveCell("w", "shared"), liveCell("w", "alone"), liveCell("w", "shared")
+	shared, alone, next := suite.LiveCell("w", "shared"), suite.LiveCell("w", "alone"), suite.LiveCell("w", "shared")
 	next.Sequence++
 	publish(t, s, "eu", store.Count{Cell: shared, Count: 1}, store.Count{Cell: alone, Count: 7})
 	publish(t, s, "us", store.Count{Cell: shared, Count: 20}, store.Count{Cell: next, Count: 3})
@@ -21,7 +22,7 @@ func testImportComponents(t *testing.T, s Store) {
 }
 
 func testImportExpiry(t *testing.T, s Store) {
-	earlier, later := liveCell("w", "x"), liveCell("w", "x")
+	earlier, later := suite.LiveCell("w", "x"), suite.LiveCell("w", "x")
 	later.Sequence++
 	publish(t, s, "eu", store.Count{Cell: earlier, Count: 1}, store.Count{Cell: later, Count: 2})
 	publish(t, s, "us", store.Count{Cell: earlier, Count: 4}, store.Count{Cell: later, Count: 8})
@@ -48,7 +49,7 @@ func testImportExpiry(t *testing.T, s Store) {
 }
 
 func testImportBigCounts(t *testing.T, s Store) {
-	c, want := liveCell("w", "big"), make(components)
+	c, want := suite.LiveCell("w", "big"), make(components)
 	for i := range int64(10) {
 		region := fmt.Sprint("r", i)
 		publish(t, s, region, store.Count{Cell: c, Count: window.LimitMax - i - 1})
@@ -60,14 +61,14 @@ func testImportBigCounts(t *testing.T, s Store) {
 
 func testImportInterrupted(t *testing.T, s Store) {
 	rows := make(components)
-	counts := numbered(liveCells(2000), countOf)
+	counts := suite.Numbered(suite.LiveCells(2000), countOf)
 	rows.publish("us", counts)
 	publish(t, s, "us", counts...)
 
 	ctx, cancel := context.WithCancel(t.Context())
 	defer cancel()
 	yielded := 0
-	err := s.Import(ctx, began.UnixMilli(), func(region string, n store.Count) {
+	err := s.Import(ctx, suite.Began.UnixMilli(), func(region string, n store.Count) {
 		if want := rows[component{n.Cell, region}]; n.Count != want {
 			t.Errorf("yielded %d of %q in %v, want %d", n.Count, region, n.Cell, want)
 		}

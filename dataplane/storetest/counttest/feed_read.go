@@ -1,4 +1,4 @@
-package storetest
+package counttest
 
 import (
 	"fmt"

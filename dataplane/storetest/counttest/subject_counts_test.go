@@ -1,4 +1,4 @@
-package storetest_test
+package counttest_test
 
 import (
 	"context"

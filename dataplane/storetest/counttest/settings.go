@@ -1,17 +1,15 @@
-package storetest
+package counttest
 
 import (
 	"context"
-	"encoding/json"
 	"errors"
 	"fmt"
-	"maps"
-	"reflect"
 	"strings"
 	"testing"
 	"time"
 
 	"github.com/weirhq/weir/dataplane/store"
+	"github.com/weirhq/weir/dataplane/storetest/internal/suite"
 	"github.com/weirhq/weir/shared/heartbeat"
 	"github.com/weirhq/weir/shared/window"
 )
@@ -135,7 +133,7 @@ func testTrials(t *testing.T, s Store) {
 
 func testNamespaces(t *testing.T, s Store) {
 	var want []store.NamespaceRow
-	for i, name := range lookalikes {
+	for i, name := range suite.Lookalikes {
 		row := store.NamespaceRow{Workspace: "w", Namespace: name, Shadow: i%2 == 0, Mode: "exact", Outage: "closed",
 			NodeShare: "wait"}
 		if i%3 == 0 {
@@ -151,7 +149,7 @@ func testNamespaces(t *testing.T, s Store) {
 			Mode: "of a newer build", Outage: "no such thing", NodeShare: "whatever",
 			Estimate: strings.Repeat("x", store.EstimateBytesMax)})
 	s.PutNamespaces(t, want...)
-	wantSame(t, "namespaces", settings(t, s, "eu").Namespaces, want)
+	suite.WantSame(t, "namespaces", settings(t, s, "eu").Namespaces, want)
 }
 
 func testOverrides(t *testing.T, s Store) {
@@ -162,11 +160,11 @@ func testOverrides(t *testing.T, s Store) {
 		{Workspace: "w", Namespace: "n", Pattern: "User-1", Limit: 2, DurationMs: window.DurationMax.Milliseconds()},
 		{Workspace: "w", Namespace: "m", Pattern: strings.Repeat("\xff", window.IdentifierBytesMax), Limit: 3},
 	}
-	for i, name := range lookalikes {
+	for i, name := range suite.Lookalikes {
 		want = append(want, store.OverrideRow{Workspace: "v", Namespace: "n", Pattern: name, Limit: int64(i)})
 	}
 	s.PutOverrides(t, want...)
-	wantSame(t, "overrides", settings(t, s, "eu").Overrides, want)
+	suite.WantSame(t, "overrides", settings(t, s, "eu").Overrides, want)
 }
 
 func testResets(t *testing.T, s Store) {
@@ -176,28 +174,12 @@ func testResets(t *testing.T, s Store) {
 		{Workspace: "W", Namespace: "n", Identifier: strings.Repeat("\xff", window.IdentifierBytesMax),
 			Generation: int64(window.GenerationMax), AtMs: 1, ExpiresAtMs: 1 << 50},
 	}
-	for i, name := range lookalikes {
+	for i, name := range suite.Lookalikes {
 		want = append(want, store.ResetRow{Workspace: "v", Namespace: "n", Identifier: name, Generation: int64(i + 1),
 			AtMs: 5, ExpiresAtMs: 6})
 	}
 	s.PutResets(t, want...)
-	wantSame(t, "resets", settings(t, s, "eu").Resets, want)
-}
-
-// wantSame compares without regard to order.
-func wantSame[T comparable](t testing.TB, what string, got, want []T) {
-	t.Helper()
-	count := make(map[T]int)
-	for _, r := range got {
-		count[r]++
-	}
-	for _, r := range want {
-		count[r]--
-	}
-	maps.DeleteFunc(count, func(_ T, n int) bool { return n == 0 })
-	if len(count) > 0 {
-		t.Errorf("%s:\n got %#v\nwant %#v", what, got, want)
-	}
+	suite.WantSame(t, "resets", settings(t, s, "eu").Resets, want)
 }
 
 func testHeartbeat(t *testing.T, open func(t testing.TB) Store) {
@@ -207,47 +189,47 @@ func testHeartbeat(t *testing.T, open func(t testing.TB) Store) {
 	}
 	full := heartbeat.Heartbeat{NodeID: "node-1", Region: "eu", Build: "v1.2.3", TuningVersion: 7,
 		StartedAtMs: 1_700_000_000_000, SentAtMs: 1_700_000_060_000}
-	fill(t, &full.Health)
+	suite.FillHealth(t, &full.Health)
 	run := func(name string, f func(t *testing.T, s Store)) {
 		t.Run(name, func(t *testing.T) { f(t, open(t)) })
 	}
 
 	run("records what a node says of itself", func(t *testing.T, s Store) {
-		beat(t, s, full)
+		suite.Beat(t, s, full)
 		wantHeartbeats(t, s, full)
 	})
 	run("records several nodes' words at once", func(t *testing.T, s Store) {
 		second, third := full, full
 		second.NodeID, third.NodeID, third.Top = "node-0", "node-2", `{"hot":[]}`
-		beat(t, s, full, second, third)
+		suite.Beat(t, s, full, second, third)
 		wantHeartbeats(t, s, full, second, third)
 		full := full
 		full.SentAtMs++
-		beat(t, s, full, third)
+		suite.Beat(t, s, full, third)
 		wantHeartbeats(t, s, full, second, third)
-		beat(t, s)
+		suite.Beat(t, s)
 	})
 	run("counts a node as live until it says that it has stopped", func(t *testing.T, s Store) {
 		first, second := full, full
 		second.NodeID += "'s neighbour"
-		beat(t, s, first)
-		beat(t, s, second)
+		suite.Beat(t, s, first)
+		suite.Beat(t, s, second)
 		second.Stopped = true
 		for _, want := range []int{2, 1, 1} { // the third after a last word that was said twice
 			if got := settings(t, s, full.Region).NodesLive; got != want {
 				t.Errorf("%d live nodes, want %d", got, want)
 			}
-			beat(t, s, second)
+			suite.Beat(t, s, second)
 		}
 		late := second
 		late.Stopped = false // it was sent before the last word, and comes after it
-		beat(t, s, late)
+		suite.Beat(t, s, late)
 		if got := settings(t, s, full.Region).NodesLive; got != 1 {
 			t.Errorf("%d live nodes after the second has stopped, want 1", got)
 		}
 		second.Stopped = false // it was started again
 		second.StartedAtMs++
-		beat(t, s, second)
+		suite.Beat(t, s, second)
 		if got := settings(t, s, full.Region).NodesLive; got != 2 {
 			t.Errorf("%d live nodes after the second came back, want 2", got)
 		}
@@ -255,22 +237,22 @@ func testHeartbeat(t *testing.T, open func(t testing.TB) Store) {
 	run("replaces its earlier word", func(t *testing.T, s Store) {
 		later := heartbeat.Heartbeat{NodeID: full.NodeID, Region: "us", Build: "v1.2.4", TuningVersion: 6,
 			StartedAtMs: 1_700_000_090_000, SentAtMs: 1_700_000_091_000}
-		beat(t, s, full)
-		beat(t, s, later)
+		suite.Beat(t, s, full)
+		suite.Beat(t, s, later)
 		wantHeartbeats(t, s, later)
 	})
 	run("keeps its top keys until it tells of others", func(t *testing.T, s Store) {
 		later, after := full, full
 		later.SentAtMs, later.Top = full.SentAtMs+1, `{"hot":[{"w":"/w=="}]}`
 		after.SentAtMs = full.SentAtMs + 2
-		beat(t, s, full)
+		suite.Beat(t, s, full)
 		wantHeartbeats(t, s, full)
-		beat(t, s, later)
-		beat(t, s, after)
+		suite.Beat(t, s, later)
+		suite.Beat(t, s, after)
 		after.Top = later.Top
 		wantHeartbeats(t, s, after)
 		after.Top = `{"hot":[]}`
-		beat(t, s, after)
+		suite.Beat(t, s, after)
 		wantHeartbeats(t, s, after)
 	})
 	run("nodes are apart", func(t *testing.T, s Store) {
@@ -278,80 +260,26 @@ func testHeartbeat(t *testing.T, open func(t testing.TB) Store) {
 		for _, id := range []string{"n", "N", "n ", "\xff", strings.Repeat("n", 64)} {
 			b := full
 			b.NodeID, b.Region = id, strings.Repeat("r", 48)
-			beat(t, s, b)
+			suite.Beat(t, s, b)
 			want = append(want, b)
 		}
 		wantHeartbeats(t, s, want...)
 	})
 }
 
-// fill gives every figure a value of its own, also the ones that are yet to be added.
-func fill(t *testing.T, h *heartbeat.Health) { fillValue(t, reflect.ValueOf(h).Elem(), 0) }
-
-// fillValue fills the i-th of some values.
-func fillValue(t *testing.T, v reflect.Value, i int) {
-	t.Helper()
-	switch v.Kind() {
-	case reflect.Struct:
-		for i := range v.NumField() {
-			fillValue(t, v.Field(i), i)
-		}
-	case reflect.Pointer:
-		v.Set(reflect.New(v.Type().Elem()))
-		fillValue(t, v.Elem(), i)
-	case reflect.Slice:
-		v.Set(reflect.MakeSlice(v.Type(), 2, 2))
-		fillValue(t, v.Index(0), i)
-		fillValue(t, v.Index(1), i+1)
-	case reflect.Map:
-		v.Set(reflect.ValueOf(map[string]int64{"us": window.LimitMax - int64(i)}))
-	case reflect.Int, reflect.Int64:
-		v.SetInt(window.LimitMax - int64(i))
-	case reflect.String:
-		v.SetString(`tuning 8: "floor" is 1.1 (0 to 1) 🙂`)
-	case reflect.Float64:
-		v.SetFloat(0.25 * float64(i+1))
-	case reflect.Bool:
-		v.SetBool(true)
-	default:
-		t.Fatalf("no example for a %v", v.Type())
-	}
-}
-
-func beat(t testing.TB, s store.Settings, beats ...heartbeat.Heartbeat) {
-	t.Helper()
-	if err := s.Heartbeat(t.Context(), beats...); err != nil {
-		t.Fatalf("%d heartbeats: %v", len(beats), err)
-	}
-}
-
 func wantHeartbeats(t testing.TB, s Store, want ...heartbeat.Heartbeat) {
 	t.Helper()
-	wantSame(t, "beats", worded(t, s.Heartbeats(t)), worded(t, want))
-}
-
-// worded is beats in a form that can be compared, whatever they point at.
-func worded(t testing.TB, beats []heartbeat.Heartbeat) (all []string) {
-	t.Helper()
-	for _, b := range beats {
-		health, err := json.Marshal(b.Health)
-		if err != nil {
-			t.Fatal(err)
-		}
-		b.Health = heartbeat.Health{}
-		all = append(all, fmt.Sprintf("%+q %s", fmt.Sprintf("%+v", b), health))
-	}
-	return all
+	suite.WantSame(t, "beats", suite.Worded(t, s.Heartbeats(t)), suite.Worded(t, want))
 }
 
 // "All methods may run concurrently and obey ctx's deadline."
 func testCountContext(t *testing.T, s Store) {
-	c := liveCell("w", "x")
+	c := suite.LiveCell("w", "x")
 	publish(t, s, "us", store.Count{Cell: c, Count: 1})
-	endedContexts(t, func(ended string, ctx context.Context, want error) {
+	suite.EndedContexts(t, func(ended string, ctx context.Context, want error) {
 		for method, err := range map[string]error{
 			"Publish":   s.Publish(ctx, "eu", []store.Count{{Cell: c, Count: 1}}),
-			"Import":    s.Import(ctx, began.UnixMilli(), func(string, store.Count) {}),
+			"Import":    s.Import(ctx, suite.Began.UnixMilli(), func(string, store.Count) {}),
 			"Settings":  errOf(s.Settings(ctx, "eu")),
 			"Heartbeat": s.Heartbeat(ctx, heartbeat.Heartbeat{NodeID: "n", Region: "eu"}),
 		} {
@@ -360,14 +288,4 @@ func testCountContext(t *testing.T, s Store) {
 			}
 		}
 	})
-}
-
-// endedContexts calls try with contexts that have ended in each way, and the errors that calls with them must have.
-func endedContexts(t testing.TB, try func(ended string, ctx context.Context, want error)) {
-	cancelled, cancel := context.WithCancel(t.Context())
-	cancel()
-	late, cancelLate := context.WithDeadline(t.Context(), time.Now().Add(-time.Second))
-	defer cancelLate()
-	try("a cancelled ctx", cancelled, context.Canceled)
-	try("a ctx past its deadline", late, context.DeadlineExceeded)
 }

@@ -1,7 +1,6 @@
-package storetest
+package counttest
 
 import (
-	"context"
 	"errors"
 	"slices"
 	"strings"
@@ -9,6 +8,7 @@ import (
 	"time"
 
 	"github.com/weirhq/weir/dataplane/store"
+	"github.com/weirhq/weir/dataplane/storetest/internal/suite"
 	"github.com/weirhq/weir/shared/heartbeat"
 	"github.com/weirhq/weir/shared/window"
 )
@@ -74,15 +74,7 @@ func TestCountStore(t *testing.T, open func(t testing.TB) Store) {
 	t.Run("Heartbeat", func(t *testing.T) { testHeartbeat(t, open) })
 }
 
-// reporter is what a *testing.T and a *rapid.T have in common.
-type reporter interface {
-	Helper()
-	Errorf(format string, args ...any)
-	Fatalf(format string, args ...any)
-	Context() context.Context
-}
-
-func publish(t reporter, s store.CountStore, region string, counts ...store.Count) {
+func publish(t suite.Reporter, s store.CountStore, region string, counts ...store.Count) {
 	t.Helper()
 	sortCounts(counts)
 	for chunk := range slices.Chunk(counts, store.PublishRowsMax) {
@@ -94,7 +86,7 @@ func publish(t reporter, s store.CountStore, region string, counts ...store.Coun
 
 // imported is all that is stored of the given workspaces' cells (of all
 // cells, if none is given), and fails the test on a component that comes twice.
-func imported(t reporter, s store.CountStore, nowMs int64, workspacePrefix string) components {
+func imported(t suite.Reporter, s store.CountStore, nowMs int64, workspacePrefix string) components {
 	t.Helper()
 	got := make(components)
 	err := s.Import(t.Context(), nowMs, func(region string, n store.Count) {
@@ -113,9 +105,9 @@ func imported(t reporter, s store.CountStore, nowMs int64, workspacePrefix strin
 	return got
 }
 
-func wantImported(t reporter, s store.CountStore, want components) {
+func wantImported(t suite.Reporter, s store.CountStore, want components) {
 	t.Helper()
-	got := imported(t, s, began.UnixMilli(), "")
+	got := imported(t, s, suite.Began.UnixMilli(), "")
 	for k, n := range want {
 		if g, ok := got[k]; !ok {
 			t.Errorf("%v/%d of %q is missing", k.cell, k.cell.Sequence, k.region)
@@ -133,7 +125,7 @@ func sortCounts(counts []store.Count) {
 }
 
 func testPublishRaises(t *testing.T, s Store) {
-	a, b := liveCell("w", "a"), liveCell("w", "b")
+	a, b := suite.LiveCell("w", "a"), suite.LiveCell("w", "b")
 	publish(t, s, "eu", store.Count{Cell: a, Count: 6}, store.Count{Cell: b, Count: 1})
 	wantImported(t, s, components{{a, "eu"}: 6, {b, "eu"}: 1})
 	publish(t, s, "eu", store.Count{Cell: a, Count: 9})
@@ -144,7 +136,7 @@ func testPublishRaises(t *testing.T, s Store) {
 
 // Conformance 38: "GREATEST: an older count never lowers a row".
 func testPublishNeverLowers(t *testing.T, s Store) {
-	a, b := liveCell("w", "a"), liveCell("w", "b")
+	a, b := suite.LiveCell("w", "a"), suite.LiveCell("w", "b")
 	publish(t, s, "eu", store.Count{Cell: a, Count: 9}, store.Count{Cell: b, Count: 2})
 	publish(t, s, "eu", store.Count{Cell: a, Count: 6}, store.Count{Cell: b, Count: 3})
 	wantImported(t, s, components{{a, "eu"}: 9, {b, "eu"}: 3})
@@ -152,7 +144,7 @@ func testPublishNeverLowers(t *testing.T, s Store) {
 
 // Conformance 38: "the same flush twice changes nothing".
 func testPublishTwice(t *testing.T, s Store) {
-	a, b := liveCell("w", "a"), liveCell("w", "b")
+	a, b := suite.LiveCell("w", "a"), suite.LiveCell("w", "b")
 	for range 2 {
 		publish(t, s, "eu", store.Count{Cell: a, Count: 6}, store.Count{Cell: b, Count: 4})
 		wantImported(t, s, components{{a, "eu"}: 6, {b, "eu"}: 4})
@@ -169,7 +161,7 @@ func testPublishNothing(t *testing.T, s Store) {
 }
 
 func testPublishRowsMax(t *testing.T, s Store) {
-	full := numbered(liveCells(store.PublishRowsMax), countOf)
+	full := suite.Numbered(suite.LiveCells(store.PublishRowsMax), countOf)
 	sortCounts(full)
 	last := full[len(full)-1]
 	last.Cell.Identifier += "z"
@@ -183,9 +175,9 @@ func testPublishRowsMax(t *testing.T, s Store) {
 
 func testPublishOrder(t *testing.T, s Store) {
 	count := func(c window.Cell) store.Count { return store.Count{Cell: c, Count: 1} }
-	a, b, c := count(liveCell("w", "a")), count(liveCell("w", "b")), count(liveCell("w", "c"))
+	a, b, c := count(suite.LiveCell("w", "a")), count(suite.LiveCell("w", "b")), count(suite.LiveCell("w", "c"))
 	longer, next := a, a
-	longer.Cell.Duration, longer.Cell.Sequence = 24*time.Hour, sequenceNow(24*time.Hour)
+	longer.Cell.Duration, longer.Cell.Sequence = 24*time.Hour, suite.SequenceNow(24*time.Hour)
 	next.Cell.Sequence++
 	twice := a
 	twice.Count = 2
@@ -217,7 +209,7 @@ func wantMisuse(t *testing.T, s Store, rows []store.Count) {
 
 // Conformance 39: "One row that the database refuses blocks no other row".
 func testPublishRefused(t *testing.T, s Store) {
-	good := func(id string) store.Count { return store.Count{Cell: liveCell("w", id), Count: 5} }
+	good := func(id string) store.Count { return store.Count{Cell: suite.LiveCell("w", id), Count: 5} }
 	bad := func(change func(*store.Count)) store.Count {
 		c := good("m")
 		change(&c)
@@ -250,7 +242,7 @@ func testPublishRefused(t *testing.T, s Store) {
 }
 
 func testPublishKeepsNothing(t *testing.T, s Store) {
-	a, b := liveCell("w", "a"), liveCell("w", "b")
+	a, b := suite.LiveCell("w", "a"), suite.LiveCell("w", "b")
 	rows := []store.Count{{Cell: a, Count: 6}, {Cell: b, Count: 4}}
 	publish(t, s, "eu", rows...)
 	rows[0], rows[1] = store.Count{Cell: b, Count: 100}, store.Count{}

@@ -1,4 +1,4 @@
-package storetest
+package counttest
 
 import (
 	"context"
@@ -6,6 +6,7 @@ import (
 	"testing"
 
 	"github.com/weirhq/weir/dataplane/store"
+	"github.com/weirhq/weir/dataplane/storetest/internal/suite"
 )
 
 func wantOwn(t testing.TB, n Feed, s store.Stream, want ...store.FeedRow) {
@@ -82,7 +83,7 @@ func testPruneStream(t *testing.T, n Feed) {
 
 func testFeedNames(t *testing.T, n Feed) {
 	var rows []store.FeedRow
-	for _, name := range lookalikes {
+	for _, name := range suite.Lookalikes {
 		if len(name) == 0 || len(name) > store.RegionBytesMax {
 			continue
 		}

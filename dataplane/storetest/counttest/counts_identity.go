@@ -1,4 +1,4 @@
-package storetest
+package counttest
 
 import (
 	"maps"
@@ -12,27 +12,32 @@ import (
 	"pgregory.net/rapid"
 
 	"github.com/weirhq/weir/dataplane/store"
+	"github.com/weirhq/weir/dataplane/storetest/internal/suite"
 	"github.com/weirhq/weir/shared/window"
 )
 
 // Conformance 6: "Names with any characters ('-', ':', '/', NUL, emoji, trailing
 // space, 'A' against 'a') never collide".
-func testCountNames(t *testing.T, s Store) { testDistinct(t, s, lookalikeCells(freshWorkspace())) }
+func testCountNames(t *testing.T, s Store) {
+	testDistinct(t, s, suite.LookalikeCells(suite.FreshWorkspace()))
+}
 
 // Conformance 9: lengths are counted in bytes, 191, 255 and 255 of them.
-func testCountLongNames(t *testing.T, s Store) { testDistinct(t, s, longestCells(freshWorkspace())) }
+func testCountLongNames(t *testing.T, s Store) {
+	testDistinct(t, s, suite.LongestCells(suite.FreshWorkspace()))
+}
 
 // testDistinct gives each cell a count of its own and expects each one back.
 func testDistinct(t *testing.T, s Store, cells []window.Cell) {
 	t.Helper()
-	rows, want := numbered(cells, countOf), make(components)
+	rows, want := suite.Numbered(cells, countOf), make(components)
 	publish(t, s, "us", rows...)
 	want.publish("us", rows)
 	wantImported(t, s, want)
 }
 
 func testCountRegions(t *testing.T, s Store) {
-	c := liveCell("w", "x")
+	c := suite.LiveCell("w", "x")
 	regions := []string{"eu", "EU", "eu ", " eu", "eu\x00", "eü", "\xff", "e:u", "🙂",
 		strings.Repeat("r", 47) + "a", strings.Repeat("r", 47) + "b"}
 	want := make(components)
@@ -46,7 +51,7 @@ func testCountRegions(t *testing.T, s Store) {
 // Conformance 5: "Same identifier, other duration → independent. Other limit, same
 // duration → the same counter." Conformance 6: "The same namespace in two
 // workspaces → isolated." And two modes never share cells, nor do two generations.
-func testCountIdentity(t *testing.T, s Store) { testDistinct(t, s, likeCells()) }
+func testCountIdentity(t *testing.T, s Store) { testDistinct(t, s, suite.LikeCells()) }
 
 // components is the counter as mathematics has it: a map, merged by max.
 type components map[component]int64
@@ -90,7 +95,7 @@ type publication struct {
 func testCountHistories(t *testing.T, open func(testing.TB) Store) {
 	regions := []string{"eu", "us", "US", "ap "}
 	rapid.Check(t, func(rt *rapid.T) {
-		s, workspace := open(t), freshWorkspace() // or each history would read the rows of all before it
+		s, workspace := open(t), suite.FreshWorkspace() // or each history would read the rows of all before it
 		model := make(components)
 		var history []publication
 		for range rapid.IntRange(1, 12).Draw(rt, "publications") {
@@ -101,8 +106,8 @@ func testCountHistories(t *testing.T, open func(testing.TB) Store) {
 			model.publish(p.region, p.counts)
 			history = append(history, p)
 		}
-		nowMs := began.UnixMilli() + rapid.SampledFrom([]int64{0, time.Hour.Milliseconds(), 25 * time.Hour.Milliseconds(),
-			3 * window.DurationMax.Milliseconds()}).Draw(rt, "later")
+		nowMs := suite.Began.UnixMilli() + rapid.SampledFrom([]int64{0, time.Hour.Milliseconds(),
+			25 * time.Hour.Milliseconds(), 3 * window.DurationMax.Milliseconds()}).Draw(rt, "later")
 		if got, want := imported(rt, s, nowMs, workspace), model.alive(nowMs); !maps.Equal(got, want) {
 			rt.Fatalf(" got %v\nwant %v", got, want)
 		}
@@ -119,7 +124,7 @@ func testPublishConcurrently(t *testing.T, s Store) {
 		publishers = 4
 		chunkRows  = 150
 	)
-	sorted := liveCells(cells)
+	sorted := suite.LiveCells(cells)
 	slices.SortFunc(sorted, window.Cell.Compare)
 	var mu sync.Mutex
 	model := make(components)
@@ -148,7 +153,7 @@ func testPublishConcurrently(t *testing.T, s Store) {
 	}
 	largest := make(components)
 	for range rounds {
-		for k, n := range imported(t, s, began.UnixMilli(), "") {
+		for k, n := range imported(t, s, suite.Began.UnixMilli(), "") {
 			if n < largest[k] {
 				t.Errorf("%v of %q fell from %d to %d", k.cell, k.region, largest[k], n)
 			}
@@ -156,7 +161,37 @@ func testPublishConcurrently(t *testing.T, s Store) {
 		}
 	}
 	wg.Wait()
-	if got := imported(t, s, began.UnixMilli(), ""); !maps.Equal(got, model) {
+	if got := imported(t, s, suite.Began.UnixMilli(), ""); !maps.Equal(got, model) {
 		t.Error("afterwards: not the largest of what was published")
 	}
+}
+
+// countOf is for suite.Numbered.
+func countOf(c window.Cell, n int64) store.Count { return store.Count{Cell: c, Count: n} }
+
+// drawCell draws one of a few cells that are alive, so that histories meet often.
+func drawCell(workspace string) *rapid.Generator[window.Cell] {
+	return rapid.Custom(func(t *rapid.T) window.Cell {
+		d := rapid.SampledFrom([]time.Duration{time.Hour, 24 * time.Hour, window.DurationMax}).Draw(t, "duration")
+		return window.Cell{
+			Key: window.Key{
+				Workspace:  workspace + rapid.SampledFrom([]string{"", " ", "x"}).Draw(t, "workspace"),
+				Namespace:  rapid.SampledFrom([]string{"n", "N", "n:"}).Draw(t, "namespace"),
+				Identifier: rapid.SampledFrom([]string{"a", "A", "a ", "\xff", "é"}).Draw(t, "identifier"),
+				Duration:   d,
+				Generation: rapid.SampledFrom([]window.Generation{0, 0, 0, 1, window.GenerationMax}).Draw(t, "generation"),
+			},
+			Sequence: suite.SequenceNow(d) + rapid.Int64Range(0, 1).Draw(t, "sequence"),
+		}
+	})
+}
+
+// sortedCounts orders rows as Publish wants them.
+func sortedCounts(rows map[window.Cell]int64) []store.Count {
+	counts := make([]store.Count, 0, len(rows))
+	for c, n := range rows {
+		counts = append(counts, store.Count{Cell: c, Count: n})
+	}
+	sortCounts(counts)
+	return counts
 }

@@ -1,0 +1,67 @@
+package suite
+
+import (
+	"encoding/json"
+	"fmt"
+	"reflect"
+	"testing"
+
+	"github.com/weirhq/weir/dataplane/store"
+	"github.com/weirhq/weir/shared/heartbeat"
+	"github.com/weirhq/weir/shared/window"
+)
+
+// FillHealth gives every figure a value of its own, also the ones that are yet to be added.
+func FillHealth(t *testing.T, h *heartbeat.Health) { fillValue(t, reflect.ValueOf(h).Elem(), 0) }
+
+// fillValue fills the i-th of some values.
+func fillValue(t *testing.T, v reflect.Value, i int) {
+	t.Helper()
+	switch v.Kind() {
+	case reflect.Struct:
+		for i := range v.NumField() {
+			fillValue(t, v.Field(i), i)
+		}
+	case reflect.Pointer:
+		v.Set(reflect.New(v.Type().Elem()))
+		fillValue(t, v.Elem(), i)
+	case reflect.Slice:
+		v.Set(reflect.MakeSlice(v.Type(), 2, 2))
+		fillValue(t, v.Index(0), i)
+		fillValue(t, v.Index(1), i+1)
+	case reflect.Map:
+		v.Set(reflect.ValueOf(map[string]int64{"us": window.LimitMax - int64(i)}))
+	case reflect.Int, reflect.Int64:
+		v.SetInt(window.LimitMax - int64(i))
+	case reflect.String:
+		v.SetString(`tuning 8: "floor" is 1.1 (0 to 1) 🙂`)
+	case reflect.Float64:
+		v.SetFloat(0.25 * float64(i+1))
+	case reflect.Bool:
+		v.SetBool(true)
+	default:
+		t.Fatalf("no example for a %v", v.Type())
+	}
+}
+
+// Worded is beats in a form that can be compared, whatever they point at.
+func Worded(t testing.TB, beats []heartbeat.Heartbeat) (all []string) {
+	t.Helper()
+	for _, b := range beats {
+		health, err := json.Marshal(b.Health)
+		if err != nil {
+			t.Fatal(err)
+		}
+		b.Health = heartbeat.Health{}
+		all = append(all, fmt.Sprintf("%+q %s", fmt.Sprintf("%+v", b), health))
+	}
+	return all
+}
+
+// Beat stores heartbeats.
+func Beat(t testing.TB, s store.Settings, beats ...heartbeat.Heartbeat) {
+	t.Helper()
+	if err := s.Heartbeat(t.Context(), beats...); err != nil {
+		t.Fatalf("%d heartbeats: %v", len(beats), err)
+	}
+}
