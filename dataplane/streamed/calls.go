@@ -78,7 +78,7 @@ func (m *Meter) say(costs []int64,
 // windowOver is true when the first of the reservation's windows has ended: what is spent from now on is the next
 // one's.
 func (m *Meter) windowOver() bool {
-	return m.n < rollsMax && !m.windowEnds.IsZero() && !time.Now().Before(m.windowEnds)
+	return !m.windowEnds.IsZero() && !time.Now().Before(m.windowEnds)
 }
 
 // setWindow takes note of when the first of the windows ends in which the reservation was made, by the origin's clock.
@@ -98,7 +98,7 @@ func (m *Meter) setWindow(decisions []dataplane.Decision) {
 
 // next is when the next step is due, unless cost has it made earlier.
 func (m *Meter) next() time.Duration {
-	if left := time.Until(m.windowEnds); m.open && m.n < rollsMax && left > 0 {
+	if left := time.Until(m.windowEnds); m.open && left > 0 {
 		return min(m.tick, left)
 	}
 	return m.tick
@@ -160,9 +160,6 @@ func (m *Meter) over(spent []int64, settled bool) {
 // again reserves what is left of the ceiling; if there is no room for that, or with last, nothing: what was spent is
 // counted there past the limit.
 func (m *Meter) again(last bool) error {
-	if m.n > againMax {
-		return fmt.Errorf("streamed: %d reservations have ended", m.n)
-	}
 	rest, left := make([]int64, len(m.ceiling)), false
 	for i := range rest {
 		if rest[i] = max(0, m.ceiling[i]-m.counted[i]); last {
@@ -192,7 +189,7 @@ var errEnds = errors.New("streamed: its reservations end again and again")
 // reserve reserves costs in the next reservation, within limits of at least limit.
 func (m *Meter) reserve(costs []int64, limit int64) (bool, error) {
 	r := m.ask
-	r.ID += "~" + strconv.Itoa(m.n)
+	r.ID += "~" + strconv.FormatInt(m.n, 36)
 	r.Requests = slices.Clone(r.Requests)
 	for i := range r.Requests {
 		q := &r.Requests[i]

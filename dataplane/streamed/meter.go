@@ -32,7 +32,7 @@ type Meter struct {
 	// The goroutine's own:
 
 	id         string  // of the reservation now
-	n          int     // how many have ended before
+	n          int64   // how many have ended before
 	open       bool    // it may be changed
 	held, said []int64 // reserved by it; said to be spent of it
 	counted    []int64 // by reservations that have ended

@@ -22,7 +22,7 @@
 // spent, each Every, and never more often than ten times a second.
 //
 // What is spent counts in the window in which it is said. So when the first of the requests' windows has ended, the
-// reservation is settled, and another one is made of what is left of the ceiling, up to 900 times in a stream.
+// reservation is settled, and another one is made of what is left of the ceiling, for as long as the stream lasts.
 //
 // A reservation that has ended all the same, because the process stood still or the origin was away for longer than its
 // time to live, is made again, and the meter settles there what it was too late to settle here. So what was reported is
@@ -60,14 +60,13 @@ type Reservations interface {
 }
 
 const (
-	// IDBytesMax is how long the id of a stream's reservation is: the one that takes its place has a longer one.
-	IDBytesMax = dataplane.ReservationIDBytesMax - 4
+	// IDBytesMax is how long the id of a stream's reservation may be. Reservations that take its place have ids that are
+	// up to 8 bytes longer: the n-th one's ends with ~ and n in base 36, and no stream lasts for 36^7 of them.
+	IDBytesMax = dataplane.ReservationIDBytesMax - 8
 
 	// MetersMax is how many meters have not settled yet.
 	MetersMax = dataplane.ReservationsMax
 
-	againMax = 999 // reservations that take the place of one
-	rollsMax = 900 // of them, those because a window has ended
 	callMax  = 5 * time.Second
 	gapMin   = 100 * time.Millisecond // between calls because of cost
 	retryMin = 100 * time.Millisecond

@@ -305,6 +305,42 @@ func TestAStreamThatOutlastsItsWindowIsCounted(t *testing.T) {
 	}
 }
 
+// "The reservation is settled, and another one is made of what is left of the ceiling", in each window for as long as
+// the stream lasts: here for 25 minutes with windows of a second, under the longest ID.
+//
+//weir:unraced
+func TestALongStreamIsCountedInEachWindow(t *testing.T) {
+	at(t, func(t *testing.T, _ *memstore.Origin, a, b *dataplane.Limiter) {
+		s := metered(t, a, nil)
+		ask := func(cost int64) dataplane.Request {
+			r := tokens("org", cost, 10_000)
+			r.Duration = time.Second
+			return r
+		}
+		m, first := s.Begin(t.Context(), dataplane.ReserveRequest{ID: strings.Repeat("x", streamed.IDBytesMax),
+			Requests: []dataplane.Request{ask(10)}})
+		if !first.Allowed {
+			t.Fatalf("%+v", first)
+		}
+		for i := range 1500 {
+			time.Sleep(time.Second / 2)
+			m.Spent(100)
+			time.Sleep(time.Second / 2)
+			if i%100 != 99 {
+				continue
+			}
+			got := b.ReserveAll(t.Context(), dataplane.ReserveRequest{Requests: []dataplane.Request{ask(0)}})
+			if counted := 10_000 - got.Decisions[0].Remaining; counted != 100 {
+				t.Errorf("in window %d %d are counted, want 100", i+1, counted)
+			}
+		}
+		m.End()
+		if err := m.Wait(t.Context()); err != nil {
+			t.Error(err)
+		}
+	})
+}
+
 // "A reservation that has ended all the same … is made again, and the meter settles there what it was too late to
 // settle here."
 func TestAReservationThatEndedInAPauseIsCounted(t *testing.T) {
@@ -468,7 +504,7 @@ func TestConfigsNameWhatIsWrong(t *testing.T) {
 		}
 	}
 	s := metered(t, l, nil)
-	for _, bad := range []dataplane.ReserveRequest{{ID: strings.Repeat("x", 121)}, {}} {
+	for _, bad := range []dataplane.ReserveRequest{{ID: strings.Repeat("x", streamed.IDBytesMax+1)}, {}} {
 		if _, got := s.Begin(t.Context(), bad); !errors.Is(got.Err, dataplane.ErrInvalid) {
 			t.Error(got.Err)
 		}
