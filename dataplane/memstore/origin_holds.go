@@ -156,7 +156,7 @@ func (g *holding) state(h *store.Hold, a *store.HoldAnswer) (ok bool) {
 	was, known := held.by[h.Owner]
 	a.Used, a.UsedBefore = g.used(h.Cell)-was.counts(), g.used(h.Before)
 	a.Used = max(0, a.Used)
-	if a.Known = known && !was.void; was.void && h.As >= store.HoldForced {
+	if was.void && h.As >= store.HoldForced {
 		was, known = hold{}, false // the record is the truth, and it is not known whether it was there
 	}
 	expired := h.Cell.ExpiresAtMs()+(g.servers.grace+jitter(h.Cell)).Milliseconds() <= g.nowMs

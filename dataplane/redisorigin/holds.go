@@ -181,7 +181,7 @@ func (c *holdCall) answer(call *store.HoldCall, r *scriptReply) store.HoldReply 
 	}
 	reply.Answers = make([]store.HoldAnswer, len(call.Holds))
 	for i := range call.Holds {
-		a := store.HoldAnswer{Held: r.int() == 1, Known: r.int() == 1, Fits: r.int() == 1}
+		a := store.HoldAnswer{Held: r.int() == 1, Fits: r.int() == 1}
 		many := r.int() == 1
 		a.Used, a.UsedBefore = r.int(), r.int()
 		if a.Total = r.total(c.keys.key(call.Holds[i].Cell), ""); many {

@@ -207,7 +207,7 @@ end
 	//
 	//	a state (0: applied, 1: behind, 2: a hold does not fit, 3: another record has the ID), and the stream's count
 	//	unless it is behind: text, spent, end, settled and changed of the record
-	//	in states 0 and 2, of each hold: held, known, fits, 1 if there are too many, used, used before, region and foreign
+	//	in states 0 and 2, of each hold: held, fits, 1 if there are too many, used, used before, region and foreign
 	//
 	// It makes all decisions before it writes anything.
 	luaHold = `
@@ -222,7 +222,7 @@ local first = 13 + 3 * (#KEYS - 4) / 4
 for i = 1, (#KEYS - 4) / 4 do cells[i] = load(i) end
 for j = first, #ARGV, 10 do
 	local h = {cell = cells[tonumber(ARGV[j])], owner = ARGV[j+2], limit = tonumber(ARGV[j+6]),
-		held = 0, known = 0, fits = 0, many = 0, used = 0, before = 0}
+		held = 0, fits = 0, many = 0, used = 0, before = 0}
 	local amount, after, ttl, as = tonumber(ARGV[j+3]), tonumber(ARGV[j+4]), tonumber(ARGV[j+5]), ARGV[j+7]
 	local cell, before, new = h.cell, cells[tonumber(ARGV[j+1])], as == '1'
 	local ok, expired, was = true, cell.at <= now, nil
@@ -232,7 +232,6 @@ for j = first, #ARGV, 10 do
 		was = find(cell, h.owner)
 		h.used, h.before = math.max(0, used(cell) - counts(was)), used(before)
 		if was and was.state < 3 and not expired then h.held = 1 end
-		if was and was.state < 4 then h.known = 1 end
 		if was and was.state == 4 and as >= '2' then was = nil end
 	end
 	if not cell.a then ok = false
@@ -300,8 +299,8 @@ if r then out[6], out[7], out[8], out[9], out[10] = r.t, r.s, r.e, r.x and 1 or 
 if another then return out end
 for _, h in ipairs(holds) do
 	local cell, n = h.cell, #out
-	out[n+1], out[n+2], out[n+3], out[n+4], out[n+5], out[n+6] = h.held, h.known, h.fits, h.many, h.used, h.before
-	if cell.a then out[n+7], out[n+8] = region(cell.a2, cell.r, cell.k), cell.f else out[n+7], out[n+8] = -1, 0 end
+	out[n+1], out[n+2], out[n+3], out[n+4], out[n+5] = h.held, h.fits, h.many, h.used, h.before
+	if cell.a then out[n+6], out[n+7] = region(cell.a2, cell.r, cell.k), cell.f else out[n+6], out[n+7] = -1, 0 end
 end
 return out
 `

@@ -202,9 +202,6 @@ type HoldAnswer struct {
 	// Held reports whether the origin has the hold: it has not ended for good.
 	Held bool
 
-	// Known reports whether the origin knew the hold before the call.
-	Known bool
-
 	// Fits is of a HoldNew: it is held, or would be if the call were not refused.
 	Fits bool
 

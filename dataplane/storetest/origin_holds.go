@@ -297,17 +297,6 @@ var originHoldTests = map[string]func(*originTest){
 		h.wantHeld(ends("a", h.cell, 3), false)
 		h.wantUsed(h.cell, 48, 25)
 	},
-	"is Known from its first statement on until it is forgotten": func(h *originTest) {
-		for i, hold := range []store.Hold{states("a", h.cell, 10, 0), ends("a", h.cell, 10),
-			as(store.HoldForced, states("a", h.cell, 10, 0)), opens("a", h.cell, 10, 100), ends("a", h.cell, 10),
-			states("a", h.cell, 10, 0), opens("a", h.cell, 10, 100), opens("b", h.cell, 91, 100),
-			opens("b", h.cell, 90, 100), states("b", h.cell, 90, 0)} {
-			a := h.call(h.callOf(hold)).Answers[0]
-			if want := i >= 3 && i < 7 || i == 9; a.Known != want {
-				h.Errorf("%d, %+v: %+v, want that it was known: %v", i, hold, a, want)
-			}
-		}
-	},
 	"that is not known is not made by a later statement": func(h *originTest) {
 		h.hold(opens("a", h.cell, 60, 100))
 		late := states("b", h.cell, 9, 9)

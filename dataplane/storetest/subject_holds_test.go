@@ -165,12 +165,6 @@ var holdFaults = map[string]holdFault{
 			w.As = min(w.As, w.As%store.HoldForced)
 		}
 	}},
-	"new holds are Known": {subtest: "Hold/is_Known",
-		reply: func(_ *originSubject, _ store.HoldCall, r *store.HoldReply) {
-			for i := range r.Answers {
-				r.Answers[i].Known = r.Answers[i].Known || r.Answers[i].Held
-			}
-		}},
 	"no end is final": {subtest: "Hold/that_was_ended", hold: func(_ *originSubject, w *store.Hold) {
 		w.TTL = max(w.TTL, time.Nanosecond)
 	}},
