@@ -112,6 +112,7 @@ var inside = map[string][]string{
 		"github.com/weirhq/weir/shared/estimate", "github.com/weirhq/weir/shared/strict",
 		"github.com/weirhq/weir/shared/heartbeat"}, leaves...),
 	library + "/internal/held":    {library + "/store", "github.com/weirhq/weir/shared/"},
+	library + "/internal/holds":   {library + "/store", "github.com/weirhq/weir/shared/"},
 	library + "/internal/collect": {library + "/internal/histogram"},
 	library + "/internal/latency": {library + "/internal/histogram"},
 

@@ -171,8 +171,7 @@ func (s *originShard) clone() *originShard {
 	clone := *s
 	clone.cells, clone.streams, clone.changed = maps.Clone(s.cells), maps.Clone(s.streams), maps.Clone(s.changed)
 	clone.beats = maps.Clone(s.beats)
-	clone.holds, clone.records = cloneHolds(s.holds), maps.Clone(s.records)
-	clone.holdStreams = maps.Clone(s.holdStreams)
+	clone.holds = s.holds.Clone()
 	clone.slots, clone.leases = cloneEach(s.slots), cloneEach(s.leases)
 	clone.listeners = nil
 	return &clone

@@ -7,33 +7,31 @@ import (
 	"slices"
 	"time"
 
+	"github.com/weirhq/weir/dataplane/internal/holds"
 	"github.com/weirhq/weir/dataplane/store"
 	"github.com/weirhq/weir/shared/window"
 )
 
 // originShard is one server of an Origin: what it holds and what it does in one atomic step.
 type originShard struct {
-	epoch       store.Epoch // 0 until it is asked for
-	healed      bool
-	cells       map[window.Cell]originRecord
-	streams     map[uint64]streamState
-	holdStreams map[uint64]holdStream
-	changed     map[window.Cell]bool
-	holds       map[window.Cell]*cellHolds
-	records     map[string]storedRecord
-	slots       map[window.Key]map[uint64]slotsHeld // by node; 0 stands for all leases by id that were refused
-	leases      map[window.Key]map[string]int64     // when those by id end, Unix ms
-	lease       heldLease
-	lostMs      int64 // Unix ms when it lost what it had; 0: long ago
+	epoch   store.Epoch // 0 until it is asked for
+	healed  bool
+	cells   map[window.Cell]originRecord
+	streams map[uint64]streamState
+	changed map[window.Cell]bool
+	holds   *holds.Group
+	slots   map[window.Key]map[uint64]slotsHeld // by node; 0 stands for all leases by id that were refused
+	leases  map[window.Key]map[string]int64     // when those by id end, Unix ms
+	lease   heldLease
+	lostMs  int64 // Unix ms when it lost what it had; 0: long ago
 
 	settings settingsCopy
 	beats    map[string]waitingHeartbeat // by node
 	marks    int64                       // of beats, so far
 
-	listeners      map[*listener]bool
-	sweepAt        int // size of cells and streams at which what has expired is removed
-	sweepRecordsAt int // the same of records and streams of holds
-	sweepSlotsAt   int // and of slots
+	listeners    map[*listener]bool
+	sweepAt      int // size of cells and streams at which what has expired is removed
+	sweepSlotsAt int // the same of slots
 }
 
 // originRecord is what an origin holds of a cell. All counts are 0 to store.CountMax and only grow.
@@ -74,19 +72,16 @@ type heldLease struct {
 
 func newOriginShard() *originShard {
 	return &originShard{
-		cells:          make(map[window.Cell]originRecord),
-		streams:        make(map[uint64]streamState),
-		changed:        make(map[window.Cell]bool),
-		holds:          make(map[window.Cell]*cellHolds),
-		records:        make(map[string]storedRecord),
-		holdStreams:    make(map[uint64]holdStream),
-		slots:          make(map[window.Key]map[uint64]slotsHeld),
-		leases:         make(map[window.Key]map[string]int64),
-		beats:          make(map[string]waitingHeartbeat),
-		listeners:      make(map[*listener]bool),
-		sweepAt:        sweepMin,
-		sweepRecordsAt: sweepMin,
-		sweepSlotsAt:   sweepMin,
+		cells:        make(map[window.Cell]originRecord),
+		streams:      make(map[uint64]streamState),
+		changed:      make(map[window.Cell]bool),
+		holds:        new(holds.Group),
+		slots:        make(map[window.Key]map[uint64]slotsHeld),
+		leases:       make(map[window.Key]map[string]int64),
+		beats:        make(map[string]waitingHeartbeat),
+		listeners:    make(map[*listener]bool),
+		sweepAt:      sweepMin,
+		sweepSlotsAt: sweepMin,
 	}
 }
 
@@ -136,7 +131,7 @@ func (h *originServers) put(s *originShard, c window.Cell, before, after originR
 func (s *originShard) sweep(nowMs int64) {
 	maps.DeleteFunc(s.cells, func(_ window.Cell, r originRecord) bool { return r.forgottenMs <= nowMs })
 	maps.DeleteFunc(s.streams, func(_ uint64, st streamState) bool { return st.forgottenMs <= nowMs })
-	maps.DeleteFunc(s.holds, func(c window.Cell, _ *cellHolds) bool {
+	s.holds.ForgetCells(func(c window.Cell) bool {
 		_, counts := s.cells[c] // of tentative holds alone it has none
 		return !counts && c.ExpiresAtMs() <= nowMs
 	})

@@ -1,0 +1,217 @@
+// Package holds applies calls about reservations to one group of an origin: see store.Reservations. It keeps the
+// group's records and the holds of its cells. It has no clock, no lock and no I/O.
+//
+//	holds.go   calls, and statements about holds
+//	cell.go    the holds of a cell, and their ends
+//	record.go  records
+//
+// memstore keeps a region's reservations with it, and package permits those that a process reserves by itself.
+package holds
+
+import (
+	"maps"
+	"slices"
+
+	"github.com/weirhq/weir/dataplane/store"
+	"github.com/weirhq/weir/shared/window"
+)
+
+// Counts are the counts of the cells that have the holds.
+type Counts interface {
+	// Expired reports whether a cell takes no statements any more.
+	Expired(c window.Cell) bool
+
+	// Used returns the count of a cell that new holds must fit beside. It includes the cell's holds.
+	Used(c window.Cell, held *Cell) int64
+
+	// Grant reports whether a new hold fits beside a.Used and a.UsedBefore. The charge may be nil.
+	Grant(h *store.Hold, a *store.HoldAnswer) (c Charge, ok bool)
+}
+
+// Charge is the cost that was counted for one hold where each hold has a cost of its own. Where it has none, because
+// the count of a cell is computed from the sum of its holds, the charge is nil.
+type Charge interface {
+	// Set changes the cost to the amount that the hold counts now. For example, a hold of 500 is settled with 120: Set(120)
+	// gives back 380.
+	Set(cost int64)
+}
+
+// Group has the records and holds of one group. The zero Group is empty. A Group must not be used concurrently.
+type Group struct {
+	// Lean forgets a cell together with its last hold. Leave it unset where Cell.Grown matters.
+	Lean bool
+
+	cells   map[window.Cell]*Cell
+	due     queue
+	records map[string]record
+	streams map[uint64]stream
+	sweepAt int // number of records and streams at which old ones are removed
+}
+
+// stream is how many calls of a stream the group has applied.
+type stream struct {
+	number      int64
+	forgottenMs int64
+}
+
+const sweepMin = 1000
+
+// applying is a call while the group applies it. undo takes back the changes that were made so far.
+type applying struct {
+	*Group
+	call   *store.HoldCall
+	counts Counts
+	nowMs  int64
+	undo   []func()
+}
+
+// Apply makes all changes of a call, or none if one of them is refused. It leaves the totals of the answers and the
+// time of the reply to its caller.
+func (g *Group) Apply(call *store.HoldCall, counts Counts, epoch store.Epoch, nowMs int64) (reply store.HoldReply) {
+	g.End(nowMs)
+	reply.Epoch = epoch
+	counted := g.streams[call.Stream]
+	if counted.forgottenMs <= nowMs {
+		counted = stream{}
+	}
+	if after := call.After; after.Epoch == epoch && counted.number < after.Number {
+		reply.Behind, reply.Have = true, counted.number
+		return reply
+	}
+	a := applying{Group: g, call: call, counts: counts, nowMs: nowMs}
+	if r := call.Record; r != nil {
+		var ok bool
+		if reply.Record, ok = a.change(r); !ok {
+			reply.Refused = true
+			return reply
+		}
+	}
+	reply.Answers = make([]store.HoldAnswer, len(call.Holds))
+	for i := range call.Holds {
+		refused := !a.state(&call.Holds[i], &reply.Answers[i])
+		reply.Refused = reply.Refused || refused
+	}
+	if reply.Refused {
+		a.takeBack(&reply)
+		return reply
+	}
+	for i := range call.Holds {
+		if h := g.find(&call.Holds[i]); h != nil {
+			h.charged()
+		}
+	}
+	if call.Record != nil || len(call.Holds) > 0 {
+		reply.Number = counted.number + 1
+		if g.streams == nil {
+			g.streams = make(map[uint64]stream)
+		}
+		g.streams[call.Stream] = stream{reply.Number, nowMs + 2*store.HoldKeptFor.Milliseconds()}
+	}
+	g.sweep(nowMs)
+	return reply
+}
+
+// takeBack undoes all changes of a call that is refused.
+func (a *applying) takeBack(reply *store.HoldReply) {
+	for _, undo := range slices.Backward(a.undo) {
+		undo()
+	}
+	for i := range reply.Answers {
+		h := a.find(&a.call.Holds[i])
+		reply.Answers[i].Held = h != nil && !h.final
+	}
+	reply.Record = store.RecordAnswer{}
+	if a.call.Record != nil {
+		reply.Record = a.stored(a.call.Record, a.nowMs).answer()
+	}
+}
+
+// state applies one statement. It returns false for a HoldNew that is refused.
+func (a *applying) state(h *store.Hold, answer *store.HoldAnswer) (ok bool) {
+	held := a.Cell(h.Cell)
+	was, known := hold{}, false
+	if stored := held.by[h.Owner]; stored != nil {
+		was, known = *stored, true
+	}
+	answer.Used = max(0, a.counts.Used(h.Cell, held)-was.counts())
+	answer.UsedBefore = a.counts.Used(h.Before, a.Cell(h.Before))
+	if was.void && h.As >= store.HoldForced {
+		was, known = hold{}, false // the record is the truth, and it is not known whether the hold was there
+	}
+	expired := a.counts.Expired(h.Cell)
+	next := hold{amount: h.Amount, after: h.After, endsMs: a.nowMs + h.TTL.Milliseconds(), tentative: h.Tentative,
+		charge: was.charge}
+	isNew := h.As == store.HoldNew
+	switch {
+	case isNew && (known || expired):
+		answer.Held = known && !was.final && !expired
+		answer.Fits = answer.Held
+		return answer.Held || h.Optional
+	case expired:
+		return true
+	case isNew && held.open >= store.HoldsMax:
+		answer.Total.Err = store.ErrHolds
+		return h.Optional
+	case isNew:
+		if next.charge, ok = a.counts.Grant(h, answer); !ok {
+			return h.Optional
+		}
+	case was.final:
+		return true
+	case h.TTL == 0 && !known && h.As == store.HoldState:
+		next = hold{endsMs: a.nowMs, ended: true, final: true, void: true}
+	case h.TTL == 0:
+		next.amount, next.ended, next.final = h.After, true, true
+	case !known && h.As == store.HoldState:
+		return true
+	case known:
+		next.amount, next.after = max(next.amount, was.amount), max(next.after, was.after)
+		next.endsMs = max(next.endsMs, was.endsMs)
+		next.ended = next.endsMs <= a.nowMs
+	}
+	answer.Held, answer.Fits = !next.final, isNew
+	a.undo = append(a.undo, a.putBack(held, h.Owner))
+	if h.As == store.HoldRestored && !known {
+		held.Restored += h.Amount
+	}
+	a.put(held, h.Owner, next)
+	return true
+}
+
+// Trim forgets the records and holds that have ended before HoldKeptFor has passed, to make room for others.
+func (g *Group) Trim(nowMs int64) {
+	g.End(nowMs)
+	maps.DeleteFunc(g.records, func(_ string, r record) bool { return r.settled || r.endsMs <= nowMs })
+	for _, h := range slices.Clone(g.due) {
+		if h.ended {
+			g.forget(h)
+		}
+	}
+}
+
+// sweep forgets records and streams whose time has come.
+func (g *Group) sweep(nowMs int64) {
+	if len(g.records)+len(g.streams) < max(sweepMin, g.sweepAt) {
+		return
+	}
+	maps.DeleteFunc(g.records, func(_ string, r record) bool { return r.forgottenMs <= nowMs })
+	maps.DeleteFunc(g.streams, func(_ uint64, s stream) bool { return s.forgottenMs <= nowMs })
+	g.sweepAt = 2 * (len(g.records) + len(g.streams))
+}
+
+// Clone returns a copy that shares nothing with the group.
+func (g *Group) Clone() *Group {
+	clone := &Group{Lean: g.Lean, sweepAt: g.sweepAt, records: maps.Clone(g.records), streams: maps.Clone(g.streams)}
+	for _, held := range g.cells {
+		of := *held
+		of.by = make(map[string]*hold, len(held.by))
+		clone.keep(&of)
+		for owner, h := range held.by {
+			copied := *h
+			copied.of = &of
+			of.by[owner] = &copied
+			clone.due.add(&copied)
+		}
+	}
+	return clone
+}
