@@ -36,7 +36,7 @@ const library = "github.com/weirhq/weir/dataplane"
 
 // own are the packages below dataplane/ that the library may link.
 var own = append([]string{library + "/store", library + "/internal/cell", library + "/internal/level",
-	library + "/internal/held", library + "/internal/slots", library + "/internal/leases", library + "/internal/permits",
+	library + "/internal/held", library + "/internal/holds", library + "/internal/slots", library + "/internal/leases", library + "/internal/permits",
 	library + "/internal/denied", library + "/internal/epochs", library + "/internal/collect",
 	library + "/internal/queue", library + "/internal/latency", library + "/internal/outbox", library + "/internal/resend",
 	library + "/internal/rules"}, leaves...)
@@ -137,7 +137,7 @@ var inside = map[string][]string{
 		library + "/internal/queue", library + "/internal/epochs", library + "/internal/collect",
 		library + "/internal/resend", library + "/internal/rules", "github.com/weirhq/weir/shared/"}, leaves...),
 	// what reserves knows the counts through the outbox alone: it decides by the engine that it is given
-	library + "/internal/permits": append([]string{library + "/store", library + "/internal/held", library + "/internal/leases",
+	library + "/internal/permits": append([]string{library + "/store", library + "/internal/held", library + "/internal/holds", library + "/internal/leases",
 		library + "/internal/slots", library + "/internal/collect", library + "/internal/outbox", library + "/internal/rules",
 		library + "/internal/cell", library + "/internal/level", library + "/internal/queue", library + "/internal/epochs",
 		library + "/internal/resend", "github.com/weirhq/weir/shared/"}, leaves...),

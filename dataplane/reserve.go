@@ -9,6 +9,7 @@ import (
 
 	"github.com/weirhq/weir/dataplane/internal/cell"
 	"github.com/weirhq/weir/dataplane/internal/held"
+	"github.com/weirhq/weir/dataplane/internal/holds"
 	"github.com/weirhq/weir/dataplane/internal/permits"
 	"github.com/weirhq/weir/dataplane/internal/rules"
 	"github.com/weirhq/weir/dataplane/store"
@@ -123,23 +124,19 @@ func (l *Limiter) ReserveAll(ctx context.Context, r ReserveRequest) (out Reserve
 	}
 	a.ID, out.ID = w.id, w.id
 	got, err := l.permits.Reservations.Reserve(ctx, a, &w)
-	switch {
-	case err != nil:
+	if err != nil {
 		return Reserved{ID: w.id, Err: err}
-	case got.Here == nil:
-		if out.Allowed, out.Decisions = got.Allowed, w.decisions; got.Allowed {
-			out.EndsAt = time.UnixMilli(got.EndsMs)
-		}
-		if !got.Out {
-			w.refused()
-		}
-		return out
 	}
-	out = got.Here.(Reserved)
-	if got.Out {
+	if out.Allowed, out.Decisions = got.Allowed, w.decisions; got.Allowed {
+		out.EndsAt = time.UnixMilli(got.EndsMs)
+	}
+	switch {
+	case got.Out:
 		for i := range out.Decisions {
 			out.Decisions[i].Source = max(out.Decisions[i].Source, SourceDegraded)
 		}
+	case !w.counted:
+		w.refused()
 	}
 	return out
 }
@@ -153,6 +150,7 @@ type reserving struct {
 	asks      []ask
 	record    *held.Record
 	decisions []Decision
+	counted   bool // the decisions are those of a batch, which this process has counted or denied
 }
 
 // ask is one request of a reservation, as settings have it.
@@ -175,20 +173,25 @@ func (w *reserving) ask() (*permits.Ask, error) {
 			return nil, fmt.Errorf("requests[%d]: %w: namespace %q is in the estimate mode (reservations are exact)", i,
 				ErrInvalid, r.Requests[i].Namespace)
 		}
-		a.Items[i] = permits.Item{Key: q.key(), Limit: q.Limit, Cost: q.cost(), Rule: q.rule}
+		a.Items[i] = permits.Item{Key: q.key(), Limit: q.Limit, Cost: q.cost(), Rule: q.rule, Shadow: q.rule.Shadow || q.Shadow}
 	}
 	return a, nil
 }
 
 // Answer implements permits.Judge.
 func (w *reserving) Answer(r *held.Record, answers []store.HoldAnswer, asked bool) (ok bool, err error) {
-	w.record, w.decisions, ok = r, make([]Decision, len(w.asks)), true
+	w.record, ok = r, true
+	if !w.counted {
+		w.decisions = make([]Decision, len(w.asks))
+	}
 	for i := range w.asks {
 		if err := holdProblem(&answers[i]); err != nil {
 			return false, err
 		}
 		d := &w.decisions[i]
-		answerHold(&w.asks[i], &r.Items[i], &answers[i], r.MadeMs, asked, d)
+		if !w.counted {
+			answerHold(&w.asks[i], &r.Items[i], &answers[i], r.MadeMs, asked, d)
+		}
 		r.Items[i].Shadowed = d.Shadowed
 		ok = ok && d.Allowed
 	}
@@ -216,35 +219,29 @@ func (w *reserving) Refuse(r *held.Record, retryIn time.Duration) {
 	}
 }
 
-// Count implements permits.Judge.
-func (w *reserving) Count(ctx context.Context, r *held.Record) (counts []held.Count, ok bool, answer any) {
+// Grant implements permits.Judge: this process counts the items as a batch.
+func (w *reserving) Grant(ctx context.Context) (charges []holds.Charge) {
 	by := make([]Reservation, len(w.request.Requests))
 	var b Batch
 	w.engine.allowBatch(ctx, w.engine.clock.Now(), nil, w.request.Requests, by, &b)
-	out := Reserved{ID: w.id, Allowed: b.Allowed, Decisions: b.Decisions, Err: b.Err}
-	if !out.Allowed {
-		return nil, false, out
+	w.decisions, w.counted = b.Decisions, true
+	if !b.Allowed {
+		return nil
 	}
-	out.EndsAt = time.UnixMilli(r.EndsMs)
-	counts = make([]held.Count, len(by))
+	charges = make([]holds.Charge, len(by))
 	for i := range by {
 		if by[i].engine != nil {
-			counts[i] = (*reserved)(&by[i])
+			charges[i] = (*charge)(&by[i])
 		}
 	}
-	return counts, true, out
+	return charges
 }
 
-// reserved is a Reservation as what a reservation by id has counted.
-type reserved Reservation
+// charge is a Reservation as the charge of a hold.
+type charge Reservation
 
-func (r *reserved) Charge(cost int64) { (*Reservation)(r).charge(cost) }
-
-func (r *reserved) Return(cost int64) {
-	if !r.outside {
-		r.entry.Ledger().GiveBack(r.sequence, cost)
-	}
-}
+// Set implements holds.Charge.
+func (c *charge) Set(cost int64) { (*Reservation)(c).set(cost) }
 
 func (r *ReserveRequest) check() error {
 	switch {

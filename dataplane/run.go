@@ -55,9 +55,7 @@ func (l *Limiter) Start(ctx context.Context) error {
 			loop.Every(ctx, l.engine.rules.Cadence(func(*rules.Settings) time.Duration { return listenPause }), nil, listen)
 		})
 	}
-	if !l.engine.alone {
-		run.every(ctx, sweepEvery, run.watched("reservations", l.permits.Reservations.Send))
-	}
+	run.every(ctx, sweepEvery, run.watched("reservations", l.permits.Reservations.Send))
 	if l.cfg.Settings == nil {
 		return nil
 	}

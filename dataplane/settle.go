@@ -60,16 +60,22 @@ func (r *Reservation) Settle(cost int64) (change int64, err error) {
 	if err := validateAmounts(0, cost); err != nil {
 		return 0, err
 	}
-	change = cost - r.held
+	change = r.set(cost)
 	r.held = 0
+	return change, nil
+}
+
+// set charges or gives back the difference between a cost and the one that is held, and returns how much that was.
+func (r *Reservation) set(cost int64) (change int64) {
+	change, r.held = cost-r.held, cost
 	r.follow()
-	if change <= 0 && r.outside {
-		return 0, nil
+	switch {
+	case change > 0:
+		return r.charge(change)
+	case r.outside:
+		return 0
 	}
-	if change <= 0 {
-		return -r.entry.Ledger().GiveBack(r.sequence, -change), nil
-	}
-	return r.charge(change), nil
+	return -r.entry.Ledger().GiveBack(r.sequence, -change)
 }
 
 // follow moves an early reservation to the entry and cell that its cost was moved to, because the origin's clock has
@@ -148,6 +154,17 @@ func (g *engine) Absorb(sh *outbox.Shard, c *window.Cell, reset *window.Reset, t
 	if e, met, _, alive := g.current(&id, &c.Key, reset, nowMs); alive && met != cell.Untracked {
 		sh.Absorb(e, c.Sequence, total)
 	}
+}
+
+// Counted returns the count of a cell as this node knows it, 0 if the table has no entry for the key.
+func (g *engine) Counted(c *window.Cell, reset *window.Reset) int64 {
+	id := g.table.IdentityOfKey(&c.Key, reset)
+	e := g.table.Get(&id)
+	if e == nil {
+		return 0
+	}
+	is := e.LookAt(c.Sequence)
+	return is.Counted + is.Others
 }
 
 // currentTriesMax bounds how often current retries if a full table evicts the entry at once, or if

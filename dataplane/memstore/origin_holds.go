@@ -66,7 +66,7 @@ func (g *holding) Used(c window.Cell, held *holds.Cell) int64 {
 }
 
 // Grant implements holds.Counts. Nothing new fits into a cell whose window is over.
-func (g *holding) Grant(h *store.Hold, a *store.HoldAnswer) (holds.Charge, bool) {
+func (g *holding) Grant(_ int, h *store.Hold, a *store.HoldAnswer) (holds.Charge, bool) {
 	durationMs := h.Cell.DurationMs()
 	uncovered := min(max(0, window.Start(h.Cell.Sequence+1, durationMs)-g.nowMs), durationMs)
 	return nil, uncovered > 0 && window.Fits(a.Used, a.UsedBefore, h.Amount, h.Limit, uncovered, durationMs)

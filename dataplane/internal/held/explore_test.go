@@ -56,7 +56,7 @@ type exploreWorld struct {
 	t      *testing.T
 	at     time.Time
 	origin *memstore.Origin
-	nodes  [2]*held.There
+	nodes  [2]*held.Reservations
 	states []memstore.OriginState // before each call
 
 	loseCall, loseAnswer bool // the next one
@@ -78,7 +78,7 @@ func newExploreWorld(t *testing.T) *exploreWorld {
 	w.origin = memstore.NewOrigin(memstore.OriginOptions{Clock: func() time.Time { return w.at }})
 	w.origin.Totals() // draws the epoch, which no promotion changes
 	for i := range w.nodes {
-		w.nodes[i] = &held.There{
+		w.nodes[i] = &held.Reservations{
 			Origin:  w.origin,
 			NowMs:   func() int64 { return w.at.UnixMilli() },
 			Heard:   func(int, []store.Hold, []store.Total) {},

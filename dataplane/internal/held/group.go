@@ -44,7 +44,7 @@ func (f failed) Unwrap() error { return f.error }
 
 // call makes a call to a group. Where the group has lost what it had answered, that is stated again before. It waits
 // for at most as long as ctx lasts; a call that has begun then goes on, and its answer is lost.
-func (s *There) call(ctx context.Context, what What, c store.HoldCall) (reply store.HoldReply, err error) {
+func (s *Reservations) call(ctx context.Context, what What, c store.HoldCall) (reply store.HoldReply, err error) {
 	of := s.Origin.GroupOf(&c.Group)
 	for range triesMax {
 		if reply, err = s.once(ctx, what, c); err != nil || !reply.Behind {
@@ -58,7 +58,7 @@ func (s *There) call(ctx context.Context, what What, c store.HoldCall) (reply st
 }
 
 // again is call for statements, which may come before what was lost.
-func (s *There) again(ctx context.Context, what What, c store.HoldCall) (reply store.HoldReply, err error) {
+func (s *Reservations) again(ctx context.Context, what What, c store.HoldCall) (reply store.HoldReply, err error) {
 	for range triesMax {
 		if reply, err = s.once(ctx, what, c); err != nil || !reply.Behind {
 			return reply, err
@@ -74,9 +74,16 @@ type answer struct {
 }
 
 // once makes a call once.
-func (s *There) once(ctx context.Context, what What, c store.HoldCall) (store.HoldReply, error) {
+func (s *Reservations) once(ctx context.Context, what What, c store.HoldCall) (store.HoldReply, error) {
 	of, shard := s.Origin.GroupOf(&c.Group), s.Origin.ShardOf(&c.Group)
 	c.Stream, c.After = s.marks(of)
+	if s.Near {
+		reply, err := s.Origin.Hold(ctx, c)
+		if err == nil {
+			s.answered(of, &c.Group, &reply)
+		}
+		return reply, err
+	}
 	var begun atomic.Bool
 	done := make(chan answer, 1)
 	started := s.Go(func() {
@@ -132,7 +139,7 @@ func totalsOf(reply *store.HoldReply) []store.Total {
 }
 
 // marks are the stream, and what a group's next call has in After.
-func (s *There) marks(of int) (stream uint64, after store.Mark) {
+func (s *Reservations) marks(of int) (stream uint64, after store.Mark) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	if s.stream == 0 {
@@ -147,8 +154,8 @@ func (s *There) marks(of int) (stream uint64, after store.Mark) {
 // answered takes note of the number of an answer. One that comes a second time shows that the group has lost what it
 // had answered with this number and with those after it; another epoch, that it has lost all. A group that was not
 // called for long may have forgotten the stream, and count from 1 again. With the number of an answer goes on how often
-// calls were lost before: see There.number.
-func (s *There) answered(of int, key *window.Key, reply *store.HoldReply) {
+// calls were lost before: see Reservations.number.
+func (s *Reservations) answered(of int, key *window.Key, reply *store.HoldReply) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	g, nowMs := s.groups[of], s.NowMs()
@@ -188,7 +195,7 @@ func (s *There) answered(of int, key *window.Key, reply *store.HoldReply) {
 }
 
 // rolledBack has what a group has answered after the have-th call stated again. The mutex is held.
-func (s *There) rolledBack(of int, g *group, have int64) {
+func (s *Reservations) rolledBack(of int, g *group, have int64) {
 	g.after.Number, g.losses = have, (g.losses+1)%1024
 	for n := range g.seen {
 		if n > have {
@@ -206,7 +213,7 @@ type stated struct {
 }
 
 // state makes statements about holds, with a call to each group at the same time.
-func (s *There) state(ctx context.Context, holds []store.Hold) (all stated, err error) {
+func (s *Reservations) state(ctx context.Context, holds []store.Hold) (all stated, err error) {
 	places := make(map[int][]int, 1)
 	for i := range holds {
 		of := s.Origin.GroupOf(&holds[i].Cell.Key)
@@ -249,7 +256,7 @@ func (s *There) state(ctx context.Context, holds []store.Hold) (all stated, err 
 }
 
 // inOneGroup reports whether one call is about all holds and the record of an ID.
-func (s *There) inOneGroup(id string, holds []store.Hold) bool {
+func (s *Reservations) inOneGroup(id string, holds []store.Hold) bool {
 	key := store.RecordKey(id)
 	of := s.Origin.GroupOf(&key)
 	for i := range holds {
@@ -261,7 +268,7 @@ func (s *There) inOneGroup(id string, holds []store.Hold) bool {
 }
 
 // DrawID draws an ID whose record is in the group of a key.
-func (s *There) DrawID(of *window.Key, draw func() string) string {
+func (s *Reservations) DrawID(of *window.Key, draw func() string) string {
 	for range drawsMax {
 		id := draw()
 		if key := store.RecordKey(id); s.Origin.GroupOf(&key) == s.Origin.GroupOf(of) {

@@ -20,7 +20,10 @@ type heard struct {
 }
 
 // refused takes note of what the cells of holds count beside them, as the origin has answered.
-func (s *There) refused(holds []store.Hold, answers []store.HoldAnswer) {
+func (s *Reservations) refused(holds []store.Hold, answers []store.HoldAnswer) {
+	if s.Near {
+		return
+	}
 	untilMs := s.NowMs() + heardFor.Milliseconds()
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -37,7 +40,7 @@ func (s *There) refused(holds []store.Hold, answers []store.HoldAnswer) {
 }
 
 // unhear forgets what cells counted: they have changed since.
-func (s *There) unhear(holds []store.Hold) {
+func (s *Reservations) unhear(holds []store.Hold) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	for i := range holds {
@@ -49,7 +52,7 @@ func (s *There) unhear(holds []store.Hold) {
 // refused holds on the same cells and these do not fit into the counts of that answer either. So a
 // flood of such requests does not reach the origin. It returns nil if the origin must be asked. It
 // does not know reservations that other nodes have made: see existing.
-func (s *There) refusal(id string, holds []store.Hold) []store.HoldAnswer {
+func (s *Reservations) refusal(id string, holds []store.Hold) []store.HoldAnswer {
 	nowMs := s.NowMs()
 	s.mu.Lock()
 	defer s.mu.Unlock()

@@ -1,14 +1,13 @@
 // Package held keeps reservations by ID.
 //
-//	held.go    a reservation: its record as text, and what it holds in each cell
-//	change.go  calls about reservations, as changes
-//	there.go   reservations at a region's origin, where any node settles them
-//	kept.go    what a node keeps of them, to state it again where the origin has lost it
-//	group.go   calls to one group of an origin, and the numbers of their answers
-//	here.go    reservations of one process
-//	heard.go   denials by what the origin has just answered
+//	held.go          a reservation: its record as text, and its holds
+//	change.go        calls about reservations, as changes
+//	reservations.go  the reservations at an origin
+//	kept.go          the copies that a node keeps, to state them again where the origin has lost them
+//	group.go         calls to one group of an origin, and the numbers of their answers
+//	heard.go         denials by an earlier answer of the origin
 //
-// At an origin a reservation is a record, and a hold for each of its items: see store.Reservations. A node that
+// The origin is the region's, where any node settles a reservation, or one in this process. At an origin a reservation is a record, and a hold for each of its items: see store.Reservations. A node that
 // changes a reservation changes the record first, and then states in each cell what follows from the record. Any node
 // may state that, in any order and as often as it takes. A hold ends by the origin's clock, also if its node has died.
 package held

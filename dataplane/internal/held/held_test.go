@@ -279,116 +279,69 @@ func TestTheSameIsAskedFor(t *testing.T) {
 	}
 }
 
-// none counts nothing.
-func none() (counts []Count, ok bool, answer any) { return make([]Count, 32), true, "made" }
-
 // A node that has as many reservations as it may forgets those that are settled, and that the origin has taken, before
 // it refuses one. It looks for them once a second: all others wait meanwhile.
 func TestSettledReservationsMakeRoom(t *testing.T) {
-	nowMs := int64(1000)
-	clock := func() int64 { return nowMs }
-	here := &Here{NowMs: clock, by: make(map[string]*Own)}
-	there := &There{NowMs: clock}
+	nowMs, trimmed := int64(1000), 0
+	at := &Reservations{NowMs: func() int64 { return nowMs }, Trim: func() { trimmed++ }}
 	fill := func(i int, settled, unsaid bool) {
 		id := strconv.Itoa(i)
-		own := &Own{id: id, timer: time.AfterFunc(time.Hour, func() {})}
-		own.over.Store(settled)
-		here.by[id] = own
 		r := &Record{MadeBy: uint64(i + 1), EndsMs: 5000, Settled: settled, Items: make([]Item, 1)}
-		there.keep(&kept{id: id, record: r, unsaid: unsaid})
+		at.keep(&kept{id: id, record: r, unsaid: unsaid})
 	}
 	for i := range Max {
 		fill(i, i == 7, i > Max/2)
 	}
-	if _, err := here.enter(&Own{id: "one more"}); err != nil || there.Full() || there.Len() != Max-1 {
-		t.Errorf("one is settled: %v, full %v, %d", err, there.Full(), there.Len())
+	if at.Full() || at.Len() != Max-1 || trimmed != 1 {
+		t.Errorf("one is settled: full %v, %d, trimmed %d times", at.Full(), at.Len(), trimmed)
 	}
 	fill(Max, false, false)
 	for range 2 {
-		if _, err := here.enter(&Own{id: "two more"}); !errors.Is(err, ErrMany) || !there.Full() {
-			t.Errorf("none is settled, or was a moment ago: %v, full %v", err, there.Full())
+		if !at.Full() || trimmed != 1 {
+			t.Errorf("none is settled, or was a moment ago: there is room, or it was trimmed %d times", trimmed)
 		}
 		fill(8, true, false)
 		fill(Max-1, true, true)
 	}
 	nowMs += 1000
-	if _, err := here.enter(&Own{id: "two more"}); err != nil || there.Full() {
-		t.Errorf("a second later: %v, full %v", err, there.Full())
+	if at.Full() || trimmed != 2 {
+		t.Errorf("a second later: full %v, trimmed %d times", at.Full(), trimmed)
 	}
-	if there.ids["8"] != nil || there.ids[strconv.Itoa(Max-1)] == nil {
-		t.Error("what was not stated is forgotten, or what was is not")
+	if at.ids["8"] != nil || at.ids[strconv.Itoa(Max-1)] == nil {
+		t.Error("a settlement that was not stated is forgotten, or one that was is not")
 	}
 }
 
 // Reservations are bounded in bytes, too, and what ends gives its bytes back.
 func TestReservationsAreBoundedInBytes(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		clock := func() int64 { return time.Now().UnixMilli() }
-		here, there := &Here{NowMs: clock}, &There{NowMs: clock}
-		long := longest(clock())
+		at := &Reservations{NowMs: func() int64 { return time.Now().UnixMilli() }}
+		long := longest(at.NowMs())
 		if least := len(long.Text()) + 32*701; long.bytes() < least || long.bytes() > 2*least {
 			t.Errorf("%d bytes, and there are %d at least", long.bytes(), least)
 		}
 		keep := func(i int, settled bool) {
 			r := *long
 			r.MadeBy, r.Settled = uint64(i+1), settled
-			there.keep(&kept{id: strconv.Itoa(i), record: &r})
+			at.keep(&kept{id: strconv.Itoa(i), record: &r})
 		}
 		n := 0
-		for ; !there.Full(); n++ {
+		for ; !at.Full(); n++ {
 			keep(n, false)
-			if _, err := here.Reserve(strconv.Itoa(n), long, none); err != nil {
-				t.Fatal(n, err)
-			}
 		}
 		keep(n, false)
-		if _, err := here.Reserve("more", long, none); !errors.Is(err, ErrFull) || there.Len() != n {
-			t.Errorf("%v; %d of %d are kept", err, there.Len(), n)
+		if at.Len() != n {
+			t.Errorf("%d of %d are kept", at.Len(), n)
 		}
 		if n*long.bytes() < BytesMax || n > BytesMax/long.bytes()+1 {
 			t.Errorf("there are %d of %d bytes each", n, long.bytes())
 		}
 		for i := range n {
 			keep(i, true)
-			if _, late, err := here.Find(strconv.Itoa(i)).Change(Change{Settled: true}); late || err != nil {
-				t.Error(late, err)
-			}
 		}
 		time.Sleep(time.Second)
-		if _, err := here.Reserve("more", long, none); err != nil || there.Full() {
-			t.Errorf("all are settled: %v, full %v", err, there.Full())
+		if at.Full() || at.room.bytes != 0 || at.Len() != 0 {
+			t.Errorf("all are settled: full %v, %d bytes, %d reservations", at.Full(), at.room.bytes, at.Len())
 		}
-		if here.room.bytes != long.bytes() || there.room.bytes != 0 || here.Len() != 1 || there.Len() != 0 {
-			t.Errorf("%d and %d bytes, %d and %d reservations", here.room.bytes, there.room.bytes, here.Len(), there.Len())
-		}
-		here.Stop()
 	})
-}
-
-// What makes room for another reservation is gone, timer and all, and harms none that takes its id.
-func TestForgottenReservationsAreGone(t *testing.T) {
-	here := &Here{NowMs: func() int64 { return 1000 }}
-	defer here.Stop()
-	reserve := func() *Own {
-		if _, err := here.Reserve("id", &Record{EndsMs: 86_400_000, Items: make([]Item, 32)}, none); err != nil {
-			t.Fatal(err)
-		}
-		return here.Find("id")
-	}
-	own := reserve()
-	if _, _, err := own.Change(Change{Settled: true}); err != nil {
-		t.Fatal(err)
-	}
-	here.mu.Lock()
-	here.makeRoom()
-	here.mu.Unlock()
-	if own.timer.Stop() {
-		t.Error("its timer keeps it")
-	}
-	next := reserve()
-	own.end()
-	own.end()
-	if own.timer.Stop(); here.Find("id") != next {
-		t.Error("the end of one that was forgotten has ended another one")
-	}
 }

@@ -42,7 +42,7 @@ const (
 
 // keep remembers a reservation until it ends, and for HoldKeptFor after its last change. What was kept of it before is
 // merged. Without room it is not remembered: then what the origin loses of it is lost.
-func (s *There) keep(k *kept) *kept {
+func (s *Reservations) keep(k *kept) *kept {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	numbers := k.numbers
@@ -67,7 +67,7 @@ func (s *There) keep(k *kept) *kept {
 
 // number takes note of the numbers of answers about a reservation. Those that the origin has lost meanwhile have to be
 // stated again. The mutex is held.
-func (s *There) number(k *kept, numbers map[int]int64) {
+func (s *Reservations) number(k *kept, numbers map[int]int64) {
 	for of, number := range numbers {
 		n, losses := number&store.CountMax, number>>lossShift
 		k.numbers[of] = max(k.numbers[of], n)
@@ -78,7 +78,7 @@ func (s *There) number(k *kept, numbers map[int]int64) {
 }
 
 // index brings a reservation to where it is found. The mutex is held.
-func (s *There) index(k *kept) {
+func (s *Reservations) index(k *kept) {
 	if s.kept[k.record.MadeBy] != k {
 		return
 	}
@@ -91,7 +91,7 @@ func (s *There) index(k *kept) {
 }
 
 // forget is called with the mutex held.
-func (s *There) forget(k *kept) {
+func (s *Reservations) forget(k *kept) {
 	if s.kept[k.record.MadeBy] == k {
 		delete(s.kept, k.record.MadeBy)
 		s.room.bytes -= k.bytes
@@ -103,7 +103,7 @@ func (s *There) forget(k *kept) {
 }
 
 // find is the reservation of an ID, as far as this node knows one that is open.
-func (s *There) find(id string) *Record {
+func (s *Reservations) find(id string) *Record {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	if k := s.ids[id]; k != nil && k.record.Open(s.NowMs()) {
@@ -113,7 +113,7 @@ func (s *There) find(id string) *Record {
 }
 
 // Full is true when there is no room for another reservation.
-func (s *There) Full() bool {
+func (s *Reservations) Full() bool {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	if s.full() && s.room.sweeps(s.NowMs()) { // what has ended can go: an origin that loses it counts it as it was
@@ -122,21 +122,24 @@ func (s *There) Full() bool {
 				s.forget(k)
 			}
 		}
+		if s.Trim != nil {
+			s.Trim()
+		}
 	}
 	return s.full()
 }
 
-func (s *There) full() bool { return s.room.full(len(s.kept)) }
+func (s *Reservations) full() bool { return s.room.full(len(s.kept)) }
 
 // Lose has the next Send state all that is kept: some part of the origin has lost its data.
-func (s *There) Lose() {
+func (s *Reservations) Lose() {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	s.lose(lostAll, func(*kept) bool { return true })
 }
 
 // lose is called with the mutex held.
-func (s *There) lose(what loss, of func(k *kept) bool) {
+func (s *Reservations) lose(what loss, of func(k *kept) bool) {
 	for _, k := range s.kept {
 		if of(k) {
 			k.lost = max(k.lost, what)
@@ -147,7 +150,7 @@ func (s *There) lose(what loss, of func(k *kept) bool) {
 
 // follow states what follows from a reservation's record for its holds. If the origin does not take it, or does not
 // know a hold, Send states it again.
-func (s *There) follow(ctx context.Context, k *kept, as store.HoldAs) error {
+func (s *Reservations) follow(ctx context.Context, k *kept, as store.HoldAs) error {
 	s.mu.Lock()
 	r, nowMs := k.record, s.NowMs()
 	k.unsaid = false // unless the record changes meanwhile
@@ -168,13 +171,13 @@ func (s *There) follow(ctx context.Context, k *kept, as store.HoldAs) error {
 
 // Send states again what the origin has lost, or not taken, and finds out whether it has lost anything. It is called
 // each second. What a shard does not take now is stated in a later turn.
-func (s *There) Send(ctx context.Context) error {
+func (s *Reservations) Send(ctx context.Context) error {
 	away := make(map[int]bool)
 	return errors.Join(s.prove(ctx, away), s.tellAll(ctx, s.untold(), away))
 }
 
 // tellAll states reservations again, without those of a shard that is away.
-func (s *There) tellAll(ctx context.Context, some []*kept, away map[int]bool) (first error) {
+func (s *Reservations) tellAll(ctx context.Context, some []*kept, away map[int]bool) (first error) {
 	for _, k := range some {
 		if ctx.Err() != nil {
 			return cmp.Or(first, ctx.Err())
@@ -193,7 +196,7 @@ func (s *There) tellAll(ctx context.Context, some []*kept, away map[int]bool) (f
 }
 
 // shardsOf are where a reservation's record and its holds are.
-func (s *There) shardsOf(k *kept) (shards []int) {
+func (s *Reservations) shardsOf(k *kept) (shards []int) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	if key := store.RecordKey(k.id); k.id != "" {
@@ -207,7 +210,7 @@ func (s *There) shardsOf(k *kept) (shards []int) {
 }
 
 // prove asks each group that has lately answered whether it still has that.
-func (s *There) prove(ctx context.Context, away map[int]bool) (first error) {
+func (s *Reservations) prove(ctx context.Context, away map[int]bool) (first error) {
 	for _, key := range s.unproven() {
 		shard := s.Origin.ShardOf(&key)
 		if away[shard] {
@@ -222,7 +225,7 @@ func (s *There) prove(ctx context.Context, away map[int]bool) (first error) {
 
 // unproven are keys of the groups that can lose what they have answered, and were not called in the last second. A
 // group that is away is asked once it is back, which may be a replica.
-func (s *There) unproven() (keys []window.Key) {
+func (s *Reservations) unproven() (keys []window.Key) {
 	nowMs := s.NowMs()
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -235,7 +238,7 @@ func (s *There) unproven() (keys []window.Key) {
 }
 
 // tell states a reservation again.
-func (s *There) tell(ctx context.Context, k *kept) error {
+func (s *Reservations) tell(ctx context.Context, k *kept) error {
 	s.mu.Lock()
 	lost, as, isRecent := k.lost, store.HoldState, s.NowMs()-k.atMs < afterFor.Milliseconds()
 	k.lost = lostNothing // unless more is lost meanwhile
@@ -260,7 +263,7 @@ func (s *There) tell(ctx context.Context, k *kept) error {
 }
 
 // tellRecord states a reservation's record again if it may be lost, or withdraws it.
-func (s *There) tellRecord(ctx context.Context, k *kept, lost loss) error {
+func (s *Reservations) tellRecord(ctx context.Context, k *kept, lost loss) error {
 	s.mu.Lock()
 	was, withdraw := k.record, k.withdraw
 	s.mu.Unlock()
@@ -281,7 +284,7 @@ func (s *There) tellRecord(ctx context.Context, k *kept, lost loss) error {
 
 // take makes of a reservation what its record has become. One that was withdrawn is taken back. One whose ID another
 // reservation has since goes on as it is: what it holds was granted.
-func (s *There) take(k *kept, reply *store.HoldReply) {
+func (s *Reservations) take(k *kept, reply *store.HoldReply) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	is, err := Parse(&reply.Record)
@@ -306,7 +309,7 @@ func (r *Record) undone() *Record {
 }
 
 // untold are reservations to state again. Some of those that have ended are forgotten.
-func (s *There) untold() (some []*kept) {
+func (s *Reservations) untold() (some []*kept) {
 	nowMs := s.NowMs()
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -330,7 +333,7 @@ func (s *There) untold() (some []*kept) {
 }
 
 // untoldOf are those of them that a group has lost.
-func (s *There) untoldOf(of int) (some []*kept) {
+func (s *Reservations) untoldOf(of int) (some []*kept) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	for k := range s.tells {
@@ -342,9 +345,10 @@ func (s *There) untoldOf(of int) (some []*kept) {
 }
 
 // Each calls f with the reservations that are open, as far as this node has made or changed them.
-func (s *There) Each(nowMs int64, f func(id string, r *Record)) {
+func (s *Reservations) Each(f func(id string, r *Record)) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
+	nowMs := s.NowMs()
 	for _, k := range s.kept {
 		if k.id != "" && !k.withdraw && k.record.Open(nowMs) {
 			f(k.id, k.record)
@@ -353,7 +357,7 @@ func (s *There) Each(nowMs int64, f func(id string, r *Record)) {
 }
 
 // Len is how many open reservations this node keeps: those that it has made or changed.
-func (s *There) Len() (n int) {
-	s.Each(s.NowMs(), func(string, *Record) { n++ })
+func (s *Reservations) Len() (n int) {
+	s.Each(func(string, *Record) { n++ })
 	return n
 }

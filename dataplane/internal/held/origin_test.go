@@ -23,7 +23,7 @@ var (
 
 // node is a node's reservations at an origin, and its way there.
 type node struct {
-	There
+	Reservations
 	holds, notes atomic.Int64                  // calls about holds and about records alone
 	before       func(c *store.HoldCall) error // fails calls that are not applied then
 	after        func(c *store.HoldCall) error // loses answers

@@ -42,9 +42,3 @@ func (s *Stats) changed(r *Record, stored bool) {
 		}
 	}
 }
-
-// Len is how many reservations are open.
-func (s *Here) Len() (n int) {
-	s.Each(func(string, *Record) { n++ })
-	return n
-}

@@ -109,7 +109,7 @@ func (g *Group) put(c *Cell, owner string, h hold) {
 	h.owner, h.of = owner, c
 	c.by[owner] = &h
 	h.count(1)
-	g.due.add(&h)
+	heap.Push(&g.due, &h)
 	g.keep(c)
 }
 
@@ -181,30 +181,23 @@ func (g *Group) ForgetCells(gone func(c window.Cell) bool) {
 	}
 }
 
-// queue is a heap of holds. The first one is due first.
+// queue is a heap of holds: the first one is due first.
 type queue []*hold
 
-func (q *queue) add(h *hold) { heap.Push(q, h) }
-
-// Len implements heap.Interface.
 func (q queue) Len() int { return len(q) }
 
-// Less implements heap.Interface.
 func (q queue) Less(i, j int) bool { return q[i].dueMs() < q[j].dueMs() }
 
-// Swap implements heap.Interface.
 func (q queue) Swap(i, j int) {
 	q[i], q[j] = q[j], q[i]
 	q[i].at, q[j].at = i, j
 }
 
-// Push implements heap.Interface.
 func (q *queue) Push(h any) {
 	h.(*hold).at = len(*q)
 	*q = append(*q, h.(*hold))
 }
 
-// Pop implements heap.Interface.
 func (q *queue) Pop() any {
 	last := len(*q) - 1
 	h := (*q)[last]

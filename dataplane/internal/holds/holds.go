@@ -9,6 +9,7 @@
 package holds
 
 import (
+	"container/heap"
 	"maps"
 	"slices"
 
@@ -24,8 +25,8 @@ type Counts interface {
 	// Used returns the count of a cell that new holds must fit beside. It includes the cell's holds.
 	Used(c window.Cell, held *Cell) int64
 
-	// Grant reports whether a new hold fits beside a.Used and a.UsedBefore. The charge may be nil.
-	Grant(h *store.Hold, a *store.HoldAnswer) (c Charge, ok bool)
+	// Grant reports whether the call's i-th hold, a new one, fits beside a.Used and a.UsedBefore. The charge may be nil.
+	Grant(i int, h *store.Hold, a *store.HoldAnswer) (c Charge, ok bool)
 }
 
 // Charge is the cost that was counted for one hold where each hold has a cost of its own. Where it has none, because
@@ -88,7 +89,7 @@ func (g *Group) Apply(call *store.HoldCall, counts Counts, epoch store.Epoch, no
 	}
 	reply.Answers = make([]store.HoldAnswer, len(call.Holds))
 	for i := range call.Holds {
-		refused := !a.state(&call.Holds[i], &reply.Answers[i])
+		refused := !a.state(i, &call.Holds[i], &reply.Answers[i])
 		reply.Refused = reply.Refused || refused
 	}
 	if reply.Refused {
@@ -127,7 +128,7 @@ func (a *applying) takeBack(reply *store.HoldReply) {
 }
 
 // state applies one statement. It returns false for a HoldNew that is refused.
-func (a *applying) state(h *store.Hold, answer *store.HoldAnswer) (ok bool) {
+func (a *applying) state(i int, h *store.Hold, answer *store.HoldAnswer) (ok bool) {
 	held := a.Cell(h.Cell)
 	was, known := hold{}, false
 	if stored := held.by[h.Owner]; stored != nil {
@@ -153,7 +154,7 @@ func (a *applying) state(h *store.Hold, answer *store.HoldAnswer) (ok bool) {
 		answer.Total.Err = store.ErrHolds
 		return h.Optional
 	case isNew:
-		if next.charge, ok = a.counts.Grant(h, answer); !ok {
+		if next.charge, ok = a.counts.Grant(i, h, answer); !ok {
 			return h.Optional
 		}
 	case was.final:
@@ -210,7 +211,7 @@ func (g *Group) Clone() *Group {
 			copied := *h
 			copied.of = &of
 			of.by[owner] = &copied
-			clone.due.add(&copied)
+			heap.Push(&clone.due, &copied)
 		}
 	}
 	return clone

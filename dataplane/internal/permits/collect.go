@@ -27,8 +27,8 @@ func (l *Leases) collect(to collect.Sink) {
 
 // collect passes the metrics of reservations: of this process, and at the origin.
 func (s *Reservations) collect(to collect.Sink) {
-	h, t := &s.here.Stats, &s.there.Stats
-	to.Value(descReservations, int64(s.here.Len()+s.there.Len()))
+	h, t := &s.own.Stats, &s.region.Stats
+	to.Value(descReservations, int64(s.own.Len()+s.region.Len()))
 	to.Value(descReserved, h.Granted.Load()+t.Granted.Load(), "granted")
 	to.Value(descReserved, h.Refused.Load()+t.Refused.Load(), "refused")
 	to.Value(descSettled, h.Settled.Load()+t.Settled.Load())

@@ -34,6 +34,7 @@ func (p *Permits) Oldest(most int, nowMs int64) []heartbeat.Held {
 			Namespace: []byte(l.Key.Namespace), Identifier: []byte(l.Key.Identifier), Holder: []byte(l.Holder),
 			SinceMs: l.SinceMs, EndsMs: nowMs + leftMs, Amount: 1, Mark: mark(l.ID)})
 	})
+	aheadMs := int64(0)
 	reservation := func(id string, r *held.Record) {
 		if !found.Takes(&heartbeat.Held{SinceMs: r.MadeMs}) {
 			return
@@ -42,11 +43,12 @@ func (p *Permits) Oldest(most int, nowMs int64) []heartbeat.Held {
 			it := &r.Items[i]
 			found.Add(heartbeat.Held{Kind: heartbeat.HeldReservation, Workspace: []byte(it.Workspace),
 				Namespace: []byte(it.Namespace), Identifier: []byte(it.Identifier), Holder: []byte(r.Holder),
-				SinceMs: r.MadeMs, EndsMs: r.EndsMs, Amount: max(it.Held, it.Spent), Mark: mark(id)})
+				SinceMs: r.MadeMs, EndsMs: r.EndsMs + aheadMs, Amount: max(it.Held, it.Spent), Mark: mark(id)})
 		}
 	}
-	p.Reservations.there.Each(nowMs, reservation)
-	p.Reservations.here.Each(reservation)
+	p.Reservations.region.Each(reservation)
+	aheadMs = nowMs - p.Reservations.local.nowMs()
+	p.Reservations.own.Each(reservation)
 	return found.Items
 }
 

@@ -39,6 +39,9 @@ type Engine interface {
 	// Refused counts a refusal among the denials of a key.
 	Refused(key window.Key, reset *window.Reset, limit int64)
 
+	// Counted returns the count of a cell as this node knows it, 0 if the table has no entry for the key.
+	Counted(c *window.Cell, reset *window.Reset) int64
+
 	// Absorb merges the total of a cell into the key's entry, if the table has room for the key.
 	Absorb(sh *outbox.Shard, c *window.Cell, reset *window.Reset, total *store.Total, nowMs int64)
 }

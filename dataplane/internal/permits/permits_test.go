@@ -1,7 +1,6 @@
 package permits
 
 import (
-	"context"
 	"errors"
 	"log/slog"
 	"testing"
@@ -24,6 +23,8 @@ type counter struct{ refused []window.Key }
 func (c *counter) Refused(key window.Key, _ *window.Reset, _ int64) {
 	c.refused = append(c.refused, key)
 }
+
+func (c *counter) Counted(*window.Cell, *window.Reset) int64 { return 0 }
 
 func (c *counter) Absorb(*outbox.Shard, *window.Cell, *window.Reset, *store.Total, int64) {}
 
@@ -57,52 +58,6 @@ func TestARefusedLeaseIsADenialOfItsKey(t *testing.T) {
 	}
 	if key := ask.Name.SlotsKey(); of.refused[0] != key {
 		t.Errorf("%v was denied, and %v refused", of.refused[0], key)
-	}
-}
-
-// batch is a judge that counts in this process.
-type batch struct {
-	t      *testing.T
-	counts int
-	full   bool
-}
-
-func (b *batch) Answer(*held.Record, []store.HoldAnswer, bool) (bool, error) {
-	b.t.Error("an origin has answered")
-	return false, nil
-}
-
-func (b *batch) Refuse(*held.Record, time.Duration) { b.t.Error("refused as in an outage") }
-
-func (b *batch) Count(_ context.Context, r *held.Record) (counts []held.Count, ok bool, answer any) {
-	b.counts++
-	return make([]held.Count, len(r.Items)), !b.full, b.counts
-}
-
-func TestANodeWithoutAnOriginCountsAReservationOnce(t *testing.T) {
-	p, _, calls := alone(t)
-	ask := Ask{ID: "a", TTL: time.Minute, Items: []Item{{Limit: 10, Cost: 4, Rule: new(rules.Rule),
-		Key: window.Key{Workspace: "acme", Namespace: "api", Identifier: "k", Duration: time.Minute}}}}
-	judge := batch{t: t, full: true}
-	for _, c := range []struct {
-		full   bool
-		answer int // which count it is of
-	}{{true, 1}, {false, 2}, {false, 2}} { // a refusal is not kept, so the same id may try again
-		judge.full = c.full
-		if got, err := p.Reservations.Reserve(t.Context(), &ask, &judge); err != nil || got.Out || got.Here != c.answer {
-			t.Errorf("reserving: %+v instead of answer %d, %v", got, c.answer, err)
-		}
-	}
-	r, late, err := p.Reservations.Change(t.Context(), "a", held.Change{Spent: []int64{3}, Settled: true})
-	if err != nil || late || !r.Settled || r.Items[0].Spent != 3 {
-		t.Errorf("settling: %+v, late %v, %v", r, late, err)
-	}
-	calls.Stop()
-	if _, err := p.Reservations.Reserve(t.Context(), &ask, &judge); !errors.Is(err, outbox.ErrStopped) {
-		t.Errorf("reserving on a stopped node: %v", err)
-	}
-	if _, _, err := p.Reservations.Change(t.Context(), "a", held.Change{Settled: true}); !errors.Is(err, outbox.ErrStopped) {
-		t.Errorf("settling on a stopped node: %v", err)
 	}
 }
 

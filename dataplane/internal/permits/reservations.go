@@ -12,6 +12,7 @@ import (
 	"github.com/weirhq/weir/dataplane/internal/clock"
 	"github.com/weirhq/weir/dataplane/internal/collect"
 	"github.com/weirhq/weir/dataplane/internal/held"
+	"github.com/weirhq/weir/dataplane/internal/holds"
 	"github.com/weirhq/weir/dataplane/internal/loop"
 	"github.com/weirhq/weir/dataplane/internal/outbox"
 	"github.com/weirhq/weir/dataplane/internal/rules"
@@ -22,35 +23,38 @@ import (
 // IDBytesMax is how long a reservation's id is.
 const IDBytesMax = store.ReservationIDBytesMax
 
-// Reservations are a node's. A reservation by id is held at the region's origin, where any node settles it, and ends
-// there by itself. Without an origin that grants, and in an outage that the namespace's policy lets it through, it is
-// this process's alone. Package held keeps both kinds.
+// Reservations are a node's. The region's origin holds them, where any node settles them. Without an origin that grants,
+// and in an outage that the namespace's policy lets pass, the origin in this process does, and then only this process
+// settles them.
 type Reservations struct {
 	clock  *clock.Clock
 	rules  *rules.Rules
 	out    *outbox.Outbox
 	calls  *loop.Calls
 	engine Engine
-	alone  bool          // no origin grants reservations
-	within time.Duration // all calls to the origin for one call of a caller's
+	alone  bool          // no origin of the region grants reservations
+	within time.Duration // all calls to the region's origin for one call of a caller's
 
-	there held.There // at the origin
-	here  held.Here  // of this process
+	region held.Reservations // at the region's origin
+	own    held.Reservations // at local
+	local  local
 }
 
-// init sets up what keeps reservations.
+// init sets up both origins.
 func (s *Reservations) init(cfg *Config) {
 	s.clock, s.rules, s.out, s.calls, s.engine = cfg.Clock, cfg.Rules, cfg.Out, cfg.Calls, cfg.Engine
 	s.alone, s.within = cfg.Origin == nil, cfg.ReadTimeout
-	s.here.NowMs, s.there.NowMs = s.clock.ReadMs, s.clock.ReadMs
-	if s.there.Heard = s.hear; !s.alone {
-		s.there.Origin = cfg.Origin
+	if !s.alone {
+		s.region.Origin = cfg.Origin
 	}
-	s.there.Go, s.there.Stopped, s.there.Busy = cfg.Calls.Start, outbox.ErrStopped, outbox.ErrBusy
-	s.there.Call = func(ctx context.Context, shard int, what held.What, items int,
+	s.region.NowMs, s.region.Heard = s.clock.ReadMs, s.hear
+	s.region.Go, s.region.Stopped, s.region.Busy = cfg.Calls.Start, outbox.ErrStopped, outbox.ErrBusy
+	s.region.Call = func(ctx context.Context, shard int, what held.What, items int,
 		call func(context.Context) (store.Reply, error)) error {
 		return s.out.Shards()[shard].CallTwice(ctx, collect.OpHold+collect.Op(what), items, callTimeout, call)
 	}
+	s.local.init(cfg)
+	s.own.Origin, s.own.NowMs, s.own.Near, s.own.Trim = &s.local, s.local.nowMs, true, s.local.trim
 }
 
 // Ask asks for a reservation.
@@ -68,35 +72,37 @@ type Item struct {
 	Key         window.Key
 	Limit, Cost int64
 	Rule        *rules.Rule
+	Shadow      bool // it passes over its limit
 }
 
-// Judge turns what becomes of a reservation into answers for its caller.
+// Judge turns the result of a request for a reservation into answers for its caller.
 type Judge interface {
-	// Answer judges the origin's answers to the items, and reports whether all are reserved. It may mark items of the
-	// record as shadowed. The origin was not asked if it has just refused as much.
+	// Answer judges an origin's answers to the items, and reports whether all are reserved. It may mark items of the
+	// record as shadowed. asked is false if the region's origin was not asked.
 	Answer(r *held.Record, answers []store.HoldAnswer, asked bool) (ok bool, err error)
 
-	// Count counts the items in this process, all or nothing.
-	Count(ctx context.Context, r *held.Record) (counts []held.Count, ok bool, answer any)
+	// Grant checks all items and counts them in this process, in one step. It returns the charge of each item, nil for
+	// an item that passes over its limit and counts nothing. It returns no charges if one of the items is denied.
+	Grant(ctx context.Context) []holds.Charge
 
 	// Refuse denies the items, because a namespace's policy is closed in an outage.
 	Refuse(r *held.Record, retryIn time.Duration)
 }
 
-// Reserved is what an Ask has come to.
+// Reserved is the result of an Ask.
 type Reserved struct {
-	Allowed bool // all of it is reserved at the origin
+	Allowed bool // all of it is reserved
 	EndsMs  int64
-	Out     bool // the origin has not answered
-	Here    any  // the answer of Judge.Count, if this process has decided
+	Out     bool // the region's origin has not answered
 }
 
-// DrawID draws an ID for a reservation whose first item is of a key.
+// DrawID draws an ID for a reservation whose first item is of a key. It cannot be guessed, because whoever has it can
+// settle the reservation.
 func (s *Reservations) DrawID(of *window.Key) string {
 	if s.alone {
-		return cryptorand.Text() // an ID is what settles: it must not be guessed
+		return cryptorand.Text()
 	}
-	return s.there.DrawID(of, cryptorand.Text)
+	return s.region.DrawID(of, cryptorand.Text)
 }
 
 // Reserve reserves all items or none.
@@ -110,51 +116,56 @@ func (s *Reservations) Reserve(ctx context.Context, a *Ask, by Judge) (got Reser
 	defer cancel()
 	s.out.LearnTime(ctx, &a.Items[0].Key)
 	r := a.record(s.clock.ReadMs())
-	if s.alone || s.here.Find(a.ID) != nil {
-		got.Here, err = s.reserveHere(caller, a, r, by)
+	if s.isOwn(a.ID) {
+		return s.reserveOwn(caller, a, r, by)
+	}
+	got, err = s.reserve(ctx, &s.region, a, r, by)
+	if nowMs := s.clock.ReadMs(); err == nil && !got.Allowed && r.Turned(nowMs) { // nothing new fits there
+		got, err = s.reserve(ctx, &s.region, a, a.record(nowMs), by)
+	}
+	if !errors.As(err, new(held.Away)) || caller.Err() != nil {
 		return got, err
 	}
-	err = s.reserveThere(ctx, a, r, by, &got)
-	if nowMs := s.clock.ReadMs(); err == nil && !got.Allowed && r.Turned(nowMs) { // nothing new fits there
-		err = s.reserveThere(ctx, a, a.record(nowMs), by, &got)
+	if slices.ContainsFunc(a.Items, func(it Item) bool { return it.Rule.Outage == rules.OutageClosed && !it.Shadow }) {
+		by.Refuse(r, callTimeout)
+		return Reserved{Out: true}, nil
 	}
-	if errors.As(err, new(held.Away)) && caller.Err() == nil {
-		return s.reserveOut(ctx, a, r, by)
-	}
+	got, err = s.reserveOwn(ctx, a, r, by)
+	got.Out = true
 	return got, err
 }
 
-// reserveThere reserves at the origin.
-func (s *Reservations) reserveThere(ctx context.Context, a *Ask, r *held.Record, by Judge, got *Reserved) error {
-	if s.there.Full() {
-		return held.ErrFull
+// reserve reserves at one of the two origins.
+func (s *Reservations) reserve(ctx context.Context, at *held.Reservations, a *Ask, r *held.Record,
+	by Judge) (got Reserved, err error) {
+	if at.Full() {
+		return got, held.ErrFull
 	}
-	is, ok, err := s.there.Reserve(ctx, a.ID, r, func(answers []store.HoldAnswer, asked bool) (bool, error) {
-		return by.Answer(r, answers, asked)
+	is, ok, err := at.Reserve(ctx, a.ID, r, func(answers []store.HoldAnswer, asked bool) (bool, error) {
+		return by.Answer(r, answers, asked && at == &s.region)
 	})
 	if got.Allowed = ok; ok {
 		got.EndsMs = is.EndsMs
 	}
-	return err
-}
-
-// reserveOut reserves in an outage: here, unless a namespace's policy is closed.
-func (s *Reservations) reserveOut(ctx context.Context, a *Ask, r *held.Record, by Judge) (got Reserved, err error) {
-	got.Out = true
-	if slices.ContainsFunc(a.Items, func(it Item) bool {
-		return it.Rule.Outage == rules.OutageClosed && !it.Rule.Shadow
-	}) {
-		by.Refuse(r, callTimeout)
-		return got, nil
-	}
-	got.Here, err = s.reserveHere(ctx, a, r, by)
 	return got, err
 }
 
-// reserveHere reserves in this process, as a batch is counted.
-func (s *Reservations) reserveHere(ctx context.Context, a *Ask, r *held.Record, by Judge) (answer any, err error) {
-	return s.here.Reserve(a.ID, r, func() ([]held.Count, bool, any) { return by.Count(ctx, r) })
+// reserveOwn reserves in this process.
+func (s *Reservations) reserveOwn(ctx context.Context, a *Ask, r *held.Record, by Judge) (got Reserved, err error) {
+	defer s.local.begin(a.ID, by)()
+	got, err = s.reserve(ctx, &s.own, a, r, by)
+	got.EndsMs += s.ahead()
+	return got, err
 }
+
+// isOwn reports whether the reservation of an ID is, or would be, this process's.
+func (s *Reservations) isOwn(id string) bool {
+	known, _ := s.local.knows(id)
+	return known || s.alone
+}
+
+// ahead returns how far the clock that callers see is ahead of that of local, in milliseconds.
+func (s *Reservations) ahead() int64 { return s.clock.ReadMs() - s.local.nowMs() }
 
 // record is the reservation that a asks for.
 func (a *Ask) record(nowMs int64) *held.Record {
@@ -163,7 +174,7 @@ func (a *Ask) record(nowMs int64) *held.Record {
 	for i := range a.Items {
 		q := &a.Items[i]
 		it := held.Item{Workspace: q.Key.Workspace, Namespace: q.Key.Namespace, Identifier: q.Key.Identifier,
-			DurationMs: q.Key.DurationMs(), Limit: q.Limit, Held: q.Cost, Shadow: q.Rule.Shadow}
+			DurationMs: q.Key.DurationMs(), Limit: q.Limit, Held: q.Cost, Shadow: q.Shadow}
 		it.Sequence = window.Sequence(nowMs, it.DurationMs)
 		if q.Rule.Reset != nil {
 			it.Generation = uint16(q.Rule.Reset.GenerationOf(it.Sequence, it.DurationMs))
@@ -183,26 +194,28 @@ func (s *Reservations) Change(ctx context.Context, id string, by held.Change) (r
 		return nil, false, outbox.ErrStopped
 	}
 	defer s.calls.Done()
-	if own := s.here.Find(id); own != nil {
-		return own.Change(by)
-	}
-	if !s.alone {
+	if !s.isOwn(id) {
 		ctx, cancel := context.WithTimeout(ctx, s.within)
 		defer cancel()
-		return s.there.Change(ctx, id, by)
+		return s.region.Change(ctx, id, by)
 	}
-	s.here.Stats.Unknown.Add(1)
-	return nil, false, held.ErrNone
+	if r, late, err = s.own.Change(ctx, id, by); err == nil {
+		r = new(*r)
+		r.EndsMs += s.ahead()
+	}
+	return r, late, err
 }
 
-// Send sends what an origin has not received of reservations, or has lost.
-func (s *Reservations) Send(ctx context.Context) error { return s.there.Send(ctx) }
+// Send states again what an origin has not received of reservations, or has lost.
+func (s *Reservations) Send(ctx context.Context) error {
+	return errors.Join(s.region.Send(ctx), s.own.Send(ctx))
+}
 
-// Lose notes that some part of the origin has lost what it held.
-func (s *Reservations) Lose() { s.there.Lose() }
+// Lose notes that some part of the region's origin has lost its data.
+func (s *Reservations) Lose() { s.region.Lose() }
 
 // Stop ends the reservations of this process.
-func (s *Reservations) Stop() { s.here.Stop() }
+func (s *Reservations) Stop() { s.local.stop() }
 
 // hear merges the totals that came with holds: what this node reserves is for its other decisions as what other
 // nodes accept, and an origin that loses it is told again by each node that has heard of it.

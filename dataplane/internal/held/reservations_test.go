@@ -13,7 +13,7 @@ import (
 	"github.com/weirhq/weir/shared/window"
 )
 
-// toShard is There.Call.
+// toShard is Reservations.Call.
 type toShard = func(ctx context.Context, shard int, what What, items int,
 	call func(context.Context) (store.Reply, error)) error
 

@@ -50,9 +50,15 @@ type Origin interface {
 	store.Reservations
 }
 
-// There are the reservations at an origin.
-type There struct {
+// Reservations are the reservations at an origin.
+type Reservations struct {
 	Origin Origin // nil: there are none
+
+	// Near means that the origin is in this process. Calls are made directly, not by Call, and no refusal is remembered.
+	Near bool
+
+	// Trim, unless it is nil, has the origin forget reservations that have ended, to make room for others.
+	Trim func()
 
 	// Call makes a call to a shard that may be repeated, and looks at what it is answered.
 	Call func(ctx context.Context, shard int, what What, items int, call func(context.Context) (store.Reply, error)) error
@@ -99,7 +105,7 @@ type Away struct{ error }
 func (a Away) Unwrap() error { return a.error }
 
 // away is the error of a call that has failed. Too many calls under way are no outage.
-func (s *There) away(err error) error {
+func (s *Reservations) away(err error) error {
 	if errors.Is(err, s.Busy) {
 		return err
 	}
@@ -115,7 +121,7 @@ type Judge func(answers []store.HoldAnswer, asked bool) (ok bool, err error)
 //
 // It returns the reservation. If one with this ID already exists for the same request, it returns that one, also if it
 // was made by another node or in an earlier cell.
-func (s *There) Reserve(ctx context.Context, id string, r *Record, judge Judge) (is *Record, ok bool, err error) {
+func (s *Reservations) Reserve(ctx context.Context, id string, r *Record, judge Judge) (is *Record, ok bool, err error) {
 	made := false
 	defer func() { s.Stats.reserved(made, ok, err) }()
 	holds := r.holds(store.HoldNew, r.MadeMs)
@@ -183,7 +189,7 @@ func tentative(holds []store.Hold) []store.Hold {
 }
 
 // denied judges a refusal of the origin's, and takes note of it.
-func (s *There) denied(holds []store.Hold, answers []store.HoldAnswer, judge Judge) error {
+func (s *Reservations) denied(holds []store.Hold, answers []store.HoldAnswer, judge Judge) error {
 	_, err := judge(answers, true)
 	if err == nil {
 		s.refused(holds, answers)
@@ -192,7 +198,7 @@ func (s *There) denied(holds []store.Hold, answers []store.HoldAnswer, judge Jud
 }
 
 // out is what becomes of a request that got no answer: a reservation that this node knows is there all the same.
-func (s *There) out(id string, r *Record, judge Judge, err error) (is *Record, ok bool, _ error) {
+func (s *Reservations) out(id string, r *Record, judge Judge, err error) (is *Record, ok bool, _ error) {
 	was := s.find(id)
 	if was == nil || !was.Same(r) {
 		return r, false, s.away(err)
@@ -206,19 +212,19 @@ func (s *There) out(id string, r *Record, judge Judge, err error) (is *Record, o
 }
 
 // takeBack ends the holds of a reservation that was not made, if any were granted.
-func (s *There) takeBack(ctx context.Context, r *Record) {
+func (s *Reservations) takeBack(ctx context.Context, r *Record) {
 	k := s.keep(&kept{record: r.undone(), numbers: make(map[int]int64), unsaid: true})
 	_ = s.follow(ctx, k, store.HoldState) // Send states it again
 }
 
 // withdraw has Send end a reservation whose record may be stored, unless somebody has found it.
-func (s *There) withdraw(id string, r *Record) {
+func (s *Reservations) withdraw(id string, r *Record) {
 	s.keep(&kept{id: id, record: r, numbers: make(map[int]int64), unsaid: true, withdraw: true})
 }
 
 // existing is called when holds were refused. It returns the reservation with this ID if there is one for the same
 // request. That takes one call to the origin, or none if the ID was drawn.
-func (s *There) existing(ctx context.Context, id string, r *Record, judge Judge) (is *Record, ok bool, err error) {
+func (s *Reservations) existing(ctx context.Context, id string, r *Record, judge Judge) (is *Record, ok bool, err error) {
 	if r.New {
 		return r, false, nil
 	}
@@ -230,7 +236,7 @@ func (s *There) existing(ctx context.Context, id string, r *Record, judge Judge)
 }
 
 // found returns the reservation that a record has, if it is what r asks for and is open.
-func (s *There) found(ctx context.Context, id string, r *Record, reply *store.HoldReply,
+func (s *Reservations) found(ctx context.Context, id string, r *Record, reply *store.HoldReply,
 	judge Judge) (is *Record, ok bool, err error) {
 	was, err := Parse(&reply.Record)
 	switch {
@@ -256,7 +262,7 @@ func (s *There) found(ctx context.Context, id string, r *Record, reply *store.Ho
 // that again: the one that changed it last may have died before, or not know that its change was stored.
 //
 // late is true if the reservation was settled or had ended.
-func (s *There) Change(ctx context.Context, id string, by Change) (r *Record, late bool, err error) {
+func (s *Reservations) Change(ctx context.Context, id string, by Change) (r *Record, late bool, err error) {
 	if err := by.checkCosts(); err != nil {
 		return nil, false, err
 	}
@@ -292,7 +298,7 @@ func (s *There) Change(ctx context.Context, id string, by Change) (r *Record, la
 
 // tellAgain states a reservation that the origin has lost. One that was changed here long ago may be forgotten instead:
 // another node has settled it.
-func (s *There) tellAgain(ctx context.Context, id string) bool {
+func (s *Reservations) tellAgain(ctx context.Context, id string) bool {
 	s.mu.Lock()
 	k := s.ids[id]
 	nowMs := s.NowMs()

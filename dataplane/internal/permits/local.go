@@ -1,0 +1,147 @@
+package permits
+
+import (
+	"context"
+	"math"
+	"sync"
+	"time"
+
+	"github.com/weirhq/weir/dataplane/internal/holds"
+	"github.com/weirhq/weir/dataplane/internal/rules"
+	"github.com/weirhq/weir/dataplane/store"
+	"github.com/weirhq/weir/shared/window"
+)
+
+// local is an origin of reservations in this process. Its cells are the limiter's own: each hold is charged to the
+// entry that has its cost, and a settlement that gives cost back makes room for every decision of this process.
+//
+// Reservations end by Go's monotonic clock, which no step of the wall clock changes.
+type local struct {
+	rules  *rules.Rules
+	engine Engine
+	base   time.Time
+	timer  *time.Timer // fires when the next hold ends
+
+	mu     sync.Mutex
+	group  holds.Group
+	making map[string]Judge // by ID of a request that is under way: grants its holds
+	made   sync.Cond        // a request has ended
+}
+
+func (l *local) init(cfg *Config) {
+	l.rules, l.engine, l.base, l.making = cfg.Rules, cfg.Engine, time.Now(), make(map[string]Judge)
+	l.group.Lean, l.made.L = true, &l.mu
+	l.timer = time.AfterFunc(math.MaxInt64, l.end)
+}
+
+// nowMs is in Unix ms, without the steps of the wall clock since the limiter was made.
+func (l *local) nowMs() int64 { return l.base.UnixMilli() + time.Since(l.base).Milliseconds() }
+
+// begin has a judge grant the holds of a reservation until end is called. If another request with the ID is under way,
+// it waits for that.
+func (l *local) begin(id string, by Judge) (end func()) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	for l.making[id] != nil {
+		l.made.Wait()
+	}
+	l.making[id] = by
+	return func() {
+		l.mu.Lock()
+		defer l.mu.Unlock()
+		delete(l.making, id)
+		l.made.Broadcast()
+	}
+}
+
+// knows reports whether a reservation was made here, and is not forgotten. Otherwise by is the judge that may grant it.
+func (l *local) knows(id string) (known bool, by Judge) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	return l.group.Knows(id, l.nowMs()), l.making[id]
+}
+
+// GroupOf implements store.Reservations: there is one group.
+func (l *local) GroupOf(*window.Key) int { return 0 }
+
+// ShardOf implements held.Origin.
+func (l *local) ShardOf(*window.Key) int { return 0 }
+
+// Hold implements store.Reservations.
+func (l *local) Hold(ctx context.Context, call store.HoldCall) (store.HoldReply, error) {
+	if err := store.CheckHoldCall(&call); err != nil {
+		return store.HoldReply{}, err
+	}
+	in := counts{local: l}
+	if call.Record != nil && len(call.Holds) > 0 {
+		if known, by := l.knows(call.Record.ID); !known && by != nil {
+			in.charges = by.Grant(ctx) // it may wait for the region's origin, so no lock is held
+		}
+	}
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	nowMs := l.nowMs()
+	reply := l.group.Apply(&call, &in, 0, nowMs)
+	reply.Now = time.UnixMilli(nowMs)
+	for i, charge := range in.charges {
+		if _, held := l.group.Counts(&call.Holds[i]); !held && charge != nil {
+			charge.Set(0)
+		}
+	}
+	l.wake()
+	return reply, nil
+}
+
+// wake sets the timer. The mutex is held.
+func (l *local) wake() {
+	if nextMs, ok := l.group.NextMs(); ok {
+		l.timer.Reset(time.Until(l.base.Add(time.Duration(nextMs-l.base.UnixMilli()) * time.Millisecond)))
+	}
+}
+
+func (l *local) end() {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	l.group.End(l.nowMs())
+	l.wake()
+}
+
+// trim makes room for other reservations.
+func (l *local) trim() {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	l.group.Trim(l.nowMs())
+}
+
+// stop forgets all reservations: they end with the process.
+func (l *local) stop() {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	l.group = holds.Group{}
+	l.timer.Stop()
+}
+
+// counts are the counts of this process, for one call.
+type counts struct {
+	*local
+	charges []holds.Charge // of the call's new holds; none if they were not granted
+}
+
+// Expired implements holds.Counts. A charge to a cell that has expired changes nothing.
+func (c *counts) Expired(window.Cell) bool { return false }
+
+// Used implements holds.Counts.
+func (c *counts) Used(of window.Cell, _ *holds.Cell) int64 {
+	if reset, ok := c.rules.InForce().ResetOfCell(&of); ok && of.Sequence > 0 {
+		return c.engine.Counted(&of, reset)
+	}
+	return 0
+}
+
+// Grant implements holds.Counts.
+func (c *counts) Grant(i int, _ *store.Hold, _ *store.HoldAnswer) (charge holds.Charge, ok bool) {
+	if i < len(c.charges) {
+		charge = c.charges[i]
+	}
+	return charge, charge != nil
+}
