@@ -18,14 +18,19 @@ type group struct {
 	atMs     int64          // when a number was answered last
 	provenMs int64          // when anything was answered last
 	seen     map[int64]bool // the latest numbers, without those that were lost
-	losses   int64          // how often it has lost calls, modulo 1024
+	losses   int            // how often it has lost calls
+}
+
+// number is that of an answer, 0 of one that changed nothing.
+type number struct {
+	n      int64
+	losses int // of the group, when it answered
 }
 
 const (
-	seenMax   = 4096                            // numbers of a group: more than there are calls under way at the same time
-	afterFor  = store.HoldKeptFor - settledKept // a group may forget a stream that makes no calls for longer
-	lossShift = 53                              // bits of a number, which is at most store.CountMax
-	triesMax  = 3                               // calls, where one after another shows that the group has lost something
+	seenMax  = 4096                            // numbers of a group: more than there are calls under way at the same time
+	afterFor = store.HoldKeptFor - settledKept // a group may forget a stream that makes no calls for longer
+	triesMax = 3                               // calls, where one after another shows that the group has lost something
 )
 
 var (
@@ -44,7 +49,7 @@ func (f failed) Unwrap() error { return f.error }
 
 // call makes a call to a group. Where the group has lost what it had answered, that is stated again before. It waits
 // for at most as long as ctx lasts; a call that has begun then goes on, and its answer is lost.
-func (s *Reservations) call(ctx context.Context, what What, c store.HoldCall) (reply store.HoldReply, err error) {
+func (s *Reservations) call(ctx context.Context, what What, c store.HoldCall) (reply answer, err error) {
 	of := s.Origin.GroupOf(&c.Group)
 	for range triesMax {
 		if reply, err = s.once(ctx, what, c); err != nil || !reply.Behind {
@@ -58,7 +63,7 @@ func (s *Reservations) call(ctx context.Context, what What, c store.HoldCall) (r
 }
 
 // again is call for statements, which may come before what was lost.
-func (s *Reservations) again(ctx context.Context, what What, c store.HoldCall) (reply store.HoldReply, err error) {
+func (s *Reservations) again(ctx context.Context, what What, c store.HoldCall) (reply answer, err error) {
 	for range triesMax {
 		if reply, err = s.once(ctx, what, c); err != nil || !reply.Behind {
 			return reply, err
@@ -67,22 +72,22 @@ func (s *Reservations) again(ctx context.Context, what What, c store.HoldCall) (
 	return reply, errBehind
 }
 
-// answer is what a call has come to.
+// answer is the answer to a call, or why there is none.
 type answer struct {
-	reply store.HoldReply
-	err   error
+	store.HoldReply
+	number number
+	err    error
 }
 
 // once makes a call once.
-func (s *Reservations) once(ctx context.Context, what What, c store.HoldCall) (store.HoldReply, error) {
+func (s *Reservations) once(ctx context.Context, what What, c store.HoldCall) (a answer, err error) {
 	of, shard := s.Origin.GroupOf(&c.Group), s.Origin.ShardOf(&c.Group)
 	c.Stream, c.After = s.marks(of)
 	if s.Near {
-		reply, err := s.Origin.Hold(ctx, c)
-		if err == nil {
-			s.answered(of, &c.Group, &reply)
+		if a.HoldReply, err = s.Origin.Hold(ctx, c); err == nil {
+			a.number = s.answered(of, &c.Group, &a.HoldReply)
 		}
-		return reply, err
+		return a, err
 	}
 	var begun atomic.Bool
 	done := make(chan answer, 1)
@@ -98,16 +103,14 @@ func (s *Reservations) once(ctx context.Context, what What, c store.HoldCall) (s
 				if err != nil {
 					return store.Reply{}, err
 				}
-				s.answered(of, &c.Group, &reply)
-				a.reply = reply
+				a.HoldReply, a.number = reply, s.answered(of, &c.Group, &reply)
 				return store.Reply{Totals: totalsOf(&reply), Now: reply.Now}, nil
 			})
 		done <- a
 	})
 	if !started {
-		return store.HoldReply{}, s.Stopped
+		return answer{}, s.Stopped
 	}
-	var a answer
 	select {
 	case a = <-done:
 	case <-ctx.Done():
@@ -115,13 +118,13 @@ func (s *Reservations) once(ctx context.Context, what What, c store.HoldCall) (s
 	}
 	switch {
 	case a.err != nil && !begun.Load() && errors.Is(a.err, context.DeadlineExceeded):
-		return store.HoldReply{}, s.Busy
+		return answer{}, s.Busy
 	case a.err != nil:
-		return store.HoldReply{}, failed{a.err, shard}
-	case len(a.reply.Answers) > 0:
-		s.Heard(shard, c.Holds, totalsOf(&a.reply))
+		return answer{}, failed{a.err, shard}
+	case len(a.Answers) > 0:
+		s.Heard(shard, c.Holds, totalsOf(&a.HoldReply))
 	}
-	return a.reply, nil
+	return a, nil
 }
 
 // isShort reports whether an answer lacks holds without a reason.
@@ -153,14 +156,13 @@ func (s *Reservations) marks(of int) (stream uint64, after store.Mark) {
 
 // answered takes note of the number of an answer. One that comes a second time shows that the group has lost what it
 // had answered with this number and with those after it; another epoch, that it has lost all. A group that was not
-// called for long may have forgotten the stream, and count from 1 again. With the number of an answer goes on how often
-// calls were lost before: see Reservations.number.
-func (s *Reservations) answered(of int, key *window.Key, reply *store.HoldReply) {
+// called for long may have forgotten the stream, and count from 1 again.
+func (s *Reservations) answered(of int, key *window.Key, reply *store.HoldReply) (is number) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	g, nowMs := s.groups[of], s.NowMs()
 	if g != nil && g.after.Epoch != reply.Epoch {
-		s.lose(lostAll, func(k *kept) bool { return k.numbers[of] > 0 })
+		s.lose(lostAll, func(k *kept) bool { return k.numbers[of].n > 0 })
 		g = nil
 	}
 	if g == nil || nowMs-g.atMs >= store.HoldKeptFor.Milliseconds() && reply.Number > 0 {
@@ -175,16 +177,15 @@ func (s *Reservations) answered(of int, key *window.Key, reply *store.HoldReply)
 	switch {
 	case reply.Behind:
 		s.rolledBack(of, g, reply.Have)
-		return
+		return is
 	case n == 0:
-		return
+		return is
 	case g.seen[n]:
 		s.rolledBack(of, g, n-1) // either of the two answers may be the one that was lost
 	default:
 		g.seen[n] = true
 	}
-	g.atMs, reply.Number = nowMs, n|g.losses<<lossShift
-	g.after.Number = max(g.after.Number, n)
+	g.atMs, g.after.Number = nowMs, max(g.after.Number, n)
 	if len(g.seen) > seenMax {
 		for old := range g.seen {
 			if old < g.after.Number-seenMax/2 {
@@ -192,23 +193,24 @@ func (s *Reservations) answered(of int, key *window.Key, reply *store.HoldReply)
 			}
 		}
 	}
+	return number{n, g.losses}
 }
 
 // rolledBack has what a group has answered after the have-th call stated again. The mutex is held.
 func (s *Reservations) rolledBack(of int, g *group, have int64) {
-	g.after.Number, g.losses = have, (g.losses+1)%1024
+	g.after.Number, g.losses = have, g.losses+1
 	for n := range g.seen {
 		if n > have {
 			delete(g.seen, n)
 		}
 	}
-	s.lose(lostLatest, func(k *kept) bool { return k.numbers[of] > have })
+	s.lose(lostLatest, func(k *kept) bool { return k.numbers[of].n > have })
 }
 
 // stated is what statements have come to: their answers, in the order of the holds, and the numbers by group.
 type stated struct {
 	answers []store.HoldAnswer
-	numbers map[int]int64
+	numbers map[int]number
 	refused bool // in one group or more
 }
 
@@ -219,7 +221,7 @@ func (s *Reservations) state(ctx context.Context, holds []store.Hold) (all state
 		of := s.Origin.GroupOf(&holds[i].Cell.Key)
 		places[of] = append(places[of], i)
 	}
-	all = stated{answers: make([]store.HoldAnswer, len(holds)), numbers: make(map[int]int64, len(places))}
+	all = stated{answers: make([]store.HoldAnswer, len(holds)), numbers: make(map[int]number, len(places))}
 	var mu sync.Mutex
 	var groups sync.WaitGroup
 	one := func(of int, at []int) {
@@ -238,7 +240,7 @@ func (s *Reservations) state(ctx context.Context, holds []store.Hold) (all state
 			err = e
 			return
 		}
-		all.numbers[of], all.refused = reply.Number, all.refused || reply.Refused
+		all.numbers[of], all.refused = reply.number, all.refused || reply.Refused
 		for n, i := range at {
 			all.answers[i] = reply.Answers[n]
 		}

@@ -18,10 +18,10 @@ type kept struct {
 	bytes  int
 	atMs   int64 // when it was changed last
 
-	numbers  map[int]int64 // by group: of the latest answer about it
-	made     bool          // it was: its holds are at the origin, unless they are lost
-	unsaid   bool          // the origin has not taken what follows for its holds
-	withdraw bool          // its maker does not know whether the record was stored, and has decided otherwise
+	numbers  map[int]number // by group: of the latest answer about it
+	made     bool           // it was: its holds are at the origin, unless they are lost
+	unsaid   bool           // the origin has not taken what follows for its holds
+	withdraw bool           // its maker does not know whether the record was stored, and has decided otherwise
 	lost     loss
 }
 
@@ -56,7 +56,7 @@ func (s *Reservations) keep(k *kept) *kept {
 		if s.kept == nil {
 			s.kept, s.ids, s.tells = make(map[uint64]*kept), make(map[string]*kept), make(map[*kept]bool)
 		}
-		s.kept[k.record.MadeBy], k.numbers, k.bytes = k, make(map[int]int64), k.record.bytes()
+		s.kept[k.record.MadeBy], k.numbers, k.bytes = k, make(map[int]number), k.record.bytes()
 		s.room.bytes += k.bytes
 	}
 	k.atMs = s.NowMs()
@@ -67,11 +67,12 @@ func (s *Reservations) keep(k *kept) *kept {
 
 // number takes note of the numbers of answers about a reservation. Those that the origin has lost meanwhile have to be
 // stated again. The mutex is held.
-func (s *Reservations) number(k *kept, numbers map[int]int64) {
-	for of, number := range numbers {
-		n, losses := number&store.CountMax, number>>lossShift
-		k.numbers[of] = max(k.numbers[of], n)
-		if g := s.groups[of]; g != nil && n > 0 && (!g.seen[n] || losses != g.losses) {
+func (s *Reservations) number(k *kept, numbers map[int]number) {
+	for of, is := range numbers {
+		if is.n > k.numbers[of].n {
+			k.numbers[of] = is
+		}
+		if g := s.groups[of]; g != nil && is.n > 0 && (!g.seen[is.n] || is.losses != g.losses) {
 			k.lost = max(k.lost, lostLatest)
 		}
 	}
@@ -284,7 +285,7 @@ func (s *Reservations) tellRecord(ctx context.Context, k *kept, lost loss) error
 
 // take makes of a reservation what its record has become. One that was withdrawn is taken back. One whose ID another
 // reservation has since goes on as it is: what it holds was granted.
-func (s *Reservations) take(k *kept, reply *store.HoldReply) {
+func (s *Reservations) take(k *kept, reply *answer) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	is, err := Parse(&reply.Record)
@@ -295,7 +296,7 @@ func (s *Reservations) take(k *kept, reply *store.HoldReply) {
 		k.record = k.record.undone()
 	}
 	k.withdraw = false
-	s.number(k, map[int]int64{s.Origin.GroupOf(new(store.RecordKey(k.id))): reply.Number})
+	s.number(k, map[int]number{s.Origin.GroupOf(new(store.RecordKey(k.id))): reply.number})
 }
 
 // undone is a reservation of which nothing counts.
@@ -337,7 +338,7 @@ func (s *Reservations) untoldOf(of int) (some []*kept) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	for k := range s.tells {
-		if k.lost != lostNothing && k.numbers[of] > 0 && len(some) < tellMax {
+		if k.lost != lostNothing && k.numbers[of].n > 0 && len(some) < tellMax {
 			some = append(some, k)
 		}
 	}

@@ -499,15 +499,15 @@ func TestAnOlderAnswerForgetsNothing(t *testing.T) {
 		n := nodeOf(memstore.NewOrigin(memstore.OriginOptions{}))
 		open := recordOf(both...)
 		settled := (&Change{Spent: []int64{7, 8}, TTL: hour, Settled: true}).apply(open, open.MadeMs)
-		keep := func(r *Record, unsaid bool, number int64) *kept {
-			return n.keep(&kept{id: "one", record: r, numbers: map[int]int64{0: number}, unsaid: unsaid})
+		keep := func(r *Record, unsaid bool, at int64) *kept {
+			return n.keep(&kept{id: "one", record: r, numbers: map[int]number{0: {n: at}}, unsaid: unsaid})
 		}
 		keep(settled, true, 5).lost = lostAll
 		k := keep(open, false, 4)
 		if r := k.record; !r.Settled || r.Items[0].Spent != 7 || r.EndsMs != settled.EndsMs {
 			t.Errorf("%+v", r)
 		}
-		if !k.unsaid || k.lost != lostAll || !n.tells[k] || k.numbers[0] != 5 || len(n.kept) != 1 || len(n.tells) != 1 {
+		if !k.unsaid || k.lost != lostAll || !n.tells[k] || k.numbers[0].n != 5 || len(n.kept) != 1 || len(n.tells) != 1 {
 			t.Errorf("%+v", k)
 		}
 		if n.room.bytes != open.bytes() {
@@ -552,9 +552,9 @@ func (n *numbered) answers(numbers ...int64) {
 }
 
 // keeps keeps reservations that were answered with numbers.
-func (n *numbered) keeps(numbers ...int64) (all []*kept) {
-	for _, number := range numbers {
-		all = append(all, n.keep(&kept{record: recordOf(both...), numbers: map[int]int64{n.of: number}}))
+func (n *numbered) keeps(numbers ...number) (all []*kept) {
+	for _, is := range numbers {
+		all = append(all, n.keep(&kept{record: recordOf(both...), numbers: map[int]number{n.of: is}}))
 	}
 	return all
 }
@@ -573,7 +573,7 @@ func TestANumberThatComesTwiceShowsALoss(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		n := &numbered{node: nodeOf(memstore.NewOrigin(memstore.OriginOptions{}))}
 		n.answers(1, 3, 2, 5, 4)
-		all := n.keeps(1, 2, 3, 4, 5)
+		all := n.keeps(number{n: 1}, number{n: 2}, number{n: 3}, number{n: 4}, number{n: 5})
 		n.lostAre(t, all, false, false, false, false, false)
 		if _, after := n.marks(0); after.Number != 5 {
 			t.Errorf("after is %+v", after)
@@ -594,11 +594,10 @@ func TestAnAnswerThatIsOvertakenByALossIsStatedAgain(t *testing.T) {
 		n := &numbered{node: nodeOf(memstore.NewOrigin(memstore.OriginOptions{}))}
 		n.answers(1, 2, 3)
 		n.answered(0, &n.key, &store.HoldReply{Epoch: 1, Behind: true, Have: 1})
-		n.lostAre(t, n.keeps(3), true)
-		again, next := store.HoldReply{Epoch: 1, Number: 2}, store.HoldReply{Epoch: 1, Number: 3}
-		n.answered(0, &n.key, &again)
-		n.answered(0, &n.key, &next)
-		n.lostAre(t, n.keeps(again.Number, 2, next.Number), false, true, false)
+		n.lostAre(t, n.keeps(number{n: 3}), true)
+		again := n.answered(0, &n.key, &store.HoldReply{Epoch: 1, Number: 2})
+		next := n.answered(0, &n.key, &store.HoldReply{Epoch: 1, Number: 3})
+		n.lostAre(t, n.keeps(again, number{n: 2}, next), false, true, false)
 	})
 }
 

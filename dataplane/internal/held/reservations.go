@@ -163,7 +163,7 @@ func (s *Reservations) Reserve(ctx context.Context, id string, r *Record, judge 
 	case one && reply.Refused:
 		return r, false, s.denied(holds, reply.Answers, judge)
 	case one:
-		all = stated{answers: reply.Answers, numbers: make(map[int]int64)}
+		all = stated{answers: reply.Answers, numbers: make(map[int]number)}
 		s.unhear(holds)
 	}
 	if ok, err = judge(all.answers, true); !ok || err != nil {
@@ -171,7 +171,7 @@ func (s *Reservations) Reserve(ctx context.Context, id string, r *Record, judge 
 		return r, false, err
 	}
 	made, r.EndsMs = true, cmp.Or(reply.Record.EndsMs, r.EndsMs) // by the origin's clock, as the record has it
-	all.numbers[s.Origin.GroupOf(&c.Group)] = reply.Number
+	all.numbers[s.Origin.GroupOf(&c.Group)] = reply.number
 	k := s.keep(&kept{id: id, record: r, numbers: all.numbers, made: true, unsaid: !one})
 	if !one {
 		_ = s.tell(ctx, k) // Send states it again
@@ -213,13 +213,13 @@ func (s *Reservations) out(id string, r *Record, judge Judge, err error) (is *Re
 
 // takeBack ends the holds of a reservation that was not made, if any were granted.
 func (s *Reservations) takeBack(ctx context.Context, r *Record) {
-	k := s.keep(&kept{record: r.undone(), numbers: make(map[int]int64), unsaid: true})
+	k := s.keep(&kept{record: r.undone(), numbers: make(map[int]number), unsaid: true})
 	_ = s.follow(ctx, k, store.HoldState) // Send states it again
 }
 
 // withdraw has Send end a reservation whose record may be stored, unless somebody has found it.
 func (s *Reservations) withdraw(id string, r *Record) {
-	s.keep(&kept{id: id, record: r, numbers: make(map[int]int64), unsaid: true, withdraw: true})
+	s.keep(&kept{id: id, record: r, numbers: make(map[int]number), unsaid: true, withdraw: true})
 }
 
 // existing is called when holds were refused. It returns the reservation with this ID if there is one for the same
@@ -236,7 +236,7 @@ func (s *Reservations) existing(ctx context.Context, id string, r *Record, judge
 }
 
 // found returns the reservation that a record has, if it is what r asks for and is open.
-func (s *Reservations) found(ctx context.Context, id string, r *Record, reply *store.HoldReply,
+func (s *Reservations) found(ctx context.Context, id string, r *Record, reply *answer,
 	judge Judge) (is *Record, ok bool, err error) {
 	was, err := Parse(&reply.Record)
 	switch {
@@ -247,8 +247,8 @@ func (s *Reservations) found(ctx context.Context, id string, r *Record, reply *s
 	}
 	all, err := s.state(ctx, was.holds(store.HoldState, s.NowMs())) // for the counts; it changes nothing
 	key := store.RecordKey(id)
-	if of := s.Origin.GroupOf(&key); all.numbers[of] == 0 {
-		all.numbers[of] = reply.Number
+	if of := s.Origin.GroupOf(&key); all.numbers[of].n == 0 {
+		all.numbers[of] = reply.number
 	}
 	s.keep(&kept{id: id, record: was, numbers: all.numbers, unsaid: err != nil})
 	for i := range all.answers {
@@ -290,7 +290,7 @@ func (s *Reservations) Change(ctx context.Context, id string, by Change) (r *Rec
 		}
 	}
 	s.Stats.changed(r, !late)
-	k := s.keep(&kept{id: id, record: r, numbers: map[int]int64{s.Origin.GroupOf(&c.Group): reply.Number}, made: !late,
+	k := s.keep(&kept{id: id, record: r, numbers: map[int]number{s.Origin.GroupOf(&c.Group): reply.number}, made: !late,
 		unsaid: true})
 	_ = s.tell(ctx, k) // Send states it again
 	return r, late, nil
