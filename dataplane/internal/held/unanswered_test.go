@@ -1,0 +1,70 @@
+package held
+
+import (
+	"errors"
+	"testing"
+
+	"github.com/weirhq/weir/dataplane/memstore"
+	"github.com/weirhq/weir/dataplane/store"
+)
+
+// The maker of a reservation got no answer. Its node ends it with the next turn.
+func TestAReservationWithoutAnAnswerIsWithdrawn(t *testing.T) {
+	places(t, func(t *testing.T, origin Origin, _ *memstore.Origin) {
+		n := nodeOf(origin)
+		n.loseOnce(makes)
+		if ok, _, err := n.tries(t.Context(), "one", recordOf(both...)); ok || !errors.As(err, new(Away)) {
+			t.Fatal(ok, err)
+		}
+		if n.Len() != 0 {
+			t.Errorf("%d are open", n.Len())
+		}
+		n.sends(t)
+		for _, c := range both {
+			if used, _ := counts(t, origin, c.key); used != 0 {
+				t.Errorf("%s counts %d", c.key, used)
+			}
+		}
+		if got := stored(t, origin, "one"); got.Text != "" && !got.Settled {
+			t.Errorf("%+v", got)
+		}
+	})
+}
+
+// Another node has found the reservation of a maker that got no answer: it goes on, and any node settles it.
+func TestAReservationWithoutAnAnswerThatWasFoundGoesOn(t *testing.T) {
+	places(t, func(t *testing.T, origin Origin, _ *memstore.Origin) {
+		n, other := nodeOf(origin), nodeOf(origin)
+		n.loseOnce(makes)
+		r := recordOf(both...)
+		if ok, _, err := n.tries(t.Context(), "one", r); ok || err == nil {
+			t.Fatal(ok, err)
+		}
+		other.reserves(t, "one", both...)
+		n.sends(t)
+		for _, c := range both {
+			wantCounts(t, origin, c.key, c.cost, c.cost)
+		}
+		if n.Len() != 1 || other.Len() != 1 {
+			t.Errorf("%d and %d are open", n.Len(), other.Len())
+		}
+		n.changes(t, "one", Change{Spent: []int64{7, 8}, Settled: true})
+		wantCounts(t, origin, "a", 7, 100)
+		wantCounts(t, origin, "b", 8, 50)
+	})
+}
+
+// loseOnce loses the answer of the first call that is of a kind.
+func (n *node) loseOnce(is func(c *store.HoldCall) bool) {
+	n.after = func(c *store.HoldCall) error {
+		if !is(c) {
+			return nil
+		}
+		n.after = nil
+		return errAway
+	}
+}
+
+func makes(c *store.HoldCall) bool {
+	return c.Record != nil && c.Record.Text != "" && !c.Record.Withdraw
+}
