@@ -19,6 +19,8 @@ type group struct {
 	provenMs int64          // when anything was answered last
 	seen     map[int64]bool // the latest numbers, without those that were lost
 	losses   int            // how often it has lost calls
+
+	restating chan struct{} // closed once a caller has stated again what was lost; nil: none does
 }
 
 // number is that of an answer, 0 of one that changed nothing.
@@ -47,19 +49,52 @@ type failed struct {
 // Unwrap implements errors.Unwrap.
 func (f failed) Unwrap() error { return f.error }
 
-// call makes a call to a group. Where the group has lost what it had answered, that is stated again before. It waits
-// for at most as long as ctx lasts; a call that has begun then goes on, and its answer is lost.
+// call makes a call to a group. If the group has lost calls, what they stated is stated again before, by one of the
+// callers while the others wait. It waits for at most as long as ctx lasts; a call that has begun then goes on, and its
+// answer is lost.
 func (s *Reservations) call(ctx context.Context, what What, c store.HoldCall) (reply answer, err error) {
 	of := s.Origin.GroupOf(&c.Group)
 	for range triesMax {
-		if reply, err = s.once(ctx, what, c); err != nil || !reply.Behind {
+		if err = s.restate(ctx, of, reply.Behind); err != nil {
 			return reply, err
 		}
-		if err = s.tellAll(ctx, s.untoldOf(of), make(map[int]bool)); err != nil {
+		if reply, err = s.once(ctx, what, c); err != nil || !reply.Behind {
 			return reply, err
 		}
 	}
 	return reply, errBehind
+}
+
+// restate waits until no other caller states again what a group has lost. If the group is behind, it then states the
+// rest. For example, of ten callers that a promoted replica answers at the same time, the first states the lost
+// reservations, and the nine find nothing to state.
+func (s *Reservations) restate(ctx context.Context, of int, behind bool) error {
+	s.mu.Lock()
+	g := s.groups[of]
+	for g != nil && g.restating != nil {
+		other := g.restating
+		s.mu.Unlock()
+		select {
+		case <-other:
+		case <-ctx.Done():
+			return failed{ctx.Err(), s.Origin.ShardOf(&g.key)}
+		}
+		s.mu.Lock()
+	}
+	if g == nil || !behind {
+		s.mu.Unlock()
+		return nil
+	}
+	done := make(chan struct{})
+	g.restating = done
+	s.mu.Unlock()
+	defer func() {
+		s.mu.Lock()
+		defer s.mu.Unlock()
+		g.restating = nil
+		close(done)
+	}()
+	return s.tellAll(ctx, s.untoldOf(of), make(map[int]bool))
 }
 
 // again is call for statements, which may come before what was lost.
@@ -176,7 +211,9 @@ func (s *Reservations) answered(of int, key *window.Key, reply *store.HoldReply)
 	g.provenMs = nowMs
 	switch {
 	case reply.Behind:
-		s.rolledBack(of, g, reply.Have)
+		if reply.Have < g.after.Number { // otherwise another answer has shown this loss
+			s.rolledBack(of, g, reply.Have)
+		}
 		return is
 	case n == 0:
 		return is

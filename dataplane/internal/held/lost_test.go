@@ -1,9 +1,12 @@
 package held
 
 import (
+	"context"
+	"errors"
 	"fmt"
 	"reflect"
 	"sync"
+	"sync/atomic"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -258,4 +261,47 @@ func TestWhatWasSaidOutlivesAnOlderVersion(t *testing.T) {
 			}
 		})
 	}
+}
+
+// While one caller states again what a replica lacks, other calls to the group wait, those that have just begun too:
+// nothing is granted beside a hold that is not stated yet, and each reservation is stated once.
+func TestCallersWaitForWhatAReplicaLacks(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		servers := memstore.NewOrigin(memstore.OriginOptions{})
+		n := nodeOf(servers)
+		drawEpochs(t, servers)
+		n.reserves(t, "zero", keyCost{"b", 1})
+		state := servers.State()
+		n.reserves(t, "lost", keyCost{"a", 600})
+		servers.Rollback(state)
+		var stated atomic.Int64
+		n.before = func(c *store.HoldCall) error {
+			if c.Record != nil && c.Record.Restored {
+				stated.Add(1)
+				time.Sleep(time.Second)
+			} else if c.Record != nil {
+				time.Sleep(time.Millisecond) // all begin before the first is answered
+			}
+			return nil
+		}
+		want := func(id string, within time.Duration, wantOK bool, fails error) {
+			ctx, cancel := context.WithTimeout(t.Context(), within)
+			defer cancel()
+			if ok, _, err := n.tries(ctx, id, recordOf(keyCost{"a", 600})); ok != wantOK || !errors.Is(err, fails) {
+				t.Errorf("%s: ok %v, %v", id, ok, err)
+			}
+		}
+		var callers sync.WaitGroup
+		for i := range 3 {
+			callers.Go(func() { want(fmt.Sprint("at once ", i), hour, false, nil) })
+		}
+		time.Sleep(500 * time.Millisecond)
+		callers.Go(func() { want("later", hour, false, nil) })
+		want("impatient", 100*time.Millisecond, false, context.DeadlineExceeded)
+		callers.Wait()
+		if got := stated.Load(); got != 1 {
+			t.Errorf("it was stated %d times", got)
+		}
+		wantCounts(t, servers, "a", 600, 600)
+	})
 }
