@@ -72,7 +72,8 @@ const (
 	ReservationIDBytesMax = 124
 )
 
-// ErrHolds refuses a new hold of a cell that has HoldsMax.
+// ErrHolds is in the answer about a new hold of a cell that has HoldsMax. The call is refused, unless the hold is
+// Optional: then the rest of the call is applied without the hold.
 var ErrHolds = errors.New("origin: the key has too many reservations")
 
 // HoldCall is what a stream states about one group.
@@ -122,7 +123,8 @@ const (
 // far, and the foreign total. The holds before it in the same call count too. Nothing new fits into a cell whose window
 // is over. What nodes have restored of their own cost (Cost.Restore) counts, whatever the holds are that were restored.
 //
-// Statements about a hold that is known are merged, so that their order does not matter:
+// Statements about a hold that is known are merged, so that their order does not matter. A HoldNew is not merged: if the
+// owner has a hold, it changes nothing. The others are merged as follows:
 //
 //   - One with a TTL raises Amount, After and the end to the largest that was stated. It may come after the end.
 //   - One with TTL 0 ends the hold for good, and its After counts from then on. No statement that comes later changes
@@ -173,8 +175,10 @@ type Record struct {
 	// Changed too.
 	Attempt uint64
 
-	// Restored stores what the origin may have lost: without a stored record, Text, Spent, TTL and Settled, whatever they
-	// are. A stored one is changed by Spent, TTL and Settled, if its text is the same.
+	// Restored stores a record that the origin may have lost: without a stored record, Text, Spent, TTL and Settled,
+	// whatever they are. A stored record with the same text is changed by Spent, TTL and Settled unless it is settled. If
+	// it has ended, the TTL opens it again. For example, an origin has lost that a reservation was extended, and lets it
+	// end: the node that knows of the extension restores it.
 	Restored bool
 
 	// Withdraw ends a reservation whose maker got no answer. Text is what the maker has sent.
@@ -208,8 +212,8 @@ type HoldAnswer struct {
 	// Used and UsedBefore are what the formula of Hold has for the two cells, without the hold itself.
 	Used, UsedBefore int64
 
-	// Total is the cell's after the call. Its Err is ErrHolds, or any other for a cell that cannot hold counts; the call
-	// is refused then.
+	// Total is the cell's after the call. Its Err is ErrHolds, or any other for a cell that cannot hold counts. The call is
+	// refused then, unless the hold is Optional.
 	Total Total
 }
 

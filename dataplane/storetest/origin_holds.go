@@ -198,8 +198,8 @@ var originHoldTests = map[string]func(*originTest){
 		h.hold(hold)
 	},
 	"is granted once however often its call comes": func(h *originTest) {
-		for range 3 {
-			h.hold(opens("a", h.cell, 60, 100))
+		for _, amount := range []int64{60, 60, 60, 70} { // a new hold changes nothing if its owner has one
+			h.hold(opens("a", h.cell, amount, 100))
 			h.wantUsed(h.cell, 60, 60)
 		}
 		second := h.callOf(opens("b", h.cell, 40, 100))
@@ -392,6 +392,12 @@ var originHoldTests = map[string]func(*originTest){
 		one := opens("one", h.cell, 1, limit)
 		if a := h.refuse(one).Answers[0]; a.Held || !errors.Is(a.Total.Err, store.ErrHolds) {
 			h.Errorf("one more: %+v", a)
+		}
+		optional := one
+		optional.Optional = true
+		reply := h.call(h.callOf(optional, states("7", h.cell, 2, 2)))
+		if a := reply.Answers[0]; reply.Refused || a.Held || !errors.Is(a.Total.Err, store.ErrHolds) || !reply.Answers[1].Held {
+			h.Errorf("one more, which is optional: %+v", reply)
 		}
 		c := h.mates(2)
 		h.refuse(opens("another", c[1], 1, limit), one)

@@ -240,6 +240,17 @@ var originRecordTests = map[string]func(*originTest){
 		}
 		h.wantRecord(h.record(record(id, "another")), store.RecordAnswer{Text: "text"})
 	},
+	"that has ended unsettled is open again if it is restored": func(h *originTest) {
+		id := h.id("a")
+		brief := record(id, "text", 2)
+		brief.TTL = briefly
+		h.record(brief)
+		h.pass(2 * briefly)
+		h.wantRecord(h.record(restored(id, "text", 1)), store.RecordAnswer{Text: "text", Spent: []int64{2}, Changed: true})
+		h.wantRecord(h.record(change(id, 5)), store.RecordAnswer{Text: "text", Spent: []int64{5}, Changed: true})
+		h.wantRecord(h.record(settles(id, 4)),
+			store.RecordAnswer{Text: "text", Spent: []int64{5}, Settled: true, Changed: true})
+	},
 	"is withdrawn if only its own call has found it": func(h *originTest) {
 		id := h.id("a")
 		for range 2 {

@@ -383,6 +383,9 @@ var holdFaults = map[string]holdFault{
 				r.TTL = max(r.TTL, time.Minute)
 			}
 		}},
+	"restored records stay ended": {subtest: "Record/that_has_ended", record: func(_ *originSubject, r *store.Record) {
+		r.Restored = false
+	}},
 	"texts end at NUL": {subtest: "Record/has_an_ID", record: func(_ *originSubject, r *store.Record) {
 		r.Text, _, _ = strings.Cut(r.Text, "\x00")
 	}},
