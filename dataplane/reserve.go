@@ -185,13 +185,15 @@ func (w *reserving) Answer(r *held.Record, answers []store.HoldAnswer, asked boo
 		w.decisions = make([]Decision, len(w.asks))
 	}
 	for i := range w.asks {
-		if err := holdProblem(&answers[i]); err != nil {
-			return false, err
+		problem := holdProblem(&answers[i])
+		if problem != nil && !r.Items[i].Shadow {
+			return false, problem
 		}
 		d := &w.decisions[i]
 		if !w.counted {
 			answerHold(&w.asks[i], &r.Items[i], &answers[i], r.MadeMs, asked, d)
 		}
+		d.Shadowed = d.Shadowed || problem != nil // it passes without a hold
 		r.Items[i].Shadowed = d.Shadowed
 		ok = ok && d.Allowed
 	}

@@ -188,3 +188,30 @@ func TestARequestInShadowModeIsReservedOverItsLimit(t *testing.T) {
 		wantReserved(t, a, reserveFor("left", time.Hour, askDay("k", 60, 100)), true)
 	})
 }
+
+// "Its namespace … is in shadow mode": a reservation passes also where its key has as many holds as it may.
+func TestAReservationInShadowModePassesWithoutAHold(t *testing.T) {
+	places(t, func(t *testing.T, a, b *dataplane.Limiter) {
+		shadow := func(key string) dataplane.Request {
+			r := askDay(key, 1, 1<<40)
+			r.Shadow = true
+			return r
+		}
+		for i := range store.HoldsMax {
+			wantReserved(t, a, reserveFor(fmt.Sprint(i), time.Hour, askDay("k", 1, 1<<40)), true)
+		}
+		if got := a.ReserveAll(t.Context(), reserveFor("strict", time.Hour, askDay("k", 1, 1<<40))); got.Allowed ||
+			!errors.Is(got.Err, dataplane.ErrReservations) {
+			t.Errorf("one more: %+v", got)
+		}
+		got := wantReserved(t, a, reserveFor("more", time.Hour, shadow("k"), shadow("free")), true)
+		if len(got.Decisions) == 2 && (!got.Decisions[0].Shadowed || got.Decisions[1].Shadowed) {
+			t.Errorf("%+v", got)
+		}
+		s, err := b.Settle(t.Context(), "more", 5, 5)
+		wantSettled(t, "more", s, err, true, false, 5, 5)
+		if d := a.Peek(t.Context(), askDay("k", 1, 1<<40)); d.Current != store.HoldsMax+1 {
+			t.Errorf("%+v", d)
+		}
+	})
+}
