@@ -173,7 +173,8 @@ func (w *reserving) ask() (*permits.Ask, error) {
 			return nil, fmt.Errorf("requests[%d]: %w: namespace %q is in the estimate mode (reservations are exact)", i,
 				ErrInvalid, r.Requests[i].Namespace)
 		}
-		a.Items[i] = permits.Item{Key: q.key(), Limit: q.Limit, Cost: q.cost(), Rule: q.rule, Shadow: q.rule.Shadow || q.Shadow}
+		a.Items[i] = permits.Item{Key: q.key(), Limit: q.Limit, Cost: q.cost(), Rule: q.rule,
+			Shadow: q.rule.Shadow || q.Shadow}
 	}
 	return a, nil
 }

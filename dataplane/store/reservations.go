@@ -123,8 +123,8 @@ const (
 // far, and the foreign total. The holds before it in the same call count too. Nothing new fits into a cell whose window
 // is over. What nodes have restored of their own cost (Cost.Restore) counts, whatever the holds are that were restored.
 //
-// Statements about a hold that is known are merged, so that their order does not matter. A HoldNew is not merged: if the
-// owner has a hold, it changes nothing. The others are merged as follows:
+// Statements about a hold that is known are merged, so that their order does not matter. A HoldNew is not merged: if
+// the owner has a hold, it changes nothing. The others are merged as follows:
 //
 //   - One with a TTL raises Amount, After and the end to the largest that was stated. It may come after the end.
 //   - One with TTL 0 ends the hold for good, and its After counts from then on. No statement that comes later changes
@@ -212,8 +212,8 @@ type HoldAnswer struct {
 	// Used and UsedBefore are what the formula of Hold has for the two cells, without the hold itself.
 	Used, UsedBefore int64
 
-	// Total is the cell's after the call. Its Err is ErrHolds, or any other for a cell that cannot hold counts. The call is
-	// refused then, unless the hold is Optional.
+	// Total is the cell's after the call. Its Err is ErrHolds, or any other for a cell that cannot hold counts. The call
+	// is refused then, unless the hold is Optional.
 	Total Total
 }
 

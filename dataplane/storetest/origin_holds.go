@@ -396,7 +396,8 @@ var originHoldTests = map[string]func(*originTest){
 		optional := one
 		optional.Optional = true
 		reply := h.call(h.callOf(optional, states("7", h.cell, 2, 2)))
-		if a := reply.Answers[0]; reply.Refused || a.Held || !errors.Is(a.Total.Err, store.ErrHolds) || !reply.Answers[1].Held {
+		if a := reply.Answers[0]; reply.Refused || a.Held || !errors.Is(a.Total.Err, store.ErrHolds) ||
+			!reply.Answers[1].Held {
 			h.Errorf("one more, which is optional: %+v", reply)
 		}
 		c := h.mates(2)

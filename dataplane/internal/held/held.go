@@ -7,9 +7,10 @@
 //	group.go         calls to one group of an origin, and the numbers of their answers
 //	heard.go         denials by an earlier answer of the origin
 //
-// The origin is the region's, where any node settles a reservation, or one in this process. At an origin a reservation is a record, and a hold for each of its items: see store.Reservations. A node that
-// changes a reservation changes the record first, and then states in each cell what follows from the record. Any node
-// may state that, in any order and as often as it takes. A hold ends by the origin's clock, also if its node has died.
+// The origin is the region's, where any node settles a reservation, or one in this process. At an origin a reservation
+// is a record, and a hold for each of its items: see store.Reservations. A node that changes a reservation changes the
+// record first, and then states in each cell what follows from the record. Any node may state that, in any order and as
+// often as it takes. A hold ends by the origin's clock, also if its node has died.
 package held
 
 import (

@@ -121,7 +121,8 @@ type Judge func(answers []store.HoldAnswer, asked bool) (ok bool, err error)
 //
 // It returns the reservation. If one with this ID already exists for the same request, it returns that one, also if it
 // was made by another node or in an earlier cell.
-func (s *Reservations) Reserve(ctx context.Context, id string, r *Record, judge Judge) (is *Record, ok bool, err error) {
+func (s *Reservations) Reserve(ctx context.Context, id string, r *Record,
+	judge Judge) (is *Record, ok bool, err error) {
 	made := false
 	defer func() { s.Stats.reserved(made, ok, err) }()
 	holds := r.holds(store.HoldNew, r.MadeMs)
@@ -224,7 +225,8 @@ func (s *Reservations) withdraw(id string, r *Record) {
 
 // existing is called when holds were refused. It returns the reservation with this ID if there is one for the same
 // request. That takes one call to the origin, or none if the ID was drawn.
-func (s *Reservations) existing(ctx context.Context, id string, r *Record, judge Judge) (is *Record, ok bool, err error) {
+func (s *Reservations) existing(ctx context.Context, id string, r *Record,
+	judge Judge) (is *Record, ok bool, err error) {
 	if r.New {
 		return r, false, nil
 	}

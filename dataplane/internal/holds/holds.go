@@ -32,8 +32,8 @@ type Counts interface {
 // Charge is the cost that was counted for one hold where each hold has a cost of its own. Where it has none, because
 // the count of a cell is computed from the sum of its holds, the charge is nil.
 type Charge interface {
-	// Set changes the cost to the amount that the hold counts now. For example, a hold of 500 is settled with 120: Set(120)
-	// gives back 380.
+	// Set changes the cost to the amount that the hold counts now. For example, if a hold of 500 is settled with 120,
+	// Set(120) gives back 380.
 	Set(cost int64)
 }
 

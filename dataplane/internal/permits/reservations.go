@@ -23,9 +23,9 @@ import (
 // IDBytesMax is how long a reservation's id is.
 const IDBytesMax = store.ReservationIDBytesMax
 
-// Reservations are a node's. The region's origin holds them, where any node settles them. Without an origin that grants,
-// and in an outage that the namespace's policy lets pass, the origin in this process does, and then only this process
-// settles them.
+// Reservations are a node's. The region's origin holds them, where any node settles them. Without an origin that
+// grants, and in an outage that the namespace's policy lets pass, the origin in this process holds them, and only this
+// process settles them.
 type Reservations struct {
 	clock  *clock.Clock
 	rules  *rules.Rules
