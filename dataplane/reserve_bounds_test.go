@@ -224,9 +224,9 @@ func (b *busy) Hold(ctx context.Context, call store.HoldCall) (store.HoldReply, 
 	return b.FullOrigin.Hold(ctx, call)
 }
 
-func (b *busy) Leases(ctx context.Context, shard int, words []store.LeaseWord) (store.LeaseReply, error) {
+func (b *busy) Grants(ctx context.Context, shard int, call store.GrantCall) (store.GrantReply, error) {
 	defer b.call()()
-	return b.FullOrigin.Leases(ctx, shard, words)
+	return b.FullOrigin.Grants(ctx, shard, call)
 }
 
 // However many reserve and acquire at once, half of a client's connections to the origin is left to decisions, to what

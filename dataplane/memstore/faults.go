@@ -30,8 +30,7 @@ const (
 	OpSend    Op = "send"
 	OpClaim   Op = "claim" // a Send of a chunk with bounded costs
 	OpHold    Op = "hold"
-	OpSlots   Op = "slots"
-	OpLeases  Op = "leases"
+	OpGrants  Op = "grants"
 	OpListen  Op = "listen" // a message to a listener; an error is a connection that is lost
 	OpLease   Op = "lease"
 	OpRelease Op = "release"
@@ -89,7 +88,7 @@ func (f *Faults) Refuse(err error, ops ...Op) {
 // OriginWrites returns the kinds of calls with which nodes write to an Origin. A Redis refuses them
 // if it is full, read-only or short of replicas.
 func OriginWrites() []Op {
-	return []Op{OpSend, OpClaim, OpHold, OpSlots, OpLeases, OpHeartbeat}
+	return []Op{OpSend, OpClaim, OpHold, OpGrants, OpHeartbeat}
 }
 
 // Delay makes every call take d, or as long as its ctx lets it.

@@ -172,7 +172,7 @@ func (s *originShard) clone() *originShard {
 	clone.cells, clone.streams, clone.changed = maps.Clone(s.cells), maps.Clone(s.streams), maps.Clone(s.changed)
 	clone.beats = maps.Clone(s.beats)
 	clone.holds = s.holds.Clone()
-	clone.slots, clone.leases = cloneEach(s.slots), cloneEach(s.leases)
+	clone.grants = cloneGrants(s.grants)
 	clone.listeners = nil
 	return &clone
 }

@@ -20,8 +20,7 @@ type originShard struct {
 	streams map[uint64]streamState
 	changed map[window.Cell]bool
 	holds   *holds.Group
-	slots   map[window.Key]map[uint64]slotsHeld // by node; 0 stands for all leases by id that were refused
-	leases  map[window.Key]map[string]int64     // when those by id end, Unix ms
+	grants  map[window.Key]*keyGrants
 	lease   heldLease
 	lostMs  int64 // Unix ms when it lost what it had; 0: long ago
 
@@ -29,9 +28,9 @@ type originShard struct {
 	beats    map[string]waitingHeartbeat // by node
 	marks    int64                       // of beats, so far
 
-	listeners    map[*listener]bool
-	sweepAt      int // size of cells and streams at which what has expired is removed
-	sweepSlotsAt int // the same of slots
+	listeners     map[*listener]bool
+	sweepAt       int // size of cells and streams at which what has expired is removed
+	sweepGrantsAt int // the same of grants
 }
 
 // originRecord is what an origin holds of a cell. All counts are 0 to store.CountMax and only grow.
@@ -72,16 +71,15 @@ type heldLease struct {
 
 func newOriginShard() *originShard {
 	return &originShard{
-		cells:        make(map[window.Cell]originRecord),
-		streams:      make(map[uint64]streamState),
-		changed:      make(map[window.Cell]bool),
-		holds:        new(holds.Group),
-		slots:        make(map[window.Key]map[uint64]slotsHeld),
-		leases:       make(map[window.Key]map[string]int64),
-		beats:        make(map[string]waitingHeartbeat),
-		listeners:    make(map[*listener]bool),
-		sweepAt:      sweepMin,
-		sweepSlotsAt: sweepMin,
+		cells:         make(map[window.Cell]originRecord),
+		streams:       make(map[uint64]streamState),
+		changed:       make(map[window.Cell]bool),
+		holds:         new(holds.Group),
+		grants:        make(map[window.Key]*keyGrants),
+		beats:         make(map[string]waitingHeartbeat),
+		listeners:     make(map[*listener]bool),
+		sweepAt:       sweepMin,
+		sweepGrantsAt: sweepMin,
 	}
 }
 

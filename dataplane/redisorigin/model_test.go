@@ -50,8 +50,9 @@ func (w *twins) wipe() {
 		}
 	}
 	// A server finds out at the first call when it was born.
-	birth := store.LeaseWord{Key: store.SlotsKey("w", "n", "other"), ID: "none", Verb: store.LeaseRelease}
-	if _, err := w.real.Leases(w.Context(), w.real.ShardOf(&birth.Key), []store.LeaseWord{birth}); err != nil {
+	birth := store.GrantAsk{Key: store.SlotsKey("w", "n", "other"), Lease: "none"}
+	call := store.GrantCall{Asks: []store.GrantAsk{birth}}
+	if _, err := w.real.Grants(w.Context(), w.real.ShardOf(&birth.Key), call); err != nil {
 		w.Fatal(err)
 	}
 }
@@ -136,38 +137,32 @@ func (w *twins) often(label string, one int) bool {
 
 var twinKey = store.SlotsKey("w", "n", "i")
 
-func (w *twins) slots() {
-	n := func(label string) int64 { return rapid.Int64Range(0, 5).Draw(w.T, label) }
-	ask := store.SlotsAsk{Key: twinKey, Limit: n("limit"), Have: n("have"), Want: n("want"), Spare: n("spare"),
-		TTL: max(w.ttl(), 500*time.Millisecond)}
-	call := store.SlotsCall{Node: rapid.Uint64Range(1, 3).Draw(w.T, "node"), Asks: []store.SlotsAsk{ask},
+// grant makes a call of one of three nodes, about what it holds and about leases.
+func (w *twins) grant() {
+	n := func(label string, most int64) int64 { return rapid.Int64Range(0, most).Draw(w.T, label) }
+	call := store.GrantCall{Node: rapid.Uint64Range(1, 3).Draw(w.T, "node"),
 		Number: rapid.Int64Range(max(1, w.calls-3), w.calls+2).Draw(w.T, "number")}
 	w.calls = max(w.calls, call.Number)
-	real, err := w.real.Slots(w.Context(), 0, call)
-	model, err2 := w.model.Slots(w.Context(), 0, call)
+	for range rapid.IntRange(1, 3).Draw(w.T, "asks") {
+		ask := store.GrantAsk{Key: twinKey, Lease: rapid.SampledFrom([]string{"", "a", "b", "c"}).Draw(w.T, "lease"),
+			Limit: n("limit", 5), TTL: max(w.ttl(), 500*time.Millisecond)}
+		if ask.Have, ask.Want, ask.Spare = n("have", 5), n("want", 5), n("spare", 5); ask.Lease != "" {
+			ask.Have, ask.Spare = ask.Have%2, 0
+			ask.Want = (1 - ask.Have) * (ask.Want % 2)
+		}
+		call.Asks = append(call.Asks, ask)
+	}
+	real, err := w.real.Grants(w.Context(), 0, call)
+	model, err2 := w.model.Grants(w.Context(), 0, call)
 	if err != nil || err2 != nil {
 		w.Fatal(err, err2)
 	}
-	a, b := real.Answers[0], model.Answers[0]
-	w.sameErr(fmt.Sprintf("%+v", call), a.Err, b.Err, a.RetryIn, b.RetryIn)
-	if a.Err, a.RetryIn = b.Err, b.RetryIn; a != b && !w.late() {
-		w.Fatalf("%+v: %+v, want %+v", call, a, b)
-	}
-}
-
-func (w *twins) lease() {
-	word := store.LeaseWord{Key: twinKey, ID: rapid.SampledFrom([]string{"a", "b", "c"}).Draw(w.T, "id"),
-		Verb: store.LeaseVerb(rapid.IntRange(0, 2).Draw(w.T, "verb")), Limit: rapid.Int64Range(0, 5).Draw(w.T, "limit"),
-		TTL: max(w.ttl(), 500*time.Millisecond)}
-	real, err := w.real.Leases(w.Context(), 0, []store.LeaseWord{word})
-	model, err2 := w.model.Leases(w.Context(), 0, []store.LeaseWord{word})
-	if err != nil || err2 != nil {
-		w.Fatal(err, err2)
-	}
-	a, b := real.Answers[0], model.Answers[0]
-	w.sameErr(fmt.Sprintf("%+v", word), a.Err, b.Err, a.RetryIn, b.RetryIn)
-	if a.Err, a.RetryIn = b.Err, b.RetryIn; a != b && !w.late() {
-		w.Fatalf("%+v: %+v, want %+v", word, a, b)
+	for i, a := range real.Answers {
+		b := model.Answers[i]
+		w.sameErr(fmt.Sprintf("%d of %+v", i, call), a.Err, b.Err, a.RetryIn, b.RetryIn)
+		if a.Err, a.RetryIn = b.Err, b.RetryIn; a != b && !w.late() {
+			w.Fatalf("%d of %+v: %+v, want %+v", i, call, a, b)
+		}
 	}
 }
 
@@ -176,7 +171,7 @@ func (w *twins) sameErr(what string, real, model error, realIn, modelIn time.Dur
 	if w.late() {
 		return
 	}
-	for _, err := range []error{store.ErrRecovering, store.ErrSlotsLate} {
+	for _, err := range []error{store.ErrRecovering, store.ErrGrantLate} {
 		if errors.Is(real, err) != errors.Is(model, err) {
 			w.Fatalf("%s: %v, want %v", what, real, model)
 		}
@@ -204,13 +199,13 @@ func (w *twins) history(wipes bool, calls ...func()) {
 	w.wantEnds()
 }
 
-// Any history of slots and leases of one key is answered as memstore answers it.
-func TestSlotsAgreeWithTheirModel(t *testing.T) {
+// Any history of what nodes and leases are granted of one key is answered as memstore answers it.
+func TestGrantsAgreeWithTheirModel(t *testing.T) {
 	server := servers.RedisForTest(t)
 	real, raw := openAt(t, server.Addr(), redisorigin.Options{}), rawClient(t, server.Addr())
 	rapid.Check(t, func(t *rapid.T) {
 		w := newTwins(t, real, raw)
-		w.history(true, w.slots, w.lease)
+		w.history(true, w.grant)
 	})
 }
 
@@ -219,10 +214,11 @@ func TestABucketIsBornWithItsEpoch(t *testing.T) {
 	server := servers.RedisForTest(t)
 	real, raw := openAt(t, server.Addr(), redisorigin.Options{}), rawClient(t, server.Addr())
 	grow(t, []*redis.Client{raw})
-	word := store.LeaseWord{Key: twinKey, ID: "a", Limit: 1, TTL: time.Minute}
+	ask := store.GrantAsk{Key: twinKey, Lease: "a", Limit: 1, Want: 1, TTL: time.Minute}
 	for _, recovering := range []bool{false, true} {
-		reply, err := real.Leases(t.Context(), 0, []store.LeaseWord{word})
-		if err != nil || reply.Answers[0].Held == recovering || errors.Is(reply.Answers[0].Err, store.ErrRecovering) != recovering {
+		reply, err := real.Grants(t.Context(), 0, store.GrantCall{Asks: []store.GrantAsk{ask}})
+		if err != nil || (reply.Answers[0].Held == 1) == recovering ||
+			errors.Is(reply.Answers[0].Err, store.ErrRecovering) != recovering {
 			t.Errorf("recovering %t: %+v: %v", recovering, reply, err)
 		}
 		command(t, raw, "FLUSHALL")

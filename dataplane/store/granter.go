@@ -14,6 +14,5 @@ package store
 // All methods may be called concurrently, must obey ctx's deadline, must not retry, and must not keep their arguments.
 type Granter interface {
 	Reservations
-	Slots
-	Leases
+	Grants
 }

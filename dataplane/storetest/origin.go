@@ -91,8 +91,8 @@ func TestOrigin(t *testing.T, open func(t testing.TB) Origin) {
 		group("Hold", originHoldTests, of(has.Relayed != nil, originHoldForeignTests), of(timed, originHoldTimeTests))
 		group("Record", originRecordTests, of(timed, originRecordTimeTests))
 		group("a failover of a group", of(subject.State != nil, originHoldFailoverTests))
-		group("Slots", originSlotsTests)
-		group("Leases", originLeasesTests)
+		group("Grants to nodes", originGrantsTests, of(timed, originGrantsTimeTests))
+		group("Grants to leases", originLeasesTests)
 	}
 	if has.Relayed != nil {
 		group("Changes", originChangesTests)
@@ -336,9 +336,8 @@ func callGranter(h *originTest, ctx context.Context, errs map[string]error) {
 	_, errs["Hold"] = h.Hold(ctx, h.callOf(opens("a", h.cells(1)[0], 1, 9)))
 	_, errs["Hold of a record"] = h.Hold(ctx, h.recordCall(record("a", "x")))
 	_, errs["Hold of nothing"] = h.Hold(ctx, store.HoldCall{Group: h.cell.Key, Stream: 1})
-	asks := []store.SlotsAsk{wants(h.slotKeys(1)[0], 1, 0, 1)}
-	_, errs["Slots"] = h.Slots(ctx, h.shard(), store.SlotsCall{Node: 1, Number: 1, Asks: asks})
-	_, errs["Leases"] = h.Leases(ctx, h.shard(), []store.LeaseWord{acquires(asks[0].Key, "id", 1)})
+	_, errs["Grants"] = h.Grants(ctx, h.shard(), store.GrantCall{Node: 1, Number: 1,
+		Asks: []store.GrantAsk{wants(h.key, 1, 0, 1), acquires(h.key, "id", 1)}})
 }
 
 func callRelayed(h *originTest, ctx context.Context, errs map[string]error) {

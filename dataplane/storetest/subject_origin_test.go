@@ -78,19 +78,21 @@ var originFaults = map[string]string{
 	"bounded costs are decided each time": "Send_up_to_AtMost/the_same_again",
 	"what was added is forgotten":         "Send_up_to_AtMost/the_same_again",
 	"reports no lost bounded cost":        "a_failover/loses_no_answered_bounded",
-	"slots past the limit":                "Slots/are_granted_while",
-	"slots are new each time":             "Slots/are_granted_once",
-	"late slots are applied":              "Slots/stay_as_they_are",
-	"slots never end":                     "Slots/end_with",
-	"all said slots are held":             "Slots/that_the_origin_does_not",
-	"recovering origins grant":            "Slots/that_an_emptied",
-	"starved nodes are not told":          "Slots/are_spare",
-	"leases past the limit":               "Leases/are_granted_while",
-	"leases are new each time":            "Leases/are_one",
-	"leases never end":                    "Leases/end_with",
-	"renewals acquire":                    "Leases/end_with",
-	"recovering origins grant leases":     "Leases/that_an_emptied",
-	"nodes do not see leases":             "Leases/and_slots",
+	"slots past the limit":                "Grants_to_nodes/are_granted_while",
+	"slots are new each time":             "Grants_to_nodes/are_granted_once",
+	"late slots are applied":              "Grants_to_nodes/stay_as_they_are",
+	"slots never end":                     "Grants_to_nodes/end_with",
+	"all said slots are held":             "Grants_to_nodes/that_the_origin_does_not",
+	"recovering origins grant":            "Grants_to_nodes/that_an_emptied",
+	"starved nodes are not told":          "Grants_to_nodes/are_spare",
+	"leases past the limit":               "Grants_to_leases/are_granted_while",
+	"leases are new each time":            "Grants_to_leases/are_one",
+	"leases never end":                    "Grants_to_leases/end_with",
+	"renewals acquire":                    "Grants_to_leases/end_with",
+	"recovering origins grant leases":     "Grants_to_leases/that_an_emptied",
+	"nodes do not see leases":             "Grants_to_leases/and_slots",
+	"numbers are forgotten at once":       "Grants_to_nodes/that_were_handed_back",
+	"renewals starve nodes":               "Grants_to_leases/that_were_not_granted",
 	"heals any epoch":                     "Raise/in_another_epoch",
 	"the clock is the process's":          "Get/reports_the_shard",
 	"never looks at ctx":                  "all_methods_obey_ctx",
@@ -139,10 +141,7 @@ type withoutHolds struct {
 
 type (
 	bareOrigin    interface{ store.Origin }
-	mostOfGranter interface {
-		store.Slots
-		store.Leases
-	}
+	mostOfGranter interface{ store.Grants }
 )
 
 // onlyMailbox is a Mailbox, and not Relayed.
@@ -161,10 +160,33 @@ type originSubject struct {
 	seen   map[string]string
 }
 
-func (h *originSubject) Slots(ctx context.Context, shard int, c store.SlotsCall) (store.SlotsReply, error) {
+func (h *originSubject) Grants(ctx context.Context, shard int, c store.GrantCall) (store.GrantReply, error) {
 	c.Asks = slices.Clone(c.Asks)
 	for i := range c.Asks {
-		a := &c.Asks[i]
+		h.spoil(&c.Asks[i])
+	}
+	switch h.fault {
+	case "slots are new each time":
+		h.number++
+		c.Node += 100 * uint64(h.number)
+	case "late slots are applied":
+		h.number++
+		c.Number = h.number
+	case "never looks at ctx":
+		ctx = context.Background()
+	}
+	reply, err := h.Origin.Grants(ctx, shard, c)
+	for i := range reply.Answers {
+		if h.fault == "starved nodes are not told" {
+			reply.Answers[i].Starved = false
+		}
+	}
+	return reply, err
+}
+
+// spoil changes an ask by the subject's fault.
+func (h *originSubject) spoil(a *store.GrantAsk) {
+	if a.Lease == "" {
 		switch h.fault {
 		case "slots past the limit":
 			a.Limit = store.CountMax
@@ -174,51 +196,30 @@ func (h *originSubject) Slots(ctx context.Context, shard int, c store.SlotsCall)
 			a.Limit += a.Have
 		case "recovering origins grant":
 			a.TTL = min(a.TTL, time.Millisecond)
-		case "never looks at ctx":
-			ctx = context.Background()
+		case "numbers are forgotten at once":
+			if a.Have+a.Want == 0 {
+				a.TTL = min(a.TTL, time.Second)
+			}
 		}
+		return
 	}
 	switch h.fault {
-	case "slots are new each time":
+	case "leases past the limit":
+		a.Limit = a.Want * store.CountMax
+	case "leases are new each time":
 		h.number++
-		c.Node += 100 * uint64(h.number)
-	case "late slots are applied":
-		h.number++
-		c.Number = h.number
+		a.Lease += fmt.Sprint(h.number)
+	case "leases never end":
+		a.TTL = max(a.TTL, time.Minute)
+	case "renewals acquire":
+		a.Limit = max(a.Limit, 9)
+	case "renewals starve nodes":
+		a.Have, a.Want = 0, a.Have+a.Want
+	case "recovering origins grant leases":
+		a.TTL = min(a.TTL, time.Millisecond)
+	case "nodes do not see leases":
+		a.Key.Identifier += "'"
 	}
-	reply, err := h.Origin.Slots(ctx, shard, c)
-	for i := range reply.Answers {
-		if h.fault == "starved nodes are not told" {
-			reply.Answers[i].Starved = false
-		}
-	}
-	return reply, err
-}
-
-func (h *originSubject) Leases(ctx context.Context, shard int, words []store.LeaseWord) (store.LeaseReply, error) {
-	words = slices.Clone(words)
-	for i := range words {
-		w := &words[i]
-		switch h.fault {
-		case "leases past the limit":
-			w.Limit = store.CountMax
-		case "leases are new each time":
-			h.number++
-			w.ID += fmt.Sprint(h.number)
-		case "leases never end":
-			w.TTL = max(w.TTL, time.Minute)
-		case "renewals acquire":
-			w.Verb = min(w.Verb, 2*(w.Verb/2))
-			w.Limit = max(w.Limit, 9)
-		case "recovering origins grant leases":
-			w.TTL = min(w.TTL, time.Millisecond)
-		case "nodes do not see leases":
-			w.Key.Identifier += "'"
-		case "never looks at ctx":
-			ctx = context.Background()
-		}
-	}
-	return h.Origin.Leases(ctx, shard, words)
 }
 
 func (h *originSubject) Send(ctx context.Context, c store.Chunk) (store.Reply, error) {

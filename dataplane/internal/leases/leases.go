@@ -1,7 +1,7 @@
 // Package leases keeps leases by id, for holders outside the process.
 //
-// Each is a member of its key's set at the origin, beside the slots that nodes hold (see store.Leases), so any node
-// renews and releases it, and it outlives the node that has granted it. Nothing of it is kept here but what tells
+// Each owns one of its key's slots at the origin, as nodes own others (see store.Grants), so any node renews and
+// releases it, and it outlives the node that has granted it. Nothing of it is kept here but what tells
 // operators who holds what. Without an origin, and where an outage policy lets it, a lease is this process's: one of
 // the slots that package slots gives away, under its id.
 package leases
@@ -17,7 +17,6 @@ import (
 
 	"github.com/weirhq/weir/dataplane/internal/slots"
 	"github.com/weirhq/weir/dataplane/store"
-	"github.com/weirhq/weir/shared/window"
 )
 
 const (
@@ -27,14 +26,14 @@ const (
 	fullMax    = 10_000 // keys whose last refusal is known
 )
 
-// Origin is where leases are held.
+// Origin grants leases.
 type Origin interface {
-	ShardOf(key *window.Key) int
+	slots.Origin
 
-	// Say makes a call about leases of one shard, as store.Leases does. It returns at once if ctx ends, and after some
+	// Say makes a call about leases of one shard, as store.Grants does. It returns at once if ctx ends, and after some
 	// time without an answer. A call that has begun then goes on, and its answers go to late unless that is nil.
-	Say(ctx context.Context, shard int, words []store.LeaseWord,
-		late func([]store.LeaseAnswer)) ([]store.LeaseAnswer, error)
+	Say(ctx context.Context, shard int, asks []store.GrantAsk,
+		late func([]store.GrantAnswer)) ([]store.GrantAnswer, error)
 
 	// Go runs f in a goroutine, unless no call may be made any more.
 	Go(f func())
@@ -140,8 +139,8 @@ func (a *Ask) leave() bool {
 
 // giveBack releases a lease that nobody knows of. If the call fails, the lease ends by itself.
 func (b *Book) giveBack(a *Ask) {
-	word := store.LeaseWord{Key: a.Key.SlotsKey(), ID: a.ID, Verb: store.LeaseRelease}
-	_, _ = b.Origin.Say(context.Background(), b.Origin.ShardOf(&word.Key), []store.LeaseWord{word}, nil)
+	release := store.GrantAsk{Key: a.Key.SlotsKey(), Lease: a.ID}
+	_, _ = b.Origin.Say(context.Background(), b.Origin.ShardOf(&release.Key), []store.GrantAsk{release}, nil)
 }
 
 func (l *Lease) name() name { return name{l.Key, l.ID} }
@@ -154,11 +153,10 @@ func (b *Book) ask(ctx context.Context, a *Ask) (r slots.Result) {
 		r.Held = a.Limit
 		return r
 	}
-	word := store.LeaseWord{Key: a.Key.SlotsKey(), ID: a.ID, Verb: store.LeaseAcquire, Limit: a.Limit,
-		TTL: a.TTL + slots.Margin}
-	answers, err := b.Origin.Say(ctx, b.Origin.ShardOf(&word.Key), []store.LeaseWord{word},
-		func(answers []store.LeaseAnswer) {
-			if answers[0].Held && a.grantedLate() {
+	acquire := store.GrantAsk{Key: a.Key.SlotsKey(), Lease: a.ID, Limit: a.Limit, Want: 1, TTL: a.TTL + slots.Margin}
+	answers, err := b.Origin.Say(ctx, b.Origin.ShardOf(&acquire.Key), []store.GrantAsk{acquire},
+		func(answers []store.GrantAnswer) {
+			if answers[0].Held > 0 && a.grantedLate() {
 				b.giveBack(a)
 			}
 		})
@@ -177,13 +175,13 @@ func (b *Book) ask(ctx context.Context, a *Ask) (r slots.Result) {
 		return r
 	}
 	answer := answers[0]
-	if answer.Held {
+	if r.Granted = answer.Held > 0; r.Granted {
 		b.granted.Add(1)
 	} else {
 		b.refused.Add(1)
 	}
-	r.Asked, r.Held, r.RetryIn = true, answer.Slots, answer.RetryIn
-	if r.Granted = answer.Held; r.Granted {
+	r.Asked, r.Held, r.RetryIn = true, answer.Held+answer.Others, answer.RetryIn
+	if r.Granted {
 		if was := b.find(a.name()); was != nil && nowMs < was.endsMs {
 			a.SinceMs = was.SinceMs // a repeated call has the same lease
 		}
@@ -302,10 +300,8 @@ func (b *Book) Renew(ctx context.Context, leases []Lease, ttl time.Duration) []e
 			b.forget(l)
 		}
 	}
-	word := func(l *Lease) store.LeaseWord {
-		return store.LeaseWord{Verb: store.LeaseRenew, TTL: cmp.Or(ttl, l.TTL) + slots.Margin}
-	}
-	b.each(ctx, leases, there, errs, word, func(i int, held bool) {
+	renew := func(l *Lease) store.GrantAsk { return store.GrantAsk{Have: 1, TTL: cmp.Or(ttl, l.TTL) + slots.Margin} }
+	b.each(ctx, leases, there, errs, renew, func(i int, held bool) {
 		if errs[i] = nil; !held {
 			errs[i] = slots.ErrLost
 			b.forget(&leases[i])
@@ -329,8 +325,8 @@ func (b *Book) Release(ctx context.Context, leases []Lease) []error {
 			there = append(there, i)
 		}
 	}
-	word := func(*Lease) store.LeaseWord { return store.LeaseWord{Verb: store.LeaseRelease} }
-	b.each(ctx, leases, there, errs, word, func(i int, _ bool) {
+	release := func(*Lease) store.GrantAsk { return store.GrantAsk{} }
+	b.each(ctx, leases, there, errs, release, func(i int, _ bool) {
 		errs[i] = nil
 		b.forget(&leases[i])
 		b.setRoom(leases[i].Key)
@@ -338,32 +334,32 @@ func (b *Book) Release(ctx context.Context, leases []Lease) []error {
 	return errs
 }
 
-// each says one thing about some of the leases, to all of their shards at once: one that hangs delays no other.
+// each makes the same ask for some of the leases, to all of their shards at once: one that hangs delays no other.
 func (b *Book) each(ctx context.Context, leases []Lease, which []int, errs []error,
-	wordOf func(*Lease) store.LeaseWord, heard func(i int, held bool)) {
+	askOf func(*Lease) store.GrantAsk, heard func(i int, held bool)) {
 	type call struct {
-		words []store.LeaseWord
-		of    []int // the words' leases
+		asks []store.GrantAsk
+		of   []int // the asks' leases
 	}
 	calls := make(map[int]*call)
 	for _, i := range which {
-		word := wordOf(&leases[i])
-		word.Key, word.ID = leases[i].Key.SlotsKey(), leases[i].ID
-		shard := b.Origin.ShardOf(&word.Key)
+		ask := askOf(&leases[i])
+		ask.Key, ask.Lease = leases[i].Key.SlotsKey(), leases[i].ID
+		shard := b.Origin.ShardOf(&ask.Key)
 		if calls[shard] == nil {
 			calls[shard] = new(call)
 		}
 		c := calls[shard]
-		c.words, c.of = append(c.words, word), append(c.of, i)
+		c.asks, c.of = append(c.asks, ask), append(c.of, i)
 	}
 	var running sync.WaitGroup
 	for shard, c := range calls {
 		running.Go(func() {
-			answers, err := b.Origin.Say(ctx, shard, c.words, nil)
+			answers, err := b.Origin.Say(ctx, shard, c.asks, nil)
 			for n, i := range c.of {
 				if errs[i] = err; err == nil {
 					if errs[i] = answers[n].Err; errs[i] == nil {
-						heard(i, answers[n].Held)
+						heard(i, answers[n].Held > 0)
 					}
 				}
 			}

@@ -27,12 +27,12 @@ type way struct {
 	within time.Duration
 }
 
-func (w way) Say(ctx context.Context, shard int, words []store.LeaseWord,
-	_ func([]store.LeaseAnswer)) (answers []store.LeaseAnswer, err error) {
+func (w way) Say(ctx context.Context, shard int, asks []store.GrantAsk,
+	_ func([]store.GrantAnswer)) (answers []store.GrantAnswer, err error) {
 	for range w.tries {
 		within, cancel := context.WithTimeout(ctx, w.within)
-		var reply store.LeaseReply
-		reply, err = w.Leases(within, shard, words)
+		var reply store.GrantReply
+		reply, err = w.Grants(within, shard, store.GrantCall{Asks: asks})
 		if cancel(); err == nil {
 			return reply.Answers, nil
 		}
@@ -326,8 +326,8 @@ func FuzzParse(f *testing.F) {
 			}
 			return
 		}
-		word := store.LeaseWord{Key: l.Key.SlotsKey(), ID: l.ID, TTL: l.TTL}
-		if err := store.CheckLeaseWord(&word); err != nil {
+		ask := store.GrantAsk{Key: l.Key.SlotsKey(), Lease: l.ID, Want: 1, TTL: l.TTL}
+		if err := store.CheckGrantAsk(&ask); err != nil {
 			t.Fatal(err)
 		}
 		if again, err := leases.Parse(l.Token()); err != nil || again != l {

@@ -43,8 +43,8 @@ func (l *Leases) init(cfg *Config) {
 		AnswerTimeout: cfg.ReadTimeout, Go: cfg.Calls.Start,
 		Judge: func(a *slots.Ask) bool { return !l.Judge(a).Shadow }, Changed: cfg.Rules.Replaced}
 	if cfg.Origin != nil { // an interface of a nil interface is none
-		table.Origin = cfg.Origin
-		l.book.Origin = &leaseOrigin{cfg.Origin, cfg.Out, cfg.Calls, cfg.ReadTimeout}
+		origin := &grants{cfg.Origin, cfg.Out, cfg.Calls, cfg.ReadTimeout}
+		table.Origin, l.book.Origin = origin, origin
 	}
 	l.slots = slots.New(table)
 	l.book.Table = l.slots

@@ -63,7 +63,7 @@ func (t *Table) call(ctx context.Context, sh *shard, entries []*entry) {
 		return
 	}
 	sh.number++
-	call := store.SlotsCall{Node: t.node, Number: sh.number}
+	call := store.GrantCall{Node: t.node, Number: sh.number}
 	asked := entries[:0]
 	for _, e := range entries {
 		if ask, ok := e.say(sent, sh.number); ok {
@@ -74,10 +74,10 @@ func (t *Table) call(ctx context.Context, sh *shard, entries []*entry) {
 		return
 	}
 	within, cancel := context.WithTimeout(ctx, callTimeout)
-	reply, err := t.cfg.Origin.Slots(within, sh.index, call)
+	reply, err := t.cfg.Origin.Grants(within, sh.index, call)
 	cancel()
 	now := t.now()
-	if err == nil && (now-sent > callTimeout || len(reply.Answers) != len(asked)) {
+	if err == nil && now-sent > callTimeout {
 		err = errLateReply
 	}
 	t.calls.Add(1)
@@ -111,7 +111,7 @@ func jittered(d time.Duration) time.Duration { return d - rand.N(d/4+1) }
 
 // say is what a call says of the key, and makes the node hold no more than that. It is false if there is nothing to
 // say, or nothing may be said.
-func (e *entry) say(now time.Duration, number int64) (ask store.SlotsAsk, ok bool) {
+func (e *entry) say(now time.Duration, number int64) (ask store.GrantAsk, ok bool) {
 	e.stripe.mu.Lock()
 	defer e.stripe.mu.Unlock()
 	e.askAt = 0
@@ -135,7 +135,7 @@ func (e *entry) say(now time.Duration, number int64) (ask store.SlotsAsk, ok boo
 		keep, spare = 0, 0
 	}
 	ttl := e.shortest()
-	ask = store.SlotsAsk{Key: e.name.SlotsKey(), Limit: limit,
+	ask = store.GrantAsk{Key: e.name.SlotsKey(), Limit: limit,
 		Have: e.busy + keep, Want: max(0, want-keep), Spare: spare - keep, TTL: ttl + Margin}
 	e.held, e.validUntil = ask.Have, min(e.validUntil, now+ttl)
 	e.used, e.told, e.inFlight = false, true, true
@@ -191,7 +191,7 @@ func (e *entry) failed(now, again time.Duration) {
 }
 
 // hear takes in an answer.
-func (e *entry) hear(sent, now time.Duration, ask *store.SlotsAsk, a *store.SlotsAnswer) {
+func (e *entry) hear(sent, now time.Duration, ask *store.GrantAsk, a *store.GrantAnswer) {
 	recovering := errors.Is(a.Err, store.ErrRecovering)
 	if a.Err != nil && !recovering {
 		e.failed(now, now+jittered(retryMax))
@@ -288,12 +288,12 @@ func (t *Table) handAllBack(ctx context.Context, sh *shard, entries []*entry) er
 	for len(entries) > 0 {
 		n := min(len(entries), asksMax)
 		sh.number++
-		call := store.SlotsCall{Node: t.node, Number: sh.number}
+		call := store.GrantCall{Node: t.node, Number: sh.number}
 		for _, e := range entries[:n] {
-			call.Asks = append(call.Asks, store.SlotsAsk{Limit: e.limit, TTL: time.Second,
+			call.Asks = append(call.Asks, store.GrantAsk{Limit: e.limit, TTL: time.Second,
 				Key: e.name.SlotsKey()})
 		}
-		if _, err := t.cfg.Origin.Slots(ctx, sh.index, call); err != nil {
+		if _, err := t.cfg.Origin.Grants(ctx, sh.index, call); err != nil {
 			return err
 		}
 		entries = entries[n:]

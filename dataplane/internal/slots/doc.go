@@ -1,7 +1,7 @@
 // Package slots gives a node's share of a concurrency limit to leases.
 //
 // A key has slots, as many as its limit. The origin of the region says how many of them this node holds, and until
-// when (see store.Slots); the node gives them to leases by itself. An acquisition that finds a free slot is a look-up
+// when (see store.Grants); the node gives them to leases by itself. An acquisition that finds a free slot is a look-up
 // under a mutex; one that does not joins the shard's next call to the origin, one of which is out at a time and
 // carries all keys that have something to say:
 //

@@ -139,13 +139,13 @@ func (h *history) fault(at, what int) {
 func (h *history) again(n *node) {
 	n.mu.Lock()
 	calls := n.sent[max(0, len(n.sent)-5):]
-	var call store.SlotsCall
+	var call store.GrantCall
 	if len(calls) > 0 {
 		call = calls[h.rand.IntN(len(calls))]
 	}
 	n.mu.Unlock()
 	if len(call.Asks) > 0 {
-		_, _ = h.origin.Slots(context.Background(), h.origin.ShardOf(&call.Asks[0].Key), call)
+		_, _ = h.origin.Grants(context.Background(), h.origin.ShardOf(&call.Asks[0].Key), call)
 	}
 }
 

@@ -48,11 +48,11 @@ var (
 	ErrLeases = errors.New("slots: the key has too many leases on this node")
 )
 
-// Origin is what grants slots to nodes.
+// Origin grants slots. A reply without an error has an answer to each ask.
 type Origin interface {
 	Shards() int
 	ShardOf(key *window.Key) int
-	store.Slots
+	store.Grants
 }
 
 // Config is what a Table is made with.

@@ -29,7 +29,7 @@ type node struct {
 
 	mu   sync.Mutex
 	gate chan struct{} // closed unless the node is paused
-	sent []store.SlotsCall
+	sent []store.GrantCall
 	at   []time.Time // when
 }
 
@@ -84,15 +84,15 @@ func (n *node) kill() {
 
 func (n *node) Shards() int                 { return n.way.Shards() }
 func (n *node) ShardOf(key *window.Key) int { return n.way.ShardOf(key) }
-func (n *node) Slots(ctx context.Context, shard int, call store.SlotsCall) (store.SlotsReply, error) {
+func (n *node) Grants(ctx context.Context, shard int, call store.GrantCall) (store.GrantReply, error) {
 	n.mu.Lock()
 	n.sent, n.at = append(n.sent, call), append(n.at, time.Now())
 	n.mu.Unlock()
-	return n.way.Slots(ctx, shard, call)
+	return n.way.Grants(ctx, shard, call)
 }
 
 // calls are those that the node has sent, and when.
-func (n *node) calls() ([]store.SlotsCall, []time.Time) {
+func (n *node) calls() ([]store.GrantCall, []time.Time) {
 	n.mu.Lock()
 	defer n.mu.Unlock()
 	return slices.Clone(n.sent), slices.Clone(n.at)

@@ -273,14 +273,15 @@ func (h *holders) failedOver(r *region) {
 	h.fails[r] = time.Now()
 }
 
-// Slots implements store.Granter.
-func (o watchedOrigin) Slots(ctx context.Context, shard int, call store.SlotsCall) (store.SlotsReply, error) {
+// Grants implements store.Granter.
+func (o watchedOrigin) Grants(ctx context.Context, shard int, call store.GrantCall) (store.GrantReply, error) {
 	h := &o.world.holders
 	h.mu.Lock()
 	defer h.mu.Unlock()
-	reply, err := o.FullOrigin.Slots(ctx, shard, call)
+	reply, err := o.FullOrigin.Grants(ctx, shard, call)
 	for i := range reply.Answers {
-		if a := &reply.Answers[i]; a.Err == nil || errors.Is(a.Err, store.ErrRecovering) {
+		a := &reply.Answers[i]
+		if call.Asks[i].Lease == "" && (a.Err == nil || errors.Is(a.Err, store.ErrRecovering)) {
 			h.taken[slotOf{o.life, call.Asks[i].Key}] = taken{a.Held, time.Now()}
 		}
 	}
@@ -326,9 +327,9 @@ func (h *holders) free(r *region, key int) {
 		}
 	}
 	origin := r.client()
-	reply, err := origin.Slots(context.Background(), origin.ShardOf(&name), store.SlotsCall{
+	reply, err := origin.Grants(context.Background(), origin.ShardOf(&name), store.GrantCall{
 		Node: probeNode, Number: time.Now().UnixNano() >> 10,
-		Asks: []store.SlotsAsk{{Key: name, Limit: slot.Limit, TTL: time.Millisecond}},
+		Asks: []store.GrantAsk{{Key: name, Limit: slot.Limit, TTL: time.Millisecond}},
 	})
 	if err != nil || reply.Answers[0].Err != nil {
 		h.world.record.violate("error", "probe s%d: %v, %+v", key, err, reply)

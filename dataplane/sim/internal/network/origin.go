@@ -55,10 +55,10 @@ var (
 	originRelease = originOp{"origin release", 3, 0} // EVAL, GET, DEL
 	originListen  = originOp{"origin listen", 1, 0}  // SUBSCRIBE
 
-	originHold   = originOp{"origin hold", 3, 8}   // EVAL, GET epoch, TIME; of both cells and their holds
-	originNote   = originOp{"origin note", 6, 0}   // EVAL, GET epoch, TIME, HMGET, HSET, PEXPIRE
-	originSlots  = originOp{"origin slots", 3, 6}  // EVAL, GET epoch, TIME; of each key HGETALL, ZCARD, HSET, PEXPIRE
-	originLeases = originOp{"origin leases", 3, 6} // as slots, and ZADD
+	originHold = originOp{"origin hold", 3, 8} // EVAL, GET epoch, TIME; of both cells and their holds
+	originNote = originOp{"origin note", 6, 0} // EVAL, GET epoch, TIME, HMGET, HSET, PEXPIRE
+	// EVAL, GET epoch, GET birth, TIME; of each ask HGETALL, three for the leases, and two that write
+	originGrants = originOp{"origin grants", 4, 6}
 
 	originSettings      = originOp{"origin settings", 3, 0}       // EVAL, HMGET, TIME
 	originStoreSettings = originOp{"origin store settings", 6, 0} // EVAL, GET, HMGET, TIME, HSET, PEXPIRE
@@ -117,17 +117,12 @@ func (h *Origin) Hold(ctx context.Context, call store.HoldCall) (store.HoldReply
 	})
 }
 
-// Slots implements store.Granter.
-func (h *Origin) Slots(ctx context.Context, shard int, call store.SlotsCall) (store.SlotsReply, error) {
+// Grants implements store.Granter.
+func (h *Origin) Grants(ctx context.Context, shard int, call store.GrantCall) (store.GrantReply, error) {
 	call.Asks = slices.Clone(call.Asks)
-	return ask(ctx, h, originSlots, shard, len(call.Asks), func(ctx context.Context) (store.SlotsReply, error) {
-		return h.FullOrigin.Slots(ctx, shard, call)
+	return ask(ctx, h, originGrants, shard, len(call.Asks), func(ctx context.Context) (store.GrantReply, error) {
+		return h.FullOrigin.Grants(ctx, shard, call)
 	})
-}
-
-// Leases implements store.Granter.
-func (h *Origin) Leases(ctx context.Context, shard int, words []store.LeaseWord) (store.LeaseReply, error) {
-	return askAbout(ctx, h, originLeases, shard, words, h.FullOrigin.Leases)
 }
 
 // list is ask for a list, whose cells are known once it is there.

@@ -19,7 +19,7 @@ import (
 )
 
 // A server that is killed and comes back with nothing never lets more leases be held than the limit.
-func TestSlotsAfterAKill(t *testing.T) {
+func TestGrantsAfterAKill(t *testing.T) {
 	const nodes, limit = 3, 3
 	server := servers.RedisForTest(t)
 	fleet := &slotsFleet{limit: limit, leases: make(map[conc.Lease]bool)}
@@ -110,28 +110,51 @@ func (f *slotsFleet) holds(lease conc.Lease) {
 func (f *slotsFleet) count() int      { f.mu.Lock(); defer f.mu.Unlock(); return f.granted }
 func (f *slotsFleet) problem() string { f.mu.Lock(); defer f.mu.Unlock(); return f.over }
 
-// What is there has an end, apart from what tells when the bucket's epoch began.
-func TestSlotsExpire(t *testing.T) {
+// What a server holds of a key ends with the last holding, or at most a minute later.
+func TestGrantsExpire(t *testing.T) {
+	server := servers.RedisForTest(t)
+	raw := rawClient(t, server.Addr())
+	grow(t, []*redis.Client{raw})
+	h := openAt(t, server.Addr(), redisorigin.Options{})
+	key := store.SlotsKey("w", "n", "i")
+	for i, step := range []struct {
+		ask           store.GrantAsk
+		nodes, leases time.Duration // at most; 0: there is none
+	}{
+		{store.GrantAsk{Want: 1, TTL: store.GrantTTLMax}, store.GrantTTLMax, 0},
+		{store.GrantAsk{Lease: "long", Want: 1, TTL: store.GrantTTLMax}, store.GrantTTLMax, store.GrantTTLMax},
+		{store.GrantAsk{Lease: "short", Want: 1, TTL: 10 * time.Second}, store.GrantTTLMax, store.GrantTTLMax},
+		{store.GrantAsk{TTL: store.GrantTTLMax}, store.GrantKeptFor, store.GrantTTLMax},
+		{store.GrantAsk{Lease: "long"}, store.GrantKeptFor, 10 * time.Second},
+		{store.GrantAsk{Lease: "short"}, store.GrantKeptFor, 0},
+		{store.GrantAsk{Want: 1, TTL: time.Second}, time.Second, 0},
+	} {
+		step.ask.Key, step.ask.Limit = key, 3
+		call := store.GrantCall{Node: 1, Number: int64(i) + 1, Asks: []store.GrantAsk{step.ask}}
+		reply, err := h.Grants(t.Context(), 0, call)
+		if err != nil || reply.Answers[0].Err != nil {
+			t.Fatalf("%d: %+v: %v", i, reply, err)
+		}
+		for name, most := range map[string]time.Duration{"slots": step.nodes, "leases": step.leases} {
+			left := raw.PTTL(t.Context(), "weir:{origin}:"+name+":{w:n:i}").Val()
+			if there := left != -2; left > most || there != (most > 0) || there && left <= max(0, most-5*time.Second) {
+				t.Errorf("%d: %s ends in %v, want %v", i, name, left, most)
+			}
+		}
+	}
+}
+
+// A key that holds something else is reported by its name.
+func TestJunkInPlaceOfGrantsIsReported(t *testing.T) {
 	server := servers.RedisForTest(t)
 	raw := rawClient(t, server.Addr())
 	grow(t, []*redis.Client{raw})
 	h := openAt(t, server.Addr(), redisorigin.Options{})
 	key := store.SlotsKey("w", "a:b", "{c}")
-	for node := range uint64(3) {
-		_, err := h.Slots(t.Context(), 0, store.SlotsCall{Node: node + 1, Number: 1,
-			Asks: []store.SlotsAsk{{Key: key, Limit: 2, Want: 1, TTL: time.Duration(node+1) * time.Second}}})
-		if err != nil {
-			t.Fatal(err)
-		}
-	}
 	const name = "weir:{origin}:slots:{w:a%3Ab:%7Bc%7D}"
-	if left := raw.PTTL(t.Context(), name).Val(); left <= 0 || left > 3*time.Second {
-		t.Errorf("%s ends in %v", name, left)
-	}
-	command(t, raw, "DEL", name)
 	command(t, raw, "HSET", name, "x", "not slots")
-	reply, err := h.Slots(t.Context(), 0, store.SlotsCall{Node: 1, Number: 2,
-		Asks: []store.SlotsAsk{{Key: key, Limit: 2, Want: 1, TTL: time.Second}}})
+	reply, err := h.Grants(t.Context(), 0, store.GrantCall{Node: 1, Number: 2,
+		Asks: []store.GrantAsk{{Key: key, Limit: 2, Want: 1, TTL: time.Second}}})
 	if err != nil || reply.Answers[0].Err == nil || !strings.Contains(reply.Answers[0].Err.Error(), name) {
 		t.Errorf("%+v: %v", reply, err)
 	}

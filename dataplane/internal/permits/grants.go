@@ -10,35 +10,40 @@ import (
 	"github.com/weirhq/weir/dataplane/internal/loop"
 	"github.com/weirhq/weir/dataplane/internal/outbox"
 	"github.com/weirhq/weir/dataplane/store"
-	"github.com/weirhq/weir/shared/window"
 )
 
-var errShortReply = errors.New("origin: fewer answers than leases")
+var errShortReply = errors.New("origin: fewer answers than asks")
 
-// leaseOrigin makes the calls about leases by id.
-type leaseOrigin struct {
-	origin Origin
+// grants makes the calls about slots and leases by id.
+type grants struct {
+	Origin
 	out    *outbox.Outbox
 	calls  *loop.Calls
-	within time.Duration // that a caller waits for an answer
+	within time.Duration // that a caller waits for an answer about a lease
 }
 
-// ShardOf implements leases.Origin.
-func (o *leaseOrigin) ShardOf(key *window.Key) int { return o.origin.ShardOf(key) }
+// Grants implements slots.Origin.
+func (o *grants) Grants(ctx context.Context, shard int, call store.GrantCall) (store.GrantReply, error) {
+	reply, err := o.Origin.Grants(ctx, shard, call)
+	if err == nil && len(reply.Answers) != len(call.Asks) {
+		err = errShortReply
+	}
+	return reply, err
+}
 
 // Go implements leases.Origin.
-func (o *leaseOrigin) Go(f func()) { o.calls.Start(f) }
+func (o *grants) Go(f func()) { o.calls.Start(f) }
 
 // Say implements leases.Origin. A call that had to wait for more than half of its time until it could begin is not
 // unanswered because of an outage, as long as others are answered: the node is busy.
-func (o *leaseOrigin) Say(ctx context.Context, shard int, words []store.LeaseWord,
-	late func([]store.LeaseAnswer)) ([]store.LeaseAnswer, error) {
+func (o *grants) Say(ctx context.Context, shard int, asks []store.GrantAsk,
+	late func([]store.GrantAnswer)) ([]store.GrantAnswer, error) {
 	ctx, cancel := context.WithTimeout(ctx, o.within)
 	defer cancel()
 	sh := o.out.Shards()[shard]
 	answers := sh.Answers()
 	type outcome struct {
-		answers []store.LeaseAnswer
+		answers []store.GrantAnswer
 		err     error
 	}
 	began := time.Now()
@@ -47,12 +52,10 @@ func (o *leaseOrigin) Say(ctx context.Context, shard int, words []store.LeaseWor
 	done := make(chan outcome) // without a buffer: an answer is taken here, or it is late
 	call := func() {
 		var of outcome
-		of.err = sh.CallTwice(ctx, collect.OpLease, len(words), callTimeout, func(ctx context.Context) (store.Reply, error) {
+		of.err = sh.CallTwice(ctx, collect.OpLease, len(asks), callTimeout, func(ctx context.Context) (store.Reply, error) {
 			waited.CompareAndSwap(int64(o.within), int64(time.Since(began)))
-			reply, err := o.origin.Leases(ctx, shard, words)
-			if of.answers = reply.Answers; err == nil && len(reply.Answers) != len(words) {
-				err = errShortReply
-			}
+			reply, err := o.Grants(ctx, shard, store.GrantCall{Asks: asks})
+			of.answers = reply.Answers
 			return store.Reply{Now: reply.Now}, err
 		})
 		select {
