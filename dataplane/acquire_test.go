@@ -222,6 +222,28 @@ func TestAcquireInAnOutage(t *testing.T) {
 	})
 }
 
+// mute is an origin that grants, and does not say what.
+type mute struct{ store.FullOrigin }
+
+func (o mute) Grants(ctx context.Context, shard int, call store.GrantCall) (store.GrantReply, error) {
+	reply, err := o.FullOrigin.Grants(ctx, shard, call)
+	reply.Answers = nil
+	return reply, err
+}
+
+// A reply without an answer to each ask counts as no reply.
+func TestAReplyWithoutAnswersGrantsNothing(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		origin := mute{memstore.NewOrigin(memstore.OriginOptions{})}
+		l := acquirer(t, dataplane.Config{Origin: origin, Region: "eu"})
+		acquires(t, l, jobs(5), acquisition{false, 0, 5, dataplane.SourceDegraded})
+		token, d := l.AcquireToken(t.Context(), jobs(5), "", false)
+		if token != "" || d.Allowed || d.Source != dataplane.SourceDegraded {
+			t.Errorf("%q, %+v", token, d)
+		}
+	})
+}
+
 func TestAcquireChecksItsRequest(t *testing.T) {
 	l := acquirer(t, dataplane.Config{})
 	for name, spoil := range map[string]func(*dataplane.ConcurrencyRequest){

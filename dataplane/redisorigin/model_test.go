@@ -144,8 +144,8 @@ func (w *twins) grant() {
 		Number: rapid.Int64Range(max(1, w.calls-3), w.calls+2).Draw(w.T, "number")}
 	w.calls = max(w.calls, call.Number)
 	for range rapid.IntRange(1, 3).Draw(w.T, "asks") {
-		ask := store.GrantAsk{Key: twinKey, Lease: rapid.SampledFrom([]string{"", "a", "b", "c"}).Draw(w.T, "lease"),
-			Limit: n("limit", 5), TTL: max(w.ttl(), 500*time.Millisecond)}
+		lease := rapid.SampledFrom([]string{"", "a", "b", "c", "d", "e"}).Draw(w.T, "lease")
+		ask := store.GrantAsk{Key: twinKey, Lease: lease, Limit: n("limit", 5), TTL: max(w.ttl(), 500*time.Millisecond)}
 		if ask.Have, ask.Want, ask.Spare = n("have", 5), n("want", 5), n("spare", 5); ask.Lease != "" {
 			ask.Have, ask.Spare = ask.Have%2, 0
 			ask.Want = (1 - ask.Have) * (ask.Want % 2)
