@@ -127,8 +127,8 @@ type GrantAnswer struct {
 	Held   int64 // by the owner from now on; 0 with an Err other than ErrRecovering
 	Others int64 // by all other owners
 
-	// Starved reports whether another node, or any lease, was refused some of its Want within the last GrantStarvedFor.
-	// Nodes should hand spare slots back then.
+	// Starved reports to a node whether another node, or any lease, was refused some of its Want within the last
+	// GrantStarvedFor. Nodes should hand spare slots back then. In the answer to a lease it has no meaning.
 	Starved bool
 
 	// RetryIn is how long until the first holding of another owner ends unless it is renewed, or with ErrRecovering until
