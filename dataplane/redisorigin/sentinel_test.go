@@ -35,29 +35,62 @@ func sentinelForTest(t *testing.T, primaryPort string) (addr string) {
 	return "127.0.0.1:" + port
 }
 
-// A failover: calls fail while it lasts, none is repeated, and go on at the new
-// primary, with what it had received.
-func TestSentinelFailsOver(t *testing.T) {
+// failover is a primary with a replica, which a sentinel promotes.
+type failover struct {
+	primary  *servers.Redis
+	replica  *redis.Client
+	link     *servers.Proxy // from the replica to its primary
+	sentinel string
+}
+
+func newFailover(t *testing.T) *failover {
 	primary, replica := servers.RedisForTest(t), servers.RedisForTest(t)
-	_, primaryPort := splitAddr(t, primary.Addr())
-	atReplica := rawClient(t, replica.Addr())
-	command(t, atReplica, "REPLICAOF", "127.0.0.1", primaryPort)
-	sentinel := sentinelForTest(t, primaryPort)
-	raw := redis.NewSentinelClient(&redis.Options{Addr: sentinel})
+	f := &failover{primary: primary, replica: rawClient(t, replica.Addr()), link: servers.ProxyForTest(t, primary.Addr())}
+	command(t, rawClient(t, primary.Addr()), "CONFIG", "SET", "repl-diskless-sync-delay", 0)
+	_, linkPort := splitAddr(t, f.link.Addr())
+	command(t, f.replica, "REPLICAOF", "127.0.0.1", linkPort)
+	await.True(t, "the replica has its primary's data", func() bool {
+		return infoField(t, f.replica, "master_link_status") == "up"
+	})
+	_, port := splitAddr(t, primary.Addr()) // a sentinel that starts now knows the replica at once
+	f.sentinel = sentinelForTest(t, port)
+	raw := redis.NewSentinelClient(&redis.Options{Addr: f.sentinel})
 	defer raw.Close()
 	await.True(t, "the sentinel knows the replica", func() bool {
 		replicas, err := raw.Replicas(t.Context(), "weir").Result()
 		return err == nil && len(replicas) == 1 && replicas[0]["master-link-status"] == "ok"
 	})
+	return f
+}
 
-	o := openOrigin(t, "redis://"+sentinel+"?master=weir", redisorigin.Options{})
+// stopReplication returns once the replica has all, and gets nothing more.
+func (f *failover) stopReplication(t *testing.T) {
+	t.Helper()
+	at := rawClient(t, f.primary.Addr())
+	await.True(t, "the replica has all", func() bool {
+		return infoField(t, at, "master_repl_offset") == infoField(t, f.replica, "slave_repl_offset")
+	})
+	f.link.BlackHole(true)
+}
+
+// failOver kills the primary, and returns once the replica is one.
+func (f *failover) failOver(t *testing.T) {
+	t.Helper()
+	if err := f.primary.Kill(); err != nil {
+		t.Fatal(err)
+	}
+	await.True(t, "the replica is promoted", func() bool { return infoField(t, f.replica, "role") == "master" })
+}
+
+// A failover: calls fail while it lasts, none is repeated, and go on at the new
+// primary, with what it had received.
+func TestSentinelFailsOver(t *testing.T) {
+	f := newFailover(t)
+	o := openOrigin(t, "redis://"+f.sentinel+"?master=weir", redisorigin.Options{})
 	c := cellNow("x", time.Hour)
 	add(t, o, store.Cost{Cell: c, Add: 5})
-	await.True(t, "the replica has received it", func() bool {
-		n, err := atReplica.HGet(t.Context(), o.Key(c), "a").Int64()
-		return err == nil && n == 5
-	})
-	if err := primary.Kill(); err != nil {
+	f.stopReplication(t)
+	if err := f.primary.Kill(); err != nil {
 		t.Fatal(err)
 	}
 	applied, unknown := int64(0), int64(0)
