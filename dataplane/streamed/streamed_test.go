@@ -261,8 +261,11 @@ func TestOthersSeeAStreamGoOn(t *testing.T) {
 		wantUsed(t, "past the ceiling", b, "org", 300)
 		time.Sleep(10 * time.Minute)
 		wantUsed(t, "after a silence", b, "org", 300)
-		if n, spends := w.extends.Load(), w.spends.Load(); n < 60 || n > 130 || spends != 1 {
+		if n, spends := w.extends.Load(), w.spends.Load(); n < 100 || n > 130 || spends != 1 {
 			t.Errorf("%d and %d calls in ten minutes", n, spends)
+		}
+		if is, err := b.Spend(t.Context(), m.ID(), 0); err != nil || is.Late {
+			t.Errorf("it has another reservation: %+v, %v", is, err)
 		}
 		m.End()
 		if err := m.Wait(t.Context()); err != nil {
@@ -341,6 +344,31 @@ func TestALongStreamIsCountedInEachWindow(t *testing.T) {
 	})
 }
 
+// Where the origin's clock is late, each window seems to be over as it begins. A stream then goes on to the next
+// reservation once in a window, and not each time that it looks.
+func TestALateClockMakesNoMoreReservations(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		late := memstore.OriginOptions{Clock: func() time.Time { return time.Now().Add(-time.Minute) }}
+		all, stop := nodes(t, memstore.NewOrigin(late), 1)
+		defer stop()
+		w := &watched{Limiter: all[0]}
+		r := tokens("org", 10, 10_000)
+		r.Duration = 20 * time.Second
+		m := begin(t, metered(t, w, nil), 0, r)
+		for range 200 {
+			m.Spent(1)
+			time.Sleep(time.Second)
+		}
+		if n := w.settles.Load(); n < 8 || n > 11 {
+			t.Errorf("%d reservations in 10 windows", n)
+		}
+		m.End()
+		if err := m.Wait(t.Context()); err != nil {
+			t.Error(err)
+		}
+	})
+}
+
 // "A reservation that has ended all the same … is made again, and the meter settles there what it was too late to
 // settle here."
 func TestAReservationThatEndedInAPauseIsCounted(t *testing.T) {
@@ -391,11 +419,37 @@ func TestAReservationThatEndedInAPauseIsCounted(t *testing.T) {
 	}
 }
 
-// A reservation that somebody else has settled, with less, does not hide what was spent.
+// A reservation that somebody else has settled, with less, does not hide what was spent: also if all of it would have
+// counted at its end.
 func TestWhatAnotherHasSettledIsCountedInFull(t *testing.T) {
+	for _, returned := range []bool{true, false} {
+		at(t, func(t *testing.T, _ *memstore.Origin, a, b *dataplane.Limiter) {
+			m, got := metered(t, a, nil).Begin(t.Context(), dataplane.ReserveRequest{Returned: returned,
+				Requests: []dataplane.Request{tokens("org", 60, 100)}})
+			if got.Err != nil || !got.Allowed {
+				t.Fatalf("%+v", got)
+			}
+			if _, err := b.Cancel(t.Context(), m.ID()); err != nil {
+				t.Fatal(err)
+			}
+			m.Spent(40)
+			m.End()
+			if err := m.Wait(t.Context()); err != nil {
+				t.Error(err)
+			}
+			wantUsed(t, fmt.Sprint("cancelled, returned ", returned), b, "org", 40)
+		})
+	}
+}
+
+// Another stream of the same ID has taken the ID of the next reservation: then the one after that counts.
+func TestAnotherStreamOfTheIDHidesNoCost(t *testing.T) {
 	at(t, func(t *testing.T, _ *memstore.Origin, a, b *dataplane.Limiter) {
-		s := metered(t, a, nil)
-		m := begin(t, s, 0, tokens("org", 60, 100))
+		m := begin(t, metered(t, a, nil), 0, tokens("org", 60, 100))
+		other := dataplane.ReserveRequest{ID: m.ID() + "~1", Requests: []dataplane.Request{tokens("other", 5, 100)}}
+		if got := b.ReserveAll(t.Context(), other); !got.Allowed {
+			t.Fatalf("%+v", got)
+		}
 		if _, err := b.Cancel(t.Context(), m.ID()); err != nil {
 			t.Fatal(err)
 		}
@@ -404,7 +458,22 @@ func TestWhatAnotherHasSettledIsCountedInFull(t *testing.T) {
 		if err := m.Wait(t.Context()); err != nil {
 			t.Error(err)
 		}
-		wantUsed(t, "cancelled", b, "org", 40)
+		wantUsed(t, "in the second place", b, "org", 40)
+		wantUsed(t, "of the other", b, "other", 5)
+	})
+}
+
+// More than the largest limit is that limit: a stream that spends too much is settled too.
+func TestCostsBeyondTheLargestLimitAreSettled(t *testing.T) {
+	at(t, func(t *testing.T, _ *memstore.Origin, a, b *dataplane.Limiter) {
+		m := begin(t, metered(t, a, nil), 0, tokens("org", 60, 100))
+		m.Spent(window.LimitMax)
+		m.Spent(window.LimitMax)
+		m.End()
+		if err := m.Wait(t.Context()); err != nil {
+			t.Error(err)
+		}
+		wantUsed(t, "all", b, "org", window.LimitMax)
 	})
 }
 

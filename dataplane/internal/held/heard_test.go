@@ -136,5 +136,8 @@ func TestWhatWasHeardRefusesOnlyWhatDoesNotFit(t *testing.T) {
 			t.Fatal(err)
 		}
 		want("room made here", s, "g", true, true, keyCost{"k", 40})
+		want("full again", s, "h", false, true, keyCost{"k", 1})
+		s.NowMs = func() int64 { return time.Now().Add(-10 * time.Second).UnixMilli() }
+		want("the clock has gone back", s, "h", false, true, keyCost{"k", 1})
 	})
 }

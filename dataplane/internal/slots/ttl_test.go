@@ -2,7 +2,6 @@ package slots_test
 
 import (
 	"context"
-	"errors"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -100,16 +99,17 @@ func TestARecoveringOriginIsAskedWhenItHasRecovered(t *testing.T) {
 	})
 }
 
-// A slot that is free when a call fails goes to one who waits.
+// A slot whose lease has ended by the time that a call fails goes to one who waits for the call's answer.
 func TestAFailedCallServesThoseWhoWait(t *testing.T) {
 	fleet(t, 1, func(t *testing.T, _ *memstore.Origin, n []*node) {
-		held := n[0].try(1, 10*time.Second)
-		if !held.Granted {
-			t.Fatalf("%+v", held)
+		short := ask(1, 1010*time.Millisecond)
+		short.Unattended = true
+		if r := n[0].Try(t.Context(), short); !r.Granted {
+			t.Fatalf("%+v", r)
 		}
-		n[0].way.Faults.Fail(errors.New("away"))
-		time.AfterFunc(time.Second, held.Lease.Release)
-		if r := n[0].waitFor(2*time.Second, 1, 10*time.Second); !r.Granted {
+		time.Sleep(790 * time.Millisecond)
+		n[0].way.Faults.Delay(time.Hour) // the call fails after 250 ms, 10 ms before the loop ends the lease
+		if r := n[0].Try(t.Context(), ask(1, 10*time.Second)); !r.Granted {
 			t.Errorf("%+v", r)
 		}
 	})
