@@ -470,6 +470,30 @@ func TestReservationsInAnOutage(t *testing.T) {
 	}
 }
 
+// In an outage an open namespace lets a reservation pass its limit, and its decisions say so.
+func TestAnOpenNamespaceReservesPastItsLimitInAnOutage(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		origin := memstore.NewOrigin(memstore.OriginOptions{})
+		nodes := region(t, 1, origin, store.NamespaceRow{Outage: "open"})
+		defer stopAll(nodes)
+		wantReserved(t, nodes[0], reserveFor("there", 0, ask("k", 100, 100)), true)
+		origin.Faults.Fail(errors.New("down"))
+		for i := range 100 { // until the node leaves its origin alone
+			nodes[0].Allow(t.Context(), ask(fmt.Sprint("cold", i), 1, 100))
+		}
+		got := wantReserved(t, nodes[0], reserveFor("past", 0, ask("k", 60, 100), ask("l", 60, 100)), true)
+		if got.Decisions[0].Source != dataplane.SourceDegradedOpen {
+			t.Errorf("%+v", got)
+		}
+		for _, d := range got.Decisions {
+			if !d.Source.Degraded() {
+				t.Errorf("%+v", d)
+			}
+		}
+		origin.Faults.Fail(nil)
+	})
+}
+
 // "its namespace … is in shadow mode": it passes over its limit, and counts nothing. The estimate mode is no place for
 // reservations.
 func TestReservationsFollowTheirNamespace(t *testing.T) {
