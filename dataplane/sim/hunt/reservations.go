@@ -333,7 +333,7 @@ func (g *reservations) change(l *life, s Step) {
 	g.mu.Lock()
 	r := g.of(s)
 	costs := slices.Clone(s.Costs[:g.itemsOf(s.ID)])
-	before, known := r.least, r.settled
+	before, known, endsAt := r.least, r.settled, r.endsAt // of calls that were answered before this one began
 	acked := r.acked != nil && !r.lost && !r.local
 	r.unheard++
 	alone := r.unheard == 1
@@ -409,7 +409,7 @@ func (g *reservations) change(l *life, s Step) {
 		g.violate("id", "%v changes %v after its end", l, r)
 	case !is.Late && s.Do == ExtendHold && is.EndsAt.Before(g.origins(r.region, began).Add(s.After-time.Millisecond)):
 		g.violate("id", "%v extends %v by %v, to %v", l, r, s.After, is.EndsAt)
-	case is.EndsAt.Before(r.endsAt):
+	case is.EndsAt.Before(endsAt):
 		g.violate("id", "%v has %v end earlier than it was said to", l, r)
 	}
 	for i, spent := range is.Spent {
@@ -429,7 +429,7 @@ func (g *reservations) change(l *life, s Step) {
 	}
 	r.words = r.words || is.Settled && clean
 	if s.Do == ExtendHold && !is.Late && r.acked != nil {
-		r.endsAt = is.EndsAt
+		r.endsAt = latest(r.endsAt, is.EndsAt)
 		at := is.EndsAt.Add(-g.world.plan.Fleet.Ahead[r.region.index])
 		r.over = latest(r.over, at.Add(g.slack()))
 		if clean && alone && r.unheard == 0 {
