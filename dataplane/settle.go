@@ -60,6 +60,7 @@ func (r *Reservation) Settle(cost int64) (change int64, err error) {
 	if err := validateAmounts(0, cost); err != nil {
 		return 0, err
 	}
+	r.follow()
 	change = r.set(cost)
 	r.held = 0
 	return change, nil
@@ -68,7 +69,6 @@ func (r *Reservation) Settle(cost int64) (change int64, err error) {
 // set charges or gives back the difference between a cost and the one that is held, and returns how much that was.
 func (r *Reservation) set(cost int64) (change int64) {
 	change, r.held = cost-r.held, cost
-	r.follow()
 	switch {
 	case change > 0:
 		return r.charge(change)

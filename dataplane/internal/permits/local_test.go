@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"sync/atomic"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -19,18 +20,24 @@ import (
 // limit is a judge that grants what fits a limit of its own.
 type limit struct {
 	cost   int64
-	left   int64
+	left   atomic.Int64
 	takes  time.Duration
 	grants int
+}
+
+func newLimit(left int64) *limit {
+	l := new(limit)
+	l.left.Store(left)
+	return l
 }
 
 func (l *limit) Grant(context.Context) (charges []holds.Charge) {
 	l.grants++
 	time.Sleep(l.takes)
-	if l.cost > l.left {
+	if l.cost > l.left.Load() {
 		return nil
 	}
-	l.left -= l.cost
+	l.left.Add(-l.cost)
 	return []holds.Charge{&charge{l, l.cost}}
 }
 
@@ -46,7 +53,7 @@ type charge struct {
 }
 
 func (c *charge) Set(cost int64) {
-	c.of.left += c.cost - cost
+	c.of.left.Add(c.cost - cost)
 	c.cost = cost
 }
 
@@ -63,9 +70,9 @@ func wantReserved(t *testing.T, p *Permits, ask *Ask, by *limit, allowed bool, g
 		by.cost = cost
 	}
 	got, err := p.Reservations.Reserve(t.Context(), ask, by)
-	if err != nil || got.Out || got.Allowed != allowed || by.grants != grants || by.left != left {
+	if err != nil || got.Out || got.Allowed != allowed || by.grants != grants || by.left.Load() != left {
 		t.Errorf("%s: %+v, %v, after %d grants with %d left; want allowed %v, %d and %d", ask.ID, got, err, by.grants,
-			by.left, allowed, grants, left)
+			by.left.Load(), allowed, grants, left)
 	}
 }
 
@@ -74,15 +81,15 @@ func settled(spent int64) held.Change { return held.Change{Spent: []int64{spent}
 // A refusal is not kept, so the same ID may try again. A reservation is granted once, and settled once.
 func TestANodeWithoutAnOriginCountsAReservationOnce(t *testing.T) {
 	p, _, calls := alone(t)
-	by, ask := &limit{left: 3}, askFor("a", 4, time.Minute)
+	by, ask := newLimit(3), askFor("a", 4, time.Minute)
 	wantReserved(t, p, ask, by, false, 1, 3)
-	by.left = 10
+	by.left.Store(10)
 	wantReserved(t, p, ask, by, true, 2, 6)
 	wantReserved(t, p, ask, by, true, 2, 6)
 	for _, late := range []bool{false, true} {
 		r, isLate, err := p.Reservations.Change(t.Context(), "a", settled(3))
-		if err != nil || isLate != late || !r.Settled || r.Items[0].Spent != 3 || by.left != 7 {
-			t.Errorf("settling: %+v, late %v, %v, %d left", r, isLate, err, by.left)
+		if err != nil || isLate != late || !r.Settled || r.Items[0].Spent != 3 || by.left.Load() != 7 {
+			t.Errorf("settling: %+v, late %v, %v, %d left", r, isLate, err, by.left.Load())
 		}
 	}
 	if _, err := p.Reservations.Reserve(t.Context(), ask, by); !errors.Is(err, held.ErrOver) {
@@ -101,7 +108,8 @@ func TestANodeWithoutAnOriginCountsAReservationOnce(t *testing.T) {
 func TestTwoRequestsForAReservationAtTheSameTimeHaveOne(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		p, _, _ := alone(t)
-		by := &limit{cost: 7, left: 10, takes: time.Second}
+		by := newLimit(10)
+		by.cost, by.takes = 7, time.Second
 		go wantReserved(t, p, askFor("a", 7, time.Minute), by, true, 1, 3)
 		time.Sleep(time.Millisecond)
 		wantReserved(t, p, askFor("a", 7, time.Minute), by, true, 1, 3)
@@ -113,7 +121,7 @@ func TestTwoRequestsForAReservationAtTheSameTimeHaveOne(t *testing.T) {
 func TestAReservationOfThisProcessEndsByItself(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		p, _, _ := alone(t)
-		by := &limit{left: 10}
+		by := newLimit(10)
 		wantReserved(t, p, askFor("a", 4, 5*time.Second), by, true, 1, 6)
 		wantReserved(t, p, askFor("b", 5, 3*time.Second), by, true, 2, 1)
 		if _, _, err := p.Reservations.Change(t.Context(), "b", held.Change{TTL: 9 * time.Second}); err != nil {
@@ -123,14 +131,14 @@ func TestAReservationOfThisProcessEndsByItself(t *testing.T) {
 			8999 * time.Millisecond: 5, 9 * time.Second: 10} {
 			time.AfterFunc(at, func() {
 				synctest.Wait()
-				if by.left != left {
-					t.Errorf("after %v %d are left, want %d", at, by.left, left)
+				if by.left.Load() != left {
+					t.Errorf("after %v %d are left, want %d", at, by.left.Load(), left)
 				}
 			})
 		}
 		time.Sleep(store.HoldKeptFor + 9*time.Second - time.Millisecond)
-		if _, late, err := p.Reservations.Change(t.Context(), "b", settled(9)); !late || err != nil || by.left != 10 {
-			t.Errorf("late %v, %v, %d left", late, err, by.left)
+		if _, late, err := p.Reservations.Change(t.Context(), "b", settled(9)); !late || err != nil || by.left.Load() != 10 {
+			t.Errorf("late %v, %v, %d left", late, err, by.left.Load())
 		}
 		time.Sleep(store.HoldKeptFor)
 		if _, _, err := p.Reservations.Change(t.Context(), "b", settled(9)); !errors.Is(err, held.ErrNone) {
@@ -146,13 +154,13 @@ func TestAReservationOfThisProcessEndsByItself(t *testing.T) {
 func TestAGrantOfAKeyWithTooManyHoldsIsGivenBack(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		p, _, _ := alone(t)
-		by := &limit{left: store.HoldsMax + 5}
+		by := newLimit(store.HoldsMax + 5)
 		for i := range store.HoldsMax {
 			wantReserved(t, p, askFor(fmt.Sprint(i), 1, time.Minute), by, true, i+1, store.HoldsMax+4-int64(i))
 		}
 		if _, err := p.Reservations.Reserve(t.Context(), askFor("more", 1, time.Minute), by); !errors.Is(err, store.ErrHolds) ||
-			by.left != 5 {
-			t.Errorf("one more: %v, %d left", err, by.left)
+			by.left.Load() != 5 {
+			t.Errorf("one more: %v, %d left", err, by.left.Load())
 		}
 	})
 }
@@ -160,7 +168,7 @@ func TestAGrantOfAKeyWithTooManyHoldsIsGivenBack(t *testing.T) {
 // Where there is no room, reservations that were settled less than a minute ago are forgotten with all that they take.
 func TestSettledReservationsOfThisProcessMakeRoom(t *testing.T) {
 	p, _, _ := alone(t)
-	by := &limit{left: 10}
+	by := newLimit(10)
 	wantReserved(t, p, askFor("settled", 4, time.Minute), by, true, 1, 6)
 	wantReserved(t, p, askFor("open", 5, time.Minute), by, true, 2, 1)
 	if _, _, err := p.Reservations.Change(t.Context(), "settled", settled(0)); err != nil {
@@ -170,7 +178,7 @@ func TestSettledReservationsOfThisProcessMakeRoom(t *testing.T) {
 	if p.Reservations.local.group.Knows("settled", 0) || !p.Reservations.local.group.Knows("open", 0) {
 		t.Error("the settled reservation is known, or the open one is not")
 	}
-	if r, late, err := p.Reservations.Change(t.Context(), "open", settled(1)); late || err != nil || by.left != 9 {
-		t.Errorf("%+v, late %v, %v, %d left", r, late, err, by.left)
+	if r, late, err := p.Reservations.Change(t.Context(), "open", settled(1)); late || err != nil || by.left.Load() != 9 {
+		t.Errorf("%+v, late %v, %v, %d left", r, late, err, by.left.Load())
 	}
 }
