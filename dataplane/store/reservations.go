@@ -76,7 +76,7 @@ const (
 // Optional: then the rest of the call is applied without the hold.
 var ErrHolds = errors.New("origin: the key has too many reservations")
 
-// HoldCall is what a stream states about one group.
+// HoldCall has a stream's statements about one group.
 type HoldCall struct {
 	// Group is a key of the group that the call is about: a hold's, or RecordKey of the record's ID.
 	Group window.Key
@@ -96,7 +96,7 @@ type HoldCall struct {
 	Holds []Hold
 }
 
-// HoldAs is what a statement about a hold does where the origin knows no hold of its owner.
+// HoldAs selects the effect of a statement if the origin knows no hold of its owner.
 type HoldAs uint8
 
 const (
@@ -115,13 +115,13 @@ const (
 	HoldRestored
 )
 
-// Hold states what an owner holds in a cell, as a whole. The first statement makes the hold, with HoldNew if
+// Hold states the whole of an owner's hold in a cell. The first statement makes the hold, with HoldNew if
 //
 //	Amount + used + floor(used before * the share of the cell before that a window still covers) <= Limit
 //
-// where used is what the cell counts: the region's total, with the sum of its holds now in place of the largest sum so
+// where used is the cell's count: the region's total, with the sum of its holds now in place of the largest sum so
 // far, and the foreign total. The holds before it in the same call count too. Nothing new fits into a cell whose window
-// is over. What nodes have restored of their own cost (Cost.Restore) counts, whatever the holds are that were restored.
+// is over. Cost that nodes have restored as their own (Cost.Restore) counts beside restored holds.
 //
 // Statements about a hold that is known are merged, so that their order does not matter. A HoldNew is not merged: if
 // the owner has a hold, it changes nothing. The others are merged as follows:
@@ -155,7 +155,7 @@ type Hold struct {
 	Tentative bool
 }
 
-// Record is what is stored of a reservation under its ID, or a change of that.
+// Record is the record of a reservation under its ID, or a change of the record.
 //
 // A record with a Text is stored if there is none of this ID. Otherwise nothing of the call is applied, its holds
 // included, and the answer has what is stored. The same Text again finds its own record: it must contain something
@@ -183,7 +183,7 @@ type Record struct {
 
 	// Withdraw ends a reservation whose maker got no answer. Text is what the maker has sent.
 	//
-	// It changes nothing if the stored text is another one, or if somebody relies on the record: a call that is Restored
+	// It changes nothing if another text is stored, or if another caller relies on the record: a call that is Restored
 	// has stored it, or any other call has found it since, also one that was refused. A Restored one with another Text
 	// does not count.
 	//
@@ -192,7 +192,7 @@ type Record struct {
 	Withdraw bool
 }
 
-// RecordAnswer is what is stored after a call.
+// RecordAnswer is the record that is stored after a call.
 type RecordAnswer struct {
 	Text    string // "": there is no record
 	Spent   []int64
@@ -209,7 +209,7 @@ type HoldAnswer struct {
 	// Fits is of a HoldNew: it is held, or would be if the call were not refused.
 	Fits bool
 
-	// Used and UsedBefore are what the formula of Hold has for the two cells, without the hold itself.
+	// Used and UsedBefore are the counts of the two cells in the formula of Hold, without the hold itself.
 	Used, UsedBefore int64
 
 	// Total is the cell's after the call. Its Err is ErrHolds, or any other for a cell that cannot hold counts. The call
@@ -233,7 +233,7 @@ type HoldReply struct {
 // RecordKey is that of the first hold saves a call.
 func RecordKey(id string) window.Key { return window.Key{Identifier: id, Duration: window.DurationMin} }
 
-// CheckHoldCall reports what is out of bounds in a call. Errors wrap window.ErrInvalid.
+// CheckHoldCall returns an error that wraps window.ErrInvalid if a part of a call is out of bounds.
 func CheckHoldCall(c *HoldCall) error {
 	switch {
 	case c.Stream == 0:

@@ -22,7 +22,7 @@ func (c *Change) record(id string) *store.Record {
 	return &store.Record{ID: id, Spent: c.Spent, TTL: c.TTL, Settled: c.Settled, Attempt: rand.Uint64() | 1}
 }
 
-// check reports what is wrong with the costs for a reservation of so many items. Errors wrap window.ErrInvalid.
+// check returns an error that wraps window.ErrInvalid if the costs do not fit a reservation of so many items.
 func (c *Change) check(items int) error {
 	if c.Spent == nil {
 		return nil
@@ -46,7 +46,7 @@ func (c *Change) checkCosts() error {
 	return nil
 }
 
-// apply returns what a change makes of an open reservation: what was spent is never less than what was stated before.
+// apply returns an open reservation as the change leaves it. Costs only grow: after 30 were spent, 20 changes nothing.
 func (c *Change) apply(r *Record, nowMs int64) *Record {
 	next := *r
 	next.Items = slices.Clone(r.Items)

@@ -11,19 +11,19 @@ import (
 	"github.com/weirhq/weir/shared/window"
 )
 
-// group is what a node knows of one group of the origin.
+// group is a node's knowledge of one group of the origin.
 type group struct {
-	key      window.Key     // one of the group
+	key      window.Key     // in the group
 	after    store.Mark     // the largest number that was answered
 	atMs     int64          // when a number was answered last
 	provenMs int64          // when anything was answered last
-	seen     map[int64]bool // the latest numbers, without those that were lost
+	seen     map[int64]bool // the latest numbers, without the lost ones
 	losses   int            // how often it has lost calls
 
-	restating chan struct{} // closed once a caller has stated again what was lost; nil: none does
+	restating chan struct{} // closed once a caller has stated lost reservations again; nil: no caller does
 }
 
-// number is that of an answer, 0 of one that changed nothing.
+// number is the number of an answer. The zero number is for an answer to a call that changed nothing.
 type number struct {
 	n      int64
 	losses int // of the group, when it answered
@@ -32,7 +32,7 @@ type number struct {
 const (
 	seenMax  = 4096                            // numbers of a group: more than there are calls under way at the same time
 	afterFor = store.HoldKeptFor - settledKept // a group may forget a stream that makes no calls for longer
-	triesMax = 3                               // calls, where one after another shows that the group has lost something
+	triesMax = 3                               // calls, if each shows that the group has lost something
 )
 
 var (
@@ -49,9 +49,9 @@ type failed struct {
 // Unwrap implements errors.Unwrap.
 func (f failed) Unwrap() error { return f.error }
 
-// call makes a call to a group. If the group has lost calls, what they stated is stated again before, by one of the
-// callers while the others wait. It waits for at most as long as ctx lasts; a call that has begun then goes on, and its
-// answer is lost.
+// call makes a call to a group. If the group has lost calls, one caller states the lost reservations again first, while
+// the others wait. It waits for at most as long as ctx lasts; a call that has begun then goes on, and its answer is
+// lost.
 func (s *Reservations) call(ctx context.Context, what What, c store.HoldCall) (reply answer, err error) {
 	of := s.Origin.GroupOf(&c.Group)
 	for range triesMax {
@@ -65,9 +65,9 @@ func (s *Reservations) call(ctx context.Context, what What, c store.HoldCall) (r
 	return reply, errBehind
 }
 
-// restate waits until no other caller states again what a group has lost. If the group is behind, it then states the
-// rest. For example, of ten callers that a promoted replica answers at the same time, the first states the lost
-// reservations, and the nine find nothing to state.
+// restate waits while another caller states the lost reservations of a group again. If the group is behind, it then
+// states the rest. For example, if a promoted replica answers ten callers at the same time, the first states the lost
+// reservations, and the others find none.
 func (s *Reservations) restate(ctx context.Context, of int, behind bool) error {
 	s.mu.Lock()
 	g := s.groups[of]
@@ -94,10 +94,10 @@ func (s *Reservations) restate(ctx context.Context, of int, behind bool) error {
 		g.restating = nil
 		close(done)
 	}()
-	return s.tellAll(ctx, s.untoldOf(of), make(map[int]bool))
+	return s.stateAll(ctx, s.lostOf(of), make(map[int]bool))
 }
 
-// again is call for statements, which may come before what was lost.
+// again is call for statements, which may come before lost ones are stated again.
 func (s *Reservations) again(ctx context.Context, what What, c store.HoldCall) (reply answer, err error) {
 	for range triesMax {
 		if reply, err = s.once(ctx, what, c); err != nil || !reply.Behind {
@@ -176,7 +176,7 @@ func totalsOf(reply *store.HoldReply) []store.Total {
 	return totals
 }
 
-// marks are the stream, and what a group's next call has in After.
+// marks returns the stream, and After of a group's next call.
 func (s *Reservations) marks(of int) (stream uint64, after store.Mark) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -189,9 +189,10 @@ func (s *Reservations) marks(of int) (stream uint64, after store.Mark) {
 	return s.stream, after
 }
 
-// answered takes note of the number of an answer. One that comes a second time shows that the group has lost what it
-// had answered with this number and with those after it; another epoch, that it has lost all. A group that was not
-// called for long may have forgotten the stream, and count from 1 again.
+// answered records the number of an answer. If a number comes a second time, the group has lost the call that it had
+// answered with it first, and all later calls. For example, after the answers 5, 6 and 7 a second 6 shows that the
+// first 6 and 7 are lost. Another epoch shows that the group has lost all. A group that was not called for long may
+// have forgotten the stream, and count from 1 again.
 func (s *Reservations) answered(of int, key *window.Key, reply *store.HoldReply) (is number) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -233,7 +234,7 @@ func (s *Reservations) answered(of int, key *window.Key, reply *store.HoldReply)
 	return number{n, g.losses}
 }
 
-// rolledBack has what a group has answered after the have-th call stated again. The mutex is held.
+// rolledBack marks the reservations as lost that a group has answered after its have-th call. The mutex is held.
 func (s *Reservations) rolledBack(of int, g *group, have int64) {
 	g.after.Number, g.losses = have, g.losses+1
 	for n := range g.seen {
@@ -244,11 +245,11 @@ func (s *Reservations) rolledBack(of int, g *group, have int64) {
 	s.lose(lostLatest, func(k *kept) bool { return k.numbers[of].n > have })
 }
 
-// stated is what statements have come to: their answers, in the order of the holds, and the numbers by group.
+// stated is the result of statements: the answers in the order of the holds, and the numbers by group.
 type stated struct {
 	answers []store.HoldAnswer
 	numbers map[int]number
-	refused bool // in one group or more
+	refused bool // by at least one group
 }
 
 // state makes statements about holds, with a call to each group at the same time.

@@ -13,13 +13,13 @@ const (
 	heardMax = 10_000                // cells
 )
 
-// heard is what a cell counted when the origin refused a reservation.
+// heard is the count of a cell when the origin refused a reservation.
 type heard struct {
 	used, before int64 // as store.HoldAnswer has them
 	untilMs      int64
 }
 
-// refused takes note of what the cells of holds count beside them, as the origin has answered.
+// refused records the counts of the holds' cells from the answers to a refused call.
 func (s *Reservations) refused(holds []store.Hold, answers []store.HoldAnswer) {
 	if s.Near {
 		return
@@ -39,7 +39,7 @@ func (s *Reservations) refused(holds []store.Hold, answers []store.HoldAnswer) {
 	}
 }
 
-// unhear forgets what cells counted: they have changed since.
+// unhear forgets the counts of cells that have changed.
 func (s *Reservations) unhear(holds []store.Hold) {
 	s.mu.Lock()
 	defer s.mu.Unlock()

@@ -24,10 +24,10 @@ import (
 	"github.com/weirhq/weir/shared/window"
 )
 
-// Record is a reservation. Text has all of it but for what changes: Settled, EndsMs and what was spent.
+// Record is a reservation. Settled, EndsMs and the spent costs may change; Text has the rest.
 type Record struct {
 	Items    []Item
-	Returned bool // when it ends, what is not spent of it is given back
+	Returned bool // at its end, cost that is not spent is given back
 	Holder   string
 	MadeMs   int64  // Unix ms, by the origin's clock
 	MadeBy   uint64 // drawn for it: names its holds
@@ -38,7 +38,7 @@ type Record struct {
 	New bool // its ID was drawn: nothing is reserved under it yet
 }
 
-// Item is its part of one key.
+// Item is the part of a reservation that is of one key.
 type Item struct {
 	Workspace, Namespace, Identifier string
 	DurationMs                       int64
@@ -67,7 +67,7 @@ func (it *Item) cell(sequence int64, generation uint16) window.Cell {
 // textVersion begins a record's text.
 const textVersion = 1
 
-// Text is a record as an origin stores it, without what changes.
+// Text returns the part of a record that does not change, as an origin stores it.
 func (r *Record) Text() string {
 	b := binary.BigEndian.AppendUint64([]byte{textVersion}, r.MadeBy)
 	b = append(b, bit(r.Returned))
@@ -96,10 +96,10 @@ func appendText(b []byte, s string) []byte {
 	return append(binary.AppendUvarint(b, uint64(len(s))), s...)
 }
 
-// errText is returned of what is no record.
+// errText is returned for a text that is not a record.
 var errText = errors.New("dataplane: the origin has something else than a reservation under this ID")
 
-// Parse reads the text of an answer, and what has changed since. Whatever it returns can be stated.
+// Parse reads the record of an answer. Its result can be stated, whatever the text is.
 func Parse(a *store.RecordAnswer) (*Record, error) {
 	t := text{rest: a.Text}
 	if t.byte() != textVersion {
@@ -133,8 +133,7 @@ func Parse(a *store.RecordAnswer) (*Record, error) {
 	return r, nil
 }
 
-// text is what is left to read of a record's text. After something else than what was expected it is bad, and has
-// zeros.
+// text is the rest of a record's text while it is read. After an unexpected part it is bad, and has zeros.
 type text struct {
 	rest string
 	bad  bool
@@ -176,8 +175,8 @@ func (t *text) number(most int64) int64 {
 
 func (t *text) text() string { return t.take(uint64(t.number(1 << 16))) }
 
-// bytes is what a node keeps of a reservation, about: the record, its text, what it has counted and its answer. No
-// change of it changes that.
+// bytes is about how much memory a reservation takes: the record, its text, and holds in this process. No change of it
+// changes that.
 func (r *Record) bytes() (n int) {
 	n = 512 + len(r.Holder)
 	for i := range r.Items {
@@ -187,7 +186,7 @@ func (r *Record) bytes() (n int) {
 	return n
 }
 
-// room is what reservations take of a node's.
+// room is the memory that a node's reservations take.
 type room struct {
 	bytes   int
 	sweptMs int64
@@ -196,7 +195,8 @@ type room struct {
 // full is true where there are as many as there may be.
 func (m *room) full(n int) bool { return n >= Max || m.bytes >= BytesMax }
 
-// sweeps is true each second: to look through all of them whenever one is refused would hold up everybody.
+// sweeps reports whether a second has passed since it last returned true. To sweep at each refusal would delay all
+// calls.
 func (m *room) sweeps(nowMs int64) bool {
 	if nowMs-m.sweptMs < time.Second.Milliseconds() && nowMs >= m.sweptMs {
 		return false
@@ -220,7 +220,7 @@ func (r *Record) Same(other *Record) bool {
 	return true
 }
 
-// merged is the reservation by two answers about it, in any order. What this node knows of it is as r has it.
+// merged merges two answers about a reservation, in any order. Shadowed and New are as in r.
 func (r *Record) merged(other *Record) *Record {
 	spent := other.spent()
 	by := Change{Spent: spent[:min(len(spent), len(r.Items))], Settled: r.Settled || other.Settled}
@@ -234,7 +234,7 @@ func (r *Record) Turned(nowMs int64) bool {
 	return slices.ContainsFunc(r.Items, func(it Item) bool { return window.Sequence(nowMs, it.DurationMs) > it.Sequence })
 }
 
-// Open is true while it can be settled, extended and told of.
+// Open reports whether the reservation can be settled, changed and extended.
 func (r *Record) Open(nowMs int64) bool { return !r.Settled && nowMs < r.EndsMs }
 
 // left is how long it is until it ends, 0 to leftMax.
@@ -248,7 +248,7 @@ func (r *Record) left(nowMs int64) time.Duration {
 // leftMax is more than any reservation lasts, in milliseconds.
 const leftMax = 366 * 24 * 3600 * 1000
 
-// spent are what was spent of each item.
+// spent returns the spent cost of each item.
 func (r *Record) spent() []int64 {
 	all := make([]int64, len(r.Items))
 	for i := range r.Items {
@@ -262,8 +262,8 @@ func (r *Record) owner(item int) string {
 	return string(append(binary.BigEndian.AppendUint64(nil, r.MadeBy), byte(item)))
 }
 
-// holds are what the reservation holds, all of it, as a statement of one kind: any node may make it, as often as it
-// takes. Items that hold nothing are not made to hold something.
+// holds returns the reservation's holds as statements of one kind. Any node may make them, as often as it takes. Items
+// that hold nothing are not made to hold something.
 func (r *Record) holds(as store.HoldAs, nowMs int64) []store.Hold {
 	holds := make([]store.Hold, 0, len(r.Items))
 	for i := range r.Items {

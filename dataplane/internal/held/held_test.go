@@ -284,10 +284,10 @@ func TestTheSameIsAskedFor(t *testing.T) {
 func TestSettledReservationsMakeRoom(t *testing.T) {
 	nowMs, trimmed := int64(1000), 0
 	at := &Reservations{NowMs: func() int64 { return nowMs }, Trim: func() { trimmed++ }}
-	fill := func(i int, settled, unsaid bool) {
+	fill := func(i int, settled, unstated bool) {
 		id := strconv.Itoa(i)
 		r := &Record{MadeBy: uint64(i + 1), EndsMs: 5000, Settled: settled, Items: make([]Item, 1)}
-		at.keep(&kept{id: id, record: r, unsaid: unsaid})
+		at.keep(&kept{id: id, record: r, unstated: unstated})
 	}
 	for i := range Max {
 		fill(i, i == 7, i > Max/2)

@@ -13,19 +13,19 @@ import (
 
 // kept is a reservation that this node has made, changed or taken back, as it was last stated.
 type kept struct {
-	id     string // "" of one whose record was never stored
+	id     string // "" if its record was never stored
 	record *Record
 	bytes  int
 	atMs   int64 // when it was changed last
 
 	numbers  map[int]number // by group: of the latest answer about it
 	made     bool           // it was: its holds are at the origin, unless they are lost
-	unsaid   bool           // the origin has not taken what follows for its holds
+	unstated bool           // the origin has not acknowledged its holds as they follow from the record
 	withdraw bool           // its maker does not know whether the record was stored, and has decided otherwise
 	lost     loss
 }
 
-// loss is what the origin may have lost of a reservation.
+// loss is how much the origin may have lost of a reservation.
 type loss uint8
 
 const (
@@ -35,26 +35,26 @@ const (
 )
 
 const (
-	settledKept = 10 * time.Second // a replica that was promoted may lack what was answered so long ago
-	tellMax     = 1000             // reservations that a turn states again
+	settledKept = 10 * time.Second // a promoted replica may lack calls that were answered so long ago
+	pendingMax  = 1000             // reservations that a turn states again
 	sweepMax    = 5000             // reservations that a turn looks at to forget them
 )
 
-// keep remembers a reservation until it ends, and for HoldKeptFor after its last change. What was kept of it before is
-// merged. Without room it is not remembered: then what the origin loses of it is lost.
+// keep remembers a reservation until it ends, and for HoldKeptFor after its last change. It merges the copy that was
+// kept before. If there is no room, the reservation is not kept, and not stated again if the origin loses it.
 func (s *Reservations) keep(k *kept) *kept {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	numbers := k.numbers
 	if was := s.kept[k.record.MadeBy]; was != nil {
 		was.record, was.id = was.record.merged(k.record), cmp.Or(was.id, k.id)
-		was.made, was.unsaid, was.withdraw = was.made || k.made, was.unsaid || k.unsaid, was.withdraw && k.withdraw
+		was.made, was.unstated, was.withdraw = was.made || k.made, was.unstated || k.unstated, was.withdraw && k.withdraw
 		k = was
 	} else if s.full() {
 		return k
 	} else {
 		if s.kept == nil {
-			s.kept, s.ids, s.tells = make(map[uint64]*kept), make(map[string]*kept), make(map[*kept]bool)
+			s.kept, s.ids, s.pending = make(map[uint64]*kept), make(map[string]*kept), make(map[*kept]bool)
 		}
 		s.kept[k.record.MadeBy], k.numbers, k.bytes = k, make(map[int]number), k.record.bytes()
 		s.room.bytes += k.bytes
@@ -86,8 +86,8 @@ func (s *Reservations) index(k *kept) {
 	if k.id != "" && !k.withdraw {
 		s.ids[k.id] = k
 	}
-	if delete(s.tells, k); k.unsaid || k.withdraw || k.lost != lostNothing {
-		s.tells[k] = true
+	if delete(s.pending, k); k.unstated || k.withdraw || k.lost != lostNothing {
+		s.pending[k] = true
 	}
 }
 
@@ -100,10 +100,10 @@ func (s *Reservations) forget(k *kept) {
 	if s.ids[k.id] == k {
 		delete(s.ids, k.id)
 	}
-	delete(s.tells, k)
+	delete(s.pending, k)
 }
 
-// find is the reservation of an ID, as far as this node knows one that is open.
+// find returns the open reservation of an ID, nil if this node knows none.
 func (s *Reservations) find(id string) *Record {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -117,9 +117,9 @@ func (s *Reservations) find(id string) *Record {
 func (s *Reservations) Full() bool {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	if s.full() && s.room.sweeps(s.NowMs()) { // what has ended can go: an origin that loses it counts it as it was
+	if s.full() && s.room.sweeps(s.NowMs()) { // nodes restore the totals of an ended reservation that is lost
 		for _, k := range s.kept {
-			if !k.record.Open(s.NowMs()) && !s.tells[k] {
+			if !k.record.Open(s.NowMs()) && !s.pending[k] {
 				s.forget(k)
 			}
 		}
@@ -144,7 +144,7 @@ func (s *Reservations) lose(what loss, of func(k *kept) bool) {
 	for _, k := range s.kept {
 		if of(k) {
 			k.lost = max(k.lost, what)
-			s.tells[k] = true
+			s.pending[k] = true
 		}
 	}
 }
@@ -154,13 +154,13 @@ func (s *Reservations) lose(what loss, of func(k *kept) bool) {
 func (s *Reservations) follow(ctx context.Context, k *kept, as store.HoldAs) error {
 	s.mu.Lock()
 	r, nowMs := k.record, s.NowMs()
-	k.unsaid = false // unless the record changes meanwhile
+	k.unstated = false // unless the record changes meanwhile
 	s.mu.Unlock()
 	all, err := s.state(ctx, r.holds(as, nowMs))
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	s.number(k, all.numbers)
-	k.unsaid = k.unsaid || err != nil
+	k.unstated = k.unstated || err != nil
 	for i := range all.answers {
 		if err == nil && as == store.HoldState && r.Open(nowMs) && !r.Items[i].Shadowed && !all.answers[i].Held {
 			k.lost = max(k.lost, lostLatest)
@@ -170,15 +170,15 @@ func (s *Reservations) follow(ctx context.Context, k *kept, as store.HoldAs) err
 	return err
 }
 
-// Send states again what the origin has lost, or not taken, and finds out whether it has lost anything. It is called
-// each second. What a shard does not take now is stated in a later turn.
+// Send states reservations again that the origin has lost or not acknowledged, and finds out whether it has lost any.
+// It is called each second. If a shard does not answer, a later call states the shard's reservations.
 func (s *Reservations) Send(ctx context.Context) error {
 	away := make(map[int]bool)
-	return errors.Join(s.prove(ctx, away), s.tellAll(ctx, s.untold(), away))
+	return errors.Join(s.prove(ctx, away), s.stateAll(ctx, s.due(), away))
 }
 
-// tellAll states reservations again, without those of a shard that is away.
-func (s *Reservations) tellAll(ctx context.Context, some []*kept, away map[int]bool) (first error) {
+// stateAll states reservations again, without those of a shard that is away.
+func (s *Reservations) stateAll(ctx context.Context, some []*kept, away map[int]bool) (first error) {
 	for _, k := range some {
 		if ctx.Err() != nil {
 			return cmp.Or(first, ctx.Err())
@@ -186,7 +186,7 @@ func (s *Reservations) tellAll(ctx context.Context, some []*kept, away map[int]b
 		if slices.ContainsFunc(s.shardsOf(k), func(shard int) bool { return away[shard] }) {
 			continue
 		}
-		if err := s.tell(ctx, k); err != nil {
+		if err := s.stateAgain(ctx, k); err != nil {
 			first = cmp.Or(first, err)
 			if f := (failed{}); errors.As(err, &f) {
 				away[f.shard] = true
@@ -224,7 +224,7 @@ func (s *Reservations) prove(ctx context.Context, away map[int]bool) (first erro
 	return first
 }
 
-// unproven are keys of the groups that can lose what they have answered, and were not called in the last second. A
+// unproven returns keys of the groups that can lose calls that they answered, and were not called in the last second. A
 // group that is away is asked once it is back, which may be a replica.
 func (s *Reservations) unproven() (keys []window.Key) {
 	nowMs := s.NowMs()
@@ -238,19 +238,19 @@ func (s *Reservations) unproven() (keys []window.Key) {
 	return keys
 }
 
-// tell states a reservation again.
-func (s *Reservations) tell(ctx context.Context, k *kept) error {
+// stateAgain states a reservation again.
+func (s *Reservations) stateAgain(ctx context.Context, k *kept) error {
 	s.mu.Lock()
 	lost, as, isRecent := k.lost, store.HoldState, s.NowMs()-k.atMs < afterFor.Milliseconds()
 	k.lost = lostNothing // unless more is lost meanwhile
 	switch {
 	case lost == lostAll:
 		as = store.HoldRestored
-	case lost == lostLatest || k.made && isRecent: // what ends a hold that is lost, and not forgotten, counts
+	case lost == lostLatest || k.made && isRecent: // the final cost of a hold counts even if the hold is lost
 		as = store.HoldForced
 	}
 	s.mu.Unlock()
-	err := s.tellRecord(ctx, k, lost)
+	err := s.stateRecord(ctx, k, lost)
 	if err == nil {
 		err = s.follow(ctx, k, as)
 	}
@@ -263,8 +263,8 @@ func (s *Reservations) tell(ctx context.Context, k *kept) error {
 	return err
 }
 
-// tellRecord states a reservation's record again if it may be lost, or withdraws it.
-func (s *Reservations) tellRecord(ctx context.Context, k *kept, lost loss) error {
+// stateRecord states a reservation's record again if it may be lost, or withdraws it.
+func (s *Reservations) stateRecord(ctx context.Context, k *kept, lost loss) error {
 	s.mu.Lock()
 	was, withdraw := k.record, k.withdraw
 	s.mu.Unlock()
@@ -274,7 +274,7 @@ func (s *Reservations) tellRecord(ctx context.Context, k *kept, lost loss) error
 	r := &store.Record{ID: k.id, Text: was.Text(), Withdraw: withdraw}
 	if !withdraw {
 		r.Restored, r.Spent, r.Settled = true, was.spent(), was.Settled
-		r.TTL = max(was.left(s.NowMs()), time.Millisecond) // one that has ended is stored as such
+		r.TTL = max(was.left(s.NowMs()), time.Millisecond) // an ended record is stored as ended
 	}
 	reply, err := s.again(ctx, Note, store.HoldCall{Group: store.RecordKey(k.id), Record: r})
 	if err == nil {
@@ -283,8 +283,8 @@ func (s *Reservations) tellRecord(ctx context.Context, k *kept, lost loss) error
 	return err
 }
 
-// take makes of a reservation what its record has become. One that was withdrawn is taken back. One whose ID another
-// reservation has since goes on as it is: what it holds was granted.
+// take merges the stored record into a reservation. A withdrawn reservation is undone. If another reservation has the
+// ID since, the first goes on as it is, because its holds were granted.
 func (s *Reservations) take(k *kept, reply *answer) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -309,15 +309,15 @@ func (r *Record) undone() *Record {
 	return gone
 }
 
-// untold are reservations to state again. Some of those that have ended are forgotten.
-func (s *Reservations) untold() (some []*kept) {
+// due returns reservations to state again, and forgets some that have ended.
+func (s *Reservations) due() (some []*kept) {
 	nowMs := s.NowMs()
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	for k := range s.tells {
+	for k := range s.pending {
 		if over := nowMs - k.record.EndsMs; over >= store.HoldKeptFor.Milliseconds() {
 			s.forget(k)
-		} else if len(some) < tellMax {
+		} else if len(some) < pendingMax {
 			some = append(some, k)
 		}
 	}
@@ -326,19 +326,19 @@ func (s *Reservations) untold() (some []*kept) {
 		if looked++; looked > sweepMax {
 			break
 		}
-		if !k.record.Open(nowMs) && nowMs-k.atMs >= store.HoldKeptFor.Milliseconds() && !s.tells[k] {
+		if !k.record.Open(nowMs) && nowMs-k.atMs >= store.HoldKeptFor.Milliseconds() && !s.pending[k] {
 			s.forget(k)
 		}
 	}
 	return some
 }
 
-// untoldOf are those of them that a group has lost.
-func (s *Reservations) untoldOf(of int) (some []*kept) {
+// lostOf returns the reservations to state again that a group has lost.
+func (s *Reservations) lostOf(of int) (some []*kept) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	for k := range s.tells {
-		if k.lost != lostNothing && k.numbers[of].n > 0 && len(some) < tellMax {
+	for k := range s.pending {
+		if k.lost != lostNothing && k.numbers[of].n > 0 && len(some) < pendingMax {
 			some = append(some, k)
 		}
 	}
@@ -357,7 +357,7 @@ func (s *Reservations) Each(f func(id string, r *Record)) {
 	}
 }
 
-// Len is how many open reservations this node keeps: those that it has made or changed.
+// Len returns how many open reservations this node has made or changed.
 func (s *Reservations) Len() (n int) {
 	s.Each(func(string, *Record) { n++ })
 	return n

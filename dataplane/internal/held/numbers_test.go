@@ -33,7 +33,7 @@ func (n *numbered) keeps(numbers ...number) (all []*kept) {
 func (n *numbered) lostAre(t *testing.T, all []*kept, want ...bool) {
 	t.Helper()
 	for i, k := range all {
-		if got := k.lost == lostLatest && n.tells[k]; got != want[i] {
+		if got := k.lost == lostLatest && n.pending[k]; got != want[i] {
 			t.Errorf("reservation %d is lost: %v, want %v", i, got, want[i])
 		}
 	}
@@ -85,7 +85,7 @@ func TestAStreamThatWasForgottenHasLostNothing(t *testing.T) {
 			n.sends(t)
 		}
 		n.reserves(t, "two", both...)
-		for k := range n.tells {
+		for k := range n.pending {
 			t.Errorf("%q is to be stated again", k.id)
 		}
 	})

@@ -60,7 +60,7 @@ type Reservations struct {
 	// Trim, unless it is nil, has the origin forget reservations that have ended, to make room for others.
 	Trim func()
 
-	// Call makes a call to a shard that may be repeated, and looks at what it is answered.
+	// Call makes a call to a shard, which may be repeated, and reads the clock and the totals of its answer.
 	Call func(ctx context.Context, shard int, what What, items int, call func(context.Context) (store.Reply, error)) error
 
 	// Go runs a function in a goroutine. It reports false, and does not run it, once the node has stopped: calls return
@@ -79,14 +79,14 @@ type Reservations struct {
 
 	Stats Stats
 
-	mu     sync.Mutex
-	stream uint64
-	groups map[int]*group
-	kept   map[uint64]*kept // by Record.MadeBy
-	ids    map[string]*kept
-	tells  map[*kept]bool // those to state again
-	room   room           // that they take
-	heard  map[window.Cell]heard
+	mu      sync.Mutex
+	stream  uint64
+	groups  map[int]*group
+	kept    map[uint64]*kept // by Record.MadeBy
+	ids     map[string]*kept
+	pending map[*kept]bool // to state again
+	room    room           // that they take
+	heard   map[window.Cell]heard
 }
 
 // What is a kind of call.
@@ -119,7 +119,7 @@ type Judge func(answers []store.HoldAnswer, asked bool) (ok bool, err error)
 // Reserve requests the holds of a reservation from the origin. If judge refuses or returns an error, nothing is held.
 // Other errors come from the origin.
 //
-// It returns the reservation. If one with this ID already exists for the same request, it returns that one, also if it
+// It returns the reservation. If a reservation for the same request already has this ID, it returns that, also if it
 // was made by another node or in an earlier cell.
 func (s *Reservations) Reserve(ctx context.Context, id string, r *Record,
 	judge Judge) (is *Record, ok bool, err error) {
@@ -173,9 +173,9 @@ func (s *Reservations) Reserve(ctx context.Context, id string, r *Record,
 	}
 	made, r.EndsMs = true, cmp.Or(reply.Record.EndsMs, r.EndsMs) // by the origin's clock, as the record has it
 	all.numbers[s.Origin.GroupOf(&c.Group)] = reply.number
-	k := s.keep(&kept{id: id, record: r, numbers: all.numbers, made: true, unsaid: !one})
+	k := s.keep(&kept{id: id, record: r, numbers: all.numbers, made: true, unstated: !one})
 	if !one {
-		_ = s.tell(ctx, k) // Send states it again
+		_ = s.stateAgain(ctx, k) // Send states it again
 	}
 	return r, true, nil
 }
@@ -198,7 +198,7 @@ func (s *Reservations) denied(holds []store.Hold, answers []store.HoldAnswer, ju
 	return err
 }
 
-// out is what becomes of a request that got no answer: a reservation that this node knows is there all the same.
+// out is the result of a request that got no answer. A reservation that this node knows is granted all the same.
 func (s *Reservations) out(id string, r *Record, judge Judge, err error) (is *Record, ok bool, _ error) {
 	was := s.find(id)
 	if was == nil || !was.Same(r) {
@@ -214,13 +214,13 @@ func (s *Reservations) out(id string, r *Record, judge Judge, err error) (is *Re
 
 // takeBack ends the holds of a reservation that was not made, if any were granted.
 func (s *Reservations) takeBack(ctx context.Context, r *Record) {
-	k := s.keep(&kept{record: r.undone(), numbers: make(map[int]number), unsaid: true})
+	k := s.keep(&kept{record: r.undone(), numbers: make(map[int]number), unstated: true})
 	_ = s.follow(ctx, k, store.HoldState) // Send states it again
 }
 
-// withdraw has Send end a reservation whose record may be stored, unless somebody has found it.
+// withdraw has Send end a reservation whose record may be stored, unless another call has found it.
 func (s *Reservations) withdraw(id string, r *Record) {
-	s.keep(&kept{id: id, record: r, numbers: make(map[int]number), unsaid: true, withdraw: true})
+	s.keep(&kept{id: id, record: r, numbers: make(map[int]number), unstated: true, withdraw: true})
 }
 
 // existing is called when holds were refused. It returns the reservation with this ID if there is one for the same
@@ -237,7 +237,7 @@ func (s *Reservations) existing(ctx context.Context, id string, r *Record,
 	return r, false, nil // the holds were refused, whatever came of the question
 }
 
-// found returns the reservation that a record has, if it is what r asks for and is open.
+// found returns the reservation of a stored record, if it is open and r asks for the same.
 func (s *Reservations) found(ctx context.Context, id string, r *Record, reply *answer,
 	judge Judge) (is *Record, ok bool, err error) {
 	was, err := Parse(&reply.Record)
@@ -252,7 +252,7 @@ func (s *Reservations) found(ctx context.Context, id string, r *Record, reply *a
 	if of := s.Origin.GroupOf(&key); all.numbers[of].n == 0 {
 		all.numbers[of] = reply.number
 	}
-	s.keep(&kept{id: id, record: was, numbers: all.numbers, unsaid: err != nil})
+	s.keep(&kept{id: id, record: was, numbers: all.numbers, unstated: err != nil})
 	for i := range all.answers {
 		all.answers[i].Fits = true
 	}
@@ -260,8 +260,8 @@ func (s *Reservations) found(ctx context.Context, id string, r *Record, reply *a
 	return was, ok, err
 }
 
-// Change changes a reservation, and states what follows for its holds. A node that finds it settled, or ended, states
-// that again: the one that changed it last may have died before, or not know that its change was stored.
+// Change changes a reservation, and states its holds. A node that finds it settled or ended states them too, because
+// the node that changed it last may have died before it did, or not know that its change was stored.
 //
 // late is true if the reservation was settled or had ended.
 func (s *Reservations) Change(ctx context.Context, id string, by Change) (r *Record, late bool, err error) {
@@ -270,7 +270,7 @@ func (s *Reservations) Change(ctx context.Context, id string, by Change) (r *Rec
 	}
 	c := store.HoldCall{Group: store.RecordKey(id), Record: by.record(id)}
 	reply, err := s.call(ctx, Note, c)
-	if err == nil && reply.Record.Text == "" && s.tellAgain(ctx, id) {
+	if err == nil && reply.Record.Text == "" && s.stateLost(ctx, id) {
 		reply, err = s.call(ctx, Note, c)
 	}
 	switch {
@@ -293,14 +293,14 @@ func (s *Reservations) Change(ctx context.Context, id string, by Change) (r *Rec
 	}
 	s.Stats.changed(r, !late)
 	k := s.keep(&kept{id: id, record: r, numbers: map[int]number{s.Origin.GroupOf(&c.Group): reply.number}, made: !late,
-		unsaid: true})
-	_ = s.tell(ctx, k) // Send states it again
+		unstated: true})
+	_ = s.stateAgain(ctx, k) // Send states it again
 	return r, late, nil
 }
 
-// tellAgain states a reservation that the origin has lost. One that was changed here long ago may be forgotten instead:
+// stateLost states a reservation that the origin has lost. One that was changed here long ago may be forgotten instead:
 // another node has settled it.
-func (s *Reservations) tellAgain(ctx context.Context, id string) bool {
+func (s *Reservations) stateLost(ctx context.Context, id string) bool {
 	s.mu.Lock()
 	k := s.ids[id]
 	nowMs := s.NowMs()
@@ -309,5 +309,5 @@ func (s *Reservations) tellAgain(ctx context.Context, id string) bool {
 		k.lost = max(k.lost, lostLatest)
 	}
 	s.mu.Unlock()
-	return lost && s.tell(ctx, k) == nil
+	return lost && s.stateAgain(ctx, k) == nil
 }

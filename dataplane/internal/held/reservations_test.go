@@ -106,8 +106,8 @@ func TestAnOutageOfAnotherGroupLeavesNothing(t *testing.T) {
 		n.sends(t)
 		wantCounts(t, origin, free, 0, 0)
 		wantCounts(t, origin, away, 0, 0)
-		if n.Len() != 0 || len(n.tells) != 0 {
-			t.Errorf("%d open, %d to state", n.Len(), len(n.tells))
+		if n.Len() != 0 || len(n.pending) != 0 {
+			t.Errorf("%d open, %d to state", n.Len(), len(n.pending))
 		}
 	})
 }
@@ -163,9 +163,9 @@ func TestReservationsAreKeptWhileTheyMayBeLost(t *testing.T) {
 		n.changes(t, "settled", Change{Settled: true})
 		want := func(open, kept int) {
 			t.Helper()
-			if n.Len() != open || len(n.kept) != kept || len(n.ids) != kept || len(n.tells) != 0 {
+			if n.Len() != open || len(n.kept) != kept || len(n.ids) != kept || len(n.pending) != 0 {
 				t.Errorf("%d open, %d kept, %d by ID, %d to state; want %d open of %d", n.Len(), len(n.kept), len(n.ids),
-					len(n.tells), open, kept)
+					len(n.pending), open, kept)
 			}
 		}
 		want(2, 3)
@@ -197,7 +197,7 @@ func TestWhatIsNotStatedIsKeptForAMinute(t *testing.T) {
 		}
 		n.changes(t, "one", Change{Spent: []int64{1, 2}})
 		for at := range 121 {
-			if _, told := len(n.kept), len(n.tells); (told == 1) != (at < 120) {
+			if _, told := len(n.kept), len(n.pending); (told == 1) != (at < 120) {
 				t.Fatalf("after %d s there are %d to state", at, told)
 			}
 			time.Sleep(time.Second)

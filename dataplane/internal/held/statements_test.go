@@ -97,15 +97,15 @@ func TestAnOlderAnswerForgetsNothing(t *testing.T) {
 		n := nodeOf(memstore.NewOrigin(memstore.OriginOptions{}))
 		open := recordOf(both...)
 		settled := (&Change{Spent: []int64{7, 8}, TTL: hour, Settled: true}).apply(open, open.MadeMs)
-		keep := func(r *Record, unsaid bool, at int64) *kept {
-			return n.keep(&kept{id: "one", record: r, numbers: map[int]number{0: {n: at}}, unsaid: unsaid})
+		keep := func(r *Record, unstated bool, at int64) *kept {
+			return n.keep(&kept{id: "one", record: r, numbers: map[int]number{0: {n: at}}, unstated: unstated})
 		}
 		keep(settled, true, 5).lost = lostAll
 		k := keep(open, false, 4)
 		if r := k.record; !r.Settled || r.Items[0].Spent != 7 || r.EndsMs != settled.EndsMs {
 			t.Errorf("%+v", r)
 		}
-		if !k.unsaid || k.lost != lostAll || !n.tells[k] || k.numbers[0].n != 5 || len(n.kept) != 1 || len(n.tells) != 1 {
+		if !k.unstated || k.lost != lostAll || !n.pending[k] || k.numbers[0].n != 5 || len(n.kept) != 1 || len(n.pending) != 1 {
 			t.Errorf("%+v", k)
 		}
 		if n.room.bytes != open.bytes() {

@@ -5,15 +5,15 @@ import (
 	"sync/atomic"
 )
 
-// Stats count what has become of calls about reservations. They only grow, and may be read at any time.
+// Stats count calls about reservations by their results. They only grow, and may be read at any time.
 type Stats struct {
 	Granted, Refused       atomic.Int64 // requests for new reservations
 	Settled                atomic.Int64 // reservations, by Settle or Cancel
-	Exceeded               atomic.Int64 // of Settled, those of which more was spent than reserved
+	Exceeded               atomic.Int64 // part of Settled: more was spent than reserved
 	Late, Unknown, NoReply atomic.Int64 // calls that have changed nothing
 }
 
-// reserved takes note of what a request for a reservation came to. made is false of one that asked again.
+// reserved counts the result of a request for a reservation. made is false if the reservation was there before.
 func (s *Stats) reserved(made, ok bool, err error) {
 	switch {
 	case err != nil:
@@ -27,7 +27,7 @@ func (s *Stats) reserved(made, ok bool, err error) {
 	}
 }
 
-// changed takes note of what a change made of a reservation.
+// changed counts a change of a reservation.
 func (s *Stats) changed(r *Record, stored bool) {
 	switch {
 	case !stored:

@@ -62,9 +62,9 @@ type Ask struct {
 	ID       string
 	New      bool // the id was drawn for this call
 	TTL      time.Duration
-	Returned bool // at the end, what was not spent is given back
+	Returned bool // at the end, cost that was not spent is given back
 	Holder   string
-	Items    []Item // one or more
+	Items    []Item // at least 1
 }
 
 // Item is one request of a reservation, as settings have it.
@@ -217,8 +217,8 @@ func (s *Reservations) Lose() { s.region.Lose() }
 // Stop ends the reservations of this process.
 func (s *Reservations) Stop() { s.local.stop() }
 
-// hear merges the totals that came with holds: what this node reserves is for its other decisions as what other
-// nodes accept, and an origin that loses it is told again by each node that has heard of it.
+// hear merges the totals that came with holds. This node's other decisions see reserved cost as cost of other nodes,
+// and each node that has the totals restores them to an origin that loses its data.
 func (s *Reservations) hear(shard int, holds []store.Hold, totals []store.Total) {
 	sh := s.out.Shards()[shard]
 	sh.CountedIn(totals, func(i int) *window.Cell { return &holds[i].Cell })
