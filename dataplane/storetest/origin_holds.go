@@ -361,9 +361,12 @@ var originHoldTests = map[string]func(*originTest){
 		h.wantUsed(h.cell, 20, 20)
 	},
 	"that is new does not fit into a cell whose window is over": func(h *originTest) {
-		h.refuse(opens("a", later(h.cell, -1), 1, 100))
-		h.hold(as(store.HoldForced, states("b", later(h.cell, -1), 1, 0)))
-		h.wantHeld(opens("b", later(h.cell, -1), 1, 100), true)
+		now := h.call(store.HoldCall{Group: h.cell.Key, Stream: h.stream.id}).Now // the origin's clock may be behind
+		over := h.cell
+		over.Sequence = window.Sequence(now.UnixMilli(), over.DurationMs()) - 1
+		h.refuse(opens("a", over, 1, 100))
+		h.hold(as(store.HoldForced, states("b", over, 1, 0)))
+		h.wantHeld(opens("b", over, 1, 100), true)
 	},
 	"that was restored makes no room of what nodes have accepted": func(h *originTest) {
 		h.send(store.Cost{Cell: h.cell, Restore: 40, Known: 100})
