@@ -74,7 +74,7 @@ func newOriginShard() *originShard {
 		cells:         make(map[window.Cell]originRecord),
 		streams:       make(map[uint64]streamState),
 		changed:       make(map[window.Cell]bool),
-		holds:         new(holds.Group),
+		holds:         holds.NewGroup(false),
 		grants:        make(map[window.Key]*keyGrants),
 		beats:         make(map[string]waitingHeartbeat),
 		listeners:     make(map[*listener]bool),

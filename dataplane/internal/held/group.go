@@ -20,7 +20,7 @@ type group struct {
 	seen     map[int64]bool // the latest numbers, without the lost ones
 	losses   int            // how often it has lost calls
 
-	restating chan struct{} // closed once a caller has stated lost reservations again; nil: no caller does
+	restating chan struct{} // full while a caller states lost reservations again
 }
 
 // number is the number of an answer. The zero number is for an answer to a call that changed nothing.
@@ -71,29 +71,19 @@ func (s *Reservations) call(ctx context.Context, what What, c store.HoldCall) (r
 func (s *Reservations) restate(ctx context.Context, of int, behind bool) error {
 	s.mu.Lock()
 	g := s.groups[of]
-	for g != nil && g.restating != nil {
-		other := g.restating
-		s.mu.Unlock()
-		select {
-		case <-other:
-		case <-ctx.Done():
-			return failed{ctx.Err(), s.Origin.ShardOf(&g.key)}
-		}
-		s.mu.Lock()
-	}
-	if g == nil || !behind {
-		s.mu.Unlock()
+	s.mu.Unlock()
+	if g == nil || s.Near {
 		return nil
 	}
-	done := make(chan struct{})
-	g.restating = done
-	s.mu.Unlock()
-	defer func() {
-		s.mu.Lock()
-		defer s.mu.Unlock()
-		g.restating = nil
-		close(done)
-	}()
+	select {
+	case g.restating <- struct{}{}:
+		defer func() { <-g.restating }()
+	case <-ctx.Done():
+		return failed{ctx.Err(), s.Origin.ShardOf(&g.key)}
+	}
+	if !behind {
+		return nil
+	}
 	return s.stateAll(ctx, s.lostOf(of), make(map[int]bool))
 }
 
@@ -202,7 +192,8 @@ func (s *Reservations) answered(of int, key *window.Key, reply *store.HoldReply)
 		g = nil
 	}
 	if g == nil || nowMs-g.atMs >= store.HoldKeptFor.Milliseconds() && reply.Number > 0 {
-		g = &group{key: *key, after: store.Mark{Epoch: reply.Epoch}, seen: make(map[int64]bool)}
+		g = &group{key: *key, after: store.Mark{Epoch: reply.Epoch}, seen: make(map[int64]bool),
+			restating: make(chan struct{}, 1)}
 		if s.groups == nil {
 			s.groups = make(map[int]*group)
 		}

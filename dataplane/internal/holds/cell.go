@@ -93,13 +93,6 @@ func (g *Group) Counts(h *store.Hold) (cost int64, held bool) {
 
 func (g *Group) find(h *store.Hold) *hold { return g.Cell(h.Cell).by[h.Owner] }
 
-func (g *Group) keep(c *Cell) {
-	if g.cells == nil {
-		g.cells = make(map[window.Cell]*Cell)
-	}
-	g.cells[c.cell] = c
-}
-
 // put stores a hold in place of the owner's last one.
 func (g *Group) put(c *Cell, owner string, h hold) {
 	g.remove(c, owner)
@@ -109,8 +102,8 @@ func (g *Group) put(c *Cell, owner string, h hold) {
 	h.owner, h.of = owner, c
 	c.by[owner] = &h
 	h.count(1)
+	g.cells[c.cell] = c
 	heap.Push(&g.due, &h)
-	g.keep(c)
 }
 
 // putBack returns a function that takes back all later changes of an owner's hold.
@@ -139,7 +132,7 @@ func (g *Group) remove(c *Cell, owner string) {
 // forget removes a hold. The amount that it counts stays in the sum.
 func (g *Group) forget(h *hold) {
 	heap.Remove(&g.due, h.at)
-	if delete(h.of.by, h.owner); g.Lean && len(h.of.by) == 0 {
+	if delete(h.of.by, h.owner); g.lean && len(h.of.by) == 0 {
 		delete(g.cells, h.of.cell)
 	}
 }

@@ -37,11 +37,9 @@ type Charge interface {
 	Set(cost int64)
 }
 
-// Group has the records and holds of one group. The zero Group is empty. A Group must not be used concurrently.
+// Group has the records and holds of one group. A Group must not be used concurrently.
 type Group struct {
-	// Lean forgets a cell together with its last hold. Leave it unset where Cell.Grown matters.
-	Lean bool
-
+	lean    bool // forgets a cell together with its last hold
 	cells   map[window.Cell]*Cell
 	due     queue
 	records map[string]record
@@ -56,6 +54,13 @@ type stream struct {
 }
 
 const sweepMin = 1000
+
+// NewGroup returns an empty group. A lean group forgets a cell together with its last hold. Cell.Grown needs one that is
+// not lean.
+func NewGroup(lean bool) *Group {
+	return &Group{lean: lean, sweepAt: sweepMin, cells: make(map[window.Cell]*Cell), records: make(map[string]record),
+		streams: make(map[uint64]stream)}
+}
 
 // applying is a call while the group applies it. undo takes back the changes that were made so far.
 type applying struct {
@@ -103,9 +108,6 @@ func (g *Group) Apply(call *store.HoldCall, counts Counts, epoch store.Epoch, no
 	}
 	if call.Record != nil || len(call.Holds) > 0 {
 		reply.Number = counted.number + 1
-		if g.streams == nil {
-			g.streams = make(map[uint64]stream)
-		}
 		g.streams[call.Stream] = stream{reply.Number, nowMs + 2*store.HoldKeptFor.Milliseconds()}
 	}
 	g.sweep(nowMs)
@@ -192,21 +194,23 @@ func (g *Group) Trim(nowMs int64) {
 
 // sweep forgets records and streams whose time has come.
 func (g *Group) sweep(nowMs int64) {
-	if len(g.records)+len(g.streams) < max(sweepMin, g.sweepAt) {
+	if len(g.records)+len(g.streams) < g.sweepAt {
 		return
 	}
 	maps.DeleteFunc(g.records, func(_ string, r record) bool { return r.forgottenMs <= nowMs })
 	maps.DeleteFunc(g.streams, func(_ uint64, s stream) bool { return s.forgottenMs <= nowMs })
-	g.sweepAt = 2 * (len(g.records) + len(g.streams))
+	g.sweepAt = max(sweepMin, 2*(len(g.records)+len(g.streams)))
 }
 
 // Clone returns a copy that shares nothing with the group.
 func (g *Group) Clone() *Group {
-	clone := &Group{Lean: g.Lean, sweepAt: g.sweepAt, records: maps.Clone(g.records), streams: maps.Clone(g.streams)}
-	for _, held := range g.cells {
+	clone := NewGroup(g.lean)
+	maps.Copy(clone.records, g.records)
+	maps.Copy(clone.streams, g.streams)
+	for c, held := range g.cells {
 		of := *held
 		of.by = make(map[string]*hold, len(held.by))
-		clone.keep(&of)
+		clone.cells[c] = &of
 		for owner, h := range held.by {
 			copied := *h
 			copied.of = &of

@@ -51,15 +51,15 @@ func calls(g *Group, c Counts, nowMs int64, holds ...store.Hold) store.HoldReply
 // Each hold is charged the amount that it counts, also when it ends by its time. A call that is refused changes no
 // charge.
 func TestAHoldIsChargedItsCount(t *testing.T) {
-	var g Group
+	g := NewGroup(false)
 	c := make(charged)
-	calls(&g, c, 1000, statement(store.HoldNew, "a", 60, 10, time.Second), statement(store.HoldNew, "b", 40, 40, time.Minute))
+	calls(g, c, 1000, statement(store.HoldNew, "a", 60, 10, time.Second), statement(store.HoldNew, "b", 40, 40, time.Minute))
 	c.want(t, "made", charged{"a": 60, "b": 40})
-	calls(&g, c, 1001, statement(store.HoldState, "a", 70, 20, 2*time.Second))
+	calls(g, c, 1001, statement(store.HoldState, "a", 70, 20, 2*time.Second))
 	c.want(t, "raised", charged{"a": 70, "b": 40})
-	calls(&g, c, 1002, statement(store.HoldState, "b", 5, 5, 0))
+	calls(g, c, 1002, statement(store.HoldState, "b", 5, 5, 0))
 	c.want(t, "ended", charged{"a": 70, "b": 5})
-	if reply := calls(&g, c, 1003, statement(store.HoldState, "a", 90, 90, time.Minute),
+	if reply := calls(g, c, 1003, statement(store.HoldState, "a", 90, 90, time.Minute),
 		statement(store.HoldNew, "b", 1, 1, time.Second)); !reply.Refused {
 		t.Errorf("a hold that has ended is made again: %+v", reply)
 	}
@@ -75,7 +75,7 @@ func TestAHoldIsChargedItsCount(t *testing.T) {
 
 // Holds end in the order of their times, whatever the order was in which they were made, changed and ended.
 func TestHoldsEndInTheirOrder(t *testing.T) {
-	var g Group
+	g := NewGroup(false)
 	c, rnd := make(charged), rand.New(rand.NewPCG(1, 2))
 	ends := make(map[string]int64)
 	for i := range 2000 {
@@ -83,13 +83,13 @@ func TestHoldsEndInTheirOrder(t *testing.T) {
 		ttl := time.Duration(1+rnd.IntN(5000)) * time.Millisecond
 		switch _, known := ends[owner]; {
 		case !known:
-			calls(&g, c, 0, statement(store.HoldNew, owner, 1, 0, ttl))
+			calls(g, c, 0, statement(store.HoldNew, owner, 1, 0, ttl))
 			ends[owner] = ttl.Milliseconds()
 		case i%5 == 0 && ends[owner] > 0:
-			calls(&g, c, 0, statement(store.HoldState, owner, 0, 0, 0))
+			calls(g, c, 0, statement(store.HoldState, owner, 0, 0, 0))
 			ends[owner] = 0
 		default:
-			calls(&g, c, 0, statement(store.HoldState, owner, 1, 0, ttl))
+			calls(g, c, 0, statement(store.HoldState, owner, 1, 0, ttl))
 			if ends[owner] > 0 {
 				ends[owner] = max(ends[owner], ttl.Milliseconds())
 			}
@@ -110,9 +110,9 @@ func TestHoldsEndInTheirOrder(t *testing.T) {
 
 // A lean group keeps no cell without holds. Trim leaves the open ones.
 func TestALeanGroupIsEmptyAfterItsHolds(t *testing.T) {
-	g, c := Group{Lean: true}, make(charged)
-	calls(&g, c, 0, statement(store.HoldNew, "a", 60, 10, time.Second), statement(store.HoldNew, "b", 40, 40, time.Minute))
-	calls(&g, c, 1, statement(store.HoldState, "unknown", 1, 1, time.Minute))
+	g, c := NewGroup(true), make(charged)
+	calls(g, c, 0, statement(store.HoldNew, "a", 60, 10, time.Second), statement(store.HoldNew, "b", 40, 40, time.Minute))
+	calls(g, c, 1, statement(store.HoldState, "unknown", 1, 1, time.Minute))
 	g.Trim(1000)
 	if _, held := g.Counts(new(statement(store.HoldState, "b", 0, 0, 0))); !held || len(g.due) != 1 || len(g.cells) != 1 {
 		t.Errorf("b is held: %v; %d holds, %d cells", held, len(g.due), len(g.cells))
@@ -125,12 +125,12 @@ func TestALeanGroupIsEmptyAfterItsHolds(t *testing.T) {
 
 // A clone goes its own way.
 func TestACloneSharesNothing(t *testing.T) {
-	var g Group
+	g := NewGroup(false)
 	c := make(charged)
 	a := statement(store.HoldNew, "a", 60, 10, time.Minute)
-	calls(&g, c, 0, a)
+	calls(g, c, 0, a)
 	clone := g.Clone()
-	calls(&g, c, 1, statement(store.HoldState, "a", 7, 7, 0))
+	calls(g, c, 1, statement(store.HoldState, "a", 7, 7, 0))
 	if counts, held := clone.Counts(&a); counts != 60 || !held || clone.Cell(minute).Sum != 60 || g.Cell(minute).Sum != 7 {
 		t.Errorf("%d, held %v; sums %d and %d", counts, held, clone.Cell(minute).Sum, g.Cell(minute).Sum)
 	}

@@ -64,9 +64,6 @@ func (a *applying) change(r *store.Record) (answer store.RecordAnswer, ok bool) 
 	} else if was.settled {
 		next.forgottenMs = was.forgottenMs
 	}
-	if a.records == nil {
-		a.records = make(map[string]record)
-	}
 	a.records[r.ID] = next
 	a.undo = append(a.undo, func() {
 		if had {

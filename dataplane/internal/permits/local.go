@@ -23,14 +23,14 @@ type local struct {
 	timer  *time.Timer // fires when the next hold ends
 
 	mu     sync.Mutex
-	group  holds.Group
+	group  *holds.Group
 	making map[string]Judge // by ID of a request that is under way: grants its holds
 	made   sync.Cond        // a request has ended
 }
 
 func (l *local) init(cfg *Config) {
 	l.rules, l.engine, l.base, l.making = cfg.Rules, cfg.Engine, time.Now(), make(map[string]Judge)
-	l.group.Lean, l.made.L = true, &l.mu
+	l.group, l.made.L = holds.NewGroup(true), &l.mu
 	l.timer = time.AfterFunc(math.MaxInt64, l.end)
 }
 
@@ -117,7 +117,7 @@ func (l *local) trim() {
 func (l *local) stop() {
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	l.group = holds.Group{}
+	l.group = holds.NewGroup(true)
 	l.timer.Stop()
 }
 
