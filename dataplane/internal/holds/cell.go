@@ -132,6 +132,11 @@ func (g *Group) remove(c *Cell, owner string) {
 // forget removes a hold. The amount that it counts stays in the sum.
 func (g *Group) forget(h *hold) {
 	heap.Remove(&g.due, h.at)
+	g.detach(h)
+}
+
+// detach removes a hold from its cell.
+func (g *Group) detach(h *hold) {
 	if delete(h.of.by, h.owner); g.lean && len(h.of.by) == 0 {
 		delete(g.cells, h.of.cell)
 	}

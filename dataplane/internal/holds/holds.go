@@ -185,11 +185,16 @@ func (a *applying) state(i int, h *store.Hold, answer *store.HoldAnswer) (ok boo
 func (g *Group) Trim(nowMs int64) {
 	g.End(nowMs)
 	maps.DeleteFunc(g.records, func(_ string, r record) bool { return r.settled || r.endsMs <= nowMs })
-	for _, h := range slices.Clone(g.due) {
+	g.due = slices.DeleteFunc(g.due, func(h *hold) bool {
 		if h.ended {
-			g.forget(h)
+			g.detach(h)
 		}
+		return h.ended
+	})
+	for i, h := range g.due {
+		h.at = i
 	}
+	heap.Init(&g.due)
 }
 
 // sweep forgets records and streams whose time has come.

@@ -121,7 +121,8 @@ func (s *Reservations) Reserve(ctx context.Context, a *Ask, by Judge) (got Reser
 	}
 	got, err = s.reserve(ctx, &s.region, a, r, by)
 	if nowMs := s.clock.ReadMs(); err == nil && !got.Allowed && r.Turned(nowMs) { // nothing new fits there
-		got, err = s.reserve(ctx, &s.region, a, a.record(nowMs), by)
+		r = a.record(nowMs)
+		got, err = s.reserve(ctx, &s.region, a, r, by)
 	}
 	if !errors.As(err, new(held.Away)) || caller.Err() != nil {
 		return got, err
