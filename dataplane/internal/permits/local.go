@@ -2,7 +2,6 @@ package permits
 
 import (
 	"context"
-	"math"
 	"sync"
 	"time"
 
@@ -31,7 +30,8 @@ type local struct {
 func (l *local) init(cfg *Config) {
 	l.rules, l.engine, l.base, l.making = cfg.Rules, cfg.Engine, time.Now(), make(map[string]Judge)
 	l.group, l.made.L = holds.NewGroup(true), &l.mu
-	l.timer = time.AfterFunc(math.MaxInt64, l.end)
+	l.timer = time.AfterFunc(time.Hour, l.end)
+	l.timer.Stop() // until there is a hold
 }
 
 // nowMs is in Unix ms, without the steps of the wall clock since the limiter was made.
