@@ -44,7 +44,7 @@ var own = append([]string{library + "/store", library + "/internal/cell", librar
 // leaves import nothing of ours.
 var leaves = []string{
 	library + "/internal/breaker", library + "/internal/brief", library + "/internal/clock", library + "/internal/histogram",
-	library + "/internal/loop", library + "/internal/topk",
+	library + "/internal/loop", library + "/internal/topk", library + "/internal/fair",
 }
 
 // Nothing beyond the standard library, shared, and a small library that depends on nothing.
@@ -111,7 +111,7 @@ var inside = map[string][]string{
 	library + "/internal/cell": append([]string{"github.com/weirhq/weir/shared/window", library + "/internal/level", library + "/store",
 		"github.com/weirhq/weir/shared/estimate", "github.com/weirhq/weir/shared/strict",
 		"github.com/weirhq/weir/shared/heartbeat"}, leaves...),
-	library + "/internal/held":    {library + "/store", "github.com/weirhq/weir/shared/"},
+	library + "/internal/held":    {library + "/store", library + "/internal/fair", "github.com/weirhq/weir/shared/"},
 	library + "/internal/holds":   {library + "/store", "github.com/weirhq/weir/shared/"},
 	library + "/internal/collect": {library + "/internal/histogram"},
 	library + "/internal/latency": {library + "/internal/histogram"},
@@ -123,9 +123,10 @@ var inside = map[string][]string{
 	library + "/internal/rewind":  {},
 
 	library + "/internal/anyshard": {library + "/store", "github.com/weirhq/weir/shared/"},
-	library + "/internal/slots":    {library + "/store", "github.com/weirhq/weir/shared/"},
-	library + "/internal/leases":   {library + "/store", library + "/internal/slots", "github.com/weirhq/weir/shared/"},
-	library + "/internal/epochs":   {library + "/store", "github.com/weirhq/weir/shared/"},
+	library + "/internal/slots":    {library + "/store", library + "/internal/fair", "github.com/weirhq/weir/shared/"},
+	library + "/internal/leases": {library + "/store", library + "/internal/slots", library + "/internal/fair",
+		"github.com/weirhq/weir/shared/"},
+	library + "/internal/epochs": {library + "/store", "github.com/weirhq/weir/shared/"},
 	library + "/internal/denied": append([]string{library + "/store", library + "/internal/cell",
 		library + "/internal/level", "github.com/weirhq/weir/shared/"}, leaves...),
 	library + "/internal/queue": append([]string{library + "/store", library + "/internal/cell",

@@ -235,7 +235,7 @@ func TestManyReservationsLeaveConnectionsToOthers(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		there := memstore.NewOrigin(memstore.OriginOptions{})
 		origin := &busy{FullOrigin: there}
-		nodes := region(t, 1, origin, store.NamespaceRow{})
+		nodes := region(t, 1, origin, store.NamespaceRow{}, func(c *dataplane.Config) { c.ReadTimeout = time.Second })
 		defer stopAll(nodes)
 		there.Faults.Delay(5 * time.Millisecond)
 		var reserving sync.WaitGroup

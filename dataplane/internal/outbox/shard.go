@@ -14,6 +14,7 @@ import (
 	"github.com/weirhq/weir/dataplane/internal/clock"
 	"github.com/weirhq/weir/dataplane/internal/collect"
 	"github.com/weirhq/weir/dataplane/internal/epochs"
+	"github.com/weirhq/weir/dataplane/internal/fair"
 	"github.com/weirhq/weir/dataplane/store"
 	"github.com/weirhq/weir/shared/window"
 )
@@ -44,13 +45,13 @@ type Shard struct {
 	epochs  epochs.Epochs
 	offsets clock.Offsets
 
-	twice   chan struct{} // holds one for each call of CallTwice: a caller may make many at once
-	answers atomic.Int64  // to calls of CallTwice
+	turns   *fair.Turns  // of CallTwice: a caller may make many calls at once
+	answers atomic.Int64 // to calls of CallTwice
 }
 
 func newShard(o *Outbox, index int) *Shard {
 	sh := &Shard{out: o, index: index, label: strconv.Itoa(index), asks: breaker.New(o.cfg.Breaker),
-		sends: breaker.New(o.cfg.Breaker), writes: breaker.NewWrites(&o.refusing), twice: make(chan struct{}, twiceMax())}
+		sends: breaker.New(o.cfg.Breaker), writes: breaker.NewWrites(&o.refusing), turns: fair.NewTurns(twiceMax())}
 	sh.replay.init(sh)
 	sh.syncs.init(sh)
 	sh.untracked.init(sh)
@@ -140,20 +141,20 @@ func (sh *Shard) get(ctx context.Context, cells []window.Cell, end func(error)) 
 func twiceMax() int { return 5 * runtime.GOMAXPROCS(0) }
 
 // CallTwice makes a call that is safe to repeat, and repeats it once if it fails, because one lost reply is no outage.
-// Each try takes at most within. A try that has begun goes on after ctx ends. The error is ErrBusy if the call could
-// not begin within that time, or by ctx's deadline, although others were answered meanwhile; if none was, the origin
-// hangs, and the error is context.DeadlineExceeded. Otherwise it is that of the context, the breaker or the call.
+// Each try takes at most within. A try that has begun goes on after ctx ends. At most twiceMax calls are under way, and
+// the callers in the contexts of those that wait take turns. The error is ErrBusy if the call could not begin within
+// that time, or by ctx's deadline, although others were answered meanwhile; if none was, the origin hangs, and the error
+// is context.DeadlineExceeded. Otherwise it is that of the context, the breaker or the call.
 func (sh *Shard) CallTwice(ctx context.Context, op collect.Op, items int, within time.Duration,
 	call func(context.Context) (store.Reply, error)) (err error) {
 	answers := sh.Answers()
-	select {
-	case sh.twice <- struct{}{}:
-		defer func() { <-sh.twice }()
-	case <-ctx.Done():
-		return sh.NotBegun(ctx.Err(), answers)
-	case <-time.After(within):
-		return sh.NotBegun(context.DeadlineExceeded, answers)
+	wait, cancel := context.WithTimeout(ctx, within)
+	err = sh.turns.Begin(wait, fair.In(ctx))
+	cancel()
+	if err != nil {
+		return sh.NotBegun(err, answers)
 	}
+	defer sh.turns.End()
 	for range 2 {
 		if ctx.Err() != nil {
 			return cmp.Or(err, ctx.Err())

@@ -1,0 +1,119 @@
+package fair
+
+// Line is a queue in which callers take turns. Each caller's waits are in the order in which they were added. A wait
+// that is added comes after at most one of each other caller's. So if one caller waits a hundred times, and then another
+// caller once, the latter is second.
+//
+// The zero Line is empty. What calls do does not grow with the number of a caller's own waits, and grows with the number
+// of others that come between. Its user guards it.
+type Line[T any] struct {
+	first, last *Wait[T]
+	callers     map[Caller]*waits // those with a wait
+	served      uint64            // the largest turn that was served
+}
+
+// waits are a caller's in a Line.
+type waits struct {
+	n    int64
+	turn uint64 // of the last one
+}
+
+// Wait is one in a Line.
+type Wait[T any] struct {
+	Value T
+
+	by         Caller
+	turn       uint64 // a caller's next wait has the next turn; never more than one of a caller has the same
+	queued     bool
+	next, prev *Wait[T]
+}
+
+// First returns the wait that is served next, or nil.
+func (l *Line[T]) First() *Wait[T] { return l.first }
+
+// Next returns the wait after w, or nil.
+func (w *Wait[T]) Next() *Wait[T] { return w.next }
+
+// Queued reports whether the wait is in its line.
+func (w *Wait[T]) Queued() bool { return w.queued }
+
+// Of returns how many waits a caller has.
+func (l *Line[T]) Of(by Caller) int64 {
+	if of := l.callers[by]; of != nil {
+		return of.n
+	}
+	return 0
+}
+
+// Add adds a wait of a caller.
+func (l *Line[T]) Add(by Caller, value T) *Wait[T] {
+	of := l.callers[by]
+	if of == nil {
+		if l.callers == nil {
+			l.callers = make(map[Caller]*waits)
+		}
+		of = new(waits)
+		l.callers[by] = of
+	}
+	of.n++
+	of.turn = max(of.turn, l.served) + 1
+	w := &Wait[T]{Value: value, by: by, turn: of.turn, queued: true}
+	l.insert(w, l.before(w.turn))
+	return w
+}
+
+// before returns the last wait whose turn is not after turn, or nil. It begins at the nearer end.
+func (l *Line[T]) before(turn uint64) *Wait[T] {
+	if l.first == nil || l.first.turn > turn {
+		return nil
+	}
+	if turn-l.first.turn < l.last.turn-min(turn, l.last.turn) {
+		at := l.first
+		for at.next != nil && at.next.turn <= turn {
+			at = at.next
+		}
+		return at
+	}
+	at := l.last
+	for at.turn > turn {
+		at = at.prev
+	}
+	return at
+}
+
+// insert puts a wait after another one, or at the front if that is nil.
+func (l *Line[T]) insert(w, after *Wait[T]) {
+	if w.prev = after; after == nil {
+		w.next, l.first = l.first, w
+	} else {
+		w.next, after.next = after.next, w
+	}
+	if w.next == nil {
+		l.last = w
+	} else {
+		w.next.prev = w
+	}
+}
+
+// Serve notes that it is a wait's turn. Those that are added later come after it. It stays in the line until Remove.
+func (l *Line[T]) Serve(w *Wait[T]) { l.served = max(l.served, w.turn) }
+
+// Remove removes a wait.
+func (l *Line[T]) Remove(w *Wait[T]) {
+	if w.prev == nil {
+		l.first = w.next
+	} else {
+		w.prev.next = w.next
+	}
+	if w.next == nil {
+		l.last = w.prev
+	} else {
+		w.next.prev = w.prev
+	}
+	w.queued, w.next, w.prev = false, nil, nil
+	if of := l.callers[w.by]; of.n > 1 {
+		of.n--
+	} else {
+		delete(l.callers, w.by)
+	}
+}

@@ -1,0 +1,57 @@
+package fair
+
+import (
+	"context"
+	"sync"
+)
+
+// Turns bound the calls that are made at a time. Calls that wait are begun in the order of a Line, so a caller's next
+// call waits for at most one call of each other caller, however many those have waiting. All methods may be called
+// concurrently.
+type Turns struct {
+	mu   sync.Mutex
+	free int
+	line Line[chan struct{}]
+}
+
+// NewTurns allows so many calls at a time.
+func NewTurns(most int) *Turns { return &Turns{free: most} }
+
+// Begin waits until a call of a caller may begin, or returns the error of ctx. Call End after the call.
+func (t *Turns) Begin(ctx context.Context, by Caller) error {
+	t.mu.Lock()
+	if t.free > 0 { // then nobody waits
+		t.free--
+		t.mu.Unlock()
+		return nil
+	}
+	ready := make(chan struct{})
+	at := t.line.Add(by, ready)
+	t.mu.Unlock()
+	select {
+	case <-ready:
+		return nil
+	case <-ctx.Done():
+	}
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	if !at.Queued() {
+		return nil // it may begin since a moment ago
+	}
+	t.line.Remove(at)
+	return ctx.Err()
+}
+
+// End ends a call that Begin began, and begins the one that waits first.
+func (t *Turns) End() {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	first := t.line.First()
+	if first == nil {
+		t.free++
+		return
+	}
+	t.line.Serve(first)
+	t.line.Remove(first)
+	close(first.Value)
+}
