@@ -183,7 +183,7 @@ func (c *holdCall) answer(call *store.HoldCall, r *scriptReply) store.HoldReply 
 	for i := range call.Holds {
 		a := store.HoldAnswer{Held: r.int() == 1, Fits: r.int() == 1}
 		many := r.int() == 1
-		a.Used, a.UsedBefore = r.int(), r.int()
+		a.Used, a.UsedBefore, a.Open = r.int(), r.int(), r.int()
 		if a.Total = r.total(c.keys.key(call.Holds[i].Cell), ""); many {
 			a.Total.Err = store.ErrHolds
 		}

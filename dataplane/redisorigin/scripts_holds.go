@@ -222,7 +222,7 @@ local first = 13 + 3 * (#KEYS - 4) / 4
 for i = 1, (#KEYS - 4) / 4 do cells[i] = load(i) end
 for j = first, #ARGV, 10 do
 	local h = {cell = cells[tonumber(ARGV[j])], owner = ARGV[j+2], limit = tonumber(ARGV[j+6]),
-		held = 0, fits = 0, many = 0, used = 0, before = 0}
+		held = 0, fits = 0, many = 0, open = 0, used = 0, before = 0}
 	local amount, after, ttl, as = tonumber(ARGV[j+3]), tonumber(ARGV[j+4]), tonumber(ARGV[j+5]), ARGV[j+7]
 	local cell, before, new = h.cell, cells[tonumber(ARGV[j+1])], as == '1'
 	local ok, expired, was = true, cell.at <= now, nil
@@ -230,6 +230,7 @@ for j = first, #ARGV, 10 do
 	if cell.a then
 		cell.stated = not expired
 		was = find(cell, h.owner)
+		h.open = cell.open
 		h.used, h.before = math.max(0, used(cell) - counts(was)), used(before)
 		if was and was.state < 3 and not expired then h.held = 1 end
 		if was and was.state == 4 and as >= '2' then was = nil end
@@ -299,8 +300,8 @@ if r then out[6], out[7], out[8], out[9], out[10] = r.t, r.s, r.e, r.x and 1 or 
 if another then return out end
 for _, h in ipairs(holds) do
 	local cell, n = h.cell, #out
-	out[n+1], out[n+2], out[n+3], out[n+4], out[n+5] = h.held, h.fits, h.many, h.used, h.before
-	if cell.a then out[n+6], out[n+7] = region(cell.a2, cell.r, cell.k), cell.f else out[n+6], out[n+7] = -1, 0 end
+	out[n+1], out[n+2], out[n+3], out[n+4], out[n+5], out[n+6] = h.held, h.fits, h.many, h.used, h.before, h.open
+	if cell.a then out[n+7], out[n+8] = region(cell.a2, cell.r, cell.k), cell.f else out[n+7], out[n+8] = -1, 0 end
 end
 return out
 `

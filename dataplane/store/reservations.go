@@ -212,6 +212,10 @@ type HoldAnswer struct {
 	// Used and UsedBefore are the counts of the two cells in the formula of Hold, without the hold itself.
 	Used, UsedBefore int64
 
+	// Open is how many holds of the cell were open before the statement, holds whose time has come included. Nodes keep
+	// callers within their shares of HoldsMax by it.
+	Open int64
+
 	// Total is the cell's after the call. Its Err is ErrHolds, or any other for a cell that cannot hold counts. The call
 	// is refused then, unless the hold is Optional.
 	Total Total

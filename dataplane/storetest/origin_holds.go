@@ -393,7 +393,7 @@ var originHoldTests = map[string]func(*originTest){
 			h.hold(h.holds(at, func(owner string) store.Hold { return opens(owner, h.cell, 1, limit) })...)
 		}
 		one := opens("one", h.cell, 1, limit)
-		if a := h.refuse(one).Answers[0]; a.Held || !errors.Is(a.Total.Err, store.ErrHolds) {
+		if a := h.refuse(one).Answers[0]; a.Held || !errors.Is(a.Total.Err, store.ErrHolds) || a.Open != store.HoldsMax {
 			h.Errorf("one more: %+v", a)
 		}
 		optional := one

@@ -20,6 +20,7 @@ import (
 	"slices"
 	"time"
 
+	"github.com/weirhq/weir/dataplane/internal/fair"
 	"github.com/weirhq/weir/dataplane/store"
 	"github.com/weirhq/weir/shared/window"
 )
@@ -35,7 +36,8 @@ type Record struct {
 	EndsMs  int64 // Unix ms
 	Settled bool
 
-	New bool // its ID was drawn: nothing is reserved under it yet
+	By  fair.Caller // who has made it, or changed it, at this node
+	New bool        // its ID was drawn: nothing is reserved under it yet
 }
 
 // Item is the part of a reservation that is of one key.
@@ -186,14 +188,31 @@ func (r *Record) bytes() (n int) {
 	return n
 }
 
-// room is the memory that a node's reservations take.
+// of returns whose share of the node's room the reservation takes.
+func (r *Record) of() fair.Of {
+	first := &r.Items[0]
+	return fair.Of{Caller: r.By, Space: fair.Space{Workspace: first.Workspace, Namespace: first.Namespace}}
+}
+
+// room is the memory that a node's reservations take. The mutex of its user is held.
 type room struct {
-	bytes   int
+	bytes   fair.Places // each reservation takes at least bytesMin, so that there are at most Max
 	sweptMs int64
 }
 
-// full is true where there are as many as there may be.
-func (m *room) full(n int) bool { return n >= Max || m.bytes >= BytesMax }
+const bytesMin = BytesMax / Max
+
+func (r *Record) size() int64 { return int64(max(r.bytes(), bytesMin)) }
+
+func (m *room) hasRoom(of fair.Of) bool {
+	m.bytes.Most = Max * bytesMin
+	return m.bytes.HasRoom(of)
+}
+
+func (m *room) take(of fair.Of, size int64) bool {
+	m.bytes.Most = Max * bytesMin
+	return m.bytes.Take(of, size)
+}
 
 // sweeps reports whether a second has passed since it last returned true. To sweep at each refusal would delay all
 // calls.

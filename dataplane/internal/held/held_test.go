@@ -12,6 +12,7 @@ import (
 
 	"pgregory.net/rapid"
 
+	"github.com/weirhq/weir/dataplane/internal/fair"
 	"github.com/weirhq/weir/dataplane/store"
 	"github.com/weirhq/weir/shared/window"
 )
@@ -284,6 +285,7 @@ func TestTheSameIsAskedFor(t *testing.T) {
 func TestSettledReservationsMakeRoom(t *testing.T) {
 	nowMs, trimmed := int64(1000), 0
 	at := &Reservations{NowMs: func() int64 { return nowMs }, Trim: func() { trimmed++ }}
+	another := &Record{Items: make([]Item, 1)}
 	fill := func(i int, settled, unstated bool) {
 		id := strconv.Itoa(i)
 		r := &Record{MadeBy: uint64(i + 1), EndsMs: 5000, Settled: settled, Items: make([]Item, 1)}
@@ -292,20 +294,20 @@ func TestSettledReservationsMakeRoom(t *testing.T) {
 	for i := range Max {
 		fill(i, i == 7, i > Max/2)
 	}
-	if at.Full() || at.Len() != Max-1 || trimmed != 1 {
-		t.Errorf("one is settled: full %v, %d, trimmed %d times", at.Full(), at.Len(), trimmed)
+	if at.Full(another) || at.Len() != Max-1 || trimmed != 1 {
+		t.Errorf("one is settled: full %v, %d, trimmed %d times", at.Full(another), at.Len(), trimmed)
 	}
 	fill(Max, false, false)
 	for range 2 {
-		if !at.Full() || trimmed != 1 {
+		if !at.Full(another) || trimmed != 1 {
 			t.Errorf("none is settled, or was a moment ago: there is room, or it was trimmed %d times", trimmed)
 		}
 		fill(8, true, false)
 		fill(Max-1, true, true)
 	}
 	nowMs += 1000
-	if at.Full() || trimmed != 2 {
-		t.Errorf("a second later: full %v, trimmed %d times", at.Full(), trimmed)
+	if at.Full(another) || trimmed != 2 {
+		t.Errorf("a second later: full %v, trimmed %d times", at.Full(another), trimmed)
 	}
 	if at.ids["8"] != nil || at.ids[strconv.Itoa(Max-1)] == nil {
 		t.Error("a settlement that was not stated is forgotten, or one that was is not")
@@ -326,22 +328,56 @@ func TestReservationsAreBoundedInBytes(t *testing.T) {
 			at.keep(&kept{id: strconv.Itoa(i), record: &r})
 		}
 		n := 0
-		for ; !at.Full(); n++ {
+		for ; !at.Full(long); n++ {
 			keep(n, false)
 		}
 		keep(n, false)
 		if at.Len() != n {
 			t.Errorf("%d of %d are kept", at.Len(), n)
 		}
-		if n*long.bytes() < BytesMax || n > BytesMax/long.bytes()+1 {
+		if share := BytesMax / 4 * 3; n*long.bytes() < share-BytesMax/100 || n > share/long.bytes()+1 { // of one namespace
 			t.Errorf("there are %d of %d bytes each", n, long.bytes())
 		}
 		for i := range n {
 			keep(i, true)
 		}
 		time.Sleep(time.Second)
-		if at.Full() || at.room.bytes != 0 || at.Len() != 0 {
-			t.Errorf("all are settled: full %v, %d bytes, %d reservations", at.Full(), at.room.bytes, at.Len())
+		if at.Full(long) || at.room.bytes.Used() != 0 || at.Len() != 0 {
+			t.Errorf("all are settled: full %v, %d bytes, %d reservations", at.Full(long), at.room.bytes.Used(), at.Len())
 		}
 	})
+}
+
+// However many reservations the callers of a namespace have, others find room, and what ends makes room for those who
+// had it.
+func TestReservationsHaveShares(t *testing.T) {
+	label := func(name string) fair.Caller { return fair.In(fair.With(t.Context(), name)) }
+	for what, c := range map[string]struct{ flood, victim fair.Of }{
+		"a caller": {fair.Of{Caller: label("flood"), Space: fair.Space{Namespace: "a"}},
+			fair.Of{Caller: label("victim"), Space: fair.Space{Namespace: "a"}}},
+		"a namespace": {fair.Of{Space: fair.Space{Namespace: "a"}}, fair.Of{Space: fair.Space{Namespace: "b"}}},
+	} {
+		nowMs := int64(1000)
+		s := &Reservations{NowMs: func() int64 { return nowMs }}
+		record := func(of fair.Of, i int) *Record {
+			return &Record{MadeBy: uint64(i + 1), By: of.Caller, EndsMs: 5000, Items: []Item{{Namespace: of.Space.Namespace}}}
+		}
+		n := 0
+		for ; !s.Full(record(c.flood, n)); n++ {
+			s.keep(&kept{id: strconv.Itoa(n), record: record(c.flood, n)})
+		}
+		if n < Max/2 || n > Max/4*3 {
+			t.Errorf("%s has %d reservations of %d", what, n, Max)
+		}
+		for i := range Max / 10 {
+			if r := record(c.victim, n+i); s.Full(r) {
+				t.Fatalf("%s: another one finds no room after %d", what, i)
+			} else {
+				s.keep(&kept{id: strconv.Itoa(n + i), record: r})
+			}
+		}
+		if nowMs = 6000; s.Full(record(c.flood, 0)) {
+			t.Errorf("%s: all have ended, and there is no room", what)
+		}
+	}
 }

@@ -7,6 +7,7 @@ import (
 	"slices"
 	"time"
 
+	"github.com/weirhq/weir/dataplane/internal/fair"
 	"github.com/weirhq/weir/dataplane/store"
 	"github.com/weirhq/weir/shared/window"
 )
@@ -15,8 +16,9 @@ import (
 type kept struct {
 	id     string // "" if its record was never stored
 	record *Record
-	bytes  int
-	atMs   int64 // when it was changed last
+	of     fair.Of // whose share of the room it takes
+	size   int64   // of the room
+	atMs   int64   // when it was changed last
 
 	numbers  map[int]number // by group: of the latest answer about it
 	made     bool           // it was: its holds are at the origin, unless they are lost
@@ -50,14 +52,13 @@ func (s *Reservations) keep(k *kept) *kept {
 		was.record, was.id = was.record.merged(k.record), cmp.Or(was.id, k.id)
 		was.made, was.unstated, was.withdraw = was.made || k.made, was.unstated || k.unstated, was.withdraw && k.withdraw
 		k = was
-	} else if s.full() {
+	} else if k.of, k.size = k.record.of(), k.record.size(); !s.room.take(k.of, k.size) {
 		return k
 	} else {
 		if s.kept == nil {
 			s.kept, s.ids, s.pending = make(map[uint64]*kept), make(map[string]*kept), make(map[*kept]bool)
 		}
-		s.kept[k.record.MadeBy], k.numbers, k.bytes = k, make(map[int]number), k.record.bytes()
-		s.room.bytes += k.bytes
+		s.kept[k.record.MadeBy], k.numbers = k, make(map[int]number)
 	}
 	k.atMs = s.NowMs()
 	s.number(k, numbers)
@@ -95,7 +96,7 @@ func (s *Reservations) index(k *kept) {
 func (s *Reservations) forget(k *kept) {
 	if s.kept[k.record.MadeBy] == k {
 		delete(s.kept, k.record.MadeBy)
-		s.room.bytes -= k.bytes
+		s.room.bytes.Give(k.of, k.size)
 	}
 	if s.ids[k.id] == k {
 		delete(s.ids, k.id)
@@ -113,11 +114,12 @@ func (s *Reservations) find(id string) *Record {
 	return nil
 }
 
-// Full is true when there is no room for another reservation.
-func (s *Reservations) Full() bool {
+// Full reports whether there is no room for a new reservation of its caller and namespace.
+func (s *Reservations) Full(r *Record) bool {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	if s.full() && s.room.sweeps(s.NowMs()) { // nodes restore the totals of an ended reservation that is lost
+	of := r.of()
+	if !s.room.hasRoom(of) && s.room.sweeps(s.NowMs()) { // nodes restore the totals of an ended reservation that is lost
 		for _, k := range s.kept {
 			if !k.record.Open(s.NowMs()) && !s.pending[k] {
 				s.forget(k)
@@ -127,10 +129,8 @@ func (s *Reservations) Full() bool {
 			s.Trim()
 		}
 	}
-	return s.full()
+	return !s.room.hasRoom(of)
 }
-
-func (s *Reservations) full() bool { return s.room.full(len(s.kept)) }
 
 // Lose has the next Send state all that is kept: some part of the origin has lost its data.
 func (s *Reservations) Lose() {

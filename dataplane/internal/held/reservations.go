@@ -8,6 +8,7 @@ import (
 	"slices"
 	"sync"
 
+	"github.com/weirhq/weir/dataplane/internal/fair"
 	"github.com/weirhq/weir/dataplane/store"
 	"github.com/weirhq/weir/shared/window"
 )
@@ -34,7 +35,8 @@ var (
 	ErrMany = errors.New("dataplane: too many reservations")
 
 	// ErrFull is ErrMany of a node.
-	ErrFull = fmt.Errorf("%w: this node has %d, or %d bytes of them", ErrMany, Max, BytesMax)
+	ErrFull = fmt.Errorf("%w: the caller or its namespace has its share of this node's (%d in all, or %d bytes)",
+		ErrMany, Max, BytesMax)
 )
 
 type overError struct{}
@@ -87,6 +89,7 @@ type Reservations struct {
 	pending map[*kept]bool // to state again
 	room    room           // that they take
 	heard   map[window.Cell]heard
+	crowds  crowds
 }
 
 // What is a kind of call.
@@ -133,6 +136,9 @@ func (s *Reservations) Reserve(ctx context.Context, id string, r *Record,
 			return s.existing(ctx, id, r, judge)
 		}
 	}
+	if s.shut(id, r, holds) {
+		return r, false, ErrShare
+	}
 	text := r.Text()
 	c := store.HoldCall{Group: store.RecordKey(id), Record: &store.Record{ID: id, Text: text, Spent: r.spent(),
 		TTL: r.left(r.MadeMs)}}
@@ -166,6 +172,10 @@ func (s *Reservations) Reserve(ctx context.Context, id string, r *Record,
 	case one:
 		all = stated{answers: reply.Answers, numbers: make(map[int]number)}
 		s.unhear(holds)
+	}
+	if s.exceeds(r, holds, all.answers) {
+		s.withdraw(id, r)
+		return r, false, ErrShare
 	}
 	if ok, err = judge(all.answers, true); !ok || err != nil {
 		s.withdraw(id, r)
@@ -241,6 +251,9 @@ func (s *Reservations) existing(ctx context.Context, id string, r *Record,
 func (s *Reservations) found(ctx context.Context, id string, r *Record, reply *answer,
 	judge Judge) (is *Record, ok bool, err error) {
 	was, err := Parse(&reply.Record)
+	if err == nil {
+		was.By = r.By
+	}
 	switch {
 	case err != nil || !was.Same(r):
 		return r, false, ErrUsed
@@ -285,6 +298,7 @@ func (s *Reservations) Change(ctx context.Context, id string, by Change) (r *Rec
 	if err != nil {
 		return nil, false, err
 	}
+	r.By = fair.In(ctx)
 	late = !reply.Record.Changed
 	if late && r.Open(reply.Now.UnixMilli()) {
 		if err := by.check(len(r.Items)); err != nil {

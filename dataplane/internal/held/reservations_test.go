@@ -178,8 +178,8 @@ func TestReservationsAreKeptWhileTheyMayBeLost(t *testing.T) {
 		want(2, 3)
 		n.sends(t)
 		want(0, 0)
-		if n.room.bytes != 0 {
-			t.Errorf("%d bytes", n.room.bytes)
+		if n.room.bytes.Used() != 0 {
+			t.Errorf("%d bytes", n.room.bytes.Used())
 		}
 	})
 }

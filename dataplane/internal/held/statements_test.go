@@ -108,8 +108,8 @@ func TestAnOlderAnswerForgetsNothing(t *testing.T) {
 		if !k.unstated || k.lost != lostAll || !n.pending[k] || k.numbers[0].n != 5 || len(n.kept) != 1 || len(n.pending) != 1 {
 			t.Errorf("%+v", k)
 		}
-		if n.room.bytes != open.bytes() {
-			t.Errorf("%d bytes, want %d", n.room.bytes, open.bytes())
+		if n.room.bytes.Used() != open.size() {
+			t.Errorf("%d bytes, want %d", n.room.bytes.Used(), open.size())
 		}
 	})
 }

@@ -138,6 +138,7 @@ func (a *applying) state(i int, h *store.Hold, answer *store.HoldAnswer) (ok boo
 	}
 	answer.Used = max(0, a.counts.Used(h.Cell, held)-was.counts())
 	answer.UsedBefore = a.counts.Used(h.Before, a.Cell(h.Before))
+	answer.Open = int64(held.open)
 	if was.void && h.As >= store.HoldForced {
 		was, known = hold{}, false // the record is the truth, and it is not known whether the hold was there
 	}

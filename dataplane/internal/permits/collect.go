@@ -36,6 +36,9 @@ func (s *Reservations) collect(to collect.Sink) {
 	to.Value(descUnchanged, h.Late.Load()+t.Late.Load(), "late")
 	to.Value(descUnchanged, h.Unknown.Load()+t.Unknown.Load(), "unknown")
 	to.Value(descUnchanged, h.NoReply.Load()+t.NoReply.Load(), "origin")
+	for of, name := range [heldBounds]string{"reservations", "holds", "calls"} {
+		to.Value(descHeldBounds, s.full[of].Load(), name)
+	}
 }
 
 var (
@@ -47,8 +50,8 @@ var (
 	descAcquired = collect.NewCounter("weir_concurrency_requests_total",
 		"Requests for leases, by what this node made of them before shadow mode and outage policies.", "result")
 	descBounds = collect.NewCounter("weir_concurrency_bounds_total",
-		"Requests for leases that were refused because this node has no room: for further keys or leases of the namespace "+
-			"(keys), waiters or leases of the key, or calls to the origin.", "bound")
+		"Requests for leases that were refused because this node has no room in the caller's and the namespace's shares: for "+
+			"further keys or leases by id (keys), waiters or leases of the key, or calls to the origin.", "bound")
 	descLeasesLost = collect.NewCounter("weir_concurrency_leases_lost_total",
 		"Leases that ended because their slots could not be renewed, or the origin had lost them.")
 	descSlotCalls = collect.NewCounter("weir_concurrency_calls_total",
@@ -65,6 +68,9 @@ var (
 	descSettled = collect.NewCounter("weir_reservations_settled_total",
 		"Reservations that were settled or cancelled at this node; any node may have made them. Of all nodes, those "+
 			"granted and never settled have ended by themselves.")
+	descHeldBounds = collect.NewCounter("weir_reservation_bounds_total",
+		"Calls about reservations that were refused because there is no room: in the caller's and the namespace's shares of "+
+			"what this node keeps (reservations), for holds of the key (holds), or for calls to the origin (calls).", "bound")
 	descExceeded = collect.NewCounter("weir_reservations_exceeded_total",
 		"Settled reservations of which more was spent than was reserved.")
 	descUnchanged = collect.NewCounter("weir_reservation_calls_failed_total",

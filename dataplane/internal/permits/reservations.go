@@ -7,10 +7,12 @@ import (
 	"fmt"
 	"math/rand/v2"
 	"slices"
+	"sync/atomic"
 	"time"
 
 	"github.com/weirhq/weir/dataplane/internal/clock"
 	"github.com/weirhq/weir/dataplane/internal/collect"
+	"github.com/weirhq/weir/dataplane/internal/fair"
 	"github.com/weirhq/weir/dataplane/internal/held"
 	"github.com/weirhq/weir/dataplane/internal/holds"
 	"github.com/weirhq/weir/dataplane/internal/loop"
@@ -38,6 +40,31 @@ type Reservations struct {
 	region held.Reservations // at the region's origin
 	own    held.Reservations // at local
 	local  local
+
+	full [heldBounds]atomic.Int64 // calls that were refused because a bound was reached
+}
+
+// heldBound is a bound that refuses calls about reservations.
+type heldBound int
+
+const (
+	boundReservations heldBound = iota // held.ErrMany of this node
+	boundHolds                         // held.ErrMany of a key
+	boundHeldCalls                     // outbox.ErrBusy
+	heldBounds
+)
+
+// refused counts a call that was refused because a bound was reached.
+func (s *Reservations) refused(err error) {
+	switch {
+	case err == nil:
+	case errors.Is(err, held.ErrFull):
+		s.full[boundReservations].Add(1)
+	case errors.Is(err, held.ErrMany):
+		s.full[boundHolds].Add(1)
+	case errors.Is(err, outbox.ErrBusy):
+		s.full[boundHeldCalls].Add(1)
+	}
 }
 
 // init sets up both origins.
@@ -111,17 +138,19 @@ func (s *Reservations) Reserve(ctx context.Context, a *Ask, by Judge) (got Reser
 		return got, outbox.ErrStopped
 	}
 	defer s.calls.Done()
+	defer func() { s.refused(err) }()
+	ctx = fair.OrSpace(ctx, a.space())
 	caller := ctx
 	ctx, cancel := context.WithTimeout(ctx, s.within)
 	defer cancel()
 	s.out.LearnTime(ctx, &a.Items[0].Key)
-	r := a.record(s.clock.ReadMs())
+	r := a.record(fair.In(ctx), s.clock.ReadMs())
 	if s.isOwn(a.ID) {
 		return s.reserveOwn(caller, a, r, by)
 	}
 	got, err = s.reserve(ctx, &s.region, a, r, by)
 	if nowMs := s.clock.ReadMs(); err == nil && !got.Allowed && r.Turned(nowMs) { // nothing new fits there
-		r = a.record(nowMs)
+		r = a.record(r.By, nowMs)
 		got, err = s.reserve(ctx, &s.region, a, r, by)
 	}
 	if !errors.As(err, new(held.Away)) || caller.Err() != nil {
@@ -139,7 +168,7 @@ func (s *Reservations) Reserve(ctx context.Context, a *Ask, by Judge) (got Reser
 // reserve reserves at one of the two origins.
 func (s *Reservations) reserve(ctx context.Context, at *held.Reservations, a *Ask, r *held.Record,
 	by Judge) (got Reserved, err error) {
-	if at.Full() {
+	if at.Full(r) {
 		return got, held.ErrFull
 	}
 	is, ok, err := at.Reserve(ctx, a.ID, r, func(answers []store.HoldAnswer, asked bool) (bool, error) {
@@ -168,9 +197,15 @@ func (s *Reservations) isOwn(id string) bool {
 // ahead returns how far the clock that callers see is ahead of that of local, in milliseconds.
 func (s *Reservations) ahead() int64 { return s.clock.ReadMs() - s.local.nowMs() }
 
+// space returns the namespace of whose room the reservation takes.
+func (a *Ask) space() fair.Space {
+	key := &a.Items[0].Key
+	return fair.Space{Workspace: key.Workspace, Namespace: key.Namespace}
+}
+
 // record is the reservation that a asks for.
-func (a *Ask) record(nowMs int64) *held.Record {
-	r := &held.Record{New: a.New, Returned: a.Returned, Holder: a.Holder, MadeMs: nowMs,
+func (a *Ask) record(by fair.Caller, nowMs int64) *held.Record {
+	r := &held.Record{By: by, New: a.New, Returned: a.Returned, Holder: a.Holder, MadeMs: nowMs,
 		EndsMs: nowMs + a.TTL.Milliseconds(), MadeBy: rand.Uint64() | 1, Items: make([]held.Item, len(a.Items))}
 	for i := range a.Items {
 		q := &a.Items[i]
@@ -195,6 +230,7 @@ func (s *Reservations) Change(ctx context.Context, id string, by held.Change) (r
 		return nil, false, outbox.ErrStopped
 	}
 	defer s.calls.Done()
+	defer func() { s.refused(err) }()
 	if !s.isOwn(id) {
 		ctx, cancel := context.WithTimeout(ctx, s.within)
 		defer cancel()

@@ -1,0 +1,120 @@
+package held
+
+import (
+	"fmt"
+	"time"
+
+	"github.com/weirhq/weir/dataplane/internal/fair"
+	"github.com/weirhq/weir/dataplane/store"
+	"github.com/weirhq/weir/shared/window"
+)
+
+// A cell has store.HoldsMax open holds at most, of all nodes and callers. Where it has many, a node grants a caller no
+// more than fair.HasRoom allows by what the caller has there through this node, and what nobody has. So however many
+// nodes a caller goes to, some are left: of 10,000 holds, one node leaves 5,000, and ten nodes leave 900.
+
+const (
+	crowdMin  = store.HoldsMax / 4 // open holds of a cell from which on callers have shares of it
+	crowdsMax = 1000               // cells
+	shutFor   = time.Second        // for which a caller that has its share is refused by itself
+)
+
+// ErrShare is ErrMany of a caller that has its share of a key's holds.
+var ErrShare = fmt.Errorf("%w: the caller has its share of the %d that the key may have", ErrMany, store.HoldsMax)
+
+// crowd is what a node knows of a cell with many open holds.
+type crowd struct {
+	own     map[fair.Caller]int64 // holds of callers that this node keeps: as last counted, and those granted since
+	untilMs map[fair.Caller]int64 // until when a caller is refused without a call
+}
+
+// crowds are the cells with many open holds.
+type crowds struct {
+	by        map[window.Cell]*crowd
+	countedMs int64
+}
+
+// shut reports whether the caller of a reservation was just refused for want of a share of one of its cells.
+func (s *Reservations) shut(id string, r *Record, holds []store.Hold) bool {
+	nowMs := s.NowMs()
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if s.ids[id] != nil {
+		return false // it is reserved already
+	}
+	for i := range holds {
+		c := s.crowds.by[holds[i].Cell]
+		if c != nil && nowMs < c.untilMs[r.By] && c.untilMs[r.By] <= nowMs+shutFor.Milliseconds() {
+			return true
+		}
+	}
+	return false
+}
+
+// exceeds reports whether the caller of a reservation, which the origin has granted, has more of a cell's holds than its
+// share. If not, it counts the new ones.
+func (s *Reservations) exceeds(r *Record, holds []store.Hold, answers []store.HoldAnswer) (over bool) {
+	if !r.By.Labelled() {
+		return false
+	}
+	nowMs := s.NowMs()
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	var crowded []*crowd
+	for i := range answers {
+		if answers[i].Open < crowdMin {
+			delete(s.crowds.by, holds[i].Cell)
+			continue
+		}
+		c := s.crowdOf(holds[i].Cell, nowMs)
+		if own := c.own[r.By]; !fair.HasRoom(own, own, store.HoldsMax-answers[i].Open) {
+			over, c.untilMs[r.By] = true, nowMs+shutFor.Milliseconds()
+		}
+		crowded = append(crowded, c)
+	}
+	for _, c := range crowded {
+		if !over {
+			c.own[r.By]++
+		}
+	}
+	return over
+}
+
+// crowdOf returns what is known of a cell, from a count that is a second old at most, or begun anew. The mutex is held.
+func (s *Reservations) crowdOf(of window.Cell, nowMs int64) *crowd {
+	c := s.crowds.by[of]
+	if c == nil {
+		if s.crowds.by == nil || len(s.crowds.by) >= crowdsMax {
+			s.crowds.by = make(map[window.Cell]*crowd)
+		}
+		c = &crowd{own: make(map[fair.Caller]int64), untilMs: make(map[fair.Caller]int64)}
+		s.crowds.by[of] = c
+	}
+	if since := nowMs - s.crowds.countedMs; since < 0 || since >= time.Second.Milliseconds() {
+		s.crowds.countedMs = nowMs
+		s.countCrowds(nowMs)
+	}
+	return c
+}
+
+// countCrowds counts the open holds of callers in all crowded cells. The mutex is held.
+func (s *Reservations) countCrowds(nowMs int64) {
+	for _, c := range s.crowds.by {
+		clear(c.own)
+		for by, untilMs := range c.untilMs {
+			if untilMs <= nowMs {
+				delete(c.untilMs, by)
+			}
+		}
+	}
+	for _, k := range s.kept {
+		if !k.of.Caller.Labelled() || k.withdraw || !k.record.Open(nowMs) {
+			continue
+		}
+		for i := range k.record.Items {
+			if c := s.crowds.by[k.record.Items[i].Cell()]; c != nil {
+				c.own[k.of.Caller]++
+			}
+		}
+	}
+}

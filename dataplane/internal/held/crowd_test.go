@@ -1,0 +1,68 @@
+package held
+
+import (
+	"errors"
+	"fmt"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/weirhq/weir/dataplane/internal/fair"
+	"github.com/weirhq/weir/dataplane/memstore"
+	"github.com/weirhq/weir/dataplane/store"
+)
+
+// However many reservations of a key one caller asks for, at however many nodes, another caller's are granted. What the
+// caller settles makes room for it again.
+func TestOneCallersHoldsOfAKeyLeaveOthersSome(t *testing.T) {
+	for _, nodes := range []int{1, 3} {
+		t.Run(fmt.Sprint(nodes, " nodes"), func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				origin := memstore.NewOrigin(memstore.OriginOptions{})
+				var all []*node
+				for range nodes {
+					all = append(all, nodeOf(origin))
+				}
+				reserve := func(n *node, label string, i int) error {
+					r := recordOf(keyCost{"k", 1})
+					r.By, r.New = fair.In(fair.With(t.Context(), label)), true
+					r.Items[0].Limit, r.EndsMs = 1<<40, r.MadeMs+hour.Milliseconds()
+					_, _, err := n.tries(t.Context(), fmt.Sprint(label, i), r)
+					return err
+				}
+				granted, refused := 0, 0
+				for i := 0; refused < 100*nodes && granted < store.HoldsMax; i++ {
+					switch err := reserve(all[i%nodes], "flood", i); {
+					case err == nil:
+						granted++
+					case errors.Is(err, ErrShare):
+						refused++
+					default:
+						t.Fatal(err)
+					}
+					if i%20 == 0 {
+						time.Sleep(10 * time.Millisecond)
+					}
+				}
+				least, most := store.HoldsMax/2-10, store.HoldsMax-store.HoldsMax/(nodes+1)+100
+				if granted < least || granted > most {
+					t.Errorf("one caller has %d holds of %d, want %d to %d", granted, store.HoldsMax, least, most)
+				}
+				for i := range 500 {
+					if err := reserve(all[i%nodes], "victim", i); err != nil {
+						t.Fatalf("reservation %d of another caller: %v", i, err)
+					}
+				}
+				for i := range 1000 {
+					if _, _, err := all[i%nodes].Change(t.Context(), fmt.Sprint("flood", i), Change{Settled: true}); err != nil {
+						t.Fatal(err)
+					}
+				}
+				time.Sleep(2 * time.Second)
+				if err := reserve(all[0], "flood", -1); err != nil {
+					t.Errorf("after 1000 were settled: %v", err)
+				}
+			})
+		})
+	}
+}
