@@ -4,6 +4,7 @@ import (
 	"container/heap"
 	"container/list"
 
+	"github.com/weirhq/weir/dataplane/internal/fair"
 	"github.com/weirhq/weir/dataplane/internal/slots"
 )
 
@@ -29,24 +30,20 @@ type known struct {
 	slot   slots.Lease // if it is here
 }
 
-// space is a namespace.
-type space struct{ workspace, namespace string }
-
-func (k *known) space() space { return space{k.Key.Workspace, k.Key.Namespace} }
-
 // index has the leases that a node knows: live ones until they end, and others for some time after they were released
 // or lost. The zero value is empty. What a call does, except all, does not grow with the number of leases.
 type index struct {
 	by     map[name]*item
 	live   ends
-	over   list.List     // of *item, the oldest first
-	spaces map[space]int // live leases of each namespace
-	there  int           // live leases that are not here
+	shares fair.Places // of liveMax; live leases have them
+	over   list.List   // of *item, the oldest first
+	there  int         // live leases that are not here
 }
 
 // item is a lease in the index.
 type item struct {
 	*known
+	of      fair.Of       // whose share a live one takes
 	place   int           // in live
 	element *list.Element // in over; nil if it is live
 	overMs  int64         // when it came there
@@ -60,21 +57,22 @@ func (x *index) find(n name) *known {
 	return nil
 }
 
-// keep notes a lease that is held. It returns false if there is no room. A namespace must leave free a third of the
-// room that it takes, so that others find some.
-func (x *index) keep(k *known, nowMs int64) bool {
+// keep notes a lease that a caller has acquired or renewed. It returns false if there is no room for it in the shares of
+// the caller and the namespace. A lease that is kept goes on taking the share of the caller who came with it first.
+func (x *index) keep(k *known, by fair.Caller, nowMs int64) bool {
 	x.expire(nowMs)
-	n := k.name()
-	if it := x.by[n]; it == nil || it.over {
-		if free := liveMax - len(x.live); free < 1 || 3*free < x.spaces[k.space()] {
-			return false
-		}
+	n, of := k.name(), fair.Of{Caller: by, Space: fair.Space{Workspace: k.Key.Workspace, Namespace: k.Key.Namespace}}
+	x.shares.Most = liveMax
+	if it := x.by[n]; it != nil && !it.over {
+		of = it.of
+	} else if !x.shares.HasRoom(of) {
+		return false
 	}
 	x.remove(n)
-	it := &item{known: k}
+	it := &item{known: k, of: of}
 	x.add(n, it)
 	heap.Push(&x.live, it)
-	x.count(k, 1)
+	x.count(it, 1)
 	return true
 }
 
@@ -117,7 +115,7 @@ func (x *index) expire(nowMs int64) {
 
 func (x *index) add(n name, it *item) {
 	if x.by == nil {
-		x.by, x.spaces = make(map[name]*item), make(map[space]int)
+		x.by = make(map[name]*item)
 	}
 	x.by[n] = it
 }
@@ -132,17 +130,15 @@ func (x *index) remove(n name) {
 		x.over.Remove(it.element)
 	default:
 		heap.Remove(&x.live, it.place)
-		x.count(it.known, -1)
+		x.count(it, -1)
 	}
 	delete(x.by, n)
 }
 
 // count counts a live lease, or with -1 one that is no longer live.
-func (x *index) count(k *known, n int) {
-	if x.spaces[k.space()] += n; x.spaces[k.space()] == 0 {
-		delete(x.spaces, k.space())
-	}
-	if !k.here {
+func (x *index) count(it *item, n int) {
+	x.shares.Give(it.of, int64(-n))
+	if !it.here {
 		x.there += n
 	}
 }

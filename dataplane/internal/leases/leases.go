@@ -8,13 +8,13 @@ package leases
 
 import (
 	"cmp"
-	"container/list"
 	"context"
 	"errors"
 	"sync"
 	"sync/atomic"
 	"time"
 
+	"github.com/weirhq/weir/dataplane/internal/fair"
 	"github.com/weirhq/weir/dataplane/internal/slots"
 	"github.com/weirhq/weir/dataplane/store"
 )
@@ -56,12 +56,10 @@ type Book struct {
 
 	granted, refused atomic.Int64
 
-	mu    sync.Mutex
-	known index
-	full  map[slots.Name]refusal
-
-	lines   map[lineName]*list.List // of *place
-	waiting map[slots.Name]int      // in all lines of a key
+	mu      sync.Mutex
+	known   index
+	full    map[slots.Name]refusal
+	waiting map[slots.Name]*waiting
 
 	asking map[name]*asking // calls for this process's leases
 }
@@ -72,17 +70,11 @@ type asking struct {
 	done  chan struct{}
 }
 
-// lineName names a line, in which those wait who want a lease of one key: the first asks the origin, and the others
-// follow in their order. Requests with another limit have a line of their own, so that none waits for a smaller one's.
-type lineName struct {
-	key slots.Name
-	own int64
-}
-
-// place is one in a line.
-type place struct {
-	turn    chan struct{} // closed once it is the first
-	element *list.Element
+// waiting are those who wait for a lease of one key, in a line for each limit: the first of a line asks the origin, and
+// the others follow, where callers take turns. So no request waits for one with a smaller limit.
+type waiting struct {
+	places fair.Places
+	lines  map[int64]*fair.Line[chan struct{}] // by the limit of the requests; the channel is closed for the first
 }
 
 // Ask asks for a lease.
@@ -112,7 +104,7 @@ func (b *Book) Acquire(ctx context.Context, a *Ask, wait bool) (r slots.Result) 
 		r = b.wait(ctx, a)
 	}
 	if !r.Granted && a.leave() {
-		b.Origin.Go(func() { b.giveBack(a) })
+		b.Origin.Go(func() { b.giveBack(ctx, a) })
 	}
 	if r.Out && a.Local && ctx.Err() == nil {
 		return b.acquireHere(ctx, a, false)
@@ -138,9 +130,9 @@ func (a *Ask) leave() bool {
 }
 
 // giveBack releases a lease that nobody knows of. If the call fails, the lease ends by itself.
-func (b *Book) giveBack(a *Ask) {
+func (b *Book) giveBack(ctx context.Context, a *Ask) {
 	release := store.GrantAsk{Key: a.Key.SlotsKey(), Lease: a.ID}
-	_, _ = b.Origin.Say(context.Background(), b.Origin.ShardOf(&release.Key), []store.GrantAsk{release}, nil)
+	_, _ = b.Origin.Say(context.WithoutCancel(ctx), b.Origin.ShardOf(&release.Key), []store.GrantAsk{release}, nil)
 }
 
 func (l *Lease) name() name { return name{l.Key, l.ID} }
@@ -157,7 +149,7 @@ func (b *Book) ask(ctx context.Context, a *Ask) (r slots.Result) {
 	answers, err := b.Origin.Say(ctx, b.Origin.ShardOf(&acquire.Key), []store.GrantAsk{acquire},
 		func(answers []store.GrantAnswer) {
 			if answers[0].Held > 0 && a.grantedLate() {
-				b.giveBack(a)
+				b.giveBack(ctx, a)
 			}
 		})
 	if err == nil {
@@ -185,7 +177,7 @@ func (b *Book) ask(ctx context.Context, a *Ask) (r slots.Result) {
 		if was := b.find(a.name()); was != nil && nowMs < was.endsMs {
 			a.SinceMs = was.SinceMs // a repeated call has the same lease
 		}
-		b.keep(&known{Lease: a.Lease, endsMs: nowMs + a.TTL.Milliseconds()}) // or nobody lists it
+		b.keep(ctx, &known{Lease: a.Lease, endsMs: nowMs + a.TTL.Milliseconds()}) // or nobody lists it
 	} else {
 		b.setFull(a, nowMs)
 	}
@@ -194,15 +186,16 @@ func (b *Book) ask(ctx context.Context, a *Ask) (r slots.Result) {
 
 // wait asks until there is a lease.
 func (b *Book) wait(ctx context.Context, a *Ask) (r slots.Result) {
-	at := b.enter(a)
+	by := fair.In(ctx)
+	at := b.enter(a, by)
 	if at == nil {
 		return slots.Result{Err: slots.ErrWaiters}
 	}
-	defer b.leave(a, at)
+	defer b.leave(a, by, at)
 	timer := time.NewTimer(time.Hour)
 	timer.Stop() // until it has the turn
 	defer timer.Stop()
-	turn, pause := at.turn, time.Duration(0)
+	turn, pause := at.Value, time.Duration(0)
 	for {
 		var changed <-chan struct{}
 		if b.Changed != nil {
@@ -237,44 +230,50 @@ func (b *Book) wait(ctx context.Context, a *Ask) (r slots.Result) {
 	}
 }
 
-// enter takes the last place in a's line. It returns nil if as many wait as may.
-func (b *Book) enter(a *Ask) *place {
+// enter takes the caller's next place in a's line. It returns nil if as many of the caller wait as may.
+func (b *Book) enter(a *Ask, by fair.Caller) *fair.Wait[chan struct{}] {
 	b.mu.Lock()
 	defer b.mu.Unlock()
-	if b.waiting[a.Key] >= waitersMax {
+	w := b.waiting[a.Key]
+	if w == nil {
+		w = &waiting{places: fair.Places{Most: waitersMax}, lines: make(map[int64]*fair.Line[chan struct{}])}
+	}
+	line := w.lines[a.Own]
+	if line == nil {
+		line = new(fair.Line[chan struct{}])
+	}
+	if !w.places.Take(fair.Of{Caller: by}, 1) {
 		return nil
 	}
-	if b.lines == nil {
-		b.lines, b.waiting = make(map[lineName]*list.List), make(map[slots.Name]int)
+	if b.waiting == nil {
+		b.waiting = make(map[slots.Name]*waiting)
 	}
-	b.waiting[a.Key]++
-	l := b.lines[lineName{a.Key, a.Own}]
-	if l == nil {
-		l = list.New()
-		b.lines[lineName{a.Key, a.Own}] = l
-	}
-	at := &place{turn: make(chan struct{})}
-	if at.element = l.PushBack(at); l.Len() == 1 {
-		close(at.turn)
+	b.waiting[a.Key], w.lines[a.Own] = w, line
+	at := line.Add(by, make(chan struct{}))
+	if line.First() == at && at.Next() == nil {
+		line.Serve(at)
+		close(at.Value)
 	}
 	return at
 }
 
 // leave gives a place up, and the turn, if it has that, to the next in line.
-func (b *Book) leave(a *Ask, at *place) {
+func (b *Book) leave(a *Ask, by fair.Caller, at *fair.Wait[chan struct{}]) {
 	b.mu.Lock()
 	defer b.mu.Unlock()
-	if b.waiting[a.Key]--; b.waiting[a.Key] == 0 {
-		delete(b.waiting, a.Key)
-	}
-	l := b.lines[lineName{a.Key, a.Own}]
-	first := l.Front() == at.element
-	l.Remove(at.element)
-	switch next := l.Front(); {
+	w := b.waiting[a.Key]
+	line := w.lines[a.Own]
+	first := line.First() == at
+	line.Remove(at)
+	w.places.Give(fair.Of{Caller: by}, 1)
+	switch next := line.First(); {
 	case next == nil:
-		delete(b.lines, lineName{a.Key, a.Own})
+		if delete(w.lines, a.Own); len(w.lines) == 0 {
+			delete(b.waiting, a.Key)
+		}
 	case first:
-		close(next.Value.(*place).turn)
+		line.Serve(next)
+		close(next.Value)
 	}
 }
 
@@ -294,7 +293,8 @@ func (b *Book) Renew(ctx context.Context, leases []Lease, ttl time.Duration) []e
 		case k == nil || !k.here:
 			there = append(there, i)
 		case k.slot.Renew(lasts):
-			b.keep(&known{Lease: k.Lease, here: true, slot: k.slot, endsMs: max(k.endsMs, sentMs+lasts.Milliseconds())})
+			b.keep(ctx, &known{Lease: k.Lease, here: true, slot: k.slot,
+				endsMs: max(k.endsMs, sentMs+lasts.Milliseconds())})
 		default:
 			errs[i] = slots.ErrLost
 			b.forget(l)
@@ -307,7 +307,7 @@ func (b *Book) Renew(ctx context.Context, leases []Lease, ttl time.Duration) []e
 			b.forget(&leases[i])
 			return
 		}
-		b.keep(&known{Lease: leases[i], endsMs: sentMs + cmp.Or(ttl, leases[i].TTL).Milliseconds()})
+		b.keep(ctx, &known{Lease: leases[i], endsMs: sentMs + cmp.Or(ttl, leases[i].TTL).Milliseconds()})
 	})
 	return errs
 }
@@ -391,7 +391,8 @@ func (b *Book) acquireHere(ctx context.Context, a *Ask, wait bool) (r slots.Resu
 		r.Granted, r.Lease = true, k.slot
 	} else {
 		a.Sent = time.Now()
-		ask := slots.Ask{Name: a.Key, Own: a.Own, Limit: a.Limit, TTL: a.TTL, Unattended: true, Holder: a.Holder}
+		ask := slots.Ask{Name: a.Key, Own: a.Own, Limit: a.Limit, TTL: a.TTL, Unattended: true, Holder: a.Holder,
+			By: fair.In(ctx)}
 		if b.Origin == nil {
 			if b.Table.Acquire(ctx, &ask, wait, &r); r.Granted && wait {
 				a.Sent = time.Now()
@@ -402,7 +403,7 @@ func (b *Book) acquireHere(ctx context.Context, a *Ask, wait bool) (r slots.Resu
 			r.Out = true
 		}
 	}
-	if r.Granted && !b.keep(&known{Lease: a.Lease, here: true, slot: r.Lease,
+	if r.Granted && !b.keep(ctx, &known{Lease: a.Lease, here: true, slot: r.Lease,
 		endsMs: b.SteadyMs() + a.TTL.Milliseconds()}) {
 		r.Lease.Release()
 		r.Granted, r.Err = false, slots.ErrFull
@@ -461,10 +462,10 @@ func (b *Book) forget(l *Lease) {
 }
 
 // keep is false if there is no room.
-func (b *Book) keep(k *known) bool {
+func (b *Book) keep(ctx context.Context, k *known) bool {
 	b.mu.Lock()
 	defer b.mu.Unlock()
-	return b.known.keep(k, b.SteadyMs())
+	return b.known.keep(k, fair.In(ctx), b.SteadyMs())
 }
 
 // refusal is what the origin refused last of a key.

@@ -8,6 +8,7 @@ import (
 	"time"
 
 	"github.com/weirhq/weir/dataplane/internal/clock"
+	"github.com/weirhq/weir/dataplane/internal/fair"
 	"github.com/weirhq/weir/dataplane/internal/leases"
 	"github.com/weirhq/weir/dataplane/internal/outbox"
 	"github.com/weirhq/weir/dataplane/internal/rules"
@@ -104,6 +105,7 @@ func (l *Leases) AcquireToken(ctx context.Context, ask *slots.Ask, id string, wa
 		Local: by.Outage == rules.OutageLocal,
 		Lease: leases.Lease{Key: ask.Name, ID: id, TTL: ask.TTL, SinceMs: l.clock.ReadMs(), Holder: ask.Holder}}
 	began := time.Now()
+	ctx = fair.OrSpace(ctx, space(&of.Lease))
 	r = l.book.Acquire(ctx, &of, wait && !by.Shadow)
 	by = l.Judge(ask) // it may have waited
 	if l.refused(ask, &r); r.Granted {
@@ -126,14 +128,19 @@ func (l *Leases) refused(ask *slots.Ask, r *slots.Result) {
 	}
 }
 
+// space is a lease's namespace.
+func space(l *leases.Lease) fair.Space {
+	return fair.Space{Workspace: l.Key.Workspace, Namespace: l.Key.Namespace}
+}
+
 // Renew has leases by id end ttl from now: see leases.Book.
 func (l *Leases) Renew(ctx context.Context, of []leases.Lease, ttl time.Duration) []error {
-	return l.book.Renew(ctx, of, ttl)
+	return l.book.Renew(fair.OrSpace(ctx, space(&of[0])), of, ttl)
 }
 
 // Release ends leases by id: see leases.Book.
 func (l *Leases) Release(ctx context.Context, of []leases.Lease) []error {
-	return l.book.Release(ctx, of)
+	return l.book.Release(fair.OrSpace(ctx, space(&of[0])), of)
 }
 
 // Look returns what this node knows of a key, and in r what Acquire would decide by it.

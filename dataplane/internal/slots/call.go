@@ -117,7 +117,7 @@ func (e *entry) say(now time.Duration, number int64) (ask store.GrantAsk, ok boo
 	e.askAt = 0
 	e.expire(now)
 	e.serve(now)
-	if e.busy == 0 && e.waiters.first == nil && !e.told {
+	if e.busy == 0 && e.waiters.len == 0 && !e.told {
 		e.held = 0
 		return ask, false
 	}
@@ -139,7 +139,7 @@ func (e *entry) say(now time.Duration, number int64) (ask store.GrantAsk, ok boo
 		Have: e.busy + keep, Want: max(0, want-keep), Spare: spare - keep, TTL: ttl + Margin}
 	e.held, e.validUntil = ask.Have, min(e.validUntil, now+ttl)
 	e.used, e.told, e.inFlight = false, true, true
-	for w := e.waiters.first; w != nil; w = w.next {
+	for w := range e.waiters.all {
 		w.number = number
 	}
 	if e.held > 0 {
@@ -150,10 +150,10 @@ func (e *entry) say(now time.Duration, number int64) (ask store.GrantAsk, ok boo
 
 // wanted is the highest limit of those who wait, or else the last request's, and how many slots would serve them.
 func (e *entry) wanted() (limit, slots int64) {
-	if e.waiters.first == nil {
+	if e.waiters.len == 0 {
 		return e.limit, 0
 	}
-	for w := e.waiters.first; w != nil; w = w.next {
+	for w := range e.waiters.all {
 		if limit = max(limit, w.ask.Limit); w.ask.Limit > e.busy {
 			slots++
 		}
@@ -164,7 +164,7 @@ func (e *entry) wanted() (limit, slots int64) {
 // shortest is the shortest time to live of those who hold a lease or wait for one, or else the last request's.
 func (e *entry) shortest() time.Duration {
 	shortest := e.shortestTTL()
-	for w := e.waiters.first; w != nil; w = w.next {
+	for w := range e.waiters.all {
 		shortest = min(shortest, w.ask.TTL)
 	}
 	if shortest == forever {
@@ -185,7 +185,7 @@ func (e *entry) failed(now, again time.Duration) {
 	e.serve(now)
 	out := Result{Out: true, Held: e.busy + e.others, RetryIn: again - now}
 	e.answer(out, func(w *waiter) bool { return w.once || w.ask.OutEnds })
-	if e.told || e.waiters.first != nil {
+	if e.told || e.waiters.len > 0 {
 		e.askBy(again)
 	}
 }
@@ -222,7 +222,7 @@ func (e *entry) hear(sent, now time.Duration, ask *store.GrantAsk, a *store.Gran
 
 // next schedules the key's next call.
 func (e *entry) next(sent, now, ttl time.Duration, recovering bool) {
-	if e.waiters.first == nil {
+	if e.waiters.len == 0 {
 		e.backoff = 0
 	} else {
 		e.backoff = min(max(retryMin, 2*e.backoff), retryMax)
@@ -230,7 +230,7 @@ func (e *entry) next(sent, now, ttl time.Duration, recovering bool) {
 		if recovering {
 			again = now + max(e.retryIn, retryMin)
 		}
-		for w := e.waiters.first; w != nil; w = w.next {
+		for w := range e.waiters.all {
 			if w.number == 0 {
 				again = now // came while the call was out
 			}

@@ -9,8 +9,8 @@
 //   - those of which a third of the time to live has passed say again what they hold;
 //   - those with more spare slots than their share, or with any that were not used since, hand them back.
 //
-// A slot that is released goes to the first who waits on this node. Every yieldEvery, where other nodes or leases by id
-// are refused, it goes back instead, and this node asks again after yieldFor.
+// A slot that is released goes to the first who waits on this node, where callers take turns. Every yieldEvery, where
+// other nodes or leases by id are refused, it goes back instead, and this node asks again after yieldFor.
 //
 // # Why the limit holds
 //

@@ -5,6 +5,8 @@ import (
 	"errors"
 	"math"
 	"time"
+
+	"github.com/weirhq/weir/dataplane/internal/fair"
 )
 
 // forever is the end of what does not end by itself.
@@ -15,6 +17,7 @@ type entry struct {
 	stripe *stripe // constant
 	shard  *shard  // constant
 	name   Name    // constant
+	of     fair.Of // constant: whose share of the table's keys it takes
 
 	limit int64         // of the last request
 	ttl   time.Duration // of the last request
@@ -59,7 +62,8 @@ func (e *entry) grant(now time.Duration, a *Ask) Lease {
 	case a.AgeMax > 0:
 		r.deadline = now + a.AgeMax
 	}
-	e.busy++
+	e.count(a.By, 1)
+	r.by = a.By
 	e.used = true
 	e.stripe.stats.Granted++
 	e.stripe.stats.Leases++
@@ -83,7 +87,7 @@ func (e *entry) finish(index uint32, why error) {
 	r.generation++
 	e.finished++
 	r.next, e.free = e.free, index+1
-	e.busy--
+	e.count(r.by, -1)
 	e.stripe.stats.Leases--
 	if errors.Is(why, ErrLost) || errors.Is(why, ErrRevoked) {
 		e.stripe.stats.Lost++
@@ -148,20 +152,22 @@ func (e *entry) spareMax(want int64) int64 {
 	return min(max(0, e.limit-e.others-e.busy-want)/(2*e.stripe.table.nodes()), spareMax)
 }
 
-// serve grants free slots to those who wait, in their order. One whose own limit is reached keeps its place, and holds
-// up nobody whose limit is higher.
+// serve grants free slots to those who wait, in their order, in which callers take turns. A request whose own limit is
+// reached keeps its place, and holds up none whose limit is higher.
 func (e *entry) serve(now time.Duration) {
-	if e.waiters.first == nil || e.yields(now) {
+	if e.waiters.len == 0 || e.yields(now) {
 		return
 	}
-	for w := e.waiters.first; w != nil && e.busy < e.held; {
-		next := w.next
+	for w := range e.waiters.all {
+		if e.busy >= e.held {
+			return
+		}
 		if e.hasRoom(w.ask.Limit) {
+			e.waiters.line.Serve(w.at)
 			e.waiters.remove(w)
 			e.stripe.stats.Waiters--
 			w.ready <- Result{Lease: e.grant(now, &w.ask), Granted: true, Held: e.busy + e.others, Asked: w.number > 0}
 		}
-		w = next
 	}
 }
 
@@ -178,7 +184,7 @@ func (e *entry) yields(now time.Duration) bool {
 
 // returned looks at a slot that has become free.
 func (e *entry) returned(now func() time.Duration) {
-	if e.waiters.first != nil {
+	if e.waiters.len > 0 {
 		e.serve(now())
 	}
 	if e.shard.asks != nil && e.held-e.busy > e.spare {
@@ -188,5 +194,5 @@ func (e *entry) returned(now func() time.Duration) {
 
 // idle is true of an entry that nothing would be lost with.
 func (e *entry) idle() bool {
-	return e.busy == 0 && e.waiters.first == nil && !e.inFlight && (e.shard.asks == nil || e.held == 0 && !e.told)
+	return e.busy == 0 && e.waiters.len == 0 && !e.inFlight && (e.shard.asks == nil || e.held == 0 && !e.told)
 }

@@ -1,10 +1,15 @@
 package slots
 
-import "time"
+import (
+	"time"
+
+	"github.com/weirhq/weir/dataplane/internal/fair"
+)
 
 // limitLeases are a key's leases, in a slab with a list of free records.
 type limitLeases struct {
-	busy    int64 // live records
+	busy    int64                 // live records
+	callers map[fair.Caller]int64 // live records of callers with a label
 	records []record
 	free    uint32   // index + 1 of the first free record, 0 for none
 	byEnd   []uint32 // a heap of the live records that end by themselves
@@ -24,8 +29,28 @@ type record struct {
 	deadline   time.Duration // when it ends by itself
 	since      time.Duration
 	holder     string
+	by         fair.Caller
 	done       chan struct{} // nil until somebody asks
 	was        error         // why the lease before this generation has ended
+}
+
+// count counts a live record of a caller, or with -1 one that is no longer live.
+func (l *limitLeases) count(by fair.Caller, n int64) {
+	if l.busy += n; !by.Labelled() {
+		return
+	}
+	if l.callers == nil {
+		l.callers = make(map[fair.Caller]int64)
+	}
+	if l.callers[by] += n; l.callers[by] == 0 {
+		delete(l.callers, by)
+	}
+}
+
+// mayHave reports whether a caller may have one more lease on this node.
+func (l *limitLeases) mayHave(by fair.Caller) bool {
+	own := l.callers[by]
+	return fair.HasRoom(own, own, LeasesMax-l.busy)
 }
 
 // firstEnd is when the first lease ends by itself.

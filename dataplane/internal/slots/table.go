@@ -12,6 +12,7 @@ import (
 	"sync/atomic"
 	"time"
 
+	"github.com/weirhq/weir/dataplane/internal/fair"
 	"github.com/weirhq/weir/dataplane/store"
 	"github.com/weirhq/weir/shared/window"
 )
@@ -38,13 +39,13 @@ const (
 const LeasesMax = 1_000_000
 
 var (
-	// ErrFull refuses a key that there is no room for.
+	// ErrFull refuses a key that there is no room for in its caller's and namespace's shares.
 	ErrFull = errors.New("slots: too many keys have leases on this node")
 
-	// ErrWaiters refuses to wait where as many wait as may.
+	// ErrWaiters refuses to wait where as many of the caller wait as may.
 	ErrWaiters = errors.New("slots: too many wait for the key on this node")
 
-	// ErrLeases refuses a lease of a key that has LeasesMax on this node.
+	// ErrLeases refuses a lease of a key of which the caller has its share of LeasesMax on this node.
 	ErrLeases = errors.New("slots: the key has too many leases on this node")
 )
 
@@ -88,6 +89,7 @@ type Ask struct {
 	Unattended bool          // the lease ends TTL after it was granted or renewed last
 	OutEnds    bool          // Wait ends when the origin does not answer
 	Holder     string        // a label
+	By         fair.Caller   // Acquire sets it
 }
 
 // Result is what an Ask has come to.
@@ -122,15 +124,12 @@ type Table struct {
 	stripes [stripes]stripe
 	shards  []*shard
 
-	room   sync.Mutex // taken under a stripe's, never the other way round
-	keys   int
-	spaces map[space]int // keys of each namespace
+	keys fair.Places // of Config.EntriesMax
 }
 
-// space is a namespace.
-type space struct{ workspace, namespace string }
-
-func (n *Name) space() space { return space{n.Workspace, n.Namespace} }
+func (a *Ask) of() fair.Of {
+	return fair.Of{Caller: a.By, Space: fair.Space{Workspace: a.Name.Workspace, Namespace: a.Name.Namespace}}
+}
 
 // stripe is a part of the keys.
 type stripe struct {
@@ -154,11 +153,11 @@ type shard struct {
 
 // New makes an empty table.
 func New(cfg Config) *Table {
-	t := &Table{cfg: cfg, base: time.Now(), spaces: make(map[space]int)}
+	t := &Table{cfg: cfg, base: time.Now()}
 	for t.node == 0 {
 		t.node = rand.Uint64()
 	}
-	t.cfg.EntriesMax = cmp.Or(cfg.EntriesMax, 100_000)
+	t.keys.Most = int64(cmp.Or(cfg.EntriesMax, 100_000))
 	t.cfg.WaitersMax = cmp.Or(cfg.WaitersMax, 1000)
 	for i := range t.stripes {
 		t.stripes[i].table, t.stripes[i].entries = t, make(map[Name]*entry)
@@ -197,20 +196,22 @@ func (t *Table) stripeOf(name *Name) *stripe {
 // Try asks for a lease that this node can grant, and waits for the origin's word where it cannot, until ctx ends.
 func (t *Table) Try(ctx context.Context, a *Ask) (r Result) { t.Acquire(ctx, a, false, &r); return r }
 
-// Wait is Try, and waits for a slot until ctx ends: first come, first served on this node.
+// Wait is Try, and waits for a slot until ctx ends. On this node, callers take turns, and each caller's
+// requests are served in the order in which they came.
 func (t *Table) Wait(ctx context.Context, a *Ask) (r Result) { t.Acquire(ctx, a, true, &r); return r }
 
 // Acquire is Try, or Wait, into an empty result.
 func (t *Table) Acquire(ctx context.Context, a *Ask, wait bool, r *Result) {
 	now := t.now()
+	a.By = fair.In(ctx)
 	s := t.stripeOf(&a.Name)
 	s.mu.Lock()
 	e := s.entries[a.Name]
 	if e == nil {
 		s.mu.Unlock()
-		t.makeRoom(&a.Name)
+		t.makeRoom(a.of())
 		s.mu.Lock()
-		if e = t.entryLocked(s, &a.Name); e == nil {
+		if e = t.entryLocked(s, a); e == nil {
 			s.stats.Refused++
 			s.mu.Unlock()
 			r.Err = ErrFull
@@ -222,7 +223,7 @@ func (t *Table) Acquire(ctx context.Context, a *Ask, wait bool, r *Result) {
 		e.expire(now)
 		e.serve(now)
 	}
-	if e.hasRoom(a.Limit) && !t.stopped.Load() && !e.yields(now) && e.busy < LeasesMax {
+	if e.hasRoom(a.Limit) && !t.stopped.Load() && !e.yields(now) && e.mayHave(a.By) {
 		r.Lease, r.Granted, r.Held = e.grant(now, a), true, e.busy+e.others
 		if e.validUntil > now+a.TTL && e.shard.asks != nil {
 			e.askBy(now) // the slot must not stay taken for longer
@@ -249,7 +250,7 @@ func (t *Table) TakeFree(a *Ask, r *Result) {
 	}
 	e.expire(now)
 	e.serve(now)
-	if e.hasRoom(a.Limit) && !t.stopped.Load() && now >= e.yieldUntil && e.busy < LeasesMax {
+	if e.hasRoom(a.Limit) && !t.stopped.Load() && now >= e.yieldUntil && e.mayHave(a.By) {
 		r.Lease, r.Granted = e.grant(now, a), true
 	}
 	r.Held, r.RetryIn = e.busy+e.others, e.retryIn
@@ -262,11 +263,11 @@ func (e *entry) refusedOrQueued(now time.Duration, a *Ask, once bool) (*waiter, 
 	switch {
 	case t.stopped.Load():
 		refused.Out, refused.Err = true, ErrStopped
-	case e.busy >= LeasesMax:
+	case !e.mayHave(a.By):
 		refused.Err = ErrLeases
 	case a.Limit == 0: // nothing that happens here would grant it
 	case once && (alone || now < e.fullUntil):
-	case e.waiters.len >= int64(t.cfg.WaitersMax):
+	case !e.waiters.hasRoom(a.By, int64(t.cfg.WaitersMax)):
 		refused.Err = ErrWaiters
 	case once && now < time.Duration(e.shard.restUntil.Load()):
 		refused.Out, refused.RetryIn = true, time.Duration(e.shard.restUntil.Load())-now
@@ -311,7 +312,7 @@ func (t *Table) await(ctx context.Context, e *entry, w *waiter) Result {
 	s := e.stripe
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	if !w.queued {
+	if !w.at.Queued() {
 		return <-w.ready // it has been answered meanwhile
 	}
 	e.waiters.remove(w)
@@ -327,7 +328,7 @@ func (t *Table) judge(e *entry, w *waiter) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	was := w.ask.Limit
-	if !w.queued {
+	if !w.at.Queued() {
 		return
 	}
 	if waits := t.cfg.Judge(&w.ask); !waits || w.ask.Limit == 0 {
@@ -345,14 +346,15 @@ func (t *Table) judge(e *entry, w *waiter) {
 }
 
 // entryLocked makes an entry where there is none, or returns nil if there is no room.
-func (t *Table) entryLocked(s *stripe, name *Name) *entry {
+func (t *Table) entryLocked(s *stripe, a *Ask) *entry {
+	name, of := &a.Name, a.of()
 	if e := s.entries[*name]; e != nil {
 		return e
 	}
-	if !t.count(name, 1) {
+	if !t.keys.Take(of, 1) {
 		return nil
 	}
-	e := &entry{stripe: s, name: *name, shard: t.shards[0], held: math.MaxInt64, validUntil: forever}
+	e := &entry{stripe: s, name: *name, of: of, shard: t.shards[0], held: math.MaxInt64, validUntil: forever}
 	e.ask.e, e.end.e = e, e
 	if t.cfg.Origin != nil {
 		key := name.SlotsKey()
@@ -362,36 +364,9 @@ func (t *Table) entryLocked(s *stripe, name *Name) *entry {
 	return e
 }
 
-// hasRoom reports whether the table has room for one more key of a namespace. A namespace must leave free a third of
-// the room that it takes, so that others find some. t.room is held.
-func (t *Table) hasRoom(of space) bool {
-	free := t.cfg.EntriesMax - t.keys
-	return free > 0 && 3*free >= t.spaces[of]
-}
-
-// count counts a key that is added, or with -1 removed. It returns false if there is no room for it.
-func (t *Table) count(name *Name, n int) bool {
-	t.room.Lock()
-	defer t.room.Unlock()
-	of := name.space()
-	if n > 0 && !t.hasRoom(of) {
-		return false
-	}
-	t.keys += n
-	if t.spaces[of] += n; t.spaces[of] == 0 {
-		delete(t.spaces, of)
-	}
-	return true
-}
-
 // makeRoom forgets some idle keys if there is no room for a new one.
-func (t *Table) makeRoom(name *Name) {
-	full := func() bool {
-		t.room.Lock()
-		defer t.room.Unlock()
-		return !t.hasRoom(name.space())
-	}
-	for looked, turns := 0, 0; full() && looked < sweepMax && turns < stripes; turns++ {
+func (t *Table) makeRoom(of fair.Of) {
+	for looked, turns := 0, 0; !t.keys.HasRoom(of) && looked < sweepMax && turns < stripes; turns++ {
 		looked += t.sweep(&t.stripes[t.swept.Add(1)%stripes], sweepMax-looked)
 	}
 }
@@ -406,7 +381,7 @@ func (t *Table) sweep(s *stripe, most int) (looked int) {
 		}
 		if e.idle() {
 			delete(s.entries, name)
-			t.count(&name, -1)
+			t.keys.Give(e.of, 1)
 		}
 	}
 	return looked
@@ -452,7 +427,7 @@ func (t *Table) Look(a *Ask, r *Result) (at Look, known bool) {
 	if e.held > 0 && e.shard.asks != nil {
 		at.ValidFor = e.validUntil - now
 	}
-	r.Granted, r.Held, r.RetryIn = e.hasRoom(a.Limit) && e.waiters.first == nil, e.busy+e.others, e.retryIn
+	r.Granted, r.Held, r.RetryIn = e.hasRoom(a.Limit) && e.waiters.len == 0, e.busy+e.others, e.retryIn
 	return at, true
 }
 

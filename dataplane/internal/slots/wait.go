@@ -1,56 +1,59 @@
 package slots
 
+import "github.com/weirhq/weir/dataplane/internal/fair"
+
 // waiter waits for a slot, or for the answer to the next call.
 type waiter struct {
-	ask        Ask
-	once       bool        // answered by the next call, whatever it says
-	number     int64       // of the call that has asked for it; 0: none yet
-	ready      chan Result // takes the one answer
-	queued     bool
-	next, prev *waiter
+	ask    Ask
+	once   bool        // answered by the next call, whatever it says
+	number int64       // of the call that has asked for it; 0: none yet
+	ready  chan Result // takes the one answer
+	at     *fair.Wait[*waiter]
 }
 
-// queue is a key's waiters, the first one first.
+// queue is a key's waiters, among whom callers take turns.
 type queue struct {
-	first, last *waiter
-	len         int64
+	line fair.Line[*waiter]
+	len  int64
+}
+
+// hasRoom reports whether another request of a caller may wait, where most may.
+func (q *queue) hasRoom(by fair.Caller, most int64) bool {
+	own := int64(0)
+	if by.Labelled() {
+		own = q.line.Of(by)
+	}
+	return fair.HasRoom(own, own, most-q.len)
 }
 
 func (q *queue) add(w *waiter) {
-	w.queued, w.prev = true, q.last
-	if q.last == nil {
-		q.first = w
-	} else {
-		q.last.next = w
-	}
-	q.last = w
+	w.at = q.line.Add(w.ask.By, w)
 	q.len++
 }
 
 func (q *queue) remove(w *waiter) {
-	if w.prev == nil {
-		q.first = w.next
-	} else {
-		w.prev.next = w.next
-	}
-	if w.next == nil {
-		q.last = w.prev
-	} else {
-		w.next.prev = w.prev
-	}
-	w.queued, w.next, w.prev = false, nil, nil
+	q.line.Remove(w.at)
 	q.len--
+}
+
+// all yields the waiters in their order. The current one may be removed.
+func (q *queue) all(yield func(*waiter) bool) {
+	for at := q.line.First(); at != nil; {
+		next := at.Next()
+		if !yield(at.Value) {
+			return
+		}
+		at = next
+	}
 }
 
 // answer gives those of the waiters that f picks a result.
 func (e *entry) answer(result Result, pick func(*waiter) bool) {
-	for w := e.waiters.first; w != nil; {
-		next := w.next
+	for w := range e.waiters.all {
 		if pick(w) {
 			e.waiters.remove(w)
 			e.stripe.stats.Waiters--
 			w.ready <- result
 		}
-		w = next
 	}
 }
