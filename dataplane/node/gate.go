@@ -15,7 +15,6 @@ import (
 
 	"github.com/weirhq/weir/dataplane/node/access"
 	"github.com/weirhq/weir/shared/bounded"
-	"github.com/weirhq/weir/shared/gen/proto/weir/v1/weirv1connect"
 	"github.com/weirhq/weir/shared/servertls"
 )
 
@@ -152,9 +151,7 @@ func (g *gate) work(bound *bounded.Call, answer *bounded.Answer, r *http.Request
 		}
 	}()
 	ctx := access.WithScope(bound.Context(r.Context()), by.scope)
-	if r.URL.Path == weirv1connect.RateLimitServiceAcquireProcedure {
-		ctx = withCaller(ctx, caller)
-	}
+	ctx = by.label(ctx, r.URL.Path)
 	if ctx != r.Context() {
 		r = r.WithContext(ctx)
 	}
@@ -180,7 +177,7 @@ func (g *gate) serveStream(w http.ResponseWriter, r *http.Request, call callMetr
 	}
 	at := g.stand(credentialsOfHTTP(r), by)
 	defer g.leave(at)
-	g.next.ServeHTTP(a, r.WithContext(withStanding(r.Context(), at)))
+	g.next.ServeHTTP(a, r.WithContext(withStanding(by.label(r.Context(), r.URL.Path), at)))
 	explain(a, a.status)
 }
 
@@ -220,18 +217,6 @@ func withStanding(ctx context.Context, s *standing) context.Context {
 func standingIn(ctx context.Context) *standing {
 	s, _ := ctx.Value(standingKey{}).(*standing)
 	return s
-}
-
-// callerKey is the context key of the caller, for calls that wait for leases.
-type callerKey struct{}
-
-func withCaller(ctx context.Context, caller *bounded.Caller) context.Context {
-	return context.WithValue(ctx, callerKey{}, caller)
-}
-
-func callerIn(ctx context.Context) *bounded.Caller {
-	caller, _ := ctx.Value(callerKey{}).(*bounded.Caller)
-	return caller
 }
 
 func (g *gate) route(procedure string) bounded.Route { return routeOf(procedure) }

@@ -81,9 +81,6 @@ func unary[Request, Response any](g *gate, procedure string, fast fastpath,
 		if err := g.readRPC(message, request); err != nil {
 			return nil, grpcError(err)
 		}
-		if procedure == weirv1connect.RateLimitServiceAcquireProcedure {
-			ctx = withCaller(ctx, message.hold.Caller)
-		}
 		response, err := do(ctx, request)
 		if err != nil {
 			return nil, grpcError(err)
@@ -105,7 +102,7 @@ func behind(g *gate, procedure string, check func(message []byte) error,
 			return nil, grpcError(err)
 		}
 		caller := by.caller
-		ctx = access.WithScope(ctx, by.scope)
+		ctx = by.label(access.WithScope(ctx, by.scope), procedure)
 		g.metrics.inFlight.Inc()
 		start := time.Now()
 		message := &arrived{rpc: rpc{ctx: ctx}}
@@ -176,7 +173,7 @@ func stream(s service, g *gate) grpc.StreamDesc {
 		}
 		at := g.stand(g.credentialsOfRPC(raw.Context(), streamProcedure), by)
 		defer g.leave(at)
-		err = g.converse(withStanding(raw.Context(), at), grpcStreamBytes, &conversation{service: s, standing: at,
+		err = g.converse(withStanding(by.label(raw.Context(), streamProcedure), at), grpcStreamBytes, &conversation{service: s, standing: at,
 			receive: func() (*weirv1.LimitStreamRequest, error) { return g.receiveStreamed(raw) },
 			send:    func(answer *weirv1.LimitStreamResponse) error { return raw.SendMsg(answer) }})
 		return grpcError(err)

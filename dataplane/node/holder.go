@@ -3,7 +3,9 @@ package node
 import (
 	"context"
 	"crypto/tls"
+	"crypto/x509"
 	"errors"
+	"fmt"
 	"net/http"
 	"sync/atomic"
 	"time"
@@ -13,8 +15,11 @@ import (
 	"google.golang.org/grpc/metadata"
 	"google.golang.org/grpc/peer"
 
+	"github.com/weirhq/weir/dataplane"
 	"github.com/weirhq/weir/dataplane/node/access"
+	"github.com/weirhq/weir/dataplane/node/rls"
 	"github.com/weirhq/weir/shared/bounded"
+	"github.com/weirhq/weir/shared/gen/proto/weir/v1/weirv1connect"
 	"github.com/weirhq/weir/shared/servertls"
 )
 
@@ -23,7 +28,40 @@ import (
 type holder struct {
 	caller *bounded.Caller // of the token if tokens are required, otherwise of the client's address
 	scope  *access.Scope
-	until  time.Time // when the token or certificate expires; zero: never
+	shown  *x509.Certificate // of the client, if it has shown one and tokens are not required
+	until  time.Time         // when the token or certificate expires; zero: never
+}
+
+// keeps has the procedures whose calls take room in the node or wait for the origin, so that callers have shares. All
+// other calls need no label.
+var keeps = map[string]bool{
+	weirv1connect.RateLimitServiceReserveProcedure: true,
+	weirv1connect.RateLimitServiceSettleProcedure:  true,
+	weirv1connect.RateLimitServiceCancelProcedure:  true,
+	weirv1connect.RateLimitServiceExtendProcedure:  true,
+	weirv1connect.RateLimitServiceAcquireProcedure: true,
+	weirv1connect.RateLimitServiceRenewProcedure:   true,
+	weirv1connect.RateLimitServiceReleaseProcedure: true,
+
+	streamProcedure:      true,
+	rls.ReserveProcedure: true,
+	rls.CommitProcedure:  true,
+}
+
+// label returns the context of a call with the holder's label: see dataplane.WithCaller.
+func (h *holder) label(ctx context.Context, procedure string) context.Context {
+	switch {
+	case !keeps[procedure]:
+		return ctx
+	case h.shown != nil:
+		return dataplane.WithCaller(ctx, nameOf(h.shown))
+	}
+	return dataplane.WithCaller(ctx, h.caller.Name())
+}
+
+// nameOf names the holder of a certificate. The name stays the same when the certificate is renewed.
+func nameOf(c *x509.Certificate) string {
+	return fmt.Sprintf("certificate %q %q %q %q %q", c.RawIssuer, c.RawSubject, c.DNSNames, c.URIs, c.EmailAddresses)
 }
 
 // credentialsOf holds the credentials of one call.
@@ -43,6 +81,9 @@ func (g *gate) judge(c *credentialsOf) (holder, error) {
 			return h, connect.NewError(connect.CodeUnavailable, err)
 		}
 		h.until = g.tls.ValidUntil(c.tls)
+		if c.tls != nil && len(c.tls.VerifiedChains) > 0 {
+			h.shown = c.tls.VerifiedChains[0][0]
+		}
 	}
 	if g.tokens == nil {
 		return h, nil
@@ -51,7 +92,7 @@ func (g *gate) judge(c *credentialsOf) (holder, error) {
 	if err != nil {
 		return h, err
 	}
-	h.caller, h.scope = shown.Caller, shown.Scope
+	h.caller, h.scope, h.shown = shown.Caller, shown.Scope, nil
 	if ends := shown.Expires; !ends.IsZero() && (h.until.IsZero() || ends.Before(h.until)) {
 		h.until = ends
 	}

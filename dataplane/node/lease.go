@@ -8,10 +8,10 @@ import (
 	"slices"
 	"time"
 
-	"connectrpc.com/connect"
-
 	"github.com/weirhq/weir/dataplane"
+	"github.com/weirhq/weir/dataplane/internal/fair"
 	"github.com/weirhq/weir/dataplane/node/access"
+	"github.com/weirhq/weir/shared/bounded"
 	weirv1 "github.com/weirhq/weir/shared/gen/proto/weir/v1"
 	"github.com/weirhq/weir/shared/window"
 )
@@ -27,12 +27,16 @@ func (s service) acquire(ctx context.Context, m *weirv1.AcquireRequest) (*weirv1
 		return nil, err
 	}
 	if wait > 0 {
-		caller := callerIn(ctx)
-		if err := s.waits.Take(caller); err != nil {
-			s.bounds.count(err)
-			return nil, connect.NewError(connect.CodeResourceExhausted, dataplane.ErrTooManyWaiters)
+		of := fair.Of{Caller: fair.In(ctx), Space: fair.Space{Workspace: request.Workspace, Namespace: request.Namespace}}
+		if !s.waits.Take(of, 1) {
+			bound := bounded.BoundCaller
+			if s.waits.Used() >= s.waits.Most {
+				bound = bounded.BoundSlots
+			}
+			s.bounds.countBound(bound)
+			return nil, refusalOfCall(dataplane.ErrTooManyWaiters)
 		}
-		defer s.waits.Give(caller)
+		defer s.waits.Give(of, 1)
 		within, cancel := context.WithTimeout(ctx, wait)
 		defer cancel()
 		ctx = within

@@ -222,7 +222,7 @@ func waitingSlot() *weirv1.AcquireRequest {
 	return m
 }
 
-// fullKey returns a node of whose key "k" the only lease is held.
+// fullKey returns a node of whose key "k" the only lease is held, in two namespaces.
 func fullKey(t *testing.T, adjust ...func(*Config)) (*waitsCounted, *harness) {
 	t.Helper()
 	limiter, err := dataplane.New(dataplane.Config{Region: "eu", Origin: memstore.NewOrigin(memstore.OriginOptions{}),
@@ -231,10 +231,12 @@ func fullKey(t *testing.T, adjust ...func(*Config)) (*waitsCounted, *harness) {
 		t.Fatal(err)
 	}
 	t.Cleanup(func() { _ = limiter.Stop(context.Background()) })
-	_, first := limiter.Acquire(t.Context(), dataplane.ConcurrencyRequest{
-		Workspace: "acme", Namespace: "exports", Identifier: "k", Limit: 1, TTL: time.Minute})
-	if !first.Allowed {
-		t.Fatal(first)
+	for _, namespace := range []string{"exports", "other"} {
+		_, first := limiter.Acquire(t.Context(), dataplane.ConcurrencyRequest{
+			Workspace: "acme", Namespace: namespace, Identifier: "k", Limit: 1, TTL: time.Minute})
+		if !first.Allowed {
+			t.Fatal(first)
+		}
 	}
 	counted := &waitsCounted{Limiter: limiter}
 	return counted, start(t, counted, adjust...)
@@ -252,8 +254,9 @@ func acquiring(t *testing.T, h *harness, d door, token string) acquirer {
 // "A quarter of its calls may wait": of a node's, whichever port they come to, and what is beyond is counted.
 func TestFewWaitOnAllPortsTogether(t *testing.T) {
 	limiter, h := fullKey(t, func(c *Config) { c.MaxInFlight = 4 * waitsShare }, withTokens(t, "one", "two"))
-	waitForLeases(t, limiter, acquiring(t, h, doors[0], "one"), acquiring(t, h, doors[7], "one"),
-		acquiring(t, h, doors[0], "one"), acquiring(t, h, doors[7], "two"))
+	waitForLeases(t, limiter, acquiring(t, h, doors[0], "one"), acquiring(t, h, doors[7], "one"))
+	waitForLeases(t, limiter, acquiring(t, h, doors[0], "two"))
+	waitForLeases(t, limiter, inNamespace("other", acquiring(t, h, doors[7], "two")))
 	for i, d := range []door{doors[0], doors[7]} {
 		err := acquiring(t, h, d, "two")(t.Context(), waitingSlot())
 		wantCode(t, d.name, err, connect.CodeResourceExhausted, "too many wait")
@@ -263,25 +266,41 @@ func TestFewWaitOnAllPortsTogether(t *testing.T) {
 	}
 }
 
-// Three quarters of those who wait are one caller's, whichever port it comes to; by its token, where it shows one.
+// inNamespace has an acquirer ask for a lease in a namespace.
+func inNamespace(namespace string, next acquirer) acquirer {
+	return func(ctx context.Context, m *weirv1.AcquireRequest) error {
+		m.Namespace = namespace
+		return next(ctx, m)
+	}
+}
+
+// Half of those who wait are one caller's, whichever port it comes to; by its token, where it shows one. Three quarters
+// are one namespace's.
 func TestWhoWaitsLeavesRoomForOthers(t *testing.T) {
 	for _, d := range []door{doors[0], doors[7]} {
 		for _, token := range []string{"", "one"} {
 			t.Run(d.name+" with token "+token, func(t *testing.T) {
 				limiter, h := fullKey(t, func(c *Config) {
 					if c.MaxInFlight = 4 * waitsShare; token != "" {
-						withTokens(t, "one", "two")(c)
+						withTokens(t, "one", "two", "three")(c)
 					}
 				})
 				caller := acquiring(t, h, d, token)
-				waitForLeases(t, limiter, caller, caller, caller)
-				err := caller(t.Context(), waitingSlot())
-				wantCode(t, "the fourth", err, connect.CodeResourceExhausted, "too many wait")
+				waitForLeases(t, limiter, caller, caller)
+				refused := func(what string, by acquirer) {
+					t.Helper()
+					wantCode(t, what, by(t.Context(), waitingSlot()), connect.CodeResourceExhausted, "too many wait")
+				}
+				refused("the third", caller)
+				want := 1.0
 				if token != "" {
 					waitForLeases(t, limiter, acquiring(t, h, d, "two"))
+					refused("the namespace's fourth", acquiring(t, h, d, "three"))
+					waitForLeases(t, limiter, inNamespace("other", acquiring(t, h, d, "three")))
+					want = 2
 				}
-				if n := value(h.bounds.refused[bounded.BoundCaller]); n != 1 {
-					t.Errorf("%v refusals are counted", n)
+				if n := value(h.bounds.refused[bounded.BoundCaller]); n != want {
+					t.Errorf("%v refusals are counted, want %v", n, want)
 				}
 			})
 		}
@@ -290,7 +309,7 @@ func TestWhoWaitsLeavesRoomForOthers(t *testing.T) {
 
 // Calls that wait for a lease are a part of those in flight, so others find room.
 func TestFewWaitForLeases(t *testing.T) {
-	limiter, h := fullKey(t, func(c *Config) { c.MaxInFlight = 2 * waitsShare })
+	limiter, h := fullKey(t, func(c *Config) { c.MaxInFlight = 4 * waitsShare })
 	caller := acquiring(t, h, doors[0], "")
 	waitForLeases(t, limiter, caller, caller)
 	for range 2 {

@@ -112,12 +112,11 @@ func refusalOfCall(err error) error {
 	case errors.Is(err, dataplane.ErrReservationUsed):
 		return connect.NewError(connect.CodeAlreadyExists, err)
 	case errors.Is(err, dataplane.ErrReservations), errors.Is(err, dataplane.ErrTooManyKeys),
-		errors.Is(err, dataplane.ErrTooManyWaiters), errors.Is(err, dataplane.ErrTooManyLeases):
-		return connect.NewError(connect.CodeResourceExhausted, err)
-	case errors.Is(err, dataplane.ErrBusy):
-		busy := connect.NewError(connect.CodeResourceExhausted, err)
-		busy.Meta().Set("Retry-After", bounded.RetryAfterSeconds)
-		return busy
+		errors.Is(err, dataplane.ErrTooManyWaiters), errors.Is(err, dataplane.ErrTooManyLeases),
+		errors.Is(err, dataplane.ErrBusy):
+		full := connect.NewError(connect.CodeResourceExhausted, err)
+		full.Meta().Set("Retry-After", bounded.RetryAfterSeconds)
+		return full
 	case errors.Is(err, context.Canceled):
 		return connect.NewError(connect.CodeCanceled, err)
 	}

@@ -8,6 +8,7 @@ import (
 	"connectrpc.com/connect"
 
 	"github.com/weirhq/weir/dataplane"
+	"github.com/weirhq/weir/dataplane/internal/fair"
 	"github.com/weirhq/weir/dataplane/node/access"
 	"github.com/weirhq/weir/shared/bounded"
 	weirv1 "github.com/weirhq/weir/shared/gen/proto/weir/v1"
@@ -17,7 +18,7 @@ import (
 // and grpc.go put it on theirs. Errors are connect's, with their details.
 type service struct {
 	all    access.Limiter // use limiter instead, which applies the token's scope
-	waits  *bounded.Slots // for calls that wait for a lease
+	waits  *fair.Places   // for calls that wait for a lease
 	bounds *bounds
 }
 
@@ -26,7 +27,7 @@ const waitsShare = 4
 
 // newService is for all ports: they share the bounds.
 func newService(limiter access.Limiter, maxInFlight int, b *bounds) service {
-	return service{limiter, bounded.NewSlots(bounded.Waits, max(1, maxInFlight/waitsShare)), b}
+	return service{limiter, &fair.Places{Most: int64(max(1, maxInFlight/waitsShare))}, b}
 }
 
 // limiter returns the Limiter for a call, restricted to the scope of its token.

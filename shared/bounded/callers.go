@@ -20,7 +20,20 @@ type Caller struct {
 	shares [kinds]share // per kind of Slots, which guard it
 	begun  [kinds]atomic.Int64
 	pace   pace
+	name   string
 	among  *Callers // nil for the holder of a token
+}
+
+// Named returns a caller with a name.
+func Named(name string) *Caller { return &Caller{name: name} }
+
+// Name returns the name of a caller, which is the address if it has none. It is "" for a nil or zero Caller. It is the
+// same each time that the caller comes.
+func (c *Caller) Name() string {
+	if c == nil {
+		return ""
+	}
+	return c.name
 }
 
 // Begin counts a call that begins, and tells whether the caller has at most most of them. If so, call End
@@ -80,7 +93,7 @@ func (c *Callers) enter(address netip.Prefix) *Caller {
 		if c.byAddress == nil {
 			c.byAddress = make(map[netip.Prefix]*present)
 		}
-		who = &present{Caller: Caller{among: c}, address: address}
+		who = &present{Caller: Caller{among: c, name: address.String()}, address: address}
 		c.byAddress[address] = who
 	}
 	if who.away != nil {

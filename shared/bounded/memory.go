@@ -71,7 +71,6 @@ const (
 	Probes
 	Scrapes
 	Profiles
-	Waits
 	kinds
 )
 

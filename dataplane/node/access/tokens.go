@@ -123,7 +123,7 @@ func parseTokens(content []byte) (known []Token, err error) {
 			return nil, fmt.Errorf("line %d has the same hash as line %d", n, first)
 		}
 		lines[hash] = n
-		one := Token{hash: hash, Caller: new(bounded.Caller)}
+		one := Token{hash: hash, Caller: bounded.Named("token " + hex.EncodeToString(hash[:]))}
 		if err := one.readSettings(fields[1:]); err != nil {
 			return nil, fmt.Errorf("line %d: %w", n, err)
 		}

@@ -1,0 +1,98 @@
+package node
+
+import (
+	"context"
+	"fmt"
+	"path/filepath"
+	"slices"
+	"sync"
+	"testing"
+	"time"
+
+	"connectrpc.com/connect"
+
+	"github.com/weirhq/weir/dataplane"
+	"github.com/weirhq/weir/dataplane/memstore"
+	"github.com/weirhq/weir/dataplane/node/access"
+	weirv1 "github.com/weirhq/weir/shared/gen/proto/weir/v1"
+	"github.com/weirhq/weir/shared/gen/proto/weir/v1/weirv1connect"
+)
+
+// flooded are calls that wait for the origin, by one token.
+var flooded = map[string]func(ctx context.Context, c weirv1connect.RateLimitServiceClient, token string, i int) error{
+	"Reserve": func(ctx context.Context, c weirv1connect.RateLimitServiceClient, token string, i int) error {
+		r := connect.NewRequest(&weirv1.ReserveRequest{Requests: []*weirv1.LimitRequest{keyOf(fmt.Sprint(token, i), 1)}})
+		r.Header().Set("Authorization", "Bearer "+token)
+		_, err := c.Reserve(ctx, r)
+		return err
+	},
+	"Acquire": func(ctx context.Context, c weirv1connect.RateLimitServiceClient, token string, i int) error {
+		_, err := c.Acquire(ctx, as(token, slotOf(fmt.Sprint(token, i), "", 1)))
+		return err
+	},
+	"Acquire and wait": func(ctx context.Context, c weirv1connect.RateLimitServiceClient, token string, i int) error {
+		m := slotOf(fmt.Sprint(token, i%10), "", 1)
+		m.WaitMs = 1000
+		_, err := c.Acquire(ctx, as(token, m))
+		return err
+	},
+}
+
+// BenchmarkBesideAFlood is what a caller's 99 fastest of 100 calls take at most, without and beside another caller who
+// has 300 calls under way, and how many of the caller's calls fail then. The origin answers after 20 ms, so
+// the processors are not what the two compete for.
+func BenchmarkBesideAFlood(b *testing.B) {
+	for flood, throw := range flooded {
+		for _, victim := range []string{"Reserve", "Acquire"} {
+			b.Run(victim+" beside "+flood, func(b *testing.B) {
+				origin := memstore.NewOrigin(memstore.OriginOptions{})
+				origin.Faults.Delay(20 * time.Millisecond)
+				limiter, err := dataplane.New(dataplane.Config{Region: "eu", Origin: origin, ReadTimeout: 5 * time.Second})
+				if err != nil {
+					b.Fatal(err)
+				}
+				b.Cleanup(func() { _ = limiter.Stop(context.Background()) })
+				path := filepath.Join(b.TempDir(), "tokens")
+				write(b, path, hashed("flood")+hashed("victim"))
+				tokens, err := access.Open(path, time.Now)
+				if err != nil {
+					b.Fatal(err)
+				}
+				h := start(b, limiter, func(c *Config) { c.Tokens = tokens })
+				next, failed := 0, 0
+				p99 := func() time.Duration {
+					own, took := doors[7].open(b, h), make([]time.Duration, 0, 100)
+					for range cap(took) {
+						next++
+						from := time.Now()
+						if flooded[victim](b.Context(), own, "victim", next) != nil {
+							failed++
+						}
+						took = append(took, time.Since(from))
+					}
+					slices.Sort(took)
+					return took[len(took)*99/100]
+				}
+				quiet := p99()
+				ctx, end := context.WithCancel(b.Context())
+				var running sync.WaitGroup
+				for i := range 300 {
+					c := doors[7].open(b, h)
+					running.Go(func() {
+						for n := i; ctx.Err() == nil; n += 300 {
+							_ = throw(ctx, c, "flood", n)
+						}
+					})
+				}
+				time.Sleep(time.Second)
+				failed = 0
+				loud := p99()
+				end()
+				running.Wait()
+				b.ReportMetric(float64(quiet.Microseconds())/1000, "quiet-p99-ms")
+				b.ReportMetric(float64(loud.Microseconds())/1000, "flooded-p99-ms")
+				b.ReportMetric(float64(failed), "failed")
+			})
+		}
+	}
+}
