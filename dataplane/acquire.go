@@ -21,14 +21,14 @@ const (
 // What else ConcurrencyDecision.Err may be: nothing is wrong with the request, but this node has no room for it.
 var (
 	// ErrTooManyKeys is returned if too many keys have leases on this node: at most Config.EntriesMax, and without an
-	// origin 100,000 leases by id. A namespace may have three times as many as are left free, so others find room beside
-	// it.
+	// origin 100,000 leases by id. A namespace alone may have three quarters of them, and a caller half: see WithCaller.
 	ErrTooManyKeys = errors.New("dataplane: too many keys have leases on this node")
 
-	// ErrTooManyWaiters is returned if 1,000 wait for a lease of the key on this node.
+	// ErrTooManyWaiters is returned if 1,000 requests wait for a lease of the key on this node, or 500 of one caller: see
+	// WithCaller.
 	ErrTooManyWaiters = errors.New("dataplane: too many wait for a lease of the key on this node")
 
-	// ErrTooManyLeases is returned if the key has 1,000,000 leases on this node.
+	// ErrTooManyLeases is returned if the key has 1,000,000 leases on this node, or 500,000 of one caller: see WithCaller.
 	ErrTooManyLeases = errors.New("dataplane: the key has too many leases on this node")
 )
 
@@ -101,8 +101,8 @@ func (l *Limiter) Acquire(ctx context.Context, r ConcurrencyRequest) (Lease, Con
 	return l.acquire(ctx, &r, false)
 }
 
-// AcquireWait is Acquire, but waits for a slot until ctx ends. A node serves its waiters in the order in which they
-// came; between nodes there is no order. Overrides and policies that change meanwhile apply to those who wait too: a
+// AcquireWait is Acquire, but waits for a slot until ctx ends. On a node, callers take turns (see WithCaller), and a
+// caller's requests are served in the order in which they came; between nodes there is no order. Overrides and policies that change meanwhile apply to those who wait too: a
 // raised limit serves them at once, and a limit of 0 denies them at once.
 func (l *Limiter) AcquireWait(ctx context.Context, r ConcurrencyRequest) (Lease, ConcurrencyDecision) {
 	return l.acquire(ctx, &r, true)

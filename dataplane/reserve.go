@@ -29,7 +29,7 @@ const (
 	ReservationTTLMax = 24 * time.Hour
 
 	// ReservationsMax is how many reservations that have not ended a node has made, or changed; fewer, if they would take
-	// more than 256 MiB of it.
+	// more than 256 MiB of it. A namespace alone may have three quarters of them, and a caller half: see WithCaller.
 	ReservationsMax = held.Max
 
 	reservationTTL = time.Minute // where none is given
@@ -46,8 +46,8 @@ var (
 	// ErrReservationOver wraps ErrReservationUsed where the same was reserved, and was settled or has ended.
 	ErrReservationOver = held.ErrOver
 
-	// ErrReservations is returned when there is no room for a reservation: this node has ReservationsMax, or
-	// a key has store.HoldsMax.
+	// ErrReservations is returned when there is no room for a reservation: this node has ReservationsMax, or a key has
+	// store.HoldsMax, or the caller has its share of them (see WithCaller).
 	ErrReservations = held.ErrMany
 )
 
