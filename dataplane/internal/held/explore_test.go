@@ -84,6 +84,7 @@ func newExploreWorld(t *testing.T) *exploreWorld {
 			Heard:   func(int, []store.Hold, []store.Total) {},
 			Go:      func(f func()) bool { f(); return true },
 			Stopped: errors.New("stopped"), Busy: errors.New("busy"),
+			NotBegun: func(int) func(error) error { return func(err error) error { return err } },
 			Call: func(ctx context.Context, _ int, _ held.What, _ int, call func(context.Context) (store.Reply, error)) error {
 				return w.call(ctx, call)
 			},

@@ -115,7 +115,7 @@ func (s *Reservations) once(ctx context.Context, what What, c store.HoldCall) (a
 		return a, err
 	}
 	var begun atomic.Bool
-	done := make(chan answer, 1)
+	done, notBegun := make(chan answer, 1), s.NotBegun(shard)
 	started := s.Go(func() {
 		var a answer
 		a.err = s.Call(ctx, shard, what, max(1, len(c.Holds)),
@@ -139,10 +139,12 @@ func (s *Reservations) once(ctx context.Context, what What, c store.HoldCall) (a
 	select {
 	case a = <-done:
 	case <-ctx.Done():
-		a.err = ctx.Err()
+		if a.err = ctx.Err(); !begun.Load() {
+			a.err = notBegun(a.err)
+		}
 	}
 	switch {
-	case a.err != nil && !begun.Load() && errors.Is(a.err, context.DeadlineExceeded):
+	case errors.Is(a.err, s.Busy):
 		return answer{}, s.Busy
 	case a.err != nil:
 		return answer{}, failed{a.err, shard}

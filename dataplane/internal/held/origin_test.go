@@ -60,6 +60,7 @@ func nodeOf(origin Origin) *node {
 		return true
 	}
 	n.Stopped, n.Busy = errStopped, errBusy
+	n.NotBegun = func(int) func(error) error { return isBusy }
 	n.Call = func(ctx context.Context, _ int, what What, _ int, call func(context.Context) (store.Reply, error)) error {
 		if what == Hold {
 			n.holds.Add(1)
@@ -70,6 +71,14 @@ func nodeOf(origin Origin) *node {
 		return err
 	}
 	return n
+}
+
+// isBusy returns the error of a call that did not begin in time, of an origin that answers others.
+func isBusy(err error) error {
+	if errors.Is(err, context.DeadlineExceeded) {
+		return errBusy
+	}
+	return err
 }
 
 // awayFrom fails calls to a group.

@@ -70,8 +70,11 @@ type Reservations struct {
 	Go      func(func()) bool
 	Stopped error
 
-	// Busy is returned of a call that did not begin in time, because too many were under way.
-	Busy error
+	// Busy is the error of a call that did not begin in time, because too many were under way. That is no outage as long
+	// as the origin answers others: NotBegun, called as the wait begins, returns a function that turns the error of the
+	// context into Busy, or leaves it if no call was answered since.
+	Busy     error
+	NotBegun func(shard int) func(error) error
 
 	// Heard merges the totals that came with holds.
 	Heard func(shard int, holds []store.Hold, totals []store.Total)

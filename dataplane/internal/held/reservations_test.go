@@ -17,10 +17,14 @@ import (
 type toShard = func(ctx context.Context, shard int, what What, items int,
 	call func(context.Context) (store.Reply, error)) error
 
-// A caller whose time is up before its call began finds the node busy, which is no outage; one whose call hangs has no
-// answer; and one that has left gets its own error.
+// A caller whose time is up before its call began finds the node busy, which is no outage, unless the origin answers
+// nobody; one whose call hangs has no answer; and one that has left gets its own error.
 func TestWhyThereIsNoAnswer(t *testing.T) {
 	waits := func(ctx context.Context, _ int, _ What, _ int, _ func(context.Context) (store.Reply, error)) error {
+		<-ctx.Done()
+		return isBusy(ctx.Err())
+	}
+	unanswered := func(ctx context.Context, _ int, _ What, _ int, _ func(context.Context) (store.Reply, error)) error {
 		<-ctx.Done()
 		return ctx.Err()
 	}
@@ -36,6 +40,9 @@ func TestWhyThereIsNoAnswer(t *testing.T) {
 				t.Helper()
 				n := nodeOf(origin)
 				n.Call = call
+				if what == "nobody is answered" {
+					n.NotBegun = func(int) func(error) error { return func(err error) error { return err } }
+				}
 				if what == "stopped" {
 					n.Go = func(func()) bool { return false }
 				}
@@ -59,6 +66,7 @@ func TestWhyThereIsNoAnswer(t *testing.T) {
 				}
 			}
 			want("busy", waits, false, false, errBusy)
+			want("nobody is answered", unanswered, false, true, context.DeadlineExceeded)
 			want("away", hangs, false, true, context.DeadlineExceeded)
 			want("left while it waits", waits, true, true, context.Canceled)
 			want("left in the midst", hangs, true, true, context.Canceled)

@@ -76,6 +76,11 @@ func (s *Reservations) init(cfg *Config) {
 	}
 	s.region.NowMs, s.region.Heard = s.clock.ReadMs, s.hear
 	s.region.Go, s.region.Stopped, s.region.Busy = cfg.Calls.Start, outbox.ErrStopped, outbox.ErrBusy
+	s.region.NotBegun = func(shard int) func(error) error {
+		sh := s.out.Shards()[shard]
+		answers := sh.Answers()
+		return func(err error) error { return sh.NotBegun(err, answers) }
+	}
 	s.region.Call = func(ctx context.Context, shard int, what held.What, items int,
 		call func(context.Context) (store.Reply, error)) error {
 		return s.out.Shards()[shard].CallTwice(ctx, collect.OpHold+collect.Op(what), items, callTimeout, call)
