@@ -33,7 +33,7 @@ func TestAKeyAtItsLimitOutlivesAFlood(t *testing.T) {
 			n.take("full", 7, 10)
 		},
 		"by a settlement": func(n *node) {
-			held, _ := n.Reserve(ctx, ask("full", 1, 10))
+			held, _ := n.AllowUpTo(ctx, ask("full", 1, 10))
 			if change, err := held.Settle(10); err != nil || change != 9 {
 				n.w.t.Fatalf("settled %d: %v", change, err)
 			}

@@ -7,9 +7,11 @@ import (
 	"github.com/weirhq/weir/shared/window"
 )
 
-// Reserve is Allow for a cost that is an estimate. The Reservation holds nothing
-// when the decision is a denial.
-func (l *Limiter) Reserve(ctx context.Context, r Request) (held Reservation, d Decision) {
+// AllowUpTo is Allow for a cost that this process knows within moments, such as the bytes of a reply: r.Cost is the most
+// that it should be, and Allowance.Settle replaces it by the true cost. Neither makes a call of its own. If the process
+// dies in between, r.Cost counts. Use Reserve if another node may settle, or if the work takes longer. The Allowance
+// holds nothing if the request is denied.
+func (l *Limiter) AllowUpTo(ctx context.Context, r Request) (held Allowance, d Decision) {
 	l.engine.decide(ctx, l.engine.clock.Now(), &r, &held, &d)
 	return held, d
 }
@@ -25,7 +27,7 @@ func (l *Limiter) Charge(r Request) (charged int64, err error) {
 	key.Mode = by.Mode()
 	id := l.engine.table.IdentityOfKey(&key, by.Reset)
 	e, met, sequence, _ := l.engine.current(&id, &key, by.Reset, l.engine.clock.ReadMs())
-	held := Reservation{&l.engine, e, sequence, r.Limit, 0, met == cell.Untracked, !known}
+	held := Allowance{&l.engine, e, sequence, r.Limit, 0, met == cell.Untracked, !known}
 	held.follow()
 	if charged = held.charge(r.cost()); !known && l.engine.clock.Known() {
 		l.engine.out.Place(held.entry)
@@ -38,10 +40,10 @@ func (l *Limiter) Charge(r Request) (charged int64, err error) {
 
 // Refund gives back cost of r's key that was accepted in its current cell, at most
 // what the cell holds, and returns how much that was: for callers who cannot keep a
-// Reservation. Given the request that Allow was given it takes back what that counted: r.Cost,
+// Allowance. Given the request that Allow was given it takes back what that counted: r.Cost,
 // or 1 where it is left out; r.Limit does not matter. It cannot know which cost is meant: of a key
 // that was evicted meanwhile it takes from what has been counted since. Semantics as for
-// Reservation.
+// Allowance.
 func (l *Limiter) Refund(r Request) (refunded int64, err error) {
 	if err := r.Validate(); err != nil {
 		return 0, err

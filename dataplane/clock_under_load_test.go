@@ -117,7 +117,7 @@ func TestATimeReadBeforeAStepMovesNoKeyOn(t *testing.T) {
 		"make room": {do: func(_ *world, n *node) { n.MakeRoom() }},
 		"charge":    {do: func(_ *world, n *node) { _, _ = n.Charge(ask("k", 1, 100)) }},
 		"refund":    {do: func(_ *world, n *node) { _, _ = n.Refund(ask("k", 1, 100)) }},
-		"reserve":   {do: func(_ *world, n *node) { n.Reserve(context.Background(), ask("k", 1, 100)) }},
+		"reserve":   {do: func(_ *world, n *node) { n.AllowUpTo(context.Background(), ask("k", 1, 100)) }},
 		"at": {do: func(w *world, n *node) {
 			n.AllowAt(context.Background(), w.clock.Now(), ask("k", 1, 100))
 		}},

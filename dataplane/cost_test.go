@@ -18,7 +18,7 @@ func TestACostLeftOutIsOne(t *testing.T) {
 		"Allow":     func(n *node) dataplane.Decision { return n.Allow(t.Context(), r) },
 		"AllowMany": func(n *node) dataplane.Decision { return n.AllowMany(t.Context(), []dataplane.Request{r}).Decisions[0] },
 		"Reserve": func(n *node) dataplane.Decision {
-			held, d := n.Reserve(t.Context(), r)
+			held, d := n.AllowUpTo(t.Context(), r)
 			if want := int64(1); d.Allowed && held.Held() != want {
 				t.Errorf("Reserve holds %d, want %d", held.Held(), want)
 			}

@@ -11,7 +11,7 @@ import (
 
 // decide is the first half of the request path: validate → override → identity. It
 // changes r if an override says so.
-func (g *engine) decide(ctx context.Context, at clock.Stamp, r *Request, held *Reservation, d *Decision) {
+func (g *engine) decide(ctx context.Context, at clock.Stamp, r *Request, held *Allowance, d *Decision) {
 	if !r.valid() {
 		d.Err = r.Validate()
 		return
@@ -33,7 +33,7 @@ func (g *engine) decide(ctx context.Context, at clock.Stamp, r *Request, held *R
 	g.decideCall(ctx, &c, by, g.table.Get(&id), held, d)
 }
 
-func (g *engine) decideTimed(ctx context.Context, c *call, by *rules.Rule, held *Reservation, d *Decision) {
+func (g *engine) decideTimed(ctx context.Context, c *call, by *rules.Rule, held *Allowance, d *Decision) {
 	began := g.clock.Elapsed()
 	g.decideCall(ctx, c, by, g.table.Get(c.id), held, d)
 	g.stats.latency.Observe(d.Source == SourceLocal, g.clock.Elapsed()-began)
@@ -42,7 +42,7 @@ func (g *engine) decideTimed(ctx context.Context, c *call, by *rules.Rule, held 
 // decideCall is the second half: entry → (refresh) → judge → answer, into d. e is the key's
 // entry if the caller has it; the one that was used is returned if the table holds it.
 // held, if there is one, takes what was counted.
-func (g *engine) decideCall(ctx context.Context, c *call, by *rules.Rule, e *cell.Entry, held *Reservation,
+func (g *engine) decideCall(ctx context.Context, c *call, by *rules.Rule, e *cell.Entry, held *Allowance,
 	d *Decision) *cell.Entry {
 	met := cell.Known
 	for {
@@ -89,7 +89,7 @@ func (g *engine) decideCall(ctx context.Context, c *call, by *rules.Rule, e *cel
 			v.Counted = c.cost
 		}
 		if held != nil && v.Allowed && v.Counted > 0 {
-			*held = Reservation{g, e, v.Sequence, c.limit, v.Counted, met == cell.Untracked, !c.known}
+			*held = Allowance{g, e, v.Sequence, c.limit, v.Counted, met == cell.Untracked, !c.known}
 		}
 		out := d.answer(&v, c, by, source)
 		if met == cell.Untracked && !v.Claimed {

@@ -48,7 +48,7 @@ func (l *Limiter) AllowManyAt(ctx context.Context, now time.Time, requests []Req
 const enterRoundsMax = 3
 
 func (g *engine) allowBatch(ctx context.Context, at clock.Stamp, decisions []Decision,
-	requests []Request, held []Reservation, b *Batch) {
+	requests []Request, held []Allowance, b *Batch) {
 	if len(requests) == 0 || len(requests) > BatchMax {
 		b.Err = fmt.Errorf("%w: requests holds %d items (1 to %d)", ErrInvalid, len(requests), BatchMax)
 		return
@@ -87,11 +87,11 @@ func (b *batch) end() {
 }
 
 // reserve has reservations take what the batch has counted.
-func (b *batch) reserve(held []Reservation) {
+func (b *batch) reserve(held []Allowance) {
 	for i := range b.items {
 		it := &b.items[i]
 		if first := &b.items[it.first]; it.verdict.Allowed && first.entry != nil {
-			held[i] = Reservation{b.engine, first.entry, it.verdict.Sequence, it.limit, it.cost, first.met == cell.Untracked,
+			held[i] = Allowance{b.engine, first.entry, it.verdict.Sequence, it.limit, it.cost, first.met == cell.Untracked,
 				!it.known}
 		}
 	}

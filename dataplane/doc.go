@@ -8,7 +8,7 @@
 //     allocation. Decision.Err is only ever about the request: a server that is down is no error.
 //  4. [Limiter.AllowMany] decides several requests as one: all of them pass, or none counts. [Limiter.Peek] counts
 //     nothing. [Limiter.Handle] is for a key that you decide about many times, such as a connection's.
-//  5. [Limiter.ReserveAll] is for costs that are known only afterwards, and [Limiter.Acquire] for concurrency limits.
+//  5. [Limiter.Reserve] is for costs that are known only afterwards, and [Limiter.Acquire] for concurrency limits.
 //  6. [Limiter.Metrics], [Limiter.Health], [Limiter.Explain] and [Limiter.TopKeys] are for operators. Package metrics
 //     has a collector for Prometheus.
 //

@@ -85,7 +85,7 @@ func ExampleLimiter_AllowMany() {
 }
 
 // The cost of a language model's answer is known once it is there: reserve an estimate, settle the truth.
-func ExampleLimiter_Reserve() {
+func ExampleLimiter_AllowUpTo() {
 	limiter, err := dataplane.New(dataplane.Config{})
 	if err != nil {
 		panic(err)
@@ -95,7 +95,7 @@ func ExampleLimiter_Reserve() {
 		Workspace: "acme", Namespace: "tokens", Identifier: "user_42",
 		Limit: 4000, Duration: 24 * time.Hour, Cost: 1000,
 	}
-	held, d := limiter.Reserve(ctx, tokens)
+	held, d := limiter.AllowUpTo(ctx, tokens)
 	fmt.Println("reserved:", d.Allowed, "remaining:", d.Remaining)
 
 	change, err := held.Settle(300) // what the answer has cost

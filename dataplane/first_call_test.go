@@ -34,11 +34,11 @@ func TestTheFirstDecisionIsByTheOriginsClock(t *testing.T) {
 			return err != nil || h.Allow(context.Background(), r.Limit, dataplane.Cost(r.Cost)).Allowed
 		},
 		"reserve": func(l *dataplane.Limiter, r dataplane.Request) bool {
-			_, d := l.Reserve(context.Background(), r)
+			_, d := l.AllowUpTo(context.Background(), r)
 			return d.Allowed
 		},
 		"reserve all": func(l *dataplane.Limiter, r dataplane.Request) bool {
-			got := l.ReserveAll(context.Background(), dataplane.ReserveRequest{Requests: []dataplane.Request{r}})
+			got := l.Reserve(context.Background(), dataplane.ReserveRequest{Requests: []dataplane.Request{r}})
 			return got.Allowed || got.Err != nil
 		},
 	}

@@ -73,7 +73,7 @@ var earlyCounts = map[string]early{
 	"outage":      {away: true, count: func(t *testing.T, l *dataplane.Limiter) { allowN(t, l, 10) }},
 	"outage open": {row: store.NamespaceRow{Outage: "open"}, away: true, count: func(t *testing.T, l *dataplane.Limiter) { allowN(t, l, 10) }},
 	"reservation": {away: true, count: func(t *testing.T, l *dataplane.Limiter) {
-		held, d := l.Reserve(context.Background(), ask("k", 4, 1000))
+		held, d := l.AllowUpTo(context.Background(), ask("k", 4, 1000))
 		if change, err := held.Settle(10); !d.Allowed || change != 6 || err != nil {
 			t.Error(d, change, err)
 		}
@@ -194,7 +194,7 @@ func TestAReservationFollowsAClockThatIsSetBackBeforeTheOriginsClockIsKnown(t *t
 						skew.Store(int64(time.Hour))
 						l := skewedBy(t, way, &skew, store.NamespaceRow{}, 0)
 						way.Faults.Delay(time.Hour)
-						held, d := l.Reserve(t.Context(), ask("k", reserved, 1000))
+						held, d := l.AllowUpTo(t.Context(), ask("k", reserved, 1000))
 						if !d.Allowed {
 							t.Fatalf("%+v", d)
 						}

@@ -77,7 +77,7 @@ func TestAnswersAreOfThisPackage(t *testing.T) {
 			}
 		}
 	}
-	for _, of := range []reflect.Type{reflect.TypeFor[*Limiter](), reflect.TypeFor[*Handle](), reflect.TypeFor[*Reservation]()} {
+	for _, of := range []reflect.Type{reflect.TypeFor[*Limiter](), reflect.TypeFor[*Handle](), reflect.TypeFor[*Allowance]()} {
 		for i := range of.NumMethod() {
 			m := of.Method(i)
 			for out := range m.Type.NumOut() {

@@ -83,7 +83,7 @@ func TestAFloodBeginsNoKeyAnew(t *testing.T) {
 		var accepted int64
 		for round := range 10 {
 			if reserves {
-				if n.ReserveAll(t.Context(), dataplane.ReserveRequest{TTL: time.Hour, Requests: []dataplane.Request{r}}).Allowed {
+				if n.Reserve(t.Context(), dataplane.ReserveRequest{TTL: time.Hour, Requests: []dataplane.Request{r}}).Allowed {
 					accepted += r.Cost
 				}
 			} else if n.Allow(t.Context(), r).Allowed {

@@ -27,13 +27,13 @@ func TestCountsNeverReachTheirTags(t *testing.T) {
 			return err
 		}},
 		"settlements that others know of": {step: func(n *node) error {
-			held, _ := n.Reserve(context.Background(), whole)
+			held, _ := n.AllowUpTo(context.Background(), whole)
 			n.replay()
 			_, err := held.Settle(0)
 			return err
 		}},
 		"settlements far past the limit": {step: func(n *node) error {
-			held, _ := n.Reserve(context.Background(), ask("k", 1, most))
+			held, _ := n.AllowUpTo(context.Background(), ask("k", 1, most))
 			_, err := held.Settle(most)
 			return err
 		}},

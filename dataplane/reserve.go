@@ -94,7 +94,7 @@ type Settlement struct {
 	EndsAt  time.Time
 }
 
-// ReserveAll reserves the costs of one or more keys, all or nothing, until the reservation is
+// Reserve reserves the costs of one or more keys, all or nothing, until the reservation is
 // settled or ends. Reserved cost counts like accepted cost. The origin decides, because it has the
 // region's counts. That takes one round trip where a single Redis has all keys, and up to three where
 // they are spread over several or over a Cluster, within Config.ReadTimeout in all. For 20 ms after a
@@ -109,7 +109,7 @@ type Settlement struct {
 // process can settle them.
 //
 // Requests in the estimate mode cannot be reserved.
-func (l *Limiter) ReserveAll(ctx context.Context, r ReserveRequest) (out Reserved) {
+func (l *Limiter) Reserve(ctx context.Context, r ReserveRequest) (out Reserved) {
 	if out.Err = r.check(); out.Err != nil {
 		return out
 	}
@@ -141,7 +141,7 @@ func (l *Limiter) ReserveAll(ctx context.Context, r ReserveRequest) (out Reserve
 	return out
 }
 
-// reserving is one call of ReserveAll. It implements permits.Judge.
+// reserving is one call of Reserve. It implements permits.Judge.
 type reserving struct {
 	engine  *engine
 	request *ReserveRequest
@@ -224,7 +224,7 @@ func (w *reserving) Refuse(r *held.Record, retryIn time.Duration) {
 
 // Grant implements permits.Judge: this process counts the items as a batch.
 func (w *reserving) Grant(ctx context.Context) (charges []holds.Charge) {
-	by := make([]Reservation, len(w.request.Requests))
+	by := make([]Allowance, len(w.request.Requests))
 	var b Batch
 	w.engine.allowBatch(ctx, w.engine.clock.Now(), nil, w.request.Requests, by, &b)
 	w.decisions, w.counted = b.Decisions, true
@@ -240,11 +240,11 @@ func (w *reserving) Grant(ctx context.Context) (charges []holds.Charge) {
 	return charges
 }
 
-// charge is a Reservation as the charge of a hold.
-type charge Reservation
+// charge is an Allowance as the charge of a hold.
+type charge Allowance
 
 // Set implements holds.Charge.
-func (c *charge) Set(cost int64) { (*Reservation)(c).set(cost) }
+func (c *charge) Set(cost int64) { (*Allowance)(c).set(cost) }
 
 func (r *ReserveRequest) check() error {
 	switch {

@@ -67,7 +67,7 @@ func TestWhoHasLeftReservesNothing(t *testing.T) {
 				return nil
 			})
 			r := reserveFor(fmt.Sprint("left", i), 0, ask("k", 60, 100))
-			if got := nodes[0].ReserveAll(ctx, r); !errors.Is(got.Err, context.Canceled) || got.Allowed {
+			if got := nodes[0].Reserve(ctx, r); !errors.Is(got.Err, context.Canceled) || got.Allowed {
 				t.Fatalf("%d: %+v", i, got)
 			}
 			origin.Faults.Hook(nil)
@@ -90,7 +90,7 @@ func TestAReservationAskedForAgainIsHeld(t *testing.T) {
 			r := reserveFor("one", 4*time.Second, ask("k", 60, 100))
 			r.Returned = returned
 			origin.Faults.LoseReplies(true)
-			nodes[0].ReserveAll(t.Context(), r)
+			nodes[0].Reserve(t.Context(), r)
 			origin.Faults.LoseReplies(false)
 			wantReserved(t, nodes[1], r, true)
 			time.Sleep(3 * time.Second)
@@ -107,7 +107,7 @@ func TestAReservationAskedForAgainIsHeld(t *testing.T) {
 // wantOver asks again for a reservation that is over.
 func wantOver(t testing.TB, l *dataplane.Limiter, r dataplane.ReserveRequest) {
 	t.Helper()
-	got := l.ReserveAll(t.Context(), r)
+	got := l.Reserve(t.Context(), r)
 	if !errors.Is(got.Err, dataplane.ErrReservationOver) || !errors.Is(got.Err, dataplane.ErrReservationUsed) || got.Allowed {
 		t.Errorf("reserve %s: %+v, want %v", r.ID, got, dataplane.ErrReservationOver)
 	}
@@ -241,7 +241,7 @@ func TestManyReservationsLeaveConnectionsToOthers(t *testing.T) {
 		var reserving sync.WaitGroup
 		for i := range 40 * runtime.GOMAXPROCS(0) {
 			reserving.Go(func() {
-				r := nodes[0].ReserveAll(t.Context(), reserveFor(fmt.Sprint(i), 0, ask("k", 1, 1<<40)))
+				r := nodes[0].Reserve(t.Context(), reserveFor(fmt.Sprint(i), 0, ask("k", 1, 1<<40)))
 				if r.Err != nil || !r.Allowed || r.Decisions[0].Source != dataplane.SourceOrigin {
 					t.Errorf("%+v", r)
 				}
@@ -310,5 +310,30 @@ func TestWhatAnotherPartLosesIsCountedOnce(t *testing.T) {
 				t.Errorf("%s: %v, long after it was settled", key, err)
 			}
 		}
+	})
+}
+
+// An origin that answers no call hangs, however many wait to make one: it is an outage, and the node is not busy.
+func TestAHungOriginIsAnOutageOfReservations(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		there := memstore.NewOrigin(memstore.OriginOptions{})
+		nodes := region(t, 1, there, store.NamespaceRow{Outage: "open"})
+		defer stopAll(nodes)
+		time.Sleep(11 * time.Second)
+		there.Faults.Delay(time.Hour)
+		var calls sync.WaitGroup
+		for i := range 500 {
+			calls.Go(func() {
+				got := nodes[0].Reserve(t.Context(), reserveFor(fmt.Sprint(i), 0, ask("k", 1, 1000)))
+				if got.Err != nil || !got.Allowed || !got.Decisions[0].Source.Degraded() {
+					t.Errorf("%+v", got)
+				}
+				if _, err := nodes[0].Settle(t.Context(), "x", 1); errors.Is(err, dataplane.ErrBusy) {
+					t.Error(err)
+				}
+			})
+		}
+		calls.Wait()
+		there.Faults.Delay(0)
 	})
 }

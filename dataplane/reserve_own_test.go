@@ -41,7 +41,7 @@ func TestAProcessReservesAsItAllowsMany(t *testing.T) {
 					q.Shadow = rapid.IntRange(0, 4).Draw(r, "shadow") == 0
 					requests = append(requests, q)
 				}
-				got := reserves.ReserveAll(t.Context(), reserveFor(fmt.Sprint(i), time.Hour, requests...))
+				got := reserves.Reserve(t.Context(), reserveFor(fmt.Sprint(i), time.Hour, requests...))
 				want := allows.AllowMany(t.Context(), requests)
 				if got.Err != nil || got.Allowed != want.Allowed || !reflect.DeepEqual(got.Decisions, want.Decisions) {
 					r.Fatalf("reserved: %+v\nallowed: %+v", got, want)
@@ -73,7 +73,7 @@ func TestReservationsOfAProcessAreExactBesideOtherDecisions(t *testing.T) {
 				cost, id := int64(1+(i+n)%5), fmt.Sprint(i, "-", n)
 				r := reserveFor(id, time.Hour, both(cost)...)
 				if i%4 == 3 { // a single that is given back
-					held, d := l.Reserve(t.Context(), askDay("k0", cost, limit))
+					held, d := l.AllowUpTo(t.Context(), askDay("k0", cost, limit))
 					if d.Allowed {
 						take(0, cost)
 						used[0].Add(-cost)
@@ -83,7 +83,7 @@ func TestReservationsOfAProcessAreExactBesideOtherDecisions(t *testing.T) {
 					}
 					continue
 				}
-				if !l.ReserveAll(t.Context(), r).Allowed {
+				if !l.Reserve(t.Context(), r).Allowed {
 					continue
 				}
 				take(0, cost)
@@ -200,7 +200,7 @@ func TestAReservationInShadowModePassesWithoutAHold(t *testing.T) {
 		for i := range store.HoldsMax {
 			wantReserved(t, a, reserveFor(fmt.Sprint(i), time.Hour, askDay("k", 1, 1<<40)), true)
 		}
-		if got := a.ReserveAll(t.Context(), reserveFor("strict", time.Hour, askDay("k", 1, 1<<40))); got.Allowed ||
+		if got := a.Reserve(t.Context(), reserveFor("strict", time.Hour, askDay("k", 1, 1<<40))); got.Allowed ||
 			!errors.Is(got.Err, dataplane.ErrReservations) {
 			t.Errorf("one more: %+v", got)
 		}

@@ -26,7 +26,7 @@ func reserveFor(id string, ttl time.Duration, requests ...dataplane.Request) dat
 // wantReserved reserves, or is refused.
 func wantReserved(t testing.TB, l *dataplane.Limiter, r dataplane.ReserveRequest, allowed bool) dataplane.Reserved {
 	t.Helper()
-	got := l.ReserveAll(t.Context(), r)
+	got := l.Reserve(t.Context(), r)
 	if got.Err != nil || got.Allowed != allowed || len(got.Decisions) == 0 {
 		t.Errorf("reserve %s: %+v, want %v", r.ID, got, allowed)
 	}
@@ -219,13 +219,13 @@ func TestReservationsNameWhatIsWrong(t *testing.T) {
 			"id has 125 bytes (1 to 124)":       {Requests: one, ID: strings.Repeat("x", 125)},
 			"holder has 65 bytes (at most 64)":  {Requests: one, Holder: strings.Repeat("x", 65)},
 		} {
-			got := a.ReserveAll(ctx, r)
+			got := a.Reserve(ctx, r)
 			if !errors.Is(got.Err, dataplane.ErrInvalid) || got.Allowed || !strings.Contains(got.Err.Error(), want) {
 				t.Errorf("%q: %v", want, got.Err)
 			}
 		}
 		wantReserved(t, a, reserveFor("one", 0, good), true)
-		if got := b.ReserveAll(ctx, reserveFor("one", 0, ask("k", 2, 100))); !errors.Is(got.Err, dataplane.ErrReservationUsed) || got.Allowed {
+		if got := b.Reserve(ctx, reserveFor("one", 0, ask("k", 2, 100))); !errors.Is(got.Err, dataplane.ErrReservationUsed) || got.Allowed {
 			t.Errorf("%+v", got)
 		}
 		for _, costs := range [][]int64{nil, {1, 2}, {-1}} {
@@ -282,10 +282,10 @@ func (h *historian) reserve(t *testing.T, limit int64) {
 	cost := rapid.Int64Range(1, 50).Draw(h.T, "cost")
 	ttl := time.Duration(rapid.IntRange(1, 10).Draw(h.T, "ttl")) * time.Second
 	r, node := reserveFor(id, ttl, ask("k", cost, limit)), h.node()
-	got := node.ReserveAll(t.Context(), r)
+	got := node.Reserve(t.Context(), r)
 	if !got.Allowed && got.Decisions[0].Source == dataplane.SourceLocal { // refused by what was so, 20 ms ago at most
 		time.Sleep(20 * time.Millisecond)
-		got = node.ReserveAll(t.Context(), r)
+		got = node.Reserve(t.Context(), r)
 	}
 	fits := h.used()+cost <= limit
 	if got.Err != nil || got.Allowed != fits {
@@ -361,7 +361,7 @@ func TestStreamsUseTheirLimit(t *testing.T) {
 				rnd := rand.New(rand.NewPCG(uint64(i), 7))
 				for n := 0; ; n++ {
 					id, node := fmt.Sprint(i, "-", n), nodes[rnd.IntN(2)]
-					got := node.ReserveAll(t.Context(), reserveFor(id, 20*time.Second, ask("k", ceiling, limit)))
+					got := node.Reserve(t.Context(), reserveFor(id, 20*time.Second, ask("k", ceiling, limit)))
 					if got.Err != nil {
 						t.Error(got.Err)
 						return
@@ -515,7 +515,7 @@ func TestReservationsFollowTheirNamespace(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		nodes := region(t, 1, memstore.NewOrigin(memstore.OriginOptions{}), store.NamespaceRow{Mode: "estimate"})
 		defer stopAll(nodes)
-		if got := nodes[0].ReserveAll(t.Context(), reserveFor("one", 0, ask("k", 1, 100))); !errors.Is(got.Err, dataplane.ErrInvalid) {
+		if got := nodes[0].Reserve(t.Context(), reserveFor("one", 0, ask("k", 1, 100))); !errors.Is(got.Err, dataplane.ErrInvalid) {
 			t.Errorf("%+v", got)
 		}
 	})

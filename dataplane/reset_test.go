@@ -201,7 +201,7 @@ func TestResetOfWhatIsHeld(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	held, d := n.Reserve(t.Context(), ask("k", 8, 99))
+	held, d := n.AllowUpTo(t.Context(), ask("k", 8, 99))
 	wantAllowed(t, "reserved", d, true, 2)
 	w.counts.SetResets(w.reset("k", 1))
 	n.loadSettings()

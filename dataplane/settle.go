@@ -7,7 +7,7 @@ import (
 	"github.com/weirhq/weir/shared/window"
 )
 
-// Reservation is cost that was accepted as an estimate and is settled once its true
+// Allowance is cost that was accepted as an estimate and is settled once its true
 // size is known: the tokens of an answer, the bytes of a transfer.
 //
 // What settling does, in the cell of the reservation, while it can still influence a
@@ -32,9 +32,9 @@ import (
 // was counted in. Where there is still no room, the overflow has what is charged, and no origin
 // hears of it.
 //
-// The zero Reservation holds nothing. A Reservation must not be copied after Settle,
+// The zero Allowance holds nothing. An Allowance must not be copied after Settle,
 // nor settled from two goroutines at once.
-type Reservation struct {
+type Allowance struct {
 	engine   *engine
 	entry    *cell.Entry // that counted it; it may be evicted since
 	sequence int64
@@ -45,7 +45,7 @@ type Reservation struct {
 }
 
 // Held is the cost that waits to be settled.
-func (r *Reservation) Held() int64 { return r.held }
+func (r *Allowance) Held() int64 { return r.held }
 
 // Settle replaces the estimate by the true cost, 0 to window.LimitMax, once; after
 // that it does nothing. It returns how much was charged on top (> 0), or given back
@@ -53,7 +53,7 @@ func (r *Reservation) Held() int64 { return r.held }
 // nothing left to correct; and when its key was evicted or had no room, and there is
 // nothing to charge. A cost out of bounds is an error that wraps ErrInvalid,
 // and settles nothing.
-func (r *Reservation) Settle(cost int64) (change int64, err error) {
+func (r *Allowance) Settle(cost int64) (change int64, err error) {
 	if r.held == 0 {
 		return 0, nil
 	}
@@ -67,7 +67,7 @@ func (r *Reservation) Settle(cost int64) (change int64, err error) {
 }
 
 // set charges or gives back the difference between a cost and the one that is held, and returns how much that was.
-func (r *Reservation) set(cost int64) (change int64) {
+func (r *Allowance) set(cost int64) (change int64) {
 	change, r.held = cost-r.held, cost
 	switch {
 	case change > 0:
@@ -80,7 +80,7 @@ func (r *Reservation) set(cost int64) (change int64) {
 
 // follow moves an early reservation to the entry and cell that its cost was moved to, because the origin's clock has
 // become known or this node's clock was set back before that.
-func (r *Reservation) follow() {
+func (r *Allowance) follow() {
 	if !r.early {
 		return
 	}
@@ -92,7 +92,7 @@ func (r *Reservation) follow() {
 }
 
 // charge charges cost on top, to the key's entry of today if its own was evicted or an untracked key's.
-func (r *Reservation) charge(cost int64) (charged int64) {
+func (r *Allowance) charge(cost int64) (charged int64) {
 	g, e := r.engine, r.entry
 	for gone := r.outside; ; gone = false {
 		if !gone {

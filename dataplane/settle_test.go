@@ -15,16 +15,16 @@ import (
 	"github.com/weirhq/weir/shared/window"
 )
 
-func (n *node) reserve(identifier string, cost, limit int64) *dataplane.Reservation {
+func (n *node) reserve(identifier string, cost, limit int64) *dataplane.Allowance {
 	n.w.t.Helper()
-	r, d := n.Reserve(n.w.t.Context(), ask(identifier, cost, limit))
+	r, d := n.AllowUpTo(n.w.t.Context(), ask(identifier, cost, limit))
 	if d.Err != nil || !d.Allowed {
 		n.w.t.Fatalf("%+v", d)
 	}
 	return &r
 }
 
-func settle(t testing.TB, r *dataplane.Reservation, cost, want int64) {
+func settle(t testing.TB, r *dataplane.Allowance, cost, want int64) {
 	t.Helper()
 	if got, err := r.Settle(cost); err != nil || got != want {
 		t.Errorf("settled %d, %v; want %d", got, err, want)
@@ -142,7 +142,7 @@ func TestSettlingMoreOnAnEvictedKey(t *testing.T) {
 			n := w.node("eu", "a", func(c *dataplane.Config) { c.EntriesMax = 100 })
 			r := ask("k", 10, 1000)
 			r.Duration = time.Hour
-			held, _ := n.Reserve(t.Context(), r)
+			held, _ := n.AllowUpTo(t.Context(), r)
 			n.replay()
 			n.replay()
 			if evict(w, n); n.Entry(window.Key{Workspace: "acme", Namespace: "api", Identifier: "k", Duration: time.Hour}) != nil {
@@ -212,12 +212,12 @@ func TestSettleAndRefundRefuseBadInput(t *testing.T) {
 	if _, err := n.Refund(ask("", 1, 10)); !errors.Is(err, dataplane.ErrInvalid) {
 		t.Error(err)
 	}
-	denied, d := n.Reserve(t.Context(), ask("k", 6, 10))
+	denied, d := n.AllowUpTo(t.Context(), ask("k", 6, 10))
 	if d.Allowed || denied.Held() != 0 {
 		t.Errorf("%+v", d)
 	}
 	settle(t, &denied, 3, 0)
-	settle(t, &dataplane.Reservation{}, 3, 0)
+	settle(t, &dataplane.Allowance{}, 3, 0)
 }
 
 func TestRefundNeverGoesBelowZero(t *testing.T) {
@@ -247,7 +247,7 @@ func TestSettlementsKeepTheTruth(t *testing.T) {
 		nodes := []*node{w.node("eu", "a"), w.node("eu", "b")}
 		cell := w.cell("k")
 		var spent int64
-		open := map[*dataplane.Reservation]bool{}
+		open := map[*dataplane.Allowance]bool{}
 		const limit = 1 << 40
 		pick := func() *node { return nodes[rapid.IntRange(0, 1).Draw(rt, "node")] }
 		rt.Repeat(map[string]func(*rapid.T){

@@ -39,11 +39,11 @@ var slowCalls = map[string]func(ctx context.Context, l *dataplane.Limiter, names
 		return func(i int) error {
 			r := dataplane.ReserveRequest{Requests: []dataplane.Request{askOf(namespace, strconv.Itoa(i%7), 1, 1_000_000)},
 				TTL: time.Second}
-			return l.ReserveAll(ctx, r).Err
+			return l.Reserve(ctx, r).Err
 		}
 	},
 	"Settle": func(ctx context.Context, l *dataplane.Limiter, namespace string) func(i int) error {
-		r := l.ReserveAll(ctx, dataplane.ReserveRequest{Requests: []dataplane.Request{askOf(namespace, "k", 1, 1_000_000)},
+		r := l.Reserve(ctx, dataplane.ReserveRequest{Requests: []dataplane.Request{askOf(namespace, "k", 1, 1_000_000)},
 			TTL: time.Hour})
 		return func(i int) error {
 			_, err := l.Spend(ctx, r.ID, int64(i))
@@ -123,7 +123,7 @@ func TestAFloodOfReservationsLeavesOthersRoom(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		l := acquirer(t, dataplane.Config{})
 		reserve := func(ctx context.Context, i int) error {
-			return l.ReserveAll(ctx, dataplane.ReserveRequest{ID: strconv.Itoa(i), TTL: 24 * time.Hour,
+			return l.Reserve(ctx, dataplane.ReserveRequest{ID: strconv.Itoa(i), TTL: 24 * time.Hour,
 				Requests: []dataplane.Request{ask(strconv.Itoa(i/1000), 1, 1_000_000)}}).Err
 		}
 		flood, victim, n := as(t, "flood"), as(t, "victim"), 0

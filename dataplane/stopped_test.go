@@ -43,7 +43,7 @@ func TestAStoppedLimiterMakesNoCall(t *testing.T) {
 				}
 				l := startedFor(t, cfg)
 				time.Sleep(11 * time.Second) // an origin that may have lost leases grants none before
-				made := l.ReserveAll(t.Context(), dataplane.ReserveRequest{ID: "made", Requests: []dataplane.Request{ask("k", 10, 100)}})
+				made := l.Reserve(t.Context(), dataplane.ReserveRequest{ID: "made", Requests: []dataplane.Request{ask("k", 10, 100)}})
 				r := jobs(5)
 				r.Namespace = "api"
 				token, d := l.AcquireToken(t.Context(), r, "held", false)
@@ -54,7 +54,7 @@ func TestAStoppedLimiterMakesNoCall(t *testing.T) {
 					t.Fatal(err)
 				}
 				calls, began := callsOf(way), time.Now()
-				got := l.ReserveAll(t.Context(), dataplane.ReserveRequest{Requests: []dataplane.Request{ask("k", 10, 100)}})
+				got := l.Reserve(t.Context(), dataplane.ReserveRequest{Requests: []dataplane.Request{ask("k", 10, 100)}})
 				_, settle := l.Settle(t.Context(), "made", 1)
 				_, spend := l.Spend(t.Context(), "made", 1)
 				_, cancel := l.Cancel(t.Context(), "made")
@@ -126,7 +126,7 @@ func TestStopAnswersThoseWhoWait(t *testing.T) {
 		way.Faults.Delay(100 * time.Millisecond)
 		var made dataplane.Reserved
 		waiting.Go(func() {
-			made = l.ReserveAll(t.Context(), dataplane.ReserveRequest{ID: "r", Requests: []dataplane.Request{ask("k", 10, 100)}})
+			made = l.Reserve(t.Context(), dataplane.ReserveRequest{ID: "r", Requests: []dataplane.Request{ask("k", 10, 100)}})
 		})
 		time.Sleep(50 * time.Millisecond)
 		if err := l.Stop(t.Context()); err != nil {

@@ -90,7 +90,7 @@ func TestStreamedMetersStreamsAndCalls(t *testing.T) {
 	if err := tell(""); connect.CodeOf(err) != connect.CodeInvalidArgument {
 		t.Errorf("nothing: %v", err)
 	}
-	held := limiter.ReserveAll(t.Context(), dataplane.ReserveRequest{Requests: []dataplane.Request{tokens}})
+	held := limiter.Reserve(t.Context(), dataplane.ReserveRequest{Requests: []dataplane.Request{tokens}})
 	for _, ask := range []func(string) error{tell, echo} {
 		var refused *connect.Error
 		if err := ask("x"); !errors.As(err, &refused) || refused.Code() != connect.CodeResourceExhausted ||

@@ -72,11 +72,11 @@ func testNodesShareLimitsThroughYourOwnStore(t *testing.T) {
 		t.Errorf("%+v", d)
 	}
 	time.Sleep(time.Second) // it is sent
-	reserved := nodes[1].ReserveAll(t.Context(), dataplane.ReserveRequest{ID: "r", Requests: []dataplane.Request{uses(41)}})
+	reserved := nodes[1].Reserve(t.Context(), dataplane.ReserveRequest{ID: "r", Requests: []dataplane.Request{uses(41)}})
 	if reserved.Err != nil || reserved.Allowed {
 		t.Errorf("more than is left: %+v", reserved)
 	}
-	reserved = nodes[1].ReserveAll(t.Context(), dataplane.ReserveRequest{ID: "r", Requests: []dataplane.Request{uses(30)}})
+	reserved = nodes[1].Reserve(t.Context(), dataplane.ReserveRequest{ID: "r", Requests: []dataplane.Request{uses(30)}})
 	if reserved.Err != nil || !reserved.Allowed {
 		t.Errorf("less than is left: %+v", reserved)
 	}

@@ -21,7 +21,7 @@ type model func(ctx context.Context, prompt string) (answer string, took int64, 
 // there: the most that it may take is reserved, and what it took is settled. If this process dies meanwhile, the
 // reservation ends after five minutes, and counts nothing.
 func complete(ctx context.Context, limiter *dataplane.Limiter, user, prompt string, most int64, model model) (string, error) {
-	held := limiter.ReserveAll(ctx, dataplane.ReserveRequest{
+	held := limiter.Reserve(ctx, dataplane.ReserveRequest{
 		Requests: []dataplane.Request{{
 			Workspace: "acme", Namespace: "tokens", Identifier: user,
 			Limit: 100_000, Duration: 24 * time.Hour, Cost: most,

@@ -68,7 +68,7 @@ func (s scripted) Refund(r dataplane.Request) (int64, error) {
 
 func (s scripted) Charge(r dataplane.Request) (int64, error) { return r.Cost, r.Validate() }
 
-func (s scripted) ReserveAll(ctx context.Context, r dataplane.ReserveRequest) dataplane.Reserved {
+func (s scripted) Reserve(ctx context.Context, r dataplane.ReserveRequest) dataplane.Reserved {
 	if s.reserve == nil {
 		return dataplane.Reserved{}
 	}

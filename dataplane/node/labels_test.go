@@ -38,9 +38,9 @@ func (l *labels) taken() []fair.Caller {
 	return seen
 }
 
-func (l *labels) ReserveAll(ctx context.Context, r dataplane.ReserveRequest) dataplane.Reserved {
+func (l *labels) Reserve(ctx context.Context, r dataplane.ReserveRequest) dataplane.Reserved {
 	l.note(ctx)
-	return l.Limiter.ReserveAll(ctx, r)
+	return l.Limiter.Reserve(ctx, r)
 }
 
 func (l *labels) Cancel(ctx context.Context, id string) (dataplane.Settlement, error) {

@@ -330,7 +330,7 @@ func (busyNode) AcquireToken(context.Context, dataplane.ConcurrencyRequest, stri
 
 func (busyNode) ReleaseTokens(context.Context, ...string) []error { return []error{dataplane.ErrBusy} }
 
-func (busyNode) ReserveAll(context.Context, dataplane.ReserveRequest) dataplane.Reserved {
+func (busyNode) Reserve(context.Context, dataplane.ReserveRequest) dataplane.Reserved {
 	return dataplane.Reserved{Err: dataplane.ErrBusy}
 }
 

@@ -22,7 +22,7 @@ func (s service) reserve(ctx context.Context, m *weirv1.ReserveRequest) (*weirv1
 		return nil, err
 	}
 	var reserved dataplane.Reserved
-	leavingPlace(ctx, func() { reserved = s.limiter(ctx).ReserveAll(ctx, request) })
+	leavingPlace(ctx, func() { reserved = s.limiter(ctx).Reserve(ctx, request) })
 	if reserved.Err != nil {
 		return nil, refusalOfCall(reserved.Err)
 	}

@@ -62,11 +62,11 @@ func reserving(id string, requests ...dataplane.Request) dataplane.ReserveReques
 // wantRoom reserves a cost, and cancels that again, after it was refused one more.
 func wantRoom(t *testing.T, l *dataplane.Limiter, key string, room, limit int64) {
 	t.Helper()
-	more := l.ReserveAll(t.Context(), reserving("", costOf(key, room+1, limit)))
+	more := l.Reserve(t.Context(), reserving("", costOf(key, room+1, limit)))
 	if more.Err != nil || more.Allowed || more.Decisions[0].Source.Degraded() {
 		t.Errorf("%d of %d, which is 1 too many: %+v", room+1, limit, more)
 	}
-	got := l.ReserveAll(t.Context(), reserving("", costOf(key, room, limit)))
+	got := l.Reserve(t.Context(), reserving("", costOf(key, room, limit)))
 	if got.Err != nil || !got.Allowed {
 		t.Fatalf("%d of %d: %+v", room, limit, got)
 	}
@@ -78,7 +78,7 @@ func wantRoom(t *testing.T, l *dataplane.Limiter, key string, room, limit int64)
 // hasRoom reports whether a cost can be reserved, and cancels it.
 func hasRoom(t *testing.T, l *dataplane.Limiter, key string, room, limit int64) bool {
 	t.Helper()
-	got := l.ReserveAll(t.Context(), reserving("", costOf(key, room, limit)))
+	got := l.Reserve(t.Context(), reserving("", costOf(key, room, limit)))
 	if got.Err == nil && got.Allowed {
 		_, got.Err = l.Cancel(t.Context(), got.ID)
 	}
@@ -113,7 +113,7 @@ func (c *crowd) call(t *testing.T, i int, impatient bool) {
 		id = fmt.Sprint(c.key, i)
 	}
 	cost := 1 + rand.Int64N(30)
-	got := c.anyNode().ReserveAll(ctx, reserving(id, costOf(c.key, cost, c.limit)))
+	got := c.anyNode().Reserve(ctx, reserving(id, costOf(c.key, cost, c.limit)))
 	switch {
 	case errors.Is(got.Err, dataplane.ErrBusy), got.Err != nil && ctx.Err() != nil:
 		c.unanswered.Add(1)
@@ -210,22 +210,22 @@ func TestCallsAboutAReservationTakeTwoRoundTrips(t *testing.T) {
 		}
 	}
 	three := []dataplane.Request{costOf("a", 5, 100), costOf("b", 5, 100), costOf("c", 5, 100)}
-	drawn := id(l.ReserveAll(ctx, reserving("", three...)))
+	drawn := id(l.Reserve(ctx, reserving("", three...)))
 	for _, c := range []struct {
 		name  string
 		trips int
 		call  func()
 	}{
-		{"reserve", 1, func() { drawn = id(l.ReserveAll(ctx, reserving("", three...))) }},
-		{"reserve by an id", 1, func() { id(l.ReserveAll(ctx, reserving("own", three...))) }},
-		{"reserve again", 2, func() { id(l.ReserveAll(ctx, reserving("own", three...))) }},
+		{"reserve", 1, func() { drawn = id(l.Reserve(ctx, reserving("", three...))) }},
+		{"reserve by an id", 1, func() { id(l.Reserve(ctx, reserving("own", three...))) }},
+		{"reserve again", 2, func() { id(l.Reserve(ctx, reserving("own", three...))) }},
 		{"spend", 2, func() { settled(l.Spend(ctx, "own", 1, 2, 3)) }},
 		{"extend", 2, func() { settled(l.Extend(ctx, "own", time.Hour)) }},
 		{"settle", 2, func() { settled(l.Settle(ctx, "own", 3, 9, 0)) }},
 		{"settle again", 2, func() { settled(l.Settle(ctx, "own", 3, 9, 0)) }},
 		{"cancel", 2, func() { settled(l.Cancel(ctx, drawn)) }},
-		{"be refused", 1, func() { l.ReserveAll(ctx, reserving("", costOf("a", 98, 100))) }},
-		{"be refused again", 0, func() { l.ReserveAll(ctx, reserving("", costOf("a", 98, 100))) }},
+		{"be refused", 1, func() { l.Reserve(ctx, reserving("", costOf("a", 98, 100))) }},
+		{"be refused again", 0, func() { l.Reserve(ctx, reserving("", costOf("a", 98, 100))) }},
 	} {
 		*trips = tripCounter{}
 		if c.call(); trips.trips != c.trips || trips.commands != c.trips {
@@ -243,7 +243,7 @@ func TestAHungServerHoldsUpNoReservation(t *testing.T) {
 	l := limiters(t, 1, "redis://"+server.Addr(), readTimeout)[0]
 	var id string
 	await.NoError(t, "a reservation", func() error { // a busy machine may not answer in time
-		got := l.ReserveAll(t.Context(), reserving("", costOf("k", 1, 1000)))
+		got := l.Reserve(t.Context(), reserving("", costOf("k", 1, 1000)))
 		id = got.ID
 		if got.Err == nil && !got.Allowed {
 			return errors.New("is refused")
@@ -253,7 +253,7 @@ func TestAHungServerHoldsUpNoReservation(t *testing.T) {
 	change := func(_ dataplane.Settlement, err error) error { return err }
 	calls := map[string]func() error{
 		"reserve": func() error {
-			got := l.ReserveAll(t.Context(), reserving("", costOf("k", 1, 1000)))
+			got := l.Reserve(t.Context(), reserving("", costOf("k", 1, 1000)))
 			switch {
 			case got.Allowed:
 				t.Errorf("it was reserved: %+v", got)
@@ -337,7 +337,7 @@ func TestAPromotedReplicaHasWhatWasSettled(t *testing.T) {
 	a, b := nodes[0], nodes[1]
 	const limit = 100
 	reserve := func(l *dataplane.Limiter, id string, cost int64) {
-		if got := l.ReserveAll(t.Context(), reserving(id, costOf("k", cost, limit))); got.Err != nil || !got.Allowed {
+		if got := l.Reserve(t.Context(), reserving(id, costOf("k", cost, limit))); got.Err != nil || !got.Allowed {
 			t.Errorf("reserve %s: %+v", id, got)
 		}
 	}

@@ -198,7 +198,7 @@ func (m *Meter) reserve(costs []int64, limit int64) (bool, error) {
 	ctx, cancel := context.WithTimeout(m.ctx, callMax)
 	defer cancel()
 	began := time.Now()
-	got := m.streams.cfg.Reservations.ReserveAll(ctx, r)
+	got := m.streams.cfg.Reservations.Reserve(ctx, r)
 	if errors.Is(got.Err, dataplane.ErrReservationOver) { // the reply was lost: the next call tells what it counts
 		got.Allowed, got.Err = true, nil
 	} else if errors.Is(got.Err, dataplane.ErrReservationUsed) {

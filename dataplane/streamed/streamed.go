@@ -53,7 +53,7 @@ import (
 // Reservations are reserved and settled. *dataplane.Limiter has them, or a client of a node; methods may be called at
 // the same time, and a call that is repeated, with the same id, changes nothing.
 type Reservations interface {
-	ReserveAll(ctx context.Context, r dataplane.ReserveRequest) dataplane.Reserved
+	Reserve(ctx context.Context, r dataplane.ReserveRequest) dataplane.Reserved
 	Spend(ctx context.Context, id string, costs ...int64) (dataplane.Settlement, error)
 	Settle(ctx context.Context, id string, costs ...int64) (dataplane.Settlement, error)
 	Extend(ctx context.Context, id string, ttl time.Duration) (dataplane.Settlement, error)
@@ -171,7 +171,7 @@ func (s *Streams) Begin(ctx context.Context, r dataplane.ReserveRequest) (*Meter
 	if err := s.enter(); err != nil {
 		return nil, dataplane.Reserved{Err: err}
 	}
-	got := s.cfg.Reservations.ReserveAll(ctx, r)
+	got := s.cfg.Reservations.Reserve(ctx, r)
 	if got.Err != nil || !got.Allowed {
 		s.leave()
 		if s.cfg.Logger != nil && errors.Is(got.Err, dataplane.ErrInvalid) {

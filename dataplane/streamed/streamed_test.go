@@ -75,7 +75,7 @@ func begin(t *testing.T, s *streamed.Streams, ttl time.Duration, requests ...dat
 func used(t *testing.T, l *dataplane.Limiter, key string) int64 {
 	t.Helper()
 	nothing := []dataplane.Request{tokens(key, 0, window.LimitMax)}
-	got := l.ReserveAll(t.Context(), dataplane.ReserveRequest{Requests: nothing})
+	got := l.Reserve(t.Context(), dataplane.ReserveRequest{Requests: nothing})
 	if got.Err != nil || !got.Allowed {
 		t.Fatalf("%+v", got)
 	}
@@ -291,7 +291,7 @@ func TestAStreamThatOutlastsItsWindowIsCounted(t *testing.T) {
 				if i < 60 || i%30 != 29 {
 					continue
 				}
-				got := b.ReserveAll(t.Context(), dataplane.ReserveRequest{Requests: []dataplane.Request{ask(0)}})
+				got := b.Reserve(t.Context(), dataplane.ReserveRequest{Requests: []dataplane.Request{ask(0)}})
 				counted, rest := 10_000-got.Decisions[0].Remaining, max(0, ceiling-2*i)
 				if counted < 110 || counted > 130+rest {
 					t.Errorf("after %d s %d are counted: 120 a minute, and %d are left of the ceiling", i+1, counted, rest)
@@ -332,7 +332,7 @@ func TestALongStreamIsCountedInEachWindow(t *testing.T) {
 			if i%100 != 99 {
 				continue
 			}
-			got := b.ReserveAll(t.Context(), dataplane.ReserveRequest{Requests: []dataplane.Request{ask(0)}})
+			got := b.Reserve(t.Context(), dataplane.ReserveRequest{Requests: []dataplane.Request{ask(0)}})
 			if counted := 10_000 - got.Decisions[0].Remaining; counted != 100 {
 				t.Errorf("in window %d %d are counted, want 100", i+1, counted)
 			}
@@ -396,7 +396,7 @@ func TestAReservationThatEndedInAPauseIsCounted(t *testing.T) {
 				counts := map[bool]int64{true: 7, false: 60}[returned]
 				wantUsed(t, "it has ended", b, "org", counts)
 				rest := []dataplane.Request{tokens("org", 100-counts, 100)}
-				full := b.ReserveAll(t.Context(), dataplane.ReserveRequest{Requests: rest, TTL: time.Hour})
+				full := b.Reserve(t.Context(), dataplane.ReserveRequest{Requests: rest, TTL: time.Hour})
 				if !full.Allowed {
 					t.Fatal(full)
 				}
@@ -447,7 +447,7 @@ func TestAnotherStreamOfTheIDHidesNoCost(t *testing.T) {
 	at(t, func(t *testing.T, _ *memstore.Origin, a, b *dataplane.Limiter) {
 		m := begin(t, metered(t, a, nil), 0, tokens("org", 60, 100))
 		other := dataplane.ReserveRequest{ID: m.ID() + "~1", Requests: []dataplane.Request{tokens("other", 5, 100)}}
-		if got := b.ReserveAll(t.Context(), other); !got.Allowed {
+		if got := b.Reserve(t.Context(), other); !got.Allowed {
 			t.Fatalf("%+v", got)
 		}
 		if _, err := b.Cancel(t.Context(), m.ID()); err != nil {

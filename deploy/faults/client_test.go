@@ -31,8 +31,8 @@ func (w *overTheWire) next() weirv1connect.RateLimitServiceClient {
 	return w.nodes[w.turn.Add(1)%uint64(len(w.nodes))]
 }
 
-// ReserveAll implements streamed.Reservations.
-func (w *overTheWire) ReserveAll(ctx context.Context, r dataplane.ReserveRequest) dataplane.Reserved {
+// Reserve implements streamed.Reservations.
+func (w *overTheWire) Reserve(ctx context.Context, r dataplane.ReserveRequest) dataplane.Reserved {
 	request := &weirv1.ReserveRequest{Id: r.ID, TtlMs: r.TTL.Milliseconds(), Returned: r.Returned, Holder: r.Holder}
 	for i := range r.Requests {
 		request.Requests = append(request.Requests, limitOf(&r.Requests[i]))

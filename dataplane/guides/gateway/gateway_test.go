@@ -101,7 +101,7 @@ func (f *fleet) wantUsed(t *testing.T, org string, want int64) {
 }
 
 func (f *fleet) used(t *testing.T, org string) int64 {
-	got := f.limiters[0].ReserveAll(t.Context(), dataplane.ReserveRequest{Requests: []dataplane.Request{{
+	got := f.limiters[0].Reserve(t.Context(), dataplane.ReserveRequest{Requests: []dataplane.Request{{
 		Workspace: "gateway", Namespace: "org-tokens", Identifier: org, Limit: 1 << 40, Duration: day, ZeroCost: true}}})
 	if got.Err != nil || !got.Allowed {
 		t.Fatalf("%+v", got)

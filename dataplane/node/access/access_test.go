@@ -25,7 +25,7 @@ type reserving struct {
 	reserved func(dataplane.ReserveRequest)
 }
 
-func (r reserving) ReserveAll(_ context.Context, request dataplane.ReserveRequest) dataplane.Reserved {
+func (r reserving) Reserve(_ context.Context, request dataplane.ReserveRequest) dataplane.Reserved {
 	r.reserved(request)
 	return dataplane.Reserved{}
 }
@@ -69,7 +69,7 @@ func TestAReservationOfAScopeWithoutAnIDIsNoRetry(t *testing.T) {
 	for id, drawn := range map[string]bool{"": true, "r-17": false} {
 		var got dataplane.ReserveRequest
 		all := reserving{reserved: func(r dataplane.ReserveRequest) { got = r }}
-		Restrict(all, &Scope{workspaces: acme, key: "k"}).ReserveAll(t.Context(), dataplane.ReserveRequest{ID: id,
+		Restrict(all, &Scope{workspaces: acme, key: "k"}).Reserve(t.Context(), dataplane.ReserveRequest{ID: id,
 			Requests: []dataplane.Request{{Workspace: "acme"}}})
 		if got.ID == "" || got.Drawn != drawn {
 			t.Errorf("id %q: %+v", id, got)
@@ -90,7 +90,7 @@ func (s settling) about(id string) (dataplane.Settlement, error) {
 	return dataplane.Settlement{ID: id}, nil
 }
 
-func (s settling) ReserveAll(_ context.Context, r dataplane.ReserveRequest) dataplane.Reserved {
+func (s settling) Reserve(_ context.Context, r dataplane.ReserveRequest) dataplane.Reserved {
 	*s.got = r.ID
 	return dataplane.Reserved{ID: r.ID}
 }
@@ -128,7 +128,7 @@ func TestCallsAboutAReservationStayInTheirScope(t *testing.T) {
 		}
 		var got string
 		limiter := Restrict(settling{got: &got}, scope)
-		reserved := limiter.ReserveAll(t.Context(), dataplane.ReserveRequest{ID: id,
+		reserved := limiter.Reserve(t.Context(), dataplane.ReserveRequest{ID: id,
 			Requests: []dataplane.Request{{Workspace: names}}})
 		if inner[names] = got; got == id || reserved.ID != id {
 			t.Errorf("reserved as %q, and the caller knows it as %q", got, reserved.ID)

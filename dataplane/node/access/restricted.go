@@ -23,7 +23,7 @@ type Limiter interface {
 	Peek(ctx context.Context, request dataplane.Request) dataplane.Decision
 	AppendAllowMany(ctx context.Context, decisions []dataplane.Decision, requests []dataplane.Request) dataplane.Batch
 	Refund(request dataplane.Request) (refunded int64, err error)
-	ReserveAll(ctx context.Context, request dataplane.ReserveRequest) dataplane.Reserved
+	Reserve(ctx context.Context, request dataplane.ReserveRequest) dataplane.Reserved
 	Settle(ctx context.Context, id string, costs ...int64) (dataplane.Settlement, error)
 	Spend(ctx context.Context, id string, costs ...int64) (dataplane.Settlement, error)
 	Cancel(ctx context.Context, id string) (dataplane.Settlement, error)
@@ -92,7 +92,7 @@ func (s scoped) Refund(r dataplane.Request) (int64, error) {
 	return s.all.Refund(r)
 }
 
-func (s scoped) ReserveAll(ctx context.Context, r dataplane.ReserveRequest) dataplane.Reserved {
+func (s scoped) Reserve(ctx context.Context, r dataplane.ReserveRequest) dataplane.Reserved {
 	if !s.holdsAll(r.Requests) {
 		return dataplane.Reserved{Err: ErrScope}
 	}
@@ -101,7 +101,7 @@ func (s scoped) ReserveAll(ctx context.Context, r dataplane.ReserveRequest) data
 		id, r.Drawn = rand.Text(), true
 	}
 	r.ID = s.inner(id)
-	reserved := s.all.ReserveAll(ctx, r)
+	reserved := s.all.Reserve(ctx, r)
 	reserved.ID = id
 	return reserved
 }

@@ -115,7 +115,7 @@ func (k Kuadrant) Reserve(ctx context.Context, m *kuadrantv1.ReserveRequest) (*k
 	}
 	place := bounded.PlaceOf(ctx)
 	place.Leave()
-	reserved := k.Service.Limiter.ReserveAll(ctx, dataplane.ReserveRequest{ID: cryptorand.Text() + keysMark(requests),
+	reserved := k.Service.Limiter.Reserve(ctx, dataplane.ReserveRequest{ID: cryptorand.Text() + keysMark(requests),
 		Drawn: true, Requests: requests, TTL: ttl, Returned: true})
 	place.Return(ctx)
 	if reserved.Err != nil {

@@ -301,7 +301,7 @@ type away struct {
 	err error
 }
 
-func (a away) ReserveAll(context.Context, dataplane.ReserveRequest) dataplane.Reserved {
+func (a away) Reserve(context.Context, dataplane.ReserveRequest) dataplane.Reserved {
 	return dataplane.Reserved{Err: a.err}
 }
 
@@ -319,7 +319,7 @@ type reserving struct {
 	asked func(dataplane.ReserveRequest)
 }
 
-func (r reserving) ReserveAll(_ context.Context, request dataplane.ReserveRequest) dataplane.Reserved {
+func (r reserving) Reserve(_ context.Context, request dataplane.ReserveRequest) dataplane.Reserved {
 	r.asked(request)
 	return dataplane.Reserved{}
 }

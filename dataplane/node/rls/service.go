@@ -28,7 +28,7 @@ type Limiter interface {
 	AppendAllowMany(ctx context.Context, decisions []dataplane.Decision, requests []dataplane.Request) dataplane.Batch
 	Refund(request dataplane.Request) (refunded int64, err error)
 	Charge(request dataplane.Request) (charged int64, err error)
-	ReserveAll(ctx context.Context, request dataplane.ReserveRequest) dataplane.Reserved
+	Reserve(ctx context.Context, request dataplane.ReserveRequest) dataplane.Reserved
 	Settle(ctx context.Context, id string, costs ...int64) (dataplane.Settlement, error)
 	Cancel(ctx context.Context, id string) (dataplane.Settlement, error)
 }

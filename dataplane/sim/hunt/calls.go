@@ -93,7 +93,7 @@ func (w *world) refund(l *life, s Step) {
 
 func (w *world) reserve(l *life, s Step) {
 	before, over := w.judged(l, s.Key), w.wait(l)
-	held, d := l.Limiter.Reserve(context.Background(), w.request(s.Key, s.Cost))
+	held, d := l.Limiter.AllowUpTo(context.Background(), w.request(s.Key, s.Cost))
 	over()
 	cells := w.decided(l, s.Key, s.Cost, &d, before)
 	if !d.Allowed || d.Err != nil {

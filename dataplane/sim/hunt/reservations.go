@@ -189,7 +189,7 @@ func (g *reservations) hold(l *life, s Step) {
 	g.asks = append(g.asks, a)
 	g.count()
 	g.mu.Unlock()
-	out := l.Limiter.ReserveAll(context.Background(), dataplane.ReserveRequest{
+	out := l.Limiter.Reserve(context.Background(), dataplane.ReserveRequest{
 		ID: r.id, Requests: g.requests(s), TTL: s.After, Returned: s.Returned,
 	})
 	g.mu.Lock()
