@@ -215,3 +215,19 @@ func TestAReservationInShadowModePassesWithoutAHold(t *testing.T) {
 		}
 	})
 }
+
+// A repeated request is answered by the counts of now, with its own reservation in them once.
+func TestARepeatedRequestIsAnsweredByTheCountsOfNow(t *testing.T) {
+	places(t, func(t *testing.T, a, b *dataplane.Limiter) {
+		one := reserveFor("one", time.Hour, askDay("k", 60, 100))
+		if got := wantReserved(t, a, one, true); got.Decisions[0].Remaining != 40 {
+			t.Errorf("first: %+v", got)
+		}
+		wantReserved(t, b, reserveFor("two", time.Hour, askDay("k", 10, 100)), true)
+		for _, l := range []*dataplane.Limiter{a, b} {
+			if d := wantReserved(t, l, one, true).Decisions[0]; !d.Allowed || d.Remaining != 30 || d.Current != 70 {
+				t.Errorf("again: %+v", d)
+			}
+		}
+	})
+}
