@@ -80,7 +80,9 @@ func BenchmarkBesideAFlood(b *testing.B) {
 					c := doors[7].open(b, h)
 					running.Go(func() {
 						for n := i; ctx.Err() == nil; n += 300 {
-							_ = throw(ctx, c, "flood", n)
+							if throw(ctx, c, "flood", n) != nil {
+								time.Sleep(100 * time.Millisecond) // the flood shares the processors with the node
+							}
 						}
 					})
 				}
