@@ -81,12 +81,12 @@ func BenchmarkBesideAFlood(b *testing.B) {
 					running.Go(func() {
 						for n := i; ctx.Err() == nil; n += 300 {
 							if throw(ctx, c, "flood", n) != nil {
-								time.Sleep(100 * time.Millisecond) // the flood shares the processors with the node
+								<-time.After(100 * time.Millisecond) // the flood shares the processors with the node
 							}
 						}
 					})
 				}
-				time.Sleep(time.Second)
+				<-time.After(time.Second) // the flood is under way
 				failed = 0
 				loud := p99()
 				end()
