@@ -102,8 +102,9 @@ func (l *Limiter) Acquire(ctx context.Context, r ConcurrencyRequest) (Lease, Con
 }
 
 // AcquireWait is Acquire, but waits for a slot until ctx ends. On a node, callers take turns (see WithCaller), and a
-// caller's requests are served in the order in which they came; between nodes there is no order. Overrides and policies that change meanwhile apply to those who wait too: a
-// raised limit serves them at once, and a limit of 0 denies them at once.
+// caller's requests are served in the order in which they came; between nodes there is no order. Overrides and
+// policies that change meanwhile apply to those who wait too: a raised limit serves them at once, and a limit of 0
+// denies them at once.
 func (l *Limiter) AcquireWait(ctx context.Context, r ConcurrencyRequest) (Lease, ConcurrencyDecision) {
 	return l.acquire(ctx, &r, true)
 }

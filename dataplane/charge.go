@@ -7,10 +7,10 @@ import (
 	"github.com/weirhq/weir/shared/window"
 )
 
-// AllowUpTo is Allow for a cost that this process knows within moments, such as the bytes of a reply: r.Cost is the most
-// that it should be, and Allowance.Settle replaces it by the true cost. Neither makes a call of its own. If the process
-// dies in between, r.Cost counts. Use Reserve if another node may settle, or if the work takes longer. The Allowance
-// holds nothing if the request is denied.
+// AllowUpTo is Allow for a cost that this process knows within moments, such as the bytes of a reply: r.Cost is the
+// most that it should be, and Allowance.Settle replaces it by the true cost. Neither makes a call of its own. If the
+// process dies in between, r.Cost counts. Use Reserve if another node may settle, or if the work takes longer. The
+// Allowance holds nothing if the request is denied.
 func (l *Limiter) AllowUpTo(ctx context.Context, r Request) (held Allowance, d Decision) {
 	l.engine.decide(ctx, l.engine.clock.Now(), &r, &held, &d)
 	return held, d

@@ -23,9 +23,10 @@ const (
 	churnFree    = time.Second // for which a slot may be free while somebody waits
 )
 
-// An hour of leases that are acquired, waited for, renewed, released and left behind, at nodes that crash. At no instant
-// do more hold a lease of a key than its limit allows. And while somebody waits, a slot that is released is taken within
-// a second, one whose token has ended too, and one whose node has crashed within its time to live and a second.
+// An hour of leases that are acquired, waited for, renewed, released and left behind, at nodes that crash. At no
+// instant do more hold a lease of a key than its limit allows. And while somebody waits, a slot that is released is
+// taken within a second, one whose token has ended too, and one whose node has crashed within its time to live and a
+// second.
 func TestAnHourOfChurnStaysWithinTheLimit(t *testing.T) {
 	lasts := 10 * time.Minute
 	if os.Getenv("WEIR_LONG") != "" {

@@ -145,8 +145,8 @@ func TestAFloodOfReservationsLeavesOthersRoom(t *testing.T) {
 	})
 }
 
-// However many requests of one caller wait for a lease of a key, another caller's request may wait too, and gets a lease
-// after a few of the others.
+// However many requests of one caller wait for a lease of a key, another caller's request may wait too, and gets a
+// lease after a few of the others.
 func TestAFloodOfWaitsLeavesOthersTheirTurn(t *testing.T) {
 	const held = 50 * time.Millisecond
 	r := jobs(1)

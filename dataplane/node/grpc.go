@@ -173,7 +173,8 @@ func stream(s service, g *gate) grpc.StreamDesc {
 		}
 		at := g.stand(g.credentialsOfRPC(raw.Context(), streamProcedure), by)
 		defer g.leave(at)
-		err = g.converse(withStanding(by.label(raw.Context(), streamProcedure), at), grpcStreamBytes, &conversation{service: s, standing: at,
+		ctx := withStanding(by.label(raw.Context(), streamProcedure), at)
+		err = g.converse(ctx, grpcStreamBytes, &conversation{service: s, standing: at,
 			receive: func() (*weirv1.LimitStreamRequest, error) { return g.receiveStreamed(raw) },
 			send:    func(answer *weirv1.LimitStreamResponse) error { return raw.SendMsg(answer) }})
 		return grpcError(err)

@@ -54,7 +54,8 @@ func (g *gateway) handler() http.Handler {
 }
 
 // atOnce limits how many answers are under way at the same time.
-func (g *gateway) atOnce(namespace string, limit int64, key func(httplimit.Call) (string, bool)) *httplimit.Concurrency {
+func (g *gateway) atOnce(namespace string, limit int64,
+	key func(httplimit.Call) (string, bool)) *httplimit.Concurrency {
 	return &httplimit.Concurrency{Limiter: g.limiter, Workspace: "gateway", Namespace: namespace, Limit: limit, Key: key}
 }
 

@@ -58,8 +58,9 @@ func run(ctx context.Context, listener net.Listener, upstream string) error {
 		}
 		defer closes()
 	}
-	g := &gateway{limiter: limiter, upstream: upstream, client: http.DefaultClient, orgs: map[string]string{"demo": "acme"},
-		window: time.Minute, orgLimit: 10_000, models: map[string]int64{"words": 50_000}, streams: streams}
+	g := &gateway{limiter: limiter, upstream: upstream, client: http.DefaultClient,
+		orgs: map[string]string{"demo": "acme"}, window: time.Minute, orgLimit: 10_000,
+		models: map[string]int64{"words": 50_000}, streams: streams}
 	server := &http.Server{Handler: g.handler(), ReadHeaderTimeout: 5 * time.Second, ReadTimeout: 15 * time.Second}
 	served := make(chan error, 1)
 	go func() { served <- server.Serve(listener) }()

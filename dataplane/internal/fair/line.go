@@ -1,11 +1,11 @@
 package fair
 
 // Line is a queue in which callers take turns. Each caller's waits are in the order in which they were added. A wait
-// that is added comes after at most one of each other caller's. So if one caller waits a hundred times, and then another
-// caller once, the latter is second.
+// that is added comes after at most one of each other caller's. So if one caller waits a hundred times, and then
+// another caller once, the latter is second.
 //
-// The zero Line is empty. What calls do does not grow with the number of a caller's own waits, and grows with the number
-// of others that come between. Its user guards it.
+// The zero Line is empty. What calls do does not grow with the number of a caller's own waits, and grows with the
+// number of others that come between. Its user guards it.
 type Line[T any] struct {
 	first, last *Wait[T]
 	callers     map[Caller]*waits // those with a wait

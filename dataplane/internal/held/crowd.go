@@ -51,8 +51,8 @@ func (s *Reservations) shut(id string, r *Record, holds []store.Hold) bool {
 	return false
 }
 
-// exceeds reports whether the caller of a reservation, which the origin has granted, has more of a cell's holds than its
-// share. If not, it counts the new ones.
+// exceeds reports whether the caller of a reservation, which the origin has granted, has more of a cell's holds than
+// its share. If not, it counts the new ones.
 func (s *Reservations) exceeds(r *Record, holds []store.Hold, answers []store.HoldAnswer) (over bool) {
 	if !r.By.Labelled() {
 		return false

@@ -55,8 +55,8 @@ type stream struct {
 
 const sweepMin = 1000
 
-// NewGroup returns an empty group. A lean group forgets a cell together with its last hold. Cell.Grown needs one that is
-// not lean.
+// NewGroup returns an empty group. A lean group forgets a cell together with its last hold. Cell.Grown needs one that
+// is not lean.
 func NewGroup(lean bool) *Group {
 	return &Group{lean: lean, sweepAt: sweepMin, cells: make(map[window.Cell]*Cell), records: make(map[string]record),
 		streams: make(map[uint64]stream)}

@@ -57,8 +57,8 @@ func (x *index) find(n name) *known {
 	return nil
 }
 
-// keep notes a lease that a caller has acquired or renewed. It returns false if there is no room for it in the shares of
-// the caller and the namespace. A lease that is kept goes on taking the share of the caller who came with it first.
+// keep notes a lease that a caller has acquired or renewed. It returns false if there is no room for it in the shares
+// of the caller and the namespace. A lease that is kept goes on taking the share of the caller who came with it first.
 func (x *index) keep(k *known, by fair.Caller, nowMs int64) bool {
 	x.expire(nowMs)
 	n, of := k.name(), fair.Of{Caller: by, Space: fair.Space{Workspace: k.Key.Workspace, Namespace: k.Key.Namespace}}

@@ -100,8 +100,8 @@ func TestTheIndexAgreesWithAMap(t *testing.T) {
 	}
 }
 
-// However many leases one caller has, in however many namespaces, another caller finds room. A lease that is renewed stays
-// in the share that it is in.
+// However many leases one caller has, in however many namespaces, another caller finds room. A lease that is renewed
+// stays in the share that it is in.
 func TestAFloodOfOneCallersLeasesLeavesOthersRoom(t *testing.T) {
 	var x index
 	by := func(label string) fair.Caller { return fair.In(fair.With(t.Context(), label)) }

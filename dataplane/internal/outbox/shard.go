@@ -143,8 +143,8 @@ func twiceMax() int { return 5 * runtime.GOMAXPROCS(0) }
 // CallTwice makes a call that is safe to repeat, and repeats it once if it fails, because one lost reply is no outage.
 // Each try takes at most within. A try that has begun goes on after ctx ends. At most twiceMax calls are under way, and
 // the callers in the contexts of those that wait take turns. The error is ErrBusy if the call could not begin within
-// that time, or by ctx's deadline, although others were answered meanwhile; if none was, the origin hangs, and the error
-// is context.DeadlineExceeded. Otherwise it is that of the context, the breaker or the call.
+// that time, or by ctx's deadline, although others were answered meanwhile; if none was, the origin hangs, and the
+// error is context.DeadlineExceeded. Otherwise it is that of the context, the breaker or the call.
 func (sh *Shard) CallTwice(ctx context.Context, op collect.Op, items int, within time.Duration,
 	call func(context.Context) (store.Reply, error)) (err error) {
 	answers := sh.Answers()

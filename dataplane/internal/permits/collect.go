@@ -50,8 +50,8 @@ var (
 	descAcquired = collect.NewCounter("weir_concurrency_requests_total",
 		"Requests for leases, by what this node made of them before shadow mode and outage policies.", "result")
 	descBounds = collect.NewCounter("weir_concurrency_bounds_total",
-		"Requests for leases that were refused because this node has no room in the caller's and the namespace's shares: for "+
-			"further keys or leases by id (keys), waiters or leases of the key, or calls to the origin.", "bound")
+		"Requests for leases that were refused because this node has no room in the caller's and the namespace's shares: "+
+			"for further keys or leases by id (keys), waiters or leases of the key, or calls to the origin.", "bound")
 	descLeasesLost = collect.NewCounter("weir_concurrency_leases_lost_total",
 		"Leases that ended because their slots could not be renewed, or the origin had lost them.")
 	descSlotCalls = collect.NewCounter("weir_concurrency_calls_total",

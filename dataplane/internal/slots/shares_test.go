@@ -38,8 +38,8 @@ func TestAFloodOfOneCallersKeysLeavesOthersRoom(t *testing.T) {
 	}
 }
 
-// However many requests of one caller wait for a key, another caller's request may wait too, and has a slot after at most
-// one of the others' has had one.
+// However many requests of one caller wait for a key, another caller's request may wait too, and has a slot after at
+// most one of the others' has had one.
 func TestAFloodOfWaitersLeavesOthersTheirTurn(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		const waiters, held = 100, time.Second

@@ -6,6 +6,6 @@
 //		return counttest.Feed{Feed: f, Hold: f.Hold, Lose: f.Lose}
 //	})
 //
-// Package storetest has the suite of origins, and says how the suites are made: each sentence of a contract is a subtest
-// named after it, for example.
+// Package storetest has the suite of origins, and says how the suites are made: each sentence of a contract is a
+// subtest named after it, for example.
 package counttest
