@@ -2,6 +2,7 @@ package slots_test
 
 import (
 	"context"
+	"errors"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -151,6 +152,47 @@ func TestALoweredLimitReachesTheOrigin(t *testing.T) {
 		calls, _ := n[0].calls()
 		if last := calls[len(calls)-1].Asks[0]; last.Limit != 1 || last.Have != 1 {
 			t.Errorf("%+v", last)
+		}
+	})
+}
+
+// A lease lasts its time to live from when its call was sent: the origin may have granted its slot then.
+func TestALeaseLastsFromItsCallOn(t *testing.T) {
+	fleet(t, 1, func(t *testing.T, _ *memstore.Origin, n []*node) {
+		began := time.Now()
+		n[0].way.Faults.Delay(100 * time.Millisecond)
+		r := n[0].waitFor(time.Second, 1, 2*time.Second)
+		if !r.Granted || time.Since(began) < 100*time.Millisecond {
+			t.Fatalf("after %v: %+v", time.Since(began), r)
+		}
+		n[0].way.Faults.Fail(errors.New("away"))
+		time.Sleep(2*time.Second - time.Since(began))
+		if err := r.Lease.Err(); !errors.Is(err, slots.ErrLost) {
+			t.Errorf("2 s after its call was sent: %v", err)
+		}
+	})
+}
+
+// A call that states a shorter time to live than the one before has all of the node's leases end so soon, also if its
+// answer is lost: the origin may have taken it.
+func TestALostAnswerShortensLeases(t *testing.T) {
+	fleet(t, 2, func(t *testing.T, _ *memstore.Origin, n []*node) {
+		long := n[0].try(2, 10*time.Second)
+		if !long.Granted {
+			t.Fatalf("%+v", long)
+		}
+		n[0].way.Faults.LoseReplies(true)
+		if r := n[0].try(2, time.Second); r.Granted {
+			t.Fatalf("%+v", r)
+		}
+		n[0].way.Faults.Fail(errors.New("away"))
+		for range 2 {
+			if r := n[1].waitFor(3*time.Second, 2, time.Minute); !r.Granted {
+				t.Errorf("%+v", r)
+			}
+		}
+		if err := long.Lease.Err(); !errors.Is(err, slots.ErrLost) {
+			t.Errorf("two others hold leases of two: %v", err)
 		}
 	})
 }
