@@ -52,6 +52,7 @@ type batch struct {
 	known   bool          // times are the origin's, or there is no origin
 	horizon *cell.Horizon // keeps the batch's time from moving entries past the clock
 	cached  bool          // the time was cached: deny only after reading the clock again, see soon
+	out     bool          // the origin has just not answered about its keys
 }
 
 var batches = sync.Pool{New: func() any { return new(batch) }}
@@ -74,7 +75,7 @@ func (b *batch) put() {
 func (b *batch) begin(g *engine, n int, at clock.Stamp) {
 	b.take(n)
 	b.engine = g
-	b.cached, b.known, b.horizon, b.until = at.Cached, at.Known, g.table.Horizon(at.Given), 0
+	b.cached, b.known, b.horizon, b.until, b.out = at.Cached, at.Known, g.table.Horizon(at.Given), 0, false
 }
 
 // bound moves the batch's time back if the clock was set back after the batch read it.

@@ -31,7 +31,7 @@ func (l *Limiter) AllowMany(ctx context.Context, requests []Request) Batch {
 // appended to decisions, and Batch.Decisions is the result. With room for them, warm
 // keys and at most 24 requests, nothing is allocated.
 func (l *Limiter) AppendAllowMany(ctx context.Context, decisions []Decision, requests []Request) (b Batch) {
-	l.engine.allowBatch(ctx, l.engine.clock.Now(), decisions, requests, nil, &b)
+	l.engine.allowBatch(ctx, l.engine.clock.Now(), decisions, requests, nil, false, &b)
 	return b
 }
 
@@ -39,7 +39,7 @@ func (l *Limiter) AppendAllowMany(ctx context.Context, decisions []Decision, req
 func (l *Limiter) AllowManyAt(ctx context.Context, now time.Time, requests []Request) (b Batch) {
 	var at clock.Stamp
 	if at, b.Err = l.engine.stamp(now); b.Err == nil {
-		l.engine.allowBatch(ctx, at, nil, requests, nil, &b)
+		l.engine.allowBatch(ctx, at, nil, requests, nil, false, &b)
 	}
 	return b
 }
@@ -47,14 +47,17 @@ func (l *Limiter) AllowManyAt(ctx context.Context, now time.Time, requests []Req
 // after which a batch whose keys push each other out of a full table makes do with untracked ones
 const enterRoundsMax = 3
 
+// allowBatch decides and counts a batch. held, unless nil, has what was counted of each request. out says that the
+// origin has just not answered about its keys, so an open outage policy lets them pass.
 func (g *engine) allowBatch(ctx context.Context, at clock.Stamp, decisions []Decision,
-	requests []Request, held []Allowance, b *Batch) {
+	requests []Request, held []Allowance, out bool, b *Batch) {
 	if len(requests) == 0 || len(requests) > BatchMax {
 		b.Err = fmt.Errorf("%w: requests holds %d items (1 to %d)", ErrInvalid, len(requests), BatchMax)
 		return
 	}
 	w := batches.Get().(*batch)
 	w.begin(g, len(requests), at)
+	w.out = out
 	if b.Err = w.prepare(requests, at.Ms); b.Err == nil {
 		b.Allowed = w.decide(ctx)
 		b.Decisions = w.answer(b.Allowed, decisions)
@@ -152,6 +155,11 @@ func (b *batch) create(ctx context.Context, it *item, untracked bool) {
 // judge decides the batch. It first reads from the origin what the batch needs, unless known counts already deny it:
 // such a denial costs no I/O.
 func (b *batch) judge(ctx context.Context) (allowed, alive bool) {
+	for _, i := range b.order {
+		if b.out && b.items[i].rule.Outage == rules.OutageOpen {
+			sourceOf(b.items, i, SourceDegradedOpen, 0)
+		}
+	}
 	if wanting := b.wantingRefresh(); len(wanting) > 0 {
 		wanting = b.foresee(wanting)
 		if denied, alive := b.foredeny(); denied || !alive {

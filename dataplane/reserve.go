@@ -223,10 +223,10 @@ func (w *reserving) Refuse(r *held.Record, retryIn time.Duration) {
 }
 
 // Grant implements permits.Judge: this process counts the items as a batch.
-func (w *reserving) Grant(ctx context.Context) (charges []holds.Charge) {
+func (w *reserving) Grant(ctx context.Context, out bool) (charges []holds.Charge) {
 	by := make([]Allowance, len(w.request.Requests))
 	var b Batch
-	w.engine.allowBatch(ctx, w.engine.clock.Now(), nil, w.request.Requests, by, &b)
+	w.engine.allowBatch(ctx, w.engine.clock.Now(), nil, w.request.Requests, by, out, &b)
 	w.decisions, w.counted = b.Decisions, true
 	if !b.Allowed {
 		return nil

@@ -478,6 +478,7 @@ func TestAnOpenNamespaceReservesPastItsLimitInAnOutage(t *testing.T) {
 		defer stopAll(nodes)
 		wantReserved(t, nodes[0], reserveFor("there", 0, ask("k", 100, 100)), true)
 		origin.Faults.Fail(errors.New("down"))
+		wantReserved(t, nodes[0], reserveFor("first", 0, ask("k", 60, 100)), true)
 		for i := range 100 { // until the node leaves its origin alone
 			nodes[0].Allow(t.Context(), ask(fmt.Sprint("cold", i), 1, 100))
 		}

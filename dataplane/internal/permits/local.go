@@ -23,12 +23,18 @@ type local struct {
 
 	mu     sync.Mutex
 	group  *holds.Group
-	making map[string]Judge // by ID of a request that is under way: grants its holds
-	made   sync.Cond        // a request has ended
+	making map[string]making // by ID: requests that are under way
+	made   sync.Cond         // a request has ended
+}
+
+// making is a request for a reservation of this process.
+type making struct {
+	by  Judge // grants its holds
+	out bool  // the region's origin has not answered it
 }
 
 func (l *local) init(cfg *Config) {
-	l.rules, l.engine, l.base, l.making = cfg.Rules, cfg.Engine, time.Now(), make(map[string]Judge)
+	l.rules, l.engine, l.base, l.making = cfg.Rules, cfg.Engine, time.Now(), make(map[string]making)
 	l.group, l.made.L = holds.NewGroup(true), &l.mu
 	l.timer = time.AfterFunc(time.Hour, l.end)
 	l.timer.Stop() // until there is a hold
@@ -37,15 +43,15 @@ func (l *local) init(cfg *Config) {
 // nowMs is in Unix ms, without the steps of the wall clock since the limiter was made.
 func (l *local) nowMs() int64 { return l.base.UnixMilli() + time.Since(l.base).Milliseconds() }
 
-// begin has a judge grant the holds of a reservation until end is called. If another request with the ID is under way,
-// it waits for that.
-func (l *local) begin(id string, by Judge) (end func()) {
+// begin has a request's judge grant the holds of a reservation until end is called. If another request with the ID is
+// under way, it waits for that.
+func (l *local) begin(id string, m making) (end func()) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	for l.making[id] != nil {
+	for l.making[id].by != nil {
 		l.made.Wait()
 	}
-	l.making[id] = by
+	l.making[id] = m
 	return func() {
 		l.mu.Lock()
 		defer l.mu.Unlock()
@@ -54,8 +60,9 @@ func (l *local) begin(id string, by Judge) (end func()) {
 	}
 }
 
-// knows reports whether a reservation was made here, and is not forgotten. Otherwise by is the judge that may grant it.
-func (l *local) knows(id string) (known bool, by Judge) {
+// knows reports whether a reservation was made here, and is not forgotten. Otherwise m is the request that makes it, if
+// one is under way.
+func (l *local) knows(id string) (known bool, m making) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	return l.group.Knows(id, l.nowMs()), l.making[id]
@@ -74,8 +81,8 @@ func (l *local) Hold(ctx context.Context, call store.HoldCall) (store.HoldReply,
 	}
 	in := counts{local: l}
 	if call.Record != nil && len(call.Holds) > 0 {
-		if known, by := l.knows(call.Record.ID); !known && by != nil {
-			in.charges = by.Grant(ctx) // it may wait for the region's origin, so no lock is held
+		if known, m := l.knows(call.Record.ID); !known && m.by != nil {
+			in.charges = m.by.Grant(ctx, m.out) // it may wait for the region's origin, so no lock is held
 		}
 	}
 	l.mu.Lock()

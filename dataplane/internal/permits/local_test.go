@@ -31,7 +31,7 @@ func newLimit(left int64) *limit {
 	return l
 }
 
-func (l *limit) Grant(context.Context) (charges []holds.Charge) {
+func (l *limit) Grant(context.Context, bool) (charges []holds.Charge) {
 	l.grants++
 	time.Sleep(l.takes)
 	if l.cost > l.left.Load() {

@@ -114,8 +114,9 @@ type Judge interface {
 	Answer(r *held.Record, answers []store.HoldAnswer, asked bool) (ok bool, err error)
 
 	// Grant checks all items and counts them in this process, in one step. It returns the charge of each item, nil for
-	// an item that passes over its limit and counts nothing. It returns no charges if one of the items is denied.
-	Grant(ctx context.Context) []holds.Charge
+	// an item that passes over its limit and counts nothing. It returns no charges if one of the items is denied. out
+	// says that the region's origin has just not answered, so the outage policies decide.
+	Grant(ctx context.Context, out bool) []holds.Charge
 
 	// Refuse denies the items, because a namespace's policy is closed in an outage.
 	Refuse(r *held.Record, retryIn time.Duration)
@@ -151,7 +152,7 @@ func (s *Reservations) Reserve(ctx context.Context, a *Ask, by Judge) (got Reser
 	s.out.LearnTime(ctx, &a.Items[0].Key)
 	r := a.record(fair.In(ctx), s.clock.ReadMs())
 	if s.isOwn(a.ID) {
-		return s.reserveOwn(caller, a, r, by)
+		return s.reserveOwn(caller, a, r, making{by, false})
 	}
 	got, err = s.reserve(ctx, &s.region, a, r, by)
 	if nowMs := s.clock.ReadMs(); err == nil && !got.Allowed && r.Turned(nowMs) { // nothing new fits there
@@ -165,7 +166,7 @@ func (s *Reservations) Reserve(ctx context.Context, a *Ask, by Judge) (got Reser
 		by.Refuse(r, callTimeout)
 		return Reserved{Out: true}, nil
 	}
-	got, err = s.reserveOwn(ctx, a, r, by)
+	got, err = s.reserveOwn(ctx, a, r, making{by, true})
 	got.Out = true
 	return got, err
 }
@@ -186,9 +187,9 @@ func (s *Reservations) reserve(ctx context.Context, at *held.Reservations, a *As
 }
 
 // reserveOwn reserves in this process.
-func (s *Reservations) reserveOwn(ctx context.Context, a *Ask, r *held.Record, by Judge) (got Reserved, err error) {
-	defer s.local.begin(a.ID, by)()
-	got, err = s.reserve(ctx, &s.own, a, r, by)
+func (s *Reservations) reserveOwn(ctx context.Context, a *Ask, r *held.Record, m making) (got Reserved, err error) {
+	defer s.local.begin(a.ID, m)()
+	got, err = s.reserve(ctx, &s.own, a, r, m.by)
 	got.EndsMs += s.ahead()
 	return got, err
 }
