@@ -495,6 +495,21 @@ func TestAnOpenNamespaceReservesPastItsLimitInAnOutage(t *testing.T) {
 	})
 }
 
+// EndsAt is the end that the origin has stored, which is later than the node's reckoning by the time of the call.
+func TestAReservationEndsWhenItsRecordDoes(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		origin := memstore.NewOrigin(memstore.OriginOptions{})
+		nodes := region(t, 2, origin, store.NamespaceRow{})
+		defer stopAll(nodes)
+		origin.Faults.Delay(20 * time.Millisecond)
+		got := wantReserved(t, nodes[0], reserveFor("one", 0, ask("k", 60, 100)), true)
+		s, err := nodes[1].Spend(t.Context(), "one", 0)
+		if err != nil || !s.EndsAt.Equal(got.EndsAt) {
+			t.Errorf("it ends at %v, and at %v by its record (%v)", got.EndsAt, s.EndsAt, err)
+		}
+	})
+}
+
 // "its namespace … is in shadow mode": it passes over its limit, and counts nothing. The estimate mode is no place for
 // reservations.
 func TestReservationsFollowTheirNamespace(t *testing.T) {
