@@ -1,24 +1,25 @@
 package fair
 
-// Line is a queue in which callers take turns. Each caller's waits are in the order in which they were added. A wait
-// that is added comes after at most one of each other caller's. So if one caller waits a hundred times, and then
-// another caller once, the latter is second.
+// Line is a queue in which callers take turns. Each caller's waits are in the order in which they were added. If waits
+// are served in the order of the line, a caller without a wait adds one after at most two of each other caller's: one
+// of the turn that is being served, and one of the next turn. For example, if one caller waits a hundred times, and
+// then another caller once, the latter is second.
 //
-// The zero Line is empty. What calls do does not grow with the number of a caller's own waits, and grows with the
-// number of others that come between. Its user guards it.
+// The zero Line is empty. Add walks from the nearer end of the line to the place of the new wait; all other methods
+// take constant time. A Line must not be used concurrently.
 type Line[T any] struct {
 	first, last *Wait[T]
 	callers     map[Caller]*waits // those with a wait
 	served      uint64            // the largest turn that was served
 }
 
-// waits are a caller's in a Line.
+// waits has what a Line knows of a caller's waits.
 type waits struct {
 	n    int64
 	turn uint64 // of the last one
 }
 
-// Wait is one in a Line.
+// Wait is an element of a Line.
 type Wait[T any] struct {
 	Value T
 
@@ -95,7 +96,7 @@ func (l *Line[T]) insert(w, after *Wait[T]) {
 	}
 }
 
-// Serve notes that it is a wait's turn. Those that are added later come after it. It stays in the line until Remove.
+// Serve notes that it is a wait's turn: waits that are added later come after it. w stays in the line until Remove.
 func (l *Line[T]) Serve(w *Wait[T]) { l.served = max(l.served, w.turn) }
 
 // Remove removes a wait.

@@ -6,11 +6,13 @@ import "sync"
 // has, and free how many nobody has.
 //
 // A namespace's callers without a label may take three quarters of the places together, and a caller with a label half
-// of them, as long as nobody else has any. The more others have, the less each may take, and some are always left: of
-// 100 places, one caller may have 50, two callers of one namespace 30 each, and ten callers 7 each.
+// of them, as long as no other namespace or caller has any. The more others have, the less each may take. For example,
+// of 100 places one caller may have 50, two callers of one namespace 30 each, and ten callers 7 each. So a new caller
+// finds a place as long as there are fewer callers than places, and a namespace alone leaves a quarter of them.
 func HasRoom(own, all, free int64) bool { return free > 0 && 2*own+all < 3*free }
 
-// Of says whose a place is. Without a Space, only callers have shares.
+// Of is the owner of a place. Without a Space, only callers have shares: then the places are for one key, for example,
+// two callers may have a third each, and callers without a label may have all.
 type Of struct {
 	Caller Caller
 	Space  Space

@@ -5,22 +5,22 @@ import (
 	"sync"
 )
 
-// Turns bound the calls that are made at a time. Calls that wait are begun in the order of a Line, so a caller's next
-// call waits for at most one call of each other caller, however many those have waiting. All methods may be called
-// concurrently.
+// Turns bound the number of calls that are under way. Calls that wait begin in the order of a Line. So a call of a
+// caller that has no other call waiting begins after at most two waiting calls of each other caller, however many those
+// have. All methods may be called concurrently.
 type Turns struct {
 	mu   sync.Mutex
 	free int
 	line Line[chan struct{}]
 }
 
-// NewTurns allows so many calls at a time.
+// NewTurns returns Turns that allow most calls at a time.
 func NewTurns(most int) *Turns { return &Turns{free: most} }
 
 // Begin waits until a call of a caller may begin, or returns the error of ctx. Call End after the call.
 func (t *Turns) Begin(ctx context.Context, by Caller) error {
 	t.mu.Lock()
-	if t.free > 0 { // then nobody waits
+	if t.free > 0 { // then no call waits
 		t.free--
 		t.mu.Unlock()
 		return nil
@@ -42,7 +42,7 @@ func (t *Turns) Begin(ctx context.Context, by Caller) error {
 	return ctx.Err()
 }
 
-// End ends a call that Begin began, and begins the one that waits first.
+// End ends a call that Begin began, and begins the first call that waits.
 func (t *Turns) End() {
 	t.mu.Lock()
 	defer t.mu.Unlock()
