@@ -8,9 +8,10 @@ import (
 )
 
 // AllowUpTo is Allow for a cost that this process knows within moments, such as the bytes of a reply: r.Cost is the
-// most that it should be, and Allowance.Settle replaces it by the true cost. Neither makes a call of its own. If the
-// process dies in between, r.Cost counts. Use Reserve if another node may settle, or if the work takes longer. The
-// Allowance holds nothing if the request is denied.
+// most that it should be, and Allowance.Settle replaces it by the true cost. For example, a reply may have 64 KiB, so
+// AllowUpTo counts 65,536; it has 1,200 bytes, so Settle(1200) gives back the rest. AllowUpTo waits for the origin only
+// where Allow does, and Settle never does. If the process dies in between, r.Cost counts. Use Reserve if another node
+// may settle, or if the work takes longer. The Allowance holds nothing if the request is denied.
 func (l *Limiter) AllowUpTo(ctx context.Context, r Request) (held Allowance, d Decision) {
 	l.engine.decide(ctx, l.engine.clock.Now(), &r, &held, &d)
 	return held, d
@@ -39,7 +40,7 @@ func (l *Limiter) Charge(r Request) (charged int64, err error) {
 }
 
 // Refund gives back cost of r's key that was accepted in its current cell, at most
-// what the cell holds, and returns how much that was: for callers who cannot keep a
+// what the cell holds, and returns how much that was: for callers who cannot keep an
 // Allowance. Given the request that Allow was given it takes back what that counted: r.Cost,
 // or 1 where it is left out; r.Limit does not matter. It cannot know which cost is meant: of a key
 // that was evicted meanwhile it takes from what has been counted since. Semantics as for

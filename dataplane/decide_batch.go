@@ -89,7 +89,7 @@ func (b *batch) end() {
 	b.releaseUntracked()
 }
 
-// reserve has reservations take what the batch has counted.
+// reserve stores what the batch has counted of each request in held.
 func (b *batch) reserve(held []Allowance) {
 	for i := range b.items {
 		it := &b.items[i]

@@ -25,8 +25,9 @@ var (
 	ErrStopped = outbox.ErrStopped
 
 	// ErrBusy is the error of calls about reservations and tokens of leases if this node already makes as
-	// many calls to the origin as it may, and the caller's turn has not come in time (see WithCaller). The origin has not
-	// failed, so no outage policy applies: the call is denied. Try again in a second.
+	// many calls to the origin as it may, 5 for each processor and shard, and the caller's turn has not
+	// come within Config.ReadTimeout, 1 s at most (see WithCaller). The origin has not failed, so no outage
+	// policy applies: the call is denied. Try again in a second.
 	ErrBusy = outbox.ErrBusy
 
 	// ErrNoSettings is returned by RefreshSettings on a limiter without Config.Settings.

@@ -24,8 +24,8 @@ import (
 // AcquireToken asks the origin each time, and waits for each answer for at most Config.ReadTimeout, or until ctx ends.
 // A call that has begun goes on. There is one exception: without an id, it denies at once for 20 ms after the origin
 // has denied the key to this node. If the origin does not answer, the outage policy decides as for Acquire. A lease
-// that this node then grants can be renewed and released only at this node. If this node already makes as many calls as
-// it may, AcquireToken denies with ErrBusy, whatever the outage policy.
+// that this node then grants can be renewed and released only at this node. If the call does not begin in time because
+// this node makes as many calls as it may, AcquireToken denies with ErrBusy, whatever the outage policy.
 func (l *Limiter) AcquireToken(ctx context.Context, r ConcurrencyRequest, id string,
 	wait bool) (token string, d ConcurrencyDecision) {
 	var ask slots.Ask

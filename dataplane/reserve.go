@@ -29,7 +29,8 @@ const (
 	ReservationTTLMax = 24 * time.Hour
 
 	// ReservationsMax is how many reservations that have not ended a node has made, or changed; fewer, if they would take
-	// more than 256 MiB of it. A namespace alone may have three quarters of them, and a caller half: see WithCaller.
+	// more than 256 MiB of it. A namespace alone may have three quarters of them, and a caller half: see WithCaller. Those
+	// that this process reserves by itself in an outage of the origin have as much room of their own.
 	ReservationsMax = held.Max
 
 	reservationTTL = time.Minute // where none is given
@@ -106,7 +107,11 @@ type Settlement struct {
 //
 // Without an origin, or with an origin that is not a store.Granter, this process reserves by itself,
 // as AllowMany decides. Its reservations count at the origin as accepted cost does, and only this
-// process can settle them.
+// process can settle them. The same holds while the origin does not answer, unless the outage policy
+// of a request's namespace is closed: then the reservation is denied.
+//
+// For example, an answer of a model takes 4,096 tokens at most. Reserve a cost of 4,096; the answer
+// takes 812, so Settle(ctx, id, 812), and 3,284 are free for other reservations.
 //
 // Requests in the estimate mode cannot be reserved.
 func (l *Limiter) Reserve(ctx context.Context, r ReserveRequest) (out Reserved) {

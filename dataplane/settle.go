@@ -7,10 +7,10 @@ import (
 	"github.com/weirhq/weir/shared/window"
 )
 
-// Allowance is cost that was accepted as an estimate and is settled once its true
-// size is known: the tokens of an answer, the bytes of a transfer.
+// Allowance is cost that AllowUpTo accepted as an estimate, and that this process settles once the
+// true cost is known, such as the bytes of a reply.
 //
-// What settling does, in the cell of the reservation, while it can still influence a
+// Settle changes the count of the cell that has the estimate, while that can still influence a
 // decision:
 //
 //   - More than the estimate is charged at once, even past the limit: it has been
@@ -28,9 +28,8 @@ import (
 // 2^53 in all; what is given back beyond that stays counted.
 //
 // A key that was evicted since, or that a full table had no room for, comes back for what is
-// charged. It gives nothing back: what this node knows of the key is not what the reservation
-// was counted in. Where there is still no room, the overflow has what is charged, and no origin
-// hears of it.
+// charged. It gives nothing back, because the estimate was counted in an entry that is gone. Where
+// there is still no room, the charge is in the overflow alone, and is not sent to the origin.
 //
 // The zero Allowance holds nothing. An Allowance must not be copied after Settle,
 // nor settled from two goroutines at once.
@@ -49,7 +48,7 @@ func (r *Allowance) Held() int64 { return r.held }
 
 // Settle replaces the estimate by the true cost, 0 to window.LimitMax, once; after
 // that it does nothing. It returns how much was charged on top (> 0), or given back
-// (< 0). That is 0 as well when the reservation's cell has expired: then there is
+// (< 0). That is 0 as well when the allowance's cell has expired: then there is
 // nothing left to correct; and when its key was evicted or had no room, and there is
 // nothing to charge. A cost out of bounds is an error that wraps ErrInvalid,
 // and settles nothing.
@@ -78,7 +77,7 @@ func (r *Allowance) set(cost int64) (change int64) {
 	return -r.entry.Ledger().GiveBack(r.sequence, -change)
 }
 
-// follow moves an early reservation to the entry and cell that its cost was moved to, because the origin's clock has
+// follow moves an early allowance to the entry and cell that its cost was moved to, because the origin's clock has
 // become known or this node's clock was set back before that.
 func (r *Allowance) follow() {
 	if !r.early {

@@ -9,14 +9,14 @@ import (
 	"github.com/weirhq/weir/shared/window"
 )
 
-// A cell has store.HoldsMax open holds at most, of all nodes and callers. Where it has many, a node grants a caller no
-// more than fair.HasRoom allows by what the caller has there through this node, and what nobody has. So however many
-// nodes a caller goes to, some are left: of 10,000 holds, one node leaves 5,000, and ten nodes leave 900.
+// A cell has at most store.HoldsMax open holds, of all nodes and callers. From crowdMin on, a node refuses a caller
+// that has as many of them through this node as are free (fair.HasRoom). So a caller leaves some, however many nodes it
+// uses: of 10,000 holds, 5,000 if it uses one node, and 909 if it uses ten. Callers without a label have no shares.
 
 const (
-	crowdMin  = store.HoldsMax / 4 // open holds of a cell from which on callers have shares of it
+	crowdMin  = store.HoldsMax / 4 // open holds of a cell from which on callers have shares of them
 	crowdsMax = 1000               // cells
-	shutFor   = time.Second        // for which a caller that has its share is refused by itself
+	shutFor   = time.Second        // for which a node refuses a caller that has its share, without a call
 )
 
 // ErrShare is ErrMany of a caller that has its share of a key's holds.
@@ -34,7 +34,7 @@ type crowds struct {
 	countedMs int64
 }
 
-// shut reports whether the caller of a reservation was just refused for want of a share of one of its cells.
+// shut reports whether the caller of a reservation has been refused within shutFor, because it has its share of a cell.
 func (s *Reservations) shut(id string, r *Record, holds []store.Hold) bool {
 	nowMs := s.NowMs()
 	s.mu.Lock()
@@ -80,7 +80,8 @@ func (s *Reservations) exceeds(r *Record, holds []store.Hold, answers []store.Ho
 	return over
 }
 
-// crowdOf returns what is known of a cell, from a count that is a second old at most, or begun anew. The mutex is held.
+// crowdOf returns what is known of a cell. The counts are at most a second old; a new cell may begin without any. The
+// mutex is held.
 func (s *Reservations) crowdOf(of window.Cell, nowMs int64) *crowd {
 	c := s.crowds.by[of]
 	if c == nil {

@@ -6,6 +6,8 @@
 //	kept.go          the copies that a node keeps, to state them again where the origin has lost them
 //	group.go         calls to one group of an origin, and the numbers of their answers
 //	heard.go         denials by an earlier answer of the origin
+//	crowd.go         callers' shares of the holds of a key
+//	stats.go         what is counted for metrics
 //
 // The origin is the region's, where any node settles a reservation, or one in this process. At an origin a reservation
 // is a record, and a hold for each of its items: see store.Reservations. A node that changes a reservation changes the

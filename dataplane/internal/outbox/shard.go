@@ -21,7 +21,7 @@ import (
 
 var errShortAnswer = errors.New("origin: fewer answers than cells")
 
-// ErrBusy is returned by Shard.CallTwice if as many calls are under way as may be.
+// ErrBusy is returned by Shard.CallTwice if as many calls are under way as may be, and none of them made room in time.
 var ErrBusy = errors.New("dataplane: too many calls about reservations and leases are under way")
 
 // Shard exchanges counts with one of the origin's shards.
@@ -144,7 +144,7 @@ func twiceMax() int { return 5 * runtime.GOMAXPROCS(0) }
 // Each try takes at most within. A try that has begun goes on after ctx ends. At most twiceMax calls are under way, and
 // the callers in the contexts of those that wait take turns. The error is ErrBusy if the call could not begin within
 // that time, or by ctx's deadline, although others were answered meanwhile; if none was, the origin hangs, and the
-// error is context.DeadlineExceeded. Otherwise it is that of the context, the breaker or the call.
+// error is context.DeadlineExceeded. Other errors are those of the context, the breaker or the call.
 func (sh *Shard) CallTwice(ctx context.Context, op collect.Op, items int, within time.Duration,
 	call func(context.Context) (store.Reply, error)) (err error) {
 	answers := sh.Answers()
