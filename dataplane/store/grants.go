@@ -9,7 +9,8 @@ import (
 	"github.com/weirhq/weir/shared/window"
 )
 
-// Grants is an origin's part in concurrency limits: it grants slots of keys to owners, until a time.
+// Grants is an origin's part in concurrency limits: it grants slots of keys to owners, until a time. Without it, each
+// process grants up to the whole limit: see Granter.
 //
 // A key has as many slots as its limit. An owner is a node or a lease by ID. A node holds any number of slots, and
 // gives them to the holders in its process by itself. A lease holds one slot, and any node renews or releases it.
@@ -82,7 +83,7 @@ type Grants interface {
 }
 
 const (
-	// GrantTTLMax is how long an ask may hold slots.
+	// GrantTTLMax is how long an ask may hold slots at most.
 	GrantTTLMax = 10 * time.Minute
 
 	// GrantStarvedFor is how long an owner counts as refused: see GrantAnswer.Starved.

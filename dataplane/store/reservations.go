@@ -212,8 +212,9 @@ type HoldAnswer struct {
 	// Used and UsedBefore are the counts of the two cells in the formula of Hold, without the hold itself.
 	Used, UsedBefore int64
 
-	// Open is how many holds of the cell were open before the statement, holds whose time has come included. Nodes keep
-	// callers within their shares of HoldsMax by it.
+	// Open is how many holds of the cell were open before the statement. It may include holds whose time has come. Nodes
+	// keep callers within their shares of HoldsMax by it: for example, with 9,000 open holds, 1,000 are free, so a node
+	// refuses a caller that has 1,000 through it.
 	Open int64
 
 	// Total is the cell's after the call. Its Err is ErrHolds, or any other for a cell that cannot hold counts. The call

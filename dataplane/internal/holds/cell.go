@@ -9,7 +9,7 @@ import (
 
 // Cell has the holds of one cell.
 type Cell struct {
-	Sum      int64 // of the amounts that all holds count, also those that have ended
+	Sum      int64 // of the amounts that all holds count, ended and forgotten ones included
 	Most     int64 // the largest sum so far, without tentative and restored amounts
 	Restored int64 // the sum of the amounts that were restored
 
@@ -31,7 +31,7 @@ type hold struct {
 	amount, after int64
 	endsMs        int64 // Unix ms
 	ended         bool  // after counts, not amount
-	final         bool  // no HoldState changes it
+	final         bool  // it has ended for good: no HoldState changes it
 	void          bool  // it had ended before it was known, and counts nothing
 	tentative     bool
 	charge        Charge
@@ -48,7 +48,7 @@ func (h *hold) counts() int64 {
 	return h.amount
 }
 
-// charged brings the hold's charge up to date.
+// charged sets the hold's charge to the amount that the hold counts.
 func (h *hold) charged() {
 	if h.charge != nil {
 		h.charge.Set(h.counts())

@@ -1,5 +1,6 @@
 // Package holds applies calls about reservations to one group of an origin: see store.Reservations. It keeps the
-// group's records and the holds of its cells. It has no clock, no lock and no I/O.
+// group's records and the holds of its cells. It has no clock, no lock and no I/O: callers pass the time, and must not
+// use a Group concurrently.
 //
 //	holds.go   calls, and statements about holds
 //	cell.go    the holds of a cell, and their ends
@@ -22,15 +23,15 @@ type Counts interface {
 	// Expired reports whether a cell takes no statements any more.
 	Expired(c window.Cell) bool
 
-	// Used returns the count of a cell that new holds must fit beside. It includes the cell's holds.
+	// Used returns the count of a cell beside which a new hold must fit. It includes the cell's holds.
 	Used(c window.Cell, held *Cell) int64
 
 	// Grant reports whether the call's i-th hold, a new one, fits beside a.Used and a.UsedBefore. The charge may be nil.
 	Grant(i int, h *store.Hold, a *store.HoldAnswer) (c Charge, ok bool)
 }
 
-// Charge is the cost that was counted for one hold where each hold has a cost of its own. Where it has none, because
-// the count of a cell is computed from the sum of its holds, the charge is nil.
+// Charge is the cost that was counted for one hold. In a process that reserves by itself, each hold has one, in the
+// table's entry of its key. In memstore it is nil, because a cell's count is computed from the sum of its holds.
 type Charge interface {
 	// Set changes the cost to the amount that the hold counts now. For example, if a hold of 500 is settled with 120,
 	// Set(120) gives back 380.
@@ -55,8 +56,8 @@ type stream struct {
 
 const sweepMin = 1000
 
-// NewGroup returns an empty group. A lean group forgets a cell together with its last hold. Cell.Grown needs one that
-// is not lean.
+// NewGroup returns an empty group. A lean group forgets a cell together with its last hold. Callers of Cell.Grown need
+// a group that is not lean, because Most must outlast the holds.
 func NewGroup(lean bool) *Group {
 	return &Group{lean: lean, sweepAt: sweepMin, cells: make(map[window.Cell]*Cell), records: make(map[string]record),
 		streams: make(map[uint64]stream)}

@@ -6,7 +6,7 @@ import (
 	"github.com/weirhq/weir/dataplane/store"
 )
 
-// record is a reservation's record. One without a text is none.
+// record is a reservation's record. The zero record stands for no record.
 type record struct {
 	text        string
 	spent       []int64 // never changed in place

@@ -1,9 +1,9 @@
 // Package leases keeps leases by id, for holders outside the process.
 //
-// Each owns one of its key's slots at the origin, as nodes own others (see store.Grants), so any node renews and
-// releases it, and it outlives the node that has granted it. Nothing of it is kept here but what tells
-// operators who holds what. Without an origin, and where an outage policy lets it, a lease is this process's: one of
-// the slots that package slots gives away, under its id.
+// Each lease owns one of its key's slots at the origin, as nodes own others (see store.Grants). So any node renews and
+// releases it, and it outlives the node that has granted it. A node keeps leases only to list them for operators, and
+// to avoid renewing a lease that was released or lost. Without an origin, or if the origin does not answer and the
+// outage policy is local, a lease belongs to this process: it has one of the slots of package slots, under its id.
 package leases
 
 import (
@@ -39,7 +39,8 @@ type Origin interface {
 	Go(f func())
 }
 
-// Book has the leases by id that a node has to do with. Set its fields before its first call.
+// Book acquires, renews and releases leases by id, and lists those that this node knows. Set its fields before its
+// first call. All methods may be called concurrently.
 type Book struct {
 	Origin Origin // nil: all leases are this process's
 	Table  *slots.Table

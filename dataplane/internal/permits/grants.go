@@ -34,8 +34,8 @@ func (o *grants) Grants(ctx context.Context, shard int, call store.GrantCall) (s
 // Go implements leases.Origin.
 func (o *grants) Go(f func()) { o.calls.Start(f) }
 
-// Say implements leases.Origin. A call that had to wait for more than half of its time until it could begin is not
-// unanswered because of an outage, as long as others are answered: the node is busy.
+// Say implements leases.Origin. If the call has waited for its turn for more than half of its time, and other calls
+// were answered meanwhile, it returns outbox.ErrBusy, because that is no outage.
 func (o *grants) Say(ctx context.Context, shard int, asks []store.GrantAsk,
 	late func([]store.GrantAnswer)) ([]store.GrantAnswer, error) {
 	ctx, cancel := context.WithTimeout(ctx, o.within)

@@ -11,15 +11,18 @@ import (
 	"github.com/weirhq/weir/shared/window"
 )
 
-// local is an origin of reservations in this process. Its cells are the limiter's own: each hold is charged to the
-// entry that has its cost, and a settlement that gives cost back makes room for every decision of this process.
+// local is the origin of the reservations that only this process has: all of them if the region has no store.Granter,
+// and those that are made while the region's origin does not answer. It keeps no counts: each hold is charged to the
+// table's entry that has its cost, so a settlement that gives cost back makes room for every decision of this process.
+// For example, a hold of 500 that is settled with 120 gives 380 back to the entry, and Allow may use them.
 //
-// Reservations end by Go's monotonic clock, which no step of the wall clock changes.
+// Reservations end by Go's monotonic clock, which no step of the wall clock changes. All methods may be called
+// concurrently, except init.
 type local struct {
 	rules  *rules.Rules
 	engine Engine
 	base   time.Time
-	timer  *time.Timer // fires when the next hold ends
+	timer  *time.Timer // fires when the next hold ends or is forgotten
 
 	mu     sync.Mutex
 	group  *holds.Group
@@ -27,10 +30,10 @@ type local struct {
 	made   sync.Cond         // a request has ended
 }
 
-// making is a request for a reservation of this process.
+// making is a request for a reservation of this process that is under way.
 type making struct {
 	by  Judge // grants its holds
-	out bool  // the region's origin has not answered it
+	out bool  // the region's origin has not answered this request
 }
 
 func (l *local) init(cfg *Config) {
@@ -43,8 +46,8 @@ func (l *local) init(cfg *Config) {
 // nowMs is in Unix ms, without the steps of the wall clock since the limiter was made.
 func (l *local) nowMs() int64 { return l.base.UnixMilli() + time.Since(l.base).Milliseconds() }
 
-// begin has a request's judge grant the holds of a reservation until end is called. If another request with the ID is
-// under way, it waits for that.
+// begin registers a request, whose judge grants the holds of the reservation until end is called. If another request
+// with the ID is under way, begin waits until it has ended.
 func (l *local) begin(id string, m making) (end func()) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -60,15 +63,15 @@ func (l *local) begin(id string, m making) (end func()) {
 	}
 }
 
-// knows reports whether a reservation was made here, and is not forgotten. Otherwise m is the request that makes it, if
-// one is under way.
+// knows reports whether this process has a record of the ID. m is the request for a reservation with the ID, if one is
+// under way.
 func (l *local) knows(id string) (known bool, m making) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	return l.group.Knows(id, l.nowMs()), l.making[id]
 }
 
-// GroupOf implements store.Reservations: there is one group.
+// GroupOf implements store.Reservations. There is one group.
 func (l *local) GroupOf(*window.Key) int { return 0 }
 
 // ShardOf implements held.Origin.
@@ -99,13 +102,14 @@ func (l *local) Hold(ctx context.Context, call store.HoldCall) (store.HoldReply,
 	return reply, nil
 }
 
-// wake sets the timer. The mutex is held.
+// wake sets the timer to when the next hold ends or is forgotten. The mutex is held.
 func (l *local) wake() {
 	if nextMs, ok := l.group.NextMs(); ok {
 		l.timer.Reset(time.Until(l.base.Add(time.Duration(nextMs-l.base.UnixMilli()) * time.Millisecond)))
 	}
 }
 
+// end ends and forgets the holds that are due.
 func (l *local) end() {
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -113,14 +117,14 @@ func (l *local) end() {
 	l.wake()
 }
 
-// trim makes room for other reservations.
+// trim forgets all reservations that have ended or were settled, before HoldKeptFor has passed, to make room for others.
 func (l *local) trim() {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	l.group.Trim(l.nowMs())
 }
 
-// stop forgets all reservations: they end with the process.
+// stop forgets all reservations. What they count stays in the table's entries.
 func (l *local) stop() {
 	l.mu.Lock()
 	defer l.mu.Unlock()

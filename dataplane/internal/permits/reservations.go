@@ -25,9 +25,9 @@ import (
 // IDBytesMax is how long a reservation's id is.
 const IDBytesMax = store.ReservationIDBytesMax
 
-// Reservations are a node's. The region's origin holds them, where any node settles them. Without an origin that
-// grants, and in an outage that the namespace's policy lets pass, the origin in this process holds them, and only this
-// process settles them.
+// Reservations makes and changes a node's reservations. The region's origin holds them, so any node settles them. The
+// origin in this process holds them instead if the region's origin is no store.Granter, or does not answer and no
+// namespace's outage policy is closed. Then only this process settles them. All methods may be called concurrently.
 type Reservations struct {
 	clock  *clock.Clock
 	rules  *rules.Rules
@@ -35,7 +35,7 @@ type Reservations struct {
 	calls  *loop.Calls
 	engine Engine
 	alone  bool          // no origin of the region grants reservations
-	within time.Duration // all calls to the region's origin for one call of a caller's
+	within time.Duration // bounds the time of all calls to the region's origin for one call of a caller
 
 	region held.Reservations // at the region's origin
 	own    held.Reservations // at local
@@ -203,7 +203,7 @@ func (s *Reservations) isOwn(id string) bool {
 // ahead returns how far the clock that callers see is ahead of that of local, in milliseconds.
 func (s *Reservations) ahead() int64 { return s.clock.ReadMs() - s.local.nowMs() }
 
-// space returns the namespace of whose room the reservation takes.
+// space returns the namespace whose share the reservation takes.
 func (a *Ask) space() fair.Space {
 	key := &a.Items[0].Key
 	return fair.Space{Workspace: key.Workspace, Namespace: key.Namespace}
