@@ -117,7 +117,7 @@ func (l *local) end() {
 	l.wake()
 }
 
-// trim forgets all reservations that have ended or were settled, before HoldKeptFor has passed, to make room for others.
+// trim forgets all reservations that have ended or were settled before HoldKeptFor has passed, to make room for others.
 func (l *local) trim() {
 	l.mu.Lock()
 	defer l.mu.Unlock()

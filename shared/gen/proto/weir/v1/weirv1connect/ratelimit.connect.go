@@ -95,7 +95,8 @@ type RateLimitServiceClient interface {
 	// Reserve holds costs that are known only later, such as the tokens of an answer, until they are settled: all of
 	// them or none, at the region's origin, where any node settles them. A denial is an answer, not an error.
 	// already_exists when the id is that of another reservation, or of one that was settled or has ended;
-	// resource_exhausted when there is no room for one in the caller's share: try again after Retry-After.
+	// resource_exhausted when there is no room for one in the caller's share, or the caller has not had its turn for a
+	// call to the origin in time: try again after Retry-After.
 	Reserve(context.Context, *connect.Request[v1.ReserveRequest]) (*connect.Response[v1.ReserveResponse], error)
 	// Settle says what was spent of a reservation, and ends it unless there is more to come. It may be repeated, and come
 	// late or out of order: a reservation is settled once. not_found when nothing is known of the id.
@@ -105,8 +106,9 @@ type RateLimitServiceClient interface {
 	// Extend has a reservation end later.
 	Extend(context.Context, *connect.Request[v1.ExtendRequest]) (*connect.Response[v1.ExtendResponse], error)
 	// Acquire asks for a lease on one of a key's slots: at most limit leases of a key are held at once, by all nodes of
-	// the region together. A denial is an answer, not an error. resource_exhausted when too many wait already, of all
-	// callers or of this one: try again after Retry-After.
+	// the region together. A denial is an answer, not an error. resource_exhausted when there is no room for the lease or
+	// the wait in the caller's share, or the caller has not had its turn for a call to the origin in time: try again
+	// after Retry-After.
 	Acquire(context.Context, *connect.Request[v1.AcquireRequest]) (*connect.Response[v1.AcquireResponse], error)
 	// Renew has leases go on, at any node of the region. A holder renews when a third of the time to live has passed, and
 	// stops its work when that is over.
@@ -349,7 +351,8 @@ type RateLimitServiceHandler interface {
 	// Reserve holds costs that are known only later, such as the tokens of an answer, until they are settled: all of
 	// them or none, at the region's origin, where any node settles them. A denial is an answer, not an error.
 	// already_exists when the id is that of another reservation, or of one that was settled or has ended;
-	// resource_exhausted when there is no room for one in the caller's share: try again after Retry-After.
+	// resource_exhausted when there is no room for one in the caller's share, or the caller has not had its turn for a
+	// call to the origin in time: try again after Retry-After.
 	Reserve(context.Context, *connect.Request[v1.ReserveRequest]) (*connect.Response[v1.ReserveResponse], error)
 	// Settle says what was spent of a reservation, and ends it unless there is more to come. It may be repeated, and come
 	// late or out of order: a reservation is settled once. not_found when nothing is known of the id.
@@ -359,8 +362,9 @@ type RateLimitServiceHandler interface {
 	// Extend has a reservation end later.
 	Extend(context.Context, *connect.Request[v1.ExtendRequest]) (*connect.Response[v1.ExtendResponse], error)
 	// Acquire asks for a lease on one of a key's slots: at most limit leases of a key are held at once, by all nodes of
-	// the region together. A denial is an answer, not an error. resource_exhausted when too many wait already, of all
-	// callers or of this one: try again after Retry-After.
+	// the region together. A denial is an answer, not an error. resource_exhausted when there is no room for the lease or
+	// the wait in the caller's share, or the caller has not had its turn for a call to the origin in time: try again
+	// after Retry-After.
 	Acquire(context.Context, *connect.Request[v1.AcquireRequest]) (*connect.Response[v1.AcquireResponse], error)
 	// Renew has leases go on, at any node of the region. A holder renews when a third of the time to live has passed, and
 	// stops its work when that is over.
