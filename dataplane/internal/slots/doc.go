@@ -1,26 +1,26 @@
 // Package slots gives a node's share of a concurrency limit to leases.
 //
-// A key has slots, as many as its limit. The origin of the region says how many of them this node holds, and until
-// when (see store.Grants); the node gives them to leases by itself. An acquisition that finds a free slot is a look-up
-// under a mutex; one that does not joins the shard's next call to the origin, one of which is out at a time and
-// carries all keys that have something to say:
+// A key has slots, as many as its limit. The origin of the region grants some of them to this node, each until a time
+// (see store.Grants), and the node gives them to leases by itself. An acquisition that finds a free slot is a look-up
+// under a mutex. Otherwise it waits for the shard's next call to the origin. A shard has one call under way at a time,
+// which carries all keys that are due:
 //
-//   - those that somebody waits for want more slots, and some to spare while the limit leaves many;
-//   - those of which a third of the time to live has passed say again what they hold;
-//   - those with more spare slots than their share, or with any that were not used since, hand them back.
+//   - keys with waiting requests ask for more slots, and for spare slots while the limit leaves many;
+//   - keys of which a third of the time to live has passed renew the slots that they hold;
+//   - keys with more spare slots than their share, or with spare slots that were not used since, hand them back.
 //
-// A slot that is released goes to the first who waits on this node, where callers take turns. Every yieldEvery, where
-// other nodes or leases by id are refused, it goes back instead, and this node asks again after yieldFor.
+// A slot that is released goes to the first request that waits on this node; callers take turns. If other nodes or
+// leases by id are refused, the node hands released slots back every yieldEvery, and asks again after yieldFor.
 //
 // # Why the limit holds
 //
-// A holding ends, for the node, its time to live after the moment before the call that said it left; for the origin,
-// Margin later than that after the call arrived. So a lease has ended here before its slot is granted elsewhere: Done
-// closes within a tick of the end, and Err tells it at once.
+// A node's slots end a time to live after the moment just before their call left. At the origin they end a time to live
+// and Margin after the call arrived. So a lease has ended here before its slot is granted elsewhere. Done closes within
+// a tick of the end, and Err returns an error at once.
 //
-// When a call leaves, the node already holds no more than what the call says, and no longer: whether or not it arrives,
-// and whenever. A reply that comes later than callTimeout is none. A call that could arrive after its holdings have
-// ended does not say them: an origin that was emptied meanwhile would believe it.
+// From the moment when a call leaves, the node holds no more slots than the call states, and for no longer, whether or
+// not the call arrives, and whenever. The node ignores a reply that comes later than callTimeout. A call that could
+// arrive after its slots have ended does not state them, because an origin that was emptied meanwhile would grant them.
 //
 // # Who guards what
 //
@@ -28,6 +28,6 @@
 // shard's schedules have a mutex each, which is taken under a stripe's and never the other way round. A shard's calling
 // is held during a call, by its loops alone.
 //
-// Run starts a loop for each shard's calls and one for its ends. Before that, whoever waits has them run for as long as
-// it waits.
+// Run starts a loop for each shard's calls and one for its ends. Before that, each request that waits runs them for as
+// long as it waits.
 package slots

@@ -42,7 +42,7 @@ var (
 	// ErrFull refuses a key that there is no room for in its caller's and namespace's shares.
 	ErrFull = errors.New("slots: too many keys have leases on this node")
 
-	// ErrWaiters refuses to wait where as many of the caller wait as may.
+	// ErrWaiters refuses a wait for a key that has no room for another wait of the caller.
 	ErrWaiters = errors.New("slots: too many wait for the key on this node")
 
 	// ErrLeases refuses a lease of a key of which the caller has its share of LeasesMax on this node.
@@ -193,7 +193,7 @@ func (t *Table) stripeOf(name *Name) *stripe {
 	return &t.stripes[(int(id[n-1])*31+int(id[n/2])*7+int(id[0])+n)%stripes]
 }
 
-// Try asks for a lease that this node can grant, and waits for the origin's word where it cannot, until ctx ends.
+// Try asks for a lease. If this node has no free slot, Try waits for the origin's answer until ctx ends.
 func (t *Table) Try(ctx context.Context, a *Ask) (r Result) { t.Acquire(ctx, a, false, &r); return r }
 
 // Wait is Try, and waits for a slot until ctx ends. On this node, callers take turns, and each caller's

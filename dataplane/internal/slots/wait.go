@@ -5,9 +5,9 @@ import "github.com/weirhq/weir/dataplane/internal/fair"
 // waiter waits for a slot, or for the answer to the next call.
 type waiter struct {
 	ask    Ask
-	once   bool        // answered by the next call, whatever it says
+	once   bool        // answered after the next call, with or without a slot
 	number int64       // of the call that has asked for it; 0: none yet
-	ready  chan Result // takes the one answer
+	ready  chan Result // for the one answer
 	at     *fair.Wait[*waiter]
 }
 
@@ -47,7 +47,7 @@ func (q *queue) all(yield func(*waiter) bool) {
 	}
 }
 
-// answer gives those of the waiters that f picks a result.
+// answer sends a result to the waiters that pick selects, and removes them.
 func (e *entry) answer(result Result, pick func(*waiter) bool) {
 	for w := range e.waiters.all {
 		if pick(w) {
