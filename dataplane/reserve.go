@@ -37,14 +37,15 @@ const (
 )
 
 var (
-	// ErrNoReservation is returned of an id that nothing is known of: it never was, was settled or ended more than a
-	// minute ago, or is another process's that was cut off from the origin.
+	// ErrNoReservation is returned for an ID without a reservation: there was none, it was settled or ended more than a
+	// minute ago, or another process that was cut off from the origin has it.
 	ErrNoReservation = held.ErrNone
 
-	// ErrReservationUsed is returned of an id under which something else is reserved.
+	// ErrReservationUsed is returned for an ID under which other costs are reserved.
 	ErrReservationUsed = held.ErrUsed
 
-	// ErrReservationOver wraps ErrReservationUsed where the same was reserved, and was settled or has ended.
+	// ErrReservationOver wraps ErrReservationUsed. It is returned for an ID under which the same costs were reserved, if
+	// that reservation was settled or has ended.
 	ErrReservationOver = held.ErrOver
 
 	// ErrReservations is returned when there is no room for a reservation: this node has ReservationsMax, or a key has
@@ -86,7 +87,7 @@ type Reserved struct {
 	Err       error      // about the request, ErrReservationUsed, ErrReservations, ErrStopped, or the context's
 }
 
-// Settlement is what a reservation is after a call about it.
+// Settlement is the state of a reservation after a call about it.
 type Settlement struct {
 	ID      string
 	Spent   []int64 // of each request, as it was reported: not what a reservation that ended by itself counts
@@ -278,7 +279,7 @@ func holdProblem(a *store.HoldAnswer) error {
 	return nil
 }
 
-// answerHold words what came of one request.
+// answerHold makes the decision about one request from the answer about its hold.
 func answerHold(q *ask, it *held.Item, a *store.HoldAnswer, nowMs int64, asked bool, d *Decision) {
 	v := cell.Verdict{Sequence: it.Sequence, AtMs: max(nowMs, window.Start(it.Sequence, it.DurationMs)),
 		Current: a.Used, Previous: a.UsedBefore, Allowed: a.Fits}
@@ -294,14 +295,15 @@ func answerHold(q *ask, it *held.Item, a *store.HoldAnswer, nowMs int64, asked b
 }
 
 // Settle reports what was spent of a reservation, one cost for each of its requests, in their order, and ends it. More
-// than what was reserved counts too, past the limit; less leaves room for other reservations at once. A reservation
-// is settled once: a call that repeats it, or comes after its end, returns what holds, and Late.
+// than what was reserved counts too, past the limit; less leaves room for other reservations at once. For example, with
+// 500 reserved, Settle(ctx, id, 120) leaves room for 380. A reservation is settled once. A call that comes later, or
+// after its end, changes nothing, and returns its state with Late set.
 func (l *Limiter) Settle(ctx context.Context, id string, costs ...int64) (Settlement, error) {
 	return l.change(ctx, id, held.Change{Spent: append([]int64{}, costs...), Settled: true})
 }
 
-// Spend reports what was spent of a reservation so far, in all, and does not end it. If it ends unsettled, and
-// was made with Returned, this counts. Less than was reported before changes nothing.
+// Spend reports how much was spent of a reservation in all so far, and does not end it. If the reservation was made
+// with Returned and ends unsettled, the reported cost counts. A smaller cost than was reported before changes nothing.
 func (l *Limiter) Spend(ctx context.Context, id string, costs ...int64) (Settlement, error) {
 	return l.change(ctx, id, held.Change{Spent: append([]int64{}, costs...)})
 }
@@ -311,7 +313,7 @@ func (l *Limiter) Cancel(ctx context.Context, id string) (Settlement, error) {
 	return l.change(ctx, id, held.Change{Settled: true})
 }
 
-// Extend has a reservation end ttl from now, if that is later than it would: 1 s to ReservationTTLMax; 0 is a minute.
+// Extend moves the end of a reservation to ttl from now, unless it ends later: 1 s to ReservationTTLMax; 0 is a minute.
 func (l *Limiter) Extend(ctx context.Context, id string, ttl time.Duration) (Settlement, error) {
 	ttl = cmp.Or(ttl, reservationTTL)
 	if err := checkTTL(ttl, time.Second, ReservationTTLMax); err != nil {
