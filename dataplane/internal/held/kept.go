@@ -63,6 +63,9 @@ func (s *Reservations) keep(k *kept) *kept {
 	k.atMs = s.NowMs()
 	s.number(k, numbers)
 	s.index(k)
+	if k.id != "" && !k.withdraw {
+		s.ids[k.id] = k
+	}
 	return k
 }
 
@@ -79,13 +82,10 @@ func (s *Reservations) number(k *kept, numbers map[int]number) {
 	}
 }
 
-// index brings a reservation to where it is found. The mutex is held.
+// index adds a reservation to those that are to be stated again, or removes it. The mutex is held.
 func (s *Reservations) index(k *kept) {
 	if s.kept[k.record.MadeBy] != k {
 		return
-	}
-	if k.id != "" && !k.withdraw {
-		s.ids[k.id] = k
 	}
 	if delete(s.pending, k); k.unstated || k.withdraw || k.lost != lostNothing {
 		s.pending[k] = true
@@ -292,6 +292,9 @@ func (s *Reservations) take(k *kept, reply *answer) {
 	switch own := err == nil && is.MadeBy == k.record.MadeBy; {
 	case own:
 		k.record = k.record.merged(is)
+		if k.withdraw && k.record.Open(s.NowMs()) && s.kept[k.record.MadeBy] == k { // another call has found it
+			s.ids[k.id] = k
+		}
 	case k.withdraw:
 		k.record = k.record.undone()
 	}

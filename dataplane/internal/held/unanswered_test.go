@@ -68,3 +68,31 @@ func (n *node) loseOnce(is func(c *store.HoldCall) bool) {
 func makes(c *store.HoldCall) bool {
 	return c.Record != nil && c.Record.Text != "" && !c.Record.Withdraw
 }
+
+// A retry took the place of a reservation that was never stored. The withdrawal of the first leaves the node's knowledge
+// of the second, so in an outage a repeated request still has its reservation.
+func TestAWithdrawalLeavesTheReservationOfARetryKnown(t *testing.T) {
+	places(t, func(t *testing.T, origin Origin, _ *memstore.Origin) {
+		n := nodeOf(origin)
+		n.before = func(c *store.HoldCall) error {
+			if makes(c) {
+				return errAway
+			}
+			return nil
+		}
+		if ok, _, err := n.tries(t.Context(), "one", recordOf(both...)); ok || !errors.As(err, new(Away)) {
+			t.Fatal(ok, err)
+		}
+		n.before = nil
+		n.reserves(t, "one", both...)
+		for _, then := range []string{"withdrawn", "stated again"} {
+			n.sends(t)
+			n.before = func(*store.HoldCall) error { return errAway }
+			if ok, asked, err := n.tries(t.Context(), "one", recordOf(both...)); !ok || asked || err != nil {
+				t.Errorf("%s: %v, asked %v, %v", then, ok, asked, err)
+			}
+			n.before = nil
+			n.Lose()
+		}
+	})
+}
