@@ -226,6 +226,50 @@ func TestAReservationFollowsAClockThatIsSetBackBeforeTheOriginsClockIsKnown(t *t
 	}
 }
 
+// So does a reservation that the process makes by itself, because the origin does not answer.
+func TestAReservationOfAnOutageFollowsAClockThatIsSetBack(t *testing.T) {
+	for _, spent := range []int64{10, 14} {
+		for _, then := range []string{"settle", "sweep, settle"} {
+			t.Run(fmt.Sprint(spent, "/", then), func(t *testing.T) {
+				synctest.Test(t, func(t *testing.T) {
+					origin := memstore.NewOrigin(memstore.OriginOptions{})
+					way := origin.Client()
+					var skew atomic.Int64
+					skew.Store(int64(time.Hour))
+					l := skewedBy(t, way, &skew, store.NamespaceRow{}, 0)
+					way.Faults.Delay(time.Hour)
+					got := l.Reserve(t.Context(), reserveFor("one", time.Hour, ask("k", 14, 1000)))
+					if !got.Allowed {
+						t.Fatalf("%+v", got)
+					}
+					l.AwaitCalls()
+					skew.Store(0)
+					if then != "settle" {
+						l.Sweep()
+					}
+					way.Faults.Delay(0)
+					time.Sleep(2 * time.Second)
+					for range 2 {
+						if err := l.ReplayOnce(t.Context()); err != nil {
+							t.Error(err)
+						}
+						if err := l.SyncOnce(t.Context()); err != nil {
+							t.Error(err)
+						}
+					}
+					if _, err := l.Settle(t.Context(), "one", spent); err != nil {
+						t.Error(err)
+					}
+					if d := l.Peek(t.Context(), ask("k", 1, 1000)); d.Current != float64(spent+1) {
+						t.Errorf("%+v", d)
+					}
+					l.AwaitCalls()
+				})
+			})
+		}
+	}
+}
+
 // A refund finds the cost of a key that a clock which was set back has left in a cell to come.
 func TestARefundFindsTheCostAfterAClockWasSetBack(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {

@@ -59,7 +59,6 @@ func (r *Allowance) Settle(cost int64) (change int64, err error) {
 	if err := validateAmounts(0, cost); err != nil {
 		return 0, err
 	}
-	r.follow()
 	change = r.set(cost)
 	r.held = 0
 	return change, nil
@@ -67,6 +66,7 @@ func (r *Allowance) Settle(cost int64) (change int64, err error) {
 
 // set charges or gives back the difference between a cost and the one that is held, and returns how much that was.
 func (r *Allowance) set(cost int64) (change int64) {
+	r.follow()
 	change, r.held = cost-r.held, cost
 	switch {
 	case change > 0:
