@@ -27,18 +27,18 @@ type local struct {
 	mu     sync.Mutex
 	group  *holds.Group
 	making map[string]making // by ID: requests that are under way
-	made   sync.Cond         // a request has ended
 }
 
 // making is a request for a reservation of this process that is under way.
 type making struct {
-	by  Judge // grants its holds
-	out bool  // the region's origin has not answered this request
+	by   Judge         // grants its holds
+	out  bool          // the region's origin has not answered this request
+	done chan struct{} // closed when the request has ended
 }
 
 func (l *local) init(cfg *Config) {
 	l.rules, l.engine, l.base, l.making = cfg.Rules, cfg.Engine, time.Now(), make(map[string]making)
-	l.group, l.made.L = holds.NewGroup(true), &l.mu
+	l.group = holds.NewGroup(true)
 	l.timer = time.AfterFunc(time.Hour, l.end)
 	l.timer.Stop() // until there is a hold
 }
@@ -47,20 +47,30 @@ func (l *local) init(cfg *Config) {
 func (l *local) nowMs() int64 { return l.base.UnixMilli() + time.Since(l.base).Milliseconds() }
 
 // begin registers a request, whose judge grants the holds of the reservation until end is called. If another request
-// with the ID is under way, begin waits until it has ended.
-func (l *local) begin(id string, m making) (end func()) {
-	l.mu.Lock()
-	defer l.mu.Unlock()
-	for l.making[id].by != nil {
-		l.made.Wait()
+// with the ID is under way, begin waits until it has ended, or returns the error of ctx.
+func (l *local) begin(ctx context.Context, id string, by Judge, out bool) (end func(), err error) {
+	m := making{by, out, make(chan struct{})}
+	for {
+		l.mu.Lock()
+		other, ok := l.making[id]
+		if !ok {
+			l.making[id] = m
+			l.mu.Unlock()
+			break
+		}
+		l.mu.Unlock()
+		select {
+		case <-other.done:
+		case <-ctx.Done():
+			return nil, ctx.Err()
+		}
 	}
-	l.making[id] = m
 	return func() {
 		l.mu.Lock()
 		defer l.mu.Unlock()
 		delete(l.making, id)
-		l.made.Broadcast()
-	}
+		close(m.done)
+	}, nil
 }
 
 // knows reports whether this process has a record of the ID. m is the request for a reservation with the ID, if one is

@@ -117,6 +117,25 @@ func TestTwoRequestsForAReservationAtTheSameTimeHaveOne(t *testing.T) {
 	})
 }
 
+// "Reserved.Err is … the context's": a request waits for another one with the same ID until its context ends.
+func TestARequestWaitsForAnotherOneWithItsIDUntilItsContextEnds(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		p, _, _ := alone(t)
+		by := newLimit(10)
+		by.cost, by.takes = 7, time.Second
+		go wantReserved(t, p, askFor("a", 7, time.Minute), by, true, 1, 3)
+		synctest.Wait()
+		ctx, cancel := context.WithTimeout(t.Context(), 10*time.Millisecond)
+		defer cancel()
+		from := time.Now()
+		got, err := p.Reservations.Reserve(ctx, askFor("a", 7, time.Minute), by)
+		if took := time.Since(from); took != 10*time.Millisecond || !errors.Is(err, context.DeadlineExceeded) || got.Allowed {
+			t.Errorf("after %v: %+v, %v", took, got, err)
+		}
+		time.Sleep(time.Second)
+	})
+}
+
 // A reservation ends at its time without a call, and is forgotten a minute later.
 func TestAReservationOfThisProcessEndsByItself(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {

@@ -152,7 +152,7 @@ func (s *Reservations) Reserve(ctx context.Context, a *Ask, by Judge) (got Reser
 	s.out.LearnTime(ctx, &a.Items[0].Key)
 	r := a.record(fair.In(ctx), s.clock.ReadMs())
 	if s.isOwn(a.ID) {
-		return s.reserveOwn(caller, a, r, making{by, false})
+		return s.reserveOwn(caller, caller, a, r, by, false)
 	}
 	got, err = s.reserve(ctx, &s.region, a, r, by)
 	if nowMs := s.clock.ReadMs(); err == nil && !got.Allowed && r.Turned(nowMs) { // nothing new fits there
@@ -166,7 +166,7 @@ func (s *Reservations) Reserve(ctx context.Context, a *Ask, by Judge) (got Reser
 		by.Refuse(r, callTimeout)
 		return Reserved{Out: true}, nil
 	}
-	got, err = s.reserveOwn(ctx, a, r, making{by, true})
+	got, err = s.reserveOwn(ctx, caller, a, r, by, true)
 	got.Out = true
 	return got, err
 }
@@ -186,10 +186,16 @@ func (s *Reservations) reserve(ctx context.Context, at *held.Reservations, a *As
 	return got, err
 }
 
-// reserveOwn reserves in this process.
-func (s *Reservations) reserveOwn(ctx context.Context, a *Ask, r *held.Record, m making) (got Reserved, err error) {
-	defer s.local.begin(a.ID, m)()
-	got, err = s.reserve(ctx, &s.own, a, r, m.by)
+// reserveOwn reserves in this process. It waits for another request with the ID until caller ends, because ctx may have
+// ended with the wait for the region's origin.
+func (s *Reservations) reserveOwn(ctx, caller context.Context, a *Ask, r *held.Record, by Judge,
+	out bool) (got Reserved, err error) {
+	end, err := s.local.begin(caller, a.ID, by, out)
+	if err != nil {
+		return got, err
+	}
+	defer end()
+	got, err = s.reserve(ctx, &s.own, a, r, by)
 	got.EndsMs += s.ahead()
 	return got, err
 }
