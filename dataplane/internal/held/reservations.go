@@ -147,6 +147,14 @@ func (s *Reservations) Reserve(ctx context.Context, id string, r *Record,
 		TTL: r.left(r.MadeMs)}}
 	var all stated
 	one := s.inOneGroup(id, holds)
+	if !one && s.find(id) != nil { // it needs no holds, unless the origin has forgotten the reservation
+		reply, err := s.call(ctx, Note, store.HoldCall{Group: c.Group, Record: &store.Record{ID: id}})
+		if err != nil {
+			return s.out(id, r, judge, err)
+		} else if reply.Record.Text != "" {
+			return s.found(ctx, id, r, &reply, judge)
+		}
+	}
 	if one {
 		c.Holds = holds
 	} else if all, err = s.state(ctx, tentative(holds)); err != nil {
