@@ -104,11 +104,12 @@ func (s *Reservations) forget(k *kept) {
 	delete(s.pending, k)
 }
 
-// find returns the open reservation of an ID, nil if this node knows none.
+// find returns the reservation of an ID that this node has made, found or changed, also for some time after its end. It
+// returns nil if there is none.
 func (s *Reservations) find(id string) *Record {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	if k := s.ids[id]; k != nil && k.record.Open(s.NowMs()) {
+	if k := s.ids[id]; k != nil {
 		return k.record
 	}
 	return nil

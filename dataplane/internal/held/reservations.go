@@ -219,11 +219,17 @@ func (s *Reservations) denied(holds []store.Hold, answers []store.HoldAnswer, ju
 	return err
 }
 
-// out is the result of a request that got no answer. A reservation that this node knows is granted all the same.
+// out is the result of a request that got no answer. If this node knows the reservation of its ID, the request is
+// answered as the origin would: otherwise an outage policy could reserve the cost a second time.
 func (s *Reservations) out(id string, r *Record, judge Judge, err error) (is *Record, ok bool, _ error) {
 	was := s.find(id)
-	if was == nil || !was.Same(r) {
+	switch {
+	case was == nil:
 		return r, false, s.away(err)
+	case !was.Same(r):
+		return r, false, ErrUsed
+	case !was.Open(s.NowMs()):
+		return r, false, ErrOver
 	}
 	answers := make([]store.HoldAnswer, len(r.Items))
 	for i := range answers {

@@ -96,3 +96,22 @@ func TestAWithdrawalLeavesTheReservationOfARetryKnown(t *testing.T) {
 		}
 	})
 }
+
+// A node that has settled a reservation makes it no second time in an outage: a late retry is refused as the origin
+// refuses it.
+func TestASettledReservationIsKnownInAnOutage(t *testing.T) {
+	places(t, func(t *testing.T, origin Origin, _ *memstore.Origin) {
+		n := nodeOf(origin)
+		n.reserves(t, "one", both...)
+		n.changes(t, "one", Change{Spent: []int64{100, 50}, Settled: true})
+		for range 2 {
+			if ok, _, err := n.tries(t.Context(), "one", recordOf(both...)); ok || !errors.Is(err, ErrOver) {
+				t.Errorf("reserved again: %v, %v", ok, err)
+			}
+			if ok, _, err := n.tries(t.Context(), "one", recordOf(keyCost{"a", 1})); ok || !errors.Is(err, ErrUsed) {
+				t.Errorf("another with the ID: %v, %v", ok, err)
+			}
+			n.before = func(*store.HoldCall) error { return errAway }
+		}
+	})
+}
