@@ -3,6 +3,7 @@ package held
 import (
 	"errors"
 	"testing"
+	"testing/synctest"
 
 	"github.com/weirhq/weir/dataplane/memstore"
 	"github.com/weirhq/weir/dataplane/store"
@@ -113,5 +114,21 @@ func TestASettledReservationIsKnownInAnOutage(t *testing.T) {
 			}
 			n.before = func(*store.HoldCall) error { return errAway }
 		}
+	})
+}
+
+// A request that is repeated at the node that has made the reservation holds nothing before it is known that the record
+// is gone, so nothing is left to take back if the next call gets no answer.
+func TestARepeatedRequestHoldsNothingTwice(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		n := nodeOf(memstore.NewOrigin(memstore.OriginOptions{Shards: 8}))
+		n.reserves(t, "one", both...)
+		n.before = func(c *store.HoldCall) error {
+			if len(c.Holds) > 0 && c.Holds[0].As == store.HoldNew {
+				t.Errorf("the node asks for %+v", c.Holds)
+			}
+			return nil
+		}
+		n.reserves(t, "one", both...)
 	})
 }
