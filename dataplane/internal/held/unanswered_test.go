@@ -70,8 +70,8 @@ func makes(c *store.HoldCall) bool {
 	return c.Record != nil && c.Record.Text != "" && !c.Record.Withdraw
 }
 
-// A retry took the place of a reservation that was never stored. The withdrawal of the first leaves the node's knowledge
-// of the second, so in an outage a repeated request still has its reservation.
+// A retry took the place of a reservation that was never stored. The withdrawal of the first leaves the node's
+// knowledge of the second, so in an outage a repeated request still has its reservation.
 func TestAWithdrawalLeavesTheReservationOfARetryKnown(t *testing.T) {
 	places(t, func(t *testing.T, origin Origin, _ *memstore.Origin) {
 		n := nodeOf(origin)
