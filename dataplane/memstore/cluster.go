@@ -87,8 +87,9 @@ func (c *Cluster) Read(ctx context.Context, cells []window.Cell) (store.Reply, e
 	return reply, nil
 }
 
-// Send implements store.Origin. Each bucket gets its part of the chunk. If the chunk fails, some buckets may have
-// applied their parts. In a chunk with bounded costs each bucket fails by itself.
+// Send implements store.Origin. Each bucket gets its part of the chunk, and buckets without a part are asked about the
+// marks of their epochs; if there are none of either, the first bucket reports its clock. If the chunk fails, some
+// buckets may have applied their parts. In a chunk with bounded costs each bucket fails by itself.
 func (c *Cluster) Send(ctx context.Context, chunk store.Chunk) (store.Reply, error) {
 	if err := c.inShard(chunk.Shard); err != nil {
 		return store.Reply{}, opError(OpSend, err)
@@ -98,8 +99,8 @@ func (c *Cluster) Send(ctx context.Context, chunk store.Chunk) (store.Reply, err
 	var errs []error
 	for bucket, places := range c.split(len(chunk.Costs), func(i int) *window.Key { return &chunk.Costs[i].Cell.Key }) {
 		asked := slices.IndexFunc(chunk.After, func(m store.Mark) bool { return m.Ask && m.Epoch == c.knownEpoch(bucket) })
-		if bounded && len(places) == 0 && asked < 0 {
-			continue
+		if len(places) == 0 && asked < 0 && (bucket > 0 || len(chunk.Costs) > 0) {
+			continue // a number without a mark would hide that the bucket has lost earlier chunks
 		}
 		of := chunk
 		of.Shard, of.Costs = bucket, at(chunk.Costs, places)

@@ -133,6 +133,31 @@ func TestABucketThatFailsOverLosesNoAnsweredChunk(t *testing.T) {
 	}
 }
 
+// A chunk that has no cost for a bucket, and no mark of its epoch, leaves the stream's number there as it is: a larger
+// one would hide from the next chunk that the bucket has lost an earlier one.
+func TestAChunkForOneBucketHidesNoLossInAnother(t *testing.T) {
+	c := memstore.NewCluster(memstore.OriginOptions{Shards: 2})
+	cells := cellOfEachBucket(c)
+	send := func(chunk store.Chunk) store.Reply {
+		t.Helper()
+		chunk.Stream = 7
+		reply, err := c.Send(t.Context(), chunk)
+		if err != nil {
+			t.Fatal(err)
+		}
+		return reply
+	}
+	send(store.Chunk{Number: 1, Costs: []store.Cost{{Cell: cells[0], Add: 1}}})
+	replica := c.State()
+	epoch := send(store.Chunk{Number: 2, Costs: []store.Cost{{Cell: cells[0], Add: 2}}}).Totals[0].Epoch
+	c.Rollback(replica)
+	send(store.Chunk{Number: 3, Costs: []store.Cost{{Cell: cells[1], Add: 4}}})
+	reply := send(store.Chunk{Number: 4, After: []store.Mark{{Epoch: epoch, Number: 2, Ask: true}}})
+	if want := []store.Mark{{Epoch: epoch, Number: 1}}; !slices.Equal(reply.Behind, want) {
+		t.Errorf("behind is %+v, want %+v", reply.Behind, want)
+	}
+}
+
 // A chunk with bounded costs compares the epochs that it asks for too, and reports those that give no answer. The
 // others are answered.
 func TestBoundedChunksAskOtherBuckets(t *testing.T) {
