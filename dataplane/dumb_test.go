@@ -21,6 +21,7 @@ type dumbKey struct {
 	own     map[int64]int64 // cost that this node has accepted
 	sent    map[int64]int64 // of it, what needs no sending: the origin has confirmed it, or has it restored
 	way     map[int64]int64 // of it, what is on its way; there is an entry as long as a send is
+	first   map[int64]bool  // what is or was last on its way was sent without an epoch
 	others  map[int64]int64 // what the region's other nodes are known to have accepted
 	foreign map[int64]int64 // what the other regions are known to have accepted
 	carried map[int64]int64 // from cells that had not begun when the clock was set back
@@ -41,7 +42,7 @@ func newDumbKey(durationMs, nowMs int64) *dumbKey {
 		durationMs: durationMs, latest: window.Sequence(nowMs, durationMs),
 		own: map[int64]int64{}, sent: map[int64]int64{}, others: map[int64]int64{}, foreign: map[int64]int64{},
 		carried: map[int64]int64{},
-		way:     map[int64]int64{}, lowest: map[int64]int64{}, reached: map[int64]bool{},
+		way:     map[int64]int64{}, first: map[int64]bool{}, lowest: map[int64]int64{}, reached: map[int64]bool{},
 		epoch: map[int64]store.Epoch{}, restore: map[int64]restoring{},
 	}
 }
@@ -76,12 +77,18 @@ func (k *dumbKey) applyForeign(sequence, foreign int64) {
 	k.foreign[sequence] = max(k.foreign[sequence], foreign)
 }
 
-// begin begins a new epoch of a cell: all that was accepted is restored, and no answer to what was sent counts.
+// begin begins a new epoch of a cell: all that was accepted is restored, and no answer to what was sent counts. What
+// was sent without an epoch is of the epoch of its answer.
 func (k *dumbKey) begin(sequence int64) {
-	known := k.settled(sequence) + k.others[sequence]
-	delete(k.way, sequence)
-	if k.sent[sequence] = k.own[sequence]; k.own[sequence] > 0 || known > 0 {
-		k.restore[sequence] = restoring{k.own[sequence], known}
+	known, own := k.settled(sequence)+k.others[sequence], k.own[sequence]
+	if way, sending := k.way[sequence]; sending && k.first[sequence] {
+		known, own = known-way, own-way
+	}
+	if !k.first[sequence] {
+		delete(k.way, sequence)
+	}
+	if k.sent[sequence] = own; own > 0 || known > 0 {
+		k.restore[sequence] = restoring{own, known}
 	}
 }
 
@@ -102,24 +109,21 @@ func (k *dumbKey) load(sequence int64) (c store.Cost, ok bool) {
 	}
 	c = store.Cost{Epoch: k.epoch[sequence], Add: k.unsent(sequence), Limit: k.lowest[sequence]}
 	c.Restore, c.Known = r.own, r.known
-	k.way[sequence] = c.Add
+	k.way[sequence], k.first[sequence] = c.Add, c.Epoch == 0
 	return c, true
 }
 
 // confirm takes in the answer to what was sent of a cell.
 func (k *dumbKey) confirm(sent store.Cost, total store.Total) (lost store.Epoch) {
 	s := sent.Cell.Sequence
-	was := k.epoch[s]
 	lost = k.absorb(s, total)
 	way, sending := k.way[s]
 	switch {
 	case !sending: // a new epoch has begun since
-	case total.Err != nil && sent.Epoch == 0 && was != 0: // another answer has brought the new epoch meanwhile
-		k.sent[s] += way
-		k.restore[s] = restoring{own: way}
-		delete(k.way, s)
 	case total.Err != nil: // it was of no epoch here, and is of a lost one there
-		k.begin(s)
+		k.sent[s] += way
+		k.restore[s] = restoring{k.restore[s].own + way, k.restore[s].known}
+		delete(k.way, s)
 	default:
 		k.sent[s] += way
 		delete(k.way, s)

@@ -19,7 +19,7 @@ func TestATotalWithAClaimInItCountsTheClaimOnce(t *testing.T) {
 		func(total *store.Total) { e.Ledger().Absorb(&Counters{}, ledgerSeq, total, clock.SteadyStart) },
 		func(total *store.Total) { c.Merge(&Counters{}, total, clock.SteadyStart) },
 	} {
-		answer(&store.Total{Region: 30, Added: true})
+		answer(&store.Total{Region: 30, Epoch: newEpoch, Added: true})
 		if counted := e.LookAt(ledgerSeq).Counted; counted != 30 {
 			t.Errorf("%d are counted, want the 20 and the claim's 10", counted)
 		}

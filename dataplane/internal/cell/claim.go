@@ -20,14 +20,15 @@ type Claim struct {
 	limit   int64
 	Cost    int64
 
-	committed bool   // the cost is in the count; under Entry.mu
-	spares    bool   // it leaves room for the shares of other nodes; constant
-	lends     bool   // a caller who leaves has the cost as credit; constant
-	left      bool   // its caller waits no longer; under Entry.mu
-	Lent      bool   // who has left has its cost as credit; under Entry.mu, constant once it is answered
-	answered  bool   // way is decided; under Entry.mu
-	atMost    int64  // the origin's total that fits the limit, without room for others
-	next      *Claim // in claims.lent; under Entry.mu
+	committed bool        // the cost is in the count; under Entry.mu
+	spares    bool        // it leaves room for the shares of other nodes; constant
+	lends     bool        // a caller who leaves has the cost as credit; constant
+	left      bool        // its caller waits no longer; under Entry.mu
+	Lent      bool        // who has left has its cost as credit; under Entry.mu, constant once it is answered
+	epoch     store.Epoch // that it was sent in; 0: none was known. Under Entry.mu
+	answered  bool        // way is decided; under Entry.mu
+	atMost    int64       // the origin's total that fits the limit, without room for others
+	next      *Claim      // in claims.lent; under Entry.mu
 
 	Done chan struct{}
 	Way  Way // WayReply: judge again
@@ -48,20 +49,32 @@ func (c *claims) begin(slot int, cost int64) { c.cost[slot] += cost }
 
 // end takes a claim off its way, and returns the cost of the others.
 func (c *claims) end(slot int, one *Claim) (left int64) {
-	for at := &c.lent[slot]; *at != nil; at = &(*at).next {
-		if *at == one {
-			*at = one.next
-			break
-		}
-	}
+	c.takeLent(slot, one)
 	c.cost[slot] = max(0, c.cost[slot]-one.Cost)
 	return c.cost[slot]
 }
 
 func (c *claims) lend(slot int, one *Claim) { one.next, c.lent[slot] = c.lent[slot], one }
 
-// lentIn returns a claim that has lent its cost, nil if there is none.
-func (c *claims) lentIn(slot int) *Claim { return c.lent[slot] }
+// takeLent takes a claim off the list of those that have lent their cost.
+func (c *claims) takeLent(slot int, one *Claim) {
+	for at := &c.lent[slot]; *at != nil; at = &(*at).next {
+		if *at == one {
+			*at = one.next
+			return
+		}
+	}
+}
+
+// loseLocked has what claims have lent in an epoch that is lost restored like any other accepted cost. One that was
+// sent without an epoch may yet be added in the new one.
+func (c *claims) loseLocked(slot int) {
+	for one, next := c.lent[slot], (*Claim)(nil); one != nil; one = next {
+		if next = one.next; one.epoch != 0 {
+			one.releaseLocked(slot)
+		}
+	}
+}
 
 // refuse notes that a claim was refused for the room of others; heard, that cost of theirs has turned up since.
 func (c *claims) refuse(now clock.Steady) {
@@ -165,7 +178,7 @@ func (c *Claim) Prepare(shared bool, nodes, quietMs int64, now clock.Steady) (ca
 	c.atMost = room - e.othersIn(slot) - l.netted(slot)
 	claims := &l.needExtra().claims
 	claims.begin(slot, c.Cost)
-	c.committed = true
+	c.committed, c.epoch = true, l.epoch(slot)
 	e.flags.Or(flagClaiming << slot)
 	atMost := c.atMost
 	if c.spares && !claims.quiet(now, quietMs) {
@@ -174,7 +187,7 @@ func (c *Claim) Prepare(shared bool, nodes, quietMs int64, now clock.Steady) (ca
 	if atMost <= 0 {
 		atMost = -1 // 0 is no bound
 	}
-	call = store.Cost{Cell: e.Cell(c.Verdict.Sequence), Epoch: l.epoch(slot), Add: c.Cost, AtMost: atMost}
+	call = store.Cost{Cell: e.Cell(c.Verdict.Sequence), Epoch: c.epoch, Add: c.Cost, AtMost: atMost}
 	if shared {
 		call.Limit = c.limit
 	}
@@ -234,14 +247,6 @@ func (l Ledger) lendLocked(slot int, cost int64) bool {
 	return true
 }
 
-// settleClaimedLocked settles cost that the origin has added for a claim in an epoch. If that epoch is lost, it is
-// unsent.
-func (l Ledger) settleClaimedLocked(slot int, cost int64, in store.Epoch) {
-	if epoch := l.epoch(slot); epoch == 0 || epoch == in {
-		l.cells[slot].settled.Add(cost)
-	}
-}
-
 // unclaimLocked takes a claim off its way.
 func (c *Claim) unclaimLocked(slot int) {
 	e := c.Entry
@@ -275,16 +280,22 @@ func (c *Claim) Merge(m *Counters, total *store.Total, now clock.Steady) (lost s
 }
 
 func (c *Claim) mergeLocked(m *Counters, slot int, total *store.Total) (lost store.Epoch) {
-	e := c.Entry
+	e, l := c.Entry, c.Entry.Ledger()
+	if total.Added {
+		l.needExtra().claims.takeLent(slot, c) // if a new epoch begins, it has the cost
+	}
+	lost = l.enterLocked(slot, total.Epoch)
 	switch {
 	case !total.Added:
 		c.releaseLocked(slot)
 	case c.committed: // else it was added in an epoch that is lost, and is restored
 		c.unclaimLocked(slot)
-		e.Ledger().settleClaimedLocked(slot, c.Cost, total.Epoch)
+		if total.Epoch != 0 { // else it was added in an epoch that is lost, and is unsent
+			l.settleLocked(slot, c.Cost)
+		}
 		e.lowerMinLimit(slot, c.limit)
 	}
-	lost = e.Ledger().absorbLocked(m, slot, total)
+	l.mergeLocked(m, slot, total)
 	switch {
 	case c.Lent:
 	case total.Added && c.left:

@@ -59,7 +59,8 @@ type ledgerExtra struct {
 	carried [2]int64 // the part of others from cells that became future ones when the clock was set back: see SetRight
 
 	metered  *meter   // of the estimate mode: constant, and keeps this extra for the entry's life
-	inFlight [2]int64 // own cost on its way in a send; of keys with flagWaits
+	inFlight [2]int64 // own cost on its way in a send; of keys with flagWaits, and where first is set
+	first    [2]bool  // the cost on its way was sent without an epoch, and the cell's epoch was answered since
 	claims   claims
 }
 
@@ -128,6 +129,8 @@ func (b *books) inFlight(slot int) int64 {
 	return b.extra.inFlight[slot]
 }
 
+func (b *books) isFirst(slot int) bool { return b.extra != nil && b.extra.first[slot] }
+
 func (b *books) claiming(slot int) int64 {
 	if b.extra == nil {
 		return 0
@@ -148,7 +151,7 @@ func (b *books) reset(slot int) {
 	b.cells[slot].peers, b.epochs[slot] = 0, 0
 	if r := b.extra; r != nil {
 		r.unnamed[slot], r.credit[slot], r.netted[slot], r.inFlight[slot] = 0, 0, 0, 0
-		r.restore[slot], r.carried[slot] = restoring{}, 0
+		r.restore[slot], r.carried[slot], r.first[slot] = restoring{}, 0, false
 		r.claims.reset(slot)
 		if *r == (ledgerExtra{}) {
 			b.extra = nil
@@ -197,8 +200,7 @@ func (l Ledger) foreignLocked(slot int) int64 {
 	return l.e.othersIn(slot) + l.credit(slot) + l.netted(slot) - l.carried(slot)
 }
 
-// sendLocked puts n of the unsent cost on its way; returnLocked takes it back: the
-// origin will not have it.
+// sendLocked puts n of the unsent cost on its way.
 func (l Ledger) sendLocked(slot int, n int64) {
 	if l.e.flags.Or(flagSending<<slot)&flagWaits != 0 {
 		l.needExtra().inFlight[slot] = n
@@ -206,15 +208,13 @@ func (l Ledger) sendLocked(slot int, n int64) {
 	l.cells[slot].settled.Add(n)
 }
 
-func (l Ledger) returnLocked(slot int, n int64) {
-	l.arriveLocked(slot)
-	l.cells[slot].settled.Add(-n)
-}
+// settleLocked takes own cost for confirmed.
+func (l Ledger) settleLocked(slot int, cost int64) { l.cells[slot].settled.Add(cost) }
 
 // arriveLocked ends a send.
 func (l Ledger) arriveLocked(slot int) {
 	l.e.flags.And(^uint32(flagSending << slot))
 	if l.extra != nil {
-		l.extra.inFlight[slot] = 0
+		l.extra.inFlight[slot], l.extra.first[slot] = 0, false
 	}
 }

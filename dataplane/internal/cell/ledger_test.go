@@ -293,7 +293,7 @@ func TestAClaimEndsWithItsAnswer(t *testing.T) {
 		t.Error("it is not on its way")
 	}
 	c.Leave()
-	c.Merge(&Counters{}, &store.Total{Region: 30, Added: true}, clock.SteadyStart)
+	c.Merge(&Counters{}, &store.Total{Region: 30, Epoch: newEpoch, Added: true}, clock.SteadyStart)
 	if l := e.LookAt(ledgerSeq); e.Flags().Claiming() || l.Claiming != 0 || l.Credit != 10 || l.Counted+l.Others != 20 {
 		t.Errorf("on its way: %v; %+v, want a credit of 10, and 20 that decisions see", e.Flags().Claiming(), l)
 	}

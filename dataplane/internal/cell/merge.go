@@ -38,7 +38,14 @@ func (l Ledger) Absorb(m *Counters, sequence int64, total *store.Total, now cloc
 	return lost
 }
 
-// absorbLocked merges the region's total and that of all other regions, and notes the epoch.
+// absorbLocked notes the epoch of an answer, and merges the totals.
+func (l Ledger) absorbLocked(m *Counters, slot int, total *store.Total) (lost store.Epoch) {
+	lost = l.enterLocked(slot, total.Epoch)
+	l.mergeLocked(m, slot, total)
+	return lost
+}
+
+// mergeLocked merges the region's total and that of all other regions.
 //
 // Whatever is in the region's total beyond what is settled was contributed by the region's
 // other nodes: what is on its way is settled already, whether or not this total holds it.
@@ -47,18 +54,11 @@ func (l Ledger) Absorb(m *Counters, sequence int64, total *store.Total, now cloc
 //
 // Whether a total holds claims on their way is unknown. It is taken to: what
 // others have contributed, and what the origin has of unnamed cost, is then found a little later, and not twice.
-func (l Ledger) absorbLocked(m *Counters, slot int, total *store.Total) (lost store.Epoch) {
-	c := &l.cells[slot]
-	if was := l.epochs[slot]; total.Epoch != 0 && total.Epoch != was {
-		if was != 0 {
-			l.beginLocked(slot)
-			lost = was
-		}
-		l.epochs[slot] = total.Epoch
-	}
+func (l Ledger) mergeLocked(m *Counters, slot int, total *store.Total) {
 	if total.Err != nil {
-		return lost
+		return
 	}
+	c := &l.cells[slot]
 	if others := total.Region - c.settled.Load() - l.claiming(slot); others > 0 {
 		added := l.e.counter.add(slot, others)
 		c.settled.Add(added)
@@ -76,7 +76,6 @@ func (l Ledger) absorbLocked(m *Counters, slot int, total *store.Total) (lost st
 		l.extra.unnamed[slot] = max(0, c.settled.Load()-without)
 	}
 	l.applyForeignLocked(m, slot, total.Foreign)
-	return lost
 }
 
 // applyForeignLocked raises what all other regions are known to have counted in a cell.

@@ -18,25 +18,25 @@ func (l Ledger) Confirm(m *Counters, sent *store.Cost, total *store.Total,
 	if !ok {
 		return total.Err != nil, 0
 	}
-	was := l.epochs[slot]
+	if l.epochs[slot] == 0 { // the cost on its way is the one that is answered
+		l.epochs[slot] = total.Epoch
+	}
 	lost = l.absorbLocked(m, slot, total)
 	l.e.Reads().refreshLocked(sent.Cell.Sequence, total, now)
 	if l.e.flags.Load()&(flagSending<<slot) == 0 {
-		return l.e.flags.Load()&(flagRestore<<slot) != 0, lost // a new epoch has begun since, and all of it is restored
+		return l.restoresLocked(slot), lost // a new epoch has begun since, and all of it is restored
 	}
+	l.arriveLocked(slot)
 	switch {
 	case total.Err == nil:
-		l.arriveLocked(slot)
 		if sent.Restore > 0 || sent.Known > 0 {
 			l.restoredLocked(slot)
 		}
-		return false, lost
-	case errors.Is(total.Err, store.ErrEpoch) && sent.Epoch == 0 && was != 0:
+		return l.restoresLocked(slot), lost
+	case errors.Is(total.Err, store.ErrEpoch) && sent.Epoch == 0:
 		l.refusedLocked(slot, sent)
-	case errors.Is(total.Err, store.ErrEpoch): // the cell was in no epoch here: others may know the refused cost
-		l.beginLocked(slot)
 	default:
-		l.returnLocked(slot, sent.Add)
+		l.settleLocked(slot, -sent.Add)
 	}
 	return true, lost
 }

@@ -11,20 +11,42 @@ type restoring struct {
 	known int64 // by the whole region, as far as the origin had told, or was about to be told, in earlier epochs
 }
 
-// beginLocked begins a new epoch of a cell. What is on its way, and what is unsent, is restored
-// with the rest: no answer to what was sent before counts any more. An untracked key is gone before it could restore
-// anything.
+// enterLocked notes the epoch of an answer, 0 for none. If the cell was in another one, that is lost.
+func (l Ledger) enterLocked(slot int, epoch store.Epoch) (lost store.Epoch) {
+	was := l.epochs[slot]
+	if epoch == 0 || epoch == was {
+		return 0
+	}
+	l.epochs[slot] = epoch
+	if was != 0 {
+		l.beginLocked(slot)
+	} else if l.e.flags.Load()&(flagSending<<slot) != 0 {
+		extra := l.needExtra()
+		extra.first[slot] = true
+		extra.inFlight[slot] = max(0, l.named(slot)-l.cells[slot].peers)
+	}
+	return was
+}
+
+// beginLocked begins a new epoch of a cell. Cost that is on its way in the lost epoch, and cost that is unsent, is
+// restored with the rest: the answers to it do not count any more. Cost that was sent without an epoch is not, because
+// it may yet be added in the new epoch: its own answer shows whether it was. An untracked key is gone before it could
+// restore anything.
 func (l Ledger) beginLocked(slot int) {
-	for l.extra != nil && l.extra.claims.lentIn(slot) != nil { // what claims have lent is accepted cost like any other
-		l.extra.claims.lentIn(slot).releaseLocked(slot)
+	if l.extra != nil {
+		l.extra.claims.loseLocked(slot)
 	}
 	c := &l.cells[slot]
 	own, known := l.ownLocked(slot), c.settled.Load() // an untracked key alone has unnamed cost
-	l.arriveLocked(slot)
+	if l.isFirst(slot) {
+		own, known = own-l.inFlight(slot), known-l.inFlight(slot)
+	} else {
+		l.arriveLocked(slot)
+	}
 	if own <= 0 && known <= 0 || l.e.flags.Load()&flagUntracked != 0 {
 		return
 	}
-	l.needExtra().restore[slot] = restoring{own, max(0, known)}
+	l.needExtra().restore[slot] = restoring{max(0, own), max(0, known)}
 	l.e.flags.Or(flagRestore << slot)
 	if unsent := l.unsentLocked(slot); unsent > 0 {
 		c.settled.Add(unsent)
@@ -32,15 +54,14 @@ func (l Ledger) beginLocked(slot int) {
 }
 
 // refusedLocked restores a cell's first cost, which was sent before the node knew an epoch of the cell and is refused
-// because of an earlier epoch, if another answer has brought the cell's epoch meanwhile. It restores only the refused
-// cost: other nodes may have been answered with it. The region's cost that the node knows is of the new epoch, so the
-// origin has it and would count it twice. The same holds for cost that a claim has added meanwhile.
+// because of an earlier epoch. It restores only the refused cost: other nodes may have been answered with it. The
+// region's cost that the node knows may be of the new epoch, so the origin has it and would count it twice. The same
+// holds for cost that a claim has added meanwhile.
 func (l Ledger) refusedLocked(slot int, sent *store.Cost) {
-	l.arriveLocked(slot)
 	if sent.Add <= 0 || l.e.flags.Load()&flagUntracked != 0 {
 		return
 	}
-	l.needExtra().restore[slot] = restoring{own: sent.Add}
+	l.needExtra().restore[slot].own += sent.Add
 	l.e.flags.Or(flagRestore << slot)
 }
 

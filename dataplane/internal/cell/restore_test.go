@@ -96,13 +96,10 @@ func TestARefusedFirstCostIsRestored(t *testing.T) {
 func TestARefusedFirstCostRestoresNothingThatTheNewEpochHas(t *testing.T) {
 	m, slot := new(Counters), slotOf(ledgerSeq)
 	e := bareEntry()
+	c := preparedClaim(t, e)
 	e.counter.add(slot, 4)
 	sent := loaded(e)
 	e.Ledger().Absorb(m, ledgerSeq, &store.Total{Region: 567, Epoch: newEpoch}, clock.SteadyStart)
-	c := ledgerClaim(e, 10, 1000)
-	if _, way := c.Prepare(false, 1, 200, clock.SteadyStart); way != WayClaim {
-		t.Fatal(way)
-	}
 	c.Merge(m, &store.Total{Region: 577, Epoch: newEpoch, Added: true}, clock.SteadyStart)
 	e.counter.add(slot, 3)
 	if back, _ := e.Ledger().Confirm(m, &sent, &store.Total{Epoch: newEpoch, Err: store.ErrEpoch}, clock.SteadyStart); !back {
@@ -116,17 +113,91 @@ func TestARefusedFirstCostRestoresNothingThatTheNewEpochHas(t *testing.T) {
 	}
 }
 
-// The refused first cost of a claim that is on its way leaves the claim there: it is of the new epoch.
-func TestARefusedFirstCostLeavesClaimsOnTheirWay(t *testing.T) {
-	m := new(Counters)
-	e := bareEntry()
-	e.counter.add(slotOf(ledgerSeq), 4)
-	sent := loaded(e)
-	e.Ledger().Absorb(m, ledgerSeq, &store.Total{Region: 20, Epoch: newEpoch}, clock.SteadyStart)
+// preparedClaim is a claim of 10 that is on its way.
+func preparedClaim(t *testing.T, e *Entry) *Claim {
+	t.Helper()
 	c := ledgerClaim(e, 10, 1000)
 	if _, way := c.Prepare(false, 1, 200, clock.SteadyStart); way != WayClaim {
 		t.Fatal(way)
 	}
+	return c
+}
+
+// A first cost that was sent without an epoch belongs to the epoch of its own answer, whichever epochs other answers
+// have brought while it was on its way: it is not restored, and cost that followed it is.
+func TestAFirstCostBelongsToTheEpochOfItsAnswer(t *testing.T) {
+	slot := slotOf(ledgerSeq)
+	for name, others := range map[string][]store.Epoch{
+		"the lost one was heard of": {lostEpoch}, "both were": {lostEpoch, newEpoch}, "the new one was": {newEpoch},
+	} {
+		for added, restored := range map[bool]int64{true: 0, false: 4} {
+			m, e := new(Counters), bareEntry()
+			e.counter.add(slot, 4)
+			sent := loaded(e)
+			wantRestore(t, name, sent, 0, 0, 0, 4)
+			e.counter.add(slot, 3)
+			for _, epoch := range others {
+				e.Ledger().Absorb(m, ledgerSeq, &store.Total{Epoch: epoch}, clock.SteadyStart)
+			}
+			if others[0] == lostEpoch {
+				restored += 3
+			}
+			answer, region := &store.Total{Region: 4, Epoch: newEpoch}, int64(7)
+			if !added {
+				answer = &store.Total{Epoch: newEpoch, Err: store.ErrEpoch}
+			}
+			e.Ledger().Confirm(m, &sent, answer, clock.SteadyStart)
+			again := loaded(e)
+			if again.Epoch != newEpoch || again.Restore != restored {
+				t.Errorf("%s, added %v: %+v, want %d restored in epoch %d", name, added, again, restored, newEpoch)
+			}
+			if !added {
+				answer.Region = 0
+			}
+			if sum := answer.Region + again.Add + max(again.Restore, again.Known); sum != region {
+				t.Errorf("%s, added %v: the origin has %d, want the %d that were accepted", name, added, sum, region)
+			}
+			e.Ledger().Confirm(m, &again, &store.Total{Region: region, Epoch: newEpoch}, clock.SteadyStart)
+			if l := e.LookAt(ledgerSeq); l.Counted != region || l.Unsent != 0 || l.Restores {
+				t.Errorf("%s, added %v: afterwards %+v, want %d counted", name, added, l, region)
+			}
+		}
+	}
+}
+
+// So does a claim, whether or not its caller has left.
+func TestAClaimWithoutAnEpochBelongsToThatOfItsAnswer(t *testing.T) {
+	for name, others := range map[string][]store.Epoch{
+		"none was heard of": nil, "the lost one was": {lostEpoch}, "both were": {lostEpoch, newEpoch},
+	} {
+		for _, left := range []bool{false, true} {
+			m, e := new(Counters), bareEntry()
+			c := preparedClaim(t, e)
+			if c.lends = true; left {
+				c.Lose()
+			}
+			for _, epoch := range others {
+				e.Ledger().Absorb(m, ledgerSeq, &store.Total{Epoch: epoch}, clock.SteadyStart)
+			}
+			c.Merge(m, &store.Total{Region: 10, Epoch: newEpoch, Added: true}, clock.SteadyStart)
+			if again := loaded(e); again != (store.Cost{}) {
+				t.Errorf("%s, left %v: %+v is sent again", name, left, again)
+			}
+			if l := e.LookAt(ledgerSeq); l.Counted != 10 || l.Named != 10 {
+				t.Errorf("%s, left %v: %+v, want 10 counted", name, left, l)
+			}
+		}
+	}
+}
+
+// The refused first cost of a claim that is on its way leaves the claim there: it is of the new epoch.
+func TestARefusedFirstCostLeavesClaimsOnTheirWay(t *testing.T) {
+	m := new(Counters)
+	e := bareEntry()
+	c := preparedClaim(t, e)
+	e.counter.add(slotOf(ledgerSeq), 4)
+	sent := loaded(e)
+	e.Ledger().Absorb(m, ledgerSeq, &store.Total{Region: 20, Epoch: newEpoch}, clock.SteadyStart)
 	c.Lose()
 	e.Ledger().Confirm(m, &sent, &store.Total{Epoch: newEpoch, Err: store.ErrEpoch}, clock.SteadyStart)
 	if !e.Ledger().Claiming(ledgerSeq) {

@@ -14,11 +14,17 @@ import (
 type Epochs struct {
 	mu    sync.Mutex
 	calls uint64                 // begun
-	ended map[store.Epoch]uint64 // lost epochs, and how many calls had begun then
+	ended map[store.Epoch]ending // lost epochs
 
 	counted  map[store.Epoch]counted // epochs in which this node has cost
 	probedAt time.Time
 	lostAt   time.Time // when the last epoch was found to be lost
+}
+
+// ending is how an epoch ended.
+type ending struct {
+	calls uint64      // that had begun
+	by    store.Epoch // that followed
 }
 
 // endedMax bounds the lost epochs that are remembered.
@@ -48,33 +54,39 @@ func (s *Epochs) Begin() uint64 {
 	return s.calls
 }
 
-// Forget takes out of an answer the epochs that were found to be lost after the call had begun.
-func (s *Epochs) Forget(call uint64, totals []store.Total) {
+// Forget takes out of an answer the epochs that were found to be lost after the call had begun. costs are those that
+// the call has sent, none if it only reads. One that was sent without an epoch, and was added in an epoch that is lost,
+// is refused like one that comes too late for that epoch.
+func (s *Epochs) Forget(call uint64, totals []store.Total, costs []store.Cost) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	if len(s.ended) == 0 {
 		return
 	}
 	for i := range totals {
-		if end, ok := s.ended[totals[i].Epoch]; ok && call <= end {
+		end, ok := s.ended[totals[i].Epoch]
+		switch {
+		case ok && call <= end.calls && i < len(costs) && costs[i].Epoch == 0 && costs[i].AtMost == 0:
+			totals[i] = store.Total{Epoch: end.by, Err: store.ErrEpoch}
+		case ok && call <= end.calls:
 			totals[i].Epoch = 0
-		} else if ok {
+		case ok:
 			delete(s.ended, totals[i].Epoch) // it is back
 		}
 	}
 }
 
-// End notes a lost epoch; first is false if it is known.
-func (s *Epochs) End(lost store.Epoch) (first bool) {
+// End notes a lost epoch, and the one that follows; first is false if it is known.
+func (s *Epochs) End(lost, by store.Epoch) (first bool) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	if _, known := s.ended[lost]; known {
 		return false
 	}
 	if s.ended == nil || len(s.ended) >= endedMax {
-		s.ended = make(map[store.Epoch]uint64)
+		s.ended = make(map[store.Epoch]ending)
 	}
-	s.ended[lost] = s.calls
+	s.ended[lost] = ending{s.calls, by}
 	s.lostAt = time.Now()
 	delete(s.counted, lost)
 	return true

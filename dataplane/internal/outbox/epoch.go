@@ -14,7 +14,7 @@ func (sh *Shard) lostAll(lost []store.Epoch, totals []store.Total, entry func(i 
 	for i, epoch := range lost {
 		switch {
 		case epoch == 0:
-		case sh.epochs.End(epoch):
+		case sh.epochs.End(epoch, totals[i].Epoch):
 			sh.restore(epoch, totals[i].Epoch)
 		case entry(i).Flags().Restores(): // the walk may have passed it before it joined the lost epoch
 			sh.resend(entry(i))

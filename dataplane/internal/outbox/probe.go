@@ -27,7 +27,7 @@ func (sh *Shard) probe(ctx context.Context) error {
 	defer cancel()
 	totals, err := sh.get(ctx, cells, end)
 	for i := range totals {
-		if epoch := totals[i].Epoch; epoch != 0 && epoch != epochs[i] && sh.epochs.End(epochs[i]) {
+		if epoch := totals[i].Epoch; epoch != 0 && epoch != epochs[i] && sh.epochs.End(epochs[i], epoch) {
 			sh.restore(epochs[i], epoch)
 		}
 	}

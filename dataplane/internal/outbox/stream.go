@@ -63,7 +63,7 @@ func (sh *Shard) send(ctx context.Context, c store.Chunk) (store.Reply, error) {
 	}
 	o.Stats.Origin.Called(op, len(c.Costs), time.Since(call.began), problem)
 	if err == nil {
-		sh.answered(call, &reply)
+		sh.answered(call, &reply, c.Costs...)
 		sh.epochs.CountedIn(reply.Totals, func(i int) *window.Cell { return &c.Costs[i].Cell })
 	}
 	return reply, err
