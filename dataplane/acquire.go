@@ -21,14 +21,14 @@ const (
 // What else ConcurrencyDecision.Err may be: nothing is wrong with the request, but this node has no room for it.
 var (
 	// ErrTooManyKeys is returned if too many keys have leases on this node: at most Config.EntriesMax, and without an
-	// origin 100,000 leases by id. A namespace alone may have three quarters of them, and a caller half: see WithCaller.
+	// origin 100,000 leases by ID. One caller alone may have three quarters of them: see WithCaller.
 	ErrTooManyKeys = errors.New("dataplane: too many keys have leases on this node")
 
-	// ErrTooManyWaiters is returned if 1,000 requests wait for a lease of the key on this node, or 500 of one caller: see
+	// ErrTooManyWaiters is returned if 1,000 requests wait for a lease of the key on this node, or 750 of one caller: see
 	// WithCaller.
 	ErrTooManyWaiters = errors.New("dataplane: too many wait for a lease of the key on this node")
 
-	// ErrTooManyLeases is returned if the key has 1,000,000 leases on this node, or 500,000 of one caller: see WithCaller.
+	// ErrTooManyLeases is returned if the key has 1,000,000 leases on this node, or 750,000 of one caller: see WithCaller.
 	ErrTooManyLeases = errors.New("dataplane: the key has too many leases on this node")
 )
 

@@ -15,13 +15,17 @@ import (
 //	held := limiter.Reserve(dataplane.WithCaller(ctx, tenant), request)
 //
 // A node has room for a bounded number of reservations, leases, and requests that wait for a lease, and a key has room
-// for a bounded number of open reservations. A caller alone may have half of the room at most. The more others have,
-// the less each may have: for example, two callers of a namespace may have three tenths each. Callers also take turns
-// in calls to the origin and in waiting for a lease. So a caller that floods a node delays another caller's call by at
-// most two calls of its own.
+// for a bounded number of open reservations. A caller alone may have three quarters of the room. The more others have,
+// the less each may have: for example, of 100,000 reservations a caller alone gets 75,000, two callers of a namespace
+// 39,473 each, and ten 8,241 each. Callers also take turns in calls to the origin and in waiting for a lease. So a
+// caller that floods a node delays another caller's call by at most two calls of its own.
 //
-// Without a label, the callers of a namespace take turns as one caller. Together they may have three quarters of a
-// node's room, or all the room that one key has. See "Shares of reservations and leases" in node/README.md.
+// Without a label, the callers of a namespace are one caller: together they may have three quarters of a node's room.
+// In the room of one key, callers without a label have no shares: the first to come may take all of it. So either label
+// all calls about a key or none of them. See "Shares of reservations and leases" in node/README.md.
+//
+// Labels don't divide the limit of a key. For example, one caller may hold all ten slots of a concurrency limit of 10.
+// To leave some for others, acquire a slot of a key of the caller's own first: guides/concurrency.md shows how.
 //
 // A label may have any length. An empty label leaves ctx as it is. Allow and AllowMany need no label.
 func WithCaller(ctx context.Context, label string) context.Context { return fair.With(ctx, label) }

@@ -29,8 +29,8 @@ const (
 	ReservationTTLMax = 24 * time.Hour
 
 	// ReservationsMax is how many reservations that have not ended a node has made, or changed; fewer, if they would take
-	// more than 256 MiB of it. A namespace alone may have three quarters of them, and a caller half: see WithCaller. Those
-	// that this process reserves by itself in an outage of the origin have as much room of their own.
+	// more than 256 MiB of it. One caller alone may have three quarters of them, which is 75,000: see WithCaller. The
+	// reservations that this process makes by itself in an outage of the origin have as much room of their own.
 	ReservationsMax = held.Max
 
 	reservationTTL = time.Minute // where none is given

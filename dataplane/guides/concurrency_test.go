@@ -3,6 +3,7 @@ package guides
 import (
 	"context"
 	"errors"
+	"sync/atomic"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -44,6 +45,21 @@ func nightly(ctx context.Context, limiter *dataplane.Limiter, job func() error) 
 		return err
 	}
 	return job()
+}
+
+// queried lets ten queries run at once, at most six of them of one tenant.
+func queried(ctx context.Context, limiter *dataplane.Limiter, tenant string, query func() error) error {
+	for _, slot := range []dataplane.ConcurrencyRequest{
+		{Workspace: "acme", Namespace: "tenant-queries", Identifier: tenant, Limit: 6},
+		{Workspace: "acme", Namespace: "queries", Identifier: "database", Limit: 10},
+	} {
+		lease, d := limiter.AcquireWait(ctx, slot)
+		if !d.Allowed {
+			return ctx.Err()
+		}
+		defer lease.Release()
+	}
+	return query()
 }
 
 var errBusy = errors.New("three exports are running")
@@ -97,6 +113,37 @@ func TestANightlyJobRunsOnce(t *testing.T) {
 		}
 		if most != 1 {
 			t.Errorf("%d ran at once", most)
+		}
+	})
+}
+
+// One tenant's queries leave four of ten slots for others.
+func TestOneTenantsQueriesLeaveOthersSome(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		limiter := alone(t)
+		done := make(chan error)
+		run := func(tenant string) (running *atomic.Int64) {
+			running = new(atomic.Int64)
+			for range 12 {
+				go func() {
+					done <- queried(t.Context(), limiter, tenant, func() error {
+						running.Add(1)
+						time.Sleep(time.Minute)
+						running.Add(-1)
+						return nil
+					})
+				}()
+			}
+			synctest.Wait()
+			return running
+		}
+		if large, small := run("large").Load(), run("small").Load(); large != 6 || small != 4 {
+			t.Errorf("%d and %d queries of two tenants run at once, want 6 and 4", large, small)
+		}
+		for range 24 {
+			if err := <-done; err != nil {
+				t.Error(err)
+			}
 		}
 	})
 }

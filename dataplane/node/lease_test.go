@@ -253,10 +253,10 @@ func acquiring(t *testing.T, h *harness, d door, token string) acquirer {
 
 // "A quarter of its calls may wait": of a node's, whichever port they come to, and what is beyond is counted.
 func TestFewWaitOnAllPortsTogether(t *testing.T) {
-	limiter, h := fullKey(t, func(c *Config) { c.MaxInFlight = 4 * waitsShare }, withTokens(t, "one", "two"))
+	limiter, h := fullKey(t, func(c *Config) { c.MaxInFlight = 4 * waitsShare }, withTokens(t, "one", "two", "three"))
 	waitForLeases(t, limiter, acquiring(t, h, doors[0], "one"), acquiring(t, h, doors[7], "one"))
 	waitForLeases(t, limiter, acquiring(t, h, doors[0], "two"))
-	waitForLeases(t, limiter, inNamespace("other", acquiring(t, h, doors[7], "two")))
+	waitForLeases(t, limiter, inNamespace("other", acquiring(t, h, doors[7], "three")))
 	for i, d := range []door{doors[0], doors[7]} {
 		err := acquiring(t, h, d, "two")(t.Context(), waitingSlot())
 		wantCode(t, d.name, err, connect.CodeResourceExhausted, "too many wait")
@@ -274,28 +274,28 @@ func inNamespace(namespace string, next acquirer) acquirer {
 	}
 }
 
-// Half of those who wait are one caller's, whichever port it comes to; by its token, where it shows one. Three quarters
-// are one namespace's.
+// Three quarters of the waits may be one caller's, whichever port it uses; by its token, if it shows one. The last waits
+// are for callers that have none.
 func TestWhoWaitsLeavesRoomForOthers(t *testing.T) {
 	for _, d := range []door{doors[0], doors[7]} {
 		for _, token := range []string{"", "one"} {
 			t.Run(d.name+" with token "+token, func(t *testing.T) {
 				limiter, h := fullKey(t, func(c *Config) {
-					if c.MaxInFlight = 4 * waitsShare; token != "" {
+					if c.MaxInFlight = 8 * waitsShare; token != "" {
 						withTokens(t, "one", "two", "three")(c)
 					}
 				})
 				caller := acquiring(t, h, d, token)
-				waitForLeases(t, limiter, caller, caller)
+				waitForLeases(t, limiter, slices.Repeat([]acquirer{caller}, 6)...)
 				refused := func(what string, by acquirer) {
 					t.Helper()
 					wantCode(t, what, by(t.Context(), waitingSlot()), connect.CodeResourceExhausted, "too many wait")
 				}
-				refused("the third", caller)
+				refused("the seventh", caller)
 				want := 1.0
 				if token != "" {
 					waitForLeases(t, limiter, acquiring(t, h, d, "two"))
-					refused("the namespace's fourth", acquiring(t, h, d, "three"))
+					refused("another caller's second", acquiring(t, h, d, "two"))
 					waitForLeases(t, limiter, inNamespace("other", acquiring(t, h, d, "three")))
 					want = 2
 				}
@@ -311,7 +311,7 @@ func TestWhoWaitsLeavesRoomForOthers(t *testing.T) {
 func TestFewWaitForLeases(t *testing.T) {
 	limiter, h := fullKey(t, func(c *Config) { c.MaxInFlight = 4 * waitsShare })
 	caller := acquiring(t, h, doors[0], "")
-	waitForLeases(t, limiter, caller, caller)
+	waitForLeases(t, limiter, caller, caller, caller)
 	for range 2 {
 		wantCode(t, "waits", caller(t.Context(), waitingSlot()), connect.CodeResourceExhausted, "too many wait")
 	}

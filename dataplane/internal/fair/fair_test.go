@@ -49,17 +49,17 @@ func TestSharesOfPlaces(t *testing.T) {
 		each  int64 // places at least, when all want as many as they can get
 		most  int64 // places at most
 	}{
-		{"a namespace", 1, func(int) Of { return Of{Space: space(0)} }, 75, 75},
-		{"two namespaces", 2, func(i int) Of { return Of{Space: space(i)} }, 42, 43},
-		{"a caller", 1, func(int) Of { return Of{called("a"), space(0)} }, 50, 50},
-		{"a caller of a key", 1, func(int) Of { return Of{Caller: called("a")} }, 50, 50},
-		{"two callers of a namespace", 2, func(i int) Of { return Of{called(strconv.Itoa(i)), space(0)} }, 30, 30},
-		{"ten callers of a namespace", 10, func(i int) Of { return Of{called(strconv.Itoa(i)), space(0)} }, 7, 8},
-		{"ten callers of ten", 10, func(i int) Of { return Of{called(strconv.Itoa(i)), space(i)} }, 9, 10},
+		{"a namespace", 1, func(int) Of { return Of{Space: space(0)} }, 750, 750},
+		{"two namespaces", 2, func(i int) Of { return Of{Space: space(i)} }, 416, 417},
+		{"a caller", 1, func(int) Of { return Of{called("a"), space(0)} }, 750, 750},
+		{"a caller of a key", 1, func(int) Of { return Of{Caller: called("a")} }, 750, 750},
+		{"two callers of a namespace", 2, func(i int) Of { return Of{called(strconv.Itoa(i)), space(0)} }, 394, 395},
+		{"ten callers of a namespace", 10, func(i int) Of { return Of{called(strconv.Itoa(i)), space(0)} }, 82, 83},
+		{"ten callers of ten", 10, func(i int) Of { return Of{called(strconv.Itoa(i)), space(i)} }, 91, 92},
 	} {
 		t.Run(c.name, func(t *testing.T) {
-			p, got := &Places{Most: 100}, make([]int64, c.users)
-			for range 100 {
+			p, got := &Places{Most: 1000}, make([]int64, c.users)
+			for range 1000 {
 				for i := range got {
 					if p.Take(c.of(i), 1) {
 						got[i]++
@@ -78,6 +78,87 @@ func TestSharesOfPlaces(t *testing.T) {
 			}
 		})
 	}
+}
+
+// A caller finds places beside a caller that came earlier and took all it could get, and keeps its own.
+func TestALaterCallerFindsPlaces(t *testing.T) {
+	space, other := Space{"acme", "api"}, Space{"acme", "jobs"}
+	for _, c := range []struct {
+		name  string
+		first Of
+		later Of
+		want  int64
+	}{
+		{"of the same namespace", Of{called("a"), space}, Of{called("b"), space}, 7_500},
+		{"of another namespace", Of{called("a"), space}, Of{called("b"), other}, 15_000},
+		{"of the same key", Of{Caller: called("a")}, Of{Caller: called("b")}, 15_000},
+		{"without a label", Of{called("a"), space}, Of{Space: other}, 15_000},
+	} {
+		t.Run(c.name, func(t *testing.T) {
+			p := &Places{Most: 100_000}
+			all := func(of Of) (n int64) {
+				for p.Take(of, 1) {
+					n++
+				}
+				return n
+			}
+			if first, later := all(c.first), all(c.later); first != 75_000 || later != c.want {
+				t.Errorf("the first took %d places, want 75000, and the later one %d, want %d", first, later, c.want)
+			}
+		})
+	}
+}
+
+// A caller alone gets no more places by spreading them over namespaces.
+func TestACallerHasOneShareInAllNamespaces(t *testing.T) {
+	p, n := &Places{Most: 1000}, 0
+	for i := range 1000 {
+		if p.Take(Of{called("a"), Space{"acme", strconv.Itoa(i % 20)}}, 1) {
+			n++
+		}
+	}
+	if n != 750 {
+		t.Errorf("a caller has %d of 1000 places in 20 namespaces, want 750", n)
+	}
+}
+
+// In whatever order callers come, and however many places each of them takes and gives back, a caller with fewer than
+// 1/1024 of the places is refused only if at least 63 others have places.
+func TestTheReserveIsForSmallCallers(t *testing.T) {
+	const most, least = 64 * 1024, 64
+	t.Run("one after the other", func(t *testing.T) {
+		p := &Places{Most: most}
+		for i := range 60 {
+			of, n := Of{called(strconv.Itoa(i)), Space{"acme", strconv.Itoa(i % 3)}}, 0
+			for p.Take(of, 1) {
+				n++
+			}
+			if n < least {
+				t.Fatalf("caller %d got %d places, want at least %d", i, n, least)
+			}
+		}
+	})
+	t.Run("in any order", func(t *testing.T) {
+		rapid.Check(t, func(t *rapid.T) {
+			p, held := &Places{Most: most}, make(map[Of]int64)
+			for range rapid.IntRange(1, 300).Draw(t, "steps") {
+				i := rapid.IntRange(0, 199).Draw(t, "caller")
+				of := Of{called(strconv.Itoa(i)), Space{"acme", strconv.Itoa(i % 3)}}
+				if n := held[of]; n > 0 && rapid.Bool().Draw(t, "give") {
+					n = rapid.Int64Range(1, n).Draw(t, "n")
+					p.Give(of, n)
+					held[of] -= n
+					continue
+				}
+				n := int64(0)
+				for wants := rapid.Int64Range(1, most).Draw(t, "wants"); n < wants && p.Take(of, 1); n++ {
+				}
+				if held[of] += n; n == 0 && held[of] < least && len(p.callers) < 63 {
+					t.Fatalf("a caller with %d places is refused beside %d others", held[of], len(p.callers))
+				}
+			}
+		})
+	})
 }
 
 // Whatever callers take and give back, no more places are taken than there are, and nothing is remembered of a caller

@@ -2,17 +2,33 @@ package fair
 
 import "sync"
 
-// HasRoom reports whether a caller may take a further place. own is how many the caller has, all how many its namespace
-// has, and free how many nobody has.
+// HasRoom reports whether a caller may take a further one of most places. own is how many places the caller has, all
+// how many its namespace has (own, if that is more or namespaces have no share), and free how many nobody has.
 //
-// A namespace's callers without a label may take three quarters of the places together, and a caller with a label half
-// of them, as long as no other namespace or caller has any. The more others have, the less each may take. For example,
-// of 100 places one caller may have 50, two callers of one namespace 30 each, and ten callers 7 each. So a new caller
-// finds a place as long as there are fewer callers than places, and a namespace alone leaves a quarter of them.
-func HasRoom(own, all, free int64) bool { return free > 0 && 2*own+all < 3*free }
+// One sixteenth of the places is a reserve. A caller with fewer than 1/1024 of the places may take any free place. Other
+// callers may not use the reserve, and own + all must be less than 8 times the free places beyond it. So the more
+// others have, the less each caller may take. For example, of 100,000 places:
+//
+//   - A caller alone gets 75,000. Beside it, a caller of another namespace can take 15,000 at once, and a caller of the
+//     same namespace 7,500. Once the first caller has given back enough, both get the same number: 41,666 in two
+//     namespaces, or 39,473 in one.
+//   - Ten callers get 8,241 each if they are of one namespace, and 9,146 if they are of ten.
+//   - Without the reserve, a namespace gets at most 83,333, however many callers it has.
+//
+// In whatever order callers come and go, a caller with fewer than 1/1024 of the places is refused only if 63 others have
+// places: only callers with fewer than 1/1024 take places from the reserve, and each of them at most 1/64 of it. Of fewer
+// than 1,024 places, the reserve is for callers that have none.
+func HasRoom(own, all, free, most int64) bool {
+	if own < max(1, most/1024) {
+		return free > 0
+	}
+	reserve := (most + 15) / 16
+	return own+all < 8*(free-reserve)
+}
 
-// Of is the owner of a place. Without a Space, only callers have shares: then the places are for one key, for example,
-// two callers may have a third each, and callers without a label may have all.
+// Of is the owner of a place. Without a Space, the places are for one key, and only callers with a label have shares:
+// for example, two may have 5/12 each. Callers without a label may then take any free place, because a key has one
+// namespace, and nothing tells its callers apart.
 type Of struct {
 	Caller Caller
 	Space  Space
@@ -37,12 +53,11 @@ func (p *Places) HasRoom(of Of) bool {
 }
 
 func (p *Places) hasRoom(of Of) bool {
-	own := p.callers[of.Caller] // of a caller without a label, none is counted
-	all := own
-	if of.Space != (Space{}) {
-		all = p.spaces[of.Space]
+	own, all := p.callers[of.Caller], p.spaces[of.Space]
+	if !of.Caller.Labelled() {
+		own = all // a namespace's callers without a label are one caller
 	}
-	return HasRoom(own, all, p.Most-p.used)
+	return HasRoom(own, max(own, all), p.Most-p.used, p.Most)
 }
 
 // Take takes n places at once if there is room for one. So up to n - 1 more may be taken than there are. Give them back

@@ -10,8 +10,8 @@ import (
 )
 
 // A cell has at most store.HoldsMax open holds, of all nodes and callers. From crowdMin on, a node refuses a caller
-// that has as many of them through this node as are free (fair.HasRoom). So a caller leaves some, however many nodes it
-// uses: of 10,000 holds, 5,000 if it uses one node, and 909 if it uses ten. Callers without a label have no shares.
+// that has its share of them through this node (fair.HasRoom). So a caller leaves some, however many nodes it uses: of
+// 10,000 holds, 2,500 if it uses one node, and 853 if it uses ten. Callers without a label have no shares.
 
 const (
 	crowdMin  = store.HoldsMax / 4 // open holds of a cell from which on callers have shares of them
@@ -67,7 +67,7 @@ func (s *Reservations) exceeds(r *Record, holds []store.Hold, answers []store.Ho
 			continue
 		}
 		c := s.crowdOf(holds[i].Cell, nowMs)
-		if own := c.own[r.By]; !fair.HasRoom(own, own, store.HoldsMax-answers[i].Open) {
+		if own := c.own[r.By]; !fair.HasRoom(own, own, store.HoldsMax-answers[i].Open, store.HoldsMax) {
 			over, c.untilMs[r.By] = true, nowMs+shutFor.Milliseconds()
 		}
 		crowded = append(crowded, c)

@@ -366,10 +366,10 @@ func TestReservationsHaveShares(t *testing.T) {
 		for ; !s.Full(record(c.flood, n)); n++ {
 			s.keep(&kept{id: strconv.Itoa(n), record: record(c.flood, n)})
 		}
-		if n < Max/2 || n > Max/4*3 {
+		if n != Max*3/4 {
 			t.Errorf("%s has %d reservations of %d", what, n, Max)
 		}
-		for i := range Max / 10 {
+		for i := range Max / 16 {
 			if r := record(c.victim, n+i); s.Full(r) {
 				t.Fatalf("%s: another one finds no room after %d", what, i)
 			} else {

@@ -50,7 +50,7 @@ func (l *limitLeases) count(by fair.Caller, n int64) {
 // mayHave reports whether a caller may have one more lease on this node.
 func (l *limitLeases) mayHave(by fair.Caller) bool {
 	own := l.callers[by]
-	return fair.HasRoom(own, own, LeasesMax-l.busy)
+	return fair.HasRoom(own, own, LeasesMax-l.busy, LeasesMax)
 }
 
 // firstEnd is when the first lease ends by itself.

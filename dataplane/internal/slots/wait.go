@@ -23,7 +23,7 @@ func (q *queue) hasRoom(by fair.Caller, most int64) bool {
 	if by.Labelled() {
 		own = q.line.Of(by)
 	}
-	return fair.HasRoom(own, own, most-q.len)
+	return fair.HasRoom(own, own, most-q.len, most)
 }
 
 func (q *queue) add(w *waiter) {
