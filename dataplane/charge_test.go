@@ -94,7 +94,8 @@ func TestMetricsOfReservations(t *testing.T) {
 		}
 		all := gather(t, a)
 		for name, want := range map[string]float64{
-			"weir_reservations": 0, // both have ended
+			`weir_reservations{origin="region"}`:                   0, // both have ended
+			`weir_reservations{origin="process"}`:                  0,
 			`weir_reservation_requests_total{result="granted"}`:    1,
 			`weir_reservation_requests_total{result="refused"}`:    1,
 			"weir_reservations_settled_total":                      1,

@@ -134,8 +134,8 @@ func TestAFloodOfReservationsLeavesOthersRoom(t *testing.T) {
 				t.Fatal(err)
 			}
 		}
-		if n != dataplane.ReservationsMax/2 {
-			t.Errorf("one caller has %d reservations, want %d", n, dataplane.ReservationsMax/2)
+		if n != dataplane.ReservationsMax*3/4 {
+			t.Errorf("one caller has %d reservations, want %d", n, dataplane.ReservationsMax*3/4)
 		}
 		for i := range 1000 {
 			if err := reserve(victim, n+1+i); err != nil {
