@@ -11,7 +11,9 @@ import (
 
 	"connectrpc.com/connect"
 	"github.com/prometheus/client_golang/prometheus"
+	"google.golang.org/genproto/googleapis/rpc/errdetails"
 	"google.golang.org/protobuf/encoding/protowire"
+	"google.golang.org/protobuf/types/known/durationpb"
 
 	"github.com/weirhq/weir/dataplane"
 	"github.com/weirhq/weir/dataplane/node/rls"
@@ -226,11 +228,26 @@ func refusedBy(err error) *connect.Error {
 		_ = errors.As(found.err(), &coded)
 		return coded
 	case errors.As(err, &refusal) && refusal.Shed():
-		shed := connect.NewError(connect.CodeUnavailable, err)
-		shed.Meta().Set("Retry-After", bounded.RetryAfterSeconds)
-		return shed
+		return tryLater(connect.CodeUnavailable, err)
 	case refusal != nil && refusal.Bound == bounded.BoundTime:
 		return connect.NewError(connect.CodeDeadlineExceeded, err)
 	}
 	return connect.NewError(bodyCode(err), err)
+}
+
+// retryInfo is for clients that read details of errors, as gRPC's do. They find no Retry-After on the port for gRPC.
+var retryInfo = func() *connect.ErrorDetail {
+	detail, err := connect.NewErrorDetail(&errdetails.RetryInfo{RetryDelay: durationpb.New(bounded.RetryAfter)})
+	if err != nil {
+		panic(err) // a constant message can be written
+	}
+	return detail
+}()
+
+// tryLater returns an error that has bounded.RetryAfter as Retry-After and as google.rpc.RetryInfo.
+func tryLater(code connect.Code, err error) *connect.Error {
+	later := connect.NewError(code, err)
+	later.Meta().Set("Retry-After", bounded.RetryAfterSeconds)
+	later.AddDetail(retryInfo)
+	return later
 }

@@ -12,6 +12,7 @@ import (
 	"time"
 
 	"connectrpc.com/connect"
+	"google.golang.org/genproto/googleapis/rpc/errdetails"
 
 	"github.com/weirhq/weir/dataplane"
 	"github.com/weirhq/weir/dataplane/memstore"
@@ -334,7 +335,8 @@ func (busyNode) Reserve(context.Context, dataplane.ReserveRequest) dataplane.Res
 	return dataplane.Reserved{Err: dataplane.ErrBusy}
 }
 
-// A node that makes as many calls as it may has no outage: resource_exhausted, over HTTP with Retry-After.
+// A node that makes as many calls as it may has no outage: resource_exhausted, with Retry-After over HTTP, and with
+// google.rpc.RetryInfo for each client.
 func TestABusyNodeIsResourceExhausted(t *testing.T) {
 	limiter, err := dataplane.New(dataplane.Config{})
 	if err != nil {
@@ -351,9 +353,27 @@ func TestABusyNodeIsResourceExhausted(t *testing.T) {
 		for call, err := range map[string]error{"Acquire": acquiring, "Release": releasing, "Reserve": reserving} {
 			wantCode(t, d.name+" "+call, err, connect.CodeResourceExhausted, "are under way")
 			problem := new(connect.Error)
-			if !d.grpcGo && errors.As(err, &problem) && problem.Meta().Get("Retry-After") != "1" {
+			if errors.As(err, &problem) && !d.grpcGo && problem.Meta().Get("Retry-After") != "1" {
 				t.Errorf("%s %s: %v", d.name, call, problem.Meta())
+			}
+			if after := retryAfter(t, problem); after != time.Second {
+				t.Errorf("%s %s: RetryInfo of %v, want 1s", d.name, call, after)
 			}
 		}
 	}
+}
+
+// retryAfter is the delay in an error's google.rpc.RetryInfo, or 0.
+func retryAfter(t *testing.T, err *connect.Error) time.Duration {
+	t.Helper()
+	for _, d := range err.Details() {
+		m, err := d.Value()
+		if err != nil {
+			t.Fatal(err)
+		}
+		if info, ok := m.(*errdetails.RetryInfo); ok {
+			return info.GetRetryDelay().AsDuration()
+		}
+	}
+	return 0
 }

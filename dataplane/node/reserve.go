@@ -114,9 +114,7 @@ func refusalOfCall(err error) error {
 	case errors.Is(err, dataplane.ErrReservations), errors.Is(err, dataplane.ErrTooManyKeys),
 		errors.Is(err, dataplane.ErrTooManyWaiters), errors.Is(err, dataplane.ErrTooManyLeases),
 		errors.Is(err, dataplane.ErrBusy):
-		full := connect.NewError(connect.CodeResourceExhausted, err)
-		full.Meta().Set("Retry-After", bounded.RetryAfterSeconds)
-		return full
+		return tryLater(connect.CodeResourceExhausted, err)
 	case errors.Is(err, context.Canceled):
 		return connect.NewError(connect.CodeCanceled, err)
 	}

@@ -8,7 +8,6 @@ import (
 	"connectrpc.com/connect"
 
 	"github.com/weirhq/weir/dataplane"
-	"github.com/weirhq/weir/shared/bounded"
 	weirv1 "github.com/weirhq/weir/shared/gen/proto/weir/v1"
 	"github.com/weirhq/weir/shared/window"
 )
@@ -24,9 +23,7 @@ func (s service) topKeys(ctx context.Context, m *weirv1.TopKeysRequest) (*weirv1
 	found, err := s.limiter(ctx).TopKeys(query)
 	switch {
 	case errors.Is(err, dataplane.ErrTopBusy):
-		busy := connect.NewError(connect.CodeUnavailable, err)
-		busy.Meta().Set("Retry-After", bounded.RetryAfterSeconds)
-		return nil, busy
+		return nil, tryLater(connect.CodeUnavailable, err)
 	case err != nil:
 		return nil, refusal(err)
 	}

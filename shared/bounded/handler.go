@@ -96,6 +96,8 @@ func (h *Handler) refuse(w http.ResponseWriter, r *http.Request, err error) {
 	http.Error(w, err.Error(), status)
 }
 
-// RetryAfterSeconds is how long a shed call should wait: a slot and memory are free again after a
-// moment.
-const RetryAfterSeconds = "1"
+// A shed call should wait so long before it is tried again: a slot and memory are free again after a moment.
+const (
+	RetryAfter        = time.Second
+	RetryAfterSeconds = "1" // for Retry-After
+)

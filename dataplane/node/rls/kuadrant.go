@@ -13,6 +13,7 @@ import (
 
 	ratelimitv3 "github.com/envoyproxy/go-control-plane/envoy/extensions/common/ratelimit/v3"
 	rlsv3 "github.com/envoyproxy/go-control-plane/envoy/service/ratelimit/v3"
+	"google.golang.org/genproto/googleapis/rpc/errdetails"
 	"google.golang.org/grpc/codes"
 	"google.golang.org/grpc/status"
 	"google.golang.org/protobuf/types/known/durationpb"
@@ -237,13 +238,19 @@ func keysMark(requests []dataplane.Request) string {
 	return "-" + base64.RawURLEncoding.EncodeToString(sum.Sum(nil)[:12])
 }
 
+var retryInfo = &errdetails.RetryInfo{RetryDelay: durationpb.New(bounded.RetryAfter)}
+
 // refusal is the status of a call that found something wrong, no room, or no origin.
 func refusal(err error) error {
 	switch {
 	case errors.Is(err, dataplane.ErrInvalid):
 		return status.Error(codes.InvalidArgument, err.Error())
 	case errors.Is(err, dataplane.ErrReservations), errors.Is(err, dataplane.ErrBusy):
-		return status.Error(codes.ResourceExhausted, err.Error())
+		full := status.New(codes.ResourceExhausted, err.Error())
+		if later, detailErr := full.WithDetails(retryInfo); detailErr == nil {
+			full = later
+		}
+		return full.Err()
 	case errors.Is(err, dataplane.ErrReservationUsed): // a retry would fail again
 		return status.Error(codes.AlreadyExists, "the reservation ID is in use for something else")
 	case errors.Is(err, context.Canceled), errors.Is(err, context.DeadlineExceeded):

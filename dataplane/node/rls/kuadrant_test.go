@@ -10,6 +10,7 @@ import (
 	"time"
 
 	rlsv3 "github.com/envoyproxy/go-control-plane/envoy/service/ratelimit/v3"
+	"google.golang.org/genproto/googleapis/rpc/errdetails"
 	"google.golang.org/grpc/codes"
 	"google.golang.org/grpc/status"
 	"google.golang.org/protobuf/proto"
@@ -356,6 +357,12 @@ func TestKuadrantWithoutAnOrigin(t *testing.T) {
 		for _, got := range []error{reserving, committing} {
 			if status.Code(got) != want || strings.Contains(got.Error(), "10.0.0.1") {
 				t.Errorf("%v: %v, want %v", err, got, want)
+			}
+			if details := status.Convert(got).Details(); want == codes.ResourceExhausted {
+				info, ok := details[0].(*errdetails.RetryInfo)
+				if !ok || info.GetRetryDelay().AsDuration() != time.Second {
+					t.Errorf("%v: details %v, want RetryInfo of 1s", err, details)
+				}
 			}
 		}
 		wantLeft(t, k, "ok: ok 100", "tokens", "a")
