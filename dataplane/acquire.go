@@ -33,8 +33,8 @@ var (
 )
 
 // ConcurrencyRequest asks for a lease on one of a key's slots: at most Limit leases of a key are held at once, by all
-// nodes of the region together. Its key has nothing to do with those of Request; but overrides and what else is set for
-// a namespace apply to both, so a concurrency limit wants a namespace of its own.
+// nodes of the region together. A Request for the same key counts elsewhere. But overrides and other settings of a
+// namespace apply to both, so concurrency limits should have a namespace of their own.
 //
 // All requests for a key should have the same Limit and TTL.
 type ConcurrencyRequest struct {
@@ -61,7 +61,7 @@ type ConcurrencyRequest struct {
 type ConcurrencyDecision struct {
 	Allowed   bool   // the verdict; false when Err is set
 	Shadowed  bool   // it was over the limit and passes because the namespace is in shadow mode; no slot is held
-	Source    Source // what it was based on
+	Source    Source // what the decision is based on
 	Limit     int64  // that was applied: the request's, or an override's
 	Held      int64  // leases of the key after this decision, as far as this node has heard
 	Remaining int64  // Limit - Held, never negative
@@ -103,7 +103,7 @@ func (l *Limiter) Acquire(ctx context.Context, r ConcurrencyRequest) (Lease, Con
 
 // AcquireWait is Acquire, but waits for a slot until ctx ends. On a node, callers take turns (see WithCaller), and a
 // caller's requests are served in the order in which they came; between nodes there is no order. Overrides and
-// policies that change meanwhile apply to those who wait too: a raised limit serves them at once, and a limit of 0
+// policies that change meanwhile apply to waiting requests too: a raised limit serves them at once, and a limit of 0
 // denies them at once.
 func (l *Limiter) AcquireWait(ctx context.Context, r ConcurrencyRequest) (Lease, ConcurrencyDecision) {
 	return l.acquire(ctx, &r, true)
@@ -135,7 +135,7 @@ func (l *Limiter) called(ctx context.Context) (context.Context, error) {
 	return ctx, nil
 }
 
-// prepare makes an ask of a request, unless the request is invalid.
+// prepare sets ask from the request, or returns an error if the request is invalid.
 func (r *ConcurrencyRequest) prepare(ask *slots.Ask) error {
 	if err := r.check(); err != nil {
 		return err
@@ -166,7 +166,7 @@ func (r *ConcurrencyRequest) check() error {
 	return nil
 }
 
-// take makes a decision of what has become of the ask, by the rule that applies to it.
+// take sets the decision from the result of an ask, by the rule that applies to it.
 func (d *ConcurrencyDecision) take(r *slots.Result, ask *slots.Ask, by *rules.Rule) {
 	d.Limit, d.Override = ask.Limit, by.Pattern
 	d.Held, d.Remaining = r.Held, max(0, d.Limit-r.Held)

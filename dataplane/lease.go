@@ -11,9 +11,9 @@ import (
 const (
 	// LeaseTTLMin is the shortest ConcurrencyRequest.TTL.
 	LeaseTTLMin = time.Second
-	// LeaseTTLDefault is what stands for 0.
+	// LeaseTTLDefault is used if ConcurrencyRequest.TTL is 0.
 	LeaseTTLDefault = 10 * time.Second
-	// LeaseTTLMax is the longest.
+	// LeaseTTLMax is the longest ConcurrencyRequest.TTL.
 	LeaseTTLMax = leases.TTLMax
 
 	// HolderBytesMax is how long a holder's name may be.
@@ -26,10 +26,10 @@ const (
 // Why a lease has ended: see Lease.Err.
 var (
 	// ErrLeaseLost ends a lease whose slot could not be renewed within its TTL: the origin did not answer, or the
-	// process was paused. Another one may hold the slot.
+	// process was paused. Another holder may have the slot.
 	ErrLeaseLost = slots.ErrLost
 
-	// ErrLeaseRevoked ends a lease that the origin does not know of any more: it has lost what it was told.
+	// ErrLeaseRevoked ends a lease that the origin has no longer, because it lost its data.
 	ErrLeaseRevoked = slots.ErrRevoked
 
 	// ErrLeaseExpired ends a lease at its AgeMax, or when its holder has not renewed it.
@@ -39,8 +39,8 @@ var (
 	ErrLeaseStopped = slots.ErrStopped
 )
 
-// Lease is a slot that its holder has until it releases it, or loses it. A holder that can stop its work early watches
-// Done; one that is about to do what must not be done twice asks Err.
+// Lease is a slot that its holder has until it releases it, or loses it. A holder that can stop its work early should
+// watch Done. Before a step that must not be done twice, such as a payment, it should check Err.
 //
 // The zero Lease holds no slot and never ends: that of a request that was denied, shadowed, or let in by an outage
 // policy. Copies are the same lease. All methods may run concurrently.
@@ -50,7 +50,7 @@ type Lease struct{ slot slots.Lease }
 func (l Lease) Release() { l.slot.Release() }
 
 // Renew extends a lease that is RenewedByHolder to ttl from now, LeaseTTLMin to LeaseTTLMax; it never shortens one. It
-// fails with what Err says if the lease has ended: ask for a new one then.
+// returns the error of Err if the lease has ended: then acquire a new lease.
 func (l Lease) Renew(ttl time.Duration) error {
 	if err := checkTTL(ttl, LeaseTTLMin, LeaseTTLMax); err != nil {
 		return err

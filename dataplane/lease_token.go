@@ -56,8 +56,8 @@ func (l *Limiter) AcquireToken(ctx context.Context, r ConcurrencyRequest, id str
 //     ctx ended. The lease may have been renewed all the same.
 //
 // If a lease has ended by its holder's own clock, the holder must treat it as ended even if a later
-// call renews it: an origin that has lost its data accepts leases that it no longer knows, unless this
-// node knows that they were released or lost.
+// call renews it: an origin that has lost its data accepts leases that it no longer has, unless this
+// node remembers that they were released or lost.
 func (l *Limiter) RenewTokens(ctx context.Context, ttl time.Duration, tokens ...string) []error {
 	ctx, zero := l.called(ctx)
 	return leases.Each(tokens, LeaseTokensMax, func(of []leases.Lease) []error {
@@ -71,8 +71,8 @@ func (l *Limiter) RenewTokens(ctx context.Context, ttl time.Duration, tokens ...
 	})
 }
 
-// ReleaseTokens ends up to LeaseTokensMax leases. One that has ended is no error. It waits as RenewTokens does, and
-// what it returns an error for may have been released all the same.
+// ReleaseTokens ends up to LeaseTokensMax leases. A lease that has ended is no error. ReleaseTokens waits as
+// RenewTokens does. If it returns an error for a lease, the lease may have been released all the same.
 func (l *Limiter) ReleaseTokens(ctx context.Context, tokens ...string) []error {
 	ctx, zero := l.called(ctx)
 	return leases.Each(tokens, LeaseTokensMax, func(of []leases.Lease) []error {

@@ -65,13 +65,15 @@ type ReserveRequest struct {
 	// ID. Do not set it on a call that may be a retry.
 	Drawn bool
 
-	// Requests are what is reserved, 1 to ReservedMax. Their costs are what may be spent at most, if that is known.
+	// Requests are the costs to reserve, for 1 to ReservedMax keys. If you know the most that can be spent, reserve that.
 	Requests []Request
 
 	// TTL is how long the reservation lasts unless it is settled or extended, 1 s to ReservationTTLMax; 0 is a minute.
 	TTL time.Duration
 
-	// Returned gives back at the end what was not reported as spent. Otherwise all that was reserved counts as spent.
+	// Returned says what a reservation counts that ends unsettled: if true, the cost that Spend reported, and otherwise
+	// its whole cost. For example, of 500 reserved and 120 reported, 380 are given back if Returned is true, and none if
+	// it is false.
 	Returned bool
 
 	// Holder is the caller's name for operators, at most HolderBytesMax bytes. It may be left out.
@@ -90,9 +92,9 @@ type Reserved struct {
 // Settlement is the state of a reservation after a call about it.
 type Settlement struct {
 	ID      string
-	Spent   []int64 // of each request, as it was reported: not what a reservation that ended by itself counts
-	Settled bool    // nothing can change any more
-	Late    bool    // it was settled or had ended before: the call has changed nothing
+	Spent   []int64 // reported cost of each request; a reservation that ended by itself may count more
+	Settled bool    // no further call can change the reservation
+	Late    bool    // the call changed nothing, because the reservation was settled or had ended before
 	EndsAt  time.Time
 }
 
@@ -294,9 +296,9 @@ func answerHold(q *ask, it *held.Item, a *store.HoldAnswer, nowMs int64, asked b
 	d.answer(&v, &c, q.rule, source)
 }
 
-// Settle reports what was spent of a reservation, one cost for each of its requests, in their order, and ends it. More
-// than what was reserved counts too, past the limit; less leaves room for other reservations at once. For example, with
-// 500 reserved, Settle(ctx, id, 120) leaves room for 380. A reservation is settled once. A call that comes later, or
+// Settle reports the spent cost of a reservation, a cost for each of its requests, in their order, and ends it. A cost
+// above the reserved cost counts too, past the limit. A smaller cost leaves room for other reservations at once. For
+// example, with 500 reserved, Settle(ctx, id, 120) leaves room for 380. A reservation is settled once. A call that comes later, or
 // after its end, changes nothing, and returns its state with Late set.
 func (l *Limiter) Settle(ctx context.Context, id string, costs ...int64) (Settlement, error) {
 	return l.change(ctx, id, held.Change{Spent: append([]int64{}, costs...), Settled: true})
@@ -308,7 +310,8 @@ func (l *Limiter) Spend(ctx context.Context, id string, costs ...int64) (Settlem
 	return l.change(ctx, id, held.Change{Spent: append([]int64{}, costs...)})
 }
 
-// Cancel settles a reservation with what was reported as spent, which may be nothing.
+// Cancel settles a reservation with the costs that Spend reported, or 0. For example, if Spend has reported 120 of 500,
+// Cancel leaves room for 380.
 func (l *Limiter) Cancel(ctx context.Context, id string) (Settlement, error) {
 	return l.change(ctx, id, held.Change{Settled: true})
 }

@@ -16,20 +16,20 @@ import (
 //   - More than the estimate is charged at once, even past the limit: it has been
 //     spent. It reaches the other nodes and regions as any accepted cost does.
 //   - Less is given back. What was not sent yet (the last replay tick,
-//     on a node with an origin) vanishes as if it had never been accepted. What others
-//     know is not taken from them, because their counts only grow; it becomes this
+//     on a node with an origin) vanishes as if it had never been accepted. Cost that was
+//     sent stays in the counts of other nodes, because these only grow. It becomes this
 //     node's credit in that cell: decisions here see it at once, and the next cost that
-//     this node accepts there is paid from it instead of being sent, which brings the
-//     others' counts back to the truth. Credit that is left ends with its cell.
+//     this node accepts there is paid from it instead of being sent, so that the other
+//     nodes' counts become exact again. Credit that is left ends with its cell.
 //
-// So a count is never negative, never below what this node's callers really spent,
-// and no history shrinks below what was confirmed. Other nodes and regions may
+// So a count is never negative, never below the cost that this node's callers spent,
+// and no history shrinks below its confirmed cost. Other nodes and regions may
 // see up to the credit too much until it is used. The credit given in one cell is at most
-// 2^53 in all; what is given back beyond that stays counted.
+// 2^53 in all; cost that is given back beyond that stays counted.
 //
-// A key that was evicted since, or that a full table had no room for, comes back for what is
-// charged. It gives nothing back, because the estimate was counted in an entry that is gone. Where
-// there is still no room, the charge is in the overflow alone, and is not sent to the origin.
+// If the key was evicted since, or the table had no room for it, a charge makes a new entry for it.
+// Such a key gives nothing back, because the entry that counted the estimate is gone. If there is
+// still no room, only the overflow counts the charge, which is not sent to the origin.
 //
 // The zero Allowance holds nothing. An Allowance must not be copied after Settle,
 // nor settled from two goroutines at once.
@@ -116,8 +116,7 @@ func (r *Allowance) charge(cost int64) (charged int64) {
 	}
 }
 
-// chargeOutside charges a key without an entry: those who decide on it now see it, and so does
-// the next to come.
+// chargeOutside charges a key without an entry. Requests that are being decided and later requests see the charge.
 func (g *engine) chargeOutside(e *cell.Entry, sequence, cost, limit int64) {
 	g.out.Spill(e, sequence, cost)
 	if untracked := g.table.UntrackedKeys.Find(e.Identity()); untracked != nil {

@@ -1,7 +1,7 @@
-// Package fair divides what a node has room for between the callers and namespaces that use it, so that no caller can
-// leave another one without room.
+// Package fair divides a node's room between the callers and namespaces that use it, so that no caller can leave
+// another caller without room. For example, a node keeps at most 100,000 reservations, and a caller alone gets 75,000 of them.
 //
-//	caller.go  who a call is made for
+//	caller.go  the caller of a call, in its context
 //	places.go  a number of places, and each caller's and namespace's share of them
 //	line.go    a queue in which callers take turns
 //	turns.go   calls at a time, begun in such an order
@@ -22,7 +22,7 @@ type Space struct{ Workspace, Namespace string }
 // ofSpace is set in the Caller that stands for a namespace's callers without a label.
 const ofSpace = 1
 
-var seed = maphash.MakeSeed() // so that no caller can choose a label with the hash of another one
+var seed = maphash.MakeSeed() // so that callers cannot choose a label with the hash of another label
 
 // callerKey is the context key of a Caller.
 type callerKey struct{}
@@ -36,7 +36,7 @@ func With(ctx context.Context, label string) context.Context {
 }
 
 // OrSpace returns ctx if its calls are made for a caller with a label. Otherwise it returns a context whose calls are
-// made for the namespace's callers without one, who have one place in turn.
+// made for the namespace's callers without a label, which take turns as one caller.
 func OrSpace(ctx context.Context, s Space) context.Context {
 	if In(ctx) != 0 {
 		return ctx

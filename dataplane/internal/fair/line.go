@@ -1,9 +1,9 @@
 package fair
 
 // Line is a queue in which callers take turns. Each caller's waits are in the order in which they were added. If waits
-// are served in the order of the line, a caller without a wait adds one after at most two of each other caller's: one
-// of the turn that is being served, and one of the next turn. For example, if one caller waits a hundred times, and
-// then another caller once, the latter is second.
+// are served in the order of the line, a caller without a wait is served after at most two waits of each other caller:
+// a wait of the turn that is being served, and a wait of the next turn. For example, if a caller adds a hundred waits,
+// and then another caller adds its first, that is second in the line.
 //
 // The zero Line is empty. Add walks from the nearer end of the line to the place of the new wait; all other methods
 // take constant time. A Line must not be used concurrently.
@@ -13,10 +13,10 @@ type Line[T any] struct {
 	served      uint64            // the largest turn that was served
 }
 
-// waits has what a Line knows of a caller's waits.
+// waits are a caller's waits in a Line.
 type waits struct {
 	n    int64
-	turn uint64 // of the last one
+	turn uint64 // of the last wait
 }
 
 // Wait is an element of a Line.
@@ -24,7 +24,7 @@ type Wait[T any] struct {
 	Value T
 
 	by         Caller
-	turn       uint64 // a caller's next wait has the next turn; never more than one of a caller has the same
+	turn       uint64 // a caller's next wait has the next turn; no two of a caller's waits have the same turn
 	queued     bool
 	next, prev *Wait[T]
 }
@@ -82,7 +82,7 @@ func (l *Line[T]) before(turn uint64) *Wait[T] {
 	return at
 }
 
-// insert puts a wait after another one, or at the front if that is nil.
+// insert puts a wait after another wait, or at the front if after is nil.
 func (l *Line[T]) insert(w, after *Wait[T]) {
 	if w.prev = after; after == nil {
 		w.next, l.first = l.first, w

@@ -2,11 +2,11 @@ package fair
 
 import "sync"
 
-// HasRoom reports whether a caller may take a further one of most places. own is how many places the caller has, all
-// how many its namespace has (own, if that is more or namespaces have no share), and free how many nobody has.
+// HasRoom reports whether a caller may take a further place, of most places in all. own is how many places the caller
+// has, all how many its namespace has (own, if that is more or namespaces have no share), and free how many are free.
 //
-// One sixteenth of the places is a reserve. A caller with fewer than 1/1024 of the places may take any free place. Other
-// callers may not use the reserve, and own + all must be less than 8 times the free places beyond it. So the more
+// One sixteenth of the places is a reserve. A caller with fewer than 1/1024 of the places may take any free place.
+// Other callers may not use the reserve, and own + all must be less than 8 times the free places beyond it. So the more
 // others have, the less each caller may take. For example, of 100,000 places:
 //
 //   - A caller alone gets 75,000. Beside it, a caller of another namespace can take 15,000 at once, and a caller of the
@@ -15,9 +15,9 @@ import "sync"
 //   - Ten callers get 8,241 each if they are of one namespace, and 9,146 if they are of ten.
 //   - Without the reserve, a namespace gets at most 83,333, however many callers it has.
 //
-// In whatever order callers come and go, a caller with fewer than 1/1024 of the places is refused only if 63 others have
-// places: only callers with fewer than 1/1024 take places from the reserve, and each of them at most 1/64 of it. Of fewer
-// than 1,024 places, the reserve is for callers that have none.
+// In whatever order callers come and go, a caller with fewer than 1/1024 of the places is refused only if 63 others
+// have places: only callers with fewer than 1/1024 take places from the reserve, and each of them at most 1/64 of it.
+// Of fewer than 1,024 places, the reserve is for callers that have none.
 func HasRoom(own, all, free, most int64) bool {
 	if own < max(1, most/1024) {
 		return free > 0
@@ -28,7 +28,7 @@ func HasRoom(own, all, free, most int64) bool {
 
 // Of is the owner of a place. Without a Space, the places are for one key, and only callers with a label have shares:
 // for example, two may have 5/12 each. Callers without a label may then take any free place, because a key has one
-// namespace, and nothing tells its callers apart.
+// namespace, and its callers cannot be told apart.
 type Of struct {
 	Caller Caller
 	Space  Space
