@@ -298,8 +298,8 @@ func answerHold(q *ask, it *held.Item, a *store.HoldAnswer, nowMs int64, asked b
 
 // Settle reports the spent cost of a reservation, a cost for each of its requests, in their order, and ends it. A cost
 // above the reserved cost counts too, past the limit. A smaller cost leaves room for other reservations at once. For
-// example, with 500 reserved, Settle(ctx, id, 120) leaves room for 380. A reservation is settled once. A call that comes later, or
-// after its end, changes nothing, and returns its state with Late set.
+// example, with 500 reserved, Settle(ctx, id, 120) leaves room for 380. A reservation is settled once. A call that
+// comes later, or after its end, changes nothing, and returns its state with Late set.
 func (l *Limiter) Settle(ctx context.Context, id string, costs ...int64) (Settlement, error) {
 	return l.change(ctx, id, held.Change{Spent: append([]int64{}, costs...), Settled: true})
 }

@@ -13,9 +13,9 @@ import (
 	"github.com/weirhq/weir/shared/bounded"
 )
 
-// API is one more API that a Server answers, such as that of another limiter whose clients go on. Its calls pass the
-// gate as the server's own do: they need a token where there are any, their bytes, items, time and slots are bounded,
-// and metrics count them.
+// API is a further API that a Server answers. For example, it can be the API of a limiter that Weir replaces, so that
+// its clients need no change. Its calls pass the gate as the server's own calls do: they need a token if the server has
+// tokens, their bytes, items, time and slots are bounded, and metrics count them.
 type API struct {
 	// Service and what implements it are served on GRPCListen, as far as Methods name its unary methods.
 	Service *grpc.ServiceDesc
@@ -171,7 +171,7 @@ func (g apiGate) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 
 func (g apiGate) route(string) bounded.Route { return bounded.Route{Bytes: g.method.BytesMax} }
 
-// answer checks the body itself: what a Route checks is what the request's Content-Type makes of it.
+// answer checks the body itself, because a Route's check depends on the Content-Type of the request.
 func (g apiGate) answer(w *bounded.Answer, r *http.Request, body []byte) {
 	if err := g.method.CheckBody(body); err != nil {
 		g.count(err)

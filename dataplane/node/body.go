@@ -16,8 +16,7 @@ func boundMessages() connect.HandlerOption {
 	})
 }
 
-// bodyCode says whose fault it is that a body ends early. Left to itself connect would answer 500
-// to one that breaks off.
+// bodyCode returns the code for a body that ends early. Without it, connect would answer 500 if the body breaks off.
 func bodyCode(err error) connect.Code {
 	switch {
 	case errors.Is(err, os.ErrDeadlineExceeded), errors.Is(err, context.DeadlineExceeded):

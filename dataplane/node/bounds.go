@@ -32,15 +32,15 @@ const (
 	probeBytesMax     = 1 << 10   // health and reflection: a service's name
 )
 
-// What all calls of a kind may hold together, and one caller half of it.
+// All calls of a kind may hold so much memory together, and one caller half of it.
 const (
 	callsMemoryBytes  = 64 << 20
 	streamMemoryBytes = 128 << 20
-	probeMemoryBytes  = 16 << 20 // of its own, so that a busy node still says that it is well
+	probeMemoryBytes  = 16 << 20 // separate, so that a busy node still answers probes
 )
 
-// What an open stream is counted as: on the port for gRPC it may keep one message of any length
-// waiting, on the other one what HTTP/2 lets it send ahead.
+// An open stream counts as so many bytes. On the port for gRPC it may keep a message of any length waiting, and on the
+// port for HTTP as much as HTTP/2 lets it send ahead.
 const (
 	grpcStreamBytes = bounded.CallBytes + messageBytesMax
 	httpStreamBytes = bounded.CallBytes + streamWindowBytes
@@ -50,7 +50,7 @@ const (
 // rest is for calls that are about to be refused.
 const begunMax = 1536
 
-// bounds are what callers of all ports share.
+// bounds are shared by the callers of all ports.
 type bounds struct {
 	callers bounded.Callers
 	calls   *bounded.Memory
@@ -170,8 +170,8 @@ func checkMessage(procedure string, message []byte) error {
 	return nil
 }
 
-// checkStreamed looks at a message of LimitStream before it is decoded, on every wire: what it holds is bounded as
-// calls are. Field 2 is the message of Reserve.
+// checkStreamed checks a message of LimitStream before it is decoded, on every wire, because the calls in it have the
+// bounds of other calls. Field 2 is the message of Reserve.
 func checkStreamed(codec string, message []byte) error {
 	items := 0
 	if codec == "json" {
@@ -192,7 +192,7 @@ func tooLong(bytesMax int) error {
 	return &bounded.Refusal{Bound: bounded.BoundBody, Message: fmt.Sprintf("body is longer than %d bytes", bytesMax)}
 }
 
-// checkItems says of a list that is too long what validation would, had it been decoded.
+// checkItems returns the error that validation would return if it decoded a list that is too long.
 func checkItems(field string, n, most int) error {
 	if n <= most {
 		return nil

@@ -13,16 +13,16 @@
 //	fastpath.go  answers the plain case of JSON at once, as the others would
 //	codec.go     reads and writes JSON with every field shown and none unknown
 //	validate.go  holds every field to its bound, and names it by its name on the wire
-//	service.go   asks the limiter, and writes down the decision
+//	service.go   calls the limiter, and converts the decision
 //
 // Package access reads the tokens that callers show; holder.go requires a token, and needs.go lists the permission that
-// each call requires. routes.go lets calls of the HTTP routes (package routes) through the same gate, api.go those of
-// one more API.
+// each call requires. routes.go lets calls of the HTTP routes (package routes) through the same gate, api.go the calls
+// of a further API.
 //
 // A denial is an answer and not an error: status 200, `"allowed":false`. Errors
 // are for requests that are at fault (invalid_argument), for a node with too much
 // to do (unavailable) and for callers out of time (deadline_exceeded). A Redis or
-// MySQL that is down is never an error: the limiter goes on from what it knows.
+// MySQL that is down is never an error: the limiter goes on with its own counts.
 //
 // Any client that reaches the ports can spend any budget and read the process's profiles, unless
 // Config requires tokens or certificates. Without them, listen on loopback or in a network that

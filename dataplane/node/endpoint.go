@@ -58,8 +58,8 @@ func (e *endpoint) serve() error {
 	return nil
 }
 
-// shutdown takes no more calls and waits until none is worked on, or ctx is done; then it cuts what
-// is left. It returns an error if a call was cut.
+// shutdown takes no more calls and waits until no call is worked on, or ctx is done. Then it cuts the
+// remaining calls. It returns an error if a call was cut.
 func (e *endpoint) shutdown(ctx context.Context, g *gate) error {
 	gone := make(chan struct{})
 	leaving, leave := context.WithCancel(ctx)
@@ -109,7 +109,7 @@ func callServer(base context.Context, handler http.Handler, logger *slog.Logger)
 }
 
 // adminServer has no deadline for answers: a profile takes minutes if it was asked to. adminMux
-// gives one to all others.
+// gives a deadline to all other answers.
 func adminServer(handler http.Handler, logger *slog.Logger) *http.Server {
 	s := newServer(handler, logger)
 	s.ReadTimeout = readHeaderTimeout

@@ -98,12 +98,12 @@ func appendQuoted(b []byte, before string, n int64) []byte {
 	return strconv.AppendInt(append(b, before...), n, 10)
 }
 
-// fastpathFloat tells whether JSON writes it without an exponent.
+// fastpathFloat reports whether JSON writes f without an exponent.
 func fastpathFloat(f float64) bool {
 	return f == 0 && !math.Signbit(f) || f >= 1e-6 && f < 1e21
 }
 
-// fastpathString tells whether JSON writes it as it is.
+// fastpathString reports whether JSON writes s without escapes.
 func fastpathString[T string | []byte](s T) bool {
 	for i := range len(s) {
 		if c := s[i]; c < ' ' || c > '~' || c == '"' || c == '\\' {

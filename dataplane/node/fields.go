@@ -6,9 +6,9 @@ import (
 	"google.golang.org/protobuf/reflect/protoreflect"
 )
 
-// withFields has the parser's error about a message name fields as documents do (duration_ms), and adds
-// which fields or values there are to one about an unknown field or value. The parser does not tell in
-// which message a field was, so those within m count too.
+// withFields renames the fields in the parser's error as documents name them (duration_ms). If the error is about an
+// unknown field or value, it adds the known fields or values. The parser does not report in which message a field was,
+// so the fields of messages within m are added too.
 func withFields(text string, m protoreflect.MessageDescriptor) string {
 	if strings.Contains(text, "unknown field") {
 		text += "; known are " + namesOf(m)

@@ -18,10 +18,13 @@ import (
 	"github.com/weirhq/weir/shared/servertls"
 )
 
-// gate stands before the service, for every protocol alike. It asks for a token where there are
-// any; has a body read whole, within its bounds, before anything is done for it; sheds calls beyond
-// its slots; counts every answer, whichever layer gave it; and turns a panic into an
-// answer.
+// gate stands before the service, for every protocol alike. It:
+//
+//   - requires a token if the server has tokens
+//   - reads a body whole, within its bounds, before the call does any other work
+//   - sheds calls beyond its slots
+//   - counts every answer, whichever layer gave it
+//   - turns a panic into an answer
 //
 // A shed call is unavailable (HTTP 503) with Retry-After: nothing was decided,
 // nothing was counted against any limit, and another node may have room.
@@ -71,7 +74,7 @@ func (g *gate) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	g.serve(w, r, call, g)
 }
 
-// protocol is how calls of one kind are answered: routesGate's have other errors than gate's.
+// protocol answers calls of one kind. For example, the errors of routesGate have another form than those of gate.
 type protocol interface {
 	route(procedure string) bounded.Route
 	answer(w *bounded.Answer, r *http.Request, body []byte)
@@ -201,7 +204,7 @@ func (a *streamAnswer) Write(p []byte) (int, error) {
 	return a.ResponseWriter.Write(p)
 }
 
-// Flush is part of what connect looks for in a ResponseWriter.
+// Flush implements http.Flusher, which connect requires of a ResponseWriter.
 func (a *streamAnswer) Flush() { _ = http.NewResponseController(a.ResponseWriter).Flush() }
 
 // Unwrap leads http.ResponseController to the connection.
@@ -262,7 +265,7 @@ func (g *gate) idle(ctx context.Context) error {
 	return nil
 }
 
-// explain says why to a person whose request was no call in any protocol;
+// explain writes the reason for a person whose request was no call in any protocol.
 // connect leaves these two answers without a body.
 func explain(w io.Writer, status int) {
 	switch status {

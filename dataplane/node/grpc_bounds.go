@@ -18,7 +18,7 @@ import (
 	"github.com/weirhq/weir/shared/bounded"
 )
 
-// rpc is a call on the port for gRPC, as one that can be cut off.
+// rpc is a call on the port for gRPC that can be cut off.
 type rpc struct {
 	ctx  context.Context
 	hold bounded.Hold
@@ -46,7 +46,7 @@ func (m *arrived) receive(memory *bounded.Memory, caller *bounded.Caller, decode
 	return err
 }
 
-// errLate is why a call ends whose message takes too long.
+// errLate ends a call whose message takes too long.
 var errLate = errors.New("message did not arrive in time")
 
 // refusedRPC is refusedBy, where grpc-go's own word is kept.
@@ -95,7 +95,7 @@ func (b *bounds) prepare(ctx context.Context, call *tap.Info) (context.Context, 
 	return &cuttable{late, cancel}, nil
 }
 
-// connOf is the connection that a call came on; nil in tests without one.
+// connOf returns the connection of a call, or nil in tests without a connection.
 func connOf(ctx context.Context) *bounded.Conn {
 	if p, ok := peer.FromContext(ctx); ok {
 		return bounded.ConnAt(p.Addr)
@@ -104,10 +104,10 @@ func connOf(ctx context.Context) *bounded.Conn {
 }
 
 // answerBytesMin is the shortest answer that is held on to until its caller takes it. HTTP/2 lets
-// a connection leave no more than streamsMax of shorter ones, whose buffers are at most twice as long.
+// a connection leave no more than streamsMax shorter answers, whose buffers are at most twice as long.
 const answerBytesMin = 2 << 10
 
-// sends holds what an answer takes until grpc-go has sent it, which is after its call has ended.
+// sends counts the bytes of an answer until grpc-go has sent it, which is after its call has ended.
 func (g *gate) sends(ctx context.Context, caller *bounded.Caller, answer any) (any, error) {
 	var b *[]byte
 	switch a := answer.(type) {
@@ -161,8 +161,8 @@ func (s *sent) Put(b *[]byte) {
 	mem.DefaultBufferPool().Put(b)
 }
 
-// unpacker unpacks messages of the port for gRPC within the bound of the longest: the ones that take
-// long, a few at a time.
+// unpacker unpacks messages of the port for gRPC, up to the length of the longest allowed message. It unpacks only a
+// few long messages at a time.
 type unpacker struct{}
 
 func (unpacker) Type() string { return "gzip" }

@@ -9,11 +9,11 @@ import (
 	"github.com/weirhq/weir/shared/bounded"
 )
 
-// grpcCodec leaves the messages of unary calls as they arrived, for those who read them
-// by hand, and sends what they have written; all else is protobuf's.
+// grpcCodec leaves the messages of unary calls as they arrived, for handlers that read them
+// by hand, and sends answers that were written by hand. It leaves all other messages to protobuf.
 type grpcCodec struct{ encoding.CodecV2 }
 
-// arrived is a message, until it is freed, and what its call holds.
+// arrived is a message, until it is freed, and the memory that its call holds.
 type arrived struct {
 	rpc
 	buffer mem.Buffer
@@ -41,7 +41,8 @@ func (a *arrived) read(message any) error {
 	return wire.Unmarshal(a.buffer.ReadOnlyData(), message.(proto.Message))
 }
 
-// alone works on the message, with a place among the long ones if it is one.
+// alone calls work with the message. For a long message it first takes a bounded.Place, so that few are in
+// work at once.
 func (a *arrived) alone(work func(data []byte) error) error {
 	var place bounded.Place
 	if err := place.For(a.ctx, a.len()); err != nil {
@@ -59,7 +60,7 @@ func (a *arrived) free() {
 	}
 }
 
-// room is what n bytes are appended to; written gives it back once they are sent.
+// room returns an empty buffer with room for n bytes. written gives it back once they are sent.
 func room(n int) *[]byte {
 	if mem.IsBelowBufferPoolingThreshold(n) {
 		b := make([]byte, 0, n)
@@ -70,7 +71,8 @@ func room(n int) *[]byte {
 	return b
 }
 
-// written moves a short answer from a long buffer to one of its length: it keeps it until its caller takes it.
+// written moves a short answer from a long buffer to a short one, because the answer keeps its buffer until its caller
+// takes it.
 func written(b *[]byte) mem.BufferSlice {
 	if len(*b) < answerBytesMin && cap(*b) > 2*answerBytesMin {
 		fit := room(len(*b))

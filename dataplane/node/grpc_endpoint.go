@@ -94,8 +94,7 @@ func (e *grpcEndpoint) listen(ctx context.Context) error {
 	return nil
 }
 
-// admitStream asks for a token before a stream that is not health's begins, and bounds those that
-// the gate does not.
+// admitStream requires a token for all streams except health's, and bounds the streams that the gate does not bound.
 func (e *grpcEndpoint) admitStream(srv any, stream grpc.ServerStream, info *grpc.StreamServerInfo,
 	next grpc.StreamHandler) error {
 	if info.FullMethod == streamProcedure {
@@ -132,9 +131,9 @@ func (e *grpcEndpoint) enter(p phase) {
 	}
 }
 
-// shutdown takes no more calls and waits until none is worked on, or ctx is done; then it cuts what
-// is left: calls whose callers do not send or read, and streams of others (reflection, watched
-// health), whose callers were told to leave. It returns an error if a call was cut.
+// shutdown takes no more calls and waits until no call is worked on, or ctx is done. Then it cuts the
+// remaining calls, whose callers do not send or read, and the streams of reflection and watched
+// health, whose callers got a GOAWAY. It returns an error if a call was cut.
 func (e *grpcEndpoint) shutdown(ctx context.Context, g *gate) error {
 	gone := make(chan struct{})
 	go func() { e.server.GracefulStop(); close(gone) }()

@@ -14,9 +14,9 @@ import (
 	"github.com/weirhq/weir/shared/window"
 )
 
-// Limit and LimitMany by gRPC, without a fault, are read and written by hand: a decision
-// costs less than the messages that ask for it and tell it. Everything else is left to
-// protobuf: unknown fields, values out of their bounds. Tests hold the two to the same.
+// Valid calls of Limit and LimitMany by gRPC are read and written by hand, because protobuf takes longer
+// for request and answer than the decision does. Everything else is left to protobuf, such as unknown
+// fields and values out of their bounds. Tests compare both ways.
 
 // fastpath answers a message, or leaves it to others before anything is decided.
 type fastpath func(ctx context.Context, message string) (answer any, ok bool, err error)
@@ -46,7 +46,7 @@ type fastBatch struct {
 
 var fastBatches = sync.Pool{New: func() any { return new(fastBatch) }}
 
-// keptMax is how many items there may be space for in what is kept.
+// keptMax is the most items for which a fastBatch that is kept has space.
 const keptMax = 256
 
 func (m *fastBatch) put() {
@@ -133,7 +133,7 @@ func readFastpathLimit(m wire.Message, r *dataplane.Request) (ok bool) {
 	return complete(r, durationMs)
 }
 
-// complete gives a request its duration, and tells whether it is within the service's bounds.
+// complete sets a request's duration, and reports whether the request is within the service's bounds.
 func complete(r *dataplane.Request, durationMs uint64) bool {
 	if durationMs < uint64(durationMsMin) || durationMs > uint64(durationMsMax) {
 		return false // before it could overflow

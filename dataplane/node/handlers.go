@@ -32,8 +32,8 @@ func (s *Server) callHandler(m *metrics, own service) (string, http.Handler) {
 	return "/" + weirv1connect.RateLimitServiceName + "/", s.gate
 }
 
-// adminMux is what the port for operators serves. Health needs no token; all
-// else does, where tokens are set.
+// adminMux returns the handler of the port for operators. If tokens are set, all routes but health
+// require a token.
 func (s *Server) adminMux() *http.ServeMux {
 	mux := http.NewServeMux()
 	guard := s.config.Tokens.Guard
@@ -74,7 +74,7 @@ func (b *bounds) few(kind bounded.Kind, most int, next http.Handler) http.Handle
 	return bounded.Few(kind, most, b.countBound, next)
 }
 
-// timed bounds how long an answer may take, and what is read of a request's body.
+// timed bounds how long an answer may take, and how many bytes of a request's body are read.
 func timed(most time.Duration, next http.Handler) http.Handler {
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		_ = http.NewResponseController(w).SetWriteDeadline(time.Now().Add(most))
@@ -86,7 +86,7 @@ func timed(most time.Duration, next http.Handler) http.Handler {
 // profileTimeMax is how long a profile may take.
 const profileTimeMax = 10 * time.Minute
 
-// profiled ends a profile that is asked to take longer: what it has by then is its answer.
+// profiled ends a profile after profileTimeMax, and answers with the samples so far.
 func profiled(next http.Handler) http.Handler {
 	return timed(profileTimeMax+writeTimeout, http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		ctx, cancel := context.WithTimeout(r.Context(), profileTimeMax)

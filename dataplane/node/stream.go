@@ -60,7 +60,7 @@ var (
 func (g *gate) endStreams() { close(g.ending) }
 
 // hold counts a stream as n bytes of a memory until Give is called. cut is closed if the stream
-// must end to make room for another one.
+// must end to make room for another stream.
 func (g *gate) hold(ctx context.Context, of *bounded.Memory, caller *bounded.Caller,
 	n int64) (hold *bounded.Hold, cut <-chan struct{}, err error) {
 	c := make(cutting, 1)
@@ -72,14 +72,14 @@ func (g *gate) hold(ctx context.Context, of *bounded.Memory, caller *bounded.Cal
 	return hold, c, nil
 }
 
-// cutting is a Cutter that tells it by a channel.
+// cutting is a Cutter that sends to a channel.
 type cutting chan struct{}
 
 func (c cutting) Cut() { c <- struct{}{} } // once
 
-// converse returns when the caller has no more to ask, or the stream is to end. Only a
-// stream's end wakes a goroutine that waits for its next request, so that waiting is done by a
-// goroutine of its own, which ends right after the stream.
+// converse returns when the caller sends no more requests, or the stream must end. Only a
+// stream's end wakes a goroutine that waits for its next request. So a separate goroutine waits,
+// and ends right after the stream.
 func (g *gate) converse(ctx context.Context, n int64, c *conversation) error {
 	hold, cut, err := g.hold(ctx, g.streams, c.holder.caller, n)
 	if err != nil {

@@ -1,5 +1,5 @@
 // Package fair divides a node's room between the callers and namespaces that use it, so that no caller can leave
-// another caller without room. For example, a node keeps at most 100,000 reservations, and a caller alone gets 75,000 of them.
+// another caller without room. For example, a node keeps at most 100,000 reservations, and a caller alone gets 75,000.
 //
 //	caller.go  the caller of a call, in its context
 //	places.go  a number of places, and each caller's and namespace's share of them
