@@ -3,6 +3,7 @@ package planted
 import (
 	"errors"
 	"os"
+	"os/exec"
 	"path/filepath"
 	"strings"
 	"testing"
@@ -23,6 +24,26 @@ func TestEachPlantedBugFits(t *testing.T) {
 		}
 		if _, err := bug.Apply(string(source)); err != nil {
 			t.Error(err)
+		}
+	}
+}
+
+// A patch can also be applied by hand.
+func TestGitAcceptsEachPlantedBug(t *testing.T) {
+	const module = "../../.."
+	patches, err := filepath.Glob(filepath.Join(module, "dataplane", "hunt", "planted", "*.patch"))
+	if err != nil || len(patches) == 0 {
+		t.Fatalf("%d patches: %v", len(patches), err)
+	}
+	for _, patch := range patches {
+		name, err := filepath.Rel(module, patch)
+		if err != nil {
+			t.Fatal(err)
+		}
+		git := exec.CommandContext(t.Context(), "git", "apply", "--check", name)
+		git.Dir = module
+		if text, err := git.CombinedOutput(); err != nil {
+			t.Errorf("git apply --check %s: %v\n%s", name, err, text)
 		}
 	}
 }
