@@ -215,3 +215,17 @@ func TestAReservationThatIsOverBeforeItsCallerIsAnsweredCounts(t *testing.T) {
 	}
 	mustHold(t, p)
 }
+
+// A reservation that a node makes by itself, in an outage, counts on top of the most that its cell has ever held: only
+// other holds may use what was given back. Other regions are told of both.
+func TestOtherRegionsMayKnowAReservationOfAnOutageOnTopOfWhatWasGivenBack(t *testing.T) {
+	p := kept(Key{"k0", 10, time.Hour})
+	p.Fleet.Held = []Key{{"h0", 100, time.Hour}}
+	p.Steps = []Step{
+		{At: 500 * time.Millisecond, Do: Hold, ID: 1, Costs: Costs{50}, After: 5 * time.Second, Returned: true},
+		{At: 600 * time.Millisecond, Do: CancelHold, ID: 1},
+		{At: time.Second, Do: Cut, After: 2 * time.Second},
+		{At: 1500 * time.Millisecond, Do: Hold, ID: 2, Costs: Costs{26}, After: 2 * time.Second, Returned: true},
+	}
+	mustHold(t, p)
+}

@@ -220,7 +220,7 @@ func (g *reservations) mostElsewhere(r *region, cell window.Cell) (most int64) {
 	defer g.mu.Unlock()
 	for at, c := range g.cells {
 		if at.region != r && at.cell == cell {
-			most += c.most
+			most += c.most + g.byThemselves(at)
 		}
 	}
 	return most
