@@ -92,9 +92,11 @@ func (r *Allowance) follow() {
 
 // charge charges cost on top, to the key's entry of today if its own was evicted or an untracked key's.
 func (r *Allowance) charge(cost int64) (charged int64) {
-	g, e := r.engine, r.entry
+	g, e, h := r.engine, r.entry, r.engine.table.Horizon(false)
 	for gone := r.outside; ; gone = false {
+		nowMs := g.clock.ReadMs()
 		if !gone {
+			g.out.ForgetUnsent(e, e.MoveOn(h, r.sequence, nowMs))
 			charged, alive := e.Charge(r.sequence, cost, r.limit)
 			if alive {
 				if charged > 0 {
@@ -103,13 +105,12 @@ func (r *Allowance) charge(cost int64) (charged int64) {
 				return charged
 			}
 		}
-		nowMs := g.clock.ReadMs()
 		current := max(r.sequence, window.Sequence(nowMs, e.DurationMs()))
 		if current > r.sequence+1 {
 			return 0
 		}
 		var met cell.Contact
-		if e, met = g.table.Again(e, g.table.Horizon(false), current, nowMs); met == cell.Untracked {
+		if e, met = g.table.Again(e, h, current, nowMs); met == cell.Untracked {
 			g.chargeOutside(e, r.sequence, cost, r.limit)
 			return cost
 		}

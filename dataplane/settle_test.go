@@ -122,6 +122,29 @@ func TestSettlingAcrossCells(t *testing.T) {
 	wantAllowed(t, "its cell is gone", n.take("k", 0, 100), true, 50)
 }
 
+// What is charged counts in the cell that has the estimate once the clock shows that cell, even if a clock that was set
+// back has moved the key to the cell before it.
+func TestSettlingAfterTheClockWasSetBack(t *testing.T) {
+	w := newWorld(t)
+	n := w.node("eu", "a")
+	w.clock.set(55 * time.Second)
+	w.clock.step(10 * time.Second)
+	r := n.reserve("k", 10, 100)
+	n.replay()
+	n.replay()
+	w.clock.step(-10 * time.Second)
+	n.take("k", 0, 100) // the key is in the cell before
+	w.clock.set(70 * time.Second)
+	settle(t, r, 80, 70)
+	n.replay()
+	n.replay()
+	if got := totals(w.origin("eu"))[w.cell("k")]; got != 80 {
+		t.Errorf("the origin has %d of the estimate's cell, want 80", got)
+	}
+	w.clock.set(150 * time.Second)
+	wantAllowed(t, "half of the cell before counts", n.take("k", 0, 100), true, 60)
+}
+
 // A key that was evicted since comes back for what is charged.
 func TestSettlingMoreOnAnEvictedKey(t *testing.T) {
 	for name, evict := range map[string]func(w *world, n *node){
