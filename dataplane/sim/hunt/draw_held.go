@@ -58,7 +58,55 @@ func (p *Plan) held(span time.Duration) {
 			p.Steps = append(p.Steps, kill)
 		}
 	}
+	p.orders(span)
 	slices.SortStableFunc(p.Steps, func(a, b Step) int { return cmp.Compare(a.At, b.At) })
+}
+
+// orders draws calls in an order that matters and that independent draws seldom have, from a source of their own: what
+// else is drawn of a seed does not move.
+func (p *Plan) orders(span time.Duration) {
+	d := drawer{rand.New(rand.NewPCG(p.Seed, 0x6f726465))}
+	if len(p.Fleet.Held) > 0 && d.IntN(2) == 0 {
+		d.extended(p, span)
+	}
+	if len(p.Fleet.Slots) > 0 && d.IntN(2) == 0 {
+		d.impatient(p, span)
+	}
+}
+
+// extended draws a reservation that gives back what was not spent, is extended, and goes on long after its first end.
+func (d drawer) extended(p *Plan, span time.Duration) {
+	hold := Step{At: d.between(0, span), Do: Hold, ID: p.nextID(), Key: d.IntN(len(p.Fleet.Held)),
+		After: d.between(heldTTLMin, 2*heldTTLMin), Returned: true}
+	hold.Region, hold.Node = d.place(p.Fleet)
+	hold.Costs[0] = 1 + d.Int64N(1+p.Fleet.heldKey(hold.Key, 0).Limit/10) // there is room for it as a rule
+	extend := hold
+	extend.Do, extend.At, extend.After = ExtendHold, hold.At+d.between(hold.After/4, hold.After/2), heldTTLMax
+	p.Steps = append(p.Steps, hold, extend)
+	for range 2 { // it is there all the time, and is looked at with each call about it
+		spend := hold
+		spend.Do, spend.At, spend.Costs = SpendHold, hold.At+d.between(2*heldTTLMin, 4*heldTTLMin), Costs{}
+		spend.Node = d.IntN(p.Fleet.Nodes[hold.Region])
+		p.Steps = append(p.Steps, spend)
+	}
+}
+
+// impatient draws holders of all leases of a key at a node, and others there who cease to wait before these release.
+func (d drawer) impatient(p *Plan, span time.Duration) {
+	key := d.IntN(len(p.Fleet.Slots))
+	first := Step{At: d.between(0, span), Do: Acquire, Key: key}
+	first.Region, first.Node = d.place(p.Fleet)
+	for range p.Fleet.Slots[key].Limit {
+		holder := first
+		holder.ID, holder.After = p.nextID(), d.between(time.Second, 2*time.Second)
+		p.Steps = append(p.Steps, holder)
+	}
+	for range 1 + d.IntN(2) {
+		waiter := first
+		waiter.At += d.between(50*time.Millisecond, 300*time.Millisecond)
+		waiter.ID, waiter.Delay = p.nextID(), d.between(10*time.Millisecond, 500*time.Millisecond)
+		p.Steps = append(p.Steps, waiter)
+	}
 }
 
 func (d drawer) reservations(p *Plan, span time.Duration) {
