@@ -58,16 +58,24 @@ func judgedBy(x *dataplane.Explanation) (by judged) {
 const placedIn = 10 * time.Second
 
 // early reports whether a life goes by its own clock yet, and not by its origin's. Once it has gone by its origin's it
-// always does.
+// always does. While both clocks agree, and its own is yet to be moved, it may go by either.
 func (w *world) early(l *life, x *dataplane.Explanation) bool {
 	if l.timed.Load() {
 		return false
 	}
 	origins := time.Now().Add(w.plan.Fleet.Ahead[l.node.region.index])
 	own := time.Now().Add(time.Duration(l.node.ahead.Load()))
-	early := x.At.Sub(own).Abs() < x.At.Sub(origins).Abs()
+	offOwn, offOrigins := x.At.Sub(own).Abs(), x.At.Sub(origins).Abs()
+	early := offOwn < offOrigins || offOwn == offOrigins && !l.answered.Load() && w.isToBeMoved(l.node)
 	l.timed.Store(!early)
 	return early
+}
+
+// isToBeMoved reports whether a node's own clock is moved later.
+func (w *world) isToBeMoved(n *node) bool {
+	return slices.ContainsFunc(w.plan.Steps, func(s Step) bool {
+		return s.Do == Clock && w.regions[s.Region].nodes[s.Node] == n && time.Now().Before(w.began.Add(s.At))
+	})
 }
 
 // cell is a key's cell, by the name that others know it by.

@@ -229,3 +229,18 @@ func TestOtherRegionsMayKnowAReservationOfAnOutageOnTopOfWhatWasGivenBack(t *tes
 	}
 	mustHold(t, p)
 }
+
+// A node that has had no answer yet goes by its own clock. If that shows the same time as its origin's, and is moved
+// before the first answer, the node then moves its cost to another cell.
+func TestANodeWhoseClockIsMovedBeforeItsFirstAnswerMovesItsCost(t *testing.T) {
+	p := kept(Key{"k0", 100, 5 * time.Second})
+	p.Fleet.Nodes, p.Fleet.Mode = []int{1, 1}, window.Estimate
+	p.Steps = []Step{
+		{At: time.Second, Do: Kill, After: 500 * time.Millisecond},
+		{At: 1510 * time.Millisecond, Do: Cut, After: 6 * time.Second},
+		{At: 1520 * time.Millisecond, Do: RefuseCalls, Calls: Sends, After: 8 * time.Second},
+		{At: 3 * time.Second, Do: Ask, Key: 0, Cost: 100},
+		{At: 5 * time.Second, Do: Clock, Delay: -825 * time.Millisecond},
+	}
+	mustHold(t, p)
+}
