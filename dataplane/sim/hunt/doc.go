@@ -37,7 +37,8 @@
 // What is on its way, or got no answer, may count or not; and the end of a hold may be off by what clocks of nodes are
 // apart. Two things are left out: what an outage has had a node reserve by itself (store.NamespaceRow.Outage), of which
 // only the most is known; and what was reserved before its origin has lost something, which counts at most as
-// ACCURACY.md says of an emptied Redis.
+// ACCURACY.md says of an emptied Redis. But 4 s after a failover the origin counts a reservation again, if the nodes
+// that have made calls about it are there and were answered.
 //
 // Of leases, of holders in nodes' processes and of those with an id, by what each holder knows:
 //

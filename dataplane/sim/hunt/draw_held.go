@@ -69,6 +69,9 @@ func (p *Plan) orders(span time.Duration) {
 	if len(p.Fleet.Held) > 0 && d.IntN(2) == 0 {
 		d.extended(p, span)
 	}
+	if len(p.Fleet.Held) > 0 && d.IntN(4) == 0 {
+		d.lacking(p, span)
+	}
 	if len(p.Fleet.Slots) > 0 && d.IntN(2) == 0 {
 		d.impatient(p, span)
 	}
@@ -89,6 +92,17 @@ func (d drawer) extended(p *Plan, span time.Duration) {
 		spend.Node = d.IntN(p.Fleet.Nodes[hold.Region])
 		p.Steps = append(p.Steps, spend)
 	}
+}
+
+// lacking draws a reservation that counts in full, and an origin that fails over to a replica from before it.
+func (d drawer) lacking(p *Plan, span time.Duration) {
+	hold := Step{At: d.between(500*time.Millisecond, span), Do: Hold, ID: p.nextID(), Key: d.IntN(len(p.Fleet.Held)),
+		After: heldTTLMax}
+	hold.Region, hold.Node = d.place(p.Fleet)
+	hold.Costs[0] = 1 + d.Int64N(1+p.Fleet.heldKey(hold.Key, 0).Limit/10)
+	failover := Step{At: hold.At - d.between(10*time.Millisecond, 500*time.Millisecond), Do: Failover, Region: hold.Region}
+	failover.After = hold.At - failover.At + d.between(10*time.Millisecond, time.Second)
+	p.Steps = append(p.Steps, hold, failover)
 }
 
 // impatient draws holders of all leases of a key at a node, and others there who cease to wait before these release.

@@ -53,16 +53,17 @@ func (w *world) fault(r *region, n *node, s Step) {
 		slow := func() time.Duration { return s.Delay }
 		during(func() { w.Feed.Faults.SlowCommits(slow) }, func() { w.Feed.Faults.SlowCommits(nil) })
 	case Wipe:
-		w.reservations.lose(r, func() { r.parts(s, r.origin.WipeShard) })
+		w.reservations.lose(r, true, func() { r.parts(s, r.origin.WipeShard) })
 	case Failover:
 		var replica memstore.OriginState
 		during(func() { replica = r.origin.State() }, func() {
-			w.reservations.lose(r, func() {
+			w.reservations.lose(r, false, func() {
 				r.parts(s, func(part int) { r.origin.RollbackShard(part, replica) })
 			})
 			w.holders.failedOver(r)
 		})
 		w.record.note("%s fails over%s to what it was %v ago", r.name, s.part(), s.After)
+		w.steps.Go(w.reservations.countAgain)
 	case Unlease:
 		for shard := range w.plan.Fleet.Shards {
 			w.unlease(r, shard)

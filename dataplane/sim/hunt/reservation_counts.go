@@ -49,7 +49,11 @@ func (g *reservations) bounds(r *reservation, item int, cell window.Cell) (low, 
 		high += max(cost, r.most[item]) + stray
 	}
 	switch {
-	case r.lost || r.local || !alone:
+	case r.local || !alone:
+	case r.lost:
+		if g.restated(r) && !r.closed && (now.Before(r.ends) || !returned) {
+			low = cost
+		}
 	case r.words:
 		low = r.final[item]
 	case !r.closed && (now.Before(r.ends) || !returned):
@@ -58,6 +62,17 @@ func (g *reservations) bounds(r *reservation, item int, cell window.Cell) (low, 
 		low = r.least[item]
 	}
 	return low, high
+}
+
+// restatedWithin is how long nodes take to find out that a replica lacks reservations, and to state these again: a node
+// that has nothing to send asks once a second.
+const restatedWithin = 4 * time.Second
+
+// restated reports whether a promoted replica must have a reservation again that it may have lacked: nodes have had the
+// time, and those that have made calls about it are there and were answered.
+func (g *reservations) restated(r *reservation) bool {
+	return !r.emptied && len(r.attempts) == 1 && time.Since(r.lostAt) > restatedWithin &&
+		!slices.ContainsFunc(r.callers, func(l *life) bool { return !l.answersSince(r.lostAt) })
 }
 
 // strays tells whether the holds of an attempt may be there, whatever became of the reservation.
@@ -199,19 +214,29 @@ func (g *reservations) rooms(a *attempt) {
 	}
 }
 
-// lose has an origin forget something.
-func (g *reservations) lose(r *region, forget func()) {
+// lose has an origin forget something, or all.
+func (g *reservations) lose(r *region, all bool, forget func()) {
 	g.mu.Lock()
 	defer g.mu.Unlock()
 	forget()
 	for _, held := range g.all {
-		held.lost = held.lost || held.region == r
+		if held.region == r {
+			held.lost, held.emptied, held.lostAt = true, held.emptied || all, time.Now()
+		}
 	}
 	for at, c := range g.cells {
 		if at.region == r {
 			c.least, c.back = 0, c.most
 		}
 	}
+}
+
+// countAgain counts once nodes must have stated again what a promoted replica lacks.
+func (g *reservations) countAgain() {
+	time.Sleep(restatedWithin + time.Millisecond)
+	g.mu.Lock()
+	defer g.mu.Unlock()
+	g.count()
 }
 
 // mostElsewhere is what reservations of all other regions have counted in a cell at any moment, at most.

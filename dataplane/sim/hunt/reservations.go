@@ -63,6 +63,9 @@ type reservation struct {
 	acked    *attempt  // the first that was answered
 	made     time.Time // when that was
 	lost     bool      // the origin has forgotten something since it was first asked
+	emptied  bool      // it has forgotten all
+	lostAt   time.Time // when it has forgotten something last
+	callers  []*life   // of all calls about it
 	local    bool      // an outage has had a node reserve by itself
 	closed   bool      // a call that may end it has begun
 	closedAt time.Time // when it was first settled or cancelled, perhaps in vain
@@ -183,6 +186,7 @@ func (g *reservations) hold(l *life, s Step) {
 	g.mu.Lock()
 	r := g.of(s)
 	a.of = r
+	r.callers = append(r.callers, l)
 	r.attempts = append(r.attempts, a)
 	r.unheard++
 	g.cellsOf(a)
@@ -335,6 +339,7 @@ func (g *reservations) change(l *life, s Step) {
 	costs := slices.Clone(s.Costs[:g.itemsOf(s.ID)])
 	before, known, endsAt := r.least, r.settled, r.endsAt // of calls that were answered before this one began
 	acked := r.acked != nil && !r.lost && !r.local
+	r.callers = append(r.callers, l)
 	r.unheard++
 	alone := r.unheard == 1
 	switch s.Do {
