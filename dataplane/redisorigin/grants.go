@@ -82,7 +82,8 @@ func (s *shard) grantAnswers(part *part, r *scriptReply, reply *store.GrantReply
 		case grantLate:
 			a.Err = store.ErrGrantLate
 		case grantJunk:
-			a.Err = fmt.Errorf("redisorigin: %s: %w", part.keys[2*i], errJunk)
+			junk := part.keys[2*i+min(1, int(a.Held))] // of nodes, or of leases
+			a.Held, a.Err = 0, fmt.Errorf("redisorigin: %s: %w", junk, errJunk)
 			s.noteJunk(a.Err)
 		default:
 			r.bad = true

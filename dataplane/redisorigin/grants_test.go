@@ -162,3 +162,34 @@ func TestJunkInPlaceOfGrantsIsReported(t *testing.T) {
 		t.Errorf("%+v", reply)
 	}
 }
+
+// A key of another type, in place of what nodes hold or of the leases, is reported by its name. The other keys of the
+// call get their slots.
+func TestAKeyOfAnotherTypeFailsNoOtherGrant(t *testing.T) {
+	server := servers.RedisForTest(t)
+	raw := rawClient(t, server.Addr())
+	grow(t, []*redis.Client{raw})
+	h := openAt(t, server.Addr(), redisorigin.Options{})
+	for _, what := range []string{"slots", "leases"} {
+		name := "weir:{origin}:" + what + ":{w:n:" + what + "}"
+		command(t, raw, "SET", name, "text")
+		call := store.GrantCall{Node: 1, Number: 1}
+		for _, id := range []string{"before" + what, what, "after" + what} {
+			for _, lease := range []string{"", "lease"} {
+				call.Asks = append(call.Asks, store.GrantAsk{Key: store.SlotsKey("w", "n", id), Lease: lease, Limit: 2, Want: 1,
+					TTL: time.Second})
+			}
+		}
+		reply, err := h.Grants(t.Context(), 0, call)
+		if err != nil {
+			t.Errorf("%s: %v", what, err)
+			continue
+		}
+		for i, a := range reply.Answers {
+			if damaged := i/2 == 1; !damaged && (a.Err != nil || a.Held != 1) ||
+				damaged && (a.Err == nil || a.Held+a.Others != 0 || !strings.Contains(a.Err.Error(), name)) {
+				t.Errorf("%s, ask %d: %+v", what, i, a)
+			}
+		}
+	}
+}

@@ -12,8 +12,8 @@ var grantsScript = lua(luaEpoch, luaGrants)
 //
 // luaGrants takes the keys of the birth, and the nodes and the leases of each ask; node, number, and for how long
 // an owner counts as refused and a node that holds nothing is remembered; for each ask lease, limit, have, want, spare
-// and time to live. It answers with a state (0; 1: recovering; 2: late; 3: no grants), held, others, starved and retry
-// in milliseconds of each.
+// and time to live. It answers with a state (0; 1: recovering; 2: late; 3: junk), held, others, starved and retry in
+// milliseconds of each. Of junk, held is 0 if the nodes are, and 1 if the leases are.
 const luaGrants = `
 local function text(n) return string.format('%.0f', n) end
 local of, since = string.match(redis.call('GET', KEYS[2]) or '', '^(%d+) (%d+)$')
@@ -23,15 +23,16 @@ if of ~= e then
 end
 
 -- look removes what has ended. It returns what an owner holds and its number, what all others hold, whether one of them
--- is refused, when the first of theirs ends, and the last end of other nodes; nothing of junk.
+-- is refused, when the first of theirs ends, and the last end of other nodes. If one of the two keys is junk, it
+-- returns nil and which one: 0 for nodes, 1 for leases.
 local function look(nodes, leases, node, lease)
 	local all = redis.pcall('HGETALL', nodes)
-	if all.err then return end
+	if all.err then return nil, 0 end
 	local held, last, others, starved, first, ends = 0, 0, 0, 0, 0, 0
 	for i = 1, #all, 2 do
 		local slots, at, n, refused = string.match(all[i+1], '^(%d+) (%d+) (%d+) (%d+)$')
 		slots, at, n, refused = tonumber(slots), tonumber(at), tonumber(n), tonumber(refused)
-		if not slots then return end
+		if not slots then return nil, 0 end
 		if at <= now then redis.call('HDEL', nodes, all[i])
 		elseif all[i] == node then held, last = slots, n
 		else
@@ -40,7 +41,8 @@ local function look(nodes, leases, node, lease)
 			if slots > 0 and (first == 0 or at < first) then first = at end
 		end
 	end
-	redis.call('ZREMRANGEBYSCORE', leases, '-inf', text(now))
+	local gone = redis.pcall('ZREMRANGEBYSCORE', leases, '-inf', text(now))
+	if type(gone) == 'table' then return nil, 1 end
 	others = others + redis.call('ZCARD', leases)
 	local ending = redis.call('ZRANGE', leases, 0, 1, 'WITHSCORES')
 	for i = 1, #ending, 2 do
@@ -69,7 +71,7 @@ for i = 3, #KEYS, 2 do
 		mine, others = 1, others - 1
 		if have + want > 0 then have, want = 1, 0 end
 	end
-	if not mine then state, others, starved = 3, 0, 0
+	if not mine then state, held, others, starved = 3, last, 0, 0
 	else
 		if first > 0 then retry = first - now end
 		if lease == '' and number < last then state = 2
