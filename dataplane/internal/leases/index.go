@@ -9,7 +9,7 @@ import (
 )
 
 const (
-	liveMax   = 100_000 // leases that are this process's, or that it lists for operators
+	liveMax   = 100_000 // leases that a node lists for operators
 	overMax   = 50_000  // leases of which it is known that they were released or lost
 	overFor   = TTLMax  // for how long that is known: a renewal may be late
 	expireMax = 16      // leases that a call drops at most
@@ -21,13 +21,11 @@ type name struct {
 	id  string
 }
 
-// known is a lease as this node has last heard of it. It is constant.
+// known is a lease of the origin as this node has last heard of it, or one that is over. It is constant.
 type known struct {
 	Lease
 	endsMs int64 // by what this node knows: another one may have renewed it since
 	over   bool  // it was released or lost; one of the same ID that was acquired later has another SinceMs
-	here   bool
-	slot   slots.Lease // if it is here
 }
 
 // index has the leases that a node knows: live ones until they end, and others for some time after they were released
@@ -37,7 +35,6 @@ type index struct {
 	live   ends
 	shares fair.Places // of liveMax; live leases have them
 	over   list.List   // of *item, the oldest first
-	there  int         // live leases that are not here
 }
 
 // item is a lease in the index.
@@ -64,15 +61,17 @@ func (x *index) keep(k *known, by fair.Caller, nowMs int64) bool {
 	n, of := k.name(), fair.Of{Caller: by, Space: fair.Space{Workspace: k.Key.Workspace, Namespace: k.Key.Namespace}}
 	x.shares.Most = liveMax
 	if it := x.by[n]; it != nil && !it.over {
-		of = it.of
-	} else if !x.shares.HasRoom(of) {
+		it.known = k
+		heap.Fix(&x.live, it.place)
+		return true
+	}
+	if !x.shares.Take(of, 1) {
 		return false
 	}
 	x.remove(n)
 	it := &item{known: k, of: of}
 	x.add(n, it)
 	heap.Push(&x.live, it)
-	x.count(it, 1)
 	return true
 }
 
@@ -80,25 +79,19 @@ func (x *index) keep(k *known, by fair.Caller, nowMs int64) bool {
 func (x *index) end(l *Lease, nowMs int64) {
 	x.expire(nowMs)
 	x.remove(l.name())
-	x.addOver(l, nowMs)
-}
-
-func (x *index) addOver(l *Lease, nowMs int64) {
 	it := &item{known: &known{Lease: *l, over: true}, overMs: nowMs}
 	x.add(l.name(), it)
 	it.element = x.over.PushBack(it)
 }
 
-// expire drops what has ended, and what has been over for long. A lease of this process is over at its end.
+// expire drops what has ended, and what has been over for long. A lease that has ended is not over: another node may
+// have renewed it.
 func (x *index) expire(nowMs int64) {
 	for range expireMax {
 		if len(x.live) == 0 || x.live[0].endsMs > nowMs {
 			break
 		}
-		first := x.live[0]
-		if x.remove(first.name()); first.here {
-			x.addOver(&first.Lease, nowMs) // no other node can have renewed it
-		}
+		x.remove(x.live[0].name())
 	}
 	for range expireMax {
 		first := x.over.Front()
@@ -130,17 +123,9 @@ func (x *index) remove(n name) {
 		x.over.Remove(it.element)
 	default:
 		heap.Remove(&x.live, it.place)
-		x.count(it, -1)
+		x.shares.Give(it.of, 1)
 	}
 	delete(x.by, n)
-}
-
-// count counts a live lease, or with -1 one that is no longer live.
-func (x *index) count(it *item, n int) {
-	x.shares.Give(it.of, int64(-n))
-	if !it.here {
-		x.there += n
-	}
 }
 
 // all returns all live leases.

@@ -3,7 +3,7 @@
 // Each lease owns one of its key's slots at the origin, as nodes own others (see store.Grants). So any node renews and
 // releases it, and it outlives the node that has granted it. A node keeps leases only to list them for operators, and
 // to avoid renewing a lease that was released or lost. Without an origin, or if the origin does not answer and the
-// outage policy is local, a lease belongs to this process: it has one of the slots of package slots, under its id.
+// outage policy is local, a lease belongs to this process: package slots grants it one of this node's slots.
 package leases
 
 import (
@@ -39,11 +39,11 @@ type Origin interface {
 	Go(f func())
 }
 
-// Book acquires, renews and releases leases by id, and lists those that this node knows. Set its fields before its
-// first call. All methods may be called concurrently.
+// Book acquires, renews and releases leases by id, and lists those of the origin that this node knows. Set its fields
+// before its first call. All methods may be called concurrently.
 type Book struct {
-	Origin Origin // nil: all leases are this process's
-	Table  *slots.Table
+	Origin Origin       // nil: all leases are this process's
+	Table  *slots.Table // calls Ended
 	// SteadyMs returns the milliseconds of a clock that never goes back and never shows 0.
 	SteadyMs func() int64
 
@@ -61,14 +61,6 @@ type Book struct {
 	known   index
 	full    map[slots.Name]refusal
 	waiting map[slots.Name]*waiting
-
-	asking map[name]*asking // calls for this process's leases
-}
-
-// asking is a call for one of this process's leases.
-type asking struct {
-	waits bool
-	done  chan struct{}
 }
 
 // waiting are those who wait for a lease of one key, in a line for each limit: the first of a line asks the origin, and
@@ -96,7 +88,7 @@ type Ask struct {
 
 // Acquire asks for a lease, until ctx ends. With wait set, it waits for one.
 func (b *Book) Acquire(ctx context.Context, a *Ask, wait bool) (r slots.Result) {
-	if b.Origin == nil || b.isHere(a.name()) {
+	if _, here := b.Table.ByID(&a.Key, a.ID); here || b.Origin == nil {
 		return b.acquireHere(ctx, a, wait)
 	}
 	if !wait || a.Limit == 0 {
@@ -287,19 +279,14 @@ func (b *Book) Renew(ctx context.Context, leases []Lease, ttl time.Duration) []e
 	sentMs := b.SteadyMs()
 	for i := range leases {
 		l := &leases[i]
-		lasts := cmp.Or(ttl, l.TTL)
-		switch k := b.find(l.name()); {
-		case k != nil && k.over && k.SinceMs == l.SinceMs, b.Origin == nil && (k == nil || k.over):
-			errs[i] = slots.ErrLost
-		case k == nil || !k.here:
-			there = append(there, i)
-		case k.slot.Renew(lasts):
-			b.keep(ctx, &known{Lease: k.Lease, here: true, slot: k.slot,
-				endsMs: max(k.endsMs, sentMs+lasts.Milliseconds())})
-		default:
-			errs[i] = slots.ErrLost
-			b.forget(l)
+		if here, ok := b.Table.ByID(&l.Key, l.ID); ok && here.Renew(cmp.Or(ttl, l.TTL)) {
+			continue
 		}
+		if k := b.find(l.name()); b.Origin == nil || k != nil && k.over && k.SinceMs == l.SinceMs {
+			errs[i] = slots.ErrLost
+			continue
+		}
+		there = append(there, i)
 	}
 	renew := func(l *Lease) store.GrantAsk { return store.GrantAsk{Have: 1, TTL: cmp.Or(ttl, l.TTL) + slots.Margin} }
 	b.each(ctx, leases, there, errs, renew, func(i int, held bool) {
@@ -318,11 +305,9 @@ func (b *Book) Release(ctx context.Context, leases []Lease) []error {
 	errs := make([]error, len(leases))
 	var there []int
 	for i := range leases {
-		switch k := b.find(leases[i].name()); {
-		case k != nil && k.here:
-			k.slot.Release()
-			b.forget(&leases[i])
-		case b.Origin != nil:
+		if here, ok := b.Table.ByID(&leases[i].Key, leases[i].ID); ok {
+			here.Release()
+		} else if b.Origin != nil {
 			there = append(there, i)
 		}
 	}
@@ -369,83 +354,21 @@ func (b *Book) each(ctx context.Context, leases []Lease, which []int, errs []err
 	running.Wait()
 }
 
-// acquireHere takes one of this process's slots. Calls with the same id take one together.
+// acquireHere has the table grant the lease. If there is an origin, it has not answered.
 func (b *Book) acquireHere(ctx context.Context, a *Ask, wait bool) (r slots.Result) {
-	for {
-		first, mine := b.begin(a.name(), wait)
-		if mine {
-			defer b.end(a.name(), first)
-			break
-		}
-		if first.waits && !wait {
-			return b.refusedHere(a)
-		}
-		select {
-		case <-first.done:
-		case <-ctx.Done():
-			return b.refusedHere(a)
-		}
+	ask := slots.Ask{Name: a.Key, Own: a.Own, Limit: a.Limit, TTL: a.TTL, Unattended: true, Holder: a.Holder,
+		ID: a.ID, SinceMs: a.SinceMs, Free: b.Origin != nil}
+	a.Sent = time.Now()
+	b.Table.Acquire(ctx, &ask, wait, &r)
+	if r.Granted {
+		a.SinceMs = r.SinceMs // a repeated call has the same lease
 	}
-	if k := b.find(a.name()); k != nil && k.here && k.slot.Renew(a.TTL) {
-		a.Sent, a.SinceMs = time.Now(), k.SinceMs // it is the same lease
-		r = b.refusedHere(a)
-		r.Granted, r.Lease = true, k.slot
-	} else {
+	if r.Granted && wait {
 		a.Sent = time.Now()
-		ask := slots.Ask{Name: a.Key, Own: a.Own, Limit: a.Limit, TTL: a.TTL, Unattended: true, Holder: a.Holder,
-			By: fair.In(ctx)}
-		if b.Origin == nil {
-			if b.Table.Acquire(ctx, &ask, wait, &r); r.Granted && wait {
-				a.Sent = time.Now()
-				r.Lease.Renew(a.TTL)
-			}
-		} else {
-			b.Table.TakeFree(&ask, &r)
-			r.Out = true
-		}
+		r.Lease.Renew(a.TTL)
 	}
-	if r.Granted && !b.keep(ctx, &known{Lease: a.Lease, here: true, slot: r.Lease,
-		endsMs: b.SteadyMs() + a.TTL.Milliseconds()}) {
-		r.Lease.Release()
-		r.Granted, r.Err = false, slots.ErrFull
-	}
-	r.Lease = slots.Lease{}
+	r.Out = r.Out || b.Origin != nil
 	return r
-}
-
-// refusedHere is what a call comes to that this process grants nothing.
-func (b *Book) refusedHere(a *Ask) (r slots.Result) {
-	b.Table.Look(&slots.Ask{Name: a.Key, Limit: a.Limit}, &r)
-	r.Granted, r.Out = false, b.Origin != nil
-	return r
-}
-
-// begin begins a call for one of this process's leases, unless another for the same is under way, which it returns.
-func (b *Book) begin(n name, waits bool) (of *asking, mine bool) {
-	b.mu.Lock()
-	defer b.mu.Unlock()
-	if of = b.asking[n]; of != nil {
-		return of, false
-	}
-	if b.asking == nil {
-		b.asking = make(map[name]*asking)
-	}
-	of = &asking{waits, make(chan struct{})}
-	b.asking[n] = of
-	return of, true
-}
-
-func (b *Book) end(n name, of *asking) {
-	b.mu.Lock()
-	defer b.mu.Unlock()
-	delete(b.asking, n)
-	close(of.done)
-}
-
-// isHere reports whether a lease is one of this process's.
-func (b *Book) isHere(n name) bool {
-	k := b.find(n)
-	return k != nil && k.here && k.slot.Err() == nil
 }
 
 // find returns what is known of a lease, or nil.
@@ -455,6 +378,11 @@ func (b *Book) find(n name) *known {
 	return b.known.find(n)
 }
 
+// Ended notes that a lease of this process has ended: see slots.Config. The origin must not be asked to renew it.
+func (b *Book) Ended(key slots.Name, id string, sinceMs int64) {
+	b.forget(&Lease{Key: key, ID: id, SinceMs: sinceMs})
+}
+
 // forget notes that a lease was released or lost.
 func (b *Book) forget(l *Lease) {
 	b.mu.Lock()
@@ -462,11 +390,11 @@ func (b *Book) forget(l *Lease) {
 	b.known.end(l, b.SteadyMs())
 }
 
-// keep is false if there is no room.
-func (b *Book) keep(ctx context.Context, k *known) bool {
+// keep notes a lease of the origin, if there is room.
+func (b *Book) keep(ctx context.Context, k *known) {
 	b.mu.Lock()
 	defer b.mu.Unlock()
-	return b.known.keep(k, fair.In(ctx), b.SteadyMs())
+	b.known.keep(k, fair.In(ctx), b.SteadyMs())
 }
 
 // refusal is what the origin refused last of a key.
@@ -506,10 +434,10 @@ func (b *Book) Stats() (leases, granted, refused int64) {
 	b.mu.Lock()
 	defer b.mu.Unlock()
 	b.known.expire(b.SteadyMs())
-	return int64(b.known.there), b.granted.Load(), b.refused.Load()
+	return int64(len(b.known.live)), b.granted.Load(), b.refused.Load()
 }
 
-// Each calls f with each held lease that this node knows by ID, and the milliseconds until it ends.
+// Each calls f with each held lease of the origin that this node knows, and the milliseconds until it ends.
 func (b *Book) Each(f func(l *Lease, leftMs int64)) {
 	nowMs := b.SteadyMs()
 	b.mu.Lock()
@@ -517,7 +445,7 @@ func (b *Book) Each(f func(l *Lease, leftMs int64)) {
 	live := b.known.all()
 	b.mu.Unlock()
 	for _, k := range live {
-		if !k.here && nowMs < k.endsMs { // those here are the table's
+		if nowMs < k.endsMs {
 			f(&k.Lease, k.endsMs-nowMs)
 		}
 	}

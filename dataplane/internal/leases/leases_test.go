@@ -45,7 +45,7 @@ func (w way) Go(f func()) { f() }
 // book is a node's, over an origin, or alone.
 func book(t testing.TB, origin *memstore.Origin) *leases.Book {
 	b := &leases.Book{SteadyMs: func() int64 { return time.Now().UnixMilli() }}
-	cfg := slots.Config{}
+	cfg := slots.Config{Ended: b.Ended}
 	if origin != nil {
 		client := origin.Client()
 		cfg.Origin, b.Origin = client, way{client, 1, time.Hour}
@@ -415,4 +415,29 @@ func TestATokenOfNoTimeIsNone(t *testing.T) {
 	if _, err := leases.Parse(l.Token()); !errors.Is(err, leases.ErrToken) {
 		t.Error(err)
 	}
+}
+
+// A lease that this process has granted in an outage, and that has ended, is not renewed at an origin that has lost its
+// data: that would grant it a second time.
+func TestALeaseOfAnOutageIsNotRevived(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		origin := memstore.NewOrigin(memstore.OriginOptions{})
+		b := book(t, origin)
+		spare := b.Table.Try(t.Context(), &slots.Ask{Name: ask("", 0).Key, Limit: 9, TTL: 5 * time.Minute})
+		if spare.Lease.Release(); !spare.Granted {
+			t.Fatalf("%+v", spare)
+		}
+		b.Origin.(way).Faults.Fail(errors.New("away"))
+		a := ask("here", 9)
+		a.Local = true
+		if r := b.Acquire(t.Context(), a, false); !r.Granted || !r.Out {
+			t.Fatalf("%+v", r)
+		}
+		time.Sleep(a.TTL)
+		b.Origin.(way).Faults.Fail(nil)
+		origin.Wipe()
+		if errs := b.Renew(t.Context(), []leases.Lease{a.Lease}, 0); !errors.Is(errs[0], slots.ErrLost) {
+			t.Error(errs)
+		}
+	})
 }

@@ -45,7 +45,7 @@ func (l *Leases) init(cfg *Config) {
 		Judge: func(a *slots.Ask) bool { return !l.Judge(a).Shadow }, Changed: cfg.Rules.Replaced}
 	if cfg.Origin != nil { // an interface of a nil interface is none
 		origin := &grants{cfg.Origin, cfg.Out, cfg.Calls, cfg.ReadTimeout}
-		table.Origin, l.book.Origin = origin, origin
+		table.Origin, table.Ended, l.book.Origin = origin, l.book.Ended, origin
 	}
 	l.slots = slots.New(table)
 	l.book.Table = l.slots

@@ -12,6 +12,10 @@
 // A slot that is released goes to the first request that waits on this node; callers take turns. If other nodes or
 // leases by id are refused, the node hands released slots back every yieldEvery, and asks again after yieldFor.
 //
+// A lease may have an ID, by which holders outside of the process renew and release it: without an origin, or while it
+// does not answer. Requests of a key with one ID get one lease, also while they wait for it. Otherwise leases by ID are
+// the origin's: see package leases.
+//
 // # Why the limit holds
 //
 // A node's slots end a time to live after the moment just before their call left. At the origin they end a time to live

@@ -2,7 +2,6 @@ package slots
 
 import (
 	"container/heap"
-	"errors"
 	"math"
 	"time"
 
@@ -43,8 +42,24 @@ type entry struct {
 	waiters queue
 }
 
-// grant makes a lease of a slot that is free.
-func (e *entry) grant(now time.Duration, a *Ask) Lease {
+// again answers a request for a lease by ID that this node has granted before, and has it last TTL from now at least.
+func (e *entry) again(now time.Duration, a *Ask, r *Result) bool {
+	l, ok := e.ids[a.ID] // none is ""
+	if !ok {
+		return false
+	}
+	l.extend(now, a.TTL)
+	r.Lease, r.Granted, r.Held, r.SinceMs = l, true, e.busy+e.others, l.record().byID.sinceMs
+	return true
+}
+
+// grant makes a lease of a slot that is free. It refuses a lease by ID that there is no room for.
+func (e *entry) grant(now time.Duration, a *Ask, result *Result) {
+	if a.ID != "" && !e.stripe.table.ids.Take(a.of(), 1) {
+		e.stripe.stats.Refused++
+		result.Err, result.Held = ErrFull, e.busy+e.others
+		return
+	}
 	index := e.free
 	if index == 0 {
 		e.records = append(e.records, record{})
@@ -71,7 +86,11 @@ func (e *entry) grant(now time.Duration, a *Ask) Lease {
 		heap.Push((*byEnd)(&e.limitLeases), index-1)
 		e.endBy(r.deadline)
 	}
-	return Lease{e, index - 1, r.generation}
+	result.Lease, result.Granted, result.Held = Lease{e, index - 1, r.generation}, true, e.busy+e.others
+	if a.ID != "" {
+		r.byID, result.SinceMs = &byID{a.ID, a.SinceMs}, a.SinceMs
+		e.setID(a.ID, result.Lease)
+	}
 }
 
 // finish frees a lease's record.
@@ -83,14 +102,28 @@ func (e *entry) finish(index uint32, why error) {
 	if r.deadline != forever {
 		heap.Remove((*byEnd)(&e.limitLeases), r.place)
 	}
+	if r.byID != nil {
+		e.forget(r)
+	}
 	r.live, r.holder, r.done, r.was = false, "", nil, why
 	r.generation++
 	e.finished++
 	r.next, e.free = e.free, index+1
 	e.count(r.by, -1)
 	e.stripe.stats.Leases--
-	if errors.Is(why, ErrLost) || errors.Is(why, ErrRevoked) {
+	if why == ErrLost || why == ErrRevoked { //nolint:errorlint // they are not wrapped, and the comparison is hot
 		e.stripe.stats.Lost++
+	}
+}
+
+// forget forgets the ID of a lease that ends.
+func (e *entry) forget(r *record) {
+	id, t := r.byID, e.stripe.table
+	r.byID = nil
+	delete(e.ids, id.id)
+	t.ids.Give(fair.Of{Caller: r.by, Space: e.of.Space}, 1)
+	if t.cfg.Ended != nil {
+		t.cfg.Ended(e.name, id.id, id.sinceMs)
 	}
 }
 
@@ -153,21 +186,28 @@ func (e *entry) spareMax(want int64) int64 {
 }
 
 // serve grants free slots to those who wait, in their order, in which callers take turns. A request whose own limit is
-// reached keeps its place, and holds up none whose limit is higher.
+// reached keeps its place, and holds up none whose limit is higher. All who wait for one ID get its lease together.
 func (e *entry) serve(now time.Duration) {
 	if e.waiters.len == 0 || e.yields(now) {
 		return
 	}
+	shared := false // a lease by ID was granted, for which others may wait too
 	for w := range e.waiters.all {
-		if e.busy >= e.held {
-			return
-		}
-		if e.hasRoom(w.ask.Limit) {
+		r := Result{Asked: w.number > 0}
+		switch {
+		case shared && e.again(now, &w.ask, &r):
+		case e.hasRoom(w.ask.Limit):
 			e.waiters.line.Serve(w.at)
-			e.waiters.remove(w)
-			e.stripe.stats.Waiters--
-			w.ready <- Result{Lease: e.grant(now, &w.ask), Granted: true, Held: e.busy + e.others, Asked: w.number > 0}
+			e.grant(now, &w.ask, &r)
+			shared = shared || w.ask.ID != ""
+		case e.busy >= e.held && !shared:
+			return
+		default:
+			continue
 		}
+		e.waiters.remove(w)
+		e.stripe.stats.Waiters--
+		w.ready <- r
 	}
 }
 

@@ -67,12 +67,18 @@ func (l Lease) Renew(ttl time.Duration) bool {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	l.e.expire(now)
-	r := l.record()
-	if r == nil {
+	if l.record() == nil {
 		return false
 	}
+	l.extend(now, ttl)
+	return true
+}
+
+// extend has an unattended lease that has not ended end ttl from now, if that is later. The stripe is locked.
+func (l Lease) extend(now, ttl time.Duration) {
+	r := l.record()
 	if !r.attended && now+ttl <= r.deadline {
-		return true
+		return
 	}
 	l.e.setTTL(r, ttl)
 	if !r.attended {
@@ -83,7 +89,6 @@ func (l Lease) Renew(ttl time.Duration) bool {
 	if l.e.validUntil > now+ttl {
 		l.e.askBy(now)
 	}
-	return true
 }
 
 var closed = func() chan struct{} { c := make(chan struct{}); close(c); return c }()

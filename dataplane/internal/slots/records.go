@@ -11,8 +11,9 @@ type limitLeases struct {
 	busy    int64                 // live records
 	callers map[fair.Caller]int64 // live records of callers with a label
 	records []record
-	free    uint32   // index + 1 of the first free record, 0 for none
-	byEnd   []uint32 // a heap of the live records that end by themselves
+	free    uint32           // index + 1 of the first free record, 0 for none
+	byEnd   []uint32         // a heap of the live records that end by themselves
+	ids     map[string]Lease // live leases by ID
 
 	least    time.Duration // no live record has a shorter ttl; 0: unknown
 	finished int           // leases that have ended, or last longer, since least was found
@@ -30,8 +31,22 @@ type record struct {
 	since      time.Duration
 	holder     string
 	by         fair.Caller
+	byID       *byID         // nil for a lease without an ID
 	done       chan struct{} // nil until somebody asks
 	was        error         // why the lease before this generation has ended
+}
+
+// byID is what makes a lease one by ID.
+type byID struct {
+	id      string
+	sinceMs int64
+}
+
+func (l *limitLeases) setID(id string, lease Lease) {
+	if l.ids == nil {
+		l.ids = make(map[string]Lease)
+	}
+	l.ids[id] = lease
 }
 
 // count counts a live record of a caller, or with -1 one that is no longer live.

@@ -31,15 +31,16 @@ const (
 	asksMax     = 500         // of one call
 	stripes     = 64
 	spareMax    = 1 << 16
-	eachMax     = 1000 // records that are read under a mutex
-	sweepMax    = 1000 // keys that one call looks at for room
+	eachMax     = 1000    // records that are read under a mutex
+	sweepMax    = 1000    // keys that one call looks at for room
+	idsMax      = 100_000 // leases by ID
 )
 
 // LeasesMax is how many leases a key may have on one node.
 const LeasesMax = 1_000_000
 
 var (
-	// ErrFull refuses a key that there is no room for in its caller's and namespace's shares.
+	// ErrFull refuses a key, or a lease by ID, that there is no room for in its caller's and namespace's shares.
 	ErrFull = errors.New("slots: too many keys have leases on this node")
 
 	// ErrWaiters refuses a wait for a key that has no room for another wait of the caller.
@@ -69,6 +70,9 @@ type Config struct {
 	Judge   func(*Ask) (waits bool)
 	Changed func() <-chan struct{}
 
+	// Ended is called when a lease by ID has ended, under a mutex of the table; nil: it is not.
+	Ended func(name Name, id string, sinceMs int64)
+
 	Go  func(func()) bool    // runs loops for waiting callers before Run; nil: callers run them themselves
 	Now func() time.Duration // a clock that only goes forwards; nil is the system's
 }
@@ -88,8 +92,13 @@ type Ask struct {
 	AgeMax     time.Duration // 0: none; an attended lease ends then
 	Unattended bool          // the lease ends TTL after it was granted or renewed last
 	OutEnds    bool          // Wait ends when the origin does not answer
+	Free       bool          // the lease is granted from free slots of this node, or refused; the origin is not asked
 	Holder     string        // a label
 	By         fair.Caller   // Acquire sets it
+
+	// ID makes it a lease by ID: requests of a key with one ID have one lease, which ByID returns. "": none.
+	ID      string
+	SinceMs int64 // of a lease by ID: Unix ms; if the lease was granted before, Result has its own
 }
 
 // Result is what an Ask has come to.
@@ -99,6 +108,7 @@ type Result struct {
 	Out     bool // the origin should have been asked, and has not answered
 	Asked   bool // the origin has answered
 	Held    int64
+	SinceMs int64         // Ask.SinceMs of the request that was granted the lease by ID first
 	RetryIn time.Duration // when to ask again, 0: unknown
 	Err     error         // ErrFull, ErrWaiters, ErrLeases or ErrStopped
 }
@@ -125,6 +135,7 @@ type Table struct {
 	shards  []*shard
 
 	keys fair.Places // of Config.EntriesMax
+	ids  fair.Places // of idsMax
 }
 
 func (a *Ask) of() fair.Of {
@@ -158,7 +169,7 @@ func New(cfg Config) *Table {
 		t.node = rand.Uint64()
 	}
 	t.keys.Most = int64(cmp.Or(cfg.EntriesMax, 100_000))
-	t.cfg.WaitersMax = cmp.Or(cfg.WaitersMax, 1000)
+	t.cfg.WaitersMax, t.ids.Most = cmp.Or(cfg.WaitersMax, 1000), idsMax
 	for i := range t.stripes {
 		t.stripes[i].table, t.stripes[i].entries = t, make(map[Name]*entry)
 	}
@@ -223,8 +234,14 @@ func (t *Table) Acquire(ctx context.Context, a *Ask, wait bool, r *Result) {
 		e.expire(now)
 		e.serve(now)
 	}
+	if e.again(now, a, r) {
+		s.mu.Unlock()
+		return
+	}
 	if e.hasRoom(a.Limit) && !t.stopped.Load() && !e.yields(now) && e.mayHave(a.By) {
-		r.Lease, r.Granted, r.Held = e.grant(now, a), true, e.busy+e.others
+		if e.grant(now, a, r); r.Granted && a.ID != "" {
+			e.answer(*r, func(w *waiter) bool { return w.ask.ID == a.ID })
+		}
 		if e.validUntil > now+a.TTL && e.shard.asks != nil {
 			e.askBy(now) // the slot must not stay taken for longer
 		}
@@ -238,22 +255,19 @@ func (t *Table) Acquire(ctx context.Context, a *Ask, wait bool, r *Result) {
 	}
 }
 
-// TakeFree asks for a lease that this node can grant, and asks nobody.
-func (t *Table) TakeFree(a *Ask, r *Result) {
+// ByID returns the lease of a key by its ID. It returns false if this node has granted none, or it has ended.
+func (t *Table) ByID(name *Name, id string) (l Lease, ok bool) {
 	now := t.now()
-	s := t.stripeOf(&a.Name)
+	s := t.stripeOf(name)
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	e := s.entries[a.Name]
+	e := s.entries[*name]
 	if e == nil {
-		return
+		return l, false
 	}
 	e.expire(now)
-	e.serve(now)
-	if e.hasRoom(a.Limit) && !t.stopped.Load() && now >= e.yieldUntil && e.mayHave(a.By) {
-		r.Lease, r.Granted = e.grant(now, a), true
-	}
-	r.Held, r.RetryIn = e.busy+e.others, e.retryIn
+	l, ok = e.ids[id]
+	return l, ok
 }
 
 // refusedOrQueued is a waiter where there is something to wait for.
@@ -266,7 +280,7 @@ func (e *entry) refusedOrQueued(now time.Duration, a *Ask, once bool) (*waiter, 
 	case !e.mayHave(a.By):
 		refused.Err = ErrLeases
 	case a.Limit == 0: // nothing that happens here would grant it
-	case once && (alone || now < e.fullUntil):
+	case a.Free || once && (alone || now < e.fullUntil):
 	case !e.waiters.hasRoom(a.By, int64(t.cfg.WaitersMax)):
 		refused.Err = ErrWaiters
 	case once && now < time.Duration(e.shard.restUntil.Load()):
