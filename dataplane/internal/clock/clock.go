@@ -209,6 +209,19 @@ func (c *Clock) Elapsed() time.Duration {
 	return time.Since(c.base)
 }
 
+// Monotonic is the time since the clock was made, by the system's monotonic clock.
+func (c *Clock) Monotonic() time.Duration { return time.Since(c.base) }
+
+// Recent is Monotonic as of when the cached time was read, or as of now without a cached time.
+func (c *Clock) Recent() time.Duration {
+	if c.cachedMs.Load() == 0 || c.asked.Load() == 0 {
+		if _, cached := c.ask(); !cached {
+			return c.Monotonic()
+		}
+	}
+	return time.Duration(c.cachedSteadyMs.Load()-int64(SteadyStart)) * time.Millisecond
+}
+
 // Run refreshes the cached time, while it is asked for, until ctx ends.
 func (c *Clock) Run(ctx context.Context) {
 	if c.source != nil {

@@ -2,6 +2,7 @@ package clock
 
 import (
 	"context"
+	"sync"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -146,4 +147,27 @@ func TestMeasuringRefreshesTheCachedTime(t *testing.T) {
 	if _, cached := c.NowMs(); cached {
 		t.Error("cached after the end")
 	}
+}
+
+// Recent is at most as old as the cached time, and exact without one.
+func TestRecentIsTheCachedTime(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		c := New(nil)
+		time.Sleep(time.Second)
+		if got := c.Recent(); got != time.Second {
+			t.Errorf("without a cached time it is %v", got)
+		}
+		ctx, cancel := context.WithCancel(t.Context())
+		var running sync.WaitGroup
+		running.Go(func() { c.Run(ctx) })
+		for range 100 {
+			synctest.Wait()
+			time.Sleep(700 * time.Microsecond)
+			if recent, now := c.Recent(), c.Monotonic(); recent > now || now-recent > 2*time.Millisecond {
+				t.Errorf("it is %v at %v", recent, now)
+			}
+		}
+		cancel()
+		running.Wait()
+	})
 }

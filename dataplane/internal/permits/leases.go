@@ -43,6 +43,7 @@ func (l *Leases) init(cfg *Config) {
 	table := slots.Config{EntriesMax: cfg.EntriesMax, Nodes: func() int64 { return cfg.Rules.InForce().Nodes },
 		AnswerTimeout: cfg.ReadTimeout, Go: cfg.Calls.Start,
 		Judge: func(a *slots.Ask) bool { return !l.Judge(a).Shadow }, Changed: cfg.Rules.Replaced}
+	table.Now, table.Recent = cfg.Clock.Monotonic, cfg.Clock.Recent
 	if cfg.Origin != nil { // an interface of a nil interface is none
 		origin := &grants{cfg.Origin, cfg.Out, cfg.Calls, cfg.ReadTimeout}
 		table.Origin, table.Ended, l.book.Origin = origin, l.book.Ended, origin

@@ -60,7 +60,7 @@ func TestRecordsAgreeWithAWalk(t *testing.T) {
 			if e == nil {
 				continue
 			}
-			e.expire(now)
+			e.expire(table.now())
 			if int(e.busy) != len(held) {
 				t.Fatalf("seed %d: %d are held, want %d", seed, e.busy, len(held))
 			}

@@ -75,6 +75,9 @@ type Config struct {
 
 	Go  func(func()) bool    // runs loops for waiting callers before Run; nil: callers run them themselves
 	Now func() time.Duration // a clock that only goes forwards; nil is the system's
+
+	// Recent is a reading of the clock from some milliseconds ago, which costs less; nil is Now.
+	Recent func() time.Duration
 }
 
 // Name names a key.
@@ -124,7 +127,6 @@ type Stats struct {
 type Table struct {
 	cfg     Config
 	node    uint64
-	base    time.Time
 	swept   atomic.Uint32 // stripes that were looked through for room
 	running atomic.Bool   // Run was called
 	stopped atomic.Bool
@@ -164,7 +166,13 @@ type shard struct {
 
 // New makes an empty table.
 func New(cfg Config) *Table {
-	t := &Table{cfg: cfg, base: time.Now()}
+	t := &Table{cfg: cfg}
+	if base := time.Now(); cfg.Now == nil {
+		t.cfg.Now = func() time.Duration { return time.Since(base) }
+	}
+	if cfg.Recent == nil {
+		t.cfg.Recent = t.cfg.Now
+	}
 	for t.node == 0 {
 		t.node = rand.Uint64()
 	}
@@ -183,12 +191,7 @@ func New(cfg Config) *Table {
 	return t
 }
 
-func (t *Table) now() time.Duration {
-	if t.cfg.Now != nil {
-		return t.cfg.Now()
-	}
-	return time.Since(t.base) + time.Second // 0 is no moment
-}
+func (t *Table) now() time.Duration { return t.cfg.Now() + time.Second } // 0 is no moment
 
 func (t *Table) nodes() int64 {
 	if t.cfg.Nodes == nil {
@@ -213,7 +216,7 @@ func (t *Table) Wait(ctx context.Context, a *Ask) (r Result) { t.Acquire(ctx, a,
 
 // Acquire is Try, or Wait, into an empty result.
 func (t *Table) Acquire(ctx context.Context, a *Ask, wait bool, r *Result) {
-	now := t.now()
+	now := t.cfg.Recent() + time.Second
 	a.By = fair.In(ctx)
 	s := t.stripeOf(&a.Name)
 	s.mu.Lock()
@@ -230,7 +233,9 @@ func (t *Table) Acquire(ctx context.Context, a *Ask, wait bool, r *Result) {
 		}
 	}
 	e.limit, e.ttl = a.Limit, a.TTL
-	if now >= e.validUntil || e.endAt != 0 && now >= e.endAt {
+	soon := now + tick
+	if soon >= e.validUntil || e.endAt != 0 && soon >= e.endAt || a.Unattended || a.AgeMax > 0 {
+		now = t.now() // what ends soon, and when the lease will end, is decided by the exact time
 		e.expire(now)
 		e.serve(now)
 	}

@@ -196,3 +196,35 @@ func TestALostAnswerShortensLeases(t *testing.T) {
 		}
 	})
 }
+
+// A reading from some milliseconds ago is good enough to grant a slot that is free for long. What has ended, and what a
+// request is refused for, is found out by the exact time.
+func TestARecentReadingChangesNothing(t *testing.T) {
+	var now, exact time.Duration
+	late := 30 * time.Millisecond
+	table := slots.New(slots.Config{Now: func() time.Duration { exact++; return now },
+		Recent: func() time.Duration { return now - late }})
+	now = time.Minute
+	try := func(limit int64, unattended bool) slots.Result {
+		a := ask(limit, time.Second)
+		a.Unattended = unattended
+		return table.Try(t.Context(), a)
+	}
+	if r := try(3, false); !r.Granted || exact != 0 {
+		t.Errorf("the key's first lease: %+v, and %d exact readings", r, exact)
+	}
+	if r := try(3, false); !r.Granted || exact != 0 {
+		t.Errorf("a free slot: %+v, and %d exact readings", r, exact)
+	}
+	short := try(3, true)
+	if now += time.Second - 1; short.Lease.Err() != nil {
+		t.Error("the lease has ended too early")
+	}
+	if r := try(3, false); r.Granted {
+		t.Errorf("before the end: %+v", r)
+	}
+	now++
+	if r := try(3, false); !r.Granted || r.Held != 3 {
+		t.Errorf("at the end: %+v", r)
+	}
+}
