@@ -70,14 +70,11 @@ type waiting struct {
 	lines  map[int64]*fair.Line[chan struct{}] // by the limit of the requests; the channel is closed for the first
 }
 
-// Ask asks for a lease.
+// Ask asks for an unattended lease by ID.
 type Ask struct {
-	Lease
-	Own     int64 // the limit of the request itself
-	Limit   int64 // the limit in force
-	Drawn   bool  // the id was drawn for this request, so no node has granted it before
-	OutEnds bool  // waiting ends when the origin does not answer
-	Local   bool  // where it does not, this process gives away what it has
+	slots.Ask
+	Drawn bool // the id was drawn for this request, so no node has granted it before
+	Local bool // where the origin does not answer, this process gives away what it has
 
 	Sent time.Time // set by Acquire: when the call left that was granted
 
@@ -88,7 +85,7 @@ type Ask struct {
 
 // Acquire asks for a lease, until ctx ends. With wait set, it waits for one.
 func (b *Book) Acquire(ctx context.Context, a *Ask, wait bool) (r slots.Result) {
-	if _, here := b.Table.ByID(&a.Key, a.ID); here || b.Origin == nil {
+	if _, here := b.Table.ByID(&a.Name, a.ID); here || b.Origin == nil {
 		return b.acquireHere(ctx, a, wait)
 	}
 	if !wait || a.Limit == 0 {
@@ -124,8 +121,13 @@ func (a *Ask) leave() bool {
 
 // giveBack releases a lease that nobody knows of. If the call fails, the lease ends by itself.
 func (b *Book) giveBack(ctx context.Context, a *Ask) {
-	release := store.GrantAsk{Key: a.Key.SlotsKey(), Lease: a.ID}
+	release := store.GrantAsk{Key: a.Name.SlotsKey(), Lease: a.ID}
 	_, _ = b.Origin.Say(context.WithoutCancel(ctx), b.Origin.ShardOf(&release.Key), []store.GrantAsk{release}, nil)
+}
+
+// Lease is the lease that the ask is for.
+func (a *Ask) Lease() Lease {
+	return Lease{Key: a.Name, ID: a.ID, TTL: a.TTL, SinceMs: a.SinceMs, Holder: a.Holder}
 }
 
 func (l *Lease) name() name { return name{l.Key, l.ID} }
@@ -138,7 +140,7 @@ func (b *Book) ask(ctx context.Context, a *Ask) (r slots.Result) {
 		r.Held = a.Limit
 		return r
 	}
-	acquire := store.GrantAsk{Key: a.Key.SlotsKey(), Lease: a.ID, Limit: a.Limit, Want: 1, TTL: a.TTL + slots.Margin}
+	acquire := store.GrantAsk{Key: a.Name.SlotsKey(), Lease: a.ID, Limit: a.Limit, Want: 1, TTL: a.TTL + slots.Margin}
 	answers, err := b.Origin.Say(ctx, b.Origin.ShardOf(&acquire.Key), []store.GrantAsk{acquire},
 		func(answers []store.GrantAnswer) {
 			if answers[0].Held > 0 && a.grantedLate() {
@@ -167,10 +169,10 @@ func (b *Book) ask(ctx context.Context, a *Ask) (r slots.Result) {
 	}
 	r.Asked, r.Held, r.RetryIn = true, answer.Held+answer.Others, answer.RetryIn
 	if r.Granted {
-		if was := b.find(a.name()); was != nil && nowMs < was.endsMs {
+		if was := b.find(name{a.Name, a.ID}); was != nil && nowMs < was.endsMs {
 			a.SinceMs = was.SinceMs // a repeated call has the same lease
 		}
-		b.keep(ctx, &known{Lease: a.Lease, endsMs: nowMs + a.TTL.Milliseconds()}) // or nobody lists it
+		b.keep(ctx, &known{Lease: a.Lease(), endsMs: nowMs + a.TTL.Milliseconds()}) // or nobody lists it
 	} else {
 		b.setFull(a, nowMs)
 	}
@@ -227,7 +229,7 @@ func (b *Book) wait(ctx context.Context, a *Ask) (r slots.Result) {
 func (b *Book) enter(a *Ask, by fair.Caller) *fair.Wait[chan struct{}] {
 	b.mu.Lock()
 	defer b.mu.Unlock()
-	w := b.waiting[a.Key]
+	w := b.waiting[a.Name]
 	if w == nil {
 		w = &waiting{places: fair.Places{Most: waitersMax}, lines: make(map[int64]*fair.Line[chan struct{}])}
 	}
@@ -241,7 +243,7 @@ func (b *Book) enter(a *Ask, by fair.Caller) *fair.Wait[chan struct{}] {
 	if b.waiting == nil {
 		b.waiting = make(map[slots.Name]*waiting)
 	}
-	b.waiting[a.Key], w.lines[a.Own] = w, line
+	b.waiting[a.Name], w.lines[a.Own] = w, line
 	at := line.Add(by, make(chan struct{}))
 	if line.First() == at && at.Next() == nil {
 		line.Serve(at)
@@ -254,7 +256,7 @@ func (b *Book) enter(a *Ask, by fair.Caller) *fair.Wait[chan struct{}] {
 func (b *Book) leave(a *Ask, by fair.Caller, at *fair.Wait[chan struct{}]) {
 	b.mu.Lock()
 	defer b.mu.Unlock()
-	w := b.waiting[a.Key]
+	w := b.waiting[a.Name]
 	line := w.lines[a.Own]
 	first := line.First() == at
 	line.Remove(at)
@@ -262,7 +264,7 @@ func (b *Book) leave(a *Ask, by fair.Caller, at *fair.Wait[chan struct{}]) {
 	switch next := line.First(); {
 	case next == nil:
 		if delete(w.lines, a.Own); len(w.lines) == 0 {
-			delete(b.waiting, a.Key)
+			delete(b.waiting, a.Name)
 		}
 	case first:
 		line.Serve(next)
@@ -356,16 +358,13 @@ func (b *Book) each(ctx context.Context, leases []Lease, which []int, errs []err
 
 // acquireHere has the table grant the lease. If there is an origin, it has not answered.
 func (b *Book) acquireHere(ctx context.Context, a *Ask, wait bool) (r slots.Result) {
-	ask := slots.Ask{Name: a.Key, Own: a.Own, Limit: a.Limit, TTL: a.TTL, Unattended: true, Holder: a.Holder,
-		ID: a.ID, SinceMs: a.SinceMs, Free: b.Origin != nil}
-	a.Sent = time.Now()
-	b.Table.Acquire(ctx, &ask, wait, &r)
-	if r.Granted {
+	a.Sent, a.Free = time.Now(), b.Origin != nil
+	if b.Table.Acquire(ctx, &a.Ask, wait, &r); r.Granted {
 		a.SinceMs = r.SinceMs // a repeated call has the same lease
-	}
-	if r.Granted && wait {
-		a.Sent = time.Now()
-		r.Lease.Renew(a.TTL)
+		if wait {
+			a.Sent = time.Now()
+			r.Lease.Renew(a.TTL)
+		}
 	}
 	r.Out = r.Out || b.Origin != nil
 	return r
@@ -408,7 +407,7 @@ type refusal struct {
 func (b *Book) isFull(a *Ask, nowMs int64) bool {
 	b.mu.Lock()
 	defer b.mu.Unlock()
-	last := b.full[a.Key]
+	last := b.full[a.Name]
 	return nowMs < last.untilMs && a.Limit <= last.limit
 }
 
@@ -419,7 +418,7 @@ func (b *Book) setFull(a *Ask, nowMs int64) {
 	if b.full == nil || len(b.full) >= fullMax {
 		b.full = make(map[slots.Name]refusal)
 	}
-	b.full[a.Key] = refusal{a.Limit, nowMs + retryMin.Milliseconds()}
+	b.full[a.Name] = refusal{a.Limit, nowMs + retryMin.Milliseconds()}
 }
 
 // setRoom takes note of room.

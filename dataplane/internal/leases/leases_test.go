@@ -65,8 +65,8 @@ func book(t testing.TB, origin *memstore.Origin) *leases.Book {
 }
 
 func ask(id string, limit int64) *leases.Ask {
-	return &leases.Ask{Limit: limit, Lease: leases.Lease{Key: slots.Name{Workspace: "w", Namespace: "n", Identifier: "i"},
-		ID: id, TTL: time.Second, SinceMs: time.Now().UnixMilli(), Holder: "h"}}
+	return &leases.Ask{Ask: slots.Ask{Name: slots.Name{Workspace: "w", Namespace: "n", Identifier: "i"}, Limit: limit,
+		ID: id, TTL: time.Second, Unattended: true, SinceMs: time.Now().UnixMilli(), Holder: "h"}}
 }
 
 // Any node renews and releases what another has granted; limits hold, and what nobody renews ends.
@@ -86,18 +86,18 @@ func TestLeasesAreAnyNodes(t *testing.T) {
 		}
 		for range 10 {
 			time.Sleep(900 * time.Millisecond)
-			if errs := b.Renew(t.Context(), []leases.Lease{one.Lease, two.Lease}, 0); errs[0] != nil || errs[1] != nil {
+			if errs := b.Renew(t.Context(), []leases.Lease{one.Lease(), two.Lease()}, 0); errs[0] != nil || errs[1] != nil {
 				t.Fatal(errs)
 			}
 		}
-		if errs := a.Release(t.Context(), []leases.Lease{two.Lease}); errs[0] != nil {
+		if errs := a.Release(t.Context(), []leases.Lease{two.Lease()}); errs[0] != nil {
 			t.Error(errs)
 		}
 		if r := a.Acquire(t.Context(), ask("three", 2), false); !r.Granted {
 			t.Errorf("%+v", r)
 		}
 		time.Sleep(time.Second + slots.Margin)
-		if errs := a.Renew(t.Context(), []leases.Lease{one.Lease}, 0); !errors.Is(errs[0], slots.ErrLost) {
+		if errs := a.Renew(t.Context(), []leases.Lease{one.Lease()}, 0); !errors.Is(errs[0], slots.ErrLost) {
 			t.Error(errs)
 		}
 		if r := b.Acquire(t.Context(), ask("four", 1), false); !r.Granted {
@@ -118,7 +118,7 @@ func TestASlotIsGrantedSomeTimeAfterItsLease(t *testing.T) {
 			}
 			if renewed {
 				time.Sleep(500 * time.Millisecond)
-				if errs := b.Renew(t.Context(), []leases.Lease{one.Lease}, 0); errs[0] != nil {
+				if errs := b.Renew(t.Context(), []leases.Lease{one.Lease()}, 0); errs[0] != nil {
 					t.Fatal(errs)
 				}
 			}
@@ -187,7 +187,7 @@ func TestWaitersTakeTurns(t *testing.T) {
 							t.Errorf("%s: %+v", id, r)
 						}
 						order <- id
-						b.Release(t.Context(), []leases.Lease{w.Lease})
+						b.Release(t.Context(), []leases.Lease{w.Lease()})
 					}()
 					synctest.Wait()
 				}
@@ -196,7 +196,7 @@ func TestWaitersTakeTurns(t *testing.T) {
 				if r := b.Acquire(gone, ask("gone", 1), true); r.Granted || r.Out {
 					t.Errorf("gone: %+v", r)
 				}
-				b.Release(t.Context(), []leases.Lease{first.Lease})
+				b.Release(t.Context(), []leases.Lease{first.Lease()})
 				if got := <-order + <-order + <-order; got != "abc" {
 					t.Errorf("in the order %s", got)
 				}
@@ -210,7 +210,7 @@ func TestOutage(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		origin := memstore.NewOrigin(memstore.OriginOptions{})
 		b := book(t, origin)
-		held, _ := b.Table.Try(t.Context(), &slots.Ask{Name: ask("", 0).Key, Limit: 9, TTL: 5 * time.Minute}), 0
+		held, _ := b.Table.Try(t.Context(), &slots.Ask{Name: ask("", 0).Name, Limit: 9, TTL: 5 * time.Minute}), 0
 		if !held.Granted {
 			t.Fatalf("%+v", held)
 		}
@@ -230,11 +230,11 @@ func TestOutage(t *testing.T) {
 		if !r.Granted || !r.Out {
 			t.Errorf("local: %+v", r)
 		}
-		errs := b.Renew(t.Context(), []leases.Lease{there.Lease, here.Lease}, 0)
+		errs := b.Renew(t.Context(), []leases.Lease{there.Lease(), here.Lease()}, 0)
 		if errs[0] == nil || errors.Is(errs[0], slots.ErrLost) || errs[1] != nil {
 			t.Error(errs)
 		}
-		if errs := b.Release(t.Context(), []leases.Lease{there.Lease, here.Lease}); errs[0] == nil || errs[1] != nil {
+		if errs := b.Release(t.Context(), []leases.Lease{there.Lease(), here.Lease()}); errs[0] == nil || errs[1] != nil {
 			t.Error(errs)
 		}
 		ends, cancel := context.WithTimeout(t.Context(), time.Second)
@@ -244,7 +244,7 @@ func TestOutage(t *testing.T) {
 			t.Errorf("open: %+v", r)
 		}
 		b.Origin.(way).Faults.Fail(nil)
-		if errs := b.Renew(t.Context(), []leases.Lease{here.Lease}, 0); !errors.Is(errs[0], slots.ErrLost) {
+		if errs := b.Renew(t.Context(), []leases.Lease{here.Lease()}, 0); !errors.Is(errs[0], slots.ErrLost) {
 			t.Error(errs)
 		}
 	})
@@ -289,7 +289,7 @@ func TestRefusalsAreRemembered(t *testing.T) {
 		if r := b.Acquire(t.Context(), ask("first", 1), false); !r.Granted {
 			t.Errorf("the holder's again: %+v", r)
 		}
-		b.Release(t.Context(), []leases.Lease{ask("first", 1).Lease})
+		b.Release(t.Context(), []leases.Lease{ask("first", 1).Lease()})
 		if r := b.Acquire(t.Context(), ask("x", 1), false); !r.Granted {
 			t.Errorf("%+v", r)
 		}
@@ -314,7 +314,7 @@ func TestTokensComeBack(t *testing.T) {
 }
 
 func FuzzParse(f *testing.F) {
-	l := ask("id", 1).Lease
+	l := ask("id", 1).Lease()
 	f.Add(l.Token())
 	f.Add("")
 	f.Add("AQ")
@@ -348,7 +348,7 @@ func TestAReleaseMakesRoomAtOnce(t *testing.T) {
 		if r := b.Acquire(t.Context(), second, false); r.Granted {
 			t.Fatalf("%+v", r)
 		}
-		if errs := b.Release(t.Context(), []leases.Lease{first.Lease}); errs[0] != nil {
+		if errs := b.Release(t.Context(), []leases.Lease{first.Lease()}); errs[0] != nil {
 			t.Fatal(errs)
 		}
 		if r := b.Acquire(t.Context(), second, false); !r.Granted {
@@ -361,7 +361,7 @@ func TestAReleaseMakesRoomAtOnce(t *testing.T) {
 func TestACallerWhoHasLeftGetsNoSlot(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		b := book(t, memstore.NewOrigin(memstore.OriginOptions{}))
-		spare := b.Table.Try(t.Context(), &slots.Ask{Name: ask("", 0).Key, Limit: 9, TTL: 5 * time.Minute})
+		spare := b.Table.Try(t.Context(), &slots.Ask{Name: ask("", 0).Name, Limit: 9, TTL: 5 * time.Minute})
 		if spare.Lease.Release(); !spare.Granted {
 			t.Fatalf("%+v", spare)
 		}
@@ -410,7 +410,7 @@ func TestARepeatedCallKeepsTheBeginningAlone(t *testing.T) {
 
 // A token whose lease began in no time that a clock shows is none.
 func TestATokenOfNoTimeIsNone(t *testing.T) {
-	l := ask("id", 1).Lease
+	l := ask("id", 1).Lease()
 	l.SinceMs = 1<<52 + 1
 	if _, err := leases.Parse(l.Token()); !errors.Is(err, leases.ErrToken) {
 		t.Error(err)
@@ -423,7 +423,7 @@ func TestALeaseOfAnOutageIsNotRevived(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		origin := memstore.NewOrigin(memstore.OriginOptions{})
 		b := book(t, origin)
-		spare := b.Table.Try(t.Context(), &slots.Ask{Name: ask("", 0).Key, Limit: 9, TTL: 5 * time.Minute})
+		spare := b.Table.Try(t.Context(), &slots.Ask{Name: ask("", 0).Name, Limit: 9, TTL: 5 * time.Minute})
 		if spare.Lease.Release(); !spare.Granted {
 			t.Fatalf("%+v", spare)
 		}
@@ -436,7 +436,7 @@ func TestALeaseOfAnOutageIsNotRevived(t *testing.T) {
 		time.Sleep(a.TTL)
 		b.Origin.(way).Faults.Fail(nil)
 		origin.Wipe()
-		if errs := b.Renew(t.Context(), []leases.Lease{a.Lease}, 0); !errors.Is(errs[0], slots.ErrLost) {
+		if errs := b.Renew(t.Context(), []leases.Lease{a.Lease()}, 0); !errors.Is(errs[0], slots.ErrLost) {
 			t.Error(errs)
 		}
 	})

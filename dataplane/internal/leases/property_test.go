@@ -136,7 +136,7 @@ func (h *history) acquire(b *leases.Book, a *leases.Ask, wait bool) {
 		ctx, cancel := context.WithTimeout(context.Background(), 2*time.Second)
 		defer cancel()
 		if r := b.Acquire(ctx, a, wait); r.Granted {
-			h.believe(a.Lease, a.Sent)
+			h.believe(a.Lease(), a.Sent)
 		}
 	})
 }
@@ -201,7 +201,7 @@ func (h *history) node(b *leases.Book) {
 	h.calls.Go(func() {
 		ctx, cancel := context.WithTimeout(context.Background(), 100*time.Millisecond)
 		defer cancel()
-		a := slots.Ask{Name: ask("", 0).Key, Limit: h.limit, TTL: h.ttl}
+		a := slots.Ask{Name: ask("", 0).Name, Limit: h.limit, TTL: h.ttl}
 		if r := b.Table.Try(ctx, &a); r.Granted {
 			h.mu.Lock()
 			h.here[r.Lease] = true

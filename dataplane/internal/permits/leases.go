@@ -73,11 +73,10 @@ func (l *Leases) Judge(ask *slots.Ask) *rules.Rule {
 	return by
 }
 
-// judgeToken is Judge for a lease by id that is waited for, and reports whether the wait goes on.
+// judgeToken is Judge for a lease by id, and reports whether the request may wait for it.
 func (l *Leases) judgeToken(a *leases.Ask) bool {
-	ask := slots.Ask{Name: a.Key, Own: a.Own}
-	by := l.Judge(&ask)
-	a.Limit, a.OutEnds, a.Local = ask.Limit, ask.OutEnds, by.Outage == rules.OutageLocal
+	by := l.Judge(&a.Ask)
+	a.Local = by.Outage == rules.OutageLocal
 	return !by.Shadow
 }
 
@@ -97,20 +96,17 @@ func (l *Leases) Acquire(ctx context.Context, ask *slots.Ask, wait bool, r *slot
 // decided, and how long a granted lease lasts from the call on.
 func (l *Leases) AcquireToken(ctx context.Context, ask *slots.Ask, id string, wait bool) (token string,
 	lasts time.Duration, by *rules.Rule, r slots.Result) {
-	drawn := id == ""
-	if drawn {
-		id = cryptorand.Text()
+	of := leases.Ask{Ask: *ask, Drawn: id == ""}
+	if of.ID, of.Unattended, of.SinceMs = id, true, l.clock.ReadMs(); of.Drawn {
+		of.ID = cryptorand.Text()
 	}
-	by = l.Judge(ask)
-	of := leases.Ask{Own: ask.Own, Limit: ask.Limit, Drawn: drawn, OutEnds: ask.OutEnds,
-		Local: by.Outage == rules.OutageLocal,
-		Lease: leases.Lease{Key: ask.Name, ID: id, TTL: ask.TTL, SinceMs: l.clock.ReadMs(), Holder: ask.Holder}}
+	waits := l.judgeToken(&of)
 	began := time.Now()
-	ctx = fair.OrSpace(ctx, space(&of.Lease))
-	r = l.book.Acquire(ctx, &of, wait && !by.Shadow)
+	r = l.book.Acquire(fair.OrSpace(ctx, space(&ask.Name)), &of, wait && waits)
 	by = l.Judge(ask) // it may have waited
 	if l.refused(ask, &r); r.Granted {
-		token, lasts = of.Lease.Token(), of.Sent.Sub(began)+ask.TTL
+		granted := of.Lease()
+		token, lasts = granted.Token(), of.Sent.Sub(began)+ask.TTL
 	}
 	return token, lasts, by, r
 }
@@ -129,19 +125,19 @@ func (l *Leases) refused(ask *slots.Ask, r *slots.Result) {
 	}
 }
 
-// space is a lease's namespace.
-func space(l *leases.Lease) fair.Space {
-	return fair.Space{Workspace: l.Key.Workspace, Namespace: l.Key.Namespace}
+// space is a key's namespace.
+func space(n *slots.Name) fair.Space {
+	return fair.Space{Workspace: n.Workspace, Namespace: n.Namespace}
 }
 
 // Renew has leases by id end ttl from now: see leases.Book.
 func (l *Leases) Renew(ctx context.Context, of []leases.Lease, ttl time.Duration) []error {
-	return l.book.Renew(fair.OrSpace(ctx, space(&of[0])), of, ttl)
+	return l.book.Renew(fair.OrSpace(ctx, space(&of[0].Key)), of, ttl)
 }
 
 // Release ends leases by id: see leases.Book.
 func (l *Leases) Release(ctx context.Context, of []leases.Lease) []error {
-	return l.book.Release(fair.OrSpace(ctx, space(&of[0])), of)
+	return l.book.Release(fair.OrSpace(ctx, space(&of[0].Key)), of)
 }
 
 // Look returns what this node knows of a key, and in r what Acquire would decide by it.
