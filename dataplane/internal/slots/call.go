@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"math/rand/v2"
+	"slices"
 	"time"
 
 	"github.com/weirhq/weir/dataplane/store"
@@ -49,18 +50,18 @@ func (t *Table) callDue(ctx context.Context, sh *shard) {
 	for len(due) > 0 {
 		part := due[:min(len(due), asksMax)]
 		due = due[len(part):]
-		t.call(ctx, sh, part)
+		_ = t.call(ctx, sh, part) // those who wait have its outcome
 	}
 }
 
-// call says what is to be said about keys, in one call.
-func (t *Table) call(ctx context.Context, sh *shard, entries []*entry) {
+// call says what is to be said about keys, in one call, unless the shard rests.
+func (t *Table) call(ctx context.Context, sh *shard, entries []*entry) error {
 	sent := t.now()
 	if rest := time.Duration(sh.restUntil.Load()); sent < rest {
 		for _, e := range entries {
 			e.failed(sent, rest)
 		}
-		return
+		return nil
 	}
 	sh.number++
 	call := store.GrantCall{Node: t.node, Number: sh.number}
@@ -71,7 +72,7 @@ func (t *Table) call(ctx context.Context, sh *shard, entries []*entry) {
 		}
 	}
 	if len(asked) == 0 {
-		return
+		return nil
 	}
 	within, cancel := context.WithTimeout(ctx, callTimeout)
 	reply, err := t.cfg.Origin.Grants(within, sh.index, call)
@@ -92,6 +93,7 @@ func (t *Table) call(ctx context.Context, sh *shard, entries []*entry) {
 		}
 		e.hear(sent, now, &call.Asks[i], &reply.Answers[i])
 	}
+	return err
 }
 
 var errLateReply = errors.New("slots: the reply came too late")
@@ -254,15 +256,14 @@ func (t *Table) End() {
 		s.mu.Lock()
 		for _, e := range s.entries {
 			e.lose(0, ErrStopped)
-			e.held = 0
+			e.held, e.validUntil = 0, 0
 			e.answer(Result{Out: true, Err: ErrStopped}, func(*waiter) bool { return true })
 		}
 		s.mu.Unlock()
 	}
 }
 
-// Stop calls End and then returns this node's slots to the origin, until ctx ends. The loops must
-// have ended.
+// Stop calls End and then hands this node's slots back to the origin, until ctx ends. The loops must have ended.
 func (t *Table) Stop(ctx context.Context) error {
 	t.End()
 	by := make(map[*shard][]*entry)
@@ -278,25 +279,10 @@ func (t *Table) Stop(ctx context.Context) error {
 	}
 	var errs []error
 	for sh, entries := range by {
-		errs = append(errs, t.handAllBack(ctx, sh, entries))
+		sh.restUntil.Store(0)
+		for part := range slices.Chunk(entries, asksMax) {
+			errs = append(errs, t.call(ctx, sh, part))
+		}
 	}
 	return errors.Join(errs...)
-}
-
-// handAllBack tells the origin that the node holds nothing of these keys.
-func (t *Table) handAllBack(ctx context.Context, sh *shard, entries []*entry) error {
-	for len(entries) > 0 {
-		n := min(len(entries), asksMax)
-		sh.number++
-		call := store.GrantCall{Node: t.node, Number: sh.number}
-		for _, e := range entries[:n] {
-			call.Asks = append(call.Asks, store.GrantAsk{Limit: e.limit, TTL: time.Second,
-				Key: e.name.SlotsKey()})
-		}
-		if _, err := t.cfg.Origin.Grants(ctx, sh.index, call); err != nil {
-			return err
-		}
-		entries = entries[n:]
-	}
-	return nil
 }

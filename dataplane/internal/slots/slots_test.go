@@ -313,3 +313,28 @@ func TestStopHandsBack(t *testing.T) {
 		}
 	})
 }
+
+// A node that stops keeps no slot to spare, however many it had, and hands them back right after a call that failed.
+func TestStopHandsSpareSlotsBack(t *testing.T) {
+	for _, failed := range []bool{false, true} {
+		fleet(t, 2, func(t *testing.T, _ *memstore.Origin, n []*node) {
+			n[0].try(20, 5*time.Minute)
+			n[0].try(20, 5*time.Minute)
+			if failed {
+				n[0].way.Faults.Fail(errors.New("away"))
+				for n[0].try(20, 5*time.Minute).Granted { // until there is no slot to spare
+				}
+				n[0].way.Faults.Fail(nil)
+			}
+			n[0].kill()
+			if err := n[0].Stop(t.Context()); err != nil {
+				t.Error(err)
+			}
+			for i := range 20 {
+				if r := n[1].waitFor(100*time.Millisecond, 20, time.Minute); !r.Granted {
+					t.Fatalf("failed %v, slot %d: %+v", failed, i, r)
+				}
+			}
+		})
+	}
+}
