@@ -91,8 +91,8 @@ func TestOrigin(t *testing.T, open func(t testing.TB) Origin) {
 		group("Hold", originHoldTests, of(has.Relayed != nil, originHoldForeignTests), of(timed, originHoldTimeTests))
 		group("Record", originRecordTests, of(timed, originRecordTimeTests))
 		group("a failover of a group", of(subject.State != nil, originHoldFailoverTests))
-		group("Grants to nodes", originGrantsTests, of(timed, originGrantsTimeTests))
-		group("Grants to leases", originLeasesTests)
+		group("Grants to nodes", grantTests(originGrantsTests), of(timed, grantTests(originGrantsTimeTests)))
+		group("Grants to leases", grantTests(originLeasesTests))
 	}
 	if has.Relayed != nil {
 		group("Changes", originChangesTests)
@@ -124,17 +124,14 @@ type originTest struct {
 	parts
 	stream originStream
 	cell   window.Cell // the first of cells
-	key    window.Key  // the first of slotKeys, in the same shard
 }
 
 func newOriginTest(t *testing.T, h Origin) *originTest {
 	if h.Grow != nil {
 		h.Grow(t)
 	}
-	o := &originTest{T: t, Origin: h, parts: partsOf(h.Origin), stream: newOriginStream(),
+	return &originTest{T: t, Origin: h, parts: partsOf(h.Origin), stream: newOriginStream(),
 		cell: suite.LiveCell("w", "id-0")}
-	o.key = o.slotKeys(1)[0]
-	return o
 }
 
 // lost makes a call whose reply is lost.
@@ -336,8 +333,9 @@ func callGranter(h *originTest, ctx context.Context, errs map[string]error) {
 	_, errs["Hold"] = h.Hold(ctx, h.callOf(opens("a", h.cells(1)[0], 1, 9)))
 	_, errs["Hold of a record"] = h.Hold(ctx, h.recordCall(record("a", "x")))
 	_, errs["Hold of nothing"] = h.Hold(ctx, store.HoldCall{Group: h.cell.Key, Stream: 1})
+	key := newGrantTest(h).key
 	_, errs["Grants"] = h.Grants(ctx, h.shard(), store.GrantCall{Node: 1, Number: 1,
-		Asks: []store.GrantAsk{wants(h.key, 1, 0, 1), acquires(h.key, "id", 1)}})
+		Asks: []store.GrantAsk{wants(key, 1, 0, 1), acquires(key, "id", 1)}})
 }
 
 func callRelayed(h *originTest, ctx context.Context, errs map[string]error) {

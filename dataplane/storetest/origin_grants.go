@@ -13,8 +13,29 @@ import (
 
 const grantTTL = time.Minute // longer than a test takes
 
+// grantTest is a subtest about grants.
+type grantTest struct {
+	*originTest
+	key window.Key // the first of slotKeys
+}
+
+func newGrantTest(h *originTest) *grantTest {
+	g := &grantTest{originTest: h}
+	g.key = g.slotKeys(1)[0]
+	return g
+}
+
+// grantTests makes subtests about grants subtests like others.
+func grantTests(of map[string]func(*grantTest)) map[string]func(*originTest) {
+	tests := make(map[string]func(*originTest))
+	for name, test := range of {
+		tests[name] = func(h *originTest) { test(newGrantTest(h)) }
+	}
+	return tests
+}
+
 // slotKeys are n keys of the shard of the other tests' cells.
-func (h *originTest) slotKeys(n int) (keys []window.Key) {
+func (h *grantTest) slotKeys(n int) (keys []window.Key) {
 	for i := 0; len(keys) < n; i++ {
 		if key := store.SlotsKey("w", "n", fmt.Sprint("id-", i)); h.ShardOf(&key) == h.shard() {
 			keys = append(keys, key)
@@ -40,7 +61,7 @@ func renews(key window.Key, id string) store.GrantAsk {
 func releases(key window.Key, id string) store.GrantAsk { return store.GrantAsk{Key: key, Lease: id} }
 
 // grantsOf calls as a node, and expects an answer to each ask.
-func (h *originTest) grantsOf(node uint64, number int64, asks ...store.GrantAsk) []store.GrantAnswer {
+func (h *grantTest) grantsOf(node uint64, number int64, asks ...store.GrantAsk) []store.GrantAnswer {
 	h.Helper()
 	reply, err := h.Grants(h.Context(), h.shard(), store.GrantCall{Node: node, Number: number, Asks: asks})
 	if err != nil || len(reply.Answers) != len(asks) || reply.Now.IsZero() {
@@ -50,13 +71,13 @@ func (h *originTest) grantsOf(node uint64, number int64, asks ...store.GrantAsk)
 }
 
 // leasesOf calls about leases alone.
-func (h *originTest) leasesOf(asks ...store.GrantAsk) []store.GrantAnswer {
+func (h *grantTest) leasesOf(asks ...store.GrantAsk) []store.GrantAnswer {
 	h.Helper()
 	return h.grantsOf(0, 0, asks...)
 }
 
 // wantGrant calls about one key, and expects what is held by the node and by all others.
-func (h *originTest) wantGrant(node uint64, number int64, ask store.GrantAsk, held, others int64) store.GrantAnswer {
+func (h *grantTest) wantGrant(node uint64, number int64, ask store.GrantAsk, held, others int64) store.GrantAnswer {
 	h.Helper()
 	a := h.grantsOf(node, number, ask)[0]
 	if a.Held != held || a.Others != others || a.Err != nil {
@@ -66,7 +87,7 @@ func (h *originTest) wantGrant(node uint64, number int64, ask store.GrantAsk, he
 }
 
 // wantLease makes one ask, and expects whether the lease is held, and how many slots of the key are.
-func (h *originTest) wantLease(ask store.GrantAsk, held bool, slots int64) store.GrantAnswer {
+func (h *grantTest) wantLease(ask store.GrantAsk, held bool, slots int64) store.GrantAnswer {
 	h.Helper()
 	a := h.leasesOf(ask)[0]
 	if a.Held != granted(held) || a.Held+a.Others != slots || a.Err != nil {
@@ -98,8 +119,8 @@ func (h *originTest) pass(d time.Duration) {
 	h.within("some time has passed", func() bool { return h.Clock(h).Sub(start) > d })
 }
 
-var originGrantsTests = map[string]func(*originTest){
-	"are those of the example": func(h *originTest) {
+var originGrantsTests = map[string]func(*grantTest){
+	"are those of the example": func(h *grantTest) {
 		h.wantGrant(1, 1, wants(h.key, 5, 0, 3), 3, 0)
 		h.wantGrant(0, 0, acquires(h.key, "a", 5), 1, 3)
 		h.wantGrant(2, 1, wants(h.key, 5, 0, 3), 1, 4)
@@ -109,7 +130,7 @@ var originGrantsTests = map[string]func(*originTest){
 		h.wantGrant(0, 0, releases(h.key, "a"), 0, 4)
 		h.wantGrant(2, 3, wants(h.key, 5, 2, 1), 3, 2)
 	},
-	"are granted while the limit has room": func(h *originTest) {
+	"are granted while the limit has room": func(h *grantTest) {
 		k := h.slotKeys(2)
 		a := h.grantsOf(1, 1, wants(k[0], 5, 0, 3), wants(k[1], 1, 0, 1))
 		if a[0].Held != 3 || a[1].Held != 1 || a[0].Others != 0 {
@@ -120,26 +141,26 @@ var originGrantsTests = map[string]func(*originTest){
 		h.wantGrant(3, 2, wants(k[1], 1, 0, 1), 0, 1)
 		h.wantGrant(1, 2, wants(k[0], 5, 3, 1), 3, 2)
 	},
-	"are what the node says last": func(h *originTest) {
+	"are what the node says last": func(h *grantTest) {
 		h.wantGrant(1, 1, wants(h.key, 5, 0, 5), 5, 0)
 		h.wantGrant(1, 2, wants(h.key, 5, 2, 0), 2, 0)
 		h.wantGrant(2, 1, wants(h.key, 5, 0, 5), 3, 2)
 		h.wantGrant(1, 3, wants(h.key, 5, 0, 0), 0, 3)
 		h.wantGrant(2, 2, wants(h.key, 5, 3, 2), 5, 0)
 	},
-	"that are held stay when the limit is lowered": func(h *originTest) {
+	"that are held stay when the limit is lowered": func(h *grantTest) {
 		h.wantGrant(1, 1, wants(h.key, 5, 0, 5), 5, 0)
 		h.wantGrant(1, 2, wants(h.key, 2, 4, 1), 4, 0)
 		h.wantGrant(2, 1, wants(h.key, 2, 0, 1), 0, 4)
 		h.wantGrant(1, 3, wants(h.key, 2, 1, 0), 1, 0)
 		h.wantGrant(2, 2, wants(h.key, 2, 0, 2), 1, 1)
 	},
-	"that the origin does not know of count as wanted": func(h *originTest) {
+	"that the origin does not know of count as wanted": func(h *grantTest) {
 		h.wantGrant(1, 1, wants(h.key, 5, 0, 4), 4, 0)
 		h.wantGrant(2, 1, wants(h.key, 5, 4, 0), 1, 4)
 		h.wantGrant(1, 2, wants(h.key, 5, 5, 0), 4, 1)
 	},
-	"are granted once however often a call comes": func(h *originTest) {
+	"are granted once however often a call comes": func(h *grantTest) {
 		for range 3 {
 			h.wantGrant(1, 1, wants(h.key, 5, 0, 2), 2, 0)
 		}
@@ -151,7 +172,7 @@ var originGrantsTests = map[string]func(*originTest){
 		h.wantGrant(1, 4, wants(h.key, 5, 0, 0), 0, 2)
 		h.wantGrant(2, 2, wants(h.key, 5, 1, 5), 2, 0) // now there would be room
 	},
-	"stay as they are after a late call": func(h *originTest) {
+	"stay as they are after a late call": func(h *grantTest) {
 		h.wantGrant(1, 5, wants(h.key, 5, 0, 2), 2, 0)
 		h.wantGrant(1, 6, wants(h.key, 5, 0, 0), 0, 0)
 		a := h.grantsOf(1, 5, wants(h.key, 5, 2, 3))[0]
@@ -160,7 +181,7 @@ var originGrantsTests = map[string]func(*originTest){
 		}
 		h.wantGrant(2, 1, wants(h.key, 5, 0, 5), 5, 0)
 	},
-	"end with their time": func(h *originTest) {
+	"end with their time": func(h *grantTest) {
 		short := wants(h.key, 5, 0, 4)
 		short.TTL = 50 * time.Millisecond
 		h.wantGrant(1, 1, short, 4, 0)
@@ -175,7 +196,7 @@ var originGrantsTests = map[string]func(*originTest){
 		})
 		h.wantGrant(1, 2, wants(h.key, 5, 4, 0), 0, 5) // they are another's now
 	},
-	"are kept by renewal": func(h *originTest) {
+	"are kept by renewal": func(h *grantTest) {
 		short := wants(h.key, 1, 0, 1)
 		short.TTL = 50 * time.Millisecond
 		h.wantGrant(1, 1, short, 1, 0)
@@ -183,7 +204,7 @@ var originGrantsTests = map[string]func(*originTest){
 		h.pass(2 * short.TTL)
 		h.wantGrant(2, 1, wants(h.key, 1, 0, 1), 0, 1)
 	},
-	"are spare while much is left, and no node is refused": func(h *originTest) {
+	"are spare while much is left, and no node is refused": func(h *grantTest) {
 		ask := wants(h.key, 20, 0, 2)
 		ask.Spare = 4
 		h.wantGrant(1, 1, ask, 6, 0)
@@ -201,7 +222,7 @@ var originGrantsTests = map[string]func(*originTest){
 		h.wantGrant(3, 2, wants(h.key, 20, 6, 1), 7, 10)
 		h.wantGrant(2, 3, ask, 9, 9) // 3 were left, of which half
 	},
-	"are as many as limits may be": func(h *originTest) {
+	"are as many as limits may be": func(h *grantTest) {
 		h.wantGrant(1, store.CountMax-1, wants(h.key, store.CountMax, 0, store.CountMax-1), store.CountMax-1, 0)
 		h.wantGrant(2, 1, wants(h.key, store.CountMax, 0, store.CountMax), 1, store.CountMax-1)
 		a := h.grantsOf(1, store.CountMax, wants(h.key, store.CountMax, 1, 0))[0]
@@ -209,7 +230,7 @@ var originGrantsTests = map[string]func(*originTest){
 			h.Errorf("%+v", a)
 		}
 	},
-	"of many keys come in one call": func(h *originTest) {
+	"of many keys come in one call": func(h *grantTest) {
 		var asks []store.GrantAsk
 		for _, k := range h.slotKeys(1200) {
 			asks = append(asks, wants(k, 3, 0, 2))
@@ -220,7 +241,7 @@ var originGrantsTests = map[string]func(*originTest){
 			}
 		}
 	},
-	"of many nodes at once are no more than the limit": func(h *originTest) {
+	"of many nodes at once are no more than the limit": func(h *grantTest) {
 		h.atOnce(30, 50, func(i int) (int64, error) {
 			call := store.GrantCall{Node: uint64(i) + 1, Number: 1, Asks: []store.GrantAsk{wants(h.key, 50, 0, 3)}}
 			reply, err := h.Grants(h.Context(), h.shard(), call)
@@ -230,7 +251,7 @@ var originGrantsTests = map[string]func(*originTest){
 			return reply.Answers[0].Held, nil
 		})
 	},
-	"of names that look alike are apart": func(h *originTest) {
+	"of names that look alike are apart": func(h *grantTest) {
 		for i, name := range [][3]string{{"a", "b", "c"}, {"a:b", "", "c"}, {"a", "b:c", "x"}, {"a", "b", "c:x"},
 			{"a", "b", "C"}, {"a", "b", "c "}, {"a", "b", "{c}"}, {"a", "b", "%7Bc%7D"}, {"a", "b", "\x00"}} {
 			k := store.SlotsKey(name[0], name[1]+"n", name[2])
@@ -239,7 +260,7 @@ var originGrantsTests = map[string]func(*originTest){
 			}
 		}
 	},
-	"and cells of the same names are apart": func(h *originTest) {
+	"and cells of the same names are apart": func(h *grantTest) {
 		c := h.cells(1)[0]
 		h.send(store.Cost{Cell: c, Add: 3})
 		k := store.SlotsKey(c.Workspace, c.Namespace, c.Identifier)
@@ -248,7 +269,7 @@ var originGrantsTests = map[string]func(*originTest){
 		}
 		h.wantRegions([]window.Cell{c}, 3)
 	},
-	"that are out of bounds are refused, and none beside them": func(h *originTest) {
+	"that are out of bounds are refused, and none beside them": func(h *grantTest) {
 		for name, spoil := range map[string]func(*store.GrantAsk){
 			"no name":      func(a *store.GrantAsk) { a.Key.Identifier = "" },
 			"long name":    func(a *store.GrantAsk) { a.Key.Identifier = strings.Repeat("x", window.IdentifierBytesMax+1) },
@@ -282,7 +303,7 @@ var originGrantsTests = map[string]func(*originTest){
 			h.Errorf("no asks: %+v: %v", reply, err)
 		}
 	},
-	"that an emptied origin has lost are said again before others are granted": func(h *originTest) {
+	"that an emptied origin has lost are said again before others are granted": func(h *grantTest) {
 		brief := func(have, want int64) store.GrantAsk {
 			ask := wants(h.key, 5, have, want)
 			ask.TTL = 400 * time.Millisecond
@@ -312,8 +333,8 @@ var originGrantsTests = map[string]func(*originTest){
 }
 
 // originGrantsTimeTests need a clock that can be set.
-var originGrantsTimeTests = map[string]func(*originTest){
-	"that were handed back stay so for some time": func(h *originTest) {
+var originGrantsTimeTests = map[string]func(*grantTest){
+	"that were handed back stay so for some time": func(h *grantTest) {
 		brief, long := wants(h.key, 5, 0, 5), wants(h.key, 5, 5, 0)
 		brief.TTL, long.TTL = 2*store.GrantKeptFor, store.GrantTTLMax
 		h.wantGrant(1, 1, brief, 5, 0)
@@ -327,8 +348,8 @@ var originGrantsTimeTests = map[string]func(*originTest){
 	},
 }
 
-var originLeasesTests = map[string]func(*originTest){
-	"are granted while the limit has room": func(h *originTest) {
+var originLeasesTests = map[string]func(*grantTest){
+	"are granted while the limit has room": func(h *grantTest) {
 		k := h.slotKeys(2)
 		h.wantLease(acquires(k[0], "a", 2), true, 1)
 		h.wantLease(acquires(k[1], "a", 0), false, 0)
@@ -338,7 +359,7 @@ var originLeasesTests = map[string]func(*originTest){
 		}
 		h.wantLease(acquires(k[0], "c", 3), true, 3)
 	},
-	"are one however often they are acquired": func(h *originTest) {
+	"are one however often they are acquired": func(h *grantTest) {
 		for range 3 {
 			h.wantLease(acquires(h.key, "a", 2), true, 1)
 		}
@@ -347,7 +368,7 @@ var originLeasesTests = map[string]func(*originTest){
 		h.wantLease(acquires(h.key, "b", 2), true, 2)
 		h.wantLease(acquires(h.key, "a", 0), true, 2) // a limit that was lowered ends nothing
 	},
-	"make room when they are released, once": func(h *originTest) {
+	"make room when they are released, once": func(h *grantTest) {
 		h.wantLease(acquires(h.key, "a", 2), true, 1)
 		h.wantLease(acquires(h.key, "b", 2), true, 2)
 		h.wantLease(releases(h.key, "a"), false, 1)
@@ -356,14 +377,14 @@ var originLeasesTests = map[string]func(*originTest){
 		h.wantLease(acquires(h.key, "c", 2), true, 2)
 		h.wantLease(acquires(h.key, "d", 2), false, 2)
 	},
-	"end with their time, and are not renewed then": func(h *originTest) {
+	"end with their time, and are not renewed then": func(h *grantTest) {
 		short := acquires(h.key, "a", 1)
 		short.TTL = 50 * time.Millisecond
 		h.wantLease(short, true, 1)
 		h.within("it has ended", func() bool { return h.leasesOf(acquires(h.key, "b", 1))[0].Held == 1 })
 		h.wantLease(renews(h.key, "a"), false, 1)
 	},
-	"are kept by renewal": func(h *originTest) {
+	"are kept by renewal": func(h *grantTest) {
 		short := acquires(h.key, "a", 1)
 		short.TTL = 50 * time.Millisecond
 		h.wantLease(short, true, 1)
@@ -371,7 +392,7 @@ var originLeasesTests = map[string]func(*originTest){
 		h.pass(2 * short.TTL)
 		h.wantLease(acquires(h.key, "b", 1), false, 1)
 	},
-	"do not end earlier by a word that is late": func(h *originTest) {
+	"do not end earlier by a word that is late": func(h *grantTest) {
 		short := acquires(h.key, "a", 1)
 		short.TTL = 50 * time.Millisecond
 		h.wantLease(short, true, 1)
@@ -382,7 +403,7 @@ var originLeasesTests = map[string]func(*originTest){
 		h.pass(2 * short.TTL)
 		h.wantLease(acquires(h.key, "b", 1), false, 1)
 	},
-	"and slots of nodes have one limit": func(h *originTest) {
+	"and slots of nodes have one limit": func(h *grantTest) {
 		h.wantGrant(1, 1, wants(h.key, 3, 0, 2), 2, 0)
 		h.wantLease(acquires(h.key, "a", 3), true, 3)
 		h.wantLease(acquires(h.key, "b", 3), false, 3)
@@ -393,7 +414,7 @@ var originLeasesTests = map[string]func(*originTest){
 		h.wantGrant(1, 3, wants(h.key, 3, 2, 1), 3, 0)
 		h.wantLease(acquires(h.key, "a", 3), false, 3)
 	},
-	"are told when the first of the others ends": func(h *originTest) {
+	"are told when the first of the others ends": func(h *grantTest) {
 		for i, id := range []string{"a", "b", "c"} {
 			ask := acquires(h.key, id, 3)
 			ask.TTL -= time.Duration(i) * 10 * time.Second
@@ -409,7 +430,7 @@ var originLeasesTests = map[string]func(*originTest){
 			}
 		}
 	},
-	"that were not granted starve nobody by their renewal": func(h *originTest) {
+	"that were not granted starve nobody by their renewal": func(h *grantTest) {
 		h.wantGrant(1, 1, wants(h.key, 1, 0, 1), 1, 0)
 		h.wantLease(renews(h.key, "a"), false, 1)
 		if a := h.wantGrant(1, 2, wants(h.key, 1, 1, 0), 1, 0); a.Starved {
@@ -420,13 +441,13 @@ var originLeasesTests = map[string]func(*originTest){
 			h.Errorf("%+v", a)
 		}
 	},
-	"come in one call with what a node holds": func(h *originTest) {
+	"come in one call with what a node holds": func(h *grantTest) {
 		a := h.grantsOf(1, 1, acquires(h.key, "a", 3), wants(h.key, 3, 0, 3), releases(h.key, "a"))
 		if a[0].Held != 1 || a[1].Held != 2 || a[1].Others != 1 || a[2].Held != 0 || a[2].Others != 2 {
 			h.Errorf("%+v", a)
 		}
 	},
-	"that an emptied origin has lost come back by renewal, before others are granted": func(h *originTest) {
+	"that an emptied origin has lost come back by renewal, before others are granted": func(h *grantTest) {
 		brief := func(ask store.GrantAsk) store.GrantAsk { ask.TTL = 400 * time.Millisecond; return ask }
 		h.wantLease(acquires(h.key, "a", 2), true, 1)
 		h.wantLease(acquires(h.key, "b", 2), true, 2)
@@ -441,7 +462,7 @@ var originLeasesTests = map[string]func(*originTest){
 		h.within("it has grown old", func() bool { return h.leasesOf(brief(acquires(h.key, "c", 3)))[0].Held == 1 })
 		h.wantLease(brief(renews(h.key, "d")), false, 3)
 	},
-	"of many keys come in one call": func(h *originTest) {
+	"of many keys come in one call": func(h *grantTest) {
 		var asks []store.GrantAsk
 		for i, k := range h.slotKeys(1200) {
 			asks = append(asks, acquires(k, fmt.Sprint(i), 3))
@@ -452,14 +473,14 @@ var originLeasesTests = map[string]func(*originTest){
 			}
 		}
 	},
-	"of many callers at once are no more than the limit": func(h *originTest) {
+	"of many callers at once are no more than the limit": func(h *grantTest) {
 		h.atOnce(80, 50, func(i int) (int64, error) {
 			call := store.GrantCall{Asks: []store.GrantAsk{acquires(h.key, fmt.Sprint(i), 50)}}
 			reply, err := h.Grants(h.Context(), h.shard(), call)
 			return granted(err == nil && reply.Answers[0].Held == 1), err
 		})
 	},
-	"that are out of bounds are refused, and none beside them": func(h *originTest) {
+	"that are out of bounds are refused, and none beside them": func(h *grantTest) {
 		for name, spoil := range map[string]func(*store.GrantAsk){
 			"long id":               func(a *store.GrantAsk) { a.Lease = strings.Repeat("x", store.LeaseIDBytesMax+1) },
 			"two slots":             func(a *store.GrantAsk) { a.Have = 1 },
