@@ -100,42 +100,54 @@ func (o *heldHook) Hold(ctx context.Context, call store.HoldCall) (store.HoldRep
 	return o.hook(call, do)
 }
 
-// A settlement that the origin has not taken is stated again, also if the answer to an earlier call comes after it.
+// A settlement that the origin has not taken is stated again, also if the answer to an earlier call comes after it: the
+// answer about the record, or about what its holds count then.
 func TestAnAnswerThatComesLateUndoesNoSettlement(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		origin := &heldHook{FullOrigin: memstore.NewOrigin(memstore.OriginOptions{})}
-		nodes := region(t, 1, origin, store.NamespaceRow{})
-		defer stopAll(nodes)
-		wantReserved(t, nodes[0], reserveFor("one", time.Hour, askDay("k", 60, 100)), true)
-		var down atomic.Bool
-		origin.hook = func(call store.HoldCall, do func() (store.HoldReply, error)) (store.HoldReply, error) {
-			if len(call.Holds) > 0 && down.Load() {
-				return store.HoldReply{}, errors.New("down")
-			}
-			reply, err := do()
-			if r := call.Record; r != nil && r.Text == "" && !r.Settled {
-				time.Sleep(30 * time.Millisecond)
-			}
-			return reply, err
+	for name, isLate := range map[string]func(call *store.HoldCall) bool{
+		"of the record": func(call *store.HoldCall) bool {
+			return call.Record != nil && call.Record.Text == "" && !call.Record.Settled
+		},
+		"of its holds": func(call *store.HoldCall) bool { return call.Record == nil && len(call.Holds) > 0 },
+	} {
+		t.Run(name, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) { settleBesideALateAnswer(t, isLate) })
+		})
+	}
+}
+
+func settleBesideALateAnswer(t *testing.T, isLate func(call *store.HoldCall) bool) {
+	origin := &heldHook{FullOrigin: memstore.NewOrigin(memstore.OriginOptions{})}
+	nodes := region(t, 1, origin, store.NamespaceRow{})
+	defer stopAll(nodes)
+	wantReserved(t, nodes[0], reserveFor("one", time.Hour, askDay("k", 60, 100)), true)
+	var down atomic.Bool
+	origin.hook = func(call store.HoldCall, do func() (store.HoldReply, error)) (store.HoldReply, error) {
+		if len(call.Holds) > 0 && down.Load() {
+			return store.HoldReply{}, errors.New("down")
 		}
-		spent := make(chan error)
-		go func() {
-			_, err := nodes[0].Spend(t.Context(), "one", 5)
-			spent <- err
-		}()
-		time.Sleep(10 * time.Millisecond)
-		down.Store(true)
-		s, err := nodes[0].Settle(t.Context(), "one", 40)
-		wantSettled(t, "settled", s, err, true, false, 40)
-		if err := <-spent; err != nil {
-			t.Error(err)
+		reply, err := do()
+		if isLate(&call) {
+			time.Sleep(30 * time.Millisecond)
 		}
-		down.Store(false)
-		time.Sleep(3 * time.Second)
-		wantReserved(t, nodes[0], reserveFor("more", 0, askDay("k", 61, 100)), false)
-		time.Sleep(20 * time.Millisecond)
-		wantReserved(t, nodes[0], reserveFor("left", 0, askDay("k", 60, 100)), true)
-	})
+		return reply, err
+	}
+	spent := make(chan error)
+	go func() {
+		_, err := nodes[0].Spend(t.Context(), "one", 5)
+		spent <- err
+	}()
+	time.Sleep(10 * time.Millisecond)
+	down.Store(true)
+	s, err := nodes[0].Settle(t.Context(), "one", 40)
+	wantSettled(t, "settled", s, err, true, false, 40)
+	if err := <-spent; err != nil {
+		t.Error(err)
+	}
+	down.Store(false)
+	time.Sleep(3 * time.Second)
+	wantReserved(t, nodes[0], reserveFor("more", 0, askDay("k", 61, 100)), false)
+	time.Sleep(20 * time.Millisecond)
+	wantReserved(t, nodes[0], reserveFor("left", 0, askDay("k", 60, 100)), true)
 }
 
 // A reservation that another node settles before its maker has an answer is over: it was not denied.
