@@ -275,8 +275,8 @@ func inNamespace(namespace string, next acquirer) acquirer {
 	}
 }
 
-// Three quarters of the waits may be one caller's, whichever port it uses; by its token, if it shows one. The last waits
-// are for callers that have none.
+// Three quarters of the waits may be one caller's, whichever port it uses; by its token, if it shows one. The last
+// waits are for callers that have none.
 func TestWhoWaitsLeavesRoomForOthers(t *testing.T) {
 	for _, d := range []door{doors[0], doors[7]} {
 		for _, token := range []string{"", "one"} {

@@ -33,9 +33,9 @@ var ErrNotApplied = errors.New("origin: nothing was applied")
 // anew in it: its next Cost has all that it has accepted as Restore and the highest region total of
 // earlier answers as Known, and only what it accepts from then on is of this epoch. Where
 // ErrEpoch refuses a cost with Epoch 0, the refused Add becomes Restore: others may know of it. Cost that
-// followed it may become Restore with it, unless the origin has it. A cost with Epoch 0 that is added is of the epoch of
-// its answer, and no part of Restore in that one, whatever other calls have answered while it was on its way. Totals of
-// the new epoch, which another call may have brought first, are no part of Known. storetest's test of an emptied origin
+// followed it may become Restore with it, unless the origin has it. A cost with Epoch 0 that is added is of the epoch
+// of its answer, and no part of Restore in that one, whatever other calls have answered meanwhile. Totals of the new
+// epoch, which another call may have brought first, are no part of Known. storetest's test of an emptied origin
 // has a node that does no more than that.
 type Epoch uint32
 

@@ -98,8 +98,8 @@ func (e *Entry) rotateLocked(h *Horizon, sequence int64) (agedOut int64, ok bool
 	return agedOut, true
 }
 
-// MoveOn moves the entry on to a cell, if that has begun by nowMs. An entry that was moved back because the clock was set
-// back stays behind until the next request. agedOut is as rotate has it.
+// MoveOn moves the entry on to a cell, if that has begun by nowMs. An entry that was moved back because the clock was
+// set back stays behind until the next request. agedOut is as rotate has it.
 func (e *Entry) MoveOn(h *Horizon, sequence, nowMs int64) (agedOut int64) {
 	agedOut, _ = e.rotate(h, min(sequence, window.Sequence(nowMs, e.DurationMs())))
 	return agedOut
