@@ -247,7 +247,9 @@ func (s *Reservations) takeBack(ctx context.Context, r *Record) {
 
 // withdraw has Send end a reservation whose record may be stored, unless another call has found it.
 func (s *Reservations) withdraw(id string, r *Record) {
-	s.keep(&kept{id: id, record: r, numbers: make(map[int]number), unstated: true, withdraw: true})
+	of := *r // r may be judged again while Send reads the record
+	of.Items = slices.Clone(r.Items)
+	s.keep(&kept{id: id, record: &of, numbers: make(map[int]number), unstated: true, withdraw: true})
 }
 
 // existing is called when holds were refused. It returns the reservation with this ID if there is one for the same

@@ -54,7 +54,8 @@ var (
 	descBounds = collect.NewCounter("weir_concurrency_bounds_total",
 		"Requests about leases that were refused because a bound of this node was reached, by bound: keys (keys with "+
 			"leases, or leases by ID), waiters (requests that wait for one key), leases (leases of one key), calls (no turn "+
-			"for a call to the origin in time). A caller is refused if it has its share of a bound, even if others are not.", "bound")
+			"for a call to the origin in time). A caller is refused if it has its share of a bound, even if others are not.",
+		"bound")
 	descLeasesLost = collect.NewCounter("weir_concurrency_leases_lost_total",
 		"Leases that ended before they were released, because this node could not renew their slots in time, or because the "+
 			"origin lost its data.")
