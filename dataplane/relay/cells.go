@@ -30,7 +30,7 @@ type cell struct {
 // ownCount is what a relay knows of a cell that its own region has counted in.
 type ownCount struct {
 	number           uint32    // that the relay has told with the cell's name; 0 before
-	total, limit     int64     // as the origin had them last; total only grows
+	total, limit     int64     // as the origin had them last while it was healed; total only grows
 	published        int64     // the largest count that is stored in the news; 0 if none is; only grows
 	seen             int64     // the largest total that the origin had, in whatever epoch: for peers alone, see seeLocked
 	handed           int64     // to peers, of seen
@@ -139,8 +139,9 @@ func (c *cell) isForeign() bool { return c.first.of != nil }
 // book holds the cells of a shard, and lists of those that need something.
 type book struct {
 	mu         sync.Mutex
-	nowMs      int64     // the origin's clock, when it last answered
-	answeredAt time.Time // when that was, by a clock that does not step; zero: nowMs is another shard's
+	nowMs      int64       // the origin's clock, when it last answered
+	answeredAt time.Time   // when that was, by a clock that does not step; zero: nowMs is another shard's
+	healed     store.Epoch // the last epoch in which the origin was healed
 	cells      cellIndex
 	due        map[*cell]struct{} // those whose total may have to be told
 	unsaved    map[*cell]struct{} // those whose total may have to be stored for good
@@ -177,8 +178,9 @@ func (b *book) init(shards int) {
 	b.unhanded = make(map[*cell]struct{})
 }
 
-// forgetOwn forgets the own region's side of all cells, except what peers receive if the shard still leads. The others'
-// side stays, and the load that follows has it sent again: see changes.
+// forgetOwn forgets the own region's side of all cells. If the shard still leads, it keeps what peers receive, and the
+// totals to which an origin is raised that is emptied before the next load. The others' side stays, and the load that
+// follows has it sent again: see changes.
 func (b *book) forgetOwn(leads bool) {
 	b.mu.Lock()
 	defer b.mu.Unlock()
@@ -190,7 +192,7 @@ func (b *book) forgetOwn(leads bool) {
 	for c := range b.cells.allOwn() { // what is on its way keeps cells
 		kept := ownCount{}
 		if leads && b.nudge != nil {
-			kept = ownCount{limit: c.limit, seen: c.seen, handed: c.handed}
+			kept = ownCount{total: c.total, limit: c.limit, seen: c.seen, handed: c.handed}
 		}
 		*c.ownCount = kept
 	}
@@ -267,6 +269,13 @@ func (b *book) setClock(now time.Time) {
 	b.nowMs, b.answeredAt = now.UnixMilli(), time.Now()
 }
 
+// setHealed records the epoch in which the origin is healed.
+func (b *book) setHealed(epoch store.Epoch) {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	b.healed = epoch
+}
+
 // suppose has another shard's clock stand for the origin's.
 func (b *book) suppose(nowMs int64) {
 	b.mu.Lock()
@@ -333,8 +342,8 @@ func (b *book) growLocked(ch *store.Change, now time.Time) {
 }
 
 // seeLocked takes note of a total for peers. It is a lower bound of what the region has accepted, so peers may have it
-// before the relay has loaded and healed its origin, also while MySQL is away. It stays apart from the cell's total,
-// which heals an emptied origin: the origin would count a total of its own epoch twice.
+// before the relay has loaded and healed its origin, also while MySQL is away. Until the origin is healed it stays apart
+// from the cell's total, which heals an emptied origin: the origin would count a total of its own epoch twice.
 func (b *book) seeLocked(ch *store.Change) {
 	c := b.cells.own(b.cellLocked(&ch.Cell))
 	c.limit, c.seen = ch.Limit, max(c.seen, ch.Total)

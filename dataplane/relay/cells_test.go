@@ -157,7 +157,7 @@ func TestATotalOnlyGrows(t *testing.T) {
 	if c := b.cells.find(&x); c.total != 5 {
 		t.Errorf("%d, want 5", c.total)
 	}
-	if known := b.known(); len(known) != 1 || known[0].Total != 5 {
+	if known := b.known(1); len(known) != 1 || known[0].Total != 5 {
 		t.Errorf("an emptied origin is raised to %v, want 5", known)
 	}
 }

@@ -40,7 +40,7 @@ func (s *shard) publishToPeers(ctx context.Context, now time.Time) error {
 		return err
 	}
 	tuning := s.relay.tuning()
-	s.see(changes.Cells, tuning.MinGlobalDuration)
+	s.see(&changes, tuning.MinGlobalDuration, now)
 	for range roundsMax {
 		totals, left := s.chooseDirect(tuning)
 		if len(totals) > 0 {
@@ -53,25 +53,35 @@ func (s *shard) publishToPeers(ctx context.Context, now time.Time) error {
 	return nil
 }
 
-// see takes note of the origin's totals for peers.
-func (s *shard) see(changes []store.Change, shortest time.Duration) {
+// see takes note of the origin's totals for peers. If the origin is healed, an origin that is emptied later is raised
+// to the same totals, so peers never keep a count that their origin has lost. For example, take may wait for MySQL while
+// peers receive a count that it has not read.
+func (s *shard) see(changes *store.Changes, shortest time.Duration, now time.Time) {
 	s.book.mu.Lock()
 	defer s.book.mu.Unlock()
-	forWellFormed(changes, shortest, s.book.seeLocked)
+	note := s.book.seeLocked
+	if changes.Healed {
+		s.book.healed = changes.Epoch
+		note = func(ch *store.Change) { s.book.growLocked(ch, now) }
+	}
+	forWellFormed(changes.Cells, shortest, note)
 }
 
 // seeAll takes note of all that the origin holds, once in a term: while MySQL is away peers may need counts of cells
 // that have not changed since a predecessor kept them back.
-func (s *shard) seeAll(ctx context.Context) {
+func (s *shard) seeAll(ctx context.Context, now time.Time) {
 	if s.relay.cfg.Publish == nil || s.seenTerm == s.own.term {
 		return
 	}
-	all, err := s.scanAll(ctx)
+	changes, err := s.peek(ctx, 1)
+	if err == nil {
+		changes.Cells, err = s.scanAll(ctx, changes.Epoch)
+	}
 	if err != nil {
 		return // the next load scans again
 	}
 	s.seenTerm = s.own.term
-	s.see(all, s.own.tuning.MinGlobalDuration)
+	s.see(&changes, s.own.tuning.MinGlobalDuration, now)
 }
 
 // chooseDirect picks the totals of a row for peers, and takes note that they have them.

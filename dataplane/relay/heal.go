@@ -51,7 +51,7 @@ func (s *shard) begin(ctx context.Context, now time.Time) error {
 	s.forget() // another relay may have the lease before the next try
 	f.n++
 	f.again, f.err = now.Add(loadPause(f.n)), err
-	s.seeAll(ctx)
+	s.seeAll(ctx, now)
 	return err
 }
 
@@ -148,30 +148,22 @@ func (n *names) recallLocked(b *book, row *store.FeedRow, name *window.Cell, e *
 	return e.number == 0 || n.setLocked(row, e.number, known)
 }
 
-// scan learns the totals that the origin holds. They count only if it has not lost its counts meanwhile: otherwise they
-// may be of an epoch that is not healed yet, and the relay would heal it with its own counts.
+// scan learns the totals that the origin holds.
 func (s *shard) scan(ctx context.Context, now time.Time) error {
 	if _, err := s.changes(ctx, 1); err != nil {
 		return err
 	}
-	epoch := s.own.epoch
-	all, err := s.scanAll(ctx)
+	all, err := s.scanAll(ctx, s.own.epoch)
 	if err != nil {
 		return fmt.Errorf("scan shard %d: %w", s.index, err)
-	}
-	after, err := s.peek(ctx, 1)
-	if err != nil {
-		return err
-	}
-	if after.Epoch != epoch {
-		return errEmptiedMeanwhile
 	}
 	s.grow(all, now)
 	return nil
 }
 
-// scanAll is all that the origin holds.
-func (s *shard) scanAll(ctx context.Context) (all []store.Change, err error) {
+// scanAll returns all that the origin holds in an epoch. It fails if the origin loses its counts meanwhile: otherwise
+// the totals may be of an epoch that is not healed yet, and the relay would heal it with its own counts.
+func (s *shard) scanAll(ctx context.Context, epoch store.Epoch) (all []store.Change, err error) {
 	err = unlessStalled(ctx, func(ctx context.Context, progressed func()) error {
 		for cursor := uint64(0); ; progressed() {
 			cells, next, err := s.relay.cfg.Origin.Scan(ctx, s.index, cursor, scanMax)
@@ -184,6 +176,13 @@ func (s *shard) scanAll(ctx context.Context) (all []store.Change, err error) {
 			}
 		}
 	})
+	if err != nil {
+		return nil, err
+	}
+	after, err := s.peek(ctx, 1)
+	if err == nil && after.Epoch != epoch {
+		err = errEmptiedMeanwhile
+	}
 	return all, err
 }
 
@@ -192,10 +191,7 @@ func (s *shard) scanAll(ctx context.Context) (all []store.Change, err error) {
 // relay knows has in it what the origin would then count a second time. A replica that was promoted may have lost the
 // mark alone, and then is only marked anew.
 func (s *shard) heal(ctx context.Context, epoch store.Epoch) error {
-	var known []store.Change
-	if epoch != s.healedEpoch {
-		known = s.book.known()
-	}
+	known := s.book.known(epoch)
 	err := unlessStalled(ctx, func(ctx context.Context, progressed func()) error {
 		return s.raise(ctx, epoch, known, progressed)
 	})
@@ -219,10 +215,14 @@ func (s *shard) raise(ctx context.Context, epoch store.Epoch, known []store.Chan
 	return nil
 }
 
-// known lists the own region's counts.
-func (b *book) known() (all []store.Change) {
+// known lists the own region's counts of epochs before the given one. It returns none if that epoch was healed before:
+// then the counts may be of that epoch.
+func (b *book) known(epoch store.Epoch) (all []store.Change) {
 	b.mu.Lock()
 	defer b.mu.Unlock()
+	if epoch == b.healed {
+		return nil
+	}
 	for c := range b.cells.allOwn() {
 		if total := max(c.total, c.published, c.stored); total > 0 && !b.expired(c.expiresMs()) {
 			all = append(all, store.Change{Cell: c.name(), Total: total, Limit: c.limit})

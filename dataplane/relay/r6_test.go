@@ -4,11 +4,13 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"maps"
 	"math/rand/v2"
 	"testing"
 	"time"
 
 	"github.com/weirhq/weir/dataplane/memstore"
+	"github.com/weirhq/weir/dataplane/relay"
 	"github.com/weirhq/weir/dataplane/store"
 	"github.com/weirhq/weir/shared/window"
 )
@@ -163,6 +165,29 @@ func TestR6APromotedReplicaIsNotCountedTwice(t *testing.T) {
 	}
 }
 
+// R6: so it is if the relay has read its origin for peers alone, because MySQL is away, before the replica is promoted.
+func TestR6APromotedReplicaIsNotCountedTwiceAfterAReadForPeers(t *testing.T) {
+	w := newWorld(t, "eu", "us")
+	eu := w.regions[0]
+	c := eu.cell("k", time.Hour)
+	eu.accept(c, 40, 100)
+	unmarked := eu.origin.State()
+	w.run(time.Second)
+	if err := eu.relay.Stop(t.Context()); err != nil {
+		t.Fatal(err)
+	}
+	w.feed.Faults.Fail(errDown)
+	eu.publishingRelay()
+	w.run(time.Second)
+	eu.origin.Rollback(unmarked)
+	w.seen["eu"] = nil
+	w.feed.Faults.Fail(nil)
+	w.run(10 * time.Second)
+	if got := eu.total(c).Region; got != 40 {
+		t.Errorf("eu has %d of 40", got)
+	}
+}
+
 // R6: a relay that takes over an emptied origin raises it to what was told, and to what is stored for good, each alone.
 func TestR6ATakeoverOfAnEmptiedOrigin(t *testing.T) {
 	for _, what := range []string{"only told", "only stored"} {
@@ -238,6 +263,113 @@ func TestR6AnOriginThatIsEmptiedDuringAScan(t *testing.T) {
 	})
 	eu.relay = eu.newRelay("second")
 	w.run(2 * time.Second)
+	if got := eu.total(c).Region; got != 30 || scans < 2 {
+		t.Errorf("after %d scans the origin has %d, and 30 were accepted", scans, got)
+	}
+	w.wantKnown(c)
+}
+
+// R6: an emptied origin is raised to what its relay had handed to peers while MySQL was away, and to what the relay had
+// kept back from them: it hands that over as soon as another region uses the cell.
+func TestR6WhatPeersReceiveWithoutMySQLIsRestored(t *testing.T) {
+	w := newWorld(t, "eu", "us")
+	eu, us := w.regions[0], w.regions[1]
+	published := eu.publishingRelay()
+	w.run(time.Second)
+	handed, kept := eu.cell("handed", time.Hour), eu.cell("kept back", time.Hour)
+	eu.accept(handed, 1, 1000)
+	eu.accept(kept, 1, 1000)
+	w.feed.Faults.Fail(errDown)
+	w.run(interval) // a row waits for MySQL
+	eu.accept(handed, 400, 1000)
+	eu.accept(kept, 50, 1000)
+	w.run(interval)
+	eu.origin.Wipe()
+	w.run(time.Second)
+	w.feed.Faults.Fail(nil)
+	us.accept(kept, 1, 1000)
+	w.run(time.Second)
+	wantOfPeers(t, *published, map[window.Cell]int64{handed: 401, kept: 51})
+	for c, want := range map[window.Cell]int64{handed: 401, kept: 51} {
+		if got := eu.total(c).Region; got != want {
+			t.Errorf("%s: the origin has %d of %d", c.Identifier, got, want)
+		}
+	}
+	w.wantKnown(handed, kept)
+}
+
+// wantOfPeers checks the largest counts that peers were handed.
+func wantOfPeers(t *testing.T, rows []store.FeedRow, want map[window.Cell]int64) {
+	t.Helper()
+	got := make(map[window.Cell]int64)
+	for _, row := range rows {
+		err := relay.Decode(row.Payload, func(c window.Cell, total int64) { got[c] = max(got[c], total) })
+		if err != nil {
+			t.Fatal(err)
+		}
+	}
+	if !maps.Equal(got, want) {
+		t.Errorf("peers were handed %v, want %v", got, want)
+	}
+}
+
+// R6: a relay that takes over while MySQL is away reads what its origin holds before it has loaded: what has changed, and
+// what its predecessor had kept back. Peers may receive all of that, so the load raises an origin that was emptied to it.
+func TestR6WhatARelayReadsBeforeItsLoadIsRestored(t *testing.T) {
+	w := newWorld(t, "eu", "us")
+	w.tuning.Floor = 0.5
+	eu := w.regions[0]
+	w.run(time.Second)
+	keptBack, changed := eu.cell("kept back", time.Hour), eu.cell("changed", time.Hour)
+	for _, cost := range []int64{1, 30} {
+		eu.accept(keptBack, cost, 100)
+		w.run(interval)
+	}
+	w.feed.Faults.Fail(errDown)
+	if err := eu.relay.Stop(t.Context()); err != nil {
+		t.Fatal(err)
+	}
+	eu.publishingRelay()
+	w.run(interval)
+	eu.accept(changed, 70, 100)
+	w.run(interval)
+	eu.origin.Wipe()
+	w.run(interval)
+	w.feed.Faults.Fail(nil)
+	w.run(10 * time.Second)
+	for c, want := range map[window.Cell]int64{keptBack: 31, changed: 70} {
+		if got := eu.total(c).Region; got != want {
+			t.Errorf("%s: the origin has %d of %d", c.Identifier, got, want)
+		}
+	}
+}
+
+// R6: an origin that is emptied while a relay scans it for peers, because MySQL is away, is not raised to what the scan
+// has found of the new epoch: the origin counts that already.
+func TestR6AnOriginThatIsEmptiedDuringAScanForPeers(t *testing.T) {
+	w := newWorld(t, "eu", "us")
+	eu := w.regions[0]
+	w.run(time.Second)
+	if err := eu.relay.Stop(t.Context()); err != nil {
+		t.Fatal(err)
+	}
+	w.feed.Faults.Fail(errDown)
+	c := eu.cell("k", time.Hour)
+	scans := 0
+	eu.relayOrigin.Faults.Hook(func(op memstore.Op) error {
+		if op == memstore.OpScan {
+			if scans++; scans == 1 {
+				eu.origin.Wipe()
+				eu.total(c) // the node finds out
+				eu.accept(c, 30, 100)
+			}
+		}
+		return nil
+	})
+	eu.publishingRelay()
+	w.run(time.Second)
+	w.feed.Faults.Fail(nil)
+	w.run(10 * time.Second)
 	if got := eu.total(c).Region; got != 30 || scans < 2 {
 		t.Errorf("after %d scans the origin has %d, and 30 were accepted", scans, got)
 	}

@@ -28,8 +28,7 @@ type shard struct {
 
 	lease lease
 
-	own         own         // of take
-	healedEpoch store.Epoch // of take: the last one in which the shard was healed
+	own own // of take
 
 	failed   failedLoads // of take
 	unloaded atomic.Bool // it is yet to load, once it has its lease

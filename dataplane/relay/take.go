@@ -183,7 +183,7 @@ func (s *shard) changes(ctx context.Context, max int) (store.Changes, error) {
 			return changes, err
 		}
 	}
-	s.healedEpoch = changes.Epoch
+	s.book.setHealed(changes.Epoch)
 	return changes, nil
 }
 
