@@ -269,6 +269,13 @@ func (b *book) setClock(now time.Time) {
 	b.nowMs, b.answeredAt = now.UnixMilli(), time.Now()
 }
 
+// lastHealed returns the last epoch in which the origin was healed, 0 if there is none.
+func (b *book) lastHealed() store.Epoch {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	return b.healed
+}
+
 // setHealed records the epoch in which the origin is healed.
 func (b *book) setHealed(epoch store.Epoch) {
 	b.mu.Lock()
@@ -341,9 +348,9 @@ func (b *book) growLocked(ch *store.Change, now time.Time) {
 	b.seeLocked(ch)
 }
 
-// seeLocked takes note of a total for peers. It is a lower bound of what the region has accepted, so peers may have it
-// before the relay has loaded and healed its origin, also while MySQL is away. Until the origin is healed it stays apart
-// from the cell's total, which heals an emptied origin: the origin would count a total of its own epoch twice.
+// seeLocked records a total for peers. It is a lower bound of the region's accepted cost, so peers may have it before
+// the relay has loaded and healed its origin, also while MySQL is away. Until the origin is healed it stays apart from
+// the cell's total, which heals an emptied origin: the origin would count a total of its own epoch twice.
 func (b *book) seeLocked(ch *store.Change) {
 	c := b.cells.own(b.cellLocked(&ch.Cell))
 	c.limit, c.seen = ch.Limit, max(c.seen, ch.Total)

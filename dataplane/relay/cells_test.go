@@ -229,3 +229,29 @@ func TestWhatIsForgottenOnItsWayIsNotSent(t *testing.T) {
 			len(chunk.cells), chunk.cells[0].sent, s.book.acked.sent.len())
 	}
 }
+
+// R6: an answer to a read for peers that comes after the origin was emptied and healed raises nothing, and leaves the
+// healed epoch as it is. Otherwise the next heal of that epoch would count its totals twice.
+func TestR6AnAnswerFromBeforeAHealRaisesNothing(t *testing.T) {
+	s, x := newTestRelay(t).shards[0], minuteCell("a")
+	now := time.UnixMilli(x.ExpiresAtMs() - 1)
+	s.book.setClock(now)
+	see := func(epoch, healed store.Epoch, total int64) {
+		s.see(&store.Changes{Epoch: epoch, Healed: true, Cells: []store.Change{{Cell: x, Total: total, Limit: 100}}},
+			healed, time.Second, now)
+	}
+	see(7, 0, 40)
+	before := s.book.lastHealed()
+	s.book.setHealed(8)
+	see(7, before, 80)
+	if got := s.book.lastHealed(); got != 8 {
+		t.Errorf("epoch %d is healed, want 8", got)
+	}
+	if known := s.book.known(9); len(known) != 1 || known[0].Total != 40 {
+		t.Errorf("an origin that is emptied is raised to %+v, want 40", known)
+	}
+	see(8, 8, 90)
+	if known := s.book.known(9); len(known) != 1 || known[0].Total != 90 {
+		t.Errorf("after an answer in the healed epoch, it is raised to %+v, want 90", known)
+	}
+}

@@ -35,12 +35,13 @@ func (s *shard) publishToPeers(ctx context.Context, now time.Time) error {
 	if _, ok := s.lease.term(now); !ok {
 		return nil
 	}
+	healed := s.book.lastHealed()
 	changes, err := s.peek(ctx, changesMax)
 	if err != nil {
 		return err
 	}
 	tuning := s.relay.tuning()
-	s.see(&changes, tuning.MinGlobalDuration, now)
+	s.see(&changes, healed, tuning.MinGlobalDuration, now)
 	for range roundsMax {
 		totals, left := s.chooseDirect(tuning)
 		if len(totals) > 0 {
@@ -53,14 +54,17 @@ func (s *shard) publishToPeers(ctx context.Context, now time.Time) error {
 	return nil
 }
 
-// see takes note of the origin's totals for peers. If the origin is healed, an origin that is emptied later is raised
-// to the same totals, so peers never keep a count that their origin has lost. For example, take may wait for MySQL while
-// peers receive a count that it has not read.
-func (s *shard) see(changes *store.Changes, shortest time.Duration, now time.Time) {
+// see records the origin's totals for peers. If the origin is healed, an origin that is emptied later is raised to the
+// same totals, so peers never keep a count that their origin has lost. For example, take may wait for MySQL while peers
+// receive a count that it has not read.
+//
+// healed is the book's epoch from before the origin was asked. If it has changed, the answer may be older than the last
+// heal, and raises nothing.
+func (s *shard) see(changes *store.Changes, healed store.Epoch, shortest time.Duration, now time.Time) {
 	s.book.mu.Lock()
 	defer s.book.mu.Unlock()
 	note := s.book.seeLocked
-	if changes.Healed {
+	if changes.Healed && (s.book.healed == healed || s.book.healed == changes.Epoch) {
 		s.book.healed = changes.Epoch
 		note = func(ch *store.Change) { s.book.growLocked(ch, now) }
 	}
@@ -73,6 +77,7 @@ func (s *shard) seeAll(ctx context.Context, now time.Time) {
 	if s.relay.cfg.Publish == nil || s.seenTerm == s.own.term {
 		return
 	}
+	healed := s.book.lastHealed()
 	changes, err := s.peek(ctx, 1)
 	if err == nil {
 		changes.Cells, err = s.scanAll(ctx, changes.Epoch)
@@ -81,7 +86,7 @@ func (s *shard) seeAll(ctx context.Context, now time.Time) {
 		return // the next load scans again
 	}
 	s.seenTerm = s.own.term
-	s.see(&changes, s.own.tuning.MinGlobalDuration, now)
+	s.see(&changes, healed, s.own.tuning.MinGlobalDuration, now)
 }
 
 // chooseDirect picks the totals of a row for peers, and takes note that they have them.
