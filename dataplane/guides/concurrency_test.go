@@ -38,7 +38,7 @@ func nightly(ctx context.Context, limiter *dataplane.Limiter, job func() error) 
 		Workspace: "acme", Namespace: "jobs", Identifier: "nightly", Limit: 1, TTL: 30 * time.Second,
 	})
 	if !d.Allowed {
-		return ctx.Err()
+		return errors.Join(errNoSlot, d.Err, ctx.Err())
 	}
 	defer lease.Release()
 	if err := lease.Err(); err != nil { // ask again before each step that must not be done twice
@@ -55,14 +55,36 @@ func queried(ctx context.Context, limiter *dataplane.Limiter, tenant string, que
 	} {
 		lease, d := limiter.AcquireWait(ctx, slot)
 		if !d.Allowed {
-			return ctx.Err()
+			return errors.Join(errNoSlot, d.Err, ctx.Err())
 		}
 		defer lease.Release()
 	}
 	return query()
 }
 
-var errBusy = errors.New("three exports are running")
+var (
+	errBusy   = errors.New("three exports are running")
+	errNoSlot = errors.New("no slot")
+)
+
+// What was denied without an error of its own is no success: neither the job nor the query has run.
+func TestWithoutASlotNothingRunsAndThereIsAnError(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		limiter := alone(t)
+		if err := limiter.Stop(t.Context()); err != nil {
+			t.Fatal(err)
+		}
+		ran := false
+		work := func() error { ran = true; return nil }
+		for name, err := range map[string]error{
+			"nightly": nightly(t.Context(), limiter, work), "queried": queried(t.Context(), limiter, "acme", work),
+		} {
+			if !errors.Is(err, errNoSlot) || ran {
+				t.Errorf("%s: %v; it has run: %v", name, err, ran)
+			}
+		}
+	})
+}
 
 func TestThreeExportsRunAtOnce(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
