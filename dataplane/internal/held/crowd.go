@@ -28,7 +28,7 @@ type crowd struct {
 	untilMs map[fair.Caller]int64 // until when a caller is refused without a call
 }
 
-// crowds are the cells with many open holds.
+// crowds are the cells with many open holds. The mutex of Reservations guards them.
 type crowds struct {
 	by        map[window.Cell]*crowd
 	countedMs int64
@@ -66,7 +66,7 @@ func (s *Reservations) exceeds(r *Record, holds []store.Hold, answers []store.Ho
 			delete(s.crowds.by, holds[i].Cell)
 			continue
 		}
-		c := s.crowdOf(holds[i].Cell, nowMs)
+		c := s.crowds.find(holds[i].Cell, s.kept, nowMs)
 		if own := c.own[r.By]; !fair.HasRoom(own, own, store.HoldsMax-answers[i].Open, store.HoldsMax) {
 			over, c.untilMs[r.By] = true, nowMs+shutFor.Milliseconds()
 		}
@@ -80,27 +80,27 @@ func (s *Reservations) exceeds(r *Record, holds []store.Hold, answers []store.Ho
 	return over
 }
 
-// crowdOf returns what is known of a cell. The counts are at most a second old; a new cell may begin without any. The
-// mutex is held.
-func (s *Reservations) crowdOf(of window.Cell, nowMs int64) *crowd {
-	c := s.crowds.by[of]
+// find returns the crowd of a cell. Its counts of some reservations are at most a second old; a new crowd may begin
+// without counts.
+func (all *crowds) find(of window.Cell, some map[uint64]*kept, nowMs int64) *crowd {
+	c := all.by[of]
 	if c == nil {
-		if s.crowds.by == nil || len(s.crowds.by) >= crowdsMax {
-			s.crowds.by = make(map[window.Cell]*crowd)
+		if all.by == nil || len(all.by) >= crowdsMax {
+			all.by = make(map[window.Cell]*crowd)
 		}
 		c = &crowd{own: make(map[fair.Caller]int64), untilMs: make(map[fair.Caller]int64)}
-		s.crowds.by[of] = c
+		all.by[of] = c
 	}
-	if since := nowMs - s.crowds.countedMs; since < 0 || since >= time.Second.Milliseconds() {
-		s.crowds.countedMs = nowMs
-		s.countCrowds(nowMs)
+	if since := nowMs - all.countedMs; since < 0 || since >= time.Second.Milliseconds() {
+		all.countedMs = nowMs
+		all.count(some, nowMs)
 	}
 	return c
 }
 
-// countCrowds counts the open holds of callers in all crowded cells. The mutex is held.
-func (s *Reservations) countCrowds(nowMs int64) {
-	for _, c := range s.crowds.by {
+// count counts the open holds of callers in all crowded cells.
+func (all *crowds) count(some map[uint64]*kept, nowMs int64) {
+	for _, c := range all.by {
 		clear(c.own)
 		for by, untilMs := range c.untilMs {
 			if untilMs <= nowMs {
@@ -108,12 +108,12 @@ func (s *Reservations) countCrowds(nowMs int64) {
 			}
 		}
 	}
-	for _, k := range s.kept {
+	for _, k := range some {
 		if !k.of.Caller.Labelled() || k.withdraw || !k.record.Open(nowMs) {
 			continue
 		}
 		for i := range k.record.Items {
-			if c := s.crowds.by[k.record.Items[i].Cell()]; c != nil {
+			if c := all.by[k.record.Items[i].Cell()]; c != nil {
 				c.own[k.of.Caller]++
 			}
 		}

@@ -289,11 +289,11 @@ func (s *Reservations) state(ctx context.Context, holds []store.Hold) (all state
 }
 
 // inOneGroup reports whether one call is about all holds and the record of an ID.
-func (s *Reservations) inOneGroup(id string, holds []store.Hold) bool {
+func inOneGroup(origin Origin, id string, holds []store.Hold) bool {
 	key := store.RecordKey(id)
-	of := s.Origin.GroupOf(&key)
+	of := origin.GroupOf(&key)
 	for i := range holds {
-		if s.Origin.GroupOf(&holds[i].Cell.Key) != of {
+		if origin.GroupOf(&holds[i].Cell.Key) != of {
 			return false
 		}
 	}
@@ -301,10 +301,10 @@ func (s *Reservations) inOneGroup(id string, holds []store.Hold) bool {
 }
 
 // DrawID draws an ID whose record is in the group of a key.
-func (s *Reservations) DrawID(of *window.Key, draw func() string) string {
+func DrawID(origin Origin, of *window.Key, draw func() string) string {
 	for range drawsMax {
 		id := draw()
-		if key := store.RecordKey(id); s.Origin.GroupOf(&key) == s.Origin.GroupOf(of) {
+		if key := store.RecordKey(id); origin.GroupOf(&key) == origin.GroupOf(of) {
 			return id
 		}
 	}

@@ -146,7 +146,7 @@ func (s *Reservations) Reserve(ctx context.Context, id string, r *Record,
 	c := store.HoldCall{Group: store.RecordKey(id), Record: &store.Record{ID: id, Text: text, Spent: r.spent(),
 		TTL: r.left(r.MadeMs)}}
 	var all stated
-	one := s.inOneGroup(id, holds)
+	one := inOneGroup(s.Origin, id, holds)
 	if !one && s.find(id) != nil { // it needs no holds, unless the origin has forgotten the reservation
 		reply, err := s.call(ctx, Note, store.HoldCall{Group: c.Group, Record: &store.Record{ID: id}})
 		if err != nil {

@@ -296,17 +296,17 @@ func TestIDsAreDrawnForAKeysGroup(t *testing.T) {
 	n := nodeOf(cluster)
 	for i := range 20 {
 		cell, next := cellOf(fmt.Sprint(i)), 0
-		id := n.DrawID(&cell.Key, func() string {
+		id := DrawID(n.Origin, &cell.Key, func() string {
 			next++
 			return fmt.Sprint("id", i, "-", next)
 		})
 		r := recordOf(keyCost{fmt.Sprint(i), 1}, keyCost{fmt.Sprint(i), 1})
-		if !n.inOneGroup(id, r.holds(store.HoldNew, r.MadeMs)) {
+		if !inOneGroup(n.Origin, id, r.holds(store.HoldNew, r.MadeMs)) {
 			t.Errorf("%s is in another group than %d", id, i)
 		}
 	}
 	cell, draws := cellOf(keyOut(cluster, groupOf(cluster, "same"))), 0
-	if id := n.DrawID(&cell.Key, func() string { draws++; return "same" }); id != "same" || draws > drawsMax+1 {
+	if id := DrawID(n.Origin, &cell.Key, func() string { draws++; return "same" }); id != "same" || draws > drawsMax+1 {
 		t.Errorf("%s after %d draws", id, draws)
 	}
 }

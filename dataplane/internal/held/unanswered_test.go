@@ -70,6 +70,22 @@ func makes(c *store.HoldCall) bool {
 	return c.Record != nil && c.Record.Text != "" && !c.Record.Withdraw
 }
 
+// Send withdraws a reservation without an answer as it was requested, also if its judge changes the record since.
+func TestAWithdrawnRecordIsACopy(t *testing.T) {
+	n := nodeOf(memstore.NewOrigin(memstore.OriginOptions{}))
+	r := recordOf(both...)
+	n.withdraw("lost", r)
+	for i := range r.Items {
+		r.Items[i].Shadow = true
+	}
+	kept := n.kept[r.MadeBy].record
+	for i := range kept.Items {
+		if kept == r || kept.Items[i].Shadow {
+			t.Errorf("item %d was changed with the request's record", i)
+		}
+	}
+}
+
 // A retry took the place of a reservation that was never stored. The withdrawal of the first leaves the node's
 // knowledge of the second, so in an outage a repeated request still has its reservation.
 func TestAWithdrawalLeavesTheReservationOfARetryKnown(t *testing.T) {

@@ -135,7 +135,7 @@ func (s *Reservations) DrawID(of *window.Key) string {
 	if s.alone {
 		return cryptorand.Text()
 	}
-	return s.region.DrawID(of, cryptorand.Text)
+	return held.DrawID(s.region.Origin, of, cryptorand.Text)
 }
 
 // Reserve reserves all items or none.
