@@ -25,7 +25,7 @@ type Claim struct {
 	lends     bool        // a caller who leaves has the cost as credit; constant
 	left      bool        // its caller waits no longer; under Entry.mu
 	Lent      bool        // who has left has its cost as credit; under Entry.mu, constant once it is answered
-	epoch     store.Epoch // that it was sent in; 0: none was known. Under Entry.mu
+	epoch     store.Epoch // in which it was sent, 0 if the cell had no epoch yet; under Entry.mu
 	answered  bool        // way is decided; under Entry.mu
 	atMost    int64       // the origin's total that fits the limit, without room for others
 	next      *Claim      // in claims.lent; under Entry.mu
@@ -56,7 +56,7 @@ func (c *claims) end(slot int, one *Claim) (left int64) {
 
 func (c *claims) lend(slot int, one *Claim) { one.next, c.lent[slot] = c.lent[slot], one }
 
-// takeLent takes a claim off the list of those that have lent their cost.
+// takeLent removes a claim from the list of claims that have lent their cost.
 func (c *claims) takeLent(slot int, one *Claim) {
 	for at := &c.lent[slot]; *at != nil; at = &(*at).next {
 		if *at == one {
@@ -66,8 +66,8 @@ func (c *claims) takeLent(slot int, one *Claim) {
 	}
 }
 
-// loseLocked has what claims have lent in an epoch that is lost restored like any other accepted cost. One that was
-// sent without an epoch may yet be added in the new one.
+// loseLocked makes the lent cost of claims that were sent in a lost epoch accepted cost like any other, which is
+// restored. It leaves out claims that were sent without an epoch: the origin may still add them in the new epoch.
 func (c *claims) loseLocked(slot int) {
 	for one, next := c.lent[slot], (*Claim)(nil); one != nil; one = next {
 		if next = one.next; one.epoch != 0 {
@@ -282,15 +282,15 @@ func (c *Claim) Merge(m *Counters, total *store.Total, now clock.Steady) (lost s
 func (c *Claim) mergeLocked(m *Counters, slot int, total *store.Total) (lost store.Epoch) {
 	e, l := c.Entry, c.Entry.Ledger()
 	if total.Added {
-		l.needExtra().claims.takeLent(slot, c) // if a new epoch begins, it has the cost
+		l.needExtra().claims.takeLent(slot, c) // if a new epoch begins, the origin has the cost there
 	}
 	lost = l.enterLocked(slot, total.Epoch)
 	switch {
 	case !total.Added:
 		c.releaseLocked(slot)
-	case c.committed: // else it was added in an epoch that is lost, and is restored
+	case c.committed: // otherwise its epoch was lost, and the cost is restored
 		c.unclaimLocked(slot)
-		if total.Epoch != 0 { // else it was added in an epoch that is lost, and is unsent
+		if total.Epoch != 0 { // otherwise the epoch of the answer is lost, and the cost is unsent
 			l.settleLocked(slot, c.Cost)
 		}
 		e.lowerMinLimit(slot, c.limit)

@@ -59,8 +59,8 @@ type ledgerExtra struct {
 	carried [2]int64 // the part of others from cells that became future ones when the clock was set back: see SetRight
 
 	metered  *meter   // of the estimate mode: constant, and keeps this extra for the entry's life
-	inFlight [2]int64 // own cost on its way in a send; of keys with flagWaits, and where first is set
-	first    [2]bool  // the cost on its way was sent without an epoch, and the cell's epoch was answered since
+	inFlight [2]int64 // own cost that was sent and has no answer yet; of keys with flagWaits, and where first is set
+	first    [2]bool  // that cost was sent without an epoch, and another answer has brought an epoch of the cell since
 	claims   claims
 }
 
@@ -208,7 +208,7 @@ func (l Ledger) sendLocked(slot int, n int64) {
 	l.cells[slot].settled.Add(n)
 }
 
-// settleLocked takes own cost for confirmed.
+// settleLocked counts own cost as confirmed, or a negative cost as unsent again.
 func (l Ledger) settleLocked(slot int, cost int64) { l.cells[slot].settled.Add(cost) }
 
 // arriveLocked ends a send.

@@ -18,7 +18,7 @@ func (l Ledger) Confirm(m *Counters, sent *store.Cost, total *store.Total,
 	if !ok {
 		return total.Err != nil, 0
 	}
-	if l.epochs[slot] == 0 { // the cost on its way is the one that is answered
+	if l.epochs[slot] == 0 { // the cost was the cell's first, and its answer has the cell's first epoch
 		l.epochs[slot] = total.Epoch
 	}
 	lost = l.absorbLocked(m, slot, total)

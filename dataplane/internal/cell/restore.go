@@ -11,7 +11,9 @@ type restoring struct {
 	known int64 // by the whole region, as far as the origin had told, or was about to be told, in earlier epochs
 }
 
-// enterLocked notes the epoch of an answer, 0 for none. If the cell was in another one, that is lost.
+// enterLocked records the epoch of an answer, 0 for no epoch. If the cell had another epoch, enterLocked begins the new
+// epoch and returns the lost one. For example, if the cell had epoch 7 and the answer has 8, the node restores its cost
+// in epoch 8, and 7 is lost.
 func (l Ledger) enterLocked(slot int, epoch store.Epoch) (lost store.Epoch) {
 	was := l.epochs[slot]
 	if epoch == 0 || epoch == was {
@@ -28,10 +30,10 @@ func (l Ledger) enterLocked(slot int, epoch store.Epoch) (lost store.Epoch) {
 	return was
 }
 
-// beginLocked begins a new epoch of a cell. Cost that is on its way in the lost epoch, and cost that is unsent, is
-// restored with the rest: the answers to it do not count any more. Cost that was sent without an epoch is not, because
-// it may yet be added in the new epoch: its own answer shows whether it was. An untracked key is gone before it could
-// restore anything.
+// beginLocked begins a new epoch of a cell. It restores confirmed and unsent cost, and cost that was sent in the lost
+// epoch and has no answer yet, which is ignored when it comes. It does not restore cost that was sent without an epoch:
+// the origin may still add it in the new epoch, and only the answer shows whether it has. Untracked keys restore
+// nothing, because they are gone before they could.
 func (l Ledger) beginLocked(slot int) {
 	if l.extra != nil {
 		l.extra.claims.loseLocked(slot)
@@ -53,10 +55,9 @@ func (l Ledger) beginLocked(slot int) {
 	}
 }
 
-// refusedLocked restores a cell's first cost, which was sent before the node knew an epoch of the cell and is refused
-// because of an earlier epoch. It restores only the refused cost: other nodes may have been answered with it. The
-// region's cost that the node knows may be of the new epoch, so the origin has it and would count it twice. The same
-// holds for cost that a claim has added meanwhile.
+// refusedLocked restores a cell's first cost, which was sent before the node knew an epoch of the cell, and which the
+// origin refused because of an earlier epoch: other nodes may have had it in their answers. It restores nothing else,
+// because the origin may already have the rest in the new epoch, and would count it twice.
 func (l Ledger) refusedLocked(slot int, sent *store.Cost) {
 	if sent.Add <= 0 || l.e.flags.Load()&flagUntracked != 0 {
 		return

@@ -21,7 +21,7 @@ type Epochs struct {
 	lostAt   time.Time // when the last epoch was found to be lost
 }
 
-// ending is how an epoch ended.
+// ending is the end of a lost epoch.
 type ending struct {
 	calls uint64      // that had begun
 	by    store.Epoch // that followed
@@ -54,9 +54,10 @@ func (s *Epochs) Begin() uint64 {
 	return s.calls
 }
 
-// Forget takes out of an answer the epochs that were found to be lost after the call had begun. costs are those that
-// the call has sent, none if it only reads. One that was sent without an epoch, and was added in an epoch that is lost,
-// is refused like one that comes too late for that epoch.
+// Forget removes from an answer the epochs that were found to be lost after the call had begun. costs are what the call
+// sent, nil for a read. A cost that was sent without an epoch, and that the origin added in an epoch that is lost, gets
+// store.ErrEpoch with the epoch that followed, as if the origin had refused it. For example, if a cost was added in
+// epoch 7, and another answer shows that 7 is lost and 8 followed, its total becomes {Epoch: 8, Err: store.ErrEpoch}.
 func (s *Epochs) Forget(call uint64, totals []store.Total, costs []store.Cost) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -76,7 +77,7 @@ func (s *Epochs) Forget(call uint64, totals []store.Total, costs []store.Cost) {
 	}
 }
 
-// End notes a lost epoch, and the one that follows; first is false if it is known.
+// End records a lost epoch and the epoch that followed it. It reports whether the loss was not known before.
 func (s *Epochs) End(lost, by store.Epoch) (first bool) {
 	s.mu.Lock()
 	defer s.mu.Unlock()

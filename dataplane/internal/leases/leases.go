@@ -356,7 +356,8 @@ func (b *Book) each(ctx context.Context, leases []Lease, which []int, errs []err
 	running.Wait()
 }
 
-// acquireHere has the table grant the lease. If there is an origin, it has not answered.
+// acquireHere has the table grant the lease: there is no origin, it has not answered, or this process granted the lease
+// before.
 func (b *Book) acquireHere(ctx context.Context, a *Ask, wait bool) (r slots.Result) {
 	a.Sent, a.Free = time.Now(), b.Origin != nil
 	if b.Table.Acquire(ctx, &a.Ask, wait, &r); r.Granted {

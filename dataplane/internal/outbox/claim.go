@@ -230,8 +230,8 @@ func (q *claims) count(c *cell.Claim, total *store.Total, now clock.Steady) {
 }
 
 // end merges the answer to one claim, and ends the claim. A claim that an origin without its counts has not decided is
-// decided without it, and sent to it first. What the credit of a claim that was not added has paid for is sent, and so
-// is what was added in an epoch that is lost.
+// decided without it, and sent to it first. If a claim was not added, the cost that its credit has paid for is sent.
+// The cost of a claim that was added in a lost epoch is sent, too.
 func (q *claims) end(c *cell.Claim, total *store.Total, now clock.Steady) (lost store.Epoch) {
 	merged := &q.sh.out.Stats.Merged
 	if total.Err != nil {

@@ -104,8 +104,8 @@ func (sh *Shard) ask() asking {
 	return asking{sh.epochs.Begin(), sh.out.cfg.Clock.Own(), time.Now()}
 }
 
-// answered takes the epochs and the time from an answer to a call, and costs that the call has sent. Call it for every
-// answer, before merging it.
+// answered takes the epochs and the time from an answer. costs are what the call sent. Call it for every answer, before
+// merging it.
 func (sh *Shard) answered(call asking, reply *store.Reply, costs ...store.Cost) {
 	sh.epochs.Forget(call.number, reply.Totals, costs)
 	sh.epochs.Answered(reply.Totals)
