@@ -313,8 +313,8 @@ func wantOfPeers(t *testing.T, rows []store.FeedRow, want map[window.Cell]int64)
 	}
 }
 
-// R6: a relay that takes over while MySQL is away reads its origin before it has loaded: counts that changed, and counts
-// that its predecessor had kept back. Peers may receive them all, so the load raises an origin that was emptied to them.
+// R6: a relay that takes over while MySQL is away reads its origin before it has loaded: counts that changed, and
+// counts that its predecessor had kept back. Peers may receive them all, so the load raises an emptied origin to them.
 func TestR6WhatARelayReadsBeforeItsLoadIsRestored(t *testing.T) {
 	w := newWorld(t, "eu", "us")
 	w.tuning.Floor = 0.5
