@@ -59,16 +59,17 @@ func (a *announced) add(totals []store.Foreign) {
 	}
 }
 
-// take returns what was heard, without the end's announcement, once that was.
-func (a *announced) take(end window.Cell) (all map[store.Foreign]int, ended bool) {
+// take returns the announcements that were received, without those of end's cell, once end or a larger count of its cell
+// was received. Smaller counts are of earlier ends, whose announcements may come late.
+func (a *announced) take(end store.Foreign) (all map[store.Foreign]int, ended bool) {
 	a.mu.Lock()
 	defer a.mu.Unlock()
 	for f := range a.all {
-		ended = ended || f.Cell == end
+		ended = ended || f.Cell == end.Cell && f.Count >= end.Count
 	}
 	if ended {
 		all, a.all = a.all, make(map[store.Foreign]int)
-		maps.DeleteFunc(all, func(f store.Foreign, _ int) bool { return f.Cell.Workspace == end.Workspace })
+		maps.DeleteFunc(all, func(f store.Foreign, _ int) bool { return f.Cell.Workspace == end.Cell.Workspace })
 	}
 	return all, ended
 }
@@ -89,17 +90,16 @@ func newCountTwins(t *testing.T, grace time.Duration) *countTwins {
 	ctx, cancel := context.WithCancel(t.Context())
 	var listening sync.WaitGroup
 	t.Cleanup(func() { cancel(); listening.Wait() })
-	ready := endCell(0)
+	ready := store.Foreign{Cell: endCell(0)}
 	for i, h := range []store.FullOrigin{w.reals[0], w.models[0]} {
 		w.announced[i] = &announced{all: make(map[store.Foreign]int)}
 		listening.Go(func() { _ = h.Listen(ctx, 0, w.announced[i].add) })
-		count := int64(0)
 		await.True(t, "it listens", func() bool {
-			count++
-			if _, err := h.Apply(t.Context(), 0, []store.Foreign{{Cell: ready, Count: count}}); err != nil {
+			ready.Count++
+			if _, err := h.Apply(t.Context(), 0, []store.Foreign{ready}); err != nil {
 				t.Fatal(err)
 			}
-			_, ok := w.announced[i].take(ready)
+			_, ok := w.announced[i].take(store.Foreign{Cell: ready.Cell})
 			return ok
 		})
 	}
@@ -404,10 +404,11 @@ func (w *countTwins) apply() {
 
 // sameAnnouncements compares what both have announced since.
 func (w *countTwins) sameAnnouncements() {
-	end := endCell(*w.ahead)
+	end := store.Foreign{Cell: endCell(*w.ahead)}
 	announced := [2]map[store.Foreign]int{}
 	for i, h := range []store.FullOrigin{w.reals[0], w.models[0]} {
-		if _, err := h.Apply(w.Context(), 0, []store.Foreign{{Cell: end, Count: time.Now().UnixMicro()}}); err != nil {
+		end.Count = time.Now().UnixMicro()
+		if _, err := h.Apply(w.Context(), 0, []store.Foreign{end}); err != nil {
 			w.Fatal(err)
 		}
 		await.True(w.test, "the end is heard", func() (ok bool) {
