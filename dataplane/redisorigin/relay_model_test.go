@@ -59,8 +59,8 @@ func (a *announced) add(totals []store.Foreign) {
 	}
 }
 
-// take returns the announcements that were received, without those of end's cell, once end or a larger count of its cell
-// was received. Smaller counts are of earlier ends, whose announcements may come late.
+// take returns the announcements that were received, without those of end's cell, once end or a larger count of its
+// cell was received. Smaller counts are of earlier ends, whose announcements may come late.
 func (a *announced) take(end store.Foreign) (all map[store.Foreign]int, ended bool) {
 	a.mu.Lock()
 	defer a.mu.Unlock()
@@ -357,7 +357,7 @@ func (w *countTwins) ack() {
 		if rapid.IntRange(0, 3).Draw(w.T, "ack") == 0 {
 			continue
 		}
-		if rapid.IntRange(0, 5).Draw(w.T, "otherwise") == 0 {
+		if rapid.IntRange(0, 5).Draw(w.T, "otherwise") == 0 && change.Total < store.CountMax { // no total is larger
 			change.Total++
 		}
 		models = append(models, change)
