@@ -190,7 +190,7 @@ func (b *Book) wait(ctx context.Context, a *Ask) (r slots.Result) {
 	timer := time.NewTimer(time.Hour)
 	timer.Stop() // until it has the turn
 	defer timer.Stop()
-	turn, pause := at.Value, time.Duration(0)
+	turn, due, pause := at.Value, false, time.Duration(0)
 	for {
 		var changed <-chan struct{}
 		if b.Changed != nil {
@@ -199,19 +199,21 @@ func (b *Book) wait(ctx context.Context, a *Ask) (r slots.Result) {
 				return b.ask(ctx, a) // the lease of its id may be held
 			}
 		}
-		select {
-		case <-turn:
-			turn = nil
-			timer.Reset(0)
-			continue
-		case <-changed:
-			if turn == nil {
-				timer.Reset(0)
-			}
-			continue
-		case <-timer.C:
+		if due {
 			r = b.ask(ctx, a)
-		case <-ctx.Done():
+		} else {
+			select {
+			case <-turn:
+				turn, due = nil, true
+			case <-changed:
+				due = turn == nil
+			case <-timer.C:
+				due = true
+			case <-ctx.Done():
+			}
+			if ctx.Err() == nil {
+				continue
+			}
 		}
 		if ctx.Err() != nil {
 			r.Out = false // it has waited, and its last call may have been cut short
@@ -220,7 +222,7 @@ func (b *Book) wait(ctx context.Context, a *Ask) (r slots.Result) {
 		if r.Granted || r.Out && (a.OutEnds || b.Table.IsStopped()) {
 			return r
 		}
-		pause = min(max(2*pause, retryMin), retryMax)
+		due, pause = false, min(max(2*pause, retryMin), retryMax)
 		timer.Reset(pause)
 	}
 }
