@@ -1,15 +1,14 @@
 -- +goose Up
--- The grow-only counter of what regions have accepted, for good: one row for each cell and
--- region. A region's relays write its own rows; merging two values is taking the larger.
+-- The grow-only counter of the cost that regions have accepted: a row for each cell and
+-- region. A region's relays write only the region's own rows. To merge two values, take the larger.
 --
--- The six identity columns are the primary key itself, and the names in it are
--- VARBINARY: names are compared as bytes on every engine, trailing spaces and
--- letter case included, and a row's place on disk is its identity, so an upsert
--- touches one B-tree for the row and one for the index below. The key is at most
--- 773 bytes long, lengths included, of the 3,072 that an index may have. README.md
--- has what this form was measured against.
+-- The six identity columns are the primary key. Its names are VARBINARY, so every engine
+-- compares them as bytes, trailing spaces and letter case included. A row is stored at the
+-- place of its key, so an upsert changes one B-tree for the row and one for the index below.
+-- The key is at most 773 bytes long, lengths included; an index can have 3,072. README.md
+-- compares this form with others.
 --
--- The key columns count bytes: what the data plane accepts (191/255/255) fits.
+-- The key columns count bytes. All names that the data plane accepts (191/255/255) fit.
 CREATE TABLE IF NOT EXISTS ratelimit_window_counts (
   workspace_id VARBINARY(191)  NOT NULL,
   namespace    VARBINARY(255)  NOT NULL,

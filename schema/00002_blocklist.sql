@@ -1,7 +1,7 @@
 -- +goose Up
--- The table through which verdicts were shared before counts were: still there in
--- fleets that come from that design, in which case it is left as it is. Nodes
--- neither read nor write it; its rows are expired until it is retired.
+-- The table through which regions shared verdicts before they shared counts. If a fleet of
+-- that design has the table, it stays unchanged. Nodes neither read nor write it. Until the
+-- table is retired, the control plane deletes its expired rows.
 CREATE TABLE IF NOT EXISTS ratelimit_blocklist (
   pk           BIGINT UNSIGNED NOT NULL AUTO_INCREMENT,
   workspace_id VARCHAR(191)    NOT NULL,

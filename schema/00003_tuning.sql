@@ -1,12 +1,11 @@
 -- +goose Up
--- Versions of the tuning document, never changed once written. A region runs the
--- newest version written for it, or the fleet's (region '') where it has none.
--- Versions are unique across all regions, so that "which is newer" has one answer.
+-- Versions of the tuning document. A version never changes after it was written. A region
+-- runs the newest version for the region, or the fleet's newest version (region '') if it
+-- has none. Versions are unique across all regions, so that any two can be ordered.
 --
--- write_id makes a version that a rollout writes be written once, however often the write
--- is tried and however late an attempt that was given up arrives. Of two writes over the same
--- version, which did not know of each other, replaces lets the second fail. Versions that
--- something else wrote have neither.
+-- write_id ensures that a rollout's version is written once, even if the write is retried or an
+-- abandoned attempt arrives late. If two writes replace the same version, replaces makes the
+-- second write fail. Versions that no rollout wrote have neither.
 CREATE TABLE IF NOT EXISTS ratelimit_tuning (
   version    BIGINT UNSIGNED NOT NULL AUTO_INCREMENT,
   region     VARBINARY(48)   NOT NULL COMMENT 'empty: the whole fleet',

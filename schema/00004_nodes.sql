@@ -1,5 +1,5 @@
 -- +goose Up
--- What each node last said of itself.
+-- The newest heartbeat of each node.
 CREATE TABLE IF NOT EXISTS ratelimit_nodes (
   node_id        VARBINARY(64)   NOT NULL,
   region         VARBINARY(48)   NOT NULL,

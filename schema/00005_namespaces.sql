@@ -1,6 +1,6 @@
 -- +goose Up
--- What operators have set for a namespace: how it counts and what it does in trouble. One
--- that has no row runs the defaults.
+-- Operators' settings for a namespace: its way of counting, and its behavior in an outage. A
+-- namespace without a row has the defaults.
 CREATE TABLE IF NOT EXISTS ratelimit_namespaces (
   workspace_id VARBINARY(191)  NOT NULL,
   namespace    VARBINARY(255)  NOT NULL,

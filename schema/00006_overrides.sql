@@ -1,5 +1,5 @@
 -- +goose Up
--- Limits of single identifiers, or of all that a pattern with '*' matches.
+-- Limits of single identifiers, or of all identifiers that a pattern with '*' matches.
 CREATE TABLE IF NOT EXISTS ratelimit_overrides (
   workspace_id VARBINARY(191)  NOT NULL,
   namespace    VARBINARY(255)  NOT NULL,

@@ -1,7 +1,7 @@
 -- +goose Up
--- Who changed what, and why. Rows are only ever added. write_id makes an entry that durable
--- work sends be written once, however often the write is tried; entries that are written
--- together with their change have none.
+-- The audit log: each change, its actor and its reason. Rows are only added. write_id ensures that
+-- an entry of durable work is written once, even if the write is retried. Entries that are
+-- written in the same transaction as their change have none.
 CREATE TABLE IF NOT EXISTS ratelimit_audit (
   id            BIGINT UNSIGNED NOT NULL AUTO_INCREMENT,
   at            BIGINT UNSIGNED NOT NULL COMMENT 'Unix ms by the clock of the database',

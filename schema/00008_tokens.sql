@@ -1,7 +1,6 @@
 -- +goose Up
--- Who may call the operators' API. A token itself is kept nowhere: it is random, so a
--- hash of it tells nothing. Rows stay when a token is revoked, since the audit log names
--- them.
+-- Tokens for the operators' API. Only a hash of a token is stored. A token is random, so its
+-- hash reveals nothing. The row of a revoked token stays, because the audit log names it.
 CREATE TABLE IF NOT EXISTS ratelimit_tokens (
   name       VARBINARY(64)   NOT NULL COMMENT 'the actor in the audit log',
   hash       VARBINARY(32)   NOT NULL COMMENT 'SHA-256 of the token',

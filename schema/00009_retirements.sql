@@ -1,6 +1,6 @@
 -- +goose Up
--- What fences the renames and drops of a retirement: an attempt that carries a lower
--- number than the highest one seen here was given up, and does nothing.
+-- The fences of a retirement's renames and drops. An attempt with a lower number than the
+-- highest number stored here was abandoned, and does nothing.
 CREATE TABLE IF NOT EXISTS ratelimit_retirements (
   name  VARBINARY(64)   NOT NULL COMMENT 'of the table that is retired',
   fence BIGINT UNSIGNED NOT NULL,

@@ -1,6 +1,6 @@
 -- +goose Up
--- Identifiers whose counts from before set_at are forgotten. A row goes when nothing
--- from before it can matter any more; until then its time only rises.
+-- Identifiers whose counts from before set_at are ignored. A row is deleted when earlier counts
+-- can no longer matter. Until then its time only rises.
 CREATE TABLE IF NOT EXISTS ratelimit_resets (
   workspace_id VARBINARY(191)    NOT NULL,
   namespace    VARBINARY(255)    NOT NULL,

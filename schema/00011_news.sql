@@ -1,5 +1,5 @@
 -- +goose Up
--- What relays tell each other: for each region and shard rows that are numbered without gaps.
+-- The change feed: the changes that relays publish, numbered without gaps for each region and shard.
 CREATE TABLE IF NOT EXISTS ratelimit_news (
   region        VARBINARY(48)     NOT NULL,
   shard         SMALLINT UNSIGNED NOT NULL,

@@ -1,6 +1,6 @@
 -- +goose Up
--- One row, which each change of tunings, namespaces, overrides or resets raises with it. Relays read it with their news,
--- and read the settings when it has changed. Changes that do not raise it are found within a minute.
+-- One row with a version, which each change of tunings, trials, namespaces, overrides or resets raises. Relays read it with
+-- the change feed. If it has changed, they read the settings. Changes that do not raise it are found within a minute.
 CREATE TABLE IF NOT EXISTS ratelimit_settings_version (
   id      TINYINT UNSIGNED NOT NULL COMMENT '1',
   version BIGINT UNSIGNED  NOT NULL,

@@ -1,6 +1,6 @@
 -- +goose Up
--- Rollouts that began, one row each. The row is written before the rollout exists in Restate, so a list
--- of rollouts that is lost finds every one that is under way, those that have written no version yet included.
+-- Rollouts that began, one row each. The row is written before the rollout exists in Restate. So if Restate's data is
+-- lost, the rows still name every rollout under way, including rollouts that have written no version yet.
 CREATE TABLE IF NOT EXISTS ratelimit_rollouts (
   id         VARBINARY(64)   NOT NULL,
   actor      VARCHAR(191)    NOT NULL,

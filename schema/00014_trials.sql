@@ -1,8 +1,8 @@
 -- +goose Up
--- Tunings that rollouts have nodes try: the newest row of a region counts. A trial stands in for the region's tuning as
--- long as its rollout moves ends_at: nodes that hear of no renewal return by themselves. It is void once the region has
--- another version of its own than the one that it is over. A row stays when it is over, so that a write that arrives
--- late is found to have been made.
+-- Trials: tunings that nodes run for a rollout. The newest row of a region counts. A trial replaces the region's tuning
+-- while its rollout extends ends_at. Nodes that receive no renewal return to the tuning by themselves. A trial is void if
+-- the region has another version of its own than over_version. The row of a trial that has ended stays, so that a late
+-- write is recognized as a repetition.
 CREATE TABLE IF NOT EXISTS ratelimit_trials (
   number       BIGINT UNSIGNED NOT NULL AUTO_INCREMENT,
   region       VARBINARY(48)   NOT NULL COMMENT 'empty: regions without a tuning or a trial of their own',

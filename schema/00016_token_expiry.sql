@@ -1,5 +1,5 @@
 -- +goose Up
--- A token may end by itself, and a new secret may take the place of the one before, which opens as much for a while.
+-- A token can expire, and a new secret can replace its secret. The previous secret stays valid for a while.
 ALTER TABLE ratelimit_tokens
   ADD COLUMN expires_at BIGINT UNSIGNED NOT NULL DEFAULT 0 COMMENT 'Unix ms by the clock of the database; 0 never',
   ADD COLUMN used_at    BIGINT UNSIGNED NOT NULL DEFAULT 0 COMMENT 'Unix ms by the clock of the database, to a minute; 0 never',

@@ -1,5 +1,5 @@
 -- +goose Up
--- What previews say of rollouts that are done, beside what was measured of them: one row each, never changed.
+-- For each rollout that is done, the preview's prediction and the measured figures. A row never changes.
 CREATE TABLE IF NOT EXISTS ratelimit_rollout_promises (
   id       VARBINARY(64)   NOT NULL COMMENT 'of the rollout',
   ended_at BIGINT UNSIGNED NOT NULL COMMENT 'Unix ms by the clock of weir-control',

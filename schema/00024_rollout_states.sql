@@ -1,6 +1,7 @@
 -- +goose Up
--- How each rollout stands, so that one goes on that Restate has lost or has an older state of. The state is written
--- before what follows from it, each time with a higher number: of two states the one that was saved more often counts.
+-- The state of each rollout. If Restate has lost a rollout, or has an older state, the rollout continues from this state.
+-- A state is saved before it has any effect, each time with a higher number. Of two states, the state with the higher
+-- number counts.
 ALTER TABLE ratelimit_rollouts
   ADD COLUMN saved BIGINT UNSIGNED NOT NULL DEFAULT 0 COMMENT 'how often the state was saved; 0 never',
   ADD COLUMN phase VARCHAR(32)     NOT NULL DEFAULT '' COMMENT 'of the state; empty where there is none',

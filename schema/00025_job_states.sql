@@ -1,6 +1,6 @@
 -- +goose Up
--- What operators have ordered of jobs, so that an order outlives Restate's data: the pause of the cleanup, and how a
--- retirement stands. Of two states the one with the higher number in saved counts.
+-- Orders and states of jobs that must survive the loss of Restate's data: the pause of the cleanup, and the state of a
+-- retirement. Of two states, the state with the higher number in saved counts.
 CREATE TABLE IF NOT EXISTS ratelimit_job_states (
   name  VARBINARY(128)  NOT NULL COMMENT 'of the job, for example pause/cleanup',
   saved BIGINT UNSIGNED NOT NULL,

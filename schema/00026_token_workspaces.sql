@@ -1,5 +1,5 @@
 -- +goose Up
--- A token may be valid for some workspaces alone. Such a token's role is stored with the prefix "scoped-", which earlier
--- builds know as no role: they refuse the token instead of letting it into every workspace.
+-- A token can be limited to some workspaces. The role of such a token is stored with the prefix "scoped-". Earlier builds
+-- have no role of that name, so they reject the token instead of accepting it for every workspace.
 ALTER TABLE ratelimit_tokens
   ADD COLUMN workspaces VARBINARY(18367) NOT NULL DEFAULT '' COMMENT 'at most 32 names with commas between them, escaped as in a URL; empty: all';

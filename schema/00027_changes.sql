@@ -1,4 +1,4 @@
 -- +goose Up
--- The change feed by its name. Relays of builds before this migration must have ended: they use the former name. Grants
--- on the former name do not follow.
+-- Renames the table of the change feed. Relays of builds before this migration must have ended, because they use the former
+-- name. Grants on the former name do not move to the new name.
 RENAME TABLE ratelimit_news TO ratelimit_changes;

@@ -1,4 +1,4 @@
 -- +goose Up
--- The setting has another name, and another word for its default: see the next migration.
+-- Renames the setting and the value of its default. The next migration changes existing rows.
 ALTER TABLE ratelimit_namespaces
   CHANGE COLUMN headroom node_share VARCHAR(16) NOT NULL DEFAULT 'flush' COMMENT 'flush or wait';

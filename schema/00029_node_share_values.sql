@@ -1,3 +1,3 @@
 -- +goose Up
--- Rows from before have the former word. A second run finds none.
+-- Replaces the former value in existing rows. A second run finds no row.
 UPDATE ratelimit_namespaces SET node_share = 'flush' WHERE node_share = 'kick';

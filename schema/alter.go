@@ -15,12 +15,11 @@ const (
 	unknownColumn = 1054 // of a CHANGE COLUMN alone: elsewhere it is a mistake in the statement
 )
 
-// alterations are the files that add to a table or rename one. ADD COLUMN knows no IF NOT EXISTS that
-// both engines take, so an ALTER that runs again after a crash, before its version was
-// recorded, ends in an error that says its work is done: both engines do one ALTER as a
-// whole or not at all. A CHANGE COLUMN that runs again no longer finds the former name. A RENAME
-// that runs again fails with noSuchTable, the former name's, on MariaDB, and with tableExists, the
-// new name's, on MySQL.
+// alterations returns the files that add to a table or rename a table. ADD COLUMN has no IF NOT EXISTS that both
+// engines accept. So an ALTER that runs again after a crash, before its version was recorded, ends in an error that
+// shows that its work is done: both engines do an ALTER as a whole or not at all. A CHANGE COLUMN that runs again no
+// longer finds the former name. A RENAME that runs again fails with noSuchTable, for the former name, on MariaDB, and
+// with tableExists, for the new name, on MySQL.
 func alterations(files fs.FS, log *slog.Logger) (all []*goose.Migration, versions []int64, err error) {
 	names, err := fs.Glob(files, "*.sql")
 	if err != nil {

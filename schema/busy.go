@@ -8,19 +8,19 @@ import (
 	"time"
 )
 
-// ErrTableBusy is wrapped by Migrate's error when a table was in use at every attempt to
-// change it. What was applied before it stays; the next Migrate goes on from there.
+// ErrTableBusy is wrapped by Migrate's error when a table was in use at every attempt to change it. Earlier migrations
+// stay applied; the next Migrate goes on from there.
 var ErrTableBusy = errors.New("a table is in use")
 
 // lockWaitTimeout is the server's error of a statement that waited for a table, or a row,
 // for as long as it may.
 const lockWaitTimeout = 1205
 
-// patience is how a migration waits for a table that others use: a few times, briefly,
-// with pauses in which those that came after it have their turn.
+// patience is how a migration waits for a table in use: a few times, briefly, with pauses in which later statements
+// have their turn.
 type patience struct {
-	waitSeconds int           // of one attempt
-	pause       time.Duration // after the first attempt; each further one doubles it
+	waitSeconds int           // of an attempt
+	pause       time.Duration // after the first attempt; each further pause is twice as long
 	attempts    int
 }
 

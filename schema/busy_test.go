@@ -16,7 +16,7 @@ import (
 // altered is the table that withAlteration alters.
 const altered = "ratelimit_nodes"
 
-// reading is a transaction that has read from a table and stays open.
+// reading returns a transaction that has read from a table and stays open.
 func reading(t *testing.T, db *sql.DB, table string) *sql.Tx {
 	t.Helper()
 	tx, err := db.BeginTx(t.Context(), nil)
@@ -30,8 +30,7 @@ func reading(t *testing.T, db *sql.DB, table string) *sql.Tx {
 	return tx
 }
 
-// An ALTER behind an open read waits briefly, lets those behind it go on, and is done when
-// the read has ended.
+// An ALTER behind an open read waits briefly, lets statements behind it go on, and is done when the read has ended.
 func TestMigrateWaitsBrieflyForATableInUse(t *testing.T) {
 	servers.EachSQL(t, testMigrateWaitsBrieflyForATableInUse)
 }
@@ -57,7 +56,7 @@ func testMigrateWaitsBrieflyForATableInUse(t *testing.T) {
 	}
 	behind, cancel := context.WithTimeout(t.Context(), time.Minute)
 	defer cancel()
-	for range 5 { // some of them between attempts, some behind one
+	for range 5 { // some of them between attempts, some behind an attempt
 		if _, err := db.ExecContext(behind, "SELECT COUNT(*) FROM "+altered); err != nil {
 			t.Fatalf("a read behind the migration: %v", err)
 		}
@@ -71,8 +70,8 @@ func testMigrateWaitsBrieflyForATableInUse(t *testing.T) {
 	wantVersion(t, db, Latest()+1)
 }
 
-// "ErrTableBusy is wrapped by Migrate's error when a table was in use at every attempt",
-// and the error names what to look at.
+// "ErrTableBusy is wrapped by Migrate's error when a table was in use at every attempt", and the error names the places
+// to look at.
 func TestMigrateGivesUpOnATableInUse(t *testing.T) {
 	servers.EachSQL(t, testMigrateGivesUpOnATableInUse)
 }

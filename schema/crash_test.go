@@ -16,9 +16,8 @@ import (
 	"github.com/weirhq/weir/shared/servers"
 )
 
-// "A process that dies while it works holds nobody up, and what it left undone is done
-// by the next": it dies after its first statement, after its second, and so on through
-// all of them; the next run must always finish.
+// "A process that dies while it works delays no other: the next does the rest of its work": it dies after its first
+// statement, after its second, and so on through all of them. The next run must always finish.
 func TestMigrateAfterACrashAtEveryStatement(t *testing.T) {
 	servers.EachSQL(t, testMigrateAfterACrashAtEveryStatement)
 }
@@ -35,7 +34,7 @@ func testMigrateAfterACrashAtEveryStatement(t *testing.T) {
 			t.Error(closeErr)
 		}
 		if err == nil {
-			if survived < 2*latest { // each migration's own, and the one that records it
+			if survived < 2*latest { // each migration's own statement, and the statement that records it
 				t.Fatalf("only %d statements were seen", survived)
 			}
 			return
@@ -86,7 +85,7 @@ func (c *crashing) Connect(ctx context.Context) (driver.Conn, error) {
 	return &crashingConn{mysqlConn: conn.(mysqlConn), crashing: c}, nil
 }
 
-// mysqlConn is what the driver's connections can do, as far as it is used here.
+// mysqlConn has the methods of the driver's connections that are used here.
 type mysqlConn interface {
 	driver.Conn
 	driver.ExecerContext

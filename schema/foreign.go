@@ -9,20 +9,19 @@ import (
 	"strings"
 )
 
-// ErrForeignTable is wrapped by Migrate's error when a table of one of our names is
-// there in a form that is not ours. Nothing was changed then.
+// ErrForeignTable is wrapped by Migrate's error when a table has one of our names but not our form. Nothing was changed
+// then.
 var ErrForeignTable = errors.New("a table of this name belongs to another design")
 
-// countsKey is what the primary key of ratelimit_window_counts begins with: what statements rely on. With partitions it
-// has the columns that they are by as well, which follow from these.
+// countsKey is the beginning of the primary key of ratelimit_window_counts, on which statements rely. With partitions
+// the key also has the columns of the partitions, which follow from these.
 var countsKey = []string{
 	"workspace_id varbinary", "namespace varbinary", "identifier varbinary",
 	"duration_ms bigint", "sequence bigint", "region varbinary",
 }
 
-// refuseForeign protects a fleet that comes from the design with text columns and a
-// surrogate key: its table would satisfy IF NOT EXISTS, take every statement of ours,
-// and quietly count 'Alice' and 'alice' as one person.
+// refuseForeign protects a fleet that comes from the design with text columns and a surrogate key. Its table would
+// satisfy IF NOT EXISTS, accept every statement of ours, and quietly count 'Alice' and 'alice' as the same person.
 func refuseForeign(ctx context.Context, db *sql.DB) error {
 	const table = "ratelimit_window_counts"
 	key, there, err := primaryKey(ctx, db, table)

@@ -14,16 +14,13 @@ import (
 	"github.com/weirhq/weir/shared/servers"
 )
 
-// These are the very statements that the tests run, and then every statement of
-// queries/ as the user that it is for: the grants are the README's, on a database of
-// the name that it uses. And each user is denied what the README says it cannot do.
+// The grants are the README's, on a database with the README's name. With them run the statements of the tests, and
+// then every statement of queries/ as its user. Each user is denied the statements that the README excludes.
 func TestGrants(t *testing.T) { servers.EachSQL(t, testGrants) }
 
 func testGrants(t *testing.T) {
 	server := servers.SQLForTest(t)
-	if err := server.CreateDatabase(t.Context(), "weir"); err != nil {
-		t.Fatal(err)
-	}
+	server.CreateForTest(t, "weir")
 	root := connect(t, server.DSN("weir"))
 	grants := readmeGrants(t)
 	as := func(user string) *sql.DB {
@@ -70,16 +67,13 @@ func testGrants(t *testing.T) {
 	}
 }
 
-// "Grant it for the time it takes": with the README's statements the control plane's user
-// can rename the table there and back and drop it, and without them none of it, nor tell
-// whether the dated name is there.
+// "Grant it for the time it takes": with the README's statements the control plane's user can rename the table there
+// and back and drop it. Without them it can do none of this, and cannot find out whether the dated name exists.
 func TestRetirementGrants(t *testing.T) { servers.EachSQL(t, testRetirementGrants) }
 
 func testRetirementGrants(t *testing.T) {
 	server := servers.SQLForTest(t)
-	if err := server.CreateDatabase(t.Context(), "weir"); err != nil {
-		t.Fatal(err)
-	}
+	server.CreateForTest(t, "weir")
 	root := connect(t, server.DSN("weir"))
 	migrate(t, root)
 	for _, statement := range readmeGrants(t)["weir_control"] {
@@ -118,9 +112,7 @@ func TestGrantsBeforeTheTables(t *testing.T) { servers.EachSQL(t, testGrantsBefo
 
 func testGrantsBeforeTheTables(t *testing.T) {
 	server := servers.SQLForTest(t)
-	if err := server.CreateDatabase(t.Context(), "weir"); err != nil {
-		t.Fatal(err)
-	}
+	server.CreateForTest(t, "weir")
 	root := connect(t, server.DSN("weir"))
 	script, err := os.ReadFile("../deploy/compose/mysql/users.sh")
 	if err != nil {
@@ -144,7 +136,7 @@ func testGrantsBeforeTheTables(t *testing.T) {
 	}
 }
 
-// readmeGrants are the statements of the README's SQL blocks, by the user they name.
+// readmeGrants returns the statements of the README's SQL blocks, by the user they name.
 func readmeGrants(t *testing.T) map[string][]string {
 	t.Helper()
 	text, err := os.ReadFile("README.md")
@@ -167,7 +159,7 @@ func readmeGrants(t *testing.T) map[string][]string {
 	return by
 }
 
-// queries are a plane's statements by name, with a placeholder for each argument.
+// queries returns a plane's statements by name, with a placeholder for each argument.
 func queries(t *testing.T, plane string) map[string]string {
 	t.Helper()
 	files, err := filepath.Glob("../queries/" + plane + "/*.sql")

@@ -51,8 +51,8 @@ func testKeepExpiredPartition(t *testing.T) {
 	wantRows(t, db, "ratelimit_window_counts", 9)
 }
 
-// "A call that was cut off is made again: it goes on with the table that it finds", whatever it had done. A table with
-// rows is not exchanged again: they would come back.
+// "A call that was cut off is made again: it goes on with the table that it finds", however far it had come. A table
+// with rows is not exchanged again: they would come back.
 func TestKeepGoesOnWhereItWasCutOff(t *testing.T) { servers.EachSQL(t, testKeepGoesOnWhereItWasCutOff) }
 
 func testKeepGoesOnWhereItWasCutOff(t *testing.T) {
@@ -82,7 +82,7 @@ func testKeepGoesOnWhereItWasCutOff(t *testing.T) {
 	}
 }
 
-// Nothing that has not expired is moved, whatever cutoff and bounds there are; nothing is kept for more than 7 days.
+// Rows that have not expired are never moved, whatever the cutoff and the bounds; nothing is kept for more than 7 days.
 func TestKeepRefusesWhatHasNotExpired(t *testing.T) {
 	servers.EachSQL(t, testKeepRefusesWhatHasNotExpired)
 }

@@ -16,10 +16,10 @@ import (
 	"github.com/weirhq/weir/shared/servers"
 )
 
-// The server, or the session that alters the table, is killed while a table with rows gets its partitions, while some
-// are dropped, made or kept: afterwards the table has the form from before or the one after, with each row
-// that belongs there, and the next run goes on. WEIR_SOAK=1 kills both at eight moments of each, otherwise the server
-// is killed at one.
+// The server, or the session that alters the table, is killed while a table with rows gets its partitions, and while
+// some are dropped, made or kept. Afterwards the table has the form from before or after, with each row that belongs
+// there, and the next run goes on. WEIR_SOAK=1 kills both at eight moments of each alteration. Otherwise the server is
+// killed at a single moment.
 func TestKilledAlterationsSoak(t *testing.T) { servers.EachSQL(t, testKilledAlterationsSoak) }
 
 func testKilledAlterationsSoak(t *testing.T) {
@@ -56,7 +56,7 @@ const (
 	killRows     = 6_000 // of each of three kinds
 )
 
-// alteration is something that alters the table. At any moment the table has one of some numbers of partitions.
+// alteration is a statement that alters the table. At any moment the table has one of the given numbers of partitions.
 type alteration struct {
 	prepare func(*testing.T, *sql.DB)
 	run     func(context.Context, *sql.DB) error
@@ -69,9 +69,7 @@ var killedDatabases atomic.Int64
 func kill(t *testing.T, server *servers.SQL, a alteration, after int, strike func(*sql.DB, int64) error) {
 	// It stays until the server ends: a kill in the midst of a drop can leave a file behind, and then MariaDB drops none.
 	name := fmt.Sprint("killed", killedDatabases.Add(1))
-	if err := server.CreateDatabase(t.Context(), name); err != nil {
-		t.Fatal(err)
-	}
+	server.CreateForTest(t, name)
 	dsn := server.DSN(name)
 	db := connect(t, dsn)
 	a.prepare(t, db)
@@ -120,7 +118,7 @@ func altering(t *testing.T, db *sql.DB, after int, finished chan error) (id int6
 const alteringSQL = `SELECT ID FROM information_schema.PROCESSLIST
 	WHERE DB = DATABASE() AND ID <> CONNECTION_ID() AND INFO REGEXP 'PARTITION|CALL ratelimit' LIMIT 1`
 
-// waitForNoAlteration waits for a session whose client knows that it was killed, and that has not ended yet.
+// waitForNoAlteration waits for a session whose client has the error of its kill, but that has not ended yet.
 func waitForNoAlteration(t *testing.T, db *sql.DB) {
 	t.Helper()
 	for deadline := time.Now().Add(time.Minute); ; {
@@ -135,7 +133,7 @@ func waitForNoAlteration(t *testing.T, db *sql.DB) {
 	}
 }
 
-// check wants a sound table in one of the forms, with all rows but those of partitions that were dropped.
+// check requires a sound table in one of the forms, with all rows but those of dropped partitions.
 func (a alteration) check(t *testing.T, db *sql.DB) (parts int) {
 	t.Helper()
 	var table, op, kind, text string

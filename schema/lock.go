@@ -12,24 +12,22 @@ import (
 	"github.com/pressly/goose/v3/lock"
 )
 
-// locker lets one process migrate a database at a time, by a lock of the server's
-// (GET_LOCK) that belongs to the very session which then runs the migrations: who
-// loses one has lost the other.
+// locker lets one process migrate a database at a time, by a lock of the server (GET_LOCK). The lock belongs to the
+// session that then runs the migrations: a process that loses one of them has lost the other.
 //
-// The library's own lock for MySQL is a row with a lease. It wants a second session,
-// a handle that parses times and equal time zones in all processes, its waiters poll,
-// and after a kill they sit the lease out. GET_LOCK needs none of it and is given
-// back by the server when the session ends, however it ends.
+// The library's own lock for MySQL is a row with a lease. It needs a second session, a handle that parses times and
+// equal time zones in all processes, its waiters poll, and after a kill they wait for the end of the lease. GET_LOCK
+// needs none of it, and the server releases it when the session ends for any reason.
 //
-// What it gives up: the lock is one server's. Where several servers take writes (Galera,
-// group replication with many primaries), run migrations from one place.
+// It gives up this: the lock is valid on a single server. If several servers accept writes (Galera, group replication
+// with many primaries), run migrations from one place.
 type locker struct {
 	log              *slog.Logger
 	tableWaitSeconds int
 }
 
-// lockWait is how long the server waits in one call. It bounds how long a waiter that
-// is gone can still be handed the lock.
+// lockWait is how long the server waits in a call. It bounds the time in which a waiter that is gone can still get the
+// lock.
 const lockWait = time.Second
 
 const unlockTimeout = 5 * time.Second
@@ -89,8 +87,8 @@ func (l locker) SessionUnlock(ctx context.Context, conn *sql.Conn) error {
 	return nil
 }
 
-// lockName is of one database, as locks are of the whole server, and at most 64
-// bytes long, as MySQL wants it.
+// lockName returns a name for a single database, because locks belong to the whole server. It has at most 64 bytes, as
+// MySQL requires.
 func lockName(ctx context.Context, conn *sql.Conn) (string, error) {
 	var db sql.NullString
 	if err := conn.QueryRowContext(ctx, "SELECT DATABASE()").Scan(&db); err != nil {

@@ -15,8 +15,8 @@ import (
 	"github.com/weirhq/weir/shared/servers"
 )
 
-// migrateEnv makes this test binary a process that migrates the database it names:
-// several processes at once are what the lock is for.
+// migrateEnv makes this test binary a process that migrates the named database, because the lock is for several
+// processes at once.
 const migrateEnv = "WEIR_TEST_MIGRATE_DSN"
 
 func TestMain(m *testing.M) {
@@ -41,7 +41,7 @@ func migrateAsProcess(dsn string) error {
 	return Migrate(ctx, db, slog.New(slog.NewTextHandler(os.Stdout, nil)))
 }
 
-// emptyDatabase is one of this test's own.
+// emptyDatabase returns a database for this test alone.
 func emptyDatabase(t *testing.T) (*sql.DB, string) {
 	t.Helper()
 	dsn := servers.SharedSQL(t).DatabaseForTest(t)

@@ -43,7 +43,7 @@ func testMigrateEmptyDatabase(t *testing.T) {
 	}
 }
 
-// Idempotent: a second run changes nothing and says nothing.
+// Idempotent: a second run changes nothing and logs nothing.
 func TestMigrateTwice(t *testing.T) { servers.EachSQL(t, testMigrateTwice) }
 
 func testMigrateTwice(t *testing.T) {
@@ -62,8 +62,7 @@ func testMigrateTwice(t *testing.T) {
 	wantRows(t, db, VersionTable, int(Latest())+1)
 }
 
-// "Any number of processes may call it at once": four, and a good many times, since
-// what is to be found is a race.
+// "Any number of processes may call it at once": four, many times, because the test looks for a race.
 func TestMigrateFromFourProcesses(t *testing.T) { servers.EachSQL(t, testMigrateFromFourProcesses) }
 
 func testMigrateFromFourProcesses(t *testing.T) {
@@ -121,9 +120,8 @@ func testMigrateKeepsLegacyBlocklist(t *testing.T) {
 	wantRows(t, db, "ratelimit_blocklist", 1)
 }
 
-// The design that Weir grew out of has ratelimit_window_counts too, with text columns
-// and a surrogate key: "its table would take every statement of ours, and quietly
-// count 'Alice' and 'alice' as one person".
+// The design that Weir grew out of has ratelimit_window_counts too, with text columns and a surrogate key: "its table
+// would … accept every statement of ours, and quietly count 'Alice' and 'alice' as the same person".
 func TestMigrateRefusesForeignCounts(t *testing.T) {
 	servers.EachSQL(t, testMigrateRefusesForeignCounts)
 }
@@ -148,8 +146,8 @@ func testMigrateRefusesForeignCounts(t *testing.T) {
 	}
 }
 
-// "A database that is newer than this binary is left as it is": the previous release
-// may start once more while an upgrade is under way.
+// "A database that is newer than this binary is left unchanged": the previous release may start once more while an
+// upgrade is under way.
 func TestMigrateLeavesNewerDatabase(t *testing.T) { servers.EachSQL(t, testMigrateLeavesNewerDatabase) }
 
 func testMigrateLeavesNewerDatabase(t *testing.T) {
@@ -162,8 +160,8 @@ func testMigrateLeavesNewerDatabase(t *testing.T) {
 	wantVersion(t, db, Latest()+1)
 }
 
-// "ctx bounds the whole, the waiting included", and nobody gets past a lock that is
-// held for longer than the server waits in one call.
+// "ctx bounds the whole, the waiting included", and no process gets past a lock that is held for longer than the server
+// waits in a call.
 func TestMigrateGivesUpWaitingWithItsContext(t *testing.T) {
 	servers.EachSQL(t, testMigrateGivesUpWaitingWithItsContext)
 }
@@ -198,7 +196,7 @@ func testMigrateGivesUpWaitingWithItsContext(t *testing.T) {
 	migrate(t, db)
 }
 
-// Locks are of the whole server: two databases of one server must not wait for each other.
+// Locks belong to the whole server: two databases of a server must not wait for each other.
 func TestDatabasesMigrateIndependently(t *testing.T) {
 	servers.EachSQL(t, testDatabasesMigrateIndependently)
 }

@@ -33,7 +33,7 @@ func testInsertsNeedNoPartition(t *testing.T) {
 	}
 }
 
-// Partitions for the next 54 hours and 70 days; those that are there stay, and are not made again.
+// Partitions for the next 54 hours and 70 days. Existing partitions stay, and are not made again.
 func TestAddPartitions(t *testing.T) { servers.EachSQL(t, testAddPartitions) }
 
 func testAddPartitions(t *testing.T) {
@@ -59,8 +59,8 @@ func testAddPartitions(t *testing.T) {
 	}
 }
 
-// "Rows that are in the last partition already are copied …, so at most rows_max of them are": one more, and the class
-// is left as it is; with room for all, each is in the partition of its hour and none is lost.
+// "Rows that are in the last partition already are copied …, so at most rows_max of them are": with one row more the
+// class is left unchanged. With room for all, each row is in the partition of its hour and none is lost.
 func TestAddPartitionsCopiesABoundedNumberOfRows(t *testing.T) {
 	servers.EachSQL(t, testAddPartitionsCopiesABoundedNumberOfRows)
 }
@@ -82,7 +82,7 @@ func testAddPartitionsCopiesABoundedNumberOfRows(t *testing.T) {
 	wantRows(t, db, "ratelimit_window_counts", 11)
 }
 
-// One partition at a call, only those all of whose rows expired before the cutoff, and never the last of a class.
+// A call drops a single partition, only if all of its rows expired before the cutoff, and never the last of a class.
 func TestDropExpiredPartition(t *testing.T) { servers.EachSQL(t, testDropExpiredPartition) }
 
 func testDropExpiredPartition(t *testing.T) {
@@ -92,7 +92,7 @@ func testDropExpiredPartition(t *testing.T) {
 	for _, bound := range past {
 		row(t, db, 0, bound-1) // the last that the partition takes
 	}
-	row(t, db, 0, past[2]) // in h_later, as is what is alive
+	row(t, db, 0, past[2]) // in h_later, like all live rows
 	row(t, db, 0, now+hourMs)
 	row(t, db, 1, 5)
 	for _, want := range []struct {
@@ -111,7 +111,7 @@ func testDropExpiredPartition(t *testing.T) {
 	}
 }
 
-// Nothing unexpired is dropped whatever cutoff the caller names, and whatever bounds a partition was given.
+// Unexpired rows are never dropped, whatever the cutoff, and whatever bounds a partition was given.
 func TestDropRefusesWhatHasNotExpired(t *testing.T) {
 	servers.EachSQL(t, testDropRefusesWhatHasNotExpired)
 }
@@ -200,9 +200,7 @@ func TestProceduresNeedNoRightToDrop(t *testing.T) {
 
 func testProceduresNeedNoRightToDrop(t *testing.T) {
 	server := servers.SQLForTest(t)
-	if err := server.CreateDatabase(t.Context(), "weir"); err != nil {
-		t.Fatal(err)
-	}
+	server.CreateForTest(t, "weir")
 	root := connect(t, server.DSN("weir"))
 	for _, statement := range readmeGrants(t)["weir_migrate"] {
 		exec(t, root, statement)
@@ -224,7 +222,7 @@ func testProceduresNeedNoRightToDrop(t *testing.T) {
 	}
 }
 
-// partitioned is a database with the tables as migrated.
+// partitioned returns a database with the tables as migrated.
 func partitioned(t *testing.T) *sql.DB {
 	t.Helper()
 	db, _ := emptyDatabase(t)
@@ -281,7 +279,7 @@ func dropExpired(ctx context.Context, db *sql.DB, cutoff any) (string, error) {
 	return name.String, err
 }
 
-// partitions are the names, in their order.
+// partitions returns the names of the partitions, in their order.
 func partitions(t *testing.T, db *sql.DB) (names []string) {
 	t.Helper()
 	rows, err := db.QueryContext(t.Context(), `SELECT PARTITION_NAME FROM information_schema.PARTITIONS

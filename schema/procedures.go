@@ -16,8 +16,8 @@ import (
 // procedureExists is the server's error of a CREATE PROCEDURE that was done before.
 const procedureExists = 1304
 
-// refusals are the errors of servers that know no partitions, or no procedures. The table keeps the form that it has,
-// and the cleanup deletes rows in batches.
+// refusals are the errors of servers without partitions, or without procedures. The table keeps its form, and the
+// cleanup deletes rows in batches.
 var refusals = []uint16{
 	1064, // a syntax that it does not parse
 	1178, // not of this storage engine
@@ -28,8 +28,8 @@ var refusals = []uint16{
 	8200, // TiDB: unsupported DDL
 }
 
-// procedures are the files that create one each. They are migrations like the others, in a directory of their own,
-// since the generator of queries does not parse them.
+// procedures returns the files that create a procedure each. They are migrations like the others, in a directory of
+// their own, because the generator of queries does not parse them.
 func procedures(files fs.FS, log *slog.Logger) (all []*goose.Migration, err error) {
 	names, err := fs.Glob(files, "procedures/*.sql")
 	if err != nil {
@@ -49,7 +49,8 @@ func procedures(files fs.FS, log *slog.Logger) (all []*goose.Migration, err erro
 	return all, nil
 }
 
-// function is a migration that executes one statement. The server's errors among done mean that its work is done.
+// function returns a migration that executes a single statement. The server's errors among done mean that its work is
+// done.
 func function(version int64, name, statement string, log *slog.Logger, done ...uint16) *goose.Migration {
 	return goose.NewGoMigration(version, &goose.GoFunc{RunTx: func(ctx context.Context, tx *sql.Tx) error {
 		_, err := tx.ExecContext(ctx, statement)
@@ -67,5 +68,5 @@ func function(version int64, name, statement string, log *slog.Logger, done ...u
 	}}, nil)
 }
 
-// optional tells the migrations that a server may refuse: the partitions and what drops and adds them.
+// optional reports whether a server may refuse a migration: the partitions and the procedures that drop and add them.
 func optional(name string) bool { return strings.Contains(name, "partition") }

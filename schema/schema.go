@@ -1,16 +1,13 @@
-// Package schema is the tables that Weir keeps in MySQL, as ordered migrations, and
-// the way to apply them.
+// Package schema has the tables that Weir keeps in MySQL, as ordered migrations, and applies them.
 //
-// Migrations only go forward: there is no Down. Undoing a table means dropping
-// counts and settings that a fleet is using, which no tool should have at hand; a
-// mistake is mended by the next migration. Each one leaves the tables usable by the
-// nodes of the release before it, so the order of an upgrade is: migrate, then nodes.
+// Migrations only go forward: there is no Down. Undoing a table means dropping counts and settings that a fleet is
+// using, and no tool should make that easy. The next migration repairs a mistake. Each migration leaves the tables
+// usable by the nodes of the release before it, so the order of an upgrade is: migrate, then nodes.
 //
-// One file is one change and holds one statement of DDL, or one UPDATE that finds nothing to change when it runs
-// again. Neither MySQL nor MariaDB can
-// take two back together, so a file with two could stop half-way; and one that runs
-// again after a crash, before its version was recorded, must find its work done
-// (IF NOT EXISTS). Statements keep to what MySQL 8 and 9 and MariaDB all take.
+// A file is a change and holds a single statement of DDL, or a single UPDATE that finds nothing to change when it runs
+// again. Neither MySQL nor MariaDB can take two statements of DDL back together, so a file with two could stop
+// half-way. And a migration that runs again after a crash, before its version was recorded, must find its work done (IF
+// NOT EXISTS). Statements keep to the language that MySQL 8 and 9 and MariaDB share.
 package schema
 
 import (
@@ -35,17 +32,15 @@ const VersionTable = "ratelimit_schema_version"
 //go:embed *.sql procedures/*.sql
 var files embed.FS
 
-// Migrate brings the database that db is connected to up to Latest. A nil log is
-// slog.Default().
+// Migrate brings the database that db is connected to up to Latest. A nil log is slog.Default().
 //
-// Any number of processes may call it at once: one works, the others wait for it and
-// then find nothing to do. A process that dies while it works holds up no other:
-// the next one does what it left undone. A database that is newer than this binary
-// is left as it is. ctx bounds the whole, the waiting included.
+// Any number of processes may call it at once: one works, the others wait for it and then find nothing to do. A process
+// that dies while it works delays no other: the next does the rest of its work. A database that is newer than this
+// binary is left unchanged. ctx bounds the whole, the waiting included.
 //
-// A long ALTER is one long wait for an answer: db must have no short read timeout. One that
-// waits for a table in use gives up after two seconds, since every statement that comes
-// after it waits behind it, and is tried again after a pause; see ErrTableBusy.
+// A long ALTER is a single long wait for an answer: db must have no short read timeout. An ALTER that waits for a table
+// in use gives up after two seconds, because every later statement waits behind it. It is tried again after a pause;
+// see ErrTableBusy.
 func Migrate(ctx context.Context, db *sql.DB, log *slog.Logger) error {
 	if log == nil {
 		log = slog.Default()
@@ -67,7 +62,7 @@ func apply(ctx context.Context, db *sql.DB, files fs.FS, log *slog.Logger) error
 	return busy.retry(ctx, log, func() error { return up(ctx, p, files, log) })
 }
 
-// up applies what is left to apply.
+// up applies the migrations that are left.
 func up(ctx context.Context, p *goose.Provider, files fs.FS, log *slog.Logger) error {
 	applied, err := p.Up(ctx)
 	var stopped *goose.PartialError
@@ -80,8 +75,8 @@ func up(ctx context.Context, p *goose.Provider, files fs.FS, log *slog.Logger) e
 	return err
 }
 
-// Version is the number of the last migration that the database has had, 0 for none.
-// It needs no more than SELECT on VersionTable.
+// Version returns the number of the last migration that the database has had, 0 for none. It needs no more than SELECT
+// on VersionTable.
 func Version(ctx context.Context, db *sql.DB) (int64, error) {
 	versions, err := database.NewStore(goose.DialectMySQL, VersionTable)
 	if err != nil {
@@ -97,7 +92,7 @@ func Version(ctx context.Context, db *sql.DB) (int64, error) {
 	return v, nil
 }
 
-// Latest is the number of the last migration that this binary knows.
+// Latest returns the number of the last migration of this binary.
 func Latest() int64 {
 	latest := int64(0)
 	for _, pattern := range filePatterns {
@@ -119,7 +114,7 @@ func Latest() int64 {
 // filePatterns match the migrations: statements that change tables, and procedures.
 var filePatterns = []string{"*.sql", "procedures/*.sql"}
 
-// fileOf is the name of a migration's file: the library knows it of some only.
+// fileOf returns the name of a migration's file, because the library has it for some migrations only.
 func fileOf(files fs.FS, version int64) string {
 	for _, in := range []string{"", "procedures/"} {
 		names, err := fs.Glob(files, fmt.Sprintf("%s%05d_*.sql", in, version))
@@ -130,9 +125,8 @@ func fileOf(files fs.FS, version int64) string {
 	return fmt.Sprint(version)
 }
 
-// begin makes VersionTable and its first row, in two steps that can be repeated and
-// raced for. The library takes a table without the row for a broken one, for good, and
-// a crash between the two would leave just that.
+// begin makes VersionTable and its first row, in two steps that can be repeated and raced for. The library takes a
+// table without the row for a broken table, for good, and a crash between the steps would leave exactly that.
 func begin(ctx context.Context, db *sql.DB, files fs.FS, log *slog.Logger) (*goose.Provider, error) {
 	versions, err := database.NewStore(goose.DialectMySQL, VersionTable)
 	if err != nil {

@@ -1,24 +1,24 @@
 -- name: FleetNodes :many
--- Every node that has not withdrawn itself, with the age of its last heartbeat by the database's
--- own clock.
+-- Returns every node that has not withdrawn its row, and the clock of the database for the age of its last heartbeat.
 SELECT node_id, region, build, tuning_version, started_at, sent_at, seen_at, health,
        CAST(UNIX_TIMESTAMP() * 1000 + MICROSECOND(NOW(3)) DIV 1000 AS SIGNED) AS now_ms
 FROM ratelimit_nodes WHERE seen_at > 0 ORDER BY region, node_id LIMIT ?;
 
 -- name: FleetNodesLeft :many
--- Nodes that have withdrawn themselves lately, by the clock of the database; cleanup deletes their rows later.
+-- Returns nodes that have recently withdrawn their rows, by the clock of the database. The cleanup deletes the rows later.
 SELECT node_id, region FROM ratelimit_nodes
 WHERE seen_at = 0 AND sent_at > UNIX_TIMESTAMP() * 1000 - CAST(sqlc.arg(within_ms) AS SIGNED)
 ORDER BY region, node_id LIMIT ?;
 
 -- name: NodesSetRight :execrows
--- After the clock of the database has stepped back, heartbeats from before are ahead of it: a node that has died would
--- count as live until the clock reaches them. From now on they age again. Live nodes replace theirs in seconds.
+-- Corrects heartbeats after the clock of the database has stepped back. Earlier heartbeats are then ahead of the clock,
+-- so a dead node would count as live until the clock reaches them. With the current time, heartbeats age again. Live
+-- nodes replace their heartbeats within seconds.
 UPDATE ratelimit_nodes SET seen_at = UNIX_TIMESTAMP() * 1000 + MICROSECOND(NOW(3)) DIV 1000
 WHERE seen_at > UNIX_TIMESTAMP() * 1000 + CAST(sqlc.arg(ahead_ms) AS SIGNED);
 
 -- name: FleetTopKeys :many
--- The keys that nodes with a recent heartbeat reported, the newest heartbeat first.
+-- Returns the keys that nodes with a recent heartbeat reported, the newest heartbeat first.
 SELECT node_id, region, sent_at, seen_at, top_keys,
        CAST(UNIX_TIMESTAMP() * 1000 + MICROSECOND(NOW(3)) DIV 1000 AS SIGNED) AS now_ms
 FROM ratelimit_nodes

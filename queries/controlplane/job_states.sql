@@ -1,8 +1,8 @@
--- What operators have ordered of jobs.
+-- Operators' orders for jobs.
 
 -- name: JobStateSave :exec
--- A state with the same number or a higher one stays. Assignments are from left to right: state compares with the
--- number before.
+-- Stores a state unless the stored state has the same number or a higher number. Assignments run from left to right, so
+-- state compares with the stored number.
 INSERT INTO ratelimit_job_states (name, saved, state) VALUES (?, ?, ?)
 ON DUPLICATE KEY UPDATE state = IF(VALUES(saved) > saved, VALUES(state), state), saved = GREATEST(saved, VALUES(saved));
 

@@ -1,12 +1,13 @@
 -- Resets of keys.
 
 -- name: ResetGet :many
--- None or one. The row is locked: two changes of it come one after the other.
+-- Returns at most one row, and locks it, so that two changes of the row run one after the other.
 SELECT generation, set_at, expires_at FROM ratelimit_resets
 WHERE workspace_id = ? AND namespace = ? AND identifier = ? FOR UPDATE;
 
 -- name: ResetUpsert :exec
--- ResetGet has locked the row. A generation may be lower than the one before: after the last comes the first.
+-- ResetGet must have locked the row. A generation can be lower than the previous generation, because the first follows
+-- the last.
 INSERT INTO ratelimit_resets (workspace_id, namespace, identifier, generation, set_at, expires_at)
 VALUES (?, ?, ?, ?, ?, ?)
 ON DUPLICATE KEY UPDATE

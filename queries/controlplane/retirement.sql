@@ -1,5 +1,5 @@
--- What fences a retirement. The statements about the table itself are not here: they
--- name it, and no placeholder can.
+-- Fences of retirements. The statements that rename and drop the table are in Go, because a placeholder cannot stand for
+-- a table's name.
 
 -- name: RetirementFenceRaise :exec
 INSERT INTO ratelimit_retirements (name, fence) VALUES (?, ?)

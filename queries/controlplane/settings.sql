@@ -1,13 +1,13 @@
--- What operators set.
+-- Settings of operators.
 
 -- name: OverrideInsert :exec
--- Fails where there is one: of two who saw none, the later one has to look again.
+-- Fails if the override exists. If two operators saw no override, the second operator has to look again.
 INSERT INTO ratelimit_overrides (workspace_id, namespace, pattern, `limit`, duration_ms, candidate, shadow, updated_at)
 VALUES (?, ?, ?, ?, ?, ?, ?, UNIX_TIMESTAMP() * 1000 + MICROSECOND(NOW(3)) DIV 1000);
 
 -- name: OverrideUpdate :exec
--- A change is always later than the one before it, however fast it comes: people change
--- what they have seen, and updated_at is how they say what that was.
+-- Changes an override, and always raises updated_at, even within a millisecond. A change names the updated_at that its
+-- operator saw, so that it cannot overwrite a newer change.
 UPDATE ratelimit_overrides SET `limit` = ?, duration_ms = ?, candidate = ?, shadow = ?,
   updated_at = GREATEST(UNIX_TIMESTAMP() * 1000 + MICROSECOND(NOW(3)) DIV 1000, updated_at + 1)
 WHERE workspace_id = ? AND namespace = ? AND pattern = ?;
@@ -21,7 +21,8 @@ FROM ratelimit_overrides WHERE workspace_id = ? AND namespace = ? AND pattern > 
 ORDER BY pattern LIMIT ?;
 
 -- name: OverrideListAll :many
--- Of all namespaces. Three ranges of the primary key: a comparison of rows would read all of it.
+-- Lists the overrides of all namespaces. It reads three ranges of the primary key, because a comparison of rows would
+-- read the whole table.
 SELECT workspace_id, namespace, pattern, `limit`, duration_ms, candidate, shadow, updated_at
 FROM ratelimit_overrides
 WHERE workspace_id > sqlc.arg(after_workspace)
@@ -30,7 +31,7 @@ WHERE workspace_id > sqlc.arg(after_workspace)
 ORDER BY workspace_id, namespace, pattern LIMIT ?;
 
 -- name: OverrideListOfWorkspaces :many
--- As OverrideListAll, of some workspaces.
+-- As OverrideListAll, for some workspaces.
 SELECT workspace_id, namespace, pattern, `limit`, duration_ms, candidate, shadow, updated_at
 FROM ratelimit_overrides
 WHERE workspace_id IN (sqlc.slice(workspaces))
@@ -40,22 +41,39 @@ WHERE workspace_id IN (sqlc.slice(workspaces))
 ORDER BY workspace_id, namespace, pattern LIMIT ?;
 
 -- name: OverrideGet :many
--- None or one. The row is locked: two changes of it come one after the other.
+-- Returns at most one row, and locks it, so that two changes of the row run one after the other.
 SELECT `limit`, duration_ms, candidate, shadow, updated_at FROM ratelimit_overrides
 WHERE workspace_id = ? AND namespace = ? AND pattern = ? FOR UPDATE;
 
 -- name: OverrideThatApplies :many
--- None or one: of those whose pattern matches the identifier the most specific, as window.ComparePatterns
--- has it. A '*' is LIKE's '%', and what LIKE takes for more than itself is escaped. It looks at the
--- overrides of one namespace.
+-- Returns at most one row: among the overrides whose pattern matches the identifier, the most specific override in the
+-- order of window.ComparePatterns. It turns '*' into LIKE's '%', and escapes LIKE's own special characters. It reads
+-- the overrides of one namespace. Patterns that are networks are not matched: OverridesOf has these.
 SELECT pattern, `limit`, duration_ms, candidate, shadow, updated_at FROM ratelimit_overrides
 WHERE workspace_id = sqlc.arg(workspace_id) AND namespace = sqlc.arg(namespace)
   AND sqlc.arg(identifier) LIKE REPLACE(REPLACE(REPLACE(REPLACE(pattern, '|', '||'), '%', '|%'), '_', '|_'), '*', '%') ESCAPE '|'
 ORDER BY pattern LIKE '%*%', LENGTH(REPLACE(pattern, '*', '')) DESC, LENGTH(pattern), pattern LIMIT 1;
 
+-- name: OverridesOf :many
+-- Returns the overrides of exactly these patterns: for example, the networks that an address or network is in.
+SELECT pattern, `limit`, duration_ms, candidate, shadow, updated_at FROM ratelimit_overrides
+WHERE workspace_id = ? AND namespace = ? AND pattern IN (sqlc.slice(patterns));
+
+-- name: OverridesOfMany :many
+-- Returns the overrides of a namespace whose patterns can match several identifiers, and of which one can match an
+-- identifier from first to last: all networks, and patterns with '*'. The text before the first '*' then lies between
+-- first and last, or first begins with it. Paths such as a/b are among the rows, although they are exact.
+SELECT pattern, `limit`, duration_ms, candidate, shadow, updated_at FROM ratelimit_overrides
+WHERE workspace_id = sqlc.arg(workspace_id) AND namespace = sqlc.arg(namespace)
+  AND (pattern LIKE '%/%' OR (pattern LIKE '%*%'
+    AND SUBSTRING_INDEX(pattern, '*', 1) <= CAST(sqlc.arg(last) AS BINARY)
+    AND (SUBSTRING_INDEX(pattern, '*', 1) >= CAST(sqlc.arg(first) AS BINARY)
+      OR LEFT(CAST(sqlc.arg(first) AS BINARY), LENGTH(SUBSTRING_INDEX(pattern, '*', 1))) = SUBSTRING_INDEX(pattern, '*', 1))));
+
 -- name: OverridesAlike :many
--- Patterns with several '*' whose text before the first '*' begins with that of another, or the other way around: an
--- identifier can meet them together. It waits for rows that others are writing.
+-- Returns patterns with several '*' that can match the same identifier as the written pattern: the text before the first
+-- '*' of one pattern begins with the text before the first '*' of the other. It waits for rows that other transactions
+-- are writing.
 SELECT pattern FROM ratelimit_overrides
 WHERE workspace_id = sqlc.arg(workspace_id) AND namespace = sqlc.arg(namespace) AND pattern LIKE '%*%*%'
   AND LEFT(SUBSTRING_INDEX(pattern, '*', 1), LENGTH(SUBSTRING_INDEX(CAST(sqlc.arg(written) AS BINARY), '*', 1)))
@@ -63,33 +81,34 @@ WHERE workspace_id = sqlc.arg(workspace_id) AND namespace = sqlc.arg(namespace) 
 LIMIT ? FOR UPDATE;
 
 -- name: OverrideLook :many
--- None or one, to show it.
+-- Returns at most one row, without a lock, to show it.
 SELECT `limit`, duration_ms, candidate, shadow, updated_at FROM ratelimit_overrides
 WHERE workspace_id = ? AND namespace = ? AND pattern = ?;
 
 -- name: NamespaceInsert :exec
 -- As OverrideInsert.
-INSERT INTO ratelimit_namespaces (workspace_id, namespace, shadow, mode, outage, node_share, estimate, updated_at)
-VALUES (?, ?, ?, ?, ?, ?, ?, UNIX_TIMESTAMP() * 1000 + MICROSECOND(NOW(3)) DIV 1000);
+INSERT INTO ratelimit_namespaces (workspace_id, namespace, shadow, mode, outage, node_share, window_kind, estimate,
+  updated_at)
+VALUES (?, ?, ?, ?, ?, ?, ?, ?, UNIX_TIMESTAMP() * 1000 + MICROSECOND(NOW(3)) DIV 1000);
 
 -- name: NamespaceUpdate :exec
 -- As OverrideUpdate.
-UPDATE ratelimit_namespaces SET shadow = ?, mode = ?, outage = ?, node_share = ?, estimate = ?,
+UPDATE ratelimit_namespaces SET shadow = ?, mode = ?, outage = ?, node_share = ?, window_kind = ?, estimate = ?,
   updated_at = GREATEST(UNIX_TIMESTAMP() * 1000 + MICROSECOND(NOW(3)) DIV 1000, updated_at + 1)
 WHERE workspace_id = ? AND namespace = ?;
 
 -- name: NamespaceGet :many
--- None or one, as OverrideGet.
-SELECT shadow, mode, outage, node_share, estimate, updated_at FROM ratelimit_namespaces
+-- Returns at most one row and locks it, as OverrideGet.
+SELECT shadow, mode, outage, node_share, window_kind, estimate, updated_at FROM ratelimit_namespaces
 WHERE workspace_id = ? AND namespace = ? FOR UPDATE;
 
 -- name: NamespaceList :many
-SELECT workspace_id, namespace, shadow, mode, outage, estimate, updated_at, node_share
+SELECT workspace_id, namespace, shadow, mode, outage, estimate, updated_at, node_share, window_kind
 FROM ratelimit_namespaces WHERE workspace_id = ? AND namespace > sqlc.arg(after_namespace) ORDER BY namespace LIMIT ?;
 
 -- name: NamespaceListAll :many
 -- As OverrideListAll.
-SELECT workspace_id, namespace, shadow, mode, outage, estimate, updated_at, node_share
+SELECT workspace_id, namespace, shadow, mode, outage, estimate, updated_at, node_share, window_kind
 FROM ratelimit_namespaces
 WHERE workspace_id > sqlc.arg(after_workspace)
   OR (workspace_id = sqlc.arg(after_workspace) AND namespace > sqlc.arg(after_namespace))
@@ -97,7 +116,7 @@ ORDER BY workspace_id, namespace LIMIT ?;
 
 -- name: NamespaceListOfWorkspaces :many
 -- As OverrideListOfWorkspaces.
-SELECT workspace_id, namespace, shadow, mode, outage, estimate, updated_at, node_share
+SELECT workspace_id, namespace, shadow, mode, outage, estimate, updated_at, node_share, window_kind
 FROM ratelimit_namespaces
 WHERE workspace_id IN (sqlc.slice(workspaces))
   AND (workspace_id > sqlc.arg(after_workspace)
@@ -105,12 +124,12 @@ WHERE workspace_id IN (sqlc.slice(workspaces))
 ORDER BY workspace_id, namespace LIMIT ?;
 
 -- name: NamespaceLook :many
--- None or one, to show it.
-SELECT shadow, mode, outage, node_share, estimate, updated_at FROM ratelimit_namespaces
+-- Returns at most one row, without a lock, to show it.
+SELECT shadow, mode, outage, node_share, window_kind, estimate, updated_at FROM ratelimit_namespaces
 WHERE workspace_id = ? AND namespace = ?;
 
 -- name: SettingsChanged :exec
--- Tells relays that the settings have changed, in the transaction that changes them and as the last of its writes, since
--- it locks out all other changes until the end.
+-- Raises the version of the settings, so that relays read them again. It must be the last write of the transaction that
+-- changes the settings, because it blocks all other changes until the transaction ends.
 INSERT INTO ratelimit_settings_version (id, version) VALUES (1, 1)
 ON DUPLICATE KEY UPDATE version = version + 1;

@@ -1,4 +1,4 @@
--- Who may call the operators' API.
+-- Tokens for the operators' API.
 
 -- name: TokenInsert :exec
 INSERT INTO ratelimit_tokens (name, hash, role, workspaces, created_by, expires_at, created_at)
@@ -6,23 +6,23 @@ VALUES (?, ?, ?, ?, ?, IF(CAST(sqlc.arg(expires_in_ms) AS SIGNED) > 0, UNIX_TIME
     CAST(sqlc.arg(expires_in_ms) AS SIGNED), 0), UNIX_TIMESTAMP() * 1000 + MICROSECOND(NOW(3)) DIV 1000);
 
 -- name: TokenByHash :one
--- The token of a secret; ends_at is when the secret opens nothing any more, 0 for never.
+-- Returns the token that has a secret. ends_at is the time from which the secret is no longer valid, 0 for never.
 SELECT name, role, workspaces, expires_at AS ends_at, CAST(UNIX_TIMESTAMP() * 1000 + MICROSECOND(NOW(3)) DIV 1000 AS UNSIGNED) AS now_ms
 FROM ratelimit_tokens WHERE hash = ? AND revoked_at = 0;
 
 -- name: TokenByOldHash :one
--- The token of which a secret is the one before.
+-- Returns the token that had a secret before its rotation.
 SELECT name, role, workspaces, CAST(IF(expires_at > 0, LEAST(expires_at, old_until), old_until) AS UNSIGNED) AS ends_at,
   CAST(UNIX_TIMESTAMP() * 1000 + MICROSECOND(NOW(3)) DIV 1000 AS UNSIGNED) AS now_ms
 FROM ratelimit_tokens WHERE old_hash = ? AND revoked_at = 0;
 
 -- name: TokenUsed :exec
--- Notes a use, unless one was noted within so many ms.
+-- Records a use, unless a use was recorded within within_ms.
 UPDATE ratelimit_tokens SET used_at = UNIX_TIMESTAMP() * 1000 + MICROSECOND(NOW(3)) DIV 1000
 WHERE name = ? AND used_at + sqlc.arg(within_ms) <= UNIX_TIMESTAMP() * 1000 + MICROSECOND(NOW(3)) DIV 1000;
 
 -- name: TokenRotate :execrows
--- Assignments are from left to right: old_hash is the hash before.
+-- Replaces the secret. Assignments run from left to right, so old_hash becomes the previous hash.
 UPDATE ratelimit_tokens SET old_hash = hash,
   old_until = UNIX_TIMESTAMP() * 1000 + MICROSECOND(NOW(3)) DIV 1000 + CAST(sqlc.arg(overlap_ms) AS SIGNED),
   hash = sqlc.arg(new_hash),
@@ -40,6 +40,6 @@ SELECT name, role, workspaces, created_by, created_at, revoked_at, expires_at, u
 WHERE name > sqlc.arg(after_name) ORDER BY name LIMIT ?;
 
 -- name: TokenByName :one
--- A token, in force or not, and the clock of the database.
+-- Returns a token, valid or not, and the clock of the database.
 SELECT role, workspaces, revoked_at, expires_at, CAST(UNIX_TIMESTAMP() * 1000 + MICROSECOND(NOW(3)) DIV 1000 AS UNSIGNED) AS now_ms
 FROM ratelimit_tokens WHERE name = ?;

@@ -1,8 +1,9 @@
--- What relays tell each other. A stream is a region and a shard.
+-- The change feed: the changes that relays publish. A stream is a region and a shard.
 
 -- name: FeedInsert :execrows
--- Stores a row if it is the next one of its stream: the row before it is there, or the stream is empty and the row is
--- its first. It locks the row before it and its own number; only a stream's first row locks the gap that it lies in.
+-- Stores a row if it is the next row of its stream: either the previous row exists, or the stream is empty and the row
+-- is its first. The statement locks the previous row and its own number. Only a stream's first row locks the gap around
+-- it.
 INSERT INTO ratelimit_changes
   (region, shard, sequence, writer, snapshot, last_part, whole, payload_bytes, payload, written_at)
 SELECT sqlc.arg(region), sqlc.arg(shard), sqlc.arg(sequence), sqlc.arg(writer),
@@ -16,20 +17,22 @@ WHERE p.sequence IS NOT NULL
      SELECT 1 FROM ratelimit_changes AS s WHERE s.region = sqlc.arg(region) AND s.shard = sqlc.arg(shard)));
 
 -- name: FeedStored :many
--- One row: an Append that finds its number taken compares its row with this one.
+-- Returns one row. An Append whose number is taken compares its own row with this row.
 SELECT writer, snapshot, last_part, payload FROM ratelimit_changes
 WHERE region = sqlc.arg(region) AND shard = sqlc.arg(shard) AND sequence = sqlc.arg(sequence);
 
 -- name: FeedRead :many
--- Three kinds of rows. 0 is the clock, and as `sequence` the version of the settings plus one; it is always there.
+-- Returns three kinds of rows:
 --
--- 1 are the first rows of ranges of the primary key, one range for each stream. A payload that is longer than
--- payload_max, or of a part of a snapshot where the reader wants none, is left out.
+-- Kind 0 is the clock, and the version of the settings plus one as `sequence`. This row always exists.
 --
--- 2 are the first streams in the gaps between those ranges: each one's last number, and as `snapshot` where to begin to
--- read.
+-- Kind 1 has the first rows of ranges of the primary key, a range for each stream. A payload is NULL if it is longer
+-- than payload_max, or if it belongs to a snapshot and the reader does not want snapshots.
 --
--- mysqlcounts repeats the predicates of the two WHEREs that have plain placeholders, for each range and each gap.
+-- Kind 2 has the first streams in the gaps between these ranges: the last number of each stream, and the number at which
+-- a reader should start as `snapshot`.
+--
+-- mysqlcounts repeats the predicates of the two WHERE clauses that have plain placeholders, for each range and each gap.
 SELECT 0 AS kind, CAST('' AS BINARY) AS region, 0 AS shard,
   CAST(COALESCE((SELECT v.version FROM ratelimit_settings_version AS v WHERE v.id = 1), 0) + 1 AS SIGNED) AS sequence,
   CAST(0 AS UNSIGNED) AS writer, CAST(0 AS SIGNED) AS snapshot, 0 AS last_part, CAST(0 AS SIGNED) AS payload_bytes,
@@ -53,12 +56,12 @@ FROM (
 JOIN ratelimit_changes AS l ON l.region = h.region AND l.shard = h.shard AND l.sequence = h.sequence;
 
 -- name: FeedPayloads :many
--- Long payloads that FeedRead has left out. mysqlcounts repeats the predicate for each.
+-- Returns long payloads that FeedRead has left out. mysqlcounts repeats the predicate for each payload.
 SELECT region, shard, sequence, writer, payload FROM ratelimit_changes
 WHERE (region = ? AND shard = ? AND sequence = ?);
 
 -- name: FeedOwn :many
--- A stream's rows from its last whole snapshot on.
+-- Returns a stream's rows from its last whole snapshot on.
 SELECT n.sequence, n.writer, n.snapshot, n.last_part, n.written_at, n.payload FROM ratelimit_changes AS n
 WHERE n.region = sqlc.arg(region) AND n.shard = sqlc.arg(shard) AND n.sequence >= (
   SELECT l.whole FROM ratelimit_changes AS l WHERE l.region = sqlc.arg(region) AND l.shard = sqlc.arg(shard)

@@ -1,9 +1,10 @@
 -- name: NodeBeat :exec
--- A node's word about itself, replacing its earlier one; top keys only where it has some
--- to tell. The last word of one that stops (stopped = 1) withdraws its row: seen_at 0 is never
--- read, and cleanup deletes it, which nodes may not. Nothing that the same process sent before
--- brings it back. age_ms is how long ago it was sent. The sent_at of a withdrawn row is by the
--- clock of the database, with which the control plane compares it.
+-- Stores a node's heartbeat in place of its previous heartbeat. Top keys stay if the heartbeat has none. age_ms is the
+-- time since the heartbeat was sent.
+--
+-- The last heartbeat of a node that stops (stopped = 1) withdraws its row by seen_at 0. Readers skip a withdrawn row, and
+-- the cleanup deletes it, because nodes may not. Earlier heartbeats of the same process cannot restore the row. The
+-- sent_at of a withdrawn row uses the clock of the database, because the control plane compares it with that clock.
 INSERT INTO ratelimit_nodes
   (node_id, region, build, tuning_version, started_at, sent_at, seen_at, health, top_keys)
 VALUES (?, ?, ?, ?, ?, ?, (1 - CAST(sqlc.arg(stopped) AS SIGNED)) * (UNIX_TIMESTAMP() * 1000 + MICROSECOND(NOW(3)) DIV 1000 - CAST(sqlc.arg(age_ms) AS SIGNED)), ?, ?)
@@ -16,6 +17,6 @@ ON DUPLICATE KEY UPDATE
   top_keys = COALESCE(VALUES(top_keys), top_keys);
 
 -- name: NodesLive :one
--- How many nodes of a region were heard of lately; region_idx answers it by itself.
+-- Counts the nodes of a region with a recent heartbeat. region_idx has all columns that it reads.
 SELECT CAST(COUNT(*) AS SIGNED) AS nodes FROM ratelimit_nodes
 WHERE region = ? AND seen_at > UNIX_TIMESTAMP() * 1000 - CAST(sqlc.arg(within_ms) AS SIGNED);

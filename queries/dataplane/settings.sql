@@ -1,8 +1,8 @@
--- What operators have set, as nodes read it.
+-- Settings of operators, read by nodes.
 
 -- name: TuningForRegion :many
--- The newest version for the region and the newest for the fleet; a region's own
--- one wins, whichever is newer.
+-- Returns the newest version for the region and the newest version for the fleet. A region's own version takes
+-- precedence, even if the fleet's version is newer.
 SELECT version, region, document FROM ratelimit_tuning
 WHERE version IN (
   SELECT MAX(t.version) FROM ratelimit_tuning t
@@ -11,7 +11,8 @@ WHERE version IN (
 );
 
 -- name: TrialsForRegion :many
--- The newest trial for the region, and that for regions without a tuning or a trial of their own, unless it has ended.
+-- Returns the newest trial for the region, and the newest trial for regions without a tuning or a trial of their own. A
+-- trial that has ended is left out.
 SELECT number, region, document, below, over_version,
   CAST(ends_at AS SIGNED) - CAST(UNIX_TIMESTAMP() * 1000 + MICROSECOND(NOW(3)) DIV 1000 AS SIGNED) AS left_ms
 FROM ratelimit_trials
@@ -22,7 +23,7 @@ WHERE number IN (
 ) AND ends_at > UNIX_TIMESTAMP() * 1000 + MICROSECOND(NOW(3)) DIV 1000;
 
 -- name: Namespaces :many
-SELECT workspace_id, namespace, CAST(shadow <> 0 AS SIGNED) AS shadow, mode, outage, node_share, estimate
+SELECT workspace_id, namespace, CAST(shadow <> 0 AS SIGNED) AS shadow, mode, outage, node_share, window_kind, estimate
 FROM ratelimit_namespaces;
 
 -- name: Overrides :many
@@ -30,6 +31,6 @@ SELECT workspace_id, namespace, pattern, `limit`, duration_ms, candidate, CAST(s
 FROM ratelimit_overrides;
 
 -- name: Resets :many
--- The newest first, so that of too many the oldest are left out.
+-- Returns the newest resets first, so that the limit cuts off the oldest.
 SELECT workspace_id, namespace, identifier, generation, set_at, expires_at FROM ratelimit_resets
 ORDER BY set_at DESC LIMIT ?;

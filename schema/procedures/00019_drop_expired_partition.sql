@@ -1,12 +1,12 @@
 -- +goose Up
--- Drops the first partition of ratelimit_window_counts all of whose rows expired before cutoff_ms, and returns its name
--- and about how many rows it had; name is NULL where there is none. It runs as the user that migrated: its caller needs
--- EXECUTE on it and no right to alter or drop the table.
+-- Drops the first partition of ratelimit_window_counts whose rows all expired before cutoff_ms. Returns its name and its
+-- approximate number of rows; name is NULL if there is no such partition. It runs as the user that migrated, so its caller
+-- needs EXECUTE on it, but no right to alter or drop the table.
 --
--- A cutoff that is ahead of the server's clock is taken for that clock: callers' clocks may be ahead by a little. It
--- drops no partition with a row that has not expired by then, whatever bounds the partition has. A user that sees no
--- partitions, since it lost its rights, is an error. Where another transaction holds the table it gives up after a
--- second (error 1205): publishes that come later wait behind it as long.
+-- If the cutoff is ahead of the server's clock, the clock counts instead, because callers' clocks may be slightly ahead. It
+-- never drops a partition with a row that has not expired by then, even if the partition has other bounds. If the user has
+-- lost its rights and sees no partitions, the call fails. If another transaction holds the table, it gives up after a
+-- second (error 1205), because later publishes wait behind it for that time.
 CREATE PROCEDURE ratelimit_drop_expired_partition(IN cutoff_ms BIGINT UNSIGNED)
 MODIFIES SQL DATA
 BEGIN

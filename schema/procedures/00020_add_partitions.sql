@@ -1,8 +1,8 @@
 -- +goose Up
--- Makes partitions of ratelimit_window_counts ahead, for the hours of the next 54 and the days of the next 70, and
--- returns how many, and how many classes have none for lack of room: rows that are in the last partition of a class
--- already are copied into theirs while publishes wait, so at most rows_max of them are. It runs as the user that
--- migrated, and gives up after a second where another transaction holds the table (error 1205).
+-- Creates partitions of ratelimit_window_counts ahead, for the next 54 hours and the next 70 days. Returns the number of
+-- new partitions, and the number of classes that it skipped. Rows that are already in the last partition of a class are
+-- copied to their partitions while publishes wait, so it skips a class with more than rows_max such rows. It runs as the
+-- user that migrated. If another transaction holds the table, it gives up after a second (error 1205).
 CREATE PROCEDURE ratelimit_add_partitions(IN rows_max BIGINT UNSIGNED)
 MODIFIES SQL DATA
 BEGIN

@@ -1,10 +1,10 @@
 -- +goose Up
--- Moves the rows of the partition of ratelimit_window_counts that ratelimit_drop_expired_partition drops next into a
--- table of their own, ratelimit_kept_<until in Unix ms>_<partition>, and returns its name; NULL where there is nothing
+-- Moves the rows of the partition of ratelimit_window_counts that ratelimit_drop_expired_partition drops next to a
+-- table of their own, ratelimit_kept_<until in Unix ms>_<partition>. Returns the table's name, or NULL if there is nothing
 -- to keep. The partition is empty afterwards. The table is kept for keep_ms, 7 days at most, by the server's clock.
 --
--- The cutoff, the refusals and the wait of a second are those of that procedure. A call that was cut off is made again:
--- it goes on with the table that it finds.
+-- The cutoff, the errors and the wait of a second are the same as in that procedure. If a call was interrupted, repeat it:
+-- it continues with the existing table.
 CREATE PROCEDURE ratelimit_keep_expired_partition(IN cutoff_ms BIGINT UNSIGNED, IN keep_ms BIGINT UNSIGNED)
 MODIFIES SQL DATA
 BEGIN

@@ -1,7 +1,6 @@
 -- +goose Up
--- Drops the first of the tables of ratelimit_keep_expired_partition whose time is over by the server's clock, and
--- returns its name; NULL where there is none. It gives up after a second where another transaction holds the table
--- (error 1205).
+-- Drops the first table of ratelimit_keep_expired_partition whose time is over by the server's clock. Returns the table's
+-- name, or NULL if there is none. If another transaction holds the table, it gives up after a second (error 1205).
 CREATE PROCEDURE ratelimit_drop_kept_partition()
 MODIFIES SQL DATA
 BEGIN

@@ -22,7 +22,7 @@ type AuditChainEndRow struct {
 	NowMs        int64
 }
 
-// What the next entry follows, and the clock of the database. No row: the chain has not begun.
+// Returns the entry that the next entry follows, and the clock of the database. Without a row, the chain has not begun.
 func (q *Queries) AuditChainEnd(ctx context.Context) ([]AuditChainEndRow, error) {
 	rows, err := q.db.QueryContext(ctx, AuditChainEnd)
 	if err != nil {
@@ -65,7 +65,7 @@ const AuditChainFirst = `-- name: AuditChainFirst :one
 SELECT CAST(COALESCE(MIN(entry_id), 0) AS UNSIGNED) AS first_id FROM ratelimit_audit_chain WHERE entry_id > 0
 `
 
-// The entry that begins the chain; 0 without one.
+// Returns the first entry of the chain, or 0 if the chain is empty.
 func (q *Queries) AuditChainFirst(ctx context.Context) (int64, error) {
 	row := q.db.QueryRowContext(ctx, AuditChainFirst)
 	var first_id int64
@@ -78,7 +78,7 @@ INSERT INTO ratelimit_audit_chain (entry_id, follows, previous_hash, hash) VALUE
 ON DUPLICATE KEY UPDATE entry_id = 0
 `
 
-// Locks the open end of the chain until the transaction is over, and makes it where the chain has not begun.
+// Locks the open end of the chain until the transaction ends. If the chain has not begun, it inserts the open end.
 func (q *Queries) AuditChainLock(ctx context.Context) error {
 	_, err := q.db.ExecContext(ctx, AuditChainLock)
 	return err
@@ -100,7 +100,7 @@ type AuditInsertParams struct {
 	WriteID     sql.NullString
 }
 
-// Fails on write_idx when this very entry has been written before.
+// Fails on write_idx if the same entry was written before.
 func (q *Queries) AuditInsert(ctx context.Context, arg AuditInsertParams) (int64, error) {
 	result, err := q.db.ExecContext(ctx, AuditInsert,
 		arg.At,
@@ -166,7 +166,7 @@ type AuditLinksRow struct {
 	Hash         sql.NullString
 }
 
-// Entries with their links, oldest first; those without a link have NULLs.
+// Returns entries with their links, oldest first. An entry without a link has NULLs.
 func (q *Queries) AuditLinks(ctx context.Context, arg AuditLinksParams) ([]AuditLinksRow, error) {
 	rows, err := q.db.QueryContext(ctx, AuditLinks, arg.AfterID, arg.Limit)
 	if err != nil {

@@ -35,7 +35,8 @@ type NodesDeleteDeadParams struct {
 	Limit    int32
 }
 
-// A node that has withdrawn itself (seen_at = 0) stays as long after it sent that, so that rollouts can read it.
+// Deletes the rows of dead nodes. A withdrawn row (seen_at = 0) stays as long after its last heartbeat was sent, so that
+// rollouts can read it.
 func (q *Queries) NodesDeleteDead(ctx context.Context, arg NodesDeleteDeadParams) (int64, error) {
 	result, err := q.db.ExecContext(ctx, NodesDeleteDead, arg.CutoffMs, arg.CutoffMs, arg.Limit)
 	if err != nil {
@@ -54,10 +55,9 @@ type WindowCountsDeleteExpiredParams struct {
 	Limit    int32
 }
 
-// Statements that delete what has expired. Each names a cutoff and a bound.
-// Oldest first. The order also keeps the statement on expires_at_idx, whatever a
-// planner believes about the share of rows that have expired: a walk of the primary
-// key would lock live rows on its way.
+// Statements that delete expired rows. Each has a cutoff and a bound.
+// Deletes the oldest rows first. The order also keeps the statement on expires_at_idx, even if the planner overestimates
+// the share of expired rows. A scan of the primary key would lock live rows.
 func (q *Queries) WindowCountsDeleteExpired(ctx context.Context, arg WindowCountsDeleteExpiredParams) (int64, error) {
 	result, err := q.db.ExecContext(ctx, WindowCountsDeleteExpired, arg.CutoffMs, arg.Limit)
 	if err != nil {
@@ -76,7 +76,7 @@ type WindowCountsDeleteUndatedParams struct {
 	Limit    int32
 }
 
-// The same of rows that are in no partition of an hour or a day.
+// Deletes only rows that are in no partition of an hour or a day.
 func (q *Queries) WindowCountsDeleteUndated(ctx context.Context, arg WindowCountsDeleteUndatedParams) (int64, error) {
 	result, err := q.db.ExecContext(ctx, WindowCountsDeleteUndated, arg.CutoffMs, arg.Limit)
 	if err != nil {
@@ -89,7 +89,7 @@ const WindowCountsOldestExpiry = `-- name: WindowCountsOldestExpiry :one
 SELECT CAST(COALESCE(MIN(expires_at), 0) AS SIGNED) AS oldest_ms FROM ratelimit_window_counts
 `
 
-// 0 when the table is empty. Reads one entry of expires_at_idx.
+// Returns 0 if the table is empty. Reads one entry of expires_at_idx.
 func (q *Queries) WindowCountsOldestExpiry(ctx context.Context) (int64, error) {
 	row := q.db.QueryRowContext(ctx, WindowCountsOldestExpiry)
 	var oldest_ms int64
@@ -102,7 +102,7 @@ SELECT CAST(COALESCE(MIN(expires_at), 0) AS SIGNED) AS oldest_ms
 FROM ratelimit_window_counts PARTITION (h_later, d_later, later)
 `
 
-// 0 when there are none. Reads one entry of expires_at_idx for each partition.
+// Returns 0 if there are no such rows. Reads one entry of expires_at_idx for each partition.
 func (q *Queries) WindowCountsOldestUndated(ctx context.Context) (int64, error) {
 	row := q.db.QueryRowContext(ctx, WindowCountsOldestUndated)
 	var oldest_ms int64

@@ -39,8 +39,7 @@ type FleetNodesRow struct {
 	NowMs         int64
 }
 
-// Every node that has not withdrawn itself, with the age of its last heartbeat by the database's
-// own clock.
+// Returns every node that has not withdrawn its row, and the clock of the database for the age of its last heartbeat.
 func (q *Queries) FleetNodes(ctx context.Context, limit int32) ([]FleetNodesRow, error) {
 	rows, err := q.db.QueryContext(ctx, FleetNodes, limit)
 	if err != nil {
@@ -90,7 +89,7 @@ type FleetNodesLeftRow struct {
 	Region []byte
 }
 
-// Nodes that have withdrawn themselves lately, by the clock of the database; cleanup deletes their rows later.
+// Returns nodes that have recently withdrawn their rows, by the clock of the database. The cleanup deletes the rows later.
 func (q *Queries) FleetNodesLeft(ctx context.Context, arg FleetNodesLeftParams) ([]FleetNodesLeftRow, error) {
 	rows, err := q.db.QueryContext(ctx, FleetNodesLeft, arg.WithinMs, arg.Limit)
 	if err != nil {
@@ -136,7 +135,7 @@ type FleetTopKeysRow struct {
 	NowMs   int64
 }
 
-// The keys that nodes with a recent heartbeat reported, the newest heartbeat first.
+// Returns the keys that nodes with a recent heartbeat reported, the newest heartbeat first.
 func (q *Queries) FleetTopKeys(ctx context.Context, arg FleetTopKeysParams) ([]FleetTopKeysRow, error) {
 	rows, err := q.db.QueryContext(ctx, FleetTopKeys, arg.WithinMs, arg.Limit)
 	if err != nil {
@@ -172,8 +171,9 @@ UPDATE ratelimit_nodes SET seen_at = UNIX_TIMESTAMP() * 1000 + MICROSECOND(NOW(3
 WHERE seen_at > UNIX_TIMESTAMP() * 1000 + CAST(? AS SIGNED)
 `
 
-// After the clock of the database has stepped back, heartbeats from before are ahead of it: a node that has died would
-// count as live until the clock reaches them. From now on they age again. Live nodes replace theirs in seconds.
+// Corrects heartbeats after the clock of the database has stepped back. Earlier heartbeats are then ahead of the clock,
+// so a dead node would count as live until the clock reaches them. With the current time, heartbeats age again. Live
+// nodes replace their heartbeats within seconds.
 func (q *Queries) NodesSetRight(ctx context.Context, aheadMs int64) (int64, error) {
 	result, err := q.db.ExecContext(ctx, NodesSetRight, aheadMs)
 	if err != nil {

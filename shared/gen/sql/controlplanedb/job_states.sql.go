@@ -37,9 +37,9 @@ type JobStateSaveParams struct {
 	State string
 }
 
-// What operators have ordered of jobs.
-// A state with the same number or a higher one stays. Assignments are from left to right: state compares with the
-// number before.
+// Operators' orders for jobs.
+// Stores a state unless the stored state has the same number or a higher number. Assignments run from left to right, so
+// state compares with the stored number.
 func (q *Queries) JobStateSave(ctx context.Context, arg JobStateSaveParams) error {
 	_, err := q.db.ExecContext(ctx, JobStateSave, arg.Name, arg.Saved, arg.State)
 	return err

@@ -7,6 +7,7 @@ package controlplanedb
 
 import (
 	"context"
+	"strings"
 )
 
 const ResetOfKey = `-- name: ResetOfKey :many
@@ -26,7 +27,7 @@ type ResetOfKeyRow struct {
 	ExpiresAt  uint64
 }
 
-// None or one, for a look.
+// Returns at most one row, without a lock.
 func (q *Queries) ResetOfKey(ctx context.Context, arg ResetOfKeyParams) ([]ResetOfKeyRow, error) {
 	rows, err := q.db.QueryContext(ctx, ResetOfKey, arg.WorkspaceID, arg.Namespace, arg.Identifier)
 	if err != nil {
@@ -37,6 +38,65 @@ func (q *Queries) ResetOfKey(ctx context.Context, arg ResetOfKeyParams) ([]Reset
 	for rows.Next() {
 		var i ResetOfKeyRow
 		if err := rows.Scan(&i.Generation, &i.SetAt, &i.ExpiresAt); err != nil {
+			return nil, err
+		}
+		items = append(items, i)
+	}
+	if err := rows.Close(); err != nil {
+		return nil, err
+	}
+	if err := rows.Err(); err != nil {
+		return nil, err
+	}
+	return items, nil
+}
+
+const ResetsOf = `-- name: ResetsOf :many
+SELECT identifier, generation, set_at, expires_at FROM ratelimit_resets
+WHERE workspace_id = ? AND namespace = ? AND identifier IN (/*SLICE:identifiers*/?)
+`
+
+type ResetsOfParams struct {
+	WorkspaceID []byte
+	Namespace   []byte
+	Identifiers [][]byte
+}
+
+type ResetsOfRow struct {
+	Identifier []byte
+	Generation uint16
+	SetAt      uint64
+	ExpiresAt  uint64
+}
+
+// Returns the resets of exactly these identifiers, without locks.
+func (q *Queries) ResetsOf(ctx context.Context, arg ResetsOfParams) ([]ResetsOfRow, error) {
+	query := ResetsOf
+	var queryParams []interface{}
+	queryParams = append(queryParams, arg.WorkspaceID)
+	queryParams = append(queryParams, arg.Namespace)
+	if len(arg.Identifiers) > 0 {
+		for _, v := range arg.Identifiers {
+			queryParams = append(queryParams, v)
+		}
+		query = strings.Replace(query, "/*SLICE:identifiers*/?", strings.Repeat(",?", len(arg.Identifiers))[1:], 1)
+	} else {
+		query = strings.Replace(query, "/*SLICE:identifiers*/?", "NULL", 1)
+	}
+	rows, err := q.db.QueryContext(ctx, query, queryParams...)
+	if err != nil {
+		return nil, err
+	}
+	defer rows.Close()
+	items := []ResetsOfRow{}
+	for rows.Next() {
+		var i ResetsOfRow
+		if err := rows.Scan(
+			&i.Identifier,
+			&i.Generation,
+			&i.SetAt,
+			&i.ExpiresAt,
+		); err != nil {
 			return nil, err
 		}
 		items = append(items, i)
@@ -75,9 +135,9 @@ type WindowCountsOfKeyRow struct {
 	UpdatedAt  uint64
 }
 
-// One key's counts.
-// What regions have published of a key, in all durations, modes and generations: one range
-// of the primary key, whatever a planner makes of expires_at.
+// Counts of a single key.
+// Returns the counts that regions have stored for a key, in all durations, modes and generations. FORCE INDEX makes it
+// read one range of the primary key, even if the planner would prefer expires_at_idx.
 func (q *Queries) WindowCountsOfKey(ctx context.Context, arg WindowCountsOfKeyParams) ([]WindowCountsOfKeyRow, error) {
 	rows, err := q.db.QueryContext(ctx, WindowCountsOfKey,
 		arg.WorkspaceID,
@@ -94,6 +154,71 @@ func (q *Queries) WindowCountsOfKey(ctx context.Context, arg WindowCountsOfKeyPa
 	for rows.Next() {
 		var i WindowCountsOfKeyRow
 		if err := rows.Scan(
+			&i.DurationMs,
+			&i.Sequence,
+			&i.Region,
+			&i.Count,
+			&i.UpdatedAt,
+		); err != nil {
+			return nil, err
+		}
+		items = append(items, i)
+	}
+	if err := rows.Close(); err != nil {
+		return nil, err
+	}
+	if err := rows.Err(); err != nil {
+		return nil, err
+	}
+	return items, nil
+}
+
+const WindowCountsOfNamespace = `-- name: WindowCountsOfNamespace :many
+SELECT identifier, duration_ms, sequence, region, count, updated_at
+FROM ratelimit_window_counts FORCE INDEX (PRIMARY)
+WHERE workspace_id = ? AND namespace = ? AND identifier >= ? AND identifier < ?
+  AND expiry_class IN (0, 1, 2) AND expires_at > ?
+ORDER BY identifier, duration_ms, sequence, region LIMIT ?
+`
+
+type WindowCountsOfNamespaceParams struct {
+	WorkspaceID []byte
+	Namespace   []byte
+	Begins      []byte
+	Ends        []byte
+	NowMs       uint64
+	Limit       int32
+}
+
+type WindowCountsOfNamespaceRow struct {
+	Identifier []byte
+	DurationMs uint64
+	Sequence   int64
+	Region     []byte
+	Count      uint64
+	UpdatedAt  uint64
+}
+
+// Returns the counts that regions have stored for a range of a namespace's keys, by identifier. FORCE INDEX makes the
+// read begin at the first identifier of the range and end at LIMIT, however many keys the namespace has.
+func (q *Queries) WindowCountsOfNamespace(ctx context.Context, arg WindowCountsOfNamespaceParams) ([]WindowCountsOfNamespaceRow, error) {
+	rows, err := q.db.QueryContext(ctx, WindowCountsOfNamespace,
+		arg.WorkspaceID,
+		arg.Namespace,
+		arg.Begins,
+		arg.Ends,
+		arg.NowMs,
+		arg.Limit,
+	)
+	if err != nil {
+		return nil, err
+	}
+	defer rows.Close()
+	items := []WindowCountsOfNamespaceRow{}
+	for rows.Next() {
+		var i WindowCountsOfNamespaceRow
+		if err := rows.Scan(
+			&i.Identifier,
 			&i.DurationMs,
 			&i.Sequence,
 			&i.Region,

@@ -28,7 +28,7 @@ type ResetGetRow struct {
 }
 
 // Resets of keys.
-// None or one. The row is locked: two changes of it come one after the other.
+// Returns at most one row, and locks it, so that two changes of the row run one after the other.
 func (q *Queries) ResetGet(ctx context.Context, arg ResetGetParams) ([]ResetGetRow, error) {
 	rows, err := q.db.QueryContext(ctx, ResetGet, arg.WorkspaceID, arg.Namespace, arg.Identifier)
 	if err != nil {
@@ -110,7 +110,8 @@ type ResetUpsertParams struct {
 	ExpiresAt   uint64
 }
 
-// ResetGet has locked the row. A generation may be lower than the one before: after the last comes the first.
+// ResetGet must have locked the row. A generation can be lower than the previous generation, because the first follows
+// the last.
 func (q *Queries) ResetUpsert(ctx context.Context, arg ResetUpsertParams) error {
 	_, err := q.db.ExecContext(ctx, ResetUpsert,
 		arg.WorkspaceID,

@@ -31,8 +31,8 @@ type RetirementFenceRaiseParams struct {
 	Fence uint64
 }
 
-// What fences a retirement. The statements about the table itself are not here: they
-// name it, and no placeholder can.
+// Fences of retirements. The statements that rename and drop the table are in Go, because a placeholder cannot stand for
+// a table's name.
 func (q *Queries) RetirementFenceRaise(ctx context.Context, arg RetirementFenceRaiseParams) error {
 	_, err := q.db.ExecContext(ctx, RetirementFenceRaise, arg.Name, arg.Fence)
 	return err

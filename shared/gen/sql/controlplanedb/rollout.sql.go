@@ -24,7 +24,7 @@ type RolloutBeganParams struct {
 	State     sql.NullString
 }
 
-// Fails on the primary key when the rollout is recorded already.
+// Fails on the primary key if the rollout is already recorded.
 func (q *Queries) RolloutBegan(ctx context.Context, arg RolloutBeganParams) error {
 	_, err := q.db.ExecContext(ctx, RolloutBegan,
 		arg.ID,
@@ -58,7 +58,7 @@ type RolloutNewerParams struct {
 	Saved uint64
 }
 
-// The state, if it was saved more often.
+// Returns the state if it was saved more often.
 func (q *Queries) RolloutNewer(ctx context.Context, arg RolloutNewerParams) (sql.NullString, error) {
 	row := q.db.QueryRowContext(ctx, RolloutNewer, arg.ID, arg.Saved)
 	var state sql.NullString
@@ -78,7 +78,7 @@ type RolloutSaveParams struct {
 	ID    []byte
 }
 
-// A state that was saved as often, or more often, stays.
+// Stores a state unless the stored state was saved as often, or more often.
 func (q *Queries) RolloutSave(ctx context.Context, arg RolloutSaveParams) error {
 	_, err := q.db.ExecContext(ctx, RolloutSave,
 		arg.Saved,
@@ -126,8 +126,8 @@ type RolloutsRow struct {
 	Epoch     int64
 }
 
-// The rollouts that began last, newest first. A state that is no JSON has neither an end nor a reason. CONCAT gives the
-// reason its type in Go.
+// Returns the rollouts that began last, newest first. If a state is not valid JSON, its end is 0 and its reason is
+// empty. CONCAT gives the reason its type in Go.
 func (q *Queries) Rollouts(ctx context.Context, limit int32) ([]RolloutsRow, error) {
 	rows, err := q.db.QueryContext(ctx, Rollouts, limit)
 	if err != nil {
@@ -174,7 +174,7 @@ type TrialEndParams struct {
 	WriteID     []byte
 }
 
-// One that has not begun is written as over: it does not begin later.
+// Ends a trial. If the trial has not begun, it is stored as ended, so that it cannot begin later.
 func (q *Queries) TrialEnd(ctx context.Context, arg TrialEndParams) error {
 	_, err := q.db.ExecContext(ctx, TrialEnd,
 		arg.Region,
@@ -197,7 +197,7 @@ type TrialRenewParams struct {
 	WriteID []byte
 }
 
-// A trial that is over stays so.
+// Renews a trial, unless it has ended.
 func (q *Queries) TrialRenew(ctx context.Context, arg TrialRenewParams) error {
 	_, err := q.db.ExecContext(ctx, TrialRenew, arg.LeaseMs, arg.WriteID)
 	return err
@@ -217,7 +217,8 @@ type TrialStandsRow struct {
 	Newest      int64
 }
 
-// Whether a trial goes on, what it is over and the newest version of its region, 0 if it has none.
+// Reports whether a trial has not ended. Also returns the version that it replaces, and the newest version of its region,
+// or 0 if the region has none.
 func (q *Queries) TrialStands(ctx context.Context, writeID []byte) (TrialStandsRow, error) {
 	row := q.db.QueryRowContext(ctx, TrialStands, writeID)
 	var i TrialStandsRow
@@ -239,7 +240,7 @@ type TrialWidenParams struct {
 	WriteID []byte
 }
 
-// A trial is never narrowed, and one that is over stays so.
+// Widens a trial. It never narrows a trial, and does not revive a trial that has ended.
 func (q *Queries) TrialWiden(ctx context.Context, arg TrialWidenParams) error {
 	_, err := q.db.ExecContext(ctx, TrialWiden, arg.Below, arg.WriteID, arg.Below)
 	return err
@@ -260,7 +261,7 @@ type TrialWriteParams struct {
 	WriteID     []byte
 }
 
-// Fails on write_idx when this very write has been made before.
+// Fails on write_idx if the same write was made before.
 func (q *Queries) TrialWrite(ctx context.Context, arg TrialWriteParams) (int64, error) {
 	result, err := q.db.ExecContext(ctx, TrialWrite,
 		arg.Region,
@@ -312,8 +313,8 @@ type TuningNewestRow struct {
 	Document string
 }
 
-// Versions of the tuning as rollouts write and read them.
-// The newest version of each region that has one, and of the fleet (region ”).
+// Versions of the tuning, and rollouts with their trials.
+// Returns the newest version of each region that has a version, and of the fleet (region ”).
 func (q *Queries) TuningNewest(ctx context.Context) ([]TuningNewestRow, error) {
 	rows, err := q.db.QueryContext(ctx, TuningNewest)
 	if err != nil {
@@ -341,7 +342,7 @@ const TuningNewestOf = `-- name: TuningNewestOf :one
 SELECT CAST(COALESCE(MAX(version), 0) AS SIGNED) AS version FROM ratelimit_tuning WHERE region = ?
 `
 
-// The newest version of a region, 0 if it has none.
+// Returns the newest version of a region, or 0 if it has none.
 func (q *Queries) TuningNewestOf(ctx context.Context, region []byte) (int64, error) {
 	row := q.db.QueryRowContext(ctx, TuningNewestOf, region)
 	var version int64
@@ -369,7 +370,7 @@ type TuningVersionsRow struct {
 	CreatedAt uint64
 }
 
-// The versions before one, newest first.
+// Returns the versions before a version, newest first.
 func (q *Queries) TuningVersions(ctx context.Context, arg TuningVersionsParams) ([]TuningVersionsRow, error) {
 	rows, err := q.db.QueryContext(ctx, TuningVersions, arg.BeforeVersion, arg.Limit)
 	if err != nil {
@@ -422,7 +423,7 @@ type TuningVersionsOfRow struct {
 	CreatedAt uint64
 }
 
-// The versions of a region before one, newest first.
+// Returns the versions of a region before a version, newest first.
 func (q *Queries) TuningVersionsOf(ctx context.Context, arg TuningVersionsOfParams) ([]TuningVersionsOfRow, error) {
 	rows, err := q.db.QueryContext(ctx, TuningVersionsOf, arg.Region, arg.BeforeVersion, arg.Limit)
 	if err != nil {
@@ -468,8 +469,8 @@ type TuningWriteParams struct {
 	Replaces sql.NullInt64
 }
 
-// Fails on write_idx when this very write has been made before, and on replaces_idx when
-// another one has replaced the same version of the region.
+// Fails on write_idx if the same write was made before. Fails on replaces_idx if another write has replaced the same
+// version of the region.
 func (q *Queries) TuningWrite(ctx context.Context, arg TuningWriteParams) (int64, error) {
 	result, err := q.db.ExecContext(ctx, TuningWrite,
 		arg.Region,
@@ -520,7 +521,8 @@ type TuningsOfRow struct {
 	Document string
 }
 
-// The versions whose write ids are within bounds, as those of one rollout are: oldest first.
+// Returns the versions whose write IDs are within bounds, oldest first. For example, bounds can select the versions of
+// one rollout.
 func (q *Queries) TuningsOf(ctx context.Context, arg TuningsOfParams) ([]TuningsOfRow, error) {
 	rows, err := q.db.QueryContext(ctx, TuningsOf, arg.FromID, arg.ToID, arg.Limit)
 	if err != nil {

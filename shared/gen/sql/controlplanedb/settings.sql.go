@@ -11,7 +11,7 @@ import (
 )
 
 const NamespaceGet = `-- name: NamespaceGet :many
-SELECT shadow, mode, outage, node_share, estimate, updated_at FROM ratelimit_namespaces
+SELECT shadow, mode, outage, node_share, window_kind, estimate, updated_at FROM ratelimit_namespaces
 WHERE workspace_id = ? AND namespace = ? FOR UPDATE
 `
 
@@ -21,15 +21,16 @@ type NamespaceGetParams struct {
 }
 
 type NamespaceGetRow struct {
-	Shadow    bool
-	Mode      string
-	Outage    string
-	NodeShare string
-	Estimate  string
-	UpdatedAt uint64
+	Shadow     bool
+	Mode       string
+	Outage     string
+	NodeShare  string
+	WindowKind string
+	Estimate   string
+	UpdatedAt  uint64
 }
 
-// None or one, as OverrideGet.
+// Returns at most one row and locks it, as OverrideGet.
 func (q *Queries) NamespaceGet(ctx context.Context, arg NamespaceGetParams) ([]NamespaceGetRow, error) {
 	rows, err := q.db.QueryContext(ctx, NamespaceGet, arg.WorkspaceID, arg.Namespace)
 	if err != nil {
@@ -44,6 +45,7 @@ func (q *Queries) NamespaceGet(ctx context.Context, arg NamespaceGetParams) ([]N
 			&i.Mode,
 			&i.Outage,
 			&i.NodeShare,
+			&i.WindowKind,
 			&i.Estimate,
 			&i.UpdatedAt,
 		); err != nil {
@@ -61,8 +63,9 @@ func (q *Queries) NamespaceGet(ctx context.Context, arg NamespaceGetParams) ([]N
 }
 
 const NamespaceInsert = `-- name: NamespaceInsert :exec
-INSERT INTO ratelimit_namespaces (workspace_id, namespace, shadow, mode, outage, node_share, estimate, updated_at)
-VALUES (?, ?, ?, ?, ?, ?, ?, UNIX_TIMESTAMP() * 1000 + MICROSECOND(NOW(3)) DIV 1000)
+INSERT INTO ratelimit_namespaces (workspace_id, namespace, shadow, mode, outage, node_share, window_kind, estimate,
+  updated_at)
+VALUES (?, ?, ?, ?, ?, ?, ?, ?, UNIX_TIMESTAMP() * 1000 + MICROSECOND(NOW(3)) DIV 1000)
 `
 
 type NamespaceInsertParams struct {
@@ -72,6 +75,7 @@ type NamespaceInsertParams struct {
 	Mode        string
 	Outage      string
 	NodeShare   string
+	WindowKind  string
 	Estimate    string
 }
 
@@ -84,13 +88,14 @@ func (q *Queries) NamespaceInsert(ctx context.Context, arg NamespaceInsertParams
 		arg.Mode,
 		arg.Outage,
 		arg.NodeShare,
+		arg.WindowKind,
 		arg.Estimate,
 	)
 	return err
 }
 
 const NamespaceList = `-- name: NamespaceList :many
-SELECT workspace_id, namespace, shadow, mode, outage, estimate, updated_at, node_share
+SELECT workspace_id, namespace, shadow, mode, outage, estimate, updated_at, node_share, window_kind
 FROM ratelimit_namespaces WHERE workspace_id = ? AND namespace > ? ORDER BY namespace LIMIT ?
 `
 
@@ -118,6 +123,7 @@ func (q *Queries) NamespaceList(ctx context.Context, arg NamespaceListParams) ([
 			&i.Estimate,
 			&i.UpdatedAt,
 			&i.NodeShare,
+			&i.WindowKind,
 		); err != nil {
 			return nil, err
 		}
@@ -133,7 +139,7 @@ func (q *Queries) NamespaceList(ctx context.Context, arg NamespaceListParams) ([
 }
 
 const NamespaceListAll = `-- name: NamespaceListAll :many
-SELECT workspace_id, namespace, shadow, mode, outage, estimate, updated_at, node_share
+SELECT workspace_id, namespace, shadow, mode, outage, estimate, updated_at, node_share, window_kind
 FROM ratelimit_namespaces
 WHERE workspace_id > ?
   OR (workspace_id = ? AND namespace > ?)
@@ -170,6 +176,7 @@ func (q *Queries) NamespaceListAll(ctx context.Context, arg NamespaceListAllPara
 			&i.Estimate,
 			&i.UpdatedAt,
 			&i.NodeShare,
+			&i.WindowKind,
 		); err != nil {
 			return nil, err
 		}
@@ -185,7 +192,7 @@ func (q *Queries) NamespaceListAll(ctx context.Context, arg NamespaceListAllPara
 }
 
 const NamespaceListOfWorkspaces = `-- name: NamespaceListOfWorkspaces :many
-SELECT workspace_id, namespace, shadow, mode, outage, estimate, updated_at, node_share
+SELECT workspace_id, namespace, shadow, mode, outage, estimate, updated_at, node_share, window_kind
 FROM ratelimit_namespaces
 WHERE workspace_id IN (/*SLICE:workspaces*/?)
   AND (workspace_id > ?
@@ -233,6 +240,7 @@ func (q *Queries) NamespaceListOfWorkspaces(ctx context.Context, arg NamespaceLi
 			&i.Estimate,
 			&i.UpdatedAt,
 			&i.NodeShare,
+			&i.WindowKind,
 		); err != nil {
 			return nil, err
 		}
@@ -248,7 +256,7 @@ func (q *Queries) NamespaceListOfWorkspaces(ctx context.Context, arg NamespaceLi
 }
 
 const NamespaceLook = `-- name: NamespaceLook :many
-SELECT shadow, mode, outage, node_share, estimate, updated_at FROM ratelimit_namespaces
+SELECT shadow, mode, outage, node_share, window_kind, estimate, updated_at FROM ratelimit_namespaces
 WHERE workspace_id = ? AND namespace = ?
 `
 
@@ -258,15 +266,16 @@ type NamespaceLookParams struct {
 }
 
 type NamespaceLookRow struct {
-	Shadow    bool
-	Mode      string
-	Outage    string
-	NodeShare string
-	Estimate  string
-	UpdatedAt uint64
+	Shadow     bool
+	Mode       string
+	Outage     string
+	NodeShare  string
+	WindowKind string
+	Estimate   string
+	UpdatedAt  uint64
 }
 
-// None or one, to show it.
+// Returns at most one row, without a lock, to show it.
 func (q *Queries) NamespaceLook(ctx context.Context, arg NamespaceLookParams) ([]NamespaceLookRow, error) {
 	rows, err := q.db.QueryContext(ctx, NamespaceLook, arg.WorkspaceID, arg.Namespace)
 	if err != nil {
@@ -281,6 +290,7 @@ func (q *Queries) NamespaceLook(ctx context.Context, arg NamespaceLookParams) ([
 			&i.Mode,
 			&i.Outage,
 			&i.NodeShare,
+			&i.WindowKind,
 			&i.Estimate,
 			&i.UpdatedAt,
 		); err != nil {
@@ -298,7 +308,7 @@ func (q *Queries) NamespaceLook(ctx context.Context, arg NamespaceLookParams) ([
 }
 
 const NamespaceUpdate = `-- name: NamespaceUpdate :exec
-UPDATE ratelimit_namespaces SET shadow = ?, mode = ?, outage = ?, node_share = ?, estimate = ?,
+UPDATE ratelimit_namespaces SET shadow = ?, mode = ?, outage = ?, node_share = ?, window_kind = ?, estimate = ?,
   updated_at = GREATEST(UNIX_TIMESTAMP() * 1000 + MICROSECOND(NOW(3)) DIV 1000, updated_at + 1)
 WHERE workspace_id = ? AND namespace = ?
 `
@@ -308,6 +318,7 @@ type NamespaceUpdateParams struct {
 	Mode        string
 	Outage      string
 	NodeShare   string
+	WindowKind  string
 	Estimate    string
 	WorkspaceID []byte
 	Namespace   []byte
@@ -320,6 +331,7 @@ func (q *Queries) NamespaceUpdate(ctx context.Context, arg NamespaceUpdateParams
 		arg.Mode,
 		arg.Outage,
 		arg.NodeShare,
+		arg.WindowKind,
 		arg.Estimate,
 		arg.WorkspaceID,
 		arg.Namespace,
@@ -364,7 +376,7 @@ type OverrideGetRow struct {
 	UpdatedAt  uint64
 }
 
-// None or one. The row is locked: two changes of it come one after the other.
+// Returns at most one row, and locks it, so that two changes of the row run one after the other.
 func (q *Queries) OverrideGet(ctx context.Context, arg OverrideGetParams) ([]OverrideGetRow, error) {
 	rows, err := q.db.QueryContext(ctx, OverrideGet, arg.WorkspaceID, arg.Namespace, arg.Pattern)
 	if err != nil {
@@ -410,8 +422,8 @@ type OverrideInsertParams struct {
 	Shadow      bool
 }
 
-// What operators set.
-// Fails where there is one: of two who saw none, the later one has to look again.
+// Settings of operators.
+// Fails if the override exists. If two operators saw no override, the second operator has to look again.
 func (q *Queries) OverrideInsert(ctx context.Context, arg OverrideInsertParams) error {
 	_, err := q.db.ExecContext(ctx, OverrideInsert,
 		arg.WorkspaceID,
@@ -491,7 +503,8 @@ type OverrideListAllParams struct {
 	Limit          int32
 }
 
-// Of all namespaces. Three ranges of the primary key: a comparison of rows would read all of it.
+// Lists the overrides of all namespaces. It reads three ranges of the primary key, because a comparison of rows would
+// read the whole table.
 func (q *Queries) OverrideListAll(ctx context.Context, arg OverrideListAllParams) ([]RatelimitOverride, error) {
 	rows, err := q.db.QueryContext(ctx, OverrideListAll,
 		arg.AfterWorkspace,
@@ -550,7 +563,7 @@ type OverrideListOfWorkspacesParams struct {
 	Limit          int32
 }
 
-// As OverrideListAll, of some workspaces.
+// As OverrideListAll, for some workspaces.
 func (q *Queries) OverrideListOfWorkspaces(ctx context.Context, arg OverrideListOfWorkspacesParams) ([]RatelimitOverride, error) {
 	query := OverrideListOfWorkspaces
 	var queryParams []interface{}
@@ -619,7 +632,7 @@ type OverrideLookRow struct {
 	UpdatedAt  uint64
 }
 
-// None or one, to show it.
+// Returns at most one row, without a lock, to show it.
 func (q *Queries) OverrideLook(ctx context.Context, arg OverrideLookParams) ([]OverrideLookRow, error) {
 	rows, err := q.db.QueryContext(ctx, OverrideLook, arg.WorkspaceID, arg.Namespace, arg.Pattern)
 	if err != nil {
@@ -671,9 +684,9 @@ type OverrideThatAppliesRow struct {
 	UpdatedAt  uint64
 }
 
-// None or one: of those whose pattern matches the identifier the most specific, as window.ComparePatterns
-// has it. A '*' is LIKE's '%', and what LIKE takes for more than itself is escaped. It looks at the
-// overrides of one namespace.
+// Returns at most one row: among the overrides whose pattern matches the identifier, the most specific override in the
+// order of window.ComparePatterns. It turns '*' into LIKE's '%', and escapes LIKE's own special characters. It reads
+// the overrides of one namespace. Patterns that are networks are not matched: OverridesOf has these.
 func (q *Queries) OverrideThatApplies(ctx context.Context, arg OverrideThatAppliesParams) ([]OverrideThatAppliesRow, error) {
 	rows, err := q.db.QueryContext(ctx, OverrideThatApplies, arg.WorkspaceID, arg.Namespace, arg.Identifier)
 	if err != nil {
@@ -720,8 +733,8 @@ type OverrideUpdateParams struct {
 	Pattern     []byte
 }
 
-// A change is always later than the one before it, however fast it comes: people change
-// what they have seen, and updated_at is how they say what that was.
+// Changes an override, and always raises updated_at, even within a millisecond. A change names the updated_at that its
+// operator saw, so that it cannot overwrite a newer change.
 func (q *Queries) OverrideUpdate(ctx context.Context, arg OverrideUpdateParams) error {
 	_, err := q.db.ExecContext(ctx, OverrideUpdate,
 		arg.Limit,
@@ -750,8 +763,9 @@ type OverridesAlikeParams struct {
 	Limit       int32
 }
 
-// Patterns with several '*' whose text before the first '*' begins with that of another, or the other way around: an
-// identifier can meet them together. It waits for rows that others are writing.
+// Returns patterns with several '*' that can match the same identifier as the written pattern: the text before the first
+// '*' of one pattern begins with the text before the first '*' of the other. It waits for rows that other transactions
+// are writing.
 func (q *Queries) OverridesAlike(ctx context.Context, arg OverridesAlikeParams) ([][]byte, error) {
 	rows, err := q.db.QueryContext(ctx, OverridesAlike,
 		arg.WorkspaceID,
@@ -781,13 +795,140 @@ func (q *Queries) OverridesAlike(ctx context.Context, arg OverridesAlikeParams) 
 	return items, nil
 }
 
+const OverridesOf = `-- name: OverridesOf :many
+SELECT pattern, ` + "`" + `limit` + "`" + `, duration_ms, candidate, shadow, updated_at FROM ratelimit_overrides
+WHERE workspace_id = ? AND namespace = ? AND pattern IN (/*SLICE:patterns*/?)
+`
+
+type OverridesOfParams struct {
+	WorkspaceID []byte
+	Namespace   []byte
+	Patterns    [][]byte
+}
+
+type OverridesOfRow struct {
+	Pattern    []byte
+	Limit      uint64
+	DurationMs uint64
+	Candidate  uint64
+	Shadow     bool
+	UpdatedAt  uint64
+}
+
+// Returns the overrides of exactly these patterns: for example, the networks that an address or network is in.
+func (q *Queries) OverridesOf(ctx context.Context, arg OverridesOfParams) ([]OverridesOfRow, error) {
+	query := OverridesOf
+	var queryParams []interface{}
+	queryParams = append(queryParams, arg.WorkspaceID)
+	queryParams = append(queryParams, arg.Namespace)
+	if len(arg.Patterns) > 0 {
+		for _, v := range arg.Patterns {
+			queryParams = append(queryParams, v)
+		}
+		query = strings.Replace(query, "/*SLICE:patterns*/?", strings.Repeat(",?", len(arg.Patterns))[1:], 1)
+	} else {
+		query = strings.Replace(query, "/*SLICE:patterns*/?", "NULL", 1)
+	}
+	rows, err := q.db.QueryContext(ctx, query, queryParams...)
+	if err != nil {
+		return nil, err
+	}
+	defer rows.Close()
+	items := []OverridesOfRow{}
+	for rows.Next() {
+		var i OverridesOfRow
+		if err := rows.Scan(
+			&i.Pattern,
+			&i.Limit,
+			&i.DurationMs,
+			&i.Candidate,
+			&i.Shadow,
+			&i.UpdatedAt,
+		); err != nil {
+			return nil, err
+		}
+		items = append(items, i)
+	}
+	if err := rows.Close(); err != nil {
+		return nil, err
+	}
+	if err := rows.Err(); err != nil {
+		return nil, err
+	}
+	return items, nil
+}
+
+const OverridesOfMany = `-- name: OverridesOfMany :many
+SELECT pattern, ` + "`" + `limit` + "`" + `, duration_ms, candidate, shadow, updated_at FROM ratelimit_overrides
+WHERE workspace_id = ? AND namespace = ?
+  AND (pattern LIKE '%/%' OR (pattern LIKE '%*%'
+    AND SUBSTRING_INDEX(pattern, '*', 1) <= CAST(? AS BINARY)
+    AND (SUBSTRING_INDEX(pattern, '*', 1) >= CAST(? AS BINARY)
+      OR LEFT(CAST(? AS BINARY), LENGTH(SUBSTRING_INDEX(pattern, '*', 1))) = SUBSTRING_INDEX(pattern, '*', 1))))
+`
+
+type OverridesOfManyParams struct {
+	WorkspaceID []byte
+	Namespace   []byte
+	Last        interface{}
+	First       interface{}
+}
+
+type OverridesOfManyRow struct {
+	Pattern    []byte
+	Limit      uint64
+	DurationMs uint64
+	Candidate  uint64
+	Shadow     bool
+	UpdatedAt  uint64
+}
+
+// Returns the overrides of a namespace whose patterns can match several identifiers, and of which one can match an
+// identifier from first to last: all networks, and patterns with '*'. The text before the first '*' then lies between
+// first and last, or first begins with it. Paths such as a/b are among the rows, although they are exact.
+func (q *Queries) OverridesOfMany(ctx context.Context, arg OverridesOfManyParams) ([]OverridesOfManyRow, error) {
+	rows, err := q.db.QueryContext(ctx, OverridesOfMany,
+		arg.WorkspaceID,
+		arg.Namespace,
+		arg.Last,
+		arg.First,
+		arg.First,
+	)
+	if err != nil {
+		return nil, err
+	}
+	defer rows.Close()
+	items := []OverridesOfManyRow{}
+	for rows.Next() {
+		var i OverridesOfManyRow
+		if err := rows.Scan(
+			&i.Pattern,
+			&i.Limit,
+			&i.DurationMs,
+			&i.Candidate,
+			&i.Shadow,
+			&i.UpdatedAt,
+		); err != nil {
+			return nil, err
+		}
+		items = append(items, i)
+	}
+	if err := rows.Close(); err != nil {
+		return nil, err
+	}
+	if err := rows.Err(); err != nil {
+		return nil, err
+	}
+	return items, nil
+}
+
 const SettingsChanged = `-- name: SettingsChanged :exec
 INSERT INTO ratelimit_settings_version (id, version) VALUES (1, 1)
 ON DUPLICATE KEY UPDATE version = version + 1
 `
 
-// Tells relays that the settings have changed, in the transaction that changes them and as the last of its writes, since
-// it locks out all other changes until the end.
+// Raises the version of the settings, so that relays read them again. It must be the last write of the transaction that
+// changes the settings, because it blocks all other changes until the transaction ends.
 func (q *Queries) SettingsChanged(ctx context.Context) error {
 	_, err := q.db.ExecContext(ctx, SettingsChanged)
 	return err

@@ -23,7 +23,7 @@ type TokenByHashRow struct {
 	NowMs      int64
 }
 
-// The token of a secret; ends_at is when the secret opens nothing any more, 0 for never.
+// Returns the token that has a secret. ends_at is the time from which the secret is no longer valid, 0 for never.
 func (q *Queries) TokenByHash(ctx context.Context, hash []byte) (TokenByHashRow, error) {
 	row := q.db.QueryRowContext(ctx, TokenByHash, hash)
 	var i TokenByHashRow
@@ -50,7 +50,7 @@ type TokenByNameRow struct {
 	NowMs      int64
 }
 
-// A token, in force or not, and the clock of the database.
+// Returns a token, valid or not, and the clock of the database.
 func (q *Queries) TokenByName(ctx context.Context, name []byte) (TokenByNameRow, error) {
 	row := q.db.QueryRowContext(ctx, TokenByName, name)
 	var i TokenByNameRow
@@ -78,7 +78,7 @@ type TokenByOldHashRow struct {
 	NowMs      int64
 }
 
-// The token of which a secret is the one before.
+// Returns the token that had a secret before its rotation.
 func (q *Queries) TokenByOldHash(ctx context.Context, oldHash sql.NullString) (TokenByOldHashRow, error) {
 	row := q.db.QueryRowContext(ctx, TokenByOldHash, oldHash)
 	var i TokenByOldHashRow
@@ -108,7 +108,7 @@ type TokenInsertParams struct {
 	ExpiresInMs int64
 }
 
-// Who may call the operators' API.
+// Tokens for the operators' API.
 func (q *Queries) TokenInsert(ctx context.Context, arg TokenInsertParams) error {
 	_, err := q.db.ExecContext(ctx, TokenInsert,
 		arg.Name,
@@ -207,7 +207,7 @@ type TokenRotateParams struct {
 	Name        []byte
 }
 
-// Assignments are from left to right: old_hash is the hash before.
+// Replaces the secret. Assignments run from left to right, so old_hash becomes the previous hash.
 func (q *Queries) TokenRotate(ctx context.Context, arg TokenRotateParams) (int64, error) {
 	result, err := q.db.ExecContext(ctx, TokenRotate,
 		arg.OverlapMs,
@@ -232,7 +232,7 @@ type TokenUsedParams struct {
 	WithinMs uint64
 }
 
-// Notes a use, unless one was noted within so many ms.
+// Records a use, unless a use was recorded within within_ms.
 func (q *Queries) TokenUsed(ctx context.Context, arg TokenUsedParams) error {
 	_, err := q.db.ExecContext(ctx, TokenUsed, arg.Name, arg.WithinMs)
 	return err

@@ -36,9 +36,10 @@ type FeedInsertParams struct {
 	Previous     int64
 }
 
-// What relays tell each other. A stream is a region and a shard.
-// Stores a row if it is the next one of its stream: the row before it is there, or the stream is empty and the row is
-// its first. It locks the row before it and its own number; only a stream's first row locks the gap that it lies in.
+// The change feed: the changes that relays publish. A stream is a region and a shard.
+// Stores a row if it is the next row of its stream: either the previous row exists, or the stream is empty and the row
+// is its first. The statement locks the previous row and its own number. Only a stream's first row locks the gap around
+// it.
 func (q *Queries) FeedInsert(ctx context.Context, arg FeedInsertParams) (int64, error) {
 	result, err := q.db.ExecContext(ctx, FeedInsert,
 		arg.Region,
@@ -103,7 +104,7 @@ type FeedOwnRow struct {
 	Payload   []byte
 }
 
-// A stream's rows from its last whole snapshot on.
+// Returns a stream's rows from its last whole snapshot on.
 func (q *Queries) FeedOwn(ctx context.Context, arg FeedOwnParams) ([]FeedOwnRow, error) {
 	rows, err := q.db.QueryContext(ctx, FeedOwn,
 		arg.Region,
@@ -158,7 +159,7 @@ type FeedPayloadsRow struct {
 	Payload  []byte
 }
 
-// Long payloads that FeedRead has left out. mysqlcounts repeats the predicate for each.
+// Returns long payloads that FeedRead has left out. mysqlcounts repeats the predicate for each payload.
 func (q *Queries) FeedPayloads(ctx context.Context, arg FeedPayloadsParams) ([]FeedPayloadsRow, error) {
 	rows, err := q.db.QueryContext(ctx, FeedPayloads, arg.Region, arg.Shard, arg.Sequence)
 	if err != nil {
@@ -266,15 +267,17 @@ type FeedReadRow struct {
 	Payload      interface{}
 }
 
-// Three kinds of rows. 0 is the clock, and as `sequence` the version of the settings plus one; it is always there.
+// Returns three kinds of rows:
 //
-// 1 are the first rows of ranges of the primary key, one range for each stream. A payload that is longer than
-// payload_max, or of a part of a snapshot where the reader wants none, is left out.
+// Kind 0 is the clock, and the version of the settings plus one as `sequence`. This row always exists.
 //
-// 2 are the first streams in the gaps between those ranges: each one's last number, and as `snapshot` where to begin to
-// read.
+// Kind 1 has the first rows of ranges of the primary key, a range for each stream. A payload is NULL if it is longer
+// than payload_max, or if it belongs to a snapshot and the reader does not want snapshots.
 //
-// mysqlcounts repeats the predicates of the two WHEREs that have plain placeholders, for each range and each gap.
+// Kind 2 has the first streams in the gaps between these ranges: the last number of each stream, and the number at which
+// a reader should start as `snapshot`.
+//
+// mysqlcounts repeats the predicates of the two WHERE clauses that have plain placeholders, for each range and each gap.
 func (q *Queries) FeedRead(ctx context.Context, arg FeedReadParams) ([]FeedReadRow, error) {
 	rows, err := q.db.QueryContext(ctx, FeedRead,
 		arg.PayloadMax,
@@ -340,7 +343,7 @@ type FeedStoredRow struct {
 	Payload  []byte
 }
 
-// One row: an Append that finds its number taken compares its row with this one.
+// Returns one row. An Append whose number is taken compares its own row with this row.
 func (q *Queries) FeedStored(ctx context.Context, arg FeedStoredParams) ([]FeedStoredRow, error) {
 	rows, err := q.db.QueryContext(ctx, FeedStored, arg.Region, arg.Shard, arg.Sequence)
 	if err != nil {

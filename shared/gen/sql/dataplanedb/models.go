@@ -91,6 +91,8 @@ type RatelimitNamespace struct {
 	UpdatedAt uint64
 	// flush or wait
 	NodeShare string
+	// cells or precise
+	WindowKind string
 }
 
 type RatelimitNode struct {

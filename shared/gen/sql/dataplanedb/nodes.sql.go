@@ -36,11 +36,12 @@ type NodeBeatParams struct {
 	TopKeys       sql.NullString
 }
 
-// A node's word about itself, replacing its earlier one; top keys only where it has some
-// to tell. The last word of one that stops (stopped = 1) withdraws its row: seen_at 0 is never
-// read, and cleanup deletes it, which nodes may not. Nothing that the same process sent before
-// brings it back. age_ms is how long ago it was sent. The sent_at of a withdrawn row is by the
-// clock of the database, with which the control plane compares it.
+// Stores a node's heartbeat in place of its previous heartbeat. Top keys stay if the heartbeat has none. age_ms is the
+// time since the heartbeat was sent.
+//
+// The last heartbeat of a node that stops (stopped = 1) withdraws its row by seen_at 0. Readers skip a withdrawn row, and
+// the cleanup deletes it, because nodes may not. Earlier heartbeats of the same process cannot restore the row. The
+// sent_at of a withdrawn row uses the clock of the database, because the control plane compares it with that clock.
 func (q *Queries) NodeBeat(ctx context.Context, arg NodeBeatParams) error {
 	_, err := q.db.ExecContext(ctx, NodeBeat,
 		arg.NodeID,
@@ -67,7 +68,7 @@ type NodesLiveParams struct {
 	WithinMs int64
 }
 
-// How many nodes of a region were heard of lately; region_idx answers it by itself.
+// Counts the nodes of a region with a recent heartbeat. region_idx has all columns that it reads.
 func (q *Queries) NodesLive(ctx context.Context, arg NodesLiveParams) (int64, error) {
 	row := q.db.QueryRowContext(ctx, NodesLive, arg.Region, arg.WithinMs)
 	var nodes int64

@@ -10,7 +10,7 @@ import (
 )
 
 const Namespaces = `-- name: Namespaces :many
-SELECT workspace_id, namespace, CAST(shadow <> 0 AS SIGNED) AS shadow, mode, outage, node_share, estimate
+SELECT workspace_id, namespace, CAST(shadow <> 0 AS SIGNED) AS shadow, mode, outage, node_share, window_kind, estimate
 FROM ratelimit_namespaces
 `
 
@@ -21,6 +21,7 @@ type NamespacesRow struct {
 	Mode        string
 	Outage      string
 	NodeShare   string
+	WindowKind  string
 	Estimate    string
 }
 
@@ -40,6 +41,7 @@ func (q *Queries) Namespaces(ctx context.Context) ([]NamespacesRow, error) {
 			&i.Mode,
 			&i.Outage,
 			&i.NodeShare,
+			&i.WindowKind,
 			&i.Estimate,
 		); err != nil {
 			return nil, err
@@ -106,7 +108,7 @@ SELECT workspace_id, namespace, identifier, generation, set_at, expires_at FROM 
 ORDER BY set_at DESC LIMIT ?
 `
 
-// The newest first, so that of too many the oldest are left out.
+// Returns the newest resets first, so that the limit cuts off the oldest.
 func (q *Queries) Resets(ctx context.Context, limit int32) ([]RatelimitReset, error) {
 	rows, err := q.db.QueryContext(ctx, Resets, limit)
 	if err != nil {
@@ -157,7 +159,8 @@ type TrialsForRegionRow struct {
 	LeftMs      int32
 }
 
-// The newest trial for the region, and that for regions without a tuning or a trial of their own, unless it has ended.
+// Returns the newest trial for the region, and the newest trial for regions without a tuning or a trial of their own. A
+// trial that has ended is left out.
 func (q *Queries) TrialsForRegion(ctx context.Context, region []byte) ([]TrialsForRegionRow, error) {
 	rows, err := q.db.QueryContext(ctx, TrialsForRegion, region)
 	if err != nil {
@@ -204,9 +207,9 @@ type TuningForRegionRow struct {
 	Document string
 }
 
-// What operators have set, as nodes read it.
-// The newest version for the region and the newest for the fleet; a region's own
-// one wins, whichever is newer.
+// Settings of operators, read by nodes.
+// Returns the newest version for the region and the newest version for the fleet. A region's own version takes
+// precedence, even if the fleet's version is newer.
 func (q *Queries) TuningForRegion(ctx context.Context, region []byte) ([]TuningForRegionRow, error) {
 	rows, err := q.db.QueryContext(ctx, TuningForRegion, region)
 	if err != nil {

@@ -27,10 +27,10 @@ type RolloutAction int32
 
 const (
 	RolloutAction_ROLLOUT_ACTION_UNSPECIFIED RolloutAction = 0
-	RolloutAction_ROLLOUT_ACTION_APPROVE     RolloutAction = 1 // let the stage begin that waits for it; names the stage and what was asked
-	RolloutAction_ROLLOUT_ACTION_PAUSE       RolloutAction = 2 // stand still, at whatever has been applied; guardrails hold all the same
-	RolloutAction_ROLLOUT_ACTION_RESUME      RolloutAction = 3 // go on: the phase that was paused begins again
-	RolloutAction_ROLLOUT_ACTION_ABORT       RolloutAction = 4 // give up, and roll back what was applied; of a rollback, give up nodes that are late
+	RolloutAction_ROLLOUT_ACTION_APPROVE     RolloutAction = 1 // let the waiting stage begin; requires stage and asked
+	RolloutAction_ROLLOUT_ACTION_PAUSE       RolloutAction = 2 // stop at the present state; guardrails still apply
+	RolloutAction_ROLLOUT_ACTION_RESUME      RolloutAction = 3 // go on: the paused phase begins again
+	RolloutAction_ROLLOUT_ACTION_ABORT       RolloutAction = 4 // give up, and roll back all applied versions; during a rollback, give up late nodes
 	RolloutAction_ROLLOUT_ACTION_ROLLBACK    RolloutAction = 5 // of the newest rollout that is done
 )
 
@@ -85,7 +85,7 @@ type StartRolloutRequest struct {
 	state         protoimpl.MessageState `protogen:"open.v1"`
 	Actor         string                 `protobuf:"bytes,1,opt,name=actor,proto3" json:"actor,omitempty"`   // 1 to 191 bytes
 	Reason        string                 `protobuf:"bytes,2,opt,name=reason,proto3" json:"reason,omitempty"` // 1 to 500 bytes
-	Id            string                 `protobuf:"bytes,3,opt,name=id,proto3" json:"id,omitempty"`         // at most 64 letters, digits, '-', '_' and '.'; empty: one is made up
+	Id            string                 `protobuf:"bytes,3,opt,name=id,proto3" json:"id,omitempty"`         // at most 64 letters, digits, '-', '_' and '.'; empty: the server makes up an id
 	Tuning        string                 `protobuf:"bytes,4,opt,name=tuning,proto3" json:"tuning,omitempty"` // JSON document of the tuning, every field present: see GetTuning
 	Plan          *RolloutPlan           `protobuf:"bytes,5,opt,name=plan,proto3" json:"plan,omitempty"`
 	Force         bool                   `protobuf:"varint,6,opt,name=force,proto3" json:"force,omitempty"` // start although the health of the fleet is critical
@@ -303,8 +303,8 @@ type OperateRolloutRequest struct {
 	Reason string                 `protobuf:"bytes,2,opt,name=reason,proto3" json:"reason,omitempty"`
 	Id     string                 `protobuf:"bytes,3,opt,name=id,proto3" json:"id,omitempty"`
 	Action RolloutAction          `protobuf:"varint,4,opt,name=action,proto3,enum=weir.control.v1.RolloutAction" json:"action,omitempty"`
-	// What an approval is of, as the rollout was looked at: its stage, from 1, and its asked.
-	// An approval without them, or of what is not asked any more, is refused.
+	// The subject of an approval, as the caller has seen the rollout: its stage, from 1, and its asked. An approval
+	// without them, or with old values, is rejected.
 	Stage         int32  `protobuf:"varint,5,opt,name=stage,proto3" json:"stage,omitempty"`
 	Asked         int64  `protobuf:"varint,6,opt,name=asked,proto3" json:"asked,omitempty"`
 	Evidence      string `protobuf:"bytes,7,opt,name=evidence,proto3" json:"evidence,omitempty"` // the evidence of its approval
@@ -607,17 +607,18 @@ func (x *RolloutSummary) GetWhy() string {
 	return ""
 }
 
-// RolloutPlan says in which steps a tuning reaches the fleet, and what stops it.
+// RolloutPlan has the steps in which a tuning reaches the fleet, and the bounds that stop it.
 type RolloutPlan struct {
 	state          protoimpl.MessageState `protogen:"open.v1"`
 	Stages         []*RolloutStage        `protobuf:"bytes,1,rep,name=stages,proto3" json:"stages,omitempty"`                                                // 1 to 20
 	BaselineMs     *int64                 `protobuf:"varint,2,opt,name=baseline_ms,json=baselineMs,proto3,oneof" json:"baseline_ms,omitempty"`               // 0 to 1 h, default 2 min
 	ApplyTimeoutMs *int64                 `protobuf:"varint,3,opt,name=apply_timeout_ms,json=applyTimeoutMs,proto3,oneof" json:"apply_timeout_ms,omitempty"` // 1 s to 24 h, default 2 min
 	Guardrails     *RolloutGuardrails     `protobuf:"bytes,4,opt,name=guardrails,proto3" json:"guardrails,omitempty"`
-	Approvers      *int32                 `protobuf:"varint,5,opt,name=approvers,proto3,oneof" json:"approvers,omitempty"`                                // different people that each stage with approval takes, 1 to 10, default 1
-	ApprovalTtlMs  *int64                 `protobuf:"varint,6,opt,name=approval_ttl_ms,json=approvalTtlMs,proto3,oneof" json:"approval_ttl_ms,omitempty"` // for how long an approval counts, 1 s to 30 days, default 24 h
-	// for how long nodes try the tuning of a stage when the rollout does not renew it, 1 s to 1 h and three times the time
-	// between two looks at least, default 5 min
+	// different people who must approve each stage with approval, 1 to 10, default 1
+	Approvers     *int32 `protobuf:"varint,5,opt,name=approvers,proto3,oneof" json:"approvers,omitempty"`
+	ApprovalTtlMs *int64 `protobuf:"varint,6,opt,name=approval_ttl_ms,json=approvalTtlMs,proto3,oneof" json:"approval_ttl_ms,omitempty"` // for how long an approval counts, 1 s to 30 days, default 24 h
+	// how long nodes try the tuning of a stage if the rollout does not renew it, 1 s to 1 h and at least three times the
+	// time between two looks, default 5 min
 	LeaseMs       *int64 `protobuf:"varint,7,opt,name=lease_ms,json=leaseMs,proto3,oneof" json:"lease_ms,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
@@ -702,12 +703,13 @@ func (x *RolloutPlan) GetLeaseMs() int64 {
 	return 0
 }
 
-// Approvals are what a step that waits for people has and needs.
+// Approvals are the approvals that a step has and needs.
 type Approvals struct {
-	state         protoimpl.MessageState `protogen:"open.v1"`
-	Approvers     int32                  `protobuf:"varint,1,opt,name=approvers,proto3" json:"approvers,omitempty"` // how many different people must approve it; the one who started it may be one
-	Evidence      string                 `protobuf:"bytes,2,opt,name=evidence,proto3" json:"evidence,omitempty"`    // names what is approved; an approval of other evidence is refused
-	Given         []*Approval            `protobuf:"bytes,3,rep,name=given,proto3" json:"given,omitempty"`          // each by another person
+	state protoimpl.MessageState `protogen:"open.v1"`
+	// how many different people must approve the step; the person who started the work may be one of them
+	Approvers     int32       `protobuf:"varint,1,opt,name=approvers,proto3" json:"approvers,omitempty"`
+	Evidence      string      `protobuf:"bytes,2,opt,name=evidence,proto3" json:"evidence,omitempty"` // identifies the approved state; an approval of other evidence is rejected
+	Given         []*Approval `protobuf:"bytes,3,rep,name=given,proto3" json:"given,omitempty"`       // each by another person
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -831,10 +833,10 @@ func (x *Approval) GetExpiresAtMs() int64 {
 	return 0
 }
 
-// RolloutStage is one step: exactly one of regions, share_percent and all says which
-// regions, those that earlier stages cover with as many nodes left out. Of nodes_percent and nodes one at most says how
-// many of their nodes, those of earlier stages included; without them it is all, as it is in the last stage of each
-// region.
+// RolloutStage is a step. Set exactly one of regions, share_percent and all, for the regions of the stage. Regions that
+// earlier stages cover with as many nodes are left out. Set at most one of nodes_percent and nodes, for how many of
+// their nodes run the tuning, with the nodes of earlier stages. Without them it is all nodes, as it must be in the last
+// stage of each region.
 type RolloutStage struct {
 	state         protoimpl.MessageState `protogen:"open.v1"`
 	Regions       []string               `protobuf:"bytes,1,rep,name=regions,proto3" json:"regions,omitempty"`
@@ -842,7 +844,7 @@ type RolloutStage struct {
 	All           bool                   `protobuf:"varint,3,opt,name=all,proto3" json:"all,omitempty"`                                       // all the others, and regions to come
 	BakeMs        *int64                 `protobuf:"varint,4,opt,name=bake_ms,json=bakeMs,proto3,oneof" json:"bake_ms,omitempty"`             // 100 ms to 7 days, default 5 min
 	Approval      bool                   `protobuf:"varint,5,opt,name=approval,proto3" json:"approval,omitempty"`                             // a person must approve before it begins
-	NodesPercent  int32                  `protobuf:"varint,6,opt,name=nodes_percent,json=nodesPercent,proto3" json:"nodes_percent,omitempty"` // of the live nodes of each region, rounded up, 1 to 100; 0: all, unless nodes is given
+	NodesPercent  int32                  `protobuf:"varint,6,opt,name=nodes_percent,json=nodesPercent,proto3" json:"nodes_percent,omitempty"` // of the live nodes of each region, rounded up, 1 to 100; 0: all, unless nodes is set
 	Nodes         int32                  `protobuf:"varint,7,opt,name=nodes,proto3" json:"nodes,omitempty"`                                   // of each region, 1 or more
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
@@ -927,22 +929,25 @@ func (x *RolloutStage) GetNodes() int32 {
 	return 0
 }
 
-// RolloutGuardrails say how much worse a region, and a node, may do than before its stage,
-// until the rollout is over. What is left out has its default.
+// RolloutGuardrails bound how much worse a region, or a node, may do than before its stage, until the rollout is over.
+// Omitted guardrails have their defaults.
 type RolloutGuardrails struct {
-	state            protoimpl.MessageState `protogen:"open.v1"`
-	ErrorsPerMinute  *RolloutCeiling        `protobuf:"bytes,1,opt,name=errors_per_minute,json=errorsPerMinute,proto3" json:"errors_per_minute,omitempty"`            // of relays and readings of settings, a node
-	RowsPerSecond    *RolloutCeiling        `protobuf:"bytes,2,opt,name=rows_per_second,json=rowsPerSecond,proto3" json:"rows_per_second,omitempty"`                  // MySQL rows of a region's relays
-	DegradedShare    *RolloutCeiling        `protobuf:"bytes,3,opt,name=degraded_share,json=degradedShare,proto3" json:"degraded_share,omitempty"`                    // decisions without the origin's answer
-	ConvergenceMs    *RolloutCeiling        `protobuf:"bytes,4,opt,name=convergence_ms,json=convergenceMs,proto3" json:"convergence_ms,omitempty"`                    // of the slowest relay
-	LatencyUs        *RolloutCeiling        `protobuf:"bytes,5,opt,name=latency_us,json=latencyUs,proto3" json:"latency_us,omitempty"`                                // of the slowest relay
-	DeniedShareShift *float64               `protobuf:"fixed64,6,opt,name=denied_share_shift,json=deniedShareShift,proto3,oneof" json:"denied_share_shift,omitempty"` // either way, 0 to 1, default 0.2; from 0 where too little was decided before the stage
-	NodesLostShare   *float64               `protobuf:"fixed64,7,opt,name=nodes_lost_share,json=nodesLostShare,proto3,oneof" json:"nodes_lost_share,omitempty"`       // of a region's nodes before the stage, 0 to 1, default 0; the last one is never borne, nor a smaller share than regions without the tuning lose
-	Queries          []*RolloutQuery        `protobuf:"bytes,8,rep,name=queries,proto3" json:"queries,omitempty"`                                                     // of the Prometheus that weir-control is configured with; at most 20
-	RestartsPerHour  *int32                 `protobuf:"varint,9,opt,name=restarts_per_hour,json=restartsPerHour,proto3,oneof" json:"restarts_per_hour,omitempty"`     // of one node, 0 to 10, default 1; 10 turns it off
-	Comparison       *RolloutComparison     `protobuf:"bytes,10,opt,name=comparison,proto3" json:"comparison,omitempty"`                                              // with the regions of the same time that go without the tuning
-	unknownFields    protoimpl.UnknownFields
-	sizeCache        protoimpl.SizeCache
+	state           protoimpl.MessageState `protogen:"open.v1"`
+	ErrorsPerMinute *RolloutCeiling        `protobuf:"bytes,1,opt,name=errors_per_minute,json=errorsPerMinute,proto3" json:"errors_per_minute,omitempty"` // of relays and readings of settings, a node
+	RowsPerSecond   *RolloutCeiling        `protobuf:"bytes,2,opt,name=rows_per_second,json=rowsPerSecond,proto3" json:"rows_per_second,omitempty"`       // MySQL rows of a region's relays
+	DegradedShare   *RolloutCeiling        `protobuf:"bytes,3,opt,name=degraded_share,json=degradedShare,proto3" json:"degraded_share,omitempty"`         // decisions without the origin's answer
+	ConvergenceMs   *RolloutCeiling        `protobuf:"bytes,4,opt,name=convergence_ms,json=convergenceMs,proto3" json:"convergence_ms,omitempty"`         // of the slowest relay
+	LatencyUs       *RolloutCeiling        `protobuf:"bytes,5,opt,name=latency_us,json=latencyUs,proto3" json:"latency_us,omitempty"`                     // of the slowest relay
+	// either way, 0 to 1, default 0.2; from 0 if there were too few decisions before the stage
+	DeniedShareShift *float64 `protobuf:"fixed64,6,opt,name=denied_share_shift,json=deniedShareShift,proto3,oneof" json:"denied_share_shift,omitempty"`
+	// of a region's nodes before the stage, 0 to 1, default 0; the last node may never be lost, and a share up to the
+	// loss of regions without the tuning is allowed
+	NodesLostShare  *float64           `protobuf:"fixed64,7,opt,name=nodes_lost_share,json=nodesLostShare,proto3,oneof" json:"nodes_lost_share,omitempty"`
+	Queries         []*RolloutQuery    `protobuf:"bytes,8,rep,name=queries,proto3" json:"queries,omitempty"`                                                 // of the Prometheus that weir-control is configured with; at most 20
+	RestartsPerHour *int32             `protobuf:"varint,9,opt,name=restarts_per_hour,json=restartsPerHour,proto3,oneof" json:"restarts_per_hour,omitempty"` // of one node, 0 to 10, default 1; 10 turns it off
+	Comparison      *RolloutComparison `protobuf:"bytes,10,opt,name=comparison,proto3" json:"comparison,omitempty"`                                          // with regions without the tuning, at the same time
+	unknownFields   protoimpl.UnknownFields
+	sizeCache       protoimpl.SizeCache
 }
 
 func (x *RolloutGuardrails) Reset() {
@@ -1045,16 +1050,18 @@ func (x *RolloutGuardrails) GetComparison() *RolloutComparison {
 	return nil
 }
 
-// RolloutComparison holds each region that has the tuning, and all of a stage's together, against the regions of the same
-// time that go without it, by a test whose error rate holds however often it is asked. Each bound is what a tuning may add.
+// RolloutComparison compares each region with the tuning, and all regions of a stage together, with the regions without
+// it at the same time. Its test has an error rate that holds however often it is evaluated. Each bound is how much a
+// tuning may add.
 type RolloutComparison struct {
-	state           protoimpl.MessageState `protogen:"open.v1"`
-	ErrorRate       *float64               `protobuf:"fixed64,1,opt,name=error_rate,json=errorRate,proto3,oneof" json:"error_rate,omitempty"`                     // of a rollout that does no harm, to be called harmful at all: 0.0001 to 0.1, default 0.01
-	RowsTimes       *float64               `protobuf:"fixed64,2,opt,name=rows_times,json=rowsTimes,proto3,oneof" json:"rows_times,omitempty"`                     // MySQL rows of a region's relays a decision, 1 to 1000, default 1.25
-	DeniedShift     *float64               `protobuf:"fixed64,3,opt,name=denied_shift,json=deniedShift,proto3,oneof" json:"denied_shift,omitempty"`               // share of decisions denied, either way, 0 to 1, default 0.02
-	DegradedShift   *float64               `protobuf:"fixed64,4,opt,name=degraded_shift,json=degradedShift,proto3,oneof" json:"degraded_shift,omitempty"`         // share of decisions without the origin's answer, 0 to 1, default 0.005
-	ErrorsPerMinute *float64               `protobuf:"fixed64,5,opt,name=errors_per_minute,json=errorsPerMinute,proto3,oneof" json:"errors_per_minute,omitempty"` // of relays and readings of settings, a node, default 2
-	Off             bool                   `protobuf:"varint,6,opt,name=off,proto3" json:"off,omitempty"`
+	state protoimpl.MessageState `protogen:"open.v1"`
+	// probability that a harmless rollout is called harmful at all: 0.0001 to 0.1, default 0.01
+	ErrorRate       *float64 `protobuf:"fixed64,1,opt,name=error_rate,json=errorRate,proto3,oneof" json:"error_rate,omitempty"`
+	RowsTimes       *float64 `protobuf:"fixed64,2,opt,name=rows_times,json=rowsTimes,proto3,oneof" json:"rows_times,omitempty"`                     // MySQL rows of a region's relays a decision, 1 to 1000, default 1.25
+	DeniedShift     *float64 `protobuf:"fixed64,3,opt,name=denied_shift,json=deniedShift,proto3,oneof" json:"denied_shift,omitempty"`               // share of decisions denied, either way, 0 to 1, default 0.02
+	DegradedShift   *float64 `protobuf:"fixed64,4,opt,name=degraded_shift,json=degradedShift,proto3,oneof" json:"degraded_shift,omitempty"`         // share of decisions without the origin's answer, 0 to 1, default 0.005
+	ErrorsPerMinute *float64 `protobuf:"fixed64,5,opt,name=errors_per_minute,json=errorsPerMinute,proto3,oneof" json:"errors_per_minute,omitempty"` // of relays and readings of settings, a node, default 2
+	Off             bool     `protobuf:"varint,6,opt,name=off,proto3" json:"off,omitempty"`
 	unknownFields   protoimpl.UnknownFields
 	sizeCache       protoimpl.SizeCache
 }
@@ -1131,18 +1138,17 @@ func (x *RolloutComparison) GetOff() bool {
 	return false
 }
 
-// RolloutQuery is a guardrail that a Prometheus measures. Exactly one of above, below and
-// times_baseline says what breaks it; any element of a vector may. An infinite element is beyond every bound on its
-// side; while one is NaN the stage waits, as for a required value. A query that names no region has one baseline, of
-// before the first stage.
+// RolloutQuery is a guardrail that a Prometheus measures. Set exactly one of above, below and times_baseline; any
+// element of a vector may break it. An infinite element is beyond every bound on its side. While an element is NaN the
+// stage waits, as for a required value. A query without a region has a single baseline, from before the first stage.
 type RolloutQuery struct {
 	state         protoimpl.MessageState `protogen:"open.v1"`
 	Name          string                 `protobuf:"bytes,1,opt,name=name,proto3" json:"name,omitempty"`   // 1 to 64 bytes
-	Query         string                 `protobuf:"bytes,2,opt,name=query,proto3" json:"query,omitempty"` // PromQL, 1 to 2000 bytes; {{region}} stands for each region that has the tuning
+	Query         string                 `protobuf:"bytes,2,opt,name=query,proto3" json:"query,omitempty"` // PromQL, 1 to 2000 bytes; {{region}} stands for each region with the tuning
 	Above         *float64               `protobuf:"fixed64,3,opt,name=above,proto3,oneof" json:"above,omitempty"`
 	Below         *float64               `protobuf:"fixed64,4,opt,name=below,proto3,oneof" json:"below,omitempty"`
 	TimesBaseline *float64               `protobuf:"fixed64,5,opt,name=times_baseline,json=timesBaseline,proto3,oneof" json:"times_baseline,omitempty"` // of the value before the stage, 0.01 to 1000
-	Required      bool                   `protobuf:"varint,6,opt,name=required,proto3" json:"required,omitempty"`                                       // without a value the stage waits, and after apply_timeout_ms is rolled back
+	Required      bool                   `protobuf:"varint,6,opt,name=required,proto3" json:"required,omitempty"`                                       // without a value the stage waits, and is rolled back after apply_timeout_ms
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -1219,8 +1225,7 @@ func (x *RolloutQuery) GetRequired() bool {
 	return false
 }
 
-// RolloutCeiling is broken by more than factor times the baseline, unless that is not
-// more than least.
+// RolloutCeiling is broken by a value above factor times the baseline, if the value is also above least.
 type RolloutCeiling struct {
 	state         protoimpl.MessageState `protogen:"open.v1"`
 	Factor        *float64               `protobuf:"fixed64,1,opt,name=factor,proto3,oneof" json:"factor,omitempty"` // 1 to 1000
@@ -1284,7 +1289,7 @@ func (x *RolloutCeiling) GetOff() bool {
 type Rollout struct {
 	state       protoimpl.MessageState `protogen:"open.v1"`
 	Id          string                 `protobuf:"bytes,1,opt,name=id,proto3" json:"id,omitempty"`
-	Actor       string                 `protobuf:"bytes,2,opt,name=actor,proto3" json:"actor,omitempty"` // who started it
+	Actor       string                 `protobuf:"bytes,2,opt,name=actor,proto3" json:"actor,omitempty"` // the actor who started it
 	Reason      string                 `protobuf:"bytes,3,opt,name=reason,proto3" json:"reason,omitempty"`
 	StartedAtMs int64                  `protobuf:"varint,4,opt,name=started_at_ms,json=startedAtMs,proto3" json:"started_at_ms,omitempty"`
 	EndedAtMs   int64                  `protobuf:"varint,5,opt,name=ended_at_ms,json=endedAtMs,proto3" json:"ended_at_ms,omitempty"` // 0: under way
@@ -1292,10 +1297,10 @@ type Rollout struct {
 	// outcome: done, rolled_back, aborted.
 	Phase        string             `protobuf:"bytes,6,opt,name=phase,proto3" json:"phase,omitempty"`
 	Stage        int32              `protobuf:"varint,7,opt,name=stage,proto3" json:"stage,omitempty"`                      // from 1
-	DueAtMs      int64              `protobuf:"varint,8,opt,name=due_at_ms,json=dueAtMs,proto3" json:"due_at_ms,omitempty"` // when the phase is over: measured, baked, or given up waiting for nodes; 0: not known
-	Why          string             `protobuf:"bytes,9,opt,name=why,proto3" json:"why,omitempty"`                           // one line: why it is or was rolled back
-	Trouble      string             `protobuf:"bytes,10,opt,name=trouble,proto3" json:"trouble,omitempty"`                  // what stands in the way of the next step, which is tried again
-	Waiting      string             `protobuf:"bytes,11,opt,name=waiting,proto3" json:"waiting,omitempty"`                  // what the phase waits for
+	DueAtMs      int64              `protobuf:"varint,8,opt,name=due_at_ms,json=dueAtMs,proto3" json:"due_at_ms,omitempty"` // end of the phase: measured, baked, or given up waiting for nodes; 0: unknown
+	Why          string             `protobuf:"bytes,9,opt,name=why,proto3" json:"why,omitempty"`                           // a line: the reason for its rollback
+	Trouble      string             `protobuf:"bytes,10,opt,name=trouble,proto3" json:"trouble,omitempty"`                  // the obstacle of the next step, which is tried again
+	Waiting      string             `protobuf:"bytes,11,opt,name=waiting,proto3" json:"waiting,omitempty"`                  // what the phase waits for: for example, nodes or approvals
 	PausedBy     string             `protobuf:"bytes,12,opt,name=paused_by,json=pausedBy,proto3" json:"paused_by,omitempty"`
 	PausedReason string             `protobuf:"bytes,13,opt,name=paused_reason,json=pausedReason,proto3" json:"paused_reason,omitempty"`
 	PausedAtMs   int64              `protobuf:"varint,14,opt,name=paused_at_ms,json=pausedAtMs,proto3" json:"paused_at_ms,omitempty"`
@@ -1304,14 +1309,14 @@ type Rollout struct {
 	// The worst figures of the stage's regions: before it, and in the newest window.
 	Baseline   *RolloutRates        `protobuf:"bytes,17,opt,name=baseline,proto3" json:"baseline,omitempty"`
 	Now        *RolloutRates        `protobuf:"bytes,18,opt,name=now,proto3" json:"now,omitempty"`
-	Regions    []*RolloutRegion     `protobuf:"bytes,19,rep,name=regions,proto3" json:"regions,omitempty"`       // in the order in which they got it
+	Regions    []*RolloutRegion     `protobuf:"bytes,19,rep,name=regions,proto3" json:"regions,omitempty"`       // in the order in which they received it
 	Events     []*RolloutEvent      `protobuf:"bytes,20,rep,name=events,proto3" json:"events,omitempty"`         // oldest first, bounded
 	Guardrails *RolloutGuardrails   `protobuf:"bytes,21,opt,name=guardrails,proto3" json:"guardrails,omitempty"` // every field present
-	Queries    []*RolloutQueryValue `protobuf:"bytes,22,rep,name=queries,proto3" json:"queries,omitempty"`       // what the guardrails' queries answered
-	Asked      int64                `protobuf:"varint,23,opt,name=asked,proto3" json:"asked,omitempty"`          // what an approval answers; 0: none was ever asked for
+	Queries    []*RolloutQueryValue `protobuf:"bytes,22,rep,name=queries,proto3" json:"queries,omitempty"`       // the answers to the guardrails' queries
+	Asked      int64                `protobuf:"varint,23,opt,name=asked,proto3" json:"asked,omitempty"`          // pass it with an approval; 0: no approval was ever due
 	Approvals  *Approvals           `protobuf:"bytes,24,opt,name=approvals,proto3" json:"approvals,omitempty"`   // while a stage waits for them
 	Rails      []*RolloutRail       `protobuf:"bytes,25,rep,name=rails,proto3" json:"rails,omitempty"`           // the guardrails, except queries, in a fixed order
-	// Of a rollout that is over: nodes that fell silent, so that it is not known which tuning they run; empty: none did.
+	// Of a rollout that is over: nodes that fell silent, so that their tuning is unknown; empty: none.
 	Unknown       string `protobuf:"bytes,26,opt,name=unknown,proto3" json:"unknown,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
@@ -1529,21 +1534,23 @@ func (x *Rollout) GetUnknown() string {
 	return ""
 }
 
-// RolloutRail is a guardrail as it stands: the figures of the region or the node that is nearest to its bound.
+// RolloutRail is the state of a guardrail: the figures of the region or the node that is nearest to its bound.
 type RolloutRail struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
 	// As in RolloutGuardrails; or dropped_cost, whose bound is 0; or rows_, denied_, allowed_, degraded_ or
-	// errors_against_control: what the tuning adds to it in the region, or in all of the stage, by the comparison.
-	Field         string   `protobuf:"bytes,1,opt,name=field,proto3" json:"field,omitempty"`
-	Region        string   `protobuf:"bytes,2,opt,name=region,proto3" json:"region,omitempty"`                 // empty: none is held against it yet, and figures are the stage's; or not measured
-	Node          string   `protobuf:"bytes,3,opt,name=node,proto3" json:"node,omitempty"`                     // empty: the figures are the region's
-	Before        *float64 `protobuf:"fixed64,4,opt,name=before,proto3,oneof" json:"before,omitempty"`         // before the stage; absent: not measured, or nothing to compare with
-	Now           *float64 `protobuf:"fixed64,5,opt,name=now,proto3,oneof" json:"now,omitempty"`               // in the newest window; absent: not measured
-	Most          *float64 `protobuf:"fixed64,6,opt,name=most,proto3,oneof" json:"most,omitempty"`             // the stage is taken back above it; absent: it is off
-	Least         *float64 `protobuf:"fixed64,7,opt,name=least,proto3,oneof" json:"least,omitempty"`           // and below it: of the share of denied decisions
-	Margin        *float64 `protobuf:"fixed64,8,opt,name=margin,proto3,oneof" json:"margin,omitempty"`         // what is left to the bound, 1 for all of it; less than 0: broken
-	Confidence    *float64 `protobuf:"fixed64,9,opt,name=confidence,proto3,oneof" json:"confidence,omitempty"` // of a comparison: that more than most is added, 0 to 1; margin says what is left to being sure enough
-	Low           *float64 `protobuf:"fixed64,10,opt,name=low,proto3,oneof" json:"low,omitempty"`              // what is added lies between them: as sure as it has to be
+	// errors_against_control: by how much the tuning raises it in the region, or in the whole stage, by the comparison.
+	Field  string   `protobuf:"bytes,1,opt,name=field,proto3" json:"field,omitempty"`
+	Region string   `protobuf:"bytes,2,opt,name=region,proto3" json:"region,omitempty"`         // empty: not measured, or no region is compared yet, and figures are the stage's
+	Node   string   `protobuf:"bytes,3,opt,name=node,proto3" json:"node,omitempty"`             // empty: the figures are the region's
+	Before *float64 `protobuf:"fixed64,4,opt,name=before,proto3,oneof" json:"before,omitempty"` // before the stage; absent: not measured, or nothing to compare with
+	Now    *float64 `protobuf:"fixed64,5,opt,name=now,proto3,oneof" json:"now,omitempty"`       // in the newest window; absent: not measured
+	Most   *float64 `protobuf:"fixed64,6,opt,name=most,proto3,oneof" json:"most,omitempty"`     // above it the stage is rolled back; absent: it is off
+	Least  *float64 `protobuf:"fixed64,7,opt,name=least,proto3,oneof" json:"least,omitempty"`   // below it, too: of the share of denied decisions
+	Margin *float64 `protobuf:"fixed64,8,opt,name=margin,proto3,oneof" json:"margin,omitempty"` // the rest up to the bound, 1 for all of it; less than 0: broken
+	// of a comparison: confidence that more than most is added, 0 to 1; margin is the rest up to the required
+	// confidence
+	Confidence    *float64 `protobuf:"fixed64,9,opt,name=confidence,proto3,oneof" json:"confidence,omitempty"`
+	Low           *float64 `protobuf:"fixed64,10,opt,name=low,proto3,oneof" json:"low,omitempty"` // bounds of the added amount, with the required confidence
 	High          *float64 `protobuf:"fixed64,11,opt,name=high,proto3,oneof" json:"high,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
@@ -1752,18 +1759,20 @@ func (x *RolloutProgress) GetNodes() int32 {
 // RolloutRegion is a region that has or had the tuning.
 type RolloutRegion struct {
 	state           protoimpl.MessageState `protogen:"open.v1"`
-	Region          string                 `protobuf:"bytes,1,opt,name=region,proto3" json:"region,omitempty"`                                           // empty: the row for regions that have none of their own
-	AppliedVersion  int64                  `protobuf:"varint,2,opt,name=applied_version,json=appliedVersion,proto3" json:"applied_version,omitempty"`    // 0: not known to be stored for good
-	RevertedVersion int64                  `protobuf:"varint,3,opt,name=reverted_version,json=revertedVersion,proto3" json:"reverted_version,omitempty"` // 0: not taken back
-	NewerVersion    int64                  `protobuf:"varint,4,opt,name=newer_version,json=newerVersion,proto3" json:"newer_version,omitempty"`          // of something else, which a rollback left in force; 0: there is none
-	Baseline        *RolloutRates          `protobuf:"bytes,5,opt,name=baseline,proto3" json:"baseline,omitempty"`                                       // while it is watched: before its stage
-	Now             *RolloutRates          `protobuf:"bytes,6,opt,name=now,proto3" json:"now,omitempty"`                                                 // and in the newest window
-	Trial           int64                  `protobuf:"varint,7,opt,name=trial,proto3" json:"trial,omitempty"`                                            // number of the trial by which the region runs it until it is stored; 0: not known to have begun
-	TrialEnded      bool                   `protobuf:"varint,8,opt,name=trial_ended,json=trialEnded,proto3" json:"trial_ended,omitempty"`                // by a rollback
-	// while it is watched: live nodes that are to run the tuning, by their share, of so many
+	Region          string                 `protobuf:"bytes,1,opt,name=region,proto3" json:"region,omitempty"`                                           // empty: the row for regions without a row of their own
+	AppliedVersion  int64                  `protobuf:"varint,2,opt,name=applied_version,json=appliedVersion,proto3" json:"applied_version,omitempty"`    // 0: not certainly stored
+	RevertedVersion int64                  `protobuf:"varint,3,opt,name=reverted_version,json=revertedVersion,proto3" json:"reverted_version,omitempty"` // 0: not rolled back
+	NewerVersion    int64                  `protobuf:"varint,4,opt,name=newer_version,json=newerVersion,proto3" json:"newer_version,omitempty"`          // of another change, which a rollback left in force; 0: none
+	Baseline        *RolloutRates          `protobuf:"bytes,5,opt,name=baseline,proto3" json:"baseline,omitempty"`                                       // while it is watched: figures before its stage
+	Now             *RolloutRates          `protobuf:"bytes,6,opt,name=now,proto3" json:"now,omitempty"`                                                 // figures in the newest window
+	// number of the trial by which the region runs the tuning until it is stored; 0: not certainly begun
+	Trial      int64 `protobuf:"varint,7,opt,name=trial,proto3" json:"trial,omitempty"`
+	TrialEnded bool  `protobuf:"varint,8,opt,name=trial_ended,json=trialEnded,proto3" json:"trial_ended,omitempty"` // by a rollback
+	// While it is watched: how many of its live nodes should run the tuning by their share, and how many live nodes it
+	// has.
 	NodesExpected int32 `protobuf:"varint,9,opt,name=nodes_expected,json=nodesExpected,proto3" json:"nodes_expected,omitempty"`
 	NodesLive     int32 `protobuf:"varint,10,opt,name=nodes_live,json=nodesLive,proto3" json:"nodes_live,omitempty"`
-	Part          bool  `protobuf:"varint,11,opt,name=part,proto3" json:"part,omitempty"` // the trial is of a part of the nodes
+	Part          bool  `protobuf:"varint,11,opt,name=part,proto3" json:"part,omitempty"` // the trial covers a part of the nodes
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -1976,12 +1985,11 @@ func (x *RolloutRates) GetLatencyUs() float64 {
 	return 0
 }
 
-// RolloutQueryValue is what a query answered before the stage and since it bakes; absent:
-// nothing.
+// RolloutQueryValue has the answers to a query before the stage and since it bakes; absent: none.
 type RolloutQueryValue struct {
 	state         protoimpl.MessageState `protogen:"open.v1"`
 	Name          string                 `protobuf:"bytes,1,opt,name=name,proto3" json:"name,omitempty"`
-	Region        string                 `protobuf:"bytes,2,opt,name=region,proto3" json:"region,omitempty"` // empty: the query is not about one
+	Region        string                 `protobuf:"bytes,2,opt,name=region,proto3" json:"region,omitempty"` // empty: the query has no region
 	Bound         string                 `protobuf:"bytes,3,opt,name=bound,proto3" json:"bound,omitempty"`   // for people: at most 0.01
 	Before        *float64               `protobuf:"fixed64,4,opt,name=before,proto3,oneof" json:"before,omitempty"`
 	Now           *float64               `protobuf:"fixed64,5,opt,name=now,proto3,oneof" json:"now,omitempty"`
@@ -2133,9 +2141,9 @@ func (x *RolloutEvent) GetText() string {
 type PreviewRolloutRequest struct {
 	state         protoimpl.MessageState `protogen:"open.v1"`
 	Tuning        string                 `protobuf:"bytes,1,opt,name=tuning,proto3" json:"tuning,omitempty"`                                  // JSON document, every field present
-	OldTuning     string                 `protobuf:"bytes,2,opt,name=old_tuning,json=oldTuning,proto3" json:"old_tuning,omitempty"`           // the same, to compare with; empty: the one in force
+	OldTuning     string                 `protobuf:"bytes,2,opt,name=old_tuning,json=oldTuning,proto3" json:"old_tuning,omitempty"`           // the same, to compare with; empty: the tuning in force
 	WithoutFleet  bool                   `protobuf:"varint,3,opt,name=without_fleet,json=withoutFleet,proto3" json:"without_fleet,omitempty"` // take nothing from the fleet: for shapes that do not exist
-	Shape         *PreviewShape          `protobuf:"bytes,4,opt,name=shape,proto3" json:"shape,omitempty"`                                    // what is left out comes from the fleet's heartbeats, and else is assumed
+	Shape         *PreviewShape          `protobuf:"bytes,4,opt,name=shape,proto3" json:"shape,omitempty"`                                    // omitted fields come from the fleet's heartbeats, and otherwise from assumptions
 	TimeMaxMs     int64                  `protobuf:"varint,5,opt,name=time_max_ms,json=timeMaxMs,proto3" json:"time_max_ms,omitempty"`        // real time, 5 s to 1 min; 0: 10 s
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
@@ -2206,12 +2214,12 @@ func (x *PreviewRolloutRequest) GetTimeMaxMs() int64 {
 	return 0
 }
 
-// PreviewShape is a fleet in the few figures that predictions start from.
+// PreviewShape is a fleet in the few figures on which predictions are based.
 type PreviewShape struct {
 	state          protoimpl.MessageState `protogen:"open.v1"`
 	Regions        *int32                 `protobuf:"varint,1,opt,name=regions,proto3,oneof" json:"regions,omitempty"`                                       // 1 to 500
 	NodesPerRegion *int32                 `protobuf:"varint,2,opt,name=nodes_per_region,json=nodesPerRegion,proto3,oneof" json:"nodes_per_region,omitempty"` // 1 to 10,000 in all regions
-	Keys           *int64                 `protobuf:"varint,3,opt,name=keys,proto3,oneof" json:"keys,omitempty"`                                             // active in one window, 1 to 1,000,000,000
+	Keys           *int64                 `protobuf:"varint,3,opt,name=keys,proto3,oneof" json:"keys,omitempty"`                                             // active in the same window, 1 to 1,000,000,000
 	HotShare       *float64               `protobuf:"fixed64,4,opt,name=hot_share,json=hotShare,proto3,oneof" json:"hot_share,omitempty"`                    // of the keys: near or above their limits, 0 to 1
 	OverlapShare   *float64               `protobuf:"fixed64,5,opt,name=overlap_share,json=overlapShare,proto3,oneof" json:"overlap_share,omitempty"`        // of the keys: used by several regions, 0 to 1
 	Limit          *int64                 `protobuf:"varint,6,opt,name=limit,proto3,oneof" json:"limit,omitempty"`                                           // of every key, 1 to 1,000,000
@@ -2300,17 +2308,18 @@ func (x *PreviewShape) GetWindowMs() int64 {
 }
 
 type PreviewRolloutResponse struct {
-	state          protoimpl.MessageState `protogen:"open.v1"`
-	Shape          *PreviewShape          `protobuf:"bytes,1,opt,name=shape,proto3" json:"shape,omitempty"`     // that was predicted for, every field present
-	Nodes          int32                  `protobuf:"varint,2,opt,name=nodes,proto3" json:"nodes,omitempty"`    // in all regions
-	Assumed        []string               `protobuf:"bytes,3,rep,name=assumed,proto3" json:"assumed,omitempty"` // fields of the shape that neither the request nor the fleet told
-	Old            *PreviewPrediction     `protobuf:"bytes,4,opt,name=old,proto3" json:"old,omitempty"`
-	New            *PreviewPrediction     `protobuf:"bytes,5,opt,name=new,proto3" json:"new,omitempty"`
-	Curve          []*PreviewPrediction   `protobuf:"bytes,6,rep,name=curve,proto3" json:"curve,omitempty"` // the new tuning with other feed intervals, the shortest first: as many as there was time for
-	KeysSimulated  int64                  `protobuf:"varint,7,opt,name=keys_simulated,json=keysSimulated,proto3" json:"keys_simulated,omitempty"`
-	NodesSimulated int32                  `protobuf:"varint,8,opt,name=nodes_simulated,json=nodesSimulated,proto3" json:"nodes_simulated,omitempty"`
-	Notes          []string               `protobuf:"bytes,9,rep,name=notes,proto3" json:"notes,omitempty"` // how figures were scaled, and what is not in them
-	TookMs         int64                  `protobuf:"varint,10,opt,name=took_ms,json=tookMs,proto3" json:"took_ms,omitempty"`
+	state   protoimpl.MessageState `protogen:"open.v1"`
+	Shape   *PreviewShape          `protobuf:"bytes,1,opt,name=shape,proto3" json:"shape,omitempty"`     // the shape of the prediction, every field present
+	Nodes   int32                  `protobuf:"varint,2,opt,name=nodes,proto3" json:"nodes,omitempty"`    // in all regions
+	Assumed []string               `protobuf:"bytes,3,rep,name=assumed,proto3" json:"assumed,omitempty"` // fields of the shape that neither the request nor the fleet has
+	Old     *PreviewPrediction     `protobuf:"bytes,4,opt,name=old,proto3" json:"old,omitempty"`
+	New     *PreviewPrediction     `protobuf:"bytes,5,opt,name=new,proto3" json:"new,omitempty"`
+	// the new tuning with other feed intervals, shortest first: as many as the time allowed
+	Curve          []*PreviewPrediction `protobuf:"bytes,6,rep,name=curve,proto3" json:"curve,omitempty"`
+	KeysSimulated  int64                `protobuf:"varint,7,opt,name=keys_simulated,json=keysSimulated,proto3" json:"keys_simulated,omitempty"`
+	NodesSimulated int32                `protobuf:"varint,8,opt,name=nodes_simulated,json=nodesSimulated,proto3" json:"nodes_simulated,omitempty"`
+	Notes          []string             `protobuf:"bytes,9,rep,name=notes,proto3" json:"notes,omitempty"` // how figures were scaled, and what they leave out
+	TookMs         int64                `protobuf:"varint,10,opt,name=took_ms,json=tookMs,proto3" json:"took_ms,omitempty"`
 	unknownFields  protoimpl.UnknownFields
 	sizeCache      protoimpl.SizeCache
 }
@@ -2415,21 +2424,22 @@ func (x *PreviewRolloutResponse) GetTookMs() int64 {
 	return 0
 }
 
-// PreviewPrediction is what the whole fleet is expected to do under one tuning.
+// PreviewPrediction has the expected figures of the whole fleet under a tuning.
 type PreviewPrediction struct {
 	state               protoimpl.MessageState `protogen:"open.v1"`
 	Tuning              string                 `protobuf:"bytes,1,opt,name=tuning,proto3" json:"tuning,omitempty"` // JSON, every field present; empty in the curve
 	FeedIntervalMs      int64                  `protobuf:"varint,2,opt,name=feed_interval_ms,json=feedIntervalMs,proto3" json:"feed_interval_ms,omitempty"`
 	RowsWrittenPerS     float64                `protobuf:"fixed64,3,opt,name=rows_written_per_s,json=rowsWrittenPerS,proto3" json:"rows_written_per_s,omitempty"` // to MySQL
 	RowsReadPerS        float64                `protobuf:"fixed64,4,opt,name=rows_read_per_s,json=rowsReadPerS,proto3" json:"rows_read_per_s,omitempty"`          // from MySQL
-	ConvergenceP50Ms    int64                  `protobuf:"varint,5,opt,name=convergence_p50_ms,json=convergenceP50Ms,proto3" json:"convergence_p50_ms,omitempty"` // from a decision to its cost being known in another region that uses the key
+	ConvergenceP50Ms    int64                  `protobuf:"varint,5,opt,name=convergence_p50_ms,json=convergenceP50Ms,proto3" json:"convergence_p50_ms,omitempty"` // from a decision to the arrival of its cost in another region that uses the key
 	ConvergenceP99Ms    int64                  `protobuf:"varint,6,opt,name=convergence_p99_ms,json=convergenceP99Ms,proto3" json:"convergence_p99_ms,omitempty"`
 	ConvergenceHotP99Ms int64                  `protobuf:"varint,7,opt,name=convergence_hot_p99_ms,json=convergenceHotP99Ms,proto3" json:"convergence_hot_p99_ms,omitempty"` // of keys past 80 % of their limits
-	UnknownShare        float64                `protobuf:"fixed64,8,opt,name=unknown_share,json=unknownShare,proto3" json:"unknown_share,omitempty"`                         // of such cost: never known there, 0 to 1
-	Overshoot           float64                `protobuf:"fixed64,9,opt,name=overshoot,proto3" json:"overshoot,omitempty"`                                                   // the most that a caller is admitted over its limit who spreads over all regions; 1 is exact
-	OrdinaryOvershoot   float64                `protobuf:"fixed64,10,opt,name=ordinary_overshoot,json=ordinaryOvershoot,proto3" json:"ordinary_overshoot,omitempty"`         // the same of ordinary callers
-	unknownFields       protoimpl.UnknownFields
-	sizeCache           protoimpl.SizeCache
+	UnknownShare        float64                `protobuf:"fixed64,8,opt,name=unknown_share,json=unknownShare,proto3" json:"unknown_share,omitempty"`                         // of such cost: never arrives there, 0 to 1
+	// the most that a caller who spreads over all regions is admitted, relative to its limit; 1 is exact
+	Overshoot         float64 `protobuf:"fixed64,9,opt,name=overshoot,proto3" json:"overshoot,omitempty"`
+	OrdinaryOvershoot float64 `protobuf:"fixed64,10,opt,name=ordinary_overshoot,json=ordinaryOvershoot,proto3" json:"ordinary_overshoot,omitempty"` // the same for ordinary callers
+	unknownFields     protoimpl.UnknownFields
+	sizeCache         protoimpl.SizeCache
 }
 
 func (x *PreviewPrediction) Reset() {
@@ -2614,8 +2624,8 @@ func (x *GetTuningResponse) GetTunings() []*RegionTuning {
 
 type ListTuningsRequest struct {
 	state         protoimpl.MessageState `protogen:"open.v1"`
-	Region        *string                `protobuf:"bytes,1,opt,name=region,proto3,oneof" json:"region,omitempty"`                               // only of this one, empty: of the fleet; absent: of all
-	BeforeVersion int64                  `protobuf:"varint,2,opt,name=before_version,json=beforeVersion,proto3" json:"before_version,omitempty"` // only older ones: the page after that version; 0: from the newest
+	Region        *string                `protobuf:"bytes,1,opt,name=region,proto3,oneof" json:"region,omitempty"`                               // only versions of this region, empty: of the fleet; absent: of all
+	BeforeVersion int64                  `protobuf:"varint,2,opt,name=before_version,json=beforeVersion,proto3" json:"before_version,omitempty"` // only older versions: the page after that version; 0: from the newest
 	Limit         int32                  `protobuf:"varint,3,opt,name=limit,proto3" json:"limit,omitempty"`                                      // 1 to 100; 0: 20
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
@@ -2733,7 +2743,7 @@ type TuningVersion struct {
 	Reason        string                 `protobuf:"bytes,5,opt,name=reason,proto3" json:"reason,omitempty"`
 	CreatedAtMs   int64                  `protobuf:"varint,6,opt,name=created_at_ms,json=createdAtMs,proto3" json:"created_at_ms,omitempty"` // Unix ms by the clock of the database
 	Rollout       string                 `protobuf:"bytes,7,opt,name=rollout,proto3" json:"rollout,omitempty"`                               // that wrote it; empty: none did
-	Problem       string                 `protobuf:"bytes,8,opt,name=problem,proto3" json:"problem,omitempty"`                               // why document is as it is stored: another build wrote it
+	Problem       string                 `protobuf:"bytes,8,opt,name=problem,proto3" json:"problem,omitempty"`                               // why document is not completed but as stored: another build wrote it
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }

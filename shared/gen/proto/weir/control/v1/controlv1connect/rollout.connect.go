@@ -60,23 +60,22 @@ const (
 
 // RolloutServiceClient is a client for the weir.control.v1.RolloutService service.
 type RolloutServiceClient interface {
-	// StartRollout begins a rollout, if none is under way. The same start under the same
-	// id changes nothing, so it may be tried again when its answer was lost. While the
-	// health of the fleet is critical it is refused without force.
+	// StartRollout begins a rollout, if none is under way. A start with the same id and the same content changes nothing,
+	// so a caller can repeat it if the answer was lost. While the health of the fleet is critical, a start without force
+	// is rejected.
 	StartRollout(context.Context, *connect.Request[v1.StartRolloutRequest]) (*connect.Response[v1.StartRolloutResponse], error)
-	// RolloutStatus tells how a rollout stands.
+	// RolloutStatus returns the state of a rollout.
 	RolloutStatus(context.Context, *connect.Request[v1.RolloutStatusRequest]) (*connect.Response[v1.RolloutStatusResponse], error)
 	// OperateRollout approves, pauses, resumes, aborts or rolls back.
 	OperateRollout(context.Context, *connect.Request[v1.OperateRolloutRequest]) (*connect.Response[v1.OperateRolloutResponse], error)
 	// ListRollouts lists the newest rollouts, newest first.
 	ListRollouts(context.Context, *connect.Request[v1.ListRolloutsRequest]) (*connect.Response[v1.ListRolloutsResponse], error)
-	// PreviewRollout predicts, by simulation, what a tuning would do to the fleet or to a
-	// shape that is given. It changes nothing. One is under way at a time.
+	// PreviewRollout predicts, by simulation, the effect of a tuning on the fleet or on a given shape. It changes
+	// nothing. Only one preview runs at a time.
 	PreviewRollout(context.Context, *connect.Request[v1.PreviewRolloutRequest]) (*connect.Response[v1.PreviewRolloutResponse], error)
-	// GetTuning answers the tuning in force: that of the fleet, and of each region that has
-	// one of its own.
+	// GetTuning returns the tuning in force: the fleet's, and that of each region with a tuning of its own.
 	GetTuning(context.Context, *connect.Request[v1.GetTuningRequest]) (*connect.Response[v1.GetTuningResponse], error)
-	// ListTunings lists versions of the tuning, newest first: each says who wrote it and why.
+	// ListTunings lists versions of the tuning, newest first, each with its author and reason.
 	ListTunings(context.Context, *connect.Request[v1.ListTuningsRequest]) (*connect.Response[v1.ListTuningsResponse], error)
 }
 
@@ -184,23 +183,22 @@ func (c *rolloutServiceClient) ListTunings(ctx context.Context, req *connect.Req
 
 // RolloutServiceHandler is an implementation of the weir.control.v1.RolloutService service.
 type RolloutServiceHandler interface {
-	// StartRollout begins a rollout, if none is under way. The same start under the same
-	// id changes nothing, so it may be tried again when its answer was lost. While the
-	// health of the fleet is critical it is refused without force.
+	// StartRollout begins a rollout, if none is under way. A start with the same id and the same content changes nothing,
+	// so a caller can repeat it if the answer was lost. While the health of the fleet is critical, a start without force
+	// is rejected.
 	StartRollout(context.Context, *connect.Request[v1.StartRolloutRequest]) (*connect.Response[v1.StartRolloutResponse], error)
-	// RolloutStatus tells how a rollout stands.
+	// RolloutStatus returns the state of a rollout.
 	RolloutStatus(context.Context, *connect.Request[v1.RolloutStatusRequest]) (*connect.Response[v1.RolloutStatusResponse], error)
 	// OperateRollout approves, pauses, resumes, aborts or rolls back.
 	OperateRollout(context.Context, *connect.Request[v1.OperateRolloutRequest]) (*connect.Response[v1.OperateRolloutResponse], error)
 	// ListRollouts lists the newest rollouts, newest first.
 	ListRollouts(context.Context, *connect.Request[v1.ListRolloutsRequest]) (*connect.Response[v1.ListRolloutsResponse], error)
-	// PreviewRollout predicts, by simulation, what a tuning would do to the fleet or to a
-	// shape that is given. It changes nothing. One is under way at a time.
+	// PreviewRollout predicts, by simulation, the effect of a tuning on the fleet or on a given shape. It changes
+	// nothing. Only one preview runs at a time.
 	PreviewRollout(context.Context, *connect.Request[v1.PreviewRolloutRequest]) (*connect.Response[v1.PreviewRolloutResponse], error)
-	// GetTuning answers the tuning in force: that of the fleet, and of each region that has
-	// one of its own.
+	// GetTuning returns the tuning in force: the fleet's, and that of each region with a tuning of its own.
 	GetTuning(context.Context, *connect.Request[v1.GetTuningRequest]) (*connect.Response[v1.GetTuningResponse], error)
-	// ListTunings lists versions of the tuning, newest first: each says who wrote it and why.
+	// ListTunings lists versions of the tuning, newest first, each with its author and reason.
 	ListTunings(context.Context, *connect.Request[v1.ListTuningsRequest]) (*connect.Response[v1.ListTuningsResponse], error)
 }
 
