@@ -7,13 +7,13 @@ import (
 	"fmt"
 )
 
-// Hash is the hash of an entry; the zero Hash is that of none.
+// Hash is the hash of an entry. The zero Hash stands for no entry.
 type Hash [sha256.Size]byte
 
-// String is the hash in 64 hexadecimal digits.
+// String returns the hash in 64 hexadecimal digits.
 func (h Hash) String() string { return hex.EncodeToString(h[:]) }
 
-// ParseHash reads what String prints.
+// ParseHash reads the text that String prints.
 func ParseHash(text string) (h Hash, err error) {
 	if len(text) == 2*len(h) {
 		_, err = hex.Decode(h[:], []byte(text))
@@ -24,22 +24,22 @@ func ParseHash(text string) (h Hash, err error) {
 	return h, nil
 }
 
-// Entry is a row of the audit log, every column of it.
+// Entry is a row of the audit log, with every column.
 type Entry struct {
 	ID, AtMs                                               uint64
 	Actor, Action, Subject, Reason, Before, After, WriteID string
 }
 
-// End is the open end of a chain: the entry that the next one follows. The zero End is that of a chain that has not
-// begun.
+// End is the open end of a chain: the entry that the next entry will follow. The zero End is the end of a chain that
+// has not begun.
 type End struct {
 	ID   uint64
 	Hash Hash
 }
 
-// Link binds an entry to the one before. The zero Link is that of an entry outside the chain.
+// Link binds an entry to the entry before. The zero Link marks an entry outside the chain.
 type Link struct {
-	Follows  uint64 // the id of the entry before; 0: this one begins the chain
+	Follows  uint64 // the id of the entry before; 0: this entry begins the chain
 	Previous Hash   // its hash
 	Hash     Hash   // of this entry
 }

@@ -9,13 +9,13 @@ import (
 	"pgregory.net/rapid"
 )
 
-// row is an entry with its link, as the two tables have them.
+// row is an entry with its link, as in the two tables.
 type row struct {
 	Entry
 	Link
 }
 
-// written is a log of some entries before the chain began and some in it, with gaps between their ids.
+// written returns a log of some entries before the chain began and some in it, with gaps between their ids.
 func written(t *rapid.T) (log []row, end End) {
 	id := uint64(0)
 	text := rapid.SampledFrom([]string{"", "a", "ab", "b", "\x00", "ä", "{}"})
@@ -74,7 +74,7 @@ func TestWhole(t *testing.T) {
 	})
 }
 
-// alterations change a linked entry i of a log, in one place.
+// alterations each change a log in a single place: at the linked entry i.
 var alterations = map[string]func(t *rapid.T, log []row, i int) []row{
 	"actor":    func(_ *rapid.T, log []row, i int) []row { log[i].Actor += "x"; return log },
 	"action":   func(_ *rapid.T, log []row, i int) []row { log[i].Action += "x"; return log },
@@ -135,7 +135,7 @@ func other(t *rapid.T, log []row, i int) int {
 	return j
 }
 
-// Every change in one place is found, and the entry that is named is not after the first that is not as it was.
+// Every change in a single place is found. The entry that the error names is not after the first changed entry.
 func TestEveryAlterationIsFound(t *testing.T) {
 	for name, alter := range alterations {
 		t.Run(name, func(t *testing.T) {
@@ -158,14 +158,14 @@ func TestEveryAlterationIsFound(t *testing.T) {
 	}
 }
 
-// changesOneEntry tells which alterations leave all other entries, and their order, alone.
+// changesOneEntry reports whether an alteration leaves all other entries, and their order, unchanged.
 func changesOneEntry(name string) bool {
 	return !slices.Contains([]string{"id", "hash", "no link", "all but deleted", "swapped texts", "swapped whole"}, name) &&
 		!strings.HasPrefix(name, "inserted")
 }
 
-// A writer that computes all hashes anew, or cuts the newest entries off and takes the open end back, is found by a
-// hash that was noted before.
+// If a writer computes all hashes again, or cuts the newest entries off and sets the open end back, a hash that was
+// noted before reveals it.
 func TestANotedHashFindsWhatIsComputedAnew(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		log, end := written(t)

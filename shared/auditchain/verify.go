@@ -4,7 +4,7 @@ import "fmt"
 
 // Broken is the first entry that does not fit into the chain.
 type Broken struct {
-	ID  uint64 // of the entry; of a deleted one, too
+	ID  uint64 // of the entry, which may be a deleted entry
 	Why string
 }
 
@@ -13,11 +13,11 @@ func (b *Broken) Error() string {
 }
 
 // Verifier walks a log. Call Next for each entry by ascending id, then Finish. Its zero value walks from the chain's
-// beginning. A Verifier is for one goroutine, and for no more calls after an error.
+// beginning. A Verifier is for a single goroutine, and must not be used after an error.
 type Verifier struct {
 	from     uint64
-	first    uint64 // the entry that begins the chain; 0 while it is not known
-	last     End    // the entry before the next one
+	first    uint64 // the entry that begins the chain; 0 until it is found
+	last     End    // the entry before the next entry
 	begun    bool
 	linked   int64
 	unlinked int64
@@ -25,27 +25,28 @@ type Verifier struct {
 	seen     bool
 }
 
-// From is a Verifier that begins at an entry, and takes it on trust what that one follows. 0 is the beginning.
+// From returns a Verifier that begins at an entry, and does not check the entries before it. 0 is the beginning.
 func From(id uint64) *Verifier { return &Verifier{from: id} }
 
-// Expect has Finish fail unless an entry with this hash is in the chain. With the hash of the newest entry, noted
-// earlier, it finds that this entry, or one before it, was replaced or cut off, even if all later hashes were computed
-// anew.
+// Expect makes Finish fail unless an entry with this hash is in the chain. Note the hash of the newest entry outside of
+// the database, and pass it later. Then Finish finds that this entry, or an earlier entry, was replaced or cut off,
+// even if all later hashes were computed again.
 func (v *Verifier) Expect(h Hash) { v.expected = h }
 
-// Begins tells which entry begins the chain: entries before it have no link. 0: none does.
+// Begins sets the entry that begins the chain: entries before it have no link. With 0 the first entry with a link
+// begins it.
 func (v *Verifier) Begins(first uint64) { v.first = first }
 
-// Linked is how many entries of the chain were found whole; Unlinked is how many older ones have no link.
+// Linked returns how many entries of the chain were found whole.
 func (v *Verifier) Linked() int64 { return v.linked }
 
-// Unlinked is how many entries are older than the chain.
+// Unlinked returns how many entries are older than the chain.
 func (v *Verifier) Unlinked() int64 { return v.unlinked }
 
-// Last is the newest entry that was found whole.
+// Last returns the newest entry that was found whole.
 func (v *Verifier) Last() End { return v.last }
 
-// Next takes the next entry. Its error is a *Broken.
+// Next checks the next entry. Its error is a *Broken.
 func (v *Verifier) Next(e *Entry, l Link) error {
 	switch {
 	case v.begun && e.ID <= v.last.ID:

@@ -5,8 +5,7 @@ import (
 	"net/http"
 )
 
-// Answer keeps an answer until it is whole. It is an http.ResponseWriter; its Header is the
-// connection's own.
+// Answer buffers a response until it is complete. It is an http.ResponseWriter. Its Header is the connection's own.
 type Answer struct {
 	http.ResponseWriter
 	status int
@@ -16,7 +15,7 @@ type Answer struct {
 
 const answerRoomBytes = 320
 
-// WriteHeader keeps the first status.
+// WriteHeader stores the first status.
 func (a *Answer) WriteHeader(status int) {
 	if a.status == 0 && status >= http.StatusOK {
 		a.status = status
@@ -32,33 +31,33 @@ func (a *Answer) Write(p []byte) (int, error) {
 	return len(p), nil
 }
 
-// Reset forgets what was written of an answer, for another one to take its place.
+// Reset discards the buffered response, so that another can take its place.
 func (a *Answer) Reset() {
 	clear(a.Header())
 	a.status, a.body = 0, nil
 }
 
-// Bare sends the answer's status and header without its body.
+// Bare sends the response's status and header without its body.
 func (a *Answer) Bare() {
 	a.Header().Del("Content-Length")
 	a.ResponseWriter.WriteHeader(cmp.Or(a.status, http.StatusServiceUnavailable))
 }
 
-// Flush does nothing: nothing is sent before the answer is whole.
+// Flush does nothing, because nothing is sent before the response is complete.
 func (a *Answer) Flush() {}
 
-// Unwrap leads http.ResponseController to the connection.
+// Unwrap returns the connection's ResponseWriter to http.ResponseController.
 func (a *Answer) Unwrap() http.ResponseWriter { return a.ResponseWriter }
 
-// Status is 0 as long as nothing of the answer is there.
+// Status returns the status, or 0 if nothing has been written.
 func (a *Answer) Status() int { return a.status }
 
-// Len is the length of the answer's body.
+// Len returns the length of the response's body.
 func (a *Answer) Len() int { return len(a.body) }
 
-// Send sends the answer to r. What it returns is about the caller's connection. Over HTTP/2 it
-// returns when the caller takes the answer: net/http would go on to wait for that by itself, for
-// each of the connection's streams, when the call has given everything back.
+// Send sends the response to r. Its error is about the caller's connection. Over HTTP/2 it returns when the caller has
+// taken the response. Otherwise net/http would wait for that itself, for each of the connection's streams, after the
+// call has given everything back.
 func (a *Answer) Send(r *http.Request) error {
 	if a.status == 0 {
 		a.status = http.StatusOK

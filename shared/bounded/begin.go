@@ -5,9 +5,9 @@ import (
 	"net/http"
 )
 
-// Begin refuses calls that one address begins beyond most, before anything is allocated for them. The answer has
-// no body: a caller that takes no bytes of it keeps nothing of the server. refused, which may be nil, is called for
-// each. The server's ConnContext is the one of this package.
+// Begin rejects a call while `most` calls of its address are in progress, before anything is allocated for it. The
+// response has no body, so a caller that reads nothing of it uses no memory of the server. refused is called for each
+// rejected call; it may be nil. The server's ConnContext must be the ConnContext of this package.
 func Begin(kind Kind, most int, refused func(Bound), next http.Handler) http.Handler {
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		caller := CallerOf(r.Context())
@@ -24,17 +24,15 @@ func Begin(kind Kind, most int, refused func(Bound), next http.Handler) http.Han
 	})
 }
 
-// Few serves at most `most` requests at a time, and at most three quarters of them for one address;
-// it answers further ones with 503. Use it for requests that need much memory or processor time,
-// such as scrapes. Few calls refused for each refusal; it may be nil. The server's ConnContext must
-// be the one of this package.
+// Few serves at most `most` requests at a time, and at most three quarters of them for one address. It rejects further
+// requests with 503. Use it for requests that need much memory or processor time, such as scrapes. Few calls refused
+// for each refusal; it may be nil. The server's ConnContext must be the ConnContext of this package.
 func Few(kind Kind, most int, refused func(Bound), next http.Handler) http.Handler {
 	slots := NewSlots(kind, most)
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		caller := CallerOf(r.Context())
 		if err := slots.Take(caller); err != nil {
-			var refusal *Refusal
-			if errors.As(err, &refusal) && refused != nil {
+			if refusal, ok := errors.AsType[*Refusal](err); ok && refused != nil {
 				refused(refusal.Bound)
 			}
 			w.Header().Set("Retry-After", RetryAfterSeconds)

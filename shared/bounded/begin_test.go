@@ -7,8 +7,8 @@ import (
 	"testing"
 )
 
-// A call beyond the bound of its address gets a bare status and is counted; another address's, and one after those
-// have ended, is served.
+// A call above the bound of its address gets a bare status and is counted. A call of another address, and a call after
+// the earlier calls have ended, is served.
 func TestBegin(t *testing.T) {
 	var refused []Bound
 	entered, leave := make(chan struct{}, 2), make(chan struct{})

@@ -15,22 +15,22 @@ import (
 	"time"
 )
 
-// CallBytes is what a call holds beside its body: its headers, its stack, its answer, and the garbage that
-// collecting them leaves.
+// CallBytes is the memory that a call takes in addition to its body: its headers, its stack, its response, and the
+// garbage that results from them.
 const CallBytes = 24 << 10
 
-// Route bounds what is called by one path.
+// Route bounds the calls of a path.
 type Route struct {
-	// Bytes is how long a body may be, as it comes and as it unpacks.
+	// Bytes bounds the length of a body, both as sent and decompressed.
 	Bytes int64
 
-	// Check looks at each message of a body before anything decodes it: at how many items it
-	// holds. Nil: there is nothing to look at. contentType is the request's, in lower case.
+	// Check checks each message of a body before it is decoded, for example its number of items. If it is nil, nothing is
+	// checked. contentType is the request's, in lower case.
 	Check func(contentType string, message []byte) error
 }
 
-// Call is a call by HTTP on its way through the bounds. The zero Call is ready; use it for one
-// call and by one goroutine.
+// Call is an HTTP call that passes the bounds. The zero Call is ready to use. Use it for a single call and in a single
+// goroutine.
 type Call struct {
 	hold    Hold
 	place   Place
@@ -40,7 +40,7 @@ type Call struct {
 	source  source
 }
 
-// source is a body that is in memory.
+// source is a body in memory.
 type source struct{ bytes.Reader }
 
 func (*source) Close() error { return nil }
@@ -49,8 +49,8 @@ const pooledBytes = 2 << 10
 
 var pooled = sync.Pool{New: func() any { return new([pooledBytes]byte) }}
 
-// Read reads r's body whole, unpacks it, has route look at it and leaves it as r's body. Its bytes
-// are the caller's, who may be nil, until End; call that when the call has ended, in any case.
+// Read reads r's whole body, decompresses it, checks it with route and stores it as r's body. Its bytes count for
+// caller, which may be nil, until End. Callers must call End when the call has ended, in any case.
 func (c *Call) Read(w http.ResponseWriter, r *http.Request, m *Memory, caller *Caller, route Route) ([]byte, error) {
 	c.writer, c.hold.Caller, c.hold.Cutter = w, caller, c
 	if r.ContentLength > route.Bytes {
@@ -82,7 +82,7 @@ func (c *Call) Read(w http.ResponseWriter, r *http.Request, m *Memory, caller *C
 
 func tooLong(most int64) error { return refuse(BoundBody, "body is longer than %d bytes", most) }
 
-// readAll reads a body of a known length, or of an unknown one, which is -1.
+// readAll reads a body of a known length, or of an unknown length, which is -1.
 func (c *Call) readAll(ctx context.Context, r io.Reader, length, most int64) ([]byte, error) {
 	if length >= 0 {
 		var body []byte
@@ -111,7 +111,7 @@ func (c *Call) readAll(ctx context.Context, r io.Reader, length, most int64) ([]
 	}
 }
 
-// explain says whose fault it is that a body ends early.
+// explain returns the error for a body that ends early: the caller's fault, or the server's.
 func (c *Call) explain(err error) error {
 	var long *http.MaxBytesError
 	var refusal *Refusal
@@ -130,7 +130,7 @@ func (c *Call) explain(err error) error {
 	return fmt.Errorf("body cannot be read: %w", err)
 }
 
-// unpackAll unpacks a body, or each message in it, and has route look at them.
+// unpackAll decompresses a body, or each message in it, and checks them with route.
 func (c *Call) unpackAll(r *http.Request, body []byte, route Route) ([]byte, error) {
 	kind := kindOf(r)
 	if encoding, framed := framing(kind, r.Header); framed {
@@ -146,7 +146,8 @@ func (c *Call) unpackAll(r *http.Request, body []byte, route Route) ([]byte, err
 	return body, route.check(kind, body)
 }
 
-// kindOf is a request's Content-Type as package mime reads it for those who decode the body: in any case.
+// kindOf returns a request's Content-Type in lower case, because package mime, which the decoders use, ignores case
+// too.
 func kindOf(r *http.Request) string {
 	return strings.TrimSpace(strings.ToLower(r.Header.Get("Content-Type")))
 }
@@ -158,8 +159,8 @@ func (route Route) check(kind string, message []byte) error {
 	return route.Check(kind, message)
 }
 
-// framing tells whether a body's messages have a head each, as gRPC's have, and how those are
-// packed that are.
+// framing reports whether each message of a body has a header, as in gRPC, and returns the encoding of compressed
+// messages.
 func framing(kind string, h http.Header) (encoding string, framed bool) {
 	switch {
 	case strings.HasPrefix(kind, "application/grpc"):
@@ -170,14 +171,14 @@ func framing(kind string, h http.Header) (encoding string, framed bool) {
 	return "", false
 }
 
-// A message's head is a byte of flags and four of its length.
+// A message's header has a byte of flags and four bytes of its length.
 const (
 	headBytes  = 5
 	flagPacked = 1
 )
 
-// unpackFramed unpacks the one message of a body. It leaves what is no whole message as it is: who
-// reads it says what is wrong.
+// unpackFramed decompresses the only message of a body. It returns an incomplete message unchanged, because the decoder
+// returns a better error.
 func (c *Call) unpackFramed(ctx context.Context, kind string, body []byte, gzip bool, route Route) ([]byte, error) {
 	if len(body) < headBytes || int64(binary.BigEndian.Uint32(body[1:])) > int64(len(body)-headBytes) {
 		return body, nil
@@ -202,7 +203,7 @@ func (c *Call) unpackFramed(ctx context.Context, kind string, body []byte, gzip 
 	return append(unpacked, message...), route.check(kind, message)
 }
 
-// past is a deadline that is over.
+// past is a deadline that has passed.
 var past = time.Unix(1, 0)
 
 // Cut implements Cutter.
@@ -215,15 +216,15 @@ func (c *Call) Cut() {
 	_ = control.SetReadDeadline(past)
 }
 
-// Context is ctx, with the call's place among the long bodies if it has one.
+// Context returns ctx with the call's place among the long bodies, if it has a place.
 func (c *Call) Context(ctx context.Context) context.Context { return c.place.With(ctx) }
 
-// Worked gives back what the work on a body needed beside memory.
+// Worked gives back what the work on a body has taken in addition to memory.
 func (c *Call) Worked() { c.place.Give() }
 
-// Sends is called before an answer is sent. It returns false where so many wait for their callers that
-// nothing more is to be sent: a call that was refused has then got a bare status, which no caller can leave
-// waiting, and any other one is to be aborted.
+// Sends must be called before a response is sent. It returns ok = false if so many calls wait for their callers that no
+// further response can be sent. A call that was rejected has then got a bare status, which every caller can take
+// immediately. Any other call must be aborted, and aborted is true.
 func (c *Call) Sends(a *Answer) (ok, aborted bool) {
 	refused := !c.hold.holds()
 	c.hold.Work(math.MaxInt64)
@@ -237,7 +238,7 @@ func (c *Call) Sends(a *Answer) (ok, aborted bool) {
 	return false, !refused
 }
 
-// End gives everything back. The body that Read returned is used by others from then on.
+// End gives everything back. Callers must not use the body that Read returned after that.
 func (c *Call) End() {
 	c.place.Give()
 	c.hold.Give()

@@ -12,11 +12,11 @@ import (
 	"github.com/weirhq/weir/shared/clientip"
 )
 
-// Caller has a share of each bound: the holder of a token, or else an address.
-// The zero Caller is one.
+// Caller is the holder of a token, or else an address. Each caller has a share of each bound. The zero Caller is a
+// caller.
 type Caller struct {
 	bytes  [kinds]int64 // held by the caller's calls, per kind of Memory, which guards it
-	going  [kinds]int64 // the part of bytes that is held by calls that were cut off
+	going  [kinds]int64 // the part of bytes of calls that were cut off
 	shares [kinds]share // per kind of Slots, which guard it
 	begun  [kinds]atomic.Int64
 	pace   pace
@@ -27,8 +27,8 @@ type Caller struct {
 // Named returns a caller with a name.
 func Named(name string) *Caller { return &Caller{name: name} }
 
-// Name returns the name of a caller, which is the address if it has none. It is "" for a nil or zero Caller. It is the
-// same each time that the caller comes.
+// Name returns the name of a caller, which is the address if it has no other. It is "" for a nil or zero Caller. A
+// caller that returns later has the same name.
 func (c *Caller) Name() string {
 	if c == nil {
 		return ""
@@ -36,8 +36,8 @@ func (c *Caller) Name() string {
 	return c.name
 }
 
-// Begin counts a call that begins, and tells whether the caller has at most most of them. If so, call End
-// when it has ended. A nil Caller has any number.
+// Begin counts a call that begins, and reports whether the caller has at most `most` of them. If so, the caller of
+// Begin must call End when the call has ended. A nil Caller has no bound.
 func (c *Caller) Begin(kind Kind, most int) bool {
 	if c != nil && c.begun[kind].Add(1) > int64(most) {
 		c.End(kind)
@@ -59,15 +59,15 @@ func (c *Caller) End(kind Kind) {
 type Callers struct {
 	mu        sync.Mutex
 	byAddress map[netip.Prefix]*present
-	away      list.List    // *present without a connection, the longest gone in front; at most awayMax
+	away      list.List    // *present without a connection, the longest absent in front; at most awayMax
 	connected atomic.Int64 // callers that have a connection
-	pacing    *scheduler   // nil: Go's; a test sets it
+	pacing    *scheduler   // nil: Go's; a test can set it
 }
 
 func (c *Callers) scheduler() *scheduler { return cmp.Or(c.pacing, &goScheduler) }
 
 const (
-	awayFor = time.Minute // longer than any call outlives its connection
+	awayFor = time.Minute // longer than any call can outlive its connection
 	awayMax = 4096
 )
 
@@ -79,7 +79,7 @@ type present struct {
 	away        *list.Element // nil while there are connections
 }
 
-// addressOf is the zero Prefix for a connection without an address.
+// addressOf returns the network of an address, or the zero Prefix if the connection has none.
 func addressOf(a net.Addr) netip.Prefix {
 	address, _ := clientip.Proxies(nil).Find(a.String(), nil)
 	return clientip.Network(address, clientip.IPv6Bits)
@@ -129,8 +129,8 @@ func (c *Callers) leave(address netip.Prefix) {
 	}
 }
 
-// At returns the caller of an address that has a connection, or had one within awayFor, and
-// otherwise nil.
+// At returns the caller with an address that has a connection, or had a connection within awayFor. Otherwise it returns
+// nil.
 func (c *Callers) At(a net.Addr) *Caller {
 	c.mu.Lock()
 	defer c.mu.Unlock()

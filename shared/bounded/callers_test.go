@@ -11,8 +11,8 @@ func at(i int) netip.Prefix {
 	return netip.PrefixFrom(netip.AddrFrom4([4]byte{10, byte(i >> 16), byte(i >> 8), byte(i)}), 32)
 }
 
-// A caller that ends its connections and makes new ones has the share that its calls still hold: a call may go on for a
-// while after its connection has ended.
+// A caller that ends its connections and makes new connections still has the share that its calls hold, because a call
+// can continue for a while after its connection has ended.
 func TestACallerThatComesBackHasItsShare(t *testing.T) {
 	var callers Callers
 	slots := NewSlots(Calls, 8)
@@ -32,8 +32,8 @@ func TestACallerThatComesBackHasItsShare(t *testing.T) {
 	}
 }
 
-// Callers without a connection are forgotten after a while, and are no more than so many. One that has a connection
-// again is not.
+// Callers without a connection are removed after a while, and their number is bounded. A caller that connects again is
+// not removed.
 func TestCallersThatHaveLeftAreForgotten(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		var callers Callers

@@ -7,24 +7,24 @@ import (
 	"time"
 )
 
-// Handler bounds an http.Handler whose calls have a body and an answer. Server-sent events and
-// streams are none: they are not to be sent through it.
+// Handler bounds an http.Handler whose calls have a body and a response. Do not use it for streams such as server-sent
+// events.
 //
-// The server's ReadTimeout bounds how long a body may take to arrive, its WriteTimeout how long an
-// answer may take to be read, and its ConnContext is the one of this package.
+// The server's ReadTimeout bounds the time in which a body must arrive, and its WriteTimeout the time in which a
+// response must be read. Its ConnContext must be the ConnContext of this package.
 type Handler struct {
 	Next   http.Handler
 	Memory *Memory
-	Slots  *Slots // nil: as many as there is memory for, as probes need it
+	Slots  *Slots // nil: bounded only by memory, as for probes
 
 	// Route bounds a request's body.
 	Route func(*http.Request) Route
 
-	// Time is how long Next may work; 0: as long as it likes.
+	// Time bounds the time in which Next can work; 0: no bound.
 	Time time.Duration
 
-	// Refused is called for each call that a bound refuses; nil: nothing is. Refuse answers it;
-	// nil: in plain text.
+	// Refused is called for each call that a bound rejects; it may be nil. Refuse sends the response to such a call; nil:
+	// plain text.
 	Refused func(Bound)
 	Refuse  func(http.ResponseWriter, *http.Request, error)
 }
@@ -45,7 +45,7 @@ func (h *Handler) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	h.send(call, answer, r)
 }
 
-// send aborts a call whose answer there is no memory for.
+// send sends the response of a call, and aborts the call if there is no memory for the response.
 func (h *Handler) send(call *Call, answer *Answer, r *http.Request) {
 	ok, aborted := call.Sends(answer)
 	if ok {
@@ -60,7 +60,7 @@ func (h *Handler) send(call *Call, answer *Answer, r *http.Request) {
 	}
 }
 
-// work holds a slot no longer than Next runs, even if it panics.
+// work holds a slot only while Next runs, even if it panics.
 func (h *Handler) work(w http.ResponseWriter, r *http.Request, caller *Caller) error {
 	if h.Slots != nil {
 		if err := h.Slots.Take(caller); err != nil {
@@ -96,7 +96,8 @@ func (h *Handler) refuse(w http.ResponseWriter, r *http.Request, err error) {
 	http.Error(w, err.Error(), status)
 }
 
-// A shed call should wait so long before it is tried again: a slot and memory are free again after a moment.
+// RetryAfter is the time after which a client should repeat a shed call. A slot and memory are usually free again by
+// then.
 const (
 	RetryAfter        = time.Second
 	RetryAfterSeconds = "1" // for Retry-After

@@ -80,7 +80,7 @@ func (s server) post(t *testing.T, body io.Reader, headers ...string) (status in
 	return response.StatusCode, string(read)
 }
 
-// Messages are looked at however their Content-Type is spelt: who decodes them reads it in any case, too.
+// Messages are checked for any spelling of their Content-Type, because decoders ignore its case too.
 func TestMessagesOfAnySpellingAreLookedAt(t *testing.T) {
 	var kinds, messages []string
 	s := serve(t, func(h *Handler, _ *http.Server) {
@@ -108,8 +108,8 @@ func TestMessagesOfAnySpellingAreLookedAt(t *testing.T) {
 	}
 }
 
-// A body is refused by the bound that it ran into, and one within it arrives as it was sent,
-// unpacked, in whatever way it comes.
+// A body above a bound is rejected with that bound. A body within the bounds arrives decompressed and complete, with
+// any framing.
 func TestBodies(t *testing.T) {
 	var refused []Bound
 	s := serve(t, func(h *Handler, _ *http.Server) { h.Refused = func(b Bound) { refused = append(refused, b) } })
@@ -131,7 +131,7 @@ func TestBodies(t *testing.T) {
 		{"too long, of unknown length", chunked(long + "x"), nil, 413, "body is longer than 16384 bytes\n", BoundBody},
 		{"packed", bytes.NewReader(packed(t, bytesMax)), []string{"Content-Encoding", "gzip"}, 200, string(make([]byte, bytesMax)), ""},
 		{"packed, and too long", bytes.NewReader(packed(t, bytesMax+1)), []string{"Content-Encoding", "gzip"}, 413, "body unpacks to more than 16384 bytes\n", BoundUnpacked},
-		{"not packed", strings.NewReader("short"), []string{"Content-Encoding", "gzip"}, 400, "body is not gzip, but its headers say so: unexpected EOF\n", ""},
+		{"not packed", strings.NewReader("short"), []string{"Content-Encoding", "gzip"}, 400, "body is not gzip, although its headers declare it: unexpected EOF\n", ""},
 		{"packed another way", strings.NewReader("short"), []string{"Content-Encoding", "br"}, 200, "short", ""},
 		{"a packed message", strings.NewReader(framed(1, packed(t, 10))), []string{"Content-Type", "application/grpc", "Grpc-Encoding", "gzip"}, 200, framed(0, make([]byte, 10)), ""},
 		{"a packed message, too long", strings.NewReader(framed(1, packed(t, bytesMax+1))), []string{"Content-Type", "application/grpc-web+proto", "Grpc-Encoding", "gzip"}, 413, "body unpacks to more than 16384 bytes\n", BoundUnpacked},
@@ -153,7 +153,7 @@ func TestBodies(t *testing.T) {
 	}
 }
 
-// What a route looks at is each message as it unpacks, before anything decodes it.
+// A route checks each decompressed message before it is decoded.
 func TestCheckSeesUnpackedMessages(t *testing.T) {
 	var seen []string
 	s := serve(t, func(h *Handler, _ *http.Server) {
@@ -285,7 +285,7 @@ func TestSlots(t *testing.T) {
 	}
 }
 
-// A panic gives back what its call held.
+// A panic gives back everything that its call held.
 func TestPanicGivesBack(t *testing.T) {
 	s := serve(t, func(h *Handler, c *http.Server) {
 		h.Next = http.HandlerFunc(func(http.ResponseWriter, *http.Request) { panic(http.ErrAbortHandler) })

@@ -8,21 +8,19 @@ import (
 	"golang.org/x/sync/semaphore"
 )
 
-// LightBytes is the longest body that costs so little that it needs no place among the heavy
-// ones.
+// LightBytes is the length up to which a body is so cheap that it needs no place.
 const LightBytes = 64 << 10
 
-// heavyWaitMax bounds how long a heavy body waits for its place before it is shed.
+// heavyWaitMax bounds how long a long body waits for its place before it is shed.
 const heavyWaitMax = 2 * time.Second
 
-// heavy are the places of long bodies that are unpacked, decoded and answered: one for two
-// processors, so that short ones, and probes, do not queue behind milliseconds of decoding, and
-// so that few long bodies exist in more than one form.
+// heavy has the places for long bodies in work: a place for every two processors. So short bodies and probes do not
+// queue behind milliseconds of decoding, and few long bodies exist in more than one form.
 var heavy = semaphore.NewWeighted(heavyMax)
 
 var heavyMax = int64(max(1, runtime.GOMAXPROCS(0)/2))
 
-// Place is a place among the heavy ones, or none yet. Give, Leave and Return do nothing to a nil Place.
+// Place is a place for a long body, if it is taken. Give, Leave and Return do nothing for a nil Place.
 type Place struct {
 	taken bool
 	left  bool // to be taken again by Return
@@ -30,7 +28,7 @@ type Place struct {
 
 type placeKey struct{}
 
-// With lets PlaceOf find the place, if there is one.
+// With stores the place in a context for PlaceOf, if it is taken.
 func (p *Place) With(ctx context.Context) context.Context {
 	if !p.taken {
 		return ctx
@@ -38,7 +36,7 @@ func (p *Place) With(ctx context.Context) context.Context {
 	return context.WithValue(ctx, placeKey{}, p)
 }
 
-// PlaceOf is the place of a call; nil if it has none.
+// PlaceOf returns the place of a call, or nil if it has none.
 func PlaceOf(ctx context.Context) *Place {
 	place, _ := ctx.Value(placeKey{}).(*Place)
 	return place
@@ -62,7 +60,7 @@ func (p *Place) For(ctx context.Context, n int) error {
 	return nil
 }
 
-// Leave gives the place to others while the call waits, until Return.
+// Leave gives the place to others while the call waits. Callers must call Return after that.
 func (p *Place) Leave() {
 	if p != nil && p.taken {
 		p.left = true
@@ -70,8 +68,8 @@ func (p *Place) Leave() {
 	}
 }
 
-// Return takes the place again that Leave gave. When ctx ends first the call goes on without: what it
-// waited for is done, and is to be answered.
+// Return takes the place again that Leave gave back. If ctx ends first, the call continues without a place, because its
+// result must still be sent.
 func (p *Place) Return(ctx context.Context) {
 	if p != nil && p.left {
 		p.left = false
@@ -79,7 +77,7 @@ func (p *Place) Return(ctx context.Context) {
 	}
 }
 
-// Give gives the place back, if there is one.
+// Give gives the place back, if it is taken.
 func (p *Place) Give() {
 	if p != nil && p.taken {
 		p.taken = false

@@ -5,8 +5,8 @@ import (
 	"testing"
 )
 
-// A long body takes a place, a short one none. What waits leaves its place to another one and has it again
-// afterwards, or goes on without when its caller goes.
+// A long body takes a place, and a short body does not. A waiting call leaves its place to another call and takes it
+// again afterwards, or continues without if its caller has gone.
 func TestPlaces(t *testing.T) {
 	places := make([]Place, heavyMax)
 	for i := range places {

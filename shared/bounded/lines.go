@@ -8,19 +8,19 @@ import (
 	"time"
 )
 
-// Callers cause at most so many lines of one message in linesEvery, and so many different messages; further messages
-// have one message's lines together.
+// Within linesEvery callers can cause at most linesMax lines of a message, and messagesMax different messages. All
+// further messages share the lines of one message.
 const (
 	linesEvery  = time.Minute
 	linesMax    = 10
 	messagesMax = 50
 )
 
-// Lines bounds what callers can have a server log: it passes linesMax records of each message a minute. The first
-// record after that minute says how many were left out.
+// Lines bounds the records that callers can cause in a server's log: it passes linesMax records of each message per
+// minute. The first record after that minute has the number of records that were left out.
 func Lines(next slog.Handler) slog.Handler { return lines{next, &budget{passed: make(map[string]int)}} }
 
-// ErrorLog is for http.Server's field of that name: warnings, within the bounds of Lines.
+// ErrorLog returns a value for http.Server's field ErrorLog. It logs warnings within the bounds of Lines.
 func ErrorLog(logger *slog.Logger) *log.Logger {
 	return slog.NewLogLogger(Lines(logger.Handler()), slog.LevelWarn)
 }
@@ -48,16 +48,16 @@ func (l lines) WithAttrs(attrs []slog.Attr) slog.Handler {
 
 func (l lines) WithGroup(name string) slog.Handler { return lines{l.Handler.WithGroup(name), l.budget} }
 
-// budget is what a minute's records have left.
+// budget counts the records of a minute.
 type budget struct {
 	mu         sync.Mutex
 	since      time.Time
-	passed     map[string]int // by the message; "" for those beyond messagesMax
+	passed     map[string]int // by message; "" for messages above messagesMax
 	withheld   int            // in this minute
-	unreported int            // in earlier ones, and not said yet
+	unreported int            // in earlier minutes, and not reported yet
 }
 
-// spend tells whether a record is passed, and how many before its minute were not.
+// spend reports whether a record passes, and how many records of earlier minutes were left out.
 func (b *budget) spend(message string, now time.Time) (ok bool, leftOut int) {
 	b.mu.Lock()
 	defer b.mu.Unlock()

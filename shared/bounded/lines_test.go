@@ -10,8 +10,8 @@ import (
 	"time"
 )
 
-// A message that callers cause over and over fills no log, and hides no other message; the first line of a later
-// minute says how many are left out.
+// A message that callers cause repeatedly does not fill the log, and hides no other message. The first line of a later
+// minute has the number of omitted lines.
 func TestLinesAreBounded(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		var out bytes.Buffer

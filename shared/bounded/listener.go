@@ -22,17 +22,16 @@ type listener struct {
 	conns map[netip.Prefix]map[*Conn]struct{}
 }
 
-// A connection costs memory before any handler runs: its headers take many times their own length. So
-// no address may have more than a quarter of a listener's connections, or this many if that is more.
+// A connection takes memory before any handler runs, because its headers take many times their own length. So an
+// address can have at most a quarter of a listener's connections, or connectionsPartMin if that is more.
 const (
 	connectionsPart    = 4
 	connectionsPartMin = 64
 )
 
-// Listen lets at most most connections of inner be open, a quarter of them from one address. A
-// further one is let in all the same, and the address that has the most, or too many, loses the one
-// that it was heard on least recently; closed, which may be nil, is called then. So holding
-// connections keeps no other caller out.
+// Listen keeps at most `most` connections of inner open, a quarter of them from one address. It accepts a further
+// connection too, and closes the connection that has been idle longest, of the address with the most connections or
+// with too many. It calls closed then, which may be nil. So a caller that holds connections blocks no other caller.
 func Listen(inner net.Listener, callers *Callers, most int, closed func()) net.Listener {
 	return &listener{Listener: inner, callers: callers, most: most, closed: closed,
 		conns: make(map[netip.Prefix]map[*Conn]struct{})}
@@ -55,7 +54,7 @@ func (l *listener) Accept() (net.Conn, error) {
 	return c, nil
 }
 
-// add returns the connection that c takes the place of; nil if there is room.
+// add returns the connection that c replaces, or nil if there is room.
 func (l *listener) add(c *Conn) *Conn {
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -77,7 +76,7 @@ func (l *listener) add(c *Conn) *Conn {
 	return surplus
 }
 
-// stalest takes out the connection that the address with the most was heard on least recently.
+// stalest removes the connection that has been idle longest, of the address with the most connections.
 func (l *listener) stalest() *Conn {
 	var most map[*Conn]struct{}
 	for _, conns := range l.conns {
@@ -110,7 +109,7 @@ func (l *listener) remove(c *Conn) {
 	}
 }
 
-// Conn is a connection of Listen's.
+// Conn is a connection of Listen.
 type Conn struct {
 	net.Conn
 	listener *listener
@@ -121,14 +120,14 @@ type Conn struct {
 
 	mu     sync.Mutex
 	closed bool               // guarded by mu
-	after  map[*Hold]struct{} // guarded by mu: what is given back when it is closed
+	after  map[*Hold]struct{} // guarded by mu: given back when it is closed
 }
 
 var began = time.Now()
 
 func since() int64 { return int64(time.Since(began)) }
 
-// Read delays the connections of a caller that is paced.
+// Read delays the connections of a paced caller.
 func (c *Conn) Read(p []byte) (int, error) {
 	if len(p) > paceReadMax && c.caller.paced(c.heard.Load()) {
 		p = p[:paceReadMax]
@@ -142,7 +141,7 @@ func (c *Conn) Read(p []byte) (int, error) {
 	return n, err
 }
 
-// Close may be called again.
+// Close can be called again.
 func (c *Conn) Close() error {
 	err := c.Conn.Close()
 	c.once.Do(func() {
@@ -162,7 +161,7 @@ func (c *Conn) Drop() {
 	}
 }
 
-// Keep has h given back when the connection is closed, unless Give or Forget was called before.
+// Keep gives h back when the connection is closed, unless Give or Forget was called before.
 func (c *Conn) Keep(h *Hold) {
 	if c == nil {
 		return
@@ -199,7 +198,7 @@ func (c *Conn) giveAll() {
 	c.after = nil
 }
 
-// CloseWrite tells the peer that no more will come, as net/http does before it closes.
+// CloseWrite sends the end of the data to the peer, as net/http does before it closes.
 func (c *Conn) CloseWrite() error {
 	if half, ok := c.Conn.(interface{ CloseWrite() error }); ok {
 		return half.CloseWrite()
@@ -207,7 +206,7 @@ func (c *Conn) CloseWrite() error {
 	return nil
 }
 
-// RemoteAddr leads ConnAt back to the connection.
+// RemoteAddr returns an address from which ConnAt finds the connection.
 func (c *Conn) RemoteAddr() net.Addr { return peerAddr{c.Conn.RemoteAddr(), c} }
 
 type peerAddr struct {
@@ -215,13 +214,13 @@ type peerAddr struct {
 	conn *Conn
 }
 
-// ConnAt is the connection whose RemoteAddr a is; nil if it is not one of Listen's.
+// ConnAt returns the connection whose RemoteAddr is a, or nil if it is not a connection of Listen.
 func ConnAt(a net.Addr) *Conn {
 	peer, _ := a.(peerAddr)
 	return peer.conn
 }
 
-// Caller is who has the connection; nil of a nil Conn.
+// Caller returns the connection's caller, or nil for a nil Conn.
 func (c *Conn) Caller() *Caller {
 	if c == nil {
 		return nil
@@ -231,7 +230,7 @@ func (c *Conn) Caller() *Caller {
 
 type connKey struct{}
 
-// ConnContext is for http.Server's field of that name: it lets CallerOf find who calls.
+// ConnContext is a value for http.Server's field ConnContext. CallerOf needs it.
 func ConnContext(ctx context.Context, c net.Conn) context.Context {
 	if secured, ok := c.(*tls.Conn); ok {
 		c = secured.NetConn()
@@ -242,8 +241,8 @@ func ConnContext(ctx context.Context, c net.Conn) context.Context {
 	return ctx
 }
 
-// CallerOf is who sends a request, by the address; nil if the server's ConnContext is not the one
-// of this package.
+// CallerOf returns the caller of a request, by address. It returns nil if the server's ConnContext is not the
+// ConnContext of this package.
 func CallerOf(ctx context.Context) *Caller {
 	caller, _ := ctx.Value(connKey{}).(*Caller)
 	return caller

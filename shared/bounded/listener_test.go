@@ -30,8 +30,8 @@ func listen(t *testing.T, most int, closed func()) (net.Listener, func(from stri
 	}
 }
 
-// A new connection is always let in. The address with the most connections loses the one that was
-// silent longest, whatever the new one is.
+// A new connection is always accepted. The address with the most connections loses the connection that has been idle
+// longest, whatever the new connection's address is.
 func TestANewConnectionIsLetIn(t *testing.T) {
 	closed := 0
 	l, dial := listen(t, 4, func() { closed++ })
@@ -58,7 +58,7 @@ func TestANewConnectionIsLetIn(t *testing.T) {
 	}
 }
 
-// One address has at most a quarter of the connections, however many are free.
+// An address has at most a quarter of the connections, however many are free.
 func TestAnAddressHasItsPartOfTheConnections(t *testing.T) {
 	const most = 1000
 	closed := 0
@@ -79,8 +79,8 @@ func TestAnAddressHasItsPartOfTheConnections(t *testing.T) {
 	}
 }
 
-// Connections of one address are one caller's, on all listeners; after the last one the caller is
-// one of those without a connection.
+// Connections of an address belong to the same caller, on all listeners. After the last connection the caller is among
+// the callers without a connection.
 func TestCallersByAddress(t *testing.T) {
 	l, dial := listen(t, 10, nil)
 	callers := l.(*listener).callers
@@ -101,7 +101,7 @@ func TestCallersByAddress(t *testing.T) {
 	}
 }
 
-// Who has an IPv6 address has all of its /64.
+// The holder of an IPv6 address has all of its /64.
 func TestAddressesOfOneCaller(t *testing.T) {
 	at := func(s string) net.Addr { a, _ := net.ResolveTCPAddr("tcp", s); return a }
 	if addressOf(at("[2001:db8::1]:1")) != addressOf(at("[2001:db8::ffff]:2")) || addressOf(at("[2001:db8::1]:1")) == addressOf(at("[2001:db8:0:1::1]:1")) {

@@ -9,34 +9,34 @@ import (
 )
 
 const (
-	// graceMin is how long a call may keep the server waiting before it is cut off in favor of
-	// another one. Messages of some hundred bytes arrive with their headers.
+	// graceMin is the time for which a call can keep the server waiting before it is cut off in favor of another call.
+	// Messages of some hundred bytes arrive with their headers.
 	graceMin = 250 * time.Millisecond
 
-	// waitMax bounds how long a call waits for memory before it is shed.
+	// waitMax bounds the time for which a call waits for memory before it is shed.
 	waitMax = time.Second
 
-	// waitersMax bounds the calls that do. Nothing of them has been read. A further one takes the
-	// place of one of the caller's that has the most.
+	// waitersMax bounds the number of calls that wait for memory. Nothing of them has been read. A further call replaces a
+	// waiting call of the caller with the most waiting calls.
 	waitersMax = 1024
 )
 
-// Memory is what calls hold together: bodies that arrive, bodies that are worked on, answers
-// that callers have not read. One caller holds at most half of it.
+// Memory is the memory that calls hold together: bodies that arrive, bodies in work, and responses that callers have
+// not read. A single caller holds at most half of it.
 type Memory struct {
 	kind Kind
 	most int64
 
 	mu             sync.Mutex
 	used           int64
-	going          int64 // the part of used that is held by calls that were cut off and have not ended yet
-	oldest, newest *Hold // that wait for their callers, by how long they have
+	going          int64 // the part of used of calls that were cut off and have not ended yet
+	oldest, newest *Hold // calls that wait for their callers, by how long they have waited
 	waiting        []*waiter
 	spiked         bool // since Settle
 }
 
-// Hold is a call's part of a Memory, and of its caller's. The zero Hold holds nothing; fill in
-// Caller and Cutter before Take. A Hold is used by one goroutine at a time, except Give.
+// Hold is a call's part of a Memory, and of its caller's part. The zero Hold holds nothing; set Caller and Cutter
+// before Take. Only one goroutine at a time may use a Hold, except for Give.
 type Hold struct {
 	Caller *Caller // nil: counts for no caller
 	Cutter Cutter
@@ -45,26 +45,25 @@ type Hold struct {
 	n            int64
 	since        time.Time
 	listed, gone bool // gone: the call was cut off while it waited for its caller
-	going        bool // counted in going: its bytes will be returned soon
+	going        bool // counted in going: its bytes will return soon
 	older, newer *Hold
 }
 
-// Cutter is called when a call is cut off that waits for its caller: to read more of it, or to
-// take its answer. It may be called at any time until the Hold's Work or Give returns, must not
-// block, and must make that waiting end.
+// Cutter cuts off a call that waits for its caller, either to read more or to send its response. Cut can be called at
+// any time until the Hold's Work or Give returns. It must not block, and must end the waiting.
 type Cutter interface{ Cut() }
 
 type waiter struct {
 	hold  *Hold
 	more  int64
-	ready chan struct{} // closed when it waits no longer
-	shed  bool          // without what it waits for; guarded by the Memory's mu until ready is closed
+	ready chan struct{} // closed when the wait ends
+	shed  bool          // ended without memory; guarded by the Memory's mu until ready is closed
 }
 
-// Kind names a memory, or a set of slots, that callers share by parts.
+// Kind identifies a Memory or Slots that callers share.
 type Kind int
 
-// The kinds. A server has one Memory and one Slots of each at most.
+// The kinds. A server has at most one Memory and one Slots of each kind.
 const (
 	Calls Kind = iota
 	Streams
@@ -74,17 +73,17 @@ const (
 	kinds
 )
 
-// NewMemory makes a Memory of so many bytes.
+// NewMemory returns a Memory of most bytes.
 func NewMemory(kind Kind, most int64) *Memory { return &Memory{kind: kind, most: most} }
 
-// Take takes n bytes for a call that waits for its caller from now on. When they are in use it
-// waits for them, for a second at most, while those are cut off that have waited longest.
+// Take takes n bytes for a call that waits for its caller from now on. If the bytes are in use, Take waits at most a
+// second, while calls that have waited longest for their callers are cut off.
 func (m *Memory) Take(ctx context.Context, h *Hold, n int64) error {
 	h.memory, h.since, h.gone = m, time.Now(), false
 	return m.take(ctx, h, n)
 }
 
-// Grow takes n bytes more.
+// Grow takes n more bytes.
 func (h *Hold) Grow(ctx context.Context, n int64) error { return h.memory.take(ctx, h, n) }
 
 func (m *Memory) take(ctx context.Context, h *Hold, n int64) error {
@@ -105,8 +104,8 @@ func (m *Memory) take(ctx context.Context, h *Hold, n int64) error {
 	return m.wait(ctx, w)
 }
 
-// shedOne makes a place among those who wait: the one that came last of the caller that has the
-// most of them is shed, unless c has as many.
+// shedOne makes room among the waiting calls: it sheds the newest waiting call of the caller with the most waiting
+// calls, unless c has as many.
 func (m *Memory) shedOne(c *Caller) bool {
 	count := make(map[*Caller]int)
 	var most *Caller
@@ -128,7 +127,7 @@ func (m *Memory) shedOne(c *Caller) bool {
 	}
 }
 
-// wait cuts off those that have kept the server waiting, until w has what it waits for.
+// wait cuts off calls that have kept the server waiting, until w has its bytes.
 func (m *Memory) wait(ctx context.Context, w *waiter) error {
 	patience := time.NewTimer(waitMax)
 	defer patience.Stop()
@@ -152,7 +151,7 @@ func (m *Memory) full() error {
 	return refuse(BoundMemory, "calls in flight hold more than %d bytes on this server", m.most)
 }
 
-// outcome is that of a waiter that waits no longer.
+// outcome returns the result of a waiter whose wait has ended.
 func (m *Memory) outcome(w *waiter) error {
 	if w.shed {
 		return m.full()
@@ -160,7 +159,7 @@ func (m *Memory) outcome(w *waiter) error {
 	return nil
 }
 
-// leave is nil if w got what it waited for at the last moment.
+// leave ends a wait. It returns nil if w got its bytes at the last moment.
 func (m *Memory) leave(w *waiter, err error) error {
 	m.mu.Lock()
 	defer m.mu.Unlock()
@@ -172,10 +171,9 @@ func (m *Memory) leave(w *waiter, err error) error {
 	return m.outcome(w)
 }
 
-// cutOldest cuts off calls to free the bytes that w waits for. It takes the caller that holds the
-// most first, and of its calls the one that has waited longest, so a caller with one call does not
-// pay for callers with many. If w's own caller has used up its part, only calls of that caller are
-// cut off. Their bytes return to the Memory when they end.
+// cutOldest cuts off calls to free the bytes that w waits for. It begins with the caller that holds the most, and with
+// its call that has waited longest, so that a caller with a single call does not pay for callers with many. If w's own
+// caller has used up its part, only calls of that caller are cut off. Their bytes return to the Memory when they end.
 func (m *Memory) cutOldest(w *waiter) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
@@ -185,8 +183,7 @@ func (m *Memory) cutOldest(w *waiter) {
 	}
 }
 
-// cut cuts off calls until they hold `missing` bytes together. It reports whether it found enough
-// of them.
+// cut cuts off calls until they hold `missing` bytes together. It reports whether it found enough calls.
 func (m *Memory) cut(w *waiter, ownOnly bool, missing int64) bool {
 	for now := time.Now(); missing > 0; {
 		h := m.nextToCut(w, ownOnly, now)
@@ -214,8 +211,7 @@ func (m *Memory) nextToCut(w *waiter, ownOnly bool, now time.Time) (next *Hold) 
 	return next
 }
 
-// stays returns the bytes that a caller holds without its calls that were cut off, or 0 without a
-// caller.
+// stays returns the bytes that a caller holds without its calls that were cut off, or 0 for a nil caller.
 func (m *Memory) stays(c *Caller) int64 {
 	if c == nil {
 		return 0
@@ -223,7 +219,7 @@ func (m *Memory) stays(c *Caller) int64 {
 	return c.bytes[m.kind] - c.going[m.kind]
 }
 
-// count adds h's bytes to going, or takes them off.
+// count adds h's bytes to going, or subtracts them.
 func (m *Memory) count(h *Hold, going bool) {
 	if h.going == going {
 		return
@@ -275,8 +271,8 @@ func (m *Memory) takeBack(h *Hold, n int64) {
 	}
 }
 
-// serve gives to those who wait: first to the one whose caller holds least, and of several in their
-// order. Only one whose caller has its part already does not keep the others waiting.
+// serve gives bytes to waiting calls: first to the call whose caller holds least, and for equal callers in their order.
+// A call whose caller has used up its part does not delay the others.
 func (m *Memory) serve() {
 	for {
 		next := -1
@@ -295,7 +291,7 @@ func (m *Memory) serve() {
 	}
 }
 
-// heldBy is what a waiter's caller holds; 0 without a caller.
+// heldBy returns the bytes that a waiter's caller holds, or 0 without a caller.
 func (m *Memory) heldBy(w *waiter) int64 {
 	if w.hold.Caller == nil {
 		return 0
@@ -330,8 +326,8 @@ func (m *Memory) unlist(h *Hold) {
 	h.listed, h.older, h.newer = false, nil, nil
 }
 
-// Work keeps n of the bytes, at most what is held, for a call that no longer waits for its
-// caller: it is not cut off.
+// Work keeps n bytes, at most the bytes that are held, for a call that no longer waits for its caller. The call cannot
+// be cut off then.
 func (h *Hold) Work(n int64) {
 	m := h.memory
 	if m == nil {
@@ -344,8 +340,8 @@ func (h *Hold) Work(n int64) {
 	m.mu.Unlock()
 }
 
-// Shrink gives back all but n bytes of the Hold while its call still waits for its caller. n must
-// not exceed what it holds.
+// Shrink gives back all but n bytes of the Hold while its call still waits for its caller. n must not exceed the bytes
+// that are held.
 func (h *Hold) Shrink(n int64) {
 	m := h.memory
 	m.mu.Lock()
@@ -353,14 +349,13 @@ func (h *Hold) Shrink(n int64) {
 	m.takeBack(h, max(0, h.n-n))
 }
 
-// Send holds n bytes for a call that waits for its caller from now on. The answer of a call that held
-// something exists already, so that they may be more than are left, by a quarter; a call that was refused
-// before it held anything takes no room from those that wait for it. Beyond that Send returns false and holds
-// nothing: the answer is not to be sent.
+// Send holds n bytes for a call that waits for its caller from now on. The response of a call that held bytes exists
+// already, so Send can exceed the Memory by a quarter for it. A call that was rejected before it held bytes takes no
+// room that others wait for. Above that Send returns false and holds nothing, and the response must not be sent.
 func (h *Hold) Send(n int64) bool {
 	m := h.memory
 	if m == nil {
-		return true // refused before it held anything
+		return true // rejected before it held anything
 	}
 	m.mu.Lock()
 	defer m.mu.Unlock()
@@ -378,7 +373,7 @@ func (h *Hold) Send(n int64) bool {
 	return true
 }
 
-// Renew makes a call one that waits for its caller from now on.
+// Renew restarts the time for which a call has waited for its caller.
 func (h *Hold) Renew() {
 	m := h.memory
 	m.mu.Lock()
@@ -390,14 +385,14 @@ func (h *Hold) Renew() {
 	m.mu.Unlock()
 }
 
-// WasCut tells whether the call was cut off in favor of another one.
+// WasCut reports whether the call was cut off in favor of another call.
 func (h *Hold) WasCut() bool {
 	h.memory.mu.Lock()
 	defer h.memory.mu.Unlock()
 	return h.gone
 }
 
-// Give gives everything back. A Hold that holds nothing may be given back again.
+// Give gives everything back. It can be called again for a Hold that holds nothing.
 func (h *Hold) Give() {
 	m := h.memory
 	if m == nil {
@@ -419,18 +414,18 @@ func (h *Hold) holds() bool {
 	return h.n > 0
 }
 
-// Used is how many bytes are held now.
+// Used returns the number of bytes that are held now.
 func (m *Memory) Used() int64 {
 	m.mu.Lock()
 	defer m.mu.Unlock()
 	return m.used
 }
 
-// Busy tells whether more is held than calls hold that are read at once and answered at once.
+// Busy reports whether more is held than by calls that arrive and are taken without delay.
 func (m *Memory) Busy() bool { return m.Used() > m.most/8 }
 
-// Settle gives memory back to the system when much of it was held and no longer is: Go by itself
-// keeps it for minutes. Call it every few seconds. It tells whether it did.
+// Settle returns memory to the system if much was held and little is now, because Go itself keeps it for minutes. Call
+// it every few seconds. It reports whether it returned memory.
 func (m *Memory) Settle() bool {
 	m.mu.Lock()
 	over := m.spiked && m.used <= m.most/16

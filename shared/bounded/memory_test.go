@@ -33,8 +33,8 @@ func boundOf(err error) Bound {
 	return refusal.Bound
 }
 
-// The call that has kept the server waiting longest makes room for a new one; one that has just
-// begun is not cut off.
+// The call that has kept the server waiting longest makes room for a new call. A call that has just begun is not cut
+// off.
 func TestTheOldestMakesRoom(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		m := NewMemory(Calls, 100)
@@ -64,8 +64,8 @@ func TestTheOldestMakesRoom(t *testing.T) {
 	})
 }
 
-// Where callers fill the memory together, those with the most make room: not a caller with one call, however long it
-// has waited.
+// If several callers fill the memory together, the callers with the most bytes make room, not a caller with a single
+// call, however long that has waited.
 func TestTheCallerThatHoldsMostMakesRoom(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		m := NewMemory(Streams, 100)
@@ -112,7 +112,8 @@ func TestTheCallerThatHoldsMostMakesRoom(t *testing.T) {
 	})
 }
 
-// What calls hold that are cut off is counted once: another one is not cut off for it while they have not noticed.
+// The bytes of calls that were cut off are counted once: no further call is cut off for the same bytes before they have
+// ended.
 func TestThoseThatAreCutOffMakeTheRoom(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		m := NewMemory(Calls, 100)
@@ -145,7 +146,7 @@ func TestThoseThatAreCutOffMakeTheRoom(t *testing.T) {
 	})
 }
 
-// A call at work is not cut off, and one that finds no room in time is shed.
+// A call in work is not cut off, and a call that finds no room in time is shed.
 func TestWorkIsNotCutOff(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		m := NewMemory(Calls, 100)
@@ -186,8 +187,8 @@ func TestWorkIsNotCutOff(t *testing.T) {
 	})
 }
 
-// One caller holds half of the memory at most; where it wants more, its own oldest call pays, and
-// a call of another one is not kept waiting.
+// A caller holds at most half of the memory. If it needs more, its own oldest call is cut off, and calls of other
+// callers do not wait.
 func TestACallersPartOfTheMemory(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		m := NewMemory(Calls, 100)
@@ -218,7 +219,7 @@ func TestACallersPartOfTheMemory(t *testing.T) {
 	})
 }
 
-// A caller whose own calls have only just begun can't make room for itself. It then waits, and no call of another one
+// A caller whose own calls have all just begun can't make room for itself. It then waits, and no call of another caller
 // is cut off for it.
 func TestACallerBeyondItsPartCutsNobodyElseOff(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
@@ -245,7 +246,7 @@ func TestACallerBeyondItsPartCutsNobodyElseOff(t *testing.T) {
 	})
 }
 
-// A call that wants more than any caller may have is refused at once, and cuts nothing off.
+// A call that needs more than any caller can have is rejected immediately, and cuts nothing off.
 func TestACallThatIsTooLargeIsRefusedAtOnce(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		m := NewMemory(Calls, 100)
@@ -259,7 +260,7 @@ func TestACallThatIsTooLargeIsRefusedAtOnce(t *testing.T) {
 	})
 }
 
-// Where all places of the queue are taken by callers with one call each, a further caller gets none of them.
+// If callers with one call each take all places of the queue, a further caller gets none of them.
 func TestAFullQueueOfFairCallersTakesNoMore(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		m := NewMemory(Calls, 100)
@@ -284,7 +285,7 @@ func TestAFullQueueOfFairCallersTakesNoMore(t *testing.T) {
 	})
 }
 
-// What was held is given back to the system once, after it was much and is little.
+// Memory is returned to the system once, after much was held and little is.
 func TestSettle(t *testing.T) {
 	m := NewMemory(Calls, 1000)
 	s := slowly(nil)
@@ -306,8 +307,7 @@ func TestSettle(t *testing.T) {
 	}
 }
 
-// A caller that fills the queue for memory loses its place there to another one, which does not
-// wait behind it either.
+// A caller that fills the queue for memory loses a place to another caller, which does not wait behind it either.
 func TestNobodyFillsTheQueue(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		m := NewMemory(Calls, 100)
@@ -349,8 +349,8 @@ func TestNobodyFillsTheQueue(t *testing.T) {
 	})
 }
 
-// Answers are longer than what their calls held, and more than there is memory for, where callers do not take
-// them; then they are cut off for another call at once, and not one by one.
+// If callers do not take their responses, the responses can be longer than the memory of their calls, and exceed the
+// Memory. They are then cut off together for another call, not one after another.
 func TestAnswersBeyondTheMemoryAreCut(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		m := NewMemory(Calls, 100)
@@ -390,7 +390,7 @@ func TestAnswersBeyondTheMemoryAreCut(t *testing.T) {
 	})
 }
 
-// working are n calls that hold a byte each.
+// working returns n calls that hold a byte each.
 func working(t *testing.T, m *Memory, of *Caller, n int) (calls []*slow) {
 	t.Helper()
 	for range n {
@@ -403,7 +403,7 @@ func working(t *testing.T, m *Memory, of *Caller, n int) (calls []*slow) {
 	return calls
 }
 
-// A refusal of a call that held nothing takes no room beyond the memory, and none that others wait for.
+// The response to a rejected call that held nothing takes no room above the Memory, and none that others wait for.
 func TestARefusalTakesNoRoomOfOthers(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		m := NewMemory(Calls, 100)

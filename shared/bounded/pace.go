@@ -15,8 +15,8 @@ import (
 // there were many, so that Go looks at the other connections. Meanwhile the caller's data stays in
 // the kernel's buffers, and TCP slows the caller down.
 //
-// Pacing leaves alone callers that send little, and a caller that is the only one. A turn lasts restMax at most, so a
-// paced caller of n connections and streams may wait n times as long for its next turn.
+// Pacing does not affect callers that send little, or a caller that is the only caller. A turn lasts at most restMax,
+// so a paced caller with n connections and streams can wait n times as long for its next turn.
 const (
 	paceWindow   = 10 * time.Millisecond
 	paceBytesMin = 8 << 10 // within paceWindow: a caller that sends less is not paced; about 80 short calls
@@ -35,7 +35,7 @@ type pace struct {
 	received atomic.Int64 // bytes in that window
 	probed   atomic.Int64 // when the wait was last measured
 	until    atomic.Int64 // the end of pacing
-	turn     sync.Mutex   // held by the connection or stream that may go on next
+	turn     sync.Mutex   // held by the connection or stream that can continue next
 }
 
 // scheduler is the part of Go's scheduler that pacing uses.
@@ -77,7 +77,7 @@ func (c *Caller) arrive(among *Callers, now int64, n int) {
 	}
 }
 
-// probe measures how long a goroutine waits that is ready, and paces the caller if that is long.
+// probe measures how long a ready goroutine waits, and paces the caller if that is long.
 func (p *pace) probe(s *scheduler, now int64) {
 	s.yield()
 	if then := s.since(); then-now > int64(busyAfter) {

@@ -9,7 +9,7 @@ import (
 	"time"
 )
 
-// fakeScheduler is a scheduler on which each yield takes as long as the test says.
+// fakeScheduler is a scheduler whose yields take times that the test sets.
 type fakeScheduler struct {
 	mu             sync.Mutex
 	now            int64
@@ -52,7 +52,7 @@ func (s *fakeScheduler) busy(n int) {
 	}
 }
 
-// paced returns a caller that is one of n, on processors that the test controls.
+// paced returns a caller among n callers, on processors that the test controls.
 func paced(n int) (*Caller, *Callers, *fakeScheduler) {
 	s := &fakeScheduler{now: int64(time.Hour)}
 	callers := &Callers{pacing: s.scheduler()}
@@ -69,7 +69,8 @@ func paced(n int) (*Caller, *Callers, *fakeScheduler) {
 	return first, callers, s
 }
 
-// On busy processors, a caller that sends much beside others waits until the goroutines before it have run.
+// On busy processors, if there are other callers, a caller that sends much waits until the goroutines before it have
+// run.
 func TestACallerThatKeepsTheProcessorsBusyIsDelayed(t *testing.T) {
 	c, among, s := paced(2)
 	s.busy(4)
@@ -87,7 +88,7 @@ func TestACallerThatKeepsTheProcessorsBusyIsDelayed(t *testing.T) {
 	}
 }
 
-// A caller that sends little is never delayed, and neither is one that has no others beside it.
+// A caller that sends little is never delayed, and neither is a caller without others.
 func TestWhoIsNotPaced(t *testing.T) {
 	for name, of := range map[string]struct{ callers, bytes int }{
 		"a caller that sends little": {2, paceBytesMin - 1},
@@ -127,7 +128,7 @@ func TestProcessorsThatAreNotBusyDelayNoCaller(t *testing.T) {
 	}
 }
 
-// However busy the processors stay, no turn lasts longer than restMax and one yield.
+// However long the processors stay busy, no turn lasts longer than restMax and one yield.
 func TestATurnHasABound(t *testing.T) {
 	c, among, s := paced(2)
 	s.busy(1000)
@@ -139,7 +140,7 @@ func TestATurnHasABound(t *testing.T) {
 	}
 }
 
-// Messages of streams are paced as reads are. Callers by token, and nobody, are not.
+// Messages of streams are paced like reads. Callers by token, and a nil caller, are not.
 func TestStreamsArePaced(t *testing.T) {
 	c, _, s := paced(2)
 	c.pace.until.Store(since() + int64(time.Hour))
@@ -157,7 +158,7 @@ func TestStreamsArePaced(t *testing.T) {
 	(*Caller)(nil).Pace(1 << 20)
 }
 
-// A connection of a paced caller reads a little at a time, and all of what was sent.
+// A connection of a paced caller reads a little at a time, and everything that was sent.
 func TestAPacedConnectionReadsAllOfIt(t *testing.T) {
 	_, dial := listen(t, 8, nil)
 	client, server := dial("127.0.0.2")
@@ -188,7 +189,7 @@ func TestAPacedConnectionReadsAllOfIt(t *testing.T) {
 	}
 }
 
-// The connections of a paced caller go on one at a time, and each of them goes on.
+// The connections of a paced caller take turns, and each of them continues.
 func TestPacedConnectionsTakeTurns(t *testing.T) {
 	s := &fakeScheduler{now: 1}
 	var inside, most int

@@ -6,17 +6,15 @@ import (
 	"sync"
 )
 
-// Slots bound the calls in work at a time. One caller's calls may have at most three quarters of
-// the slots, and the messages of its streams a sixteenth, so there is always room for other
-// callers.
+// Slots bound the calls in work at a time. A caller's calls can have at most three quarters of the slots, and the
+// messages of its streams a sixteenth, so there is always room for other callers.
 //
-// Use Take for calls, which are refused if there is no room, and Wait for messages of streams,
-// which wait instead. A waiting message does not take processor time, so one caller with thousands
-// of streams delays others no more than one with a few. Each caller has its own queue of messages,
-// and the queues take turns. So a message never waits behind those of another caller, nor behind
-// its own caller's calls, which may wait for the origin.
+// Use Take for calls, which are rejected if there is no room, and Wait for messages of streams, which wait instead. A
+// waiting message takes no processor time, so a caller with thousands of streams delays others no more than a caller
+// with a few. Each caller has its own queue of messages, and the queues take turns. So a message never waits behind
+// messages of another caller, nor behind its own caller's calls, which may wait for the origin.
 //
-// All methods may be called concurrently. A nil caller has no bound of its own.
+// All methods are safe for concurrent use. A nil caller has no bound of its own.
 type Slots struct {
 	kind                             Kind
 	most, callerMost, callerWaitMost int64
@@ -24,7 +22,7 @@ type Slots struct {
 	mu     sync.Mutex
 	used   int64
 	queues list.List     // of *Caller with a waiting message; the front is served next
-	nobody Caller        // stands for the nil caller in queues
+	nobody Caller        // represents the nil caller in queues
 	empty  chan struct{} // closed when no slot is in use; nil unless TakeAll waits, or has taken all
 }
 
@@ -35,10 +33,10 @@ type share struct {
 	queued          *list.Element // in Slots.queues; nil if no message waits
 }
 
-// callerWaitPart: the messages of one caller's streams may hold 1/callerWaitPart of all slots.
+// callerWaitPart: the messages of one caller's streams can hold 1/callerWaitPart of all slots.
 const callerWaitPart = 16
 
-// NewSlots makes so many, at least 1.
+// NewSlots returns most slots; most must be at least 1.
 func NewSlots(kind Kind, most int) *Slots {
 	n := int64(most)
 	return &Slots{kind: kind, most: n, callerMost: n - n/4, callerWaitMost: max(1, n/callerWaitPart)}
@@ -76,7 +74,7 @@ func (s *Slots) Give(c *Caller) {
 	s.serveLocked()
 }
 
-// Wait waits until the caller may have a slot for a message of a stream, and takes it.
+// Wait waits until the caller can have a slot for a message of a stream, and takes it.
 func (s *Slots) Wait(ctx context.Context, c *Caller) error {
 	s.mu.Lock()
 	of := s.shareOf(c)
@@ -124,7 +122,7 @@ func (s *Slots) GiveWaited(c *Caller) {
 	s.serveLocked()
 }
 
-// fitsLocked reports whether a message of c may have a slot now.
+// fitsLocked reports whether a message of c can have a slot now.
 func (s *Slots) fitsLocked(c *Caller, of *share) bool {
 	return s.empty == nil && s.used < s.most && (c == nil || of.waited < s.callerWaitMost)
 }
@@ -134,7 +132,7 @@ func (s *Slots) takeLocked(of *share) {
 	of.waited++
 }
 
-// serveLocked gives free slots to waiting messages, one for each caller in turn.
+// serveLocked gives free slots to waiting messages, one slot per caller in turn.
 func (s *Slots) serveLocked() {
 	if s.empty != nil {
 		if s.used == 0 {
@@ -166,9 +164,8 @@ func (s *Slots) unqueueLocked(of *share) {
 	}
 }
 
-// TakeAll waits until no slot is in use, and then takes all of them. While it waits, all other
-// calls of Take are refused and calls of Wait wait. If ctx ends first, it returns the context's
-// error and takes none.
+// TakeAll waits until no slot is in use, and then takes all of them. While it waits, all other calls of Take are
+// rejected and calls of Wait wait. If ctx ends first, it returns the context's error and takes none.
 func (s *Slots) TakeAll(ctx context.Context) error {
 	s.mu.Lock()
 	empty := make(chan struct{})

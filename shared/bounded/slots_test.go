@@ -10,8 +10,8 @@ import (
 	"pgregory.net/rapid"
 )
 
-// However many messages one caller's streams have waiting, they hold a sixteenth of the slots, and another caller's
-// message has a slot at once.
+// However many messages of a caller's streams wait, they hold a sixteenth of the slots, and another caller's message
+// gets a slot immediately.
 func TestMessagesOfOneCallerLeaveRoomForOthers(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		ctx, cancel := context.WithCancel(t.Context())
@@ -123,8 +123,7 @@ func TestTakeAllKeepsMessagesOut(t *testing.T) {
 	})
 }
 
-// A slot that is free once TakeAll has given up goes to a message that waits, and messages of one caller keep their
-// order.
+// A slot that is free after TakeAll has given up goes to a waiting message, and messages of a caller keep their order.
 func TestMessagesOfOneCallerComeInTheirOrder(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		s, c := NewSlots(Calls, 2), new(Caller)
@@ -143,7 +142,7 @@ func TestMessagesOfOneCallerComeInTheirOrder(t *testing.T) {
 			}()
 			synctest.Wait()
 		}
-		cancel() // one of the two gets the slot that is free, without any other being given back
+		cancel() // one of the two gets the free slot, although no other slot was given back
 		if err := <-taken; !errors.Is(err, context.Canceled) {
 			t.Error(err)
 		}
@@ -166,7 +165,7 @@ func TestMessagesOfOneCallerComeInTheirOrder(t *testing.T) {
 	})
 }
 
-// Whatever calls and messages come and go, no bound is exceeded, and no message waits that could have a slot.
+// For any sequence of calls and messages, no bound is exceeded, and no message waits that could have a slot.
 func TestSlotsKeepTheirBounds(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		most := rapid.IntRange(1, 40).Draw(t, "most")
@@ -185,7 +184,7 @@ func TestSlotsKeepTheirBounds(t *testing.T) {
 					held = append(held, holder{c, false})
 				}
 			},
-			"wait": func(t *rapid.T) { // with a context that is over: it gets a slot at once, or none
+			"wait": func(t *rapid.T) { // with a context that has ended: it gets a slot immediately, or none
 				c := rapid.SampledFrom(callers).Draw(t, "caller")
 				if s.Wait(over, c) == nil {
 					held = append(held, holder{c, true})

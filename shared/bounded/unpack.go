@@ -11,11 +11,11 @@ import (
 
 var unpackers = sync.Pool{New: func() any { return new(gzip.Reader) }}
 
-// unpackedRoomMin is the room that is made first, and four times as much whenever it is full.
+// unpackedRoomMin is the size of the first buffer, which grows fourfold whenever it is full.
 const unpackedRoomMin = 4 << 10
 
-// Unpack returns what a gzip body unpacks to, at most most bytes. grow, which may be nil, is asked
-// before room for n bytes more is made. A body that turns out to be long needs a place.
+// Unpack decompresses a gzip body to at most `most` bytes. It calls grow, which may be nil, before it allocates n more
+// bytes. A body that turns out to be long needs a place.
 func Unpack(ctx context.Context, packed io.Reader, most int64, place *Place,
 	grow func(ctx context.Context, n int64) error) ([]byte, error) {
 	r, _ := unpackers.Get().(*gzip.Reader)
@@ -47,7 +47,9 @@ func Unpack(ctx context.Context, packed io.Reader, most int64, place *Place,
 	}
 }
 
-func notGzip(err error) error { return fmt.Errorf("body is not gzip, but its headers say so: %w", err) }
+func notGzip(err error) error {
+	return fmt.Errorf("body is not gzip, although its headers declare it: %w", err)
+}
 
 // fill reads until b is full or r has ended.
 func fill(r io.Reader, b *[]byte) (ended bool, err error) {

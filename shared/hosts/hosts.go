@@ -1,13 +1,12 @@
-// Package hosts refuses requests that a web page sends to a server on its reader's own machine.
+// Package hosts rejects requests that a web page sends to a server on its reader's own machine.
 //
-// A page of some site can let the site's name point to a loopback address (DNS rebinding). For
-// the browser that server is then the page's own, and the page may send it anything and read
-// every answer. The name that the browser believes in is in the request's Host field, so a server
-// on loopback answers to names that it knows, and to no others.
+// A page of some site can let the site's name point to a loopback address (DNS rebinding). For the browser that server
+// is then the page's own, and the page may send it anything and read every answer. The browser sends the site's name in
+// the request's Host field, so a server on loopback answers only requests with a name from its list.
 //
-// Only HTTP/1.x without TLS is checked. Browsers speak HTTP/2 over TLS alone, and over TLS the
-// certificate names the server. So gRPC without TLS is never checked: its :authority is what its
-// caller calls the server, which for Envoy is the name of a cluster.
+// Only HTTP/1.x without TLS is checked. Browsers use HTTP/2 over TLS alone, and over TLS the certificate names the
+// server. So gRPC without TLS is never checked: its :authority is the caller's name for the server, for example the
+// name of an Envoy cluster.
 package hosts
 
 import (
@@ -55,8 +54,8 @@ func crossSite(r *http.Request) bool {
 		(r.Header.Get("Sec-Fetch-Mode") != "navigate" || r.Header.Get("Sec-Fetch-Dest") != "document")
 }
 
-// Known tells whether a Host field holds a loopback name or address, or one of names, which are
-// in lower case. It is true without a host, which every browser sends.
+// Known reports whether a Host field is a loopback name or address, or is in names, which must be in lower case. It
+// also accepts an empty host, because every browser sends one.
 func Known(names []string, host string) bool {
 	name := nameOf(host)
 	if name == "" || name == "localhost" || slices.Contains(names, name) {
@@ -66,13 +65,13 @@ func Known(names []string, host string) bool {
 	return err == nil && ip.Unmap().IsLoopback()
 }
 
-// own tells whether a request's host is the address that it came to.
+// own reports whether a request's host is the address at which the request arrived.
 func own(r *http.Request) bool {
 	local, ok := r.Context().Value(http.LocalAddrContextKey).(net.Addr)
 	return ok && nameOf(local.String()) == nameOf(r.Host)
 }
 
-// nameOf is a host without its port, in lower case.
+// nameOf returns a host without its port, in lower case.
 func nameOf(host string) string {
 	if name, _, err := net.SplitHostPort(host); err == nil {
 		host = name
@@ -80,8 +79,8 @@ func nameOf(host string) string {
 	return strings.ToLower(strings.TrimSuffix(strings.Trim(host, "[]"), "."))
 }
 
-// Loopback tells whether only this machine reaches a listener's address, host:port. It asks no
-// name server: what a name means may change.
+// Loopback reports whether only this machine can reach a listener's address, host:port. It does not resolve names,
+// because a name's address may change.
 func Loopback(address string) bool {
 	host, _, err := net.SplitHostPort(address)
 	if err != nil {
@@ -91,8 +90,8 @@ func Loopback(address string) bool {
 	return host == "localhost" || err == nil && ip.Unmap().IsLoopback()
 }
 
-// Check is an error if a name cannot be the host of a request: names have no scheme, port or
-// path, and are in lower case.
+// Check returns an error if a name cannot be the host of a request: names must have no scheme, port or path, and must
+// be in lower case.
 func Check(names []string) error {
 	for _, name := range names {
 		if name == "" || name != nameOf(name) || strings.ContainsAny(name, "/:@ ") && !isAddress(name) {

@@ -10,8 +10,8 @@ import (
 	"testing"
 )
 
-// A page whose name points to loopback (DNS rebinding) is refused, by a name that it does not
-// choose; those who use the machine's own names and addresses are answered.
+// A request of a page whose name points to loopback (DNS rebinding) is rejected, because the page does not choose the
+// name in it. Requests with the machine's own names and addresses are answered.
 func TestOnlyKnownHosts(t *testing.T) {
 	names := []string{"limits.internal"}
 	for _, step := range []struct {
@@ -34,7 +34,7 @@ func TestOnlyKnownHosts(t *testing.T) {
 		{"localhost.rebound.example", false},
 		{"127.0.0.1.rebound.example", false},
 		{"limits.internal.rebound.example", false},
-		{"2130706433", false}, // a browser has made 127.0.0.1 of it before it sends it
+		{"2130706433", false}, // a browser converts it to 127.0.0.1 before it sends it
 	} {
 		refused, answered := 0, 0
 		handler := Only(names, "allowed-hosts", func() { refused++ }, http.HandlerFunc(func(http.ResponseWriter, *http.Request) { answered++ }))
@@ -53,14 +53,14 @@ func TestOnlyKnownHosts(t *testing.T) {
 	}
 }
 
-// A page of another site reaches a server on loopback by the server's own name too, with requests that browsers send
-// without asking: images, frames, scripts. They are refused; links that people follow are not.
+// A page of another site reaches a server on loopback by the server's own name too, with requests that browsers send by
+// themselves: images, frames, scripts. These are rejected; links that people follow are not.
 func TestPagesOfOtherSitesAreRefused(t *testing.T) {
 	for _, step := range []struct {
 		site, mode, dest string
 		want             bool
 	}{
-		{"", "", "", true}, // no browser, or one that is older than these fields
+		{"", "", "", true}, // no browser, or a browser that is older than these fields
 		{"same-origin", "cors", "empty", true},
 		{"same-site", "no-cors", "image", true}, // of a server on this machine
 		{"none", "navigate", "document", true},  // typed
@@ -85,7 +85,7 @@ func TestPagesOfOtherSitesAreRefused(t *testing.T) {
 	}
 }
 
-// What no browser sends is not checked: gRPC's :authority is what its caller calls the server.
+// Requests that no browser sends are not checked: gRPC's :authority is the caller's name for the server.
 func TestWhatBrowsersDoNotSpeak(t *testing.T) {
 	for name, adjust := range map[string]func(*http.Request){
 		"HTTP/2 without TLS": func(r *http.Request) { r.ProtoMajor = 2 },

@@ -54,7 +54,7 @@ func number(low, high int64) func(name, value string) error {
 
 func duration(low, high time.Duration) func(name, value string) error {
 	return func(name, value string) error {
-		_, err := strict.Duration(name, value, low, high)
+		_, err := strict.TimeDuration(name, value, low, high)
 		return err
 	}
 }
@@ -100,8 +100,8 @@ func checkParameters(q url.Values) error {
 	return nil
 }
 
-// checkAddresses returns an error for a list of servers where only one is allowed, and for a
-// database that would be ignored.
+// checkAddresses returns an error for a list of servers where only a single server is allowed, and for a database that
+// would be ignored.
 func (p parameters) checkAddresses(u *url.URL, o *redis.Options) error {
 	if o.Network == "unix" {
 		if p.severalServers() {
@@ -127,8 +127,8 @@ func (p parameters) checkAddresses(u *url.URL, o *redis.Options) error {
 	return nil
 }
 
-// slip names an unknown parameter and the known one that it is probably a slip for, if there is one. Other names are
-// not repeated: they may be parts of a password.
+// slip names an unknown parameter and, if there is a similar known parameter, suggests it. Without a similar parameter
+// it does not repeat the name, because the name may be part of a password.
 func slip(name string) string {
 	for _, known := range slices.Sorted(maps.Keys(parameterChecks)) {
 		if strict.Misspells(name, known) {

@@ -9,8 +9,8 @@ import (
 	"time"
 )
 
-// dialer connects within ctx's deadline, including the TLS handshake; go-redis's own dialer ignores
-// ctx during the handshake. All its errors are dial errors, so callers know that nothing was sent.
+// dialer connects within ctx's deadline, including the TLS handshake; go-redis's own dialer ignores ctx during the
+// handshake. All its errors are dial errors, so callers can be sure that nothing was sent.
 func dialer(timeout time.Duration,
 	config *tls.Config) func(ctx context.Context, network, addr string) (net.Conn, error) {
 	plain := &net.Dialer{Timeout: timeout}

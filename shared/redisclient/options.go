@@ -1,9 +1,9 @@
-// Package redisclient opens Redis for every program: nodes, and weir-control for its doctor. It has the one parser of a
-// Redis URL, so that each program takes each layout:
+// Package redisclient opens Redis for every program: nodes, and weir-control for its doctor. It has the only parser of
+// a Redis URL, so that each program takes each layout:
 //
 //	redis://[user:password@]host[:port][/database]       rediss:// for TLS
 //	redis://host?addr=host2:port&addr=host3:port         a Cluster, by some of its nodes
-//	redis://host?cluster=true                            a Cluster, by its one address
+//	redis://host?cluster=true                            a Cluster, by its only address
 //	redis://host?master=name[&addr=host2:port]           by Sentinels
 //	unix://[user:password@]/path/to/socket
 //
@@ -15,10 +15,9 @@
 //	tls_cert_file, tls_key_file                          a certificate of this client; read for each connection
 //	tls_server_name         the name in the server's certificate, if it is not the host
 //
-// and go-redis's own parameters, such as pool_size, min_idle_conns, dial_timeout,
-// read_timeout and conn_max_lifetime (5 minutes unless set, 0 for none); but neither
-// max_retries, as every command is sent once, nor skip_verify. Files that cannot be
-// read are an error, a FileError. Errors never hold the password.
+// and go-redis's own parameters, such as pool_size, min_idle_conns, dial_timeout, read_timeout and conn_max_lifetime (5
+// minutes unless set, 0 for none); but neither max_retries, as every command is sent once, nor skip_verify. Files that
+// cannot be read are an error, a FileError. Errors never contain the password.
 package redisclient
 
 import (
@@ -34,17 +33,17 @@ import (
 	"github.com/redis/go-redis/v9/maintnotifications"
 )
 
-// Timeouts unless the URL has others. Calls have shorter deadlines of their own;
-// these are for what has none, and for connections that are made ahead of need.
+// Timeouts unless the URL has others. Calls have shorter deadlines of their own. The timeouts apply to work without a
+// deadline, and to connections that are made ahead of need.
 const (
 	dialTimeout = time.Second
 	ioTimeout   = time.Second
 	poolTimeout = time.Second
 )
 
-// A connection ends after connLifetime, more or less by up to connLifetimeJitter, unless the URL has
-// conn_max_lifetime. So connections move to the server to which a name points now, as those of MySQL do.
-// The jitter spreads the new connections of nodes that were started at the same time.
+// A connection ends after connLifetime, more or less by up to connLifetimeJitter, unless the URL has conn_max_lifetime.
+// So connections move to the server to which a name points now, as MySQL connections do. The jitter spreads the new
+// connections of nodes that were started at the same time.
 const (
 	connLifetime       = 5 * time.Minute
 	connLifetimeJitter = time.Minute
@@ -57,7 +56,7 @@ func Options(rawURL string) (*redis.UniversalOptions, error) {
 		return nil, errUnparsable // err would quote it, password and all
 	}
 	if delimiters := delimitersOf(u, rawURL); u.Fragment != "" || delimiters > 1 || delimiters == 1 && u.User == nil {
-		// What follows would quote parts of a password that has ended too early.
+		// The URL's own error would quote parts of a password that contains a delimiter.
 		return nil, errors.New("the Redis URL cannot be parsed: '@', '#', '?', '/' and '%' in names and " +
 			"passwords are written %40, %23, %3F, %2F and %25")
 	}
@@ -111,7 +110,7 @@ func Options(rawURL string) (*redis.UniversalOptions, error) {
 		Dialer:                dialer(dialTimeout, o.TLSConfig),
 		OnConnect:             greet,
 		DialTimeout:           dialTimeout,
-		DialerRetries:         1, // a dead server is told at once, the next tick tries again
+		DialerRetries:         1, // a dead server is reported at once, and the next tick tries again
 		ReadTimeout:           cmp.Or(o.ReadTimeout, ioTimeout),
 		WriteTimeout:          cmp.Or(o.WriteTimeout, ioTimeout),
 
@@ -133,14 +132,14 @@ func Options(rawURL string) (*redis.UniversalOptions, error) {
 	}, nil
 }
 
-// greet asks for a sign of life before a connection carries a script: a server closes one that sends much without
-// the password that it wants, at times before it has said why.
+// greet pings the server before a connection carries a script. A server closes a connection that sends much without the
+// required password, at times before it has sent the reason.
 func greet(ctx context.Context, c *redis.Conn) error { return c.Ping(ctx).Err() }
 
-// errUnparsable has nothing of the parser's error, which would quote a password.
+// errUnparsable contains nothing of the parser's error, which would quote a password.
 var errUnparsable = errors.New("the Redis URL cannot be parsed, want redis://[user:password@]host:port[/db]")
 
-// checkScheme names the schemes that there are, which redis.ParseURL does not.
+// checkScheme returns an error that lists the valid schemes, because redis.ParseURL's does not.
 func checkScheme(scheme string) error {
 	switch scheme {
 	case "redis", "rediss", "unix":
@@ -149,7 +148,7 @@ func checkScheme(scheme string) error {
 	return fmt.Errorf("the Redis URL begins with %q, want redis://, rediss:// (TLS) or unix:// (a socket)", scheme+":")
 }
 
-// delimitersOf counts the '@' of a URL, apart from those of paths: they are common there, as in
+// delimitersOf counts the '@' of a URL except in paths, where they are common: for example
 // /run/credentials/weir-node@eu.service/ca.pem.
 func delimitersOf(u *url.URL, rawURL string) int {
 	n := strings.Count(rawURL, "@")

@@ -37,7 +37,7 @@ func TestAURLNamesOneServer(t *testing.T) {
 	}
 }
 
-// A path may hold an '@', for example that of a credential of a systemd template unit.
+// A path may have an '@', for example the path of a systemd template unit's credential.
 func TestAPathMayHoldDelimiters(t *testing.T) {
 	dir := filepath.Join(t.TempDir(), "weir-node@eu.service")
 	if err := os.Mkdir(dir, 0o700); err != nil {
@@ -64,7 +64,7 @@ func TestAPathMayHoldDelimiters(t *testing.T) {
 	}
 }
 
-// A connection that never ends by its age stays at a server to which the name no longer points.
+// A connection without a maximum age stays at a server to which the name no longer points.
 func TestConnectionsEndByTheirAge(t *testing.T) {
 	for rawURL, want := range map[string]struct{ age, jitter time.Duration }{
 		"redis://a":                          {5 * time.Minute, time.Minute},

@@ -26,7 +26,7 @@ func (e *FileError) Error() string { return e.Parameter + ": " + e.Err.Error() }
 // Unwrap returns the reason without the parameter.
 func (e *FileError) Unwrap() error { return e.Err }
 
-// parameters are the parameters of a Redis URL that go-redis does not know.
+// parameters are the parameters of a Redis URL that go-redis does not have.
 type parameters struct {
 	addresses []string
 	cluster   bool

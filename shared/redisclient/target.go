@@ -9,9 +9,9 @@ import (
 	"github.com/redis/go-redis/v9"
 )
 
-// Target is one configured Redis server, Cluster, or group of Sentinels.
+// Target is a configured Redis server, Cluster, or group of Sentinels.
 type Target struct {
-	Name    string // "" if there is only one target
+	Name    string // "" if there is a single target
 	Options *redis.UniversalOptions
 }
 

@@ -11,17 +11,18 @@ import (
 	"time"
 )
 
-// child is one run of a server's program.
+// child is a run of a server's program.
 type child struct {
 	cmd     *exec.Cmd
-	running context.Context // done when the child has ended and been waited for
+	running context.Context // done when the child has ended and Wait has returned
 }
 
-// spawn starts cmd in a process group of its own, so that a Ctrl-C at the terminal reaches the parent alone, which then
-// stops its servers in order.
+// spawn starts cmd in its own process group, so that a Ctrl-C at the terminal reaches only the parent, which then stops
+// its servers in order.
 //
-// On Linux the child asks the kernel for SIGKILL when its parent dies. The kernel takes "parent" to be the *thread*
-// that forked, and Go ends threads as it likes; so that thread stays locked to this goroutine until the child is gone.
+// On Linux the child requests SIGKILL from the kernel for the death of its parent. For the kernel, "parent" is the
+// *thread* that forked, and Go can end threads at any time. So that thread stays locked to this goroutine until the
+// child is gone.
 func spawn(cmd *exec.Cmd) (*child, error) {
 	cmd.SysProcAttr = childAttributes()
 	running, ended := context.WithCancel(context.Background())
@@ -34,13 +35,13 @@ func spawn(cmd *exec.Cmd) (*child, error) {
 		err := cmd.Start()
 		started <- err
 		if err == nil {
-			_ = cmd.Wait() // how it ended is in cmd.ProcessState
+			_ = cmd.Wait() // its result is in cmd.ProcessState
 		}
 	}()
 	return c, <-started
 }
 
-// state says how the child ended. Only when it is no longer running.
+// state describes how the child ended. It must be called only after the child has ended.
 func (c *child) state() string { return c.cmd.ProcessState.String() }
 
 // kill ends the child with SIGKILL and waits for it.
@@ -52,7 +53,7 @@ func (c *child) kill() error {
 	return nil
 }
 
-// end asks the child to end and kills it when it has not done so in time.
+// end sends SIGTERM, and kills the child if it has not ended in time.
 func (c *child) end(within time.Duration) error {
 	if err := c.signal(syscall.SIGTERM); err != nil {
 		return err

@@ -4,7 +4,7 @@ package servers
 
 import "syscall"
 
-// childAttributes: only Linux lets a child ask to be killed with its parent.
+// childAttributes: only on Linux can a child be killed with its parent.
 func childAttributes() *syscall.SysProcAttr {
 	return &syscall.SysProcAttr{Setpgid: true}
 }

@@ -8,20 +8,20 @@ import (
 	"syscall"
 )
 
-// directory is where a server keeps its data.
+// directory is a server's data directory.
 //
-// A temporary one holds a lock file, locked for as long as this process lives. Where the lock is free the owner died
-// without a Stop (a test that timed out, a kill -9), and the process that makes the next temporary directory removes
-// that one: a Restate leaves 150 MB each time.
+// A temporary directory contains a lock file, which this process locks for its whole life. If the lock is free, its
+// owner died without a Stop, for example in a test that timed out or by kill -9. The process that makes the next
+// temporary directory then removes the abandoned directory, because a Restate leaves 150 MB each time.
 type directory struct {
 	path string
-	lock *os.File // nil when the caller gave the directory
+	lock *os.File // nil if the caller gave the directory
 }
 
 const (
 	lockName         = "owner.lock"
 	temporaryPattern = "weir-servers-*"
-	// unfinishedPattern does not match temporaryPattern: a directory not yet locked must not look abandoned.
+	// unfinishedPattern does not match temporaryPattern, because a directory without a lock must not look abandoned.
 	unfinishedPattern = "weir-new-*"
 )
 
@@ -34,7 +34,7 @@ func openDirectory(server, given string) (*directory, error) {
 		}
 		return d, nil
 	}
-	path, err := filepath.Abs(given) // the server runs in it, and is told its name
+	path, err := filepath.Abs(given) // absolute, because the server runs in another directory
 	if err == nil {
 		err = os.MkdirAll(path, 0o700)
 	}
@@ -63,7 +63,7 @@ func newTemporary(server string) (*directory, error) {
 
 func (d *directory) temporary() bool { return d.lock != nil }
 
-// release removes a temporary directory and leaves any other alone.
+// release removes a temporary directory and keeps any other.
 func (d *directory) release() error {
 	if !d.temporary() {
 		return nil
@@ -71,8 +71,8 @@ func (d *directory) release() error {
 	return errors.Join(removeLocked(d.path), d.lock.Close())
 }
 
-// removeLocked removes a directory whose lock is held, the lock's file last: who finds that gone leaves the directory
-// alone, and who finds it may take over what a kill has cut off.
+// removeLocked removes a directory whose lock is held, the lock file last. A process that finds no lock file leaves the
+// directory alone, and a process that finds the file can finish a removal that a kill has interrupted.
 func removeLocked(path string) error {
 	entries, err := os.ReadDir(path)
 	for _, entry := range entries {
@@ -83,8 +83,8 @@ func removeLocked(path string) error {
 	return errors.Join(err, os.RemoveAll(path))
 }
 
-// removeAbandoned removes this user's temporary directories whose owners are gone. It is a courtesy: errors are left to
-// the next caller.
+// removeAbandoned removes this user's temporary directories without an owner. It ignores errors, which the next caller
+// can resolve.
 func removeAbandoned() {
 	paths, _ := filepath.Glob(filepath.Join(os.TempDir(), temporaryPattern))
 	for _, path := range paths {
@@ -94,16 +94,16 @@ func removeAbandoned() {
 		}
 		lock, err := tryLock(filepath.Join(path, lockName), 0)
 		if err != nil {
-			continue // in use, or being removed: a lock made here would be in the way of that
+			continue // in use, or being removed: a new lock file would obstruct the removal
 		}
 		_ = removeLocked(path)
 		_ = lock.Close()
 	}
 }
 
-// tryLock opens the file and takes an exclusive lock on it, which lasts until the file is closed or the process is
-// gone. With create os.O_CREATE it makes the file if need be. It fails at once when another open file holds the lock,
-// in this process or another.
+// tryLock opens the file and takes an exclusive lock, which lasts until the file is closed or the process ends. With
+// create os.O_CREATE it creates a missing file. It fails immediately if another open file holds the lock, in this
+// process or another.
 func tryLock(path string, create int) (*os.File, error) {
 	f, err := os.OpenFile(path, create|os.O_RDWR, 0o600) // close-on-exec: servers do not inherit it
 	if err != nil {

@@ -1,25 +1,26 @@
-// Package servers starts real MariaDB, MySQL, Redis and Restate servers as child processes on loopback, without root
-// and in about a second each. Tests use it, and so does the all-in-one of one machine.
+// Package servers starts real MariaDB, MySQL, Redis, Valkey and Restate servers as child processes on loopback, without
+// root and in about a second each. Tests and the all-in-one for a single machine use it, for example:
 //
 //	db, err := servers.StartSQL(ctx, servers.MySQL, servers.Options{})
 //	defer db.Stop()
 //	sql.Open("mysql", db.DSN("weir"))
 //
-// MariaDB and MySQL differ where it hurts (plans, grants, isolation, replication), so a test of SQL runs on both:
+// MariaDB and MySQL differ in plans, grants, isolation and replication, so a test of SQL runs on both:
 //
 //	func TestRows(t *testing.T) { servers.EachSQL(t, testRows) }
 //
 //	func testRows(t *testing.T) {
 //		dsn := servers.SharedSQL(t).DatabaseForTest(t)
 //
-// Every server is a [Process]: it can be killed the hard way (Kill), started again on the same data and the same
-// port (Restart), and ended (Stop). A [Proxy] stands between a client and a server and breaks what lies between them.
+// Redis and Valkey differ less. A test runs on one of them, by turns: see [RedisKindOf].
 //
-// What is left behind: nothing. Stop removes the directory of a server that was given none. On Linux the kernel
-// kills the servers when their parent dies, however it dies, and the directories of such a parent are removed by the
-// next one that starts a server. On other systems the servers of a parent that was itself killed with SIGKILL
-// stay until somebody ends them.
+// Every server is a [Process]. You can kill it as a crash would (Kill), start it again on the same data and port
+// (Restart), and end it (Stop). A [Proxy] between a client and a server can break their connection.
 //
-// When not to use it: in production. The servers run with small memory, without passwords, and the SQL servers survive
-// the death of their process but not that of the machine (their log is synced once a second).
+// Nothing is left behind. Stop removes the directory of a server without a given Dir. On Linux the kernel kills the
+// servers when their parent dies for any reason, and the next process that starts a server removes their directories.
+// On other systems the servers of a parent that was killed with SIGKILL run until a person ends them.
+//
+// Do not use it in production. The servers run with small memory and without passwords. The SQL servers survive the
+// death of their process but not a crash of the machine, because their log is synced once a second.
 package servers

@@ -9,23 +9,17 @@ import (
 	"runtime"
 )
 
-// ErrNotInstalled says that a server's program is not on this machine.
+// ErrNotInstalled is the error for a server whose program is not on this machine.
 var ErrNotInstalled = errors.New("not installed (run `make setup`)")
 
-// FindRedis returns the path of redis-server: the one that REDIS_SERVER_BIN names, or on PATH, or where distributions
-// put it.
-func FindRedis() (string, error) {
-	return find("Redis server", "REDIS_SERVER_BIN", nil, "redis-server", "/usr/sbin/redis-server")
-}
-
-// FindRestate returns the path of restate-server: the one that RESTATE_SERVER_BIN names, or the pinned one of this
-// repository, or on PATH. The pinned one comes before PATH because its version is the one that operators are told to
-// run.
+// FindRestate returns the path of restate-server: from RESTATE_SERVER_BIN, this repository's pinned program, or on
+// PATH. The pinned program is preferred to PATH because its version is the version that operators should run.
 func FindRestate() (string, error) {
 	return find("Restate server", "RESTATE_SERVER_BIN", pinnedRestate, "restate-server")
 }
 
-// find returns the first program there is. A variable that names none is an error, not a reason to look on.
+// find returns the first program that exists. If the variable names a missing program, that is an error, and find does
+// not search further.
 func find(what, variable string, first func() (string, error), programs ...string) (string, error) {
 	if path := os.Getenv(variable); path != "" {
 		found, err := exec.LookPath(path)
@@ -47,8 +41,8 @@ func find(what, variable string, first func() (string, error), programs ...strin
 	return "", fmt.Errorf("%s: %w; or name its program in %s", what, ErrNotInstalled, variable)
 }
 
-// pinnedRestate is the static binary inside the npm package for this platform. The package's own launcher is a Node
-// program that would stand between us and the server, and take the signals.
+// pinnedRestate returns the static binary in the npm package for this platform. The package's own launcher is a Node
+// program, which would receive the signals in place of the server.
 func pinnedRestate() (string, error) {
 	home, err := restateHome()
 	if err != nil {
@@ -59,8 +53,8 @@ func pinnedRestate() (string, error) {
 	return exec.LookPath(filepath.Join(home, "node_modules", "@restatedev", platform, "bin", "restate-server"))
 }
 
-// restateHome is restate/server of this repository, found from the working directory upwards, so from any package's
-// tests.
+// restateHome returns restate/server of this repository. It searches from the working directory upwards, so it works in
+// any package's tests.
 func restateHome() (string, error) {
 	wd, err := os.Getwd()
 	if err != nil {

@@ -2,18 +2,7 @@ package servers
 
 import "testing"
 
-// RedisForTest starts a server for one test, which ends with it.
-func RedisForTest(t testing.TB) *Redis {
-	t.Helper()
-	r, err := StartRedis(t.Context(), Options{})
-	if err != nil {
-		t.Fatal(err)
-	}
-	cleanUp(t, r.Process)
-	return r
-}
-
-// RestateForTest starts a server for one test, which ends with it.
+// RestateForTest starts a server for a test and stops it when the test ends.
 func RestateForTest(t testing.TB) *Restate {
 	t.Helper()
 	r, err := StartRestate(t.Context(), RestateOptions{})
@@ -24,7 +13,7 @@ func RestateForTest(t testing.TB) *Restate {
 	return r
 }
 
-// RestateClusterForTest starts three servers for one test, which end with it.
+// RestateClusterForTest starts three servers for a test and stops them when the test ends.
 func RestateClusterForTest(t testing.TB) *RestateCluster {
 	t.Helper()
 	c, err := StartRestateCluster(t.Context())
@@ -37,7 +26,7 @@ func RestateClusterForTest(t testing.TB) *RestateCluster {
 	return c
 }
 
-// ProxyForTest starts a proxy for one test, which ends with it.
+// ProxyForTest starts a proxy for a test and closes it when the test ends.
 func ProxyForTest(t testing.TB, target string) *Proxy {
 	t.Helper()
 	p, err := StartProxy(target)

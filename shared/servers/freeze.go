@@ -5,12 +5,12 @@ import (
 	"syscall"
 )
 
-// Freeze stops the server with SIGSTOP: connections stay open, the kernel takes new ones, and nothing answers. That is
-// what a hanging disk or an overloaded machine looks like to a client. A frozen server thaws with Thaw, and can be
-// killed, but does not end by itself.
+// Freeze stops the server with SIGSTOP: connections stay open, the kernel accepts new connections, and nothing answers.
+// For a client this looks like a hanging disk or an overloaded machine. Thaw continues a frozen server. A frozen server
+// can be killed, but does not end by itself.
 func (p *Process) Freeze() error { return p.deliver(syscall.SIGSTOP) }
 
-// Thaw lets a frozen server go on where it stopped.
+// Thaw continues a frozen server.
 func (p *Process) Thaw() error { return p.deliver(syscall.SIGCONT) }
 
 func (p *Process) deliver(s syscall.Signal) error {

@@ -7,10 +7,10 @@ import (
 	"os"
 )
 
-// logTailBytes is how much of a log goes into an error.
+// logTailBytes bounds the part of a log that an error contains.
 const logTailBytes = 4 << 10
 
-// openLog opens the file that a server prints to. Several runs of the server write it one after the other.
+// openLog opens the file for a server's output. Consecutive runs of the server append to it.
 func openLog(path string) (*os.File, error) {
 	f, err := os.OpenFile(path, os.O_CREATE|os.O_TRUNC|os.O_APPEND|os.O_RDWR, 0o600)
 	if err != nil {
@@ -19,7 +19,7 @@ func openLog(path string) (*os.File, error) {
 	return f, nil
 }
 
-// logTail returns the end of what the server has printed.
+// logTail returns the end of the server's output.
 func (p *Process) logTail() string {
 	info, err := p.log.Stat()
 	if err != nil {

@@ -11,7 +11,7 @@ import (
 	"testing"
 )
 
-// "child processes on loopback": asked of the kernel, for every socket that the servers hold.
+// "child processes on loopback": the test checks every socket of the servers in the kernel's tables.
 func TestOnlyLoopbackListeners(t *testing.T) {
 	t.Parallel()
 	EachSQL(t, testOnlyLoopbackListeners)

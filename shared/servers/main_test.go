@@ -24,7 +24,7 @@ func TestMain(m *testing.M) {
 		programMain(addr)
 		return
 	}
-	redis.SetLogger(silence{}) // refused connections are what these tests are about
+	redis.SetLogger(silence{}) // these tests refuse connections on purpose
 	goleak.VerifyTestMain(ShareSQL(m))
 }
 
@@ -35,17 +35,13 @@ func (silence) Printf(context.Context, string, ...any) {}
 // parentVariable makes this test binary a parent of servers instead of a run of tests.
 const parentVariable = "WEIR_SERVERS_TEST_PARENT"
 
-// kinds are the servers there are. The port is one of theirs, the last of Process.ports.
+// kinds are all servers. The port is the last of Process.ports.
 var kinds = map[string]func(ctx context.Context, port int) (*Process, error){
 	"mariadb": sqlKind(MariaDB),
 	"mysql":   sqlKind(MySQL),
-	"redis": func(ctx context.Context, port int) (*Process, error) {
-		r, err := StartRedis(ctx, Options{Port: port})
-		if err != nil {
-			return nil, err
-		}
-		return r.Process, nil
-	},
+	"redis":   redisKind(SystemRedis),
+	"valkey":  redisKind(Valkey),
+	"redis8":  redisKind(Redis8),
 	"restate": func(ctx context.Context, port int) (*Process, error) {
 		r, err := StartRestate(ctx, RestateOptions{FabricPort: port})
 		if err != nil {
@@ -53,6 +49,16 @@ var kinds = map[string]func(ctx context.Context, port int) (*Process, error){
 		}
 		return r.Process, nil
 	},
+}
+
+func redisKind(kind RedisKind) func(ctx context.Context, port int) (*Process, error) {
+	return func(ctx context.Context, port int) (*Process, error) {
+		r, err := StartRedis(ctx, kind, Options{Port: port})
+		if err != nil {
+			return nil, err
+		}
+		return r.Process, nil
+	}
 }
 
 func sqlKind(e Engine) func(ctx context.Context, port int) (*Process, error) {
@@ -65,7 +71,7 @@ func sqlKind(e Engine) func(ctx context.Context, port int) (*Process, error) {
 	}
 }
 
-// refused answers nil if nobody listens on addr.
+// refused returns nil if no process listens on addr.
 func refused(addr string) error {
 	conn, err := net.DialTimeout("tcp", addr, time.Second)
 	if err == nil {

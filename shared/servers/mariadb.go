@@ -8,7 +8,7 @@ import (
 	"path/filepath"
 )
 
-// initialiseMariaDB makes a data directory by MariaDB's own script.
+// initialiseMariaDB makes a data directory with MariaDB's script.
 func (e installed) initialiseMariaDB(ctx context.Context, data string, args []string) error {
 	installer, err := e.beside("mariadb-install-db")
 	if err != nil {
@@ -21,8 +21,8 @@ func (e installed) initialiseMariaDB(ctx context.Context, data string, args []st
 		"--innodb-log-file-size=8M")...)
 }
 
-// beside finds another program of the same installation: next to the server (macOS), in bin beside its sbin, or on
-// PATH.
+// beside finds another program of the same installation: next to the server (macOS), in the bin directory next to its
+// sbin, or on PATH.
 func (e installed) beside(program string) (string, error) {
 	dir := filepath.Dir(e.program)
 	for _, path := range []string{

@@ -6,8 +6,8 @@ import (
 	"path/filepath"
 )
 
-// mysqlAccounts: MySQL's own root is that of localhost, which without name resolution no address is. It cannot be added
-// while the directory is made; so a server runs this on it and ends.
+// mysqlAccounts adds root for 127.0.0.1. MySQL's own root is for localhost, which matches no address without name
+// resolution. The account cannot be added while the directory is made, so a server runs this on it and ends.
 const mysqlAccounts = `CREATE USER 'root'@'127.0.0.1' IDENTIFIED BY '';
 GRANT ALL PRIVILEGES ON *.* TO 'root'@'127.0.0.1' WITH GRANT OPTION;
 SHUTDOWN;
@@ -27,5 +27,5 @@ func (e installed) initialiseMySQL(ctx context.Context, data string, args []stri
 	if err != nil {
 		return err
 	}
-	return os.Remove(filepath.Join(data, "auto.cnf")) // names the server: each copy gets a name of its own
+	return os.Remove(filepath.Join(data, "auto.cnf")) // names the server; each copy gets its own name
 }

@@ -36,8 +36,8 @@ func parentMain() {
 	_, _ = io.Copy(io.Discard, os.Stdin) // ends only if the test that started us died
 }
 
-// "On Linux the kernel kills the servers when their parent dies, however it dies, and the directories of such a parent
-// are removed by the next one that starts a server."
+// "On Linux the kernel kills the servers when their parent dies for any reason, and the next process that starts a
+// server removes their directories."
 func TestServersDieWithTheirParent(t *testing.T) {
 	t.Parallel()
 	parent := exec.Command(os.Args[0])
@@ -88,7 +88,7 @@ func TestServersDieWithTheirParent(t *testing.T) {
 	}
 }
 
-// ended answers nil if a process is gone, or a zombie that nobody has waited for yet.
+// ended returns nil if a process is gone, or is a zombie.
 func ended(pid int) error {
 	status, err := os.ReadFile(fmt.Sprintf("/proc/%d/stat", pid))
 	if errors.Is(err, os.ErrNotExist) {

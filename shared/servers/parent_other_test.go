@@ -2,5 +2,5 @@
 
 package servers
 
-// parentMain: only Linux has tests of what becomes of the servers of a killed parent.
+// parentMain: only Linux has tests for the servers of a killed parent.
 func parentMain() {}

@@ -8,17 +8,17 @@ import (
 	"syscall"
 )
 
-// Ports are chosen from below the range that kernels take for outgoing connections (from 32768 on Linux, 49152 on
-// macOS). So nothing takes a server's port by accident while the server is down between Kill and Restart.
+// Ports are chosen below the range that kernels use for outgoing connections (from 32768 on Linux, 49152 on macOS). So
+// no connection takes a server's port while the server is down between Kill and Restart.
 const (
 	portFirst = 15000
 	portLast  = 32000
 )
 
-// port is one TCP port of a server on 127.0.0.1.
+// port is a TCP port of a server on 127.0.0.1.
 type port struct {
 	number int
-	// fixed: the caller asked for this number; no other may be taken instead.
+	// fixed: the caller chose this number, so no other may be used.
 	fixed bool
 	// draw proposes a number; nil = freePort.
 	draw func() (int, error)
@@ -28,7 +28,7 @@ func newPort(wanted int) *port { return &port{number: wanted, fixed: wanted != 0
 
 func (p *port) addr() string { return net.JoinHostPort("127.0.0.1", strconv.Itoa(p.number)) }
 
-// choose gives every port that is not fixed a new number and reports whether there was one.
+// choose gives every port that is not fixed a new number, and reports whether there was such a port.
 func choose(ports []*port) (chosen bool, err error) {
 	for _, p := range ports {
 		if p.fixed {
@@ -46,8 +46,8 @@ func choose(ports []*port) (chosen bool, err error) {
 	return chosen, nil
 }
 
-// freePort returns a port on which no process listened a moment ago. Another process may be faster to take it: a caller
-// that fails to bind it tries again with another one.
+// freePort returns a port on which no process listened a moment ago. Another process can take it first, so a caller
+// that fails to bind it should try again with another port.
 func freePort() (int, error) {
 	var last error
 	for range 100 {
@@ -59,8 +59,9 @@ func freePort() (int, error) {
 	return 0, fmt.Errorf("find a free port between %d and %d: %w", portFirst, portLast, last)
 }
 
-// allFree tells a taken port before a server tries: what listens there could be a server of the same kind that answers
-// our probes. Who starts two of a kind on the same ports gets an error and not a second handle on the first.
+// allFree returns an error for a port that is taken, before a server tries. A server of the same kind could listen
+// there and answer the probes. A caller that starts two servers on the same ports gets an error instead of a second
+// handle on the first server.
 func allFree(ports []*port) error {
 	for _, p := range ports {
 		if err := tryListen(p.number); err != nil {
@@ -78,8 +79,8 @@ func tryListen(number int) error {
 	return closeListener(l)
 }
 
-// closeListener closes l for good: a child that is being forked meanwhile would hold a copy until it execs, and go on
-// accepting for that moment.
+// closeListener closes l completely. A child that is being forked at the same time would hold a copy until it execs,
+// and accept connections in that moment.
 func closeListener(l net.Listener) error {
 	syscall.ForkLock.RLock()
 	defer syscall.ForkLock.RUnlock()

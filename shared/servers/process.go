@@ -13,15 +13,16 @@ import (
 )
 
 const (
-	// startTimeout bounds a start whose context has no earlier deadline. A server that dies ends its start at once, so
-	// this is for one that hangs, and longer than any takes on a machine with twenty times the work it has cores for.
+	// startTimeout bounds a start whose context has no earlier deadline. A server that dies ends its start immediately, so
+	// this bound is for a server that hangs. It is longer than any start on a machine with twenty times the work that it
+	// has cores for.
 	startTimeout = 5 * time.Minute
-	// stopTimeout is how long a server may take to end by itself before it is killed.
+	// stopTimeout is the time in which a server must end by itself before it is killed.
 	stopTimeout = 10 * time.Second
-	// probeTimeout bounds one readiness probe: one that got no answer is repeated.
+	// probeTimeout bounds a readiness probe. A probe that gets no answer is repeated.
 	probeTimeout = 5 * time.Second
 	probeEvery   = 5 * time.Millisecond
-	// portAttempts is how many ports are tried when the caller left the choice to us.
+	// portAttempts is the number of ports that are tried if the caller chose none.
 	portAttempts = 5
 )
 
@@ -31,18 +32,18 @@ var (
 	errStopped   = errors.New("already stopped")
 )
 
-// Process is what all servers of this package have in common: a child process, the directory with its data and the
-// ports it listens on, both kept for as long as the Process lives.
+// Process is the common part of all servers in this package: a child process, the directory with its data, and its
+// ports. The directory and the ports stay the same for the life of the Process.
 //
-// All methods may be called from several goroutines; Kill, Restart and Stop run one after the other.
+// All methods are safe for concurrent use. Kill, Restart and Stop run one after the other.
 type Process struct {
 	name  string
 	dir   *directory
 	log   *os.File
 	ports []*port
-	// command builds the command line for the ports as they are now.
+	// command builds the command line for the current ports.
 	command func() *exec.Cmd
-	// probe answers nil once this very server, and not another one on its port, answers requests.
+	// probe returns nil once this server answers requests, and not another server on its port.
 	probe func(ctx context.Context) error
 
 	mu      sync.Mutex // held during all of a Kill, Restart and Stop
@@ -50,26 +51,26 @@ type Process struct {
 	stopped bool
 }
 
-// Dir returns the directory that holds the server's data and its log, a file that is named after the server, new with
-// each start and continued by each restart.
+// Dir returns the directory with the server's data and log. The log is named after the server; each start creates it,
+// and each restart appends to it.
 func (p *Process) Dir() string { return p.dir.path }
 
-// PID returns the process id of the running, or else of the last, child.
+// PID returns the process ID of the running child, or else of the last child.
 func (p *Process) PID() int {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	return p.child.cmd.Process.Pid
 }
 
-// Exited returns a channel that is closed when the child that runs now has ended, for whatever reason. After a Restart
-// ask again.
+// Exited returns a channel that is closed when the current child has ended for any reason. After a Restart you must
+// call Exited again.
 func (p *Process) Exited() <-chan struct{} {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	return p.child.running.Done()
 }
 
-// Kill ends the server with SIGKILL, as a crash would, and returns when it is gone. The data and the ports stay, for
+// Kill ends the server with SIGKILL, as a crash would, and returns when it is gone. The data and the ports stay for
 // Restart. Killing a dead server does nothing.
 func (p *Process) Kill() error {
 	p.mu.Lock()
@@ -80,8 +81,8 @@ func (p *Process) Kill() error {
 	return nil
 }
 
-// Restart starts the server again on the same data and the same ports and returns when it answers. One that still runs
-// is ended first, in good order. ctx bounds the start alone.
+// Restart starts the server again on the same data and ports, and returns when it answers. A running server is first
+// ended with SIGTERM. ctx bounds only the start.
 func (p *Process) Restart(ctx context.Context) error {
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -94,9 +95,9 @@ func (p *Process) Restart(ctx context.Context) error {
 	return p.launch(ctx)
 }
 
-// Stop ends the server for good. One with a directory of its own is killed, since nothing of it is kept, and the
-// directory removed; one whose directory was given is asked to end and killed only if it does not within ten seconds.
-// A second Stop does nothing.
+// Stop ends the server permanently. A server with a temporary directory is killed, because none of its data is kept,
+// and the directory is removed. A server with a given directory gets SIGTERM, and is killed only if it does not end
+// within ten seconds. A second Stop does nothing.
 func (p *Process) Stop() error {
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -116,7 +117,7 @@ func (p *Process) Stop() error {
 	return nil
 }
 
-// start is the first start: it chooses ports and, when another process was faster to take one, chooses again.
+// start is the first start. It chooses ports, and chooses again if another process was faster to take a port.
 func (p *Process) start(ctx context.Context) error {
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -132,7 +133,7 @@ func (p *Process) start(ctx context.Context) error {
 	}
 }
 
-// launch starts a child and waits until it answers. A child that does not is gone when launch returns.
+// launch starts a child and waits until it answers. If the child does not answer, it is gone when launch returns.
 func (p *Process) launch(ctx context.Context) error {
 	ctx, cancel := context.WithTimeout(ctx, startTimeout)
 	defer cancel()
@@ -165,12 +166,12 @@ func (p *Process) await(ctx context.Context, c *child) error {
 	defer tick.Stop()
 	for {
 		probing, cancel := context.WithTimeout(ctx, probeTimeout)
-		stop := context.AfterFunc(c.running, cancel) // somebody else on our port may never answer
+		stop := context.AfterFunc(c.running, cancel) // another process on our port may never answer
 		err := p.probe(probing)
 		stop()
 		cancel()
 		select {
-		case <-c.running.Done(): // even if something answered: it was not our child
+		case <-c.running.Done(): // even if a server answered, because it was not our child
 			return fmt.Errorf("%w before it was ready (%s)", errExited, c.state())
 		default:
 		}
@@ -186,24 +187,24 @@ func (p *Process) await(ctx context.Context, c *child) error {
 	}
 }
 
-// saysPortTaken recognises EADDRINUSE in the words of MariaDB and Redis ("already in use") and of Restate ("in use").
+// saysPortTaken recognizes EADDRINUSE in the logs of MariaDB and Redis ("already in use") and of Restate ("in use").
 func saysPortTaken(log string) bool {
 	log = strings.ToLower(log)
 	return strings.Contains(log, "address in use") || strings.Contains(log, "address already in use")
 }
 
-// Options are common to all servers. The zero value is a server on a free port with a directory of its own.
+// Options are common to all servers. The zero value is a server on a free port with a temporary directory.
 type Options struct {
-	// Dir keeps the server's data: created when missing, reused when it holds some, never removed.
-	// Empty = a temporary directory that Stop removes.
+	// Dir has the server's data. It is created if it is missing, reused if it has data, and never removed. Empty means a
+	// temporary directory, which Stop removes.
 	Dir string
-	// Port is where the server listens on 127.0.0.1. 0 = a free one, which is then kept across restarts.
+	// Port is the server's port on 127.0.0.1. 0 means a free port, which stays the same across restarts.
 	Port int
-	// Args are appended to the server's command line; of a flag given twice the last one counts.
+	// Args are appended to the server's command line. If a flag appears twice, the last value counts.
 	Args []string
 }
 
-// newProcess prepares the directory and the log. The caller adds ports, command and probe.
+// newProcess prepares the directory and the log. The caller must add ports, command and probe.
 func newProcess(name string, o Options) (*Process, error) {
 	dir, err := openDirectory(name, o.Dir)
 	if err != nil {

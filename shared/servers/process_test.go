@@ -1,6 +1,7 @@
 package servers
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"net"
@@ -14,10 +15,10 @@ import (
 	"github.com/weirhq/weir/shared/await"
 )
 
-// "chooses ports and, when another process was faster to take one, chooses again"
+// "chooses again if another process was faster to take a port"
 func TestTakenPortIsChosenAgain(t *testing.T) {
 	t.Parallel()
-	program, err := FindRedis()
+	program, err := FindRedis(t.Context(), RedisKindOf(t))
 	must(t, err)
 	taken := listen(t)
 	free, err := freePort()
@@ -40,7 +41,7 @@ func TestTakenPortIsChosenAgain(t *testing.T) {
 	}
 }
 
-// A port that the caller names is that one or none, even if a server of the same kind answers there.
+// If the caller names a port, no other port is used, even if a server of the same kind answers there.
 func TestTakenFixedPortIsAnError(t *testing.T) {
 	t.Parallel()
 	EachSQL(t, testTakenFixedPortIsAnError)
@@ -53,8 +54,8 @@ func testTakenFixedPortIsAnError(t *testing.T) {
 	all := RestateOptions{IngressPort: restate.ingress.number, AdminPort: restate.admin.number, FabricPort: restate.fabric.number}
 	for what, start := range map[string]func() error{
 		"SQL on SQL's":          func() error { _, err := StartSQL(t.Context(), EngineOf(t), Options{Port: db}); return err },
-		"redis on redis'":       func() error { _, err := StartRedis(t.Context(), Options{Port: redis}); return err },
-		"redis on a mute one":   func() error { _, err := StartRedis(t.Context(), Options{Port: mute}); return err },
+		"redis on redis'":       func() error { _, err := StartRedis(t.Context(), RedisKindOf(t), Options{Port: redis}); return err },
+		"redis on a mute one":   func() error { _, err := StartRedis(t.Context(), RedisKindOf(t), Options{Port: mute}); return err },
 		"restate on a mute one": func() error { _, err := StartRestate(t.Context(), RestateOptions{FabricPort: mute}); return err },
 		"restate on restate's":  func() error { _, err := StartRestate(t.Context(), all); return err },
 	} {
@@ -64,8 +65,8 @@ func testTakenFixedPortIsAnError(t *testing.T) {
 	}
 }
 
-// A port may be taken between our look at it and the server's bind, and by a server of the same kind. That one must not
-// pass for ours, and ours says in its own words why it exits.
+// A server of the same kind can take a port between the check and the server's bind. It must not be mistaken for our
+// server, whose log has the reason why it exits.
 func TestPortTakenAtTheLastMoment(t *testing.T) {
 	t.Parallel()
 	for name, start := range kinds {
@@ -89,7 +90,7 @@ func TestPortTakenAtTheLastMoment(t *testing.T) {
 	}
 }
 
-// A probe that reaches another server on our port says so; a child that fails to bind may need longer to exit than a
+// A probe that reaches another server on our port fails. A child that fails to bind can need longer to exit than a
 // probe.
 func TestProbeKnowsItsOwn(t *testing.T) {
 	t.Parallel()
@@ -132,7 +133,7 @@ func testStartFailsEarlyWithLog(t *testing.T) {
 	}
 }
 
-// Somebody who took our port at the last moment may accept and never answer.
+// A process that has taken our port at the last moment may accept connections and never answer.
 func TestStuckProbeEndsWithTheChild(t *testing.T) {
 	t.Parallel()
 	p, err := newProcess("stuck", Options{})
@@ -159,7 +160,7 @@ func TestStartGivenUp(t *testing.T) {
 	ctx, giveUp := context.WithCancel(t.Context())
 	p, err := newProcess("silent", Options{})
 	must(t, err)
-	program, err := FindRedis()
+	program, err := FindRedis(t.Context(), RedisKindOf(t))
 	must(t, err)
 	r := &Redis{Process: p, port: newPort(0)}
 	p.ports = []*port{r.port}
@@ -203,9 +204,9 @@ func TestAbandonedDirectoryIsRemoved(t *testing.T) {
 	kept, err := newTemporary("test")
 	must(t, err)
 	must(t, os.WriteFile(filepath.Join(abandoned.path, "data"), []byte("150 MB"), 0o600))
-	must(t, abandoned.lock.Close()) // what the kernel does to a dead process's locks
+	must(t, abandoned.lock.Close()) // as the kernel does for a dead process
 
-	// Eventually, because other tests sweep too: who is second leaves it to the first.
+	// Eventually, because other tests sweep too, and only the first sweep removes it.
 	await.NoError(t, "the abandoned directory is removed", func() error {
 		removeAbandoned()
 		return gone(abandoned.path)
@@ -223,7 +224,9 @@ func TestNotInstalled(t *testing.T) {
 	for variable, find := range map[string]func() (string, error){
 		"MARIADB_SERVER_BIN": sqlFinder(t, MariaDB),
 		"MYSQL_SERVER_BIN":   sqlFinder(t, MySQL),
-		"REDIS_SERVER_BIN":   FindRedis,
+		"REDIS_SERVER_BIN":   redisFinder(t, SystemRedis),
+		"VALKEY_SERVER_BIN":  redisFinder(t, Valkey),
+		"REDIS8_SERVER_BIN":  redisFinder(t, Redis8),
 		"RESTATE_SERVER_BIN": FindRestate,
 	} {
 		t.Setenv(variable, filepath.Join(empty, "absent"))
@@ -232,7 +235,8 @@ func TestNotInstalled(t *testing.T) {
 			t.Errorf("%s names nothing: got %q, %v", variable, path, err)
 		}
 		present := filepath.Join(empty, "present")
-		fakeSQL(t, present, map[bool]string{true: saysMySQL, false: saysMariaDB}[variable == "MYSQL_SERVER_BIN"])
+		says := map[string]string{"MYSQL_SERVER_BIN": saysMySQL, "VALKEY_SERVER_BIN": saysValkey, "REDIS8_SERVER_BIN": saysRedis8}
+		fakeServer(t, present, cmp.Or(says[variable], saysMariaDB))
 		t.Setenv(variable, present)
 		if path, err := find(); err != nil || path != present {
 			t.Errorf("%s=%s: got %q, %v", variable, present, path, err)

@@ -10,8 +10,8 @@ import (
 	"time"
 )
 
-// Program is any other program that listens on loopback and says over HTTP when it is ready, such as Weir's own. It is
-// a Process like the servers: it can be killed, restarted on the same ports, and ended.
+// Program is any other program that listens on loopback and reports over HTTP when it is ready, for example Weir's own.
+// It is a Process like the servers: it can be killed, restarted on the same ports, and ended.
 type Program struct {
 	*Process
 	ports []*port
@@ -24,20 +24,20 @@ type ProgramOptions struct {
 	Name string // of the log file, and in errors
 	Path string // of the executable
 
-	// Ports is how many to listen on and which: 0 = a free one, which is then kept across restarts.
+	// Ports are the ports to listen on. 0 means a free port, which stays the same across restarts.
 	Ports []int
 
-	// Args and Ready are given the addresses, host:port, in the order of Ports. Ready returns the URL that answers
-	// 200 once the program is ready.
+	// Args and Ready get the addresses (host:port) in the order of Ports. Ready returns the URL that responds with 200
+	// once the program is ready.
 	Args  func(addrs []string) []string
 	Ready func(addrs []string) string
 
-	// Env comes after this process's own environment.
+	// Env is added to this process's environment.
 	Env []string
 }
 
-// StartProgram starts a program and returns when it is ready. ctx bounds the start, not the program's life: end it with
-// Stop, which asks it with SIGTERM first if Dir was given.
+// StartProgram starts a program and returns when it is ready. ctx bounds only the start. End the program with Stop,
+// which sends SIGTERM first if Dir was given.
 func StartProgram(ctx context.Context, o ProgramOptions) (*Program, error) {
 	p, err := newProcess(o.Name, o.Options)
 	if err != nil {
@@ -60,7 +60,7 @@ func StartProgram(ctx context.Context, o ProgramOptions) (*Program, error) {
 	return prog, nil
 }
 
-// Addrs are the addresses it listens on, host:port.
+// Addrs returns the addresses on which it listens (host:port).
 func (p *Program) Addrs() []string {
 	addrs := make([]string, len(p.ports))
 	for i, port := range p.ports {
@@ -69,8 +69,8 @@ func (p *Program) Addrs() []string {
 	return addrs
 }
 
-// End asks the program to end with SIGTERM and waits for it; one that takes longer than within is killed, and that is
-// an error, as is an exit status other than 0. The program can be started again with Restart.
+// End sends SIGTERM to the program and waits until it ends. If that takes longer than within, the program is killed,
+// and End returns an error, as it does for an exit status other than 0. The program can be started again with Restart.
 func (p *Process) End(within time.Duration) error {
 	p.mu.Lock()
 	defer p.mu.Unlock()

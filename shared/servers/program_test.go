@@ -17,7 +17,7 @@ import (
 // programVariable makes this test binary a program that listens on the address in it.
 const programVariable = "WEIR_SERVERS_TEST_PROGRAM"
 
-// programMain answers /ready until SIGTERM, then exits as its last argument says.
+// programMain responds to /ready until SIGTERM, and then exits with the code in its last argument.
 func programMain(addr string) {
 	ctx, stop := signal.NotifyContext(context.Background(), syscall.SIGTERM)
 	defer stop()

@@ -7,12 +7,12 @@ import (
 	"time"
 )
 
-// Proxy passes TCP connections on to a target and can break what lies between: a dead server, a silent one, a slow one,
-// and one whose replies are lost after it has done what was asked.
+// Proxy forwards TCP connections to a target and can simulate faults: a dead server, a silent server, a slow server,
+// and a server whose replies are lost after it has executed the requests.
 //
-// Faults act on open connections and new ones, and last until undone one by one or by Heal. Bytes that a fault
-// swallowed never arrive later: their connection is closed when a fault ends, as half a stream is of no use to anybody.
-// All methods may be called from several goroutines.
+// Faults affect open and new connections, and last until they are undone separately or with Heal. Bytes that a fault
+// swallowed never arrive later: their connection is closed when the fault ends, because a client cannot use a stream
+// with missing bytes. All methods are safe for concurrent use.
 type Proxy struct {
 	port *port
 
@@ -28,8 +28,8 @@ type Proxy struct {
 	running sync.WaitGroup // the accept loops and the links
 }
 
-// StartProxy listens on a free port of 127.0.0.1 and passes everything on to target (host:port), which need not be
-// there yet: a connection that cannot be passed on is closed.
+// StartProxy listens on a free port of 127.0.0.1 and forwards everything to target (host:port). The target need not
+// exist yet: a connection that cannot be forwarded is closed.
 func StartProxy(target string) (*Proxy, error) {
 	p := &Proxy{target: target, port: newPort(0), links: make(map[*link]struct{})}
 	for attempt := 1; ; attempt++ {
@@ -49,30 +49,30 @@ func StartProxy(target string) (*Proxy, error) {
 // Addr returns host:port, the same for the proxy's whole life.
 func (p *Proxy) Addr() string { return p.port.addr() }
 
-// SetTarget sends new connections to another target, as when a name changes its address in a
-// failover. Open connections keep their target.
+// SetTarget sends new connections to another target, as when a name changes its address in a failover. Open connections
+// keep their target.
 func (p *Proxy) SetTarget(target string) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	p.target = target
 }
 
-// Cut is a dead server: all connections are closed, new ones refused.
+// Cut simulates a dead server: all connections are closed, and new connections are refused.
 func (p *Proxy) Cut() {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	p.cutLocked()
 }
 
-// SetDelay holds every reply back by d. Replies that come in while one is held back go on together after it, so that a
-// connection with one request at a time sees exactly d more, and a pipelined one at most 2d.
+// SetDelay delays every reply by d. Replies that arrive during a delay are forwarded together after it. A connection
+// with one request at a time is delayed by exactly d, and a pipelined connection by at most 2d.
 func (p *Proxy) SetDelay(d time.Duration) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	p.delay = d
 }
 
-// BlackHole is a broken network: connections are accepted, and nothing passes in either direction.
+// BlackHole simulates a broken network: connections are accepted, and nothing passes in either direction.
 func (p *Proxy) BlackHole(on bool) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -82,7 +82,7 @@ func (p *Proxy) BlackHole(on bool) {
 	}
 }
 
-// DropReplies is a lost reply: requests reach the target, which acts on them, and what it answers is swallowed.
+// DropReplies simulates lost replies: requests reach the target, which executes them, and its replies are swallowed.
 func (p *Proxy) DropReplies(on bool) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -92,7 +92,7 @@ func (p *Proxy) DropReplies(on bool) {
 	}
 }
 
-// Heal undoes every fault. It fails only if somebody else took the port while it was cut, or after Close.
+// Heal undoes every fault. It fails only if another process has taken the port while it was cut, or after Close.
 func (p *Proxy) Heal() error {
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -113,7 +113,7 @@ func (p *Proxy) Heal() error {
 	return nil
 }
 
-// Close ends the proxy and returns when all its connections are closed. It never fails; a second Close does nothing.
+// Close ends the proxy and returns when all of its connections are closed. It never fails. A second Close does nothing.
 func (p *Proxy) Close() error {
 	p.mu.Lock()
 	p.closed = true
@@ -133,7 +133,7 @@ func (p *Proxy) cutLocked() {
 	}
 }
 
-// dropLostLocked closes the connections that miss bytes.
+// dropLostLocked closes the connections with missing bytes.
 func (p *Proxy) dropLostLocked() {
 	for l := range p.links {
 		if l.lost {

@@ -8,18 +8,18 @@ import (
 	"time"
 )
 
-// link is a client's connection through a Proxy and the one to the target that belongs to it. Its fields are guarded by
-// the proxy's mutex, except those that never change.
+// link is a client's connection to a Proxy and the matching connection to the target. The proxy's mutex guards its
+// fields, except the fields that never change.
 type link struct {
 	client net.Conn
-	server net.Conn // nil until dialled
+	server net.Conn // nil until dialed
 	lost   bool     // some of its bytes were swallowed: no more replies pass
-	deaf   bool     // in a black hole: no more requests pass either
+	deaf   bool     // in a black hole: requests do not pass either
 	open   context.Context
 	close  context.CancelFunc
 }
 
-// serve passes bytes both ways until either side closes or a fault does.
+// serve forwards bytes both ways until either side or a fault closes the connection.
 func (p *Proxy) serve(from net.Listener, client net.Conn) {
 	l := p.admit(from, client)
 	if l == nil {
@@ -35,7 +35,7 @@ func (p *Proxy) serve(from net.Listener, client net.Conn) {
 	both.Wait()
 }
 
-// admit registers a connection, unless the proxy was cut since it was accepted.
+// admit registers a connection, unless the proxy was cut after it was accepted.
 func (p *Proxy) admit(from net.Listener, client net.Conn) *link {
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -49,7 +49,7 @@ func (p *Proxy) admit(from net.Listener, client net.Conn) *link {
 	return l
 }
 
-// dial connects a link to the target. In a black hole it swallows what the client sends until either gives up.
+// dial connects a link to the target. In a black hole it swallows the client's bytes until either side gives up.
 func (p *Proxy) dial(l *link) bool {
 	p.mu.Lock()
 	lost, target := l.lost, p.target
@@ -73,7 +73,7 @@ func (p *Proxy) dial(l *link) bool {
 	return true
 }
 
-// pump passes bytes one way.
+// pump forwards bytes in one direction.
 func (p *Proxy) pump(l *link, to, from net.Conn, replies bool) {
 	defer p.drop(l)
 	buffer := make([]byte, 32<<10)
@@ -90,8 +90,8 @@ func (p *Proxy) pump(l *link, to, from net.Conn, replies bool) {
 	}
 }
 
-// lets holds replies back as long as told and then says whether bytes may pass. Requests pass while replies are
-// dropped, those after the first lost reply too: the target acts on all that it is sent.
+// lets delays replies and then reports whether bytes can pass. Requests pass while replies are dropped, even after the
+// first lost reply, because the target executes everything that it receives.
 func (p *Proxy) lets(l *link, replies bool) bool {
 	p.mu.Lock()
 	delay := p.delay

@@ -73,7 +73,7 @@ func dialProxy(t *testing.T, p *Proxy) net.Conn {
 	return conn
 }
 
-// ask sends a line and returns the answer, waiting for it no longer than told.
+// ask sends a line and returns the reply. It waits for the reply at most patience.
 func ask(conn net.Conn, line string, patience time.Duration) (string, error) {
 	if err := conn.SetDeadline(time.Now().Add(patience)); err != nil {
 		return "", err
@@ -112,7 +112,7 @@ func mustBeClosed(t *testing.T, conn net.Conn) {
 	}
 }
 
-// "all connections are closed, new ones refused"
+// "all connections are closed, and new connections are refused"
 func TestProxyCut(t *testing.T) {
 	t.Parallel()
 	p := ProxyForTest(t, startLines(t).Addr().String())
@@ -158,7 +158,7 @@ func TestProxyBlackHole(t *testing.T) {
 	}
 }
 
-// "requests reach the target, which acts on them, and what it answers is swallowed"
+// "requests reach the target, which executes them, and its replies are swallowed"
 func TestProxyDropReplies(t *testing.T) {
 	t.Parallel()
 	target := startLines(t)
@@ -173,7 +173,7 @@ func TestProxyDropReplies(t *testing.T) {
 	mustAnswer(t, dialProxy(t, p), "after")
 }
 
-// missesBytes is true once the only connection has lost some.
+// missesBytes reports whether the only connection has lost bytes.
 func (p *Proxy) missesBytes() bool {
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -183,8 +183,8 @@ func (p *Proxy) missesBytes() bool {
 	return false
 }
 
-// A connection whose first reply was swallowed passes on the requests after it: a client that sends several before it
-// reads has all of them acted on, in whatever pieces they come.
+// A connection whose first reply was swallowed forwards later requests. If a client sends several requests before it
+// reads, the target executes all of them, in any fragmentation.
 func TestProxyDropRepliesPassesLaterRequests(t *testing.T) {
 	t.Parallel()
 	target := startLines(t)
@@ -245,7 +245,7 @@ func TestProxyWithoutTarget(t *testing.T) {
 	mustBeClosed(t, dialProxy(t, p))
 }
 
-// Through a proxy a server is as good as without: MariaDB speaks first, Redis second.
+// Servers work through a proxy as without it: MariaDB sends first, Redis second.
 func TestProxyBeforeServers(t *testing.T) {
 	t.Parallel()
 	EachSQL(t, testProxyBeforeServers)

@@ -11,23 +11,23 @@ import (
 	"strings"
 )
 
-// Redis is a running Redis server. It writes nothing to disk, even into a directory that was given: after Kill and
-// Restart it is empty, which is what losing an origin looks like.
+// Redis is a running server of any kind that speaks Redis' protocol. It writes nothing to disk, even into a given
+// directory. After Kill and Restart it is empty, like an origin that has lost its data.
 type Redis struct {
 	*Process
 	port *port
 }
 
-// StartRedis starts a server and returns when it answers. ctx bounds the start, not the server's life: end it with
+// StartRedis starts a server of a kind and returns when it answers. ctx bounds only the start. End the server with
 // Stop.
-func StartRedis(ctx context.Context, o Options) (*Redis, error) {
-	program, err := FindRedis()
+func StartRedis(ctx context.Context, kind RedisKind, o Options) (*Redis, error) {
+	program, err := FindRedis(ctx, kind)
 	if err != nil {
-		return nil, fmt.Errorf("start redis: %w", err)
+		return nil, fmt.Errorf("start %s: %w", kind, err)
 	}
-	p, err := newProcess("redis", o)
+	p, err := newProcess(string(kind), o)
 	if err != nil {
-		return nil, fmt.Errorf("start redis: %w", err)
+		return nil, fmt.Errorf("start %s: %w", kind, err)
 	}
 	r := &Redis{Process: p, port: newPort(o.Port)}
 	p.ports = []*port{r.port}
@@ -53,8 +53,8 @@ func (r *Redis) command(program string, args []string) func() *exec.Cmd {
 // Addr returns host:port.
 func (r *Redis) Addr() string { return r.port.addr() }
 
-// probe asks the server for its process id: another one may have taken the port first. One command over a plain
-// connection is all that is needed, so no client is.
+// probe checks the server's process ID, because another server can have taken the port first. It sends a single command
+// over a plain connection and needs no client.
 func (r *Redis) probe(ctx context.Context) error {
 	var dialer net.Dialer
 	conn, err := dialer.DialContext(ctx, "tcp", r.Addr())
@@ -76,5 +76,5 @@ func (r *Redis) probe(ctx context.Context) error {
 			return fmt.Errorf("the server on %s answers %q, not %q", r.Addr(), line, ours)
 		}
 	}
-	return fmt.Errorf("the server on %s did not say its process id: %w", r.Addr(), errors.Join(lines.Err()))
+	return fmt.Errorf("the server on %s did not return its process ID: %w", r.Addr(), errors.Join(lines.Err()))
 }

@@ -18,7 +18,7 @@ func redisClient(t *testing.T, addr string) *redis.Client {
 func TestRedisForgetsOnKill(t *testing.T) {
 	t.Parallel()
 	dir := t.TempDir()
-	r, err := StartRedis(t.Context(), Options{Dir: dir})
+	r, err := StartRedis(t.Context(), RedisKindOf(t), Options{Dir: dir})
 	must(t, err)
 	defer func() { must(t, r.Stop()) }()
 	addr := r.Addr()

@@ -16,28 +16,29 @@ import (
 
 const restateConfigName = "restate.toml"
 
-// Restate is a running Restate server: one node, provisioned. Everything it has acknowledged survives Kill and Restart.
+// Restate is a running Restate server: one provisioned node. Everything that it has acknowledged survives Kill and
+// Restart.
 type Restate struct {
 	*Process
 	ingress, admin, fabric *port
 }
 
-// RestateOptions say how a Restate server differs from the one that operators run, which is restate/server/restate.toml
-// of this repository.
+// RestateOptions are the differences to the configuration that operators use, restate/server/restate.toml of this
+// repository.
 type RestateOptions struct {
-	Options // but not Port: there are three
+	Options // but not Port, because there are three
 
-	// Ports on 127.0.0.1. 0 = a free one, which is then kept across restarts.
+	// Ports on 127.0.0.1. 0 means a free port, which stays the same across restarts.
 	IngressPort, AdminPort, FabricPort int
-	// ConfigFile replaces restate/server/restate.toml, which is looked for from the working directory upwards.
+	// ConfigFile replaces restate/server/restate.toml, which is searched from the working directory upwards.
 	ConfigFile string
-	// Env are settings of the form RESTATE_…=value, which come before those of the file. Those in the
-	// environment of this process do not reach the server.
+	// Env are settings of the form RESTATE_…=value, which override the file. RESTATE_ variables of this process do not
+	// reach the server.
 	Env []string
 }
 
-// StartRestate starts a server and returns when all its partitions answer. ctx bounds the start, not the server's life:
-// end it with Stop.
+// StartRestate starts a server and returns when all of its partitions answer. ctx bounds only the start. End the server
+// with Stop.
 func StartRestate(ctx context.Context, o RestateOptions) (*Restate, error) {
 	return startRestate(ctx, o, (*Restate).probe)
 }
@@ -75,13 +76,13 @@ func startRestate(ctx context.Context, o RestateOptions,
 	return r, nil
 }
 
-// IngressURL is where invocations come in: http://127.0.0.1:port.
+// IngressURL returns the address for invocations: http://127.0.0.1:port.
 func (r *Restate) IngressURL() string { return "http://" + r.ingress.addr() }
 
-// AdminURL is where deployments are registered and state is queried, and the server's own user interface.
+// AdminURL returns the address for registering deployments and querying state, and of the server's user interface.
 func (r *Restate) AdminURL() string { return "http://" + r.admin.addr() }
 
-// FabricURL is where nodes talk to one another and where the server's Prometheus metrics are, at /metrics.
+// FabricURL returns the address for connections between nodes, with the server's Prometheus metrics at /metrics.
 func (r *Restate) FabricURL() string { return "http://" + r.fabric.addr() }
 
 func restateConfig(given string) (string, error) {
@@ -99,7 +100,7 @@ func restateConfig(given string) (string, error) {
 	return path, err
 }
 
-// environment is ours without any setting of the server, then what differs from the file.
+// environment returns this process's environment without settings of the server, and adds the differences to the file.
 func (r *Restate) environment(o RestateOptions) []string {
 	var env []string
 	for _, v := range os.Environ() {
@@ -115,8 +116,8 @@ func (r *Restate) environment(o RestateOptions) []string {
 	)
 }
 
-// probe is stricter than the server's own health checks, which succeed while no partition has a leader and calls hang:
-// it queries all partitions. It asks on two ports of ours; no other server has both.
+// probe is stricter than the server's health checks, which succeed while no partition has a leader and calls hang: it
+// queries all partitions. It uses two of our ports, which no other server has together.
 func (r *Restate) probe(ctx context.Context) error {
 	if _, err := call(ctx, plainClient(), http.MethodGet, r.IngressURL()+"/restate/health", ""); err != nil {
 		return err
@@ -126,7 +127,7 @@ func (r *Restate) probe(ctx context.Context) error {
 	return err
 }
 
-// probeAlone asks for no more than one node of several can answer.
+// probeAlone checks only what a single node of several can answer.
 func (r *Restate) probeAlone(ctx context.Context) error {
 	_, err := call(ctx, plainClient(), http.MethodGet, r.AdminURL()+"/health", "")
 	return err
@@ -137,7 +138,7 @@ func plainClient() *http.Client {
 	return &http.Client{Transport: &http.Transport{DisableKeepAlives: true}}
 }
 
-// call returns the body of a 2xx answer; any other is an error.
+// call returns the body of a 2xx response. Any other response is an error.
 func call(ctx context.Context, client *http.Client, method, url, body string) ([]byte, error) {
 	req, err := http.NewRequestWithContext(ctx, method, url, bytes.NewReader([]byte(body)))
 	if err != nil {

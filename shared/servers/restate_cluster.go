@@ -20,17 +20,17 @@ const (
 	clusterProbeTimeout      = 5 * time.Second
 )
 
-// RestateCluster is three Restate servers that keep one another's data: restate/server/restate.cluster.toml of this
-// repository, with what differs from node to node as that folder's README.md says. Each node can be killed and
-// restarted by itself; two of the three must run for calls to be answered.
+// RestateCluster is three Restate servers that replicate each other's data. They use
+// restate/server/restate.cluster.toml of this repository, with the differences between nodes in that folder's
+// README.md. Each node can be killed and restarted separately; two of the three must run for calls to succeed.
 type RestateCluster struct {
-	// Nodes are the servers, by node id less one. Their own Restart returns when the process answers; Await, when the
-	// cluster does.
+	// Nodes are the servers; the index is the node ID less one. Their own Restart returns when the process answers; Await
+	// returns when the cluster answers.
 	Nodes []*Restate
 }
 
-// StartRestateCluster starts three servers and returns when each of them answers for all partitions. ctx bounds the
-// start, not the servers' life: end it with Stop.
+// StartRestateCluster starts three servers and returns when each of them answers for all partitions. ctx bounds only
+// the start. End the servers with Stop.
 func StartRestateCluster(ctx context.Context) (*RestateCluster, error) {
 	home, err := restateHome()
 	if err != nil {
@@ -51,7 +51,7 @@ func startRestateCluster(ctx context.Context, config string) (*RestateCluster, e
 	}
 	fabric := ports[:restateClusterNodes]
 	c := &RestateCluster{Nodes: make([]*Restate, restateClusterNodes)}
-	ctx, cancel := context.WithCancel(ctx) // none is ready without the others
+	ctx, cancel := context.WithCancel(ctx) // no node becomes ready without the others
 	defer cancel()
 	err = c.each(func(i int) error {
 		node, err := startRestate(ctx, RestateOptions{
@@ -74,7 +74,7 @@ func startRestateCluster(ctx context.Context, config string) (*RestateCluster, e
 	return c, nil
 }
 
-// clusterEnvironment is what differs from node to node.
+// clusterEnvironment returns the settings that differ from node to node.
 func clusterEnvironment(i int, fabric []int) []string {
 	addresses := make([]string, len(fabric))
 	for j, port := range fabric {
@@ -92,8 +92,8 @@ func clusterEnvironment(i int, fabric []int) []string {
 	return env
 }
 
-// Await returns when every node that runs answers for all partitions, whichever node leads them, and all three keep the
-// metadata.
+// Await returns when every running node answers for all partitions, independent of their leaders, and all three keep
+// the metadata.
 func (c *RestateCluster) Await(ctx context.Context) error {
 	ctx, cancel := context.WithTimeout(ctx, startTimeout)
 	defer cancel()
@@ -129,8 +129,8 @@ func (c *RestateCluster) probe(ctx context.Context) error {
 	})
 }
 
-// keepsMetadata: a cluster is provisioned with one keeper, which the others join. Until they have, its loss stops
-// everything.
+// keepsMetadata: a cluster is provisioned with one metadata server, which the others join. Until they have joined, the
+// loss of that server stops everything.
 func (r *Restate) keepsMetadata(ctx context.Context) error {
 	text, err := call(ctx, plainClient(), http.MethodGet, r.AdminURL()+"/cluster-health", "")
 	if err != nil {
@@ -150,7 +150,7 @@ func (r *Restate) keepsMetadata(ctx context.Context) error {
 	return nil
 }
 
-// Leads is how many partitions the server leads.
+// Leads returns the number of partitions that the server leads.
 func (r *Restate) Leads(ctx context.Context) (int, error) {
 	text, err := call(ctx, plainClient(), http.MethodGet, r.FabricURL()+"/metrics", "")
 	if err != nil {
@@ -162,7 +162,7 @@ func (r *Restate) Leads(ctx context.Context) (int, error) {
 			return strconv.Atoi(strings.TrimSpace(value))
 		}
 	}
-	return 0, errors.New("the server's metrics do not say how many partitions it leads")
+	return 0, errors.New("the server's metrics lack the number of partitions that it leads")
 }
 
 // Stop ends the servers that were started.
@@ -175,7 +175,7 @@ func (c *RestateCluster) Stop() error {
 	})
 }
 
-// each does something with all nodes at once.
+// each calls do for all nodes concurrently.
 func (c *RestateCluster) each(do func(i int) error) error {
 	errs := make([]error, len(c.Nodes))
 	var wg sync.WaitGroup
@@ -186,7 +186,7 @@ func (c *RestateCluster) each(do func(i int) error) error {
 	return errors.Join(errs...)
 }
 
-// distinctPorts are free ones; another process may be faster to take one.
+// distinctPorts returns n free ports. Another process can take a port first.
 func distinctPorts(n int) ([]int, error) {
 	var ports []int
 	for drawn := map[int]bool{}; len(ports) < n; {

@@ -13,8 +13,8 @@ import (
 	"github.com/weirhq/weir/shared/await"
 )
 
-// "Each node can be killed and restarted by itself": the other two answer for all partitions, take what is new, and the
-// one that comes back knows it.
+// "Each node can be killed and restarted separately": the other two answer for all partitions and accept changes, and
+// the restarted node has these changes.
 func TestRestateClusterSurvivesItsNodes(t *testing.T) {
 	t.Parallel()
 	c := RestateClusterForTest(t)
@@ -35,7 +35,7 @@ func TestRestateClusterSurvivesItsNodes(t *testing.T) {
 	}
 }
 
-// mostLed is the node that leads the most partitions, as soon as nodes say who does.
+// mostLed returns the node that leads the most partitions, as soon as nodes report leaders.
 func mostLed(t *testing.T, c *RestateCluster) (most int) {
 	t.Helper()
 	await.NoError(t, "a leader", func() error {
@@ -57,7 +57,7 @@ func mostLed(t *testing.T, c *RestateCluster) (most int) {
 	return most
 }
 
-// wantService: the node knows it, as soon as it has read the cluster's metadata again.
+// wantService waits until the node has a service, after it has read the cluster's metadata again.
 func wantService(t *testing.T, node *Restate, name string) {
 	t.Helper()
 	await.NoError(t, "the service "+name, func() error {
@@ -68,8 +68,8 @@ func wantService(t *testing.T, node *Restate, name string) {
 	})
 }
 
-// The cluster's file is the single node's, except for what makes a cluster, and every variable that tests set for a
-// node is in the runbook: what a person writes down is what is tested.
+// The cluster's file equals the single node's, except for the settings of a cluster. Every variable that tests set for
+// a node is in the runbook, so the tests use the documented configuration.
 func TestRestateClusterConfiguration(t *testing.T) {
 	t.Parallel()
 	home, err := restateHome()

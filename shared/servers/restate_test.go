@@ -22,7 +22,7 @@ func restateCall(t *testing.T, method, url, body string) string {
 	return string(answer)
 }
 
-// registerService registers a deployment that has one service; nobody will ever call it.
+// registerService registers a deployment with one service, which is never called.
 func registerService(t *testing.T, r *Restate, name string) {
 	t.Helper()
 	handler := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {
@@ -34,7 +34,7 @@ func registerService(t *testing.T, r *Restate, name string) {
 	restateCall(t, http.MethodPost, r.AdminURL()+"/deployments", fmt.Sprintf(`{"uri":%q,"use_http_11":true}`, handler.URL))
 }
 
-// "Everything it has acknowledged survives Kill and Restart": what was registered, and the cluster itself.
+// "Everything that it has acknowledged survives Kill and Restart": registered services, and the cluster itself.
 func TestRestateSurvivesKill(t *testing.T) {
 	t.Parallel()
 	r := RestateForTest(t)
@@ -98,11 +98,11 @@ func TestRestateStartsFromCopy(t *testing.T) {
 	}
 }
 
-// What an operator gets is what tests run: the file's settings reach the server, and only the named differences
+// Tests run the configuration of operators: the file's settings reach the server, and only the named differences
 // override them.
 func TestRestateRunsOperatorsConfiguration(t *testing.T) {
 	t.Setenv("RESTATE_CLUSTER_NAME", "somebody-elses")
-	t.Setenv("DO_NOT_TRACK", "") // the file alone must turn telemetry off
+	t.Setenv("DO_NOT_TRACK", "") // only the file must turn telemetry off
 	must(t, os.Unsetenv("DO_NOT_TRACK"))
 	program, err := FindRestate()
 	must(t, err)
@@ -135,7 +135,7 @@ func TestRestateRunsOperatorsConfiguration(t *testing.T) {
 	}
 }
 
-// One exact version, and installable from whichever registry npm is configured for.
+// The version is exact, and can be installed from any registry for which npm is configured.
 func TestRestatePin(t *testing.T) {
 	t.Parallel()
 	home, err := restateHome()

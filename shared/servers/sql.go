@@ -14,16 +14,16 @@ import (
 	"github.com/go-sql-driver/mysql"
 )
 
-// SQL is a running SQL server of one of the [Engines]. Its only account is root, without a password. Everything that
-// was committed survives Kill and Restart.
+// SQL is a running SQL server of an [Engine]. Its only account is root, without a password. Everything that was
+// committed survives Kill and Restart.
 type SQL struct {
 	*Process
 	Engine Engine
 	port   *port
 }
 
-// StartSQL starts a server and returns when it answers queries. ctx bounds the start, not the server's life: end it
-// with Stop. The first start of an engine on a machine takes some seconds longer (see template).
+// StartSQL starts a server and returns when it answers queries. ctx bounds only the start. End the server with Stop.
+// The first start of an engine on a machine takes some seconds longer (see template).
 func StartSQL(ctx context.Context, e Engine, o Options) (*SQL, error) {
 	engine, err := findSQL(ctx, e)
 	if err != nil {
@@ -53,8 +53,9 @@ func StartSQL(ctx context.Context, e Engine, o Options) (*SQL, error) {
 // Addr returns host:port.
 func (m *SQL) Addr() string { return m.port.addr() }
 
-// DSN returns the data source name of a database for the driver "mysql" of go-sql-driver. It names no charset, so text
-// is utf8mb4; times come as bytes; arguments travel within the statement (one round trip instead of three).
+// DSN returns the data source name of a database for the driver "mysql" of go-sql-driver. It has no charset, so text is
+// utf8mb4. Times are returned as bytes. Arguments are sent within the statement, which takes one round trip instead of
+// three.
 func (m *SQL) DSN(database string) string { return m.config(database).FormatDSN() }
 
 func (m *SQL) config(database string) *mysql.Config {
@@ -65,7 +66,7 @@ func (m *SQL) config(database string) *mysql.Config {
 	return c
 }
 
-// CreateDatabase makes an empty database of this name unless there is one already.
+// CreateDatabase makes an empty database with this name, unless it exists.
 func (m *SQL) CreateDatabase(ctx context.Context, name string) error {
 	err := m.exec(ctx, "CREATE DATABASE IF NOT EXISTS "+quoteName(name))
 	if err != nil {
@@ -74,7 +75,7 @@ func (m *SQL) CreateDatabase(ctx context.Context, name string) error {
 	return nil
 }
 
-// DropDatabase removes a database and all that is in it.
+// DropDatabase removes a database with its content.
 func (m *SQL) DropDatabase(ctx context.Context, name string) error {
 	if err := m.exec(ctx, "DROP DATABASE "+quoteName(name)); err != nil {
 		return fmt.Errorf("drop database %q: %w", name, err)
@@ -91,7 +92,7 @@ func (m *SQL) exec(ctx context.Context, statement string) error {
 	})
 }
 
-// probe asks which data the server on our port serves: another one may have taken the port first.
+// probe checks the data directory of the server on our port, because another server can have taken the port first.
 func (m *SQL) probe(ctx context.Context, data string) error {
 	return m.connected(func(db *sql.DB) error {
 		var served string
@@ -109,12 +110,12 @@ func (m *SQL) probe(ctx context.Context, data string) error {
 	})
 }
 
-// connected runs f with a connection pool of its own: the server's restarts would leave broken connections in a kept
-// one.
+// connected runs f with its own connection pool, because restarts of the server would leave broken connections in a
+// shared pool.
 func (m *SQL) connected(f func(*sql.DB) error) (err error) {
 	config := m.config("")
 	config.Timeout, config.ReadTimeout = time.Second, stopTimeout
-	config.Logger = &mysql.NopLogger{} // a server that is just starting resets connections
+	config.Logger = &mysql.NopLogger{} // a server that is starting resets connections
 	connector, err := mysql.NewConnector(config)
 	if err != nil {
 		return err

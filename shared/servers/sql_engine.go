@@ -14,16 +14,16 @@ import (
 // Engine is a kind of SQL server.
 type Engine string
 
-// What holds on one of them is not taken to hold on the other: tests run on both (see [EachSQL]).
+// A property of one engine may not hold for the other, so tests run on both (see [EachSQL]).
 const (
 	MariaDB Engine = "mariadb" // 10.6 or newer
 	MySQL   Engine = "mysql"   // 8.0.19 or newer
 )
 
-// Engines are all there are.
+// Engines returns all engines.
 func Engines() []Engine { return []Engine{MariaDB, MySQL} }
 
-// Title is the engine's name in text.
+// Title returns the engine's name in text.
 func (e Engine) Title() string {
 	if e == MySQL {
 		return "MySQL"
@@ -31,27 +31,28 @@ func (e Engine) Title() string {
 	return "MariaDB"
 }
 
-// installed is the program of an engine.
+// installed is an engine's program.
 type installed struct {
 	engine  Engine
 	program string
-	version string // what --version prints
+	version string // output of --version
 }
 
-// sqlPrograms are where each engine's server is looked for when no variable names it: on PATH, and then where
-// distributions put it. Some call MariaDB's mysqld as well, so that each program is asked what it is.
+// sqlPrograms are the places where each engine's server is searched if no variable names it: PATH, and the usual
+// directories of distributions. Some distributions call MariaDB's server mysqld as well, so the version of each program
+// is checked.
 var sqlPrograms = map[Engine]struct {
 	variable string
 	system   []string
-	aside    []string // beside the system's: where `make setup` puts what the system does not have
+	aside    []string // other places for programs that the system does not have
 }{
 	MariaDB: {variable: "MARIADB_SERVER_BIN", system: []string{"mariadbd", "/usr/sbin/mariadbd", "/usr/libexec/mariadbd"}},
 	MySQL: {variable: "MYSQL_SERVER_BIN", system: []string{"mysqld", "/usr/sbin/mysqld", "/usr/libexec/mysqld"},
 		aside: []string{"/opt/homebrew/opt/mysql@8.4/bin/mysqld", "/usr/local/opt/mysql@8.4/bin/mysqld"}},
 }
 
-// findSQL finds an engine's server: the one that MARIADB_SERVER_BIN or MYSQL_SERVER_BIN names, or the system's, or the
-// one that `make setup` keeps beside the templates (deploy/install/mysql.sh).
+// findSQL finds an engine's server: from MARIADB_SERVER_BIN or MYSQL_SERVER_BIN, in the system, or in the cache where
+// `make setup` stores it (deploy/install/aside.sh).
 func findSQL(ctx context.Context, e Engine) (installed, error) {
 	where := sqlPrograms[e]
 	if os.Getenv(where.variable) != "" {
@@ -76,7 +77,8 @@ func firstSQL(ctx context.Context, e Engine, programs []string) (installed, bool
 	return installed{}, false
 }
 
-// namedSQL is what a variable names: another engine's program there is an error, not a reason to look on.
+// namedSQL returns the program that a variable names. If it is another engine's program, namedSQL returns an error and
+// does not search further.
 func namedSQL(ctx context.Context, e Engine, variable string) (installed, error) {
 	program, err := find(string(e), variable, nil)
 	if err != nil {
@@ -89,8 +91,8 @@ func namedSQL(ctx context.Context, e Engine, variable string) (installed, error)
 	return found, err
 }
 
-// PreferredSQL is the engine of `make run`: MySQL where the system has it or MYSQL_SERVER_BIN names it, else MariaDB.
-// What `make setup` keeps for tests does not count.
+// PreferredSQL returns the engine of `make run`: MySQL if the system has it or MYSQL_SERVER_BIN names it, else MariaDB.
+// The programs that `make setup` stores for tests do not count.
 func PreferredSQL(ctx context.Context) Engine {
 	where := sqlPrograms[MySQL]
 	if _, ok := firstSQL(ctx, MySQL, where.system); ok || os.Getenv(where.variable) != "" {
@@ -99,7 +101,7 @@ func PreferredSQL(ctx context.Context) Engine {
 	return MariaDB
 }
 
-// askEngine asks a program, by its name or path, which engine it is.
+// askEngine determines the engine of a program, which is given by name or path.
 func askEngine(ctx context.Context, program string) (installed, error) {
 	path, err := exec.LookPath(program)
 	if err == nil {
@@ -119,13 +121,13 @@ func askEngine(ctx context.Context, program string) (installed, error) {
 	return found, nil
 }
 
-// serverArgs: what both engines know, and behind --loose what only one of them does.
+// serverArgs returns the arguments for both engines. Arguments of a single engine have the prefix --loose.
 func (e installed) serverArgs(data string, port int) []string {
 	args := append([]string{"--no-defaults"}, e.userArgs()...)
 	return append(args,
 		"--datadir="+data,
 		"--tmpdir="+filepath.Dir(data),
-		"--socket=mysqld.sock", // within datadir: a full path could be longer than a socket's name may be
+		"--socket=mysqld.sock", // within datadir, because a full path could be longer than a socket's name can be
 		"--pid-file=mysqld.pid",
 		"--bind-address=127.0.0.1",
 		"--port="+strconv.Itoa(port),
@@ -136,7 +138,7 @@ func (e installed) serverArgs(data string, port int) []string {
 		"--collation-server=utf8mb4_bin",
 		"--innodb-buffer-pool-size=64M",
 		"--innodb-flush-log-at-trx-commit=2", // a commit survives the process, not a power cut;
-		"--innodb-flush-method=nosync",       // so nothing has to wait for the disk
+		"--innodb-flush-method=nosync",       // so nothing waits for the disk
 		"--performance-schema=OFF",
 		"--loose-innodb-log-file-size=8M",      // MariaDB
 		"--loose-innodb-redo-log-capacity=32M", // MySQL
@@ -144,7 +146,7 @@ func (e installed) serverArgs(data string, port int) []string {
 	)
 }
 
-// userArgs: the servers refuse to run as root unless told to.
+// userArgs: the servers run as root only with this argument.
 func (e installed) userArgs() []string {
 	if os.Getuid() == 0 {
 		return []string{"--user=root"}
@@ -152,7 +154,7 @@ func (e installed) userArgs() []string {
 	return nil
 }
 
-// initialise makes a data directory with one account, root without a password, for TCP too.
+// initialise makes a data directory with a single account, root without a password, also for TCP.
 func (e installed) initialise(ctx context.Context, data string) error {
 	args := append([]string{"--no-defaults"}, e.userArgs()...)
 	args = append(args, "--datadir="+data, "--skip-name-resolve", "--innodb-buffer-pool-size=32M")
@@ -162,7 +164,7 @@ func (e installed) initialise(ctx context.Context, data string) error {
 	return e.initialiseMySQL(ctx, data, append(args, "--performance-schema=OFF", "--innodb-redo-log-capacity=32M"))
 }
 
-// run runs one of the engine's programs to its end.
+// run runs one of the engine's programs and waits for its end.
 func run(ctx context.Context, program string, args ...string) error {
 	out, err := exec.CommandContext(ctx, program, args...).CombinedOutput()
 	if err != nil {

@@ -9,7 +9,7 @@ import (
 	"testing"
 )
 
-// "as a subtest that has the engine's name": and the server that it gets is of that engine.
+// "as a subtest with the engine's name": the subtest's server has that engine.
 func TestEachSQLRunsOnBothEngines(t *testing.T) {
 	var ran []Engine
 	EachSQL(t, func(t *testing.T) {
@@ -55,30 +55,22 @@ func TestTurn(t *testing.T) {
 	}
 }
 
-// fakeSQL is a program that says it is of the given version.
-func fakeSQL(t *testing.T, path, version string) string {
-	t.Helper()
-	must(t, os.MkdirAll(filepath.Dir(path), 0o700))
-	must(t, os.WriteFile(path, []byte("#!/bin/sh\necho '"+version+"'\n"), 0o700))
-	return path
-}
-
 const (
 	saysMySQL   = "mysqld  Ver 9.7.4-2 for Linux on x86_64 ((Debian))"
 	saysMariaDB = "mysqld  Ver 10.11.19-MariaDB-deb12 for Linux on x86_64"
 )
 
-// "Some call MariaDB's mysqld as well, so that each program is asked what it is."
+// "Some distributions call MariaDB's server mysqld as well, so the version of each program is checked."
 func TestAnotherEnginesProgramIsNotTaken(t *testing.T) {
 	onlyPATH(t)
 	bin, cache := t.TempDir(), t.TempDir()
 	t.Setenv("PATH", bin)
 	t.Setenv("XDG_CACHE_HOME", cache)
 	t.Setenv("HOME", cache)
-	fakeSQL(t, filepath.Join(bin, "mysqld"), saysMariaDB)
+	fakeServer(t, filepath.Join(bin, "mysqld"), saysMariaDB)
 	dir, err := cacheDirectory()
 	must(t, err)
-	kept := fakeSQL(t, filepath.Join(dir, "mysql", "mysqld"), saysMySQL)
+	kept := fakeServer(t, filepath.Join(dir, "mysql", "mysqld"), saysMySQL)
 	if found, err := findSQL(t.Context(), MySQL); err != nil || found.program != kept {
 		t.Errorf("found %+v, %v; want the one that make setup keeps", found, err)
 	}
@@ -88,8 +80,8 @@ func TestAnotherEnginesProgramIsNotTaken(t *testing.T) {
 	}
 }
 
-// "MySQL where the system has it or MYSQL_SERVER_BIN names it, else MariaDB. What `make setup` keeps for tests does not
-// count."
+// "MySQL if the system has it or MYSQL_SERVER_BIN names it, else MariaDB. The programs that `make setup` stores for
+// tests do not count."
 func TestPreferredSQL(t *testing.T) {
 	onlyPATH(t)
 	bin, cache := t.TempDir(), t.TempDir()
@@ -99,9 +91,9 @@ func TestPreferredSQL(t *testing.T) {
 	t.Setenv("MYSQL_SERVER_BIN", "")
 	dir, err := cacheDirectory()
 	must(t, err)
-	fakeSQL(t, filepath.Join(dir, "mysql", "mysqld"), saysMySQL)
+	fakeServer(t, filepath.Join(dir, "mysql", "mysqld"), saysMySQL)
 	for version, want := range map[string]Engine{saysMariaDB: MariaDB, saysMySQL: MySQL} {
-		fakeSQL(t, filepath.Join(bin, "mysqld"), version)
+		fakeServer(t, filepath.Join(bin, "mysqld"), version)
 		if got := PreferredSQL(t.Context()); got != want {
 			t.Errorf("with %q on PATH: %s", version, got)
 		}

@@ -19,19 +19,19 @@ type tester[T any] interface {
 	Run(name string, f func(T)) bool
 }
 
-// EachSQL runs a test on each of the engines, as a subtest that has the engine's name:
+// EachSQL runs a test on each engine, as a subtest with the engine's name:
 //
 //	func TestRows(t *testing.T) { servers.EachSQL(t, testRows) }
 //
 //	func testRows(t *testing.T) {
 //		dsn := servers.SharedSQL(t).DatabaseForTest(t)
 //
-// Servers for tests know their engine by that name, and there are none outside of EachSQL and [TurnSQL]: so no test
-// runs on one engine alone by mistake.
+// Servers for tests find their engine in that name, and exist only within EachSQL and [TurnSQL]. So no test runs on
+// only one engine by mistake.
 func EachSQL[T tester[T]](t T, f func(T)) { onEngines(t, Engines(), f) }
 
-// TurnSQL runs a test on one of the engines, or on both, as WEIR_SQL_TURN says ("mariadb", "mysql", "both"; empty is
-// mariadb): for tests of whole systems, which take long and to which the engine matters little. `make test` lets the
+// TurnSQL runs a test on one engine or on both, according to WEIR_SQL_TURN ("mariadb", "mysql", "both"; empty means
+// mariadb). Use it for tests of whole systems, which take long and depend little on the engine. With `make test` the
 // engines take turns.
 func TurnSQL[T tester[T]](t T, f func(T)) {
 	t.Helper()
@@ -61,7 +61,7 @@ func onEngines[T tester[T]](t T, engines []Engine, f func(T)) {
 	}
 }
 
-// EngineOf is the engine that a test runs on, which EachSQL or TurnSQL has put into its name.
+// EngineOf returns the engine of a test, which EachSQL or TurnSQL has put into its name.
 func EngineOf(t testing.TB) Engine {
 	t.Helper()
 	e, err := engineOf(t.Name())
@@ -82,8 +82,8 @@ func engineOf(test string) (Engine, error) {
 	return "", fmt.Errorf("%s %w", test, errNoEngine)
 }
 
-// SQLForTest starts a server for one test, with further arguments, which ends with it. Tests that only need a database
-// of their own share one server: see SharedSQL.
+// SQLForTest starts a server for a test, with further arguments, and stops it when the test ends. Tests that need only
+// a database should share a server: see SharedSQL.
 func SQLForTest(t testing.TB, args ...string) *SQL {
 	t.Helper()
 	m, err := StartSQL(t.Context(), EngineOf(t), Options{Args: args})
@@ -94,15 +94,13 @@ func SQLForTest(t testing.TB, args ...string) *SQL {
 	return m
 }
 
-// DatabaseForTest makes an empty database for one test and returns its DSN. It is dropped with the test.
+// DatabaseForTest makes an empty database for a test and returns its DSN. It is dropped when the test ends.
 func (m *SQL) DatabaseForTest(t testing.TB) (dsn string) {
 	t.Helper()
 	// The test's name helps when looking into the server; the number is what makes it unique. At most 64 bytes.
 	words := strings.Trim(unusual.ReplaceAllString(strings.ToLower(t.Name()), "_"), "_")
 	name := fmt.Sprintf("t%d_%.40s", databases.Add(1), words)
-	if err := m.CreateDatabase(t.Context(), name); err != nil {
-		t.Fatal(err)
-	}
+	m.CreateForTest(t, name)
 	t.Cleanup(func() {
 		select {
 		case <-m.Exited(): // the test killed the server
@@ -115,15 +113,23 @@ func (m *SQL) DatabaseForTest(t testing.TB) (dsn string) {
 	return m.DSN(name)
 }
 
+// CreateForTest makes a database with a name on a server of the test's own, which drops it with all its data.
+func (m *SQL) CreateForTest(t testing.TB, name string) {
+	t.Helper()
+	if err := m.CreateDatabase(t.Context(), name); err != nil {
+		t.Fatal(err)
+	}
+}
+
 var (
 	unusual   = regexp.MustCompile(`[^a-z0-9]+`)
 	databases atomic.Int64
 )
 
-// shared are the servers of a test binary, each started by the first test that asks for one of its engine.
+// shared are the servers of a test binary. The first test that needs a server of an engine starts it.
 var shared struct {
 	mu       sync.Mutex
-	allowed  bool // by SQLMain or ShareSQL, which stop them
+	allowed  bool // set by SQLMain or ShareSQL, which stop the servers
 	servers  map[Engine]started[*SQL]
 	replicas map[Engine]started[*Replica]
 }
@@ -137,10 +143,10 @@ type started[S interface{ Stop() error }] struct {
 //
 //	func TestMain(m *testing.M) { servers.SQLMain(m) }
 //
-// With goleak, whose own TestMain does not return: goleak.VerifyTestMain(servers.ShareSQL(m)).
+// With goleak, whose TestMain does not return, use goleak.VerifyTestMain(servers.ShareSQL(m)).
 func SQLMain(m *testing.M) { os.Exit(ShareSQL(m).Run()) }
 
-// ShareSQL wraps a test run: the servers that its tests share are stopped when they are done.
+// ShareSQL wraps a test run, and stops the servers that its tests share when they are done.
 func ShareSQL(m *testing.M) interface{ Run() int } { return sharing{m} }
 
 type sharing struct{ m *testing.M }
@@ -171,9 +177,8 @@ func stopAll[S interface{ Stop() error }](all map[Engine]started[S]) error {
 	return errors.Join(errs...)
 }
 
-// SharedSQL returns the server of the test's engine that all tests of this binary share; the first call starts it.
-// Tests must not Kill it and keep to databases of their own (DatabaseForTest). It needs SQLMain or ShareSQL in
-// TestMain.
+// SharedSQL returns the server of the test's engine that all tests of this binary share. The first call starts it.
+// Tests must not Kill it and must use their own databases (DatabaseForTest). It needs SQLMain or ShareSQL in TestMain.
 func SharedSQL(t testing.TB) *SQL {
 	t.Helper()
 	return sharedOf(t, shared.servers, func(e Engine) (*SQL, error) {

@@ -5,9 +5,9 @@ import (
 	"strings"
 )
 
-// Numbers is a derived table, for a FROM, of the whole numbers from first to last in its column seq. MariaDB has tables
-// of such names; MySQL has not, and both stop a recursive query after a thousand rows unless the session says
-// otherwise. So it is a join of digits.
+// Numbers returns a derived table for a FROM clause, with the whole numbers from first to last in its column seq.
+// MariaDB has tables for this; MySQL does not, and both stop a recursive query after a thousand rows unless the session
+// has another limit. So it is a join of digits.
 func Numbers(first, last int) string {
 	const digit = "(SELECT 0 AS n UNION ALL SELECT 1 UNION ALL SELECT 2 UNION ALL SELECT 3 UNION ALL SELECT 4" +
 		" UNION ALL SELECT 5 UNION ALL SELECT 6 UNION ALL SELECT 7 UNION ALL SELECT 8 UNION ALL SELECT 9)"

@@ -10,8 +10,8 @@ import (
 	"github.com/go-sql-driver/mysql"
 )
 
-// Replica is a running replica of another server of the same engine, on which nothing but replication may write. It
-// applies what its primary commits at once, unless it is held.
+// Replica is a running replica of another server of the same engine. Only replication can write on it. It applies the
+// primary's commits immediately, unless it is held.
 type Replica struct {
 	*SQL
 	Primary *SQL
@@ -66,13 +66,13 @@ func (r *Replica) Of(dsn string) (string, error) {
 	return config.FormatDSN(), nil
 }
 
-// Hold keeps the replica from applying what it receives.
+// Hold prevents the replica from applying the changes that it receives.
 func (r *Replica) Hold(ctx context.Context) error { return r.exec(ctx, "STOP REPLICA SQL_THREAD") }
 
-// Release lets a replica that is held go on.
+// Release continues a replica that is held.
 func (r *Replica) Release(ctx context.Context) error { return r.exec(ctx, "START REPLICA SQL_THREAD") }
 
-// CatchUp returns when the replica has applied everything that the primary had committed when it was called. It must
+// CatchUp returns when the replica has applied everything that the primary had committed at the call. The replica must
 // not be held.
 func (r *Replica) CatchUp(ctx context.Context) error {
 	committed, wait := "SELECT @@GLOBAL.gtid_binlog_pos", "SELECT MASTER_GTID_WAIT(?, 60)"
@@ -82,7 +82,7 @@ func (r *Replica) CatchUp(ctx context.Context) error {
 	var position string
 	ask := func(db *sql.DB) error { return db.QueryRowContext(ctx, committed).Scan(&position) }
 	if err := r.Primary.connected(ask); err != nil {
-		return fmt.Errorf("ask the primary how far it is: %w", err)
+		return fmt.Errorf("read the primary's position: %w", err)
 	}
 	var late int
 	err := r.connected(func(db *sql.DB) error { return db.QueryRowContext(ctx, wait, position).Scan(&late) })
@@ -95,8 +95,8 @@ func (r *Replica) CatchUp(ctx context.Context) error {
 	return nil
 }
 
-// SharedReplica returns the replica of the test's engine that all tests of this binary share, as SharedSQL does a
-// server. One that a test holds it also releases; two that hold it must not run at once.
+// SharedReplica returns the replica of the test's engine that all tests of this binary share, as SharedSQL does for a
+// server. A test that holds it must release it, and two such tests must not run concurrently.
 func SharedReplica(t testing.TB) *Replica {
 	t.Helper()
 	return sharedOf(t, shared.replicas, func(e Engine) (*Replica, error) { return StartReplica(context.Background(), e) })

@@ -5,7 +5,7 @@ import (
 	"testing"
 )
 
-// "It applies what its primary commits at once, unless it is held", and nothing else may write there.
+// "It applies the primary's commits immediately, unless it is held", and other writes fail.
 func TestReplica(t *testing.T) {
 	t.Parallel()
 	EachSQL(t, testReplica)

@@ -12,8 +12,8 @@ import (
 	"time"
 )
 
-// prepare makes sure that data holds an initialised data directory: the one that is there, or a copy of the template.
-// Initialising takes MariaDB half a second and MySQL seven; copying 26 or 96 MB takes a few milliseconds.
+// prepare makes sure that data has an initialized data directory: the existing directory, or a copy of the template.
+// Initialization takes MariaDB half a second and MySQL seven seconds; copying 26 or 96 MB takes a few milliseconds.
 func (e installed) prepare(ctx context.Context, data string) error {
 	if _, err := os.Stat(data); err == nil {
 		return nil
@@ -22,7 +22,7 @@ func (e installed) prepare(ctx context.Context, data string) error {
 	if err != nil {
 		return fmt.Errorf("prepare the data directory of %s: %w", e.engine, err)
 	}
-	// By way of another name: half a copy must not pass for data at the next start.
+	// Under another name first, because half a copy must not be mistaken for data at the next start.
 	unfinished := data + ".new"
 	err = errors.Join(os.RemoveAll(unfinished), os.Mkdir(unfinished, 0o700))
 	if err == nil {
@@ -37,8 +37,8 @@ func (e installed) prepare(ctx context.Context, data string) error {
 	return nil
 }
 
-// template returns a freshly initialised data directory that no server writes to. There is one for each user and server
-// version; whichever process needs it first makes it, the others wait.
+// template returns a freshly initialized data directory that no server writes to. Each user and server version has a
+// template. The first process that needs it makes it, and the others wait.
 func (e installed) template(ctx context.Context) (string, error) {
 	cache, err := cacheDirectory()
 	if err != nil {
@@ -52,11 +52,11 @@ func (e installed) template(ctx context.Context) (string, error) {
 	if err != nil {
 		return "", err
 	}
-	defer func() { _ = lock.Close() }() // closing is what unlocks
+	defer func() { _ = lock.Close() }() // closing it unlocks it
 	if _, err := os.Stat(template); err == nil {
 		return template, nil
 	}
-	unfinished := template + ".new" // of one who was killed, if it exists: we hold the lock
+	unfinished := template + ".new" // left by a process that was killed, because we hold the lock
 	if err := os.RemoveAll(unfinished); err != nil {
 		return "", err
 	}
@@ -68,14 +68,14 @@ func (e installed) template(ctx context.Context) (string, error) {
 	return template, os.Rename(unfinished, template)
 }
 
-// templateName differs whenever what initialise makes could differ.
+// templateName returns a different name whenever the result of initialise can differ.
 func (e installed) templateName() string {
 	sum := sha256.Sum256([]byte(e.program + "\n" + e.version))
 	return fmt.Sprintf("%s-template-2-%x", e.engine, sum[:8])
 }
 
-// cacheDirectory is the user's, or where there is none to write to (a build without a home) one below the temporary
-// directory.
+// cacheDirectory returns the user's cache directory, or a directory below the temporary directory if the user's is not
+// writable (for example in a build without a home).
 func cacheDirectory() (string, error) {
 	if base, err := os.UserCacheDir(); err == nil {
 		dir := filepath.Join(base, "weir", "servers")
@@ -97,7 +97,7 @@ func cacheDirectory() (string, error) {
 	return dir, nil
 }
 
-// waitLock is tryLock until it succeeds or ctx ends.
+// waitLock calls tryLock until it succeeds or ctx ends.
 func waitLock(ctx context.Context, path string) (*os.File, error) {
 	tick := time.NewTicker(20 * time.Millisecond)
 	defer tick.Stop()

@@ -116,7 +116,7 @@ func testSQLDSN(t *testing.T) {
 	if config.ParseTime || !config.InterpolateParams {
 		t.Errorf("DSN %s: want times as bytes and arguments within the statement", m.DSN("weir"))
 	}
-	// What the product's tables rely on, and would not get from MariaDB's own defaults.
+	// Settings that the product's tables rely on, and that differ from MariaDB's defaults.
 	for variable, want := range map[string]string{"character_set_server": "utf8mb4", "collation_server": "utf8mb4_bin", "log_bin": "0"} {
 		var got string
 		must(t, openDB(t, m.DSN("")).QueryRowContext(t.Context(), "SELECT @@"+variable).Scan(&got))
@@ -126,7 +126,7 @@ func testSQLDSN(t *testing.T) {
 	}
 }
 
-// "makes an empty database for one test … It is dropped with the test."
+// "makes an empty database for a test … It is dropped when the test ends."
 func TestDatabaseForTest(t *testing.T) {
 	t.Parallel()
 	EachSQL(t, testDatabaseForTest)

@@ -1,5 +1,5 @@
-// Package settings is the document of all that operators set for a fleet: namespaces, overrides and
-// tuning, as YAML or JSON. weirctl exports and applies it, and a node without MySQL and Redis runs by it:
+// Package settings has the document of all settings of a fleet: namespaces, overrides and tuning, as YAML or JSON.
+// weirctl exports and applies it, and a node without MySQL and Redis runs by it:
 //
 //	kind: weir-settings
 //	version: 1
@@ -8,12 +8,13 @@
 //	  "eu": {floor: 0.2, …}
 //	namespaces:
 //	  - {workspace: "acme", namespace: "api", mode: exact, outage: open, node_share: flush, shadow: true}
+//	  - {workspace: "acme", namespace: "login", window: precise}
 //	  - {workspace: "acme", namespace: "ai", mode: estimate, estimate: "{\"preset\":\"posthog\"}"}
 //	overrides:
 //	  - {workspace: "acme", namespace: "api", pattern: "user_*", limit: 100, duration_ms: 60000, shadow: true}
 //
-// Parse is strict: a field that is unknown, there twice or out of its bounds is an error that names its
-// place. Resets of keys are events, not settings, and are not part of it.
+// Parse is strict: a field that is unknown, there twice or out of its bounds is an error that names its place. Resets
+// of keys are events, not settings, and are not part of it.
 package settings
 
 import (
@@ -28,7 +29,7 @@ import (
 // ErrInvalid is wrapped by every error about a document. The message names each place and its bound.
 var ErrInvalid = errors.New("settings document")
 
-// The head of every document.
+// The beginning of every document.
 const (
 	Kind    = "weir-settings"
 	Version = 1
@@ -42,7 +43,7 @@ const (
 	RegionsMax    = 1_000
 )
 
-// Document is what is set for a fleet. A namespace or an override that is not in it is not set.
+// Document holds the settings of a fleet. A namespace or an override that is not in it has no settings.
 type Document struct {
 	Tuning       *tuning.Tuning // of the fleet; nil: the default
 	RegionTuning map[string]tuning.Tuning
@@ -50,32 +51,34 @@ type Document struct {
 	Overrides    []Override
 }
 
-// Namespace is what is set for a namespace. In a document all but the names may be left out.
+// Namespace holds the settings of a namespace. In a document all but the names may be left out.
 type Namespace struct {
 	Workspace, Namespace string
 	Shadow               bool   // lets denied requests pass
 	Mode                 string // exact (default) or estimate
 	Outage               string // local (default), open or closed
-	NodeShare            string // flush (default) or wait
+	NodeShare            string // wait (default) or flush
+	Window               string // cells (default) or precise, which the estimate mode does not take
 	Estimate             string // JSON: settings of the estimate mode; empty for their defaults
 }
 
-// Override is the limit of an identifier, or of all that a pattern with '*' matches. In a document all
-// but the names and the limit may be left out.
+// Override is the limit of an identifier, or of all identifiers that a network or a pattern with '*' matches. In a
+// document all but the names and the limit may be left out.
 type Override struct {
 	Workspace, Namespace, Pattern string
 	Limit                         int64 // 0 blocks
 	DurationMs                    int64 // 0 keeps the request's
-	Candidate                     int64 // judged beside Limit, and decides nothing; 0 for none
+	Candidate                     int64 // evaluated in addition to Limit, without an effect on decisions; 0 for none
 	Shadow                        bool  // lets denied requests pass
 }
 
-// DefaultNamespace is a namespace without settings.
+// DefaultNamespace returns a namespace without settings.
 func DefaultNamespace(workspace, namespace string) Namespace {
-	return Namespace{Workspace: workspace, Namespace: namespace, Mode: "exact", Outage: "local", NodeShare: "flush"}
+	return Namespace{Workspace: workspace, Namespace: namespace, Mode: "exact", Outage: "local", NodeShare: "wait",
+		Window: windowCells}
 }
 
-// IsDefault is true of a namespace that decides as one without settings does.
+// IsDefault reports whether n decides like a namespace without settings.
 func (n Namespace) IsDefault() bool { return n == DefaultNamespace(n.Workspace, n.Namespace) }
 
 // CompareNamespaces orders by workspace and namespace.
@@ -89,7 +92,7 @@ func CompareOverrides(a, b Override) int {
 		cmp.Compare(a.Pattern, b.Pattern))
 }
 
-// TuningOf is the tuning of a region: its own, or the fleet's, or the default.
+// TuningOf returns the tuning of a region: its own, or the fleet's, or the default.
 func (d *Document) TuningOf(region string) tuning.Tuning {
 	if own, ok := d.RegionTuning[region]; ok {
 		return own
@@ -100,10 +103,10 @@ func (d *Document) TuningOf(region string) tuning.Tuning {
 	return tuning.Default()
 }
 
-// SameTuning is true of documents that tune all regions alike.
+// SameTuning reports whether both documents tune all regions alike.
 func (d *Document) SameTuning(other *Document) bool {
 	return d.TuningOf("") == other.TuningOf("") && maps.Equal(d.RegionTuning, other.RegionTuning)
 }
 
-// regions are the names in RegionTuning, sorted.
+// regions returns the names in RegionTuning, sorted.
 func (d *Document) regions() []string { return slices.Sorted(maps.Keys(d.RegionTuning)) }

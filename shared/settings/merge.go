@@ -6,13 +6,14 @@ import (
 	"github.com/weirhq/weir/shared/tuning"
 )
 
-// Part is a document that is one of several, with the name that errors call it by.
+// Part is one of several documents, with its name in errors.
 type Part struct {
 	Name string
 	*Document
 }
 
-// Merge puts documents together. What is set in two of them is an error that names both, even if they agree.
+// Merge puts documents together. An item that is set in two of them is an error that names both documents, even if they
+// agree.
 func Merge(parts []Part) (*Document, error) {
 	m := merger{of: make(map[string]string)}
 	for _, p := range parts {
@@ -30,7 +31,7 @@ func Merge(parts []Part) (*Document, error) {
 type merger struct {
 	problems
 	all Document
-	of  map[string]string // which document something is set in
+	of  map[string]string // the document in which an item is set
 }
 
 func (m *merger) take(p Part) {
@@ -57,7 +58,7 @@ func (m *merger) take(p Part) {
 	}
 }
 
-// first tells whether something is set for the first time.
+// first reports whether an item is set for the first time.
 func (m *merger) first(p Part, what string) bool {
 	if earlier, twice := m.of[what]; twice {
 		if len(m.listed) >= problemsMax {

@@ -11,8 +11,8 @@ import (
 	"github.com/weirhq/weir/shared/tuning"
 )
 
-// YAML writes a document for people: sorted, an item a line, so that what differs between two of them is
-// seen line by line. It is an error if Parse would refuse what it writes.
+// YAML writes a document for people: sorted, an item a line, so that a line-by-line comparison shows the differences of
+// two documents. It returns an error if Parse would reject the text.
 func (d *Document) YAML() ([]byte, error) { return d.print(yamlForm) }
 
 // JSON writes the same for programs.
@@ -25,7 +25,7 @@ const (
 	jsonForm
 )
 
-// member is a name and its value as JSON has it, which YAML reads too.
+// member is a name and its value in JSON, which YAML reads too.
 type member struct {
 	name  string
 	value []byte
@@ -89,6 +89,9 @@ func (n Namespace) members() []member {
 		quoted("workspace", n.Workspace), quoted("namespace", n.Namespace),
 		quoted("mode", n.Mode), quoted("outage", n.Outage), quoted("node_share", n.NodeShare),
 	}
+	if n.Window != windowCells { // left out, so that builds without the field read documents that do not use it
+		m = append(m, quoted("window", n.Window))
+	}
 	if n.Shadow {
 		m = append(m, member{"shadow", []byte("true")})
 	}
@@ -115,7 +118,7 @@ func (o Override) members() []member {
 	return m
 }
 
-// tuningMembers are the fields of a tuning's document.
+// tuningMembers returns the fields of a tuning's document.
 func tuningMembers(t tuning.Tuning) (members []member, err error) {
 	text, err := t.Document()
 	if err != nil {
@@ -143,7 +146,7 @@ type writer struct {
 	b    bytes.Buffer
 }
 
-// top begins a field of the document; text is quoted if it has to be.
+// top begins a field of the document. It quotes text if necessary.
 func (w *writer) top(name string, value []byte, isText bool) {
 	w.head(name)
 	w.b.WriteByte(' ')
@@ -199,7 +202,7 @@ func (w *writer) mapping(name string, members []member) {
 	}
 }
 
-// flow is a mapping in one line.
+// flow writes a mapping in a single line.
 func (w *writer) flow(members []member) (line []byte) {
 	line = append(line, '{')
 	for i, m := range members {
@@ -224,8 +227,8 @@ func (w *writer) end() []byte {
 	return w.b.Bytes()
 }
 
-// appendQuoted is a text in the quotes that JSON and YAML share. What YAML does not take for printable, or
-// for a break of lines, is escaped.
+// appendQuoted writes a text in the quotes that JSON and YAML share. It escapes characters that YAML takes for
+// unprintable or for line breaks.
 func appendQuoted(b []byte, s string) []byte {
 	b = append(b, '"')
 	for _, r := range s {

@@ -9,8 +9,8 @@ import (
 	"github.com/weirhq/weir/shared/tuning"
 )
 
-// Parse reads a document strictly, as JSON if it begins with a brace, else as YAML. The error has a line
-// for each of the first few problems.
+// Parse reads a document strictly: as JSON if it begins with a brace, and otherwise as YAML. The error has a line for
+// each of the first few problems.
 func Parse(text []byte) (*Document, error) {
 	if len(text) > BytesMax {
 		return nil, fmt.Errorf("%w: it is %d bytes long (at most %d)", ErrInvalid, len(text), BytesMax)
@@ -33,7 +33,7 @@ func Parse(text []byte) (*Document, error) {
 	return &r.read, nil
 }
 
-// reader turns a tree into a document.
+// reader converts a tree into a document.
 type reader struct {
 	problems
 	lines
@@ -62,7 +62,7 @@ func (r *reader) namespace(item *yaml.Node, at place) {
 	r.lines.namespaces = append(r.lines.namespaces, at.line)
 	r.fields(item, at, []string{"workspace", "namespace"}, map[string]any{
 		"workspace": &n.Workspace, "namespace": &n.Namespace, "shadow": &n.Shadow, "mode": &n.Mode, "outage": &n.Outage,
-		"node_share": &n.NodeShare, "estimate": &n.Estimate,
+		"node_share": &n.NodeShare, "window": &n.Window, "estimate": &n.Estimate,
 	})
 	r.read.Namespaces = append(r.read.Namespaces, n)
 }
@@ -101,7 +101,7 @@ func (r *reader) regionTuning(n *yaml.Node, at place) {
 	}
 }
 
-// tuning is nil where there is a problem.
+// tuning reads a tuning. It returns nil if there is a problem.
 func (r *reader) tuning(n *yaml.Node, at place) *tuning.Tuning {
 	text, err := asJSON(nil, n)
 	if err == nil {

@@ -17,15 +17,16 @@ import (
 
 const head = "kind: weir-settings\nversion: 1\n"
 
-// A document is for people: one line an item, in an order of its own. Both forms say the same.
+// A document is for people: a line for each item, in a fixed order. Both forms have the same content.
 func TestADocumentInBothForms(t *testing.T) {
 	fleet, eu := tuning.Default(), tuning.Default()
 	eu.Floor = 0.2
 	d := Document{
 		Tuning: &fleet, RegionTuning: map[string]tuning.Tuning{"eu": eu},
 		Namespaces: []Namespace{
-			{Workspace: "acme", Namespace: "ai", Mode: "estimate", Outage: "local", NodeShare: "wait", Estimate: `{"preset":"posthog"}`},
-			{Workspace: "acme", Namespace: "007", Mode: "exact", Outage: "open", NodeShare: "flush", Shadow: true},
+			{Workspace: "acme", Namespace: "ai", Mode: "estimate", Outage: "local", NodeShare: "wait", Window: "cells", Estimate: `{"preset":"posthog"}`},
+			{Workspace: "acme", Namespace: "007", Mode: "exact", Outage: "open", NodeShare: "flush", Window: "cells", Shadow: true},
+			{Workspace: "acme", Namespace: "login", Mode: "exact", Outage: "closed", NodeShare: "wait", Window: "precise", Shadow: true},
 		},
 		Overrides: []Override{
 			{Workspace: "acme", Namespace: "api", Pattern: "user_*", Limit: 100, DurationMs: 60_000, Candidate: 60, Shadow: true},
@@ -39,6 +40,7 @@ region_tuning:
 namespaces:
   - {workspace: "acme", namespace: "007", mode: "exact", outage: "open", node_share: "flush", shadow: true}
   - {workspace: "acme", namespace: "ai", mode: "estimate", outage: "local", node_share: "wait", estimate: "{\"preset\":\"posthog\"}"}
+  - {workspace: "acme", namespace: "login", mode: "exact", outage: "closed", node_share: "wait", window: "precise", shadow: true}
 overrides:
   - {workspace: "acme", namespace: "api", pattern: "abuser", limit: 0}
   - {workspace: "acme", namespace: "api", pattern: "user_*", limit: 100, duration_ms: 60000, candidate: 60, shadow: true}
@@ -52,7 +54,8 @@ overrides:
   },
   "namespaces": [
     {"workspace": "acme", "namespace": "007", "mode": "exact", "outage": "open", "node_share": "flush", "shadow": true},
-    {"workspace": "acme", "namespace": "ai", "mode": "estimate", "outage": "local", "node_share": "wait", "estimate": "{\"preset\":\"posthog\"}"}
+    {"workspace": "acme", "namespace": "ai", "mode": "estimate", "outage": "local", "node_share": "wait", "estimate": "{\"preset\":\"posthog\"}"},
+    {"workspace": "acme", "namespace": "login", "mode": "exact", "outage": "closed", "node_share": "wait", "window": "precise", "shadow": true}
   ],
   "overrides": [
     {"workspace": "acme", "namespace": "api", "pattern": "abuser", "limit": 0},
@@ -81,7 +84,7 @@ func sorted(d Document) Document {
 	return d
 }
 
-// What people write by hand: blocks, comments, names that YAML has other ideas about, and defaults.
+// Documents written by hand: blocks, comments, names that YAML takes for other values, and defaults.
 func TestADocumentByHand(t *testing.T) {
 	read, err := Parse([]byte(`# of the lab
 kind: weir-settings
@@ -106,7 +109,7 @@ tuning:
 	if err != nil {
 		t.Fatal(err)
 	}
-	want := Namespace{Workspace: "acme", Namespace: "on", Mode: "exact", Outage: "closed", NodeShare: "flush"}
+	want := Namespace{Workspace: "acme", Namespace: "on", Mode: "exact", Outage: "closed", NodeShare: "wait", Window: "cells"}
 	if len(read.Namespaces) != 1 || read.Namespaces[0] != want {
 		t.Errorf("%+v", read.Namespaces)
 	}
@@ -164,12 +167,16 @@ func TestErrorsNameThePlace(t *testing.T) {
 		item(", limit: 1, candidate: -5"):       "line 5: overrides[1].candidate is -5 (0 to 9007199254740991; 0 for none)",
 		item(", limit: 1, shadow: yes"):         `line 5: overrides[1].shadow is "yes", want true or false`,
 		strings.Replace(item(", limit: 1"), "pattern: d", "pattern: c", 1):                            "line 5: overrides[1] repeats overrides[0]",
+		strings.Replace(item(", limit: 1"), "pattern: d", "pattern: 10.0.0.1/8", 1):                   `line 5: overrides[1].pattern is "10.0.0.1/8" (this network is written "10.0.0.0/8")`,
 		strings.Replace(item(", limit: 1"), "pattern: d", `pattern: "`+strings.Repeat("*", 9)+`"`, 1): "overrides[1].pattern has 9 '*' (0 to 8)",
 		strings.Replace(item(", limit: 1"), "pattern: d", "pattern: ~", 1):                            "line 5: overrides[1].pattern is not a text",
 		strings.Replace(item(", limit: 1"), "pattern: d", "pattern: "+strings.Repeat("d", 256), 1):    "overrides[1].pattern is 256 bytes long (1 to 255)",
 		space(", mode: fast"):                       `line 4: namespaces[0].mode is "fast" (exact, estimate)`,
 		space(", outage: no"):                       `namespaces[0].outage is "no" (local, open, closed)`,
-		space(", node_share: ''"):                   `namespaces[0].node_share is "" (flush, wait)`,
+		space(", node_share: ''"):                   `namespaces[0].node_share is "" (wait, flush)`,
+		space(", window: sliding"):                  `namespaces[0].window is "sliding" (cells, precise)`,
+		space(", window: ''"):                       `namespaces[0].window is "" (cells, precise)`,
+		space(", window: precise, mode: estimate"):  `line 4: namespaces[0].window is "precise" and mode is "estimate" (a precise window takes mode exact)`,
 		space(", estimate: '{\"flor\":1}'"):         `namespaces[0].estimate is refused: estimate: json: unknown field "flor"`,
 		space("}\n  - {workspace: a, namespace: b"): "line 5: namespaces[1] repeats namespaces[0]",
 		space(", mode: estimate, estimate: '{\"drain\":\"leaky\"}'") + "overrides: [{workspace: a, namespace: b, pattern: c, limit: 1, candidate: 2}]": "line 5: overrides[0].candidate is 2 (0 in a namespace that estimates with a leaky drain",
@@ -192,7 +199,7 @@ func TestErrorsNameThePlace(t *testing.T) {
 	}
 }
 
-// Of many problems the first are told, and how many more there are.
+// Of many problems the first are listed, with the number of the others.
 func TestManyProblemsAreCounted(t *testing.T) {
 	_, err := Parse([]byte(head + "overrides: [" + strings.Repeat("1,", 14) + "1]"))
 	if lines := strings.Split(err.Error(), "\n"); len(lines) != problemsMax+1 || !strings.HasSuffix(lines[problemsMax], "and 5 more") {
@@ -200,7 +207,7 @@ func TestManyProblemsAreCounted(t *testing.T) {
 	}
 }
 
-// What Parse would refuse is not written.
+// Documents that Parse would reject are not written.
 func TestNothingInvalidIsWritten(t *testing.T) {
 	d := Document{Overrides: []Override{{Workspace: "a", Namespace: "b", Pattern: "c", Limit: -1}}}
 	if _, err := d.YAML(); !errors.Is(err, ErrInvalid) || !strings.Contains(err.Error(), "overrides[0].limit is -1") {
@@ -230,7 +237,7 @@ func TestRoundTrip(t *testing.T) {
 	})
 }
 
-// documents draws valid ones, sorted.
+// documents draws valid documents, sorted.
 func documents() *rapid.Generator[Document] {
 	name := rapid.StringMatching(`[^\s].{0,20}`).Filter(func(s string) bool { return strings.TrimSpace(s) != "" && len(s) <= 48 })
 	return rapid.Custom(func(t *rapid.T) (d Document) {
@@ -244,13 +251,18 @@ func documents() *rapid.Generator[Document] {
 			d.RegionTuning = regions
 		}
 		namespaces := rapid.Custom(func(t *rapid.T) Namespace {
-			return Namespace{
+			n := Namespace{
 				Workspace: name.Draw(t, "workspace"), Namespace: name.Draw(t, "namespace"), Shadow: rapid.Bool().Draw(t, "shadow"),
 				Mode:   rapid.SampledFrom([]string{"exact", "estimate"}).Draw(t, "mode"),
 				Outage: rapid.SampledFrom([]string{"local", "open", "closed"}).Draw(t, "outage"), NodeShare: rapid.SampledFrom([]string{"flush", "wait"}).Draw(t, "node_share"),
 				Estimate: rapid.SampledFrom([]string{"", `{"floor":3}`, `{ "preset": "default",
 	"overrides": "user = 7" }`}).Draw(t, "estimate"),
+				Window: "cells",
 			}
+			if n.Mode == "exact" {
+				n.Window = rapid.SampledFrom([]string{"cells", "precise"}).Draw(t, "window")
+			}
+			return n
 		})
 		overrides := rapid.Custom(func(t *rapid.T) Override {
 			return Override{
@@ -277,7 +289,8 @@ func documents() *rapid.Generator[Document] {
 	})
 }
 
-// Whatever Parse takes can be written, and read as the same; whatever it refuses is ErrInvalid.
+// Every document that Parse accepts can be written, and is the same when it is read again. Every other error is
+// ErrInvalid.
 func FuzzParse(f *testing.F) {
 	for _, text := range []string{"", head, head + "overrides: [{workspace: a, namespace: b, pattern: '*', limit: 0x10}]", `{"kind":"weir-settings","version":1}`,
 		head + "namespaces:\n- &x {workspace: a, namespace: \"\\u0085\", mode: exact}\n- *x", head + "tuning: {floor: 1e-3}", head + "region_tuning: {? [a] : b}", "a: !!binary x", "%YAML 1.1\n---\n" + head} {
@@ -309,7 +322,7 @@ func FuzzParse(f *testing.F) {
 
 func first(text []byte, _ error) []byte { return text }
 
-// Documents are one if nothing is set twice, and if all of it together is one that Parse takes.
+// Documents can be merged if nothing is set twice, and if Parse accepts the whole.
 func TestMerge(t *testing.T) {
 	parse := func(name, text string) Part {
 		t.Helper()

@@ -10,8 +10,8 @@ import (
 
 type space struct{ workspace, namespace string }
 
-// checkTogether refuses what single items cannot show: an item that appears twice, a candidate that no
-// node can judge, and patterns that a node would leave out.
+// checkTogether returns errors that single items cannot show: an item that appears twice, a candidate that no node can
+// judge, and patterns that a node would leave out.
 func (d *Document) checkTogether(p *problems, at lines) {
 	leaky := make(map[space]bool)
 	namespaces, overrides := make(map[space]int), make(map[Override]int, len(d.Overrides))
@@ -32,7 +32,7 @@ func (d *Document) checkTogether(p *problems, at lines) {
 	d.checkPatterns(p, at)
 }
 
-// once is false of an item whose name an earlier one of its list has.
+// once reports whether a list has no earlier item of that name.
 func once[K comparable](p *problems, first map[K]int, name K, here place) bool {
 	earlier, twice := first[name]
 	if twice {
@@ -43,7 +43,7 @@ func once[K comparable](p *problems, first map[K]int, name K, here place) bool {
 	return true
 }
 
-// checkPatterns refuses patterns with several '*' for which a look-up has no room.
+// checkPatterns rejects patterns with several '*' for which a look-up has no room.
 func (d *Document) checkPatterns(p *problems, at lines) {
 	several := make(map[space][]int)
 	for i, o := range d.Overrides {

@@ -15,10 +15,10 @@ import (
 	"github.com/weirhq/weir/shared/strict"
 )
 
-// depthMax is more than a document has levels.
+// depthMax is more levels than a document has.
 const depthMax = 8
 
-// tree is the text's one document as YAML has it, whichever of the two it is written in.
+// tree parses the text's only document into YAML's nodes, whether the text is JSON or YAML.
 func tree(text []byte) (*yaml.Node, error) {
 	if begin := bytes.TrimLeft(text, " \t\r\n"); len(begin) > 0 && begin[0] == '{' {
 		r := jsonReader{dec: json.NewDecoder(bytes.NewReader(text)), text: text, line: 1}
@@ -48,11 +48,12 @@ func tree(text []byte) (*yaml.Node, error) {
 	return document.Content[0], nil
 }
 
-// jsonReader makes YAML's nodes out of JSON: package yaml does not read all of it, surrogate pairs for one.
+// jsonReader converts JSON into YAML's nodes, because package yaml does not read all of JSON: for example, no surrogate
+// pairs.
 type jsonReader struct {
 	dec    *json.Decoder
 	text   []byte
-	line   int // of what was read last
+	line   int // of the latest token
 	passed int // bytes up to there
 }
 
@@ -102,7 +103,8 @@ func (r *jsonReader) inside(n *yaml.Node, depth int) error {
 	return err
 }
 
-// fields reads the fields of a mapping: known has, by its name, a pointer to each value, or a function that takes it.
+// fields reads the fields of a mapping: for each field name, known has a pointer to the value, or a function that takes
+// it.
 func (r *reader) fields(n *yaml.Node, at place, required []string, known map[string]any) {
 	if n.Kind != yaml.MappingNode {
 		if at == (place{}) {
@@ -168,7 +170,7 @@ func (r *reader) items(n *yaml.Node, list string, most int, add func(item *yaml.
 	}
 }
 
-// text takes a scalar as it is written, so that a namespace called on or 007 keeps its name.
+// text returns a scalar as it is written, so that a namespace called on or 007 keeps its name.
 func (r *reader) text(n *yaml.Node, at place) string {
 	written := []string{"!!str", "!!int", "!!float", "!!bool", "!!timestamp"}
 	if n.Kind != yaml.ScalarNode || !slices.Contains(written, n.Tag) {
@@ -230,7 +232,8 @@ func appendJSON(b []byte, n *yaml.Node, depth int) (_ []byte, err error) {
 	return append(b, end), nil
 }
 
-// appendScalar quotes what is no number: a number that is only YAML's, as 0x10, is no JSON and will be refused.
+// appendScalar quotes every scalar that is no JSON number. For example, 0x10 is a number in YAML only: Parse will
+// reject it.
 func appendScalar(b []byte, n *yaml.Node) []byte {
 	switch n.Tag {
 	case "!!int", "!!float":

@@ -11,12 +11,18 @@ import (
 	"github.com/weirhq/weir/shared/window"
 )
 
+// Windows of a namespace. A namespace in the estimate mode can only have cells.
 const (
-	regionBytesMax = 48
-	problemsMax    = 10 // that are told in full
+	windowCells   = "cells"
+	windowPrecise = "precise"
 )
 
-// place is where in a document something stands.
+const (
+	regionBytesMax = 48
+	problemsMax    = 10 // problems that are listed in full
+)
+
+// place is a place in a document.
 type place struct {
 	list  string // "" for the document itself
 	at    int    // of the item, from 0; -1: the list itself
@@ -40,7 +46,7 @@ func (p place) of(field string) place {
 	return p
 }
 
-// problems are what is wrong with a document.
+// problems collects the errors of a document.
 type problems struct {
 	listed []error
 	more   int
@@ -75,7 +81,7 @@ func lineOf(lines []int, i int) int {
 	return 0
 }
 
-// Validate reports what Parse would refuse.
+// Validate returns the errors for which Parse would reject the document.
 func (d *Document) Validate() error {
 	var p problems
 	d.check(&p, lines{})
@@ -122,7 +128,11 @@ func (n *Namespace) check(p *problems, at place) {
 	checkText(p, at.of("namespace"), n.Namespace, window.NamespaceBytesMax)
 	checkChoice(p, at.of("mode"), n.Mode, "exact", "estimate")
 	checkChoice(p, at.of("outage"), n.Outage, "local", "open", "closed")
-	checkChoice(p, at.of("node_share"), n.NodeShare, "flush", "wait")
+	checkChoice(p, at.of("node_share"), n.NodeShare, "wait", "flush")
+	checkChoice(p, at.of("window"), n.Window, windowCells, windowPrecise)
+	if n.Window == windowPrecise && n.Mode == "estimate" {
+		p.add(at.of("window"), "is %q and mode is %q (a precise window takes mode exact)", n.Window, n.Mode)
+	}
 	if _, err := estimate.Parse(n.Estimate); err != nil {
 		p.add(at.of("estimate"), "is refused: %v", err)
 	}
@@ -132,8 +142,8 @@ func (o *Override) check(p *problems, at place) {
 	checkText(p, at.of("workspace"), o.Workspace, window.WorkspaceBytesMax)
 	checkText(p, at.of("namespace"), o.Namespace, window.NamespaceBytesMax)
 	checkText(p, at.of("pattern"), o.Pattern, window.IdentifierBytesMax)
-	if stars := strings.Count(o.Pattern, "*"); stars > window.PatternStarsMax {
-		p.add(at.of("pattern"), "has %d '*' (0 to %d)", stars, window.PatternStarsMax)
+	if problem := window.PatternProblem(o.Pattern); problem != "" {
+		p.add(at.of("pattern"), "%s", problem)
 	}
 	if o.Limit < 0 || o.Limit > window.LimitMax {
 		p.add(at.of("limit"), "is %d (0 to %d; 0 blocks)", o.Limit, int64(window.LimitMax))

@@ -16,7 +16,7 @@ const (
 // addresses of the machine, and the port may be 0, for any free port.
 func ListenAddress(field, text string) error { return address(field, text, true) }
 
-// Address reads the address of one server, host:port. A list of addresses is an error.
+// Address reads the address of a single server, host:port. A list of addresses is an error.
 func Address(field, text string) error { return address(field, text, false) }
 
 func address(field, text string, listens bool) error {
@@ -45,7 +45,7 @@ func address(field, text string, listens bool) error {
 	return nil
 }
 
-// Host reads the name or the address of one machine, without a port.
+// Host reads the name or the address of a single machine, without a port.
 func Host(field, text string) error {
 	if why := notHost(text); why != "" {
 		return fmt.Errorf("%s is %s: %s", field, Quote(text), why)
@@ -71,7 +71,7 @@ func notHost(host string) string {
 			return "the host is neither a name of letters, digits, '-', '_' and '.', nor an IP address"
 		}
 	}
-	// Resolvers read such a name as an address, and 010 in it as 8.
+	// Resolvers take such a name for an address, and 010 in it for 8.
 	if last := labels[len(labels)-1]; digits(last) || strings.HasPrefix(strings.ToLower(last), "0x") {
 		return "the host ends in a number and is not an IP address"
 	}

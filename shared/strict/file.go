@@ -52,7 +52,7 @@ func Text(content []byte) (string, error) {
 	return text, nil
 }
 
-// ReadBounded reads a file. One that is longer than bytesMax is an error.
+// ReadBounded reads a file. A file longer than bytesMax is an error.
 func ReadBounded(path string, bytesMax int) ([]byte, error) {
 	file, err := os.Open(path)
 	if err != nil {

@@ -2,8 +2,8 @@ package strict
 
 import "strings"
 
-// Misspells reports whether a name differs from a known one by so little that it is a slip for it: by one letter, or by
-// two if the known name has seven letters or more. The case of letters counts as no difference.
+// Misspells reports whether a name differs from a known name by so little that it is a slip for it: by one letter, or
+// by two if the known name has seven letters or more. The case of letters counts as no difference.
 func Misspells(name, known string) bool {
 	const long = 7
 	most := 1
@@ -14,7 +14,8 @@ func Misspells(name, known string) bool {
 	return name != known && max(len(a), len(b))-min(len(a), len(b)) <= most && distance(a, b) <= most
 }
 
-// distance is the number of letters to insert, to delete, to replace or to swap with their neighbour that make b of a.
+// distance returns the number of letters to insert, to delete, to replace or to swap with their neighbour that make b
+// of a.
 func distance(a, b string) int {
 	rows := make([][]int, len(a)+1)
 	for i := range rows {

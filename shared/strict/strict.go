@@ -14,6 +14,7 @@ import (
 	"fmt"
 	"math"
 	"math/big"
+	"slices"
 	"strconv"
 	"strings"
 	"time"
@@ -63,10 +64,20 @@ func Float(field, text string, low, high float64) (float64, error) {
 	return n, nil
 }
 
-// Duration reads a duration as package time prints it, such as 1m30s or 0.5s, of at least low and
-// at most high. A part of a nanosecond is an error, as is a number without a unit other than 0.
+// Duration reads a duration as package time prints it, such as 1m30s or 0.5s, of at least low and at most high. It also
+// reads days and weeks, for example 30d or 1w12h: a day is 24 hours. A part of a nanosecond is an error, as is a number
+// without a unit other than 0.
 func Duration(field, text string, low, high time.Duration) (time.Duration, error) {
-	n, why := duration(text)
+	return durationIn(units, field, text, low, high)
+}
+
+// TimeDuration is Duration without days and weeks. Use it for texts that a library parses with package time.
+func TimeDuration(field, text string, low, high time.Duration) (time.Duration, error) {
+	return durationIn(timeUnits, field, text, low, high)
+}
+
+func durationIn(units []unit, field, text string, low, high time.Duration) (time.Duration, error) {
+	n, why := duration(units, text)
 	switch {
 	case why != "":
 		return 0, fault(field, text, why, low, high)
@@ -117,7 +128,7 @@ func Quote(text string) string {
 	return strconv.Quote(text)
 }
 
-// fault is the error of a text that is not understood. Bounds that are those of the type are left out.
+// fault returns the error of an invalid text. It leaves out bounds that are the bounds of the type.
 func fault[N cmp.Ordered](field, text, why string, low, high N) error {
 	is := "empty"
 	if text != "" {
@@ -129,7 +140,7 @@ func fault[N cmp.Ordered](field, text, why string, low, high N) error {
 	return fmt.Errorf("%s is %s: %s (%v to %v)", field, is, why, low, high)
 }
 
-// every reports whether bounds are those of the type.
+// every reports whether bounds are the bounds of the type.
 func every[N cmp.Ordered](low, high N) bool {
 	switch low := any(low).(type) {
 	case int64:
@@ -144,14 +155,14 @@ func every[N cmp.Ordered](low, high N) bool {
 	return false
 }
 
-// outside is the error of a number that is understood: it has no need of quotes.
+// outside returns the error of a valid number out of its bounds, without quotes.
 func outside[N cmp.Ordered](field, text string, low, high N) error {
 	return fmt.Errorf("%s is %.64s (%v to %v)", field, text, low, high)
 }
 
 const wantInt = "want a whole number in decimal digits"
 
-// notInt returns why a text is no whole decimal number, or "".
+// notInt returns the reason why a text is no whole decimal number, or "".
 func notInt(text string) string {
 	number := strings.TrimPrefix(text, "-")
 	switch {
@@ -172,9 +183,32 @@ func digits(text string) bool {
 	return text != ""
 }
 
-// units are those of time.ParseDuration, in nanoseconds.
-var units = map[string]int64{
-	"ns": 1, "us": 1e3, "µs": 1e3, "μs": 1e3, "ms": 1e6, "s": 1e9, "m": 60e9, "h": 3600e9,
+// unit is a unit of time by its names.
+type unit struct {
+	names []string // errors use the first name
+	ns    int64
+}
+
+// units are the units of Duration. The first six are the units of package time.
+var (
+	units = []unit{
+		{[]string{"ns"}, 1}, {[]string{"us", "µs", "μs"}, 1e3}, {[]string{"ms"}, 1e6}, {[]string{"s"}, 1e9},
+		{[]string{"m"}, 60e9}, {[]string{"h"}, 3600e9}, {[]string{"d"}, 24 * 3600e9}, {[]string{"w"}, 7 * 24 * 3600e9},
+	}
+	timeUnits = units[:6]
+)
+
+// unitOf returns the nanoseconds of a unit, or an error that lists the units.
+func unitOf(units []unit, name string) (ns int64, err error) {
+	var first []string
+	for _, u := range units {
+		if slices.Contains(u.names, name) {
+			return u.ns, nil
+		}
+		first = append(first, u.names[0])
+	}
+	last := len(first) - 1
+	return 0, fmt.Errorf("the unit %s is not %s or %s", Quote(name), strings.Join(first[:last], ", "), first[last])
 }
 
 const (
@@ -183,8 +217,8 @@ const (
 	durationBytesMax = 64
 )
 
-// duration returns a text's nanoseconds, or why it is no duration.
-func duration(text string) (*big.Int, string) {
+// duration returns a text's nanoseconds, or the reason why the text is no duration.
+func duration(units []unit, text string) (*big.Int, string) {
 	sum := new(big.Rat)
 	rest, negative := strings.CutPrefix(text, "-")
 	switch {
@@ -198,7 +232,7 @@ func duration(text string) (*big.Int, string) {
 	for rest != "" {
 		var part *big.Rat
 		var err error
-		if part, rest, err = durationPart(rest); err != nil {
+		if part, rest, err = durationPart(units, rest); err != nil {
 			return nil, err.Error()
 		}
 		sum.Add(sum, part)
@@ -213,7 +247,7 @@ func duration(text string) (*big.Int, string) {
 }
 
 // durationPart reads a number and its unit off the front of a text.
-func durationPart(text string) (ns *big.Rat, rest string, err error) {
+func durationPart(units []unit, text string) (ns *big.Rat, rest string, err error) {
 	end := strings.IndexFunc(text, func(r rune) bool { return r != '.' && (r < '0' || r > '9') })
 	if end < 1 {
 		return nil, "", errors.New(wantDuration)
@@ -227,13 +261,13 @@ func durationPart(text string) (ns *big.Rat, rest string, err error) {
 	if end < 0 {
 		end = len(rest)
 	}
-	unit, known := units[rest[:end]]
-	if !known {
-		return nil, "", fmt.Errorf("the unit %s is not ns, us, ms, s, m or h", Quote(rest[:end]))
+	each, err := unitOf(units, rest[:end])
+	if err != nil {
+		return nil, "", err
 	}
 	ns, ok := new(big.Rat).SetString(number)
 	if !ok {
 		return nil, "", errors.New(wantDuration)
 	}
-	return ns.Mul(ns, new(big.Rat).SetInt64(unit)), rest[end:], nil
+	return ns.Mul(ns, new(big.Rat).SetInt64(each)), rest[end:], nil
 }

@@ -64,8 +64,8 @@ func TestAFractionIsANumberInDecimalDigits(t *testing.T) {
 
 func TestADurationIsExact(t *testing.T) {
 	for text, want := range map[string]time.Duration{"0": 0, "0s": 0, "1m30s": 90 * time.Second, "0.3s": 300 * time.Millisecond,
-		"1.5h": 90 * time.Minute, "-1s": -time.Second, "1us": 1000, "1µs": 1000, "0.001us": 1} {
-		if d, err := Duration("ttl", text, -time.Hour, 2*time.Hour); err != nil || d != want {
+		"1.5h": 90 * time.Minute, "-1s": -time.Second, "-0.5d": -12 * time.Hour, "30d": 720 * time.Hour, "1w12h": 180 * time.Hour, "1us": 1000, "1µs": 1000, "0.001us": 1} {
+		if d, err := Duration("ttl", text, -24*time.Hour, 720*time.Hour); err != nil || d != want {
 			t.Errorf("%q is %v, %v; want %v", text, d, err, want)
 		}
 	}
@@ -76,13 +76,24 @@ func TestADurationIsExact(t *testing.T) {
 		"2h": "ttl is 2h (0s to 1h0m0s)", "-1s": "ttl is -1s (0s to 1h0m0s)",
 		"9999999999h": "ttl is 9999999999h (0s to 1h0m0s)",
 		"05s":         "leading zeros", ".5s": "want a duration", "1.s": "leading zeros", "+1s": "want a duration", " 1s": "want a duration",
-		"1s ": "the unit", "1 s": "the unit", "1d": "the unit", "1S": "the unit", "s": "want a duration", "1s-1s": "the unit",
+		"1s ": "the unit", "1 s": "the unit", "1y": `the unit "y" is not ns, us, ms, s, m, h, d or w`, "1S": "the unit", "s": "want a duration", "1s-1s": "the unit",
 		"NaNs": "want a duration", "1e3s": "the unit", "1_0s": "the unit", "\ufeff1s": "want a duration",
 		strings.Repeat("0s", 33): "want a duration",
 	} {
 		if d, err := Duration("ttl", text, 0, time.Hour); err == nil || d != 0 || !strings.Contains(err.Error(), says) {
 			t.Errorf("%q is %v, %v; want %q", text, d, err, says)
 		}
+	}
+}
+
+// Libraries that parse a text themselves know no days.
+func TestATimeDurationHasNoDays(t *testing.T) {
+	if d, err := TimeDuration("ttl", "1h30m", 0, 2*time.Hour); err != nil || d != 90*time.Minute {
+		t.Error(d, err)
+	}
+	const says = `the unit "d" is not ns, us, ms, s, m or h`
+	if d, err := TimeDuration("ttl", "1d", 0, 48*time.Hour); err == nil || !strings.Contains(err.Error(), says) {
+		t.Errorf("%v, %v; want %q", d, err, says)
 	}
 }
 
@@ -162,9 +173,9 @@ func write(t *testing.T, path, content string) {
 	}
 }
 
-// What is read is spelled as the standard library spells it, so no two texts are one number.
+// Every number that is read is spelled as the standard library spells it, so no two texts have the same value.
 func FuzzNumbers(f *testing.F) {
-	for _, seed := range []string{"0", "-0", "0100", "1_000", "0x1", "9223372036854775808", "1e3", "0.5", "1h30m", "1.5ns", "µs", "-", ""} {
+	for _, seed := range []string{"0", "-0", "0100", "1_000", "0x1", "9223372036854775808", "1e3", "0.5", "1h30m", "2d", "1.5ns", "µs", "-", ""} {
 		f.Add(seed)
 	}
 	f.Fuzz(func(t *testing.T, text string) {
@@ -179,7 +190,7 @@ func FuzzNumbers(f *testing.F) {
 				t.Errorf("%q is read as %v, want %v, %v", text, x, want, err)
 			}
 		}
-		if d, err := Duration("n", text, math.MinInt64, math.MaxInt64); err == nil {
+		if d, err := TimeDuration("n", text, math.MinInt64, math.MaxInt64); err == nil {
 			if want, err := time.ParseDuration(text); err != nil || d != want {
 				t.Errorf("%q is read as %v, want %v, %v", text, d, want, err)
 			}
@@ -187,7 +198,7 @@ func FuzzNumbers(f *testing.F) {
 	})
 }
 
-// A duration as it is printed is read as what it was.
+// A duration is read from its own printed text without a change.
 func FuzzDurationsAsPrinted(f *testing.F) {
 	f.Add(int64(0))
 	f.Add(int64(math.MinInt64))

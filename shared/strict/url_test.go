@@ -5,7 +5,7 @@ import (
 	"testing"
 )
 
-// The URL of a server is one that paths can be appended to, and no error repeats what it holds.
+// Paths can be appended to the URL of a server. Errors do not repeat the URL.
 func TestURL(t *testing.T) {
 	for text, says := range map[string]string{
 		"http://localhost:7080": "", "https://weir.example": "", "http://[::1]:7080/weir": "", "HTTP://a:1": "",

@@ -11,18 +11,15 @@ import (
 	"strings"
 )
 
-// Documents travel between builds: weir-control writes what nodes of the version before
-// and of the one after read. A field that a build does not know is of one of two kinds,
-// and only the writer can tell which:
+// Documents travel between builds: weir-control writes them, and nodes of the version before and of the version after
+// read them. A field that a build does not have belongs to one of two kinds, which only the writer can distinguish:
 //
-//   - at its neutral value it asks for what builds without the field do anyway, and may
-//     be ignored;
-//   - at any other value it changes what a node does. A node that ignored it would
-//     run something else than was rolled out, and report it as applied.
+//   - at its neutral value it requests the behavior of builds without the field, and may be ignored;
+//   - at any other value it changes a node's behavior. A node that ignored it would not run the tuning that was rolled
+//     out, but would report it as applied.
 //
-// So a document lists the fields of the second kind in "requires". A build that does not
-// know one of them refuses the whole document: a node keeps the last good version, and its
-// heartbeat says why.
+// So a document lists the fields of the second kind in "requires". If a build does not have one of these fields, it
+// rejects the whole document: the node keeps the last good version, and its heartbeat has the reason.
 
 // requiresMax bounds the fields that a document requires.
 const requiresMax = 64
@@ -37,10 +34,9 @@ type document struct {
 	Requires []string `json:"requires,omitempty"`
 }
 
-// Parse reads a document that an operator has written. The document must hold every field once,
-// because an omitted field would reset what was tuned before. Omitted, unknown and duplicate
-// fields, trailing text, values outside their bounds, and values that contradict each other are
-// errors.
+// Parse reads a document that an operator has written. The document must hold every field once, because an omitted
+// field would set an earlier change back. Omitted, unknown and duplicate fields, trailing text, values outside their
+// bounds, and values that contradict each other are errors.
 func Parse(text []byte) (Tuning, error) {
 	t, err := parse(text, true)
 	if err != nil {
@@ -52,13 +48,12 @@ func Parse(text []byte) (Tuning, error) {
 	return t, t.ValidateRelations()
 }
 
-// Read reads a document that a control plane has stored, of this build or another: fields
-// that are left out keep their defaults, and unknown ones are ignored unless the document
-// requires them.
+// Read reads a document that a control plane has stored, of this build or another: fields that are left out keep their
+// defaults, and unknown fields are ignored unless the document requires them.
 func Read(text []byte) (Tuning, error) { return parse(text, false) }
 
-// ReadWhole is Read for what will be written again: a field that this build does not know is an error, since it would
-// be lost.
+// ReadWhole is Read for documents that will be written again. A field that this build does not have is an error,
+// because writing would lose it.
 func ReadWhole(text []byte) (Tuning, error) { return parse(text, true) }
 
 func parse(text []byte, strict bool) (Tuning, error) {
@@ -86,8 +81,7 @@ func parse(text []byte, strict bool) (Tuning, error) {
 	return t, nil
 }
 
-// checkWhole refuses a document, which was decoded before, without every field or with one
-// of them twice.
+// checkWhole returns an error if a document, which was decoded before, lacks a field or has a field twice.
 func checkWhole(text []byte) error {
 	dec := json.NewDecoder(bytes.NewReader(text))
 	_, _ = dec.Token() // the brace; of null there is nothing more
@@ -124,13 +118,14 @@ func checkRequires(fields []string) error {
 	}
 	for _, f := range fields {
 		if !slices.Contains(Fields(), f) {
-			return fmt.Errorf("%w: the document requires %.64q, which this build does not know: upgrade it first", ErrInvalid, f)
+			return fmt.Errorf("%w: the document requires %.64q, which this build does not support: upgrade it first",
+				ErrInvalid, f)
 		}
 	}
 	return nil
 }
 
-// Fields are the names of all fields, in their order.
+// Fields returns the names of all fields, in their order.
 func Fields() (names []string) {
 	t := reflect.TypeFor[Tuning]()
 	for i := range t.NumField() {
@@ -140,8 +135,8 @@ func Fields() (names []string) {
 	return names
 }
 
-// Document writes t in the form that Parse reads: every field present, so that another
-// build's defaults do not change it, and those listed that must not be ignored.
+// Document writes t in the form that Parse reads: every field present, so that another build's defaults do not change
+// it, and a list of the fields that must not be ignored.
 func (t Tuning) Document() ([]byte, error) {
 	if err := t.Validate(); err != nil {
 		return nil, err
@@ -157,7 +152,7 @@ func (t Tuning) Document() ([]byte, error) {
 	return json.Marshal(document{&t, required})
 }
 
-// required are the fields of a document that are not at their neutral values.
+// required returns the fields of a document that are not at their neutral values.
 func required(text []byte, neutral map[string]string) (fields []string, err error) {
 	var values map[string]json.RawMessage
 	if err := json.Unmarshal(text, &values); err != nil {

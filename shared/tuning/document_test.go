@@ -7,8 +7,7 @@ import (
 	"testing"
 )
 
-// A node must never silently ignore a safety-relevant field it does not know, and takes
-// what differs in nothing else.
+// A node never silently ignores a field that changes its behavior. It accepts a document that differs in nothing else.
 func TestDocumentsOfOtherBuilds(t *testing.T) {
 	for _, c := range []struct {
 		document   string
@@ -16,8 +15,8 @@ func TestDocumentsOfOtherBuilds(t *testing.T) {
 		parseFails bool
 	}{
 		{`{"floor":0.4,"of_a_newer_build":7}`, "", true},
-		{`{"floor":0.4,"of_a_newer_build":7,"requires":["of_a_newer_build"]}`, `requires "of_a_newer_build", which this build does not know`, true},
-		{`{"floor":0.4,"requires":["of_a_newer_build"]}`, "which this build does not know", true},
+		{`{"floor":0.4,"of_a_newer_build":7,"requires":["of_a_newer_build"]}`, `requires "of_a_newer_build", which this build does not support`, true},
+		{`{"floor":0.4,"requires":["of_a_newer_build"]}`, "which this build does not support", true},
 		{`{"floor":0.4,"requires":["floor","step"]}`, "", true}, // it is not whole
 		{`{"floor":0.4,"requires":[]}`, "", true},
 		{`{"floor":0.4,"requires":"floor"}`, "requires", true},
@@ -41,7 +40,7 @@ func TestDocumentsOfOtherBuilds(t *testing.T) {
 	}
 }
 
-// What a build without the field does anyway is not required.
+// A field at the value that builds without the field use is not required.
 func TestDocumentsRequireWhatIsNotNeutral(t *testing.T) {
 	text, err := Default().Document()
 	if err != nil {
@@ -68,7 +67,7 @@ func TestDocumentsRequireWhatIsNotNeutral(t *testing.T) {
 	}
 }
 
-// Every name in neutral is a field: a slip of the pen would require nothing for ever.
+// Every name in neutral is a field, because a misspelt name would require nothing for ever.
 func TestNeutralFieldsExist(t *testing.T) {
 	for field := range neutral {
 		if !slices.Contains(Fields(), field) {

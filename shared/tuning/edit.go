@@ -7,8 +7,8 @@ import (
 	"strings"
 )
 
-// Edit is t with fields changed, each given as field=value with the value as a document has
-// it. An unknown field, one that is given twice, and a value that is no number or outside its
+// Edit returns t with fields changed, each given as field=value with the value as in a document: for example,
+// "replay_tick_ms=200". An unknown field, a field that is given twice, and a value that is no number or outside its
 // bounds are errors.
 func Edit(t Tuning, changes []string) (Tuning, error) {
 	values, err := valuesOf(t)
@@ -44,7 +44,7 @@ func Edit(t Tuning, changes []string) (Tuning, error) {
 // Change is a field in which two tunings differ, with the values as documents have them.
 type Change struct{ Field, From, To string }
 
-// Diff are the fields in which two tunings differ, in the order of Fields. Both must be valid.
+// Diff returns the fields in which two tunings differ, in the order of Fields. Both must be valid.
 func Diff(from, to Tuning) ([]Change, error) {
 	before, err := valuesOf(from)
 	if err != nil {
@@ -71,6 +71,6 @@ func valuesOf(t Tuning) (values map[string]json.RawMessage, err error) {
 	if err := json.Unmarshal(text, &values); err != nil {
 		return nil, fmt.Errorf("%w: %v", ErrInvalid, err) //nolint:errorlint // see Parse
 	}
-	delete(values, "requires") // Document says it anew
+	delete(values, "requires") // Document writes it again
 	return values, nil
 }

@@ -8,7 +8,7 @@ import (
 	"time"
 )
 
-// Edit changes what is given and keeps the rest; Diff says what that was.
+// Edit changes the given fields and keeps the rest. Diff lists the changes.
 func TestEditKeepsWhatIsNotGiven(t *testing.T) {
 	base := RFC()
 	got, err := Edit(base, []string{"floor=0.3", " settings_interval_ms = 20000"})

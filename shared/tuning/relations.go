@@ -16,15 +16,14 @@ func (t Tuning) HeartbeatAge() time.Duration {
 	return t.SettingsEvery() + time.Duration((1+2*t.Jitter)*float64(t.SettingsEvery()))
 }
 
-// SettingsIntervalMax returns the longest SettingsInterval with which heartbeats arrive within
-// heartbeat.StandsFor: 25 s at the default jitter. With a longer one, nodes would count as gone
-// between two of their heartbeats.
+// SettingsIntervalMax returns the longest SettingsInterval with which heartbeats arrive within heartbeat.StandsFor: 25
+// s at the default jitter. With a longer interval, nodes would count as gone between two of their heartbeats.
 func (t Tuning) SettingsIntervalMax() time.Duration {
 	return time.Duration(float64(heartbeat.StandsFor) / (2 + 2*t.Jitter)).Truncate(time.Millisecond)
 }
 
 // SettingsEvery returns the interval that nodes and relays use: SettingsInterval, or SettingsIntervalMax if that is
-// shorter. A document that an earlier build stored may have a longer one.
+// shorter. A document that an earlier build stored may have a longer interval.
 func (t Tuning) SettingsEvery() time.Duration {
 	return min(t.SettingsInterval.Std(), t.SettingsIntervalMax())
 }

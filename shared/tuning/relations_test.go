@@ -11,7 +11,7 @@ import (
 	"github.com/weirhq/weir/shared/heartbeat"
 )
 
-// Values that are each within their bounds, and do not fit each other, are refused where operators write them.
+// Values that are each within their bounds, but contradict each other, are rejected in documents that operators write.
 func TestParseRefusesValuesThatDoNotFitEachOther(t *testing.T) {
 	for change, want := range map[string]string{
 		"settings_interval_ms=600000":           "settings_interval_ms is 600000 (at most 25000 with jitter 0.2: nodes without a heartbeat for 1m0s count as gone)",
@@ -40,7 +40,7 @@ func TestStoredValuesThatDoNotFitEachOtherAreRead(t *testing.T) {
 	}
 }
 
-// "How old the newest heartbeat may be": within heartbeat.StandsFor, whatever valid tuning nodes run.
+// "The largest age in the database of the newest heartbeat": within heartbeat.StandsFor for every valid tuning.
 func TestHeartbeatsArriveWithinTheTimeThatTheyStandFor(t *testing.T) {
 	rapid.Check(t, func(rt *rapid.T) {
 		set := Default()

@@ -41,7 +41,7 @@ func TestDefaultsAreTheDocumentedOnes(t *testing.T) {
 	}
 }
 
-// What was stored may be an older build's: its fields keep their defaults.
+// A stored document may be of an older build: fields that it lacks keep their defaults.
 func TestLeftOutFieldsOfStoredDocumentsKeepTheirDefaults(t *testing.T) {
 	got, err := Read([]byte(`{"floor":0.4}`))
 	want := Default()
@@ -51,7 +51,7 @@ func TestLeftOutFieldsOfStoredDocumentsKeepTheirDefaults(t *testing.T) {
 	}
 }
 
-// "It holds every field once": an operator who writes one field does not set back the rest.
+// "The document must hold every field once": an operator who writes a single field does not set back the rest.
 func TestParseRefusesADocumentThatIsNotWhole(t *testing.T) {
 	whole, err := Default().Document()
 	if err != nil {

@@ -6,7 +6,8 @@ import (
 	"time"
 )
 
-// Every name has a valid identifier, names that differ have different ones, and one that fits is its own.
+// Every name has a valid identifier, different names have different identifiers, and a name that fits is its own
+// identifier.
 func TestBoundIdentifierTakesAnyName(t *testing.T) {
 	long := strings.Repeat("k", IdentifierBytesMax)
 	names := []string{"", "a", "\x00", "\xff", "é", long, long + "k", long + "\xff", strings.Repeat("k", 1<<20)}

@@ -3,24 +3,26 @@ package window
 import (
 	"cmp"
 	"math"
+	"net/netip"
 	"slices"
 	"strings"
 )
 
-// Patterns is an index of patterns that have at least one '*': it finds the most specific one
-// that matches, as ComparePatterns orders them, at a cost that does not depend on their number,
-// and allocates nothing. It is immutable; its zero value matches nothing.
+// Patterns is an index of networks, and of patterns that have at least one '*'. It finds the most specific pattern that
+// matches, as ComparePatterns orders them, and allocates nothing. A look-up takes a binary search among the networks;
+// the number of the other patterns does not matter. Patterns is immutable; its zero value matches nothing.
 //
-// A pattern's text before its first '*' is its head, that behind its last one its tail. All heads
-// are in one radix tree, and the tails of patterns with a single '*' in another, from their last
-// byte to their first. Sorted, the heads that begin with a head follow it: it covers a span of
-// them. So a look-up walks to the identifier's longest head, and then along its tails; each tail
-// knows, by spans of heads, its pattern with the longest head. That is at most IdentifierBytesMax
-// steps in each tree, and a binary search a tail.
+// The text before a pattern's first '*' is its head, and the text behind its last '*' is its tail. For example,
+// "user-*-eu" has the head "user-" and the tail "-eu". All heads are in a radix tree, and the tails of patterns with a
+// single '*' in another, from their last byte to their first. In sorted order, the heads that begin with a head follow
+// it: it covers a span of them. So a look-up walks to the identifier's longest head, and then along its tails; each
+// tail has, by spans of heads, its pattern with the longest head. That is at most IdentifierBytesMax steps in each
+// tree, and a binary search for each tail.
 //
-// Patterns with more '*' hang on their heads and are tried one by one, at most PatternsAlikeMax
-// for one identifier.
+// Patterns with more '*' are stored with their heads and are tried in turn, at most PatternsAlikeMax for an identifier.
 type Patterns struct {
+	networks networks
+
 	heads   *radix // its values are places in head
 	head    []patternHead
 	tails   *radix // its values are places in tail
@@ -29,21 +31,21 @@ type Patterns struct {
 	several []severalStars // by head, then place
 }
 
-// patternHead is a head among the sorted ones.
+// patternHead is a head in the sorted list.
 type patternHead struct {
 	length  int
 	longer  int32 // first head behind it that does not begin with it
 	shorter int32 // longest other head that it begins with; -1: none
-	several int32 // itself, or the next shorter one that has patterns with several '*'; -1: none
+	several int32 // itself, or the next shorter head that has patterns with several '*'; -1: none
 	from    int32 // its part of Patterns.several
 	until   int32
-	open    int32 // place of the pattern with no tail and this head, or the next shorter one; noPlace: none
+	open    int32 // place of the pattern with no tail and this head, or the next shorter head; noPlace: none
 }
 
 // patternTail is a part of Patterns.spans. The empty tail is in the heads.
 type patternTail struct{ from, until int32 }
 
-// patternSpan is the place of the pattern for a tail and the heads from one to that of the next span.
+// patternSpan is the place of the pattern for a tail and a span of heads, which ends where the next span begins.
 type patternSpan struct{ head, place int32 }
 
 type severalStars struct {
@@ -53,16 +55,25 @@ type severalStars struct {
 
 const noPlace = math.MaxInt32
 
-// NewPatterns makes an index of patterns that are sorted by ComparePatterns. leftOut lists those, by
-// their places, that are left out because PatternsAlikeMax before them may have to be tried first.
+// NewPatterns makes an index of patterns, which must be sorted by ComparePatterns and of which none may be exact.
+// leftOut lists, by their places, the patterns that are left out because PatternsAlikeMax patterns before them may have
+// to be tried first.
 func NewPatterns(patterns []string) (p *Patterns, leftOut []int) {
-	p = &Patterns{}
-	headOf := p.setHeads(patterns)
+	var list []netip.Prefix
+	for _, pattern := range patterns {
+		network, ok := Network(pattern)
+		if !ok {
+			break
+		}
+		list = append(list, network)
+	}
+	p = &Patterns{networks: newNetworks(list)}
+	headOf := p.setHeads(patterns[len(list):])
 	var tails []tailed
 	several := make(map[int32][]severalStars)
 	room := newHeadCounts(p.head)
-	for i, pattern := range patterns {
-		head, place := headOf[i], int32(i)
+	for i, pattern := range patterns[len(list):] {
+		head, place := headOf[i], int32(len(list)+i)
 		switch last := strings.LastIndexByte(pattern, '*'); {
 		case last == p.head[head].length && last == len(pattern)-1:
 			p.head[head].open = min(p.head[head].open, place)
@@ -71,7 +82,7 @@ func NewPatterns(patterns []string) (p *Patterns, leftOut []int) {
 		case room.take(head):
 			several[head] = append(several[head], severalStars{place, PatternParts(pattern)})
 		default:
-			leftOut = append(leftOut, i)
+			leftOut = append(leftOut, int(place))
 		}
 	}
 	p.inherit(several)
@@ -87,7 +98,7 @@ func (p *Patterns) setHeads(patterns []string) (headOf []int32) {
 	}
 	sorted := slices.Compact(slices.Sorted(slices.Values(texts)))
 	p.heads, p.head = newRadix(sorted), make([]patternHead, len(sorted))
-	var open []int32 // heads that the current one begins with
+	var open []int32 // heads that begin the current head
 	closeTo := func(text string, at int32) {
 		for len(open) > 0 && !strings.HasPrefix(text, sorted[open[len(open)-1]]) {
 			p.head[open[len(open)-1]].longer = at
@@ -110,9 +121,9 @@ func (p *Patterns) setHeads(patterns []string) (headOf []int32) {
 	return headOf
 }
 
-// inherit hangs patterns with several '*' on their heads, and gives heads what shorter ones have.
+// inherit stores patterns with several '*' with their heads, and gives each head the patterns of shorter heads.
 func (p *Patterns) inherit(several map[int32][]severalStars) {
-	for i := range p.head { // a shorter head comes before those that begin with it
+	for i := range p.head { // a shorter head comes before the heads that begin with it
 		h := &p.head[i]
 		h.from = int32(len(p.several))
 		p.several = append(p.several, several[int32(i)]...)
@@ -126,7 +137,7 @@ func (p *Patterns) inherit(several map[int32][]severalStars) {
 	}
 }
 
-// tailed is a pattern with one '*' that does not end with it; its tail is reversed.
+// tailed is a pattern with a single '*' that does not end with it; its tail is reversed.
 type tailed struct {
 	tail string
 	patternSpan
@@ -187,8 +198,11 @@ func (p *Patterns) spansOf(same []patternSpan) (spans []patternSpan) {
 // Find returns the place of the most specific pattern that matches s, -1 for none. It may be called
 // on nil.
 func (p *Patterns) Find(s string) int {
-	if p == nil || len(p.head) == 0 {
+	if p == nil {
 		return -1
+	}
+	if place := p.networks.find(s); place >= 0 || len(p.head) == 0 {
+		return place
 	}
 	var buf [IdentifierBytesMax]byte
 	text := append(buf[:0], s...)
@@ -211,8 +225,8 @@ func (p *Patterns) Find(s string) int {
 	return int(place)
 }
 
-// findSeveral is the place of the first pattern with several '*' that matches s, whose longest head
-// is given, or of one found before that comes earlier.
+// findSeveral returns the place of the first pattern with several '*' that matches s, whose longest head is given, or
+// found if that comes earlier.
 func (p *Patterns) findSeveral(s string, head, found int32) int32 {
 	for head = p.head[head].several; head >= 0; {
 		h := &p.head[head]
@@ -229,7 +243,7 @@ func (p *Patterns) findSeveral(s string, head, found int32) int32 {
 	return found
 }
 
-// findTail is the same of the patterns with one '*' and a tail. It reverses text.
+// findTail is findSeveral for the patterns with a single '*' and a tail. It reverses text.
 func (p *Patterns) findTail(text []byte, head, found int32) int32 {
 	slices.Reverse(text)
 	for node, depth := int32(0), 0; node >= 0; node, depth = p.tails.step(node, depth, text) {
@@ -247,9 +261,9 @@ func (p *Patterns) findTail(text []byte, head, found int32) int32 {
 	return found
 }
 
-// placeAt is the place in the span that a head lies in.
+// placeAt returns the place in the span that a head lies in.
 func placeAt(spans []patternSpan, head int32) int32 {
-	low, high := 0, len(spans) // spans before low begin at head or before, those from high behind it
+	low, high := 0, len(spans) // spans before low begin at head or before, spans from high on begin behind it
 	for low < high {
 		if middle := int(uint(low+high) >> 1); spans[middle].head <= head {
 			low = middle + 1
@@ -273,14 +287,15 @@ func reversed(s string) string {
 type headCounts struct {
 	head []patternHead
 	own  []int // by head
-	most []int // by head: the most that an identifier meets in longer heads
+	most []int // by head: the most patterns of longer heads that an identifier can begin with
 }
 
 func newHeadCounts(head []patternHead) *headCounts {
 	return &headCounts{head, make([]int, len(head)), make([]int, len(head))}
 }
 
-// take counts one more, unless some identifier would then meet more than PatternsAlikeMax.
+// take counts another pattern, unless more than PatternsAlikeMax patterns would then have to be tried for some
+// identifier.
 func (c *headCounts) take(head int32) bool {
 	met := c.most[head]
 	for at := head; at >= 0; at = c.head[at].shorter {

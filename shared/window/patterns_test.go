@@ -4,23 +4,24 @@ import (
 	"errors"
 	"fmt"
 	"math/rand/v2"
+	"net/netip"
 	"slices"
 	"strings"
 	"testing"
 )
 
-// linearFind is the index's dumb version: every pattern is tried, the most specific first.
+// linearFind is the simple version of the index: it tries every pattern, the most specific first.
 func linearFind(patterns []string, s string) string {
 	best := ""
 	for _, pattern := range patterns {
-		if MatchesParts(PatternParts(pattern), s) && (best == "" || ComparePatterns(pattern, best) < 0) {
+		if Matches(pattern, s) && (best == "" || ComparePatterns(pattern, best) < 0) {
 			best = pattern
 		}
 	}
 	return best
 }
 
-// randomPattern has letters of a small alphabet, so that patterns meet and overlap.
+// randomPattern draws letters of a small alphabet, so that patterns are often equal or overlap.
 func randomPattern(r *rand.Rand, starsMax int) string {
 	text := []byte(randomText(r, r.IntN(7)))
 	for range 1 + r.IntN(starsMax) {
@@ -37,8 +38,8 @@ func randomText(r *rand.Rand, n int) string {
 	return b.String()
 }
 
-// The index finds what trying every pattern finds: with any number of '*', one at an end, heads and
-// tails that overlap, and patterns given twice.
+// The index finds the same pattern as a trial of every pattern: with any number of '*', with a '*' at an end, with
+// heads and tails that overlap, and with patterns given twice.
 func TestPatternsAgreeWithTryingAll(t *testing.T) {
 	for seed := range uint64(600) {
 		r := rand.New(rand.NewPCG(seed, 1))
@@ -91,8 +92,8 @@ func FuzzPatterns(f *testing.F) {
 	})
 }
 
-// "at most PatternsAlikeMax for one identifier": further ones are left out, the least specific
-// ones; heads that no identifier has together do not count together.
+// "at most PatternsAlikeMax for an identifier": further patterns are left out, the least specific first; heads that no
+// identifier has together do not count together.
 func TestPatternsWithSeveralStarsAreBounded(t *testing.T) {
 	leftOut := func(patterns ...string) (out []string) {
 		slices.SortFunc(patterns, ComparePatterns)
@@ -123,8 +124,8 @@ func TestPatternsWithSeveralStarsAreBounded(t *testing.T) {
 	}
 }
 
-// PatternsAlike counts what an identifier meets beside a pattern at most: one more fits exactly if the index then
-// leaves nothing out that it took before.
+// PatternsAlike counts the most patterns that an identifier can match together with a pattern: another pattern fits
+// exactly if the index then leaves out no pattern that it took before.
 //
 //weir:unraced
 func TestPatternsAlikeAgreesWithTheIndex(t *testing.T) {
@@ -157,7 +158,7 @@ func TestPatternsAlikeAgreesWithTheIndex(t *testing.T) {
 	}
 }
 
-// A pattern does not count beside itself, and one with a single '*' meets none.
+// A pattern does not count against itself, and a pattern with a single '*' counts none.
 func TestPatternsAlikeLeavesOut(t *testing.T) {
 	others := []string{"a*b*", "a*c*", "ab*c*", "b*c*", "a*", "*z", "aa*"}
 	for pattern, want := range map[string]int{"a*b*": 2, "ab*d*": 3, "x*y*": 0, "*y*": 3, "b*d*": 1, "a*z": 0, "a": 0} {
@@ -177,10 +178,10 @@ func TestValidatePattern(t *testing.T) {
 	}
 }
 
-// "A pattern without '*' comes first, then the one with more literal bytes, then the one with
-// fewer '*', then the one that is smaller as bytes."
+// "Exact patterns come first", then "the network with more bits", then of patterns with '*' "the pattern with more
+// literal bytes", "the pattern with fewer '*'" and "the pattern that is smaller as bytes".
 func TestComparePatterns(t *testing.T) {
-	want := []string{"a", "abc*", "*ab", "a*b", "ab*", "*a", "a*", "**a", "a**", "*", "**"}
+	want := []string{"10.0.0.1/16", "a", "10.1.0.0/16", "10.0.0.0/8", "11.0.0.0/8", "::/0", "10.0.0.0/8*", "abc*", "*ab", "a*b", "ab*", "*a", "a*", "**a", "a**", "*", "**"}
 	got := slices.Clone(want)
 	slices.Reverse(got)
 	slices.SortFunc(got, ComparePatterns)
@@ -189,7 +190,7 @@ func TestComparePatterns(t *testing.T) {
 	}
 }
 
-// A look-up among many patterns: by what they have in common with the identifier.
+// A look-up among many patterns, by the text that they share with the identifier.
 func BenchmarkPatterns(b *testing.B) {
 	const many = 100_000
 	long := strings.Repeat("a", IdentifierBytesMax)
@@ -200,6 +201,9 @@ func BenchmarkPatterns(b *testing.B) {
 		{"heads", "user_54321_7", func(i int) string { return fmt.Sprintf("user_%d_*", i) }},
 		{"tails", "7@host54321.example", func(i int) string { return fmt.Sprintf("*@host%d.example", i) }},
 		{"both", "user_321_7@host42.example", func(i int) string { return fmt.Sprintf("user_%d_*@host%d.example", i%1000, i/1000) }},
+		{"networks", "10.7.9.1", func(i int) string { return fmt.Sprintf("%d.%d.%d.0/24", 10+i>>16, i>>8&255, i&255) }},
+		{"networks, one in the other", "ffff::", nestedNetwork},
+		{"networks, no address", "nothing like it", func(i int) string { return fmt.Sprintf("%d.%d.%d.0/24", 10+i>>16, i>>8&255, i&255) }},
 		{"none", "nothing like it", func(i int) string { return fmt.Sprintf("user_%d_*", i) }},
 		{"worst", long, func(i int) string { return long[:i%200] + "*b" + long[:i/200%200] }},
 		{"worst of several", long, func(i int) string { return long[:i%PatternsAlikeMax] + "*a*a*b*" }},
@@ -217,6 +221,16 @@ func BenchmarkPatterns(b *testing.B) {
 			}
 		})
 	}
+}
+
+// nestedNetwork returns one of 127 networks around an address, to be searched for an address behind all of them that is
+// only in the largest, or another network.
+func nestedNetwork(i int) string {
+	if i >= 127 {
+		return fmt.Sprintf("2001:db9:%x:%x::/64", i>>16, i&0xffff)
+	}
+	network, _ := netip.MustParseAddr("8000::").Prefix(i + 1)
+	return network.String()
 }
 
 func BenchmarkNewPatterns(b *testing.B) {

@@ -2,16 +2,15 @@ package window
 
 import "bytes"
 
-// radix is a tree of texts in which each node stands for what some of them begin with. It is
-// immutable. A step reads a node and some bytes behind one another: with many texts, it costs
-// what the misses of the cache cost.
+// radix is a tree of texts in which each node stands for a common beginning of some of them. It is immutable. A step
+// reads a node and some adjacent bytes, so with many texts its cost is the cost of the cache misses.
 type radix struct {
 	nodes []radixNode // the root is the first; the children of a node lie side by side
 	bytes []byte
 }
 
 type radixNode struct {
-	at     uint32 // in bytes: the label, which is what its text has more than its parent's
+	at     uint32 // in bytes: the label, the text that it adds to its parent's
 	label  uint16 // length
 	firsts uint16 // behind the label: how many children, by the first bytes of their labels
 	child  int32  // the first of them
@@ -72,7 +71,7 @@ func (r *radix) step(node int32, depth int, text []byte) (next int32, at int) {
 	return next, at
 }
 
-// common is how many bytes two texts have in common at their beginnings.
+// common returns the length of the common beginning of two texts.
 func common(a, b string) int {
 	n := min(len(a), len(b))
 	for i := range n {

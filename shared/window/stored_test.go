@@ -5,8 +5,8 @@ import (
 	"time"
 )
 
-// Keys of generation 0 keep exactly these bytes, and a release that knows modes and no
-// generations leaves the others out: to it they are of a mode that there is not.
+// Keys of generation 0 keep exactly these bytes. A release that has modes and no generations leaves the others out,
+// because it reads a mode that does not exist.
 func TestStoredDurations(t *testing.T) {
 	for stored, k := range map[int64]Key{
 		60_000:                      {Duration: time.Minute},
@@ -34,7 +34,7 @@ func TestStoredDurations(t *testing.T) {
 	}
 }
 
-// What is read is what was written; what cannot have been written is refused.
+// A value that is read equals the value that was written; a value that cannot have been written is refused.
 func FuzzReadStoredDuration(f *testing.F) {
 	f.Add(int64(60_000))
 	f.Add(int64(60_000 | 1<<40 | 7<<48))
@@ -46,7 +46,7 @@ func FuzzReadStoredDuration(f *testing.F) {
 	})
 }
 
-// "It depends on nothing but the duration": cells of a key in two modes and generations have one class.
+// "It depends on nothing but the duration": cells of a key in two modes and generations have the same class.
 func TestExpiryClass(t *testing.T) {
 	for duration, want := range map[time.Duration]int64{
 		DurationMin: 0, 12 * time.Hour: 0, 12*time.Hour + time.Millisecond: 1, 24 * time.Hour: 1,

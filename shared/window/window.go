@@ -1,9 +1,7 @@
-// Package window is the arithmetic of a sliding window over fixed cells: pure
-// functions of integers, without clock, state or I/O.
+// Package window computes sliding windows over fixed cells: pure functions of integers, without clock, state or I/O.
 //
-// Time is cut into cells of one duration each; cell number Sequence(t, d) holds
-// the millisecond t. A request at t is judged against the count of its own cell
-// plus the share of the previous cell that a window of length d ending at t
+// Time is cut into cells of equal duration; cell number Sequence(t, d) holds the millisecond t. A request at t is
+// judged against the count of its own cell plus the share of the previous cell that a window of length d ending at t
 // still covers:
 //
 //	current   previous              t
@@ -16,12 +14,11 @@
 // done exactly, in 128-bit integers, and never in floating point: the retry time is
 // exact to the millisecond. Weight gives the ratio as a float, for people.
 //
-// What the previous cell carries over counts in whole units. A caller who asks all the
-// time so gets a small limit in full; if fractions counted, a limit of 1 a minute would let
-// pass one request in two minutes.
+// The previous cell's carried cost counts in whole units. So a caller with constant requests gets a small limit in
+// full. If fractions counted, a limit of 1 a minute, for example, would let pass one request in two minutes.
 //
-// What it gives up, as every two-cell window does: the previous cell's requests
-// are taken to be spread evenly over it.
+// As in every two-cell window, the precision is limited: the arithmetic assumes that the previous cell's requests are
+// spread evenly over it.
 package window
 
 import (
@@ -53,8 +50,8 @@ const (
 // fault, and the message names the field and its bound.
 var ErrInvalid = errors.New("invalid")
 
-// Key is what is limited. The limit and the cost are not part of it: two
-// requests with different limits on one key share one count.
+// Key identifies a limited thing, for example an API client of a workspace. The limit and the cost are not part of it:
+// two requests with different limits on the same key share one count.
 type Key struct {
 	Workspace  string
 	Namespace  string
@@ -64,7 +61,7 @@ type Key struct {
 	Generation Generation    // 0 unless an operator has reset the key; see there
 }
 
-// DurationMs is the key's duration in milliseconds.
+// DurationMs returns the key's duration in milliseconds.
 func (k Key) DurationMs() int64 { return k.Duration.Milliseconds() }
 
 // Validate reports the first field outside its bounds, as an error that wraps
@@ -104,8 +101,8 @@ func tooLong(field, value string, bytesMax int) error {
 	return fmt.Errorf("%w: %s is %d bytes long (1 to %d%s)", ErrInvalid, field, len(value), bytesMax, hint)
 }
 
-// String is for logs and errors of operators' tools; names are quoted, so that
-// no name can pretend to be another.
+// String returns a text for logs and errors of operators' tools. Names are quoted, so that no name can pretend to be
+// another.
 func (k Key) String() string {
 	var b strings.Builder
 	fmt.Fprintf(&b, "%q/%q/%q/%v", k.Workspace, k.Namespace, k.Identifier, k.Duration)
@@ -119,7 +116,7 @@ func (k Key) String() string {
 	return b.String()
 }
 
-// Cell is one fixed window of a key.
+// Cell is a fixed window of a key.
 type Cell struct {
 	Key
 	Sequence int64
@@ -141,7 +138,7 @@ func (c Cell) Validate() error {
 	return nil
 }
 
-// ExpiresAtMs is the Unix millisecond from which the cell can influence no decision.
+// ExpiresAtMs returns the Unix millisecond from which the cell can influence no decision.
 func (c Cell) ExpiresAtMs() int64 { return ExpiresAt(c.Sequence, c.DurationMs()) }
 
 // Compare orders cells as the primary key of their table does: by bytes of
@@ -188,25 +185,25 @@ func Sequence(tMs, durationMs int64) int64 {
 	return q
 }
 
-// Start is the first Unix millisecond of a cell.
+// Start returns the first Unix millisecond of a cell.
 func Start(sequence, durationMs int64) int64 { return sequence * durationMs }
 
-// ExpiresAt is the Unix millisecond from which a cell can influence no decision:
-// the end of the window that follows it.
+// ExpiresAt returns the Unix millisecond from which a cell can influence no decision: the end of the window that
+// follows it.
 func ExpiresAt(sequence, durationMs int64) int64 { return (sequence + 2) * durationMs }
 
-// Uncovered is how many milliseconds of the previous cell a window ending at t
-// still covers, 1 to durationMs. Divided by durationMs it is the Weight.
+// Uncovered returns how many milliseconds of the previous cell a window ending at t still covers, 1 to durationMs.
+// Divided by durationMs it is the Weight.
 func Uncovered(tMs, durationMs int64) int64 {
 	return durationMs - (tMs - Sequence(tMs, durationMs)*durationMs)
 }
 
-// Weight is the share of the previous cell that counts at t, in (0, 1].
+// Weight returns the share of the previous cell that counts at t, in (0, 1].
 func Weight(tMs, durationMs int64) float64 {
 	return float64(Uncovered(tMs, durationMs)) / float64(durationMs)
 }
 
-// Effective is what is compared with the limit.
+// Effective returns the number that must not exceed the limit.
 func Effective(current, previous, cost, tMs, durationMs int64) int64 {
 	return current + Carried(previous, Uncovered(tMs, durationMs), durationMs) + cost
 }
@@ -227,29 +224,26 @@ func Fits(current, previous, cost, limit, uncoveredMs, durationMs int64) bool {
 	return ph < rh || ph == rh && pl < rl
 }
 
-// Carried is floor(previous * uncoveredMs / durationMs): the whole units that the
-// previous cell still holds.
+// Carried returns floor(previous * uncoveredMs / durationMs): the whole units that the previous cell still holds.
 func Carried(previous, uncoveredMs, durationMs int64) int64 {
 	hi, lo := bits.Mul64(uint64(previous), uint64(uncoveredMs))
 	q, _ := bits.Div64(hi, lo, uint64(durationMs)) // uncovered <= duration: the quotient fits
 	return int64(q)
 }
 
-// Remaining is the largest cost that Fits, never negative: what callers are told is left.
+// Remaining returns the largest cost that Fits, never negative. Callers get it as their remaining budget.
 func Remaining(current, previous, limit, uncoveredMs, durationMs int64) int64 {
 	return max(0, limit-current-Carried(previous, uncoveredMs, durationMs))
 }
 
-// PassesAt is the earliest Unix millisecond >= tMs at which Fits holds for cost,
-// if nothing else is counted meanwhile. ok is false when cost > limit: it never
-// will. It looks through this cell, the next one (where current has become
-// previous), and the one after it (where both are gone).
+// PassesAt returns the earliest Unix millisecond >= tMs at which Fits holds for cost, if nothing else is counted
+// meanwhile. ok is false if cost > limit, because then it never holds. PassesAt examines this cell, the next cell (in
+// which current has become previous), and the cell after that (in which both are gone).
 func PassesAt(current, previous, cost, limit, tMs, durationMs int64) (atMs int64, ok bool) {
 	return PassesAfter(Start(Sequence(tMs, durationMs), durationMs), current, previous, cost, limit, tMs, durationMs)
 }
 
-// PassesAfter is PassesAt for callers who know when the cell that tMs lies in starts: it
-// saves a division.
+// PassesAfter is PassesAt for callers that have the start of the cell of tMs already: it saves a division.
 func PassesAfter(startMs, current, previous, cost, limit, tMs, durationMs int64) (atMs int64, ok bool) {
 	if cost > limit {
 		return 0, false

@@ -22,8 +22,7 @@ func TestSequence(t *testing.T) {
 	}
 }
 
-// Behaviour 2 of the estimate list: weighted count of (prev, cur, t) at a window of 60; and
-// what is no whole unit does not count.
+// Behaviour 2 of the estimate list: weighted count of (prev, cur, t) at a window of 60. Parts of a unit do not count.
 func TestEffective(t *testing.T) {
 	for _, c := range []struct{ prev, cur, t, want int64 }{
 		{100, 0, 60, 100}, {100, 0, 90, 50}, {100, 50, 90, 100}, {0, 100, 90, 100}, {0, 0, 90, 0}, {100, 100, 60, 200},
@@ -35,8 +34,8 @@ func TestEffective(t *testing.T) {
 	}
 }
 
-// Behaviour 44, "limit 1 an hour, one accepted at 0:59:59: at 1:00:00.4 allowed (carry 0)",
-// and what a persistent caller of a small limit gets: all of it.
+// Behaviour 44, "limit 1 an hour, one accepted at 0:59:59: at 1:00:00.4 allowed (carry 0)". A persistent caller gets
+// all of a small limit.
 func TestSmallLimitsAreGivenInFull(t *testing.T) {
 	const hour = 3_600_000
 	if !Fits(0, 1, 1, 1, Uncovered(hour+400, hour), hour) {

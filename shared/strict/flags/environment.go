@@ -10,9 +10,9 @@ import (
 )
 
 // CheckEnvironment returns an error if a variable of environ, such as os.Environ returns it, has almost the name of a
-// variable that the program reads. WEIR_MYSQL_DNS, for example, would otherwise leave a node without MySQL. Almost is a
-// difference of one letter, or of two if the name has ten letters or more behind the prefix. Other variables with the
-// prefix are left alone, because other programs read them, and Kubernetes sets some for services.
+// variable that the program reads. WEIR_MYSQL_DNS, for example, would otherwise leave a node without MySQL. Almost
+// means a difference of one letter, or of two letters if the name has ten letters or more behind the prefix. Other
+// variables with the prefix are left alone, because other programs read them, and Kubernetes sets some for services.
 func CheckEnvironment(model *kong.Application, prefix string, environ []string) error {
 	known := make(map[string]bool)
 	for _, flag := range model.Flags {

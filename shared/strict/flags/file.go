@@ -23,9 +23,8 @@ const fileBytesMax = 1 << 20
 // flag: a region called on or 007 keeps its name, and 0100 is no number.
 type file struct{ values map[string]yaml.Node }
 
-// LoadYAML is a kong.ConfigurationLoader for one YAML document whose keys are the names of flags.
-// Unknown keys, keys without a value and keys that occur twice are errors. Flags and the
-// environment win over the file.
+// LoadYAML is a kong.ConfigurationLoader for a YAML document whose keys are the names of flags. Unknown keys,
+// keys without a value and keys that occur twice are errors. Flags and the environment win over the file.
 func LoadYAML(r io.Reader) (kong.Resolver, error) {
 	content, err := io.ReadAll(io.LimitReader(r, fileBytesMax+1))
 	switch {
@@ -45,13 +44,12 @@ func LoadYAML(r io.Reader) (kong.Resolver, error) {
 	return f, nil
 }
 
-// InFile reports whether a configuration file may set a flag: a file cannot ask for help, for
-// example.
+// InFile reports whether a configuration file may set a flag: for example, a file cannot set --help.
 func InFile(flag *kong.Flag) bool {
 	return !slices.Contains([]string{"help", "version", "config", "print-config"}, flag.Name)
 }
 
-// Validate implements kong.Resolver. It refuses keys that are the name of no flag.
+// Validate implements kong.Resolver. It rejects keys that are no flag's name.
 func (f file) Validate(app *kong.Application) error {
 	var known []string
 	for _, flag := range app.Flags {

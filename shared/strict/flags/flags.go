@@ -46,11 +46,11 @@ func Strict() kong.Option {
 	})
 }
 
-// value is how an error names what was read: kong begins it with the flag's name.
+// value stands for the field's name in errors, because kong puts the flag's name before it.
 const value = "the value"
 
-// text is a number or a duration as it was written. A negative one behind a blank looks like a short flag to kong, but
-// no program of ours has a flag that is a digit.
+// text returns a number or a duration as it was written. kong takes a negative value after a blank for a short flag,
+// but none of our programs has a flag that is a digit.
 func text(ctx *kong.DecodeContext) (string, error) {
 	if negative, ok := ctx.Scan.Peek().Value.(string); ok && negativeNumber.MatchString(negative) {
 		return fmt.Sprint(ctx.Scan.Pop().Value), nil

@@ -34,7 +34,7 @@ func parse(t *testing.T, args ...string) (settings, error) {
 	return s, err
 }
 
-// doors are the ways of a setting into a program.
+// doors returns the ways of a setting into a program.
 func doors(t *testing.T, name, value string) map[string]func() (settings, error) {
 	file := filepath.Join(t.TempDir(), "config.yaml")
 	if err := os.WriteFile(file, []byte(name+": "+value+"\n"), 0o600); err != nil {
@@ -147,7 +147,7 @@ func FuzzLoadYAML(f *testing.F) {
 	})
 }
 
-// A number is a value also where a blank precedes it, so its own bounds refuse it, and not the syntax of flags.
+// A number after a blank is a value too. So its own bounds reject it, and not the syntax of flags.
 func TestANegativeNumberIsAValue(t *testing.T) {
 	s, err := parse(t, "--number", "-5", "--share", "-0.5", "--wait", "-1m")
 	if err != nil || s.Number != -5 || s.Share != -0.5 || s.Wait != -time.Minute {

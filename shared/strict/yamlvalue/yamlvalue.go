@@ -42,8 +42,8 @@ func Name(field string, n *yaml.Node, bytesMax int) (string, error) {
 	return text, at(n, strict.Name(field, text, bytesMax))
 }
 
-// Text returns a scalar as it is written, so that a name such as on or 007 stays what it is. Lists
-// and mappings are errors, and so is a field without a value; "" is a value.
+// Text returns a scalar as it is written, so that a name such as on or 007 does not change. Lists and mappings are
+// errors, and so is a field without a value; "" is a value.
 func Text(field string, n *yaml.Node) (string, error) {
 	n = followed(n)
 	switch {
