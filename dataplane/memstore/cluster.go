@@ -11,8 +11,9 @@ import (
 )
 
 // Cluster is an origin of one shard whose keys fall into buckets, as in a Redis Cluster: each bucket is a shard of its
-// Origin, with an epoch and streams of its own. A bucket may lose its counts alone: call WipeShard or RollbackShard
-// with the number of the bucket. The Faults of the Origin are those of the Cluster.
+// Origin, with its own epoch and streams. A bucket can lose its counts alone: call WipeShard or RollbackShard with the
+// number of the bucket. The Faults of the Origin also apply to the Cluster. Use a Cluster to test, for example, that a
+// node restores only the bucket that was lost.
 type Cluster struct {
 	*Origin
 
@@ -22,13 +23,13 @@ type Cluster struct {
 
 var _ store.FullOrigin = (*Cluster)(nil)
 
-// clusterEpochs is what Changes has reported last: one for all, and each bucket's.
+// clusterEpochs is the last report of Changes: an epoch for all buckets, and each bucket's epoch.
 type clusterEpochs struct {
 	all     store.Epoch
 	buckets []store.Epoch
 }
 
-// NewCluster returns an empty one. Shards of the options is how many buckets it has.
+// NewCluster returns an empty Cluster. Shards of the options is its number of buckets.
 func NewCluster(o OriginOptions) *Cluster { return clusterOf(NewOrigin(o)) }
 
 func clusterOf(o *Origin) *Cluster {
@@ -36,7 +37,7 @@ func clusterOf(o *Origin) *Cluster {
 	return &Cluster{Origin: o}
 }
 
-// Client returns another way to the same counts, as another process has one.
+// Client returns another way to the same counts, as another process would have.
 func (c *Cluster) Client() *Cluster { return clusterOf(c.Origin.Client()) }
 
 // Shards implements store.Origin.
@@ -55,7 +56,7 @@ func (c *Cluster) split(n int, key func(i int) *window.Key) [][]int {
 	return places
 }
 
-// at are the items at some places.
+// at returns the items at some places.
 func at[T any](items []T, places []int) []T {
 	picked := make([]T, len(places))
 	for i, place := range places {
@@ -87,9 +88,9 @@ func (c *Cluster) Read(ctx context.Context, cells []window.Cell) (store.Reply, e
 	return reply, nil
 }
 
-// Send implements store.Origin. Each bucket gets its part of the chunk, and buckets without a part are asked about the
-// marks of their epochs; if there are none of either, the first bucket reports its clock. If the chunk fails, some
-// buckets may have applied their parts. In a chunk with bounded costs each bucket fails by itself.
+// Send implements store.Origin. Each bucket gets its part of the chunk, and buckets without a part compare the marks of
+// their epochs. If the chunk has neither, the first bucket reports its clock. If the chunk fails, some buckets may have
+// applied their parts. In a chunk with bounded costs each bucket fails by itself.
 func (c *Cluster) Send(ctx context.Context, chunk store.Chunk) (store.Reply, error) {
 	if err := c.inShard(chunk.Shard); err != nil {
 		return store.Reply{}, opError(OpSend, err)

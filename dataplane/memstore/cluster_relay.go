@@ -41,7 +41,7 @@ func scatter[T, A any](c *Cluster, op Op, shard int, items []T, key func(*T) *wi
 	return answers, now, nil
 }
 
-// inBuckets does something in each bucket, also where one before it has failed.
+// inBuckets calls do for each bucket, even if it has failed for a bucket before.
 func (c *Cluster) inBuckets(op Op, shard int, do func(bucket int) error) error {
 	if err := c.inShard(shard); err != nil {
 		return opError(op, err)
@@ -78,7 +78,7 @@ func (c *Cluster) Changes(ctx context.Context, shard, max int) (store.Changes, e
 	return changes, nil
 }
 
-// see remembers the epochs of all buckets and returns one that stands for them.
+// see stores the epochs of all buckets and returns an epoch that stands for all of them.
 func (c *Cluster) see(epochs []store.Epoch) store.Epoch {
 	h := fnv.New32a()
 	for _, e := range epochs {
@@ -90,7 +90,7 @@ func (c *Cluster) see(epochs []store.Epoch) store.Epoch {
 	return c.seen.all
 }
 
-// inEpoch does something in each bucket, in the epoch that it had when Changes reported one for all.
+// inEpoch calls do for each bucket, with the bucket's epoch at the report of Changes that had the epoch all.
 func (c *Cluster) inEpoch(ctx context.Context, op Op, shard int, all store.Epoch,
 	do func(bucket int, epoch store.Epoch) error) error {
 	if err := ctx.Err(); err != nil {
@@ -113,8 +113,8 @@ func (c *Cluster) Ack(ctx context.Context, shard int, cells []store.Change) erro
 	})
 }
 
-// Scan implements store.Relayed. Each bucket begins at the cursor, and the next one is that of the bucket that has
-// come least far: cells of the others may come again.
+// Scan implements store.Relayed. Each bucket begins at the cursor. The next cursor is the lowest of all buckets, so
+// cells of the other buckets may come again.
 func (c *Cluster) Scan(ctx context.Context, shard int, cursor uint64, max int) (
 	cells []store.Change, next uint64, err error,
 ) {

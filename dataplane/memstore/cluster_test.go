@@ -37,8 +37,9 @@ func clusterSubject(buckets int) storetest.Origin {
 			state := c.State()
 			return func(testing.TB) { c.Rollback(state) }
 		},
-		Clock: func(testing.TB) time.Time { return clock() },
-		Pass:  pass,
+		Histories: true,
+		Clock:     func(testing.TB) time.Time { return clock() },
+		Pass:      pass,
 	}
 }
 
@@ -46,7 +47,7 @@ func TestClusterKeepsTheContract(t *testing.T) {
 	storetest.TestOrigin(t, func(testing.TB) storetest.Origin { return clusterSubject(3) })
 }
 
-// cellOfEachBucket is a cell of each bucket, one after the other.
+// cellOfEachBucket returns a cell of each bucket, in the buckets' order.
 func cellOfEachBucket(c *memstore.Cluster) []window.Cell {
 	cells := make([]window.Cell, c.Origin.Shards())
 	for i, found := 0, 0; found < len(cells); i++ {
@@ -59,8 +60,8 @@ func cellOfEachBucket(c *memstore.Cluster) []window.Cell {
 	return cells
 }
 
-// A bucket that is emptied has a new epoch, and the shard another one; the others have lost nothing, and what was meant
-// for their epoch is applied to them alone.
+// A bucket that is emptied has a new epoch, and so has the shard. The other buckets have lost nothing, and a call for
+// their epoch is applied to them alone.
 func TestBucketsLoseTheirCountsApart(t *testing.T) {
 	c := memstore.NewCluster(memstore.OriginOptions{Shards: 3})
 	cells := cellOfEachBucket(c)
@@ -102,8 +103,8 @@ func TestBucketsLoseTheirCountsApart(t *testing.T) {
 	}
 }
 
-// What one bucket has lost of a stream, it reports with the next chunk of the stream that asks for it, whatever cells
-// that has.
+// If a bucket has lost chunks of a stream, it reports this with the next chunk of the stream that compares its mark,
+// whatever cells the chunk has.
 func TestABucketThatFailsOverLosesNoAnsweredChunk(t *testing.T) {
 	c := memstore.NewCluster(memstore.OriginOptions{Shards: 2})
 	cells := cellOfEachBucket(c)
@@ -134,7 +135,7 @@ func TestABucketThatFailsOverLosesNoAnsweredChunk(t *testing.T) {
 }
 
 // A chunk that has no cost for a bucket, and no mark of its epoch, leaves the stream's number there as it is: a larger
-// one would hide from the next chunk that the bucket has lost an earlier one.
+// number would hide from the next chunk that the bucket has lost an earlier chunk.
 func TestAChunkForOneBucketHidesNoLossInAnother(t *testing.T) {
 	c := memstore.NewCluster(memstore.OriginOptions{Shards: 2})
 	cells := cellOfEachBucket(c)
@@ -158,8 +159,8 @@ func TestAChunkForOneBucketHidesNoLossInAnother(t *testing.T) {
 	}
 }
 
-// A chunk with bounded costs compares the epochs that it asks for too, and reports those that give no answer. The
-// others are answered.
+// A chunk with bounded costs compares the marks of other epochs too, and reports the epochs that give no answer. The
+// other buckets answer.
 func TestBoundedChunksAskOtherBuckets(t *testing.T) {
 	c := memstore.NewCluster(memstore.OriginOptions{Shards: 2})
 	cells := cellOfEachBucket(c)

@@ -12,16 +12,15 @@ import (
 
 // CountsOptions are all optional.
 type CountsOptions struct {
-	// Clock tells when expired rows are removed; nil is time.Now.
+	// Clock returns the current time, by which expired rows are removed; nil is time.Now.
 	Clock func() time.Time
 
 	// Keep is how long a row stays after its cell has expired, 10 min unless set.
 	Keep time.Duration
 }
 
-// Counts is a store.CountStore and store.Settings in memory: the counts of all regions, beside
-// what operators set (SetTuning, SetNamespaces, SetOverrides, SetResets) and nodes report
-// (Heartbeats).
+// Counts is a store.CountStore and store.Settings in memory: the counts of all regions, operators' settings (SetTuning,
+// SetNamespaces, SetOverrides, SetResets) and nodes' heartbeats (Heartbeats).
 type Counts struct {
 	// Faults make it fail; see there.
 	Faults Faults
@@ -30,8 +29,8 @@ type Counts struct {
 	keepMs int64
 
 	mu      sync.Mutex
-	cells   map[window.Cell]map[string]int64 // by cell and region; only grows
-	sweepAt int                              // size of cells at which the expired ones are removed
+	cells   map[window.Cell]map[string]component // by cell and region; counts only grow
+	sweepAt int                                  // size of cells at which expired cells are removed
 	stats   CountsStats
 
 	version    int64                // of all that operators set
@@ -44,6 +43,12 @@ type Counts struct {
 	seen       map[string]time.Time           // by node: when its beat came
 }
 
+// component is a region's part of a cell's count.
+type component struct {
+	count  int64
+	grewMs int64 // Unix ms by the store's clock when it last grew
+}
+
 var (
 	_ store.CountStore = (*Counts)(nil)
 	_ store.Settings   = (*Counts)(nil)
@@ -51,7 +56,7 @@ var (
 
 const defaultKeep = 10 * time.Minute
 
-// NewCounts returns an empty one.
+// NewCounts returns an empty Counts.
 func NewCounts(o CountsOptions) *Counts {
 	if o.Clock == nil {
 		o.Clock = time.Now
@@ -62,7 +67,7 @@ func NewCounts(o CountsOptions) *Counts {
 	return &Counts{
 		clock:   o.Clock,
 		keepMs:  o.Keep.Milliseconds(),
-		cells:   make(map[window.Cell]map[string]int64),
+		cells:   make(map[window.Cell]map[string]component),
 		sweepAt: sweepMin,
 		version: 1,
 		trials:  make(map[string]Trial), tunings: make(map[string]tuningRow),
@@ -80,5 +85,5 @@ func (c *Counts) Wipe() {
 
 func (c *Counts) sweepLocked() {
 	keptMs := c.clock().UnixMilli() - c.keepMs
-	maps.DeleteFunc(c.cells, func(cell window.Cell, _ map[string]int64) bool { return cell.ExpiresAtMs() <= keptMs })
+	maps.DeleteFunc(c.cells, func(cell window.Cell, _ map[string]component) bool { return cell.ExpiresAtMs() <= keptMs })
 }

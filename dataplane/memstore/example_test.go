@@ -10,7 +10,7 @@ import (
 	"github.com/weirhq/weir/shared/window"
 )
 
-// Two nodes of one region meet at an origin; two regions meet in the counts.
+// Two nodes of a region share an origin; two regions share the counts.
 func Example() {
 	ctx := context.Background()
 	now := time.Date(2026, 1, 1, 12, 0, 30, 0, time.UTC)

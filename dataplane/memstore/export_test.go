@@ -1,7 +1,7 @@
 package memstore
 
-// CountsSize is the same for cells of which components are kept.
+// CountsSize returns the number of cells with components.
 func CountsSize(c *Counts) int { return len(c.cells) }
 
-// OriginSize is how many cells and changes are kept, those included that have expired.
+// OriginSize returns the number of cells and changes, including expired cells.
 func OriginSize(h *Origin) int { return len(h.shards[0].cells) + len(h.shards[0].changed) }

@@ -46,28 +46,33 @@ const (
 	OpStored        Op = "stored"
 )
 
-// Faults are what a store does besides working. The zero value does nothing; every
-// setting holds until it is set again, for calls that begin after it was set.
+// Faults are the failures of a store. The zero value has none. Every setting holds until it is set again, for calls
+// that begin after it was set. For example, Faults.Fail makes a store look down, and Faults.LoseReplies loses the
+// answers of applied calls.
 //
-// A call is a journey: it leaves, and there Hook and Fail can keep it from arriving;
-// it travels for half of Delay; it is applied; it travels back for the other half;
-// and there LoseReplies can swallow the reply. A caller whose ctx ends while its
-// call travels gets ctx's error, and a chunk that has left is applied all
-// the same: as over a network.
+// A call has five steps:
+//
+//  1. It leaves. Here Hook and Fail can keep it from arriving.
+//  2. It travels for half of Delay.
+//  3. It is applied.
+//  4. It travels back for the other half.
+//  5. It returns. Here LoseReplies can drop the reply.
+//
+// A caller whose ctx ends while its call travels gets ctx's error, but a chunk that has left is applied all the same,
+// as over a network.
 type Faults struct {
 	mu      sync.Mutex
 	hook    func(Op) error
 	err     error
 	refused map[Op]error
-	way     journey // what befalls a call that has left
+	way     journey // faults of a call that has left
 }
 
-// Hook calls f at the beginning of every call; an error of it fails the call before
-// anything is applied. f may also change other faults, or count. nil removes it.
+// Hook calls f at the beginning of every call; if f returns an error, the call fails before anything is applied. f can
+// also change other faults, or count. nil removes it.
 func (f *Faults) Hook(hook func(Op) error) { f.set(func() { f.hook = hook }) }
 
-// Fail makes every call fail with err before anything is applied: a store that is
-// down. Fail(nil) brings it back.
+// Fail makes every call fail with err before anything is applied, as if the store were down. Fail(nil) brings it back.
 func (f *Faults) Fail(err error) { f.set(func() { f.err = err }) }
 
 // Refuse makes every call of the given kinds fail with err before it changes anything, and lets all
@@ -101,8 +106,8 @@ func (f *Faults) LoseReplies(lose bool) { f.set(func() { f.way.loseReplies = los
 // row for which refuse is true. It has no meaning for an Origin.
 func (f *Faults) RefuseRow(refuse func(store.Count) bool) { f.set(func() { f.way.refuse = refuse }) }
 
-// SlowCommits makes what a Publish writes visible only after a delay, which is asked for
-// each time. nil removes it. An Append of Feed holds its number back as long. It has no meaning for an Origin.
+// SlowCommits makes the rows of a Publish visible only after a delay, which is called for each Publish. nil removes it.
+// An Append of Feed holds its number back as long. It has no meaning for an Origin.
 func (f *Faults) SlowCommits(delay func() time.Duration) { f.set(func() { f.way.slowCommits = delay }) }
 
 func (f *Faults) set(change func()) {
@@ -111,8 +116,8 @@ func (f *Faults) set(change func()) {
 	change()
 }
 
-// journey is one call on its way. How it ends is in three parts, because what an
-// error means for a chunk depends on where it struck.
+// journey is a call on its way. Its end has three parts, because the meaning of an error for a chunk depends on where
+// it occurred.
 type journey struct {
 	op          Op
 	delay       time.Duration
@@ -121,7 +126,7 @@ type journey struct {
 	slowCommits func() time.Duration
 }
 
-// commit is how long the next statement takes to become visible.
+// commit returns how long the next statement takes to become visible.
 func (j journey) commit() time.Duration {
 	if j.slowCommits == nil {
 		return 0
@@ -155,10 +160,10 @@ func (f *Faults) depart(ctx context.Context, op Op) (journey, error) {
 	return j, nil
 }
 
-// travel is the way there. After an error the caller is gone, the call is not.
+// travel waits for the way there. After an error the caller is gone, but the call goes on.
 func (j journey) travel(ctx context.Context) error { return j.wait(ctx, j.delay/2) }
 
-// comeBack is the way back.
+// comeBack waits for the way back.
 func (j journey) comeBack(ctx context.Context) error {
 	if err := j.wait(ctx, j.delay-j.delay/2); err != nil {
 		return err
@@ -179,8 +184,7 @@ func (j journey) wait(ctx context.Context, d time.Duration) error {
 	return nil
 }
 
-// roundTrip is a whole journey of a call that has nothing to apply but what it reads
-// on arrival, or that can be repeated.
+// roundTrip is a whole journey of a call that applies nothing but reads on arrival, or that can be repeated.
 func (f *Faults) roundTrip(ctx context.Context, op Op, apply func(journey) error) error {
 	j, err := f.depart(ctx, op)
 	if err != nil {

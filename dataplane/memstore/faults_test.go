@@ -27,7 +27,7 @@ func isMaybe(op memstore.Op, err error) bool {
 	return (op == memstore.OpSend || op == memstore.OpClaim) && err != nil && !errors.Is(err, store.ErrNotApplied)
 }
 
-// calls is methods of both stores, as one error each.
+// calls returns methods of both stores as functions that return an error.
 func calls(h *memstore.Origin, c *memstore.Counts) map[memstore.Op]func(context.Context) error {
 	cell := minuteCell("x")
 	number := int64(0)
@@ -84,7 +84,7 @@ func TestFailFailsEveryCallUntilItIsTakenBack(t *testing.T) {
 	}
 }
 
-// One kind of call is refused, and all others go on, until it is taken back.
+// A refused kind of call fails, and all other kinds succeed, until the refusal ends.
 func TestRefusedKindsFailAloneUntilTheyAreTakenBack(t *testing.T) {
 	for refused := range calls(nil, nil) {
 		for op := range calls(nil, nil) {

@@ -15,14 +15,14 @@ type FeedOptions struct {
 	// Clock stamps rows and is FeedPage.Now; nil is time.Now.
 	Clock func() time.Time
 
-	// Settings is FeedPage.Settings: the SettingsVersion of the Counts beside the feed. Nil is none.
+	// Settings returns FeedPage.Settings: the SettingsVersion of the Counts that belong to the feed. Nil is none.
 	Settings func() int64
 }
 
 // Feed is a store.Feed in memory. Rows stay until they are pruned.
 type Feed struct {
-	// Faults make it fail; see there. With SlowCommits an Append holds its number back as an uncommitted transaction
-	// does: reads do not see it, and others who append that number wait.
+	// Faults make it fail; see there. With SlowCommits an Append holds its number back as an uncommitted transaction does:
+	// reads can't see it, and other writers that append that number must wait.
 	Faults Faults
 
 	clock    func() time.Time
@@ -42,7 +42,7 @@ type FeedStats struct {
 	BytesStored            int64 // of payload
 }
 
-// NewFeed returns an empty one.
+// NewFeed returns an empty Feed.
 func NewFeed(o FeedOptions) *Feed {
 	if o.Clock == nil {
 		o.Clock = time.Now
@@ -72,8 +72,8 @@ func (n *Feed) Append(ctx context.Context, row store.FeedRow) error {
 	})
 }
 
-// Hold begins to append a row that is the next of its stream, and keeps it uncommitted until one of the two functions
-// is called: what a writer leaves that stalls, or is killed, in the middle of a transaction.
+// Hold begins to append the next row of a stream, and keeps the row uncommitted until the caller calls commit or
+// rollback. Use it to test a writer that stalls, or is killed, in the middle of a transaction.
 func (n *Feed) Hold(row store.FeedRow) (commit, rollback func(), err error) {
 	commit, rollback, err = n.begin(context.Background(), row)
 	if err == nil && commit == nil {
@@ -187,7 +187,7 @@ func (n *Feed) Rows(stream store.Stream) []store.FeedRow {
 	return copyRows(n.streamLocked(stream).rows)
 }
 
-// Stats is a snapshot.
+// Stats returns a snapshot of the counters.
 func (n *Feed) Stats() FeedStats {
 	n.mu.Lock()
 	defer n.mu.Unlock()

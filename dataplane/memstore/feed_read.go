@@ -44,7 +44,7 @@ func (n *Feed) pageLocked(q store.FeedQuery) store.FeedPage {
 	return page
 }
 
-// namesLocked are the streams that are read; full is true when there are others.
+// namesLocked returns the streams that are read. full reports whether there are others.
 func (n *Feed) namesLocked(q store.FeedQuery) (names []store.Stream, full bool) {
 	room := cmp.Or(q.StreamsMax, math.MaxInt)
 	hasCursor := func(name store.Stream) bool { return n.streams[name].has(q.After[name], q.Prove) }
@@ -68,7 +68,7 @@ func (n *Feed) namesLocked(q store.FeedQuery) (names []store.Stream, full bool) 
 	return names, full
 }
 
-// goneLocked are the streams with a cursor and without a stored row.
+// goneLocked returns the streams with a cursor and without a stored row.
 func (n *Feed) goneLocked(q store.FeedQuery) (gone []store.Stream) {
 	for name, cursor := range q.After {
 		s := n.streams[name]

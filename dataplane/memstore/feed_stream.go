@@ -7,7 +7,7 @@ import (
 	"github.com/weirhq/weir/dataplane/store"
 )
 
-// feedStream has the rows of one stream, in the order of their numbers, which have no gaps.
+// feedStream holds the rows of a stream, in the order of their numbers, which have no gaps.
 type feedStream struct {
 	rows []store.FeedRow
 	held *heldRow // nil if none
@@ -26,7 +26,7 @@ func (s *feedStream) last() int64 {
 	return s.rows[len(s.rows)-1].Sequence
 }
 
-// find is where a row is, -1 if it is not there.
+// find returns the place of a row, or -1.
 func (s *feedStream) find(sequence int64) int {
 	if len(s.rows) == 0 || sequence < s.rows[0].Sequence || sequence > s.last() {
 		return -1
@@ -34,7 +34,7 @@ func (s *feedStream) find(sequence int64) int {
 	return int(sequence - s.rows[0].Sequence)
 }
 
-// wholeFrom is where the last whole snapshot begins, 0 if there is none.
+// wholeFrom returns the place at which the last whole snapshot begins, or 0 if there is none.
 func (s *feedStream) wholeFrom() int {
 	for _, row := range slices.Backward(s.rows) {
 		if row.Last {
@@ -44,7 +44,8 @@ func (s *feedStream) wholeFrom() int {
 	return 0
 }
 
-// has tells whether a cursor is stored, as far as it is looked at without proof.
+// has reports whether a cursor's row is stored. With prove, the writer must match too. Without prove, a cursor beyond
+// the last row or directly before the first row also counts as stored.
 func (s *feedStream) has(c store.FeedCursor, prove bool) bool {
 	at := s.find(c.Sequence)
 	switch {
@@ -56,8 +57,8 @@ func (s *feedStream) has(c store.FeedCursor, prove bool) bool {
 	return !prove && (c.Sequence > s.last() || len(s.rows) > 0 && c.Sequence+1 == s.rows[0].Sequence)
 }
 
-// after are the rows after a cursor that is stored, without the payload of snapshots unless parts are asked for, or
-// those from the last one on.
+// after returns the rows after a stored cursor, with the payload of snapshots only if parts is set. For any other
+// cursor it returns the rows from the last whole snapshot on.
 func (s *feedStream) after(c store.FeedCursor, prove, parts bool) []store.FeedRow {
 	if !s.has(c, prove) {
 		return s.rows[s.wholeFrom():]
@@ -79,7 +80,7 @@ func withoutSnapshots(rows []store.FeedRow, parts bool) []store.FeedRow {
 	return rows
 }
 
-// lose forgets the rows from a number on, and one that is not committed.
+// lose drops the rows from a number on, and an uncommitted row.
 func (s *feedStream) lose(from int64) {
 	s.rows = slices.DeleteFunc(s.rows, func(r store.FeedRow) bool { return r.Sequence >= from })
 	if s.held != nil && s.held.row.Sequence >= from {

@@ -7,8 +7,7 @@ import (
 	"github.com/weirhq/weir/dataplane/store"
 )
 
-// Import implements store.CountStore. It yields what was there when it began,
-// and holds no lock meanwhile.
+// Import implements store.CountStore. It yields the counts at its beginning, and holds no lock meanwhile.
 func (c *Counts) Import(ctx context.Context, nowMs int64, yield func(region string, n store.Count)) error {
 	c.count(func(s *CountsStats) { s.Imports++; s.Statements++ })
 	var found []Row
@@ -28,7 +27,7 @@ func (c *Counts) Import(ctx context.Context, nowMs int64, yield func(region stri
 	return nil
 }
 
-// alive reads every row, as the real query does: the expired ones too.
+// alive reads every row, as the real query does, including expired rows.
 func (c *Counts) alive(nowMs int64) (found []Row) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -38,7 +37,9 @@ func (c *Counts) alive(nowMs int64) (found []Row) {
 			continue
 		}
 		for region, n := range regions {
-			found = append(found, Row{Region: region, Cell: cell, Count: n})
+			if grewMs := n.grewMs + nowMs - c.clock().UnixMilli(); !store.Ahead(&cell, grewMs) {
+				found = append(found, Row{Region: region, Cell: cell, Count: n.count})
+			}
 		}
 	}
 	return found

@@ -13,41 +13,42 @@ import (
 
 // OriginOptions are all optional.
 type OriginOptions struct {
-	// Clock is the servers': Reply.Now, and when cells expire; nil is time.Now.
+	// Clock returns the servers' time, for Reply.Now and the expiry of cells; nil means time.Now. Set it in tests of
+	// clocks that differ.
 	Clock func() time.Time
 
-	// Grace is how long a cell stays after it has expired, 30 s unless set.
+	// Grace is how long a cell stays after it has expired; 0 means 30 s.
 	Grace time.Duration
 
-	// Shards is how many there are, 1 unless set.
+	// Shards is the number of shards; 0 means 1. Set more to test a node whose shards fail separately.
 	Shards int
 }
 
-// Origin is a store.FullOrigin in memory: one region's counts, and a way to them. Client makes
-// other ways to the same counts, each with faults of its own: give each node one, and the relay.
+// Origin is a store.FullOrigin in memory: a region's counts, and a way to them. Client makes other ways to the same
+// counts, each with its own faults: give each node a way, and the relay.
 //
-// It loses what it is told to: Wipe empties it, Rollback puts it back to an earlier state.
+// Tests can make it lose data: Wipe empties it, Rollback puts it back to an earlier state.
 type Origin struct {
-	// Faults make this way to the counts fail; see there. ShardFaults are for one shard alone.
+	// Faults make this way to the counts fail; see there. ShardFaults are for a single shard.
 	Faults Faults
 
 	*originServers
 	shardFaults []Faults
 	stamps      resend.Stamps
-	keyless     int // shards that hold what is of no key, from 0 on
+	keyless     int // shards with data that belongs to no key, from 0 on
 	last        anyshard.Last
 	counters    originCounters
 
 	mu      sync.Mutex
 	holding bool
 	held    []func()
-	changes []window.Cell // by shard: the last one that Changes has returned
+	changes []window.Cell // by shard: the last change that Changes has returned
 	known   []store.Epoch // by shard: the epoch of the last answer; 0: none yet
 }
 
 var _ store.FullOrigin = (*Origin)(nil)
 
-// originServers is what all ways lead to.
+// originServers is the data that all ways share.
 type originServers struct {
 	clock func() time.Time
 	grace time.Duration
@@ -57,7 +58,7 @@ type originServers struct {
 	epochs uint32 // drawn so far
 }
 
-// NewOrigin returns an empty one.
+// NewOrigin returns an empty Origin.
 func NewOrigin(o OriginOptions) *Origin {
 	if o.Clock == nil {
 		o.Clock = time.Now
@@ -72,7 +73,7 @@ func NewOrigin(o OriginOptions) *Origin {
 	return servers.client()
 }
 
-// Client returns another way to the same counts, as another process has one.
+// Client returns another way to the same counts, as another process would have.
 func (h *Origin) Client() *Origin { return h.client() }
 
 func (s *originServers) client() *Origin {
@@ -80,7 +81,7 @@ func (s *originServers) client() *Origin {
 		changes: make([]window.Cell, len(s.shards)), known: make([]store.Epoch, len(s.shards))}
 }
 
-// ShardFaults are what this way to one shard does besides working, on top of Faults.
+// ShardFaults returns the faults of this way to a shard, in addition to Faults.
 func (h *Origin) ShardFaults(shard int) *Faults { return &h.shardFaults[shard] }
 
 // HoldChunks keeps chunks that are sent from now on from arriving, and their callers from an
@@ -126,7 +127,7 @@ func (s *originServers) Wipe() {
 	}
 }
 
-// WipeShard is Wipe for one shard.
+// WipeShard is Wipe for a single shard.
 func (s *originServers) WipeShard(shard int) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -136,10 +137,10 @@ func (s *originServers) WipeShard(shard int) {
 	s.shards[shard].lostMs = s.clock().UnixMilli()
 }
 
-// OriginState is all that an Origin held at a moment.
+// OriginState is all data of an Origin at a moment.
 type OriginState struct{ shards []*originShard }
 
-// State is what a replica has received that receives no more.
+// State returns the data of a replica that receives no more from now on.
 func (s *originServers) State() OriginState {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -150,15 +151,14 @@ func (s *originServers) State() OriginState {
 	return state
 }
 
-// Rollback puts the Origin back to a state, as a replica is that was promoted before it had received
-// what came since.
+// Rollback puts the Origin back to a state, as if a replica was promoted that had not received later writes.
 func (s *originServers) Rollback(state OriginState) {
 	for i := range state.shards {
 		s.RollbackShard(i, state)
 	}
 }
 
-// RollbackShard is Rollback for one shard.
+// RollbackShard is Rollback for a single shard.
 func (s *originServers) RollbackShard(shard int, state OriginState) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -177,16 +177,17 @@ func (s *originShard) clone() *originShard {
 	return &clone
 }
 
-// Totals is what is there, by cell.
+// Totals returns all totals, by cell.
 func (s *originServers) Totals() map[window.Cell]store.Total {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	totals := make(map[window.Cell]store.Total)
-	for i, shard := range s.shards {
+	for i := range s.shards {
 		epoch := s.epochLocked(i)
+		shard, _ := s.shardLocked(i)
 		for c, r := range shard.cells {
 			if r.forgottenMs > s.clock().UnixMilli() {
-				totals[c] = store.Total{Region: r.region(), Foreign: r.foreign, Epoch: epoch}
+				totals[c] = r.total(epoch)
 			}
 		}
 	}

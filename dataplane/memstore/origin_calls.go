@@ -22,7 +22,7 @@ func (h *Origin) Read(ctx context.Context, cells []window.Cell) (reply store.Rep
 		reply = store.Reply{Totals: make([]store.Total, len(cells)), Now: h.clock()}
 		for i, c := range cells {
 			r := s.record(c, reply.Now.UnixMilli())
-			reply.Totals[i] = store.Total{Region: r.region(), Foreign: r.foreign, Epoch: epoch}
+			reply.Totals[i] = r.total(epoch)
 		}
 		return h.inShard(shard, len(cells), func(i int) *window.Key { return &cells[i].Key })
 	})
@@ -33,7 +33,7 @@ func (h *Origin) Read(ctx context.Context, cells []window.Cell) (reply store.Rep
 	return reply, nil
 }
 
-// deliver applies what has left, whether or not its caller waits for the reply.
+// deliver applies a call that has left, whether or not its caller waits for the reply.
 func (j journey) deliver(ctx context.Context, apply func()) error {
 	lost := j.travel(ctx)
 	apply()
@@ -75,7 +75,7 @@ func (h *Origin) Send(ctx context.Context, chunk store.Chunk) (store.Reply, erro
 	return reply, nil
 }
 
-// opOf is OpClaim for a chunk with bounded costs.
+// opOf returns OpClaim for a chunk with bounded costs, or OpSend.
 func opOf(chunk *store.Chunk) Op {
 	if chunk.Bounded() {
 		return OpClaim
@@ -91,7 +91,7 @@ func checkChunk(c *store.Chunk) error {
 	return nil
 }
 
-// stamped are a chunk's costs, each in the epoch that it belongs to: see store.Epoch.
+// stamped returns a chunk's costs, each with the epoch that it belongs to: see store.Epoch.
 func (h *Origin) stamped(chunk *store.Chunk) []store.Cost {
 	costs, current := slices.Clone(chunk.Costs), h.knownEpoch(chunk.Shard)
 	for i := range costs {
@@ -110,8 +110,8 @@ func (h *Origin) arrive(chunk *store.Chunk) (store.Reply, error) {
 	return h.sendLocked(chunk)
 }
 
-// knownEpoch returns the epoch of the last answer that this Origin value has received from a shard,
-// as another process would remember it. If it has received none, it asks for the epoch.
+// knownEpoch returns the epoch of the last answer that this Origin value has received from a shard, as another process
+// would store it. If it has received none, it reads the epoch.
 func (h *Origin) knownEpoch(shard int) store.Epoch {
 	current := h.epoch(shard)
 	h.mu.Lock()
@@ -139,7 +139,7 @@ func (h *Origin) epoch(shard int) store.Epoch {
 	return h.epochLocked(shard)
 }
 
-// epochOf is the epoch of an answer.
+// epochOf returns the epoch of an answer.
 func (h *Origin) epochOf(reply store.Reply, shard int) store.Epoch {
 	if len(reply.Totals) > 0 {
 		return reply.Totals[0].Epoch
@@ -147,7 +147,7 @@ func (h *Origin) epochOf(reply store.Reply, shard int) store.Epoch {
 	return h.epoch(shard)
 }
 
-// call is a round trip to a shard; apply runs under the servers' lock.
+// call makes a round trip to a shard. apply runs under the servers' lock, so it must not call the Origin.
 func (h *Origin) call(ctx context.Context, op Op, shard int,
 	apply func(s *originShard, epoch store.Epoch) error) error {
 	if err := h.inShard(shard, 0, nil); err != nil {
@@ -162,7 +162,8 @@ func (h *Origin) call(ctx context.Context, op Op, shard int,
 		h.originServers.mu.Lock()
 		defer h.originServers.mu.Unlock()
 		answered = h.epochLocked(shard)
-		return apply(h.shards[shard], answered)
+		at, _ := h.shardLocked(shard)
+		return apply(at, answered)
 	})
 	if !withoutEpoch[op] && (err == nil || errors.Is(err, store.ErrEpoch)) {
 		h.learnEpoch(shard, answered)
@@ -170,7 +171,7 @@ func (h *Origin) call(ctx context.Context, op Op, shard int,
 	return err
 }
 
-// inShard refuses a shard that is not there, and cells of another one.
+// inShard returns an error if a shard does not exist, or a cell is in another shard.
 func (h *Origin) inShard(shard, n int, key func(i int) *window.Key) error {
 	if shard < 0 || shard >= len(h.shards) {
 		return fmt.Errorf("shard is %d (0 to %d)", shard, len(h.shards)-1)

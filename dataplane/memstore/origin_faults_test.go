@@ -24,7 +24,7 @@ func sendOne(t *testing.T, h *memstore.Origin, number int64, cost store.Cost) (s
 	return reply.Totals[0], nil
 }
 
-// A chunk that arrives after its repetition, and after the next one, changes nothing.
+// A chunk that arrives after its repetition, and after the next chunk, changes nothing.
 func TestHeldChunksArriveLate(t *testing.T) {
 	h := memstore.NewOrigin(memstore.OriginOptions{})
 	c := minuteCell("x")

@@ -11,14 +11,14 @@ import (
 	"github.com/weirhq/weir/shared/window"
 )
 
-// keyGrants are the slots that are granted of one key.
+// keyGrants are the slots that are granted for a key.
 type keyGrants struct {
 	nodes     map[uint64]nodeGrant
 	leases    leaseEnds
 	starvedMs int64 // Unix ms until which a lease counts as refused
 }
 
-// nodeGrant is what one node holds. It stays for some time with 0 slots too, so that late calls are known.
+// nodeGrant holds a node's slots. It stays for some time even with 0 slots, so that late calls are recognized.
 type nodeGrant struct {
 	slots     int64
 	endsMs    int64 // Unix ms
@@ -55,7 +55,8 @@ func (h *originServers) arriveGrants(shard int, call *store.GrantCall) store.Gra
 	h.mu.Lock()
 	defer h.mu.Unlock()
 	h.epochLocked(shard)
-	s, now := h.shards[shard], h.clock()
+	s, now := h.shardLocked(shard)
+	nowMs := s.clock.steadyMs()
 	reply := store.GrantReply{Answers: make([]store.GrantAnswer, len(call.Asks)), Now: now}
 	for i := range call.Asks {
 		ask, a := &call.Asks[i], &reply.Answers[i]
@@ -63,13 +64,13 @@ func (h *originServers) arriveGrants(shard int, call *store.GrantCall) store.Gra
 			a.Err = opError(OpGrants, err)
 			continue
 		}
-		*a = s.grantLocked(call, ask, now.UnixMilli())
+		*a = s.grantLocked(call, ask, nowMs)
 	}
-	s.sweepGrants(now.UnixMilli())
+	s.sweepGrants(nowMs)
 	return reply
 }
 
-// grantLocked applies an ask, as store.Grants has it.
+// grantLocked applies an item of a call, as store.Granter describes it. All its times are those of shardClock.steadyMs.
 func (s *originShard) grantLocked(call *store.GrantCall, ask *store.GrantAsk, nowMs int64) (a store.GrantAnswer) {
 	g := s.grants[ask.Key]
 	if g == nil {
@@ -120,7 +121,7 @@ func (s *originShard) grantLocked(call *store.GrantCall, ask *store.GrantAsk, no
 	return a
 }
 
-// expire removes what has ended.
+// expire removes grants that have ended.
 func (g *keyGrants) expire(nowMs int64) {
 	maps.DeleteFunc(g.nodes, func(_ uint64, is nodeGrant) bool { return is.endsMs <= nowMs })
 	for len(g.leases.ends) > 0 && g.leases.ends[0].ms <= nowMs {
@@ -128,7 +129,7 @@ func (g *keyGrants) expire(nowMs int64) {
 	}
 }
 
-// others adds up what others hold than a lease or, without one, a node.
+// others adds up the slots that others hold than a lease or, without a lease, a node.
 func (g *keyGrants) others(node uint64, lease string, nowMs int64) (slots int64, starved bool, in time.Duration) {
 	slots = int64(len(g.leases.ends)) - g.leases.held(lease)
 	firstMs := g.leases.first(lease)
@@ -211,7 +212,7 @@ func (l *leaseEnds) set(id string, held, endsMs int64) {
 
 // first returns when the first lease other than id ends, or 0.
 func (l *leaseEnds) first(id string) (ms int64) {
-	for _, end := range l.ends[:min(3, len(l.ends))] { // the second one to end is below the first
+	for _, end := range l.ends[:min(3, len(l.ends))] { // the second end in the heap is below the first
 		if end.id != id && (ms == 0 || end.ms < ms) {
 			ms = end.ms
 		}

@@ -8,7 +8,7 @@ import (
 	"github.com/weirhq/weir/dataplane/store"
 )
 
-// listener is one call of Listen.
+// listener is a call of Listen.
 type listener struct {
 	pending chan struct{} // holds something while there are messages
 
@@ -39,8 +39,8 @@ func (l *listener) take() (messages [][]store.Foreign) {
 	return messages
 }
 
-// Listen implements store.Origin. A message takes half of Faults.Delay; one that the Faults fail ends
-// it, as a lost connection does.
+// Listen implements store.Origin. A message takes half of Faults.Delay. If the Faults fail a message, Listen ends, as
+// after a lost connection.
 func (h *Origin) Listen(ctx context.Context, shard int, apply func([]store.Foreign)) error {
 	l := &listener{pending: make(chan struct{}, 1)}
 	err := h.call(ctx, OpListen, shard, func(s *originShard, _ store.Epoch) error {

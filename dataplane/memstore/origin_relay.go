@@ -20,7 +20,7 @@ func (h *Origin) Lease(ctx context.Context, shard int, holder string,
 		return lease, opError(OpLease, err)
 	}
 	err = h.call(ctx, OpLease, shard, func(s *originShard, _ store.Epoch) error {
-		now := h.clock()
+		now := s.clock.steady()
 		held := s.lease.until.After(now)
 		switch {
 		case !held:
@@ -57,7 +57,7 @@ func (h *Origin) Changes(ctx context.Context, shard, max int) (store.Changes, er
 	return changes, nil
 }
 
-// changesOf are those of some shards, which are asked in one call, and the epoch of each.
+// changesOf returns the changes of some shards, which are read in a single call, and the epoch of each.
 func (h *Origin) changesOf(ctx context.Context, shards []int, max int) (
 	changes store.Changes, epochs []store.Epoch, err error,
 ) {
@@ -67,7 +67,7 @@ func (h *Origin) changesOf(ctx context.Context, shards []int, max int) (
 	err = h.call(ctx, OpChanges, shards[0], func(*originShard, store.Epoch) error {
 		changes = store.Changes{Healed: true, Now: h.clock()}
 		for _, shard := range shards {
-			s := h.shards[shard]
+			s, _ := h.shardLocked(shard)
 			s.sweep(changes.Now.UnixMilli())
 			for c := range s.changed {
 				changes.Cells = append(changes.Cells, s.change(c))
@@ -85,7 +85,7 @@ func (h *Origin) changesOf(ctx context.Context, shards []int, max int) (
 	return changes, epochs, err
 }
 
-// inTurn picks the changes, which are sorted, that follow those of the last call.
+// inTurn returns the changes that follow the last call's changes. all must be sorted.
 func (h *Origin) inTurn(shard int, all []store.Change, max int) []store.Change {
 	h.mu.Lock()
 	defer h.mu.Unlock()
@@ -138,7 +138,7 @@ func (h *Origin) Scan(
 		}
 		slices.SortFunc(places, func(a, b place) int { return cmp.Or(cmp.Compare(a.hash, b.hash), a.cell.Compare(b.cell)) })
 		for i, p := range places {
-			if i >= max && p.hash != places[i-1].hash { // cells of one hash come together
+			if i >= max && p.hash != places[i-1].hash { // cells of the same hash come together
 				next = p.hash
 				return nil
 			}
@@ -161,6 +161,7 @@ func (h *Origin) Apply(ctx context.Context, shard int, totals []store.Foreign) (
 			before := s.record(f.Cell, nowMs)
 			if after := before; counted(f.Count) > before.foreign {
 				after.foreign = counted(f.Count)
+				after = after.marked(&f.Cell, nowMs)
 				if h.put(s, f.Cell, before, after, nowMs) {
 					raised = append(raised, store.Foreign{Cell: f.Cell, Count: after.foreign})
 				}

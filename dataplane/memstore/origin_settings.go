@@ -14,10 +14,10 @@ import (
 // settingsKept is how long a shard keeps its copy of the settings.
 const settingsKept = 7 * 24 * time.Hour
 
-// settingsCopy is what a relay has told a shard; the zero value is none.
+// settingsCopy is the copy that a relay has stored in a shard; the zero value is none.
 type settingsCopy struct {
-	rows   store.SettingsRows // shared with those that read them
-	readAt time.Time
+	rows   store.SettingsRows // shared with callers that read them
+	readAt time.Time          // by shardClock.steady
 }
 
 // waitingHeartbeat is a heartbeat that waits for the relay.
@@ -30,7 +30,7 @@ type waitingHeartbeat struct {
 func (h *Origin) Settings(ctx context.Context, _ string) (rows store.SettingsRows, err error) {
 	err = h.last.Call(ctx, h.keyless, func(shard int) error {
 		return h.call(ctx, OpSettings, shard, func(s *originShard, _ store.Epoch) error {
-			age := h.clock().Sub(s.settings.readAt)
+			age := s.clock.steady().Sub(s.settings.readAt)
 			if s.settings.readAt.IsZero() || age > settingsKept {
 				return store.ErrNoSettings
 			}
@@ -52,24 +52,25 @@ func (h *Origin) StoreSettings(ctx context.Context, shard int, holder string, ro
 	rows = cloned(rows)
 	return h.call(ctx, OpStoreSettings, shard, func(s *originShard, _ store.Epoch) error {
 		now := h.clock()
-		if s.lease.holder != holder || !s.lease.until.After(now) {
+		if s.lease.holder != holder || !s.lease.until.After(s.clock.steady()) {
 			return store.ErrNoLease
 		}
 		if asOf.IsZero() || asOf.After(now) {
 			asOf = now
 		}
-		s.settings = settingsCopy{rows, asOf}
+		s.settings = settingsCopy{rows, asOf.Add(s.clock.back)}
 		return nil
 	})
 }
 
-// SetSettings leaves a copy of the settings with each shard, as a relay has that is there no more.
+// SetSettings stores a copy of the settings in each shard, as a relay that has ended since.
 func (h *Origin) SetSettings(rows store.SettingsRows) {
-	copied := settingsCopy{cloned(rows), h.clock()}
+	rows = cloned(rows)
 	h.originServers.mu.Lock()
 	defer h.originServers.mu.Unlock()
-	for _, s := range h.shards {
-		s.settings = copied
+	for i := range h.shards {
+		s, now := h.shardLocked(i)
+		s.settings = settingsCopy{rows, now.Add(s.clock.back)}
 	}
 }
 
@@ -113,7 +114,7 @@ func (s *originShard) saveHeartbeat(b heartbeat.Heartbeat, now time.Time) error 
 	return nil
 }
 
-// dropHeartbeats drops those that no relay has taken for too long.
+// dropHeartbeats drops heartbeats that no relay has taken for too long.
 func (s *originShard) dropHeartbeats(now time.Time) {
 	for id, b := range s.beats {
 		if now.Sub(b.at) > store.NodeLiveFor {

@@ -12,9 +12,10 @@ import (
 	"github.com/weirhq/weir/shared/window"
 )
 
-// originShard is one server of an Origin: what it holds and what it does in one atomic step.
+// originShard is a server of an Origin: its data, and its atomic operations.
 type originShard struct {
-	epoch   store.Epoch // 0 until it is asked for
+	clock   shardClock
+	epoch   store.Epoch // 0 until it is read
 	healed  bool
 	cells   map[window.Cell]originRecord
 	streams map[uint64]streamState
@@ -22,21 +23,22 @@ type originShard struct {
 	holds   *holds.Group
 	grants  map[window.Key]*keyGrants
 	lease   heldLease
-	lostMs  int64 // Unix ms when it lost what it had; 0: long ago
+	lostMs  int64 // Unix ms when it lost its data; 0: long ago
 
 	settings settingsCopy
 	beats    map[string]waitingHeartbeat // by node
 	marks    int64                       // of beats, so far
 
 	listeners     map[*listener]bool
-	sweepAt       int // size of cells and streams at which what has expired is removed
+	sweepAt       int // size of cells and streams at which expired entries are removed
 	sweepGrantsAt int // the same of grants
 }
 
-// originRecord is what an origin holds of a cell. All counts are 0 to store.CountMax and only grow.
+// originRecord is an origin's data about a cell. All counts are 0 to store.CountMax and only grow.
 type originRecord struct {
 	added, restored, known, foreign int64 // see store.Cost
 	limit                           int64 // lowest, 0 for none
+	history                         window.History
 	forgottenMs                     int64 // Unix ms from which it is not there any more
 }
 
@@ -46,7 +48,7 @@ type streamState struct {
 	forgottenMs int64
 }
 
-// stream is a stream's state, empty if it is forgotten.
+// stream returns a stream's state, or an empty state if it was dropped.
 func (s *originShard) stream(id uint64, nowMs int64) streamState {
 	if state := s.streams[id]; state.forgottenMs > nowMs {
 		return state
@@ -54,7 +56,7 @@ func (s *originShard) stream(id uint64, nowMs int64) streamState {
 	return streamState{}
 }
 
-// keepStream stores the state of a chunk's stream for as long as cells of it last.
+// keepStream stores the state of a chunk's stream for as long as its cells last.
 func (s *originShard) keepStream(c *store.Chunk, state streamState, nowMs int64) {
 	keepMs := max(state.forgottenMs, nowMs+store.StreamKeptFor.Milliseconds())
 	for i := range c.Costs {
@@ -83,16 +85,28 @@ func newOriginShard() *originShard {
 	}
 }
 
-// region is the cell's total: see store.Cost.
+// region returns the cell's total: see store.Cost.
 func (r originRecord) region() int64 { return capped(r.added, max(r.restored, r.known)) }
 
-// capped is a + b, at most store.CountMax; both are 0 to store.CountMax.
+// total returns the answer about the cell.
+func (r originRecord) total(epoch store.Epoch) store.Total {
+	return store.Total{Region: r.region(), Foreign: r.foreign, Epoch: epoch, History: r.history}
+}
+
+// marked returns the record with the marks that its total has reached by now.
+func (r originRecord) marked(c *window.Cell, nowMs int64) originRecord {
+	durationMs := c.DurationMs()
+	r.history = r.history.Count(capped(r.region(), r.foreign), nowMs-window.Start(c.Sequence, durationMs), durationMs)
+	return r
+}
+
+// capped returns a + b, at most store.CountMax. Both must be 0 to store.CountMax.
 func capped(a, b int64) int64 { return min(a+b, store.CountMax) }
 
-// counted is a count as it may be added.
+// counted returns n, but at most store.CountMax.
 func counted(n int64) int64 { return min(n, store.CountMax) }
 
-// lowered is the lower of two limits; 0 is no limit.
+// lowered returns the lower of two limits; 0 is no limit.
 func lowered(a, b int64) int64 {
 	if a == 0 || b > 0 && b < a {
 		return b
@@ -107,13 +121,14 @@ func (s *originShard) record(c window.Cell, nowMs int64) originRecord {
 	return originRecord{}
 }
 
-// put stores a record, and notes whether a relay has to know. It is true if the cell has changed.
+// put stores a record, and adds the cell to the changes if a relay must publish it. It reports whether the cell has
+// changed.
 func (h *originServers) put(s *originShard, c window.Cell, before, after originRecord, nowMs int64) bool {
 	if after == before {
 		return false
 	}
 	after.forgottenMs = c.ExpiresAtMs() + (h.grace + jitter(c)).Milliseconds()
-	if after.forgottenMs <= nowMs {
+	if after.forgottenMs <= nowMs || s.clock.early(&c, nowMs) {
 		return false // like a key whose expiry is set in the past
 	}
 	s.cells[c] = after
@@ -139,8 +154,8 @@ func (s *originShard) sweep(nowMs int64) {
 
 var errBehind = errors.New("earlier chunks of the stream are missing")
 
-// behindLocked reports whether the shard has lost chunks of a stream whose last one there is last, or, if the chunk
-// repeats some, whether it has others than the sender knows.
+// behindLocked reports whether the shard has lost chunks of a stream whose last chunk there is last. If the chunk
+// repeats some, it also reports whether the shard has chunks that the sender does not have.
 func (h *originServers) behindLocked(chunk *store.Chunk, last int64) bool {
 	epoch := h.epochLocked(chunk.Shard)
 	return slices.ContainsFunc(chunk.After, func(m store.Mark) bool {
@@ -149,7 +164,8 @@ func (h *originServers) behindLocked(chunk *store.Chunk, last int64) bool {
 }
 
 func (h *originServers) sendLocked(c *store.Chunk) (store.Reply, error) {
-	s, epoch, now := h.shards[c.Shard], h.epochLocked(c.Shard), h.clock()
+	epoch := h.epochLocked(c.Shard)
+	s, now := h.shardLocked(c.Shard)
 	nowMs := now.UnixMilli()
 	state := s.stream(c.Stream, nowMs)
 	if h.behindLocked(c, state.number) {
@@ -197,9 +213,15 @@ func (h *originServers) costLocked(s *originShard, epoch store.Epoch, c store.Co
 		if after.region() > 0 { // a limit alone creates nothing
 			after.limit = lowered(after.limit, counted(c.Limit))
 		}
+		if after.history == 0 && after != before {
+			after.history = c.History.Empty()
+		}
+		after = after.marked(&c.Cell, nowMs)
 		h.put(s, c.Cell, before, after, nowMs)
 	}
-	return store.Total{Region: after.region(), Foreign: after.foreign, Epoch: epoch, Added: bounded && isNew && hasRoom}
+	total := after.total(epoch)
+	total.Added = bounded && isNew && hasRoom
+	return total
 }
 
 var errCost = errors.New("cost out of bounds")

@@ -6,14 +6,14 @@ import (
 	"github.com/weirhq/weir/dataplane/store"
 )
 
-// OriginStats count what was asked of a way to an Origin, failed calls included, and the cells of calls that were
-// answered. Claims are chunks with bounded costs.
+// OriginStats count the calls of a way to an Origin, including failed calls, and the cells of calls that were answered.
+// Claims are chunks with bounded costs.
 type OriginStats struct {
 	Gets, Sends, Claims                 int64
 	CellsRead, CellsAdded, CellsClaimed int64
 }
 
-// Calls is all of them.
+// Calls returns the number of all calls.
 func (s OriginStats) Calls() int64 { return s.Gets + s.Sends + s.Claims }
 
 type originCounters struct {
@@ -30,7 +30,7 @@ func (c *originCounters) send(op Op) {
 	c.sends.Add(1)
 }
 
-// sent counts the costs of an answered call of Send, the bounded ones if they were added.
+// sent counts the costs of an answered call of Send. Bounded costs count if they were added.
 func (c *originCounters) sent(costs []store.Cost, reply *store.Reply) {
 	for i := range costs {
 		if costs[i].AtMost == 0 {
@@ -41,7 +41,7 @@ func (c *originCounters) sent(costs []store.Cost, reply *store.Reply) {
 	}
 }
 
-// Stats is a snapshot.
+// Stats returns a snapshot of the counters.
 func (h *Origin) Stats() OriginStats {
 	c := &h.counters
 	return OriginStats{c.gets.Load(), c.sends.Load(), c.claims.Load(), c.cellsRead.Load(), c.cellsAdded.Load(),

@@ -10,7 +10,7 @@ import (
 	"github.com/weirhq/weir/dataplane/storetest"
 )
 
-// farClock is a servers' clock that is far from the process's, and a way to set it forward.
+// farClock returns a servers' clock that is far from the process's, and a function that sets it forward, or back.
 func farClock() (clock func() time.Time, pass func(testing.TB, time.Duration)) {
 	var ahead atomic.Int64
 	ahead.Store(int64(-10 * time.Minute))
@@ -18,7 +18,7 @@ func farClock() (clock func() time.Time, pass func(testing.TB, time.Duration)) {
 		func(_ testing.TB, d time.Duration) { ahead.Add(int64(d)) }
 }
 
-// originSubject is an Origin with its hooks.
+// originSubject returns an Origin with its hooks.
 func originSubject(shards int) storetest.Origin {
 	clock, pass := farClock()
 	h := memstore.NewOrigin(memstore.OriginOptions{Shards: shards, Clock: clock})
@@ -40,8 +40,10 @@ func originSubject(shards int) storetest.Origin {
 			state := h.State()
 			return func(testing.TB) { h.Rollback(state) }
 		},
-		Clock: func(testing.TB) time.Time { return clock() },
-		Pass:  pass,
+		Clock:     func(testing.TB) time.Time { return clock() },
+		Histories: true,
+		Pass:      pass,
+		Step:      pass,
 	}
 }
 

@@ -21,8 +21,8 @@ func (c *Counts) Publish(ctx context.Context, region string, counts []store.Coun
 	})
 }
 
-// write shows rows when they are committed, which takes as long as SlowCommits says. A caller who is gone meanwhile
-// leaves them to be shown.
+// write shows rows when they are committed, after the delay of SlowCommits. If the caller leaves meanwhile, the rows
+// are shown later all the same.
 func (c *Counts) write(ctx context.Context, j journey, region string, counts []store.Count) error {
 	err := j.wait(ctx, j.commit())
 	c.mu.Lock()
@@ -38,20 +38,20 @@ func (c *Counts) write(ctx context.Context, j journey, region string, counts []s
 func (c *Counts) raiseLocked(region string, row store.Count) {
 	regions := c.cells[row.Cell]
 	if regions == nil {
-		regions = make(map[string]int64, 1)
+		regions = make(map[string]component, 1)
 		c.cells[row.Cell] = regions
 		if len(c.cells) >= c.sweepAt {
 			c.sweepLocked()
 			c.sweepAt = max(sweepMin, 2*len(c.cells))
 		}
 	}
-	if was, ok := regions[region]; !ok || row.Count > was {
-		regions[region] = row.Count
+	if was, ok := regions[region]; !ok || row.Count > was.count {
+		regions[region] = component{row.Count, c.clock().UnixMilli()}
 		c.stats.RowsWritten++
 	}
 }
 
-// storable holds rows to what a table would take.
+// storable checks rows against the limits of a table.
 func (c *Counts) storable(counts []store.Count, refuse func(store.Count) bool) error {
 	for _, row := range counts {
 		if err := storable(row, refuse); err != nil {
@@ -62,7 +62,7 @@ func (c *Counts) storable(counts []store.Count, refuse func(store.Count) bool) e
 	return nil
 }
 
-// wellFormed holds a caller to what Publish demands of it.
+// wellFormed checks that a call meets the contract of Publish.
 func wellFormed(counts []store.Count) error {
 	if len(counts) > store.PublishRowsMax {
 		return fmt.Errorf("%d rows, more than %d", len(counts), store.PublishRowsMax)
@@ -78,8 +78,8 @@ func wellFormed(counts []store.Count) error {
 	return nil
 }
 
-// storable holds a row to what a table's columns would take, and its cell to what a
-// limiter would ever send.
+// storable checks a row against the limits of a table's columns, and its cell against the cells that a limiter can
+// send.
 func storable(row store.Count, refuse func(store.Count) bool) error {
 	if err := row.Cell.Validate(); err != nil {
 		return fmt.Errorf("%w: %w", store.ErrRefused, err)

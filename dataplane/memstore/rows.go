@@ -7,15 +7,14 @@ import (
 	"github.com/weirhq/weir/shared/window"
 )
 
-// Row is one stored count of a Counts, for tests and tools.
+// Row is a stored count of a Counts, for tests and tools.
 type Row struct {
 	Region string // whose component it is
 	Cell   window.Cell
 	Count  int64
 }
 
-// Rows lists all components, sorted by cell and region; also those that have expired
-// and are not removed yet.
+// Rows lists all components, sorted by cell and region, including expired rows that are not removed yet.
 func (c *Counts) Rows() []Row {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -23,7 +22,7 @@ func (c *Counts) Rows() []Row {
 	var rows []Row
 	for cell, regions := range c.cells {
 		for region, n := range regions {
-			rows = append(rows, Row{Region: region, Cell: cell, Count: n})
+			rows = append(rows, Row{Region: region, Cell: cell, Count: n.count})
 		}
 	}
 	slices.SortFunc(rows, func(a, b Row) int {
@@ -32,7 +31,7 @@ func (c *Counts) Rows() []Row {
 	return rows
 }
 
-// Totals is the sum of all regions' components, by cell.
+// Totals returns the sum of all regions' components, by cell.
 func (c *Counts) Totals() map[window.Cell]int64 {
 	sums := make(map[window.Cell]int64)
 	for _, r := range c.Rows() {

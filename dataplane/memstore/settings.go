@@ -15,9 +15,8 @@ type tuningRow struct {
 	document []byte // never changed once stored
 }
 
-// SetTuning stores a version of the tuning document for a region, "" for the fleet.
-// One that is older than the region's newest changes nothing. The document is not
-// read: storing nonsense is how to test what nodes make of it.
+// SetTuning stores a version of the tuning document for a region, "" for the fleet. A version older than the region's
+// newest changes nothing. The document is not read, so tests can store an invalid document.
 func (c *Counts) SetTuning(region string, version int64, document []byte) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -30,12 +29,12 @@ func (c *Counts) SetTuning(region string, version int64, document []byte) {
 // Trial is a tuning that nodes of a region try until it ends.
 type Trial struct {
 	store.TrialRow       // but for Left
-	Over           int64 // newest version of the region; the trial is void beside another one
+	Over           int64 // newest version of the region; if another version is the newest, the trial is void
 	Ends           time.Time
 }
 
-// SetTrial stores the trial of a region, "" for regions without a tuning or a trial of their own, in place of the one
-// before. One without a number is none.
+// SetTrial stores the trial of a region, in place of the trial before. "" is for regions without their own tuning or
+// trial. A trial without a number is none.
 func (c *Counts) SetTrial(region string, t Trial) {
 	c.set(func() { c.trials[region] = t })
 }
@@ -49,7 +48,7 @@ func (c *Counts) RenewTrial(region string, ends time.Time) {
 	c.trials[region] = t
 }
 
-// trialLocked is the trial of a region: see mysqlcounts.
+// trialLocked returns the trial of a region: see mysqlcounts.
 func (c *Counts) trialLocked(region string) store.TrialRow {
 	now := c.clock()
 	regions := []string{region, ""}
@@ -65,7 +64,7 @@ func (c *Counts) trialLocked(region string) store.TrialRow {
 	return store.TrialRow{}
 }
 
-// set changes what operators have set.
+// set changes operators' settings.
 func (c *Counts) set(change func()) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -83,13 +82,12 @@ func (c *Counts) SetOverrides(rows ...store.OverrideRow) {
 	c.set(func() { c.overrides = slices.Clone(rows) })
 }
 
-// SetResets replaces all resets. Nodes that know of one that is not among them go by it
-// all the same, until it expires.
+// SetResets replaces all resets. Nodes that have read a reset that is now missing keep it until it expires.
 func (c *Counts) SetResets(rows ...store.ResetRow) {
 	c.set(func() { c.resets = slices.Clone(rows) })
 }
 
-// SettingsVersion is another one after each change of what operators set; see FeedOptions.
+// SettingsVersion returns a number that changes with each change of operators' settings; see FeedOptions.
 func (c *Counts) SettingsVersion() int64 {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -165,7 +163,7 @@ func (c *Counts) heartbeatLocked(beat heartbeat.Heartbeat) {
 	}
 }
 
-// Heartbeats lists what each node last said of itself, sorted by node.
+// Heartbeats returns each node's last heartbeat, sorted by node.
 func (c *Counts) Heartbeats() []heartbeat.Heartbeat {
 	c.mu.Lock()
 	defer c.mu.Unlock()

@@ -7,8 +7,9 @@ import (
 	"unicode/utf8"
 )
 
-// CheckRegion holds the name that a node or a relay is configured with to what every place that shows it can show: 1 to
-// RegionBytesMax bytes of UTF-8 without control characters. Stores take any bytes, so readers must bear them.
+// CheckRegion returns an error if the configured name of a region cannot be shown everywhere: it must have 1 to
+// RegionBytesMax bytes of UTF-8 without control characters. Stores accept any bytes, so readers must accept any bytes
+// too.
 func CheckRegion(name string) error {
 	switch {
 	case len(name) < 1 || len(name) > RegionBytesMax:
@@ -21,7 +22,8 @@ func CheckRegion(name string) error {
 	return nil
 }
 
-// Validate holds a row to the bounds of a store. Its error wraps ErrRefused and names the field and the bound.
+// Validate returns an error if the row is out of a store's bounds. The error wraps ErrRefused and names the field and
+// the bound.
 func (r FeedRow) Validate() error {
 	if err := r.Stream.Validate(); err != nil {
 		return err
@@ -39,7 +41,7 @@ func (r FeedRow) Validate() error {
 	return nil
 }
 
-// Validate holds a stream's name to the bounds of a store. Its error wraps ErrRefused.
+// Validate returns an error that wraps ErrRefused if the stream's name is out of a store's bounds.
 func (s Stream) Validate() error {
 	switch {
 	case len(s.Region) < 1 || len(s.Region) > RegionBytesMax:

@@ -13,10 +13,11 @@ import (
 // process grants up to the whole limit: see Granter.
 //
 // A key has as many slots as its limit. An owner is a node or a lease by ID. A node holds any number of slots, and
-// gives them to the holders in its process by itself. A lease holds one slot, and any node renews or releases it.
+// gives them to the holders in its process by itself. A lease holds one slot, and any node can renew or release it.
 //
-// Slots are never counted up or down. Each ask states as a whole what its owner holds, and the answer has what the
-// owner holds from then on. So a call that is lost, late or repeated leaves nothing behind that does not end by itself.
+// Slots are never counted up or down. Each ask states everything that its owner holds, and the answer states
+// everything that the owner holds from then on. So a call that is lost, late or repeated leaves nothing behind that
+// does not end by itself.
 //
 // For example, a key has a limit of 5, and all times to live are a minute:
 //
@@ -32,12 +33,12 @@ import (
 //
 // # Nodes
 //
-// From the moment when its call leaves, a node holds no more than Have, and that no longer than TTL from that moment,
-// whatever becomes of the call. What the answer grants it holds no longer than TTL from the same moment. The origin
-// counts it for TTL from when the call arrives.
+// From the moment when its call leaves, a node must hold no more than Have, and no longer than TTL from that moment,
+// whatever the outcome of the call. It must hold the slots that the answer grants no longer than TTL from the same
+// moment. The origin counts these slots for TTL from when the call arrives.
 //
-// The calls of a node are numbered, so that the origin applies none after a later one. It remembers the number for TTL;
-// if the node holds nothing any more, for GrantKeptFor at most.
+// The calls of a node are numbered, so that the origin applies no call after a later call. It keeps the number for
+// TTL, or for at most GrantKeptFor if the node no longer holds anything.
 //
 // # Leases
 //
@@ -49,13 +50,13 @@ import (
 //
 // The calls about a lease may come from several nodes, so they are not numbered. Instead they are merged. An ask to
 // acquire or renew a lease that is held counts as Have 1, Want 0, and its end is raised to TTL from when the call
-// arrives, and never lowered. So a call may be repeated, and a late one shortens nothing. An ask that arrives after the
-// release acquires the lease again, or has no effect if it is a renewal.
+// arrives, and never lowered. So a call can be repeated, and a late call shortens nothing. An ask that arrives after
+// the release acquires the lease again, or has no effect if it is a renewal.
 //
-// # What is granted
+// # The granted slots
 //
-// With held for what the origin has of the owner, others for what it has of all other owners, and the division rounded
-// down:
+// In this formula, held is the number of slots that the origin has for the owner, and others the number that it has
+// for all other owners. The division rounds down:
 //
 //	keep    = min(Have, held)
 //	need    = Have - keep + Want
@@ -64,95 +65,97 @@ import (
 //	spare   = min(Spare, (room - granted) / 2), or 0 if Starved
 //	Held    = keep + granted + spare
 //
-// What the origin does not have of Have counts as wanted, because it may have been granted to others since. So all
-// owners together hold at most the largest Limit among their asks, unless Limit has been lowered: slots that are held
-// then stay until they are handed back.
+// Slots in Have that the origin does not have for the owner count as wanted, because they may have been granted to
+// others since. So all owners together hold at most the largest Limit among their asks, unless Limit has been
+// lowered. Then held slots stay until they are handed back.
 //
 // # An origin that has lost its data
 //
 // An origin that is younger than an ask's TTL is recovering: Held is Have, whatever Limit is, and nothing else is
-// granted. An ask with a Want is answered with ErrRecovering. After TTL, all owners have stated what they hold, or hold
-// nothing any more. That keeps the limit if all asks for a key have the same TTL. A holding with a longer one, whose
-// owner has not called since, may be granted again. A caller must not renew a lease that it knows to have ended: a
-// recovering origin would bring it back.
+// granted. An ask with a Want is answered with ErrRecovering. After TTL, each owner has stated what it holds, or no
+// longer holds anything. So the limit holds if all asks for a key have the same TTL. A holding with a longer TTL,
+// whose owner has not called since, may be granted again. A caller must not renew a lease that has ended by the
+// caller's own clock, because a recovering origin would restore it.
 type Grants interface {
 	// Grants applies asks about keys of one shard, each ask as one atomic step. With no asks, Grants returns without a
-	// round trip. An error means that none, some or all of it was done. The same call again changes nothing where it was
-	// applied. The work for an ask may grow with the number of the key's nodes, and must not with that of its leases.
+	// round trip. After an error, none, some or all of the asks may have been applied. Repeating the same call changes
+	// nothing where it was applied. The work for an ask may grow with the number of the key's nodes, but must not grow
+	// with the number of its leases.
 	Grants(ctx context.Context, shard int, call GrantCall) (GrantReply, error)
 }
 
 const (
-	// GrantTTLMax is how long an ask may hold slots at most.
+	// GrantTTLMax is the longest time for which an ask can hold slots.
 	GrantTTLMax = 10 * time.Minute
 
 	// GrantStarvedFor is how long an owner counts as refused: see GrantAnswer.Starved.
 	GrantStarvedFor = time.Second
 
-	// GrantKeptFor is how long an origin remembers the number of a node that holds nothing, at most.
+	// GrantKeptFor is the longest time for which an origin keeps the number of a node that holds nothing.
 	GrantKeptFor = time.Minute
 
-	// LeaseIDBytesMax is how long the ID of a lease may be; it has at least 1 byte.
+	// LeaseIDBytesMax is the length of the longest ID of a lease, in bytes; it has at least 1 byte.
 	LeaseIDBytesMax = 128
 )
 
 var (
-	// ErrRecovering answers an ask for further slots while the origin is younger than the ask's TTL. RetryIn is how long
-	// it takes until it is older.
-	ErrRecovering = errors.New("origin: has lost who held slots, and grants none yet")
+	// ErrRecovering answers an ask for further slots while the origin is younger than the ask's TTL. RetryIn is the time
+	// until the origin is old enough.
+	ErrRecovering = errors.New("origin: has lost its record of held slots, and grants no slots yet")
 
-	// ErrGrantLate answers an ask of a node after which a later one was applied. It has changed nothing.
+	// ErrGrantLate answers an ask of a node if a later call of the node was already applied. The ask has changed
+	// nothing.
 	ErrGrantLate = errors.New("origin: a later call of the node was applied")
 )
 
-// GrantCall is what owners state about keys of one shard. A call about leases alone needs no Node and no Number.
+// GrantCall has owners' asks about keys of one shard. A call about leases alone needs no Node and no Number.
 type GrantCall struct {
 	Node   uint64 // one incarnation of a limiter: drawn at random, not 0
 	Number int64  // 1 to CountMax, larger with each call of the node to the shard
 	Asks   []GrantAsk
 }
 
-// GrantAsk states what an owner holds of one key, and asks for more: see Grants.
+// GrantAsk states how many slots of a key an owner holds, and requests more: see Grants.
 type GrantAsk struct {
 	Key   window.Key    // see SlotsKey
-	Lease string        // the ID of the lease that is the owner; "": the call's Node is
+	Lease string        // the ID of the lease that is the owner; "": the owner is the call's Node
 	Limit int64         // 0 to CountMax
 	Have  int64         // 0 to CountMax: slots that the owner goes on holding
-	Want  int64         // 0 to CountMax: further ones that requests wait for
-	Spare int64         // 0 to CountMax: further ones still, for requests to come
+	Want  int64         // 0 to CountMax: further slots that requests wait for
+	Spare int64         // 0 to CountMax: further slots for future requests
 	TTL   time.Duration // 1 ms to GrantTTLMax
 }
 
-// GrantAnswer is what the origin answers to an ask.
+// GrantAnswer is the origin's answer to an ask.
 type GrantAnswer struct {
 	Held   int64 // by the owner from now on; 0 with an Err other than ErrRecovering
 	Others int64 // by all other owners
 
 	// Starved reports to a node whether another node, or any lease, was refused some of its Want within the last
-	// GrantStarvedFor. Nodes should hand spare slots back then. In the answer to a lease it has no meaning.
+	// GrantStarvedFor. Nodes should then hand back spare slots. In the answer to a lease it has no meaning.
 	Starved bool
 
-	// RetryIn is how long until the first holding of another owner ends unless it is renewed, or with ErrRecovering until
-	// the origin is old enough; 0 if there is none.
+	// RetryIn is the time until the first holding of another owner ends unless it is renewed, or 0 if there is none.
+	// With ErrRecovering, it is the time until the origin is old enough.
 	RetryIn time.Duration
 
-	// Err is nil, ErrRecovering (Have is held all the same, and nothing else), ErrGrantLate, or any other for an ask that
-	// was not applied.
+	// Err is nil, ErrRecovering (the owner still holds Have, and nothing else), ErrGrantLate, or any other error for an
+	// ask that was not applied.
 	Err error
 }
 
-// GrantReply answers asks in their order.
+// GrantReply has the answers to asks, in their order.
 type GrantReply struct {
 	Answers []GrantAnswer
 	Now     time.Time // the shard's clock
 }
 
-// SlotsKey names a key with slots. It has no duration, which tells it from all keys with cells.
+// SlotsKey returns the name of a key with slots. It has no duration, unlike all keys with cells.
 func SlotsKey(workspace, namespace, identifier string) window.Key {
 	return window.Key{Workspace: workspace, Namespace: namespace, Identifier: identifier}
 }
 
-// CheckGrantCall reports what is out of bounds in a call, apart from its asks.
+// CheckGrantCall returns an error if a part of a call is out of bounds, apart from its asks.
 func CheckGrantCall(c *GrantCall) error {
 	for i := range c.Asks {
 		if c.Asks[i].Lease == "" && (c.Node == 0 || c.Number < 1 || c.Number > CountMax) {
@@ -163,7 +166,7 @@ func CheckGrantCall(c *GrantCall) error {
 	return nil
 }
 
-// CheckGrantAsk reports what is out of bounds in an ask.
+// CheckGrantAsk returns an error if a part of an ask is out of bounds.
 func CheckGrantAsk(a *GrantAsk) error {
 	named := a.Key
 	named.Duration = window.DurationMin
@@ -186,7 +189,7 @@ func CheckGrantAsk(a *GrantAsk) error {
 		return fmt.Errorf("%w: the slots' time to live is %v (1 ms to %v)", window.ErrInvalid, a.TTL, GrantTTLMax)
 	}
 	if a.Lease != "" && (len(a.Lease) > LeaseIDBytesMax || a.Have+a.Want > 1 || a.Spare > 0) {
-		return fmt.Errorf("%w: a lease's id has %d bytes (1 to %d), and it asks for %d slots (0 or 1) and %d spare ones (0)",
+		return fmt.Errorf("%w: a lease's id has %d bytes (1 to %d), and it requests %d slots (0 or 1) and %d spare slots (0)",
 			window.ErrInvalid, len(a.Lease), LeaseIDBytesMax, a.Have+a.Want, a.Spare)
 	}
 	return nil

@@ -5,7 +5,7 @@ import (
 	"sync/atomic"
 )
 
-// errOf is the error of a call whose answer does not matter.
+// errOf returns the error of a call whose answer does not matter.
 func errOf[T any](_ T, err error) error { return err }
 
 // atOnce makes calls at the same time, and expects how much is granted to all of them.
@@ -27,7 +27,7 @@ func (h *originTest) atOnce(calls int, want int64, call func(i int) (granted int
 	}
 }
 
-// granted is 1 if a call was granted what it asked for.
+// granted returns 1 if a call got all that it requested.
 func granted(is bool) int64 {
 	if is {
 		return 1

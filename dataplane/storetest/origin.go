@@ -16,13 +16,13 @@ import (
 	"github.com/weirhq/weir/shared/window"
 )
 
-// Origin is an origin under test, with what befalls its servers and the network.
+// Origin is an origin under test, with the failures of its servers and the network.
 type Origin struct {
 	// Origin is tested with all optional parts that it has: see store.Granter, store.Mailbox and store.Relayed.
 	store.Origin
 
-	// Client opens another way to the same servers, as another process has one. An origin without servers may
-	// return itself.
+	// Client opens another way to the same servers, as another process would have. An origin without servers can return
+	// itself.
 	Client func(t testing.TB) store.Origin
 
 	// Lose, if set, makes the replies to all calls get lost, after the servers have acted, until it is called with
@@ -32,9 +32,9 @@ type Origin struct {
 	// Wipe empties the servers, as a restart without their data does.
 	Wipe func(t testing.TB)
 
-	// State, if set, remembers all that the servers hold; rollback puts them back, as a replica is that was
-	// promoted before it had received what came since. Leave it nil if the servers lose everything or nothing: then
-	// no failover is tested.
+	// State, if set, copies the servers' data, for example of a Redis primary. rollback puts the data back, as if a
+	// replica was promoted that had not received later writes. Leave it nil if the servers lose everything or nothing:
+	// then no failover is tested.
 	State func(t testing.TB) (rollback func(t testing.TB))
 
 	// Grow, if set, makes servers that were just emptied as old as they need to be to grant slots: see
@@ -47,16 +47,24 @@ type Origin struct {
 	// Pass, if set, sets the servers' clock forward. Leave it nil if it cannot be set: then nothing is tested that takes
 	// longer than some milliseconds.
 	Pass func(t testing.TB, d time.Duration)
+
+	// Histories means that the origin keeps histories of cells: see store.Total.
+	Histories bool
+
+	// Step, if set, sets the servers' clock forward, or back if d is below 0. Servers that use it need not drop data that
+	// has expired meanwhile. Leave it nil if the clock can't be set back: then the suite does not test an origin's
+	// reaction to that.
+	Step func(t testing.TB, d time.Duration)
 }
 
-// TestOrigin runs the contract of store.Origin against what open returns, and that of each optional part that it has.
-// It fails if the origin has only some of a part's methods, or if it embeds an origin with a part that it hides. To
-// make sure that a part is there at all, assert it where the origin's type is:
+// TestOrigin runs the contract of store.Origin, and the contract of each optional part, against the origin that open
+// returns. It fails if the origin has only some of a part's methods, or if it embeds an origin with a part that it
+// hides. To make sure that a part is there at all, assert it next to the origin's type:
 //
 //	var _ store.Granter = (*Origin)(nil)
 //
-// An origin must be empty when open returns it. open is called once to look at the parts, and once for each subtest, or
-// each history that one draws, and no two run at once, so it may hand out one server again and again, emptied.
+// An origin must be empty when open returns it. open is called once to find the parts, and once for each subtest, or
+// each history that a subtest draws. No two run at once, so it can return the same server again and again, emptied.
 func TestOrigin(t *testing.T, open func(t testing.TB) Origin) {
 	subject := open(t)
 	has := partsOf(subject.Origin)
@@ -71,7 +79,7 @@ func TestOrigin(t *testing.T, open func(t testing.TB) Origin) {
 			}
 		})
 	}
-	// of are tests that need one more part.
+	// of returns tests that need another part.
 	of := func(has bool, tests map[string]func(*originTest)) map[string]func(*originTest) {
 		if !has {
 			return nil
@@ -110,6 +118,14 @@ func TestOrigin(t *testing.T, open func(t testing.TB) Origin) {
 		group("a failover", originFailoverTests)
 		open = bare
 	}
+	if subject.Step != nil {
+		group("a clock that is set back", originClockTests, of(has.Relayed != nil, originClockRelayedTests),
+			of(has.Granter != nil, originClockGranterTests),
+			of(has.Mailbox != nil && has.Relayed != nil, originClockMailboxTests))
+	}
+	if subject.Histories {
+		group("Histories", originHistoryTests, of(has.Relayed != nil, originHistoryForeignTests))
+	}
 	group("cells", originCellTests)
 	t.Run("all methods obey ctx", func(t *testing.T) { testOriginContext(newOriginTest(t, open(t))) })
 	t.Run("an emptied origin ends between what is left and what was accepted", func(t *testing.T) {
@@ -117,7 +133,7 @@ func TestOrigin(t *testing.T, open func(t testing.TB) Origin) {
 	})
 }
 
-// originTest is one subtest's origin with a stream of its own.
+// originTest is a subtest's origin with its own stream.
 type originTest struct {
 	*testing.T
 	Origin
@@ -169,7 +185,7 @@ func (s *originStream) chunk(h store.Origin, costs ...store.Cost) store.Chunk {
 	return c
 }
 
-// cells are n cells of one shard that are alive.
+// cells returns n live cells of a shard.
 func (h *originTest) cells(n int) []window.Cell { return originCells(h, "w", n) }
 
 func originCells(h store.Origin, workspace string, n int) []window.Cell {
@@ -252,10 +268,10 @@ func (h *originTest) wantRegions(cells []window.Cell, want ...int64) {
 	}
 }
 
-// epoch is the cell's, as the servers have it now.
+// epoch returns the cell's epoch, as the servers have it now.
 func (h *originTest) epoch(c window.Cell) store.Epoch { h.Helper(); return get(h, h, c)[0].Epoch }
 
-// adds are costs that belong to the current epoch.
+// adds returns costs that belong to the current epoch.
 func (h *originTest) adds(cells []window.Cell, add ...int64) []store.Cost {
 	h.Helper()
 	costs := make([]store.Cost, len(add))

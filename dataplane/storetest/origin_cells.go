@@ -47,7 +47,7 @@ var originCellTests = map[string]func(*originTest){
 	},
 }
 
-// testOriginDistinct gives each cell a count of its own and expects each one back.
+// testOriginDistinct gives each cell its own count and expects each count back.
 func testOriginDistinct(h *originTest, cells []window.Cell) {
 	h.Helper()
 	byShard := make(map[int][]store.Cost)

@@ -19,7 +19,7 @@ var originClaimTests = map[string]func(*originTest){
 		c := h.cells(3)
 		h.claim([]store.Cost{{Cell: c[0], Add: 4, AtMost: 10}}, yes(4))
 		h.send(store.Cost{Cell: c[0], Add: 2})
-		// "Costs of one cell are decided in the order", each on what those before left.
+		// "Costs of one cell are decided in the order", each on the room that the costs before left.
 		h.claim([]store.Cost{
 			{Cell: c[0], Add: 5, AtMost: 10}, {Cell: c[1], Add: 5, AtMost: 5}, {Cell: c[0], Add: 3, AtMost: 10},
 			{Cell: c[0], Add: 2, AtMost: 10}, {Cell: c[0], Add: 1, AtMost: 10}, {Cell: c[2], Add: 6, AtMost: 5},
@@ -154,7 +154,7 @@ func testClaimLost(h *originTest) {
 	h.wantRegions(c, 3)
 }
 
-// again is a chunk that adds nothing: it finds out what became of the same one, if that was decided.
+// again returns a chunk that adds nothing: it finds out the outcome of the same chunk, if that was decided.
 func again(chunk store.Chunk) store.Chunk {
 	chunk.Costs = slices.Clone(chunk.Costs)
 	for i := range chunk.Costs {
@@ -199,11 +199,11 @@ func testClaimAgain(h *originTest) {
 	}
 	h.wantClaimed(h.stream.chunk(h, again(arrived).Costs...), second...)
 
-	missing := h.stream.chunk(h, store.Cost{Cell: c[0], Add: 1, AtMost: 9}) // this one has not arrived yet
+	missing := h.stream.chunk(h, store.Cost{Cell: c[0], Add: 1, AtMost: 9}) // this chunk has not arrived yet
 	h.wantClaimed(again(missing), no(0))
 	h.wantClaimed(missing, no(0))
 	h.Wipe(h)
-	h.wantClaimed(again(arrived), make([]claimed, len(c))...) // what was added is lost with its epoch
+	h.wantClaimed(again(arrived), make([]claimed, len(c))...) // added cost is lost with its epoch
 }
 
 func testClaimLate(h *originTest) {
@@ -226,7 +226,7 @@ func testClaimLate(h *originTest) {
 	h.wantRegions(c, 7, 0)
 }
 
-// testMixed sends bounded costs beside others in one chunk.
+// testMixed sends bounded and other costs in the same chunk.
 func testMixed(h *originTest) {
 	c := h.cells(2)
 	costs := append(h.adds(c, 4, 2), store.Cost{Cell: c[0], Add: 5, AtMost: 9}, store.Cost{Cell: c[0], Add: 1, AtMost: 9})

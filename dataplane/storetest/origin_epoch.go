@@ -52,7 +52,7 @@ var originEpochTests = map[string]func(*originTest){
 		c := h.cells(1)
 		h.epoch(c[0])
 		chunk := h.stream.chunk(h, store.Cost{Cell: c[0], Add: 5})
-		h.sendLost(chunk) // others may have been answered with it, and restore it as Known
+		h.sendLost(chunk) // other nodes may have received it in answers, and restore it as Known
 		h.Wipe(h)
 		if total := sendAny(h, h, chunk)[0]; !errors.Is(total.Err, store.ErrEpoch) || total.Epoch == 0 {
 			h.Errorf("sent again after the origin was emptied: %+v", total)
@@ -153,7 +153,7 @@ var originFailoverTests = map[string]func(*originTest){
 		h.sendLost(unanswered)
 		rollback(h)
 		h.wantClaimed(again(unanswered), no(1))
-		h.wantClaimed(unanswered, no(1)) // what was on its way
+		h.wantClaimed(unanswered, no(1)) // the claims on their way
 		h.claim([]store.Cost{{Cell: c[0], Add: 10, AtMost: 99}}, yes(11))
 		rollback(h)
 		h.claim([]store.Cost{{Cell: c[0], Add: 1, AtMost: 99}}, yes(12))
@@ -230,7 +230,7 @@ var originFailoverTests = map[string]func(*originTest){
 	},
 }
 
-// testBehind has chunks that follow others than those that the origin has, sent to the origin itself.
+// testBehind sends chunks that follow other chunks than the origin has, to the origin itself.
 func testBehind(h *originTest) {
 	c, raw := h.cells(1), h.Origin.Origin.(*keeper).Origin
 	epoch := h.epoch(c[0])
@@ -278,8 +278,8 @@ func testBehind(h *originTest) {
 	}
 }
 
-// wantRepeats sends chunks without costs: the first answer shows what the origin has lost, and it is repeated; the next
-// one shows that there is nothing to repeat.
+// wantRepeats sends chunks without costs: the first answer shows which chunks the origin has lost, and they are
+// repeated; the next answer shows that there is nothing to repeat.
 func (h *originTest) wantRepeats() {
 	h.Helper()
 	calls := &h.Origin.Origin.(*keeper).calls
@@ -294,8 +294,8 @@ func (h *originTest) wantRepeats() {
 	}
 }
 
-// keeper is an origin that sends chunks as a limiter does: it keeps those that were answered, and sends them again once
-// the origin has lost them.
+// keeper is an origin that sends chunks as a limiter does: it keeps answered chunks, and sends them again once the
+// origin has lost them.
 type keeper struct {
 	store.Origin
 	costs, calls atomic.Int64

@@ -34,7 +34,7 @@ func grantTests(of map[string]func(*grantTest)) map[string]func(*originTest) {
 	return tests
 }
 
-// slotKeys are n keys of the shard of the other tests' cells.
+// slotKeys returns n keys of the shard of the other tests' cells.
 func (h *grantTest) slotKeys(n int) (keys []window.Key) {
 	for i := 0; len(keys) < n; i++ {
 		if key := store.SlotsKey("w", "n", fmt.Sprint("id-", i)); h.ShardOf(&key) == h.shard() {
@@ -44,12 +44,12 @@ func (h *grantTest) slotKeys(n int) (keys []window.Key) {
 	return keys
 }
 
-// wants asks for slots of a key.
+// wants returns a request for slots of a key.
 func wants(key window.Key, limit, have, want int64) store.GrantAsk {
 	return store.GrantAsk{Key: key, Limit: limit, Have: have, Want: want, TTL: grantTTL}
 }
 
-// acquires asks for a lease.
+// acquires returns a request for a lease.
 func acquires(key window.Key, id string, limit int64) store.GrantAsk {
 	return store.GrantAsk{Key: key, Lease: id, Limit: limit, Want: 1, TTL: grantTTL}
 }
@@ -60,7 +60,7 @@ func renews(key window.Key, id string) store.GrantAsk {
 
 func releases(key window.Key, id string) store.GrantAsk { return store.GrantAsk{Key: key, Lease: id} }
 
-// grantsOf calls as a node, and expects an answer to each ask.
+// grantsOf calls as a node, and expects an answer to each request.
 func (h *grantTest) grantsOf(node uint64, number int64, asks ...store.GrantAsk) []store.GrantAnswer {
 	h.Helper()
 	reply, err := h.Grants(h.Context(), h.shard(), store.GrantCall{Node: node, Number: number, Asks: asks})
@@ -76,7 +76,7 @@ func (h *grantTest) leasesOf(asks ...store.GrantAsk) []store.GrantAnswer {
 	return h.grantsOf(0, 0, asks...)
 }
 
-// wantGrant calls about one key, and expects what is held by the node and by all others.
+// wantGrant calls about one key, and expects how many slots the node and all others hold.
 func (h *grantTest) wantGrant(node uint64, number int64, ask store.GrantAsk, held, others int64) store.GrantAnswer {
 	h.Helper()
 	a := h.grantsOf(node, number, ask)[0]
@@ -86,7 +86,7 @@ func (h *grantTest) wantGrant(node uint64, number int64, ask store.GrantAsk, hel
 	return a
 }
 
-// wantLease makes one ask, and expects whether the lease is held, and how many slots of the key are.
+// wantLease makes one request, and expects whether the lease is held, and how many slots of the key are held.
 func (h *grantTest) wantLease(ask store.GrantAsk, held bool, slots int64) store.GrantAnswer {
 	h.Helper()
 	a := h.leasesOf(ask)[0]
@@ -167,7 +167,7 @@ var originGrantsTests = map[string]func(*grantTest){
 		call := store.GrantCall{Node: 1, Number: 2, Asks: []store.GrantAsk{wants(h.key, 5, 2, 2)}}
 		h.lost("grants", func() error { return errOf(h.Grants(h.Context(), h.shard(), call)) })
 		h.wantGrant(2, 1, wants(h.key, 5, 0, 5), 1, 4)
-		h.wantGrant(1, 3, wants(h.key, 5, 2, 1), 3, 1) // it does not know of the two
+		h.wantGrant(1, 3, wants(h.key, 5, 2, 1), 3, 1) // the node has not received the two
 		h.wantGrant(2, 2, wants(h.key, 5, 1, 5), 2, 3)
 		h.wantGrant(1, 4, wants(h.key, 5, 0, 0), 0, 2)
 		h.wantGrant(2, 2, wants(h.key, 5, 1, 5), 2, 0) // now there would be room
@@ -320,7 +320,7 @@ var originGrantsTests = map[string]func(*grantTest){
 		if !errors.Is(a.Err, store.ErrRecovering) || a.Held != 4 {
 			h.Errorf("what is held, and a wish: %+v", a)
 		}
-		h.wantGrant(3, 1, brief(3, 0), 3, 4) // whatever the limit is
+		h.wantGrant(3, 1, brief(3, 0), 3, 4) // whatever the limit
 		number := int64(2)
 		h.within("it has grown old", func() bool {
 			number++

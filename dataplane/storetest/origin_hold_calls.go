@@ -12,7 +12,7 @@ import (
 	"github.com/weirhq/weir/shared/window"
 )
 
-// mates are n cells of one group, the first of them h.cell.
+// mates returns n cells of the same group, the first of them h.cell.
 func (h *originTest) mates(n int) []window.Cell {
 	cells := []window.Cell{h.cell}
 	for i := 1; len(cells) < n; i++ {
@@ -23,13 +23,13 @@ func (h *originTest) mates(n int) []window.Cell {
 	return cells
 }
 
-// stranger is a cell of another group than h.cell.
+// stranger returns a cell of another group than h.cell.
 func (h *originTest) stranger() window.Cell {
 	c, _ := strangerTo(h, h.cell)
 	return c
 }
 
-// strangerTo is a cell of another group than c, if there is one.
+// strangerTo returns a cell of another group than c, if there is such a group.
 func strangerTo(o store.Reservations, c window.Cell) (other window.Cell, ok bool) {
 	for i := range 10_000 {
 		other = suite.LiveCell("w", fmt.Sprint("id-", i))
@@ -40,7 +40,7 @@ func strangerTo(o store.Reservations, c window.Cell) (other window.Cell, ok bool
 	return other, false
 }
 
-// after is the call with the Number that its stream was answered last.
+// after returns the call with the Number of its stream's last answer.
 func after(epoch store.Epoch, number int64, call store.HoldCall) store.HoldCall {
 	call.After = store.Mark{Epoch: epoch, Number: number}
 	return call
@@ -189,6 +189,38 @@ var originHoldCallTests = map[string]func(*originTest){
 		}
 		h.wantUsed(h.cell, 10, 10)
 	},
+	"that makes a hold in a lost epoch applies nothing": func(h *originTest) {
+		lost, id := h.epoch(h.cell), h.id("a")
+		h.Wipe(h)
+		call := h.callOf(states("nobody", h.cell, 1, 1), opens("a", h.cell, 10, 100), opens("b", h.cell, 10, 100))
+		call.Record = record(id, "text")
+		call.Holds[2].Epoch = lost
+		for range 2 {
+			reply := h.call(call)
+			if !reply.Emptied || reply.Epoch == lost || reply.Number != 0 || reply.Behind || reply.Refused {
+				h.Errorf("%+v", reply)
+			}
+		}
+		h.wantUsed(h.cell, 0, 0)
+		h.wantRecord(h.look(id), store.RecordAnswer{})
+		for i := range call.Holds {
+			call.Holds[i].Epoch = h.epoch(h.cell)
+		}
+		if reply := h.call(call); reply.Emptied || !reply.Record.Changed {
+			h.Errorf("%+v", reply)
+		}
+		h.wantUsed(h.cell, 20, 20)
+		late := states("a", h.cell, 10, 0)
+		late.Epoch = lost // only new holds need the group's epoch
+		h.hold(late)
+		call = h.callOf(states("a", h.cell, 30, 0), opens("c", h.cell, 10, 100))
+		call.Holds[0].Limit, call.Holds[1].Epoch = 5, lost
+		if reply := h.call(call); !reply.Emptied {
+			h.Errorf("%+v", reply)
+		}
+		h.wantUsed(h.cell, 20, 20)
+		wantChanges(h, store.Change{Cell: h.cell, Total: 20, Limit: 100})
+	},
 
 	"that is out of bounds is an error": testHoldBounds,
 	"leaves its arguments to its caller": func(h *originTest) {
@@ -205,7 +237,7 @@ var originHoldCallTests = map[string]func(*originTest){
 	},
 }
 
-// testHoldRefusal has calls of which one part is refused: nothing else shows afterwards that they were made.
+// testHoldRefusal makes calls of which a single part is refused: afterwards there must be no other trace of them.
 func testHoldRefusal(h *originTest) {
 	c := h.mates(2)
 	id, taken := h.id("a"), h.id("b")
@@ -227,7 +259,7 @@ func testHoldRefusal(h *originTest) {
 		"beside statements": with(nil, states("going", c[1], 50, 50), ends("late", c[1], 1), opens("b", c[0], 86, 100)),
 		"beside the end of another": with(nil, ends("going", c[1], 0), as(store.HoldForced, states("c", c[0], 40, 0)),
 			opens("b", c[0], 86, 100)),
-		"beside a restored one": with(restored(id, "text"), as(store.HoldRestored, states("c", c[0], 40, 0)),
+		"beside a restored one": with(restored(id, "text"), forced(h.emptied(), states("c", c[0], 40, 0)),
 			opens("d", c[0], 1, 90), opens("b", c[0], 86, 100)),
 		"another record": with(record(taken, "second"), opens("a", c[1], 60, 50), ends("going", c[1], 0)),
 	} {
@@ -250,7 +282,7 @@ func testHoldRefusal(h *originTest) {
 	h.wantRecord(h.look(taken), store.RecordAnswer{Text: "first"})
 }
 
-// testHoldBounds has calls with one field out of its bounds, which the error names.
+// testHoldBounds makes calls with a single field out of its bounds, which the error must name.
 func testHoldBounds(h *originTest) {
 	id := h.id("a")
 	for want, spoil := range map[string]func(*store.HoldCall){
@@ -271,7 +303,7 @@ func testHoldBounds(h *originTest) {
 		"time to live is 0":          func(c *store.HoldCall) { c.Holds[1].TTL = 0 },
 		"time to live is -1":         func(c *store.HoldCall) { c.Holds[1].TTL = -time.Second },
 		"holds[1]: invalid: the tim": func(c *store.HoldCall) { c.Holds[1].TTL = store.HoldTTLMax + 1 },
-		"stated as 4":                func(c *store.HoldCall) { c.Holds[1].As = store.HoldRestored + 1 },
+		"stated as 3":                func(c *store.HoldCall) { c.Holds[1].As = store.HoldForced + 1 },
 		"stated as 0, optional true": func(c *store.HoldCall) {
 			c.Holds[1].As, c.Holds[1].Optional = store.HoldState, true
 		},
@@ -309,7 +341,7 @@ func testHoldBounds(h *originTest) {
 	h.wantRecord(h.look(id), store.RecordAnswer{})
 }
 
-// originHoldFailoverTests are for origins that may lose some of what they have answered.
+// originHoldFailoverTests are for origins that may lose some of the calls that they have answered.
 var originHoldFailoverTests = map[string]func(*originTest){
 	"is reported to the streams that have lost calls": func(h *originTest) {
 		epoch, other := h.epoch(h.cell), newOriginStream()

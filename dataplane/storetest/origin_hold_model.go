@@ -11,8 +11,8 @@ import (
 	"github.com/weirhq/weir/shared/window"
 )
 
-// testHoldModel makes drawn calls about two cells of a key. After each call it compares the answers and totals with
-// those of a model that goes through all holds each time. No hold ends by its time.
+// testHoldModel makes drawn calls about two cells of a key. After each call it compares the answers and totals with a
+// model that goes through all holds each time. No hold ends by its time.
 func testHoldModel(h *originTest) {
 	rapid.Check(h.T, func(rt *rapid.T) {
 		c := suite.LiveCell(suite.FreshWorkspace(), "id")
@@ -27,7 +27,7 @@ type holdWorld struct {
 	cells  []*modelCell
 }
 
-// modelCell is a cell of the model: what was added to it, its holds, and the largest sum of these.
+// modelCell is a cell of the model: the added cost, its holds, and the largest sum of these.
 type modelCell struct {
 	cell        window.Cell
 	added, most int64
@@ -37,14 +37,14 @@ type modelCell struct {
 type modelHold struct {
 	amount, after    int64
 	tentative, final bool
-	void             bool // it ended before it was known
+	void             bool // it ended before the origin received it
 }
 
 func newModelCell(c window.Cell) *modelCell {
 	return &modelCell{cell: c, holds: make(map[string]modelHold)}
 }
 
-// sums are what all holds count, and what those count that are not tentative.
+// sums returns the cost that all holds count, and the cost that holds count that are not tentative.
 func (c *modelCell) sums() (all, firm int64) {
 	for _, h := range c.holds {
 		counts := h.amount
@@ -105,7 +105,7 @@ func (c *modelCell) draw(rt *rapid.T, owner int64) store.Hold {
 	return h
 }
 
-// hold makes a call of one to four statements, about different holds.
+// hold makes a call with one to four statements, about different holds.
 func (w *holdWorld) hold(rt *rapid.T) {
 	var call store.HoldCall
 	var of []*modelCell
@@ -148,7 +148,7 @@ func (w *holdWorld) add(rt *rapid.T) {
 	sendTo(rt, w.origin, w.origin.stream.chunk(w.origin, store.Cost{Cell: c.cell, Add: cost}))
 }
 
-// check asks for holds that never fit, which shows what is used.
+// check requests holds that never fit, which shows the used cost.
 func (w *holdWorld) check(rt *rapid.T) {
 	call := store.HoldCall{Group: w.cells[0].cell.Key, Stream: w.origin.stream.id}
 	for _, c := range w.cells {

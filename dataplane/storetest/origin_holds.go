@@ -12,10 +12,10 @@ import (
 // briefly is how long a hold or record lasts whose end a test waits for.
 const briefly = 20 * time.Millisecond
 
-// before is the cell before, where no reset has renamed it.
+// before returns the previous cell, unless a reset has renamed it.
 func before(c window.Cell) window.Cell { return later(c, -1) }
 
-// later is the cell of a key n windows later. In a window that has not begun the one before counts whole.
+// later returns the cell of a key n windows later. In a window that has not begun, the previous cell counts in full.
 func later(c window.Cell, n int64) window.Cell {
 	c.Sequence += n
 	return c
@@ -27,7 +27,7 @@ func opens(owner string, c window.Cell, amount, limit int64) store.Hold {
 		As: store.HoldNew}
 }
 
-// states is a later statement about a hold that goes on.
+// states returns a later statement about a hold that goes on.
 func states(owner string, c window.Cell, amount, after int64) store.Hold {
 	return store.Hold{Cell: c, Owner: owner, Amount: amount, After: after, TTL: time.Hour}
 }
@@ -37,31 +37,40 @@ func ends(owner string, c window.Cell, after int64) store.Hold {
 	return store.Hold{Cell: c, Owner: owner, Amount: after, After: after}
 }
 
-// as is a hold that is stated in another way.
+// as returns a hold that is stated in another way.
 func as(how store.HoldAs, h store.Hold) store.Hold {
 	h.As = how
 	return h
 }
 
-// lasting is a hold with another duration.
+// forced returns a hold that its cell has if its group was not emptied since the epoch.
+func forced(in store.Epoch, h store.Hold) store.Hold {
+	h.As, h.Epoch = store.HoldForced, in
+	return h
+}
+
+// emptied returns an epoch that the group of the subtest's cell does not have.
+func (h *originTest) emptied() store.Epoch { return ^h.epoch(h.cell) | 1 }
+
+// lasting returns a hold with another duration.
 func lasting(ttl time.Duration, h store.Hold) store.Hold {
 	h.TTL = ttl
 	return h
 }
 
-// ifItFits is a new hold that the rest of its call does not need.
+// ifItFits returns a new hold that the rest of its call does not need.
 func ifItFits(h store.Hold) store.Hold {
 	h.Optional = true
 	return h
 }
 
-// tentative is a new hold that another group's refusal may end.
+// tentative returns a new hold that another group's refusal can end.
 func tentative(h store.Hold) store.Hold {
 	h.Tentative = true
 	return h
 }
 
-// callOf is a call of the subtest's stream about holds.
+// callOf returns a call of the subtest's stream about holds.
 func (h *originTest) callOf(holds ...store.Hold) store.HoldCall {
 	return store.HoldCall{Group: holds[0].Cell.Key, Stream: h.stream.id, Holds: holds}
 }
@@ -73,12 +82,13 @@ func (h *originTest) call(call store.HoldCall) store.HoldReply {
 	if err != nil || reply.Epoch == 0 || reply.Now.IsZero() {
 		h.Fatalf("%+v: %+v: %v", call, reply, err)
 	}
-	if n := len(reply.Answers); n != len(call.Holds) && (n != 0 || !reply.Behind && call.Record == nil) {
+	if n := len(reply.Answers); n != len(call.Holds) && (n != 0 || !reply.Behind && !reply.Emptied && call.Record == nil) {
 		h.Fatalf("%d holds have %d answers: %+v", len(call.Holds), n, reply)
 	}
-	applied := !reply.Refused && !reply.Behind
+	applied := !reply.Refused && !reply.Behind && !reply.Emptied
 	if is := call.Record != nil || len(call.Holds) > 0; is && applied != (reply.Number > 0) {
-		h.Errorf("%+v: number %d, refused %v, behind %v", call, reply.Number, reply.Refused, reply.Behind)
+		h.Errorf("%+v: number %d, refused %v, behind %v, emptied %v", call, reply.Number, reply.Refused, reply.Behind,
+			reply.Emptied)
 	}
 	for i, a := range reply.Answers {
 		if a.Total.Epoch != reply.Epoch {
@@ -92,7 +102,7 @@ func (h *originTest) call(call store.HoldCall) store.HoldReply {
 func (h *originTest) hold(holds ...store.Hold) store.HoldReply {
 	h.Helper()
 	reply := h.call(h.callOf(holds...))
-	if reply.Refused || reply.Behind {
+	if reply.Refused || reply.Behind || reply.Emptied {
 		h.Errorf("%+v: %+v, want it applied", holds, reply)
 	}
 	return reply
@@ -108,7 +118,7 @@ func (h *originTest) refuse(holds ...store.Hold) store.HoldReply {
 	return reply
 }
 
-// wantHeld makes a call about one hold, and expects that the origin has it afterwards, or has not.
+// wantHeld makes a call about a single hold, and expects whether the origin has it afterwards.
 func (h *originTest) wantHeld(hold store.Hold, want bool) {
 	h.Helper()
 	if a := h.call(h.callOf(hold)).Answers[0]; a.Held != want || a.Total.Err != nil {
@@ -116,7 +126,8 @@ func (h *originTest) wantHeld(hold store.Hold, want bool) {
 	}
 }
 
-// wantUsed expects what a cell's holds must fit beside, and its region total. It asks with a hold that never fits.
+// wantUsed expects the used cost of a cell, for which its holds must leave room, and its region total. It uses a hold
+// that never fits.
 func (h *originTest) wantUsed(c window.Cell, used, region int64) {
 	h.Helper()
 	a := h.refuse(opens("probe", c, 1, 0)).Answers[0]
@@ -198,7 +209,7 @@ var originHoldTests = map[string]func(*originTest){
 		h.hold(hold)
 	},
 	"is granted once however often its call comes": func(h *originTest) {
-		for _, amount := range []int64{60, 60, 60, 70} { // a new hold changes nothing if its owner has one
+		for _, amount := range []int64{60, 60, 60, 70} { // a new hold changes nothing if its owner has a hold
 			h.hold(opens("a", h.cell, amount, 100))
 			h.wantUsed(h.cell, 60, 60)
 		}
@@ -268,7 +279,7 @@ var originHoldTests = map[string]func(*originTest){
 		h.hold(opens("a", h.cell, 60, 100))
 		h.wantHeld(ends("a", h.cell, 10), false)
 		for _, late := range []store.Hold{states("a", h.cell, 60, 20), ends("a", h.cell, 30),
-			as(store.HoldForced, states("a", h.cell, 60, 20)), as(store.HoldRestored, states("a", h.cell, 60, 20))} {
+			as(store.HoldForced, states("a", h.cell, 60, 20)), forced(h.emptied(), states("a", h.cell, 60, 20))} {
 			h.hold(late)
 			h.wantHeld(late, false)
 		}
@@ -286,13 +297,13 @@ var originHoldTests = map[string]func(*originTest){
 		h.hold(opens("b", h.cell, 60, 100), ifItFits(opens("a", h.cell, 5, 100)))
 		h.wantUsed(h.cell, 60, 60)
 	},
-	"whose end came first is made if it is forced or restored": func(h *originTest) {
+	"whose end came first is made if it is forced": func(h *originTest) {
 		h.hold(ends("a", h.cell, 10), ends("b", h.cell, 10), ends("c", h.cell, 10))
 		h.wantHeld(as(store.HoldForced, states("a", h.cell, 20, 0)), true)
 		h.wantUsed(h.cell, 20, 20)
 		h.wantHeld(as(store.HoldForced, ends("b", h.cell, 5)), false)
 		h.wantUsed(h.cell, 25, 25)
-		h.wantHeld(as(store.HoldRestored, states("c", h.cell, 40, 0)), true)
+		h.wantHeld(forced(h.emptied(), states("c", h.cell, 40, 0)), true)
 		h.wantUsed(h.cell, 65, 25)
 		h.wantHeld(ends("a", h.cell, 3), false)
 		h.wantUsed(h.cell, 48, 25)
@@ -313,11 +324,11 @@ var originHoldTests = map[string]func(*originTest){
 		h.wantHeld(as(store.HoldForced, ends("b", h.cell, 7)), false)
 		h.wantUsed(h.cell, 507, 507)
 	},
-	"that is restored is in what nodes restore": func(h *originTest) {
+	"that is forced after its group was emptied is in what nodes restore": func(h *originTest) {
 		for _, first := range []string{"the hold", "the total"} {
-			h.hold(opens("a", h.cell, 60, 100))
+			made := h.hold(opens("a", h.cell, 60, 100)).Epoch
 			h.Wipe(h)
-			restored := as(store.HoldRestored, states("a", h.cell, 60, 0))
+			restored := forced(made, states("a", h.cell, 60, 0))
 			if first == "the hold" {
 				h.wantHeld(restored, true)
 				h.wantUsed(h.cell, 60, 0)
@@ -334,10 +345,36 @@ var originHoldTests = map[string]func(*originTest){
 			h.Wipe(h)
 		}
 	},
-	"that is known is not made again to restore or force it": func(h *originTest) {
+	"that is forced counts once, whatever its maker knows of the loss": func(h *originTest) {
+		old := h.hold(opens("a", h.cell, 60, 100), opens("b", h.cell, 20, 100))
+		h.Wipe(h)
+		h.call(after(old.Epoch, old.Number, h.callOf(forced(old.Epoch, states("a", h.cell, 60, 0)))))
+		current := h.epoch(h.cell)
+		h.send(store.Cost{Cell: h.cell, Epoch: current, Known: 80})
+		h.wantUsed(h.cell, 80, 80)
+		h.call(after(current, 1, h.callOf(forced(old.Epoch, states("b", h.cell, 20, 0)))))
+		h.wantUsed(h.cell, 80, 80)
+		h.hold(ends("a", h.cell, 10))
+		h.wantUsed(h.cell, 30, 80)
+		h.hold(forced(current, states("c", h.cell, 30, 0))) // it was made in this epoch
+		h.wantUsed(h.cell, 60, 80)
+		h.hold(forced(0, states("d", h.cell, 40, 0)))
+		h.wantUsed(h.cell, 100, 100)
+	},
+	"whose end comes first after its group was emptied restores nothing": func(h *originTest) {
+		end := ends("a", h.cell, 60)
+		end.Epoch = h.hold(opens("a", h.cell, 60, 100)).Epoch
+		h.Wipe(h)
+		h.hold(end)
+		h.send(store.Cost{Cell: h.cell, Epoch: h.epoch(h.cell), Known: 80})
+		h.wantUsed(h.cell, 80, 80)
+		h.hold(forced(end.Epoch, end))
+		h.wantUsed(h.cell, 80, 80)
+	},
+	"that is known is not made again to force it": func(h *originTest) {
 		h.hold(opens("a", h.cell, 60, 100))
 		h.hold(as(store.HoldForced, states("a", h.cell, 60, 0)))
-		h.hold(as(store.HoldRestored, states("a", h.cell, 60, 0)))
+		h.hold(forced(h.emptied(), states("a", h.cell, 60, 0)))
 		h.wantUsed(h.cell, 60, 60)
 		h.hold(ends("a", h.cell, 0))
 		h.wantUsed(h.cell, 0, 60)
@@ -371,7 +408,7 @@ var originHoldTests = map[string]func(*originTest){
 	"that was restored makes no room of what nodes have accepted": func(h *originTest) {
 		h.send(store.Cost{Cell: h.cell, Restore: 40, Known: 100})
 		for _, owner := range []string{"a", "b"} {
-			h.hold(as(store.HoldRestored, states(owner, h.cell, 60, 0)))
+			h.hold(forced(h.emptied(), states(owner, h.cell, 60, 0)))
 			h.hold(ends(owner, h.cell, 0))
 		}
 		h.wantUsed(h.cell, 40, 100)
@@ -379,7 +416,7 @@ var originHoldTests = map[string]func(*originTest){
 	"is not made in a cell that has expired": func(h *originTest) {
 		c := h.cell
 		c.Sequence -= 1000
-		for _, how := range []store.HoldAs{store.HoldNew, store.HoldState, store.HoldForced, store.HoldRestored} {
+		for _, how := range []store.HoldAs{store.HoldNew, store.HoldState, store.HoldForced} {
 			if a := h.call(h.callOf(as(how, opens("a", c, 1, 100)))).Answers[0]; a.Held || a.Fits || a.Total.Region != 0 {
 				h.Errorf("stated as %d: %+v", how, a)
 			}
@@ -477,7 +514,7 @@ var originHoldTests = map[string]func(*originTest){
 	},
 }
 
-// holds are HoldCallMax of a cell, of owners that are numbered from at on.
+// holds returns HoldCallMax holds of a cell, of owners that are numbered from at on.
 func (h *originTest) holds(at int, hold func(owner string) store.Hold) []store.Hold {
 	holds := make([]store.Hold, store.HoldCallMax)
 	for i := range holds {
@@ -486,8 +523,8 @@ func (h *originTest) holds(at int, hold func(owner string) store.Hold) []store.H
 	return holds
 }
 
-// testHoldCarried asks for holds of limits around what the window carries over, and compares each answer with the
-// formula, by the clock that the answer has.
+// testHoldCarried requests holds of limits around the cost that the window carries over, and compares each answer with
+// the formula, by the answer's clock.
 func testHoldCarried(h *originTest) {
 	c := h.cell
 	durationMs := c.DurationMs()
@@ -511,8 +548,8 @@ func testHoldCarried(h *originTest) {
 	}
 }
 
-// testHoldMerges states the same about two holds in each order, in two cells for each of them. One hold goes on until
-// its time has come, and the other is ended by one of its statements.
+// testHoldMerges states the same about two holds in each order, in two cells for each order. One hold goes on until its
+// time has come, and the other ends by one of its statements.
 func testHoldMerges(h *originTest) {
 	orders := permutations(4)
 	cell := func(owner, order int) window.Cell { return later(h.cell, int64(2*order+owner)) }
@@ -538,7 +575,7 @@ func testHoldMerges(h *originTest) {
 	}
 }
 
-// permutations are all orders of the numbers below n.
+// permutations returns all orders of the numbers below n.
 func permutations(n int) [][]int {
 	if n == 0 {
 		return [][]int{nil}
@@ -565,5 +602,5 @@ var originHoldTimeTests = map[string]func(*originTest){
 		h.pass(store.HoldKeptFor + 2*time.Second)
 		h.wantHeld(states("a", h.cell, 10, 4), false)
 		h.wantHeld(states("b", h.cell, 20, 6), false)
-		h.wantUsed(h.cell, 8, 30) // what they count stays
+		h.wantUsed(h.cell, 8, 30) // the cost that they count stays
 	}}

@@ -10,17 +10,17 @@ import (
 	"github.com/weirhq/weir/dataplane/storetest/internal/suite"
 )
 
-// record is a reservation that is made.
+// record returns a new reservation.
 func record(id, text string, spent ...int64) *store.Record {
 	return &store.Record{ID: id, Text: text, Spent: spent, TTL: time.Hour}
 }
 
-// restored is a reservation that may be lost.
+// restored returns a reservation that may be lost.
 func restored(id, text string, spent ...int64) *store.Record {
 	return &store.Record{ID: id, Text: text, Spent: spent, TTL: time.Hour, Restored: true}
 }
 
-// change is a change of what a reservation has spent.
+// change returns a change of a reservation's spent cost.
 func change(id string, spent ...int64) *store.Record { return &store.Record{ID: id, Spent: spent} }
 
 // settles settles a reservation, by an attempt of its own.
@@ -43,7 +43,7 @@ func (h *originTest) id(name string) string {
 	}
 }
 
-// recordCall is a call of the subtest's stream about a record alone.
+// recordCall returns a call of the subtest's stream about a record alone.
 func (h *originTest) recordCall(r *store.Record) store.HoldCall {
 	return store.HoldCall{Group: store.RecordKey(r.ID), Stream: h.stream.id, Record: r}
 }
@@ -58,7 +58,7 @@ func (h *originTest) record(r *store.Record) store.RecordAnswer {
 	return reply.Record
 }
 
-// look is a change that changes nothing.
+// look makes a change that changes nothing.
 func (h *originTest) look(id string) store.RecordAnswer {
 	h.Helper()
 	a := h.record(change(id))

@@ -136,8 +136,8 @@ func (h *originTest) sendEach(n int) []window.Cell {
 	return cells
 }
 
-// A change is among those of some calls that grow with how many there are, though none of the others is ever taken off.
-// On a Cluster a call takes one of each part, which have more and less of them.
+// Every change is returned within a number of calls that grows with the number of changes, even if no change is ever
+// removed. On a Cluster a call takes a change of each part, and the parts have different numbers of changes.
 func testChangesInTurn(h *originTest) {
 	const cells, each, calls = 1500, 200, 30
 	h.sendEach(cells)
@@ -152,8 +152,8 @@ func testChangesInTurn(h *originTest) {
 	}
 }
 
-// A relay's rows hold one batch of changes each, so an origin that returns fewer changes than it
-// could slows down the region's counts.
+// A relay's row holds a single batch of changes, so an origin that returns fewer changes than it could slows down the
+// region's counts.
 func testFullChanges(h *originTest) {
 	const cells = 3*store.ChangesPage + 100
 	h.sendEach(cells)

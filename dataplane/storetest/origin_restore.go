@@ -11,11 +11,11 @@ import (
 	"github.com/weirhq/weir/shared/window"
 )
 
-// An origin that was emptied ends with no less than the sum of what the nodes that are left have
-// accepted, and with no more than was accepted.
+// An origin that was emptied ends with at least the sum of the cost that the remaining nodes have accepted, and with no
+// more than was accepted.
 //
-// Half of the histories have late chunks and claims. The others have failovers, which lose claims,
-// and in which a chunk that another process repeats could hide that an earlier one is lost.
+// Half of the histories have late chunks and claims. The others have failovers, which lose claims, and in which a chunk
+// that another process repeats could hide that an earlier chunk is lost.
 func testOriginIsRestored(t *testing.T, open func(t testing.TB) Origin) {
 	rapid.Check(t, func(rt *rapid.T) {
 		h := keeping(open(t))
@@ -35,13 +35,13 @@ func testOriginIsRestored(t *testing.T, open func(t testing.TB) Origin) {
 	})
 }
 
-// originWorld is a region: some nodes that meet at an origin.
+// originWorld is a region: some nodes that share an origin.
 type originWorld struct {
 	t        testing.TB
 	origin   Origin
 	cells    []window.Cell
 	nodes    []*originNode
-	accepted map[window.Cell]int64 // by all nodes, those included that have died
+	accepted map[window.Cell]int64 // by all nodes, including nodes that have died
 	sent     []store.Chunk
 	rollback func(testing.TB)
 }
@@ -118,7 +118,7 @@ func (w *originWorld) sendLost(rt *rapid.T, n *originNode, chunk store.Chunk) {
 	}
 }
 
-// late repeats a chunk that its sender has followed by another one, or a dead one's last.
+// late repeats a chunk after its sender's next chunk, or a dead sender's last chunk.
 func (w *originWorld) late(rt *rapid.T) {
 	if len(w.sent) == 0 {
 		return
@@ -165,10 +165,10 @@ func (w *originWorld) failOver(*rapid.T) {
 	}
 }
 
-// settle lets the nodes that are left hear of the epoch, and send until nothing is left to send.
+// settle lets the remaining nodes receive the epoch, and send until nothing is left to send.
 func (w *originWorld) settle(rt *rapid.T) {
 	for _, n := range w.nodes {
-		for range 3 { // what was not answered, what is to be restored, and a chunk that finds out what is lost
+		for range 3 { // unanswered chunks, cost to restore, and a chunk that finds out lost chunks
 			n.answered(rt, sendAny(rt, n.origin, n.next(w.cells)))
 			probe := n.claims.chunk(n.origin)
 			probe.Shard = n.origin.ShardOf(&w.cells[0].Key)
@@ -195,7 +195,7 @@ func (w *originWorld) check(rt *rapid.T) {
 	}
 }
 
-// originNode does what a limiter has to do, one call after the other.
+// originNode makes the calls that a limiter must make, in sequence.
 type originNode struct {
 	origin  store.Origin
 	stream  originStream
@@ -204,18 +204,18 @@ type originNode struct {
 	pending *store.Chunk
 }
 
-// nodeCell is what a node knows of a cell.
+// nodeCell is a node's state of a cell.
 type nodeCell struct {
 	accepted int64 // by this node, ever
 	epoch    store.Epoch
-	unsent   int64 // accepted since it heard of the epoch, and not known to be at the origin
+	unsent   int64 // accepted since it received the epoch, and perhaps not at the origin
 	known    int64 // highest region total of any answer
 
 	restoring            bool // these are to be sent
 	restore, restoreWith int64
 }
 
-// next is the chunk that was not answered, or a new one.
+// next returns the chunk that was not answered, or a new chunk.
 func (n *originNode) next(cells []window.Cell) store.Chunk {
 	if n.pending != nil {
 		return *n.pending
@@ -254,7 +254,7 @@ func (n *originNode) answered(t suite.Reporter, totals []store.Total) {
 	n.pending = nil
 }
 
-// absorb takes in an answer, also one without an error's counts.
+// absorb merges an answer. An answer with an error has no counts, but can have an epoch.
 func (c *nodeCell) absorb(t store.Total) {
 	if t.Epoch != c.epoch && t.Epoch != 0 {
 		if c.epoch != 0 {

@@ -204,11 +204,11 @@ func testSendKeepsNothing(h *originTest) {
 	totals := sendTo(h, h, chunk)
 	costs[0].Add, costs[1].Cell, totals[0].Region = 50, c[0], 60
 	rollback(h)
-	h.send(store.Cost{Cell: c[0]}, store.Cost{Cell: c[1]}) // what was lost is applied again, as it was
+	h.send(store.Cost{Cell: c[0]}, store.Cost{Cell: c[1]}) // lost chunks are applied again, unchanged
 	h.wantRegions(c, 1, 2)
 }
 
-// Whatever is sent, lost, repeated and late: the totals are those of a map.
+// Whatever is sent, lost, repeated and late, the totals equal a map's.
 func testSendHistories(h *originTest) {
 	rapid.Check(h.T, func(rt *rapid.T) {
 		s := newSendHistory(rt, h)
@@ -226,7 +226,7 @@ func testSendHistories(h *originTest) {
 	})
 }
 
-// sendErr is the error of a chunk, or of its first cell.
+// sendErr returns the error of a chunk, or of its first cell.
 func sendErr(reply store.Reply, err error) error {
 	if err == nil && len(reply.Totals) > 0 {
 		err = reply.Totals[0].Err
@@ -234,7 +234,7 @@ func sendErr(reply store.Reply, err error) error {
 	return err
 }
 
-// sendHistory is what two streams have sent to an origin, beside a model of its totals.
+// sendHistory holds the chunks that two streams have sent to an origin, with a model of its totals.
 type sendHistory struct {
 	*originTest
 	cells   []window.Cell
@@ -261,7 +261,7 @@ func (s *sendHistory) draw(rt *rapid.T) (stream int) {
 	return rapid.IntRange(0, len(s.streams)-1).Draw(rt, "stream")
 }
 
-// send sends a stream's next chunk, or its last one again if the reply was lost.
+// send sends a stream's next chunk, or its last chunk again if the reply was lost.
 func (s *sendHistory) send(rt *rapid.T) {
 	n := s.draw(rt)
 	if s.pending[n] == nil {
@@ -280,7 +280,7 @@ func (s *sendHistory) send(rt *rapid.T) {
 	s.pending[n] = nil
 }
 
-// late delivers a chunk again after a later one of its stream, by another client.
+// late delivers a chunk again after a later chunk of its stream, by another client.
 func (s *sendHistory) late(rt *rapid.T) {
 	n := s.draw(rt)
 	if all := len(s.sent[n]); all > 1 {

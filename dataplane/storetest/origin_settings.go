@@ -13,7 +13,7 @@ import (
 	"github.com/weirhq/weir/shared/heartbeat"
 )
 
-// storeSettings has a relay tell them, which has the leases meanwhile.
+// storeSettings stores settings as a relay, which has the leases meanwhile.
 func (h *originTest) storeSettings(rows store.SettingsRows) {
 	h.Helper()
 	for shard := range h.Shards() {
@@ -25,14 +25,14 @@ func (h *originTest) storeSettings(rows store.SettingsRows) {
 	}
 }
 
-// settle has a relay store settings, and expects them everywhere.
+// settle stores settings as a relay, and expects them everywhere.
 func (h *originTest) settle(rows store.SettingsRows) {
 	h.Helper()
 	h.storeSettings(rows)
 	h.wantSettings(rows)
 }
 
-// wantSettings reads them by another way, and by this one.
+// wantSettings reads settings by another way, and by this way.
 func (h *originTest) wantSettings(want store.SettingsRows) {
 	h.Helper()
 	for name, way := range map[string]store.Mailbox{"this way": h, "another way": partsOf(h.Client(h))} {
@@ -59,7 +59,7 @@ func equalRows(a, b store.SettingsRows) bool {
 		slices.Equal(a.Namespaces, b.Namespaces) && slices.Equal(a.Overrides, b.Overrides) && slices.Equal(a.Resets, b.Resets)
 }
 
-// fullSettings have a value in each field, and names of any bytes.
+// fullSettings returns settings with a value in each field, and names of any bytes.
 func fullSettings() store.SettingsRows {
 	rows := store.SettingsRows{
 		TuningVersion: 7, TuningDocument: []byte(`{"floor":0.5}`), NodesLive: 12,
@@ -70,7 +70,7 @@ func fullSettings() store.SettingsRows {
 		n := int64(i + 1)
 		rows.Namespaces = append(rows.Namespaces, store.NamespaceRow{
 			Workspace: name, Namespace: "n" + name, Shadow: i%2 == 0, Mode: "estimate", Outage: "open", NodeShare: "wait",
-			Estimate: `{"drain":"leaky"}`})
+			Window: store.WindowPrecise, Estimate: `{"drain":"leaky"}`})
 		rows.Overrides = append(rows.Overrides, store.OverrideRow{
 			Workspace: name, Namespace: "n" + name, Pattern: name + "*", Limit: store.CountMax - n, DurationMs: n,
 			Candidate: 2 * n, Shadow: i%2 == 1})
@@ -134,7 +134,7 @@ var originSettingsTests = map[string]func(*originTest){
 		successor := newOriginTest(h.T, Origin{Origin: way, Client: h.Client})
 		successor.storeSettings(other)
 		h.wantSettings(other)
-		h.settle(rows) // the first one has told these before
+		h.settle(rows) // the first relay has stored these before
 	},
 	"are heeded of the relay that has the lease": func(h *originTest) {
 		h.storeSettings(fullSettings())
@@ -216,7 +216,7 @@ var originSettingsTests = map[string]func(*originTest){
 	},
 }
 
-// storedHeartbeats are those of all shards.
+// storedHeartbeats returns the heartbeats of all shards.
 func (h *originTest) storedHeartbeats(max int) (beats []store.StoredHeartbeat) {
 	h.Helper()
 	for shard := range h.Shards() {
@@ -251,7 +251,7 @@ func (h *originTest) wantKept(want ...heartbeat.Heartbeat) {
 	suite.WantSame(h, "beats", suite.Worded(h, got), suite.Worded(h, want))
 }
 
-// fullHeartbeat has a value in each field.
+// fullHeartbeat returns a heartbeat with a value in each field.
 func fullHeartbeat(t *testing.T, id string) heartbeat.Heartbeat {
 	b := heartbeat.Heartbeat{NodeID: id, Region: "eu\xff", Build: "v1.2.3", TuningVersion: 7,
 		StartedAtMs: 1_700_000_000_000, SentAtMs: 1_700_000_060_000, Stopped: true, Top: `{"hot":[]}`}
@@ -281,7 +281,7 @@ var originHeartbeatTests = map[string]func(*originTest){
 		kept := h.storedHeartbeats(100)
 		suite.Beat(h, h, second)
 		h.wantKept(second)
-		h.stored(kept...) // the earlier one
+		h.stored(kept...) // the earlier heartbeat
 		h.wantKept(second)
 	},
 	"are not replaced by what a process sent before, that comes late": func(h *originTest) {

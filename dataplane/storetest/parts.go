@@ -28,7 +28,7 @@ var optional = []reflect.Type{
 	reflect.TypeFor[store.Granter](), reflect.TypeFor[store.Mailbox](), reflect.TypeFor[store.Relayed](),
 }
 
-// optionalOf are the names of the parts that an origin has.
+// optionalOf returns the names of the parts that an origin has.
 func optionalOf(o store.Origin) (names []string) {
 	for _, part := range optional {
 		if reflect.TypeOf(o).Implements(part) {

@@ -12,8 +12,8 @@ import (
 	"github.com/weirhq/weir/shared/window"
 )
 
-// holdFault is a fault of an origin's holds and records: changes of what it is called with, of what it answers, or
-// another way to make a call.
+// holdFault is a fault of an origin's holds and records: changes of calls, changes of answers, or another way to make a
+// call.
 type holdFault struct {
 	subtest string // the beginning of the name of the subtest that must find it
 
@@ -24,7 +24,7 @@ type holdFault struct {
 	answer func(context.Context, *originSubject, store.HoldCall) (store.HoldReply, error)
 }
 
-// allOriginFaults are those of originFaults and of holdFaults.
+// allOriginFaults returns the faults of originFaults and of holdFaults.
 func allOriginFaults() map[string]string {
 	all := maps.Clone(originFaults)
 	for name, fault := range holdFaults {
@@ -72,7 +72,7 @@ func (h *originSubject) GroupOf(key *window.Key) int {
 	return h.Origin.GroupOf(key)
 }
 
-// also makes one more call of the stream, to the same group.
+// also makes another call of the stream, to the same group.
 func (h *originSubject) also(call store.HoldCall, r *store.Record, holds ...store.Hold) store.HoldReply {
 	call.Record, call.Holds, call.After = r, holds, store.Mark{}
 	reply, err := h.Origin.Hold(context.Background(), call)
@@ -82,7 +82,7 @@ func (h *originSubject) also(call store.HoldCall, r *store.Record, holds ...stor
 	return reply
 }
 
-// now is the origin's clock.
+// now returns the origin's time.
 func (h *originSubject) now() time.Time {
 	reply, err := h.Read(context.Background(), []window.Cell{{Key: store.RecordKey("x")}})
 	if err != nil {
@@ -91,7 +91,7 @@ func (h *originSubject) now() time.Time {
 	return reply.Now
 }
 
-// era is another number every 45 s.
+// era returns a number that changes every 45 s.
 func (h *originSubject) era() string { return fmt.Sprint(h.now().Unix() / 45) }
 
 var holdFaults = map[string]holdFault{
@@ -173,8 +173,8 @@ var holdFaults = map[string]holdFault{
 			w.As = store.HoldNew
 		}
 	}},
-	"restored holds add": {subtest: "Hold/that_is_restored", hold: func(_ *originSubject, w *store.Hold) {
-		w.As = min(w.As, store.HoldForced)
+	"restored holds add": {subtest: "Hold/that_is_forced_after", hold: func(_ *originSubject, w *store.Hold) {
+		w.Epoch = 0
 	}},
 	"ended holds are of HoldsMax": {subtest: "Hold/that_has_ended_is_none",
 		reply: func(h *originSubject, c store.HoldCall, r *store.HoldReply) {
@@ -266,6 +266,11 @@ var holdFaults = map[string]holdFault{
 		}},
 	"lost epochs are compared": {subtest: "a_call/after_calls_of",
 		call: func(h *originSubject, c *store.HoldCall) { c.After.Epoch = h.also(*c, nil).Epoch }},
+	"holds are made in any epoch": {subtest: "a_call/that_makes", hold: func(_ *originSubject, w *store.Hold) {
+		if w.As == store.HoldNew {
+			w.Epoch = 0
+		}
+	}},
 	"losses are every stream's": {subtest: "a_failover_of_a_group/is_reported",
 		call: func(_ *originSubject, c *store.HoldCall) {
 			if c.After.Number == 1 {

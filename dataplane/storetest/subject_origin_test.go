@@ -24,7 +24,20 @@ func TestOriginSubject(t *testing.T) {
 	storetest.TestOrigin(t, func(testing.TB) storetest.Origin {
 		var passed atomic.Int64
 		clock := func() time.Time { return time.Now().Add(-10*time.Minute + time.Duration(passed.Load())) }
-		h := memstore.NewOrigin(memstore.OriginOptions{Clock: clock, Shards: shardsOf(fault)})
+		var dips atomic.Bool
+		var latest atomic.Int64
+		servers := func() time.Time {
+			now := clock()
+			switch {
+			case fault == "small steps are noticed" && dips.Swap(false):
+				now = now.Add(-time.Second)
+			case fault == "steps are not noticed":
+				latest.Store(max(latest.Load(), now.UnixNano()))
+				now = time.Unix(0, latest.Load())
+			}
+			return now
+		}
+		h := memstore.NewOrigin(memstore.OriginOptions{Clock: servers, Shards: shardsOf(fault)})
 		ways := []*memstore.Origin{h}
 		return storetest.Origin{
 			Origin: withPartFault(&originSubject{Origin: h, fault: fault, seen: make(map[string]string)}),
@@ -46,13 +59,18 @@ func TestOriginSubject(t *testing.T) {
 				state := h.State()
 				return func(testing.TB) { h.Rollback(state) }
 			},
-			Clock: func(testing.TB) time.Time { return clock() },
-			Pass:  func(_ testing.TB, d time.Duration) { passed.Add(int64(d)) },
+			Clock:     func(testing.TB) time.Time { return clock() },
+			Histories: true,
+			Pass:      func(_ testing.TB, d time.Duration) { passed.Add(int64(d)) },
+			Step: func(_ testing.TB, d time.Duration) {
+				passed.Add(int64(d))
+				dips.Store(d < 0)
+			},
 		}
 	})
 }
 
-// shardsOf is 1 but for a fault that shows only where there are several groups.
+// shardsOf returns 1, except for a fault that shows only with several groups.
 func shardsOf(fault string) int {
 	if strings.Contains(fault, "group") {
 		return 3
@@ -95,6 +113,11 @@ var originFaults = map[string]string{
 	"renewals starve nodes":               "Grants_to_leases/that_were_not_granted",
 	"heals any epoch":                     "Raise/in_another_epoch",
 	"the clock is the process's":          "Get/reports_the_shard",
+	"marks are early":                     "Histories/mark_what_the_total",
+	"histories are lost":                  "Histories/mark_what_the_total",
+	"refused costs begin histories":       "Histories/are_of_cells",
+	"steps are not noticed":               "a_clock_that_is_set_back/has_the_cells",
+	"small steps are noticed":             "a_clock_that_is_set_back/by_no_more",
 	"never looks at ctx":                  "all_methods_obey_ctx",
 	"reports no lost chunk":               "a_failover/loses_no_answered_chunk",
 	"repeats what it has":                 "a_failover/is_reported_where",
@@ -152,7 +175,7 @@ type onlyMailbox struct {
 
 type bareMailbox interface{ store.Mailbox }
 
-// originSubject is a memstore.Origin with one fault.
+// originSubject is a memstore.Origin with a single fault.
 type originSubject struct {
 	*memstore.Origin
 	fault  string
@@ -184,7 +207,7 @@ func (h *originSubject) Grants(ctx context.Context, shard int, c store.GrantCall
 	return reply, err
 }
 
-// spoil changes an ask by the subject's fault.
+// spoil changes a request by the subject's fault.
 func (h *originSubject) spoil(a *store.GrantAsk) {
 	if a.Lease == "" {
 		switch h.fault {
@@ -256,6 +279,13 @@ func (h *originSubject) Send(ctx context.Context, c store.Chunk) (store.Reply, e
 	reply, err := h.Origin.Send(ctx, c)
 	asks := !slices.ContainsFunc(c.Costs, func(c store.Cost) bool { return c.AtMost >= 0 })
 	for i := range reply.Totals {
+		total := &reply.Totals[i]
+		switch h.fault {
+		case "marks are early":
+			total.History = total.History.Empty().Count(total.Region, 0, 1)
+		case "histories are lost":
+			total.History = 0
+		}
 		if h.fault == "what was added is forgotten" && asks {
 			reply.Totals[i].Added = false
 		}
@@ -270,6 +300,11 @@ func (h *originSubject) Read(ctx context.Context, cells []window.Cell) (store.Re
 	reply, err := h.Origin.Read(ctx, cells)
 	if h.fault == "the clock is the process's" {
 		reply.Now = time.Now()
+	}
+	for i := range reply.Totals {
+		if h.fault == "refused costs begin histories" {
+			reply.Totals[i].History = window.BeginHistory(100)
+		}
 	}
 	return reply, err
 }

@@ -5,7 +5,6 @@ import (
 	"slices"
 	"strings"
 	"testing"
-	"time"
 
 	"github.com/weirhq/weir/dataplane/store"
 	"github.com/weirhq/weir/dataplane/storetest/internal/suite"
@@ -19,19 +18,19 @@ type Counts interface {
 	store.Settings
 }
 
-// Store is what is under test, beside what operators do to it and read from
-// it, which no node can. A hook that is nil leaves its subtests out.
+// Store is a store under test, with operators' changes and readings, which no node can make. A hook that is nil leaves
+// its subtests out.
 type Store struct {
 	Counts
 
 	// PutTuning stores a version of the tuning document; region "" is the fleet.
 	PutTuning func(t testing.TB, region string, version int64, document []byte)
 
-	// PutTrial replaces the trial of a region, "" for regions without a tuning or a trial of their own, over a version of
-	// it. It ends after row.Left.
+	// PutTrial replaces the trial of a region, "" for regions without their own tuning or trial, over a version of it. It
+	// ends after row.Left.
 	PutTrial func(t testing.TB, region string, over int64, row store.TrialRow)
 
-	// PutNamespaces, PutOverrides and PutResets add rows to what operators have set.
+	// PutNamespaces, PutOverrides and PutResets add rows to operators' settings.
 	PutNamespaces func(t testing.TB, rows ...store.NamespaceRow)
 	PutOverrides  func(t testing.TB, rows ...store.OverrideRow)
 	PutResets     func(t testing.TB, rows ...store.ResetRow)
@@ -40,10 +39,9 @@ type Store struct {
 	Heartbeats func(t testing.TB) []heartbeat.Heartbeat
 }
 
-// TestCountStore runs the contracts of store.CountStore and store.Settings against what open
-// returns: a store that is empty when open returns it. open is called once for each
-// subtest, or each history that one draws, and no two run at once: so it may hand out
-// one database again and again, emptied.
+// TestCountStore runs the contracts of store.CountStore and store.Settings against the store that open returns, which
+// must be empty. open is called once for each subtest, or each history that a subtest draws, and no two run at once. So
+// it can return the same database again and again, emptied.
 func TestCountStore(t *testing.T, open func(t testing.TB) Store) {
 	group(t, "Publish", open, []subtest[Store]{
 		{"raises region's own components to the given counts", testPublishRaises},
@@ -59,6 +57,7 @@ func TestCountStore(t *testing.T, open func(t testing.TB) Store) {
 	group(t, "Import", open, []subtest[Store]{
 		{"yields each component of each cell", testImportComponents},
 		{"yields each cell that expires after nowMs", testImportExpiry},
+		{"leaves out cells that were ahead when their counts last grew", testImportAhead},
 		{"is exact for the largest counts", testImportBigCounts},
 		{"after an error what was yielded is still true", testImportInterrupted},
 	})
@@ -84,8 +83,8 @@ func publish(t suite.Reporter, s store.CountStore, region string, counts ...stor
 	}
 }
 
-// imported is all that is stored of the given workspaces' cells (of all
-// cells, if none is given), and fails the test on a component that comes twice.
+// imported returns the stored components of cells in workspaces with a prefix (of all cells if it is empty), and fails
+// the test if a component comes twice.
 func imported(t suite.Reporter, s store.CountStore, nowMs int64, workspacePrefix string) components {
 	t.Helper()
 	got := make(components)
@@ -177,7 +176,7 @@ func testPublishOrder(t *testing.T, s Store) {
 	count := func(c window.Cell) store.Count { return store.Count{Cell: c, Count: 1} }
 	a, b, c := count(suite.LiveCell("w", "a")), count(suite.LiveCell("w", "b")), count(suite.LiveCell("w", "c"))
 	longer, next := a, a
-	longer.Cell.Duration, longer.Cell.Sequence = 24*time.Hour, suite.SequenceNow(24*time.Hour)
+	longer.Cell.Duration, longer.Cell.Sequence = suite.Day, suite.SequenceNow(suite.Day)
 	next.Cell.Sequence++
 	twice := a
 	twice.Count = 2
@@ -193,8 +192,8 @@ func testPublishOrder(t *testing.T, s Store) {
 	}
 }
 
-// wantMisuse publishes rows that the contract forbids: an error about the call, not
-// about a row (bisecting would never find one), and nothing stored.
+// wantMisuse publishes rows that the contract forbids, and expects an error about the call, not about a row (bisection
+// would never find the row), and nothing stored.
 func wantMisuse(t *testing.T, s Store, rows []store.Count) {
 	t.Helper()
 	err := s.Publish(t.Context(), "eu", rows)

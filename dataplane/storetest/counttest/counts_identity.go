@@ -27,7 +27,7 @@ func testCountLongNames(t *testing.T, s Store) {
 	testDistinct(t, s, suite.LongestCells(suite.FreshWorkspace()))
 }
 
-// testDistinct gives each cell a count of its own and expects each one back.
+// testDistinct gives each cell its own count and expects each count back.
 func testDistinct(t *testing.T, s Store, cells []window.Cell) {
 	t.Helper()
 	rows, want := suite.Numbered(cells, countOf), make(components)
@@ -68,14 +68,14 @@ func (m components) publish(region string, counts []store.Count) {
 	}
 }
 
-// alive are those that have not expired.
+// alive returns the components that have not expired.
 func (m components) alive(nowMs int64) components {
 	alive := maps.Clone(m)
 	maps.DeleteFunc(alive, func(k component, _ int64) bool { return k.cell.ExpiresAtMs() <= nowMs })
 	return alive
 }
 
-// drawPublication is what a region may send: now and then an earlier publication again.
+// drawPublication returns a publication that a region can send: now and then an earlier publication again.
 func drawPublication(rt *rapid.T, workspace string, regions []string, history []publication) publication {
 	if len(history) > 0 && rapid.IntRange(0, 3).Draw(rt, "repeat an earlier one") == 0 {
 		return rapid.SampledFrom(history).Draw(rt, "earlier")
@@ -90,8 +90,7 @@ type publication struct {
 	counts []store.Count
 }
 
-// Publications by several regions, in any order and any number of times, leave what
-// the model has.
+// Publications by several regions, in any order and any number of times, leave the model's counts.
 func testCountHistories(t *testing.T, open func(testing.TB) Store) {
 	regions := []string{"eu", "us", "US", "ap "}
 	rapid.Check(t, func(rt *rapid.T) {
@@ -114,9 +113,9 @@ func testCountHistories(t *testing.T, open func(testing.TB) Store) {
 	})
 }
 
-// Publishers of the same rows, in one region and in several, with chunks that
-// overlap in every way, while another imports: none fails, no count falls, and the
-// largest stay. Conformance 37: "two nodes flushing the same cells … never deadlock".
+// Publishers of the same rows, in one region and in several, with chunks that overlap in every way, while another
+// process imports: no call fails, no count falls, and the largest counts stay. Conformance 37: "two nodes flushing the
+// same cells … never deadlock".
 func testPublishConcurrently(t *testing.T, s Store) {
 	const (
 		cells      = 600
@@ -169,10 +168,10 @@ func testPublishConcurrently(t *testing.T, s Store) {
 // countOf is for suite.Numbered.
 func countOf(c window.Cell, n int64) store.Count { return store.Count{Cell: c, Count: n} }
 
-// drawCell draws one of a few cells that are alive, so that histories meet often.
+// drawCell draws one of a few live cells, so that histories often use the same cell.
 func drawCell(workspace string) *rapid.Generator[window.Cell] {
 	return rapid.Custom(func(t *rapid.T) window.Cell {
-		d := rapid.SampledFrom([]time.Duration{time.Hour, 24 * time.Hour, window.DurationMax}).Draw(t, "duration")
+		d := rapid.SampledFrom([]time.Duration{suite.Hour, suite.Day, suite.Longest}).Draw(t, "duration")
 		return window.Cell{
 			Key: window.Key{
 				Workspace:  workspace + rapid.SampledFrom([]string{"", " ", "x"}).Draw(t, "workspace"),
@@ -181,7 +180,7 @@ func drawCell(workspace string) *rapid.Generator[window.Cell] {
 				Duration:   d,
 				Generation: rapid.SampledFrom([]window.Generation{0, 0, 0, 1, window.GenerationMax}).Draw(t, "generation"),
 			},
-			Sequence: suite.SequenceNow(d) + rapid.Int64Range(0, 1).Draw(t, "sequence"),
+			Sequence: suite.SequenceNow(d) - rapid.Int64Range(0, 1).Draw(t, "sequence"),
 		}
 	})
 }

@@ -12,18 +12,18 @@ import (
 )
 
 func testImportComponents(t *testing.T, s Store) {
-	shared, alone, next := suite.LiveCell("w", "shared"), suite.LiveCell("w", "alone"), suite.LiveCell("w", "shared")
-	next.Sequence++
+	shared, alone, before := suite.LiveCell("w", "shared"), suite.LiveCell("w", "alone"), suite.LiveCell("w", "shared")
+	before.Sequence--
 	publish(t, s, "eu", store.Count{Cell: shared, Count: 1}, store.Count{Cell: alone, Count: 7})
-	publish(t, s, "us", store.Count{Cell: shared, Count: 20}, store.Count{Cell: next, Count: 3})
+	publish(t, s, "us", store.Count{Cell: before, Count: 3}, store.Count{Cell: shared, Count: 20})
 	publish(t, s, "ap", store.Count{Cell: shared, Count: 300})
 	wantImported(t, s, components{
-		{shared, "eu"}: 1, {shared, "us"}: 20, {shared, "ap"}: 300, {alone, "eu"}: 7, {next, "us"}: 3})
+		{shared, "eu"}: 1, {shared, "us"}: 20, {shared, "ap"}: 300, {alone, "eu"}: 7, {before, "us"}: 3})
 }
 
 func testImportExpiry(t *testing.T, s Store) {
 	earlier, later := suite.LiveCell("w", "x"), suite.LiveCell("w", "x")
-	later.Sequence++
+	earlier.Sequence--
 	publish(t, s, "eu", store.Count{Cell: earlier, Count: 1}, store.Count{Cell: later, Count: 2})
 	publish(t, s, "us", store.Count{Cell: earlier, Count: 4}, store.Count{Cell: later, Count: 8})
 
@@ -46,6 +46,14 @@ func testImportExpiry(t *testing.T, s Store) {
 			t.Errorf("%s: the later cell has %d of eu, %d of us", c.name, eu, us)
 		}
 	}
+}
+
+// A region whose clock is hours ahead publishes counts of cells that have not begun anywhere.
+func testImportAhead(t *testing.T, s Store) {
+	now, ahead := suite.LiveCell("w", "x"), suite.LiveCell("w", "x")
+	ahead.Sequence += 3
+	publish(t, s, "eu", store.Count{Cell: now, Count: 1}, store.Count{Cell: ahead, Count: 100})
+	wantImported(t, s, components{{now, "eu"}: 1})
 }
 
 func testImportBigCounts(t *testing.T, s Store) {

@@ -1,11 +1,11 @@
-// Package counttest holds every CountStore and Feed to the contracts that package store states for them. An
-// implementation's own tests call TestCountStore or TestFeed with a way to open an empty one, for example:
+// Package counttest tests every CountStore and Feed against the contracts of package store. An implementation's own
+// tests should call TestCountStore or TestFeed with a function that opens an empty store, for example:
 //
 //	counttest.TestFeed(t, func(testing.TB) counttest.Feed {
 //		f := myfeed.New()
 //		return counttest.Feed{Feed: f, Hold: f.Hold, Lose: f.Lose}
 //	})
 //
-// Package storetest has the suite of origins, and says how the suites are made: each sentence of a contract is a
-// subtest named after it, for example.
+// Package storetest has the suite of origins, and explains the structure of the suites: for example, each sentence of a
+// contract is a subtest named after it.
 package counttest

@@ -10,20 +10,20 @@ import (
 	"github.com/weirhq/weir/dataplane/store"
 )
 
-// Feed is a store.Feed under test, beside what happens to a store that no relay does.
+// Feed is a store.Feed under test, with events that no relay causes.
 type Feed struct {
 	store.Feed
 
-	// Hold begins to append a row and does not commit it until one of the two functions is called. rollback is
-	// also what becomes of a writer that is killed.
+	// Hold begins to append a row and does not commit it until commit or rollback is called. rollback also stands for a
+	// writer that is killed.
 	Hold func(t testing.TB, row store.FeedRow) (commit, rollback func())
 
 	// Lose deletes a stream's rows from a number on, as a backup does that is restored.
 	Lose func(t testing.TB, stream store.Stream, from int64)
 }
 
-// TestFeed runs the contract of store.Feed against what open returns: one that is empty when open returns it. open is
-// called once for each subtest, and no two run at once.
+// TestFeed runs the contract of store.Feed against the feed that open returns, which must be empty. open is called once
+// for each subtest, and no two run at once.
 func TestFeed(t *testing.T, open func(t testing.TB) Feed) {
 	group(t, "Append", open, []subtest[Feed]{
 		{"numbers have no gaps", testAppendNumbers},
@@ -73,13 +73,13 @@ var (
 	eu0 = store.Stream{Region: "eu", Shard: 0}
 )
 
-// feed is a row that is no part of a snapshot.
+// feed returns a row that is no part of a snapshot.
 func feed(s store.Stream, sequence int64) store.FeedRow {
 	payload := fmt.Appendf(nil, "%s/%d:%d", s.Region, s.Shard, sequence)
 	return store.FeedRow{Stream: s, Sequence: sequence, Writer: 7, Payload: payload}
 }
 
-// part is a part of a snapshot.
+// part returns a part of a snapshot.
 func part(s store.Stream, sequence, snapshot int64, last bool) store.FeedRow {
 	row := feed(s, sequence)
 	row.Snapshot, row.Last = snapshot, last
@@ -95,7 +95,7 @@ func appendRows(t testing.TB, n Feed, rows ...store.FeedRow) {
 	}
 }
 
-// upTo are a stream's rows 1 to last.
+// upTo returns a stream's rows 1 to last.
 func upTo(s store.Stream, last int64) []store.FeedRow {
 	var rows []store.FeedRow
 	for sequence := range last {
@@ -106,7 +106,7 @@ func upTo(s store.Stream, last int64) []store.FeedRow {
 
 const plenty = 64 << 20
 
-// cursors follow what was read.
+// cursors follow the rows that were read.
 type cursors map[store.Stream]store.FeedCursor
 
 func (c cursors) follow(rows []store.FeedRow) {

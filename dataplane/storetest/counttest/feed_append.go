@@ -56,8 +56,8 @@ func testAppendAgain(t *testing.T, n Feed) {
 	wantRows(t, n, upTo(us0, 3)...)
 }
 
-// Each writer appends what it takes for the next row until the stream is long enough: all rows are there, and each
-// belongs to the writer that was told so.
+// Each writer appends the row that it takes for the next until the stream is long enough: all rows are there, and each
+// belongs to the writer whose Append succeeded.
 func testAppendRace(t *testing.T, n Feed) {
 	const writers, rows = 4, 12
 	var mu sync.Mutex

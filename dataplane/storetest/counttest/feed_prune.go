@@ -70,7 +70,7 @@ func testPruneLast(t *testing.T, n Feed) {
 	prune(t, n, us0, 9, 9, 2)
 	prune(t, n, us0, 9, 9, 0)
 	wantTaken(t, n, feed(us0, 1))
-	wantTaken(t, n, feed(us0, 2)) // its writer can no longer be told
+	wantTaken(t, n, feed(us0, 2)) // its writer can no longer get the answer
 	appendRows(t, n, rows[2], feed(us0, 4))
 	wantRows(t, n, rows[2], feed(us0, 4))
 }

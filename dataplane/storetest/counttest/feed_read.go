@@ -37,7 +37,7 @@ func testReadAfter(t *testing.T, n Feed) {
 	wantFeed(t, "with a cursor of one's own", readFeed(t, n, "eu", after, plenty).Rows, more[1:]...)
 }
 
-// snapshots are a stream with two whole snapshots and one that is not.
+// snapshots returns a stream with two whole snapshots and an incomplete snapshot.
 func snapshots(s store.Stream) (all, fromWhole []store.FeedRow) {
 	all = []store.FeedRow{
 		feed(s, 1), part(s, 2, 2, true), feed(s, 3),
@@ -71,7 +71,7 @@ func testReadParts(t *testing.T, n Feed) {
 	}
 }
 
-// withoutSnapshots are rows as a reader gets them that has read what is before them.
+// withoutSnapshots returns rows as a reader gets them that has read the rows before them.
 func withoutSnapshots(rows []store.FeedRow) []store.FeedRow {
 	for i := range rows {
 		if rows[i].Snapshot != 0 {
@@ -112,7 +112,7 @@ func testReadCursorGone(t *testing.T, n Feed) {
 	wantFeed(t, "pruned", readFeed(t, n, "eu", after, plenty).Rows, feed(us1, 2))
 }
 
-// A reader that does not prove its cursors is told what is new, and finds a gap behind a cursor.
+// A reader that does not prove its cursors gets new rows, and finds a gap behind a cursor.
 func testReadUnproved(t *testing.T, n Feed) {
 	all, whole := snapshots(us0)
 	appendRows(t, n, slices.Concat(all, upTo(us1, 5))...)
@@ -158,7 +158,7 @@ func readUnproved(t *testing.T, n Feed, after cursors) store.FeedPage {
 	return queryFeed(t, n, store.FeedQuery{Region: "eu", After: after, MaxBytes: plenty})
 }
 
-// A new stream may lie before, between and behind those that are known, in a region that is known or another.
+// A new stream may lie before, between and behind the reader's streams, in the same region or another.
 func testReadNewStreams(t *testing.T, n Feed) {
 	s := func(region string, shard int) store.Stream { return store.Stream{Region: region, Shard: shard} }
 	known := []store.Stream{s("c", 2), s("c", 3), s("c", 6), s("x", 0)}
@@ -340,7 +340,7 @@ func testReadWhole(t *testing.T, n Feed) {
 	wantFeed(t, "own", ownRows(t, n, us0), rows...)
 }
 
-// Now and WrittenAt are of one clock, whichever that is.
+// Now and WrittenAt must come from the same clock, whichever that is.
 func testReadClock(t *testing.T, n Feed) {
 	before := readFeed(t, n, "eu", nil, plenty).Now
 	appendRows(t, n, feed(us0, 1))

@@ -59,7 +59,7 @@ func testTuning(t *testing.T, s Store) {
 		eu, us int64 // the versions in force afterwards
 	}{
 		{"us", 1, 0, 1},
-		{"", 2, 2, 1}, // the region's own one wins though the fleet's is newer
+		{"", 2, 2, 1}, // the region's own document wins though the fleet's is newer
 		{"", 3, 3, 1},
 		{"us", 4, 3, 4},
 		{"US", 5, 3, 4}, // another region
@@ -135,9 +135,9 @@ func testNamespaces(t *testing.T, s Store) {
 	var want []store.NamespaceRow
 	for i, name := range suite.Lookalikes {
 		row := store.NamespaceRow{Workspace: "w", Namespace: name, Shadow: i%2 == 0, Mode: "exact", Outage: "closed",
-			NodeShare: "wait"}
+			NodeShare: "wait", Window: store.WindowPrecise}
 		if i%3 == 0 {
-			row.Mode, row.Outage, row.NodeShare, row.Estimate = "estimate", "open", "flush",
+			row.Mode, row.Outage, row.NodeShare, row.Window, row.Estimate = "estimate", "open", "flush", store.WindowCells,
 				fmt.Sprintf(`{"count":"offered 🙂","n":%d}`, i)
 		}
 		want = append(want, row)
@@ -146,7 +146,7 @@ func testNamespaces(t *testing.T, s Store) {
 		store.NamespaceRow{Workspace: "W", Namespace: "n"},
 		store.NamespaceRow{Workspace: strings.Repeat("w", window.WorkspaceBytesMax),
 			Namespace: strings.Repeat("\xff", window.NamespaceBytesMax), Shadow: true,
-			Mode: "of a newer build", Outage: "no such thing", NodeShare: "whatever",
+			Mode: "of a newer build", Outage: "no such thing", NodeShare: "whatever", Window: "of this week",
 			Estimate: strings.Repeat("x", store.EstimateBytesMax)})
 	s.PutNamespaces(t, want...)
 	suite.WantSame(t, "namespaces", settings(t, s, "eu").Namespaces, want)
@@ -215,7 +215,7 @@ func testHeartbeat(t *testing.T, open func(t testing.TB) Store) {
 		suite.Beat(t, s, first)
 		suite.Beat(t, s, second)
 		second.Stopped = true
-		for _, want := range []int{2, 1, 1} { // the third after a last word that was said twice
+		for _, want := range []int{2, 1, 1} { // the third after a last heartbeat that was sent twice
 			if got := settings(t, s, full.Region).NodesLive; got != want {
 				t.Errorf("%d live nodes, want %d", got, want)
 			}

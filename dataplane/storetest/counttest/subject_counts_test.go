@@ -13,8 +13,7 @@ import (
 	"github.com/weirhq/weir/shared/window"
 )
 
-// countsSubject is the simplest CountStore that keeps the contract, but for the one
-// fault that it is given.
+// countsSubject is the simplest CountStore that keeps the contract, except for a single given fault.
 type countsSubject struct {
 	fault string
 
@@ -39,7 +38,7 @@ type tuningRow struct {
 	document []byte
 }
 
-// ended is the check that every method begins with.
+// ended is the check with which every method begins.
 func (s *countsSubject) ended(ctx context.Context) error {
 	if s.fault == "never looks at ctx" {
 		return nil
@@ -126,7 +125,7 @@ func (s *countsSubject) store(region string, counts []store.Count) {
 	}
 }
 
-// readFirst is what a store does that selects before it updates.
+// readFirst acts as a store that selects before it updates.
 func (s *countsSubject) readFirst(region string, counts []store.Count) []int64 {
 	if s.fault != "loses updates" {
 		return nil
@@ -183,6 +182,9 @@ func (s *countsSubject) alive(nowMs int64) (alive []countsComponent) {
 	for _, c := range s.components {
 		row := *c.row
 		if row.Cell.ExpiresAtMs() <= nowMs && s.fault != "yields expired cells" {
+			continue
+		}
+		if store.Ahead(&row.Cell, nowMs) && s.fault != "yields counts from before their time" {
 			continue
 		}
 		place, ok := places[row.Cell]

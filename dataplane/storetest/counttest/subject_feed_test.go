@@ -28,7 +28,7 @@ func TestFeedSubject(t *testing.T) {
 	})
 }
 
-// feedSubject is a store.Feed with one deliberate fault.
+// feedSubject is a store.Feed with a single deliberate fault.
 type feedSubject struct {
 	fault string
 	mu    sync.Mutex
@@ -118,7 +118,8 @@ func (s *feedSubject) store(row store.FeedRow) error {
 	return nil
 }
 
-// meet lets the first two writers who have looked go on together. It is called under mu, which it lets go meanwhile.
+// meet lets the first two writers that have looked go on together. It must be called under mu, which it releases
+// meanwhile.
 func (s *feedSubject) meet() {
 	switch s.looked++; s.looked {
 	case 1:
@@ -158,7 +159,7 @@ func (s *feedSubject) hold(t testing.TB, row store.FeedRow) (commit, rollback fu
 	over := make(chan struct{})
 	s.held[row.Stream] = over
 	if s.fault == "shows what is not committed" {
-		_ = s.store(row) // it is the next one
+		_ = s.store(row) // it is the next row
 	}
 	end := func(stored bool) func() {
 		return func() {
@@ -210,7 +211,7 @@ func (s *feedSubject) Read(ctx context.Context, q store.FeedQuery) (store.FeedPa
 	return page, nil
 }
 
-// overlooked: a stream that is not known, in a region that is.
+// overlooked reports whether a stream is new to the reader, in a region that is not.
 func (s *feedSubject) overlooked(name store.Stream, after map[store.Stream]store.FeedCursor) bool {
 	if _, known := after[name]; known || s.fault != "overlooks new shards" {
 		return false
@@ -255,7 +256,7 @@ func (s *feedSubject) fitting(rows []store.FeedRow, maxBytes int) (fit []store.F
 	return fit, false
 }
 
-// gone are streams that lack their cursors, and all else.
+// gone returns the streams of other regions that have a cursor and no row.
 func (s *feedSubject) gone(q store.FeedQuery) (gone []store.Stream) {
 	for name, c := range q.After {
 		if q.Prove && c.Sequence > 0 && name.Region != q.Region && len(s.rows[name]) == 0 && s.fault != "never says what is gone" {
@@ -265,7 +266,7 @@ func (s *feedSubject) gone(q store.FeedQuery) (gone []store.Stream) {
 	return gone
 }
 
-// after are the rows after a cursor, without the payload of snapshots if it is stored.
+// after returns the rows after a cursor, without the payload of snapshots if the cursor is stored.
 func (s *feedSubject) after(rows []store.FeedRow, c store.FeedCursor, q store.FeedQuery) []store.FeedRow {
 	next := slices.IndexFunc(rows, func(r store.FeedRow) bool { return r.Sequence > c.Sequence })
 	unproved := !q.Prove && c.Sequence > 0 && s.fault != "always looks for cursors"
@@ -295,7 +296,7 @@ func (s *feedSubject) follow(rows []store.FeedRow, parts bool) []store.FeedRow {
 	return rows
 }
 
-// from is where the rows after a cursor begin.
+// from returns the place at which the rows after a cursor begin.
 func (s *feedSubject) from(rows []store.FeedRow, c store.FeedCursor) int {
 	at := slices.IndexFunc(rows, func(r store.FeedRow) bool {
 		return r.Sequence == c.Sequence && (r.Writer == c.Writer || s.fault == "trusts the cursor's number")

@@ -7,7 +7,7 @@ import (
 	"github.com/weirhq/weir/shared/window"
 )
 
-// identity is what a store takes for the same cell.
+// identity returns the identity of a cell in the store.
 func identity(fault string, c window.Cell) string {
 	name := func(s string) string { return fmt.Sprintf("%q", fold(fault, "names", s)) }
 	ws, ns, id := name(c.Workspace), name(c.Namespace), name(c.Identifier)
@@ -33,7 +33,7 @@ func identity(fault string, c window.Cell) string {
 	return strings.Join([]string{ws, ns, id, d, seq}, "|")
 }
 
-// fold is how a fault named "<where>: <how>" changes text.
+// fold returns text as a fault named "<where>: <how>" changes it.
 func fold(fault, where, s string) string {
 	how, ok := strings.CutPrefix(fault, where+": ")
 	if !ok {

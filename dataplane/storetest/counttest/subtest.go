@@ -8,7 +8,7 @@ type subtest[S any] struct {
 	run  func(t *testing.T, s S)
 }
 
-// run runs subtests, each against what open returns.
+// run runs subtests, each against a new result of open.
 func run[S any](t *testing.T, open func(testing.TB) S, subtests []subtest[S]) {
 	for _, s := range subtests {
 		t.Run(s.name, func(t *testing.T) { s.run(t, open(t)) })
@@ -20,5 +20,5 @@ func group[S any](t *testing.T, name string, open func(testing.TB) S, subtests [
 	t.Run(name, func(t *testing.T) { run(t, open, subtests) })
 }
 
-// errOf is the error of a call whose answer does not matter.
+// errOf returns the error of a call whose answer does not matter.
 func errOf[T any](_ T, err error) error { return err }

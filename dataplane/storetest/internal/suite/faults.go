@@ -7,7 +7,7 @@ import (
 	"testing"
 )
 
-// FaultVariable tells a child of FindFaults which fault its subject has.
+// FaultVariable names the environment variable with the fault of a child's subject; see FindFaults.
 const FaultVariable = "WEIR_STORETEST_FAULT"
 
 // FindFaults expects each fault to be found by the subtest whose name begins as given. It runs that subtest of the test

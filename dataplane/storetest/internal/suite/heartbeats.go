@@ -11,7 +11,7 @@ import (
 	"github.com/weirhq/weir/shared/window"
 )
 
-// FillHealth gives every figure a value of its own, also the ones that are yet to be added.
+// FillHealth gives every figure its own value, including figures that are added later.
 func FillHealth(t *testing.T, h *heartbeat.Health) { fillValue(t, reflect.ValueOf(h).Elem(), 0) }
 
 // fillValue fills the i-th of some values.
@@ -44,7 +44,7 @@ func fillValue(t *testing.T, v reflect.Value, i int) {
 	}
 }
 
-// Worded is beats in a form that can be compared, whatever they point at.
+// Worded returns heartbeats in a form that can be compared, whatever they point at.
 func Worded(t testing.TB, beats []heartbeat.Heartbeat) (all []string) {
 	t.Helper()
 	for _, b := range beats {

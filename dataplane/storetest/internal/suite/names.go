@@ -9,8 +9,8 @@ import (
 	"github.com/weirhq/weir/shared/window"
 )
 
-// Lookalikes are names that some store somewhere takes for one another: by
-// collation, padding, normalisation, decoding, or by its own delimiters.
+// Lookalikes are names that some store confuses: by collation, padding, normalisation, decoding, or by its own
+// delimiters.
 var Lookalikes = []string{
 	"alice", "Alice", "ALICE", "alice ", " alice", "alice\t", "alicé", "alice\u0301", "alice\x00", "alice\x00\x00",
 	"a-b", "a:b", "a/b", "a.b", "a|b", "a,b", "a%b", "a_b", `a\b`, "a'b", `a"b`, "a`b", "a;b", "a b", "a\nb", "a\r\nb",
@@ -19,27 +19,60 @@ var Lookalikes = []string{
 	"-1", "nil", "NULL",
 	"🙂", "🙃", "ß", "ss", "ı", "i", "I", "İ", "k", "K", "\u212a", "\u00e9", "e\u0301",
 	"\xff", "\xfe", "\xc3\x28", "a\xffb", "a\ufffdb", "\ufffd", "\xed\xa0\x80",
-	"1:3600000", "3600000:1", "1", "2", "3600000",
+	"1:" + hourMs, hourMs + ":1", "1", "2", hourMs,
 }
 
 // Began is the moment that all cells and imports are reckoned from, so that no test
 // depends on which side of a minute it runs.
 var Began = time.Now()
 
-// SequenceNow is the cell of a duration that Began lies in.
+// The durations of live cells. They are an hour and a day, with as few milliseconds more as it takes for Began to be
+// well inside of a cell, and the longest duration.
+var (
+	Hour    = liveFrom(Began, time.Hour, time.Millisecond)
+	Day     = liveFrom(Began, 24*time.Hour, time.Millisecond)
+	Longest = liveFrom(Began, window.DurationMax, -time.Hour)
+)
+
+var hourMs = fmt.Sprint(Hour.Milliseconds())
+
+const (
+	liveMin  = 30 * time.Minute
+	begunMin = 7 * time.Minute
+)
+
+// liveFrom returns the first duration from d on, by steps, whose cell began some time before t and outlasts the tests,
+// which begin at t. So the cell before counts as long, and no test runs in the first step of an hour's history.
+//
+// Each millisecond more makes t lie earlier in its cell, by as many milliseconds as cells have passed since 1970: some
+// eight minutes for an hour, and 20 seconds for a day.
+func liveFrom(t time.Time, d, step time.Duration) time.Duration {
+	for left := leftAt(t, d); left < liveMin || d-left < begunMin; left = leftAt(t, d) {
+		d += step
+	}
+	return d
+}
+
+// leftAt returns for how long after t the cell lasts that t lies in.
+func leftAt(t time.Time, d time.Duration) time.Duration {
+	end := window.Start(window.Sequence(t.UnixMilli(), d.Milliseconds())+1, d.Milliseconds())
+	return time.UnixMilli(end).Sub(t)
+}
+
+// SequenceNow returns the sequence of the cell of a duration that contains Began.
 func SequenceNow(d time.Duration) int64 {
 	return window.Sequence(Began.UnixMilli(), d.Milliseconds())
 }
 
-// LiveCell is a cell that is alive while the tests run: of the hour that Began lies in.
+// LiveCell returns a cell that is alive while the tests run: the cell of the Hour that contains Began.
 func LiveCell(workspace, identifier string) window.Cell {
 	return window.Cell{
-		Key:      window.Key{Workspace: workspace, Namespace: "n", Identifier: identifier, Duration: time.Hour},
-		Sequence: SequenceNow(time.Hour),
+		Key:      window.Key{Workspace: workspace, Namespace: "n", Identifier: identifier, Duration: Hour},
+		Sequence: SequenceNow(Hour),
 	}
 }
 
-// LiveCells are n cells of one workspace.
+// LiveCells returns n cells of a workspace.
 func LiveCells(n int) []window.Cell {
 	cells := make([]window.Cell, n)
 	for i := range cells {
@@ -62,28 +95,27 @@ func LookalikeCells(prefix string) []window.Cell {
 			cells = append(cells, c)
 		}
 	}
-	hour := SequenceNow(time.Hour)
+	hour := SequenceNow(Hour)
 	for _, n := range Lookalikes {
-		add(n, "n", "i", time.Hour, hour)
-		add("w", n, "i", time.Hour, hour)
-		add("w", "n", n, time.Hour, hour)
+		add(n, "n", "i", Hour, hour)
+		add("w", n, "i", Hour, hour)
+		add("w", "n", n, Hour, hour)
 	}
 	for _, d := range []string{":", "/", "-", "\x00", "|", ".", "}:{", "%3A", " "} {
-		add("a"+d+"b", "c", "d", time.Hour, hour)
-		add("a", "b"+d+"c", "d", time.Hour, hour)
-		add("a", "b", "c"+d+"d", time.Hour, hour)
-		add("a", "b", fmt.Sprint("c", d, 3600000), time.Hour, hour)
-		add("a", "b", fmt.Sprint("c", d, 3600000, d, hour), time.Hour, hour)
+		add("a"+d+"b", "c", "d", Hour, hour)
+		add("a", "b"+d+"c", "d", Hour, hour)
+		add("a", "b", "c"+d+"d", Hour, hour)
+		add("a", "b", fmt.Sprint("c", d, hourMs), Hour, hour)
+		add("a", "b", fmt.Sprint("c", d, hourMs, d, hour), Hour, hour)
 	}
-	for _, d := range []time.Duration{time.Hour, time.Hour + time.Millisecond, 24 * time.Hour, window.DurationMax} {
+	for _, d := range []time.Duration{Hour, liveFrom(Began, Hour+time.Millisecond, time.Millisecond), Day, Longest} {
 		add("w", "n", "durations", d, SequenceNow(d))
-		add("w", "n", "durations", d, SequenceNow(d)+1)
+		add("w", "n", "durations", d, SequenceNow(d)-1)
 	}
 	return cells
 }
 
-// LongestCells are cells whose names are as long as names may be and differ in the
-// last byte only.
+// LongestCells returns cells whose names have the greatest length and differ only in the last byte.
 func LongestCells(prefix string) []window.Cell {
 	long := func(begin string, bytesMax int, last string) string {
 		return begin + strings.Repeat("n", bytesMax-len(begin)-len(last)) + last
@@ -97,24 +129,24 @@ func LongestCells(prefix string) []window.Cell {
 				Workspace:  long(prefix, window.WorkspaceBytesMax, ends[0]),
 				Namespace:  long("", window.NamespaceBytesMax, ends[1]),
 				Identifier: long("", window.IdentifierBytesMax, ends[2]),
-				Duration:   time.Hour,
-			}, Sequence: SequenceNow(time.Hour)})
+				Duration:   Hour,
+			}, Sequence: SequenceNow(Hour)})
 		}
 	}
 	return cells
 }
 
-// LikeCells are cells that differ in the duration, the workspace, the sequence, the mode or the generation alone.
+// LikeCells returns cells that differ only in the duration, the workspace, the sequence, the mode or the generation.
 func LikeCells() []window.Cell {
 	hour := LiveCell("w", "x")
-	day, next, estimate, reset := hour, hour, hour, hour
-	day.Duration, day.Sequence = 24*time.Hour, SequenceNow(24*time.Hour)
-	next.Sequence++
+	day, before, estimate, reset := hour, hour, hour, hour
+	day.Duration, day.Sequence = Day, SequenceNow(Day)
+	before.Sequence--
 	estimate.Mode, reset.Generation = window.Estimate, 1
 	estimateDay, last := day, day
 	estimateDay.Mode = window.Estimate
 	last.Mode, last.Generation = window.Estimate, window.GenerationMax
-	return []window.Cell{hour, LiveCell("w2", "x"), day, next, estimate, estimateDay, reset, last}
+	return []window.Cell{hour, LiveCell("w2", "x"), day, before, estimate, estimateDay, reset, last}
 }
 
 // Numbered makes something of each cell, with the numbers from 1 on.
@@ -128,8 +160,8 @@ func Numbered[T any](cells []window.Cell, of func(c window.Cell, n int64) T) []T
 
 var workspaces atomic.Int64
 
-// FreshWorkspace is a name that no other part of this process's tests uses, so that
-// random histories can share one store without seeing each other.
+// FreshWorkspace returns a name that no other part of this process's tests uses, so that random histories can share a
+// store without seeing each other.
 func FreshWorkspace() string {
 	return fmt.Sprintf("ws%x.%d.", Began.UnixNano(), workspaces.Add(1))
 }

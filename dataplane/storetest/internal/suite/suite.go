@@ -1,5 +1,5 @@
-// Package suite has what the suites of origins, counts and change feeds share: names and cells that stores confuse,
-// contexts that have ended, and the search for deliberate faults.
+// Package suite has the parts that the suites of origins, counts and change feeds share: names and cells that stores
+// confuse, contexts that have ended, and the search for deliberate faults.
 package suite
 
 import (
@@ -9,7 +9,7 @@ import (
 	"time"
 )
 
-// Reporter is what a *testing.T and a *rapid.T have in common.
+// Reporter holds the methods that *testing.T and *rapid.T share.
 type Reporter interface {
 	Helper()
 	Errorf(format string, args ...any)
