@@ -16,8 +16,8 @@ import (
 	"github.com/weirhq/weir/shared/window"
 )
 
-// serverCPU is how many seconds a server's main thread has worked: unlike the time that a call takes, it does not
-// depend on what else the machine does.
+// serverCPU returns the seconds of CPU time of a server's main thread. Unlike the time of a call, it does not depend on
+// the machine's other load.
 func serverCPU(b *testing.B, raw *redis.Client) float64 {
 	seconds := 0.0
 	for line := range strings.Lines(raw.Info(b.Context(), "cpu").Val()) {
@@ -33,7 +33,7 @@ func serverCPU(b *testing.B, raw *redis.Client) float64 {
 	return seconds
 }
 
-// What a replay tick costs, a call of 500 cells, and what a cell takes of the server's memory.
+// The cost of a replay tick, a call of 500 cells, and the server's memory for a cell.
 func BenchmarkCallOf500(b *testing.B) {
 	server := servers.RedisForTest(b)
 	h := openOrigin(b, "redis://"+server.Addr(), redisorigin.Options{})
@@ -81,9 +81,31 @@ func BenchmarkCallOf500(b *testing.B) {
 	})
 }
 
-// What a relay's call of 1,000 cells costs the server: of cells that it does not have, of cells that it has with a
-// smaller total, and of cells that it has; and with nodes that listen. Each full-core-cells/s is how many a second take
-// all of a core.
+// A cell's memory in Redis by each kind of window. The precise cell has all marks that its limit can set.
+func BenchmarkCellMemory(b *testing.B) {
+	server := servers.RedisForTest(b)
+	h := openOrigin(b, "redis://"+server.Addr(), redisorigin.Options{})
+	raw, s := rawClient(b, server.Addr()), &sender{h: h}
+	const limit = 1000
+	for _, c := range []struct {
+		name    string
+		history window.History
+	}{{"cells", 0}, {"precise", window.BeginHistory(limit)}} {
+		b.Run(c.name, func(b *testing.B) {
+			cell := cellNow(c.name, time.Hour)
+			cost := store.Cost{Cell: cell, Epoch: epochOf(b, h, cell), Add: limit, Limit: limit, History: c.history}
+			marks := len(s.send(b, cost)[0].History.AppendSteps(nil))
+			for b.Loop() {
+				b.ReportMetric(float64(raw.MemoryUsage(b.Context(), h.Key(cell)).Val()), "B/cell")
+			}
+			b.ReportMetric(float64(marks), "marks")
+		})
+	}
+}
+
+// The server's cost of a relay's call of 1,000 cells: of new cells, of cells with a smaller total, and of cells that it
+// has with this total; and with listening nodes. full-core-cells/s is the number of cells per second that use a whole
+// core.
 func BenchmarkApply1000(b *testing.B) {
 	const n = 1_000
 	grown := int64(0)
@@ -127,7 +149,7 @@ func BenchmarkApply1000(b *testing.B) {
 	}
 }
 
-// drain is a client that hears all that is published.
+// drain subscribes a client to all messages.
 func drain(b *testing.B, raw *redis.Client) {
 	listening := raw.PSubscribe(b.Context(), "*")
 	if _, err := listening.Receive(b.Context()); err != nil {
@@ -179,8 +201,8 @@ func BenchmarkShardOf(b *testing.B) {
 	}
 }
 
-// BenchmarkRecovery is the first call after a failover that has lost 1,000 answered chunks of 20 costs. Either all
-// chunks have the same keys, or each has others.
+// BenchmarkRecovery measures the first call after a failover that has lost 1,000 answered chunks of 20 costs. Either
+// all chunks have the same keys, or each has different keys.
 func BenchmarkRecovery(b *testing.B) {
 	const chunks, costs = 1000, 20
 	for name, keys := range map[string]int{"the same keys": costs, "other keys": chunks * costs} {

@@ -13,7 +13,7 @@ import (
 	"github.com/weirhq/weir/shared/window"
 )
 
-// A cell has one bucket: a message about it, or a key of it, in any other bucket is none of ours.
+// A cell has one bucket: a message about it, or a key of it, in any other bucket is invalid.
 func TestACellIsHeardFromItsBucketOnly(t *testing.T) {
 	layout, err := newLayout(Options{})
 	if err != nil {
@@ -29,7 +29,7 @@ func TestACellIsHeardFromItsBucketOnly(t *testing.T) {
 	}
 }
 
-// No two buckets of a shard ever have the same epoch: each draws from numbers that no other one has.
+// No two buckets of a shard ever have the same epoch: each draws from its own numbers.
 func TestBucketsDrawEpochsOfTheirOwn(t *testing.T) {
 	layout, err := newLayout(Options{})
 	if err != nil {
@@ -46,7 +46,7 @@ func TestBucketsDrawEpochsOfTheirOwn(t *testing.T) {
 	}
 }
 
-// A message tells counts that an origin can have, and nothing else that it says is heard.
+// The listener takes counts that an origin can have from a message, and rejects anything else in it.
 func TestCountsThatNoOriginHasAreNotHeard(t *testing.T) {
 	layout, err := newLayout(Options{Logger: slog.New(slog.DiscardHandler)})
 	if err != nil {

@@ -11,7 +11,7 @@ import (
 	"github.com/weirhq/weir/shared/window"
 )
 
-// part is one command's worth of a call's cells: of one bucket, at most callKeysMax.
+// part is the cells of a call that go in the same command: cells of the same bucket, at most callKeysMax.
 type part struct {
 	*bucket
 	places []int // of its cells in the call
@@ -20,14 +20,20 @@ type part struct {
 	cmd *redis.Cmd
 }
 
+// keysAfter returns the keys of a script that has no epoch: first, the cells' keys, and the clock's key.
+func (p *part) keysAfter(first string) []string {
+	keys := append(make([]string, 0, 2+len(p.keys)), first)
+	return append(append(keys, p.keys...), p.clockKey)
+}
+
 // split cuts a call's cells into parts.
 func (s *shard) split(n int, cell func(i int) *window.Cell) []*part {
 	return s.splitKeys(n, func(i int) *window.Key { return &cell(i).Key },
 		func(names []string, b *bucket, i int) []string { return append(names, b.keys.key(*cell(i))) })
 }
 
-// splitKeys cuts what a call says about n keys into parts, and leaves out keys that are nil.
-// Function name appends what the i-th key has at the server.
+// splitKeys cuts a call's n keys into parts, and leaves out nil keys. Function name appends the server's names for the
+// i-th key.
 func (s *shard) splitKeys(n int, key func(i int) *window.Key,
 	name func(names []string, b *bucket, i int) []string) []*part {
 	var parts []*part
@@ -60,7 +66,7 @@ func (s *shard) eval(ctx context.Context, script string, keys []string, args ...
 	return s.client.Eval(ctx, script, keys, args...)
 }
 
-// pipeline is one round trip to a shard.
+// pipeline is a round trip to a shard.
 type pipeline struct {
 	ctx   context.Context
 	s     *shard
@@ -74,10 +80,11 @@ func (s *shard) pipeline(ctx context.Context) *pipeline {
 	return &pipeline{ctx: ctx, s: s, pipe: s.client.Pipeline()}
 }
 
-// eval adds a script whose keys begin with the bucket's epoch and whose arguments with a token for one.
+// eval adds a script whose keys begin with the bucket's epoch, and end with its clock, and whose arguments begin with a
+// token for an epoch.
 func (p *pipeline) eval(b *bucket, script string, keys, cells []string, args []any) *redis.Cmd {
-	all := append(append(append(make([]string, 0, 1+len(keys)+len(cells)), b.epochKey), keys...), cells...)
-	return p.pipe.Eval(p.ctx, script, all, append([]any{p.s.newEpoch(b)}, args...)...)
+	all := append(append(append(make([]string, 0, 2+len(keys)+len(cells)), b.epochKey), keys...), cells...)
+	return p.pipe.Eval(p.ctx, script, append(all, b.clockKey), append([]any{p.s.newEpoch(b)}, args...)...)
 }
 
 func (p *pipeline) exec() {
@@ -88,7 +95,7 @@ func (p *pipeline) exec() {
 	_, p.err = p.pipe.Exec(p.ctx)
 }
 
-// reply reads a command's, and remembers the bucket's epoch.
+// reply reads a command's reply, and stores the bucket's epoch.
 func (p *pipeline) reply(b *bucket, cmd *redis.Cmd) (*scriptReply, error) {
 	r, err := scriptReplyOf(cmd, p.err)
 	if err == nil {
@@ -111,7 +118,7 @@ func inBounds(key *window.Key, problem error, answer *error) *window.Key {
 	return nil
 }
 
-// ask is pipeline.call in a pipeline that has bucket 0's clock too.
+// ask is pipeline.call in a pipeline that also reads bucket 0's clock.
 func (s *shard) ask(ctx context.Context, parts []*part, command func(*pipeline, *part) *redis.Cmd,
 	read func(*part, *scriptReply) error) (now time.Time, err error) {
 	p := s.pipeline(ctx)
@@ -128,7 +135,7 @@ func (p *pipeline) send(parts []*part, command func(*pipeline, *part) *redis.Cmd
 	p.exec()
 }
 
-// call sends a command for each part in one round trip, and has read take each part's reply. It returns the first
+// call sends a command for each part in one round trip, and passes each part's reply to read. It returns the first
 // error.
 func (p *pipeline) call(parts []*part, command func(*pipeline, *part) *redis.Cmd,
 	read func(*part, *scriptReply) error) error {
@@ -145,7 +152,7 @@ func (p *pipeline) call(parts []*part, command func(*pipeline, *part) *redis.Cmd
 	return nil
 }
 
-// askClock asks bucket 0 for its clock unless one of the parts does.
+// askClock adds a read of bucket 0's clock, unless one of the parts reads it.
 func (p *pipeline) askClock(parts []*part) {
 	for _, part := range parts {
 		if part.n == 0 {
@@ -155,7 +162,7 @@ func (p *pipeline) askClock(parts []*part) {
 	p.clock = p.eval(p.s.buckets[0], clockScript, nil, nil, nil)
 }
 
-// now is bucket 0's clock, zero if it was not answered.
+// now returns bucket 0's clock, or the zero time if there was no answer.
 func (p *pipeline) now() time.Time {
 	if p.clock != nil {
 		_, _ = p.reply(p.s.buckets[0], p.clock)
@@ -163,7 +170,7 @@ func (p *pipeline) now() time.Time {
 	return p.at
 }
 
-// Read implements store.Origin. A Total has an Err where a key holds something else than counts.
+// Read implements store.Origin. A Total has an Err if its key holds anything but counts.
 func (h *Origin) Read(ctx context.Context, cells []window.Cell) (store.Reply, error) {
 	if len(cells) == 0 {
 		return store.Reply{}, nil
@@ -187,6 +194,9 @@ func (h *Origin) Read(ctx context.Context, cells []window.Cell) (store.Reply, er
 func (s *shard) totals(part *part, r *scriptReply, problem string, into *store.Reply) error {
 	for i, key := range part.keys {
 		total := r.total(key, problem)
+		if history := r.text(); total.Err == nil {
+			total.History = parseHistory(history)
+		}
 		s.noteJunk(total.Err)
 		into.Totals[part.places[i]] = total
 	}

@@ -16,14 +16,23 @@ import (
 	"github.com/weirhq/weir/shared/window"
 )
 
+// cellNow returns the current cell of a key. If cells last an hour or longer, it is the cell in which the tests began,
+// so that all calls of a test have the same cell: it counts for an hour more.
 func cellNow(identifier string, d time.Duration) window.Cell {
+	now := time.Now()
+	if d >= time.Hour {
+		now = testsBegan
+	}
 	return window.Cell{
 		Key:      window.Key{Workspace: "w", Namespace: "n", Identifier: identifier, Duration: d},
-		Sequence: window.Sequence(time.Now().UnixMilli(), d.Milliseconds()),
+		Sequence: window.Sequence(now.UnixMilli(), d.Milliseconds()),
 	}
 }
 
-// Where a user may not set expiries no key is made, instead of one without. One that is there has its expiry already.
+var testsBegan = time.Now()
+
+// If a user must not set expiries, no key is made, because a key without an expiry would stay. An existing key has its
+// expiry already.
 func TestNoExpiryNoCount(t *testing.T) {
 	server := servers.RedisForTest(t)
 	raw, o := rawClient(t, server.Addr()), openAt(t, server.Addr(), redisorigin.Options{})
@@ -59,7 +68,7 @@ func TestNoExpiryNoCount(t *testing.T) {
 	wantExpiries(t, raw)
 }
 
-// A call is one round trip, however many cells it names, and is sent once.
+// A call is a single round trip, however many cells it names, and is sent once.
 func TestEveryCallIsOneRoundTrip(t *testing.T) {
 	server := servers.RedisForTest(t)
 	trips := &tripCounter{}
@@ -101,7 +110,7 @@ func TestEveryCallIsOneRoundTrip(t *testing.T) {
 			}
 		}, 1},
 	} {
-		c.call() // the first also asks for epochs
+		c.call() // the first call also reads epochs
 		*trips = tripCounter{}
 		c.call()
 		if trips.trips != 1 || trips.commands != c.commands {
@@ -113,8 +122,7 @@ func TestEveryCallIsOneRoundTrip(t *testing.T) {
 	}
 }
 
-// tripCounter counts what is sent and waited for, except for what a new connection
-// says first.
+// tripCounter counts round trips and commands, except for the first commands of a new connection.
 type tripCounter struct{ trips, commands int }
 
 func (c *tripCounter) count(cmds ...redis.Cmder) {

@@ -22,7 +22,7 @@ type pipelineFault func(ctx context.Context, cmds []redis.Cmder, next redis.Proc
 // callFault does something to a call of an origin, which is a pipeline.
 type callFault struct {
 	redis.Hook
-	calls int           // before that one
+	calls int           // before the call that it affects
 	act   pipelineFault // once; nil for nothing
 }
 
@@ -40,8 +40,8 @@ func (f *callFault) ProcessPipelineHook(next redis.ProcessPipelineHook) redis.Pr
 	}
 }
 
-// Chunks that are sent again after a failover follow those that the server has: where one gets lost, or its answer, or
-// where another failover loses what it follows, each cost is there once in the end.
+// Chunks that are sent again after a failover follow the chunks that the server has: if a chunk or its answer is lost,
+// or another failover loses the chunk before, the server has each cost exactly once in the end.
 func TestChunksThatAreSentAgainFollowEachOther(t *testing.T) {
 	server := servers.RedisForTest(t)
 	raw := rawClient(t, server.Addr())
@@ -121,7 +121,7 @@ func TestChunksThatAreSentAgainFollowEachOther(t *testing.T) {
 	}
 }
 
-// errOf is what is wrong with a reply's totals.
+// errOf returns the errors of a reply's totals.
 func errOf(reply store.Reply) (err error) {
 	for _, total := range reply.Totals {
 		err = errors.Join(err, total.Err)
@@ -129,7 +129,7 @@ func errOf(reply store.Reply) (err error) {
 	return err
 }
 
-// hooked is an Origin over a client with a hook.
+// hooked returns an Origin on a client with a hook.
 func hooked(t testing.TB, addr string, hook redis.Hook) *redisorigin.Origin {
 	t.Helper()
 	options, err := redisorigin.ClientOptions(patient("redis://" + addr))

@@ -31,7 +31,7 @@ func (h *Origin) Changes(ctx context.Context, shard, max int) (store.Changes, er
 	if err != nil {
 		return store.Changes{}, err
 	}
-	most := store.ChangesPage * len(s.buckets) // one page of each bucket
+	most := store.ChangesPage * len(s.buckets) // a page of each bucket
 	all, there, err := s.changesPage(ctx, min(max, most))
 	if err == nil && len(all.Cells) < min(max, there) {
 		all, there, err = s.morePages(ctx, all, max)
@@ -76,8 +76,8 @@ func (s *shard) morePages(ctx context.Context, all store.Changes, max int) (_ st
 	return all, there, nil
 }
 
-// changesPage reads up to max changes in one round trip. there is the number of changes on the
-// server. Where not all buckets have room, the next page begins with the first that has none.
+// changesPage reads up to max changes in one round trip. there is the number of changes on the server. If not all
+// buckets have room, the next page begins with the first bucket that had none.
 func (s *shard) changesPage(ctx context.Context, max int) (changes store.Changes, there int, err error) {
 	p := s.pipeline(ctx)
 	each := min(max, max/len(s.buckets)+1)
@@ -109,14 +109,14 @@ func (s *shard) eachBucket(n int) (parts []*part) {
 	return parts
 }
 
-// seenEpochs is what Changes has reported last of a shard: one epoch for all buckets, and each bucket's.
+// seenEpochs holds the last report of Changes about a shard: an epoch for all buckets, and each bucket's epoch.
 type seenEpochs struct {
 	mu      sync.Mutex
 	all     store.Epoch
 	buckets []store.Epoch
 }
 
-// set records the epochs of all buckets and returns one that stands for them.
+// set records the epochs of all buckets and returns an epoch that stands for all of them.
 func (e *seenEpochs) set(epochs []store.Epoch) store.Epoch {
 	all := epochs[0]
 	if len(epochs) > 1 {
@@ -132,8 +132,7 @@ func (e *seenEpochs) set(epochs []store.Epoch) store.Epoch {
 	return all
 }
 
-// of returns each bucket's epoch when Changes reported all of them as one, nil if it did not or has reported another
-// one since.
+// of returns each bucket's epoch if the last report of Changes had this epoch for all of them, or else nil.
 func (e *seenEpochs) of(all store.Epoch) []store.Epoch {
 	e.mu.Lock()
 	defer e.mu.Unlock()
@@ -143,8 +142,8 @@ func (e *seenEpochs) of(all store.Epoch) []store.Epoch {
 	return e.buckets
 }
 
-// takeChanges collects the changes of one bucket. Keys that are not cells are removed from the
-// changes: they can't be published, and would hide others.
+// takeChanges collects the changes of a bucket. It removes keys that are not cells from the changes, because they can't
+// be published and would hide others.
 func (s *shard) takeChanges(ctx context.Context, b *bucket, r *scriptReply, max int, into *store.Changes,
 	there *int) error {
 	var junk []any

@@ -28,8 +28,7 @@ var (
 	errDeadline = errors.New("the client ignores deadlines: set ContextTimeoutEnabled")
 )
 
-// suitable reports whether a client is a Cluster's, and whether it keeps what the
-// contract demands.
+// suitable reports whether a client is a Cluster's, and whether it meets the contract.
 func suitable(client redis.UniversalClient) (cluster bool, err error) {
 	switch c := client.(type) {
 	case *redis.Client:

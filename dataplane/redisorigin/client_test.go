@@ -106,8 +106,7 @@ func TestLibraryLogsToTheLogger(t *testing.T) {
 	}
 }
 
-// "Errors never hold the password", whatever is in it, escaped or not, and whatever
-// they are about.
+// "Errors never contain the password", for every password, escaped or not, and for every kind of error.
 func FuzzErrorsHoldNoPassword(f *testing.F) {
 	for _, around := range [][2]string{{"", ""}, {"12/", ""}, {"12?", "=1&c="}, {"12#", ""}, {"@x/", ""}, {"@", "@"}, {"%zz", ""}, {":", ":"}, {"a=", ""}, {"[", "]"}, {" ", "\n"}} {
 		f.Add("redis://u:", around[0], around[1], "@host:6379/0?cluster=x")
@@ -115,7 +114,7 @@ func FuzzErrorsHoldNoPassword(f *testing.F) {
 	}
 	f.Fuzz(func(t *testing.T, head, before, after, tail string) {
 		if !strings.HasPrefix(tail, "@") || strings.Contains(head, "?") {
-			return // what is outside of a password is no secret
+			return // text outside of a password is no secret
 		}
 		const secret = "hunter2"
 		if strings.Contains(head+tail, secret) || !strings.Contains(head, "://") {

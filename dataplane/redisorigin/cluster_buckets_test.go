@@ -12,8 +12,8 @@ import (
 	"github.com/weirhq/weir/dataplane/store"
 )
 
-// A relay knows a Cluster's buckets by one epoch and one mark: any of them that is emptied changes the one and takes
-// the other away, and what was meant for the epoch before is refused.
+// A relay identifies a Cluster's buckets by one epoch and one mark. If any bucket is emptied, the epoch changes and the
+// mark disappears, and calls for the epoch before are refused.
 func TestAClusterThatLosesOneBucket(t *testing.T) {
 	nodes := clusterForTest(t)
 	o := openOrigin(t, "redis://"+nodes[0].Options().Addr+"?cluster=true", redisorigin.Options{})
@@ -55,7 +55,7 @@ func TestAClusterThatLosesOneBucket(t *testing.T) {
 	}
 }
 
-// Where more buckets have a change than one call takes, there are more, though none of them has another one.
+// If more buckets have a change than a call takes, More is set, even if no bucket has a second change.
 func TestAClustersChangesAreMoreThanOneCallTakes(t *testing.T) {
 	nodes := clusterForTest(t)
 	o := openOrigin(t, "redis://"+nodes[0].Options().Addr+"?cluster=true", redisorigin.Options{})
@@ -76,7 +76,7 @@ func TestAClustersChangesAreMoreThanOneCallTakes(t *testing.T) {
 	}
 }
 
-// "An error says that the Cluster's nodes have changed since the first page."
+// "It returns an error if the Cluster's nodes have changed since the first page."
 func TestAScanEndsWithTheClustersNodes(t *testing.T) {
 	nodes := clusterForTest(t)
 	o := openOrigin(t, "redis://"+nodes[0].Options().Addr+"?cluster=true", redisorigin.Options{})
@@ -90,7 +90,7 @@ func TestAScanEndsWithTheClustersNodes(t *testing.T) {
 	if _, _, err := o.Scan(t.Context(), 0, next, 1); err != nil {
 		t.Errorf("the second page: %v", err)
 	}
-	const ofOtherNodes = 1 << 60 // a bit of what the addresses make
+	const ofOtherNodes = 1 << 60 // a bit of the hash of the addresses
 	if _, _, err := o.Scan(t.Context(), 0, next^ofOtherNodes, 1); err == nil {
 		t.Error("a scan goes on among other nodes than it began with")
 	}

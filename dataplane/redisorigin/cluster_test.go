@@ -29,16 +29,7 @@ func clusterForTest(t *testing.T) []*redis.Client {
 	var busPorts []string
 	for i := range 3 {
 		busPorts = append(busPorts, freePort(t))
-		server, err := servers.StartRedis(t.Context(), servers.Options{Args: []string{
-			"--cluster-enabled", "yes", "--cluster-port", busPorts[i], "--cluster-node-timeout", "5000"}})
-		if err != nil {
-			t.Fatal(err)
-		}
-		t.Cleanup(func() {
-			if err := server.Stop(); err != nil {
-				t.Error(err)
-			}
-		})
+		server := servers.RedisForTest(t, "--cluster-enabled", "yes", "--cluster-port", busPorts[i], "--cluster-node-timeout", "5000")
 		nodes = append(nodes, rawClient(t, server.Addr()))
 	}
 	for i, node := range nodes {
@@ -121,7 +112,7 @@ func TestCluster(t *testing.T) {
 		}
 	})
 
-	// Each bucket has an epoch of its own: one that is counted in says nothing of the others.
+	// Each bucket has its own epoch, so a count in one bucket does not restore the others.
 	t.Run("a silent node restores each bucket that was emptied", func(t *testing.T) {
 		command(t, nodes[0], "FLUSHALL")
 		l, err := dataplane.New(dataplane.Config{Region: "eu", NodeID: "a", Origin: openOrigin(t, url, redisorigin.Options{})})
@@ -156,7 +147,8 @@ func TestCluster(t *testing.T) {
 		await.True(t, "all buckets have what the node has restored", have)
 	})
 
-	// Nodes restore what they have in an epoch when one bucket has lost it: no other bucket may have the same.
+	// If a bucket has lost an epoch, nodes restore the costs that they have in it, so no other bucket may have the same
+	// epoch.
 	t.Run("each bucket has an epoch of its own, so that one that is emptied before Stop doubles nothing", func(t *testing.T) {
 		for _, node := range nodes {
 			command(t, node, "FLUSHALL")
@@ -205,7 +197,7 @@ func TestCluster(t *testing.T) {
 		}
 	})
 
-	// What a Cluster refuses is told as refused, and works again by itself.
+	// Calls that a Cluster refuses return an error, and work again by themselves.
 	t.Run("a slot that has moved", func(t *testing.T) {
 		o := openOrigin(t, url, redisorigin.Options{})
 		c := cellNow("moving", time.Hour)

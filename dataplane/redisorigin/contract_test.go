@@ -81,7 +81,7 @@ func (w *lossyWay) origin(t testing.TB, servers ...*redis.Client) storetest.Orig
 	return originOf(t, []*lossyWay{w}, servers...)
 }
 
-// originOf is an Origin over these ways, with hooks that reach all of its servers.
+// originOf returns an Origin on these ways, with hooks that reach all of its servers.
 func originOf(t testing.TB, ways []*lossyWay, servers ...*redis.Client) storetest.Origin {
 	t.Helper()
 	wipe := func(t testing.TB) {
@@ -114,9 +114,10 @@ func originOf(t testing.TB, ways []*lossyWay, servers ...*redis.Client) storetes
 				w.loses.Store(lose)
 			}
 		},
-		Wipe:  wipe,
-		Grow:  func(t testing.TB) { grow(t, servers) },
-		State: func(t testing.TB) func(testing.TB) { return dumped(t, servers) },
+		Wipe:      wipe,
+		Grow:      func(t testing.TB) { grow(t, servers) },
+		State:     func(t testing.TB) func(testing.TB) { return dumped(t, servers) },
+		Histories: true,
 		Clock: func(t testing.TB) time.Time {
 			now, err := servers[0].Time(t.Context()).Result()
 			if err != nil {
@@ -127,7 +128,7 @@ func originOf(t testing.TB, ways []*lossyWay, servers ...*redis.Client) storetes
 	}
 }
 
-// grow has all buckets of servers look as if they had been there for long.
+// grow makes all buckets of servers look old.
 func grow(t testing.TB, servers []*redis.Client) {
 	t.Helper()
 	const script = "redis.call('SET', KEYS[1], ARGV[1]) redis.call('SET', KEYS[2], ARGV[1] .. ' 0')"

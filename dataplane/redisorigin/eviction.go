@@ -40,7 +40,7 @@ func (h *Origin) Evicting(ctx context.Context) (servers []string, err error) {
 			err = look(ctx, s.where, s.client)
 		}
 		if err != nil {
-			unknown = append(unknown, fmt.Errorf("redisorigin: ask %s for its eviction policy: %w", s.where, err))
+			unknown = append(unknown, fmt.Errorf("redisorigin: read the eviction policy of %s: %w", s.where, err))
 		}
 	}
 	slices.Sort(servers)

@@ -46,7 +46,7 @@ func TestMastersOfAClusterThatEvictAreNamed(t *testing.T) {
 	}
 }
 
-// "Another one lives only if its time grows between two calls."
+// Another process with the same name is alive only if its time grows between two calls.
 func TestProcessesOfOneNameSeeEachOther(t *testing.T) {
 	server, raw := serverOfUser(t)
 	a, b := openOrigin(t, asUser(server.Addr()), redisorigin.Options{}), openOrigin(t, asUser(server.Addr()), redisorigin.Options{})

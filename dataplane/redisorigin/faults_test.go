@@ -16,7 +16,7 @@ import (
 	"github.com/weirhq/weir/shared/window"
 )
 
-// patience is what callers give in these tests, who wait in vain.
+// patience is how long callers wait in these tests. No answer comes.
 const patience = 200 * time.Millisecond
 
 // hurried runs f under a deadline and fails the test if the client's own timeout ends it.
@@ -31,7 +31,7 @@ func hurried(t *testing.T, f func(ctx context.Context)) {
 	}
 }
 
-// A dead server is told at once, and nothing can have been applied.
+// A dead server is reported at once, and nothing can have been applied.
 func TestDeadServer(t *testing.T) {
 	server := servers.RedisForTest(t)
 	proxy := servers.ProxyForTest(t, server.Addr())
@@ -86,8 +86,8 @@ func TestSilentServer(t *testing.T) {
 	})
 }
 
-// The server is killed and comes back without its data: it works again by itself, in another epoch,
-// and takes what a node still knows.
+// The server is killed and comes back without its data: it works again by itself, in another epoch, and takes the
+// counts that a node still has.
 func TestKilledServerComesBackAndIsRestored(t *testing.T) {
 	server := servers.RedisForTest(t)
 	o, c := openAt(t, server.Addr(), redisorigin.Options{}), cellNow("x", time.Hour)
@@ -119,7 +119,8 @@ func TestKilledServerComesBackAndIsRestored(t *testing.T) {
 	}
 }
 
-// What the server refuses for want of rights was not applied. TestOriginRefusals has the refusals of writes alone.
+// Calls that the server refuses for want of rights were not applied. TestOriginRefusals covers refusals of writes
+// alone.
 func TestRefusedConnections(t *testing.T) {
 	server := servers.RedisForTest(t)
 	raw := rawClient(t, server.Addr())
@@ -147,8 +148,7 @@ func TestRefusedConnections(t *testing.T) {
 	}
 }
 
-// A pool that is used up makes callers wait no longer than it is told to, and what
-// never left was not applied.
+// Callers wait for a used-up pool no longer than its timeout, and a command that was not sent was not applied.
 func TestUsedUpPool(t *testing.T) {
 	server := servers.RedisForTest(t)
 	proxy := servers.ProxyForTest(t, server.Addr())

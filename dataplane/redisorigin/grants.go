@@ -12,7 +12,7 @@ import (
 	"github.com/weirhq/weir/shared/window"
 )
 
-// States of the script's answer to an ask.
+// States in the script's answer to a request.
 const (
 	grantApplied = iota
 	grantRecovering
@@ -49,7 +49,7 @@ func (h *Origin) Grants(ctx context.Context, shard int, call store.GrantCall) (s
 	return reply, nil
 }
 
-// nameOf is where what nodes hold of a key is, or what leases do.
+// nameOf returns the key of the nodes' slots of a key, or of its leases.
 func (b *bucket) nameOf(what string, key *window.Key) string {
 	name := append(make([]byte, 0, len(b.heldHead)+128), b.heldHead...)
 	name = append(append(name, what...), ":{"...)

@@ -47,7 +47,7 @@ func TestGrantsAfterAKill(t *testing.T) {
 		if err := server.Restart(t.Context()); err != nil {
 			t.Fatal(err)
 		}
-		fresh := join() // the others hand over what they hold
+		fresh := join() // the other nodes hand over their slots
 		await.True(t, "the origin grants again", func() bool { return fresh.Stats().Granted > 0 })
 	}
 	if over := fleet.problem(); over != "" {
@@ -55,7 +55,7 @@ func TestGrantsAfterAKill(t *testing.T) {
 	}
 }
 
-// slotsFleet are the holders of one key's leases.
+// slotsFleet holds the holders of a key's leases.
 type slotsFleet struct {
 	limit int
 
@@ -110,7 +110,7 @@ func (f *slotsFleet) holds(lease conc.Lease) {
 func (f *slotsFleet) count() int      { f.mu.Lock(); defer f.mu.Unlock(); return f.granted }
 func (f *slotsFleet) problem() string { f.mu.Lock(); defer f.mu.Unlock(); return f.over }
 
-// What a server holds of a key ends with the last holding, or at most a minute later.
+// A server's data about a key ends with the last holding, or at most a minute later.
 func TestGrantsExpire(t *testing.T) {
 	server := servers.RedisForTest(t)
 	raw := rawClient(t, server.Addr())
@@ -163,7 +163,7 @@ func TestJunkInPlaceOfGrantsIsReported(t *testing.T) {
 	}
 }
 
-// A key of another type, in place of what nodes hold or of the leases, is reported by its name. The other keys of the
+// A key of another type, in place of the nodes' slots or of the leases, is reported by its name. The other keys of the
 // call get their slots.
 func TestAKeyOfAnotherTypeFailsNoOtherGrant(t *testing.T) {
 	server := servers.RedisForTest(t)

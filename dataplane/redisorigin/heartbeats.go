@@ -14,8 +14,8 @@ import (
 	"github.com/weirhq/weir/shared/heartbeat"
 )
 
-// heartbeatJSON is a heartbeat as a server keeps it, without the top keys, which are beside it. Readers must accept
-// those of older and newer builds, so fields are only ever added.
+// heartbeatJSON is a heartbeat as a server keeps it. Its top keys are stored separately. Readers must accept heartbeats
+// of older and newer builds, so fields must only be added.
 type heartbeatJSON struct {
 	NodeID        []byte           `json:"node"`
 	Region        []byte           `json:"region"`
@@ -76,7 +76,7 @@ func (h *Origin) Heartbeat(ctx context.Context, beats ...heartbeat.Heartbeat) er
 	})
 }
 
-// heartbeatOrder is what the scripts compare: see heartbeat.Heartbeat.Precedes.
+// heartbeatOrder returns the order that the scripts compare: see heartbeat.Heartbeat.Precedes.
 func heartbeatOrder(b *heartbeat.Heartbeat) string {
 	last := 0
 	if b.Stopped {
@@ -85,7 +85,7 @@ func heartbeatOrder(b *heartbeat.Heartbeat) string {
 	return fmt.Sprintf("%d %d %d", bounded(max(0, b.StartedAtMs)), bounded(max(0, b.SentAtMs)), last)
 }
 
-// Heartbeats implements store.Mailbox. What is no heartbeat is dropped, and counted as garbage.
+// Heartbeats implements store.Mailbox. Values that are not heartbeats are dropped, and counted as garbage.
 func (h *Origin) Heartbeats(ctx context.Context, shard, max int) ([]store.StoredHeartbeat, error) {
 	s, err := h.shard(shard, 0, nil)
 	if err == nil && max < 1 {
@@ -106,7 +106,7 @@ func (h *Origin) Heartbeats(ctx context.Context, shard, max int) ([]store.Stored
 	return nil, nil
 }
 
-// beats takes some heartbeats, and drops as many as junk that are none.
+// beats returns waiting heartbeats. It drops malformed values, and returns their number as junk.
 func (s *shard) beats(ctx context.Context, max int) (beats []store.StoredHeartbeat, junk int, err error) {
 	reply, err := s.heartbeatsCall(ctx, heartbeatsScript, max, store.NodeLiveFor.Microseconds(),
 		store.HeartbeatBytesMax).Slice()

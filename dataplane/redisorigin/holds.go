@@ -17,6 +17,7 @@ const (
 	holdBehind
 	holdRefused
 	holdAnotherRecord
+	holdEmptied
 )
 
 // Kinds of a record in the script's arguments.
@@ -28,7 +29,7 @@ const (
 	recordWithdraw
 )
 
-// GroupOf implements store.Reservations. The groups of a partition follow those of the partition before it.
+// GroupOf implements store.Reservations. The groups of a partition follow the groups of the partition before it.
 func (h *Origin) GroupOf(key *window.Key) int {
 	shard := h.ShardOf(key)
 	group := h.shards[shard].bucketOf(key).n
@@ -38,7 +39,7 @@ func (h *Origin) GroupOf(key *window.Key) int {
 	return group
 }
 
-// Hold implements store.Reservations. It is one command.
+// Hold implements store.Reservations. It sends a single command.
 func (h *Origin) Hold(ctx context.Context, call store.HoldCall) (store.HoldReply, error) {
 	if err := h.checkHoldCall(&call); err != nil {
 		return store.HoldReply{}, fmt.Errorf("redisorigin: %w", err)
@@ -86,7 +87,7 @@ func (h *Origin) checkHoldCall(call *store.HoldCall) error {
 
 func hasBefore(h *store.Hold) bool { return h.As == store.HoldNew && h.Before != (window.Cell{}) }
 
-// holdCall builds the keys and arguments of one call: each of its cells is named once.
+// holdCall builds the keys and arguments of a call: each of its cells is named once.
 type holdCall struct {
 	s *shard
 	*bucket
@@ -95,7 +96,7 @@ type holdCall struct {
 	ends   []any          // three arguments for each cell
 }
 
-// place returns where a cell is among those of the call.
+// place returns the place of a cell among the call's cells.
 func (c *holdCall) place(cell window.Cell) int {
 	key := c.keys.key(cell)
 	if n, ok := c.places[key]; ok {
@@ -108,12 +109,12 @@ func (c *holdCall) place(cell window.Cell) int {
 	return len(c.places)
 }
 
-// heldKey names what is kept beside a cell, by the cell's key.
+// heldKey names data of a cell's holds, by the cell's key.
 func (b *bucket) heldKey(what, cell string) string {
 	return b.heldHead + what + strings.TrimPrefix(cell, strings.TrimSuffix(b.heldHead, ":"))
 }
 
-// heads are the keys before those of the cells.
+// heads returns the keys before the cells' keys.
 func (c *holdCall) heads(call *store.HoldCall) []string {
 	id := ""
 	if call.Record != nil {
@@ -131,8 +132,12 @@ func (c *holdCall) args(call *store.HoldCall) []any {
 		if hasBefore(h) {
 			before = c.place(h.Before)
 		}
-		holds = append(holds, cell, before, h.Owner, h.Amount, h.After, upMs(h.TTL), bounded(h.Limit), int(h.As), h.Optional,
-			h.Tentative)
+		precise := ""
+		if h.Precise {
+			precise = formatHistory(&h.Cell, window.BeginHistory(h.Limit))
+		}
+		holds = append(holds, cell, before, h.Owner, h.Amount, h.After, upMs(h.TTL), bounded(h.Limit), int(h.As),
+			formatEpoch(h.Epoch), h.Optional, h.Tentative, precise)
 	}
 	args := []any{formatEpoch(call.After.Epoch), call.After.Number, store.HoldKeptFor.Milliseconds(), store.HoldsMax,
 		holdEndsMax}
@@ -171,6 +176,9 @@ func (c *holdCall) answer(call *store.HoldCall, r *scriptReply) store.HoldReply 
 	state, number := r.int(), r.int()
 	if state == holdBehind {
 		reply.Behind, reply.Have = true, number
+		return reply
+	}
+	if reply.Emptied = state == holdEmptied; reply.Emptied {
 		return reply
 	}
 	reply.Number, reply.Refused = number, state != holdApplied

@@ -24,7 +24,7 @@ type holdTwins struct {
 }
 
 type twinGroup struct {
-	cells       []window.Cell // of one key, one after the other
+	cells       []window.Cell // consecutive cells of a key
 	records     []string
 	real, model store.Epoch      // as last answered
 	numbers     map[uint64]int64 // the largest that each stream was answered in these epochs
@@ -55,20 +55,45 @@ func newHoldTwins(t *rapid.T, real *redisorigin.Origin, raws ...*redis.Client) *
 
 func (w *holdTwins) group() *twinGroup { return rapid.SampledFrom(w.groups).Draw(w.T, "group") }
 
-// holds have different owners.
+// holds draws holds with different owners.
 func (w *holdTwins) holds(g *twinGroup) (holds []store.Hold) {
 	for _, owner := range []string{"a", "=a", "c", "\x00\xff \n"}[:rapid.IntRange(0, 4).Draw(w.T, "holds")] {
 		c := rapid.IntRange(1, 2).Draw(w.T, "cell")
 		h := store.Hold{Cell: g.cells[c], Owner: owner, Amount: rapid.Int64Range(0, 60).Draw(w.T, "amount"), TTL: w.ttl(),
 			Limit: rapid.SampledFrom([]int64{0, 50, 100, 200}).Draw(w.T, "limit"),
-			As:    store.HoldAs(max(1, rapid.IntRange(-1, 4).Draw(w.T, "as")) % 4)}
+			As:    store.HoldAs(max(1, rapid.IntRange(-1, 3).Draw(w.T, "as")) % 3)}
 		if h.After = rapid.Int64Range(0, h.Amount).Draw(w.T, "after"); h.As == store.HoldNew {
 			h.Before, h.Optional, h.Tentative = g.cells[c-1], w.often("optional", 3), w.often("tentative", 3)
 			h.TTL = max(h.TTL, 1500*time.Millisecond)
+			h.Epoch = rapid.SampledFrom([]store.Epoch{noEpoch, noEpoch, thisEpoch, thisEpoch, anotherEpoch}).Draw(w.T, "epoch")
+		}
+		if h.As == store.HoldForced {
+			h.Epoch = rapid.SampledFrom([]store.Epoch{noEpoch, thisEpoch, anotherEpoch}).Draw(w.T, "epoch")
 		}
 		holds = append(holds, h)
 	}
 	return holds
+}
+
+// The epochs of drawn holds stand for epochs of either origin.
+const (
+	noEpoch store.Epoch = iota
+	thisEpoch
+	anotherEpoch
+)
+
+// heldIn returns a drawn call for an origin whose group was last in an epoch.
+func heldIn(current store.Epoch, call store.HoldCall) store.HoldCall {
+	call.After.Epoch, call.Holds = current, slices.Clone(call.Holds)
+	for i := range call.Holds {
+		switch h := &call.Holds[i]; h.Epoch {
+		case thisEpoch:
+			h.Epoch = current
+		case anotherEpoch:
+			h.Epoch = ^current | 1
+		}
+	}
+	return call
 }
 
 func (w *holdTwins) record(g *twinGroup) *store.Record {
@@ -100,10 +125,8 @@ func (w *holdTwins) hold() {
 		call.Holds = w.holds(g)
 	}
 	call.After.Number = max(0, g.numbers[call.Stream]-rapid.Int64Range(-1, 3).Draw(w.T, "before the last"))
-	call.After.Epoch = g.real
-	real, err := w.real.Hold(w.Context(), call)
-	call.After.Epoch = g.model
-	model, err2 := w.model.Hold(w.Context(), call)
+	real, err := w.real.Hold(w.Context(), heldIn(g.real, call))
+	model, err2 := w.model.Hold(w.Context(), heldIn(g.model, call))
 	if err != nil || err2 != nil {
 		w.Fatal(err, err2)
 	}
@@ -121,8 +144,8 @@ func (w *holdTwins) hold() {
 func (w *holdTwins) same(call *store.HoldCall, real, model store.HoldReply) {
 	text := func(r store.HoldReply) string {
 		var b strings.Builder
-		fmt.Fprintf(&b, "number %d, behind %t after %d, refused %t, record %q %v settled %t changed %t", r.Number, r.Behind,
-			r.Have, r.Refused, r.Record.Text, r.Record.Spent, r.Record.Settled, r.Record.Changed)
+		fmt.Fprintf(&b, "number %d, behind %t after %d, emptied %t, refused %t, record %q %v settled %t changed %t",
+			r.Number, r.Behind, r.Have, r.Emptied, r.Refused, r.Record.Text, r.Record.Spent, r.Record.Settled, r.Record.Changed)
 		for i, a := range r.Answers {
 			if call.Holds[i].As != store.HoldNew {
 				a.UsedBefore = 0 // a statement without a cell before
@@ -141,7 +164,7 @@ func (w *holdTwins) same(call *store.HoldCall, real, model store.HoldReply) {
 	}
 }
 
-// count adds cost that no hold counts, or what other regions have accepted.
+// count adds cost that no hold counts, or cost that other regions have accepted.
 func (w *holdTwins) count() {
 	cell, n := rapid.SampledFrom(w.group().cells).Draw(w.T, "counted"), rapid.Int64Range(1, 20).Draw(w.T, "count")
 	w.calls++
@@ -161,7 +184,7 @@ func (w *holdTwins) count() {
 	}
 }
 
-// sameChanges compares what a relay takes.
+// sameChanges compares the changes that a relay takes.
 func (w *holdTwins) sameChanges() {
 	var all [2]string
 	for i, h := range []store.FullOrigin{w.real, w.model} {
@@ -199,7 +222,7 @@ func newHold(owner string, c window.Cell, amount, limit int64) store.Hold {
 		As: store.HoldNew}
 }
 
-// ended states that a hold has ended, and what counts from then on.
+// ended states that a hold has ended, and the cost that counts from then on.
 func ended(owner string, c window.Cell, after int64) store.Hold {
 	return store.Hold{Cell: c, Owner: owner, Amount: after, After: after}
 }
@@ -217,7 +240,7 @@ func hold(t testing.TB, h *redisorigin.Origin, holds ...store.Hold) store.HoldRe
 	return reply
 }
 
-// inTheFuture has not begun, so it does not end during a test, and the whole cell before it counts.
+// inTheFuture returns a cell that has not begun, so it does not end during a test, and the whole previous cell counts.
 func inTheFuture(identifier string) window.Cell {
 	c := cellNow(identifier, 24*time.Hour)
 	c.Sequence++
@@ -301,8 +324,8 @@ func TestHoldsThatHaveEndedAreRememberedUpToHoldsMax(t *testing.T) {
 	}
 }
 
-// What a tentative hold counts once its time has come is in the total after the next statement about its cell, and is
-// added once, also if a call about the next window has ended the hold.
+// The cost that a tentative hold counts after its time is in the total after the next statement about its cell. It is
+// added once, even if a call about the next window has ended the hold.
 func TestATentativeHoldThatHasEndedIsInTheTotalOnce(t *testing.T) {
 	raw := rawClient(t, servers.RedisForTest(t).Addr())
 	real := openAt(t, raw.Options().Addr, redisorigin.Options{})
@@ -323,7 +346,7 @@ func TestATentativeHoldThatHasEndedIsInTheTotalOnce(t *testing.T) {
 	}
 }
 
-// A call that is refused writes nothing, and nor does one of a stream that the origin is behind.
+// A refused call writes nothing, and neither does a call of a stream that the origin is behind.
 func TestARefusedCallWritesNothing(t *testing.T) {
 	raw := rawClient(t, servers.RedisForTest(t).Addr())
 	real := openAt(t, raw.Options().Addr, redisorigin.Options{})
@@ -334,6 +357,8 @@ func TestARefusedCallWritesNothing(t *testing.T) {
 	before := writes()
 	behind := holdCall(newHold("a", room, 1, 100))
 	behind.After = store.Mark{Epoch: reply.Epoch, Number: 2}
+	emptied := holdCall(newHold("a", room, 1, 100))
+	emptied.Holds[0].Epoch = reply.Epoch ^ 1
 	recorded := holdCall(newHold("a", room, 1, 100), newHold("b", c, 41, 100))
 	recorded.Record = &store.Record{ID: "id", Text: "x", TTL: time.Hour}
 	for name, call := range map[string]store.HoldCall{
@@ -342,10 +367,12 @@ func TestARefusedCallWritesNothing(t *testing.T) {
 		"a cell that is junk":   holdCall(newHold("a", room, 1, 100), newHold("b", junk, 1, 100)),
 		"with a record":         recorded,
 		"behind":                behind,
+		"of another epoch":      emptied,
 		"no statement":          {Group: c.Key, Stream: 1},
 	} {
 		got, err := real.Hold(t.Context(), call)
-		if err != nil || got.Number != 0 || got.Refused != (len(call.Holds) == 2) || got.Behind != (name == "behind") {
+		if err != nil || got.Number != 0 || got.Refused != (len(call.Holds) == 2) || got.Behind != (name == "behind") ||
+			got.Emptied != (name == "of another epoch") {
 			t.Errorf("%s: %+v, %v", name, got, err)
 		}
 		if after := writes(); after != before {
@@ -407,7 +434,7 @@ func TestJunkCountsNothingAndTakesNoHold(t *testing.T) {
 	}
 }
 
-// Sums of holds may exceed CountMax. What a cell counts is CountMax then, also when one of the holds has ended.
+// Sums of holds may exceed CountMax. Then a cell counts CountMax, even if one of the holds has ended.
 func TestHoldsBeyondCountMax(t *testing.T) {
 	real := openAt(t, servers.RedisForTest(t).Addr(), redisorigin.Options{})
 	c := inTheFuture("k")

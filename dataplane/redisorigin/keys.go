@@ -10,14 +10,13 @@ import (
 	"github.com/weirhq/weir/shared/window"
 )
 
-// keyspace is how cells are named in Redis: {prefix}:{mode}:{identity}:{sequence},
-// with another :{generation} of cells that have one, and where identity, in braces that are really there, is workspace,
-// namespace, identifier and milliseconds, joined by colons.
+// keyspace names cells in Redis: {prefix}:{mode}:{identity}:{sequence}, followed by :{generation} for cells that have a
+// generation. identity, whose braces are part of the name, is workspace, namespace, identifier and milliseconds, joined
+// by colons.
 //
-// The names are escaped: each byte that is a delimiter here (colon, braces,
-// percent), or that does not print, becomes %XX. All other bytes stand for
-// themselves, those of UTF-8 included. A cell has exactly one key, and a key at most
-// one cell.
+// The names are escaped: each byte that is a delimiter here (colon, braces, percent), or that does not print, becomes
+// %XX. For example, "a:b" becomes "a%3Ab". All other bytes stand for themselves, including UTF-8. A cell has exactly
+// one key, and a key belongs to at most one cell.
 type keyspace struct {
 	heads [window.Modes]string // "weir:exact:{"
 }
@@ -57,7 +56,7 @@ func (k keyspace) key(c window.Cell) string {
 	return string(b)
 }
 
-// appendIdentity appends what is the same of all cells of a key.
+// appendIdentity appends the part that is the same for all cells of a key.
 func appendIdentity(b []byte, key *window.Key) []byte {
 	b = appendEscaped(b, key.Workspace)
 	b = append(b, ':')
@@ -70,7 +69,7 @@ func appendIdentity(b []byte, key *window.Key) []byte {
 
 var errForeignKey = errors.New("not a key of this origin")
 
-// cell is the inverse of key.
+// cell returns the cell of a key: it is the inverse of key.
 func (k keyspace) cell(key string) (window.Cell, error) {
 	mode, tail, ok := k.modeOf(key)
 	if !ok {
@@ -102,7 +101,7 @@ func (k keyspace) cell(key string) (window.Cell, error) {
 	if k.key(c) != key { // something that this would write otherwise, or not at all
 		return window.Cell{}, fmt.Errorf("%q: %w", key, errForeignKey)
 	}
-	if err := c.Validate(); err != nil { // one such cell would make a whole row of news unreadable
+	if err := c.Validate(); err != nil { // such a cell would make a whole row of changes unreadable
 		return window.Cell{}, fmt.Errorf("%.100q: %w: %w", key, errForeignKey, err)
 	}
 	return c, nil
@@ -133,7 +132,7 @@ func appendEscaped(b []byte, name string) []byte {
 	return b
 }
 
-// unescaped leaves what is not an escape as it is.
+// unescaped replaces escapes, and leaves any other text as it is.
 func unescaped(s string) string {
 	b := make([]byte, 0, len(s))
 	for i := 0; i < len(s); i++ {
@@ -152,10 +151,10 @@ func unescaped(s string) string {
 // jitterMax bounds how much longer than its grace a key may stay.
 const jitterMax = time.Minute
 
-// jitter spreads the ends of keys whose cells end together over a tenth of their
-// duration, so that a server does not expire all of them at once. It is the same
-// each time, as every increment sets the expiry anew. FNV-1a, because what shards
-// keys (CRC16, or a rendezvous over another hash) must not choose the expiry too.
+// jitter spreads the ends of keys whose cells end together over a tenth of their duration, so that a server does not
+// expire all of them at once. It must be the same each time, because every increment sets the expiry again. It uses
+// FNV-1a, because the hashes that shard keys (CRC16, or a rendezvous over another hash) must not determine the expiry
+// too.
 func jitter(key string, d time.Duration) time.Duration {
 	h := uint64(14695981039346656037)
 	for i := range len(key) {

@@ -28,7 +28,7 @@ func keyspaceOf(t testing.TB, prefix string) keyspace {
 	return newKeyspace(l.prefix)
 }
 
-// Keys are what operators see, and what nodes of different builds must agree on.
+// Operators see the keys, and nodes of different builds must agree on them.
 func TestKeysAreTheDocumentedOnes(t *testing.T) {
 	k := keyspaceOf(t, "")
 	for want, c := range map[string]window.Cell{
@@ -92,8 +92,8 @@ func TestPrefixIsChecked(t *testing.T) {
 	}
 }
 
-// decode(encode(x)) == x for all x: so no two cells share a key. And a Cluster hashes
-// what is in the first braces, which must be all but the sequence.
+// decode(encode(x)) == x for all x, so no two cells share a key. A Cluster hashes the text in the first braces, which
+// must be all but the sequence.
 func FuzzKey(f *testing.F) {
 	f.Add("acme", "api", "alice", int64(60000), int64(29340112))
 	f.Add("", ":", "::", int64(1000), int64(0))
@@ -124,8 +124,8 @@ func FuzzKey(f *testing.F) {
 	})
 }
 
-// hashTag is the rule of the Redis Cluster specification: what is between the first
-// opening brace and the first closing one after it, if that is anything.
+// hashTag implements the rule of the Redis Cluster specification: the text between the first opening brace and the
+// first closing brace after it, if it is not empty.
 func hashTag(key string) string {
 	_, tail, ok := strings.Cut(key, "{")
 	if !ok {
@@ -135,7 +135,7 @@ func hashTag(key string) string {
 	return tag
 }
 
-// Whatever is no key of ours is refused; what is accepted is spelled in one way.
+// A key that is not Weir's is refused; an accepted key is spelled in a single way.
 func FuzzForeignKey(f *testing.F) {
 	f.Add("weir:exact:{acme:api:alice:60000}:29340112")
 	f.Add("weir:exact:{%3a:%:%00:1000}:1")
@@ -185,8 +185,8 @@ func TestJitterIsBoundedStableAndSpread(t *testing.T) {
 	}
 }
 
-// Conformance (estimate) 16: "a stable per-key jitter that is not correlated with the
-// shard choice": keys of one partition expire as spread as all keys do.
+// Conformance (estimate) 16: "a stable per-key jitter that is not correlated with the shard choice": keys of a
+// partition expire as spread as all keys do.
 func TestJitterIsNotThePartition(t *testing.T) {
 	const partitions, all = 4, 20_000
 	keys := keyspaceOf(t, "")

@@ -11,17 +11,17 @@ import (
 	"github.com/weirhq/weir/shared/window"
 )
 
-// Options are all optional. All nodes of a region must use the same ones.
+// Options are all optional. All nodes of a region must use the same options.
 type Options struct {
-	// Prefix begins all keys, "weir" unless set; it keeps fleets apart that share a
-	// server. 1 to 64 printable ASCII characters, no braces.
+	// Prefix is the beginning of all keys: 1 to 64 printable ASCII characters without braces; "" means "weir". Set it to
+	// keep fleets apart that share a server, for example "weir-staging".
 	Prefix string
 
-	// Grace is how long a key stays after its cell has expired, 30 s unless set: it
-	// must exceed how far the nodes' clocks and the server's may be apart.
+	// Grace is how long a key stays after its cell has expired; 0 means 30 s. It must exceed the difference between the
+	// nodes' clocks and the server's. A higher value takes more memory.
 	Grace time.Duration
 
-	// Logger takes what should not be there; slog.Default unless set.
+	// Logger receives reports of unexpected values in keys; nil means slog.Default().
 	Logger *slog.Logger
 }
 
@@ -30,7 +30,7 @@ const (
 	graceDefault  = 30 * time.Second
 )
 
-// layout is what is the same in all partitions: how cells are kept.
+// layout holds the settings that all partitions share: how cells are kept.
 type layout struct {
 	prefix string
 	grace  time.Duration
@@ -53,7 +53,7 @@ func newLayout(o Options) (*layout, error) {
 
 func (o Options) logger() *slog.Logger { return cmp.Or(o.Logger, slog.Default()) }
 
-// expiresAtMs is when a cell's key is forgotten, in Unix milliseconds.
+// expiresAtMs returns when the server drops a cell's key, in Unix milliseconds.
 func (l *layout) expiresAtMs(c window.Cell, key string) int64 {
 	return bounded(c.ExpiresAtMs() + (l.grace + jitter(key, c.Duration)).Milliseconds())
 }

@@ -14,8 +14,7 @@ import (
 	"github.com/weirhq/weir/shared/window"
 )
 
-// listenPing is how long a listener waits for a message before it asks whether the server is still there, and then
-// for its answer.
+// listenPing is how long a listener waits for a message before it pings the server, and then for the answer.
 const listenPing = 5 * time.Second
 
 // Listen implements store.Origin, over a connection of its own.
@@ -28,7 +27,7 @@ func (h *Origin) Listen(ctx context.Context, shard int, apply func([]store.Forei
 	closed := context.AfterFunc(ctx, func() { _ = subscription.Close() }) // ends a Receive
 	err = s.listen(ctx, subscription, apply)
 	if closed() {
-		_ = subscription.Close() // err says more
+		_ = subscription.Close() // err is more specific
 	}
 	if ctx.Err() == nil {
 		return fmt.Errorf("redisorigin: listen at %s: %w", s.where, err)
@@ -36,7 +35,7 @@ func (h *Origin) Listen(ctx context.Context, shard int, apply func([]store.Forei
 	return nil
 }
 
-// listen hears messages until a connection is lost.
+// listen receives messages until a connection is lost.
 func (s *shard) listen(ctx context.Context, subscription *redis.PubSub, apply func([]store.Foreign)) error {
 	for asked := false; ; {
 		message, err := subscription.ReceiveTimeout(ctx, listenPing)
@@ -76,7 +75,7 @@ func (s *shard) deliver(payload string, apply func([]store.Foreign)) {
 	}
 }
 
-// cellOf is the cell of a key of any bucket.
+// cellOf returns the cell of a key of any bucket.
 func (s *shard) cellOf(key string) (window.Cell, bool) {
 	name, ok := strings.CutPrefix(key, s.prefix+":{")
 	if !ok {

@@ -54,8 +54,8 @@ func openAll(t testing.TB, urls []string, o redisorigin.Options) *redisorigin.Or
 	return h
 }
 
-// clientTimeout is that of the clients in these tests, which the machine does not reach however busy it is: what ends a
-// call before it is its ctx, or an answer.
+// clientTimeout is the timeout of the clients in these tests. It is so long that even a busy machine does not reach it:
+// a call ends by its ctx or by an answer.
 const clientTimeout = time.Minute
 
 func patient(rawURL string) string {
@@ -110,7 +110,8 @@ func add(t testing.TB, h *redisorigin.Origin, costs ...store.Cost) []int64 {
 
 var streams atomic.Uint64
 
-// keeping is an origin that one stream sends to, as a limiter does: what a failover has lost is sent again.
+// keeping is an origin to which a single stream sends, as a limiter does: chunks that a failover has lost are sent
+// again.
 type keeping struct {
 	store.FullOrigin
 	stream *resend.Stream
@@ -131,7 +132,7 @@ func placesOf(h *redisorigin.Origin, n int, key func(i int) *window.Key) map[int
 	return places
 }
 
-// read is cells' totals of the region.
+// read returns the region's totals of cells.
 func read(t testing.TB, h *redisorigin.Origin, cells ...window.Cell) []int64 {
 	t.Helper()
 	totals := make([]int64, len(cells))
@@ -151,7 +152,7 @@ func read(t testing.TB, h *redisorigin.Origin, cells ...window.Cell) []int64 {
 	return totals
 }
 
-// addOne is the error of a bounded cost that has room.
+// addOne sends a bounded cost that has room, and returns its error.
 func addOne(ctx context.Context, h *redisorigin.Origin, c window.Cell, cost int64) error {
 	return claim(ctx, h, store.Cost{Cell: c, Add: cost, AtMost: store.CountMax})[0].Err
 }

@@ -4,10 +4,9 @@ import (
 	"github.com/prometheus/client_golang/prometheus"
 )
 
-// Collector is what only the Origin can see: its pools of connections, one for each
-// partition (the label is its name, and empty where there is only one without), and
-// values that are no counts. Calls, their duration and their errors are the limiter's
-// metrics.
+// Collector returns the metrics that only the Origin has: its pools of connections, one for each partition (the label
+// is the partition's name, which is empty for a single partition without a name), and values that are no counts. Calls,
+// their duration and their errors are the limiter's metrics.
 //
 //	weir_origin_pool_hits_total{partition}
 //	weir_origin_pool_misses_total{partition}

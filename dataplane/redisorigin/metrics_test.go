@@ -9,7 +9,7 @@ import (
 	"github.com/weirhq/weir/shared/servers"
 )
 
-// gathered is what the Origin's collector gives to a registry that checks it.
+// gathered returns the values of the Origin's collector in a registry that checks them.
 func gathered(t testing.TB, o *redisorigin.Origin) map[string]float64 {
 	t.Helper()
 	registry := prometheus.NewPedanticRegistry()

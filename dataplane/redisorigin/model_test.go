@@ -17,8 +17,8 @@ import (
 )
 
 // twins are an origin on a server, and memstore's as its model. Time passes in both by whole seconds, and all times to
-// live end half a second later, so both see the same of what has ended: a history that takes longer than that in truth
-// is given up.
+// live end half a second later, so both agree on which have ended. A history that takes longer than half a second of
+// real time is given up.
 type twins struct {
 	*rapid.T
 	real  *redisorigin.Origin
@@ -57,7 +57,7 @@ func (w *twins) wipe() {
 	}
 }
 
-// pass has time pass.
+// pass lets time pass.
 func (w *twins) pass(d time.Duration) {
 	w.ahead += d
 	for _, raw := range w.raws {
@@ -108,7 +108,7 @@ for _, key in ipairs(redis.call('KEYS', '*')) do
 	end
 end`
 
-// wantEnds fails if a key beside the epoch's and the birth's would stay for ever.
+// wantEnds fails if any key other than the epoch's and the birth's would stay for ever.
 func (w *twins) wantEnds() {
 	for _, raw := range w.raws {
 		wantExpiries(w.T, raw)
@@ -137,7 +137,7 @@ func (w *twins) often(label string, one int) bool {
 
 var twinKey = store.SlotsKey("w", "n", "i")
 
-// grant makes a call of one of three nodes, about what it holds and about leases.
+// grant makes a call of one of three nodes, about its slots and about leases.
 func (w *twins) grant() {
 	n := func(label string, most int64) int64 { return rapid.Int64Range(0, most).Draw(w.T, label) }
 	call := store.GrantCall{Node: rapid.Uint64Range(1, 3).Draw(w.T, "node"),
@@ -199,7 +199,7 @@ func (w *twins) history(wipes bool, calls ...func()) {
 	w.wantEnds()
 }
 
-// Any history of what nodes and leases are granted of one key is answered as memstore answers it.
+// memstore gives the same answers to any history of grants to nodes and leases of a key.
 func TestGrantsAgreeWithTheirModel(t *testing.T) {
 	server := servers.RedisForTest(t)
 	real, raw := openAt(t, server.Addr(), redisorigin.Options{}), rawClient(t, server.Addr())
@@ -209,7 +209,7 @@ func TestGrantsAgreeWithTheirModel(t *testing.T) {
 	})
 }
 
-// A bucket whose epoch is another one than that of its birth is recovering.
+// A bucket whose epoch differs from its birth's epoch is recovering.
 func TestABucketIsBornWithItsEpoch(t *testing.T) {
 	server := servers.RedisForTest(t)
 	real, raw := openAt(t, server.Addr(), redisorigin.Options{}), rawClient(t, server.Addr())

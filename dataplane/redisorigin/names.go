@@ -12,9 +12,8 @@ const nameKept = time.Minute
 // namesMax bounds the number of processes that Announce returns.
 const namesMax = 16
 
-// luaAnnounce takes the process, for how many milliseconds to list it, and how many others to
-// return. It answers with the processes and the time of each one's last Announce, in Unix
-// milliseconds of the server's clock.
+// luaAnnounce takes the process, for how many milliseconds to list it, and how many others to return. It answers with
+// the processes and the time of each last Announce, in Unix milliseconds of the server's clock.
 const luaAnnounce = `
 local t = redis.call('TIME')
 local now = t[1] * 1000 + math.floor(t[2] / 1000)

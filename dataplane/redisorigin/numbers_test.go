@@ -12,15 +12,15 @@ import (
 	"github.com/weirhq/weir/shared/window"
 )
 
-// carriedScript is what the script of holds reckons with.
+// carriedScript runs the arithmetic of the script of holds.
 const carriedScript = luaCarried + `
 local all = {}
 for i = 1, #ARGV, 3 do all[#all+1] = string.format('%.0f', carried(tonumber(ARGV[i]), tonumber(ARGV[i+1]), tonumber(ARGV[i+2]))) end
 return all
 `
 
-// What the cell before still counts is exact at the origin, as it is at each node, also where the product has more than
-// 53 bits.
+// The cost that the previous cell still counts is exact at the origin, as at each node, even if the product has more
+// than 53 bits.
 func TestCarriedCostIsExact(t *testing.T) {
 	client := redis.NewClient(&redis.Options{Addr: servers.RedisForTest(t).Addr()})
 	defer func() { _ = client.Close() }()

@@ -11,10 +11,9 @@ import (
 	"github.com/weirhq/weir/shared/redisclient"
 )
 
-// Open returns an Origin with its own clients, for one server or for several independent ones: see
-// New. It accepts the same text as weir-node's redis-url: the name and URL of each partition, in
-// any order. A single partition needs no name. Names and URLs may be in one string, separated by
-// blanks, or in one argument each:
+// Open returns an Origin with its own clients, for one server or for several independent ones: see New. It accepts the
+// same text as weir-node's redis-url: the name and URL of each partition, in any order. A single partition needs no
+// name. Names and URLs can be in a single string, separated by blanks, or each in its own argument:
 //
 //	origin, err := redisorigin.Open([]string{
 //		"a=redis://10.0.0.1:6379",
@@ -23,8 +22,8 @@ import (
 //
 // Open does not wait for a server, so a node can start and decide without it.
 //
-// The client library has one logger for the whole process, and Open sets it to o.Logger at level
-// debug. The errors of calls contain the same information.
+// The client library has a single logger for the whole process, and Open sets it to o.Logger at level debug. The errors
+// of calls contain the same information.
 func Open(namesAndURLs []string, o Options) (*Origin, error) {
 	targets, err := redisclient.Targets(namesAndURLs...)
 	if err != nil {

@@ -20,18 +20,16 @@ import (
 
 // Origin is a store.FullOrigin in Redis. It is safe for concurrent use and starts no goroutines.
 //
-// A cell is one hash, see scripts.go. Beside its cells a server has an epoch, drawn once; the set of changed cells, by
-// when they expire, so that it is bounded by the live ones however long no relay comes; for each stream the number of
-// its last call, and which of its claims were added, for as long as its cells last (store.StreamKeptFor to
-// StreamKeptMax); and the relay's lease. A stream has a key of its own rather than a field of a hash, since keys expire
-// and fields do not.
+// A cell is one hash, see scripts.go. In addition to its cells, a server has an epoch, drawn once; the set of changed
+// cells, by expiry, so that the live cells bound the set even if no relay comes; for each stream the number of its last
+// call, and which of its claims were added, for as long as its cells last (store.StreamKeptFor to StreamKeptMax); and
+// the relay's lease. A stream has its own key rather than a field of a hash, because keys expire and fields do not.
 //
-// On a Cluster cells fall into 256 buckets ({origin0} to {origin255}), each with an epoch, streams and
-// changes of its own: what a chunk does in one bucket is one atomic step, and a slot that moves takes
-// all of it along. Its clock is that of bucket 0's server.
+// On a Cluster cells fall into 256 buckets ({origin0} to {origin255}), each with its own epoch, streams and changes. A
+// chunk changes a bucket in one atomic step, and a slot that moves takes all of the bucket along. The clock of bucket
+// 0's server is the Cluster's clock.
 //
-// What it gives up: a server that is emptied and then replaced by a replica from before that counts what was restored
-// twice.
+// A known limit: if a server is emptied, and then replaced by a replica from before that, restored cost counts twice.
 type Origin struct {
 	*layout
 	shards []*shard // by name
@@ -45,17 +43,17 @@ type Origin struct {
 
 var _ store.FullOrigin = (*Origin)(nil)
 
-// callKeysMax bounds the keys of one command, and with them how long a server can do
-// nothing else: under 1 ms for chunks, half as long again for claims.
+// callKeysMax bounds the keys of a command, and with them how long a server can do nothing else: under 1 ms for chunks,
+// half as long again for claims.
 const callKeysMax = 500
 
-// shard is one partition, what all calls that concern it go through, and what is known of its buckets.
+// shard is a partition: the client of all its calls, and the state of its buckets.
 type shard struct {
 	*layout
-	name    string // of the partition; "" for the only one
+	name    string // of the partition; "" for a single partition
 	where   string // the name and the address, for errors
 	client  redis.UniversalClient
-	cluster bool // keys of one command must share a slot
+	cluster bool // keys in the same command must share a slot
 
 	origin  *Origin
 	channel string
@@ -66,17 +64,19 @@ type shard struct {
 	seen  seenEpochs
 }
 
-// bucket is a part of a shard that scripts handle as a whole: all of it, but on a Cluster.
+// bucket is a part of a shard that scripts handle as a whole: the whole shard, except on a Cluster.
 type bucket struct {
 	n                           int
 	keys                        keyspace
 	epochKey, changesKey        string
+	clockKey                    string // the state of its server's clock: see luaClock
 	healedKey, leaseKey         string
+	leasedKey                   string // who has the lease, and until when
 	settingsKey                 string // of the first bucket, as the next two
 	heartbeatsKey, heartbeatKey string // when each node's heartbeat came; the heartbeats
 	sinceKey                    string // when it was first seen in its epoch
 	streamHead                  string
-	heldHead                    string        // of what reservations have
+	heldHead                    string        // of reservations' data
 	epoch                       atomic.Uint32 // the last that was answered, 0 if none
 	first                       atomic.Uint32 // of all that were answered
 	turn                        atomic.Pointer[changesTurn]
@@ -98,7 +98,7 @@ func newShard(origin *Origin, p Partition, cluster bool) *shard {
 	return s
 }
 
-// failed says what was attempted, on how many cells, and where.
+// failed returns an error with the operation, the number of cells and the server.
 func (s *shard) failed(what string, cells int, err error) error {
 	return fmt.Errorf("redisorigin: %s %d cells at %s: %w", what, cells, s.where, err)
 }
@@ -117,6 +117,8 @@ func newBucket(prefix string, n int) *bucket {
 		changesKey: prefix + ":changes",
 		healedKey:  prefix + ":healed",
 		leaseKey:   prefix + ":lease",
+		leasedKey:  prefix + ":leased",
+		clockKey:   prefix + ":clock",
 
 		settingsKey:   prefix + ":settings",
 		heartbeatsKey: prefix + ":heartbeats",
@@ -130,7 +132,7 @@ func newBucket(prefix string, n int) *bucket {
 	return b
 }
 
-// streamKey is where the number of a stream's last chunk is.
+// streamKey returns the key with the number of a stream's last chunk.
 func (b *bucket) streamKey(stream uint64) string {
 	return b.streamHead + strconv.FormatUint(stream, 16)
 }
@@ -147,12 +149,12 @@ func (h *Origin) Close() error {
 	return errors.Join(errs...)
 }
 
-// Key is the key of a cell, to look it up in the server.
+// Key returns the key of a cell, to look it up in the server. For example, redis-cli HGETALL prints its counts.
 func (h *Origin) Key(c window.Cell) string {
 	return h.shards[h.ShardOf(&c.Key)].bucketOf(&c.Key).keys.key(c)
 }
 
-// bucketOf is where all cells of a key are.
+// bucketOf returns the bucket that has all cells of a key.
 func (s *shard) bucketOf(key *window.Key) *bucket {
 	if len(s.buckets) == 1 {
 		return s.buckets[0]
@@ -175,8 +177,8 @@ func (h *Origin) shard(shard, cells int, key func(i int) *window.Key) (*shard, e
 	return h.shards[shard], nil
 }
 
-// newEpoch draws a token for a bucket that has none. No other bucket of the shard ever has the same: where one loses
-// its counts, the others go on.
+// newEpoch draws a token for a bucket that has none. No other bucket of the shard ever has the same token: if a bucket
+// loses its counts, the others go on.
 func (s *shard) newEpoch(b *bucket) string {
 	var random [4]byte
 	for {

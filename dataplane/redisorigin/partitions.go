@@ -13,27 +13,25 @@ import (
 	"github.com/weirhq/weir/shared/window"
 )
 
-// Partition is one of several independent servers (or Clusters), each of which holds
-// a fixed part of the keys.
+// Partition is one of several independent servers (or Clusters), each of which holds a fixed part of the keys. Use
+// partitions if one server is too small and a Cluster is not wanted, for example "a" at 10.0.0.1 and "b" at 10.0.0.2.
 type Partition struct {
-	// Name chooses the partition's keys, and must stay what it is when the server
-	// moves. 1 to 64 letters, digits, '.', '_' and '-'; it may be empty where there
-	// is only one partition.
+	// Name determines the partition's keys, and must stay the same when the server moves. 1 to 64 letters, digits, '.',
+	// '_' and '-'; it can be empty if there is only one partition.
 	Name string
 
-	// Client is as New wants it, and stays the caller's.
+	// Client must meet the requirements of New. The caller owns it and must close it.
 	Client redis.UniversalClient
 
-	where string // its addresses, for errors; "" asks the client
+	where string // its addresses, for errors; "" reads them from the client
 }
 
-// New returns an Origin on clients that stay the caller's: one server, or several that do not know of each other,
-// one shard each. Clients must send every command once and obey ctx's deadline, as those made of ClientOptions do;
-// any other is an error. A key's partition follows from its names and the partitions' by
-// rendezvous hashing: their order, addresses and health play no part in it. So a
-// server that is down concerns its own keys only, and where one partition is added to
-// n, about 1/(n+1) of the keys move to it and none between the others. All nodes of
-// a region must name the same partitions.
+// New returns an Origin on clients that the caller owns: one server, or several independent servers, each a shard.
+// Clients must send every command once and obey ctx's deadline, as clients made of ClientOptions do; New returns an
+// error for any other. A key's partition follows from its names and the partitions' names by rendezvous hashing: order,
+// addresses and health of partitions play no part. So a server that is down affects its own keys only. If a partition
+// is added to n, about 1/(n+1) of the keys move to it and none between the others. For example, a fourth partition
+// takes about a quarter of the keys. All nodes of a region must name the same partitions.
 func New(partitions []Partition, o Options) (*Origin, error) {
 	layout, err := newLayout(o)
 	if err != nil {
@@ -77,7 +75,7 @@ func (h *Origin) ShardOf(key *window.Key) int {
 	return best
 }
 
-// mix is the finalizer of SplitMix64: each bit of x changes half of the result's.
+// mix applies the finalizer of SplitMix64: each bit of x changes half of the result's.
 func mix(x uint64) uint64 {
 	x ^= x >> 30
 	x *= 0xbf58476d1ce4e5b9
@@ -86,10 +84,10 @@ func mix(x uint64) uint64 {
 	return x ^ x>>31
 }
 
-// PartitionName is the name of a shard's partition, for who looks for a key.
+// PartitionName returns the name of a shard's partition, so that an operator can find a key's server.
 func (h *Origin) PartitionName(shard int) string { return h.shards[shard].name }
 
-// whereIs is how errors call a partition: by its name and where it is looked for.
+// whereIs returns a partition's name and addresses, for errors.
 func whereIs(p Partition) string {
 	addresses := p.where
 	if addresses == "" {

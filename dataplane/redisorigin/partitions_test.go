@@ -13,7 +13,7 @@ import (
 	"github.com/weirhq/weir/shared/window"
 )
 
-// partitionsForTest are three servers, called a, b and c.
+// partitionsForTest starts three servers, called a, b and c.
 func partitionsForTest(t testing.TB) (processes []*servers.Redis, urls []string) {
 	t.Helper()
 	for _, name := range letters(3) {
@@ -29,7 +29,7 @@ func openPartitions(t testing.TB, urls []string) *redisorigin.Origin {
 	return openAll(t, urls, redisorigin.Options{})
 }
 
-// oneInEach is a cell of each shard.
+// oneInEach returns a cell of each shard.
 func oneInEach(o *redisorigin.Origin) []window.Cell {
 	cells := make([]window.Cell, o.Shards())
 	for found, i := 0, 0; found < len(cells); i++ {

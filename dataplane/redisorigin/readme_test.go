@@ -19,7 +19,7 @@ import (
 	"github.com/weirhq/weir/shared/window"
 )
 
-// readmeRights is the README's ACL SETUSER, and readmeClusterRights what it adds on a Cluster.
+// readmeRights returns the README's ACL SETUSER, and readmeClusterRights its additions for a Cluster.
 func readmeRights(t testing.TB) []any        { return readmeACL(t, 0) }
 func readmeClusterRights(t testing.TB) []any { return readmeACL(t, 1) }
 
@@ -68,7 +68,7 @@ func TestTheREADMEsUserKeepsTheContract(t *testing.T) {
 	}
 	wantNoDenials(t, raw)
 	takeChangesOfAServerThatRefusesKeys(t, server, raw)
-	used := raw.Info(t.Context(), "commandstats").Val() + "cmdstat_auth:" // for a server without HELLO, which this one has
+	used := raw.Info(t.Context(), "commandstats").Val() + "cmdstat_auth:" // for servers without HELLO
 	for _, right := range redisorigin.Rights(false) {
 		if name, ok := strings.CutPrefix(right, "+"); ok && !strings.Contains(used, "cmdstat_"+name+":") {
 			t.Errorf("no call uses the right to %s: the README gives too much", name)
@@ -76,7 +76,7 @@ func TestTheREADMEsUserKeepsTheContract(t *testing.T) {
 	}
 }
 
-// serverOfUser is a server with the user that the README documents.
+// serverOfUser starts a server with the user that the README documents.
 func serverOfUser(t *testing.T) (*servers.Redis, *redis.Client) {
 	t.Helper()
 	server := servers.RedisForTest(t)
@@ -85,10 +85,10 @@ func serverOfUser(t *testing.T) (*servers.Redis, *redis.Client) {
 	return server, raw
 }
 
-// asUser is the URL of a server for that user.
+// asUser returns the URL of a server for that user.
 func asUser(addr string) string { return "redis://weir:password@" + addr }
 
-// takeChangesOfAServerThatRefusesKeys runs the one command that a script calls only if another one is refused.
+// takeChangesOfAServerThatRefusesKeys runs the command that a script calls only if another command is refused.
 func takeChangesOfAServerThatRefusesKeys(t *testing.T, server *servers.Redis, raw *redis.Client) {
 	t.Helper()
 	h := openOrigin(t, asUser(server.Addr()), redisorigin.Options{})
@@ -103,7 +103,7 @@ func takeChangesOfAServerThatRefusesKeys(t *testing.T, server *servers.Redis, ra
 	}
 }
 
-// wantNoDenials reads the server's log of what users were refused.
+// wantNoDenials reads the server's log of refused commands.
 func wantNoDenials(t *testing.T, raw *redis.Client) {
 	t.Helper()
 	denied, err := raw.ACLLog(t.Context(), 16).Result()
@@ -156,7 +156,7 @@ func useOrigin(t testing.TB, url string, c window.Cell) []error {
 	return append(errs, <-ended)
 }
 
-// The README's metrics are those that there are.
+// The README lists exactly the existing metrics.
 func TestREADMEsMetrics(t *testing.T) {
 	readme, err := os.ReadFile("README.md")
 	if err != nil {

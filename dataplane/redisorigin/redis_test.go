@@ -126,7 +126,7 @@ func epochOf(t testing.TB, h store.Origin, c window.Cell) store.Epoch {
 	return reply.Totals[0].Epoch
 }
 
-// movingOrigin is an Origin at a server whose place another one can take.
+// movingOrigin returns an Origin at a server that another server can replace.
 func movingOrigin(t testing.TB, addr string) (h *redisorigin.Origin, moveTo func(addr string)) {
 	t.Helper()
 	options, err := redisorigin.ClientOptions(patient("redis://" + addr))
@@ -147,7 +147,7 @@ func movingOrigin(t testing.TB, addr string) (h *redisorigin.Origin, moveTo func
 	return h, func(addr string) { at.Store(&addr) }
 }
 
-// No cell is ever without an expiry, whichever call creates it; what a server keeps beside cells is bounded.
+// No cell is ever without an expiry, whichever call creates it, and the server's other data is bounded.
 func TestEveryOriginCellExpires(t *testing.T) {
 	const grace = 20 * time.Second
 	server := servers.RedisForTest(t)
@@ -181,16 +181,16 @@ func TestEveryOriginCellExpires(t *testing.T) {
 			t.Errorf("%s expires at %d, want %d to %d: %v", h.Key(c), expiresMs, least, most, err)
 		}
 	}
-	if n := raw.DBSize(ctx).Val(); n != int64(len(cells))+3 {
-		t.Errorf("%d keys for %d cells, an epoch, a stream and the changes: %v", n, len(cells), raw.Keys(ctx, "*").Val())
+	if n := raw.DBSize(ctx).Val(); n != int64(len(cells))+4 {
+		t.Errorf("%d keys for %d cells, an epoch, a clock, a stream and the changes: %v", n, len(cells), raw.Keys(ctx, "*").Val())
 	}
 	if ttl := raw.PTTL(ctx, fmt.Sprintf("weir:{origin}:stream:%x", senderStream)).Val(); ttl <= 0 || ttl > store.StreamKeptMax {
 		t.Errorf("the stream is kept for %v", ttl)
 	}
 }
 
-// A stream is kept for an hour, and while its cells last, a day at most: a chunk of its that comes again is known until
-// then. No later chunk makes it shorter.
+// A stream is kept for an hour, and while its cells last, a day at most: until then the server recognizes a chunk that
+// comes again. No later chunk shortens that time.
 func TestAStreamLastsWithItsCells(t *testing.T) {
 	server := servers.RedisForTest(t)
 	raw := rawClient(t, server.Addr())
@@ -208,8 +208,8 @@ func TestAStreamLastsWithItsCells(t *testing.T) {
 	}
 }
 
-// "bounded by the live ones however long no relay comes": changes of cells that have expired go with the next chunk,
-// and with the next look.
+// "The live cells bound the set even if no relay comes": changes of cells that have expired go with the next chunk, and
+// with the next look.
 func TestChangesEndWithTheirCells(t *testing.T) {
 	server := servers.RedisForTest(t)
 	raw := rawClient(t, server.Addr())
@@ -249,7 +249,7 @@ func TestOriginChangesOfEvictedCells(t *testing.T) {
 	}
 }
 
-// A server that has lost its epoch and kept the mark of an earlier one is not healed.
+// A server that has lost its epoch and kept the mark of an earlier epoch is not healed.
 func TestOriginIsHealedInItsEpochAlone(t *testing.T) {
 	server := servers.RedisForTest(t)
 	raw := rawClient(t, server.Addr())
@@ -268,7 +268,7 @@ func TestOriginIsHealedInItsEpochAlone(t *testing.T) {
 	}
 }
 
-// What is no count is answered as such, cell by cell, and left alone.
+// A value that is no count is reported as such, cell by cell, and left alone.
 func TestOriginGarbage(t *testing.T) {
 	server := servers.RedisForTest(t)
 	raw := rawClient(t, server.Addr())
@@ -333,7 +333,7 @@ func TestOriginGarbage(t *testing.T) {
 	}
 }
 
-// What the server refuses was not applied, and is a chunk to be sent again.
+// A chunk that the server refuses was not applied, and must be sent again.
 func TestOriginRefusals(t *testing.T) {
 	server := servers.RedisForTest(t)
 	raw := rawClient(t, server.Addr())

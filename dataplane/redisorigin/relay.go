@@ -45,7 +45,12 @@ func (h *Origin) leaseCall(ctx context.Context, shard int, script string, args .
 	if err != nil {
 		return nil, err
 	}
-	return s.eval(ctx, script, []string{s.buckets[0].leaseKey}, args...).Result()
+	b := s.buckets[0]
+	keys := []string{b.leaseKey}
+	if script == leaseScript {
+		keys = append(keys, b.leasedKey, b.clockKey)
+	}
+	return s.eval(ctx, script, keys, args...).Result()
 }
 
 // Ack implements store.Relayed.
@@ -56,7 +61,7 @@ func (h *Origin) Ack(ctx context.Context, shard int, cells []store.Change) error
 			for _, place := range part.places {
 				args = append(args, bounded(cells[place].Total), bounded(cells[place].Limit))
 			}
-			return p.pipe.Eval(p.ctx, ackScript, append([]string{part.changesKey}, part.keys...), args...)
+			return p.pipe.Eval(p.ctx, ackScript, part.keysAfter(part.changesKey), args...)
 		}, func(p *pipeline, part *part) error {
 			_, err := p.number(part)
 			return err
@@ -71,7 +76,7 @@ func (h *Origin) Apply(ctx context.Context, shard int, totals []store.Foreign) (
 			for i, place := range part.places {
 				args = append(args, bounded(totals[place].Count), p.s.expiresAtMs(totals[place].Cell, part.keys[i]))
 			}
-			return p.pipe.Eval(p.ctx, applyScript, append([]string{part.epochKey}, part.keys...), args...)
+			return p.pipe.Eval(p.ctx, applyScript, part.keysAfter(part.epochKey), args...)
 		}, func(p *pipeline, part *part) error {
 			n, err := p.number(part)
 			raised += int(n)
@@ -147,7 +152,7 @@ func (h *Origin) inEpoch(ctx context.Context, shard int, epoch store.Epoch,
 	return call(s, epochs)
 }
 
-// relayCellsMax bounds the cells of one round trip of a call that may be repeated.
+// relayCellsMax bounds the cells of a round trip of a call that may be repeated.
 const relayCellsMax = 20 * callKeysMax
 
 // relay makes a call that may be repeated, some thousand cells at a time.
@@ -172,7 +177,7 @@ func (h *Origin) relay(ctx context.Context, what string, shard, n int, cell func
 	return nil
 }
 
-// number reads a part's answer that is one number.
+// number reads a part's answer that is a single number.
 func (p *pipeline) number(part *part) (int64, error) {
 	reply, err := replyOf(part.cmd, p.err)
 	if n, isNumber := reply.(int64); err != nil || isNumber {

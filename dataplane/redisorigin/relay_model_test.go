@@ -24,9 +24,9 @@ import (
 
 // countTwins are a server and memstore's Origin as its model, each with two ways to it, as two processes have. The same
 // calls go to both, and each answer is compared. Time passes in both by whole windows: in the model by its clock, and
-// on the server by moving all that it holds back in time, so a model's cell is another one on the server: see real.
-// When exactly a cell is forgotten after its grace is each one's own, in the first fifth of a window: the twins that a
-// history is for have a grace that ends at another time.
+// on the server by moving all of its data back in time, so a model's cell has another name on the server: see real. The
+// exact time at which a cell is dropped after its grace differs between the two, in the first fifth of a window. So
+// each history uses twins whose grace ends at another time.
 type countTwins struct {
 	*rapid.T
 	test      *testing.T
@@ -60,7 +60,7 @@ func (a *announced) add(totals []store.Foreign) {
 }
 
 // take returns the announcements that were received, without those of end's cell, once end or a larger count of its
-// cell was received. Smaller counts are of earlier ends, whose announcements may come late.
+// cell was received. Smaller counts belong to earlier ends, whose announcements may come late.
 func (a *announced) take(end store.Foreign) (all map[store.Foreign]int, ended bool) {
 	a.mu.Lock()
 	defer a.mu.Unlock()
@@ -74,10 +74,10 @@ func (a *announced) take(end store.Foreign) (all map[store.Foreign]int, ended bo
 	return all, ended
 }
 
-// Windows are of one and of two of these.
+// Windows last this long, or twice as long.
 const twinWindow = 10 * time.Second
 
-// newCountTwins has listeners at both until the test ends.
+// newCountTwins starts listeners at both, which run until the test ends.
 func newCountTwins(t *testing.T, grace time.Duration) *countTwins {
 	server := servers.RedisForTest(t)
 	w := &countTwins{test: t, raw: rawClient(t, server.Addr()), ahead: new(time.Duration)}
@@ -115,7 +115,7 @@ func (w *countTwins) begin(t *rapid.T) {
 	w.totals = make(map[window.Cell]store.Change)
 	*w.ahead = 0
 	w.wipe()
-	for i := range w.reals { // what a way knows of earlier histories is forgotten
+	for i := range w.reals { // a way forgets earlier histories
 		for _, h := range []store.FullOrigin{w.models[i], w.reals[i]} {
 			if _, err := h.Changes(w.Context(), 0, 1); err != nil {
 				w.Fatal(err)
@@ -125,7 +125,7 @@ func (w *countTwins) begin(t *rapid.T) {
 	w.began = time.Now()
 }
 
-// late reports whether a history takes too long to tell what is forgotten.
+// late reports whether a history takes too long to check which cells are dropped.
 func (w *countTwins) late() bool { return time.Since(w.began) > slow }
 
 // differ ends a history whose answers differ: it fails, unless it is late, because then either side may have forgotten
@@ -145,7 +145,7 @@ func (w *countTwins) wipe() {
 }
 
 func (w *countTwins) pass() {
-	// less in a history than store.StreamKeptFor, after which chunks are sent again, and those name cells of before
+	// less in a history than store.StreamKeptFor, after which chunks are sent again, with cells of before
 	d := rapid.SampledFrom([]time.Duration{2 * twinWindow, 4 * twinWindow, 6 * twinWindow}).Draw(w.T, "pass")
 	*w.ahead += d
 	w.Logf("%v pass", d)
@@ -154,7 +154,7 @@ func (w *countTwins) pass() {
 	}
 }
 
-// real is the server's cell in place of a model's.
+// real returns the server's cell for a model's.
 func (w *countTwins) real(c window.Cell) window.Cell {
 	c.Sequence -= w.ahead.Milliseconds() / c.DurationMs()
 	return c
@@ -165,7 +165,7 @@ func (w *countTwins) model(c window.Cell) window.Cell {
 	return c
 }
 
-// cell is a model's: of the past, and partly forgotten, of now, or of the future.
+// cell draws a model's cell: past, and perhaps dropped, current, or future.
 func (w *countTwins) cell() window.Cell {
 	key := window.Key{Workspace: "w", Namespace: rapid.SampledFrom([]string{"n", "\xff: {%"}).Draw(w.T, "namespace"),
 		Identifier: rapid.SampledFrom([]string{"a", "b"}).Draw(w.T, "identifier"),
@@ -186,7 +186,7 @@ func (w *countTwins) count(label string) int64 {
 	return rapid.SampledFrom([]int64{0, 0, 1, 2, 5, 40, store.CountMax - 1, store.CountMax, 1 << 60}).Draw(w.T, label)
 }
 
-// epoch is 0, one of earlier, or the current one, of both.
+// epoch returns 0, an earlier epoch, or the current epoch, of both.
 func (w *countTwins) epoch() (model, real store.Epoch) {
 	if len(w.known) == 0 || rapid.IntRange(0, 3).Draw(w.T, "no epoch") == 0 {
 		return 0, 0
@@ -198,7 +198,7 @@ func (w *countTwins) epoch() (model, real store.Epoch) {
 	return w.epochs[real], real
 }
 
-// sameEpoch has two epochs stand for each other from now on.
+// sameEpoch records that two epochs stand for each other from now on.
 func (w *countTwins) sameEpoch(what string, model, real store.Epoch) {
 	if known, ok := w.epochs[real]; ok && known != model || !ok && slices.Contains(slices.Collect(maps.Values(w.epochs)), model) {
 		w.differ("%s: in epoch %d, and the model in %d; epochs so far are %v", what, real, model, w.epochs)
@@ -209,7 +209,7 @@ func (w *countTwins) sameEpoch(what string, model, real store.Epoch) {
 	}
 }
 
-// sameErr fails if both do not say the same of a call.
+// sameErr fails if the errors of a call differ between both.
 func (w *countTwins) sameErr(what string, model, real error) (ok bool) {
 	for _, err := range []error{store.ErrEpoch, store.ErrNotApplied} {
 		if errors.Is(model, err) != errors.Is(real, err) {
@@ -243,7 +243,7 @@ func (w *countTwins) sameReply(what string, model, real store.Reply) {
 	}
 }
 
-// way is one of the two ways to both.
+// way returns one of the two ways to both.
 func (w *countTwins) way() int { return rapid.IntRange(0, 1).Draw(w.T, "way") }
 
 func (w *countTwins) read() {
@@ -260,7 +260,7 @@ func (w *countTwins) readBy(at int, models, reals []window.Cell) {
 	}
 }
 
-// next is the number of a way's next call: mostly a new one.
+// next returns the number of a way's next call: mostly a new number.
 func (w *countTwins) next(at int) int64 {
 	n := w.number[at] + 1
 	if rapid.IntRange(0, 5).Draw(w.T, "an old number") == 0 {
@@ -270,7 +270,7 @@ func (w *countTwins) next(at int) int64 {
 	return n
 }
 
-// send sends a chunk, with bounds also one with bounded costs among others.
+// send sends a chunk. With bounds, the chunk can also have bounded costs among others.
 func (w *countTwins) send(bounds bool) {
 	at := w.way()
 	models, reals := w.cells()
@@ -349,7 +349,7 @@ func sameChanges(a, b []store.Change) bool {
 	return slices.Equal(a, b)
 }
 
-// told takes some changes off that were seen, as they were or not quite.
+// ack removes some of the changes seen, unchanged or slightly different.
 func (w *countTwins) ack() {
 	var models, reals []store.Change
 	for _, c := range slices.SortedFunc(maps.Keys(w.totals), window.Cell.Compare) {
@@ -411,7 +411,7 @@ func (w *countTwins) apply() {
 	w.sameAnnouncements()
 }
 
-// sameAnnouncements compares what both have announced since.
+// sameAnnouncements compares the announcements of both since the last call.
 func (w *countTwins) sameAnnouncements() {
 	end := store.Foreign{Cell: endCell(*w.ahead)}
 	announced := [2]map[store.Foreign]int{}
@@ -435,7 +435,7 @@ func (w *countTwins) sameAnnouncements() {
 	}
 }
 
-// endCell is one of no history that is alive in both, whatever time has passed.
+// endCell returns a cell that is not in any history and is alive in both, whatever time has passed.
 func endCell(ahead time.Duration) window.Cell {
 	c := cellNow("end", time.Hour)
 	c.Workspace, c.Sequence = "end", c.Sequence+int64(ahead/time.Hour)+2
@@ -477,7 +477,7 @@ func (w *countTwins) lease() {
 	}
 }
 
-// Any history of what nodes and relays call is answered as memstore answers it, whatever expires or is emptied in
+// memstore gives the same answers to any history of calls by nodes and relays, whatever expires or is emptied in
 // between.
 func TestCountsAgreeWithTheirModel(t *testing.T) {
 	const half = twinWindow / 2

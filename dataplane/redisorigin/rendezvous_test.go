@@ -16,7 +16,7 @@ import (
 	"github.com/weirhq/weir/shared/window"
 )
 
-// named is an Origin whose partitions have these names, and which no call reaches.
+// named returns an Origin whose partitions have these names, and which no call reaches.
 func named(t testing.TB, names ...string) *redisorigin.Origin {
 	t.Helper()
 	var partitions []redisorigin.Partition
@@ -38,7 +38,7 @@ func userKey(i int) *window.Key {
 	return &window.Key{Workspace: "acme", Namespace: "api", Identifier: fmt.Sprint("user-", i), Duration: time.Minute}
 }
 
-// partitionOf is the name of the partition that holds a key.
+// partitionOf returns the name of the partition that holds a key.
 func partitionOf(o *redisorigin.Origin, key *window.Key) string {
 	return o.PartitionName(o.ShardOf(key))
 }
@@ -75,8 +75,7 @@ func TestKeysAreBalanced(t *testing.T) {
 	}
 }
 
-// Conformance (estimate) 17: "adding one of n moves about 1/n of the keys", and all of
-// them to the one that was added.
+// Conformance (estimate) 17: "adding one of n moves about 1/n of the keys", and all of them to the added partition.
 func TestAddingAPartitionMovesLittle(t *testing.T) {
 	const keys = 4000
 	for n := 1; n <= 8; n++ {
@@ -114,7 +113,7 @@ func TestPartitionsFollowFromNamesAlone(t *testing.T) {
 	})
 }
 
-// One server needs no hashing; and choosing costs no memory where there are more.
+// A single server needs no hashing, and the choice among several allocates no memory.
 func TestShardOfAllocatesNothing(t *testing.T) {
 	one, three, key := named(t, ""), named(t, letters(3)...), userKey(1)
 	if one.Shards() != 1 || one.ShardOf(key) != 0 {

@@ -13,7 +13,7 @@ import (
 	"github.com/weirhq/weir/shared/redisclient"
 )
 
-// notApplied marks the error of one command as store.ErrNotApplied if it is certain that nothing was applied.
+// notApplied marks the error of a command as store.ErrNotApplied if it is certain that nothing was applied.
 func notApplied(err error) error {
 	if neverSent(err) || refused(err) {
 		return fmt.Errorf("%w: %w", store.ErrNotApplied, err)
@@ -44,10 +44,9 @@ func refused(err error) bool {
 	return errors.As(err, &reply)
 }
 
-// replyOf tells replies from errors as go-redis does not quite: a command that was
-// answered before the connection broke has both, and one that was not sent because
-// the server refused the connection (a wrong password, say) has neither, and only
-// the pipeline has the error.
+// replyOf separates replies from errors more exactly than go-redis. A command that was answered before the connection
+// broke has both. A command that was not sent because the server refused the connection (for example, for a wrong
+// password) has neither, and only the pipeline has the error.
 func replyOf(cmd *redis.Cmd, pipelineErr error) (any, error) {
 	reply, err := cmd.Val(), cmd.Err()
 	switch list, isList := reply.([]any); {

@@ -21,7 +21,7 @@ import (
 
 // The tests of this file make reservations at limiters that share a real Redis.
 
-// limiters are n nodes of a region, each with a client of its own. Their namespace is closed in an outage, so that on a
+// limiters returns n nodes of a region, each with its own client. Their namespace is closed in an outage, so that on a
 // busy machine no node decides alone.
 func limiters(t testing.TB, n int, url string, readTimeout time.Duration) []*dataplane.Limiter {
 	t.Helper()
@@ -59,7 +59,7 @@ func reserving(id string, requests ...dataplane.Request) dataplane.ReserveReques
 	return dataplane.ReserveRequest{ID: id, Requests: requests, TTL: 10 * time.Minute, Returned: true}
 }
 
-// wantRoom reserves a cost, and cancels that again, after it was refused one more.
+// wantRoom reserves a cost, and cancels it, after a reservation of 1 more was refused.
 func wantRoom(t *testing.T, l *dataplane.Limiter, key string, room, limit int64) {
 	t.Helper()
 	more := l.Reserve(t.Context(), reserving("", costOf(key, room+1, limit)))
@@ -148,8 +148,8 @@ func (c *crowd) settle(t *testing.T, id string, spent int64) {
 	}
 }
 
-// 700 callers at three nodes: what is reserved and spent is never above the limit. Once all is settled, what was not
-// spent is free: at once, or where callers have left, when their reservations were withdrawn.
+// 700 callers at three nodes: reserved and spent cost is never above the limit. Once all is settled, cost that was not
+// spent is free: at once, or, for callers that left, when their reservations were withdrawn.
 func TestACrowdNeverReservesPastTheLimit(t *testing.T) {
 	t.Parallel()
 	server := servers.RedisForTest(t)
@@ -188,8 +188,8 @@ func TestACrowdNeverReservesPastTheLimit(t *testing.T) {
 	}
 }
 
-// Reserving takes one round trip where a single Redis has all keys. Each other call takes one for the record, and one
-// for the holds of all its keys.
+// Reserving takes one round trip if a single Redis has all keys. Each other call takes one for the record, and one for
+// the holds of all its keys.
 func TestCallsAboutAReservationTakeTwoRoundTrips(t *testing.T) {
 	trips := &tripCounter{}
 	l, err := dataplane.New(dataplane.Config{Region: "eu", Origin: hooked(t, servers.RedisForTest(t).Addr(), trips),
@@ -302,7 +302,8 @@ func TestAHungServerHoldsUpNoReservation(t *testing.T) {
 	})
 }
 
-// slack is what a call may take beside its timeout. It is less than a call to the server may take, which is a second.
+// slack is the time that a call may take in addition to its timeout. It is less than the second that a call to the
+// server may take.
 const slack = 500 * time.Millisecond
 
 // watchLateness returns a function that ends the watch, and returns by how much a timer was late at most meanwhile.
@@ -328,7 +329,7 @@ func watchLateness(t testing.TB) (end func() time.Duration) {
 	return func() time.Duration { close(stop); return <-done }
 }
 
-// A replica is promoted that lacks the last writes. What was settled stays settled, what was reserved is held, and
+// A replica is promoted that lacks the last writes. Settled reservations stay settled, reserved cost is held, and
 // nothing counts twice, once each node has made a call, as each does within a second by itself.
 func TestAPromotedReplicaHasWhatWasSettled(t *testing.T) {
 	t.Parallel()

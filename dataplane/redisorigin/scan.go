@@ -13,9 +13,9 @@ import (
 	"github.com/weirhq/weir/dataplane/store"
 )
 
-// Scan implements store.Relayed: a SCAN of the server, or of a Cluster's masters one after the
-// other. A page takes max keys of any kind from the server, so it may be empty. An error says that the
-// Cluster's nodes have changed since the first page. A failover during a scan may hide cells from it.
+// Scan implements store.Relayed: a SCAN of the server, or of a Cluster's masters in turn. A page takes max keys of any
+// kind from the server, so it may be empty. It returns an error if the Cluster's nodes have changed since the first
+// page. A failover during a scan can hide cells from it.
 func (h *Origin) Scan(ctx context.Context, shard int, cursor uint64, max int) (
 	cells []store.Change, next uint64, err error) {
 	s, err := h.shard(shard, 0, nil)
@@ -52,8 +52,8 @@ func (s *shard) scan(ctx context.Context, cursor uint64, max int) ([]store.Chang
 	return cells, next, err
 }
 
-// scanPlace is where a scan goes on: a cursor of one node. On a Cluster a scan's cursor holds which
-// of the masters (8 bits) and a hash of all their addresses (16 bits) above the node's own (40 bits).
+// scanPlace is the place at which a scan goes on: a node's cursor. On a Cluster a scan's cursor holds the number of the
+// master (8 bits) and a hash of all their addresses (16 bits) above the node's own cursor (40 bits).
 type scanPlace struct {
 	node        redis.Cmdable
 	cursor      uint64
@@ -98,7 +98,7 @@ func (s *shard) place(ctx context.Context, cursor uint64) (scanPlace, error) {
 	return p, nil
 }
 
-// next is the scan's cursor after a page that ended at a node's cursor.
+// next returns the scan's cursor after a page that ended at a node's cursor.
 func (p scanPlace) next(cursor uint64) (uint64, error) {
 	if cursor == 0 {
 		if p.nth++; p.nth == p.of {
@@ -114,7 +114,7 @@ func (p scanPlace) next(cursor uint64) (uint64, error) {
 	return p.fingerprint<<(nodeCursorBits+nthBits) | p.nth<<nodeCursorBits | cursor, nil
 }
 
-// readRecords are the cells with a limit among some keys.
+// readRecords returns the cells with a limit among some keys.
 func (s *shard) readRecords(ctx context.Context, node redis.Cmdable, keys []string) ([]store.Change, error) {
 	pipe := node.Pipeline()
 	var read []store.Change
@@ -164,7 +164,7 @@ func recordCounts(values []any) (n [4]int64, ok bool) {
 	return n, true
 }
 
-// globEscaped is a pattern that matches s alone.
+// globEscaped returns a pattern that matches only s.
 func globEscaped(s string) string {
 	return strings.NewReplacer(`\`, `\\`, `*`, `\*`, `?`, `\?`, `[`, `\[`, `]`, `\]`).Replace(s)
 }

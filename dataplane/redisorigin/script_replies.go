@@ -12,7 +12,7 @@ import (
 	"github.com/weirhq/weir/dataplane/store"
 )
 
-// scriptReply is what a script has answered: its head, and the rest, which readers take from the front.
+// scriptReply is a script's answer: its head, and the rest, which readers take from the front.
 type scriptReply struct {
 	epoch store.Epoch
 	now   time.Time
@@ -20,7 +20,7 @@ type scriptReply struct {
 	bad   bool // something in it was none of the script's
 }
 
-// errStrangeReply says nothing about what was applied.
+// errStrangeReply does not show whether the command was applied.
 var errStrangeReply = errors.New("the reply does not have the form of the script's replies")
 
 // scriptReplyOf reads a reply with a head.
@@ -88,7 +88,7 @@ func (r *scriptReply) counts() (all []int64) {
 	return all
 }
 
-// end is what is wrong with a reply that has been read.
+// end returns an error if a reply is malformed, or has more values than were read.
 func (r *scriptReply) end() error {
 	if r.bad || len(r.rest) > 0 {
 		return errStrangeReply

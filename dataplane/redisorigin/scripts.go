@@ -1,34 +1,42 @@
 package redisorigin
 
-import "strings"
+import (
+	"strconv"
+	"strings"
+	"time"
 
-// The scripts of an Origin, one for each operation, sent whole each time. Every number that they take is an integer of
-// at most 2^53 - 1: store's checks refuse larger ones, or bounded cuts them off. A cell is a hash:
+	"github.com/weirhq/weir/dataplane/store"
+	"github.com/weirhq/weir/shared/window"
+)
+
+// The scripts of an Origin, one for each operation, sent in full each time. Every number that they take is an integer
+// of at most 2^53 - 1: store's checks refuse larger ones, or bounded cuts them off. A cell is a hash:
 //
 //	a  sum of Add       r  sum of Restore       k  greatest Known       (see store.Cost)
-//	f  foreign total    l  lowest limit
+//	f  foreign total    l  lowest limit    h  history, see luaHistory
+//	b  by how many milliseconds the clock had been set back when the cell was made, see luaClock
 //
-// each an integer of 0 to 2^53 - 1, which Lua's numbers hold exactly; what is 0 is left out. A cell
-// that holds anything else is answered as junk and left alone.
+// each an integer of 0 to 2^53 - 1, which Lua's numbers hold exactly. Fields that are 0 are left out. A cell that holds
+// anything else is answered as junk and left alone. h is text.
 //
-// What the server may refuse (out of memory, read only, not permitted) it refuses with a script's first write. A full
-// server takes a first write that needs no memory, and all writes after it: the relay's lease, changes and settings go
-// on there.
-// Later writes of single cells are tried one by one: a cell that cannot be written is answered as such.
+// If the server refuses a script (out of memory, read only, not permitted), it must refuse its first write. A full
+// server takes a first write that needs no memory, and all writes after it, so the relay's lease, changes and settings
+// still work there. Later writes of single cells are tried in turn: a cell that can't be written is reported as such.
 //
-// All but apply, ack and the lease's begin with the epoch's key and a token for one, and answer with a head:
-// epoch, seconds and microseconds of the server's clock, what the operation adds.
+// All scripts but apply, ack and the lease's take the epoch's key first and a token for a new epoch. They answer with a
+// head: epoch, seconds and microseconds of the server's clock, then the operation's values. The last key of all scripts
+// but the release's is the bucket's clock.
 var (
-	sendScript    = lua(luaRecord, luaEpoch, luaPut, luaSend)
-	readScript    = lua(luaRecord, luaEpoch, luaGet)
-	applyScript   = lua(luaRecord, luaApply)
-	changesScript = lua(luaRecord, luaEpoch, luaChanges)
-	ackScript     = lua(luaRecord, luaAck)
-	raiseScript   = lua(luaRecord, luaEpoch, luaPut, luaRaise)
-	healedScript  = lua(luaEpoch, luaHealed)
-	leaseScript   = lua(luaLease)
+	sendScript    = lua(luaClock, luaRecord, luaHistory, luaEpoch, luaPut, luaSend)
+	readScript    = lua(luaClock, luaRecord, luaEpoch, luaGet)
+	applyScript   = lua(luaClock, luaRecord, luaHistory, luaApply)
+	changesScript = lua(luaClock, luaRecord, luaEpoch, luaChanges)
+	ackScript     = lua(luaClock, luaRecord, luaAck)
+	raiseScript   = lua(luaClock, luaRecord, luaEpoch, luaPut, luaRaise)
+	healedScript  = lua(luaClock, luaEpoch, luaHealed)
+	leaseScript   = lua(luaClock, luaLease)
 	releaseScript = lua(luaRelease)
-	clockScript   = lua(luaEpoch, `return {e, t[1], t[2]}`)
+	clockScript   = lua(luaClock, luaEpoch, `return {e, t[1], t[2]}`)
 )
 
 // lua joins parts of a script and removes comments and indentation. It adds the script's commands
@@ -40,7 +48,7 @@ func lua(parts ...string) string {
 		}
 	}
 	var b strings.Builder
-	for line := range strings.Lines(strings.Join(parts, "\n")) {
+	for line := range strings.Lines(clockBounds.Replace(strings.Join(parts, "\n"))) {
 		if line = strings.TrimSpace(line); line != "" && !strings.HasPrefix(line, "--") {
 			b.WriteString(line)
 			b.WriteByte('\n')
@@ -48,6 +56,14 @@ func lua(parts ...string) string {
 	}
 	return b.String()
 }
+
+// clockBounds replaces the names of numbers in luaClock.
+var clockBounds = strings.NewReplacer(
+	"SET_BACK", milliseconds(store.ClockSetBack), "AHEAD_MAX", milliseconds(store.AheadMax),
+	"CLOCK_KEPT", milliseconds(window.DurationMax), "STEPS_MAX", "8",
+)
+
+func milliseconds(d time.Duration) string { return strconv.FormatInt(d.Milliseconds(), 10) }
 
 // Answers in place of a region total.
 const (
@@ -57,6 +73,60 @@ const (
 )
 
 const (
+	// luaClock reads the server's clock, and finds out whether it was set back: see store.Origin. The last key stores the
+	// bucket's clock: the latest reading, at most a second old, by how many milliseconds the clock was set back so far,
+	// and for each of the last times: the reading before, the reading after, and that sum since. For example, if the clock
+	// shows 5 s less than at the latest reading, the sum grows by 5,000.
+	//
+	// steady is the time by which holds, records, slots and leases end. It is the clock's time plus the sum of all steps
+	// back, so it never goes back. A server that takes no write goes on with the stored readings.
+	luaClock = `
+local CLOCK = table.remove(KEYS)
+local t = redis.call('TIME')
+local now = t[1] * 1000 + math.floor(t[2] / 1000)
+local latest, back, steps, most = now, 0, {}, 0
+do
+	local kept = string.gmatch(redis.call('GET', CLOCK) or '', '%d+')
+	local function number() return tonumber((kept())) end
+	local known, sum = number(), number()
+	if sum then latest, back = known, sum end
+	for from in kept do
+		local to, since = number(), number()
+		if since then steps[#steps+1] = {tonumber(from), to, since} end
+	end
+	local isBack = latest - now > SET_BACK
+	if isBack then
+		back = back + latest - now
+		steps[#steps+1] = {latest, now, back}
+		if #steps > STEPS_MAX then table.remove(steps, 1) end
+	end
+	if isBack or not sum or now - latest >= 1000 then
+		local text = string.format('%.0f %.0f', now, back)
+		for _, s in ipairs(steps) do text = text .. string.format(' %.0f %.0f %.0f', s[1], s[2], s[3]) end
+		redis.pcall('SET', CLOCK, text, 'PX', CLOCK_KEPT)
+	end
+	if isBack or now > latest then latest = now end
+	for _, s in ipairs(steps) do most = math.max(most, s[1]) end
+end
+local steady = latest + back
+-- begins returns when a cell begins, less how long before that it may have counts.
+local function begins(key)
+	local duration, sequence = string.match(key, '(%d+)}:(%-?%d+):?%d*$')
+	duration = tonumber(duration)
+	return sequence * duration - math.min(duration, AHEAD_MAX)
+end
+-- early reports whether a cell counts as expired because it is ahead of a clock that was set back.
+local function early(key) return now < most and begins(key) > now end
+-- forgotten reports whether a cell was ahead when the clock was set back, and was made before.
+local function forgotten(key, made)
+	if made == back then return false end
+	for _, s in ipairs(steps) do
+		if s[3] > made and begins(key) > s[2] then return true end
+	end
+	return false
+end
+`
+
 	luaRecord = `
 local MAX = 9007199254740991
 local function num(v)
@@ -64,14 +134,45 @@ local function num(v)
 	local n = tonumber(v)
 	if n and n >= 0 and n <= MAX and n % 1 == 0 then return n end
 end
--- record returns a, r, k, f, l and whether there is one; nothing of junk.
+-- record returns a, r, k, f, l, whether the record exists, and h. Of junk it returns nothing.
 local function record(key)
-	local v = redis.pcall('HMGET', key, 'a', 'r', 'k', 'f', 'l')
+	local v = redis.pcall('HMGET', key, 'a', 'r', 'k', 'f', 'l', 'b', 'h')
 	if v.err then return end
+	if #steps > 0 and (v[1] or v[4]) and forgotten(key, num(v[6]) or 0) then
+		redis.call('DEL', key)
+		v = {}
+	end
 	local a, r, k, f, l = num(v[1]), num(v[2]), num(v[3]), num(v[4]), num(v[5])
-	if a and r and k and f and l then return a, r, k, f, l, (v[1] or v[2] or v[3] or v[4]) and true end
+	if a and r and k and f and l then
+		return a, r, k, f, l, (v[1] or v[2] or v[3] or v[4]) and true or nil, v[7] or ''
+	end
 end
 local function region(a, r, k) return math.min(a + math.max(r, k), MAX) end
+`
+
+	// A history is text: the units a mark, how many marks and steps, the cell's duration and its start, and then one
+	// character for each mark, '0' for the first step. For example, "10 28 28 60000 1700000040000 003" has two marks in
+	// the first step and a third mark in the fourth, of a cell of a minute with 10 units a mark. See window.History.
+	//
+	// mark sets the marks that a total has reached by now. divided is the text of an empty history, for a cell without
+	// one. It writes only to a key that exists. A mark that can't be written is set later.
+	luaHistory = `
+local function marked(h, total, now)
+	local g, n, m, d, s, marks = string.match(h, '^(%d+) (%d+) (%d+) (%d+) (%d+) ?(.*)$')
+	if not g then return h end
+	local step = math.max(0, math.floor((now - s) * m / d))
+	if step >= tonumber(m) then return h end
+	if #marks > 0 then step = math.max(step, string.byte(marks, -1) - 48) end
+	local due = math.min(tonumber(n), math.floor(total / g)) - #marks
+	if due <= 0 then return h end
+	return g .. ' ' .. n .. ' ' .. m .. ' ' .. d .. ' ' .. s .. ' ' .. marks .. string.rep(string.char(48 + step), due)
+end
+local function mark(key, h, divided, total, now)
+	if h == '' and divided == '' then return '' end
+	local is = marked(h ~= '' and h or divided, total, now)
+	if is ~= h then redis.pcall('HSET', key, 'h', is) end
+	return is
+end
 `
 
 	luaEpoch = `
@@ -80,13 +181,11 @@ if not e then
 	e = ARGV[1]
 	redis.call('SET', KEYS[1], e)
 end
-local t = redis.call('TIME')
-local now = t[1] * 1000 + math.floor(t[2] / 1000)
 local out = {e, t[1], t[2]}
 `
 
-	// put writes a cell that has changed, and notes whether a relay has to know. It returns false if
-	// the cell cannot be written.
+	// put writes a cell that has changed, and adds it to the changes if a relay must publish it. It returns false if the
+	// cell can't be written.
 	luaPut = `
 local changed, problem = {}, ''
 local function failed(x)
@@ -96,11 +195,13 @@ local function failed(x)
 end
 local function put(key, old, at, a, r, k, l, a2, r2, k2, l2)
 	if a2 == a and r2 == r and k2 == k and l2 == l then return true end
+	if not old and early(key) then return true end
 	local set
 	if r2 ~= r or k2 ~= k then set = redis.pcall('HSET', key, 'a', a2, 'r', r2, 'k', k2, 'l', l2)
 	elseif l2 ~= l then set = redis.pcall('HSET', key, 'a', a2, 'l', l2)
 	else set = redis.pcall('HSET', key, 'a', a2) end
 	if failed(set) then return false end
+	if not old and back > 0 then redis.pcall('HSET', key, 'b', string.format('%.0f', back)) end
 	if not old and failed(redis.pcall('PEXPIREAT', key, at)) then
 		redis.pcall('DEL', key)
 		return false
@@ -115,7 +216,8 @@ local function lower(l, limit)
 	if limit > 0 and (l == 0 or limit < l) then return limit end
 	return l
 end
--- note leaves out cells that have expired. It returns 0 if that went wrong: the counts stand, and a scan finds them.
+-- note adds the changed cells, and removes expired cells. It returns 0 if a command failed: the counts stand, and a
+-- scan finds them.
 local function note(changes)
 	if #changed == 0 then return 1 end
 	if failed(redis.pcall('ZADD', changes, unpack(changed))) then return 0 end
@@ -129,16 +231,16 @@ end
 	//	the chunk's number
 	//	the number that the stream should have, the epoch in which it should, and 1 if it must not have a larger one
 	//	how long a stream is kept, at least, and at most where its cells last longer
-	//	for each cell: epoch (0: any), add, restore, known, limit, expiry, and the largest total that has room for it
-	//	(-1: none; empty: any)
+	//	for each cell: epoch (0: any), add, restore, known, limit, expiry, the largest total that has room for it
+	//	(-1: none; empty: any), and an empty history (empty: the cell needs none)
 	//
 	// It answers with:
 	//
 	//	the number that the stream had
-	//	1 if it should have had another one: then nothing was done
+	//	1 if it should have had another number: then nothing was done
 	//	1 if all changes are noted, and why cells could not be written
-	//	a digit for each cell, 1 if it has a bound and was added; nothing if none was
-	//	region and foreign of each cell
+	//	a digit for each cell, 1 if it has a bound and was added; nothing if no cell was
+	//	region, foreign and history of each cell
 	//
 	// A stream's value is its last number, and the digits behind it.
 	luaSend = `
@@ -154,16 +256,16 @@ local new, keep = number > last, 0
 local function remember(bits) redis.call('SET', KEYS[2], ARGV[2] .. bits, 'PX', keep) end
 if new then
 	keep = math.max(ARGV[6], redis.call('PTTL', KEYS[2]))
-	for j = 13, #ARGV, 7 do keep = math.max(keep, ARGV[j] - now) end
+	for j = 13, #ARGV, 8 do keep = math.max(keep, ARGV[j] - now) end
 	keep = string.format('%.0f', math.min(keep, ARGV[7]))
 	remember('')
 end
 local digits, added = {}, false
 for i = 4, #KEYS do
-	local key, j = KEYS[i], 7 * i - 20
+	local key, j = KEYS[i], 8 * i - 24
 	local n, room = #out, ARGV[j+6]
-	local a, r, k, f, l, old = record(key)
-	digits[i-3] = 0
+	local a, r, k, f, l, old, h = record(key)
+	digits[i-3], out[n+3] = 0, ''
 	if not a then out[n+1], out[n+2] = -1, 0
 	elseif ARGV[j] ~= e and (ARGV[j] ~= '0' or room == '') then out[n+1], out[n+2] = -2, 0
 	else
@@ -177,6 +279,7 @@ for i = 4, #KEYS do
 		end
 		if put(key, old, ARGV[j+5], a, r, k, l, a2, r2, k2, l2) then
 			out[n+1], out[n+2] = region(a2, r2, k2), f
+			if old or a2 + r2 + k2 > 0 then out[n+3] = mark(key, h, ARGV[j+7], out[n+1] + f, now) end
 			if fits and room ~= '' then digits[i-3], added = 1, true end
 		else out[n+1], out[n+2] = -3, 0 end
 	end
@@ -192,9 +295,10 @@ return out
 
 	luaGet = `
 for i = 2, #KEYS do
-	local a, r, k, f = record(KEYS[i])
+	local a, r, k, f, l, old, h = record(KEYS[i])
 	local n = #out
-	if a then out[n+1], out[n+2] = region(a, r, k), f else out[n+1], out[n+2] = -1, 0 end
+	if a then out[n+1], out[n+2], out[n+3] = region(a, r, k), f, h
+	else out[n+1], out[n+2], out[n+3] = -1, 0, '' end
 end
 return out
 `
@@ -202,21 +306,21 @@ return out
 	// luaApply takes the keys of cells; the channel; for each cell count and expiry. The first key is the
 	// epoch's, so that a Cluster finds the bucket.
 	luaApply = `
-local t = redis.call('TIME')
-local now = t[1] * 1000 + math.floor(t[2] / 1000)
 local raised = {}
 for i = 2, #KEYS do
 	local key, count, at = KEYS[i], tonumber(ARGV[2*i-2]), ARGV[2*i-1]
-	local a, r, k, f, l, old = record(key)
-	if a and count > f and tonumber(at) > now then
+	local a, r, k, f, l, old, h = record(key)
+	if a and count > f and tonumber(at) > now and (old or not early(key)) then
 		redis.call('HSET', key, 'f', count)
 		if not old then
+			if back > 0 then redis.pcall('HSET', key, 'b', string.format('%.0f', back)) end
 			local set = redis.pcall('PEXPIREAT', key, at)
 			if type(set) == 'table' and set.err then
 				redis.pcall('DEL', key)
 				return set
 			end
 		end
+		mark(key, h, '', region(a, r, k) + count, now)
 		raised[#raised + 1] = key .. ' ' .. ARGV[2*i-2]
 	end
 end
@@ -224,10 +328,10 @@ if #raised > 0 then redis.call('PUBLISH', ARGV[1], table.concat(raised, '\n')) e
 return #raised
 `
 
-	// luaChanges takes the keys of the changes and of what is healed, how many to take, and the one to take them after,
-	// by expiry and key. It answers with how many there are and 1 if the bucket is healed; key, region and limit of
-	// each. Without room for the key to begin after, which may have been taken off, it begins with those that expire as
-	// it does.
+	// luaChanges takes the keys of the changes and of the healed mark, how many changes to take, and the change after
+	// which to begin, by expiry and key. It answers with the number of changes and 1 if the bucket is healed; key, region
+	// and limit of each. The key to begin after may have been removed. If there is no room to add it again, luaChanges
+	// begins with the changes of the same expiry.
 	luaChanges = `
 redis.call('ZREMRANGEBYSCORE', KEYS[2], '-inf', now)
 out[4] = redis.call('ZCARD', KEYS[2])
@@ -270,9 +374,8 @@ if #acked > 0 then redis.call('ZREM', KEYS[1], unpack(acked)) end
 return #acked
 `
 
-	// luaRaise takes the keys of what is healed, the changes and the cells; the epoch that is meant; for
-	// each cell count, limit and expiry. It answers with 1 if the epoch is another one, and why cells
-	// could not be written.
+	// luaRaise takes the keys of the healed mark, the changes and the cells; the epoch that is meant; for each cell count,
+	// limit and expiry. It answers with 1 if the bucket has another epoch, and why cells could not be written.
 	luaRaise = `
 out[4], out[5] = 0, ''
 if e ~= ARGV[2] then
@@ -299,17 +402,22 @@ if e ~= ARGV[2] then out[4] = 1 else redis.call('SET', KEYS[2], e) end
 return out
 `
 
-	// luaLease answers with the holder and the remaining milliseconds. A full server only refuses a
-	// script's first write, and only if it may need memory. So PEXPIRE renews a lease, and DEL
-	// comes before SET.
+	// luaLease takes the keys of the lease and of its end: the holder, and when the lease ends by the steady time, because
+	// the key of the lease expires late if the clock is set back. It answers with the holder and the remaining
+	// milliseconds. A full server only refuses a script's first write, and only if it may need memory. So PEXPIRE renews a
+	// lease, and DEL comes before SET.
 	luaLease = `
+local me, ttl = ARGV[1], tonumber(ARGV[2])
 local holder, left = redis.call('GET', KEYS[1]), redis.call('PTTL', KEYS[1])
-if holder and left >= 0 and (holder ~= ARGV[1] or left >= tonumber(ARGV[2])) then return {holder, left} end
-if holder ~= ARGV[1] or redis.call('PEXPIRE', KEYS[1], ARGV[2]) == 0 then
+local ends, of = string.match(redis.call('GET', KEYS[2]) or '', '^(%d+) (.*)$')
+if ends and of == holder then left = math.min(left, ends - steady) end
+if holder and left > 0 and (holder ~= me or left >= ttl) then return {holder, left} end
+if holder ~= me or redis.call('PEXPIRE', KEYS[1], ttl) == 0 then
 	redis.call('DEL', KEYS[1])
-	redis.call('SET', KEYS[1], ARGV[1], 'PX', ARGV[2])
+	redis.call('SET', KEYS[1], me, 'PX', ttl)
 end
-return {ARGV[1], tonumber(ARGV[2])}
+redis.call('SET', KEYS[2], string.format('%.0f ', steady + ttl) .. me, 'PX', ttl)
+return {me, ttl}
 `
 
 	luaRelease = `

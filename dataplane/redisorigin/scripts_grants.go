@@ -1,30 +1,31 @@
 package redisorigin
 
-var grantsScript = lua(luaEpoch, luaGrants)
+var grantsScript = lua(luaClock, luaEpoch, luaGrants)
 
-// The grants of a key are in two places, so that no call looks at all leases by ID: a hash has of each node what it
-// holds, until when, the number of the call that stated it, and until when the node counts as refused; a sorted set has
-// the leases, by when they end. The hash has until when leases count as refused, too, as of a node "ids" that holds
-// nothing.
+// The grants of a key are in two places, so that no call looks at all leases by ID. A hash has for each node its slots,
+// until when, the number of the call that stated them, and until when the node counts as refused. A sorted set has the
+// leases, by end. The hash also has until when leases count as refused, under a node "ids" that holds nothing.
 //
-// A bucket's birth is the epoch that it belongs to and when that was first seen here. A bucket without a birth is
+// A bucket's birth is its epoch and the time at which that epoch was first seen here. A bucket without a birth is
 // recovering, because nothing shows how long ago its epoch began.
 //
-// luaGrants takes the keys of the birth, and the nodes and the leases of each ask; node, number, and for how long
-// an owner counts as refused and a node that holds nothing is remembered; for each ask lease, limit, have, want, spare
-// and time to live. It answers with a state (0; 1: recovering; 2: late; 3: junk), held, others, starved and retry in
-// milliseconds of each. Of junk, held is 0 if the nodes are, and 1 if the leases are.
+// All times are luaClock's steady time.
+//
+// luaGrants takes the keys of the birth, and the nodes and the leases of each ask; node, number, and for how long an
+// owner counts as refused and a node that holds nothing is kept; for each ask lease, limit, have, want, spare and time
+// to live. It answers with a state (0; 1: recovering; 2: late; 3: junk), held, others, starved and retry in
+// milliseconds of each. In state junk, held is 0 if the nodes' hash is junk, and 1 if the leases are.
 const luaGrants = `
 local function text(n) return string.format('%.0f', n) end
 local of, since = string.match(redis.call('GET', KEYS[2]) or '', '^(%d+) (%d+)$')
 if of ~= e then
-	since = now
-	redis.call('SET', KEYS[2], e .. ' ' .. text(now))
+	since = steady
+	redis.call('SET', KEYS[2], e .. ' ' .. text(steady))
 end
 
--- look removes what has ended. It returns what an owner holds and its number, what all others hold, whether one of them
--- is refused, when the first of theirs ends, and the last end of other nodes. If one of the two keys is junk, it
--- returns nil and which one: 0 for nodes, 1 for leases.
+-- look removes slots that have ended. It returns an owner's slots and its number, the slots of all others, whether any
+-- of the others is refused, the first end of their slots, and the last end of other nodes' slots. If a key is junk, it
+-- returns nil and 0 for nodes, or 1 for leases.
 local function look(nodes, leases, node, lease)
 	local all = redis.pcall('HGETALL', nodes)
 	if all.err then return nil, 0 end
@@ -33,15 +34,15 @@ local function look(nodes, leases, node, lease)
 		local slots, at, n, refused = string.match(all[i+1], '^(%d+) (%d+) (%d+) (%d+)$')
 		slots, at, n, refused = tonumber(slots), tonumber(at), tonumber(n), tonumber(refused)
 		if not slots then return nil, 0 end
-		if at <= now then redis.call('HDEL', nodes, all[i])
+		if at <= steady then redis.call('HDEL', nodes, all[i])
 		elseif all[i] == node then held, last = slots, n
 		else
 			others, ends = others + slots, math.max(ends, at)
-			if refused > now then starved = 1 end
+			if refused > steady then starved = 1 end
 			if slots > 0 and (first == 0 or at < first) then first = at end
 		end
 	end
-	local gone = redis.pcall('ZREMRANGEBYSCORE', leases, '-inf', text(now))
+	local gone = redis.pcall('ZREMRANGEBYSCORE', leases, '-inf', text(steady))
 	if type(gone) == 'table' then return nil, 1 end
 	others = others + redis.call('ZCARD', leases)
 	local ending = redis.call('ZRANGE', leases, 0, 1, 'WITHSCORES')
@@ -52,10 +53,10 @@ local function look(nodes, leases, node, lease)
 	return held, last, others, starved, first, ends
 end
 
--- put stores what a node holds. The hash expires with the last end in it.
+-- put stores a node's slots. The hash expires with the last end in it.
 local function put(nodes, node, slots, at, number, refused, ends)
 	redis.call('HSET', nodes, node, text(slots) .. ' ' .. text(at) .. ' ' .. text(number) .. ' ' .. text(refused))
-	redis.call('PEXPIREAT', nodes, text(math.max(ends, at)))
+	redis.call('PEXPIREAT', nodes, text(math.max(ends, at) - back))
 end
 
 local number, starves, kept = tonumber(ARGV[3]), tonumber(ARGV[4]), tonumber(ARGV[5])
@@ -73,11 +74,11 @@ for i = 3, #KEYS, 2 do
 	end
 	if not mine then state, held, others, starved = 3, last, 0, 0
 	else
-		if first > 0 then retry = first - now end
+		if first > 0 then retry = first - steady end
 		if lease == '' and number < last then state = 2
 		elseif lease == '' and number == last then held = mine
 		else
-			local refused, recovering = 0, since + ttl - now
+			local refused, recovering = 0, since + ttl - steady
 			if recovering > 0 then
 				held = have
 				if want > 0 then state, retry = 1, recovering end
@@ -87,17 +88,17 @@ for i = 3, #KEYS, 2 do
 				local granted = math.min(need, room)
 				held = keep + granted
 				if starved == 0 then held = held + math.min(spare, math.floor((room - granted) / 2)) end
-				if granted < need and want > 0 then refused = now + starves end
+				if granted < need and want > 0 then refused = steady + starves end
 			end
-			local at = now + ttl
+			local at = steady + ttl
 			if lease == '' then
-				if held == 0 then at = now + math.min(ttl, kept) end
+				if held == 0 then at = steady + math.min(ttl, kept) end
 				put(nodes, node, held, at, number, refused, ends)
 			else
 				if held == 1 then redis.call('ZADD', leases, text(math.max(at, tonumber(was or 0))), lease)
 				elseif was then redis.call('ZREM', leases, lease) end
 				local final = redis.call('ZRANGE', leases, -1, -1, 'WITHSCORES')[2]
-				if final then redis.call('PEXPIREAT', leases, final) end
+				if final then redis.call('PEXPIREAT', leases, text(final - back)) end
 				if refused > 0 then put(nodes, node, 0, refused, 0, refused, ends) end
 			end
 		end

@@ -1,31 +1,31 @@
 package redisorigin
 
-// The scripts for settings and heartbeats. Their keys are of a shard's first bucket.
+// The scripts for settings and heartbeats. Their keys belong to a shard's first bucket.
 //
 // The copy of the settings is a hash: v its version, d the document, n how many nodes live, l for how many milliseconds
-// its trial was good for, at from when on in Unix milliseconds by the server's clock.
+// its trial was good for, at from when on in Unix milliseconds by the server's clock, plus the sum of its steps back.
 //
 // Heartbeats are a sorted set of node ids by when they came, in Unix microseconds by the server's clock but never the
 // same twice, and a hash with the document of each (b and the node's id), its top keys (t and its id) and its order (o
-// and its id): when its process started, when it was sent, and 1 if it is the last one.
+// and its id): when its process started, when it was sent, and 1 if it is the process's last heartbeat.
 var (
-	settingsScript       = lua(luaSettings)
-	storeSettingsScript  = lua(luaStoreSettings)
+	settingsScript       = lua(luaClock, luaSettings)
+	storeSettingsScript  = lua(luaClock, luaStoreSettings)
 	saveHeartbeatsScript = lua(luaHeartbeats, luaSaveHeartbeats)
 	heartbeatsScript     = lua(luaHeartbeats, luaReadHeartbeats)
 	storedScript         = lua(luaHeartbeats, luaStored)
 )
 
 const (
-	// luaSettings takes the version that the reader has, how long a document may be, and the greatest age in
-	// milliseconds. It answers with the version, "" for none, the document if that is another one and not too long, its
-	// length, how many nodes live, for how many milliseconds a trial was good for, and how many milliseconds ago it was
-	// told: the greatest age if that is no time, or a future one.
+	// luaSettings takes the reader's version, how long a document may be, and the greatest age in milliseconds. It answers
+	// with the stored version ("" for none), the document if its version differs and it is not too long, its length, how
+	// many nodes live, for how many milliseconds a trial was good, and the document's age in milliseconds. The age is the
+	// greatest age if the stored time is no time, or in the future.
 	luaSettings = `
 local v = redis.call('HMGET', KEYS[1], 'v', 'n', 'at', 'l')
 if not v[1] then return {'', '', 0, 0, 0, 0} end
-local t, most = redis.call('TIME'), tonumber(ARGV[3])
-local age = t[1] * 1000 + math.floor(t[2] / 1000) - (tonumber(v[3]) or 0)
+local most = tonumber(ARGV[3])
+local age = steady - (tonumber(v[3]) or 0)
 if not (age >= -60000 and age < most) then age = most end
 local nodes = tonumber(v[2]) or 0
 if not (nodes >= 0 and nodes <= 1000000) then nodes = 0 end
@@ -37,25 +37,23 @@ return {v[1], d, long, nodes, left, age}
 `
 
 	// luaStoreSettings takes the relay, version, nodes, how many milliseconds to keep it, for how many a trial is good,
-	// from when on in Unix milliseconds (0: now) and, unless the server may have it, the document. It answers with 0 if
-	// it does not, and with -1 if the relay does not have the lease. The first write needs no memory, so that a full
-	// server takes what operators change.
+	// from when on in Unix milliseconds (0: now) and the document, which can be left out if the server may have it. It
+	// answers with 0 if the server does not have it, and with -1 if the relay does not have the lease. The first write
+	// needs no memory, so that a full server takes operators' changes.
 	luaStoreSettings = `
 if redis.call('GET', KEYS[2]) ~= ARGV[1] then return -1 end
 if not ARGV[7] and redis.call('HMGET', KEYS[1], 'v')[1] ~= ARGV[2] then return 0 end
-local t = redis.call('TIME')
-local now = t[1] * 1000 + math.floor(t[2] / 1000)
 local at = tonumber(ARGV[6])
 if at == 0 or at > now then at = now end
 local ends = string.format('%.0f', now + ARGV[4])
 redis.call('PEXPIREAT', KEYS[1], ends)
-redis.call('HSET', KEYS[1], 'v', ARGV[2], 'n', ARGV[3], 'l', ARGV[5], 'at', string.format('%.0f', at))
+redis.call('HSET', KEYS[1], 'v', ARGV[2], 'n', ARGV[3], 'l', ARGV[5], 'at', string.format('%.0f', at + back))
 if ARGV[7] then redis.call('HSET', KEYS[1], 'd', ARGV[7]) end
 redis.call('PEXPIREAT', KEYS[1], ends)
 return 1
 `
 
-	// luaHeartbeats drops those that have waited for too long, and those of the future, some with each call.
+	// luaHeartbeats drops heartbeats that have waited for too long or lie in the future, some with each call.
 	luaHeartbeats = `
 local t = redis.call('TIME')
 local now = t[1] * 1000000 + t[2]
@@ -73,9 +71,9 @@ local function prune(keep)
 end
 `
 
-	// luaSaveHeartbeats takes how many nodes' to keep and for how many microseconds; id, document, top keys and order of
-	// each. It answers with for how many there was room. What a process sent before the one that is kept changes
-	// nothing: see heartbeat.Heartbeat.Precedes.
+	// luaSaveHeartbeats takes how many nodes' heartbeats to keep and for how many microseconds; id, document, top keys and
+	// order of each. It answers with the number of heartbeats that had room. A heartbeat that its process sent before the
+	// kept heartbeat changes nothing: see heartbeat.Heartbeat.Precedes.
 	luaSaveHeartbeats = `
 local function precedes(order, kept)
 	local started, sent, last = string.match(order, '(%d+) (%d+) (%d)')
@@ -103,8 +101,9 @@ for i = 1, 2 do redis.call('PEXPIREAT', KEYS[i], string.format('%.0f', math.floo
 return kept
 `
 
-	// luaReadHeartbeats takes how many at most, for how many microseconds they are kept, and how long one may be. It
-	// answers with id, mark, age in microseconds, document and top keys of each; of one that is too long both are empty.
+	// luaReadHeartbeats takes the most heartbeats to return, for how many microseconds they are kept, and how long a
+	// heartbeat may be. It answers with id, mark, age in microseconds, document and top keys of each; both are empty if
+	// the heartbeat is too long.
 	luaReadHeartbeats = `
 prune(tonumber(ARGV[2]))
 local out = {}

@@ -14,16 +14,16 @@ import (
 	"github.com/weirhq/weir/shared/window"
 )
 
-// sending is a part of a chunk on its way: what a stream sends to one bucket.
+// sending is a part of a chunk on its way: the costs that a stream sends to a bucket.
 type sending struct {
 	*part
 	costs []store.Cost // stamped; its own copy
-	after store.Mark   // how far the stream should be; zero: not known
+	after store.Mark   // how far the stream should be; zero: unknown here
 	err   error        // why it was not answered
 }
 
-// Send implements store.Origin. On a Cluster a chunk is sent in parts, one for each bucket: each bucket numbers the
-// stream's chunks by itself, so that a part that was applied is not applied again where another was not.
+// Send implements store.Origin. On a Cluster a chunk is sent in parts, one for each bucket. Each bucket numbers the
+// stream's chunks by itself, so if only some parts were applied, they are not applied again.
 func (h *Origin) Send(ctx context.Context, chunk store.Chunk) (store.Reply, error) {
 	s, err := h.shard(chunk.Shard, len(chunk.Costs), func(i int) *window.Key { return &chunk.Costs[i].Cell.Key })
 	if err == nil {
@@ -99,12 +99,12 @@ func checkCost(c *store.Cost) error {
 	return nil
 }
 
-// sendings are a chunk's parts, with its good costs.
+// sendings returns a chunk's parts, with its valid costs.
 func (s *shard) sendings(ctx context.Context, chunk *store.Chunk) ([]*sending, error) {
 	parts := s.parts(chunk)
 	if slices.ContainsFunc(chunk.Costs, func(c store.Cost) bool { return c.Epoch == 0 && c.AtMost == 0 }) {
 		for _, p := range parts {
-			s.stampOf(p, chunk) // also if what follows fails
+			s.stampOf(p, chunk) // even if the next calls fail
 		}
 		if err := s.learnEpochs(ctx, parts); err != nil {
 			return nil, err
@@ -116,8 +116,8 @@ func (s *shard) sendings(ctx context.Context, chunk *store.Chunk) ([]*sending, e
 	return parts, nil
 }
 
-// parts are the parts of a chunk, and one without cells for each other bucket that has to be asked whether it has lost
-// what it had answered.
+// parts returns the parts of a chunk, and a part without cells for each other bucket that must be checked for the loss
+// of chunks that it had answered.
 func (s *shard) parts(chunk *store.Chunk) (parts []*sending) {
 	marks := make(map[store.Epoch]store.Mark, len(chunk.After))
 	for _, m := range chunk.After {
@@ -156,13 +156,13 @@ func (s *shard) stamp(p *sending, chunk *store.Chunk) {
 	p.places, p.keys = places, keys
 }
 
-// stampOf is the epoch that a part was first sent in, 0 if the bucket's is not known.
+// stampOf returns the epoch in which a part was first sent, or 0 if the bucket has no epoch here yet.
 func (s *shard) stampOf(p *sending, chunk *store.Chunk) store.Epoch {
 	id := resend.ID{Stream: chunk.Stream, Shard: chunk.Shard, Bucket: p.n}
 	return s.origin.stamps.Of(id, chunk.Number, store.Epoch(p.epoch.Load()), store.Epoch(p.first.Load()), time.Now())
 }
 
-// learnEpochs asks for the epochs of buckets that are not known yet.
+// learnEpochs reads the epochs of buckets that have no epoch here yet.
 func (s *shard) learnEpochs(ctx context.Context, parts []*sending) error {
 	p := s.pipeline(ctx)
 	asked := make(map[*bucket]*redis.Cmd)
@@ -209,18 +209,18 @@ func (s *shard) queue(p *pipeline, chunk *store.Chunk, part *sending) *redis.Cmd
 	if chunk.Repeats {
 		repeats = 1
 	}
-	args := make([]any, 0, 6+7*len(part.keys))
+	args := make([]any, 0, 6+8*len(part.keys))
 	args = append(args, chunk.Number, part.after.Number, formatEpoch(part.after.Epoch), repeats,
 		store.StreamKeptFor.Milliseconds(), store.StreamKeptMax.Milliseconds())
 	for i := range part.costs {
 		c := &part.costs[i]
 		args = append(args, formatEpoch(c.Epoch), bounded(c.Add), bounded(c.Restore), bounded(c.Known), bounded(c.Limit),
-			s.expiresAtMs(c.Cell, part.keys[i]), roomFor(c))
+			s.expiresAtMs(c.Cell, part.keys[i]), roomFor(c), formatHistory(&c.Cell, c.History))
 	}
 	return p.eval(part.bucket, sendScript, []string{part.streamKey(chunk.Stream), part.changesKey}, part.keys, args)
 }
 
-// roomFor is the largest total that a cost can be added to, -1 if there is none, "" for any.
+// roomFor returns the largest total to which a cost can be added, -1 if there is none, "" for any.
 func roomFor(c *store.Cost) any {
 	switch {
 	case c.AtMost == 0:
@@ -249,7 +249,7 @@ func (s *shard) sent(p *pipeline, chunk *store.Chunk, part *sending, reply *stor
 		return r.end()
 	case bounds && chunk.Number < last:
 		return errLate
-	case !noted && bounds: // what was added stands
+	case !noted && bounds: // added cost stands
 		s.noteJunk(fmt.Errorf("redisorigin: %s: %w", part.changesKey, errJunk))
 	case !noted:
 		return fmt.Errorf("%s: changes cannot be noted: %s", part.changesKey, problem)

@@ -17,7 +17,7 @@ import (
 // sentinelForTest watches a primary and returns its address.
 func sentinelForTest(t *testing.T, primaryPort string) (addr string) {
 	t.Helper()
-	program, err := servers.FindRedis()
+	program, err := servers.FindRedis(t.Context(), servers.RedisKindOf(t))
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -52,7 +52,7 @@ func newFailover(t *testing.T) *failover {
 	await.True(t, "the replica has its primary's data", func() bool {
 		return infoField(t, f.replica, "master_link_status") == "up"
 	})
-	_, port := splitAddr(t, primary.Addr()) // a sentinel that starts now knows the replica at once
+	_, port := splitAddr(t, primary.Addr()) // a sentinel that starts now finds the replica at once
 	f.sentinel = sentinelForTest(t, port)
 	raw := redis.NewSentinelClient(&redis.Options{Addr: f.sentinel})
 	defer raw.Close()
@@ -73,7 +73,7 @@ func (f *failover) stopReplication(t *testing.T) {
 	f.link.BlackHole(true)
 }
 
-// failOver kills the primary, and returns once the replica is one.
+// failOver kills the primary, and returns once the replica is the primary.
 func (f *failover) failOver(t *testing.T) {
 	t.Helper()
 	if err := f.primary.Kill(); err != nil {
@@ -82,8 +82,8 @@ func (f *failover) failOver(t *testing.T) {
 	await.True(t, "the replica is promoted", func() bool { return infoField(t, f.replica, "role") == "master" })
 }
 
-// A failover: calls fail while it lasts, none is repeated, and go on at the new
-// primary, with what it had received.
+// A failover: calls fail while it lasts, no call is repeated, and calls go on at the new primary, with the data that it
+// had received.
 func TestSentinelFailsOver(t *testing.T) {
 	f := newFailover(t)
 	o := openOrigin(t, "redis://"+f.sentinel+"?master=weir", redisorigin.Options{})

@@ -10,10 +10,10 @@ import (
 	"github.com/weirhq/weir/dataplane/store"
 )
 
-// settingsKept is how long a server keeps its copy of the settings after it was told last.
+// settingsKept is how long a server keeps its copy of the settings after the last call that stored it.
 const settingsKept = 7 * 24 * time.Hour
 
-// settingsCopy is what this process last told, and last read, so that it is neither packed nor sent again.
+// settingsCopy is the copy that this process last stored and last read, so that it is neither packed nor sent again.
 type settingsCopy struct {
 	mu   sync.Mutex
 	last settingsDocument
@@ -40,8 +40,8 @@ func (h *Origin) Settings(ctx context.Context, _ string) (rows store.SettingsRow
 
 func (s *shard) settings(ctx context.Context) (store.SettingsRows, error) {
 	known := s.origin.settings.lastRead()
-	key := s.buckets[0].settingsKey
-	reply, err := s.eval(ctx, settingsScript, []string{key}, known.version, settingsPackedMax,
+	key, clock := s.buckets[0].settingsKey, s.buckets[0].clockKey
+	reply, err := s.eval(ctx, settingsScript, []string{key, clock}, known.version, settingsPackedMax,
 		settingsKept.Milliseconds()).Slice()
 	r := scriptReply{rest: reply}
 	version, document, bytes, nodes, leftMs, ageMs := r.text(), r.text(), r.int(), r.int(), r.int(), r.int()
@@ -93,7 +93,7 @@ func (h *Origin) StoreSettings(ctx context.Context, shard int, holder string, ro
 	if err != nil {
 		return fmt.Errorf("redisorigin: send settings: %w", err)
 	}
-	keys := []string{s.buckets[0].settingsKey, s.buckets[0].leaseKey}
+	keys := []string{s.buckets[0].settingsKey, s.buckets[0].leaseKey, s.buckets[0].clockKey}
 	args := []any{holder, document.version, strconv.Itoa(rows.NodesLive), settingsKept.Milliseconds(),
 		bounded(max(0, rows.Trial.Left.Milliseconds())), bounded(max(0, asOf.UnixMilli()))}
 	for _, args := range [][]any{args, append(args, document.bytes)} {
@@ -111,7 +111,7 @@ func (h *Origin) StoreSettings(ctx context.Context, shard int, holder string, ro
 	return nil
 }
 
-// pack is the rows' document, made anew if they are not those of the last call.
+// pack returns the rows' document, made again if the rows differ from the last call's.
 func (c *settingsCopy) pack(rows store.SettingsRows) (settingsDocument, error) {
 	plain, err := plainSettings(rows)
 	if err != nil {

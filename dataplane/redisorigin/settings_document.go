@@ -22,15 +22,15 @@ const (
 	settingsPackedMax = 32 << 20
 )
 
-// settingsDocument is a copy of the settings as a server has it: JSON, deflated. Readers must accept those of older and
-// newer builds, so fields are only ever added.
+// settingsDocument is a copy of the settings as a server has it: JSON, deflated. Readers must accept documents of older
+// and newer builds, so fields must only be added.
 type settingsDocument struct {
 	version string // a digest of the content
 	bytes   string
 }
 
-// settingsJSON has names as []byte, so that any bytes survive. What changes at any time (NodesLive, Age, for how long a
-// trial is good) is beside it.
+// settingsJSON has names as []byte, so that any bytes survive. Values that change at any time (NodesLive, Age, for how
+// long a trial is good) are stored separately.
 type settingsJSON struct {
 	Version    int64                  `json:"version"`
 	Document   []byte                 `json:"document"` // null is nil
@@ -64,6 +64,7 @@ type namespaceJSON struct {
 	Outage    string `json:"outage,omitempty"`
 	NodeShare string `json:"node_share,omitempty"`
 	Estimate  string `json:"estimate,omitempty"`
+	Window    string `json:"window,omitempty"`
 }
 
 type overrideJSON struct {
@@ -83,11 +84,11 @@ type resetJSON struct {
 	ExpiresAtMs int64  `json:"until"`
 }
 
-// entryBytesMin is what the shortest entry takes, {"w":"","n":""}.
+// entryBytesMin is the length of the shortest entry, {"w":"","n":""}.
 const entryBytesMin = 15
 
-// entries are a list that is refused if it has more of them than it has room for: entries without names would take many
-// times their length in memory.
+// entries is a list with a bounded number of entries. A longer list is refused, because entries without names would
+// take many times their length in memory.
 type entries[T any] []T
 
 // UnmarshalJSON implements json.Unmarshaler.
@@ -123,7 +124,7 @@ func plainSettings(rows store.SettingsRows) ([]byte, error) {
 	}
 	for _, r := range rows.Namespaces {
 		j.Namespaces = append(j.Namespaces, namespaceJSON{spaceOf(r.Workspace, r.Namespace), r.Shadow, r.Mode,
-			r.Outage, r.NodeShare, r.Estimate})
+			r.Outage, r.NodeShare, r.Estimate, string(r.Window)})
 	}
 	for _, r := range rows.Overrides {
 		j.Overrides = append(j.Overrides, overrideJSON{
@@ -151,7 +152,8 @@ func (j *settingsJSON) rows() store.SettingsRows {
 	for _, r := range j.Namespaces {
 		rows.Namespaces = append(rows.Namespaces, store.NamespaceRow{Workspace: string(r.Workspace),
 			Namespace: string(r.Namespace),
-			Shadow:    r.Shadow, Mode: r.Mode, Outage: r.Outage, NodeShare: r.NodeShare, Estimate: r.Estimate})
+			Shadow:    r.Shadow, Mode: r.Mode, Outage: r.Outage, NodeShare: r.NodeShare, Estimate: r.Estimate,
+			Window: store.Window(r.Window)})
 	}
 	for _, r := range j.Overrides {
 		rows.Overrides = append(rows.Overrides,
@@ -183,7 +185,8 @@ func deflate(plain []byte) (string, error) {
 
 var errNoDocument = errors.New("holds no copy of the settings")
 
-// unpack is the inverse, and refuses what is no document. One that is longer than it may be is not read.
+// unpack is the inverse of pack, and returns an error for a text that is no document. It does not read a document
+// that is too long.
 func (d settingsDocument) unpack(bytes int64) (store.SettingsRows, error) {
 	if bytes > settingsPackedMax {
 		return store.SettingsRows{}, fmt.Errorf("%w: it has %d bytes (at most %d)", errNoDocument, bytes, settingsPackedMax)

@@ -29,7 +29,7 @@ func manyOverrides(n int) (rows store.SettingsRows) {
 	return rows
 }
 
-// storeSettings has a relay tell them that has the lease.
+// storeSettings stores settings as the relay that has the lease.
 func storeSettings(t *testing.T, h *redisorigin.Origin, rows store.SettingsRows) {
 	t.Helper()
 	_, err := h.Lease(t.Context(), 0, "relay", time.Minute)
@@ -84,7 +84,7 @@ func TestUnchangedSettingsStayWhereTheyAre(t *testing.T) {
 	}
 }
 
-// netBytes is what a server has sent and received.
+// netBytes returns the bytes that a server has sent and received.
 func netBytes(t *testing.T, raw *redis.Client) (sum int64) {
 	t.Helper()
 	info, err := raw.Info(t.Context(), "stats").Result()
@@ -103,7 +103,7 @@ func netBytes(t *testing.T, raw *redis.Client) (sum int64) {
 	return sum
 }
 
-// What is no copy of the settings is an error that names it, and the next that is told replaces it.
+// A text that is no copy of the settings is an error that names it, and the next stored copy replaces it.
 func TestStrangeSettingsAreNamed(t *testing.T) {
 	server := servers.RedisForTest(t)
 	raw := rawClient(t, server.Addr())
@@ -130,6 +130,38 @@ func TestStrangeSettingsAreNamed(t *testing.T) {
 	}
 }
 
+// A copy that a relay of another build stored is read. Fields that this build does not have are ignored, fields that
+// the other build did not have are empty, and a text that this build cannot use is handed on as it is.
+func TestSettingsOfOtherBuildsAreRead(t *testing.T) {
+	server := servers.RedisForTest(t)
+	raw := rawClient(t, server.Addr())
+	h := openOrigin(t, "redis://"+server.Addr(), redisorigin.Options{})
+	for namespace, want := range map[string]store.NamespaceRow{
+		`{"w":"dw==","n":"bg==","node_share":"wait"}`:                          {NodeShare: "wait"},
+		`{"w":"dw==","n":"bg==","window":"precise"}`:                           {Window: store.WindowPrecise},
+		`{"w":"dw==","n":"bg==","window":"of a newer build","newer":{"a":[]}}`: {Window: "of a newer build"},
+	} {
+		var packed bytes.Buffer
+		w, err := flate.NewWriter(&packed, flate.BestSpeed)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if _, err := fmt.Fprintf(w, `{"version":0,"document":null,"namespaces":[%s],"newer":7}`, namespace); err != nil {
+			t.Fatal(err)
+		}
+		if err := w.Close(); err != nil {
+			t.Fatal(err)
+		}
+		command(t, raw, "FLUSHALL")
+		command(t, raw, "HSET", settingsKey, "v", namespace, "n", "1", "at", "1", "d", packed.String())
+		want.Workspace, want.Namespace = "w", "n"
+		rows, err := h.Settings(t.Context(), "eu")
+		if err != nil || len(rows.Namespaces) != 1 || rows.Namespaces[0] != want {
+			t.Errorf("%s is %+v, %v; want %+v", namespace, rows.Namespaces, err, want)
+		}
+	}
+}
+
 // Both end by themselves: no relay is needed to forget a region, or a node.
 func TestSettingsAndHeartbeatsExpire(t *testing.T) {
 	server := servers.RedisForTest(t)
@@ -145,7 +177,7 @@ func TestSettingsAndHeartbeatsExpire(t *testing.T) {
 			t.Errorf("%s expires in %v, want %v: %v", key, left, want, err)
 		}
 	}
-	// A node that was heard of long ago goes when another one is heard of.
+	// A node whose heartbeat is old is dropped when another heartbeat arrives.
 	command(t, raw, "ZADD", heartbeatsKey, "1000000", "a")
 	if err := h.Heartbeat(t.Context(), heartbeat.Heartbeat{NodeID: "b", Region: "eu"}); err != nil {
 		t.Fatal(err)
@@ -158,7 +190,7 @@ func TestSettingsAndHeartbeatsExpire(t *testing.T) {
 	}
 }
 
-// A heartbeat too large, one node too many and one that is none are refused, each by name.
+// A heartbeat that is too large, a node too many, and a malformed heartbeat are refused, each by name.
 func TestHeartbeatsAreBounded(t *testing.T) {
 	server := servers.RedisForTest(t)
 	raw := rawClient(t, server.Addr())
@@ -187,7 +219,8 @@ func TestHeartbeatsAreBounded(t *testing.T) {
 	}
 }
 
-// What is no heartbeat is dropped: it keeps back none, however many there are and whenever they claim to have come.
+// A value that is no heartbeat is dropped and holds back no heartbeat, however many such values there are and whatever
+// their times.
 func TestStrangeHeartbeatsAreDropped(t *testing.T) {
 	server := servers.RedisForTest(t)
 	raw := rawClient(t, server.Addr())
@@ -240,7 +273,7 @@ func TestStrangeHeartbeatsAreDropped(t *testing.T) {
 	}
 }
 
-// A copy of the settings that is longer than one may be is not sent to nodes.
+// A copy of the settings that is too long is not sent to nodes.
 func TestSettingsTooLongStayWhereTheyAre(t *testing.T) {
 	server := servers.RedisForTest(t)
 	raw := rawClient(t, server.Addr())
@@ -256,7 +289,7 @@ func TestSettingsTooLongStayWhereTheyAre(t *testing.T) {
 	}
 }
 
-// The age of a copy is never less than it is, whatever its time.
+// The age of a copy is never reported too low, whatever its stored time.
 func TestAgeOfStrangeSettings(t *testing.T) {
 	server := servers.RedisForTest(t)
 	raw := rawClient(t, server.Addr())

@@ -53,26 +53,18 @@ func textFile(t testing.TB, content string) string {
 	return path
 }
 
-// tlsRedis is a Redis that speaks TLS at the address returned, as redis.test.
+// tlsRedis starts a Redis that serves TLS at the address returned, as redis.test.
 func tlsRedis(t testing.TB, a authority, args ...string) (addr string, raw *redis.Client) {
 	t.Helper()
 	certFile, keyFile := a.issue("redis.test")
 	port := freePort(t)
-	server, err := servers.StartRedis(t.Context(), servers.Options{Args: append([]string{
-		"--tls-port", port, "--tls-cert-file", certFile, "--tls-key-file", keyFile, "--tls-ca-cert-file", a.file}, args...)})
-	if err != nil {
-		t.Fatal(err)
-	}
-	t.Cleanup(func() {
-		if err := server.Stop(); err != nil {
-			t.Error(err)
-		}
-	})
+	server := servers.RedisForTest(t, append([]string{
+		"--tls-port", port, "--tls-cert-file", certFile, "--tls-key-file", keyFile, "--tls-ca-cert-file", a.file}, args...)...)
 	return net.JoinHostPort("127.0.0.1", port), rawClient(t, server.Addr())
 }
 
-// certain expects an error of all calls that says these words, holds no secret, and
-// of a bounded cost that nothing was applied.
+// certain expects an error from all calls with these words and without a secret. For a bounded cost the error must mean
+// that nothing was applied.
 func certain(ctx context.Context, t *testing.T, o *redisorigin.Origin, words ...string) {
 	t.Helper()
 	c := cellNow("x", time.Minute)
@@ -136,7 +128,7 @@ func TestTLS(t *testing.T) {
 	t.Run("TLS to a server that has none", func(t *testing.T) {
 		plain := servers.RedisForTest(t).Addr()
 		o := openOrigin(t, "rediss://"+plain+parameters("tls_ca_file", ours.file), redisorigin.Options{})
-		// it waits for more of what it takes for a command
+		// it waits for the rest of a command, as it takes the bytes
 		hurried(t, func(ctx context.Context) { certain(ctx, t, o, plain) })
 	})
 	t.Run("a server that accepts and never answers", func(t *testing.T) {
@@ -147,7 +139,7 @@ func TestTLS(t *testing.T) {
 	})
 }
 
-// A client's certificate is asked for, and read for each connection.
+// A client's certificate is required, and read for each connection.
 func TestMutualTLS(t *testing.T) {
 	ours, other := newAuthority(t), newAuthority(t)
 	addr, _ := tlsRedis(t, ours, "--tls-auth-clients", "yes")
@@ -232,8 +224,8 @@ func TestPasswords(t *testing.T) {
 	})
 }
 
-// "Files that cannot be read are an error, a FileError", and what does not fit is said
-// before anything is connected to.
+// "Files that cannot be read are an error, a FileError", and parameters that do not fit are reported before any
+// connection.
 func TestSecurityParametersThatAreRefused(t *testing.T) {
 	ours := newAuthority(t)
 	certFile, keyFile := ours.issue("weir.test")

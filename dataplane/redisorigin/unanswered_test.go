@@ -9,7 +9,7 @@ import (
 	"github.com/weirhq/weir/dataplane/store"
 )
 
-// A bucket that gives no answer has compared no mark, whether it was to add costs or only asked.
+// A bucket that gives no answer has compared no mark, whether the call adds costs or only reads.
 func TestEpochsOfBucketsWithoutAnAnswerAreListed(t *testing.T) {
 	layout, err := newLayout(Options{})
 	if err != nil {

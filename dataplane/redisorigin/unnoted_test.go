@@ -10,8 +10,9 @@ import (
 	"github.com/weirhq/weir/shared/servers"
 )
 
-// What a relay cannot be told, as the key of the changes holds something else, is no success: the calls that can be
-// repeated fail, bounded costs stand and are counted as garbage. No count is lost or doubled.
+// If a relay can't be notified of a change, because the key of the changes holds something else, the call is no
+// success: the calls that can be repeated fail, bounded costs stand and are counted as garbage. No count is lost or
+// doubled.
 func TestChangesThatCannotBeNotedAreReported(t *testing.T) {
 	const changesKey = "weir:{origin}:changes"
 	server := servers.RedisForTest(t)
