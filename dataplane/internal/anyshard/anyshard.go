@@ -13,8 +13,8 @@ import (
 type Last struct{ shard atomic.Int32 }
 
 // Call makes a call to the shard that answered last, and to the others one after another while it fails and ctx lives.
-// One that fails is asked last by the next Call, as it may have taken all of ctx's time. The error is that of a shard
-// that does not work rather than store.ErrNoSettings.
+// The next Call tries a failed shard last, because it may have taken all of ctx's time. If none answers, Call prefers
+// the error of a broken shard to store.ErrNoSettings.
 func (l *Last) Call(ctx context.Context, shards int, call func(shard int) error) error {
 	var failed error
 	first := int(l.shard.Load()) % shards

@@ -36,7 +36,7 @@ func TestTheShardThatAnsweredLastIsAskedFirst(t *testing.T) {
 	}
 }
 
-// "One that fails is asked last by the next Call, as it may have taken all of ctx's time."
+// "The next Call tries a failed shard last, because it may have taken all of ctx's time."
 func TestAShardThatHangsIsAskedOnce(t *testing.T) {
 	ctx, cancel := context.WithCancel(t.Context())
 	var last anyshard.Last

@@ -22,7 +22,7 @@ const (
 	Open
 )
 
-// Config says when a breaker opens, and for how long. All fields are set.
+// Config sets when a breaker opens, and for how long. All fields must be set: see WithDefaults.
 type Config struct {
 	FailureRatio  float64       // share of the calls within Interval that must have failed
 	CallsMin      int           // calls within Interval before their ratio means anything
@@ -33,10 +33,9 @@ type Config struct {
 
 const steps = 10 // of Interval
 
-// Breaker guards the calls to one shard. A call that reaches somebody, for at least
-// one of its cells, is a success. It goes by time.Now, whatever Config.Clock says:
-// waiting is on real time, and by its monotonic reading, so a step of the wall clock neither
-// lengthens nor shortens it.
+// Breaker guards the calls to a shard. A call with an answer for at least one of its cells is a success. The breaker
+// uses time.Now, not Config.Clock, because waiting is in real time. It uses the monotonic reading, so a step of the
+// wall clock neither lengthens nor shortens a wait.
 type Breaker struct {
 	calls     *gobreaker.TwoStepCircuitBreaker[struct{}]
 	openUntil atomic.Pointer[time.Time] // of the last time it opened; nil: never
@@ -64,7 +63,7 @@ func New(cfg Config) *Breaker {
 	return b
 }
 
-// Begin asks leave for a call; end must be told what became of it, exactly once.
+// Begin requests permission for a call. If it is granted, call end exactly once with the outcome.
 func (b *Breaker) Begin() (end func(error), ok bool) {
 	if b.off.Load() {
 		return func(error) {}, true
@@ -83,7 +82,7 @@ func (s State) String() string {
 	return "half-open"
 }
 
-// State is the breaker's now.
+// State returns the breaker's present state.
 func (b *Breaker) State() State {
 	if b.off.Load() {
 		return Closed
@@ -94,7 +93,7 @@ func (b *Breaker) State() State {
 // TurnOff lets everything through: for the last send of a node that stops.
 func (b *Breaker) TurnOff() { b.off.Store(true) }
 
-// OpensFor is how long it stays open, 0 if it is not.
+// OpensFor returns how long the breaker stays open, or 0 if it is closed.
 func (b *Breaker) OpensFor() time.Duration {
 	until := b.openUntil.Load()
 	if until == nil || b.State() != Open {

@@ -19,7 +19,8 @@ const (
 	halfOpenMax     = 1_000
 )
 
-// WithDefaults is b with what is left out filled in. Its error names the field of Config.Breaker that is out of bounds.
+// WithDefaults returns b with defaults for fields that are 0. The error names the field of Config.Breaker that is out
+// of bounds.
 func (b Config) WithDefaults() (Config, error) {
 	switch {
 	case !(b.FailureRatio >= 0 && b.FailureRatio <= 1): // NaN too

@@ -5,12 +5,11 @@ import (
 	"time"
 )
 
-// Writes tracks whether a shard accepts writes. Successful reads do not show that: a Redis that is
-// full, read-only or short of replicas answers reads and refuses writes, and then no node's cost
-// reaches other nodes.
+// Writes tracks whether a shard accepts writes. Successful reads do not show that: a Redis that is full, read-only or
+// short of replicas answers reads and refuses writes, and then no node's cost reaches other nodes.
 //
-// A single failure may only be a lost reply. After failuresMin failures in a row the shard counts
-// as refusing writes, until a write succeeds or nobody has tried one for validFor.
+// A single failure may only be a lost reply. After failuresMin failures in a row the shard counts as refusing writes,
+// until a write succeeds or there has been no write for validFor.
 type Writes struct {
 	failures atomic.Int64
 	until    atomic.Int64  // end of validFor after the last failure, in ms of a steady clock

@@ -9,7 +9,7 @@ import (
 
 var errRefused = errors.New("refused")
 
-// One lost reply is no refusal; two failures in a row are, until a write succeeds.
+// A single lost reply is no refusal. Two failures in a row are, until a write succeeds.
 func TestTwoFailuresInARowAreARefusal(t *testing.T) {
 	var refusing atomic.Int64
 	w := NewWrites(&refusing)
@@ -27,7 +27,7 @@ func TestTwoFailuresInARowAreARefusal(t *testing.T) {
 	}
 }
 
-// Where nobody goes on writing a refusal ends by itself, or nothing would ever find out that it is over.
+// If there are no more writes, a refusal ends by itself, because otherwise nothing would ever find out that it is over.
 func TestARefusalEndsWhereNobodyWrites(t *testing.T) {
 	var refusing atomic.Int64
 	w := NewWrites(&refusing)

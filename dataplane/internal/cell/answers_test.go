@@ -8,7 +8,7 @@ import (
 	"github.com/weirhq/weir/dataplane/store"
 )
 
-// A total that holds a claim whose own answer is still on its way tells of nothing that others have accepted.
+// A total that holds a claim whose own answer is still on its way counts the claim once, and no cost of other nodes.
 func TestATotalWithAClaimInItCountsTheClaimOnce(t *testing.T) {
 	e := ledgerEntry() // 20 are at the origin
 	c := ledgerClaim(e, 10, 100)
@@ -26,7 +26,7 @@ func TestATotalWithAClaimInItCountsTheClaimOnce(t *testing.T) {
 	}
 }
 
-// More of other regions' cost leaves this node's credit as it is, and what that has paid for.
+// More cost of other regions leaves this node's credit unchanged, and the cost that the credit has paid for.
 func TestForeignCostLeavesCreditAsItIs(t *testing.T) {
 	slot, m := slotOf(ledgerSeq), new(Counters)
 	e := ledgerEntry()
@@ -43,7 +43,7 @@ func TestForeignCostLeavesCreditAsItIs(t *testing.T) {
 	}
 }
 
-// An answer about the cell before makes the current one no fresher, and neither does an error.
+// An answer about the previous cell does not make the current cell fresher, and neither does an error.
 func TestOnlyTheCurrentCellsAnswerMakesItFresh(t *testing.T) {
 	const later = clock.SteadyStart + 1000
 	e := ledgerEntry()
@@ -67,13 +67,31 @@ func TestARefusedCostIsSentAgain(t *testing.T) {
 	e.counter.add(slotOf(ledgerSeq), 4)
 	sent := loaded(e)
 	refused := &store.Total{Epoch: lostEpoch, Err: errors.New("cannot be written")}
-	if again, _ := e.Ledger().Confirm(m, &sent, refused, clock.SteadyStart); !again || e.Ledger().Unsent() != 4 {
+	if again, _, _ := e.Ledger().Confirm(m, &sent, refused, clock.SteadyStart); !again || e.Ledger().Unsent() != 4 {
 		t.Errorf("to be sent again: %v; %d unsent, want 4", again, e.Ledger().Unsent())
 	}
 	wantRestore(t, "again", loaded(e), lostEpoch, 0, 0, 4)
 }
 
-// Of an untracked key's cost a total names as much as it is more than what was named, and no more.
+// A refused cost whose cell the entry no longer holds can't be sent again: it is gone. A cost that the origin took is
+// not.
+func TestARefusedCostOfACellThatMadeWayIsGone(t *testing.T) {
+	for _, c := range []struct {
+		cells, want int64
+		err         error
+	}{{1, 0, errors.New("cannot be written")}, {2, 4, errors.New("cannot be written")}, {2, 0, nil}} {
+		m := new(Counters)
+		e := answeredEntry(m)
+		e.counter.add(slotOf(ledgerSeq), 4)
+		sent := loaded(e)
+		e.rotate(anyTime, ledgerSeq+c.cells)
+		if _, gone, _ := e.Ledger().Confirm(m, &sent, &store.Total{Err: c.err}, clock.SteadyStart); gone != c.want {
+			t.Errorf("%d cells later, refused by %v: %d are gone, want %d", c.cells, c.err, gone, c.want)
+		}
+	}
+}
+
+// A total that rises names that much of an untracked key's cost, and no more.
 func TestATotalNamesAsMuchOfAnUntrackedKeysCostAsItHolds(t *testing.T) {
 	e := ledgerEntry() // 20 are at the origin
 	e.counter.add(slotOf(ledgerSeq), 3)
@@ -86,8 +104,8 @@ func TestATotalNamesAsMuchOfAnUntrackedKeysCostAsItHolds(t *testing.T) {
 	}
 }
 
-// A key that was refused for the room of others is granted all that is left after a quiet time. Once something of
-// others is heard, claims leave room again.
+// A key that was refused for the room of other nodes is granted all that is left after a quiet time. After other nodes'
+// cost arrives, claims leave room again.
 func TestAKeyLeavesRoomAgainOnceOthersAreHeard(t *testing.T) {
 	const quietMs, nodes = 200, 5
 	e := ledgerEntry() // 20 are at the origin
@@ -101,7 +119,7 @@ func TestAKeyLeavesRoomAgainOnceOthersAreHeard(t *testing.T) {
 		return c, call.AtMost
 	}
 	c, _ := claim(clock.SteadyStart)
-	c.Merge(&Counters{}, &store.Total{Region: 20}, clock.SteadyStart)
+	c.Merge(&Counters{}, &store.Total{Region: 21}, clock.SteadyStart)
 	if c.Way != WayOverShare {
 		t.Fatal(c.Way)
 	}
@@ -110,13 +128,13 @@ func TestAKeyLeavesRoomAgainOnceOthersAreHeard(t *testing.T) {
 		t.Errorf("at most %d after a quiet time, want all", atMost)
 	}
 	c.End(WayBroken)
-	e.Ledger().Absorb(&Counters{}, ledgerSeq, &store.Total{Region: 21}, clock.SteadyStart+quietMs)
+	e.Ledger().Absorb(&Counters{}, ledgerSeq, &store.Total{Region: 22}, clock.SteadyStart+quietMs)
 	if _, atMost = claim(clock.SteadyStart + quietMs); atMost != 100-4*7 {
 		t.Errorf("at most %d, as others are heard; of the 79 that are left each of four others has a share of 7", atMost)
 	}
 }
 
-// The cell before is read once more, once the region's other nodes have had their time to send what they had for it.
+// The previous cell is read once more, after the region's other nodes have had time to send their cost of it.
 func TestAClosedCellIsReadAgainAfterItsGrace(t *testing.T) {
 	const graceMs = 200
 	e := ledgerEntry()
@@ -145,7 +163,8 @@ func TestAnEvictedEntryIsNotReadAgain(t *testing.T) {
 	}
 }
 
-// A cost that is judged by a share of its limit is counted against the limit: that is what others hear of.
+// A cost that is judged by a share of its limit is counted against the whole limit, which is the limit that other nodes
+// receive.
 func TestACostWithinItsShareIsCountedAgainstTheLimit(t *testing.T) {
 	e := bareEntry()
 	v := Verdict{Against: 100}

@@ -5,7 +5,7 @@ import "sync/atomic"
 // DirtyList is a stack of entries whose counts have changed, newest first. An entry is in it once.
 type DirtyList struct{ head atomic.Pointer[Entry] }
 
-// Mark sets flags on an entry, and pushes it if Dirty is one of them and was not set.
+// Mark sets flags on an entry, and pushes the entry if flags include Dirty and Dirty was not set.
 func (d *DirtyList) Mark(e *Entry, flags uint32) {
 	if before := e.flags.Or(flags); flags&Dirty == 0 || before&Dirty != 0 {
 		return
@@ -19,8 +19,8 @@ func (d *DirtyList) Mark(e *Entry, flags uint32) {
 	}
 }
 
-// Take empties the list, and visits what was in it. A count that grows meanwhile is either seen by what reads the entry
-// next, or marks it again: the flag is cleared before any count is read.
+// Take empties the list and visits its entries. A count that grows meanwhile is either seen by the next reader of the
+// entry, or marks it again: the flag is cleared before any count is read.
 func (d *DirtyList) Take(visit func(*Entry)) {
 	for e := d.head.Swap(nil); e != nil; {
 		next := e.Ledger().next

@@ -1,5 +1,5 @@
-// Package cell keeps what a node knows about keys: entries, the table that finds them, and a sketch for keys that have
-// no room in it.
+// Package cell holds a node's state of keys: entries, the table that finds them, and a sketch for keys without room in
+// the table.
 //
 // An entry's words, flags, ledger and lock are read and written here and nowhere else. The
 // limiter and package outbox change an entry by named operations, each of which takes the entry's lock at most once
@@ -10,9 +10,10 @@
 //
 //	Entry       identity, lock, rotation, eviction, and decisions by the counts
 //	counter     the words of its two cells
-//	Ledger      what a fleet needs: sends, answers, credit, restores
-//	Claim       a cost that waits for the origin, and claims, what an entry keeps of those
+//	Ledger      data for a fleet: sends, answers, credit, restores
+//	Claim       a cost that waits for the origin, and claims, the part of an entry about them
 //	NodeShare   decisions within the node's share of a limit
+//	Histories   decisions by a precise window, and when the counts of both cells grew
 //	Reads       reads from the origin: freshness, the read in flight, strictness
 //	Estimates   the estimate mode: judging by estimates, syncs
 //
@@ -29,6 +30,7 @@
 //	restore.go                    cost to send again after the origin has lost its counts
 //	node_share.go charge.go       node shares of a limit; settlements, refunds and charges
 //	estimate.go sync.go           the estimate mode
+//	histories.go                  precise windows
 //	horizon.go set_right.go       a clock that was ahead and is set back
 //	place.go                      entries that were numbered before the origin's clock was known
 //	table.go evict.go group.go    the table, eviction, and the share of a namespace

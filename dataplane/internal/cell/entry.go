@@ -7,11 +7,10 @@ import (
 	"github.com/weirhq/weir/shared/window"
 )
 
-// Entry is all that a node knows about one key: the current cell and the one
-// before it, in two slots (slot = sequence mod 2), so that a decision is one look-up.
-// It is one cache line, and all that most decisions read: of a key that other regions use
-// too, or that was denied, they read what is behind it as well. What only a fleet needs is
-// in books, 56 bytes more, which lie next to that: see Ledger.
+// Entry is a node's whole state of one key: the current cell and the previous cell, in two slots (slot = sequence mod
+// 2), so that a decision is one look-up. It is one cache line, and most decisions read nothing else. For a key that
+// other regions use too, or that was denied, they also read behind. Data that only a fleet needs is in books, another
+// 56 bytes next to behind: see Ledger.
 //
 // Who writes what, and which way it moves:
 //
@@ -28,35 +27,43 @@ type Entry struct {
 	counter     counter
 	flags       atomic.Uint32
 	minLimits   minLimits    // lowest limits that were counted against
-	refreshedAt atomic.Int64 // clock.Steady of the origin's last word on the current cell; 0: never
+	refreshedAt atomic.Int64 // clock.Steady of the origin's last answer about the current cell; 0: never
 	*behind                  // constant
 }
 
-// behind is the part of an entry that most decisions can do without. Apart from the rest,
-// because lines that are read lie twice as close without it: with many keys, a decision costs
-// what the misses of cache and address translation cost.
+// behind is the part of an entry that most decisions don't read. It is separate because then the lines that decisions
+// read lie twice as close together: with many keys, a decision costs as much as its misses in the cache and in address
+// translation.
 type behind struct {
 	// all other regions' cost in the cell, less credit: added to the count when judging; 0 without flagOthers
 	others      [2]atomic.Int64
 	strictUntil atomic.Int64 // clock.Steady; survives the sequence's rollover; 0 without flagStrict
 	names       Names        // constant
-	flight      *Flight      // the read in flight, or the last one if it failed; under mu
+	flight      *Flight      // the read in flight, or the last read if it failed; under mu
 	mu          sync.Mutex   // never held across I/O or a wait for anything but a batch's hold
 }
 
-// behindOfFleet is behind an entry of a node with an origin: one piece of memory without a
-// pointer in between, 112 bytes, which is what the allocator gives.
+// behindOfFleet is behind for an entry of a node with an origin: one piece of memory without a pointer in between, of
+// 112 bytes, a size class of the allocator.
 type behindOfFleet struct {
 	behind // the first field: see Entry.keeps
 	books  books
 }
 
-func newEntry(id *Identity, names Names, sequence int64, fleet bool) *Entry {
+// newEntry makes an entry in a cell. An entry with histories can be judged by a precise window: see Histories.
+func newEntry(id *Identity, names Names, sequence int64, fleet, histories bool) *Entry {
 	e := &Entry{id: *id}
-	if fleet {
+	switch {
+	case fleet && histories:
+		e.behind = &(&behindOfFleetAndPast{}).behind
+		e.flags.Store(flagFleet | flagHistories | flagPrecise)
+	case fleet:
 		e.behind = &(&behindOfFleet{}).behind
 		e.flags.Store(flagFleet)
-	} else {
+	case histories:
+		e.behind = &(&behindAndPast{}).behind
+		e.flags.Store(flagHistories | flagPrecise)
+	default:
 		e.behind = &behind{}
 	}
 	e.names = names
@@ -93,22 +100,24 @@ func (e *Entry) rotateLocked(h *Horizon, sequence int64) (agedOut int64, ok bool
 	} else {
 		agedOut = e.resetLocked(slotOf(sequence-1), liveWord(sequence-1, 0)|sealed)
 	}
+	e.Reads().missLocked()
 	agedOut += e.resetLocked(slotOf(sequence), liveWord(sequence, 0))
 	e.counter.advance(sequence)
 	return agedOut, true
 }
 
 // MoveOn moves the entry on to a cell, if that has begun by nowMs. An entry that was moved back because the clock was
-// set back stays behind until the next request. agedOut is as rotate has it.
+// set back stays behind until the next request. agedOut is as in rotate.
 func (e *Entry) MoveOn(h *Horizon, sequence, nowMs int64) (agedOut int64) {
 	agedOut, _ = e.rotate(h, min(sequence, window.Sequence(nowMs, e.DurationMs())))
 	return agedOut
 }
 
-// resetLocked hands a sealed slot to another cell.
+// resetLocked gives a sealed slot to another cell.
 func (e *Entry) resetLocked(slot int, word uint64) (agedOut int64) {
 	agedOut = e.Ledger().resetLocked(slot)
 	e.others[slot].Store(0)
+	e.Histories().resetLocked(slot)
 	e.flags.And(^uint32(flagsOfSlot << slot))
 	e.minLimits.reset(slot)
 	e.counter.put(slot, word)
@@ -132,8 +141,9 @@ func (e *Entry) addOthers(slot int, n int64) {
 	e.others[slot].Add(n)
 }
 
-// countIn returns the cost of a cell in all regions, as far as this node knows it, less credit; callers take less than
-// nothing for nothing. It reads the word first: a move of cost from the word to the others adds before it takes away.
+// countIn returns the cost of a cell in all regions, as far as this node has received it, less credit. Callers must
+// treat a negative result as 0. It reads the word first: a move of cost from the word to the others adds before it
+// takes away.
 func (e *Entry) countIn(slot int) int64 { return e.counter.count(slot) + e.others[slot].Load() }
 
 // raise moves v up to n, never down.
@@ -149,21 +159,21 @@ func raise(v *atomic.Int64, n int64) bool {
 	}
 }
 
-// Cell is a cell of the key by the name that others know it by.
+// Cell returns a cell of the key, named as other nodes name it.
 func (e *Entry) Cell(sequence int64) window.Cell {
 	return e.names.cell(sequence)
 }
 
-// Names are the fields of the entry's key.
+// Names returns the fields of the entry's key.
 func (e *Entry) Names() *Names { return &e.names }
 
-// Identity is that of the entry's key.
+// Identity returns the identity of the entry's key.
 func (e *Entry) Identity() *Identity { return &e.id }
 
-// DurationMs is the length of the key's window.
+// DurationMs returns the length of the key's window.
 func (e *Entry) DurationMs() int64 { return e.names.durationMs() }
 
-// Expired is true when no decision can depend on the entry's cells any more.
+// Expired reports whether no decision can depend on the entry's cells any more.
 func (e *Entry) Expired(nowMs int64) bool {
 	return expiredAt(e.counter.sequence(), e.names.durationMs(), nowMs)
 }

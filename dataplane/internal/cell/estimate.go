@@ -8,13 +8,13 @@ import (
 	"github.com/weirhq/weir/shared/window"
 )
 
-// TierCounts are how many keys are in each tier, and how they got there.
+// TierCounts counts the keys in each tier, and their moves between tiers.
 type TierCounts struct {
 	Keys  [level.Tiers]atomic.Int64
 	Moves [level.Tiers][level.Tiers]atomic.Int64
 }
 
-// Move counts a key that goes from one tier to another.
+// Move counts a key that moves from a tier to another.
 func (c *TierCounts) Move(from, to level.Tier) {
 	c.Keys[from].Add(-1)
 	c.Keys[to].Add(1)
@@ -24,7 +24,7 @@ func (c *TierCounts) Move(from, to level.Tier) {
 // Flags of an entry in the estimate mode, above all others.
 const (
 	flagEstimate = 1 << 28 // it has a meter
-	flagAsked    = 1 << 29 // it waits for a sync, or is in one
+	flagAsked    = 1 << 29 // it waits for a sync, or is part of a running sync
 	tierShift    = 30      // two bits
 	flagsOfTier  = 3 << tierShift
 )
@@ -41,10 +41,10 @@ func (e *Entry) Estimates() Estimates { return Estimates{e} }
 
 func (es Estimates) tier() level.Tier { return es.e.Flags().Tier() }
 
-// Tier is that of an entry of the estimate mode.
+// Tier returns the tier of an entry of the estimate mode.
 func (f Flags) Tier() level.Tier { return level.Tier(f >> tierShift) }
 
-// MoveTier returns where the key was. One that was evicted stays where it was counted.
+// MoveTier returns the key's tier before the call. An evicted key stays in the tier in which it was counted.
 func (es Estimates) MoveTier(to level.Tier) (from level.Tier) {
 	for {
 		flags := es.e.flags.Load()
@@ -57,14 +57,14 @@ func (es Estimates) MoveTier(to level.Tier) (from level.Tier) {
 	}
 }
 
-// meter is what a key has in the estimate mode on a node with an origin.
+// meter holds a key's data for the estimate mode on a node with an origin.
 type meter struct {
-	reading   atomic.Pointer[reading] // what the origin last told; nil: never
+	reading   atomic.Pointer[reading] // made from the origin's last answer; nil: no answer yet
 	wantSince atomic.Int64            // clock.Steady since when a sync is wanted, 0 for not
-	limit     atomic.Int64            // that the key was judged by when it wanted one
+	limit     atomic.Int64            // by which the key was judged when it wanted a sync
 }
 
-// Want notes that a sync is wanted, and by which limit; first is false if one was already.
+// Want records that a sync is wanted, and the limit. first is false if a sync was wanted already.
 func (es Estimates) Want(limit int64, now clock.Steady) (first bool) {
 	m := es.e.Ledger().meter()
 	if m.wantSince.Load() != 0 || !m.wantSince.CompareAndSwap(0, int64(now)) {
@@ -74,8 +74,8 @@ func (es Estimates) Want(limit int64, now clock.Steady) (first bool) {
 	return true
 }
 
-// Judge is Entry.Judge in the estimate mode: it judges a cost, and counts it if it is
-// allowed or if all that is offered counts, as one atomic step. alive is as Judge has it.
+// Judge is Entry.Judge in the estimate mode: it judges a cost, and counts it if it is allowed or if the rules count all
+// offered cost, as one atomic step. alive is as in Entry.Judge.
 func (es Estimates) Judge(v *Verdict, h *Horizon, tMs, durationMs, limit, cost int64, peek bool,
 	k *Rules) (alive bool) {
 	for {
@@ -127,9 +127,8 @@ func (es Estimates) JudgeHeld(v *Verdict, tMs, durationMs, limit, cost int64, k 
 	es.gauge(v, slot, es.e.counter.word(slot), limit, cost, durationMs, k)
 }
 
-// gauge is the arithmetic of an estimate on the cell whose word was read. A sync that
-// comes in between its reads can make the level too high, by what it brings, for this
-// one decision.
+// gauge computes an estimate for the cell whose word was read. A sync between its reads can make the level too high for
+// this decision, by the cost that the sync adds.
 func (es Estimates) gauge(v *Verdict, slot int, word uint64, limit, cost, durationMs int64, k *Rules) {
 	before := previousSlot(slot)
 	v.Current = max(0, wordCount(word)+es.e.othersIn(slot))
@@ -144,8 +143,8 @@ func (es Estimates) gauge(v *Verdict, slot int, word uint64, limit, cost, durati
 	v.Allowed = v.Unknown && limit > 0 || v.Level.Fits(cost, limit, durationMs, k.Below)
 }
 
-// leak is the leaky level. Without any word from the origin it is all local cost, and
-// says nothing about the region: unknown.
+// leak sets the leaky level. Before the first answer from the origin the level is all local cost, which does not show
+// the region's cost, so unknown is true.
 func (es Estimates) leak(v *Verdict, slot int, limit, durationMs int64, k *Rules) (unknown bool) {
 	m := es.e.Ledger().meter()
 	r := m.reading.Load()
@@ -162,7 +161,7 @@ func (es Estimates) leak(v *Verdict, slot int, limit, durationMs int64, k *Rules
 	return false
 }
 
-// Pending is local cost that no sync has covered, roughly: it takes no lock.
+// Pending returns local cost that no sync has covered, roughly, because it takes no lock.
 func (es Estimates) Pending() int64 {
 	seq := es.e.counter.sequence()
 	slot := slotOf(seq)
@@ -175,27 +174,27 @@ func (es Estimates) Pending() int64 {
 	return pending
 }
 
-// UnsentIn is own cost in a cell that has not been sent, roughly: it takes no lock.
+// UnsentIn returns own cost in a cell that has not been sent, roughly, because it takes no lock.
 func (l Ledger) UnsentIn(sequence int64) int64 {
 	slot := slotOf(sequence)
 	return l.e.counter.count(slot) - l.cells[slot].settled.Load()
 }
 
-// begin gives a new entry what the estimate mode needs.
+// begin gives a new entry the data for the estimate mode.
 func (es Estimates) begin() {
 	es.e.Ledger().beginMeter()
 	es.e.flags.Or(flagEstimate)
 }
 
-// Rules are what a namespace sets for the judgement of estimates. Immutable.
+// Rules are a namespace's settings for the judgement of estimates. Immutable.
 type Rules struct {
 	Leaky    bool  // the level drains by limit/duration between syncs, not by cells
-	Offered  bool  // what was refused is counted too
+	Offered  bool  // refused cost is counted too
 	Below    bool  // the limit must not be reached, instead of not exceeded
-	OutageMs int64 // how long a sync may be wanting before local cost is left out; 0 is one window
+	OutageMs int64 // how long a sync may be wanting before local cost is left out; 0: a window
 }
 
-// OutageOf is outageMs of a window.
+// OutageOf returns OutageMs, or the duration of the window if OutageMs is 0.
 func (k *Rules) OutageOf(durationMs int64) int64 {
 	if k.OutageMs == 0 {
 		return durationMs
@@ -203,7 +202,7 @@ func (k *Rules) OutageOf(durationMs int64) int64 {
 	return k.OutageMs
 }
 
-// Explain is the leaky level of a verdict; leaks is false where the level is that by cells.
+// Explain sets the leaky level of a verdict. leaks is false if the level is computed by cells.
 func (es Estimates) Explain(v *Verdict, limit, durationMs int64, k *Rules) (unknown, leaks bool) {
 	if !k.Leaky || !es.e.Flags().Estimates() {
 		return false, false

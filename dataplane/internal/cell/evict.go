@@ -16,7 +16,7 @@ const (
 	goneShare // its namespace has more than its share: see Table.fairShareLocked
 )
 
-// need is why an entry is asked to go.
+// need is the reason to evict an entry.
 type need uint8
 
 const (
@@ -25,28 +25,25 @@ const (
 	needShare             // the same, and no idle entry was found
 )
 
-// idleExpiry is how long a key whose window is still open is kept without a word of it
-// from the origin, which holds its counts.
+// idleExpiry is how long the table keeps a key whose window is still open, and whose counts the origin holds, without
+// an answer of the origin about it.
 const idleExpiry = 10 * time.Minute
 
-// evict ends the entry's life if it may go: nothing of it is queued, in flight or
-// unsent, and
+// evict ends the entry's life if it may go: no part of it is queued, in flight or unsent, and
 //
 //   - both its cells have expired; or
-//   - the origin holds all of it, it is below half its limit, and nothing was heard of
-//     it for idleExpiry: a caller that comes back has it read anew; or
-//   - room is needed, no second request touched it since the hand last came by, and it
-//     is below half its limit; or
-//   - its key is held back, room is needed, and the same is true; or
+//   - the origin holds all of it, it is below half its limit, and nothing has arrived for it within idleExpiry: the
+//     next request of the key reads it again; or
+//   - room is needed, no second request touched it since the hand last passed, and it is below half its limit; or
+//   - its key is held back, room is needed, and the entry meets the conditions of the previous case; or
 //   - a namespace needs its share.
 //
-// In the last three cases the caller counts it in the overflow, unless the origin holds all of it.
-// Only the last ends an entry with a strict deadline ahead. In the estimate mode, where the
-// origin hears of a key only now and then, it may go with unsent cost that no sync is wanted
-// for: less than its floor.
+// In the last three cases the caller must count the entry in the overflow, unless the origin holds all of it. Only the
+// last case ends an entry whose strict deadline is still ahead. In the estimate mode the origin receives a key's cost
+// only now and then, so the entry may go with unsent cost for which no sync is wanted: less than its floor.
 //
-// So a key at its limit stays until its window ends, or is still known for what it is: no flood
-// of one-shot identifiers can wash a blocked caller clean.
+// So a key at its limit stays until its window ends, or its counts stay in the overflow. For example, a flood of
+// identifiers that are used once can't erase the counts of a blocked caller.
 func (e *Entry) evict(h *Horizon, nowMs int64, now clock.Steady, graceMs int64, why need) eviction {
 	if e.flags.Load()&Dirty != 0 || why != needShare && e.Reads().IsStrict(now) {
 		return stays // without the lock: most entries that stay do so here
@@ -91,10 +88,9 @@ func (e *Entry) evict(h *Horizon, nowMs int64, now clock.Steady, graceMs int64, 
 	return e.endLocked(slot, word, result)
 }
 
-// deniedLocked is true when a cell has counted half its limit or more, or was denied. It goes by
-// the counts, whose limit is noted before they grow: a request that has counted, and not
-// got to what follows, is no less there. A cell in which nothing was accepted here has no limit:
-// what the origin holds of it is read again.
+// deniedLocked reports whether a cell has counted half its limit or more, or was denied. It reads the counts, and a
+// limit is recorded before its count grows, so a request that has counted but not finished is included. A cell in which
+// this node accepted nothing has no limit, because the origin's cost of it can be read again.
 func (e *Entry) deniedLocked(flags uint32) bool {
 	if flags&(flagDenied|flagDenied1) != 0 {
 		return true

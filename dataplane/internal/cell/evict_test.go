@@ -59,7 +59,7 @@ func TestWhatKeepsAnEntry(t *testing.T) {
 		},
 	} {
 		id := h.IdentityOfKey(&key, nil)
-		e := newEntry(&id, h.NamesOf(&key, nil), seq, true)
+		e := newEntry(&id, h.NamesOf(&key, nil), seq, true, false)
 		end := keep(e)
 		if got := e.evict(anyTime, nowMs, now, 0, needRoom); got != stays {
 			t.Errorf("%s: evicted", name)

@@ -6,12 +6,12 @@ import (
 	"github.com/weirhq/weir/shared/window"
 )
 
-// A full table is shared by namespaces. One that holds fewer entries than another takes a place
-// from it, whatever is there: a namespace with all keys at their limits could keep the
-// table for itself otherwise. What such a key has counted is not lost: the origin has it, or
-// else the overflow, and there the key is judged until its window is over.
+// Namespaces share a full table. A namespace with fewer entries than another takes a place from it, whatever entry is
+// there. Otherwise, for example, a namespace with all keys at their limits could keep the table for itself. The counts
+// of such a key are not lost: they are at the origin or in the overflow, by which the key is judged until its window is
+// over.
 
-// groupsMax is how many namespaces are told apart; by chance two share a group, and then a share.
+// groupsMax is the number of groups of namespaces. By chance two namespaces share a group, and then a share.
 const groupsMax = 1 << 12
 
 // group counts for a namespace.
@@ -23,7 +23,7 @@ type group struct {
 // Group stands for the namespace of an entry. By chance, two namespaces have the same group.
 func (e *Entry) Group() uint16 { return e.names.family.Value().group }
 
-// placed is where an entry is in an array.
+// placed is the place of an entry in an array.
 type placed struct {
 	bucket uint64
 	slot   int
@@ -32,8 +32,8 @@ type placed struct {
 
 func (at placed) entry(a *array) *Entry { return a.buckets[at.bucket].slots[at.slot].Load() }
 
-// fairShareLocked evicts an entry of the namespace that has most of those found, if it has more
-// than the one that needs room. One more is not enough: they would push each other out for ever.
+// fairShareLocked evicts an entry of the namespace that has the most entries among found, if it has at least two more
+// than the namespace that needs room. With a difference of 1 they would evict each other's entries for ever.
 func (t *Table) fairShareLocked(p *part, a *array, of *group, found []placed, nowMs int64) bool {
 	var most *group
 	for i := range found {
@@ -78,13 +78,13 @@ func (t *Table) Spill(e *Entry, sequence, cost int64) {
 	raise(&t.groups[f.group].spilledUntil, int64(now)+2*f.DurationMs+t.graceMs)
 }
 
-// SpilledCost is at least what the overflow has of a key's cell.
+// SpilledCost returns at least the cost that the overflow holds of a key's cell.
 func (t *Table) SpilledCost(e *Entry, sequence int64) int64 {
 	return t.overflow.count(&e.id, sequence, e.names.durationMs(), t.now())
 }
 
-// spilled is true for a key that the overflow may have counted: it has no entry until that is
-// over, which would begin empty. An exact key of a node with an origin begins with what that has.
+// spilled reports whether the overflow may have counted the key. Such a key gets no entry until that cost has expired,
+// because the entry would begin empty. An exact key of a node with an origin begins with the origin's counts instead.
 func (t *Table) spilled(of *group, id *Identity, key *window.Key, sequence int64) bool {
 	if t.Fleet && key.Mode == window.Exact {
 		return false
@@ -117,8 +117,8 @@ func (t *Table) noRoom() {
 	t.FullSince.Store(int64(t.now()))
 }
 
-// Largest is the namespace that holds most of a part's entries, and its share of them. Which keys
-// are in a part is chance, so it stands for the table.
+// Largest returns the namespace with the most entries in a part, and its share of them. Keys fall into parts by chance,
+// so the part is a sample of the table.
 func (t *Table) Largest() (workspace, namespace string, share float64) {
 	counts := make(map[[2]string]int)
 	all := 0

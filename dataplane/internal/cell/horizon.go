@@ -18,7 +18,7 @@ import (
 // to a cell only once the clock has shown this cell after the step: because time has passed, or because the clock was
 // set ahead again. A call whose time is beyond the horizon changes nothing, and is decided again by Bound.
 //
-// Callers who bring times of their own may lead the clock, as far as clock.Clock.Near lets them.
+// Callers that pass their own times can lead the clock, by as much as clock.Clock.Near allows.
 //
 // It is immutable, and belongs to a Table.
 type Horizon struct {
@@ -26,7 +26,7 @@ type Horizon struct {
 	given bool // the times are callers' own
 }
 
-// Horizon is that of times that callers bring, with given set, or else of the clock's own.
+// Horizon returns the horizon for times that callers bring, if given is set, or for the clock's own times.
 func (t *Table) Horizon(given bool) *Horizon {
 	if given {
 		return &t.horizons[1]
@@ -37,7 +37,7 @@ func (t *Table) Horizon(given bool) *Horizon {
 // Given reports whether it is the horizon of times that callers bring.
 func (h *Horizon) Given() bool { return h.given }
 
-// leadMs is how far beyond the clock the horizon is.
+// leadMs returns how far the horizon is ahead of the clock.
 func (h *Horizon) leadMs() int64 {
 	if !h.given {
 		return 0
@@ -45,7 +45,7 @@ func (h *Horizon) leadMs() int64 {
 	return h.wall.LeadMs() + aheadMs
 }
 
-// Bound returns a time that was read before, or the clock's time if that one is beyond the horizon now.
+// Bound returns tMs, a time that was read earlier, or the clock's time if tMs is beyond the horizon now.
 func (h *Horizon) Bound(tMs int64) int64 {
 	if nowMs := h.wall.ReadMs(); tMs > nowMs+h.leadMs() {
 		return nowMs
@@ -58,10 +58,10 @@ func (h *Horizon) shows(sequence, durationMs int64) bool {
 	return window.Start(sequence, durationMs) <= h.wall.ReadMs()+h.leadMs()
 }
 
-// bound is the sequence in which the first entry of a key is made that was found by a time from before: that of the
-// clock if the cell is beyond the horizon, or so long over that an entry of the key may just have been evicted as
-// expired. That is asked under the lock under which entries are evicted, so no key comes back empty in a cell in which
-// it has counted.
+// bound returns the sequence in which to make the first entry of a key, found by an earlier time. It is the clock's
+// sequence if the cell is beyond the horizon, or ended so long ago that an entry of the key may just have been evicted
+// as expired. Callers must hold the lock under which entries are evicted, so that no key comes back empty in a cell in
+// which it has counted.
 func (h *Horizon) bound(sequence, durationMs, graceMs int64) int64 {
 	nowMs := h.wall.ReadMs()
 	if window.Start(sequence, durationMs) > nowMs+h.leadMs() || expiredAt(sequence, durationMs, nowMs-graceMs) {

@@ -12,13 +12,11 @@ import (
 	"github.com/weirhq/weir/shared/window"
 )
 
-// Identity stands for a key wherever one is looked up: two keyed 64-bit hashes of its
-// fields, by independent keys. Comparing it instead of four fields saves the cache lines in
-// which the names lie.
+// Identity identifies a key in tables and lists: two keyed 64-bit hashes of its fields, by independent keys. Comparing
+// it instead of four fields saves the cache lines in which the names lie.
 //
-// The keys are drawn at random by each process, so an outsider cannot construct two
-// keys that meet; by chance, among a million keys held at once, two of them do with
-// a probability of 10^-27.
+// Each process draws the hash keys at random, so an outsider can't construct two keys with equal identities. Among a
+// million keys held at once, two are equal by chance with a probability of 10^-27.
 type Identity struct{ a, b uint64 }
 
 // Less orders identities, so that all batches take their keys in the same order.
@@ -26,19 +24,18 @@ func (id *Identity) Less(other *Identity) bool {
 	return id.a < other.a || id.a == other.a && id.b < other.b
 }
 
-// Compare is less as a comparison.
+// Compare orders identities, for example for slices.SortFunc.
 func (id *Identity) Compare(other *Identity) int {
 	return cmp.Or(cmp.Compare(id.a, other.a), cmp.Compare(id.b, other.b))
 }
 
 // Hasher makes identities. Its zero value is not usable.
 //
-// The part of a key that many requests share, workspace, namespace and duration, is
-// hashed once and remembered, with its family; an identifier is hashed by two seeds, without being
-// copied anywhere, and added. Two keys meet only if both sums do.
+// Workspace, namespace and duration are hashed once and cached, with their family, because many requests share them. An
+// identifier is hashed by two seeds, without being copied, and added. Two keys are equal only if both sums are equal.
 //
-// Prefixes have seeds of their own. With the same ones, an identifier that spells the
-// packed prefix of another key would cancel out: anybody could make two keys meet.
+// Prefixes have their own seeds. With the seeds of identifiers, an identifier that spells the packed prefix of another
+// key would cancel out: anybody could make two keys equal.
 type Hasher struct {
 	a, b   maphash.Seed // of identifiers
 	c, d   maphash.Seed // of prefixes
@@ -46,14 +43,14 @@ type Hasher struct {
 	missed atomic.Uint32
 }
 
-// tagged is a duration with the mode of its key in the bits above all durations, so that
-// the two are hashed and compared as one.
+// tagged is a duration with the mode of its key in the bits above all durations, so that both are hashed and compared
+// as a single number.
 type tagged int64
 
 func tag(d time.Duration, mode window.Mode) tagged { return tagged(d) | tagged(mode)<<56 }
 
-// prefix is what is remembered of a workspace, namespace, duration and mode. The names are
-// copies, so no caller's buffer is kept alive.
+// prefix is the cached data of a workspace, namespace, duration and mode. The names are copies, so no caller's buffer
+// is kept alive.
 type prefix struct {
 	workspace, namespace string
 	duration             tagged
@@ -85,8 +82,7 @@ func (h *Hasher) IdentityOf(workspace, namespace, identifier string, d time.Dura
 	return Identity{sum.a ^ a, sum.b ^ b}
 }
 
-// placeOf is a place in recent that costs nothing to find; which one it is matters only
-// for speed.
+// placeOf returns a place in recent that costs nothing to find. The choice affects only speed.
 func placeOf(workspace, namespace string, duration tagged) uint {
 	at := uint(len(workspace))*7 + uint(len(namespace))*5 + uint(workspace[0]) +
 		uint(namespace[len(namespace)-1])*3 + uint(duration>>30)
@@ -102,8 +98,8 @@ func (h *Hasher) IdentityOfKey(k *window.Key, reset *window.Reset) Identity {
 	return id
 }
 
-// Renew makes the identity of a key that was never reset that of the key since a reset:
-// another one for each, with an entry of its own that begins empty.
+// Renew turns the identity of a key that was never reset into the identity of the key since a reset. Each reset has its
+// own identity, and so its own entry that begins empty.
 func (id *Identity) Renew(reset *window.Reset) {
 	n := uint64(reset.AtMs)<<15 | uint64(reset.Generation)
 	id.a ^= n * 0x9e3779b97f4a7c15 // odd: no two resets are the same
@@ -125,8 +121,7 @@ func (h *Hasher) prefix(at uint, workspace, namespace string, duration tagged) I
 
 const prefixHeader = 16 // duration and mode, length of the workspace
 
-// pack writes the fields so that different ones are different bytes: "ab"+"c" is not
-// "a"+"bc".
+// pack writes the fields so that different fields give different bytes. For example, "ab"+"c" differs from "a"+"bc".
 func pack(buf []byte, workspace, namespace string, duration tagged) []byte {
 	binary.LittleEndian.PutUint64(buf, uint64(duration))
 	binary.LittleEndian.PutUint64(buf[8:], uint64(len(workspace)))
@@ -136,12 +131,12 @@ func pack(buf []byte, workspace, namespace string, duration tagged) []byte {
 	return buf[:n]
 }
 
-// Names are a key's fields in the least space. What many keys share is held once for
-// all of them, as long as one is left. An entry outlives the request, so it must not
-// keep alive whatever the caller's strings are slices of.
+// Names are a key's fields in the least space. Keys with the same family share a single copy of it, which lives as long
+// as any of the keys. An entry outlives the request, so it must not keep the caller's strings, or the memory that they
+// are slices of, alive.
 type Names struct {
 	family unique.Handle[Family]
-	packed *byte // the identifier's length, and its bytes: half of what a string would take
+	packed *byte // the identifier's length, and its bytes: half the size of a string
 }
 
 // cloneOf packs a copy of an identifier, of at most window.IdentifierBytesMax bytes.
@@ -152,7 +147,7 @@ func cloneOf(identifier string) *byte {
 	return &b[0]
 }
 
-// Identifier is the key's; it shares the memory of the names.
+// Identifier returns the key's identifier, which shares the memory of the names.
 func (n *Names) Identifier() string {
 	if *n.packed == 0 {
 		return "" // there is no byte to point at
@@ -160,12 +155,12 @@ func (n *Names) Identifier() string {
 	return unsafe.String((*byte)(unsafe.Add(unsafe.Pointer(n.packed), 1)), int(*n.packed))
 }
 
-// Family is what the identifiers of one limit have in common.
+// Family holds the fields that the identifiers of one limit share.
 type Family struct {
 	Workspace, Namespace string
 	DurationMs           int64
 	Mode                 window.Mode
-	Reset                window.Reset // of its one identifier; zero for none
+	Reset                window.Reset // of its only identifier; zero for none
 	group                uint16       // of the namespace, in table.groups
 }
 
@@ -174,7 +169,7 @@ func (h *Hasher) newFamily(workspace, namespace string, duration tagged, reset w
 	return unique.Make(Family{workspace, namespace, d.Milliseconds(), mode, reset, h.groupOf(workspace, namespace)})
 }
 
-// groupOf is where a namespace's entries are counted.
+// groupOf returns the group in which a namespace's entries are counted.
 func (h *Hasher) groupOf(workspace, namespace string) uint16 {
 	return uint16(maphash.Comparable(h.c, [2]string{workspace, namespace}) % groupsMax)
 }
@@ -183,7 +178,7 @@ func (t tagged) split() (time.Duration, window.Mode) {
 	return time.Duration(t & (1<<56 - 1)), window.Mode(t >> 56)
 }
 
-// groupFor is groupOf for a key's namespace, which it mostly remembers.
+// groupFor is groupOf for a key's namespace, mostly from the cache.
 func (h *Hasher) groupFor(k *window.Key) uint16 {
 	if p := h.remembered(k); p != nil {
 		return p.family.Value().group
@@ -191,7 +186,7 @@ func (h *Hasher) groupFor(k *window.Key) uint16 {
 	return h.groupOf(k.Workspace, k.Namespace)
 }
 
-// remembered returns what is remembered of a key's prefix, or nil.
+// remembered returns the cached prefix of a key, or nil.
 func (h *Hasher) remembered(k *window.Key) *prefix {
 	duration := tag(k.Duration, k.Mode)
 	if p := h.recent[placeOf(k.Workspace, k.Namespace, duration)].Load(); p != nil &&
@@ -201,7 +196,7 @@ func (h *Hasher) remembered(k *window.Key) *prefix {
 	return nil
 }
 
-// NamesOf are the names of a key and its reset, nil for none, with copies of its strings.
+// NamesOf returns the names of a key and its reset, nil for none, with copies of its strings.
 func (h *Hasher) NamesOf(k *window.Key, reset *window.Reset) Names {
 	if reset == nil {
 		if p := h.remembered(k); p != nil {
@@ -214,17 +209,17 @@ func (h *Hasher) NamesOf(k *window.Key, reset *window.Reset) Names {
 
 func (n *Names) durationMs() int64 { return n.family.Value().DurationMs }
 
-// Family is what the key has in common with others.
+// Family returns the fields that the key shares with others.
 func (n *Names) Family() Family { return n.family.Value() }
 
-// Key is the names' key, with generation 0; cell has its cells.
+// Key returns the names' key, with generation 0. cell returns its cells.
 func (n *Names) Key() window.Key {
 	f := n.family.Value()
 	return window.Key{Workspace: f.Workspace, Namespace: f.Namespace, Identifier: n.Identifier(),
 		Duration: time.Duration(f.DurationMs) * time.Millisecond, Mode: f.Mode}
 }
 
-// cell is a cell of the key by the name that others know it by.
+// cell returns a cell of the key, named as other nodes name it.
 func (n *Names) cell(sequence int64) window.Cell {
 	c := window.Cell{Key: n.Key(), Sequence: sequence}
 	c.Generation = n.generation(sequence)

@@ -8,14 +8,14 @@ import (
 	"github.com/weirhq/weir/shared/window"
 )
 
-// Verdict is what a decision saw, and what it decided. Counts are in cost.
+// Verdict holds a decision, and the counts that it was based on. Counts are in cost.
 type Verdict struct {
 	Sequence int64
 	AtMs     int64 // the time judged by: the request's, or the start of the current cell if that is later
 	Current  int64 // regional + foreign in the cell, without the cost
-	Previous int64 // the same of the cell before
-	Against  int64 // limit of the request, where a smaller one is judged by; 0: it is that
-	AgedOut  int64 // own cost that was still unsent when its cell made way for this one
+	Previous int64 // the same of the previous cell; by a precise window, without cost that has left the window
+	Against  int64 // limit of the request, if it was judged by a smaller limit; otherwise 0
+	AgedOut  int64 // own cost that was still unsent when its cell made way for this cell
 	Counted  int64 // of the cost: all or nothing of it, unless the counter is full
 
 	Level      level.Level  // that the cost was added to; in the exact mode once it is answered
@@ -27,8 +27,9 @@ type Verdict struct {
 	Refused   bool // the counts would allow it, the outage policy does not
 	Claimed   bool // the origin has counted it
 	OverShare bool // the counts would allow it, the room that other nodes may need does not
-	Leaky     bool // what Level was found by
-	Unknown   bool // nothing is known of the key: it passes
+	Precise   bool // judged by a precise window: Previous counts in full
+	Leaky     bool // Level is a leaky level
+	Unknown   bool // the node has no data about the key: it passes
 }
 
 // Judge decides whether cost fits at tMs and stores the verdict in v. If count is set and the cost
@@ -62,15 +63,22 @@ func (e *Entry) Judge(v *Verdict, h *Horizon, tMs, durationMs, limit, cost int64
 			}
 			continue
 		}
-		v.Current, v.Previous = wordCount(word), e.counter.count(previousSlot(slot))
-		if e.flags.Load()&(flagOthers|flagOthers1) == 0 { // as weigh, without the call
+		flags := e.flags.Load()
+		if flags&(flagOthers|flagOthers1|flagPrecise) == 0 { // as weigh, without the call
+			v.Current, v.Previous = wordCount(word), e.counter.count(previousSlot(slot))
 			v.Allowed = window.Fits(v.Current, v.Previous, cost, limit, start+durationMs-v.AtMs, durationMs)
 		} else {
 			e.weigh(v, slot, word, limit, cost, start+durationMs-v.AtMs, durationMs)
 		}
 		switch {
 		case v.Allowed && count && cost > 0:
-			e.lowerMinLimit(slot, max(limit, v.Against))
+			// As lowerMinLimit, without the call: nearly always there is nothing to lower.
+			if against := max(limit, v.Against); against < e.minLimits.get(slot) {
+				e.minLimits.lower(slot, against)
+			}
+			if flags&flagPrecise != 0 {
+				e.Histories().begin(slot, v, durationMs, max(limit, v.Against))
+			}
 			if e.counter.swap(slot, word, word+uint64(cost)) {
 				return true
 			}
@@ -80,7 +88,7 @@ func (e *Entry) Judge(v *Verdict, h *Horizon, tMs, durationMs, limit, cost int64
 	}
 }
 
-// lowerMinLimit notes the limit of a cost before that is counted.
+// lowerMinLimit records the limit of a cost. It must be called before the cost is counted.
 func (e *Entry) lowerMinLimit(slot int, limit int64) {
 	if limit < e.minLimits.get(slot) {
 		e.minLimits.lower(slot, limit)
@@ -90,12 +98,16 @@ func (e *Entry) lowerMinLimit(slot int, limit int64) {
 // LowerMinLimit is lowerMinLimit by a cell's sequence.
 func (e *Entry) LowerMinLimit(sequence, limit int64) { e.lowerMinLimit(slotOf(sequence), limit) }
 
-// weigh is the arithmetic of a verdict on the cell whose word was read.
+// weigh computes a verdict for the cell whose word was read.
 func (e *Entry) weigh(v *Verdict, slot int, word uint64, limit, cost, uncoveredMs, durationMs int64) {
-	// Of each cell first the word, then the others: a move of cost from one to the
-	// other adds before it takes away, so that none is overlooked.
+	if e.flags.Load()&flagPrecise != 0 {
+		e.Histories().weigh(v, slot, word, limit, cost, uncoveredMs, durationMs)
+		return
+	}
+	// Read the word of each cell first, then the others: a move of cost from the word to the others adds before it takes
+	// away, so that no cost is overlooked.
 	before := previousSlot(slot)
-	v.Current, v.Previous = wordCount(word), e.counter.count(before)
+	v.Precise, v.Current, v.Previous = false, wordCount(word), e.counter.count(before)
 	if e.flags.Load()&(flagOthers|flagOthers1) != 0 {
 		v.Current = max(0, v.Current+e.othersIn(slot))
 		v.Previous = max(0, v.Previous+e.othersIn(before))
@@ -112,20 +124,28 @@ func (e *Entry) awaitTurn(slot int) bool {
 	return e.flags.Load()&flagDead == 0
 }
 
-// carried is what the previous cell still weighs.
+// carried returns the cost that the previous cell still contributes.
 func (v *Verdict) carried(durationMs int64) int64 {
 	if v.Previous == 0 {
 		return 0
 	}
-	return window.Carried(v.Previous, window.Start(v.Sequence+1, durationMs)-v.AtMs, durationMs)
+	return window.Carried(v.Previous, v.UncoveredMs(durationMs), durationMs)
 }
 
-// DenyOverShare denies for as long as other nodes need to be heard.
+// UncoveredMs returns the part of a duration, 0 to all of it, for which Previous counts.
+func (v *Verdict) UncoveredMs(durationMs int64) int64 {
+	if v.Precise {
+		return durationMs
+	}
+	return window.Start(v.Sequence+1, durationMs) - v.AtMs
+}
+
+// DenyOverShare denies for the time in which other nodes' cost has to arrive.
 func (v *Verdict) DenyOverShare(nowMs, forMs int64) {
 	v.Allowed, v.OverShare, v.PassesAtMs = false, true, nowMs+forMs
 }
 
-// Refuse denies what the counts would have allowed.
+// Refuse denies a cost that the counts would have allowed.
 func (v *Verdict) Refuse(nowMs int64, wait time.Duration) {
 	if v.Allowed {
 		v.Allowed, v.Refused, v.PassesAtMs = false, true, nowMs+wait.Milliseconds()

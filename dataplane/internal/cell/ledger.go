@@ -8,7 +8,7 @@ import (
 )
 
 // Ledger is the part of an entry that a fleet needs: cost that was sent to the origin and that it has confirmed, cost
-// of other nodes and regions, credit, and cost to be restored. A node alone keeps none of it.
+// of other nodes and regions, credit, and cost to be restored. A node without an origin keeps none of it.
 //
 // It owns its books. Methods whose names end in Locked are called under Entry.mu; the others take it.
 type Ledger struct {
@@ -19,7 +19,7 @@ type Ledger struct {
 // Ledger returns the part of the entry that a fleet needs.
 func (e *Entry) Ledger() Ledger { return Ledger{e.keeps(), e} }
 
-// keeps returns the books of the entry, nil on a node alone.
+// keeps returns the books of the entry, or nil on a node without an origin.
 func (e *Entry) keeps() *books {
 	if e.flags.Load()&flagFleet == 0 {
 		return nil
@@ -28,35 +28,41 @@ func (e *Entry) keeps() *books {
 	return &(*behindOfFleet)(unsafe.Pointer(e.behind)).books
 }
 
-// books are what a fleet needs beside the counts: the data of a Ledger. Guarded by Entry.mu.
+// books are the data that a fleet needs in addition to the counts: the data of a Ledger. Guarded by Entry.mu.
 type books struct {
 	cells  [2]cellLedger
 	epochs [2]store.Epoch // by slot: of the origin's last answer about the cell; 0: there was none
 	next   *Entry         // dirty list; belongs to the owner of Dirty, then to the collector
-	extra  *ledgerExtra   // nil on nearly every key
+	extra  *ledgerExtra   // nil on nearly every key that has no cost on its way
 }
 
 // cellLedger is the background's part of a cell. With C for the word's count, U for
 // ledgerExtra.unnamed, N for ledgerExtra.netted and K for claims.cost, all nearly always 0:
 //
-//	0 <= settled - U         what the origin has named, or is being told
+//	0 <= settled - U         cost that the origin has named, or that is being sent
 //	settled <= C - N - K     own cost not yet on its way: never negative
-//	0 <= peers <= settled    what is not the other nodes' is this node's own
+//	0 <= peers <= settled    the rest of the count is this node's own cost
 type cellLedger struct {
 	// part of the count that needs no sending: own cost confirmed, on its way or to be restored, and the peers' cost
 	settled atomic.Int64
 	peers   int64 // part of the count that the region's other nodes have accepted
 }
 
-// ledgerExtra is what few keys ever have: those that were refunded after others had been
-// told, or are untracked keys, or are near their limits in a namespace that waits for its share,
-// and those that the origin has lost. By slot. And all of the estimate mode.
+// ledgerExtra is data that only some keys have, few of them outside of the estimate mode:
+//
+//   - keys that were refunded after the cost had been sent,
+//   - untracked keys,
+//   - keys near their limits in a namespace that waits for its share,
+//   - keys that the origin has lost,
+//   - all keys of the estimate mode.
+//
+// Keys with flagWaits have it while their cost is on its way. Arrays are by slot.
 type ledgerExtra struct {
 	unnamed [2]int64 // part of settled that the origin has not named: an untracked key's
-	credit  [2]int64 // refunded here after others had been told; see Reservation
+	credit  [2]int64 // refunded here after the cost had been sent; see Reservation
 	netted  [2]int64 // own cost that credit has paid for: it stays in the word, and is never sent
 	restore [2]restoring
-	carried [2]int64 // the part of others from cells that became future ones when the clock was set back: see SetRight
+	carried [2]int64 // the part of others from cells that a clock set back made future cells: see SetRight
 
 	metered  *meter   // of the estimate mode: constant, and keeps this extra for the entry's life
 	inFlight [2]int64 // own cost that was sent and has no answer yet; of keys with flagWaits, and where first is set
@@ -64,7 +70,7 @@ type ledgerExtra struct {
 	claims   claims
 }
 
-// meter may be asked for without a lock, of entries with flagEstimate.
+// meter can be called without a lock, on entries with flagEstimate.
 func (b *books) meter() *meter { return b.extra.metered }
 
 // beginMeter makes a meter, with an extra in the same piece of memory.
@@ -94,12 +100,15 @@ func (b *books) credit(slot int) int64 {
 // named returns the cost of a cell that the origin has named, or is being sent.
 func (b *books) named(slot int) int64 { return b.cells[slot].settled.Load() - b.unnamed(slot) }
 
+// peersIn returns the cost of the region's other nodes in a cell.
+func (b *books) peersIn(slot int) int64 { return b.cells[slot].peers }
+
 // epoch returns the epoch of the origin's last answer about a cell, 0 if there was none.
 func (b *books) epoch(slot int) store.Epoch { return b.epochs[slot] }
 
-// pay pays for cost from a cell's credit, and returns for how much of it. The cost in the word stays there, and so does
-// what makes up for it in others. Taking both out instead would let a word come back to an earlier value while others
-// has changed, and a decision that was judged before count after.
+// pay pays for cost from a cell's credit, and returns how much it paid. The cost stays in the word, and others keeps
+// the amount that balances it. If both were removed, a word could return to an earlier value while others has changed,
+// and a decision that was judged before would count after.
 func (b *books) pay(slot int, cost int64) (paid int64) {
 	if paid = min(b.credit(slot), cost); paid > 0 {
 		b.extra.credit[slot] -= paid
@@ -138,6 +147,19 @@ func (b *books) claiming(slot int) int64 {
 	return b.extra.claims.of(slot)
 }
 
+// take copies all data from the books of an entry that ends.
+func (b *books) take(was *books) {
+	for slot := range b.cells {
+		b.cells[slot].settled.Store(was.cells[slot].settled.Load())
+		b.cells[slot].peers = was.cells[slot].peers
+	}
+	b.epochs = was.epochs
+	if was.extra != nil {
+		extra := *was.extra
+		b.extra = &extra
+	}
+}
+
 func (b *books) needExtra() *ledgerExtra {
 	if b.extra == nil {
 		b.extra = &ledgerExtra{}
@@ -145,7 +167,7 @@ func (b *books) needExtra() *ledgerExtra {
 	return b.extra
 }
 
-// reset forgets a cell, and extra with the last cell that needed it.
+// reset drops a cell's data, and extra with the last cell that needed it.
 func (b *books) reset(slot int) {
 	b.cells[slot].settled.Store(0)
 	b.cells[slot].peers, b.epochs[slot] = 0, 0
@@ -153,13 +175,19 @@ func (b *books) reset(slot int) {
 		r.unnamed[slot], r.credit[slot], r.netted[slot], r.inFlight[slot] = 0, 0, 0, 0
 		r.restore[slot], r.carried[slot], r.first[slot] = restoring{}, 0, false
 		r.claims.reset(slot)
-		if *r == (ledgerExtra{}) {
-			b.extra = nil
-		}
+		b.freeExtra()
 	}
 }
 
-// resetLocked forgets a cell, and returns its unsent cost.
+// freeExtra frees an extra that holds nothing. A namespace that waits is the default, so nearly every key that is sent
+// has an extra until the answer, and 200 B an identifier leave no room for an extra.
+func (b *books) freeExtra() {
+	if b.extra != nil && *b.extra == (ledgerExtra{}) {
+		b.extra = nil
+	}
+}
+
+// resetLocked drops a cell's data, and returns its unsent cost.
 func (l Ledger) resetLocked(slot int) (unsent int64) {
 	if l.books == nil {
 		return 0
@@ -169,24 +197,24 @@ func (l Ledger) resetLocked(slot int) (unsent int64) {
 	return unsent
 }
 
-// acceptedLocked is what may be told to others.
+// acceptedLocked returns the cost that may be sent to others.
 func (l Ledger) acceptedLocked(slot int) int64 {
 	return l.e.counter.count(slot) - l.netted(slot) - l.claiming(slot)
 }
 
-// unsentLocked is this node's own accepted cost that the origin has not confirmed
-// and that is neither on its way nor to be restored.
+// unsentLocked returns this node's own accepted cost that the origin has not confirmed and that is neither on its way
+// nor to be restored.
 func (l Ledger) unsentLocked(slot int) int64 {
 	return l.acceptedLocked(slot) - l.cells[slot].settled.Load()
 }
 
-// ownLocked is what this node has accepted, sent or not.
+// ownLocked returns the cost that this node has accepted, sent or not.
 func (l Ledger) ownLocked(slot int) int64 {
 	return max(0, l.acceptedLocked(slot)-l.cells[slot].peers)
 }
 
-// unconfirmedLocked is own cost that was accepted and that the origin has not confirmed, on
-// its way or not, and what the origin has lost.
+// unconfirmedLocked returns own accepted cost that the origin has not confirmed, on its way or not, and cost that the
+// origin has lost.
 func (l Ledger) unconfirmedLocked(slot int, word uint64) int64 {
 	unconfirmed := max(0, wordCount(word)-l.netted(slot)-l.claiming(slot)-l.cells[slot].settled.Load()) + l.inFlight(slot)
 	if l.e.flags.Load()&(flagRestore<<slot) != 0 {
@@ -195,7 +223,7 @@ func (l Ledger) unconfirmedLocked(slot int, word uint64) int64 {
 	return unconfirmed
 }
 
-// foreignLocked is what all other regions have reported for the cell.
+// foreignLocked returns the cost that all other regions have reported for the cell.
 func (l Ledger) foreignLocked(slot int) int64 {
 	return l.e.othersIn(slot) + l.credit(slot) + l.netted(slot) - l.carried(slot)
 }
@@ -216,5 +244,6 @@ func (l Ledger) arriveLocked(slot int) {
 	l.e.flags.And(^uint32(flagSending << slot))
 	if l.extra != nil {
 		l.extra.inFlight[slot], l.extra.first[slot] = 0, false
+		l.freeExtra()
 	}
 }

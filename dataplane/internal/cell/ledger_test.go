@@ -11,13 +11,13 @@ import (
 
 const ledgerSeq = int64(1000)
 
-// ledgerEntry is an entry of a fleet's node with a limit of 100 a minute, of which 20 are counted and sent.
+// ledgerEntry returns an entry of a fleet's node with a limit of 100 a minute, of which 20 are counted and sent.
 func ledgerEntry() *Entry {
 	var h Hasher
 	h.Init()
 	key := window.Key{Workspace: "acme", Namespace: "api", Identifier: "k", Duration: time.Minute}
 	id := h.IdentityOfKey(&key, nil)
-	e := newEntry(&id, h.NamesOf(&key, nil), ledgerSeq, true)
+	e := newEntry(&id, h.NamesOf(&key, nil), ledgerSeq, true, false)
 	e.Ledger().cells[slotOf(ledgerSeq)].settled.Add(e.counter.add(slotOf(ledgerSeq), 20))
 	return e
 }
@@ -28,8 +28,8 @@ func ledgerClaim(e *Entry, cost, limit int64) *Claim {
 	return &Claim{Entry: e, Verdict: Verdict{Sequence: ledgerSeq, AtMs: ledgerMs()}, limit: limit, Cost: cost}
 }
 
-// The total that a claim may reach is the limit without what the origin's total does not hold: other
-// regions' cost. Credit and what it has paid for are in the total, and not spent.
+// The total that a claim can reach is the limit less other regions' cost, which the origin's total does not hold.
+// Credit, and the cost that it paid for, are in the total but are not spent.
 func TestAClaimLeavesOutWhatItsTotalDoesNotHold(t *testing.T) {
 	slot := slotOf(ledgerSeq)
 	for name, c := range map[string]struct {
@@ -53,7 +53,7 @@ func TestAClaimLeavesOutWhatItsTotalDoesNotHold(t *testing.T) {
 	}
 }
 
-// Room for the shares of others is of what the totals leave, in which credit counts as spent.
+// The room for other nodes' shares is taken from the rest that the totals leave, in which credit counts as spent.
 func TestCreditTakesNoRoomFromOthers(t *testing.T) {
 	e := ledgerEntry()
 	e.Ledger().GiveBack(ledgerSeq, 20)
@@ -64,44 +64,44 @@ func TestCreditTakesNoRoomFromOthers(t *testing.T) {
 	}
 }
 
-// A claim whose caller left with its cost as credit takes back that credit and no other when it
-// fails; what the credit has paid for is unsent then.
-func TestAFailedClaimTakesBackWhatItLent(t *testing.T) {
-	for spent, want := range map[int64]struct{ credit, unsent int64 }{0: {5, 0}, 5: {0, 0}, 12: {0, 7}, 15: {0, 10}} {
-		slot := slotOf(ledgerSeq)
-		e := ledgerEntry()
-		e.Ledger().GiveBack(ledgerSeq, 5)
-		c := ledgerClaim(e, 10, 100)
-		c.lends = true
-		if _, way := c.Prepare(false, 1, 200, clock.SteadyStart); way != WayClaim || c.Leave() {
-			t.Fatal("it is on its way")
+// A caller that stops waiting for its claim keeps the cost: it is counted once, before the answer and after, and sent
+// if the claim was not added. Cost that the caller gives back meanwhile then becomes credit, or leaves the count.
+func TestACallerKeepsWhatItsClaimHasCounted(t *testing.T) {
+	for name, c := range map[string]struct {
+		added                 bool
+		back                  int64
+		known, unsent, credit int64
+	}{
+		"added":                {true, 0, 30, 0, 0},
+		"added, given back":    {true, 4, 26, 0, 4},
+		"refused":              {false, 0, 30, 10, 0},
+		"refused, given back":  {false, 4, 26, 6, 0},
+		"added, all is back":   {true, 10, 20, 0, 10},
+		"refused, all is back": {false, 10, 20, 0, 0},
+		"added, more is back":  {true, 12, 18, 0, 12},
+	} {
+		e, slot := ledgerEntry(), slotOf(ledgerSeq)
+		claim := ledgerClaim(e, 10, 100)
+		claim.keeps = true
+		if _, way := claim.Prepare(false, 1, 200, clock.SteadyStart); way != WayClaim || claim.Leave() != WayKept {
+			t.Fatalf("%s: way %d", name, way)
 		}
-		e.counter.add(slot, spent) // by the policy
-		e.Ledger().netLocked(slot)
-		c.End(WayBroken)
-		if known := e.countIn(slot); known != 15+spent {
-			t.Errorf("%d spent: %d are known, want the 15 before and these", spent, known)
+		if known := e.countIn(slot); known != 30 || e.Ledger().unsentLocked(slot) != 0 || claim.Verdict.Current != 20 {
+			t.Errorf("%s: %d are known, %d unsent, %+v", name, known, e.Ledger().unsentLocked(slot), claim.Verdict)
 		}
-		if e.Ledger().credit(slot) != want.credit || e.Ledger().unsentLocked(slot) != want.unsent {
-			t.Errorf("%d spent: credit %d, unsent %d; want %+v", spent, e.Ledger().credit(slot), e.Ledger().unsentLocked(slot), want)
+		if given := e.Ledger().GiveBack(ledgerSeq, c.back); given != c.back {
+			t.Errorf("%s: %d given back, want %d", name, given, c.back)
 		}
-	}
-}
-
-// However often callers leave, a cell lends no more than the word has room for.
-func TestWhatACellLendsIsBounded(t *testing.T) {
-	slot := slotOf(ledgerSeq)
-	e := ledgerEntry()
-	for range 40 {
-		c := ledgerClaim(e, window.LimitMax-20, window.LimitMax)
-		c.lends = true
-		if _, way := c.Prepare(false, 1, 200, clock.SteadyStart); way != WayClaim {
-			t.Fatalf("way %d", way)
+		total := store.Total{Region: 20, Epoch: newEpoch, Added: c.added}
+		if c.added {
+			total.Region += 10
 		}
-		c.Leave()
-		c.End(WayBroken)
-		if known := e.countIn(slot); known != 20 || e.Ledger().credit(slot)+e.Ledger().netted(slot) > creditMax {
-			t.Fatalf("%d are known, want 20; credit %d, netted %d", known, e.Ledger().credit(slot), e.Ledger().netted(slot))
+		if _, unsent, gone := claim.Merge(&Counters{}, &total, clock.SteadyStart); unsent != c.unsent || gone != 0 {
+			t.Errorf("%s: unsent %d, gone %d", name, unsent, gone)
+		}
+		known, unsent, credit := e.countIn(slot), e.Ledger().unsentLocked(slot), e.Ledger().credit(slot)
+		if known != c.known || unsent != c.unsent || credit != c.credit || e.Ledger().claiming(slot) != 0 {
+			t.Errorf("%s: %d are known, %d unsent, credit %d, want %+v", name, known, unsent, credit, c)
 		}
 	}
 }
@@ -116,17 +116,38 @@ func TestAClaimOfACellThatIsOverIsJudgedAgain(t *testing.T) {
 	}
 }
 
-// A read of a cell that made way meanwhile says nothing about the one that is current now.
+// A read of a cell that made way meanwhile does not refresh the cell that is current now.
 func TestALateReadMakesNoCellFresh(t *testing.T) {
 	e := ledgerEntry()
 	e.rotate(anyTime, ledgerSeq+1)
-	e.Reads().Hydrate(&Counters{}, ledgerSeq-1, []store.Total{{}, {Region: 20}}, clock.SteadyStart)
+	e.Reads().Hydrate(&Counters{}, nil, ledgerSeq-1, []store.Total{{}, {Region: 20}}, clock.SteadyStart)
 	if got := e.Reads().RefreshedAt(); got != 0 {
 		t.Errorf("heard at %d", got)
 	}
-	e.Reads().Hydrate(&Counters{}, ledgerSeq, []store.Total{{Region: 20}, {}}, clock.SteadyStart)
+	e.Reads().Hydrate(&Counters{}, nil, ledgerSeq, []store.Total{{Region: 20}, {}}, clock.SteadyStart)
 	if got := e.Reads().RefreshedAt(); got != clock.SteadyStart {
 		t.Errorf("heard at %d of the current cell", got)
+	}
+}
+
+// A read that ends after its cells leaves the read of the next cells alone: decisions join that read, and begin no
+// other.
+func TestALateReadEndsNoLaterRead(t *testing.T) {
+	e := ledgerEntry()
+	join := func() *Flight { return e.Reads().Join(clock.SteadyStart, NewFlight) }
+	early := join()
+	e.rotate(anyTime, ledgerSeq+1)
+	late := join()
+	if late == early {
+		t.Fatal("a decision in the next cell waits for the read of the cells before")
+	}
+	e.Reads().Hydrate(&Counters{}, early, ledgerSeq-1, []store.Total{{}, {Region: 20}}, clock.SteadyStart)
+	if got := join(); got != late {
+		t.Error("a decision begins another read of the same cells")
+	}
+	e.Reads().Hydrate(&Counters{}, late, ledgerSeq, []store.Total{{Region: 20}, {}}, clock.SteadyStart)
+	if got := join(); got == late {
+		t.Error("a read that has ended is joined")
 	}
 }
 
@@ -152,7 +173,7 @@ func TestAShareTakesNothingThatTheOriginLacks(t *testing.T) {
 	}
 }
 
-// A request as far back as clocks may be apart still finds what is over by this one.
+// A request as far back as clocks may be apart still finds an entry that is over by this node's clock.
 func TestAnEntryOutlivesItsWindowByTheSkewOfClocks(t *testing.T) {
 	over := window.ExpiresAt(ledgerSeq, time.Minute.Milliseconds())
 	if got := ledgerEntry().evict(anyTime, over+999, clock.SteadyStart, 1000, needNone); got != stays {
@@ -172,7 +193,7 @@ func TestAKeyInTheOverflowHasNoEntryUntilThatIsOver(t *testing.T) {
 	table := NewTable(100, graceMs, wall, false)
 	key := window.Key{Workspace: "acme", Namespace: "api", Identifier: "k", Duration: time.Minute}
 	id := table.IdentityOfKey(&key, nil)
-	e := table.newEntry(&id, &key, nil, ledgerSeq)
+	e := table.newEntry(&id, &key, nil, false, ledgerSeq)
 	of := &table.groups[e.names.family.Value().group]
 	table.Spill(e, ledgerSeq, 7)
 	over := clock.SteadyStart + clock.Steady(2*time.Minute.Milliseconds()+graceMs)
@@ -207,7 +228,7 @@ func TestTheOverflowsGenerations(t *testing.T) {
 	}
 }
 
-// The limit that a claim was counted against is noted: what counts as near it depends on that.
+// The limit that a claim was counted against is recorded, because it decides whether a count is near its limit.
 func TestAClaimNotesItsLimit(t *testing.T) {
 	e := ledgerEntry()
 	c := ledgerClaim(e, 10, 100)
@@ -218,21 +239,27 @@ func TestAClaimNotesItsLimit(t *testing.T) {
 	}
 }
 
-// A claim is refused for the room of others only where its total fits the limit without that.
+// A claim is refused for the room of others only where its total fits the limit without that, and has cost of others.
 func TestARefusedClaimIsOverShareOnlyWhereItWouldFit(t *testing.T) {
-	for total, want := range map[int64]Way{20: WayOverShare, 90: WayOverShare, 91: WayReply} {
-		e := ledgerEntry()
-		c := ledgerClaim(e, 10, 100)
-		c.Prepare(false, 1, 200, clock.SteadyStart)
-		c.Merge(&Counters{}, &store.Total{Region: total}, clock.SteadyStart)
-		if c.Way != want {
-			t.Errorf("total %d: way %d, want %d", total, c.Way, want)
+	for total, want := range map[int64]Way{20: WayReply, 21: WayOverShare, 90: WayOverShare, 91: WayReply} {
+		for _, leaves := range []bool{true, false} {
+			if total == 20 && !leaves {
+				want = WayOverShare // no claim is made again that left no room
+			}
+			e := ledgerEntry()
+			c := ledgerClaim(e, 10, 100)
+			c.spares = leaves
+			c.Prepare(false, 5, 200, clock.SteadyStart)
+			c.Merge(&Counters{}, &store.Total{Region: total}, clock.SteadyStart)
+			if c.Way != want {
+				t.Errorf("total %d, leaves room %v: way %d, want %d", total, leaves, c.Way, want)
+			}
 		}
 	}
 }
 
-// A total that is answered while a claim is on its way may hold the claim's cost. What the origin does not have of a
-// untracked key's cost is not taken to be in it: with the claim's own answer it would seem to be lost.
+// A total that is answered while a claim is on its way may hold the claim's cost. So the total must not confirm an
+// untracked key's cost that the origin lacks: with the claim's own answer that cost would seem to be lost.
 func TestATotalWithAClaimInItConfirmsNothingElse(t *testing.T) {
 	slot := slotOf(ledgerSeq)
 	e := ledgerEntry() // 20 are at the origin
@@ -249,7 +276,7 @@ func TestATotalWithAClaimInItConfirmsNothingElse(t *testing.T) {
 	}
 }
 
-// No claim is decided by a total that lacks what its node has accepted: what is unsent goes first.
+// No claim is decided by a total that lacks cost its node has accepted: unsent cost goes first.
 func TestAClaimWaitsForWhatIsUnsent(t *testing.T) {
 	e := ledgerEntry()
 	e.counter.add(slotOf(ledgerSeq), 1)
@@ -258,7 +285,7 @@ func TestAClaimWaitsForWhatIsUnsent(t *testing.T) {
 	}
 }
 
-// What the cell before carries over is no room for a claim.
+// Cost that carries over from the previous cell leaves no room for a claim.
 func TestAClaimLeavesOutWhatIsCarriedOver(t *testing.T) {
 	e := ledgerEntry()
 	e.addOthers(slotOf(ledgerSeq-1), 30)
@@ -267,8 +294,8 @@ func TestAClaimLeavesOutWhatIsCarriedOver(t *testing.T) {
 	}
 }
 
-// A claim belongs to the epoch that its cell was last answered in. One that was added in an epoch that is lost by the
-// time of its answer is unsent, and restored with the rest.
+// A claim belongs to the epoch that its cell was last answered in. A claim that was added in an epoch that is lost by
+// the time of its answer is restored, and counts once on its node.
 func TestAClaimBelongsToItsCellsEpoch(t *testing.T) {
 	m := new(Counters)
 	e := answeredEntry(m)
@@ -279,12 +306,13 @@ func TestAClaimBelongsToItsCellsEpoch(t *testing.T) {
 	}
 	e.Ledger().Absorb(m, ledgerSeq, &store.Total{Epoch: newEpoch}, clock.SteadyStart)
 	c.Merge(m, &store.Total{Region: 30, Epoch: 0, Added: true}, clock.SteadyStart)
-	if unsent := e.LookAt(ledgerSeq).Unsent; unsent != 10 {
-		t.Errorf("%d are unsent, want the claim's 10", unsent)
+	if is := e.LookAt(ledgerSeq); is.Counted != 30 || is.Unsent != 0 {
+		t.Errorf("%+v, want 30 counted", is)
 	}
+	wantRestore(t, "answered late", loaded(e), newEpoch, 12+10, 20, 0)
 }
 
-// A claim is on its way until its answer, and what it was for a caller who has left is credit.
+// A claim is on its way until its answer arrives, and its cost becomes credit if the caller has left.
 func TestAClaimEndsWithItsAnswer(t *testing.T) {
 	e := ledgerEntry()
 	c := ledgerClaim(e, 10, 100)
@@ -299,30 +327,29 @@ func TestAClaimEndsWithItsAnswer(t *testing.T) {
 	}
 }
 
-// A caller who has left before its claim went claims nothing.
+// A caller that left before its claim was sent claims nothing, and keeps nothing.
 func TestACallerWhoHasLeftClaimsNothing(t *testing.T) {
 	e := ledgerEntry()
 	c := ledgerClaim(e, 10, 100)
+	c.keeps = true
 	c.Leave()
-	if _, way := c.Prepare(false, 1, 200, clock.SteadyStart); way == WayClaim {
-		t.Error("the claim is on its way")
+	if _, way := c.Prepare(false, 1, 200, clock.SteadyStart); way == WayClaim || e.LookAt(ledgerSeq).Credit != 0 {
+		t.Errorf("way %d, %+v", way, e.LookAt(ledgerSeq))
 	}
 }
 
-// What a claim without an answer has lent is accepted cost, and restored with the rest when its epoch is lost. Its
-// answer changes nothing any more.
-func TestWhatALostClaimHasLentIsRestored(t *testing.T) {
+// Cost that the caller of a claim without an answer has kept is accepted cost, and is restored with the rest when its
+// epoch is lost. The claim's answer then changes nothing.
+func TestWhatACallerHasKeptIsRestored(t *testing.T) {
 	for _, added := range []bool{true, false} {
 		m, slot := new(Counters), slotOf(ledgerSeq)
 		e := answeredEntry(m)
 		before := e.Ledger().ownLocked(slot)
 		c := ledgerClaim(e, 10, 1000)
-		c.lends = true
-		if _, way := c.Prepare(false, 1, 200, clock.SteadyStart); way != WayClaim || !c.Lose() {
-			t.Fatalf("way %d", way)
+		c.keeps = true
+		if _, way := c.Prepare(false, 1, 200, clock.SteadyStart); way != WayClaim || c.Lose() != 10 || c.Way != WayKept {
+			t.Fatalf("way %d, then %d", way, c.Way)
 		}
-		e.counter.add(slot, 10) // by the policy
-		e.Ledger().netLocked(slot)
 		e.Ledger().Absorb(m, ledgerSeq, &store.Total{Epoch: newEpoch}, clock.SteadyStart)
 		if got := loaded(e); got.Restore != before+10 || got.Add != 0 {
 			t.Errorf("%+v: want %d restored", got, before+10)
@@ -334,16 +361,16 @@ func TestWhatALostClaimHasLentIsRestored(t *testing.T) {
 	}
 }
 
-// An untracked key is lent nothing: what it accepts without the origin is in the overflow, and a claim that was added
-// after all is credit.
-func TestAnUntrackedKeyIsLentNothing(t *testing.T) {
+// The caller of an untracked key keeps nothing: cost that it accepts without the origin is in the overflow, and a claim
+// that was added after all becomes credit.
+func TestTheCallerOfAnUntrackedKeyKeepsNothing(t *testing.T) {
 	e := ledgerEntry()
 	e.flags.Or(flagUntracked)
 	c := ledgerClaim(e, 10, 100)
-	c.lends = true
+	c.keeps = true
 	c.Prepare(false, 1, 200, clock.SteadyStart)
-	if c.Lose() || e.LookAt(ledgerSeq).Credit != 0 {
-		t.Error("it has credit")
+	if kept := c.Lose(); kept != 0 || c.Way != WayBroken {
+		t.Errorf("kept %d, way %d", kept, c.Way)
 	}
 	c.Merge(&Counters{}, &store.Total{Region: 30, Added: true}, clock.SteadyStart)
 	if l := e.LookAt(ledgerSeq); l.Credit != 10 || c.Way != WayBroken {
@@ -356,3 +383,39 @@ var anyTime = &Horizon{wall: clock.New(nil)}
 
 // then is the horizon at the start of the ledger's cell.
 var then = &Horizon{wall: clock.New(func() time.Time { return time.UnixMilli(ledgerMs()) })}
+
+// Unsent cost past a step lacks a sync, also once its cell has ended. A key that is held back waits for its next
+// request.
+func TestUnsentCostLacksASync(t *testing.T) {
+	e := ledgerEntry() // 20 are at the origin
+	e.Estimates().begin()
+	e.lowerMinLimit(slotOf(ledgerSeq), 100)
+	want := func(when string, want bool) {
+		t.Helper()
+		if got := e.Estimates().LacksSync(0); got != want {
+			t.Errorf("%s: %v", when, got)
+		}
+	}
+	want("all is sent", false)
+	e.counter.add(slotOf(ledgerSeq), 1)
+	want("less than a step is unsent", false)
+	e.counter.add(slotOf(ledgerSeq), 1)
+	want("a step is unsent", true)
+	e.rotate(anyTime, ledgerSeq+1)
+	want("a step is unsent in the previous cell", true)
+	e.flags.Or(flagHeldBack)
+	want("the key is held back", false)
+	e.flags.And(^uint32(flagHeldBack))
+	e.rotate(anyTime, ledgerSeq+2)
+	want("the cell has expired", false)
+}
+
+// The cost in the window at a time counts by the cells of that time, although the entry is still in an earlier cell.
+func TestTheWindowOfALaterCell(t *testing.T) {
+	e := ledgerEntry()
+	for halves, want := range []int64{20, 20, 20, 10, 0, 0, 0} {
+		if got, _ := e.InWindow(ledgerMs() + int64(halves)*30_000); got != want {
+			t.Errorf("%d in the window after %d half minutes, want %d", got, halves, want)
+		}
+	}
+}

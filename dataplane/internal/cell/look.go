@@ -8,8 +8,8 @@ import (
 	"github.com/weirhq/weir/shared/window"
 )
 
-// ActiveShare is the larger of two cells' shares of their limits; 0 when nothing was
-// accepted here. It takes no lock: a rotation in between makes it a little wrong, once.
+// ActiveShare returns the larger of two cells' shares of their limits, or 0 if this node accepted nothing. It takes no
+// lock: a rotation in between makes it a little wrong, once.
 func (e *Entry) ActiveShare(sequence int64) (share float64) {
 	seq := e.counter.sequence()
 	for _, s := range []int64{seq - 1, seq} {
@@ -20,34 +20,40 @@ func (e *Entry) ActiveShare(sequence int64) (share float64) {
 	return share
 }
 
-// HasOthers is true when other regions have counted in a cell.
+// HasOthers reports whether other regions have counted in a cell.
 func (e *Entry) HasOthers() bool { return e.othersIn(0) > 0 || e.othersIn(1) > 0 }
 
-// InWindow is the cost in the sliding window that ends at nowMs, and the region's own part
-// of it. It takes no lock: cost that moves meanwhile may be missed, or seen twice.
+// InWindow returns the cost in the sliding window that ends at nowMs, and the region's own part of it. It takes no
+// lock, so it can miss cost that moves meanwhile, or count it twice.
 func (e *Entry) InWindow(nowMs int64) (count, regional int64) {
 	durationMs := e.names.durationMs()
 	seq := e.counter.sequence()
-	current, previous := slotOf(seq), slotOf(seq-1)
 	elapsed := max(0, nowMs-window.Start(seq, durationMs))
-	sum := func(slot int, uncoveredMs int64) {
+	sum := func(sequence, uncoveredMs int64) {
 		if uncoveredMs <= 0 {
 			return
 		}
+		slot := slotOf(sequence)
 		own := e.counter.count(slot)
 		all := max(0, own+e.othersIn(slot))
+		if e.flags.Load()&flagPrecise != 0 {
+			if uncoveredMs < durationMs {
+				all = e.Histories().counted(sequence, all, e.Histories().of(slot), durationMs-uncoveredMs, durationMs)
+			}
+			uncoveredMs = durationMs
+		}
 		count += window.Carried(all, uncoveredMs, durationMs)
 		regional += window.Carried(min(own, all), uncoveredMs, durationMs)
 	}
-	sum(current, min(durationMs, 2*durationMs-elapsed))
-	sum(previous, durationMs-elapsed)
+	sum(seq, min(durationMs, 2*durationMs-elapsed))
+	sum(seq-1, durationMs-elapsed)
 	if e.counter.sequence() != seq { // others decide about it right now
 		return e.InWindow(nowMs)
 	}
 	return count, regional
 }
 
-// LowestLimit is the lowest limit that was counted against, -1 if none is known.
+// LowestLimit returns the lowest limit that was counted against, or -1 if there is none.
 func (e *Entry) LowestLimit() int64 {
 	if limit := min(e.minLimits.get(0), e.minLimits.get(1)); limit <= window.LimitMax {
 		return limit
@@ -72,13 +78,13 @@ type CellLook struct {
 	Claiming, Unsent  int64
 	Settled, Named    int64
 	Foreign, Credit   int64
-	Carried           int64 // the part of others from cells that became future ones when the clock was set back
+	Carried           int64 // the part of others from cells that a clock set back made future cells
 	Epoch             store.Epoch
 	Sending, Restores bool
 }
 
-// Look reads an entry for a decision in a cell. A clock that has stepped back stands at the start of the entry's
-// current one. A request may count meanwhile: what is read is what was there at some moment of the call.
+// Look reads an entry for a decision in a cell. If the clock has stepped back, it reads the entry's current cell from
+// its start. A request can count meanwhile: each value that Look returns held at some moment of the call.
 func (e *Entry) Look(sequence int64, now clock.Steady) (l Look) {
 	e.mu.Lock()
 	defer e.mu.Unlock()

@@ -7,15 +7,15 @@ import (
 	"github.com/weirhq/weir/dataplane/store"
 )
 
-// Counters are what merges count.
+// Counters are the counters that merges increment.
 type Counters struct {
-	Overshoot atomic.Int64 // cost above the limit that turned up when others' counts were merged
+	Overshoot atomic.Int64 // cost above the limit, found when others' counts were merged
 }
 
-// exceeded takes note of others' cost that was merged into a cell, as far as it lies above
-// the lowest limit that cost was counted against there: the node that accepted it did
-// not know all the rest. The cell before, which weighs on the limit too, is left out, so more may
-// have been accepted than this tells, and not less. Estimates may pass their limits.
+// exceeded records other nodes' cost that was merged into a cell, as far as it exceeds the lowest limit that cost was
+// counted against there: the node that accepted it had not received all of the rest. The previous cell counts towards
+// the limit too but is left out, so the true excess can be higher than the recorded excess, never lower. Estimates may
+// pass their limits.
 func (m *Counters) exceeded(e *Entry, slot int, grown int64) {
 	if e.flags.Load()&flagEstimate != 0 {
 		return
@@ -26,8 +26,8 @@ func (m *Counters) exceeded(e *Entry, slot int, grown int64) {
 	}
 }
 
-// Absorb merges the origin's answer about a cell: every answer comes through here or through
-// an operation that ends what asked for it. It returns the epoch that the origin has lost, 0 for none.
+// Absorb merges the origin's answer about a cell. Every answer must go through Absorb or an operation that ends the
+// call it answers. Absorb returns the epoch that the origin has lost, or 0.
 func (l Ledger) Absorb(m *Counters, sequence int64, total *store.Total, now clock.Steady) (lost store.Epoch) {
 	l.e.mu.Lock()
 	defer l.e.mu.Unlock()
@@ -38,22 +38,22 @@ func (l Ledger) Absorb(m *Counters, sequence int64, total *store.Total, now cloc
 	return lost
 }
 
-// absorbLocked notes the epoch of an answer, and merges the totals.
+// absorbLocked records the epoch of an answer, and merges the totals.
 func (l Ledger) absorbLocked(m *Counters, slot int, total *store.Total) (lost store.Epoch) {
 	lost = l.enterLocked(slot, total.Epoch)
 	l.mergeLocked(m, slot, total)
 	return lost
 }
 
-// mergeLocked merges the region's total and that of all other regions.
+// mergeLocked merges the region's total and the total of all other regions.
 //
-// Whatever is in the region's total beyond what is settled was contributed by the region's
-// other nodes: what is on its way is settled already, whether or not this total holds it.
-// Plain max(count, total) would lose what this node accepted between sending and answer, and
-// at hydration what it accepted before. The foreign total is merged by maximum.
+// The region's total beyond settled was contributed by the region's other nodes. Cost on its way is settled already,
+// whether or not this total holds it. A plain max(count, total) would lose cost that this node accepted between sending
+// and answer, and at hydration the cost that it accepted before. For example, a node sends 5, accepts 2 more, and gets
+// a total of 12: its count is then 14, because other nodes contributed 7. The foreign total is merged by maximum.
 //
-// Whether a total holds claims on their way is unknown. It is taken to: what
-// others have contributed, and what the origin has of unnamed cost, is then found a little later, and not twice.
+// A total may or may not hold claims on their way. mergeLocked assumes that it does. So it finds the cost of other
+// nodes, and the origin's part of unnamed cost, a little later, but never twice.
 func (l Ledger) mergeLocked(m *Counters, slot int, total *store.Total) {
 	if total.Err != nil {
 		return
@@ -76,9 +76,10 @@ func (l Ledger) mergeLocked(m *Counters, slot int, total *store.Total) {
 		l.extra.unnamed[slot] = max(0, c.settled.Load()-without)
 	}
 	l.applyForeignLocked(m, slot, total.Foreign)
+	l.e.Histories().mergeLocked(slot, total.History)
 }
 
-// applyForeignLocked raises what all other regions are known to have counted in a cell.
+// applyForeignLocked raises the cost that all other regions have counted in a cell.
 func (l Ledger) applyForeignLocked(m *Counters, slot int, foreign int64) {
 	foreign = min(foreign, CountMax)
 	before := l.foreignLocked(slot)
@@ -89,7 +90,7 @@ func (l Ledger) applyForeignLocked(m *Counters, slot int, foreign int64) {
 	m.exceeded(l.e, slot, foreign-before)
 }
 
-// ApplyForeign merges what all other regions have counted in a cell, as it is announced.
+// ApplyForeign merges the announced cost of all other regions in a cell.
 func (l Ledger) ApplyForeign(m *Counters, h *Horizon, current, sequence, foreign int64) (agedOut int64) {
 	l.e.mu.Lock()
 	defer l.e.mu.Unlock()

@@ -8,10 +8,10 @@ import (
 	"github.com/weirhq/weir/shared/window"
 )
 
-// minLimits holds, for each slot, the lowest limit that cost was counted against in
-// its cell, which others are told with it: 16 bits each: ten for the leading bits of the limit
-// and six for their place. Limits below 1,024 are exact; larger ones are rounded down, by
-// less than a thousandth, so a count is told a little early, never late.
+// minLimits holds, for each slot, the lowest limit that cost was counted against in its cell, in 16 bits: ten for the
+// leading bits of the limit and six for their place. Nodes send it to the others with the count. Limits below 1,024 are
+// exact. Larger limits are rounded down, by less than 1/512 (for example, 100,000 to 99,968), so a count is sent a
+// little early, never late.
 type minLimits struct{ pair atomic.Uint32 }
 
 const (
@@ -21,16 +21,16 @@ const (
 
 func (l *minLimits) init() { l.pair.Store(noLimit<<16 | noLimit) }
 
-// get returns math.MaxInt64 where nothing was counted.
+// get returns the lowest limit, rounded down, or math.MaxInt64 if nothing was counted.
 func (l *minLimits) get(slot int) int64 {
-	code := l.pair.Load() >> (16 * slot) & noLimit
+	code := l.pair.Load() >> (16 * slot & 31) & noLimit // with the masks, no shift needs a check of its width
 	if code == noLimit {
 		return math.MaxInt64
 	}
-	return int64(code&(1<<mantissaBits-1)) << (code >> mantissaBits)
+	return int64(code&(1<<mantissaBits-1)) << (code >> mantissaBits & 63)
 }
 
-// lowest is get, but 0 where nothing was counted.
+// lowest is get, but returns 0 if nothing was counted.
 func (l *minLimits) lowest(slot int) int64 {
 	if limit := l.get(slot); limit <= window.LimitMax {
 		return limit
@@ -38,7 +38,7 @@ func (l *minLimits) lowest(slot int) int64 {
 	return 0
 }
 
-// most is the highest limit that get may stand for.
+// most returns the highest limit that rounds down to the limit of get.
 func (l *minLimits) most(slot int) int64 {
 	code := l.pair.Load() >> (16 * slot) & noLimit
 	if code == noLimit {

@@ -11,15 +11,15 @@ import (
 // windows, so a flood of identifiers that are used once, with windows of a year, would fill the
 // origin within minutes.
 //
-// A namespace may create perSecond keys per second, with a burst of 30 seconds' worth. All
-// namespaces together may create allParts times as many. A key beyond that is held back: it counts
-// at this node alone, as in an outage, and is tried again whenever it counts something. So a key
-// that is used again reaches the origin once there is room, and a key that is used once costs
-// nothing there. A key that the origin holds, in its current window or the one before, is not new.
+// A namespace may create perSecond keys per second, with a burst of 30 seconds' worth. All namespaces together may
+// create allParts times as many. A key beyond that is held back: it counts at this node alone, as in an outage, and is
+// tried again whenever it counts something. So a key that is used again reaches the origin once there is room, and a
+// key that is used once costs nothing there. A key that the origin holds, in its current window or the window before,
+// is not new.
 //
 // The zero value has no bound. All methods may be called concurrently.
 type NewKeys struct {
-	perSecond int64 // for one namespace on all nodes of the region, in windows of newKeysWindow or longer; 0: no bound
+	perSecond int64 // of one namespace on all nodes of the region, in windows of newKeysWindow or longer; 0: no bound
 
 	mu       sync.Mutex
 	spaces   map[uint16]int64 // by group: when its budget is full again, in ns of the steady clock
@@ -43,7 +43,7 @@ func (n *NewKeys) Bound(perSecond int64) {
 	n.perSecond, n.spaces = perSecond, make(map[uint16]int64)
 }
 
-// take reports whether this node, one of `nodes` in the region, may create a key now.
+// take reports whether this node may create a key now, with `nodes` nodes in the region.
 func (n *NewKeys) take(f *Family, nodes int64, now clock.Steady) bool {
 	if n.perSecond == 0 {
 		return true
@@ -63,7 +63,7 @@ func (n *NewKeys) take(f *Family, nodes int64, now clock.Steady) bool {
 	return true
 }
 
-// HeldBack returns how often a key was held back, and the namespace of the last one.
+// HeldBack returns how often a key was held back, and the namespace of the last such key.
 func (n *NewKeys) HeldBack() (times int64, workspace, namespace string) {
 	n.mu.Lock()
 	defer n.mu.Unlock()

@@ -2,16 +2,18 @@ package cell
 
 import "github.com/weirhq/weir/shared/window"
 
-// Way is how a decision in a namespace that waits is to be made.
+// Way is how to make a decision in a namespace that waits for its share.
 type Way uint8
 
 // Ways of a decision.
 const (
-	WayMade      Way = iota // it is: the verdict stands, and was counted if it allows
-	WayReply                // once the reply to what is unsent is here
+	WayMade      Way = iota // decided: the verdict stands, and an allowed cost was counted
+	WayReply                // after the reply to unsent cost has arrived
+	WayRead                 // once the key was read
 	WayClaim                // at the origin
-	WayOverShare            // denied for now: it leaves too little room for what other nodes may have accepted
+	WayOverShare            // denied for now: it leaves too little room for cost that other nodes may have accepted
 	WayBroken               // by the outage policy: the origin does not answer, or the caller waits no longer
+	WayKept                 // as WayBroken; the claimed cost fits by all counts of this node, and is counted
 )
 
 // NodeShare is the part of an entry by which a node decides within its share of a limit: the part of the remaining
@@ -23,10 +25,10 @@ type NodeShare struct{ e *Entry }
 // NodeShare returns the part of the entry by which a node decides within its share of a limit.
 func (e *Entry) NodeShare() NodeShare { return NodeShare{e} }
 
-// Judge judges, and counts what fits both the limit and the node's share: in one
-// step for all who wait for their share, and against other requests by the word's
-// compare-and-swap.
-func (n NodeShare) Judge(v *Verdict, h *Horizon, tMs, durationMs, limit, cost int64, count bool,
+// Judge judges a cost, and counts it if it fits both the limit and the node's share. It is one step for all requests
+// that wait for their share, and against other requests by the word's compare-and-swap. Without fresh, a cost within
+// the share is not counted either, because the key must be read first.
+func (n NodeShare) Judge(v *Verdict, h *Horizon, tMs, durationMs, limit, cost int64, count, fresh bool,
 	nodes int64) (w Way, alive bool) {
 	for {
 		if !n.e.Judge(v, h, tMs, durationMs, limit, cost, false) {
@@ -36,7 +38,7 @@ func (n NodeShare) Judge(v *Verdict, h *Horizon, tMs, durationMs, limit, cost in
 			return WayMade, true
 		}
 		n.e.mu.Lock()
-		w, done := n.judgeLocked(v, durationMs, limit, cost, nodes)
+		w, done := n.judgeLocked(v, durationMs, limit, cost, fresh, nodes)
 		n.e.mu.Unlock()
 		if done {
 			return w, true
@@ -44,7 +46,7 @@ func (n NodeShare) Judge(v *Verdict, h *Horizon, tMs, durationMs, limit, cost in
 	}
 }
 
-func (n NodeShare) judgeLocked(v *Verdict, durationMs, limit, cost, nodes int64) (w Way, done bool) {
+func (n NodeShare) judgeLocked(v *Verdict, durationMs, limit, cost int64, fresh bool, nodes int64) (w Way, done bool) {
 	slot, ok := n.e.slotLocked(v.Sequence)
 	if !ok || v.Sequence != n.e.counter.sequence() {
 		return WayMade, false
@@ -56,9 +58,12 @@ func (n NodeShare) judgeLocked(v *Verdict, durationMs, limit, cost, nodes int64)
 	}
 	uncovered := window.Start(v.Sequence+1, durationMs) - v.AtMs
 	n.e.weigh(v, slot, word, limit, cost, uncovered, durationMs)
-	w = n.wayLocked(v, slot, word, limit, cost, durationMs, nodes)
+	if w = n.wayLocked(v, slot, word, limit, cost, durationMs, nodes); v.Allowed && w == WayMade && !fresh {
+		return WayRead, true
+	}
 	if v.Allowed && w == WayMade {
 		n.e.lowerMinLimit(slot, limit)
+		n.e.Histories().begin(slot, v, durationMs, limit)
 	}
 	if v.Allowed && w == WayMade && !n.e.counter.swap(slot, word, word+uint64(cost)) {
 		return WayMade, false
@@ -66,14 +71,14 @@ func (n NodeShare) judgeLocked(v *Verdict, durationMs, limit, cost, nodes int64)
 	return w, true
 }
 
-// wayLocked is the way of a cost that was weighed. What this node is committed to, cost on
-// its way in claims included, is one quantity; what its credit covers, the origin has
-// counted already. A cost that fits if claims on their way are refused waits for them.
+// wayLocked returns the way of a cost that was weighed. All cost that this node is committed to, including claims on
+// their way, is treated as a single quantity. The origin has already counted cost that the credit covers. A cost that
+// fits only if claims on their way are refused must wait for them.
 func (n NodeShare) wayLocked(v *Verdict, slot int, word uint64, limit, cost, durationMs, nodes int64) Way {
 	claiming := n.e.Ledger().claiming(slot)
 	if !v.Allowed {
-		uncovered := window.Start(v.Sequence+1, durationMs) - v.AtMs
-		if claiming > 0 && window.Fits(max(0, v.Current-claiming), v.Previous, cost, limit, uncovered, durationMs) {
+		if claiming > 0 && window.Fits(max(0, v.Current-claiming), v.Previous, cost, limit, v.UncoveredMs(durationMs),
+			durationMs) {
 			return WayClaim
 		}
 		return WayMade
@@ -90,15 +95,15 @@ func (n NodeShare) wayLocked(v *Verdict, slot int, word uint64, limit, cost, dur
 	return WayClaim
 }
 
-// Mark notes that the entry is asked about in a namespace that waits for its share.
+// Mark records that a request for the entry came in a namespace that waits for its share.
 func (n NodeShare) Mark() {
 	if n.e.flags.Load()&flagWaits == 0 {
 		n.e.flags.Or(flagWaits)
 	}
 }
 
-// OverHalf is true when own cost that is neither sent nor on its way, or flushed, is more than half of the
-// node's share of what the counts leave of the limit. ahead is cost of a batch before v's on the same key.
+// OverHalf reports whether own cost that is neither sent nor on its way, or flushed, exceeds half of the node's share
+// of the limit's rest. ahead is the cost of a batch's earlier requests on the same key.
 func (n NodeShare) OverHalf(v *Verdict, durationMs, limit, ahead, cost, nodes int64) bool {
 	slot := slotOf(v.Sequence)
 	if n.e.flags.Load()&(flagFlush|flagSending<<slot) != 0 {
@@ -109,8 +114,8 @@ func (n NodeShare) OverHalf(v *Verdict, durationMs, limit, ahead, cost, nodes in
 	return 2*unsent > max(cost, left/(2*nodes))
 }
 
-// WayOfBatch is the way of all that a batch asks of the entry and has not claimed: sum adds up what it asks, by what
-// counts, v, which is current without what the batch has claimed.
+// WayOfBatch returns the way of all cost that a batch wants of the entry and has not claimed. sum adds up this cost, by
+// the counts in v, whose current count leaves out the batch's own claims.
 func (n NodeShare) WayOfBatch(v *Verdict, h *Horizon, tMs, durationMs, limit, nodes int64, untracked bool, own *Claimed,
 	sum func(v *Verdict, uncoveredMs int64) (limit, cost int64)) (Way, int64, int64) {
 	n.Mark()
@@ -127,7 +132,7 @@ func (n NodeShare) WayOfBatch(v *Verdict, h *Horizon, tMs, durationMs, limit, no
 	mine := own.In(v.Sequence)
 	n.e.weigh(v, slot, word, limit, 0, uncovered, durationMs)
 	v.Current = max(0, v.Current-mine)
-	limit, cost := sum(v, uncovered)
+	limit, cost := sum(v, v.UncoveredMs(durationMs))
 	if cost <= mine {
 		return WayMade, limit, cost
 	}
@@ -139,7 +144,7 @@ func (n NodeShare) WayOfBatch(v *Verdict, h *Horizon, tMs, durationMs, limit, no
 	return n.wayLocked(v, slot, word, limit, cost, durationMs, nodes), limit, cost
 }
 
-// untrackedWayLocked is the way of a cost that fits: an untracked key has no share, and credit only by chance.
+// untrackedWayLocked returns the way of a cost that fits. An untracked key has no share, and seldom has credit.
 func (n NodeShare) untrackedWayLocked(slot int, word uint64, cost int64) Way {
 	if n.e.Ledger().credit(slot)-n.e.Ledger().unconfirmedLocked(slot, word) >= cost {
 		return WayMade

@@ -11,28 +11,26 @@ import (
 	"github.com/weirhq/weir/shared/window"
 )
 
-// overflow counts what the table has no room for: cost of keys without an entry, and the counts of
-// entries that were evicted before their windows ended. It is a sketch of fixed size (count-min
-// with conservative update). For each cell it returns at least the cost that was added, and more if
-// other cells share all of its counters. So it may deny keys too early, but never lets a key exceed
-// its limit.
+// overflow counts cost that the table has no room for: cost of keys without an entry, and the counts of entries that
+// were evicted before their windows ended. It is a sketch of fixed size (count-min with conservative update). For each
+// cell it returns at least the cost that was added, and more if other cells share all of its counters. So it may deny
+// keys too early, but never lets a key exceed its limit.
 //
 // A sketch cannot remove a cell. So cells of similar durations share two generations, each for
 // twice the longest of those durations by the steady clock. Cost stays until no decision can depend
 // on it, and is dropped with its generation, whatever the wall clock does.
 //
-// In a flood of new identifiers every decision reads the sketch, and most add to it. So a read takes
-// no lock, and an add takes a lock that only the keys of one stripe share. Counters grow by
-// compare-and-swap and never shrink. A cell's counters are therefore never below the cost that was
-// added to the cell, provided that adds to the same cell come one after the other. The lock of the
-// key's stripe ensures that.
+// In a flood of new identifiers every decision reads the sketch, and most add to it. So a read takes no lock, and an
+// add takes a lock that only the keys of one stripe share. Counters grow by compare-and-swap and never shrink. A cell's
+// counters are therefore never below the cost that was added to the cell, provided that adds to the same cell come in
+// sequence. The lock of the key's stripe ensures that.
 type overflow struct {
 	spans   [len(overflowSpans)]overflowSpan
 	width   int // places in a row, a power of two; constant
 	stripes [overflowStripes]overflowStripe
 }
 
-// overflowSpans are the longest durations of those that share generations.
+// overflowSpans holds the longest duration of each group of durations that shares generations.
 var overflowSpans = [...]time.Duration{time.Minute, time.Hour, 24 * time.Hour, window.DurationMax}
 
 const (
@@ -71,7 +69,7 @@ func (o *overflow) init(capacity int) {
 	o.width = 1 << bits.Len(uint(min(max(capacity, overflowWidthMin), overflowWidthMax)-1))
 }
 
-// spanOf is where cells of a duration are counted. No duration is longer than the last span's.
+// spanOf returns the span in which cells of a duration are counted. No duration is longer than the last span's.
 func (o *overflow) spanOf(durationMs int64) (span *overflowSpan, generationMs int64) {
 	i := 0
 	for i < len(overflowSpans)-1 && durationMs > overflowSpans[i].Milliseconds() {
@@ -94,7 +92,7 @@ func (o *overflow) add(id *Identity, sequence, durationMs, cost int64, now clock
 	}
 }
 
-// count is at least what was added to a cell.
+// count returns at least the cost that was added to a cell.
 func (o *overflow) count(id *Identity, sequence, durationMs int64, now clock.Steady) (count int64) {
 	s, generationMs := o.spanOf(durationMs)
 	start, places := window.Start(sequence, durationMs), o.places(id, sequence)
@@ -121,9 +119,9 @@ func (s *overflowSpan) at(number int64) (newer, older *generation) {
 
 // open returns the generation that cost is added to, and begins it if this is its first cost.
 //
-// A goroutine may still add to the generation that was the newest when it called open. That
-// generation is the older one now, and is counted. If it is dropped meanwhile too, so much time has
-// passed that no decision depends on this cost.
+// A goroutine can still add to the generation that was the newest when it called open. That generation is the older
+// generation now, and is counted. If it is dropped meanwhile too, so much time has passed that no decision depends on
+// this cost.
 func (s *overflowSpan) open(number int64, counts int) *generation {
 	if g := s.generations.Load(); g != nil && number <= g.newest {
 		return g.newer
@@ -160,7 +158,7 @@ func (g *generation) has(startMs int64) bool {
 	return g != nil && g.first.Load() <= startMs && startMs <= g.last.Load()
 }
 
-// places are a cell's, one in each row. An identity is a keyed hash, so an outsider cannot know which
+// places returns a cell's places, one in each row. An identity is a keyed hash, so an outsider can't find out which
 // cells share a place.
 func (o *overflow) places(id *Identity, sequence int64) (places [overflowRows]uint32) {
 	a := (id.a ^ uint64(sequence)*0x9e3779b97f4a7c15) * 0xff51afd7ed558ccd

@@ -13,8 +13,8 @@ import (
 	"github.com/weirhq/weir/shared/window"
 )
 
-// "Of a cell it answers at least what was added", as long as a decision can depend on it, however
-// full it is and however the clock moves on; "and is gone when its generation is used again".
+// The overflow returns at least the cost that was added to a cell as long as a decision can depend on it, however full
+// it is and however the clock moves on. The cost is gone when its generation is used again.
 //
 //weir:unraced
 func TestTheOverflowNeverUnderCounts(t *testing.T) {
@@ -59,7 +59,7 @@ func TestTheOverflowNeverUnderCounts(t *testing.T) {
 
 const epochMs = int64(1_735_000_080_000)
 
-// "A sketch of fixed size", whatever is added: counts stop where merges do.
+// The sketch has a fixed size whatever is added, and counts stop at the same bound as merges.
 func TestTheOverflowIsBounded(t *testing.T) {
 	var o overflow
 	o.init(1 << 30)
@@ -78,7 +78,7 @@ func TestTheOverflowIsBounded(t *testing.T) {
 	}
 }
 
-// plainSketch is a sketch as simple as it gets: one lock would do for it, and no cell is known to be absent.
+// plainSketch is the simplest possible sketch: it would need a single lock, and can't report a cell as absent.
 type plainSketch map[[2]int64][]int64 // by span and number of the generation
 
 func (p plainSketch) least(o *overflow, c *overflowCell, at [2]int64) (count int64) {
@@ -172,7 +172,7 @@ func TestTheOverflowIsBetweenAnExactMapAndAPlainSketch(t *testing.T) {
 	})
 }
 
-// However many goroutines add to one cell at once, and whichever of them begins a generation: none of the cost is lost.
+// However many goroutines add to one cell at once, and whichever of them begins a generation: no cost is lost.
 func TestTheOverflowLosesNoCostThatIsAddedAtOnce(t *testing.T) {
 	const workers, adds = 4, 100
 	id := Identity{1 << 40, 1 << 50}
@@ -201,8 +201,8 @@ func TestTheOverflowLosesNoCostThatIsAddedAtOnce(t *testing.T) {
 	}
 }
 
-// A cell before or after all that were added has no cost, though others have filled every counter: most keys have
-// counted nothing in the window before, and none in the next one.
+// A cell before or after all added cells has no cost, even if other cells have filled every counter: most keys have
+// counted nothing in the window before, and none in the next window.
 func TestACellOutsideOfWhatWasAddedHasNoCost(t *testing.T) {
 	o := overflow{width: 1}
 	id := Identity{1, 2}
@@ -217,8 +217,8 @@ func TestACellOutsideOfWhatWasAddedHasNoCost(t *testing.T) {
 	}
 }
 
-// A decision on a key that the overflow has counted waits for no other one: neither for an add, nor for the start of a
-// generation, nor for a first contact with another key of its part.
+// A decision on a key that the overflow has counted waits for no other goroutine: neither for an add, nor for the start
+// of a generation, nor for a first contact with another key of its part.
 func TestAKeyInTheOverflowIsTurnedAwayWithoutALock(t *testing.T) {
 	table := NewTable(100, 1000, clock.New(nil), false)
 	key := window.Key{Workspace: "acme", Namespace: "api", Identifier: "k", Duration: time.Minute}
@@ -226,7 +226,7 @@ func TestAKeyInTheOverflowIsTurnedAwayWithoutALock(t *testing.T) {
 	if table.TurnsAway(&id, &key, ledgerSeq) {
 		t.Error("a key is turned away of which nothing is in the overflow")
 	}
-	table.Spill(table.newEntry(&id, &key, nil, ledgerSeq), ledgerSeq, 3)
+	table.Spill(table.newEntry(&id, &key, nil, false, ledgerSeq), ledgerSeq, 3)
 	for i := range table.parts {
 		table.parts[i].mu.Lock()
 	}

@@ -9,21 +9,20 @@ import (
 	"github.com/weirhq/weir/shared/window"
 )
 
-// Until a node knows the origin's clock, it numbers cells by its own clock. Meanwhile it sends
-// nothing, because the numbers would mean other cells to other nodes. Once the clock is known,
-// Place moves each entry, with all of its cost that still matters, to the cell that the origin's
-// clock shows. If this node's clock is set back before that, SetRight moves entries likewise: the
-// origin has none of their cost yet.
+// Until a node has the origin's clock, it numbers cells by its own clock. Meanwhile it sends nothing, because the
+// numbers would mean other cells to other nodes. With the origin's clock, Place moves each entry, with all of its cost
+// that still matters, to the cell that this clock shows. If this node's clock is set back before that, SetRight moves
+// entries likewise: the origin has no cost of them yet.
 
-// Place replaces an entry that was numbered before the origin's clock was known and is in another cell than that clock
-// shows. tMs is the time by the origin's clock, and ownMs the same moment by this node's clock. Place returns the new
-// entry, whose cost is unsent, and the cost of cells that have expired. The new entry is nil if e is in the right cell
-// or not in the table.
+// Place replaces an entry that was numbered before the node had the origin's clock, if that clock shows another cell
+// than the entry's. tMs is the time by the origin's clock, and ownMs the same moment by this node's clock. Place
+// returns the new entry, whose cost is unsent, and the cost of cells that have expired. The new entry is nil if e is in
+// the right cell or not in the table.
 //
 // If the two clocks differ by at most aheadMs, Place moves only entries that are ahead of the origin's clock: this
 // node's clock was set back since they were made. The cell of any other entry may come from a caller's own time.
 //
-// An entry that the origin has had an answer or a cost of is numbered by the origin's clock, and stays.
+// An entry that was read from the origin, or whose cost was sent to it, is numbered by the origin's clock, and stays.
 func (t *Table) Place(e *Entry, tMs, ownMs int64) (placed *Entry, expired int64) {
 	if max(tMs-ownMs, ownMs-tMs) <= aheadMs && !t.isAhead(e, tMs) {
 		return nil, 0
@@ -49,8 +48,8 @@ func (l Ledger) exchangedLocked() bool {
 		l.e.flags.Load()&(flagSending|flagSending1) != 0
 }
 
-// moveLocked replaces the entry at a place by one in the cell of tMs, with all of its cost unsent, except for cost of
-// cells that have expired at ownMs. It returns nil if e is dead or in this cell.
+// moveLocked replaces the entry at a place by an entry in the cell of tMs, with all of its cost unsent, except for cost
+// of cells that have expired at ownMs. It returns nil if e is dead or in this cell.
 func (t *Table) moveLocked(place spot, e *Entry, tMs, ownMs int64) (moved *Entry, expired int64) {
 	durationMs := e.names.durationMs()
 	seq, to := e.counter.sequence(), window.Sequence(tMs, durationMs)
@@ -59,7 +58,7 @@ func (t *Table) moveLocked(place spot, e *Entry, tMs, ownMs int64) (moved *Entry
 	}
 	e.counter.seal(slotOf(seq))
 	flags := e.flags.Or(flagDead)
-	moved = newEntry(&e.id, e.names, to, t.Fleet)
+	moved = newEntry(&e.id, e.names, to, t.Fleet, flags&flagHistories != 0)
 	if flags&flagEstimate != 0 {
 		moved.Estimates().begin()
 		t.Tiers.Keys[e.Estimates().tier()].Add(-1)
@@ -79,8 +78,8 @@ func (t *Table) moveLocked(place spot, e *Entry, tMs, ownMs int64) (moved *Entry
 	return moved, expired
 }
 
-// early lists the cost that was put into the overflow before the origin's clock was known, because
-// a sketch can't move cost to another cell.
+// early lists the cost that was put into the overflow before the node had the origin's clock, because a sketch can't
+// move cost to another cell.
 type early struct {
 	mu  sync.Mutex
 	all []earlySpill

@@ -12,7 +12,7 @@ import (
 // RetryPause is how long a key rests after a failed read before it tries again.
 const RetryPause = 300 * time.Millisecond
 
-// Flight is one read in flight, shared by all who wait for its keys.
+// Flight is a read in flight, shared by all requests that wait for its keys.
 type Flight struct {
 	Done      chan struct{} // closed when the answer is merged, or has failed
 	Err       error         // read after done
@@ -23,7 +23,7 @@ type Flight struct {
 func NewFlight() *Flight { return &Flight{Done: make(chan struct{})} }
 
 // Reads is the part of an entry that has to do with reading it from the origin: when the origin last answered about it,
-// the read in flight, and until when decisions ask the origin first.
+// the read in flight, and until when decisions must read the origin first.
 //
 // It owns Entry.refreshedAt, behind.strictUntil and behind.flight.
 type Reads struct{ e *Entry }
@@ -31,7 +31,7 @@ type Reads struct{ e *Entry }
 // Reads returns the part of the entry that has to do with reading it from the origin.
 func (e *Entry) Reads() Reads { return Reads{e} }
 
-// readingLocked is true while a read is in flight, or rested from.
+// readingLocked reports whether a read is in flight, or failed so recently that the key rests.
 func (r Reads) readingLocked(now clock.Steady) bool {
 	if r.e.flight == nil {
 		return false
@@ -40,8 +40,8 @@ func (r Reads) readingLocked(now clock.Steady) bool {
 	return rest == 0 || int64(now) < rest
 }
 
-// joinLocked returns the read in flight; started is false when a new one may begin.
-// nil and started: the key rests.
+// joinLocked returns the read in flight. started is false if a new read can begin. A nil read with started means that
+// the key rests.
 func (r Reads) joinLocked(now clock.Steady) (f *Flight, started bool) {
 	switch {
 	case !r.readingLocked(now):
@@ -52,26 +52,35 @@ func (r Reads) joinLocked(now clock.Steady) (f *Flight, started bool) {
 	return r.e.flight, true
 }
 
-// WantsRefresh is true when a decision should hear from the origin first.
+// missLocked records that the previous cell has ended after it was last read. The next decision can begin a read of its
+// own, because the read in flight is about earlier cells.
+func (r Reads) missLocked() {
+	r.e.flags.Or(flagUnread)
+	if f := r.e.flight; f != nil && f.restUntil.Load() == 0 {
+		r.e.flight = nil
+	}
+}
+
+// WantsRefresh reports whether a decision should read the key from the origin first.
 func (r Reads) WantsRefresh(now clock.Steady, freshForMs int64) bool {
 	return int64(now-r.RefreshedAt()) >= freshForMs || r.IsStrict(now)
 }
 
-// Known is what counts against a limit at nowMs, as far as is known here, without a claim to be of one instant.
-func (e *Entry) Known(nowMs, durationMs int64) int64 {
-	seq := e.counter.sequence()
-	slot := slotOf(seq)
-	known := e.countIn(slot)
-	if before := e.countIn(previousSlot(slot)); before > 0 {
-		start := window.Start(seq, durationMs)
-		if uncovered := durationMs - max(0, nowMs-start); uncovered > 0 {
-			known += window.Carried(before, uncovered, durationMs)
-		}
-	}
-	return known
+// MissEnd reports whether the cell before the cell of nowMs was not read since it ended. Other nodes may have added to
+// it after the last answer about it.
+func (r Reads) MissEnd(nowMs, durationMs int64) bool {
+	return r.e.flags.Load()&flagUnread != 0 || nowMs >= window.Start(r.e.counter.sequence()+1, durationMs)
 }
 
-// Failed is true once the answer has failed.
+// RepliesServe reports whether a reply about the current cell is worth as much to a decision as a read of both cells:
+// the origin has answered about the key, and the previous cell has been read since it ended.
+func (r Reads) RepliesServe(nowMs, durationMs int64) bool {
+	seq := r.e.counter.sequence()
+	return r.RefreshedAt() != 0 && nowMs < window.Start(seq+1, durationMs) &&
+		r.e.flags.Load()&(flagStale<<previousSlot(slotOf(seq))) == 0
+}
+
+// Failed reports whether the read has failed.
 func (f *Flight) Failed() bool {
 	select {
 	case <-f.Done:
@@ -81,7 +90,7 @@ func (f *Flight) Failed() bool {
 	}
 }
 
-// Fail ends a read that got no answer: what is known stays, and its keys rest.
+// Fail ends a read that got no answer: its keys' counts stay, and the keys rest.
 func (f *Flight) Fail(err error, now clock.Steady) {
 	f.Err = err
 	f.restUntil.Store(int64(now) + RetryPause.Milliseconds())
@@ -95,8 +104,8 @@ func (f *Flight) Skip(err error) {
 	close(f.Done)
 }
 
-// Join returns the read in flight, or the one that begin starts, nil while the entry rests. Called by begin, under the
-// entry's lock, nothing may take that again.
+// Join returns the read in flight, or the read that begin starts, or nil while the entry rests. begin runs under the
+// entry's lock, so it must not take the lock again.
 func (r Reads) Join(now clock.Steady, begin func() *Flight) *Flight {
 	r.e.mu.Lock()
 	defer r.e.mu.Unlock()
@@ -110,21 +119,24 @@ func (r Reads) Join(now clock.Steady, begin func() *Flight) *Flight {
 	return f
 }
 
-// Cells are the previous cell and the current one.
+// Cells returns the previous cell and the current cell.
 func (r Reads) Cells() [2]window.Cell {
 	seq := r.e.counter.sequence()
 	return [2]window.Cell{r.e.Cell(seq - 1), r.e.Cell(seq)}
 }
 
-// RefreshedAt is when the origin last spoke about the current cell, by the steady clock; 0: never.
+// RefreshedAt returns when the origin last answered about the current cell, by the steady clock, or 0 for never.
 func (r Reads) RefreshedAt() clock.Steady { return clock.Steady(r.e.refreshedAt.Load()) }
 
-// Hydrate merges the totals of two neighbouring cells and ends the read. It returns the epochs that the origin has
-// lost, 0 for none.
-func (r Reads) Hydrate(m *Counters, sequence int64, totals []store.Total, now clock.Steady) (lost [2]store.Epoch) {
+// Hydrate merges the totals of two neighbouring cells and ends the read f. A read of later cells that has begun
+// meanwhile goes on. It returns the epochs that the origin has lost, 0 for none.
+func (r Reads) Hydrate(m *Counters, f *Flight, sequence int64, totals []store.Total,
+	now clock.Steady) (lost [2]store.Epoch) {
 	r.e.mu.Lock()
 	defer r.e.mu.Unlock()
-	r.e.flight = nil
+	if r.e.flight == f {
+		r.e.flight = nil
+	}
 	for i := range lost {
 		if slot, ok := r.e.slotLocked(sequence + int64(i)); ok {
 			lost[i] = r.e.Ledger().absorbLocked(m, slot, &totals[i])
@@ -132,11 +144,12 @@ func (r Reads) Hydrate(m *Counters, sequence int64, totals []store.Total, now cl
 	}
 	if sequence+1 == r.e.counter.sequence() {
 		r.markRefreshed(now)
+		r.e.flags.And(^uint32(flagUnread))
 	}
 	return lost
 }
 
-// Rest keeps e from asking the origin for a while.
+// Rest stops new reads of the key for a while.
 func (r Reads) Rest(now clock.Steady) {
 	r.e.mu.Lock()
 	defer r.e.mu.Unlock()
@@ -146,7 +159,7 @@ func (r Reads) Rest(now clock.Steady) {
 	}
 }
 
-// RestsFor is how long e tries no new read.
+// RestsFor returns for how long the entry tries no new read.
 func (r Reads) RestsFor(now clock.Steady) time.Duration {
 	r.e.mu.Lock()
 	defer r.e.mu.Unlock()
@@ -156,8 +169,8 @@ func (r Reads) RestsFor(now clock.Steady) time.Duration {
 	return max(0, time.Duration(r.e.flight.restUntil.Load()-int64(now))*time.Millisecond)
 }
 
-// BeStrict makes the key's decisions ask the origin first until then. An
-// earlier moment never replaces a later one.
+// BeStrict makes the key's decisions read the origin first until a moment. An earlier moment never replaces a later
+// moment.
 func (r Reads) BeStrict(until clock.Steady) (entered bool) {
 	if r.e.flags.Load()&flagStrict == 0 {
 		r.e.flags.Or(flagStrict)
@@ -165,19 +178,19 @@ func (r Reads) BeStrict(until clock.Steady) (entered bool) {
 	return raise(&r.e.behind.strictUntil, int64(until))
 }
 
-// IsStrict is true while the key asks the origin before it passes.
+// IsStrict reports whether the key's decisions must read the origin before they pass a request.
 func (r Reads) IsStrict(now clock.Steady) bool {
 	return r.e.flags.Load()&flagStrict != 0 && now < r.strictUntil()
 }
 
-// strictUntil returns until when the key asks the origin first, 0 if it never has.
+// strictUntil returns until when the key's decisions read the origin first, or 0 if they never had to.
 func (r Reads) strictUntil() clock.Steady { return clock.Steady(r.e.behind.strictUntil.Load()) }
 
-// markRefreshed records that the origin has spoken about the current cell.
+// markRefreshed records that the origin has answered about the current cell.
 func (r Reads) markRefreshed(now clock.Steady) { raise(&r.e.refreshedAt, int64(now)) }
 
-// refreshLocked notes that the origin has answered about a cell. Only who was hydrated gets
-// fresher by it: an answer about one cell does not tell of the other.
+// refreshLocked records that the origin has answered about a cell. Only an entry that was hydrated becomes fresher,
+// because an answer about one cell leaves the other cell as it was.
 func (r Reads) refreshLocked(sequence int64, total *store.Total, now clock.Steady) {
 	if total.Err == nil && sequence == r.e.counter.sequence() && r.RefreshedAt() != 0 && !r.e.Flags().Estimates() {
 		r.markRefreshed(now)
@@ -187,7 +200,7 @@ func (r Reads) refreshLocked(sequence int64, total *store.Total, now clock.Stead
 // forgetLocked marks the current cell as never read.
 func (r Reads) forgetLocked() { r.e.refreshedAt.Store(0) }
 
-// inheritLocked takes over what decisions about another entry of the key wait for.
+// inheritLocked takes over the deadlines and the failed read that decisions about another entry of the key wait for.
 func (r Reads) inheritLocked(of Reads) {
 	r.e.behind.strictUntil.Store(int64(of.strictUntil()))
 	if f := of.e.flight; f != nil && f.restUntil.Load() != 0 {

@@ -8,62 +8,59 @@ import (
 	"github.com/weirhq/weir/shared/window"
 )
 
-// Confirm merges the answer to what was sent of a cell, and ends the send. It returns whether the cost is unsent again,
-// and the epoch that the origin has lost, 0 for none.
+// Confirm merges the answer to a cost that was sent, and ends the send. It reports whether the cost is unsent again,
+// and returns the epoch that the origin has lost, or 0. If the origin has refused the cost and the entry no longer
+// holds the cell, the cost can't be sent again, and gone returns it.
 func (l Ledger) Confirm(m *Counters, sent *store.Cost, total *store.Total,
-	now clock.Steady) (failed bool, lost store.Epoch) {
+	now clock.Steady) (failed bool, gone int64, lost store.Epoch) {
 	l.e.mu.Lock()
 	defer l.e.mu.Unlock()
 	slot, ok := l.e.slotLocked(sent.Cell.Sequence)
-	if !ok {
-		return total.Err != nil, 0
+	switch {
+	case !ok && total.Err != nil:
+		return true, sent.Add, 0
+	case !ok:
+		return false, 0, 0
 	}
-	if l.epochs[slot] == 0 { // the cost was the cell's first, and its answer has the cell's first epoch
+	if l.epochs[slot] == 0 { // the cost was the cell's first; enterLocked would keep extra for it
 		l.epochs[slot] = total.Epoch
 	}
 	lost = l.absorbLocked(m, slot, total)
 	l.e.Reads().refreshLocked(sent.Cell.Sequence, total, now)
 	if l.e.flags.Load()&(flagSending<<slot) == 0 {
-		return l.restoresLocked(slot), lost // a new epoch has begun since, and all of it is restored
+		return l.restoresLocked(slot), 0, lost // a new epoch has begun since, and all of it is restored
 	}
 	l.arriveLocked(slot)
 	switch {
 	case total.Err == nil:
 		if sent.Restore > 0 || sent.Known > 0 {
-			l.restoredLocked(slot)
+			l.restoredLocked(slot, sent.Restore)
 		}
-		return l.restoresLocked(slot), lost
+		return l.restoresLocked(slot), 0, lost
 	case errors.Is(total.Err, store.ErrEpoch) && sent.Epoch == 0:
-		l.refusedLocked(slot, sent)
+		l.restoreLocked(slot, sent.Add)
 	default:
 		l.settleLocked(slot, -sent.Add)
 	}
-	return true, lost
-}
-
-func (l Ledger) restoredLocked(slot int) {
-	l.e.flags.And(^uint32(flagRestore << slot))
-	if extra := l.extra; extra != nil { // else it was given up while it was on its way
-		extra.restore[slot] = restoring{}
-	}
+	return true, 0, lost
 }
 
 // Loaded is the result of Load.
 type Loaded struct {
 	Sequence int64         // of the current cell
-	Costs    [2]store.Cost // of the previous cell and the current one
+	Costs    [2]store.Cost // of the previous cell and of the current cell
 	Sends    [2]bool       // which of them are to be sent
 	Expired  int64         // unsent cost that can influence no decision any more, and is given up
 	Stale    bool          // the previous cell should be read once more
 }
 
-// Load takes an entry off the queue, or off those that are flushed, and puts its unsent cost, if any, on the way. With
-// shared set other regions are to hear of it. The previous cell should be read once more, after graceMs, since others
-// may have added to it after the origin last spoke of it here.
+// Load takes an entry off the queue, or off the list of flushed entries, and puts its unsent cost, if any, on its way.
+// With shared set, the cost goes to other regions. The previous cell should be read once more after graceMs, because
+// other nodes may have added to it after the origin's last answer.
 func (l Ledger) Load(h *Horizon, flushing, shared bool, nowMs, graceMs int64) (x Loaded) {
 	l.e.mu.Lock()
 	defer l.e.mu.Unlock()
-	nowMs = h.Bound(nowMs) // or what is unsent of a cell that the clock shows again would be given up
+	nowMs = h.Bound(nowMs) // otherwise unsent cost of a cell that the clock shows again would be given up
 	from := uint32(flagInReplay)
 	if flushing {
 		from = flagFlush
@@ -90,17 +87,17 @@ func (l Ledger) Load(h *Horizon, flushing, shared bool, nowMs, graceMs int64) (x
 	return x
 }
 
-// giveUpLocked has nothing more of a cell sent or restored.
+// giveUpLocked stops sending and restoring a cell.
 func (l Ledger) giveUpLocked(slot int) (unsent int64) {
 	if l.e.flags.Load()&(flagRestore<<slot) != 0 {
-		l.restoredLocked(slot)
+		l.restoredLocked(slot, l.extra.restore[slot].own)
 	}
 	unsent = max(0, l.unsentLocked(slot))
 	l.cells[slot].settled.Add(unsent)
 	return unsent
 }
 
-// loadLocked puts what is unsent of a cell on its way, and what is to be restored.
+// loadLocked puts a cell's unsent cost on its way, and its cost to restore.
 func (l Ledger) loadLocked(sequence int64, shared bool) (c store.Cost, sends bool) {
 	slot := slotOf(sequence)
 	flags := l.e.flags.Load()
@@ -112,7 +109,8 @@ func (l Ledger) loadLocked(sequence int64, shared bool) (c store.Cost, sends boo
 	if unsent == 0 && !restores {
 		return c, false
 	}
-	c = store.Cost{Cell: l.e.Cell(sequence), Epoch: l.epochs[slot], Add: unsent}
+	c = store.Cost{Cell: l.e.Cell(sequence), Epoch: l.epochs[slot], Add: unsent,
+		History: l.e.Histories().sentLocked(slot)}
 	if restores {
 		r := l.extra.restore[slot]
 		c.Restore, c.Known = r.own, r.known
@@ -124,7 +122,7 @@ func (l Ledger) loadLocked(sequence int64, shared bool) (c store.Cost, sends boo
 	return c, true
 }
 
-// Unsent is own accepted cost that is neither confirmed nor on its way, and what is to be restored and is not on its
+// Unsent returns own accepted cost that is neither confirmed nor on its way, and cost to restore that is not on its
 // way.
 func (l Ledger) Unsent() (cost int64) {
 	l.e.mu.Lock()
@@ -138,7 +136,7 @@ func (l Ledger) Unsent() (cost int64) {
 	return cost
 }
 
-// MarkFlush puts an entry among those that are sent at once; first is false if it is there.
+// MarkFlush adds an entry to the list of entries that are sent at once. first is false if the list had it already.
 func (l Ledger) MarkFlush() (first bool) { return l.e.flags.Or(flagFlush)&flagFlush == 0 }
 
 // UnmarkFlush takes it out again.

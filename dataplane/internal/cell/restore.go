@@ -2,13 +2,13 @@ package cell
 
 import "github.com/weirhq/weir/dataplane/store"
 
-// An origin that has lost its counts answers another epoch than before. In the new one a node
-// restores what it has accepted so far, once, and adds what it accepts from then on.
+// An origin that has lost its counts answers with a new epoch. In the new epoch a node restores the cost that it has
+// accepted so far, once, and then adds the cost that it accepts later.
 
-// restoring is what the origin is to be restored to, while flagRestore is set.
+// restoring holds the counts that must be restored at the origin, while flagRestore is set.
 type restoring struct {
-	own   int64 // accepted by this node when it heard of the new epoch
-	known int64 // by the whole region, as far as the origin had told, or was about to be told, in earlier epochs
+	own   int64 // accepted by this node before it received the new epoch
+	known int64 // by the whole region in earlier epochs, as far as the origin had sent or was about to receive
 }
 
 // enterLocked records the epoch of an answer, 0 for no epoch. If the cell had another epoch, enterLocked begins the new
@@ -23,9 +23,9 @@ func (l Ledger) enterLocked(slot int, epoch store.Epoch) (lost store.Epoch) {
 	if was != 0 {
 		l.beginLocked(slot)
 	} else if l.e.flags.Load()&(flagSending<<slot) != 0 {
-		extra := l.needExtra()
+		c, extra := &l.cells[slot], l.needExtra()
 		extra.first[slot] = true
-		extra.inFlight[slot] = max(0, l.named(slot)-l.cells[slot].peers)
+		extra.inFlight[slot] = max(0, c.settled.Load()-c.peers-extra.restore[slot].own)
 	}
 	return was
 }
@@ -55,19 +55,31 @@ func (l Ledger) beginLocked(slot int) {
 	}
 }
 
-// refusedLocked restores a cell's first cost, which was sent before the node knew an epoch of the cell, and which the
-// origin refused because of an earlier epoch: other nodes may have had it in their answers. It restores nothing else,
-// because the origin may already have the rest in the new epoch, and would count it twice.
-func (l Ledger) refusedLocked(slot int, sent *store.Cost) {
-	if sent.Add <= 0 || l.e.flags.Load()&flagUntracked != 0 {
+// restoreLocked restores settled cost that the new epoch does not have, and that other nodes may have had in their
+// answers: a cell's first cost that the origin refused because of an earlier epoch, or a claim that it added in an
+// epoch that is lost by the time of the answer. It restores nothing else, because the origin may already have the rest
+// in the new epoch, and would count it twice.
+func (l Ledger) restoreLocked(slot int, cost int64) {
+	if cost <= 0 || l.e.flags.Load()&flagUntracked != 0 {
 		return
 	}
-	l.needExtra().restore[slot].own += sent.Add
+	l.needExtra().restore[slot].own += cost
 	l.e.flags.Or(flagRestore << slot)
 }
 
-// Renew begins a new epoch of the cells that are still in the lost one, unless the origin is heard of them first. true
-// means that the entry has something to restore that is not on its way.
+// restoredLocked ends the restore that was sent. Cost that came to it while it was on its way is still restored.
+func (l Ledger) restoredLocked(slot int, sent int64) {
+	if l.extra != nil { // else it was given up while it was on its way
+		own := l.extra.restore[slot].own - sent
+		if l.extra.restore[slot] = (restoring{own: max(0, own)}); own > 0 {
+			return
+		}
+	}
+	l.e.flags.And(^uint32(flagRestore << slot))
+}
+
+// Renew begins a new epoch of the cells that are still in the lost epoch, unless an answer of the origin does so first.
+// It reports whether the entry has something to restore that is not on its way.
 func (l Ledger) Renew(lost, epoch store.Epoch) (restores bool) {
 	l.e.mu.Lock()
 	defer l.e.mu.Unlock()
@@ -83,10 +95,10 @@ func (l Ledger) Renew(lost, epoch store.Epoch) (restores bool) {
 	return l.restoresLocked(0) || l.restoresLocked(1)
 }
 
-// restoresLocked is true while a cell has something to restore that is not on its way.
+// restoresLocked reports whether a cell has something to restore that is not on its way.
 func (l Ledger) restoresLocked(slot int) bool {
 	return l.e.flags.Load()>>slot&(flagRestore|flagSending) == flagRestore
 }
 
-// Restores is true while the origin has to be told again what it has lost.
+// Restores reports whether lost cost must be sent to the origin again.
 func (f Flags) Restores() bool { return f&(flagRestore|flagRestore1) != 0 }

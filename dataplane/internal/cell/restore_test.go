@@ -12,7 +12,7 @@ const (
 	newEpoch  store.Epoch = 8
 )
 
-// answeredEntry is an entry that the origin has answered in an epoch: of its 20, 12 are this node's.
+// answeredEntry returns an entry that the origin has answered in an epoch: of its 20, 12 are this node's.
 func answeredEntry(m *Counters) *Entry {
 	e := bareEntry()
 	e.counter.add(slotOf(ledgerSeq), 12)
@@ -21,7 +21,7 @@ func answeredEntry(m *Counters) *Entry {
 	return e
 }
 
-// bareEntry has counted nothing.
+// bareEntry returns an entry that has counted nothing.
 func bareEntry() *Entry {
 	e := ledgerEntry()
 	slot := slotOf(ledgerSeq)
@@ -30,7 +30,7 @@ func bareEntry() *Entry {
 	return e
 }
 
-// loaded is what goes to the origin of the current cell; the zero value if nothing does.
+// loaded returns the cost of the current cell that goes to the origin; the zero value if there is none.
 func loaded(e *Entry) store.Cost {
 	return e.Ledger().Load(anyTime, false, true, ledgerMs(), 200).Costs[1]
 }
@@ -42,8 +42,8 @@ func wantRestore(t *testing.T, what string, c store.Cost, epoch store.Epoch, res
 	}
 }
 
-// With a new epoch a node restores all that it has accepted, once: what the origin had confirmed, what
-// was on its way and what was unsent. What it accepts from then on is added.
+// In a new epoch a node restores all cost that it has accepted, once: confirmed cost, cost on its way and unsent cost.
+// Cost that it accepts later is added.
 func TestANewEpochRestoresWhatWasAccepted(t *testing.T) {
 	slot := slotOf(ledgerSeq)
 	for name, c := range map[string]struct {
@@ -73,15 +73,39 @@ func TestANewEpochRestoresWhatWasAccepted(t *testing.T) {
 	}
 }
 
-// A cost that was sent without an epoch, and is refused as of an earlier one, becomes what is restored:
-// others may have been answered with it.
+// Cost that only other nodes had accepted is restored, too, and once: they may have died.
+func TestANewEpochRestoresWhatOthersHadAccepted(t *testing.T) {
+	m, e := new(Counters), bareEntry()
+	e.Ledger().Absorb(m, ledgerSeq, &store.Total{Region: 20, Epoch: lostEpoch}, clock.SteadyStart)
+	e.Ledger().Absorb(m, ledgerSeq, &store.Total{Epoch: newEpoch}, clock.SteadyStart)
+	sent := loaded(e)
+	wantRestore(t, "others", sent, newEpoch, 0, 20, 0)
+	e.Ledger().Confirm(m, &sent, &store.Total{Region: 20, Epoch: newEpoch}, clock.SteadyStart)
+	if again := loaded(e); again != (store.Cost{}) {
+		t.Errorf("once more %+v", again)
+	}
+}
+
+// Nearly every key's first cost is answered with the key's first epoch. Such a key must not allocate ledgerExtra.
+func TestAFirstAnswerNeedsNoMemory(t *testing.T) {
+	m, e := new(Counters), bareEntry()
+	e.counter.add(slotOf(ledgerSeq), 4)
+	sent := loaded(e)
+	e.Ledger().Confirm(m, &sent, &store.Total{Region: 4, Epoch: newEpoch}, clock.SteadyStart)
+	if e.Ledger().extra != nil {
+		t.Errorf("%+v", e.Ledger().extra)
+	}
+}
+
+// A cost that was sent without an epoch, and is refused because it belongs to an earlier epoch, becomes cost to
+// restore: other nodes may have received it in answers.
 func TestARefusedFirstCostIsRestored(t *testing.T) {
 	m := new(Counters)
 	e := bareEntry()
 	e.counter.add(slotOf(ledgerSeq), 4)
 	sent := loaded(e)
 	wantRestore(t, "the first", sent, 0, 0, 0, 4)
-	if back, _ := e.Ledger().Confirm(m, &sent, &store.Total{Epoch: newEpoch, Err: store.ErrEpoch}, clock.SteadyStart); !back {
+	if back, _, _ := e.Ledger().Confirm(m, &sent, &store.Total{Epoch: newEpoch, Err: store.ErrEpoch}, clock.SteadyStart); !back {
 		t.Error("nothing is to be sent again")
 	}
 	again := loaded(e)
@@ -102,7 +126,7 @@ func TestARefusedFirstCostRestoresNothingThatTheNewEpochHas(t *testing.T) {
 	e.Ledger().Absorb(m, ledgerSeq, &store.Total{Region: 567, Epoch: newEpoch}, clock.SteadyStart)
 	c.Merge(m, &store.Total{Region: 577, Epoch: newEpoch, Added: true}, clock.SteadyStart)
 	e.counter.add(slot, 3)
-	if back, _ := e.Ledger().Confirm(m, &sent, &store.Total{Epoch: newEpoch, Err: store.ErrEpoch}, clock.SteadyStart); !back {
+	if back, _, _ := e.Ledger().Confirm(m, &sent, &store.Total{Epoch: newEpoch, Err: store.ErrEpoch}, clock.SteadyStart); !back {
 		t.Error("nothing is to be sent again")
 	}
 	again := loaded(e)
@@ -113,7 +137,7 @@ func TestARefusedFirstCostRestoresNothingThatTheNewEpochHas(t *testing.T) {
 	}
 }
 
-// preparedClaim is a claim of 10 that is on its way.
+// preparedClaim returns a claim of 10 that is on its way.
 func preparedClaim(t *testing.T, e *Entry) *Claim {
 	t.Helper()
 	c := ledgerClaim(e, 10, 1000)
@@ -165,6 +189,18 @@ func TestAFirstCostBelongsToTheEpochOfItsAnswer(t *testing.T) {
 	}
 }
 
+// Cost that other nodes have accepted is no part of a first cost on its way: it is restored.
+func TestAFirstCostLeavesOutWhatOthersHaveAccepted(t *testing.T) {
+	m, e := new(Counters), bareEntry()
+	e.Ledger().Absorb(m, ledgerSeq, &store.Total{Region: 9}, clock.SteadyStart) // of an epoch that is lost
+	e.counter.add(slotOf(ledgerSeq), 4)
+	sent := loaded(e)
+	e.Ledger().Absorb(m, ledgerSeq, &store.Total{Epoch: lostEpoch}, clock.SteadyStart)
+	e.Ledger().Absorb(m, ledgerSeq, &store.Total{Epoch: newEpoch}, clock.SteadyStart)
+	e.Ledger().Confirm(m, &sent, &store.Total{Epoch: newEpoch, Err: store.ErrEpoch}, clock.SteadyStart)
+	wantRestore(t, "refused", loaded(e), newEpoch, 4, 9, 0)
+}
+
 // So does a claim, whether or not its caller has left.
 func TestAClaimWithoutAnEpochBelongsToThatOfItsAnswer(t *testing.T) {
 	for name, others := range map[string][]store.Epoch{
@@ -173,7 +209,7 @@ func TestAClaimWithoutAnEpochBelongsToThatOfItsAnswer(t *testing.T) {
 		for _, left := range []bool{false, true} {
 			m, e := new(Counters), bareEntry()
 			c := preparedClaim(t, e)
-			if c.lends = true; left {
+			if c.keeps = true; left {
 				c.Lose()
 			}
 			for _, epoch := range others {
@@ -190,7 +226,7 @@ func TestAClaimWithoutAnEpochBelongsToThatOfItsAnswer(t *testing.T) {
 	}
 }
 
-// The refused first cost of a claim that is on its way leaves the claim there: it is of the new epoch.
+// If a first cost is refused while a claim is on its way, the claim stays on its way: it is in the new epoch.
 func TestARefusedFirstCostLeavesClaimsOnTheirWay(t *testing.T) {
 	m := new(Counters)
 	e := bareEntry()
@@ -206,7 +242,36 @@ func TestARefusedFirstCostLeavesClaimsOnTheirWay(t *testing.T) {
 	wantRestore(t, "refused", loaded(e), newEpoch, 4, 0, 0)
 }
 
-// Renew begins the new epoch of cells of the lost one, and of no others.
+// The answer to a claim that a lost epoch had may come while the rest is on its way to the new epoch: the claim's cost
+// is restored after that, also where the cell has had no epoch.
+func TestAClaimOfALostEpochIsRestoredAfterTheRest(t *testing.T) {
+	m := new(Counters)
+	e := answeredEntry(m)
+	c := preparedClaim(t, e)
+	e.Ledger().Absorb(m, ledgerSeq, &store.Total{Epoch: newEpoch}, clock.SteadyStart)
+	sent := loaded(e)
+	wantRestore(t, "the rest", sent, newEpoch, 12, 20, 0)
+	c.Merge(m, &store.Total{Region: 30, Added: true}, clock.SteadyStart)
+	if back, _, _ := e.Ledger().Confirm(m, &sent, &store.Total{Region: 20, Epoch: newEpoch}, clock.SteadyStart); !back {
+		t.Error("nothing is left to be restored")
+	}
+	wantRestore(t, "the claim", loaded(e), newEpoch, 10, 0, 0)
+
+	e = bareEntry()
+	preparedClaim(t, e).Merge(m, &store.Total{Region: 10, Added: true}, clock.SteadyStart)
+	e.counter.add(slotOf(ledgerSeq), 3)
+	sent = loaded(e)
+	wantRestore(t, "without an epoch", sent, 0, 10, 0, 3)
+	e.Ledger().Absorb(m, ledgerSeq, &store.Total{Epoch: lostEpoch}, clock.SteadyStart)
+	e.Ledger().Absorb(m, ledgerSeq, &store.Total{Epoch: newEpoch}, clock.SteadyStart)
+	if got := e.Ledger().unconfirmedLocked(slotOf(ledgerSeq), e.counter.word(slotOf(ledgerSeq))); got != 13 {
+		t.Errorf("%d are unconfirmed, want 13", got)
+	}
+	e.Ledger().Confirm(m, &sent, &store.Total{Epoch: newEpoch, Err: store.ErrEpoch}, clock.SteadyStart)
+	wantRestore(t, "refused", loaded(e), newEpoch, 13, 10, 0)
+}
+
+// Renew begins the new epoch of cells in the lost epoch, and of no other cells.
 func TestRenewConcernsTheLostEpoch(t *testing.T) {
 	m := new(Counters)
 	e := answeredEntry(m)
@@ -251,7 +316,7 @@ func TestAnUntrackedKeyRestoresNothing(t *testing.T) {
 	}
 }
 
-// What an expired cell would have restored is given up with its cell: the entry need not stay for it.
+// An expired cell gives up the cost that it would have restored, so the entry need not stay for it.
 func TestAnExpiredCellRestoresNothing(t *testing.T) {
 	e := answeredEntry(new(Counters))
 	if !e.Ledger().Renew(lostEpoch, newEpoch) {
@@ -269,8 +334,8 @@ func TestAnExpiredCellRestoresNothing(t *testing.T) {
 	}
 }
 
-// The answer to what was on its way when its cell was given up ends the send, and restores nothing, though the entry
-// has moved on to the next cell meanwhile.
+// The answer to a cost that was on its way when its cell was given up ends the send, and restores nothing, although the
+// entry has moved on to the next cell meanwhile.
 func TestTheAnswerToWhatWasGivenUpRestoresNothing(t *testing.T) {
 	m := new(Counters)
 	e := answeredEntry(m)
@@ -278,7 +343,7 @@ func TestTheAnswerToWhatWasGivenUpRestoresNothing(t *testing.T) {
 	sent := loaded(e)
 	e.Ledger().Load(anyTime, false, true, ledgerMs()+2*e.DurationMs(), 200)
 	e.rotate(anyTime, ledgerSeq+1) // by a request whose time is a little late
-	if back, _ := e.Ledger().Confirm(m, &sent, &store.Total{Region: 20, Epoch: newEpoch}, clock.SteadyStart); back || e.Ledger().Unsent() != 0 {
+	if back, _, _ := e.Ledger().Confirm(m, &sent, &store.Total{Region: 20, Epoch: newEpoch}, clock.SteadyStart); back || e.Ledger().Unsent() != 0 {
 		t.Errorf("to be sent again: %v; %d unsent", back, e.Ledger().Unsent())
 	}
 }

@@ -18,7 +18,8 @@ func TestAClosedCellTakesNoCount(t *testing.T) {
 	}
 }
 
-// An answer about a cell that was closed meanwhile is merged all the same: the cell weighs on the next one.
+// An answer about a cell that was closed meanwhile is merged all the same, because the cell counts towards the next
+// cell's limit.
 func TestALateAnswerCountsInTheCellBefore(t *testing.T) {
 	e := ledgerEntry()
 	e.rotate(anyTime, ledgerSeq+1)
@@ -31,7 +32,7 @@ func TestALateAnswerCountsInTheCellBefore(t *testing.T) {
 	}
 }
 
-// The cell that comes into a slot has nothing of the one that had it before.
+// A cell begins with nothing of the cell that had its slot before.
 func TestACellBeginsWithNothing(t *testing.T) {
 	m, slot := new(Counters), slotOf(ledgerSeq)
 	e := answeredEntry(m) // of 20, 12 are its own
@@ -43,11 +44,15 @@ func TestACellBeginsWithNothing(t *testing.T) {
 	e.counter.add(slot, 3)
 	loaded(e)
 	ledgerClaim(e, 10, 1000).Prepare(false, 1, 200, clock.SteadyStart)
+	e.Ledger().extra.first[slot] = true
 	for seq := ledgerSeq + 1; seq <= ledgerSeq+2; seq++ {
 		e.rotate(anyTime, seq)
 	}
 	if l := e.LookAt(ledgerSeq + 2); l != (CellLook{Held: true}) || e.Ledger().unconfirmedLocked(slot, e.counter.word(slot)) != 0 {
 		t.Errorf("it begins with %+v", l)
+	}
+	if e.Ledger().isFirst(slot) {
+		t.Error("its cost is taken for the first that was sent")
 	}
 	e.Ledger().Renew(newEpoch, 9)
 	e.counter.add(slot, 5)
@@ -59,7 +64,7 @@ func TestACellBeginsWithNothing(t *testing.T) {
 	}
 }
 
-// Where cells were left out, the one before the current one is empty too.
+// If cells were left out, the cell before the current cell is empty too.
 func TestACellThatWasLeftOutIsEmpty(t *testing.T) {
 	e := ledgerEntry()
 	e.rotate(anyTime, ledgerSeq+3)
@@ -68,7 +73,7 @@ func TestACellThatWasLeftOutIsEmpty(t *testing.T) {
 	}
 }
 
-// What has left the table gives nothing back, and takes no answer.
+// An entry that has left the table gives nothing back, and takes no answer.
 func TestAnEvictedEntryGivesNothingBack(t *testing.T) {
 	e := ledgerEntry()
 	if gone := e.evict(anyTime, ledgerMs()+3*e.DurationMs(), clock.SteadyStart, 0, needNone); gone != goneExpired {
@@ -79,7 +84,7 @@ func TestAnEvictedEntryGivesNothingBack(t *testing.T) {
 	}
 }
 
-// An earlier end of strictness never replaces a later one.
+// An earlier end of strictness never replaces a later end.
 func TestStrictnessOnlyGrows(t *testing.T) {
 	e := ledgerEntry()
 	e.Reads().BeStrict(clock.SteadyStart + 100)

@@ -7,15 +7,14 @@ import (
 	"github.com/weirhq/weir/shared/window"
 )
 
-// When a clock was ahead and is corrected, it leaves entries whose current cells lie in the future.
-// Time would stand still for their keys until the clock reaches those cells, and limited callers
-// would be locked out for as long as the clock was ahead. So SetRight replaces such an entry by one
-// in the cell that the clock shows, and carries over all counts that still matter. The correction
-// returns no budget, and locks nobody out for longer than two windows.
+// When a clock was ahead and is corrected, it leaves entries whose current cells lie in the future. Time would stand
+// still for their keys until the clock reaches those cells, and limited callers would be locked out for as long as the
+// clock was ahead. So SetRight replaces such an entry by an entry in the cell that the clock shows, and carries over
+// all counts that still matter. The correction returns no budget, and locks no caller out for longer than two windows.
 //
-// Only this node knows the carried counts. It never sends them, because the origin has them under
-// the cells in which they were accepted. Until the origin's clock is known, the origin has none of
-// them: then the replacement has them as unsent cost.
+// Only this node has the carried counts. It never sends them, because the origin has them under the cells in which they
+// were accepted. Until the node has the origin's clock, the origin has none of them: then the replacement has them as
+// unsent cost.
 
 // aheadMs is how far a cell may be ahead of the clock without being replaced, because readings of a
 // clock differ a little.
@@ -47,13 +46,11 @@ func (t *Table) SetRight(e *Entry) (unsent int64, ok bool) {
 	return unsent, true
 }
 
-// Renumber prepares an entry for a decision that began before the origin's clock was known, and has
-// read the entry's cells since. again reports whether the decision must look the key up and read it
-// once more, because the entry was replaced or has to be, or its current cell has ended by the
-// origin's clock. In the last case Renumber moves the entry on, with its counts, and marks it as not
-// read yet.
-// tMs is the decision's time by the origin's clock. unsent is cost that never was sent, and that no
-// later decision depends on.
+// Renumber prepares an entry for a decision that began before the node had the origin's clock, and has read the entry's
+// cells since. again reports whether the decision must look the key up and read it once more, because the entry was
+// replaced or has to be, or its current cell has ended by the origin's clock. In the last case Renumber moves the entry
+// on, with its counts, and marks it as not read yet. tMs is the decision's time by the origin's clock. unsent is cost
+// that never was sent, and that no later decision depends on.
 func (t *Table) Renumber(e *Entry, h *Horizon, tMs int64) (unsent int64, again bool) {
 	e.mu.Lock()
 	defer e.mu.Unlock()
@@ -63,7 +60,7 @@ func (t *Table) Renumber(e *Entry, h *Horizon, tMs int64) (unsent int64, again b
 	case e.flags.Load()&flagDead != 0 || t.isAhead(e, clockMs):
 		return 0, true
 	case e.counter.sequence() >= to:
-		return 0, false
+		return 0, e.Reads().RefreshedAt() == 0 // another decision has moved the entry on, and nothing has read it since
 	}
 	unsent, _ = e.rotateLocked(h, to)
 	e.Reads().forgetLocked()
@@ -90,8 +87,8 @@ func (t *Table) setRightLocked(place spot, e *Entry) (unsent int64) {
 	return unsent
 }
 
-// setUntrackedRight is SetRight for an untracked key, under its hall's lock: its temporary entry stays
-// for as long as decisions about the key overlap.
+// setUntrackedRight is SetRight for an untracked key, under its stripe's lock: its temporary entry stays as long as
+// decisions about the key overlap.
 func (t *Table) setUntrackedRight(g *temporary) {
 	if !t.isAhead(g.entry, t.wall.ReadMs()) {
 		return
@@ -117,7 +114,7 @@ func (t *Table) replaceLocked(e *Entry, tMs int64) (fresh *Entry, unsent int64) 
 	e.flags.And(^uint32(flagStale | flagStale1)) // the new entry has no closed cell to read again
 	estimates := flags&flagEstimate != 0
 	carried := min(max(0, e.countIn(current))+max(0, e.countIn(before)), mergedMax)
-	fresh = newEntry(&e.id, e.names, to, t.Fleet)
+	fresh = newEntry(&e.id, e.names, to, t.Fleet, flags&flagHistories != 0)
 	if e.Ledger().books != nil {
 		unsent = e.Ledger().giveUpLocked(0) + e.Ledger().giveUpLocked(1)
 	}
@@ -144,8 +141,8 @@ func (t *Table) replaceLocked(e *Entry, tMs int64) (fresh *Entry, unsent int64) 
 	return fresh, unsent
 }
 
-// inheritLocked takes over from the entry that e replaces, besides its counts: how close to its limit the key is, and
-// what decisions about it wait for. flags are that entry's.
+// inheritLocked takes over the state, other than counts, of the entry that e replaces: how close to its limit the key
+// is, and the deadlines that its decisions wait for. flags are that entry's.
 func (e *Entry) inheritLocked(of *Entry, flags uint32) {
 	seq := e.counter.sequence()
 	if limit := min(of.minLimits.get(0), of.minLimits.get(1)); limit != math.MaxInt64 {
@@ -154,7 +151,8 @@ func (e *Entry) inheritLocked(of *Entry, flags uint32) {
 	if flags&(flagDenied|flagDenied1) != 0 {
 		e.flags.Or(Denied(seq))
 	}
-	e.flags.Or(flags & (Used | flagStrict | flagWaits))
+	e.flags.And(^uint32(flagPrecise))
+	e.flags.Or(flags & (Used | flagStrict | flagWaits | flagPrecise))
 	e.Reads().inheritLocked(of.Reads())
 }
 
@@ -171,13 +169,14 @@ func (l Ledger) carryLocked(of *Entry, slot int) int64 {
 		x.unnamed[slot], x.credit[slot], x.netted[slot] = was.unnamed(slot), was.credit(slot), was.netted(slot)
 		x.carried[slot] = was.carried(slot)
 	}
+	l.e.Histories().giveBackLocked(slot, of.Histories().givenBack(slot))
 	if others := of.othersIn(slot); others != 0 {
 		l.e.addOthers(slot, others)
 	}
 	return max(0, of.countIn(slot))
 }
 
-// carryOthersLocked adds cost of cells that became future ones to the others.
+// carryOthersLocked adds cost of cells that became future cells to the others.
 func (l Ledger) carryOthersLocked(slot int, cost int64) {
 	l.e.addOthers(slot, cost)
 	if l.books != nil {

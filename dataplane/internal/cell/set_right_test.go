@@ -10,18 +10,18 @@ import (
 	"github.com/weirhq/weir/shared/window"
 )
 
-// setBack is a table of a fleet's node whose clock shows the cell ledgerSeq+1, with an entry of that cell, and a
+// setBack returns a table of a fleet's node whose clock shows the cell ledgerSeq+1, with an entry of that cell, and a
 // function that sets the clock back to the cell before.
 func setBack(mode window.Mode) (table *Table, e *Entry, back func()) {
 	nowMs := ledgerMs() + time.Minute.Milliseconds()
 	table = NewTable(100, 1000, clock.New(func() time.Time { return time.UnixMilli(nowMs) }), true)
 	key := window.Key{Workspace: "acme", Namespace: "api", Identifier: "k", Duration: time.Minute, Mode: mode}
 	id := table.IdentityOfKey(&key, nil)
-	e, _ = table.Add(&id, &key, nil, table.Horizon(false), ledgerSeq+1, nowMs)
+	e, _ = table.Add(&id, &key, nil, false, table.Horizon(false), ledgerSeq+1, nowMs)
 	return table, e, func() { nowMs = ledgerMs() + 10_000 }
 }
 
-// replaced is the entry that SetRight puts in the place of e.
+// replaced returns the entry by which SetRight replaces e.
 func replaced(t *testing.T, table *Table, e *Entry) *Entry {
 	t.Helper()
 	if _, ok := table.SetRight(e); !ok {
@@ -54,10 +54,10 @@ func TestAClockPutRightSendsAllThatIsAcceptedFromThenOn(t *testing.T) {
 	}
 }
 
-// Two cells whose counts have stopped growing fit into one after a correction of the clock.
+// Two cells whose counts have stopped growing fit into a single cell after a correction of the clock.
 func TestAClockPutRightCarriesNoMoreThanACellHolds(t *testing.T) {
 	table, e, back := setBack(window.Exact)
-	e.counter.advance(ledgerSeq + 3) // neither cell is the one that the clock will show
+	e.counter.advance(ledgerSeq + 3) // neither cell is the cell that the clock will show
 	for slot := range 2 {
 		e.counter.put(slot, liveWord(ledgerSeq+2+int64(slot), mergedMax))
 	}
@@ -74,7 +74,7 @@ func TestAnUntrackedKeyPutRightGoesIntoNoQueue(t *testing.T) {
 	table := NewTable(100, 1000, clock.New(func() time.Time { return time.UnixMilli(nowMs) }), true)
 	key := window.Key{Workspace: "acme", Namespace: "api", Identifier: "k", Duration: time.Minute}
 	id := table.IdentityOfKey(&key, nil)
-	untracked, _ := table.AddUntracked(&id, &key, nil, table.Horizon(false), ledgerSeq+10)
+	untracked, _ := table.AddUntracked(&id, &key, nil, false, table.Horizon(false), ledgerSeq+10)
 	nowMs = ledgerMs()
 	fresh := table.FindUntracked(&id)
 	if fresh == untracked || fresh.counter.sequence() != ledgerSeq {
@@ -85,8 +85,7 @@ func TestAnUntrackedKeyPutRightGoesIntoNoQueue(t *testing.T) {
 	}
 }
 
-// The metrics of tiers count an entry once, in the tier in which it is: a correction of the clock begins with the
-// lowest one.
+// The metrics of tiers count an entry once, in its tier. A correction of the clock begins with the lowest tier.
 func TestAClockPutRightCountsAKeyInOneTier(t *testing.T) {
 	table, e, back := setBack(window.Estimate)
 	e.Estimates().MoveTier(level.Hot)
@@ -131,5 +130,13 @@ func TestAClockThatCatchesUpReplacesNothing(t *testing.T) {
 	table.Sweep(nowMs)
 	if got := table.Get(e.Identity()); got != e || got.LookAt(ledgerSeq+1).Counted != 20 {
 		t.Errorf("another entry has its place: %v", got != e)
+	}
+}
+
+// A charge of a cell that lies ahead, since the clock was set back, counts in the current cell.
+func TestAChargeOfACellThatLiesAheadCountsInTheCurrentCell(t *testing.T) {
+	e := ledgerEntry()
+	if charged, alive := e.Charge(ledgerSeq+3, 5, 100); charged != 5 || !alive || e.LookAt(ledgerSeq).Counted != 25 {
+		t.Errorf("%d are charged to a living entry: %v; %+v", charged, alive, e.LookAt(ledgerSeq))
 	}
 }

@@ -9,16 +9,16 @@ import (
 	"github.com/weirhq/weir/shared/window"
 )
 
-// reading is what a node knows of a key after a sync. Immutable.
+// reading is a node's state of a key after a sync. Immutable.
 type reading struct {
 	sequence int64         // of the cell that was current
-	atMs     int64         // Unix ms: what known was weighed at
-	steady   clock.Steady  // the same moment: what has drained since
+	atMs     int64         // Unix ms: when known was weighed
+	steady   clock.Steady  // the same moment: drains are computed from it
 	known    level.Product // the level by two cells, * duration
-	covered  [2]int64      // by slot: the part of each cell's count that is in known, or the others'
+	covered  [2]int64      // by slot: the part of each cell's count that is in known, or of others
 }
 
-// at is the reading once a later cell has become current: it covers nothing of that.
+// at returns the reading for a later current cell, of which it covers nothing.
 func (r *reading) at(sequence int64) reading {
 	next := *r
 	next.sequence = sequence
@@ -42,7 +42,7 @@ func (m *meter) cover(sequence int64, slot int, cost int64) {
 	}
 }
 
-// SyncPart is an entry's part in a sync, by cell: the previous one and the current one.
+// SyncPart is an entry's part in a sync, by cell: the previous cell and the current cell.
 type SyncPart struct {
 	alive    bool
 	AgedOut  int64 // own cost that its cell has taken along unsent
@@ -78,8 +78,9 @@ func (es Estimates) BeginSync(h *Horizon, nowMs int64, now clock.Steady, k *Rule
 	return x
 }
 
-// EndSync takes the reading that requests are judged by from now on, if x is full and its cell is current. It returns
-// when the one before was taken, 0 for never, and how far the level has moved as a share of the limit it was asked by.
+// EndSync takes the reading by which requests are judged from now on, if x is full and its cell is current. It returns
+// when the previous reading was taken, or 0 for never, and how far the level has moved as a share of the limit of the
+// sync.
 func (es Estimates) EndSync(h *Horizon, x *SyncPart, nowMs int64, now clock.Steady,
 	k *Rules) (last clock.Steady, drift float64) {
 	es.e.mu.Lock()
@@ -98,15 +99,15 @@ func (es Estimates) EndSync(h *Horizon, x *SyncPart, nowMs int64, now clock.Stea
 	return last, drift
 }
 
-// settledFor is true once the origin has answered about the previous cell so late that every
-// other node must have sent what it had for it: lateMs after its end.
+// settledFor reports whether the origin has answered about the previous cell so late that every other node must have
+// sent its cost of that cell: lateMs after its end.
 func (es Estimates) settledFor(sequence, durationMs, lateMs int64) bool {
 	r := es.e.Ledger().meter().reading.Load()
 	return r != nil && r.atMs >= window.Start(sequence, durationMs)+lateMs
 }
 
-// takeReadingLocked makes a reading of what is known now. Only cost that the origin has
-// confirmed is covered by it: what came in during the round trip stays pending.
+// takeReadingLocked makes a reading of the counts. It covers only cost that the origin has confirmed: cost that was
+// counted during the round trip stays pending.
 func (es Estimates) takeReadingLocked(nowMs int64, now clock.Steady) {
 	seq, durationMs := es.e.counter.sequence(), es.e.names.durationMs()
 	r := &reading{sequence: seq, atMs: max(nowMs, window.Start(seq, durationMs)), steady: now}
@@ -120,7 +121,7 @@ func (es Estimates) takeReadingLocked(nowMs int64, now clock.Steady) {
 	es.e.Reads().markRefreshed(now)
 }
 
-// levelLocked is the level that a request would be judged by.
+// levelLocked returns the level by which a request would be judged.
 func (es Estimates) levelLocked(nowMs int64, now clock.Steady, k *Rules) float64 {
 	durationMs := es.e.names.durationMs()
 	v := Verdict{Now: now}
@@ -128,13 +129,26 @@ func (es Estimates) levelLocked(nowMs int64, now clock.Steady, k *Rules) float64
 	return v.Level.Float(durationMs)
 }
 
-// Ask marks the entry as one that waits for a sync; first is false if it was already.
+// LacksSync reports whether so much cost is unsent that it must not wait for the next request: more than a step, or any
+// cost of a hot key. The cost may be in the previous cell, if the current cell began during a sync. A key that is held
+// back waits for its next request all the same: see NewKeys.
+func (es Estimates) LacksSync(floor int64) bool {
+	if es.e.Flags().Have(flagHeldBack) {
+		return false
+	}
+	seq := es.e.counter.sequence()
+	unsent := max(0, es.e.Ledger().UnsentIn(seq)) + max(0, es.e.Ledger().UnsentIn(seq-1))
+	limit := min(es.e.minLimits.get(0), es.e.minLimits.get(1))
+	return unsent > 0 && (es.tier() == level.Hot || unsent >= level.Step(floor, limit))
+}
+
+// Ask marks the entry as waiting for a sync. first is false if the entry waited already.
 func (es Estimates) Ask() (first bool) { return es.e.flags.Or(flagAsked)&flagAsked == 0 }
 
 // Unask takes the mark back.
 func (es Estimates) Unask() { es.e.flags.And(^uint32(flagAsked)) }
 
-// AskUnsent asks for an entry of the estimate mode with unsent cost.
+// AskUnsent marks an entry of the estimate mode with unsent cost as waiting for a sync.
 func (es Estimates) AskUnsent() (first bool) {
 	if !es.e.Flags().Estimates() {
 		return false
@@ -144,7 +158,7 @@ func (es Estimates) AskUnsent() (first bool) {
 	return (es.e.Flags().Restores() || es.e.Ledger().unsentLocked(0)+es.e.Ledger().unsentLocked(1) > 0) && es.Ask()
 }
 
-// WantsSync is true while a sync is wanted, and not only that the cost is sent.
+// WantsSync reports whether a sync is wanted, and not only that the cost is sent.
 func (es Estimates) WantsSync() bool {
 	return es.e.Flags().Asked() && es.e.Ledger().meter().wantSince.Load() != 0
 }

@@ -10,28 +10,25 @@ import (
 	"github.com/weirhq/weir/shared/window"
 )
 
-// Table holds the entries: at most capacity of them, found by identity. It is the
-// only file that knows how.
+// Table holds the entries: at most capacity of them, found by identity. No other file depends on its layout.
 //
-// A bucket is one cache line: seven pointers to entries, and a word with a byte of
-// each one's hash and a count of the keys that found the bucket full and went on to
-// the next. A look-up of a warm key so touches two lines, the bucket's and the
-// entry's, takes no lock and writes nothing. Inserting, deleting and growing happen
-// under a lock that only first contacts and the sweep take; look-ups go on meanwhile,
-// in the old array if need be: what they miss there they look for again under the lock.
+// A bucket is one cache line: seven pointers to entries, and a word with a byte of each entry's hash and a count of the
+// keys that found the bucket full and went on to the next bucket. So a look-up of a warm key touches two lines, the
+// bucket and the entry, takes no lock and writes nothing. Inserting, deleting and growing happen under a lock that only
+// first contacts and the sweep take. Look-ups can run meanwhile, even in the old array. If they find nothing there,
+// they look again under the lock.
 //
-// A large table is made of 64 parts, each with an array and a lock of its own, so that
-// first contacts seldom meet, and growing holds up few of them and not for long. Each has
-// its share of the capacity; identities fall evenly, so one is full when nearly all are.
+// A large table has 64 parts, each with its own array and lock, so that first contacts seldom wait for each other, and
+// growing delays few of them, and not for long. Each part has its share of the capacity. Identities are spread evenly,
+// so a part is full when nearly all parts are full.
 //
-// The sweep walks the same arrays: each tick looks at a bounded number of buckets,
-// whatever the number of entries. A full part looks at a few entries from where a hand
-// stands (CLOCK) to make room for one.
+// The sweep walks the same arrays: each tick looks at a bounded number of buckets, whatever the number of entries. To
+// make room for an entry, a full part looks at a few entries from the position of its hand (CLOCK).
 type Table struct {
 	Hasher
 	parts    []part
 	Fleet    bool  // there is an origin: entries keep ledgers, and unsent cost must reach it before its entry may go
-	graceMs  int64 // Config.ClockSkewMax: requests so far back still see what has expired
+	graceMs  int64 // requests so far back still find expired entries
 	wall     *clock.Clock
 	horizons [2]Horizon          // of wall: see Horizon
 	now      func() clock.Steady // of wall
@@ -39,12 +36,12 @@ type Table struct {
 	Created   atomic.Int64 // keys that were met for the first time
 	Evicted   struct{ Expired, Idle, Share atomic.Int64 }
 	Full      atomic.Int64 // first contacts that found no room
-	FullSince atomic.Int64 // clock.Steady of the last one; 0: there was none
+	FullSince atomic.Int64 // clock.Steady of the last such contact; 0: there was none
 
 	NewKeys       NewKeys
 	groups        []group  // of namespaces
-	overflow      overflow // what there is no room for
-	early         early    // of that: what was counted before the origin's clock was known
+	overflow      overflow // cost without room
+	early         early    // overflow cost that was counted before the node had the origin's clock
 	UntrackedKeys UntrackedKeys
 
 	Tiers TierCounts // of the estimate mode
@@ -56,7 +53,7 @@ type part struct {
 	size  atomic.Int64
 
 	capacity int        // constant
-	mu       sync.Mutex // guards what changes the array, hand and broom
+	mu       sync.Mutex // guards changes of the array, hand and broom
 	hand     uint64     // places that first contacts have looked at for room
 	broom    uint64     // bucket that the sweep came to
 
@@ -79,7 +76,7 @@ const (
 	handStride   = 0x9e3779b97f4a7c15
 	victimProbes = 64   // entries that a first contact may look at to make room
 	slotProbes   = 512  // places it may look at to find them
-	sweepBuckets = 4096 // buckets that one tick of the sweep looks at
+	sweepBuckets = 4096 // buckets that a tick of the sweep looks at
 
 	partsMax    = 64   // a power of two
 	partEntries = 4096 // capacity below which a part is not worth having
@@ -108,7 +105,7 @@ func NewTable(capacity int, graceMs int64, wall *clock.Clock, fleet bool) *Table
 	return t
 }
 
-// part is where a key lives: by bits of its identity that nothing else goes by.
+// part returns the part that holds a key, chosen by bits of its identity that nothing else uses.
 func (t *Table) part(id *Identity) *part { return &t.parts[id.a>>58&uint64(len(t.parts)-1)] }
 
 func newArray(buckets int) *array {
@@ -117,7 +114,7 @@ func newArray(buckets int) *array {
 
 func (id *Identity) home(a *array) uint64 { return id.a & a.mask }
 
-// tag is never 0, which marks an empty slot.
+// tag returns a byte of the hash. It is never 0, which marks an empty slot.
 func (id *Identity) tag() uint64 { return id.b>>57 | 0x80 }
 
 const (
@@ -125,8 +122,8 @@ const (
 	highBits = 0x00_80_80_80_80_80_80_80
 )
 
-// matches has the top bit of each of the seven low bytes set where tags holds tag;
-// now and then of one above such a byte too, which comparing identities sorts out.
+// matches returns a word in which the top bit of each of the seven low bytes is set if that byte of tags equals tag.
+// Now and then it also sets the bit of a byte above a match, so callers must compare identities.
 func matches(tags, tag uint64) uint64 {
 	x := tags&(1<<56-1) ^ tag*lowBits
 	return (x - lowBits) &^ x & highBits
@@ -135,8 +132,9 @@ func matches(tags, tag uint64) uint64 {
 // Get returns the entry with this identity, nil if there is none.
 func (t *Table) Get(id *Identity) *Entry { return t.part(id).array.Load().get(id) }
 
-// Touch reads the bucket and the entry that Get reads of a key, and looks at neither. The processor does not wait for
-// what is only read, so those who get several keys touch all of them first: their cache lines then come together.
+// Touch loads the bucket and the entry that Get would load, and uses neither. The processor does not wait for a load
+// whose value is unused. So a caller that gets several keys should touch all of them first: then their cache lines are
+// loaded at the same time.
 func (t *Table) Touch(id *Identity) {
 	a := t.part(id).array.Load()
 	b := &a.buckets[id.home(a)]
@@ -164,7 +162,7 @@ func (a *array) get(id *Identity) *Entry {
 	}
 }
 
-// spot is where an array holds an entry.
+// spot is the place in which an array holds an entry.
 type spot = *atomic.Pointer[Entry]
 
 // find returns the place of an entry, nil if the array does not hold it.
@@ -184,7 +182,7 @@ func (a *array) find(e *Entry) spot {
 	}
 }
 
-// Len is how many entries there are.
+// Len returns the number of entries.
 func (t *Table) Len() (entries int) {
 	for i := range t.parts {
 		entries += int(t.parts[i].size.Load())
@@ -192,7 +190,7 @@ func (t *Table) Len() (entries int) {
 	return entries
 }
 
-// Contact is how a key was met.
+// Contact is the result of adding a key.
 type Contact uint8
 
 // Contacts with a key.
@@ -202,15 +200,15 @@ const (
 	Untracked         // the table is full of entries that must stay
 )
 
-// Add returns the entry of key, creating it at sequence if need be. Of an untracked
-// key the caller gets an entry that no other request finds, good for one decision. If the clock was set since sequence
-// was found, the entry is made in the cell that the clock shows.
-func (t *Table) Add(id *Identity, key *window.Key, reset *window.Reset, h *Horizon, sequence, nowMs int64) (e *Entry,
-	c Contact) {
+// Add returns the entry of key, and creates it at sequence if there is none. For an untracked key the caller gets an
+// entry that no other request finds, good for a single decision. If the clock was set since sequence was found, the
+// entry is made in the cell that the clock shows.
+func (t *Table) Add(id *Identity, key *window.Key, reset *window.Reset, precise bool, h *Horizon, sequence,
+	nowMs int64) (e *Entry, c Contact) {
 	if e := t.Get(id); e != nil {
 		return e, Known
 	}
-	fresh := t.newEntry(id, key, reset, sequence) // outside the lock: it allocates
+	fresh := t.newEntry(id, key, reset, precise, sequence) // outside the lock: it allocates
 	p := t.part(id)
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -220,7 +218,7 @@ func (t *Table) Add(id *Identity, key *window.Key, reset *window.Reset, h *Horiz
 	}
 	if to := h.bound(sequence, fresh.DurationMs(), t.graceMs); to != sequence {
 		sequence = to
-		fresh = t.newEntry(id, key, reset, sequence)
+		fresh = t.newEntry(id, key, reset, precise, sequence)
 	}
 	of := &t.groups[fresh.names.family.Value().group]
 	if t.spilled(of, id, key, sequence) || int(p.size.Load()) >= p.capacity && !t.makeRoomLocked(p, of, nowMs) {
@@ -242,18 +240,18 @@ func (t *Table) Add(id *Identity, key *window.Key, reset *window.Reset, h *Horiz
 	return fresh, Created
 }
 
-// Again is add for the key of an entry that was evicted.
+// Again is Add for the key of an entry that was evicted.
 func (t *Table) Again(gone *Entry, h *Horizon, sequence, nowMs int64) (*Entry, Contact) {
 	key, f := gone.names.Key(), gone.names.family.Value()
 	var reset *window.Reset
 	if f.Reset.Generation != 0 {
 		reset = &f.Reset
 	}
-	return t.Add(&gone.id, &key, reset, h, sequence, nowMs)
+	return t.Add(&gone.id, &key, reset, gone.Flags().Precise(), h, sequence, nowMs)
 }
 
-func (t *Table) newEntry(id *Identity, key *window.Key, reset *window.Reset, sequence int64) *Entry {
-	e := newEntry(id, t.NamesOf(key, reset), sequence, t.Fleet)
+func (t *Table) newEntry(id *Identity, key *window.Key, reset *window.Reset, precise bool, sequence int64) *Entry {
+	e := newEntry(id, t.NamesOf(key, reset), sequence, t.Fleet, precise)
 	if key.Mode == window.Estimate && t.Fleet {
 		e.Estimates().begin()
 	}
@@ -270,8 +268,8 @@ func (t *Table) Each(visit func(*Entry)) {
 	}
 }
 
-// Walk visits the entries that it meets, without a lock: those that come and go meanwhile
-// may be left out.
+// Walk visits entries without a lock, for example to list the largest keys: it can miss entries that are added or
+// removed meanwhile.
 func (t *Table) Walk(visit func(*Entry)) {
 	for i := range t.parts {
 		t.parts[i].array.Load().each(visit)
@@ -288,8 +286,8 @@ func (a *array) each(visit func(*Entry)) {
 	}
 }
 
-// insert puts e into the first bucket from its home that has room. The pointer comes
-// before the tag: who sees the tag finds the entry.
+// insert puts e into the first bucket from its home that has room. It stores the pointer before the tag, so a reader
+// that sees the tag finds the entry.
 func (a *array) insert(e *Entry) {
 	for i := e.id.home(a); ; i = (i + 1) & a.mask {
 		b := &a.buckets[i]
@@ -306,9 +304,8 @@ func (a *array) insert(e *Entry) {
 	}
 }
 
-// remove takes e out of slot s of bucket at, and takes back what inserting it added
-// to the overflow of the buckets before. A count that has stuck stays: it only makes
-// look-ups of absent keys longer.
+// remove takes e out of slot s of bucket at, and takes back the counts that inserting it added to the overflow of the
+// buckets before. A count at overflowMax stays, which only makes look-ups of absent keys longer.
 func (a *array) remove(e *Entry, at uint64, s int) {
 	b := &a.buckets[at]
 	b.tags.Store(b.tags.Load() &^ (0xff << (8 * s)))
@@ -321,7 +318,7 @@ func (a *array) remove(e *Entry, at uint64, s int) {
 	}
 }
 
-// growLocked doubles the array. Readers of the old one still find what was in it.
+// growLocked doubles the array. Readers of the old array still find its entries.
 func (p *part) growLocked(old *array) *array {
 	a := newArray(2 * len(old.buckets))
 	old.each(func(e *Entry) { e.flags.Load() }) // as Touch: to insert an entry takes half as long then
@@ -330,16 +327,14 @@ func (p *part) growLocked(old *array) *array {
 	return a
 }
 
-// makeRoomLocked evicts one of the next entries under the hand: an expired one, or
-// one that is idle and far from its limit. The hand leaps from bucket to bucket and
-// looks at one slot in each, so that evictions thin the array as evenly as insertions
-// fill it. (Emptying bucket after bucket would leave those ahead of the hand twice as
-// full as the average, and taking one entry from each would let some fill up for good;
-// look-ups would run on and on.) Since 7 divides neither a power of two nor one more
-// than it, every slot has its turn once in seven rounds.
+// makeRoomLocked evicts one of the next entries under the hand: an expired entry, or an entry that is idle and far from
+// its limit. The hand leaps from bucket to bucket and looks at one slot in each, so that evictions thin the array as
+// evenly as insertions fill it. (If it emptied bucket after bucket, the buckets ahead of the hand would be twice as
+// full as the average. If it took an entry from each, some would fill up for good and look-ups would become long.)
+// Since 7 divides neither a power of two nor a power of two plus 1, every slot has its turn once in seven rounds.
 //
-// Where all of them are to stay, one goes of a namespace that has more than its share. By the
-// same rule idle entries make room for namespaces only that have no more entries than theirs.
+// If all of these entries must stay, makeRoomLocked evicts an entry of a namespace that has more than its share. By the
+// same rule, idle entries make room only for namespaces that have no more entries than their own.
 func (t *Table) makeRoomLocked(p *part, of *group, nowMs int64) bool {
 	a := p.array.Load()
 	buckets := uint64(len(a.buckets))
@@ -412,9 +407,9 @@ func (t *Table) EvictIdle(nowMs int64) {
 	}
 }
 
-// Sweep looks at the next buckets of each part and evicts what has expired, a few for
-// each time it takes a lock, so that no first contact waits for long. It returns how many
-// entries it looked at, and own cost of those that were ahead of the clock and never sent it: see SetRight.
+// Sweep looks at the next buckets of each part and evicts expired entries, a few each time it takes a lock, so that no
+// first contact waits for long. It returns how many entries it looked at, and own cost, never sent, of entries that
+// were ahead of the clock: see SetRight.
 func (t *Table) Sweep(nowMs int64) (looked int, unsent int64) {
 	const turn = 64
 	for i := range t.parts {
@@ -448,7 +443,7 @@ func (t *Table) sweepTurn(p *part, nowMs int64, buckets int) (looked int, unsent
 	return looked, unsent
 }
 
-// SweepTicks is how many ticks the sweep takes to see everything once.
+// SweepTicks returns the number of ticks in which the sweep sees every entry once.
 func (t *Table) SweepTicks() (ticks int) {
 	for i := range t.parts {
 		ticks = max(ticks, len(t.parts[i].array.Load().buckets)*len(t.parts)/sweepBuckets+1)

@@ -17,7 +17,7 @@ func testKey(i int) *window.Key {
 	return &window.Key{Workspace: "w", Namespace: "n", Identifier: fmt.Sprint(i), Duration: time.Minute}
 }
 
-// An entry is a cache line, what most decisions can do without another.
+// An entry is one cache line, and behind is another.
 func TestEntryLayout(t *testing.T) {
 	var e Entry
 	if size := unsafe.Sizeof(e); size != 64 {
@@ -28,6 +28,13 @@ func TestEntryLayout(t *testing.T) {
 	}
 	if size := unsafe.Sizeof(behindOfFleet{}); size > 112 { // the next size that there is has 128
 		t.Errorf("what is behind an entry of a fleet is %d bytes", size)
+	}
+	// The sizes of memory that there are have 64 and 96, and 112 and 144, so histories take 32 bytes.
+	if size := unsafe.Sizeof(behindAndPast{}); size > 96 {
+		t.Errorf("what is behind an entry alone with histories is %d bytes", size)
+	}
+	if size := unsafe.Sizeof(behindOfFleetAndPast{}); size > 144 {
+		t.Errorf("what is behind an entry of a fleet with histories is %d bytes", size)
 	}
 	if at := unsafe.Offsetof(behindOfFleet{}.behind); at != 0 {
 		t.Errorf("behind lies %d bytes into what a fleet has behind an entry", at)
@@ -52,7 +59,7 @@ func TestTableAgreesWithAMap(t *testing.T) {
 		for range rapid.IntRange(0, 200).Draw(rt, "steps") {
 			id := ids[rapid.IntRange(0, universe-1).Draw(rt, "id")]
 			if held[id] == nil {
-				e := newEntry(&id, Names{}, 1, false)
+				e := newEntry(&id, Names{}, 1, false, false)
 				a.insert(e)
 				held[id] = e
 			} else {
@@ -95,7 +102,7 @@ func TestTableGrows(t *testing.T) {
 	for i := range keys {
 		k := testKey(i)
 		id := table.IdentityOfKey(k, nil)
-		if _, met := table.Add(&id, k, nil, then, 1, 0); met != Created {
+		if _, met := table.Add(&id, k, nil, false, then, 1, 0); met != Created {
 			t.Fatal("not created")
 		}
 	}
@@ -112,15 +119,14 @@ func TestTableGrows(t *testing.T) {
 	}
 }
 
-// The sweep looks at a bounded number of entries a tick, whatever their number, and
-// comes round.
+// The sweep looks at a bounded number of entries a tick, whatever the table's size, and reaches all of them in the end.
 func TestSweepIsBounded(t *testing.T) {
 	table := NewTable(1<<30, 0, clock.New(nil), false)
 	const keys = 100_000
 	for i := range keys {
 		k := testKey(i)
 		id := table.IdentityOfKey(k, nil)
-		table.Add(&id, k, nil, then, ledgerSeq, 0)
+		table.Add(&id, k, nil, false, then, ledgerSeq, 0)
 	}
 	nowMs := window.ExpiresAt(ledgerSeq, 60_000)
 	for ticks := 0; table.Len() > 0; ticks++ {
@@ -133,8 +139,8 @@ func TestSweepIsBounded(t *testing.T) {
 	}
 }
 
-// Nobody can make two keys meet by spelling one's workspace and namespace, as they are
-// packed for hashing, in another's identifier.
+// No identifier can make two keys equal by spelling another key's workspace and namespace as they are packed for
+// hashing.
 func TestIdentitiesDoNotCancelOut(t *testing.T) {
 	var h Hasher
 	h.Init()
@@ -151,7 +157,7 @@ func TestIdentitiesDoNotCancelOut(t *testing.T) {
 	}
 }
 
-// What is remembered of a prefix is what would be computed again.
+// A cached prefix equals the prefix that would be computed again.
 func TestRememberedPrefixesChangeNothing(t *testing.T) {
 	var h, fresh Hasher
 	h.Init()
@@ -167,7 +173,7 @@ func TestRememberedPrefixesChangeNothing(t *testing.T) {
 	}
 }
 
-// Different fields are different bytes, whatever the names hold.
+// Different fields give different bytes, whatever the names contain.
 func FuzzIdentity(f *testing.F) {
 	f.Add("a", "b", "c", int64(1), "ab", "", "c", int64(1))
 	f.Add("a\x00", "b", "c", int64(1), "a", "\x00b", "c", int64(1))
@@ -192,8 +198,8 @@ func FuzzIdentity(f *testing.F) {
 	})
 }
 
-// A flood of one-shot keys through a full table leaves it as even as it was: look-ups
-// stay short however long it lasts. How even that is depends on the hashes, so these are the same in every run.
+// A flood of keys that are used once leaves a full table as even as it was: look-ups stay short however long the flood
+// lasts. The evenness depends on the hashes, so these are the same in every run.
 //
 //weir:unraced
 func TestAFloodDoesNotClusterTheTable(t *testing.T) {
@@ -201,7 +207,7 @@ func TestAFloodDoesNotClusterTheTable(t *testing.T) {
 	table, hashes := NewTable(capacity, 0, clock.New(nil), false), rand.New(rand.NewPCG(1, 2))
 	for i := range 15 * capacity {
 		k, id := testKey(i), Identity{hashes.Uint64(), hashes.Uint64()}
-		if _, met := table.Add(&id, k, nil, then, 1, 0); met != Created {
+		if _, met := table.Add(&id, k, nil, false, then, 1, 0); met != Created {
 			t.Fatalf("key %d: no room", i)
 		}
 	}
@@ -220,7 +226,7 @@ func TestAFloodDoesNotClusterTheTable(t *testing.T) {
 	}
 }
 
-// Whatever the counts of overflow say, looking for an absent key ends.
+// A look-up of an absent key ends, whatever the overflow counts are.
 func TestLookingForAnAbsentKeyEnds(t *testing.T) {
 	a := newArray(4)
 	for i := range a.buckets {

@@ -7,13 +7,13 @@ import (
 	"github.com/weirhq/weir/shared/window"
 )
 
-// UntrackedKeys are entries of keys that the full table has no room for. One lives while somebody
-// decides on its key, and all who do share it: together they are as exact as on a held key. With
-// an origin each cost is decided and counted there, by calls that many keys share. Without one, in the estimate mode,
-// and where the origin does not answer, what the overflow has of the key is in its entry when it comes, and what is
-// accepted is in the overflow before it goes.
+// UntrackedKeys are entries of keys for which the full table has no room. Such an entry lives while a request decides
+// on its key, and all of these requests share it: together they are as exact as on a tracked key. With an origin, each
+// cost is decided and counted there, by calls that many keys share. Without an origin, in the estimate mode, and if the
+// origin does not answer (for example, in an outage), the entry begins with the key's cost in the overflow, and
+// accepted cost is in the overflow before the entry ends.
 //
-// There are at most as many as there are requests under way, and costs of batches on their way to the origin.
+// There are at most as many as requests under way, plus costs of batches on their way to the origin.
 type UntrackedKeys struct {
 	Present atomic.Int64
 	stripes [untrackedStripes]struct {
@@ -53,7 +53,8 @@ func (t *Table) FindUntracked(id *Identity) *Entry {
 	return one.entry
 }
 
-// Find is the entry of a key that is an untracked key, for one more user; nil where it is none.
+// Find returns the entry of an untracked key for another user, or nil if the key has no such entry. The user must call
+// Release.
 func (g *UntrackedKeys) Find(id *Identity) *Entry {
 	if g.Present.Load() == 0 {
 		return nil
@@ -68,8 +69,8 @@ func (g *UntrackedKeys) Find(id *Identity) *Entry {
 	return nil
 }
 
-// insert adds an entry into a part's array, unless its key is an untracked key: an entry would not know what is on its
-// way from the untracked key.
+// insert adds an entry to a part's array, unless its key is untracked: the new entry would lack the cost on its way
+// from the untracked key.
 func (g *UntrackedKeys) insert(id *Identity, a *array, e *Entry) bool {
 	h := g.stripe(id)
 	h.Lock()
@@ -81,7 +82,7 @@ func (g *UntrackedKeys) insert(id *Identity, a *array, e *Entry) bool {
 	return true
 }
 
-// Release ends one use.
+// Release ends a use.
 func (g *UntrackedKeys) Release(id *Identity) {
 	h := g.stripe(id)
 	h.Lock()
@@ -94,9 +95,9 @@ func (g *UntrackedKeys) Release(id *Identity) {
 	}
 }
 
-// AddUntracked is the entry of a key that is an untracked key from now on, or that of the table, which holds it by now:
-// a key has one of them.
-func (t *Table) AddUntracked(id *Identity, key *window.Key, reset *window.Reset, by *Horizon,
+// AddUntracked returns the entry of a key that is untracked from now on, or the entry of the table if the table has it
+// by now. A key never has both.
+func (t *Table) AddUntracked(id *Identity, key *window.Key, reset *window.Reset, precise bool, by *Horizon,
 	sequence int64) (*Entry, Contact) {
 	h := t.UntrackedKeys.stripe(id)
 	h.Lock()
@@ -109,7 +110,7 @@ func (t *Table) AddUntracked(id *Identity, key *window.Key, reset *window.Reset,
 		if h.of == nil {
 			h.of = map[Identity]*temporary{}
 		}
-		one = &temporary{entry: t.temporary(id, key, reset, by.bound(sequence, key.DurationMs(), t.graceMs))}
+		one = &temporary{entry: t.temporary(id, key, reset, precise, by.bound(sequence, key.DurationMs(), t.graceMs))}
 		h.of[*id] = one
 		t.UntrackedKeys.Present.Add(1)
 	}
@@ -118,11 +119,11 @@ func (t *Table) AddUntracked(id *Identity, key *window.Key, reset *window.Reset,
 	return one.entry, Untracked
 }
 
-// temporary is an entry that begins with what the overflow has of the key, knows nothing of the estimate mode, and that
-// no queue takes. What was counted in the next cell, before the clock was set back by up to a window, counts in this
-// one.
-func (t *Table) temporary(id *Identity, key *window.Key, reset *window.Reset, sequence int64) *Entry {
-	e := newEntry(id, t.NamesOf(key, reset), sequence, t.Fleet)
+// temporary returns an entry that begins with the key's cost in the overflow, does not use the estimate mode, and is
+// never queued. If the clock was set back by up to a window, cost that was counted in the next cell counts in this
+// cell.
+func (t *Table) temporary(id *Identity, key *window.Key, reset *window.Reset, precise bool, sequence int64) *Entry {
+	e := newEntry(id, t.NamesOf(key, reset), sequence, t.Fleet, precise)
 	e.flags.Or(flagInReplay | flagUntracked)
 	for _, s := range []int64{sequence - 1, sequence, sequence + 1} {
 		if count := t.SpilledCost(e, s); count > 0 {

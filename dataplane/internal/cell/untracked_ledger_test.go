@@ -35,10 +35,11 @@ func TestAnUntrackedKeysOwnCostIsSettledUnnamed(t *testing.T) {
 	}
 }
 
-// Credit of an untracked key pays for what a batch counts on it, once, and the rest is to be sent.
+// Credit of an untracked key pays for cost that a batch counts on it, once, and the rest must be sent.
 func TestCreditPaysForWhatABatchCountsOnAnUntrackedKey(t *testing.T) {
 	e, slot := ledgerEntry(), slotOf(ledgerSeq)
-	e.Ledger().Credit(ledgerSeq, 8)
+	e.flags.Or(flagUntracked)
+	e.Ledger().Return(ledgerSeq, 8)
 	for _, c := range []struct{ cost, unpaid, credit int64 }{{5, 0, 3}, {7, 4, 0}, {1, 1, 0}} {
 		word := e.counter.word(slot)
 		made := e.NodeShare().untrackedWayLocked(slot, word, c.cost) == WayMade
@@ -50,7 +51,7 @@ func TestCreditPaysForWhatABatchCountsOnAnUntrackedKey(t *testing.T) {
 		}
 		e.Ledger().SettleUnnamed(ledgerSeq, c.unpaid)
 	}
-	e.Ledger().Credit(ledgerSeq, 3)
+	e.Ledger().Return(ledgerSeq, 3)
 	if e.NodeShare().untrackedWayLocked(slot, e.counter.word(slot), 3) != WayMade {
 		t.Error("credit of 3 needs a claim for 3")
 	}
@@ -59,37 +60,37 @@ func TestCreditPaysForWhatABatchCountsOnAnUntrackedKey(t *testing.T) {
 	}
 }
 
-// untrackedTable is a table, of a node with an origin or without, and an entry that is not in it.
+// untrackedTable returns a table, of a node with an origin or without, and an entry that is not in it.
 func untrackedTable(fleet bool) (*Table, *Entry) {
 	t := NewTable(100, 1000, clock.New(nil), fleet)
 	key := window.Key{Workspace: "acme", Namespace: "api", Identifier: "k", Duration: time.Minute}
 	id := t.IdentityOfKey(&key, nil)
-	return t, t.newEntry(&id, &key, nil, ledgerSeq)
+	return t, t.newEntry(&id, &key, nil, false, ledgerSeq)
 }
 
-// A key is an untracked key or has an entry, not both: what is on its way from the one the other would not know, and
-// two requests at one moment would be judged by two counts.
+// A key is untracked or has an entry, never both: one would lack the cost on its way from the other, and two requests
+// at the same moment would be judged by two counts.
 func TestAKeyIsUntrackedOrHasAnEntry(t *testing.T) {
 	table := NewTable(100, 1000, clock.New(nil), true)
 	key := window.Key{Workspace: "acme", Namespace: "api", Identifier: "k", Duration: time.Minute}
 	id := table.IdentityOfKey(&key, nil)
-	temporary, met := table.AddUntracked(&id, &key, nil, then, ledgerSeq)
+	temporary, met := table.AddUntracked(&id, &key, nil, false, then, ledgerSeq)
 	if met != Untracked {
 		t.Fatalf("a key that the table does not hold is %v", met)
 	}
-	if _, met := table.Add(&id, &key, nil, then, ledgerSeq, ledgerMs()); met != Untracked || table.Get(&id) != nil {
+	if _, met := table.Add(&id, &key, nil, false, then, ledgerSeq, ledgerMs()); met != Untracked || table.Get(&id) != nil {
 		t.Errorf("the table takes an untracked key in: %v", met)
 	}
-	if again, met := table.AddUntracked(&id, &key, nil, then, ledgerSeq); again != temporary || met != Untracked {
+	if again, met := table.AddUntracked(&id, &key, nil, false, then, ledgerSeq); again != temporary || met != Untracked {
 		t.Errorf("an untracked key is another one the next time: %v", met)
 	}
 	table.UntrackedKeys.Release(&id)
 	table.UntrackedKeys.Release(&id)
-	e, met := table.Add(&id, &key, nil, then, ledgerSeq, ledgerMs())
+	e, met := table.Add(&id, &key, nil, false, then, ledgerSeq, ledgerMs())
 	if met != Created || table.Get(&id) != e {
 		t.Errorf("the table does not take in a key that was an untracked key: %v", met)
 	}
-	if held, met := table.AddUntracked(&id, &key, nil, then, ledgerSeq); held != e || met != Known || table.UntrackedKeys.Present.Load() != 0 {
+	if held, met := table.AddUntracked(&id, &key, nil, false, then, ledgerSeq); held != e || met != Known || table.UntrackedKeys.Present.Load() != 0 {
 		t.Errorf("a key that the table holds becomes an untracked key: %v", met)
 	}
 }
@@ -100,7 +101,7 @@ func TestWhatHadToGoIsKept(t *testing.T) {
 	for name, c := range map[string]struct {
 		mode  window.Mode
 		fleet bool
-		want  [2]int64 // of the cell before, and the current one
+		want  [2]int64 // of the previous cell, and of the current cell
 	}{
 		"exact, with an origin":    {window.Exact, true, [2]int64{}},
 		"exact, without":           {window.Exact, false, [2]int64{4, 9}},
@@ -120,7 +121,7 @@ func TestWhatHadToGoIsKept(t *testing.T) {
 	}
 }
 
-// An entry with nothing in a cell leaves nothing of it in the overflow.
+// An entry without cost in a cell adds none to the overflow.
 func TestWhatHadNothingIsNotKept(t *testing.T) {
 	table, e := untrackedTable(false)
 	e.counter.add(slotOf(ledgerSeq-1), 4)
@@ -133,7 +134,8 @@ func TestWhatHadNothingIsNotKept(t *testing.T) {
 	}
 }
 
-// A cell is in the overflow until its window is over, whatever its duration and whenever in a generation it is counted.
+// A cell is in the overflow until its window is over, whatever its duration and at whatever point of a generation it is
+// counted.
 func TestTheOverflowHoldsACellUntilItsWindowIsOver(t *testing.T) {
 	for span, longest := range overflowSpans {
 		for _, part := range []int64{51, 67, 85, 99, 100} {
@@ -157,8 +159,8 @@ func TestTheOverflowHoldsACellUntilItsWindowIsOver(t *testing.T) {
 	}
 }
 
-// A charge keeps an entry for what it counts: one past its limit stays until its window is over, and one far below it
-// makes room as any other.
+// A charge keeps an entry because of its counts: an entry past its limit stays until its window is over, and an entry
+// far below its limit makes room as any other.
 func TestAChargeKeepsAnEntryForWhatItCounts(t *testing.T) {
 	for cost, want := range map[int64]eviction{1: goneIdle, 60: stays, 1000: stays} {
 		e, slot := ledgerEntry(), slotOf(ledgerSeq)

@@ -12,40 +12,39 @@ import (
 
 // Clock reads Unix time cheaply, in two steps.
 //
-// Reading it is the monotonic clock, which costs half of what time.Now does, plus an
-// offset that is taken anew from the wall clock ten times a second. A step of the wall
-// clock, either way, is followed within that time.
+// A reading is the monotonic clock, which costs half of a call of time.Now, plus an offset. The offset is read from the
+// wall clock again ten times a second. So the clock follows a step of the wall clock, either way, within that time.
 //
-// While Run runs and the clock is asked, a goroutine reads it every millisecond for all
-// decisions and caches the time: a reading of its own would be a third of what a decision
-// costs. The cached time is up to a millisecond old, or some milliseconds on a machine on
-// which the goroutine waits for a processor. The goroutine sleeps while no reader asks.
+// While Run runs and readers use the clock, a goroutine reads it every millisecond for all decisions and caches the
+// time, because a reading of its own would be a third of a decision's cost. The cached time is up to a millisecond old,
+// or some milliseconds on a machine on which the goroutine waits for a processor. The goroutine sleeps while there are
+// no readers.
 //
-// Cells are numbered, and weighed, by wall time. Everything that lasts for a while is measured
-// by a second reading, that of Steady, which no step of the wall clock changes: how fresh a
-// key is, how long it is strict or rests, how long a decision waits.
+// Cells are numbered, and weighed, by wall time. Durations are measured by a second reading, Steady, which no step of
+// the wall clock changes: for example, how fresh a key is, how long it is strict or rests, and how long a decision
+// waits.
 //
-// Nothing depends on wall time going forwards. Readings by ReadMs are ordered: one that begins after another one that
-// shows a step has ended shows it too. Cached times are readings of before.
+// Nothing depends on wall time going forwards. Readings by ReadMs are ordered: if a reading shows a step, every reading
+// that begins after it has ended shows the step too. Cached times are earlier readings.
 type Clock struct {
-	source   func() time.Time // asked every time when set
+	source   func() time.Time // if set, every reading calls it
 	base     time.Time        // with a monotonic reading
 	offsetNs atomic.Int64     // Unix ns = offsetNs + ns since base
 	anchorNs atomic.Int64     // ns since base when offsetNs was taken
-	anchors  sync.Mutex       // one anchor at a time, or a late one would undo a step that a later one has followed
+	anchors  sync.Mutex       // one at a time: a late anchor could undo a step that a later anchor has followed
 
 	unknown   atomic.Bool // see WillFollow
 	following atomic.Bool
 	aheadNs   atomic.Int64 // of another clock that is followed: see Follow
-	follow    sync.Mutex   // one Follow at a time
-	floorMs   atomic.Int64 // no time before it is told, until a step of more than followStep
-	leadMs    atomic.Int64 // how far ahead of the clock a time was at most that Near has let pass
+	follow    sync.Mutex   // one call of Follow at a time
+	floorMs   atomic.Int64 // no reading is earlier, until a step of more than followStep
+	leadMs    atomic.Int64 // the most by which a time that Near accepted was ahead of the clock
 
-	given struct { // of source: what it has moved forwards, when it was asked
+	given struct { // of source: by how much it has moved forwards, over all readings
 		sync.Mutex
 		last  time.Time
 		moved time.Duration
-		read  func() Steady // instead, where it is set
+		read  func() Steady // replaces it if set
 	}
 
 	cachedSteadyMs atomic.Int64 // the steady reading that belongs to cachedMs
@@ -61,8 +60,8 @@ const (
 	refreshEvery  = time.Millisecond
 	idleRefreshes = 64 // readings without a reader, after which the goroutine sleeps
 
-	// StaleMax is how old a cached time may be where it matters: a denial that would be
-	// over within it is judged again by the clock itself.
+	// StaleMax is how old a cached time may be if it matters: a denial that would end within that time is decided again by
+	// the clock itself.
 	StaleMax = 20 * time.Millisecond
 )
 
@@ -73,7 +72,7 @@ func New(source func() time.Time) *Clock {
 	return c
 }
 
-// NowMs is Unix milliseconds; cached is false when it was read now.
+// NowMs returns Unix milliseconds. cached is false if the clock was read now.
 func (c *Clock) NowMs() (unixMs int64, cached bool) {
 	if ms := c.cachedMs.Load(); ms != 0 && c.asked.Load() != 0 {
 		return ms, true
@@ -81,8 +80,8 @@ func (c *Clock) NowMs() (unixMs int64, cached bool) {
 	return c.ask()
 }
 
-// ask is nowMs for the first reader since the goroutine last looked, and for readers
-// without a cached time: it reads the clock, and wakes the goroutine.
+// ask is NowMs for the first reader since the goroutine last looked, and for readers without a cached time: it reads
+// the clock, and wakes the goroutine.
 func (c *Clock) ask() (unixMs int64, cached bool) {
 	c.asked.Store(1)
 	if ms := c.cachedMs.Load(); ms != 0 {
@@ -97,7 +96,7 @@ func (c *Clock) ask() (unixMs int64, cached bool) {
 	return c.ReadMs(), false
 }
 
-// ReadMs is Unix milliseconds, read now, by the clock that is followed if there is one.
+// ReadMs reads the time in Unix milliseconds now, by the followed clock if there is one.
 func (c *Clock) ReadMs() int64 {
 	if c.following.Load() {
 		return c.followedMs()
@@ -112,11 +111,11 @@ func (c *Clock) ReadMs() int64 {
 	return (c.offsetNs.Load() + int64(elapsed)) / int64(time.Millisecond)
 }
 
-// followStep is how far a followed clock may go back and stand still until it has caught up: that is the shortest
-// window, so no limited caller waits for it for long. By more it goes back at once.
+// followStep is the longest step back of a followed clock for which time stands still until it has caught up. It is the
+// shortest window, so no limited caller waits for long. After a longer step back, time goes back at once.
 const followStep = time.Second
 
-// Own is this clock's own reading, which no step of the system's clock changes once it follows another one.
+// Own returns this clock's own reading. Once it follows another clock, no step of the system's clock changes it.
 func (c *Clock) Own() time.Time {
 	if c.source != nil {
 		return c.source()
@@ -133,13 +132,13 @@ func (c *Clock) followedMs() int64 {
 	case floor-ms <= followStep.Milliseconds():
 		return floor
 	}
-	c.floorMs.CompareAndSwap(floor, ms) // or time would go forwards again, to a moment from before the step
+	c.floorMs.CompareAndSwap(floor, ms) // otherwise time would go forwards again, to a moment from before the step
 	return ms
 }
 
-// Follow has time told by a clock that is so far ahead of Own. Time that it told stands still until it has caught up
-// with itself, unless that would take longer than followStep. What Own told before binds it to nothing: that is
-// another clock, and may be seconds ahead.
+// Follow makes the clock follow another clock, which is so far ahead of Own. If the new time is behind an earlier
+// reading, time stands still until it has caught up, unless that would take longer than followStep. Readings from
+// before the first Follow do not count, because they are another clock's, which may be seconds ahead.
 func (c *Clock) Follow(ahead time.Duration) {
 	c.follow.Lock()
 	defer c.follow.Unlock()
@@ -154,17 +153,17 @@ func (c *Clock) Follow(ahead time.Duration) {
 	c.aheadNs.Store(int64(ahead))
 	c.following.Store(true)
 	c.unknown.Store(false)
-	c.followedMs() // judges how far the step is now, and not when time is read next
+	c.followedMs() // applies the step now, and not when time is read next
 }
 
-// Steady is a reading in milliseconds of a clock that only goes forwards, at the pace of
-// time: for freshness, rests and deadlines. It says nothing about the time of day.
+// Steady is a reading in milliseconds of a clock that only goes forwards, at the pace of time. Use it for freshness,
+// rests and deadlines. It has no relation to the time of day.
 type Steady int64
 
-// SteadyStart is the reading when a limiter is made, so that 0 is long ago for everything.
+// SteadyStart is the reading when a limiter is made. So 0 is long before every reading.
 const SteadyStart Steady = 1 << 40
 
-// Steady is the cached steady reading: at most as old as a cached time.
+// Steady returns the cached steady reading: at most as old as a cached time.
 func (c *Clock) Steady() Steady {
 	if c.cachedMs.Load() != 0 {
 		return Steady(c.cachedSteadyMs.Load())
@@ -172,8 +171,8 @@ func (c *Clock) Steady() Steady {
 	return c.ReadSteady()
 }
 
-// ReadSteady is the steady reading, read now. By a clock that was given it is what that has
-// moved forwards, as far as it was asked.
+// ReadSteady reads the steady time now. With a given source it is the sum of the source's forward moves between
+// readings.
 func (c *Clock) ReadSteady() Steady {
 	if c.source == nil {
 		return SteadyStart + Steady(time.Since(c.base)/time.Millisecond)
@@ -185,13 +184,13 @@ func (c *Clock) ReadSteady() Steady {
 	defer c.given.Unlock()
 	now := c.source()
 	if !c.given.last.IsZero() {
-		c.given.moved += max(0, now.Sub(c.given.last)) // by its monotonic part, if it has one
+		c.given.moved += max(0, now.Sub(c.given.last)) // by the readings' monotonic part, if they have it
 	}
 	c.given.last = now
 	return SteadyStart + Steady(c.given.moved/time.Millisecond)
 }
 
-// WallOf is when the steady clock showed at, seen from now, for people.
+// WallOf returns the wall time at which the steady clock showed at, computed from nowMs, for people.
 func (c *Clock) WallOf(at Steady, nowMs int64) time.Time {
 	if at == 0 {
 		return time.Time{}
@@ -199,20 +198,20 @@ func (c *Clock) WallOf(at Steady, nowMs int64) time.Time {
 	return time.UnixMilli(nowMs - int64(c.ReadSteady()-at))
 }
 
-// Elapsed is a monotonic reading, to measure how long something took. It refreshes the
-// cached time on the way, in case the goroutine is late.
+// Elapsed returns a monotonic reading, to measure how long something took. It refreshes the cached time on the way, in
+// case the goroutine is late.
 func (c *Clock) Elapsed() time.Duration {
 	if ms := c.cachedMs.Load(); ms != 0 {
 		c.cachedSteadyMs.Store(int64(c.ReadSteady()))
-		c.cachedMs.CompareAndSwap(ms, c.ReadMs()) // not when the teller has just gone to sleep
+		c.cachedMs.CompareAndSwap(ms, c.ReadMs()) // not if the goroutine has just gone to sleep
 	}
 	return time.Since(c.base)
 }
 
-// Monotonic is the time since the clock was made, by the system's monotonic clock.
+// Monotonic returns the time since the clock was made, by the system's monotonic clock.
 func (c *Clock) Monotonic() time.Duration { return time.Since(c.base) }
 
-// Recent is Monotonic as of when the cached time was read, or as of now without a cached time.
+// Recent returns Monotonic at the time of the last cached reading, or now if there is none.
 func (c *Clock) Recent() time.Duration {
 	if c.cachedMs.Load() == 0 || c.asked.Load() == 0 {
 		if _, cached := c.ask(); !cached {
@@ -222,7 +221,7 @@ func (c *Clock) Recent() time.Duration {
 	return time.Duration(c.cachedSteadyMs.Load()-int64(SteadyStart)) * time.Millisecond
 }
 
-// Run refreshes the cached time, while it is asked for, until ctx ends.
+// Run refreshes the cached time while readers use it, until ctx ends.
 func (c *Clock) Run(ctx context.Context) {
 	if c.source != nil {
 		return
@@ -258,11 +257,11 @@ func (c *Clock) refreshWhileAsked(ctx context.Context) {
 	}
 }
 
-// Cache makes a time the cached one; 0 forgets it.
+// Cache sets the cached time; 0 removes it.
 func (c *Clock) Cache(unixMs int64) { c.cachedMs.Store(unixMs) }
 
-// Near reports whether a time is at most max away from the clock as it was last read,
-// or else as it is now. A limiter that runs reads it at least once a second. LeadMs has how far such times were ahead.
+// Near reports whether a time is at most max away from the clock's last reading, or otherwise from a new reading. A
+// limiter that runs reads the clock at least once a second. LeadMs returns how far ahead such times were.
 func (c *Clock) Near(at time.Time, max time.Duration) (skew time.Duration, ok bool) {
 	if s := at.Unix(); s > unixSecondsMax || s < -unixSecondsMax { // its milliseconds wrap around
 		return math.MaxInt64, false
@@ -287,13 +286,13 @@ func (c *Clock) Near(at time.Time, max time.Duration) (skew time.Duration, ok bo
 // leadSlackMs is how far a time may be ahead of the clock's last reading before the clock is read again.
 const leadSlackMs = 150
 
-// LeadMs is how far ahead of the clock times that Near has let pass were at most, but for leadSlackMs.
+// LeadMs returns the most by which a time that Near accepted was ahead of the clock, to within leadSlackMs.
 func (c *Clock) LeadMs() int64 { return c.leadMs.Load() }
 
 // unixSecondsMax is a time, some 34,000 years ahead, whose milliseconds are far from overflow.
 const unixSecondsMax = 1 << 40
 
-// apart is the distance of two times in Unix milliseconds, at most the longest Duration.
+// apart returns the distance of two times in Unix milliseconds, at most the longest Duration.
 func apart(aMs, bMs int64) time.Duration {
 	distance := max(aMs-bMs, bMs-aMs)
 	if distance > math.MaxInt64/int64(time.Millisecond) {
@@ -302,7 +301,7 @@ func apart(aMs, bMs int64) time.Duration {
 	return time.Duration(distance) * time.Millisecond
 }
 
-// anchor takes the wall clock's offset. The first caller does it for all.
+// anchor reads the wall clock's offset. The first caller does it for all.
 func (c *Clock) anchor(elapsed time.Duration) {
 	if !c.anchors.TryLock() {
 		return
@@ -316,8 +315,8 @@ func (c *Clock) anchor(elapsed time.Duration) {
 	c.anchorNs.Store(int64(elapsed))
 }
 
-// Since is how long ago the clock's base was.
+// Since returns how long ago the clock's base was.
 func (c *Clock) Since() time.Duration { return time.Since(c.base) }
 
-// SetSteady replaces the steady reading of a given clock; nil puts it back.
+// SetSteady replaces the steady reading of a given clock. nil restores it.
 func (c *Clock) SetSteady(read func() Steady) { c.given.read = read }

@@ -8,7 +8,7 @@ import (
 	"time"
 )
 
-// The cheap clock agrees with the wall clock to the millisecond, and goes on doing so.
+// The cheap clock agrees with the wall clock to the millisecond, at all times.
 func TestClockFollowsTheWall(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		c := New(nil)
@@ -21,7 +21,7 @@ func TestClockFollowsTheWall(t *testing.T) {
 	})
 }
 
-// A step of the wall clock is followed once the offset is taken anew, and not before.
+// A step of the wall clock is followed once the offset is read again, and not before.
 func TestClockFollowsAStep(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		c := New(nil)
@@ -39,12 +39,11 @@ func TestClockFollowsAStep(t *testing.T) {
 	})
 }
 
-// A time is compared with the clock as it was last read; one that is far from that,
-// with the clock itself.
+// A time is compared with the clock's last reading. If it is far from that, it is compared with a new reading.
 func TestClockNear(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		c := New(nil)
-		time.Sleep(10 * time.Minute) // nobody reads it meanwhile
+		time.Sleep(10 * time.Minute) // no reader meanwhile
 		now := time.Now()
 		if _, ok := c.Near(now, time.Minute); !ok {
 			t.Error("the very time is far")
@@ -57,7 +56,7 @@ func TestClockNear(t *testing.T) {
 	})
 }
 
-// A time that leads the clock is noted as its lead, however lately the clock was read.
+// A time that leads the clock is recorded as its lead, however recently the clock was read.
 func TestClockNotesHowFarTimesLead(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		c := New(nil)
@@ -80,8 +79,8 @@ func TestClockOfTheConfiguration(t *testing.T) {
 	}
 }
 
-// A difference that does not fit into a Duration, or into the milliseconds of an int64, is
-// far away, and does not come around to near.
+// A difference that does not fit into a Duration, or into the milliseconds of an int64, is far away, and does not wrap
+// around to near.
 func TestClockNearDoesNotWrapAround(t *testing.T) {
 	now := time.UnixMilli(1_735_000_000_123)
 	for name, c := range map[string]*Clock{"read": New(nil), "given": New(func() time.Time { return now })} {
@@ -99,8 +98,8 @@ func TestClockNearDoesNotWrapAround(t *testing.T) {
 	}
 }
 
-// While it is asked, the clock is cached every millisecond; when it is not, a caller who tells
-// it sleeps, and the next one who asks reads it.
+// While there are readers, the time is cached every millisecond. Without readers the goroutine sleeps, and the next
+// reader reads the clock.
 func TestClockCachesWhileAsked(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		c := New(nil)
@@ -133,8 +132,7 @@ func TestClockCachesWhileAsked(t *testing.T) {
 	})
 }
 
-// Elapsed refreshes the cached time where the goroutine is late, and never once it has
-// ended.
+// Elapsed refreshes the cached time if the goroutine is late, and never once the goroutine has ended.
 func TestMeasuringRefreshesTheCachedTime(t *testing.T) {
 	c := New(nil)
 	c.cachedMs.Store(1)
@@ -149,7 +147,7 @@ func TestMeasuringRefreshesTheCachedTime(t *testing.T) {
 	}
 }
 
-// Recent is at most as old as the cached time, and exact without one.
+// Recent is at most as old as the cached time, and exact without a cached time.
 func TestRecentIsTheCachedTime(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		c := New(nil)

@@ -5,7 +5,7 @@ import (
 	"time"
 )
 
-// turned is a clock over a source that the test sets.
+// turned returns a clock over a source that the test sets.
 func turned() (c *Clock, pass func(time.Duration), told func() int64) {
 	start := time.UnixMilli(1_735_000_000_000)
 	now := start
@@ -13,8 +13,8 @@ func turned() (c *Clock, pass func(time.Duration), told func() int64) {
 	return c, func(d time.Duration) { now = now.Add(d) }, func() int64 { return c.ReadMs() - start.UnixMilli() }
 }
 
-// A clock that is ahead of what was told is followed at once; one that is behind by no more than
-// 1 s lets time stand still until it has caught up; one that is further behind is followed at once.
+// A clock that is ahead of the last reading is followed at once. If it is behind by at most 1 s, time stands still
+// until it has caught up. If it is further behind, it is followed at once.
 func TestAFollowedClockDoesNotGoBackALittle(t *testing.T) {
 	for name, c := range map[string]struct {
 		ahead                  time.Duration
@@ -43,7 +43,7 @@ func TestAFollowedClockDoesNotGoBackALittle(t *testing.T) {
 	}
 }
 
-// Small corrections one after the other add up to no step back: what was told once is the least that is told.
+// Several small corrections add up to no step back: readings never become earlier.
 func TestCorrectionsOfAFollowedClockAddUp(t *testing.T) {
 	clock, pass, told := turned()
 	clock.Follow(600 * time.Millisecond)
@@ -55,13 +55,13 @@ func TestCorrectionsOfAFollowedClockAddUp(t *testing.T) {
 			t.Errorf("%v ahead: %d ms after %d", ahead, got, most)
 		}
 	}
-	pass(800 * time.Millisecond) // 1.8 s by its own clock, 1.7 by the one that it follows
+	pass(800 * time.Millisecond) // 1.8 s by its own clock, 1.7 by the followed clock
 	if got := told(); got != 1_700 {
 		t.Errorf("%d ms when the followed clock shows 1,700", got)
 	}
 }
 
-// A step back that was taken at once is not undone when time comes near to what was told before it.
+// A step back that was followed at once is not undone when time comes near to the readings from before it.
 func TestAStepOfAFollowedClockIsNotUndone(t *testing.T) {
 	clock, pass, told := turned()
 	clock.Follow(0)
@@ -75,8 +75,8 @@ func TestAStepOfAFollowedClockIsNotUndone(t *testing.T) {
 	}
 }
 
-// A step back of more than 1 s is taken when it is heard of: a reading that comes much later finds no time to stand
-// still for.
+// A step back of more than 1 s is followed in the call of Follow. So a reading that comes much later finds no time to
+// stand still for.
 func TestAStepOfAFollowedClockIsTakenBeforeTimeIsRead(t *testing.T) {
 	clock, pass, told := turned()
 	clock.Follow(0)
@@ -87,7 +87,7 @@ func TestAStepOfAFollowedClockIsTakenBeforeTimeIsRead(t *testing.T) {
 	}
 }
 
-// Before there is a clock to follow time is the clock's own; Own stays that afterwards.
+// Without a clock to follow, time is the clock's own. Own keeps returning that afterwards.
 func TestOwnIsNotTheFollowedTime(t *testing.T) {
 	clock, pass, told := turned()
 	pass(time.Second)
@@ -101,8 +101,9 @@ func TestOwnIsNotTheFollowedTime(t *testing.T) {
 	}
 }
 
-// The first word of the clock to follow is taken at once, either way: until then time was another clock's. A node
-// whose own clock is two seconds ahead would else number its cells apart from others' for two seconds.
+// The first time of the clock to follow is used at once, either way, because time was another clock's until then.
+// Otherwise a node whose own clock is two seconds ahead would number its cells differently from other nodes for two
+// seconds.
 func TestTheFirstWordOfAClockIsTakenAtOnce(t *testing.T) {
 	for _, ahead := range []time.Duration{-time.Minute, -2 * time.Second, -time.Millisecond, 2 * time.Second, time.Hour} {
 		clock, pass, told := turned()
@@ -115,7 +116,7 @@ func TestTheFirstWordOfAClockIsTakenAtOnce(t *testing.T) {
 		if got := told(); got != want {
 			t.Errorf("%v ahead: %d ms, want %d", ahead, got, want)
 		}
-		pass(-time.Millisecond) // the system's clock goes back: what the followed one has told stands
+		pass(-time.Millisecond) // the system's clock goes back: readings of the followed clock stay
 		if got := told(); got != want {
 			t.Errorf("%v ahead, after a step back: %d ms, want %d", ahead, got, want)
 		}

@@ -21,10 +21,16 @@ type offset struct {
 	ok          bool
 }
 
-// Add records an answer that took `took` and shows the other clock ahead by `ahead`.
+// Add records an answer that took `took` and shows the other clock ahead by `ahead`. An estimate is off by half of its
+// took at most. If it is further than that from the quickest answer's, and by more than followStep, the other clock was
+// set in between, and Add forgets the earlier answers. Smaller steps may be of several servers that answer in turn.
 func (o *Offsets) Add(ahead, took time.Duration) {
 	o.mu.Lock()
 	defer o.mu.Unlock()
+	best, ok := o.best()
+	if ok && (ahead-best.ahead).Abs() > (took+best.took)/2+followStep {
+		o.samples = [offsetsMax]offset{}
+	}
 	o.samples[o.next] = offset{ahead, took, true}
 	o.next = (o.next + 1) % offsetsMax
 }
@@ -33,11 +39,15 @@ func (o *Offsets) Add(ahead, took time.Duration) {
 func (o *Offsets) Ahead() (ahead time.Duration, ok bool) {
 	o.mu.Lock()
 	defer o.mu.Unlock()
-	best := offset{}
+	best, ok := o.best()
+	return best.ahead, ok
+}
+
+func (o *Offsets) best() (best offset, ok bool) {
 	for _, s := range o.samples {
 		if s.ok && (!best.ok || s.took < best.took) {
 			best = s
 		}
 	}
-	return best.ahead, best.ok
+	return best, best.ok
 }

@@ -5,21 +5,49 @@ import (
 	"time"
 )
 
-// Of the last 16 answers the one that took least time shows the other clock.
+// Of the last 16 answers the quickest shows the other clock.
 func TestTheQuickestOfTheLastAnswersTellsTheTime(t *testing.T) {
 	var o Offsets
 	if _, ok := o.Ahead(); ok {
 		t.Error("there is an offset before the first answer")
 	}
-	o.Add(5*time.Second, 2*time.Millisecond)
+	o.Add(500*time.Millisecond, 2*time.Millisecond)
 	for i := range offsetsMax - 1 {
-		o.Add(time.Duration(i)*time.Second, 10*time.Millisecond)
+		o.Add(time.Duration(i)*50*time.Millisecond, 10*time.Millisecond)
 	}
-	if ahead, ok := o.Ahead(); !ok || ahead != 5*time.Second {
-		t.Errorf("%v ahead, want 5s by the quickest of 16", ahead)
+	if ahead, ok := o.Ahead(); !ok || ahead != 500*time.Millisecond {
+		t.Errorf("%v ahead, want 500ms by the quickest of 16", ahead)
 	}
-	o.Add(9*time.Second, 3*time.Millisecond)
-	if ahead, _ := o.Ahead(); ahead != 9*time.Second {
-		t.Errorf("%v ahead, want 9s: the 17th answer takes the place of the first", ahead)
+	o.Add(900*time.Millisecond, 3*time.Millisecond)
+	if ahead, _ := o.Ahead(); ahead != 900*time.Millisecond {
+		t.Errorf("%v ahead, want 900ms: the 17th answer takes the place of the first", ahead)
+	}
+}
+
+// An answer that contradicts the earlier ones by more than a second shows that the other clock was set: it alone
+// counts, although an earlier answer was quicker. A quiet node would otherwise go by the wrong time for another 15
+// answers.
+func TestAnAnswerThatContradictsTheEarlierOnesReplacesThem(t *testing.T) {
+	for _, step := range []time.Duration{-time.Hour, -3 * time.Second, 3 * time.Second, time.Hour} {
+		var o Offsets
+		o.Add(0, 2*time.Millisecond)
+		o.Add(step, 10*time.Millisecond)
+		if ahead, _ := o.Ahead(); ahead != step {
+			t.Errorf("%v ahead after a step of %v", ahead, step)
+		}
+		o.Add(step+5*time.Millisecond, 5*time.Millisecond)
+		if ahead, _ := o.Ahead(); ahead != step+5*time.Millisecond {
+			t.Errorf("%v ahead, want the quickest answer after the step of %v", ahead, step)
+		}
+	}
+}
+
+// A slow answer is off by up to half of the time that it took, so a quicker answer with another offset may be right.
+func TestASlowAnswerContradictsNoQuickerOne(t *testing.T) {
+	var o Offsets
+	o.Add(0, 2*time.Millisecond)
+	o.Add(3*time.Second, 5*time.Second)
+	if ahead, _ := o.Ahead(); ahead != 0 {
+		t.Errorf("%v ahead, want 0 by the quicker answer", ahead)
 	}
 }

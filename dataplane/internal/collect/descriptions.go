@@ -6,7 +6,8 @@ var (
 		"Requests decided, items of batches among them. batch_denied: the item "+
 			"fits, and another item denied its batch, so it was not counted.", "source", "outcome")
 	Candidates = NewCounter("weir_candidate_decisions_total",
-		"Requests for which a candidate limit was evaluated beside the live one, by the candidate's outcome.", "outcome")
+		"Requests for which a candidate limit was evaluated in addition to the live limit, by the candidate's outcome.",
+		"outcome")
 	Latency = counts("weir_decision_seconds",
 		"Time of one decision, from memory (local) or with a call to the origin (origin); one in 256 is measured.", "source")
 	Entries = NewGauge("weir_entries", "Keys held in memory.")
@@ -18,8 +19,8 @@ var (
 		"cause")
 	Full      = NewCounter("weir_table_full_total", "First requests of a key that found the table full.")
 	Untracked = NewCounter("weir_untracked_decisions_total",
-		"Decisions on keys without room in the table, by what counted them: the origin, or the overflow sketch, which errs "+
-			"towards denying.", "by")
+		"Decisions on keys without room in the table, by the counter that decided: the origin, or the overflow sketch, "+
+			"which errs towards denying.", "by")
 	Windows   = NewCounter("weir_windows_created_total", "Keys that requests added to memory.")
 	Overshoot = NewCounter("weir_overshoot_cost_total",
 		"Cost above its key's limit, found when counts of others were merged: the fleet's overshoot is at least this. "+
@@ -43,7 +44,8 @@ var (
 	Restored = NewCounter("weir_origin_restored_keys_total", "Keys sent again after the origin had lost its counts.")
 	HeldBack = NewCounter("weir_held_back_keys_total",
 		"Times a new key was not created at the origin because its namespace created too many; its node alone counts it.")
-	Dropped = NewCounter("weir_dropped_cost_total", "Accepted cost that never reached the origin.", "cause")
+	Dropped = NewCounter("weir_dropped_cost_total",
+		"Accepted cost that did not reach the origin before its cell expired.", "cause")
 
 	Tuning = NewGauge("weir_tuning_version", "Version of the stored tuning; 0 is the built-in default.")
 	Trial  = NewGauge("weir_tuning_trial",
@@ -56,7 +58,7 @@ var (
 var (
 	Evals = NewCounter("weir_eval_counts_total", "Requests decided in the estimate mode.", "result")
 	Cache = NewCounter("weir_cache_counts_total",
-		"Keys of the estimate mode that requests found in memory, or did not, and syncs that they asked for.", "result")
+		"Keys of the estimate mode that requests found in memory, or did not, and syncs that they requested.", "result")
 	SyncRefused = NewCounter("weir_sync_refused_total",
 		"Syncs that were refused because pending_max keys of the namespace were waiting.")
 	TierKeys  = NewGauge("weir_sync_tier_keys", "Keys of the estimate mode, by pressure.", "tier")

@@ -15,34 +15,42 @@ const (
 	span = time.Minute
 )
 
-// Log lists denied keys. It has a sketch of the current span and one of the span before. Spans
-// follow the steady clock, so a step of the wall clock neither keeps keys for longer nor drops
-// them. The zero Log is empty.
+// Log lists denied keys. It has a sketch of the current span, and a sketch of the span before. Spans follow the steady
+// clock, so a step of the wall clock neither keeps keys for longer nor drops them. The zero Log is empty.
 type Log struct {
-	// held for some hundred nanoseconds, or by Each for some microseconds; denials never wait for it
+	// held for some hundred nanoseconds, or by Each for some microseconds; Add never waits for it
 	mu             sync.Mutex
 	recent, before *topk.Sketch[cell.Identity, denial]
 	recentAt       clock.Steady // when recent began; 0: never
 	beforeAt       clock.Steady
 }
 
-// denial is what is remembered of a denied key.
+// denial is the record of a denied key.
 type denial struct {
 	names cell.Names
 	limit int64
 }
 
-// Add counts denials of a key, as many as weigh says, which is called under the Log's mutex, as names is of a key that
-// is new. Where the Log is busy it does nothing.
+// Add counts denials of a key. It gets the number from weigh, and for a new key the names from names, both under the
+// Log's mutex. If the Log is busy, Add does nothing: a later call can count the denials.
 func (l *Log) Add(id cell.Identity, now clock.Steady, limit int64, weigh func() int64, names func() cell.Names) {
 	if !l.mu.TryLock() {
 		return
 	}
 	defer l.mu.Unlock()
-	weight := weigh()
-	if weight <= 0 { // another goroutine was faster
-		return
+	if weight := weigh(); weight > 0 { // otherwise another goroutine was faster
+		l.addLocked(id, now, limit, weight, names)
 	}
+}
+
+// AddOne counts a denial of a key. It waits if the Log is busy, because no later call counts this denial.
+func (l *Log) AddOne(id cell.Identity, now clock.Steady, limit int64, names func() cell.Names) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	l.addLocked(id, now, limit, 1, names)
+}
+
+func (l *Log) addLocked(id cell.Identity, now clock.Steady, limit, weight int64, names func() cell.Names) {
 	l.turnLocked(now)
 	d, fresh := l.recent.Add(id, weight)
 	if d.limit = limit; fresh {
@@ -50,7 +58,7 @@ func (l *Log) Add(id cell.Identity, now clock.Steady, limit int64, weigh func() 
 	}
 }
 
-// turnLocked begins a new span when the recent one is over.
+// turnLocked begins a new span when the recent span is over.
 func (l *Log) turnLocked(now clock.Steady) {
 	span := clock.Steady(span.Milliseconds())
 	switch age := now - l.recentAt; {

@@ -1,4 +1,4 @@
-// Package epochs knows which epochs of a shard of the origin go on, and which were lost.
+// Package epochs records which epochs of a shard of the origin go on, and which were lost.
 package epochs
 
 import (
@@ -9,8 +9,8 @@ import (
 	"github.com/weirhq/weir/shared/window"
 )
 
-// Epochs orders the answers of a shard: those to calls that began before an epoch was found to be
-// lost, and that come in later, tell of that epoch still. The zero Epochs knows none.
+// Epochs orders the answers of a shard. If an epoch is found to be lost, answers to calls that began earlier, and that
+// arrive later, still have that epoch. The zero Epochs has none.
 type Epochs struct {
 	mu    sync.Mutex
 	calls uint64                 // begun
@@ -30,23 +30,23 @@ type ending struct {
 // endedMax bounds the lost epochs that are remembered.
 const endedMax = 1024
 
-// counted is where to ask whether an epoch goes on.
+// counted has the cell by which to find out whether an epoch goes on.
 type counted struct {
-	cell       window.Cell // that this node has cost in: of all such cells one that counts as long as any
+	cell       window.Cell // a cell in which this node has cost: of all such cells, one that counts for as long as any
 	answeredAt time.Time   // the last answer of the epoch
 }
 
 const (
-	// probesMax is how many epochs a second asks about. Once one is found to be lost, the next tick asks about more: a
-	// server loses all of its buckets.
+	// probesMax is how many epochs a second are probed. Once an epoch is found to be lost, the next tick probes more,
+	// because a server loses all of its buckets.
 	probesMax     = 32
 	probesMaxLost = 500
 
-	// silentFor is how long nothing was heard of an epoch that is asked about.
+	// silentFor is how long an epoch must be without an answer to be probed.
 	silentFor = time.Second
 )
 
-// Begin is the number of a call that begins.
+// Begin returns the number of a call that begins.
 func (s *Epochs) Begin() uint64 {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -54,10 +54,11 @@ func (s *Epochs) Begin() uint64 {
 	return s.calls
 }
 
-// Forget removes from an answer the epochs that were found to be lost after the call had begun. costs are what the call
-// sent, nil for a read. A cost that was sent without an epoch, and that the origin added in an epoch that is lost, gets
-// store.ErrEpoch with the epoch that followed, as if the origin had refused it. For example, if a cost was added in
-// epoch 7, and another answer shows that 7 is lost and 8 followed, its total becomes {Epoch: 8, Err: store.ErrEpoch}.
+// Forget removes from an answer the epochs that were found to be lost after the call had begun. costs are the call's
+// costs, nil for a read. A cost that was sent without an epoch, and that the origin added in an epoch that is lost,
+// gets store.ErrEpoch with the epoch that followed, as if the origin had refused it. For example, if a cost was added
+// in epoch 7, and another answer shows that 7 is lost and 8 followed, its total becomes {Epoch: 8, Err:
+// store.ErrEpoch}.
 func (s *Epochs) Forget(call uint64, totals []store.Total, costs []store.Cost) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -68,7 +69,7 @@ func (s *Epochs) Forget(call uint64, totals []store.Total, costs []store.Cost) {
 		end, ok := s.ended[totals[i].Epoch]
 		switch {
 		case ok && call <= end.calls && i < len(costs) && costs[i].Epoch == 0 && costs[i].AtMost == 0:
-			totals[i] = store.Total{Epoch: end.by, Err: store.ErrEpoch}
+			totals[i] = store.Total{Epoch: s.followedLocked(end.by), Err: store.ErrEpoch}
 		case ok && call <= end.calls:
 			totals[i].Epoch = 0
 		case ok:
@@ -77,7 +78,20 @@ func (s *Epochs) Forget(call uint64, totals []store.Total, costs []store.Cost) {
 	}
 }
 
-// End records a lost epoch and the epoch that followed it. It reports whether the loss was not known before.
+// followedLocked returns the last of the epochs that followed an epoch, or the epoch itself if that is not lost. The
+// number of steps is bounded, because answers at the same time may show that each of two epochs followed the other.
+func (s *Epochs) followedLocked(epoch store.Epoch) store.Epoch {
+	for range len(s.ended) {
+		end, lost := s.ended[epoch]
+		if !lost {
+			break
+		}
+		epoch = end.by
+	}
+	return epoch
+}
+
+// End records a lost epoch and the epoch that followed it. It reports whether the loss is new.
 func (s *Epochs) End(lost, by store.Epoch) (first bool) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -126,7 +140,7 @@ func (s *Epochs) Answered(totals []store.Total) {
 	}
 }
 
-// Silent are epochs to ask about, and a cell of each.
+// Silent returns epochs to probe, and a cell of each.
 func (s *Epochs) Silent(now time.Time, nowMs int64) (epochs []store.Epoch, cells []window.Cell) {
 	s.mu.Lock()
 	defer s.mu.Unlock()

@@ -36,12 +36,20 @@ func With(ctx context.Context, label string) context.Context {
 }
 
 // OrSpace returns ctx if its calls are made for a caller with a label. Otherwise it returns a context whose calls are
-// made for the namespace's callers without a label, which take turns as one caller.
+// made for the namespace's callers without a label, which take turns as a single caller.
 func OrSpace(ctx context.Context, s Space) context.Context {
 	if In(ctx) != 0 {
 		return ctx
 	}
-	return context.WithValue(ctx, callerKey{}, Caller(maphash.Comparable(seed, s)|ofSpace))
+	return context.WithValue(ctx, callerKey{}, InOrSpace(ctx, s))
+}
+
+// InOrSpace returns the caller that the calls of OrSpace's context are made for.
+func InOrSpace(ctx context.Context, s Space) Caller {
+	if c := In(ctx); c != 0 {
+		return c
+	}
+	return Caller(maphash.Comparable(seed, s) | ofSpace)
 }
 
 // In returns the caller that the calls of a context are made for.

@@ -80,7 +80,7 @@ func TestSharesOfPlaces(t *testing.T) {
 	}
 }
 
-// A caller finds places beside a caller that came earlier and took all it could get, and keeps its own.
+// A caller finds places although an earlier caller took all places that it could get, and keeps its own.
 func TestALaterCallerFindsPlaces(t *testing.T) {
 	space, other := Space{"acme", "api"}, Space{"acme", "jobs"}
 	for _, c := range []struct {
@@ -161,8 +161,8 @@ func TestTheReserveIsForSmallCallers(t *testing.T) {
 	})
 }
 
-// Whatever callers take and give back, no more places are taken than there are, and nothing is remembered of a caller
-// without a place.
+// Whatever callers take and give back, no more places are taken than there are, and a caller without a place needs no
+// memory.
 func TestPlacesKeepTheirShares(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		most := rapid.Int64Range(1, 60).Draw(t, "most")
@@ -236,7 +236,7 @@ func TestCallersTakeTurns(t *testing.T) {
 	first := l.First()
 	l.Serve(first)
 	l.Remove(first)
-	add("b1", "a4", "b2") // b comes after one of a's
+	add("b1", "a4", "b2") // b comes after an entry of a's
 	if got, want := fmt.Sprint(order(&l)), "[a2 b1 a3 b2 a4]"; got != want {
 		t.Errorf("a caller who comes later: %s, want %s", got, want)
 	}
@@ -245,7 +245,7 @@ func TestCallersTakeTurns(t *testing.T) {
 	}
 }
 
-// A line has the order that a queue for each caller gives, whoever leaves it meanwhile.
+// A line has the order of a queue for each caller, whichever callers leave it meanwhile.
 func TestALineAgreesWithAQueueForEachCaller(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		var l Line[string]
@@ -295,7 +295,34 @@ func TestALineAgreesWithAQueueForEachCaller(t *testing.T) {
 	})
 }
 
-// However many calls a caller has waiting, another caller's begins when the next one ends.
+// A call that may begin at the moment in which its context ends takes a place or leaves it, and no place is lost.
+func TestACallThatMayBeginAsItsContextEndsLosesNoPlace(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		turns := NewTurns(1)
+		for range 100 {
+			if err := turns.Begin(t.Context(), 0); err != nil {
+				t.Fatal(err)
+			}
+			ctx, cancel := context.WithCancel(t.Context())
+			go func() {
+				if turns.Begin(ctx, called("a")) == nil {
+					turns.End()
+				}
+			}()
+			synctest.Wait()
+			turns.mu.Lock() // so the call sees both at once
+			cancel()
+			turns.endLocked()
+			turns.mu.Unlock()
+			synctest.Wait()
+			if turns.free != 1 {
+				t.Fatalf("%d places are free, want 1", turns.free)
+			}
+		}
+	})
+}
+
+// However many calls a caller has waiting, another caller's call begins when the next call ends.
 func TestACallBeginsAfterOneOfEachOtherCaller(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		turns := NewTurns(2)

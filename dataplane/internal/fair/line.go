@@ -9,7 +9,7 @@ package fair
 // take constant time. A Line must not be used concurrently.
 type Line[T any] struct {
 	first, last *Wait[T]
-	callers     map[Caller]*waits // those with a wait
+	callers     map[Caller]*waits // callers with a wait
 	served      uint64            // the largest turn that was served
 }
 

@@ -9,10 +9,10 @@ import "sync"
 // Other callers may not use the reserve, and own + all must be less than 8 times the free places beyond it. So the more
 // others have, the less each caller may take. For example, of 100,000 places:
 //
-//   - A caller alone gets 75,000. Beside it, a caller of another namespace can take 15,000 at once, and a caller of the
-//     same namespace 7,500. Once the first caller has given back enough, both get the same number: 41,666 in two
+//   - A caller alone gets 75,000. At the same time, a caller of another namespace can take 15,000 at once, and a caller
+//     of the same namespace 7,500. Once the first caller has given back enough, both get the same number: 41,666 in two
 //     namespaces, or 39,473 in one.
-//   - Ten callers get 8,241 each if they are of one namespace, and 9,146 if they are of ten.
+//   - Ten callers get 8,241 each if they belong to one namespace, and 9,146 if they belong to ten.
 //   - Without the reserve, a namespace gets at most 83,333, however many callers it has.
 //
 // In whatever order callers come and go, a caller with fewer than 1/1024 of the places is refused only if 63 others
@@ -26,9 +26,9 @@ func HasRoom(own, all, free, most int64) bool {
 	return own+all < 8*(free-reserve)
 }
 
-// Of is the owner of a place. Without a Space, the places are for one key, and only callers with a label have shares:
-// for example, two may have 5/12 each. Callers without a label may then take any free place, because a key has one
-// namespace, and its callers cannot be told apart.
+// Of is the owner of a place. Without a Space, the places are for a single key, and only callers with a label have
+// shares: for example, two may have 5/12 each. Callers without a label may then take any free place, because a key has
+// a single namespace, whose callers have nothing to separate them.
 type Of struct {
 	Caller Caller
 	Space  Space
@@ -45,7 +45,7 @@ type Places struct {
 	spaces  map[Space]int64
 }
 
-// HasRoom reports whether Take would take one place.
+// HasRoom reports whether Take would take a place.
 func (p *Places) HasRoom(of Of) bool {
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -55,13 +55,13 @@ func (p *Places) HasRoom(of Of) bool {
 func (p *Places) hasRoom(of Of) bool {
 	own, all := p.callers[of.Caller], p.spaces[of.Space]
 	if !of.Caller.Labelled() {
-		own = all // a namespace's callers without a label are one caller
+		own = all // a namespace's callers without a label count as a single caller
 	}
 	return HasRoom(own, max(own, all), p.Most-p.used, p.Most)
 }
 
-// Take takes n places at once if there is room for one. So up to n - 1 more may be taken than there are. Give them back
-// with Give.
+// Take takes n places at once if there is room for a place. So up to n - 1 more may be taken than there are. Give them
+// back with Give.
 func (p *Places) Take(of Of, n int64) bool {
 	p.mu.Lock()
 	defer p.mu.Unlock()

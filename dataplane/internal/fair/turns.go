@@ -6,8 +6,8 @@ import (
 )
 
 // Turns bound the number of calls that are under way. Calls that wait begin in the order of a Line. So a call of a
-// caller that has no other call waiting begins after at most two waiting calls of each other caller, however many those
-// have. All methods may be called concurrently.
+// caller that has no other call waiting begins after at most two waiting calls of each other caller, however many calls
+// these have waiting. All methods may be called concurrently.
 type Turns struct {
 	mu   sync.Mutex
 	free int
@@ -46,6 +46,10 @@ func (t *Turns) Begin(ctx context.Context, by Caller) error {
 func (t *Turns) End() {
 	t.mu.Lock()
 	defer t.mu.Unlock()
+	t.endLocked()
+}
+
+func (t *Turns) endLocked() {
 	first := t.line.First()
 	if first == nil {
 		t.free++

@@ -10,19 +10,20 @@ import (
 	"github.com/weirhq/weir/shared/window"
 )
 
-// Change is a call about a reservation.
+// Change is a change of a reservation.
 type Change struct {
-	Spent   []int64       // so far, a cost for each item; nil: as it is
-	TTL     time.Duration // it ends that long from now, if that is later than it would; 0: no change
+	Spent   []int64       // total spent so far, a cost for each item; nil: no change
+	TTL     time.Duration // extends the reservation to this time from now, if that is later than its end; 0: no change
 	Settled bool          // the reservation ends
 }
 
-// record is the change as an origin takes it.
+// record returns the change in the form of an origin.
 func (c *Change) record(id string) *store.Record {
 	return &store.Record{ID: id, Spent: c.Spent, TTL: c.TTL, Settled: c.Settled, Attempt: rand.Uint64() | 1}
 }
 
-// check returns an error that wraps window.ErrInvalid if the costs do not fit a reservation of so many items.
+// check returns an error that wraps window.ErrInvalid if the costs do not fit a reservation with the given number of
+// items.
 func (c *Change) check(items int) error {
 	if c.Spent == nil {
 		return nil
@@ -33,7 +34,7 @@ func (c *Change) check(items int) error {
 	return c.checkCosts()
 }
 
-// checkCosts is check where the number of items is not known.
+// checkCosts is check if the number of items is unknown.
 func (c *Change) checkCosts() error {
 	if n := len(c.Spent); c.Spent != nil && (n < 1 || n > store.RecordItemsMax) {
 		return fmt.Errorf("%w: costs holds %d items (1 to %d)", window.ErrInvalid, n, store.RecordItemsMax)
@@ -46,7 +47,8 @@ func (c *Change) checkCosts() error {
 	return nil
 }
 
-// apply returns an open reservation as the change leaves it. Costs only grow: after 30 were spent, 20 changes nothing.
+// apply returns an open reservation with the change applied. Spent costs only grow: for example, after 30 were spent, a
+// change to 20 has no effect.
 func (c *Change) apply(r *Record, nowMs int64) *Record {
 	next := *r
 	next.Items = slices.Clone(r.Items)

@@ -10,22 +10,24 @@ import (
 )
 
 // A cell has at most store.HoldsMax open holds, of all nodes and callers. From crowdMin on, a node refuses a caller
-// that has its share of them through this node (fair.HasRoom). So a caller leaves some, however many nodes it uses: of
-// 10,000 holds, 2,500 if it uses one node, and 853 if it uses ten. Callers without a label have no shares.
+// that has its share of them through this node (fair.HasRoom). So a caller leaves some for others, however many nodes
+// it uses: of 10,000 holds, it leaves 2,500 if it uses a single node, and 853 if it uses ten. Callers without a label
+// have no shares.
 
 const (
-	crowdMin  = store.HoldsMax / 4 // open holds of a cell from which on callers have shares of them
-	crowdsMax = 1000               // cells
-	shutFor   = time.Second        // for which a node refuses a caller that has its share, without a call
+	crowdMin  = store.HoldsMax / 4 // open holds of a cell from which callers have shares of them
+	crowdsMax = 1000               // most cells
+	shutFor   = time.Second        // time for which a node refuses a caller that has its share, without a call
 )
 
-// ErrShare is ErrMany of a caller that has its share of a key's holds.
-var ErrShare = fmt.Errorf("%w: the caller has its share of the %d that the key may have", ErrMany, store.HoldsMax)
+// ErrShare is an ErrMany for a caller that has its share of a key's holds.
+var ErrShare = fmt.Errorf("%w: the caller has its full share of the key's %d open reservations", ErrMany,
+	store.HoldsMax)
 
-// crowd is what a node knows of a cell with many open holds.
+// crowd is a node's record of a cell with many open holds.
 type crowd struct {
-	own     map[fair.Caller]int64 // holds of callers that this node keeps: as last counted, and those granted since
-	untilMs map[fair.Caller]int64 // until when a caller is refused without a call
+	own     map[fair.Caller]int64 // callers' holds that this node keeps: last count, plus those granted since
+	untilMs map[fair.Caller]int64 // time until which a caller is refused without a call
 }
 
 // crowds are the cells with many open holds. The mutex of Reservations guards them.
@@ -34,13 +36,14 @@ type crowds struct {
 	countedMs int64
 }
 
-// shut reports whether the caller of a reservation has been refused within shutFor, because it has its share of a cell.
+// shut reports whether the caller of a reservation must be refused without a call, because it was refused its share of
+// a cell within shutFor.
 func (s *Reservations) shut(id string, r *Record, holds []store.Hold) bool {
 	nowMs := s.NowMs()
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	if s.ids[id] != nil {
-		return false // it is reserved already
+		return false // the ID is reserved already
 	}
 	for i := range holds {
 		c := s.crowds.by[holds[i].Cell]
@@ -51,8 +54,8 @@ func (s *Reservations) shut(id string, r *Record, holds []store.Hold) bool {
 	return false
 }
 
-// exceeds reports whether the caller of a reservation, which the origin has granted, has more of a cell's holds than
-// its share. If not, it counts the new ones.
+// exceeds reports whether the caller of a reservation that the origin has just granted has more than its share of a
+// cell's holds. If not, it counts the new holds.
 func (s *Reservations) exceeds(r *Record, holds []store.Hold, answers []store.HoldAnswer) (over bool) {
 	if !r.By.Labelled() {
 		return false
@@ -80,8 +83,7 @@ func (s *Reservations) exceeds(r *Record, holds []store.Hold, answers []store.Ho
 	return over
 }
 
-// find returns the crowd of a cell. Its counts of some reservations are at most a second old; a new crowd may begin
-// without counts.
+// find returns the crowd of a cell. Its counts are at most a second old; a new crowd may begin without counts.
 func (all *crowds) find(of window.Cell, some map[uint64]*kept, nowMs int64) *crowd {
 	c := all.by[of]
 	if c == nil {

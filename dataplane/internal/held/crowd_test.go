@@ -12,8 +12,8 @@ import (
 	"github.com/weirhq/weir/dataplane/store"
 )
 
-// However many reservations of a key one caller asks for, at however many nodes, another caller's are granted. What the
-// caller settles makes room for it again.
+// However many reservations of a key a caller requests, at however many nodes, another caller's are granted. When the
+// caller settles some, there is room for its next reservations.
 func TestOneCallersHoldsOfAKeyLeaveOthersSome(t *testing.T) {
 	want := map[int]int{1: 7500, 3: 8653}
 	for _, nodes := range []int{1, 3} {

@@ -15,15 +15,15 @@ import (
 	"github.com/weirhq/weir/shared/window"
 )
 
-// A history is a few steps of two nodes that share one origin, and of the origin itself. Each is played from its start,
-// against the packages themselves, and then everybody has time to state again what was lost.
+// A history is a few steps of two nodes that share an origin, and of the origin itself. Each history is played from its
+// start with the real packages, and then all nodes have time to state lost reservations again.
 const (
 	exploreLimit = 100
 	exploreCost  = 40 // so that two of three reservations fit
 	exploreSpent = 10
 )
 
-// exploreStep is one of the steps that histories are made of.
+// exploreStep is a step of a history.
 type exploreStep struct {
 	name string
 	do   func(w *exploreWorld)
@@ -59,18 +59,18 @@ type exploreWorld struct {
 	nodes  [2]*held.Reservations
 	states []memstore.OriginState // before each call
 
-	loseCall, loseAnswer bool // the next one
+	loseCall, loseAnswer bool // the next call or answer
 	promoted             bool
 
-	by     map[uint64]*explored // what was granted, by what its maker has drawn
-	failed map[string]int       // by ID: how many calls got no answer
+	by     map[uint64]*explored // granted reservations, by MadeBy
+	failed map[string]int       // by ID: number of calls without an answer
 }
 
-// explored is what callers know of a reservation.
+// explored is a reservation as its callers see it.
 type explored struct {
 	id      string
-	settled bool // somebody was told so
-	mayBe   bool // settled: an answer was lost
+	settled bool // a caller was told that it is settled
+	mayBe   bool // it may be settled: an answer was lost
 }
 
 func newExploreWorld(t *testing.T) *exploreWorld {
@@ -89,7 +89,11 @@ func newExploreWorld(t *testing.T) *exploreWorld {
 				return w.call(ctx, call)
 			},
 		}
+		if _, _, err := w.nodes[i].Change(context.Background(), "none", held.Change{}); !errors.Is(err, held.ErrNone) {
+			t.Fatal(err) // the node's first call, after which it knows the epoch
+		}
 	}
+	w.states = nil
 	return w
 }
 
@@ -108,7 +112,7 @@ func (w *exploreWorld) call(ctx context.Context, call func(context.Context) (sto
 	return err
 }
 
-// promote puts the origin back to what it was before its last calls.
+// promote sets the origin back to its state before its last calls.
 func (w *exploreWorld) promote(calls int) {
 	if calls = min(calls, len(w.states)); calls == 0 {
 		return
@@ -119,7 +123,7 @@ func (w *exploreWorld) promote(calls int) {
 }
 
 func (w *exploreWorld) reserve(node int, id string) {
-	w.at = w.at.Add(30 * time.Millisecond) // past what a node remembers of a refusal
+	w.at = w.at.Add(30 * time.Millisecond) // later than a node remembers a refusal
 	r := &held.Record{Returned: true, MadeMs: w.at.UnixMilli(), EndsMs: w.at.Add(time.Hour).UnixMilli(),
 		MadeBy: uint64(w.at.UnixNano()), Items: []held.Item{{Workspace: "w", Namespace: "n", Identifier: "k",
 			DurationMs: window.DurationMax.Milliseconds(), Limit: exploreLimit, Held: exploreCost, Sequence: window.Sequence(
@@ -137,7 +141,7 @@ func (w *exploreWorld) reserve(node int, id string) {
 	}
 }
 
-// wantWithinLimit holds what was granted to the limit, as long as the origin has lost nothing.
+// wantWithinLimit checks that the granted cost is within the limit, as long as the origin has lost nothing.
 func (w *exploreWorld) wantWithinLimit() {
 	total := 0
 	for _, is := range w.by {
@@ -162,7 +166,7 @@ func (w *exploreWorld) settle(node int, id string) {
 		for _, is := range w.by {
 			is.mayBe = is.mayBe || is.id == id
 		}
-	case w.by[r.MadeBy] == nil: // the answer to who made it was lost
+	case w.by[r.MadeBy] == nil: // the answer to its maker was lost
 		w.by[r.MadeBy] = &explored{id: id, settled: true}
 	default:
 		is := w.by[r.MadeBy]
@@ -180,7 +184,7 @@ func (w *exploreWorld) send() {
 	}
 }
 
-// wantCounted holds what the origin counts in the end to what callers were told.
+// wantCounted checks that the origin's counts in the end agree with the answers that callers got.
 func (w *exploreWorld) wantCounted() {
 	w.loseCall, w.loseAnswer = false, false
 	for range 3 {
@@ -188,7 +192,7 @@ func (w *exploreWorld) wantCounted() {
 	}
 	low, high := int64(0), int64(0)
 	for _, n := range w.failed {
-		if n > 1 { // one may have found what another has made: then that is not withdrawn, and ends by itself
+		if n > 1 { // one caller may have found the other's reservation: then it is not withdrawn, and ends by itself
 			high += exploreCost
 		}
 	}
@@ -214,8 +218,8 @@ func (w *exploreWorld) wantCounted() {
 	}
 }
 
-// All histories of four steps, and all of five that begin with a reservation: whatever is lost or repeated, the limit
-// holds, and in the end the origin counts what callers were told.
+// In all histories of four steps, and all of five that begin with a reservation, whatever is lost or repeated, the
+// limit holds. In the end the origin's counts agree with the answers that callers got.
 //
 //weir:unraced
 func TestAllShortHistoriesOfReservations(t *testing.T) {

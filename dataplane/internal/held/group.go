@@ -11,33 +11,68 @@ import (
 	"github.com/weirhq/weir/shared/window"
 )
 
-// group is a node's knowledge of one group of the origin.
+// group is a node's record of a group of the origin.
 type group struct {
-	key      window.Key     // in the group
-	after    store.Mark     // the largest number that was answered
-	atMs     int64          // when a number was answered last
-	provenMs int64          // when anything was answered last
-	seen     map[int64]bool // the latest numbers, without the lost ones
-	losses   int            // how often it has lost calls
+	key      window.Key     // a key in the group
+	after    store.Mark     // largest number in an answer
+	atMs     int64          // when an answer last had a number
+	provenMs int64          // time of the last answer
+	seen     map[int64]bool // latest numbers, without the lost numbers
+	losses   int            // how often the group has lost calls
 
-	restating chan struct{} // full while a caller states lost reservations again
+	restating chan struct{} // capacity 1; filled while a caller states lost reservations again
 }
 
 // number is the number of an answer. The zero number is for an answer to a call that changed nothing.
 type number struct {
 	n      int64
-	losses int // of the group, when it answered
+	losses int         // of the group, at the time of the answer
+	epoch  store.Epoch // of the answer
+}
+
+// numberOf is the number of an answer of the given group.
+type numberOf struct {
+	group int
+	number
+}
+
+// numbers are the numbers of some groups. A reservation has few groups.
+type numbers []numberOf
+
+// of returns the number of a group, zero if there is none.
+func (all numbers) of(group int) number {
+	for i := range all {
+		if all[i].group == group {
+			return all[i].number
+		}
+	}
+	return number{}
+}
+
+// set sets the number of a group, unless it is the zero number.
+func (all *numbers) set(group int, is number) {
+	if is.n == 0 {
+		return
+	}
+	for i := range *all {
+		if (*all)[i].group == group {
+			(*all)[i].number = is
+			return
+		}
+	}
+	*all = append(*all, numberOf{group, is})
 }
 
 const (
-	seenMax  = 4096                            // numbers of a group: more than there are calls under way at the same time
-	afterFor = store.HoldKeptFor - settledKept // a group may forget a stream that makes no calls for longer
-	triesMax = 3                               // calls, if each shows that the group has lost something
+	seenMax  = 4096                            // numbers of a group; must exceed the calls under way at the same time
+	afterFor = store.HoldKeptFor - settledKept // a group may forget a stream without calls after this time
+	triesMax = 3                               // most tries of a call, if each shows that the group has lost calls
 )
 
 var (
 	errShortAnswer = errors.New("dataplane: the origin has answered fewer holds than it was sent")
-	errBehind      = errors.New("dataplane: the origin has lost what it had answered")
+	errBehind      = errors.New("dataplane: the origin has lost calls that it had answered")
+	errEmptied     = errors.New("dataplane: the origin was emptied several times")
 )
 
 // failed is the error of a call to a shard.
@@ -49,10 +84,9 @@ type failed struct {
 // Unwrap implements errors.Unwrap.
 func (f failed) Unwrap() error { return f.error }
 
-// call makes a call to a group. If the group has lost calls, one caller states the lost reservations again first, while
-// the others wait. It waits for at most as long as ctx lasts; a call that has begun then goes on, and its answer is
-// lost.
-func (s *Reservations) call(ctx context.Context, what What, c store.HoldCall) (reply answer, err error) {
+// call makes a call to a group. If the group has lost calls, a single caller first states the lost reservations again,
+// while the others wait. The call returns when ctx ends; a call that has begun then goes on, and its answer is lost.
+func (s *Reservations) call(ctx context.Context, what What, c *store.HoldCall) (reply answer, err error) {
 	of := s.Origin.GroupOf(&c.Group)
 	for range triesMax {
 		if err = s.restate(ctx, of, reply.Behind); err != nil {
@@ -65,9 +99,9 @@ func (s *Reservations) call(ctx context.Context, what What, c store.HoldCall) (r
 	return reply, errBehind
 }
 
-// restate waits while another caller states the lost reservations of a group again. If the group is behind, it then
-// states the rest. For example, if a promoted replica answers ten callers at the same time, the first states the lost
-// reservations, and the others find none.
+// restate waits while another caller states the lost reservations of a group again. If the group is still behind, it
+// then states the rest. For example, if a promoted replica answers ten callers at the same time, the first states the
+// lost reservations, and the others find none.
 func (s *Reservations) restate(ctx context.Context, of int, behind bool) error {
 	s.mu.Lock()
 	g := s.groups[of]
@@ -87,8 +121,8 @@ func (s *Reservations) restate(ctx context.Context, of int, behind bool) error {
 	return s.stateAll(ctx, s.lostOf(of), make(map[int]bool))
 }
 
-// again is call for statements, which may come before lost ones are stated again.
-func (s *Reservations) again(ctx context.Context, what What, c store.HoldCall) (reply answer, err error) {
+// again is call for statements, which may come before lost reservations are stated again.
+func (s *Reservations) again(ctx context.Context, what What, c *store.HoldCall) (reply answer, err error) {
 	for range triesMax {
 		if reply, err = s.once(ctx, what, c); err != nil || !reply.Behind {
 			return reply, err
@@ -97,23 +131,28 @@ func (s *Reservations) again(ctx context.Context, what What, c store.HoldCall) (
 	return reply, errBehind
 }
 
-// answer is the answer to a call, or why there is none.
+// answer is the answer to a call, or the error.
 type answer struct {
 	store.HoldReply
 	number number
 	err    error
 }
 
-// once makes a call once.
-func (s *Reservations) once(ctx context.Context, what What, c store.HoldCall) (a answer, err error) {
-	of, shard := s.Origin.GroupOf(&c.Group), s.Origin.ShardOf(&c.Group)
+// once makes a single call.
+func (s *Reservations) once(ctx context.Context, what What, call *store.HoldCall) (a answer, err error) {
+	of, c := s.Origin.GroupOf(&call.Group), *call
 	c.Stream, c.After = s.marks(of)
-	if s.Near {
-		if a.HoldReply, err = s.Origin.Hold(ctx, c); err == nil {
-			a.number = s.answered(of, &c.Group, &a.HoldReply)
-		}
-		return a, err
+	if !s.Near { // an origin in this process loses nothing, so it needs no numbers
+		return s.onceAway(ctx, what, of, c)
 	}
+	a.HoldReply, err = s.Origin.Hold(ctx, c)
+	return a, err
+}
+
+// onceAway makes a single call to an origin outside of this process. Its goroutine may go on with the call after ctx
+// ends.
+func (s *Reservations) onceAway(ctx context.Context, what What, of int, c store.HoldCall) (a answer, err error) {
+	shard := s.Origin.ShardOf(&c.Group)
 	var begun atomic.Bool
 	done, notBegun := make(chan answer, 1), s.NotBegun(shard)
 	started := s.Go(func() {
@@ -157,7 +196,7 @@ func (s *Reservations) once(ctx context.Context, what What, c store.HoldCall) (a
 // isShort reports whether an answer lacks holds without a reason.
 func isShort(c *store.HoldCall, reply *store.HoldReply) bool {
 	other := c.Record != nil && reply.Record.Text != "" && reply.Record.Text != c.Record.Text
-	return len(reply.Answers) != len(c.Holds) && !reply.Behind && !(reply.Refused && other)
+	return len(reply.Answers) != len(c.Holds) && !reply.Behind && !reply.Emptied && !(reply.Refused && other)
 }
 
 func totalsOf(reply *store.HoldReply) []store.Total {
@@ -181,16 +220,16 @@ func (s *Reservations) marks(of int) (stream uint64, after store.Mark) {
 	return s.stream, after
 }
 
-// answered records the number of an answer. If a number comes a second time, the group has lost the call that it had
-// answered with it first, and all later calls. For example, after the answers 5, 6 and 7 a second 6 shows that the
-// first 6 and 7 are lost. Another epoch shows that the group has lost all. A group that was not called for long may
-// have forgotten the stream, and count from 1 again.
+// answered records the number of an answer. If a number comes a second time, the group has lost the call that it first
+// answered with it, and all later calls. For example, after the answers 5, 6 and 7 a second 6 shows that the first 6
+// and 7 are lost. Another epoch shows that the group has lost all calls. A group that was not called for long may have
+// forgotten the stream, and count from 1 again.
 func (s *Reservations) answered(of int, key *window.Key, reply *store.HoldReply) (is number) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	g, nowMs := s.groups[of], s.NowMs()
 	if g != nil && g.after.Epoch != reply.Epoch {
-		s.lose(lostAll, func(k *kept) bool { return k.numbers[of].n > 0 })
+		s.lose(func(k *kept) bool { return k.numbers.of(of).n > 0 })
 		g = nil
 	}
 	if g == nil || nowMs-g.atMs >= store.HoldKeptFor.Milliseconds() && reply.Number > 0 {
@@ -205,14 +244,14 @@ func (s *Reservations) answered(of int, key *window.Key, reply *store.HoldReply)
 	g.provenMs = nowMs
 	switch {
 	case reply.Behind:
-		if reply.Have < g.after.Number { // otherwise another answer has shown this loss
+		if reply.Have < g.after.Number { // otherwise another answer has already shown this loss
 			s.rolledBack(of, g, reply.Have)
 		}
 		return is
 	case n == 0:
 		return is
 	case g.seen[n]:
-		s.rolledBack(of, g, n-1) // either of the two answers may be the one that was lost
+		s.rolledBack(of, g, n-1) // the call of either answer can be the lost call
 	default:
 		g.seen[n] = true
 	}
@@ -224,10 +263,10 @@ func (s *Reservations) answered(of int, key *window.Key, reply *store.HoldReply)
 			}
 		}
 	}
-	return number{n, g.losses}
+	return number{n, g.losses, reply.Epoch}
 }
 
-// rolledBack marks the reservations as lost that a group has answered after its have-th call. The mutex is held.
+// rolledBack marks the reservations as lost that a group has answered after its have-th call. The mutex must be held.
 func (s *Reservations) rolledBack(of int, g *group, have int64) {
 	g.after.Number, g.losses = have, g.losses+1
 	for n := range g.seen {
@@ -235,63 +274,74 @@ func (s *Reservations) rolledBack(of int, g *group, have int64) {
 			delete(g.seen, n)
 		}
 	}
-	s.lose(lostLatest, func(k *kept) bool { return k.numbers[of].n > have })
+	s.lose(func(k *kept) bool { return k.numbers.of(of).n > have })
 }
 
 // stated is the result of statements: the answers in the order of the holds, and the numbers by group.
 type stated struct {
 	answers []store.HoldAnswer
-	numbers map[int]number
+	numbers numbers
 	refused bool // by at least one group
 }
 
-// state makes statements about holds, with a call to each group at the same time.
-func (s *Reservations) state(ctx context.Context, holds []store.Hold) (all stated, err error) {
-	places := make(map[int][]int, 1)
+// state makes statements about holds, with concurrent calls to their groups.
+func (s *Reservations) state(ctx context.Context, holds []store.Hold) (stated, error) {
+	defer s.unhear(holds)
+	if of := s.Origin.GroupOf(&holds[0].Cell.Key); areIn(s.Origin, of, holds) {
+		return s.stateIn(ctx, of, holds)
+	}
+	return s.stateInSeveral(ctx, holds)
+}
+
+func (s *Reservations) stateInSeveral(ctx context.Context, holds []store.Hold) (all stated, err error) {
+	places := make(map[int][]int)
 	for i := range holds {
 		of := s.Origin.GroupOf(&holds[i].Cell.Key)
 		places[of] = append(places[of], i)
 	}
-	all = stated{answers: make([]store.HoldAnswer, len(holds)), numbers: make(map[int]number, len(places))}
+	all.answers = make([]store.HoldAnswer, len(holds))
 	var mu sync.Mutex
 	var groups sync.WaitGroup
-	one := func(of int, at []int) {
-		c := store.HoldCall{Group: holds[at[0]].Cell.Key}
-		for _, i := range at {
-			c.Holds = append(c.Holds, holds[i])
-		}
-		call := s.again
-		if c.Holds[0].As == store.HoldNew {
-			call = s.call
-		}
-		reply, e := call(ctx, Hold, c)
-		mu.Lock()
-		defer mu.Unlock()
-		if e != nil {
-			err = e
-			return
-		}
-		all.numbers[of], all.refused = reply.number, all.refused || reply.Refused
-		for n, i := range at {
-			all.answers[i] = reply.Answers[n]
-		}
-	}
 	for of, at := range places {
-		if len(places) == 1 {
-			one(of, at)
-			break
+		some := make([]store.Hold, len(at))
+		for n, i := range at {
+			some[n] = holds[i]
 		}
-		groups.Go(func() { one(of, at) })
+		groups.Go(func() {
+			one, e := s.stateIn(ctx, of, some)
+			mu.Lock()
+			defer mu.Unlock()
+			if e != nil {
+				err = e
+				return
+			}
+			all.numbers, all.refused = append(all.numbers, one.numbers...), all.refused || one.refused
+			for n, i := range at {
+				all.answers[i] = one.answers[n]
+			}
+		})
 	}
 	groups.Wait()
-	s.unhear(holds)
 	return all, err
 }
 
-// inOneGroup reports whether one call is about all holds and the record of an ID.
-func inOneGroup(origin Origin, id string, holds []store.Hold) bool {
-	key := store.RecordKey(id)
-	of := origin.GroupOf(&key)
+// stateIn makes statements about holds of a group. It returns an answer for each hold, even with an error.
+func (s *Reservations) stateIn(ctx context.Context, of int, holds []store.Hold) (stated, error) {
+	call := s.again
+	if holds[0].As == store.HoldNew {
+		call = s.call
+	}
+	reply, err := call(ctx, Hold, &store.HoldCall{Group: holds[0].Cell.Key, Holds: holds})
+	if err != nil {
+		return stated{answers: make([]store.HoldAnswer, len(holds))}, err
+	}
+	all := stated{answers: reply.Answers, refused: reply.Refused}
+	all.numbers.set(of, reply.number)
+	return all, nil
+}
+
+// areIn reports whether the cells of all holds are in a group.
+func areIn(origin Origin, of int, holds []store.Hold) bool {
 	for i := range holds {
 		if origin.GroupOf(&holds[i].Cell.Key) != of {
 			return false
@@ -311,4 +361,4 @@ func DrawID(origin Origin, of *window.Key, draw func() string) string {
 	return draw()
 }
 
-const drawsMax = 2000 // of 256 groups, it takes as many once in 2500
+const drawsMax = 2000 // with 256 groups, only 1 of 2,500 draws takes more

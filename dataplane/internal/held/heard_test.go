@@ -11,7 +11,7 @@ import (
 	"github.com/weirhq/weir/shared/window"
 )
 
-// reserves100 asks for costs of keys of 100 a minute; several costs of one key are several items.
+// reserves100 requests costs of keys of 100 a minute. Several costs of a key are several items.
 func reserves100(t *testing.T, s *node, id string, costs ...keyCost) (ok, asked bool) {
 	t.Helper()
 	ok, asked, err := tries100(t, s, id, false, costs...)
@@ -21,7 +21,7 @@ func reserves100(t *testing.T, s *node, id string, costs ...keyCost) (ok, asked 
 	return ok, asked
 }
 
-// tries100 is reserves100 with its error. With drawn set, the id was drawn for this request.
+// tries100 is reserves100 with its error. If drawn is set, the ID was drawn for this request.
 func tries100(t *testing.T, s *node, id string, drawn bool, costs ...keyCost) (ok, asked bool, err error) {
 	t.Helper()
 	r := recordOf(costs...)
@@ -32,8 +32,8 @@ func tries100(t *testing.T, s *node, id string, drawn bool, costs ...keyCost) (o
 	return s.tries(t.Context(), id, r)
 }
 
-// "A flood of such requests asks the origin for no holds": of 1,000 within a second it is asked about 50. It reads one
-// note for each request whose caller chose the id, and none for the others.
+// A flood of requests that do not fit requests few holds from the origin: of 1,000 within a second about 50 reach it.
+// It reads a note for each request whose caller chose the ID, and none for the others.
 func TestAFloodOfRefusedReservationsIsNoneAtTheOrigin(t *testing.T) {
 	for name, drawn := range map[string]bool{"drawn ids": true, "ids of callers": false} {
 		t.Run(name, func(t *testing.T) {
@@ -53,7 +53,7 @@ func TestAFloodOfRefusedReservationsIsNoneAtTheOrigin(t *testing.T) {
 					time.Sleep(time.Millisecond)
 				}
 				holds, notes := s.holds.Load(), s.notes.Load()
-				if holds > 50*4 || // to each of two shards, and to take back what one of them has granted
+				if holds > 50*4 || // to each of two shards, and to take back the holds that one of them has granted
 					drawn && notes > 0 || notes > 1000 {
 					t.Errorf("%d calls about holds, %d about notes", holds, notes)
 				}
@@ -63,8 +63,8 @@ func TestAFloodOfRefusedReservationsIsNoneAtTheOrigin(t *testing.T) {
 	}
 }
 
-// A retry at another node has the reservation that was made by its id, whatever that node has just refused: also a
-// retry for something else, or after the end, is answered as it is at any other moment.
+// A retry at another node gets the reservation that was made with its ID, even if that node has just refused the key. A
+// retry for another request, or after the end, gets the same error as at any other time.
 func TestARetryAtANodeThatHasJustRefusedTheKeyHasItsReservation(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		origin := memstore.NewOrigin(memstore.OriginOptions{})
@@ -96,14 +96,14 @@ func TestARetryAtANodeThatHasJustRefusedTheKeyHasItsReservation(t *testing.T) {
 		if ok, _, err := tries100(t, s, "settled", false, settled); ok || !errors.Is(err, ErrOver) {
 			t.Errorf("a retry after the end is answered %v: %v", ok, err)
 		}
-		if n := s.holds.Load(); n > 2 { // of the first for the counts, and of the second, whose ID is known here by then
+		if n := s.holds.Load(); n > 2 { // for the counts of the first, and for the second, whose ID this node has by then
 			t.Errorf("%d calls about holds", n)
 		}
 	})
 }
 
-// A refusal refuses what does not fit either, and nothing else: not what fits, not what was reserved by the same id,
-// not a key that nothing is known of, and nothing for longer than 20 ms, or once room was made here.
+// A refusal refuses requests that do not fit either, and no others: not a request that fits, not an ID that is
+// reserved, not a key without a refusal, and no request after 20 ms, or after room was made here.
 func TestWhatWasHeardRefusesOnlyWhatDoesNotFit(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		origin := memstore.NewOrigin(memstore.OriginOptions{})

@@ -1,24 +1,25 @@
 // Package held keeps reservations by ID.
 //
 //	held.go          a reservation: its record as text, and its holds
-//	change.go        calls about reservations, as changes
+//	change.go        changes of reservations
 //	reservations.go  the reservations at an origin
-//	kept.go          the copies that a node keeps, to state them again where the origin has lost them
-//	group.go         calls to one group of an origin, and the numbers of their answers
-//	heard.go         denials by an earlier answer of the origin
+//	kept.go          the node's copies, from which it states reservations again that the origin has lost
+//	group.go         calls to a group of an origin, and the numbers of their answers
+//	heard.go         refusals by an earlier answer of the origin
 //	crowd.go         callers' shares of the holds of a key
-//	stats.go         what is counted for metrics
+//	stats.go         counts for metrics
 //
-// The origin is the region's, where any node settles a reservation, or one in this process. At an origin a reservation
-// is a record, and a hold for each of its items: see store.Reservations. A node that changes a reservation changes the
-// record first, and then states in each cell what follows from the record. Any node may state that, in any order and as
-// often as it takes. A hold ends by the origin's clock, also if its node has died.
+// The origin is either the region's, where any node can settle a reservation, or an origin in this process. At an
+// origin a reservation is a record, and a hold for each of its items: see store.Reservations. A node that changes a
+// reservation must change the record first, and then state in each cell what follows from the record. Any node may make
+// these statements, in any order and several times. A hold ends by the origin's clock, even if its node has died.
 package held
 
 import (
 	"encoding/binary"
 	"errors"
 	"fmt"
+	"math"
 	"slices"
 	"time"
 
@@ -27,39 +28,41 @@ import (
 	"github.com/weirhq/weir/shared/window"
 )
 
-// Record is a reservation. Settled, EndsMs and the spent costs may change; Text has the rest.
+// Record is a reservation. Settled, EndsMs and the spent costs can change; Text has the rest.
 type Record struct {
 	Items    []Item
-	Returned bool // at its end, cost that is not spent is given back
+	Returned bool // at its end, cost that was not spent is given back
 	Holder   string
 	MadeMs   int64  // Unix ms, by the origin's clock
-	MadeBy   uint64 // drawn for it: names its holds
+	MadeBy   uint64 // a random number, which identifies its holds
 
 	EndsMs  int64 // Unix ms
 	Settled bool
 
-	By  fair.Caller // who has made it, or changed it, at this node
-	New bool        // its ID was drawn: nothing is reserved under it yet
+	By  fair.Caller // the caller who has made or changed it at this node
+	New bool        // its ID was just drawn, so no reservation has it yet
 }
 
-// Item is the part of a reservation that is of one key.
+// Item is the part of a reservation for a key.
 type Item struct {
 	Workspace, Namespace, Identifier string
 	DurationMs                       int64
 	Sequence                         int64
 	Generation, GenerationBefore     uint16
 	Limit                            int64
-	Held                             int64 // reserved
-	Shadow                           bool  // it passes over its limit, and holds nothing then
+	Held                             int64       // reserved
+	Epoch                            store.Epoch // of its group, when it was reserved
+	Shadow                           bool        // it may pass over its limit, and holds nothing then
+	Precise                          bool        // its namespace has a precise window; set only at the node that made it
 
 	Spent    int64 // as last stated
-	Shadowed bool  // it holds nothing, as far as this node knows
+	Shadowed bool  // it holds nothing, according to this node
 }
 
-// Cell is where the item counts.
+// Cell returns the cell that the item counts in.
 func (it *Item) Cell() window.Cell { return it.cell(it.Sequence, it.Generation) }
 
-// Before is the cell before.
+// Before returns the cell before Cell.
 func (it *Item) Before() window.Cell { return it.cell(it.Sequence-1, it.GenerationBefore) }
 
 func (it *Item) cell(sequence int64, generation uint16) window.Cell {
@@ -68,12 +71,18 @@ func (it *Item) cell(sequence int64, generation uint16) window.Cell {
 		Generation: window.Generation(generation)}}
 }
 
-// textVersion begins a record's text.
-const textVersion = 1
+// textVersion is the first byte of a record's text.
+const textVersion = 2
 
 // Text returns the part of a record that does not change, as an origin stores it.
-func (r *Record) Text() string {
-	b := binary.BigEndian.AppendUint64([]byte{textVersion}, r.MadeBy)
+func (r *Record) Text() string { return string(r.appendTo(make([]byte, 0, textUsual))) }
+
+// textUsual is the size of most texts, so that a buffer for them needs no heap memory.
+const textUsual = 256
+
+// appendTo appends the text to b.
+func (r *Record) appendTo(b []byte) []byte {
+	b = binary.BigEndian.AppendUint64(append(b, textVersion), r.MadeBy)
 	b = append(b, bit(r.Returned))
 	b = binary.AppendUvarint(b, uint64(r.MadeMs))
 	b = appendText(b, r.Holder)
@@ -82,11 +91,11 @@ func (r *Record) Text() string {
 		b = append(b, bit(it.Shadow))
 		b = appendText(appendText(appendText(b, it.Workspace), it.Namespace), it.Identifier)
 		for _, n := range []int64{it.DurationMs, it.Sequence, int64(it.Generation), int64(it.GenerationBefore), it.Limit,
-			it.Held} {
+			it.Held, int64(it.Epoch)} {
 			b = binary.AppendUvarint(b, uint64(n))
 		}
 	}
-	return string(b)
+	return b
 }
 
 func bit(is bool) byte {
@@ -101,7 +110,7 @@ func appendText(b []byte, s string) []byte {
 }
 
 // errText is returned for a text that is not a record.
-var errText = errors.New("dataplane: the origin has something else than a reservation under this ID")
+var errText = errors.New("dataplane: the origin's record under this ID is not a reservation")
 
 // Parse reads the record of an answer. Its result can be stated, whatever the text is.
 func Parse(a *store.RecordAnswer) (*Record, error) {
@@ -115,18 +124,19 @@ func Parse(a *store.RecordAnswer) (*Record, error) {
 		it := Item{Shadow: t.byte() == 1, Workspace: t.text(), Namespace: t.text(), Identifier: t.text(),
 			DurationMs: t.number(window.DurationMax.Milliseconds()), Sequence: t.number(leftMax << 16),
 			Generation: uint16(t.number(1<<16 - 1)), GenerationBefore: uint16(t.number(1<<16 - 1)),
-			Limit: t.number(window.LimitMax), Held: t.number(window.LimitMax)}
+			Limit: t.number(window.LimitMax), Held: t.number(window.LimitMax),
+			Epoch: store.Epoch(t.number(math.MaxUint32))}
 		if n := len(r.Items); n < len(a.Spent) {
 			it.Spent = min(max(0, a.Spent[n]), window.LimitMax)
 		}
-		it.Shadowed = it.Shadow // this node does not know, unless it has made the reservation
+		it.Shadowed = it.Shadow // an assumption, unless this node has made the reservation
 		r.Items = append(r.Items, it)
 	}
 	if t.bad || t.rest != "" || len(r.Items) == 0 {
 		return nil, errText
 	}
-	if r.Text() != a.Text {
-		return nil, errText // numbers of more bytes than they need
+	if string(r.appendTo(make([]byte, 0, textUsual))) != a.Text {
+		return nil, errText // a number has more bytes than it needs
 	}
 	for i := range r.Items {
 		c := r.Items[i].Cell()
@@ -137,7 +147,7 @@ func Parse(a *store.RecordAnswer) (*Record, error) {
 	return r, nil
 }
 
-// text is the rest of a record's text while it is read. After an unexpected part it is bad, and has zeros.
+// text is the rest of a record's text while it is parsed. After an unexpected part it is bad, and returns zeros.
 type text struct {
 	rest string
 	bad  bool
@@ -179,8 +189,8 @@ func (t *text) number(most int64) int64 {
 
 func (t *text) text() string { return t.take(uint64(t.number(1 << 16))) }
 
-// bytes is about how much memory a reservation takes: the record, its text, and holds in this process. No change of it
-// changes that.
+// bytes returns about how many bytes of memory a reservation takes: its record, its text, and its holds in this
+// process. Changes of the reservation do not change it.
 func (r *Record) bytes() (n int) {
 	n = 512 + len(r.Holder)
 	for i := range r.Items {
@@ -190,15 +200,15 @@ func (r *Record) bytes() (n int) {
 	return n
 }
 
-// of returns whose share of the node's room the reservation takes.
+// of returns the caller and namespace whose share of the node's room the reservation takes.
 func (r *Record) of() fair.Of {
 	first := &r.Items[0]
 	return fair.Of{Caller: r.By, Space: fair.Space{Workspace: first.Workspace, Namespace: first.Namespace}}
 }
 
-// room is the memory that a node's reservations take. The mutex of its user is held.
+// room is the memory that a node's reservations take. Its user's mutex must be held.
 type room struct {
-	bytes   fair.Places // each reservation takes at least bytesMin, so that there are at most Max
+	bytes   fair.Places // each reservation takes at least bytesMin, so that there are at most Max reservations
 	sweptMs int64
 }
 
@@ -216,7 +226,7 @@ func (m *room) take(of fair.Of, size int64) bool {
 	return m.bytes.Take(of, size)
 }
 
-// sweeps reports whether a second has passed since it last returned true. To sweep at each refusal would delay all
+// sweeps reports whether a second has passed since it last returned true. Sweeping at each refusal would delay all
 // calls.
 func (m *room) sweeps(nowMs int64) bool {
 	if nowMs-m.sweptMs < time.Second.Milliseconds() && nowMs >= m.sweptMs {
@@ -226,8 +236,8 @@ func (m *room) sweeps(nowMs int64) bool {
 	return true
 }
 
-// Same is true of a record that asks for the same: a request that was made again. The durations of its keys may
-// differ, since an override may have changed them.
+// Same reports whether another record is for the same request, for example a retry. The durations of its keys may
+// differ, because an override may have changed them.
 func (r *Record) Same(other *Record) bool {
 	if len(r.Items) != len(other.Items) || r.Returned != other.Returned {
 		return false
@@ -250,7 +260,7 @@ func (r *Record) merged(other *Record) *Record {
 	return next
 }
 
-// Turned reports whether the window of an item is over, in whose cell it was to be reserved.
+// Turned reports whether the window of an item has ended in whose cell it was to be reserved.
 func (r *Record) Turned(nowMs int64) bool {
 	return slices.ContainsFunc(r.Items, func(it Item) bool { return window.Sequence(nowMs, it.DurationMs) > it.Sequence })
 }
@@ -258,7 +268,7 @@ func (r *Record) Turned(nowMs int64) bool {
 // Open reports whether the reservation can be settled, changed and extended.
 func (r *Record) Open(nowMs int64) bool { return !r.Settled && nowMs < r.EndsMs }
 
-// left is how long it is until it ends, 0 to leftMax.
+// left returns the time until the reservation ends, 0 to leftMax.
 func (r *Record) left(nowMs int64) time.Duration {
 	if r.EndsMs <= nowMs {
 		return 0
@@ -266,7 +276,7 @@ func (r *Record) left(nowMs int64) time.Duration {
 	return time.Duration(min(uint64(r.EndsMs)-uint64(nowMs), leftMax)) * time.Millisecond
 }
 
-// leftMax is more than any reservation lasts, in milliseconds.
+// leftMax is longer than any reservation, in milliseconds.
 const leftMax = 366 * 24 * 3600 * 1000
 
 // spent returns the spent cost of each item.
@@ -278,19 +288,19 @@ func (r *Record) spent() []int64 {
 	return all
 }
 
-// owner names an item's hold.
+// owner returns the owner of an item's hold.
 func (r *Record) owner(item int) string {
-	return string(append(binary.BigEndian.AppendUint64(nil, r.MadeBy), byte(item)))
+	return string(append(binary.BigEndian.AppendUint64(make([]byte, 0, 9), r.MadeBy), byte(item)))
 }
 
-// holds returns the reservation's holds as statements of one kind. Any node may make them, as often as it takes. Items
-// that hold nothing are not made to hold something.
+// holds returns the reservation's holds as statements of the given kind. Any node may make them, several times. The
+// statements never make an item hold cost that holds none.
 func (r *Record) holds(as store.HoldAs, nowMs int64) []store.Hold {
 	holds := make([]store.Hold, 0, len(r.Items))
 	for i := range r.Items {
 		it := &r.Items[i]
 		h := store.Hold{Owner: r.owner(i), Cell: it.Cell(), As: as, Limit: it.Limit, Amount: max(it.Held, it.Spent),
-			After: max(it.Held, it.Spent)}
+			After: max(it.Held, it.Spent), Epoch: it.Epoch}
 		if r.Settled || r.Returned {
 			h.After = it.Spent
 		}
@@ -298,13 +308,13 @@ func (r *Record) holds(as store.HoldAs, nowMs int64) []store.Hold {
 			h.As = store.HoldState
 		}
 		if as == store.HoldNew {
-			h.Before, h.Optional = it.Before(), it.Shadow
+			h.Before, h.Optional, h.Precise = it.Before(), it.Shadow, it.Precise
 		}
 		if !r.Settled {
 			h.TTL = r.left(nowMs)
 		}
 		if h.TTL == 0 {
-			h.Amount = h.After // totals that are restored need not have the rest
+			h.Amount = h.After // totals that are restored do not need the rest
 		}
 		holds = append(holds, h)
 	}

@@ -28,19 +28,20 @@ func drawn(t *rapid.T) *Record {
 			Sequence:   rapid.Int64Range(1, 1<<30).Draw(t, "sequence"), Limit: amount.Draw(t, "limit"),
 			Held: amount.Draw(t, "held"), Spent: amount.Draw(t, "spent"),
 			Generation:       rapid.Uint16Range(0, uint16(window.GenerationMax)).Draw(t, "generation"),
-			GenerationBefore: rapid.Uint16Range(0, uint16(window.GenerationMax)).Draw(t, "generation before")}
+			GenerationBefore: rapid.Uint16Range(0, uint16(window.GenerationMax)).Draw(t, "generation before"),
+			Epoch:            store.Epoch(rapid.Uint32().Draw(t, "epoch"))}
 		it.Shadowed = it.Shadow
 		r.Items = append(r.Items, it)
 	}
 	return r
 }
 
-// answerOf is an origin's answer that has a record.
+// answerOf returns an origin's answer with a record.
 func answerOf(r *Record) *store.RecordAnswer {
 	return &store.RecordAnswer{Text: r.Text(), Spent: r.spent(), EndsMs: r.EndsMs, Settled: r.Settled}
 }
 
-// A record is read as it was written.
+// A record is parsed as it was written.
 func TestTextIsReadAsItWasWritten(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		r := drawn(t)
@@ -57,12 +58,12 @@ func TestTextIsReadAsItWasWritten(t *testing.T) {
 	})
 }
 
-// A text that this version would write in another way is none of its records.
+// A text that this version would write differently is not a record.
 func TestAnotherSpellingIsRefused(t *testing.T) {
 	r := &Record{MadeBy: 7, Holder: "h", Items: []Item{{Workspace: "w", Namespace: "n", Identifier: "i",
 		DurationMs: 1000}}}
 	text := r.Text()
-	for _, other := range []string{"\x02" + text[1:], text[:9] + "\x02" + text[10:], text[:10] + "\x80\x00" + text[11:],
+	for _, other := range []string{"\x01" + text[1:], text[:9] + "\x02" + text[10:], text[:10] + "\x80\x00" + text[11:],
 		text + "\x00", text[:12], ""} {
 		if _, err := Parse(&store.RecordAnswer{Text: other}); !errors.Is(err, errText) {
 			t.Errorf("%q: %v", other, err)
@@ -73,7 +74,7 @@ func TestAnotherSpellingIsRefused(t *testing.T) {
 	}
 }
 
-// The most items with the longest names fit a record.
+// A record with the most items and the longest names fits.
 func TestTheLongestTextFits(t *testing.T) {
 	if n := len(longest(1 << 40).Text()); n > store.RecordBytesMax {
 		t.Errorf("%d bytes", n)
@@ -88,14 +89,14 @@ func longest(nowMs int64) *Record {
 			Sequence: 1 << 40, Limit: window.LimitMax, Held: window.LimitMax}}, store.RecordItemsMax)}
 }
 
-// Whatever an origin has in the place of a record, it is read or refused; what is read can be stated.
+// Any bytes in the place of a record are parsed or refused, and a parsed record can be stated.
 func FuzzParse(f *testing.F) {
 	r := &Record{MadeBy: 7, MadeMs: 5, EndsMs: 9, Holder: "h", Items: []Item{{Workspace: "w", Namespace: "n",
 		Identifier: "i", DurationMs: 1000, Sequence: 3, Limit: 10, Held: 5, Shadow: true}}}
 	f.Add(r.Text(), int64(3), int64(9), false)
 	f.Add(r.Text(), int64(-3), int64(-1<<63), true)
 	f.Add(r.Text(), int64(1<<62), int64(1<<63-1), false)
-	f.Add("\x01", int64(0), int64(0), false)
+	f.Add("\x02", int64(0), int64(0), false)
 	f.Fuzz(func(t *testing.T, text string, spent, endsMs int64, settled bool) {
 		r, err := Parse(&store.RecordAnswer{Text: text, Spent: []int64{spent}, EndsMs: endsMs, Settled: settled})
 		if err != nil {
@@ -108,9 +109,9 @@ func FuzzParse(f *testing.F) {
 			t.Errorf("%d bytes are read", len(text))
 		}
 		for _, nowMs := range []int64{0, 8, 1 << 41} {
-			for as := store.HoldState; as <= store.HoldRestored; as++ {
+			for as := store.HoldState; as <= store.HoldForced; as++ {
 				if as == store.HoldNew {
-					continue // made of what was asked for
+					continue // derived from the test's own values
 				}
 				if err := store.CheckHoldCall(&store.HoldCall{Stream: 1, Holds: r.holds(as, nowMs)}); err != nil {
 					t.Errorf("as %d at %d: %v", as, nowMs, err)
@@ -124,8 +125,7 @@ func FuzzParse(f *testing.F) {
 	})
 }
 
-// What was spent, the end and a settlement only grow, by changes and by answers in any order; nothing changes what was
-// reserved.
+// Spent costs, the end and a settlement only grow, by changes and by answers in any order. Reserved costs never change.
 func TestReservationsOnlyGrow(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		r := drawn(t)
@@ -165,7 +165,7 @@ func TestReservationsOnlyGrow(t *testing.T) {
 	})
 }
 
-// A change is refused that has costs for other items, or costs out of bounds.
+// A change is refused if it has costs for other items, or costs out of bounds.
 func TestChangesAreChecked(t *testing.T) {
 	for _, test := range []struct {
 		spent         []int64
@@ -185,7 +185,7 @@ func TestChangesAreChecked(t *testing.T) {
 	}
 }
 
-// Each kind of statement has what a reservation counts now and from its end on.
+// Each kind of statement has the cost that a reservation counts now, and the cost from its end on.
 func TestHoldsFollowFromTheRecord(t *testing.T) {
 	type want struct {
 		amount, after int64
@@ -208,7 +208,7 @@ func TestHoldsFollowFromTheRecord(t *testing.T) {
 		r := &Record{EndsMs: 6000, MadeBy: 7, Items: []Item{{Workspace: "w", Namespace: "n", Identifier: "i", Limit: 99,
 			DurationMs: 60_000, Sequence: 5, Generation: 3, GenerationBefore: 2, Held: 10, Spent: 4, Shadow: true}}}
 		test.change(r)
-		for as := store.HoldState; as <= store.HoldRestored; as++ {
+		for as := store.HoldState; as <= store.HoldForced; as++ {
 			h := r.holds(as, 1000)[0]
 			if got := (want{h.Amount, h.After, h.TTL}); got != test.want || h.As != as || h.Limit != 99 || h.Tentative {
 				t.Errorf("%s, as %d: %+v, want %+v", name, as, h, test.want)
@@ -250,7 +250,7 @@ func TestOwnersAreUnique(t *testing.T) {
 	}
 }
 
-// The same is asked for with the same keys and costs; limits and durations may have changed.
+// Records with the same keys and costs are for the same request, even if limits and durations have changed.
 func TestTheSameIsAskedFor(t *testing.T) {
 	make2 := func(change func(r *Record)) *Record {
 		r := &Record{MadeBy: 1, Items: []Item{{Workspace: "w", Namespace: "n", Identifier: "i", DurationMs: 1000, Held: 5},
@@ -280,8 +280,8 @@ func TestTheSameIsAskedFor(t *testing.T) {
 	}
 }
 
-// A node that has as many reservations as it may forgets those that are settled, and that the origin has taken, before
-// it refuses one. It looks for them once a second: all others wait meanwhile.
+// A node that is full forgets the settled reservations that the origin has acknowledged, before it refuses a new
+// reservation. It does so at most once a second, because all other calls wait meanwhile.
 func TestSettledReservationsMakeRoom(t *testing.T) {
 	nowMs, trimmed := int64(1000), 0
 	at := &Reservations{NowMs: func() int64 { return nowMs }, Trim: func() { trimmed++ }}
@@ -314,7 +314,7 @@ func TestSettledReservationsMakeRoom(t *testing.T) {
 	}
 }
 
-// Reservations are bounded in bytes, too, and what ends gives its bytes back.
+// The bytes of reservations are bounded, too, and a reservation that ends frees its bytes.
 func TestReservationsAreBoundedInBytes(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		at := &Reservations{NowMs: func() int64 { return time.Now().UnixMilli() }}
@@ -335,7 +335,7 @@ func TestReservationsAreBoundedInBytes(t *testing.T) {
 		if at.Len() != n {
 			t.Errorf("%d of %d are kept", at.Len(), n)
 		}
-		if share := BytesMax / 4 * 3; n*long.bytes() < share-BytesMax/100 || n > share/long.bytes()+1 { // of one namespace
+		if share := BytesMax / 4 * 3; n*long.bytes() < share-BytesMax/100 || n > share/long.bytes()+1 { // of a namespace
 			t.Errorf("there are %d of %d bytes each", n, long.bytes())
 		}
 		for i := range n {
@@ -348,8 +348,8 @@ func TestReservationsAreBoundedInBytes(t *testing.T) {
 	})
 }
 
-// However many reservations the callers of a namespace have, others find room, and what ends makes room for those who
-// had it.
+// However many reservations the callers of a namespace have, others find room. When reservations end, there is room for
+// their callers again.
 func TestReservationsHaveShares(t *testing.T) {
 	label := func(name string) fair.Caller { return fair.In(fair.With(t.Context(), name)) }
 	for what, c := range map[string]struct{ flood, victim fair.Of }{

@@ -17,37 +17,28 @@ type kept struct {
 	id     string // "" if its record was never stored
 	record *Record
 	of     fair.Of // whose share of the room it takes
-	size   int64   // of the room
-	atMs   int64   // when it was changed last
+	size   int64   // of the room that it takes
+	atMs   int64   // time of the last change
 
-	numbers  map[int]number // by group: of the latest answer about it
-	made     bool           // it was: its holds are at the origin, unless they are lost
-	unstated bool           // the origin has not acknowledged its holds as they follow from the record
-	withdraw bool           // its maker does not know whether the record was stored, and has decided otherwise
-	lost     loss
+	numbers  numbers // of the latest answers about it
+	made     bool    // this node made it: its holds are at the origin, unless they are lost
+	unstated bool    // the origin has not acknowledged the statements about its holds
+	withdraw bool    // its maker cannot find out whether the record was stored, and has decided otherwise
+	lost     bool    // the origin may have lost it
 }
 
-// loss is how much the origin may have lost of a reservation.
-type loss uint8
-
 const (
-	lostNothing loss = iota
-	lostLatest       // a replica was promoted that lacks the latest calls
-	lostAll          // a server has lost its data: totals are restored, and the holds with them
+	settledKept = 10 * time.Second // a promoted replica can lack calls that were answered within this time
+	pendingMax  = 1000             // most reservations that a turn states again
+	sweepMax    = 5000             // most reservations that a turn checks for their end
 )
 
-const (
-	settledKept = 10 * time.Second // a promoted replica may lack calls that were answered so long ago
-	pendingMax  = 1000             // reservations that a turn states again
-	sweepMax    = 5000             // reservations that a turn looks at to forget them
-)
-
-// keep remembers a reservation until it ends, and for HoldKeptFor after its last change. It merges the copy that was
-// kept before. If there is no room, the reservation is not kept, and not stated again if the origin loses it.
+// keep stores a reservation until it ends, and for HoldKeptFor after its last change. It merges the copy that was kept
+// before. If there is no room, the reservation is not kept, and not stated again if the origin loses it.
 func (s *Reservations) keep(k *kept) *kept {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	numbers := k.numbers
+	answered := k.numbers
 	if was := s.kept[k.record.MadeBy]; was != nil {
 		was.record, was.id = was.record.merged(k.record), cmp.Or(was.id, k.id)
 		was.made, was.unstated, was.withdraw = was.made || k.made, was.unstated || k.unstated, was.withdraw && k.withdraw
@@ -58,10 +49,10 @@ func (s *Reservations) keep(k *kept) *kept {
 		if s.kept == nil {
 			s.kept, s.ids, s.pending = make(map[uint64]*kept), make(map[string]*kept), make(map[*kept]bool)
 		}
-		s.kept[k.record.MadeBy], k.numbers = k, make(map[int]number)
+		s.kept[k.record.MadeBy] = k
 	}
 	k.atMs = s.NowMs()
-	s.number(k, numbers)
+	s.number(k, answered)
 	s.index(k)
 	if k.id != "" && !k.withdraw {
 		s.ids[k.id] = k
@@ -69,30 +60,31 @@ func (s *Reservations) keep(k *kept) *kept {
 	return k
 }
 
-// number takes note of the numbers of answers about a reservation. Those that the origin has lost meanwhile have to be
-// stated again. The mutex is held.
-func (s *Reservations) number(k *kept, numbers map[int]number) {
-	for of, is := range numbers {
-		if is.n > k.numbers[of].n {
-			k.numbers[of] = is
+// number records the numbers of answers about a reservation. If the origin has lost these calls meanwhile, the
+// reservation must be stated again. The mutex must be held.
+func (s *Reservations) number(k *kept, answered numbers) {
+	for _, is := range answered {
+		g, was := s.groups[is.group], k.numbers.of(is.group)
+		if is.n > was.n || is.epoch != was.epoch {
+			k.numbers.set(is.group, is.number)
 		}
-		if g := s.groups[of]; g != nil && is.n > 0 && (!g.seen[is.n] || is.losses != g.losses) {
-			k.lost = max(k.lost, lostLatest)
+		if g != nil && is.n > 0 && (is.epoch != g.after.Epoch || is.losses != g.losses || !g.seen[is.n]) {
+			k.lost = true
 		}
 	}
 }
 
-// index adds a reservation to those that are to be stated again, or removes it. The mutex is held.
+// index adds a reservation to pending, or removes it. The mutex must be held.
 func (s *Reservations) index(k *kept) {
 	if s.kept[k.record.MadeBy] != k {
 		return
 	}
-	if delete(s.pending, k); k.unstated || k.withdraw || k.lost != lostNothing {
+	if delete(s.pending, k); k.unstated || k.withdraw || k.lost {
 		s.pending[k] = true
 	}
 }
 
-// forget is called with the mutex held.
+// forget removes a reservation. The mutex must be held.
 func (s *Reservations) forget(k *kept) {
 	if s.kept[k.record.MadeBy] == k {
 		delete(s.kept, k.record.MadeBy)
@@ -104,8 +96,8 @@ func (s *Reservations) forget(k *kept) {
 	delete(s.pending, k)
 }
 
-// find returns the reservation of an ID that this node has made, found or changed, also for some time after its end. It
-// returns nil if there is none.
+// find returns the reservation with an ID that this node has made, found or changed, and for some time after its end.
+// It returns nil if there is none.
 func (s *Reservations) find(id string) *Record {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -120,7 +112,7 @@ func (s *Reservations) Full(r *Record) bool {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	of := r.of()
-	if !s.room.hasRoom(of) && s.room.sweeps(s.NowMs()) { // nodes restore the totals of an ended reservation that is lost
+	if !s.room.hasRoom(of) && s.room.sweeps(s.NowMs()) { // nodes restore the totals of an ended reservation anyway
 		for _, k := range s.kept {
 			if !k.record.Open(s.NowMs()) && !s.pending[k] {
 				s.forget(k)
@@ -133,25 +125,24 @@ func (s *Reservations) Full(r *Record) bool {
 	return !s.room.hasRoom(of)
 }
 
-// Lose has the next Send state all that is kept: some part of the origin has lost its data.
+// Lose makes the next Send state all kept reservations, because some part of the origin has lost its data.
 func (s *Reservations) Lose() {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	s.lose(lostAll, func(*kept) bool { return true })
+	s.lose(func(*kept) bool { return true })
 }
 
-// lose is called with the mutex held.
-func (s *Reservations) lose(what loss, of func(k *kept) bool) {
+// lose marks reservations as lost. The mutex must be held.
+func (s *Reservations) lose(of func(k *kept) bool) {
 	for _, k := range s.kept {
 		if of(k) {
-			k.lost = max(k.lost, what)
-			s.pending[k] = true
+			k.lost, s.pending[k] = true, true
 		}
 	}
 }
 
-// follow states what follows from a reservation's record for its holds. If the origin does not take it, or does not
-// know a hold, Send states it again.
+// follow makes the statements about a reservation's holds that follow from its record. If the origin does not
+// acknowledge them, or lacks a hold, Send states the reservation again.
 func (s *Reservations) follow(ctx context.Context, k *kept, as store.HoldAs) error {
 	s.mu.Lock()
 	r, nowMs := k.record, s.NowMs()
@@ -164,21 +155,21 @@ func (s *Reservations) follow(ctx context.Context, k *kept, as store.HoldAs) err
 	k.unstated = k.unstated || err != nil
 	for i := range all.answers {
 		if err == nil && as == store.HoldState && r.Open(nowMs) && !r.Items[i].Shadowed && !all.answers[i].Held {
-			k.lost = max(k.lost, lostLatest)
+			k.lost = true
 		}
 	}
 	s.index(k)
 	return err
 }
 
-// Send states reservations again that the origin has lost or not acknowledged, and finds out whether it has lost any.
-// It is called each second. If a shard does not answer, a later call states the shard's reservations.
+// Send states reservations again that the origin has lost or not acknowledged. It also checks whether the origin has
+// lost any. Call it once a second. If a shard does not answer, a later call states the shard's reservations.
 func (s *Reservations) Send(ctx context.Context) error {
 	away := make(map[int]bool)
 	return errors.Join(s.prove(ctx, away), s.stateAll(ctx, s.due(), away))
 }
 
-// stateAll states reservations again, without those of a shard that is away.
+// stateAll states reservations again, except those of a shard that is away.
 func (s *Reservations) stateAll(ctx context.Context, some []*kept, away map[int]bool) (first error) {
 	for _, k := range some {
 		if ctx.Err() != nil {
@@ -197,7 +188,7 @@ func (s *Reservations) stateAll(ctx context.Context, some []*kept, away map[int]
 	return first
 }
 
-// shardsOf are where a reservation's record and its holds are.
+// shardsOf returns the shards of a reservation's record and holds.
 func (s *Reservations) shardsOf(k *kept) (shards []int) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -211,22 +202,22 @@ func (s *Reservations) shardsOf(k *kept) (shards []int) {
 	return shards
 }
 
-// prove asks each group that has lately answered whether it still has that.
+// prove checks whether each group that has recently answered still has its calls.
 func (s *Reservations) prove(ctx context.Context, away map[int]bool) (first error) {
 	for _, key := range s.unproven() {
 		shard := s.Origin.ShardOf(&key)
 		if away[shard] {
 			continue
 		}
-		if _, err := s.once(ctx, Hold, store.HoldCall{Group: key}); err != nil {
+		if _, err := s.once(ctx, Hold, &store.HoldCall{Group: key}); err != nil {
 			away[shard], first = true, cmp.Or(first, err)
 		}
 	}
 	return first
 }
 
-// unproven returns keys of the groups that can lose calls that they answered, and were not called in the last second. A
-// group that is away is asked once it is back, which may be a replica.
+// unproven returns keys of the groups that can lose calls that they answered, and that were not called in the last
+// second. A group that is away is checked once it is back, because it may be a replica then.
 func (s *Reservations) unproven() (keys []window.Key) {
 	nowMs := s.NowMs()
 	s.mu.Lock()
@@ -243,11 +234,8 @@ func (s *Reservations) unproven() (keys []window.Key) {
 func (s *Reservations) stateAgain(ctx context.Context, k *kept) error {
 	s.mu.Lock()
 	lost, as, isRecent := k.lost, store.HoldState, s.NowMs()-k.atMs < afterFor.Milliseconds()
-	k.lost = lostNothing // unless more is lost meanwhile
-	switch {
-	case lost == lostAll:
-		as = store.HoldRestored
-	case lost == lostLatest || k.made && isRecent: // the final cost of a hold counts even if the hold is lost
+	k.lost = false                  // unless more is lost meanwhile
+	if lost || k.made && isRecent { // the final cost of a hold counts even if the hold is lost
 		as = store.HoldForced
 	}
 	s.mu.Unlock()
@@ -258,26 +246,26 @@ func (s *Reservations) stateAgain(ctx context.Context, k *kept) error {
 	if err != nil {
 		s.mu.Lock()
 		defer s.mu.Unlock()
-		k.lost = max(k.lost, lost)
+		k.lost = k.lost || lost
 		s.index(k)
 	}
 	return err
 }
 
 // stateRecord states a reservation's record again if it may be lost, or withdraws it.
-func (s *Reservations) stateRecord(ctx context.Context, k *kept, lost loss) error {
+func (s *Reservations) stateRecord(ctx context.Context, k *kept, lost bool) error {
 	s.mu.Lock()
-	was, withdraw := k.record, k.withdraw
+	id, was, withdraw := k.id, k.record, k.withdraw
 	s.mu.Unlock()
-	if k.id == "" || !withdraw && lost == lostNothing {
+	if id == "" || !withdraw && !lost {
 		return nil
 	}
-	r := &store.Record{ID: k.id, Text: was.Text(), Withdraw: withdraw}
+	r := &store.Record{ID: id, Text: was.Text(), Withdraw: withdraw}
 	if !withdraw {
 		r.Restored, r.Spent, r.Settled = true, was.spent(), was.Settled
-		r.TTL = max(was.left(s.NowMs()), time.Millisecond) // an ended record is stored as ended
+		r.TTL = max(was.left(s.NowMs()), time.Millisecond) // so that an ended record is stored as ended
 	}
-	reply, err := s.again(ctx, Note, store.HoldCall{Group: store.RecordKey(k.id), Record: r})
+	reply, err := s.again(ctx, Note, &store.HoldCall{Group: store.RecordKey(id), Record: r})
 	if err == nil {
 		s.take(k, &reply)
 	}
@@ -285,7 +273,7 @@ func (s *Reservations) stateRecord(ctx context.Context, k *kept, lost loss) erro
 }
 
 // take merges the stored record into a reservation. A withdrawn reservation is undone. If another reservation has the
-// ID since, the first goes on as it is, because its holds were granted.
+// ID since, the first stays as it is, because its holds were granted.
 func (s *Reservations) take(k *kept, reply *answer) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -300,10 +288,10 @@ func (s *Reservations) take(k *kept, reply *answer) {
 		k.record = k.record.undone()
 	}
 	k.withdraw = false
-	s.number(k, map[int]number{s.Origin.GroupOf(new(store.RecordKey(k.id))): reply.number})
+	s.number(k, numbers{{s.Origin.GroupOf(new(store.RecordKey(k.id))), reply.number}})
 }
 
-// undone is a reservation of which nothing counts.
+// undone returns a copy of the reservation without any cost.
 func (r *Record) undone() *Record {
 	settled := Change{Settled: true}
 	gone := settled.apply(r, 0)
@@ -313,7 +301,7 @@ func (r *Record) undone() *Record {
 	return gone
 }
 
-// due returns reservations to state again, and forgets some that have ended.
+// due returns reservations that must be stated again, and forgets some that have ended.
 func (s *Reservations) due() (some []*kept) {
 	nowMs := s.NowMs()
 	s.mu.Lock()
@@ -337,19 +325,19 @@ func (s *Reservations) due() (some []*kept) {
 	return some
 }
 
-// lostOf returns the reservations to state again that a group has lost.
+// lostOf returns the reservations that a group has lost, and that must be stated again.
 func (s *Reservations) lostOf(of int) (some []*kept) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	for k := range s.pending {
-		if k.lost != lostNothing && k.numbers[of].n > 0 && len(some) < pendingMax {
+		if k.lost && k.numbers.of(of).n > 0 && len(some) < pendingMax {
 			some = append(some, k)
 		}
 	}
 	return some
 }
 
-// Each calls f with the reservations that are open, as far as this node has made or changed them.
+// Each calls f for the open reservations that this node has made or changed.
 func (s *Reservations) Each(f func(id string, r *Record)) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -361,7 +349,7 @@ func (s *Reservations) Each(f func(id string, r *Record)) {
 	}
 }
 
-// Len returns how many open reservations this node has made or changed.
+// Len returns the number of open reservations that this node has made or changed.
 func (s *Reservations) Len() (n int) {
 	s.Each(func(string, *Record) { n++ })
 	return n

@@ -8,9 +8,10 @@ import (
 	"time"
 
 	"github.com/weirhq/weir/dataplane/memstore"
+	"github.com/weirhq/weir/dataplane/store"
 )
 
-// A reservation that was lost, and ends before it is stated again, holds up no other.
+// A lost reservation that ends before it is stated again delays no other.
 func TestALostReservationThatEndsHoldsUpNoOther(t *testing.T) {
 	places(t, func(t *testing.T, origin Origin, servers *memstore.Origin) {
 		n := nodeOf(origin)
@@ -31,7 +32,7 @@ func TestALostReservationThatEndsHoldsUpNoOther(t *testing.T) {
 	})
 }
 
-// A shard that is away keeps nothing from the others that have lost what they held.
+// While a shard is away, lost reservations of other shards are stated again.
 func TestAShardThatIsAwayHoldsUpNoOther(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		origin := memstore.NewOrigin(memstore.OriginOptions{Shards: 2})
@@ -66,7 +67,7 @@ func TestAShardThatIsAwayHoldsUpNoOther(t *testing.T) {
 	})
 }
 
-// An outage of one shard keeps no caller from another that has lost calls.
+// An outage of a shard does not delay calls to another shard that has lost calls.
 func TestAnOutageKeepsNoCallerFromAnotherShardThatHasLostCalls(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		origin := memstore.NewOrigin(memstore.OriginOptions{Shards: 2})
@@ -83,6 +84,8 @@ func TestAnOutageKeepsNoCallerFromAnotherShardThatHasLostCalls(t *testing.T) {
 		n.reserves(t, id(0), keyCost{zero, 100})
 		n.reserves(t, id(1), keyCost{one, 100})
 		origin.Rollback(state)
+		lost := n.ids[id(1)] // as another call has shown before the outage
+		lost.lost, n.pending[lost] = true, true
 		time.Sleep(time.Second)
 		n.awayFrom(1)
 		r := recordOf(keyCost{zero, 1})
@@ -90,6 +93,65 @@ func TestAnOutageKeepsNoCallerFromAnotherShardThatHasLostCalls(t *testing.T) {
 			t.Errorf("ok %v, %v", ok, err)
 		}
 		wantAtLeast(t, origin, zero, 101)
+	})
+}
+
+// If a lost reservation can't be stated again, or a part of it, a later turn states all of it.
+func TestAFailedStatementIsMadeAgain(t *testing.T) {
+	for _, noticed := range []bool{false, true} {
+		synctest.Test(t, func(t *testing.T) {
+			origin := memstore.NewOrigin(memstore.OriginOptions{Shards: 2})
+			n := nodeOf(origin)
+			of := groupOf(origin, "one")
+			here, there := keyIn(origin, of), keyOut(origin, of)
+			n.reserves(t, "one", keyCost{here, 100}, keyCost{there, 50})
+			k := n.ids["one"]
+			k.unstated, n.pending[k] = true, true
+			wiped(t, origin, here, there)
+			if n.awayFrom(1 - of); noticed { // otherwise the node notices the loss while it makes the statement
+				n.awayFrom(of)
+				n.Lose()
+			}
+			if err := n.stateAll(t.Context(), n.due(), make(map[int]bool)); !errors.Is(err, errAway) {
+				t.Errorf("a shard was away: %v", err)
+			}
+			n.before = nil
+			if err := n.stateAll(t.Context(), n.due(), make(map[int]bool)); err != nil {
+				t.Error(err)
+			}
+			wantCounts(t, origin, here, 100, 100)
+			wantCounts(t, origin, there, 50, 50)
+			if got := stored(t, origin, "one"); got.Text == "" {
+				t.Error("the record is lost")
+			}
+		})
+	}
+}
+
+// A node finds a reservation whose maker is gone, but gets no answer about its holds. If their shard is emptied then,
+// the node has no number of that shard which shows the loss, but sees it once the shard answers.
+func TestAHoldThatWasLostBeforeTheFirstAnswerIsRestored(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		origin := memstore.NewOrigin(memstore.OriginOptions{Shards: 2})
+		n := nodeOf(origin)
+		key := keyOut(origin, groupOf(origin, "one"))
+		nodeOf(origin).reserves(t, "one", keyCost{key, 100})
+		n.before = func(c *store.HoldCall) error {
+			if len(c.Holds) > 0 && c.Holds[0].As == store.HoldState && c.Holds[0].TTL > 0 {
+				return errAway
+			}
+			return nil
+		}
+		if _, _, err := n.tries(t.Context(), "one", recordOf(keyCost{key, 100})); err != nil {
+			t.Fatal(err)
+		}
+		origin.WipeShard(1 - groupOf(origin, "one"))
+		n.before = nil
+		n.sends(t)
+		n.sends(t)
+		restoreTotal(t, origin, key, 100)
+		n.changes(t, "one", Change{Spent: []int64{30}, Settled: true})
+		wantCounts(t, origin, key, 30, 100) // without the hold, the total alone would count 100
 	})
 }
 

@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"math/rand/v2"
 	"reflect"
 	"sync"
 	"sync/atomic"
@@ -18,8 +19,8 @@ import (
 
 var both = []keyCost{{"a", 100}, {"b", 50}}
 
-// A replica was promoted that lacks one call about a reservation. The next turn states what that call has changed,
-// also of a node without other calls, and once.
+// A replica was promoted that lacks a call about a reservation. The next turn states once what that call has changed,
+// even at a node without other calls.
 func TestWhatAReplicaLacksIsStatedAgain(t *testing.T) {
 	for name, change := range map[string]func(t *testing.T, n *node){
 		"a reservation":  func(t *testing.T, n *node) { n.reserves(t, "two", both...) },
@@ -57,7 +58,8 @@ func TestWhatAReplicaLacksIsStatedAgain(t *testing.T) {
 	}
 }
 
-// drawEpochs has an origin that has been in use: a group whose epoch a replica lacks is emptied, not rolled back.
+// drawEpochs makes the origin draw its epochs, as if it had been in use. A group whose epoch a replica lacks counts as
+// emptied, not as rolled back.
 func drawEpochs(t *testing.T, servers *memstore.Origin) {
 	t.Helper()
 	for shard := range servers.Shards() {
@@ -68,7 +70,7 @@ func drawEpochs(t *testing.T, servers *memstore.Origin) {
 	}
 }
 
-// without leaves out by how much an end is later that was stated again.
+// without removes the extra time by which an end is later after it was stated again.
 func without(records [2]store.RecordAnswer) [2]store.RecordAnswer {
 	for i := range records {
 		records[i].EndsMs /= 10_000
@@ -76,7 +78,8 @@ func without(records [2]store.RecordAnswer) [2]store.RecordAnswer {
 	return records
 }
 
-// Any call finds out that a replica was promoted, and comes after what that lacks.
+// Any call finds out that a replica was promoted, and its own effect comes after the lost reservations are stated
+// again.
 func TestACallFindsOutWhatAReplicaLacks(t *testing.T) {
 	places(t, func(t *testing.T, origin Origin, servers *memstore.Origin) {
 		n := nodeOf(origin)
@@ -91,7 +94,7 @@ func TestACallFindsOutWhatAReplicaLacks(t *testing.T) {
 	})
 }
 
-// Nothing is lost of what many callers were answered while replicas were promoted.
+// Although replicas are promoted, no answered call of many callers is lost.
 func TestManyCallersLoseNothingToReplicas(t *testing.T) {
 	places(t, func(t *testing.T, origin Origin, servers *memstore.Origin) {
 		drawEpochs(t, servers)
@@ -143,7 +146,7 @@ func TestManyCallersLoseNothingToReplicas(t *testing.T) {
 	})
 }
 
-// A server that is away while a replica of it is promoted is asked once it is back, however long that takes.
+// If a server is away while its replica is promoted, its groups are checked once it is back, however long that takes.
 func TestAReplicaThatTakesLongIsAsked(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		origin := memstore.NewOrigin(memstore.OriginOptions{})
@@ -170,17 +173,22 @@ func wiped(t *testing.T, servers *memstore.Origin, keys ...string) {
 	t.Helper()
 	totals := servers.Totals()
 	servers.Wipe()
-	for i, key := range keys {
-		cell := cellOf(key)
-		reply, err := servers.Read(t.Context(), []window.Cell{cell})
-		if err != nil {
-			t.Fatal(err)
-		}
-		if _, err := servers.Send(t.Context(), store.Chunk{Shard: servers.ShardOf(&cell.Key), Stream: uint64(i + 1),
-			Number: 1, Costs: []store.Cost{{Cell: cell, Known: totals[cell].Region,
-				Epoch: reply.Totals[0].Epoch}}}); err != nil {
-			t.Fatal(err)
-		}
+	for _, key := range keys {
+		restoreTotal(t, servers, key, totals[cellOf(key)].Region)
+	}
+}
+
+// restoreTotal restores the total of a key as nodes do.
+func restoreTotal(t *testing.T, servers *memstore.Origin, key string, total int64) {
+	t.Helper()
+	cell := cellOf(key)
+	reply, err := servers.Read(t.Context(), []window.Cell{cell})
+	if err == nil {
+		_, err = servers.Send(t.Context(), store.Chunk{Shard: servers.ShardOf(&cell.Key), Stream: rand.Uint64() | 1,
+			Number: 1, Costs: []store.Cost{{Cell: cell, Known: total, Epoch: reply.Totals[0].Epoch}}})
+	}
+	if err != nil {
+		t.Fatal(err)
 	}
 }
 
@@ -218,7 +226,190 @@ func TestAnEmptiedOriginHasItsReservationsAgain(t *testing.T) {
 	}
 }
 
-// Reservations that had used the same room one after another leave no room that single requests have used.
+// A statement that was not acknowledged can be the first to reach an emptied origin, before the node has noticed the
+// loss. It adds nothing to the totals that nodes restore.
+func TestAStatementThatComesFirstToAnEmptiedOriginRestores(t *testing.T) {
+	places(t, func(t *testing.T, origin Origin, servers *memstore.Origin) {
+		n := nodeOf(origin)
+		n.reserves(t, "one", keyCost{"a", 100})
+		n.mu.Lock()
+		for _, k := range n.kept {
+			k.unstated, n.pending[k] = true, true
+		}
+		n.mu.Unlock()
+		totals := servers.Totals()[cellOf("a")].Region
+		servers.Wipe()
+		if err := n.stateAll(t.Context(), n.due(), make(map[int]bool)); err != nil {
+			t.Fatal(err)
+		}
+		n.Lose()
+		n.sends(t)
+		restoreTotal(t, servers, "a", totals)
+		n.changes(t, "one", Change{Spent: []int64{30}, Settled: true})
+		wantCounts(t, origin, "a", 30, 100)
+	})
+}
+
+// After an origin was emptied, one node has restored a reservation's record, but not its holds yet. A node that has
+// never had the reservation changes it, and so states its holds first. The reservation still counts once, because it is
+// in the totals that nodes restore.
+func TestAChangeBetweenARecordAndItsHoldsCountsOnce(t *testing.T) {
+	places(t, func(t *testing.T, origin Origin, servers *memstore.Origin) {
+		maker, other := nodeOf(origin), nodeOf(origin)
+		maker.reserves(t, "one", both...)
+		other.reserves(t, "another", keyCost{"a", 1}) // so it has called the origin before
+		a, b := servers.Totals()[cellOf("a")].Region, servers.Totals()[cellOf("b")].Region
+		servers.Wipe()
+		maker.Lose()
+		if err := maker.stateRecord(t.Context(), maker.ids["one"], true); err != nil {
+			t.Fatal(err)
+		}
+		other.changes(t, "one", Change{Spent: []int64{30, 20}})
+		maker.sends(t)
+		other.Lose()
+		other.sends(t)
+		restoreTotal(t, servers, "a", a)
+		restoreTotal(t, servers, "b", b)
+		maker.changes(t, "one", Change{Settled: true})
+		wantCounts(t, origin, "a", 31, a)
+		wantCounts(t, origin, "b", 20, b)
+	})
+}
+
+// The first call to reach an origin that was emptied makes a reservation. The node has learned the epoch before, so the
+// call must not state it: once a replica is promoted that lacks the call, no total has the reservation.
+func TestAReservationThatComesFirstToAnEmptiedOriginIsMadeInItsEpoch(t *testing.T) {
+	places(t, func(t *testing.T, origin Origin, servers *memstore.Origin) {
+		n, other := nodeOf(origin), nodeOf(origin)
+		n.reserves(t, "zero", both...)
+		wiped(t, servers, "a", "b")
+		drawEpochs(t, servers)
+		state := servers.State()
+		n.reserves(t, "one", both...)
+		other.changes(t, "one", Change{TTL: 2 * time.Minute})
+		for range 2 {
+			n.sends(t)
+			other.sends(t)
+			wantCounts(t, origin, "a", 200, 200)
+			wantCounts(t, origin, "b", 100, 100)
+			servers.Rollback(state)
+		}
+	})
+}
+
+// A repeated call can reach an origin that was emptied after the first call. No total has its reservation either.
+func TestARepeatedCallToAnEmptiedOriginIsMadeInItsEpoch(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		servers := memstore.NewOrigin(memstore.OriginOptions{})
+		n := nodeOf(servers)
+		n.reserves(t, "zero", both...)
+		var state memstore.OriginState
+		n.before = func(c *store.HoldCall) error {
+			if !makes(c) {
+				return nil
+			}
+			n.before = nil
+			wiped(t, servers, "a", "b")
+			state = servers.State()
+			return nil
+		}
+		n.reserves(t, "one", both...)
+		for range 2 {
+			n.sends(t)
+			wantCounts(t, servers, "a", 200, 200)
+			wantCounts(t, servers, "b", 100, 100)
+			servers.Rollback(state)
+		}
+	})
+}
+
+// A reservation is changed while its node states its lost record again. The change finds it, although the statement has
+// not arrived.
+func TestAChangeWhileALostRecordIsOnItsWayFindsIt(t *testing.T) {
+	places(t, func(t *testing.T, origin Origin, servers *memstore.Origin) {
+		n := nodeOf(origin)
+		n.reserves(t, "one", both...)
+		wiped(t, servers, "a", "b")
+		n.Lose()
+		first := new(atomic.Bool)
+		n.before = func(c *store.HoldCall) error {
+			if c.Record != nil && c.Record.Restored && first.CompareAndSwap(false, true) {
+				time.Sleep(time.Second)
+			}
+			return nil
+		}
+		var turn sync.WaitGroup
+		turn.Go(func() {
+			time.Sleep(time.Second) // so that the turn first learns the new epoch
+			if err := n.Send(t.Context()); err != nil {
+				t.Error(err)
+			}
+		})
+		defer turn.Wait()
+		time.Sleep(1500 * time.Millisecond)
+		n.changes(t, "one", Change{Spent: []int64{30, 20}, Settled: true})
+		turn.Wait()
+		wantCounts(t, origin, "a", 30, 100)
+		wantCounts(t, origin, "b", 20, 50)
+	})
+}
+
+// If an origin is emptied again and again, a request ends without an answer, and holds nothing.
+func TestAnOriginThatIsEmptiedEachTimeAnswersNoRequest(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		servers := memstore.NewOrigin(memstore.OriginOptions{})
+		n := nodeOf(servers)
+		n.reserves(t, "zero", keyCost{"a", 1})
+		tries := 0
+		n.before = func(c *store.HoldCall) error {
+			if makes(c) {
+				tries++
+				servers.Wipe()
+			}
+			return nil
+		}
+		if ok, _, err := n.tries(t.Context(), "one", recordOf(both...)); ok || !errors.Is(err, errEmptied) ||
+			!errors.As(err, new(Away)) || tries != triesMax {
+			t.Errorf("ok %v after %d tries, %v", ok, tries, err)
+		}
+		n.before = nil
+		n.sends(t)
+		wantCounts(t, servers, "a", 1, 0)
+		wantCounts(t, servers, "b", 0, 0)
+	})
+}
+
+// A node learns an epoch by a call of its own only for a reservation in a single group, and only once.
+func TestANodeLearnsAnEpochOnce(t *testing.T) {
+	places(t, func(t *testing.T, origin Origin, _ *memstore.Origin) {
+		n, learned := nodeOf(origin), 0
+		n.before = func(c *store.HoldCall) error {
+			if c.Record == nil && len(c.Holds) == 0 {
+				learned++
+			}
+			return nil
+		}
+		want := 0
+		for i := range 3 {
+			id := fmt.Sprint(i)
+			if key := keyIn(origin, groupOf(origin, id)); i == 0 {
+				n.reserves(t, id, keyCost{key, 1})
+				want = 1
+			} else {
+				n.reserves(t, id, keyCost{key, 1}, keyCost{keyOut(origin, groupOf(origin, id)), 1})
+			}
+			if learned != want {
+				t.Errorf("%d calls have learned an epoch after request %d, want %d", learned, i, want)
+			}
+			if n.notes.Load() > 0 {
+				t.Errorf("request %d has stated its record once more", i)
+			}
+		}
+	})
+}
+
+// If several reservations have used the same room in turn, restoring them must not free room that single requests have
+// used.
 func TestWhatIsRestoredLeavesNoRoomThatIsUsed(t *testing.T) {
 	places(t, func(t *testing.T, origin Origin, servers *memstore.Origin) {
 		n, cell := nodeOf(origin), cellOf("a")
@@ -241,8 +432,8 @@ func TestWhatIsRestoredLeavesNoRoomThatIsUsed(t *testing.T) {
 	})
 }
 
-// An emptied origin gets an older version first, and that is changed before the node sends its own that knows more:
-// what was stated as spent, and the end, hold all the same.
+// An emptied origin first gets an older version, which is then changed before the node sends its newer version. The
+// newer spent cost and end hold all the same.
 func TestWhatWasSaidOutlivesAnOlderVersion(t *testing.T) {
 	for _, settled := range []bool{false, true} {
 		places(t, func(t *testing.T, origin Origin, servers *memstore.Origin) {
@@ -263,8 +454,8 @@ func TestWhatWasSaidOutlivesAnOlderVersion(t *testing.T) {
 	}
 }
 
-// While one caller states again what a replica lacks, other calls to the group wait, those that have just begun too:
-// nothing is granted beside a hold that is not stated yet, and each reservation is stated once.
+// While a caller states lost reservations again, other calls to the group wait, even calls that have just begun. So
+// nothing is granted while a hold is not stated yet, and each reservation is stated once.
 func TestCallersWaitForWhatAReplicaLacks(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		servers := memstore.NewOrigin(memstore.OriginOptions{})
@@ -280,7 +471,7 @@ func TestCallersWaitForWhatAReplicaLacks(t *testing.T) {
 				stated.Add(1)
 				time.Sleep(time.Second)
 			} else if c.Record != nil {
-				time.Sleep(time.Millisecond) // all begin before the first is answered
+				time.Sleep(time.Millisecond) // all calls begin before the first is answered
 			}
 			return nil
 		}

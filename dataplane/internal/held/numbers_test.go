@@ -22,10 +22,11 @@ func (n *numbered) answers(numbers ...int64) {
 	}
 }
 
-// keeps keeps reservations that were answered with numbers.
-func (n *numbered) keeps(numbers ...number) (all []*kept) {
-	for _, is := range numbers {
-		all = append(all, n.keep(&kept{record: recordOf(both...), numbers: map[int]number{n.of: is}}))
+// keeps keeps reservations whose answers had the given numbers.
+func (n *numbered) keeps(answered ...number) (all []*kept) {
+	for _, is := range answered {
+		is.epoch = 1
+		all = append(all, n.keep(&kept{record: recordOf(both...), numbers: numbers{{n.of, is}}}))
 	}
 	return all
 }
@@ -33,13 +34,13 @@ func (n *numbered) keeps(numbers ...number) (all []*kept) {
 func (n *numbered) lostAre(t *testing.T, all []*kept, want ...bool) {
 	t.Helper()
 	for i, k := range all {
-		if got := k.lost == lostLatest && n.pending[k]; got != want[i] {
+		if got := k.lost && n.pending[k]; got != want[i] {
 			t.Errorf("reservation %d is lost: %v, want %v", i, got, want[i])
 		}
 	}
 }
 
-// Answers come in any order. A number that comes twice shows that the calls from that on were lost.
+// Answers come in any order. A number that comes twice shows that the calls from it on were lost.
 func TestANumberThatComesTwiceShowsALoss(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		n := &numbered{node: nodeOf(memstore.NewOrigin(memstore.OriginOptions{}))}
@@ -59,7 +60,7 @@ func TestANumberThatComesTwiceShowsALoss(t *testing.T) {
 	})
 }
 
-// A loss is found out also for a reservation whose answer came in just before, and is kept just after.
+// A loss also marks a reservation whose answer came just before the loss was found, and that is kept just after.
 func TestAnAnswerThatIsOvertakenByALossIsStatedAgain(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		n := &numbered{node: nodeOf(memstore.NewOrigin(memstore.OriginOptions{}))}
@@ -72,7 +73,21 @@ func TestAnAnswerThatIsOvertakenByALossIsStatedAgain(t *testing.T) {
 	})
 }
 
-// An origin forgets a stream that makes no calls for long, and counts from 1 again: nothing was lost.
+// A reservation that an emptied origin has answered, and that is kept after the loss was found, is restored.
+func TestAnAnswerOfALostEpochIsRestored(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		n := &numbered{node: nodeOf(memstore.NewOrigin(memstore.OriginOptions{}))}
+		n.answers(1, 2)
+		n.answered(0, &n.key, &store.HoldReply{Epoch: 2, Number: 1})
+		for i, k := range n.keeps(number{n: 1}, number{n: 2}) {
+			if !k.lost || !n.pending[k] {
+				t.Errorf("reservation %d: lost %v, pending %v", i, k.lost, n.pending[k])
+			}
+		}
+	})
+}
+
+// If an origin forgets a stream without calls, and counts from 1 again, nothing counts as lost.
 func TestAStreamThatWasForgottenHasLostNothing(t *testing.T) {
 	places(t, func(t *testing.T, origin Origin, _ *memstore.Origin) {
 		n := nodeOf(origin)

@@ -21,15 +21,15 @@ var (
 	errStopped = errors.New("stopped")
 )
 
-// node is a node's reservations at an origin, and its way there.
+// node is a node's reservations at an origin, and its connection to the origin.
 type node struct {
 	Reservations
-	holds, notes atomic.Int64                  // calls about holds and about records alone
-	before       func(c *store.HoldCall) error // fails calls that are not applied then
+	holds, notes atomic.Int64                  // calls about holds, and about records alone
+	before       func(c *store.HoldCall) error // fails calls, which are then not applied
 	after        func(c *store.HoldCall) error // loses answers
 }
 
-// way is a node's way to an origin.
+// way is a node's connection to an origin.
 type way struct {
 	Origin
 	of *node
@@ -73,7 +73,7 @@ func nodeOf(origin Origin) *node {
 	return n
 }
 
-// isBusy returns the error of a call that did not begin in time, of an origin that answers others.
+// isBusy returns the error of a call that did not begin in time, at an origin that answers other calls.
 func isBusy(err error) error {
 	if errors.Is(err, context.DeadlineExceeded) {
 		return errBusy
@@ -91,7 +91,7 @@ func (n *node) awayFrom(group int) {
 	}
 }
 
-// places plays f with an origin of one group, with one of two shards, and with a Cluster.
+// places runs f with an origin of a single group, with an origin of two shards, and with a Cluster.
 func places(t *testing.T, f func(t *testing.T, origin Origin, servers *memstore.Origin)) {
 	for name, shards := range map[string]int{"one group": 1, "two shards": 2} {
 		t.Run(name, func(t *testing.T) {
@@ -116,13 +116,13 @@ type keyCost struct {
 
 const hour = time.Hour
 
-// itemOf is an item of a key of 1000 an hour.
+// itemOf returns an item of a key of 1000 an hour.
 func itemOf(key string, cost int64) Item {
 	return Item{Workspace: "w", Namespace: "n", Identifier: key, DurationMs: hour.Milliseconds(), Limit: 1000, Held: cost,
 		Sequence: window.Sequence(time.Now().UnixMilli(), hour.Milliseconds())}
 }
 
-// recordOf asks for costs for a minute.
+// recordOf returns a record that reserves costs for a minute.
 func recordOf(costs ...keyCost) *Record {
 	nowMs := time.Now().UnixMilli()
 	r := &Record{Returned: true, MadeMs: nowMs, EndsMs: nowMs + 60_000, MadeBy: rand.Uint64() | 1}
@@ -162,7 +162,7 @@ func (n *node) changes(t *testing.T, id string, by Change) {
 	}
 }
 
-// sends plays the turn of a second.
+// sends waits a second and calls Send.
 func (n *node) sends(t *testing.T) {
 	t.Helper()
 	time.Sleep(time.Second)
@@ -171,7 +171,7 @@ func (n *node) sends(t *testing.T) {
 	}
 }
 
-// counts returns what holds and single requests have to go by for a key.
+// counts returns the used cost and the total of a key, for holds and for single requests.
 func counts(t *testing.T, origin Origin, key string) (used, total int64) {
 	t.Helper()
 	cell := cellOf(key)
@@ -195,7 +195,7 @@ func wantCounts(t *testing.T, origin Origin, key string, used, total int64) {
 	}
 }
 
-// stored returns what the origin has under an ID, by a look of a node that keeps nothing.
+// stored returns the origin's record under an ID, with a call of a node that keeps nothing.
 func stored(t *testing.T, origin Origin, id string) store.RecordAnswer {
 	t.Helper()
 	reply, err := origin.Hold(t.Context(), store.HoldCall{Group: store.RecordKey(id), Stream: 98,
@@ -207,7 +207,7 @@ func stored(t *testing.T, origin Origin, id string) store.RecordAnswer {
 	return reply.Record
 }
 
-// keyIn names a key in a group, and keyOut one that is not, if there are several.
+// keyIn returns a key in a group, and keyOut a key outside of it, if there are several groups.
 func keyIn(origin Origin, group int) string {
 	return keyWhere(func(key *window.Key) bool { return origin.GroupOf(key) == group })
 }
@@ -226,7 +226,7 @@ func keyWhere(fits func(key *window.Key) bool) string {
 	return "any"
 }
 
-// groupOf is that of an ID's record.
+// groupOf returns the group of an ID's record.
 func groupOf(origin Origin, id string) int {
 	key := store.RecordKey(id)
 	return origin.GroupOf(&key)

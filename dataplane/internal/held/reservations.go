@@ -14,27 +14,27 @@ import (
 )
 
 const (
-	// Max is how many reservations that have not ended a node has made, or changed.
+	// Max is the most reservations that a node keeps of those that it has made or changed.
 	Max = 100_000
 
-	// BytesMax is how many bytes they take, about.
+	// BytesMax is about the most bytes that they take.
 	BytesMax = 256 << 20
 )
 
 var (
-	// ErrNone is returned of an id that nothing is known of.
+	// ErrNone is returned for an ID without a reservation.
 	ErrNone = errors.New("dataplane: no reservation has this id")
 
-	// ErrUsed is returned of an id under which something else is reserved.
-	ErrUsed = errors.New("dataplane: the id is that of another reservation")
+	// ErrUsed is returned for an ID with a reservation for another request.
+	ErrUsed = errors.New("dataplane: another reservation has this id")
 
-	// ErrOver is ErrUsed where the same was reserved, and was settled or has ended.
+	// ErrOver is an ErrUsed for an ID with a reservation for the same request that was settled or has ended.
 	ErrOver error = overError{}
 
 	// ErrMany is returned when there is no room for a reservation.
 	ErrMany = errors.New("dataplane: too many reservations")
 
-	// ErrFull is ErrMany of a node.
+	// ErrFull is an ErrMany for a node without room.
 	ErrFull = fmt.Errorf("%w: the caller or its namespace has its share of this node's (%d in all, or %d bytes)",
 		ErrMany, Max, BytesMax)
 )
@@ -46,7 +46,7 @@ func (overError) Error() string {
 }
 func (overError) Unwrap() error { return ErrUsed }
 
-// Origin is where reservations are held.
+// Origin is the store of the reservations.
 type Origin interface {
 	ShardOf(key *window.Key) int
 	store.Reservations
@@ -56,30 +56,31 @@ type Origin interface {
 type Reservations struct {
 	Origin Origin // nil: there are none
 
-	// Near means that the origin is in this process. Calls are made directly, not by Call, and no refusal is remembered.
+	// Near must be set if the origin is in this process. Calls are then made directly, without Call, and no refusal is
+	// remembered.
 	Near bool
 
-	// Trim, unless it is nil, has the origin forget reservations that have ended, to make room for others.
+	// Trim, if not nil, makes the origin forget reservations that have ended, so that there is room for others.
 	Trim func()
 
 	// Call makes a call to a shard, which may be repeated, and reads the clock and the totals of its answer.
 	Call func(ctx context.Context, shard int, what What, items int, call func(context.Context) (store.Reply, error)) error
 
-	// Go runs a function in a goroutine. It reports false, and does not run it, once the node has stopped: calls return
-	// Stopped then.
+	// Go runs a function in a goroutine. Once the node has stopped, it returns false and does not run the function, and
+	// calls return Stopped.
 	Go      func(func()) bool
 	Stopped error
 
 	// Busy is the error of a call that did not begin in time, because too many were under way. That is no outage as long
-	// as the origin answers others: NotBegun, called as the wait begins, returns a function that turns the error of the
-	// context into Busy, or leaves it if no call was answered since.
+	// as the origin answers other calls. NotBegun is called when the wait begins. It returns a function that turns the
+	// error of the context into Busy, or leaves it if no call was answered since.
 	Busy     error
 	NotBegun func(shard int) func(error) error
 
 	// Heard merges the totals that came with holds.
 	Heard func(shard int, holds []store.Hold, totals []store.Total)
 
-	// NowMs is the origin's clock, in Unix ms.
+	// NowMs returns the origin's time, in Unix ms.
 	NowMs func() int64
 
 	Stats Stats
@@ -89,8 +90,8 @@ type Reservations struct {
 	groups  map[int]*group
 	kept    map[uint64]*kept // by Record.MadeBy
 	ids     map[string]*kept
-	pending map[*kept]bool // to state again
-	room    room           // that they take
+	pending map[*kept]bool // reservations that must be stated again
+	room    room           // that the reservations take
 	heard   map[window.Cell]heard
 	crowds  crowds
 }
@@ -104,13 +105,13 @@ const (
 	Note             // about a record alone
 )
 
-// Away says that the origin has not answered.
+// Away is the error of a call that the origin has not answered.
 type Away struct{ error }
 
 // Unwrap implements errors.Unwrap.
 func (a Away) Unwrap() error { return a.error }
 
-// away is the error of a call that has failed. Too many calls under way are no outage.
+// away returns the error of a failed call. Too many calls under way are no outage.
 func (s *Reservations) away(err error) error {
 	if errors.Is(err, s.Busy) {
 		return err
@@ -118,15 +119,15 @@ func (s *Reservations) away(err error) error {
 	return Away{err}
 }
 
-// Judge judges answers to the items of a reservation; it may mark items as shadowed. The origin was not asked if it has
-// just refused as much, or has not answered and the node knows the reservation.
+// Judge judges the answers to the items of a reservation, and may mark items as shadowed. asked is false if the origin
+// was not called, because it has just refused as much, or if it has not answered and this node has the reservation.
 type Judge func(answers []store.HoldAnswer, asked bool) (ok bool, err error)
 
 // Reserve requests the holds of a reservation from the origin. If judge refuses or returns an error, nothing is held.
 // Other errors come from the origin.
 //
-// It returns the reservation. If a reservation for the same request already has this ID, it returns that, also if it
-// was made by another node or in an earlier cell.
+// It returns the reservation. If a reservation for the same request already has this ID, it returns that reservation,
+// even if another node made it or it belongs to an earlier cell.
 func (s *Reservations) Reserve(ctx context.Context, id string, r *Record,
 	judge Judge) (is *Record, ok bool, err error) {
 	made := false
@@ -142,13 +143,16 @@ func (s *Reservations) Reserve(ctx context.Context, id string, r *Record,
 	if s.shut(id, r, holds) {
 		return r, false, ErrShare
 	}
-	text := r.Text()
-	c := store.HoldCall{Group: store.RecordKey(id), Record: &store.Record{ID: id, Text: text, Spent: r.spent(),
+	if err = ctx.Err(); err != nil && !s.Near { // no call was sent, so there is nothing to withdraw
+		return s.out(id, r, judge, err)
+	}
+	c := &store.HoldCall{Group: store.RecordKey(id), Record: &store.Record{ID: id, Spent: r.spent(),
 		TTL: r.left(r.MadeMs)}}
 	var all stated
-	one := inOneGroup(s.Origin, id, holds)
+	of := s.Origin.GroupOf(&c.Group)
+	one := areIn(s.Origin, of, holds)
 	if !one && s.find(id) != nil { // it needs no holds, unless the origin has forgotten the reservation
-		reply, err := s.call(ctx, Note, store.HoldCall{Group: c.Group, Record: &store.Record{ID: id}})
+		reply, err := s.call(ctx, Note, &store.HoldCall{Group: c.Group, Record: &store.Record{ID: id}})
 		if err != nil {
 			return s.out(id, r, judge, err)
 		} else if reply.Record.Text != "" {
@@ -166,22 +170,26 @@ func (s *Reservations) Reserve(ctx context.Context, id string, r *Record,
 			return r, false, err
 		}
 		return s.existing(ctx, id, r, judge)
+	} else {
+		r.madeIn(s.Origin, all.numbers)
 	}
-	reply, err := s.call(ctx, Hold, c)
-	other := reply.Record.Text != "" && reply.Record.Text != text
+	reply, err := s.create(ctx, r, c)
+	other := reply.Record.Text != "" && reply.Record.Text != c.Record.Text
 	switch {
+	case err != nil && c.Record.Text == "": // no call was sent, so there is nothing to withdraw
+		return s.out(id, r, judge, err)
 	case err != nil:
 		s.withdraw(id, r)
 		return s.out(id, r, judge, err)
 	case other && !one:
 		s.takeBack(ctx, r)
 		fallthrough
-	case other, reply.Record.Settled: // its own is settled if an answer was lost, and another node settled it meanwhile
+	case other, reply.Record.Settled: // own record: an answer was lost, and another node has settled it
 		return s.found(ctx, id, r, &reply, judge)
 	case one && reply.Refused:
 		return r, false, s.denied(holds, reply.Answers, judge)
 	case one:
-		all = stated{answers: reply.Answers, numbers: make(map[int]number)}
+		all = stated{answers: reply.Answers}
 		s.unhear(holds)
 	}
 	if s.exceeds(r, holds, all.answers) {
@@ -192,16 +200,70 @@ func (s *Reservations) Reserve(ctx context.Context, id string, r *Record,
 		s.withdraw(id, r)
 		return r, false, err
 	}
-	made, r.EndsMs = true, cmp.Or(reply.Record.EndsMs, r.EndsMs) // by the origin's clock, as the record has it
-	all.numbers[s.Origin.GroupOf(&c.Group)] = reply.number
+	made, r.EndsMs = true, cmp.Or(reply.Record.EndsMs, r.EndsMs) // by the origin's clock, from the record
+	all.numbers.set(of, reply.number)
 	k := s.keep(&kept{id: id, record: r, numbers: all.numbers, made: true, unstated: !one})
 	if !one {
-		_ = s.stateAgain(ctx, k) // Send states it again
+		_ = s.stateAgain(ctx, k) // if it fails, Send states it again
 	}
 	return r, true, nil
 }
 
-// tentative are holds while another group may refuse the rest.
+// madeIn records in a new reservation in which epochs its holds were made.
+func (r *Record) madeIn(origin Origin, answered numbers) {
+	for i := range r.Items {
+		cell := r.Items[i].Cell()
+		r.Items[i].Epoch = answered.of(origin.GroupOf(&cell.Key)).epoch
+	}
+}
+
+// create stores a new reservation's record, and makes its holds if they are in the call. If their group was emptied
+// since its last answer, it makes them in the new epoch.
+func (s *Reservations) create(ctx context.Context, r *Record, c *store.HoldCall) (reply answer, err error) {
+	for range triesMax {
+		if len(c.Holds) > 0 {
+			if err = s.inEpoch(ctx, r, c); err != nil {
+				return reply, err
+			}
+		}
+		c.Record.Text = r.Text()
+		if reply, err = s.call(ctx, Hold, c); err != nil || !reply.Emptied {
+			return reply, err
+		}
+	}
+	return reply, errEmptied
+}
+
+// inEpoch records in a new reservation and its holds in which epoch they are made. It calls a group that has never
+// answered.
+func (s *Reservations) inEpoch(ctx context.Context, r *Record, c *store.HoldCall) error {
+	epoch := store.Epoch(0)
+	if !s.Near { // an origin in this process is never emptied
+		of := s.Origin.GroupOf(&c.Group)
+		if s.epochOf(of) == 0 {
+			if _, err := s.again(ctx, Hold, &store.HoldCall{Group: c.Group}); err != nil {
+				return err
+			}
+		}
+		epoch = s.epochOf(of)
+	}
+	for i := range c.Holds {
+		c.Holds[i].Epoch, r.Items[i].Epoch = epoch, epoch
+	}
+	return nil
+}
+
+// epochOf returns a group's latest epoch, or 0 if it has never answered.
+func (s *Reservations) epochOf(of int) store.Epoch {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if g := s.groups[of]; g != nil {
+		return g.after.Epoch
+	}
+	return 0
+}
+
+// tentative returns holds that another group may still refuse.
 func tentative(holds []store.Hold) []store.Hold {
 	holds = slices.Clone(holds)
 	for i := range holds {
@@ -210,7 +272,7 @@ func tentative(holds []store.Hold) []store.Hold {
 	return holds
 }
 
-// denied judges a refusal of the origin's, and takes note of it.
+// denied judges a refusal of the origin, and records it.
 func (s *Reservations) denied(holds []store.Hold, answers []store.HoldAnswer, judge Judge) error {
 	_, err := judge(answers, true)
 	if err == nil {
@@ -219,8 +281,8 @@ func (s *Reservations) denied(holds []store.Hold, answers []store.HoldAnswer, ju
 	return err
 }
 
-// out is the result of a request that got no answer. If this node knows the reservation of its ID, the request is
-// answered as the origin would: otherwise an outage policy could reserve the cost a second time.
+// out returns the result of a request without an answer. If this node has the reservation with its ID, the result is
+// that of the origin. Otherwise an outage policy could reserve the cost a second time.
 func (s *Reservations) out(id string, r *Record, judge Judge, err error) (is *Record, ok bool, _ error) {
 	was := s.find(id)
 	switch {
@@ -241,32 +303,32 @@ func (s *Reservations) out(id string, r *Record, judge Judge, err error) (is *Re
 
 // takeBack ends the holds of a reservation that was not made, if any were granted.
 func (s *Reservations) takeBack(ctx context.Context, r *Record) {
-	k := s.keep(&kept{record: r.undone(), numbers: make(map[int]number), unstated: true})
-	_ = s.follow(ctx, k, store.HoldState) // Send states it again
+	k := s.keep(&kept{record: r.undone(), unstated: true})
+	_ = s.follow(ctx, k, store.HoldState) // if it fails, Send states it again
 }
 
-// withdraw has Send end a reservation whose record may be stored, unless another call has found it.
+// withdraw makes Send end a reservation whose record may be stored, unless another call has found it.
 func (s *Reservations) withdraw(id string, r *Record) {
-	of := *r // r may be judged again while Send reads the record
+	of := *r // a copy, because r may be judged again while Send reads the record
 	of.Items = slices.Clone(r.Items)
-	s.keep(&kept{id: id, record: &of, numbers: make(map[int]number), unstated: true, withdraw: true})
+	s.keep(&kept{id: id, record: &of, unstated: true, withdraw: true})
 }
 
-// existing is called when holds were refused. It returns the reservation with this ID if there is one for the same
-// request. That takes one call to the origin, or none if the ID was drawn.
+// existing returns the reservation with this ID, if it is for the same request. It is called when holds were refused,
+// and takes a call to the origin, or none if the ID was drawn.
 func (s *Reservations) existing(ctx context.Context, id string, r *Record,
 	judge Judge) (is *Record, ok bool, err error) {
 	if r.New {
 		return r, false, nil
 	}
-	reply, err := s.call(ctx, Note, store.HoldCall{Group: store.RecordKey(id), Record: &store.Record{ID: id}})
+	reply, err := s.call(ctx, Note, &store.HoldCall{Group: store.RecordKey(id), Record: &store.Record{ID: id}})
 	if err == nil && reply.Record.Text != "" {
 		return s.found(ctx, id, r, &reply, judge)
 	}
-	return r, false, nil // the holds were refused, whatever came of the question
+	return r, false, nil // the holds were refused, whether or not this call succeeded
 }
 
-// found returns the reservation of a stored record, if it is open and r asks for the same.
+// found returns the reservation of a stored record, if it is open and for the same request as r.
 func (s *Reservations) found(ctx context.Context, id string, r *Record, reply *answer,
 	judge Judge) (is *Record, ok bool, err error) {
 	was, err := Parse(&reply.Record)
@@ -281,10 +343,14 @@ func (s *Reservations) found(ctx context.Context, id string, r *Record, reply *a
 	}
 	all, err := s.state(ctx, was.holds(store.HoldState, s.NowMs())) // for the counts; it changes nothing
 	key := store.RecordKey(id)
-	if of := s.Origin.GroupOf(&key); all.numbers[of].n == 0 {
-		all.numbers[of] = reply.number
+	of := s.Origin.GroupOf(&key)
+	if all.numbers.of(of).n == 0 {
+		all.numbers.set(of, reply.number)
 	}
-	s.keep(&kept{id: id, record: was, numbers: all.numbers, unstated: err != nil})
+	k := s.keep(&kept{id: id, record: was, numbers: all.numbers, unstated: err != nil})
+	if !s.Near && all.numbers.of(of).n == 0 { // a refused call has no number, by which its loss would show
+		_ = s.stateRecord(ctx, k, true)
+	}
 	for i := range all.answers {
 		all.answers[i].Fits = true
 	}
@@ -292,15 +358,15 @@ func (s *Reservations) found(ctx context.Context, id string, r *Record, reply *a
 	return was, ok, err
 }
 
-// Change changes a reservation, and states its holds. A node that finds it settled or ended states them too, because
-// the node that changed it last may have died before it did, or not know that its change was stored.
+// Change changes a reservation, and states its holds. If the reservation is settled or has ended already, Change states
+// the holds too: the node that changed it last may have died before it did, or may have received no answer.
 //
-// late is true if the reservation was settled or had ended.
+// late reports whether the reservation was settled or had ended.
 func (s *Reservations) Change(ctx context.Context, id string, by Change) (r *Record, late bool, err error) {
 	if err := by.checkCosts(); err != nil {
 		return nil, false, err
 	}
-	c := store.HoldCall{Group: store.RecordKey(id), Record: by.record(id)}
+	c := &store.HoldCall{Group: store.RecordKey(id), Record: by.record(id)}
 	reply, err := s.call(ctx, Note, c)
 	if err == nil && reply.Record.Text == "" && s.stateLost(ctx, id) {
 		reply, err = s.call(ctx, Note, c)
@@ -325,21 +391,22 @@ func (s *Reservations) Change(ctx context.Context, id string, by Change) (r *Rec
 		}
 	}
 	s.Stats.changed(r, !late)
-	k := s.keep(&kept{id: id, record: r, numbers: map[int]number{s.Origin.GroupOf(&c.Group): reply.number}, made: !late,
-		unstated: true})
-	_ = s.stateAgain(ctx, k) // Send states it again
+	k := &kept{id: id, record: r, made: !late, unstated: true}
+	k.numbers.set(s.Origin.GroupOf(&c.Group), reply.number)
+	k = s.keep(k)
+	_ = s.stateAgain(ctx, k) // if it fails, Send states it again
 	return r, late, nil
 }
 
-// stateLost states a reservation that the origin has lost. One that was changed here long ago may be forgotten instead:
-// another node has settled it.
+// stateLost states a reservation again that the origin has lost, and reports whether it did. A reservation that was
+// changed here long ago may be forgotten instead, because another node has settled it.
 func (s *Reservations) stateLost(ctx context.Context, id string) bool {
 	s.mu.Lock()
 	k := s.ids[id]
 	nowMs := s.NowMs()
-	lost := k != nil && k.record.Open(nowMs) && (k.lost != lostNothing || nowMs-k.atMs < afterFor.Milliseconds())
+	lost := k != nil && k.record.Open(nowMs) && (k.lost || nowMs-k.atMs < afterFor.Milliseconds())
 	if lost {
-		k.lost = max(k.lost, lostLatest)
+		k.lost = true
 	}
 	s.mu.Unlock()
 	return lost && s.stateAgain(ctx, k) == nil

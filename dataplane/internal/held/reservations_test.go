@@ -13,12 +13,13 @@ import (
 	"github.com/weirhq/weir/shared/window"
 )
 
-// toShard is Reservations.Call.
+// toShard is the type of Reservations.Call.
 type toShard = func(ctx context.Context, shard int, what What, items int,
 	call func(context.Context) (store.Reply, error)) error
 
-// A caller whose time is up before its call began finds the node busy, which is no outage, unless the origin answers
-// nobody; one whose call hangs has no answer; and one that has left gets its own error.
+// If a caller's time ends before its call began, the node is busy. That is no outage, unless the origin answers no
+// call. A call that hangs has no answer, and a caller that has left gets its own error. It is the same for a node's
+// first call to a group, which only learns the epoch. But then there is no reservation to withdraw.
 func TestWhyThereIsNoAnswer(t *testing.T) {
 	waits := func(ctx context.Context, _ int, _ What, _ int, _ func(context.Context) (store.Reply, error)) error {
 		<-ctx.Done()
@@ -32,7 +33,8 @@ func TestWhyThereIsNoAnswer(t *testing.T) {
 		_, err := call(context.WithoutCancel(ctx))
 		return err
 	}
-	for range 20 {
+	for i := range 20 {
+		knows := i%2 == 1
 		synctest.Test(t, func(t *testing.T) {
 			origin := memstore.NewOrigin(memstore.OriginOptions{})
 			origin.Faults.Delay(time.Minute)
@@ -46,6 +48,11 @@ func TestWhyThereIsNoAnswer(t *testing.T) {
 				if what == "stopped" {
 					n.Go = func(func()) bool { return false }
 				}
+				withdrawn := 0
+				if knows {
+					n.answered(0, &window.Key{}, &store.HoldReply{Epoch: 1})
+					withdrawn = 1
+				}
 				ctx, cancel := context.WithTimeout(t.Context(), time.Second)
 				defer cancel()
 				if left {
@@ -54,6 +61,9 @@ func TestWhyThereIsNoAnswer(t *testing.T) {
 				_, _, err := n.tries(ctx, what, recordOf(both...))
 				if !errors.Is(err, is) || errors.As(err, new(Away)) != isAway {
 					t.Errorf("reserve, %s: %v", what, err)
+				}
+				if len(n.pending) != withdrawn {
+					t.Errorf("reserve, %s: %d are withdrawn, want %d", what, len(n.pending), withdrawn)
 				}
 				ctx, cancel = context.WithTimeout(t.Context(), time.Second)
 				defer cancel()
@@ -76,7 +86,7 @@ func TestWhyThereIsNoAnswer(t *testing.T) {
 	}
 }
 
-// Nobody counts what one group has granted of a reservation that another one refused.
+// Holds that a group has granted are taken back if another group refused the rest of the reservation.
 func TestARefusalInAnotherGroupLeavesNothing(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		origin := memstore.NewOrigin(memstore.OriginOptions{Shards: 2})
@@ -99,7 +109,7 @@ func TestARefusalInAnotherGroupLeavesNothing(t *testing.T) {
 	})
 }
 
-// What one group has granted is given back in the next turn if another group is away.
+// Holds that a group has granted are taken back in the next turn if another group is away.
 func TestAnOutageOfAnotherGroupLeavesNothing(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		origin := memstore.NewOrigin(memstore.OriginOptions{Shards: 2})
@@ -120,7 +130,7 @@ func TestAnOutageOfAnotherGroupLeavesNothing(t *testing.T) {
 	})
 }
 
-// A reservation that this node knows is answered while the origin is away, as the origin would answer.
+// While the origin is away, a request for a reservation that this node has gets the origin's result.
 func TestAKnownReservationIsAnsweredInAnOutage(t *testing.T) {
 	places(t, func(t *testing.T, origin Origin, _ *memstore.Origin) {
 		n := nodeOf(origin)
@@ -159,8 +169,8 @@ func TestAReservationThatIsJudgedDownIsWithdrawn(t *testing.T) {
 	}
 }
 
-// A node keeps what it has made or changed until it ends, and a minute longer what has just changed: a replica may lack
-// that, and after a wipe another node may not know it.
+// A node keeps a reservation that it has made or changed until its end, and for a minute after its last change. A
+// replica may lack that change, and after a wipe another node may not have it.
 func TestReservationsAreKeptWhileTheyMayBeLost(t *testing.T) {
 	places(t, func(t *testing.T, origin Origin, _ *memstore.Origin) {
 		n, other := nodeOf(origin), nodeOf(origin)
@@ -192,7 +202,7 @@ func TestReservationsAreKeptWhileTheyMayBeLost(t *testing.T) {
 	})
 }
 
-// A statement that fails is kept for a minute after the end.
+// A statement that fails is kept for a minute after the reservation's end.
 func TestWhatIsNotStatedIsKeptForAMinute(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		n := nodeOf(memstore.NewOrigin(memstore.OriginOptions{}))
@@ -214,7 +224,7 @@ func TestWhatIsNotStatedIsKeptForAMinute(t *testing.T) {
 	})
 }
 
-// A change for another number of items is refused, and changes nothing.
+// A change with another number of items is refused, and changes nothing.
 func TestAChangeOfOtherItemsIsRefused(t *testing.T) {
 	places(t, func(t *testing.T, origin Origin, _ *memstore.Origin) {
 		n := nodeOf(origin)
@@ -249,7 +259,7 @@ func TestAShortAnswerIsAnError(t *testing.T) {
 	})
 }
 
-// short answers without holds.
+// short returns answers without holds.
 type short struct {
 	*memstore.Origin
 	refused bool
@@ -264,7 +274,7 @@ func (o short) Hold(ctx context.Context, c store.HoldCall) (store.HoldReply, err
 	return reply, err
 }
 
-// An emptied origin is no reason for a settlement to find nothing: the node that knows the reservation states it.
+// A settlement after the origin was emptied finds its reservation, because the node that has it states it again.
 func TestASettlementAfterALossFindsItsReservation(t *testing.T) {
 	for name, lose := range map[string]func(*memstore.Origin, memstore.OriginState){
 		"emptied":     func(o *memstore.Origin, _ memstore.OriginState) { o.Wipe() },
@@ -290,7 +300,7 @@ func TestASettlementAfterALossFindsItsReservation(t *testing.T) {
 	}
 }
 
-// An ID that is drawn for a key has its record in the group of the key.
+// An ID that is drawn for a key has its record in the key's group.
 func TestIDsAreDrawnForAKeysGroup(t *testing.T) {
 	cluster := memstore.NewCluster(memstore.OriginOptions{Shards: 64})
 	n := nodeOf(cluster)
@@ -301,7 +311,7 @@ func TestIDsAreDrawnForAKeysGroup(t *testing.T) {
 			return fmt.Sprint("id", i, "-", next)
 		})
 		r := recordOf(keyCost{fmt.Sprint(i), 1}, keyCost{fmt.Sprint(i), 1})
-		if !inOneGroup(n.Origin, id, r.holds(store.HoldNew, r.MadeMs)) {
+		if !areIn(n.Origin, groupOf(cluster, id), r.holds(store.HoldNew, r.MadeMs)) {
 			t.Errorf("%s is in another group than %d", id, i)
 		}
 	}

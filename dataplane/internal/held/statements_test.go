@@ -11,7 +11,7 @@ import (
 	"github.com/weirhq/weir/dataplane/store"
 )
 
-// A settlement whose first answer was lost is no late one.
+// A settlement whose first answer was lost is not late.
 func TestASettlementIsStatedTwice(t *testing.T) {
 	places(t, func(t *testing.T, origin Origin, _ *memstore.Origin) {
 		n := nodeOf(origin)
@@ -35,7 +35,8 @@ func TestASettlementIsStatedTwice(t *testing.T) {
 	})
 }
 
-// What follows for the holds is stated in the next turn if it got through to none of them, or if its answers were lost.
+// The statements about the holds are repeated in the next turn if none reached the origin, or if their answers were
+// lost.
 func TestAStatementAboutHoldsIsRepeated(t *testing.T) {
 	about := func(c *store.HoldCall) bool { return c.Record == nil && len(c.Holds) > 0 }
 	for _, applied := range []bool{false, true} {
@@ -90,22 +91,22 @@ func TestAStatementOfLongAgoCountsNothing(t *testing.T) {
 	})
 }
 
-// A settlement that is not yet stated to the holds is not forgotten when an older answer comes in, or when the ID is
-// asked for again.
+// A settlement whose holds are not stated yet is not forgotten when an older answer arrives, or when the ID is
+// requested again.
 func TestAnOlderAnswerForgetsNothing(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		n := nodeOf(memstore.NewOrigin(memstore.OriginOptions{}))
 		open := recordOf(both...)
 		settled := (&Change{Spent: []int64{7, 8}, TTL: hour, Settled: true}).apply(open, open.MadeMs)
 		keep := func(r *Record, unstated bool, at int64) *kept {
-			return n.keep(&kept{id: "one", record: r, numbers: map[int]number{0: {n: at}}, unstated: unstated})
+			return n.keep(&kept{id: "one", record: r, numbers: numbers{{0, number{n: at}}}, unstated: unstated})
 		}
-		keep(settled, true, 5).lost = lostAll
+		keep(settled, true, 5).lost = true
 		k := keep(open, false, 4)
 		if r := k.record; !r.Settled || r.Items[0].Spent != 7 || r.EndsMs != settled.EndsMs {
 			t.Errorf("%+v", r)
 		}
-		if !k.unstated || k.lost != lostAll || !n.pending[k] || k.numbers[0].n != 5 || len(n.kept) != 1 || len(n.pending) != 1 {
+		if !k.unstated || !k.lost || !n.pending[k] || k.numbers.of(0).n != 5 || len(n.kept) != 1 || len(n.pending) != 1 {
 			t.Errorf("%+v", k)
 		}
 		if n.room.bytes.Used() != open.size() {
@@ -114,7 +115,7 @@ func TestAnOlderAnswerForgetsNothing(t *testing.T) {
 	})
 }
 
-// A call that comes more than a minute after the end changes nothing, also at the node that made the reservation.
+// A call that comes more than a minute after the end changes nothing, even at the node that made the reservation.
 func TestARepeatedSettlementAMinuteLaterChangesNothing(t *testing.T) {
 	places(t, func(t *testing.T, origin Origin, _ *memstore.Origin) {
 		maker, other := nodeOf(origin), nodeOf(origin)
@@ -133,5 +134,28 @@ func TestARepeatedSettlementAMinuteLaterChangesNothing(t *testing.T) {
 			t.Errorf("late %v, %v", late, err)
 		}
 		wantCounts(t, origin, "a", 7, 100)
+	})
+}
+
+// The holds of a reservation in several groups count for other holds from the beginning. They are in the totals once
+// the node has stated them: in the next turn, if the first statement got no answer.
+func TestTotalsHaveAReservationOfSeveralGroupsOnceItIsStated(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		origin := memstore.NewOrigin(memstore.OriginOptions{Shards: 2})
+		n := nodeOf(origin)
+		n.before = func(c *store.HoldCall) error {
+			if c.Record == nil && len(c.Holds) > 0 && c.Holds[0].As != store.HoldNew {
+				return errAway
+			}
+			return nil
+		}
+		a, b := keyIn(origin, 0), keyIn(origin, 1)
+		n.reserves(t, "one", keyCost{a, 50}, keyCost{b, 1})
+		wantCounts(t, origin, a, 50, 0)
+		wantCounts(t, origin, b, 1, 0)
+		n.before = nil
+		n.sends(t)
+		wantCounts(t, origin, a, 50, 50)
+		wantCounts(t, origin, b, 1, 1)
 	})
 }

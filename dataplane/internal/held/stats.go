@@ -9,11 +9,11 @@ import (
 type Stats struct {
 	Granted, Refused       atomic.Int64 // requests for new reservations
 	Settled                atomic.Int64 // reservations, by Settle or Cancel
-	Exceeded               atomic.Int64 // part of Settled: more was spent than reserved
+	Exceeded               atomic.Int64 // the part of Settled with more spent than reserved
 	Late, Unknown, NoReply atomic.Int64 // calls that have changed nothing
 }
 
-// reserved counts the result of a request for a reservation. made is false if the reservation was there before.
+// reserved counts the result of a request for a reservation. made is false if the reservation existed before.
 func (s *Stats) reserved(made, ok bool, err error) {
 	switch {
 	case err != nil:

@@ -9,7 +9,7 @@ import (
 	"github.com/weirhq/weir/dataplane/store"
 )
 
-// The maker of a reservation got no answer. Its node ends it with the next turn.
+// If the maker of a reservation got no answer, its node ends the reservation in the next turn.
 func TestAReservationWithoutAnAnswerIsWithdrawn(t *testing.T) {
 	places(t, func(t *testing.T, origin Origin, _ *memstore.Origin) {
 		n := nodeOf(origin)
@@ -32,7 +32,8 @@ func TestAReservationWithoutAnAnswerIsWithdrawn(t *testing.T) {
 	})
 }
 
-// Another node has found the reservation of a maker that got no answer: it goes on, and any node settles it.
+// If another node has found the reservation of a maker that got no answer, the reservation goes on, and any node can
+// settle it.
 func TestAReservationWithoutAnAnswerThatWasFoundGoesOn(t *testing.T) {
 	places(t, func(t *testing.T, origin Origin, _ *memstore.Origin) {
 		n, other := nodeOf(origin), nodeOf(origin)
@@ -55,7 +56,51 @@ func TestAReservationWithoutAnAnswerThatWasFoundGoesOn(t *testing.T) {
 	})
 }
 
-// loseOnce loses the answer of the first call that is of a kind.
+// A node finds a reservation of a maker that got no answer, and a replica of the record's shard is promoted that does
+// not know this. The node notices, although the holds' shard has lost nothing, and the reservation goes on.
+func TestANodeNoticesThatAReplicaDoesNotKnowWhatItFound(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		servers := memstore.NewOrigin(memstore.OriginOptions{Shards: 2})
+		n, other := nodeOf(servers), nodeOf(servers)
+		drawEpochs(t, servers)
+		cost := keyCost{keyOut(servers, groupOf(servers, "one")), 100}
+		n.loseOnce(makes)
+		if ok, _, err := n.tries(t.Context(), "one", recordOf(cost)); ok || err == nil {
+			t.Fatal(ok, err)
+		}
+		state := servers.State()
+		other.reserves(t, "one", cost)
+		servers.RollbackShard(groupOf(servers, "one"), state)
+		other.sends(t)
+		n.sends(t)
+		wantCounts(t, servers, cost.key, 100, 100)
+		if got := stored(t, servers, "one"); got.Text == "" || got.Settled {
+			t.Errorf("%+v", got)
+		}
+	})
+}
+
+// A replica is promoted that lacks a reservation without an answer. Its maker withdraws it, but another node has found
+// it before, and states it again.
+func TestAWithdrawalDoesNotEndWhatAnotherNodeRestores(t *testing.T) {
+	places(t, func(t *testing.T, origin Origin, servers *memstore.Origin) {
+		n, other := nodeOf(origin), nodeOf(origin)
+		drawEpochs(t, servers)
+		state := servers.State()
+		n.loseOnce(makes)
+		if ok, _, err := n.tries(t.Context(), "one", recordOf(both...)); ok || err == nil {
+			t.Fatal(ok, err)
+		}
+		other.reserves(t, "one", both...)
+		servers.Rollback(state)
+		n.sends(t)
+		other.sends(t)
+		wantCounts(t, origin, "a", 100, 100)
+		wantCounts(t, origin, "b", 50, 50)
+	})
+}
+
+// loseOnce loses the answer of the first call for which is returns true.
 func (n *node) loseOnce(is func(c *store.HoldCall) bool) {
 	n.after = func(c *store.HoldCall) error {
 		if !is(c) {
@@ -70,7 +115,7 @@ func makes(c *store.HoldCall) bool {
 	return c.Record != nil && c.Record.Text != "" && !c.Record.Withdraw
 }
 
-// Send withdraws a reservation without an answer as it was requested, also if its judge changes the record since.
+// Send withdraws a reservation without an answer as it was requested, even if its judge changes the record later.
 func TestAWithdrawnRecordIsACopy(t *testing.T) {
 	n := nodeOf(memstore.NewOrigin(memstore.OriginOptions{}))
 	r := recordOf(both...)
@@ -86,8 +131,8 @@ func TestAWithdrawnRecordIsACopy(t *testing.T) {
 	}
 }
 
-// A retry took the place of a reservation that was never stored. The withdrawal of the first leaves the node's
-// knowledge of the second, so in an outage a repeated request still has its reservation.
+// A retry took the place of a reservation that was never stored. When the first is withdrawn, the node keeps the
+// second, so in an outage a repeated request still gets its reservation.
 func TestAWithdrawalLeavesTheReservationOfARetryKnown(t *testing.T) {
 	places(t, func(t *testing.T, origin Origin, _ *memstore.Origin) {
 		n := nodeOf(origin)
@@ -114,8 +159,8 @@ func TestAWithdrawalLeavesTheReservationOfARetryKnown(t *testing.T) {
 	})
 }
 
-// A node that has settled a reservation makes it no second time in an outage: a late retry is refused as the origin
-// refuses it.
+// A node that has settled a reservation does not make it a second time in an outage: it refuses a late retry as the
+// origin does.
 func TestASettledReservationIsKnownInAnOutage(t *testing.T) {
 	places(t, func(t *testing.T, origin Origin, _ *memstore.Origin) {
 		n := nodeOf(origin)
@@ -133,8 +178,8 @@ func TestASettledReservationIsKnownInAnOutage(t *testing.T) {
 	})
 }
 
-// A request that is repeated at the node that has made the reservation holds nothing before it is known that the record
-// is gone, so nothing is left to take back if the next call gets no answer.
+// A repeated request at the node that made the reservation holds nothing before the origin has answered that the record
+// is gone. So nothing is left to take back if the next call gets no answer.
 func TestARepeatedRequestHoldsNothingTwice(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		n := nodeOf(memstore.NewOrigin(memstore.OriginOptions{Shards: 8}))

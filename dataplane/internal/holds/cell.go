@@ -7,9 +7,9 @@ import (
 	"github.com/weirhq/weir/shared/window"
 )
 
-// Cell has the holds of one cell.
+// Cell has the holds of a cell.
 type Cell struct {
-	Sum      int64 // of the amounts that all holds count, ended and forgotten ones included
+	Sum      int64 // of the amounts that all holds count, with ended and forgotten holds
 	Most     int64 // the largest sum so far, without tentative and restored amounts
 	Restored int64 // the sum of the amounts that were restored
 
@@ -19,7 +19,7 @@ type Cell struct {
 	by        map[string]*hold
 }
 
-// Grown raises Most to the sum of now, and returns by how much.
+// Grown raises Most to the present sum, and returns by how much.
 func (c *Cell) Grown() int64 {
 	grown := max(0, c.Sum-c.tentative-c.Restored-c.Most)
 	c.Most += grown
@@ -32,7 +32,7 @@ type hold struct {
 	endsMs        int64 // Unix ms
 	ended         bool  // after counts, not amount
 	final         bool  // it has ended for good: no HoldState changes it
-	void          bool  // it had ended before it was known, and counts nothing
+	void          bool  // the cell had ended when the hold was made, and it counts nothing
 	tentative     bool
 	charge        Charge
 
@@ -55,7 +55,7 @@ func (h *hold) charged() {
 	}
 }
 
-// dueMs is the time at which the hold ends, or is forgotten.
+// dueMs returns the time at which the hold ends, or is forgotten.
 func (h *hold) dueMs() int64 {
 	if h.ended {
 		return h.endsMs + store.HoldKeptFor.Milliseconds()
@@ -75,7 +75,7 @@ func (h *hold) count(by int) {
 	}
 }
 
-// Cell returns the holds of a cell. The group keeps them once there is one.
+// Cell returns the holds of a cell. The group keeps them once there is a hold.
 func (g *Group) Cell(c window.Cell) *Cell {
 	if held := g.cells[c]; held != nil {
 		return held
@@ -83,7 +83,15 @@ func (g *Group) Cell(c window.Cell) *Cell {
 	return &Cell{cell: c}
 }
 
-// Counts returns the amount that a hold counts, 0 for an unknown one, and whether it has not ended for good.
+// look is Cell for a cell that is only read.
+func (g *Group) look(c *window.Cell) *Cell {
+	if held := g.cells[*c]; held != nil {
+		return held
+	}
+	return &g.none
+}
+
+// Counts returns the amount that a hold counts, or 0 for an unknown hold, and whether it has not ended for good.
 func (g *Group) Counts(h *store.Hold) (cost int64, held bool) {
 	if is := g.find(h); is != nil {
 		return is.counts(), !is.final
@@ -91,9 +99,9 @@ func (g *Group) Counts(h *store.Hold) (cost int64, held bool) {
 	return 0, false
 }
 
-func (g *Group) find(h *store.Hold) *hold { return g.Cell(h.Cell).by[h.Owner] }
+func (g *Group) find(h *store.Hold) *hold { return g.look(&h.Cell).by[h.Owner] }
 
-// put stores a hold in place of the owner's last one.
+// put stores a hold in place of the owner's last hold.
 func (g *Group) put(c *Cell, owner string, h hold) {
 	g.remove(c, owner)
 	if c.by == nil {
@@ -106,18 +114,23 @@ func (g *Group) put(c *Cell, owner string, h hold) {
 	heap.Push(&g.due, &h)
 }
 
-// putBack returns a function that takes back all later changes of an owner's hold.
-func (g *Group) putBack(c *Cell, owner string) func() {
-	var before *hold
-	if h := c.by[owner]; h != nil {
-		before = new(*h)
-	}
-	most, restored := c.Most, c.Restored
-	return func() {
-		c.Most, c.Restored = most, restored
-		if g.remove(c, owner); before != nil {
-			g.put(c, owner, *before)
-		}
+// replaced is an owner's hold before a call changes it, and the call's change of the cell.
+type replaced struct {
+	of             *Cell
+	owner          string
+	hold           *hold // nil: there was none
+	most, restored int64
+}
+
+func replacedOf(c *Cell, owner string) replaced {
+	return replaced{of: c, owner: owner, hold: c.by[owner], most: c.Most, restored: c.Restored}
+}
+
+// putBack restores an owner's hold to its state before the call.
+func (g *Group) putBack(was *replaced) {
+	was.of.Most, was.of.Restored = was.most, was.restored
+	if g.remove(was.of, was.owner); was.hold != nil {
+		g.put(was.of, was.owner, *was.hold)
 	}
 }
 
@@ -142,7 +155,7 @@ func (g *Group) detach(h *hold) {
 	}
 }
 
-// End ends the holds whose time has come, and forgets those that ended HoldKeptFor ago.
+// End ends holds whose time has come, and forgets holds that ended HoldKeptFor ago.
 func (g *Group) End(nowMs int64) {
 	for len(g.due) > 0 && g.due[0].dueMs() <= nowMs {
 		h := g.due[0]
@@ -158,7 +171,7 @@ func (g *Group) End(nowMs int64) {
 	}
 }
 
-// NextMs returns the time from which End has something to do. ok is false if there are no holds.
+// NextMs returns the time at which End next has work. ok is false if there are no holds.
 func (g *Group) NextMs() (nextMs int64, ok bool) {
 	if len(g.due) == 0 {
 		return 0, false
@@ -179,7 +192,7 @@ func (g *Group) ForgetCells(gone func(c window.Cell) bool) {
 	}
 }
 
-// queue is a heap of holds: the first one is due first.
+// queue is a heap of holds. The first hold is due first.
 type queue []*hold
 
 func (q queue) Len() int { return len(q) }

@@ -1,12 +1,13 @@
-// Package holds applies calls about reservations to one group of an origin: see store.Reservations. It keeps the
-// group's records and the holds of its cells. It has no clock, no lock and no I/O: callers pass the time, and must not
-// use a Group concurrently.
+// Package holds applies calls about reservations to a group of an origin: see store.Reservations. It keeps the group's
+// records and the holds of its cells. It has no clock, no lock and no I/O: callers pass the time, and must not use a
+// Group concurrently.
 //
 //	holds.go   calls, and statements about holds
 //	cell.go    the holds of a cell, and their ends
 //	record.go  records
 //
-// memstore keeps a region's reservations with it, and package permits those that a process reserves by itself.
+// memstore keeps a region's reservations with it, and package permits keeps the reservations that a process makes by
+// itself.
 package holds
 
 import (
@@ -20,17 +21,17 @@ import (
 
 // Counts are the counts of the cells that have the holds.
 type Counts interface {
-	// Expired reports whether a cell takes no statements any more.
+	// Expired reports whether a cell rejects further statements.
 	Expired(c window.Cell) bool
 
-	// Used returns the count of a cell beside which a new hold must fit. It includes the cell's holds.
-	Used(c window.Cell, held *Cell) int64
+	// Used returns the count of a cell in which a new hold must find room. It includes the cell's holds.
+	Used(c *window.Cell, held *Cell) int64
 
-	// Grant reports whether the call's i-th hold, a new one, fits beside a.Used and a.UsedBefore. The charge may be nil.
+	// Grant reports whether the call's i-th hold, a new hold, fits with a.Used and a.UsedBefore. The charge may be nil.
 	Grant(i int, h *store.Hold, a *store.HoldAnswer) (c Charge, ok bool)
 }
 
-// Charge is the cost that was counted for one hold. In a process that reserves by itself, each hold has one, in the
+// Charge is the cost that was counted for a hold. In a process that reserves by itself, each hold has a Charge, in the
 // table's entry of its key. In memstore it is nil, because a cell's count is computed from the sum of its holds.
 type Charge interface {
 	// Set changes the cost to the amount that the hold counts now. For example, if a hold of 500 is settled with 120,
@@ -38,17 +39,18 @@ type Charge interface {
 	Set(cost int64)
 }
 
-// Group has the records and holds of one group. A Group must not be used concurrently.
+// Group has the records and holds of a group. A Group must not be used concurrently.
 type Group struct {
 	lean    bool // forgets a cell together with its last hold
 	cells   map[window.Cell]*Cell
+	none    Cell // stands for all cells without holds; it is never changed
 	due     queue
 	records map[string]record
 	streams map[uint64]stream
-	sweepAt int // number of records and streams at which old ones are removed
+	sweepAt int // number of records and streams at which old entries are removed
 }
 
-// stream is how many calls of a stream the group has applied.
+// stream counts the calls of a stream that the group has applied.
 type stream struct {
 	number      int64
 	forgottenMs int64
@@ -63,16 +65,19 @@ func NewGroup(lean bool) *Group {
 		streams: make(map[uint64]stream)}
 }
 
-// applying is a call while the group applies it. undo takes back the changes that were made so far.
+// applying is a call while the group applies it.
 type applying struct {
 	*Group
-	call   *store.HoldCall
 	counts Counts
 	nowMs  int64
-	undo   []func()
+
+	epoch   store.Epoch
+	several bool       // holds, so that a change may have to be taken back
+	holds   []replaced // by the changes that were made so far
+	record  replacedRecord
 }
 
-// Apply makes all changes of a call, or none if one of them is refused. It leaves the totals of the answers and the
+// Apply makes all changes of a call, or none if any of them is refused. It leaves the totals of the answers and the
 // time of the reply to its caller.
 func (g *Group) Apply(call *store.HoldCall, counts Counts, epoch store.Epoch, nowMs int64) (reply store.HoldReply) {
 	g.End(nowMs)
@@ -85,7 +90,12 @@ func (g *Group) Apply(call *store.HoldCall, counts Counts, epoch store.Epoch, no
 		reply.Behind, reply.Have = true, counted.number
 		return reply
 	}
-	a := applying{Group: g, call: call, counts: counts, nowMs: nowMs}
+	if reply.Emptied = slices.ContainsFunc(call.Holds, func(h store.Hold) bool {
+		return h.As == store.HoldNew && h.Epoch != 0 && h.Epoch != epoch
+	}); reply.Emptied {
+		return reply
+	}
+	a := applying{Group: g, counts: counts, epoch: epoch, nowMs: nowMs, several: len(call.Holds) > 1}
 	if r := call.Record; r != nil {
 		var ok bool
 		if reply.Record, ok = a.change(r); !ok {
@@ -99,7 +109,7 @@ func (g *Group) Apply(call *store.HoldCall, counts Counts, epoch store.Epoch, no
 		reply.Refused = reply.Refused || refused
 	}
 	if reply.Refused {
-		a.takeBack(&reply)
+		a.takeBack(call, &reply)
 		return reply
 	}
 	for i := range call.Holds {
@@ -115,33 +125,34 @@ func (g *Group) Apply(call *store.HoldCall, counts Counts, epoch store.Epoch, no
 	return reply
 }
 
-// takeBack undoes all changes of a call that is refused.
-func (a *applying) takeBack(reply *store.HoldReply) {
-	for _, undo := range slices.Backward(a.undo) {
-		undo()
+// takeBack undoes all changes of a refused call.
+func (a *applying) takeBack(call *store.HoldCall, reply *store.HoldReply) {
+	for _, was := range slices.Backward(a.holds) {
+		a.putBack(&was)
 	}
+	a.putRecordBack()
 	for i := range reply.Answers {
-		h := a.find(&a.call.Holds[i])
+		h := a.find(&call.Holds[i])
 		reply.Answers[i].Held = h != nil && !h.final
 	}
 	reply.Record = store.RecordAnswer{}
-	if a.call.Record != nil {
-		reply.Record = a.stored(a.call.Record, a.nowMs).answer()
+	if call.Record != nil {
+		reply.Record = a.stored(call.Record, a.nowMs).answer()
 	}
 }
 
-// state applies one statement. It returns false for a HoldNew that is refused.
+// state applies a statement. It returns false for a HoldNew that is refused.
 func (a *applying) state(i int, h *store.Hold, answer *store.HoldAnswer) (ok bool) {
 	held := a.Cell(h.Cell)
 	was, known := hold{}, false
 	if stored := held.by[h.Owner]; stored != nil {
 		was, known = *stored, true
 	}
-	answer.Used = max(0, a.counts.Used(h.Cell, held)-was.counts())
-	answer.UsedBefore = a.counts.Used(h.Before, a.Cell(h.Before))
+	answer.Used = max(0, a.counts.Used(&h.Cell, held)-was.counts())
+	answer.UsedBefore = a.counts.Used(&h.Before, a.look(&h.Before))
 	answer.Open = int64(held.open)
 	if was.void && h.As >= store.HoldForced {
-		was, known = hold{}, false // the record is the truth, and it is not known whether the hold was there
+		was, known = hold{}, false // the record decides, because the group may not have had the hold
 	}
 	expired := a.counts.Expired(h.Cell)
 	next := hold{amount: h.Amount, after: h.After, endsMs: a.nowMs + h.TTL.Milliseconds(), tentative: h.Tentative,
@@ -175,8 +186,10 @@ func (a *applying) state(i int, h *store.Hold, answer *store.HoldAnswer) (ok boo
 		next.ended = next.endsMs <= a.nowMs
 	}
 	answer.Held, answer.Fits = !next.final, isNew
-	a.undo = append(a.undo, a.putBack(held, h.Owner))
-	if h.As == store.HoldRestored && !known {
+	if a.several {
+		a.holds = append(a.holds, replacedOf(held, h.Owner))
+	}
+	if h.As == store.HoldForced && h.Epoch != 0 && h.Epoch != a.epoch && !known {
 		held.Restored += h.Amount
 	}
 	a.put(held, h.Owner, next)

@@ -11,12 +11,12 @@ import (
 	"github.com/weirhq/weir/shared/window"
 )
 
-// charged has what each hold is charged, by owner. It grants all holds.
+// charged has the charge of each hold, by owner. It grants all holds.
 type charged map[string]int64
 
 func (c charged) Expired(window.Cell) bool { return false }
 
-func (c charged) Used(window.Cell, *Cell) int64 { return 0 }
+func (c charged) Used(*window.Cell, *Cell) int64 { return 0 }
 
 func (c charged) Grant(_ int, h *store.Hold, _ *store.HoldAnswer) (Charge, bool) {
 	c[h.Owner] = h.Amount
@@ -43,13 +43,12 @@ func statement(as store.HoldAs, owner string, amount, after int64, ttl time.Dura
 	return store.Hold{Cell: minute, Owner: owner, Amount: amount, After: after, TTL: ttl, Limit: 1000, As: as}
 }
 
-// calls applies statements in one call.
+// calls applies statements in a single call.
 func calls(g *Group, c Counts, nowMs int64, holds ...store.Hold) store.HoldReply {
 	return g.Apply(&store.HoldCall{Group: minute.Key, Stream: 1, Holds: holds}, c, 0, nowMs)
 }
 
-// Each hold is charged the amount that it counts, also when it ends by its time. A call that is refused changes no
-// charge.
+// Each hold is charged the amount that it counts, also when it ends by its time. A refused call changes no charge.
 func TestAHoldIsChargedItsCount(t *testing.T) {
 	g := NewGroup(false)
 	c := make(charged)
@@ -73,7 +72,7 @@ func TestAHoldIsChargedItsCount(t *testing.T) {
 	c.want(t, "at its end", charged{"a": 20, "b": 5})
 }
 
-// Holds end in the order of their times, whatever the order was in which they were made, changed and ended.
+// Holds end in the order of their times, whatever the order in which they were made, changed and ended.
 func TestHoldsEndInTheirOrder(t *testing.T) {
 	g := NewGroup(false)
 	c, rnd := make(charged), rand.New(rand.NewPCG(1, 2))
@@ -110,7 +109,7 @@ func TestHoldsEndInTheirOrder(t *testing.T) {
 	}
 }
 
-// A lean group keeps no cell without holds. Trim leaves the open ones.
+// A lean group keeps no cell without holds. Trim leaves open holds.
 func TestALeanGroupIsEmptyAfterItsHolds(t *testing.T) {
 	g, c := NewGroup(true), make(charged)
 	calls(g, c, 0, statement(store.HoldNew, "a", 60, 10, time.Second), statement(store.HoldNew, "b", 40, 40, time.Minute))
@@ -125,7 +124,7 @@ func TestALeanGroupIsEmptyAfterItsHolds(t *testing.T) {
 	}
 }
 
-// A clone goes its own way.
+// Changes of a clone do not affect the original.
 func TestACloneSharesNothing(t *testing.T) {
 	g := NewGroup(false)
 	c := make(charged)

@@ -65,20 +65,32 @@ func (a *applying) change(r *store.Record) (answer store.RecordAnswer, ok bool) 
 		next.forgottenMs = was.forgottenMs
 	}
 	a.records[r.ID] = next
-	a.undo = append(a.undo, func() {
-		if had {
-			before.asked = next.asked // noted also for a call that is refused
-			a.records[r.ID] = before
-		} else {
-			delete(a.records, r.ID)
-		}
-	})
+	a.record = replacedRecord{id: r.ID, had: had, record: before}
 	answer = next.answer()
 	answer.Changed = changed
 	return answer, own || !stored || r.Text == "" || r.Withdraw
 }
 
-// stored is the record that a call finds.
+// replacedRecord is the record before a call changes it.
+type replacedRecord struct {
+	id     string // "": no record was changed
+	had    bool   // there was a record
+	record record
+}
+
+// putRecordBack restores a record after a refused call.
+func (a *applying) putRecordBack() {
+	was := &a.record
+	switch {
+	case was.had:
+		was.record.asked = a.records[was.id].asked // noted also for a call that is refused
+		a.records[was.id] = was.record
+	case was.id != "":
+		delete(a.records, was.id)
+	}
+}
+
+// stored returns the record that a call finds.
 func (g *Group) stored(r *store.Record, nowMs int64) record {
 	was := g.records[r.ID]
 	if was.forgottenMs <= nowMs || was.withdrawn && (was.text != r.Text || r.Restored) {
@@ -87,12 +99,12 @@ func (g *Group) stored(r *store.Record, nowMs int64) record {
 	return was
 }
 
-// answer is the part of the record that is answered.
+// answer returns the part of the record that is answered.
 func (r record) answer() store.RecordAnswer {
 	return store.RecordAnswer{Text: r.text, Spent: slices.Clone(r.spent), EndsMs: r.endsMs, Settled: r.settled}
 }
 
-// larger has the larger of each two amounts.
+// larger returns the larger of each two amounts.
 func larger(a, b []int64) []int64 {
 	all := slices.Clone(a)
 	for i := range b {

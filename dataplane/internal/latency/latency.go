@@ -1,4 +1,4 @@
-// Package latency has the histograms of what decisions take, and the 99th percentile of the last of them.
+// Package latency has the histograms of decisions' times, and the 99th percentile of recent decisions.
 package latency
 
 import (
@@ -9,12 +9,11 @@ import (
 	"github.com/weirhq/weir/dataplane/internal/histogram"
 )
 
-// Timing a decision costs as much as making it, so a few are. Batches and handles are not: they have no part in
-// what follows.
+// Timing a decision costs as much as making it, so only a few are timed. Batches and handles are never timed.
 //
 // A heartbeat carries the 99th percentile of the decisions of the last half to whole minute that needed no answer of
-// the origin, once there are SamplesMin of them. A node that decides 900 such requests a second always has
-// enough, one with fewer than 430 never; it reports none, and no guardrail on latency judges it.
+// the origin, once there are SamplesMin of them. A node that decides 900 such requests a second always has enough. A
+// node with fewer than 430 never has: it reports none, and no guardrail on latency judges it.
 const (
 	// SamplesMin is how many samples a percentile is made of, at least.
 	SamplesMin = 100
@@ -25,8 +24,8 @@ const (
 var bounds = []float64{100e-9, 200e-9, 500e-9, 1e-6, 2e-6, 5e-6, 10e-6, 50e-6, 100e-6, 500e-6, 1e-3, 5e-3, 10e-3,
 	50e-3, 100e-3}
 
-// Latency holds the times of sampled decisions: of those that were made from memory, and apart from them of those
-// that wanted an answer of the origin, which take as long as a network does.
+// Latency holds the times of sampled decisions. It has a histogram of decisions that were made from memory, and another
+// of decisions that needed an answer of the origin, which take as long as a network does.
 type Latency struct {
 	Local, Origin *histogram.Histogram
 
@@ -63,7 +62,7 @@ func (c *Latency) Turn(nowMs int64) {
 	}
 }
 
-// P99Us is the 99th percentile of what decisions from memory took lately, in µs; 0 of too few.
+// P99Us returns the 99th percentile of the times of recent decisions from memory, in µs, or 0 if there are too few.
 func (c *Latency) P99Us() float64 {
 	c.mu.Lock()
 	older := c.older
@@ -81,7 +80,7 @@ func (n counts) since(older counts) counts {
 	return grown
 }
 
-// quantile is the q-quantile in seconds, with the samples of a bucket evenly spread over it, as PromQL's
+// quantile returns the q-quantile in seconds, with the samples of a bucket evenly spread over it, as PromQL's
 // histogram_quantile has it. Samples above the last bound count as the bound. It is 0 of fewer than SamplesMin.
 func (n counts) quantile(q float64) float64 {
 	all := n[len(n)-1]

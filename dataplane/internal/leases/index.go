@@ -10,8 +10,8 @@ import (
 
 const (
 	liveMax   = 100_000 // leases that a node lists for operators
-	overMax   = 50_000  // leases of which it is known that they were released or lost
-	overFor   = TTLMax  // for how long that is known: a renewal may be late
+	overMax   = 50_000  // released or lost leases that are remembered
+	overFor   = TTLMax  // how long they are remembered, because a renewal may be late
 	expireMax = 16      // leases that a call drops at most
 )
 
@@ -21,15 +21,15 @@ type name struct {
 	id  string
 }
 
-// known is a lease of the origin as this node has last heard of it, or one that is over. It is constant.
+// known is a lease of the origin with this node's last information, or a lease that is over. It is constant.
 type known struct {
 	Lease
-	endsMs int64 // by what this node knows: another one may have renewed it since
-	over   bool  // it was released or lost; one of the same ID that was acquired later has another SinceMs
+	endsMs int64 // by this node's information: another node may have renewed the lease since
+	over   bool  // it was released or lost; a later lease of the same ID has another SinceMs
 }
 
-// index has the leases that a node knows: live ones until they end, and others for some time after they were released
-// or lost. The zero value is empty. What a call does, except all, does not grow with the number of leases.
+// index has this node's leases: live leases until they end, and others for some time after they were released or lost.
+// The zero value is empty. The time of a call, except all, does not grow with the number of leases.
 type index struct {
 	by     map[name]*item
 	live   ends
@@ -40,7 +40,7 @@ type index struct {
 // item is a lease in the index.
 type item struct {
 	*known
-	of      fair.Of       // whose share a live one takes
+	of      fair.Of       // whose share a live lease takes
 	place   int           // in live
 	element *list.Element // in over; nil if it is live
 	overMs  int64         // when it came there
@@ -54,8 +54,8 @@ func (x *index) find(n name) *known {
 	return nil
 }
 
-// keep notes a lease that a caller has acquired or renewed. It returns false if there is no room for it in the shares
-// of the caller and the namespace. A lease that is kept goes on taking the share of the caller who came with it first.
+// keep records a lease that a caller has acquired or renewed. It returns false if the shares of the caller and the
+// namespace have no room for it. A kept lease stays in the share of the caller who first acquired it.
 func (x *index) keep(k *known, by fair.Caller, nowMs int64) bool {
 	x.expire(nowMs)
 	n, of := k.name(), fair.Of{Caller: by, Space: fair.Space{Workspace: k.Key.Workspace, Namespace: k.Key.Namespace}}
@@ -75,7 +75,7 @@ func (x *index) keep(k *known, by fair.Caller, nowMs int64) bool {
 	return true
 }
 
-// end notes that a lease was released or lost, also if it was not known.
+// end records that a lease was released or lost, also if the index did not have it.
 func (x *index) end(l *Lease, nowMs int64) {
 	x.expire(nowMs)
 	x.remove(l.name())
@@ -84,8 +84,8 @@ func (x *index) end(l *Lease, nowMs int64) {
 	it.element = x.over.PushBack(it)
 }
 
-// expire drops what has ended, and what has been over for long. A lease that has ended is not over: another node may
-// have renewed it.
+// expire removes leases that have ended, and leases that have been over for long. A lease that has ended is not over,
+// because another node may have renewed it.
 func (x *index) expire(nowMs int64) {
 	for range expireMax {
 		if len(x.live) == 0 || x.live[0].endsMs > nowMs {
@@ -113,7 +113,7 @@ func (x *index) add(n name, it *item) {
 	x.by[n] = it
 }
 
-// remove removes a lease if it is known.
+// remove removes a lease if the index has it.
 func (x *index) remove(n name) {
 	it := x.by[n]
 	switch {
@@ -137,7 +137,7 @@ func (x *index) all() []*known {
 	return all
 }
 
-// ends is a heap of leases, the first that ends first.
+// ends is a heap of leases, by their ends.
 type ends []*item
 
 func (e ends) Len() int           { return len(e) }

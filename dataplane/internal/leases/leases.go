@@ -20,27 +20,27 @@ import (
 )
 
 const (
-	retryMin   = 20 * time.Millisecond // between two asks for one who waits
+	retryMin   = 20 * time.Millisecond // between two calls for a request that waits
 	retryMax   = 250 * time.Millisecond
-	waitersMax = 1000   // that wait for one key
-	fullMax    = 10_000 // keys whose last refusal is known
+	waitersMax = 1000   // requests that wait for the same key
+	fullMax    = 10_000 // keys whose last refusal is remembered
 )
 
 // Origin grants leases.
 type Origin interface {
 	slots.Origin
 
-	// Say makes a call about leases of one shard, as store.Grants does. It returns at once if ctx ends, and after some
-	// time without an answer. A call that has begun then goes on, and its answers go to late unless that is nil.
+	// Say makes a call about leases of a shard, as store.Grants does. It must return at once if ctx ends, and after some
+	// time without an answer. A call that has begun then goes on, and late receives its answers unless it is nil.
 	Say(ctx context.Context, shard int, asks []store.GrantAsk,
 		late func([]store.GrantAnswer)) ([]store.GrantAnswer, error)
 
-	// Go runs f in a goroutine, unless no call may be made any more.
+	// Go runs f in a goroutine, unless no further call may be made.
 	Go(f func())
 }
 
-// Book acquires, renews and releases leases by id, and lists those of the origin that this node knows. Set its fields
-// before its first call. All methods may be called concurrently.
+// Book acquires, renews and releases leases by id, and lists those of the origin that this node has seen. Set its
+// fields before its first call. All methods are safe for concurrent use.
 type Book struct {
 	Origin Origin       // nil: all leases are this process's
 	Table  *slots.Table // calls Ended
@@ -48,11 +48,12 @@ type Book struct {
 	SteadyMs func() int64
 
 	// Judge sets the Limit, OutEnds and Local of an ask that waits by the settings in force, and reports whether it may go
-	// on waiting. Changed returns a channel that is closed when other settings are in force. nil: settings never change.
+	// on waiting. Changed returns a channel that is closed when other settings are in force. If both are nil, settings
+	// never change.
 	Judge   func(*Ask) (waits bool)
 	Changed func() <-chan struct{}
 
-	// Busy is the error of Origin.Say if too many calls are under way. It is no outage.
+	// Busy is the error of Origin.Say if too many calls are under way. It does not count as an outage.
 	Busy error
 
 	granted, refused atomic.Int64
@@ -63,18 +64,19 @@ type Book struct {
 	waiting map[slots.Name]*waiting
 }
 
-// waiting are those who wait for a lease of one key, in a line for each limit: the first of a line asks the origin, and
-// the others follow, where callers take turns. So no request waits for one with a smaller limit.
+// waiting has the requests that wait for a lease of the same key, in a line for each limit, in which callers take
+// turns. The first request of a line calls the origin, and the others follow. So no request waits for a request with a
+// smaller limit.
 type waiting struct {
 	places fair.Places
 	lines  map[int64]*fair.Line[chan struct{}] // by the limit of the requests; the channel is closed for the first
 }
 
-// Ask asks for an unattended lease by ID.
+// Ask is a request for an unattended lease by ID.
 type Ask struct {
 	slots.Ask
 	Drawn bool // the id was drawn for this request, so no node has granted it before
-	Local bool // where the origin does not answer, this process gives away what it has
+	Local bool // if the origin does not answer, this process grants its own slots
 
 	Sent time.Time // set by Acquire: when the call left that was granted
 
@@ -83,7 +85,7 @@ type Ask struct {
 	unused bool // a call was granted the lease after the request had ceased to wait for its answer
 }
 
-// Acquire asks for a lease, until ctx ends. With wait set, it waits for one.
+// Acquire requests a lease, until ctx ends. With wait set, it waits for a lease.
 func (b *Book) Acquire(ctx context.Context, a *Ask, wait bool) (r slots.Result) {
 	if _, here := b.Table.ByID(&a.Name, a.ID); here || b.Origin == nil {
 		return b.acquireHere(ctx, a, wait)
@@ -102,8 +104,8 @@ func (b *Book) Acquire(ctx context.Context, a *Ask, wait bool) (r slots.Result) 
 	return r
 }
 
-// grantedLate notes that a call was granted the lease whose answer nobody waits for. It returns true if the lease is of
-// no use: its ID was drawn for a request that has ended without it.
+// grantedLate records that a call was granted the lease after the request had stopped waiting for it. It reports
+// whether the lease has become useless: its ID was drawn for a request that has ended without it.
 func (a *Ask) grantedLate() bool {
 	a.mu.Lock()
 	defer a.mu.Unlock()
@@ -111,7 +113,7 @@ func (a *Ask) grantedLate() bool {
 	return a.Drawn && a.left
 }
 
-// leave notes that the request ends without a lease. It returns true if one was granted late that is of no use.
+// leave records that the request ends without a lease. It reports whether a late grant is now of no use.
 func (a *Ask) leave() bool {
 	a.mu.Lock()
 	defer a.mu.Unlock()
@@ -119,20 +121,20 @@ func (a *Ask) leave() bool {
 	return a.Drawn && a.unused
 }
 
-// giveBack releases a lease that nobody knows of. If the call fails, the lease ends by itself.
+// giveBack releases a lease that has no holder. If the call fails, the lease ends by itself.
 func (b *Book) giveBack(ctx context.Context, a *Ask) {
 	release := store.GrantAsk{Key: a.Name.SlotsKey(), Lease: a.ID}
 	_, _ = b.Origin.Say(context.WithoutCancel(ctx), b.Origin.ShardOf(&release.Key), []store.GrantAsk{release}, nil)
 }
 
-// Lease is the lease that the ask is for.
+// Lease returns the lease that the ask requests.
 func (a *Ask) Lease() Lease {
 	return Lease{Key: a.Name, ID: a.ID, TTL: a.TTL, SinceMs: a.SinceMs, Holder: a.Holder}
 }
 
 func (l *Lease) name() name { return name{l.Key, l.ID} }
 
-// ask asks the origin once.
+// ask calls the origin once.
 func (b *Book) ask(ctx context.Context, a *Ask) (r slots.Result) {
 	nowMs := b.SteadyMs()
 	a.Sent = time.Now()
@@ -172,14 +174,14 @@ func (b *Book) ask(ctx context.Context, a *Ask) (r slots.Result) {
 		if was := b.find(name{a.Name, a.ID}); was != nil && nowMs < was.endsMs {
 			a.SinceMs = was.SinceMs // a repeated call has the same lease
 		}
-		b.keep(ctx, &known{Lease: a.Lease(), endsMs: nowMs + a.TTL.Milliseconds()}) // or nobody lists it
+		b.keep(ctx, &known{Lease: a.Lease(), endsMs: nowMs + a.TTL.Milliseconds()}) // without room operators do not see it
 	} else {
 		b.setFull(a, nowMs)
 	}
 	return r
 }
 
-// wait asks until there is a lease.
+// wait calls the origin until it grants a lease.
 func (b *Book) wait(ctx context.Context, a *Ask) (r slots.Result) {
 	by := fair.In(ctx)
 	at := b.enter(a, by)
@@ -188,7 +190,7 @@ func (b *Book) wait(ctx context.Context, a *Ask) (r slots.Result) {
 	}
 	defer b.leave(a, by, at)
 	timer := time.NewTimer(time.Hour)
-	timer.Stop() // until it has the turn
+	timer.Stop() // until the request has the turn
 	defer timer.Stop()
 	turn, due, pause := at.Value, false, time.Duration(0)
 	for {
@@ -216,7 +218,7 @@ func (b *Book) wait(ctx context.Context, a *Ask) (r slots.Result) {
 			}
 		}
 		if ctx.Err() != nil {
-			r.Out = false // it has waited, and its last call may have been cut short
+			r.Out = false // the request has waited, and its last call may have been cut short
 			return r
 		}
 		if r.Granted || r.Out && (a.OutEnds || b.Table.IsStopped()) {
@@ -227,7 +229,7 @@ func (b *Book) wait(ctx context.Context, a *Ask) (r slots.Result) {
 	}
 }
 
-// enter takes the caller's next place in a's line. It returns nil if as many of the caller wait as may.
+// enter takes the caller's next place in a's line. It returns nil if the caller has no further place.
 func (b *Book) enter(a *Ask, by fair.Caller) *fair.Wait[chan struct{}] {
 	b.mu.Lock()
 	defer b.mu.Unlock()
@@ -254,7 +256,7 @@ func (b *Book) enter(a *Ask, by fair.Caller) *fair.Wait[chan struct{}] {
 	return at
 }
 
-// leave gives a place up, and the turn, if it has that, to the next in line.
+// leave gives a place up. If the place has the turn, the next in line gets it.
 func (b *Book) leave(a *Ask, by fair.Caller, at *fair.Wait[chan struct{}]) {
 	b.mu.Lock()
 	defer b.mu.Unlock()
@@ -274,9 +276,9 @@ func (b *Book) leave(a *Ask, by fair.Caller, at *fair.Wait[chan struct{}]) {
 	}
 }
 
-// Renew has leases end ttl from now, or with 0 the TTL of each, and shortens none. It returns what became of each: nil,
-// slots.ErrLost, or an error of the origin's, which leaves a lease as it was. A lease that is known to have been
-// released or lost is not renewed: an origin that has lost its data would believe that it is held.
+// Renew extends leases to ttl from now, or with 0 to the TTL of each. It shortens none. It returns the outcome of each:
+// nil, slots.ErrLost, or an error of the origin, which leaves the lease unchanged. It does not renew a lease that was
+// released or lost, because an origin that has lost its data would store the lease as held.
 func (b *Book) Renew(ctx context.Context, leases []Lease, ttl time.Duration) []error {
 	errs := make([]error, len(leases))
 	var there []int
@@ -304,7 +306,7 @@ func (b *Book) Renew(ctx context.Context, leases []Lease, ttl time.Duration) []e
 	return errs
 }
 
-// Release ends leases. It returns nil for each that is not held any more, and otherwise an error of the origin's.
+// Release ends leases. It returns nil for each lease that is not held any more, and otherwise an error of the origin.
 func (b *Book) Release(ctx context.Context, leases []Lease) []error {
 	errs := make([]error, len(leases))
 	var there []int
@@ -324,12 +326,13 @@ func (b *Book) Release(ctx context.Context, leases []Lease) []error {
 	return errs
 }
 
-// each makes the same ask for some of the leases, to all of their shards at once: one that hangs delays no other.
+// each makes the same call for some of the leases, to all of their shards at once. So a shard that hangs delays no
+// other.
 func (b *Book) each(ctx context.Context, leases []Lease, which []int, errs []error,
 	askOf func(*Lease) store.GrantAsk, heard func(i int, held bool)) {
 	type call struct {
 		asks []store.GrantAsk
-		of   []int // the asks' leases
+		of   []int // the leases of asks
 	}
 	calls := make(map[int]*call)
 	for _, i := range which {
@@ -358,8 +361,8 @@ func (b *Book) each(ctx context.Context, leases []Lease, which []int, errs []err
 	running.Wait()
 }
 
-// acquireHere has the table grant the lease: there is no origin, it has not answered, or this process granted the lease
-// before.
+// acquireHere requests the lease from this node's table, because there is no origin, it has not answered, or this
+// process granted the lease before.
 func (b *Book) acquireHere(ctx context.Context, a *Ask, wait bool) (r slots.Result) {
 	a.Sent, a.Free = time.Now(), b.Origin != nil
 	if b.Table.Acquire(ctx, &a.Ask, wait, &r); r.Granted {
@@ -373,36 +376,36 @@ func (b *Book) acquireHere(ctx context.Context, a *Ask, wait bool) (r slots.Resu
 	return r
 }
 
-// find returns what is known of a lease, or nil.
+// find returns this node's information on a lease, or nil.
 func (b *Book) find(n name) *known {
 	b.mu.Lock()
 	defer b.mu.Unlock()
 	return b.known.find(n)
 }
 
-// Ended notes that a lease of this process has ended: see slots.Config. The origin must not be asked to renew it.
+// Ended records that a lease of this process has ended: see slots.Config. The origin must not be called to renew it.
 func (b *Book) Ended(key slots.Name, id string, sinceMs int64) {
 	b.forget(&Lease{Key: key, ID: id, SinceMs: sinceMs})
 }
 
-// forget notes that a lease was released or lost.
+// forget records that a lease was released or lost.
 func (b *Book) forget(l *Lease) {
 	b.mu.Lock()
 	defer b.mu.Unlock()
 	b.known.end(l, b.SteadyMs())
 }
 
-// keep notes a lease of the origin, if there is room.
+// keep records a lease of the origin, if there is room.
 func (b *Book) keep(ctx context.Context, k *known) {
 	b.mu.Lock()
 	defer b.mu.Unlock()
 	b.known.keep(k, fair.In(ctx), b.SteadyMs())
 }
 
-// refusal is what the origin refused last of a key.
+// refusal is the origin's last refusal of a key.
 type refusal struct {
 	limit   int64
-	untilMs int64 // when it may be asked again
+	untilMs int64 // when the next call may be made
 }
 
 // isFull reports whether the key was refused so recently that another new lease within the same limit would be refused
@@ -414,7 +417,7 @@ func (b *Book) isFull(a *Ask, nowMs int64) bool {
 	return nowMs < last.untilMs && a.Limit <= last.limit
 }
 
-// setFull takes note of a refusal.
+// setFull records a refusal.
 func (b *Book) setFull(a *Ask, nowMs int64) {
 	b.mu.Lock()
 	defer b.mu.Unlock()
@@ -424,14 +427,15 @@ func (b *Book) setFull(a *Ask, nowMs int64) {
 	b.full[a.Name] = refusal{a.Limit, nowMs + retryMin.Milliseconds()}
 }
 
-// setRoom takes note of room.
+// setRoom records that there is room.
 func (b *Book) setRoom(key slots.Name) {
 	b.mu.Lock()
 	defer b.mu.Unlock()
 	delete(b.full, key)
 }
 
-// Stats are what became of leases that the origin was asked for, and how many this node knows of.
+// Stats returns how many leases of the origin this node has, and how many of its calls for leases were granted and
+// refused.
 func (b *Book) Stats() (leases, granted, refused int64) {
 	b.mu.Lock()
 	defer b.mu.Unlock()
@@ -439,7 +443,7 @@ func (b *Book) Stats() (leases, granted, refused int64) {
 	return int64(len(b.known.live)), b.granted.Load(), b.refused.Load()
 }
 
-// Each calls f with each held lease of the origin that this node knows, and the milliseconds until it ends.
+// Each calls f with each held lease of the origin that this node has, and the milliseconds until it ends.
 func (b *Book) Each(f func(l *Lease, leftMs int64)) {
 	nowMs := b.SteadyMs()
 	b.mu.Lock()

@@ -20,7 +20,7 @@ import (
 
 func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
 
-// way is a node's to an origin. It makes each call as often as tries says, for within each, and waits for it.
+// way is a node's way to an origin. It makes each call as often as tries has it, for within each, and waits for it.
 type way struct {
 	*memstore.Origin
 	tries  int
@@ -42,7 +42,7 @@ func (w way) Say(ctx context.Context, shard int, asks []store.GrantAsk,
 
 func (w way) Go(f func()) { f() }
 
-// book is a node's, over an origin, or alone.
+// book returns the book of a node with an origin, or of a node alone.
 func book(t testing.TB, origin *memstore.Origin) *leases.Book {
 	b := &leases.Book{SteadyMs: func() int64 { return time.Now().UnixMilli() }}
 	cfg := slots.Config{Ended: b.Ended}
@@ -69,7 +69,7 @@ func ask(id string, limit int64) *leases.Ask {
 		ID: id, TTL: time.Second, Unattended: true, SinceMs: time.Now().UnixMilli(), Holder: "h"}}
 }
 
-// Any node renews and releases what another has granted; limits hold, and what nobody renews ends.
+// Any node renews and releases leases that another node has granted. Limits hold, and a lease that is not renewed ends.
 func TestLeasesAreAnyNodes(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		origin := memstore.NewOrigin(memstore.OriginOptions{})
@@ -106,7 +106,8 @@ func TestLeasesAreAnyNodes(t *testing.T) {
 	})
 }
 
-// "The slot is granted 500 ms after it at the earliest", of a lease that was renewed and of one that was not.
+// "The slot is granted 500 ms after it at the earliest": after a lease that was renewed, and after a lease that was
+// not.
 func TestASlotIsGrantedSomeTimeAfterItsLease(t *testing.T) {
 	for _, renewed := range []bool{false, true} {
 		synctest.Test(t, func(t *testing.T) {
@@ -134,7 +135,7 @@ func TestASlotIsGrantedSomeTimeAfterItsLease(t *testing.T) {
 	}
 }
 
-// A limit of 0 refuses a lease that nobody can hold without a call.
+// With a limit of 0 the answer is a refusal, without a call, unless the lease may be held already.
 func TestALimitOfNothingIsNotAskedFor(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		b := book(t, memstore.NewOrigin(memstore.OriginOptions{}))
@@ -150,7 +151,7 @@ func TestALimitOfNothingIsNotAskedFor(t *testing.T) {
 	})
 }
 
-// A repeated call has the same lease: it lasts longer, and began when it was first granted.
+// A repeated call gets the same lease: it lasts longer, and its beginning does not change.
 func TestARepeatedCallKeepsTheBeginning(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		b, began := book(t, memstore.NewOrigin(memstore.OriginOptions{})), time.Now().UnixMilli()
@@ -168,7 +169,7 @@ func TestARepeatedCallKeepsTheBeginning(t *testing.T) {
 	})
 }
 
-// Those who wait on a node get theirs in the order in which they came.
+// Requests that wait on a node are granted leases in the order in which they came.
 func TestWaitersTakeTurns(t *testing.T) {
 	for name, origin := range map[string]*memstore.Origin{"a fleet": memstore.NewOrigin(memstore.OriginOptions{}), "alone": nil} {
 		t.Run(name, func(t *testing.T) {
@@ -205,7 +206,7 @@ func TestWaitersTakeTurns(t *testing.T) {
 	}
 }
 
-// Without its origin a node gives away what it has, by the outage policy alone; and what it gave it keeps.
+// Without its origin a node grants its own slots, if the outage policy allows it. These leases stay.
 func TestOutage(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		origin := memstore.NewOrigin(memstore.OriginOptions{})
@@ -250,7 +251,7 @@ func TestOutage(t *testing.T) {
 	})
 }
 
-// A retry at another node has the lease that was granted by its id, whatever that node has just refused.
+// A retry at another node gets the lease that was granted for its id, whatever that node has just refused.
 func TestARetryAtANodeThatHasJustRefusedTheKeyHasItsLease(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		origin := memstore.NewOrigin(memstore.OriginOptions{})
@@ -267,7 +268,7 @@ func TestARetryAtANodeThatHasJustRefusedTheKeyHasItsLease(t *testing.T) {
 	})
 }
 
-// A flood of refused requests for new leases asks the origin once in 20 ms.
+// A flood of refused requests for new leases calls the origin once in 20 ms.
 func TestRefusalsAreRemembered(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		origin := memstore.NewOrigin(memstore.OriginOptions{})
@@ -357,7 +358,7 @@ func TestAReleaseMakesRoomAtOnce(t *testing.T) {
 	})
 }
 
-// A caller who has left gets no slot of this process while the origin hangs: nobody would release it.
+// A caller who has left gets no slot of this process while the origin hangs, because the slot would never be released.
 func TestACallerWhoHasLeftGetsNoSlot(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		b := book(t, memstore.NewOrigin(memstore.OriginOptions{}))
@@ -377,7 +378,7 @@ func TestACallerWhoHasLeftGetsNoSlot(t *testing.T) {
 	})
 }
 
-// A refusal within a small limit says nothing about a larger one.
+// A refusal within a small limit does not apply to a larger limit.
 func TestARefusalIsOfItsLimit(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		b := book(t, memstore.NewOrigin(memstore.OriginOptions{}))
@@ -394,7 +395,7 @@ func TestARefusalIsOfItsLimit(t *testing.T) {
 	})
 }
 
-// A process alone keeps the beginning of a lease that is acquired again.
+// In a process without an origin, a lease that is acquired again keeps its beginning.
 func TestARepeatedCallKeepsTheBeginningAlone(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		b, began := book(t, nil), time.Now().UnixMilli()
@@ -408,13 +409,39 @@ func TestARepeatedCallKeepsTheBeginningAlone(t *testing.T) {
 	})
 }
 
-// A token whose lease began in no time that a clock shows is none.
+// A token whose lease began at an impossible time is invalid.
 func TestATokenOfNoTimeIsNone(t *testing.T) {
 	l := ask("id", 1).Lease()
 	l.SinceMs = 1<<52 + 1
 	if _, err := leases.Parse(l.Token()); !errors.Is(err, leases.ErrToken) {
 		t.Error(err)
 	}
+}
+
+// In an outage this process grants its free slots, and makes no further call for more. A repeated call about such a
+// lease gets that lease, not a second slot, also once the origin answers again.
+func TestARetryAfterAnOutageHasTheLeaseOfTheOutage(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		b := book(t, memstore.NewOrigin(memstore.OriginOptions{}))
+		spare := b.Table.Try(t.Context(), &slots.Ask{Name: ask("", 0).Name, Limit: 1, TTL: 5 * time.Minute})
+		if !spare.Granted {
+			t.Fatalf("%+v", spare)
+		}
+		b.Origin.(way).Faults.Fail(errors.New("away"))
+		spare.Lease.Release()
+		a := ask("here", 1)
+		a.Local = true
+		first := b.Acquire(t.Context(), a, false)
+		calls, other := b.Table.Stats().Calls, ask("other", 1)
+		other.Local = true
+		if r := b.Acquire(t.Context(), other, false); r.Granted || !r.Out || b.Table.Stats().Calls != calls {
+			t.Errorf("beyond the free slots: %+v, by %d further calls", r, b.Table.Stats().Calls-calls)
+		}
+		b.Origin.(way).Faults.Fail(nil)
+		if r := b.Acquire(t.Context(), ask("here", 1), false); !first.Granted || !r.Granted || r.Lease != first.Lease {
+			t.Errorf("%+v, and then %+v", first, r)
+		}
+	})
 }
 
 // A lease that this process has granted in an outage, and that has ended, is not renewed at an origin that has lost its

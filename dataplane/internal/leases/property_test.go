@@ -15,8 +15,8 @@ import (
 	"github.com/weirhq/weir/dataplane/memstore"
 )
 
-// At each moment those who believe to hold a lease of a key, by id or by its node, are at most its limit, whatever
-// happens between them and the origin; and when it is over nothing is lost for good.
+// At each moment the holders of leases of a key, by id or in a node's process, are at most its limit by their own
+// reckoning, whatever happens between them and the origin. In the end no slot is lost for good.
 func TestLeasesByIDStayWithinTheLimit(t *testing.T) {
 	runs := 400
 	if testing.Short() {
@@ -29,7 +29,7 @@ func TestLeasesByIDStayWithinTheLimit(t *testing.T) {
 	}
 }
 
-// history is a random one of three nodes and one key.
+// history is a random history of three nodes and a single key.
 type history struct {
 	*testing.T
 	rand   *rand.Rand
@@ -45,7 +45,7 @@ type history struct {
 	here map[slots.Lease]bool // of nodes
 }
 
-// holder believes in its lease until ttl after it has sent the last call that was answered well.
+// holder counts its lease as held until ttl after it has sent the last call with a positive answer.
 type holder struct {
 	lease leases.Lease
 	until time.Time
@@ -149,7 +149,7 @@ func (h *history) believe(l leases.Lease, sent time.Time) {
 	}
 }
 
-// one is any of those that are held; it is not believed in any more if it goes.
+// one returns any of the held leases. If the holder goes, its lease no longer counts as held.
 func (h *history) one(goes bool) (is *holder) {
 	h.mu.Lock()
 	defer h.mu.Unlock()

@@ -15,7 +15,7 @@ func knownOf(namespace, id string, endsMs int64) *known {
 	return &known{Lease: Lease{Key: slots.Name{Namespace: namespace}, ID: id}, endsMs: endsMs}
 }
 
-// A node that knows of as many leases as it may takes further ones when others have ended.
+// A node that has as many leases as it may list takes further leases when others have ended.
 func TestEndedLeasesMakeRoom(t *testing.T) {
 	var x index
 	for i := 0; x.keep(knownOf(strconv.Itoa(i%1000), strconv.Itoa(i), 5000), 0, 1000); i++ {
@@ -33,7 +33,7 @@ func TestEndedLeasesMakeRoom(t *testing.T) {
 	}
 }
 
-// However many namespaces flood a node with leases, another one finds room.
+// However many namespaces flood a node with leases, another namespace finds room.
 func TestAFloodOfLeasesLeavesOthersRoom(t *testing.T) {
 	var x index
 	for namespace := range 5 {
@@ -100,8 +100,8 @@ func TestTheIndexAgreesWithAMap(t *testing.T) {
 	}
 }
 
-// However many leases one caller has, in however many namespaces, another caller finds room. A lease that is renewed
-// stays in the share that it is in.
+// However many leases a caller has, in however many namespaces, another caller finds room. A lease that is renewed
+// stays in its share.
 func TestAFloodOfOneCallersLeasesLeavesOthersRoom(t *testing.T) {
 	var x index
 	by := func(label string) fair.Caller { return fair.In(fair.With(t.Context(), label)) }

@@ -32,14 +32,14 @@ const (
 	TokenBytesMax = 1200
 )
 
-// ErrToken is returned of what is no token.
+// ErrToken is returned for a text that is no token.
 var ErrToken = fmt.Errorf("%w: lease is not the text of a granted lease", window.ErrInvalid)
 
-// tokens begin with what they are made of.
+// tokenVersion is the first byte of a token, and determines its format.
 const tokenVersion = 1
 
-// Token is the lease as text. It is no secret beyond its id, and not signed: its parts are checked like those of any
-// request.
+// Token returns the lease as text. It is no secret beyond its id, and not signed, because its parts are checked like
+// those of any request.
 func (l *Lease) Token() string {
 	b := []byte{tokenVersion}
 	for _, s := range []string{l.Key.Workspace, l.Key.Namespace, l.Key.Identifier, l.ID, l.Holder} {
@@ -88,7 +88,7 @@ func Parse(token string) (l Lease, err error) {
 	return l, nil
 }
 
-// Each has do do something about the leases of up to most tokens, and returns what became of each.
+// Each calls do with the leases of at most most tokens, and returns the outcome of each.
 func Each(tokens []string, most int, do func([]Lease) []error) []error {
 	if len(tokens) > most {
 		return slices.Repeat([]error{fmt.Errorf("%w: leases holds %d items (at most %d)", window.ErrInvalid, len(tokens),

@@ -1,5 +1,5 @@
-// Package level is the arithmetic of the estimate mode: what the level of a key is, whether a cost fits, and
-// when it will. Its functions are pure.
+// Package level has the arithmetic of the estimate mode: the level of a key, whether a cost fits, and when it will. Its
+// functions are pure.
 package level
 
 import (
@@ -14,19 +14,19 @@ import (
 //	level = fixed + draining/duration
 //
 //	drain: cells   fixed = the current cell    draining = 0
-//	               and what the previous one carries over, in whole units
+//	               plus the previous cell's carry, in whole units
 //	drain: leaky   fixed = all local cost      draining = max(0, known*duration - elapsed ms * limit)
 //	               since the last sync         where known is the level at that sync
 //
-// The leaky level is exact: none of its fractions is rounded before it is compared. The level
-// at a sync has fractions too.
+// The leaky level is exact: none of its fractions is rounded before it is compared. The level at a sync has fractions
+// too.
 type Level struct {
 	fixed    int64
 	draining Product // in cost * ms
 }
 
-// Fits reports whether the level is within limit with cost added: at most limit, or
-// below it where reaching it is too much.
+// Fits reports whether the level is within limit with cost added: at most limit, or below it if the limit must not be
+// reached.
 func (v Level) Fits(cost, limit, durationMs int64, below bool) bool {
 	room := limit - v.fixed - cost
 	if room < 0 || below && room == 0 {
@@ -43,7 +43,7 @@ func (v Level) drainsWithin(room, durationMs int64, below bool) bool {
 	return !most.less(v.draining)
 }
 
-// Float is the level for people and for pressure.
+// Float returns the level as a float, for people and for pressure.
 func (v Level) Float(durationMs int64) float64 {
 	if v.draining.zero() {
 		return float64(v.fixed)
@@ -51,7 +51,7 @@ func (v Level) Float(durationMs int64) float64 {
 	return float64(v.fixed) + v.draining.float()/float64(durationMs)
 }
 
-// Whole is floor(level).
+// Whole returns floor(level).
 func (v Level) Whole(durationMs int64) int64 {
 	switch {
 	case v.draining.zero():
@@ -63,7 +63,7 @@ func (v Level) Whole(durationMs int64) int64 {
 	return v.fixed + int64(min(q, math.MaxInt64/4))
 }
 
-// Remaining is the cost that would still pass, never negative.
+// Remaining returns the largest cost that would still pass, never negative.
 func (v Level) Remaining(limit, durationMs int64, below bool) int64 {
 	left := limit - v.Whole(durationMs)
 	if below {
@@ -72,10 +72,10 @@ func (v Level) Remaining(limit, durationMs int64, below bool) int64 {
 	return max(0, left)
 }
 
-// Local is a level that is all local cost.
+// Local returns a level that consists of local cost only.
 func Local(cost int64) Level { return Level{fixed: cost} }
 
-// OfCells is the level by two cells: the sliding window of the exact mode.
+// OfCells returns the level by two cells: the sliding window of the exact mode.
 func OfCells(current, previous, uncoveredMs, durationMs int64) Level {
 	if previous == 0 {
 		return Level{fixed: current}
@@ -83,16 +83,15 @@ func OfCells(current, previous, uncoveredMs, durationMs int64) Level {
 	return Level{fixed: current + window.Carried(previous, uncoveredMs, durationMs)}
 }
 
-// Leaky is what is left of a level, known in cost * ms, that has drained by
-// limit/duration for elapsedMs, under all local cost since.
+// Leaky returns the rest of a level, known in cost * ms, after it has drained by limit/duration for elapsedMs, plus all
+// local cost since.
 func Leaky(known Product, elapsedMs, pending, limit int64) Level {
 	return Level{pending, known.minus(Mul(max(0, elapsedMs), limit))}
 }
 
-// LeaksAway is how many ms pass until cost fits into a leaky level, to the millisecond:
-// by one less it does not. Where the local cost alone leaves no room, and so no draining
-// of the rest would help, it is taken to drain with the rest, as the next sync will make
-// it. ok is false when the cost never fits.
+// LeaksAway returns how many ms pass until cost fits into a leaky level, to the millisecond: one millisecond earlier it
+// does not fit. If the local cost alone leaves no room, draining of the rest would not help. Then the local cost counts
+// as draining with the rest, because the next sync will make it so. ok is false when the cost never fits.
 func (v Level) LeaksAway(cost, limit, durationMs int64, below bool) (ms int64, ok bool) {
 	if cost > limit || below && cost == limit {
 		return 0, false
@@ -124,7 +123,7 @@ func (v Level) LeaksAway(cost, limit, durationMs int64, below bool) (ms int64, o
 // RetryMsMax is the longest time until a cost passes.
 const RetryMsMax = math.MaxInt64 / 1_000_000 // of a time.Duration
 
-// Most is the highest level by cells that passes: these levels are integers.
+// Most returns the highest level by cells at which a request passes. Such levels are integers.
 func Most(limit int64, below bool) int64 {
 	if below {
 		return limit - 1
@@ -135,10 +134,11 @@ func Most(limit int64, below bool) int64 {
 // Product is an unsigned integer: counts below 2^62 times milliseconds below 2^62.
 type Product struct{ hi, lo uint64 }
 
-// zero compares the words: == with a literal would load one from memory, even where both words are constants.
+// zero compares the words directly, because == with a literal would load a literal from memory, even if both words are
+// constants.
 func (x Product) zero() bool { return x.hi|x.lo == 0 }
 
-// Mul takes what is not negative.
+// Mul multiplies two numbers that must not be negative.
 func Mul(a, b int64) Product {
 	hi, lo := bits.Mul64(uint64(a), uint64(b))
 	return Product{hi, lo}
@@ -146,14 +146,14 @@ func Mul(a, b int64) Product {
 
 func (x Product) less(y Product) bool { return x.hi < y.hi || x.hi == y.hi && x.lo < y.lo }
 
-// Plus is the sum.
+// Plus returns the sum.
 func (x Product) Plus(y Product) Product {
 	lo, carry := bits.Add64(x.lo, y.lo, 0)
 	hi, _ := bits.Add64(x.hi, y.hi, carry)
 	return Product{hi, lo}
 }
 
-// minus is never below 0.
+// minus returns the difference, or 0 if it is negative.
 func (x Product) minus(y Product) Product {
 	if x.less(y) {
 		return Product{}

@@ -86,8 +86,8 @@ func TestFloor(t *testing.T) {
 	}
 }
 
-// The level's arithmetic agrees with rational numbers, for both drains and both tests:
-// what fits, what remains, and when it will fit, to the millisecond.
+// The level's arithmetic agrees with rational numbers, for both drains and both tests: whether a cost fits, how much
+// remains, and when it will fit, to the millisecond.
 func TestLevelsAgreeWithRationals(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		count := func(name string) int64 {
@@ -97,7 +97,7 @@ func TestLevelsAgreeWithRationals(t *testing.T) {
 		limit, cost, fixed, known := count("limit"), count("cost"), count("fixed"), count("known")
 		below := rapid.Bool().Draw(t, "below")
 		elapsed := rapid.Int64Range(0, durationMs).Draw(t, "elapsed")
-		rest := func(elapsedMs int64) *big.Rat { // of known, after so long
+		rest := func(elapsedMs int64) *big.Rat { // of the level at the sync, after so long
 			r := new(big.Rat).Sub(big.NewRat(known, 1), new(big.Rat).Mul(big.NewRat(limit, durationMs), big.NewRat(elapsedMs, 1)))
 			if r.Sign() < 0 {
 				r.SetInt64(0)
@@ -133,7 +133,7 @@ func TestLevelsAgreeWithRationals(t *testing.T) {
 	})
 }
 
-// The retry time of a limit that must not be reached: at that moment and not before.
+// The retry time of a limit that must not be reached is exact: a request passes at that moment and not before.
 func TestPassingBelowALimitIsExact(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		count := func(name string, most int64) int64 {
@@ -162,7 +162,7 @@ func TestPassingBelowALimitIsExact(t *testing.T) {
 	})
 }
 
-// A step is a fiftieth of the limit, or the floor where that is more, and at least one.
+// A step is a fiftieth of the limit, or the floor if that is more, and at least 1.
 func TestSteps(t *testing.T) {
 	for _, c := range []struct{ floor, limit, want int64 }{
 		{10, 1000, 20}, {10, 100, 2}, {0, 10, 1}, {10, 60, 1}, {100, 10_000, 200}, {10, 0, 1},
@@ -173,14 +173,14 @@ func TestSteps(t *testing.T) {
 	}
 }
 
-// A time that is a little before the last sync has drained nothing.
+// At a time a little before the last sync, nothing has drained.
 func TestTimeBeforeASyncDrainsNothing(t *testing.T) {
 	if got := Leaky(Mul(100, 1000), -5, 3, 10); got != Leaky(Mul(100, 1000), 0, 3, 10) {
 		t.Errorf("100 and 3 are %v five milliseconds before", got.Float(1000))
 	}
 }
 
-// Where a limit must not be reached, a level that would come to just that does not fit, and one unit less remains.
+// If a limit must not be reached, a level that would reach it exactly does not fit, and one unit less remains.
 func TestALimitThatMustNotBeReached(t *testing.T) {
 	for _, level := range []Level{Leaky(Mul(7, 1000), 0, 0, 10), Local(7)} {
 		for _, below := range []bool{false, true} {

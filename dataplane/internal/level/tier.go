@@ -1,6 +1,6 @@
 package level
 
-// Tier is how near a key is to its limit: what decides how often it talks to the origin.
+// Tier is how near a key is to its limit. It decides how often the key is synced with the origin.
 type Tier uint8
 
 // Tiers, from far from the limit to near it.
@@ -14,12 +14,12 @@ const (
 
 func (t Tier) String() string { return [...]string{"idle", "low", "normal", "hot"}[t] }
 
-// TierOf is left-closed: half the limit is normal. It multiplies, which is quicker than
-// to divide, and exact where the level is whole.
+// TierOf returns the tier of a level. Tiers include their lower bound: half the limit is normal. It multiplies, which
+// is quicker than to divide, and exact where the level is whole.
 func TierOf(level float64, limit int64) Tier {
 	most := float64(limit)
 	switch {
-	case 10*level < most || limit == 0: // of 0, nothing that the origin could say matters
+	case 10*level < most || limit == 0: // with a limit of 0 no answer of the origin matters
 		return Idle
 	case 2*level < most:
 		return Low
@@ -29,8 +29,8 @@ func TierOf(level float64, limit int64) Tier {
 	return Hot
 }
 
-// IntervalMs is how long ago a key of the tier must have been synced to be synced
-// again. What is idle and below its floor is not synced at all.
+// IntervalMs returns the time after which a key of the tier is synced again. Idle keys below their floor are not synced
+// at all.
 func (t Tier) IntervalMs(baseMs int64) int64 {
 	switch t {
 	case Hot:
@@ -41,8 +41,8 @@ func (t Tier) IntervalMs(baseMs int64) int64 {
 	return 4 * baseMs
 }
 
-// EffectiveFloor is how much local cost an idle key gathers before it is worth a sync:
-// the floor, but no more than a hundredth of the limit.
+// EffectiveFloor returns how much local cost an idle key gathers before it is worth a sync: the floor, but no more than
+// a hundredth of the limit.
 func EffectiveFloor(floor, limit int64) int64 { return min(floor, max(limit/100, 1)) }
 
 // Overdue reports whether a key that was last synced at refreshedMs, 0 for never, may sync
@@ -51,9 +51,9 @@ func (t Tier) Overdue(nowMs, refreshedMs, baseMs int64) bool {
 	return refreshedMs == 0 || nowMs-refreshedMs >= t.IntervalMs(baseMs)
 }
 
-// Costly is true of keys that only sync once their local cost has reached the floor.
+// Costly reports whether a key only syncs once its local cost has reached the floor.
 func (t Tier) Costly(refreshedMs int64) bool { return refreshedMs == 0 || t == Idle }
 
-// Step is how much local cost is sent whatever the tier: a fiftieth of the limit, or the
-// floor where that is more. It bounds what n nodes can keep from each other to n steps.
+// Step returns how much local cost is sent in any tier: a fiftieth of the limit, or the floor if that is more. So n
+// nodes lack at most n steps of each other's cost.
 func Step(floor, limit int64) int64 { return max(EffectiveFloor(floor, limit), limit/50, 1) }

@@ -41,8 +41,8 @@ func (c *Lifecycle) Stop() bool {
 	return first
 }
 
-// Go runs a loop in a goroutine, between Start and Stop. After Stop it does nothing. If Stop is
-// called while Start still starts loops, Stop waits for those that were started.
+// Go runs a loop in a goroutine, between Start and Stop. After Stop it does nothing. If Stop is called while Start
+// still starts loops, Stop waits for the loops that were started.
 func (c *Lifecycle) Go(f func()) { c.loops.Start(f) }
 
 // lastCallsTime bounds the last calls of a Stop whose context has ended.
@@ -91,14 +91,14 @@ func (g *Calls) Begin() bool {
 // Done ends a call that Begin counted.
 func (g *Calls) Done() { g.running.Done() }
 
-// IsStopped is true from Stop on.
+// IsStopped reports whether Stop was called.
 func (g *Calls) IsStopped() bool {
 	g.mu.Lock()
 	defer g.mu.Unlock()
 	return g.stopped
 }
 
-// Stop lets nothing start any more, and waits for what runs.
+// Stop rejects further calls, and waits for running calls.
 func (g *Calls) Stop() {
 	g.mu.Lock()
 	g.stopped = true
@@ -106,7 +106,7 @@ func (g *Calls) Stop() {
 	g.running.Wait()
 }
 
-// Wait waits for what runs.
+// Wait waits for running calls.
 func (g *Calls) Wait() { g.running.Wait() }
 
 // Changes wakes loops whose interval may have changed. The zero value is ready to use. All methods
@@ -167,7 +167,7 @@ func Every(ctx context.Context, cadence func() (interval time.Duration, jitter f
 
 // Sleep waits until the time that due returns, or until woken is signaled, and returns false if ctx has ended. It calls
 // due again each time that the channel of changed is closed: a wait that began with a longer interval ends with the
-// shorter one.
+// shorter interval.
 func Sleep(ctx context.Context, due func() time.Time, changed func() <-chan struct{}, woken <-chan struct{}) bool {
 	for {
 		var changes <-chan struct{}

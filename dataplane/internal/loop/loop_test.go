@@ -10,8 +10,8 @@ import (
 	"github.com/weirhq/weir/dataplane/internal/loop"
 )
 
-// A loop that waits for the end of a long interval goes on when a shorter one is in force, and one that waits for the
-// end of a short interval waits on when a longer one is.
+// A loop that waits for the end of a long interval goes on when a shorter interval is in force. A loop that waits for
+// the end of a short interval waits on when a longer interval is in force.
 func TestALoopFollowsItsIntervalWhileItWaits(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		ctx, cancel := context.WithCancel(t.Context())

@@ -6,8 +6,8 @@ import (
 	"time"
 )
 
-// Watched returns a step that logs when it begins to fail and when it succeeds again: one line per
-// change, however long it lasts. A failure after ctx has ended is not logged.
+// Watched returns a step that logs when it begins to fail and when it succeeds again: a line for each change, however
+// long it lasts. A failure after ctx has ended is not logged.
 func Watched(logger *slog.Logger, name string, step func(context.Context) error) func(context.Context) {
 	var failingSince time.Time
 	return func(ctx context.Context) {

@@ -14,10 +14,9 @@ import (
 	"github.com/weirhq/weir/dataplane/store"
 )
 
-// claims decide where the count is: the origin adds a cost only if the cell's total
-// stays within what the limit leaves. Those of all keys of a shard that come up during
-// one call go together in the next. Only the goroutine that leads may use the stream: see
-// queue.GroupCommit.
+// claims are costs that the origin decides on: it adds a cost only if the cell's total stays within the rest of the
+// limit. All claims of a shard's keys that arrive during a call go together in the next call. Only the goroutine that
+// leads may use the stream: see queue.GroupCommit.
 type claims struct {
 	stream
 	queue.GroupCommit[*cell.Claim]
@@ -30,25 +29,20 @@ func (q *claims) init(sh *Shard) {
 	q.sh = sh
 }
 
-// Claim claims a cost at the origin, and waits for the answer. With cell.WayMade it is counted.
-// spares leaves room for other nodes; lends has the cost as this node's credit if ctx ends before
-// the answer. v is the verdict so far, and then the claim's.
+// Claim claims a cost at the origin, and waits for the answer. With cell.WayMade or cell.WayKept it is counted. spares
+// leaves room for other nodes; with keeps set the cost is accepted if ctx ends before the answer, or the answer is
+// lost. v is the verdict so far, and then the claim's.
 func (o *Outbox) Claim(ctx context.Context, v *cell.Verdict, e *cell.Entry, limit, cost int64,
-	spares, lends bool) cell.Way {
+	spares, keeps bool) (w cell.Way) {
 	if o.OutOf(e, o.cfg.Clock.Steady()) {
 		return cell.WayBroken
 	}
 	began := time.Now()
-	claim := o.BeginClaim(cell.NewClaim(e, v, limit, cost, spares, lends))
-	select {
-	case <-claim.Done:
-	case <-ctx.Done():
-		if !o.LeaveClaim(claim, began) {
-			return cell.WayBroken
-		}
+	claim := o.BeginClaim(cell.NewClaim(e, v, limit, cost, spares, keeps))
+	if w = o.WaitForClaim(ctx, claim, began); w != cell.WayBroken {
+		*v = claim.Verdict
 	}
-	*v = claim.Verdict
-	return claim.Way
+	return w
 }
 
 // BeginClaim lets c wait for the next call, and returns it. A goroutine makes the call.
@@ -59,18 +53,22 @@ func (o *Outbox) BeginClaim(c *cell.Claim) *cell.Claim {
 	return c
 }
 
-// LeaveClaim is for a caller that has waited since began and waits no longer. answered is true when the answer came
-// before. A policy that goes on without the origin decides by what is known here, and has the cost that is committed as
-// credit: if the claim is added after all, it has paid for it.
-func (o *Outbox) LeaveClaim(c *cell.Claim, began time.Time) (answered bool) {
+// WaitForClaim waits for the answer to a claim that began at began, until ctx ends, and returns how the claim's cost
+// is decided.
+func (o *Outbox) WaitForClaim(ctx context.Context, c *cell.Claim, began time.Time) (w cell.Way) {
+	select {
+	case <-c.Done:
+		return c.Way
+	case <-ctx.Done():
+	}
 	o.ShardOf(c.Entry).claims.Leave(c.Entry.Group(), func(waiting *cell.Claim) bool { return waiting == c })
-	if answered = c.Leave(); !answered {
+	if w = c.Leave(); w == cell.WayKept || w == cell.WayBroken {
 		o.gaveUp(c.Entry, nil, began)
 	}
-	return answered
+	return w
 }
 
-// start has a goroutine take the lead; none does in a limiter that is stopped.
+// start starts a goroutine that takes the lead, unless the limiter is stopped.
 func (q *claims) start() {
 	if q.sh.out.cfg.Calls.Start(q.run) {
 		return
@@ -82,10 +80,10 @@ func (q *claims) start() {
 	}
 }
 
-// take takes the claims of the next call. With none the lead is over.
+// take takes the claims of the next call. If there is none, the lead ends.
 func (q *claims) take() []*cell.Claim { return q.Take(chunkCells, func(*cell.Claim) int { return 1 }) }
 
-// run makes calls until no claim waits for one.
+// run makes calls until no claim waits for a call.
 func (q *claims) run() {
 	for waiting := q.take(); len(waiting) > 0; waiting = q.take() {
 		if q.recall(context.Background(), q.sh.asks, q.sh.out.cfg.ReadTimeout) != nil {
@@ -98,7 +96,7 @@ func (q *claims) run() {
 	}
 }
 
-// fail ends claims that no call can be made for.
+// fail ends claims for which no call can be made.
 func (q *claims) fail(waiting []*cell.Claim) {
 	o := q.sh.out
 	now := o.cfg.Clock.ReadSteady()
@@ -121,8 +119,7 @@ func (q *claims) proveIdle(ctx context.Context) error {
 	})
 }
 
-// claimOnce makes one call. Claims of one key that do not fit beside each other by
-// what is known here wait for the next.
+// claimOnce makes one call. Claims of the same key that do not all fit by the node's counts wait for the next call.
 func (q *claims) claimOnce(waiting []*cell.Claim) (later []*cell.Claim) {
 	call, later := q.prepare(waiting)
 	if len(call.costs) == 0 {
@@ -133,14 +130,14 @@ func (q *claims) claimOnce(waiting []*cell.Claim) (later []*cell.Claim) {
 	q.merge(call, &reply)
 	for i, c := range going {
 		if call.of[i] != nil {
-			q.keep(call, c.Lose(), c.Cost)
+			q.keep(call, c.Lose())
 		}
 		close(c.Done)
 	}
 	return later
 }
 
-// prepare puts those claims on their way that one call carries.
+// prepare puts as many claims on their way as fit in a call.
 func (q *claims) prepare(waiting []*cell.Claim) (call *claimCall, later []*cell.Claim) {
 	o := q.sh.out
 	call = &claimCall{}
@@ -163,8 +160,8 @@ func (q *claims) prepare(waiting []*cell.Claim) (call *claimCall, later []*cell.
 	return call, later
 }
 
-// send makes the call. The reply has a total for each claim, with an error where there is no answer; err is the first
-// that is no decision.
+// send makes the call. The reply has a total for each claim, with an error if there is no answer. err is the first
+// error that is not a decision.
 func (q *claims) send(ctx context.Context, by *breaker.Breaker, within time.Duration,
 	call *claimCall) (reply store.Reply, err error) {
 	end, ok := by.Begin()
@@ -189,8 +186,8 @@ func (q *claims) send(ctx context.Context, by *breaker.Breaker, within time.Dura
 	return reply, err
 }
 
-// merge hands answers to the claims of a call, and takes them off it: all of a call that is made for the first time,
-// except for those whose answers are lost.
+// merge passes answers to the claims of a call, and removes these claims from the call. In the first try of a call,
+// only claims whose answers are lost stay in it.
 func (q *claims) merge(call *claimCall, reply *store.Reply) {
 	now, going := q.sh.out.cfg.Clock.ReadSteady(), slices.Clone(call.of)
 	lost := make([]store.Epoch, len(going))
@@ -213,7 +210,7 @@ func (q *claims) merge(call *claimCall, reply *store.Reply) {
 	q.sh.lostAll(lost, reply.Totals, func(i int) *cell.Entry { return going[i].Entry })
 }
 
-// count counts what came of a claim for its caller. A key that the origin has not decided on rests.
+// count counts the outcome of a claim for its caller. If the origin has not decided on a key, the key rests.
 func (q *claims) count(c *cell.Claim, total *store.Total, now clock.Steady) {
 	stats := &q.sh.out.Stats
 	switch err := total.Err; {
@@ -229,18 +226,19 @@ func (q *claims) count(c *cell.Claim, total *store.Total, now clock.Steady) {
 	}
 }
 
-// end merges the answer to one claim, and ends the claim. A claim that an origin without its counts has not decided is
-// decided without it, and sent to it first. If a claim was not added, the cost that its credit has paid for is sent.
-// The cost of a claim that was added in a lost epoch is sent, too.
+// end merges the answer to a claim, and ends the claim. If an origin that lost its counts has not decided it, the
+// decision is made without the origin, and the cost is sent first. If a claim was not added, the cost that its caller
+// has kept is sent. The cost of a claim that was added in a lost epoch is restored.
 func (q *claims) end(c *cell.Claim, total *store.Total, now clock.Steady) (lost store.Epoch) {
-	merged := &q.sh.out.Stats.Merged
+	stats, unsent, gone := &q.sh.out.Stats, int64(0), int64(0)
 	if total.Err != nil {
-		c.End(cell.WayBroken)
-		lost = c.Entry.Ledger().Absorb(merged, c.Verdict.Sequence, total, now)
+		unsent, gone = c.End(cell.WayBroken)
+		lost = c.Entry.Ledger().Absorb(&stats.Merged, c.Verdict.Sequence, total, now)
 	} else {
-		lost = c.Merge(merged, total, now)
+		lost, unsent, gone = c.Merge(&stats.Merged, total, now)
 	}
-	if c.Lent && !total.Added || total.Added && total.Epoch == 0 {
+	stats.Dropped[DroppedExpired].Add(gone)
+	if unsent > 0 || total.Added && total.Epoch == 0 {
 		q.sh.replay.requeue([]*cell.Entry{c.Entry})
 	}
 	return lost

@@ -13,12 +13,13 @@ import (
 	"github.com/weirhq/weir/dataplane/store"
 )
 
-// A claim whose answer is lost has sent its caller away, who decides without the origin. Before any other claims of the
-// shard, at the next tick at the latest, the same call is made again, with room for nothing: it adds nothing, and finds
-// out what the first one has added. That has paid for what the caller was allowed, or else this is sent as any
-// accepted cost is.
+// If the answer of a claim is lost, its caller stops waiting and decides without the origin. Before any other claims of
+// the shard, and at the next tick at the latest, the same call is made again, with no room: it adds nothing, and its
+// answer shows the claims that the first call has added. For claims that were not added, the cost that the caller has
+// kept is sent like any accepted cost. For example, if a claim of 10 timed out, its caller kept 10, and the repeated
+// call shows that it was not added, the 10 go into the replay queue.
 
-// claimCall is what one call claims.
+// claimCall is the content of one call.
 type claimCall struct {
 	costs    []store.Cost
 	of       []*cell.Claim // whose they are, in their order; nil: it has its answer
@@ -26,7 +27,7 @@ type claimCall struct {
 	recalled bool          // it has room for nothing
 }
 
-// errUnanswered marks the error of a total where the origin may have added the cost and its answer is lost.
+// errUnanswered marks the error of a total if the origin may have added the cost and its answer is lost.
 var errUnanswered = errors.New("origin: no answer")
 
 // without returns a reply in which no claim of the call has an answer.
@@ -56,11 +57,11 @@ func decides(total *store.Total) bool {
 	return !errors.Is(total.Err, errUnanswered) && !errors.Is(total.Err, store.ErrNotApplied)
 }
 
-// keep keeps a call for a claim of it whose answer is lost; what is lent is accepted cost, and perhaps at no origin.
-func (q *claims) keep(call *claimCall, lent bool, cost int64) {
-	if q.lost = call; lent {
-		q.unanswered.Add(cost)
-	}
+// keep stores a call that has a claim whose answer is lost. kept is the cost that the claim's caller has kept: it is
+// accepted, and perhaps at no origin.
+func (q *claims) keep(call *claimCall, kept int64) {
+	q.lost = call
+	q.unanswered.Add(kept)
 	if call.recalled {
 		return
 	}
@@ -70,7 +71,7 @@ func (q *claims) keep(call *claimCall, lent bool, cost int64) {
 	}
 }
 
-// recall finds out what became of claims whose answers are lost. An error means that some are still unknown.
+// recall finds out the outcome of claims whose answers are lost. An error means that some outcomes are still missing.
 func (q *claims) recall(ctx context.Context, by *breaker.Breaker, within time.Duration) error {
 	call := q.lost
 	if call == nil {
@@ -86,7 +87,7 @@ func (q *claims) recall(ctx context.Context, by *breaker.Breaker, within time.Du
 	return nil
 }
 
-// isOpen is true while a claim of it has no answer.
+// isOpen reports whether a claim of the call has no answer.
 func (c *claimCall) isOpen() bool {
 	for _, of := range c.of {
 		if of != nil {

@@ -10,16 +10,16 @@
 //
 // A stream numbers its chunks. A chunk that got no answer is sent again unchanged before anything new, and the origin
 // applies it once, however often it comes (stream.go; claims use claim_lost.go). After a failover the origin may lack
-// chunks that it had answered: the stream keeps those of the last seconds, and sends them again (package resend). An
-// answer of another epoch means that the origin has lost its counts: the node then sends again all that it had in the
-// lost epoch (epoch.go, probe.go).
+// chunks that it had answered: the stream keeps the chunks of the last seconds, and sends them again (package resend).
+// An answer of another epoch means that the origin has lost its counts: the node then sends all of its cost in the lost
+// epoch again (epoch.go, probe.go).
 //
-// What comes in while claims or untracked costs are on their way goes together in the next call (queue.GroupCommit).
+// Claims or untracked costs that arrive while a call is on its way go together in the next call (queue.GroupCommit).
 //
 // read.go reads keys before decisions, and time.go takes the origin's clock from each answer. The other files are:
 //
-//	outbox.go  all shards: collecting dirty entries, foreign totals, what operators see
+//	outbox.go  all shards: collecting dirty entries, foreign totals, figures for operators
 //	shard.go   one shard: its streams, breakers and epochs
-//	drain.go   Stop: sending what is left
+//	drain.go   Stop: sending the remaining cost
 //	stats.go   metrics
 package outbox

@@ -12,16 +12,15 @@ import (
 
 const drainPause = 20 * time.Millisecond // between two attempts of the final replay
 
-// Stop ends everything but Drain. From then on nothing is flushed or asked to be synced, and Refuses is true of every
-// shard.
+// Stop ends everything but Drain. From then on no entry is flushed or queued for a sync, and Refuses returns true for
+// every shard.
 func (o *Outbox) Stop() {
 	o.stopping.Store(true)
 	o.refusing.Add(1)
 }
 
-// Drain sends what there is until nothing of it is left or ctx ends, to all shards at the
-// same time: one that is gone keeps nothing from the others. What is accepted meanwhile is no
-// part of it, or there would be no end.
+// Drain sends unsent cost until none is left or ctx ends, to all shards at the same time: a dead shard delays no other
+// shard. Cost that is accepted meanwhile is left out, because otherwise Drain might never end.
 func (o *Outbox) Drain(ctx context.Context) error {
 	// unsent cost of the estimate mode goes, too, whether it is below its floor or not
 	o.cfg.Table.Each(func(e *cell.Entry) { o.ShardOf(e).syncs.askUnsent(e) })
@@ -46,7 +45,7 @@ func (sh *Shard) drain(ctx context.Context, kind string, step func(context.Conte
 				errors.Join(last, ctx.Err()))
 		case err == nil && pending < before:
 			before = pending
-			continue // more than one tick's worth
+			continue // more than a tick's worth
 		}
 		last = err
 		select {

@@ -38,15 +38,15 @@ type Config struct {
 	EpochLost func()
 }
 
-// Outbox sends what a node has accepted to the shards of its origin, reads from them, and merges
-// their answers into the node's table. All methods may be called concurrently. Without an origin an
-// Outbox has no shards, and only methods that need no shard may be called.
+// Outbox sends the cost that a node has accepted to the shards of its origin, reads from them, and merges their answers
+// into the node's table. All methods may be called concurrently. Without an origin an Outbox has no shards, and only
+// methods that need no shard may be called.
 type Outbox struct {
 	Stats Stats
 
 	cfg      Config
 	shards   []*Shard
-	stopping atomic.Bool  // nothing is flushed or asked to be synced any more
+	stopping atomic.Bool  // no entry is flushed or queued for a sync any more
 	refusing atomic.Int64 // number of shards that refuse writes
 	kept     atomic.Int64 // costs that all streams keep for failovers
 
@@ -96,19 +96,20 @@ func (o *Outbox) Each(f func(*Shard) error) error {
 	return errors.Join(errs...)
 }
 
-// OutOf reports whether a decision about e that needs the origin's answer would not get it, as far
-// as that is known without a call.
+// OutOf reports whether a decision about e that needs the origin's answer would not get it, as far as this node can see
+// without a call. For example, the shard's breaker is open. A half-open breaker lets a few calls through, which close
+// it: if decisions made none, they would go on without the origin after it answers again.
 func (o *Outbox) OutOf(e *cell.Entry, now clock.Steady) bool {
-	return e.Reads().RestsFor(now) > 0 || o.ShardOf(e).asks.State() != breaker.Closed
+	return e.Reads().RestsFor(now) > 0 || o.ShardOf(e).asks.State() == breaker.Open
 }
 
-// Refuses reports whether the shard of e is known to refuse writes. After Stop it is always true,
+// Refuses reports whether the shard of e refuses writes, by this node's last writes. After Stop it is always true,
 // because a stopped outbox writes nothing.
 func (o *Outbox) Refuses(e *cell.Entry) bool {
 	return o.refusing.Load() > 0 && (o.stopping.Load() || o.ShardOf(e).writes.Refused(int64(o.cfg.Clock.Steady())))
 }
 
-// RetryAfter returns how long the origin is not called about e, as far as that is known.
+// RetryAfter returns for how long the origin is not called about e, as far as this node can see.
 func (o *Outbox) RetryAfter(e *cell.Entry, now clock.Steady) time.Duration {
 	wait := max(e.Reads().RestsFor(now), o.ShardOf(e).asks.OpensFor().Round(time.Millisecond))
 	if wait <= 0 {
@@ -190,7 +191,7 @@ func (o *Outbox) BreakersOpen() (n int64) {
 // are ignored: their first contact reads them.
 func (o *Outbox) ApplyForeign(totals []store.Foreign) {
 	if !o.cfg.Clock.Known() {
-		return // cells are not numbered by the origin's clock yet, so foreign totals are of other cells
+		return // cells are not numbered by the origin's clock yet, so the foreign totals belong to other cells
 	}
 	set, nowMs := o.cfg.Rules.InForce(), o.cfg.Clock.ReadMs()
 	for i := range totals {

@@ -27,7 +27,7 @@ func (o *Outbox) Read(now clock.Steady, e *cell.Entry) *cell.Flight {
 	return f
 }
 
-// ReadAll is Read for several keys, and returns one flight for each. On a shard where no read is under way, up to
+// ReadAll is Read for several keys, and returns a flight for each. On a shard without a read under way, up to
 // queue.ReadKeysAlone keys go in one call.
 func (o *Outbox) ReadAll(now clock.Steady, entries []*cell.Entry) []*cell.Flight {
 	flights := make([]*cell.Flight, len(entries))
@@ -40,7 +40,7 @@ func (o *Outbox) ReadAll(now clock.Steady, entries []*cell.Entry) []*cell.Flight
 	return flights
 }
 
-// join joins the read in flight of e, or adds one to those that wait for a call.
+// join joins the read in flight of e, or adds a read to the reads that wait for a call.
 func (r *reads) join(now clock.Steady, e *cell.Entry) *cell.Flight {
 	added := false
 	f := e.Reads().Join(now, func() *cell.Flight {
@@ -69,8 +69,8 @@ func Wait(ctx context.Context, f *cell.Flight) bool {
 	}
 }
 
-// start begins the calls that reads of a shard wait for, as many as there may be. Each runs in a goroutine of its
-// own, because a caller that gives up must not take the answer from others. A stopped limiter makes no calls.
+// start begins calls for the waiting reads of a shard, up to the most that may run at once. Each runs in a goroutine of
+// its own, because a caller that gives up must not take the answer from others. A stopped limiter makes no calls.
 func (r *reads) start(now clock.Steady) {
 	for reads := r.Begin(now); reads != nil; reads = r.Begin(now) {
 		if r.sh.out.cfg.Calls.Start(func() { r.make(reads, r.fetch) }) {
@@ -92,7 +92,7 @@ func (r *reads) make(reads []queue.Read, call func([]queue.Read)) {
 	}
 }
 
-// fetch reads both cells of each entry in one call and merges them.
+// fetch reads both cells of each entry in one call and merges the answers.
 func (r *reads) fetch(reads []queue.Read) {
 	sh, o := r.sh, r.sh.out
 	end, ok := sh.asks.Begin()
@@ -109,6 +109,7 @@ func (r *reads) fetch(reads []queue.Read) {
 		both := read.Entry.Reads().Cells()
 		cells = append(cells, both[:]...)
 	}
+	known := o.cfg.Clock.Known()
 	totals, err := sh.get(ctx, cells, end)
 	now := o.cfg.Clock.ReadSteady()
 	if err != nil {
@@ -119,7 +120,10 @@ func (r *reads) fetch(reads []queue.Read) {
 	}
 	lost := make([]store.Epoch, 0, len(cells))
 	for i, read := range reads {
-		both := read.Entry.Reads().Hydrate(&o.Stats.Merged, cells[2*i].Sequence, totals[2*i:2*i+2], now)
+		if !known { // else the entry would count as read in a cell that only this node's clock showed
+			o.Renumber(read.Entry, o.cfg.Table.Horizon(false), o.cfg.Clock.ReadMs())
+		}
+		both := read.Entry.Reads().Hydrate(&o.Stats.Merged, read.Flight, cells[2*i].Sequence, totals[2*i:2*i+2], now)
 		lost = append(lost, both[:]...)
 		close(read.Flight.Done)
 	}

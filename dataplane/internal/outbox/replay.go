@@ -17,19 +17,18 @@ import (
 
 const (
 	chunkCells    = store.ChunkMax
-	flushesMax    = 64     // flushed keys of one call, up to two cells of each; more of them would delay the next call
-	replayTickMax = 20_000 // cells one tick sends; the rest waits for the next
+	flushesMax    = 64     // flushed keys of one call, up to two cells of each; more keys would delay the next call
+	replayTickMax = 20_000 // cells that a tick sends; the rest waits for the next tick
 )
 
-var errHeldBack = errors.New("the key is new, and its namespace has begun too many")
+var errHeldBack = errors.New("the key is new, and its namespace has begun too many keys")
 
-// replay sends accepted cost to the origin, in chunks of a stream. The queue holds entries, each
-// once, so however many requests a key takes in a tick, it costs one increment. Nothing can
-// overflow.
+// replay sends accepted cost to the origin, in chunks of a stream. The queue holds each entry once, so however many
+// requests of a key come in a tick, they cost a single increment. Nothing can overflow.
 type replay struct {
 	stream
 	sh          *Shard
-	running     chan struct{}  // holds one while a step runs, I/O and all: no mutex
+	running     chan struct{}  // holds an item while a step runs, I/O included, so it is no mutex
 	queue       []*cell.Entry  // to be sent at the next tick, each once; under Outbox.queues
 	flushes     *queue.Flushes // entries to send before the next tick
 	confirmedAt atomic.Int64   // clock.Steady when the origin last confirmed all cost in queue; 0: never
@@ -48,10 +47,14 @@ func (r *replay) end()   { <-r.running }
 // in its entries, and the entries stay in the queue.
 func (sh *Shard) Replay(ctx context.Context) (err error) {
 	sh.out.collect()
-	return sh.replay.tick(ctx)
+	err = sh.replay.tick(ctx)
+	if err == nil {
+		sh.tryAsks(ctx)
+	}
+	return err
 }
 
-// tick is Replay for entries that are in the queue already.
+// tick is Replay for entries that are already in the queue.
 func (r *replay) tick(ctx context.Context) (err error) {
 	o := r.sh.out
 	r.begin()
@@ -81,7 +84,7 @@ func (sh *Shard) proveIdle(ctx context.Context) (err error) {
 	return cmp.Or(err, sh.idle(ctx, &sh.replay.stream))
 }
 
-// SendFlushes sends what is flushed as soon as it is, until ctx ends.
+// SendFlushes sends flushed entries as soon as they are flushed, until ctx ends.
 func (sh *Shard) SendFlushes(ctx context.Context) {
 	for {
 		select {
@@ -97,11 +100,11 @@ func (sh *Shard) SendFlushes(ctx context.Context) {
 func (r *replay) sendFlushes(ctx context.Context) {
 	r.begin()
 	defer r.end()
-	_, _ = r.sendLocked(ctx, nil, r.sh.out.cfg.Clock.ReadMs()) // what failed is in the queue, and the tick reports it
+	_, _ = r.sendLocked(ctx, nil, r.sh.out.cfg.Clock.ReadMs()) // failed entries are queued, and the tick reports it
 }
 
-// sendLocked sends a chunk that got no answer again, then what is flushed, and a queue; each chunk takes what was
-// flushed meanwhile first. It returns the entries that it did not reach; they stay in the queue.
+// sendLocked sends a chunk that got no answer again, then flushed entries and a queue. Each chunk takes entries that
+// were flushed meanwhile first. sendLocked returns the entries that it did not reach; they stay in the queue.
 func (r *replay) sendLocked(ctx context.Context, queue []*cell.Entry, nowMs int64) ([]*cell.Entry, error) {
 	var again []*cell.Entry
 	var refused error
@@ -134,7 +137,7 @@ func (r *replay) sendLocked(ctx context.Context, queue []*cell.Entry, nowMs int6
 		}
 		r.flushes.Answer(c.held, c.held, errHeldBack)
 		r.flushes.Answer(flushing, failed, cmp.Or(refused, err))
-		if len(c.stale) > 0 { // closed cells are read once more, in the background and in one round trip
+		if len(c.stale) > 0 { // closed cells are read once more, in the background and in a single round trip
 			r.sh.out.ReadAll(r.sh.out.cfg.Clock.ReadSteady(), slices.Clone(c.stale))
 		}
 	}
@@ -142,7 +145,7 @@ func (r *replay) sendLocked(ctx context.Context, queue []*cell.Entry, nowMs int6
 		r.forgo(r.flushes.Take(chunkCells))
 	}
 	r.putBack(queue)
-	r.requeue(again) // behind the rest: what always fails must not keep others from being tried
+	r.requeue(again) // behind the rest: entries that always fail must not keep others from being tried
 	return queue, cmp.Or(err, refused)
 }
 
@@ -159,14 +162,15 @@ func (r *replay) sendPending(ctx context.Context, again *[]*cell.Entry) (refused
 // deliver sends a chunk and merges the answers. failed are the entries whose cost is unsent again, and refused is the
 // reason. Without an answer (err) there are none, because the chunk is sent again unchanged.
 func (sh *Shard) deliver(ctx context.Context, s *stream, c *chunk) (failed []*cell.Entry, refused, err error) {
-	reply, err := sh.ship(ctx, s, c)
+	reply, err := sh.shipInTime(ctx, s, c)
 	if err != nil {
 		return nil, nil, err
 	}
 	stats, now := &sh.out.Stats, sh.out.cfg.Clock.ReadSteady()
 	var lost []store.Epoch
 	for i, e := range c.entries {
-		back, epoch := e.Ledger().Confirm(&stats.Merged, &c.costs[i], &reply.Totals[i], now)
+		back, gone, epoch := e.Ledger().Confirm(&stats.Merged, &c.costs[i], &reply.Totals[i], now)
+		stats.Dropped[DroppedExpired].Add(gone)
 		if back {
 			failed = append(failed, e)
 		}
@@ -192,8 +196,8 @@ func (r *replay) forgo(flushing []*cell.Entry) {
 	}
 }
 
-// pack fills a chunk with what is flushed and from the queue, and returns the rest of
-// that. Few enough are flushed to fit.
+// pack fills a chunk with flushed entries and from the queue, and returns the rest of the queue. The flushed entries
+// must be few enough to fit.
 func (r *replay) pack(c *chunk, flushing, queue []*cell.Entry, nowMs int64) []*cell.Entry {
 	for _, e := range flushing {
 		r.load(c, e, nowMs, true)
@@ -208,7 +212,7 @@ func (r *replay) pack(c *chunk, flushing, queue []*cell.Entry, nowMs int64) []*c
 	return queue
 }
 
-// load puts an entry's unsent cost into a chunk. stale is true when its previous cell should be read once more.
+// load puts an entry's unsent cost into a chunk. stale reports whether its previous cell should be read once more.
 func (r *replay) load(c *chunk, e *cell.Entry, nowMs int64, flushing bool) (stale bool) {
 	o := r.sh.out
 	set := o.cfg.Rules.InForce()
@@ -242,7 +246,7 @@ func (r *replay) queueLocked(e *cell.Entry) {
 	}
 }
 
-// putBack returns entries that a tick did not reach. Their flags still say that they are queued.
+// putBack returns entries that a tick did not reach to the queue. Their flags still mark them as queued.
 func (r *replay) putBack(rest []*cell.Entry) {
 	if len(rest) == 0 {
 		return
@@ -264,7 +268,7 @@ func (r *replay) requeue(entries []*cell.Entry) {
 	}
 }
 
-// pendingCost is the accepted cost that the shard has not confirmed.
+// pendingCost returns the accepted cost that the shard has not confirmed.
 func (sh *Shard) pendingCost() (cost int64) {
 	sh.out.queues.Lock()
 	defer sh.out.queues.Unlock()
@@ -274,7 +278,7 @@ func (sh *Shard) pendingCost() (cost int64) {
 	return cost + sh.replay.unanswered.Load() + sh.claims.unanswered.Load()
 }
 
-// pendingKeys is how many keys wait for their turn.
+// pendingKeys returns the number of keys in the queue.
 func (r *replay) pendingKeys() int {
 	r.sh.out.queues.Lock()
 	defer r.sh.out.queues.Unlock()
@@ -312,8 +316,8 @@ func (o *Outbox) FlushAndWait(ctx context.Context, e *cell.Entry) cell.Way {
 	return o.WaitForReply(ctx, o.BeginFlush(e), e, time.Now())
 }
 
-// WaitForReply is the second half of FlushAndWait: f is the flight of e that BeginFlush returned, and
-// began is when the caller started to wait.
+// WaitForReply is the second half of FlushAndWait: f is the flight of e that BeginFlush returned, and the caller
+// started to wait at began.
 func (o *Outbox) WaitForReply(ctx context.Context, f *cell.Flight, e *cell.Entry, began time.Time) cell.Way {
 	if Wait(ctx, f) {
 		o.Stats.waits[waitReplied].Add(1)

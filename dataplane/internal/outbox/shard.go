@@ -24,7 +24,7 @@ var errShortAnswer = errors.New("origin: fewer answers than cells")
 // ErrBusy is returned by Shard.CallTwice if as many calls are under way as may be, and none of them made room in time.
 var ErrBusy = errors.New("dataplane: too many calls about reservations and leases are under way")
 
-// Shard exchanges counts with one of the origin's shards.
+// Shard exchanges counts with a shard of the origin.
 type Shard struct {
 	out   *Outbox
 	index int
@@ -33,7 +33,7 @@ type Shard struct {
 	// A breaker for each kind of call: an origin that is too slow for decisions can still
 	// receive the cost that they accept.
 	asks   *breaker.Breaker // reads and claims, which decisions wait for, under Config.ReadTimeout
-	sends  *breaker.Breaker // what the loops send, under sendTimeout
+	sends  *breaker.Breaker // for calls of the loops, under sendTimeout
 	writes *breaker.Writes  // whether the shard refuses writes
 
 	replay    replay
@@ -63,7 +63,7 @@ func newShard(o *Outbox, index int) *Shard {
 // Label returns the shard's number in the origin's order, as metrics and logs have it.
 func (sh *Shard) Label() string { return sh.label }
 
-// States returns the states of the breakers for calls that decisions wait for, and for what is sent.
+// States returns the states of the breakers for calls that decisions wait for, and for sends.
 func (sh *Shard) States() (asks, sends string) {
 	return sh.asks.State().String(), sh.sends.State().String()
 }
@@ -99,13 +99,13 @@ type asking struct {
 	began  time.Time
 }
 
-// ask begins a call, whose answer goes through answered.
+// ask begins a call. Its answer must go through answered.
 func (sh *Shard) ask() asking {
 	return asking{sh.epochs.Begin(), sh.out.cfg.Clock.Own(), time.Now()}
 }
 
-// answered takes the epochs and the time from an answer. costs are what the call sent. Call it for every answer, before
-// merging it.
+// answered takes the epochs and the time from an answer. costs are the costs that the call sent. Callers must call it
+// for every answer, before they merge the answer.
 func (sh *Shard) answered(call asking, reply *store.Reply, costs ...store.Cost) {
 	sh.epochs.Forget(call.number, reply.Totals, costs)
 	sh.epochs.Answered(reply.Totals)
@@ -138,14 +138,17 @@ func (sh *Shard) get(ctx context.Context, cells []window.Cell, end func(error)) 
 	return reply.Totals, nil
 }
 
-// twiceMax leaves half of an origin's connections, as go-redis has them, to decisions and replay.
+// twiceMax returns how many calls of CallTwice may be under way: half of go-redis' default number of connections. The
+// other half is for decisions and replay.
 func twiceMax() int { return 5 * runtime.GOMAXPROCS(0) }
 
 // CallTwice makes a call that is safe to repeat, and repeats it once if it fails, because one lost reply is no outage.
-// Each try takes at most within. A try that has begun goes on after ctx ends. At most twiceMax calls are under way, and
-// the callers in the contexts of those that wait take turns. The error is ErrBusy if the call could not begin within
-// that time, or by ctx's deadline, although others were answered meanwhile; if none was, the origin hangs, and the
-// error is context.DeadlineExceeded. Other errors are those of the context, the breaker or the call.
+// Each try takes at most within. A try that has begun goes on after ctx ends. At most twiceMax calls are under way.
+// Waiting calls take turns by the callers in their contexts.
+//
+// If the call could not begin within that time, or by ctx's deadline, the error is ErrBusy if other calls were answered
+// meanwhile. If none was, the origin hangs, and the error is context.DeadlineExceeded. Other errors come from the
+// context, the breaker or the call.
 func (sh *Shard) CallTwice(ctx context.Context, op collect.Op, items int, within time.Duration,
 	call func(context.Context) (store.Reply, error)) (err error) {
 	answers := sh.Answers()
@@ -183,8 +186,8 @@ func (sh *Shard) CallTwice(ctx context.Context, op collect.Op, items int, within
 // Answers returns how many calls of CallTwice were answered.
 func (sh *Shard) Answers() int64 { return sh.answers.Load() }
 
-// NotBegun returns the error of a call that could not begin in time, because err ended its wait. answers is what
-// Answers returned when the wait began.
+// NotBegun returns the error of a call that could not begin in time, because err ended its wait. answers is the result
+// of Answers when the wait began.
 func (sh *Shard) NotBegun(err error, answers int64) error {
 	if errors.Is(err, context.DeadlineExceeded) && sh.Answers() > answers {
 		return ErrBusy
@@ -192,7 +195,7 @@ func (sh *Shard) NotBegun(err error, answers int64) error {
 	return err
 }
 
-// CountedIn notes the epochs of totals that came with a call of CallTwice, of these cells.
+// CountedIn records the epochs of totals that came with a call of CallTwice, of these cells.
 func (sh *Shard) CountedIn(totals []store.Total, cell func(i int) *window.Cell) {
 	sh.epochs.CountedIn(totals, cell)
 }

@@ -23,18 +23,18 @@ const (
 	claimResults
 )
 
-// Causes for which accepted cost never reaches the origin.
+// Causes for which accepted cost does not reach the origin before its cell expires.
 const (
 	DroppedExpired = iota // its cell expired while the origin was away
 	DroppedFull           // the table had no room for its key
 	droppedCauses
 )
 
-// Stats count what an outbox has done since it was made.
+// Stats count events of an outbox since it was made.
 type Stats struct {
 	Origin  collect.Calls
 	Merged  cell.Counters
-	Dropped [droppedCauses]atomic.Int64 // accepted cost that never reaches the origin, by cause
+	Dropped [droppedCauses]atomic.Int64 // by cause
 
 	SyncsQueued  atomic.Int64 // estimates that were due, and queued for a sync
 	SyncsRefused atomic.Int64 // a namespace's pending_max was reached
@@ -54,7 +54,7 @@ func (s *Stats) init() {
 	s.drift, s.staleness = collect.NewDrift(), collect.NewStaleness()
 }
 
-// DroppedCost returns the accepted cost that never reaches the origin.
+// DroppedCost returns the accepted cost that does not reach the origin before its cell expires.
 func (s *Stats) DroppedCost() (cost int64) {
 	for cause := range s.Dropped {
 		cost += s.Dropped[cause].Load()

@@ -14,9 +14,8 @@ import (
 	"github.com/weirhq/weir/shared/window"
 )
 
-// stream is a sequence of chunks to one shard; at most one is on its way. It belongs to
-// one loop, which sends a chunk that got no answer again, as it was, before anything new: the
-// origin applies it once, however often it comes.
+// stream is a sequence of chunks to a shard, at most one of them on its way. It belongs to one loop, which sends a
+// chunk that got no answer again, unchanged, before anything new: the origin applies it once, however often it comes.
 type stream struct {
 	id      uint64
 	calls   *breaker.Breaker
@@ -28,7 +27,7 @@ type stream struct {
 	sentAt     time.Time    // of the last chunk that was answered
 }
 
-// sendTimeout bounds what the loops send.
+// sendTimeout bounds each send of the loops.
 const sendTimeout = time.Second
 
 // idleEvery is how late a stream without costs to send finds that the origin has lost some that it had answered.
@@ -38,7 +37,7 @@ func (s *stream) init(sh *Shard, calls *breaker.Breaker) {
 	s.id, s.calls, s.kept = rand.Uint64()|1, calls, resend.New(&sh.out.kept)
 }
 
-// send sends a chunk of the stream, after what the origin has lost of it.
+// send sends a chunk of the stream, after the chunks of the stream that the origin has lost.
 func (s *stream) send(ctx context.Context, sh *Shard, number int64, costs []store.Cost) (store.Reply, error) {
 	reply, err := s.kept.Send(ctx, sh.send,
 		store.Chunk{Shard: sh.index, Stream: s.id, Number: number, Costs: costs})
@@ -48,7 +47,7 @@ func (s *stream) send(ctx context.Context, sh *Shard, number int64, costs []stor
 	return reply, err
 }
 
-// send makes one call.
+// send makes a single call.
 func (sh *Shard) send(ctx context.Context, c store.Chunk) (store.Reply, error) {
 	o, call, op := sh.out, sh.ask(), collect.OpSend
 	reply, err := o.cfg.Origin.Send(ctx, c)
@@ -69,7 +68,7 @@ func (sh *Shard) send(ctx context.Context, c store.Chunk) (store.Reply, error) {
 	return reply, err
 }
 
-// chunk is one call's worth.
+// chunk is the content of one call.
 type chunk struct {
 	costs   []store.Cost
 	entries []*cell.Entry // of costs, in their order
@@ -89,7 +88,7 @@ func (c *chunk) cost() (sum int64) {
 	return sum
 }
 
-// ship sends a chunk of a stream. Without an answer the chunk is the stream's pending one, if it has costs.
+// ship sends a chunk of a stream. A chunk that has costs and gets no answer becomes the stream's pending chunk.
 func (sh *Shard) ship(ctx context.Context, s *stream, c *chunk) (store.Reply, error) {
 	end, ok := s.calls.Begin()
 	if !ok {
@@ -115,8 +114,26 @@ func (sh *Shard) ship(ctx context.Context, s *stream, c *chunk) (store.Reply, er
 	return reply, nil
 }
 
-// prove sends a chunk without costs where nothing was sent for idleEvery, as long as the origin may lose what it has
-// answered.
+// shipInTime ships a chunk of costs without bounds. If an earlier call of the chunk got no answer, and a cell has
+// expired since, the cost comes too late: no decision depends on it, and the origin may store nothing for it. So it
+// counts as dropped. If the earlier call did reach the origin, the answer is the same, and the cost counts as dropped
+// too. So the metric is never below the cost that was lost, but can be above it.
+func (sh *Shard) shipInTime(ctx context.Context, s *stream, c *chunk) (store.Reply, error) {
+	isLate, nowMs := s.pending == c, sh.out.cfg.Clock.ReadMs()
+	reply, err := sh.ship(ctx, s, c)
+	if err != nil || !isLate {
+		return reply, err
+	}
+	for i := range c.costs {
+		if cost := &c.costs[i]; reply.Totals[i].Err == nil && cost.Cell.ExpiresAtMs() <= nowMs {
+			sh.out.Stats.Dropped[DroppedExpired].Add(cost.Add)
+		}
+	}
+	return reply, nil
+}
+
+// prove sends a chunk without costs if nothing was sent for idleEvery, as long as the origin may lose chunks that it
+// has answered.
 func (sh *Shard) prove(ctx context.Context, s *stream) error {
 	if s.kept.Empty() {
 		return nil
@@ -124,7 +141,7 @@ func (sh *Shard) prove(ctx context.Context, s *stream) error {
 	return sh.idle(ctx, s)
 }
 
-// proveLed proves a stream that only who leads may use, unless another goroutine leads.
+// proveLed proves a stream that only the leading goroutine may use, unless another goroutine leads.
 func proveLed(ctx context.Context, q interface {
 	Lead() bool
 	Yield() bool
@@ -152,7 +169,7 @@ func (sh *Shard) idle(ctx context.Context, s *stream) error {
 	return err
 }
 
-// keep keeps a chunk that got no answer. One that only asks is made anew.
+// keep stores a chunk that got no answer. A chunk without costs is not stored, because the next call can make another.
 func (s *stream) keep(c *chunk) {
 	if len(c.costs) == 0 {
 		return

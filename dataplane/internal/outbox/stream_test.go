@@ -9,7 +9,8 @@ import (
 	"github.com/weirhq/weir/shared/window"
 )
 
-// All streams of an outbox share one bound for what they keep. A stream that keeps nothing has nothing to prove.
+// All streams of an outbox share one bound for the chunks that they keep. A stream that keeps nothing has nothing to
+// prove.
 func TestStreamsOfAnOutboxKeepWithinOneBound(t *testing.T) {
 	o := &Outbox{}
 	for shard := range 2 {

@@ -17,23 +17,21 @@ import (
 	"github.com/weirhq/weir/shared/window"
 )
 
-// syncs exchanges the counts of the estimate mode. A request that finds its key due puts it into the set of
-// those that wait; each replay tick takes some of them and sends their cost. The reply of
-// an increment is the region's total, and is used as such: only a cell that had nothing
-// to send is read.
+// syncs exchanges the counts of the estimate mode. A request that finds its key due adds the key to the waiting keys.
+// Each replay tick takes some of them and sends their cost. The reply to an increment is the region's total, and is
+// used as such: only a cell that had nothing to send is read.
 //
-// Sending is one thing and hearing another. What a hot key has counted is sent with every
-// tick, and what others have when it comes to a step, so that readings are true when they
-// are taken; when that is, the tier says.
+// Sends and readings have different rates. A hot key's own cost is sent with every tick. The cost of other nodes is
+// read when the key comes to a step, so that readings are current when they are taken. The tier decides when that is.
 type syncs struct {
 	stream // under running
 	sh     *Shard
 
-	running sync.Mutex // one step at a time
+	running sync.Mutex // a single step at a time
 	waits   []exchange // of the stream's pending chunk; under running
 
 	mu      sync.Mutex // never held across I/O
-	waiting []wanted   // in the order in which they asked, each key at most once
+	waiting []wanted   // in the order of their requests, each key at most once
 }
 
 func (s *syncs) init(sh *Shard) {
@@ -41,14 +39,14 @@ func (s *syncs) init(sh *Shard) {
 	s.sh = sh
 }
 
-// wanted is a key that waits, and the settings that it asked under.
+// wanted is a waiting key, and its settings when it began to wait.
 type wanted struct {
 	entry *cell.Entry
 	set   *rules.Estimate
 }
 
-// AskSync queues a key for a sync, unless its namespace has too many there: then it may
-// ask again with its next request.
+// AskSync queues a key for a sync, unless too many keys of its namespace wait: then the key's next request can try
+// again.
 func (o *Outbox) AskSync(e *cell.Entry, set *rules.Estimate) {
 	if o.stopping.Load() || !e.Estimates().Ask() {
 		return
@@ -62,7 +60,7 @@ func (o *Outbox) AskSync(e *cell.Entry, set *rules.Estimate) {
 	o.ShardOf(e).syncs.add(wanted{e, set})
 }
 
-// Sync syncs the keys that wait, once. What failed waits for the next tick, behind the others.
+// Sync syncs the waiting keys once. Keys that fail wait for the next tick, behind the others.
 func (sh *Shard) Sync(ctx context.Context) error { return sh.syncs.tick(ctx) }
 
 func (s *syncs) tick(ctx context.Context) (firstErr error) {
@@ -70,7 +68,7 @@ func (s *syncs) tick(ctx context.Context) (firstErr error) {
 	s.running.Lock()
 	defer s.running.Unlock()
 	if sh.sends.State() == breaker.Open {
-		return nil // replay says so already
+		return nil // replay reports this already
 	}
 	if err := s.resend(ctx); err != nil {
 		return err
@@ -135,15 +133,15 @@ func (s *syncs) size() int {
 	return len(s.waiting)
 }
 
-// exchange is one key's part in a sync.
+// exchange is a key's part in a sync.
 type exchange struct {
 	wanted
 	cell.SyncPart
 	failed bool
 }
 
-// exchangeAll makes at most one increment and one read, for all keys that are given. Without an answer
-// to the increment the keys wait for that of the next turn.
+// exchangeAll makes at most one increment and one read, for all given keys. If the increment gets no answer, the keys
+// wait for the answer of the next turn.
 func (s *syncs) exchangeAll(ctx context.Context, batch []wanted) (failed []wanted, err error) {
 	o := s.sh.out
 	nowMs, now := o.cfg.Clock.ReadMs(), o.cfg.Clock.ReadSteady()
@@ -169,8 +167,8 @@ func (s *syncs) exchangeAll(ctx context.Context, batch []wanted) (failed []wante
 	return s.finishAll(exchanges), err
 }
 
-// resend sends the increment again that got no answer. Its keys ask again: what they know would be as old as the
-// increment.
+// resend sends the increment that got no answer again. Its keys must wait for another sync, because their readings
+// would be as old as the increment.
 func (s *syncs) resend(ctx context.Context) error {
 	if s.pending == nil {
 		return nil
@@ -211,8 +209,8 @@ func markFailed(exchanges []exchange, lost []*cell.Entry) {
 	}
 }
 
-// prepare puts a key's unsent cost on its way, and lists what has to be read. A cell
-// that is over is not written: its cost cannot influence anybody any more.
+// prepare puts a key's unsent cost on its way, and lists the cells that must be read. A cell that is over is not
+// written, because no decision depends on its cost any more.
 func (s *syncs) prepare(x *exchange, nowMs int64, now clock.Steady, writes *chunk, reads *inquiry) {
 	o, e := s.sh.out, x.entry
 	inForce := o.cfg.Rules.InForce()
@@ -233,7 +231,7 @@ func (s *syncs) prepare(x *exchange, nowMs int64, now clock.Steady, writes *chun
 	}
 }
 
-// inquiry is the cells that one call reads, and whose they are.
+// inquiry holds the cells that a call reads, and their exchanges.
 type inquiry struct {
 	cells []window.Cell
 	of    []*exchange
@@ -268,9 +266,8 @@ func (s *syncs) totals(ctx context.Context, cells []window.Cell) ([]store.Total,
 	return s.sh.get(ctx, cells, end)
 }
 
-// finish takes the reading that requests are judged by from now on. A sync whose
-// answer came after its cell was over has told too little of the one that is current:
-// the key asks again.
+// finish takes the reading by which requests are judged from now on. If the answer came after its cell was over, it has
+// too little of the current cell, so the key waits for another sync.
 func (s *syncs) finish(x *exchange, nowMs int64, now clock.Steady) {
 	o := s.sh.out
 	x.set.Waiting.Add(-1)
@@ -279,13 +276,13 @@ func (s *syncs) finish(x *exchange, nowMs int64, now clock.Steady) {
 		o.Stats.drift.Observe(drift)
 		o.Stats.staleness.Observe(float64(now-last) / 1000)
 	}
-	if x.entry.Flags().Restores() { // the origin has lost its counts meanwhile
-		s.askUnsent(x.entry)
+	if x.entry.Flags().Restores() || !o.stopping.Load() && x.entry.Estimates().LacksSync(x.set.Floor) {
+		s.askUnsent(x.entry) // meanwhile the origin has lost its counts, or so much was counted that it must be sent
 	}
 }
 
-// askUnsent makes unsent cost of the estimate mode wait for a sync, by its namespace's settings. No bound of those
-// refuses it: nothing else would have it sent.
+// askUnsent makes unsent cost of the estimate mode wait for a sync, by its namespace's settings. It ignores the bound
+// of waiting keys, because nothing else would send the cost.
 func (s *syncs) askUnsent(e *cell.Entry) {
 	if e.Estimates().AskUnsent() {
 		set := s.sh.out.cfg.Rules.InForce().EstimateOf(e.Names())
@@ -294,7 +291,7 @@ func (s *syncs) askUnsent(e *cell.Entry) {
 	}
 }
 
-// unsynced is the cost of the keys that wait for a sync.
+// unsynced returns the cost of the keys that wait for a sync.
 func (s *syncs) unsynced() (cost int64) {
 	s.mu.Lock()
 	defer s.mu.Unlock()

@@ -13,7 +13,7 @@ import (
 	"github.com/weirhq/weir/shared/window"
 )
 
-// threeShards is an origin that nobody calls.
+// threeShards is an origin that no test calls.
 type threeShards struct{ store.Origin }
 
 func (threeShards) Shards() int             { return 3 }
@@ -23,7 +23,7 @@ func (threeShards) Listen(ctx context.Context, _ int, _ func([]store.Foreign)) e
 	return nil
 }
 
-// testOutbox is an outbox on a clock of its own, whose limiter is not there.
+// testOutbox returns an outbox without a limiter, on its own clock.
 func testOutbox(t *testing.T, origin store.Origin, now func() time.Time, change ...func(*Config)) *Outbox {
 	t.Helper()
 	wall := clock.New(now)
@@ -40,14 +40,14 @@ func testOutbox(t *testing.T, origin store.Origin, now func() time.Time, change 
 	return o
 }
 
-// timed is an outbox with three shards, on a clock that the test sets.
+// timed returns an outbox with three shards, on a clock that the test sets.
 func timed(t *testing.T) (o *Outbox, now *time.Time) {
 	t.Helper()
 	at := time.UnixMilli(1_735_000_000_000)
 	return testOutbox(t, threeShards{}, func() time.Time { return at }), &at
 }
 
-// An answer is half a round trip old, and one without a time tells none.
+// An answer is half a round trip old, and an answer without a time leaves the clock as it is.
 func TestAnAnswerIsHalfARoundTripOld(t *testing.T) {
 	o, now := timed(t)
 	began := *now
@@ -62,7 +62,7 @@ func TestAnAnswerIsHalfARoundTripOld(t *testing.T) {
 	}
 }
 
-// A node's own clock that is set while an answer is on its way tells nothing of the time.
+// If the node's own clock is set while an answer is on its way, the answer leaves the clock as it is.
 func TestAnAnswerDuringAStepTellsNoTime(t *testing.T) {
 	for _, step := range []time.Duration{-10 * time.Minute, 10 * time.Minute} {
 		o, now := timed(t)
@@ -77,8 +77,8 @@ func TestAnAnswerDuringAStepTellsNoTime(t *testing.T) {
 	}
 }
 
-// An answer that took longer than any call takes shows that the node's clock was set ahead meanwhile. It tells nothing,
-// also if there is no other one: half of that is no half of a round trip.
+// An answer that took longer than any call can take shows that the node's clock was set ahead meanwhile. It leaves the
+// clock as it is, even if there is no other answer: half of that time is not half of a round trip.
 func TestAFirstAnswerDuringAStepAheadTellsNoTime(t *testing.T) {
 	o, now := timed(t)
 	began := *now
@@ -89,7 +89,7 @@ func TestAFirstAnswerDuringAStepAheadTellsNoTime(t *testing.T) {
 	}
 }
 
-// Time is the median of the shards that have answered, the lower one of two.
+// Time is the median of the shards that have answered, and the lower time of two.
 func TestTimeIsTheMedianOfTheShards(t *testing.T) {
 	o, now := timed(t)
 	for _, c := range []struct {
@@ -107,11 +107,11 @@ func TestTimeIsTheMedianOfTheShards(t *testing.T) {
 	}
 }
 
-// A shard whose clock goes back a little lets time stand still; one that goes back by more than 1 s is followed.
+// If a shard's clock goes back a little, time stands still; if it goes back by more than 1 s, the node follows it.
 func TestTimeStandsStillWhereAnOriginGoesBack(t *testing.T) {
 	o, now := timed(t)
 	observe := func(ahead time.Duration) (shown int64) {
-		for range 16 { // all that were heard before are forgotten
+		for range 16 { // replaces all earlier answers
 			for _, sh := range o.shards {
 				sh.observeTime(*now, now.Add(ahead))
 			}

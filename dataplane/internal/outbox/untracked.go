@@ -9,8 +9,8 @@ import (
 	"github.com/weirhq/weir/dataplane/internal/queue"
 )
 
-// untracked sends what batches count on untracked keys. As with reads of untracked keys, all that
-// comes up during one call is the next. Only the goroutine that leads may use the stream: see queue.GroupCommit.
+// untracked sends cost that batches count on untracked keys. As with reads of untracked keys, all cost that arrives
+// during a call goes in the next call. Only the goroutine that leads may use the stream: see queue.GroupCommit.
 type untracked struct {
 	stream
 	queue.GroupCommit[*untrackedCosts]
@@ -28,14 +28,15 @@ type UntrackedCost struct {
 	Sequence, Cost int64
 }
 
-// untrackedCosts is what a batch has counted on untracked keys of a shard.
+// untrackedCosts is the cost that a batch has counted on untracked keys of a shard.
 type untrackedCosts struct {
 	all   []UntrackedCost
 	ended chan struct{} // closed when it is at the origin, or in the overflow
 }
 
-// SendUntracked sends what a batch has counted on untracked keys, which no replay would send, in one call a shard. It
-// waits until all of it is at the origin or in the overflow, but not past ctx; what is sent goes on without it.
+// SendUntracked sends the cost that a batch has counted on untracked keys, which no replay would send, in one call per
+// shard. It waits until all of it is at the origin or in the overflow, but not past ctx; the send goes on after ctx
+// ends.
 func (o *Outbox) SendUntracked(ctx context.Context, all []UntrackedCost) {
 	if len(all) == 0 {
 		return
@@ -58,7 +59,7 @@ func (o *Outbox) SendUntracked(ctx context.Context, all []UntrackedCost) {
 	}
 }
 
-// enter has costs sent with the next call, or puts them into the overflow while the breaker is open.
+// enter adds costs to the next call, or puts them into the overflow while the breaker is open.
 func (u *untracked) enter(all []UntrackedCost) *untrackedCosts {
 	costs := &untrackedCosts{all, make(chan struct{})}
 	if u.sh.asks.State() == breaker.Open {
@@ -67,7 +68,7 @@ func (u *untracked) enter(all []UntrackedCost) *untrackedCosts {
 		return costs
 	}
 	for _, c := range all {
-		u.sh.out.cfg.Table.UntrackedKeys.Find(c.Entry.Identity()) // one use more, until it is sent
+		u.sh.out.cfg.Table.UntrackedKeys.Find(c.Entry.Identity()) // another use, until the cost is sent
 	}
 	if u.Enter(all[0].Entry.Group(), costs) {
 		u.start()
@@ -75,7 +76,7 @@ func (u *untracked) enter(all []UntrackedCost) *untrackedCosts {
 	return costs
 }
 
-// start has a goroutine take the lead; none does in a limiter that is stopped.
+// start starts a goroutine that takes the lead, unless the limiter is stopped.
 func (u *untracked) start() {
 	if u.sh.out.cfg.Calls.Start(u.run) {
 		return
@@ -88,22 +89,22 @@ func (u *untracked) start() {
 	}
 }
 
-// take takes the batches of the next call: as many as fit, and at least one. With none the lead is over.
+// take takes the batches of the next call: as many as fit, and at least one. If there is none, the lead ends.
 func (u *untracked) take() []*untrackedCosts {
 	return u.Take(chunkCells, func(costs *untrackedCosts) int { return len(costs.all) })
 }
 
-// run makes calls until no batch waits for one.
+// run makes calls until no batch waits for a call.
 func (u *untracked) run() {
 	for batch := u.take(); len(batch) > 0; batch = u.take() {
-		for some := range slices.Chunk(merged(batch), chunkCells) { // one batch may have more
+		for some := range slices.Chunk(merged(batch), chunkCells) { // a single batch may have more
 			u.send(some)
 		}
 		u.end(batch)
 	}
 }
 
-// end lets batches and their untracked keys go.
+// end releases the untracked keys of batches, and ends the batches' waits.
 func (u *untracked) end(batch []*untrackedCosts) {
 	for _, costs := range batch {
 		for _, c := range costs.all {
@@ -113,7 +114,7 @@ func (u *untracked) end(batch []*untrackedCosts) {
 	}
 }
 
-// merged is what batches have counted, each cell once.
+// merged returns the costs that batches have counted, each cell once.
 func merged(batch []*untrackedCosts) (all []UntrackedCost) {
 	type cellOf struct {
 		entry    *cell.Entry
@@ -134,8 +135,8 @@ func merged(batch []*untrackedCosts) (all []UntrackedCost) {
 	return all
 }
 
-// send makes one call, after one that got no answer. What gets no answer is in the overflow at once, and goes to the
-// origin later: the key is taken for more than it is until its window is over.
+// send makes a call, after the call that got no answer. Cost that gets no answer is in the overflow at once, and goes
+// to the origin later too. So the key may count for more than its cost until its window is over.
 func (u *untracked) send(all []UntrackedCost) {
 	o := u.sh.out
 	ctx, cancel := context.WithTimeout(context.Background(), o.cfg.ReadTimeout)
@@ -172,17 +173,26 @@ func (u *untracked) send(all []UntrackedCost) {
 	}
 }
 
-// resend sends a chunk that got no answer again. Its untracked keys are gone.
+// resend sends a chunk that got no answer again. Its untracked keys are gone, and the overflow has their cost.
 func (u *untracked) resend(ctx context.Context) error {
 	if u.pending == nil {
 		return nil
 	}
-	_, err := u.sh.ship(ctx, &u.stream, u.pending)
-	return err
+	costs := u.pending.costs
+	reply, err := u.sh.shipInTime(ctx, &u.stream, u.pending)
+	if err != nil {
+		return err
+	}
+	for i := range costs {
+		if reply.Totals[i].Err != nil {
+			u.sh.out.Stats.Dropped[DroppedFull].Add(costs[i].Add)
+		}
+	}
+	return nil
 }
 
-// proveIdle is resend and prove where no batch sends. Batches that come up meanwhile are another
-// goroutine's: they may go on for long, and the caller has other keys' costs to send.
+// proveIdle calls resend and prove, unless a batch sends. Another goroutine sends batches that arrive meanwhile,
+// because they can go on for long, and the caller has other keys' costs to send.
 func (u *untracked) proveIdle(ctx context.Context) error {
 	return proveLed(ctx, u, func(ctx context.Context) error {
 		if err := u.resend(ctx); err != nil {

@@ -8,7 +8,7 @@ func (p *Permits) Collect(to collect.Sink) {
 	p.Reservations.collect(to)
 }
 
-// collect passes the metrics of leases: of those that this process holds, and of those by id.
+// collect passes the metrics of leases: of leases that this process holds, and of leases by id.
 func (l *Leases) collect(to collect.Sink) {
 	of := l.slots.Stats()
 	held, granted, refused := l.book.Stats()

@@ -26,7 +26,7 @@ type Leases struct {
 	full [bounds]atomic.Int64 // requests that were refused because a bound of this node was reached
 }
 
-// bound is one of a node's bounds that refuse requests for leases.
+// bound is a bound of a node that refuses requests for leases.
 type bound int
 
 const (
@@ -58,13 +58,13 @@ func (l *Leases) init(cfg *Config) {
 // Run renews and ends leases until ctx ends; goes starts its loops.
 func (l *Leases) Run(ctx context.Context, goes func(func())) { l.slots.Run(ctx, goes) }
 
-// End ends all leases of this process, and all waits for one.
+// End ends all leases of this process, and all waits for leases.
 func (l *Leases) End() { l.slots.End() }
 
 // Stop hands all slots back to the origin.
 func (l *Leases) Stop(ctx context.Context) error { return l.slots.Stop(ctx) }
 
-// Judge sets the limit of an ask by the settings in force, and returns the rule that applies to it.
+// Judge sets a request's limit by the settings in force, and returns the rule that applies to it.
 func (l *Leases) Judge(ask *slots.Ask) *rules.Rule {
 	n, duration := &ask.Name, time.Second
 	ask.Limit = ask.Own
@@ -80,7 +80,7 @@ func (l *Leases) judgeToken(a *leases.Ask) bool {
 	return !by.Shadow
 }
 
-// Acquire asks for a lease that this process holds, by the settings in force. It returns the rule that decided.
+// Acquire requests a lease that this process holds, by the settings in force. It returns the rule that decided.
 func (l *Leases) Acquire(ctx context.Context, ask *slots.Ask, wait bool, r *slots.Result) *rules.Rule {
 	by := l.Judge(ask)
 	if by.Outage == rules.OutageClosed && l.slots.Out(&ask.Name) {
@@ -92,7 +92,7 @@ func (l *Leases) Acquire(ctx context.Context, ask *slots.Ask, wait bool, r *slot
 	return by
 }
 
-// AcquireToken asks for a lease by id, by the settings in force; without an id it draws one. It returns the rule that
+// AcquireToken requests a lease by id, by the settings in force. Without an id it draws an id. It returns the rule that
 // decided, and how long a granted lease lasts from the call on.
 func (l *Leases) AcquireToken(ctx context.Context, ask *slots.Ask, id string, wait bool) (token string,
 	lasts time.Duration, by *rules.Rule, r slots.Result) {
@@ -111,7 +111,7 @@ func (l *Leases) AcquireToken(ctx context.Context, ask *slots.Ask, id string, wa
 	return token, lasts, by, r
 }
 
-// refused counts what was refused, and not for want of an answer.
+// refused counts a refusal, unless the reason is a missing answer.
 func (l *Leases) refused(ask *slots.Ask, r *slots.Result) {
 	if r.Err != nil {
 		for of, err := range [bounds]error{slots.ErrFull, slots.ErrWaiters, slots.ErrLeases, outbox.ErrBusy} {
@@ -125,12 +125,12 @@ func (l *Leases) refused(ask *slots.Ask, r *slots.Result) {
 	}
 }
 
-// space is a key's namespace.
+// space returns a key's namespace.
 func space(n *slots.Name) fair.Space {
 	return fair.Space{Workspace: n.Workspace, Namespace: n.Namespace}
 }
 
-// Renew has leases by id end ttl from now: see leases.Book.
+// Renew extends leases by id to ttl from now: see leases.Book.
 func (l *Leases) Renew(ctx context.Context, of []leases.Lease, ttl time.Duration) []error {
 	return l.book.Renew(fair.OrSpace(ctx, space(&of[0].Key)), of, ttl)
 }
@@ -140,7 +140,7 @@ func (l *Leases) Release(ctx context.Context, of []leases.Lease) []error {
 	return l.book.Release(fair.OrSpace(ctx, space(&of[0].Key)), of)
 }
 
-// Look returns what this node knows of a key, and in r what Acquire would decide by it.
+// Look returns this node's state of a key, and in r the result that Acquire would give.
 func (l *Leases) Look(ask *slots.Ask, r *slots.Result) (at slots.Look, known bool) {
 	return l.slots.Look(ask, r)
 }

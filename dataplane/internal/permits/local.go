@@ -12,76 +12,43 @@ import (
 )
 
 // local is the origin of the reservations that only this process has: all of them if the region has no store.Granter,
-// and those that are made while the region's origin does not answer. It keeps no counts: each hold is charged to the
-// table's entry that has its cost, so a settlement that gives cost back makes room for every decision of this process.
-// For example, a hold of 500 that is settled with 120 gives 380 back to the entry, and Allow may use them.
+// and reservations that are made while the region's origin does not answer. It keeps no counts: each hold is charged to
+// the table's entry that has its cost, so a settlement that gives cost back makes room for every decision of this
+// process. For example, a hold of 500 that is settled with 120 gives 380 back to the entry, and Allow can use them.
 //
 // Reservations end by Go's monotonic clock, which no step of the wall clock changes. All methods may be called
-// concurrently, except init.
+// concurrently, except init and the methods of holds.Counts, which only the group should call.
 type local struct {
-	rules  *rules.Rules
-	engine Engine
-	base   time.Time
-	timer  *time.Timer // fires when the next hold ends or is forgotten
+	rules   *rules.Rules
+	engine  Engine
+	flights *flights // their judges grant holds
+	base    time.Time
+	timer   *time.Timer // fires when the next hold ends or is forgotten, or earlier
 
-	mu     sync.Mutex
-	group  *holds.Group
-	making map[string]making // by ID: requests that are under way
+	mu      sync.Mutex
+	group   *holds.Group
+	firesMs int64          // when the timer fires, 0: it is stopped
+	charges []holds.Charge // of the new holds of the call that the group applies; none if they were not granted
 }
 
-// making is a request for a reservation of this process that is under way.
-type making struct {
-	by   Judge         // grants its holds
-	out  bool          // the region's origin has not answered this request
-	done chan struct{} // closed when the request has ended
-}
-
-func (l *local) init(cfg *Config) {
-	l.rules, l.engine, l.base, l.making = cfg.Rules, cfg.Engine, time.Now(), make(map[string]making)
+func (l *local) init(cfg *Config, requests *flights) {
+	l.rules, l.engine, l.flights, l.base = cfg.Rules, cfg.Engine, requests, time.Now()
 	l.group = holds.NewGroup(true)
 	l.timer = time.AfterFunc(time.Hour, l.end)
 	l.timer.Stop() // until there is a hold
 }
 
-// nowMs is in Unix ms, without the steps of the wall clock since the limiter was made.
+// nowMs returns the time in Unix ms, without the steps of the wall clock since the limiter was made.
 func (l *local) nowMs() int64 { return l.base.UnixMilli() + time.Since(l.base).Milliseconds() }
 
-// begin registers a request, whose judge grants the holds of the reservation until end is called. If another request
-// with the ID is under way, begin waits until it has ended, or returns the error of ctx.
-func (l *local) begin(ctx context.Context, id string, by Judge, out bool) (end func(), err error) {
-	m := making{by, out, make(chan struct{})}
-	for {
-		l.mu.Lock()
-		other, ok := l.making[id]
-		if !ok {
-			l.making[id] = m
-			l.mu.Unlock()
-			break
-		}
-		l.mu.Unlock()
-		select {
-		case <-other.done:
-		case <-ctx.Done():
-			return nil, ctx.Err()
-		}
-	}
-	return func() {
-		l.mu.Lock()
-		defer l.mu.Unlock()
-		delete(l.making, id)
-		close(m.done)
-	}, nil
-}
-
-// knows reports whether this process has a record of the ID. m is the request for a reservation with the ID, if one is
-// under way.
-func (l *local) knows(id string) (known bool, m making) {
+// knows reports whether this process has a record of the ID.
+func (l *local) knows(id string) bool {
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	return l.group.Knows(id, l.nowMs()), l.making[id]
+	return l.group.Knows(id, l.nowMs())
 }
 
-// GroupOf implements store.Reservations. There is one group.
+// GroupOf implements store.Reservations. There is a single group.
 func (l *local) GroupOf(*window.Key) int { return 0 }
 
 // ShardOf implements held.Origin.
@@ -92,18 +59,20 @@ func (l *local) Hold(ctx context.Context, call store.HoldCall) (store.HoldReply,
 	if err := store.CheckHoldCall(&call); err != nil {
 		return store.HoldReply{}, err
 	}
-	in := counts{local: l}
+	var charges []holds.Charge
 	if call.Record != nil && len(call.Holds) > 0 {
-		if known, m := l.knows(call.Record.ID); !known && m.by != nil {
-			in.charges = m.by.Grant(ctx, m.out) // it may wait for the region's origin, so no lock is held
+		if judge, out := l.flights.judge(call.Record.ID); judge != nil && !l.knows(call.Record.ID) {
+			charges = judge.Grant(ctx, out) // it may wait for the region's origin, so no lock is held
 		}
 	}
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	nowMs := l.nowMs()
-	reply := l.group.Apply(&call, &in, 0, nowMs)
+	l.charges = charges
+	reply := l.group.Apply(&call, l, 0, nowMs)
+	l.charges = nil
 	reply.Now = time.UnixMilli(nowMs)
-	for i, charge := range in.charges {
+	for i, charge := range charges {
 		if _, held := l.group.Counts(&call.Holds[i]); !held && charge != nil {
 			charge.Set(0)
 		}
@@ -112,9 +81,10 @@ func (l *local) Hold(ctx context.Context, call store.HoldCall) (store.HoldReply,
 	return reply, nil
 }
 
-// wake sets the timer to when the next hold ends or is forgotten. The mutex is held.
+// wake sets the timer to when the next hold ends or is forgotten, unless it fires before that. The mutex is held.
 func (l *local) wake() {
-	if nextMs, ok := l.group.NextMs(); ok {
+	if nextMs, ok := l.group.NextMs(); ok && (l.firesMs == 0 || nextMs < l.firesMs) {
+		l.firesMs = nextMs
 		l.timer.Reset(time.Until(l.base.Add(time.Duration(nextMs-l.base.UnixMilli()) * time.Millisecond)))
 	}
 }
@@ -123,6 +93,7 @@ func (l *local) wake() {
 func (l *local) end() {
 	l.mu.Lock()
 	defer l.mu.Unlock()
+	l.firesMs = 0
 	l.group.End(l.nowMs())
 	l.wake()
 }
@@ -134,35 +105,30 @@ func (l *local) trim() {
 	l.group.Trim(l.nowMs())
 }
 
-// stop forgets all reservations. What they count stays in the table's entries.
+// stop drops all reservations. The cost that they count stays in the table's entries.
 func (l *local) stop() {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	l.group = holds.NewGroup(true)
 	l.timer.Stop()
-}
-
-// counts are the counts of this process, for one call.
-type counts struct {
-	*local
-	charges []holds.Charge // of the call's new holds; none if they were not granted
+	l.firesMs = 0
 }
 
 // Expired implements holds.Counts. A charge to a cell that has expired changes nothing.
-func (c *counts) Expired(window.Cell) bool { return false }
+func (l *local) Expired(window.Cell) bool { return false }
 
 // Used implements holds.Counts.
-func (c *counts) Used(of window.Cell, _ *holds.Cell) int64 {
-	if reset, ok := c.rules.InForce().ResetOfCell(&of); ok && of.Sequence > 0 {
-		return c.engine.Counted(&of, reset)
+func (l *local) Used(c *window.Cell, _ *holds.Cell) int64 {
+	if reset, ok := l.rules.InForce().ResetOfCell(c); ok && c.Sequence > 0 {
+		return l.engine.Counted(c, reset)
 	}
 	return 0
 }
 
-// Grant implements holds.Counts.
-func (c *counts) Grant(i int, _ *store.Hold, _ *store.HoldAnswer) (charge holds.Charge, ok bool) {
-	if i < len(c.charges) {
-		charge = c.charges[i]
+// Grant implements holds.Counts. The mutex is held.
+func (l *local) Grant(i int, _ *store.Hold, _ *store.HoldAnswer) (charge holds.Charge, ok bool) {
+	if i < len(l.charges) {
+		charge = l.charges[i]
 	}
 	return charge, charge != nil
 }

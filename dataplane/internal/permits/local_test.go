@@ -17,7 +17,7 @@ import (
 	"github.com/weirhq/weir/shared/window"
 )
 
-// limit is a judge that grants what fits a limit of its own.
+// limit is a judge that grants cost up to its own limit.
 type limit struct {
 	cost   int64
 	left   atomic.Int64
@@ -57,7 +57,7 @@ func (c *charge) Set(cost int64) {
 	c.cost = cost
 }
 
-// askFor asks for a cost of a key for some time.
+// askFor returns a request to reserve a cost of a key for some time.
 func askFor(id string, cost int64, ttl time.Duration) *Ask {
 	return &Ask{ID: id, TTL: ttl, Returned: true, Items: []Item{{Limit: 10, Cost: cost, Rule: new(rules.Rule),
 		Key: window.Key{Workspace: "acme", Namespace: "api", Identifier: "k", Duration: time.Hour}}}}
@@ -104,7 +104,7 @@ func TestANodeWithoutAnOriginCountsAReservationOnce(t *testing.T) {
 	}
 }
 
-// A request waits for another one with the same ID, and has its reservation.
+// A request waits for another request with the same ID, and gets its reservation.
 func TestTwoRequestsForAReservationAtTheSameTimeHaveOne(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		p, _, _ := alone(t)
@@ -117,7 +117,7 @@ func TestTwoRequestsForAReservationAtTheSameTimeHaveOne(t *testing.T) {
 	})
 }
 
-// "Reserved.Err is … the context's": a request waits for another one with the same ID until its context ends.
+// "Reserved.Err is … the context's": a request waits for another request with the same ID until its context ends.
 func TestARequestWaitsForAnotherOneWithItsIDUntilItsContextEnds(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		p, _, _ := alone(t)

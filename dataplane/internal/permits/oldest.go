@@ -13,8 +13,8 @@ import (
 	"github.com/weirhq/weir/shared/heartbeat"
 )
 
-// Oldest are the most things that have been held longest, as of now in Unix ms. It holds no lock for longer than it
-// takes to look at the leases of one key.
+// Oldest returns the leases and reservations that have been held longest, at most so many, as of now in Unix ms. It
+// holds no lock for longer than it takes to look at the leases of one key.
 func (p *Permits) Oldest(most int, nowMs int64) []heartbeat.Held {
 	found := topk.Ranking[heartbeat.Held]{Limit: most, Compare: older}
 	p.Leases.slots.Each(func(l *slots.Held) {
@@ -52,13 +52,14 @@ func (p *Permits) Oldest(most int, nowMs int64) []heartbeat.Held {
 	return found.Items
 }
 
-// mark tells ids apart without telling them: an id is what settles, or releases.
+// mark returns a hash of an id, which identifies the id but does not reveal it: with the id anybody can settle or
+// release.
 func mark(id string) uint64 {
 	sum := sha256.Sum256([]byte(id))
 	return binary.BigEndian.Uint64(sum[:])
 }
 
-// older has what is held longest first; then names decide.
+// older sorts the longest held first, then by names.
 func older(a, b heartbeat.Held) int {
 	return cmp.Or(cmp.Compare(a.SinceMs, b.SinceMs), bytes.Compare(a.Workspace, b.Workspace),
 		bytes.Compare(a.Namespace, b.Namespace), bytes.Compare(a.Identifier, b.Identifier), cmp.Compare(a.Mark, b.Mark))

@@ -1,5 +1,5 @@
-// Package permits has what callers of a node hold: reservations, which hold cost (package held), and leases of
-// concurrency limits (packages slots and leases).
+// Package permits keeps the reservations and leases of a node's callers. Reservations hold cost (package held), and
+// leases are the slots of concurrency limits (packages slots and leases).
 package permits
 
 import (
@@ -13,7 +13,7 @@ import (
 	"github.com/weirhq/weir/shared/window"
 )
 
-const callTimeout = time.Second // of one call to the origin
+const callTimeout = time.Second // of a call to the origin
 
 // Origin is an origin that grants reservations and leases.
 type Origin interface {
@@ -21,7 +21,7 @@ type Origin interface {
 	store.Granter
 }
 
-// Config is what Permits are made with.
+// Config configures Permits.
 type Config struct {
 	Origin      Origin // nil: this process grants by itself
 	EntriesMax  int    // keys with leases
@@ -34,12 +34,12 @@ type Config struct {
 	Engine Engine
 }
 
-// Engine is what permits need of the engine. Its methods may be called concurrently.
+// Engine holds the methods of the engine that permits need. They must be safe to call concurrently.
 type Engine interface {
 	// Refused counts a refusal among the denials of a key.
 	Refused(key window.Key, reset *window.Reset, limit int64)
 
-	// Counted returns the count of a cell as this node knows it, 0 if the table has no entry for the key.
+	// Counted returns this node's count of a cell, or 0 if the table has no entry for the key.
 	Counted(c *window.Cell, reset *window.Reset) int64
 
 	// Absorb merges the total of a cell into the key's entry, if the table has room for the key.
@@ -52,7 +52,7 @@ type Permits struct {
 	Leases       Leases
 }
 
-// Init sets what the permits work with. It makes no call.
+// Init sets the parts that the permits use, and must be called before any other method. It makes no call.
 func (p *Permits) Init(cfg Config) {
 	p.Reservations.init(&cfg)
 	p.Leases.init(&cfg)

@@ -6,6 +6,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/weirhq/weir/dataplane/internal/breaker"
 	"github.com/weirhq/weir/dataplane/internal/cell"
 	"github.com/weirhq/weir/dataplane/internal/clock"
 	"github.com/weirhq/weir/dataplane/internal/held"
@@ -17,7 +18,9 @@ import (
 	"github.com/weirhq/weir/shared/window"
 )
 
-// counter is an engine that keeps what it is given.
+const readTimeout = time.Second
+
+// counter is an engine that keeps the keys of refusals.
 type counter struct{ refused []window.Key }
 
 func (c *counter) Refused(key window.Key, _ *window.Reset, _ int64) {
@@ -29,15 +32,22 @@ func (c *counter) Counted(*window.Cell, *window.Reset) int64 { return 0 }
 func (c *counter) Absorb(*outbox.Shard, *window.Cell, *window.Reset, *store.Total, int64) {}
 
 // alone returns the permits of a node without an origin.
-func alone(t *testing.T) (p *Permits, of *counter, calls *loop.Calls) {
+func alone(t *testing.T) (p *Permits, of *counter, calls *loop.Calls) { return beside(t, nil) }
+
+// beside returns the permits of a node with an origin, or without an origin if it is nil.
+func beside(t *testing.T, origin Origin) (p *Permits, of *counter, calls *loop.Calls) {
 	of, calls = new(counter), new(loop.Calls)
 	wall, in := clock.New(nil), new(rules.Rules)
 	table := cell.NewTable(10, time.Minute.Milliseconds(), wall, false)
 	in.Init(rules.Config{Clock: wall, Walk: table.Walk, Logger: slog.New(slog.DiscardHandler)})
-	out := outbox.New(outbox.Config{Rules: in, ReadTimeout: time.Second, Table: table, Dirty: new(cell.DirtyList),
-		Clock: wall, Calls: calls})
+	sends := outbox.Config{Rules: in, ReadTimeout: readTimeout, Table: table, Dirty: new(cell.DirtyList), Clock: wall,
+		Calls: calls, Breaker: breaker.Config{FailureRatio: 1, CallsMin: 1000, Interval: time.Second, HalfOpenCalls: 1}}
+	if origin != nil { // an interface of a nil interface is none
+		sends.Origin = origin
+	}
 	p = new(Permits)
-	p.Init(Config{EntriesMax: 10, ReadTimeout: time.Second, Clock: wall, Rules: in, Out: out, Calls: calls, Engine: of})
+	p.Init(Config{Origin: origin, EntriesMax: 10, ReadTimeout: readTimeout, Clock: wall, Rules: in, Out: outbox.New(sends),
+		Calls: calls, Engine: of})
 	t.Cleanup(func() {
 		p.Leases.End()
 		calls.Stop()

@@ -22,7 +22,7 @@ import (
 	"github.com/weirhq/weir/shared/window"
 )
 
-// IDBytesMax is how long a reservation's id is.
+// IDBytesMax is the length of the longest reservation ID, in bytes.
 const IDBytesMax = store.ReservationIDBytesMax
 
 // Reservations makes and changes a node's reservations. The region's origin holds them, so any node settles them. The
@@ -35,11 +35,12 @@ type Reservations struct {
 	calls  *loop.Calls
 	engine Engine
 	alone  bool          // no origin of the region grants reservations
-	within time.Duration // bounds the time of all calls to the region's origin for one call of a caller
+	within time.Duration // bounds the time of all calls to the region's origin for a call of a caller
 
-	region held.Reservations // at the region's origin
-	own    held.Reservations // at local
-	local  local
+	region  held.Reservations // at the region's origin
+	own     held.Reservations // at local
+	local   local
+	flights flights
 
 	full [heldBounds]atomic.Int64 // calls that were refused because a bound was reached
 }
@@ -85,11 +86,11 @@ func (s *Reservations) init(cfg *Config) {
 		call func(context.Context) (store.Reply, error)) error {
 		return s.out.Shards()[shard].CallTwice(ctx, collect.OpHold+collect.Op(what), items, callTimeout, call)
 	}
-	s.local.init(cfg)
+	s.local.init(cfg, &s.flights)
 	s.own.Origin, s.own.NowMs, s.own.Near, s.own.Trim = &s.local, s.local.nowMs, true, s.local.trim
 }
 
-// Ask asks for a reservation.
+// Ask is a request for a reservation.
 type Ask struct {
 	ID       string
 	New      bool // the id was drawn for this call
@@ -99,7 +100,7 @@ type Ask struct {
 	Items    []Item // at least 1
 }
 
-// Item is one request of a reservation, as settings have it.
+// Item is an item of a reservation, by the settings.
 type Item struct {
 	Key         window.Key
 	Limit, Cost int64
@@ -109,28 +110,28 @@ type Item struct {
 
 // Judge turns the result of a request for a reservation into answers for its caller.
 type Judge interface {
-	// Answer judges an origin's answers to the items, and reports whether all are reserved. It may mark items of the
-	// record as shadowed. asked is false if the region's origin was not asked.
+	// Answer judges an origin's answers to the items, and reports whether all are reserved. It can mark items of the
+	// record as shadowed. asked is false if the region's origin was not called.
 	Answer(r *held.Record, answers []store.HoldAnswer, asked bool) (ok bool, err error)
 
-	// Grant checks all items and counts them in this process, in one step. It returns the charge of each item, nil for
-	// an item that passes over its limit and counts nothing. It returns no charges if one of the items is denied. out
-	// says that the region's origin has just not answered, so the outage policies decide.
+	// Grant checks all items and counts them in this process, in one step. It returns the charge of each item, nil for an
+	// item that passes over its limit and counts nothing. If an item is denied, it returns no charges. out means that the
+	// region's origin has just not answered, so the outage policies decide.
 	Grant(ctx context.Context, out bool) []holds.Charge
 
 	// Refuse denies the items, because a namespace's policy is closed in an outage.
 	Refuse(r *held.Record, retryIn time.Duration)
 }
 
-// Reserved is the result of an Ask.
+// Reserved is the result of a request for a reservation.
 type Reserved struct {
 	Allowed bool // all of it is reserved
 	EndsMs  int64
 	Out     bool // the region's origin has not answered
 }
 
-// DrawID draws an ID for a reservation whose first item is of a key. It cannot be guessed, because whoever has it can
-// settle the reservation.
+// DrawID draws an ID for a reservation. of is the key of its first item. The ID must not be guessable, because anybody
+// who has it can settle the reservation.
 func (s *Reservations) DrawID(of *window.Key) string {
 	if s.alone {
 		return cryptorand.Text()
@@ -145,33 +146,43 @@ func (s *Reservations) Reserve(ctx context.Context, a *Ask, by Judge) (got Reser
 	}
 	defer s.calls.Done()
 	defer func() { s.refused(err) }()
-	ctx = fair.OrSpace(ctx, a.space())
-	caller := ctx
-	ctx, cancel := context.WithTimeout(ctx, s.within)
-	defer cancel()
+	deadline := time.Now().Add(s.within)
 	s.out.LearnTime(ctx, &a.Items[0].Key)
-	r := a.record(fair.In(ctx), s.clock.ReadMs())
-	if s.isOwn(a.ID) {
-		return s.reserveOwn(caller, caller, a, r, by, false)
+	flight, before, err := s.flights.begin(ctx, a.ID, by)
+	if err != nil {
+		return got, err
 	}
+	defer s.flights.end(a.ID, flight)
+	r := a.record(fair.InOrSpace(ctx, a.space()), s.clock.ReadMs())
+	if s.isOwn(a.ID) {
+		return s.reserveOwn(ctx, a, r, by)
+	}
+	caller := ctx
+	ctx, cancel := context.WithDeadline(fair.OrSpace(ctx, a.space()), deadline)
+	defer cancel()
+	isLate := before != nil && !before.out && ctx.Err() != nil
 	got, err = s.reserve(ctx, &s.region, a, r, by)
 	if nowMs := s.clock.ReadMs(); err == nil && !got.Allowed && r.Turned(nowMs) { // nothing new fits there
 		r = a.record(r.By, nowMs)
 		got, err = s.reserve(ctx, &s.region, a, r, by)
 	}
-	if !errors.As(err, new(held.Away)) || caller.Err() != nil {
+	switch {
+	case !errors.As(err, new(held.Away)) || caller.Err() != nil:
 		return got, err
+	case isLate: // the origin has answered another request while this request waited for it
+		return got, outbox.ErrBusy
 	}
+	flight.out = true
 	if slices.ContainsFunc(a.Items, func(it Item) bool { return it.Rule.Outage == rules.OutageClosed && !it.Shadow }) {
 		by.Refuse(r, callTimeout)
 		return Reserved{Out: true}, nil
 	}
-	got, err = s.reserveOwn(ctx, caller, a, r, by, true)
+	got, err = s.reserveOwn(ctx, a, r, by)
 	got.Out = true
 	return got, err
 }
 
-// reserve reserves at one of the two origins.
+// reserve reserves at the region's origin or in this process.
 func (s *Reservations) reserve(ctx context.Context, at *held.Reservations, a *Ask, r *held.Record,
 	by Judge) (got Reserved, err error) {
 	if at.Full(r) {
@@ -186,25 +197,15 @@ func (s *Reservations) reserve(ctx context.Context, at *held.Reservations, a *As
 	return got, err
 }
 
-// reserveOwn reserves in this process. It waits for another request with the ID until caller ends, because ctx may have
-// ended with the wait for the region's origin.
-func (s *Reservations) reserveOwn(ctx, caller context.Context, a *Ask, r *held.Record, by Judge,
-	out bool) (got Reserved, err error) {
-	end, err := s.local.begin(caller, a.ID, by, out)
-	if err != nil {
-		return got, err
-	}
-	defer end()
+// reserveOwn reserves in this process.
+func (s *Reservations) reserveOwn(ctx context.Context, a *Ask, r *held.Record, by Judge) (got Reserved, err error) {
 	got, err = s.reserve(ctx, &s.own, a, r, by)
 	got.EndsMs += s.ahead()
 	return got, err
 }
 
 // isOwn reports whether the reservation of an ID is, or would be, this process's.
-func (s *Reservations) isOwn(id string) bool {
-	known, _ := s.local.knows(id)
-	return known || s.alone
-}
+func (s *Reservations) isOwn(id string) bool { return s.alone || s.local.knows(id) }
 
 // ahead returns how far the clock that callers see is ahead of that of local, in milliseconds.
 func (s *Reservations) ahead() int64 { return s.clock.ReadMs() - s.local.nowMs() }
@@ -215,14 +216,15 @@ func (a *Ask) space() fair.Space {
 	return fair.Space{Workspace: key.Workspace, Namespace: key.Namespace}
 }
 
-// record is the reservation that a asks for.
+// record returns the reservation that the request describes.
 func (a *Ask) record(by fair.Caller, nowMs int64) *held.Record {
 	r := &held.Record{By: by, New: a.New, Returned: a.Returned, Holder: a.Holder, MadeMs: nowMs,
 		EndsMs: nowMs + a.TTL.Milliseconds(), MadeBy: rand.Uint64() | 1, Items: make([]held.Item, len(a.Items))}
 	for i := range a.Items {
 		q := &a.Items[i]
 		it := held.Item{Workspace: q.Key.Workspace, Namespace: q.Key.Namespace, Identifier: q.Key.Identifier,
-			DurationMs: q.Key.DurationMs(), Limit: q.Limit, Held: q.Cost, Shadow: q.Shadow}
+			DurationMs: q.Key.DurationMs(), Limit: q.Limit, Held: q.Cost, Shadow: q.Shadow,
+			Precise: q.Rule.Precise}
 		it.Sequence = window.Sequence(nowMs, it.DurationMs)
 		if q.Rule.Reset != nil {
 			it.Generation = uint16(q.Rule.Reset.GenerationOf(it.Sequence, it.DurationMs))
@@ -233,7 +235,7 @@ func (a *Ask) record(by fair.Caller, nowMs int64) *held.Record {
 	return r
 }
 
-// Change changes a reservation. late is true if it was settled or had ended.
+// Change changes a reservation. late reports whether the reservation was settled or had ended before.
 func (s *Reservations) Change(ctx context.Context, id string, by held.Change) (r *held.Record, late bool, err error) {
 	if id == "" || len(id) > IDBytesMax {
 		return nil, false, fmt.Errorf("%w: id has %d bytes (1 to %d)", window.ErrInvalid, len(id), IDBytesMax)
@@ -255,18 +257,18 @@ func (s *Reservations) Change(ctx context.Context, id string, by held.Change) (r
 	return r, late, err
 }
 
-// Send states again what an origin has not received of reservations, or has lost.
+// Send sends again the parts of reservations that an origin has not received, or has lost.
 func (s *Reservations) Send(ctx context.Context) error {
 	return errors.Join(s.region.Send(ctx), s.own.Send(ctx))
 }
 
-// Lose notes that some part of the region's origin has lost its data.
+// Lose records that some part of the region's origin has lost its data.
 func (s *Reservations) Lose() { s.region.Lose() }
 
 // Stop ends the reservations of this process.
 func (s *Reservations) Stop() { s.local.stop() }
 
-// hear merges the totals that came with holds. This node's other decisions see reserved cost as cost of other nodes,
+// hear merges the totals that came with holds. This node's other decisions treat reserved cost as cost of other nodes,
 // and each node that has the totals restores them to an origin that loses its data.
 func (s *Reservations) hear(shard int, holds []store.Hold, totals []store.Total) {
 	sh := s.out.Shards()[shard]

@@ -13,9 +13,8 @@ import (
 	"strings"
 )
 
-// Bug is a patch of one file: a line that says what it breaks, followed by a unified diff. Each
-// hunk applies wherever its lines occur, whatever its line numbers, so that a patch survives
-// changes elsewhere in the file.
+// Bug is a patch of a file: a line that describes the bug, followed by a unified diff. Each hunk applies wherever its
+// lines occur, whatever its line numbers, so that a patch survives changes elsewhere in the file.
 type Bug struct {
 	Name  string // file name of the patch, without .patch
 	What  string // the promise that it breaks
@@ -87,7 +86,7 @@ func (h *Hunk) add(kind byte, line string) {
 	}
 }
 
-// Apply returns a file's source with the bug in it. Each hunk must fit at exactly one place.
+// Apply returns a file's source with the bug in it. Each hunk must fit at exactly a single place.
 func (p *Bug) Apply(source string) (string, error) {
 	source = "\n" + source // so that whole lines begin after a line break
 	for i, h := range p.Hunks {

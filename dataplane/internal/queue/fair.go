@@ -3,8 +3,8 @@ package queue
 import "slices"
 
 // Fair is a queue that namespaces share. It keeps the values of each namespace in a line of their own, in the order in
-// which they were pushed. Pop takes the lines in turn, one value of each. So a namespace with 100,000 waiting values
-// delays the next value of any other namespace by one value.
+// which they were pushed. Pop takes the lines in turn, a value of each. So a namespace with 100,000 waiting values
+// delays the next value of any other namespace by a single value.
 //
 // The zero value is empty. Its methods may not be called concurrently.
 type Fair[T any] struct {
@@ -13,7 +13,7 @@ type Fair[T any] struct {
 	size  int
 }
 
-// line holds the values of one namespace, at least one.
+// line holds the values of a namespace, at least one value.
 type line[T any] struct {
 	of     uint16
 	values []T
@@ -23,7 +23,7 @@ type line[T any] struct {
 // Len returns the number of values.
 func (q *Fair[T]) Len() int { return q.size }
 
-// Push adds a value behind all others of its namespace. Namespaces are told apart by cell.Entry.Group.
+// Push adds a value behind all others of its namespace. cell.Entry.Group identifies the namespace.
 func (q *Fair[T]) Push(of uint16, v T) {
 	l := q.lineOf(of)
 	l.values = append(l.values, v)

@@ -3,9 +3,9 @@ package queue
 
 import "sync"
 
-// GroupCommit is a queue whose values wait for a call. One goroutine at a time has the lead: it makes the calls. All
-// values that come in during one call go together in the next, as commits do that share a write to a log. The lead
-// ends when no value is left. Namespaces take turns. They are told apart by cell.Entry.Group.
+// GroupCommit is a queue whose values wait for a call. One goroutine at a time has the lead, and makes the calls. All
+// values that arrive during a call go together in the next call, like commits that share a write to a log. The lead
+// ends when no value is left. Namespaces, which cell.Entry.Group identifies, take turns.
 //
 // The zero value is empty. All methods may be called concurrently.
 type GroupCommit[T any] struct {

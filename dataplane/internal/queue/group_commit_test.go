@@ -7,7 +7,8 @@ import (
 	"testing"
 )
 
-// Whoever has the lead takes all values, those too that come in while the lead ends; two never lead at once.
+// The goroutine with the lead takes all values, also values that arrive while the lead ends. Two goroutines never lead
+// at once.
 func TestEachValueIsTakenByTheOneWhoLeads(t *testing.T) {
 	const callers, each = 8, 500
 	var q GroupCommit[int]
@@ -36,14 +37,15 @@ func TestEachValueIsTakenByTheOneWhoLeads(t *testing.T) {
 	}
 }
 
-// A call takes what has room by its size, at least one value; what is put back comes first; with none the lead is over.
+// A call takes as many values as have room by their size, at least one. Values that are put back come first. Without
+// values the lead ends.
 func TestACallTakesWhatHasRoom(t *testing.T) {
 	var q GroupCommit[int]
 	size := func(n int) int { return n }
 	if !q.Enter(1, 9) || q.Enter(1, 2) || q.Enter(1, 3) || q.Enter(1, 1) || q.Lead() {
 		t.Fatal("the first value alone gets the lead")
 	}
-	for _, want := range [][]int{{9}, {2, 3}} { // 9 has no room, and 1 none beside 2 and 3
+	for _, want := range [][]int{{9}, {2, 3}} { // 9 has no room, and 1 has none with 2 and 3
 		if got := q.Take(5, size); !slices.Equal(got, want) {
 			t.Fatalf("took %v, want %v", got, want)
 		}
@@ -56,5 +58,9 @@ func TestACallTakesWhatHasRoom(t *testing.T) {
 	}
 	if q.Lead() || !q.Yield() || !q.Lead() || len(q.Take(5, size)) != 0 || !q.Lead() {
 		t.Error("the lead ends by Yield or an empty Take, and by nothing else")
+	}
+	q.Enter(1, 4)
+	if q.Yield() || q.Lead() {
+		t.Error("the lead ends though a value waits")
 	}
 }

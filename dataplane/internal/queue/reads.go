@@ -10,8 +10,8 @@ import (
 )
 
 // Reads are the entries of a shard that a call should read. At most ReadCallsMax calls are under way. Entries that are
-// added meanwhile go together in the next call, and namespaces take turns. Without this bound, one caller's new keys
-// would put so many calls before those of all other callers that all of them came too late.
+// added meanwhile go together in the next call, and namespaces take turns. Without this bound, a single caller's new
+// keys would put so many calls before those of all other callers that all of them came too late.
 //
 // The zero value is empty. All methods may be called concurrently.
 type Reads struct {
@@ -22,7 +22,7 @@ type Reads struct {
 	short   clock.Steady // calls are short until then
 }
 
-// Read is one entry to read.
+// Read is an entry to read.
 type Read struct {
 	Entry  *cell.Entry
 	Flight *cell.Flight // ends with the answer
@@ -32,9 +32,9 @@ type Read struct {
 // Bounds of the calls that read keys before decisions, two cells of each key. On a busy shard that several namespaces
 // read from, the calls are short: the longer they are, the later the costs of other namespaces come to the origin.
 const (
-	ReadCallsMax  = 2   // under way at one shard
-	ReadKeysMax   = 32  // of a call that begins while another is under way, or follows one
-	ReadKeysAlone = 250 // of any other call, and of all calls while one namespace alone reads
+	ReadCallsMax  = 2   // under way at a shard
+	ReadKeysMax   = 32  // of a call that begins while another call is under way, or follows a call
+	ReadKeysAlone = 250 // of any other call, and of all calls while only a single namespace reads
 
 	mixedFor clock.Steady = 1000 // ms; a namespace counts as reading for as long after a read
 )
@@ -59,8 +59,8 @@ func (q *Reads) keysMaxLocked(now clock.Steady) int {
 	return ReadKeysAlone
 }
 
-// Begin returns the reads of one more call, or nil if no read waits or ReadCallsMax calls are under way. The caller
-// must make that call, and those that Next returns.
+// Begin returns the reads of a further call, or nil if no read waits or ReadCallsMax calls are under way. The caller
+// must make that call, and the calls that Next returns.
 func (q *Reads) Begin(now clock.Steady) []Read {
 	q.mu.Lock()
 	defer q.mu.Unlock()
@@ -74,8 +74,8 @@ func (q *Reads) Begin(now clock.Steady) []Read {
 	return q.waiting.Take(q.keysMaxLocked(now))
 }
 
-// Next returns the reads of the call that follows one that has ended, or nil if no read waits. Reads that have waited
-// for timeout end without a call, because their callers have given up.
+// Next returns the reads of the call that follows an ended call, or nil if no read waits. Reads that have waited for
+// timeout end without a call, because their callers have given up.
 func (q *Reads) Next(now clock.Steady, timeout time.Duration) []Read {
 	q.mu.Lock()
 	defer q.mu.Unlock()

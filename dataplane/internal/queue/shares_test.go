@@ -14,13 +14,13 @@ import (
 func entryOf(table *cell.Table, namespace string, n int) *cell.Entry {
 	key := window.Key{Workspace: "acme", Namespace: namespace, Identifier: fmt.Sprint(n), Duration: time.Minute}
 	id := table.IdentityOfKey(&key, nil)
-	e, _ := table.Add(&id, &key, nil, table.Horizon(false), 1, time.Minute.Milliseconds())
+	e, _ := table.Add(&id, &key, nil, false, table.Horizon(false), 1, time.Minute.Milliseconds())
 	return e
 }
 
 func newTable() *cell.Table { return cell.NewTable(10_000, 1000, clock.New(time.Now), true) }
 
-// However many keys of one namespace are flushed, claimed or read, another namespace's key goes with the next call.
+// However many keys of a namespace are flushed, claimed or read, another namespace's key goes with the next call.
 func TestAFloodOfOneNamespaceWaitsForItself(t *testing.T) {
 	table := newTable()
 	victim := entryOf(table, "victim", 0)

@@ -22,16 +22,16 @@ const (
 	// chunk that has no room is not kept.
 	CostsMax = 200_000
 
-	triesMax = 3 // of one chunk: a failover may follow another one
+	triesMax = 3 // of a chunk: a failover may follow another failover
 
-	// unansweredMax is well below store.StreamKeptMax. An origin that has forgotten the stream has not lost its chunks:
-	// sent again, they would count twice.
+	// unansweredMax is well below store.StreamKeptMax. An origin that has forgotten the stream has not lost its chunks: if
+	// they were sent again, they would count twice.
 	unansweredMax = store.StreamKeptMax / 2
 )
 
-// Stream keeps the chunks of one stream that were answered in the store.KeepFor before the last answer of their epoch.
-// Without further answers they stay until their windows are over, but for unansweredMax at most. All methods may be
-// called concurrently, but at most one call of Send.
+// Stream keeps the chunks of a stream that were answered in the store.KeepFor before the last answer of their epoch.
+// Without further answers they stay until their windows are over, but for unansweredMax at most. All methods are safe
+// for concurrent use, except that only one call of Send may be under way.
 type Stream struct {
 	costs *atomic.Int64 // kept, of all streams with this counter
 
@@ -39,16 +39,16 @@ type Stream struct {
 	kept map[store.Epoch]*sequence
 }
 
-// New returns a stream that keeps nothing yet. costs counts what it keeps, for the bound CostsMax.
+// New returns a stream that keeps nothing yet. costs counts the kept costs, for the bound CostsMax.
 func New(costs *atomic.Int64) *Stream {
 	return &Stream{costs: costs, kept: make(map[store.Epoch]*sequence)}
 }
 
-// sequence is what was answered in one epoch.
+// sequence holds the answered chunks of an epoch.
 type sequence struct {
 	chunks     []chunk // by number, at least one
 	answeredAt time.Time
-	endsAt     time.Time // when no decision depends on any of the costs any more, at the latest
+	endsAt     time.Time // latest time at which a decision depends on any of the costs
 }
 
 func (s *sequence) last() int64 { return s.chunks[len(s.chunks)-1].number }
@@ -59,17 +59,17 @@ func (s *sequence) after(number int64) []chunk {
 	return s.chunks[i:]
 }
 
-// chunk is the part of an answered one that was applied in one epoch.
+// chunk is the part of an answered chunk that was applied in a single epoch.
 type chunk struct {
 	number int64
 	costs  []store.Cost // without bounds; constant
-	at     time.Time    // when the origin is known to have applied it last; zero: it has lost it since
+	at     time.Time    // the latest time at which the origin certainly had applied it; zero: the origin has lost it since
 }
 
 var errLostAgain = errors.New("the origin has lost chunks of the stream, again and again")
 
-// Send sends a chunk by send, with its After. If the origin has lost chunks of the stream, Send sends those again, as
-// far as they are kept, and then the chunk.
+// Send sends a chunk by send, with its After. If the origin has lost chunks of the stream, Send first sends these
+// again, as far as they are kept, and then the chunk.
 func (s *Stream) Send(ctx context.Context, send func(context.Context, store.Chunk) (store.Reply, error),
 	c store.Chunk) (store.Reply, error) {
 	for try := range triesMax {
@@ -89,7 +89,7 @@ func (s *Stream) Send(ctx context.Context, send func(context.Context, store.Chun
 			return reply, nil
 		}
 		if err := s.repeat(ctx, send, &c, reply.Behind); err != nil {
-			return store.Reply{}, fmt.Errorf("what a failover has lost of the stream: %w", unsure(err))
+			return store.Reply{}, fmt.Errorf("resend chunks that a failover lost: %w", unsure(err))
 		}
 	}
 	return store.Reply{}, errLostAgain
@@ -103,14 +103,14 @@ func unsure(err error) error {
 	return err
 }
 
-// Empty reports whether nothing is kept, so that nobody has to ask whether the origin has lost it.
+// Empty reports whether nothing is kept, so that no call has to find out whether the origin has lost it.
 func (s *Stream) Empty() bool {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	return len(s.kept) == 0
 }
 
-// Drop forgets an epoch that the origin has lost: nodes restore what they have accepted in it.
+// Drop forgets an epoch that the origin has lost, because nodes restore their accepted cost of the epoch.
 func (s *Stream) Drop(lost store.Epoch) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -119,8 +119,8 @@ func (s *Stream) Drop(lost store.Epoch) {
 	}
 }
 
-// marks returns how far the stream has come in each epoch. The origin is asked about epochs without an answer for half
-// of store.KeepFor, or about all of them.
+// marks returns how far the stream has come in each epoch. A mark has Ask set if its epoch has had no answer for half
+// of store.KeepFor, or if all is set: then the origin must answer about it.
 func (s *Stream) marks(all bool, now time.Time) (marks []store.Mark) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -135,7 +135,7 @@ func (s *Stream) marks(all bool, now time.Time) (marks []store.Mark) {
 	return marks
 }
 
-// answered keeps what a chunk has added, and drops what is too old in the epochs that were answered.
+// answered keeps the costs that a chunk has added, and drops chunks that are too old in the answered epochs.
 func (s *Stream) answered(c *store.Chunk, reply *store.Reply, now time.Time) {
 	added := make(map[store.Epoch][]store.Cost, 1)
 	for i, cost := range c.Costs {
@@ -205,7 +205,7 @@ func (s *Stream) dropLocked(epoch store.Epoch, of *sequence, n int) {
 	}
 }
 
-// repeat sends what the origin has lost. If it loses more meanwhile, the next answer to c shows how much.
+// repeat sends the lost chunks again. If the origin loses more meanwhile, the next answer to c shows how much.
 func (s *Stream) repeat(ctx context.Context, send func(context.Context, store.Chunk) (store.Reply, error),
 	c *store.Chunk, behind []store.Mark) error {
 	for _, again := range s.lost(c, behind) {
@@ -217,8 +217,8 @@ func (s *Stream) repeat(ctx context.Context, send func(context.Context, store.Ch
 	return nil
 }
 
-// lost returns what was applied after some marks, in as few chunks as it fits into. Each has the number of the last one
-// that it has costs of, so all of them come before c.
+// lost returns the costs that were applied after some marks, merged into as few chunks as have room for them. Each
+// chunk has the number of the last chunk whose costs it has, so all of them come before c.
 func (s *Stream) lost(c *store.Chunk, behind []store.Mark) (again []store.Chunk) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -241,7 +241,8 @@ func (s *Stream) lost(c *store.Chunk, behind []store.Mark) (again []store.Chunk)
 		for n < len(all) && all[n].number == all[0].number {
 			n++
 		}
-		// What was answered of c itself, of which another part was not, takes the number of c: nothing else may.
+		// If one part of c itself was answered and another was not, the answered part has the number of c. So no other costs
+		// may share its chunk.
 		if next.number > 0 && (!next.fits(all[:n]) || all[0].number == c.Number) {
 			again = append(again, next.chunk(c, far))
 			next = merger{}
@@ -262,7 +263,7 @@ type merger struct {
 	places map[window.Cell]int // in costs
 }
 
-// fits reports whether one chunk may have the costs of further ones too.
+// fits reports whether the merged chunk has room for the costs of further chunks.
 func (m *merger) fits(chunks []chunk) bool {
 	n := len(m.costs)
 	for _, c := range chunks {
@@ -302,7 +303,8 @@ func plus(a, b int64) int64 {
 	return min(min(a, store.CountMax)+min(b, store.CountMax), store.CountMax)
 }
 
-// chunk returns the merged chunk of the stream of c. far is how far each epoch is, before it and then with it.
+// chunk returns the merged chunk of the stream of c. far has the number of each epoch: before the call without the
+// chunk, and after it with the chunk.
 func (m *merger) chunk(c *store.Chunk, far map[store.Epoch]int64) store.Chunk {
 	again := store.Chunk{Shard: c.Shard, Stream: c.Stream, Number: m.number, Costs: m.costs, Repeats: true}
 	epochs := make(map[store.Epoch]bool, len(far))
@@ -316,7 +318,7 @@ func (m *merger) chunk(c *store.Chunk, far map[store.Epoch]int64) store.Chunk {
 	return again
 }
 
-// ID names a stream's chunks that one server applies: all of its shard, or of a bucket of it.
+// ID identifies a stream's chunks that a single server applies: all of its shard, or of a bucket of the shard.
 type ID struct {
 	Stream        uint64
 	Shard, Bucket int
@@ -338,9 +340,9 @@ type stamp struct {
 
 const sweepMin = 64
 
-// Of returns the epoch that chunk number was first sent in: current if that is now. A sender that
-// does not know the epoch yet asks with 0 before it finds out, so that a chunk that may have been on
-// its way since belongs to the first epoch that the sender learns.
+// Of returns the epoch in which chunk number was first sent: current if this is its first send. A sender without an
+// epoch passes 0 as current, before it finds out. So a chunk that may have been on its way since then belongs to first,
+// the first epoch that the sender has seen.
 func (s *Stamps) Of(id ID, number int64, current, first store.Epoch, now time.Time) store.Epoch {
 	s.mu.Lock()
 	defer s.mu.Unlock()

@@ -20,7 +20,7 @@ import (
 
 var start = time.UnixMilli(1_700_000_000_000)
 
-// costOf is a cost in a window that is longer than each test. Its cell is in bucket n % buckets.
+// costOf returns a cost in a window that is longer than each test. Its cell is in bucket n % buckets.
 func costOf(n int, add int64) store.Cost {
 	key := window.Key{Identifier: fmt.Sprint(n), Duration: 24 * time.Hour}
 	return store.Cost{Cell: window.Cell{Key: key}, Epoch: store.Epoch(n%buckets + 1), Add: add}
@@ -35,13 +35,13 @@ func costs(n int) (costs []store.Cost) {
 
 const buckets = 3 // of the origin, each with an epoch
 
-// bucket is what an origin has in one epoch.
+// bucket is the state of an origin in an epoch.
 type bucket struct {
 	number int64
 	totals map[window.Cell]int64
 }
 
-// origin is a server of one stream.
+// origin is a server of a single stream.
 type origin struct {
 	buckets [buckets]bucket
 	calls   []store.Chunk
@@ -98,7 +98,7 @@ func (b *bucket) apply(c *store.Chunk, epoch store.Epoch, reply *store.Reply) {
 	}
 }
 
-// state is what a replica has received; failOver promotes it.
+// state returns the state that a replica has received; failOver promotes it.
 func (o *origin) state() (all [buckets]bucket) {
 	for i, b := range o.buckets {
 		all[i] = bucket{b.number, maps.Clone(b.totals)}
@@ -135,7 +135,7 @@ func (s *sender) again(costs ...store.Cost) error {
 
 var errLost = errors.New("connection reset")
 
-// Whatever gets lost, fails over to any earlier state, or comes twice: in the end the origin has each cost once.
+// Chunks get lost or arrive twice, and failovers go to any earlier state: in the end the origin has each cost once.
 func TestWhatAFailoverLosesIsThereOnceInTheEnd(t *testing.T) {
 	rapid.Check(t, func(rt *rapid.T) {
 		s, want := newSender(), make(map[int]int64)
@@ -198,7 +198,7 @@ func TestWhatAFailoverLosesIsThereOnceInTheEnd(t *testing.T) {
 			"replicate": func(*rapid.T) { replicas = append(replicas, s.state()) },
 			"fail over": func(rt *rapid.T) {
 				n := rapid.IntRange(0, len(replicas)-1).Draw(rt, "replica")
-				replicas = replicas[:n+1] // the others follow the one that is promoted
+				replicas = replicas[:n+1] // the others follow the promoted replica
 				s.failOver(replicas[n])
 			},
 			"fail over in one bucket": func(rt *rapid.T) {
@@ -212,7 +212,7 @@ func TestWhatAFailoverLosesIsThereOnceInTheEnd(t *testing.T) {
 		for pending != nil {
 			send()
 		}
-		if err := s.send(); err != nil { // notices what was lost last
+		if err := s.send(); err != nil { // notices the last loss
 			rt.Fatal(err)
 		}
 		for n, want := range want {
@@ -223,8 +223,8 @@ func TestWhatAFailoverLosesIsThereOnceInTheEnd(t *testing.T) {
 	})
 }
 
-// A thousand chunks of no more keys than a chunk may have are sent again in one call, and those of other keys in as few
-// as have room for them in their order.
+// A thousand chunks with no more keys than a chunk may have are sent again in a single call. Chunks with more keys are
+// sent in as few calls as have room for them in their order.
 func TestLostChunksAreMerged(t *testing.T) {
 	for name, c := range map[string]struct{ keys, each, want int }{
 		"the same keys": {20, 20, 1}, "as many keys as fit": {500, 100, 1}, "each another": {1000, 1, 2},
@@ -294,7 +294,7 @@ func TestBoundedCostsAreRepeatedIfTheyWereAdded(t *testing.T) {
 	}
 }
 
-// A part of a call that was answered has the number of the call, and nothing else that is sent again takes it.
+// An answered part of a call has the call's number, and no other repeated chunk uses that number.
 func TestAPartThatWasAnsweredIsRepeatedByItself(t *testing.T) {
 	for name, failsOver := range map[string]bool{"which is all that was lost": false, "with all before it": true} {
 		t.Run(name, func(t *testing.T) {
@@ -358,8 +358,8 @@ func TestAnsweredChunksAreKeptForAWhile(t *testing.T) {
 	})
 }
 
-// An epoch that a stream has no costs for is asked about in the middle of the time for which its chunks are kept, by
-// whatever the stream sends next.
+// If a stream has no costs for an epoch, its next chunk asks about the epoch in the middle of the time for which the
+// epoch's chunks are kept.
 func TestAQuietEpochIsAskedBeforeItsChunksAreForgotten(t *testing.T) {
 	for name, c := range map[string]struct {
 		costs int
@@ -385,7 +385,7 @@ func TestAQuietEpochIsAskedBeforeItsChunksAreForgotten(t *testing.T) {
 	}
 }
 
-// What an earlier epoch has lost, nodes restore.
+// Nodes restore the losses of an earlier epoch, so its chunks are not repeated.
 func TestNothingOfALostEpochIsRepeated(t *testing.T) {
 	s := newSender()
 	_ = s.send(costOf(0, 1), costOf(1, 1))
@@ -396,7 +396,7 @@ func TestNothingOfALostEpochIsRepeated(t *testing.T) {
 	}
 }
 
-// An origin that loses what is sent again each time fails the call, and the next one goes on.
+// If an origin loses the repeated chunks each time, the call fails, and the next call goes on.
 func TestAnOriginThatLosesEverythingAgainFailsTheCall(t *testing.T) {
 	s := newSender()
 	_ = s.send(costOf(0, 1))
@@ -415,7 +415,7 @@ func TestAnOriginThatLosesEverythingAgainFailsTheCall(t *testing.T) {
 	}
 }
 
-// What all streams with one counter keep is bounded, and what one drops makes room for the others.
+// The memory of all streams with the same counter is bounded. Chunks that a stream drops make room for the others.
 func TestMemoryIsBounded(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) { // in which no time passes
 		first := newSender()
@@ -448,7 +448,7 @@ func TestAChunkKeepsTheEpochItWasFirstSentIn(t *testing.T) {
 	}
 }
 
-// Streams that are used no more are forgotten, and one in use is not, however many others there are.
+// Streams without further chunks are forgotten. A stream in use is not, however many others there are.
 func TestStampsOfUnusedStreamsAreForgotten(t *testing.T) {
 	var s Stamps
 	used := ID{Stream: 7}
@@ -465,8 +465,8 @@ func TestStampsOfUnusedStreamsAreForgotten(t *testing.T) {
 	}
 }
 
-// A claim that got no answer does not show that the origin still has what is kept: it is kept on, until an answer
-// shows that.
+// A claim without an answer does not show that the origin still has the kept chunks: they are kept until an answer
+// shows it.
 func TestAnEpochWithoutAnAnswerKeepsItsChunks(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		s := newSender()
@@ -529,8 +529,8 @@ func TestAnErrorOfALaterTryIsNoProofThatNothingWasApplied(t *testing.T) {
 	}
 }
 
-// Chunks that were sent again are kept from the answer that shows them there, also where the answer to themselves was
-// lost.
+// Chunks that were sent again are kept from the answer that shows them at the origin, also if the answer to the
+// repeated call was lost.
 func TestChunksWhoseRecoveryIsNotAnsweredAreKept(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		s := newSender()
@@ -558,7 +558,7 @@ func TestChunksWhoseRecoveryIsNotAnsweredAreKept(t *testing.T) {
 	})
 }
 
-// An origin forgets a stream after store.StreamKeptMax, though it may have lost nothing.
+// An origin forgets a stream after store.StreamKeptMax, although it may have lost nothing.
 func TestNothingIsRepeatedToAnOriginThatMayHaveForgottenTheStream(t *testing.T) {
 	for away, want := range map[time.Duration]int64{unansweredMax - 1: 2, unansweredMax: 1} {
 		synctest.Test(t, func(t *testing.T) {
@@ -573,11 +573,11 @@ func TestNothingIsRepeatedToAnOriginThatMayHaveForgottenTheStream(t *testing.T) 
 	}
 }
 
-// A chunk that had no room is lost with a failover, and no other one counts for it or twice.
+// A chunk for which there was no room is lost with a failover, and no other chunk counts for it or twice.
 func TestAChunkWithoutRoomLeavesAGap(t *testing.T) {
 	for name, c := range map[string]struct {
 		has  int   // chunks that the replica has
-		want int64 // each chunk adds ten times as much as the one before
+		want int64 // each chunk adds ten times as much as the chunk before
 	}{
 		"nothing": {0, 101}, "the first": {1, 101}, "that without room": {2, 111}, "all": {3, 111},
 	} {
@@ -602,7 +602,7 @@ func TestAChunkWithoutRoomLeavesAGap(t *testing.T) {
 	}
 }
 
-// An epoch that ends during its recovery takes nothing from the others, and is sent no more.
+// An epoch that ends during its recovery does not affect the others, and is sent no more.
 func TestAnEpochThatEndsDuringItsRecoveryIsForgotten(t *testing.T) {
 	s := newSender()
 	_ = s.send(costOf(0, 1), costOf(1, 10))
@@ -623,13 +623,13 @@ func TestAnEpochThatEndsDuringItsRecoveryIsForgotten(t *testing.T) {
 	}
 }
 
-// What is kept stays until no decision depends on it: until the window after a cost's own is over, which may have to
-// begin. A later cost with a shorter window changes nothing about that.
+// Chunks are kept until no decision depends on them: until the window after a cost's own window is over, which may have
+// to begin. A later cost with a shorter window does not change that.
 func TestChunksAreKeptUntilTheirWindowsAreOver(t *testing.T) {
 	for away, want := range map[time.Duration]int64{3*time.Minute - 1: 1, 3 * time.Minute: 0} {
 		synctest.Test(t, func(t *testing.T) {
 			s := newSender()
-			long, short := costOf(0, 1), costOf(3, 1) // of one epoch
+			long, short := costOf(0, 1), costOf(3, 1) // of the same epoch
 			long.Cell.Duration, short.Cell.Duration = time.Minute, time.Second
 			_ = s.send(long)
 			_ = s.send(short)
@@ -642,7 +642,8 @@ func TestChunksAreKeptUntilTheirWindowsAreOver(t *testing.T) {
 	}
 }
 
-// A claim that is recalled because another part of its call got no answer is answered as the first time, and kept once.
+// A claim that is repeated because another part of its call got no answer gets the first answer again, and is kept
+// once.
 func TestAClaimThatIsAnsweredTwiceIsKeptOnce(t *testing.T) {
 	s := New(new(atomic.Int64))
 	call := store.Chunk{Number: 1, Costs: costs(2)}

@@ -8,9 +8,9 @@ import (
 	"github.com/weirhq/weir/dataplane/store"
 )
 
-// A relay that has stopped leaves a copy that is old. A node that comes to it, as the shard it asked is gone, stays
-// with what was read later: neither a tuning that was withdrawn nor an override that was lifted comes back. What a
-// relay has read since is in force, also an older version: the store may have been restored.
+// A relay that has stopped leaves an old copy. If a node falls back to this copy because its first shard is gone, it
+// keeps the settings that were read later: neither a withdrawn tuning nor a lifted override comes back. Rows that a
+// relay has read since then come into force, even with an older version, because the store may have been restored.
 func TestAnOldCopyOfSettingsUndoesNothing(t *testing.T) {
 	now := time.UnixMilli(1_700_000_000_000)
 	source := &versioned{}

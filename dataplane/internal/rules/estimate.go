@@ -10,14 +10,14 @@ import (
 	"github.com/weirhq/weir/shared/window"
 )
 
-// Estimate are what an operator can set for a namespace in the estimate mode. Immutable.
+// Estimate holds the settings that an operator can set for a namespace in the estimate mode. Immutable.
 type Estimate struct {
 	cell.Rules
 
-	SyncBaseMs int64 // what the tiers' intervals are multiples of
+	SyncBaseMs int64 // the tiers' intervals are multiples of it
 	Floor      int64 // local cost below which an idle key is not synced
 	PendingMax int64 // keys that may wait for a sync
-	BatchMax   int   // keys that one tick syncs
+	BatchMax   int   // keys that a tick syncs
 
 	overrides map[string]int64 // limits of single identifiers
 
@@ -40,8 +40,8 @@ func parseEstimate(document string) (*Estimate, error) {
 	}, err
 }
 
-// setMode applies a namespace's mode and its settings. What cannot be read leaves in force what
-// was, or else the defaults, and the error says so.
+// setMode applies a namespace's mode and its settings. If a setting can't be read, the previous setting stays in force,
+// or else the default, and setMode returns an error.
 func (sp *space) setMode(row *store.NamespaceRow, last *space) error {
 	if last == nil {
 		last = &space{}
@@ -73,7 +73,7 @@ func (sp *space) setMode(row *store.NamespaceRow, last *space) error {
 	return nil
 }
 
-// EstimateOf is what is set for a key of the estimate mode; the defaults if its namespace has left it.
+// EstimateOf returns the settings for a key of the estimate mode, or the defaults if its namespace has left the mode.
 func (s *Settings) EstimateOf(n *cell.Names) *Estimate {
 	f := n.Family()
 	if sp := s.spaces[spaceName{f.Workspace, f.Namespace}]; sp != nil && sp.Estimate != nil {
@@ -83,7 +83,7 @@ func (s *Settings) EstimateOf(n *cell.Names) *Estimate {
 	return k
 }
 
-// estimateBy comes before the stored overrides are applied: of one identifier they win.
+// estimateBy must be called before the stored overrides are applied, because these win if both name an identifier.
 func (sp *space) estimateBy(k *Estimate) {
 	sp.Estimate = k
 	if k == nil {

@@ -48,7 +48,7 @@ func TestEstimateSettings(t *testing.T) {
 	}
 }
 
-// A bad document keeps what was in force, or the defaults, and is reported.
+// A bad document keeps the settings in force, or the defaults, and is reported.
 func TestBadEstimateSettingsKeepWhatWasInForce(t *testing.T) {
 	row := store.NamespaceRow{Workspace: "w", Namespace: "n", Mode: "estimate", Estimate: `{"floor":3}`}
 	name := spaceName{"w", "n"}

@@ -11,17 +11,18 @@ import (
 // NodesMax bounds how many nodes a region has; more would leave no share worth having.
 const NodesMax = 10_000
 
+// parseNodeShare returns the default, which is to wait, for an unset node share and together with an error.
 func parseNodeShare(text string) (waits bool, err error) {
 	switch text {
-	case "", "flush":
-		return false, nil
-	case "wait":
+	case "", "wait":
 		return true, nil
+	case "flush":
+		return false, nil
 	}
-	return false, fmt.Errorf("%w: node_share is %q (flush or wait)", window.ErrInvalid, text)
+	return true, fmt.Errorf("%w: node_share is %q (wait or flush)", window.ErrInvalid, text)
 }
 
-// NodeShareName is the inverse of parseNodeShare.
+// NodeShareName returns the name of a node share setting, as parseNodeShare takes it.
 func NodeShareName(waits bool) string {
 	if waits {
 		return "wait"

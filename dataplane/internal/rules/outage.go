@@ -13,15 +13,17 @@ import (
 type Outage uint8
 
 const (
-	// OutageLocal decides from what this node knows.
+	// OutageLocal decides by this node's own counts. It is the default. Use it if an outage should neither lift limits nor
+	// stop all requests.
 	OutageLocal Outage = iota
 
-	// OutageOpen lets every cost pass that its limit could ever hold, also past what
-	// this node knows. It is counted here and sent when the origin is back, so that
-	// the counts tell the truth afterwards.
+	// OutageOpen lets every cost pass that its limit could ever hold, even past this node's counts. The cost is counted
+	// here and sent when the origin is back, so that the counts are right afterwards. Use it if, for example, a denied
+	// request costs more than an exceeded limit.
 	OutageOpen
 
-	// OutageClosed denies, whatever this node knows, and changes nothing.
+	// OutageClosed denies, whatever this node's counts are, and changes nothing. Use it if, for example, the limit
+	// protects a resource that must not be overrun.
 	OutageClosed
 )
 
@@ -37,7 +39,7 @@ func parseOutage(text string) (Outage, error) {
 	return OutageLocal, fmt.Errorf("%w: outage is %q (local, open or closed)", window.ErrInvalid, text)
 }
 
-// String is the inverse of parseOutage.
+// String returns the name of the policy, as parseOutage takes it.
 func (p Outage) String() string {
 	return [...]string{OutageLocal: "local", OutageOpen: "open", OutageClosed: "closed"}[p]
 }

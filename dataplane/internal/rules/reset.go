@@ -10,29 +10,28 @@ import (
 	"github.com/weirhq/weir/shared/window"
 )
 
-// A reset forgets what was counted of an identifier ("let this customer back in"). It is
-// a row of the settings: who and when, and a number that names its cells, its generation. A node that reads it
-// decides about the identifier's keys by new entries, which begin empty. Nothing is
-// deleted anywhere; what was counted before is under names that no node reads:
+// A reset drops the counts of an identifier ("let this customer back in"). It is a row of the settings, with the
+// identifier, the time, and a generation: a number that is part of its cells' names. A node that reads it decides about
+// the identifier's keys by new entries, which begin empty. Nothing is deleted anywhere; the counts of before are under
+// names that no node reads:
 //
 //	cell of the key            before       after reset g, made in cell 7
 //	…, 6, 7                    key:7        key:7 of generation g
 //	8, 9, …                    key:8        key:8
 //
-// So a node that does not know of the reset yet, or never will, as its build is older,
-// goes on adding to cells 6 and 7 of generation 0, which no other reads, and meets all
-// others again in cell 8. That one holds nothing from before the reset.
+// A node may not have read the reset yet, or never will because its build is older. It goes on adding to cells 6 and 7
+// of generation 0, which no other node reads, and shares cell 8 with all other nodes again. Cell 8 holds nothing from
+// before the reset.
 //
-// An entry of before stays until its window ends, and sends what it still has to the
-// origin, as others need what it has of cell 8. A Reservation made before the reset is
-// settled there.
+// An entry from before the reset stays until its window ends, and sends its remaining cost to the origin, because other
+// nodes need its cost of cell 8. A Reservation made before the reset is settled there.
 
 // Keep as Rule.Limit keeps that of the request.
 const Keep = -1
 
 type resetName struct{ workspace, namespace, identifier string }
 
-// resets are those that a node knows of.
+// resets are the resets that a node has read.
 type resets struct {
 	known  map[resetName]knownReset
 	atMs   int64 // of the newest
@@ -44,10 +43,10 @@ type knownReset struct {
 	expiresAtMs int64
 }
 
-// setResets applies resets to settings that are otherwise complete. Of an identifier the latest
-// one holds: a row that is older than what is known, or missing, changes nothing until the known one
-// expires. So rows may be read twice, late, or from a store that was restored. Their times order them, and not
-// their generations: a store that was restored to before a reset may give its generation to a later one.
+// setResets applies resets to settings that are otherwise complete. For each identifier the latest reset holds: a row
+// that is older than the reset in force, or missing, changes nothing until that reset expires. So rows may be read
+// twice, late, or from a restored store. Times order resets, and generations do not: a store that was restored to
+// before a reset may give the same generation to a later reset.
 func (s *Settings) setResets(rows []store.ResetRow, held map[resetName]bool, last *Settings, nowMs int64) error {
 	s.resets.known = make(map[resetName]knownReset, len(rows))
 	for name, r := range last.resets.known {
@@ -68,10 +67,9 @@ func (s *Settings) setResets(rows []store.ResetRow, held map[resetName]bool, las
 	return joinFirst(problems, 5)
 }
 
-// heldResets are those that have expired while this node still counts by them: the key's entry
-// has their identity, and without them another one would begin empty in the same window. They
-// stay in force here until that is over. Its cells have their own names again, so for others
-// nothing is different.
+// heldResets returns the resets that have expired while this node still counts by them: the key's entry has their
+// identity, and without them another entry would begin empty in the same window. They stay in force on this node until
+// that window is over. The key's cells have their own names again, so other nodes see no difference.
 func (r *Rules) heldResets(last *Settings, nowMs int64) map[resetName]bool {
 	expired := false
 	for _, known := range last.resets.known {
@@ -126,8 +124,7 @@ func validateReset(row *store.ResetRow) error {
 	return probe.Validate()
 }
 
-// reset gives an identifier a rule of its own: whatever stands for it otherwise, and
-// the reset.
+// reset gives an identifier its own rule: the rule that applies to it otherwise, with the reset.
 func (sp *space) reset(identifier string, r window.Reset) {
 	o := sp.exact[identifier]
 	switch {
@@ -141,7 +138,7 @@ func (sp *space) reset(identifier string, r window.Reset) {
 	sp.exact[strings.Clone(identifier)] = o
 }
 
-// ResetOf is the reset that is in force for a key; nil for none.
+// ResetOf returns the reset in force for a key, or nil.
 func (s *Settings) ResetOf(k *window.Key) *window.Reset {
 	if len(s.resets.known) == 0 {
 		return nil
@@ -152,9 +149,8 @@ func (s *Settings) ResetOf(k *window.Key) *window.Reset {
 	return nil
 }
 
-// ResetOfCell finds the reset of a cell's key, by the name that others know the cell by. ok
-// is false when it counts no more, or not yet: its generation is not the one that
-// this node goes by.
+// ResetOfCell returns the reset of a cell's key, for a cell as other nodes name it. ok is false if the cell counts no
+// more, or not yet, because its generation is not the generation that this node uses.
 func (s *Settings) ResetOfCell(c *window.Cell) (reset *window.Reset, ok bool) {
 	if reset = s.ResetOf(&c.Key); reset == nil {
 		return nil, c.Generation == 0
@@ -162,8 +158,8 @@ func (s *Settings) ResetOfCell(c *window.Cell) (reset *window.Reset, ok bool) {
 	return reset, c.Generation == reset.GenerationOf(c.Sequence, c.DurationMs())
 }
 
-// Superseded is true of an entry from before its key was reset, or from before a reset of
-// it expired: another one speaks for the key.
+// Superseded reports whether another entry stands for the key, because this entry is from before a reset of the key, or
+// from before the reset's expiry.
 func (s *Settings) Superseded(n *cell.Names) bool {
 	f := n.Family()
 	if len(s.resets.known) == 0 {
@@ -176,7 +172,7 @@ func (s *Settings) Superseded(n *cell.Names) bool {
 	return *reset != f.Reset
 }
 
-// Resets returns how many resets are known.
+// Resets returns the number of resets in force.
 func (s *Settings) Resets() int { return len(s.resets.known) }
 
 // ResetAtMs returns when the newest of them was made, or 0.

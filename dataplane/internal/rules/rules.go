@@ -20,17 +20,17 @@ import (
 
 const readTimeout = 5 * time.Second // of reading settings
 
-// Rules holds the settings in force on one node, and replaces them by those that it reads. Call Init before any
-// other method; after that all methods may be called concurrently. Requests read the settings in force with one atomic
-// load, and never wait for a read of new ones.
+// Rules holds the settings in force on a node, and replaces them by settings that it reads. Call Init before any other
+// method; after that all methods may be called concurrently. Requests read the settings in force with a single atomic
+// load, and never wait for a read of new settings.
 type Rules struct {
 	inForce atomic.Pointer[Settings]
 	cfg     Config
-	loading chan struct{} // full while settings are read and put in force: a slow read does not undo a later one
+	loading chan struct{} // full while settings are read and put in force: a slow read can't undo a later read
 	asOf    readTime      // when the settings in force were read; only the holder of loading uses it
 	tries   chan struct{} // full when a trial may have begun or been renewed
 	changes loop.Changes  // wakes loops when the tuning changes
-	others  loop.Changes  // wakes those who wait when other settings are in force
+	others  loop.Changes  // wakes waiting goroutines when other settings are in force
 
 	errors  atomic.Int64
 	readAt  atomic.Int64 // clock.Steady
@@ -42,7 +42,7 @@ type Source interface {
 	Settings(ctx context.Context, region string) (store.SettingsRows, error)
 }
 
-// Config is what Rules needs of its node.
+// Config holds the parts of the node that Rules uses.
 type Config struct {
 	Source         Source // nil: the built-in default stays in force
 	Region, NodeID string
@@ -104,8 +104,8 @@ func (r *Rules) note(err error, now clock.Steady) {
 	r.problem.Store(nil)
 }
 
-// Load reads and applies what is stored. On any failure what is in force
-// stays in force, as it does where it was read from the store later.
+// Load reads and applies the stored settings. On any failure the settings in force stay, and also if they were read
+// from the store later than the new settings.
 func (r *Rules) Load(ctx context.Context) error {
 	ctx, cancel := context.WithTimeout(ctx, readTimeout)
 	defer cancel()
@@ -118,7 +118,7 @@ func (r *Rules) Load(ctx context.Context) error {
 	asked := r.cfg.Clock.ReadSteady()
 	rows, err := r.cfg.Source.Settings(ctx, r.cfg.Region)
 	if errors.Is(err, store.ErrNoSettings) {
-		return nil // what is in force stays: the region's relay has not begun
+		return nil // the settings in force stay: the region's relay has not begun
 	}
 	last := r.InForce()
 	if err == nil {

@@ -5,7 +5,6 @@ import (
 	"errors"
 	"fmt"
 	"slices"
-	"strings"
 	"time"
 
 	"github.com/weirhq/weir/dataplane/internal/cell"
@@ -14,23 +13,22 @@ import (
 	"github.com/weirhq/weir/shared/window"
 )
 
-// Settings is what operators have set, as one immutable snapshot: a request sees
-// all of a version or nothing of it.
+// Settings is an immutable snapshot of operators' settings: a request sees all of a version or nothing of it.
 type Settings struct {
-	// What the request path reads comes first, to share a cache line.
+	// Fields of the request path come first, to share a cache line.
 	spaces                  map[spaceName]*space
 	FreshForMs, StrictForMs int64 // from tuning
-	// of replay: within which nodes of a region hear of each other; from tuning
+	// of replay: within which a node's cost reaches the other nodes of the region; from tuning
 	TwoTicksMs int64
 	Nodes      int64  // of the region, 1 to NodesMax
 	NearShift  uint32 // a cost below limit >> NearShift is far from its share; 0: with no origin all are
 
-	tuned         // in force: what is stored, or on trial
+	tuned         // in force: the stored tuning, or the tuning on trial
 	stored tuned  // for the region
 	trial  *trial // nil: this node has none
 
 	Version int64 // of the stored document; 0 is the built-in default
-	// rows is store.SettingsRows.Version of what this was compiled from without an error; empty: unknown
+	// rows is store.SettingsRows.Version of the rows that this was compiled from without an error; empty: no version
 	rows   string
 	resets resets
 	live   int // nodes of the region by their heartbeats; 0: unknown
@@ -45,30 +43,30 @@ type tuned struct {
 
 type spaceName struct{ workspace, namespace string }
 
-// space is what is set for one namespace.
+// space holds the settings of a namespace.
 type space struct {
 	Rule      // of identifiers without an override
 	exact     map[string]*Rule
-	wildcards []Rule           // those with '*', by window.ComparePatterns
+	wildcards []Rule           // networks and patterns with '*', by window.ComparePatterns
 	patterns  *window.Patterns // of the wildcards, by their places
 	leftOut   []int            // wildcards that it leaves out
 }
 
-// Rule is what the settings say about one request. Requests are handed a pointer into
-// the snapshot.
+// Rule holds the settings for a request. Requests get a pointer into the snapshot.
 type Rule struct {
 	Pattern   string        // of the override that applied, "" for none
 	Limit     int64         // of the override; Keep: the request's
 	Duration  time.Duration // of the override; 0 keeps the request's
 	Shadow    bool
-	Candidate int64 // limit that is judged beside the one in force, and decides nothing; 0 for none
+	Candidate int64 // limit that is judged in addition to the limit in force, and decides nothing; 0 for none
 	Outage    Outage
 	Waits     bool          // for its share; see node_share.go of package dataplane
+	Precise   bool          // window: see store.WindowPrecise; false in the estimate mode
 	Estimate  *Estimate     // nil in the exact mode
-	Reset     *window.Reset // of the one identifier; nil for none
+	Reset     *window.Reset // of the only identifier; nil for none
 }
 
-var noRule = Rule{Limit: Keep} // of namespaces without settings
+var noRule = Rule{Limit: Keep, Waits: true} // of namespaces without settings
 
 // Offered reports whether refused cost is counted too.
 func (r *Rule) Offered() bool { return r.Estimate != nil && r.Estimate.Offered }
@@ -97,8 +95,9 @@ func (s *Settings) run(t tuned) {
 	s.TwoTicksMs = 2 * t.Tuning.ReplayTick.Std().Milliseconds()
 }
 
-// Resolve finds what is set for an identifier, and changes a request's limit and duration if an
-// override says so. Without any namespace or override stored it costs one comparison.
+// Resolve returns the rule for an identifier, and changes a request's limit and duration if an override sets them. For
+// example, an override of acme/api "k*" to 50 sets the limit of k1 to 50. Without any namespace or override stored,
+// Resolve costs a single comparison.
 func (s *Settings) Resolve(workspace, namespace, identifier string, limit *int64, duration *time.Duration) *Rule {
 	if len(s.spaces) == 0 {
 		return &noRule
@@ -132,7 +131,7 @@ func (s *Settings) Shares(n *cell.Names) bool {
 	return milliseconds(n.Family().DurationMs) >= s.Tuning.MinGlobalDuration.Std()
 }
 
-// match finds the most specific wildcard, at a cost that does not depend on their number.
+// match finds the most specific wildcard.
 func (sp *space) match(identifier string) *Rule {
 	if at := sp.patterns.Find(identifier); at >= 0 {
 		return &sp.wildcards[at]
@@ -140,10 +139,9 @@ func (sp *space) match(identifier string) *Rule {
 	return nil
 }
 
-// compile turns stored rows into a snapshot. A tuning document that cannot be read
-// or is out of bounds leaves the last good one in force, and a row that makes no
-// sense is left out; either way the error says so and the snapshot is usable. Resets that
-// have expired at nowMs are left out, too, except for held ones; see heldResets.
+// compile turns stored rows into a snapshot. If a tuning document can't be read or is out of bounds, the last good
+// document stays in force. An invalid row is left out. In both cases the snapshot is usable and the error names the
+// problem. Resets that have expired at nowMs are left out, too, except for held resets; see heldResets.
 func compile(rows store.SettingsRows, held map[resetName]bool, last *Settings, nowMs int64) (*Settings, error) {
 	next := newSettings(last.stored.Tuning, last.Version)
 	var problems []error
@@ -172,6 +170,9 @@ func compile(rows store.SettingsRows, held map[resetName]bool, last *Settings, n
 			problems = append(problems, fmt.Errorf("namespace %q/%q: %w", n.Workspace, n.Namespace, err))
 		}
 		if err := sp.setMode(&n, last.spaces[spaceName{n.Workspace, n.Namespace}]); err != nil {
+			problems = append(problems, err)
+		}
+		if err := sp.setWindow(&n); err != nil {
 			problems = append(problems, err)
 		}
 	}
@@ -217,8 +218,8 @@ func (s *Settings) same(rows *store.SettingsRows, nowMs int64) *Settings {
 	return &next
 }
 
-// index makes the wildcards' index, or takes that of the last snapshot if they are the same. The
-// error says which are left out.
+// index makes the index of the wildcards, or takes the last snapshot's index if the wildcards are the same. The error
+// names the wildcards that are left out.
 func (sp *space) index(last *space) error {
 	slices.SortFunc(sp.wildcards, func(a, b Rule) int { return window.ComparePatterns(a.Pattern, b.Pattern) })
 	same := func(a, b Rule) bool { return a.Pattern == b.Pattern }
@@ -239,9 +240,8 @@ func (sp *space) index(last *space) error {
 		window.ErrInvalid, len(sp.leftOut), sp.wildcards[sp.leftOut[0]].Pattern, window.PatternsAlikeMax)
 }
 
-// settle gives every override what is set for the namespace, once all is known. The error
-// says which candidates are left out: what a leaky level has drained to depends on the
-// limit that was in force, so no other can be judged by it.
+// settle gives every override the namespace's settings, once all rows are applied. The error names the candidates that
+// are left out: a leaky level has drained by the limit that was in force, so no other limit can be judged by it.
 func (sp *space) settle() error {
 	var left []string
 	inherit := func(o *Rule) {
@@ -294,7 +294,7 @@ func (s *Settings) override(row store.OverrideRow) error {
 	o := Rule{Pattern: row.Pattern, Limit: row.Limit, Duration: milliseconds(row.DurationMs),
 		Candidate: row.Candidate, Shadow: row.Shadow}
 	sp := s.space(row.Workspace, row.Namespace)
-	if !strings.Contains(row.Pattern, "*") {
+	if window.IsExact(row.Pattern) {
 		sp.exact[row.Pattern] = &o
 		return nil
 	}
@@ -309,7 +309,7 @@ func validateLimit(limit int64) error {
 	return nil
 }
 
-// joinFirst joins the first few errors, and says how many there were.
+// joinFirst joins the first few errors, and adds how many more there were.
 func joinFirst(errs []error, most int) error {
 	if len(errs) > most {
 		errs = append(errs[:most:most], fmt.Errorf("and %d more", len(errs)-most))

@@ -17,7 +17,7 @@ type trial struct {
 	until atomic.Int64 // clock.Steady
 }
 
-// try takes a trial from rows, if this node is among those that run it.
+// try takes a trial from rows, if this node should run it.
 func (s *Settings) try(row *store.TrialRow, last *Settings, nodeID string) error {
 	switch {
 	case row.Number == 0 || tuning.TrialShare(nodeID) >= row.Below:
@@ -34,8 +34,8 @@ func (s *Settings) try(row *store.TrialRow, last *Settings, nodeID string) error
 	return nil
 }
 
-// renew notes until when rows that were asked for at asked let the trial go on. It is steady time: no step of this
-// node's wall clock makes it longer.
+// renew extends the trial by rows that were requested at asked. It uses steady time, so no step of this node's wall
+// clock makes the trial longer.
 func (t *trial) renew(rows *store.SettingsRows, asked clock.Steady) {
 	if t == nil {
 		return
@@ -44,7 +44,7 @@ func (t *trial) renew(rows *store.SettingsRows, asked clock.Steady) {
 	t.until.Store(max(until, t.until.Load()))
 }
 
-// left is for how long the trial goes on, 0 if it is over.
+// left returns the time until the trial ends, or 0.
 func (t *trial) left(now clock.Steady) time.Duration {
 	if t == nil {
 		return 0
@@ -52,7 +52,7 @@ func (t *trial) left(now clock.Steady) time.Duration {
 	return time.Duration(max(0, t.until.Load()-int64(now))) * time.Millisecond
 }
 
-// at is s, or a copy, with the tuning in force at a time.
+// at returns s, or a copy of it, with the tuning in force at a time.
 func (s *Settings) at(now clock.Steady) *Settings {
 	want := s.stored
 	if s.trial.left(now) > 0 {
@@ -99,7 +99,7 @@ func (r *Rules) endTrial() {
 	}
 }
 
-// tuned logs a change of the tuning, and wakes the loops and those who wait.
+// tuned logs a change of the tuning, and wakes the loops and waiting goroutines.
 func (r *Rules) tuned(last, next *Settings) {
 	if next != last {
 		r.others.Notify()

@@ -27,7 +27,8 @@ func wantTuning(t *testing.T, r *Rules, number int64, floor float64, freshForMs 
 	}
 }
 
-// A trial goes on while it is renewed, and its end is no compilation: rows of one version are one snapshot.
+// A trial goes on while it is renewed, and its end needs no compilation: rows of the same version are the same
+// snapshot.
 func TestATrialIsRenewed(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		source := &versioned{rows: withTrial("1", 30*time.Second, 0)}

@@ -8,13 +8,13 @@ import (
 	"github.com/weirhq/weir/dataplane/store"
 )
 
-// versioned is a source of settings that knows their version.
+// versioned is a source of settings with a version.
 type versioned struct{ rows store.SettingsRows }
 
 func (v *versioned) Settings(context.Context, string) (store.SettingsRows, error) { return v.rows, nil }
 
-// Rows of the version in force are not compiled again: the snapshot is the same one. Other nodes, another version, a
-// reset that has expired and rows at fault are in force after one read.
+// Rows of the version in force are not compiled again: the snapshot is the same. Other nodes, another version, a reset
+// that has expired and rows at fault are in force after a single read.
 func TestSettingsOfTheSameVersionAreNotCompiled(t *testing.T) {
 	now := time.UnixMilli(1_700_000_000_000)
 	const ends = 1_700_000_060_000

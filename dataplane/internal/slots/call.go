@@ -10,7 +10,7 @@ import (
 	"github.com/weirhq/weir/dataplane/store"
 )
 
-// Run runs the loops until ctx ends. Each is a function for go to take.
+// Run runs the loops until ctx ends. It passes each loop to goes, which must run it in a goroutine.
 func (t *Table) Run(ctx context.Context, goes func(func())) {
 	t.running.Store(true)
 	for _, sh := range t.shards {
@@ -26,7 +26,7 @@ func (t *Table) runShard(ctx context.Context, sh *shard, goes func(func())) {
 	}
 }
 
-// endDue ends what has come to its end.
+// endDue ends the leases and the holdings that are due.
 func (t *Table) endDue(sh *shard) {
 	now := t.now()
 	for _, e := range sh.ends.take(now) {
@@ -50,11 +50,11 @@ func (t *Table) callDue(ctx context.Context, sh *shard) {
 	for len(due) > 0 {
 		part := due[:min(len(due), asksMax)]
 		due = due[len(part):]
-		_ = t.call(ctx, sh, part) // those who wait have its outcome
+		_ = t.call(ctx, sh, part) // the waiting requests get its outcome
 	}
 }
 
-// call says what is to be said about keys, in one call, unless the shard rests.
+// call requests, renews or hands back the slots of keys, with a single call. While the shard rests, it makes no call.
 func (t *Table) call(ctx context.Context, sh *shard, entries []*entry) error {
 	sent := t.now()
 	if rest := time.Duration(sh.restUntil.Load()); sent < rest {
@@ -98,7 +98,7 @@ func (t *Table) call(ctx context.Context, sh *shard, entries []*entry) error {
 
 var errLateReply = errors.New("slots: the reply came too late")
 
-// rested sets when the shard is called again.
+// rested sets when the shard may be called again.
 func (sh *shard) rested(now time.Duration, err error) {
 	if err == nil {
 		sh.rest = 0
@@ -108,11 +108,11 @@ func (sh *shard) rested(now time.Duration, err error) {
 	sh.restUntil.Store(int64(now + jittered(sh.rest)))
 }
 
-// jittered is d, or up to a quarter less.
+// jittered returns d, or up to a quarter less.
 func jittered(d time.Duration) time.Duration { return d - rand.N(d/4+1) }
 
-// say is what a call says of the key, and makes the node hold no more than that. It is false if there is nothing to
-// say, or nothing may be said.
+// say returns the statement of a call about the key. From then on the node holds no more slots than it states. ok is
+// false if there is nothing to state, or if a statement would not be safe.
 func (e *entry) say(now time.Duration, number int64) (ask store.GrantAsk, ok bool) {
 	e.stripe.mu.Lock()
 	defer e.stripe.mu.Unlock()
@@ -124,7 +124,7 @@ func (e *entry) say(now time.Duration, number int64) (ask store.GrantAsk, ok boo
 		return ask, false
 	}
 	if e.busy > 0 && now+callTimeout >= e.validUntil {
-		e.askBy(e.validUntil) // what is held can neither be said nor handed back
+		e.askBy(e.validUntil) // too late to state or to hand back the held slots
 		return ask, false
 	}
 	limit, want := e.wanted()
@@ -150,7 +150,8 @@ func (e *entry) say(now time.Duration, number int64) (ask store.GrantAsk, ok boo
 	return ask, true
 }
 
-// wanted is the highest limit of those who wait, or else the last request's, and how many slots would serve them.
+// wanted returns the highest limit of the waiting requests, or else the last request's, and the number of slots that
+// would serve them.
 func (e *entry) wanted() (limit, slots int64) {
 	if e.waiters.len == 0 {
 		return e.limit, 0
@@ -163,7 +164,7 @@ func (e *entry) wanted() (limit, slots int64) {
 	return limit, min(slots, limit)
 }
 
-// shortest is the shortest time to live of those who hold a lease or wait for one, or else the last request's.
+// shortest returns the shortest time to live of the leases and the waiting requests, or else the last request's.
 func (e *entry) shortest() time.Duration {
 	shortest := e.shortestTTL()
 	for w := range e.waiters.all {
@@ -175,7 +176,7 @@ func (e *entry) shortest() time.Duration {
 	return shortest
 }
 
-// failed takes note of a call that nothing is known of. What is held goes on while it is valid.
+// failed records a call whose outcome is unknown. The held slots stay in use while they are valid.
 func (e *entry) failed(now, again time.Duration) {
 	e.stripe.mu.Lock()
 	defer e.stripe.mu.Unlock()
@@ -192,7 +193,7 @@ func (e *entry) failed(now, again time.Duration) {
 	}
 }
 
-// hear takes in an answer.
+// hear applies an answer.
 func (e *entry) hear(sent, now time.Duration, ask *store.GrantAsk, a *store.GrantAnswer) {
 	recovering := errors.Is(a.Err, store.ErrRecovering)
 	if a.Err != nil && !recovering {
@@ -234,7 +235,7 @@ func (e *entry) next(sent, now, ttl time.Duration, recovering bool) {
 		}
 		for w := range e.waiters.all {
 			if w.number == 0 {
-				again = now // came while the call was out
+				again = now // queued while the call was under way
 			}
 		}
 		e.askBy(max(again, e.yieldUntil))

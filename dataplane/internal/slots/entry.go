@@ -8,43 +8,44 @@ import (
 	"github.com/weirhq/weir/dataplane/internal/fair"
 )
 
-// forever is the end of what does not end by itself.
+// forever is the end of a lease or holding that does not end by itself.
 const forever = time.Duration(math.MaxInt64)
 
-// entry is one key. Its stripe's mutex guards all but the constants.
+// entry is a key. Its stripe's mutex guards all fields but the constants.
 type entry struct {
 	stripe *stripe // constant
 	shard  *shard  // constant
 	name   Name    // constant
-	of     fair.Of // constant: whose share of the table's keys it takes
+	of     fair.Of // constant: whose share of the table's keys the entry takes
 
 	limit int64         // of the last request
 	ttl   time.Duration // of the last request
 	limitLeases
 
-	// held slots are this node's until validUntil. busy <= held at all times.
+	// This node has held slots until validUntil. busy <= held at all times.
 	held       int64
 	validUntil time.Duration
-	others     int64 // by the last answer
-	spare      int64 // free slots that may be kept, as of the last answer
-	starved    bool  // another node was refused, by the last answer
-	used       bool  // a lease was granted since the last call left
-	told       bool  // the origin may have slots of this node on its books
+	others     int64 // slots of others, from the last answer
+	spare      int64 // free slots that the node may keep, since the last answer
+	starved    bool  // another node was refused, from the last answer
+	used       bool  // a lease was granted since the last call
+	told       bool  // the origin may have granted slots to this node
 	inFlight   bool
-	yieldUntil time.Duration // until when slots are left to other nodes
-	backoff    time.Duration // between two asks for waiters
-	fullUntil  time.Duration // until when a refusal need not be asked for again
-	retryIn    time.Duration // by the last answer
-	askAt      time.Duration // when the shard calls about it; 0: no time is set
-	endAt      time.Duration // when something may end; 0: no time is set
+	yieldUntil time.Duration // until then, free slots are left to other nodes
+	backoff    time.Duration // between two calls for waiting requests
+	fullUntil  time.Duration // until then, a refusal needs no call
+	retryIn    time.Duration // from the last answer
+	askAt      time.Duration // when the shard should call about the key; 0: not set
+	endAt      time.Duration // when a lease or the holding may end; 0: not set
 	ask, end   alarm         // in the shard's schedules
 
 	waiters queue
 }
 
-// again answers a request for a lease by ID that this node has granted before, and has it last TTL from now at least.
+// again answers a request with the ID of a lease that this node has granted before. The lease then lasts at least TTL
+// from now.
 func (e *entry) again(now time.Duration, a *Ask, r *Result) bool {
-	l, ok := e.ids[a.ID] // none is ""
+	l, ok := e.ids[a.ID] // no lease has the ID ""
 	if !ok {
 		return false
 	}
@@ -53,7 +54,7 @@ func (e *entry) again(now time.Duration, a *Ask, r *Result) bool {
 	return true
 }
 
-// grant makes a lease of a slot that is free. It refuses a lease by ID that there is no room for.
+// grant makes a lease of a free slot. It sets ErrFull for a lease by ID that there is no room for.
 func (e *entry) grant(now time.Duration, a *Ask, result *Result) {
 	if a.ID != "" && !e.stripe.table.ids.Take(a.of(), 1) {
 		e.stripe.stats.Refused++
@@ -116,7 +117,7 @@ func (e *entry) finish(index uint32, why error) {
 	}
 }
 
-// forget forgets the ID of a lease that ends.
+// forget removes the ID of a lease that ends.
 func (e *entry) forget(r *record) {
 	id, t := r.byID, e.stripe.table
 	r.byID = nil
@@ -127,7 +128,7 @@ func (e *entry) forget(r *record) {
 	}
 }
 
-// lose ends leases until at most left are there, the last records first.
+// lose ends leases until at most left remain, the last records first.
 func (e *entry) lose(left int64, why error) {
 	for i := len(e.records) - 1; i >= 0 && e.busy > left; i-- {
 		if e.records[i].live {
@@ -136,8 +137,7 @@ func (e *entry) lose(left int64, why error) {
 	}
 }
 
-// expire ends what has come to its end: the holding with all leases, or single leases. Slots of single leases are free
-// then.
+// expire ends what is due: the holding with all leases, or single leases, whose slots are then free.
 func (e *entry) expire(now time.Duration) {
 	if now >= e.validUntil && e.held > 0 {
 		e.lose(0, ErrLost)
@@ -149,7 +149,7 @@ func (e *entry) expire(now time.Duration) {
 	}
 }
 
-// endBy has expire called at a moment.
+// endBy schedules expire.
 func (e *entry) endBy(at time.Duration) {
 	if at != forever && (e.endAt == 0 || at < e.endAt) {
 		e.endAt = at
@@ -157,7 +157,7 @@ func (e *entry) endBy(at time.Duration) {
 	}
 }
 
-// nextEnd has expire called for the first end that is left.
+// nextEnd schedules expire for the earliest end.
 func (e *entry) nextEnd() {
 	first := e.firstEnd()
 	if e.held > 0 {
@@ -166,7 +166,7 @@ func (e *entry) nextEnd() {
 	e.endBy(first)
 }
 
-// askBy has the shard's loop call the origin about the key at a moment, or earlier.
+// askBy schedules a call about the key, at the given time or earlier.
 func (e *entry) askBy(at time.Duration) {
 	if e.shard.asks != nil && !e.stripe.table.stopped.Load() && (e.askAt == 0 || at < e.askAt) {
 		e.askAt = at
@@ -174,10 +174,10 @@ func (e *entry) askBy(at time.Duration) {
 	}
 }
 
-// hasRoom is true where a lease under limit can be granted here.
+// hasRoom reports whether a lease under limit can be granted here.
 func (e *entry) hasRoom(limit int64) bool { return e.busy < e.held && e.busy+e.others < limit }
 
-// spareMax is how many free slots the node keeps: half of its share of what the limit leaves.
+// spareMax returns how many free slots the node may keep: half of its share of the slots that the limit leaves.
 func (e *entry) spareMax(want int64) int64 {
 	if e.starved {
 		return 0
@@ -185,13 +185,14 @@ func (e *entry) spareMax(want int64) int64 {
 	return min(max(0, e.limit-e.others-e.busy-want)/(2*e.stripe.table.nodes()), spareMax)
 }
 
-// serve grants free slots to those who wait, in their order, in which callers take turns. A request whose own limit is
-// reached keeps its place, and holds up none whose limit is higher. All who wait for one ID get its lease together.
+// serve grants free slots to waiting requests in their order, in which callers take turns. A request whose own limit is
+// reached keeps its place, but does not delay requests with a higher limit. All requests with the same ID get its lease
+// together.
 func (e *entry) serve(now time.Duration) {
 	if e.waiters.len == 0 || e.yields(now) {
 		return
 	}
-	shared := false // a lease by ID was granted, for which others may wait too
+	shared := false // a lease by ID was granted, and others may wait for it too
 	for w := range e.waiters.all {
 		r := Result{Asked: w.number > 0}
 		switch {
@@ -211,9 +212,9 @@ func (e *entry) serve(now time.Duration) {
 	}
 }
 
-// yields reports whether this node leaves its free slots to others. While others are refused and the origin has no room
-// for them, it does so every yieldEvery, for long enough that they ask again, however few slots it holds: how many
-// others there are is not always known, and leases by id belong to no node.
+// yields reports whether this node leaves its free slots to other nodes. While others are refused and the origin has no
+// room for them, it does so every yieldEvery, for long enough that they call again, however few slots it holds. The
+// reason is that the node cannot always count the other nodes, and leases by ID belong to no node.
 func (e *entry) yields(now time.Duration) bool {
 	if e.starved && e.busy < e.held && e.held+e.others >= e.limit && now >= e.yieldUntil+yieldEvery {
 		e.yieldUntil = now + yieldFor
@@ -222,7 +223,7 @@ func (e *entry) yields(now time.Duration) bool {
 	return now < e.yieldUntil
 }
 
-// returned looks at a slot that has become free.
+// returned uses or hands back a slot that has become free.
 func (e *entry) returned(now func() time.Duration) {
 	if e.waiters.len > 0 {
 		e.serve(now())
@@ -232,7 +233,7 @@ func (e *entry) returned(now func() time.Duration) {
 	}
 }
 
-// idle is true of an entry that nothing would be lost with.
+// idle reports whether the entry can be removed without loss.
 func (e *entry) idle() bool {
 	return e.busy == 0 && e.waiters.len == 0 && !e.inFlight && (e.shard.asks == nil || e.held == 0 && !e.told)
 }

@@ -14,7 +14,7 @@ func askFor(namespace, id string, limit int64) *Ask {
 	return &Ask{Name: Name{"w", namespace, "k"}, Limit: limit, TTL: time.Minute, Unattended: true, ID: id, SinceMs: 5}
 }
 
-// However many leases by ID one caller, or a namespace, has, another one finds room. A lease that has ended makes room.
+// However many leases by ID a caller or a namespace has, another finds room. A lease that has ended makes room.
 func TestAFloodOfLeasesByIDLeavesOthersRoom(t *testing.T) {
 	table := New(Config{})
 	for i, flood := range []string{"flood", ""} {
@@ -47,7 +47,7 @@ func TestAFloodOfLeasesByIDLeavesOthersRoom(t *testing.T) {
 	}
 }
 
-// All who wait for a lease by ID get it together, whatever their own limits are and however it is granted.
+// All requests that wait for a lease by ID get it together, whatever their own limits are and however it is granted.
 func TestThoseWhoWaitForOneIDGetItTogether(t *testing.T) {
 	for _, how := range []string{"a slot is released", "another request is granted"} {
 		synctest.Test(t, func(t *testing.T) {

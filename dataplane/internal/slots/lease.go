@@ -6,34 +6,34 @@ import (
 	"time"
 )
 
-// Why a lease has ended.
+// Reasons for which a lease has ended.
 var (
-	// ErrLost ends a lease whose slot could not be kept: the origin did not answer in time, or the node was paused.
+	// ErrLost ends a lease whose slot could not be renewed: the origin did not answer in time, or the node was paused.
 	ErrLost = errors.New("slots: the lease's slot could not be renewed in time")
 
-	// ErrRevoked ends a lease whose slot the origin does not know of any more: it has lost what it was told.
+	// ErrRevoked ends a lease whose slot the origin has lost, for example because its data was lost.
 	ErrRevoked = errors.New("slots: the origin has lost the lease's slot")
 
-	// ErrExpired ends a lease at its own time.
-	ErrExpired = errors.New("slots: the lease's time is over")
+	// ErrExpired ends a lease at its own end.
+	ErrExpired = errors.New("slots: the lease has expired")
 
-	// ErrStopped ends all leases with the node.
+	// ErrStopped ends all leases when the node stops.
 	ErrStopped = errors.New("slots: the node has stopped")
 
-	// ErrEnded is what is told of a lease that has ended some time ago.
+	// ErrEnded is returned for a lease that has ended, if the reason is no longer stored.
 	ErrEnded = errors.New("slots: the lease has ended")
 
 	errReleased = errors.New("slots: the lease was released")
 )
 
-// Lease is one slot that is held. The zero Lease holds none, and never ends. Copies are the same lease.
+// Lease is a slot that is held. The zero Lease holds none, and never ends. Copies are the same lease.
 type Lease struct {
 	e          *entry
 	index      uint32
 	generation uint32
 }
 
-// record is the lease's, nil if it has ended. The stripe is locked.
+// record returns the lease's record, or nil if the lease has ended. The stripe must be locked.
 func (l Lease) record() *record {
 	if r := &l.e.records[l.index]; r.live && r.generation == l.generation {
 		return r
@@ -41,7 +41,7 @@ func (l Lease) record() *record {
 	return nil
 }
 
-// Release ends the lease. Of a lease that has ended it does nothing.
+// Release ends the lease. If the lease has ended, it does nothing.
 func (l Lease) Release() {
 	if l.e == nil {
 		return
@@ -56,8 +56,8 @@ func (l Lease) Release() {
 	l.e.returned(s.table.now)
 }
 
-// Renew has an unattended lease end ttl from now, if that is later than its end. It is false, and nothing changes, if
-// the lease has ended.
+// Renew extends an unattended lease to ttl from now, if that is later than its end. It returns false, and changes
+// nothing, if the lease has ended.
 func (l Lease) Renew(ttl time.Duration) bool {
 	if l.e == nil {
 		return true
@@ -74,7 +74,8 @@ func (l Lease) Renew(ttl time.Duration) bool {
 	return true
 }
 
-// extend has an unattended lease that has not ended end ttl from now, if that is later. The stripe is locked.
+// extend extends an unattended lease that has not ended to ttl from now, if that is later than its end. The stripe must
+// be locked.
 func (l Lease) extend(now, ttl time.Duration) {
 	r := l.record()
 	if !r.attended && now+ttl <= r.deadline {
@@ -93,7 +94,7 @@ func (l Lease) extend(now, ttl time.Duration) {
 
 var closed = func() chan struct{} { c := make(chan struct{}); close(c); return c }()
 
-// Done is closed when the lease has ended.
+// Done returns a channel that is closed when the lease has ended.
 func (l Lease) Done() <-chan struct{} {
 	if l.e == nil {
 		return nil
@@ -111,7 +112,7 @@ func (l Lease) Done() <-chan struct{} {
 	return r.done
 }
 
-// Err is nil while the lease is held, and afterwards why it has ended.
+// Err returns nil while the lease is held, and afterwards the reason for its end.
 func (l Lease) Err() error {
 	if l.e == nil {
 		return nil

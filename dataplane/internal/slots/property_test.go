@@ -14,8 +14,8 @@ import (
 	"github.com/weirhq/weir/dataplane/store"
 )
 
-// At each moment the leases of a key whose holders believe in them are at most its limit, whatever happens to nodes, to
-// the origin and between them; and when it is over nothing is lost for good.
+// At each moment the leases of a key that holders must take for valid are at most its limit, whatever happens to nodes,
+// to the origin and between them. When the faults end, no slot is lost for good.
 func TestLeasesStayWithinTheLimit(t *testing.T) {
 	runs := 600
 	if testing.Short() {
@@ -30,7 +30,7 @@ func TestLeasesStayWithinTheLimit(t *testing.T) {
 
 const historyNodes = 3
 
-// history is a random one of three nodes and one key.
+// history is a random history of three nodes and a key.
 type history struct {
 	*testing.T
 	rand   *rand.Rand
@@ -43,7 +43,7 @@ type history struct {
 	log    []string
 
 	mu    sync.Mutex
-	held  [historyNodes]map[slots.Lease]bool // that were not released, of nodes that live
+	held  [historyNodes]map[slots.Lease]bool // leases that were not released, of live nodes
 	life  [historyNodes]int                  // how often a node was killed
 	peaks int64
 }
@@ -80,13 +80,13 @@ func (h *history) run() {
 	}
 }
 
-// step does one thing.
+// step takes a random step.
 func (h *history) step() {
 	at := h.rand.IntN(historyNodes)
 	n := h.nodes[at]
 	what := h.rand.IntN(40)
 	if h.paused[at] && what < 30 {
-		return // nobody on it does anything
+		return // a paused node does nothing
 	}
 	h.log = append(h.log, fmt.Sprintf("%v: %d on %d", time.Since(h.nodes[0].base), what, at))
 	switch {
@@ -135,7 +135,7 @@ func (h *history) fault(at, what int) {
 	}
 }
 
-// again repeats one of the node's last calls.
+// again repeats a recent call of the node.
 func (h *history) again(n *node) {
 	n.mu.Lock()
 	calls := n.sent[max(0, len(n.sent)-5):]
@@ -182,7 +182,7 @@ func (h *history) kill(at int) {
 	h.nodes[at] = nodeOf(h, h.origin, historyNodes)
 }
 
-// check counts the leases that somebody believes in.
+// check counts the leases that are still valid for their holders.
 func (h *history) check() {
 	h.mu.Lock()
 	defer h.mu.Unlock()
@@ -209,7 +209,7 @@ func (h *history) check() {
 	}
 }
 
-// quiet ends all faults, and finds the whole limit free.
+// quiet ends all faults, and checks that the whole limit is free.
 func (h *history) quiet() {
 	for i, n := range h.nodes {
 		n.resume()

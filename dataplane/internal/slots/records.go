@@ -12,31 +12,31 @@ type limitLeases struct {
 	callers map[fair.Caller]int64 // live records of callers with a label
 	records []record
 	free    uint32           // index + 1 of the first free record, 0 for none
-	byEnd   []uint32         // a heap of the live records that end by themselves
+	byEnd   []uint32         // heap of the live records that end by themselves
 	ids     map[string]Lease // live leases by ID
 
 	least    time.Duration // no live record has a shorter ttl; 0: unknown
-	finished int           // leases that have ended, or last longer, since least was found
+	finished int           // leases that have ended, or last longer, since least was computed
 }
 
-// record is one lease, or a place for one.
+// record is a lease, or a free place for a lease.
 type record struct {
-	generation uint32 // of the lease that is in it, or will be
+	generation uint32 // of the lease in this record, or of the next lease
 	live       bool
 	attended   bool   // the node renews it until it is released
 	next       uint32 // of the free list
 	place      int    // in byEnd, if it ends by itself
 	ttl        time.Duration
-	deadline   time.Duration // when it ends by itself
+	deadline   time.Duration // when the lease ends by itself
 	since      time.Duration
 	holder     string
 	by         fair.Caller
 	byID       *byID         // nil for a lease without an ID
-	done       chan struct{} // nil until somebody asks
-	was        error         // why the lease before this generation has ended
+	done       chan struct{} // nil until Done is called
+	was        error         // why the last lease in this record has ended
 }
 
-// byID is what makes a lease one by ID.
+// byID has the ID of a lease by ID.
 type byID struct {
 	id      string
 	sinceMs int64
@@ -49,7 +49,7 @@ func (l *limitLeases) setID(id string, lease Lease) {
 	l.ids[id] = lease
 }
 
-// count counts a live record of a caller, or with -1 one that is no longer live.
+// count adds n, 1 or -1, to the live records of a caller.
 func (l *limitLeases) count(by fair.Caller, n int64) {
 	if l.busy += n; !by.Labelled() {
 		return
@@ -62,13 +62,13 @@ func (l *limitLeases) count(by fair.Caller, n int64) {
 	}
 }
 
-// mayHave reports whether a caller may have one more lease on this node.
+// mayHave reports whether a caller may have another lease on this node.
 func (l *limitLeases) mayHave(by fair.Caller) bool {
 	own := l.callers[by]
 	return fair.HasRoom(own, own, LeasesMax-l.busy, LeasesMax)
 }
 
-// firstEnd is when the first lease ends by itself.
+// firstEnd returns when the first lease ends by itself.
 func (l *limitLeases) firstEnd() time.Duration {
 	if len(l.byEnd) == 0 {
 		return forever
@@ -79,18 +79,19 @@ func (l *limitLeases) firstEnd() time.Duration {
 // setTTL sets a live lease's time to live.
 func (l *limitLeases) setTTL(r *record, ttl time.Duration) {
 	if ttl > r.ttl {
-		l.finished++ // the shortest may be no longer there
+		l.finished++ // the record may have had the shortest
 	}
 	if r.ttl = ttl; l.least == 0 || ttl < l.least {
 		l.least = ttl
 	}
 }
 
-// exactMax is how many records are walked for the shortest time to live whenever a lease has ended.
+// exactMax is the most records that are searched for the shortest time to live each time a lease has ended.
 const exactMax = 1000
 
-// shortestTTL is the shortest time to live of all leases, or forever without any. Where there are many, it may be that
-// of one that has ended, until as many have ended as there are: so that the walk costs each of them little.
+// shortestTTL returns the shortest time to live of all leases, or forever without any. With many leases, it may return
+// that of a lease that has ended, until as many leases have ended as are live, so that the search costs each of them
+// little.
 func (l *limitLeases) shortestTTL() time.Duration {
 	if l.busy == 0 {
 		l.least, l.finished = 0, 0
@@ -107,7 +108,7 @@ func (l *limitLeases) shortestTTL() time.Duration {
 	return l.least
 }
 
-// byEnd is the heap of a key's leases, the first that ends first.
+// byEnd is a heap of a key's leases by their ends.
 type byEnd limitLeases
 
 func (h *byEnd) Len() int { return len(h.byEnd) }

@@ -10,15 +10,15 @@ import (
 	"time"
 )
 
-// The heap of ends and the shortest time to live agree with a walk over all records, whatever becomes of the leases;
-// and a lease ends at its end and not before.
+// The heap of ends and the shortest time to live agree with a search of all records, whatever happens to the leases. A
+// lease ends at its end and not before.
 func TestRecordsAgreeWithAWalk(t *testing.T) {
 	for seed := range uint64(20) {
 		r := rand.New(rand.NewPCG(seed, 3))
 		now := time.Second
 		table := New(Config{Now: func() time.Duration { return now }})
 		ask := Ask{Name: Name{"w", "n", "i"}, Limit: 500}
-		held := make(map[Lease]time.Duration) // by when each ends
+		held := make(map[Lease]time.Duration) // the end of each
 		for range 3000 {
 			switch ask.TTL = time.Duration(1+r.IntN(20)) * time.Second; r.IntN(5) {
 			case 0, 1:
@@ -78,8 +78,8 @@ func TestRecordsAgreeWithAWalk(t *testing.T) {
 	}
 }
 
-// Where there are many leases, the shortest time to live is not looked for at each end; once as many have ended as
-// there are, it is right.
+// With many leases, the shortest time to live is not computed at each end. Once as many leases have ended as are live,
+// it is right.
 func TestTheShortestTimeToLiveComesBack(t *testing.T) {
 	table := New(Config{})
 	ask := Ask{Name: Name{"w", "n", "i"}, Limit: 1e6, TTL: time.Minute}
@@ -136,7 +136,7 @@ func TestAFullTableMakesRoom(t *testing.T) {
 	}
 }
 
-// However many namespaces flood a node with keys, another one finds room.
+// However many namespaces flood a node with keys, another namespace finds room.
 func TestAFloodOfKeysLeavesOthersRoom(t *testing.T) {
 	const keys = 10_000
 	table := New(Config{EntriesMax: keys})

@@ -7,23 +7,23 @@ import (
 	"time"
 )
 
-// schedule wakes a loop for entries whose moment has come.
+// schedule wakes a loop when entries are due.
 type schedule struct {
 	mu    sync.Mutex
 	items alarms
-	wake  chan struct{} // something has to be done earlier than the loop knows
+	wake  chan struct{} // an alarm may be earlier than the loop's next one
 }
 
-// alarm is an entry's moment, by the table's clock. The schedule's mutex guards it.
+// alarm is the time at which an entry is due, by the table's clock. The schedule's mutex guards it.
 type alarm struct {
 	e     *entry
 	at    time.Duration
-	place int // in the heap, + 1; 0 if it is not there
+	place int // in the heap, + 1; 0 if it is not in the heap
 }
 
 func newSchedule() *schedule { return &schedule{wake: make(chan struct{}, 1)} }
 
-// set sets an alarm, anew if it is set.
+// set sets an alarm, or moves it.
 func (s *schedule) set(a *alarm, at time.Duration) {
 	s.mu.Lock()
 	a.at = at
@@ -39,7 +39,7 @@ func (s *schedule) set(a *alarm, at time.Duration) {
 	}
 }
 
-// rouse makes one of the running loops check when the first entry is due.
+// rouse makes a running loop check when the first entry is due.
 func (s *schedule) rouse() {
 	select {
 	case s.wake <- struct{}{}:
@@ -47,7 +47,7 @@ func (s *schedule) rouse() {
 	}
 }
 
-// take removes what is due.
+// take removes and returns the entries that are due.
 func (s *schedule) take(now time.Duration) (due []*entry) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -57,7 +57,7 @@ func (s *schedule) take(now time.Duration) (due []*entry) {
 	return due
 }
 
-// next is when the first one is due.
+// next returns when the first entry is due.
 func (s *schedule) next() (at time.Duration, ok bool) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -67,8 +67,8 @@ func (s *schedule) next() (at time.Duration, ok bool) {
 	return s.items[0].at, true
 }
 
-// run calls step when something is due, until ctx ends: at once for what is due at once, and for the rest at the next
-// tick together.
+// run calls step when entries are due, until ctx ends. Entries that are due already are handled at once, and all others
+// together at the next tick.
 func (s *schedule) run(ctx context.Context, now func() time.Duration, step func()) {
 	defer s.rouse() // this run may have used up a wake-up that another run needs
 	timer := time.NewTimer(0)
@@ -92,7 +92,7 @@ func (s *schedule) run(ctx context.Context, now func() time.Duration, step func(
 	}
 }
 
-// alarms is a heap, the first one first.
+// alarms is a heap with the earliest alarm first.
 type alarms []*alarm
 
 func (m alarms) Len() int           { return len(m) }

@@ -11,10 +11,10 @@ import (
 	"github.com/weirhq/weir/dataplane/internal/fair"
 )
 
-// as is a context of a caller.
+// as returns a context of a caller.
 func as(t *testing.T, label string) context.Context { return fair.With(t.Context(), label) }
 
-// However many keys of however many namespaces one caller has leases of, another caller finds room, in any namespace.
+// However many keys and namespaces a caller has leases in, another caller finds room, in any namespace.
 func TestAFloodOfOneCallersKeysLeavesOthersRoom(t *testing.T) {
 	const keys, namespaces = 10_000, 20
 	table := New(Config{EntriesMax: keys})
@@ -38,8 +38,8 @@ func TestAFloodOfOneCallersKeysLeavesOthersRoom(t *testing.T) {
 	}
 }
 
-// However many requests of one caller wait for a key, another caller's request may wait too, and has a slot after at
-// most one of the others' has had one.
+// However many requests of a caller wait for a key, another caller's request can wait too, and gets a slot after at
+// most one slot of the others.
 func TestAFloodOfWaitersLeavesOthersTheirTurn(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		const waiters, held = 100, time.Second
@@ -69,7 +69,7 @@ func TestAFloodOfWaitersLeavesOthersTheirTurn(t *testing.T) {
 	})
 }
 
-// However many leases of a key one caller has, another caller may have some.
+// However many leases of a key a caller has, another caller can have some.
 func TestAFloodOfLeasesOfAKeyLeavesOthersSome(t *testing.T) {
 	table := New(Config{})
 	acquire := func(ctx context.Context) Result {

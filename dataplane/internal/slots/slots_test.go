@@ -13,7 +13,7 @@ import (
 	"github.com/weirhq/weir/dataplane/memstore"
 )
 
-// fleet runs a test with nodes over one origin, in a bubble.
+// fleet runs a test with nodes over an origin, in a bubble.
 func fleet(t *testing.T, nodes int, test func(t *testing.T, origin *memstore.Origin, n []*node)) {
 	synctest.Test(t, func(t *testing.T) {
 		origin := memstore.NewOrigin(memstore.OriginOptions{})
@@ -51,7 +51,7 @@ func TestAKilledNodesSlotsAreFreeSoonAfterItsTTL(t *testing.T) {
 	}
 }
 
-// Those who wait on one node are served in the order in which they came, those who gave up left out.
+// Requests that wait on a node are served in their order, without the requests that gave up.
 func TestWaitersAreServedInTheirOrder(t *testing.T) {
 	for name, nodes := range map[string]int{"alone": 0, "fleet": 1} {
 		t.Run(name, func(t *testing.T) {
@@ -107,11 +107,11 @@ func testOrder(t *testing.T, n *node) {
 	}
 }
 
-// What those who gave up had asked for goes back.
+// Slots that were requested for callers who gave up are handed back.
 func TestCancelledWaitersLeaveNothingBehind(t *testing.T) {
 	fleet(t, 2, func(t *testing.T, _ *memstore.Origin, n []*node) {
 		held := n[0].try(1, 10*time.Second)
-		n[1].way.Faults.Delay(100 * time.Millisecond) // its answers come when nobody waits any more
+		n[1].way.Faults.Delay(100 * time.Millisecond) // so that its answers come when no request waits any more
 		var all sync.WaitGroup
 		for i := range 5 {
 			all.Go(func() {
@@ -146,7 +146,35 @@ func TestASlotGoesFromNodeToNode(t *testing.T) {
 	})
 }
 
-// A node whose own callers wait leaves slots to others now and then.
+// All requests that wait with the same ID get a node's last slot together, even behind another request that gets none
+// then.
+func TestThoseWhoWaitForOneIDShareANodesLastSlot(t *testing.T) {
+	fleet(t, 1, func(t *testing.T, _ *memstore.Origin, n []*node) {
+		held := n[0].try(1, time.Minute)
+		var calls sync.WaitGroup
+		for _, id := range []string{"job", "other", "job"} {
+			calls.Go(func() {
+				a := ask(1, time.Minute)
+				a.ID, a.Unattended = id, true
+				if r := n[0].Wait(t.Context(), a); !r.Granted {
+					t.Errorf("%s: %+v", id, r)
+				}
+			})
+			synctest.Wait()
+		}
+		held.Lease.Release()
+		synctest.Wait()
+		if waits := n[0].Stats().Waiters; waits != 1 {
+			t.Errorf("%d wait on, want the request with another ID", waits)
+		}
+		if l, ok := n[0].ByID(&key, "job"); ok {
+			l.Release()
+		}
+		calls.Wait()
+	})
+}
+
+// A node whose own callers wait leaves slots to other nodes now and then.
 func TestNodesTakeTurns(t *testing.T) {
 	fleet(t, 2, func(t *testing.T, _ *memstore.Origin, n []*node) {
 		began := time.Now()
@@ -171,7 +199,7 @@ func TestNodesTakeTurns(t *testing.T) {
 	})
 }
 
-// Spare slots make further leases local, and go back when nobody uses them.
+// Spare slots make further leases local, and are handed back if they are not used.
 func TestSpareSlots(t *testing.T) {
 	fleet(t, 2, func(t *testing.T, _ *memstore.Origin, n []*node) {
 		for range 2 {
@@ -198,7 +226,7 @@ func TestSpareSlots(t *testing.T) {
 	})
 }
 
-// A lease is lost when its slot cannot be renewed, in time for the next holder; Err knows it at once.
+// A lease is lost when its slot cannot be renewed, in time for the next holder. Err returns that at once.
 func TestLeasesAreLostInAnOutage(t *testing.T) {
 	for ttl := time.Second; ttl < 3*time.Second; ttl += 170 * time.Millisecond {
 		testLost(t, ttl)
@@ -241,7 +269,7 @@ func testLost(t *testing.T, ttl time.Duration) {
 	})
 }
 
-// A replica that has not heard of a lease was promoted, and another node got the slot.
+// A replica that has not received a lease was promoted, and another node got the slot.
 func TestLeasesAreRevoked(t *testing.T) {
 	fleet(t, 2, func(t *testing.T, origin *memstore.Origin, n []*node) {
 		before := origin.State()
@@ -260,7 +288,7 @@ func TestLeasesAreRevoked(t *testing.T) {
 	})
 }
 
-// Bounds are kept, and what is beyond them is said.
+// Requests beyond the bounds get their errors.
 func TestBounds(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		table := slots.New(slots.Config{EntriesMax: 2, WaitersMax: 1})
@@ -314,7 +342,7 @@ func TestStopHandsBack(t *testing.T) {
 	})
 }
 
-// A node that stops keeps no slot to spare, however many it had, and hands them back right after a call that failed.
+// A node that stops keeps no spare slot, however many it had, and hands them back even right after a call that failed.
 func TestStopHandsSpareSlotsBack(t *testing.T) {
 	for _, failed := range []bool{false, true} {
 		fleet(t, 2, func(t *testing.T, _ *memstore.Origin, n []*node) {
@@ -322,7 +350,7 @@ func TestStopHandsSpareSlotsBack(t *testing.T) {
 			n[0].try(20, 5*time.Minute)
 			if failed {
 				n[0].way.Faults.Fail(errors.New("away"))
-				for n[0].try(20, 5*time.Minute).Granted { // until there is no slot to spare
+				for n[0].try(20, 5*time.Minute).Granted { // until there is no spare slot
 				}
 				n[0].way.Faults.Fail(nil)
 			}

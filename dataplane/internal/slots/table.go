@@ -21,113 +21,113 @@ const (
 	// Margin is how much longer the origin counts a holding than the node does.
 	Margin = 500 * time.Millisecond
 
-	tick        = 50 * time.Millisecond  // how long what is due soon waits for what is due as well
-	callTimeout = 250 * time.Millisecond // of a call to the origin; less than a third of the shortest time to live
-	retryMin    = 20 * time.Millisecond  // between two asks for those who wait
+	tick        = 50 * time.Millisecond  // longest time for which a due entry waits, to be handled with others
+	callTimeout = 250 * time.Millisecond // of a call to the origin; must be less than a third of the shortest time to live
+	retryMin    = 20 * time.Millisecond  // between two calls for waiting requests
 	retryMax    = 250 * time.Millisecond
-	yieldFor    = 300 * time.Millisecond // longer than retryMax: the others ask meanwhile
+	yieldFor    = 300 * time.Millisecond // longer than retryMax, so that other nodes call meanwhile
 	yieldEvery  = 2 * time.Second
-	restMax     = time.Second // between two calls to a shard that fails
-	asksMax     = 500         // of one call
+	restMax     = time.Second // longest pause between two calls to a shard that fails
+	asksMax     = 500         // most keys of a call
 	stripes     = 64
 	spareMax    = 1 << 16
 	eachMax     = 1000    // records that are read under a mutex
-	sweepMax    = 1000    // keys that one call looks at for room
+	sweepMax    = 1000    // keys that a call looks at to make room
 	idsMax      = 100_000 // leases by ID
 )
 
-// LeasesMax is how many leases a key may have on one node.
+// LeasesMax is the most leases that a key may have on a node.
 const LeasesMax = 1_000_000
 
 var (
-	// ErrFull refuses a key, or a lease by ID, that there is no room for in its caller's and namespace's shares.
+	// ErrFull is returned for a key, or a lease by ID, if its caller's and namespace's shares have no room.
 	ErrFull = errors.New("slots: too many keys have leases on this node")
 
-	// ErrWaiters refuses a wait for a key that has no room for another wait of the caller.
-	ErrWaiters = errors.New("slots: too many wait for the key on this node")
+	// ErrWaiters is returned if the caller has no room for another waiting request of the key.
+	ErrWaiters = errors.New("slots: too many requests wait for the key on this node")
 
-	// ErrLeases refuses a lease of a key of which the caller has its share of LeasesMax on this node.
+	// ErrLeases is returned if the caller has its share of the key's LeasesMax leases on this node.
 	ErrLeases = errors.New("slots: the key has too many leases on this node")
 )
 
-// Origin grants slots. A reply without an error has an answer to each ask.
+// Origin grants slots. A reply without an error must have an answer for each key.
 type Origin interface {
 	Shards() int
 	ShardOf(key *window.Key) int
 	store.Grants
 }
 
-// Config is what a Table is made with.
+// Config configures a Table.
 type Config struct {
-	Origin        Origin        // nil: all slots of all keys are this node's
-	EntriesMax    int           // keys
-	WaitersMax    int           // that wait for one key
+	Origin        Origin        // nil: this node has all slots of all keys
+	EntriesMax    int           // most keys
+	WaitersMax    int           // most requests that wait for a key
 	AnswerTimeout time.Duration // how long Try waits for the origin; 0: until its ctx ends
-	Nodes         func() int64  // of the region; nil: this one alone
+	Nodes         func() int64  // number of the region's nodes; nil: 1
 
-	// Judge sets the Limit and OutEnds of an ask that waits by the settings in force, and reports whether it may go on
-	// waiting. Changed returns a channel that is closed when other settings are in force. nil: settings never change.
+	// Judge sets the Limit and OutEnds of a waiting request by the current settings, and reports whether it may go on
+	// waiting. Changed returns a channel that is closed when the settings change. nil: settings never change.
 	Judge   func(*Ask) (waits bool)
 	Changed func() <-chan struct{}
 
-	// Ended is called when a lease by ID has ended, under a mutex of the table; nil: it is not.
+	// Ended is called when a lease by ID has ended, under a mutex of the table; nil: it is not called.
 	Ended func(name Name, id string, sinceMs int64)
 
 	Go  func(func()) bool    // runs loops for waiting callers before Run; nil: callers run them themselves
-	Now func() time.Duration // a clock that only goes forwards; nil is the system's
+	Now func() time.Duration // a clock that never goes back; nil: the system's
 
-	// Recent is a reading of the clock from some milliseconds ago, which costs less; nil is Now.
+	// Recent returns a reading of the clock that is at most some milliseconds old and costs less than Now; nil: Now.
 	Recent func() time.Duration
 }
 
 // Name names a key.
 type Name struct{ Workspace, Namespace, Identifier string }
 
-// SlotsKey is the key as an origin has it.
+// SlotsKey returns the key in the form of the origin.
 func (n *Name) SlotsKey() window.Key { return store.SlotsKey(n.Workspace, n.Namespace, n.Identifier) }
 
-// Ask asks for a lease.
+// Ask is a request for a lease.
 type Ask struct {
 	Name       Name
-	Own        int64         // the limit of the request itself
+	Own        int64         // the request's own limit
 	Limit      int64         // the limit in force
-	TTL        time.Duration // how long the slot stays taken when the node dies, and an unattended lease without renewal
-	AgeMax     time.Duration // 0: none; an attended lease ends then
-	Unattended bool          // the lease ends TTL after it was granted or renewed last
-	OutEnds    bool          // Wait ends when the origin does not answer
-	Free       bool          // the lease is granted from free slots of this node, or refused; the origin is not asked
+	TTL        time.Duration // of the slot if the node dies, and of an unattended lease without renewal
+	AgeMax     time.Duration // when an attended lease ends by itself; 0: never
+	Unattended bool          // the lease ends TTL after its grant or last renewal
+	OutEnds    bool          // Wait ends if the origin does not answer
+	Free       bool          // grant only a free slot of this node, or refuse, without a call to the origin
 	Holder     string        // a label
-	By         fair.Caller   // Acquire sets it
+	By         fair.Caller   // set by Acquire
 
-	// ID makes it a lease by ID: requests of a key with one ID have one lease, which ByID returns. "": none.
+	// ID makes it a lease by ID: requests of a key with the same ID share a lease, which ByID returns. "": none.
 	ID      string
 	SinceMs int64 // of a lease by ID: Unix ms; if the lease was granted before, Result has its own
 }
 
-// Result is what an Ask has come to.
+// Result is the result of a request.
 type Result struct {
 	Lease   Lease
 	Granted bool
-	Out     bool // the origin should have been asked, and has not answered
+	Out     bool // the origin was needed, but has not answered
 	Asked   bool // the origin has answered
 	Held    int64
-	SinceMs int64         // Ask.SinceMs of the request that was granted the lease by ID first
-	RetryIn time.Duration // when to ask again, 0: unknown
+	SinceMs int64         // SinceMs of the first request with the lease's ID
+	RetryIn time.Duration // time after which to try again, 0: unknown
 	Err     error         // ErrFull, ErrWaiters, ErrLeases or ErrStopped
 }
 
-// Stats are a table's, since it was made.
+// Stats are counts since the table was made.
 type Stats struct {
 	Leases, Waiters        int64 // now
 	Granted, Refused, Lost int64
-	Calls, Asks, Errors    int64 // to the origin, keys in them, and those that failed
+	Calls, Asks, Errors    int64 // calls to the origin, keys in them, and failed calls
 }
 
-// Table has all keys of a node. Make one with New.
+// Table has all keys of a node. Make it with New.
 type Table struct {
 	cfg     Config
 	node    uint64
-	swept   atomic.Uint32 // stripes that were looked through for room
+	swept   atomic.Uint32 // next stripe to search for idle keys
 	running atomic.Bool   // Run was called
 	stopped atomic.Bool
 
@@ -153,18 +153,18 @@ type stripe struct {
 	_       [64]byte
 }
 
-// shard is what concerns one shard of the origin.
+// shard is the state for a shard of the origin.
 type shard struct {
 	index     int
 	asks      *schedule // nil without an origin
 	ends      *schedule
-	calling   sync.Mutex    // held during a call, so that one is made at a time; no decision takes it
-	number    int64         // of the last call; guarded by calling
+	calling   sync.Mutex    // held during a call, so that a single call is under way; no decision takes it
+	number    int64         // number of the last call; guarded by calling
 	rest      time.Duration // pause between two calls while they fail; guarded by calling
 	restUntil atomic.Int64
 }
 
-// New makes an empty table.
+// New returns an empty table.
 func New(cfg Config) *Table {
 	t := &Table{cfg: cfg}
 	if base := time.Now(); cfg.Now == nil {
@@ -191,7 +191,7 @@ func New(cfg Config) *Table {
 	return t
 }
 
-func (t *Table) now() time.Duration { return t.cfg.Now() + time.Second } // 0 is no moment
+func (t *Table) now() time.Duration { return t.cfg.Now() + time.Second } // because 0 means not set
 
 func (t *Table) nodes() int64 {
 	if t.cfg.Nodes == nil {
@@ -200,21 +200,22 @@ func (t *Table) nodes() int64 {
 	return max(1, t.cfg.Nodes())
 }
 
-// stripeOf spreads keys well enough for a mutex, at less than what a hash costs.
+// stripeOf spreads keys well enough for a mutex, and costs less than a hash.
 func (t *Table) stripeOf(name *Name) *stripe {
 	id := name.Identifier
 	n := len(id) // at least 1
 	return &t.stripes[(int(id[n-1])*31+int(id[n/2])*7+int(id[0])+n)%stripes]
 }
 
-// Try asks for a lease. If this node has no free slot, Try waits for the origin's answer until ctx ends.
+// Try requests a lease. If this node has no free slot, Try waits for the origin's answer until ctx ends. Use it for
+// decisions that must not wait long.
 func (t *Table) Try(ctx context.Context, a *Ask) (r Result) { t.Acquire(ctx, a, false, &r); return r }
 
-// Wait is Try, and waits for a slot until ctx ends. On this node, callers take turns, and each caller's
-// requests are served in the order in which they came.
+// Wait is Try, but waits for a slot until ctx ends. On this node, callers take turns, and each caller's requests are
+// served in their order.
 func (t *Table) Wait(ctx context.Context, a *Ask) (r Result) { t.Acquire(ctx, a, true, &r); return r }
 
-// Acquire is Try, or Wait, into an empty result.
+// Acquire is Try, or Wait if wait is set. It fills r, which must be empty.
 func (t *Table) Acquire(ctx context.Context, a *Ask, wait bool, r *Result) {
 	now := t.cfg.Recent() + time.Second
 	a.By = fair.In(ctx)
@@ -235,7 +236,7 @@ func (t *Table) Acquire(ctx context.Context, a *Ask, wait bool, r *Result) {
 	e.limit, e.ttl = a.Limit, a.TTL
 	soon := now + tick
 	if soon >= e.validUntil || e.endAt != 0 && soon >= e.endAt || a.Unattended || a.AgeMax > 0 {
-		now = t.now() // what ends soon, and when the lease will end, is decided by the exact time
+		now = t.now() // an end that is near needs the exact time
 		e.expire(now)
 		e.serve(now)
 	}
@@ -248,7 +249,7 @@ func (t *Table) Acquire(ctx context.Context, a *Ask, wait bool, r *Result) {
 			e.answer(*r, func(w *waiter) bool { return w.ask.ID == a.ID })
 		}
 		if e.validUntil > now+a.TTL && e.shard.asks != nil {
-			e.askBy(now) // the slot must not stay taken for longer
+			e.askBy(now) // so that the slot does not stay taken for longer
 		}
 		s.mu.Unlock()
 		return
@@ -260,7 +261,7 @@ func (t *Table) Acquire(ctx context.Context, a *Ask, wait bool, r *Result) {
 	}
 }
 
-// ByID returns the lease of a key by its ID. It returns false if this node has granted none, or it has ended.
+// ByID returns the lease of a key by its ID. It returns false if this node has granted none, or if it has ended.
 func (t *Table) ByID(name *Name, id string) (l Lease, ok bool) {
 	now := t.now()
 	s := t.stripeOf(name)
@@ -275,7 +276,8 @@ func (t *Table) ByID(name *Name, id string) (l Lease, ok bool) {
 	return l, ok
 }
 
-// refusedOrQueued is a waiter where there is something to wait for.
+// refusedOrQueued queues the request and returns its waiter, if waiting can help. Otherwise it returns nil and the
+// refusal.
 func (e *entry) refusedOrQueued(now time.Duration, a *Ask, once bool) (*waiter, Result) {
 	t, alone := e.stripe.table, e.shard.asks == nil
 	refused := Result{Held: e.busy + e.others, RetryIn: e.retryIn}
@@ -284,7 +286,7 @@ func (e *entry) refusedOrQueued(now time.Duration, a *Ask, once bool) (*waiter, 
 		refused.Out, refused.Err = true, ErrStopped
 	case !e.mayHave(a.By):
 		refused.Err = ErrLeases
-	case a.Limit == 0: // nothing that happens here would grant it
+	case a.Limit == 0: // no event on this node would grant it
 	case a.Free || once && (alone || now < e.fullUntil):
 	case !e.waiters.hasRoom(a.By, int64(t.cfg.WaitersMax)):
 		refused.Err = ErrWaiters
@@ -332,7 +334,7 @@ func (t *Table) await(ctx context.Context, e *entry, w *waiter) Result {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	if !w.at.Queued() {
-		return <-w.ready // it has been answered meanwhile
+		return <-w.ready // it was answered meanwhile
 	}
 	e.waiters.remove(w)
 	s.stats.Waiters--
@@ -340,7 +342,7 @@ func (t *Table) await(ctx context.Context, e *entry, w *waiter) Result {
 	return Result{Held: e.busy + e.others, RetryIn: e.retryIn, Out: w.once, Asked: !w.once && w.number > 0}
 }
 
-// judge judges one who waits by the settings in force.
+// judge applies the current settings to a waiting request.
 func (t *Table) judge(e *entry, w *waiter) {
 	s := e.stripe
 	now := t.now()
@@ -364,7 +366,7 @@ func (t *Table) judge(e *entry, w *waiter) {
 	}
 }
 
-// entryLocked makes an entry where there is none, or returns nil if there is no room.
+// entryLocked returns the entry of a key, and adds it if there is none. It returns nil if there is no room.
 func (t *Table) entryLocked(s *stripe, a *Ask) *entry {
 	name, of := &a.Name, a.of()
 	if e := s.entries[*name]; e != nil {
@@ -383,14 +385,15 @@ func (t *Table) entryLocked(s *stripe, a *Ask) *entry {
 	return e
 }
 
-// makeRoom forgets some idle keys if there is no room for a new one.
+// makeRoom forgets some idle keys if there is no room for a new key.
 func (t *Table) makeRoom(of fair.Of) {
 	for looked, turns := 0, 0; !t.keys.HasRoom(of) && looked < sweepMax && turns < stripes; turns++ {
 		looked += t.sweep(&t.stripes[t.swept.Add(1)%stripes], sweepMax-looked)
 	}
 }
 
-// sweep forgets idle keys among up to most of a stripe, and returns how many it has looked at: a map begins anywhere.
+// sweep forgets idle keys among up to most keys of a stripe, and returns how many it has looked at. The order of a map
+// is random, so later calls look at other keys.
 func (t *Table) sweep(s *stripe, most int) (looked int) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -409,7 +412,7 @@ func (t *Table) sweep(s *stripe, most int) (looked int) {
 // IsStopped reports whether End was called.
 func (t *Table) IsStopped() bool { return t.stopped.Load() }
 
-// Out is true while the shard of a key is left alone since calls to it fail.
+// Out reports whether the shard of a key is not called now because calls to it fail, for example while Redis is down.
 func (t *Table) Out(name *Name) bool {
 	if t.cfg.Origin == nil {
 		return false
@@ -418,18 +421,20 @@ func (t *Table) Out(name *Name) bool {
 	return t.now() < time.Duration(t.shards[t.cfg.Origin.ShardOf(&key)].restUntil.Load())
 }
 
-// Look is what a node knows of a key.
+// Look is a node's state of a key.
 type Look struct {
 	Leases, Slots, Others, Waiters int64
+	Alone                          bool // there is no origin
 	ValidFor                       time.Duration
 	Starved                        bool
-	RestsFor                       time.Duration // of the key's shard
+	RestsFor                       time.Duration // rest of the pause of the key's shard
 }
 
-// Look tells what is known of a key, and what Try would come to here; it grants nothing.
+// Look returns the state of a key, and sets r to the result that Try would have on this node. It grants nothing. known
+// reports whether the node has an entry of the key.
 func (t *Table) Look(a *Ask, r *Result) (at Look, known bool) {
 	now := t.now()
-	if t.cfg.Origin != nil {
+	if at.Alone = t.cfg.Origin == nil; !at.Alone {
 		key := a.Name.SlotsKey()
 		at.RestsFor = max(0, time.Duration(t.shards[t.cfg.Origin.ShardOf(&key)].restUntil.Load())-now)
 	}
@@ -438,12 +443,14 @@ func (t *Table) Look(a *Ask, r *Result) (at Look, known bool) {
 	defer s.mu.Unlock()
 	e := s.entries[a.Name]
 	if e == nil {
-		r.Granted = t.cfg.Origin == nil && a.Limit > 0
+		r.Granted = at.Alone && a.Limit > 0
 		return at, false
 	}
 	e.expire(now)
 	at.Leases, at.Slots, at.Others, at.Waiters, at.Starved = e.busy, e.held, e.others, e.waiters.len, e.starved
-	if e.held > 0 && e.shard.asks != nil {
+	if at.Alone {
+		at.Slots = max(e.busy, a.Limit) // without an origin, a node has as many slots as the limit
+	} else if e.held > 0 {
 		at.ValidFor = e.validUntil - now
 	}
 	r.Granted, r.Held, r.RetryIn = e.hasRoom(a.Limit) && e.waiters.len == 0, e.busy+e.others, e.retryIn
@@ -455,10 +462,10 @@ type Held struct {
 	Name   Name
 	Holder string
 	Age    time.Duration
-	Ends   time.Duration // from now on; -1: not before it is released
+	Ends   time.Duration // time until its end; -1: not before it is released
 }
 
-// Each calls f with all leases, up to eachMax of one key at a time under its stripe's mutex.
+// Each calls f for all leases, with up to eachMax of a key at a time under its stripe's mutex.
 func (t *Table) Each(f func(*Held)) {
 	for i := range t.stripes {
 		s := &t.stripes[i]
@@ -475,7 +482,7 @@ func (t *Table) Each(f func(*Held)) {
 	}
 }
 
-// each calls f with the leases in eachMax records, and reports whether there are more.
+// each calls f for the leases in eachMax records, and reports whether there are more.
 func (e *entry) each(now time.Duration, from int, f func(*Held)) (more bool) {
 	for i := from; i < min(from+eachMax, len(e.records)); i++ {
 		if r := &e.records[i]; r.live && now < r.deadline && now < e.validUntil {
@@ -489,7 +496,7 @@ func (e *entry) each(now time.Duration, from int, f func(*Held)) (more bool) {
 	return from+eachMax < len(e.records)
 }
 
-// Stats adds up all stripes'.
+// Stats returns the sums over all stripes.
 func (t *Table) Stats() (sum Stats) {
 	sum.Calls, sum.Asks, sum.Errors = t.calls.Load(), t.asks.Load(), t.errors.Load()
 	for i := range t.stripes {

@@ -11,8 +11,8 @@ import (
 	"github.com/weirhq/weir/dataplane/memstore"
 )
 
-// However a lease with a short time to live comes to its slot, that is free soon after the node has died: also beside
-// leases that last longer.
+// However a lease with a short time to live gets its slot, the slot is free soon after the node has died, even if other
+// leases of the node last longer.
 func TestAShortTimeToLiveIsKeptBesideALongOne(t *testing.T) {
 	const limit = 8
 	ways := map[string]func(t *testing.T, n *node, long slots.Result){
@@ -23,7 +23,7 @@ func TestAShortTimeToLiveIsKeptBesideALongOne(t *testing.T) {
 			}
 		},
 		"waited for": func(t *testing.T, n *node, _ slots.Result) {
-			for range limit - 2 { // no slot is left to spare
+			for range limit - 2 { // no spare slot is left
 				if r := n.try(limit, 5*time.Minute); !r.Granted {
 					t.Errorf("%+v", r)
 				}
@@ -64,7 +64,7 @@ func TestAShortTimeToLiveIsKeptBesideALongOne(t *testing.T) {
 	}
 }
 
-// A key that was just refused is not asked about again for each request.
+// A key that was just refused does not cause a call for each request.
 func TestARefusalIsRememberedForAMoment(t *testing.T) {
 	fleet(t, 2, func(t *testing.T, _ *memstore.Origin, n []*node) {
 		if r := n[0].try(1, 5*time.Minute); !r.Granted {
@@ -86,7 +86,7 @@ func TestARefusalIsRememberedForAMoment(t *testing.T) {
 	})
 }
 
-// While an origin recovers, those who wait ask again when that is over, and not all the time.
+// While an origin recovers, waiting requests cause a call when it has recovered, and not all the time.
 func TestARecoveringOriginIsAskedWhenItHasRecovered(t *testing.T) {
 	fleet(t, 1, func(t *testing.T, origin *memstore.Origin, n []*node) {
 		origin.Wipe()
@@ -100,7 +100,7 @@ func TestARecoveringOriginIsAskedWhenItHasRecovered(t *testing.T) {
 	})
 }
 
-// A slot whose lease has ended by the time that a call fails goes to one who waits for the call's answer.
+// A slot whose lease has ended by the time that a call fails goes to a request that waits for the call's answer.
 func TestAFailedCallServesThoseWhoWait(t *testing.T) {
 	fleet(t, 1, func(t *testing.T, _ *memstore.Origin, n []*node) {
 		short := ask(1, 1010*time.Millisecond)
@@ -116,7 +116,8 @@ func TestAFailedCallServesThoseWhoWait(t *testing.T) {
 	})
 }
 
-// A slot that has become free goes to one who waits, and not to a request that comes in the moment before it is served.
+// A slot that has become free goes to a waiting request, and not to a request that comes in the moment before the slot
+// is served.
 func TestARequestDoesNotPassThoseWhoWait(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		n := nodeOf(t, nil, 1)
@@ -141,7 +142,7 @@ func TestARequestDoesNotPassThoseWhoWait(t *testing.T) {
 	})
 }
 
-// Calls have a lowered limit from its first request on.
+// Calls have a lowered limit from the first request with it.
 func TestALoweredLimitReachesTheOrigin(t *testing.T) {
 	fleet(t, 1, func(t *testing.T, _ *memstore.Origin, n []*node) {
 		if r := n[0].try(100, 3*time.Second); !r.Granted {
@@ -156,7 +157,7 @@ func TestALoweredLimitReachesTheOrigin(t *testing.T) {
 	})
 }
 
-// A lease lasts its time to live from when its call was sent: the origin may have granted its slot then.
+// A lease lasts its time to live from when its call was sent, because the origin may have granted its slot then.
 func TestALeaseLastsFromItsCallOn(t *testing.T) {
 	fleet(t, 1, func(t *testing.T, _ *memstore.Origin, n []*node) {
 		began := time.Now()
@@ -173,8 +174,8 @@ func TestALeaseLastsFromItsCallOn(t *testing.T) {
 	})
 }
 
-// A call that states a shorter time to live than the one before has all of the node's leases end so soon, also if its
-// answer is lost: the origin may have taken it.
+// If a call states a shorter time to live than the call before, all of the node's leases end after that time, even if
+// its answer is lost, because the origin may have applied it.
 func TestALostAnswerShortensLeases(t *testing.T) {
 	fleet(t, 2, func(t *testing.T, _ *memstore.Origin, n []*node) {
 		long := n[0].try(2, 10*time.Second)
@@ -197,8 +198,8 @@ func TestALostAnswerShortensLeases(t *testing.T) {
 	})
 }
 
-// A reading from some milliseconds ago is good enough to grant a slot that is free for long. What has ended, and what a
-// request is refused for, is found out by the exact time.
+// A clock reading from some milliseconds ago is good enough to grant a slot that is free for long. Ends and refusals
+// need the exact time.
 func TestARecentReadingChangesNothing(t *testing.T) {
 	var now, exact time.Duration
 	late := 30 * time.Millisecond

@@ -2,12 +2,12 @@ package slots
 
 import "github.com/weirhq/weir/dataplane/internal/fair"
 
-// waiter waits for a slot, or for the answer to the next call.
+// waiter is a request that waits for a slot, or for the answer to the next call.
 type waiter struct {
 	ask    Ask
 	once   bool        // answered after the next call, with or without a slot
-	number int64       // of the call that has asked for it; 0: none yet
-	ready  chan Result // for the one answer
+	number int64       // number of the call that has requested its slot; 0: none yet
+	ready  chan Result // receives the result
 	at     *fair.Wait[*waiter]
 }
 
@@ -17,7 +17,7 @@ type queue struct {
 	len  int64
 }
 
-// hasRoom reports whether another request of a caller may wait, where most may.
+// hasRoom reports whether another request of a caller may wait, if at most most may wait.
 func (q *queue) hasRoom(by fair.Caller, most int64) bool {
 	own := int64(0)
 	if by.Labelled() {
@@ -36,7 +36,7 @@ func (q *queue) remove(w *waiter) {
 	q.len--
 }
 
-// all yields the waiters in their order. The current one may be removed.
+// all yields the waiters in their order. The callee may remove the current waiter.
 func (q *queue) all(yield func(*waiter) bool) {
 	for at := q.line.First(); at != nil; {
 		next := at.Next()

@@ -19,7 +19,7 @@ func ask(limit int64, ttl time.Duration) *slots.Ask {
 	return &slots.Ask{Name: key, Limit: limit, TTL: ttl}
 }
 
-// node is one table with its way to the origin, in a bubble of synctest.
+// node is a table with its connection to the origin, in a synctest bubble.
 type node struct {
 	*slots.Table
 	way    *memstore.Origin
@@ -30,10 +30,10 @@ type node struct {
 	mu   sync.Mutex
 	gate chan struct{} // closed unless the node is paused
 	sent []store.GrantCall
-	at   []time.Time // when
+	at   []time.Time // when they were sent
 }
 
-// nodeOf makes a node that runs; nodes is how many it thinks there are. Without an origin it is alone.
+// nodeOf returns a running node that is configured with the given number of nodes. Without an origin it is alone.
 func nodeOf(t testing.TB, origin *memstore.Origin, nodes int64) *node {
 	t.Helper()
 	n := &node{base: time.Now(), gate: make(chan struct{})}
@@ -75,7 +75,7 @@ func (n *node) resume() {
 	}
 }
 
-// kill ends the node without a word to the origin.
+// kill ends the node without a call to the origin.
 func (n *node) kill() {
 	n.resume()
 	n.cancel()
@@ -91,14 +91,14 @@ func (n *node) Grants(ctx context.Context, shard int, call store.GrantCall) (sto
 	return n.way.Grants(ctx, shard, call)
 }
 
-// calls are those that the node has sent, and when.
+// calls returns the calls that the node has sent, and their times.
 func (n *node) calls() ([]store.GrantCall, []time.Time) {
 	n.mu.Lock()
 	defer n.mu.Unlock()
 	return slices.Clone(n.sent), slices.Clone(n.at)
 }
 
-// try asks for a lease, as a decision does.
+// try requests a lease with a short deadline, as a decision does.
 func (n *node) try(limit int64, ttl time.Duration) slots.Result {
 	ctx, cancel := context.WithTimeout(context.Background(), 50*time.Millisecond)
 	defer cancel()
@@ -112,7 +112,7 @@ func (n *node) waitFor(within time.Duration, limit int64, ttl time.Duration) slo
 	return n.Wait(ctx, ask(limit, ttl))
 }
 
-// ended is true once Done is closed.
+// ended reports whether Done is closed.
 func ended(l slots.Lease) bool {
 	select {
 	case <-l.Done():

@@ -6,10 +6,10 @@ import "slices"
 type Ranking[T any] struct {
 	Limit   int // of Items
 	Compare func(a, b T) int
-	Items   []T // the first one first
+	Items   []T // the first item first
 }
 
-// Takes is true if Add would keep item.
+// Takes reports whether Add would keep item.
 func (r *Ranking[T]) Takes(item *T) bool {
 	return len(r.Items) < r.Limit || r.Compare(*item, r.Items[len(r.Items)-1]) < 0
 }

@@ -1,23 +1,22 @@
 // Package topk finds the keys that came most often.
 package topk
 
-// Sketch finds what came most often in a stream, in bounded space: Space-Saving
-// (Metwally, Agrawal, El Abbadi 2005). It has a counter for each of capacity keys; a key
-// without one takes over the smallest counter, count and all. So with n the sum of all
-// that was added, every key that came
+// Sketch finds the most frequent keys of a stream, in bounded space: Space-Saving (Metwally, Agrawal, El Abbadi 2005).
+// It has a counter for each of capacity keys. A key without a counter takes over the smallest counter with its count.
+// So with n the sum of all added counts, every key that came
 //
 //	more than n/capacity times      has a counter
-//	true times, if it has one       true <= count, and count - over <= true
+//	true times, if it has a counter true <= count, and count - over <= true
 //	over                            <= n/capacity
 //
-// It is not safe for concurrent use; its zero value holds nothing.
+// A Sketch is not safe for concurrent use. Its zero value is empty.
 type Sketch[K comparable, V any] struct {
 	at       map[K]int // index into heap
 	heap     []Counter[K, V]
 	capacity int
 }
 
-// Counter is one counter.
+// Counter is the counter of a key.
 type Counter[K comparable, V any] struct {
 	Key   K
 	Value V
@@ -30,8 +29,8 @@ func New[K comparable, V any](capacity int) *Sketch[K, V] {
 	return &Sketch[K, V]{at: make(map[K]int, capacity), heap: make([]Counter[K, V], 0, capacity), capacity: capacity}
 }
 
-// Add counts n > 0 of key. fresh is true when it has just got a counter: then its value,
-// which the pointer leads to until the next add, is the zero one.
+// Add counts n > 0 of key. fresh reports whether the key has just got a counter. Then its value, to which the pointer
+// leads until the next Add, is zero.
 func (s *Sketch[K, V]) Add(key K, n int64) (value *V, fresh bool) {
 	i, known := s.at[key]
 	switch {
@@ -52,7 +51,7 @@ func (s *Sketch[K, V]) Add(key K, n int64) (value *V, fresh bool) {
 	return &s.heap[s.down(i)].Value, !known
 }
 
-// Find is the counter of key, nil if it has none. It is good until the next add.
+// Find returns the counter of key, or nil if it has none. It is valid until the next Add.
 func (s *Sketch[K, V]) Find(key K) *Counter[K, V] {
 	if i, known := s.at[key]; known {
 		return &s.heap[i]
@@ -74,7 +73,7 @@ func (s *Sketch[K, V]) Clear() {
 	s.heap = s.heap[:0]
 }
 
-// Least is what a key without a counter may have come to, at most.
+// Least returns the highest count that a key without a counter may have.
 func (s *Sketch[K, V]) Least() int64 {
 	if len(s.heap) < s.capacity {
 		return 0

@@ -55,7 +55,7 @@ func TestSketchKeepsItsBounds(t *testing.T) {
 	})
 }
 
-// A sketch that was cleared is a new one.
+// A cleared sketch behaves like a new sketch.
 func TestSketchForgets(t *testing.T) {
 	s := New[string, int](2)
 	for _, key := range []string{"a", "b", "b", "c"} {
