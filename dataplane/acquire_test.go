@@ -15,12 +15,12 @@ import (
 	"github.com/weirhq/weir/shared/window"
 )
 
-// jobs is a request for one of a key's leases.
+// jobs returns a request for a lease of a key.
 func jobs(limit int64) dataplane.ConcurrencyRequest {
 	return dataplane.ConcurrencyRequest{Workspace: "acme", Namespace: "jobs", Identifier: "export", Limit: limit}
 }
 
-// acquirer is a limiter that runs, over a way to an origin of its own.
+// acquirer returns a started limiter with its own way to an origin.
 func acquirer(t testing.TB, cfg dataplane.Config) *dataplane.Limiter {
 	t.Helper()
 	l, err := dataplane.New(cfg)
@@ -33,12 +33,12 @@ func acquirer(t testing.TB, cfg dataplane.Config) *dataplane.Limiter {
 	t.Cleanup(func() {
 		ctx, cancel := context.WithTimeout(context.Background(), time.Second)
 		defer cancel()
-		_ = l.Stop(ctx) // some tests have no origin any more
+		_ = l.Stop(ctx) // some tests have already removed the origin
 	})
 	return l
 }
 
-// acquisition is what one is expected to come to.
+// acquisition is the expected result of an Acquire.
 type acquisition struct {
 	allowed         bool
 	held, remaining int64
@@ -67,7 +67,7 @@ func TestAcquireAlone(t *testing.T) {
 		first.Release() // does nothing
 		third := acquires(t, l, jobs(2), acquisition{true, 2, 0, dataplane.SourceLocal})
 		acquires(t, l, jobs(2), acquisition{false, 2, 0, dataplane.SourceLocal})
-		first.Release() // not the third's, which has its slot
+		first.Release() // does not release the third lease, which has its slot
 		acquires(t, l, jobs(2), acquisition{false, 2, 0, dataplane.SourceLocal})
 		if second.Err() != nil || third.Err() != nil || first.Err() == nil {
 			t.Errorf("%v, %v and %v", first.Err(), second.Err(), third.Err())
@@ -149,7 +149,7 @@ func TestAcquireGoesByTheSettings(t *testing.T) {
 	})
 }
 
-// A lease that is refused because the origin does not answer is no denial of its key.
+// If a lease is refused because the origin does not answer, its key is not counted as denied.
 func TestLeasesRefusedInAnOutageAreNoDeniedKeys(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		origin := memstore.NewOrigin(memstore.OriginOptions{})
@@ -192,7 +192,7 @@ func TestAcquireInAnOutage(t *testing.T) {
 		}
 		for _, namespace := range []string{"jobs", "open", "closed"} {
 			acquires(t, l, in(namespace), acquisition{true, 1, 99, dataplane.SourceOrigin})
-			acquires(t, l, in(namespace), acquisition{true, 2, 98, dataplane.SourceOrigin}) // and some to spare
+			acquires(t, l, in(namespace), acquisition{true, 2, 98, dataplane.SourceOrigin}) // and two spare slots
 		}
 		origin.Faults.Fail(errors.New("it is out"))
 		fresh := in("jobs")
@@ -222,7 +222,7 @@ func TestAcquireInAnOutage(t *testing.T) {
 	})
 }
 
-// mute is an origin that grants, and does not say what.
+// mute is an origin whose grant replies have no answers.
 type mute struct{ store.FullOrigin }
 
 func (o mute) Grants(ctx context.Context, shard int, call store.GrantCall) (store.GrantReply, error) {
@@ -231,7 +231,7 @@ func (o mute) Grants(ctx context.Context, shard int, call store.GrantCall) (stor
 	return reply, err
 }
 
-// A reply without an answer to each ask counts as no reply.
+// A reply must have an answer to each ask. A reply without them counts as no reply.
 func TestAReplyWithoutAnswersGrantsNothing(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		origin := mute{memstore.NewOrigin(memstore.OriginOptions{})}
@@ -268,7 +268,7 @@ func TestAcquireChecksItsRequest(t *testing.T) {
 	}
 }
 
-// A lease that its holder renews ends TTL after the last time, and no other does.
+// A RenewedByHolder lease ends TTL after its last renewal. Other leases don't.
 func TestLeasesThatTheirHoldersRenew(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		l := acquirer(t, dataplane.Config{})
@@ -322,7 +322,7 @@ func TestConcurrencyMetrics(t *testing.T) {
 	})
 }
 
-// Explaining grants nothing, brings no key into memory, and agrees with what Acquire then says.
+// ExplainConcurrency grants nothing, brings no key into memory, and agrees with the next Acquire.
 func TestExplainConcurrency(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		origin := memstore.NewOrigin(memstore.OriginOptions{})
@@ -368,14 +368,37 @@ func TestExplainConcurrency(t *testing.T) {
 	})
 }
 
-// Reservations that were refused are among the denied keys, those that shadow mode let pass included, each once; with
-// the denials of other requests of the key.
+// The explanation of a process without an origin has the limit's slots, and names no origin. The explanation of a
+// limit of 0 names no origin either, because the origin isn't called for it.
+func TestExplainConcurrencyAlone(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		l := acquirer(t, dataplane.Config{})
+		for _, id := range []string{"", "a"} {
+			if token, d := l.AcquireToken(t.Context(), jobs(2), id, false); token == "" {
+				t.Fatalf("%+v", d)
+			}
+		}
+		x, err := l.ExplainConcurrency(jobs(2))
+		if said := x.String(); err != nil || x.Leases != 2 || x.Slots != 2 || x.Decision.Allowed ||
+			!strings.Contains(said, "2 leases on 2 slots") || strings.Contains(said, "origin") {
+			t.Errorf("%v: %+v: %v", x, x, err)
+		}
+		l = acquirer(t, dataplane.Config{Region: "eu", Origin: memstore.NewOrigin(memstore.OriginOptions{}).Client()})
+		if x, err := l.ExplainConcurrency(jobs(0)); err != nil || strings.Contains(x.String(), "origin") {
+			t.Errorf("%v: %v", x, err)
+		}
+	})
+}
+
+// Refused reservations are among the denied keys, together with the denials of other requests for the key. Each
+// counts once. Reservations that only shadow mode let pass are included.
 func TestRefusedReservationsAreDeniedKeys(t *testing.T) {
 	for _, shadow := range []bool{false, true} {
 		synctest.Test(t, func(t *testing.T) {
 			nodes := region(t, 1, memstore.NewOrigin(memstore.OriginOptions{}), store.NamespaceRow{Shadow: shadow})
 			defer stopAll(nodes)
 			l := nodes[0]
+			synctest.Wait() // a denial is sampled later if a heartbeat reads the denied keys
 			wantReserved(t, l, reserveFor("all", 0, ask("k", 100, 100)), true)
 			for i := range 5 {
 				wantReserved(t, l, reserveFor(fmt.Sprint("more", i), 0, ask("k", 1, 100), ask("free", 1, 100)), shadow)
@@ -389,7 +412,7 @@ func TestRefusedReservationsAreDeniedKeys(t *testing.T) {
 	}
 }
 
-// Leases that were refused are among the denied keys, without a duration; what is held is told to operators.
+// Refused leases are among the denied keys, without a duration. Heartbeats report held leases to operators.
 func TestRefusedLeasesAreDeniedKeys(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		l := acquirer(t, dataplane.Config{})

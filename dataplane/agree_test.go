@@ -10,8 +10,8 @@ import (
 	"github.com/weirhq/weir/dataplane/memstore"
 )
 
-// agreement is two nodes of a region, an origin that is in trouble when they first meet a key, and what each of them
-// accepts of it.
+// agreement is a region with two nodes and the cost that each of them accepts of a key. The origin fails when they
+// first use the key.
 type agreement struct {
 	nodes  [2]*dataplane.Limiter
 	origin *memstore.Origin
@@ -24,7 +24,7 @@ func newAgreement(t *testing.T) *agreement {
 	return &agreement{[2]*dataplane.Limiter{started(t, "eu", "a", origin, counts), started(t, "eu", "b", origin, counts)}, origin}
 }
 
-// take has each node accept its cost, the second a while after the first.
+// take makes each node accept its cost, the second after a delay.
 func (a *agreement) take(t *testing.T, later time.Duration) {
 	t.Helper()
 	for i, n := range a.nodes {
@@ -35,7 +35,7 @@ func (a *agreement) take(t *testing.T, later time.Duration) {
 	}
 }
 
-// askAll asks both nodes for nothing, every 5 ms, as long as told.
+// askAll sends a request of cost 0 to both nodes every 5 ms, for d.
 func (a *agreement) askAll(t *testing.T, d time.Duration) {
 	for end := time.Now().Add(d); time.Now().Before(end); time.Sleep(5 * time.Millisecond) {
 		for _, n := range a.nodes {
@@ -44,7 +44,7 @@ func (a *agreement) askAll(t *testing.T, d time.Duration) {
 	}
 }
 
-// check wants the origin to hold what was accepted, once, and both nodes to count it.
+// check fails unless the origin holds the accepted cost once, and both nodes count it.
 func (a *agreement) check(t *testing.T) {
 	t.Helper()
 	var held int64
@@ -61,8 +61,8 @@ func (a *agreement) check(t *testing.T) {
 	}
 }
 
-// Two nodes meet a key just as their origin is down, slow or loses replies. Once it is well, it holds what was
-// accepted, however often that was sent, and both nodes count it.
+// Two nodes first use a key while their origin is down, slow or loses replies. When the origin has recovered, it
+// holds the accepted cost once, however often it was sent, and both nodes count it.
 func TestNodesAgreeAfterATroubledStart(t *testing.T) {
 	for name, trouble := range map[string]func(*memstore.Faults){
 		"down":                                  func(f *memstore.Faults) { f.Fail(errDown) },
@@ -90,7 +90,7 @@ func heal(f *memstore.Faults) {
 	f.LoseReplies(false)
 }
 
-// The same with troubles that come and go at any moment.
+// The same must hold if failures come and go at any moment.
 func TestNodesAgreeAfterAnyTroubledStart(t *testing.T) {
 	for seed := range uint64(60) {
 		synctest.Test(t, func(t *testing.T) {

@@ -11,8 +11,8 @@ import (
 	"github.com/weirhq/weir/dataplane/store"
 )
 
-// A decision on a warm key allocates nothing, whatever its outcome, with every layer
-// configured and settings in force.
+// A decision on a warm key allocates nothing, whatever its outcome, with every layer configured and settings in
+// force.
 func TestWarmDecisionsDoNotAllocate(t *testing.T) {
 	w := newWorld(t)
 	w.counts.SetOverrides(
@@ -44,7 +44,7 @@ func TestWarmDecisionsDoNotAllocate(t *testing.T) {
 	}
 }
 
-// The same in the estimate mode, synced or not.
+// The same holds in the estimate mode, synced or not.
 func TestWarmEstimatesDoNotAllocate(t *testing.T) {
 	for _, knobs := range []string{"", posthog} {
 		w := newWorld(t)
@@ -68,7 +68,7 @@ func TestWarmEstimatesDoNotAllocate(t *testing.T) {
 	}
 }
 
-// "With room for them, warm keys and at most 24 requests, nothing is allocated."
+// "If the slice has room, all keys are warm and there are at most 24 requests, it allocates nothing."
 func TestWarmBatchesDoNotAllocate(t *testing.T) {
 	w := newWorld(t)
 	n := w.alone()
@@ -84,7 +84,8 @@ func TestWarmBatchesDoNotAllocate(t *testing.T) {
 	}
 }
 
-// A lease of a free slot of a warm key allocates nothing, nor does its end, nor a refusal that needs no call.
+// A lease of a free slot of a warm key allocates nothing. Its release and a refusal without a call allocate nothing
+// either.
 func TestWarmLeasesDoNotAllocate(t *testing.T) {
 	for name, cfg := range map[string]dataplane.Config{
 		"alone": {}, "fleet": {Origin: memstore.NewOrigin(memstore.OriginOptions{}), Region: "eu"},
@@ -108,5 +109,20 @@ func TestWarmLeasesDoNotAllocate(t *testing.T) {
 	l.Acquire(t.Context(), jobs(1))
 	if got := testing.AllocsPerRun(1000, func() { l.Acquire(t.Context(), jobs(1)) }); got != 0 {
 		t.Errorf("%v allocations a refusal", got)
+	}
+}
+
+// A reservation that this process makes and settles by itself allocates little.
+func TestAReservationOfAProcessAllocatesLittle(t *testing.T) {
+	l := newAlone(t, dataplane.Config{})
+	r := dataplane.ReserveRequest{Requests: []dataplane.Request{askDay("k", 500, 1<<40)}}
+	got := testing.AllocsPerRun(1000, func() {
+		made := l.Reserve(t.Context(), r)
+		if s, err := l.Settle(t.Context(), made.ID, 120); err != nil || !s.Settled {
+			t.Error(made, s, err)
+		}
+	})
+	if got > 40 {
+		t.Errorf("%v allocations a reservation, want 40 at most", got)
 	}
 }

@@ -9,13 +9,17 @@ import (
 	"github.com/weirhq/weir/shared/window"
 )
 
-// answer turns what a decision saw, and what operators have set, into what the caller
-// gets. It is pure, and the only place where answers are worded. The modes differ in the level that they answer by.
+// answer fills d from a verdict and from the rule that operators have set. It is pure, and it is the only function
+// that writes the fields of an answer. The window modes differ only in the level that they compute.
 func (d *Decision) answer(v *cell.Verdict, c *call, by *rules.Rule, source Source) outcome {
 	end := window.Start(v.Sequence+1, c.durationMs)
 	below, cost := false, c.ahead+c.cost
 	if by.Estimate == nil {
-		at := level.OfCells(v.Current, v.Previous, end-v.AtMs, c.durationMs)
+		uncovered := end - v.AtMs
+		if v.Precise {
+			uncovered = c.durationMs
+		}
+		at := level.OfCells(v.Current, v.Previous, uncovered, c.durationMs)
 		v.Level, d.Current, d.Remaining = at, at.Float(c.durationMs), at.Remaining(c.limit, c.durationMs, false)
 	} else {
 		below = by.Estimate.Below
@@ -23,7 +27,7 @@ func (d *Decision) answer(v *cell.Verdict, c *call, by *rules.Rule, source Sourc
 		v.At = d.Current
 	}
 	d.Source, d.Limit, d.Duration = source, c.limit, milliseconds(c.durationMs)
-	if by.Pattern != "" { // d is zero, and a store of a string is dear
+	if by.Pattern != "" { // d is zero, and storing a string is costly
 		d.Override = by.Pattern
 	}
 	d.Current += float64(cost)
@@ -45,8 +49,8 @@ func (d *Decision) answer(v *cell.Verdict, c *call, by *rules.Rule, source Sourc
 	return outcomeDenied
 }
 
-// deny sets when the same request would pass: after two windows at most, because no cost counts for
-// longer. That bound also holds if the caller's own time is before the key's current cell.
+// deny sets RetryAfter: the time until the same request would pass. It is at most two windows, because no cost counts
+// for longer. That bound also holds if the caller's own time is before the key's current cell.
 func (d *Decision) deny(v *cell.Verdict, c *call) {
 	if v.PassesAtMs > 0 {
 		d.RetryAfter = milliseconds(min(v.PassesAtMs-c.nowMs, 2*c.durationMs))
@@ -55,8 +59,8 @@ func (d *Decision) deny(v *cell.Verdict, c *call) {
 	d.NeverPasses = true
 }
 
-// fitsCandidate is the verdict of a candidate limit on the level that the live one was
-// judged by. An outage policy that decides without it does so for any limit.
+// fitsCandidate reports whether a candidate limit would allow the call, at the same level as the limit in force. If
+// an outage policy decides without a level, it decides so for every limit.
 func fitsCandidate(v *cell.Verdict, c *call, candidate int64, source Source, below bool) bool {
 	cost := c.ahead + c.cost
 	switch {
@@ -70,14 +74,17 @@ func fitsCandidate(v *cell.Verdict, c *call, candidate int64, source Source, bel
 	return v.Level.Fits(cost, candidate, c.durationMs, below)
 }
 
-// setRetry sets PassesAtMs of a denial, exactly by the formula that the level was found by.
-func setRetry(v *cell.Verdict, c *call, by *rules.Rule) {
+// setRetry sets PassesAtMs of a denial, exactly by the formula that computed the level. Only a precise window needs
+// e, the key's entry.
+func setRetry(e *cell.Entry, v *cell.Verdict, c *call, by *rules.Rule) {
 	if v.Refused || v.OverShare {
 		return
 	}
 	cost, below := c.ahead+c.cost, by.Estimate != nil && by.Estimate.Below
 	v.PassesAtMs = 0
-	if !v.Leaky {
+	if v.Precise {
+		v.PassesAtMs, _ = e.Histories().PassesAfter(v, cost, c.limit, c.durationMs)
+	} else if !v.Leaky {
 		start := window.Start(v.Sequence, c.durationMs)
 		v.PassesAtMs, _ = window.PassesAfter(start, v.Current, v.Previous, cost, level.Most(c.limit, below), v.AtMs,
 			c.durationMs)

@@ -12,26 +12,26 @@ import (
 	"github.com/weirhq/weir/shared/window"
 )
 
-// item is one request of a batch on its way.
+// item is a request of a batch while the batch is decided.
 type item struct {
 	call
 	rule        *rules.Rule
 	ident       cell.Identity
-	entry       *cell.Entry // nil for a cost above the limit on a key that is not held
+	entry       *cell.Entry // nil for a cost above the limit on a key without an entry
 	met         cell.Contact
 	source      Source
 	first       int   // index of the first item on the same key
 	before      int64 // of the first: cost of the key's items judged so far
-	wants       bool  // of the first: the key should hear from the origin before the batch is decided
+	wants       bool  // of the first: the key should be read from the origin before the batch is decided
 	verdict     cell.Verdict
-	refusal     time.Duration // > 0: the outage policy denies it, for so long
+	refusal     time.Duration // > 0: the outage policy denies the item for this long
 	overShareMs int64
-	overShare   bool         // it leaves too little room for what other nodes may have accepted
-	claimed     cell.Claimed // of the first: what the origin has added for the batch
+	overShare   bool         // it leaves too little room for the cost that other nodes may have accepted
+	claimed     cell.Claimed // of the first: the cost that the origin has added for the batch
 }
 
-// passes is true when the item does not stand in the batch's way. In shadow mode no item
-// does; one that is over its limit is just not counted.
+// passes reports whether the item lets the batch pass. In shadow mode every item does: an item over its limit is not
+// counted.
 func (it *item) passes() bool { return it.verdict.Allowed || it.shadow() }
 
 func (it *item) shadow() bool { return it.rule.Shadow || it.request.Shadow }
@@ -40,19 +40,19 @@ func (it *item) waits(untracked bool) bool {
 	return it.rule.Waits && it.rule.Estimate == nil && it.entry != nil && untracked == (it.met == cell.Untracked)
 }
 
-// unclaimed is what a batch asks of a key and no claim has counted yet; it is the first item on the key.
+// unclaimed returns the cost of the batch on a key that no claim has counted yet. it is the first item on the key.
 func (it *item) unclaimed() int64 { return max(0, it.before-it.claimed.In(it.verdict.Sequence)) }
 
-// batch is what one call of several requests works on, kept for the next one.
+// batch is the state of one call with several requests. A pool keeps it for the next call.
 type batch struct {
 	engine  *engine
 	items   []item
-	order   []int         // of the items that are the first on their keys, by identity
+	order   []int         // the first item of each key, sorted by identity
 	until   time.Duration // deadline of the batch's waits, counted from the clock's base; 0 before the first wait
 	known   bool          // times are the origin's, or there is no origin
 	horizon *cell.Horizon // keeps the batch's time from moving entries past the clock
 	cached  bool          // the time was cached: deny only after reading the clock again, see soon
-	out     bool          // the origin has just not answered about its keys
+	out     bool          // the origin has just failed to answer about its keys
 }
 
 var batches = sync.Pool{New: func() any { return new(batch) }}
@@ -65,13 +65,13 @@ func (b *batch) take(n int) {
 	b.items, b.order = b.items[:n], b.order[:0]
 }
 
-// put clears the items, which hold on to entries and names, and keeps the space.
+// put clears the items, because they refer to entries and names, and keeps the memory.
 func (b *batch) put() {
 	clear(b.items)
 	batches.Put(b)
 }
 
-// begin makes room for n zero items, which are decided at one time.
+// begin makes room for n zero items, all decided at the same time.
 func (b *batch) begin(g *engine, n int, at clock.Stamp) {
 	b.take(n)
 	b.engine = g
@@ -91,7 +91,7 @@ func (b *batch) setTime(nowMs int64, now clock.Steady) {
 	}
 }
 
-const fewItems = 24 // up to which pairs are compared; above, a map is made
+const fewItems = 24 // up to this many items are compared in pairs; larger batches use a map
 
 // prepare validates a batch, applies overrides, and finds items on the same key.
 func (b *batch) prepare(requests []Request, nowMs int64) error {
@@ -101,7 +101,7 @@ func (b *batch) prepare(requests []Request, nowMs int64) error {
 		if !r.valid() {
 			return fmt.Errorf("requests[%d]: %w", i, r.Validate())
 		}
-		limit, duration := r.Limit, r.Duration // the caller's slice is not ours to change
+		limit, duration := r.Limit, r.Duration // do not change the caller's slice
 		it.rule = set.Resolve(r.Workspace, r.Namespace, r.Identifier, &limit, &duration)
 		if it.mode = it.rule.Mode(); it.mode == window.Estimate {
 			it.verdict.Now = b.engine.steadyFor(b.cached)
@@ -119,7 +119,7 @@ func (b *batch) prepare(requests []Request, nowMs int64) error {
 	return nil
 }
 
-// sort finds for each item the first one on its key, and the order of those.
+// sort finds the first item on each key, and sorts the first items.
 func (b *batch) sort() {
 	if len(b.items) > fewItems {
 		b.sortBatch()
@@ -162,7 +162,7 @@ func (b *batch) sortBatch() {
 	})
 }
 
-// sourceOf sets the source of all items of a key; first is the first of them.
+// sourceOf sets the source and refusal of all items on the key whose first item is first.
 func sourceOf(items []item, first int, source Source, refusal time.Duration) {
 	for i := range items {
 		if items[i].first == first {

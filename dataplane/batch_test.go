@@ -17,10 +17,10 @@ import (
 	"github.com/weirhq/weir/shared/window"
 )
 
-// Behaviours 15 to 18 of the exact mode, and what they rest on.
+// Behaviours 15 to 18 of the exact mode, and the properties that they depend on.
 
-// A (1 of 10) and B (9 of 10, cost 5) in one batch: A's own verdict allowed, B's
-// denied; A stays 1, B stays 9.
+// A (1 of 10) and B (9 of 10, cost 5) are in one batch: A's own verdict is allowed, B's is denied; A stays 1, B stays
+// 9.
 func TestBatchIsAllOrNothing(t *testing.T) {
 	w := newWorld(t)
 	n := w.node("eu", "a")
@@ -76,7 +76,7 @@ func TestDuplicateKeysAddUp(t *testing.T) {
 	}
 }
 
-// A batch asks the origin once: for both cells of each key, in the order in which the items first name them.
+// A batch reads the origin once: both cells of each key, in the order in which the items first name the keys.
 func TestABatchReadsItsKeysOnceInTheOrderOfItsItems(t *testing.T) {
 	w := newWorld(t)
 	origin := &recordingOrigin{Origin: w.origin("eu")}
@@ -94,8 +94,8 @@ func TestABatchReadsItsKeysOnceInTheOrderOfItsItems(t *testing.T) {
 	}
 }
 
-// A reservation of 6 in flight: a send has nothing of it; after commit the
-// row is 6. Replay sends nothing for it either.
+// While a reservation of 6 is in flight, a send contains nothing of it; after the commit the row is 6. Replay must
+// not send anything for the reservation either.
 func TestReservationsAreNeverPublished(t *testing.T) {
 	w := newWorld(t)
 	n := w.node("eu", "a")
@@ -119,8 +119,8 @@ func TestReservationsAreNeverPublished(t *testing.T) {
 	}
 }
 
-// A reservation must not be visible to a send in any interleaving: what it
-// reads never exceeds what was accepted for good.
+// A reservation must not be visible to a send in any interleaving: the count that a send reads never exceeds the
+// permanently accepted cost.
 func TestSendsNeverSeeReservations(t *testing.T) {
 	w := newWorld(t)
 	n := w.node("eu", "a")
@@ -184,10 +184,10 @@ func TestSinglesAndBatchesAreExactTogether(t *testing.T) {
 	}
 }
 
-// Duplicates add up also on a key for which a full table has no room.
+// Duplicates also add up on a key for which a full table has no room.
 func TestDuplicatesOfAnUntrackedKeyAddUp(t *testing.T) {
 	n := newWorld(t).alone(func(c *dataplane.Config) { c.EntriesMax = 1 })
-	n.take("k", 10, 10) // at its limit: stays
+	n.take("k", 10, 10) // at its limit, so it stays
 	b := n.AllowMany(t.Context(), []dataplane.Request{ask("other", 6, 10), ask("other", 5, 10)})
 	if b.Allowed || !b.Decisions[0].Allowed || b.Decisions[1].Allowed {
 		t.Errorf("%+v", b)
@@ -198,7 +198,7 @@ func TestDuplicatesOfAnUntrackedKeyAddUp(t *testing.T) {
 	}
 }
 
-// Batches hold their keys in one order, however they name them: so they never wait for each other in a circle.
+// Batches lock their keys in a fixed order, however the requests are ordered, so that no deadlock can occur.
 func TestBatchesHoldTheirKeysInOneOrder(t *testing.T) {
 	n := newWorld(t).alone()
 	for _, keys := range []int{2, 10, 100, 1000} {
@@ -217,8 +217,8 @@ func TestBatchesHoldTheirKeysInOneOrder(t *testing.T) {
 	}
 }
 
-// A batch one of whose keys leaves the table while it is decided lets go of those that it held before that one: it is
-// decided with the key's new entry, and no request waits for it.
+// If a key leaves the table while a batch is decided, the batch must unlock the keys that it had locked before. Then
+// it is decided with the key's new entry, and no request waits for it.
 func TestABatchLetsGoOfItsKeysWhenOneOfThemIsEvicted(t *testing.T) {
 	w := newWorld(t)
 	n := w.node("eu", "a")
@@ -227,8 +227,8 @@ func TestABatchLetsGoOfItsKeysWhenOneOfThemIsEvicted(t *testing.T) {
 	n.take(evicted, 0, 10)
 	var once sync.Once
 	w.origin("eu").Faults.Hook(func(op memstore.Op) error {
-		if op == memstore.OpRead { // of the held key
-			once.Do(func() { n.MakeRoom(); n.MakeRoom() }) // and no request of the other key comes between the two
+		if op == memstore.OpRead { // of the locked key
+			once.Do(func() { n.MakeRoom(); n.MakeRoom() }) // no request of the other key comes between the two
 		}
 		return nil
 	})
@@ -251,8 +251,8 @@ func TestABatchLetsGoOfItsKeysWhenOneOfThemIsEvicted(t *testing.T) {
 	}
 }
 
-// A denied batch counts none of its items, so none of them is an allowed decision: with one caller at its limit, the
-// requests that share batches with it would otherwise hide its denials in the share of what was denied.
+// A denied batch counts none of its items, so none of them is an allowed decision. Otherwise a caller at its limit
+// could hide its denials: other requests in its batches would lower the share of denied requests.
 func TestADeniedBatchAllowsNothing(t *testing.T) {
 	for name, prepare := range map[string]func(*node){
 		"exact": func(*node) {},

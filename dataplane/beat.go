@@ -14,7 +14,7 @@ import (
 
 const heartbeatTimeout = 5 * time.Second
 
-// tend applies new settings and reports this node.
+// tend applies new settings and sends a heartbeat.
 func (r *reports) tend(ctx context.Context) error {
 	g := r.engine
 	err := g.rules.Load(ctx)
@@ -22,7 +22,7 @@ func (r *reports) tend(ctx context.Context) error {
 	return errors.Join(err, r.beat(ctx, false))
 }
 
-// measureShape measures anew if the last time is long enough ago.
+// measureShape measures the table's shape if the last measurement is at least shapeEvery old.
 func (r *reports) measureShape(set *rules.Settings, nowMs int64) {
 	last := r.shape.Load()
 	if last == nil || nowMs < last.atMs || nowMs-last.atMs >= shapeEvery.Milliseconds() {
@@ -30,7 +30,7 @@ func (r *reports) measureShape(set *rules.Settings, nowMs int64) {
 	}
 }
 
-// beat reports this node; a stopped one for the last time.
+// beat sends a heartbeat. stopped marks the last heartbeat of a node that stops.
 func (r *reports) beat(ctx context.Context, stopped bool) error {
 	ctx, cancel := context.WithTimeout(ctx, heartbeatTimeout)
 	defer cancel()
@@ -60,7 +60,7 @@ func (r *reports) beat(ctx context.Context, stopped bool) error {
 	return nil
 }
 
-// figures are this node's own, as its heartbeat reports them.
+// figures returns this node's health as its heartbeat reports it.
 func (r *reports) figures() heartbeat.Health {
 	g, m, set := r.engine, r.engine.stats, r.engine.rules.InForce()
 	h := heartbeat.Health{

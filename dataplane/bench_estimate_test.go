@@ -9,8 +9,8 @@ import (
 	"github.com/weirhq/weir/dataplane/store"
 )
 
-// One warm key in the two modes, with every layer configured: what the estimate mode
-// costs beside the exact one, whose origin has just been heard.
+// BenchmarkHotKeyOfAFleet compares the cost of a warm key in the exact mode, whose origin has just been read, and in
+// the estimate mode, with every layer configured.
 func BenchmarkHotKeyOfAFleet(b *testing.B) {
 	for _, c := range []struct{ name, mode, settings string }{
 		{"exact", "exact", ""}, {"estimate", "estimate", ""}, {"posthog", "estimate", posthog},

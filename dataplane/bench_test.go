@@ -4,6 +4,7 @@ import (
 	"context"
 	"fmt"
 	"math/rand/v2"
+	"sync/atomic"
 	"testing"
 	"time"
 
@@ -21,7 +22,7 @@ func benchLimiter(b *testing.B, entriesMax int) *dataplane.Limiter {
 	if err := l.Start(b.Context()); err != nil {
 		b.Fatal(err)
 	}
-	b.Cleanup(func() { _ = l.Stop(context.Background()) }) // sends nothing to anybody
+	b.Cleanup(func() { _ = l.Stop(context.Background()) }) // sends nothing
 	return l
 }
 
@@ -47,9 +48,8 @@ func BenchmarkHotKey(b *testing.B) {
 	}
 }
 
-// 100,000 warm keys, each as likely as any other. The requests come in the order in
-// which they lie in memory, as if they had just been read from the wire: what is
-// measured is the limiter's own misses.
+// 100,000 warm keys are equally likely. The requests come in the order in which they lie in memory, as if they had
+// just been read from the wire. So only the limiter's own cache misses are measured.
 func BenchmarkWarmKeys(b *testing.B) {
 	const keys = 100_000
 	ctx := b.Context()
@@ -58,7 +58,7 @@ func BenchmarkWarmKeys(b *testing.B) {
 	for i, n := range rand.New(rand.NewPCG(1, 2)).Perm(keys) {
 		requests[i] = benchRequest(fmt.Sprintf("user_%d", n), 1<<50)
 	}
-	for n := range keys { // entries lie in another order
+	for n := range keys { // so that entries lie in another order
 		l.Allow(ctx, benchRequest(fmt.Sprintf("user_%d", n), 1<<50))
 	}
 	b.ReportAllocs()
@@ -118,7 +118,7 @@ func BenchmarkHandle(b *testing.B) {
 	})
 }
 
-// The same for a caller who knows the time.
+// The same for a caller that passes the time.
 func BenchmarkHandleAt(b *testing.B) {
 	ctx := b.Context()
 	l := benchLimiter(b, 0)
@@ -135,8 +135,7 @@ func BenchmarkHandleAt(b *testing.B) {
 	})
 }
 
-// A decision where 100,000 overrides are set, each as likely as any other: without a '*', with one,
-// and with several.
+// A decision with 100,000 overrides, all equally likely: without a '*', with a single '*', and with several.
 func BenchmarkOverrides(b *testing.B) {
 	const overrides = 100_000
 	for _, c := range []struct{ name, pattern, identifier string }{
@@ -175,8 +174,8 @@ func BenchmarkOverrides(b *testing.B) {
 	}
 }
 
-// One warm key of a node with an origin: far from its limit, where the node share costs a
-// comparison, and past 1/4n of it, where it is looked at.
+// A warm key of a node with an origin: far from its limit, where the node share costs a comparison, and past 1/4n of
+// it, where the share is computed.
 func BenchmarkFleetHotKey(b *testing.B) {
 	ctx := b.Context()
 	for name, limit := range map[string]int64{"far": 1 << 50, "near": 4 * 1_000_000_000} {
@@ -206,7 +205,7 @@ func BenchmarkFleetHotKey(b *testing.B) {
 	}
 }
 
-// A warm key's lease, beside a rate decision on a warm key: a lease should cost at most 1.5 decisions.
+// A lease of a warm key, compared with a rate decision on a warm key: a lease should cost at most 1.5 decisions.
 func BenchmarkAcquireRelease(b *testing.B) {
 	b.Run("decision", func(b *testing.B) {
 		l, r := acquirer(b, dataplane.Config{}), benchRequest("user_42", 1<<50)
@@ -223,13 +222,78 @@ func BenchmarkAcquireRelease(b *testing.B) {
 			}
 			l := acquirer(b, cfg)
 			r := jobs(1 << 40)
-			for range 2 { // the second time it takes some to spare
+			for range 2 { // the second acquisition takes spare slots
 				l.Acquire(b.Context(), r)
 			}
 			b.ReportAllocs()
 			for b.Loop() {
 				lease, _ := l.Acquire(b.Context(), r)
 				lease.Release()
+			}
+		})
+	}
+}
+
+// A reservation of a key is made and settled: in this process, and at an origin in memory. Reservations are kept for
+// a minute, so a longer run keeps more of them.
+func BenchmarkReserveAndSettle(b *testing.B) {
+	for name, origin := range map[string]store.Origin{
+		"process": nil,
+		"origin":  memstore.NewOrigin(memstore.OriginOptions{}),
+	} {
+		b.Run(name, func(b *testing.B) {
+			l, err := dataplane.New(dataplane.Config{Region: "eu", Origin: origin, ReadTimeout: 10 * time.Second})
+			if err != nil {
+				b.Fatal(err)
+			}
+			b.Cleanup(func() { _ = l.Stop(context.Background()) })
+			ctx := b.Context()
+			r := dataplane.ReserveRequest{Requests: []dataplane.Request{benchRequest("user_42", 1<<50)}, TTL: time.Hour}
+			r.Requests[0].Cost = 500
+			b.ReportAllocs()
+			for b.Loop() {
+				got := l.Reserve(ctx, r)
+				if _, err := l.Settle(ctx, got.ID, 120); err != nil || !got.Allowed {
+					b.Fatal(got, err)
+				}
+			}
+		})
+	}
+}
+
+// A warm key with each kind of window, with cost in the previous cell: far from its limit, and within a limit that a
+// step of the window may deny.
+func BenchmarkWindows(b *testing.B) {
+	ctx := b.Context()
+	for _, window := range []store.Window{store.WindowCells, store.WindowPrecise} {
+		b.Run(string(window), func(b *testing.B) {
+			start := time.Now().Truncate(time.Minute)
+			var passed atomic.Int64
+			clock := func() time.Time { return start.Add(time.Duration(passed.Load())) }
+			counts := memstore.NewCounts(memstore.CountsOptions{Clock: clock})
+			counts.SetNamespaces(store.NamespaceRow{Workspace: "acme", Namespace: "api", Window: window})
+			l, err := dataplane.New(dataplane.Config{Region: "r1", Settings: counts, Clock: clock})
+			if err != nil {
+				b.Fatal(err)
+			}
+			if err := l.LoadSettings(ctx); err != nil {
+				b.Fatal(err)
+			}
+			const limit = 1 << 40
+			r := benchRequest("user_42", limit)
+			for i := range int64(28) { // a history with a mark in each step
+				passed.Store(int64(time.Minute) / 28 * i)
+				r.Cost = limit / 28
+				l.Allow(ctx, r)
+			}
+			passed.Store(int64(90 * time.Second))
+			r.Cost = 1
+			if d := l.Allow(ctx, r); !d.Allowed {
+				b.Fatal("denied")
+			}
+			b.ReportAllocs()
+			for b.Loop() {
+				l.Allow(ctx, r)
 			}
 		})
 	}

@@ -15,9 +15,8 @@ import (
 	"github.com/weirhq/weir/shared/window"
 )
 
-// Eviction never drops a key at or over its limit before its window ends:
-// however it got there, in whichever cell, and in the next window too while the
-// previous cell weighs.
+// Eviction never drops a key at or over its limit before its window ends, however it reached the limit and in
+// whichever cell. It must not drop it in the next window either, while the previous cell has weight.
 //
 //weir:unraced
 func TestAKeyAtItsLimitOutlivesAFlood(t *testing.T) {
@@ -66,23 +65,23 @@ func (n *node) handle(identifier string) *dataplane.Handle {
 	return k
 }
 
-// flood asks once for each of many keys.
+// flood sends a single request for each of many keys.
 func (n *node) flood(keys int) {
 	for i := range keys {
 		n.Allow(context.Background(), ask(fmt.Sprint("flood", i), 1, 1000))
 	}
 }
 
-// It never drops unsent cost (send first): a key far from its limit stays until the
-// origin knows its cost; then it may go, and comes back with it.
+// Eviction never drops unsent cost (send first): a key far from its limit stays until the origin has its cost. Then
+// it can go, and is read again with its cost.
 func TestUnsentCostIsNotEvicted(t *testing.T) {
 	w := newWorld(t)
 	n := w.node("eu", "a", func(c *dataplane.Config) { c.Settings, c.EntriesMax = nil, 64 })
 	n.take("k", 5, 100)
-	peek := func() { // a flood without cost: all of it may go at once
+	peek := func() { // a flood without cost: all of it can be evicted at once
 		for i := range 2000 {
 			n.take(fmt.Sprint("flood", i), 0, 100)
-			n.take(fmt.Sprint("flood", i), 101, 100) // can never pass, but is a second touch
+			n.take(fmt.Sprint("flood", i), 101, 100) // can never pass, but is a second request
 		}
 	}
 	w.origin("eu").Faults.Fail(errDown)
@@ -107,8 +106,8 @@ func TestUnsentCostIsNotEvicted(t *testing.T) {
 	}
 }
 
-// Each tick looks at a bounded number of entries, whatever their total, and after
-// enough ticks at all of them.
+// Each tick examines a bounded number of entries, whatever their total. After enough ticks it has examined all of
+// them.
 //
 //weir:unraced
 func TestASweepTickIsBounded(t *testing.T) {
@@ -123,9 +122,9 @@ func TestASweepTickIsBounded(t *testing.T) {
 			}
 			n.Allow(t.Context(), r)
 		}
-		w.clock.advance(2*time.Second + time.Minute) // one in sixteen is over, and out of sight of late requests
+		w.clock.advance(2*time.Second + time.Minute) // one in sixteen has expired, and late requests cannot reach it
 		looked, ticks := 0, 0
-		for ; looked < 2*entries; ticks++ { // twice, whatever the hand stood at
+		for ; looked < 2*entries; ticks++ { // two rounds, whatever the start position was
 			tick := n.SweepTick()
 			if tick > tickMax || tick == 0 {
 				t.Fatalf("one tick looked at %d of %d entries", tick, entries)
@@ -141,8 +140,8 @@ func TestASweepTickIsBounded(t *testing.T) {
 	}
 }
 
-// Eviction racing with requests, sends that fail and reads loses nothing: what was
-// accepted is at the origin, except for what the full table could not take and said so.
+// Eviction, requests, failing sends and reads run at the same time, and lose nothing: the origin has all accepted
+// cost, except for the cost that the full table reported as dropped.
 func TestEvictionLosesNothing(t *testing.T) {
 	const entriesMax, keys, workers = 48, 64, 8
 	w := newWorld(t)
@@ -154,7 +153,7 @@ func TestEvictionLosesNothing(t *testing.T) {
 		if op != memstore.OpSend {
 			return nil
 		}
-		runtime.Gosched() // a journey on which much can happen
+		runtime.Gosched() // a delay in which other goroutines can run
 		if calls.Add(1)%4 == 0 {
 			return errDown // "certainly not applied"
 		}

@@ -20,9 +20,9 @@ func breakerState(t *testing.T, l *dataplane.Limiter, shard int, calls string) s
 	return map[float64]string{0: "closed", 1: "half-open", 2: "open"}[state]
 }
 
-// Origin erroring: no error to the caller. After 100 cold requests against a dead
-// origin the next 100 cause far fewer than 100 calls (breaker). Open, then half-open,
-// then closed, with the times configured; a half-open failure opens again.
+// With a failing origin, the caller gets no error. After 100 cold requests against a dead origin, the next 100 cause
+// far fewer than 100 calls (breaker). The breaker is open, then half-open, then closed, at the configured times; a
+// failure while it is half-open opens it again.
 func TestABreakerSparesADeadOrigin(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		origin := memstore.NewOrigin(memstore.OriginOptions{})
@@ -90,8 +90,8 @@ func TestABreakerSparesADeadOrigin(t *testing.T) {
 	})
 }
 
-// An open breaker means local decisions at once, without waiting, although each call would hang; and
-// replay neither sends nor forgets.
+// While a breaker is open, decisions are local and don't wait, although each call would hang. Replay neither sends
+// nor drops anything.
 func TestAnOpenBreakerDoesNotDelayRequests(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		origin := memstore.NewOrigin(memstore.OriginOptions{})
@@ -100,7 +100,7 @@ func TestAnOpenBreakerDoesNotDelayRequests(t *testing.T) {
 		for i := range 5 {
 			l.Allow(t.Context(), ask(fmt.Sprint(i), 1, 10))
 		}
-		synctest.Wait() // the decision and its call end at the same instant: the breaker has seen all five
+		synctest.Wait() // the decision and its call end at the same instant: the breaker has counted all five
 		began, calls := time.Now(), origin.Stats().Calls()
 		for i := range 100 {
 			if d := l.Allow(t.Context(), ask(fmt.Sprint("k", i), 1, 10)); d.Source != dataplane.SourceDegraded || !d.Allowed {
@@ -129,7 +129,7 @@ func TestAnOpenBreakerDoesNotDelayRequests(t *testing.T) {
 	})
 }
 
-// An origin that answers for most of its cells is there.
+// An origin that answers for most of its cells counts as up.
 func TestOneRefusedCellOpensNoBreaker(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		origin := &poisoned{Origin: memstore.NewOrigin(memstore.OriginOptions{}), identifier: "bad"}
@@ -150,7 +150,7 @@ func TestOneRefusedCellOpensNoBreaker(t *testing.T) {
 	})
 }
 
-// Config names the field and the bound.
+// The error names the field of Config and its bound.
 func TestBreakerBounds(t *testing.T) {
 	for field, b := range map[string]dataplane.Breaker{
 		"FailureRatio":  {FailureRatio: math.NaN()},
@@ -165,8 +165,7 @@ func TestBreakerBounds(t *testing.T) {
 	}
 }
 
-// An origin that is slower than decisions wait holds up none of them for long, and is
-// still told of what they accept.
+// An origin that is slower than ReadTimeout delays no decision for long, and still receives the accepted cost.
 func TestASlowOriginIsStillSentTo(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		origin := memstore.NewOrigin(memstore.OriginOptions{})

@@ -15,8 +15,8 @@ import (
 	"github.com/weirhq/weir/dataplane/store"
 )
 
-// A node that makes as many calls as it may has not lost its origin: it denies with ErrBusy whatever the outage policy
-// is, and what all nodes grant together stays within the limit.
+// A node that already makes as many calls as it may has not lost its origin. It denies with ErrBusy, whatever the
+// outage policy is, and the leases of all nodes together stay within the limit.
 func TestABusyNodeDenies(t *testing.T) {
 	for _, outage := range []string{"local", "open", "closed"} {
 		t.Run(outage, func(t *testing.T) {
@@ -32,7 +32,7 @@ func TestABusyNodeDenies(t *testing.T) {
 					nodes = append(nodes, acquirer(t, dataplane.Config{Region: "eu", Origin: way, Settings: counts,
 						ReadTimeout: time.Second}))
 				}
-				time.Sleep(11 * time.Second) // after which a new origin grants
+				time.Sleep(11 * time.Second) // after that a new origin grants leases
 				var granted, busy atomic.Int64
 				var calls sync.WaitGroup
 				for n, l := range nodes {

@@ -16,7 +16,7 @@ import (
 	"github.com/weirhq/weir/shared/window"
 )
 
-// override sets the one override of ask's namespace.
+// override sets the only override of ask's namespace.
 func (n *node) override(row store.OverrideRow) {
 	n.w.t.Helper()
 	row.Workspace, row.Namespace = "acme", "api"
@@ -28,7 +28,7 @@ func (n *node) override(row store.OverrideRow) {
 
 func (n *node) wantCompared(allowed, denied int) {
 	n.w.t.Helper()
-	want := fmt.Sprintf(`# HELP weir_candidate_decisions_total Requests for which a candidate limit was evaluated beside the live one, by the candidate's outcome.
+	want := fmt.Sprintf(`# HELP weir_candidate_decisions_total Requests for which a candidate limit was evaluated in addition to the live limit, by the candidate's outcome.
 # TYPE weir_candidate_decisions_total counter
 weir_candidate_decisions_total{outcome="allowed"} %d
 weir_candidate_decisions_total{outcome="denied"} %d
@@ -38,14 +38,15 @@ weir_candidate_decisions_total{outcome="denied"} %d
 	}
 }
 
-// Decisions are made by the live limit; the candidate is judged on the same counts at the
-// same instant, one by one, in batches and where shadow mode lets pass.
+// The live limit decides. The candidate is compared with the same counts at the same instant: for singles, for
+// batches, and for requests that only shadow mode lets pass.
 func TestACandidateIsJudgedBesideTheLiveLimit(t *testing.T) {
 	w := newWorld(t)
+	w.flushes() // no loop runs here, so a decision must not wait for a flush
 	n := w.node("eu", "a")
 	n.wantCompared(0, 0)
 	n.take("k", 1, 99)
-	n.wantCompared(0, 0) // none is set
+	n.wantCompared(0, 0) // no candidate is set
 	n.override(store.OverrideRow{Pattern: "*", Limit: 10, Candidate: 5})
 	for _, step := range []struct {
 		at      time.Duration
@@ -83,8 +84,7 @@ func TestACandidateIsJudgedBesideTheLiveLimit(t *testing.T) {
 	}
 }
 
-// The candidate's verdict is that of window.Fits with the counts of the answer, whatever
-// came before, in both modes.
+// The candidate's verdict equals window.Fits with the counts of the answer, for any history, in both modes.
 func TestACandidateAgreesWithTheArithmetic(t *testing.T) {
 	for _, mode := range []string{"exact", "estimate"} {
 		rapid.Check(t, func(rt *rapid.T) {
@@ -116,7 +116,7 @@ func TestACandidateAgreesWithTheArithmetic(t *testing.T) {
 	}
 }
 
-// An outage policy that decides without the counts does so for any limit.
+// An outage policy that decides without the counts does so for every limit.
 func TestACandidateInAnOutage(t *testing.T) {
 	for policy, denied := range map[string][]bool{"local": {false, true}, "open": {false, false}, "closed": {true, true}} {
 		synctest.Test(t, func(t *testing.T) {
@@ -138,7 +138,7 @@ func TestACandidateInAnOutage(t *testing.T) {
 	}
 }
 
-// A candidate that cannot be judged is left out and reported; its limit is in force.
+// An invalid candidate is left out and reported; the override's limit is in force.
 func TestASenselessCandidateIsLeftOut(t *testing.T) {
 	w := newWorld(t)
 	w.estimates(posthog)
@@ -157,7 +157,8 @@ func TestASenselessCandidateIsLeftOut(t *testing.T) {
 	n.wantCompared(0, 0)
 }
 
-// It lets pass and says what would have been denied, for what the pattern matches only.
+// An override in shadow mode lets requests pass and reports that they would have been denied, but only for
+// identifiers that match its pattern.
 func TestShadowOfAnOverride(t *testing.T) {
 	w := newWorld(t)
 	n := w.node("eu", "a")
@@ -172,7 +173,7 @@ func TestShadowOfAnOverride(t *testing.T) {
 		allowed, shadowed bool
 	}{
 		{"trial-1", true, true},
-		{"trial-7", false, false}, // a more specific one enforces
+		{"trial-7", false, false}, // a more specific override enforces
 		{"other", false, false},
 	} {
 		n.take(step.identifier, 3, 3)
@@ -195,8 +196,8 @@ func TestShadowOfAnOverride(t *testing.T) {
 	}
 }
 
-// "Lets it pass although it is over its limit": one request's own shadow mode, also in the
-// estimate mode and beside items of a batch that enforce.
+// "Shadow lets the request pass although it is over its limit", also in the estimate mode, and in a batch whose other
+// items enforce their limits.
 func TestShadowOfARequest(t *testing.T) {
 	for _, mode := range []string{"exact", "estimate"} {
 		t.Run(mode, func(t *testing.T) {

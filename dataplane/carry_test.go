@@ -8,8 +8,8 @@ import (
 	"github.com/weirhq/weir/dataplane/store"
 )
 
-// Limit 1 an hour, one accepted at 0:59:59: at 1:00:00.4 → allowed (carry 0); a second
-// one → denied, retry after ≤ 1 h.
+// Limit 1 per hour, one accepted at 0:59:59: at 1:00:00.4 → allowed (carry 0); a second request → denied, retry after
+// ≤ 1 h.
 func TestTheLastOfAnHourDoesNotBlockTheNext(t *testing.T) {
 	w := newWorld(t)
 	n := w.alone()
@@ -25,9 +25,8 @@ func TestTheLastOfAnHourDoesNotBlockTheNext(t *testing.T) {
 	}
 }
 
-// Limit 1 a minute asked every second for an hour → 60 accepted. Limit 5 a minute asked
-// every second → 300 ± 1. By singles, batches, a handle, claims where the count is, and in
-// the estimate mode.
+// A caller with limit 1 per minute that sends a request every second for an hour gets 60 accepted. With limit 5 per
+// minute it gets 300 ± 1. Both hold for singles, batches, a handle, claims at the origin, and in the estimate mode.
 func TestAPersistentCallerGetsASmallLimitInFull(t *testing.T) {
 	type asker func(r dataplane.Request) bool
 	ways := map[string]func(t *testing.T, w *world) asker{

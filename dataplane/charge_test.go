@@ -13,8 +13,8 @@ import (
 	"github.com/weirhq/weir/dataplane/store"
 )
 
-// What was spent counts past the limit, on each node of the region, in both modes, whatever an override or a policy
-// for outages says, and from the next request on.
+// Spent cost counts past the limit, on each node of the region, in both modes, from the next request on. Overrides
+// and outage policies cannot prevent that.
 func TestAChargeCountsWhateverTheLimitSays(t *testing.T) {
 	for _, row := range []store.NamespaceRow{{}, {Outage: "closed"}, {Shadow: true}, {NodeShare: "wait"},
 		{Mode: "estimate"}} {
@@ -29,9 +29,9 @@ func TestAChargeCountsWhateverTheLimitSays(t *testing.T) {
 						t.Errorf("charged %d, %v, want %d", n, err, cost)
 					}
 				}
-				time.Sleep(2 * time.Second) // it is sent
+				time.Sleep(2 * time.Second) // the cost is sent
 				r.Cost = 1
-				nodes[1].Allow(t.Context(), r) // in the estimate mode the first one asks for a sync
+				nodes[1].Allow(t.Context(), r) // in the estimate mode the first request queues a sync
 				time.Sleep(2 * time.Second)
 				for i, n := range nodes {
 					d := n.Peek(t.Context(), r)
@@ -44,7 +44,8 @@ func TestAChargeCountsWhateverTheLimitSays(t *testing.T) {
 	}
 }
 
-// A charge lands in the cell of its time: of a key that slept for windows, and of one that is evicted meanwhile.
+// A charge counts in the cell of its time: also for a key that was idle for several windows, and for a key that is
+// evicted meanwhile.
 func TestAChargeLandsInTheCurrentCell(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		l, err := dataplane.New(dataplane.Config{EntriesMax: 256})
@@ -78,12 +79,12 @@ func TestAChargeLandsInTheCurrentCell(t *testing.T) {
 	})
 }
 
-// Metrics of reservations say what became of them.
+// Metrics count the outcomes of reservations.
 func TestMetricsOfReservations(t *testing.T) {
 	places(t, func(t *testing.T, a, b *dataplane.Limiter) {
 		r := dataplane.Request{Workspace: "w", Namespace: "n", Identifier: "i", Limit: 10, Duration: time.Hour, Cost: 6}
 		wantReserved(t, a, reserveFor("one", time.Minute, r), true)
-		wantReserved(t, a, reserveFor("one", time.Minute, r), true)  // again: the same one
+		wantReserved(t, a, reserveFor("one", time.Minute, r), true)  // the same reservation again
 		wantReserved(t, a, reserveFor("two", time.Minute, r), false) // 12 of 10
 		got, err := a.Settle(t.Context(), "one", 7)
 		wantSettled(t, "past", got, err, true, false, 7)

@@ -12,13 +12,13 @@ import (
 	"github.com/weirhq/weir/shared/heartbeat"
 )
 
-// A clock that was ahead and is put right, and what a node keeps beside the counts of its keys: none of it lasts for as
-// long as the clock was ahead.
+// A clock was ahead and is corrected. None of the node's other state, apart from counts, must last for as long as the
+// clock was ahead.
 
-// wasAhead is how far a clock was ahead, or behind, before it is put right.
+// wasAhead is how far a clock was ahead, or behind, before it is corrected.
 var wasAhead = []time.Duration{24 * time.Hour, 10 * time.Minute, -24 * time.Hour}
 
-// The list of denied keys has the denials of the last minute or two, and says since when.
+// The list of denied keys has the denials of the last minute or two, and their start time.
 func TestAClockPutRightLetsDenialsBeForgotten(t *testing.T) {
 	for _, ahead := range wasAhead {
 		w := newWorld(t)
@@ -70,7 +70,7 @@ func TestAClockPutRightReportsKeysOnTime(t *testing.T) {
 	}
 }
 
-// The times that heartbeats and Health report are those at which things happened, by the clock that is right.
+// Heartbeats and Health report times by the corrected clock.
 func TestAClockPutRightReportsWhenThingsHappened(t *testing.T) {
 	for _, ahead := range wasAhead {
 		w := newWorld(t)
@@ -90,7 +90,7 @@ func TestAClockPutRightReportsWhenThingsHappened(t *testing.T) {
 	}
 }
 
-// versioned is settings that say whether they have changed, as those of MySQL and Redis do.
+// versioned is a source of settings with versions, such as MySQL and Redis.
 type versioned struct{ *memstore.Counts }
 
 func (v versioned) Settings(ctx context.Context, region string) (store.SettingsRows, error) {
@@ -99,7 +99,8 @@ func (v versioned) Settings(ctx context.Context, region string) (store.SettingsR
 	return rows, err
 }
 
-// A reset that was taken for expired is in force with the next read of settings, though they have not changed.
+// A reset that counted as expired is in force after the next read of settings, although the settings have not
+// changed.
 func TestAClockPutRightBringsAResetIntoForce(t *testing.T) {
 	w := newWorld(t)
 	n := w.node("eu", "a", withoutOrigin, func(c *dataplane.Config) { c.Settings = versioned{w.counts} })
@@ -118,7 +119,7 @@ func TestAClockPutRightBringsAResetIntoForce(t *testing.T) {
 	}
 }
 
-// A refusal of a lease is remembered for 20 ms.
+// The refusal of a lease is kept for 20 ms.
 func TestAClockPutRightRefusesNoLeaseForLonger(t *testing.T) {
 	for _, ahead := range wasAhead {
 		w := newWorld(t)
@@ -133,7 +134,7 @@ func TestAClockPutRightRefusesNoLeaseForLonger(t *testing.T) {
 			t.Fatalf("a second of one: %+v", d)
 		}
 		w.clock.step(-ahead)
-		other := w.node("eu", "b") // this node hears nothing of it
+		other := w.node("eu", "b") // this node does not receive the refusal
 		for _, err := range other.ReleaseTokens(context.Background(), token) {
 			if err != nil {
 				t.Fatal(err)

@@ -11,9 +11,9 @@ import (
 	"github.com/weirhq/weir/dataplane/store"
 )
 
-// underLoad has 8 goroutines ask 3,000 times each for 1 of 3,000, by singles, batches and a handle, while a ninth sets
-// the clock: by the first of steps once 1,000 are accepted, by the next once 1,000 more are. It returns how many were
-// accepted.
+// underLoad runs 8 goroutines that each send 3,000 requests with a limit of 3,000, by singles, batches and a handle.
+// A ninth goroutine sets the clock: by the first step when 1,000 are accepted, and by each further step after 1,000
+// more. underLoad returns the number of accepted requests.
 func underLoad(t *testing.T, w *world, n *node, steps []time.Duration) (accepted int64) {
 	t.Helper()
 	const goroutines, each, limit, every = 8, 3_000, 3_000, 1_000
@@ -41,11 +41,14 @@ func underLoad(t *testing.T, w *world, n *node, steps []time.Duration) (accepted
 	return all.Load()
 }
 
-// clockedNodes are nodes in each mode that counts on its own.
+// clockedNodes returns nodes in each mode that counts without an origin.
 func clockedNodes(w *world) map[string]func() *node {
 	return map[string]func() *node{
 		"alone": func() *node { return w.alone() },
-		"fleet": func() *node { return w.node("eu", "a") },
+		"fleet": func() *node {
+			w.flushes() // no loop runs here, so a decision must not wait for a flush
+			return w.node("eu", "a")
+		},
 		"estimate": func() *node {
 			w.estimates(`{}`)
 			return w.node("eu", "a", withoutOrigin)
@@ -53,8 +56,8 @@ func clockedNodes(w *world) map[string]func() *node {
 	}
 }
 
-// A clock that is set back while decisions are made returns no budget: a decision whose time was read before the step
-// does not put its key back into the cell that the step has left.
+// A clock that is set back while decisions are made returns no budget: a decision that read its time before the step
+// does not move its key back into the cell that the step has left.
 func TestAClockIsSetBackUnderLoad(t *testing.T) {
 	for _, kind := range []string{"alone", "fleet", "estimate"} {
 		for name, steps := range map[string][]time.Duration{
@@ -77,8 +80,8 @@ func TestAClockIsSetBackUnderLoad(t *testing.T) {
 	}
 }
 
-// A clock that is set ahead while decisions are made begins one window anew, and no more. Set back again it returns
-// nothing.
+// A clock that is set ahead while decisions are made starts one new window, and no more. When it is set back, it
+// returns nothing.
 func TestAClockIsSetAheadUnderLoad(t *testing.T) {
 	for _, kind := range []string{"alone", "fleet", "estimate"} {
 		for name, steps := range map[string][]time.Duration{
@@ -98,15 +101,15 @@ func TestAClockIsSetAheadUnderLoad(t *testing.T) {
 	}
 }
 
-// foreignOf is an announcement of what other regions have counted in a later cell of the key.
+// foreignOf returns other regions' counts in a later cell of the key.
 func foreignOf(w *world, later time.Duration, count int64) []store.Foreign {
 	c := w.cell("k")
 	c.Sequence += int64(later / time.Minute)
 	return []store.Foreign{{Cell: c, Count: count}}
 }
 
-// Whatever a call does, a time that it has read before the clock was set back moves no key on to the cell of that time:
-// the key was counted in the cell that the clock shows, and all of it still is.
+// If a call read its time before the clock was set back, it moves no key to the cell of that time: the key keeps all
+// its cost in the clock's current cell.
 func TestATimeReadBeforeAStepMovesNoKeyOn(t *testing.T) {
 	type call struct {
 		fleet bool
@@ -154,7 +157,7 @@ func TestATimeReadBeforeAStepMovesNoKeyOn(t *testing.T) {
 					n.take("k", 90, 100)
 					w.clock.onRead(func() {
 						w.clock.step(-back)
-						n.take("k", 5, 100) // in the cell that the clock shows now, with 90
+						n.take("k", 5, 100) // in the clock's current cell, with 90
 					})
 					call.do(w, n)
 					if d := n.take("k", 6, 100); d.Allowed {
@@ -170,8 +173,8 @@ func TestATimeReadBeforeAStepMovesNoKeyOn(t *testing.T) {
 	}
 }
 
-// A time that was read before the clock was set ahead brings no key back into the cell of that time, in which it was
-// swept as expired: it counts in the cell that the clock shows.
+// If a call read its time before the clock was set ahead, it moves no key back into the cell of that time, which was
+// swept as expired: the key counts in the clock's current cell.
 func TestATimeReadBeforeAStepAheadCountsByTheClock(t *testing.T) {
 	for how, ask1 := range asks {
 		w := newWorld(t)
@@ -190,14 +193,14 @@ func TestATimeReadBeforeAStepAheadCountsByTheClock(t *testing.T) {
 	}
 }
 
-// A key that is new counts in the cell that the clock shows, also if the clock was set back after the call had read its
-// time: the origin receives all of its cost.
+// A new key counts in the clock's current cell, also if the clock was set back after the call read its time. The
+// origin receives all of its cost.
 func TestATimeReadBeforeAStepBeginsNoKeyAhead(t *testing.T) {
 	for how, ask1 := range asks {
 		w := newWorld(t)
 		n := w.node("eu", "a", func(c *dataplane.Config) { c.Clock = w.clock.hooked })
 		w.clock.step(10*time.Minute + 15*time.Second)
-		n.take("another", 1, 100) // from here on the origin's clock is known
+		n.take("another", 1, 100) // from here on the node has the origin's clock
 		w.clock.onRead(func() { w.clock.step(-10 * time.Minute) })
 		if d := ask1(n, ask("k", 5, 100)); !d.Allowed {
 			t.Fatalf("%s: %+v", how, d)

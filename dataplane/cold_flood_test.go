@@ -14,14 +14,14 @@ import (
 	"github.com/weirhq/weir/shared/window"
 )
 
-// serialOrigin works on one call at a time, as Redis does, also on those whose callers have given up.
+// serialOrigin processes one call at a time, as Redis does, also calls whose callers have given up.
 type serialOrigin struct {
 	store.FullOrigin
 	mu   sync.Mutex
-	busy time.Time // until then it has work
+	busy time.Time // busy until then
 }
 
-// What a call costs a slow Redis, and each of its cells.
+// The time that a slow Redis needs for a call, and for each of its cells.
 const (
 	serialCall = 500 * time.Microsecond
 	serialCell = 5 * time.Microsecond
@@ -53,14 +53,14 @@ func (o *serialOrigin) Read(ctx context.Context, cells []window.Cell) (store.Rep
 }
 
 func (o *serialOrigin) Send(ctx context.Context, c store.Chunk) (store.Reply, error) {
-	if err := o.work(ctx, len(c.Costs)); err != nil && !c.Bounded() { // claims that have left are applied all the same
+	if err := o.work(ctx, len(c.Costs)); err != nil && !c.Bounded() { // claims that were sent are applied all the same
 		return store.Reply{}, err
 	}
 	return o.FullOrigin.Send(ctx, c)
 }
 
 // A caller's flood of new keys keeps Redis busy all the time. It doesn't open the breaker that the reads of all
-// namespaces share, and it delays no other namespace's costs by more than some short calls. So another namespace's
+// namespaces share, and it delays other namespaces' costs by no more than some short calls. So another namespace's
 // limit holds on two nodes as it does without the flood.
 func TestAFloodOfColdKeysLeavesOthersTheirLimit(t *testing.T) {
 	for _, many := range []bool{false, true} {
@@ -84,8 +84,8 @@ func TestAFloodOfColdKeysLeavesOthersTheirLimit(t *testing.T) {
 	}
 }
 
-// acceptedBesideColdKeys returns how much of one key two nodes accept, and how many requests met an open breaker, while
-// some callers ask each of the nodes about keys that no node has seen.
+// acceptedBesideColdKeys returns the cost of a key that two nodes accept, and the number of requests that found the
+// breaker open, while some callers send requests for cold keys to each of the nodes.
 func acceptedBesideColdKeys(t *testing.T, callers int, many bool) (accepted int, opened int64) {
 	t.Helper()
 	synctest.Test(t, func(t *testing.T) {
@@ -128,7 +128,7 @@ func acceptedBesideColdKeys(t *testing.T, callers int, many bool) (accepted int,
 	return accepted, opened
 }
 
-// askCold asks about new keys, one after another or three at a time, until ctx ends.
+// askCold sends requests for new keys, in turn or three at a time, until ctx ends.
 func askCold(ctx context.Context, l *dataplane.Limiter, name string, many bool) {
 	for i := 0; ctx.Err() == nil; i++ {
 		requests := make([]dataplane.Request, 0, 3)

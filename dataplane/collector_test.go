@@ -8,7 +8,7 @@ import (
 )
 
 // Dashboards and alerts join every series of a target to the series that names its node. A program that embeds the
-// limiter registers its collector and nothing else, so that series has to be the limiter's.
+// limiter registers only its collector, so the limiter must have that series.
 func TestTheCollectorNamesItsNode(t *testing.T) {
 	origin := memstore.NewOrigin(memstore.OriginOptions{})
 	for name, test := range map[string]struct {

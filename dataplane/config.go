@@ -17,33 +17,36 @@ import (
 	"github.com/weirhq/weir/dataplane/store"
 )
 
-// Config is what one node is; what a fleet must agree on is tuning, and comes from
-// Settings. The zero value is a good single-process limiter.
+// Config configures one node. Tuning, which all nodes of a fleet must share, comes from Settings. The zero value is a
+// good single-process limiter.
 type Config struct {
-	// Region is the name under which this node's counts are told: see store.CheckRegion. Required when Origin or
-	// Settings is set.
+	// Region is the name under which this node's counts are published, 1 to 48 bytes, for example "eu-west-1": see
+	// store.CheckRegion. It is required if Origin or Settings is set.
 	Region string
 
-	// NodeID names this node among all others in its heartbeats, at most 64 bytes; "" draws a name.
+	// NodeID names this node in its heartbeats, unique among all nodes, at most 64 bytes, for example the name of the pod;
+	// "" draws a random name.
 	NodeID string
 
-	// Build is reported in heartbeats, at most 64 bytes.
+	// Build is reported in heartbeats, at most 64 bytes. For example, set the version of your service, so that operators
+	// see which nodes an upgrade has reached.
 	Build string
 
-	// Origin is where the nodes of the region meet; nil for a node alone. If it is not a
-	// store.Granter, reservations by ID, concurrency limits and leases by ID are this process's
-	// alone, as without an Origin.
+	// Origin is the store through which the nodes of the region share counts. Leave it nil for a single node. For
+	// several nodes, set it to the result of redisorigin.Open, for example. If it is not a store.Granter, reservations
+	// by ID, concurrency limits and leases by ID are local to this process, as without an Origin.
 	Origin store.Origin
 
-	// Settings is where tuning, namespaces and overrides come from, and where heartbeats go. If it is
-	// nil and Origin is a store.Mailbox, Origin is used, whose relay carries both from and to the
-	// fleet's store. Otherwise there are none.
+	// Settings is the source of tuning, namespaces and overrides, and the destination of heartbeats. If it is nil and
+	// Origin is a store.Mailbox, the limiter uses Origin, and the relay carries settings and heartbeats between Origin
+	// and the fleet's store. Otherwise the limiter has no settings. Package settingsfile has sources for programs without
+	// MySQL: a file, and a Go value.
 	Settings store.Settings
 
-	// EntriesMax bounds the keys held in memory; 0 means 300,000. They use about EntriesMax * (200
-	// B + the bytes of an identifier). When the table is full, it evicts idle keys that are far
-	// from their limits. If there are still more keys than room, decisions about the rest are less
-	// precise and take longer: see TableFull.
+	// EntriesMax bounds the keys held in memory; 0 means 300,000. They use about EntriesMax * (200 B + the bytes of an
+	// identifier): for example, 1,000,000 keys with identifiers of 30 B use about 230 MB. When the table is full, it
+	// evicts idle keys that are far from their limits. If there are still more keys than room, decisions about the other
+	// keys are less precise and take longer: see TableFull.
 	EntriesMax int
 
 	// NewKeysMax bounds how many new keys per second the nodes of a region create at Origin for one
@@ -54,36 +57,37 @@ type Config struct {
 	// a higher value, a flood of random identifiers fills Origin's memory sooner.
 	NewKeysMax int
 
-	// ReadTimeout bounds how long a decision may wait for the origin; 0 is 50 ms,
-	// at most 10 s. A caller's own deadline counts too.
+	// ReadTimeout bounds how long a decision may wait for the origin; 0 means 50 ms, at most 10 s. A caller's own deadline
+	// applies too. With a lower value, callers wait less while the origin is slow, but more decisions are made without its
+	// answer.
 	ReadTimeout time.Duration
 
-	// Breaker says when a shard of Origin that fails is left alone, and for how long.
+	// Breaker configures when the limiter stops calling a failing shard of Origin, and for how long. The defaults suit a
+	// Redis in the same region.
 	Breaker Breaker
 
-	// RegionNodes is how many nodes share Origin, 1 to 10,000; 0 goes by the
-	// heartbeats in Settings, and is 1 without them. More make each node's share of what
-	// is left of a limit smaller, and let it send sooner. 1 also tells that no other node
-	// has to be asked about a large cost; with 0 one other is supposed for that.
+	// RegionNodes is the number of nodes that share Origin, 1 to 10,000. 0 uses the heartbeats in Settings, or means 1
+	// without Settings. With more nodes, each node may use a smaller share of the remaining limit on its own, and sends
+	// its counts sooner. With 1, a large cost never needs a read, because there is no other node. For example, set 1 for a
+	// single node with a Redis, and 0 if the number of nodes changes. With 0, the limiter assumes at least one other node
+	// for large costs.
 	RegionNodes int
 
-	// ClockSkewMax is how far AllowAt's time may lie from Clock's before it is an
-	// error; 0 is one minute.
+	// ClockSkewMax is the largest difference between AllowAt's time and Clock's. A larger difference is an error; 0
+	// means one minute.
 	ClockSkewMax time.Duration
 
-	// Clock tells the time; nil is time.Now. Cells are numbered by it, or with an Origin by that one's clock, which it
-	// carries on between answers; so it must be a wall clock's. How long something lasts is measured by the
-	// monotonic reading of its times, or, without one, by what it moves forwards.
+	// Clock returns the time; nil means time.Now. It must be a wall clock, because cells are numbered by its time. With
+	// an Origin, cells are numbered by the Origin's clock, and Clock continues it between replies. Durations use the
+	// monotonic reading of Clock's times, or, without such a reading, its forward steps.
 	Clock func() time.Time
 
-	// TraceBackground, if not nil, is called when a turn of background work begins that has something
-	// to do: "replay", "sync", "settings". What it
-	// returns is the turn's context, and is called with what became of it. For traces; no
-	// request ever meets it.
+	// TraceBackground, if not nil, is called at the start of each round of background work that is not empty. Its name
+	// is "replay", "sync" or "settings". It returns the round's context and a function that receives the round's error.
+	// Use it for traces. Requests never call it.
 	TraceBackground func(ctx context.Context, name string) (within context.Context, end func(error))
 
-	// Logger takes one line for each change of health, none for requests; nil is
-	// silent.
+	// Logger receives a line for each change of health, and none for requests; nil logs nothing.
 	Logger *slog.Logger
 }
 
@@ -99,7 +103,7 @@ const (
 	buildBytesMax  = 64 // column build
 )
 
-// withDefaults is c with what is left out filled in. Its error names the first field out of bounds.
+// withDefaults returns c with defaults for the fields left out, or an error that names the first field out of bounds.
 func (c Config) withDefaults() (Config, error) {
 	if err := c.checkNames(); err != nil {
 		return c, err
@@ -129,10 +133,10 @@ func (c Config) withDefaults() (Config, error) {
 	return c, nil
 }
 
-// drawnID tells a node apart that has no name.
+// drawnID returns a random name for a node without a NodeID.
 func drawnID() string { return strconv.FormatUint(rand.Uint64(), 36) }
 
-// checkNames finds names that are missing, or that the columns for them do not take.
+// checkNames returns an error if a name is missing, or is not valid for its column.
 func (c *Config) checkNames() error {
 	if (c.Origin != nil || c.Settings != nil) && c.Region == "" {
 		return ErrRegionRequired
@@ -156,7 +160,7 @@ func (c *Config) checkNames() error {
 	return nil
 }
 
-// checkBounds finds numbers out of bounds; 0 is a default everywhere.
+// checkBounds returns an error if a number is out of bounds; 0 is a default everywhere.
 func (c *Config) checkBounds() error {
 	problem := func(format string, args ...any) error {
 		return fmt.Errorf("%w: Config."+format, append([]any{ErrInvalid}, args...)...)

@@ -11,7 +11,7 @@ import (
 	"github.com/weirhq/weir/dataplane"
 )
 
-// A cost left out is 1, in every form of a request.
+// A cost that is left out is 1, in every form of a request.
 func TestACostLeftOutIsOne(t *testing.T) {
 	r := dataplane.Request{Workspace: "acme", Namespace: "api", Identifier: "k", Limit: 10, Duration: time.Minute}
 	for name, ask := range map[string]func(n *node) dataplane.Decision{
@@ -43,8 +43,7 @@ func TestACostLeftOutIsOne(t *testing.T) {
 	}
 }
 
-// At 10 of 10: a request that is marked to count nothing → allowed, remaining 0; over the
-// limit it is denied.
+// At 10 of 10, a request with ZeroCost → allowed, remaining 0. Over the limit it is denied.
 func TestZeroCostCountsNothing(t *testing.T) {
 	n := newWorld(t).alone()
 	n.take("k", 10, 10)
@@ -58,12 +57,12 @@ func TestZeroCostCountsNothing(t *testing.T) {
 	free.Limit = 9
 	wantAllowed(t, "over the limit", n.Allow(t.Context(), free), false, 0)
 	free.Cost = 2
-	if d := n.Allow(t.Context(), free); !errors.Is(d.Err, dataplane.ErrInvalid) || !strings.Contains(d.Err.Error(), "cost is 2 beside ZeroCost") {
+	if d := n.Allow(t.Context(), free); !errors.Is(d.Err, dataplane.ErrInvalid) || !strings.Contains(d.Err.Error(), "cost is 2 and ZeroCost is set") {
 		t.Errorf("both: %v", d.Err)
 	}
 }
 
-// Peek asks for a cost of 1 by default: where nothing is left it is denied, and it counts nothing.
+// Peek uses a cost of 1 by default: if nothing remains, it is denied, and it counts nothing.
 func TestPeekCountsNothing(t *testing.T) {
 	n := newWorld(t).alone()
 	n.take("k", 9, 10)
@@ -89,8 +88,8 @@ func TestPeekCountsNothing(t *testing.T) {
 	}
 }
 
-// "Peek answers what Allow would", whatever is known from where, in both modes: the next
-// Allow says the same, and what was peeked at again and again is as if it had not been.
+// "Peek returns the decision that Allow would make", whatever the counts and their sources, in both modes: the next
+// Allow returns the same, and any number of peeks changes nothing.
 func TestPeekAnswersWhatAllowWould(t *testing.T) {
 	for _, mode := range []string{"exact", "estimate"} {
 		t.Run(mode, func(t *testing.T) {
@@ -106,7 +105,7 @@ func TestPeekAnswersWhatAllowWould(t *testing.T) {
 					c.n.Peek(t.Context(), c.ask(r.Limit, 60))
 					peeked := c.n.Peek(t.Context(), r)
 					allowed := c.n.Allow(t.Context(), r)
-					peeked.Source, allowed.Source = 0, 0 // a peek may have asked the origin for both
+					peeked.Source, allowed.Source = 0, 0 // a peek may have read the origin for both
 					if peeked != allowed {
 						rt.Fatalf("%+v:\n  Peek %+v\n Allow %+v", r, peeked, allowed)
 					}

@@ -9,8 +9,7 @@ import (
 	"github.com/weirhq/weir/shared/window"
 )
 
-// decide is the first half of the request path: validate → override → identity. It
-// changes r if an override says so.
+// decide is the first half of the request path: validate → override → identity. It changes r if an override applies.
 func (g *engine) decide(ctx context.Context, at clock.Stamp, r *Request, held *Allowance, d *Decision) {
 	if !r.valid() {
 		d.Err = r.Validate()
@@ -39,12 +38,11 @@ func (g *engine) decideTimed(ctx context.Context, c *call, by *rules.Rule, held 
 	g.stats.latency.Observe(d.Source == SourceLocal, g.clock.Elapsed()-began)
 }
 
-// decideCall is the second half: entry → (refresh) → judge → answer, into d. e is the key's
-// entry if the caller has it; the one that was used is returned if the table holds it.
-// held, if there is one, takes what was counted.
+// decideCall is the second half: entry → (refresh) → judge → answer, into d. e is the key's entry if the caller has
+// it. decideCall returns the entry that it used, if the table holds it. held, if not nil, receives the counted cost.
 func (g *engine) decideCall(ctx context.Context, c *call, by *rules.Rule, e *cell.Entry, held *Allowance,
 	d *Decision) *cell.Entry {
-	met := cell.Known
+	met, counting := cell.Known, c.counting()
 	for {
 		if e == nil {
 			if c.cost > c.limit && by.Estimate == nil {
@@ -56,6 +54,12 @@ func (g *engine) decideCall(ctx context.Context, c *call, by *rules.Rule, e *cel
 			e = g.table.Get(c.id)
 			continue
 		}
+		if by.Precise || e.Flags().Precise() { // else the entry has the namespace's window
+			if !e.Flags().HaveWindow(by.Precise) && g.setWindow(e, by.Precise) {
+				e, met = g.table.Get(c.id), cell.Known
+				continue
+			}
+		}
 		var v cell.Verdict
 		source, alive := SourceLocal, false
 		switch {
@@ -64,7 +68,7 @@ func (g *engine) decideCall(ctx context.Context, c *call, by *rules.Rule, e *cel
 			alive = e.Estimates().Judge(&v, c.horizon, c.nowMs, c.durationMs, c.limit, c.cost, c.request.peek,
 				&by.Estimate.Rules)
 		case g.alone:
-			alive = e.Judge(&v, c.horizon, c.nowMs, c.durationMs, c.limit, c.cost, c.counting())
+			alive = e.Judge(&v, c.horizon, c.nowMs, c.durationMs, c.limit, c.cost, counting)
 		default:
 			source, alive = g.judgeInFleet(ctx, &v, e, met, c, by)
 		}
@@ -81,11 +85,11 @@ func (g *engine) decideCall(ctx context.Context, c *call, by *rules.Rule, e *cel
 		}
 		switch {
 		case !v.Allowed:
-			setRetry(&v, c, by)
+			setRetry(e, &v, c, by)
 			if c.cached && v.Counted == 0 && !v.Refused && g.soon(&v, c) {
 				continue
 			}
-		case by.Estimate == nil && c.counting():
+		case by.Estimate == nil && counting:
 			v.Counted = c.cost
 		}
 		if held != nil && v.Allowed && v.Counted > 0 {
@@ -112,12 +116,22 @@ func (g *engine) decideCall(ctx context.Context, c *call, by *rules.Rule, e *cel
 	}
 }
 
-// plain is true of decisions that are counted by their source and outcome alone.
+// setWindow switches an entry between a precise window and cells. It reports whether the caller must look the key up
+// again.
+func (g *engine) setWindow(e *cell.Entry, precise bool) (replaced bool) {
+	replaced = g.table.SetWindow(e, precise)
+	if e = g.table.Get(e.Identity()); replaced && e != nil && g.table.Fleet {
+		g.dirty.Mark(e, cell.Dirty) // it may have the unsent cost of the entry that it replaces
+	}
+	return replaced
+}
+
+// plain reports whether a decision is counted by its source and outcome alone.
 func plain(v *cell.Verdict, by *rules.Rule) bool {
 	return !v.Refused && by.Estimate == nil && by.Candidate == 0
 }
 
-// count puts a decision into the metrics and among the keys that are denied.
+// count adds a decision to the metrics, and to the sample of denied keys.
 func (g *engine) count(e *cell.Entry, met cell.Contact, v *cell.Verdict, c *call, by *rules.Rule, source Source,
 	d *Decision, out outcome) {
 	var n int64
@@ -137,19 +151,21 @@ func (g *engine) count(e *cell.Entry, met cell.Contact, v *cell.Verdict, c *call
 	}
 }
 
-// judgeInFleet judges and counts on a node with an origin, which it asks first about a
-// key that is cold, stale or strict, and where a namespace waits for its share. What it
-// could not ask is judged by the namespace's outage policy.
+// judgeInFleet judges and counts on a node with an origin. It reads the origin first if the key is cold, stale or
+// strict, and where a namespace waits for its share. If the origin does not answer, the namespace's outage policy
+// decides.
 func (g *engine) judgeInFleet(ctx context.Context, v *cell.Verdict, e *cell.Entry, met cell.Contact, c *call,
 	by *rules.Rule) (source Source, alive bool) {
 	source, alive = SourceLocal, true
 	if met == cell.Untracked {
 		return g.judgeUntracked(ctx, v, e, c, by)
 	}
-	now, set := g.clock.Steady(), g.rules.InForce()
+	now, set, fresh := g.clock.Steady(), g.rules.InForce(), true
 	if !c.known || e.Reads().WantsRefresh(now, set.FreshForMs) || g.asksFirst(e, c, now, set) ||
 		by.Outage == rules.OutageClosed && g.out.Refuses(e) {
-		if source, alive = g.refreshFor(ctx, e, c, by.Outage); source == SourceOrigin && g.settle(c) {
+		if g.waitsAnyway(e, c, by, now) {
+			fresh = false
+		} else if source, alive = g.refreshFor(ctx, e, c, by.Outage); source == SourceOrigin && g.settle(c) {
 			alive = alive && !g.out.Renumber(e, c.horizon, c.nowMs)
 		}
 	}
@@ -157,15 +173,15 @@ func (g *engine) judgeInFleet(ctx context.Context, v *cell.Verdict, e *cell.Entr
 	case !alive:
 		return source, false
 	case by.Waits && !source.Degraded():
-		return g.judgeByNodeShare(ctx, v, e, c, source, by)
+		return g.judgeByNodeShare(ctx, v, e, c, source, by, fresh)
 	case source.Degraded() && source != SourceDegraded:
 		return source, g.judgeOut(v, e, c, source)
 	}
 	return source, e.Judge(v, c.horizon, c.nowMs, c.durationMs, c.limit, c.cost, c.counting())
 }
 
-// soon is true when a denial by a cached time would end within clock.StaleMax and the clock has moved on; it sets c to
-// the clock's time. A caller that returns after exactly the promised RetryAfter is let in.
+// soon reports whether a denial by a cached time would end within clock.StaleMax and the clock has moved on. If so,
+// it sets c to the clock's time. So a caller that returns after exactly the promised RetryAfter is allowed.
 func (g *engine) soon(v *cell.Verdict, c *call) bool {
 	c.cached = false
 	if v.PassesAtMs == 0 || v.PassesAtMs-c.nowMs > clock.StaleMax.Milliseconds() {
@@ -176,8 +192,8 @@ func (g *engine) soon(v *cell.Verdict, c *call) bool {
 	return c.nowMs > before
 }
 
-// oversized answers a cost above the limit on a key that is not held: denied
-// whatever is known elsewhere, and nothing to remember.
+// oversized answers a cost above the limit on a key without an entry. It is denied whatever other nodes have counted,
+// and leaves nothing to store.
 func (g *engine) oversized(c *call, by *rules.Rule, d *Decision) {
 	v := cell.Verdict{Sequence: window.Sequence(c.nowMs, c.durationMs), AtMs: c.nowMs}
 	if out := d.answer(&v, c, by, SourceLocal); !c.request.peek {
@@ -195,7 +211,7 @@ func (g *engine) mark(e *cell.Entry, met cell.Contact, v *cell.Verdict, c *call,
 		g.estimated(e, met, v, c, by.Estimate)
 		return
 	case !v.Allowed:
-		if c.ahead+c.cost <= c.limit && !c.request.peek { // else: denied on an empty key too, or leaves it as it is
+		if c.ahead+c.cost <= c.limit && !c.request.peek { // else an empty key denies it too, or it is a peek
 			g.markStrict(e, v.Sequence, c)
 		}
 		return
@@ -204,18 +220,21 @@ func (g *engine) mark(e *cell.Entry, met cell.Contact, v *cell.Verdict, c *call,
 	}
 	marks := g.marks
 	if met == cell.Created {
-		marks &^= cell.Used // only a second contact tells a caller from a one-shot
+		marks &^= cell.Used // a single request marks nothing: only a second request marks the key as used
 	}
 	flags := e.Flags()
 	if !flags.Have(marks) {
 		g.dirty.Mark(e, marks)
+	}
+	if flags.Precise() {
+		e.Histories().Note(v.Sequence, v.AtMs)
 	}
 	if shift := g.rules.InForce().NearShift; shift != 0 && v.Previous+v.Current+c.ahead+c.cost >= c.limit>>shift {
 		g.flushOverHalf(e, v, c)
 	}
 }
 
-// markStrict makes the key strict. A denial changes no count.
+// markStrict makes the key strict, so that it is read from the origin first. A denial changes no count.
 func (g *engine) markStrict(e *cell.Entry, sequence int64, c *call) {
 	marks := cell.Used | cell.Denied(sequence)
 	flags := e.Flags()

@@ -13,29 +13,30 @@ import (
 	"github.com/weirhq/weir/shared/window"
 )
 
-// AllowMany decides several requests as one, at the clock's time: all are counted,
-// or none is. Each gets its own verdict too, as if the items before it had been
-// counted, so that the same key twice counts twice.
+// AllowMany decides several requests as one, at the clock's time: it counts either all of them or none. For example,
+// use it if a call must fit both the limit of its user and the limit of its organization.
 //
-// The batch is decided at one instant: no request, send or other
-// batch ever sees a part of it. Requests on its keys wait for it meanwhile, some
-// hundred nanoseconds.
+// Each request also gets its own verdict, as if the requests before it had been counted. So the same key twice counts
+// twice.
 //
-// Cold keys of a batch are read from the origin together, unless what is known already denies it: up to 250 keys of a
-// shard in one round trip while no other keys are being read there, and 32 otherwise.
+// AllowMany decides the batch at one instant: no request, send or other batch can see a part of it. Meanwhile
+// requests on its keys wait, for some hundred nanoseconds.
+//
+// Cold keys of a batch are read from the origin together, unless the counts on this node already deny it: up to 250
+// keys of a shard in one round trip while no other keys are being read there, and 32 otherwise.
 func (l *Limiter) AllowMany(ctx context.Context, requests []Request) Batch {
 	return l.AppendAllowMany(ctx, nil, requests)
 }
 
-// AppendAllowMany is AllowMany for callers who keep a slice for the decisions: they are
-// appended to decisions, and Batch.Decisions is the result. With room for them, warm
-// keys and at most 24 requests, nothing is allocated.
+// AppendAllowMany is AllowMany for callers that reuse a slice: it appends the decisions to decisions, and
+// Batch.Decisions is the result. If the slice has room, all keys are warm and there are at most 24 requests, it
+// allocates nothing.
 func (l *Limiter) AppendAllowMany(ctx context.Context, decisions []Decision, requests []Request) (b Batch) {
 	l.engine.allowBatch(ctx, l.engine.clock.Now(), decisions, requests, nil, false, &b)
 	return b
 }
 
-// AllowManyAt is AllowMany at a time of the caller's; see AllowAt.
+// AllowManyAt is AllowMany at a time that the caller passes; see AllowAt.
 func (l *Limiter) AllowManyAt(ctx context.Context, now time.Time, requests []Request) (b Batch) {
 	var at clock.Stamp
 	if at, b.Err = l.engine.stamp(now); b.Err == nil {
@@ -44,11 +45,12 @@ func (l *Limiter) AllowManyAt(ctx context.Context, now time.Time, requests []Req
 	return b
 }
 
-// after which a batch whose keys push each other out of a full table makes do with untracked ones
+// enterRoundsMax is the number of rounds after which a batch whose keys evict each other from a full table uses
+// untracked keys.
 const enterRoundsMax = 3
 
-// allowBatch decides and counts a batch. held, unless nil, has what was counted of each request. out says that the
-// origin has just not answered about its keys, so an open outage policy lets them pass.
+// allowBatch decides and counts a batch. If held is not nil, it receives the counted cost of each request. out means
+// that the origin has just failed to answer about the batch's keys, so an open outage policy lets them pass.
 func (g *engine) allowBatch(ctx context.Context, at clock.Stamp, decisions []Decision,
 	requests []Request, held []Allowance, out bool, b *Batch) {
 	if len(requests) == 0 || len(requests) > BatchMax {
@@ -89,7 +91,7 @@ func (b *batch) end() {
 	b.releaseUntracked()
 }
 
-// reserve stores what the batch has counted of each request in held.
+// reserve stores the counted cost of each request in held.
 func (b *batch) reserve(held []Allowance) {
 	for i := range b.items {
 		it := &b.items[i]
@@ -117,9 +119,8 @@ func (b *batch) decideRounds(ctx context.Context) (allowed bool) {
 	}
 }
 
-// enter finds or makes every item's entry: one for a key, also where the table has no
-// room for it; none for a key that is not held and gets only costs above their
-// limits.
+// enter finds or adds the entry of every key, or a temporary entry if the table is full. A key without an entry gets
+// none if all its costs are above their limits.
 func (b *batch) enter(ctx context.Context, untracked bool) {
 	for _, i := range b.order {
 		b.engine.table.Touch(&b.items[i].ident)
@@ -130,6 +131,10 @@ func (b *batch) enter(ctx context.Context, untracked bool) {
 		if it.first == i && it.met != cell.Untracked {
 			it.entry, it.met = b.engine.table.Get(it.id), cell.Known
 			if it.entry != nil && it.entry.Before(it.nowMs, it.durationMs) && b.engine.out.SetRight(it.entry) {
+				it.entry = b.engine.table.Get(it.id)
+			}
+			for it.entry != nil && !it.entry.Flags().HaveWindow(it.rule.Precise) &&
+				b.engine.setWindow(it.entry, it.rule.Precise) {
 				it.entry = b.engine.table.Get(it.id)
 			}
 		}
@@ -152,8 +157,8 @@ func (b *batch) create(ctx context.Context, it *item, untracked bool) {
 	}
 }
 
-// judge decides the batch. It first reads from the origin what the batch needs, unless known counts already deny it:
-// such a denial costs no I/O.
+// judge decides the batch. It first reads the keys that need it from the origin, unless the counts on this node
+// already deny the batch. Such a denial costs no I/O.
 func (b *batch) judge(ctx context.Context) (allowed, alive bool) {
 	for _, i := range b.order {
 		if b.out && b.items[i].rule.Outage == rules.OutageOpen {
@@ -170,7 +175,7 @@ func (b *batch) judge(ctx context.Context) (allowed, alive bool) {
 			return false, false
 		}
 	}
-	for _, untracked := range [...]bool{false, true} { // they keep no credit of a batch that fails
+	for _, untracked := range [...]bool{false, true} { // last the untracked keys, which keep no credit of a failed batch
 		if b.engine.alone || !b.anyWaits(untracked) {
 			continue
 		}
@@ -182,8 +187,8 @@ func (b *batch) judge(ctx context.Context) (allowed, alive bool) {
 	return b.hold(true, true)
 }
 
-// renumber moves the batch to the origin's clock, which has become known since the batch began. It
-// reports whether any of them must be looked up and read once more.
+// renumber moves the batch to the origin's clock, after the first reply during the batch. It reports whether any
+// entry must be looked up and read again.
 func (b *batch) renumber() (replaced bool) {
 	b.known = true
 	for i := range b.items {
@@ -199,15 +204,15 @@ func (b *batch) renumber() (replaced bool) {
 	return replaced
 }
 
-// foredeny is true when what is known denies the batch, for good: cost on its way in claims
-// may come back.
+// foredeny reports whether the counts on this node deny the batch for good. A denial is not final while claims are in
+// flight, because their cost may come back.
 func (b *batch) foredeny() (denied, alive bool) {
 	final := !b.anyClaiming()
 	allowed, alive := b.hold(false, final)
 	return alive && !allowed && final, alive
 }
 
-// anyClaiming is true when a claim of some key is on its way.
+// anyClaiming reports whether a claim of a key is in flight.
 func (b *batch) anyClaiming() bool {
 	for _, i := range b.order {
 		if e := b.items[i].entry; e != nil && e.Flags().Claiming() {
@@ -217,8 +222,8 @@ func (b *batch) anyClaiming() bool {
 	return false
 }
 
-// hold judges the batch at one instant and, with count set, counts it if all items
-// pass. final is set when a denial is its answer.
+// hold judges the batch at one instant. If count is set and all items pass, it counts the batch. final means that a
+// denial is the batch's answer.
 func (b *batch) hold(count, final bool) (allowed, alive bool) {
 	for n, i := range b.order {
 		it := &b.items[i]
@@ -248,7 +253,7 @@ func (b *batch) hold(count, final bool) (allowed, alive bool) {
 	return allowed, true
 }
 
-// lowerMinLimits notes the limits of a batch that is about to be counted.
+// lowerMinLimits stores the limits of a batch that is about to be counted.
 func (b *batch) lowerMinLimits() {
 	for i := range b.items {
 		it := &b.items[i]
@@ -258,8 +263,8 @@ func (b *batch) lowerMinLimits() {
 	}
 }
 
-// judge gives the item its verdict, as if the items before it on its key, from first
-// on, had been counted; those that shadow mode lets pass are not.
+// judge sets the item's verdict as if the items before it on its key had been counted, starting with first. Items
+// that only shadow mode lets pass are not counted.
 func (it *item) judge(first *item) {
 	it.source = max(it.source, SourceLocal)
 	it.ahead = first.before
@@ -286,8 +291,8 @@ func (it *item) judge(first *item) {
 	}
 }
 
-// release lets go of keys and, with count set, counts what was judged of each and no claim has counted; with
-// offered set, of those that count whatever is asked for.
+// release unlocks the entries. With count set, it counts the judged cost of each key that no claim has counted. With
+// offered set, it does so for the keys whose namespace counts all offered cost.
 func (b *batch) release(order []int, count, offered bool) {
 	for _, i := range order {
 		switch it := &b.items[i]; {
@@ -300,7 +305,7 @@ func (b *batch) release(order []int, count, offered bool) {
 	}
 }
 
-// anyWaits is true when the namespace of an untracked key, or of a key that is none, waits for its share.
+// anyWaits reports whether a key's namespace waits for its share. untracked selects the untracked keys or all others.
 func (b *batch) anyWaits(untracked bool) bool {
 	for _, i := range b.order {
 		if b.items[i].waits(untracked) {
@@ -310,7 +315,7 @@ func (b *batch) anyWaits(untracked bool) bool {
 	return false
 }
 
-// wantingRefresh lists the keys that should hear from the origin before they decide.
+// wantingRefresh returns the keys that should be read from the origin before the batch is decided.
 func (b *batch) wantingRefresh() (wanting []int) {
 	if b.engine.alone {
 		return nil
@@ -334,23 +339,23 @@ func (b *batch) wantingRefresh() (wanting []int) {
 	return wanting
 }
 
-// itemAsksFirst is asksFirst for an item; first is the first item on its key. What shadow mode would let pass over
-// its limit is not counted, and so asks for nothing.
+// itemAsksFirst is asksFirst for an item; first is the first item on its key. An item over its limit that only shadow
+// mode lets pass is not counted, so it needs no read.
 func (b *batch) itemAsksFirst(it, first *item, now clock.Steady, set *rules.Settings) bool {
 	if it.cost == 0 || first.entry == nil || it.rule.Estimate != nil || first.met == cell.Untracked {
 		return false
 	}
 	it.ahead = first.before
-	if it.shadow() && it.ahead+it.cost > it.limit-first.entry.Known(it.nowMs, it.durationMs) {
+	if known, _ := first.entry.InWindow(it.nowMs); it.shadow() && it.ahead+it.cost > it.limit-known {
 		return false
 	}
 	first.before = min(it.ahead+it.cost, aheadMax)
 	return b.engine.asksFirst(first.entry, &it.call, now, set)
 }
 
-// foresee applies the outage policies open and closed to keys whose shard is known to be out. If
-// the shard refuses writes, the policy decides the key at once. If only reads fail, an open key is
-// marked so that a failed read lets it pass. foresee returns the keys that should still be read.
+// foresee applies the outage policies open and closed to keys whose shard is already failing. If the shard refuses
+// writes, the policy decides the key at once. If only reads fail, an open key is marked so that a failed read lets it
+// pass. foresee returns the keys that should still be read.
 func (b *batch) foresee(wanting []int) (reads []int) {
 	items := b.items
 	now := b.engine.clock.Steady()
@@ -389,7 +394,7 @@ func (b *batch) refresh(ctx context.Context, wanting []int) {
 	}
 }
 
-// answer turns every item's verdict into its Decision.
+// answer fills a Decision from each item's verdict.
 func (b *batch) answer(kept bool, decisions []Decision) []Decision {
 	items := b.items
 	at := len(decisions)
@@ -399,7 +404,7 @@ func (b *batch) answer(kept bool, decisions []Decision) []Decision {
 	decisions = decisions[:at+len(items)]
 	clear(decisions[at:])
 	counts := b.engine.stats.stripe(&items[0].call)
-	var n int64 // of the same source and outcome in a row, for the metrics
+	var n int64 // a run of decisions with the same source and outcome, for the metrics
 	var source Source
 	var out outcome
 	for i := range items {
@@ -427,12 +432,11 @@ func (b *batch) answer(kept bool, decisions []Decision) []Decision {
 	return decisions
 }
 
-// answerItem words one item's verdict. In a batch that failed nothing was counted,
-// so what remains is what was there before.
+// answerItem fills an item's Decision. A batch that failed has counted nothing, so Remaining does not change.
 func (b *batch) answerItem(it *item, kept bool, first *item, d *Decision) outcome {
 	v, c := &it.verdict, &it.call
 	if !v.Allowed && first.entry != nil {
-		setRetry(v, c, it.rule)
+		setRetry(first.entry, v, c, it.rule)
 	}
 	out := d.answer(v, c, it.rule, it.source)
 	if !kept {

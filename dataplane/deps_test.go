@@ -12,8 +12,7 @@ import (
 	"github.com/weirhq/weir/dataplane/internal/cell"
 )
 
-// What the library must not link, and why. An embedder links all that it
-// imports.
+// The packages that the library must not link, and the reasons. An embedder links everything that it imports.
 var forbidden = map[string]string{
 	"github.com/weirhq/weir/controlplane":   "nodes do not know who operates them",
 	"github.com/weirhq/weir/restate":        "durable work runs outside the request path",
@@ -41,26 +40,26 @@ var own = append([]string{library + "/store", library + "/internal/cell", librar
 	library + "/internal/queue", library + "/internal/latency", library + "/internal/outbox", library + "/internal/resend",
 	library + "/internal/rules"}, leaves...)
 
-// leaves import nothing of ours.
+// leaves are packages that import no other package of this module.
 var leaves = []string{
 	library + "/internal/breaker", library + "/internal/brief", library + "/internal/clock", library + "/internal/histogram",
-	library + "/internal/loop", library + "/internal/topk", library + "/internal/fair",
+	library + "/internal/loop", library + "/internal/topk", library + "/internal/fair", library + "/internal/turns",
 }
 
-// Nothing beyond the standard library, shared, and a small library that depends on nothing.
+// The library may link the standard library, shared, and a small library without dependencies.
 var allowed = []string{
 	"github.com/weirhq/weir/dataplane", "github.com/weirhq/weir/shared/",
-	"github.com/sony/gobreaker", // 300 lines that depend on nothing
+	"github.com/sony/gobreaker", // 300 lines without dependencies
 	"go.yaml.in/yaml", "golang.org/x/sys", "vendor/golang.org/",
 }
 
-// allowedInRelays is the Prometheus client as well, with its own dependencies.
+// allowedInRelays adds the Prometheus client with its own dependencies.
 var allowedInRelays = append([]string{"github.com/prometheus/", "github.com/beorn7/perks", "github.com/cespare/xxhash",
 	"github.com/munnerz/goautoneg", "google.golang.org/protobuf"}, allowed...)
 
-// What implements the two layers needs their contracts alone.
+// Implementations of the two layers may depend only on their contracts.
 var implementers = []string{"./store", "./memstore", "./redisorigin", "./mysqlcounts", "./storetest",
-	"./storetest/counttest", "./guides/mapstore"}
+	"./storetest/counttest", "./guides/mapstore", "./settingsfile"}
 
 func TestDependencyRulesOfTheLibrary(t *testing.T) {
 	deps := dependencies(t, ".")
@@ -82,7 +81,7 @@ func TestDependencyRulesOfStores(t *testing.T) {
 	}
 }
 
-// A relay knows the stores' contracts, and neither the limiter nor any implementation.
+// A relay may depend on the stores' contracts, but neither on the limiter nor on an implementation.
 func TestDependencyRulesOfTheRelay(t *testing.T) {
 	const ours = "github.com/weirhq/weir/"
 	may := []string{library + "/relay", library + "/store", library + "/internal/clock", library + "/internal/loop"}
@@ -96,7 +95,8 @@ func TestDependencyRulesOfTheRelay(t *testing.T) {
 	}
 }
 
-// What carries rows between relays knows the rows and the wire, and no relay: it is handed one.
+// The transport of rows between relays may depend on the rows and the wire, but not on a relay: the relay is passed
+// to it.
 func TestDependencyRulesOfThePeers(t *testing.T) {
 	may := []string{library + "/relay/peers", library + "/store", library + "/internal/loop"}
 	for _, dep := range dependencies(t, "./relay/peers") {
@@ -106,7 +106,7 @@ func TestDependencyRulesOfThePeers(t *testing.T) {
 	}
 }
 
-// What each internal package may link of ours; a leaf, nothing.
+// The packages of this module that each internal package may link; a leaf may link none.
 var inside = map[string][]string{
 	library + "/internal/cell": append([]string{"github.com/weirhq/weir/shared/window", library + "/internal/level", library + "/store",
 		"github.com/weirhq/weir/shared/estimate", "github.com/weirhq/weir/shared/strict",
@@ -133,11 +133,11 @@ var inside = map[string][]string{
 		library + "/internal/level", "github.com/weirhq/weir/shared/"}, leaves...),
 	library + "/internal/rules": append([]string{library + "/store", library + "/internal/cell",
 		library + "/internal/level", "github.com/weirhq/weir/shared/"}, leaves...),
-	// what sends knows the counts, the wire and the settings, and no decision
+	// the sender may depend on the counts, the wire and the settings, but not on decisions
 	library + "/internal/outbox": append([]string{library + "/store", library + "/internal/cell", library + "/internal/level",
 		library + "/internal/queue", library + "/internal/epochs", library + "/internal/collect",
 		library + "/internal/resend", library + "/internal/rules", "github.com/weirhq/weir/shared/"}, leaves...),
-	// what reserves knows the counts through the outbox alone: it decides by the engine that it is given
+	// reservations reach the counts only through the outbox, and decide with the engine that they are given
 	library + "/internal/permits": append([]string{library + "/store", library + "/internal/held", library + "/internal/holds", library + "/internal/leases",
 		library + "/internal/slots", library + "/internal/collect", library + "/internal/outbox", library + "/internal/rules",
 		library + "/internal/cell", library + "/internal/level", library + "/internal/queue", library + "/internal/epochs",
@@ -155,7 +155,7 @@ func TestDependencyRulesOfTheInside(t *testing.T) {
 	}
 }
 
-// What a package inside must not link: the limiter is the first of it.
+// Packages that an internal package must not link, first of all the limiter.
 func TestDependencyRulesOfTheInsideNoticeABreach(t *testing.T) {
 	for _, c := range []struct{ pkg, dep string }{
 		{"/internal/resend", "/internal/cell"},
@@ -183,7 +183,7 @@ func TestDependencyRulesOfTheInsideNoticeABreach(t *testing.T) {
 	}
 }
 
-// breachesInside are the dependencies of an internal package that its rules do not name.
+// breachesInside returns the dependencies of an internal package that its rules do not name.
 func breachesInside(pkg string, deps []string) (broken []string) {
 	for _, dep := range deps {
 		if strings.HasPrefix(dep, "github.com/prometheus/") {
@@ -199,8 +199,8 @@ func breachesInside(pkg string, deps []string) (broken []string) {
 	return broken
 }
 
-// No file outside cell names a field of an entry: the compiler holds the library to it, as long as entries have no
-// exported ones.
+// No file outside cell uses a field of an entry. The compiler ensures that for the library, as long as entries have
+// no exported fields.
 func TestEntriesHideTheirFields(t *testing.T) {
 	for f := range exportedFields(reflect.TypeFor[cell.Entry]()) {
 		t.Errorf("an entry's %s is exported", f)
@@ -210,7 +210,7 @@ func TestEntriesHideTheirFields(t *testing.T) {
 	}
 }
 
-// exportedFields are those of a struct, and of what it embeds.
+// exportedFields returns the exported fields of a struct, and of the structs that it embeds.
 func exportedFields(of reflect.Type) iter.Seq2[string, bool] {
 	return func(yield func(string, bool) bool) {
 		for _, f := range reflect.VisibleFields(of) {

@@ -10,7 +10,7 @@ import (
 	"testing"
 )
 
-// Each test that a document names as what holds a promise is there.
+// Each test that a document names as the proof of a promise must exist.
 func TestDocumentsNameTestsThatExist(t *testing.T) {
 	exist := testsOfTheRepository(t)
 	for _, doc := range []string{"DESIGN.md", "ACCURACY.md", "README.md"} {
@@ -26,7 +26,7 @@ func TestDocumentsNameTestsThatExist(t *testing.T) {
 	}
 }
 
-// Each file that DESIGN.md names is there: in this directory, or in a package inside that it has steps in.
+// Each file that DESIGN.md names must exist: in this directory, or in an internal package.
 func TestTheDesignNamesFilesThatExist(t *testing.T) {
 	text, err := os.ReadFile("DESIGN.md")
 	if err != nil {
@@ -46,7 +46,7 @@ func TestTheDesignNamesFilesThatExist(t *testing.T) {
 	}
 }
 
-// The code of README.md is that of Example_stores, which compiles.
+// The code of README.md must be the code of Example_stores, which compiles.
 func TestREADMEsCodeIsTheExamples(t *testing.T) {
 	readme, err := os.ReadFile("README.md")
 	if err != nil {

@@ -7,34 +7,33 @@ import (
 	"github.com/weirhq/weir/shared/window"
 )
 
-// restoring is what an origin is told that has lost a cell.
+// restoring is the cost that a node sends again to an origin that has lost a cell.
 type restoring struct{ own, known int64 }
 
-// dumbKey is all that one node can know about one key, as maps from sequence to
-// cost that nothing ever leaves, and decided in rational numbers: the limiter that
-// nobody would ship and everybody understands. It takes one request at a time, and
-// learns what the origin and the other regions said by being told.
+// dumbKey is the state of one node about one key, in maps from sequence to cost from which nothing is ever deleted,
+// and with decisions in rational numbers. It is a limiter that is too slow to use but easy to understand. It takes
+// one request at a time, and the test passes it the answers of the origin and the other regions.
 type dumbKey struct {
 	durationMs int64
-	latest     int64 // the cell that is open; earlier ones are closed for good
+	latest     int64 // the open cell; earlier cells are closed for good
 
 	own     map[int64]int64 // cost that this node has accepted
-	sent    map[int64]int64 // of it, what needs no sending: the origin has confirmed it, or has it restored
-	way     map[int64]int64 // of it, what is on its way; there is an entry as long as a send is
-	first   map[int64]bool  // what is or was last on its way was sent without an epoch
-	others  map[int64]int64 // what the region's other nodes are known to have accepted
-	foreign map[int64]int64 // what the other regions are known to have accepted
+	sent    map[int64]int64 // the part of own that needs no sending: the origin has confirmed it, or has it restored
+	way     map[int64]int64 // the part of own that is in flight; there is an entry during a send
+	first   map[int64]bool  // the last send, in flight or not, had no epoch
+	others  map[int64]int64 // cost of the region's other nodes, by the answers so far
+	foreign map[int64]int64 // cost of the other regions, by the answers so far
 	carried map[int64]int64 // from cells that had not begun when the clock was set back
 	lowest  map[int64]int64 // lowest limit that cost was accepted against
 	reached map[int64]bool  // a request has reached its limit there, or was denied
 
 	epoch   map[int64]store.Epoch // of the origin's last answer
-	restore map[int64]restoring   // what the origin has lost, and is to be told again
+	restore map[int64]restoring   // cost that the origin has lost, and that must be sent again
 
-	// By the steady clock, which starts late enough for 0 to be never.
-	refreshedMs int64 // when the origin last spoke of the open cell
-	strictMs    int64 // until when every decision asks the origin first
-	restMs      int64 // until when the origin is not asked, after it has failed
+	// By the steady clock, which starts late enough that 0 means never.
+	refreshedMs int64 // last answer about the open cell
+	strictMs    int64 // until then, every decision reads the origin first
+	restMs      int64 // until then, the origin is not read, after a failure
 }
 
 func newDumbKey(durationMs, nowMs int64) *dumbKey {
@@ -56,8 +55,8 @@ func (k *dumbKey) total(sequence int64) int64 {
 func (k *dumbKey) settled(sequence int64) int64 { return k.sent[sequence] + k.way[sequence] }
 func (k *dumbKey) unsent(sequence int64) int64  { return k.own[sequence] - k.settled(sequence) }
 
-// absorb takes in an answer of the origin's, and returns the epoch that it has lost, 0 for none. What is not this
-// node's own, sent or on its way, is the others'.
+// absorb merges an answer of the origin, and returns the epoch that it has lost, or 0. All cost that is not this
+// node's own, sent or in flight, belongs to the other nodes.
 func (k *dumbKey) absorb(sequence int64, total store.Total) (lost store.Epoch) {
 	if was := k.epoch[sequence]; total.Epoch != 0 && total.Epoch != was {
 		if was != 0 {
@@ -77,8 +76,8 @@ func (k *dumbKey) applyForeign(sequence, foreign int64) {
 	k.foreign[sequence] = max(k.foreign[sequence], foreign)
 }
 
-// begin begins a new epoch of a cell: all that was accepted is restored, and no answer to what was sent counts. What
-// was sent without an epoch is of the epoch of its answer.
+// begin starts a new epoch of a cell: all accepted cost is restored, and answers to earlier sends don't count. Cost
+// that was sent without an epoch belongs to the epoch of its answer.
 func (k *dumbKey) begin(sequence int64) {
 	known, own := k.settled(sequence)+k.others[sequence], k.own[sequence]
 	if way, sending := k.way[sequence]; sending && k.first[sequence] {
@@ -92,7 +91,7 @@ func (k *dumbKey) begin(sequence int64) {
 	}
 }
 
-// renew begins the new epoch of the cells that are still in lost ones.
+// renew starts the new epoch of the cells that are still in lost epochs.
 func (k *dumbKey) renew(sequence int64, gone lost) {
 	if next, ok := gone[k.epoch[sequence]]; ok {
 		k.begin(sequence)
@@ -100,8 +99,8 @@ func (k *dumbKey) renew(sequence int64, gone lost) {
 	}
 }
 
-// load puts on its way what the origin is to be told of a cell; ok is false if there is nothing, or a send is on its
-// way.
+// load marks the unsent cost of a cell as in flight, and returns it; ok is false if there is none, or if a send is
+// already in flight.
 func (k *dumbKey) load(sequence int64) (c store.Cost, ok bool) {
 	r, restores := k.restore[sequence]
 	if _, sending := k.way[sequence]; sending || k.unsent(sequence) == 0 && !restores {
@@ -113,14 +112,14 @@ func (k *dumbKey) load(sequence int64) (c store.Cost, ok bool) {
 	return c, true
 }
 
-// confirm takes in the answer to what was sent of a cell.
+// confirm merges the answer to a cell's send.
 func (k *dumbKey) confirm(sent store.Cost, total store.Total) (lost store.Epoch) {
 	s := sent.Cell.Sequence
 	lost = k.absorb(s, total)
 	way, sending := k.way[s]
 	switch {
 	case !sending: // a new epoch has begun since
-	case total.Err != nil: // it was of no epoch here, and is of a lost one there
+	case total.Err != nil: // sent without an epoch, and refused for a lost epoch
 		k.sent[s] += way
 		k.restore[s] = restoring{k.restore[s].own + way, k.restore[s].known}
 		delete(k.way, s)
@@ -134,7 +133,7 @@ func (k *dumbKey) confirm(sent store.Cost, total store.Total) (lost store.Epoch)
 	return lost
 }
 
-// giveUp forgets what is unsent of a cell that can influence no decision any more.
+// giveUp drops the unsent cost of a cell that can no longer influence a decision.
 func (k *dumbKey) giveUp(sequence int64) (cost int64) {
 	cost = k.unsent(sequence)
 	k.sent[sequence] += cost
@@ -142,7 +141,7 @@ func (k *dumbKey) giveUp(sequence int64) (cost int64) {
 	return cost
 }
 
-// used is current + floor(previous*weight) at a time, with extra cost in the open cell.
+// used returns current + floor(previous*weight) at a time, with extra cost in the open cell.
 func (k *dumbKey) used(atMs, extra int64) int64 {
 	sequence := window.Sequence(atMs, k.durationMs)
 	count := func(s int64) int64 {
@@ -160,19 +159,19 @@ func (k *dumbKey) fits(atMs, extra, cost, limit int64) bool {
 	return k.used(atMs, extra)+cost <= limit
 }
 
-// opinion is a decision's worth of answers.
+// opinion has the expected fields of a decision.
 type opinion struct {
 	allowed         bool
 	refused         bool    // by the outage policy
 	current         float64 // with before and cost
-	remainingBefore int64   // without either
+	remainingBefore int64   // without before and cost
 	remainingAfter  int64   // with both
 	retryAfterMs    int64
 	resetMs         int64
 }
 
-// judge answers a request at nowMs as if before had been counted in the open cell. A
-// clock that has stepped back stands at the start of the open cell.
+// judge answers a request at nowMs as if before had been counted in the open cell. If the clock has stepped back, it
+// stands at the start of the open cell.
 func (k *dumbKey) judge(nowMs, limit, before, cost int64) opinion {
 	atMs := max(nowMs, k.latest*k.durationMs)
 	o := opinion{
@@ -180,19 +179,19 @@ func (k *dumbKey) judge(nowMs, limit, before, cost int64) opinion {
 		current: float64(k.used(atMs, before+cost)), resetMs: (k.latest + 1) * k.durationMs,
 		remainingBefore: k.remaining(atMs, 0, limit), remainingAfter: k.remaining(atMs, before+cost, limit),
 	}
-	if !o.allowed && before+cost <= limit { // both have to pass together
+	if !o.allowed && before+cost <= limit { // both must pass together
 		o.retryAfterMs = min(k.passesAt(atMs, before+cost, limit)-nowMs, 2*k.durationMs)
 	}
 	return o
 }
 
-// remaining is limit - used, never negative.
+// remaining returns limit - used, never negative.
 func (k *dumbKey) remaining(atMs, extra, limit int64) int64 {
 	return max(0, limit-k.used(atMs, extra))
 }
 
-// passesAt is the first millisecond at which cost fits: what fits goes on fitting, so
-// halving finds it.
+// passesAt returns the first millisecond at which cost fits. A cost that fits once fits from then on, so a binary
+// search finds it.
 func (k *dumbKey) passesAt(fromMs, cost, limit int64) int64 {
 	low, high := fromMs, (k.latest+2)*k.durationMs
 	for low < high {
@@ -205,17 +204,17 @@ func (k *dumbKey) passesAt(fromMs, cost, limit int64) int64 {
 	return high
 }
 
-// wantsOrigin is true when a decision should ask the origin first: on a cold key, on
-// one that has heard nothing for five seconds, and in strict mode.
+// wantsOrigin reports whether a decision should read the origin first: on a cold key, on a key that was not read for
+// five seconds, and in strict mode.
 func (k *dumbKey) wantsOrigin(steadyMs int64) bool {
 	return steadyMs-k.refreshedMs >= 5000 || steadyMs < k.strictMs
 }
 
-// isAhead is true where the open cell begins later than a time, by more than clocks differ when they are read.
+// isAhead reports whether the open cell begins later than a time, by more than the difference of clock readings.
 func (k *dumbKey) isAhead(nowMs int64) bool { return k.latest*k.durationMs > nowMs+200 }
 
-// setRight is the key after its clock was set back to before its open cell: what still counts, counts in the cell that
-// the clock shows. An origin has that cell, if it is the one before the open one.
+// setRight returns the key after its clock was set back to before its open cell: cost that still counts moves to the
+// clock's current cell. An origin already has that cell if it is the previous cell.
 func (k *dumbKey) setRight(nowMs int64, origin bool) *dumbKey {
 	next := newDumbKey(k.durationMs, nowMs)
 	to := next.latest
@@ -246,7 +245,7 @@ func (k *dumbKey) accept(limit, cost int64) {
 	k.reached[k.latest] = k.reached[k.latest] || k.total(k.latest) >= limit
 }
 
-// deny makes the key strict for one duration, unless the cost says nothing about it.
+// deny makes the key strict for one duration, unless the cost alone causes the denial.
 func (k *dumbKey) deny(steadyMs, limit, cost int64) {
 	if cost <= limit {
 		k.strictMs = max(k.strictMs, steadyMs+k.durationMs)
@@ -254,15 +253,14 @@ func (k *dumbKey) deny(steadyMs, limit, cost int64) {
 	}
 }
 
-// over is true when a cell can influence no decision any more.
+// over reports whether a cell can no longer influence a decision.
 func (k *dumbKey) over(sequence, nowMs int64) bool { return (sequence+2)*k.durationMs <= nowMs }
 
-// alive is the two cells that a decision can see.
+// alive returns the two cells that a decision uses.
 func (k *dumbKey) alive() []int64 { return []int64{k.latest - 1, k.latest} }
 
-// mayGo is true when the key may be forgotten: no strict deadline lies ahead (which
-// means nothing to a node without an origin), the origin has nothing to be told, and its cells are over, or nobody
-// has reached a limit in them.
+// mayGo reports whether the key can be dropped: it is not strict (which does not matter for a node without an
+// origin), nothing must be sent to the origin, and its cells have expired or no request has reached a limit in them.
 func (k *dumbKey) mayGo(seenFromMs, steadyMs int64, origin bool) bool {
 	if k.strictMs > steadyMs && origin {
 		return false
@@ -275,7 +273,7 @@ func (k *dumbKey) mayGo(seenFromMs, steadyMs int64, origin bool) bool {
 	return true
 }
 
-// pending is true while the origin has something of a cell to be told, or a send of it is on its way.
+// pending reports whether cost of a cell must be sent to the origin, or is in flight.
 func (k *dumbKey) pending(sequence int64) bool {
 	_, sending := k.way[sequence]
 	_, restores := k.restore[sequence]

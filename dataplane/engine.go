@@ -14,27 +14,28 @@ import (
 	"github.com/weirhq/weir/shared/window"
 )
 
-// engine decides calls, one at a time; a batch decides several at once with it. It changes the entries of its table,
-// and reads and sends through its outbox. It has no loops: the Limiter runs those. All methods may be called
+// engine decides single calls; a batch uses it to decide several calls at once. It changes the entries of its table,
+// and reads and sends through its outbox. It has no loops: the Limiter runs them. All methods may be called
 // concurrently.
 type engine struct {
 	clock        *clock.Clock
 	table        *cell.Table
 	out          *outbox.Outbox // to the origin
-	calls        *loop.Calls    // to the origin, on behalf of decisions; none is made once they are stopped
-	readTimeout  time.Duration  // how long one decision waits in all
+	calls        *loop.Calls    // to the origin, on behalf of decisions; once stopped, it makes none
+	readTimeout  time.Duration  // how long one decision may wait in total
 	clockSkewMax time.Duration  // how far a time that the caller passed may be from the clock
-	regionNodes  int            // how many nodes share the origin; 0: as many as send heartbeats
+	regionNodes  int            // number of nodes that share the origin; 0: as many as send heartbeats
 	alone        bool           // there is no origin
 	marks        uint32         // flags that a decision sets on its entry; constant
 
 	rules  rules.Rules    // the settings in force
 	dirty  cell.DirtyList // entries whose counts changed
+	swept  reading        // of the loop that sweeps
 	stats  *stats
 	denied denied.Log
 }
 
-// init sets all but the outbox and the settings in force.
+// init sets all fields except the outbox and the settings in force.
 func (g *engine) init(cfg *Config, calls *loop.Calls) {
 	g.alone, g.marks, g.stats = cfg.Origin == nil, cell.Used, new(stats)
 	g.clock = clock.New(cfg.Clock)
@@ -48,8 +49,8 @@ func (g *engine) init(cfg *Config, calls *loop.Calls) {
 	g.readTimeout, g.clockSkewMax, g.regionNodes = cfg.ReadTimeout, cfg.ClockSkewMax, cfg.RegionNodes
 }
 
-// call is a valid request with everything resolved: what the rest of the path
-// works on. It lives on the caller's stack, and so do the things that it points to.
+// call is a valid request with everything resolved, for the rest of the request path. It and everything that it
+// points to are on the caller's stack.
 type call struct {
 	id         *cell.Identity
 	request    *Request // its names; everything else is here
@@ -58,15 +59,15 @@ type call struct {
 	limit      int64
 	cost       int64
 	mode       window.Mode
-	ahead      int64 // in a batch: cost of the items before on the same key
+	ahead      int64 // in a batch: cost of the earlier items on the same key
 	counts     *stripe
-	until      time.Duration // since the clock's base: until when the decision may wait, once it has begun to
-	known      bool          // nowMs is of the origin's clock, or there is no origin
+	until      time.Duration // since the clock's base: deadline of the decision's waits, 0 before the first
+	known      bool          // nowMs is by the origin's clock, or there is no origin
 	horizon    *cell.Horizon // keeps nowMs from moving entries past the clock
 	cached     bool          // nowMs is the clock's cached time, and may be a little late
 }
 
-// counting is true of a call that leaves a trace if it is allowed.
+// counting reports whether the call counts if it is allowed.
 func (c *call) counting() bool { return c.cost > 0 && !c.request.peek }
 
 func (c *call) key() window.Key {
@@ -75,15 +76,14 @@ func (c *call) key() window.Key {
 	return k
 }
 
-// stripe is where the calling goroutine counts. local is any variable on its stack: which
-// stripe it is only matters for speed, so it does no harm that stacks can move.
+// stripe returns the counters of the calling goroutine. local is any variable on its stack. The choice of a stripe
+// only matters for speed, so a stack that moves does no harm.
 func (m *stats) stripe(local *call) *stripe {
 	at := uintptr(unsafe.Pointer(local))
 	return &m.decisions[(at>>11^at>>17)%stripes]
 }
 
-// stamp converts a time that the caller passed. It returns an error if the time is too far from the
-// clock.
+// stamp converts a time that the caller passed. It returns an error if the time is too far from the clock.
 func (g *engine) stamp(now time.Time) (clock.Stamp, error) {
 	at, skew, ok := g.clock.At(now, g.clockSkewMax)
 	if !ok {
@@ -93,7 +93,7 @@ func (g *engine) stamp(now time.Time) (clock.Stamp, error) {
 	return at, nil
 }
 
-// settle has a call that has read another clock go by the origin's, and reports whether that is known since.
+// settle moves a call that has read another clock to the origin's clock. It reports whether it moved the call.
 func (g *engine) settle(c *call) (settled bool) {
 	if c.known || !g.clock.Known() {
 		return false
@@ -102,8 +102,8 @@ func (g *engine) settle(c *call) (settled bool) {
 	return true
 }
 
-// wallMs is what the clock shows now of a moment that the steady clock has shown, in Unix ms; 0 of 0. A moment that is
-// kept by the steady clock is right again as soon as the wall clock is.
+// wallMs converts a time of the steady clock to the wall clock's current time scale, in Unix ms; 0 stays 0. When the
+// wall clock is corrected, times kept by the steady clock are correct at once.
 func (g *engine) wallMs(at clock.Steady) int64 {
 	if at == 0 {
 		return 0

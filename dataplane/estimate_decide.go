@@ -7,23 +7,22 @@ import (
 	"github.com/weirhq/weir/dataplane/internal/rules"
 )
 
-// The estimate mode's half of the request path. It decides at once by what is known,
-// whatever its age, and at most leaves a note that the key should hear from the origin:
-// no request ever waits, reads or sends.
+// The estimate mode's half of the request path. It decides at once from the counts in memory, whatever their age. At
+// most it queues the key for a sync with the origin: no request ever waits, reads or sends.
 
-// steadyFor is the steady time of a decision: as late as the decision's own, see soon.
+// steadyFor returns the steady time of a decision: cached if the decision's own time is, see soon.
 func (g *engine) steadyFor(cached bool) clock.Steady {
 	switch {
 	case g.alone:
-		return 0 // nothing lasts for a while on a node without an origin
+		return 0 // a node without an origin uses no steady times
 	case cached:
 		return g.clock.Steady()
 	}
 	return g.clock.ReadSteady()
 }
 
-// estimated leaves on the entry what an estimate means for those who come later: marks for
-// the sweep, its tier, and whether it should hear from the origin. No queue takes an untracked key.
+// estimated updates the entry after an estimate, for later requests: it sets flags for the sweep, moves the key's
+// tier, and queues a sync if the key needs it. An untracked key is never queued.
 func (g *engine) estimated(e *cell.Entry, met cell.Contact, v *cell.Verdict, c *call, k *rules.Estimate) {
 	if met == cell.Untracked {
 		return
@@ -60,6 +59,6 @@ func (g *engine) estimated(e *cell.Entry, met cell.Contact, v *cell.Verdict, c *
 		}
 	case !flags.Asked() && v.Counted > 0 &&
 		(t == level.Hot || e.Ledger().UnsentIn(v.Sequence) >= level.Step(k.Floor, c.limit)):
-		g.out.AskSync(e, k) // only to send it: the others' readings depend on it
+		g.out.AskSync(e, k) // only to send its cost: other nodes' readings depend on it
 	}
 }

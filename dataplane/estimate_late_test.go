@@ -7,7 +7,7 @@ import (
 	"github.com/weirhq/weir/dataplane/memstore"
 )
 
-// An answer to a sync may come after its cell is over, and before any request has begun the next one.
+// The answer to a sync may arrive after its cell has ended, before any request has started the next cell.
 func TestASyncThatOutlivesItsCell(t *testing.T) {
 	w := newWorld(t)
 	w.estimates("")

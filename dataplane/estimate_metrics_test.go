@@ -6,7 +6,7 @@ import (
 	"time"
 )
 
-// All metrics are there from the start, and count what their names say.
+// All metrics exist from the start, and count as their names imply.
 func TestMetricsOfTheMode(t *testing.T) {
 	w := newWorld(t)
 	w.estimates(posthog)

@@ -8,7 +8,8 @@ import (
 	"github.com/weirhq/weir/dataplane/memstore"
 )
 
-// What is restored to an origin that has lost its counts waits by the settings of its namespace, as any sync does.
+// Cost that is restored to an origin that has lost its counts waits by the settings of its namespace, as any sync
+// does.
 func TestRestoredEstimatesAreBounded(t *testing.T) {
 	w := newWorld(t)
 	w.estimates(`{"batch_max":10}`)
@@ -40,7 +41,7 @@ func TestRestoredEstimatesAreBounded(t *testing.T) {
 	}
 }
 
-// A key that is only read while the origin is found to have lost its counts is restored as well.
+// If the origin has lost its counts, a key that is only read is restored as well.
 func TestAnEstimateThatIsReadIsRestored(t *testing.T) {
 	w := newWorld(t)
 	w.estimates("")
@@ -54,7 +55,7 @@ func TestAnEstimateThatIsReadIsRestored(t *testing.T) {
 	n.take("k", 0, 10)
 	w.origin("eu").Faults.Hook(func(op memstore.Op) error {
 		if op == memstore.OpRead {
-			n.AwaitCalls() // the walk for what is to be restored meets the key in the middle of its sync
+			n.AwaitCalls() // the walk for lost cost meets the key in the middle of its sync
 		}
 		return nil
 	})

@@ -10,8 +10,8 @@ import (
 	"github.com/weirhq/weir/dataplane/store"
 )
 
-// Behaviour 8: "A fresh entry → no sync asked. Synced 60 s ago at pressure .5 → asked.
-// Asked twice → once in the set."
+// Behaviour 8: "A fresh entry → no sync queued. Synced 60 s ago at pressure .5 → queued. Queued twice → once in the
+// set."
 func TestSyncsAreAskedForOnce(t *testing.T) {
 	w := newWorld(t)
 	w.estimates(posthog)
@@ -44,8 +44,8 @@ func TestTierChangesActAtOnce(t *testing.T) {
 	}
 }
 
-// Behaviour 11: "A sync that reads cur 7, prev 3 at t = 90 → known 8.5, pressure .85
-// (limit 10) or .085 (override 100)."
+// Behaviour 11: "A sync that reads cur 7, prev 3 at t = 90 → level 8.5, pressure .85 (limit 10) or .085 (override
+// 100)."
 func TestASyncTellsTheLevel(t *testing.T) {
 	w := newWorld(t)
 	w.estimates(`{"preset":"posthog","overrides":"vip=100"}`)
@@ -66,8 +66,7 @@ func TestASyncTellsTheLevel(t *testing.T) {
 	}
 }
 
-// Behaviour 11: "Only cost covered by the reply leaves pending: cost that came in during
-// the round trip stays."
+// Behaviour 11: "Only cost covered by the reply leaves pending: cost that came in during the round trip stays."
 func TestCostDuringTheRoundTripStaysPending(t *testing.T) {
 	w := newWorld(t)
 	w.estimates(posthog)
@@ -85,13 +84,94 @@ func TestCostDuringTheRoundTripStaysPending(t *testing.T) {
 	if got := totals(w.origin("eu"))[w.estimateCell("k", 0)]; got != 5 {
 		t.Errorf("the origin holds %d, want 5", got)
 	}
-	w.clock.advance(2400 * time.Millisecond) // four units drain, of the five that are known
+	w.clock.advance(2400 * time.Millisecond) // four units drain, of the level of five
 	if d := n.take("k", 0, 100); d.Current != 8 {
 		t.Errorf("level %v, want 1 known and 7 pending", d.Current)
 	}
-	w.clock.advance(time.Minute) // what is known is gone, and what is pending does not drain
+	w.clock.advance(time.Minute) // the synced level has drained, and pending cost does not drain
 	if d := n.take("k", 0, 100); d.Current != 7 {
 		t.Errorf("level %v a minute later, want 7 pending", d.Current)
+	}
+}
+
+// Cost that came in during a sync is sent by another sync if it is past a step or the key is hot, also if no request
+// follows. "n nodes lack at most n steps of each other's cost."
+func TestCostDuringASyncIsSentAlthoughNoRequestFollows(t *testing.T) {
+	for _, c := range []struct{ before, during, limit, want int64 }{
+		{97, 1, 100, 98}, // hot
+		{300, 40, 1000, 340},
+		{300, 1, 1000, 300}, // less than a step, which is a fiftieth of the limit
+	} {
+		w := newWorld(t)
+		w.estimates("")
+		n := w.node("eu", "a")
+		n.KnowTime()
+		n.take("k", c.before, c.limit)
+		w.origin("eu").Faults.Hook(func(op memstore.Op) error {
+			if op == memstore.OpSend {
+				n.take("k", c.during, c.limit)
+			}
+			return nil
+		})
+		n.sync()
+		w.origin("eu").Faults.Hook(nil)
+		n.sync()
+		n.sync()
+		if got := totals(w.origin("eu"))[w.estimateCell("k", 0)]; got != c.want {
+			t.Errorf("%d, and %d during the sync: the origin holds %d, want %d", c.before, c.during, got, c.want)
+		}
+		if keys, _ := n.Waiting(); keys != 0 {
+			t.Errorf("%d, and %d during the sync: %d keys wait", c.before, c.during, keys)
+		}
+	}
+}
+
+// Cost that came in during a sync is sent too if the cell ends before the sync does.
+func TestCostDuringASyncIsSentAlthoughItsCellEnds(t *testing.T) {
+	w := newWorld(t)
+	w.estimates("")
+	n := w.node("eu", "a")
+	n.KnowTime()
+	n.take("k", 300, 1000)
+	w.origin("eu").Faults.Hook(func(op memstore.Op) error {
+		if op == memstore.OpSend {
+			n.take("k", 40, 1000)
+			w.clock.set(time.Minute)
+			n.take("k", 1, 1000)
+		}
+		return nil
+	})
+	n.sync()
+	w.origin("eu").Faults.Hook(nil)
+	n.sync()
+	if got := totals(w.origin("eu"))[w.estimateCell("k", 1)]; got != 340 {
+		t.Errorf("the origin holds %d, want 340", got)
+	}
+	if keys, _ := n.Waiting(); keys != 0 {
+		t.Errorf("%d keys wait", keys)
+	}
+}
+
+// A key that is held back waits for its next request, also if all of its cost is unsent. Otherwise a flood of new keys
+// would take the syncs of all other keys.
+func TestAKeyThatIsHeldBackWaitsForItsNextRequest(t *testing.T) {
+	w := newWorld(t)
+	w.estimates("")
+	n := w.node("eu", "a", fewNewKeys)
+	n.KnowTime()
+	for i := range 310 {
+		n.Allow(t.Context(), long("api", fmt.Sprint("flood-", i), 1))
+	}
+	for range 5 {
+		n.sync()
+	}
+	if keys, _ := n.Waiting(); keys != 0 || n.stored("api") != 300 || n.HeldBack() != 10 {
+		t.Errorf("%d keys wait, the origin holds %d, and keys were held back %d times", keys, n.stored("api"), n.HeldBack())
+	}
+	w.clock.advance(time.Second)
+	n.Allow(t.Context(), long("api", "flood-309", 2))
+	if n.sync(); n.stored("api") != 301 {
+		t.Errorf("the origin holds %d keys after a request, want 301", n.stored("api"))
 	}
 }
 
@@ -147,7 +227,7 @@ func TestOldCellsAreNotWritten(t *testing.T) {
 	}
 }
 
-// "Own cost is sent once it comes to a step", whatever the node hears of other regions meanwhile.
+// "Own cost is sent once it comes to a step", whatever counts the node receives from other regions meanwhile.
 func TestWhatIsHeardKeepsNoCostBack(t *testing.T) {
 	w := newWorld(t)
 	w.estimates("")
@@ -155,7 +235,7 @@ func TestWhatIsHeardKeepsNoCostBack(t *testing.T) {
 	n.take("k", 1, 100)
 	n.sync()
 	cell := w.estimateCell("k", 0)
-	for i := range int64(5) { // what is heard makes the count even, and the request odd: none passes a multiple of 2
+	for i := range int64(5) { // the received cost is even, and the request odd: none passes a multiple of 2
 		n.ApplyForeign([]store.Foreign{{Cell: cell, Count: 1 + 3*i}})
 		n.take("k", 1, 100)
 	}
@@ -215,7 +295,7 @@ func TestTwoGoroutinesLoseNoIncrement(t *testing.T) {
 	}
 }
 
-// A node stops: a rolling restart hands out no fresh budget: below its floor or not.
+// A rolling restart gives no fresh budget: a node that stops sends its cost, below its floor or not.
 func TestStopSendsEstimatesToo(t *testing.T) {
 	w := newWorld(t)
 	w.estimates("")
@@ -231,8 +311,8 @@ func TestStopSendsEstimatesToo(t *testing.T) {
 	}
 }
 
-// Never re-read what a write has told: a key that has cost to send is not read, but for
-// the cell before, on first contact and while others may still add to it.
+// The reply of a write is not read again: a key that has cost to send is not read. Only its previous cell is read, on
+// the first request and while other nodes may still add to it.
 func TestTheReplyOfAWriteIsNotReadAgain(t *testing.T) {
 	w := newWorld(t)
 	w.estimates("")
@@ -245,7 +325,7 @@ func TestTheReplyOfAWriteIsNotReadAgain(t *testing.T) {
 		t.Errorf("on first contact: %+v", stats)
 	}
 	r.Cost = 1
-	for range 10 { // no cell before has changed for long
+	for range 10 { // no previous cell has changed for long
 		w.clock.advance(7500 * time.Millisecond)
 		n.Allow(t.Context(), r)
 		n.sync()

@@ -15,12 +15,12 @@ import (
 
 const posthog = `{"preset":"posthog"}`
 
-// estimates puts the namespace of ask into the estimate mode.
+// estimates sets the namespace of ask to the estimate mode.
 func (w *world) estimates(knobs string) {
 	w.counts.SetNamespaces(store.NamespaceRow{Workspace: "acme", Namespace: "api", Mode: "estimate", Estimate: knobs})
 }
 
-// estimateCell is cell in the estimate mode, so many cells ago.
+// estimateCell is cell in the estimate mode, ago cells earlier.
 func (w *world) estimateCell(identifier string, ago int64) window.Cell {
 	c := w.cell(identifier)
 	c.Mode = window.Estimate
@@ -28,7 +28,7 @@ func (w *world) estimateCell(identifier string, ago int64) window.Cell {
 	return c
 }
 
-// others lets other nodes of the region count cost in a cell.
+// others counts cost of other nodes of the region in a cell.
 func (w *world) others(c window.Cell, cost int64) {
 	w.t.Helper()
 	if _, err := add(w.origin("eu"), c, cost); err != nil {
@@ -44,7 +44,7 @@ func (n *node) sync() {
 	n.AwaitCalls()
 }
 
-// known makes a key that the node has just heard of: its region's count is count.
+// known syncs a key, so that the node has read its region's count.
 func (n *node) known(identifier string, count, limit int64) {
 	n.w.t.Helper()
 	n.w.others(n.w.estimateCell(identifier, 0), count-limit/100-1)
@@ -54,8 +54,8 @@ func (n *node) known(identifier string, count, limit int64) {
 
 func (n *node) asked(identifier string) bool { return n.Asked(n.w.estimateCell(identifier, 0).Key) }
 
-// Behaviour 6: "Known 5 fresh, cost 1 → allowed. Known 10, cost 1 → limited. Answer:
-// level, limit, window, custom override or not."
+// Behaviour 6: "Level 5 fresh, cost 1 → allowed. Level 10, cost 1 → limited. Answer: level, limit, window, custom
+// override or not."
 func TestEstimatesByWhatIsKnown(t *testing.T) {
 	w := newWorld(t)
 	w.estimates(`{"preset":"posthog","overrides":"vip=100, none = 0"}`)
@@ -76,8 +76,8 @@ func TestEstimatesByWhatIsKnown(t *testing.T) {
 	}
 }
 
-// Behaviour 7: "Unknown key → allowed whatever the cost, and a sync is asked for (if the
-// cost reaches the floor). No I/O on the path, ever."
+// Behaviour 7: "New key → allowed whatever the cost, and a sync is queued (if the cost reaches the floor). No I/O on
+// the path, ever."
 func TestFirstContactIsAllowed(t *testing.T) {
 	for _, knobs := range []string{"", posthog} {
 		w := newWorld(t)
@@ -117,9 +117,8 @@ func TestOfferedCostReachesTheOrigin(t *testing.T) {
 	}
 }
 
-// Behaviour 15: "Outage, L = 10,000: never read and pending 10,000 → allowed; known 5,000
-// + pending 10,000 while down past max_read_outage → allowed; known 12,000 → limited;
-// healthy and known 5,000 + 10,000 → limited."
+// Behaviour 15: "Outage, L = 10,000: never read and pending 10,000 → allowed; level 5,000 + pending 10,000 while down
+// past max_read_outage → allowed; level 12,000 → limited; healthy and level 5,000 + 10,000 → limited."
 func TestAnOutageDoesNotCutOffTheInnocent(t *testing.T) {
 	const limit = 10_000
 	w := newWorld(t)
@@ -162,8 +161,8 @@ func TestAnOutageDoesNotCutOffTheInnocent(t *testing.T) {
 	}
 }
 
-// Switching a namespace's mode must not read the other's counts, and its entries in
-// memory are apart; a handle follows.
+// After a change of its mode, a namespace must not read the counts of the other mode. The modes have separate entries
+// in memory, and a handle follows.
 func TestModesShareNothing(t *testing.T) {
 	w := newWorld(t)
 	n := w.node("eu", "a")
@@ -246,8 +245,8 @@ func TestBatchesOfEstimates(t *testing.T) {
 	}
 }
 
-// "all that is offered counts", once: also of a batch that is denied by a time that the
-// clock has told, and judged again by the clock itself.
+// "All offered cost counts", once: also for a batch that is denied by a cached time, and judged again by the clock
+// itself.
 func TestADeniedBatchIsOfferedOnce(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		nodes := region(t, 1, memstore.NewOrigin(memstore.OriginOptions{}), store.NamespaceRow{Mode: "estimate", Estimate: `{"preset":"posthog"}`})
@@ -256,7 +255,7 @@ func TestADeniedBatchIsOfferedOnce(t *testing.T) {
 		r.Duration = time.Hour
 		cell := window.Cell{Key: window.Key{Workspace: "acme", Namespace: "api", Identifier: "k", Duration: time.Hour, Mode: window.Estimate},
 			Sequence: window.Sequence(time.Now().UnixMilli(), time.Hour.Milliseconds())}
-		n.Allow(t.Context(), r) // a first contact is allowed
+		n.Allow(t.Context(), r) // the first request of a key is allowed
 		time.Sleep(time.Second) // and synced
 		r.Cost = 7
 		for i := range 5 {

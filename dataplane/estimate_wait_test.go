@@ -13,7 +13,7 @@ import (
 	"github.com/weirhq/weir/shared/window"
 )
 
-// stuck is an origin that never answers anything.
+// stuck is an origin that never answers.
 type stuck struct{ store.Origin }
 
 func (s stuck) Shards() int              { return 1 }
@@ -34,8 +34,8 @@ func (s stuck) Listen(ctx context.Context, _ int, _ func([]store.Foreign)) error
 	return nil
 }
 
-// Estimate: never any I/O or waiting on the request path, whatever the state (cold,
-// stale, origin dead): with an origin that never answers, no time passes.
+// The estimate mode never does I/O and never waits on the request path, whatever the state (cold, stale, origin
+// dead): with an origin that never answers, no time passes.
 func TestEstimatesNeverWait(t *testing.T) {
 	for _, knobs := range []string{"", posthog} {
 		synctest.Test(t, func(t *testing.T) {

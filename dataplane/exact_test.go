@@ -13,8 +13,8 @@ import (
 	"github.com/weirhq/weir/shared/window"
 )
 
-// dumb is the limiter that nobody would ship and everybody understands: every
-// accepted cost by cell, rational arithmetic, no concurrency.
+// dumb is a limiter that is too slow to use but easy to understand: every accepted cost by cell, rational arithmetic,
+// no concurrency.
 type dumb struct {
 	latest int64
 	cells  map[int64]int64
@@ -34,7 +34,7 @@ func (d *dumb) allow(tMs, durationMs, limit, cost int64) (allowed bool, retryAft
 	if cost > limit {
 		return false, 0
 	}
-	lo, hi := tMs, (seq+2)*durationMs // never earlier than it fits: what fits once fits from then on
+	lo, hi := tMs, (seq+2)*durationMs // the retry time is exact, because a cost that fits once fits from then on
 	for lo < hi {
 		if mid := lo + (hi-lo)/2; d.fits(mid, durationMs, limit, cost) {
 			hi = mid
@@ -52,16 +52,15 @@ func (d *dumb) fits(tMs, durationMs, limit, cost int64) bool {
 	return new(big.Int).Quo(carried.Num(), carried.Denom()).Int64()+d.cells[seq]+cost <= limit
 }
 
-// setRight carries what still counts into the cell of a clock that was set back.
+// setRight moves the cost that still counts to the current cell of a clock that was set back.
 func (d *dumb) setRight(nowMs, durationMs int64) {
 	counts := d.cells[d.latest] + d.cells[d.latest-1]
 	d.latest = window.Sequence(nowMs, durationMs)
 	d.cells = map[int64]int64{d.latest: counts}
 }
 
-// Any sequential history on one node agrees, step by step, with the dumb limiter:
-// verdicts and retry times, over rollovers, pauses of many windows, sweeps, and a
-// clock that steps back.
+// Any sequential history on one node agrees, step by step, with the dumb limiter: verdicts and retry times, over
+// rollovers, pauses of many windows, sweeps, and a clock that steps back.
 func TestSequentialHistoriesAgreeWithTheDumbLimiter(t *testing.T) {
 	rapid.Check(t, func(rt *rapid.T) {
 		w := newWorld(t)
@@ -94,8 +93,7 @@ func TestSequentialHistoriesAgreeWithTheDumbLimiter(t *testing.T) {
 	})
 }
 
-// Invariant 1 under concurrency, across rollovers: whatever a later request is judged
-// by was final when it was judged.
+// Invariant 1 under concurrency, across rollovers: a request is judged only by counts that are final.
 func TestOneProcessIsExact(t *testing.T) {
 	const limit = 200
 	w := newWorld(t)
@@ -130,8 +128,8 @@ func TestOneProcessIsExact(t *testing.T) {
 			t.Errorf("window %d: %d accepted of %d", i, got, limit)
 		}
 	}
-	// At the start of a window its predecessor weighs fully: two neighbours can never
-	// hold more than the limit and what the passing time gave back.
+	// At the start of a window the previous window has its full weight: two neighbours can never hold more than the
+	// limit plus the cost whose weight has since been lost.
 	var total int64
 	for i := range accepted {
 		total += accepted[i].Load()

@@ -9,7 +9,7 @@ import (
 	"github.com/weirhq/weir/dataplane/memstore"
 )
 
-// A limiter without any configuration counts for its own process.
+// A limiter without any configuration limits its own process.
 func Example() {
 	limiter, err := dataplane.New(dataplane.Config{})
 	if err != nil {
@@ -36,7 +36,8 @@ func Example() {
 	// false 0 local
 }
 
-// Peek answers what Allow would, and counts nothing: a page can show what is left without spending it.
+// Peek returns the decision that Allow would make, and counts nothing: for example, a page can show the remaining
+// budget without spending it.
 func ExampleLimiter_Peek() {
 	limiter, err := dataplane.New(dataplane.Config{})
 	if err != nil {
@@ -56,7 +57,7 @@ func ExampleLimiter_Peek() {
 	// leaves 2
 }
 
-// A batch passes as a whole or not at all. A denied one tells for each item whether it would have passed, and
+// A batch passes as a whole or not at all. A denied batch reports for each item whether it would have passed, and
 // counts nothing.
 func ExampleLimiter_AllowMany() {
 	limiter, err := dataplane.New(dataplane.Config{})
@@ -84,7 +85,7 @@ func ExampleLimiter_AllowMany() {
 	//   allowed: true   remaining: 1000  never passes: false
 }
 
-// The cost of a language model's answer is known once it is there: reserve an estimate, settle the truth.
+// The cost of a language model's answer is only measured afterwards: reserve an estimate, then settle the true cost.
 func ExampleLimiter_AllowUpTo() {
 	limiter, err := dataplane.New(dataplane.Config{})
 	if err != nil {
@@ -98,7 +99,7 @@ func ExampleLimiter_AllowUpTo() {
 	held, d := limiter.AllowUpTo(ctx, tokens)
 	fmt.Println("reserved:", d.Allowed, "remaining:", d.Remaining)
 
-	change, err := held.Settle(300) // what the answer has cost
+	change, err := held.Settle(300) // the true cost of the answer
 	if err != nil {
 		panic(err)
 	}
@@ -109,7 +110,7 @@ func ExampleLimiter_AllowUpTo() {
 	// given back: 700 remaining: 3700
 }
 
-// A connection asks about one key again and again: a handle hashes its names and looks them up once.
+// A connection sends many requests for one key: a handle hashes its names and looks them up once.
 func ExampleLimiter_Handle() {
 	limiter, err := dataplane.New(dataplane.Config{})
 	if err != nil {
@@ -130,8 +131,8 @@ func ExampleLimiter_Handle() {
 	// 60 false 10
 }
 
-// Two nodes of one region share an origin, here one in memory. What one node accepts reaches it with the next replay
-// tick, and at the latest when the node stops; the other reads it before it first decides on the key.
+// Two nodes of a region share an origin, here in memory. The cost that one node accepts reaches the origin with the
+// next replay tick, or at the latest when the node stops. The other node reads it before it first decides on the key.
 func Example_fleet() {
 	origin := memstore.NewOrigin(memstore.OriginOptions{})
 	node := func() *dataplane.Limiter {
@@ -153,7 +154,7 @@ func Example_fleet() {
 	}
 	d := first.Allow(ctx, request)
 	fmt.Println("first: ", d.Allowed, d.Remaining, d.Source)
-	if err := first.Stop(ctx); err != nil { // sends what is left
+	if err := first.Stop(ctx); err != nil { // sends the remaining cost
 		panic(err)
 	}
 

@@ -14,7 +14,7 @@ import (
 // heldLimit is never reached.
 const heldLimit = 1 << 50
 
-// totals are what the region's nodes have added.
+// totals returns the cost that the region's nodes have added.
 func totals(h *memstore.Origin) map[window.Cell]int64 {
 	counts := make(map[window.Cell]int64)
 	for c, t := range h.Totals() {
@@ -25,7 +25,7 @@ func totals(h *memstore.Origin) map[window.Cell]int64 {
 	return counts
 }
 
-// recordingOrigin remembers what it was asked to read.
+// recordingOrigin records the cells that are read.
 type recordingOrigin struct {
 	*memstore.Origin
 	mu    sync.Mutex
@@ -41,9 +41,9 @@ func (o *recordingOrigin) Read(ctx context.Context, cells []window.Cell) (store.
 
 var strangers atomic.Uint64
 
-// add is another node, which adds a cost; it returns the region's total.
+// add adds a cost as another node would; it returns the region's total.
 func add(h store.Origin, c window.Cell, cost int64) (total int64, err error) {
-	// a way that knows an earlier epoch would have the cost refused
+	// otherwise an origin value with an earlier epoch would refuse the cost
 	if _, err := h.Read(context.Background(), []window.Cell{c}); err != nil {
 		return 0, err
 	}

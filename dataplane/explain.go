@@ -9,71 +9,71 @@ import (
 	"github.com/weirhq/weir/shared/window"
 )
 
-// Explanation is each term of a decision: what it is, where it is from and how old. It
-// describes one moment of one node.
+// Explanation has each term of a decision, with its source and age. It describes the node at the moment of the call.
 type Explanation struct {
 	At time.Time
 
-	// What is counted: the names that were asked for, in the duration that is in force, in the mode of the
-	// namespace, "exact" or "estimate".
+	// The key: the names from the request, the duration in force, and the mode of the namespace, "exact" or "estimate".
 	Workspace, Namespace, Identifier string
 	Duration                         time.Duration
 	Mode                             string
 
-	// Decision is what Allow would answer now by what this node knows, without asking
-	// the origin. Nothing is counted.
+	// Decision is the answer that Allow would give now from this node's counts, without reading the origin. Nothing is
+	// counted.
 	Decision Decision
 
-	// Overridden tells that an override set the limit; Decision.Override is its pattern.
+	// Overridden reports whether an override set the limit; Decision.Override is its pattern.
 	Overridden        bool
-	Candidate         int64     // limit judged beside it, see Decision.CandidateDenied; 0 for none
-	Shadow            bool      // the namespace, the override or the request lets pass what is over its limit
+	Candidate         int64     // limit compared with the live limit, see Decision.CandidateDenied; 0 for none
+	Shadow            bool      // the namespace, the override or the request lets requests over the limit pass
 	Outage, NodeShare string    // the namespace's policies
-	Reset             int64     // generation of the identifier's reset in force; 0: none is
-	ResetAt           time.Time // when that one was made, by the count store's clock
+	Window            string    // how the namespace counts a duration: "cells" or "precise"
+	Reset             int64     // generation of the identifier's reset in force; 0: there is none
+	ResetAt           time.Time // time of that reset, by the count store's clock
 
-	// Known tells that this node holds the key. Of one that it does not, no count is
-	// known here; a decision would ask the origin, and Explain does not.
+	// Known reports whether this node holds the key. If it does not, this node has no counts of the key. In a fleet, a
+	// decision would read the origin, but Explain does not: see AsksOrigin.
 	Known             bool
 	Current, Previous ExplainedCell
-	Weight            float64 // of Previous, in (0, 1]
+	Weight            float64 // of Previous, in (0, 1]; 1 in a precise window
+	Gone              int64   // cost of Previous that has left a precise window
 	Leaks             bool    // the estimate mode's leaky cut-off decides: Decision.Current has its level
 
-	RefreshedAt time.Time // when the origin last spoke of the current cell; zero: never
-	StrictUntil time.Time // decisions ask the origin first until then; zero: they need not
-	AsksOrigin  bool      // a decision now would, unless it is denied by what is known
-	RestsFor    time.Duration
-	Asks, Sends string // breakers of the key's shard: "closed", "half-open", "open"; "" without an origin
-	Nodes       int64  // of the region, that a share of what is left is reckoned for
+	RefreshedAt time.Time     // last reply of the origin about the current cell; zero: never
+	StrictUntil time.Time     // until then, decisions read the origin first; zero: they need not
+	AsksOrigin  bool          // a decision now would read the origin, unless this node's counts already deny it
+	RestsFor    time.Duration // until a decision calls the origin again for this key after failed calls; 0: it may now
+	Asks, Sends string        // breakers of the key's shard: "closed", "half-open", "open"; "" without an origin
+	Nodes       int64         // number of nodes in the region, by which the remaining limit is divided
 
 	TuningVersion  int64     // of the stored tuning; 0: the built-in default
 	Trial          int64     // number of the trial whose tuning is in force instead; 0: none
 	SettingsAt     time.Time // last settings read; zero: never
-	SettingsResets int       // resets of keys that this node knows of
+	SettingsResets int       // number of resets of keys in the settings in force
 }
 
-// ExplainedCell is one cell of a key, as this node knows it.
+// ExplainedCell is one cell of a key, as this node has it.
 type ExplainedCell struct {
 	Sequence   int64
 	Start      time.Time
-	Generation int64 // of the reset that is in its name; not 0 only in the cell of a reset, and before
+	Generation int64 // of the key's reset, up to the cell in which it was made; 0 in later cells
 
 	Held      bool  // this node has counts of it; otherwise all of them are 0
-	Regional  int64 // accepted in this region, as far as this node knows
-	Confirmed int64 // of Regional: known to the origin, or on its way there
+	Regional  int64 // accepted in this region, as far as this node has read
+	Confirmed int64 // of Regional: the origin has it, or it is on its way there
 	Unsent    int64 // of Regional: this node's own, not sent to the origin yet
-	Foreign   int64 // accepted in all other regions, as the origin last said
-	Credit    int64 // refunded here after others were told: taken off when deciding
-	Carried   int64 // from cells that were in the future once the clock had been set back
-	Restores  bool  // the origin has lost it, and is to be told again
+	Foreign   int64 // accepted in all other regions, by the origin's last reply
+	Credit    int64 // refunded here after its cost was sent: decisions subtract it
+	Carried   int64 // moved here when the clock was set back, from cells that then lay in the future
+	Restores  bool  // the origin has lost it, and this node will resend it
 	// Counts is the sum that decisions here use: Regional + Foreign + Carried - Credit, plus the
 	// claims in flight.
 	Counts int64
 }
 
-// Explain tells why r would be answered as it would. It counts nothing, brings no key into
-// memory, and calls no server. It may wait for the key's lock, which no decision waits for; it is
-// for people, and costs some microseconds.
+// Explain explains the decision that r would get now. Use it to find out why a request is denied. It counts nothing,
+// brings no key into memory, and calls no server. It may wait for the key's lock, but no decision waits for it. It
+// takes some microseconds.
 func (l *Limiter) Explain(r Request) (x Explanation, err error) {
 	if err := r.Validate(); err != nil {
 		return x, err
@@ -83,7 +83,7 @@ func (l *Limiter) Explain(r Request) (x Explanation, err error) {
 	return x, nil
 }
 
-// explaining is one call of Explain.
+// explaining is a call of Explain.
 type explaining struct {
 	engine *engine
 	set    *rules.Settings
@@ -120,9 +120,9 @@ func (w *explaining) explain(r *Request) {
 	}
 	x.Current.place(key, v.Sequence, reset)
 	x.Previous.place(key, v.Sequence-1, reset)
-	uncovered := window.Start(v.Sequence+1, c.durationMs) - v.AtMs
+	uncovered := v.UncoveredMs(c.durationMs)
 	x.Weight = float64(uncovered) / float64(c.durationMs)
-	v.Current, v.Previous = max(0, x.Current.Counts), max(0, x.Previous.Counts)
+	v.Current, v.Previous = max(0, x.Current.Counts), max(0, x.Previous.Counts-x.Gone)
 	if by.Estimate != nil {
 		w.judgeLevel()
 		x.Leaks = v.Leaky
@@ -130,11 +130,13 @@ func (w *explaining) explain(r *Request) {
 		v.Allowed = window.Fits(v.Current, v.Previous, c.cost, c.limit, uncovered, c.durationMs)
 	}
 	if !v.Allowed {
-		setRetry(v, c, by)
+		setRetry(w.entry, v, c, by)
 	}
 	x.Decision.answer(v, c, by, SourceLocal)
 	if !g.alone && by.Estimate == nil {
-		x.AsksOrigin = v.Allowed && (w.entry == nil || w.entry.Reads().WantsRefresh(g.clock.Steady(), w.set.FreshForMs))
+		now := g.clock.Steady()
+		x.AsksOrigin = v.Allowed && (w.entry == nil || w.entry.Reads().WantsRefresh(now, w.set.FreshForMs) ||
+			g.asksFirst(w.entry, c, now, w.set))
 	}
 }
 
@@ -142,6 +144,7 @@ func (w *explaining) readSettings() {
 	x, set, by := w.x, w.set, w.by
 	x.Overridden, x.Candidate = by.Pattern != "", by.Candidate
 	x.Outage, x.NodeShare = by.Outage.String(), rules.NodeShareName(by.Waits)
+	x.Window = rules.WindowName(by.Precise)
 	x.Nodes, x.SettingsResets = set.Nodes, set.Resets()
 	x.TuningVersion, x.Trial = set.Version, set.TrialNumber
 	x.SettingsAt = moment(w.engine.wallMs(w.engine.rules.ReadAt()))
@@ -158,12 +161,15 @@ func (w *explaining) readEntry() {
 	at := e.Look(v.Sequence, now)
 	v.AtMs = max(v.AtMs, window.Start(at.Sequence, c.durationMs))
 	v.Sequence = at.Sequence
+	if v.Precise = e.Flags().Precise(); v.Precise {
+		x.Gone = e.Histories().Gone(v.Sequence, v.AtMs)
+	}
 	x.RefreshedAt, x.StrictUntil = g.clock.WallOf(at.RefreshedAt, c.nowMs), g.clock.WallOf(at.StrictUntil, c.nowMs)
 	x.Current.read(&at.Current, g.table.Fleet)
 	x.Previous.read(&at.Previous, g.table.Fleet)
 }
 
-// judgeLevel is the verdict of the estimate mode, where a first contact is allowed.
+// judgeLevel computes the verdict of the estimate mode, which allows the first request of a key.
 func (w *explaining) judgeLevel() {
 	g, e, v, c, by := w.engine, w.entry, &w.v, &w.call, w.by
 	v.Now = g.clock.ReadSteady()
@@ -177,14 +183,14 @@ func (w *explaining) judgeLevel() {
 	v.Allowed = v.Unknown && c.limit > 0 || v.Level.Fits(c.cost, c.limit, c.durationMs, by.Estimate.Below)
 }
 
-// place sets where a cell lies.
+// place sets the position of a cell in time, and its generation.
 func (c *ExplainedCell) place(key window.Key, sequence int64, reset window.Reset) {
 	key.Generation = reset.GenerationOf(sequence, key.DurationMs())
 	c.Sequence, c.Start = sequence, time.UnixMilli(window.Start(sequence, key.DurationMs()))
 	c.Generation = int64(key.Generation)
 }
 
-// read takes a reading over. What is sent, and what others have, only a fleet knows.
+// read copies a reading. Only a fleet has unsent cost and other regions' cost.
 func (c *ExplainedCell) read(at *cell.CellLook, fleet bool) {
 	c.Held, c.Regional, c.Counts = at.Held, at.Accepted, at.Counted+at.Others
 	if !fleet {

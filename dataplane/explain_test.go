@@ -21,11 +21,12 @@ func (n *node) explain(r dataplane.Request) dataplane.Explanation {
 	return x
 }
 
-// Explain returns each term: own, others' in the region, other regions', and the weight.
+// Explain returns each term: own cost, other nodes' cost, other regions' cost, and the weight.
 func TestExplainTellsEveryTerm(t *testing.T) {
 	w := newWorld(t)
 	w.tune(func(set *tuning.Tuning) { set.Floor = 0 })
 	w.counts.SetOverrides(store.OverrideRow{Workspace: "acme", Namespace: "api", Pattern: "k*", Limit: 10})
+	w.flushes() // so that there is unsent cost near the limit
 	a, b, us := w.node("eu", "a"), w.node("eu", "b"), w.node("us", "c")
 	a.take("k", 4, 99)
 	everyone(a)
@@ -59,8 +60,51 @@ func TestExplainTellsEveryTerm(t *testing.T) {
 	}
 }
 
-// The words add up to the verdict: what is accepted and reported, less what was refunded after others knew of it, and
-// the whole units that the window before still holds.
+// A key near its limit is read once its cell has ended. Explain shows this as for a key without a recent answer.
+func TestExplainTellsThatTheEndOfACellIsRead(t *testing.T) {
+	w := newWorld(t)
+	n := w.node("eu", "a", func(config *dataplane.Config) { config.RegionNodes = 2 })
+	w.clock.set(time.Minute - 20*time.Millisecond)
+	asks := func(cost int64) bool { return n.explain(ask("k", cost, 100)).AsksOrigin }
+	n.take("k", 60, 100)
+	if n.replay(); asks(1) {
+		t.Error("it asks in the cell that was just read")
+	}
+	if w.clock.set(time.Minute); !asks(1) {
+		t.Error("it does not ask once the cell has ended")
+	}
+	if n.take("k", 1, 100); asks(1) {
+		t.Error("it asks once more")
+	}
+}
+
+// Explain returns the policies of the namespace, for identifiers with an override too.
+func TestExplainTellsThePoliciesOfANamespace(t *testing.T) {
+	w := newWorld(t)
+	n := w.node("eu", "a")
+	w.counts.SetOverrides(store.OverrideRow{Workspace: "acme", Namespace: "api", Pattern: "k*", Limit: 10})
+	for _, tc := range []struct {
+		row                             store.NamespaceRow
+		mode, outage, nodeShare, window string
+	}{
+		{store.NamespaceRow{}, "exact", "local", "wait", "cells"},
+		{store.NamespaceRow{Outage: "closed", NodeShare: "flush", Window: store.WindowPrecise}, "exact", "closed", "flush", "precise"},
+		{store.NamespaceRow{Mode: "estimate", Window: store.WindowCells}, "estimate", "local", "wait", "cells"},
+	} {
+		tc.row.Workspace, tc.row.Namespace = "acme", "api"
+		w.counts.SetNamespaces(tc.row)
+		n.loadSettings()
+		for _, identifier := range []string{"k", "other"} {
+			x := n.explain(ask(identifier, 1, 99))
+			if x.Mode != tc.mode || x.Outage != tc.outage || x.NodeShare != tc.nodeShare || x.Window != tc.window {
+				t.Errorf("%+v is explained as mode %s, outage %s, node share %s, window %s", tc.row, x.Mode, x.Outage, x.NodeShare, x.Window)
+			}
+		}
+	}
+}
+
+// The text adds up to the verdict: accepted and reported cost, less the cost that was refunded after it was
+// published, and the whole units that the previous window still holds.
 func TestExplainInWordsAddsUpAfterARefund(t *testing.T) {
 	w := newWorld(t)
 	w.tune(func(set *tuning.Tuning) { set.Floor = 0 })
@@ -82,7 +126,7 @@ func TestExplainInWordsAddsUpAfterARefund(t *testing.T) {
 	}
 }
 
-// A sum of seven digits is told to the unit.
+// A sum of seven digits is printed exactly.
 func TestExplainInWordsRoundsNoSum(t *testing.T) {
 	n := newWorld(t).alone()
 	n.take("k", 1_234_567, 10_000_000)
@@ -91,7 +135,7 @@ func TestExplainInWordsRoundsNoSum(t *testing.T) {
 	}
 }
 
-// "At most some 3 KB", whatever the names are.
+// "At most some 3 KB", for any names.
 func TestExplainInWordsIsBounded(t *testing.T) {
 	w := newWorld(t)
 	n := w.node("eu", "a")
@@ -103,12 +147,13 @@ func TestExplainInWordsIsBounded(t *testing.T) {
 	}
 }
 
-// Explain changes nothing: it brings no key in, counts nothing, and agrees with the
-// decision that is made next, in both modes, at any time.
+// Explain changes nothing: it brings no key in, counts nothing, and agrees with the next decision, in both modes, at
+// any time.
 func TestExplainAgreesWithTheNextDecision(t *testing.T) {
 	for _, settings := range []string{"exact", "", posthog} {
 		rapid.Check(t, func(rt *rapid.T) {
 			w := newWorld(t)
+			w.flushes() // no loop runs here, so a decision must not wait for a flush
 			if settings != "exact" {
 				w.estimates(settings)
 			}
@@ -131,7 +176,18 @@ func TestExplainAgreesWithTheNextDecision(t *testing.T) {
 	}
 }
 
-// What no waiting helps is said in words.
+// Only a node of a fleet has an origin from which a decision would read an unknown key.
+func TestExplainOfAnUnknownKeyNamesAnOriginOnlyInAFleet(t *testing.T) {
+	w := newWorld(t)
+	for name, n := range map[string]*node{"alone": w.alone(), "fleet": w.node("eu", "a")} {
+		text := n.explain(ask("k", 1, 10)).String()
+		if !strings.Contains(text, "does not hold the key") || strings.Contains(text, "origin") != (name == "fleet") {
+			t.Errorf("%s: %s", name, text)
+		}
+	}
+}
+
+// The text reports a denial that waiting cannot change.
 func TestExplainSaysThatACostNeverPasses(t *testing.T) {
 	n := newWorld(t).alone()
 	x := n.explain(ask("k", 11, 10))

@@ -11,8 +11,7 @@ import (
 	"github.com/weirhq/weir/shared/window"
 )
 
-// String is the explanation in words, as one paragraph of at most some 3 KB. Names are cut
-// where they are long.
+// String returns the explanation as one paragraph of text of at most some 3 KB. It cuts long names.
 func (x Explanation) String() string {
 	var b strings.Builder
 	d := &x.Decision
@@ -45,21 +44,21 @@ func (x Explanation) String() string {
 		say(". The candidate limit of %d would let it pass", x.Candidate)
 	}
 	if !x.Known {
-		say(". This node does not hold the key and knows no counts of it; a decision would load them")
+		say(". This node does not hold the key, so it has no counts of it")
 	} else {
 		say("%s", x.sum())
 	}
 	if x.Mode == window.Estimate.String() {
-		say(". The namespace is in estimate mode: it decides at once, by the counts that this node knows")
+		say(". The namespace is in estimate mode: it decides at once, by the counts that this node has")
 	}
 	if x.Leaks {
 		say(". The limit is compared with a level that leaks, and not with the sum of both windows")
 	}
 	if x.AsksOrigin {
-		say(". A decision would ask the origin first")
+		say(". A decision would read the origin first")
 	}
 	if !x.StrictUntil.IsZero() {
-		say(". It was denied lately: until %s a decision asks the origin first",
+		say(". It was denied lately: until %s a decision reads the origin first",
 			x.StrictUntil.UTC().Format(time.TimeOnly))
 	}
 	if x.Asks != "" && (x.Asks != breaker.Closed.String() || x.Sends != breaker.Closed.String()) {
@@ -67,13 +66,13 @@ func (x Explanation) String() string {
 			x.Sends, x.Outage)
 	}
 	if x.Reset != 0 {
-		say(". An operator reset it at %s: nothing from before counts", x.ResetAt.UTC().Format(time.RFC3339))
+		say(". An operator reset it at %s: earlier cost does not count", x.ResetAt.UTC().Format(time.RFC3339))
 	}
 	say(".")
 	return b.String()
 }
 
-// sum is what adds up to Decision.Current, without the request's own cost.
+// sum explains the terms that add up to Decision.Current, without the request's own cost.
 func (x *Explanation) sum() string {
 	c := &x.Current
 	var b strings.Builder
@@ -94,6 +93,10 @@ func (x *Explanation) sum() string {
 		say("; together %d", c.Counts)
 	}
 	previous, durationMs := max(0, x.Previous.Counts), x.Duration.Milliseconds()
+	if x.Gone > 0 {
+		say("; of the window before %d count, as %d of %d have left this window", max(0, previous-x.Gone), x.Gone, previous)
+		return b.String()
+	}
 	carried := float64(previous) * x.Weight
 	if x.Mode != window.Estimate.String() {
 		carried = float64(window.Carried(previous, int64(math.Round(x.Weight*float64(durationMs))), durationMs))

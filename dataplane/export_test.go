@@ -11,39 +11,42 @@ import (
 	"github.com/weirhq/weir/shared/window"
 )
 
-// The loops' steps, for tests that turn them by hand.
+// The loops' steps, for tests that run them by hand.
 
-// ReplayOnce sends what is unsent, once, to all shards at the same time.
+// ReplayOnce sends unsent cost, once, to all shards at the same time.
 func (l *Limiter) ReplayOnce(ctx context.Context) error { return l.once(ctx, (*outbox.Shard).Replay) }
 
 func (l *Limiter) once(ctx context.Context, step func(*outbox.Shard, context.Context) error) error {
 	return l.engine.out.Each(func(sh *outbox.Shard) error { return step(sh, ctx) })
 }
 
-// ReplayStream is the stream in which replay sends to the first shard.
+// ReplayStream returns the stream in which replay sends to the first shard.
 func (l *Limiter) ReplayStream() uint64 { return l.engine.out.Shards()[0].ReplayStream() }
 
-// NowMs is the time that the limiter goes by.
+// NowMs returns the limiter's time.
 func (l *Limiter) NowMs() int64 { return l.engine.clock.ReadMs() }
 
-// KnowTime has the limiter take its own clock for the origin's, which it has not heard yet.
+// KnowTime makes the limiter use its own clock as the origin's, which it has not read yet.
 func (l *Limiter) KnowTime() { l.engine.clock.FollowNone() }
 
-// ApplyForeign is what a listener hears.
+// ReadTime reads the time of a key's shard.
+func (l *Limiter) ReadTime(key window.Key) { l.engine.out.ReadTime(context.Background(), &key) }
+
+// ApplyForeign applies totals as a listener does.
 func (l *Limiter) ApplyForeign(totals []store.Foreign) { l.engine.out.ApplyForeign(totals) }
 
 func (l *Limiter) LoadSettings(ctx context.Context) error {
 	return l.engine.rules.Load(ctx)
 }
 
-// MeasureShape measures what callers are like, at a time.
+// MeasureShape measures the shape of the load at a time.
 func (l *Limiter) MeasureShape(now time.Time) {
 	l.reports.measureShape(l.engine.rules.InForce(), now.UnixMilli())
 }
 
 func (l *Limiter) Heartbeat(ctx context.Context) error { return l.reports.beat(ctx, false) }
 
-// SetSteady replaces the steady reading of a limiter that was made with a Clock; nil puts it back.
+// SetSteady replaces the steady reading of a limiter that was made with a Clock; nil restores it.
 func (l *Limiter) SetSteady(elapsed func() time.Duration) {
 	if elapsed == nil {
 		l.engine.clock.SetSteady(nil)
@@ -59,19 +62,22 @@ func (l *Limiter) Sweep() {
 	}
 }
 
-// MakeRoom asks every entry to make room for another, as first contacts of a full table do.
+// SweepTurn runs a round of the loop that sweeps.
+func (l *Limiter) SweepTurn() { l.engine.sweep() }
+
+// MakeRoom tries to evict every entry, as new keys do in a full table.
 func (l *Limiter) MakeRoom() { l.engine.table.EvictIdle(l.engine.clock.ReadMs()) }
 
 // AwaitCalls waits for reads and heals in flight.
 func (l *Limiter) AwaitCalls() { l.calls.Wait() }
 
-// CellState is what a limiter holds of one cell.
+// CellState is a limiter's state of a cell.
 type CellState struct {
 	Held, Sending                                            bool
 	Count, Foreign, Settled, Named, Credit, Unsent, Claiming int64
 }
 
-// Cell looks into a cell.
+// Cell returns the state of a cell.
 func (l *Limiter) Cell(c window.Cell) CellState {
 	e := l.entryOf(c.Key)
 	if e == nil {
@@ -90,7 +96,7 @@ func (l *Limiter) entryOf(k window.Key) *cell.Entry {
 	return l.engine.table.Get(&id)
 }
 
-// StrictUntil is the key's strict deadline by the steady clock, 0 for none.
+// StrictUntil returns the key's strict deadline by the steady clock, 0 for none.
 func (l *Limiter) StrictUntil(k window.Key) time.Duration {
 	if e := l.entryOf(k); e != nil {
 		if at := e.Look(0, clock.SteadyStart); at.StrictUntil != 0 {
@@ -100,24 +106,24 @@ func (l *Limiter) StrictUntil(k window.Key) time.Duration {
 	return 0
 }
 
-// Entries is the number of keys held.
+// Entries returns the number of keys in the table.
 func (l *Limiter) Entries() int { return l.engine.table.Len() }
 
-// Created is how many keys were met for the first time.
+// Created returns the number of keys that were added.
 func (l *Limiter) Created() int64 {
 	return l.engine.table.Created.Load()
 }
 
-// Accepted is what a send would read of a cell at this moment.
+// Accepted returns the count that a send of a cell would read now.
 func (l *Limiter) Accepted(c window.Cell) int64 { return l.Cell(c).Count }
 
-// Hold is a batch of one between judging and letting go.
+// Hold is a batch with a single request, between judgement and release.
 type Hold struct {
 	w       batch
 	limiter *Limiter
 }
 
-// HoldOne does the first half of a batch of one.
+// HoldOne does the first half of a batch with a single request.
 func (l *Limiter) HoldOne(r Request) *Hold {
 	h := &Hold{limiter: l}
 	h.w.begin(&l.engine, 1, clock.Stamp{})
@@ -131,7 +137,7 @@ func (l *Limiter) HoldOne(r Request) *Hold {
 	return h
 }
 
-// HoldOrder is the order in which a batch holds its keys, by identifier.
+// HoldOrder returns the order in which a batch locks its keys, by identifier.
 func (l *Limiter) HoldOrder(requests []Request) (identifiers []string) {
 	var w batch
 	w.begin(&l.engine, len(requests), clock.Stamp{})
@@ -154,21 +160,21 @@ func (h *Hold) Keep() {
 	h.limiter.engine.mark(it.entry, cell.Known, &it.verdict, &it.call, it.rule)
 }
 
-// Evicted is how many entries have gone for a cause.
+// Evicted returns the number of entries that were evicted for a cause.
 func (l *Limiter) Evicted(cause string) int64 {
 	return map[string]int64{"expired": l.engine.table.Evicted.Expired.Load(), "idle": l.engine.table.Evicted.Idle.Load(), "share": l.engine.table.Evicted.Share.Load()}[cause]
 }
 
-// UntrackedKeys is how many keys are decided on without a place in the table.
+// UntrackedKeys returns the number of keys that are being decided without room in the table.
 func (l *Limiter) UntrackedKeys() int64 { return l.engine.table.UntrackedKeys.Present.Load() }
 
-// ReportFull is the sweep's word on a full table.
+// ReportFull logs a full table, as the sweep does.
 func (l *Limiter) ReportFull() { l.reports.full.reportFull(l.engine.clock.Steady()) }
 
-// Nodes is how many nodes of its region the limiter reckons with.
+// Nodes returns the limiter's number of nodes in its region.
 func (l *Limiter) Nodes() int64 { return l.engine.rules.InForce().Nodes }
 
-// WaitingReads is how many reads wait for a call.
+// WaitingReads returns the number of reads that wait for a call.
 func (l *Limiter) WaitingReads() (reads int) {
 	for _, sh := range l.engine.out.Shards() {
 		reads += sh.WaitingReads()
@@ -176,19 +182,19 @@ func (l *Limiter) WaitingReads() (reads int) {
 	return reads
 }
 
-// CountOnly is a request that has counted, and got no further.
+// CountOnly counts a request, and stops there.
 func (l *Limiter) CountOnly(r Request) {
 	id := l.engine.table.IdentityOf(r.Workspace, r.Namespace, r.Identifier, r.Duration, window.Exact)
 	k, nowMs := r.key(), l.engine.clock.ReadMs()
-	e, _ := l.engine.table.Add(&id, &k, nil, l.engine.table.Horizon(false), window.Sequence(nowMs, k.DurationMs()), nowMs)
+	e, _ := l.engine.table.Add(&id, &k, nil, false, l.engine.table.Horizon(false), window.Sequence(nowMs, k.DurationMs()), nowMs)
 	var v cell.Verdict
 	if !e.Judge(&v, l.engine.table.Horizon(false), nowMs, k.DurationMs(), r.Limit, r.Cost, true) || !v.Allowed {
 		panic("not counted")
 	}
 }
 
-// Entry stands for the memory that holds a key at this moment, nil for none. It is
-// equal to an earlier one only if the key was not forgotten in between.
+// Entry returns a value for the memory that holds a key now, nil for none. It equals an earlier value only if the key
+// was not dropped in between.
 func (l *Limiter) Entry(k window.Key) any {
 	if e := l.entryOf(k); e != nil {
 		return e
@@ -196,7 +202,7 @@ func (l *Limiter) Entry(k window.Key) any {
 	return nil
 }
 
-// SweepTick is one tick of the sweep. It returns how many entries it looked at.
+// SweepTick runs a tick of the sweep. It returns the number of examined entries.
 func (l *Limiter) SweepTick() (looked int) {
 	looked, _ = l.engine.table.Sweep(l.engine.clock.ReadMs())
 	return looked
@@ -212,7 +218,7 @@ func (l *Limiter) BreakersOff() {
 // SyncOnce syncs the keys of the estimate mode that wait, in all shards.
 func (l *Limiter) SyncOnce(ctx context.Context) error { return l.once(ctx, (*outbox.Shard).Sync) }
 
-// Waiting is how many keys wait for a sync, and how many were not taken.
+// Waiting returns the number of keys that wait for a sync, and the number of refused keys.
 func (l *Limiter) Waiting() (keys int, refused int64) {
 	for _, sh := range l.engine.out.Shards() {
 		keys += sh.WaitingSyncs()
@@ -220,19 +226,19 @@ func (l *Limiter) Waiting() (keys int, refused int64) {
 	return keys, l.engine.out.Stats.SyncsRefused.Load()
 }
 
-// Asked is true while a key waits for a sync, and not only to be sent.
+// Asked reports whether a key waits for a sync, and not only to be sent.
 func (l *Limiter) Asked(k window.Key) bool {
 	e := l.entryOf(k)
 	return e != nil && e.Estimates().WantsSync()
 }
 
-// Waits is true while a key waits to be sent or synced.
+// Waits reports whether a key waits to be sent or synced.
 func (l *Limiter) Waits(k window.Key) bool {
 	e := l.entryOf(k)
 	return e != nil && e.Flags().Asked()
 }
 
-// Claimants is how many costs wait for the next call that claims.
+// Claimants returns the number of costs that wait for the next call that claims.
 func (l *Limiter) Claimants() (n int) {
 	for _, sh := range l.engine.out.Shards() {
 		n += sh.WaitingClaims()
@@ -240,7 +246,7 @@ func (l *Limiter) Claimants() (n int) {
 	return n
 }
 
-// HeldBack is how often a new key was held back.
+// HeldBack returns how often a new key was held back.
 func (l *Limiter) HeldBack() int64 {
 	times, _, _ := l.engine.table.NewKeys.HeldBack()
 	return times

@@ -14,23 +14,23 @@ import (
 	"github.com/weirhq/weir/dataplane/store"
 )
 
-// A replica of the origin is promoted that lacks what was answered last. Each stream of a node repeats it within two
-// seconds, though it has nothing to send.
+// A replica of the origin is promoted that lacks the last answered calls. Each stream of a node repeats them within
+// two seconds, although it has nothing else to send.
 
-// failover is a node whose replica has not received what spend sends.
+// failover is a node whose origin has a replica that has not received the calls of spend.
 type failover struct {
 	*node
 	w *world
 }
 
-// after lets spend send what the promoted replica lacks.
+// after calls spend, and then promotes a replica that lacks those calls.
 func (f *failover) after(spend func()) {
 	state := f.w.origin("eu").State()
 	spend()
 	f.w.origin("eu").Rollback(state)
 }
 
-// pass lets time pass, in which the node's loops turn.
+// pass lets time pass, so that the node's loops run.
 func (f *failover) pass(d time.Duration) {
 	f.w.t.Helper()
 	for ; d > 0; d -= 500 * time.Millisecond {
@@ -41,7 +41,7 @@ func (f *failover) pass(d time.Duration) {
 	}
 }
 
-// stream is one by which a node tells the origin what it has accepted.
+// stream is a stream by which a node sends accepted cost to the origin.
 type stream struct {
 	node  func(w *world) *node
 	spend func(f *failover) // 7
@@ -78,7 +78,7 @@ func streams() map[string]stream {
 	}
 }
 
-// eachStream has a failover of an origin that has answered 7, and what follows.
+// eachStream tests each stream: the origin has answered 7, and then follows runs.
 func eachStream(t *testing.T, follows func(f *failover)) {
 	for name, stream := range streams() {
 		t.Run(name, func(t *testing.T) {
@@ -104,14 +104,14 @@ func TestASilentStreamRepeatsWhatAFailoverLost(t *testing.T) {
 	eachStream(t, func(*failover) {})
 }
 
-// What was repeated after a failover may be lost in the next one.
+// Cost that was repeated after a failover may be lost in the next failover.
 func TestASilentStreamRepeatsWhatTwoFailoversLost(t *testing.T) {
 	eachStream(t, func(f *failover) {
-		f.after(func() { f.pass(store.KeepFor + time.Second/2) }) // in the first second of which it is repeated
+		f.after(func() { f.pass(store.KeepFor + time.Second/2) }) // the cost is repeated in the first second of this
 	})
 }
 
-// A stream that sends no more asks until nothing of it is kept, and then no more.
+// A stream that sends nothing more keeps comparing until it keeps no chunk, and then stops.
 func TestSilentStreamsCostNothing(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		w := newWorld(t)
@@ -130,7 +130,7 @@ func TestSilentStreamsCostNothing(t *testing.T) {
 
 var errGone = errors.New("connection reset")
 
-// A stream that has nothing to ask for any more has to, once what it sent was repeated.
+// A stream that has stopped comparing must start again after its cost was repeated.
 func TestASilentStreamRepeatsWhatALaterFailoverLost(t *testing.T) {
 	for name, stream := range streams() {
 		t.Run(name, func(t *testing.T) {
@@ -149,7 +149,7 @@ func TestASilentStreamRepeatsWhatALaterFailoverLost(t *testing.T) {
 	}
 }
 
-// While the origin does not answer, what its replica may lack is kept, and asked for.
+// While the origin does not answer, the node keeps the chunks that a replica may lack, and compares them afterwards.
 func TestAFailoverThatTakesLongLosesNothing(t *testing.T) {
 	eachStream(t, func(f *failover) {
 		f.w.origin("eu").Faults.Hook(func(memstore.Op) error { return errGone })
@@ -162,7 +162,7 @@ func TestAFailoverThatTakesLongLosesNothing(t *testing.T) {
 	})
 }
 
-// A node all of whose keys are silent finds that the origin has lost its counts, and restores what it has accepted.
+// A node whose keys are all idle finds that the origin has lost its counts, and restores its accepted cost.
 func TestASilentNodeRestoresAnEmptiedOrigin(t *testing.T) {
 	for name, row := range map[string]store.NamespaceRow{
 		"exact":             {},
@@ -195,8 +195,8 @@ func TestASilentNodeRestoresAnEmptiedOrigin(t *testing.T) {
 	}
 }
 
-// A chunk whose answer was lost is applied once, however long its node is cut off, while its windows last; after a day
-// it may be applied again. What that node had on its way then counts twice, and nothing else does.
+// A chunk whose answer was lost is applied once while its windows last, however long its node is cut off. After a day
+// it may be applied again. Then only the cost that the node had in flight counts twice.
 func TestAChunkIsRememberedWhileItsWindowsLast(t *testing.T) {
 	for name, c := range map[string]struct {
 		window, cutOff time.Duration
@@ -232,7 +232,8 @@ func TestAChunkIsRememberedWhileItsWindowsLast(t *testing.T) {
 	}
 }
 
-// A node has cost in several shards, and only in one of them it goes on; it restores the others too, that were emptied.
+// A node has cost in several shards, and goes on in only one of them. It also restores the other shards, which were
+// emptied.
 func TestASilentShardIsRestored(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		origin := memstore.NewOrigin(memstore.OriginOptions{Shards: 3})
@@ -261,7 +262,7 @@ func TestASilentShardIsRestored(t *testing.T) {
 	})
 }
 
-// noRoom is an origin whose room others have taken, while on is set.
+// noRoom is an origin in which other nodes have taken all room, while on is set.
 type noRoom struct {
 	store.FullOrigin
 	on bool
@@ -277,8 +278,8 @@ func (o *noRoom) Send(ctx context.Context, chunk store.Chunk) (store.Reply, erro
 	return o.FullOrigin.Send(ctx, chunk)
 }
 
-// A claim that finds no room may be what repeats claims that a failover lost. The stream then asks for another
-// store.KeepFor, as after one that was added: the next failover loses nothing either.
+// A claim that finds no room may carry repeated claims that a failover lost. The stream then keeps comparing for
+// another store.KeepFor, as after an added claim: the next failover loses nothing either.
 func TestARefusedClaimThatRepeatsLostOnesKeepsTheStreamAsking(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		w := newWorld(t)

@@ -13,8 +13,8 @@ import (
 	"github.com/weirhq/weir/shared/window"
 )
 
-// A node whose clock is wrong numbers cells by the origin's from its first decision on, however that is asked for: what
-// another node has accepted is not granted again.
+// A node whose clock is wrong numbers cells by the origin's clock from its first decision on, whatever kind of call
+// it is. Cost that another node has accepted is not granted again.
 func TestTheFirstDecisionIsByTheOriginsClock(t *testing.T) {
 	ways := map[string]func(*dataplane.Limiter, dataplane.Request) bool{
 		"single": func(l *dataplane.Limiter, r dataplane.Request) bool { return l.Allow(context.Background(), r).Allowed },
@@ -52,8 +52,8 @@ func TestTheFirstDecisionIsByTheOriginsClock(t *testing.T) {
 	}
 }
 
-// firstDecision asks a node whose clock is wrong for a key that another node has brought to its limit. With room set
-// the node's table has room for so many keys, and they are taken.
+// firstDecision sends a request to a node whose clock is wrong, for a key that another node has brought to its limit.
+// With room set, the node's table has room for this many keys, and other keys take it.
 func firstDecision(t *testing.T, name, nodeShare string, skew time.Duration, room int,
 	allowed func(*dataplane.Limiter, dataplane.Request) bool) {
 	t.Run(name, func(t *testing.T) {
@@ -61,7 +61,7 @@ func firstDecision(t *testing.T, name, nodeShare string, skew time.Duration, roo
 			origin := memstore.NewOrigin(memstore.OriginOptions{})
 			row := store.NamespaceRow{NodeShare: nodeShare}
 			one, two := skewed(t, origin.Client(), 0, row, 0), skewed(t, origin.Client(), skew, row, room)
-			for i := range room { // without a call: the node has not heard the clock yet
+			for i := range room { // without a call: the node has not read the origin's clock yet
 				if _, err := two.Charge(ask(fmt.Sprint("taken", i), 1, 1)); err != nil {
 					t.Fatal(err)
 				}
@@ -84,7 +84,8 @@ func firstDecision(t *testing.T, name, nodeShare string, skew time.Duration, roo
 	})
 }
 
-// Many at once, each of which has read its clock before the first answer came, are judged by the origin's as well.
+// Concurrent first decisions, which have all read the node's clock before the first answer arrives, also use the
+// origin's clock.
 func TestFirstDecisionsAtOnceAreByTheOriginsClock(t *testing.T) {
 	for _, skew := range []time.Duration{time.Hour, -time.Hour} {
 		synctest.Test(t, func(t *testing.T) {
@@ -106,7 +107,7 @@ func TestFirstDecisionsAtOnceAreByTheOriginsClock(t *testing.T) {
 			together(32, func(i int) {
 				time.Sleep(time.Duration(i) * time.Millisecond)
 				if d := two.Allow(t.Context(), ask("k", 1, 100)); d.Allowed {
-					t.Errorf("caller %d: %+v", i, d)
+					t.Errorf("skew %v, caller %d: %+v", skew, i, d)
 				}
 			})
 			two.AwaitCalls()
@@ -114,7 +115,8 @@ func TestFirstDecisionsAtOnceAreByTheOriginsClock(t *testing.T) {
 	}
 }
 
-// While the origin is away its clock is not known, and each decision is made by the outage policy, within ReadTimeout.
+// While the origin is down, its clock cannot be read, and each decision follows the outage policy, within
+// ReadTimeout.
 func TestTheFirstDecisionWithoutAnOrigin(t *testing.T) {
 	for policy, want := range map[string]bool{"local": true, "open": true, "closed": false} {
 		for how, ask1 := range asked {
@@ -155,7 +157,7 @@ func (o clockless) Send(ctx context.Context, chunk store.Chunk) (store.Reply, er
 	return reply, err
 }
 
-// A node that only sends asks an origin without a clock once for its time.
+// A node that only sends reads an origin without a clock once for its time.
 func TestAnOriginWithoutAClockIsAskedOnceBeforeCostIsSent(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		origin := clockless{memstore.NewOrigin(memstore.OriginOptions{})}
@@ -175,7 +177,7 @@ func TestAnOriginWithoutAClockIsAskedOnceBeforeCostIsSent(t *testing.T) {
 	})
 }
 
-// An origin without a clock has none to wait for: decisions about a fresh key are the node's own, as ever.
+// An origin without a clock causes no waits: the node decides about a fresh key by itself.
 func TestAnOriginWithoutAClockIsAskedOnce(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		origin := clockless{memstore.NewOrigin(memstore.OriginOptions{})}

@@ -19,7 +19,7 @@ import (
 var skews = []time.Duration{24 * time.Hour, time.Hour, 90 * time.Second, 59 * time.Second, -59 * time.Second, -90 * time.Second,
 	-time.Hour, -24 * time.Hour}
 
-// skewed is a node that has not heard the origin's clock yet, and has another time.
+// skewed returns a node that has not read the origin's clock yet, and whose own clock differs.
 func skewed(t *testing.T, way *memstore.Origin, skew time.Duration, row store.NamespaceRow, room int) *dataplane.Limiter {
 	t.Helper()
 	var by atomic.Int64
@@ -45,10 +45,10 @@ func skewedBy(t *testing.T, way *memstore.Origin, skew *atomic.Int64, row store.
 	return l
 }
 
-// early is a way to count 10 of a key before a node has heard the origin's clock.
+// early is a way to count 10 of a key before a node has read the origin's clock.
 type early struct {
 	row   store.NamespaceRow
-	away  bool // while it is counted: decisions of the exact mode wait for the origin otherwise
+	away  bool // the origin is down meanwhile: otherwise decisions of the exact mode wait for it
 	count func(t *testing.T, l *dataplane.Limiter)
 }
 
@@ -80,8 +80,8 @@ var earlyCounts = map[string]early{
 	}},
 }
 
-// has holds the origin and a node to the 10 that were counted early: the origin has them in its current cell alone.
-// What the node hears the origin's clock by is "send" or "decision".
+// has checks that both the origin and a node have the early cost of 10, and that the origin has it in its current
+// cell alone. first is the call with which the node reads the origin's clock: "send" or "decision".
 func (c early) has(t *testing.T, l *dataplane.Limiter, origin *memstore.Origin, first string) {
 	t.Helper()
 	if first == "decision" {
@@ -119,12 +119,12 @@ func (c early) has(t *testing.T, l *dataplane.Limiter, origin *memstore.Origin, 
 	l.AwaitCalls()
 }
 
-// What a node counts before it has heard the origin's clock is at the origin in the cell that the origin's clock shows,
-// and nowhere else, however it was counted and whatever the node's clock shows.
+// Cost that a node counts before it has read the origin's clock reaches the origin in the origin's current cell, and
+// nowhere else. That holds for every way to count it and whatever the node's clock shows.
 func TestWhatIsCountedBeforeTheOriginsClockIsKnown(t *testing.T) {
 	for name, c := range earlyCounts {
 		for _, skew := range skews {
-			for _, first := range []string{"send", "decision"} { // what hears the clock first
+			for _, first := range []string{"send", "decision"} { // the call that reads the clock first
 				t.Run(fmt.Sprint(name, "/", skew, "/", first), func(t *testing.T) {
 					synctest.Test(t, func(t *testing.T) {
 						origin := memstore.NewOrigin(memstore.OriginOptions{})
@@ -145,13 +145,13 @@ func TestWhatIsCountedBeforeTheOriginsClockIsKnown(t *testing.T) {
 	}
 }
 
-// Nor is anything lost of it if the node's clock is set back before the node hears the origin's, right or not: the
-// origin has none of that cost yet.
+// None of that cost is lost if the node's clock is set back before the node reads the origin's clock, whether it is
+// right or not: the origin has none of that cost yet.
 func TestAClockThatIsSetBackBeforeTheOriginsClockIsKnownLosesNothing(t *testing.T) {
 	for name, c := range earlyCounts {
 		for _, to := range []time.Duration{time.Hour - time.Minute, 90 * time.Second, 61 * time.Second, 100 * time.Millisecond, 0,
 			-time.Hour, -24 * time.Hour} {
-			for _, then := range []string{"nothing", "sweep", "look"} { // that meets the key before the origin answers
+			for _, then := range []string{"nothing", "sweep", "look"} { // the step that meets the key before the origin answers
 				t.Run(fmt.Sprint(name, "/", to, "/", then), func(t *testing.T) {
 					synctest.Test(t, func(t *testing.T) {
 						origin := memstore.NewOrigin(memstore.OriginOptions{})
@@ -181,7 +181,7 @@ func TestAClockThatIsSetBackBeforeTheOriginsClockIsKnownLosesNothing(t *testing.
 	}
 }
 
-// A reservation follows its cost to the cell that a clock which was set back shows, however soon it is settled.
+// A reservation follows its cost to the current cell of a clock that was set back, however soon it is settled.
 func TestAReservationFollowsAClockThatIsSetBackBeforeTheOriginsClockIsKnown(t *testing.T) {
 	for _, reserved := range []int64{4, 14} {
 		for _, to := range []time.Duration{90 * time.Second, 0, -time.Hour} {
@@ -226,7 +226,7 @@ func TestAReservationFollowsAClockThatIsSetBackBeforeTheOriginsClockIsKnown(t *t
 	}
 }
 
-// So does a reservation that the process makes by itself, because the origin does not answer.
+// A reservation that the process makes by itself, because the origin does not answer, does so too.
 func TestAReservationOfAnOutageFollowsAClockThatIsSetBack(t *testing.T) {
 	for _, spent := range []int64{10, 14} {
 		for _, then := range []string{"settle", "sweep, settle"} {
@@ -270,7 +270,7 @@ func TestAReservationOfAnOutageFollowsAClockThatIsSetBack(t *testing.T) {
 	}
 }
 
-// A refund finds the cost of a key that a clock which was set back has left in a cell to come.
+// A refund finds the cost of a key that a clock which was set back has left in a future cell.
 func TestARefundFindsTheCostAfterAClockWasSetBack(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		var skew atomic.Int64
@@ -284,8 +284,8 @@ func TestARefundFindsTheCostAfterAClockWasSetBack(t *testing.T) {
 	})
 }
 
-// A window may end while a node's first read is on its way. What was counted on the key meanwhile is at the origin all
-// the same, in the window in which it was counted.
+// A window may end while a node's first read is in flight. Cost that was counted on the key meanwhile still reaches
+// the origin, in the window in which it was counted.
 func TestAFirstReadThatOutlastsItsWindowLosesNothing(t *testing.T) {
 	for how, ask1 := range asked {
 		for _, skew := range []time.Duration{0, 40 * time.Millisecond, -40 * time.Millisecond} {
@@ -342,8 +342,8 @@ func charge(t *testing.T, l *dataplane.Limiter) {
 	}
 }
 
-// Nothing waits for the clock that did not wait before: estimates, charges and refunds are answered at once while the
-// origin hangs, and nothing of them is sent until its clock is known.
+// The origin's clock adds no waits: estimates, charges and refunds return at once while the origin hangs, and none of
+// their cost is sent until its clock was read.
 func TestNothingIsSentBeforeTheOriginsClockIsKnown(t *testing.T) {
 	for _, row := range []store.NamespaceRow{{}, {Mode: "estimate"}} {
 		synctest.Test(t, func(t *testing.T) {
@@ -362,7 +362,7 @@ func TestNothingIsSentBeforeTheOriginsClockIsKnown(t *testing.T) {
 			if took := time.Since(began); took != 0 {
 				t.Errorf("they took %v", took)
 			}
-			way.Faults.LoseReplies(true) // what is sent is applied, and the clock stays unknown
+			way.Faults.LoseReplies(true) // sends are applied, and the clock remains unread
 			way.Faults.Fail(nil)
 			for range 3 {
 				_, _ = l.ReplayOnce(t.Context()), l.SyncOnce(t.Context())
@@ -375,7 +375,7 @@ func TestNothingIsSentBeforeTheOriginsClockIsKnown(t *testing.T) {
 	}
 }
 
-// What a node charges on a key without room before it has heard the origin's clock, it knows afterwards.
+// A node keeps the cost that it charged on a key without room before it had read the origin's clock.
 func TestAChargeWithoutRoomBeforeTheOriginsClockIsKnown(t *testing.T) {
 	for _, row := range []store.NamespaceRow{{}, {Mode: "estimate"}} {
 		for _, skew := range skews {

@@ -15,8 +15,8 @@ import (
 	"github.com/weirhq/weir/shared/window"
 )
 
-// Cap 10,000 entries, 1,000,000 one-shot identifiers → memory stays bounded, every
-// request is answered, a key at its limit before the flood is still denied after it.
+// Cap 10,000 entries, 1,000,000 one-shot identifiers → memory stays bounded, every request is answered, and a key at
+// its limit before the flood is still denied after it.
 func TestAFloodOfOneShotIdentifiers(t *testing.T) {
 	const entriesMax, identifiers = 10_000, 1_000_000
 	w := newWorld(t)
@@ -49,8 +49,8 @@ func TestAFloodOfOneShotIdentifiers(t *testing.T) {
 	runtime.KeepAlive(n)
 }
 
-// At most 200 B an identifier besides its own bytes, both cells and all bookkeeping included:
-// of a node in a fleet too, when its keys have been read, sent and confirmed.
+// At most 200 B per identifier in addition to its own bytes, with both cells and all bookkeeping. This also holds for
+// a node in a fleet, when its keys have been read, sent and confirmed.
 func TestBytesAnIdentifier(t *testing.T) {
 	const keys = 20_000
 	for name, config := range map[string]dataplane.Config{
@@ -65,9 +65,9 @@ func TestBytesAnIdentifier(t *testing.T) {
 				t.Fatal(err)
 			}
 			r, own := ask("", 1, 100), 0
-			for i := range 19 * keys / 20 { // or some parts would be full, and evict
+			for i := range 19 * keys / 20 { // otherwise some parts would be full, and evict
 				r.Identifier = fmt.Sprintf("user_%d", i)
-				own += 16 // the size that such a name is kept in
+				own += 16 // the allocated size of such a name
 				l.Allow(context.Background(), r)
 			}
 			if config.Origin != nil {
@@ -86,7 +86,7 @@ func TestBytesAnIdentifier(t *testing.T) {
 	}
 }
 
-// emptyOrigin answers at once and remembers nothing.
+// emptyOrigin answers at once and stores nothing.
 type emptyOrigin struct{ store.Origin }
 
 func (emptyOrigin) Shards() int             { return 1 }
@@ -105,13 +105,12 @@ func (emptyOrigin) Send(_ context.Context, c store.Chunk) (store.Reply, error) {
 func heapInUse() int64 {
 	var m runtime.MemStats
 	runtime.GC()
-	runtime.GC() // what a pool held
+	runtime.GC() // frees memory that a pool held
 	runtime.ReadMemStats(&m)
 	return int64(m.HeapAlloc)
 }
 
-// A request that has counted, and not got to what follows, is no less there: its key is at its
-// limit by its count.
+// A request counts as soon as its cost is added, before the steps that follow: its key is at its limit by its count.
 func TestAKeyIsDeniedByItsCount(t *testing.T) {
 	for name, n := range map[string]*node{
 		"alone": newWorld(t).alone(func(c *dataplane.Config) { c.EntriesMax = 10 }),

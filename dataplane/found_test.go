@@ -14,8 +14,8 @@ import (
 	"github.com/weirhq/weir/shared/await"
 )
 
-// Eviction never drops unsent cost (send first): cost that is on its way is not
-// sent yet; if the send fails it must still be there.
+// Eviction never drops unsent cost (send first). Cost that is in flight is still unsent: if the send fails, the entry
+// must still have it.
 func TestCostInFlightOutlivesAFlood(t *testing.T) {
 	w := newWorld(t)
 	n := w.node("eu", "a", func(c *dataplane.Config) { c.Settings, c.EntriesMax = nil, 64 })
@@ -24,9 +24,9 @@ func TestCostInFlightOutlivesAFlood(t *testing.T) {
 		if op != memstore.OpSend {
 			return nil
 		}
-		for i := range 1000 { // a flood while the increment travels
+		for i := range 1000 { // a flood while the increment is in flight
 			n.take(fmt.Sprint("flood", i), 0, 100)
-			n.take(fmt.Sprint("flood", i), 101, 100) // can never pass, but is a touch
+			n.take(fmt.Sprint("flood", i), 101, 100) // can never pass, but uses the key
 		}
 		return errDown // "certainly not applied"
 	})
@@ -40,8 +40,8 @@ func TestCostInFlightOutlivesAFlood(t *testing.T) {
 	}
 }
 
-// The bounds on work per tick carry the rest over, and an outage keeps the deltas: what a
-// tick did not get to must be sent by a later one.
+// The bounds on work per tick carry the rest over, and an outage keeps the deltas: a later tick must send the cost
+// that a tick left over.
 func TestWhatATickDidNotGetToIsSentLater(t *testing.T) {
 	for _, c := range []struct {
 		keys   int
@@ -71,11 +71,11 @@ func TestWhatATickDidNotGetToIsSentLater(t *testing.T) {
 	}
 }
 
-// A shard that is down degrades its keys only.
+// A shard that is down degrades only its own keys.
 func TestADeadShardHoldsUpNoOther(t *testing.T) {
 	origin := &deadShard{Origin: memstore.NewOrigin(memstore.OriginOptions{Clock: func() time.Time { return epoch }})}
 	l, err := dataplane.New(dataplane.Config{Region: "eu", Origin: origin, Clock: func() time.Time { return epoch },
-		Breaker: dataplane.Breaker{CallsMin: 1_000_000}}) // here, what fails is to be tried again and again
+		Breaker: dataplane.Breaker{CallsMin: 1_000_000}}) // so that failing calls are repeated
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -119,9 +119,8 @@ func (p *deadShard) Send(ctx context.Context, c store.Chunk) (store.Reply, error
 	return reply, nil
 }
 
-// A failed cold read: decide locally; next try only after a pause (300 ms); then
-// the origin's value is adopted. A replay in between must not stand in for the read:
-// it says nothing about the previous cell.
+// A failed cold read: decide locally; next try only after a pause (300 ms); then the origin's value is adopted. A
+// replay in between must not replace the read, because it returns nothing about the previous cell.
 func TestAReplayIsNoHydration(t *testing.T) {
 	w := newWorld(t)
 	a, b := w.node("eu", "a"), w.node("eu", "b")
@@ -165,7 +164,7 @@ func TestABatchOnAFullTableIsAnswered(t *testing.T) {
 	}
 }
 
-// A batch of more new keys than the table may hold is answered too.
+// A batch of more new keys than the table can hold is answered too.
 func TestABatchLargerThanTheTableIsAnswered(t *testing.T) {
 	w := newWorld(t)
 	n := w.alone(func(c *dataplane.Config) { c.EntriesMax = 10 })
@@ -185,7 +184,7 @@ func TestABatchLargerThanTheTableIsAnswered(t *testing.T) {
 	}
 }
 
-// Keys come and go and look-ups still end.
+// Keys come and go, and look-ups still end.
 //
 //weir:unraced
 func TestAFullTableGoesOn(t *testing.T) {
@@ -207,8 +206,8 @@ func TestAFullTableGoesOn(t *testing.T) {
 	}
 }
 
-// "A clock that steps back must not resurrect budget": AllowAt takes times up to
-// ClockSkewMax back, and the sweep must leave what they can see.
+// "A clock that steps back must not resurrect budget": AllowAt accepts times up to ClockSkewMax back, and the sweep
+// must leave the cells that such times use.
 func TestASweptKeyIsNotResurrected(t *testing.T) {
 	w := newWorld(t)
 	n := w.alone()
@@ -220,7 +219,7 @@ func TestASweptKeyIsNotResurrected(t *testing.T) {
 	}
 }
 
-// The same through the clock itself: a server's clock is set a minute back.
+// The same holds for the clock itself: a server's clock is set a minute back.
 func TestAClockSetBackResurrectsNothing(t *testing.T) {
 	w := newWorld(t)
 	n := w.alone()

@@ -43,7 +43,7 @@ func windowKey(r dataplane.Request) window.Key {
 	return window.Key{Workspace: r.Workspace, Namespace: r.Namespace, Identifier: r.Identifier, Duration: r.Duration}
 }
 
-// One decision in 256 is measured, of each kind of decision.
+// One decision in 256 is measured, for each kind of decision.
 func TestLatencyIsSampled(t *testing.T) {
 	for name, r := range map[string]dataplane.Request{"allowed": ask("k", 0, 10), "denied": ask("k", 11, 10)} {
 		w := newWorld(t)
@@ -51,21 +51,22 @@ func TestLatencyIsSampled(t *testing.T) {
 		for range 20 * 256 {
 			n.Allow(t.Context(), r)
 		}
-		// A moving stack may count on another stripe: of each the last few are not yet a sample's worth.
+		// A stack that moves may count on another stripe. The last few decisions of each stripe are too few for a sample.
 		if got := gather(t, n.Limiter)[`weir_decision_seconds{source="local"}`]; got < 10 || got > 20 {
 			t.Errorf("%s: %g samples of %d decisions", name, got, 20*256)
 		}
 	}
 }
 
-// The overshoot is estimated: what turned out to be above the limit when nodes or regions heard
-// of each other is counted, once on each node that counts the key.
+// The overshoot is estimated: cost above the limit that is found when nodes or regions receive each other's counts is
+// counted, once on each node that counts the key.
 func TestOvershootIsCounted(t *testing.T) {
 	const overshoot = "weir_overshoot_cost_total"
 	w := newWorld(t)
+	w.flushes()
 	a, b, c := w.node("eu", "a"), w.node("eu", "b"), w.node("us", "c")
 	for _, n := range []*node{a, b, c} {
-		n.take("k", 0, 10) // all have asked, and heard of nothing
+		n.take("k", 0, 10) // all have read the key, and found nothing
 	}
 	a.take("k", 6, 10)
 	a.take("k", 6, 10)
@@ -75,7 +76,7 @@ func TestOvershootIsCounted(t *testing.T) {
 	b.take("fine", 5, 10)
 	a.replay()
 	b.replay()
-	w.clock.advance(6 * time.Second) // what a knows is no longer fresh
+	w.clock.advance(6 * time.Second) // a's counts are no longer fresh
 	a.take("k", 0, 10)
 	a.take("fine", 0, 10)
 	for _, n := range []*node{a, b} {
@@ -95,7 +96,7 @@ func TestOvershootIsCounted(t *testing.T) {
 	}
 }
 
-// weir_origin_pipeline_size{op}, weir_origin_records_total{op}, weir_origin_tick_seconds: cells by call, and turns
+// weir_origin_pipeline_size{op}, weir_origin_records_total{op}, weir_origin_tick_seconds: cells by call, and rounds
 // that sent something.
 func TestWhatTheOriginIsSentIsCounted(t *testing.T) {
 	w := newWorld(t)

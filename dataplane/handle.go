@@ -12,18 +12,18 @@ import (
 	"github.com/weirhq/weir/shared/window"
 )
 
-// Handle decides about one key. Use it if you decide about the same key many times, for example
-// once for each message of a connection. It gives the same decisions as Allow, without validating
-// the request and looking up the key each time. A Handle is small, keeps a pointer to its key's
-// entry and finds the entry again after an eviction. All its methods may be called concurrently.
-// Make a Handle with Limiter.Handle: the zero value returns decisions whose Err wraps ErrInvalid.
+// Handle decides about one key. Use it if you decide about the same key many times, for example once for each message
+// of a connection. It makes the same decisions as Allow, without validating the request and looking up the key each
+// time. A Handle is small. It keeps a pointer to its key's entry, and finds the entry again after an eviction. All
+// its methods may be called concurrently. You must make a Handle with Limiter.Handle: the zero value returns
+// decisions whose Err wraps ErrInvalid.
 type Handle struct {
 	limiter *Limiter
 	request Request // names and duration
 	target  atomic.Pointer[target]
 }
 
-// target is what a Handle's names resolve to under one snapshot of the settings.
+// target is the key and the rule that a Handle's names resolve to under one snapshot of the settings.
 type target struct {
 	set        *rules.Settings
 	request    Request // names and duration
@@ -33,7 +33,7 @@ type target struct {
 	entry      *cell.Entry
 }
 
-// Handle returns a handle on a key. Errors are those of Request.Validate.
+// Handle returns a handle on a key. Its errors are the errors of Request.Validate.
 func (l *Limiter) Handle(workspace, namespace, identifier string, duration time.Duration) (*Handle, error) {
 	r := Request{Workspace: workspace, Namespace: namespace, Identifier: identifier, Duration: duration}
 	if err := r.Validate(); err != nil {
@@ -42,8 +42,8 @@ func (l *Limiter) Handle(workspace, namespace, identifier string, duration time.
 	return &Handle{limiter: l, request: r}, nil
 }
 
-// Cost is what a request spends of a limit: 1 to window.LimitMax; 0 is 1, as in a Request. It is a type of its own
-// so that a cost and a limit cannot change places unnoticed.
+// Cost is the part of a limit that a request spends: 1 to window.LimitMax; 0 means 1, as in a Request. It is a
+// separate type, so that the compiler rejects a cost and a limit in the wrong order.
 type Cost int64
 
 // Allow is Limiter.Allow for this key.
@@ -52,7 +52,7 @@ func (k *Handle) Allow(ctx context.Context, limit int64, cost Cost) (d Decision)
 	return d
 }
 
-// AllowAt is Limiter.AllowAt for this key, for callers who know the time.
+// AllowAt is Limiter.AllowAt for this key, for callers that already have the time.
 func (k *Handle) AllowAt(ctx context.Context, now time.Time, limit int64, cost Cost) (d Decision) {
 	var at clock.Stamp
 	if k.limiter == nil {
@@ -73,8 +73,8 @@ func (k *Handle) Peek(ctx context.Context, limit int64, cost Cost) Decision {
 	return k.limiter.Peek(ctx, r)
 }
 
-// decide answers a call about an amount at a time, or at the clock's if that is 0. It
-// makes the call itself, so that Allow is small enough to become part of its caller.
+// decide decides a request at a time, or at the clock's time if at is zero. It calls the engine itself,
+// so that the compiler can inline Allow.
 func (k *Handle) decide(ctx context.Context, at clock.Stamp, limit int64, cost Cost, d *Decision) {
 	l := k.limiter
 	if l == nil {
@@ -110,7 +110,7 @@ func (k *Handle) decide(ctx context.Context, at clock.Stamp, limit int64, cost C
 	}
 }
 
-// resolve makes the target under the settings in force.
+// resolve stores and returns the target under the settings in force.
 func (k *Handle) resolve() *target {
 	set := k.limiter.engine.rules.InForce()
 	r := k.request
@@ -125,7 +125,7 @@ func (k *Handle) resolve() *target {
 	return t
 }
 
-// follow remembers another entry for the next call.
+// follow stores another entry for the next call.
 func (k *Handle) follow(t *target, e *cell.Entry) {
 	next := *t
 	next.entry = e

@@ -22,11 +22,12 @@ func (n *node) key(identifier string) *dataplane.Handle {
 	return k
 }
 
-// A handle and the plain call are the same limiter: mixed histories on one key agree
-// with plain calls alone, over rollovers, evictions and changes of the overrides.
+// A handle decides like the plain call: mixed histories on a key agree with plain calls alone, over rollovers,
+// evictions and changes of the overrides.
 func TestAHandleDecidesAsThePlainCallDoes(t *testing.T) {
 	rapid.Check(t, func(rt *rapid.T) {
 		w := newWorld(t)
+		w.flushes() // no loop runs here, so a decision must not wait for a flush
 		plain, mixed := w.node("eu", "p"), w.node("us", "m")
 		handle := mixed.key("k")
 		for range rapid.IntRange(1, 60).Draw(rt, "steps") {
@@ -35,7 +36,7 @@ func TestAHandleDecidesAsThePlainCallDoes(t *testing.T) {
 				w.clock.advance(time.Duration(rapid.IntRange(0, 200_000).Draw(rt, "ms")) * time.Millisecond)
 			case 1:
 				for _, n := range []*node{plain, mixed} {
-					n.replay() // so that nothing unsent keeps an entry
+					n.replay() // so that no unsent cost keeps an entry
 					n.replay()
 					n.Sweep()
 				}

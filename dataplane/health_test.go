@@ -9,8 +9,8 @@ import (
 	"github.com/weirhq/weir/shared/heartbeat"
 )
 
-// Every figure of a heartbeat is one of Health, in its unit. A relay's, and problems with a node's surroundings, are
-// reported by the process that runs the limiter.
+// Health has every figure of a heartbeat, in its unit. The exceptions are figures of a relay, and problems with a
+// node's surroundings, which the process that runs the limiter reports.
 func TestHealthHasEveryFigure(t *testing.T) {
 	var f heartbeat.Health
 	fields := reflect.ValueOf(&f).Elem()
@@ -49,8 +49,8 @@ func TestHealthHasEveryFigure(t *testing.T) {
 	}
 }
 
-// What a Limiter answers is of types of this package and of the standard library: an embedder needs no other page to
-// read an answer.
+// The answers of a Limiter have only types of this package and of the standard library. So embedders need no other
+// page to read an answer.
 func TestAnswersAreOfThisPackage(t *testing.T) {
 	this := reflect.TypeFor[Limiter]().PkgPath()
 	seen := map[reflect.Type]bool{}

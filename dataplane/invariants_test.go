@@ -20,21 +20,20 @@ import (
 
 // The invariants of DESIGN.md, by number, under real concurrency.
 
-// 1. "With nothing foreign, the cost accepted by one process in a cell plus the
-// weighted previous cell never exceeds the limit, under any concurrency." More than
-// that: each unit of a limit is handed out once. What an answer says remains tells
-// which units it got, and all of a cell's must lie side by side, from 0 on, without a
-// gap or an overlap, while the clock runs and windows roll over.
+//  1. "With nothing foreign, the cost accepted by one process in a cell plus the weighted previous cell never
+//     exceeds the limit, under any concurrency." This test checks more: each unit of a limit is granted once.
+//     Remaining in an answer identifies the granted units. All units of a cell must be adjacent, from 0 on, without
+//     a gap or an overlap, while the clock runs and windows roll over.
 func TestEveryUnitIsHandedOutOnce(t *testing.T) {
 	const limit, windows, workers = 2500, 400, 4
 	type share struct{ atMs, remaining, cost int64 }
 	var requests atomic.Int64
 	startMs := epoch.UnixMilli()
-	elapsedMs := func() int64 { return requests.Load() / 2 } // requests make the time pass
+	elapsedMs := func() int64 { return requests.Load() / 2 } // requests advance the time
 	w := newWorld(t)
 	n := w.alone(func(c *dataplane.Config) {
 		c.Clock = func() time.Time { return time.UnixMilli(startMs + elapsedMs()) }
-		c.ClockSkewMax = windows * time.Second // for those who were kept waiting with theirs
+		c.ClockSkewMax = windows * time.Second // for requests that were delayed after they read their time
 	})
 	handle, err := n.Handle("acme", "api", "k", time.Second)
 	if err != nil {
@@ -86,8 +85,8 @@ func TestEveryUnitIsHandedOutOnce(t *testing.T) {
 	}
 }
 
-// 2. "C … is never below what the origin has confirmed": not with failing batches and merges
-// of the origin's totals at the same time, and no caller ever sees less.
+//  2. "C … is never below what the origin has confirmed": not with failing batches and merges of the origin's totals
+//     at the same time. No caller ever gets a smaller count.
 func TestCountsNeverFallBelowTheOrigins(t *testing.T) {
 	w := newWorld(t)
 	n := w.node("eu", "a", func(c *dataplane.Config) {
@@ -103,7 +102,7 @@ func TestCountsNeverFallBelowTheOrigins(t *testing.T) {
 		func() { n.HoldOne(ask("k", 1000, heldLimit)).Undo() },
 		func() { n.AllowMany(ctx, []dataplane.Request{ask("k", 7, heldLimit), ask("full", 1, 10)}) },
 		func() {
-			added, err := add(w.origin("eu"), cell, 5) // another node's
+			added, err := add(w.origin("eu"), cell, 5) // another node's cost
 			if err != nil {
 				t.Error(err)
 			}
@@ -138,10 +137,10 @@ func TestCountsNeverFallBelowTheOrigins(t *testing.T) {
 	}
 }
 
-// 2 to 7, together: two nodes of one region and one of another, each asked, replaying,
-// told by relays and swept at the same time, while the clock runs over several
-// windows and every third call to an origin fails. While it lasts, what each layer holds of a region stays between what
-// the callers there were told and what they have asked for; in the end all of it agrees.
+// 2 to 7, together: two nodes of a region and one of another receive requests, replay, receive other regions' counts
+// and are swept at the same time. The clock runs over several windows, and every third call to an origin fails.
+// Meanwhile each layer's count of a region stays between the answered cost and the requested cost. In the end all
+// layers agree.
 func TestConcurrentHistoriesKeepTheInvariants(t *testing.T) {
 	w := newWorld(t)
 	w.counts = memstore.NewCounts(memstore.CountsOptions{Clock: w.clock.Now, Keep: 24 * time.Hour})
@@ -170,7 +169,7 @@ func TestConcurrentHistoriesKeepTheInvariants(t *testing.T) {
 		for !c.over.Load() {
 			steps[i]()
 			c.turns[i].Add(1)
-			runtime.Gosched() // or the others wait for the end of a time slice
+			runtime.Gosched() // otherwise the others wait for the end of a time slice
 		}
 	})
 	for _, region := range []string{"eu", "us"} {
@@ -188,13 +187,13 @@ const (
 	commotionLimit   = 2000
 )
 
-// commotion keeps the books about what callers ask for and are told, by region and cell.
+// commotion records the requested and the answered cost, by region and cell.
 type commotion struct {
 	w     *world
 	nodes []*node
 	start int64 // sequence of the first cell
 	over  atomic.Bool
-	turns []atomic.Int64 // of everybody
+	turns []atomic.Int64 // rounds of every goroutine
 	wrong complaints
 
 	begun, finished [2][commotionKeys][commotionWindows + 3]atomic.Int64 // eu, us
@@ -208,8 +207,8 @@ func (c *commotion) cell(key int, window int64) window.Cell {
 	return cell
 }
 
-// asking spends on random keys, in singles and batches. Where a cost was counted is
-// known from the answer only: until then it may be in the cell of its time or the next.
+// asking spends on random keys, in singles and batches. Only the answer shows the cell of a cost: until then the cost
+// may be in the cell of its time or the next.
 func (c *commotion) asking(node, seed int) func() {
 	rnd := rand.New(rand.NewPCG(uint64(node), uint64(seed)))
 	n, region := c.nodes[node], regionOf(node)
@@ -247,7 +246,7 @@ func (c *commotion) asking(node, seed int) func() {
 	}
 }
 
-// turning is a node's loops, one after the other and as fast as they go.
+// turning runs a node's loops, one after another and as fast as possible.
 func (c *commotion) turning(node int) func() {
 	n, ctx := c.nodes[node], context.Background()
 	return func() {
@@ -260,9 +259,9 @@ func (c *commotion) turning(node int) func() {
 	}
 }
 
-// pass moves the clock on, again and again, each time everybody has had ten turns: so
-// nobody is caught in one for longer than two moves, and a busy machine asks for enough
-// (some 11,500 by six callers in 96 moves) for a total that tells of something.
+// pass advances the clock each time when all goroutines have had ten rounds. So no goroutine stays in a round for
+// longer than two steps, and even a busy machine sends enough requests for a meaningful total (some 11,500 by six
+// callers in 96 steps).
 func (c *commotion) pass() {
 	defer c.over.Store(true)
 	for c.w.clock.Now().Before(epoch.Add(commotionWindows * time.Minute)) {
@@ -279,7 +278,7 @@ func (c *commotion) pass() {
 	}
 }
 
-// watching looks at all layers, over and over.
+// watching checks all layers, over and over.
 func (c *commotion) watching() func() {
 	type place struct {
 		node int
@@ -311,7 +310,7 @@ func (c *commotion) watching() func() {
 	}
 }
 
-// checkBooks holds one look at a cell to its invariants, and to the look before.
+// checkBooks checks a reading of a cell against its invariants, and against the previous reading.
 func (c *commotion) checkBooks(node int, cell window.Cell, before, now dataplane.CellState) {
 	switch {
 	case now.Unsent < 0 || now.Settled < 0:
@@ -321,14 +320,14 @@ func (c *commotion) checkBooks(node int, cell window.Cell, before, now dataplane
 	}
 }
 
-// checkBounds is why a count may be where it is: nobody knows of more than was begun.
+// checkBounds checks that a count is within its bounds: no node counts more than the requested cost.
 func (c *commotion) checkBounds(who string, region, key int, in, count int64) {
 	if most := c.begun[region][key][in].Load(); count > most {
 		c.wrong.add("%s: %d in key %d, window %d, and %d were begun", who, count, key, in, most)
 	}
 }
 
-// settle lets everything arrive, and compares.
+// settle delivers everything, and compares.
 func (c *commotion) settle(t *testing.T) {
 	for range 3 {
 		for _, n := range c.nodes {
@@ -375,7 +374,7 @@ func (c *commotion) settle(t *testing.T) {
 	t.Logf("%d accepted", total)
 }
 
-// complaints keeps the first few of many.
+// complaints keeps the first few complaints.
 type complaints struct {
 	count atomic.Int64
 	first [5]atomic.Pointer[string]

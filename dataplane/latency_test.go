@@ -47,7 +47,7 @@ func TestHeartbeatsReportTheLatencyOfDecisions(t *testing.T) {
 	wantP99(t, "above the last bound", l, 100_000, 100_000)
 }
 
-// Samples count for at least half a minute and at most a minute, heartbeats going out.
+// Samples count for at least half a minute and at most a minute, while heartbeats are sent.
 func TestOldLatenciesAreForgotten(t *testing.T) {
 	now := time.UnixMilli(1_700_000_000_000)
 	l := measured(t, func() time.Time { return now })
@@ -73,11 +73,11 @@ func TestOldLatenciesAreForgotten(t *testing.T) {
 	wantP99(t, "nothing decided since", l, 0, 0)
 }
 
-// Traffic alone makes the figure; nothing is decided for its sake.
+// The figure comes from traffic alone; no decision is made only to measure it.
 func TestLatencyIsThatOfRequests(t *testing.T) {
 	l := measured(t, nil)
 	r := Request{Workspace: "acme", Namespace: "api", Identifier: "k", Limit: 1 << 40, Duration: time.Minute}
-	const decisions = (2*latency.SamplesMin + stripes) * sampleEvery // a stack that moves leaves a rest on a stripe
+	const decisions = (2*latency.SamplesMin + stripes) * sampleEvery // a stack that moves leaves a remainder on a stripe
 	for range decisions {
 		l.Allow(t.Context(), r)
 	}

@@ -16,20 +16,20 @@ const (
 	// LeaseTTLMax is the longest ConcurrencyRequest.TTL.
 	LeaseTTLMax = leases.TTLMax
 
-	// HolderBytesMax is how long a holder's name may be.
+	// HolderBytesMax is the longest holder's name, in bytes.
 	HolderBytesMax = leases.HolderBytesMax
 
-	// LeaseIDBytesMax is how long a holder's id for a lease may be.
+	// LeaseIDBytesMax is the longest id that a holder can choose for a lease, in bytes.
 	LeaseIDBytesMax = store.LeaseIDBytesMax
 )
 
-// Why a lease has ended: see Lease.Err.
+// The reasons for which a lease ends: see Lease.Err.
 var (
-	// ErrLeaseLost ends a lease whose slot could not be renewed within its TTL: the origin did not answer, or the
+	// ErrLeaseLost ends a lease whose slot was not renewed within its TTL, because the origin did not answer or the
 	// process was paused. Another holder may have the slot.
 	ErrLeaseLost = slots.ErrLost
 
-	// ErrLeaseRevoked ends a lease that the origin has no longer, because it lost its data.
+	// ErrLeaseRevoked ends a lease that the origin no longer has, because it lost its data.
 	ErrLeaseRevoked = slots.ErrRevoked
 
 	// ErrLeaseExpired ends a lease at its AgeMax, or when its holder has not renewed it.
@@ -39,18 +39,18 @@ var (
 	ErrLeaseStopped = slots.ErrStopped
 )
 
-// Lease is a slot that its holder has until it releases it, or loses it. A holder that can stop its work early should
-// watch Done. Before a step that must not be done twice, such as a payment, it should check Err.
+// Lease is a slot that its holder keeps until it releases or loses the slot. A holder that can stop its work early
+// should watch Done. Before a step that must not be done twice, such as a payment, it should check Err.
 //
-// The zero Lease holds no slot and never ends: that of a request that was denied, shadowed, or let in by an outage
-// policy. Copies are the same lease. All methods may run concurrently.
+// The zero Lease holds no slot and never ends. Acquire returns it for a request that was denied, shadowed, or allowed
+// by an outage policy. Copies are the same lease. All methods may run concurrently.
 type Lease struct{ slot slots.Lease }
 
 // Release ends the lease. A second Release does nothing.
 func (l Lease) Release() { l.slot.Release() }
 
-// Renew extends a lease that is RenewedByHolder to ttl from now, LeaseTTLMin to LeaseTTLMax; it never shortens one. It
-// returns the error of Err if the lease has ended: then acquire a new lease.
+// Renew extends a lease that is RenewedByHolder to ttl from now, LeaseTTLMin to LeaseTTLMax; it never shortens a
+// lease. If the lease has ended, Renew returns the error of Err, and the holder must acquire a new lease.
 func (l Lease) Renew(ttl time.Duration) error {
 	if err := checkTTL(ttl, LeaseTTLMin, LeaseTTLMax); err != nil {
 		return err
@@ -61,8 +61,10 @@ func (l Lease) Renew(ttl time.Duration) error {
 	return nil
 }
 
-// Done is closed once the lease has ended, whether lost or released; for the zero Lease it is nil.
+// Done returns a channel that is closed when the lease has ended, whether lost or released; for the zero Lease it is
+// nil.
 func (l Lease) Done() <-chan struct{} { return l.slot.Done() }
 
-// Err is nil while the lease is held, and otherwise why it has ended. It is exact where Done may be some 50 ms late.
+// Err returns nil while the lease is held, and the reason of its end afterwards. It is exact, while Done may be some
+// 50 ms late.
 func (l Lease) Err() error { return l.slot.Err() }

@@ -13,8 +13,8 @@ import (
 	"github.com/weirhq/weir/dataplane/memstore"
 )
 
-// A process alone answers AcquireToken as an origin does: the same id again has the same lease, its time to live, and
-// the number of leases that are held.
+// A process without an origin answers AcquireToken as an origin does: the same id again returns the same lease, its
+// time to live, and the number of held leases.
 func TestARepeatedTokenIsTheSameLease(t *testing.T) {
 	for _, fleet := range []bool{false, true} {
 		synctest.Test(t, func(t *testing.T) {
@@ -42,8 +42,8 @@ func TestARepeatedTokenIsTheSameLease(t *testing.T) {
 	}
 }
 
-// Calls with one id at once have one slot, whether they wait or not and however few slots there are, and one release
-// frees it.
+// Concurrent calls with the same id share one slot, whether they wait or not and however few slots there are, and a
+// single release frees it.
 func TestCallsWithOneIDHaveOneSlot(t *testing.T) {
 	for _, fleet := range []bool{false, true} {
 		for limit := int64(1); limit <= 2; limit++ {
@@ -101,7 +101,7 @@ func TestCallsWithOneIDHaveOneSlot(t *testing.T) {
 	}
 }
 
-// A waiting call with an id whose first call gives up goes on by itself.
+// If the first call with an id gives up, another waiting call with the id goes on by itself.
 func TestACallOutlivesAnotherWithItsID(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		l := acquirer(t, dataplane.Config{})
@@ -130,7 +130,7 @@ func TestACallOutlivesAnotherWithItsID(t *testing.T) {
 	})
 }
 
-// Renewing a token never shortens its lease, nor does acquiring it again.
+// Neither renewing a token nor acquiring it again ever shortens its lease.
 func TestRenewingNeverShortens(t *testing.T) {
 	for _, fleet := range []bool{false, true} {
 		synctest.Test(t, func(t *testing.T) {
@@ -164,8 +164,8 @@ func TestRenewingNeverShortens(t *testing.T) {
 	}
 }
 
-// An origin that was emptied believes what nodes say that they hold. A lease that was released, or that the origin has
-// called lost, is not renewed there, by nodes that know it.
+// An origin that was emptied accepts nodes' statements about their leases. Nodes must not renew there a lease that
+// they have released, or that the origin has reported as lost.
 func TestAnEndedTokenIsNotRevived(t *testing.T) {
 	for _, released := range []bool{false, true} {
 		synctest.Test(t, func(t *testing.T) {
@@ -199,7 +199,7 @@ func TestAnEndedTokenIsNotRevived(t *testing.T) {
 	}
 }
 
-// A lease that is held outlives the loss of the origin's data, at nodes that have not seen it for long as well.
+// A held lease survives the loss of the origin's data, also at nodes that have not used it for long.
 func TestAHeldTokenOutlivesTheOriginsData(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		origin := memstore.NewOrigin(memstore.OriginOptions{})
@@ -246,7 +246,7 @@ func TestRenewalsOfAKeyAreNotQuadratic(t *testing.T) {
 	}
 }
 
-// A lease that was lost may be acquired again under its id, at any node, and is then renewed at all of them.
+// A lost lease can be acquired again under its id, at any node, and can then be renewed at all of them.
 func TestALostIDIsAcquiredAgain(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		origin := memstore.NewOrigin(memstore.OriginOptions{})

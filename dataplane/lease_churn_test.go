@@ -20,13 +20,14 @@ const (
 	churnLimit   = 6
 	churnTTL     = 4 * time.Second
 	churnWait    = 2 * time.Second
-	churnFree    = time.Second // for which a slot may be free while somebody waits
+	churnFree    = time.Second // for which a slot may be free while a request waits
 )
 
-// An hour of leases that are acquired, waited for, renewed, released and left behind, at nodes that crash. At no
-// instant do more hold a lease of a key than its limit allows. And while somebody waits, a slot that is released is
-// taken within a second, one whose token has ended too, and one whose node has crashed within its time to live and a
-// second.
+// For an hour, leases are acquired, waited for, renewed, released and abandoned, at nodes that crash. At no instant
+// are more leases of a key held than its limit allows. While a request waits, a free slot is taken in time:
+//
+//   - Within a second if it was released or its token has ended.
+//   - Within the time to live and a second if its node has crashed.
 func TestAnHourOfChurnStaysWithinTheLimit(t *testing.T) {
 	lasts := 10 * time.Minute
 	if os.Getenv("WEIR_LONG") != "" {
@@ -58,7 +59,7 @@ func TestAnHourOfChurnStaysWithinTheLimit(t *testing.T) {
 	})
 }
 
-// churn is a key, with all who hold its leases or wait for one.
+// churn is a key, with all holders of its leases and all waiting requests.
 type churn struct {
 	*testing.T
 	origin *memstore.Origin
@@ -67,14 +68,14 @@ type churn struct {
 	mu            sync.Mutex
 	nodes         [churnNodes]*churnNode
 	held, waiting map[*churned]bool
-	free          time.Time // since when a slot is free while somebody waits; zero: none is
-	taken         time.Time // when the last lease that was not released has ended
+	free          time.Time // since when a slot is free while a request waits; zero: none is
+	taken         time.Time // the end of the last lease that was not released
 
 	leases, kills, ended, most int
 	longest                    time.Duration
 }
 
-// churnNode is one life of a node.
+// churnNode is a node until it crashes.
 type churnNode struct {
 	*dataplane.Limiter
 	way  *memstore.Origin
@@ -102,7 +103,7 @@ func (c *churn) life() *churnNode {
 	return n
 }
 
-// crashes kills nodes, without a call to the origin, and starts others in their place.
+// crashes stops nodes without a call to the origin, and starts others in their place.
 func (c *churn) crashes(rnd *rand.Rand) {
 	var stops sync.WaitGroup
 	for time.Now().Before(c.until) {
@@ -121,14 +122,14 @@ func (c *churn) crashes(rnd *rand.Rand) {
 	stops.Wait()
 }
 
-// anyNode is a node that lives.
+// anyNode returns a running node.
 func (c *churn) anyNode(rnd *rand.Rand) *churnNode {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	return c.nodes[rnd.IntN(churnNodes)]
 }
 
-// hold is what one caller does after another.
+// hold runs a caller that acquires leases, one after another.
 func (c *churn) hold(rnd *rand.Rand) {
 	for time.Now().Before(c.until) {
 		h := &churned{node: c.anyNode(rnd)}
@@ -139,7 +140,7 @@ func (c *churn) hold(rnd *rand.Rand) {
 	}
 }
 
-// acquire asks for a lease, and may wait for one.
+// acquire requests a lease, and can wait for it.
 func (c *churn) acquire(h *churned, byToken, wait bool) (ok bool) {
 	r := jobs(churnLimit)
 	r.TTL = churnTTL
@@ -167,7 +168,7 @@ func (c *churn) acquire(h *churned, byToken, wait bool) (ok bool) {
 	return ok
 }
 
-// stay holds a lease for some time. Then it is released, and some tokens are left to end by themselves.
+// stay holds a lease for some time. Then it releases the lease, or lets a token end by itself.
 func (c *churn) stay(h *churned, lasts time.Duration, rnd *rand.Rand) {
 	for until := time.Now().Add(lasts); time.Now().Before(until) && c.holds(h); {
 		if time.Sleep(min(churnTTL/3, time.Until(until))); h.token != "" {
@@ -207,7 +208,7 @@ func (c *churn) holds(h *churned) bool {
 	return c.believes(h)
 }
 
-// believes reports whether a holder's lease has not ended, as far as the holder knows.
+// believes reports whether a holder's lease is still valid by the holder's own state.
 func (c *churn) believes(h *churned) bool {
 	if h.token != "" {
 		return time.Now().Before(h.until)
@@ -218,12 +219,12 @@ func (c *churn) believes(h *churned) bool {
 func (c *churn) note(change func()) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	c.look() // at what was, until now
+	c.look() // checks the state until now
 	change()
 	c.look()
 }
 
-// look counts those who hold a lease and those who wait. The mutex is held.
+// look counts holders and waiting requests. The mutex is held.
 func (c *churn) look() {
 	held, wait := 0, false
 	for h := range c.held {
@@ -263,7 +264,7 @@ func latest(a, b time.Time) time.Time {
 	return b
 }
 
-// whole has all leases be free within their time to live and a second.
+// whole checks that all leases become free within their time to live and a second.
 func (c *churn) whole() {
 	r := jobs(churnLimit)
 	r.TTL = churnTTL

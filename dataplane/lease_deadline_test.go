@@ -14,8 +14,8 @@ import (
 	"github.com/weirhq/weir/dataplane/store"
 )
 
-// A call about a token waits for a hung origin no longer than Config.ReadTimeout, nor than its context: also where its
-// tokens are in several shards.
+// A call about a token waits for a hung origin no longer than Config.ReadTimeout, and no longer than its context,
+// also if its tokens are in several shards.
 func TestAHungOriginHoldsUpNoToken(t *testing.T) {
 	calls := map[string]func(ctx context.Context, l *dataplane.Limiter, tokens []string){
 		"acquire": func(ctx context.Context, l *dataplane.Limiter, _ []string) { l.AcquireToken(ctx, jobs(1), "", false) },
@@ -58,7 +58,8 @@ func TestAHungOriginHoldsUpNoToken(t *testing.T) {
 	}
 }
 
-// A call that its caller has left goes on. The slot that it is granted under an id that nobody knows is handed back.
+// A call goes on after its caller has left. A slot that it is granted under a drawn id, which no caller has, is
+// handed back.
 func TestALateGrantIsHandedBack(t *testing.T) {
 	for _, wait := range []bool{false, true} {
 		synctest.Test(t, func(t *testing.T) {
@@ -82,7 +83,7 @@ func TestALateGrantIsHandedBack(t *testing.T) {
 	}
 }
 
-// One who waits, and whose first calls are answered too late, keeps the lease that a later one is granted.
+// A waiting request whose first calls are answered too late keeps the lease that a later call is granted.
 func TestALateGrantOfOneWhoWaitsIsItsLease(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		way := memstore.NewOrigin(memstore.OriginOptions{}).Client()
@@ -101,7 +102,8 @@ func TestALateGrantOfOneWhoWaitsIsItsLease(t *testing.T) {
 	})
 }
 
-// An origin that answers no call hangs, however many wait to make one: it is an outage, and the node is not busy.
+// An origin that answers no call hangs, however many requests wait to call it: it is an outage, and the node is not
+// busy.
 func TestAHungOriginIsNotABusyNode(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		counts := memstore.NewCounts(memstore.CountsOptions{})
@@ -126,8 +128,7 @@ func TestAHungOriginIsNotABusyNode(t *testing.T) {
 	})
 }
 
-// A wait that ends while a call is under way ends without a lease: that is no outage, which an open namespace lets
-// pass.
+// A wait that ends during a call ends without a lease. It is no outage, so an open namespace does not let it pass.
 func TestAWaitThatEndsDuringACallIsDenied(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		counts := memstore.NewCounts(memstore.CountsOptions{})

@@ -14,15 +14,15 @@ import (
 	"github.com/weirhq/weir/dataplane/store"
 )
 
-// queued is a limiter whose key has an override, and those who wait for a lease of it.
+// queued is a limiter whose key has an override, with requests that wait for a lease of the key.
 type queued struct {
 	*dataplane.Limiter
 	t      *testing.T
 	counts *memstore.Counts
-	tokens bool // they ask for tokens
+	tokens bool // the requests are for tokens
 }
 
-// eachWay runs a test with one process and in a fleet, with leases of this process and with tokens.
+// eachWay runs a test with a single process and in a fleet, with leases of this process and with tokens.
 func eachWay(t *testing.T, test func(t *testing.T, w *queued)) {
 	for _, fleet := range []bool{false, true} {
 		for _, tokens := range []bool{false, true} {
@@ -42,7 +42,7 @@ func eachWay(t *testing.T, test func(t *testing.T, w *queued)) {
 	}
 }
 
-// override puts a limit of the key in force.
+// override sets the key's limit with an override.
 func (w *queued) override(limit int64) {
 	w.t.Helper()
 	w.counts.SetOverrides(store.OverrideRow{Workspace: "acme", Namespace: "jobs", Pattern: "export", Limit: limit})
@@ -63,7 +63,7 @@ func (w *queued) acquire(ctx context.Context, limit int64) dataplane.Concurrency
 	return d
 }
 
-// A raised limit serves those who wait at once, although nobody releases anything.
+// A raised limit serves waiting requests at once, although no lease is released.
 func TestARaisedLimitServesThoseWhoWait(t *testing.T) {
 	eachWay(t, func(t *testing.T, w *queued) {
 		w.override(1)
@@ -94,7 +94,7 @@ func TestARaisedLimitServesThoseWhoWait(t *testing.T) {
 	})
 }
 
-// A limit of 0 denies those who wait at once, and shadow mode lets them pass.
+// A limit of 0 denies waiting requests at once, and shadow mode lets them pass.
 func TestALimitOfNothingDeniesThoseWhoWait(t *testing.T) {
 	for _, shadow := range []bool{false, true} {
 		eachWay(t, func(t *testing.T, w *queued) {
@@ -127,7 +127,8 @@ func TestALimitOfNothingDeniesThoseWhoWait(t *testing.T) {
 	}
 }
 
-// One who waits under a small limit of its own keeps nobody from a larger one, and has its turn once that has room.
+// A waiting request with a small limit of its own does not delay a request with a larger limit, and is served when
+// its own limit has room.
 func TestASmallLimitHoldsUpNobody(t *testing.T) {
 	for _, small := range []int64{0, 1} {
 		eachWay(t, func(t *testing.T, w *queued) {
@@ -160,7 +161,7 @@ func TestASmallLimitHoldsUpNobody(t *testing.T) {
 	}
 }
 
-// Settings that change keep those who wait in their order.
+// Changes of settings keep the order of waiting requests.
 func TestThoseWhoWaitKeepTheirOrder(t *testing.T) {
 	for _, tokens := range []bool{false, true} {
 		synctest.Test(t, func(t *testing.T) {

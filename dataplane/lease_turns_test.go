@@ -12,8 +12,8 @@ import (
 	"github.com/weirhq/weir/dataplane/memstore"
 )
 
-// A node whose own callers always want more leaves slots to those whom the origin refuses: to holders by id, and to
-// another node, also where no relay says how many nodes there are. They wait at most 2 s longer than their turn.
+// A node whose own callers always want more leaves slots to requests that the origin refuses: to holders by id, and
+// to another node, also if no relay reports the number of nodes. They wait at most 2 s longer than their turn.
 func TestABusyNodeStarvesNobody(t *testing.T) {
 	type waiter func(ctx context.Context, other *dataplane.Limiter, r dataplane.ConcurrencyRequest) (release func(), ok bool)
 	waiters := map[string]waiter{

@@ -11,8 +11,8 @@ import (
 	"github.com/weirhq/weir/dataplane/memstore"
 )
 
-// A limiter decides from New on: before Start it grants leases, serves those who wait, and calls the origin for them.
-// Start goes on renewing what was granted before.
+// A limiter decides as soon as New returns: before Start it grants leases, serves waiting requests, and calls the
+// origin for them. After Start, it also renews the leases that were granted before.
 func TestLeasesBeforeStart(t *testing.T) {
 	for _, fleet := range []bool{false, true} {
 		synctest.Test(t, func(t *testing.T) {
@@ -68,7 +68,7 @@ func TestLeasesBeforeStart(t *testing.T) {
 	}
 }
 
-// One who waits before Start does not hold up Stop, which answers it.
+// A request that waits before Start does not delay Stop, which answers it.
 func TestStopBeforeStartAnswersThoseWhoWait(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		l, err := dataplane.New(dataplane.Config{Region: "eu", Origin: memstore.NewOrigin(memstore.OriginOptions{}).Client()})
@@ -76,7 +76,7 @@ func TestStopBeforeStartAnswersThoseWhoWait(t *testing.T) {
 			t.Fatal(err)
 		}
 		var waiting sync.WaitGroup
-		waiting.Go(func() { l.AcquireWait(t.Context(), jobs(1)) }) // the origin is new, and grants none
+		waiting.Go(func() { l.AcquireWait(t.Context(), jobs(1)) }) // the origin is new, and grants no lease
 		time.Sleep(time.Second)
 		began := time.Now()
 		if err := l.Stop(t.Context()); err != nil || time.Since(began) > time.Second {

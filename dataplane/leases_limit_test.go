@@ -9,7 +9,7 @@ import (
 	"github.com/weirhq/weir/dataplane/memstore"
 )
 
-// A lease that is held stays held where its limit is lowered, to 0 as well: the same call again, at any node, has it.
+// A held lease stays held if its limit is lowered, also to 0: the same call again, at any node, returns it.
 func TestAHeldTokenOutlivesALimitOfNothing(t *testing.T) {
 	for _, fleet := range []bool{false, true} {
 		synctest.Test(t, func(t *testing.T) {

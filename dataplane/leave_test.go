@@ -10,7 +10,7 @@ import (
 	"github.com/weirhq/weir/dataplane/memstore"
 )
 
-// An embedder that stops leaves the fleet at once: not when its last heartbeat has grown old.
+// An embedder's node leaves the fleet at once when it stops, not only when its last heartbeat is too old.
 func TestAStoppedLimiterLeavesTheFleet(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		counts := memstore.NewCounts(memstore.CountsOptions{})
@@ -22,14 +22,14 @@ func TestAStoppedLimiterLeavesTheFleet(t *testing.T) {
 		if err := b.Stop(t.Context()); err != nil {
 			t.Fatal(err)
 		}
-		time.Sleep(10 * time.Second) // the next reading of the settings, and no store.NodeLiveFor
+		time.Sleep(10 * time.Second) // until the settings are read again, but less than store.NodeLiveFor
 		if n := a.Nodes(); n != 1 {
 			t.Errorf("a reckons with %d nodes after b has stopped, want 1", n)
 		}
 	})
 }
 
-// What Stop cuts short is no problem: no figure of the last heartbeat and no turn says so.
+// Calls that Stop interrupts are no errors: neither the figures of the last heartbeat nor the traces report them.
 func TestBeingStoppedIsNoProblem(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		counts := memstore.NewCounts(memstore.CountsOptions{})
@@ -49,7 +49,7 @@ func TestBeingStoppedIsNoProblem(t *testing.T) {
 			t.Fatal(err)
 		}
 		time.Sleep(20 * time.Second)
-		counts.Faults.Delay(800 * time.Millisecond) // so that some calls are under way
+		counts.Faults.Delay(800 * time.Millisecond) // so that some calls are in flight
 		time.Sleep(5200 * time.Millisecond)
 		if err := l.Stop(t.Context()); err != nil {
 			t.Fatal(err)

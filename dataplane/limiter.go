@@ -10,27 +10,29 @@ import (
 	"github.com/weirhq/weir/dataplane/internal/outbox"
 	"github.com/weirhq/weir/dataplane/internal/permits"
 	"github.com/weirhq/weir/dataplane/internal/rules"
+	"github.com/weirhq/weir/dataplane/internal/turns"
+	"github.com/weirhq/weir/shared/window"
 )
 
-// Limiter decides whether requests may pass. All methods may be called concurrently. Make one with
-// New: the zero value panics. A Limiter decides as soon as New returns. Start runs the loops that
-// exchange counts with other nodes; Stop sends the remaining counts and ends the loops.
+// Limiter decides whether requests may pass. All methods may be called concurrently. You must make a Limiter with
+// New: the zero value panics. A Limiter decides as soon as New returns. Start runs the loops that exchange counts
+// with other nodes; Stop sends the remaining counts and ends the loops.
 //
-// A Limiter never fails a request because Redis or MySQL is down: it decides from the counts that
-// it has, and Decision.Source shows that it did. Decision.Err is only ever about the request
-// itself.
+// A Limiter never fails a request because Redis or MySQL is down: it decides from the counts that it has, and
+// Decision.Source shows that it did. Decision.Err is only about the request itself.
 type Limiter struct {
 	cfg Config
 
 	engine  engine          // decides
-	permits permits.Permits // what callers hold
+	permits permits.Permits // reservations and leases of callers
 	reports reports         // for operators
-	loops   loops           // run in the background
+	loops   loops           // background work
 	calls   loop.Calls      // to the origin, on behalf of decisions
+	waits   turns.Lines[window.Key]
 }
 
-// New makes a limiter. It does no I/O: a node starts whether or not the layers
-// above are there. Errors name the field of Config at fault.
+// New makes a limiter. It does no I/O, so a node can start while Redis and MySQL are down. Errors name the invalid
+// field of Config.
 func New(cfg Config) (*Limiter, error) {
 	cfg, err := cfg.withDefaults()
 	if err != nil {
@@ -52,20 +54,24 @@ func New(cfg Config) (*Limiter, error) {
 	return l, nil
 }
 
-// Allow decides r at the clock's time, and counts its cost if it is allowed.
+// Allow decides r at the clock's time, and counts its cost if it is allowed. For example:
 //
-// On a key that this node knows and has heard of lately, that is a look-up, a few
-// loads and one compare-and-swap: no lock, no I/O, no allocation. A cold, stale or
-// strict key asks the origin first, under Config.ReadTimeout and ctx, unless what
-// is known already denies.
+//	d := limiter.Allow(ctx, dataplane.Request{Workspace: "acme", Namespace: "api", Identifier: user, Limit: 100,
+//		Duration: time.Minute})
+//	if !d.Allowed {
+//		return d.RetryAfter
+//	}
+//
+// On a key that this node has read recently, Allow does a look-up, a few loads and one compare-and-swap: no lock, no
+// I/O, no allocation. For a cold, stale or strict key, it reads the origin first, within Config.ReadTimeout and ctx,
+// unless this node's counts already deny the request.
 func (l *Limiter) Allow(ctx context.Context, r Request) (d Decision) {
 	l.engine.decide(ctx, l.engine.clock.Now(), &r, nil, &d)
 	return d
 }
 
-// AllowAt is Allow at a time of the caller's, at most Config.ClockSkewMax away from
-// the clock's. Times of one key may run backwards a little: the key's cell that is
-// current stays current.
+// AllowAt is Allow at a time that the caller passes, at most Config.ClockSkewMax away from the clock. Times of one
+// key may run backwards a little: the key's current cell stays current.
 func (l *Limiter) AllowAt(ctx context.Context, now time.Time, r Request) (d Decision) {
 	var at clock.Stamp
 	if at, d.Err = l.engine.stamp(now); d.Err == nil {
@@ -74,9 +80,9 @@ func (l *Limiter) AllowAt(ctx context.Context, now time.Time, r Request) (d Deci
 	return d
 }
 
-// Peek answers what Allow would, Remaining after the cost included, and counts nothing: no
-// cost, no decision, no denied key. Where a namespace waits for its share, Allow decides at the origin
-// and Peek by what this node knows.
+// Peek returns the decision that Allow would make, with Remaining after the cost, but counts nothing: neither the cost,
+// nor the decision in metrics, nor a denied key for TopKeys. Near a limit, Allow may wait for the origin's answer. Peek
+// then decides from this node's counts instead.
 func (l *Limiter) Peek(ctx context.Context, r Request) Decision {
 	r.peek = true
 	return l.Allow(ctx, r)

@@ -14,17 +14,16 @@ import (
 	"github.com/weirhq/weir/dataplane"
 )
 
-// Concurrent singles and batches on a few keys are linearizable: there is an order of
-// all of them, in which each stands somewhere between its call and its return, that a
-// limiter deciding one at a time could have produced. The clock stands still, so a key
-// is one cell.
+// Concurrent singles and batches on a few keys are linearizable: there is an order of all calls, in which each call
+// is between its start and its return, that a limiter deciding one call at a time could have produced. The clock
+// stands still, so a key is one cell.
 func TestSinglesAndBatchesAreLinearizable(t *testing.T) {
 	for _, fleet := range []bool{false, true} {
 		t.Run(fmt.Sprintf("fleet %v", fleet), func(t *testing.T) {
 			var n *node
 			histories := 0
 			for deadline := time.Now().Add(time.Second); time.Now().Before(deadline); histories++ {
-				if histories%10_000 == 0 { // or its table would be full one day
+				if histories%10_000 == 0 { // otherwise its table would fill up
 					n = timeless(t, fleet)
 				}
 				h := newSpending(uint64(histories))
@@ -38,7 +37,7 @@ func TestSinglesAndBatchesAreLinearizable(t *testing.T) {
 	}
 }
 
-// timeless is a node whose clock stands still.
+// timeless returns a node whose clock stands still.
 func timeless(t *testing.T, fleet bool) *node {
 	w := newWorld(t)
 	return w.alone(func(c *dataplane.Config) {
@@ -49,7 +48,7 @@ func timeless(t *testing.T, fleet bool) *node {
 	})
 }
 
-// The same check finds what is wrong with a limiter that looks first and counts then.
+// The same check detects a limiter that checks first and counts afterwards.
 func TestLookingFirstIsNotLinearizable(t *testing.T) {
 	deadline := time.Now().Add(10 * time.Second)
 	for seed := uint64(0); time.Now().Before(deadline); seed++ {
@@ -79,7 +78,7 @@ const (
 	spendLimit = 9
 )
 
-// spend is a cost on one of the keys. One of them is a single, several are a batch.
+// spend is a cost on one of the keys. A single spend is a single request, several are a batch.
 type spend struct {
 	key  int
 	cost int64
@@ -96,7 +95,7 @@ func (n *node) spend(history int, items []spend) bool {
 	return n.AllowMany(context.Background(), requests).Allowed
 }
 
-// spending is what a few clients ask for at once, and the answers.
+// spending is a history: concurrent requests of a few clients, and the answers.
 type spending struct {
 	clients [][]spent
 	time    atomic.Int64 // orders calls and returns
@@ -124,7 +123,7 @@ func newSpending(seed uint64) *spending {
 	return h
 }
 
-// run lets the clients loose, all at the same moment.
+// run starts the clients, all at the same moment.
 func (h *spending) run(decide func([]spend) bool) {
 	var ready atomic.Int64
 	together(len(h.clients), func(c int) {
@@ -160,7 +159,7 @@ func (h *spending) String() (text string) {
 	return text
 }
 
-// spendingModel is the limiter that decides one at a time: all items or none.
+// spendingModel is a limiter that decides one call at a time: all items or none.
 var spendingModel = porcupine.Model{
 	Init: func() any { return [spendKeys]int64{} },
 	Step: func(state, input, output any) (bool, any) {

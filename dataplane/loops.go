@@ -10,7 +10,7 @@ import (
 	"github.com/weirhq/weir/dataplane/internal/rules"
 )
 
-// loops are a limiter's background work.
+// loops runs a limiter's background work.
 type loops struct {
 	loop.Lifecycle
 	rules  *rules.Rules // its tuning sets their cadence
@@ -23,19 +23,19 @@ func (run *loops) every(ctx context.Context, cadence func() (time.Duration, floa
 	run.Go(func() { loop.Every(ctx, cadence, run.rules.Changed, step) })
 }
 
-// background is a step that is watched; Config.TraceBackground gets each turn.
+// background returns a watched step, of which each round is passed to Config.TraceBackground.
 func (run *loops) background(name string, step func(context.Context) error) func(context.Context) {
 	return run.watched(name, func(ctx context.Context) (err error) {
 		ctx, end := run.trace(ctx, name)
 		if err = step(ctx); stopped(ctx) {
-			err = nil // it was cut short by Stop, which is no problem
+			err = nil // Stop cut the step short, which is no problem
 		}
 		end(err)
 		return err
 	})
 }
 
-// stopped is true in a loop that Stop ends.
+// stopped reports whether Stop has ended the loop.
 func stopped(ctx context.Context) bool { return errors.Is(ctx.Err(), context.Canceled) }
 
 // watched returns a step that logs when it begins to fail and when it succeeds again.

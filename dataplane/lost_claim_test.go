@@ -13,11 +13,11 @@ import (
 	"github.com/weirhq/weir/dataplane/store"
 )
 
-// claimLoser loses answers to claims: those that never arrive, and those that the origin has decided.
+// claimLoser loses answers to claims, either before or after the origin has decided them.
 type claimLoser struct {
 	store.FullOrigin
 	loses, arrive atomic.Bool
-	short         bool        // the answer comes, and lacks a total
+	short         bool        // the answer arrives, but lacks a total
 	unwritable    atomic.Bool // the origin answers that it cannot write the cell of k
 	after         time.Duration
 }
@@ -50,11 +50,11 @@ func (o *claimLoser) Send(ctx context.Context, chunk store.Chunk) (store.Reply, 
 	return store.Reply{}, errDown
 }
 
-// lostClaim is a node whose claim of 7 of 10 has got no answer.
+// lostClaim is a node whose claim of 7 of 10 has received no answer.
 type lostClaim struct {
 	failover
 	loser   *claimLoser
-	other   *node // of the region, that knows the key
+	other   *node // of the region; it has read the key
 	before  memstore.OriginState
 	allowed bool
 }
@@ -86,10 +86,10 @@ func loseClaim(t *testing.T, outage string, arrived, gone bool, change ...func(*
 	return l
 }
 
-// has is what the origin has of the key.
+// has returns the origin's count of the key.
 func (l *lostClaim) has() int64 { return totals(l.w.origin("eu"))[l.w.cell("k")] }
 
-// lostClaims are all ways in which a claim can get no answer.
+// lostClaims runs a test for all ways in which a claim can lose its answer.
 func lostClaims(t *testing.T, run func(t *testing.T, l *lostClaim, outage string, arrived bool)) {
 	for _, outage := range []string{"local", "closed"} {
 		for _, arrived := range []bool{true, false} {
@@ -108,8 +108,8 @@ func lostClaims(t *testing.T, run func(t *testing.T, l *lostClaim, outage string
 	}
 }
 
-// A claim whose answer is lost is found out about: what was allowed without it is at the origin once, and what was
-// denied is this node's credit, or nothing.
+// A node resolves a claim whose answer is lost. Cost that was allowed without the answer is at the origin once. If
+// the request was denied, the claimed cost is either the node's credit or was not added.
 func TestWhatBecameOfALostClaimIsFoundOut(t *testing.T) {
 	for name, between := range map[string]func(l *lostClaim){
 		"":                                    func(*lostClaim) {},
@@ -136,7 +136,7 @@ func TestWhatBecameOfALostClaimIsFoundOut(t *testing.T) {
 	}
 }
 
-// An answer with too few totals is none: the origin may have added the cost, so the same call is made again.
+// An answer with too few totals is no answer: the origin may have added the cost, so the same call is made again.
 func TestAnAnswerToAClaimThatLacksATotalIsAskedForAgain(t *testing.T) {
 	for _, outage := range []string{"local", "closed"} {
 		t.Run(outage, func(t *testing.T) {
@@ -148,7 +148,7 @@ func TestAnAnswerToAClaimThatLacksATotalIsAskedForAgain(t *testing.T) {
 				l.pass(2 * time.Second)
 				c, want := l.Cell(l.w.cell("k")), int64(0)
 				if outage == "closed" {
-					want = 7 // the caller was denied what the origin has added
+					want = 7 // the caller was denied although the origin has added the cost
 				}
 				if got := l.has(); got != 7 || c.Claiming != 0 || c.Credit != want || c.Unsent != 0 {
 					t.Errorf("the origin has %d, want 7 once, and credit for %d: %+v", got, want, c)
@@ -158,7 +158,7 @@ func TestAnAnswerToAClaimThatLacksATotalIsAskedForAgain(t *testing.T) {
 	}
 }
 
-// What was allowed without the answer is restored with the rest, though another node had heard of it.
+// Cost that was allowed without the answer is restored with all other cost, although another node has read it.
 func TestALostClaimThatAnotherNodeKnowsIsRestoredOnce(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		l := loseClaim(t, "local", true, false)
@@ -175,7 +175,7 @@ func TestALostClaimThatAnotherNodeKnowsIsRestoredOnce(t *testing.T) {
 	})
 }
 
-// Stop finds out about a lost claim, and sends what it has to.
+// Stop resolves a lost claim, and sends the cost that remains.
 func TestStopFindsOutAboutALostClaim(t *testing.T) {
 	lostClaims(t, func(t *testing.T, l *lostClaim, outage string, arrived bool) {
 		if err := l.Stop(t.Context()); err != nil {
@@ -187,7 +187,32 @@ func TestStopFindsOutAboutALostClaim(t *testing.T) {
 	})
 }
 
-// Stop says what it could not find out about.
+// Cost that was allowed without the answer counts as dropped if the origin, when it answers, has not added it and the
+// cell has expired.
+func TestALostClaimThatIsFoundOutTooLateIsDropped(t *testing.T) {
+	lostClaims(t, func(t *testing.T, l *lostClaim, outage string, arrived bool) {
+		l.loser.loses.Store(true)
+		for _, later := range []time.Duration{time.Second, 3 * time.Minute} {
+			time.Sleep(later)
+			l.w.clock.advance(later)
+			if err := l.ReplayOnce(t.Context()); err == nil {
+				t.Fatal("the origin answers")
+			}
+		}
+		l.take("k", 1, 10) // the entry moves on, and drops the cell
+		l.loser.loses.Store(false)
+		l.pass(5 * time.Second)
+		want := int64(0)
+		if outage == "local" && !arrived {
+			want = 7
+		}
+		if h := l.Health(); h.DroppedCost != want || h.PendingCost != 0 {
+			t.Errorf("%d counted as dropped, want %d; %d pending", h.DroppedCost, want, h.PendingCost)
+		}
+	})
+}
+
+// Stop returns an error that names the claims it could not resolve.
 func TestStopTellsOfALostClaim(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		l := loseClaim(t, "local", true, false)
@@ -200,8 +225,8 @@ func TestStopTellsOfALostClaim(t *testing.T) {
 	})
 }
 
-// A lost claim on a cell that the origin cannot write, as one that holds something else than a count, is answered with
-// an error in the origin's epoch. That is an answer: later claims of the shard don't wait for another one.
+// A lost claim on a cell that the origin cannot write, because it holds a value that is no count, is answered with an
+// error in the origin's epoch. That is an answer: later claims of the shard don't wait for another.
 func TestALostClaimOnAnUnwritableCellHoldsUpNoOther(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		l := loseClaim(t, "local", false, false)
@@ -219,7 +244,7 @@ func TestALostClaimOnAnUnwritableCellHoldsUpNoOther(t *testing.T) {
 	})
 }
 
-// Claims wait for what became of a lost one before them, no longer than for their own answers.
+// Claims wait for an earlier lost claim to be resolved, but no longer than for their own answers.
 func TestClaimsBehindALostOneAreBroken(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		l := loseClaim(t, "local", true, false)
@@ -233,8 +258,8 @@ func TestClaimsBehindALostOneAreBroken(t *testing.T) {
 	})
 }
 
-// A claim that an origin that was emptied has not decided tells its node so: what the node has accepted is restored at
-// once, though it has nothing to send, and the next claim is decided by it.
+// If an emptied origin refuses a claim, the node restores its accepted cost at once, although it has nothing else to
+// send, and the next claim is decided with that cost.
 func TestAClaimThatFindsAnEmptiedOriginRestoresIt(t *testing.T) {
 	for _, outage := range []string{"local", "open", "closed"} {
 		t.Run(outage, func(t *testing.T) {

@@ -10,7 +10,7 @@ import (
 	"github.com/weirhq/weir/dataplane/store"
 )
 
-// A claim whose answer is lost is at the origin as often as its cost was accepted: once, or not at all.
+// After a claim's answer is lost, the origin has its cost as often as the cost was accepted: once, or not at all.
 func TestALostClaimCountsOnce(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		origin := memstore.NewOrigin(memstore.OriginOptions{})
@@ -39,11 +39,13 @@ func TestALostClaimCountsOnce(t *testing.T) {
 	})
 }
 
-// What a batch counted on an untracked key and got no answer for is at the origin once; its node alone takes the key
-// for that much more, until the window ends.
+// If a batch's send for an untracked key gets no answer, the origin has its cost once. Only the batch's own node
+// counts the cost twice, until the window ends.
 func TestALostReplyAboutUntrackedKeysIsCountedOnceAtTheOrigin(t *testing.T) {
 	w := newWorld(t)
-	n := w.fullTable("api")
+	w.flushes() // otherwise the batch would claim the cost first
+	n := w.fullTable("api", func(c *dataplane.Config) { c.Settings = w.counts })
+	n.loadSettings()
 	w.origin("eu").Faults.Hook(func(op memstore.Op) error {
 		w.origin("eu").Faults.LoseReplies(op == memstore.OpSend)
 		return nil

@@ -7,7 +7,7 @@ import (
 	"github.com/weirhq/weir/dataplane/internal/latency"
 )
 
-// outcome is what became of a request.
+// outcome is the result of a request.
 type outcome uint8
 
 const (
@@ -28,27 +28,26 @@ const (
 	sampleEvery = 256 // decisions of a stripe and outcome for each latency sample; a power of two
 )
 
-// stripe is one share of the decision counters, on cache lines of its own. A goroutine
-// nearly always counts on the same one, so two processors seldom meet there, even when
-// they decide about the same key.
+// stripe is a share of the decision counters, on its own cache lines. A goroutine nearly always counts on the same
+// stripe, so two processors seldom write to the same cache lines, even when they decide about the same key.
 type stripe struct {
-	// Of denials, shadowed ones too, as TopDenied samples them; see denials.go.
+	// For TopDenied's sample of denials, shadowed denials included; see denials.go.
 	deniedMs, exactLeft atomic.Int64
 
 	timeNext  atomic.Bool // the latency of the next decision is measured
 	decisions [sources][outcomes]atomic.Int64
 	estimates [outcomes]atomic.Int64 // of the estimate mode, all local
-	misses    atomic.Int64           // estimates that met a key for the first time
+	misses    atomic.Int64           // estimates on the first request of a key
 
-	candidates [2]atomic.Int64 // that candidate limits would have allowed, and denied
-	refused    atomic.Int64    // denials that say nothing about their key: an outage policy's
-	sampled    int64           // of all other denials, those that TopDenied has; under the log of denials' lock
+	candidates [2]atomic.Int64 // decisions that a candidate limit would have allowed, and denied
+	refused    atomic.Int64    // denials by an outage policy, which are no sign of a busy key
+	sampled    int64           // of all other denials, those in TopDenied; under the lock of the log of denials
 
 	_ [128 - ((sources+1)*int(outcomes)+8)*8%128]byte
 }
 
-// stats are plain atomics that the request path owns; Limiter.Metrics names
-// them when it is asked, so nothing is looked up by label on the way of a request.
+// stats are the plain atomic counters of the request path. Limiter.Metrics adds names and labels when it reads them,
+// so the request path looks up no labels.
 type stats struct {
 	decisions [stripes]stripe
 	latency   latency.Latency
@@ -57,8 +56,8 @@ type stats struct {
 	untracked         untracked
 }
 
-// samples is true when the latency of the goroutine's next decision should be measured:
-// once for each sampleEvery decisions of a kind.
+// samples reports whether the latency of the goroutine's next decision should be measured: once per sampleEvery
+// decisions of a kind.
 func (s *stripe) samples() bool {
 	if !s.timeNext.Load() {
 		return false
@@ -67,7 +66,7 @@ func (s *stripe) samples() bool {
 	return true
 }
 
-// decided counts n decisions, and returns how many there have been of their kind.
+// decided counts n decisions, and returns the total of their kind.
 func (s *stripe) decided(source Source, out outcome, n int64) (total int64) {
 	total = s.decisions[source][out].Add(n)
 	if uint64(total)%sampleEvery < uint64(n) {
@@ -76,8 +75,7 @@ func (s *stripe) decided(source Source, out outcome, n int64) (total int64) {
 	return total
 }
 
-// estimated counts a decision of the estimate mode, and returns how many there have been
-// of its kind.
+// estimated counts a decision of the estimate mode, and returns the total of its kind.
 func (s *stripe) estimated(out outcome, met cell.Contact) (total int64) {
 	total = s.estimates[out].Add(1)
 	if uint64(total)%sampleEvery == 0 {
@@ -89,7 +87,7 @@ func (s *stripe) estimated(out outcome, met cell.Contact) (total int64) {
 	return total
 }
 
-// denials are those so far that say something about their key, shadowed ones too.
+// denials returns the number of denials without those by an outage policy. It includes shadowed denials.
 func (s *stripe) denials() (n int64) {
 	for _, out := range []outcome{outcomeDenied, outcomeShadowed} {
 		n += s.estimates[out].Load()
@@ -100,7 +98,7 @@ func (s *stripe) denials() (n int64) {
 	return n - s.refused.Load()
 }
 
-// compared counts what a candidate limit would have said.
+// compared counts the verdict of a candidate limit.
 func (s *stripe) compared(d *Decision) {
 	if d.CandidateDenied {
 		s.candidates[outcomeDenied].Add(1)
@@ -132,8 +130,7 @@ func (m *stats) eachDecision(f func(Source, outcome, int64)) {
 	}
 }
 
-// estimates are the estimate mode's decisions so far, and how many met their key for the
-// first time.
+// estimates returns the estimate mode's decisions so far, and the number of decisions on the first request of a key.
 func (m *stats) estimates() (n [outcomes]int64, misses int64) {
 	for i := range m.decisions {
 		s := &m.decisions[i]
@@ -145,7 +142,7 @@ func (m *stats) estimates() (n [outcomes]int64, misses int64) {
 	return n, misses
 }
 
-// untracked counts what is decided without a place in the table.
+// untracked counts decisions on keys that have no room in the table.
 type untracked struct{ byOrigin, byOverflow atomic.Int64 }
 
 // decided counts a decision on an untracked key.

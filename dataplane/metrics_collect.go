@@ -9,7 +9,7 @@ import (
 	"github.com/weirhq/weir/dataplane/internal/level"
 )
 
-// MetricKind is how a Metric changes.
+// MetricKind describes how a Metric changes.
 type MetricKind uint8
 
 // Kinds of metrics.
@@ -19,7 +19,7 @@ const (
 	KindHistogram = MetricKind(collect.Histogram) // counts values by their size
 )
 
-// Metric is one series of a limiter's metrics at one moment. Series of the same Name have the same Help, Kind and names
+// Metric is a series of a limiter's metrics at one moment. Series of the same Name have the same Help, Kind and names
 // of labels.
 type Metric struct {
 	Name, Help string
@@ -28,7 +28,8 @@ type Metric struct {
 
 	Value float64 // of a counter or a gauge
 
-	// Of a histogram: how many values are at most each bound, the last of which is +Inf, and the sum of all values.
+	// Of a histogram: for each bound, the number of values up to the bound, and the sum of all values. The last bound is
+	// +Inf.
 	Buckets []MetricBucket
 	Sum     float64
 }
@@ -36,15 +37,15 @@ type Metric struct {
 // MetricLabel is a label of a Metric.
 type MetricLabel struct{ Name, Value string }
 
-// MetricBucket has how many values are at most UpTo.
+// MetricBucket has the number of values that are at most UpTo.
 type MetricBucket struct {
 	UpTo  float64
 	Count uint64
 }
 
-// Metrics iterates over the limiter's metrics, all of whose names begin with weir_. Every series is there from the
-// start, at 0. Reading them reads counters and queues; decisions do not wait for it. Package metrics has a collector
-// for Prometheus; for another monitoring system read them here.
+// Metrics iterates over the limiter's metrics, whose names all begin with weir_. Every series exists from the start,
+// at 0. Metrics reads counters and queues, and decisions do not wait for it. Use package metrics for Prometheus, and
+// Metrics for any other monitoring system.
 func (l *Limiter) Metrics() iter.Seq[Metric] {
 	return func(yield func(Metric) bool) {
 		more := true

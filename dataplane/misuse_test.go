@@ -12,7 +12,7 @@ import (
 	"github.com/weirhq/weir/dataplane/memstore"
 )
 
-// Stop may come while Start runs: it ends what Start has begun, and nothing begins afterwards.
+// Stop may run during Start: it ends everything that Start has begun, and nothing begins afterwards.
 func TestStopWhileStartRuns(t *testing.T) {
 	for range 100 {
 		l, err := dataplane.New(dataplane.Config{Region: "eu", Origin: memstore.NewOrigin(memstore.OriginOptions{}),
@@ -27,7 +27,7 @@ func TestStopWhileStartRuns(t *testing.T) {
 	}
 }
 
-// Without a context a decision waits for the origin as long as ReadTimeout lets it.
+// Without a context, a decision waits for the origin for up to ReadTimeout.
 func TestADecisionWithoutAContext(t *testing.T) {
 	var none context.Context
 	for _, nodeShare := range []string{"flush", "wait"} {
@@ -56,7 +56,7 @@ func TestADecisionWithoutAContext(t *testing.T) {
 	}
 }
 
-// A Handle that nobody has made decides nothing, and says so.
+// A zero Handle decides nothing, and returns an error.
 func TestAZeroHandleIsAnError(t *testing.T) {
 	var h dataplane.Handle
 	for i, d := range []dataplane.Decision{h.Allow(t.Context(), 10, 1), h.AllowAt(t.Context(), time.Now(), 10, 1), h.Peek(t.Context(), 10, 1)} {
@@ -66,7 +66,7 @@ func TestAZeroHandleIsAnError(t *testing.T) {
 	}
 }
 
-// Calls about leases without a context wait for the origin as long as ReadTimeout lets them.
+// Without a context, calls about leases wait for the origin for up to ReadTimeout.
 func TestALeaseWithoutAContext(t *testing.T) {
 	var none context.Context
 	for _, fleet := range []bool{false, true} {
@@ -99,7 +99,8 @@ func TestALeaseWithoutAContext(t *testing.T) {
 	}
 }
 
-// A Limiter that New has not made grants no leases, and says so. A zero Lease holds no slot, and never ends.
+// A Limiter that was not made by New grants no leases, and returns an error. A zero Lease holds no slot, and never
+// ends.
 func TestAZeroLimiterGrantsNothing(t *testing.T) {
 	var l dataplane.Limiter
 	ctx := t.Context()

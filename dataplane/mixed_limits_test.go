@@ -12,8 +12,8 @@ import (
 	"github.com/weirhq/weir/dataplane/store"
 )
 
-// A batch may ask one key for costs against several limits. Each of them is exact across nodes,
-// whichever comes first: the origin is asked for what the tightest one leaves.
+// A batch can have several limits for the same key. Each limit is exact across nodes, in any order: the batch reads
+// the origin by the room that the tightest limit leaves.
 func TestEachLimitOfABatchIsExactAcrossNodes(t *testing.T) {
 	for name, c := range map[string]struct {
 		items     []dataplane.Request
@@ -46,8 +46,8 @@ func TestEachLimitOfABatchIsExactAcrossNodes(t *testing.T) {
 	}
 }
 
-// A batch asks the origin first if a cost of its is more than a share of what its own limit leaves, wherever in the
-// batch that is, and not because another item's limit is small.
+// A batch reads the origin first if a cost is more than a share of the room that its own limit leaves, at any
+// position in the batch, and not because another item's limit is small.
 func TestABatchAsksFirstByEachLimit(t *testing.T) {
 	shadow := ask("k", 500, 10)
 	shadow.Shadow = true
@@ -65,6 +65,7 @@ func TestABatchAsksFirstByEachLimit(t *testing.T) {
 		"a large cost that shadow mode leaves out":    {[]dataplane.Request{shadow, ask("k", 50, 1000)}, false},
 	} {
 		w := newWorld(t)
+		w.flushes()
 		n := w.node("eu", "a", func(c *dataplane.Config) { c.RegionNodes = 2 })
 		n.take("k", 0, 1000)
 		w.clock.advance(201 * time.Millisecond)

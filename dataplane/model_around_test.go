@@ -11,7 +11,7 @@ import (
 	"github.com/weirhq/weir/shared/window"
 )
 
-// What happens around a history's node, and what is held to be in its memory.
+// The events around a history's node, and the checks of its memory.
 
 func (h *history) pass(rt *rapid.T) {
 	h.w.clock.advance(time.Duration(rapid.IntRange(0, 6_000).Draw(rt, "ms")) * time.Millisecond)
@@ -21,22 +21,47 @@ func (h *history) jump(rt *rapid.T) {
 	h.w.clock.advance(time.Duration(rapid.IntRange(0, 200_000).Draw(rt, "ms")) * time.Millisecond)
 }
 
-// step sets the wall clock, either way, while no time passes.
+// relativeStep is how far one of two clocks steps. A limiter follows each of these steps, because an answer shows it.
+var relativeStep = rapid.Map(rapid.OneOf(rapid.Just(0), rapid.IntRange(-45, 45), rapid.IntRange(-3_600, 3_600)),
+	func(n int) time.Duration { return time.Duration(n) * 2 * time.Second })
+
+// step sets wall clocks, forward or back, while no time passes: both clocks, the node's or the origin's.
 func (h *history) step(rt *rapid.T) {
+	before := h.nowMs()
 	far := rapid.OneOf(rapid.IntRange(-90_000, 0), rapid.IntRange(-7_200_000, 7_200_000))
-	by := time.Duration(far.Draw(rt, "ms")) * time.Millisecond
-	h.w.clock.step(by)
-	if by < 0 {
-		clear(h.hosted) // the overflow forgets as time passes, and cells come again
+	switch which := rapid.SampledFrom([]string{"both", "node", "origin"}).Draw(rt, "clock"); {
+	case which == "both" || h.origin == nil:
+		h.w.clock.step(time.Duration(far.Draw(rt, "ms")) * time.Millisecond)
+	case h.origin.down || h.lossy: // a decision would find out, halfway
+	case which == "node":
+		by := relativeStep.Draw(rt, "by")
+		h.w.clock.step(by)
+		h.originAhead -= by
+		h.readTime()
+	default:
+		h.originAhead += relativeStep.Draw(rt, "by")
+		h.readTime()
+	}
+	if h.nowMs() < before {
+		clear(h.hosted) // the overflow decays with time, and cells come again
 	}
 }
 
-// sweep forgets what may go; and once everything was sent, all that is
-// over must go.
+// readTime makes the node read the origin's time between two decisions.
+func (h *history) readTime() {
+	h.origin.forget()
+	h.n.ReadTime(h.keys[0])
+	if !h.origin.answered {
+		h.rt.Fatal("the origin did not answer")
+	}
+	h.observeTime()
+}
+
+// sweep removes the keys that may go. When everything was sent, all expired keys must go.
 func (h *history) sweep(rt *rapid.T) {
 	h.rt = rt
 	tidy := !h.lossy && (h.origin == nil || !h.origin.down)
-	for range 4 { // what is found to be lost goes with the next, and so does what the last look at a closed cell finds
+	for range 4 { // a lost epoch, or a last read of a closed cell, takes further rounds
 		if tidy {
 			h.replay(rt)
 		}
@@ -50,20 +75,20 @@ func (h *history) sweep(rt *rapid.T) {
 	}
 }
 
-// makeRoom has every key asked to make room. It may take away what during lets go, and nothing else.
+// makeRoom tries to evict every key. It may evict only the keys that during allows.
 func (h *history) makeRoom(rt *rapid.T) {
 	h.rt = rt
 	h.during(h.nowMs(), h.n.MakeRoom)
 }
 
-// peers is another node of the region.
+// peers counts cost of another node of the region.
 func (h *history) peers(rt *rapid.T) {
 	if _, err := add(h.w.origin("eu"), h.someCell(rt), rapid.Int64Range(1, 9).Draw(rt, "cost")); err != nil {
 		rt.Fatal(err)
 	}
 }
 
-// regions is the relay, which tells the origin what other regions have accepted: more than before, or not.
+// regions applies other regions' accepted cost at the origin, as a relay does: more than before, or not.
 func (h *history) regions(rt *rapid.T) {
 	published := store.Foreign{Cell: h.someCell(rt), Count: rapid.Int64Range(1, 30).Draw(rt, "count")}
 	if _, err := h.w.origin("eu").Apply(context.Background(), 0, []store.Foreign{published}); err != nil {
@@ -71,7 +96,7 @@ func (h *history) regions(rt *rapid.T) {
 	}
 }
 
-// listen is a message about what a relay has told, perhaps a late one; a key that is not held hears nothing.
+// listen delivers a message about applied totals, possibly a late message; a key without an entry ignores it.
 func (h *history) listen(rt *rapid.T) {
 	cell := h.someCell(rt)
 	count := h.w.origin("eu").Totals()[cell].Foreign
@@ -115,9 +140,9 @@ func (h *history) faults(rt *rapid.T) {
 	}
 }
 
-// setFaults makes the node's way to the origin fail; peers have their own.
+// setFaults makes the node's way to the origin fail; peers have their own way.
 func (h *history) setFaults(down, lossy bool) {
-	clear(h.hosted) // what the origin knows, the overflow does not
+	clear(h.hosted) // the origin has cost that the overflow does not have
 	h.lossy, h.origin.down = lossy, down
 	h.origin.Faults.Fail(nil)
 	if down {
@@ -126,7 +151,7 @@ func (h *history) setFaults(down, lossy bool) {
 	h.origin.Faults.LoseReplies(lossy)
 }
 
-// check holds what is in memory to what should be known.
+// check compares the node's memory with the expected state.
 func (h *history) check(rt *rapid.T) {
 	if got := h.n.NowMs(); got != h.nowMs() {
 		rt.Fatalf("it is %d, want %d", got, h.nowMs())
@@ -148,7 +173,7 @@ func (h *history) check(rt *rapid.T) {
 	}
 }
 
-// checkCell returns what of a cell the origin has to be told.
+// checkCell returns the cost of a cell that must be sent to the origin.
 func (h *history) checkCell(rt *rapid.T, cell window.Cell, k *dumbKey) (pending int64) {
 	s := cell.Sequence
 	got := h.n.Cell(cell)

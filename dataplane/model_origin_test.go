@@ -12,18 +12,18 @@ import (
 	"github.com/weirhq/weir/shared/window"
 )
 
-// What a history's node and its origin say to each other.
+// The calls between a history's node and its origin.
 
-// spiedOrigin is an origin that remembers what was said in the last step.
+// spiedOrigin is an origin that records the calls of the last step.
 type spiedOrigin struct {
 	*memstore.Origin
 	down bool
 
 	mu       sync.Mutex
-	answered bool // anything
+	answered bool // any call was answered
 	reads    []spiedRead
 	sends    []spiedSend
-	behind   store.Chunk // that is sent once more, after what the origin has lost of its stream
+	behind   store.Chunk // the chunk that is sent again after the lost chunks of its stream
 }
 
 type spiedRead struct {
@@ -55,7 +55,7 @@ func (o *spiedOrigin) Read(ctx context.Context, cells []window.Cell) (store.Repl
 func (o *spiedOrigin) Send(ctx context.Context, chunk store.Chunk) (store.Reply, error) {
 	reply, err := o.Origin.Send(ctx, chunk)
 	if chunk.Bounded() {
-		return reply, err // decisions of untracked keys, which the breaker of reads guards
+		return reply, err // decisions of untracked keys, which use the breaker of reads
 	}
 	o.mu.Lock()
 	defer o.mu.Unlock()
@@ -76,16 +76,16 @@ func (o *spiedOrigin) Send(ctx context.Context, chunk store.Chunk) (store.Reply,
 	return reply, err
 }
 
-// flying is a cost that is on its way, and whose.
+// flying is a cost in flight, with its key.
 type flying struct {
 	cost store.Cost
 	key  *dumbKey
 }
 
-// lost are the epochs that the origin has lost, and what each made way for.
+// lost maps each epoch that the origin has lost to the epoch that replaced it.
 type lost map[store.Epoch]store.Epoch
 
-// absorbRead takes in the answer to one read; false if there was none.
+// absorbRead merges the answer to a read; it returns false if there was no answer.
 func (h *history) absorbRead(r spiedRead, asking []*dumbKey) bool {
 
 	gone := lost{}
@@ -117,7 +117,7 @@ func (l lost) add(epoch, next store.Epoch) {
 	}
 }
 
-// renew has every key begin anew that was in a lost epoch. The node does so in the background.
+// renew starts a new epoch for every key in a lost epoch. The node does so in the background.
 func (h *history) renew(gone lost) {
 	for _, k := range h.known {
 		for _, s := range k.alive() {
@@ -126,8 +126,8 @@ func (h *history) renew(gone lost) {
 	}
 }
 
-// resolve takes what the node had counted before it began a new epoch in the background, and the dumb limiter after it,
-// for what is restored.
+// resolve moves cost to the cost that is restored: the node counted it before it started a new epoch in the
+// background, but the dumb limiter afterwards.
 func (h *history) resolve(k *dumbKey, sequence, unsent int64) {
 	r, restores := k.restore[sequence]
 	if more := k.unsent(sequence) - unsent; restores && more > 0 {
@@ -137,8 +137,8 @@ func (h *history) resolve(k *dumbKey, sequence, unsent int64) {
 	}
 }
 
-// replay sends again what got no answer, then what is unsent or to be restored; drops and counts what nobody needs any
-// more; and may read closed cells once more.
+// replay first sends unanswered chunks again, then unsent and lost cost. It drops and counts the cost that no
+// decision needs any more, and may read closed cells once more.
 func (h *history) replay(rt *rapid.T) {
 	h.rt = rt
 	if h.origin == nil {
@@ -154,6 +154,7 @@ func (h *history) replay(rt *rapid.T) {
 		if len(sends) == 0 || sends[0].chunk.Number != again || !slices.Equal(sends[0].chunk.Costs, costsOf(h.flight)) {
 			rt.Fatalf("sent %+v, on its way is chunk %d: %+v", sends, again, h.flight)
 		}
+		h.tooLate(sends[0], nowMs)
 		h.confirm(sends[0], gone)
 		stopped, sends = h.pending != 0, sends[1:]
 	}
@@ -184,7 +185,7 @@ func (h *history) replay(rt *rapid.T) {
 	h.dropped = got
 }
 
-// queued are the keys that a replay looks at: those with anything that the origin is to be told.
+// queued returns the keys that a replay examines: all keys with cost for the origin.
 func (h *history) queued() map[window.Key]*dumbKey {
 	of := map[window.Key]*dumbKey{}
 	for key, k := range h.known {
@@ -203,7 +204,7 @@ func (h *history) queued() map[window.Key]*dumbKey {
 	return of
 }
 
-// sendsOfReplay are those of the loop's stream.
+// sendsOfReplay returns the sends of the loop's stream.
 func (h *history) sendsOfReplay() (sends []spiedSend) {
 	for _, s := range h.origin.sends {
 		if s.chunk.Stream == h.n.ReplayStream() {
@@ -220,11 +221,20 @@ func costsOf(flight []flying) (costs []store.Cost) {
 	return costs
 }
 
-// confirm takes in the answer to the chunk that is on its way, if there is one.
+// tooLate drops the cost of cells that had expired when a chunk was sent again.
+func (h *history) tooLate(s spiedSend, nowMs int64) {
+	for i, total := range s.totals {
+		if cell := s.chunk.Costs[i].Cell; total.Err == nil && cell.ExpiresAtMs() <= nowMs {
+			h.dropped += s.chunk.Costs[i].Add
+		}
+	}
+}
+
+// confirm merges the answer to the chunk in flight, if there is any.
 func (h *history) confirm(s spiedSend, gone lost) {
 	h.pending = 0
 	if s.err != nil {
-		if len(s.chunk.Costs) > 0 { // one that only asks is made anew
+		if len(s.chunk.Costs) > 0 { // a chunk that only compares is made again
 			h.pending = s.chunk.Number
 		}
 		return
@@ -232,18 +242,21 @@ func (h *history) confirm(s spiedSend, gone lost) {
 	for i, f := range h.flight {
 		k, total := f.key, s.totals[i]
 		if h.known[f.cost.Cell.Key] != k || !slices.Contains(k.alive(), f.cost.Cell.Sequence) {
+			if total.Err != nil { // it is not sent again
+				h.dropped += f.cost.Add
+			}
 			continue
 		}
 		gone.add(k.confirm(f.cost, total), total.Epoch)
-		if total.Err == nil && f.cost.Cell.Sequence == k.latest && k.refreshedMs > 0 { // a reply is no hydration
+		if total.Err == nil && f.cost.Cell.Sequence == k.latest && k.refreshedMs > 0 { // a reply is not a read
 			k.refreshedMs = max(k.refreshedMs, h.steadyMs())
 		}
 	}
 	h.flight = nil
 }
 
-// giveUp drops what is over. What the node may have taken for lost a moment earlier, is not counted as dropped:
-// possible.
+// giveUp drops expired cost. The result, possible, is cost that the node may have counted as lost a moment earlier,
+// instead of as dropped.
 func (h *history) giveUp(queued map[window.Key]*dumbKey, nowMs int64, gone lost) (possible int64) {
 	for _, k := range queued {
 		for _, s := range k.alive() {
@@ -261,10 +274,10 @@ func (h *history) giveUp(queued map[window.Key]*dumbKey, nowMs int64, gone lost)
 	return possible
 }
 
-// wantSent holds a new chunk to what is unsent and to be restored, and puts that on its way. A cell of a lost epoch may
-// have begun anew before it was looked at, or not.
+// wantSent checks a new chunk against the unsent and the lost cost, and marks that cost as in flight. A cell of a
+// lost epoch may or may not have started again before it was examined.
 func (h *history) wantSent(sends []spiedSend, queued map[window.Key]*dumbKey, gone lost) {
-	for i, send := range sends { // the last one may have no costs: it asks for the time
+	for i, send := range sends { // the last send may have no costs: it reads the time
 		if i > 0 && len(send.chunk.Costs) > 0 {
 			h.rt.Fatalf("%d chunks: %+v", len(sends), sends)
 		}

@@ -11,15 +11,16 @@ import (
 	"pgregory.net/rapid"
 
 	"github.com/weirhq/weir/dataplane"
+	"github.com/weirhq/weir/dataplane/memstore"
 	"github.com/weirhq/weir/dataplane/store"
 	"github.com/weirhq/weir/shared/window"
 )
 
-// Any sequential history of one node agrees, step by step, with the dumb limiter:
-// verdict, remaining, retry-after, current and source of every single and every item
-// of a batch, what is read from the origin and what is not, what is sent to it, restored and sent again,
-// and what is held in memory. The histories have other nodes and regions, an origin that fails, loses replies
-// and forgets, a wall clock that steps both ways by hours, and tables that are full.
+// Any sequential history of a node agrees, step by step, with the dumb limiter. It compares the verdict, remaining,
+// retry-after, current and source of every single and every item of a batch, the cells that are read from the origin,
+// the cost that is sent, restored and sent again, and the node's memory. The histories have other nodes and regions,
+// an origin that fails, loses replies and forgets, a wall clock that steps both ways by hours, and tables that are
+// full.
 //
 //weir:unraced
 func TestAnyHistoryAgreesWithTheDumbLimiter(t *testing.T) {
@@ -28,7 +29,7 @@ func TestAnyHistoryAgreesWithTheDumbLimiter(t *testing.T) {
 			h := newHistory(t, rt)
 			rt.Repeat(map[string]func(*rapid.T){
 				"single":    h.single,
-				"again":     h.single, // decisions are what most of a history should be made of
+				"again":     h.single, // most steps of a history should be decisions
 				"batch":     h.batch,
 				"pass":      h.pass,
 				"jump":      h.jump,
@@ -49,8 +50,7 @@ func TestAnyHistoryAgreesWithTheDumbLimiter(t *testing.T) {
 	}
 }
 
-// history is one node, what is around it, and the dumb keys that stand for what it
-// should know.
+// history is a node, its surroundings, and the dumb keys that have the expected state.
 type history struct {
 	rt     *rapid.T
 	w      *world
@@ -58,25 +58,27 @@ type history struct {
 	origin *spiedOrigin // nil for none
 	keys   []window.Key
 	full   bool   // the table has no room for all keys
-	outage string // what is set for the namespace
+	outage string // the namespace's outage policy
 
 	handles map[window.Key]*dataplane.Handle
 
 	known   map[window.Key]*dumbKey // held in memory
-	entries map[window.Key]any      // and where
+	entries map[window.Key]any      // and the memory that holds them
 	dropped int64                   // accepted cost that will never reach the origin
 	pending int64                   // number of the chunk that got no answer; 0: there is none
-	flight  []flying                // what it carries
+	flight  []flying                // the costs in that chunk
 	lossy   bool                    // the origin loses replies
-	hosted  map[window.Cell]int64   // accepted without a place in the table, and still known
+	hosted  map[window.Cell]int64   // accepted without room in the table, and still in the overflow
 	skewMs  int64                   // how far back requests may come from
-	leadMs  int64                   // how far ahead of the clock one came from
+	leadMs  int64                   // how far ahead of the clock a request's time was
 
-	failures       int   // sends that failed, since one was answered
-	refusedUntilMs int64 // by the steady clock: until when they count
+	failures       int   // sends that failed, since the last answer
+	refusedUntilMs int64 // by the steady clock: until when the failures count
 
-	followed bool  // time is the origin's, whose clock this node's agrees with
-	floorMs  int64 // by which it stands still after a small step back
+	originAhead time.Duration // how far the origin's clock is ahead of this node's
+	followed    bool          // time is the origin's
+	ahead       time.Duration // of originAhead, as of the last answer
+	floorMs     int64         // the time at which it stands still after a small step back
 }
 
 func newHistory(t *testing.T, rt *rapid.T) *history {
@@ -89,27 +91,39 @@ func newHistory(t *testing.T, rt *rapid.T) *history {
 	entriesMax := rapid.SampledFrom([]int{100, 100, 2, 4}).Draw(rt, "entries max")
 	h.full = entriesMax < len(h.keys)
 	withOrigin, withCounts := rapid.Bool().Draw(rt, "origin"), rapid.Bool().Draw(rt, "counts")
-	if withOrigin && withCounts {
-		h.outage = rapid.SampledFrom([]string{"", "open", "closed"}).Draw(rt, "outage")
-		h.w.counts.SetNamespaces(store.NamespaceRow{Workspace: "acme", Namespace: "api", Outage: h.outage})
+	if withOrigin {
+		if withCounts {
+			h.outage = rapid.SampledFrom([]string{"", "open", "closed"}).Draw(rt, "outage")
+		}
+		// The dumb limiter makes no claims: TestNodesThatWaitAccountForEverything has histories with claims.
+		h.w.counts.SetNamespaces(store.NamespaceRow{Workspace: "acme", Namespace: "api", Outage: h.outage, NodeShare: "flush"})
 	}
 	h.n = h.w.node("eu", "a", func(c *dataplane.Config) {
-		c.EntriesMax, c.Origin, c.RegionNodes = entriesMax, nil, 1 // asks nobody about a large cost
+		c.EntriesMax, c.Origin, c.RegionNodes = entriesMax, nil, 1 // reads nothing for a large cost
 		if withOrigin {
+			h.w.origins["eu"] = memstore.NewOrigin(memstore.OriginOptions{Clock: h.originNow})
+			h.w.names = append(h.w.names, "eu")
 			h.origin = &spiedOrigin{Origin: h.w.origin("eu").Client()}
 			c.Origin = h.origin
 		}
-		if !withCounts {
+		if !withCounts && !withOrigin {
 			c.Settings = nil
 		}
 	})
-	h.n.KnowTime() // what comes before is another test's
+	h.n.KnowTime() // other tests cover the time before this
+	if h.origin != nil {
+		h.originAhead = relativeStep.Draw(rt, "origin ahead")
+		h.readTime()
+	}
 	return h
 }
 
-// nowMs is the time that the node goes by. After a step back of up to 1 s it stands still.
+// originNow returns the origin's time.
+func (h *history) originNow() time.Time { return h.w.clock.Now().Add(h.originAhead) }
+
+// nowMs returns the node's time. After a step back of up to 1 s it stands still.
 func (h *history) nowMs() int64 {
-	own := h.w.clock.Now().UnixMilli()
+	own := h.w.clock.Now().Add(h.ahead).UnixMilli()
 	if h.followed && own < h.floorMs && h.floorMs-own <= 1_000 {
 		return h.floorMs
 	}
@@ -119,12 +133,17 @@ func (h *history) nowMs() int64 {
 
 // observeTime follows the origin's clock from its first answer on.
 func (h *history) observeTime() {
-	if h.origin != nil && h.origin.answered && !h.followed {
-		h.followed, h.floorMs = true, h.w.clock.Now().UnixMilli()
+	if h.origin == nil || !h.origin.answered || h.followed && h.ahead == h.originAhead {
+		return
 	}
+	if h.floorMs = h.nowMs(); !h.followed {
+		h.floorMs = h.originNow().UnixMilli()
+	}
+	h.followed, h.ahead = true, h.originAhead
+	h.nowMs() // judges how far the step is
 }
 
-// absorbWrites takes in what became of what was sent in the last step.
+// absorbWrites merges the results of the last step's sends.
 func (h *history) absorbWrites() {
 	if h.origin == nil {
 		return
@@ -133,21 +152,20 @@ func (h *history) absorbWrites() {
 		if h.failures++; s.err == nil {
 			h.failures = 0
 		}
-		h.refusedUntilMs = h.steadyMs() + 1_200 // two ticks, and what a send may take
+		h.refusedUntilMs = h.steadyMs() + 1_200 // two ticks, and the duration of a send
 	}
 }
 
-// refused is true while the origin refuses writes, as far as the node knows: which is an outage for an open or closed
-// namespace, though reads are answered.
+// refused reports whether the node has found that the origin refuses writes. For an open or closed namespace that is
+// an outage, although reads are answered.
 func (h *history) refused() bool {
 	return h.outage != "" && h.failures >= 2 && h.steadyMs() < h.refusedUntilMs
 }
 
-// steadyMs is the time that no step of the clock changes.
+// steadyMs returns the time that no step of the clock changes.
 func (h *history) steadyMs() int64 { return 1<<40 + h.w.clock.elapsed().Milliseconds() }
 
-// during runs one step of the node's at atMs and finds out which keys it brought in
-// and which it forgot.
+// during runs a step of the node at atMs, and finds the keys that the node added and dropped.
 func (h *history) during(atMs int64, step func()) {
 	if h.origin != nil {
 		h.origin.forget()
@@ -171,7 +189,7 @@ func (h *history) during(atMs int64, step func()) {
 		if k := h.known[key]; k != nil && !k.mayGo(atMs-h.skewMs, h.steadyMs(), h.origin != nil) {
 			h.rt.Fatalf("%s was forgotten: %+v", key.Identifier, k)
 		}
-		if k := h.known[key]; k != nil && h.origin == nil { // nobody else has what it had counted
+		if k := h.known[key]; k != nil && h.origin == nil { // no other place has its counts
 			for _, s := range k.alive() {
 				h.hosted[window.Cell{Key: key, Sequence: s}] += k.total(s)
 			}
@@ -227,13 +245,13 @@ func (h *history) single(rt *rapid.T) {
 			h.host([]window.Key{key}, []dataplane.Request{r}, atMs, d.Allowed, dropped)
 			return
 		}
-		k = newDumbKey(key.DurationMs(), atMs) // of which nothing was kept
+		k = newDumbKey(key.DurationMs(), atMs) // nothing was kept of it
 	}
 	k.reach(atMs)
 	o := k.judge(atMs, r.Limit, 0, r.Cost)
 	source := h.foreseen(k, held)
 	if !o.allowed && source == dataplane.SourceDegradedClosed {
-		source = dataplane.SourceLocal // denied by what is known
+		source = dataplane.SourceLocal // denied by the counts in memory
 	}
 	o = h.byPolicy(o, source, k, atMs, r.Limit, r.Cost)
 	if o.allowed {
@@ -246,8 +264,8 @@ func (h *history) single(rt *rapid.T) {
 	h.count(k, held, atMs, r, 0, o, o.allowed)
 }
 
-// host takes in a decision about keys that found no room. What it goes by is another test's: here
-// it stays within the limit together with what is known of the key's other such decisions.
+// host merges a decision about keys that found no room. Other tests cover the verdict. Here the cost must stay within
+// the limit, together with the key's other such decisions that are still in the overflow.
 func (h *history) host(of []window.Key, requests []dataplane.Request, atMs int64, allowed bool, droppedBefore int64) {
 	h.dropped += h.n.Health().DroppedCost - droppedBefore
 	if !allowed || h.outage == "open" {
@@ -262,11 +280,11 @@ func (h *history) host(of []window.Key, requests []dataplane.Request, atMs int64
 	}
 }
 
-// foreseen is the source of a decision that local state would deny: an open namespace
-// does not ask, but knows that nobody would answer, and a closed one that nobody would be told.
+// foreseen returns the source of a decision that local state would deny. If the node has already noticed an outage,
+// an open namespace passes without a read. A closed namespace is out if the origin refuses writes.
 func (h *history) foreseen(k *dumbKey, held bool) dataplane.Source {
 	switch rests := h.steadyMs() < k.restMs; {
-	case h.origin == nil || !held: // a cost above its limit, denied whatever is known
+	case h.origin == nil || !held: // a cost above its limit, which is always denied
 	case h.outage == "open" && k.wantsOrigin(h.steadyMs()) && (rests || h.refused()):
 		return dataplane.SourceDegradedOpen
 	case h.outage == "closed" && h.refused():
@@ -275,7 +293,7 @@ func (h *history) foreseen(k *dumbKey, held bool) dataplane.Source {
 	return dataplane.SourceLocal
 }
 
-// byPolicy is what the outage policy makes of an opinion.
+// byPolicy applies the outage policy to an opinion.
 func (h *history) byPolicy(o opinion, source dataplane.Source, k *dumbKey, atMs, limit, cost int64) opinion {
 	switch {
 	case source == dataplane.SourceDegradedOpen && cost <= limit:
@@ -289,7 +307,7 @@ func (h *history) byPolicy(o opinion, source dataplane.Source, k *dumbKey, atMs,
 	return o
 }
 
-// degraded is the source of a decision that got no answer.
+// degraded returns the source of a decision that got no answer.
 func (h *history) degraded() dataplane.Source {
 	switch h.outage {
 	case "open":
@@ -300,7 +318,7 @@ func (h *history) degraded() dataplane.Source {
 	return dataplane.SourceDegraded
 }
 
-// handle is the key's handle, made when it is first used and kept over evictions.
+// handle returns the key's handle, made at its first use and kept over evictions.
 func (h *history) handle(key window.Key) *dataplane.Handle {
 	if h.handles[key] == nil {
 		handle, err := h.n.Handle(key.Workspace, key.Namespace, key.Identifier, key.Duration)
@@ -315,7 +333,7 @@ func (h *history) handle(key window.Key) *dataplane.Handle {
 func (h *history) batch(rt *rapid.T) {
 	h.rt = rt
 	keys := h.keys
-	if h.withoutRoom() { // its own keys could push each other out
+	if h.withoutRoom() { // its own keys could evict each other
 		keys = keys[:1]
 	}
 	var requests []dataplane.Request
@@ -376,12 +394,12 @@ func (h *history) batch(rt *rapid.T) {
 	}
 }
 
-// withoutRoom is true where a key may be without an entry: in a full table, and on a node alone, where a key that made
-// room is judged by the overflow until its window is over.
+// withoutRoom reports whether a key can be without an entry: in a full table, and on a node alone, where the overflow
+// judges an evicted key until its window is over.
 func (h *history) withoutRoom() bool { return h.full || h.origin == nil }
 
-// refreshed takes in what the origin said before a decision, once it is sure that it
-// was asked what it should have been asked: once, for all keys that want it.
+// refreshed merges the origin's answers before a decision. It first checks the read: one call, for all keys that need
+// it.
 func (h *history) refreshed(atMs int64, of []window.Key, ks []*dumbKey) map[window.Key]dataplane.Source {
 	sources := map[window.Key]dataplane.Source{}
 	var asked []window.Cell
@@ -448,8 +466,7 @@ func (h *history) compare(what string, d dataplane.Decision, o opinion, source d
 	}
 }
 
-// count takes in what became of a request: counted on its key, or lost with it where
-// the table had no room, or denied.
+// count applies the result of a request: counted on its key, lost with it if the table had no room, or denied.
 func (h *history) count(k *dumbKey, held bool, atMs int64, r dataplane.Request, before int64, o opinion, kept bool) {
 	switch {
 	case o.refused:

@@ -11,8 +11,8 @@ import (
 	"github.com/weirhq/weir/dataplane/store"
 )
 
-// More keys than the table has room for, each used a little at a time: none passes its limit, however often its entry
-// makes room for another one before it is at half of it. The node says that its table is full.
+// The table has less room than there are keys, and each key is used a little at a time. No key passes its limit,
+// however often its entry is evicted before it reaches half its limit. The node reports that its table is full.
 //
 //weir:unraced
 func TestMoreKeysThanRoomKeepTheirLimits(t *testing.T) {
@@ -70,8 +70,8 @@ func TestMoreKeysThanRoomKeepTheirLimits(t *testing.T) {
 	}
 }
 
-// The same with a flood of new identifiers between two requests of one caller, and for what is reserved in this
-// process.
+// The same holds with a flood of new identifiers between two requests of a caller, and for cost that is reserved in
+// this process.
 //
 //weir:unraced
 func TestAFloodBeginsNoKeyAnew(t *testing.T) {

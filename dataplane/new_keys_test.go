@@ -12,12 +12,12 @@ import (
 
 const year = 366 * 24 * time.Hour
 
-// long is a request in windows of a year.
+// long returns a request in windows of a year.
 func long(namespace, identifier string, limit int64) dataplane.Request {
 	return dataplane.Request{Workspace: "acme", Namespace: namespace, Identifier: identifier, Limit: limit, Duration: year}
 }
 
-// flooded are so many new keys of a namespace, each used once.
+// flooded sends one request for each of many new keys of a namespace.
 func (n *node) flooded(namespace string, keys int, of time.Duration) (allowed int) {
 	n.w.t.Helper()
 	for i := range keys {
@@ -31,7 +31,7 @@ func (n *node) flooded(namespace string, keys int, of time.Duration) (allowed in
 	return allowed
 }
 
-// stored are the origin's cells of a namespace.
+// stored returns the number of the origin's cells of a namespace.
 func (n *node) stored(namespace string) (cells int) {
 	for c := range totals(n.origin) {
 		if c.Key.Namespace == namespace {
@@ -43,8 +43,8 @@ func (n *node) stored(namespace string) (cells int) {
 
 func fewNewKeys(c *dataplane.Config) { c.NewKeysMax, c.RegionNodes = 10, 1 }
 
-// A flood of identifiers in windows of a year begins few keys at the origin: thirty seconds' worth at once, and then as
-// many as the bound says. Each is decided all the same, and the metric says how many were held back.
+// A flood of identifiers in windows of a year creates few keys at the origin: 30 seconds' worth at once, and then as
+// many as the bound allows. Each request is decided all the same, and the metric counts the keys that were held back.
 func TestAFloodOfLongWindowsBeginsFewKeys(t *testing.T) {
 	w := newWorld(t)
 	n := w.node("eu", "a", fewNewKeys)
@@ -67,10 +67,11 @@ func TestAFloodOfLongWindowsBeginsFewKeys(t *testing.T) {
 	}
 }
 
-// A key that is held back counts at its node, and is sent with all that it has counted once it comes back and there is
-// room. What a node keeps of it goes before any other key when room is needed.
+// A key that is held back counts at its node. When it is used again and there is room, it is sent with all of its
+// cost. If the node needs room, it evicts the rest of the key before any other key.
 func TestAKeyThatComesBackIsSent(t *testing.T) {
 	w := newWorld(t)
+	w.counts.SetNamespaces(store.NamespaceRow{Workspace: "acme", Namespace: "flood", NodeShare: "flush"}) // so that there is unsent cost
 	n, other := w.node("eu", "a", fewNewKeys), w.node("eu", "b", fewNewKeys)
 	n.flooded("flood", 300, year)
 	for i := range 5 {
@@ -92,7 +93,7 @@ func TestAKeyThatComesBackIsSent(t *testing.T) {
 	}
 }
 
-// The flood of one namespace holds back no key of another.
+// A flood in a namespace holds back no key of another namespace.
 func TestAFloodHoldsBackItsOwnNamespace(t *testing.T) {
 	w := newWorld(t)
 	n := w.node("eu", "a", fewNewKeys)
@@ -103,7 +104,7 @@ func TestAFloodHoldsBackItsOwnNamespace(t *testing.T) {
 	}
 }
 
-// Namespaces without number do not pass the bound: all of them together begin eight times as many keys.
+// Any number of namespaces stays within the bound: all of them together create eight times as many keys.
 func TestManyNamespacesBeginFewKeys(t *testing.T) {
 	w := newWorld(t)
 	n := w.node("eu", "a", fewNewKeys)
@@ -115,7 +116,7 @@ func TestManyNamespacesBeginFewKeys(t *testing.T) {
 	}
 }
 
-// By default hundreds of thousands of new keys a minute, in windows of a minute, all reach the origin.
+// By default, hundreds of thousands of new keys a minute, in windows of a minute, all reach the origin.
 //
 //weir:unraced
 func TestHonestKeysOfAMinuteConverge(t *testing.T) {
@@ -137,7 +138,7 @@ func TestHonestKeysOfAMinuteConverge(t *testing.T) {
 	}
 }
 
-// A key that the origin holds in the window before is not new: when a window begins, all keys of a fleet go on.
+// A key that the origin has in the previous window is not new: when a window begins, all keys of a fleet go on.
 func TestKeysOfTheWindowBeforeAreNotNew(t *testing.T) {
 	w := newWorld(t)
 	n := w.node("eu", "a", fewNewKeys)
@@ -150,7 +151,7 @@ func TestKeysOfTheWindowBeforeAreNotNew(t *testing.T) {
 	}
 }
 
-// A claim of a new key is held back as what is unsent is: the decision is the namespace's outage policy's.
+// A claim of a new key is held back as unsent cost is: the namespace's outage policy decides.
 func TestClaimsOfNewKeysAreHeldBack(t *testing.T) {
 	w := newWorld(t)
 	w.counts.SetNamespaces(store.NamespaceRow{Workspace: "acme", Namespace: "flood", NodeShare: "wait"})
@@ -170,7 +171,7 @@ func TestClaimsOfNewKeysAreHeldBack(t *testing.T) {
 	}
 }
 
-// Neither batches nor charges nor keys without room in the table pass the bound.
+// Batches, charges and keys without room in the table don't pass the bound either.
 func TestNoWayAroundTheBoundOfNewKeys(t *testing.T) {
 	for name, flood := range map[string]func(n *node){
 		"batches": func(n *node) {
@@ -212,7 +213,7 @@ func TestNoWayAroundTheBoundOfNewKeys(t *testing.T) {
 	}
 }
 
-// A number out of bounds is an error that names it.
+// A number out of bounds is an error that names the number.
 func TestNewKeysMaxHasBounds(t *testing.T) {
 	for _, n := range []int{-1, 1_000_001} {
 		_, err := dataplane.New(dataplane.Config{NewKeysMax: n})

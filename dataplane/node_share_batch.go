@@ -9,14 +9,16 @@ import (
 	"github.com/weirhq/weir/shared/window"
 )
 
-// A batch in a namespace that waits claims at the origin too, though it is all or nothing over
-// several keys. What is added is counted, as a single's is, and the batch is decided by the rest in one step with
-// everything else. A batch that is decided anew keeps what was added. If it fails after all, that becomes this node's
-// credit, and pays for what the node accepts there next. Keys without room claim whatever their share, as their singles
-// do, once all other keys have what they wait for: an untracked key's credit ends with its last user, which errs on the
-// safe side.
+// A batch in a namespace that waits must also claim at the origin, although it is all or nothing over several keys.
+// Cost that a claim adds is counted, as for a single request. Then the batch is decided with the rest of its cost, in
+// one step. A batch that is decided again keeps the added cost. If the batch fails after all, the added cost becomes
+// this node's credit, which pays for the node's next cost on the key.
+//
+// Untracked keys claim whatever their share, as their single requests do, after all other keys have their replies. An
+// untracked key's credit ends with its last user. That errs on the safe side.
 
-// settleClaims turns into credit what was claimed for a batch and not used: all of it where the batch fails.
+// settleClaims returns claimed cost that the batch did not use, as credit. If the batch fails, it returns all claimed
+// cost.
 func (b *batch) settleClaims(used bool) {
 	for _, i := range b.order {
 		it := &b.items[i]
@@ -27,34 +29,35 @@ func (b *batch) settleClaims(used bool) {
 		if used {
 			left -= min(it.before, it.claimed.In(it.verdict.Sequence))
 		}
-		it.entry.Ledger().Credit(it.claimed.Sequence, left)
+		it.entry.Ledger().Return(it.claimed.Sequence, left)
 		it.claimed = cell.Claimed{}
 	}
 }
 
-// keepClaim notes a claim that was added. One of a cell that has made way is of no use to the batch any more.
+// keepClaim adds a claim whose cost was added or kept. If the batch has a claim of another cell, that cell is no
+// longer current, so keepClaim returns the old claim as credit.
 func (it *item) keepClaim(c *cell.Claim) {
 	if it.claimed.Sequence != c.Verdict.Sequence {
-		it.entry.Ledger().Credit(it.claimed.Sequence, it.claimed.Cost)
+		it.entry.Ledger().Return(it.claimed.Sequence, it.claimed.Cost)
 		it.claimed = cell.Claimed{Sequence: c.Verdict.Sequence}
 	}
 	it.claimed.Cost += c.Cost
 }
 
-// pledge is one key of a batch that waits: for the reply to what is unsent, or for a claim.
+// pledge is a key of a batch that waits: either for the reply to its unsent cost, or for a claim.
 type pledge struct {
 	first int
 	reply *cell.Flight
 	claim *cell.Claim
 }
 
-// share lets a batch wait until each of its untracked keys, or of its other keys, is within its share, or the origin
-// has decided its cost.
+// share makes a batch wait until each of its keys is within its share, or until the origin has decided the key's
+// cost. untracked selects the untracked keys or all others.
 func (b *batch) share(ctx context.Context, untracked bool) {
 	var cancel context.CancelFunc
 	for {
 		var pledges []pledge
-		for _, i := range b.order { // all of them before any is waited for
+		for _, i := range b.order { // begin all waits before waiting for any
 			if p, waits := b.pledge(i, untracked); waits {
 				pledges = append(pledges, p)
 			}
@@ -73,7 +76,7 @@ func (b *batch) share(ctx context.Context, untracked bool) {
 	}
 }
 
-// pledge begins to wait for a key; waits is false when there is nothing to wait for.
+// pledge begins to wait for a key; waits is false if there is nothing to wait for.
 func (b *batch) pledge(i int, untracked bool) (p pledge, waits bool) {
 	it := &b.items[i]
 	if !it.waits(untracked) || it.source.Degraded() || it.overShare {
@@ -99,20 +102,17 @@ func (b *batch) pledge(i int, untracked bool) (p pledge, waits bool) {
 
 // redeem waits for a pledge.
 func (b *batch) redeem(ctx context.Context, p pledge, began time.Time) {
-	it, way := &b.items[p.first], cell.WayBroken
+	it := &b.items[p.first]
+	var way cell.Way
 	if p.reply != nil {
 		way = b.engine.out.WaitForReply(ctx, p.reply, it.entry, began)
 	} else {
-		select {
-		case <-p.claim.Done:
-			way = p.claim.Way
-		case <-ctx.Done():
-			if b.engine.out.LeaveClaim(p.claim, began) {
-				way = p.claim.Way
-			}
-		}
+		way = b.engine.out.WaitForClaim(ctx, p.claim, began)
 	}
 	switch way {
+	case cell.WayKept:
+		it.keepClaim(p.claim)
+		fallthrough
 	case cell.WayBroken:
 		b.breakItem(p.first)
 	case cell.WayOverShare:
@@ -130,13 +130,13 @@ func (b *batch) redeem(ctx context.Context, p pledge, began time.Time) {
 	}
 }
 
-// breakItem leaves a key to its outage policy.
+// breakItem applies the outage policy to a key.
 func (b *batch) breakItem(i int) {
 	it := &b.items[i]
 	sourceOf(b.items, i, sourceOut(it.rule.Outage), b.engine.out.RetryAfter(it.entry, b.engine.clock.Steady()))
 }
 
-// wayOfKey is the way of all that a batch asks of one key and has not claimed, which is cost against limit.
+// wayOfKey returns the way to decide all unclaimed cost of a batch on one key, and that cost with its limit.
 func (b *batch) wayOfKey(first *item) (way cell.Way, v cell.Verdict, limit, cost int64) {
 	nodes := b.engine.rules.InForce().Nodes
 	way, limit, cost = first.entry.NodeShare().WayOfBatch(&v, b.horizon, first.nowMs, first.durationMs, first.limit, nodes,
@@ -146,11 +146,11 @@ func (b *batch) wayOfKey(first *item) (way cell.Way, v cell.Verdict, limit, cost
 	return way, v, limit, cost
 }
 
-// sumOfKey is what a batch asks of one key in all, and the limit of that. Each item has a limit
-// of its own, for its cost and that of the items before it; the sum fits the limit returned
-// exactly when each item fits its own. What shadow mode lets pass over its limit is not counted.
+// sumOfKey returns the total cost of a batch on one key, and the limit of that total. Each item's own limit applies
+// to its cost plus the cost of the items before it. The total fits the returned limit exactly if each item fits its
+// own limit. Items over the limit that only shadow mode lets pass are not counted.
 func (b *batch) sumOfKey(first *item, v *cell.Verdict, uncoveredMs int64) (limit, cost int64) {
-	least := int64(window.LimitMax) // that an item's limit leaves to the items behind it
+	least := int64(window.LimitMax) // the least that an item's limit leaves to the items after it
 	for i := range b.items {
 		it := &b.items[i]
 		if it.ident != first.ident {

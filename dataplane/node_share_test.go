@@ -20,7 +20,7 @@ import (
 	"github.com/weirhq/weir/shared/tuning"
 )
 
-// region is n started nodes that share an origin and a namespace's node share.
+// region starts n nodes that share an origin and a namespace's node share.
 func region(t testing.TB, n int, origin store.Origin, row store.NamespaceRow, change ...func(*dataplane.Config)) []*dataplane.Limiter {
 	t.Helper()
 	counts := memstore.NewCounts(memstore.CountsOptions{})
@@ -62,7 +62,7 @@ func stopAll(nodes []*dataplane.Limiter) {
 	together(len(nodes), func(i int) { _ = nodes[i].Stop(context.Background()) })
 }
 
-// burst lets callers on every node ask until they are denied, and returns what passed.
+// burst runs callers on every node that send requests until they are denied, and returns the accepted cost.
 func burst(nodes []*dataplane.Limiter, callers int, limit, cost int64) int64 {
 	var admitted atomic.Int64
 	together(len(nodes)*callers, func(i int) {
@@ -73,8 +73,8 @@ func burst(nodes []*dataplane.Limiter, callers int, limit, cost int64) int64 {
 	return admitted.Load()
 }
 
-// A burst that lands on all nodes at once is admitted up to about the limit with wait:
-// at most 1.2 times; with flush it is bounded by what a round trip lets in.
+// A burst that lands on all nodes at once is admitted up to about the limit with wait: at most 1.2 times. With flush,
+// the overshoot is bounded by the cost that a round trip admits.
 func TestABurstOnFiveNodes(t *testing.T) {
 	for _, limit := range []int64{10, 100, 10_000} {
 		for _, cost := range []int64{1, limit / 100} {
@@ -87,7 +87,7 @@ func TestABurstOnFiveNodes(t *testing.T) {
 					origin.Faults.Delay(time.Millisecond)
 					nodes := region(t, 5, origin, store.NamespaceRow{NodeShare: nodeShare})
 					defer stopAll(nodes)
-					for _, n := range nodes { // nobody begins cold
+					for _, n := range nodes { // no node starts cold
 						n.Allow(t.Context(), ask("k", 0, limit))
 					}
 					began := time.Now()
@@ -103,8 +103,7 @@ func TestABurstOnFiveNodes(t *testing.T) {
 	}
 }
 
-// Small limits are exact too: five nodes, limit 10, one burst, any delays and any
-// order: exactly 10.
+// Small limits are exact too: five nodes, limit 10, one burst, any delays and any order: exactly 10.
 func TestSmallLimitsAreExactAcrossNodes(t *testing.T) {
 	rapid.Check(t, func(rt *rapid.T) {
 		delays := rapid.SliceOfN(rapid.IntRange(0, 5_000), 16, 16).Draw(rt, "delays in µs")
@@ -117,7 +116,7 @@ func TestSmallLimitsAreExactAcrossNodes(t *testing.T) {
 			nodes := region(t, 5, slow, store.NamespaceRow{NodeShare: "wait", Outage: "closed"})
 			defer stopAll(nodes)
 			want := limit
-			if spent := limit / 2; cells && spent > 0 { // a moment later one unit of it is gone
+			if spent := limit / 2; cells && spent > 0 { // a moment later a unit of it has left
 				nodes[0].Allow(context.Background(), ask("k", spent, limit))
 				time.Sleep(time.Until(time.Now().Truncate(time.Minute).Add(time.Minute + 100*time.Millisecond)))
 				want -= spent - 1
@@ -138,7 +137,7 @@ func TestSmallLimitsAreExactAcrossNodes(t *testing.T) {
 	})
 }
 
-// uneven is an origin whose calls take one delay after the other.
+// uneven is an origin whose calls take different delays in turn.
 type uneven struct {
 	*memstore.Origin
 	delays []int
@@ -156,8 +155,8 @@ func (o *uneven) Send(ctx context.Context, c store.Chunk) (store.Reply, error) {
 	return o.Origin.Send(ctx, c)
 }
 
-// A sustained burst converges within a round trip, not a tick, with flush: two nodes,
-// limit 500 per second, 800 offered, a tick of 200 ms: 0.97 to 1.03 of the limit.
+// With flush, a sustained burst converges within a round trip, not within a tick: two nodes, limit 500 per second,
+// 800 offered, a tick of 200 ms: 0.97 to 1.03 of the limit.
 func TestASustainedLoadOnTwoNodes(t *testing.T) {
 	for _, nodeShare := range []string{"flush", "wait"} {
 		synctest.Test(t, func(t *testing.T) {
@@ -170,7 +169,7 @@ func TestASustainedLoadOnTwoNodes(t *testing.T) {
 			var admitted atomic.Int64
 			const seconds, warmUp = 20, 3
 			var asking sync.WaitGroup
-			for i := range (seconds + warmUp) * 800 { // a caller who waits holds up no other
+			for i := range (seconds + warmUp) * 800 { // a waiting caller does not delay another
 				asking.Go(func() {
 					if nodes[i%2].Allow(t.Context(), r).Allowed && i >= warmUp*800 {
 						admitted.Add(1)
@@ -209,8 +208,8 @@ func TestAKeyFarFromItsLimitIsLeftAlone(t *testing.T) {
 	}
 }
 
-// "share = max(cost, (limit - confirmed) / 2n)": what the previous cell still weighs is
-// confirmed too, so that a key that has filled it flushes from its first costs in the next.
+// "share = max(cost, (limit - confirmed) / 2n)": the previous cell's weighted cost is confirmed too, so a key that
+// has filled that cell flushes from its first costs in the next.
 func TestThePreviousCellLeavesASmallShare(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		origin := memstore.NewOrigin(memstore.OriginOptions{})
@@ -223,7 +222,7 @@ func TestThePreviousCellLeavesASmallShare(t *testing.T) {
 		time.Sleep(time.Minute + 3*time.Second)
 		synctest.Wait()
 		before := gather(t, nodes[0])["weir_node_share_flushes_total"]
-		for range 20 { // of 50 that are left, and so of a share of 12
+		for range 20 { // of a remaining limit of 50, and so of a share of 12
 			if !nodes[0].Allow(t.Context(), r).Allowed {
 				t.Fatal("denied")
 			}
@@ -235,7 +234,7 @@ func TestThePreviousCellLeavesASmallShare(t *testing.T) {
 	})
 }
 
-// A caller who waits for a share in vain goes by the outage policy, and its key rests.
+// If no share arrives in time, the caller follows the outage policy, and its key rests.
 func TestWaitingInVainIsAnOutage(t *testing.T) {
 	for policy, want := range map[string]dataplane.Source{
 		"local": dataplane.SourceDegraded, "open": dataplane.SourceDegradedOpen, "closed": dataplane.SourceDegradedClosed,
@@ -266,15 +265,15 @@ func TestWaitingInVainIsAnOutage(t *testing.T) {
 	}
 }
 
-// A send that gets no answer ends the wait of those whose cost it had: no decision takes it for a reply, and waits for
-// another one.
+// A send that gets no answer ends the wait of the decisions whose cost it carried: no decision takes it for a reply
+// and waits again.
 func TestASendWithoutAnAnswerIsNoReply(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		origin := memstore.NewOrigin(memstore.OriginOptions{})
 		nodes := region(t, 1, origin, store.NamespaceRow{NodeShare: "wait"}, func(c *dataplane.Config) { c.RegionNodes = 5 }, tick(t, 10*time.Second))
 		defer stopAll(nodes)
 		n := nodes[0]
-		n.Allow(t.Context(), ask("k", 0, 100)) // hears that the origin has nothing
+		n.Allow(t.Context(), ask("k", 0, 100)) // reads that the origin has nothing
 		origin.Faults.Hook(func(op memstore.Op) error {
 			if op == memstore.OpSend {
 				return errDown
@@ -292,8 +291,7 @@ func TestASendWithoutAnAnswerIsNoReply(t *testing.T) {
 	})
 }
 
-// A lost reply of a claim errs on the safe side: what may have been added is never given
-// out twice.
+// If a claim's reply is lost, the node errs on the safe side: cost that may have been added is never granted twice.
 func TestALostClaimErrsOnTheSafeSide(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		origin := memstore.NewOrigin(memstore.OriginOptions{})
@@ -321,7 +319,7 @@ func TestALostClaimErrsOnTheSafeSide(t *testing.T) {
 	})
 }
 
-// A batch waits for fresh totals of all its keys together, and decides by them.
+// A batch waits for fresh totals of all its keys together, and decides with them.
 func TestABatchWaitsForFreshTotals(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		origin := memstore.NewOrigin(memstore.OriginOptions{})
@@ -331,7 +329,7 @@ func TestABatchWaitsForFreshTotals(t *testing.T) {
 		nodes[0].AllowMany(t.Context(), batch)
 		origin.Faults.Delay(4 * time.Millisecond)
 		time.Sleep(time.Second)
-		for i := range 4 { // others spend the rest
+		for i := range 4 { // other nodes spend the rest
 			nodes[1+i].Allow(t.Context(), ask("small", 1, 5))
 		}
 		time.Sleep(200 * time.Millisecond)
@@ -343,8 +341,8 @@ func TestABatchWaitsForFreshTotals(t *testing.T) {
 	})
 }
 
-// The next tick's work is proportional to active keys: 20,000 accepted a second on one
-// node reach the origin whole, at any latency up to 50 ms, in a call or two a tick.
+// The next tick's work is proportional to active keys: of 20,000 accepted a second on one node, all reach the origin,
+// at any latency up to 50 ms, in a call or two per tick.
 func TestReplayUnderLoadLosesNothing(t *testing.T) {
 	for _, latency := range []time.Duration{time.Millisecond, 10 * time.Millisecond, 50 * time.Millisecond} {
 		synctest.Test(t, func(t *testing.T) {
@@ -378,7 +376,7 @@ func TestReplayUnderLoadLosesNothing(t *testing.T) {
 	}
 }
 
-// Every figure is there from the start, at 0; settings name what they cannot use.
+// Every figure exists from the start, at 0; errors of settings name the invalid values.
 func TestNodeShareFiguresAndBounds(t *testing.T) {
 	w := newWorld(t)
 	n := w.node("eu", "a")
@@ -393,7 +391,7 @@ func TestNodeShareFiguresAndBounds(t *testing.T) {
 		}
 	}
 	w.counts.SetNamespaces(store.NamespaceRow{Workspace: "acme", Namespace: "api", NodeShare: "shove"})
-	if err := n.LoadSettings(t.Context()); err == nil || !strings.Contains(err.Error(), `node_share is "shove" (flush or wait)`) {
+	if err := n.LoadSettings(t.Context()); err == nil || !strings.Contains(err.Error(), `node_share is "shove" (wait or flush)`) {
 		t.Errorf("%v", err)
 	}
 	if _, err := dataplane.New(dataplane.Config{RegionNodes: -1}); !errors.Is(err, dataplane.ErrInvalid) || !strings.Contains(err.Error(), "Config.RegionNodes") {
@@ -401,7 +399,7 @@ func TestNodeShareFiguresAndBounds(t *testing.T) {
 	}
 }
 
-// The nodes of a region are those whose heartbeats are young.
+// A region's nodes are the nodes with recent heartbeats.
 func TestLiveNodesAreCountedByTheirHeartbeats(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		counts := memstore.NewCounts(memstore.CountsOptions{})
@@ -415,6 +413,56 @@ func TestLiveNodesAreCountedByTheirHeartbeats(t *testing.T) {
 				t.Errorf("%d live nodes, %v; want %d", rows.NodesLive, err, want)
 			}
 			time.Sleep(store.NodeLiveFor)
+		}
+	})
+}
+
+// A key that was denied recently is read before it passes. The exception is a namespace that waits for its share, if
+// the decision waits for an answer about the key anyway: then it waits for one answer, not for two.
+func TestADecisionThatClaimsWaitsForOneAnswer(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		origin := memstore.NewOrigin(memstore.OriginOptions{})
+		nodes := waiting(t, 5, origin, 10, store.NamespaceRow{})
+		defer stopAll(nodes)
+		time.Sleep(time.Until(time.Now().Truncate(time.Minute).Add(time.Minute + 50*time.Second)))
+		for nodes[0].Allow(t.Context(), ask("k", 1, 10)).Allowed {
+		}
+		time.Sleep(20 * time.Second) // 8 of the 10 still have weight
+		origin.Faults.Delay(4 * time.Millisecond)
+		for i, want := range []struct {
+			allowed bool
+			took    time.Duration
+		}{
+			{true, 8 * time.Millisecond}, // the previous cell has not been read since it ended
+			{true, 4 * time.Millisecond},
+			{false, 0}, // denied by the counts in memory
+		} {
+			began := time.Now()
+			d := nodes[0].Allow(t.Context(), ask("k", 1, 10))
+			if took := time.Since(began); took != want.took || d.Allowed != want.allowed {
+				t.Errorf("decision %d: %+v after %v, want %+v", i, d, took, want)
+			}
+			time.Sleep(500 * time.Millisecond)
+		}
+	})
+}
+
+// If the node's share holds the cost, a key that was denied recently is read first, as it is without shares.
+func TestAStrictKeyIsReadBeforeItsShareIsUsed(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		origin := memstore.NewOrigin(memstore.OriginOptions{})
+		nodes := waiting(t, 2, origin, 1000, store.NamespaceRow{})
+		defer stopAll(nodes)
+		time.Sleep(time.Until(time.Now().Truncate(time.Minute).Add(time.Minute)))
+		nodes[0].Allow(t.Context(), ask("k", 500, 1000))
+		nodes[0].Allow(t.Context(), ask("k", 600, 1000)) // denied
+		time.Sleep(30 * time.Second)
+		reads := origin.Stats().Gets
+		if d := nodes[0].Allow(t.Context(), ask("k", 1, 1000)); !d.Allowed || d.Source != dataplane.SourceOrigin {
+			t.Errorf("%+v", d)
+		}
+		if got := origin.Stats().Gets - reads; got != 1 {
+			t.Errorf("%d reads, want 1", got)
 		}
 	})
 }

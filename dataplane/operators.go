@@ -2,25 +2,27 @@ package dataplane
 
 import "fmt"
 
-// Health reads the node's figures. It is for people and monitors: it sums up all counters.
+// Health returns the node's figures. Call it from monitors, not for each request, because it sums all counters.
 func (l *Limiter) Health() Health {
 	f := l.reports.figures()
 	return healthOf(&f)
 }
 
-// TableFull is true when, in the last minute, a key found no room in the table: too many keys are
-// at their limits, or their cost is not sent. Such keys are decided by what the origin has, or by
-// a sketch that may take them for more than they are. It is cheap, and needs no lock.
+// TableFull reports whether, in the last minute, a key found no room in the table, because too many keys are at their
+// limits or their cost is not sent. Such keys are decided from the origin's counts, or by a sketch that may
+// overestimate them. TableFull is cheap, and needs no lock.
 func (l *Limiter) TableFull() bool {
 	at := l.engine.table.FullSince.Load()
 	return at != 0 && int64(l.engine.clock.Steady())-at < fullLogEvery.Milliseconds()
 }
 
-// TopKeys tells which keys are hot or denied. What it sees and misses: of hot keys
-// those in memory, so not one that a full table could not take, and in the estimate mode
-// the cost that this node knows of; of denied ones every key with more than a share of
-// 1/512 in this node's denials. It blocks no decision. Errors wrap ErrInvalid, or are
-// ErrTopBusy.
+// TopKeys returns the keys that are hot or denied, for example to find the caller that floods a service.
+//
+//   - Only keys in memory can be hot, so TopKeys misses keys that found no room in a full table. In the estimate mode
+//     it counts only the cost that this node has read.
+//   - Denied keys include every key with more than a share of 1/512 of this node's denials.
+//
+// TopKeys blocks no decision. Its errors wrap ErrInvalid, or are ErrTopBusy.
 func (l *Limiter) TopKeys(q TopQuery) (TopKeys, error) {
 	if q.Limit < 1 || q.Limit > TopKeysMax {
 		return TopKeys{}, fmt.Errorf("%w: limit is %d (1 to %d)", ErrInvalid, q.Limit, TopKeysMax)

@@ -44,7 +44,7 @@ func TestWithoutAGranterAReservationIsItsProcesss(t *testing.T) {
 		if got.Decisions[0].Source.Degraded() || got.EndsAt.IsZero() {
 			t.Errorf("%+v", got)
 		}
-		wantReserved(t, a, reserveFor("one", time.Minute, ask("k", 60, 100)), true) // the same again
+		wantReserved(t, a, reserveFor("one", time.Minute, ask("k", 60, 100)), true) // the same reservation again
 		wantReserved(t, a, reserveFor("two", time.Minute, ask("k", 50, 100)), false)
 		time.Sleep(time.Second)
 		if d := b.Allow(t.Context(), ask("k", 41, 100)); d.Allowed {
@@ -63,8 +63,8 @@ func TestWithoutAGranterAReservationIsItsProcesss(t *testing.T) {
 	})
 }
 
-// A concurrency limit holds for each process, and whoever waits gets a slot when another caller of the process releases
-// one.
+// A concurrency limit holds for each process. A waiting request gets a slot when another caller of the process
+// releases a slot.
 func TestWithoutAGranterAConcurrencyLimitIsItsProcesss(t *testing.T) {
 	bare(t, func(t *testing.T, a, b *dataplane.Limiter) {
 		one := dataplane.ConcurrencyRequest{Workspace: "acme", Namespace: "api", Identifier: "k", Limit: 1}
@@ -108,7 +108,7 @@ func TestWithoutAGranterALeaseByIDIsItsProcesss(t *testing.T) {
 		if _, d := a.AcquireToken(t.Context(), one, "other", false); d.Allowed {
 			t.Errorf("while it is held: %+v", d)
 		}
-		for _, l := range []*dataplane.Limiter{b, a} { // one that is not known is no error
+		for _, l := range []*dataplane.Limiter{b, a} { // releasing a lease of another process is no error
 			if err := l.ReleaseTokens(t.Context(), token)[0]; err != nil {
 				t.Errorf("released: %v", err)
 			}
@@ -119,8 +119,8 @@ func TestWithoutAGranterALeaseByIDIsItsProcesss(t *testing.T) {
 	})
 }
 
-// If the origin is no Mailbox, settings come from Config.Settings, which gets the heartbeats too. Without it there
-// are none, and no call fails for it.
+// If the origin is no Mailbox, settings come from Config.Settings, which also receives the heartbeats. Without
+// Config.Settings, there are no settings, and no call fails because of it.
 func TestWithoutAMailboxSettingsAreThoseOfConfig(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		counts := memstore.NewCounts(memstore.CountsOptions{})
@@ -153,7 +153,7 @@ func TestWithoutAMailboxSettingsAreThoseOfConfig(t *testing.T) {
 	})
 }
 
-// Nodes send again what an origin has lost, also if it only counts.
+// Nodes send the cost again that an origin has lost, also if the origin only counts.
 func TestAnOriginThatOnlyCountsIsRestored(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		origin := mapstore.New()
@@ -162,7 +162,7 @@ func TestAnOriginThatOnlyCountsIsRestored(t *testing.T) {
 		nodes[0].Allow(t.Context(), ask("k", 60, 100))
 		time.Sleep(time.Second)
 		origin.Wipe()
-		nodes[0].Allow(t.Context(), ask("k", 1, 100)) // it asks, and sends what is lost
+		nodes[0].Allow(t.Context(), ask("k", 1, 100)) // it reads the origin, and sends the lost cost
 		time.Sleep(time.Second)
 		if d := nodes[1].Allow(t.Context(), ask("k", 40, 100)); d.Allowed || d.Remaining != 39 {
 			t.Errorf("after the loss, at the other node: %+v", d)
@@ -170,9 +170,9 @@ func TestAnOriginThatOnlyCountsIsRestored(t *testing.T) {
 	})
 }
 
-// If a wrapper hides the Granter from one node, that node's reservations and leases are its own. Its reservations count
-// at the origin all the same: the nodes together never pass more than the limit, and neither settles what the other
-// has reserved.
+// If a wrapper hides the Granter from one node, that node's reservations and leases are local to it. Its reservations
+// count at the origin all the same: the nodes together never pass more than the limit, and neither settles the
+// other's reservations.
 func TestAGranterThatOneNodeDoesNotSeeOverspendsNoLimit(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		origin := memstore.NewOrigin(memstore.OriginOptions{})
@@ -186,13 +186,13 @@ func TestAGranterThatOneNodeDoesNotSeeOverspendsNoLimit(t *testing.T) {
 		wantReserved(t, other, reserveFor("one", time.Minute, ask("k", 40, 100)), true)
 		time.Sleep(time.Second)
 		wantReserved(t, sees, reserveFor("two", time.Minute, ask("k", 11, 100)), false)
-		s, err := other.Settle(t.Context(), "one", 30) // its own
+		s, err := other.Settle(t.Context(), "one", 30) // its own reservation
 		wantSettled(t, "at the node that sees no Granter", s, err, true, false, 30)
 		s, err = sees.Settle(t.Context(), "one", 20)
 		wantSettled(t, "at the node that sees one", s, err, true, false, 20)
 		time.Sleep(2 * time.Second)
 		wantReserved(t, sees, reserveFor("three", time.Minute, ask("k", 41, 100)), false)
-		wantReserved(t, sees, reserveFor("three", time.Minute, ask("k", 40, 100)), true) // beside its 20, and 40 of the other
+		wantReserved(t, sees, reserveFor("three", time.Minute, ask("k", 40, 100)), true) // with its 20, and 40 of the other
 		time.Sleep(2 * time.Second)
 		if d := other.Peek(t.Context(), ask("k", 21, 100)); d.Allowed {
 			t.Errorf("more than is left: %+v", d)

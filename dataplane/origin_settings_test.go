@@ -13,8 +13,8 @@ import (
 	"github.com/weirhq/weir/dataplane/store"
 )
 
-// A limiter with an origin and no Settings goes by what the relay tells the origin, and its heartbeats come back the
-// same way.
+// A limiter with an origin and no Settings uses the settings that the relay stores at the origin, and its heartbeats
+// reach the fleet's store the same way.
 func TestSettingsComeByTheOrigin(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		origin, counts := memstore.NewOrigin(memstore.OriginOptions{}), memstore.NewCounts(memstore.CountsOptions{})
@@ -25,7 +25,7 @@ func TestSettingsComeByTheOrigin(t *testing.T) {
 		}
 		l := startedOver(t, origin)
 		counts.SetOverrides(store.OverrideRow{Workspace: "acme", Namespace: "api", Pattern: "x", Limit: 7})
-		time.Sleep(30 * time.Second) // the relay has not begun
+		time.Sleep(30 * time.Second) // the relay has not started
 		if h := l.Health(); h.SettingsErrors > 0 || h.SettingsProblem != "" {
 			t.Errorf("without a relay: %+v", h)
 		}

@@ -10,15 +10,16 @@ import (
 
 	"github.com/weirhq/weir/dataplane"
 	"github.com/weirhq/weir/dataplane/memstore"
+	"github.com/weirhq/weir/dataplane/store"
+	"github.com/weirhq/weir/shared/tuning"
 )
 
-// Behaviours 11 to 14 and 21 to 23 of the exact mode: what is read from the origin,
-// and what is not.
+// Behaviours 11 to 14 and 21 to 23 of the exact mode: which calls read the origin, and which do not.
 
 var errDown = errors.New("connection refused")
 
-// The first denial sets strict-until = now + duration for the key without
-// sequence; a later earlier value never lowers it.
+// The first denial sets strict-until = now + duration for the key without sequence; a later, smaller value never
+// lowers it.
 func TestDenialMakesTheKeyStrict(t *testing.T) {
 	w := newWorld(t)
 	n := w.node("eu", "a")
@@ -44,8 +45,8 @@ func TestDenialMakesTheKeyStrict(t *testing.T) {
 	}
 }
 
-// While strict, a value another node put at the origin is visible to the next
-// request that local state would allow.
+// While a key is strict, cost that another node has sent to the origin counts in the next request that local state
+// would allow.
 func TestStrictModeSeesOthersAtOnce(t *testing.T) {
 	w := newWorld(t)
 	a, b := w.node("eu", "a"), w.node("eu", "b")
@@ -54,7 +55,7 @@ func TestStrictModeSeesOthersAtOnce(t *testing.T) {
 	w.clock.set(58 * time.Second)
 	a.take("k", 1, 10) // strict until 118 s
 	w.clock.set(115 * time.Second)
-	// Locally 10 of the previous cell are left at weight 1/12: there is room for 9.
+	// Locally the previous cell has 10 with weight 1/12: there is room for 9.
 	b.take("k", 1, 1000)
 	b.take("k", 9, 1000)
 	b.replay()
@@ -64,8 +65,7 @@ func TestStrictModeSeesOthersAtOnce(t *testing.T) {
 	}
 }
 
-// A request that local state denies does no I/O, strict or not. 10,000 denied
-// requests → 0 origin reads.
+// A request that local state denies does no I/O, strict or not. 10,000 denied requests → 0 origin reads.
 func TestDeniedRequestsReadNothing(t *testing.T) {
 	w := newWorld(t)
 	n := w.node("eu", "a")
@@ -76,7 +76,7 @@ func TestDeniedRequestsReadNothing(t *testing.T) {
 			t.Fatalf("%+v", d)
 		}
 	}
-	w.clock.set(20 * time.Second) // stale for long, and strict
+	w.clock.set(20 * time.Second) // the key is stale, and strict
 	n.take("k", 1, 10)
 	if got := w.origin("eu").Stats().Calls() - before; got != 0 {
 		t.Errorf("%d calls to the origin for denied requests", got)
@@ -109,17 +109,25 @@ func TestDenialsChangeNothing(t *testing.T) {
 	}
 }
 
-// liveNode is a node on real time, for tests in a synctest bubble.
+// liveNode returns a node on real time, for tests in a synctest bubble.
 func liveNode(t *testing.T, origin *memstore.Origin) *dataplane.Limiter {
 	t.Helper()
-	l, err := dataplane.New(dataplane.Config{Region: "eu", Origin: origin})
+	return liveNodeOf(t, origin, memstore.NewCounts(memstore.CountsOptions{}))
+}
+
+func liveNodeOf(t *testing.T, origin *memstore.Origin, settings *memstore.Counts) *dataplane.Limiter {
+	t.Helper()
+	l, err := dataplane.New(dataplane.Config{Region: "eu", Origin: origin, Settings: settings})
+	if err == nil {
+		err = l.LoadSettings(t.Context())
+	}
 	if err != nil {
 		t.Fatal(err)
 	}
 	return l
 }
 
-// together runs f n times at once.
+// together runs f n times concurrently.
 func together(n int, f func(i int)) {
 	var wg sync.WaitGroup
 	for i := range n {
@@ -128,8 +136,15 @@ func together(n int, f func(i int)) {
 	wg.Wait()
 }
 
-// Cold key, 32 callers at once → one read; nobody decides on 0 first.
+// Cold key, 32 concurrent callers → one read; no caller decides on 0 first. A decision that waits for its share makes
+// a claim after the read, behind at most one call with other claims: all three fit ReadTimeout.
 func TestColdKeyIsReadOnce(t *testing.T) {
+	for nodeShare, delay := range map[string]time.Duration{"flush": 20 * time.Millisecond, "wait": 15 * time.Millisecond} {
+		t.Run(nodeShare, func(t *testing.T) { coldKeyIsReadOnce(t, nodeShare, delay) })
+	}
+}
+
+func coldKeyIsReadOnce(t *testing.T, nodeShare string, delay time.Duration) {
 	synctest.Test(t, func(t *testing.T) {
 		origin := memstore.NewOrigin(memstore.OriginOptions{})
 		peer := liveNode(t, origin)
@@ -137,9 +152,9 @@ func TestColdKeyIsReadOnce(t *testing.T) {
 		if err := peer.ReplayOnce(t.Context()); err != nil {
 			t.Fatal(err)
 		}
-		origin.Faults.Delay(20 * time.Millisecond)
+		origin.Faults.Delay(delay)
 		before := origin.Stats().Gets
-		n := liveNode(t, origin)
+		n := liveNodeOf(t, origin, settingsOf("", nodeShare))
 		var mu sync.Mutex
 		allowed := 0
 		together(32, func(int) {
@@ -187,8 +202,8 @@ func TestWarmKeyIsReadWhenItIsStale(t *testing.T) {
 	})
 }
 
-// A failed cold read: decide locally; next try only after a pause (300 ms); then
-// the origin's value is adopted. A failed warm read keeps the value.
+// A failed cold read: decide locally; next try only after a pause (300 ms); then the origin's value is adopted. A
+// failed warm read keeps the value.
 func TestFailedReads(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		origin := memstore.NewOrigin(memstore.OriginOptions{})
@@ -214,7 +229,7 @@ func TestFailedReads(t *testing.T) {
 		}
 		origin.Faults.Fail(nil)
 		time.Sleep(time.Millisecond)
-		d = n.Allow(t.Context(), ask("k", 1, 10)) // 8 there, 2 unsent here
+		d = n.Allow(t.Context(), ask("k", 1, 10)) // 8 at the origin, 2 unsent here
 		wantAllowed(t, "the origin's value is adopted", d, false, 0)
 
 		time.Sleep(2 * time.Minute)
@@ -226,8 +241,7 @@ func TestFailedReads(t *testing.T) {
 	})
 }
 
-// A key has one read in flight, under a short deadline (default 50 ms, and never
-// past the caller's ctx).
+// A key has a single read in flight, with a short deadline (default 50 ms, and never past the caller's ctx).
 func TestReadsNeverOutlastTheirDeadlines(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		origin := memstore.NewOrigin(memstore.OriginOptions{})
@@ -248,7 +262,7 @@ func TestReadsNeverOutlastTheirDeadlines(t *testing.T) {
 	})
 }
 
-// A caller that gives up does not take the answer from those who wait on.
+// A caller that gives up does not end the read of other callers.
 func TestOneCallersCancellationIsItsOwn(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		origin := memstore.NewOrigin(memstore.OriginOptions{})
@@ -264,9 +278,9 @@ func TestOneCallersCancellationIsItsOwn(t *testing.T) {
 	})
 }
 
-// B accepts 1 of 100; 0.6 s later A accepts 99; 250 ms later B is asked for 99 → denied:
-// with a tick that sends what was accepted, a cost of more than its share of what is left, on a
-// key last heard of more than two ticks ago, asks first. It does so too before heartbeats have told of the other node.
+// B accepts 1 of 100; 0.6 s later A accepts 99; 250 ms later B gets a request of 99 → denied: if a tick sends
+// accepted cost, a cost of more than its share of the remaining limit, on a key that was last read more than two
+// ticks ago, reads the origin first. It does so even before heartbeats have reported the other node.
 func TestALargeCostAsksFirst(t *testing.T) {
 	single := func(n *node, cost int64) dataplane.Decision { return n.take("k", cost, 100) }
 	batch := func(n *node, cost int64) dataplane.Decision {
@@ -281,6 +295,7 @@ func TestALargeCostAsksFirst(t *testing.T) {
 		"single, no heartbeats yet": {0, single}, "batch, no heartbeats yet": {0, batch},
 	} {
 		w := newWorld(t)
+		w.flushes()
 		nodes := func(config *dataplane.Config) { config.RegionNodes = c.nodes }
 		a, b := w.node("eu", "a", nodes), w.node("eu", "b", nodes)
 		b.take("k", 1, 100)
@@ -297,9 +312,10 @@ func TestALargeCostAsksFirst(t *testing.T) {
 	}
 }
 
-// At most once a tick and key; a key far from its limit never waits.
+// At most one read per two ticks and key; a key far from its limit never waits.
 func TestALargeCostAsksOnceInTwoTicks(t *testing.T) {
 	w := newWorld(t)
+	w.flushes()
 	n := w.node("eu", "a", func(c *dataplane.Config) { c.RegionNodes = 2 })
 	reads := func(cost int64) int64 {
 		before := w.origin("eu").Stats().Gets
@@ -326,9 +342,70 @@ func TestALargeCostAsksOnceInTwoTicks(t *testing.T) {
 	}
 }
 
-// "A node alone has no other to hear of": it asks about no cost, however large.
+// A cell counts in full when it has just ended. Near the limit a node reads once what others have added to it since its
+// last answer, which is a moment old.
+func TestNearTheLimitTheEndOfACellIsReadOnce(t *testing.T) {
+	ways := map[string]func(n *node, cost int64) dataplane.Decision{
+		"single": func(n *node, cost int64) dataplane.Decision { return n.take("k", cost, 100) },
+		"batch": func(n *node, cost int64) dataplane.Decision {
+			return n.AllowMany(n.w.t.Context(), []dataplane.Request{ask("k", cost, 100)}).Decisions[0]
+		},
+	}
+	for name, take := range ways {
+		for _, window := range []store.Window{store.WindowCells, store.WindowPrecise} {
+			for _, share := range []string{"wait", "flush"} {
+				w := newWorld(t)
+				w.counts.SetNamespaces(store.NamespaceRow{Workspace: "acme", Namespace: "api", NodeShare: share, Window: window})
+				nodes := func(config *dataplane.Config) { config.RegionNodes = 4 }
+				a, b := w.node("eu", "a", nodes), w.node("eu", "b", nodes)
+				w.clock.set(time.Minute - 20*time.Millisecond)
+				admitted := int64(0)
+				spend := func(n *node, cost int64, times int) {
+					for range times {
+						if take(n, cost).Allowed {
+							admitted += cost
+						}
+						n.replay()
+					}
+				}
+				spend(a, 10, 5)
+				spend(b, 9, 5)
+				w.clock.set(time.Minute)
+				before := w.origin("eu").Stats().Gets
+				spend(a, 2, 2)
+				reads := w.origin("eu").Stats().Gets - before
+				if spend(a, 10, 2); reads != 1 || admitted != 99 {
+					t.Errorf("%s, %s, %s: %d reads, want one; %d of 100 are admitted", name, window, share, reads, admitted)
+				}
+			}
+		}
+	}
+}
+
+// A key is near its limit by the cost that counts at the time of the request, although its entry is still in an earlier
+// cell: the first request in a cell can come late, or some cells later.
+func TestCostThatHasLeftTheWindowIsNotRead(t *testing.T) {
+	for at, want := range map[time.Duration]int64{66 * time.Second: 1, 114 * time.Second: 0, 150 * time.Second: 0,
+		200 * time.Second: 0} {
+		w := newWorld(t)
+		w.tune(func(set *tuning.Tuning) { set.FreshFor = tuning.Duration(10 * time.Minute) })
+		w.flushes()
+		n := w.node("eu", "a", func(config *dataplane.Config) { config.RegionNodes = 4 })
+		n.take("k", 60, 100)
+		n.replay()
+		w.clock.set(at)
+		before := w.origin("eu").Stats().Gets
+		n.take("k", 1, 100)
+		if reads := w.origin("eu").Stats().Gets - before; reads != want {
+			t.Errorf("%d reads after %v, want %d", reads, at, want)
+		}
+	}
+}
+
+// "A single node has no other node to read from": it reads for no cost, however large.
 func TestANodeAloneDoesNotClaimALargeCost(t *testing.T) {
 	w := newWorld(t)
+	w.flushes() // no loop runs here, so a decision must not wait for a flush
 	n := w.node("eu", "a", func(c *dataplane.Config) { c.RegionNodes = 1 })
 	n.take("k", 1, 100)
 	w.clock.advance(time.Second)

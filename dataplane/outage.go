@@ -5,13 +5,13 @@ import (
 	"github.com/weirhq/weir/dataplane/internal/rules"
 )
 
-// sourceOut is what a decision by an outage policy tells of itself.
+// sourceOut returns the Source of a decision by an outage policy.
 func sourceOut(p rules.Outage) Source {
 	return [...]Source{rules.OutageLocal: SourceDegraded, rules.OutageOpen: SourceDegradedOpen,
 		rules.OutageClosed: SourceDegradedClosed}[p]
 }
 
-// judgeOut is judge for a decision that goes by an outage policy other than local.
+// judgeOut judges a call by an outage policy other than local.
 func (g *engine) judgeOut(v *cell.Verdict, e *cell.Entry, c *call, source Source) (alive bool) {
 	if source == SourceDegradedClosed {
 		alive = e.Judge(v, c.horizon, c.nowMs, c.durationMs, c.limit, c.cost, false)

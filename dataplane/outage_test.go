@@ -11,7 +11,7 @@ import (
 	"github.com/weirhq/weir/dataplane/store"
 )
 
-// inOutage is a node whose namespace "api" has an outage policy, and its origin.
+// inOutage returns a node whose namespace "api" has an outage policy, and the node's origin.
 func inOutage(t *testing.T, policy string) (*dataplane.Limiter, *memstore.Origin) {
 	t.Helper()
 	l, origin, _ := inOutageWith(t, policy)
@@ -32,8 +32,8 @@ func inOutageWith(t *testing.T, policy string) (*dataplane.Limiter, *memstore.Or
 	return l, origin, counts
 }
 
-// Outage policy per namespace: local (default: keep deciding from local state), open,
-// closed. The decision says when it applied.
+// Outage policy per namespace: local (default: keep deciding from local state), open, closed. Decision.Source reports
+// that it applied.
 func TestOutagePolicies(t *testing.T) {
 	type want struct {
 		allowed    bool
@@ -68,7 +68,7 @@ func TestOutagePolicies(t *testing.T) {
 							d = l.AllowMany(t.Context(), []dataplane.Request{ask("k", cost, 10)}).Decisions[0]
 						}
 						w := wants[i]
-						if w.retryAfter == time.Minute { // a denial by what is known: some exact moment
+						if w.retryAfter == time.Minute { // a denial by the counts in memory: any exact time
 							w.retryAfter = d.RetryAfter
 						}
 						if d.Allowed != w.allowed || d.Source != w.source || d.RetryAfter != w.retryAfter {
@@ -95,8 +95,7 @@ func TestOutagePolicies(t *testing.T) {
 	}
 }
 
-// A cost above its limit can never pass, and a limit of 0 blocks, also where a
-// namespace is open.
+// A cost above its limit never passes, and a limit of 0 blocks, also in a namespace with the policy open.
 func TestOpenLetsNothingPassThatNeverCould(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		l, origin := inOutage(t, "open")
@@ -110,8 +109,7 @@ func TestOpenLetsNothingPassThatNeverCould(t *testing.T) {
 	})
 }
 
-// With the origin there, policies change nothing: what local state denies stays denied
-// without any I/O.
+// While the origin answers, policies change nothing: a request that local state denies stays denied without any I/O.
 func TestPoliciesRestWhileTheOriginAnswers(t *testing.T) {
 	for _, policy := range []string{"local", "open", "closed"} {
 		synctest.Test(t, func(t *testing.T) {
@@ -127,7 +125,7 @@ func TestPoliciesRestWhileTheOriginAnswers(t *testing.T) {
 	}
 }
 
-// closed: "deny with a retry-after of the breaker's end", and without a trace.
+// closed: "deny with a retry-after of the breaker's end", and without an effect on counts.
 func TestClosedTellsWhenTheBreakerEnds(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		l, origin := inOutage(t, "closed")
@@ -154,7 +152,7 @@ func TestClosedTellsWhenTheBreakerEnds(t *testing.T) {
 	})
 }
 
-// An outage policy that makes no sense is reported, and the default used.
+// An invalid outage policy is reported, and the default applies.
 func TestUnknownOutagePolicyIsReported(t *testing.T) {
 	w := newWorld(t)
 	n := w.node("eu", "a")

@@ -10,9 +10,9 @@ import (
 	"github.com/weirhq/weir/shared/window"
 )
 
-// A count that ran over into the tag of its cell would be taken for another cell's, and every
-// request would wait for the right one for ever. So each writer stops below that: requests,
-// batches and what no limit bounds, however large the amounts and often they come.
+// If a count overflowed into the tag of its cell, it would look like another cell's count, and every request would
+// wait for the right cell for ever. So each writer must stop below that: requests, batches and calls that no limit
+// bounds, whatever their amounts and number.
 func TestCountsNeverReachTheirTags(t *testing.T) {
 	const most = window.LimitMax
 	whole := ask("k", most, most)
@@ -74,8 +74,7 @@ func TestCountsNeverReachTheirTags(t *testing.T) {
 	}
 }
 
-// "The credit given in one cell is at most 2^53 in all; what is given back beyond that stays
-// counted."
+// "The credit given in one cell is at most 2^53 in total; cost that is given back beyond that stays counted."
 func TestCreditOfACellIsBounded(t *testing.T) {
 	const most = window.LimitMax
 	w := newWorld(t)

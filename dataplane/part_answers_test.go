@@ -16,19 +16,19 @@ import (
 	"github.com/weirhq/weir/shared/window"
 )
 
-// inParts is an origin that answers each bounded cost by itself, as a cluster does whose servers fail one by one.
+// inParts is an origin that answers each bounded cost separately, such as a cluster whose servers fail separately.
 type inParts struct {
 	store.FullOrigin
 	rand  *rand.Rand
 	now   func() time.Time
 	fails atomic.Bool
 
-	streams map[string]uint64 // of each cell, and of the further costs of a cell in one chunk
+	streams map[string]uint64 // of each cell, and of the further costs of a cell in a chunk
 	arrived map[string]int64  // the last number of each stream that has arrived
 }
 
 func (o *inParts) Send(ctx context.Context, chunk store.Chunk) (store.Reply, error) {
-	chunk.After = nil // it loses nothing, and what it sends on has other streams
+	chunk.After = nil // it loses nothing, and it forwards costs under other streams
 	if !chunk.Bounded() {
 		return o.FullOrigin.Send(ctx, chunk)
 	}
@@ -79,8 +79,8 @@ func (o *inParts) decide(ctx context.Context, chunk store.Chunk, c store.Cost, s
 	return reply.Totals[0]
 }
 
-// Whatever comes of each claim of a call, and whether or not its caller waits, the origin has each cost that was
-// accepted once. It has nothing else, except for the node's credit.
+// Whatever the outcome of each claim of a call, and whether or not its caller waits, the origin has each accepted
+// cost once. It has nothing else, except for the node's credit.
 func TestClaimsThatAreAnsweredInPartsAreCountedOnce(t *testing.T) {
 	for _, outage := range []string{"local", "open", "closed"} {
 		for seed := range uint64(60) {

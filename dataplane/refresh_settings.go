@@ -5,16 +5,18 @@ import (
 	"time"
 )
 
-// RelayTuning is what the tuning in force means to a relay that runs beside a Limiter.
+// RelayTuning is the part of the tuning in force that a relay next to a Limiter uses.
 type RelayTuning struct {
-	// shares of its limit: from which a count is told and stored, and by which it must have grown since
+	// Floor and Step are fractions of a limit. The relay publishes a count when it reaches Floor, and again each time
+	// that it has grown by Step.
 	Floor, Step       float64
-	FeedInterval      time.Duration // between two rounds of telling and reading
+	FeedInterval      time.Duration // between two rounds of publishing and reading
 	SettingsInterval  time.Duration // between two reads of settings
 	MinGlobalDuration time.Duration // shortest window that regions share
 }
 
-// RelayTuning is from what operators have set, or the built-in default.
+// RelayTuning returns the part of the tuning in force that a relay uses: what operators have set, or the built-in
+// default.
 func (l *Limiter) RelayTuning() RelayTuning {
 	t := &l.engine.rules.InForce().Tuning
 	return RelayTuning{
@@ -23,12 +25,13 @@ func (l *Limiter) RelayTuning() RelayTuning {
 	}
 }
 
-// TuningChanged returns a channel that is closed when the tuning changes. Loops that read an
-// interval of RelayTuning should wait for it beside their timers.
+// TuningChanged returns a channel that is closed when the tuning changes. Loops that read an interval of RelayTuning
+// should wait for it together with their timers.
 func (l *Limiter) TuningChanged() <-chan struct{} { return l.engine.rules.Changed() }
 
-// RefreshSettings reads settings now, before Start or between two of its reads: for a source that knows when they
-// change. An error names what is not in force; everything else is.
+// RefreshSettings reads settings at once, before Start or between two regular reads. Use it if your source reports
+// changes: for example, call it when a watched file was written. If a part of the settings is invalid, the error
+// names that part, and all other parts are in force.
 func (l *Limiter) RefreshSettings(ctx context.Context) error {
 	if l.cfg.Settings == nil {
 		return ErrNoSettings

@@ -12,7 +12,7 @@ import (
 	"github.com/weirhq/weir/shared/window"
 )
 
-// refusing is an origin that answers chunks and adds none of their costs, while it refuses.
+// refusing is an origin that answers chunks but adds none of their costs, while refuses is set.
 type refusing struct {
 	*memstore.Origin
 	refuses bool
@@ -31,9 +31,10 @@ func (o *refusing) Send(ctx context.Context, c store.Chunk) (store.Reply, error)
 	return reply, err
 }
 
-// Invariant 7: cost that the origin refuses is sent with the next tick, although no request comes for its key.
+// Invariant 7: cost that the origin refuses is sent with the next tick, even if no request comes for its key.
 func TestWhatTheOriginRefusesIsSentAgain(t *testing.T) {
 	w := newWorld(t)
+	w.flushes() // so that there is unsent cost
 	origin := &refusing{Origin: w.origin("eu"), refuses: true}
 	n := w.node("eu", "a", func(c *dataplane.Config) { c.Origin = origin })
 	n.take("k", 5, 10)
@@ -50,8 +51,8 @@ func TestWhatTheOriginRefusesIsSentAgain(t *testing.T) {
 	}
 }
 
-// What was counted by an entry from before a reset is sent, and other regions hear of it: that of a cell which
-// began after the reset is under the key's own name, which they go by as well.
+// Cost that was counted by an entry from before a reset is sent and published: the cost of a cell that began after
+// the reset has the key's own name, which other regions use as well.
 func TestOtherRegionsHearOfTheCellAfterAReset(t *testing.T) {
 	w := newWorld(t)
 	n := w.node("eu", "a")
@@ -68,15 +69,15 @@ func TestOtherRegionsHearOfTheCellAfterAReset(t *testing.T) {
 	}
 }
 
-// An origin that has lost its counts refuses the claim that finds out, and decides the next: its node does not take it
-// for one that is down.
+// An origin that has lost its counts refuses the claim that detects the loss, and decides the next claim: its node
+// does not count the origin as down.
 func TestAClaimFollowsTheOneThatFoundANewEpoch(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		origin := memstore.NewOrigin(memstore.OriginOptions{})
 		nodes := region(t, 5, origin, store.NamespaceRow{NodeShare: "wait"})
 		defer stopAll(nodes)
 		nodes[0].Allow(t.Context(), ask("k", 1, 6))
-		time.Sleep(50 * time.Millisecond) // too little for a read of its own
+		time.Sleep(50 * time.Millisecond) // too short for a read of its own
 		origin.Wipe()
 		first := nodes[0].Allow(t.Context(), ask("k", 1, 6))
 		second := nodes[0].Allow(t.Context(), ask("k", 1, 6))
@@ -86,7 +87,7 @@ func TestAClaimFollowsTheOneThatFoundANewEpoch(t *testing.T) {
 	})
 }
 
-// slowClaims is an origin that answers claims late.
+// slowClaims is an origin that answers claims slowly.
 type slowClaims struct{ *memstore.Origin }
 
 func (o slowClaims) Send(ctx context.Context, chunk store.Chunk) (store.Reply, error) {
@@ -97,8 +98,8 @@ func (o slowClaims) Send(ctx context.Context, chunk store.Chunk) (store.Reply, e
 	return reply, err
 }
 
-// A cost that a caller who left was allowed is paid by the claim's credit. If the claim is refused after all, the cost
-// is sent, although no request comes for its key.
+// If a caller leaves and its cost is allowed, the claim's credit pays for it. If the claim is refused after all, the
+// cost is sent, even if no request comes for its key.
 func TestWhatARefusedClaimDoesNotPayForIsSent(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		origin := memstore.NewOrigin(memstore.OriginOptions{})

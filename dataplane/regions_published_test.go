@@ -9,9 +9,10 @@ import (
 	"github.com/weirhq/weir/shared/window"
 )
 
-// What other regions are told, in the histories in which a count is easily overlooked.
+// The publication of counts to other regions, in histories in which a count is easily overlooked.
 
-// What two nodes of a region have accepted at the same moment is told as their sum, whether or not others use the key.
+// Cost that two nodes of a region accept at the same moment is published as their sum, whether or not other regions
+// use the key.
 func TestWhatTwoNodesAcceptIsToldAsTheirSum(t *testing.T) {
 	for _, shared := range []bool{false, true} {
 		w := newWorld(t)
@@ -34,7 +35,8 @@ func TestWhatTwoNodesAcceptIsToldAsTheirSum(t *testing.T) {
 	}
 }
 
-// A key that is at its limit elsewhere lets nothing pass here from the first contact on, on none of a region's nodes.
+// If a key is at its limit in other regions, none of this region's nodes lets anything pass from its first request
+// on.
 func TestAFirstContactKnowsWhatOthersHaveTold(t *testing.T) {
 	w := newWorld(t)
 	eu, us1, us2 := w.node("eu", "a"), w.node("us", "u1"), w.node("us", "u2")
@@ -49,16 +51,17 @@ func TestAFirstContactKnowsWhatOthersHaveTold(t *testing.T) {
 	}
 }
 
-// A region whose clock is ahead counts in a cell that has not begun elsewhere: what it tells of that is there when the
+// A region whose clock is ahead counts in a cell that has not begun elsewhere: the published cost is there when the
 // cell begins.
 func TestARegionAheadAtTheTurnOfAWindowIsHeard(t *testing.T) {
 	w := newWorld(t)
+	w.flushes() // no loop runs here, so a decision must not wait for a flush
 	ahead := func() time.Time { return w.clock.Now().Add(2 * time.Second) }
 	w.origin("eu") // its place in the order of regions
 	w.origins["eu"] = memstore.NewOrigin(memstore.OriginOptions{Clock: ahead})
 	eu, us := w.node("eu", "a"), w.node("us", "u")
 	us.take("k", 1, 100)
-	eu.take("k", 1, 100) // eu's clock is known from the answer
+	eu.take("k", 1, 100) // the answer has eu's clock
 	us.replay()
 	eu.replay()
 	w.converge()
@@ -76,7 +79,7 @@ func TestARegionAheadAtTheTurnOfAWindowIsHeard(t *testing.T) {
 	}
 }
 
-// However many keys were told before, one more is told as soon.
+// However many keys were published before, a further key is published just as soon.
 func TestManyToldKeysKeepNoneBack(t *testing.T) {
 	w := newWorld(t)
 	eu, us := w.node("eu", "a"), w.node("us", "u")
@@ -96,14 +99,14 @@ func TestManyToldKeysKeepNoneBack(t *testing.T) {
 	}
 }
 
-// A region that is gone takes nothing from what the others tell each other.
+// A region that is down takes nothing from the counts that the others publish.
 func TestARegionThatIsGoneHoldsUpNoOther(t *testing.T) {
 	w := newWorld(t)
 	eu, us, ap := w.node("eu", "a"), w.node("us", "u"), w.node("ap", "p")
 	ap.take("k", 1, 100)
 	ap.replay()
 	w.converge()
-	w.names = w.names[:2] // ap's relay stands still
+	w.names = w.names[:2] // ap's relay stops
 	for minute := range 10 {
 		key := fmt.Sprint("k", minute)
 		us.take(key, 1, 100)
@@ -119,7 +122,7 @@ func TestARegionThatIsGoneHoldsUpNoOther(t *testing.T) {
 	}
 }
 
-// What is accepted at the end of a cell, and sent after it, is told of that cell.
+// Cost that is accepted at the end of a cell, and sent after it, is published for that cell.
 func TestAClosedCellIsToldToo(t *testing.T) {
 	w := newWorld(t)
 	eu, us := w.node("eu", "a"), w.node("us", "u")
@@ -139,7 +142,7 @@ func TestAClosedCellIsToldToo(t *testing.T) {
 	}
 }
 
-// A window shorter than the shortest that is shared stays in its region.
+// A window shorter than the shortest shared window stays in its region.
 func TestShortWindowsStayInTheirRegion(t *testing.T) {
 	for duration, want := range map[time.Duration]int64{1999 * time.Millisecond: 0, 2 * time.Second: 7} {
 		w := newWorld(t)

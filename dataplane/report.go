@@ -9,8 +9,8 @@ import (
 	"github.com/weirhq/weir/shared/heartbeat"
 )
 
-// reports shows operators what a node does. It writes heartbeats and metrics, ranks keys, and logs that the table is
-// full.
+// reports shows operators the state and work of a node. It writes heartbeats and metrics, ranks keys, and logs that
+// the table is full.
 type reports struct {
 	cfg         *Config
 	engine      *engine
@@ -22,7 +22,7 @@ type reports struct {
 	full  fullLog
 }
 
-// init sets what is reported, from the limiter's start on.
+// init sets the sources of the reports, and the time of the limiter's start.
 func (r *reports) init(cfg *Config, g *engine, held *permits.Permits) {
 	r.cfg, r.engine, r.permits, r.startedAtMs = cfg, g, held, g.clock.ReadMs()
 	r.engine.stats.latency.Init(r.startedAtMs)
@@ -30,11 +30,11 @@ func (r *reports) init(cfg *Config, g *engine, held *permits.Permits) {
 	r.full.table, r.full.logger = r.engine.table, r.cfg.Logger
 }
 
-// reportEvery is how often a heartbeat tells of keys.
+// reportEvery is the time between two heartbeats that report keys.
 const reportEvery = 15 * time.Second
 
-// topReport is a document of heartbeat.Top; empty when the keys cannot be walked now: the
-// next heartbeat will tell of them.
+// topReport returns a document for heartbeat.Top. It is empty if the keys cannot be walked now; then the next
+// heartbeat reports them.
 func (r *reports) topReport() string {
 	hot, err := r.top.hottest(&TopQuery{Limit: heartbeat.TopKeysMax}, true)
 	if err != nil {
@@ -46,7 +46,7 @@ func (r *reports) topReport() string {
 	document, err := heartbeat.Top{AtMs: hot.At.UnixMilli(), DeniedSinceMs: denied.Since.UnixMilli(),
 		Hot: reported(hot.Keys), Denied: reported(slices.DeleteFunc(denied.Keys, leases)), Refused: reported(refused),
 		Held: r.permits.Oldest(heartbeat.TopKeysMax, hot.At.UnixMilli())}.Document()
-	if err != nil { // of text and numbers: cannot be
+	if err != nil { // cannot happen: a document of text and numbers
 		return ""
 	}
 	return document

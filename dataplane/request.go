@@ -8,32 +8,31 @@ import (
 	"github.com/weirhq/weir/shared/window"
 )
 
-// Request asks for leave to spend Cost on a key. Names are compared as bytes.
+// Request requests permission to spend Cost on a key. Names are compared as bytes.
 //
-// A Cost of 0 is left out, and is 1: a request counts unless it says otherwise. One that is to
-// count nothing sets ZeroCost. A negative Cost is no word for that, because a cost that was
-// computed may come out as one by mistake; it is refused.
+// If Cost is left out, it is 1, so a request counts unless you set ZeroCost. A negative Cost is an error, because it
+// is usually the result of a wrong computation.
 type Request struct {
 	Workspace  string        // 1 to 191 bytes
 	Namespace  string        // 1 to 255 bytes
 	Identifier string        // 1 to 255 bytes
 	Limit      int64         // cost allowed in any Duration, 0 (blocks) to window.LimitMax
 	Duration   time.Duration // 1 s to 366 days, whole milliseconds
-	Cost       int64         // 1 to window.LimitMax; 0 is 1
+	Cost       int64         // 1 to window.LimitMax; 0 means 1
 
-	// ZeroCost makes a request without a Cost cost 0, where it would be 1. It counts nothing,
-	// and passes as long as its key is not over the limit: also at the limit, where nothing is
-	// left. To ask whether a cost would pass, use Peek.
+	// ZeroCost makes a request without a Cost cost 0 instead of 1. It counts nothing, and passes as long as its key is
+	// not over the limit. It also passes at the limit, where nothing remains. To check whether a cost would pass, use
+	// Peek.
 	ZeroCost bool
 
-	// Shadow lets it pass although it is over its limit, as the shadow mode of a namespace
-	// does: see Decision.Shadowed.
+	// Shadow lets the request pass although it is over its limit, as the shadow mode of a namespace does: see
+	// Decision.Shadowed.
 	Shadow bool
 
-	peek bool // judged and answered with its cost, which is not counted
+	peek bool // decide with the cost, but do not count it
 }
 
-// cost is what r is judged by, and counts if it is allowed.
+// cost returns the cost by which r is judged, and which counts if r is allowed.
 func (r *Request) cost() int64 {
 	if r.Cost == 0 && !r.ZeroCost {
 		return 1
@@ -41,20 +40,19 @@ func (r *Request) cost() int64 {
 	return r.Cost
 }
 
-// Validate reports the first field outside its bounds.
+// Validate returns an error for the first field that is out of bounds, or nil.
 func (r *Request) Validate() error {
 	key := r.key()
 	if err := key.Validate(); err != nil {
 		return err
 	}
 	if r.ZeroCost && r.Cost != 0 {
-		return fmt.Errorf("%w: cost is %d beside ZeroCost (set one of them)", ErrInvalid, r.Cost)
+		return fmt.Errorf("%w: cost is %d and ZeroCost is set (set one of them)", ErrInvalid, r.Cost)
 	}
 	return validateAmounts(r.Limit, r.Cost)
 }
 
-// valid is Validate for the way of a request: no error is made, and most requests
-// need nothing else.
+// valid reports whether Validate returns nil. The request path uses it, because it makes no error.
 func (r *Request) valid() bool {
 	return uint(len(r.Workspace)-1) < window.WorkspaceBytesMax &&
 		uint(len(r.Namespace)-1) < window.NamespaceBytesMax &&
@@ -67,7 +65,7 @@ func (r *Request) key() window.Key {
 	return window.Key{Workspace: r.Workspace, Namespace: r.Namespace, Identifier: r.Identifier, Duration: r.Duration}
 }
 
-// resolve finds what is set for r, and changes its limit and duration if an override says so.
+// resolve returns the rule that applies to r, and changes r's limit and duration if an override applies.
 func (r *Request) resolve(set *rules.Settings) *rules.Rule {
 	return set.Resolve(r.Workspace, r.Namespace, r.Identifier, &r.Limit, &r.Duration)
 }
@@ -89,32 +87,31 @@ func checkTTL(ttl, least, most time.Duration) error {
 	return nil
 }
 
-// Source tells what a decision was based on.
+// Source is the basis of a decision.
 type Source uint8
 
 const (
 	// SourceNone is the source of a decision that was not made: see Decision.Err.
 	SourceNone Source = iota
-	// SourceLocal is a decision from this node's own state, which was fresh enough,
-	// or enough to deny.
+	// SourceLocal is a decision from this node's own state, which was fresh enough, or sufficient to deny.
 	SourceLocal
-	// SourceOrigin is a decision that asked the region's origin first.
+	// SourceOrigin is a decision for which this node first called the region's origin.
 	SourceOrigin
-	// SourceDegraded is a decision that wanted the origin's answer, did not get it
-	// in time, and was made from this node's own state.
+	// SourceDegraded is a decision that needed the origin's answer, did not get it in time, and was made from this
+	// node's own state.
 	SourceDegraded
-	// SourceDegradedOpen is SourceDegraded in a namespace whose outage policy is open:
-	// the request passed whatever this node knows, unless its cost is above the limit.
+	// SourceDegradedOpen is SourceDegraded in a namespace whose outage policy is open: the request passed whatever the
+	// counts of this node, unless its cost is above the limit.
 	SourceDegradedOpen
-	// SourceDegradedClosed is SourceDegraded in a namespace whose outage policy is
-	// closed: the request was denied whatever this node knows.
+	// SourceDegradedClosed is SourceDegraded in a namespace whose outage policy is closed: the request was denied
+	// whatever the counts of this node.
 	SourceDegradedClosed
 )
 
-// Degraded is true when the decision wanted the origin's answer and did not get it.
+// Degraded reports whether the decision needed the origin's answer and did not get it.
 func (s Source) Degraded() bool { return s >= SourceDegraded && s <= SourceDegradedClosed }
 
-// String is the name used on the wire and in metrics.
+// String returns the name used on the wire and in metrics.
 func (s Source) String() string {
 	switch s {
 	case SourceLocal:
@@ -133,23 +130,22 @@ func (s Source) String() string {
 
 // Decision is the answer to a Request.
 type Decision struct {
-	// Allowed is the verdict. It is false when Err is set.
+	// Allowed reports whether the request may pass. It is false if Err is set.
 	Allowed bool
 
-	// Shadowed is true when the request was over its limit and only passes because
-	// its namespace, its override or the request itself is in shadow mode. Its cost was not counted.
+	// Shadowed reports whether the request was over its limit and passes only because its namespace, its override or the
+	// request itself is in shadow mode. Its cost was not counted.
 	Shadowed bool
 
-	// Source tells what the decision was based on.
+	// Source is the basis of the decision.
 	Source Source
 
-	// CandidateDenied is true when the candidate limit of the override that applied would
-	// have denied the request, by the same counts at the same instant. The candidate
-	// decides nothing; see store.OverrideRow.
+	// CandidateDenied reports whether the candidate limit of the override that applied would have denied the request, by
+	// the same counts at the same instant. The candidate decides nothing; see store.OverrideRow.
 	CandidateDenied bool
 
-	// NeverPasses is true of a denial that no waiting changes: the cost is more than the limit,
-	// which blocks all costs if it is 0. In a batch: with the costs of the items before it on its key.
+	// NeverPasses reports a denial that waiting cannot change, because the cost is more than the limit. For example, a
+	// limit of 0 blocks all costs. In a batch, the costs of the earlier items on the same key are added.
 	NeverPasses bool
 
 	// Limit is the limit that was applied: the request's, or an override's.
@@ -158,47 +154,48 @@ type Decision struct {
 	// Duration is the window that was applied: the request's, or an override's.
 	Duration time.Duration
 
-	// Remaining is limit - current - floor(previous*weight) after this decision, the
-	// largest cost that would pass, never negative. A denied cost is not subtracted.
+	// Remaining is limit - current - floor(previous*weight) after this decision: the largest cost that would pass. It is
+	// never negative. A denied cost is not subtracted.
 	Remaining int64
 
-	// Current is current + floor(previous*weight) + cost, what was compared with the limit;
-	// on denial too. Only a leaky level (the estimate mode) has fractions.
+	// Current is current + floor(previous*weight) + cost, the level that was compared with the limit, also on denial.
+	// Only a leaky level (the estimate mode) has fractions.
 	Current float64
 
-	// ResetAt is the end of the fixed cell that the decision was made in.
+	// ResetAt is the end of the fixed cell in which the decision was made.
 	ResetAt time.Time
 
-	// RetryAfter is how long until this same cost would pass if nothing else were
-	// counted, exact to the millisecond: by one millisecond less it would not. It is
-	// 0 when the request was allowed, and with NeverPasses. In a
-	// batch: until the items before it on its key and this one would pass together. With
-	// SourceDegradedClosed: until the origin is asked again.
+	// RetryAfter is the time until the same cost would pass if nothing else were counted. It is exact to the
+	// millisecond: a millisecond earlier the cost would not pass. It is 0 if the request was allowed, and with
+	// NeverPasses. There are three special cases:
+	//
+	//   - In a batch, it is the time until the item would pass together with the earlier items on its key.
+	//   - With SourceDegradedClosed, it is the time until the limiter calls the origin again.
+	//   - For a reservation in a namespace with a precise window, it is an upper bound, because the origin's reply does
+	//     not include when the cost was accepted.
 	RetryAfter time.Duration
 
 	// Override is the pattern of the override that applied, "" for none.
 	Override string
 
-	// Err is set, and wraps ErrInvalid, when the request itself is at fault; nothing
-	// was counted then. A dependency that is down is never an error.
+	// Err is set, and wraps ErrInvalid, if the request itself is invalid. Then nothing was counted. A dependency that is
+	// down is never an error.
 	Err error
 }
 
-// BatchMax is how many requests one AllowMany may carry.
+// BatchMax is the highest number of requests in an AllowMany.
 const BatchMax = 1000
 
 // Batch is the answer to AllowMany.
 type Batch struct {
-	// Allowed is true when every item passed and all costs were counted. If it is
-	// false none was.
+	// Allowed reports whether every item passed and all costs were counted. If it is false, no cost was counted.
 	Allowed bool
 
-	// Decisions holds each item's own verdict, in the order of the requests: what it
-	// would have been together with the items before it.
+	// Decisions holds each item's own verdict, in the order of the requests. Each verdict assumes that the items before
+	// it were counted.
 	Decisions []Decision
 
-	// Err wraps ErrInvalid, and names the first item at fault, when the batch was
-	// not decided at all.
+	// Err wraps ErrInvalid, and names the first invalid item, if the batch was not decided at all.
 	Err error
 }
 

@@ -16,29 +16,30 @@ import (
 	"github.com/weirhq/weir/shared/window"
 )
 
-// Package permits reserves; this file judges, counts, and turns the results into answers.
+// Package permits makes reservations. This file judges and counts their requests, and builds the answers.
 
 const (
-	// ReservedMax is how many requests a reservation has.
+	// ReservedMax is the highest number of requests in a reservation.
 	ReservedMax = 32
 
-	// ReservationIDBytesMax is how long a reservation's id is.
+	// ReservationIDBytesMax is the length of the longest reservation ID, in bytes.
 	ReservationIDBytesMax = permits.IDBytesMax
 
-	// ReservationTTLMax is how long a reservation lasts.
+	// ReservationTTLMax is the longest TTL of a reservation.
 	ReservationTTLMax = 24 * time.Hour
 
-	// ReservationsMax is how many reservations that have not ended a node has made, or changed; fewer, if they would take
-	// more than 256 MiB of it. One caller alone may have three quarters of them, which is 75,000: see WithCaller. The
-	// reservations that this process makes by itself in an outage of the origin have as much room of their own.
+	// ReservationsMax is the highest number of open reservations that a node has made or changed. The number is lower if
+	// they would take more than 256 MiB. One caller can have at most three quarters of them, which is 75,000: see
+	// WithCaller. Reservations that this process makes by itself during an outage of the origin have separate room of
+	// the same size.
 	ReservationsMax = held.Max
 
-	reservationTTL = time.Minute // where none is given
+	reservationTTL = time.Minute // if no TTL is given
 )
 
 var (
-	// ErrNoReservation is returned for an ID without a reservation: there was none, it was settled or ended more than a
-	// minute ago, or another process that was cut off from the origin has it.
+	// ErrNoReservation is returned for an ID without a reservation. Either there was none, or it was settled or ended
+	// more than a minute ago, or another process that was cut off from the origin has it.
 	ErrNoReservation = held.ErrNone
 
 	// ErrReservationUsed is returned for an ID under which other costs are reserved.
@@ -49,44 +50,46 @@ var (
 	ErrReservationOver = held.ErrOver
 
 	// ErrReservations is returned when there is no room for a reservation: this node has ReservationsMax, or a key has
-	// store.HoldsMax, or the caller has its share of them (see WithCaller).
+	// store.HoldsMax, or the caller has its whole share of them (see WithCaller).
 	ErrReservations = held.ErrMany
 )
 
-// ReserveRequest asks for a reservation.
+// ReserveRequest requests a reservation.
 type ReserveRequest struct {
-	// ID identifies the reservation in the region: 1 to ReservationIDBytesMax bytes. Set it to make
-	// retries safe: calls with the same ID, at any node of the region, share one reservation, and
-	// return ErrReservationOver after its end. If ID is empty, one is drawn.
+	// ID identifies the reservation in the region: 1 to ReservationIDBytesMax bytes. Set it to make retries safe: calls
+	// with the same ID, at any node of the region, share one reservation, and return ErrReservationOver after its end.
+	// If ID is empty, Reserve draws a random ID.
 	ID string
 
-	// Drawn must be set only if the caller drew ID for this very call, as an adapter does whose IDs
-	// have a form of their own. A denial then skips the search for an earlier reservation with this
-	// ID. Do not set it on a call that may be a retry.
+	// Drawn must be set only if the caller drew ID for this very call: for example, an adapter whose IDs have their own
+	// format. A denial then skips the search for an earlier reservation with this ID. Do not set it on a call that may
+	// be a retry.
 	Drawn bool
 
-	// Requests are the costs to reserve, for 1 to ReservedMax keys. If you know the most that can be spent, reserve that.
+	// Requests are the costs to reserve, for 1 to ReservedMax keys. Reserve the highest cost that is possible, if there
+	// is such a bound.
 	Requests []Request
 
-	// TTL is how long the reservation lasts unless it is settled or extended, 1 s to ReservationTTLMax; 0 is a minute.
+	// TTL is the time until the reservation ends unless it is settled or extended, 1 s to ReservationTTLMax; 0 means a
+	// minute.
 	TTL time.Duration
 
-	// Returned says what a reservation counts that ends unsettled: if true, the cost that Spend reported, and otherwise
-	// its whole cost. For example, of 500 reserved and 120 reported, 380 are given back if Returned is true, and none if
-	// it is false.
+	// Returned selects the cost that counts if a reservation ends unsettled: if true, the cost that Spend reported, and
+	// otherwise its whole cost. For example, of 500 reserved and 120 reported, 380 are given back if Returned is true,
+	// and none if it is false.
 	Returned bool
 
-	// Holder is the caller's name for operators, at most HolderBytesMax bytes. It may be left out.
+	// Holder is the caller's name for operators, at most HolderBytesMax bytes. It can be left out.
 	Holder string
 }
 
-// Reserved answers a ReserveRequest.
+// Reserved is the answer to a ReserveRequest.
 type Reserved struct {
 	ID        string
-	Allowed   bool       // all of it is reserved; otherwise nothing is
-	Decisions []Decision // of each request
+	Allowed   bool       // everything is reserved; otherwise nothing is
+	Decisions []Decision // for each request
 	EndsAt    time.Time  // by the origin's clock
-	Err       error      // about the request, ErrReservationUsed, ErrReservations, ErrStopped, or the context's
+	Err       error      // about the request, or ErrReservationUsed, ErrReservations, ErrStopped, or the context's
 }
 
 // Settlement is the state of a reservation after a call about it.
@@ -98,30 +101,34 @@ type Settlement struct {
 	EndsAt  time.Time
 }
 
-// Reserve reserves the costs of one or more keys, all or nothing, until the reservation is
-// settled or ends. Reserved cost counts like accepted cost. The origin decides, because it has the
-// region's counts. That takes one round trip where a single Redis has all keys, and up to three where
-// they are spread over several or over a Cluster, within Config.ReadTimeout in all. For 20 ms after a
-// denial, this node denies requests that do not fit either by itself. Such a denial takes no round
-// trip, or one if the request has an ID that is not Drawn, because it may be a retry.
+// Reserve reserves the costs of one or more keys, all or nothing, until the reservation is settled or ends. Reserved
+// cost counts like accepted cost. The origin decides, because it has the region's counts. That takes one round trip if
+// a single Redis has all keys, and up to three if they are spread over several servers or over a Cluster, within
+// Config.ReadTimeout in total. The first reservation in a server, or in a bucket of a Cluster, takes one more.
 //
-// While the origin answers and keeps the writes that it has acknowledged, the reservations of all
-// nodes together do not exceed the remaining limit.
+// For 20 ms after a denial, this node itself denies further requests that do not fit. Such a denial takes no round
+// trip, or one round trip if the request has an ID that is not Drawn, because it may be a retry.
 //
-// Without an origin, or with an origin that is not a store.Granter, this process reserves by itself,
-// as AllowMany decides. Its reservations count at the origin as accepted cost does, and only this
-// process can settle them. The same holds while the origin does not answer, unless the outage policy
-// of a request's namespace is closed: then the reservation is denied.
+// In a namespace with a precise window, RetryAfter of a denial is only an upper bound: the end of the cell that has
+// to leave the window. Part of that cell's cost, and so enough room, may leave earlier.
 //
-// For example, an answer of a model takes 4,096 tokens at most. Reserve a cost of 4,096; the answer
-// takes 812, so Settle(ctx, id, 812), and 3,284 are free for other reservations.
+// While the origin answers and keeps the writes that it has acknowledged, the reservations of all nodes together do
+// not exceed the remaining limit.
+//
+// Without an origin, or with an origin that is not a store.Granter, this process reserves by itself, and decides as
+// AllowMany does. Its reservations count at the origin as accepted cost does, and only this process can settle them.
+// The same holds while the origin does not answer, unless the outage policy of a request's namespace is closed: then
+// the reservation is denied.
+//
+// For example, the answer of a model takes at most 4,096 tokens. Reserve a cost of 4,096. If the answer takes 812,
+// call Settle(ctx, id, 812), and 3,284 are free for other reservations.
 //
 // Requests in the estimate mode cannot be reserved.
 func (l *Limiter) Reserve(ctx context.Context, r ReserveRequest) (out Reserved) {
 	if out.Err = r.check(); out.Err != nil {
 		return out
 	}
-	w := reserving{engine: &l.engine, request: &r, id: r.ID}
+	w := reserving{engine: &l.engine, request: r, id: r.ID}
 	var a *permits.Ask
 	if a, out.Err = w.ask(); out.Err != nil {
 		out.ID = r.ID
@@ -149,19 +156,19 @@ func (l *Limiter) Reserve(ctx context.Context, r ReserveRequest) (out Reserved) 
 	return out
 }
 
-// reserving is one call of Reserve. It implements permits.Judge.
+// reserving is a call of Reserve. It implements permits.Judge.
 type reserving struct {
 	engine  *engine
-	request *ReserveRequest
+	request ReserveRequest
 	id      string
 
 	asks      []ask
 	record    *held.Record
 	decisions []Decision
-	counted   bool // the decisions are those of a batch, which this process has counted or denied
+	counted   bool // decisions holds the decisions of a batch, which this process has counted or denied
 }
 
-// ask is one request of a reservation, as settings have it.
+// ask is a request of a reservation, after overrides.
 type ask struct {
 	Request
 	rule *rules.Rule
@@ -169,7 +176,7 @@ type ask struct {
 
 // ask resolves the requests by the settings in force.
 func (w *reserving) ask() (*permits.Ask, error) {
-	r, set := w.request, w.engine.rules.InForce()
+	r, set := &w.request, w.engine.rules.InForce()
 	a := &permits.Ask{New: r.ID == "" || r.Drawn, TTL: cmp.Or(r.TTL, reservationTTL), Returned: r.Returned,
 		Holder: r.Holder, Items: make([]permits.Item, len(r.Requests))}
 	w.asks = make([]ask, len(r.Requests))
@@ -202,14 +209,14 @@ func (w *reserving) Answer(r *held.Record, answers []store.HoldAnswer, asked boo
 		if !w.counted {
 			answerHold(&w.asks[i], &r.Items[i], &answers[i], r.MadeMs, asked, d)
 		}
-		d.Shadowed = d.Shadowed || problem != nil // it passes without a hold
+		d.Shadowed = d.Shadowed || problem != nil // the item passes without a hold
 		r.Items[i].Shadowed = d.Shadowed
 		ok = ok && d.Allowed
 	}
 	return ok, nil
 }
 
-// refused counts the denials of the origin, for TopDenied.
+// refused samples the denials of the origin, for TopDenied.
 func (w *reserving) refused() {
 	for i := range w.decisions {
 		if d := &w.decisions[i]; !d.Allowed || d.Shadowed {
@@ -248,7 +255,7 @@ func (w *reserving) Grant(ctx context.Context, out bool) (charges []holds.Charge
 	return charges
 }
 
-// charge is an Allowance as the charge of a hold.
+// charge wraps an Allowance as the charge of a hold.
 type charge Allowance
 
 // Set implements holds.Charge.
@@ -281,13 +288,13 @@ func holdProblem(a *store.HoldAnswer) error {
 	return nil
 }
 
-// answerHold makes the decision about one request from the answer about its hold.
+// answerHold fills the decision about one request from the answer about its hold.
 func answerHold(q *ask, it *held.Item, a *store.HoldAnswer, nowMs int64, asked bool, d *Decision) {
 	v := cell.Verdict{Sequence: it.Sequence, AtMs: max(nowMs, window.Start(it.Sequence, it.DurationMs)),
-		Current: a.Used, Previous: a.UsedBefore, Allowed: a.Fits}
+		Current: a.Used, Previous: a.UsedBefore, Allowed: a.Fits, Precise: q.rule.Precise}
 	c := call{request: &q.Request, nowMs: nowMs, durationMs: it.DurationMs, limit: it.Limit, cost: it.Held}
 	if !v.Allowed {
-		setRetry(&v, &c, q.rule)
+		setRetry(nil, &v, &c, q.rule)
 	}
 	source := SourceOrigin
 	if !asked {
@@ -296,27 +303,29 @@ func answerHold(q *ask, it *held.Item, a *store.HoldAnswer, nowMs int64, asked b
 	d.answer(&v, &c, q.rule, source)
 }
 
-// Settle reports the spent cost of a reservation, a cost for each of its requests, in their order, and ends it. A cost
-// above the reserved cost counts too, past the limit. A smaller cost leaves room for other reservations at once. For
-// example, with 500 reserved, Settle(ctx, id, 120) leaves room for 380. A reservation is settled once. A call that
-// comes later, or after its end, changes nothing, and returns its state with Late set.
+// Settle reports the spent cost of a reservation, in the order of its requests, and ends it. A cost above the
+// reserved cost counts too, past the limit. A smaller cost leaves room for other reservations at once. For example,
+// with 500 reserved, Settle(ctx, id, 120) leaves room for 380. A reservation can be settled only once. A later call,
+// or a call after the reservation's end, changes nothing, and returns its state with Late set.
 func (l *Limiter) Settle(ctx context.Context, id string, costs ...int64) (Settlement, error) {
 	return l.change(ctx, id, held.Change{Spent: append([]int64{}, costs...), Settled: true})
 }
 
-// Spend reports how much was spent of a reservation in all so far, and does not end it. If the reservation was made
-// with Returned and ends unsettled, the reported cost counts. A smaller cost than was reported before changes nothing.
+// Spend reports the total cost that a reservation has spent so far, and does not end it. Use it for long work,
+// together with Returned: if the reservation then ends unsettled, only the reported cost counts. A smaller cost than
+// the one reported before changes nothing.
 func (l *Limiter) Spend(ctx context.Context, id string, costs ...int64) (Settlement, error) {
 	return l.change(ctx, id, held.Change{Spent: append([]int64{}, costs...)})
 }
 
-// Cancel settles a reservation with the costs that Spend reported, or 0. For example, if Spend has reported 120 of 500,
-// Cancel leaves room for 380.
+// Cancel settles a reservation with the costs that Spend reported, or 0. For example, if Spend has reported 120 of
+// 500, Cancel leaves room for 380.
 func (l *Limiter) Cancel(ctx context.Context, id string) (Settlement, error) {
 	return l.change(ctx, id, held.Change{Settled: true})
 }
 
-// Extend moves the end of a reservation to ttl from now, unless it ends later: 1 s to ReservationTTLMax; 0 is a minute.
+// Extend moves the end of a reservation to ttl from now, unless it already ends later: 1 s to ReservationTTLMax; 0
+// means a minute.
 func (l *Limiter) Extend(ctx context.Context, id string, ttl time.Duration) (Settlement, error) {
 	ttl = cmp.Or(ttl, reservationTTL)
 	if err := checkTTL(ttl, time.Second, ReservationTTLMax); err != nil {

@@ -13,8 +13,8 @@ import (
 	"github.com/weirhq/weir/dataplane/store"
 )
 
-// "Repeated calls change nothing": a request that is made again when the window has turned has one hold, in the window
-// that it was made in, and is granted also where the new window is full.
+// "Repeated calls change nothing": a request that is repeated in the next window has a single hold, in the window of
+// its first call, and is also granted if the new window is full.
 func TestAReservationAskedForAgainInALaterWindowIsHeldOnce(t *testing.T) {
 	places(t, func(t *testing.T, a, b *dataplane.Limiter) {
 		one := reserveFor("one", time.Hour, ask("k", 60, 100))
@@ -33,7 +33,7 @@ func TestAReservationAskedForAgainInALaterWindowIsHeldOnce(t *testing.T) {
 	})
 }
 
-// "A reservation is settled once": also when its origin has forgotten that the hold has ended.
+// "A reservation can be settled only once", also after its origin has dropped the ended hold.
 func TestASettlementRepeatedAfterMinutesCountsOnce(t *testing.T) {
 	places(t, func(t *testing.T, a, b *dataplane.Limiter) {
 		hourly := func(cost int64) dataplane.Request {
@@ -56,7 +56,7 @@ func TestASettlementRepeatedAfterMinutesCountsOnce(t *testing.T) {
 	})
 }
 
-// slowRecords is an origin whose answers about changed records take a moment.
+// slowRecords is an origin that answers slowly about changed records.
 type slowRecords struct{ store.FullOrigin }
 
 func (o slowRecords) Hold(ctx context.Context, call store.HoldCall) (store.HoldReply, error) {
@@ -67,7 +67,7 @@ func (o slowRecords) Hold(ctx context.Context, call store.HoldCall) (store.HoldR
 	return reply, err
 }
 
-// What is said to be spent counts if the call is not late, also if the reservation ends while it is under way.
+// A reported cost counts if the call is not late, also if the reservation ends during the call.
 func TestWhatIsSpentAsAReservationEndsCounts(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		origin := memstore.NewOrigin(memstore.OriginOptions{})
@@ -100,8 +100,8 @@ func (o *heldHook) Hold(ctx context.Context, call store.HoldCall) (store.HoldRep
 	return o.hook(call, do)
 }
 
-// A settlement that the origin has not taken is stated again, also if the answer to an earlier call comes after it: the
-// answer about the record, or about what its holds count then.
+// A settlement that the origin has not applied is sent again, also if the answer to an earlier call arrives after it.
+// That answer can be about the record, or about the cost that its holds then count.
 func TestAnAnswerThatComesLateUndoesNoSettlement(t *testing.T) {
 	for name, isLate := range map[string]func(call *store.HoldCall) bool{
 		"of the record": func(call *store.HoldCall) bool {
@@ -150,7 +150,7 @@ func settleBesideALateAnswer(t *testing.T, isLate func(call *store.HoldCall) boo
 	wantReserved(t, nodes[0], reserveFor("left", 0, askDay("k", 60, 100)), true)
 }
 
-// A reservation that another node settles before its maker has an answer is over: it was not denied.
+// If another node settles a reservation before its maker has an answer, the reservation is over: it was not denied.
 func TestAReservationSettledBeforeItsAnswerIsOver(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		origin := &heldHook{FullOrigin: memstore.NewOrigin(memstore.OriginOptions{})}
@@ -174,8 +174,8 @@ func TestAReservationSettledBeforeItsAnswerIsOver(t *testing.T) {
 	})
 }
 
-// What was reserved and given back, and what was never made, is in no total that nodes restore: an origin that was
-// emptied counts all other cost.
+// Cost that was reserved and given back, and cost that was never reserved, is in no total that nodes restore: an
+// origin that was emptied counts all other cost.
 func TestWhatWasNotReservedAtAWipeHidesNoCost(t *testing.T) {
 	for name, before := range map[string]func(t *testing.T, origin *memstore.Origin, l *dataplane.Limiter){
 		"settled": func(t *testing.T, _ *memstore.Origin, l *dataplane.Limiter) {

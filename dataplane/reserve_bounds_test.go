@@ -18,7 +18,7 @@ import (
 	"github.com/weirhq/weir/shared/window"
 )
 
-// A key's names are any bytes, and what is settled is what was reserved.
+// A key's names can be any bytes, and the settled cells are the reserved cells.
 func TestReservationsOfAnyNames(t *testing.T) {
 	places(t, func(t *testing.T, a, b *dataplane.Limiter) {
 		for i, name := range []string{"\xff\xfe", "<&>", "\u2028", `"\`} {
@@ -31,7 +31,7 @@ func TestReservationsOfAnyNames(t *testing.T) {
 	})
 }
 
-// The most requests with the longest names fit a note, whatever is in them.
+// The most requests with the longest names fit a record, whatever bytes they have.
 func TestReservationsOfTheLongestNames(t *testing.T) {
 	places(t, func(t *testing.T, a, b *dataplane.Limiter) {
 		r := reserveFor("long", 0)
@@ -48,7 +48,7 @@ func TestReservationsOfTheLongestNames(t *testing.T) {
 	})
 }
 
-// Whoever leaves, before a call or in the midst of one, reserves nothing, and is no outage to those who stay.
+// A caller that leaves, before a call or during it, reserves nothing, and causes no outage for other callers.
 func TestWhoHasLeftReservesNothing(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		origin := memstore.NewOrigin(memstore.OriginOptions{})
@@ -80,7 +80,8 @@ func TestWhoHasLeftReservesNothing(t *testing.T) {
 	})
 }
 
-// A node that dies before it knows whether a reservation was made leaves it. Whoever asks for the same again has it.
+// A node that dies before the answer to a reservation leaves the reservation behind. A caller that repeats the
+// request gets it.
 func TestAReservationAskedForAgainIsHeld(t *testing.T) {
 	for _, returned := range []bool{true, false} {
 		synctest.Test(t, func(t *testing.T) {
@@ -104,7 +105,7 @@ func TestAReservationAskedForAgainIsHeld(t *testing.T) {
 	}
 }
 
-// wantOver asks again for a reservation that is over.
+// wantOver repeats a reservation that is over.
 func wantOver(t testing.TB, l *dataplane.Limiter, r dataplane.ReserveRequest) {
 	t.Helper()
 	got := l.Reserve(t.Context(), r)
@@ -131,8 +132,8 @@ func TestAnEndedReservationAskedForAgainHoldsNothing(t *testing.T) {
 	})
 }
 
-// "Who asks again with the same ID has one reservation", in the next window too, whether there is room for
-// another or not.
+// "Calls with the same ID … share one reservation", also in the next window, whether there is room for another
+// reservation or not.
 func TestAReservationAskedForInTheNextWindowIsOne(t *testing.T) {
 	for _, cost := range []int64{30, 60} {
 		places(t, func(t *testing.T, a, b *dataplane.Limiter) {
@@ -151,7 +152,7 @@ func TestAReservationAskedForInTheNextWindowIsOne(t *testing.T) {
 	}
 }
 
-// Whoever asks again for a reservation that passed over its limit holds nothing by it, when there is room for it too.
+// A repeated reservation that passed over its limit holds nothing, even if there is room for it now.
 func TestAShadowedReservationAskedForAgainHoldsNothing(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		nodes := region(t, 2, memstore.NewOrigin(memstore.OriginOptions{}), store.NamespaceRow{Shadow: true})
@@ -173,7 +174,7 @@ func TestAShadowedReservationAskedForAgainHoldsNothing(t *testing.T) {
 	})
 }
 
-// A settlement whose words the origin has not heard is told again.
+// A settlement that has not reached the origin is sent again.
 func TestSettlesReachTheOriginLater(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		origin := memstore.NewOrigin(memstore.OriginOptions{})
@@ -191,8 +192,8 @@ func TestSettlesReachTheOriginLater(t *testing.T) {
 	})
 }
 
-// afterRecord does something before the second call about reservations: a settlement first changes the record, and then
-// its holds.
+// afterRecord calls do before the second call about reservations: a settlement first changes the record, and then its
+// holds.
 func afterRecord(origin *memstore.Origin, do func()) {
 	calls := 0
 	origin.Faults.Hook(func(op memstore.Op) error {
@@ -205,7 +206,7 @@ func afterRecord(origin *memstore.Origin, do func()) {
 	})
 }
 
-// busy counts how many calls about reservations and leases are under way.
+// busy counts the calls about reservations and leases in flight.
 type busy struct {
 	store.FullOrigin
 	now, most atomic.Int64
@@ -229,8 +230,8 @@ func (b *busy) Grants(ctx context.Context, shard int, call store.GrantCall) (sto
 	return b.FullOrigin.Grants(ctx, shard, call)
 }
 
-// However many reserve and acquire at once, half of a client's connections to the origin is left to decisions, to what
-// replays their cost and to settings.
+// However many callers reserve and acquire at once, half of a client's connections to the origin stay free for
+// decisions, replay and settings.
 func TestManyReservationsLeaveConnectionsToOthers(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		there := memstore.NewOrigin(memstore.OriginOptions{})
@@ -259,7 +260,8 @@ func TestManyReservationsLeaveConnectionsToOthers(t *testing.T) {
 	})
 }
 
-// A settlement that the origin has heard, and whose reply was lost, is counted once, however long it is out of reach.
+// A settlement that the origin has applied, and whose reply was lost, counts once, however long the origin is out of
+// reach.
 func TestASettlementWhoseReplyIsLostIsCountedOnce(t *testing.T) {
 	for _, away := range []time.Duration{time.Second, 90 * time.Second} {
 		synctest.Test(t, func(t *testing.T) {
@@ -283,7 +285,8 @@ func TestASettlementWhoseReplyIsLostIsCountedOnce(t *testing.T) {
 	}
 }
 
-// What one part of an origin loses is told again, and counts nothing twice in another part.
+// If a shard of an origin loses its data, the lost reservations are stated again, and no other shard counts them
+// twice.
 func TestWhatAnotherPartLosesIsCountedOnce(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		origin := memstore.NewOrigin(memstore.OriginOptions{Shards: 2})
@@ -313,7 +316,8 @@ func TestWhatAnotherPartLosesIsCountedOnce(t *testing.T) {
 	})
 }
 
-// An origin that answers no call hangs, however many wait to make one: it is an outage, and the node is not busy.
+// An origin that answers no call hangs, however many requests wait to call it: it is an outage, and the node is not
+// busy.
 func TestAHungOriginIsAnOutageOfReservations(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		there := memstore.NewOrigin(memstore.OriginOptions{})

@@ -19,7 +19,7 @@ type hooked struct {
 	hook atomic.Pointer[hook]
 }
 
-// hook makes a call about reservations, by do or otherwise.
+// hook handles a call about reservations. It can call do to make the call.
 type hook func(ctx context.Context, call store.HoldCall, do func() (store.HoldReply, error)) (store.HoldReply, error)
 
 func (o *hooked) Hold(ctx context.Context, call store.HoldCall) (store.HoldReply, error) {
@@ -30,7 +30,7 @@ func (o *hooked) Hold(ctx context.Context, call store.HoldCall) (store.HoldReply
 	return do()
 }
 
-// idIn is an id whose record is in a shard.
+// idIn returns an id whose record is in a shard.
 func idIn(o *memstore.Origin, shard int, name string) string {
 	for i := 0; ; i++ {
 		id := fmt.Sprint(name, i)
@@ -41,7 +41,7 @@ func idIn(o *memstore.Origin, shard int, name string) string {
 	}
 }
 
-// keyIn is an identifier whose cells are in a shard.
+// keyIn returns an identifier whose cells are in a shard.
 func keyIn(o *memstore.Origin, shard int, d time.Duration) string {
 	for i := 0; ; i++ {
 		n := fmt.Sprint("k", i)
@@ -52,15 +52,15 @@ func keyIn(o *memstore.Origin, shard int, d time.Duration) string {
 	}
 }
 
-// A replica that was promoted lacks a reservation, and that another was settled. Its node states both again, without a
-// call of anybody's.
+// A promoted replica lacks a reservation, and the settlement of another. Their node states both again, without any
+// further call.
 func TestAPromotedReplicaIsToldOfReservations(t *testing.T) {
 	for _, shards := range []int{1, 3} {
 		synctest.Test(t, func(t *testing.T) {
 			origin := memstore.NewOrigin(memstore.OriginOptions{Shards: shards})
 			nodes := region(t, 2, origin, store.NamespaceRow{})
 			defer stopAll(nodes)
-			origin.Totals() // draws the epochs, which no promotion changes
+			origin.Totals() // draws the epochs, which a promotion does not change
 			wantReserved(t, nodes[0], reserveFor("settled", time.Hour, askDay("k", 60, 100)), true)
 			time.Sleep(time.Second)
 			replica := origin.State()
@@ -79,7 +79,7 @@ func TestAPromotedReplicaIsToldOfReservations(t *testing.T) {
 	}
 }
 
-// What was spent counts where the answer to that was lost, and the reservation had ended when its node asked again.
+// Spent cost counts if the answer to its report was lost, and the reservation had ended when its node called again.
 func TestWhatWasSpentCountsThoughItsAnswerIsLost(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		origin := memstore.NewOrigin(memstore.OriginOptions{})
@@ -110,7 +110,7 @@ func TestASettlementBesideALossCounts(t *testing.T) {
 		mem.Totals()
 		state := mem.State()
 		wantReserved(t, nodes[0], reserveFor(id, time.Hour, askDay(key, 60, 100)), true)
-		// other reservations that are stated before
+		// other reservations that are stated first
 		var slow atomic.Bool
 		by := hook(func(ctx context.Context, call store.HoldCall, do func() (store.HoldReply, error)) (store.HoldReply, error) {
 			if call.Record != nil && call.Record.Restored {
@@ -134,7 +134,7 @@ func TestASettlementBesideALossCounts(t *testing.T) {
 	})
 }
 
-// A reservation whose hold a replica lacks is settled at another node than its own.
+// A reservation whose hold a replica lacks is settled at a node that did not make it.
 func TestASettlementOfALostReservationCounts(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		mem := memstore.NewOrigin(memstore.OriginOptions{Shards: 2})
@@ -186,8 +186,8 @@ func TestARecordThatComesAfterItsWithdrawalIsNone(t *testing.T) {
 	})
 }
 
-// Reservations that had the same room one after another were settled at another node than their own. Emptied, the
-// origin gets them back as their own node knows them, and still counts what was accepted beside them.
+// Reservations that used the same room in turn were settled at a node that did not make them. After a wipe, their own
+// node restores them, and the origin still counts the cost that was accepted in addition.
 func TestWhatWasSettledElsewhereBeforeAWipeHidesNoCost(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		mem := memstore.NewOrigin(memstore.OriginOptions{})

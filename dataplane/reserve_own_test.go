@@ -27,8 +27,8 @@ func newAlone(t testing.TB, cfg dataplane.Config) *dataplane.Limiter {
 	return l
 }
 
-// "Without an origin … this process reserves by itself, as AllowMany decides": what one limiter reserves, another one
-// allows, and the decisions are the same.
+// "Without an origin … this process reserves by itself, and decides as AllowMany does": one limiter reserves, another
+// allows the same requests, and the decisions are equal.
 func TestAProcessReservesAsItAllowsMany(t *testing.T) {
 	rapid.Check(t, func(r *rapid.T) {
 		synctest.Test(t, func(t *testing.T) {
@@ -52,12 +52,12 @@ func TestAProcessReservesAsItAllowsMany(t *testing.T) {
 	})
 }
 
-// Reservations of several keys, singles and batches share the limits of one process: whoever is granted something fits
-// beside all that is held and spent at that moment, and what settlements give back is free at once.
+// Reservations of several keys, singles and batches share the limits of a process: each granted cost fits in addition
+// to all held and spent cost at that moment, and cost that a settlement gives back is free at once.
 func TestReservationsOfAProcessAreExactBesideOtherDecisions(t *testing.T) {
 	const limit = 20
 	l := newAlone(t, dataplane.Config{})
-	var used [2]atomic.Int64 // at least
+	var used [2]atomic.Int64 // lower bounds
 	take := func(key int, cost int64) {
 		if n := used[key].Add(cost); n > limit {
 			t.Errorf("k%d: %d of %d", key, n, limit)
@@ -72,7 +72,7 @@ func TestReservationsOfAProcessAreExactBesideOtherDecisions(t *testing.T) {
 			for n := range 500 {
 				cost, id := int64(1+(i+n)%5), fmt.Sprint(i, "-", n)
 				r := reserveFor(id, time.Hour, both(cost)...)
-				if i%4 == 3 { // a single that is given back
+				if i%4 == 3 { // a single whose cost is given back
 					held, d := l.AllowUpTo(t.Context(), askDay("k0", cost, limit))
 					if d.Allowed {
 						take(0, cost)
@@ -104,8 +104,7 @@ func TestReservationsOfAProcessAreExactBesideOtherDecisions(t *testing.T) {
 	}
 }
 
-// A step of the wall clock neither ends a reservation nor makes it last longer. Its end is by the clock that callers
-// see.
+// A step of the wall clock neither ends nor prolongs a reservation. Callers get its end by their own clock.
 func TestAClockStepChangesNoReservationsTime(t *testing.T) {
 	for _, step := range []time.Duration{-3 * time.Hour, 0, 3 * time.Hour} {
 		synctest.Test(t, func(t *testing.T) {
@@ -126,8 +125,8 @@ func TestAClockStepChangesNoReservationsTime(t *testing.T) {
 	}
 }
 
-// In an outage a node reserves by itself. A retry has the same reservation, during the outage and after it, and the
-// cost counts once, also if the region's origin had stored the reservation before its answer was lost.
+// During an outage a node reserves by itself. A retry returns the same reservation, during the outage and after it,
+// and the cost counts once, also if the region's origin had stored the reservation before its answer was lost.
 func TestAReservationOfAnOutageIsFoundAgain(t *testing.T) {
 	for name, fail := range map[string]func(f *memstore.Faults, on bool){
 		"lost answers": (*memstore.Faults).LoseReplies,
@@ -170,8 +169,8 @@ func TestAReservationOfAnOutageIsFoundAgain(t *testing.T) {
 	}
 }
 
-// "Shadow lets it pass although it is over its limit": also a request of a reservation, which then holds nothing of its
-// key.
+// "Shadow lets the request pass although it is over its limit": also a request of a reservation, which then holds
+// nothing for its key.
 func TestARequestInShadowModeIsReservedOverItsLimit(t *testing.T) {
 	places(t, func(t *testing.T, a, b *dataplane.Limiter) {
 		wantReserved(t, a, reserveFor("all", time.Hour, askDay("k", 100, 100)), true)
@@ -189,7 +188,7 @@ func TestARequestInShadowModeIsReservedOverItsLimit(t *testing.T) {
 	})
 }
 
-// "Its namespace … is in shadow mode": a reservation passes also where its key has as many holds as it may.
+// "Its namespace … is in shadow mode": a reservation also passes if its key has the highest number of holds.
 func TestAReservationInShadowModePassesWithoutAHold(t *testing.T) {
 	places(t, func(t *testing.T, a, b *dataplane.Limiter) {
 		shadow := func(key string) dataplane.Request {
@@ -216,7 +215,7 @@ func TestAReservationInShadowModePassesWithoutAHold(t *testing.T) {
 	})
 }
 
-// A repeated request is answered by the counts of now, with its own reservation in them once.
+// A repeated request is answered with the current counts, which include its own reservation once.
 func TestARepeatedRequestIsAnsweredByTheCountsOfNow(t *testing.T) {
 	places(t, func(t *testing.T, a, b *dataplane.Limiter) {
 		one := reserveFor("one", time.Hour, askDay("k", 60, 100))

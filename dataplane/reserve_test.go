@@ -23,7 +23,7 @@ func reserveFor(id string, ttl time.Duration, requests ...dataplane.Request) dat
 	return dataplane.ReserveRequest{ID: id, Requests: requests, TTL: ttl, Returned: true}
 }
 
-// wantReserved reserves, or is refused.
+// wantReserved reserves, and checks whether the reservation is granted or refused.
 func wantReserved(t testing.TB, l *dataplane.Limiter, r dataplane.ReserveRequest, allowed bool) dataplane.Reserved {
 	t.Helper()
 	got := l.Reserve(t.Context(), r)
@@ -40,7 +40,7 @@ func wantSettled(t testing.TB, what string, got dataplane.Settlement, err error,
 	}
 }
 
-// places are where reservations are held: in one process, and at an origin that two nodes share.
+// places runs a test in both places of reservations: in a process, and at an origin that two nodes share.
 func places(t *testing.T, test func(t *testing.T, a, b *dataplane.Limiter)) {
 	t.Run("alone", func(t *testing.T) {
 		synctest.Test(t, func(t *testing.T) {
@@ -62,7 +62,8 @@ func places(t *testing.T, test func(t *testing.T, a, b *dataplane.Limiter)) {
 	})
 }
 
-// "More than what was reserved counts too, past the limit; less leaves room for other reservations at once."
+// "A cost above the reserved cost counts too, past the limit. A smaller cost leaves room for other reservations at
+// once."
 func TestAReservationIsSettledAtAnyNode(t *testing.T) {
 	places(t, func(t *testing.T, a, b *dataplane.Limiter) {
 		ctx := t.Context()
@@ -80,7 +81,7 @@ func TestAReservationIsSettledAtAnyNode(t *testing.T) {
 	})
 }
 
-// "All or nothing": a key that is full keeps the others as they are.
+// "All or nothing": a key that is full leaves the others unchanged.
 func TestAReservationIsAllOrNothing(t *testing.T) {
 	places(t, func(t *testing.T, a, b *dataplane.Limiter) {
 		keys := []dataplane.Request{ask("k0", 10, 10), ask("k1", 10, 10), ask("k2", 10, 10), ask("k0", 1, 10)}
@@ -98,7 +99,7 @@ func TestAReservationIsAllOrNothing(t *testing.T) {
 	})
 }
 
-// "A denial changes no count": what a refused reservation has asked for is there for all others.
+// "A denial changes no count": the cost of a refused reservation stays free for all others.
 func TestARefusedReservationChangesNoCount(t *testing.T) {
 	places(t, func(t *testing.T, a, b *dataplane.Limiter) {
 		for i := range 5 {
@@ -106,13 +107,13 @@ func TestARefusedReservationChangesNoCount(t *testing.T) {
 			wantReserved(t, a, reserveFor(fmt.Sprint("both", i), 0, both...), false)
 		}
 		time.Sleep(time.Second)
-		if d := b.Allow(t.Context(), ask("k0", 100, 100)); !d.Allowed {
+		if d := b.Allow(t.Context(), ask("k0", 1, 100)); !d.Allowed || d.Remaining != 99 {
 			t.Errorf("%+v", d)
 		}
 	})
 }
 
-// "A reservation is settled once": 1,000 repeated, late and reordered settles change nothing.
+// "A reservation can be settled only once": 1,000 repeated, late and reordered settlements change nothing.
 func TestRepeatedSettlesChangeNothing(t *testing.T) {
 	places(t, func(t *testing.T, a, b *dataplane.Limiter) {
 		ctx, rnd := t.Context(), rand.New(rand.NewPCG(1, 2))
@@ -146,7 +147,7 @@ func TestRepeatedSettlesChangeNothing(t *testing.T) {
 	})
 }
 
-// A call that comes late counts nothing a second time. A minute later, nothing is known of the reservation.
+// A late call counts nothing a second time. A minute later, the reservation no longer exists.
 func TestLateSettlesChangeNothing(t *testing.T) {
 	places(t, func(t *testing.T, a, b *dataplane.Limiter) {
 		wantReserved(t, a, reserveFor("one", 5*time.Second, askDay("k", 60, 100)), true)
@@ -166,14 +167,14 @@ func TestLateSettlesChangeNothing(t *testing.T) {
 	})
 }
 
-// askDay is ask of a window that outlives reservations.
+// askDay is ask with a window that is longer than reservations.
 func askDay(identifier string, cost, limit int64) dataplane.Request {
 	r := ask(identifier, cost, limit)
 	r.Duration = 24 * time.Hour
 	return r
 }
 
-// "A reservation ends at its time to live as fully spent or as returned, by the caller's choice", with nobody there.
+// A reservation ends after its TTL without any call, and counts as fully spent or as returned, as its caller chose.
 func TestAReservationEndsByItself(t *testing.T) {
 	places(t, func(t *testing.T, a, b *dataplane.Limiter) {
 		ctx := t.Context()
@@ -246,7 +247,7 @@ func TestReservationsNameWhatIsWrong(t *testing.T) {
 	})
 }
 
-// historian knows what every reservation of one key is.
+// historian has the expected state of every reservation of a key.
 type historian struct {
 	*rapid.T
 	nodes []*dataplane.Limiter
@@ -260,7 +261,8 @@ type heldCost struct {
 	settled     bool
 }
 
-// counts is what a reservation counts now; those of these histories return what is left at their end.
+// counts returns the cost that a reservation counts now. The reservations of these histories return the rest at their
+// end.
 func (h *heldCost) counts() int64 {
 	if h.settled || !time.Now().Before(h.endsAt) {
 		return h.spent
@@ -283,7 +285,7 @@ func (h *historian) reserve(t *testing.T, limit int64) {
 	ttl := time.Duration(rapid.IntRange(1, 10).Draw(h.T, "ttl")) * time.Second
 	r, node := reserveFor(id, ttl, ask("k", cost, limit)), h.node()
 	got := node.Reserve(t.Context(), r)
-	if !got.Allowed && got.Decisions[0].Source == dataplane.SourceLocal { // refused by what was so, 20 ms ago at most
+	if !got.Allowed && got.Decisions[0].Source == dataplane.SourceLocal { // refused by counts that are at most 20 ms old
 		time.Sleep(20 * time.Millisecond)
 		got = node.Reserve(t.Context(), r)
 	}
@@ -326,7 +328,7 @@ func (h *historian) change(t *testing.T, what int) {
 	wantSettled(t, fmt.Sprint(what), got, err, r.settled, late, r.spent)
 }
 
-// Any history of reservations at several nodes grants exactly what fits beside what is held and spent.
+// Any history of reservations at several nodes grants exactly the cost that fits in addition to held and spent cost.
 func TestAnyHistoryOfReservationsIsExact(t *testing.T) {
 	rapid.Check(t, func(r *rapid.T) {
 		synctest.Test(t, func(t *testing.T) {
@@ -348,7 +350,7 @@ func TestAnyHistoryOfReservationsIsExact(t *testing.T) {
 	})
 }
 
-// 200 streams of unknown cost on two nodes: none past the limit, and nearly all of it used.
+// 200 streams of unpredictable cost on two nodes: none passes the limit, and nearly all of the limit is used.
 func TestStreamsUseTheirLimit(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		nodes := region(t, 2, memstore.NewOrigin(memstore.OriginOptions{}), store.NamespaceRow{})
@@ -393,8 +395,8 @@ func TestStreamsUseTheirLimit(t *testing.T) {
 	})
 }
 
-// What a node that is gone held ends as it would have, and what an emptied origin has lost is told again by those who
-// know of it: everything held is free at its end, and what was spent is counted.
+// The reservations of a node that is gone end as usual, and the other nodes restore the reservations that an emptied
+// origin has lost. All held cost is free at its end, and spent cost counts.
 func TestReservationsOutliveTheirNodeAndTheOrigin(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		origin := memstore.NewOrigin(memstore.OriginOptions{Shards: 2})
@@ -412,7 +414,7 @@ func TestReservationsOutliveTheirNodeAndTheOrigin(t *testing.T) {
 		wantReserved(t, nodes[0], reserveFor("back", 2*time.Second, ask("k", 41, 100)), false)
 		wantReserved(t, nodes[0], reserveFor("back", 2*time.Second, ask("k", 40, 100)), true)
 		origin.Wipe()
-		time.Sleep(2200 * time.Millisecond) // each second a node finds out and tells
+		time.Sleep(2200 * time.Millisecond) // each second a node checks for a loss, and restores
 		s, err := nodes[1].Settle(ctx, "settled", 25)
 		wantSettled(t, "settled before", s, err, true, true, 20)
 		wantReserved(t, nodes[1], reserveFor("early", 0, ask("k", 41, 100)), false)
@@ -424,7 +426,7 @@ func TestReservationsOutliveTheirNodeAndTheOrigin(t *testing.T) {
 	})
 }
 
-// A reply that is lost is no outage; a namespace's policy decides in one, and what is then reserved is this node's.
+// A lost reply is no outage. During an outage a namespace's policy decides, and reservations are this node's own.
 func TestReservationsInAnOutage(t *testing.T) {
 	for policy, allowed := range map[string]bool{"": true, "local": true, "open": true, "closed": false} {
 		synctest.Test(t, func(t *testing.T) {
@@ -462,7 +464,7 @@ func TestReservationsInAnOutage(t *testing.T) {
 			wantSettled(t, "out", s, err, true, false, 15)
 			origin.Faults.Fail(nil)
 			time.Sleep(10 * time.Second)
-			// 25 are spent. The 5 that "out" did not spend may have been on their way to the origin already: then they count
+			// 25 are spent. The 5 that "out" did not spend may have been in flight to the origin already: then they count
 			// there until nodes[0] uses them.
 			wantReserved(t, nodes[1], reserveFor("more", 0, ask("k", 76, 100)), false)
 			wantReserved(t, nodes[1], reserveFor("left", 0, ask("k", 70, 100)), true)
@@ -470,7 +472,7 @@ func TestReservationsInAnOutage(t *testing.T) {
 	}
 }
 
-// In an outage an open namespace lets a reservation pass its limit, and its decisions say so.
+// During an outage an open namespace lets a reservation pass its limit, and Decision.Source reports it.
 func TestAnOpenNamespaceReservesPastItsLimitInAnOutage(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		origin := memstore.NewOrigin(memstore.OriginOptions{})
@@ -479,7 +481,7 @@ func TestAnOpenNamespaceReservesPastItsLimitInAnOutage(t *testing.T) {
 		wantReserved(t, nodes[0], reserveFor("there", 0, ask("k", 100, 100)), true)
 		origin.Faults.Fail(errors.New("down"))
 		wantReserved(t, nodes[0], reserveFor("first", 0, ask("k", 60, 100)), true)
-		for i := range 100 { // until the node leaves its origin alone
+		for i := range 100 { // until the node's breaker opens
 			nodes[0].Allow(t.Context(), ask(fmt.Sprint("cold", i), 1, 100))
 		}
 		got := wantReserved(t, nodes[0], reserveFor("past", 0, ask("k", 60, 100), ask("l", 60, 100)), true)
@@ -495,7 +497,8 @@ func TestAnOpenNamespaceReservesPastItsLimitInAnOutage(t *testing.T) {
 	})
 }
 
-// EndsAt is the end that the origin has stored, which is later than the node's reckoning by the time of the call.
+// EndsAt is the end that the origin has stored, which is later than the node's own estimate by the duration of the
+// call.
 func TestAReservationEndsWhenItsRecordDoes(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		origin := memstore.NewOrigin(memstore.OriginOptions{})
@@ -510,8 +513,8 @@ func TestAReservationEndsWhenItsRecordDoes(t *testing.T) {
 	})
 }
 
-// "its namespace … is in shadow mode": it passes over its limit, and counts nothing. The estimate mode is no place for
-// reservations.
+// "its namespace … is in shadow mode": a reservation passes over its limit, and counts nothing. Requests in the
+// estimate mode cannot be reserved.
 func TestReservationsFollowTheirNamespace(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		nodes := region(t, 2, memstore.NewOrigin(memstore.OriginOptions{}), store.NamespaceRow{Shadow: true})

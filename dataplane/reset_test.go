@@ -15,7 +15,7 @@ import (
 	"github.com/weirhq/weir/shared/window"
 )
 
-// reset is a row for ask's keys, made now.
+// reset returns a row for ask's keys, made now.
 func (w *world) reset(identifier string, generation int64) store.ResetRow {
 	nowMs := w.clock.Now().UnixMilli()
 	return store.ResetRow{Workspace: "acme", Namespace: "api", Identifier: identifier, Generation: generation,
@@ -29,7 +29,7 @@ func (n *node) loadSettings() {
 	}
 }
 
-// everyone sends all there is, and relays tell the other regions.
+// everyone sends all unsent cost, and relays publish it to the other regions.
 func everyone(nodes ...*node) {
 	for range 2 {
 		for _, n := range nodes {
@@ -41,9 +41,9 @@ func everyone(nodes ...*node) {
 	}
 }
 
-// Cells of older generations stop counting everywhere: once a node has read the settings the
-// key passes in every region, and neither the origin, nor a relay, nor a node that
-// still counts by the generation before brings anything back.
+// Cells of older generations stop counting everywhere. When a node has read the settings, the key passes in every
+// region. Neither the origin, nor a relay, nor a node that still counts by the previous generation brings a count
+// back.
 func TestAResetLetsPassInAllRegions(t *testing.T) {
 	w := newWorld(t)
 	w.tune(func(set *tuning.Tuning) { set.Floor = 0 })
@@ -70,8 +70,8 @@ func TestAResetLetsPassInAllRegions(t *testing.T) {
 	wantAllowed(t, "another key is not touched", eu.take("other", 1, 10), false, 0)
 	wantAllowed(t, "who does not know goes by the old counts", slow.take("k", 1, 10), false, 0)
 
-	// In the next window nothing tells the key from any other, and what is left of the
-	// one before is what was counted since the reset.
+	// In the next window the key is like any other, and the previous window has only the cost that was counted since the
+	// reset.
 	w.clock.set(90 * time.Second)
 	wantAllowed(t, "half of 10 is left", us.take("k", 5, 10), true, 0)
 	everyone(eu, us)
@@ -87,7 +87,7 @@ func TestAResetLetsPassInAllRegions(t *testing.T) {
 	wantAllowed(t, "as eu hears from its origin", eu.take("k", 1, 10), false, 0)
 }
 
-// Generation 0 keeps the names it has; only the cell of the reset has others.
+// Generation 0 keeps its names; only the cell of the reset has others.
 func TestAResetRenamesOnlyItsCell(t *testing.T) {
 	w := newWorld(t)
 	n := w.node("eu", "a")
@@ -107,8 +107,8 @@ func TestAResetRenamesOnlyItsCell(t *testing.T) {
 	}
 }
 
-// A node that hears late of a reset, in the next cell, begins its key anew: what it has accepted in that cell it
-// knows from its origin, and without the origin not.
+// A node that reads a reset late, in the next cell, starts the key again: it has its accepted cost in that cell from
+// the origin, or not at all without the origin.
 func TestALateResetBeginsItsKeyAnew(t *testing.T) {
 	for _, answers := range []bool{true, false} {
 		w := newWorld(t)
@@ -128,9 +128,9 @@ func TestALateResetBeginsItsKeyAnew(t *testing.T) {
 	}
 }
 
-// A database that is restored to before a reset may give that one's generation, or a smaller one, to the next reset.
-// Nodes that know the lost one take the next like those that do not: nodes that go by two resets share no count.
-// With the lost one's generation the next one forgets less, and the same everywhere.
+// A database that is restored to before a reset may give the same generation, or a smaller generation, to the next
+// reset. Nodes with the lost reset apply the next reset like all other nodes: nodes that use different resets share
+// no count. If the next reset has the lost generation, it discards less, and the same everywhere.
 func TestAResetAfterARestoreIsTakenByAllNodes(t *testing.T) {
 	for name, generation := range map[string]int64{"the lost one's generation": 7, "a smaller one": 3, "a greater one": 9} {
 		w := newWorld(t)
@@ -158,7 +158,7 @@ func TestAResetAfterARestoreIsTakenByAllNodes(t *testing.T) {
 	}
 }
 
-// The latest reset holds: rows may be read twice, out of order, or not at all.
+// The latest reset applies: rows may be read twice, out of order, or not at all.
 func TestTheLatestResetHolds(t *testing.T) {
 	w := newWorld(t)
 	n := w.node("eu", "a")
@@ -190,10 +190,11 @@ func TestTheLatestResetHolds(t *testing.T) {
 	}
 }
 
-// Handles and batches see a reset with the settings; a reservation made before one is
-// settled against the count that it was made in.
+// Handles and batches apply a reset with the settings. A reservation from before a reset is settled in the count in
+// which it was made.
 func TestResetOfWhatIsHeld(t *testing.T) {
 	w := newWorld(t)
+	w.flushes() // no loop runs here, so a decision must not wait for a flush
 	n := w.node("eu", "a")
 	w.counts.SetOverrides(store.OverrideRow{Workspace: "acme", Namespace: "api", Pattern: "k*", Limit: 10})
 	n.loadSettings()
@@ -220,8 +221,7 @@ func TestResetOfWhatIsHeld(t *testing.T) {
 	}
 }
 
-// A reset ends the strict deadline with the denials that made it, and means the same in
-// the estimate mode.
+// A reset ends the strict deadline of the earlier denials, and works the same in the estimate mode.
 func TestResetInTheEstimateMode(t *testing.T) {
 	for _, knobs := range []string{"", posthog} {
 		w := newWorld(t)
@@ -237,11 +237,12 @@ func TestResetInTheEstimateMode(t *testing.T) {
 	}
 }
 
-// Any history with resets agrees with a map from cell to cost: a reset takes out of it
-// the cell that it was made in and those before.
+// Any history with resets agrees with a map from cell to cost: a reset removes the cell in which it was made and all
+// earlier cells.
 func TestResetsAgreeWithAMap(t *testing.T) {
 	rapid.Check(t, func(rt *rapid.T) {
 		w := newWorld(t)
+		w.flushes() // no loop runs here, so a decision must not wait for a flush
 		w.tune(func(set *tuning.Tuning) { set.Floor = 0 })
 		n := w.node("eu", "a")
 		counted := map[int64]int64{}
@@ -266,21 +267,21 @@ func TestResetsAgreeWithAMap(t *testing.T) {
 			},
 			"spread": func(*rapid.T) { everyone(n) },
 			"reset": func(rt *rapid.T) {
-				n.replay() // what is unsent in a later cell than the reset's is known a tick later
+				n.replay() // unsent cost in a later cell than the reset's counts a tick later
 				row := w.reset("k", (newest.Generation+32_700+rapid.Int64Range(0, 63).Draw(rt, "stride"))%32_767+1)
 				row.AtMs = max(newest.AtMs+1, row.AtMs-rapid.Int64Range(0, 30_000).Draw(rt, "ms ago"))
 				row.ExpiresAtMs = row.AtMs + rapid.Int64Range(60_000, 240_000).Draw(rt, "expires after ms")
 				newest = row
 				w.counts.SetResets(newest)
 				n.loadSettings()
-				n.take("k", 0, 20) // hears from the origin what it has of a later cell, before a row tells half of it
+				n.take("k", 0, 20) // reads the origin's count of a later cell, before a row has half of it
 				for seq := range counted {
 					if seq <= window.Sequence(newest.AtMs, 60_000) {
 						delete(counted, seq)
 					}
 				}
 			},
-			"expire": func(*rapid.T) { // to just past its expiry, which the node finds out by itself
+			"expire": func(*rapid.T) { // to just past its expiry, which the node notices by itself
 				w.clock.advance(max(0, time.UnixMilli(newest.ExpiresAtMs+1).Sub(w.clock.Now())))
 				n.loadSettings()
 			},
@@ -293,8 +294,7 @@ func TestResetsAgreeWithAMap(t *testing.T) {
 	})
 }
 
-// A reset that expires hands out no fresh budget: its node goes on counting by it until the
-// window that it counts in is over.
+// A reset that expires gives no fresh budget: its node goes on counting by it until the current window has ended.
 func TestAResetThatExpiresHandsOutNothing(t *testing.T) {
 	for _, origin := range []bool{false, true} {
 		w := newWorld(t)
@@ -339,8 +339,8 @@ func TestAResetThatExpiresHandsOutNothing(t *testing.T) {
 	}
 }
 
-// A node whose clock is wrong takes no reset for expired before it has heard its origin's clock: its first decisions
-// are by that one, and the caller whom an operator has let back in is not turned away.
+// A node whose clock is wrong must not count a reset as expired before it has read its origin's clock: its first
+// decisions use that clock, and a caller whom an operator has unblocked is allowed.
 func TestANodeWithAWrongClockCountsByAResetFromItsFirstDecisionOn(t *testing.T) {
 	for _, skew := range skews {
 		t.Run(skew.String(), func(t *testing.T) {

@@ -15,11 +15,12 @@ import (
 	"github.com/weirhq/weir/shared/window"
 )
 
-// R6: an origin that was emptied ends with no less than what the nodes that are left have accepted, and with no more
-// than was accepted: in any history of replays, lost replies, late chunks, outages, wipes, failovers and deaths.
+// R6: an origin that was emptied ends with no less than the cost that the remaining nodes have accepted, and with no
+// more than the accepted cost. That holds in any history of replays, lost replies, late chunks, outages, wipes,
+// failovers and deaths.
 //
-// Half of the histories have late chunks. The others have failovers, in which what another process repeats could hide
-// that an earlier chunk is lost.
+// Half of the histories have late chunks. The others have failovers, in which another process's repeated chunks could
+// hide that an earlier chunk is lost.
 func TestAnyHistoryOfAnOriginThatForgetsEndsWithWhatWasAccepted(t *testing.T) {
 	rapid.Check(t, func(rt *rapid.T) {
 		h := newForgetful(rt, t)
@@ -37,11 +38,11 @@ func TestAnyHistoryOfAnOriginThatForgetsEndsWithWhatWasAccepted(t *testing.T) {
 	})
 }
 
-// forgetful is a region whose origin forgets.
+// forgetful is a region whose origin loses data.
 type forgetful struct {
 	w        *world
 	nodes    []*forgottenNode
-	accepted map[string]int64 // by identifier, and by nodes that have died too
+	accepted map[string]int64 // by identifier, also by nodes that have died
 	state    *memstore.OriginState
 }
 
@@ -61,14 +62,14 @@ func newForgetful(rt *rapid.T, t *testing.T) *forgetful {
 	return h
 }
 
-// forgotten is a node with a way of its own to the region's origin.
+// forgotten returns a node with its own way to the region's origin.
 func (w *world) forgotten(id string) *forgottenNode {
 	n := &forgottenNode{way: w.origin("eu").Client(), accepted: map[string]int64{}}
 	n.Limiter = w.node("eu", id, func(c *dataplane.Config) { c.Origin = n.way }).Limiter
 	return n
 }
 
-// accept has the node accept a cost; everything fits.
+// accept makes the node accept a cost; every cost fits.
 func (n *forgottenNode) accept(identifier string, cost int64) bool {
 	n.accepted[identifier] += cost
 	d := n.Allow(context.Background(), dataplane.Request{Workspace: "acme", Namespace: "api", Identifier: identifier,
@@ -125,7 +126,7 @@ func (n *forgottenNode) heal() {
 	n.way.Faults.LoseReplies(false)
 }
 
-// late has a node's next chunk arrive after others, and after a wipe perhaps; its answer is lost.
+// late makes a node's next chunk arrive after others, and perhaps after a wipe; its answer is lost.
 func (h *forgetful) late(rt *rapid.T) {
 	if n := h.node(rt); rapid.Bool().Draw(rt, "hold") {
 		n.way.HoldChunks()
@@ -145,7 +146,7 @@ func (h *forgetful) failOver(*rapid.T) {
 	}
 }
 
-// settle lets each node that is left hear of the epoch, and send until nothing is left to send.
+// settle makes each remaining node read the epoch, and send until nothing is unsent.
 func (h *forgetful) settle() {
 	for _, n := range h.nodes {
 		n.heal()
@@ -187,7 +188,7 @@ func (h *forgetful) check(rt *rapid.T) {
 	}
 }
 
-// hourly is cell for a window of an hour.
+// hourly returns cell for a window of an hour.
 func (w *world) hourly(identifier string) window.Cell {
 	c := w.cell(identifier)
 	c.Duration = time.Hour
@@ -195,8 +196,8 @@ func (w *world) hourly(identifier string) window.Cell {
 	return c
 }
 
-// Two nodes that accept 600 a second each go on while their origin is emptied, at each moment between their sends, with
-// replies lost on top: nothing is lost, and nothing counted twice.
+// Two nodes that accept 600 a second each go on while their origin is emptied, at each moment between their sends,
+// with lost replies: nothing is lost, and nothing is counted twice.
 func TestAnOriginEmptiedUnderLoadLosesNothing(t *testing.T) {
 	for _, moment := range []string{"before a sends", "between", "with a's reply lost", "with both replies lost"} {
 		w := newWorld(t)
@@ -233,8 +234,8 @@ func TestAnOriginEmptiedUnderLoadLosesNothing(t *testing.T) {
 	}
 }
 
-// An answer of an epoch that is found to be lost while the answer is merged does not hide the key: what is known of it
-// is restored with the next answer.
+// If the node finds that an epoch is lost while it merges an answer of that epoch, the answer must not hide the key:
+// its cost is restored with the next answer.
 func TestWhatALateAnswerTellsOfALostEpochIsRestored(t *testing.T) {
 	w := newWorld(t)
 	b := w.node("eu", "b")
@@ -243,7 +244,7 @@ func TestWhatALateAnswerTellsOfALostEpochIsRestored(t *testing.T) {
 	var late atomic.Pointer[func()]
 	n := w.node("eu", "a", func(c *dataplane.Config) {
 		clock := c.Clock
-		c.ReadTimeout = 10 * time.Second // the first decision waits for all that happens meanwhile
+		c.ReadTimeout = 10 * time.Second // the first decision waits for all later events
 		c.Clock = func() time.Time {
 			if meanwhile := late.Swap(nil); meanwhile != nil {
 				(*meanwhile)()
@@ -261,7 +262,7 @@ func TestWhatALateAnswerTellsOfALostEpochIsRestored(t *testing.T) {
 	}
 	w.origin("eu").Faults.Hook(func(op memstore.Op) error {
 		if op == memstore.OpRead {
-			late.Store(&meanwhile) // the next to look at the clock is who merges the answer
+			late.Store(&meanwhile) // the next reader of the clock is the goroutine that merges the answer
 		}
 		return nil
 	})

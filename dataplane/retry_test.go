@@ -12,10 +12,9 @@ import (
 	"github.com/weirhq/weir/shared/window"
 )
 
-// Retry-after: advancing the clock by exactly that much makes the same request
-// pass; by one millisecond less, not. Whatever the counts consist of (this node's own,
-// the region's, other regions', in both cells), whether the moment falls in this window
-// or the next or the one after, for singles and for items of a batch.
+// Retry-after: if the clock is advanced by exactly that much, the same request passes; a millisecond less, and it
+// does not. That holds for all counts (this node's own, the region's, other regions', in both cells), for a time in
+// this window, the next, or the window after it, and for singles and for items of a batch.
 func TestRetryAfterIsExactWhateverTheCountsAre(t *testing.T) {
 	rapid.Check(t, func(rt *rapid.T) {
 		c := newInformed(t, rt)
@@ -31,9 +30,9 @@ func TestRetryAfterIsExactWhateverTheCountsAre(t *testing.T) {
 	})
 }
 
-// 10 and 45, "The retry time is exact for the truncated form too, in this cell and in the
-// next", each by hand: what the window before holds, what this one holds, and the first
-// millisecond at which what is carried over has sunk far enough.
+// 10 and 45, "The retry time is exact for the truncated form too, in this cell and in the next", each by hand: the
+// counts of the previous and of this window, and the first millisecond at which the weighted previous count has
+// fallen far enough.
 func TestRetryAfterInThisWindowTheNextAndTheOneAfter(t *testing.T) {
 	for _, c := range []struct {
 		name              string
@@ -76,9 +75,9 @@ func TestRetryAfterInThisWindowTheNextAndTheOneAfter(t *testing.T) {
 	}
 }
 
-// "In a batch: until the items before it on its key and this one would pass together."
-// So a batch that was denied passes when the longest of its items' times is over, and
-// not a millisecond before; an item that has none never will.
+// "In a batch, it is the time until the item would pass together with the earlier items on its key." So a denied
+// batch passes when the longest of its items' times is over, and not a millisecond before. A batch with an item that
+// has no time never passes.
 func TestRetryAfterOfItemsIsExact(t *testing.T) {
 	rapid.Check(t, func(rt *rapid.T) {
 		c := newInformed(t, rt)
@@ -114,8 +113,8 @@ func TestRetryAfterOfItemsIsExact(t *testing.T) {
 	})
 }
 
-// An item that can never pass together with those before it on its key has no time after which it would, even where a
-// single of the same amounts would have one.
+// If an item can never pass together with the earlier items on its key, it has no retry time, even if a single with
+// the same amounts would have a time.
 func TestAnItemThatCannotFollowThoseBeforeItHasNoRetryTime(t *testing.T) {
 	for _, item := range []struct{ limit, before, cost int64 }{{0, 1, 0}, {5, 3, 3}, {5, 6, 1}} {
 		n := newWorld(t).alone()
@@ -127,8 +126,7 @@ func TestAnItemThatCannotFollowThoseBeforeItHasNoRetryTime(t *testing.T) {
 	}
 }
 
-// informed is a node that knows of cost from everywhere in the current and the previous
-// cell of one key.
+// informed is a node that has cost from everywhere in the current and the previous cell of a key.
 type informed struct {
 	w        *world
 	n        *node
@@ -139,6 +137,7 @@ type informed struct {
 func newInformed(t *testing.T, rt *rapid.T) *informed {
 	ms := rapid.OneOf(rapid.Int64Range(1000, 5000), rapid.Int64Range(1000, window.DurationMax.Milliseconds()), rapid.Just[int64](60_000)).Draw(rt, "duration")
 	c := &informed{w: newWorld(t), duration: time.Duration(ms) * time.Millisecond, foreign: make(map[window.Cell]int64)}
+	c.w.flushes() // no loop runs here, so a decision must not wait for a flush
 	c.n = c.w.node("eu", "a")
 	into := func(sequence, elapsedMs int64) {
 		c.w.clock.advance(time.UnixMilli(sequence*ms + elapsedMs).Sub(c.w.clock.Now()))
@@ -149,14 +148,13 @@ func newInformed(t *testing.T, rt *rapid.T) *informed {
 	into(previous+1, rapid.Int64Range(0, ms-1).Draw(rt, "elapsed"))
 	c.fill(rt, previous+1)
 	c.n.listen()
-	// A denial makes the key strict, and a strict key asks before it allows: now the node
-	// has heard all that there is to hear.
+	// A denial makes the key strict, and a strict key is read before it is allowed: now the node has all counts.
 	c.n.Allow(t.Context(), c.ask(0, 0))
 	c.n.Allow(t.Context(), c.ask(window.LimitMax, 0))
 	return c
 }
 
-// fill counts cost in the clock's cell: the node's own, the region's, other regions'.
+// fill counts cost in the clock's current cell: the node's own, the region's, and other regions'.
 func (c *informed) fill(rt *rapid.T, sequence int64) {
 	draw := func(who string) int64 { return rapid.Int64Range(0, 25).Draw(rt, who) }
 	cell := window.Cell{Key: c.key(), Sequence: sequence}
@@ -189,8 +187,7 @@ func (c *informed) ask(limit, cost int64) dataplane.Request {
 	return dataplane.Request{Workspace: "acme", Namespace: "api", Identifier: "k", Duration: c.duration, Limit: limit, Cost: cost, ZeroCost: cost == 0}
 }
 
-// wantExact tries r again at moments before it may pass, the last of them a
-// millisecond too early, and then in time.
+// wantExact tries r again at moments before it may pass, the last of them a millisecond too early, and then in time.
 func (c *informed) wantExact(rt *rapid.T, r dataplane.Request, d dataplane.Decision) {
 	at := c.w.clock.Now().Add(d.RetryAfter)
 	if d.RetryAfter < time.Millisecond || d.NeverPasses {
@@ -214,7 +211,7 @@ func (c *informed) wantExact(rt *rapid.T, r dataplane.Request, d dataplane.Decis
 	}
 }
 
-// Retry-after of a limit that must not be reached is exact too: a moment before it the cost would reach the limit.
+// Retry-after is also exact for a limit that must not be reached: a moment earlier, the cost would reach the limit.
 func TestRetryAfterOfALimitThatMustNotBeReached(t *testing.T) {
 	for _, knobs := range []string{`{"test":">="}`, `{"test":">"}`} {
 		w := newWorld(t)

@@ -6,9 +6,11 @@ import (
 	"fmt"
 	"time"
 
+	"github.com/weirhq/weir/dataplane/internal/clock"
 	"github.com/weirhq/weir/dataplane/internal/loop"
 	"github.com/weirhq/weir/dataplane/internal/outbox"
 	"github.com/weirhq/weir/dataplane/internal/rules"
+	"github.com/weirhq/weir/dataplane/store"
 )
 
 const (
@@ -17,9 +19,9 @@ const (
 	listenPause   = 200 * time.Millisecond // before a lost connection is tried again
 )
 
-// Start begins the loops: sweep, with an origin a replay and a listener for each of its shards, and
-// settings and heartbeats where they are. It returns at once and waits for no
-// server; ctx gives the loops its values, not its end. Stop ends them.
+// Start begins the loops: the sweep; with an origin, a replay and a listener for each of its shards; with
+// Config.Settings, settings and heartbeats. It returns at once and waits for no server. The loops use the values of
+// ctx, but they do not end with it: Stop ends them.
 func (l *Limiter) Start(ctx context.Context) error {
 	run := &l.loops
 	ctx, ok := run.Start(ctx)
@@ -37,8 +39,8 @@ func (l *Limiter) Start(ctx context.Context) error {
 	tick := l.engine.rules.Cadence(func(s *rules.Settings) time.Duration { return s.Tuning.ReplayTick.Std() })
 	for _, sh := range l.engine.out.Shards() {
 		run.every(ctx, tick, run.watched("replay to shard "+sh.Label(), func(ctx context.Context) error {
-			// Stop must not cut a send short: its increments may have been applied, and
-			// would be sent again. The outbox bounds the wait.
+			// Stop must not interrupt a send: its increments may have been applied, and would be sent again. The outbox bounds
+			// the wait.
 			return sh.Replay(context.WithoutCancel(ctx))
 		}))
 		run.every(ctx, tick, run.watched("sync with shard "+sh.Label(), func(ctx context.Context) error {
@@ -69,16 +71,14 @@ func (l *Limiter) Start(ctx context.Context) error {
 	return nil
 }
 
-// Stop ends the loops and all leases. It then sends the remaining accepted cost to the origin and
-// removes this node from the fleet, so that the other nodes' shares of the remaining limits grow
-// when they next read their settings. It retries until ctx ends. If ctx has already ended, as a
-// signal's context has, Stop tries for up to 5 s. It returns an error that names the counts which
-// could not be sent.
+// Stop ends the loops and all leases. It then sends the remaining accepted cost to the origin and removes this node
+// from the fleet, so that the other nodes' shares of the remaining limits grow when they next read their settings. It
+// retries until ctx ends. If ctx has already ended, as a signal's context has, Stop tries for up to 5 s. It returns
+// an error that names the counts which could not be sent.
 //
-// As soon as Stop is called, the limiter makes no other calls, and cost that it accepts is not
-// sent. It decides by each namespace's outage policy, and otherwise from its own counts. Calls
-// about reservations and tokens return ErrStopped or follow that policy. A second Stop returns nil
-// at once.
+// As soon as Stop is called, the limiter makes no other calls, and cost that it accepts is not sent. It decides by
+// each namespace's outage policy, and otherwise from its own counts. Calls about reservations and tokens return
+// ErrStopped or follow that policy. A second Stop returns nil at once.
 func (l *Limiter) Stop(ctx context.Context) error {
 	if !l.loops.Stop() {
 		return nil
@@ -93,7 +93,7 @@ func (l *Limiter) Stop(ctx context.Context) error {
 	if l.cfg.Origin != nil {
 		errs = append(errs, l.engine.out.Drain(ctx))
 	}
-	if err := l.permits.Leases.Stop(ctx); err != nil { // they end by themselves; counts would be lost, and so go first
+	if err := l.permits.Leases.Stop(ctx); err != nil { // after the counts, which would be lost; leases end by themselves
 		errs = append(errs, fmt.Errorf("hand slots back: %w", err))
 	}
 	if l.cfg.Settings != nil {
@@ -104,8 +104,31 @@ func (l *Limiter) Stop(ctx context.Context) error {
 	return errors.Join(errs...)
 }
 
-// sweep has the table forget what is over, and sets right what is ahead of the clock.
+// sweep removes expired entries from the table, and corrects entries that are ahead of the clock. Each round sweeps
+// some entries; a round after the clock was set back sweeps all of them. Otherwise the clock could reach the cell of
+// an idle entry before the entry's turn, and cost that ended long ago would count again. The entry could also restore
+// such cost to an origin that has lost its counts.
 func (g *engine) sweep() {
-	_, unsent := g.table.Sweep(g.clock.ReadMs())
-	g.out.Stats.Dropped[outbox.DroppedExpired].Add(unsent)
+	ticks := 1
+	if g.swept.setBack(g.clock.ReadMs(), g.clock.ReadSteady()) {
+		ticks = g.table.SweepTicks()
+	}
+	for range ticks {
+		_, unsent := g.table.Sweep(g.clock.ReadMs())
+		g.out.Stats.Dropped[outbox.DroppedExpired].Add(unsent)
+	}
+}
+
+// reading is the time of the last sweep, by both clocks.
+type reading struct {
+	ms     int64
+	steady clock.Steady
+}
+
+// setBack stores the time, and reports whether the wall clock was set back by more than store.ClockSetBack since the
+// previous reading.
+func (r *reading) setBack(ms int64, steady clock.Steady) bool {
+	was := *r
+	*r = reading{ms, steady}
+	return was.steady != 0 && was.ms+int64(steady-was.steady)-ms > store.ClockSetBack.Milliseconds()
 }

@@ -21,7 +21,7 @@ import (
 
 func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
 
-// started is a node whose loops run, in a synctest bubble.
+// started returns a node whose loops run, in a synctest bubble.
 func started(t *testing.T, region, id string, origin store.Origin, settings store.Settings) *dataplane.Limiter {
 	t.Helper()
 	l, err := dataplane.New(dataplane.Config{Region: region, NodeID: id, Origin: origin, Settings: settings})
@@ -48,7 +48,7 @@ func relayed(t *testing.T, region string, origin *memstore.Origin, feed *memstor
 	t.Cleanup(func() { _ = r.Stop(context.Background()) })
 }
 
-// Two regions of two nodes on their own loops: 6 in one, 4 in the other, and the next
+// Two regions of two nodes run their own loops: 6 are accepted in one region and 4 in the other, and the next request
 // is denied everywhere.
 func TestLoopsConverge(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
@@ -64,7 +64,7 @@ func TestLoopsConverge(t *testing.T) {
 		for i := range 6 {
 			nodes[i%2].Allow(t.Context(), ask("k", 1, 10))
 		}
-		time.Sleep(250 * time.Millisecond) // two ticks of 100 ms, jittered by up to a fifth
+		time.Sleep(250 * time.Millisecond) // two ticks of 100 ms, with up to a fifth of jitter
 		for i := range 2 {
 			nodes[i].Allow(t.Context(), ask("k", 0, 10))
 		}
@@ -86,8 +86,9 @@ func TestLoopsConverge(t *testing.T) {
 	})
 }
 
-// Nodes of a region that both have cost to send agree within two replay ticks, of 100 ms and each up to a fifth late:
-// the one that sends second hears of the other in the first, and the other in the second.
+// If two nodes of a region both have cost to send, they agree within two replay ticks, of 100 ms and each up to a
+// fifth late: the second sender receives the first node's cost in the first tick, and the first node the other's in
+// the second.
 func TestNodesOfARegionAgreeWithinTwoTicks(t *testing.T) {
 	const tick = 120 * time.Millisecond
 	synctest.Test(t, func(t *testing.T) {
@@ -111,7 +112,7 @@ func TestNodesOfARegionAgreeWithinTwoTicks(t *testing.T) {
 	})
 }
 
-// SIGTERM during load → after exit the origin's totals equal what was accepted.
+// SIGTERM under load → after the exit, the origin's totals equal the accepted cost.
 func TestStopSendsEverything(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		counts, origin := memstore.NewCounts(memstore.CountsOptions{}), memstore.NewOrigin(memstore.OriginOptions{})
@@ -148,7 +149,7 @@ func TestStopSendsEverything(t *testing.T) {
 	})
 }
 
-// A program that ends on a signal often stops its limiter with the context that the signal has just ended.
+// A program that ends on a signal often stops its limiter with a context that the signal has just ended.
 func TestStopSendsEverythingAfterItsContextHasEnded(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		origin := memstore.NewOrigin(memstore.OriginOptions{})
@@ -170,7 +171,7 @@ func TestStopSendsEverythingAfterItsContextHasEnded(t *testing.T) {
 	})
 }
 
-// It does not wait without end for an origin that is away.
+// Stop does not wait without a bound for an origin that is down.
 func TestStopAfterItsContextHasEndedTakesFiveSeconds(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		origin := memstore.NewOrigin(memstore.OriginOptions{})
@@ -204,7 +205,7 @@ func TestStopSaysWhatItCouldNotSend(t *testing.T) {
 	})
 }
 
-// Every dependency may die and decisions go on, without waiting for each of them.
+// Every dependency may die, and decisions go on, without a wait for each of them.
 func TestDecisionsGoOnWithoutAnybody(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		counts, origin := memstore.NewCounts(memstore.CountsOptions{}), memstore.NewOrigin(memstore.OriginOptions{})
@@ -228,14 +229,14 @@ func TestDecisionsGoOnWithoutAnybody(t *testing.T) {
 			t.Errorf("the origin after recovery: %v", got)
 		}
 		for _, total := range totals(origin) {
-			if total < 10 || total > 20 { // a reply may have been lost on the way
+			if total < 10 || total > 20 { // a reply may have been lost
 				t.Errorf("origin has %d of 10", total)
 			}
 		}
 	})
 }
 
-// Settings are kept when unreadable: a document that cannot be read leaves the last good one.
+// If a document cannot be read, the limiter keeps the last valid settings.
 func TestTuningIsAppliedAndKept(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		counts := memstore.NewCounts(memstore.CountsOptions{})

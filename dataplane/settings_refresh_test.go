@@ -11,10 +11,10 @@ import (
 	"github.com/weirhq/weir/shared/heartbeat"
 )
 
-// rewritten is a source of settings that holds a read up until it is let go.
+// rewritten is a source of settings that can block a read.
 type rewritten struct {
 	limit int64
-	goOn  chan struct{} // nil: reads are not held up
+	goOn  chan struct{} // nil: reads are not blocked
 }
 
 func (r *rewritten) Settings(context.Context, string) (store.SettingsRows, error) {
@@ -27,7 +27,7 @@ func (r *rewritten) Settings(context.Context, string) (store.SettingsRows, error
 
 func (*rewritten) Heartbeat(context.Context, ...heartbeat.Heartbeat) error { return nil }
 
-// A limiter that is not started yet decides by settings as soon as RefreshSettings has returned.
+// A limiter that is not started yet uses settings as soon as RefreshSettings has returned.
 func TestRefreshSettings(t *testing.T) {
 	l, err := dataplane.New(dataplane.Config{Region: "eu", NodeID: "a", Settings: &rewritten{limit: 3}})
 	if err != nil {
@@ -48,7 +48,7 @@ func TestRefreshSettings(t *testing.T) {
 	}
 }
 
-// Of two reads at once the one that begins later is in force in the end.
+// Of two concurrent reads, the read that begins later is in force in the end.
 func TestASlowReadOfSettingsDoesNotUndoALaterOne(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		source := &rewritten{limit: 3, goOn: make(chan struct{})}

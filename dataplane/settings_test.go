@@ -20,6 +20,7 @@ import (
 // Overrides are exact or wildcards, and the most specific wins; limit 0 blocks; a set after a delete works.
 func TestOverrides(t *testing.T) {
 	w := newWorld(t)
+	w.flushes() // no loop runs here, so a decision must not wait for a flush
 	n := w.node("eu", "a")
 	set := func(rows ...store.OverrideRow) {
 		t.Helper()
@@ -60,7 +61,48 @@ func TestOverrides(t *testing.T) {
 	}
 }
 
-// An override's duration makes it another key: its own cells.
+// An override of a network applies to the addresses and networks in it: exactly the identifier comes first, then the
+// longest network, then patterns with '*'. A change applies to keys in memory, and Explain names the network. A text
+// that is not in the form of a network, as an earlier build may have stored it, is compared with the identifier.
+func TestOverridesOfNetworks(t *testing.T) {
+	w := newWorld(t)
+	w.flushes() // no loop runs here, so a decision must not wait for a flush
+	n := w.node("eu", "a")
+	row := func(pattern string, limit int64) store.OverrideRow {
+		return store.OverrideRow{Workspace: "acme", Namespace: "api", Pattern: pattern, Limit: limit}
+	}
+	rows := []store.OverrideRow{row("*", 1), row("203.0.113.*", 2), row("203.0.0.0/16", 3), row("203.0.113.0/24", 4), row("203.0.113.7/32", 0), row("203.0.113.8", 5), row("2001:db8::/32", 6), row("2001:db8:1:2::/64", 7), row("10.0.0.1/8", 8)}
+	for range 2 { // the second time with the index of the first
+		w.counts.SetOverrides(rows...)
+		if err := n.LoadSettings(t.Context()); err != nil {
+			t.Fatal(err)
+		}
+		for identifier, want := range map[string]string{
+			"203.0.113.1": "203.0.113.0/24", "203.0.1.1": "203.0.0.0/16", "203.0.113.7": "203.0.113.7/32", "203.0.113.8": "203.0.113.8", "::ffff:203.0.113.1": "203.0.113.0/24",
+			"64:ff9b::203.0.113.1": "203.0.113.0/24", "203.0.113.x": "203.0.113.*", "198.51.100.1": "*", "2001:db8::1": "2001:db8::/32", "2001:db8:1:2::/64": "2001:db8:1:2::/64",
+			"2001:db8:1:3::/64": "2001:db8::/32", "2001:db9::/64": "*", "10.0.0.1/8": "10.0.0.1/8", "10.0.0.1": "*",
+		} {
+			d := n.take(identifier, 1, 10)
+			if x := n.explain(ask(identifier, 1, 10)); d.Override != want || x.Decision.Override != want || !x.Overridden {
+				t.Errorf("%s: %q applies, and Explain names %q, want %q", identifier, d.Override, x.Decision.Override, want)
+			}
+		}
+	}
+	if d := n.take("203.0.113.7", 1, 10); d.Allowed {
+		t.Errorf("a blocked address passes: %+v", d)
+	}
+	w.counts.SetOverrides(row("203.0.113.0/25", 9))
+	if err := n.LoadSettings(t.Context()); err != nil {
+		t.Fatal(err)
+	}
+	for identifier, limit := range map[string]int64{"203.0.113.7": 9, "203.0.113.200": 10} {
+		if d := n.take(identifier, 1, 10); d.Limit != limit || !d.Allowed {
+			t.Errorf("after the change: %s: %+v, want limit %d", identifier, d, limit)
+		}
+	}
+}
+
+// An override's duration makes the key a different key, with its own cells.
 func TestOverrideOfTheDuration(t *testing.T) {
 	w := newWorld(t)
 	n := w.node("eu", "a")
@@ -75,7 +117,7 @@ func TestOverrideOfTheDuration(t *testing.T) {
 	}
 }
 
-// A row that makes no sense is left out and reported; the others are in force.
+// An invalid row is left out and reported; the others are in force.
 func TestASenselessOverrideIsLeftOut(t *testing.T) {
 	w := newWorld(t)
 	n := w.node("eu", "a")
@@ -95,8 +137,8 @@ func TestASenselessOverrideIsLeftOut(t *testing.T) {
 	}
 }
 
-// "At most PatternsAlikeMax for one identifier", "a pattern has at most PatternStarsMax": what is
-// beyond is left out and reported, the most specific are in force, and so are the others.
+// "At most PatternsAlikeMax for one identifier", "a pattern has at most PatternStarsMax": rows beyond the bounds are
+// left out and reported. The most specific rows are in force, and so are the others.
 func TestPatternsBeyondTheirBoundAreLeftOut(t *testing.T) {
 	w := newWorld(t)
 	n := w.node("eu", "a")
@@ -123,7 +165,7 @@ func TestPatternsBeyondTheirBoundAreLeftOut(t *testing.T) {
 	}
 }
 
-// partial is a store of which a part cannot be read.
+// partial is a store with a part that cannot be read.
 type partial struct {
 	*memstore.Counts
 	problem atomic.Pointer[error]
@@ -137,8 +179,8 @@ func (p *partial) Settings(ctx context.Context, region string) (store.SettingsRo
 	return rows, err
 }
 
-// "Why a part could not be read, while all else is good": the rest is in force, and the
-// problem is in the heartbeat while it lasts and once in the log.
+// "Problem is the reason why a part could not be read": all other parts are in force. The problem is in the heartbeat
+// while it lasts, and once in the log.
 func TestSettingsOfWhichAPartIsMissing(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		counts := &partial{Counts: memstore.NewCounts(memstore.CountsOptions{})}
@@ -175,7 +217,7 @@ func TestSettingsOfWhichAPartIsMissing(t *testing.T) {
 	})
 }
 
-// Shadow mode turns a denial into an allow: decided and told, but not counted.
+// Shadow mode turns a denial into an allow: decided and reported, but not counted.
 func TestShadowMode(t *testing.T) {
 	w := newWorld(t)
 	n := w.node("eu", "a")

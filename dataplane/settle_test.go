@@ -31,9 +31,10 @@ func settle(t testing.TB, r *dataplane.Allowance, cost, want int64) {
 	}
 }
 
-// What nobody else has been told of yet vanishes as if it had never been accepted.
+// Cost that was not sent yet is removed as if it had never been accepted.
 func TestSettlingBeforeAnybodyKnows(t *testing.T) {
 	w := newWorld(t)
+	w.flushes() // so that there is unsent cost
 	for name, n := range map[string]*node{"alone": w.alone(), "fleet": w.node("eu", "a")} {
 		r := n.reserve("k", 80, 100)
 		settle(t, r, 30, -50)
@@ -55,10 +56,11 @@ func TestSettlingBeforeAnybodyKnows(t *testing.T) {
 	}
 }
 
-// What others know is not taken from them; it becomes this node's credit: decisions
-// here see it at once, and the next cost that this node accepts there is paid from it.
+// Cost that was sent stays at the other nodes and becomes this node's credit: decisions here subtract it at once, and
+// the next cost that this node accepts there is paid from it.
 func TestSettlingAfterOthersKnow(t *testing.T) {
 	w := newWorld(t)
+	w.flushes() // so that there is unsent cost
 	a, b := w.node("eu", "a"), w.node("eu", "b")
 	us := w.node("us", "c")
 	r := a.reserve("k", 80, 100)
@@ -91,7 +93,7 @@ func TestSettlingAfterOthersKnow(t *testing.T) {
 	}
 }
 
-// "More than the estimate is charged at once, even past the limit."
+// "Cost above the estimate is charged at once, even past the limit."
 func TestSettlingMoreThanTheEstimate(t *testing.T) {
 	w := newWorld(t)
 	n := w.node("eu", "a")
@@ -107,7 +109,7 @@ func TestSettlingMoreThanTheEstimate(t *testing.T) {
 	}
 }
 
-// A reservation is settled in its own cell, while that still weighs, and not after.
+// An allowance is settled in its own cell, while that cell still has weight, and not after.
 func TestSettlingAcrossCells(t *testing.T) {
 	w := newWorld(t)
 	n := w.alone()
@@ -122,8 +124,8 @@ func TestSettlingAcrossCells(t *testing.T) {
 	wantAllowed(t, "its cell is gone", n.take("k", 0, 100), true, 50)
 }
 
-// What is charged counts in the cell that has the estimate once the clock shows that cell, even if a clock that was set
-// back has moved the key to the cell before it.
+// A charge counts in the cell that has the estimate when the clock reaches that cell, even if a clock that was set
+// back has moved the key to the previous cell.
 func TestSettlingAfterTheClockWasSetBack(t *testing.T) {
 	w := newWorld(t)
 	n := w.node("eu", "a")
@@ -133,7 +135,7 @@ func TestSettlingAfterTheClockWasSetBack(t *testing.T) {
 	n.replay()
 	n.replay()
 	w.clock.step(-10 * time.Second)
-	n.take("k", 0, 100) // the key is in the cell before
+	n.take("k", 0, 100) // the key is in the previous cell
 	w.clock.set(70 * time.Second)
 	settle(t, r, 80, 70)
 	n.replay()
@@ -145,7 +147,7 @@ func TestSettlingAfterTheClockWasSetBack(t *testing.T) {
 	wantAllowed(t, "half of the cell before counts", n.take("k", 0, 100), true, 60)
 }
 
-// A key that was evicted since comes back for what is charged.
+// A key that was evicted since is added again for the charge.
 func TestSettlingMoreOnAnEvictedKey(t *testing.T) {
 	for name, evict := range map[string]func(w *world, n *node){
 		"idle": func(w *world, n *node) {
@@ -187,8 +189,8 @@ func TestSettlingMoreOnAnEvictedKey(t *testing.T) {
 	}
 }
 
-// An evicted reservation gives nothing back: what the key has counted since is others', and what it had counted before
-// stays counted.
+// An evicted allowance gives nothing back: the cost that the key has counted since belongs to others, and earlier
+// cost stays counted.
 func TestSettlingLessOnAnEvictedKey(t *testing.T) {
 	w := newWorld(t)
 	n := w.alone(func(c *dataplane.Config) { c.EntriesMax = 100 })
@@ -201,8 +203,8 @@ func TestSettlingLessOnAnEvictedKey(t *testing.T) {
 	wantAllowed(t, "4 were counted, and 5 since", n.take("k", 0, 10), true, 1)
 }
 
-// A cell that is over is not charged, on an evicted key either. A key that a full table cannot
-// take is charged in the overflow, which no origin hears of.
+// A cell that has ended is not charged, on an evicted key either. A key without room in a full table is charged in
+// the overflow, which is not sent to the origin.
 func TestSettlingMoreWhereNothingCanBeCharged(t *testing.T) {
 	w := newWorld(t)
 	n := w.alone(func(c *dataplane.Config) { c.EntriesMax = 2 })
@@ -260,10 +262,30 @@ func TestRefundNeverGoesBelowZero(t *testing.T) {
 	}
 }
 
-// Random histories of reservations, settlements, sends and publications on the nodes of
-// a region: no count is ever negative or below what the origin confirmed, the origin
-// never holds less than was truly spent, and once every credit is used it holds exactly
-// that.
+// A node that has received another node's cost can give it back too. Then either node passes as much more.
+func TestCostThatIsRefundedAtTwoNodesIsGivenBackTwice(t *testing.T) {
+	w := newWorld(t)
+	a, b := w.node("eu", "a"), w.node("eu", "b")
+	a.take("k", 25, 100)
+	a.replay()
+	b.take("k", 1, 100) // b reads the key
+	for _, n := range []*node{a, b} {
+		if got, err := n.Refund(ask("k", 25, 100)); got != 25 || err != nil {
+			t.Errorf("refunded %d, %v", got, err)
+		}
+	}
+	a.replay()
+	if got := a.take("k", 1, 100); got.Remaining != 99 {
+		t.Errorf("the first node has %d left, want 99", got.Remaining)
+	}
+	if got := b.take("k", 1, 100); got.Remaining != 98 { // after its own cost of 1
+		t.Errorf("the other node has %d left, want 98", got.Remaining)
+	}
+}
+
+// Random histories of allowances, settlements, sends and publications on the nodes of a region: no count is ever
+// negative or below the count that the origin confirmed, and the origin never holds less than the spent cost. When
+// every credit is used, it holds exactly the spent cost.
 func TestSettlementsKeepTheTruth(t *testing.T) {
 	rapid.Check(t, func(rt *rapid.T) {
 		w := newWorld(t)
@@ -308,7 +330,7 @@ func TestSettlementsKeepTheTruth(t *testing.T) {
 				}
 			},
 		})
-		// Each node accepts as much again as its credit: then the origin tells the truth.
+		// Each node accepts as much again as its credit: then the origin's count is exact.
 		for _, n := range nodes {
 			if credit := n.Cell(cell).Credit; credit > 0 {
 				n.take("k", credit, limit)
@@ -322,8 +344,8 @@ func TestSettlementsKeepTheTruth(t *testing.T) {
 	})
 }
 
-// "What was truly spent is never under-counted", of a key that a full table has no room for as well:
-// what is charged is where its cost is, at the origin or in the overflow.
+// "A count is never below the cost that this node's callers spent", also for a key without room in a full table: the
+// charge counts in the same place as its cost, at the origin or in the overflow.
 func TestSettlingMoreOnAKeyWithoutRoom(t *testing.T) {
 	for name, change := range map[string][]func(*dataplane.Config){"with an origin": nil, "alone": {withoutOrigin}} {
 		t.Run(name, func(t *testing.T) {
@@ -340,13 +362,13 @@ func TestSettlingMoreOnAKeyWithoutRoom(t *testing.T) {
 			if r := n.reserve("other victim", 5, 10); r.Held() != 5 {
 				t.Errorf("the reservation holds %d of 5", r.Held())
 			} else {
-				settle(t, r, 2, 0) // what is counted elsewhere stays counted
+				settle(t, r, 2, 0) // cost that is counted elsewhere stays counted
 			}
 		})
 	}
 }
 
-// The cell before still weighs: on an evicted key it is charged as well.
+// The previous cell still has weight, so it is charged on an evicted key as well.
 func TestSettlingMoreOnAnEvictedKeyInTheNextWindow(t *testing.T) {
 	w := newWorld(t)
 	n := w.alone(func(c *dataplane.Config) { c.EntriesMax = 100 })
@@ -359,7 +381,7 @@ func TestSettlingMoreOnAnEvictedKeyInTheNextWindow(t *testing.T) {
 	wantAllowed(t, "1,000 were spent in the cell before", n.take("k", 11, 1000), false, 0)
 }
 
-// What is settled on a key without an entry is seen by those who decide on it at that moment.
+// A charge on a key without an entry counts for requests that are being decided on the key.
 func TestSettlingMoreIsSeenByThoseWhoDecide(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		origin := memstore.NewOrigin(memstore.OriginOptions{})
@@ -374,7 +396,7 @@ func TestSettlingMoreIsSeenByThoseWhoDecide(t *testing.T) {
 		origin.Faults.Delay(100 * time.Millisecond)
 		decided := make(chan dataplane.Decision)
 		go func() { decided <- l.Allow(t.Context(), ask("victim", 5, 10)) }()
-		synctest.Wait() // it reads the origin
+		synctest.Wait() // the request reads the origin
 		if l.UntrackedKeys() != 1 {
 			t.Fatalf("%d keys without an entry are decided on, want 1", l.UntrackedKeys())
 		}

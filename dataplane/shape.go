@@ -8,18 +8,18 @@ import (
 	"github.com/weirhq/weir/shared/window"
 )
 
-// What callers are like, for heartbeats: predictions of a tuning start from it. It is
-// measured by a walk over the table now and then, and not by requests.
+// Heartbeats report the shape of the load: the numbers of active, hot and shared keys. Predictions of a tuning start
+// from it. A walk over the table measures it from time to time, so requests do no work for it.
 
 const (
 	shapeEvery = 30 * time.Second
-	shapeHot   = 0.5 // share of its limit past which a key is hot
+	shapeHot   = 0.5 // a key is hot past this share of its limit
 )
 
 // shape is immutable.
 type shape struct {
 	atMs              int64
-	keys, hot, shared int64 // shared: that other regions use too
+	keys, hot, shared int64 // shared: number of keys that other regions use too
 }
 
 func shapeOf(table *cell.Table, set *rules.Settings, nowMs int64) *shape {

@@ -11,8 +11,8 @@ import (
 	"github.com/weirhq/weir/shared/window"
 )
 
-// Keys that cost was accepted on, of them those past half their limits: of windows long
-// enough to be shared, and measured anew after half a minute.
+// The shape counts the keys with accepted cost, and the keys past half their limits. It counts only windows long
+// enough to be shared, and is measured again after half a minute.
 func TestShapeOfCallers(t *testing.T) {
 	l, err := dataplane.New(dataplane.Config{Region: "eu", NodeID: "eu-1", Settings: memstore.NewCounts(memstore.CountsOptions{})})
 	if err != nil {

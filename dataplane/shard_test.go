@@ -26,8 +26,8 @@ func keysByShard(origin *memstore.Origin, n int) [][]string {
 	return keys
 }
 
-// Each shard has its own worker, breaker and health; one that is down degrades its keys only: a
-// shard that hangs delays neither replay nor reads nor healing of another.
+// Each shard has its own worker, breaker and health, and a shard that is down degrades only its own keys: a shard
+// that hangs delays neither replay nor reads nor healing of another.
 func TestASlowShardDelaysNoOther(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		origin := memstore.NewOrigin(memstore.OriginOptions{Shards: 3})
@@ -47,7 +47,7 @@ func TestASlowShardDelaysNoOther(t *testing.T) {
 		if got := len(totals(origin)); got != 8 {
 			t.Errorf("%d cells replayed, want the 8 of the others", got)
 		}
-		origin.Wipe() // the others heal
+		origin.Wipe() // the other shards heal
 		for _, k := range append(keys[0], keys[2]...) {
 			l.Allow(t.Context(), ask(k, 1, 1000))
 		}
@@ -64,15 +64,15 @@ func TestASlowShardDelaysNoOther(t *testing.T) {
 		ctx, cancel := context.WithTimeout(context.Background(), 2*time.Second)
 		defer cancel()
 		l.Allow(t.Context(), ask(keys[2][0], 1, 1000))
-		err := l.Stop(ctx) // the drain of one waits for no other, and says which one failed
+		err := l.Stop(ctx) // the drain of a shard does not wait for another, and the error names the shard that failed
 		if err == nil || !strings.Contains(err.Error(), "shard 1: cost 5 was not confirmed") || strings.Contains(err.Error(), "shard 2") {
 			t.Errorf("Stop: %v", err)
 		}
 	})
 }
 
-// A cold batch of 100 keys costs one origin round trip (a pipeline), not 200, to
-// each shard concerned, all at the same time.
+// A cold batch of 100 keys costs one origin round trip (a pipeline), not 200, to each shard with a key, all at the
+// same time.
 func TestAColdBatchIsOneRoundTripAShard(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		origin := memstore.NewOrigin(memstore.OriginOptions{Shards: 4})
@@ -104,7 +104,7 @@ func TestAColdBatchIsOneRoundTripAShard(t *testing.T) {
 	})
 }
 
-// A tick's bound is each shard's own; what it leaves is sent by the next.
+// A tick's bound is per shard; the next tick sends the rest.
 func TestEachShardCarriesItsRestOver(t *testing.T) {
 	const keys = 45_000
 	origin := memstore.NewOrigin(memstore.OriginOptions{Shards: 2, Clock: func() time.Time { return epoch }})
@@ -112,7 +112,7 @@ func TestEachShardCarriesItsRestOver(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	origin.Faults.Hook(func(op memstore.Op) error { // no reads: this is about sending
+	origin.Faults.Hook(func(op memstore.Op) error { // no reads: this test is about sending
 		if op == memstore.OpRead {
 			return errDown
 		}
@@ -121,7 +121,7 @@ func TestEachShardCarriesItsRestOver(t *testing.T) {
 	for i := range keys {
 		l.Allow(t.Context(), ask(fmt.Sprint("k", i), 1, 10))
 	}
-	origin.Faults.Hook(nil) // a node that has heard nothing for a second reads on its own: a slow machine takes as long
+	origin.Faults.Hook(nil) // a node that has received nothing for a second reads by itself: a slow machine takes as long
 	l.BreakersOff()
 	var sent []int
 	for range 3 {

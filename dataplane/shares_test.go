@@ -14,10 +14,10 @@ import (
 	"github.com/weirhq/weir/dataplane/memstore"
 )
 
-// as is a context of a caller.
+// as returns a context for a caller.
 func as(t testing.TB, label string) context.Context { return dataplane.WithCaller(t.Context(), label) }
 
-// calm is a node of a region whose calls to the origin take 2 ms.
+// calm returns a node of a region whose calls to the origin take 2 ms.
 func calm(t testing.TB) *dataplane.Limiter {
 	origin := memstore.NewOrigin(memstore.OriginOptions{})
 	origin.Faults.Delay(2 * time.Millisecond)
@@ -33,7 +33,7 @@ func askOf(namespace, identifier string, cost, limit int64) dataplane.Request {
 	return r
 }
 
-// slowCalls are the calls that wait for the origin. Each is prepared by what it returns.
+// slowCalls are the calls that wait for the origin. Each is prepared by the function that it returns.
 var slowCalls = map[string]func(ctx context.Context, l *dataplane.Limiter, namespace string) func(i int) error{
 	"Reserve": func(ctx context.Context, l *dataplane.Limiter, namespace string) func(i int) error {
 		return func(i int) error {
@@ -64,7 +64,7 @@ var slowCalls = map[string]func(ctx context.Context, l *dataplane.Limiter, names
 	},
 }
 
-// latency returns how long the slowest of 50 calls takes, which are made one after another.
+// latency returns the duration of the slowest of 50 calls, which are made one after another.
 func latency(t *testing.T, call func(i int) error) (most time.Duration) {
 	t.Helper()
 	for i := range 50 {
@@ -77,14 +77,14 @@ func latency(t *testing.T, call func(i int) error) (most time.Duration) {
 	return most
 }
 
-// Whatever calls one caller floods a node with, another caller's calls take at most five times as long as without the
-// flood, and so do another namespace's if nobody has a label.
+// If a caller floods a node with any kind of call, another caller's calls take at most five times as long as without
+// the flood. If no caller has a label, the same holds for another namespace.
 func TestAFloodOfCallsLeavesOthersTheirOrigin(t *testing.T) {
 	for flood, flooded := range slowCalls {
 		for victim, called := range slowCalls {
 			for _, labelled := range []bool{true, false} {
 				if !labelled && (victim != "Reserve" || flood != "Reserve") {
-					continue // an ID does not show the namespace
+					continue // the namespace cannot be found from an ID
 				}
 				t.Run(fmt.Sprintf("%s beside %s, labels %v", victim, flood, labelled), func(t *testing.T) {
 					synctest.Test(t, func(t *testing.T) {
@@ -118,7 +118,7 @@ func TestAFloodOfCallsLeavesOthersTheirOrigin(t *testing.T) {
 	}
 }
 
-// However many reservations one caller has, another caller finds room on the node, also in the same namespace.
+// However many reservations a caller has, another caller finds room on the node, also in the same namespace.
 func TestAFloodOfReservationsLeavesOthersRoom(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		l := acquirer(t, dataplane.Config{})
@@ -145,7 +145,7 @@ func TestAFloodOfReservationsLeavesOthersRoom(t *testing.T) {
 	})
 }
 
-// However many requests of one caller wait for a lease of a key, another caller's request may wait too, and gets a
+// However many requests of a caller wait for a lease of a key, another caller's request can wait too, and gets a
 // lease after a few of the others.
 func TestAFloodOfWaitsLeavesOthersTheirTurn(t *testing.T) {
 	const held = 50 * time.Millisecond

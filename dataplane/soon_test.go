@@ -8,8 +8,7 @@ import (
 	"github.com/weirhq/weir/dataplane/internal/clock"
 )
 
-// Retry-after is exact to the millisecond: a caller who comes back in time is let in, also when
-// the cached time is late.
+// Retry-after is exact to the millisecond: a caller that retries in time is allowed, also if the cached time is late.
 func TestALateCachedTimeDeniesNoCallerInTime(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		l, err := New(Config{})

@@ -7,13 +7,13 @@ import (
 	"pgregory.net/rapid"
 )
 
-// What one process admits in any span of time, whole cells or not: in y of a duration, y <= 1, at
-// most (1 + y) * limit, rounded up. In a cell, whose carry is never negative, at most the limit.
+// This test bounds the cost that a process admits in any span of time, whole cells or not. In y of a duration, y <=
+// 1, it is at most (1 + y) * limit, rounded up. In a cell, whose carry is never negative, it is at most the limit.
 //
-// A span of y durations begins at most y before the end of a cell. Let p be what that cell
-// admitted in all; at most p of it is in the span. Elapsed e <= y into the next one the carry is at
-// least p*(1-e) - 1 + 1/duration, so that cell has admitted at most limit - p*(1-e) + 1 by then, less
-// a little. The sum is at most limit + p*e + 1, less a little, and p <= limit.
+// A span of y durations begins at most y before the end of a cell. Let p be the total that this cell admitted; at
+// most p of it is in the span. At e <= y after the start of the next cell, the carry is at least p*(1-e) - 1 +
+// 1/duration, so that cell has admitted at most limit - p*(1-e) + 1 by then, less a little. The sum is at most limit
+// + p*e + 1, less a little, and p <= limit.
 func TestWhatASpanOfTimeAdmits(t *testing.T) {
 	const durationMs = 60_000
 	type accepted struct{ atMs, cost int64 }
@@ -53,8 +53,8 @@ func TestWhatASpanOfTimeAdmits(t *testing.T) {
 	})
 }
 
-// The bound is reached: a limit spent in the last moment of a cell comes back as its weight sinks.
-// Nearly twice the limit in nearly one duration is what this window allows.
+// The bound is reached: a limit spent in the last moment of a cell becomes free again as the cell's weight falls.
+// This window allows nearly twice the limit in nearly one duration.
 func TestALimitSpentAtTheEndOfACellComesBackInTheNext(t *testing.T) {
 	w := newWorld(t)
 	n := w.alone()

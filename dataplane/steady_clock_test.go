@@ -9,9 +9,8 @@ import (
 	"github.com/weirhq/weir/dataplane/store"
 )
 
-// "Cells are numbered, and weighed, by wall time. Everything that lasts for a while is measured
-// by a second reading": a key rests after a failed read for as long as it is told to, whatever
-// the wall clock does meanwhile.
+// "Cells are numbered, and weighed, by wall time. Durations are measured by a second reading": a key rests after a
+// failed read for the configured time, whatever the wall clock does meanwhile.
 func TestARestOutlastsNoClockStep(t *testing.T) {
 	for _, step := range []time.Duration{-30 * time.Minute, 0, 30 * time.Minute} {
 		w := newWorld(t)
@@ -32,7 +31,7 @@ func TestARestOutlastsNoClockStep(t *testing.T) {
 	}
 }
 
-// A warm key that has heard nothing for five seconds refreshes, whatever the wall clock shows.
+// A warm key that was not read for five seconds is refreshed, whatever the wall clock shows.
 func TestAClockSetBackLeavesNoKeyStale(t *testing.T) {
 	w := newWorld(t)
 	a, b := w.node("eu", "a"), w.node("eu", "b")
@@ -52,7 +51,7 @@ func TestAClockSetBackLeavesNoKeyStale(t *testing.T) {
 	}
 }
 
-// A clock set ahead makes no key of an hour's window stale, and ends no strictness.
+// A clock set ahead makes no key of an hour's window stale, and ends no strict deadline.
 func TestAClockSetAheadEndsNoStrictness(t *testing.T) {
 	w := newWorld(t)
 	n := w.node("eu", "a")
@@ -66,7 +65,7 @@ func TestAClockSetAheadEndsNoStrictness(t *testing.T) {
 		t.Errorf("read %d times, warm by its steady clock", got-before)
 	}
 	n.Allow(context.Background(), r) // denied: strict for an hour
-	w.clock.step(50 * time.Minute)   // into the next window, whose previous one is full
+	w.clock.step(50 * time.Minute)   // into the next window, whose previous window is full
 	r.Cost, r.ZeroCost = 0, true
 	n.Allow(context.Background(), r)
 	if got := w.origin("eu").Stats().Gets; got != before+1 {
@@ -74,8 +73,7 @@ func TestAClockSetAheadEndsNoStrictness(t *testing.T) {
 	}
 }
 
-// In the estimate mode a level drains, and a sync is due, as time passes: a step back freezes
-// neither.
+// In the estimate mode a level drains, and a sync becomes due, as time passes: a step back must freeze neither.
 func TestAClockSetBackFreezesNoLevel(t *testing.T) {
 	w := newWorld(t)
 	w.estimates(`{"preset":"posthog"}`)
@@ -99,7 +97,7 @@ func TestAClockSetBackFreezesNoLevel(t *testing.T) {
 	}
 }
 
-// A clock of an embedder's without a monotonic reading counts by what it moves forwards.
+// An embedder's clock without a monotonic reading measures durations by its forward steps.
 func TestAGivenClockIsSteadyByWhatItMovesForwards(t *testing.T) {
 	w := newWorld(t)
 	w.counts.SetNamespaces(store.NamespaceRow{Workspace: "acme", Namespace: "api", Outage: "closed"})

@@ -1,6 +1,6 @@
 //go:build !race
 
-// Hours of virtual time in one goroutine: there is nothing to race with.
+// Hours of virtual time in a single goroutine, so the race detector would find nothing.
 
 package dataplane_test
 
@@ -13,9 +13,8 @@ import (
 	"github.com/weirhq/weir/dataplane"
 )
 
-// Behaviour 20: "Steady offered load r*L over 10 nodes: the preset admits about 0.65 L at
-// r = 1.05, 0.2 at 1.10, 0 from 1.2 on (a cut-off); the mode's default admits 0.98–1.15 L
-// for all r in 1.05…5."
+// Behaviour 20: "Steady offered load r*L over 10 nodes: the preset admits about 0.65 L at r = 1.05, 0.2 at 1.10, 0
+// from 1.2 on (a cut-off); the mode's default admits 0.98–1.15 L for all r in 1.05…5."
 func TestSteadyLoad(t *testing.T) {
 	for _, c := range []struct {
 		settings    string
@@ -34,8 +33,8 @@ func TestSteadyLoad(t *testing.T) {
 	}
 }
 
-// steady offers r*L a minute to 10 nodes at random, and returns the share of L that they
-// admit a minute, once the beginning is over.
+// steady offers r*L a minute to 10 nodes at random, and returns the share of L that they admit a minute, after a
+// start phase.
 func steady(t *testing.T, settings string, r float64) float64 {
 	const (
 		limit   = 1000
@@ -69,15 +68,13 @@ func steady(t *testing.T, settings string, r float64) float64 {
 	return float64(admitted) / float64(limit*(minutes-warm))
 }
 
-// Behaviour 19: "Simulated population 100,000 keys (90/8/1.5/0.5 % at 5/30/65/90 %
-// pressure, each touched once a second, tick 1 s): reads a tick without tiers 6,250–6,667;
-// with tiers 287–300."
+// Behaviour 19: "Simulated population 100,000 keys (90/8/1.5/0.5 % at 5/30/65/90 % pressure, each touched once a
+// second, tick 1 s): reads a tick without tiers 6,250–6,667; with tiers 287–300."
 //
-// The arithmetic is held to that by keys that are only peeked at, so that each sync is a
-// read. Where each touch also counts, replies of increments take the place of reads: what
-// hot keys count (500 a second) goes out with every tick, 1,500 are idle keys above their
-// floor, one in 60 s, 233 the tiers between, and the rest idle keys that pass a step: all
-// 90,000 do so once in these two minutes, as they all count alike.
+// To test this arithmetic, the keys are only peeked at, so that each sync is a read. If each request also counts,
+// replies of increments replace reads. The cost of hot keys (500 a second) is sent with every tick; 1,500 are idle
+// keys above their floor, once in 60 s; 233 are from the tiers between; and the rest are idle keys that pass a step.
+// All 90,000 do so once in these two minutes, because they all count alike.
 func TestTiersSpareTheOrigin(t *testing.T) {
 	const keys = 100_000
 	shares := []struct {
@@ -94,7 +91,7 @@ func TestTiersSpareTheOrigin(t *testing.T) {
 		t.Errorf("%.0f reads a tick without tiers", untiered)
 	}
 	for _, cost := range []int64{0, 1} {
-		const limit = 100_000 // of an hour, so that no pressure changes much meanwhile
+		const limit = 100_000 // per hour, so that no pressure changes much meanwhile
 		w := newWorld(t)
 		w.estimates(`{"pending_max":1000000,"batch_max":20000}`)
 		n := w.node("eu", "a")

@@ -12,7 +12,7 @@ import (
 	"github.com/weirhq/weir/dataplane/store"
 )
 
-// Stop sends what was accepted before it, and returns, however much is accepted while it sends.
+// Stop sends all cost that was accepted before it, and returns, however much is accepted while it sends.
 func TestStopReturnsUnderTraffic(t *testing.T) {
 	for name, row := range map[string]store.NamespaceRow{
 		"exact": {}, "waits": {NodeShare: "wait"}, "estimate": {Mode: "estimate", Estimate: posthog},
@@ -36,7 +36,7 @@ func TestStopReturnsUnderTraffic(t *testing.T) {
 			defer cancel()
 			sends := 0
 			origin.Faults.Hook(func(op memstore.Op) error {
-				if op == memstore.OpSend { // each send finds that there is more
+				if op == memstore.OpSend { // each send finds further cost
 					if sends++; sends > 100 {
 						cancel()
 					}
@@ -59,7 +59,7 @@ func TestStopReturnsUnderTraffic(t *testing.T) {
 	}
 }
 
-// An origin that is emptied whenever it is sent to confirms nothing. Stop goes on trying, with a pause each time.
+// An origin that is emptied before each send confirms nothing. Stop keeps trying, with a pause each time.
 func TestStopPausesWhereNothingIsConfirmed(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		origin := memstore.NewOrigin(memstore.OriginOptions{})
@@ -83,8 +83,7 @@ func TestStopPausesWhereNothingIsConfirmed(t *testing.T) {
 	})
 }
 
-// "Stop ends the loops": it waits for reads that nobody waits for any more, and starts none from
-// then on.
+// "Stop ends the loops": it waits for reads whose callers have left, and starts none from then on.
 func TestStopWaitsForCallsAndStartsNone(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		origin := memstore.NewOrigin(memstore.OriginOptions{})

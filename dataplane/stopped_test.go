@@ -14,7 +14,7 @@ import (
 	"github.com/weirhq/weir/dataplane/memstore"
 )
 
-// callsOf counts the calls that go over a way to an origin from now on.
+// callsOf counts the calls on a way to an origin from now on.
 func callsOf(way *memstore.Origin) (calls func() map[memstore.Op]int) {
 	var mu sync.Mutex
 	seen := make(map[memstore.Op]int)
@@ -31,7 +31,7 @@ func callsOf(way *memstore.Origin) (calls func() map[memstore.Op]int) {
 	}
 }
 
-// A limiter that was stopped answers at once, whatever it is asked, and calls nobody.
+// A limiter that was stopped answers every call at once, and makes no calls.
 func TestAStoppedLimiterMakesNoCall(t *testing.T) {
 	for _, policy := range []string{"local", "open", "closed"} {
 		for _, fleet := range []bool{false, true} {
@@ -42,7 +42,7 @@ func TestAStoppedLimiterMakesNoCall(t *testing.T) {
 					cfg.Origin = way
 				}
 				l := startedFor(t, cfg)
-				time.Sleep(11 * time.Second) // an origin that may have lost leases grants none before
+				time.Sleep(11 * time.Second) // an origin that may have lost leases grants none before that
 				made := l.Reserve(t.Context(), dataplane.ReserveRequest{ID: "made", Requests: []dataplane.Request{ask("k", 10, 100)}})
 				r := jobs(5)
 				r.Namespace = "api"
@@ -100,7 +100,7 @@ func TestAStoppedLimiterMakesNoCall(t *testing.T) {
 	}
 }
 
-// Those who wait for a lease when the limiter stops are answered, and a reservation that is being made is made or not:
+// Requests that wait for a lease when the limiter stops are answered. A reservation in flight is either made or not:
 // Stop waits for it.
 func TestStopAnswersThoseWhoWait(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
@@ -148,7 +148,7 @@ func TestStopAnswersThoseWhoWait(t *testing.T) {
 	})
 }
 
-// A limiter that was stopped counts for nobody: a closed namespace stays closed, whether or not writes were taken
+// A limiter that was stopped sends no more cost: a closed namespace stays closed, whether or not writes were accepted
 // before.
 func TestAClosedNamespaceIsClosedAfterStop(t *testing.T) {
 	for policy, want := range map[string]bool{"closed": false, "local": true} {

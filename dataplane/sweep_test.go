@@ -7,7 +7,7 @@ import (
 	"github.com/weirhq/weir/dataplane"
 )
 
-// The sweep takes keys whose cells are over, unless a strict deadline lies ahead.
+// The sweep removes keys whose cells have ended, unless they are strict.
 func TestSweep(t *testing.T) {
 	w := newWorld(t)
 	n := w.alone()
@@ -34,8 +34,8 @@ func TestSweep(t *testing.T) {
 	}
 }
 
-// A key of which nothing was heard for 10 minutes leaves before its window ends, unless it is past half its limit; one
-// that comes back is read anew.
+// A key that was not read for 10 minutes is removed before its window ends, unless it is past half its limit. If it
+// is used again, it is read again.
 func TestIdleKeysLeaveAndComeBack(t *testing.T) {
 	w := newWorld(t)
 	n := w.node("eu", "a")

@@ -8,8 +8,8 @@ import (
 	"github.com/weirhq/weir/dataplane/internal/clock"
 )
 
-// fullLogEvery is how often a full table is logged, and for how long the last key without room
-// makes it one.
+// fullLogEvery is the least time between two log lines about a full table. It is also how long the table counts as
+// full after the last key without room.
 const fullLogEvery = time.Minute
 
 // fullLog logs that a table is full, or that new keys are held back.
@@ -22,7 +22,7 @@ type fullLog struct {
 	logged, heldLogged clock.Steady
 }
 
-// reportFull logs a full table, once a period.
+// reportFull logs a full table, at most once per fullLogEvery.
 func (c *fullLog) reportFull(now clock.Steady) {
 	full := c.table.Full.Load()
 	if full == c.full || c.logged != 0 && int64(now-c.logged) < fullLogEvery.Milliseconds() {

@@ -13,8 +13,8 @@ import (
 	"github.com/weirhq/weir/dataplane/metrics"
 )
 
-// A full table is in the log once a period, with who fills it, in metrics, in the heartbeat and in
-// TableFull, for as long as keys find no room and a minute more.
+// A full table is logged once a period, with the namespace that fills it. Metrics, the heartbeat and TableFull report
+// it while keys find no room, and for a minute after.
 func TestAFullTableIsReported(t *testing.T) {
 	var log bytes.Buffer
 	w := newWorld(t)
@@ -41,7 +41,7 @@ func TestAFullTableIsReported(t *testing.T) {
 		t.Errorf("full %v, %d at %v", n.TableFull(), h.TableFull, h.TableFullAt)
 	}
 	want := `
-# HELP weir_untracked_decisions_total Decisions on keys without room in the table, by what counted them: the origin, or the overflow sketch, which errs towards denying.
+# HELP weir_untracked_decisions_total Decisions on keys without room in the table, by the counter that decided: the origin, or the overflow sketch, which errs towards denying.
 # TYPE weir_untracked_decisions_total counter
 weir_untracked_decisions_total{by="origin"} 1031
 weir_untracked_decisions_total{by="overflow"} 0

@@ -12,58 +12,57 @@ import (
 	"github.com/weirhq/weir/dataplane/internal/topk"
 )
 
-// Which keys are hot, and which are denied. An allowed request does nothing for it: the
-// hot keys are found by a walk over the table, which holds their counts already.
-// A denial leaves no count behind; see denials.go.
+// The ranking of hot and denied keys. Allowed requests do no work for it: a walk over the table finds the hot keys by
+// their counts. Denials leave no count behind; see denials.go.
 
-// TopBy is what keys are ranked by.
+// TopBy selects the ranking of keys.
 type TopBy uint8
 
 const (
-	// TopHot ranks by the cost in a key's sliding window, of all regions, as this node
-	// knows it.
+	// TopHot ranks by the cost in a key's sliding window, of all regions, as far as this node has read it.
 	TopHot TopBy = iota
-	// TopDenied ranks by the requests that this node has denied, or that only shadow mode
-	// let pass, for the last minute or two.
+	// TopDenied ranks by the requests of the last minute or two that this node has denied, or that only shadow mode let
+	// pass.
 	TopDenied
 )
 
-// TopKeysMax is the most keys that one TopKeys returns.
+// TopKeysMax is the highest number of keys in an answer of TopKeys.
 const TopKeysMax = 100
 
-// TopQuery asks for keys.
+// TopQuery selects the keys that TopKeys returns.
 type TopQuery struct {
 	Workspace string // "" for all
 	Namespace string // "" for all
 	By        TopBy
 	Limit     int // 1 to TopKeysMax
 
-	// Visible reports whether the answer may hold keys of a workspace; nil allows all. It is called
-	// for each key that is examined, so it must be fast.
+	// Visible reports whether the answer may hold keys of a workspace; nil allows all. It is called for each key that is
+	// examined, so it must be fast.
 	Visible func(workspace string) bool
 }
 
-// TopKeys answers a TopQuery.
+// TopKeys is the answer to a TopQuery.
 type TopKeys struct {
 	At    time.Time
-	Since time.Time // of TopDenied: what was denied before is not in it
+	Since time.Time // of TopDenied: earlier denials are not included
 	Keys  []TopKey  // largest Count first
 }
 
-// TopKey is one key of a TopKeys.
+// TopKey is a key of a TopKeys.
 type TopKey struct {
 	Workspace, Namespace, Identifier string
 	Duration                         time.Duration
 
-	// Limit is that of the override in force, if one is. Without one, a hot key has the lowest
-	// limit that its cost was counted against, rounded down by less than a thousandth, or -1
-	// where that is unknown: on a node that shares its counts with no other. A denied key has
-	// the limit of its last sample.
+	// Limit is the limit of the override in force, if there is an override. Otherwise it depends on the ranking:
+	//
+	//   - For a hot key, it is the lowest limit that its cost was counted against, rounded down by less than a
+	//     thousandth. It is -1 on a node that shares its counts with no other node, which keeps no such limit.
+	//   - For a denied key, it is the limit of its last sample.
 	Limit int64
 
-	Count    int64 // of a hot key cost, rounded down; of a denied one requests, at least
-	Regional int64 // of a hot key: the part of Count that is this region's own
-	More     int64 // of a denied key: how many more it may be, sampling apart
+	Count    int64 // of a hot key: its cost, rounded down; of a denied key: the least number of denied requests
+	Regional int64 // of a hot key: the part of Count from this region
+	More     int64 // of a denied key: by how much Count may be too low, apart from the error of sampling
 }
 
 func (q *TopQuery) wants(f *cell.Family) bool {
@@ -76,8 +75,7 @@ const (
 	walkFree = time.Millisecond
 )
 
-// hottest walks the table, and sees to it that walks leave time between them, except those
-// that are due.
+// hottest walks the table. It keeps a rest between walks, except for walks that are due.
 func (t *top) hottest(q *TopQuery, due bool) (TopKeys, error) {
 	g := t.engine
 	if !t.walking.TryLock() {
@@ -129,8 +127,8 @@ func (t *top) denials(q *TopQuery, nowMs int64) TopKeys {
 	return answer
 }
 
-// enforce sets the limits of the overrides that apply to the keys. One of another window counts other cells: the key
-// keeps what its own were counted against.
+// enforce sets the limits of the overrides that apply to the keys. An override with another window counts in other
+// cells, so the key keeps the limit that its own cells were counted against.
 func enforce(s *rules.Settings, keys []TopKey) {
 	for i := range keys {
 		k := &keys[i]
@@ -150,8 +148,8 @@ type top struct {
 	reportedAt atomic.Int64 // clock.Steady when a heartbeat last reported keys; 0: never
 }
 
-// byCount has the largest first; of the same count, names decide, so that an answer does
-// not depend on where keys lie.
+// byCount sorts the largest count first. Names decide between equal counts, so that an answer does not depend on the
+// positions of keys in the table.
 func byCount(a, b TopKey) int {
 	return cmp.Or(cmp.Compare(b.Count, a.Count), cmp.Compare(a.Workspace, b.Workspace),
 		cmp.Compare(a.Namespace, b.Namespace),

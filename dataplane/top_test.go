@@ -18,7 +18,7 @@ import (
 	"github.com/weirhq/weir/shared/tuning"
 )
 
-// top asks for keys, as "identifier count" each.
+// top queries keys, as "identifier count" each.
 func (n *node) top(q dataplane.TopQuery) (got []string) {
 	n.w.t.Helper()
 	if q.Limit == 0 {
@@ -30,7 +30,7 @@ func (n *node) top(q dataplane.TopQuery) (got []string) {
 	return got
 }
 
-// topKeys asks until the limiter has rested from the walk before.
+// topKeys retries until the limiter has rested from the previous walk.
 func (n *node) topKeys(q dataplane.TopQuery) dataplane.TopKeys {
 	n.w.t.Helper()
 	for deadline := time.Now().Add(time.Minute); ; {
@@ -53,8 +53,8 @@ func wantTop(t testing.TB, what string, got []string, want ...string) {
 	}
 }
 
-// "The hot keys are found by a walk over the table": by the cost in the window that ends
-// now, of the namespace that is asked for, the largest first.
+// "A walk over the table finds the hot keys by their counts": by the cost in the window that ends now, in the
+// requested namespace, the largest first.
 func TestHotKeysHaveMostCostInTheirWindows(t *testing.T) {
 	w := newWorld(t)
 	n := w.alone()
@@ -78,7 +78,7 @@ func TestHotKeysHaveMostCostInTheirWindows(t *testing.T) {
 	wantTop(t, "after two windows", n.top(dataplane.TopQuery{}), "a 25")
 }
 
-// Count is of all regions, Regional the own part of it, Limit the lowest counted against.
+// Count is for all regions, Regional is this region's part of it, and Limit is the lowest limit that was applied.
 func TestHotKeysKnowOtherRegions(t *testing.T) {
 	w := newWorld(t)
 	w.tune(func(s *tuning.Tuning) { s.Floor, s.Step = 0, 0 })
@@ -86,7 +86,7 @@ func TestHotKeysKnowOtherRegions(t *testing.T) {
 	eu.take("k", 7, 100)
 	us.take("k", 5, 100)
 	us.take("k", 0, 80)
-	eu.replay() // below a tenth of its limit others hear of a key that they use
+	eu.replay() // below a tenth of its limit, cost is published if other regions use the key
 	us.replay()
 	eu.w.publish()
 	got := eu.topKeys(dataplane.TopQuery{Limit: 1})
@@ -96,8 +96,8 @@ func TestHotKeysKnowOtherRegions(t *testing.T) {
 	}
 }
 
-// Under an override that is in force, Limit is the override's: of hot and of denied keys, although the requests'
-// limit was counted against before the override came. An override of another window leaves it as it was.
+// With an override in force, Limit is the override's, for hot and for denied keys, although the requests' own limit
+// applied before the override. An override with another window leaves Limit unchanged.
 func TestTopKeysHaveTheLimitInForce(t *testing.T) {
 	w := newWorld(t)
 	w.tune(func(s *tuning.Tuning) { s.Floor, s.Step = 0, 0 })
@@ -123,8 +123,8 @@ func TestTopKeysHaveTheLimitInForce(t *testing.T) {
 	limits(10)
 }
 
-// Denials of all kinds are counted, each as it is while there are few: of keys that are
-// full, blocked or cannot pass, in batches, in the estimate mode and in the shadow.
+// Denials of all kinds are counted, each exactly while there are few: of keys that are full, blocked or cannot pass,
+// in batches, in the estimate mode and in shadow mode.
 func TestDeniedKeysAreThoseMostDenied(t *testing.T) {
 	w := newWorld(t)
 	n := w.node("eu", "a")
@@ -138,7 +138,7 @@ func TestDeniedKeysAreThoseMostDenied(t *testing.T) {
 	for range 3 {
 		n.AllowMany(t.Context(), []dataplane.Request{ask("fine", 1, 10), ask("batched", 11, 10)})
 	}
-	w.clock.advance(time.Second) // the strict key has nothing to ask for
+	w.clock.advance(time.Second) // the strict key needs no read
 	n.take("allowed", 1, 10)
 	wantTop(t, "denied", n.top(dataplane.TopQuery{By: dataplane.TopDenied}), "full 5", "blocked 4", "batched 3")
 
@@ -158,8 +158,8 @@ func TestDeniedKeysAreThoseMostDenied(t *testing.T) {
 	}
 }
 
-// What an outage policy denies says nothing about its key: it is not among the denied, nor
-// does it weigh on those that are.
+// A denial by an outage policy is independent of its key: the key is not among the denied keys, and the counts of
+// other denied keys are unchanged.
 func TestDenialsByAnOutagePolicyCountForNoKey(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		l, origin := inOutage(t, "closed")
@@ -179,7 +179,7 @@ func TestDenialsByAnOutagePolicyCountForNoKey(t *testing.T) {
 	})
 }
 
-// "For the last minute or two."
+// "Requests of the last minute or two."
 func TestDenialsAreForgotten(t *testing.T) {
 	w := newWorld(t)
 	n := w.alone()
@@ -202,8 +202,7 @@ func TestDenialsAreForgotten(t *testing.T) {
 	denied(10*time.Minute, []string{}...)
 }
 
-// A flood is sampled: all of it is accounted for, and whose it was comes out about right,
-// also where callers take turns.
+// A flood is sampled: the sum is complete, and the distribution over keys is about right, also if callers take turns.
 func TestAFloodOfDenialsIsSampled(t *testing.T) {
 	w := newWorld(t)
 	n := w.alone()
@@ -225,7 +224,7 @@ func TestAFloodOfDenialsIsSampled(t *testing.T) {
 	}
 }
 
-// Walks, denials and reports may run at any time; no denial is counted twice.
+// Walks, denials and reports can run concurrently; no denial is counted twice.
 func TestTopKeysAmidTraffic(t *testing.T) {
 	w := newWorld(t)
 	n := w.node("eu", "a")
@@ -272,7 +271,7 @@ func TestTopKeysNamesWhatIsWrong(t *testing.T) {
 	}
 }
 
-// Heartbeats tell operators of keys every 15 s; in between the last word stands.
+// Heartbeats report keys every 15 s; in between, the last report applies.
 func TestHeartbeatsTellOfKeys(t *testing.T) {
 	w := newWorld(t)
 	n := w.node("eu", "a")
@@ -309,7 +308,7 @@ func TestHeartbeatsTellOfKeys(t *testing.T) {
 	}
 }
 
-// A heartbeat has refused leases apart from denied keys: operators raise other limits for them.
+// A heartbeat reports refused leases separately from denied keys, because operators raise different limits for them.
 func TestHeartbeatsHaveRefusedLeasesApartFromDeniedKeys(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		w := newWorld(t)

@@ -13,12 +13,12 @@ import (
 	"github.com/weirhq/weir/shared/tuning"
 )
 
-// trialSource is a source whose rows are read at a moment, and whose answers may fail or hang.
+// trialSource is a source whose rows are read at a moment, and whose answers can fail or hang.
 type trialSource struct {
 	rows     store.SettingsRows
 	fails    error
 	hangs    bool
-	storedAt time.Time // rows are a copy that was told then, at their age; zero: they are as old whenever they are read
+	storedAt time.Time // rows are a copy stored then, at their age; zero: their age never changes
 }
 
 func (s *trialSource) Settings(ctx context.Context, _ string) (store.SettingsRows, error) {
@@ -52,7 +52,7 @@ func newTrialLimiter(t *testing.T, source store.Settings, nodeID string) *Limite
 	return l
 }
 
-// wantTuning holds a node to the trial in force, 0 for the stored tuning.
+// wantTuning checks the trial in force on a node, 0 for the stored tuning.
 func wantTuning(t *testing.T, l *Limiter, number int64, floor float64, freshForMs int64) {
 	t.Helper()
 	s := l.engine.rules.InForce()
@@ -65,8 +65,8 @@ func wantTuning(t *testing.T, l *Limiter, number int64, floor float64, freshForM
 	}
 }
 
-// A trial that is not renewed is over when it says, although settings cannot be read: they hang, fail, or come from a
-// copy that grows old. The clock is steady time: what a copy's age has used up is gone.
+// A trial that is not renewed ends at its time, although settings cannot be read: they hang, fail, or come from a
+// copy that grows old. The time is steady time, and the copy's age is subtracted.
 func TestATrialEndsByItself(t *testing.T) {
 	for name, dies := range map[string]func(*trialSource){
 		"the store hangs": func(s *trialSource) { s.hangs = true },
@@ -102,17 +102,17 @@ func TestATrialEndsByItself(t *testing.T) {
 func stopNow(l *Limiter) {
 	ctx, cancel := context.WithCancel(context.Background())
 	cancel()
-	_ = l.Stop(ctx) // nothing is left to send
+	_ = l.Stop(ctx) // nothing is unsent
 }
 
-// countedSource counts readings and heartbeats.
+// countedSource counts reads and heartbeats.
 type countedSource struct {
-	mu sync.Mutex // of the rest
+	mu sync.Mutex // guards the other fields
 	trialSource
 	reads, beats int
 }
 
-// counted returns the readings and heartbeats so far.
+// counted returns the reads and heartbeats so far.
 func (s *countedSource) counted() (reads, beats int) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -133,9 +133,9 @@ func (s *countedSource) Heartbeat(context.Context, ...heartbeat.Heartbeat) error
 	return nil
 }
 
-// A trial of a longer settings interval ends with its lease, and so does the interval: the node reads its settings and
-// sends heartbeats as often as the stored tuning has it. While the trial is in force, heartbeats arrive within the time
-// that they stand for, whatever interval an earlier build has stored.
+// A trial of a longer settings interval ends with its lease, and so does the interval: the node reads its settings
+// and sends heartbeats at the stored tuning's interval. While the trial is in force, heartbeats arrive within the
+// time for which they count, whatever interval an earlier build has stored.
 func TestTheIntervalOfATrialEndsWithIt(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		source := &countedSource{trialSource: trialSource{rows: store.SettingsRows{Version: "1", TuningVersion: 3,
@@ -154,7 +154,7 @@ func TestTheIntervalOfATrialEndsWithIt(t *testing.T) {
 		_, before := source.counted()
 		source.mu.Lock()
 		source.rows.Trial = store.TrialRow{}
-		source.fails = errors.New("gone") // so that nothing but the lease ends the trial
+		source.fails = errors.New("gone") // so that only the lease can end the trial
 		source.mu.Unlock()
 		time.Sleep(59*time.Second + 10*time.Millisecond)
 		reads, beats := source.counted()

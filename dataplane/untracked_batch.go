@@ -7,9 +7,9 @@ import (
 	"github.com/weirhq/weir/dataplane/internal/outbox"
 )
 
-// settleUntracked counts elsewhere what a batch has counted on untracked keys and not claimed: at the origin, in one
-// call a shard, since no replay would send it, or else in the overflow. It waits for that like for anything that a
-// decision waits for; until then the keys stay untracked keys.
+// settleUntracked counts the cost of a batch on untracked keys that no claim has counted, because no replay would
+// send it. It sends the cost to the origin, in a call per shard, or adds it to the overflow. It waits for the
+// origin within the deadline of the decision, and until then the keys stay untracked keys.
 func (b *batch) settleUntracked(ctx context.Context, allowed bool) {
 	var sent []outbox.UntrackedCost
 	for _, i := range b.order {

@@ -17,10 +17,11 @@ func pair(cost int64) []dataplane.Request {
 	return []dataplane.Request{ask("victim", cost, 10), ask("beside", 1, 1000)}
 }
 
-// A single is decided at the origin while a batch's cost of the same untracked key is on its way there, and both are
-// counted once.
+// A single is decided at the origin while a batch's cost on the same untracked key is in flight, and both are counted
+// once.
 func TestASingleBesideABatchOfItsUntrackedKey(t *testing.T) {
 	w := newWorld(t)
+	w.flushes() // in a namespace that waits, a batch would claim
 	n := w.fullTable("api", func(c *dataplane.Config) { c.ReadTimeout = 200 * time.Millisecond })
 	var single dataplane.Decision
 	var once sync.Once
@@ -39,9 +40,10 @@ func TestASingleBesideABatchOfItsUntrackedKey(t *testing.T) {
 	}
 }
 
-// What the origin does not take of a batch's untracked keys is in the overflow, and is counted as dropped.
+// If the origin refuses a batch's cost on untracked keys, the cost is in the overflow, and is counted as dropped.
 func TestWhatTheOriginDoesNotTakeOfUntrackedKeysIsInTheOverflow(t *testing.T) {
 	w := newWorld(t)
+	w.flushes() // in a namespace that waits, a batch would claim
 	n := w.fullTable("api")
 	before := n.Health().DroppedCost
 	w.origin("eu").Faults.Hook(func(op memstore.Op) error {
@@ -60,9 +62,10 @@ func TestWhatTheOriginDoesNotTakeOfUntrackedKeysIsInTheOverflow(t *testing.T) {
 	wantAllowed(t, "the rest", n.take("victim", 4, 10), true, 0)
 }
 
-// The same while the breaker is open: no call is made.
+// The same holds while the breaker is open: no call is made.
 func TestWhatABreakerKeepsBackOfUntrackedKeysIsInTheOverflow(t *testing.T) {
 	w := newWorld(t)
+	w.flushes() // in a namespace that waits, a batch would claim
 	n := w.fullTable("api", func(c *dataplane.Config) {
 		c.Breaker = dataplane.Breaker{CallsMin: 1, FailureRatio: 0.0001, OpenFor: time.Hour}
 	})
@@ -73,7 +76,7 @@ func TestWhatABreakerKeepsBackOfUntrackedKeysIsInTheOverflow(t *testing.T) {
 			return errDown
 		case op == memstore.OpSend && !open:
 			open = true
-			n.take("another", 1, 10) // whose read fails
+			n.take("another", 1, 10) // the read of this key fails
 			if b := n.AllowMany(context.Background(), pair(3)); !b.Allowed {
 				t.Errorf("%+v", b)
 			}
@@ -89,10 +92,11 @@ func TestWhatABreakerKeepsBackOfUntrackedKeysIsInTheOverflow(t *testing.T) {
 	wantAllowed(t, "3 of 10 are in the overflow", n.take("victim", 0, 10), true, 7)
 }
 
-// What batches count on untracked keys during one call goes to the origin in the next one, all of it together.
+// Cost that batches count on untracked keys during a call is sent to the origin in the next call, all together.
 func TestCostsOfUntrackedKeysGoTogether(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		w := newWorld(t)
+		w.flushes() // in a namespace that waits, a batch would claim
 		n := w.fullTable("api")
 		held := make(chan struct{})
 		sends := 0
@@ -129,12 +133,13 @@ func TestCostsOfUntrackedKeysGoTogether(t *testing.T) {
 	})
 }
 
-// A batch waits for its cost of untracked keys as long as for anything, ReadTimeout in all, also where the call of
-// another one is before it. Its keys stay untracked keys until the cost is at the origin: a request that comes
-// meanwhile knows it.
+// A batch waits for its cost on untracked keys no longer than for anything else, ReadTimeout in total, also if
+// another batch's call is before it. Its keys stay untracked keys until the cost is at the origin: it counts for
+// requests that come meanwhile.
 func TestABatchWaitsForItsUntrackedKeysNoLongerThanForAnything(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		w := newWorld(t)
+		w.flushes() // in a namespace that waits, a batch would claim
 		const timeout = 50 * time.Millisecond
 		n := w.fullTable("api", func(c *dataplane.Config) { c.ReadTimeout = timeout })
 		held := make(chan struct{})
@@ -166,11 +171,12 @@ func TestABatchWaitsForItsUntrackedKeysNoLongerThanForAnything(t *testing.T) {
 	})
 }
 
-// A tick of replay that sends a batch's costs of untracked keys again leaves those that come up meanwhile to another
-// goroutine: as long as batches go on, other keys' costs would not be sent.
+// A tick of replay that sends a batch's costs on untracked keys again leaves new costs to another goroutine.
+// Otherwise other keys' costs would not be sent as long as batches go on.
 func TestReplaySendsNoUntrackedKeysOfBatches(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		w := newWorld(t)
+		w.flushes() // in a namespace that waits, a batch would claim
 		n := w.fullTable("api")
 		n.replay()
 		var batches sync.WaitGroup
@@ -214,9 +220,10 @@ func TestReplaySendsNoUntrackedKeysOfBatches(t *testing.T) {
 	})
 }
 
-// An origin that takes nothing of untracked keys opens the breaker of what decisions wait for.
+// If an origin accepts no cost on untracked keys, the breaker of the calls that decisions wait for opens.
 func TestFailingAddsOfUntrackedKeysOpenTheBreaker(t *testing.T) {
 	w := newWorld(t)
+	w.flushes() // in a namespace that waits, a batch would claim
 	n := w.fullTable("api", func(c *dataplane.Config) {
 		c.Breaker = dataplane.Breaker{CallsMin: 1, FailureRatio: 0.0001, OpenFor: time.Hour}
 	})
@@ -232,13 +239,13 @@ func TestFailingAddsOfUntrackedKeysOpenTheBreaker(t *testing.T) {
 	}
 }
 
-// waitsAlone is a node of a region of five, in a namespace that waits; the others say nothing.
+// waitsAlone returns a node of a region of five, in a namespace that waits; the others send nothing.
 func (w *world) waitsAlone(change ...func(*dataplane.Config)) *node {
 	w.counts.SetNamespaces(store.NamespaceRow{Workspace: "acme", Namespace: "api", NodeShare: "wait"})
 	return w.node("eu", "a", append(change, func(c *dataplane.Config) { c.RegionNodes = 5 })...)
 }
 
-// A claim whose answer tells of a loss heals the origin as a send does.
+// A claim whose answer shows a loss heals the origin as a send does.
 func TestAClaimHealsTheOrigin(t *testing.T) {
 	w := newWorld(t)
 	n := w.waitsAlone()
@@ -255,7 +262,8 @@ func TestAClaimHealsTheOrigin(t *testing.T) {
 	}
 }
 
-// Callers who leave before a call has taken their claims leave nothing behind, however long the call before takes.
+// Callers who leave before a call has included their claims leave nothing behind, however long the previous call
+// takes.
 func TestCallersWhoLeaveLeaveNoClaims(t *testing.T) {
 	w := newWorld(t)
 	n := w.waitsAlone()

@@ -15,7 +15,7 @@ const spillSeq = int64(1000)
 
 func spillMs() int64 { return window.Start(spillSeq, time.Minute.Milliseconds()) }
 
-// untrackedLimiter is a limiter with an origin, and an untracked key of its in the current cell.
+// untrackedLimiter returns a limiter with an origin, and one of its untracked keys in the current cell.
 func untrackedLimiter(t *testing.T, change ...func(*Config)) (*Limiter, *cell.Entry) {
 	t.Helper()
 	now := time.UnixMilli(spillMs())
@@ -30,11 +30,11 @@ func untrackedLimiter(t *testing.T, change ...func(*Config)) (*Limiter, *cell.En
 	}
 	key := window.Key{Workspace: "acme", Namespace: "api", Identifier: "k", Duration: time.Minute}
 	id := l.engine.table.IdentityOfKey(&key, nil)
-	e, _ := l.engine.table.AddUntracked(&id, &key, nil, l.engine.table.Horizon(false), spillSeq)
+	e, _ := l.engine.table.AddUntracked(&id, &key, nil, false, l.engine.table.Horizon(false), spillSeq)
 	return l, e
 }
 
-// What was claimed in a cell that has made way before the batch is decided is credit there.
+// If the claimed cell ends before the batch is decided, the claimed cost becomes credit in that cell.
 func TestAClaimOfTheCellBeforeBecomesCredit(t *testing.T) {
 	_, e := untrackedLimiter(t)
 	e.Charge(spillSeq, 4, 100)
@@ -49,8 +49,8 @@ func TestAClaimOfTheCellBeforeBecomesCredit(t *testing.T) {
 	}
 }
 
-// A key without room that is decided without a pause keeps its untracked key. If the clock is put right, the key still
-// goes by the clock, and what was counted still counts.
+// A key without room that is always being decided keeps its untracked entry. If the clock is corrected, the key
+// follows the clock, and its cost still counts.
 func TestAClockPutRightLocksNoUntrackedKeyOut(t *testing.T) {
 	for _, origin := range []bool{false, true} {
 		var ms atomic.Int64
@@ -66,7 +66,7 @@ func TestAClockPutRightLocksNoUntrackedKeyOut(t *testing.T) {
 		}
 		key := window.Key{Workspace: "acme", Namespace: "api", Identifier: "k", Duration: time.Minute}
 		id := l.engine.table.IdentityOfKey(&key, nil)
-		l.engine.table.AddUntracked(&id, &key, nil, l.engine.table.Horizon(false), window.Sequence(l.engine.clock.ReadMs(), 60_000)) // a use that does not end
+		l.engine.table.AddUntracked(&id, &key, nil, false, l.engine.table.Horizon(false), window.Sequence(l.engine.clock.ReadMs(), 60_000)) // a use that does not end
 		r := Request{Workspace: "acme", Namespace: "api", Identifier: "k", Duration: time.Minute, Limit: 10, Cost: 9}
 		if d := l.Allow(t.Context(), r); !d.Allowed {
 			t.Fatalf("origin %v: %+v", origin, d)

@@ -17,16 +17,16 @@ import (
 
 const fullCap = 1000
 
-// fullTable is a node whose table other keys fill, each of them at its limit: none of them is idle.
+// fullTable returns a node whose table is full of other keys, each at its limit: none of them is idle.
 func (w *world) fullTable(namespace string, change ...func(*dataplane.Config)) *node {
 	w.t.Helper()
-	small := func(c *dataplane.Config) { c.Settings, c.EntriesMax = nil, fullCap }
+	small := func(c *dataplane.Config) { c.EntriesMax = fullCap }
 	n := w.node("eu", "a", append([]func(*dataplane.Config){small}, change...)...)
 	n.pin(namespace, 0, 2*fullCap)
 	return n
 }
 
-// pin asks for each of some keys of a namespace until it is at its limit.
+// pin sends requests for keys of a namespace until each is at its limit.
 func (n *node) pin(namespace string, from, until int) {
 	for i := from; i < until; i++ {
 		r := ask(fmt.Sprint("pinned", i), 1, 1)
@@ -37,8 +37,8 @@ func (n *node) pin(namespace string, from, until int) {
 
 func withoutOrigin(c *dataplane.Config) { c.Origin = nil }
 
-// tries is how many of 50 requests of a limit of 10 pass: one by one, by a handle, or in
-// batches beside a request of another key.
+// tries returns how many of 50 requests with a limit of 10 pass: one by one, by a handle, or in batches with a
+// request for another key.
 var tries = map[string]func(n *node, identifier string) (passed int64){
 	"singles": func(n *node, identifier string) (passed int64) {
 		for range 50 {
@@ -75,9 +75,8 @@ var tries = map[string]func(n *node, identifier string) (passed int64){
 	},
 }
 
-// No namespace takes more than its share of a full table while others need it: a flood of keys
-// at their limits leaves a key of another namespace its limit, and no more than that, whatever
-// is behind the node.
+// No namespace uses more than its share of a full table while others need it. A flood of keys at their limits leaves
+// a key of another namespace its limit, and no more than that, with and without an origin.
 //
 //weir:unraced
 func TestAFloodOfPinnedKeysLeavesOthersTheirLimit(t *testing.T) {
@@ -89,11 +88,11 @@ func TestAFloodOfPinnedKeysLeavesOthersTheirLimit(t *testing.T) {
 					n := w.fullTable("flood", change...)
 					if sent && change == nil {
 						n.replay()
-						n.pin("flood", 2*fullCap, 3*fullCap) // and it goes on
+						n.pin("flood", 2*fullCap, 3*fullCap) // the flood goes on
 					}
 					most := int64(10)
 					if change != nil {
-						most = 12 // its own namespace may forget it once, after its first request
+						most = 12 // its own namespace may drop it once, after its first request
 					}
 					if passed := try(n, "victim"); passed < 10 || passed > most {
 						t.Errorf("%d of 50 passed, want 10", passed)
@@ -107,8 +106,8 @@ func TestAFloodOfPinnedKeysLeavesOthersTheirLimit(t *testing.T) {
 	}
 }
 
-// In the very namespace of the flood a key finds no room, and is judged: by the origin's count, or
-// by a sketch that may take it for more than it is, and never for less.
+// In the namespace of the flood itself, a key finds no room, but is judged: by the origin's count, or by a sketch
+// that may overestimate it, and never underestimates it.
 //
 //weir:unraced
 func TestAKeyWithoutRoomIsJudged(t *testing.T) {
@@ -134,8 +133,8 @@ func TestAKeyWithoutRoomIsJudged(t *testing.T) {
 	}
 }
 
-// A key that had to go is still known for what it is: it is denied when it comes back, by the
-// origin or by the overflow, in its window and in the next one while it weighs.
+// A key that was evicted keeps its count: it is denied when it is used again, by the origin or by the overflow, in
+// its window and in the next window while the count has weight.
 //
 //weir:unraced
 func TestAKeyThatHadToGoIsNotWashedClean(t *testing.T) {
@@ -167,8 +166,7 @@ func TestAKeyThatHadToGoIsNotWashedClean(t *testing.T) {
 	}
 }
 
-// What a namespace below its share holds is left to it: keys far from their limits too, which
-// make room for each other.
+// A namespace below its share keeps its entries: also keys far from their limits, which can evict each other.
 func TestAFloodLeavesTheEntriesOfOthers(t *testing.T) {
 	w := newWorld(t)
 	n := w.alone(func(c *dataplane.Config) { c.EntriesMax = fullCap })
@@ -187,8 +185,7 @@ func TestAFloodLeavesTheEntriesOfOthers(t *testing.T) {
 	}
 }
 
-// Requests of one key that are decided at the same time share what is known of it, and so do
-// batches: none slips past its limit.
+// Concurrent requests for a key share its counts, and so do batches: none passes the limit.
 func TestUntrackedKeysAreExactTogether(t *testing.T) {
 	for where, change := range map[string][]func(*dataplane.Config){"with an origin": nil, "alone": {withoutOrigin}} {
 		t.Run(where, func(t *testing.T) {
@@ -220,7 +217,7 @@ func TestUntrackedKeysAreExactTogether(t *testing.T) {
 	}
 }
 
-// Nodes of a region whose tables are full meet at the origin.
+// Nodes of a region whose tables are full share their counts at the origin.
 func TestUntrackedKeysOfTwoNodesShareTheirLimit(t *testing.T) {
 	w := newWorld(t)
 	one := w.fullTable("api")
@@ -239,15 +236,15 @@ func TestUntrackedKeysOfTwoNodesShareTheirLimit(t *testing.T) {
 	}
 }
 
-// Where the origin does not answer, the namespace's policy decides about a key without room as
-// about any other; what is known locally is in the overflow.
+// If the origin does not answer, the namespace's policy decides about a key without room as about any other key.
+// Local counts are in the overflow.
 func TestUntrackedKeysInAnOutage(t *testing.T) {
 	for policy, want := range map[string]int64{"local": 10, "open": 50, "closed": 0} {
 		t.Run(policy, func(t *testing.T) {
 			w := newWorld(t)
 			w.counts.SetNamespaces(store.NamespaceRow{Workspace: "acme", Namespace: "api", Outage: policy})
-			n := w.fullTable("api", func(c *dataplane.Config) { c.Settings = w.counts })
-			n.replay() // all that is held is confirmed, and at its limit
+			n := w.fullTable("api")
+			n.replay() // all held cost is confirmed, and all keys are at their limits
 			w.origin("eu").Faults.Fail(errDown)
 			if passed := tries["singles"](n, "victim"); passed > want || want == 50 && passed != 50 || want > 0 && passed == 0 {
 				t.Errorf("%d of 50 passed, want %d", passed, want)
@@ -256,7 +253,7 @@ func TestUntrackedKeysInAnOutage(t *testing.T) {
 	}
 }
 
-// The estimate mode asks no origin, whatever the room: the overflow judges.
+// The estimate mode reads no origin, whatever the room: the overflow judges.
 //
 //weir:unraced
 func TestEstimatesWithoutRoomAreJudged(t *testing.T) {
@@ -281,7 +278,7 @@ func TestEstimatesWithoutRoomAreJudged(t *testing.T) {
 	}
 }
 
-// While as many calls read as there may be, further reads wait, and go together in the next call.
+// While the highest number of read calls is in flight, further reads wait, and go together in the next call.
 func TestReadsOfUntrackedKeysGoTogether(t *testing.T) {
 	w := newWorld(t)
 	n := w.fullTable("api")
@@ -314,8 +311,8 @@ func TestReadsOfUntrackedKeysGoTogether(t *testing.T) {
 	}
 }
 
-// "One more is not enough: they would push each other out for ever." Two namespaces that need the
-// same table come to rest.
+// "One more is not enough: they would push each other out for ever." Two namespaces that need the same table reach a
+// stable state.
 func TestNamespacesWithEqualSharesComeToRest(t *testing.T) {
 	const half = 100
 	w := newWorld(t)

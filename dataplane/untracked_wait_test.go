@@ -14,8 +14,7 @@ import (
 	"github.com/weirhq/weir/dataplane/store"
 )
 
-// fullRegion is n started nodes whose namespace waits, each with a table that other keys fill, all of them at their
-// limits.
+// fullRegion starts n nodes whose namespace waits, each with a table full of other keys at their limits.
 func fullRegion(t *testing.T, n int, origin *memstore.Origin) []*dataplane.Limiter {
 	t.Helper()
 	const entries = 20
@@ -28,8 +27,8 @@ func fullRegion(t *testing.T, n int, origin *memstore.Origin) []*dataplane.Limit
 	return nodes
 }
 
-// A limit of up to 2n costs is exact across nodes in singles, in batches and in both at once, of keys without room in
-// their tables too.
+// A limit of up to 2n costs is exact across nodes in singles, in batches and in both at once, also for keys without
+// room in their tables.
 func TestSmallLimitsAreExactHoweverAsked(t *testing.T) {
 	const n = 5
 	for name, take := range map[string]func(l *dataplane.Limiter, worker, i int, limit int64) bool{
@@ -90,8 +89,8 @@ func nodesWithRoom(t *testing.T, n int, origin *memstore.Origin, room bool) []*d
 	return region(t, n, origin, store.NamespaceRow{NodeShare: "wait", Outage: "closed"})
 }
 
-// A large cost of a key without room is claimed once and granted if it fits: nobody is there to remember that nothing
-// was heard of other nodes for two ticks.
+// A large cost of a key without room is claimed once and granted if it fits, because an untracked key cannot store
+// that it was refused to leave room for other nodes.
 func TestALargeClaimOfAKeyWithoutRoomIsGranted(t *testing.T) {
 	for name, take := range map[string]func(l *dataplane.Limiter) dataplane.Decision{
 		"single": func(l *dataplane.Limiter) dataplane.Decision {
@@ -118,7 +117,7 @@ func TestALargeClaimOfAKeyWithoutRoomIsGranted(t *testing.T) {
 	}
 }
 
-// What was claimed for a batch that fails after all is not lost: it pays for what the node accepts next.
+// Cost that was claimed for a batch that fails after all is not lost: it pays for the node's next cost.
 func TestABatchThatFailsLeavesItsClaimsAsCredit(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		origin := memstore.NewOrigin(memstore.OriginOptions{})
@@ -148,8 +147,8 @@ func TestABatchThatFailsLeavesItsClaimsAsCredit(t *testing.T) {
 	})
 }
 
-// A batch one of whose keys leaves the table after another one, without room, has been claimed, is decided anew with
-// what is claimed: the origin counts it once.
+// If a key of a batch leaves the table after another key, without room, was claimed, the batch is decided again with
+// the claimed cost: the origin counts it once.
 func TestABatchThatIsDecidedAnewClaimsOnce(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		const entries = 20
@@ -162,7 +161,7 @@ func TestABatchThatIsDecidedAnewClaimsOnce(t *testing.T) {
 			n.Allow(t.Context(), ask(fmt.Sprint("pinned ", i), 1, 1))
 		}
 		n.Allow(t.Context(), ask("evicted", 1, 1000))
-		time.Sleep(time.Second) // all of it is at the origin
+		time.Sleep(time.Second) // all of the cost is at the origin
 		n.Allow(t.Context(), ask("evicted", 0, 1000))
 		if n.Entry(minuteCell("evicted").Key) == nil {
 			t.Fatal("the key is not in the table")

@@ -84,7 +84,7 @@ func TestDurationIsPartOfTheKeyAndTheLimitIsNot(t *testing.T) {
 	wantAllowed(t, "smaller limit", n.take("k", 1, 7), false, 0)
 }
 
-// Names with any characters never collide, in memory.
+// Names with any characters never collide in memory.
 func TestNamesNeverCollide(t *testing.T) {
 	n := newWorld(t).alone()
 	names := []string{"a", "A", "a ", " a", "a-b", "a:b", "a/b", "a\x00b", "a\x00", "😀", "é", "e\u0301", "\xff", "a,b", "{a}", "*"}
@@ -105,8 +105,8 @@ func TestNamesNeverCollide(t *testing.T) {
 	}
 }
 
-// 8 and 9: bad input is an error that names the field and the bound, and leaves no
-// state. "Limit 0 means block: denied, not an error."
+// 8 and 9: invalid input is an error that names the field and the bound, and leaves no state. "Limit 0 means block:
+// denied, not an error."
 func TestBadInputIsRefusedAtTheDoor(t *testing.T) {
 	n := newWorld(t).alone()
 	for _, c := range []struct {
@@ -184,9 +184,9 @@ func TestTimeGoingBackResurrectsNothing(t *testing.T) {
 		w.clock.set(at)
 		d := n.take("k", 1, 10)
 		wantAllowed(t, at.String(), d, false, 0)
-		want := time.Minute + time.Millisecond // from the start of the cell that the clock shows now
+		want := time.Minute + time.Millisecond // from the start of the clock's current cell
 		if at == 3*time.Minute-time.Millisecond {
-			want += time.Millisecond // which readings of a clock may differ by: it stands still
+			want += time.Millisecond // the allowed difference of clock readings: the clock stands still
 		}
 		if d.RetryAfter != want {
 			t.Errorf("at %v retry after %v, want %v", at, d.RetryAfter, want)
@@ -196,8 +196,8 @@ func TestTimeGoingBackResurrectsNothing(t *testing.T) {
 	wantAllowed(t, "two windows on", n.take("k", 10, 10), true, 0)
 }
 
-// Retry-after: advancing the clock by exactly that much makes the same request
-// pass; by one millisecond less, not.
+// Retry-after: if the clock is advanced by exactly that much, the same request passes; a millisecond less, and it
+// does not.
 func TestRetryAfterIsExact(t *testing.T) {
 	for _, c := range []struct{ prev, cur, cost, limit int64 }{
 		{10, 5, 1, 10}, {10, 5, 5, 10}, {0, 10, 1, 10}, {7, 10, 10, 10}, {1000, 999, 3, 1000}, {3, 3, 1, 3}, {9, 10, 4, 10},

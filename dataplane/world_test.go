@@ -14,10 +14,10 @@ import (
 	"github.com/weirhq/weir/shared/window"
 )
 
-// epoch is the start of a one-minute cell, and of a one-second and one-hour one.
+// epoch is the start of a one-minute cell, and of a one-second and a one-hour cell.
 var epoch = time.UnixMilli(1_735_000_080_000 / 3_600_000 * 3_600_000).UTC()
 
-// clock is a time that tests move by hand.
+// clock is a clock that tests move by hand.
 type clock struct {
 	mu     sync.Mutex
 	now    time.Time
@@ -33,7 +33,8 @@ func (c *clock) Now() time.Time {
 	return c.now
 }
 
-// hooked is Now for a node whose next reading comes before something that onRead has set.
+// hooked returns Now for a node. After the reading, it calls the function that onRead has set, and then returns the
+// reading.
 func (c *clock) hooked() time.Time {
 	c.mu.Lock()
 	now, next := c.now, c.next
@@ -45,14 +46,14 @@ func (c *clock) hooked() time.Time {
 	return now
 }
 
-// onRead has f run right after the next reading by hooked, before the reader gets it.
+// onRead makes f run right after the next reading by hooked, before the reader gets it.
 func (c *clock) onRead(f func()) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	c.next = f
 }
 
-// elapsed is the real time that has passed.
+// elapsed returns the real time that has passed.
 func (c *clock) elapsed() time.Duration {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -64,7 +65,7 @@ func (c *clock) advance(d time.Duration) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	c.now = c.now.Add(d)
-	c.passed += max(0, d) // nothing brings it back
+	c.passed += max(0, d) // no step reduces it
 }
 
 // step sets the wall clock, while no time passes.
@@ -77,7 +78,7 @@ func (c *clock) step(d time.Duration) {
 // set lets time pass until a moment after the epoch, or steps back to it.
 func (c *clock) set(at time.Duration) { c.advance(epoch.Add(at).Sub(c.Now())) }
 
-// world is regions over in-memory stores, on one clock that tests move by hand.
+// world has regions over in-memory stores, with a single clock that tests move by hand.
 type world struct {
 	t       testing.TB
 	clock   *clock
@@ -86,7 +87,7 @@ type world struct {
 	origins map[string]*memstore.Origin
 	relays  map[string]*relay.Relay
 	nodes   []*node
-	names   []string // of regions, in the order in which they came
+	names   []string // of regions, in the order of their creation
 }
 
 func newWorld(t testing.TB) *world {
@@ -106,6 +107,11 @@ func (w *world) tune(change func(*tuning.Tuning)) {
 	w.counts.SetTuning("", time.Now().UnixNano(), doc)
 }
 
+// flushes sets the namespace of all tests to "flush": its nodes do not wait for their share of a limit.
+func (w *world) flushes() {
+	w.counts.SetNamespaces(store.NamespaceRow{Workspace: "acme", Namespace: "api", NodeShare: "flush"})
+}
+
 func (w *world) origin(region string) *memstore.Origin {
 	if w.origins[region] == nil {
 		w.origins[region] = memstore.NewOrigin(memstore.OriginOptions{Clock: w.clock.Now})
@@ -114,10 +120,10 @@ func (w *world) origin(region string) *memstore.Origin {
 	return w.origins[region]
 }
 
-// interval is a relay's.
+// interval is a relay's interval.
 const interval = 200 * time.Millisecond
 
-// relay has the relay of each region do what it does in an interval.
+// relay runs an interval of each region's relay.
 func (w *world) relay() {
 	w.t.Helper()
 	for _, name := range w.names {
@@ -137,7 +143,7 @@ func (w *world) relay() {
 	}
 }
 
-// publish lets the relays tell all that they have to tell, in no time.
+// publish makes the relays publish everything, while no time passes.
 func (w *world) publish() {
 	w.t.Helper()
 	for range 4 {
@@ -148,7 +154,7 @@ func (w *world) publish() {
 	}
 }
 
-// listen is what a node's listener does.
+// listen applies messages as a node's listener does.
 func (n *node) listen() {
 	if n.origin == nil {
 		return
@@ -162,7 +168,7 @@ func (n *node) listen() {
 	n.ApplyForeign(foreign)
 }
 
-// converge lets the relays tell all that they have to tell.
+// converge makes the relays publish everything.
 func (w *world) converge() {
 	w.t.Helper()
 	for range 5 {
@@ -174,7 +180,7 @@ func (w *world) converge() {
 	}
 }
 
-// node is one limiter, not started: the test turns its loops.
+// node is a limiter that is not started: the test runs its loops.
 type node struct {
 	*dataplane.Limiter
 	w      *world
@@ -185,7 +191,7 @@ func (w *world) node(region, id string, change ...func(*dataplane.Config)) *node
 	w.t.Helper()
 	cfg := dataplane.Config{Region: region, NodeID: id, Origin: w.origin(region), Settings: w.counts, Clock: w.clock.Now,
 		ReadTimeout: 5 * time.Second,
-		Breaker:     dataplane.Breaker{CallsMin: 1_000_000}} // it goes by another clock: see breaker_test.go
+		Breaker:     dataplane.Breaker{CallsMin: 1_000_000}} // the breaker uses another clock: see breaker_test.go
 	for _, f := range change {
 		f(&cfg)
 	}
@@ -208,7 +214,7 @@ func (w *world) node(region, id string, change ...func(*dataplane.Config)) *node
 	return n
 }
 
-// alone is a node without anybody above it.
+// alone returns a node without an origin or settings.
 func (w *world) alone(change ...func(*dataplane.Config)) *node {
 	return w.node("", "", append([]func(*dataplane.Config){func(c *dataplane.Config) { c.Origin, c.Settings = nil, nil }}, change...)...)
 }
@@ -221,7 +227,7 @@ func (n *node) replay() {
 	n.AwaitCalls()
 }
 
-// take asks for cost of limit per minute on the identifier.
+// take sends a request with a cost and a limit per minute for the identifier.
 func (n *node) take(identifier string, cost, limit int64) dataplane.Decision {
 	n.w.t.Helper()
 	d := n.Allow(context.Background(), ask(identifier, cost, limit))
@@ -235,7 +241,7 @@ func ask(identifier string, cost, limit int64) dataplane.Request {
 	return dataplane.Request{Workspace: "acme", Namespace: "api", Identifier: identifier, Limit: limit, Duration: time.Minute, Cost: cost, ZeroCost: cost == 0}
 }
 
-// cell is the cell of ask's key at the clock's time.
+// cell returns the cell of ask's key at the clock's time.
 func (w *world) cell(identifier string) window.Cell {
 	return window.Cell{
 		Key:      window.Key{Workspace: "acme", Namespace: "api", Identifier: identifier, Duration: time.Minute},
@@ -243,7 +249,7 @@ func (w *world) cell(identifier string) window.Cell {
 	}
 }
 
-// published is what a region's nodes have accepted in a cell that the relay tells others of.
+// published returns the cost that a region's nodes have accepted in a cell, as far as its relay publishes the cell.
 func (w *world) published(region string, c window.Cell) (total int64) {
 	w.t.Helper()
 	cells, _, err := w.origin(region).Client().Scan(context.Background(), 0, 0, 1_000_000)

@@ -10,7 +10,7 @@ import (
 	"testing"
 )
 
-// stubs are types of tests that embed no origin, but the interface: they have all methods that their test calls.
+// stubs are types of tests that embed only the interface, and no origin: they have all methods that their test calls.
 var stubs = map[string]bool{
 	"emptyOrigin": true, "stuck": true, // of this package
 	"withoutParts": true,                                  // of this package: the parts that it hides are its test
@@ -19,7 +19,7 @@ var stubs = map[string]bool{
 }
 
 // The optional parts of an origin are found by type assertion, so a wrapper that embeds store.Origin or
-// store.RelayOrigin hides those of the origin within. Wrappers embed store.FullOrigin.
+// store.RelayOrigin hides the parts of the wrapped origin. Wrappers must embed store.FullOrigin.
 func TestWrappersOfAnOriginHideNoPart(t *testing.T) {
 	seen := 0
 	err := filepath.WalkDir(".", func(path string, entry fs.DirEntry, err error) error {
@@ -42,7 +42,7 @@ func TestWrappersOfAnOriginHideNoPart(t *testing.T) {
 			case "FullOrigin":
 				seen++
 			case "Origin", "RelayOrigin":
-				// The harness of storetest looks for the parts itself.
+				// The harness of storetest checks the parts itself.
 				if !stubs[name] && filepath.Dir(path) != "storetest" {
 					t.Errorf("%s: %s embeds a part of an origin, which hides the others: embed store.FullOrigin", path, name)
 				}
@@ -56,7 +56,7 @@ func TestWrappersOfAnOriginHideNoPart(t *testing.T) {
 	}
 }
 
-// embeddedOrigin returns which interface of package store a struct embeds that is an origin.
+// embeddedOrigin returns the origin interface of package store that a struct embeds.
 func embeddedOrigin(of ast.Expr) string {
 	s, ok := of.(*ast.StructType)
 	if !ok {

@@ -15,14 +15,14 @@ import (
 
 var errFull = errors.New("OOM command not allowed when used memory > 'maxmemory'")
 
-// settingsOf is a source of settings with one namespace, "acme"/"api".
+// settingsOf returns a source of settings with one namespace, "acme"/"api".
 func settingsOf(policy, nodeShare string) *memstore.Counts {
 	counts := memstore.NewCounts(memstore.CountsOptions{})
 	counts.SetNamespaces(store.NamespaceRow{Workspace: "acme", Namespace: "api", Outage: policy, NodeShare: nodeShare})
 	return counts
 }
 
-// startedFor starts a node, and stops it when the test is over.
+// startedFor starts a node, and stops it at the end of the test.
 func startedFor(t *testing.T, cfg dataplane.Config) *dataplane.Limiter {
 	t.Helper()
 	cfg.Region = "eu"
@@ -40,7 +40,7 @@ func startedFor(t *testing.T, cfg dataplane.Config) *dataplane.Limiter {
 	return l
 }
 
-// asked is the ways to ask about one request.
+// asked has the ways to send a request.
 var asked = map[string]func(*testing.T, *dataplane.Limiter, dataplane.Request) dataplane.Decision{
 	"single": func(t *testing.T, l *dataplane.Limiter, r dataplane.Request) dataplane.Decision {
 		return l.Allow(t.Context(), r)
@@ -61,12 +61,12 @@ var asked = map[string]func(*testing.T, *dataplane.Limiter, dataplane.Request) d
 	},
 }
 
-// A Redis that answers reads and refuses writes is an outage for a closed namespace: what its nodes accept reaches no
-// other, so four of them would accept four limits.
+// A Redis that answers reads but refuses writes is an outage for a closed namespace: its nodes' cost reaches no other
+// node, so four of them would accept four limits.
 func TestAClosedNamespaceIsClosedWhileWritesAreRefused(t *testing.T) {
 	for _, nodeShare := range []string{"flush", "wait"} {
 		for how, ask1 := range asked {
-			for _, room := range []int{0, 1} { // 1: the keys find no place in the table
+			for _, room := range []int{0, 1} { // 1: the keys find no room in the table
 				t.Run(fmt.Sprintf("%s/%s/room=%d", nodeShare, how, room), func(t *testing.T) {
 					synctest.Test(t, func(t *testing.T) {
 						origin, settings := memstore.NewOrigin(memstore.OriginOptions{}), settingsOf("closed", nodeShare)
@@ -107,7 +107,7 @@ func TestAClosedNamespaceIsClosedWhileWritesAreRefused(t *testing.T) {
 						}
 						time.Sleep(2 * time.Second)
 						for i, n := range nodes {
-							for range 3 { // which the breaker of reads and claims wants to see
+							for range 3 { // the number of calls that the breaker of reads and claims needs
 								ask1(t, n, ask("new", 1, 100))
 							}
 							if d := ask1(t, n, ask("new", 1, 100)); !d.Allowed || d.Source.Degraded() || n.Health().BreakersOpen != 0 {
@@ -121,7 +121,7 @@ func TestAClosedNamespaceIsClosedWhileWritesAreRefused(t *testing.T) {
 	}
 }
 
-// Only the shard that refuses is out, and the other policies go on as they do in an outage.
+// Only the shard that refuses writes is out, and the other policies work as in an outage.
 func TestPoliciesWhileOneShardRefusesWrites(t *testing.T) {
 	for policy, want := range map[string]dataplane.Decision{
 		"local":  {Allowed: false, Source: dataplane.SourceLocal},
@@ -144,7 +144,7 @@ func TestPoliciesWhileOneShardRefusesWrites(t *testing.T) {
 						ask1(t, l, ask(keys[1], 1, 4))
 					}
 					time.Sleep(300 * time.Millisecond)
-					if policy == "open" { // a denial makes decisions about the key ask the origin first
+					if policy == "open" { // a denial makes decisions about the key read the origin first
 						ask1(t, l, ask(keys[1], 1, 4))
 						ask1(t, l, ask(keys[1], 1, 4))
 					}
@@ -168,8 +168,8 @@ func TestPoliciesWhileOneShardRefusesWrites(t *testing.T) {
 	}
 }
 
-// Refused claims are each decided by the policy, and say nothing about what is sent; refused reads are an outage of
-// their keys. One lost reply is neither.
+// Refused claims are each decided by the policy, and have no effect on sends; refused reads are an outage of their
+// keys. A single lost reply is neither.
 func TestOneRefusedKindOfCall(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		origin := memstore.NewOrigin(memstore.OriginOptions{})
