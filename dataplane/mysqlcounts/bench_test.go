@@ -7,7 +7,7 @@ import (
 	"github.com/weirhq/weir/shared/servers"
 )
 
-// A relay's statement: one of 500 rows, whose cells are new to the table.
+// Measures a relay's statement of 500 rows whose cells are new to the table.
 func BenchmarkPublishNew(b *testing.B) { servers.EachSQL(b, benchPublishNew) }
 
 func benchPublishNew(b *testing.B) {
@@ -25,7 +25,7 @@ func benchPublishNew(b *testing.B) {
 	b.ReportMetric(float64(n*len(counts))/b.Elapsed().Seconds(), "rows/s")
 }
 
-// Such a statement of cells that the table has, and whose counts have grown.
+// Measures such a statement of cells that the table has, and whose counts have grown.
 func BenchmarkPublishExisting(b *testing.B) { servers.EachSQL(b, benchPublishExisting) }
 
 func benchPublishExisting(b *testing.B) {
@@ -43,7 +43,7 @@ func benchPublishExisting(b *testing.B) {
 	b.ReportMetric(float64(n*len(counts))/b.Elapsed().Seconds(), "rows/s")
 }
 
-// An import of 20,000 cells with three regions' components each.
+// Measures an import of 20,000 cells with three regions' components each.
 func BenchmarkImport(b *testing.B) { servers.EachSQL(b, benchImport) }
 
 func benchImport(b *testing.B) {
@@ -65,7 +65,7 @@ func benchImport(b *testing.B) {
 	b.ReportMetric(float64(n*cellsStored*len(regions))/b.Elapsed().Seconds(), "rows/s")
 }
 
-// What of a publication is ours: the statement's text and arguments.
+// Measures the client's part of a publish: the statement's text and arguments.
 func BenchmarkUpsertStatement(b *testing.B) {
 	counts := countsOf(1, cells(store.PublishRowsMax)...)
 	b.ReportAllocs()
@@ -76,7 +76,7 @@ func BenchmarkUpsertStatement(b *testing.B) {
 	}
 }
 
-// What of an import is ours: a row's check, with the name that changes copied.
+// Measures the client's part of an import: checking a row, and copying the name that has changed.
 func BenchmarkImportedRow(b *testing.B) {
 	r := importRow{
 		workspace: []byte("ws_01"), namespace: []byte("api"), durationMs: int64(60_000), sequence: int64(29_000_000), region: []byte("eu"), count: int64(3),

@@ -6,7 +6,7 @@ import (
 	"github.com/weirhq/weir/dataplane/store"
 )
 
-// Widths of columns that no other package has a name for.
+// Widths of columns that have no name in another package.
 const (
 	nodeIDBytesMax = 64
 	buildBytesMax  = 64

@@ -9,7 +9,7 @@ import (
 	"github.com/weirhq/weir/shared/gen/sql/dataplanedb"
 )
 
-// "Made of the very text of the one-row statement": for one row it is that text.
+// For a single row, the statement has the text of the checked one-row statement.
 func TestUpsertOfOneRowIsTheCheckedStatement(t *testing.T) {
 	if got, want := upsertRow.statement(1), dataplanedb.WindowCountUpsert; got != want {
 		t.Errorf("got\n%s\nwant\n%s", got, want)
@@ -34,8 +34,8 @@ func TestUpsertRepeatsTheTuple(t *testing.T) {
 	}
 }
 
-// Names pass as []byte: the driver then writes them as binary literals. As strings
-// they would pass here, and MySQL would refuse those that are not UTF-8.
+// Names are passed as []byte, so that the driver writes them as binary literals. As strings they would pass here, but
+// MySQL would refuse names that are not UTF-8.
 func TestUpsertArgs(t *testing.T) {
 	x := cell("x")
 	row := []any{[]byte("w"), []byte("n"), []byte("x"), x.DurationMs(), x.Sequence, []byte("eu"), int64(5), x.ExpiresAtMs(), int64(0)}
@@ -47,7 +47,7 @@ func TestUpsertArgs(t *testing.T) {
 	}
 }
 
-// The tuple may hold calls, line breaks and the word VALUES, and the rest of the statement may as well.
+// The tuple and the rest of the statement may contain calls, line breaks and the word VALUES.
 func TestSplit(t *testing.T) {
 	for name, want := range map[string]multiRow{
 		"plain":         {"INSERT INTO t (a, b)\nVALUES ", "(?, ?)", "\nON DUPLICATE KEY UPDATE a = 1"},

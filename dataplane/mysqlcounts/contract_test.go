@@ -24,7 +24,7 @@ func testContract(t *testing.T) {
 	})
 }
 
-// operated is a store beside what operators do with the same database.
+// operated returns a store, with the operators' changes to the same database.
 func operated(db *sql.DB) counttest.Store {
 	return counttest.Store{
 		Counts: New(db, Options{}),
@@ -39,8 +39,9 @@ func operated(db *sql.DB) counttest.Store {
 		},
 		PutNamespaces: func(t testing.TB, rows ...store.NamespaceRow) {
 			for _, r := range rows {
-				exec(t, db, `INSERT INTO ratelimit_namespaces (workspace_id, namespace, shadow, mode, outage, node_share, estimate, updated_at)
-					VALUES (?, ?, ?, ?, ?, ?, ?, 1)`, []byte(r.Workspace), []byte(r.Namespace), r.Shadow, r.Mode, r.Outage, r.NodeShare, r.Estimate)
+				exec(t, db, `INSERT INTO ratelimit_namespaces (workspace_id, namespace, shadow, mode, outage, node_share, window_kind, estimate, updated_at)
+					VALUES (?, ?, ?, ?, ?, ?, ?, ?, 1)`, []byte(r.Workspace), []byte(r.Namespace), r.Shadow, r.Mode, r.Outage, r.NodeShare,
+					r.Window, r.Estimate)
 			}
 		},
 		PutOverrides: func(t testing.TB, rows ...store.OverrideRow) {

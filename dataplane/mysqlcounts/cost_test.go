@@ -12,20 +12,20 @@ import (
 
 var threeRegions = []string{"ap-south-1", "eu-west-1", "us-east-1"}
 
-// fill stores a component of each region in n cells, stamped an hour ago.
+// fill stores a component of each region in n cells, which last grew an hour ago.
 func fill(t testing.TB, db *sql.DB, n int) {
 	t.Helper()
 	for _, region := range threeRegions {
 		exec(t, db, `INSERT INTO ratelimit_window_counts
 			(workspace_id, namespace, identifier, duration_ms, sequence, region, count, expires_at, updated_at)
 			SELECT CONCAT('ws_', LPAD(seq % 20, 2, '0')), CONCAT('namespace_', seq % 7), CONCAT('user_', LPAD(seq, 10, '0')),
-			  3600000, ?, ?, 1, ?, UNIX_TIMESTAMP() * 1000 - 3600000 FROM `+servers.Numbers(1, n),
+			  3600000, ?, ?, 1, ?, UNIX_TIMESTAMP() * 1000 - 1000 FROM `+servers.Numbers(1, n),
 			thisHour, []byte(region), cell("x").ExpiresAtMs())
 	}
 	exec(t, db, "ANALYZE TABLE "+rowsTable)
 }
 
-// filled are n of the cells that fill has stored.
+// filled returns n of the cells that fill has stored.
 func filled(n int) []window.Cell {
 	all := make([]window.Cell, n)
 	for i := range all {
@@ -37,7 +37,7 @@ func filled(n int) []window.Cell {
 	return all
 }
 
-// handlerReads is how many rows and index entries the server has read, ever.
+// handlerReads returns the number of rows and index entries that the server has read since its start.
 func handlerReads(t testing.TB, db *sql.DB) (n int64) {
 	t.Helper()
 	rows, err := db.QueryContext(t.Context(), "SHOW GLOBAL STATUS LIKE 'Handler\\_read\\_%'")
@@ -51,7 +51,7 @@ func handlerReads(t testing.TB, db *sql.DB) (n int64) {
 		if err := rows.Scan(&name, &value); err != nil {
 			t.Fatal(err)
 		}
-		// What it reads of its own temporary tables is none of ours.
+		// Reads of the server's own temporary tables do not count.
 		if name != "Handler_read_rnd_next" && name != "Handler_read_rnd" && name != "Handler_read_rnd_deleted" {
 			n += value
 		}
@@ -62,8 +62,7 @@ func handlerReads(t testing.TB, db *sql.DB) (n int64) {
 	return n
 }
 
-// What a relay costs the database, with 100,000 active cells in three regions. README.md
-// has the figures.
+// Measures the cost of a relay's calls, with 100,000 active cells in three regions. README.md has the figures.
 //
 //	go test -run '^$' -bench Active -benchtime 10x ./dataplane/mysqlcounts
 func BenchmarkActive(b *testing.B) { servers.EachSQL(b, benchActive) }

@@ -1,18 +1,17 @@
-// Package mysqlcounts is the store.CountStore, the store.Feed and the store.Settings on MySQL 8 and newer, MariaDB, and
-// what else speaks their protocol and takes their upserts. Regions meet in its tables,
-// which package schema makes.
+// Package mysqlcounts implements store.CountStore, store.Feed and store.Settings on MySQL 8 and newer, on MariaDB, and
+// on other databases with their protocol and their upserts, for example TiDB. Regions share its tables, which package
+// schema creates.
 //
 //	db, err := mysqlcounts.Open("weir_node:secret@tcp(db.internal:3306)/weir")
 //	counts := mysqlcounts.New(db, mysqlcounts.Options{})
 //
-// Every statement is a transaction of its own, and no call depends on two of them together.
-// So nothing is ever half done, and any call may be repeated: publishing keeps the larger
-// count. A chunk of counts is one multi-row upsert in the order of the primary key, so
-// writers of the same rows wait for each other in that order and cannot deadlock.
-// The package deletes only rows of the change feed that two snapshots have replaced, and
-// its user needs no right to delete anything else: schema/README.md has the grants.
+// Every statement is a transaction of its own, and no call needs two statements to succeed together. So nothing is ever
+// half done, and you can repeat any call: publishing keeps the larger count. A chunk of counts is a multi-row upsert in
+// the order of the primary key, so writers of the same rows wait for each other in that order and cannot deadlock. The
+// package deletes only rows of the change feed that two snapshots have replaced. Its user needs no right to delete
+// anything else: schema/README.md has the grants.
 //
-// README.md has what each call costs.
+// README.md has the cost of each call.
 package mysqlcounts
 
 import (
@@ -30,16 +29,15 @@ import (
 	"github.com/weirhq/weir/shared/gen/sql/dataplanedb"
 )
 
-// Options tune what a deployment rarely needs to. The zero value is the default.
+// Options configure a Counts. The zero value has the defaults, which suit most deployments.
 type Options struct {
-	// AttemptsMax bounds how often a statement that lost to another writer (a
-	// deadlock, a lock wait that timed out) is sent before its error is returned.
-	// Default 5. The caller's ctx bounds it as well.
+	// AttemptsMax is how often at most a statement that lost to another writer (by a deadlock or a lock wait timeout) is
+	// sent before its error is returned. Default 5. The caller's ctx bounds it as well.
 	AttemptsMax int
 
-	// BackoffMin and BackoffMax bound the pause before the next attempt: a random
-	// time of up to BackoffMin, doubled with each attempt, up to BackoffMax.
-	// Default 10 ms and 500 ms.
+	// BackoffMin and BackoffMax bound the pause before the next attempt: a random time of up to BackoffMin, doubled with
+	// each attempt, up to BackoffMax. Default 10 ms and 500 ms. Higher values put less load on a busy server, but publish
+	// counts later. For example, raise BackoffMin if weir_mysql_retries_total grows all the time.
 	BackoffMin, BackoffMax time.Duration
 
 	// Logger receives the first row that is left out because no relay can have written it. The
@@ -47,17 +45,17 @@ type Options struct {
 	Logger *slog.Logger
 }
 
-// Counts is a store.CountStore and store.Settings. Its methods may run concurrently. It owns no
-// goroutine and does not close its database.
+// Counts is a store.CountStore and a store.Settings. You may call its methods concurrently. It starts no goroutines and
+// does not close its database.
 type Counts struct {
 	db      *sql.DB
 	queries *dataplanedb.Queries
 	retry   retry
-	checked atomic.Bool // the session's settings were seen to be right: see session.go
+	checked atomic.Bool // the session's settings were checked: see session.go
 	totals  totals
 
 	logger      *slog.Logger
-	invalidOnce sync.Once // the first invalid row is logged
+	invalidOnce sync.Once // for the first invalid row, which is logged
 }
 
 var (
@@ -65,16 +63,16 @@ var (
 	_ store.Settings   = (*Counts)(nil)
 )
 
-// New makes a store of a database that Open opened, or one with equal settings: the
-// first Publish checks the ones that it relies on.
+// New returns a store on a database that Open opened, or another pool with equal settings. The first Publish checks the
+// settings that it depends on.
 func New(db *sql.DB, o Options) *Counts {
 	c := &Counts{db: db, queries: dataplanedb.New(db), totals: newTotals(), logger: cmp.Or(o.Logger, slog.Default())}
 	c.retry = newRetry(o, c.totals.retries)
 	return c
 }
 
-// Publish implements store.CountStore. Rows that Import would leave out are
-// refused here, without asking the database.
+// Publish implements store.CountStore. It returns store.ErrRefused for rows that Import would leave out, without a call
+// to the database.
 func (c *Counts) Publish(ctx context.Context, region string, counts []store.Count) error {
 	if len(counts) == 0 {
 		return ctx.Err()
@@ -91,7 +89,7 @@ func (c *Counts) Publish(ctx context.Context, region string, counts []store.Coun
 	return nil
 }
 
-// upsert sends rows in the order they come in, until they are stored or refused.
+// upsert sends rows in their order, until they are stored or refused.
 func (c *Counts) upsert(ctx context.Context, region string, counts []store.Count) error {
 	query, args := upsertRow.statement(len(counts)), upsertArgs(region, counts)
 	return c.retry.do(ctx, func() error {
@@ -100,7 +98,7 @@ func (c *Counts) upsert(ctx context.Context, region string, counts []store.Count
 	})
 }
 
-// each runs a query, and calls scan for each of its rows while the database is still sending.
+// each runs a query, and calls scan for each row while the database still sends rows.
 func (c *Counts) each(ctx context.Context, scan func(*sql.Rows) error, query string, args ...any) (err error) {
 	rows, err := c.db.QueryContext(ctx, query, args...)
 	if err != nil {
@@ -115,8 +113,8 @@ func (c *Counts) each(ctx context.Context, scan func(*sql.Rows) error, query str
 	return rows.Err()
 }
 
-// checkChunk tells a misused call (a plain error, as no row is at fault) from rows that
-// can never be stored (ErrRefused).
+// checkChunk checks the arguments of Publish. A misused call gets a plain error. Rows that can never be stored get
+// store.ErrRefused.
 func checkChunk(region string, counts []store.Count) error {
 	if len(counts) > store.PublishRowsMax {
 		return fmt.Errorf("at most %d at a time", store.PublishRowsMax)

@@ -70,8 +70,7 @@ func testSoakSortedWritersNeverDeadlock(t *testing.T) {
 	t.Logf("%d statements of %d rows", statements.Load(), store.PublishRowsMax)
 }
 
-// What the order is good for, and what the retry is: writers without it do deadlock,
-// and nothing is lost by it.
+// Without the order, writers do deadlock. The retry makes sure that nothing is lost.
 func TestUnsortedWritersDeadlockAndHeal(t *testing.T) {
 	servers.EachSQL(t, testUnsortedWritersDeadlockAndHeal)
 }
@@ -103,8 +102,8 @@ func testUnsortedWritersDeadlockAndHeal(t *testing.T) {
 	}
 }
 
-// collide lets two writers upsert the same rows in opposite order, again and again,
-// until enough is true after a round, or ctx ends.
+// collide makes two writers upsert the same rows in opposite order, until enough returns true after a round, or ctx
+// ends.
 func collide(ctx context.Context, a, b *Counts, enough func(failed error) bool) error {
 	up := cells(store.PublishRowsMax)
 	down := slices.Clone(up)
@@ -128,8 +127,7 @@ func collide(ctx context.Context, a, b *Counts, enough func(failed error) bool) 
 	}
 }
 
-// A row that another session holds is waited for, and then given up as something that
-// may pass.
+// A publish waits for a row that another session has locked, and then returns a transient error.
 func TestLockWaitIsTransient(t *testing.T) { servers.EachSQL(t, testLockWaitIsTransient) }
 
 func testLockWaitIsTransient(t *testing.T) {
@@ -142,14 +140,13 @@ func testLockWaitIsTransient(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	defer func() { _ = tx.Rollback() }() // after Commit: does nothing
+	defer func() { _ = tx.Rollback() }() // does nothing after Commit
 	if _, err := tx.ExecContext(t.Context(), "UPDATE ratelimit_window_counts SET count = 2"); err != nil {
 		t.Fatal(err)
 	}
 	err = c.Publish(t.Context(), "eu", countsOf(3, cell("x")))
 	wantTransient(t, err)
-	var e *mysql.MySQLError
-	if !errors.As(err, &e) || e.Number != lockWaitTimeout {
+	if e, ok := errors.AsType[*mysql.MySQLError](err); !ok || e.Number != lockWaitTimeout {
 		t.Errorf("%v", err)
 	}
 	if n := testutil.ToFloat64(c.totals.sentAgain.WithLabelValues("lock_wait")); n != 1 {

@@ -9,21 +9,20 @@ import (
 	"github.com/weirhq/weir/dataplane/store"
 )
 
-// classify marks the errors that name a row's own fault. All others may pass with time:
-// a lost connection, a full disk, a server that is read-only, and also a missing table
-// or grant, which an operator can mend without a restart of the nodes.
+// classify marks errors that a row's values caused with store.ErrRefused. All other errors may pass with time: a lost
+// connection, a full disk, a server that is read-only, or a missing table or grant, which an operator can add while
+// nodes run.
 func classify(err error) error {
-	var e *mysql.MySQLError
-	if errors.As(err, &e) && isRefusal(e) {
+	if e, ok := errors.AsType[*mysql.MySQLError](err); ok && isRefusal(e) {
 		return fmt.Errorf("%w: %w", store.ErrRefused, err)
 	}
 	return err
 }
 
-// isRefusal: SQLSTATE class 22 is data exceptions (too long, out of range, not of this
-// type), class 23 violated constraints. The numbers are those that one engine or the
-// other files under a state that says nothing. A duplicate key is no fault of a row that is
-// inserted or else updated: two of those have met, and the next attempt finds one of them.
+// isRefusal reports whether a row's values caused the error. SQLSTATE class 22 is data exceptions (too long, out of
+// range, wrong type), and class 23 is violated constraints. The listed numbers have a less specific SQLSTATE on MySQL
+// or on MariaDB. A duplicate key is not a refusal: two writers have inserted the same key at once, and the next attempt
+// updates the row.
 func isRefusal(e *mysql.MySQLError) bool {
 	if e.Number == duplicateEntry {
 		return false
@@ -47,7 +46,7 @@ func isRefusal(e *mysql.MySQLError) bool {
 	return false
 }
 
-// isNotSetUp: the table is not there, or not for this user.
+// isNotSetUp reports whether the table is missing, or not granted to the user.
 func isNotSetUp(err error) bool {
 	var e *mysql.MySQLError
 	return errors.As(err, &e) && (e.Number == noSuchTable || e.Number == tableDenied)
@@ -58,16 +57,15 @@ const (
 	noSuchTable = 1146
 )
 
-// Why a statement may be sent again as it is: the server has taken it back in full.
+// After these errors a statement can be sent again, because the server has rolled it back in full.
 const (
 	lockWaitTimeout = 1205
 	deadlock        = 1213
 )
 
-// lostTo names the reason if err means that another writer won, "" otherwise.
+// lostTo returns the reason if err means that another writer won, or "" otherwise.
 func lostTo(err error) string {
-	var e *mysql.MySQLError
-	if errors.As(err, &e) {
+	if e, ok := errors.AsType[*mysql.MySQLError](err); ok {
 		switch e.Number {
 		case deadlock:
 			return "deadlock"

@@ -16,8 +16,8 @@ import (
 	"github.com/weirhq/weir/shared/servers"
 )
 
-// Conformance 39, from the real server's mouth: rows that it refuses, in each way that
-// the tables or an operator's own constraint can make it.
+// Conformance 39, with a real server: it refuses rows in each way that the tables or an operator's own constraint can
+// cause.
 func TestServerRefusesRows(t *testing.T) { servers.EachSQL(t, testServerRefusesRows) }
 
 func testServerRefusesRows(t *testing.T) {
@@ -36,8 +36,7 @@ func testServerRefusesRows(t *testing.T) {
 			good := countsOf(1, cell("a"), cell("z"))
 			err := c.Publish(t.Context(), "eu", []store.Count{good[0], refused.bad, good[1]})
 			wantRefused(t, err, "publish 3 counts")
-			var e *mysql.MySQLError
-			if !errors.As(err, &e) {
+			if _, ok := errors.AsType[*mysql.MySQLError](err); !ok {
 				t.Errorf("%v does not carry the server's error", err)
 			}
 			if n := one[int](t, db, "SELECT COUNT(*) FROM "+rowsTable); n != 0 {
@@ -48,7 +47,7 @@ func testServerRefusesRows(t *testing.T) {
 	}
 }
 
-// What an operator can mend while nodes run is not the rows' fault.
+// An error that an operator can repair while nodes run is no refusal.
 func TestServerTroubleIsTransient(t *testing.T) { servers.EachSQL(t, testServerTroubleIsTransient) }
 
 func testServerTroubleIsTransient(t *testing.T) {
@@ -60,7 +59,7 @@ func testServerTroubleIsTransient(t *testing.T) {
 	exec(t, db, "RENAME TABLE away TO ratelimit_window_counts")
 	publish(t, c, "eu", x...)
 
-	// A missing partition looks like a row out of range, and can be added.
+	// A missing partition looks like a row out of range, but an operator can add the partition.
 	exec(t, db, fmt.Sprintf("ALTER TABLE "+rowsTable+" PARTITION BY RANGE (sequence) (PARTITION p VALUES LESS THAN (%d))", thisHour+1))
 	later := countsOf(1, cell("x"))
 	later[0].Cell.Sequence++

@@ -17,13 +17,12 @@ import (
 	"github.com/weirhq/weir/shared/window"
 )
 
-// What the primary key and the indexes of ratelimit_window_counts were chosen by: the
-// data plane's own code and the cleanup's own statements on a million rows, in three
-// forms of the table. schema/README.md has the outcome.
+// Measures the candidates for the primary key and the indexes of ratelimit_window_counts: the data plane's code and the
+// cleanup's statements on a million rows, in three layouts of the table. schema/README.md has the outcome.
 //
 //	go test -tags explain -run TestExplain -v ./dataplane/mysqlcounts
 
-// layouts differ in their keys alone.
+// layouts differ only in their keys.
 var layouts = []struct{ name, keys string }{
 	{"composite primary key", "PRIMARY KEY (workspace_id, namespace, identifier, duration_ms, sequence, region), KEY expires_at_idx (expires_at)"},
 	{"the same, no expiry index", "PRIMARY KEY (workspace_id, namespace, identifier, duration_ms, sequence, region)"},
@@ -40,17 +39,16 @@ const (
 
 var regionsStored = []string{"ap-south-1", "eu-west-1", "us-east-1"}
 
-// explained is one layout under measurement.
+// explained is a layout that is being measured.
 type explained struct {
 	*Counts
 	t    testing.TB
 	name string
-	grow int64 // the last count published
-	ids  int   // identifiers stored
+	grow int64 // the last published count
+	ids  int   // number of identifiers stored
 }
 
-// TestExplain takes the layouts in turns, so that what else the machine does meets
-// them all.
+// TestExplain takes the layouts in turns, so that other load on the machine affects all of them.
 func TestExplain(t *testing.T) { servers.EachSQL(t, testExplain) }
 
 func testExplain(t *testing.T) {
@@ -66,9 +64,7 @@ func testExplain(t *testing.T) {
 	m := measurement{t: t}
 	for i, layout := range layouts {
 		name := fmt.Sprintf("layout%d", i)
-		if err := server.CreateDatabase(t.Context(), name); err != nil {
-			t.Fatal(err)
-		}
+		server.CreateForTest(t, name)
 		db := open(t, server.DSN(name))
 		exec(t, db, `CREATE TABLE ratelimit_window_counts (
 			workspace_id VARBINARY(191) NOT NULL, namespace VARBINARY(255) NOT NULL, identifier VARBINARY(255) NOT NULL,
@@ -88,7 +84,7 @@ func testExplain(t *testing.T) {
 	t.Log(m.table())
 }
 
-// measurement collects a row for each thing measured, and a figure for each layout.
+// measurement collects a row for each call or statement measured, with a figure for each layout.
 type measurement struct {
 	t       *testing.T
 	layouts []*explained
@@ -116,7 +112,7 @@ func (m *measurement) median(what string, runs int, f func(*explained) time.Dura
 	})
 }
 
-// plans logs how the server goes about a statement.
+// plans logs the server's plan of a statement.
 func (m *measurement) plans(what, query string, args ...any) {
 	for _, e := range m.layouts {
 		plan, err := planOf(m.t.Context(), e.db, query, args...)
@@ -127,8 +123,8 @@ func (m *measurement) plans(what, query string, args ...any) {
 	}
 }
 
-// fill stores the windows one after the other, each as publications of its cells in no
-// order: a publication is sorted, but its cells are anywhere.
+// fill stores the windows in turn. Each window is stored as publishes of random cells: a publish is sorted, but its
+// cells are spread over the table.
 func (m *measurement) fill() {
 	took := make(map[*explained]time.Duration)
 	for s := range windowsStored {
@@ -220,7 +216,7 @@ func (e *explained) sizes() string {
 	return fmt.Sprintf("%d + %d", data>>20, index>>20)
 }
 
-// table has the form that the README wants.
+// table returns the figures as the README's table.
 func (m *measurement) table() string {
 	head := []string{""}
 	for _, e := range m.layouts {

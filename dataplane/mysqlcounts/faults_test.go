@@ -12,8 +12,7 @@ import (
 	"github.com/weirhq/weir/shared/servers"
 )
 
-// faulty is a store on a database of this test's own, behind a proxy, with one
-// connection open.
+// faulty returns a store on a database of this test's own, behind a proxy, with one open connection.
 func faulty(t *testing.T) (c *Counts, direct *Counts, proxy *servers.Proxy) {
 	t.Helper()
 	dsn := migrated(t)
@@ -30,12 +29,12 @@ func wantOwn(t *testing.T, c *Counts, want int64) {
 	}
 }
 
-// withLostReply makes a call whose reply is lost after the database has acted: again, with ever longer deadlines, until
-// one has left the time to send it.
+// withLostReply makes a call whose reply is lost after the database has acted. It repeats the call with longer
+// deadlines, until a deadline leaves enough time to send it.
 func withLostReply(t *testing.T, c *Counts, proxy *servers.Proxy, call func(context.Context), acted func() bool) {
 	t.Helper()
 	for deadline := 300 * time.Millisecond; deadline < await.Patience; deadline *= 2 {
-		if err := c.db.PingContext(t.Context()); err != nil { // there is a connection: no new one gets a greeting
+		if err := c.db.PingContext(t.Context()); err != nil { // opens it: a new connection gets no greeting
 			t.Fatal(err)
 		}
 		proxy.DropReplies(true)
@@ -66,12 +65,12 @@ func testPublishWithLostReply(t *testing.T) {
 
 	publish(t, c, "eu", countsOf(6, cell("x"))...)
 	publish(t, direct, "eu", countsOf(9, cell("x"))...)
-	publish(t, c, "eu", countsOf(6, cell("x"))...) // the lost one, late
+	publish(t, c, "eu", countsOf(6, cell("x"))...) // the statement whose reply was lost, late
 	wantOwn(t, direct, 9)
 }
 
-// All methods obey ctx's deadline, also when the network swallows everything, and
-// whether a connection is open already or not.
+// All methods return at ctx's deadline, even if the network drops all packets, and whether a connection is open already
+// or not.
 func TestDeadlineInABlackHole(t *testing.T) { servers.EachSQL(t, testDeadlineInABlackHole) }
 
 func testDeadlineInABlackHole(t *testing.T) {
@@ -100,7 +99,7 @@ func testDeadlineInABlackHole(t *testing.T) {
 	}
 }
 
-// A dead server is an error at once, and no more once it is back.
+// A dead server is an error at once, and no error once it is back.
 func TestDeadServer(t *testing.T) { servers.EachSQL(t, testDeadServer) }
 
 func testDeadServer(t *testing.T) {
@@ -123,15 +122,13 @@ func testDeadServer(t *testing.T) {
 	}
 }
 
-// "After nil all are stored": a server that is killed in the midst of writes has, once
-// restarted, every count that was acknowledged.
+// "After nil all are stored": a server that is killed while it writes has, once restarted, every count that was
+// acknowledged.
 func TestServerKilledUnderWrites(t *testing.T) { servers.EachSQL(t, testServerKilledUnderWrites) }
 
 func testServerKilledUnderWrites(t *testing.T) {
 	server := servers.SQLForTest(t)
-	if err := server.CreateDatabase(t.Context(), "weir"); err != nil {
-		t.Fatal(err)
-	}
+	server.CreateForTest(t, "weir")
 	migrate(t, server.DSN("weir"))
 	c := New(open(t, server.DSN("weir")), Options{})
 

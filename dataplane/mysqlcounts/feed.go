@@ -15,13 +15,13 @@ import (
 	"github.com/weirhq/weir/shared/gen/sql/dataplanedb"
 )
 
-// Feed is the store.Feed in the table ratelimit_changes of a Counts' database. It is always read from the primary,
-// as are imports.
+// Feed is a store.Feed in the table ratelimit_changes of a Counts' database. Feed and imports should use a connection
+// to the primary: a reader on a replica reads late, but skips nothing.
 //
-// The primary key is what decides between two writers of a number, and a row is stored only if the one before it is,
-// so whatever is visible of a stream has no gaps, in whatever order transactions commit. An append that finds its
-// number written and not committed waits; it ends with its ctx, or after innodb_lock_wait_timeout and the attempts of
-// Options.
+// The primary key decides between two writers of the same number. A row is stored only if the row before it is stored,
+// so a reader never sees gaps in a stream, in whatever order transactions commit. If another transaction has inserted
+// the same number and not committed yet, an append waits for it. The wait ends with the append's ctx, or after
+// innodb_lock_wait_timeout and the attempts of Options.
 type Feed struct{ c *Counts }
 
 var _ store.Feed = Feed{}
@@ -67,12 +67,13 @@ func insertParams(row store.FeedRow) dataplanedb.FeedInsertParams {
 	}
 }
 
-// compare tells a row that its writer has stored before from one whose number is taken or not the next.
+// compare returns nil if the stored row is the same row from the same writer. Otherwise it returns store.ErrTaken: the
+// number is taken, or it is not the next number.
 func (n Feed) compare(ctx context.Context, row store.FeedRow) error {
 	stored, err := n.c.queries.FeedStored(ctx, dataplanedb.FeedStoredParams{
 		Region: []byte(row.Region), Shard: uint16(row.Shard), Sequence: row.Sequence})
 	if err != nil {
-		return fmt.Errorf("compare with what is stored: %w", err)
+		return fmt.Errorf("compare with the stored row: %w", err)
 	}
 	for _, s := range stored {
 		same := s.Writer == row.Writer && s.Snapshot == row.Snapshot && s.LastPart == row.Last
@@ -83,7 +84,7 @@ func (n Feed) compare(ctx context.Context, row store.FeedRow) error {
 	return store.ErrTaken
 }
 
-// Own implements store.Feed. It yields while the database is still sending, and so never holds more than a row.
+// Own implements store.Feed. It yields rows while the database still sends them, so it never holds more than a row.
 func (n Feed) Own(ctx context.Context, stream store.Stream, yield func(store.FeedRow)) error {
 	region, shard := []byte(stream.Region), stream.Shard
 	err := stream.Validate()
@@ -115,7 +116,8 @@ func (n Feed) Prune(ctx context.Context, stream store.Stream, sequence int64, ma
 	return deleted, nil
 }
 
-// prune asks for the last number first. It only grows, so the row that has it then is not deleted.
+// prune first reads the stream's last number, and keeps that row. The last number only grows, so the stream is never
+// empty.
 func (n Feed) prune(ctx context.Context, stream store.Stream, sequence int64, most int) (int, error) {
 	region, shard := []byte(stream.Region), uint16(stream.Shard)
 	last, err := n.c.queries.FeedLast(ctx, dataplanedb.FeedLastParams{Region: region, Shard: shard})
@@ -133,7 +135,7 @@ func (n Feed) prune(ctx context.Context, stream store.Stream, sequence int64, mo
 	return int(deleted), err
 }
 
-// isDuplicate: the primary key is there already.
+// isDuplicate reports whether err is a duplicate primary key.
 func isDuplicate(err error) bool {
 	var e *mysql.MySQLError
 	return errors.As(err, &e) && e.Number == duplicateEntry

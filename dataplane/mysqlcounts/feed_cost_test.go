@@ -20,7 +20,7 @@ const (
 	farAway                 = "region-with-a-name-07"
 )
 
-// manyCursors are of a reader in farAway that has all rows but the last of each stream.
+// manyCursors returns the cursors of a reader in farAway that has read all rows but the last of each stream.
 func manyCursors() map[store.Stream]store.FeedCursor {
 	after := make(map[store.Stream]store.FeedCursor)
 	for r := range manyRegions {
@@ -33,7 +33,7 @@ func manyCursors() map[store.Stream]store.FeedCursor {
 	return after
 }
 
-// fillFeed stores all rows. The last one of each stream is a whole snapshot.
+// fillFeed stores all rows. The last row of each stream is a complete snapshot.
 func fillFeed(t testing.TB, c *Counts) {
 	t.Helper()
 	exec(t, c.db, `INSERT INTO ratelimit_changes
@@ -44,8 +44,8 @@ func fillFeed(t testing.TB, c *Counts) {
 	exec(t, c.db, "ANALYZE TABLE "+feedTable)
 }
 
-// What a read examines is in proportion to the streams and to what is new, not to what is stored: a range of the
-// primary key for each stream that is known, and one jump for each that is not.
+// The rows that a read examines grow with the streams and the new rows, not with the stored rows: a range of the
+// primary key for each stream with a cursor, and a jump for each other stream.
 func TestFeedReadsWhatIsNew(t *testing.T) { servers.EachSQL(t, testFeedReadsWhatIsNew) }
 
 func testFeedReadsWhatIsNew(t *testing.T) {
@@ -56,7 +56,7 @@ func testFeedReadsWhatIsNew(t *testing.T) {
 		after map[store.Stream]store.FeedCursor
 		prove bool
 		plan  []string
-		most  int64 // reads a stream
+		most  int64 // row reads for each stream
 	}{
 		"of known streams":          {manyCursors(), false, []string{"range, PRIMARY"}, 4},
 		"of streams that it proves": {manyCursors(), true, []string{"range, PRIMARY"}, 5},
@@ -84,7 +84,7 @@ func testFeedReadsWhatIsNew(t *testing.T) {
 	}
 }
 
-// A relay follows 4,000 streams, and none of a made-up region beyond them.
+// A relay follows 4,000 streams, and no stream of an invented region beyond them.
 func TestFeedOfManyStreams(t *testing.T) { servers.EachSQL(t, testFeedOfManyStreams) }
 
 func testFeedOfManyStreams(t *testing.T) {
@@ -104,7 +104,8 @@ func testFeedOfManyStreams(t *testing.T) {
 	}
 }
 
-// The longest statement of all: as many regions as a relay follows, with the longest names, each byte escaped into two.
+// The longest possible statement: as many regions as a relay follows, with the longest names, of bytes that are all
+// escaped into two.
 func TestTheLongestStatementFitsIntoAPacket(t *testing.T) {
 	servers.EachSQL(t, testTheLongestStatementFitsIntoAPacket)
 }
@@ -178,7 +179,7 @@ func testFeedReadIsOneStatement(t *testing.T) {
 		"nothing is new":              {at(3), false, 1 << 20, 0, 1},
 		"a row of each stream is new": {at(2), false, 1 << 20, 3, 1},
 		"cursors are proved":          {at(2), true, 1 << 20, 3, 1},
-		"not all fits":                {at(1), false, 1, 1, 2}, // its payload is asked for
+		"not all fits":                {at(1), false, 1, 1, 2}, // another statement reads its payload
 		"no stream is known":          {nil, false, 1 << 20, 9, 2},
 		"cursors are not stored":      {at(4), true, 1 << 20, 9, 3},
 	} {
@@ -193,7 +194,7 @@ func testFeedReadIsOneStatement(t *testing.T) {
 	}
 }
 
-// At 50 regions x 8 shards the statement is less than 32 KiB, arguments and all.
+// With 50 regions of 8 shards the statement has less than 32 KiB, including its arguments.
 func TestFeedStatementStaysSmall(t *testing.T) {
 	query, args := askAfter(store.FeedQuery{Region: farAway, After: manyCursors(), Prove: true, MaxBytes: 4 << 20}).statement()
 	bytes := len(query)

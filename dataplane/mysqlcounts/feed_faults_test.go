@@ -30,8 +30,8 @@ func appendFeed(t testing.TB, n Feed, rows ...store.FeedRow) {
 	}
 }
 
-// A row that another session holds is waited for, then given up as something that may pass, and may be repeated. Rows
-// of other streams are not waited for.
+// An append waits for a row that another session has locked, and then returns a transient error. It may be repeated.
+// Appends to other streams do not wait.
 func TestFeedAppendGivesUpOnALock(t *testing.T) { servers.EachSQL(t, testFeedAppendGivesUpOnALock) }
 
 func testFeedAppendGivesUpOnALock(t *testing.T) {
@@ -108,7 +108,7 @@ func testFeedAppendWithLostReply(t *testing.T) {
 	}
 }
 
-// feedReader follows streams, and fails the test on a row that does not follow one that it has read.
+// feedReader follows streams, and fails the test if a row does not follow the row that was read before it.
 type feedReader struct {
 	t     *testing.T
 	after map[store.Stream]store.FeedCursor
@@ -132,7 +132,8 @@ func (r *feedReader) read(n Feed) map[store.Stream]int64 {
 	return r.most
 }
 
-// A reader whose connection leads to a replica, or to one and the other in turn, is told later and skips nothing.
+// A reader whose connections lead to a replica, or to the replica and the primary in turn, reads later and skips
+// nothing.
 func TestFeedOfALaggingReplicaIsLate(t *testing.T) {
 	servers.EachSQL(t, testFeedOfALaggingReplicaIsLate)
 }
@@ -163,8 +164,8 @@ func testFeedOfALaggingReplicaIsLate(t *testing.T) {
 	want("from the primary", primary, 5, 1)
 }
 
-// A row with values that no relay writes hides no row of another stream from those that read news, and none of its own
-// stream from the relay that takes over.
+// A row with values that no relay writes hides no row of another stream from readers, and no row of its own stream from
+// the relay that takes over.
 func TestAMalformedRowOfTheFeedHidesNoOther(t *testing.T) {
 	servers.EachSQL(t, testAMalformedRowOfTheFeed)
 }
@@ -177,12 +178,12 @@ func testAMalformedRowOfTheFeed(t *testing.T) {
 	none := []byte{}
 	for i, row := range [][]any{
 		{"ap", 0, 1, 7, 0, 2, 0, 1, []byte("x"), 1},                      // a last part of 2
-		{"aq", 0, 1, 7, 0, -128, 0, 1, []byte("x"), 1},                   // and of less than 0
+		{"aq", 0, 1, 7, 0, -128, 0, 1, []byte("x"), 1},                   // a negative last part
 		{"ar", 0, 1, 7, 0, 0, 0, 1, []byte("x"), uint64(math.MaxUint64)}, // written after the end of time
 		{"as", 65535, 1, uint64(math.MaxUint64), 0, 0, 0, 0, none, 0},
 		{"at", 0, int64(math.MaxInt64), 7, int64(math.MaxInt64), 1, int64(math.MaxInt64), uint32(math.MaxUint32), none, 1},
 		{"au", 0, -5, 7, -5, 1, -5, 0, none, 1},
-		{"", 0, 1, 7, 0, 0, 0, 0, none, 1}, // of no region
+		{"", 0, 1, 7, 0, 0, 0, 0, none, 1}, // without a region
 	} {
 		exec(t, db, insert, row...)
 		appendFeed(t, n, feedRow(us0, int64(i+1)))

@@ -16,9 +16,9 @@ import (
 	"github.com/weirhq/weir/shared/servers"
 )
 
-// R2: a page whose rows were pruned between its statements is no page. A relay that took a row without its payload for
-// read would move its cursor beyond it, read the snapshots that follow without theirs, and not know the counts of cells
-// that do not grow.
+// R2: if rows of a page are pruned between the statements of a read, the read fails. Otherwise a relay would advance
+// its cursor past a row whose payload it lacks, would read the next snapshots without their payloads, and would miss
+// the counts of cells that do not grow.
 func TestR2RowsPrunedBetweenTheStatementsOfARead(t *testing.T) {
 	servers.EachSQL(t, testR2RowsPrunedBetweenTheStatementsOfARead)
 }
@@ -29,7 +29,7 @@ func testR2RowsPrunedBetweenTheStatementsOfARead(t *testing.T) {
 	for what, test := range map[string]struct {
 		stored     []store.FeedRow
 		after      store.FeedCursor
-		read       string // of what the reader was told up to there
+		read       string // the letters that the reader has received up to the cursor
 		pruneBelow int64
 	}{
 		"a stream that is followed":    {two, two[0].Cursor(), "a", 3},
@@ -37,7 +37,7 @@ func testR2RowsPrunedBetweenTheStatementsOfARead(t *testing.T) {
 		"a snapshot":                   {parts, store.FeedCursor{}, "", 3},
 		"the first part of a snapshot": {parts, store.FeedCursor{}, "", 2},
 	} {
-		for at := range 3 { // a read is three statements at most
+		for at := range 3 { // a read is at most three statements
 			t.Run(fmt.Sprint(what, ", before statement ", at), func(t *testing.T) {
 				dsn := migrated(t)
 				n := New(open(t, dsn), Options{}).Feed()
@@ -54,12 +54,12 @@ func testR2RowsPrunedBetweenTheStatementsOfARead(t *testing.T) {
 	}
 }
 
-// rowOf is a row that tells of cells of one letter each.
+// rowOf returns a row whose payload is some letters, a letter for each cell.
 func rowOf(cells string, s store.Stream, sequence, snapshot int64, last bool) store.FeedRow {
 	return store.FeedRow{Stream: s, Sequence: sequence, Writer: 7, Snapshot: snapshot, Last: last, Payload: []byte(cells)}
 }
 
-// wantBothRead reads row by row, as a relay does that has read all up to a cursor, until nothing is left.
+// wantBothRead reads row by row, like a relay that has read all rows up to a cursor, until no rows are left.
 func wantBothRead(t *testing.T, n Feed, cursor store.FeedCursor, read string) {
 	t.Helper()
 	after := map[store.Stream]store.FeedCursor{us0: cursor}
@@ -78,7 +78,7 @@ func wantBothRead(t *testing.T, n Feed, cursor store.FeedCursor, read string) {
 	}
 }
 
-// openHooked opens a pool in which before is called once, before the statement with a number, from 0 on.
+// openHooked opens a pool that calls before once, before its statement with the given number, from 0 on.
 func openHooked(t *testing.T, dsn string, number int, before func()) *sql.DB {
 	t.Helper()
 	config, err := mysql.ParseDSN(dsn)
@@ -95,7 +95,7 @@ func openHooked(t *testing.T, dsn string, number int, before func()) *sql.DB {
 	return db
 }
 
-// hooked is a connector whose statements are counted.
+// hooked is a connector that counts statements.
 type hooked struct {
 	driver.Connector
 	left   int
@@ -110,7 +110,7 @@ func (h *hooked) Connect(ctx context.Context) (driver.Conn, error) {
 	return hookedConn{conn.(mysqlConn), h}, nil
 }
 
-// mysqlConn is what the driver's connections can do, as far as a read uses it.
+// mysqlConn is the part of the driver's connections that a read uses.
 type mysqlConn interface {
 	driver.Conn
 	driver.QueryerContext

@@ -15,9 +15,9 @@ import (
 
 // Read implements store.Feed.
 //
-// Known streams and the look for unknown ones are one statement. Where a cursor turns out not to be stored, the stream
-// is asked for as an unknown one; and streams that are unknown are read from the number that the first statement has
-// found.
+// A single statement reads the streams with a cursor and looks for streams without a cursor. If a cursor is not stored
+// any more, Read repeats the statement without that cursor. A second statement then reads the streams without a cursor,
+// from the numbers that the first statement has found.
 func (n Feed) Read(ctx context.Context, q store.FeedQuery) (store.FeedPage, error) {
 	err := store.Stream{Region: q.Region}.Validate()
 	var page store.FeedPage
@@ -70,7 +70,8 @@ func (n Feed) read(ctx context.Context, q store.FeedQuery) (store.FeedPage, erro
 	return page, err
 }
 
-// askAfter asks for what came after the cursors, until all of them are stored. lost are those that are not.
+// askAfter reads the rows after the cursors, until all remaining cursors are stored. lost are the streams whose cursors
+// are not stored.
 func (n Feed) askAfter(ctx context.Context, q store.FeedQuery) (got feedAnswer, lost []store.Stream, err error) {
 	for {
 		if got, err = n.ask(ctx, askAfter(q)); err != nil {
@@ -83,24 +84,24 @@ func (n Feed) askAfter(ctx context.Context, q store.FeedQuery) (got feedAnswer, 
 		for _, s := range found {
 			delete(q.After, s)
 		}
-		lost = append(lost, found...) // ask again, in which the rows of other cursors may be gone
+		lost = append(lost, found...) // repeat the statement, which may find that rows of other cursors are gone
 	}
 }
 
-// feedAnswer is what came back for a feedQuery.
+// feedAnswer is the result of a feedQuery.
 type feedAnswer struct {
 	rows  []foundRow  // sorted
-	heads []feedRange // unknown streams, and where to begin to read; sorted
+	heads []feedRange // streams without a cursor, and the number to begin at; sorted
 	full  bool        // there may be more rows
 	now   time.Time
 
-	settings int64 // their version
+	settings int64 // version of the settings
 }
 
-// foundRow is a row whose payload may have been left out.
+// foundRow is a row, possibly without its payload.
 type foundRow struct {
 	store.FeedRow
-	bytes   int // of the payload that the reader is to have
+	bytes   int // size of the payload that the reader should receive
 	leftOut bool
 }
 
@@ -109,7 +110,7 @@ func (n Feed) ask(ctx context.Context, q feedQuery) (a feedAnswer, err error) {
 	err = n.c.each(ctx, func(rows *sql.Rows) error {
 		var kind int
 		var row foundRow
-		var last int64 // another program may have written any number; it must hide no other row
+		var last int64 // an int64, because another program may have written any number, and that must hide no other row
 		var writtenAtMs int64
 		if err := rows.Scan(&kind, &row.Region, &row.Shard, &row.Sequence, &row.Writer, &row.Snapshot, &last, &row.bytes,
 			&writtenAtMs, &row.Payload); err != nil {
@@ -136,14 +137,15 @@ func (n Feed) ask(ctx context.Context, q feedQuery) (a feedAnswer, err error) {
 	return a, err
 }
 
-// The kinds of rows of the statement FeedRead; the third is 1, rows of the ranges.
+// Kinds of rows in the result of FeedRead. The third kind is 1, the rows of the ranges.
 const (
 	feedKindClock = 0
 	feedKindHead  = 2
 )
 
-// lost are the streams whose first row is not the one that a stored cursor leads to. With Prove that is the row of the
-// cursor, which is taken off the rows. A full answer says nothing about the streams behind its last row.
+// lost returns the streams whose cursor is not stored: their first row is not the row that follows a stored cursor.
+// With Prove, the first row must be the cursor's own row, and lost removes it from the rows. If the answer is full,
+// streams after its last row are not checked.
 func (a *feedAnswer) lost(q store.FeedQuery) (lost []store.Stream) {
 	first := make(map[store.Stream]store.FeedCursor, len(q.After))
 	a.rows = slices.DeleteFunc(a.rows, func(row foundRow) bool {
@@ -166,7 +168,8 @@ func (a *feedAnswer) lost(q store.FeedQuery) (lost []store.Stream) {
 	return lost
 }
 
-// end is the last stream that the answer has all about, or a part of.
+// end returns the last stream of which the answer has rows, if it is full. Otherwise it returns a stream after all
+// others.
 func (a *feedAnswer) end() store.Stream {
 	if a.full && len(a.rows) > 0 {
 		return a.rows[len(a.rows)-1].Stream
@@ -174,15 +177,15 @@ func (a *feedAnswer) end() store.Stream {
 	return store.Stream{Region: regionEnd}
 }
 
-// gone are the lost streams without a stored row.
+// gone returns the lost streams without a stored row.
 func (a *feedAnswer) gone(lost []store.Stream) []store.Stream {
 	return slices.DeleteFunc(lost, func(s store.Stream) bool {
 		return slices.ContainsFunc(a.heads, func(head feedRange) bool { return head.Stream == s })
 	})
 }
 
-// beginLate tells whether rows of a stream do not begin with the snapshot that was found for it: its first parts are
-// gone, and a reader of the later ones would not read the next snapshot.
+// beginLate reports whether the rows of a stream do not begin with the snapshot that was found for it. The snapshot's
+// first parts are gone then, and a reader of the later parts would not read the next snapshot.
 func (a *feedAnswer) beginLate(heads []feedRange) bool {
 	return slices.ContainsFunc(heads, func(head feedRange) bool {
 		first, found := slices.BinarySearchFunc(a.rows, head.Stream, func(row foundRow, s store.Stream) int {
@@ -192,7 +195,7 @@ func (a *feedAnswer) beginLate(heads []feedRange) bool {
 	})
 }
 
-// fill returns the rows that fit into maxBytes, at least one, with the payloads that were left out.
+// fill returns the rows that fit into maxBytes, at least one, and adds the payloads that were left out.
 func (n Feed) fill(ctx context.Context, a feedAnswer, maxBytes int) (rows []store.FeedRow, more bool, err error) {
 	sum := 0
 	var long []*store.FeedRow
@@ -214,10 +217,10 @@ func (n Feed) fill(ctx context.Context, a feedAnswer, maxBytes int) (rows []stor
 	return rows, a.full, nil
 }
 
-// errFeedGone fails a read whose rows were deleted meanwhile; the next one begins at a snapshot.
+// errFeedGone is returned by a read whose rows were deleted meanwhile. The next read begins at a snapshot.
 var errFeedGone = errors.New("rows were deleted while they were read")
 
-// readPayloads reads payloads that were left out.
+// readPayloads reads the payloads that were left out.
 func (n Feed) readPayloads(ctx context.Context, long []*store.FeedRow) error {
 	if len(long) == 0 {
 		return nil

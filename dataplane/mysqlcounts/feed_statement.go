@@ -10,28 +10,29 @@ import (
 	"github.com/weirhq/weir/shared/gen/sql/dataplanedb"
 )
 
-// The statement of a Read, made of the very text of FeedRead in queries/dataplane, which the generator has checked
-// against the tables: its predicates are repeated for each range of the primary key.
+// The statement of a Read is made of the text of FeedRead in queries/dataplane, which the generator has checked against
+// the tables. Its predicates are repeated for each range of the primary key.
 
-// feedQuery is one such statement.
+// feedQuery describes such a statement.
 type feedQuery struct {
 	ranges     []feedRange // sorted
 	rowsMax    int
-	payloadMax int  // longer ones are left out
-	snapshots  bool // parts of snapshots come with their payload
+	payloadMax int  // longer payloads are left out
+	snapshots  bool // parts of snapshots have their payloads
 
 	regionGaps []regionGap
 	shardGaps  []shardGap
-	headsMax   int // streams of the gaps
+	headsMax   int // most streams to find in the gaps
 }
 
-// feedRange is a stream from a number on.
+// feedRange is the rows of a stream from a number on.
 type feedRange struct {
 	store.Stream
 	from int64
 }
 
-// regionGap is all regions between two; shardGap all shards between two of a region.
+// regionGap is all regions between two names, for example between the names of two regions with cursors. shardGap is
+// all shards of a region between two numbers.
 type (
 	regionGap struct{ above, below string }
 	shardGap  struct {
@@ -40,21 +41,21 @@ type (
 	}
 )
 
-// regionEnd is above all names of regions.
+// regionEnd sorts after all names of regions.
 var regionEnd = strings.Repeat("\xff", store.RegionBytesMax+1)
 
-// rowsBeside is how many rows a statement brings beside one of each stream.
+// rowsBeside is the number of rows that a statement returns in addition to a row for each stream.
 const rowsBeside = 512
 
-// askFor asks for ranges, and for at most about maxBytes.
+// askFor returns a query for the rows of ranges, with at most about maxBytes of payloads.
 func askFor(ranges []feedRange, maxBytes int) feedQuery {
 	slices.SortFunc(ranges, compareRanges)
 	rows := len(ranges) + rowsBeside
 	return feedQuery{ranges: ranges, rowsMax: rows, payloadMax: maxBytes / rows}
 }
 
-// askAfter asks for what came after the cursors, and for the streams of other regions that have none. To prove the
-// cursors it asks for their rows as well.
+// askAfter returns a query for the rows after the cursors, and for the streams of other regions without a cursor. To
+// prove the cursors, it also reads the cursors' own rows.
 func askAfter(q store.FeedQuery) feedQuery {
 	var ranges []feedRange
 	for s, cursor := range q.After {
@@ -67,11 +68,11 @@ func askAfter(q store.FeedQuery) feedQuery {
 	asked := askFor(ranges, q.MaxBytes)
 	asked.snapshots = q.Parts
 	asked.regionGaps, asked.shardGaps = gaps(q.Region, asked.ranges)
-	asked.headsMax = roomFor(q) + 1 // which tells whether there are more
+	asked.headsMax = roomFor(q) + 1 // one more shows whether there are too many
 	return asked
 }
 
-// roomFor is how many streams are read beside those with a cursor.
+// roomFor returns how many streams may be read in addition to the streams with a cursor.
 func roomFor(q store.FeedQuery) int {
 	if q.StreamsMax == 0 {
 		return math.MaxInt32
@@ -79,7 +80,7 @@ func roomFor(q store.FeedQuery) int {
 	return max(0, q.StreamsMax-len(q.After))
 }
 
-// gaps are where streams lie that are neither among the ranges, which are sorted, nor of the region.
+// gaps returns the parts of the key space that are not in known, which must be sorted, and not in the region.
 func gaps(region string, known []feedRange) (regions []regionGap, shards []shardGap) {
 	names := []string{region}
 	for from := 0; from < len(known); {
@@ -113,13 +114,13 @@ var feedText = func() (parts [3]string) {
 	parts[0], parts[1], ok = strings.Cut(dataplanedb.FeedRead, regionHead+streamPredicate+regionTail)
 	parts[1], parts[2], ok2 = strings.Cut(parts[1], regionGapPredicate+or+shardGapPredicate)
 	if !ok || !ok2 {
-		panic("mysqlcounts: FeedRead lacks a predicate") // of a constant: a test would have seen it
+		panic("mysqlcounts: FeedRead lacks a predicate") // FeedRead is a constant, so a test would fail
 	}
 	return parts
 }()
 
 const (
-	regionHead         = "(s.region = ? AND (" // then the streams of a region
+	regionHead         = "(s.region = ? AND (" // followed by the streams of a region
 	streamPredicate    = "(s.shard = ? AND s.sequence >= ?)"
 	regionTail         = "))"
 	regionGapPredicate = "(g.region > ? AND g.region < ?)"
@@ -128,7 +129,7 @@ const (
 	or                 = " OR "
 )
 
-// statement passes names as []byte: see upsertArgs.
+// statement returns the query's text and arguments. It passes names as []byte: see upsertArgs.
 func (q feedQuery) statement() (query string, args []any) {
 	args = make([]any, 0, 4+3*len(q.ranges)+2*len(q.regionGaps)+3*len(q.shardGaps))
 	var b strings.Builder
@@ -149,7 +150,7 @@ func (q feedQuery) statement() (query string, args []any) {
 	return b.String(), append(args, q.headsMax)
 }
 
-// appendRanges writes a predicate for each region, with one for each of its streams within.
+// appendRanges writes a predicate for each region, which contains a predicate for each of the region's streams.
 func appendRanges(b *strings.Builder, args []any, ranges []feedRange) []any {
 	if len(ranges) == 0 {
 		b.WriteString(never)
@@ -181,14 +182,14 @@ func compareRanges(a, b feedRange) int { return compareStreams(a.Stream, b.Strea
 var payloadsText = func() string {
 	text, rest, ok := strings.Cut(dataplanedb.FeedPayloads, rowPredicate)
 	if !ok || strings.TrimSpace(rest) != "" {
-		panic("mysqlcounts: FeedPayloads does not end with its predicate") // of a constant, as above
+		panic("mysqlcounts: FeedPayloads does not end with its predicate") // a constant, as above
 	}
 	return text
 }()
 
 const rowPredicate = "(region = ? AND shard = ? AND sequence = ?)"
 
-// payloadsStatement asks for the payloads of rows.
+// payloadsStatement returns the statement that reads the payloads of rows.
 func payloadsStatement(rows []*store.FeedRow) (query string, args []any) {
 	for _, row := range rows {
 		args = append(args, []byte(row.Region), row.Shard, row.Sequence)

@@ -17,15 +17,15 @@ const feedTable = "ratelimit_changes"
 
 func TestFeedKeepsTheContract(t *testing.T) { servers.EachSQL(t, testFeedKeepsTheContract) }
 
-// It does at both levels that the control plane's doctor takes a server with: the one locks what an append has looked
-// at, the other does not.
+// Feed keeps the contract at both isolation levels that the control plane's doctor accepts. REPEATABLE READ locks the
+// rows that an append has examined, but READ COMMITTED does not.
 func testFeedKeepsTheContract(t *testing.T) {
 	for _, level := range []string{"REPEATABLE-READ", "READ-COMMITTED"} {
 		t.Run(level, func(t *testing.T) { testFeedAt(t, isolated(t, migrated(t), level)) })
 	}
 }
 
-// isolated is a pool that Open did not open, whose sessions have a level of isolation.
+// isolated returns a pool that Open did not open, whose sessions have the given isolation level.
 func isolated(t testing.TB, dsn, level string) *sql.DB {
 	t.Helper()
 	config, err := mysql.ParseDSN(dsn)
@@ -65,7 +65,7 @@ func holdFeed(t testing.TB, db *sql.DB, row store.FeedRow) (commit, rollback fun
 	if err != nil {
 		t.Fatal(err)
 	}
-	t.Cleanup(func() { _ = tx.Rollback() }) // after the end: does nothing
+	t.Cleanup(func() { _ = tx.Rollback() }) // does nothing after the transaction has ended
 	if n, err := dataplanedb.New(tx).FeedInsert(t.Context(), insertParams(row)); err != nil || n != 1 {
 		t.Fatalf("hold row %d: %d stored, %v", row.Sequence, n, err)
 	}
@@ -79,7 +79,7 @@ func holdFeed(t testing.TB, db *sql.DB, row store.FeedRow) (commit, rollback fun
 	return end(tx.Commit), end(tx.Rollback)
 }
 
-// A read of news has the version of the settings, which each change raises, with the one statement.
+// A read of the change feed also returns the settings' version, which each change of the settings raises.
 func TestFeedHasTheVersionOfTheSettings(t *testing.T) {
 	servers.EachSQL(t, testFeedHasTheVersionOfTheSettings)
 }

@@ -17,16 +17,15 @@ import (
 	"github.com/weirhq/weir/shared/heartbeat"
 )
 
-// problemBytesMax bounds the one figure that is text, so that the whole stays below what its column takes
-// (65,535 bytes).
+// problemBytesMax bounds Health.SettingsProblem, so that all figures together fit into their column (65,535 bytes).
 const problemBytesMax = 2000
 
-// heartbeatRows is the statement that records several nodes' heartbeats at once.
+// heartbeatRows is the statement that stores the heartbeats of several nodes.
 var heartbeatRows = mustSplit(dataplanedb.NodeBeat)
 
-// Heartbeat implements store.Settings, as one statement. Text for people (Build and
-// Health.SettingsProblem) is cut where it is too long, as are the figures of a relay, and Top is left out, as a node
-// that says too much is still alive; what identifies the node is not.
+// Heartbeat implements store.Settings with a single statement. A heartbeat with too much text shows a live node all the
+// same, so text for people (Build and Health.SettingsProblem) and the figures of a relay are cut, and a Top that is too
+// long is left out. Names that identify the node are not cut.
 func (c *Counts) Heartbeat(ctx context.Context, beats ...heartbeat.Heartbeat) error {
 	if len(beats) > store.HeartbeatsMax {
 		return fmt.Errorf("%d heartbeats (at most %d)", len(beats), store.HeartbeatsMax)
@@ -49,7 +48,8 @@ func (c *Counts) Heartbeat(ctx context.Context, beats ...heartbeat.Heartbeat) er
 	return refused
 }
 
-// heartbeatEach records each word by itself, after the server has refused all of them for the sake of one.
+// heartbeatEach stores each heartbeat with a statement of its own, after the server has refused all of them because of
+// some.
 func (c *Counts) heartbeatEach(ctx context.Context, beats []heartbeat.Heartbeat) (refused error) {
 	for _, b := range beats {
 		err := c.Heartbeat(ctx, b)
@@ -61,11 +61,11 @@ func (c *Counts) heartbeatEach(ctx context.Context, beats []heartbeat.Heartbeat)
 	return refused
 }
 
-// heartbeatColumns is how many arguments a row takes, in the order of dataplanedb.NodeBeatParams.
+// heartbeatColumns is the number of arguments of a row, in the order of dataplanedb.NodeBeatParams.
 const heartbeatColumns = 10
 
-// heartbeatArgs are those of all rows that the table can hold, and why it cannot hold the others. Rows are written in
-// the order of their keys, so that two relays do not wait for each other.
+// heartbeatArgs returns the arguments of the heartbeats that fit into the table, and an error about the others. Rows
+// are in the order of their keys, so that two relays do not deadlock.
 func heartbeatArgs(beats []heartbeat.Heartbeat) (args []any, refused error) {
 	beats = slices.Clone(beats)
 	slices.SortStableFunc(beats, func(a, b heartbeat.Heartbeat) int { return cmp.Compare(a.NodeID, b.NodeID) })
@@ -88,7 +88,7 @@ func heartbeatRow(b heartbeat.Heartbeat) (row dataplanedb.NodeBeatParams, err er
 	case len(b.Region) < 1 || len(b.Region) > store.RegionBytesMax:
 		return row, fmt.Errorf("%w: region is %d bytes long (1 to %d)", store.ErrRefused, len(b.Region), store.RegionBytesMax)
 	case b.TuningVersion < 0 || b.StartedAtMs < 0 || b.SentAtMs < 0:
-		return row, fmt.Errorf("%w: tuning version %d, started at %d, sent at %d: one is negative",
+		return row, fmt.Errorf("%w: tuning version %d, started at %d, sent at %d: none may be negative",
 			store.ErrRefused, b.TuningVersion, b.StartedAtMs, b.SentAtMs)
 	}
 	health, err := json.Marshal(bounded(b.Health))
@@ -108,9 +108,9 @@ func heartbeatRow(b heartbeat.Heartbeat) (row dataplanedb.NodeBeatParams, err er
 	}, nil
 }
 
-// bounded cuts and leaves out what no node says, so that a beat takes less than its column, whatever its
-// origin hands on: shards beyond heartbeat.ShardsMax, and the lags of more regions than heartbeat.RegionsMax, or of one
-// whose name is too long.
+// bounded cuts figures that no node sends, so that a heartbeat fits into its column whatever its origin contains. It
+// drops shards beyond heartbeat.ShardsMax. It drops all lags if there are more than heartbeat.RegionsMax regions, or if
+// a region's name is too long.
 func bounded(h heartbeat.Health) heartbeat.Health {
 	h.SettingsProblem = cut(h.SettingsProblem, problemBytesMax)
 	h.Problems = slices.Clone(h.Problems[:min(len(h.Problems), heartbeat.ProblemsMax)])
@@ -130,7 +130,7 @@ func bounded(h heartbeat.Health) heartbeat.Health {
 	return h
 }
 
-// cut makes text that its column takes: valid UTF-8 of at most bytesMax bytes.
+// cut returns text that fits into a column: valid UTF-8 of at most bytesMax bytes.
 func cut(s string, bytesMax int) string {
 	s = strings.ToValidUTF8(s, "\uFFFD")
 	if len(s) <= bytesMax {

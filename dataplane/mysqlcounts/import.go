@@ -11,9 +11,8 @@ import (
 	"github.com/weirhq/weir/shared/window"
 )
 
-// Import implements store.CountStore. It yields while the database is still
-// sending, and so never holds more than a row. Rows that no relay can have written
-// are left out and counted (weir_mysql_invalid_rows_total).
+// Import implements store.CountStore. It yields counts while the database still sends rows, so it never holds more than
+// a row. Rows that no relay can have written are left out and counted (weir_mysql_invalid_rows_total).
 func (c *Counts) Import(ctx context.Context, nowMs int64, yield func(region string, n store.Count)) error {
 	var r importRow
 	err := c.each(ctx, func(rows *sql.Rows) error {
@@ -21,7 +20,9 @@ func (c *Counts) Import(ctx context.Context, nowMs int64, yield func(region stri
 			return err
 		}
 		if region, count, ok := r.component(); ok {
-			yield(region, count)
+			if !store.Ahead(&count.Cell, nowMs-r.ageMs) {
+				yield(region, count)
+			}
 		} else {
 			c.noteInvalid(region, count.Cell)
 		}
@@ -37,31 +38,32 @@ func (c *Counts) Import(ctx context.Context, nowMs int64, yield func(region stri
 func (c *Counts) noteInvalid(region string, cell window.Cell) {
 	c.totals.invalidRows.Inc()
 	c.invalidOnce.Do(func() {
-		c.logger.Error("a row of ratelimit_window_counts is left out because no relay can have written it; further ones are "+
+		c.logger.Error("a row of ratelimit_window_counts is left out because no relay can have written it; further rows are "+
 			"not logged", "region", region, "key", cell.Key.String(), "sequence", cell.Sequence)
 	})
 }
 
-// importRow is read again and again into the same memory. Rows come in the order of
-// the primary key more often than not, where names repeat from row to row: a string
-// is only made for a name that differs from the last one.
+// importRow is reused for all rows. Rows mostly come in the order of the primary key, so names repeat from row to row.
+// A string is only allocated for a name that differs from the name before it.
 type importRow struct {
 	workspace, namespace, identifier, region sql.RawBytes
-	durationMs, sequence, count              any
+	durationMs, sequence, count, age         any
 
+	ageMs      int64 // time since the count last grew
 	last       window.Key
 	lastRegion string
 }
 
 func (r *importRow) scan(rows *sql.Rows) error {
-	return rows.Scan(&r.workspace, &r.namespace, &r.identifier, &r.durationMs, &r.sequence, &r.region, &r.count)
+	return rows.Scan(&r.workspace, &r.namespace, &r.identifier, &r.durationMs, &r.sequence, &r.region, &r.count, &r.age)
 }
 
-// component is ok if the row is one that a relay can have written.
+// component returns the row's count. ok reports whether a relay can have written the row.
 func (r *importRow) component() (region string, n store.Count, ok bool) {
 	durationMs, ok1 := integer(r.durationMs)
 	sequence, ok2 := integer(r.sequence)
 	count, ok3 := integer(r.count)
+	r.ageMs, _ = integer(r.age)
 	whole := ok1 && ok2 && ok3 && window.ReadStoredDuration(durationMs, &r.last)
 	keep(&r.last.Workspace, r.workspace)
 	keep(&r.last.Namespace, r.namespace)
@@ -78,8 +80,7 @@ func keep(name *string, raw sql.RawBytes) {
 	}
 }
 
-// integer reads a column of integers in any form that the driver hands it over in. Not
-// ok is one that int64 cannot hold.
+// integer converts an integer column, in any type that the driver returns. ok is false if int64 cannot hold it.
 func integer(v any) (n int64, ok bool) {
 	switch v := v.(type) {
 	case int64:

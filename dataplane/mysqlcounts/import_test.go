@@ -8,6 +8,7 @@ import (
 	"slices"
 	"strings"
 	"testing"
+	"time"
 
 	"github.com/prometheus/client_golang/prometheus/testutil"
 
@@ -16,8 +17,8 @@ import (
 	"github.com/weirhq/weir/shared/window"
 )
 
-// "Rows that no relay can have written are left out and counted": by hand, by a
-// program that is not ours, by a bug. They hide no other row.
+// "Rows that no relay can have written are left out and counted": for example rows written by hand, by another program,
+// or by a bug. They hide no other row.
 func TestImportLeavesOutInvalidRows(t *testing.T) { servers.EachSQL(t, testImportLeavesOutInvalidRows) }
 
 func testImportLeavesOutInvalidRows(t *testing.T) {
@@ -42,7 +43,7 @@ func testImportLeavesOutInvalidRows(t *testing.T) {
 		{"w", "n", "sequence after time", hour, int64(math.MaxInt64), "us", 1, alive},
 		{"w", "n", "far too large", hour, thisHour, "us", uint64(math.MaxUint64), alive},
 		{"w", "n", "just too large", hour, thisHour, "us", int64(store.CountMax + 1), alive},
-		{"w", "n", "user_000001", hour, thisHour, "", 1, alive}, // a component of no region
+		{"w", "n", "user_000001", hour, thisHour, "", 1, alive}, // a component without a region
 	} {
 		exec(t, db, insert, row...)
 	}
@@ -68,7 +69,35 @@ func testImportLeavesOutInvalidRows(t *testing.T) {
 	}
 }
 
-// Whatever bytes a row has, a component that is yielded is one that a relay can have written.
+// A count that last grew long before its cell began comes from a region whose clock was ahead. Import compares the age
+// of the row with the origin's time, because the clock of the database may be wrong too.
+func TestImportLeavesOutCountsFromBeforeTheirTime(t *testing.T) {
+	servers.EachSQL(t, func(t *testing.T) {
+		c, db := openCounts(t)
+		now := one[int64](t, db, "SELECT UNIX_TIMESTAMP() * 1000")
+		for i, grew := range []time.Duration{-2 * time.Hour, -2 * time.Minute, -30 * time.Second, 0, time.Minute} {
+			key := window.Key{Workspace: "w", Namespace: "n", Identifier: fmt.Sprint(i), Duration: 2 * time.Hour}
+			of := window.Cell{Key: key, Sequence: window.Sequence(now, key.DurationMs())}
+			publish(t, c, "us", store.Count{Cell: of, Count: 7})
+			start := window.Start(of.Sequence, key.DurationMs())
+			exec(t, db, "UPDATE "+rowsTable+" SET updated_at = ? WHERE identifier = ?", start+grew.Milliseconds(), key.Identifier)
+			found := false
+			err := c.Import(t.Context(), now, func(_ string, n store.Count) { found = found || n.Cell == of })
+			if want := grew >= -store.AheadMax; err != nil || found != want {
+				t.Errorf("grew %v after its cell began: found %v: %v", grew, found, err)
+			}
+			// an origin hours ahead of the database computes a later time for the row's last growth
+			found = false
+			later := key.DurationMs() - 1000
+			err = c.Import(t.Context(), now+later, func(_ string, n store.Count) { found = found || n.Cell == of })
+			if want := grew+key.Duration-time.Second >= -store.AheadMax; err != nil || found != want {
+				t.Errorf("grew %v after its cell began, by a clock that is ahead: found %v: %v", grew, found, err)
+			}
+		}
+	})
+}
+
+// A component that is yielded is a component that a relay can have written, whatever bytes its row has.
 func FuzzComponent(f *testing.F) {
 	f.Add([]byte("w"), []byte("n"), []byte("i"), []byte("us"), []byte("3600000"), []byte("480000"), []byte("7"))
 	f.Add([]byte(""), []byte("n"), []byte("i"), []byte(""), []byte("-1"), []byte("9223372036854775807"), []byte("x"))
@@ -82,8 +111,8 @@ func FuzzComponent(f *testing.F) {
 	})
 }
 
-// Rows are scanned into the same memory again and again: none of it may be yielded.
-// The cells differ in one name at a time, in both directions of length.
+// Rows are scanned into the same memory again and again, and none of that memory may be yielded. The cells differ in
+// one name at a time, to longer and to shorter names.
 func TestImportedNamesAreTheirOwn(t *testing.T) { servers.EachSQL(t, testImportedNamesAreTheirOwn) }
 
 func testImportedNamesAreTheirOwn(t *testing.T) {
@@ -95,7 +124,7 @@ func testImportedNamesAreTheirOwn(t *testing.T) {
 				x := cell(i)
 				x.Workspace, x.Namespace = w, n
 				next := x
-				next.Sequence++
+				next.Sequence--
 				all = append(all, x, next)
 			}
 		}
@@ -111,7 +140,7 @@ func testImportedNamesAreTheirOwn(t *testing.T) {
 	if !slices.Equal(got, all) {
 		t.Errorf("got %v\nwant %v", got, all)
 	}
-	// Prepared statements answer in binary, where integers have other Go types.
+	// Prepared statements have binary results, in which integers have other Go types.
 	prepared := New(openPlain(t, dsnOf(t, db)+"&interpolateParams=false"), Options{})
 	got = nil
 	if err := prepared.Import(t.Context(), began.UnixMilli(), collect); err != nil {
@@ -123,16 +152,16 @@ func testImportedNamesAreTheirOwn(t *testing.T) {
 	}
 }
 
-// "It yields while the database is still sending, and so never holds more than a row":
-// the connection breaks at the first row, and the rows that were still in the database
-// are never seen. "After an error, what was yielded is still true."
+// "It yields counts while the database still sends rows, so it never holds more than a row": the connection breaks at
+// the first row, and the rows that were still in the database are not read. "After an error, what was yielded is still
+// true."
 func TestImportStreams(t *testing.T) { servers.EachSQL(t, testImportStreams) }
 
 func testImportStreams(t *testing.T) {
 	const rows = 20_000
 	dsn := migrated(t)
 	exec(t, open(t, dsn), `INSERT INTO ratelimit_window_counts (workspace_id, namespace, identifier, duration_ms, sequence, region, count, expires_at, updated_at)
-		SELECT REPEAT('w', 191), REPEAT('n', 255), CONCAT(REPEAT('i', 249), LPAD(seq, 6, '0')), 3600000, ?, 'us', seq, ?, 1 FROM `+servers.Numbers(1, 20_000),
+		SELECT REPEAT('w', 191), REPEAT('n', 255), CONCAT(REPEAT('i', 249), LPAD(seq, 6, '0')), 3600000, ?, 'us', seq, ?, UNIX_TIMESTAMP() * 1000 FROM `+servers.Numbers(1, 20_000),
 		thisHour, cell("x").ExpiresAtMs())
 
 	proxy := servers.ProxyForTest(t, servers.SharedSQL(t).Addr())

@@ -22,7 +22,7 @@ import (
 
 func TestMain(m *testing.M) { goleak.VerifyTestMain(servers.ShareSQL(m)) }
 
-// migrated is a database of this test's own with our tables in it.
+// migrated returns a database of this test's own with Weir's tables.
 func migrated(t testing.TB) (dsn string) {
 	t.Helper()
 	dsn = servers.SharedSQL(t).DatabaseForTest(t)
@@ -48,7 +48,7 @@ func open(t testing.TB, dsn string) *sql.DB {
 	return closing(t, db)
 }
 
-// openPlain opens a pool with nothing but the server's defaults.
+// openPlain opens a pool with the server's defaults.
 func openPlain(t testing.TB, dsn string) *sql.DB {
 	t.Helper()
 	db, err := sql.Open("mysql", dsn)
@@ -81,7 +81,7 @@ func exec(t testing.TB, db *sql.DB, statement string, args ...any) {
 	}
 }
 
-// one is the only value of a query's only row.
+// one returns the only value of a query's only row.
 func one[T any](t testing.TB, db *sql.DB, query string, args ...any) (v T) {
 	t.Helper()
 	if err := db.QueryRowContext(t.Context(), query, args...).Scan(&v); err != nil {
@@ -90,7 +90,7 @@ func one[T any](t testing.TB, db *sql.DB, query string, args ...any) (v T) {
 	return v
 }
 
-// Cells of tests lie in the hour that the tests began in.
+// Cells of tests are in the hour in which the tests began.
 var (
 	began     = time.Now()
 	thisHour  = window.Sequence(began.UnixMilli(), time.Hour.Milliseconds())
@@ -104,7 +104,7 @@ func cell(identifier string) window.Cell {
 	}
 }
 
-// cells are n of them, sorted.
+// cells returns n sorted cells.
 func cells(n int) []window.Cell {
 	all := make([]window.Cell, n)
 	for i := range all {
@@ -131,10 +131,10 @@ func publish(t testing.TB, c *Counts, region string, counts ...store.Count) {
 	}
 }
 
-// seen is what a region makes of a cell's components.
+// seen is a region's view of a cell's components.
 type seen struct{ Own, Foreign int64 }
 
-// imported is all that a region learns by an import, by cell.
+// imported returns the counts that a region has after an import, by cell.
 func imported(t testing.TB, c *Counts, region string) map[window.Cell]seen {
 	t.Helper()
 	got := make(map[window.Cell]seen)
@@ -153,7 +153,7 @@ func imported(t testing.TB, c *Counts, region string) map[window.Cell]seen {
 	return got
 }
 
-// importAll is how many components are imported.
+// importAll returns the number of imported components.
 func importAll(t testing.TB, c *Counts) (components int) {
 	t.Helper()
 	if err := c.Import(t.Context(), began.UnixMilli(), func(string, store.Count) { components++ }); err != nil {
@@ -162,7 +162,7 @@ func importAll(t testing.TB, c *Counts) (components int) {
 	return components
 }
 
-// wantTransient: an error that says "later", and not "never".
+// wantTransient fails the test unless err is an error without store.ErrRefused.
 func wantTransient(t testing.TB, err error) {
 	t.Helper()
 	if err == nil || errors.Is(err, store.ErrRefused) {
@@ -177,7 +177,7 @@ func wantRefused(t testing.TB, err error, says string) {
 	}
 }
 
-// through is the DSN of the same database by another way.
+// through returns the DSN of the same database behind a proxy.
 func through(t testing.TB, dsn string, proxy *servers.Proxy) string {
 	t.Helper()
 	config, err := mysql.ParseDSN(dsn)

@@ -4,7 +4,7 @@ import (
 	"github.com/prometheus/client_golang/prometheus"
 )
 
-// totals count what no answer shows. Each is at 0 from the start.
+// totals are counters of events that no call returns. Each counter is reported from the start, as 0.
 type totals struct {
 	invalidRows prometheus.Counter
 	sentAgain   *prometheus.CounterVec
@@ -33,7 +33,7 @@ func newTotals() totals {
 
 func (t totals) retries(cause string) { t.sentAgain.WithLabelValues(cause).Inc() }
 
-// Describe implements prometheus.Collector: a store can be registered as it is.
+// Describe implements prometheus.Collector, so you can register a Counts.
 func (c *Counts) Describe(ch chan<- *prometheus.Desc) {
 	for _, t := range c.totals.all() {
 		t.Describe(ch)

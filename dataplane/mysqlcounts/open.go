@@ -7,20 +7,19 @@ import (
 	"github.com/weirhq/weir/shared/mysqlclient"
 )
 
-// What Open sets unless the DSN does. A call's own ctx usually ends it earlier.
+// Timeouts that Open sets unless the DSN has them. A call's own ctx usually ends it earlier.
 const (
 	dialTimeout = 3 * time.Second
-	// An import sends its first row as soon as the database has found it, so a read
-	// waits for one row and not for all.
+	// An import sends its first row as soon as the database has found it, so this bounds the wait for a single row.
 	readTimeout  = 30 * time.Second
 	writeTimeout = 30 * time.Second
 
-	// connsMax bounds a node's share of the server: the relay's news and counts, a read of the
-	// settings and a heartbeat at once.
+	// connsMax bounds a node's connections to the server: for the relay's change feed and counts, the settings, and a
+	// heartbeat at once.
 	connsMax = 4
 
-	// lockWait is shorter than the 2 s for which a relay waits for a call. So a call that waits for
-	// a lock fails and is sent again, instead of running on in a connection that nobody reads.
+	// lockWait is shorter than the 2 s for which a relay waits for a call. So a call that waits for a lock fails and is
+	// sent again, instead of running on in a connection that no call reads from.
 	lockWait = time.Second
 )
 

@@ -7,14 +7,14 @@ import (
 	"strings"
 )
 
-// planOf is what the server says it would do: type, key, rows, extra. MySQL 9 answers with a tree unless it is asked
-// not to.
+// planOf returns the server's plan of a statement: type, key, rows, extra. MySQL 9 returns a tree unless FORMAT says
+// otherwise.
 func planOf(ctx context.Context, db *sql.DB, query string, args ...any) (string, error) {
 	plan, err := explain(ctx, db, "EXPLAIN FORMAT=TRADITIONAL ", []string{"type", "key", "rows", "Extra"}, query, args...)
 	return strings.Join(plan, ", "), err
 }
 
-// explain picks columns of a plan, row by row, without those that are empty.
+// explain returns columns of a plan, row by row, without empty values.
 func explain(ctx context.Context, db *sql.DB, form string, picked []string, query string, args ...any) ([]string, error) {
 	rows, err := db.QueryContext(ctx, form+query, args...)
 	if err != nil {

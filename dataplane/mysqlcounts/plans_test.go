@@ -8,8 +8,8 @@ import (
 	"github.com/weirhq/weir/shared/servers"
 )
 
-// What runs all the time finds its rows by an index on either engine, however many rows there are: schema/README.md
-// argues the keys by these plans.
+// Statements that run all the time find their rows by an index on both engines, however many rows there are.
+// schema/README.md uses these plans to explain the keys.
 func TestPlans(t *testing.T) { servers.EachSQL(t, testPlans) }
 
 func testPlans(t *testing.T) {

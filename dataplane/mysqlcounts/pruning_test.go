@@ -14,8 +14,8 @@ import (
 	"github.com/weirhq/weir/shared/window"
 )
 
-// "Every statement names the classes: the engine reads only the partitions of what is alive", and batches read those
-// that are of no hour or day.
+// Every statement names the expiry classes, so the engine reads only the partitions with live rows. Cleanup in batches
+// also reads the partition of rows that belong to no hour or day.
 func TestPruning(t *testing.T) { servers.EachSQL(t, testPruning) }
 
 func testPruning(t *testing.T) {
@@ -43,7 +43,7 @@ func testPruning(t *testing.T) {
 	}
 }
 
-// partitionsOf are those that a statement's plan names, sorted; nil where the plan is to read nothing.
+// partitionsOf returns the sorted partitions in a statement's plan, or nil if the plan reads nothing.
 func partitionsOf(t *testing.T, db *sql.DB, query string, args ...any) (names []string) {
 	t.Helper()
 	form := "EXPLAIN FORMAT=TRADITIONAL "
@@ -61,7 +61,8 @@ func partitionsOf(t *testing.T, db *sql.DB, query string, args ...any) (names []
 	return names
 }
 
-// The upsert of a cell hits the row that is there: its class and expires_at follow from the duration and the sequence.
+// The upsert of a cell updates the stored row, because the row's class and expires_at follow from the duration and the
+// sequence.
 func TestUpsertHitsOneRow(t *testing.T) { servers.EachSQL(t, testUpsertHitsOneRow) }
 
 func testUpsertHitsOneRow(t *testing.T) {

@@ -9,10 +9,10 @@ import (
 	"github.com/weirhq/weir/shared/servers"
 )
 
-// replicated is a primary and a real replica, which applies what the primary has when it is told to, and not before.
+// replicated is a primary and a real replica, which applies the primary's changes only when the test calls apply.
 type replicated struct {
 	t       *testing.T
-	dsn     string // the primary's
+	dsn     string // of the primary
 	replica *servers.Replica
 }
 
@@ -31,7 +31,8 @@ func replicate(t *testing.T) *replicated {
 	return r
 }
 
-// readerDSN is the replica's for a user who may only read. It is made there: the replica is held.
+// readerDSN returns the replica's DSN for a user who may only read. The user is created on the replica, because the
+// replica does not apply changes yet.
 func (r *replicated) readerDSN() string {
 	r.t.Helper()
 	dsn, err := r.replica.Of(r.dsn)
@@ -51,7 +52,7 @@ func (r *replicated) await(step func(context.Context) error) {
 	}
 }
 
-// apply lets the replica apply all that the primary has.
+// apply makes the replica apply all changes of the primary.
 func (r *replicated) apply() {
 	r.t.Helper()
 	r.await(r.replica.Release)

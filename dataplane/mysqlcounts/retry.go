@@ -14,7 +14,7 @@ import (
 type retry struct {
 	attemptsMax            int
 	backoffMin, backoffMax time.Duration
-	count                  func(cause string) // called for each statement sent again
+	count                  func(cause string) // called for each statement that is sent again
 }
 
 func newRetry(o Options, count func(cause string)) retry {
@@ -26,8 +26,8 @@ func newRetry(o Options, count func(cause string)) retry {
 	}
 }
 
-// do returns statement's first answer that is not a lost race, or its last one. When
-// ctx ends during a pause, the error says both.
+// do runs statement until it returns nil or an error other than a lost race, and returns that. After attemptsMax
+// attempts it returns the last error. If ctx ends during a pause, the error has both.
 func (r retry) do(ctx context.Context, statement func() error) error {
 	for attempt := 1; ; attempt++ {
 		err := statement()
@@ -45,7 +45,7 @@ func (r retry) do(ctx context.Context, statement func() error) error {
 	}
 }
 
-// backoff is anything from 0 up, so that two writers that met do not meet again.
+// backoff returns a random pause from 1 ns up, so that two writers that collided do not collide again.
 func (r retry) backoff(attempt int) time.Duration {
 	most := r.backoffMax
 	if shift := attempt - 1; shift < 30 && r.backoffMin<<shift < most {

@@ -9,9 +9,9 @@ import (
 	"github.com/weirhq/weir/shared/mysqlclient"
 )
 
-// checkSession checks, once, the settings of the database's sessions, because a pool that Open did
-// not open may have others. It does so before the first write, because a truncated name can't be
-// recognized afterwards, and before the first read of news.
+// checkSession checks the settings of the database's sessions once, because a pool that Open did not open may have
+// others. It runs before the first write, because a truncated name can't be recognized afterwards, and before the first
+// read of the change feed.
 func (c *Counts) checkSession(ctx context.Context) error {
 	if c.checked.Load() {
 		return nil
@@ -23,7 +23,7 @@ func (c *Counts) checkSession(ctx context.Context) error {
 		&autocommit, &packetBytes)
 	switch {
 	case err != nil:
-		return fmt.Errorf("ask for the session's settings: %w", err)
+		return fmt.Errorf("read the session's settings: %w", err)
 	case !strings.Contains(mode, "STRICT_ALL_TABLES") && !strings.Contains(mode, "STRICT_TRANS_TABLES"):
 		return fmt.Errorf("sql_mode is %q, which truncates values that do not fit instead of refusing them: open the "+
 			"database with mysqlcounts.Open", mode)

@@ -12,21 +12,19 @@ import (
 	"github.com/weirhq/weir/shared/servers"
 )
 
-// "After whatever the server's defaults, its init_connect and the DSN have set": all
-// three are as bad as can be, and every connection of the pool is right.
+// The server's defaults, its init_connect and the DSN all have the worst possible settings, and every connection of the
+// pool has the right settings.
 func TestEverySessionHasTheSettings(t *testing.T) { servers.EachSQL(t, testEverySessionHasTheSettings) }
 
 func testEverySessionHasTheSettings(t *testing.T) {
 	server := servers.SQLForTest(t)
-	if err := server.CreateDatabase(t.Context(), "weir"); err != nil {
-		t.Fatal(err)
-	}
+	server.CreateForTest(t, "weir")
 	root := openPlain(t, server.DSN("weir"))
 	exec(t, root, "SET GLOBAL sql_mode = 'NO_BACKSLASH_ESCAPES,ANSI_QUOTES'")
 	exec(t, root, "SET GLOBAL time_zone = '-03:30'")
 	exec(t, root, "SET GLOBAL autocommit = 0")
 	exec(t, root, "SET GLOBAL init_connect = 'SET NAMES gbk'")
-	exec(t, root, "CREATE USER weir IDENTIFIED BY ''") // init_connect spares root
+	exec(t, root, "CREATE USER weir IDENTIFIED BY ''") // init_connect does not run for root
 	exec(t, root, "GRANT ALL ON weir.* TO weir")
 	migrate(t, server.DSN("weir"))
 
@@ -73,8 +71,7 @@ func testEverySessionHasTheSettings(t *testing.T) {
 	}
 }
 
-// A pool that would cut what does not fit, or never commit, is found out before the
-// first write.
+// A pool whose sessions would truncate values or never commit is an error before the first write.
 func TestPublishNeedsAGoodSession(t *testing.T) { servers.EachSQL(t, testPublishNeedsAGoodSession) }
 
 func testPublishNeedsAGoodSession(t *testing.T) {
@@ -89,7 +86,7 @@ func testPublishNeedsAGoodSession(t *testing.T) {
 		if n := one[int](t, bad, "SELECT COUNT(*) FROM "+rowsTable); n != 0 {
 			t.Errorf("%s: %d rows were written", setting, n)
 		}
-		// Open's settings stand, whatever the DSN says.
+		// Open's settings take precedence over the DSN's.
 		publish(t, New(open(t, dsn+setting), Options{}), "eu", countsOf(1, cell("x"))...)
 		exec(t, open(t, dsn), "DELETE FROM "+rowsTable)
 	}
@@ -117,7 +114,7 @@ func testOpenKeepsWhatTheDSNSays(t *testing.T) {
 	if _, err := Open("no slash"); err == nil {
 		t.Error("a DSN without a slash is opened")
 	}
-	// Its own timeouts stay: this one gives up on a server that answers later.
+	// The timeouts in the DSN stay: this pool gives up on a server that answers later.
 	proxy := servers.ProxyForTest(t, servers.SharedSQL(t).Addr())
 	db := open(t, through(t, servers.SharedSQL(t).DatabaseForTest(t), proxy)+"&readTimeout=200ms&timeout=5s")
 	await.True(t, "the server answers in time", func() bool { return db.PingContext(t.Context()) == nil })
@@ -131,9 +128,8 @@ func testOpenKeepsWhatTheDSNSays(t *testing.T) {
 	}
 }
 
-// "The clock is seconds since 1970, which know no time zone": a server in a zone whose
-// clocks go back reads the same hour twice. 1761438600 and 1761442200 are both half
-// past two in the night that summer time ends.
+// "The clock is seconds since 1970, which know no time zone": a server in a zone whose clocks go back has the same
+// local hour twice. 1761438600 and 1761442200 are both half past two in the night in which summer time ends.
 func TestClockKnowsNoTimeZone(t *testing.T) { servers.EachSQL(t, testClockKnowsNoTimeZone) }
 
 func testClockKnowsNoTimeZone(t *testing.T) {
@@ -175,7 +171,7 @@ func testClockKnowsNoTimeZone(t *testing.T) {
 	}
 }
 
-// at is a session in a zone whose clock stands still a quarter past the second.
+// at returns a session in a zone whose clock stands still a quarter past the second.
 func at(t *testing.T, db *sql.DB, zone string, now int64) *sql.Conn {
 	t.Helper()
 	conn, err := db.Conn(t.Context())
@@ -188,8 +184,8 @@ func at(t *testing.T, db *sql.DB, zone string, now int64) *sql.Conn {
 	return conn
 }
 
-// useAutumn makes a time zone, as the server has none by name unless they are loaded:
-// two hours ahead until 2025-10-26 01:00 UTC, one hour from then on.
+// useAutumn adds a time zone, because a server has no named zones unless they are loaded. The zone is two hours ahead
+// until 2025-10-26 01:00 UTC, and one hour from then on.
 func useAutumn(t *testing.T, db *sql.DB) {
 	for _, statement := range []string{
 		"REPLACE INTO mysql.time_zone (Time_zone_id, Use_leap_seconds) VALUES (1, 'N')",
@@ -201,7 +197,7 @@ func useAutumn(t *testing.T, db *sql.DB) {
 	}
 }
 
-// dsnOf is the DSN of the database that db is connected to.
+// dsnOf returns the DSN of the database that db is connected to.
 func dsnOf(t *testing.T, db *sql.DB) string {
 	t.Helper()
 	return servers.SharedSQL(t).DSN(one[string](t, db, "SELECT DATABASE()"))

@@ -11,20 +11,19 @@ import (
 	"github.com/weirhq/weir/shared/gen/sql/dataplanedb"
 )
 
-// Settings implements store.Settings. The tables are read one after the
-// other, not as of one moment: nothing in one refers to another. A part that cannot be read
-// fails the whole, except for resets that the database does not have yet: nodes that are
-// replaced before it is migrated, or their user is granted the table, must not lose all
-// that they had.
+// Settings implements store.Settings. It reads the tables in turn, not in one transaction, because no table refers to
+// another. If a part cannot be read, Settings fails, except for trials and resets whose table is missing or not
+// granted. For example, nodes may be upgraded before the database is migrated, and must not lose all settings then.
 func (c *Counts) Settings(ctx context.Context, region string) (store.SettingsRows, error) {
 	var s store.SettingsRows
-	// Trials come first: one that is over because its tuning was stored is void beside the tuning that is read after it.
+	// Trials are read first. If a trial is over because its tuning was stored, the tuning that is read next makes the
+	// trial void.
 	trials, err := c.queries.TrialsForRegion(ctx, []byte(region))
 	if err != nil {
 		if err = fmt.Errorf("read the trials of %q: %w", region, err); !isNotSetUp(err) {
 			return store.SettingsRows{}, err
 		}
-		s.Problem = fmt.Errorf("%w; none is run until the table is migrated and granted", err)
+		s.Problem = fmt.Errorf("%w; no trial is run until the table is migrated and granted", err)
 	}
 	if err := c.readTuning(ctx, region, trials, &s); err != nil {
 		return store.SettingsRows{}, fmt.Errorf("read the tuning of %q: %w", region, err)
@@ -40,7 +39,7 @@ func (c *Counts) Settings(ctx context.Context, region string) (store.SettingsRow
 		if !isNotSetUp(err) {
 			return store.SettingsRows{}, err
 		}
-		s.Problem = errors.Join(s.Problem, fmt.Errorf("%w; none is heeded until the table is migrated and granted", err))
+		s.Problem = errors.Join(s.Problem, fmt.Errorf("%w; no reset is applied until the table is migrated and granted", err))
 	}
 	live, err := c.queries.NodesLive(ctx, dataplanedb.NodesLiveParams{
 		Region: []byte(region), WithinMs: store.NodeLiveFor.Milliseconds(),
@@ -52,7 +51,7 @@ func (c *Counts) Settings(ctx context.Context, region string) (store.SettingsRow
 	return s, nil
 }
 
-// readTuning gets at most two rows: the region's newest and the fleet's.
+// readTuning reads at most two rows: the region's newest tuning and the fleet's.
 func (c *Counts) readTuning(ctx context.Context, region string, trials []dataplanedb.TrialsForRegionRow,
 	s *store.SettingsRows) error {
 	rows, err := c.queries.TuningForRegion(ctx, []byte(region))
@@ -67,8 +66,8 @@ func (c *Counts) readTuning(ctx context.Context, region string, trials []datapla
 	return err
 }
 
-// trialOf is the trial of a region: its own one, or where it has no tuning of its own either, the one of such regions.
-// A trial is void beside another tuning than the one that it is over.
+// trialOf returns the trial of a region: its own trial, or, if the region has no tuning of its own, the trial of such
+// regions. A trial is void if the stored tuning is not the tuning that the trial changes.
 func trialOf(region string, trials []dataplanedb.TrialsForRegionRow, newest map[string]int64) (t store.TrialRow) {
 	for _, r := range trials {
 		of := string(r.Region)
@@ -86,7 +85,7 @@ func (c *Counts) readNamespaces(ctx context.Context, s *store.SettingsRows) erro
 	for _, r := range rows {
 		s.Namespaces = append(s.Namespaces, store.NamespaceRow{
 			Workspace: string(r.WorkspaceID), Namespace: string(r.Namespace), Shadow: r.Shadow != 0,
-			Mode: r.Mode, Outage: r.Outage, NodeShare: r.NodeShare, Estimate: r.Estimate,
+			Mode: r.Mode, Outage: r.Outage, NodeShare: r.NodeShare, Window: store.Window(r.WindowKind), Estimate: r.Estimate,
 		})
 	}
 	return err
@@ -115,5 +114,6 @@ func (c *Counts) readResets(ctx context.Context, s *store.SettingsRows) error {
 	return err
 }
 
-// saturate keeps a number that is too large too large, so that validation refuses it.
+// saturate converts n, or returns the largest int64 if n is larger. So a number that is too large stays too large, and
+// validation refuses it.
 func saturate(n uint64) int64 { return int64(min(n, math.MaxInt64)) }

@@ -17,8 +17,8 @@ import (
 	"github.com/weirhq/weir/shared/window"
 )
 
-// Rows that an operator's own SQL can put there must not hide the other settings: the
-// limiter judges them, so what is too large stays too large.
+// Rows from an operator's own SQL must not hide the other settings. The limiter validates them, so a number that is too
+// large must stay too large.
 func TestSettingsOfAnyNumber(t *testing.T) { servers.EachSQL(t, testSettingsOfAnyNumber) }
 
 func testSettingsOfAnyNumber(t *testing.T) {
@@ -33,8 +33,8 @@ func testSettingsOfAnyNumber(t *testing.T) {
 		if n.Shadow != (n.Namespace != "off") {
 			t.Errorf("%+v", n)
 		}
-		// What a row leaves out has its default.
-		if n.Mode != "exact" || n.Outage != "local" || n.NodeShare != "flush" || n.Estimate != "" {
+		// Columns that a row leaves out have their defaults.
+		if n.Mode != "exact" || n.Outage != "local" || n.NodeShare != "wait" || n.Window != store.WindowCells || n.Estimate != "" {
 			t.Errorf("the defaults are %+v", n)
 		}
 	}
@@ -44,7 +44,7 @@ func testSettingsOfAnyNumber(t *testing.T) {
 	}
 }
 
-// A part that cannot be read fails the whole: half of the settings are no settings.
+// If a part of the settings cannot be read, Settings returns an error and no other part.
 func TestSettingsAreWholeOrNone(t *testing.T) { servers.EachSQL(t, testSettingsAreWholeOrNone) }
 
 func testSettingsAreWholeOrNone(t *testing.T) {
@@ -60,8 +60,8 @@ func testSettingsAreWholeOrNone(t *testing.T) {
 	}
 }
 
-// Nodes that are replaced before the database is migrated, or their user is granted the
-// tables, must not lose all that they had: of resets or trials alone, each for its own reason.
+// Nodes may be upgraded before the database is migrated, or before their user is granted the tables. They must not lose
+// all settings then, but only resets or trials, each with its own reason.
 func TestSettingsWithoutATable(t *testing.T) { servers.EachSQL(t, testSettingsWithoutATable) }
 
 func testSettingsWithoutATable(t *testing.T) {
@@ -104,8 +104,8 @@ func wantSettingsWithout(t *testing.T, c *Counts, db *sql.DB, table, says string
 	}
 }
 
-// Text for people is cut where it is too long, as a node that says too much is still
-// alive; what identifies the node is not.
+// Text for people is cut if it is too long, because the heartbeat shows a live node all the same. Names that identify
+// the node are not cut.
 func TestHeartbeatCutsText(t *testing.T) { servers.EachSQL(t, testHeartbeatCutsText) }
 
 func testHeartbeatCutsText(t *testing.T) {
@@ -131,8 +131,8 @@ func testHeartbeatCutsText(t *testing.T) {
 	}
 }
 
-// Figures of a relay that no node has are left out or cut, as they come by an origin that other parties may write to:
-// what is stored fits its column.
+// Figures of a relay that no node sends are left out or cut, because they come through an origin that other parties may
+// write to. The stored figures fit into their column.
 func TestHeartbeatBoundsTheRelaysFigures(t *testing.T) {
 	servers.EachSQL(t, testHeartbeatBoundsTheRelaysFigures)
 }
@@ -178,8 +178,8 @@ func testHeartbeatBoundsTheRelaysFigures(t *testing.T) {
 	}
 }
 
-// "Some are out of bounds and will never be recorded, and all others are", whether the table's bounds say so or the
-// server.
+// "Some are out of bounds and will never be recorded, and all others are", whether this package or the server refuses
+// them.
 func TestARefusedHeartbeatKeepsBackNoOther(t *testing.T) {
 	servers.EachSQL(t, testARefusedHeartbeatKeepsBackNoOther)
 }
@@ -209,7 +209,7 @@ func TestHeartbeatArguments(t *testing.T) {
 	}
 }
 
-// seen_at is the database's word, so that a node's wrong clock shows.
+// seen_at comes from the database's clock, so that a wrong clock of a node shows.
 func TestHeartbeatIsSeenByTheDatabasesClock(t *testing.T) {
 	servers.EachSQL(t, testHeartbeatIsSeenByTheDatabasesClock)
 }
@@ -222,7 +222,7 @@ func testHeartbeatIsSeenByTheDatabasesClock(t *testing.T) {
 	if skew := one[int64](t, db, "SELECT UNIX_TIMESTAMP() * 1000 - CAST(seen_at AS SIGNED) FROM ratelimit_nodes"); skew < -1000 || skew > 60_000 {
 		t.Errorf("seen %d ms ago", skew)
 	}
-	// One that came by an origin has waited there: it shows no skew of its node's clock.
+	// A heartbeat that came through an origin has waited there, so it shows no skew of its node's clock.
 	if err := c.Heartbeat(t.Context(), heartbeat.Heartbeat{NodeID: "n", Region: "eu", SentAtMs: 5, Age: time.Hour}); err != nil {
 		t.Fatal(err)
 	}
@@ -232,8 +232,8 @@ func testHeartbeatIsSeenByTheDatabasesClock(t *testing.T) {
 	}
 }
 
-// What reads withdrawn rows compares their sent_at with the database's clock: a node whose clock is wrong leaves in
-// order like any other, and a heartbeat that comes late changes nothing.
+// Readers of withdrawn rows compare sent_at with the database's clock. So a node with a wrong clock leaves like any
+// other node, and a heartbeat that arrives late changes nothing.
 func TestALastHeartbeatIsDatedByTheDatabasesClock(t *testing.T) {
 	servers.EachSQL(t, testALastHeartbeatIsDatedByTheDatabasesClock)
 }
@@ -280,7 +280,7 @@ func TestCut(t *testing.T) {
 	}
 }
 
-// What the tables take is what the arithmetic takes: one width for each name.
+// The widths of columns equal the bounds in Go, with the same width for each name.
 func TestColumnsAreAsWideAsTheBounds(t *testing.T) {
 	servers.EachSQL(t, testColumnsAreAsWideAsTheBounds)
 }

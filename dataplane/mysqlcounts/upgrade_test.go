@@ -7,9 +7,9 @@ import (
 	"github.com/weirhq/weir/shared/servers"
 )
 
-// Nodes go on while the next release's migrations are applied: "add first, start to use it
-// in the same release, remove in a later one". Whatever is added to any table, by the rules
-// for migrations, this build keeps its contract and loses nothing.
+// Nodes keep running while the next release's migrations are applied. Whatever a migration adds to any table, by the
+// rules for migrations ("add first, start to use it in the same release, remove in a later one"), this build keeps its
+// contract and loses nothing.
 func TestContractOnTheNextSchema(t *testing.T) { servers.EachSQL(t, testContractOnTheNextSchema) }
 
 func testContractOnTheNextSchema(t *testing.T) {

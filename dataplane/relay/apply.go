@@ -9,25 +9,23 @@ import (
 	"github.com/weirhq/weir/shared/window"
 )
 
-// ErrIdle tells that a row is not taken in because the relay leads no shard, or has not begun to read.
+// ErrIdle is returned by Apply if the relay leads no shard, or has not begun to read the change feed. The row is then
+// not applied. The peer should send its counts again later: see Handed.
 var ErrIdle = errors.New("relay: leads no shard")
 
-// Apply applies a row of another region that did not come through Feed, as if it had been read
-// there: each count becomes the maximum of the known count and the row's. The cursor of the row's
-// stream does not move, so the relay also reads the row from Feed. Apply may receive rows several
-// times, in any order, or not at all.
+// Apply applies a row of another region that did not come through Feed, as if it had been read there: each count
+// becomes the maximum of the book's count and the row's. The cursor of the row's stream does not move, so the relay
+// also reads the row from Feed. Apply may receive rows several times, in any order, or not at all.
 //
-// Apply uses the row's Stream and Payload. It applies nothing and returns an error that wraps
-// store.ErrRefused if
+// Apply uses the row's Stream and Payload. It applies nothing and returns an error that wraps store.ErrRefused if
 //
-//   - the row is of the relay's own region;
+//   - the row belongs to the relay's own region;
 //   - the payload is too long or cannot be decoded to its end;
 //   - the payload names a window that has not begun anywhere;
 //   - the payload refers to a cell by number, because numbers only have a meaning within stored rows.
 //
-// It leaves out malformed counts. See ErrIdle for the error of a relay that leads no shard. Apply
-// does no I/O, keeps no reference to the row, and may be called concurrently; rows are merged one
-// at a time.
+// It leaves out malformed counts. See ErrIdle for the error of a relay that leads no shard. Apply does no I/O, keeps no
+// reference to the row, and may be called concurrently; rows are merged in turn.
 func (r *Relay) Apply(row store.FeedRow) error {
 	now := r.cfg.Clock()
 	if !r.leads(now) {
@@ -48,7 +46,7 @@ func (r *Relay) Apply(row store.FeedRow) error {
 	return nil
 }
 
-// originMs is the latest of the times that the origin's shards have answered; 0 before the first.
+// originMs returns the latest time that a shard of the origin has answered, or 0 before the first answer.
 func (r *Relay) originMs() (latest int64) {
 	for _, s := range r.shards {
 		latest = max(latest, s.book.clockMs())
@@ -56,7 +54,7 @@ func (r *Relay) originMs() (latest int64) {
 	return latest
 }
 
-// checkReceived reads a row to its end before anything of it is merged.
+// checkReceived decodes a row to its end before any of its counts are merged.
 func (r *Relay) checkReceived(row *store.FeedRow, originMs int64) error {
 	if err := row.Stream.Validate(); err != nil {
 		return err
@@ -81,20 +79,24 @@ func (r *Relay) checkReceived(row *store.FeedRow, originMs int64) error {
 	return nil
 }
 
-// aheadMax is how far ahead the expiry of a cell can be: that of the one that begins next, by a clock that is ahead.
-func aheadMax(duration time.Duration) int64 { return (3*duration + keptFor).Milliseconds() }
+// aheadMax returns how far ahead of the origin's clock the expiry of a cell can be. The latest cell is the cell that
+// begins next, by a clock that is ahead: see store.Ahead.
+func aheadMax(duration time.Duration) int64 {
+	return (2*duration + min(duration, store.AheadMax) + keptFor).Milliseconds()
+}
 
-// isEarly tells whether a cell's window has not begun anywhere, by an origin's clock.
+// isEarly reports whether a cell's window has not begun anywhere, by an origin's clock.
 func isEarly(expiresMs int64, duration time.Duration, originMs int64) bool {
 	return expiresMs > originMs+aheadMax(duration)
 }
 
-// applyReceived merges a row unless the reader has ended, and with it all that it held.
+// applyReceived merges a row, unless the reader was closed and has forgotten its counts. It reports whether the reader
+// is open.
 func (r *reader) applyReceived(row *store.FeedRow, now time.Time) (open bool) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	if r.open {
-		left, _, _ := r.merge(row, now) // it was checked
+		left, _, _ := r.merge(row, now) // checkReceived has decoded the row without an error
 		r.relay.noteLeftOut(row, left, now)
 	}
 	return r.open

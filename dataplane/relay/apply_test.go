@@ -16,7 +16,7 @@ import (
 	"github.com/weirhq/weir/shared/window"
 )
 
-// publishingRelay replaces a region's relay by one whose rows are kept, as a peer's link keeps them.
+// publishingRelay replaces a region's relay by a relay whose rows for peers are kept, as a peer's link keeps them.
 func (r *region) publishingRelay() *[]store.FeedRow {
 	published := new([]store.FeedRow)
 	made, err := relay.New(relay.Config{Region: r.name, Holder: "first", Origin: r.relayOrigin, Feed: r.feed, Counts: r.counts,
@@ -29,10 +29,9 @@ func (r *region) publishingRelay() *[]store.FeedRow {
 	return published
 }
 
-// A row that is heard is taken in at once, once more when it is read, and moves no cursor.
+// A row from a peer is applied at once, applied again when it is read from the feed, and moves no cursor.
 func TestARowIsHeardAndReadAllTheSame(t *testing.T) {
-	w := newWorld(t, "eu", "us")
-	eu, us := w.regions[0], w.regions[1]
+	w, eu, us := newPair(t)
 	published := eu.publishingRelay()
 	w.run(time.Second)
 	c := eu.cell("k", time.Hour)
@@ -59,10 +58,10 @@ func TestARowIsHeardAndReadAllTheSame(t *testing.T) {
 	w.checkR1()
 }
 
-// An older row that is heard after a newer one lowers nothing, and a count that is heard has the own one told.
+// An older row that is applied after a newer row lowers nothing. A count from a peer makes the own region publish its
+// count of the cell.
 func TestRowsAreHeardInAnyOrder(t *testing.T) {
-	w := newWorld(t, "eu", "us")
-	eu, us := w.regions[0], w.regions[1]
+	w, eu, us := newPair(t)
 	published := eu.publishingRelay()
 	w.run(time.Second)
 	c, few := eu.cell("k", time.Hour), eu.cell("few", time.Hour)
@@ -91,23 +90,18 @@ func TestRowsAreHeardInAnyOrder(t *testing.T) {
 	w.wantKnown(few)
 }
 
-// A row is told once, before it is stored, however often it is appended; snapshots and empty rows are not told.
+// Peers receive a count once, before it is stored, however often its row is appended. They receive no snapshots and no
+// empty rows.
 func TestARowIsToldOnce(t *testing.T) {
-	w := newWorld(t, "eu", "us")
-	eu := w.regions[0]
+	w, eu, _ := newPair(t)
 	published := eu.publishingRelay()
 	w.run(time.Second)
-	eu.accept(eu.cell("short", time.Second), 50, 100) // only taken off the origin's changes
+	eu.accept(eu.cell("short", time.Second), 50, 100) // too short to publish: only acknowledged
 	w.run(time.Second)
 	if len(*published) != 0 {
 		t.Fatalf("%d rows are told, and nothing that is shared is accepted", len(*published))
 	}
-	w.feed.Faults.Hook(func(op memstore.Op) error {
-		if op == memstore.OpAppend {
-			return errDown
-		}
-		return nil
-	})
+	w.feed.Faults.Hook(failing(memstore.OpAppend))
 	c := eu.cell("k", time.Hour)
 	eu.accept(c, 50, 100)
 	w.run(time.Second)
@@ -115,17 +109,17 @@ func TestARowIsToldOnce(t *testing.T) {
 		t.Errorf("%d rows are told, want 1", len(*published))
 	}
 	w.feed.Faults.Hook(nil)
-	w.run(2 * time.Minute) // with snapshots
+	w.run(2 * time.Minute) // long enough for snapshots
 	if len(*published) != 1 {
 		t.Errorf("%d rows are told, want 1", len(*published))
 	}
 	w.wantKnown(c)
 }
 
-// A relay that has been replaced may tell rows that are never stored: they are true, and harm nothing.
+// A relay that has been replaced may publish rows to peers that are never stored. They are lower bounds all the same,
+// and do no harm.
 func TestR1ARelayWithoutItsNumberMayTell(t *testing.T) {
-	w := newWorld(t, "eu", "us")
-	eu, us := w.regions[0], w.regions[1]
+	w, eu, us := newPair(t)
 	published := eu.publishingRelay()
 	w.run(time.Second)
 	rows := w.feed.Rows(store.Stream{Region: "eu"})
@@ -149,12 +143,11 @@ func TestR1ARelayWithoutItsNumberMayTell(t *testing.T) {
 	w.wantKnown(c)
 }
 
-// A relay that takes over while MySQL is away exchanges with peers as its predecessor did: with what its region accepts
-// from then on, with what was accepted while MySQL was away already, and with what waited in the origin until another
-// region used its cell.
+// A relay that takes over while MySQL is down exchanges with peers as its predecessor did: counts that its region
+// accepts from then on, counts that were accepted while MySQL was down already, and counts that waited in the origin
+// until another region used their cells.
 func TestARelayThatTakesOverWithoutMySQLExchangesWithPeers(t *testing.T) {
-	w := newWorld(t, "eu", "us")
-	eu, us := w.regions[0], w.regions[1]
+	w, eu, us := newPair(t)
 	w.tuning.Floor = 0.5
 	publishedEu, publishedUs := eu.publishingRelay(), us.publishingRelay()
 	deliver := func() {
@@ -172,7 +165,7 @@ func TestARelayThatTakesOverWithoutMySQLExchangesWithPeers(t *testing.T) {
 	}
 	w.run(time.Second)
 	before, waits, later := eu.cell("before", time.Hour), eu.cell("waits", time.Hour), eu.cell("later", time.Hour)
-	for _, cost := range []int64{1, 30} { // the second one waits
+	for _, cost := range []int64{1, 30} { // the second count waits
 		eu.accept(waits, cost, 100)
 		deliver()
 	}
@@ -180,10 +173,8 @@ func TestARelayThatTakesOverWithoutMySQLExchangesWithPeers(t *testing.T) {
 	w.counts.Faults.Fail(errDown)
 	eu.accept(before, 60, 100)
 	w.run(interval)
-	if err := eu.relay.Stop(t.Context()); err != nil {
-		t.Fatal(err)
-	}
-	publishedEu = eu.publishingRelay() // what its predecessor has handed over last was lost
+	eu.stopRelay()
+	publishedEu = eu.publishingRelay() // the last rows that its predecessor sent to peers are lost
 	w.run(interval)
 	eu.accept(later, 70, 100)
 	us.accept(later, 20, 100)
@@ -192,13 +183,13 @@ func TestARelayThatTakesOverWithoutMySQLExchangesWithPeers(t *testing.T) {
 	w.wantKnown(before, waits, later)
 	eu.accept(later, 1, 100)
 	us.accept(later, 2, 100)
-	w.run(20 * time.Second) // with loads that fail
+	w.run(20 * time.Second) // loads fail meanwhile
 	deliver()
 	w.wantKnown(before, waits, later)
 }
 
-// A relay repeats for a peer all that peers or Feed received before, in as many rows as it needs, and nothing that was
-// kept back. Without the lease it repeats nothing.
+// A relay repeats for a peer all counts that peers or Feed received before, in as many rows as it needs, and no counts
+// that were kept back. Without the lease it repeats nothing.
 func TestARelayRepeatsWhatPeersReceivedBefore(t *testing.T) {
 	w := newWorld(t, "eu")
 	eu := w.regions[0]
@@ -214,7 +205,7 @@ func TestARelayRepeatsWhatPeersReceivedBefore(t *testing.T) {
 		t.Fatal("peers received nothing")
 	}
 	kept := eu.cell(fmt.Sprint(7, name), time.Hour)
-	eu.accept(kept, 2, 100) // is kept back: no other region uses the cell
+	eu.accept(kept, 2, 100) // is kept back, because no other region uses the cell
 	w.run(time.Second)
 	rows, got := 0, make(map[window.Cell]int64)
 	for row := range eu.relay.Handed() {
@@ -230,15 +221,13 @@ func TestARelayRepeatsWhatPeersReceivedBefore(t *testing.T) {
 		t.Errorf("%d rows have %d counts, want more than 1 and %d; one that was kept back is %d, want the 3 of before", rows,
 			len(got), n, got[kept])
 	}
-	if err := eu.relay.Stop(t.Context()); err != nil {
-		t.Fatal(err)
-	}
+	eu.stopRelay()
 	for row := range eu.relay.Handed() {
 		t.Fatalf("without the lease it repeats a row of %d bytes", len(row.Payload))
 	}
 }
 
-// A relay counts each time that it has lost its lease, and with it what peers had sent.
+// Lost counts each time that the relay loses its lease, and with it the counts that peers had sent.
 func TestARelayCountsHowOftenItHasForgotten(t *testing.T) {
 	w := newWorld(t, "eu")
 	eu := w.regions[0]
@@ -257,10 +246,9 @@ func TestARelayCountsHowOftenItHasForgotten(t *testing.T) {
 	}
 }
 
-// What no relay of another region can have told is refused whole.
+// Apply rejects the whole row if no relay of another region can have written it.
 func TestApplyRefuses(t *testing.T) {
-	w := newWorld(t, "eu", "us")
-	eu, us := w.regions[0], w.regions[1]
+	w, eu, us := newPair(t)
 	published := eu.publishingRelay()
 	w.run(time.Second)
 	eu.accept(eu.cell("k", time.Hour), 50, 100)
@@ -302,10 +290,9 @@ func TestApplyRefuses(t *testing.T) {
 	}
 }
 
-// A relay that leads no shard takes nothing in, and holds nothing.
+// A relay that leads no shard applies nothing, and holds nothing.
 func TestApplyWithoutALease(t *testing.T) {
-	w := newWorld(t, "eu", "us")
-	eu, us := w.regions[0], w.regions[1]
+	w, eu, us := newPair(t)
 	published := eu.publishingRelay()
 	w.run(time.Second)
 	eu.accept(eu.cell("k", time.Hour), 50, 100)
@@ -332,7 +319,7 @@ func TestApplyWithoutALease(t *testing.T) {
 	w.now = w.now.Add(4 * time.Second)
 	var early []error
 	us.relayOrigin.Faults.Hook(func(op memstore.Op) error {
-		if op == memstore.OpChanges { // it has the lease, and is yet to read
+		if op == memstore.OpChanges { // it has the lease, but has not read yet
 			early = append(early, us.relay.Apply((*published)[0]))
 		}
 		return nil
@@ -346,10 +333,9 @@ func TestApplyWithoutALease(t *testing.T) {
 	}
 }
 
-// Whatever a peer sends, Apply takes it in whole or leaves it whole, and does not panic.
+// Apply applies a row as a whole or not at all, whatever a peer sends, and does not panic.
 func FuzzApply(f *testing.F) {
-	w := newWorld(f, "eu", "us")
-	eu, us := w.regions[0], w.regions[1]
+	w, eu, us := newPair(f)
 	published := eu.publishingRelay()
 	w.run(time.Second)
 	for _, d := range []time.Duration{time.Hour, time.Minute} {
@@ -375,7 +361,7 @@ func FuzzApply(f *testing.F) {
 	})
 }
 
-// What is heard is told to the origin at once, not with the next interval.
+// Counts from peers are applied to the origin at once, not with the next interval.
 func TestWhatIsHeardIsToldAtOnce(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		w := live(t, "us")
@@ -387,24 +373,23 @@ func TestWhatIsHeardIsToldAtOnce(t *testing.T) {
 		if err := us.relay.Apply(row); err != nil {
 			t.Fatal(err)
 		}
-		if synctest.Wait(); us.total(c).Foreign != 1 { // no time has passed
+		if synctest.Wait(); us.total(c).Foreign != 1 { // virtual time has not moved
 			t.Errorf("us knows %d of 1 that was heard", us.total(c).Foreign)
 		}
 	})
 }
 
-// R6: peers receive the counts of a new epoch at once, before the relay has healed the origin, and what they receive
-// does not heal it: the origin counts them already.
+// R6: peers receive the counts of a new epoch at once, before the relay has healed the origin. The relay does not heal
+// the origin with these counts, because the origin has them already.
 func TestR6WhatPeersReceiveHealsNoOrigin(t *testing.T) {
-	w := newWorld(t, "eu", "us")
-	eu := w.regions[0]
+	w, eu, _ := newPair(t)
 	published := eu.publishingRelay()
 	w.run(time.Second)
 	eu.origin.Wipe()
 	c := eu.cell("k", time.Hour)
-	eu.total(c) // the node finds out
+	eu.total(c) // the node notices the new epoch
 	eu.accept(c, 50, 100)
-	w.run(interval) // peers come first, then the changes, with which the origin is healed
+	w.run(interval) // first the rows for peers, then the changes, before which the relay heals the origin
 	if len(*published) != 1 {
 		t.Errorf("%d rows were handed to peers, want 1", len(*published))
 	}

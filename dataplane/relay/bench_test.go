@@ -18,14 +18,14 @@ const (
 	benchRegions = 50
 )
 
-// stubStores cost nothing: what is left is the relay's own work.
+// stubStores take no time, so that a benchmark measures the relay's own work.
 type stubStores struct {
 	store.FullOrigin
 	cells   []store.Change
-	changed []store.Change // what Changes returns until they are told
+	changed []store.Change // returned by Changes until acknowledged
 	feed    stubFeed
-	applied int              // cells that it was told
-	clock   func() time.Time // nil is 28,000,000 minutes
+	applied int              // number of cells passed to Apply
+	clock   func() time.Time // nil: 28,000,000 minutes after 1970
 }
 
 type stubFeed struct {
@@ -76,7 +76,7 @@ func benchCell(i int) window.Cell {
 	return c
 }
 
-// benchRelay leads a shard of benchCells cells, of which it has told.
+// benchRelay returns a relay that leads a shard of benchCells cells, and has published them.
 func benchRelay(b *testing.B) (*Relay, *stubStores, time.Time) {
 	stores := &stubStores{FullOrigin: memstore.NewOrigin(memstore.OriginOptions{})}
 	for i := range benchCells {
@@ -100,7 +100,7 @@ func benchRelay(b *testing.B) (*Relay, *stubStores, time.Time) {
 	return r, stores, now
 }
 
-// BenchmarkApplyForeign is the relay's work for one changed cell that it tells, among 200,000 live ones.
+// BenchmarkApplyForeign measures the relay's work for publishing a changed cell among 200,000 live cells.
 func BenchmarkApplyForeign(b *testing.B) {
 	r, stores, now := benchRelay(b)
 	s, n := r.shards[0], 0
@@ -122,8 +122,8 @@ func BenchmarkApplyForeign(b *testing.B) {
 	b.ReportMetric(float64(stores.feed.bytes)/float64(n), "B/cell")
 }
 
-// BenchmarkRead is the relay's work for one count that it reads and tells its origin, of 50 regions with 4,000 cells
-// each.
+// BenchmarkRead measures the relay's work for reading a count and applying it to its origin. There are 50 regions with
+// 4,000 cells each.
 func BenchmarkRead(b *testing.B) {
 	r, stores, now := benchRelay(b)
 	const each, n = benchCells / benchRegions, benchCells
@@ -149,7 +149,7 @@ func BenchmarkRead(b *testing.B) {
 	b.ReportMetric(float64(b.Elapsed().Nanoseconds())/float64(done), "ns/cell")
 }
 
-// BenchmarkPayload is what a count costs in a row of 4,000.
+// BenchmarkPayload measures the bytes and the time of a count in a row of 4,000.
 func BenchmarkPayload(b *testing.B) {
 	counts := benchCounts()
 	ignore, plain := func(counted) {}, encodePlain(slices.Clone(counts))

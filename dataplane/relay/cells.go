@@ -3,6 +3,7 @@ package relay
 import (
 	"iter"
 	"maps"
+	"slices"
 	"sync"
 	"time"
 
@@ -10,45 +11,45 @@ import (
 	"github.com/weirhq/weir/shared/window"
 )
 
-// cell is what a relay knows of one cell. Its book's mu guards it.
+// cell is a relay's record of a cell. Its book's mu guards it.
 type cell struct {
 	group *group
 
-	// The other regions' side.
-	first  part    // of one region, as most cells have; of is nil while there is none
-	more   *[]part // of further regions
-	sent   int64   // foreign total that the origin is known to have
-	unsent bool    // listed in the book's
-	shared bool    // another region is known to use the cell; stays
+	// Counts of the other regions.
+	first  part    // component of a single region, enough for most cells; of is nil if there is none
+	more   *[]part // components of further regions
+	sent   int64   // foreign total that the origin has acknowledged
+	unsent bool    // listed in the book's unsent
+	shared bool    // another region is known to use the cell; never reset
 
-	dropped bool // taken off its table
+	dropped bool // removed from its table
 
 	*ownCount  // nil until the own region counts in the cell
 	identifier string
 }
 
-// ownCount is what a relay knows of a cell that its own region has counted in.
+// ownCount is a relay's record of a cell that its own region has counted in.
 type ownCount struct {
-	number           uint32    // that the relay has told with the cell's name; 0 before
-	total, limit     int64     // as the origin had them last while it was healed; total only grows
-	published        int64     // the largest count that is stored in the news; 0 if none is; only grows
-	seen             int64     // the largest total that the origin had, in whatever epoch: for peers alone, see seeLocked
-	handed           int64     // to peers, of seen
-	stored           int64     // in the CountStore; only grows
-	refused          bool      // the CountStore takes no row of it
-	unpublishedSince time.Time // when total first was more than told; zero if it is not
+	number           uint32    // published with the cell's name; 0 before that
+	total, limit     int64     // as last read from the origin while it was healed; total only grows
+	published        int64     // largest count stored in the change feed; 0 if none is; only grows
+	seen             int64     // largest total read from the origin in any epoch; for peers alone, see seeLocked
+	handed           int64     // the part of seen that peers were sent
+	stored           int64     // count stored in the CountStore; only grows
+	refused          bool      // the CountStore has refused a row for this cell
+	unpublishedSince time.Time // when total first exceeded published; zero if it does not
 }
 
-// part is a region's component, told or stored. Its total only grows.
+// part is a region's component of a cell, from the change feed, a peer or the CountStore. Its total only grows.
 type part struct {
 	of    *region
 	total int64
 }
 
-// region is another region that cells of a book have parts of.
+// region is another region that has components in cells of a book.
 type region struct {
 	name  string
-	cells int // that do
+	cells int // number of cells with a component of this region
 }
 
 func (c *cell) name() window.Cell {
@@ -57,12 +58,12 @@ func (c *cell) name() window.Cell {
 	return name
 }
 
-// compare orders cells as their names.
+// compare orders cells by name.
 func (c *cell) compare(d *cell) int { return c.name().Compare(d.name()) }
 
 func (c *cell) expiresMs() int64 { return c.group.expiresMs }
 
-// foreign is what all other regions are known to have accepted.
+// foreign returns the sum of all other regions' components, at most store.CountMax.
 func (c *cell) foreign() int64 {
 	sum := c.first.total
 	if c.more == nil {
@@ -74,7 +75,7 @@ func (c *cell) foreign() int64 {
 	return sum
 }
 
-// parts is one a region.
+// parts yields the components of the other regions.
 func (c *cell) parts() iter.Seq[*part] {
 	return func(yield func(*part) bool) {
 		if c.first.of == nil || !yield(&c.first) || c.more == nil {
@@ -88,7 +89,7 @@ func (c *cell) parts() iter.Seq[*part] {
 	}
 }
 
-// merge raises a region's component, and returns whether that raised the foreign total.
+// merge raises a region's component, and reports whether the foreign total grew.
 func (c *cell) merge(of *region, total int64) bool {
 	p := c.partOf(of)
 	if total <= p.total {
@@ -99,7 +100,7 @@ func (c *cell) merge(of *region, total int64) bool {
 	return before < store.CountMax
 }
 
-// partOf is a region's part, and makes it where there is none.
+// partOf returns a region's component, and adds it if the cell has none.
 func (c *cell) partOf(of *region) *part {
 	switch {
 	case c.first.of == of:
@@ -125,48 +126,49 @@ func (c *cell) isOwn() bool {
 	return c.ownCount != nil && (c.total > 0 || c.published > 0 || c.stored > 0 || c.seen > 0)
 }
 
-// isUnpublished tells whether the own region has counted more than it has told. A cell that it has not counted in has
-// nothing to tell, whichever other region uses it.
+// isUnpublished reports whether the own region has counted more than it has published. It returns false for a cell that
+// the own region has not counted in, even if other regions use it.
 func (c *cell) isUnpublished() bool { return c.ownCount != nil && c.total > c.published }
 
-// standing is the cell's, of which so much is told.
+// standing returns the cell's standing, given the total that was published.
 func (c *cell) standing(published int64) standing {
 	return standing{total: c.total, published: published, limit: c.limit, shared: c.shared}
 }
 
 func (c *cell) isForeign() bool { return c.first.of != nil }
 
-// book holds the cells of a shard, and lists of those that need something.
+// book holds the cells of a shard, with lists of the cells that must be published, stored or sent.
 type book struct {
 	mu         sync.Mutex
-	nowMs      int64       // the origin's clock, when it last answered
-	answeredAt time.Time   // when that was, by a clock that does not step; zero: nowMs is another shard's
+	nowMs      int64       // the origin's clock in its last answer
+	answeredAt time.Time   // when that answer came, by a clock that does not step; zero: nowMs is another shard's
 	healed     store.Epoch // the last epoch in which the origin was healed
 	cells      cellIndex
-	due        map[*cell]struct{} // those whose total may have to be told
-	unsaved    map[*cell]struct{} // those whose total may have to be stored for good
+	due        map[*cell]struct{} // cells whose total may have to be published
+	unsaved    map[*cell]struct{} // cells whose total may have to be stored in the CountStore
 
-	unhanded map[*cell]struct{} // those whose seen total peers may have to be told; empty without peers
-	nudge    chan struct{}      // has room for one: a cell that was kept back is found to be shared; nil without peers
+	unhanded map[*cell]struct{} // cells whose seen total peers may need; empty without peers
+	nudge    chan struct{}      // cap 1: a cell whose count was kept back is now shared; nil without peers
 
-	unsent  queue[*cell]       // those whose foreign total the origin may lack, and is not being told
-	regions map[string]*region // those that have a part of a cell
-	partMax int                // of these cells a region has at most; then only cells that are there get its part
+	unsent  queue[*cell]       // cells whose foreign total the origin may lack and that are not being sent
+	regions map[string]*region // regions with a component in any cell, by name
+	partMax int                // most cells of a region; beyond it, the region only gets components in cells of the book
 
 	regionsMax int
-	wiped      int // how often foreign totals were forgotten
+	wiped      int // how often the foreign totals were forgotten
 	acked      ackedTotals
 }
 
 const (
-	// regionCellsMax is how many cells a relay holds of another region, in all shards: some 600 MB, and 2 GB if each is
-	// alone in its namespace and window. Of a region that tells of more, those that the own region does not use are
-	// left out until others have expired. It takes as many of the own region's from MySQL.
+	// regionCellsMax is the most cells that a relay holds of another region, in all shards. They take some 600 MB, or 2 GB
+	// if each cell is alone in its namespace and window. Beyond it, the relay leaves out the region's cells that the own
+	// region does not use, until other cells have expired. The same bound applies to the own region's cells that the relay
+	// reads from MySQL.
 	regionCellsMax = 1 << 22
 
-	// streamsMax is how many streams of news a relay follows, and of how many regions its cells are: four shards of
-	// each of the 1,000 regions that settings have room for. Each one takes memory, and a part of the statement that
-	// reads news, while an account that can write MySQL makes up regions at will.
+	// streamsMax is the most streams that a relay follows, and the most regions that its cells may have components of. It
+	// has room for four shards of each of the 1,000 regions that settings can hold. Each stream takes memory and a part of
+	// the statement that reads the feed, and an account that can write to MySQL can invent regions.
 	streamsMax = 4_000
 )
 
@@ -178,9 +180,9 @@ func (b *book) init(shards int) {
 	b.unhanded = make(map[*cell]struct{})
 }
 
-// forgetOwn forgets the own region's side of all cells. If the shard still leads, it keeps what peers receive, and the
-// totals to which an origin is raised that is emptied before the next load. The others' side stays, and the load that
-// follows has it sent again: see changes.
+// forgetOwn forgets the own region's counts in all cells. If the shard still leads, it keeps the counts that peers
+// receive. It also keeps the totals, so it can heal an origin that is emptied before the next load. Foreign totals
+// stay, and the next load sends them again: see changes.
 func (b *book) forgetOwn(leads bool) {
 	b.mu.Lock()
 	defer b.mu.Unlock()
@@ -189,7 +191,7 @@ func (b *book) forgetOwn(leads bool) {
 	if !leads {
 		clear(b.unhanded)
 	}
-	for c := range b.cells.allOwn() { // what is on its way keeps cells
+	for c := range b.cells.allOwn() { // clear each record in place, because rows on their way still refer to their cells
 		kept := ownCount{}
 		if leads && b.nudge != nil {
 			kept = ownCount{total: c.total, limit: c.limit, seen: c.seen, handed: c.handed}
@@ -211,8 +213,8 @@ func (b *book) hasOwn() bool {
 	return false
 }
 
-// resend queues all foreign totals, for an origin that has lost them. A call that is under way meanwhile may still
-// record that the old origin has acknowledged some: they are queued all the same.
+// resend queues all foreign totals, because the origin has lost them. A call that is under way may still record an
+// acknowledgement of the old origin, but those totals are queued all the same.
 func (b *book) resend() {
 	b.mu.Lock()
 	defer b.mu.Unlock()
@@ -225,8 +227,8 @@ func (b *book) resend() {
 	}
 }
 
-// keptFor is how long a cell stays after it has expired by the origin's clock, so that a clock which was ahead and is
-// set back costs nothing.
+// keptFor is how long a cell is kept after it has expired by the origin's clock. If that clock was ahead and is set
+// back within this time, no counts are lost.
 const keptFor = time.Minute
 
 func (b *book) hasExpired(c *window.Cell) bool {
@@ -239,34 +241,59 @@ func (b *book) expired(atMs int64) bool { return hasExpired(atMs, b.nowMs) }
 
 func hasExpired(atMs, nowMs int64) bool { return atMs+keptFor.Milliseconds() <= nowMs }
 
-// sweep forgets what has expired.
+// sweep forgets the cells that have expired.
 func (b *book) sweep() {
 	b.mu.Lock()
 	defer b.mu.Unlock()
-	gone := func(c *cell) bool { return b.expired(c.expiresMs()) }
+	b.forgetLocked(b.expired, func(g *group) bool { return b.expired(g.expiresMs) })
+}
+
+// forgetLocked forgets the groups for which gone returns true, with all their cells. It skips all groups with an expiry
+// for which ends returns false.
+func (b *book) forgetLocked(ends func(atMs int64) bool, gone func(*group) bool) {
+	goneCell := func(c *cell) bool { return gone(c.group) }
 	for _, set := range []map[*cell]struct{}{b.due, b.unsaved, b.unhanded} {
-		maps.DeleteFunc(set, func(c *cell, _ struct{}) bool { return gone(c) })
+		maps.DeleteFunc(set, func(c *cell, _ struct{}) bool { return goneCell(c) })
 	}
-	b.unsent.remove(gone)
+	b.unsent.remove(goneCell)
 	for atMs, groups := range b.cells.endings {
-		if !b.expired(atMs) {
+		if !ends(atMs) {
 			continue
 		}
-		for _, g := range groups {
+		left := slices.DeleteFunc(groups, func(g *group) bool {
+			if !gone(g) {
+				return false
+			}
 			b.dropLocked(g)
+			return true
+		})
+		if len(left) == 0 {
+			delete(b.cells.endings, atMs)
+			continue
 		}
-		delete(b.cells.endings, atMs)
+		b.cells.endings[atMs] = left
 	}
 }
 
-// setClock takes note of the origin's clock.
-func (b *book) setClock(now time.Time) {
+// setBackMin is by how much an answer's time must be behind the answer before it to show that the origin's clock was
+// set back. Answers can arrive out of order, but no call takes longer than callTimeout.
+const setBackMin = 2 * callTimeout
+
+// setClock records the origin's clock, and reports whether it was set back. In that case the book forgets the cells
+// whose windows have not begun: the origin has forgotten them too, and their counts came from a wrong clock.
+func (b *book) setClock(now time.Time) (setBack bool) {
 	if now.IsZero() {
-		return
+		return false
 	}
 	b.mu.Lock()
 	defer b.mu.Unlock()
+	setBack = !b.answeredAt.IsZero() && b.nowMs-now.UnixMilli() > setBackMin.Milliseconds()
 	b.nowMs, b.answeredAt = now.UnixMilli(), time.Now()
+	if setBack {
+		all := func(int64) bool { return true }
+		b.forgetLocked(all, func(g *group) bool { return store.Ahead(&g.of, b.nowMs) })
+	}
+	return setBack
 }
 
 // lastHealed returns the last epoch in which the origin was healed, 0 if there is none.
@@ -283,15 +310,15 @@ func (b *book) setHealed(epoch store.Epoch) {
 	b.healed = epoch
 }
 
-// suppose has another shard's clock stand for the origin's.
+// suppose uses another shard's clock in place of the origin's.
 func (b *book) suppose(nowMs int64) {
 	b.mu.Lock()
 	defer b.mu.Unlock()
 	b.nowMs, b.answeredAt = nowMs, time.Time{}
 }
 
-// clock is what the origin's shows now or has shown a little earlier, by as much as its answer took; zero: it is not
-// known.
+// clock returns the origin's current time. It can be late by the time that the origin's answer took to arrive. It
+// returns the zero time if the origin's clock is unknown.
 func (b *book) clock() time.Time {
 	b.mu.Lock()
 	defer b.mu.Unlock()
@@ -301,7 +328,7 @@ func (b *book) clock() time.Time {
 	return time.UnixMilli(b.nowMs).Add(time.Since(b.answeredAt))
 }
 
-// shareLocked takes note of another region that uses a cell.
+// shareLocked records that another region uses a cell.
 func (b *book) shareLocked(c *cell, now time.Time) {
 	if c.shared {
 		return
@@ -313,7 +340,7 @@ func (b *book) shareLocked(c *cell, now time.Time) {
 	}
 }
 
-// unhandedLocked has a cell's total handed to peers, if it is to be, and reports whether they lack it.
+// unhandedLocked queues a cell for peers if they lack its seen total, and reports whether they lack it.
 func (b *book) unhandedLocked(c *cell) bool {
 	if b.nudge == nil || c.ownCount == nil || c.seen <= c.handed {
 		return false
@@ -322,8 +349,8 @@ func (b *book) unhandedLocked(c *cell) bool {
 	return true
 }
 
-// forWellFormed calls note for changes, except in windows shorter than shortest. It returns how many it has left out
-// because they are malformed: none of them may get into a row.
+// forWellFormed calls note for each well-formed change in a window of at least shortest. It returns the number of
+// malformed changes, which must never get into a row.
 func forWellFormed(changes []store.Change, shortest time.Duration, note func(*store.Change)) (malformed int) {
 	for i := range changes {
 		switch ch := &changes[i]; {
@@ -336,7 +363,7 @@ func forWellFormed(changes []store.Change, shortest time.Duration, note func(*st
 	return malformed
 }
 
-// growLocked takes note of what the origin has of the own region. An origin that has lost counts has less than before.
+// growLocked raises the own region's total to the origin's. An origin that has lost counts may have less than before.
 func (b *book) growLocked(ch *store.Change, now time.Time) {
 	c := b.cells.own(b.cellLocked(&ch.Cell))
 	c.limit = ch.Limit
@@ -348,16 +375,16 @@ func (b *book) growLocked(ch *store.Change, now time.Time) {
 	b.seeLocked(ch)
 }
 
-// seeLocked records a total for peers. It is a lower bound of the region's accepted cost, so peers may have it before
-// the relay has loaded and healed its origin, also while MySQL is away. Until the origin is healed it stays apart from
-// the cell's total, which heals an emptied origin: the origin would count a total of its own epoch twice.
+// seeLocked records a total for peers. The total is a lower bound of the region's accepted cost, so peers may receive
+// it before the relay has loaded and healed its origin, and while MySQL is down. Until the origin is healed, seen must
+// stay apart from total, because total heals an emptied origin: the origin would count a total of its own epoch twice.
 func (b *book) seeLocked(ch *store.Change) {
 	c := b.cells.own(b.cellLocked(&ch.Cell))
 	c.limit, c.seen = ch.Limit, max(c.seen, ch.Total)
 	b.unhandedLocked(c)
 }
 
-// queueLocked has it decided whether a cell's total is to be told.
+// queueLocked queues the cell if its total has not been published yet.
 func (b *book) queueLocked(c *cell, now time.Time) {
 	if !c.isUnpublished() {
 		return
@@ -368,7 +395,7 @@ func (b *book) queueLocked(c *cell, now time.Time) {
 	b.due[c] = struct{}{}
 }
 
-// reconsider has it decided anew about all cells whether their totals are to be told and stored.
+// reconsider queues all cells whose totals have not been published, sent to peers or stored yet.
 func (b *book) reconsider() {
 	b.mu.Lock()
 	defer b.mu.Unlock()

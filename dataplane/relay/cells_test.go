@@ -31,8 +31,7 @@ func toSend(b *book, now time.Time) *foreignChunk {
 	return &t
 }
 
-// A foreign total is the sum of the regions' components, or what is stored if that is more; it never passes the
-// origin's bound.
+// A foreign total is the sum of the regions' components. It never exceeds the origin's bound, store.CountMax.
 func TestForeignTotals(t *testing.T) {
 	c, regions := cell{}, map[string]*region{"us": {name: "us"}, "ap": {name: "ap"}}
 	for _, step := range []struct {
@@ -50,7 +49,8 @@ func TestForeignTotals(t *testing.T) {
 	}
 }
 
-// What is stored of a region and what it has told are the same count: the larger one stands, whatever others have told.
+// The stored count and the published count of a region are the same component: the larger count holds. Counts of other
+// regions do not matter.
 func TestStoredAndToldCountsMeetByRegion(t *testing.T) {
 	r := newTestRelay(t)
 	s, x := r.shards[0], minuteCell("a")
@@ -69,7 +69,7 @@ func TestStoredAndToldCountsMeetByRegion(t *testing.T) {
 	}
 }
 
-// What was on its way to an origin when it lost its counts is sent again.
+// Foreign totals that were on their way to an origin when it lost its counts are sent again.
 func TestATotalSentToAnEmptiedOriginIsSentAgain(t *testing.T) {
 	b, now := &newTestRelay(t).shards[0].book, time.Now()
 	mergeOne(b, "us", counted{cell: minuteCell("a"), total: 5}, now)
@@ -81,7 +81,8 @@ func TestATotalSentToAnEmptiedOriginIsSentAgain(t *testing.T) {
 	}
 }
 
-// A foreign total that an emptied origin was sent anew is repeated as any other, for a replica that lacks it.
+// A foreign total that was sent again to an emptied origin is repeated later like any other, because a replica may lack
+// it.
 func TestWhatAnEmptiedOriginWasSentIsRepeated(t *testing.T) {
 	b, now := &newTestRelay(t).shards[0].book, time.Now()
 	mergeOne(b, "us", counted{cell: minuteCell("a"), total: 5}, now)
@@ -114,7 +115,7 @@ func TestATotalThatGrowsOnItsWayIsSentAgain(t *testing.T) {
 	}
 }
 
-// A foreign total that the origin could not be told is sent with the next call.
+// A foreign total that could not be applied is sent with the next call.
 func TestATotalThatCouldNotBeToldIsSentAgain(t *testing.T) {
 	r, now := newTestRelay(t), time.Now()
 	s, origin := r.shards[0], r.cfg.Origin.(*memstore.Origin)
@@ -129,7 +130,7 @@ func TestATotalThatCouldNotBeToldIsSentAgain(t *testing.T) {
 	}
 }
 
-// A cell stays for a minute after its end, in which a clock that was ahead may be set back.
+// A cell stays for a minute after its end, so that a clock that was ahead can be set back.
 func TestACellOutlivesItsEndByAMinute(t *testing.T) {
 	b, now := &newTestRelay(t).shards[0].book, time.Now()
 	x := minuteCell("a")
@@ -146,7 +147,7 @@ func TestACellOutlivesItsEndByAMinute(t *testing.T) {
 	}
 }
 
-// A total stays when an origin that has lost counts answers less.
+// A total stays when an origin that has lost counts returns a lower total.
 func TestATotalOnlyGrows(t *testing.T) {
 	b, now := &newTestRelay(t).shards[0].book, time.Now()
 	x := minuteCell("a")
@@ -162,7 +163,8 @@ func TestATotalOnlyGrows(t *testing.T) {
 	}
 }
 
-// A sweep forgets the cells that have expired and no others, also those that were kept when the rest was forgotten.
+// A sweep forgets exactly the cells that have expired, including cells that were kept when forgetOwn or forgetForeign
+// removed the others.
 func TestASweepForgetsWhatHasExpired(t *testing.T) {
 	s, now := newTestRelay(t).shards[0], time.Now()
 	long, short, own := minuteCell("long"), minuteCell("short"), minuteCell("own")
@@ -179,7 +181,7 @@ func TestASweepForgetsWhatHasExpired(t *testing.T) {
 	}
 }
 
-// What is on its way to the store or to peers while the own region's side is forgotten does no harm.
+// A row or a stored count that is on its way while the own region's counts are forgotten does no harm.
 func TestWhatIsOnItsWayWhenTheOwnSideIsForgotten(t *testing.T) {
 	s, now := newTestRelay(t).shards[0], time.Now()
 	b, own, both := &s.book, minuteCell("own"), minuteCell("both")
@@ -201,7 +203,8 @@ func TestWhatIsOnItsWayWhenTheOwnSideIsForgotten(t *testing.T) {
 	}
 }
 
-// A cell that both forget is gone, and the region that had told of it has room again.
+// A cell is removed once the own region's count and the foreign counts are both forgotten, and the other region has
+// room for a cell again.
 func TestACellThatAllHaveForgottenIsGone(t *testing.T) {
 	b, now := &newTestRelay(t).shards[0].book, time.Now()
 	x := minuteCell("a")
@@ -216,7 +219,8 @@ func TestACellThatAllHaveForgottenIsGone(t *testing.T) {
 	}
 }
 
-// What an origin is told while the book forgets it is not taken for sent: a relay that leads again tells all of it.
+// A foreign total that is on its way while the book forgets it is not recorded as sent: a relay that leads again sends
+// all totals.
 func TestWhatIsForgottenOnItsWayIsNotSent(t *testing.T) {
 	s, now := newTestRelay(t).shards[0], time.Now()
 	x := minuteCell("x")
@@ -230,8 +234,8 @@ func TestWhatIsForgottenOnItsWayIsNotSent(t *testing.T) {
 	}
 }
 
-// R6: an answer to a read for peers that comes after the origin was emptied and healed raises nothing, and leaves the
-// healed epoch as it is. Otherwise the next heal of that epoch would count its totals twice.
+// R6: if an answer to a read for peers arrives after the origin was emptied and healed, it raises nothing, and leaves
+// the healed epoch as it is. Otherwise the next heal of that epoch would count its totals twice.
 func TestR6AnAnswerFromBeforeAHealRaisesNothing(t *testing.T) {
 	s, x := newTestRelay(t).shards[0], minuteCell("a")
 	now := time.UnixMilli(x.ExpiresAtMs() - 1)

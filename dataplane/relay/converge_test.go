@@ -17,7 +17,8 @@ func tenRegions() (names []string) {
 	return names
 }
 
-// R2: a caller who goes from region to region, 2 s apart, gets the limit once, whatever share of it is taken where.
+// R2: a caller who goes from region to region, 2 s apart, gets the limit once, whatever share of it each region
+// accepts.
 func TestR2RegionsInTurn(t *testing.T) {
 	for _, share := range []int{1, 5, 9, 10, 50, 200} {
 		w := newWorld(t, tenRegions()...)
@@ -38,8 +39,8 @@ func TestR2RegionsInTurn(t *testing.T) {
 	}
 }
 
-// R2: all origins know a count from 10 % of the limit on within two intervals, and one below that within four after a
-// second region uses the cell.
+// R2: all origins have a count of at least 10 % of the limit within two intervals, and a lower count within four
+// intervals after a second region uses the cell.
 func TestR2WithinIntervals(t *testing.T) {
 	for _, c := range []struct {
 		what          string
@@ -69,7 +70,7 @@ func TestR2WithinIntervals(t *testing.T) {
 	}
 }
 
-// R2: who comes to a key that is at its limit elsewhere, and has been silent there, is denied.
+// R2: a caller of a key that has reached its limit in another region is denied in a region that has not used the key.
 func TestR2ASilentKeyAtItsLimit(t *testing.T) {
 	w := newWorld(t, "eu", "us")
 	w.run(time.Second)
@@ -81,7 +82,8 @@ func TestR2ASilentKeyAtItsLimit(t *testing.T) {
 	}
 }
 
-// Windows from 2 s on are shared; shorter ones are not told, and wait for nothing.
+// Counts of windows of 2 s and more are published. Shorter windows are not published, and their counts are not reported
+// as waiting.
 func TestShortWindows(t *testing.T) {
 	w := newWorld(t, "eu", "us")
 	w.run(time.Second)
@@ -110,7 +112,7 @@ func TestShortWindows(t *testing.T) {
 	}
 }
 
-// A region whose servers are 2 s ahead tells of a window that has not begun elsewhere.
+// A region whose servers are 2 s ahead publishes counts of a window that has not begun in other regions.
 func TestTheNextCellIsKept(t *testing.T) {
 	w := newWorld(t, "us")
 	ahead := w.addRegion("eu", func() time.Time { return w.now.Add(2 * time.Second) }, 1)
@@ -129,7 +131,7 @@ func TestTheNextCellIsKept(t *testing.T) {
 	}
 }
 
-// R2, R5: a region that was not heard of for an hour, with its relay or MySQL away, is told of and tells as before.
+// R2, R5: a region without its relay or without MySQL for an hour receives and publishes counts afterwards as before.
 func TestR2ARegionAwayForAnHour(t *testing.T) {
 	w := newWorld(t, "eu", "us", "ap")
 	w.run(time.Second)
@@ -151,7 +153,8 @@ func TestR2ARegionAwayForAnHour(t *testing.T) {
 	w.wantKnown(c)
 }
 
-// A relay of many shards keeps each cell's counts with its shard, and nothing of the rows that it has read.
+// A relay of many shards keeps each cell's counts with the cell's shard, and keeps nothing of the rows that it has
+// read.
 func TestSeveralShards(t *testing.T) {
 	w := newWorld(t)
 	eu, us := w.addRegion("eu", w.clock, 3), w.addRegion("us", w.clock, 5)
@@ -172,8 +175,8 @@ func TestSeveralShards(t *testing.T) {
 	}
 }
 
-// A region that has not counted in a cell has nothing to tell of it: what it hears it does not repeat, so rows do not
-// grow with the number of regions.
+// A region that has not counted in a cell publishes nothing for it. It does not repeat counts of other regions, so rows
+// do not grow with the number of regions.
 func TestARegionRepeatsNothing(t *testing.T) {
 	w := newWorld(t, "eu", "us", "ap")
 	w.run(time.Second)
@@ -188,11 +191,10 @@ func TestARegionRepeatsNothing(t *testing.T) {
 	}
 }
 
-// R5: a total that is little of one limit and much of another, lower one is told by the lower.
+// R5: if callers use a key with two limits, the floor of the lower limit decides when the total is published.
 func TestR5ALowerLimitTellsACount(t *testing.T) {
-	w := newWorld(t, "eu", "us")
+	w, eu, us := newPair(t)
 	w.run(time.Second)
-	eu, us := w.regions[0], w.regions[1]
 	c := eu.cell("k", time.Hour)
 	eu.accept(c, 1, 1000)
 	w.run(time.Second)

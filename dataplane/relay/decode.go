@@ -15,22 +15,25 @@ import (
 
 var errPayload = errors.New("relay: malformed payload")
 
-// blockMax is how many entries decodeBlocks hands over at most: they, and what they need first, stay in a cache.
+// blockMax is the most entries that decodeBlocks passes in one call. A block and the memory that decoding it needs fit
+// into a processor's cache.
 const blockMax = 512
 
-// entry is a count of a group: see counted.
+// entry is a count of a group, without the group's cell: see counted.
 type entry struct {
 	identifier   string
-	number, hash uint32 // hash: of the identifier, for those who look it up
+	number, hash uint32 // hash of the identifier, set by table.findAll
 	total        int64
 }
 
-// decodeBlocks calls counts with up to blockMax entries of a group at a time, which all have their names or none has.
-// They may be changed, and are valid until the function returns. What it allocates is bounded by store.FeedBytesMax,
-// whatever the payload says. age is how old the oldest count was when the row was
-// made; 0 is unknown. Counts of cells that no data plane can have counted in, of totals that no origin can have, and
-// with neither name nor number are malformed: they are left out, and the others are read. An error says that the rest
-// of the payload cannot be read; the entries before it are still true.
+// decodeBlocks calls counts with up to blockMax entries of a group at a time. In a call either all entries have names,
+// or none has. The callee may change the entries, and must not keep them after it returns. The memory that decodeBlocks
+// allocates is bounded by store.FeedBytesMax, whatever the payload contains.
+//
+// age is how old the oldest count was when the row was made; 0 means unknown. decodeBlocks leaves out malformed counts
+// and goes on with the next. For example, a count is malformed if no node can count in its cell, if no origin can have
+// its total, or if it has neither a name nor a number. An error means that the rest of the payload cannot be decoded;
+// the entries passed before it are valid.
 func decodeBlocks(payload []byte, counts func(of *window.Cell, entries []entry)) (age time.Duration, malformed int,
 	err error) {
 	if len(payload) > store.FeedBytesMax {
@@ -53,7 +56,7 @@ func decodeBlocks(payload []byte, counts func(of *window.Cell, entries []entry))
 	return age, d.malformed, d.err
 }
 
-// ageMax is the longest age that is told.
+// ageMax is the longest age that a payload can have.
 const ageMax = 366 * 24 * time.Hour
 
 func (d *decoder) bodyOf(payload []byte) ([]byte, error) {
@@ -63,26 +66,26 @@ func (d *decoder) bodyOf(payload []byte) ([]byte, error) {
 	case len(payload) > 0 && payload[0] == versionDeflated:
 		return inflate(&d.inflated, payload[1:])
 	}
-	return nil, fmt.Errorf("%w: of no version that is known", errPayload)
+	return nil, fmt.Errorf("%w: unknown version", errPayload)
 }
 
-// decoder reads a body until its first error; from then on it reads zeros.
+// decoder reads a body until its first error. After an error all reads return zeros.
 type decoder struct {
 	heads, marks, texts, gaps column
 	err                       error
-	malformed                 int // counts that are left out
+	malformed                 int // counts that were left out
 
-	// Memory that is used again.
+	// Memory that is reused for the next payload.
 	inflated bytes.Buffer
-	cell     window.Cell // of the group that is read
+	cell     window.Cell // of the group being read
 	entries  [blockMax]entry
-	names    []byte // of a block, one behind the other
+	names    []byte // identifiers of a block, back to back
 	ends     [blockMax]int
 }
 
 var decoders = sync.Pool{New: func() any { return new(decoder) }}
 
-// begin reads where the columns are.
+// begin reads the lengths of the sections, and sets the columns.
 func (d *decoder) begin(body []byte) {
 	d.err, d.malformed = nil, 0
 	whole := column{d, body}
@@ -92,7 +95,7 @@ func (d *decoder) begin(body []byte) {
 	d.gaps = column{d, whole.rest}
 }
 
-// free has another payload use the decoder, which holds nothing of this one.
+// free returns the decoder to the pool, without references to its payload.
 func (d *decoder) free() {
 	for _, c := range []*column{&d.heads, &d.marks, &d.texts, &d.gaps} {
 		c.rest = nil
@@ -110,7 +113,7 @@ func (d *decoder) age() time.Duration {
 	return time.Duration(ms) * time.Millisecond
 }
 
-// end refuses what is left behind the last entry.
+// end fails if bytes are left after the last entry.
 func (d *decoder) end() {
 	for _, c := range []*column{&d.heads, &d.marks, &d.texts, &d.gaps} {
 		if len(c.rest) > 0 {
@@ -191,14 +194,14 @@ func (d *decoder) named(left int, yield func(*window.Cell, []entry)) {
 	}
 }
 
-// namedColumns are those of a group's named counts, with what the last one had.
+// namedColumns are the columns of a group's named counts, with the state that the last count left.
 type namedColumns struct {
 	numbers, shared, lengths column
 	next                     int64
 	identifier               []byte
 }
 
-// name reads a named count, except that the identifier stays in of. It reports whether the count is well formed.
+// name reads a named count, except for the identifier, which stays in of. It reports whether the count is well formed.
 func (d *decoder) name(of *namedColumns, e *entry) bool {
 	number := of.next + of.numbers.varint()
 	shared := of.shared.number(int64(len(of.identifier)))
@@ -209,7 +212,7 @@ func (d *decoder) name(of *namedColumns, e *entry) bool {
 		len(of.identifier) <= window.IdentifierBytesMax
 }
 
-// column is what is left of a section, or of a part of one.
+// column is the unread rest of a section, or of a part of a section.
 type column struct {
 	of   *decoder
 	rest []byte
@@ -240,7 +243,7 @@ func (c *column) varint() int64 {
 	return v
 }
 
-// number is a uvarint of at most most.
+// number reads a uvarint of at most most.
 func (c *column) number(most int64) int64 {
 	v := c.uvarint()
 	if v > uint64(most) {
@@ -250,7 +253,7 @@ func (c *column) number(most int64) int64 {
 	return int64(v)
 }
 
-// length is a number of entries, of which each takes at least bytesMin of in, which has room for them.
+// length reads a number of entries. It fails if in has fewer than bytesMin bytes left for each entry.
 func (c *column) length(in *column, bytesMin int) int {
 	v := c.uvarint()
 	if v > uint64(len(in.rest)/bytesMin) {
@@ -272,7 +275,7 @@ func (c *column) take(n uint64) []byte {
 	return b
 }
 
-// varints is a column of the next n varints.
+// varints returns a column of the next n varints.
 func (c *column) varints(n int) column {
 	end := 0
 	for ; n > 0 && end < len(c.rest); end++ {

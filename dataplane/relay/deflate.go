@@ -10,10 +10,11 @@ import (
 	"github.com/weirhq/weir/dataplane/store"
 )
 
-// deflateMin is how long a payload is at least that may gain by compression, and a part of it by codes of its own.
+// deflateMin is the shortest payload that is worth compressing, and the shortest part that is worth Huffman codes of
+// its own.
 const deflateMin = 256
 
-// A compressor holds some hundred kilobytes, an expander some ten.
+// A compressor takes some 100 KB, an expander some 10 KB.
 var (
 	deflaters = sync.Pool{New: func() any {
 		w, _ := flate.NewWriter(nil, flate.BestSpeed) // the level is valid
@@ -22,15 +23,15 @@ var (
 	inflaters = sync.Pool{New: func() any { return flate.NewReader(nil) }}
 )
 
-// deflate makes a payload of the parts of a body. Each part has Huffman codes of its own: texts, lengths and gaps have
-// little in common.
+// deflate compresses the parts of a body into a payload. Each part has its own Huffman codes, because texts, lengths
+// and gaps have little in common.
 func deflate(parts ...[]byte) []byte {
 	var b bytes.Buffer
 	b.WriteByte(versionDeflated)
 	w := deflaters.Get().(*flate.Writer)
 	defer deflaters.Put(w)
 	w.Reset(&b)
-	for _, part := range parts { // a buffer takes everything
+	for _, part := range parts { // writes to a bytes.Buffer do not fail
 		_, _ = w.Write(part)
 		if len(part) >= deflateMin {
 			_ = w.Flush()
@@ -40,7 +41,7 @@ func deflate(parts ...[]byte) []byte {
 	return b.Bytes()
 }
 
-// inflate is the inverse, of what follows the version. It uses the memory of into.
+// inflate is the inverse of deflate, without the version byte. The result is valid until into changes.
 func inflate(into *bytes.Buffer, packed []byte) ([]byte, error) {
 	r := inflaters.Get().(io.ReadCloser)
 	defer inflaters.Put(r)
@@ -55,9 +56,9 @@ func inflate(into *bytes.Buffer, packed []byte) ([]byte, error) {
 	case err != nil:
 		return nil, fmt.Errorf("%w: %w", errPayload, err)
 	case len(body) == store.FeedBytesMax:
-		return nil, fmt.Errorf("%w: inflated it has %d bytes or more", errPayload, store.FeedBytesMax)
+		return nil, fmt.Errorf("%w: inflates to %d bytes or more", errPayload, store.FeedBytesMax)
 	case source.Len() > 0:
-		return nil, fmt.Errorf("%w: %d bytes behind its end", errPayload, source.Len())
+		return nil, fmt.Errorf("%w: %d bytes after its end", errPayload, source.Len())
 	}
 	return body, nil
 }

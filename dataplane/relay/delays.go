@@ -5,7 +5,8 @@ import (
 	"time"
 )
 
-// delays counts durations in buckets, each a fifth longer than the one before; the last one ends after days.
+// delays counts durations in buckets. The end of each bucket is 19 % above the end of the bucket before it; the last
+// bucket ends after days.
 type delays struct {
 	buckets [delayBuckets]int64
 	n       int64
@@ -24,7 +25,7 @@ func (d *delays) add(delay time.Duration) {
 	d.longest = max(d.longest, delay)
 }
 
-// delayBucket is the first whose end is no shorter than a delay. The first ends after a millisecond.
+// delayBucket returns the first bucket that ends at or after delay. The first bucket ends at 1 ms.
 func delayBucket(delay time.Duration) int {
 	if delay <= time.Millisecond {
 		return 0
@@ -33,7 +34,8 @@ func delayBucket(delay time.Duration) int {
 	return min(int(n), delayBuckets-1)
 }
 
-// quantile is what so large a share of the durations is at most, by the end of its bucket; 0 of none.
+// quantile returns a duration that at least the given share of the durations does not exceed, rounded up to the end of
+// its bucket; 0 without durations.
 func (d *delays) quantile(share float64) time.Duration {
 	below := int64(math.Ceil(share * float64(d.n)))
 	for i, n := range d.buckets {

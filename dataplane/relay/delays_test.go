@@ -5,7 +5,7 @@ import (
 	"time"
 )
 
-// A percentile is at most a fifth too large, never too small, and never more than the longest.
+// A percentile is at most a fifth too large, never too small, and never more than the longest delay.
 func TestDelaysKnowTheirPercentiles(t *testing.T) {
 	for _, unit := range []time.Duration{time.Millisecond, 37 * time.Millisecond, time.Second, time.Minute} {
 		var d delays
@@ -23,7 +23,7 @@ func TestDelaysKnowTheirPercentiles(t *testing.T) {
 	if got := d.quantile(0.99); got != 0 {
 		t.Errorf("of none: %v", got)
 	}
-	d.add(-time.Second) // by a clock that was set back
+	d.add(-time.Second) // measured while a clock was set back
 	if got := d.quantile(0.99); got != 0 {
 		t.Errorf("of a negative one: %v", got)
 	}

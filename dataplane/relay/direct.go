@@ -10,8 +10,8 @@ import (
 	"github.com/weirhq/weir/dataplane/store"
 )
 
-// publishToPeersWhenWoken tells peers what is new twice an interval, and as soon as another region is found to use a
-// cell whose count was kept back, but no more than eight times an interval.
+// publishToPeersWhenWoken publishes new counts to peers twice an interval, and as soon as another region turns out to
+// use a cell whose count was kept back, but at most eight times an interval.
 func (s *shard) publishToPeersWhenWoken(ctx context.Context) {
 	publish := s.watched("publish to peers", s.publishToPeers)
 	began := time.Now()
@@ -28,9 +28,9 @@ func (s *shard) publishToPeersWhenWoken(ctx context.Context) {
 	}
 }
 
-// publishToPeers hands what peers are to know to Config.Publish. It needs the lease and the origin, and neither
-// the news nor a shard that is loaded: a relay that takes over while MySQL is away exchanges with peers as its
-// predecessor did. It takes nothing off the origin's changes.
+// publishToPeers calls Config.Publish with the counts that peers lack. It needs the lease and the origin, but neither
+// the change feed nor a loaded shard. So a relay that takes over while MySQL is down still exchanges counts with peers,
+// as its predecessor did. It acknowledges no changes.
 func (s *shard) publishToPeers(ctx context.Context, now time.Time) error {
 	if _, ok := s.lease.term(now); !ok {
 		return nil
@@ -54,12 +54,12 @@ func (s *shard) publishToPeers(ctx context.Context, now time.Time) error {
 	return nil
 }
 
-// see records the origin's totals for peers. If the origin is healed, an origin that is emptied later is raised to the
-// same totals, so peers never keep a count that their origin has lost. For example, take may wait for MySQL while peers
-// receive a count that it has not read.
+// see records the origin's totals for peers. If the origin is healed, see also raises the cells' totals, which heal an
+// origin that is emptied later. So peers never keep a count that their origin has lost. For example, take may wait for
+// MySQL while peers receive a count that take has not read.
 //
-// healed is the book's epoch from before the origin was asked. If it has changed, the answer may be older than the last
-// heal, and raises nothing.
+// healed is the book's epoch from before the relay read the changes. If the epoch has changed, the answer may be older
+// than the last heal, and raises nothing.
 func (s *shard) see(changes *store.Changes, healed store.Epoch, shortest time.Duration, now time.Time) {
 	s.book.mu.Lock()
 	defer s.book.mu.Unlock()
@@ -71,7 +71,7 @@ func (s *shard) see(changes *store.Changes, healed store.Epoch, shortest time.Du
 	forWellFormed(changes.Cells, shortest, note)
 }
 
-// seeAll takes note of all that the origin holds, once in a term: while MySQL is away peers may need counts of cells
+// seeAll records all totals that the origin holds, once a term. While MySQL is down, peers may need counts of cells
 // that have not changed since a predecessor kept them back.
 func (s *shard) seeAll(ctx context.Context, now time.Time) {
 	if s.relay.cfg.Publish == nil || s.seenTerm == s.own.term {
@@ -89,7 +89,7 @@ func (s *shard) seeAll(ctx context.Context, now time.Time) {
 	s.see(&changes, healed, s.own.tuning.MinGlobalDuration, now)
 }
 
-// chooseDirect picks the totals of a row for peers, and takes note that they have them.
+// chooseDirect picks the totals of a row for peers, and records them as sent.
 func (s *shard) chooseDirect(t Tuning) (fit []cellTotal, left bool) {
 	s.book.mu.Lock()
 	defer s.book.mu.Unlock()
@@ -108,17 +108,18 @@ func (s *shard) chooseDirect(t Tuning) (fit []cellTotal, left bool) {
 	return fit, left
 }
 
-// forPeers makes a payload that names all cells, and has no numbers: a peer may have read no row.
+// forPeers encodes totals as a payload with the names of all cells and without numbers, because a peer may have read no
+// row.
 func (b *book) forPeers(totals []cellTotal) []byte {
 	b.mu.Lock()
 	defer b.mu.Unlock()
 	return encodeNamed(totals, false)
 }
 
-// Handed returns rows that repeat all counts that peers or Feed received before, of the shards that the relay leads. It
-// is for a peer whose relay may have received none of them, for example because it has just taken over: a count that
-// grows afterwards says nothing about the other cells. The rows name all cells, and are made one at a time, so a caller
-// may take as long as it needs for each. Handed may be called at any time, concurrently.
+// Handed returns rows that repeat all counts that peers or Feed received before, of the shards that the relay leads.
+// Use it for a peer whose relay may lack them, for example because that relay has just taken over: rows that are
+// published later have only counts that have grown. Handed makes each row when the caller asks for it, and names all
+// its cells, so a caller may take as long as it needs for each row. Handed may be called at any time, concurrently.
 func (r *Relay) Handed() iter.Seq[store.FeedRow] {
 	return func(yield func(store.FeedRow) bool) {
 		for _, s := range r.shards {
@@ -135,7 +136,8 @@ func (r *Relay) Handed() iter.Seq[store.FeedRow] {
 	}
 }
 
-// handedPayload makes a row's payload of the first n cells. It is empty if peers were sent none of them.
+// handedPayload encodes the counts of the first n cells as a row's payload. The payload is empty if peers were sent
+// none of them.
 func (b *book) handedPayload(cells []*cell) (payload []byte, n int) {
 	b.mu.Lock()
 	defer b.mu.Unlock()
@@ -154,7 +156,7 @@ func (b *book) handedPayload(cells []*cell) (payload []byte, n int) {
 	return payload, n
 }
 
-// handedTotal is the largest total that peers may have received, from the relay or through Feed.
+// handedTotal returns the largest total that peers may have received, from the relay or through Feed.
 func (c *cell) handedTotal() int64 {
 	if c.ownCount == nil {
 		return 0
@@ -162,7 +164,7 @@ func (c *cell) handedTotal() int64 {
 	return max(c.handed, c.published)
 }
 
-// allHanded lists the cells whose total peers have.
+// allHanded lists the cells whose totals peers may have received.
 func (b *book) allHanded() []*cell {
 	return b.sortedOwn(func(c *cell) bool { return c.handedTotal() > 0 })
 }

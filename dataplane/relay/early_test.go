@@ -12,8 +12,8 @@ import (
 	"github.com/weirhq/weir/dataplane/store"
 )
 
-// A region whose origin's clock is a year ahead costs the others no memory, and is named in the log; what it tells of
-// windows that have begun is taken in.
+// If the clock of a region's origin is a year ahead, its counts take no memory in other regions, and the log names the
+// region. Its counts of windows that have begun are applied.
 func TestCellsOfTheFarFutureAreLeftOut(t *testing.T) {
 	w := newWorld(t, "eu")
 	eu := w.regions[0]
@@ -49,14 +49,15 @@ func TestCellsOfTheFarFutureAreLeftOut(t *testing.T) {
 	}
 }
 
-// speechless is an origin that grants leases and answers nothing that has its time.
+// speechless is an origin that grants leases and fails every call that would return its time.
 type speechless struct{ store.FullOrigin }
 
 func (speechless) Changes(context.Context, int, int) (store.Changes, error) {
 	return store.Changes{}, errDown
 }
 
-// A relay reads no news before its origin has told the time, without which nothing is of the far future.
+// A relay reads no rows before its origin has returned its time, because without that time it cannot recognize cells of
+// the far future.
 func TestFeedWaitsForTheOriginsTime(t *testing.T) {
 	w := newWorld(t, "eu")
 	eu := w.regions[0]

@@ -12,8 +12,9 @@ import (
 	"github.com/weirhq/weir/dataplane/store"
 )
 
-// A region that tells of more cells than a relay holds of one takes no more memory, and nothing from other regions; it
-// is named in the log. What the own region uses is known all the same, and there is room again once windows have ended.
+// If a region has more cells than a relay holds of any region, the rest takes no memory and no room of other regions,
+// and the log names the region. The cells that the own region uses are applied all the same, and there is room again
+// once windows have ended.
 func TestARegionOfTooManyCells(t *testing.T) {
 	w := newWorld(t, "us", "ap")
 	us, ap := w.regions[0], w.regions[1]
@@ -65,11 +66,10 @@ func TestARegionOfTooManyCells(t *testing.T) {
 	w.wantKnown(later)
 }
 
-// What MySQL has of the own region makes a relay that takes over hold no more cells than one of another region does;
-// what its origin has it holds and tells all the same.
+// A relay that takes over holds no more of the own region's cells from MySQL than it would hold of another region's. It
+// holds and publishes all cells that its origin has.
 func TestTooManyCellsOfTheOwnRegion(t *testing.T) {
-	w := newWorld(t, "eu", "us")
-	eu, us := w.regions[0], w.regions[1]
+	w, eu, us := newPair(t)
 	eu.away = true
 	w.run(time.Second)
 	const most = 10
@@ -78,7 +78,7 @@ func TestTooManyCellsOfTheOwnRegion(t *testing.T) {
 	var stored []store.Count
 	for i := range uint32(5 * most) {
 		published, kept := eu.cell(fmt.Sprint("feed-", i), time.Minute), eu.cell(fmt.Sprintf("stored-%02d", i), time.Minute)
-		eu.accepted[published], eu.accepted[kept] = 1, 50 // for R1
+		eu.accepted[published], eu.accepted[kept] = 1, 50 // so that R1 holds
 		own.publish(1, relay.EncodeName(published, i+1))
 		own.publish(2, relay.EncodeName(published, 1))
 		stored = append(stored, store.Count{Cell: kept, Count: 50})
@@ -104,11 +104,10 @@ func TestTooManyCellsOfTheOwnRegion(t *testing.T) {
 	}
 }
 
-// Rows of regions that are made up can make a relay hold cells of no more regions than it has room for: in the store
-// of news and in the one of counts.
+// Rows of invented regions, in the change feed or in the CountStore, cannot make a relay hold cells of more regions
+// than it has room for.
 func TestTooManyRegions(t *testing.T) {
-	w := newWorld(t, "eu", "us")
-	eu, us := w.regions[0], w.regions[1]
+	w, eu, us := newPair(t)
 	const most = 10
 	relay.SetRegions(eu.relay, most)
 	eu.away = true
@@ -119,7 +118,7 @@ func TestTooManyRegions(t *testing.T) {
 	for i := range 2 * most {
 		made := fmt.Sprintf("made-up-%02d", i)
 		x := eu.cell(made, time.Minute)
-		us.accepted[x] = 1 // for R1
+		us.accepted[x] = 1 // so that R1 holds
 		if err := w.counts.Publish(t.Context(), made, []store.Count{{Cell: x, Count: 1}}); err != nil {
 			t.Fatal(err)
 		}
@@ -137,11 +136,10 @@ func TestTooManyRegions(t *testing.T) {
 	w.wantKnown(later)
 }
 
-// Streams of news beyond those that a relay follows take no memory and nothing from the others, and are in the log.
-// Once those that it follows have gone there is room for others.
+// Streams beyond the number that a relay follows take no memory and no room of other streams, and are logged. Once the
+// streams that it follows have gone, there is room for others.
 func TestTooManyStreams(t *testing.T) {
-	w := newWorld(t, "eu", "us")
-	eu, us := w.regions[0], w.regions[1]
+	w, eu, us := newPair(t)
 	var log bytes.Buffer
 	made, err := relay.New(relay.Config{Region: "eu", Holder: "first", Origin: eu.relayOrigin, Feed: w.feed, Counts: w.counts,
 		Clock: w.clock, Logger: slog.New(slog.NewTextHandler(&log, nil))})
@@ -153,7 +151,7 @@ func TestTooManyStreams(t *testing.T) {
 	relay.SetStreams(eu.relay, most)
 	w.run(time.Second)
 	c := eu.cell("k", time.Minute)
-	us.accepted[c], eu.accepted[c] = 100, 100 // for R1
+	us.accepted[c], eu.accepted[c] = 100, 100 // so that R1 holds
 	for i := range 5 * most {
 		h := hostile{world: w, region: fmt.Sprintf("made-up-%02d", i)}
 		h.publish(1, relay.EncodeName(c, 1))

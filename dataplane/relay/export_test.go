@@ -7,7 +7,7 @@ import (
 	"github.com/weirhq/weir/shared/window"
 )
 
-// Sizes is how many of each thing a relay holds.
+// Sizes returns the numbers of cells, of due cells and of unsent foreign totals.
 func Sizes(r *Relay) (sizes struct{ Cells, Due, Unsent int }) {
 	for _, s := range r.shards {
 		s.book.mu.Lock()
@@ -19,13 +19,13 @@ func Sizes(r *Relay) (sizes struct{ Cells, Due, Unsent int }) {
 	return sizes
 }
 
-// Take has the first shard renew its lease and take changes, as its loops do.
+// Take renews the lease of the first shard and takes its changes, as the loops do.
 func Take(ctx context.Context, r *Relay) error {
 	s, now := r.shards[0], r.cfg.Clock()
 	return errors.Join(s.lease.renew(ctx, now), s.take(ctx, now))
 }
 
-// Stored is what a relay knows to be stored for good of the own region's count of a cell.
+// Stored returns the own region's count of a cell that is in the CountStore, as the relay has recorded it.
 func Stored(r *Relay, c window.Cell) int64 {
 	b := &r.shardOf(&c.Key).book
 	b.mu.Lock()
@@ -36,13 +36,13 @@ func Stored(r *Relay, c window.Cell) int64 {
 	return 0
 }
 
-// Decode calls count for each count of a payload; a cell that is told by its number has no identifier.
+// Decode calls count for each count of a payload. A count with a number instead of a name has no identifier.
 func Decode(payload []byte, count func(c window.Cell, total int64)) error {
 	_, err := decode(payload, func(c counted) { count(c.cell, c.total) })
 	return err
 }
 
-// Encode makes a payload of a count of 1 of each cell, without numbers.
+// Encode makes a payload with a count of 1 for each cell, without numbers.
 func Encode(cells ...window.Cell) []byte {
 	var counts []counted
 	for _, c := range cells {
@@ -51,17 +51,17 @@ func Encode(cells ...window.Cell) []byte {
 	return encode(counts, 0)
 }
 
-// SetBounds lowers how many cells a relay's shards hold of each other region.
+// SetBounds lowers the number of cells that each shard may hold of each other region.
 func SetBounds(r *Relay, regionCells int) {
 	for _, s := range r.shards {
 		s.book.partMax = regionCells
 	}
 }
 
-// SetLeaves lowers how many leaves of names a relay holds of each other region.
+// SetLeaves lowers the number of leaves that a relay may hold of each other region.
 func SetLeaves(r *Relay, most int) { r.reader.names.leavesMax = most }
 
-// Leaves is how many leaves of names a relay holds of other regions.
+// Leaves returns the number of leaves that a relay holds of other regions.
 func Leaves(r *Relay) (n int) {
 	for _, group := range r.reader.names.groups {
 		n += len(group)
@@ -69,7 +69,7 @@ func Leaves(r *Relay) (n int) {
 	return n
 }
 
-// Parts is how many cells a relay counts of a region.
+// Parts returns the number of cells with a component of the region.
 func Parts(r *Relay, region string) (n int) {
 	for _, s := range r.shards {
 		s.book.mu.Lock()
@@ -79,17 +79,17 @@ func Parts(r *Relay, region string) (n int) {
 	return n
 }
 
-// EncodeName makes a payload of a count of 1 of a cell, with its name and its number.
+// EncodeName makes a payload with a count of 1 of a cell, with the cell's name and number.
 func EncodeName(c window.Cell, number uint32) []byte {
 	return encode([]counted{{c, number, 1}}, 0)
 }
 
-// EncodeNumber makes a payload of the total of a cell of a group, by its number.
+// EncodeNumber makes a payload with the total of a cell, with the cell's number and without its name.
 func EncodeNumber(c window.Cell, number uint32, total int64) []byte {
 	return encode([]counted{{groupOf(c), number, total}}, 0)
 }
 
-// Names is how many groups of names a relay keeps, of its own and of others.
+// Names returns the number of groups with numbers that a relay keeps, of its own stream and of others.
 func Names(r *Relay) (groups int) {
 	for _, s := range r.shards {
 		groups += len(s.own.numbers)
@@ -97,10 +97,10 @@ func Names(r *Relay) (groups int) {
 	return groups + len(r.reader.names.groups)
 }
 
-// Lacking is how many streams a relay holds something of because it lacked their names, or reads their snapshots.
+// Lacking returns the number of streams that lack names or are in the middle of a snapshot.
 func Lacking(r *Relay) int { return len(r.reader.lacking) }
 
-// cellsOf is how many cells another region has a part of.
+// cellsOf returns the number of cells with a component of the region.
 func (b *book) cellsOf(name string) int {
 	if of := b.regions[name]; of != nil {
 		return of.cells
@@ -108,20 +108,20 @@ func (b *book) cellsOf(name string) int {
 	return 0
 }
 
-// SetStreams lowers how many streams a relay follows.
+// SetStreams lowers the number of streams that a relay may follow.
 func SetStreams(r *Relay, most int) { r.reader.streamsMax = most }
 
-// Streams is how many streams a relay follows.
+// Streams returns the number of streams that a relay follows.
 func Streams(r *Relay) int { return len(r.reader.after) }
 
-// SetRegions lowers of how many regions a relay's shards hold cells.
+// SetRegions lowers the number of regions that the cells of a shard may have components of.
 func SetRegions(r *Relay, most int) {
 	for _, s := range r.shards {
 		s.book.regionsMax = most
 	}
 }
 
-// Owns is of how many cells a relay holds the own region's side.
+// Owns returns the number of cells with an ownCount.
 func Owns(r *Relay) (n int) {
 	for _, s := range r.shards {
 		s.book.mu.Lock()
@@ -131,7 +131,7 @@ func Owns(r *Relay) (n int) {
 	return n
 }
 
-// Regions is of how many other regions a relay holds cells.
+// Regions returns the number of other regions with components.
 func Regions(r *Relay) (n int) {
 	for _, s := range r.shards {
 		s.book.mu.Lock()
@@ -141,7 +141,7 @@ func Regions(r *Relay) (n int) {
 	return n
 }
 
-// Parted is how many identifiers of rows that were merged a relay holds beside its cells.
+// Parted returns the number of identifiers that the reader's reused memory still refers to.
 func Parted(r *Relay) (n int) {
 	for _, part := range r.reader.parts {
 		for _, e := range part[:cap(part)] {
@@ -153,8 +153,8 @@ func Parted(r *Relay) (n int) {
 	return n
 }
 
-// Known is all counts that a relay holds of each cell: of other regions by their names, and of the own region what the
-// origin has, what is published, what peers have and what is stored for good.
+// Known returns all counts that a relay holds of each cell: other regions' components by their names, and the own
+// region's total, published, handed and stored counts.
 func Known(r *Relay) map[window.Cell]map[string]int64 {
 	known := make(map[window.Cell]map[string]int64)
 	for _, s := range r.shards {

@@ -16,7 +16,8 @@ import (
 	"github.com/weirhq/weir/shared/window"
 )
 
-// What one of fifty regions of 200,000 keys, in windows of a minute, tells in an interval: see weir-sim run relay-pair.
+// The counts that each of fifty regions with 200,000 keys, in windows of a minute, publishes in an interval: see
+// weir-sim run relay-pair.
 const (
 	fanInRegions  = 49
 	fanInNames    = 746
@@ -24,11 +25,13 @@ const (
 	fanInInterval = 200 * time.Millisecond
 )
 
-// BenchmarkFanIn is what a relay takes to read 49 regions' news and to tell its origin, an interval at a time: with
-// some percent of their keys, and with keys that all regions use and tell of at every interval. Cores are processor
-// time, garbage collection included and the making of the rows not, by the time that the rows stand for; p99-ms is that
-// of an interval, which is how long the first row waits that is read until the last of its counts is told. Three
-// windows, 900 intervals, reach what it holds at most.
+// BenchmarkFanIn measures a relay that reads the rows of 49 regions and applies their counts to its origin, one
+// interval at a time. In the cases named by a percentage, rows have that percentage of the counts above, of keys that
+// only their region uses. In the "hot keys" cases, all regions use the same keys and publish them at every interval.
+//
+// %core is processor time divided by the time that the rows stand for. It includes garbage collection, and leaves out
+// making the rows. p99-ms is the 99th percentile of the time that an interval's rows take until the last of their
+// counts is applied. Run at least three windows (900 intervals) to reach the largest memory.
 func BenchmarkFanIn(b *testing.B) {
 	for _, percent := range []int{1, 4, 16} {
 		b.Run(fmt.Sprint(percent, "%"), func(b *testing.B) {
@@ -45,7 +48,7 @@ func BenchmarkFanIn(b *testing.B) {
 }
 
 func fanIn(b *testing.B, row func(*fanInPublisher, time.Time) store.FeedRow) (cores float64) {
-	defer runtime.GOMAXPROCS(runtime.GOMAXPROCS(1)) // or idle processors collect garbage, for nothing
+	defer runtime.GOMAXPROCS(runtime.GOMAXPROCS(1)) // with more processors, idle ones would collect garbage all the time
 	now := time.UnixMilli(28_000_000 * 60_000)
 	clock := func() time.Time { return now }
 	stores := &stubStores{FullOrigin: memstore.NewOrigin(memstore.OriginOptions{}), clock: clock}
@@ -77,7 +80,7 @@ func fanIn(b *testing.B, row func(*fanInPublisher, time.Time) store.FeedRow) (co
 	return reportSteps(b, steps)
 }
 
-// reportSteps reports what intervals took.
+// reportSteps reports how long the intervals took.
 func reportSteps(b *testing.B, steps []time.Duration) (cores float64) {
 	spent := time.Duration(0)
 	for _, took := range steps {
@@ -90,8 +93,8 @@ func reportSteps(b *testing.B, steps []time.Duration) (cores float64) {
 	return cores
 }
 
-// hotRows makes rows that tell of the same keys, whichever region they are of: with names when a window begins, and at
-// every interval with a new count.
+// hotRows makes rows with the same keys for every region: with names when a window begins, and with a new count at
+// every interval.
 type hotRows struct {
 	at      time.Time
 	window  int64
@@ -121,7 +124,7 @@ func hotPayload(window int64, named bool, keys int, total int64) []byte {
 	return encode(counts, 0)
 }
 
-// BenchmarkLoneCells is what a relay holds of another region's cell that is alone in its namespace and window.
+// BenchmarkLoneCells measures the memory of another region's cell that is alone in its namespace and window.
 func BenchmarkLoneCells(b *testing.B) {
 	const cells = 200_000
 	var held float64
@@ -139,7 +142,7 @@ func BenchmarkLoneCells(b *testing.B) {
 	b.ReportMetric(held, "B/cell")
 }
 
-// heapBytes is what is on the heap and no garbage.
+// heapBytes returns the live bytes on the heap.
 func heapBytes() uint64 {
 	var m runtime.MemStats
 	runtime.GC()
@@ -147,8 +150,8 @@ func heapBytes() uint64 {
 	return m.HeapAlloc
 }
 
-// fanInPublisher makes a region's rows: at any moment of a window it has named a part of its cells, and tells more of
-// these.
+// fanInPublisher makes a region's rows. At any moment of a window it has named a part of its cells, and publishes more
+// counts of these.
 type fanInPublisher struct {
 	stream   store.Stream
 	sequence int64
@@ -182,7 +185,7 @@ func (f *fanInPublisher) row(now time.Time, percent int) store.FeedRow {
 	return store.FeedRow{Stream: f.stream, Sequence: f.sequence, Writer: 1, Payload: encode(counts, 0)}
 }
 
-// processTime is the processor time of this process.
+// processTime returns the processor time of this process.
 func processTime() time.Duration {
 	var u syscall.Rusage
 	if syscall.Getrusage(syscall.RUSAGE_SELF, &u) != nil {

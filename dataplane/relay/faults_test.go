@@ -13,7 +13,7 @@ import (
 	"github.com/weirhq/weir/shared/window"
 )
 
-// R2: after a minute without MySQL nothing is lost, and all is told within the usual intervals and one more.
+// R2: after a minute without MySQL nothing is lost, and all counts arrive within the usual intervals and another.
 func TestR2WithoutMySQLForAMinute(t *testing.T) {
 	w := newWorld(t, "eu", "us", "ap")
 	w.run(time.Second)
@@ -35,7 +35,7 @@ func TestR2WithoutMySQLForAMinute(t *testing.T) {
 	w.wantKnown(cells...)
 }
 
-// An origin that is down costs the other regions, and the region's other shards, nothing.
+// An origin that is down affects neither the other regions nor the region's other shards.
 func TestAShardThatIsDownDelaysNoOther(t *testing.T) {
 	w := newWorld(t)
 	eu, us := w.addRegion("eu", w.clock, 2), w.addRegion("us", w.clock, 2)
@@ -54,7 +54,7 @@ func TestAShardThatIsDownDelaysNoOther(t *testing.T) {
 	}
 	w.run(2 * interval)
 	w.wantKnown(up...)
-	w.run(10 * time.Second) // the lease of the other shard ends
+	w.run(10 * time.Second) // the other shard's lease ends
 	eu.relayOrigin.ShardFaults(1).Fail(nil)
 	w.run(2 * time.Second)
 	w.wantKnown(append(up, down...)...)
@@ -62,9 +62,8 @@ func TestAShardThatIsDownDelaysNoOther(t *testing.T) {
 
 // A reader whose place in a stream was pruned starts again at the last snapshot.
 func TestAReaderBehindAPruneStartsAtASnapshot(t *testing.T) {
-	w := newWorld(t, "eu", "us")
+	w, eu, us := newPair(t)
 	w.tuning.SnapshotEvery = time.Second
-	eu, us := w.regions[0], w.regions[1]
 	w.run(time.Second)
 	early := eu.cell("early", time.Hour)
 	eu.accept(early, 70, 100)
@@ -83,10 +82,9 @@ func TestAReaderBehindAPruneStartsAtASnapshot(t *testing.T) {
 	w.wantKnown(early, c)
 }
 
-// A stream is as long as what was told since the last two snapshots.
+// A stream has only the rows since the last two snapshots.
 func TestAStreamStaysShort(t *testing.T) {
-	w := newWorld(t, "eu", "us")
-	eu := w.regions[0]
+	w, eu, _ := newPair(t)
 	longest := 0
 	for i := range 3000 {
 		eu.accept(eu.cell(fmt.Sprint("k", i%7), time.Minute), 1, 10)
@@ -98,12 +96,11 @@ func TestAStreamStaysShort(t *testing.T) {
 	}
 }
 
-// R2: a store of news that was restored from a backup has lost rows that both sides know of. Readers look for that
+// R2: a feed that was restored from a backup has lost rows that writers and readers have seen. Readers check for that
 // every 5 s.
 func TestR2FeedRestoredFromABackup(t *testing.T) {
-	w := newWorld(t, "eu", "us")
+	w, eu, us := newPair(t)
 	w.run(time.Second)
-	eu, us := w.regions[0], w.regions[1]
 	c := eu.cell("k", time.Hour)
 	for i := range 30 {
 		eu.accept(c, 1, 20)
@@ -125,13 +122,12 @@ func TestR2FeedRestoredFromABackup(t *testing.T) {
 	}
 }
 
-// R5: more than fits into a row is told all the same, the greatest shares of their limits first.
+// R5: counts that do not fit into a row are published with a later row, the greatest shares of their limits first.
 func TestR5NothingIsDiscarded(t *testing.T) {
-	w := newWorld(t, "eu", "us")
+	w, eu, _ := newPair(t)
 	w.run(time.Second)
-	eu := w.regions[0]
 	w.feed.Faults.Fail(errDown)
-	const n = 4000 // one batch of changes, four rows
+	const n = 4000 // a batch of changes, four rows
 	long := fmt.Sprintf("%0200d", 0)
 	cells := make([]window.Cell, n)
 	for i := range cells {
@@ -172,11 +168,11 @@ func TestR5NothingIsDiscarded(t *testing.T) {
 	}
 }
 
-// A relay that takes over tells its origin all that the others have told, and the others what was told of its region.
+// A relay that takes over applies all counts of the other regions to its origin, and repeats none of its own region's
+// published counts.
 func TestATakeoverKnowsEverything(t *testing.T) {
-	w := newWorld(t, "eu", "us")
+	w, eu, us := newPair(t)
 	w.tuning.SnapshotEvery = 2 * time.Second
-	eu, us := w.regions[0], w.regions[1]
 	var cells []window.Cell
 	for i := range 50 {
 		c := eu.cell(fmt.Sprint("k", i), time.Hour)
@@ -185,9 +181,7 @@ func TestATakeoverKnowsEverything(t *testing.T) {
 		us.accept(c, int64(2*i), 100)
 		w.run(interval)
 	}
-	if err := eu.relay.Stop(t.Context()); err != nil {
-		t.Fatal(err)
-	}
+	eu.stopRelay()
 	before := w.feed.Stats()
 	eu.relay = eu.newRelay("second")
 	w.run(time.Second)
@@ -201,10 +195,9 @@ func TestATakeoverKnowsEverything(t *testing.T) {
 	w.wantKnown(cells[1:]...)
 }
 
-// What has expired is forgotten, by the origin's clock; what a relay without a lease knew, too.
+// A relay forgets cells that have expired by the origin's clock. A relay without a lease forgets all cells.
 func TestMemoryIsBoundedByLiveCells(t *testing.T) {
-	w := newWorld(t, "eu", "us")
-	eu, us := w.regions[0], w.regions[1]
+	w, eu, us := newPair(t)
 	for i := range 600 {
 		a, b := eu.cell(fmt.Sprint("a", i), 10*time.Second), us.cell(fmt.Sprint("b", i), 10*time.Second)
 		eu.accept(a, 50, 100)
@@ -229,11 +222,10 @@ func TestMemoryIsBoundedByLiveCells(t *testing.T) {
 	}
 }
 
-// A replica that is promoted before it has received what the relay told is told again.
+// If a replica is promoted that lacks foreign totals, the relay applies them again.
 func TestAPromotedReplicaIsToldAgain(t *testing.T) {
-	w := newWorld(t, "eu", "us")
+	w, eu, us := newPair(t)
 	w.run(time.Second)
-	eu, us := w.regions[0], w.regions[1]
 	c := us.cell("k", time.Hour)
 	received := us.origin.State()
 	eu.accept(c, 50, 100)
@@ -257,11 +249,11 @@ func TestAPromotedReplicaIsToldAgain(t *testing.T) {
 	}
 }
 
-// R2: a replica that is promoted after the relay has told its predecessor once more may lack what was told once more.
+// R2: if a second replica is promoted, it may lack the totals that the relay applied again to the first. They are
+// applied once more.
 func TestR2AReplicaIsPromotedAfterAnother(t *testing.T) {
-	w := newWorld(t, "eu", "us")
+	w, eu, us := newPair(t)
 	w.run(time.Second)
-	eu, us := w.regions[0], w.regions[1]
 	c := us.cell("k", time.Hour)
 	received := us.origin.State()
 	eu.accept(c, 50, 100)
@@ -276,12 +268,11 @@ func TestR2AReplicaIsPromotedAfterAnother(t *testing.T) {
 	w.wantKnown(c)
 }
 
-// A snapshot of several rows, with news between them, has everything that a region needs that joins later: also of
-// cells whose counts wait until another region uses them.
+// A snapshot of several rows, with other rows between them, has all that a later region needs, including the cells
+// whose counts wait until another region uses them.
 func TestARegionThatJoinsLater(t *testing.T) {
-	w := newWorld(t, "eu", "us")
+	w, eu, _ := newPair(t)
 	w.tuning.SnapshotEvery, w.tuning.Floor = 2*time.Second, 0.01
-	eu := w.regions[0]
 	w.run(time.Second)
 	var counts, few []window.Cell
 	for i := range 3000 {
@@ -296,7 +287,7 @@ func TestARegionThatJoinsLater(t *testing.T) {
 	}
 	w.run(interval)
 	for _, c := range few {
-		eu.accept(c, 8, 1000) // below the floor: it waits for another region
+		eu.accept(c, 8, 1000) // below the floor, so it waits for another region
 	}
 	for i := range 100 {
 		eu.accept(counts[i%7], 10, 1000)
@@ -310,14 +301,14 @@ func TestARegionThatJoinsLater(t *testing.T) {
 	if len(parts) == 0 || slices.Max(slices.Collect(maps.Values(parts))) < 2 {
 		t.Fatalf("rows by snapshot: %v", parts)
 	}
-	w.counts = memstore.NewCounts(memstore.CountsOptions{Clock: w.clock}) // it has nothing for ap
+	w.counts = memstore.NewCounts(memstore.CountsOptions{Clock: w.clock}) // ap cannot use stored counts
 	ap := w.addRegion("ap", w.clock, 1)
 	w.run(2 * interval)
 	w.wantKnown(counts...)
 	for _, c := range few {
 		ap.accept(c, 1, 1000)
 	}
-	w.run(2 * interval) // it knows that eu uses the cells, and tells its counts at once
+	w.run(2 * interval) // after eu's rows it publishes its own counts at once
 	for _, c := range few {
 		if got := eu.total(c).Foreign; got != 1 {
 			t.Fatalf("eu knows %d of 1", got)
@@ -332,11 +323,10 @@ func TestARegionThatJoinsLater(t *testing.T) {
 	}
 }
 
-// What a region has stored for good outlives its relay and the news.
+// The count in the CountStore outlives its relay and the change feed.
 func TestStoredCountsOutliveTheFeed(t *testing.T) {
-	w := newWorld(t, "eu", "us")
+	w, _, us := newPair(t)
 	w.run(time.Second)
-	us := w.regions[1]
 	c := us.cell("k", time.Hour)
 	us.accept(c, 100, 100)
 	w.run(6 * time.Second)
@@ -349,11 +339,10 @@ func TestStoredCountsOutliveTheFeed(t *testing.T) {
 	}
 }
 
-// A row that could not be stored is stored as soon as MySQL is back, also while the origin is away.
+// A row that could not be stored is stored as soon as MySQL is back, even while the origin is down.
 func TestARowOnItsWayNeedsNoOrigin(t *testing.T) {
-	w := newWorld(t, "eu", "us")
+	w, eu, _ := newPair(t)
 	w.run(time.Second)
-	eu := w.regions[0]
 	c := eu.cell("k", time.Hour)
 	eu.accept(c, 50, 100)
 	w.feed.Faults.Fail(errDown)
@@ -366,9 +355,8 @@ func TestARowOnItsWayNeedsNoOrigin(t *testing.T) {
 
 // A relay that has lost its lease holds nothing.
 func TestARelayWithoutALeaseHoldsNothing(t *testing.T) {
-	w := newWorld(t, "eu", "us")
+	w, eu, us := newPair(t)
 	w.run(time.Second)
-	eu, us := w.regions[0], w.regions[1]
 	for i := range 20 {
 		c := eu.cell(fmt.Sprint("k", i), time.Hour)
 		eu.accept(c, int64(1+i), 100)
@@ -385,7 +373,7 @@ func TestARelayWithoutALeaseHoldsNothing(t *testing.T) {
 	}
 }
 
-// A relay that has the leases of some shards holds of the others' cells no more than what is alive.
+// A relay with the leases of some shards holds only live cells of the other shards.
 func TestMemoryIsBoundedWhereAnotherRelayLeads(t *testing.T) {
 	w := newWorld(t)
 	eu, us := w.addRegion("eu", w.clock, 2), w.addRegion("us", w.clock, 2)
@@ -401,11 +389,10 @@ func TestMemoryIsBoundedWhereAnotherRelayLeads(t *testing.T) {
 	}
 }
 
-// R1: a region that is given another name, and an empty origin with it, counts once what it had accepted by the old
-// one.
+// R1: if a region gets another name together with an empty origin, the cost that it accepted under the old name counts
+// once.
 func TestR1ARenamedRegionWithAnEmptyOrigin(t *testing.T) {
-	w := newWorld(t, "eu", "us")
-	eu := w.regions[0]
+	w, eu, _ := newPair(t)
 	w.run(time.Second)
 	c := eu.cell("k", time.Hour)
 	eu.accept(c, 50, 100)
@@ -423,23 +410,17 @@ func TestR1ARenamedRegionWithAnEmptyOrigin(t *testing.T) {
 	}
 }
 
-// Rows that are not needed any more are deleted to the last one, however many have gathered while none could be.
+// Rows that are no longer needed are all deleted, however many have gathered while pruning failed.
 func TestAllRowsThatAreNotNeededAreDeleted(t *testing.T) {
-	w := newWorld(t, "eu", "us")
+	w, eu, _ := newPair(t)
 	w.tuning.SnapshotEvery = time.Second
-	eu := w.regions[0]
-	w.feed.Faults.Hook(func(op memstore.Op) error {
-		if op == memstore.OpPrune {
-			return errDown
-		}
-		return nil
-	})
+	w.feed.Faults.Hook(failing(memstore.OpPrune))
 	for i := range 1200 {
 		eu.accept(eu.cell(fmt.Sprint("k", i%7), time.Minute), 1, 10)
 		w.run(interval)
 	}
 	w.feed.Faults.Hook(nil)
-	w.tuning.SnapshotEvery = time.Hour // no further one has anything deleted
+	w.tuning.SnapshotEvery = time.Hour // so that no later snapshot prunes
 	w.run(2 * interval)
 	before := w.feed.Stats().RowsPruned
 	w.run(10 * interval)

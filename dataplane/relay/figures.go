@@ -6,29 +6,31 @@ import (
 	"github.com/weirhq/weir/dataplane/internal/clock"
 )
 
-// Figures is how a relay does. Counters are of the relay's life.
+// Figures describes the state of a relay. Counters begin when the relay is made.
 type Figures struct {
-	Held        []int         // shards whose lease it holds, ascending
-	Shards      int           // that its origin has
-	Unpublished time.Duration // how long the oldest count that is due to be told has waited
+	Held        []int         // shards whose lease the relay holds, ascending
+	Shards      int           // number of the origin's shards
+	Unpublished time.Duration // how long the oldest count that is due has waited to be published
 
-	// InStepAt is when it had last told what was due, for each shard that it holds, and read news, without an error; at
-	// first when it began to. Zero: it holds no lease, or has only just got it.
+	// InStepAt is when the relay had last published the due counts of each shard that it holds, and read the change feed,
+	// without an error. Before the first time, it is when the relay began to. It is zero if the relay holds no lease, or
+	// has only just acquired one.
 	InStepAt time.Time
 
-	// LagP99 has the regions whose news was read since the last call: the 99th percentile of how old a row was when
-	// it was read, by the store's clock; at most a fifth too large.
+	// LagP99 is by region, and has the regions whose rows were read since the last call. It is the 99th percentile of a
+	// row's age when it was read, by the store's clock, and up to a fifth too large.
 	LagP99 map[string]time.Duration
 
 	Errors  int64 // steps of the loops that failed
-	Rows    int64 // of MySQL: news written and read, counts stored
-	Saved   int64 // counts that were stored for good
-	Refused int64 // counts that the store does not take
-	Healed  int64 // times that a shard of the origin had lost its counts and was raised again
+	Rows    int64 // rows of MySQL: change feed rows written and read, counts stored
+	Saved   int64 // counts stored in the CountStore
+	Refused int64 // counts that the CountStore refused
+	Healed  int64 // times that a shard of the origin had lost its counts, and the relay raised them again
 	Fenced  int64 // times that another relay of the same shard had written first
 }
 
-// Figures returns how the relay does. LagP99 begins anew with each call, so one caller calls it.
+// Figures returns the state of the relay. Each call resets LagP99, so only a single caller should use Figures.
+// Collector has metrics for any number of callers.
 func (r *Relay) Figures() Figures {
 	now := r.cfg.Clock()
 	m := &r.metrics
@@ -50,8 +52,8 @@ func (r *Relay) Figures() Figures {
 	return f
 }
 
-// inStepAtMs is Figures.InStepAt; 0 if that is zero. What is kept is a reading of the steady clock, so a wall clock
-// that was ahead does not hide for as long that the relay stalls.
+// inStepAtMs returns Figures.InStepAt in milliseconds, or 0 if it is zero. The relay stores readings of the steady
+// clock: if the wall clock was ahead and is set back, a relay that stalls is still noticed.
 func (r *Relay) inStepAtMs(now time.Time) int64 {
 	at, leads := r.metrics.readAt.Load(), false
 	for _, s := range r.shards {

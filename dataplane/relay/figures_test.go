@@ -13,11 +13,10 @@ import (
 	"github.com/weirhq/weir/dataplane/store"
 )
 
-// What a relay says of itself: its shards, what waits, its totals, and the lag of each region's rows since the last
-// call.
+// Figures returns the relay's shards, its longest waiting count, its totals, and the lag of each region's rows since
+// the last call.
 func TestFigures(t *testing.T) {
-	w := newWorld(t, "eu", "us")
-	eu, us := w.regions[0], w.regions[1]
+	w, eu, us := newPair(t)
 	us.away = true
 	if got := eu.relay.Figures(); len(got.Held) != 0 || got.Shards != 1 || !got.InStepAt.IsZero() || len(got.LagP99) != 0 {
 		t.Errorf("before it starts: %+v", got)
@@ -44,8 +43,8 @@ func TestFigures(t *testing.T) {
 	}
 }
 
-// A clock that was ahead, and is put right, does not hide for as long that a relay stalls: the time of its last success
-// is as long ago as has passed since.
+// A stalled relay is noticed even if the wall clock was ahead and is corrected: InStepAt is as long ago as time has
+// passed since the last success.
 func TestARelaysLastSuccessDoesNotOutliveAClockThatWasAhead(t *testing.T) {
 	const ahead = time.Hour
 	for name, stall := range map[string]func(*region){
@@ -65,7 +64,7 @@ func TestARelaysLastSuccessDoesNotOutliveAClockThatWasAhead(t *testing.T) {
 				_ = eu.relay.Step(t.Context())
 			}
 			got := eu.relay.Figures().InStepAt
-			if got.Before(inStep) || got.After(inStep.Add(time.Second)) { // how long a step took is unknown
+			if got.Before(inStep) || got.After(inStep.Add(time.Second)) { // the duration of a step is unknown
 				t.Errorf("it was in step at %v, want %v", got, inStep)
 			}
 			wantMetric(t, eu.relay, fmt.Sprint("weir_relay_in_step_timestamp_seconds ", float64(got.UnixMilli())/1000))
@@ -73,8 +72,8 @@ func TestARelaysLastSuccessDoesNotOutliveAClockThatWasAhead(t *testing.T) {
 	}
 }
 
-// The name of another region is any bytes in its rows, and a label must be UTF-8: a relay reports strange regions as
-// one.
+// Another region's name in a row can be any bytes, but a label must be UTF-8. All names without valid UTF-8 share a
+// label.
 func TestStrangeRegionsAreReported(t *testing.T) {
 	w := newWorld(t, "eu")
 	eu := w.regions[0]
@@ -95,10 +94,9 @@ func TestStrangeRegionsAreReported(t *testing.T) {
 	}
 }
 
-// A relay that finds its number taken says so.
+// Figures counts that a relay finds its row's number taken.
 func TestFiguresOfAFencedRelay(t *testing.T) {
-	w := newWorld(t, "eu", "us")
-	eu := w.regions[0]
+	w, eu, _ := newPair(t)
 	w.run(time.Second)
 	rows := w.feed.Rows(store.Stream{Region: "eu"})
 	next := store.FeedRow{Stream: store.Stream{Region: "eu"}, Sequence: rows[len(rows)-1].Sequence + 1, Writer: 99}

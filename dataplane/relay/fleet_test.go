@@ -5,7 +5,6 @@ import (
 	"database/sql"
 	"errors"
 	"fmt"
-	"log/slog"
 	"sync/atomic"
 	"testing"
 	"time"
@@ -17,15 +16,15 @@ import (
 	"github.com/weirhq/weir/dataplane/redisorigin"
 	"github.com/weirhq/weir/dataplane/relay"
 	"github.com/weirhq/weir/dataplane/store"
-	"github.com/weirhq/weir/schema"
+	"github.com/weirhq/weir/schema/schematest"
 	"github.com/weirhq/weir/shared/await"
 	"github.com/weirhq/weir/shared/servers"
 	"github.com/weirhq/weir/shared/window"
 )
 
-// R2, R4, R6 on real servers: three regions lose a relay that is killed, two Redis servers that are emptied, one of
-// them while the database is away, and the database for as long as some dozen reads. In the end every origin has the
-// totals of the fleet, and nothing more.
+// R2, R4, R6 on real servers: a relay of three regions is killed, two Redis servers are emptied, the second while the
+// database is down, and the database is down for some dozen reads. In the end every origin has exactly the fleet's
+// totals.
 func TestR2TheFleetOverServers(t *testing.T) { servers.EachSQL(t, fleetOverServers) }
 
 func fleetOverServers(t *testing.T) {
@@ -59,7 +58,7 @@ func fleetOverServers(t *testing.T) {
 
 const fleetLimit = 1000
 
-// fleet has regions on servers of their own, and a database.
+// fleet has regions with their own servers, and a database.
 type fleet struct {
 	*testing.T
 	database *servers.SQL
@@ -68,21 +67,21 @@ type fleet struct {
 	members  []*member
 }
 
-// member is a region: a Redis server, two relays, and a node that remembers what it has accepted.
+// member is a region: a Redis server, two relays, and a node that records the costs it has accepted.
 type member struct {
 	*fleet
 	name   string
 	redis  *redis.Client
 	origin *redisorigin.Origin
 	relays []*mortal
-	failed atomic.Int64 // reads of news
+	failed atomic.Int64 // failed reads of the feed
 	chunk  int64
-	costs  []store.Cost // by cell: what its node has to send next
-	all    []int64      // by cell: what its node has accepted
-	known  []int64      // by cell: the highest region total that its node was answered
+	costs  []store.Cost // by cell: the costs that its node must send next
+	all    []int64      // by cell: the cost that its node has accepted
+	known  []int64      // by cell: the highest region total in an answer
 }
 
-// mortal is a relay with ways to its servers that can be cut.
+// mortal is a relay whose connections to its servers can be cut.
 type mortal struct {
 	*relay.Relay
 	ways []*servers.Proxy
@@ -91,9 +90,7 @@ type mortal struct {
 func newFleet(t *testing.T, names ...string) *fleet {
 	database := servers.SQLForTest(t)
 	f := &fleet{T: t, database: database, dsn: database.DatabaseForTest(t)}
-	if err := schema.Migrate(t.Context(), f.open(f.dsn), slog.New(slog.DiscardHandler)); err != nil {
-		t.Fatal(err)
-	}
+	schematest.Open(t, f.dsn, mysqlcounts.Open)
 	for i := range 20 {
 		key := window.Key{Workspace: "acme", Namespace: "api", Identifier: fmt.Sprint("k\xff\x00", i), Duration: time.Hour}
 		f.cells = append(f.cells, window.Cell{Key: key, Sequence: window.Sequence(time.Now().UnixMilli(), key.DurationMs())})
@@ -172,7 +169,7 @@ func (n watchedFeed) Read(ctx context.Context, q store.FeedQuery) (store.FeedPag
 	return page, err
 }
 
-// killLeader cuts the relay that has the lease off from everything before it can give the lease back.
+// killLeader cuts the connections of the relay that has the lease, before it can release the lease.
 func (m *member) killLeader() {
 	m.Helper()
 	for _, r := range m.relays {
@@ -187,7 +184,7 @@ func (m *member) killLeader() {
 	m.Fatalf("%s: no relay has the lease", m.name)
 }
 
-// empty has the region's server lose everything.
+// empty deletes all data of the region's server.
 func (m *member) empty() {
 	m.Helper()
 	if err := m.redis.FlushAll(m.Context()).Err(); err != nil {
@@ -195,7 +192,7 @@ func (m *member) empty() {
 	}
 }
 
-// accept has each node accept a cost in each cell, another one in each region and cell, and send it.
+// accept makes each node accept and send a cost in each cell, a different cost for each region and cell.
 func (f *fleet) accept(round int64) {
 	f.Helper()
 	for i, m := range f.members {
@@ -208,7 +205,7 @@ func (f *fleet) accept(round int64) {
 	}
 }
 
-// send sends until all is answered in the origin's epoch: what is of an earlier one goes again as a whole.
+// send sends until all costs are acknowledged in the origin's epoch. Costs of an earlier epoch are sent again in full.
 func (m *member) send() {
 	m.Helper()
 	for again := true; again; {
@@ -233,7 +230,7 @@ func (m *member) send() {
 	}
 }
 
-// awaitKnown waits until every origin has what its region accepted, and what all others did, of every cell.
+// awaitKnown waits until every origin has the region's total and the foreign total of every cell.
 func (f *fleet) awaitKnown(when string) {
 	f.Helper()
 	await.NoError(f.T, when, func() error {

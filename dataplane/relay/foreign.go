@@ -9,10 +9,10 @@ import (
 	"github.com/weirhq/weir/dataplane/store"
 )
 
-const applyMax = 1_000 // cells of one call
+const applyMax = 1_000 // cells of a call
 
-// applyWhenWoken tells the origin what the reader brings, as soon as it does, and at every interval what could not be
-// told.
+// applyWhenWoken applies foreign totals to the origin as soon as the reader has read new counts. At every interval it
+// retries the totals that could not be applied, for example because the origin was down.
 func (s *shard) applyWhenWoken(ctx context.Context) {
 	applyForeign := s.watched("apply foreign totals", s.applyForeign)
 	last := time.Now()
@@ -23,7 +23,7 @@ func (s *shard) applyWhenWoken(ctx context.Context) {
 	}
 }
 
-// applyForeign raises the origin's foreign totals.
+// applyForeign raises the origin's foreign totals to the sums in the book.
 func (s *shard) applyForeign(ctx context.Context, now time.Time) error {
 	t := &s.foreignChunk
 	defer t.forget()
@@ -53,12 +53,12 @@ func (s *shard) applyChunk(ctx context.Context, totals []store.Foreign) (raised 
 	return raised, nil
 }
 
-// foreignChunk is what an origin is being told. A shard uses its memory for one call after the other.
+// foreignChunk is the foreign totals that a call applies to the origin. A shard reuses its memory for each call.
 type foreignChunk struct {
 	cells  []*cell
 	totals []store.Foreign // of cells
-	again  bool            // they were all sent before, and the origin is expected to have them
-	wiped  int             // the book's, when they were taken
+	again  bool            // all were sent before, and the origin should have them
+	wiped  int             // the book's wiped when the chunk was filled
 }
 
 func (t *foreignChunk) forget() {
@@ -66,8 +66,8 @@ func (t *foreignChunk) forget() {
 	clear(t.totals)
 }
 
-// toSend takes cells off those whose foreign total the origin may lack, applyMax at most: those that it has
-// acknowledged by themselves, so that it is seen whether it has lost any.
+// toSend fills t with at most applyMax cells whose foreign totals the origin may lack. Totals that the origin
+// acknowledged store.KeepFor ago go into chunks of their own, so that the answer shows whether the origin has lost any.
 func (b *book) toSend(t *foreignChunk, now time.Time) {
 	b.mu.Lock()
 	defer b.mu.Unlock()
@@ -85,7 +85,7 @@ func (b *book) toSend(t *foreignChunk, now time.Time) {
 	}
 }
 
-// unsentLocked has a cell's foreign total sent.
+// unsentLocked queues a cell's foreign total for the origin.
 func (b *book) unsentLocked(c *cell) {
 	if !c.unsent {
 		c.unsent = true
@@ -93,7 +93,7 @@ func (b *book) unsentLocked(c *cell) {
 	}
 }
 
-// requeue has cells sent again that the origin may not have been told of.
+// requeue queues cells again, because the origin may not have received their totals.
 func (b *book) requeue(cells []*cell) {
 	b.mu.Lock()
 	defer b.mu.Unlock()
@@ -104,8 +104,9 @@ func (b *book) requeue(cells []*cell) {
 	}
 }
 
-// setSent takes note of what the origin has, unless it may have lost it since. What it was sent again, and has lacked,
-// a replica may lack that is promoted next.
+// setSent records the totals that the origin has acknowledged, unless the book has forgotten its foreign totals since.
+// If the origin lacked a total that was sent again, the total is queued to be sent once more, because the next replica
+// that is promoted may lack it too.
 func (b *book) setSent(t *foreignChunk, raised bool, now time.Time) {
 	b.mu.Lock()
 	defer b.mu.Unlock()
@@ -120,15 +121,15 @@ func (b *book) setSent(t *foreignChunk, raised bool, now time.Time) {
 	}
 }
 
-// sentTotal is a foreign total that the origin has acknowledged, and a replica of it may not have received.
+// sentTotal is a foreign total that the origin has acknowledged. A replica of the origin may not have received it.
 type sentTotal struct {
 	cell  *cell
 	total int64
 	at    time.Duration // since ackedTotals.from
 }
 
-// ackedTotals are the foreign totals that the origin has acknowledged, to be sent once more after store.KeepFor. The
-// book's mutex guards them.
+// ackedTotals are the foreign totals that the origin has acknowledged, and that must be sent once more after
+// store.KeepFor. The book's mutex guards them.
 type ackedTotals struct {
 	sent queue[sentTotal] // in the order in which they were sent
 	from time.Time        // when the first total was sent
@@ -141,8 +142,8 @@ func (a *ackedTotals) push(c *cell, total int64, now time.Time) {
 	a.sent.push(sentTotal{c, total, now.Sub(a.from)})
 }
 
-// takeDue adds cells to t whose totals are to be sent once more, unless a larger total was sent since or is about to be
-// sent, or the cell has expired.
+// takeDue adds the cells to t whose totals must be sent once more. It skips cells that have expired, and cells with a
+// larger total that was sent since or is queued.
 func (a *ackedTotals) takeDue(t *foreignChunk, now time.Time, expired func(atMs int64) bool) {
 	n, before := 0, now.Sub(a.from)-store.KeepFor
 	for _, s := range a.sent.all() {

@@ -8,22 +8,22 @@ import (
 	"github.com/weirhq/weir/shared/window"
 )
 
-// group is the cells of a namespace's window: they expire together.
+// group is the cells of a namespace and window. They expire together.
 type group struct {
 	of        window.Cell // without an identifier
 	expiresMs int64
 	book      *book
 	cells     table
-	own       []*cell // those with an ownCount
+	own       []*cell // cells with an ownCount
 }
 
-// groupOf is what the cells of a group have in common.
+// groupOf returns a cell's name without the identifier: the part that all cells of its group share.
 func groupOf(c window.Cell) window.Cell {
 	c.Identifier = ""
 	return c
 }
 
-// tidy removes the cells that no region is known to use.
+// tidy removes the cells that no region uses.
 func (g *group) tidy() {
 	unused := func(c *cell) bool { return !c.isOwn() && !c.isForeign() }
 	g.cells.tidy(unused)
@@ -32,11 +32,11 @@ func (g *group) tidy() {
 
 // cellIndex finds the cells of a book. The book's mutex guards it.
 type cellIndex struct {
-	groups  map[window.Cell]*group // by what their cells have in common
+	groups  map[window.Cell]*group // by the shared part of the cells' names
 	last    *group                 // the last group that groupOf returned; nil if there is none
 	n       int                    // cells of all groups
-	owns    int                    // of these, cells with an ownCount
-	endings map[int64][]*group     // all groups by their expiry: a sweep looks at no others
+	owns    int                    // cells with an ownCount, of n
+	endings map[int64][]*group     // all groups by expiry, so that a sweep skips groups that have not expired
 }
 
 func (x *cellIndex) init() {
@@ -44,13 +44,13 @@ func (x *cellIndex) init() {
 	x.endings = make(map[int64][]*group)
 }
 
-// count adds a group's cells to the totals, or with -1 subtracts them.
+// count adds a group's cells to the totals if sign is 1, and subtracts them if it is -1.
 func (x *cellIndex) count(g *group, sign int) {
 	x.n += sign * g.cells.n
 	x.owns += sign * len(g.own)
 }
 
-// groupOf returns the group of a cell of book b, and makes it where there is none.
+// groupOf returns the group of a cell of book b, and adds the group if there is none.
 func (x *cellIndex) groupOf(of *window.Cell, b *book) *group {
 	key := groupOf(*of)
 	if x.last != nil && x.last.of == key {
@@ -67,7 +67,7 @@ func (x *cellIndex) groupOf(of *window.Cell, b *book) *group {
 	return g
 }
 
-// find returns nil where there is no such cell.
+// find returns the cell, or nil if the book does not have it.
 func (x *cellIndex) find(name *window.Cell) *cell {
 	if g := x.groups[groupOf(*name)]; g != nil {
 		return g.cells.find(name.Identifier)
@@ -75,7 +75,7 @@ func (x *cellIndex) find(name *window.Cell) *cell {
 	return nil
 }
 
-// findOrAdd returns a group's cell, and adds it where there is none.
+// findOrAdd returns a group's cell, and adds the cell if there is none.
 func (x *cellIndex) findOrAdd(g *group, identifier string, hash uint32) *cell {
 	if c := g.cells.findHashed(identifier, hash); c != nil {
 		return c
@@ -86,7 +86,7 @@ func (x *cellIndex) findOrAdd(g *group, identifier string, hash uint32) *cell {
 	return c
 }
 
-// own gives a cell the own region's side, where it has none.
+// own adds an ownCount to a cell that has none.
 func (x *cellIndex) own(c *cell) *cell {
 	if c.ownCount == nil {
 		c.ownCount = &ownCount{}
@@ -122,7 +122,7 @@ func (x *cellIndex) allOwn() iter.Seq[*cell] {
 	}
 }
 
-// tidy forgets the cells that no region is known to use, and the groups that have no others.
+// tidy forgets the cells that no region uses, and the groups that become empty.
 func (x *cellIndex) tidy() {
 	x.last = nil
 	clear(x.endings)
@@ -138,20 +138,20 @@ func (x *cellIndex) tidy() {
 	}
 }
 
-// drop forgets a group, which sweep takes off endings.
+// drop forgets a group. The caller must remove it from endings.
 func (x *cellIndex) drop(g *group) {
 	x.count(g, -1)
 	x.last = nil
 	delete(x.groups, g.of)
 }
 
-// cellLocked returns the cell, and adds it where there is none.
+// cellLocked returns the cell, and adds it if there is none.
 func (b *book) cellLocked(name *window.Cell) *cell {
 	return b.cells.findOrAdd(b.cells.groupOf(name, b), name.Identifier, hashIdentifier(name.Identifier))
 }
 
-// storedLocked returns a cell of which MySQL has the own region's count; nil if there is no room for one more: what the
-// origin itself holds has none of these bounds.
+// storedLocked returns a cell that MySQL has the own region's count of, or nil if there is no room for another cell.
+// Cells that the origin itself holds have no such bound.
 func (b *book) storedLocked(name *window.Cell) *cell {
 	if b.cells.owns < b.partMax {
 		return b.cells.own(b.cellLocked(name))
@@ -162,7 +162,7 @@ func (b *book) storedLocked(name *window.Cell) *cell {
 	return nil
 }
 
-// dropLocked forgets a group, and which regions had a part of its cells.
+// dropLocked forgets a group, and the regions that have no cells left.
 func (b *book) dropLocked(g *group) {
 	for c := range g.cells.all() {
 		for p := range c.parts() {

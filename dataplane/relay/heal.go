@@ -13,13 +13,14 @@ import (
 )
 
 const (
-	raiseMax = 1_000 // cells of one call
+	raiseMax = 1_000 // cells of a call
 	scanMax  = 1_000
 )
 
 var errEmptiedMeanwhile = errors.New("the origin has lost its counts meanwhile")
 
-// loadPause is how long a shard waits after the n-th load that failed in a row, as each reads all that is stored.
+// loadPause returns the pause after the n-th failed load in a row. Pauses grow, because each load reads all stored
+// rows.
 func loadPause(n int) time.Duration {
 	if n <= 1 {
 		return 0
@@ -29,21 +30,21 @@ func loadPause(n int) time.Duration {
 
 const loadPauseMax = 8 * time.Second
 
-// failedLoads is how often in a row, and how, a shard's load has failed.
+// failedLoads describes a shard's loads that have failed in a row.
 type failedLoads struct {
 	n     int
-	again time.Time // when it is tried again
-	err   error     // the last one
+	again time.Time // when the next try is due
+	err   error     // of the last load
 }
 
-// begin loads, unless that has failed too lately.
+// begin loads the shard, or returns the last error if the pause after a failed load is not over.
 func (s *shard) begin(ctx context.Context, now time.Time) error {
 	f := &s.failed
 	if now.Before(f.again) {
 		return f.err
 	}
 	err := s.load(ctx, now)
-	// then another relay writes, and the lease says which of the two goes on
+	// after ErrTaken another relay writes, and the lease decides which of the two goes on
 	if err == nil || errors.Is(err, store.ErrTaken) {
 		*f = failedLoads{}
 		return err
@@ -55,9 +56,9 @@ func (s *shard) begin(ctx context.Context, now time.Time) error {
 	return err
 }
 
-// load makes the relay the writer of its stream, and learns what it has to know for that. The order matters: from the
-// first row of its own on, other relays of the shard can store nothing, and so take no change off the origin; what they
-// took off before, Scan finds in its cell.
+// load makes the relay the writer of its stream, and reads all that a writer needs. The order matters. Once the relay
+// has appended its first row, other relays of the shard can store nothing, so they acknowledge no changes. Changes that
+// they acknowledged before are in the cells that Scan reads afterwards.
 func (s *shard) load(ctx context.Context, now time.Time) error {
 	s.forget()
 	s.own.writer, s.own.madeAt = rand.Uint64(), now
@@ -81,7 +82,7 @@ func (s *shard) load(ctx context.Context, now time.Time) error {
 	return nil
 }
 
-// readOwn learns from the stream what has been told. It holds a row at a time.
+// readOwn reads the published counts from the relay's own stream, row by row.
 func (s *shard) readOwn(ctx context.Context, now time.Time) error {
 	s.own.next = 1
 	s.own.history = history{begunAt: now}
@@ -100,11 +101,17 @@ func (s *shard) readOwn(ctx context.Context, now time.Time) error {
 	return nil
 }
 
-// recallRow takes note of what a row has told.
+// recallRow records the counts that a row published. It leaves out counts that were published while the origin's clock
+// was ahead.
 func (s *shard) recallRow(named *names, row *store.FeedRow, now time.Time) {
 	var left leftOut
 	var err error
+	nowMs := s.book.clockMs()
 	_, left.malformed, err = decodeBlocks(row.Payload, func(of *window.Cell, counts []entry) {
+		if store.Ahead(of, nowMs) {
+			s.own.history.ahead = true
+			return
+		}
 		left.excess += named.recall(&s.book, row, of, counts)
 	})
 	if err != nil {
@@ -113,9 +120,9 @@ func (s *shard) recallRow(named *names, row *store.FeedRow, now time.Time) {
 	s.relay.noteLeftOut(row, left, now)
 }
 
-// recall enters a group's counts in an own row into the book, unless they have expired. A count that has a number whose
-// name was not read comes again in a later part of a snapshot, with its name. recall returns the number of cells that
-// there is no room for.
+// recall records the counts of a group in an own row as published, unless the group has expired. A count with a number
+// whose name was not read is left out: a later part of the snapshot has it with its name. recall returns the number of
+// cells that there is no room for.
 func (n *names) recall(b *book, row *store.FeedRow, of *window.Cell, counts []entry) (excess int) {
 	b.mu.Lock()
 	defer b.mu.Unlock()
@@ -132,7 +139,7 @@ func (n *names) recall(b *book, row *store.FeedRow, of *window.Cell, counts []en
 	return excess
 }
 
-// recallLocked returns false where there is no room for the cell.
+// recallLocked reports whether there is room for the cell.
 func (n *names) recallLocked(b *book, row *store.FeedRow, name *window.Cell, e *entry) (fits bool) {
 	if name.Identifier == "" {
 		if known := n.findLocked(row, name, e.number); known != nil {
@@ -148,7 +155,7 @@ func (n *names) recallLocked(b *book, row *store.FeedRow, name *window.Cell, e *
 	return e.number == 0 || n.setLocked(row, e.number, known)
 }
 
-// scan learns the totals that the origin holds.
+// scan reads the totals that the origin holds.
 func (s *shard) scan(ctx context.Context, now time.Time) error {
 	if _, err := s.changes(ctx, 1); err != nil {
 		return err
@@ -161,8 +168,9 @@ func (s *shard) scan(ctx context.Context, now time.Time) error {
 	return nil
 }
 
-// scanAll returns all that the origin holds in an epoch. It fails if the origin loses its counts meanwhile: otherwise
-// the totals may be of an epoch that is not healed yet, and the relay would heal it with its own counts.
+// scanAll returns all totals that the origin holds in an epoch. It fails if the origin loses its counts meanwhile:
+// otherwise the totals may belong to an epoch that is not healed yet, and the relay would heal that epoch with the
+// epoch's own counts.
 func (s *shard) scanAll(ctx context.Context, epoch store.Epoch) (all []store.Change, err error) {
 	err = unlessStalled(ctx, func(ctx context.Context, progressed func()) error {
 		for cursor := uint64(0); ; progressed() {
@@ -186,10 +194,10 @@ func (s *shard) scanAll(ctx context.Context, epoch store.Epoch) (all []store.Cha
 	return all, err
 }
 
-// heal gives an origin that has lost its counts what the relay knows of the own region's: what it has told, or stored,
-// or read from the origin in an earlier epoch. It comes before anything of the new epoch is told: so no number that the
-// relay knows has in it what the origin would then count a second time. A replica that was promoted may have lost the
-// mark alone, and then is only marked anew.
+// heal raises an origin that has lost its counts to the own region's counts: those that the relay has published,
+// stored, or read from the origin in an earlier epoch. heal must come before the relay publishes anything of the new
+// epoch. Then no count that it raises the origin to includes cost that the origin would count a second time. If a
+// replica that was promoted has lost only the mark, heal just marks it as healed.
 func (s *shard) heal(ctx context.Context, epoch store.Epoch) error {
 	known := s.book.known(epoch)
 	err := unlessStalled(ctx, func(ctx context.Context, progressed func()) error {
@@ -201,7 +209,7 @@ func (s *shard) heal(ctx context.Context, epoch store.Epoch) error {
 	return err
 }
 
-// raise raises the origin to what is known, and marks it as healed.
+// raise raises the origin to the known counts, and marks it as healed.
 func (s *shard) raise(ctx context.Context, epoch store.Epoch, known []store.Change, progressed func()) error {
 	for batch := range slices.Chunk(known, raiseMax) {
 		if err := s.relay.cfg.Origin.Raise(ctx, s.index, epoch, batch); err != nil {
@@ -215,8 +223,8 @@ func (s *shard) raise(ctx context.Context, epoch store.Epoch, known []store.Chan
 	return nil
 }
 
-// known lists the own region's counts of epochs before the given one. It returns none if that epoch was healed before:
-// then the counts may be of that epoch.
+// known lists the own region's counts of epochs before the given epoch. It returns none if the given epoch was healed
+// before, because then the counts may belong to it.
 func (b *book) known(epoch store.Epoch) (all []store.Change) {
 	b.mu.Lock()
 	defer b.mu.Unlock()

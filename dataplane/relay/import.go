@@ -9,15 +9,15 @@ import (
 	"github.com/weirhq/weir/dataplane/store"
 )
 
-// importedFor is how long what an import has brought for other shards than the one that began it may wait for their
-// loads. What other regions store meanwhile comes with the news; what the own region's last relay stores, its origin
-// has.
+// importedFor is how long the result of an import may wait for the loads of other shards than the shard that began it.
+// The change feed has all that other regions store meanwhile, and the origin has all that the own region's last relay
+// stores.
 const importedFor = 5 * time.Second
 
-// imported is the own region's counts that are stored for good, and are for a shard's next load.
+// imported holds the own region's counts from the CountStore for a shard's next load.
 type imported struct {
 	mu     sync.Mutex
-	at     time.Time // when the import began; zero: there is none
+	at     time.Time // when the import began; zero if there is no result
 	counts []store.Count
 }
 
@@ -27,7 +27,7 @@ func (i *imported) put(at time.Time, counts []store.Count) {
 	i.at, i.counts = at, counts
 }
 
-// take empties it; ok is false if there is nothing, or it is too old.
+// take returns the counts and removes them. ok is false if there are none, or if they are too old.
 func (i *imported) take(now time.Time) (counts []store.Count, ok bool) {
 	i.mu.Lock()
 	defer i.mu.Unlock()
@@ -36,7 +36,7 @@ func (i *imported) take(now time.Time) (counts []store.Count, ok bool) {
 	return counts, ok
 }
 
-// drop empties it if it is too old.
+// drop removes the counts if they are too old.
 func (i *imported) drop(now time.Time) {
 	i.mu.Lock()
 	defer i.mu.Unlock()
@@ -45,7 +45,8 @@ func (i *imported) drop(now time.Time) {
 	}
 }
 
-// importStored learns what is stored for good: of the own region, to heal the origin with, and of the others.
+// importStored reads the counts in the CountStore. The own region's counts serve to heal the origin; other regions'
+// counts are merged.
 func (s *shard) importStored(ctx context.Context, now time.Time) error {
 	counts, err := s.relay.importFor(ctx, s, now)
 	if err != nil {
@@ -56,7 +57,7 @@ func (s *shard) importStored(ctx context.Context, now time.Time) error {
 	return nil
 }
 
-// recallStored takes note of what is stored of the own region's, and returns for how many cells there is no room.
+// recallStored records the own region's stored counts, and returns the number of cells that there is no room for.
 func (b *book) recallStored(counts []store.Count) (excess int) {
 	b.mu.Lock()
 	defer b.mu.Unlock()
@@ -70,8 +71,8 @@ func (b *book) recallStored(counts []store.Count) (excess int) {
 	return excess
 }
 
-// importFor is the own region's stored counts of a shard. An import reads all that is stored, so one at a time runs,
-// and brings all other shards that are yet to load theirs.
+// importFor returns the own region's stored counts of a shard. An import reads the whole CountStore, so imports run in
+// turn, and each also serves all other shards that have not loaded yet.
 func (r *Relay) importFor(ctx context.Context, s *shard, now time.Time) ([]store.Count, error) {
 	select {
 	case r.importing <- struct{}{}:
@@ -99,7 +100,8 @@ func (r *Relay) importFor(ctx context.Context, s *shard, now time.Time) ([]store
 	return own[s], nil
 }
 
-// importAll reads all that is stored, and adds the own region's counts to those of the shards that own has.
+// importAll reads the whole CountStore. It adds the own region's counts to own, for the shards that are keys of own,
+// and merges the counts of other regions.
 func (r *Relay) importAll(ctx context.Context, nowMs int64, own map[*shard][]store.Count) error {
 	take := func(region string, n store.Count) {
 		of := r.shardOf(&n.Cell.Key)
@@ -107,7 +109,7 @@ func (r *Relay) importAll(ctx context.Context, nowMs int64, own map[*shard][]sto
 		switch {
 		case !loads || isEarly(n.Cell.ExpiresAtMs(), n.Cell.Duration, nowMs):
 		case region == r.cfg.Region:
-			if len(counts) > of.book.partMax { // one too many is one that recallStored counts
+			if len(counts) > of.book.partMax { // recallStored counts the extra cell as left out
 				return
 			}
 			own[of] = append(counts, n)
@@ -123,8 +125,7 @@ func (r *Relay) importAll(ctx context.Context, nowMs int64, own map[*shard][]sto
 	})
 }
 
-// mergeStored raises another region's component to what is stored for good. It is false where there is no room for the
-// cell.
+// mergeStored raises another region's component to its stored count. It returns false if there is no room for the cell.
 func (b *book) mergeStored(region string, n store.Count) (fits bool) {
 	b.mu.Lock()
 	defer b.mu.Unlock()
@@ -141,7 +142,7 @@ func (b *book) mergeStored(region string, n store.Count) (fits bool) {
 	return true
 }
 
-// clockMs is the origin's clock, when it last answered.
+// clockMs returns the time in the origin's last answer, in milliseconds.
 func (b *book) clockMs() int64 {
 	b.mu.Lock()
 	defer b.mu.Unlock()

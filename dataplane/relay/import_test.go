@@ -7,8 +7,8 @@ import (
 	"github.com/weirhq/weir/dataplane/store"
 )
 
-// What one shard's import has read for the others is as old as its beginning: a shard that loads five seconds later or
-// more reads again, since the relay that wrote before this one may have stored more meanwhile. It is used once.
+// The result of an import serves other shards for five seconds after the import began, and once for each shard. A shard
+// that loads later reads again, because the relay that wrote before may have stored more meanwhile.
 func TestAnImportIsUsedByOtherShardsForFiveSeconds(t *testing.T) {
 	began := time.UnixMilli(1_700_000_000_000)
 	for age, want := range map[time.Duration]bool{0: true, 5*time.Second - 1: true, 5 * time.Second: false, time.Hour: false} {

@@ -6,20 +6,21 @@ import (
 	"github.com/weirhq/weir/dataplane/store"
 )
 
-// lacking knows the streams of which names were not read: of windows that had seemed to be in the future, or of rows
-// that could not be read. They are read again from their last snapshots, which have all names.
+// lacking tracks the streams with counts whose names were not read, for example because their window seemed to be in
+// the future, or because a row could not be decoded. The relay reads such a stream again from its last snapshot, which
+// has all names.
 type lacking map[store.Stream]lack
 
 type lack struct {
-	within  bool      // a snapshot is being read, and not to its end
-	again   bool      // it is to be read again
-	begunAt time.Time // when it was read again last
+	within  bool      // reading is in the middle of a snapshot
+	again   bool      // the stream must be read again
+	begunAt time.Time // when it was last read again
 }
 
 const lackingEvery = 30 * time.Second
 
-// note takes note of a row that was read with so many counts whose names were not. Within a snapshot they are in its
-// later parts.
+// note records that a row had nameless counts whose names were not read. Within a snapshot they do no harm, because
+// later parts have the names.
 func (l lacking) note(row *store.FeedRow, nameless int) {
 	of := l[row.Stream]
 	if row.Snapshot != 0 {
@@ -35,8 +36,8 @@ func (l lacking) note(row *store.FeedRow, nameless int) {
 	l[row.Stream] = of
 }
 
-// begin takes the cursors of streams that lack names away, at most every lackingEvery, and forgets the streams that
-// have lacked none for that long.
+// begin removes the cursors of streams that lack names, so that they are read again, at most once every lackingEvery.
+// It forgets streams that have lacked no names for that long.
 func (l lacking) begin(after map[store.Stream]store.FeedCursor, now time.Time) {
 	for s, of := range l {
 		switch {
@@ -50,7 +51,7 @@ func (l lacking) begin(after map[store.Stream]store.FeedCursor, now time.Time) {
 	}
 }
 
-// isWithin tells whether the last page ended within a snapshot that is being read.
+// isWithin reports whether the last page ended in the middle of a snapshot.
 func (l lacking) isWithin() bool {
 	for _, of := range l {
 		if of.within {

@@ -9,8 +9,8 @@ import (
 	"github.com/weirhq/weir/dataplane/store"
 )
 
-// What a relay keeps of streams that lack names ends: half a minute after it has read them again, and with the stream
-// where that ends within a snapshot.
+// A relay forgets a stream that lacked names half a minute after it has read the stream again. It also forgets the
+// stream if the stream ends within a snapshot.
 func TestStreamsThatLackedNamesAreForgotten(t *testing.T) {
 	w := newWorld(t, "eu")
 	eu := w.regions[0]
@@ -39,8 +39,8 @@ func TestStreamsThatLackedNamesAreForgotten(t *testing.T) {
 	}
 }
 
-// A relay without a lease holds nothing of them: a stream that ended meanwhile, within a snapshot, has no later row to
-// say so.
+// A relay without a lease forgets the streams that lack names. A stream that ends within a snapshot meanwhile gets no
+// later row.
 func TestALostLeaseForgetsTheStreamsThatLackNames(t *testing.T) {
 	w := newWorld(t, "eu")
 	eu := w.regions[0]

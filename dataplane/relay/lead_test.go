@@ -13,7 +13,7 @@ import (
 	"github.com/weirhq/weir/shared/window"
 )
 
-// A relay that is refused its lease leads no more, however long its own would have lasted.
+// A relay stops leading as soon as it is refused its lease, however long its own lease would have lasted.
 func TestARelayIsRefusedItsLease(t *testing.T) {
 	w := newWorld(t, "eu")
 	eu := w.regions[0]
@@ -24,24 +24,19 @@ func TestARelayIsRefusedItsLease(t *testing.T) {
 	if _, err := eu.origin.Lease(t.Context(), 0, "second", time.Hour); err != nil {
 		t.Fatal(err)
 	}
-	w.run(time.Second) // it renews its lease each second
+	w.run(time.Second) // the relay renews its lease each second
 	if eu.relay.Leads() {
 		t.Error("it leads beside the holder of the lease")
 	}
 }
 
-// A relay that gets no more answers about its lease leads until the lease ends at the origin, and no longer: another
-// relay may have it from then on.
+// If a relay gets no more answers about its lease, it leads until the lease ends at the origin, and no longer, because
+// another relay may have the lease from then on.
 func TestARelayDoesNotOutliveItsLease(t *testing.T) {
 	w := newWorld(t, "eu")
 	eu := w.regions[0]
 	w.run(time.Second)
-	eu.relayOrigin.Faults.Hook(func(op memstore.Op) error {
-		if op == memstore.OpLease {
-			return errDown
-		}
-		return nil
-	})
+	eu.relayOrigin.Faults.Hook(failing(memstore.OpLease))
 	for began := w.clock(); ; w.run(interval) {
 		led := eu.relay.Leads()
 		got, err := eu.origin.Lease(t.Context(), 0, "second", time.Hour)
@@ -58,7 +53,7 @@ func TestARelayDoesNotOutliveItsLease(t *testing.T) {
 	}
 }
 
-// Only the holder of a shard's lease tells the shard what other regions have.
+// Only the holder of a shard's lease applies foreign totals to the shard.
 func TestOnlyTheHolderOfTheLeaseTells(t *testing.T) {
 	w := newWorld(t)
 	eu, us := w.addRegion("eu", w.clock, 2), w.addRegion("us", w.clock, 1)
@@ -83,11 +78,10 @@ func TestOnlyTheHolderOfTheLeaseTells(t *testing.T) {
 	}
 }
 
-// A relay that has lost its lease forgets what it has read; once it leads again it reads all of it again.
+// A relay that has lost its lease forgets the rows that it has read. Once it leads again, it reads all of them again.
 func TestARelayThatLeadsAgainReadsEverything(t *testing.T) {
-	w := newWorld(t, "eu", "us")
+	w, eu, us := newPair(t)
 	w.tuning.SnapshotEvery = time.Hour
-	eu, us := w.regions[0], w.regions[1]
 	w.run(time.Second)
 	for i := range 20 {
 		us.accept(us.cell(fmt.Sprint("few", i), time.Hour), 1, 100)
@@ -106,16 +100,11 @@ func TestARelayThatLeadsAgainReadsEverything(t *testing.T) {
 	}
 }
 
-// R2: two regions that begin to use a cell before either has read of the other tell each other their counts.
+// R2: two regions that begin to use a cell before either has read the other's row both publish their counts.
 func TestR2TwoRegionsBeginAtOnce(t *testing.T) {
 	w := newWorld(t, "eu", "us")
 	w.run(time.Second)
-	w.feed.Faults.Hook(func(op memstore.Op) error {
-		if op == memstore.OpReadFeed {
-			return errDown
-		}
-		return nil
-	})
+	w.feed.Faults.Hook(failing(memstore.OpReadFeed))
 	c := w.regions[0].cell("k", time.Hour)
 	for _, r := range w.regions {
 		r.accept(c, 3, 100)
@@ -129,10 +118,9 @@ func TestR2TwoRegionsBeginAtOnce(t *testing.T) {
 	w.wantKnown(c)
 }
 
-// A relay that does not know the origin's time yet takes nothing in, and takes no row for one of the far future.
+// A relay that has no answer with the origin's time yet applies nothing, and rejects no row as early.
 func TestApplyWithoutTheOriginsTime(t *testing.T) {
-	w := newWorld(t, "eu", "us")
-	eu, us := w.regions[0], w.regions[1]
+	w, eu, us := newPair(t)
 	published := eu.publishingRelay()
 	us.relay = us.relayOver("first", speechless{us.relayOrigin}, w.feed, w.counts)
 	w.run(time.Second)
@@ -146,7 +134,7 @@ func TestApplyWithoutTheOriginsTime(t *testing.T) {
 	}
 }
 
-// applyCounter notes how many cells the largest call to Apply had.
+// applyCounter records the most cells in a call to Apply, and the number of calls.
 type applyCounter struct {
 	*memstore.Origin
 	most, calls int
@@ -157,10 +145,9 @@ func (o *applyCounter) Apply(ctx context.Context, shard int, totals []store.Fore
 	return o.Origin.Apply(ctx, shard, totals)
 }
 
-// No call has more than 1,000 foreign totals, not even one that sends once more what a replica may lack.
+// No call has more than 1,000 foreign totals, even if it repeats totals that a replica may lack.
 func TestForeignTotalsAreSentInCallsOf1000(t *testing.T) {
-	w := newWorld(t, "eu", "us")
-	eu, us := w.regions[0], w.regions[1]
+	w, eu, us := newPair(t)
 	counter := &applyCounter{Origin: eu.relayOrigin}
 	eu.relay = eu.relayOver("first", counter, w.feed, w.counts)
 	w.run(time.Second)

@@ -13,23 +13,23 @@ import (
 type lease struct {
 	origin store.RelayOrigin
 	shard  int
-	holder string // this relay's name
+	holder string // this relay's Config.Holder
 
-	renewAt time.Time // when to renew it, by the relay's clock: of the loop that renews it, or of Step
+	renewAt time.Time // when to renew, by the relay's clock; used only by the loop that renews, or by Step
 
 	mu    sync.Mutex
-	terms int       // how often the lease was gained
+	terms int       // how often the relay has acquired the lease
 	until time.Time // by the relay's clock; zero: another relay has it
 }
 
-// term returns how often the lease was gained; ok reports whether this relay has it now.
+// term returns how often the relay has acquired the lease; ok reports whether it has the lease now.
 func (l *lease) term(now time.Time) (term int, ok bool) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	return l.terms, now.Before(l.until)
 }
 
-// renew acquires or renews the lease, and sets when to do so again.
+// renew acquires or renews the lease, and sets renewAt.
 func (l *lease) renew(ctx context.Context, now time.Time) error {
 	got, err := l.acquire(ctx, now)
 	l.renewAt = now.Add(renewEvery)
@@ -39,7 +39,7 @@ func (l *lease) renew(ctx context.Context, now time.Time) error {
 	return err
 }
 
-// acquire acquires or renews the lease, and returns who has it then.
+// acquire acquires or renews the lease, and returns the lease as the origin then has it.
 func (l *lease) acquire(ctx context.Context, now time.Time) (store.Lease, error) {
 	ctx, cancel := context.WithTimeout(ctx, renewEvery)
 	defer cancel()
@@ -52,7 +52,7 @@ func (l *lease) acquire(ctx context.Context, now time.Time) (store.Lease, error)
 	switch {
 	case got.Holder != l.holder:
 		l.until = time.Time{}
-	case !now.Before(l.until): // another relay may have had it meanwhile
+	case !now.Before(l.until): // another relay may have had the lease meanwhile
 		l.terms++
 		fallthrough
 	default:
@@ -61,7 +61,7 @@ func (l *lease) acquire(ctx context.Context, now time.Time) (store.Lease, error)
 	return got, nil
 }
 
-// release gives the lease back, if the relay has it.
+// release releases the lease, if the relay has it.
 func (l *lease) release(ctx context.Context) error {
 	l.mu.Lock()
 	held := !l.until.IsZero()

@@ -8,16 +8,16 @@ import (
 	"github.com/weirhq/weir/dataplane/store"
 )
 
-// logEvery is how often a relay logs one thing about one region.
+// logEvery is how often at most a relay logs the same problem of a region.
 const logEvery = time.Minute
 
-// logged is when something was logged about a region.
+// logged records when a problem was last logged, by region.
 type logged struct {
 	mu sync.Mutex
 	at map[string]time.Time
 }
 
-// due is true once every logEvery.
+// due reports whether the problem should be logged now: once every logEvery for each region.
 func (l *logged) due(region string, now time.Time) bool {
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -32,8 +32,9 @@ func (l *logged) due(region string, now time.Time) bool {
 	return true
 }
 
-// noteLeftOut takes note of cells that a region whose origin's clock is ahead has told, which would be held until their
-// windows end, and of those of a region that tells of more than a relay holds of one.
+// noteLeftOut counts and logs the cells of a row that were left out. Early cells come from a region whose origin's
+// clock is ahead, and would stay until their windows end. Excess cells come from a region with more cells than a relay
+// holds of any region.
 func (r *Relay) noteLeftOut(row *store.FeedRow, left leftOut, now time.Time) {
 	r.metrics.early.Add(int64(left.early))
 	r.metrics.excess.Add(int64(left.excess))
@@ -49,17 +50,16 @@ func (r *Relay) noteLeftOut(row *store.FeedRow, left leftOut, now time.Time) {
 	}
 }
 
-// noteMalformed counts and logs cells that were left out because no data plane can have written
-// them.
+// noteMalformed counts and logs cells that were left out because no node can have written them.
 func (r *Relay) noteMalformed(row *store.FeedRow, cells int, now time.Time) {
 	r.metrics.malformed.Add(int64(cells))
 	if cells > 0 && r.reader.malformedLogged.due(row.Region, now) {
-		r.cfg.Logger.Error("relay leaves out malformed cells: another program writes what only Weir should", "region",
+		r.cfg.Logger.Error("relay leaves out malformed cells: check which other program writes to Weir's stores", "region",
 			row.Region, "shard", row.Shard, "sequence", row.Sequence, "cells", cells)
 	}
 }
 
-// noteFull takes note of a read that has left streams out.
+// noteFull counts and logs a read that left streams out.
 func (r *Relay) noteFull(page *store.FeedPage, now time.Time) {
 	if !page.Full {
 		return

@@ -8,10 +8,10 @@ import (
 	"github.com/weirhq/weir/dataplane/store"
 )
 
-// A load that fails reads all that is stored, so it is not tried at every interval; and soon enough once it can work.
+// A failed load is not tried again at every interval, because each load reads all stored rows. It succeeds soon after
+// its stores are back.
 func TestALoadThatFailsPauses(t *testing.T) {
-	w := newWorld(t, "eu", "us")
-	eu, us := w.regions[0], w.regions[1]
+	w, eu, us := newPair(t)
 	imports := 0
 	w.counts.Faults.Hook(func(op memstore.Op) error {
 		imports++
@@ -33,8 +33,8 @@ func TestALoadThatFailsPauses(t *testing.T) {
 	}
 }
 
-// A load that finds its row's number taken has failed at nothing: another relay writes, and the lease says which of
-// the two goes on. It is tried again at every interval.
+// A load that finds its row's number taken does not pause. Another relay writes, and the lease decides which of the two
+// goes on, so the load is tried at every interval.
 func TestALoadThatIsOvertakenDoesNotPause(t *testing.T) {
 	w := newWorld(t, "us")
 	taken := 5

@@ -36,14 +36,15 @@ func start(t *testing.T, relays ...*relay.Relay) {
 	}
 }
 
-// R2, with the loops, MySQL 20 or 100 ms away and Redis 1 ms: a count from 10 % of the limit on is known everywhere
-// within two intervals and the stores' delays, and one below that within three turns after a second region uses the
-// cell, as the answer to a row is on its way as soon as that is read. A turn is an interval, and longer far from MySQL.
+// R2 with the loops, with MySQL 20 or 100 ms away and Redis 1 ms. A count of at least 10 % of the limit is known
+// everywhere within two intervals and the stores' delays. A lower count is known within three turns after a second
+// region uses the cell, because a relay answers a row as soon as it has read it. A turn is an interval, and longer far
+// from MySQL.
 func TestR2TheLoopsKeepTheBound(t *testing.T) {
 	const redis = time.Millisecond
 	for _, mysql := range []time.Duration{20 * time.Millisecond, 100 * time.Millisecond} {
 		turn := max(interval, interval*3/4+mysql)
-		for offset := range 60 { // of the relays' intervals to each other and to the cost
+		for offset := range 60 { // between the relays' intervals, and between them and the cost
 			synctest.Test(t, func(t *testing.T) { loopsKeep(t, mysql, redis, offset, 10, 0, 2*(interval+mysql)+6*redis) })
 			synctest.Test(t, func(t *testing.T) { loopsKeep(t, mysql, redis, offset, 2, 1, 3*turn+2*mysql+12*redis) })
 		}
@@ -75,8 +76,8 @@ func loopsKeep(t *testing.T, mysql, redis time.Duration, offset int, first, seco
 	w.checkR1()
 }
 
-// A relay that is killed is replaced within 3 s, one that stops at once; the one that was killed does no harm when it
-// comes back.
+// A relay that is killed is replaced within 3 s, and a relay that stops is replaced at once. The killed relay does no
+// harm when it comes back.
 func TestTakeover(t *testing.T) {
 	for _, c := range []struct {
 		what string
@@ -91,7 +92,7 @@ func TestTakeover(t *testing.T) {
 				w := live(t, "eu", "us")
 				eu, us := w.regions[0], w.regions[1]
 				start(t, eu.relay, us.relay)
-				time.Sleep(930 * time.Millisecond) // its attempts fall between those of the first
+				time.Sleep(930 * time.Millisecond) // its tries fall between those of the first relay
 				start(t, eu.relayOver("second", eu.origin.Client(), eu.feed, eu.counts), eu.relayOver("third", eu.origin.Client(), eu.feed, eu.counts))
 				time.Sleep(2*time.Second + time.Duration(offset)*150*time.Millisecond)
 				cell := eu.cell("k", time.Minute)
@@ -115,13 +116,13 @@ func TestTakeover(t *testing.T) {
 	}
 }
 
-// timedFeed notes how long after a read rows are appended.
+// timedFeed measures how long after a read rows are appended.
 type timedFeed struct {
 	store.Feed
 
 	mu     sync.Mutex
 	readAt time.Time     // when the last read ended
-	latest time.Duration // the longest that an append of no snapshot began afterwards
+	latest time.Duration // longest time from a read to an append, without snapshots
 }
 
 func (n *timedFeed) Read(ctx context.Context, q store.FeedQuery) (store.FeedPage, error) {
@@ -141,7 +142,7 @@ func (n *timedFeed) Append(ctx context.Context, row store.FeedRow) error {
 	return n.Feed.Append(ctx, row)
 }
 
-// since returns the latest, and begins anew.
+// since returns latest and resets it.
 func (n *timedFeed) since() time.Duration {
 	n.mu.Lock()
 	defer n.mu.Unlock()
@@ -150,7 +151,8 @@ func (n *timedFeed) since() time.Duration {
 	return latest
 }
 
-// What others have told is answered with the next row, which leaves as soon as it is read, however far MySQL is.
+// A relay publishes its answer to other regions' counts with the next row, which it appends as soon as the counts are
+// read, however far away MySQL is.
 func TestARowLeavesOnceTheFeedIsRead(t *testing.T) {
 	for _, mysql := range []time.Duration{time.Millisecond, 20 * time.Millisecond, 100 * time.Millisecond} {
 		synctest.Test(t, func(t *testing.T) {
@@ -176,7 +178,7 @@ func TestARowLeavesOnceTheFeedIsRead(t *testing.T) {
 	}
 }
 
-// Reads that hang hold back nothing that the own region tells.
+// Reads that hang do not delay the own region's rows.
 func TestATakeDoesNotWaitForReads(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		w := live(t, "eu", "us")
@@ -205,7 +207,7 @@ func TestATakeDoesNotWaitForReads(t *testing.T) {
 	})
 }
 
-// A row that another writer holds back delays its stream and no other, and loses nothing.
+// If another writer blocks an append, only its stream is delayed, and nothing is lost.
 func TestAHeldBackAppend(t *testing.T) {
 	for _, commits := range []bool{true, false} {
 		synctest.Test(t, func(t *testing.T) {
@@ -243,7 +245,8 @@ func TestAHeldBackAppend(t *testing.T) {
 	}
 }
 
-// A relay whose context a signal has ended still hands its leases over: another relay takes them at once.
+// A relay whose context was ended by a signal still releases its leases when it stops, so another relay can take over
+// at once.
 func TestStopReleasesLeasesAfterItsContextHasEnded(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		w := live(t, "eu")

@@ -9,11 +9,11 @@ import (
 	"github.com/weirhq/weir/dataplane/store"
 )
 
-// noMailbox is an origin that a relay can share with other regions, and that carries no settings.
+// noMailbox is a RelayOrigin that is no Mailbox, so it cannot carry settings.
 type noMailbox struct{ store.RelayOrigin }
 
-// A relay shares counts over an origin that is no Mailbox. With settings it is an error, because they would reach no
-// node.
+// A relay can carry counts over an origin that is no Mailbox. With Config.Settings, New returns an error, because the
+// settings would reach no node.
 func TestARelayWithSettingsNeedsAMailbox(t *testing.T) {
 	config := func() relay.Config {
 		return relay.Config{Region: "eu", Holder: "a", Origin: noMailbox{memstore.NewOrigin(memstore.OriginOptions{})},

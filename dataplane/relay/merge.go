@@ -6,11 +6,12 @@ import (
 	"github.com/weirhq/weir/shared/window"
 )
 
-// What merging takes is for the most part fetching cells that no cache has. So counts are merged by the block: first
-// its cells are looked up, in loops so short that the processor fetches many at once, and then they are changed.
+// Most of the time that merging takes goes into fetching cells that are in no processor cache. So counts are merged in
+// blocks: short loops first look up all cells of a block, so that the processor can fetch many at once, and then the
+// cells are changed.
 
-// merge raises another region's components of cells of a group, and sets known to the cells: nil where they have
-// expired, or the region has no room for one more.
+// merge raises another region's components in the cells of a group, and sets known to the cells. known is nil for cells
+// that have expired, and for cells that the region has no room for, which merge counts in excess.
 func (b *book) merge(from string, of *window.Cell, counts []entry, known []*cell, now time.Time) (excess int) {
 	b.mu.Lock()
 	defer b.mu.Unlock()
@@ -25,7 +26,7 @@ func (b *book) merge(from string, of *window.Cell, counts []entry, known []*cell
 	g := b.cells.groupOf(of, b)
 	g.cells.findAll(counts, known)
 	for i := range counts {
-		if known[i] == nil { // or it is in the block twice
+		if known[i] == nil { // or the block has the cell twice, and it was just added
 			known[i] = b.foreignInLocked(g, counts[i].identifier, counts[i].hash, r)
 		}
 		if known[i] == nil {
@@ -38,7 +39,8 @@ func (b *book) merge(from string, of *window.Cell, counts []entry, known []*cell
 	return excess
 }
 
-// raise raises another region's components of the cells of a group that are the book's; nil ones are left out.
+// raise raises another region's components in the cells of known that belong to the book, and skips nil cells. All
+// cells must be of the same group.
 func (b *book) raise(from string, of *window.Cell, counts []entry, known []*cell, now time.Time) {
 	b.mu.Lock()
 	defer b.mu.Unlock()
@@ -63,7 +65,7 @@ func (b *book) raise(from string, of *window.Cell, counts []entry, known []*cell
 	}
 }
 
-// regionLocked is another region; nil if there is no room for one more.
+// regionLocked returns another region, or nil if there is no room for another region.
 func (b *book) regionLocked(name string) *region {
 	r := b.regions[name]
 	if r == nil && len(b.regions) < b.regionsMax {
@@ -73,7 +75,8 @@ func (b *book) regionLocked(name string) *region {
 	return r
 }
 
-// foreignLocked is a cell that another region tells of; nil if the region has no room for one more.
+// foreignLocked returns a cell that another region has counted in, or nil if there is no room for another cell of the
+// region.
 func (b *book) foreignLocked(name *window.Cell, from *region) *cell {
 	if from.cells >= b.partMax {
 		return b.cells.find(name)
@@ -81,7 +84,7 @@ func (b *book) foreignLocked(name *window.Cell, from *region) *cell {
 	return b.cellLocked(name)
 }
 
-// foreignInLocked is foreignLocked where the group is known.
+// foreignInLocked is foreignLocked for a cell of the given group.
 func (b *book) foreignInLocked(g *group, identifier string, hash uint32, from *region) *cell {
 	if from.cells >= b.partMax {
 		return g.cells.findHashed(identifier, hash)

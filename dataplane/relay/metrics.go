@@ -13,7 +13,7 @@ import (
 	"github.com/weirhq/weir/dataplane/store"
 )
 
-// metrics are what the loops count, and its report to Prometheus.
+// metrics are the counters of the loops, and report them to Prometheus.
 type metrics struct {
 	relay *Relay
 
@@ -22,19 +22,19 @@ type metrics struct {
 	saved, refused, healed, fenced, unreadable, malformed, early, excess, full, epochs, errors atomic.Int64
 
 	convergence prometheus.Histogram
-	all         []prometheus.Collector // of what has no label of a shard or a region
+	all         []prometheus.Collector // metrics without a shard or region label
 
-	readAt atomic.Int64 // clock.Steady of the last read of news without an error; at first when reading began
+	readAt atomic.Int64 // clock.Steady of the last read of the feed without an error; before it, when reading began
 
 	mu    sync.Mutex
-	lags  map[string]lag     // by region, as labelOf has it: in the last read that had some of its rows
-	since map[string]*delays // by region, as labelOf has it: since Figures was called last
+	lags  map[string]lag     // by labelOf the region: in the last read that had rows of the region
+	since map[string]*delays // by labelOf the region: since the last call of Figures
 }
 
-// lagKept is how long a lag is reported: that of a region that has gone, or of a lease that was lost, tells nothing.
+// lagKept is how long a lag is reported. An older lag means nothing: its region is gone, or the lease was lost.
 const lagKept = time.Minute
 
-// lag is how old the oldest row of a region was that was read at a time.
+// lag is the age of the oldest row of a region in the read at the given time.
 type lag struct {
 	late time.Duration
 	at   time.Time
@@ -89,16 +89,16 @@ func (m *metrics) init(r *Relay) {
 	}
 }
 
-// counter reports a count of the loops to Prometheus.
+// counter makes a Prometheus counter of a count of the loops.
 func counter(n *atomic.Int64, name, help string, labels prometheus.Labels) prometheus.Collector {
 	return prometheus.NewCounterFunc(prometheus.CounterOpts{Name: "weir_relay_" + name, Help: help, ConstLabels: labels},
 		func() float64 { return float64(n.Load()) })
 }
 
-// labelOf is a region's name as a label: another region's is any bytes, and a label is UTF-8.
+// labelOf returns a region's name as a label. Another region's name can be any bytes, but a label must be UTF-8.
 func labelOf(region string) string { return strings.ToValidUTF8(region, "\uFFFD") }
 
-// noteLag notes how old a page's rows were when they were read, by the store's clock.
+// noteLag records how old a page's rows were when they were read, by the store's clock.
 func (m *metrics) noteLag(page *store.FeedPage, now time.Time) {
 	if len(page.Rows) == 0 {
 		return
@@ -180,8 +180,8 @@ func (m *metrics) Collect(ch chan<- prometheus.Metric) {
 	}
 }
 
-// figures are how long the oldest total has waited to be told, and how many cells there are. Totals that may wait until
-// another region uses their cells do not count.
+// figures returns how long the oldest due total has waited to be published, and the number of cells. Totals that may
+// wait until another region uses their cells do not count.
 func (b *book) figures(now time.Time) (unpublished time.Duration, cells int) {
 	b.mu.Lock()
 	defer b.mu.Unlock()

@@ -7,7 +7,7 @@ import (
 	"github.com/weirhq/weir/shared/window"
 )
 
-// number gives a cell the next number of its group.
+// number assigns the next number of the group to a cell.
 func (o *own) number(c *cell) {
 	if o.numbers == nil {
 		o.numbers = make(map[window.Cell]uint32)
@@ -16,39 +16,39 @@ func (o *own) number(c *cell) {
 	c.number = o.numbers[c.group.of]
 }
 
-// names finds cells by the numbers that writers of streams have given them. A number stands for one cell as long as
-// its group lives, whichever peer tells it: a relay that starts on a stream is another writer.
+// names finds cells by the numbers that writers of streams have assigned to them. A number stands for the same cell
+// until the cell's group has expired. A relay that starts on a stream is a new writer, with numbers of its own.
 type names struct {
 	mu     sync.Mutex // held while a row is merged
 	groups map[numbered]leaves
-	last   numbered // the last group that was found, and its leaves, if there are any
+	last   numbered // the last group that groupLocked returned, and its leaves, if it has any
 	leaves leaves
 
-	held      map[string]int // leaves, by region
-	leavesMax int            // of a region
+	held      map[string]int // number of leaves, by region
+	leavesMax int            // most leaves of a region
 }
 
-// regionLeavesMax is how many leaves a relay holds of one region, in all shards: some 700 MB if each has a group of its
-// own. A region's cells at regionCellsMax take an eighth of them where groups are large.
+// regionLeavesMax is the most leaves that a relay holds of a region, in all shards. They take some 700 MB if each leaf
+// is alone in its group. If groups are large, regionCellsMax cells need an eighth of that number of leaves.
 const regionLeavesMax = 1 << 20
 
 func newNames() names {
 	return names{groups: make(map[numbered]leaves), held: make(map[string]int), leavesMax: regionLeavesMax}
 }
 
-// numbered is a group of cells that a writer numbers.
+// numbered identifies a group of cells in which a writer assigns numbers.
 type numbered struct {
 	stream store.Stream
 	writer uint64
 	cells  window.Cell // without an identifier
 }
 
-// leaves have 1<<leafBits numbers each, so that a number that stands alone takes little.
+// leaves hold 1<<leafBits numbers each, so that a single number takes little memory.
 type leaves map[uint32]*[1 << leafBits]*cell
 
 const leafBits = 5
 
-// findLocked is the cell of a group that has a number in a row; nil where no name was read. It keeps nothing.
+// findLocked returns the cell with the given number, or nil if its name was not read. It stores nothing.
 func (n *names) findLocked(row *store.FeedRow, group *window.Cell, number uint32) *cell {
 	return n.groupLocked(numbered{row.Stream, row.Writer, *group}).find(number)
 }
@@ -60,7 +60,8 @@ func (l leaves) find(number uint32) *cell {
 	return nil
 }
 
-// setLocked keeps the number that a row gives a cell. It is false where the region has no room for one more leaf.
+// setLocked stores the number that a row assigns to a cell. It returns false if there is no room for another leaf of
+// the region.
 func (n *names) setLocked(row *store.FeedRow, number uint32, c *cell) (fits bool) {
 	group := numbered{row.Stream, row.Writer, c.group.of}
 	in := n.groupLocked(group)
@@ -81,7 +82,7 @@ func (n *names) setLocked(row *store.FeedRow, number uint32, c *cell) (fits bool
 	return true
 }
 
-// groupLocked has the leaves of a group; nil where it has none.
+// groupLocked returns the leaves of a group, or nil if it has none.
 func (n *names) groupLocked(group numbered) leaves {
 	if n.leaves == nil || n.last != group {
 		n.last, n.leaves = group, n.groups[group]
@@ -89,7 +90,7 @@ func (n *names) groupLocked(group numbered) leaves {
 	return n.leaves
 }
 
-// keep forgets the groups whose expiry does not pass.
+// keep forgets the groups for which pass returns false.
 func (n *names) keep(pass func(expiresMs int64) bool) {
 	n.mu.Lock()
 	defer n.mu.Unlock()

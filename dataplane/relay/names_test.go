@@ -12,8 +12,8 @@ import (
 	"github.com/weirhq/weir/shared/window"
 )
 
-// R2: after the first count of a cell its name is not told again. Relays that begin at a snapshot, that follow, and
-// that follow another writer all know which cell is meant.
+// R2: rows after the first count of a cell have only its number. Relays that begin at a snapshot, that follow the
+// stream, and that follow another writer all find the cell.
 func TestR2CountsByNumberReachEveryReader(t *testing.T) {
 	for what, between := range map[string]func(*world){
 		"one that follows":      func(*world) {},
@@ -25,9 +25,8 @@ func TestR2CountsByNumberReachEveryReader(t *testing.T) {
 			w.replace(w.regions[1], "second")
 		},
 	} {
-		w := newWorld(t, "eu", "us")
-		w.tuning.SnapshotEvery, w.tuning.StoreFloor = time.Second, 1 // news alone has it
-		eu := w.regions[0]
+		w, eu, _ := newPair(t)
+		w.tuning.SnapshotEvery, w.tuning.StoreFloor = time.Second, 1 // so that only the change feed has the counts
 		var cells []window.Cell
 		for i := range 100 {
 			cells = append(cells, eu.cell(fmt.Sprint("k", i), time.Hour))
@@ -41,7 +40,7 @@ func TestR2CountsByNumberReachEveryReader(t *testing.T) {
 			}
 			w.run(2 * time.Second)
 		}
-		eu.acceptAll(cells, 600) // the limit
+		eu.acceptAll(cells, 600) // this reaches the limit
 		w.run(2 * time.Second)
 		for _, c := range cells {
 			if got, want := w.regions[1].total(c).Foreign, eu.total(c).Region; got < want-100 {
@@ -58,7 +57,7 @@ func (r *region) acceptAll(cells []window.Cell, cost int64) {
 	}
 }
 
-// replace stops a region's relay, and starts another.
+// replace stops a region's relay and starts another.
 func (w *world) replace(r *region, holder string) {
 	w.Helper()
 	if err := r.relay.Stop(w.Context()); err != nil {
@@ -67,10 +66,10 @@ func (w *world) replace(r *region, holder string) {
 	r.relay = r.newRelay(holder)
 }
 
-// R2: a region that begins with a snapshot of more bytes than a page has reads it to its end.
+// R2: a region reads a snapshot to its end even if it has more bytes than a page.
 func TestR2ASnapshotOfManyPagesIsReadWhole(t *testing.T) {
 	w := newWorld(t, "eu")
-	w.tuning.SnapshotEvery, w.tuning.StoreFloor = time.Second, 1 // news alone has it
+	w.tuning.SnapshotEvery, w.tuning.StoreFloor = time.Second, 1 // so that only the change feed has the counts
 	eu := w.regions[0]
 	var cells []window.Cell
 	for i := range 2500 {
@@ -84,7 +83,7 @@ func TestR2ASnapshotOfManyPagesIsReadWhole(t *testing.T) {
 	w.wantKnown(cells...)
 }
 
-// shortPages has a row a page.
+// shortPages returns a single row in each page.
 type shortPages struct{ store.Feed }
 
 func (s shortPages) Read(ctx context.Context, q store.FeedQuery) (store.FeedPage, error) {
@@ -92,7 +91,7 @@ func (s shortPages) Read(ctx context.Context, q store.FeedQuery) (store.FeedPage
 	return s.Feed.Read(ctx, q)
 }
 
-// R1: a number stands for what its own writer has named: that of a region's next relay gives it to another cell.
+// R1: a number refers to a cell named by the same writer. The region's next relay assigns the number to another cell.
 func TestR1WritersDoNotShareNumbers(t *testing.T) {
 	w := newWorld(t, "ap", "us")
 	ap, us := w.regions[0], w.regions[1]
@@ -118,11 +117,11 @@ func TestR1WritersDoNotShareNumbers(t *testing.T) {
 	}
 }
 
-// R2: names of windows that seem to be in the future are left out. When such a window has begun, and its cells are
-// told by their numbers, the stream is read again from where the names are.
+// R2: names of windows that seem to be in the future are left out. When such a window has begun and rows have its
+// cells' numbers, the stream is read again from a row with the names.
 func TestR2NamesThatCameTooEarlyAreReadAgain(t *testing.T) {
 	w := newWorld(t, "eu")
-	w.tuning.StoreFloor = 1 // news alone has it
+	w.tuning.StoreFloor = 1 // so that only the change feed has the counts
 	eu, ahead := w.regions[0], 10*time.Minute
 	us := w.addRegion("us", func() time.Time { return w.now.Add(ahead) }, 1)
 	w.run(time.Second)
@@ -133,7 +132,7 @@ func TestR2NamesThatCameTooEarlyAreReadAgain(t *testing.T) {
 	if got := eu.total(c).Foreign; got != 0 {
 		t.Fatalf("eu knows %d of a window that begins in ten minutes", got)
 	}
-	for ; ahead > 0; ahead -= interval { // us's clock stands
+	for ; ahead > 0; ahead -= interval { // us's clock stands still
 		w.run(interval)
 	}
 	us.accept(c, 300, 1000)
@@ -142,7 +141,7 @@ func TestR2NamesThatCameTooEarlyAreReadAgain(t *testing.T) {
 	}
 }
 
-// A count of a cell that was named before takes 2 bytes, whatever its name.
+// A later count of a cell takes 2 bytes, however long the cell's name is.
 func TestCountsByNumberAreShort(t *testing.T) {
 	w := newWorld(t, "eu")
 	w.tuning.SnapshotEvery = time.Hour
@@ -162,10 +161,9 @@ func TestCountsByNumberAreShort(t *testing.T) {
 	}
 }
 
-// What a relay keeps of names ends with their windows.
+// A relay forgets names when their windows have expired.
 func TestNamesAreForgotten(t *testing.T) {
-	w := newWorld(t, "eu", "us")
-	eu, us := w.regions[0], w.regions[1]
+	w, eu, us := newPair(t)
 	w.run(time.Second)
 	for i := range 50 {
 		eu.accept(eu.cell(fmt.Sprint("k", i), time.Minute), 20, 100)
@@ -180,9 +178,9 @@ func TestNamesAreForgotten(t *testing.T) {
 	}
 }
 
-// Rows that are stored for another region can make a relay keep no names without bound: of numbers that it was given
-// no names for it keeps nothing, and of those with names as much as it keeps of one region. Beyond that the region is
-// told of too many cells, and others are read as before.
+// Rows that someone else stores under a region's name cannot make a relay keep names without bound. It keeps nothing
+// for numbers without names, and for names at most the bound of a region. Beyond the bound it leaves out the region's
+// counts, and reads other regions as before.
 func TestNamesAreBounded(t *testing.T) {
 	w := newWorld(t, "eu", "us", "ap")
 	eu, us := w.regions[0], w.regions[1]
@@ -228,7 +226,7 @@ func TestNamesAreBounded(t *testing.T) {
 	}
 }
 
-// hostile writes rows of a region into the store of news.
+// hostile writes rows of a region into the change feed.
 type hostile struct {
 	*world
 	region string

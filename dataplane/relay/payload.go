@@ -11,37 +11,39 @@ import (
 	"github.com/weirhq/weir/shared/window"
 )
 
-// A row's payload is its version, one byte, and four sections, each behind its length but the last. In versionDeflated
-// they are deflated, with Huffman codes of their own. All integers are varints:
+// A row's payload is a version byte and four sections. Each section but the last has its length before it. In
+// versionDeflated the sections are deflated, each with its own Huffman codes. All integers are varints:
 //
 //	heads   n, then n groups of counts: workspace, namespace, duration with mode and generation
 //	        (window.StoredDuration), sequence, k repeated, m named
-//	        how many ms the oldest count was due when the row was made, >= 1, or nothing
-//	marks   of each group k totals of repeated counts; then, a column after the other, of m named ones the number,
-//	        less the one before and 1; the bytes shared with the identifier before; the length of the rest; the total
+//	        age of the oldest count in ms when the row was made, >= 1, or nothing
+//	marks   for each group the totals of its k repeated counts; then columns for its m named counts: the number
+//	        less the number before it and 1; the bytes shared with the identifier before it; the length of the
+//	        rest; the total
 //	texts   the rests of the identifiers
-//	gaps    of each group k: what the number of a repeated count is more than the one before
+//	gaps    for each group the differences between the numbers of its k repeated counts
 //
-// Groups carry what their entries have in common, and identifiers and numbers are sorted. A writer numbers the cells of
-// a group when it names them, from 1 on, and tells later counts of the same cell by its number: see names.go. Of a
-// region with 200,000 keys a minute, deflated, a name takes 2 bytes and a repeated count 1.6; if every count had its
-// name, and entries were not split into columns, they would take 2.8 and 3.2.
+// A group has the part of the name that its counts share. Identifiers and numbers are sorted. A writer numbers the
+// cells of a group from 1 on when it first names them, and later counts of a cell have only its number: see names.go.
+// For a region with 200,000 keys a minute, a deflated name takes 2 bytes and a repeated count 1.6. If every count had
+// its name, and entries were not split into columns, they would take 2.8 and 3.2 bytes.
 const (
 	versionPlain    = 3
 	versionDeflated = 4
 )
 
-// counted is a region's total of a cell, which it names, or, if Identifier is empty, tells by the number of its name.
+// counted is a region's total of a cell. The cell has its name, or, if Identifier is empty, the number identifies the
+// cell in its group.
 type counted struct {
 	cell   window.Cell
-	number uint32 // 0: the cell has none
+	number uint32 // 0 if the cell has no number
 	total  int64
 }
 
-// isNamed tells whether the count has the cell's name.
+// isNamed reports whether the count has the cell's name.
 func (c *counted) isNamed() bool { return c.cell.Identifier != "" }
 
-// appendNames appends what a group of counts has in common.
+// appendNames appends the part of the name that all counts of a group share.
 func appendNames(b []byte, c *window.Cell) []byte {
 	b = appendString(b, c.Workspace)
 	b = appendString(b, c.Namespace)
@@ -53,7 +55,7 @@ func appendString(b []byte, s string) []byte {
 	return append(binary.AppendUvarint(b, uint64(len(s))), s...)
 }
 
-// encode sorts counts and encodes them as a payload. It leaves out an age below a millisecond.
+// encode sorts counts and encodes them as a payload. It omits an age below 1 ms.
 func encode(counts []counted, age time.Duration) []byte {
 	s := sectionsOf(counts)
 	if ms := min(age, ageMax).Milliseconds(); ms > 0 {
@@ -77,7 +79,7 @@ func sectionsOf(counts []counted) (s sections) {
 	return s
 }
 
-// compareCounts sorts by group. In a group repeated counts are the first.
+// compareCounts orders counts by group. Within a group, repeated counts come first.
 func compareCounts(a, b counted) int {
 	return cmp.Or(compareGroups(&a.cell, &b.cell), strings.Compare(a.cell.Identifier, b.cell.Identifier),
 		cmp.Compare(a.number, b.number))
@@ -88,10 +90,10 @@ func compareGroups(a, b *window.Cell) int {
 		cmp.Compare(window.StoredDuration(&a.Key), window.StoredDuration(&b.Key)), cmp.Compare(a.Sequence, b.Sequence))
 }
 
-// sections are a payload's; see the format.
+// sections are the four sections of a payload.
 type sections struct{ heads, marks, texts, gaps []byte }
 
-// parts are the payload's body: each section behind its length, except the last.
+// parts returns the payload's body: each section after its length, except the last, which has none.
 func (s *sections) parts() (parts [][]byte) {
 	for _, section := range [][]byte{s.heads, s.marks, s.texts} {
 		parts = append(parts, append(binary.AppendUvarint(nil, uint64(len(section))), section...))
@@ -152,7 +154,7 @@ func sharedPrefix(a, b string) (n int) {
 	return n
 }
 
-// payload is the shorter one of the two versions.
+// payload returns the shorter of the two versions.
 func (s *sections) payload() []byte {
 	plain := s.plain()
 	if len(plain) < deflateMin {

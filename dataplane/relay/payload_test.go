@@ -32,7 +32,7 @@ func drawCell(t *rapid.T) window.Cell {
 	}
 }
 
-// drawCount is a count by its cell's name or by its number.
+// drawCount draws a count with its cell's name or number.
 func drawCount(t *rapid.T) counted {
 	c := counted{drawCell(t), rapid.Uint32().Draw(t, "number"), rapid.Int64Range(0, store.CountMax).Draw(t, "total")}
 	if c.number > 0 && rapid.Bool().Draw(t, "by number") {
@@ -41,7 +41,7 @@ func drawCount(t *rapid.T) counted {
 	return c
 }
 
-// What is encoded is decoded: all of it, and nothing else.
+// Decoding an encoded payload returns exactly the counts that were encoded.
 func TestPayloadsComeBack(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		counts := map[counted]bool{}
@@ -60,7 +60,7 @@ func TestPayloadsComeBack(t *testing.T) {
 	})
 }
 
-// payloadOf also reports whether a room as large as the payload had space for everything.
+// payloadOf also reports whether a room as large as the payload had space for all counts.
 func payloadOf(counts map[counted]bool) (payload []byte, space bool) {
 	r, space := newRoom(store.FeedBytesMax), true
 	var c []counted
@@ -70,7 +70,7 @@ func payloadOf(counts map[counted]bool) (payload []byte, space bool) {
 	return encode(c, 0), space
 }
 
-// What a room takes in fits into its bytes, and it is no less than half of what fits.
+// Counts for which a room has space fit into its bytes, and a room is at least half used when it is full.
 func TestARoomIsLargeEnough(t *testing.T) {
 	const bytesMax = 20_000
 	for _, long := range []int{1, 30, window.IdentifierBytesMax} {
@@ -125,7 +125,7 @@ func TestPayloadsAreRefused(t *testing.T) {
 	}
 }
 
-// A malformed count hides no other one of its row: it is left out, and counted.
+// A malformed count is left out and counted, and the other counts of its row are decoded.
 func TestMalformedCountsAreLeftOut(t *testing.T) {
 	with := func(change func(c *counted)) counted {
 		c := counted{minuteCell("bad"), 2, 7}
@@ -160,7 +160,7 @@ func TestMalformedCountsAreLeftOut(t *testing.T) {
 	}
 }
 
-// decode calls count for each count of a payload, and returns how many malformed ones were left out.
+// decode calls count for each count of a payload, and returns the number of malformed counts.
 func decode(payload []byte, count func(counted)) (malformed int, err error) {
 	_, malformed, err = decodeBlocks(payload, func(of *window.Cell, entries []entry) {
 		for _, e := range entries {
@@ -177,7 +177,7 @@ func decodeOnly(payload []byte, count func(counted)) error {
 	return err
 }
 
-// No bytes make decode panic, and each entry that it yields is one that could have been told.
+// decode panics for no input, and each entry that it yields is a count that a relay can have published.
 func FuzzDecode(f *testing.F) {
 	f.Add(encode(nil, 0))
 	counts := []counted{{minuteCell("alice"), 1, 7}, {minuteCell("alicia"), 2, 1 << 50}, {minuteCell(""), 3, 4}}
@@ -216,8 +216,8 @@ func minuteCell(identifier string) window.Cell {
 	return window.Cell{Key: window.Key{Workspace: "acme", Namespace: "api", Identifier: identifier, Duration: time.Minute}, Sequence: 28_000_000}
 }
 
-// A payload is deflated where that makes it shorter, and is refused if it is cut short, or longer than a row may be
-// when it is inflated.
+// A payload is deflated if that makes it shorter. It is rejected if it is cut short, or if it inflates to more bytes
+// than a row may have.
 func TestDeflatedPayloads(t *testing.T) {
 	var counts []counted
 	for i := range 2000 {
@@ -243,7 +243,7 @@ func TestDeflatedPayloads(t *testing.T) {
 	}
 }
 
-// The age of a row's oldest count comes back, in ms; a row without one has none, and 0 is none that is told.
+// The age of a row's oldest count is decoded in ms. A row without counts has no age, and an age of 0 is not encoded.
 func TestAges(t *testing.T) {
 	counts := []counted{{minuteCell("alice"), 1, 7}}
 	read := func(payload []byte) (time.Duration, error) {
@@ -265,7 +265,7 @@ func TestAges(t *testing.T) {
 	}
 }
 
-// A cell whose end no clock shows is left out, and the last one whose end a clock can show is not.
+// A cell whose end is beyond the range of clocks is left out. The last cell whose end is within the range is not.
 func TestSequencesEndWhereTimeDoes(t *testing.T) {
 	c := minuteCell("a")
 	last := math.MaxInt64/c.DurationMs() - 2

@@ -9,7 +9,7 @@ import (
 	"github.com/weirhq/weir/dataplane/store"
 )
 
-// What does not fit into a row is what is farthest from its limit.
+// If counts do not fit into a row, those with the smallest shares of their limits are left for the next row.
 func TestARowTellsTheGreatestSharesFirst(t *testing.T) {
 	s, now := newTestRelay(t).shards[0], time.Now()
 	s.own.tuning = DefaultTuning()

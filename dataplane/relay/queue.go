@@ -2,18 +2,18 @@ package relay
 
 import "slices"
 
-// queue is first in, first out, and uses its memory again.
+// queue is a first-in, first-out queue that reuses its memory.
 type queue[T any] struct {
 	items []T
-	from  int // items before it were taken
+	from  int // items before it were dropped
 }
 
-// queueKept is how many items a queue has room for that is empty: what took more may not come again.
+// queueKept is the largest capacity that an empty queue keeps. A larger backlog is rare, so its memory is freed.
 const queueKept = 1 << 17
 
 func (q *queue[T]) len() int { return len(q.items) - q.from }
 
-// all are valid until the queue is changed.
+// all returns the items, which are valid until the queue changes.
 func (q *queue[T]) all() []T { return q.items[q.from:] }
 
 func (q *queue[T]) push(item T) {
@@ -25,7 +25,7 @@ func (q *queue[T]) push(item T) {
 	q.items = append(q.items, item)
 }
 
-// drop takes the first n.
+// drop removes the first n items.
 func (q *queue[T]) drop(n int) {
 	clear(q.items[q.from : q.from+n])
 	if q.from += n; q.from == len(q.items) {
@@ -33,7 +33,7 @@ func (q *queue[T]) drop(n int) {
 	}
 }
 
-// remove takes those that gone is true of.
+// remove removes the items for which gone returns true.
 func (q *queue[T]) remove(gone func(T) bool) {
 	left := slices.DeleteFunc(q.all(), gone)
 	if q.items = q.items[:q.from+len(left)]; len(left) == 0 {
@@ -41,7 +41,7 @@ func (q *queue[T]) remove(gone func(T) bool) {
 	}
 }
 
-// reset empties it.
+// reset removes all items.
 func (q *queue[T]) reset() {
 	clear(q.items)
 	if q.items, q.from = q.items[:0], 0; cap(q.items) > queueKept {

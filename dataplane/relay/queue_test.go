@@ -6,7 +6,7 @@ import (
 	"testing"
 )
 
-// A queue is what was pushed, less what was taken.
+// A queue has the items that were pushed, less those that were dropped.
 func TestAQueueIsFirstInFirstOut(t *testing.T) {
 	for seed := range uint64(20) {
 		r := rand.New(rand.NewPCG(seed, 1))
@@ -33,7 +33,7 @@ func TestAQueueIsFirstInFirstOut(t *testing.T) {
 	}
 }
 
-// A queue that is emptied again and again allocates nothing; one that was very long gives its memory back.
+// A queue that is emptied again and again allocates nothing. A queue that was very long frees its memory.
 func TestAQueueUsesItsMemoryAgain(t *testing.T) {
 	var q queue[int]
 	fill := func(n int) {

@@ -12,8 +12,8 @@ import (
 	"github.com/weirhq/weir/shared/window"
 )
 
-// R4: two relays of one shard at once change nothing but load, however their calls fall between each other's, fail,
-// lose their replies or arrive late, and wherever one of them is killed.
+// R4: two relays of one shard at once change nothing but load, however their calls interleave, fail, lose their replies
+// or arrive late, and wherever a relay is killed.
 func TestR4TwoRelaysAtOnce(t *testing.T) {
 	for seed := range uint64(400) {
 		t.Run(fmt.Sprint("seed ", seed), func(t *testing.T) { twoRelays(t, rand.New(rand.NewPCG(seed, 4))) })
@@ -21,9 +21,8 @@ func TestR4TwoRelaysAtOnce(t *testing.T) {
 }
 
 func twoRelays(t *testing.T, random *rand.Rand) {
-	w := newWorld(t, "eu", "us")
-	eu, us := w.regions[0], w.regions[1]
-	eu.away = true // its relays are these
+	w, eu, us := newPair(t)
+	eu.away = true // the relays below are eu's
 	relays := []*stepper{eu.stepped("a", true), eu.stepped("b", true)}
 	fate := func() fate {
 		if random.IntN(10) > 0 {
@@ -62,12 +61,12 @@ func twoRelays(t *testing.T, random *rand.Rand) {
 	for _, v := range relays {
 		v.fate = nil
 	}
-	if killed := random.IntN(3); killed < 2 { // one of them, or none
+	if killed := random.IntN(3); killed < 2 { // kills a relay, or none
 		relays[killed].kill()
 		relays = append(relays[:killed:killed], relays[killed+1:]...)
 	}
 	for i := range 20 {
-		if c := cells[i%len(cells)]; i == 10+i%len(cells) && random.IntN(2) == 0 { // long after eu did
+		if c := cells[i%len(cells)]; i == 10+i%len(cells) && random.IntN(2) == 0 { // long after eu
 			us.accept(c, 1, 100)
 		}
 		for _, v := range relays {
@@ -83,8 +82,8 @@ func twoRelays(t *testing.T, random *rand.Rand) {
 	}
 }
 
-// wantPublished is R5 and R2 of two regions whose relays have had time: a region lacks of the other's count at most
-// what is below 10 % of the limit of 100, and that only if it does not use the cell itself.
+// wantPublished checks R5 and R2 of two regions whose relays have had time: a region may lack at most the other's count
+// below 10 % of the limit of 100, and only if it does not use the cell itself.
 func wantPublished(w *world, c window.Cell, a, b *region) {
 	w.Helper()
 	for _, r := range []*region{a, b} {
@@ -95,20 +94,19 @@ func wantPublished(w *world, c window.Cell, a, b *region) {
 	}
 }
 
-// R4: a relay that has been replaced takes no change off the origin that its successor has not seen, also when it has
-// nothing to tell of it.
+// R4: a relay that has been replaced acknowledges no change that its successor has not seen, even if it has no count to
+// publish for it.
 func TestR4ASuccessorSeesEveryChange(t *testing.T) {
 	for _, c := range []struct {
 		what          string
 		first, later  int64
-		before, after int64 // that us accepts
+		before, after int64 // costs that us accepts
 	}{
 		{"a total that waits for another region", 1, 5, 0, 1},
 		{"a total that waits for another region, above the floor", 50, 1, 0, 1},
 		{"a total that waits below a step", 50, 1, 1, 0},
 	} {
-		w := newWorld(t, "eu", "us")
-		eu, us := w.regions[0], w.regions[1]
+		w, eu, us := newPair(t)
 		eu.away = true
 		old, successor := eu.stepped("a", true), eu.stepped("b", true)
 		cell := eu.cell("k", time.Hour)
@@ -131,11 +129,10 @@ func TestR4ASuccessorSeesEveryChange(t *testing.T) {
 	}
 }
 
-// R2, R5: a relay that is killed between any two of its calls leaves nothing untold, and nothing twice.
+// R2, R5: after a relay is killed between any two of its calls, all counts are published and none counts twice.
 func TestR5ARelayKilledAnywhere(t *testing.T) {
 	for calls := range 40 {
-		w := newWorld(t, "eu", "us")
-		eu, us := w.regions[0], w.regions[1]
+		w, eu, us := newPair(t)
 		eu.away = true
 		victim := eu.stepped("a", true)
 		cells := []window.Cell{eu.cell("below", time.Hour), eu.cell("above", time.Hour)}
@@ -157,8 +154,8 @@ func TestR5ARelayKilledAnywhere(t *testing.T) {
 	}
 }
 
-// R4: a relay whose lease has lapsed begins anew when it has it again: another one may have taken changes off
-// meanwhile.
+// R4: a relay whose lease has lapsed loads again when it has the lease again, because another relay may have
+// acknowledged changes meanwhile.
 func TestR4ALapsedLease(t *testing.T) {
 	for what, lapse := range map[string]func(eu *region, begins bool){
 		"its origin cannot be reached": func(eu *region, begins bool) {
@@ -171,8 +168,7 @@ func TestR4ALapsedLease(t *testing.T) {
 }
 
 func lapsedLease(t *testing.T, lapse func(eu *region, begins bool)) {
-	w := newWorld(t, "eu", "us")
-	eu, us := w.regions[0], w.regions[1]
+	w, eu, us := newPair(t)
 	w.run(time.Second)
 	c := eu.cell("k", time.Hour)
 	eu.accept(c, 50, 200)
@@ -190,14 +186,14 @@ func lapsedLease(t *testing.T, lapse func(eu *region, begins bool)) {
 		t.Fatalf("the other relay has left %v, %v", changes, err)
 	}
 	lapse(eu, false)
-	w.run(1600 * time.Millisecond) // before it appends an empty row, which would be refused
+	w.run(1600 * time.Millisecond) // before it appends an empty row, which the store would refuse
 	if got := us.total(c).Foreign; got != 51 {
 		t.Errorf("us knows %d of 51", got)
 	}
 }
 
-// R4: settings that a relay has read and tells after another one has taken over do not replace those of its successor,
-// whether or not that one still has the lease.
+// R4: settings that a relay has read before another relay took over, and stores later, do not replace its successor's
+// settings, whether or not the successor still has the lease.
 func TestR4LateSettingsAreRefused(t *testing.T) {
 	for _, stopped := range []bool{false, true} {
 		r := carrier(t, 1)
@@ -206,7 +202,7 @@ func TestR4LateSettingsAreRefused(t *testing.T) {
 		r.relay = r.carrierAt("first", late, r.counts)
 		r.override(1)
 		r.run(time.Second)
-		late.before = func() { // between the first one's look at its lease and its call
+		late.before = func() { // after the first relay has checked its lease, before its call
 			late.before = nil
 			r.now = r.now.Add(time.Minute)
 			r.override(2)
@@ -232,8 +228,8 @@ func TestR4LateSettingsAreRefused(t *testing.T) {
 	}
 }
 
-// What a relay tells counts from when it told it: a call that reaches the origin late makes no copy young, and
-// lengthens no trial's lease.
+// The age of settings counts from when the relay sent them: a call that reaches the origin late makes no copy look
+// younger, and lengthens no trial's lease.
 func TestALateCallLengthensNoTrial(t *testing.T) {
 	r := carrier(t, 1)
 	late := &delayedSettings{FullOrigin: r.relayOrigin}
@@ -253,7 +249,7 @@ func TestALateCallLengthensNoTrial(t *testing.T) {
 	}
 }
 
-// delayedSettings calls before as settings are on their way.
+// delayedSettings calls before when settings are on their way.
 type delayedSettings struct {
 	store.FullOrigin
 	before func()

@@ -15,16 +15,16 @@ import (
 	"github.com/weirhq/weir/shared/window"
 )
 
-// node is what a limiter does for one cell: it sends what it accepts, and when it hears of a new epoch, all of it.
+// node acts like a limiter for a single cell: it sends the cost that it accepts, and all of it again in a new epoch.
 type node struct {
 	*region
 	origin   *memstore.Origin
 	cell     window.Cell
 	stream   uint64
 	chunk    int64
-	accepted int64 // all of it
-	unsent   int64 // since the last chunk that was answered
-	known    int64 // highest region total that it was answered
+	accepted int64 // all accepted cost
+	unsent   int64 // cost since the last acknowledged chunk
+	known    int64 // highest region total in an answer
 	epoch    store.Epoch
 }
 
@@ -34,7 +34,7 @@ func (n *node) accept(cost int64) {
 	n.region.accepted[n.cell] += cost
 }
 
-// send sends until it is answered in the current epoch.
+// send sends until it has an answer in the current epoch.
 func (n *node) send() {
 	n.Helper()
 	cost := store.Cost{Cell: n.cell, Epoch: n.epoch, Add: n.unsent, Limit: 1000}
@@ -57,9 +57,9 @@ func (n *node) send() {
 	}
 }
 
-// R6: an origin that was emptied, at any moment of its relay's work, ends with no less than what the nodes that are
-// left have accepted, nor than what the other regions were told, and with no more than was accepted. R1 holds all the
-// time.
+// R6: an origin that was emptied, at any moment of its relay's work, ends with at least the cost that the remaining
+// nodes have accepted, at least the total that other regions have received, and at most the cost that was accepted. R1
+// holds all the time.
 func TestR6AnOriginThatWasEmptied(t *testing.T) {
 	for seed := range uint64(400) {
 		t.Run(fmt.Sprint("seed ", seed), func(t *testing.T) { emptied(t, rand.New(rand.NewPCG(seed, 6))) })
@@ -67,9 +67,8 @@ func TestR6AnOriginThatWasEmptied(t *testing.T) {
 }
 
 func emptied(t *testing.T, random *rand.Rand) {
-	w := newWorld(t, "eu", "us")
+	w, eu, us := newPair(t)
 	w.tuning.Floor, w.tuning.Step = 0.01, 0.01
-	eu, us := w.regions[0], w.regions[1]
 	eu.away = true
 	relays := []*stepper{eu.stepped("a", true)}
 	if random.IntN(2) == 0 {
@@ -105,7 +104,7 @@ func emptied(t *testing.T, random *rand.Rand) {
 		eu.origin.Wipe()
 		w.seen["eu"] = nil
 	}
-	for range 25 { // an emptied origin has lost its lease too: the other relay may get it
+	for range 25 { // an emptied origin has lost its lease too, so the other relay may acquire it
 		for _, r := range relays {
 			r.finish()
 		}
@@ -127,11 +126,10 @@ func emptied(t *testing.T, random *rand.Rand) {
 	}
 }
 
-// R6: an origin that loses its counts while MySQL is away is healed all the same: with what its relay knows.
+// R6: an origin that loses its counts while MySQL is down is healed from its relay's memory.
 func TestR6WithoutMySQL(t *testing.T) {
-	w := newWorld(t, "eu", "us")
+	w, eu, us := newPair(t)
 	w.run(time.Second)
-	eu, us := w.regions[0], w.regions[1]
 	c := eu.cell("k", time.Hour)
 	eu.accept(c, 400, 1000)
 	us.accept(c, 100, 1000)
@@ -148,11 +146,10 @@ func TestR6WithoutMySQL(t *testing.T) {
 	}
 }
 
-// R6: a replica that was promoted without the mark that it is healed has not lost its counts, and is not given them a
+// R6: a replica that was promoted without its healed mark has not lost its counts, so the relay must not add them a
 // second time.
 func TestR6APromotedReplicaIsNotCountedTwice(t *testing.T) {
-	w := newWorld(t, "eu", "us")
-	eu := w.regions[0]
+	w, eu, _ := newPair(t)
 	c := eu.cell("k", time.Hour)
 	eu.accept(c, 40, 100)
 	unmarked := eu.origin.State()
@@ -165,17 +162,15 @@ func TestR6APromotedReplicaIsNotCountedTwice(t *testing.T) {
 	}
 }
 
-// R6: so it is if the relay has read its origin for peers alone, because MySQL is away, before the replica is promoted.
+// R6: the same holds if MySQL is down, so that the relay has read its origin only for peers before the replica is
+// promoted.
 func TestR6APromotedReplicaIsNotCountedTwiceAfterAReadForPeers(t *testing.T) {
-	w := newWorld(t, "eu", "us")
-	eu := w.regions[0]
+	w, eu, _ := newPair(t)
 	c := eu.cell("k", time.Hour)
 	eu.accept(c, 40, 100)
 	unmarked := eu.origin.State()
 	w.run(time.Second)
-	if err := eu.relay.Stop(t.Context()); err != nil {
-		t.Fatal(err)
-	}
+	eu.stopRelay()
 	w.feed.Faults.Fail(errDown)
 	eu.publishingRelay()
 	w.run(time.Second)
@@ -188,7 +183,8 @@ func TestR6APromotedReplicaIsNotCountedTwiceAfterAReadForPeers(t *testing.T) {
 	}
 }
 
-// R6: a relay that takes over an emptied origin raises it to what was told, and to what is stored for good, each alone.
+// R6: a relay that takes over an emptied origin raises it to the published counts and to the stored counts, each
+// without the other.
 func TestR6ATakeoverOfAnEmptiedOrigin(t *testing.T) {
 	for _, what := range []string{"only told", "only stored"} {
 		w := newWorld(t, "eu")
@@ -199,9 +195,7 @@ func TestR6ATakeoverOfAnEmptiedOrigin(t *testing.T) {
 		c := eu.cell("k", time.Hour)
 		eu.accept(c, 40, 100)
 		w.run(2 * time.Second)
-		if err := eu.relay.Stop(t.Context()); err != nil {
-			t.Fatal(err)
-		}
+		eu.stopRelay()
 		if what == "only stored" {
 			w.feed.Wipe()
 		}
@@ -214,20 +208,15 @@ func TestR6ATakeoverOfAnEmptiedOrigin(t *testing.T) {
 	}
 }
 
-// R6: an origin is marked as healed only after all of it was raised: a relay whose call fails in between begins again.
+// R6: an origin is marked as healed only after all its counts were raised. A relay whose call fails in between begins
+// again.
 func TestR6NothingIsHealedThatWasNotRaised(t *testing.T) {
-	w := newWorld(t, "eu", "us")
-	eu := w.regions[0]
+	w, eu, _ := newPair(t)
 	c := eu.cell("k", time.Hour)
 	w.run(time.Second)
 	eu.accept(c, 80, 100)
 	w.run(time.Second)
-	eu.relayOrigin.Faults.Hook(func(op memstore.Op) error {
-		if op == memstore.OpRaise {
-			return errDown
-		}
-		return nil
-	})
+	eu.relayOrigin.Faults.Hook(failing(memstore.OpRaise))
 	eu.origin.Wipe()
 	w.run(time.Second)
 	if total := eu.total(c); total.Region != 0 {
@@ -240,22 +229,19 @@ func TestR6NothingIsHealedThatWasNotRaised(t *testing.T) {
 	}
 }
 
-// R6: an origin that is emptied while a relay that takes over scans it is not raised to what the scan has found of the
-// new epoch: the origin counts that already.
+// R6: if an origin is emptied while a relay that takes over scans it, it is not raised to totals of the new epoch that
+// the scan has found, because the origin counts them already.
 func TestR6AnOriginThatIsEmptiedDuringAScan(t *testing.T) {
-	w := newWorld(t, "eu", "us")
-	eu := w.regions[0]
+	w, eu, _ := newPair(t)
 	w.run(time.Second)
-	if err := eu.relay.Stop(t.Context()); err != nil {
-		t.Fatal(err)
-	}
+	eu.stopRelay()
 	c := eu.cell("k", time.Hour)
 	scans := 0
 	eu.relayOrigin.Faults.Hook(func(op memstore.Op) error {
 		if op == memstore.OpScan {
 			if scans++; scans == 1 {
 				eu.origin.Wipe()
-				eu.total(c) // the node finds out
+				eu.total(c) // the node notices the new epoch
 				eu.accept(c, 30, 100)
 			}
 		}
@@ -269,11 +255,10 @@ func TestR6AnOriginThatIsEmptiedDuringAScan(t *testing.T) {
 	w.wantKnown(c)
 }
 
-// R6: an emptied origin is raised to what its relay had handed to peers while MySQL was away, and to what the relay had
-// kept back from them: it hands that over as soon as another region uses the cell.
+// R6: an emptied origin is raised to the counts that its relay sent to peers while MySQL was down, and to the counts
+// that the relay had kept back from them, which it sends as soon as another region uses the cell.
 func TestR6WhatPeersReceiveWithoutMySQLIsRestored(t *testing.T) {
-	w := newWorld(t, "eu", "us")
-	eu, us := w.regions[0], w.regions[1]
+	w, eu, us := newPair(t)
 	published := eu.publishingRelay()
 	w.run(time.Second)
 	handed, kept := eu.cell("handed", time.Hour), eu.cell("kept back", time.Hour)
@@ -298,7 +283,7 @@ func TestR6WhatPeersReceiveWithoutMySQLIsRestored(t *testing.T) {
 	w.wantKnown(handed, kept)
 }
 
-// wantOfPeers checks the largest counts that peers were handed.
+// wantOfPeers checks the largest counts that peers were sent.
 func wantOfPeers(t *testing.T, rows []store.FeedRow, want map[window.Cell]int64) {
 	t.Helper()
 	got := make(map[window.Cell]int64)
@@ -313,12 +298,12 @@ func wantOfPeers(t *testing.T, rows []store.FeedRow, want map[window.Cell]int64)
 	}
 }
 
-// R6: a relay that takes over while MySQL is away reads its origin before it has loaded: counts that changed, and
-// counts that its predecessor had kept back. Peers may receive them all, so the load raises an emptied origin to them.
+// R6: a relay that takes over while MySQL is down reads its origin before it has loaded: counts that changed, and
+// counts that its predecessor had kept back. Peers may receive all of them, so the load raises an emptied origin to
+// them.
 func TestR6WhatARelayReadsBeforeItsLoadIsRestored(t *testing.T) {
-	w := newWorld(t, "eu", "us")
+	w, eu, _ := newPair(t)
 	w.tuning.Floor = 0.5
-	eu := w.regions[0]
 	w.run(time.Second)
 	keptBack, changed := eu.cell("kept back", time.Hour), eu.cell("changed", time.Hour)
 	for _, cost := range []int64{1, 30} {
@@ -326,9 +311,7 @@ func TestR6WhatARelayReadsBeforeItsLoadIsRestored(t *testing.T) {
 		w.run(interval)
 	}
 	w.feed.Faults.Fail(errDown)
-	if err := eu.relay.Stop(t.Context()); err != nil {
-		t.Fatal(err)
-	}
+	eu.stopRelay()
 	eu.publishingRelay()
 	w.run(interval)
 	eu.accept(changed, 70, 100)
@@ -344,15 +327,12 @@ func TestR6WhatARelayReadsBeforeItsLoadIsRestored(t *testing.T) {
 	}
 }
 
-// R6: an origin that is emptied while a relay scans it for peers, because MySQL is away, is not raised to what the scan
-// has found of the new epoch: the origin counts that already.
+// R6: if an origin is emptied while a relay scans it for peers, because MySQL is down, it is not raised to totals of
+// the new epoch that the scan has found, because the origin counts them already.
 func TestR6AnOriginThatIsEmptiedDuringAScanForPeers(t *testing.T) {
-	w := newWorld(t, "eu", "us")
-	eu := w.regions[0]
+	w, eu, _ := newPair(t)
 	w.run(time.Second)
-	if err := eu.relay.Stop(t.Context()); err != nil {
-		t.Fatal(err)
-	}
+	eu.stopRelay()
 	w.feed.Faults.Fail(errDown)
 	c := eu.cell("k", time.Hour)
 	scans := 0
@@ -360,7 +340,7 @@ func TestR6AnOriginThatIsEmptiedDuringAScanForPeers(t *testing.T) {
 		if op == memstore.OpScan {
 			if scans++; scans == 1 {
 				eu.origin.Wipe()
-				eu.total(c) // the node finds out
+				eu.total(c) // the node notices the new epoch
 				eu.accept(c, 30, 100)
 			}
 		}

@@ -4,6 +4,7 @@ import (
 	"context"
 	"fmt"
 	"sync"
+	"sync/atomic"
 	"time"
 
 	"github.com/weirhq/weir/dataplane/store"
@@ -11,26 +12,28 @@ import (
 )
 
 const (
-	readBytesMax = 4 << 20 // of one call
-	pagesMax     = 16      // calls of one interval
+	readBytesMax = 4 << 20 // of a call
+	pagesMax     = 16      // calls in an interval
 
-	// proveCursorsEvery is how late a relay may find that the store has lost rows that it has read.
+	// proveCursorsEvery is how long at most it takes the relay to notice that the store has lost rows that it has read.
 	proveCursorsEvery = 5 * time.Second
 )
 
-// reader reads the other regions' news, for all shards that the relay leads. While it leads none it reads and holds
-// nothing.
+// reader reads the other regions' rows, for all shards that the relay leads. While the relay leads no shard, the reader
+// reads and holds nothing.
 type reader struct {
 	relay *Relay
 	after map[store.Stream]store.FeedCursor // nil while it reads nothing
 
-	provedAt time.Time // when all cursors were found to be stored
-	began    time.Time // of the first read, by the store's clock: another relay may have read what was written before
+	setBack atomic.Bool // an origin's clock was set back: the reader has left rows out by a wrong clock
+
+	provedAt time.Time // when all cursors were last found in the store
+	began    time.Time // time of the first read, by the store's clock; another relay may have read older rows
 
 	names   names
 	lacking lacking
 
-	// Memory of merge, which holds the names' mu.
+	// Memory that merge reuses; the names' mu guards it.
 	parts [][]entry // by shard
 	known [blockMax]*cell
 
@@ -38,12 +41,12 @@ type reader struct {
 
 	streamsMax int
 
-	mu   sync.Mutex // guards open and lost; held while rows from peers are merged
-	open bool       // rows that are heard are taken in
+	mu   sync.Mutex // guards open, lost and settings; held while rows from peers are merged
+	open bool       // rows from peers are applied
 	lost int        // how often open became false, which forgets all rows from peers
 
-	settings   int64     // their version, as the last page has it
-	settingsAt time.Time // when that page was asked for
+	settings   int64     // version of the settings in the last page
+	settingsAt time.Time // when the relay requested that page
 }
 
 func newReader(r *Relay) *reader {
@@ -51,8 +54,8 @@ func newReader(r *Relay) *reader {
 		parts: make([][]entry, r.cfg.Origin.Shards())}
 }
 
-// read brings the shards what has been told since the last call, once an origin has told the time, by which cells are
-// of the future or expired.
+// read merges the rows that were written since the last call. It waits until an origin has returned its time, which
+// decides whether cells are early or expired.
 func (r *reader) read(ctx context.Context, now time.Time) error {
 	if !r.relay.leads(now) {
 		r.forget()
@@ -60,6 +63,9 @@ func (r *reader) read(ctx context.Context, now time.Time) error {
 	}
 	if r.relay.originMs() == 0 {
 		return nil
+	}
+	if r.setBack.Swap(false) {
+		r.forget()
 	}
 	if r.after == nil {
 		r.relay.metrics.readAt.Store(int64(r.relay.clock.ReadSteady()))
@@ -92,9 +98,9 @@ func (r *reader) read(ctx context.Context, now time.Time) error {
 	return nil
 }
 
-// writerChanged tells whether a stream goes on by another writer than that of its cursor. The writer of before may only
-// have been replaced; or the store has lost its last rows, and the new one has written others with their numbers, which
-// come before what the page has. Only a proved read tells.
+// writerChanged reports whether a stream continues with another writer than its cursor's. Either the writer was
+// replaced, or the store has lost its last rows and the new writer has reused their numbers. In the second case the new
+// rows come before those of this page, and only a proved read finds them.
 func (r *reader) writerChanged(page *store.FeedPage) bool {
 	seen := store.Stream{}
 	for i := range page.Rows {
@@ -120,7 +126,7 @@ func (r *reader) page(ctx context.Context, prove bool) (store.FeedPage, error) {
 	return page, nil
 }
 
-// take merges a page, and forgets streams that are no more: those of a region that was removed.
+// take merges a page. It forgets streams that no longer exist, for example of a region that was removed.
 func (r *reader) take(page *store.FeedPage, now time.Time) {
 	if r.began.IsZero() {
 		r.began = page.Now
@@ -136,8 +142,8 @@ func (r *reader) take(page *store.FeedPage, now time.Time) {
 	}
 }
 
-// apply merges a row: twice, or after a later one, does no harm. Parts of snapshots that tell nothing new have no
-// payload.
+// apply merges a row. Merging a row twice, or after a later row, does no harm. Parts of snapshots that repeat rows
+// already read have no payload.
 func (r *reader) apply(row *store.FeedRow, storeNow, now time.Time) {
 	r.relay.metrics.read.add(len(row.Payload))
 	if row.Snapshot == 0 || len(row.Payload) > 0 {
@@ -154,14 +160,17 @@ func (r *reader) apply(row *store.FeedRow, storeNow, now time.Time) {
 	r.after[row.Stream] = row.Cursor()
 }
 
-// leftOut counts cells that were not applied: cells of windows that have not begun anywhere, of a
-// region with more than regionCellsMax cells or regionLeavesMax leaves, counts by number whose
-// names were not read, and malformed cells. The first count of a cell beyond regionLeavesMax is
-// applied, but its later counts, which come by number, are not.
+// leftOut counts the counts of a row that were not applied:
+//
+//   - early: of windows that have not begun anywhere, for example because a region's clock is a year ahead;
+//   - excess: of a region with more than regionCellsMax cells, or of cells beyond regionLeavesMax leaves, whose first
+//     count is applied, but not the later counts, which have only numbers;
+//   - nameless: by a number whose name was not read;
+//   - malformed: see decodeBlocks.
 type leftOut struct{ early, excess, nameless, malformed int }
 
-// merge takes in what a row tells, except what is left out. age is that of its oldest count. After an error some of it
-// may be taken in.
+// merge applies the counts of a row, except those that it counts in left. age is that of the row's oldest count. After
+// an error some counts may have been applied.
 func (r *reader) merge(row *store.FeedRow, now time.Time) (left leftOut, age time.Duration, err error) {
 	r.names.mu.Lock()
 	defer r.names.mu.Unlock()
@@ -181,8 +190,8 @@ func (r *reader) merge(row *store.FeedRow, now time.Time) (left leftOut, age tim
 	return left, age, err
 }
 
-// nameLocked takes in counts that have their cells' names, and keeps the numbers. It returns of how many the region has
-// no room for the cell, or for its number.
+// nameLocked applies counts that have their cells' names, and stores the cells' numbers. It returns the number of
+// counts for whose cell or number the region has no room.
 func (r *reader) nameLocked(row *store.FeedRow, of *window.Cell, counts []entry, now time.Time) (excess int) {
 	for i, part := range r.partedLocked(of, counts) {
 		known := r.known[:len(part)]
@@ -192,12 +201,12 @@ func (r *reader) nameLocked(row *store.FeedRow, of *window.Cell, counts []entry,
 				excess++
 			}
 		}
-		clear(part) // the identifiers are of this row's names
+		clear(part) // the identifiers keep this row's names in memory
 	}
 	return excess
 }
 
-// partedLocked are counts by the shards of their cells.
+// partedLocked returns the counts by the shards of their cells.
 func (r *reader) partedLocked(of *window.Cell, counts []entry) [][]entry {
 	if len(r.parts) == 1 {
 		r.parts[0] = counts
@@ -215,8 +224,8 @@ func (r *reader) partedLocked(of *window.Cell, counts []entry) [][]entry {
 	return r.parts
 }
 
-// countLocked takes in counts by their cells' numbers. It returns of how many the name was not read, unless they have
-// expired.
+// countLocked applies counts that have only their cells' numbers. It returns the number of counts whose names were not
+// read, or 0 if the group has expired.
 func (r *reader) countLocked(row *store.FeedRow, of *window.Cell, counts []entry, now time.Time) (nameless int) {
 	in, known := r.names.groupLocked(numbered{row.Stream, row.Writer, *of}), r.known[:len(counts)]
 	for i := range counts {
@@ -239,22 +248,22 @@ func (r *reader) noteSettings(version int64, at time.Time) {
 	r.settings, r.settingsAt = version, at
 }
 
-// settingsVersion is the last that Feed has told, and when it was asked.
+// settingsVersion returns the version that Feed returned last, and when the relay requested it.
 func (r *reader) settingsVersion() (version int64, at time.Time) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	return r.settings, r.settingsAt
 }
 
-// wake has the shards tell their origins what is new.
+// wake wakes the shards' loops that apply foreign totals.
 func (r *reader) wake() {
 	for _, s := range r.relay.shards {
 		wake(s.woken)
 	}
 }
 
-// forget ends the reader's part. An import that began under a lease may bring counts of other regions afterwards, which
-// the next call forgets.
+// forget ends reading, and forgets all counts of other regions. An import that began under a lease can still bring such
+// counts later; the next call of forget removes them.
 func (r *reader) forget() {
 	if r.after != nil {
 		r.after, r.began = nil, time.Time{}
@@ -268,23 +277,23 @@ func (r *reader) forget() {
 	}
 }
 
-// sweep removes names that have expired by an origin's clock.
+// sweep forgets the names that have expired by the origin's clock.
 func (r *reader) sweep(b *book) {
 	nowMs := b.clockMs()
 	lives := func(expiresMs int64) bool { return !hasExpired(expiresMs, nowMs) }
 	r.names.keep(lives)
 }
 
-// unreadable takes note of a row that this version cannot read. Of a cell that it named nothing more is
-// known until the cell grows and the stream is read again from its last snapshot: see lacking.
+// unreadable counts and logs a row that this version cannot decode. The relay misses the names in that row until a cell
+// grows that it named; then it reads the stream again from its last snapshot: see lacking.
 func (r *Relay) unreadable(row *store.FeedRow, err error) {
 	r.metrics.unreadable.Add(1)
 	r.cfg.Logger.Error("relay leaves out a change that it cannot read", "region", row.Region, "shard", row.Shard,
 		"sequence", row.Sequence, "error", err)
 }
 
-// forgetForeign forgets all that other regions have told. It is for a shard that has lost its lease: take forgets the
-// own region's side, before or after.
+// forgetForeign forgets all counts of other regions. It is called for a shard that has lost its lease; take forgets the
+// own region's counts, before or after it.
 func (b *book) forgetForeign() {
 	b.mu.Lock()
 	defer b.mu.Unlock()

@@ -14,61 +14,63 @@ import (
 	"github.com/weirhq/weir/shared/window"
 )
 
-// Config is all that a relay needs. Region, Origin, Feed, Counts and Holder have no defaults.
+// Config configures a relay. Region, Origin, Feed, Counts and Holder must be set.
 type Config struct {
 	Region string            // see store.CheckRegion
-	Origin store.RelayOrigin // the region's
-	Feed   store.Feed        // the fleet's
-	Counts store.CountStore  // the fleet's; Publish and Import are used
-	// Settings is where operators set what the fleet agrees on, and where heartbeats belong. The relay carries both
-	// through Origin, which must be a store.Mailbox then. If Settings is nil, the relay carries neither.
+	Origin store.RelayOrigin // the region's origin
+	Feed   store.Feed        // the fleet's change feed
+	Counts store.CountStore  // the fleet's CountStore; the relay calls Publish and Import
+	// Settings is where operators store settings for the fleet, for example overrides, and where heartbeats are stored.
+	// The relay carries both through Origin, which must be a store.Mailbox then. If Settings is nil, the relay carries
+	// neither.
 	Settings store.Settings
 
 	Holder string        // the node's ID, unique in the region, 1 to store.HolderBytesMax bytes
-	Tuning func() Tuning // called before each step, also concurrently; nil: the defaults
-	// TuningChanged returns a channel that is closed when Tuning changes, so that no loop waits for
-	// an interval of the old tuning. If it is nil, loops notice a change when their current wait
-	// ends.
+	Tuning func() Tuning // called before each step, also concurrently; nil: DefaultTuning
+	// TuningChanged returns a channel that is closed when Tuning changes, so that no loop waits for an interval of the old
+	// tuning. If it is nil, loops notice a change when their current wait ends.
 	TuningChanged func() <-chan struct{}
 
-	Clock  func() time.Time // nil is time.Now. It paces the relay; cells live by their origin's clock
-	Logger *slog.Logger     // nil discards
+	Clock  func() time.Time // paces the relay; cells expire by their origin's clock; nil: time.Now
+	Logger *slog.Logger     // nil: logs nothing
 
-	// Publish is called with what peers are to know, twice an interval where there is any: a row of news with a Stream and
-	// a Payload, and no number. Feed gets the same by rows of its own. Publish must neither block nor change the row, and
-	// may keep it. What a row tells is true whether or not it is stored afterwards: a relay that has been replaced may
-	// tell, and does no harm. Nil: nothing is called.
+	// Publish is called with each row for peers, twice an interval if counts are due. Such a row has a Stream and a
+	// Payload, but no number. Feed receives the same counts in rows of its own. Publish must neither block nor change the
+	// row, but may keep it. A row is a lower bound of its region's cost whether or not it is stored later, so a relay that
+	// has been replaced does no harm by publishing. If Publish is nil, the relay makes no rows for peers.
 	Publish func(row store.FeedRow)
 }
 
-// Tuning is what may change while a relay runs. A duration of 0 is its default. Floor and Step have none, since 0 has
-// a meaning of its own; DefaultTuning has 0.1 and 0.01.
+// Tuning is the part of the configuration that can change while a relay runs. A duration of 0 means its default. Floor
+// and Step have no default, because 0 is a valid value; DefaultTuning has 0.1 and 0.01.
 type Tuning struct {
-	// between two rows of a shard, and two reads: 200 ms. Lower: sooner told, more statements
+	// Interval is the time between two rows of a shard, and between two reads: 200 ms. A lower value publishes counts
+	// sooner, but runs more statements.
 	Interval         time.Duration
-	SnapshotEvery    time.Duration // at least, between two snapshots: 30 s. Lower: a relay starts sooner, more bytes
+	SnapshotEvery    time.Duration // least time between two snapshots: 30 s. Lower: relays start sooner, more bytes
 	SettingsInterval time.Duration // between two reads of settings: 5 s. Lower: sooner in force, more statements
-	// Floor is a share of the limit. While no other region uses a cell, a count is published
-	// whenever it passes a multiple of the floor; and a count is stored from the floor on. 0
-	// publishes every growth. A higher value takes fewer bytes, but a region that begins to use a
-	// key starts from an older count.
+	// Floor is a share of the limit. While no other region uses a cell, a count is published whenever it passes a multiple
+	// of the floor. A count below the floor is not stored in the CountStore. For example, with a floor of 0.1 and a limit
+	// of 1,000, a region publishes a cell's first count, and then about each hundredth request. 0 publishes every growth.
+	// A higher value takes fewer bytes, but a region that begins to use a key starts from an older count.
 	Floor float64
-	// Step is a share of the limit. A count is stored again when it has grown by that much; 0
+	// Step is a share of the limit. A count is stored again in the CountStore when it has grown by StoreSteps steps; 0
 	// stores every growth.
 	Step              float64
-	MinGlobalDuration time.Duration // shortest window that is told: 2 s
-	StoreFloor        float64       // share of its limit from which a count is stored, where Floor is lower
-	StoreSteps        float64       // how many Steps it must have grown to be stored again; 0 is 1
+	MinGlobalDuration time.Duration // shortest window whose counts are published: 2 s
+	StoreFloor        float64       // share of its limit from which a count is stored, if Floor is lower
+	StoreSteps        float64       // steps by which a count must grow to be stored again; 0 means 1
 }
 
-// StoreFloor and StoreSteps are what nodes store with: with the default floor and step some three rows for a cell that
-// reaches its limit. Each is a row that MySQL writes, and news has all the rest.
+// StoreFloor and StoreSteps are the values that nodes use. With the default floor and step, a cell that reaches its
+// limit takes some three rows in the CountStore: for example, with a limit of 1,000, at totals of about 500, 750 and
+// 1,000. Each stored count costs MySQL a row, and the change feed has the other counts.
 const (
 	StoreFloor = 0.5
 	StoreSteps = 25
 )
 
-// DefaultTuning is a relay's that is given none.
+// DefaultTuning returns the tuning of a relay whose Config.Tuning is nil.
 func DefaultTuning() Tuning {
 	return Tuning{Interval: 200 * time.Millisecond, SnapshotEvery: 30 * time.Second, SettingsInterval: 5 * time.Second,
 		Floor: 0.1, Step: 0.01, MinGlobalDuration: 2 * time.Second}
@@ -83,33 +85,32 @@ func (t Tuning) withDefaults() Tuning {
 	return t
 }
 
-// Relay carries counts between the origin of one region and the other regions, for each shard of
-// the origin whose lease it has. Any number of a region's nodes may run one.
+// Relay carries counts between the origin of its region and the other regions, for each shard of the origin whose lease
+// it has. Any number of a region's nodes may run a relay.
 //
-// Start and Stop may each be called twice, but not concurrently. Step is for callers that control
-// the time, such as tests and simulators: it must not run concurrently with another Step, or
-// between Start and Stop. Apply, Leads, Lost, Handed and the methods of Collector may be called at
-// any time, concurrently.
+// Start and Stop may each be called twice, but not concurrently. Step is for callers that control the time, such as
+// tests and simulators: it must not run concurrently with another Step, or between Start and Stop. Apply, Leads, Lost,
+// Handed and the methods of Collector may be called at any time, concurrently.
 type Relay struct {
 	cfg     Config
-	mailbox store.Mailbox // Config.Origin; nil if it is none
-	clock   *clock.Clock  // of Config.Clock: for what lasts a while
+	mailbox store.Mailbox // Config.Origin, or nil if it is no store.Mailbox
+	clock   *clock.Clock  // measures durations by Config.Clock
 	shards  []*shard
 	reader  *reader
 	metrics metrics
 	loops   loop.Lifecycle
 
-	importing  chan struct{} // holds one while an import runs
-	settingsAt time.Time     // of carrySettings
+	importing  chan struct{} // has capacity 1; filled while an import runs
+	settingsAt time.Time     // when carrySettings last ran
 	settings   knownSettings
 }
 
 // ErrStarted is returned by Start on a relay that was started or stopped before.
 var ErrStarted = errors.New("relay: was started before")
 
-const callTimeout = 2 * time.Second // of a call about some cells; see stallTimeout for those about all
+const callTimeout = 2 * time.Second // of a call about some cells; loads of all cells have stallTimeout
 
-// New makes a relay that does nothing until it is started.
+// New returns a relay that does nothing until Start or Step is called.
 func New(cfg Config) (*Relay, error) {
 	switch {
 	case len(cfg.Holder) < 1 || len(cfg.Holder) > store.HolderBytesMax:
@@ -147,7 +148,7 @@ func New(cfg Config) (*Relay, error) {
 	return r, nil
 }
 
-// Start begins the loops and returns at once; ctx gives them its values, not its end. Stop ends them.
+// Start starts the loops and returns at once. The loops use ctx's values, but ignore its end: Stop ends them.
 func (r *Relay) Start(ctx context.Context) error {
 	ctx, ok := r.loops.Start(ctx)
 	if !ok {
@@ -174,10 +175,10 @@ func (r *Relay) Start(ctx context.Context) error {
 	return nil
 }
 
-// Stop ends the loops, waits for them, and releases the leases, so that another relay can take over
-// at once. Counts that were not published stay in the origin, where that relay finds them. Stop
-// also stores pending heartbeats, because they include the last one of the node that stops. If ctx
-// has ended before the call, Stop tries for up to 5 s. A second Stop returns nil at once.
+// Stop ends the loops, waits for them, and releases the leases, so that another relay can take over at once. Counts
+// that were not published stay in the origin, where that relay finds them. Stop also stores pending heartbeats, because
+// they include the last heartbeat of the node that stops. If ctx has ended before the call, Stop tries for up to 5 s. A
+// second Stop returns nil at once.
 func (r *Relay) Stop(ctx context.Context) error {
 	if !r.loops.Stop() {
 		return nil
@@ -195,8 +196,8 @@ func (r *Relay) Stop(ctx context.Context) error {
 	return errors.Join(errs...)
 }
 
-// Step does all that the loops do in one interval, once and in this order: leases, peers, changes, news, foreign
-// totals, stored counts, settings and heartbeats. It goes on after an error, and returns them all.
+// Step does once all that the loops do in an interval, in this order: leases, peers, changes, the change feed, foreign
+// totals, stored counts, settings and heartbeats. It continues after an error, and returns all errors.
 func (r *Relay) Step(ctx context.Context) error {
 	now := r.cfg.Clock()
 	var errs []error
@@ -227,19 +228,18 @@ func (r *Relay) tuning() Tuning { return r.cfg.Tuning().withDefaults() }
 
 func (r *Relay) interval() time.Duration { return r.tuning().Interval }
 
-// shardOf is the shard that holds a cell of this region's origin.
+// shardOf returns the shard that holds a key's cells in this region's origin.
 func (r *Relay) shardOf(key *window.Key) *shard {
 	if len(r.shards) == 1 {
 		return r.shards[0]
 	}
-	asked := *key // a key that an Origin gets is allocated
+	asked := *key // passing the key to an Origin makes it escape to the heap, so pass a copy
 	return r.shards[r.cfg.Origin.ShardOf(&asked)]
 }
 
-// Leads is true while the relay has the lease of any shard, and so takes rows in: see Apply.
+// Leads reports whether the relay has the lease of any shard, and so applies rows from peers: see Apply.
 func (r *Relay) Leads() bool { return r.leads(r.cfg.Clock()) }
 
-// leads is true while the relay has the lease of any shard.
 func (r *Relay) leads(now time.Time) bool {
 	for _, s := range r.shards {
 		if _, ok := s.lease.term(now); ok {
@@ -249,14 +249,14 @@ func (r *Relay) leads(now time.Time) bool {
 	return false
 }
 
-// every runs a step about once an interval until ctx ends.
+// every runs step about once an interval until ctx ends.
 func (r *Relay) every(ctx context.Context, interval func() time.Duration, step func(context.Context)) {
 	cadence := func() (time.Duration, float64) { return interval(), 0 }
 	r.loops.Go(func() { loop.Every(ctx, cadence, r.cfg.TuningChanged, step) })
 }
 
-// readPausing reads news, and again an interval after it has begun and at least three quarters of one after it has
-// ended, until ctx ends: a relay that is far from MySQL asks less often.
+// readPausing reads the change feed until ctx ends. A read begins an interval after the last read began, but at least
+// three quarters of an interval after it ended, so a relay that is far from MySQL reads less often.
 func (r *Relay) readPausing(ctx context.Context) {
 	read := r.watched("read the change feed", r.reader.read)
 	began, ended := time.Now(), time.Now()
@@ -271,9 +271,9 @@ func (r *Relay) readPausing(ctx context.Context) {
 	}
 }
 
-// takeAfterReads takes changes each time that news was read: what the own region is to tell because of them, it tells
-// at once, and a relay that is far from MySQL writes fewer rows for all others to read. Half an interval passes after a
-// take has begun, and reads that fail or take long are not waited for longer than one and a half after it has ended.
+// takeAfterReads takes changes after each read of the change feed. So a count that must be published because of a row
+// just read is published at once, and a relay that is far from MySQL writes fewer rows. Takes begin at least half an
+// interval apart. If reads fail or take long, the next take begins 1.5 intervals after the last take ended.
 func (s *shard) takeAfterReads(ctx context.Context) {
 	take, changed := s.watched("take changes", s.take), s.relay.cfg.TuningChanged
 	began, ended := time.Now(), time.Now()
@@ -293,7 +293,7 @@ func latest(a, b time.Time) time.Time {
 	return b
 }
 
-// wake has the loop go on that waits for c, which has room for one.
+// wake signals the loop that waits for c, which has capacity 1.
 func wake(c chan struct{}) {
 	select {
 	case c <- struct{}{}:
@@ -301,14 +301,14 @@ func wake(c chan struct{}) {
 	}
 }
 
-// watched runs a step, and logs when it starts to fail and when it works again.
+// watched returns a function that runs a step, and logs when the step starts to fail and when it works again.
 func (r *Relay) watched(name string, step func(context.Context, time.Time) error) func(context.Context) {
 	var failingSince time.Time
 	return func(ctx context.Context) {
 		now := r.cfg.Clock()
 		err := step(ctx, now)
 		switch {
-		case ctx.Err() != nil: // being stopped
+		case ctx.Err() != nil: // the relay is being stopped
 		case err != nil:
 			r.metrics.errors.Add(1)
 			if failingSince.IsZero() {

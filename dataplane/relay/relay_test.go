@@ -37,11 +37,11 @@ func TestNewNamesTheFieldAtFault(t *testing.T) {
 	}
 }
 
-// What is stored for good: from the floor on, with each step, and when the limit is reached; and Import finds it.
+// Counts are stored in the CountStore from the floor on, with each step, and when the limit is reached. Import returns
+// them.
 func TestCountsAreStoredInSteps(t *testing.T) {
-	w := newWorld(t, "eu", "us")
+	w, eu, _ := newPair(t)
 	w.tuning.Floor, w.tuning.Step = 0.2, 0.1
-	eu := w.regions[0]
 	c := eu.cell("k", time.Hour)
 	for _, step := range []struct{ cost, stored int64 }{
 		{19, 0}, {1, 20}, {9, 20}, {1, 30}, {65, 95}, {4, 95}, {1, 100}, {5, 100}, {5, 110},
@@ -54,12 +54,11 @@ func TestCountsAreStoredInSteps(t *testing.T) {
 	}
 }
 
-// What is stored may be coarser than what is told.
+// The CountStore may have coarser steps than the change feed.
 func TestCountsAreStoredInCoarserSteps(t *testing.T) {
-	w := newWorld(t, "eu", "us")
+	w, eu, _ := newPair(t)
 	w.tuning.StoreFloor, w.tuning.StoreSteps = relay.StoreFloor, relay.StoreSteps
 	w.tuning.Floor, w.tuning.Step = 0.1, 0.01
-	eu := w.regions[0]
 	c := eu.cell("k", time.Hour)
 	for _, step := range []struct{ cost, stored int64 }{{49, 0}, {1, 50}, {24, 50}, {1, 75}, {24, 75}, {1, 100}, {24, 100}, {1, 125}} {
 		eu.accept(c, step.cost, 100)
@@ -70,11 +69,10 @@ func TestCountsAreStoredInCoarserSteps(t *testing.T) {
 	}
 }
 
-// A floor and a step of 0 store every growth, however small a share of the limit it is.
+// With a floor and a step of 0, every growth is stored, however small a share of the limit it is.
 func TestWithoutFloorAndStepEveryGrowthIsStored(t *testing.T) {
-	w := newWorld(t, "eu", "us")
+	w, eu, _ := newPair(t)
 	w.tuning.Floor, w.tuning.Step = 0, 0
-	eu := w.regions[0]
 	c := eu.cell("k", time.Hour)
 	for range 3 {
 		eu.accept(c, 1, 1<<40)
@@ -85,7 +83,7 @@ func TestWithoutFloorAndStepEveryGrowthIsStored(t *testing.T) {
 	}
 }
 
-// What could not be stored is stored later, also if it grows no more.
+// Counts that could not be stored are stored later, even if they grow no more.
 func TestCountsAreStoredOnceTheStoreIsBack(t *testing.T) {
 	w := newWorld(t, "eu")
 	eu := w.regions[0]
@@ -101,11 +99,10 @@ func TestCountsAreStoredOnceTheStoreIsBack(t *testing.T) {
 	}
 }
 
-// A row that the count store refuses holds up no other. It is tried once, however much its count grows, and told as any
-// other is.
+// A row that the CountStore refuses delays no other. It is tried once, however much its count grows, and the change
+// feed has the count all the same.
 func TestARefusedCountHoldsUpNoOther(t *testing.T) {
-	w := newWorld(t, "eu", "us")
-	eu, us := w.regions[0], w.regions[1]
+	w, eu, us := newPair(t)
 	tried := 0
 	w.counts.Faults.RefuseRow(func(c store.Count) bool {
 		if c.Cell.Identifier == "k7" {
@@ -136,11 +133,10 @@ func TestARefusedCountHoldsUpNoOther(t *testing.T) {
 	}
 }
 
-// Malformed cells of an origin, whatever other program has written them, hide no other cell from other regions. They
-// are taken off the changes, counted, and logged once.
+// Malformed cells of an origin, for example from another program, hide no other cell from other regions. They are
+// acknowledged, counted, and logged once.
 func TestMalformedCellsHideNoOthers(t *testing.T) {
-	w := newWorld(t, "eu", "us")
-	eu := w.regions[0]
+	w, eu, _ := newPair(t)
 	var log bytes.Buffer
 	made, err := relay.New(relay.Config{Region: "eu", Holder: "first", Origin: eu.relayOrigin, Feed: w.feed, Counts: w.counts,
 		Clock: w.clock, Logger: slog.New(slog.NewTextHandler(&log, nil))})
@@ -161,11 +157,11 @@ func TestMalformedCellsHideNoOthers(t *testing.T) {
 		case 2:
 			bad.Duration = time.Millisecond
 		case 3:
-			bad.Sequence = 1 << 40 // it expires when an int64 has no room for that
+			bad.Sequence = 1 << 40 // the expiry does not fit into an int64
 		}
 		bad.Workspace = fmt.Sprint("bad", i)
 		eu.accept(bad, 100, 100)
-		delete(eu.accepted, bad) // it is none that R1 is about
+		delete(eu.accepted, bad) // not a cell that R1 applies to
 		eu.accept(good[i], 100, 100)
 		w.run(interval)
 	}
@@ -180,7 +176,7 @@ func TestMalformedCellsHideNoOthers(t *testing.T) {
 	}
 }
 
-// A row that another version wrote is left out, and the rest is read.
+// A row that another version wrote is left out, and the other rows are read.
 func TestAnUnreadableRowIsLeftOut(t *testing.T) {
 	w := newWorld(t, "eu", "us")
 	w.run(time.Second)
@@ -196,8 +192,7 @@ func TestAnUnreadableRowIsLeftOut(t *testing.T) {
 }
 
 func TestMetrics(t *testing.T) {
-	w := newWorld(t, "eu", "us")
-	eu, us := w.regions[0], w.regions[1]
+	w, eu, us := newPair(t)
 	us.away = true
 	wantMetric(t, eu.relay, `weir_relay_in_step_timestamp_seconds 0`)
 	w.run(time.Second)
@@ -227,10 +222,9 @@ func TestMetrics(t *testing.T) {
 	}
 }
 
-// A total that may wait for another region is not late: its age counts from when that region came.
+// A total that may wait for another region is not late: its age counts from when that region began to use the cell.
 func TestTheAgeOfWhatWaits(t *testing.T) {
-	w := newWorld(t, "eu", "us")
-	eu, us := w.regions[0], w.regions[1]
+	w, eu, us := newPair(t)
 	w.run(time.Second)
 	c := eu.cell("k", time.Hour)
 	eu.accept(c, 1, 100)
@@ -270,11 +264,10 @@ func wantMetric(t *testing.T, r *relay.Relay, lines ...string) {
 	}
 }
 
-// How long a count took from region to region is measured by the region that reads it: its age when its row was made,
-// and the age of the row. What a relay reads as it starts says nothing about that.
+// The region that reads a count measures how long it took from region to region: the count's age when its row was made,
+// and the age of the row. Rows that a relay reads as it starts are not measured.
 func TestConvergenceIsMeasured(t *testing.T) {
-	w := newWorld(t, "eu", "us")
-	eu, us := w.regions[0], w.regions[1]
+	w, eu, us := newPair(t)
 	eu.accept(eu.cell("before", time.Hour), 50, 100)
 	us.away = true
 	w.run(time.Second)
@@ -316,10 +309,9 @@ weir_relay_convergence_seconds_sum 2.001
 weir_relay_convergence_seconds_count 1
 `
 
-// An origin that is emptied is found in another epoch; one that is found for the first time is not.
+// Figures counts an epoch change if an origin was emptied, but not for the first epoch that the relay finds.
 func TestEpochChangesAreCounted(t *testing.T) {
-	w := newWorld(t, "eu", "us")
-	eu := w.regions[0]
+	w, eu, _ := newPair(t)
 	w.run(time.Second)
 	wantMetric(t, eu.relay, "weir_relay_epoch_changes_total 0")
 	eu.origin.Wipe()

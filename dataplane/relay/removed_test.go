@@ -8,7 +8,7 @@ import (
 	"github.com/weirhq/weir/dataplane/store"
 )
 
-// queriesFeed remembers what was asked last.
+// queriesFeed records the last query.
 type queriesFeed struct {
 	store.Feed
 	asked store.FeedQuery
@@ -19,10 +19,10 @@ func (n *queriesFeed) Read(ctx context.Context, q store.FeedQuery) (store.FeedPa
 	return n.Feed.Read(ctx, q)
 }
 
-// A region whose rows were deleted is forgotten: no read asks for it for ever. One that comes back is read again.
+// A region whose rows were deleted is forgotten, so that reads stop asking for its streams. If the region comes back,
+// it is read again.
 func TestARemovedRegionIsForgotten(t *testing.T) {
-	w := newWorld(t, "eu", "us")
-	eu, us := w.regions[0], w.regions[1]
+	w, eu, us := newPair(t)
 	feed := &queriesFeed{Feed: w.feed}
 	eu.relay = eu.relayOver("first", eu.relayOrigin, feed, w.counts)
 	w.run(time.Second)

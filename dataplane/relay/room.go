@@ -6,30 +6,31 @@ import (
 	"github.com/weirhq/weir/shared/window"
 )
 
-// room adds entries to a payload as long as they fit.
+// room checks how many entries fit into a payload.
 type room struct {
 	left   int
-	groups map[window.Cell]struct{} // with no identifier
+	groups map[window.Cell]struct{} // without an identifier
 }
 
 const (
 	varintMax = binary.MaxVarintLen64
-	numberMax = binary.MaxVarintLen32 // of a cell
+	numberMax = binary.MaxVarintLen32 // of a cell's number
 )
 
 func newRoom(bytesMax int) *room {
 	return &room{
-		left:   bytesMax - 1 - 5*varintMax, // the version, the lengths of sections, how many groups there are, the age
+		left:   bytesMax - 1 - 5*varintMax, // version, section lengths, number of groups, age
 		groups: make(map[window.Cell]struct{}),
 	}
 }
 
-// count is of a cell that is told by its name, or by its number.
+// count adds a count with its cell's name, or with its number if byNumber. It returns false, and adds nothing, if there
+// is no room.
 func (r *room) count(c *window.Cell, byNumber bool) bool {
 	group := groupOf(*c)
 	need := numberMax + varintMax
 	if !byNumber {
-		need += len(c.Identifier) + 4 // what is shared and what is not take two bytes each
+		need += len(c.Identifier) + 4 // two bytes each for the lengths of the shared part and of the rest
 	}
 	if _, ok := r.groups[group]; !ok {
 		need += len(c.Workspace) + len(c.Namespace) + 6*varintMax

@@ -11,7 +11,8 @@ import (
 	"github.com/weirhq/weir/shared/window"
 )
 
-// One interval tells all that there is: more changes than one batch has, and more counts than one row has room for.
+// A single interval publishes everything that is due, even if there are more changes than a batch has, and more counts
+// than a row has room for.
 func TestAnIntervalTellsSeveralRows(t *testing.T) {
 	for what, c := range map[string]struct {
 		cells int
@@ -20,8 +21,7 @@ func TestAnIntervalTellsSeveralRows(t *testing.T) {
 		"more than a batch":       {6_000, "k"},
 		"more than fits in a row": {4_000, strings.Repeat("x", 200)},
 	} {
-		w := newWorld(t, "eu", "us")
-		eu := w.regions[0]
+		w, eu, _ := newPair(t)
 		w.run(time.Second)
 		var cells []window.Cell
 		for i := range c.cells {
@@ -40,7 +40,7 @@ func TestAnIntervalTellsSeveralRows(t *testing.T) {
 	}
 }
 
-// rowsFeed returns a row at a time.
+// rowsFeed returns a single row in each page.
 type rowsFeed struct{ store.Feed }
 
 func (n rowsFeed) Read(ctx context.Context, q store.FeedQuery) (store.FeedPage, error) {
@@ -48,10 +48,9 @@ func (n rowsFeed) Read(ctx context.Context, q store.FeedQuery) (store.FeedPage, 
 	return n.Feed.Read(ctx, q)
 }
 
-// One interval reads all pages that there are.
+// A single interval reads all pages.
 func TestAnIntervalReadsSeveralPages(t *testing.T) {
-	w := newWorld(t, "eu", "us")
-	eu, us := w.regions[0], w.regions[1]
+	w, eu, us := newPair(t)
 	us.relay = us.relayOver("first", us.relayOrigin, rowsFeed{w.feed}, w.counts)
 	w.run(time.Second)
 	us.away = true

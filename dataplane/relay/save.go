@@ -14,8 +14,8 @@ import (
 
 const saveEvery = 5 * time.Second
 
-// worthSaving tells whether a total is to be stored for good: from a floor on, with each so many steps, and when it
-// reaches the limit.
+// worthSaving reports whether to store a total in the CountStore: from the floor on, when it has grown by the tuning's
+// steps, and when it reaches the limit. For an example see StoreFloor.
 func worthSaving(total, stored, limit int64, t Tuning) bool {
 	limit = min(limit, window.LimitMax)
 	switch {
@@ -27,7 +27,7 @@ func worthSaving(total, stored, limit int64, t Tuning) bool {
 	return float64(total-stored) >= cmp.Or(t.StoreSteps, 1)*t.Step*float64(limit)
 }
 
-// save stores the own region's counts for good.
+// save stores the own region's counts in the CountStore.
 func (s *shard) save(ctx context.Context, now time.Time) error {
 	if _, ok := s.lease.term(now); !ok {
 		return nil
@@ -45,7 +45,8 @@ func (s *shard) save(ctx context.Context, now time.Time) error {
 	return nil
 }
 
-// publish stores rows. It finds those that the store refuses by halving, and leaves them out from then on.
+// publish stores rows. If the store refuses some of them, publish finds these rows by halving, logs them, and does not
+// try them again.
 func (s *shard) publish(ctx context.Context, totals []cellTotal) error {
 	counts := make([]store.Count, len(totals))
 	for i, t := range totals {
@@ -75,7 +76,8 @@ func (s *shard) publish(ctx context.Context, totals []cellTotal) error {
 	return s.publish(ctx, totals[half:])
 }
 
-// toSave takes the cells that are worth storing off those that have grown, in the order that Publish demands.
+// toSave empties the list of grown cells, and returns the totals that are worth storing, in the order that Publish
+// requires.
 func (b *book) toSave(t Tuning) (totals []cellTotal) {
 	b.mu.Lock()
 	defer b.mu.Unlock()

@@ -9,7 +9,7 @@ import (
 	"github.com/weirhq/weir/dataplane/store"
 )
 
-// grownShard has the lease, and cells whose totals are worth storing.
+// grownShard returns a shard with its lease, and with cells whose totals are worth storing.
 func grownShard(t *testing.T, cells int) (s *shard, counts *memstore.Counts, now time.Time) {
 	now = time.UnixMilli(minuteCell("").ExpiresAtMs()).Add(-time.Minute)
 	counts = memstore.NewCounts(memstore.CountsOptions{Clock: func() time.Time { return now }})
@@ -23,7 +23,7 @@ func grownShard(t *testing.T, cells int) (s *shard, counts *memstore.Counts, now
 	return s, counts, now
 }
 
-// Counts that could not be stored are stored with the next call, though they have not grown since.
+// Counts that could not be stored are stored with the next call, although they have not grown since.
 func TestCountsThatCouldNotBeStoredAreStoredLater(t *testing.T) {
 	s, counts, now := grownShard(t, 3)
 	counts.Faults.Fail(errors.New("down"))

@@ -19,7 +19,7 @@ import (
 	"github.com/weirhq/weir/shared/window"
 )
 
-// With real Redis servers two regions learn of each other, and one that is emptied has all of it again.
+// With real Redis servers, two regions exchange their counts, and a server that is emptied gets all of them again.
 func TestOverRedis(t *testing.T) {
 	feed, counts := memstore.NewFeed(memstore.FeedOptions{}), memstore.NewCounts(memstore.CountsOptions{})
 	c := window.Cell{Key: window.Key{Workspace: "acme", Namespace: "api", Identifier: "k", Duration: time.Hour}}
@@ -63,8 +63,9 @@ func TestOverRedis(t *testing.T) {
 	}
 }
 
-// A full Redis takes no counts of other regions, and its relay goes on: its own counts reach the others, its failed
-// steps are counted, and once there is room its origin has all counts that came meanwhile, whichever relay leads then.
+// A full Redis accepts no counts of other regions, but its relay goes on: its own counts reach the others, and its
+// failed steps are counted. Once there is room, its origin gets all counts that came meanwhile, whichever relay leads
+// then.
 func TestAFullRedisReceivesTheCountsOfOthersOnceItHasRoom(t *testing.T) {
 	feed, counts := memstore.NewFeed(memstore.FeedOptions{}), memstore.NewCounts(memstore.CountsOptions{})
 	server := servers.RedisForTest(t)
@@ -84,7 +85,7 @@ func TestAFullRedisReceivesTheCountsOfOthersOnceItHasRoom(t *testing.T) {
 		return r
 	}
 	us := relayOf("us", "only", other)
-	cells := make([]window.Cell, 1_200) // more than one call has
+	cells := make([]window.Cell, 1_200) // more than fit into a call
 	for i := range cells {
 		cells[i] = window.Cell{Key: window.Key{Workspace: "acme", Namespace: "api", Identifier: fmt.Sprint("k", i),
 			Duration: 24 * time.Hour}}
@@ -135,7 +136,7 @@ func TestAFullRedisReceivesTheCountsOfOthersOnceItHasRoom(t *testing.T) {
 	add(full, 30, cells[:10]...)
 	await.True(t, "us has the counts of eu", func() bool { usStep(); return foreign(other) == 300 })
 	setMemory("1")
-	add(other, 2, cells...) // cells that eu has as well, and others
+	add(other, 2, cells...) // cells that eu also has, and others
 	failed := errorsOf(t, first)
 	await.True(t, "the relay's failed steps are counted", func() bool { usStep(); return errorsOf(t, first) > failed+2 })
 	if n := foreign(full); n != 0 {
@@ -154,7 +155,7 @@ func TestAFullRedisReceivesTheCountsOfOthersOnceItHasRoom(t *testing.T) {
 	await.True(t, "eu has all counts of us", func() bool { usStep(); return foreign(full) == 2*int64(len(cells)) })
 }
 
-// errorsOf is how many steps of a relay's loops have failed.
+// errorsOf returns the number of failed steps of a relay's loops.
 func errorsOf(t *testing.T, r *relay.Relay) float64 {
 	t.Helper()
 	registry := prometheus.NewPedanticRegistry()

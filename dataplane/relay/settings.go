@@ -11,10 +11,10 @@ import (
 	"github.com/weirhq/weir/shared/heartbeat"
 )
 
-// settingsTimeout is of reading all settings, and of telling a shard of them.
+// settingsTimeout bounds reading all settings, storing them in the shards, and storing heartbeats.
 const settingsTimeout = 5 * time.Second
 
-// settingsDue is true once an interval, of a relay with a lease.
+// settingsDue reports whether the relay must carry settings now: once every SettingsInterval, if it has a lease.
 func (r *Relay) settingsDue(now time.Time) bool {
 	if since := now.Sub(r.settingsAt); since >= 0 && since < r.tuning().SettingsInterval {
 		return false
@@ -22,8 +22,9 @@ func (r *Relay) settingsDue(now time.Time) bool {
 	return r.cfg.Settings != nil && r.leads(now)
 }
 
-// carrySettings takes what nodes say of themselves to the store, and what operators have set from there to the origin,
-// for each shard that has its lease. If the store fails, the origin's copies stay as they are, and grow old.
+// carrySettings carries the nodes' heartbeats to the store, and the operators' settings from the store to the origin,
+// for each shard whose lease the relay has. If the store fails, the origin's copies stay as they are, and their age
+// grows.
 func (r *Relay) carrySettings(ctx context.Context, now time.Time) error {
 	r.settingsAt = now
 	ctx, cancel := context.WithTimeout(ctx, settingsTimeout)
@@ -37,33 +38,33 @@ func (r *Relay) carrySettings(ctx context.Context, now time.Time) error {
 	return errors.Join(append(errs, r.storeSettings(ctx, now))...)
 }
 
-// settingsReadEvery is how often settings are read whose version is the same: a change that was made past the control
-// plane raises none.
+// settingsReadEvery is how often the relay reads settings with an unchanged version, because a change that bypasses the
+// control plane does not change the version.
 const settingsReadEvery = time.Minute
 
-// knownSettings are what a relay has read, in the loop that carries settings.
+// knownSettings are the settings that the relay has read. Only the loop that carries settings uses them.
 type knownSettings struct {
 	rows    store.SettingsRows
-	version int64 // before they were read; 0 is unknown
+	version int64 // the version before they were read; 0 if unknown
 	readAt  time.Time
-	asked   time.Time // when readAt was, by a clock that does not step: a trial's lease is reckoned from it
+	asked   time.Time // when the relay requested them, by a clock that does not step; a trial's lease counts from then
 	nodes   liveNodes
 }
 
-// trialEnds tells whether a third of the time is over for which the trial was good when it was read.
+// trialEnds reports whether a third of the trial's lease has passed since the relay read it.
 func (k *knownSettings) trialEnds() bool {
 	return k.rows.Trial.Number != 0 && 3*time.Since(k.asked) >= k.rows.Trial.Left
 }
 
-// settingsRows reads the settings, unless it is known that they have not changed since they were read last: Feed has
-// told their version within the interval, the region's nodes are the same, and a trial has not to be renewed.
+// settingsRows returns the settings. It reads them again unless they cannot have changed: Feed has returned the same
+// version within the interval, the region's nodes are the same, and no trial's lease must be renewed.
 func (r *Relay) settingsRows(ctx context.Context, now time.Time) (store.SettingsRows, error) {
 	known := &r.settings
 	version, at := r.reader.settingsVersion()
 	t := r.tuning()
 	fresh := version != 0 && now.Sub(at) < max(t.SettingsInterval, 2*t.Interval) && !known.trialEnds()
 	if known.nodes.changed(now) || !fresh || version != known.version || now.Sub(known.readAt) >= settingsReadEvery {
-		known.version = 0 // until they are read
+		known.version = 0 // until the read succeeds
 		asked := time.Now()
 		rows, err := r.cfg.Settings.Settings(ctx, r.cfg.Region)
 		if err != nil {
@@ -92,7 +93,7 @@ func (r *Relay) storeSettings(ctx context.Context, now time.Time) error {
 			errs = append(errs, err)
 			continue
 		}
-		rows.Trial.Left = max(0, left-time.Since(r.settings.asked)) // after asOf: what is left is never too much
+		rows.Trial.Left = max(0, left-time.Since(r.settings.asked)) // computed after asOf, so it is never too long
 		if err := r.mailbox.StoreSettings(ctx, s.index, r.cfg.Holder, rows, asOf); err != nil {
 			errs = append(errs, fmt.Errorf("send settings to shard %d: %w", s.index, err))
 		}
@@ -100,8 +101,8 @@ func (r *Relay) storeSettings(ctx context.Context, now time.Time) error {
 	return errors.Join(errs...)
 }
 
-// storeHeartbeats stores what nodes of the region have said, some at a time. A node says more within the interval;
-// what is stored twice does no harm.
+// storeHeartbeats stores the waiting heartbeats of the region's nodes, up to store.HeartbeatsMax at a time. Storing a
+// heartbeat twice does no harm.
 func (s *shard) storeHeartbeats(ctx context.Context, now time.Time) error {
 	var refused error
 	for range store.WaitingHeartbeatsMax / store.HeartbeatsMax {
@@ -118,7 +119,7 @@ func (s *shard) storeHeartbeats(ctx context.Context, now time.Time) error {
 			refused = strange
 		}
 		switch {
-		case errors.Is(err, store.ErrRefused): // some; all others are stored
+		case errors.Is(err, store.ErrRefused): // the store has refused some, and stored all others
 			refused = errors.Join(refused, err)
 		case err != nil:
 			return fmt.Errorf("store %d heartbeats: %w", len(kept), err)
@@ -134,27 +135,27 @@ func (s *shard) storeHeartbeats(ctx context.Context, now time.Time) error {
 	return refused
 }
 
-// storeLastHeartbeats is for a relay that has just released its leases; two that store a heartbeat do no harm. What
-// fails is left to the next relay.
+// storeLastHeartbeats stores the waiting heartbeats of a relay that has just released its leases. If the next relay
+// stores the same heartbeats, that does no harm. Heartbeats that cannot be stored are left to the next relay.
 func (r *Relay) storeLastHeartbeats(ctx context.Context) {
 	if r.cfg.Settings == nil {
 		return
 	}
 	for _, s := range r.shards {
 		if err := s.storeHeartbeats(ctx, r.cfg.Clock()); err != nil {
-			r.cfg.Logger.Warn("the last heartbeats are left to the next relay", "error", err)
+			r.cfg.Logger.Warn("relay cannot store the last heartbeats; the next relay stores them", "error", err)
 		}
 	}
 }
 
-// heartbeatsOf are the heartbeats of nodes of the own region, and why others are left out: a region speaks for itself
-// alone.
+// heartbeatsOf returns the heartbeats of the own region's nodes, and an error about the first heartbeat of another
+// region. A relay must not store heartbeats of other regions.
 func (s *shard) heartbeatsOf(kept []store.StoredHeartbeat) (beats []heartbeat.Heartbeat, strange error) {
 	for _, b := range kept {
 		if own := s.relay.cfg.Region; b.Region == own {
 			beats = append(beats, b.Heartbeat)
 		} else if strange == nil {
-			strange = fmt.Errorf("%w: heartbeats at shard %d: %.80q says that its region is %.80q, and this is %q",
+			strange = fmt.Errorf("%w: heartbeats at shard %d: %.80q claims region %.80q, and this relay's region is %q",
 				store.ErrRefused,
 				s.index, b.NodeID, b.Region, own)
 		}
@@ -162,10 +163,10 @@ func (s *shard) heartbeatsOf(kept []store.StoredHeartbeat) (beats []heartbeat.He
 	return beats, strange
 }
 
-// liveNodes are the nodes whose heartbeats were stored lately.
+// liveNodes are the nodes with a recent heartbeat.
 type liveNodes struct {
-	seen  map[string]time.Time // by node
-	other bool                 // they are others than when changed was called last
+	seen  map[string]time.Time // time of the last heartbeat, by node ID
+	other bool                 // the set of nodes has changed since changed was last called
 }
 
 func (n *liveNodes) see(beats []heartbeat.Heartbeat, now time.Time) {
@@ -184,7 +185,8 @@ func (n *liveNodes) see(beats []heartbeat.Heartbeat, now time.Time) {
 	}
 }
 
-// changed tells whether a node has come or gone. The store has counted one out by then: its heartbeat came there later.
+// changed reports whether a node has come or gone since the last call. It waits longer than the store, which receives
+// heartbeats later, so the store no longer counts a node that has gone.
 func (n *liveNodes) changed(now time.Time) bool {
 	maps.DeleteFunc(n.seen, func(_ string, at time.Time) bool {
 		gone := now.Sub(at) > store.NodeLiveFor+settingsTimeout

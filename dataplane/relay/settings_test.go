@@ -15,7 +15,7 @@ import (
 	"github.com/weirhq/weir/shared/heartbeat"
 )
 
-// carrier is a region whose relay carries settings too.
+// carrier returns a region whose relay also carries settings.
 func carrier(t *testing.T, shards int) *region {
 	w := newWorld(t)
 	r := w.addRegion("eu", w.clock, shards)
@@ -50,7 +50,8 @@ func (r *region) override(limit int64) {
 	r.counts.SetOverrides(store.OverrideRow{Workspace: "acme", Namespace: "api", Pattern: "x", Limit: limit})
 }
 
-// A relay tells all shards of its origin what operators have set, within an interval, and again after one was emptied.
+// A relay stores operators' settings in all shards of its origin within an interval, and again after a shard was
+// emptied.
 func TestSettingsReachTheOrigin(t *testing.T) {
 	r := carrier(t, 2)
 	r.override(1)
@@ -68,7 +69,8 @@ func TestSettingsReachTheOrigin(t *testing.T) {
 	r.wantLimit(2)
 }
 
-// Settings whose version Feed tells are read when it has changed, and once a minute, and are told at every interval.
+// Settings are read when Feed returns another version, and once a minute, and are stored in the origin at every
+// interval.
 func TestSettingsAreReadWhenTheyHaveChanged(t *testing.T) {
 	r := carrier(t, 1)
 	r.override(1)
@@ -93,7 +95,7 @@ func TestSettingsAreReadWhenTheyHaveChanged(t *testing.T) {
 	}
 }
 
-// A trial is renewed at every interval, for what is left of it in the store, and is over when its end is not moved.
+// A trial is renewed at every interval, for the rest of its time in the store, and ends if its end is not moved.
 func TestATrialIsRenewedAtEveryInterval(t *testing.T) {
 	r := carrier(t, 1)
 	const lease = time.Minute
@@ -124,7 +126,8 @@ func TestATrialIsRenewedAtEveryInterval(t *testing.T) {
 	}
 }
 
-// A node that comes, stops or falls silent is counted within two intervals, though the settings have not changed.
+// The settings' number of nodes changes within two intervals when a node comes, stops or sends no more heartbeats,
+// although the version of the settings has not changed.
 func TestNodesAreCountedAsTheyComeAndGo(t *testing.T) {
 	r := carrier(t, 1)
 	r.run(time.Second)
@@ -153,14 +156,14 @@ func TestNodesAreCountedAsTheyComeAndGo(t *testing.T) {
 	say("b", true)
 	r.run(2 * every)
 	want(2)
-	for range 18 { // c is silent
+	for range 18 { // c sends no heartbeats
 		say("a", false)
 		r.run(every)
 	}
 	want(1)
 }
 
-// While news cannot be read it is not known whether settings have changed: they are read.
+// While the change feed cannot be read, the settings' version is unknown, so the settings are read.
 func TestSettingsAreReadWithoutTheFeed(t *testing.T) {
 	r := carrier(t, 1)
 	r.override(1)
@@ -172,7 +175,7 @@ func TestSettingsAreReadWithoutTheFeed(t *testing.T) {
 	r.wantLimit(2)
 }
 
-// While the store is down the origin's copy stays, and its Age tells that no relay reads it.
+// While the store is down, the origin keeps its copy, and the copy's Age shows that no relay reads the settings.
 func TestSettingsStayWhileTheStoreIsDown(t *testing.T) {
 	r := carrier(t, 1)
 	r.override(1)
@@ -190,8 +193,7 @@ func TestSettingsStayWhileTheStoreIsDown(t *testing.T) {
 	r.wantLimit(2)
 }
 
-// Heartbeats are stored, several with one statement: how often a relay writes does not depend on how many nodes there
-// are.
+// Several heartbeats are stored with the same statement, so a relay's writes do not grow with the number of nodes.
 func TestHeartbeatsAreStoredTogether(t *testing.T) {
 	r := carrier(t, 1)
 	const nodes = 66
@@ -222,7 +224,7 @@ func TestHeartbeatsAreStoredTogether(t *testing.T) {
 	}
 }
 
-// What the store could not take is stored later; a heartbeat that it never will keeps back no other.
+// Heartbeats that the store could not take are stored later, and a heartbeat that it always refuses delays no other.
 func TestHeartbeatsWaitForTheStore(t *testing.T) {
 	r := carrier(t, 1)
 	bad := refusing{Counts: r.counts, node: "bad"}
@@ -248,7 +250,7 @@ func TestHeartbeatsWaitForTheStore(t *testing.T) {
 	}
 }
 
-// refusing refuses one node's heartbeats.
+// refusing refuses the heartbeats of a node.
 type refusing struct {
 	*memstore.Counts
 	node string
@@ -270,7 +272,7 @@ func (c refusing) Heartbeat(ctx context.Context, beats ...heartbeat.Heartbeat) e
 	return refused
 }
 
-// A relay without a lease neither reads settings nor takes heartbeats, and takes over with the lease.
+// A relay without a lease neither reads settings nor takes heartbeats. It does both once it has the lease.
 func TestOneRelayCarriesSettings(t *testing.T) {
 	r := carrier(t, 1)
 	second := r.carrierOver("second", r.counts)
@@ -294,7 +296,7 @@ func TestOneRelayCarriesSettings(t *testing.T) {
 	r.wantLimit(2)
 }
 
-// The loops carry them as the steps do.
+// The loops carry settings as Step does.
 func TestLoopsCarrySettings(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		w := live(t, "eu")
@@ -313,8 +315,8 @@ func TestLoopsCarrySettings(t *testing.T) {
 	})
 }
 
-// A region's origin has heartbeats of that region: nodes that claim to be of another one are left out, and keep back
-// none.
+// An origin must have heartbeats of its own region only: heartbeats of nodes that claim another region are left out,
+// and delay no others.
 func TestHeartbeatsOfOtherRegionsAreLeftOut(t *testing.T) {
 	r := carrier(t, 1)
 	for i := range 3 * store.HeartbeatsMax {
@@ -327,7 +329,7 @@ func TestHeartbeatsOfOtherRegionsAreLeftOut(t *testing.T) {
 		}
 	}
 	err := r.relay.Step(context.Background())
-	if !errors.Is(err, store.ErrRefused) || !strings.Contains(err.Error(), `"node-1" says that its region is "us"`) {
+	if !errors.Is(err, store.ErrRefused) || !strings.Contains(err.Error(), `"node-1" claims region "us"`) {
 		t.Errorf("heartbeats of us: %v", err)
 	}
 	beats := r.counts.Heartbeats()
@@ -344,8 +346,8 @@ func TestHeartbeatsOfOtherRegionsAreLeftOut(t *testing.T) {
 	}
 }
 
-// Heartbeats are stored once a settings interval, however long the news interval is: a fleet whose regions tell each
-// other little is not silent.
+// Heartbeats are stored once a SettingsInterval, however long Interval is. So a fleet that publishes rarely still sends
+// its heartbeats.
 func TestHeartbeatsAreStoredOnceASettingsInterval(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		w := live(t)
@@ -368,7 +370,7 @@ func TestHeartbeatsAreStoredOnceASettingsInterval(t *testing.T) {
 	})
 }
 
-// A relay that waits for the end of a long interval goes on when a shorter one is in force.
+// A relay that waits for the end of a long interval continues when a shorter interval is set.
 func TestALoopOfARelayFollowsItsInterval(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		w := live(t)

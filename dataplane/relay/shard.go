@@ -15,33 +15,34 @@ const (
 	renewEvery = time.Second
 )
 
-// shard relays one shard of the origin, while it has its lease.
+// shard relays a shard of the origin while it has the shard's lease.
 type shard struct {
 	relay  *Relay
 	index  int
 	stream store.Stream
 	book   book
 
-	// Each has room for one.
-	woken     chan struct{} // foreign totals wait to be told
-	readEnded chan struct{} // the news have been read
+	// Both channels have capacity 1.
+	woken     chan struct{} // foreign totals are waiting to be applied
+	readEnded chan struct{} // a read of the change feed has ended
 
 	lease lease
 
-	own own // of take
+	own own // used only by take
 
-	failed   failedLoads // of take
-	unloaded atomic.Bool // it is yet to load, once it has its lease
+	setBack  atomic.Bool // the origin's clock was set back, so take must load again
+	failed   failedLoads // used only by take
+	unloaded atomic.Bool // the shard must load when it next has its lease
 	imported imported    // for its next load
 
-	foreignChunk foreignChunk // of applyForeign
-	savedAt      time.Time    // of save
+	foreignChunk foreignChunk // used only by applyForeign
+	savedAt      time.Time    // used only by save
 
-	seenTerm int          // of take: the term in which seeAll has scanned last
-	tookTerm int          // of take: the term that it took changes in last
-	tookAt   atomic.Int64 // clock.Steady of the last take without an error; at first when the term began
+	seenTerm int          // used only by take: the term in which seeAll last scanned
+	tookTerm int          // used only by take: the term in which it last took changes
+	tookAt   atomic.Int64 // clock.Steady of the last take without an error; before it, when the term began
 
-	prunes atomic.Int64 // the stream's rows below it are to be deleted; 0 if none are
+	prunes atomic.Int64 // rows of the stream below this number can be deleted; 0: none
 }
 
 func newShard(r *Relay, index int) *shard {
@@ -56,12 +57,13 @@ func newShard(r *Relay, index int) *shard {
 	return s
 }
 
-// watched is Relay.watched with the shard's name.
+// watched is Relay.watched with the shard's number in the name.
 func (s *shard) watched(name string, step func(context.Context, time.Time) error) func(context.Context) {
 	return s.relay.watched(fmt.Sprintf("%s of shard %d", name, s.index), step)
 }
 
-// keepLease renews the lease until ctx ends, or tries to get it as soon as its holder's has ended.
+// keepLease renews the lease until ctx ends. While another relay holds it, keepLease tries to acquire it as soon as
+// that lease can have ended.
 func (s *shard) keepLease(ctx context.Context) {
 	renew := s.watched("renew the lease", s.lease.renew)
 	for ctx.Err() == nil {

@@ -14,7 +14,7 @@ import (
 	"github.com/weirhq/weir/shared/window"
 )
 
-// interrupted is an origin to which something happens before one of a relay's calls.
+// interrupted is an origin that runs a function before a relay's n-th call.
 type interrupted struct {
 	store.FullOrigin
 	left    int // calls before it
@@ -67,7 +67,8 @@ func (h *interrupted) Healed(ctx context.Context, shard int, epoch store.Epoch) 
 	return h.FullOrigin.Healed(ctx, shard, epoch)
 }
 
-// fullModel is memstore's origin, which refuses what a full Redis refuses: all that needs memory, and nothing else.
+// fullModel is memstore's origin that refuses the calls that a full Redis refuses: all calls that need memory, and no
+// others.
 type fullModel struct {
 	*memstore.Origin
 	full  *bool
@@ -93,7 +94,7 @@ func (h *fullModel) Apply(ctx context.Context, shard int, totals []store.Foreign
 	return h.Origin.Apply(ctx, shard, totals)
 }
 
-// movedOrigin is a Redis server whose data moves back where a model's clock moves on.
+// movedOrigin is a Redis server whose data moves back when the model's clock moves on.
 type movedOrigin struct {
 	*redisorigin.Origin
 	w     *sideBySide
@@ -101,10 +102,10 @@ type movedOrigin struct {
 	lease *movedLease
 }
 
-// movedLease is until when the lease of a server lasts, by the model's clock.
+// movedLease is the end of a server's lease, by the model's clock.
 type movedLease struct{ until time.Time }
 
-// real is the server's cell in place of a model's.
+// real returns the server's cell for a cell of the model.
 func (h *movedOrigin) real(c window.Cell) window.Cell {
 	c.Sequence -= int64(h.w.moved / c.Duration)
 	return c
@@ -115,7 +116,7 @@ func (h *movedOrigin) model(c window.Cell) window.Cell {
 	return c
 }
 
-// timed notes whether a call took too long for the history to prove anything.
+// timed records whether a call took so long that the history proves nothing.
 func (h *movedOrigin) timed(most time.Duration) func() {
 	began := time.Now()
 	return func() { h.w.busy = h.w.busy || time.Since(began) > most }
@@ -193,7 +194,7 @@ func (h *movedOrigin) realChanges(changes []store.Change) []store.Change {
 	return changes
 }
 
-// Lease first gives the server's lease what is left of it by the model's clock.
+// Lease first sets the rest of the server's lease to the rest by the model's clock.
 func (h *movedOrigin) Lease(ctx context.Context, shard int, holder string, ttl time.Duration) (store.Lease, error) {
 	defer h.timed(busyLease)()
 	if err := h.raw.PExpire(ctx, "weir:{origin}:lease", h.lease.until.Sub(h.w.now)).Err(); err != nil {

@@ -22,12 +22,12 @@ import (
 	"github.com/weirhq/weir/shared/window"
 )
 
-// sideBySide is two fleets that do the same at the same virtual time: one over memstore's origins, the model, and one
-// over Redis servers. Both have memstore's news and counts.
+// sideBySide is two fleets with the same history in virtual time: the model over memstore's origins, and a fleet over
+// Redis servers. Both have memstore's feed and counts.
 //
-// Cells of the model are of w.now. A Redis server's clock can't be moved, so its data moves back instead, by pairs of
-// windows (see movedOrigin); shorter times move nothing but leases there. A history begins away from every end of a
-// window by a quarter of one, so neither the shorter times nor the time that the history takes ends a cell.
+// Cells of the model belong to w.now. A Redis server's clock can't be moved, so its data moves back instead, by pairs
+// of windows (see movedOrigin). Shorter times move nothing but leases there. A history begins at least a quarter of a
+// window away from any window's end, so neither the shorter times nor the time that the history takes ends a cell.
 type sideBySide struct {
 	test   testing.TB
 	names  []string
@@ -35,16 +35,16 @@ type sideBySide struct {
 	opened []*redisorigin.Origin
 
 	now    time.Time     // of both fleets
-	moved  time.Duration // of this, by how much the servers' data has been moved
-	window time.Duration // cells' windows are of one and of two
-	peers  bool          // relays exchange rows with each other as well
+	moved  time.Duration // how far the servers' data has been moved, of this
+	window time.Duration // cells have windows of this length and of twice this length
+	peers  bool          // relays also exchange rows with each other
 	fleets [2]*twinFleet // the model's and the servers'
-	full   []bool        // by region: its servers have no memory
-	cells  []window.Cell // that were counted in, and seen has
+	full   []bool        // by region: its servers have no memory left
+	cells  []window.Cell // cells that were counted in, and that seen has
 	seen   map[window.Cell]bool
-	stream uint64 // of the last chunk
+	stream uint64 // stream of the last chunk
 	busy   bool   // a server took long to answer: this history proves nothing
-	paged  bool   // the servers' changes come a page at a time, which is a fault
+	paged  bool   // the servers' changes come a page at a time, a planted fault
 }
 
 type twinFleet struct {
@@ -57,13 +57,13 @@ type twinFleet struct {
 type twinRegion struct {
 	name    string
 	nodes   [2]*twinNode
-	way     *interrupted // of its relays
+	way     *interrupted // the relays' way to the origin
 	wipe    func()
 	relays  [2]*relay.Relay
-	started int // relays, so far
+	started int // relays started so far
 }
 
-// twinNode keeps what a node does of each cell, and sends it as a limiter does.
+// twinNode keeps a node's cost of each cell, and sends it as a limiter does.
 type twinNode struct {
 	way   store.FullOrigin
 	cells map[window.Cell]*twinCell
@@ -74,8 +74,8 @@ type twinCell struct {
 	epoch                   store.Epoch
 }
 
-// How long a call to a server on this machine takes if the machine is busy. Leases end by the server's clock, at
-// multiples of an interval; other calls end by the relays' timeouts, the shortest of which is twice as long.
+// The longest time that a call to a server on this machine may take. Leases end by the server's clock, at multiples of
+// an interval. Other calls end by the relays' timeouts, the shortest of which is twice as long.
 const (
 	busyLease = interval / 2
 	busyCall  = time.Second
@@ -93,8 +93,8 @@ func newSideBySide(t testing.TB, names ...string) *sideBySide {
 	return w
 }
 
-// open returns a client of a region's server that has had no answer yet: one of an earlier history remembers its
-// epoch, which the model's doesn't.
+// open returns a client of a region's server that has had no answer yet. A client of an earlier history would remember
+// an epoch that the model's client does not have.
 func (w *sideBySide) open(at int) *redisorigin.Origin {
 	origin, err := redisorigin.Open([]string{"redis://" + w.raws[at].Options().Addr}, redisorigin.Options{})
 	if err != nil {
@@ -157,7 +157,7 @@ func (w *sideBySide) begin(peers bool) {
 	}
 }
 
-// newRelay puts a relay in the place of one that does nothing any more.
+// newRelay replaces a relay that does nothing any more.
 func (w *sideBySide) newRelay(f *twinFleet, at, n int) {
 	r := f.regions[at]
 	r.started++
@@ -168,7 +168,7 @@ func (w *sideBySide) newRelay(f *twinFleet, at, n int) {
 			for _, other := range f.regions {
 				for _, to := range other.relays {
 					if other != r && to != nil {
-						_ = to.Apply(row) // a relay that doesn't lead refuses it
+						_ = to.Apply(row) // a relay that doesn't lead returns ErrIdle
 					}
 				}
 			}
@@ -181,13 +181,13 @@ func (w *sideBySide) newRelay(f *twinFleet, at, n int) {
 	r.relays[n] = made
 }
 
-// cell is a model's: of the window of now, or of one so many before or after it.
+// cell returns a cell of the model: of the current window, or from windows after it (before it if negative).
 func (w *sideBySide) cell(identifier string, windows, from int) window.Cell {
 	key := window.Key{Workspace: "w", Namespace: "n", Identifier: identifier, Duration: time.Duration(windows) * w.window}
 	return window.Cell{Key: key, Sequence: window.Sequence(w.now.UnixMilli(), key.DurationMs()) + int64(from)}
 }
 
-// send has a node of each fleet accept a cost in some cells and send them.
+// send makes a node of each fleet accept a cost in some cells and send it.
 func (w *sideBySide) send(at, node int, cost, limit int64, cells ...window.Cell) {
 	w.countIn(cells)
 	for _, f := range w.fleets {
@@ -195,7 +195,7 @@ func (w *sideBySide) send(at, node int, cost, limit int64, cells ...window.Cell)
 	}
 }
 
-// countIn begins the next chunk, of some cells.
+// countIn begins the next chunk, with the given cells.
 func (w *sideBySide) countIn(cells []window.Cell) {
 	w.stream++
 	for _, c := range cells {
@@ -227,7 +227,7 @@ func (w *sideBySide) sendFrom(n *twinNode, cost, limit int64, cells []window.Cel
 		}
 		reply, err := n.way.Send(context.Background(), chunk)
 		if err != nil {
-			return // it has no memory: the cost goes with the next chunk
+			return // the origin has no memory: the cost goes with the next chunk
 		}
 		for i, total := range reply.Totals {
 			known := n.cells[cells[i]]
@@ -247,10 +247,10 @@ func (w *sideBySide) sendFrom(n *twinNode, cost, limit int64, cells []window.Cel
 	}
 }
 
-// pass has a relay of each fleet do all that it does in an interval.
+// pass runs a step of a relay in each fleet.
 func (w *sideBySide) pass(at, n int) {
 	for _, f := range w.fleets {
-		_ = f.regions[at].relays[n].Step(context.Background()) // what failed shows in what is known
+		_ = f.regions[at].relays[n].Step(context.Background()) // failures show in the comparison
 	}
 }
 
@@ -266,7 +266,7 @@ func (w *sideBySide) passAmid(at, relay, n int, happens func(r *twinRegion)) {
 	}
 }
 
-// intervals lets time pass, and all relays work.
+// intervals lets time pass, with a step of all relays at each interval.
 func (w *sideBySide) intervals(n int) {
 	for range n {
 		w.now = w.now.Add(interval)
@@ -277,7 +277,7 @@ func (w *sideBySide) intervals(n int) {
 	}
 }
 
-// takeOver puts a new relay in the place of another one, which ends with its lease or without a word.
+// takeOver replaces a relay by a new relay. The old relay releases its lease, or ends without a call.
 func (w *sideBySide) takeOver(at, n int, released bool) {
 	for _, f := range w.fleets {
 		if released {
@@ -298,7 +298,7 @@ func (w *sideBySide) windowsPass(pairs int) {
 	}
 }
 
-// wipe empties a region's servers. They have memory then.
+// wipe empties a region's servers, and gives them memory.
 func (w *sideBySide) wipe(at int) {
 	w.setFull(at, false)
 	for _, f := range w.fleets {
@@ -312,8 +312,8 @@ func (w *sideBySide) flush(at int) {
 	}
 }
 
-// fill has a region's servers refuse what needs memory, once they have an epoch and are healed: a server that has just
-// lost its data has memory.
+// fill makes a region's servers refuse calls that need memory, once they have an epoch and are healed. A server that
+// has just lost its data has memory.
 func (w *sideBySide) fill(at int) {
 	for _, f := range w.fleets {
 		changes, err := f.regions[at].nodes[0].way.Changes(context.Background(), 0, 1)
@@ -334,7 +334,7 @@ func (w *sideBySide) setFull(at int, full bool) {
 
 var errAway = errors.New("away")
 
-// mysql has both fleets' news and counts answer or fail.
+// mysql makes the feed and the counts of both fleets answer or fail.
 func (w *sideBySide) mysql(away bool) {
 	for _, f := range w.fleets {
 		var err error
@@ -346,8 +346,9 @@ func (w *sideBySide) mysql(away bool) {
 	}
 }
 
-// difference describes how the fleets differ, "" if they agree: in what each origin answers of each cell, in the
-// changes that wait for a relay, in all that each relay knows, in the rows of news, and in the stored counts.
+// difference describes how the fleets differ, or returns "" if they agree. It compares each origin's answers about each
+// cell, the changes that wait for a relay, all counts that each relay holds, the rows of the feed, and the stored
+// counts.
 func (w *sideBySide) difference() string {
 	model, real := w.fleets[0], w.fleets[1]
 	for at, name := range w.names {
@@ -375,7 +376,7 @@ func (w *sideBySide) difference() string {
 	return ""
 }
 
-// sameRow leaves out the writer, which each relay draws.
+// sameRow ignores the writer, which each relay draws.
 func sameRow(a, b store.FeedRow) bool {
 	return a.Sequence == b.Sequence && a.Snapshot == b.Snapshot && a.Last == b.Last && bytes.Equal(a.Payload, b.Payload)
 }
@@ -419,8 +420,8 @@ func differentChanges(model, real store.FullOrigin) string {
 	return ""
 }
 
-// Relays make of a Redis server what they make of memstore's origin: after each interval of a drawn history both
-// fleets' origins, relays, rows of news and stored counts are the same.
+// Relays do the same over a Redis server as over memstore's origin: after each interval of a drawn history both fleets
+// have the same origins, relays, feed rows and stored counts.
 func TestRelaysOverRedisDoAsOverTheModel(t *testing.T) {
 	w := newSideBySide(t, "ap", "eu", "us")
 	compared, drawn := 0, 0
@@ -458,13 +459,13 @@ func (w *sideBySide) drawStep(t *rapid.T) {
 		w.pass(at, n)
 	case "send amid a pass":
 		c, cost, limit := w.drawCost(t)
-		w.send(at, n, 1, 100, c) // is a change that the relay takes
+		w.send(at, n, 1, 100, c) // a change that the relay takes
 		w.countIn([]window.Cell{c})
 		w.passAmid(at, n, rapid.IntRange(1, 9).Draw(t, "before call"), func(r *twinRegion) {
 			w.sendFrom(r.nodes[n], cost, limit, []window.Cell{c})
 		})
 	case "wipe amid a pass":
-		// more cells are told in several calls, in no certain order
+		// more cells are sent in several calls, in no certain order
 		if call := rapid.IntRange(1, 9).Draw(t, "before call"); !w.full[at] && len(w.cells) < 1_000 {
 			w.passAmid(at, n, call, func(r *twinRegion) { r.wipe() })
 		}
@@ -485,7 +486,7 @@ func (w *sideBySide) drawStep(t *rapid.T) {
 			w.windowsPass(rapid.IntRange(1, 2).Draw(t, "pairs"))
 		}
 	case "many":
-		if rapid.IntRange(0, 29).Draw(t, "many") == 0 { // states of so many take long to compare
+		if rapid.IntRange(0, 29).Draw(t, "many") == 0 { // states of so many cells take long to compare
 			w.sendMany(at)
 		}
 	}
@@ -510,7 +511,7 @@ func (w *sideBySide) sendMany(at int) {
 	}
 }
 
-// A fault that memstore once had kinder than Redis, which relays fell behind with, is found: an origin that returns its
+// The comparison finds a fault that memstore once hid, and that made relays fall behind: an origin that returns its
 // changes a page at a time.
 func TestRelaysSideBySideFindAPageOfChanges(t *testing.T) {
 	w := newSideBySide(t, "eu", "us")

@@ -10,26 +10,29 @@ import (
 )
 
 const (
-	snapshotRowsMax = 1_500 // rows after which a snapshot is due, however short they are
-	pruneMax        = 1_000 // rows that one call deletes
+	snapshotRowsMax = 1_500 // a snapshot is due after so many rows, however short they are
+	pruneMax        = 1_000 // most rows that a call deletes
 )
 
-// history decides when a stream's next snapshot is due: when SnapshotEvery has passed, and the rows since the last one
-// have as many bytes as that one. So snapshots at most double what is written and read.
+// history decides when a stream's next snapshot is due. It is due when SnapshotEvery has passed and the rows since the
+// last snapshot have as many bytes as that snapshot, so snapshots at most double the bytes that are written and read.
+// It is due at once if the origin's clock was set back, and rows since the last snapshot have cells that the origin has
+// forgotten: no relay should read these cells when their time has come.
 type history struct {
-	last      int64 // first row of the last whole snapshot; 0 if there is none
+	last      int64 // first row of the last complete snapshot; 0 if there is none
 	lastBytes int   // of its parts
-	since     int   // rows since then that are no parts of one
+	since     int   // rows since then that are not parts of a snapshot
 	sinceSize int   // their bytes
 	begunAt   time.Time
+	ahead     bool // rows since the last snapshot have cells whose windows have not begun: the origin's clock was ahead
 
-	// Of the snapshot that is being written.
-	first      int64 // its first row; 0 if none is
+	// These fields describe the snapshot that is being written.
+	first      int64 // its first row; 0 if no snapshot is being written
 	firstBytes int
-	rest       []*cell // what is left for the next parts
+	rest       []*cell // the cells for its next parts
 }
 
-// read takes note of the next of a stream's rows since its last whole snapshot.
+// read records the next row of the stream. Rows are read from the last complete snapshot on.
 func (h *history) read(row *store.FeedRow) {
 	if isFirst := h.last == 0 && h.since == 0; isFirst && row.Snapshot == row.Sequence {
 		h.last = row.Snapshot
@@ -43,11 +46,12 @@ func (h *history) read(row *store.FeedRow) {
 }
 
 func (h *history) due(now time.Time, every time.Duration) bool {
-	return h.since >= snapshotRowsMax || h.since > 0 && h.sinceSize >= h.lastBytes && now.Sub(h.begunAt) >= every
+	return h.ahead || h.since >= snapshotRowsMax || h.since > 0 && h.sinceSize >= h.lastBytes &&
+		now.Sub(h.begunAt) >= every
 }
 
-// stored takes note of a row. When it completes a snapshot, prune is the number below which rows are not needed any
-// more: they are older than the last two snapshots.
+// stored records a row. When the row completes a snapshot, rows below prune are older than the last two snapshots and
+// no longer needed.
 func (h *history) stored(row *store.FeedRow, rest []*cell) (prune int64) {
 	if row.Snapshot == 0 {
 		h.since++
@@ -64,7 +68,8 @@ func (h *history) stored(row *store.FeedRow, rest []*cell) (prune int64) {
 	return prune
 }
 
-// snapshot appends the next part of a snapshot, if one is being written or is due: one part an interval.
+// snapshot appends the next part of a snapshot, if a snapshot is being written or is due. It appends a part in each
+// interval.
 func (s *shard) snapshot(ctx context.Context, now time.Time) error {
 	h := &s.own.history
 	if s.own.pending != nil || h.first == 0 && !h.due(now, s.own.tuning.SnapshotEvery) {
@@ -94,13 +99,13 @@ func (s *shard) part(cells []*cell) *pending {
 	return &pending{row: row, rest: cells[len(fit):]}
 }
 
-// allPublished lists the cells that have been told.
+// allPublished lists the cells with a published count.
 func (b *book) allPublished() []*cell {
 	return b.sortedOwn(func(c *cell) bool { return c.published > 0 })
 }
 
 // sortedOwn lists the cells with an ownCount that pass and have not expired, in an order that makes payloads small. It
-// sorts without the lock, since the names of cells don't change.
+// sorts without the lock, because the names of cells don't change.
 func (b *book) sortedOwn(pass func(*cell) bool) (all []*cell) {
 	b.mu.Lock()
 	for c := range b.cells.allOwn() {

@@ -7,7 +7,8 @@ import (
 	"github.com/weirhq/weir/dataplane/store"
 )
 
-// A snapshot is due when it is time and it costs no more than the rows since the last one did, or there are many rows.
+// A snapshot is due when SnapshotEvery has passed and it costs no more than the rows since the last snapshot, or when
+// there are many rows.
 func TestWhenASnapshotIsDue(t *testing.T) {
 	began := time.UnixMilli(1_700_000_000_000)
 	for _, c := range []struct {
@@ -31,7 +32,7 @@ func TestWhenASnapshotIsDue(t *testing.T) {
 	}
 }
 
-// A relay that takes over goes on where its predecessor's snapshots ended.
+// A relay that takes over continues the history of its predecessor's snapshots.
 func TestTheHistoryIsReadFromTheRows(t *testing.T) {
 	row := func(sequence, snapshot int64, last bool, bytes int) store.FeedRow {
 		return store.FeedRow{Sequence: sequence, Snapshot: snapshot, Last: last, Payload: make([]byte, bytes)}

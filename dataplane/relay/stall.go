@@ -7,13 +7,13 @@ import (
 	"time"
 )
 
-// stallTimeout is how long a load waits for the next row, or the next answer. A load of millions of rows may take its
-// time, and one whose statement got lost begins anew soon.
+// stallTimeout is how long a load waits for the next row, or the next answer. A load of millions of rows may take as
+// long as it needs, but a load whose statement got lost starts again soon.
 const stallTimeout = 5 * time.Second
 
 var errStalled = fmt.Errorf("nothing came for %v: %w", stallTimeout, context.DeadlineExceeded)
 
-// unlessStalled runs a call, and ends its context once it has not progressed for stallTimeout.
+// unlessStalled runs call, and cancels its context if call has not progressed for stallTimeout.
 func unlessStalled(ctx context.Context, call func(ctx context.Context, progressed func()) error) error {
 	ctx, cancel := context.WithCancelCause(ctx)
 	defer cancel(nil)

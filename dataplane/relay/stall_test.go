@@ -13,7 +13,7 @@ import (
 	"github.com/weirhq/weir/shared/window"
 )
 
-// hurdles are what the calls of a load meet: pause is called before each answer, and before each row of one.
+// hurdles delays or fails the calls of a load: pause is called before each answer, and before each row of an answer.
 type hurdles struct {
 	pause func(ctx context.Context, call string) error
 	calls map[string]int
@@ -81,13 +81,13 @@ func (o hurdledOrigin) Healed(ctx context.Context, shard int, epoch store.Epoch)
 	return o.FullOrigin.Healed(ctx, shard, epoch)
 }
 
-// over is a relay of the region's whose loads meet h.
+// over returns a relay of the region whose loads go through h.
 func (h *hurdles) over(r *region) *relay.Relay {
 	h.calls = make(map[string]int)
 	return r.relayOver("late", hurdledOrigin{r.origin.Client(), h}, hurdledFeed{r.feed, h}, hurdledCounts{r.counts, h})
 }
 
-// A statement of a load that gets no answer costs seconds.
+// If a statement of a load gets no answer, the load ends after seconds and starts again.
 func TestALoadWhoseStatementIsLostBeginsAnew(t *testing.T) {
 	for _, lost := range []string{"own", "import", "heal", "scan"} {
 		t.Run(lost, func(t *testing.T) {
@@ -117,7 +117,7 @@ func TestALoadWhoseStatementIsLostBeginsAnew(t *testing.T) {
 	}
 }
 
-// A load that is slow and progresses is not given up, however long it takes.
+// A load that is slow but progresses is not given up, however long it takes.
 func TestALoadThatProgressesTakesItsTime(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		w := live(t, "eu", "us")
@@ -127,7 +127,7 @@ func TestALoadThatProgressesTakesItsTime(t *testing.T) {
 		for i := range cells {
 			cells[i] = eu.cell(fmt.Sprint("k", i), time.Hour)
 			eu.accept(cells[i], 60, 100)
-			time.Sleep(time.Second) // a row each
+			time.Sleep(time.Second) // for each row
 		}
 		time.Sleep(10 * time.Second)
 		_ = eu.relay.Stop(context.Background())
@@ -155,7 +155,7 @@ func TestALoadThatProgressesTakesItsTime(t *testing.T) {
 	})
 }
 
-// A relay whose load fails, and that loses its lease before it tries again, holds nothing of what it has loaded.
+// A relay whose load fails, and that loses its lease before it tries again, keeps nothing that it has loaded.
 func TestARelayWhoseLoadFailedHoldsNothing(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		w := live(t, "eu", "us")

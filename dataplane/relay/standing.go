@@ -13,8 +13,7 @@ type standing struct {
 	shared                  bool // another region is known to use the cell
 }
 
-// isDue reports whether the total is to be published now. Otherwise it waits until it grows, or another region uses the
-// cell.
+// isDue reports whether to publish the total now. Otherwise it waits until it grows, or another region uses the cell.
 func (s standing) isDue(floor float64) bool {
 	limit := min(s.limit, window.LimitMax)
 	switch {
@@ -26,7 +25,8 @@ func (s standing) isDue(floor float64) bool {
 	return s.passesFloor(limit, floor) || s.total >= limit && s.published < limit
 }
 
-// passesFloor reports whether the total has reached a multiple of the floor that the published one had not.
+// passesFloor reports whether the total has reached a multiple of the floor that the published total has not. For
+// example, with a limit of 1,000 and a floor of 0.1, a total of 301 passes if 299 is published.
 func (s standing) passesFloor(limit int64, floor float64) bool {
 	of := max(1, shareOf(limit, floor))
 	return s.total/of > s.published/of

@@ -6,7 +6,7 @@ import (
 	"github.com/weirhq/weir/shared/window"
 )
 
-// R5, as the package comment has it under "What is published".
+// R5, as the package comment states it under "Publishing".
 func TestR5WhatIsTold(t *testing.T) {
 	const shared, alone = true, false
 	for _, c := range []struct {
@@ -45,7 +45,7 @@ func TestR5WhatIsTold(t *testing.T) {
 	}
 }
 
-// A floor of 0 publishes every growth, a floor of 1 what has reached its limit.
+// A floor of 0 publishes every growth, and a floor of 1 only counts that have reached their limit.
 func TestR5WhatIsToldFollowsTheTuning(t *testing.T) {
 	for _, c := range []struct {
 		floor float64

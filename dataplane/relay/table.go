@@ -7,33 +7,34 @@ import (
 	"strings"
 )
 
-// table has the cells of a group by their identifiers. Cells and identifiers lie in blocks, and what finds them has no
-// pointers, as there are tens of millions: what a relay takes is for the most part fetching memory that it has not
-// lately used, and following pointers to collect garbage.
+// table finds the cells of a group by their identifiers. A relay may hold tens of millions of cells, and most of its
+// time goes into memory that is in no cache, and into pointers that the garbage collector follows. So cells and
+// identifiers lie in blocks, and the index has no pointers.
 type table struct {
-	blocks [][]cell // the cell of a place never moves; see blockOf
-	places int      // that are taken
-	n      int      // cells that are there
-	slots  []uint64 // a cell's hash, and its place and 1; 0 is free. A table of up to searchMax places has none
+	blocks [][]cell // a cell never moves; see blockOf
+	places int      // places taken in blocks
+	n      int      // cells not dropped
+	slots  []uint64 // hash of a cell and its place plus 1; 0 is free; nil up to searchMax places
 
 	texts strings.Builder // identifiers
 }
 
 const (
-	// Blocks grow with their table to these sizes, so that a cell that is alone in its group takes little.
+	// Blocks grow with their table up to these sizes, so that a cell that is alone in its group takes little memory.
 	blockBits  = 6
 	blockBytes = 4 << 10
 
-	// searchMax is how many cells are looked at one after the other.
+	// searchMax is the most places that are searched without an index.
 	searchMax = 8
 )
 
-// tableSeed is random, so that no one who chooses identifiers knows which share a slot.
+// tableSeed is random, so that callers who choose identifiers cannot make them share slots, for example to slow the
+// table down.
 var tableSeed = maphash.MakeSeed()
 
 func hashIdentifier(identifier string) uint32 { return uint32(maphash.String(tableSeed, identifier)) }
 
-// find is nil where there is no such cell.
+// find returns the cell, or nil if the table has no such cell.
 func (t *table) find(identifier string) *cell {
 	return t.findHashed(identifier, hashIdentifier(identifier))
 }
@@ -58,7 +59,7 @@ func (t *table) findHashed(identifier string, hash uint32) *cell {
 	return nil
 }
 
-// findAll finds the cells of counts, whose hashes it sets: nil where there are none.
+// findAll sets the hashes of counts, and found to their cells, or nil where the table has none.
 func (t *table) findAll(counts []entry, found []*cell) {
 	for i := range counts {
 		counts[i].hash = hashIdentifier(counts[i].identifier)
@@ -68,7 +69,7 @@ func (t *table) findAll(counts []entry, found []*cell) {
 	}
 }
 
-// add adds a cell that is not there.
+// add adds a cell that the table does not have.
 func (t *table) add(identifier string, hash uint32) *cell {
 	block, _ := blockOf(uint32(t.places))
 	if block == len(t.blocks) {
@@ -82,7 +83,7 @@ func (t *table) add(identifier string, hash uint32) *cell {
 	return &cells[len(cells)-1]
 }
 
-// enterLast has the cell found that was added last.
+// enterLast adds the newest cell to the index.
 func (t *table) enterLast(hash uint32) {
 	switch {
 	case t.places <= searchMax:
@@ -96,7 +97,7 @@ func (t *table) enterLast(hash uint32) {
 	t.enter(hash, uint32(t.places-1))
 }
 
-// keep copies an identifier, so that it does not hold the row that it is of.
+// keep copies an identifier, so that it does not keep its row in memory.
 func (t *table) keep(identifier string) string {
 	if t.texts.Cap()-t.texts.Len() < len(identifier) {
 		size := min(blockBytes, 2*t.texts.Cap())
@@ -108,7 +109,8 @@ func (t *table) keep(identifier string) string {
 	return t.texts.String()[from:]
 }
 
-// blockOf is where the cell of a place is: blocks have room for 1, 1, 2, 4 … cells, then for 1<<blockBits each.
+// blockOf returns the block and the index of a place. Blocks have room for 1, 1, 2, 4 … cells, then for 1<<blockBits
+// each. For example, place 5 is the second cell of block 3.
 func blockOf(place uint32) (block int, at uint32) {
 	if place >= 1<<blockBits {
 		return blockBits + int(place>>blockBits), place % (1 << blockBits)
@@ -119,7 +121,7 @@ func blockOf(place uint32) (block int, at uint32) {
 
 func blockSize(block int) int { return 1 << min(max(0, block-1), blockBits) }
 
-// at is nil where tidy has taken the whole block away.
+// at returns the cell of a place, or nil if tidy has freed its block.
 func (t *table) at(place uint32) *cell {
 	block, at := blockOf(place)
 	if t.blocks[block] == nil {
@@ -128,7 +130,7 @@ func (t *table) at(place uint32) *cell {
 	return &t.blocks[block][at]
 }
 
-// index makes the slots anew, for the cells that are there and as many again.
+// index makes new slots for the cells in the table, with room for as many again.
 func (t *table) index() {
 	t.slots = make([]uint64, 1<<bits.Len(uint(2*t.places)))
 	for place := range uint32(t.places) {
@@ -138,7 +140,7 @@ func (t *table) index() {
 	}
 }
 
-// grow doubles the slots, without a look at a cell.
+// grow doubles the slots without reading the cells.
 func (t *table) grow() {
 	before := t.slots
 	t.slots = make([]uint64, 2*len(before))
@@ -159,7 +161,7 @@ func (t *table) enter(hash, place uint32) {
 	t.slots[at] = uint64(hash)<<32 | uint64(place+1)
 }
 
-// all is all cells.
+// all yields the cells that were not dropped.
 func (t *table) all() iter.Seq[*cell] {
 	return func(yield func(*cell) bool) {
 		for _, block := range t.blocks {
@@ -172,8 +174,8 @@ func (t *table) all() iter.Seq[*cell] {
 	}
 }
 
-// tidy takes the cells off that are unused. Who still has one may go on to use it, and its block stays with it; blocks
-// of which no cell is left are given back.
+// tidy drops the unused cells. A caller that still refers to a dropped cell may go on to use it, which keeps the cell's
+// block in memory. Otherwise, tidy frees blocks without cells.
 func (t *table) tidy(unused func(*cell) bool) {
 	before := t.n
 	for i, block := range t.blocks {
@@ -188,7 +190,7 @@ func (t *table) tidy(unused func(*cell) bool) {
 				left++
 			}
 		}
-		if left == 0 && i < len(t.blocks)-1 { // the last one has room
+		if left == 0 && i < len(t.blocks)-1 { // the last block has room for new cells
 			t.blocks[i] = nil
 		}
 	}

@@ -8,7 +8,7 @@ import (
 	"testing"
 )
 
-// A table is a map of cells that never move, whatever is added to it and taken off it.
+// A table behaves like a map whose cells never move, whatever is added and dropped.
 func TestATableIsAMap(t *testing.T) {
 	for seed := range uint64(30) {
 		r := rand.New(rand.NewPCG(seed, 1))
@@ -48,7 +48,7 @@ func wantCells(t *testing.T, cells *table, want map[string]*cell) {
 	}
 }
 
-// Blocks of which no cell is left hold no memory.
+// Blocks without cells hold no memory.
 func TestATableGivesBlocksBack(t *testing.T) {
 	var cells table
 	for i := range 10_000 {

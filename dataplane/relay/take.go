@@ -14,34 +14,34 @@ import (
 )
 
 const (
-	changesMax = 5_000 // cells of one batch
-	roundsMax  = 8     // batches, and rows, of one interval
+	changesMax = 5_000 // most cells of a batch
+	roundsMax  = 8     // most batches, and rows, of an interval
 	sweepEvery = 5 * time.Second
-	proveEvery = 10 * time.Second // without a row
+	proveEvery = 10 * time.Second // longest time without a row
 )
 
-// own is the relay's side of its own stream: what take knows between two calls. A relay that starts on the stream
-// begins with a new one.
+// own is the relay's state as the writer of its stream, which take keeps between calls. A relay that starts on the
+// stream begins with a new own.
 type own struct {
-	ready   bool // loaded
+	ready   bool // the shard has loaded
 	tuning  Tuning
-	term    int // of the lease, when it was loaded
+	term    int // term of the lease in which the shard loaded
 	writer  uint64
 	next    int64 // number of the next row
 	epoch   store.Epoch
 	pending *pending  // a row that may be stored or not
-	madeAt  time.Time // of the last row
+	madeAt  time.Time // when the last row was made
 	sweptAt time.Time
 	history history
-	numbers map[window.Cell]uint32 // of groups, without an identifier: the last one that was given
+	numbers map[window.Cell]uint32 // by group, without an identifier: the last number assigned
 }
 
-// pending is a row on its way, with what holds once it is stored.
+// pending is a row that is being appended, with the state to record once it is stored.
 type pending struct {
 	row    store.FeedRow
 	totals []cellTotal
-	taken  []store.Change // to be taken off the origin's changes
-	rest   []*cell        // of a part of a snapshot: what the next parts have
+	taken  []store.Change // to be acknowledged
+	rest   []*cell        // of a part of a snapshot: the cells for the next parts
 }
 
 // cellTotal is the total of a cell, as a row publishes it or the CountStore gets it.
@@ -50,12 +50,12 @@ type cellTotal struct {
 	total int64
 }
 
-// take carries the shard's changes to the other regions. A change is taken off the origin once a row is stored that was
-// appended after the change was taken: so a relay that has been replaced, whose rows are refused, takes nothing off
+// take publishes the shard's changes to the other regions. It acknowledges a change once a row is stored that was
+// appended after the change was taken. So a relay that has been replaced, whose rows are refused, acknowledges nothing
 // that its successor has not seen.
 func (s *shard) take(ctx context.Context, now time.Time) error {
 	term, ok := s.lease.term(now)
-	if s.own.ready && (!ok || s.own.term != term) {
+	if setBack := s.setBack.Swap(false); s.own.ready && (!ok || s.own.term != term || setBack) {
 		s.forget()
 	}
 	if now.Sub(s.own.sweptAt) >= sweepEvery {
@@ -83,8 +83,8 @@ func (s *shard) take(ctx context.Context, now time.Time) error {
 	return err
 }
 
-// tune has it decided anew what is to be told and stored, if the tuning has changed. Cells whose windows were too short
-// until then are known to the origin alone, so then the shard begins anew.
+// tune applies a changed tuning: all cells are considered again for publishing and storing. If MinGlobalDuration has
+// changed, the shard loads again, because only the origin has the cells whose windows were too short until now.
 func (s *shard) tune() {
 	was, is := s.own.tuning, s.relay.tuning()
 	s.own.tuning = is
@@ -97,8 +97,8 @@ func (s *shard) tune() {
 	}
 }
 
-// sweep forgets what has expired. The reader fills the book of a shard that another relay leads too, whose clock is not
-// asked for: those of the other shards stand for it.
+// sweep forgets the cells that have expired. The reader also fills the book of a shard that another relay leads. This
+// relay does not read that shard's clock, so it uses the clocks of its other shards.
 func (s *shard) sweep(now time.Time, leads bool) {
 	s.own.sweptAt = now
 	s.imported.drop(now)
@@ -129,7 +129,8 @@ func (s *shard) rounds(ctx context.Context, now time.Time) error {
 	return s.snapshot(ctx, now)
 }
 
-// round appends one row, if there is anything to tell or to take off. more is true when there is a rest.
+// round appends a row, if there are counts to publish or changes to acknowledge. more reports whether there is more to
+// do.
 func (s *shard) round(ctx context.Context, now time.Time) (more bool, err error) {
 	changes, err := s.changes(ctx, changesMax)
 	if s.own.pending == nil {
@@ -141,7 +142,7 @@ func (s *shard) round(ctx context.Context, now time.Time) (more bool, err error)
 			return false, nil
 		}
 	}
-	return more || changes.More, errors.Join(err, s.settle(ctx)) // a row on its way needs no origin
+	return more || changes.More, errors.Join(err, s.settle(ctx)) // appending a pending row does not need the origin
 }
 
 // peek reads the origin's changes.
@@ -152,11 +153,14 @@ func (s *shard) peek(ctx context.Context, max int) (store.Changes, error) {
 	if err != nil {
 		return changes, fmt.Errorf("changes of shard %d: %w", s.index, err)
 	}
-	s.book.setClock(changes.Now)
+	if s.book.setClock(changes.Now) {
+		s.setBack.Store(true)
+		s.relay.reader.setBack.Store(true)
+	}
 	return changes, nil
 }
 
-// clock is what the origin's shows: see book.clock. It is asked where that is not known.
+// clock returns the origin's current time: see book.clock. It calls the origin if the time is unknown.
 func (s *shard) clock(ctx context.Context) (time.Time, error) {
 	if now := s.book.clock(); !now.IsZero() {
 		return now, nil
@@ -165,7 +169,7 @@ func (s *shard) clock(ctx context.Context) (time.Time, error) {
 	return s.book.clock(), err
 }
 
-// changes is peek, and sees to an origin that has lost its counts.
+// changes reads the origin's changes. If the origin has lost its counts, changes heals it first.
 func (s *shard) changes(ctx context.Context, max int) (store.Changes, error) {
 	changes, err := s.peek(ctx, max)
 	if err != nil {
@@ -187,7 +191,7 @@ func (s *shard) changes(ctx context.Context, max int) (store.Changes, error) {
 	return changes, nil
 }
 
-// grow takes note of changes: see growLocked.
+// grow records changes: see growLocked.
 func (s *shard) grow(changes []store.Change, now time.Time) {
 	s.book.mu.Lock()
 	malformed := forWellFormed(changes, s.own.tuning.MinGlobalDuration, func(ch *store.Change) {
@@ -197,9 +201,10 @@ func (s *shard) grow(changes []store.Change, now time.Time) {
 	s.relay.noteMalformed(&store.FeedRow{Stream: s.stream}, malformed, now)
 }
 
-// compose makes the next row of what is to be told now and fits into it, the greatest shares of their limits first. If
-// there is nothing to tell and nothing was taken it returns nil, and an empty row after proveEvery: the store refuses
-// that one if it has lost the row before it, and then what was told in lost rows is told again.
+// compose makes the next row, with as many of the due totals as fit, the greatest shares of their limits first. Without
+// due totals and taken changes it returns nil. After proveEvery without a row it returns an empty row instead: if the
+// store has lost the row before it, the store refuses the empty row, and the relay publishes the counts of the lost
+// rows again.
 func (s *shard) compose(taken []store.Change, now time.Time) (p *pending, more bool) {
 	totals, age, left := s.choose(now)
 	if len(totals) == 0 && len(taken) == 0 && now.Sub(s.own.madeAt) < proveEvery {
@@ -209,7 +214,7 @@ func (s *shard) compose(taken []store.Change, now time.Time) (p *pending, more b
 	return &pending{row: s.row(totals, age), totals: totals, taken: taken}, left
 }
 
-// choose picks the totals of a row; age is that of the oldest count. left is true when some did not fit.
+// choose picks the totals of a row; age is that of the oldest count. left reports whether some did not fit.
 func (s *shard) choose(now time.Time) (fit []cellTotal, age time.Duration, left bool) {
 	s.book.mu.Lock()
 	defer s.book.mu.Unlock()
@@ -220,14 +225,14 @@ func (s *shard) choose(now time.Time) (fit []cellTotal, age time.Duration, left 
 	return fit, age, left
 }
 
-// pick returns the totals that one row has room for, the greatest shares of their limits first.
+// pick returns the totals that a row has room for, the greatest shares of their limits first.
 func pick(all []cellTotal, named bool) (fit []cellTotal, left bool) {
 	share := func(t cellTotal) float64 { return float64(t.cell.total) / float64(max(1, t.cell.limit)) }
 	slices.SortFunc(all, func(a, b cellTotal) int { return cmp.Compare(share(b), share(a)) })
 	return fitting(all, named)
 }
 
-// fitting returns those of the first totals that fit into one row; named has all cells told by their names.
+// fitting returns the first totals that fit into a row; named means that the row has all cells' names.
 func fitting(all []cellTotal, named bool) (fit []cellTotal, left bool) {
 	r := newRoom(store.FeedBytesMax)
 	for i, t := range all {
@@ -253,10 +258,11 @@ func (b *book) dueLocked(floor float64) (all []cellTotal) {
 	return all
 }
 
-// row makes the next row of totals. It names the cells that the relay has not named yet, and tells others by their
-// numbers.
+// row makes the next row of totals. A cell that the relay has not named yet gets its name and a new number; other cells
+// have only their numbers.
 func (s *shard) row(totals []cellTotal, age time.Duration) store.FeedRow {
-	slices.SortFunc(totals, func(a, b cellTotal) int { return a.cell.compare(b.cell) }) // so do new numbers
+	// sorted, so that new numbers are in the order of names
+	slices.SortFunc(totals, func(a, b cellTotal) int { return a.cell.compare(b.cell) })
 	s.book.mu.Lock()
 	defer s.book.mu.Unlock()
 	var counts []counted
@@ -275,7 +281,8 @@ func (s *shard) rowOf(payload []byte) store.FeedRow {
 	return store.FeedRow{Stream: s.stream, Sequence: s.own.next, Writer: s.own.writer, Payload: payload}
 }
 
-// encodeNamed makes a payload that can be read without the rows before it; numbered has it give the cells' numbers too.
+// encodeNamed encodes totals with the names of all cells, so that the payload can be decoded without earlier rows. If
+// numbered, it also has the cells' numbers.
 func encodeNamed(totals []cellTotal, numbered bool) []byte {
 	var counts []counted
 	for _, t := range totals {
@@ -288,7 +295,7 @@ func encodeNamed(totals []cellTotal, numbered bool) []byte {
 	return encode(counts, 0)
 }
 
-// settle appends the pending row, and notes what holds once it is stored.
+// settle appends the pending row, records its totals as published, and acknowledges the taken changes.
 func (s *shard) settle(ctx context.Context) error {
 	p := s.own.pending
 	if err := s.append(ctx, p.row); err != nil {
@@ -309,7 +316,7 @@ func (s *shard) settle(ctx context.Context) error {
 	ctx, cancel := context.WithTimeout(ctx, callTimeout)
 	defer cancel()
 	if err := s.relay.cfg.Origin.Ack(ctx, s.index, p.taken); err != nil {
-		return fmt.Errorf("take %d changes off shard %d: %w", len(p.taken), s.index, err)
+		return fmt.Errorf("acknowledge %d changes of shard %d: %w", len(p.taken), s.index, err)
 	}
 	return nil
 }
@@ -326,17 +333,17 @@ func (s *shard) append(ctx context.Context, row store.FeedRow) error {
 	return nil
 }
 
-// leave forgets the own region's side of a shard without a lease. A shard that has lost its lease before it was loaded
-// may have counts for peers, and a call that began under the lease may have brought some since.
+// leave forgets the own region's counts of a shard without a lease. For example, a shard that lost its lease before it
+// was loaded may have counts for peers, and a call that began under the lease may have added counts since.
 func (s *shard) leave() {
 	if s.book.hasOwn() {
 		s.forget()
 	}
 }
 
-// forget ends the shard's part as the writer of its stream; load begins anew. What is left to delete is left to the
-// next snapshot: the store may have lost the stream's rows, and the numbers below which they were not needed are used
-// again.
+// forget ends the shard's part as the writer of its stream, until the next load. It also drops the pending pruning,
+// which the next snapshot does again: the store may have lost the stream's rows, so the numbers of rows that were not
+// needed can be in use again.
 func (s *shard) forget() {
 	s.prunes.Store(0)
 	s.unloaded.Store(true)

@@ -12,7 +12,7 @@ import (
 	"github.com/weirhq/weir/shared/window"
 )
 
-// A relay that takes over publishes no first count that its predecessor has published.
+// A relay that takes over does not repeat first counts that its predecessor has published.
 func TestATakeoverTellsNoFirstCountAgain(t *testing.T) {
 	w := newWorld(t, "eu")
 	eu := w.regions[0]
@@ -20,9 +20,7 @@ func TestATakeoverTellsNoFirstCountAgain(t *testing.T) {
 		eu.accept(eu.cell(fmt.Sprint("k", i), time.Hour), 1, 100)
 	}
 	w.run(2 * time.Second)
-	if err := eu.relay.Stop(t.Context()); err != nil {
-		t.Fatal(err)
-	}
+	eu.stopRelay()
 	before := w.feed.Stats().BytesStored
 	eu.relay = eu.newRelay("second")
 	w.run(2 * time.Second)
@@ -31,7 +29,7 @@ func TestATakeoverTellsNoFirstCountAgain(t *testing.T) {
 	}
 }
 
-// R2: a cell that another region is known to use by what is stored for good alone is told as a count at once.
+// R2: if only the CountStore shows that another region uses a cell, the own region's count is still published at once.
 func TestR2WhatIsStoredTellsWhoUsesACell(t *testing.T) {
 	w := newWorld(t, "us")
 	us := w.regions[0]
@@ -43,7 +41,7 @@ func TestR2WhatIsStoredTellsWhoUsesACell(t *testing.T) {
 	w.feed.Wipe()
 	eu := w.addRegion("eu", w.clock, 1)
 	w.run(time.Second)
-	for range 2 { // the first count is told in any case
+	for range 2 { // the first count is always published
 		eu.accept(c, 1, 100)
 		w.run(interval)
 	}
@@ -58,7 +56,7 @@ func TestR2WhatIsStoredTellsWhoUsesACell(t *testing.T) {
 	}
 }
 
-// What is stored for good is heeded by the shard whose cell it is, and by no other.
+// A stored count goes to the shard of its cell, and to no other shard.
 func TestAShardTakesItsStoredCounts(t *testing.T) {
 	w := newWorld(t)
 	eu := w.addRegion("eu", w.clock, 3)
@@ -68,9 +66,7 @@ func TestAShardTakesItsStoredCounts(t *testing.T) {
 		eu.accept(eu.cell(fmt.Sprint("k", i), time.Hour), 50, 100)
 	}
 	w.run(2 * time.Second)
-	if err := eu.relay.Stop(t.Context()); err != nil {
-		t.Fatal(err)
-	}
+	eu.stopRelay()
 	eu.relay = eu.newRelay("second")
 	w.run(time.Second)
 	if s := relay.Sizes(eu.relay); s.Cells != n {
@@ -78,7 +74,7 @@ func TestAShardTakesItsStoredCounts(t *testing.T) {
 	}
 }
 
-// All that is stored is read once by a relay that takes over, however many shards it has.
+// A relay that takes over reads the CountStore once, however many shards it has.
 func TestATakeoverReadsWhatIsStoredOnce(t *testing.T) {
 	const shards = 8
 	w := newWorld(t)
@@ -88,9 +84,7 @@ func TestATakeoverReadsWhatIsStoredOnce(t *testing.T) {
 		eu.accept(eu.cell(fmt.Sprint("k", i), time.Hour), 50, 100)
 	}
 	w.run(10 * time.Second)
-	if err := eu.relay.Stop(t.Context()); err != nil {
-		t.Fatal(err)
-	}
+	eu.stopRelay()
 	before := w.counts.Stats().Imports
 	eu.relay = eu.newRelay("second")
 	w.run(time.Second)
@@ -100,7 +94,7 @@ func TestATakeoverReadsWhatIsStoredOnce(t *testing.T) {
 	if s := relay.Sizes(eu.relay); s.Cells != 80 {
 		t.Errorf("%d shards hold %d cells, want 80", shards, s.Cells)
 	}
-	for i := range 80 { // each shard heals its origin with its own
+	for i := range 80 { // each shard heals its origin with the shard's own counts
 		c := eu.cell(fmt.Sprint("k", i), time.Hour)
 		if got := relay.Stored(eu.relay, c); got != 50 {
 			t.Fatalf("%d of %v are known to be stored, want 50", got, c)
@@ -108,20 +102,17 @@ func TestATakeoverReadsWhatIsStoredOnce(t *testing.T) {
 	}
 }
 
-// R2: a relay that takes over knows the totals of all cells, however many pages they are: of one that another region
-// begins to use then it tells the count.
+// R2: a relay that takes over scans the totals of all cells, however many pages they fill. If another region begins to
+// use such a cell, the relay publishes the count.
 func TestR2ATakeoverScansAllPages(t *testing.T) {
-	w := newWorld(t, "eu", "us")
-	eu, us := w.regions[0], w.regions[1]
+	w, eu, us := newPair(t)
 	cells := make([]window.Cell, 1_100)
 	for i := range cells {
 		cells[i] = eu.cell(fmt.Sprint("k", i), time.Hour)
 		eu.accept(cells[i], 1, 100)
 	}
 	w.run(2 * time.Second)
-	if err := eu.relay.Stop(t.Context()); err != nil {
-		t.Fatal(err)
-	}
+	eu.stopRelay()
 	eu.relay = eu.newRelay("second")
 	w.run(2 * time.Second)
 	for _, c := range cells {
@@ -131,8 +122,8 @@ func TestR2ATakeoverScansAllPages(t *testing.T) {
 	w.wantKnown(cells...)
 }
 
-// Snapshots repeat what has been told: counts that wait for another region stay unknown, and a relay that takes over
-// from a snapshot tells nothing again.
+// Snapshots repeat published counts only: counts that wait for another region stay unpublished, and a relay that takes
+// over from a snapshot publishes nothing again.
 func TestASnapshotTellsWhatHasBeenTold(t *testing.T) {
 	w := newWorld(t, "eu")
 	w.tuning.SnapshotEvery = time.Second
@@ -161,9 +152,7 @@ func TestASnapshotTellsWhatHasBeenTold(t *testing.T) {
 	if snapshots == 0 || others > 0 {
 		t.Fatalf("%d parts of snapshots and the rows beside them have %d counts that were kept back", snapshots, others)
 	}
-	if err := eu.relay.Stop(t.Context()); err != nil {
-		t.Fatal(err)
-	}
+	eu.stopRelay()
 	before := w.feed.Stats().BytesStored
 	eu.relay = eu.newRelay("second")
 	w.tuning.SnapshotEvery = time.Hour
@@ -173,7 +162,7 @@ func TestASnapshotTellsWhatHasBeenTold(t *testing.T) {
 	}
 }
 
-// A relay that takes over tells no count again that its predecessor has told by a cell's number.
+// A relay that takes over publishes no count again that its predecessor has published by a cell's number.
 func TestATakeoverKnowsCountsToldByNumber(t *testing.T) {
 	w := newWorld(t, "eu")
 	eu := w.regions[0]
@@ -184,9 +173,7 @@ func TestATakeoverKnowsCountsToldByNumber(t *testing.T) {
 		}
 		w.run(time.Second)
 	}
-	if err := eu.relay.Stop(t.Context()); err != nil {
-		t.Fatal(err)
-	}
+	eu.stopRelay()
 	rows := w.feed.Rows(store.Stream{Region: "eu"})
 	last := rows[len(rows)-1].Sequence
 	eu.relay = eu.newRelay("second")
@@ -205,7 +192,7 @@ func TestATakeoverKnowsCountsToldByNumber(t *testing.T) {
 	}
 }
 
-// A shard that is not loaded has counts for peers alone. Once its lease has ended it forgets these too.
+// A shard that is not loaded has counts for peers only. Once its lease has ended, it forgets these too.
 func TestARelayThatLosesItsLeaseBeforeItHasLoadedHoldsNothing(t *testing.T) {
 	w := newWorld(t, "eu")
 	eu := w.regions[0]
@@ -223,7 +210,8 @@ func TestARelayThatLosesItsLeaseBeforeItHasLoadedHoldsNothing(t *testing.T) {
 	}
 }
 
-// An import takes long, and the lease ends meanwhile. The relay forgets the other regions' counts that it brings.
+// An import takes long, and the lease ends meanwhile. The relay forgets the other regions' counts that the import
+// brings.
 func TestARelayThatLosesItsLeaseDuringAnImportHoldsNothing(t *testing.T) {
 	w := newWorld(t, "us")
 	us := w.regions[0]

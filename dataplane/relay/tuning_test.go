@@ -7,10 +7,9 @@ import (
 	"github.com/weirhq/weir/dataplane/relay"
 )
 
-// R5: a floor that is lowered tells at once what it kept back until then, and stores it.
+// R5: when the floor is lowered, counts that it kept back are published and stored at once.
 func TestR5AFloorLoweredAtRunTime(t *testing.T) {
-	w := newWorld(t, "eu", "us")
-	eu, us := w.regions[0], w.regions[1]
+	w, eu, us := newPair(t)
 	w.tuning.Floor = 0.5
 	w.run(time.Second)
 	c := eu.cell("k", time.Hour)
@@ -30,10 +29,9 @@ func TestR5AFloorLoweredAtRunTime(t *testing.T) {
 	}
 }
 
-// A step that is lowered is heeded by cells that other regions use.
+// A lower step also applies to cells that other regions use.
 func TestAStepLoweredAtRunTime(t *testing.T) {
-	w := newWorld(t, "eu", "us")
-	eu := w.regions[0]
+	w, eu, _ := newPair(t)
 	w.tuning.Step = 0.5
 	w.run(time.Second)
 	c := eu.cell("k", time.Hour)
@@ -53,11 +51,10 @@ func TestAStepLoweredAtRunTime(t *testing.T) {
 	}
 }
 
-// Windows that are shorter than what is told are kept to their region, and told once that is lowered: also what was
-// counted before.
+// Windows shorter than MinGlobalDuration stay in their region. Once MinGlobalDuration is lowered, their counts are
+// published, including counts from before.
 func TestTheShortestWindowChangesAtRunTime(t *testing.T) {
-	w := newWorld(t, "eu", "us")
-	eu, us := w.regions[0], w.regions[1]
+	w, eu, us := newPair(t)
 	w.tuning.MinGlobalDuration = time.Hour
 	w.run(time.Second)
 	c := eu.cell("k", time.Minute)

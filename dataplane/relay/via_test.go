@@ -15,21 +15,21 @@ var (
 	errLost = errors.New("the reply was lost")
 )
 
-// fate is what becomes of a call.
+// fate is the outcome of a call.
 type fate int
 
 const (
 	arrives fate = iota
 	fails        // it never leaves
 	loses        // it is applied, and its reply is lost
-	isLate       // the caller gives up, and it is applied at some time afterwards
+	isLate       // the caller gives up, and it is applied at some later time
 )
 
-// via is a relay's way to its stores. The relay is a coroutine: it stands still before and after each of its calls,
-// until the test goes on with it.
+// via is a relay's connection to its stores. The relay is a coroutine: it stops before and after each of its calls,
+// until the test resumes it.
 type via struct {
-	fate  func() fate // of the next call; nil is arrives
-	pause func()      // what else happens before and after each call; nil is nothing
+	fate  func() fate // of the next call; nil means arrives
+	pause func()      // called before and after each call, if not nil
 	late  []func()    // calls that are still on their way
 	dead  bool
 }
@@ -65,14 +65,14 @@ func (v *via) call(apply func() error) error {
 	return err
 }
 
-// deliver applies the i-th of the calls that are late.
+// deliver applies the i-th of the late calls.
 func (v *via) deliver(i int) {
 	apply := v.late[i]
 	v.late = append(v.late[:i:i], v.late[i+1:]...)
 	apply()
 }
 
-// viaOrigin is an origin behind a via. A leaseless one gives its lease to every relay that asks.
+// viaOrigin is an origin behind a via. If it is leaseless, it grants its lease to every relay.
 type viaOrigin struct {
 	store.FullOrigin
 	*via
@@ -150,15 +150,15 @@ func (c viaCounts) Import(ctx context.Context, nowMs int64, yield func(string, s
 	return c.call(func() error { return c.CountStore.Import(ctx, nowMs, yield) })
 }
 
-// stepper is a relay that a test moves from one call to the next.
+// stepper is a relay that a test moves from call to call.
 type stepper struct {
 	*via
 	relay *relay.Relay
-	next  func() (done bool, ok bool) // until the next call, or the end of a step
-	kill  func()                      // as kill -9
+	next  func() (done bool, ok bool) // runs to the next call, or to the end of a step
+	kill  func()                      // like kill -9
 }
 
-// stepped makes a relay of a region that stands still at each of its calls.
+// stepped makes a relay of the region that stops at each of its calls.
 func (r *region) stepped(holder string, leaseless bool) *stepper {
 	v := &via{}
 	s := &stepper{via: v}
@@ -175,7 +175,7 @@ func (r *region) stepped(holder string, leaseless bool) *stepper {
 	return s
 }
 
-// finish goes on to the end of a step.
+// finish runs to the end of a step.
 func (s *stepper) finish() {
 	for done := false; !done; {
 		done, _ = s.next()

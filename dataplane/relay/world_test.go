@@ -14,11 +14,11 @@ import (
 
 const interval = 200 * time.Millisecond
 
-// world is a fleet in one process, whose time moves only when a test moves it.
+// world is a fleet in a single process. Its time moves only when a test moves it.
 type world struct {
 	testing.TB
 	now       time.Time
-	clockFrom func() time.Time // replaces now; nil for none
+	clockFrom func() time.Time // replaces now, if not nil
 	feed      *memstore.Feed
 	counts    *memstore.Counts
 	regions   []*region
@@ -30,8 +30,8 @@ type world struct {
 type region struct {
 	*world
 	name        string
-	origin      *memstore.Origin // the nodes' way
-	relayOrigin *memstore.Origin // the relay's way
+	origin      *memstore.Origin // the nodes' connection
+	relayOrigin *memstore.Origin // the relay's connection
 	relay       *relay.Relay
 	accepted    map[window.Cell]int64
 	chunks      int64
@@ -46,6 +46,22 @@ func newWorld(t testing.TB, names ...string) *world {
 		w.addRegion(name, w.clock, 1)
 	}
 	return w
+}
+
+// newPair returns a world of two regions.
+func newPair(t testing.TB) (w *world, eu, us *region) {
+	w = newWorld(t, "eu", "us")
+	return w, w.regions[0], w.regions[1]
+}
+
+// failing returns a hook that makes an operation fail.
+func failing(fails memstore.Op) func(memstore.Op) error {
+	return func(op memstore.Op) error {
+		if op == fails {
+			return errDown
+		}
+		return nil
+	}
 }
 
 func (w *world) clock() time.Time {
@@ -76,7 +92,14 @@ func (r *region) relayOver(holder string, origin store.FullOrigin, feed store.Fe
 	return made
 }
 
-// cell is the one that the region's origin counts in now.
+func (r *region) stopRelay() {
+	r.Helper()
+	if err := r.relay.Stop(context.Background()); err != nil {
+		r.Fatal(err)
+	}
+}
+
+// cell returns the cell that the region's origin counts in now.
 func (r *region) cell(identifier string, duration time.Duration) window.Cell {
 	reply, err := r.origin.Send(context.Background(), store.Chunk{Stream: 1, Number: 1})
 	if err != nil {
@@ -86,7 +109,7 @@ func (r *region) cell(identifier string, duration time.Duration) window.Cell {
 	return window.Cell{Key: key, Sequence: window.Sequence(reply.Now.UnixMilli(), key.DurationMs())}
 }
 
-// accept has a node accept a cost and send it.
+// accept makes a node accept a cost and send it.
 func (r *region) accept(c window.Cell, cost, limit int64) {
 	r.Helper()
 	r.chunks++
@@ -98,7 +121,7 @@ func (r *region) accept(c window.Cell, cost, limit int64) {
 	r.accepted[c] += cost
 }
 
-// ask has a node decide by what its origin answers, as a first contact does.
+// ask makes a node decide by its origin's answer, as it does on first contact with a key.
 func (r *region) ask(c window.Cell, limit int64) bool {
 	r.Helper()
 	total := r.total(c)
@@ -118,8 +141,7 @@ func (r *region) total(c window.Cell) store.Total {
 	return reply.Totals[0]
 }
 
-// step has all relays do what they do in an interval, one region after the other. Errors are the stores' faults, and
-// the relays' own business.
+// step runs a step of all relays, region by region. It ignores their errors, which faults in the stores cause.
 func (w *world) step() {
 	w.Helper()
 	for _, r := range w.regions {
@@ -139,7 +161,8 @@ func (w *world) run(d time.Duration) {
 	}
 }
 
-// checkR1: an origin's foreign total of a cell never exceeds what other regions accepted, and never falls.
+// checkR1 checks that an origin's foreign total of a cell never exceeds the cost that other regions accepted, and never
+// falls.
 func (w *world) checkR1() {
 	w.Helper()
 	for _, r := range w.regions {
@@ -158,7 +181,7 @@ func (w *world) checkR1() {
 	}
 }
 
-// fleet is what all regions accepted.
+// fleet returns the cost that all regions accepted.
 func (w *world) fleet(c window.Cell) (sum int64) {
 	for _, r := range w.regions {
 		sum += r.accepted[c]
@@ -166,7 +189,7 @@ func (w *world) fleet(c window.Cell) (sum int64) {
 	return sum
 }
 
-// unknown returns the regions in which an answer about a cell lacks something.
+// unknown returns the regions in which an answer about a cell lacks some of the fleet's total.
 func (w *world) unknown(c window.Cell) (where []string) {
 	w.Helper()
 	for _, r := range w.regions {
@@ -177,7 +200,7 @@ func (w *world) unknown(c window.Cell) (where []string) {
 	return where
 }
 
-// intervalsUntilKnown runs until every origin's answer has the fleet's total, and returns for how many intervals.
+// intervalsUntilKnown runs until every origin's answer has the fleet's total, and returns the number of intervals.
 func (w *world) intervalsUntilKnown(c window.Cell) int {
 	w.Helper()
 	for n := range 100 {
@@ -190,7 +213,7 @@ func (w *world) intervalsUntilKnown(c window.Cell) int {
 	return 0
 }
 
-// wantKnown: R2.
+// wantKnown checks R2.
 func (w *world) wantKnown(cells ...window.Cell) {
 	w.Helper()
 	for _, c := range cells {

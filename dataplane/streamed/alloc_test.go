@@ -10,7 +10,7 @@ import (
 	"github.com/weirhq/weir/dataplane/streamed"
 )
 
-// A token costs no allocation.
+// Reporting a token allocates nothing.
 func TestSpentAllocatesNothing(t *testing.T) {
 	limiter, err := dataplane.New(dataplane.Config{})
 	if err != nil {

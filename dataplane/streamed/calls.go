@@ -13,13 +13,13 @@ import (
 	"github.com/weirhq/weir/shared/window"
 )
 
-// Calls of a meter's goroutine. An error is that of a call that is to be made again.
+// Calls of a meter's goroutine. If a call returns an error, it must be made again.
 
-// step says what was spent and extends the reservation, or has another take its place, as far as either is due. What
-// fails is due again.
+// step reports the spent cost and extends the reservation, or makes another in its place, as far as either is due. A
+// call that fails stays due.
 func (m *Meter) step() {
 	m.saidAt = time.Now()
-	m.look() // what fails is not due before the next share, or tick
+	m.look() // a failed call is not due before the next share, or tick
 	for range 2 {
 		if !m.open && m.again(false) != nil {
 			return
@@ -41,7 +41,7 @@ func (m *Meter) step() {
 	}
 }
 
-// unsaid is true if costs have more than was said.
+// unsaid reports whether costs exceed the reported costs.
 func (m *Meter) unsaid(costs []int64) bool {
 	for i := range costs {
 		if costs[i] > m.said[i] {
@@ -51,7 +51,7 @@ func (m *Meter) unsaid(costs []int64) bool {
 	return false
 }
 
-// look is what was spent so far and is not counted by reservations that have ended.
+// look returns the cost spent so far that no ended reservation counts.
 func (m *Meter) look() []int64 {
 	costs := make([]int64, len(m.spent))
 	for i := range m.spent {
@@ -62,7 +62,7 @@ func (m *Meter) look() []int64 {
 	return costs
 }
 
-// say says what was spent of the reservation. It is not open afterwards if that came too late.
+// say reports the cost spent of the reservation. If the report came too late, the reservation is not open afterwards.
 func (m *Meter) say(costs []int64,
 	by func(context.Context, string, ...int64) (dataplane.Settlement, error)) (done bool, err error) {
 	s, err := m.call(func(ctx context.Context) (dataplane.Settlement, error) { return by(ctx, m.id, costs...) })
@@ -75,13 +75,12 @@ func (m *Meter) say(costs []int64,
 	return m.open && s.Settled, nil
 }
 
-// windowOver is true when the first of the reservation's windows has ended: what is spent from now on is the next
-// one's.
+// windowOver reports whether the first of the reservation's windows has ended. Later cost belongs to the next window.
 func (m *Meter) windowOver() bool {
 	return !m.windowEnds.IsZero() && !time.Now().Before(m.windowEnds)
 }
 
-// setWindow takes note of when the first of the windows ends in which the reservation was made, by the origin's clock.
+// setWindow records the end of the first of the windows in which the reservation was made, by the origin's clock.
 func (m *Meter) setWindow(decisions []dataplane.Decision) {
 	m.windowEnds = time.Time{}
 	var shortest time.Duration
@@ -96,7 +95,7 @@ func (m *Meter) setWindow(decisions []dataplane.Decision) {
 	}
 }
 
-// next is when the next step is due, unless cost has it made earlier.
+// next returns the time until the next step is due. Cost may make it due earlier.
 func (m *Meter) next() time.Duration {
 	if left := time.Until(m.windowEnds); m.open && left > 0 {
 		return min(m.tick, left)
@@ -104,7 +103,7 @@ func (m *Meter) next() time.Duration {
 	return m.tick
 }
 
-// roll settles the reservation, so that another takes its place.
+// roll settles the reservation, so that another can take its place.
 func (m *Meter) roll(costs []int64) error {
 	s, err := m.call(func(ctx context.Context) (dataplane.Settlement, error) {
 		return m.streams.cfg.Reservations.Settle(ctx, m.id, costs...)
@@ -125,7 +124,7 @@ func (m *Meter) extend() {
 	}
 }
 
-// call makes a call about the reservation, and takes note if that has ended.
+// call makes a call about the reservation, and records if the reservation has ended.
 func (m *Meter) call(do func(context.Context) (dataplane.Settlement, error)) (dataplane.Settlement, error) {
 	ctx, cancel := context.WithTimeout(m.ctx, callMax)
 	defer cancel()
@@ -144,7 +143,7 @@ func (m *Meter) call(do func(context.Context) (dataplane.Settlement, error)) (da
 	return s, nil
 }
 
-// over takes note that the reservation has ended, and of what it counts.
+// over records that the reservation has ended, and the cost that it counts.
 func (m *Meter) over(spent []int64, settled bool) {
 	m.open, m.said = false, make([]int64, len(m.said))
 	m.n++
@@ -157,8 +156,8 @@ func (m *Meter) over(spent []int64, settled bool) {
 	}
 }
 
-// again reserves what is left of the ceiling; if there is no room for that, or with last, nothing: what was spent is
-// counted there past the limit.
+// again reserves the rest of the ceiling. If there is no room for that, or if last is set, it reserves nothing, so that
+// spent cost is counted there past the limit.
 func (m *Meter) again(last bool) error {
 	rest, left := make([]int64, len(m.ceiling)), false
 	for i := range rest {
@@ -180,10 +179,11 @@ func (m *Meter) again(last bool) error {
 	return err
 }
 
-// errFull is why a key takes nothing more: an override has limited it since, and it is past that.
+// errFull is the error of a key that accepts no more cost, because a later override has set its limit below its count.
 var errFull = errors.New("streamed: the key is past its limit, and counts nothing more now")
 
-// errEnds is why a stream is not settled whose reservations are ended by others as soon as they are made.
+// errEnds is the error of a stream whose reservations are ended by others as soon as they are made, so that it cannot
+// settle.
 var errEnds = errors.New("streamed: its reservations end again and again")
 
 // reserve reserves costs in the next reservation, within limits of at least limit.
@@ -199,7 +199,7 @@ func (m *Meter) reserve(costs []int64, limit int64) (bool, error) {
 	defer cancel()
 	began := time.Now()
 	got := m.streams.cfg.Reservations.Reserve(ctx, r)
-	if errors.Is(got.Err, dataplane.ErrReservationOver) { // the reply was lost: the next call tells what it counts
+	if errors.Is(got.Err, dataplane.ErrReservationOver) { // the reply was lost: the next call returns the counted cost
 		got.Allowed, got.Err = true, nil
 	} else if errors.Is(got.Err, dataplane.ErrReservationUsed) {
 		m.n++ // by another stream of the same ID
@@ -222,7 +222,7 @@ func (m *Meter) finish() (err error) {
 			return nil
 		}
 		if err == nil && wait == retryMin {
-			continue // it had ended: at once again
+			continue // it had ended: try again at once
 		}
 		pause := time.NewTimer(wait)
 		select {
@@ -237,7 +237,7 @@ func (m *Meter) finish() (err error) {
 	}
 }
 
-// settle settles once. Without an error it is to be called again, unless it is done.
+// settle settles once. If it returns no error and done is false, call it again.
 func (m *Meter) settle() (done bool, err error) {
 	costs := m.look()
 	if !m.open {
@@ -251,7 +251,7 @@ func (m *Meter) settle() (done bool, err error) {
 	return m.say(costs, m.streams.cfg.Reservations.Settle)
 }
 
-// giveUp tells what was spent and is not known to be counted.
+// giveUp passes spent cost that may not be counted to Uncounted.
 func (m *Meter) giveUp(err error) error {
 	costs := m.look()
 	some := m.unsaid(costs)

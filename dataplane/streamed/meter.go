@@ -11,34 +11,34 @@ import (
 	"github.com/weirhq/weir/shared/window"
 )
 
-// Meter counts what one stream spends. Its methods never wait for the origin, and may be called at the same time; a nil
+// Meter counts the cost of a stream. Its methods never wait for the origin, and are safe for concurrent use. A nil
 // Meter counts nothing.
 //
-// What is spent after End may be counted, or not.
+// Cost that is reported after End may be counted, or not.
 type Meter struct {
 	streams *Streams
-	ask     dataplane.ReserveRequest // as it was made first
+	ask     dataplane.ReserveRequest // the first request
 	ctx     context.Context          // of the calls
 	ceiling []int64
 
 	spent  []atomic.Int64 // in all
-	taken  []atomic.Int64 // of it, what the goroutine has looked at
-	wake   chan struct{}  // of one
+	taken  []atomic.Int64 // the part of spent that the goroutine has looked at
+	wake   chan struct{}  // of one element
 	end    sync.Once
 	ended  chan struct{}
-	ready  chan struct{} // closed when it is settled, or has given up
+	ready  chan struct{} // closed when the meter has settled, or has given up
 	result error         // written before ready is closed
 
 	// The goroutine's own:
 
 	id         string  // of the reservation now
-	n          int64   // how many have ended before
+	n          int64   // how many reservations have ended before
 	open       bool    // it may be changed
-	held, said []int64 // reserved by it; said to be spent of it
+	held, said []int64 // reserved by it; reported as its spent cost
 	counted    []int64 // by reservations that have ended
 	extendedAt time.Time
 	saidAt     time.Time
-	windowEnds time.Time // zero: it is not known
+	windowEnds time.Time // zero if unknown
 	tick       time.Duration
 }
 
@@ -62,7 +62,7 @@ func newMeter(ctx context.Context, s *Streams, r dataplane.ReserveRequest, decis
 	return m
 }
 
-// ID is the reservation's, as it was made first.
+// ID returns the ID of the stream's first reservation.
 func (m *Meter) ID() string {
 	if m == nil {
 		return ""
@@ -70,7 +70,7 @@ func (m *Meter) ID() string {
 	return m.ask.ID
 }
 
-// Spent adds a cost to what was spent of each request. One below 0 counts nothing.
+// Spent adds a cost to the spent cost of each request. A negative cost counts nothing.
 func (m *Meter) Spent(cost int64) {
 	if m == nil {
 		return
@@ -80,16 +80,17 @@ func (m *Meter) Spent(cost int64) {
 	}
 }
 
-// SpentOf adds a cost to what was spent of one request, by its place in the reservation. A place that the reservation
-// does not have counts nothing.
+// SpentOf adds a cost to the spent cost of a single request, by its place in the reservation. With a place that the
+// reservation does not have it counts nothing.
 func (m *Meter) SpentOf(request int, cost int64) {
 	if m != nil && request >= 0 && request < len(m.spent) {
 		m.add(request, cost)
 	}
 }
 
-// InAll says what was spent of each request in all, in place of what was added before: where costs are estimated as
-// they come, and the truth comes last. Less than others were told already changes nothing.
+// InAll sets the total spent cost of each request, in place of the costs added before. Use it if costs are estimated
+// while the stream goes on, and the exact cost is certain only at its end. For example, call Spent(1) for each piece of
+// an answer, and InAll with the model's own figure. A total below the reported cost changes nothing.
 func (m *Meter) InAll(cost int64) {
 	if m == nil {
 		return
@@ -113,7 +114,7 @@ func (m *Meter) add(i int, cost int64) {
 	}
 }
 
-// rouse wakes the goroutine if a share of the ceiling was spent since it has looked.
+// rouse wakes the goroutine if a part of the ceiling was spent since the goroutine last looked.
 func (m *Meter) rouse(i int, spent int64) {
 	if spent-m.taken[i].Load() < max(1, m.ceiling[i]/int64(m.streams.cfg.Parts)) {
 		return
@@ -124,14 +125,14 @@ func (m *Meter) rouse(i int, spent int64) {
 	}
 }
 
-// End has the meter settle, and returns at once. It may be called more than once.
+// End makes the meter settle, and returns at once. You can call it more than once.
 func (m *Meter) End() {
 	if m != nil {
 		m.end.Do(func() { close(m.ended) })
 	}
 }
 
-// Wait returns when what was spent is counted, after End; the error says why it is not, or is ctx's.
+// Wait returns when the spent cost is counted, after End. The error is the reason why it is not, or ctx's.
 func (m *Meter) Wait(ctx context.Context) error {
 	if m == nil {
 		return nil

@@ -1,4 +1,4 @@
-// Package streamed limits work whose cost is known only while it goes on: streamed answers of a language model,
+// Package streamed limits work whose cost is certain only while it goes on: streamed answers of a language model,
 // downloads, exports.
 //
 //	streams, err := streamed.New(streamed.Config{Reservations: limiter})
@@ -13,22 +13,22 @@
 //		…
 //	}
 //
-// The requests' costs are a ceiling, which is reserved before the work begins. While it goes on, the meter says what
-// was spent so far and extends the reservation. After End it settles: what was spent counts, also past the ceiling and
-// the limit; the rest is free for others.
+// The requests' costs are a ceiling, which is reserved before the work begins. While the work goes on, the meter
+// reports the spent cost and extends the reservation. After End it settles: the spent cost counts, also past the
+// ceiling and the limit, and the rest is free for others.
 //
-// The stream never waits for the origin: Spent and End only leave word, and a goroutine of the meter makes the calls,
-// with a context that the end of the request does not cancel. It makes one at a time: when a share of the ceiling was
-// spent, each Every, and never more often than ten times a second.
+// The stream never waits for the origin: Spent and End only set values, and a goroutine of the meter makes the calls,
+// with a context that the end of the request does not cancel. It makes one call at a time: when a share of the ceiling
+// was spent, each Every, and never more often than ten times a second.
 //
-// What is spent counts in the window in which it is said. So when the first of the requests' windows has ended, the
-// reservation is settled, and another one is made of what is left of the ceiling, for as long as the stream lasts.
+// Cost counts in the window in which it is reported. So when the first of the requests' windows has ended, the meter
+// settles the reservation, and makes another from the rest of the ceiling, for as long as the stream lasts.
 //
-// A reservation that has ended all the same, because the process stood still or the origin was away for longer than its
-// time to live, is made again, and the meter settles there what it was too late to settle here. So what was reported is
-// counted, as long as the process lives and the origin answers within Config.Within of the stream's end. If the process
-// dies, the reservation ends by itself: with Returned it then counts what was said last, which lacks the cost since the
-// last call at most, and otherwise all of the ceiling.
+// A reservation may end early, because the process stood still or the origin was away for longer than its time to live.
+// Then the meter makes another reservation, and settles there the cost that came too late for the first. So reported
+// cost is counted, as long as the process lives and the origin answers within Config.Within of the stream's end. If the
+// process dies, the reservation ends by itself. With Returned it then counts the last report, which lacks at most the
+// cost since the last call, and otherwise all of the ceiling.
 //
 // httplimit.Streamed and connectlimit.Streamed meter handlers.
 package streamed
@@ -50,8 +50,8 @@ import (
 	"github.com/weirhq/weir/shared/window"
 )
 
-// Reservations are reserved and settled. *dataplane.Limiter has them, or a client of a node; methods may be called at
-// the same time, and a call that is repeated, with the same id, changes nothing.
+// Reservations makes and settles reservations. *dataplane.Limiter implements it, and so can a client of a node. All
+// methods must be safe for concurrent use, and a call that is repeated with the same id must change nothing.
 type Reservations interface {
 	Reserve(ctx context.Context, r dataplane.ReserveRequest) dataplane.Reserved
 	Spend(ctx context.Context, id string, costs ...int64) (dataplane.Settlement, error)
@@ -61,10 +61,10 @@ type Reservations interface {
 
 const (
 	// IDBytesMax is how long the id of a stream's reservation may be. Reservations that take its place have ids that are
-	// up to 8 bytes longer: the n-th one's ends with ~ and n in base 36, and no stream lasts for 36^7 of them.
+	// up to 8 bytes longer: the id of the n-th ends with ~ and n in base 36, and no stream lasts for 36^7 of them.
 	IDBytesMax = dataplane.ReservationIDBytesMax - 8
 
-	// MetersMax is how many meters have not settled yet.
+	// MetersMax is how many unsettled meters a Streams may have.
 	MetersMax = dataplane.ReservationsMax
 
 	callMax  = 5 * time.Second
@@ -83,36 +83,38 @@ const (
 // ErrStopped is returned by Begin after Stop, and by Wait of a meter that Stop has interrupted.
 var ErrStopped = errors.New("streamed: stopped")
 
-// Config is how streams are metered.
+// Config is the configuration of Streams.
 type Config struct {
 	Reservations Reservations // required
 
-	// Every is how often a stream reports what it has spent, if that has changed: 100 ms to an hour; 0 is a second.
-	// More often costs calls, each of three round trips to the origin; less often leaves more uncounted if the process
-	// dies.
+	// Every is how often a stream reports its spent cost, if it has changed: 100 ms to an hour; 0 is a second. A shorter
+	// interval makes more calls, each of three round trips to the origin. A longer interval leaves more cost uncounted if
+	// the process dies.
 	Every time.Duration
 
-	// Parts is how many parts the ceiling has: a stream reports at once when it has spent one, so that other nodes soon
-	// know of a stream past its ceiling. 1 to 1000; 0 is 8.
+	// Parts is how many parts the ceiling has: 1 to 1000; 0 is 8. A stream reports at once when it has spent a part, so
+	// that other nodes soon have the cost of a stream past its ceiling. For example, with a ceiling of 4,000 tokens and 8
+	// parts it reports each 500 tokens.
 	Parts int
 
-	// Within is how long after a stream's end settling is tried, 1 s to an hour; 0 is a minute.
+	// Within is how long after a stream's end the meter tries to settle: 1 s to an hour; 0 is a minute. A higher value
+	// covers longer outages of the origin, but a process that stops waits for longer.
 	Within time.Duration
 
-	// Uncounted is called with what was spent and could not be counted, for each request of the reservation. It may be
-	// nil; meters call it at the same time.
+	// Uncounted is called with spent cost that could not be counted, for each request of the reservation. It may be nil,
+	// and must be safe for concurrent use.
 	Uncounted func(id string, costs []int64, err error)
 
-	// Logger takes a line for each stream to which its limits could not be applied through a fault of theirs, which
-	// handlers' answers do not tell; nil is silent.
+	// Logger receives a line for each stream to which faulty limits could not be applied, because handlers' answers do not
+	// show the fault. With nil nothing is logged.
 	Logger *slog.Logger
 }
 
-// Streams are the metered streams of a process. Methods may be called at the same time. Make them with New: the zero
-// value begins none.
+// Streams are the metered streams of a process. Make them with New: the zero value begins none. All methods are safe
+// for concurrent use.
 type Streams struct {
 	cfg  Config
-	stop chan struct{} // closed when meters are to give up
+	stop chan struct{} // closed when meters must give up
 
 	mu     sync.Mutex
 	meters int
@@ -139,7 +141,7 @@ func New(cfg Config) (*Streams, error) {
 }
 
 // countable returns requests with identifiers and costs that a limiter counts. A limited caller may have chosen them,
-// so that a long identifier, or a cost beyond every limit, is no error.
+// so a long identifier, or a cost beyond every limit, must not be an error.
 func countable(requests []dataplane.Request) []dataplane.Request {
 	requests = slices.Clone(requests)
 	for i := range requests {
@@ -150,10 +152,12 @@ func countable(requests []dataplane.Request) []dataplane.Request {
 	return requests
 }
 
-// Begin reserves what the stream may spend at most, if that is known. The Meter is nil unless all of it is reserved;
-// call its End when the work has ended, also if it panics. ctx is for reserving: its end does not end the meter.
+// Begin reserves the most that the stream may spend. The Meter is nil unless all of it is reserved. Call the meter's
+// End when the work has ended, also if it panics. ctx applies to the reserving call only: its end does not end the
+// meter.
 //
-// A request without an ID gets one. Two streams with one ID are one: the larger of their costs counts.
+// A request without an ID gets an ID. Two streams with the same ID share a reservation: the larger of their costs
+// counts.
 func (s *Streams) Begin(ctx context.Context, r dataplane.ReserveRequest) (*Meter, dataplane.Reserved) {
 	if s.cfg.Reservations == nil {
 		return nil, dataplane.Reserved{
@@ -184,8 +188,8 @@ func (s *Streams) Begin(ctx context.Context, r dataplane.ReserveRequest) (*Meter
 	return m, got
 }
 
-// Stop refuses further streams, and returns when all have ended and are settled. When ctx ends it has those that are
-// left give up, and returns when their calls have ended; their reservations end by themselves. If ctx has ended before
+// Stop rejects further streams, and returns when all have ended and are settled. When ctx ends, the remaining streams
+// give up, and Stop returns when their calls have ended; their reservations end by themselves. If ctx has ended before
 // the call, Stop waits for up to 5 s.
 func (s *Streams) Stop(ctx context.Context) error {
 	if s.idle == nil {
@@ -242,20 +246,20 @@ func (s *Streams) leave() {
 
 type meterKey struct{}
 
-// With is a context whose MeterOf is m.
+// With returns a context whose MeterOf is m.
 func With(ctx context.Context, m *Meter) context.Context {
 	ctx, begun := WithLater(ctx)
 	begun(m)
 	return ctx
 }
 
-// WithLater is With for a stream that begins later: begun is called when it does.
+// WithLater is With for a stream that begins later: it calls begun with the meter at that time.
 func WithLater(ctx context.Context) (later context.Context, begun func(*Meter)) {
 	at := new(atomic.Pointer[Meter])
 	return context.WithValue(ctx, meterKey{}, at), at.Store
 }
 
-// MeterOf is the meter of the stream that ctx belongs to; nil, which counts nothing, if there is none.
+// MeterOf returns the meter of the stream that ctx belongs to; nil, which counts nothing, if there is none.
 func MeterOf(ctx context.Context) *Meter {
 	if at, ok := ctx.Value(meterKey{}).(*atomic.Pointer[Meter]); ok {
 		return at.Load()

@@ -24,7 +24,7 @@ import (
 
 var errDown = errors.New("it is down")
 
-// nodes are limiters of one region; stop ends them.
+// nodes returns limiters of a region; stop ends them.
 func nodes(t *testing.T, origin *memstore.Origin, n int) (all []*dataplane.Limiter, stop func()) {
 	t.Helper()
 	for i := range n {
@@ -71,7 +71,7 @@ func begin(t *testing.T, s *streamed.Streams, ttl time.Duration, requests ...dat
 	return m
 }
 
-// used is what a key's reservations count now.
+// used returns how much a key's reservations count now.
 func used(t *testing.T, l *dataplane.Limiter, key string) int64 {
 	t.Helper()
 	nothing := []dataplane.Request{tokens(key, 0, window.LimitMax)}
@@ -100,14 +100,14 @@ func at(t *testing.T, test func(t *testing.T, origin *memstore.Origin, a, b *dat
 	})
 }
 
-// watched counts the calls of a limiter, and holds them up while it is closed.
+// watched counts the calls of a limiter, and delays them while it is closed.
 type watched struct {
 	*dataplane.Limiter
 	spends, extends, settles atomic.Int64
 	gate                     atomic.Pointer[chan struct{}]
 }
 
-// close holds calls up until open.
+// close delays calls until open.
 func (w *watched) close() (open func()) {
 	gate := make(chan struct{})
 	w.gate.Store(&gate)
@@ -139,7 +139,7 @@ func (w *watched) Extend(ctx context.Context, id string, ttl time.Duration) (dat
 	return w.Limiter.Extend(ctx, id, ttl)
 }
 
-// "After End it settles: what was spent counts, also past the ceiling and the limit; the rest is free for others."
+// "After End it settles: the spent cost counts, also past the ceiling and the limit, and the rest is free for others."
 func TestAStreamSettlesWhatItSpent(t *testing.T) {
 	at(t, func(t *testing.T, _ *memstore.Origin, a, b *dataplane.Limiter) {
 		s := metered(t, a, nil)
@@ -189,7 +189,7 @@ func TestAStreamSettlesWhatItSpent(t *testing.T) {
 	})
 }
 
-// "Less than others were told already changes nothing."
+// "A total below the reported cost changes nothing."
 func TestTheTruthMayComeLast(t *testing.T) {
 	at(t, func(t *testing.T, _ *memstore.Origin, a, b *dataplane.Limiter) {
 		s := metered(t, a, nil)
@@ -209,8 +209,8 @@ func TestTheTruthMayComeLast(t *testing.T) {
 	})
 }
 
-// "The stream never waits for the origin", and "one at a time: when a share of the ceiling was spent, each Every, and
-// never more often than ten times a second".
+// "The stream never waits for the origin", and "one call at a time: when a share of the ceiling was spent, each Every,
+// and never more often than ten times a second".
 func TestAStreamMakesFewCallsAndWaitsForNone(t *testing.T) {
 	at(t, func(t *testing.T, _ *memstore.Origin, a, _ *dataplane.Limiter) {
 		w := &watched{Limiter: a}
@@ -249,8 +249,8 @@ func TestAStreamMakesFewCallsAndWaitsForNone(t *testing.T) {
 	})
 }
 
-// "says what was spent so far and extends the reservation": others see what is past the ceiling, and a silent stream
-// keeps its reservation.
+// "the meter reports the spent cost and extends the reservation": other nodes count cost past the ceiling, and a silent
+// stream keeps its reservation.
 func TestOthersSeeAStreamGoOn(t *testing.T) {
 	at(t, func(t *testing.T, _ *memstore.Origin, a, b *dataplane.Limiter) {
 		w := &watched{Limiter: a}
@@ -274,7 +274,7 @@ func TestOthersSeeAStreamGoOn(t *testing.T) {
 	})
 }
 
-// "What is spent counts in the window in which it is said": a stream that outlasts its window is limited in the next.
+// "Cost counts in the window in which it is reported": a stream that outlasts its window is limited in the next.
 func TestAStreamThatOutlastsItsWindowIsCounted(t *testing.T) {
 	for _, ceiling := range []int64{10, 1000} {
 		at(t, func(t *testing.T, _ *memstore.Origin, a, b *dataplane.Limiter) {
@@ -308,7 +308,7 @@ func TestAStreamThatOutlastsItsWindowIsCounted(t *testing.T) {
 	}
 }
 
-// "The reservation is settled, and another one is made of what is left of the ceiling", in each window for as long as
+// "the meter settles the reservation, and makes another from the rest of the ceiling", in each window for as long as
 // the stream lasts: here for 25 minutes with windows of a second, under the longest ID.
 //
 //weir:unraced
@@ -344,8 +344,8 @@ func TestALongStreamIsCountedInEachWindow(t *testing.T) {
 	})
 }
 
-// Where the origin's clock is late, each window seems to be over as it begins. A stream then goes on to the next
-// reservation once in a window, and not each time that it looks.
+// If the origin's clock is late, each window seems to be over as it begins. A stream then goes on to the next
+// reservation once in a window, and not at each look.
 func TestALateClockMakesNoMoreReservations(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		late := memstore.OriginOptions{Clock: func() time.Time { return time.Now().Add(-time.Minute) }}
@@ -369,8 +369,8 @@ func TestALateClockMakesNoMoreReservations(t *testing.T) {
 	})
 }
 
-// "A reservation that has ended all the same … is made again, and the meter settles there what it was too late to
-// settle here."
+// "A reservation may end early … Then the meter makes another reservation, and settles there the cost that came too
+// late for the first."
 func TestAReservationThatEndedInAPauseIsCounted(t *testing.T) {
 	for _, returned := range []bool{true, false} {
 		t.Run(fmt.Sprint("returned ", returned), func(t *testing.T) {
@@ -419,8 +419,8 @@ func TestAReservationThatEndedInAPauseIsCounted(t *testing.T) {
 	}
 }
 
-// A reservation that somebody else has settled, with less, does not hide what was spent: also if all of it would have
-// counted at its end.
+// If another caller has settled a reservation with less, the spent cost is counted all the same, also if all of it
+// would have counted at its end.
 func TestWhatAnotherHasSettledIsCountedInFull(t *testing.T) {
 	for _, returned := range []bool{true, false} {
 		at(t, func(t *testing.T, _ *memstore.Origin, a, b *dataplane.Limiter) {
@@ -442,7 +442,7 @@ func TestWhatAnotherHasSettledIsCountedInFull(t *testing.T) {
 	}
 }
 
-// Another stream of the same ID has taken the ID of the next reservation: then the one after that counts.
+// If another stream of the same ID has taken the ID of the next reservation, the reservation after it counts the cost.
 func TestAnotherStreamOfTheIDHidesNoCost(t *testing.T) {
 	at(t, func(t *testing.T, _ *memstore.Origin, a, b *dataplane.Limiter) {
 		m := begin(t, metered(t, a, nil), 0, tokens("org", 60, 100))
@@ -463,7 +463,7 @@ func TestAnotherStreamOfTheIDHidesNoCost(t *testing.T) {
 	})
 }
 
-// More than the largest limit is that limit: a stream that spends too much is settled too.
+// A cost above the largest limit counts as the largest limit, so a stream that spends too much is settled too.
 func TestCostsBeyondTheLargestLimitAreSettled(t *testing.T) {
 	at(t, func(t *testing.T, _ *memstore.Origin, a, b *dataplane.Limiter) {
 		m := begin(t, metered(t, a, nil), 0, tokens("org", 60, 100))
@@ -477,7 +477,8 @@ func TestCostsBeyondTheLargestLimitAreSettled(t *testing.T) {
 	})
 }
 
-// "as long as … the origin answers within Config.Within of the stream's end": after that it is told what is lost.
+// "as long as … the origin answers within Config.Within of the stream's end": after that Uncounted receives the lost
+// cost.
 func TestAnOriginThatStaysAwayIsTold(t *testing.T) {
 	at(t, func(t *testing.T, origin *memstore.Origin, a, b *dataplane.Limiter) {
 		var lost []int64
@@ -510,7 +511,7 @@ func TestAnOriginThatStaysAwayIsTold(t *testing.T) {
 	})
 }
 
-// Stop returns when its context ends, and leaves no goroutine (synctest would say so).
+// Stop returns when its context ends, and leaves no goroutine (synctest would fail).
 func TestStopGivesUp(t *testing.T) {
 	at(t, func(t *testing.T, origin *memstore.Origin, a, _ *dataplane.Limiter) {
 		s := metered(t, a, nil)
@@ -636,7 +637,7 @@ func TestStreamsUseTheirLimit(t *testing.T) {
 	})
 }
 
-// Whatever the origin does meanwhile, what was spent is counted, once.
+// Whatever the origin does meanwhile, spent cost is counted exactly once.
 func TestAnyHistoryOfFaultsCountsWhatWasSpent(t *testing.T) {
 	rapid.Check(t, func(r *rapid.T) {
 		at(t, func(t *testing.T, origin *memstore.Origin, a, b *dataplane.Limiter) {
@@ -671,8 +672,9 @@ func TestAnyHistoryOfFaultsCountsWhatWasSpent(t *testing.T) {
 					r.Error(err)
 				}
 			}
-			time.Sleep(time.Minute) // what was reserved in vain ends
-			// What was reserved in an outage counts at the node, and comes back as its credit: its next cost pays with that.
+			time.Sleep(time.Minute) // unused reservations end
+			// A node itself counts a reservation of an outage. The cost comes back as the node's credit, which pays for its next
+			// cost.
 			const next = 1 << 20
 			if d := a.Allow(t.Context(), tokens("org", next, window.LimitMax)); !d.Allowed {
 				r.Errorf("%+v", d)
@@ -685,7 +687,7 @@ func TestAnyHistoryOfFaultsCountsWhatWasSpent(t *testing.T) {
 	})
 }
 
-// Streams that nobody has made begin nothing, and say so.
+// Streams that New has not made begin nothing, and return an error.
 func TestZeroStreamsAreAnError(t *testing.T) {
 	var s streamed.Streams
 	for range 2 {

@@ -19,11 +19,12 @@ import (
 	relayv1 "github.com/weirhq/weir/shared/gen/proto/weir/relay/v1"
 )
 
-// attackBytesMax is what one address may add to the memory of an idle relay.
+// attackBytesMax is the most memory that an address may add to an idle relay.
 const attackBytesMax = 250 << 20
 
-// Connections of a party that a peer's certificate lets in, as many as an address may have, keep little of a relay
-// with floods of single frames; another address's stream is heard meanwhile. Plaintext stands for the certificate.
+// A caller with a peer's certificate opens as many connections as an address may have, and floods them with single
+// frames. The relay's memory stays bounded, and a stream from another address is served meanwhile. Plaintext takes the
+// place of the certificate.
 func TestFloodsOfFrames(t *testing.T) {
 	for name, flood := range attack.Floods(relayv1.PeerService_Publish_FullMethodName, "application/grpc") {
 		t.Run(name, func(t *testing.T) {
@@ -45,7 +46,7 @@ func TestFloodsOfFrames(t *testing.T) {
 	}
 }
 
-// hello is eu's, over a connection of its own.
+// hello opens a connection of its own and sends eu's hello.
 func hello(t *testing.T, address string) error {
 	conn, err := grpc.NewClient(address, grpc.WithTransportCredentials(insecure.NewCredentials()))
 	if err != nil {
@@ -60,8 +61,8 @@ func hello(t *testing.T, address string) error {
 	return s.hello("eu", "us")
 }
 
-// A certificate of the peer's own authority and name that has expired, is not valid yet, or is for servers alone,
-// opens no connection.
+// A certificate of the peer's own authority and name opens no connection if it has expired, is not valid yet, or is for
+// servers only.
 func TestCertificatesOfAnotherTime(t *testing.T) {
 	inPair(t, nil, func(t *testing.T, p *pair) {
 		for what, change := range map[string]func(*x509.Certificate){
@@ -92,7 +93,7 @@ func TestCertificatesOfAnotherTime(t *testing.T) {
 	})
 }
 
-// A row of an admitted peer is of the peer's own region, whatever shard it names and whatever its payload says.
+// A row of an admitted peer counts as a row of the peer's own region, whatever its shard and payload are.
 func TestRowsAreOfTheirSender(t *testing.T) {
 	inPair(t, nil, func(t *testing.T, p *pair) {
 		s := p.admitted()

@@ -10,7 +10,7 @@ import (
 	"github.com/weirhq/weir/shared/testcert"
 )
 
-// files are a relay's certificate, key and authorities.
+// files are the paths of a relay's certificate, key and authorities.
 type files [3]string
 
 func newFiles(t testing.TB) files {
@@ -18,7 +18,7 @@ func newFiles(t testing.TB) files {
 	return files{filepath.Join(dir, "relay.pem"), filepath.Join(dir, "relay.key"), filepath.Join(dir, "authorities.pem")}
 }
 
-// write issues a certificate by a to names, and trusts the certificates of the authorities.
+// write issues a certificate for names by a, and trusts the given authorities.
 func (f files) write(t testing.TB, a *testcert.Authority, names []string, trusted ...*testcert.Authority) {
 	a.Issue(t, names...).Write(t, f[0], f[1])
 	var authorities []byte
@@ -38,14 +38,14 @@ func (f files) open(t testing.TB) *peers.TLS {
 	return opened
 }
 
-// issued is a relay's TLS with a certificate by a to names, and trust in a alone.
+// issued returns a TLS with a certificate for names by a, which trusts only a.
 func issued(t testing.TB, a *testcert.Authority, names ...string) *peers.TLS {
 	f := newFiles(t)
 	f.write(t, a, names, a)
 	return f.open(t)
 }
 
-// replace writes another content to the file with this name.
+// replace replaces the content of the file with the given name.
 func (f files) replace(t testing.TB, name string, content []byte) {
 	for _, path := range f {
 		if filepath.Base(path) == name {
@@ -56,7 +56,7 @@ func (f files) replace(t testing.TB, name string, content []byte) {
 	}
 }
 
-// writeServerOnly writes a certificate that callers refuse to take from a client.
+// writeServerOnly writes a certificate that servers reject from a client.
 func (f files) writeServerOnly(t testing.TB, a *testcert.Authority) {
 	a.IssueLike(t, func(c *x509.Certificate) { c.ExtKeyUsage = c.ExtKeyUsage[:1] }, "x").Write(t, f[0], f[1])
 }

@@ -12,44 +12,46 @@ import (
 	"github.com/weirhq/weir/shared/hosts"
 )
 
-// Config is what a relay knows of its peers. Region and Peers have no defaults; TLS has none unless Plaintext is set.
+// Config configures the peers of a relay. Region and Peers must be set, and TLS too unless Plaintext is set.
 type Config struct {
-	Region string // the own one; see store.CheckRegion
-	Peers  []Peer // 1 to PeersMax, each of another region
+	Region string // the relay's own region; see store.CheckRegion
+	Peers  []Peer // 1 to PeersMax, each of a different region
 
-	// Listen is the host:port on which rows are heard; port 0 takes any free one. Empty: the relay only sends.
+	// Listen is the host:port on which the relay receives rows; port 0 takes any free port. If it is empty, the relay only
+	// sends.
 	Listen string
 
-	// TLS is the own certificate and the authorities of the peers'. It is checked again by its Check.
+	// TLS has the relay's own certificate and the authorities of the peers' certificates. Its Check reads the files again.
 	TLS *TLS
 
-	// Plaintext does without TLS. Listen and all addresses must then be on loopback.
+	// Plaintext disables TLS, for example for tests on one machine. Listen and all addresses must then be on loopback.
 	Plaintext bool
 
-	Logger *slog.Logger // nil discards
+	Logger *slog.Logger // nil: logs nothing
 }
 
 // Peer is another region.
 type Peer struct {
 	Region string // see store.CheckRegion
 
-	// Name is what the region's certificates are issued to: a DNS name or an IP address, 1 to NameBytesMax bytes. A
-	// relay that connects to this region, and one that says to come from it, must prove it. Ignored with Plaintext.
+	// Name is the name in the region's certificates: a DNS name or an IP address, 1 to NameBytesMax bytes, for example
+	// eu.relays.example. The region's relays must prove it, whether this relay connects to them or they connect to this
+	// relay. With Plaintext it is ignored.
 	Name string
 
-	// Addresses are those of the region's relays, host:port, 1 to AddressesMax. All are tried; those that lead a shard
-	// are sent rows. Each attempt at a host name takes the next of its IP addresses.
+	// Addresses are the addresses of the region's relays, host:port, 1 to AddressesMax. The relay tries all of them, and
+	// sends rows to each relay that leads a shard. Each attempt at a host name takes the next of its IP addresses.
 	Addresses []string
 }
 
-// Bounds of a Config.
+// Limits of a Config.
 const (
 	PeersMax     = 64
 	AddressesMax = 16
 	NameBytesMax = 253
 )
 
-// Validate returns the first error. It names the field and the bound.
+// Validate returns the first error, with the field and its bounds.
 func (c *Config) Validate() error {
 	if err := store.CheckRegion(c.Region); err != nil {
 		return err

@@ -66,7 +66,7 @@ func TestValidateNamesFieldAndBound(t *testing.T) {
 	}
 }
 
-// Start and Stop may each be called twice, in any order; an address that is taken is an error.
+// Start and Stop may each be called twice, in any order. Start returns an error if the address is in use.
 func TestStartAndStop(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		f := &fleet{TB: t, network: newNetwork(oneWay), authority: testcert.New(t), names: []string{"eu", "us"}}
@@ -105,7 +105,7 @@ func TestStartAndStop(t *testing.T) {
 	})
 }
 
-// A queue has the newest rows, within its bounds of rows and bytes, and none before and after its stream.
+// A queue has the newest rows, within its bounds of rows and bytes. It has no rows before and after its stream.
 func TestTheQueueDropsTheOldest(t *testing.T) {
 	q := peers.NewQueue()
 	if taken, _ := q.Push(row(1, 1)); taken {

@@ -11,15 +11,12 @@ import (
 	"github.com/weirhq/weir/shared/window"
 )
 
-// R2 with peers: a count from 10 % of the limit on is known everywhere within half an interval and a link, and one
-//
-//	below
-//
-// that within a link and an eighth of an interval more after a second region uses the cell. MySQL, 60 to 120 ms away,
-// has no part in it.
+// R2 with peers: a count of at least 10 % of the limit arrives everywhere within half an interval and the link's delay.
+// A lower count arrives within the link's delay and an eighth of an interval more after a second region uses the cell.
+// MySQL, 60 to 120 ms away, plays no part.
 func TestR2ThroughPeers(t *testing.T) {
 	for _, names := range [][]string{{"eu", "us"}, {"eu", "us", "ap"}} {
-		for offset := range 5 { // of the cost to the relays' intervals
+		for offset := range 5 { // between the cost and the relays' intervals
 			t.Run(fmt.Sprintf("%d regions, offset %d", len(names), offset), func(t *testing.T) {
 				synctest.Test(t, func(t *testing.T) {
 					f := newFleet(t, 1, names...)
@@ -43,7 +40,8 @@ func TestR2ThroughPeers(t *testing.T) {
 	}
 }
 
-// With the streams cut all goes through MySQL, within its own bound, and nothing is lost; mended, they are used again.
+// With the streams cut, all counts go through MySQL, within its own bound, and nothing is lost. When the streams work
+// again, they are used again.
 func TestR2WithTheStreamsCut(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		f := newFleet(t, 1, "eu", "us", "ap")
@@ -69,7 +67,7 @@ func TestR2WithTheStreamsCut(t *testing.T) {
 	})
 }
 
-// Streams that break at any moment lose nothing, and tell no region more than was accepted.
+// Streams that break at any moment lose no counts, and no region receives more than was accepted.
 func TestR1R2WhileTheStreamsFlap(t *testing.T) {
 	for seed := range uint64(3) {
 		synctest.Test(t, func(t *testing.T) {
@@ -95,7 +93,7 @@ func TestR1R2WhileTheStreamsFlap(t *testing.T) {
 	}
 }
 
-// While MySQL is out, all goes through peers; afterwards nothing is lost.
+// While MySQL is down, all counts go through peers. Afterwards nothing is lost.
 func TestMySQLIsOut(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		f := newFleet(t, 1, "eu", "us")
@@ -116,8 +114,8 @@ func TestMySQLIsOut(t *testing.T) {
 	})
 }
 
-// A relay that takes over while MySQL is out receives all that the other regions had sent to its predecessor: with two
-// others, a count that grows would stay below the sum that the origin has.
+// A relay that takes over while MySQL is down receives all counts that the other regions sent to its predecessor.
+// Otherwise, with two other regions, a count that grows would stay below the sum that the origin has.
 func TestARelayThatTakesOverReceivesWhatPeersSentBefore(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		f := newFleet(t, 2, "eu", "us", "ap")
@@ -141,7 +139,7 @@ func TestARelayThatTakesOverReceivesWhatPeersSentBefore(t *testing.T) {
 	})
 }
 
-// When another relay of a region takes over, its peers find it, and it them.
+// When another relay of a region takes over, streams to it and from it open.
 func TestTakeoverAmongPeers(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		f := newFleet(t, 3, "eu", "us")

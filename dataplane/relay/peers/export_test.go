@@ -7,20 +7,20 @@ import (
 	"github.com/weirhq/weir/dataplane/store"
 )
 
-// Network is how peers reach each other.
+// Network connects peers in tests.
 type Network interface {
 	Listen(ctx context.Context, address string) (net.Listener, error)
 	Dial(ctx context.Context, address string) (net.Conn, error)
 	Lookup(ctx context.Context, host string) (addresses []string, err error)
 }
 
-// Over has peers use a network, before they are started.
+// Over makes peers use a network. It must be called before Start.
 func Over(p *Peers, n Network) *Peers {
 	p.network = network{listen: n.Listen, dial: n.Dial, lookup: n.Lookup}
 	return p
 }
 
-// What tests hold against.
+// Bounds that tests check.
 const (
 	QueueRowsMax     = queueRowsMax
 	QueueBytesMax    = queueBytesMax
@@ -31,20 +31,20 @@ const (
 	ConnectionAgeMax = connectionAgeMax
 )
 
-// TLSOf is the configured one.
+// TLSOf returns the TLS of the peers' Config.
 func TLSOf(p *Peers) *TLS { return p.cfg.TLS }
 
-// Queue is a queue.
+// Queue exports queue.
 type Queue struct{ *queue }
 
-// NewQueue makes one that is not open.
+// NewQueue returns a closed queue.
 func NewQueue() Queue { return Queue{newQueue()} }
 
-// SetOpen is setOpen.
+// SetOpen calls setOpen.
 func (q Queue) SetOpen(open bool) int { return q.setOpen(open) }
 
-// Push is push.
+// Push calls push.
 func (q Queue) Push(row store.FeedRow) (bool, int) { return q.push(row) }
 
-// Take is take.
+// Take calls take.
 func (q Queue) Take(ctx context.Context) (store.FeedRow, bool) { return q.take(ctx) }

@@ -15,7 +15,7 @@ import (
 	"github.com/weirhq/weir/shared/window"
 )
 
-// How far things are from a relay, in fleets that do not say otherwise.
+// Delays of the stores and of other regions, unless a test sets others.
 const (
 	interval = 200 * time.Millisecond
 	mysqlRTT = 100 * time.Millisecond
@@ -23,7 +23,7 @@ const (
 	oneWay   = 40 * time.Millisecond // to another region
 )
 
-// fleet is regions in one bubble of synctest, whose relays reach each other by a network in memory.
+// fleet is a set of regions in a synctest bubble, whose relays are connected by a network in memory.
 type fleet struct {
 	testing.TB
 	network   *network
@@ -48,10 +48,10 @@ type region struct {
 type node struct {
 	relay  *relay.Relay
 	peers  *peers.Peers
-	origin *memstore.Origin // its way to the region's
+	origin *memstore.Origin // its connection to the region's origin
 }
 
-// newFleet starts relays in each region: relaysEach of them, of which the first leads.
+// newFleet starts relaysEach relays in each region. The first relay of each region leads.
 func newFleet(t testing.TB, relaysEach int, names ...string) *fleet {
 	f := &fleet{TB: t, network: newNetwork(oneWay), authority: testcert.New(t), names: names}
 	f.feed = memstore.NewFeed(memstore.FeedOptions{})
@@ -73,7 +73,7 @@ func addressOf(region string, i int) string { return fmt.Sprintf("%s-%d:7000", r
 
 func nameOf(region string) string { return region + ".relays.test" }
 
-// config is that of the i-th relay of a region.
+// config returns the configuration of the i-th relay of a region.
 func (f *fleet) config(name string, i, relaysEach int) peers.Config {
 	c := peers.Config{Region: name, Listen: addressOf(name, i), TLS: issued(f, f.authority, nameOf(name))}
 	for _, other := range f.names {
@@ -113,7 +113,7 @@ func (r *region) start(cfg peers.Config) *node {
 	return n
 }
 
-// stop ends everything, so that the bubble can end.
+// stop stops all relays and peers, so that the bubble can end.
 func (f *fleet) stop() {
 	for _, r := range f.regions {
 		for _, n := range r.relays {
@@ -130,7 +130,7 @@ func (r *region) cell(identifier string, duration time.Duration) window.Cell {
 	return window.Cell{Key: key, Sequence: window.Sequence(time.Now().UnixMilli(), key.DurationMs())}
 }
 
-// accept has a node of the region accept a cost and send it.
+// accept makes a node of the region accept a cost and send it.
 func (r *region) accept(c window.Cell, cost, limit int64) {
 	r.Helper()
 	r.chunks++
@@ -151,7 +151,8 @@ func (r *region) foreign(c window.Cell) int64 {
 	return reply.Totals[0].Foreign
 }
 
-// known tells whether every region knows what all others accepted, and fails on R1 if one knows more.
+// known reports whether every region's foreign total has all cost that the others accepted. It fails on R1 if a total
+// has more.
 func (f *fleet) known(cells ...window.Cell) bool {
 	f.Helper()
 	all := true
@@ -172,7 +173,7 @@ func (f *fleet) known(cells ...window.Cell) bool {
 	return all
 }
 
-// untilKnown waits until known, and returns how long that took.
+// untilKnown waits until known returns true, and returns how long that took.
 func (f *fleet) untilKnown(cells ...window.Cell) time.Duration {
 	f.Helper()
 	for began := time.Now(); ; <-time.After(time.Millisecond) {
@@ -185,7 +186,7 @@ func (f *fleet) untilKnown(cells ...window.Cell) time.Duration {
 	}
 }
 
-// Lookup has each address stand for itself.
+// Lookup returns the addresses of a host, or the host itself if it has none.
 func (n *network) Lookup(_ context.Context, host string) ([]string, error) {
 	n.mu.Lock()
 	defer n.mu.Unlock()

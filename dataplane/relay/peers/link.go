@@ -24,12 +24,12 @@ import (
 )
 
 const (
-	streamAge   = 30 * time.Minute       // half to one and a half times that: then certificates are looked at anew
-	openTimeout = 5 * time.Second        // to connect, and to be let in
-	sendTimeout = 10 * time.Second       // of one row: a peer that reads more slowly is left
-	leadsEvery  = 250 * time.Millisecond // how often both ends look whether they lead
-	idleRetry   = time.Second            // after an address whose relay leads no shard
-	retryMin    = 250 * time.Millisecond // after a failure; doubles
+	streamAge   = 30 * time.Minute       // times 0.5 to 1.5; the next stream uses the current certificates
+	openTimeout = 5 * time.Second        // to connect, and to be admitted
+	sendTimeout = 10 * time.Second       // of a row; a slower stream is ended
+	leadsEvery  = 250 * time.Millisecond // how often both ends check whether they lead
+	idleRetry   = time.Second            // before the next attempt, if the address's relay leads no shard
+	retryMin    = 250 * time.Millisecond // after a failure; doubles each time
 	retryMax    = 10 * time.Second
 )
 
@@ -41,19 +41,19 @@ var (
 	errNotOpened  = fmt.Errorf("the stream was not opened within %v", openTimeout)
 )
 
-// link keeps a stream to one address while the own relay leads a shard and the one at the address does.
+// link keeps a stream to an address while both the own relay and the relay at the address lead a shard.
 type link struct {
 	peers   *Peers
 	peer    *peer
 	address string
 	queue   *queue
 
-	attempts int           // of run: picks the host's next address
-	retry    time.Duration // of run: the next wait after a failure
-	failing  bool          // of run: the last attempt failed, and that is in the log
+	attempts int           // used by run: selects the host's next address
+	retry    time.Duration // used by run: the last pause after a failure
+	failing  bool          // used by run: the last attempt failed, and the failure is logged
 }
 
-// run makes one stream after the other until ctx ends.
+// run opens streams in turn until ctx ends.
 func (l *link) run(ctx context.Context) {
 	for ctx.Err() == nil {
 		if !l.peers.relay.Leads() {
@@ -66,7 +66,7 @@ func (l *link) run(ctx context.Context) {
 	}
 }
 
-// judge logs when the link starts to fail, and returns how long to wait before the next attempt.
+// judge logs when the link starts to fail, and returns the pause before the next attempt.
 func (l *link) judge(ctx context.Context, err error) time.Duration {
 	switch {
 	case ctx.Err() != nil, errors.Is(err, errNotLeading), errors.Is(err, errAged):
@@ -75,7 +75,8 @@ func (l *link) judge(ctx context.Context, err error) time.Duration {
 		return idleRetry
 	case !l.failing:
 		l.failing = true
-		l.peers.cfg.Logger.Warn("relay cannot send rows to a peer; it goes on trying, and MySQL brings them", "peer",
+		l.peers.cfg.Logger.Warn(
+			"relay cannot send rows to a peer; it goes on trying, and MySQL carries the counts meanwhile", "peer",
 			l.peer.Region,
 			"address", l.address, "error", err)
 	}
@@ -83,7 +84,8 @@ func (l *link) judge(ctx context.Context, err error) time.Duration {
 	return l.retry
 }
 
-// spread is d, half to one and a half times: relays that lost a peer together do not come back together.
+// spread returns d times a random factor between 0.5 and 1.5, for example 5 to 15 s for 10 s, so that relays that lost
+// a peer together do not reconnect together.
 func spread(d time.Duration) time.Duration {
 	return time.Duration((0.5 + rand.Float64()) * float64(d))
 }
@@ -113,7 +115,7 @@ func (l *link) talk(ctx context.Context) error {
 	return l.converse(ctx, end, stream)
 }
 
-// cause is why ctx was ended, if it was, and else err.
+// cause returns the cause of ctx's end, or err if ctx has not ended.
 func cause(ctx context.Context, err error) error {
 	if why := context.Cause(ctx); why != nil {
 		return why
@@ -142,7 +144,7 @@ func (l *link) options() []grpc.DialOption {
 	}
 }
 
-// authority is the name that the peer's certificate must have.
+// authority returns the name that the peer's certificate must have.
 func (l *link) authority() string {
 	if l.peers.cfg.Plaintext {
 		return l.address
@@ -150,7 +152,7 @@ func (l *link) authority() string {
 	return l.peer.Name
 }
 
-// dial connects to the address, with a host name to another of its IP addresses than the last attempt.
+// dial connects to the address. If the address has a host name, each attempt takes the next of the host's IP addresses.
 func (l *link) dial(ctx context.Context, address string) (net.Conn, error) {
 	host, port, err := net.SplitHostPort(address)
 	if err != nil {
@@ -171,7 +173,7 @@ func (l *link) dial(ctx context.Context, address string) (net.Conn, error) {
 
 type outgoing = grpc.BidiStreamingClient[relayv1.PublishRequest, relayv1.PublishResponse]
 
-// open says hello and waits for the answer.
+// open sends hello and waits for the answer.
 func (l *link) open(ctx context.Context, end context.CancelCauseFunc,
 	client relayv1.PeerServiceClient) (outgoing, error) {
 	late := time.AfterFunc(openTimeout, func() { end(errNotOpened) })
@@ -181,7 +183,7 @@ func (l *link) open(ctx context.Context, end context.CancelCauseFunc,
 		return nil, err
 	}
 	hello := &relayv1.Hello{FromRegion: l.peers.cfg.Region, ToRegion: l.peer.Region}
-	// Recv has the reason if it fails
+	// if Send fails, Recv returns the reason
 	_ = stream.Send(&relayv1.PublishRequest{Message: &relayv1.PublishRequest_Hello{Hello: hello}})
 	if _, err := stream.Recv(); err != nil {
 		return nil, err
@@ -232,7 +234,7 @@ func (l *link) converse(ctx context.Context, end context.CancelCauseFunc, stream
 	}
 }
 
-// send sends one row. ok is false when the stream has ended.
+// send sends a row. ok is false if the stream has ended.
 func (l *link) send(ctx context.Context, end context.CancelCauseFunc, stream outgoing, row *store.FeedRow) (ok bool) {
 	if err := stream.Send(message(row)); err != nil {
 		l.peer.dropped.Inc()

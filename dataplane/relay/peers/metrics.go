@@ -4,16 +4,16 @@ import (
 	"github.com/prometheus/client_golang/prometheus"
 )
 
-// Why a stream is refused.
+// Reasons for which a stream is refused.
 const (
-	refusedHello   = "hello"   // its first message was late, no hello, or for another region
-	refusedRegion  = "region"  // it comes from a region that is no peer
+	refusedHello   = "hello"   // its first message was late, was no hello, or was for another region
+	refusedRegion  = "region"  // it comes from a region that is not a peer
 	refusedName    = "name"    // its certificate was not issued to the region's name
-	refusedStreams = "streams" // the region has streamsMax already
+	refusedStreams = "streams" // the region has streamsMax streams already
 	refusedIdle    = "idle"    // this relay leads no shard
 )
 
-// What becomes of a row.
+// Outcomes of a row.
 const (
 	rowSent    = "sent"
 	rowDropped = "dropped"
@@ -63,7 +63,7 @@ func (m *metrics) Collect(ch chan<- prometheus.Metric) {
 	}
 }
 
-// counters are one peer's.
+// counters are the metrics of a peer.
 type counters struct {
 	connected                       prometheus.Gauge
 	sent, dropped, applied, refused prometheus.Counter

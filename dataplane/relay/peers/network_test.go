@@ -14,25 +14,25 @@ var (
 	errTaken       = errors.New("address already in use")
 )
 
-// network is a network in memory, whose bytes take delay from one end of a connection to the other.
+// network is a network in memory, on which bytes take delay between the ends of a connection.
 type network struct {
 	delay time.Duration
 
 	mu        sync.Mutex
 	down      bool
-	taken     bool // every address is
+	taken     bool // all addresses are in use
 	listeners map[string]*listener
 	open      map[*wire]struct{}
-	dialed    map[string]int // how often, by address
+	dialed    map[string]int // number of dials, by address
 	running   sync.WaitGroup
-	hosts     map[string][]string // the addresses of a name; itself if it has none
+	hosts     map[string][]string // addresses by host name; a missing name stands for itself
 }
 
 func newNetwork(delay time.Duration) *network {
 	return &network{delay: delay, listeners: map[string]*listener{}, open: map[*wire]struct{}{}, dialed: map[string]int{}}
 }
 
-// cut drops all connections and lets no new one through, until it is mended.
+// cut drops all connections and refuses new connections until mend is called.
 func (n *network) cut() {
 	n.mu.Lock()
 	defer n.mu.Unlock()
@@ -79,14 +79,14 @@ func (n *network) Dial(ctx context.Context, address string) (net.Conn, error) {
 	return nil, errUnreachable
 }
 
-// dials is how many connections to an address were asked for.
+// dials returns the number of attempts to connect to an address.
 func (n *network) dials(address string) int {
 	n.mu.Lock()
 	defer n.mu.Unlock()
 	return n.dialed[address]
 }
 
-// wire is a connection's middle: two pipes, and what is between them.
+// wire is the middle of a connection: two pipes, and the goroutines between them.
 type wire struct {
 	ends [4]net.Conn
 }

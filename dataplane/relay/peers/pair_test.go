@@ -22,12 +22,12 @@ type fakeRelay struct {
 	mu   sync.Mutex
 	idle bool
 	rows []store.FeedRow
-	err  error // of Apply
+	err  error // returned by Apply
 	lost int
-	sent []store.FeedRow // before a stream was opened
-	hold chan struct{}   // Apply waits for it; nil: it does not
+	sent []store.FeedRow // rows that Handed returns
+	hold chan struct{}   // Apply waits for it, if not nil
 
-	inside, insideMost int // calls of Apply at once
+	inside, insideMost int // number of concurrent calls of Apply: now, and at most
 }
 
 func (e *fakeRelay) Apply(row store.FeedRow) error {
@@ -79,14 +79,14 @@ func (e *fakeRelay) received() (sequences []int64) {
 	return sequences
 }
 
-// pair is eu, which tells, and us, which hears. Its time is that of a bubble.
+// pair is two regions in a synctest bubble: eu sends rows, and us receives them.
 type pair struct {
 	*fleet
 	eu, us         *peers.Peers
 	euRelay, relay *fakeRelay
 }
 
-// inPair runs a test with a pair that change may have configured in another way.
+// inPair runs a test with a pair, whose configuration change may alter.
 func inPair(t *testing.T, change func(f *fleet, eu, us *peers.Config), test func(t *testing.T, p *pair)) {
 	t.Helper()
 	synctest.Test(t, func(t *testing.T) {
@@ -106,7 +106,7 @@ func inPair(t *testing.T, change func(f *fleet, eu, us *peers.Config), test func
 	})
 }
 
-// peers starts peers of a relay that a test plays.
+// peers starts peers for a relay that a test plays.
 func (f *fleet) peers(cfg peers.Config, r peers.Relay) *peers.Peers {
 	f.Helper()
 	made, err := peers.New(cfg)
@@ -123,7 +123,7 @@ func row(sequence int64, bytes int) store.FeedRow {
 	return store.FeedRow{Stream: store.Stream{Region: "eu", Shard: 3}, Sequence: sequence, Payload: make([]byte, bytes)}
 }
 
-// metricsOf are lines as Prometheus has them.
+// metricsOf returns the metrics in Prometheus's text format.
 func metricsOf(t testing.TB, p *peers.Peers) string {
 	t.Helper()
 	registry := prometheus.NewPedanticRegistry()
@@ -155,13 +155,13 @@ func wantMetrics(t testing.TB, p *peers.Peers, lines ...string) {
 	}
 }
 
-// connected is how many streams a region has to a peer.
+// connected returns the number of streams to a peer.
 func connected(t testing.TB, p *peers.Peers, peer string) int {
 	t.Helper()
 	return metric(t, p, fmt.Sprintf("weir_relay_peer_connected{peer=%q}", peer))
 }
 
-// metric is the value of one line.
+// metric returns the value of a line.
 func metric(t testing.TB, p *peers.Peers, line string) (n int) {
 	t.Helper()
 	_, rest, _ := strings.Cut(metricsOf(t, p), line+" ")

@@ -14,25 +14,25 @@ import (
 	"github.com/weirhq/weir/dataplane/store"
 )
 
-// Relay takes in what peers send. *relay.Relay is one.
+// Relay is the relay that rows are received for. *relay.Relay implements it.
 type Relay interface {
 	// Apply applies a row of another region. If the error wraps store.ErrRefused, only the row is
 	// refused. After any other error the relay accepts no rows, and the stream ends.
 	Apply(row store.FeedRow) error
 
-	// Leads tells whether the relay has rows to send, and takes rows in.
+	// Leads reports whether the relay leads a shard. Only then it has rows to send, and applies rows.
 	Leads() bool
 
 	// Lost returns how often the relay has forgotten the rows that peers sent. Peers must then open
 	// their streams again.
 	Lost() int
 
-	// Handed returns rows that repeat all counts sent to peers before. A stream begins with them.
+	// Handed returns rows that repeat all counts sent to peers before. Each stream begins with them.
 	Handed() iter.Seq[store.FeedRow]
 }
 
-// Peers carries rows of news between the relays of different regions. Its life is New, Start, Stop. Start and Stop may
-// be called concurrently, and both twice; Publish at any time.
+// Peers carries rows between the relays of different regions. Call New, Start and Stop in this order. Start and Stop
+// may be called concurrently, and each twice. Publish may be called at any time.
 type Peers struct {
 	cfg     Config
 	relay   Relay
@@ -48,10 +48,10 @@ type peer struct {
 	Peer
 	counters
 	links  []*link
-	taking chan struct{} // holds one element while a row of the region is taken in
+	taking chan struct{} // has capacity 1; filled while a row of the region is applied
 }
 
-// network is how connections are made.
+// network makes connections. Tests replace it.
 type network struct {
 	listen func(ctx context.Context, address string) (net.Listener, error)
 	dial   func(ctx context.Context, address string) (net.Conn, error)
@@ -73,7 +73,7 @@ func tcp() network {
 // ErrStarted is returned by Start on Peers that were started or stopped before.
 var ErrStarted = errors.New("relay peers: were started before")
 
-// New makes peers that do nothing until they are started. Give their Publish to the relay as its Publish.
+// New returns peers that do nothing until Start is called. Set the relay's Config.Publish to the Publish method.
 func New(cfg Config) (*Peers, error) {
 	if err := cfg.Validate(); err != nil {
 		return nil, fmt.Errorf("relay peers: %w", err)
@@ -92,8 +92,8 @@ func New(cfg Config) (*Peers, error) {
 	return p, nil
 }
 
-// Start listens, and begins to connect to the peers on behalf of relay. ctx gives its values, not its end. Stop ends
-// what it begins.
+// Start listens, and starts to connect to the peers on behalf of relay. It uses ctx's values, but ignores its end: Stop
+// ends all streams.
 func (p *Peers) Start(ctx context.Context, relay Relay) error {
 	ctx, ok := p.loops.Start(ctx)
 	if !ok {
@@ -125,10 +125,11 @@ func (p *Peers) listen(ctx context.Context) error {
 	return nil
 }
 
-// Stop closes all streams and waits for what Start began. Rows that wait are dropped: MySQL brings them.
+// Stop closes all streams and waits for all goroutines. Rows in the queues are dropped: the change feed has their
+// counts.
 func (p *Peers) Stop() { p.loops.Stop() }
 
-// Addr is where rows are heard; nil without Listen. Valid after Start.
+// Addr returns the address on which rows are received, or nil without Listen. It is valid after Start.
 func (p *Peers) Addr() net.Addr {
 	if p.server == nil {
 		return nil
@@ -139,8 +140,8 @@ func (p *Peers) Addr() net.Addr {
 // Collector reports the peers to Prometheus.
 func (p *Peers) Collector() prometheus.Collector { return p.metrics }
 
-// Publish sends a row to all peers whose relay can be reached. It never blocks, and keeps row.Payload, which must not
-// change, until it is sent or dropped.
+// Publish queues a row for all peers with an open stream. It never blocks. It keeps row.Payload until the row is sent
+// or dropped, so the payload must not change.
 func (p *Peers) Publish(row store.FeedRow) {
 	for _, to := range p.peers {
 		reached := false
@@ -155,7 +156,7 @@ func (p *Peers) Publish(row store.FeedRow) {
 	}
 }
 
-// find is the peer of a region; nil if it is none.
+// find returns the peer of a region, or nil if the region is not a peer.
 func (p *Peers) find(region string) *peer {
 	for _, to := range p.peers {
 		if to.Region == region {

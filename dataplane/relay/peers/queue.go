@@ -7,26 +7,26 @@ import (
 	"github.com/weirhq/weir/dataplane/store"
 )
 
-// What waits for one stream. An interval has up to 8 rows of 256 KiB from each shard; rows that have waited longer come
-// through MySQL sooner.
+// Bounds of the rows that wait for a stream. An interval has up to 8 rows of 256 KiB from each shard. Rows that waited
+// longer would arrive sooner through MySQL.
 const (
 	queueRowsMax  = 64
 	queueBytesMax = 4 << 20
 )
 
-// queue holds rows for one stream, and drops the oldest for new ones. It is open while there is a stream.
+// queue holds the rows for a stream, and drops the oldest rows when it is full. It is open while there is a stream.
 type queue struct {
 	mu    sync.Mutex
 	open  bool
 	rows  []store.FeedRow
 	bytes int
 	lacks bool          // the peer may lack earlier rows: the stream is new, or rows were dropped
-	more  chan struct{} // buffered: rows wait
+	more  chan struct{} // capacity 1: signals that rows wait
 }
 
 func newQueue() *queue { return &queue{more: make(chan struct{}, 1)} }
 
-// setOpen begins or ends; it returns how many rows were waiting, and drops them.
+// setOpen opens or closes the queue. It drops the waiting rows, and returns their number.
 func (q *queue) setOpen(open bool) (dropped int) {
 	q.mu.Lock()
 	defer q.mu.Unlock()
@@ -35,7 +35,8 @@ func (q *queue) setOpen(open bool) (dropped int) {
 	return dropped
 }
 
-// push never blocks. taken is false while the queue is not open.
+// push adds a row and never blocks. taken reports whether the queue is open; dropped is the number of old rows that
+// were dropped for it.
 func (q *queue) push(row store.FeedRow) (taken bool, dropped int) {
 	q.mu.Lock()
 	defer q.mu.Unlock()
@@ -66,16 +67,16 @@ func (q *queue) takeLacks() bool {
 	return lacks
 }
 
-// shiftLocked takes the oldest row.
+// shiftLocked removes and returns the oldest row.
 func (q *queue) shiftLocked() store.FeedRow {
 	row := q.rows[0]
-	q.rows[0] = store.FeedRow{} // its payload is not kept
+	q.rows[0] = store.FeedRow{} // so that the payload can be freed
 	q.rows = q.rows[1:]
 	q.bytes -= len(row.Payload)
 	return row
 }
 
-// take waits for a row; ok is false when ctx has ended.
+// take waits for a row and removes it; ok is false if ctx has ended.
 func (q *queue) take(ctx context.Context) (row store.FeedRow, ok bool) {
 	for ctx.Err() == nil {
 		q.mu.Lock()

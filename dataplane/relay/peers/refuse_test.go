@@ -20,14 +20,14 @@ import (
 	"github.com/weirhq/weir/shared/testcert"
 )
 
-// stranger is someone who calls us's relay.
+// stranger is a caller of us's relay.
 type stranger struct {
 	*pair
 	conn   *grpc.ClientConn
 	stream grpc.BidiStreamingClient[relayv1.PublishRequest, relayv1.PublishResponse]
 }
 
-// call opens a stream with credentials of its own.
+// call opens a stream with the given credentials.
 func (p *pair) call(secure credentials.TransportCredentials) (*stranger, error) {
 	p.Helper()
 	conn, err := grpc.NewClient("passthrough:///"+addressOf("us", 0), grpc.WithTransportCredentials(secure),
@@ -45,7 +45,7 @@ func (p *pair) call(secure credentials.TransportCredentials) (*stranger, error) 
 
 func (s *stranger) close() { _ = s.conn.Close() }
 
-// hello says it, and returns what the relay answers.
+// hello sends a hello, and returns the relay's error.
 func (s *stranger) hello(from, to string) error {
 	_ = s.stream.Send(&relayv1.PublishRequest{Message: &relayv1.PublishRequest_Hello{Hello: &relayv1.Hello{FromRegion: from, ToRegion: to}}})
 	_, err := s.stream.Recv()
@@ -56,7 +56,8 @@ func (s *stranger) send(payload []byte, shard int32) error {
 	return s.stream.Send(&relayv1.PublishRequest{Message: &relayv1.PublishRequest_Row{Row: &relayv1.Row{Shard: shard, Sequence: 1, Payload: payload}}})
 }
 
-// holding is a caller that trusts us and shows a certificate by a to names; without names it shows none.
+// holding returns the credentials of a caller that trusts us and has a certificate for names by a, or no certificate
+// without names.
 func (p *pair) holding(a *testcert.Authority, names ...string) credentials.TransportCredentials {
 	config := &tls.Config{MinVersion: tls.VersionTLS12, ServerName: nameOf("us"), RootCAs: p.authority.Pool(), NextProtos: []string{"h2"}}
 	if len(names) > 0 {
@@ -70,7 +71,7 @@ func (p *pair) holding(a *testcert.Authority, names ...string) credentials.Trans
 	return credentials.NewTLS(config)
 }
 
-// Only a relay of a peer region, by its certificate, is heard.
+// The relay accepts streams only from relays of a peer region, which their certificates must prove.
 func TestStrangersAreRefused(t *testing.T) {
 	inPair(t, func(f *fleet, _, us *peers.Config) {
 		us.Peers = append(us.Peers, peers.Peer{Region: "ap", Name: nameOf("ap"), Addresses: []string{addressOf("ap", 0)}})
@@ -81,7 +82,7 @@ func TestStrangersAreRefused(t *testing.T) {
 			secure   credentials.TransportCredentials
 			from, to string
 			want     codes.Code
-			why      string // a label of refused streams; "" if there is no connection
+			why      string // a label of refused streams; "" if no connection is made
 		}{
 			{"no TLS", insecure.NewCredentials(), "eu", "us", codes.Unavailable, ""},
 			{"no certificate", p.holding(nil), "eu", "us", codes.Unavailable, ""},
@@ -117,7 +118,7 @@ func TestStrangersAreRefused(t *testing.T) {
 	})
 }
 
-// What an admitted peer sends is bounded, and what cannot be taken in is counted and harms nothing else.
+// The messages of an admitted peer are bounded. Messages that cannot be applied are counted, and affect nothing else.
 func TestGarbageOfAPeer(t *testing.T) {
 	inPair(t, nil, func(t *testing.T, p *pair) {
 		s := p.admitted()
@@ -147,8 +148,8 @@ func TestGarbageOfAPeer(t *testing.T) {
 	})
 }
 
-// Rows of one region are read one at a time, however many streams it opens: what it can have a node work is one
-// processor.
+// Rows of a region are applied in turn, however many streams it opens, so a region can take at most one processor of a
+// node.
 func TestRowsOfARegionTakeOneProcessor(t *testing.T) {
 	inPair(t, nil, func(t *testing.T, p *pair) {
 		hold := make(chan struct{})
@@ -168,7 +169,7 @@ func TestRowsOfARegionTakeOneProcessor(t *testing.T) {
 	})
 }
 
-// admitted is a stream of eu's relay, as a test plays it.
+// admitted returns a stream of eu's relay, which the test plays.
 func (p *pair) admitted() *stranger {
 	p.Helper()
 	s, err := p.call(p.holding(p.authority, nameOf("eu")))
@@ -181,9 +182,9 @@ func (p *pair) admitted() *stranger {
 	return s
 }
 
-// A region has as many streams as it may have, and a stream that says nothing does not stay.
+// A region has at most streamsMax streams, and a stream without a hello is ended.
 func TestStreamsAreBounded(t *testing.T) {
-	inPair(t, nil, func(t *testing.T, p *pair) { // one stream is eu's own
+	inPair(t, nil, func(t *testing.T, p *pair) { // the first stream is eu's own
 		var open []*stranger
 		for range peers.StreamsMax - 1 {
 			open = append(open, p.admitted())
@@ -217,7 +218,7 @@ func TestStreamsAreBounded(t *testing.T) {
 	})
 }
 
-// A relay sends rows to nothing that cannot prove the peer's name.
+// A relay sends no rows to a server that cannot prove the peer's name.
 func TestWrongServersAreLeft(t *testing.T) {
 	for what, change := range map[string]func(f *fleet, eu, us *peers.Config){
 		"another name":      func(f *fleet, _, us *peers.Config) { us.TLS = issued(f, f.authority, nameOf("ap")) },
@@ -237,8 +238,8 @@ func TestWrongServersAreLeft(t *testing.T) {
 	}
 }
 
-// Certificates and authorities are read again: after the age of a stream, every stream is one between relays that the
-// new files allow.
+// Certificates and authorities are read again. Once the age of a stream has passed, all streams are between relays that
+// the new files allow.
 func TestCertificatesAreReadAgain(t *testing.T) {
 	var euFiles, usFiles files
 	old := (*testcert.Authority)(nil)
@@ -283,8 +284,8 @@ func TestCertificatesAreReadAgain(t *testing.T) {
 	})
 }
 
-// Both ends see to it that a stream does not outlive what allowed it for long: the sender makes it anew in time, and
-// the server closes the connection of one that does not.
+// Both ends limit how long a stream can outlive the certificate that allowed it: the sender opens it again in time, and
+// otherwise the server closes the connection.
 func TestStreamsAreMadeAnew(t *testing.T) {
 	var usFiles files
 	inPair(t, func(f *fleet, _, us *peers.Config) {
@@ -311,7 +312,7 @@ func TestStreamsAreMadeAnew(t *testing.T) {
 	})
 }
 
-// A file at fault is an error that names it, and what was in force stays.
+// An invalid file is an error with its name, and the last valid contents stay in use.
 func TestFilesAtFault(t *testing.T) {
 	a, f := testcert.New(t), newFiles(t)
 	f.write(t, a, []string{nameOf("eu")}, a)

@@ -21,19 +21,19 @@ import (
 	relayv1 "github.com/weirhq/weir/shared/gen/proto/weir/relay/v1"
 )
 
-// What others can make this relay keep.
+// Bounds on the resources that callers can take.
 const (
-	messageBytesMax     = store.FeedBytesMax + 1<<10 // a row and what is around it
-	streamWindowBytes   = 512 << 10                  // two rows ahead of the one that is merged
+	messageBytesMax     = store.FeedBytesMax + 1<<10 // a row and its envelope
+	streamWindowBytes   = 512 << 10                  // two rows ahead of the row being merged
 	answerWindowBytes   = 64 << 10
 	answerBytesMax      = 64
 	headerBytesMax      = 8 << 10
-	connectionsMax      = 256 // a further one is let in, and closes another one
-	connectionStreams   = 2   // on one connection
-	streamsMax          = 8   // of one region: one for each relay of it that leads a shard
+	connectionsMax      = 256 // another connection is accepted, and an existing connection is closed
+	connectionStreams   = 2   // streams on a connection
+	streamsMax          = 8   // streams of a region: each of its relays that leads a shard opens a stream
 	handshakeTimeout    = 5 * time.Second
 	helloTimeout        = 5 * time.Second
-	pingAfter           = 10 * time.Second // the shortest that grpc-go has
+	pingAfter           = 10 * time.Second // the shortest that grpc-go allows
 	pingTimeout         = 5 * time.Second
 	pingEveryMin        = 5 * time.Second
 	connectionIdleMax   = 30 * time.Second
@@ -41,7 +41,7 @@ const (
 	connectionAgeLinger = time.Second
 )
 
-// server hears rows.
+// server receives rows.
 type server struct {
 	relayv1.UnimplementedPeerServiceServer
 
@@ -85,11 +85,11 @@ func newServer(p *Peers, listener net.Listener) *server {
 // serve serves until stop is called.
 func (s *server) serve(ctx context.Context) {
 	if err := s.grpc.Serve(s.listener); err != nil && !errors.Is(err, grpc.ErrServerStopped) && ctx.Err() == nil {
-		s.peers.cfg.Logger.Error("relay hears no more peers", "listen", s.listener.Addr().String(), "error", err)
+		s.peers.cfg.Logger.Error("relay receives no more rows from peers", "listen", s.listener.Addr().String(), "error", err)
 	}
 }
 
-// stop ends all streams and waits for their ends.
+// stop ends all streams and waits until they have ended.
 func (s *server) stop() {
 	s.grpc.Stop()
 	s.readers.Wait()
@@ -97,8 +97,8 @@ func (s *server) stop() {
 
 type incoming = grpc.BidiStreamingServer[relayv1.PublishRequest, relayv1.PublishResponse]
 
-// Publish implements relayv1.PeerServiceServer. It reads in a goroutine of its own, which ends with the stream, so that
-// the stream can be ended while nothing comes.
+// Publish implements relayv1.PeerServiceServer. It reads in a separate goroutine, which ends with the stream, so that
+// Publish can end the stream while no message arrives.
 func (s *server) Publish(stream incoming) error {
 	lost := s.peers.relay.Lost()
 	admitted, ended := make(chan struct{}), make(chan error, 1)
@@ -124,7 +124,7 @@ func (s *server) Publish(stream incoming) error {
 	}
 }
 
-// receive admits a stream and takes in its rows until it ends.
+// receive admits a stream and applies its rows until it ends.
 func (s *server) receive(stream incoming, admitted chan<- struct{}) error {
 	from, err := s.admit(stream)
 	if err != nil {
@@ -146,7 +146,7 @@ func (s *server) receive(stream incoming, admitted chan<- struct{}) error {
 		}
 		row := request.GetRow()
 		if row == nil {
-			from.refused.Inc() // another version's kind of message
+			from.refused.Inc() // a kind of message of another version
 			continue
 		}
 		if !s.take(from, row) {
@@ -155,7 +155,7 @@ func (s *server) receive(stream incoming, admitted chan<- struct{}) error {
 	}
 }
 
-// admit reads hello, and checks that the sender is the peer that it says it is.
+// admit reads hello, and checks that the sender is the peer that hello names.
 func (s *server) admit(stream incoming) (*peer, error) {
 	request, err := stream.Recv()
 	if err != nil {
@@ -163,7 +163,7 @@ func (s *server) admit(stream incoming) (*peer, error) {
 	}
 	hello := request.GetHello()
 	if hello == nil || hello.ToRegion != s.peers.cfg.Region {
-		return nil, s.refuse(refusedHello, codes.InvalidArgument, "to_region is %.80q, and this is region %q",
+		return nil, s.refuse(refusedHello, codes.InvalidArgument, "hello has to_region %.80q, and this relay's region is %q",
 			hello.GetToRegion(), s.peers.cfg.Region)
 	}
 	from := s.peers.find(hello.FromRegion)
@@ -173,14 +173,14 @@ func (s *server) admit(stream incoming) (*peer, error) {
 			hello.FromRegion, s.peers.cfg.Region)
 	case !s.peers.cfg.Plaintext && !isNamed(stream.Context(), from.Name):
 		return nil, s.refuse(refusedName, codes.PermissionDenied,
-			"the certificate was not issued to %q, which region %q is known by", from.Name, from.Region)
+			"the certificate was not issued to %q, the name of region %q", from.Name, from.Region)
 	case !s.peers.relay.Leads():
 		return nil, s.refuseIdle()
 	}
 	return from, nil
 }
 
-// isNamed tells whether the caller's certificate was issued to name.
+// isNamed reports whether the caller's certificate was issued to name.
 func isNamed(ctx context.Context, name string) bool {
 	caller, _ := peerinfo.FromContext(ctx)
 	if caller == nil {
@@ -193,14 +193,13 @@ func isNamed(ctx context.Context, name string) bool {
 	return info.State.PeerCertificates[0].VerifyHostname(name) == nil
 }
 
-// take applies a row, one row of each peer at a time. A refused row does not end the stream: a
-// region with another version may send rows that this relay cannot read, and MySQL brings their
-// counts as well. open is false if the relay accepts no rows; the sender must then open a new
-// stream.
+// take applies a row. Rows of the same peer are applied in turn. A refused row does not end the stream: a region with
+// another version may send rows that this relay cannot decode, and MySQL carries their counts as well. open is false if
+// the relay accepts no rows; the sender must then open a new stream.
 func (s *server) take(from *peer, row *relayv1.Row) (open bool) {
 	received := store.FeedRow{Stream: store.Stream{Region: from.Region, Shard: int(row.GetShard())},
 		Sequence: row.GetSequence(), Payload: row.GetPayload()}
-	from.taking <- struct{}{} // Apply does no I/O
+	from.taking <- struct{}{} // not held long, because Apply does no I/O
 	err := s.peers.relay.Apply(received)
 	<-from.taking
 	switch {

@@ -10,7 +10,7 @@ import (
 	"github.com/weirhq/weir/dataplane/store"
 )
 
-// Rows arrive as they were told, in their order, under the sender's region.
+// Rows arrive as they were published, in their order, under the sender's region.
 func TestRowsArrive(t *testing.T) {
 	inPair(t, nil, func(t *testing.T, p *pair) {
 		for sequence := range int64(20) {
@@ -35,8 +35,8 @@ func TestRowsArrive(t *testing.T) {
 	})
 }
 
-// A stream begins with the rows that were sent before. It is opened again, and they are sent again, once the receiving
-// relay has forgotten them, or takes in no rows.
+// A stream begins with the rows that were sent before. If the receiving relay has forgotten them, or applies no rows,
+// the stream is opened again and begins with them again.
 func TestAStreamBeginsWithWhatWasSentBefore(t *testing.T) {
 	inPair(t, nil, func(t *testing.T, p *pair) {
 		p.euRelay.set(func(e *fakeRelay) { e.sent = []store.FeedRow{row(101, 9), row(102, 9)} })
@@ -59,7 +59,7 @@ func TestAStreamBeginsWithWhatWasSentBefore(t *testing.T) {
 	})
 }
 
-// Rows that were dropped because the peer was slow are made good: all that was sent before is repeated.
+// If rows were dropped because the peer was slow, all counts that were sent before are repeated.
 func TestWhatASlowPeerMissedIsRepeated(t *testing.T) {
 	inPair(t, nil, func(t *testing.T, p *pair) {
 		p.euRelay.set(func(e *fakeRelay) { e.sent = []store.FeedRow{row(1001, 9)} })
@@ -83,8 +83,8 @@ func TestWhatASlowPeerMissedIsRepeated(t *testing.T) {
 	})
 }
 
-// A peer that takes no rows delays no Publish: the oldest rows are dropped and counted, and the newest arrive. When it
-// takes none for long, the stream is made anew.
+// A peer that reads no rows does not delay Publish: the oldest rows are dropped and counted, and the newest arrive. If
+// the peer reads nothing for longer than sendTimeout, the stream is opened again.
 func TestASlowPeer(t *testing.T) {
 	inPair(t, nil, func(t *testing.T, p *pair) {
 		release := make(chan struct{})
@@ -133,7 +133,8 @@ func TestASlowPeer(t *testing.T) {
 	})
 }
 
-// A relay that leads no shard is left, and one that begins to lead is found; the same for the sender.
+// Streams to a relay that stops leading are ended, and a relay that begins to lead is found. The same holds for the
+// sender.
 func TestOnlyRelaysThatLeadHaveStreams(t *testing.T) {
 	inPair(t, nil, func(t *testing.T, p *pair) {
 		for _, step := range []struct {
@@ -161,7 +162,7 @@ func TestOnlyRelaysThatLeadHaveStreams(t *testing.T) {
 	})
 }
 
-// Each attempt at a host name takes the next of its addresses, so that the one whose relay leads is found.
+// Each attempt at a host name takes the next of its addresses, so that the relay that leads is found.
 func TestAHostWithSeveralAddresses(t *testing.T) {
 	inPair(t, func(f *fleet, eu, us *peers.Config) {
 		f.network.hosts = map[string][]string{"us.relays.test": {"10.0.0.2", "10.0.0.3", "10.0.0.1"}}
@@ -175,7 +176,7 @@ func TestAHostWithSeveralAddresses(t *testing.T) {
 	})
 }
 
-// Plain text works over loopback, if it is configured.
+// Plaintext works over loopback if it is configured.
 func TestPlaintextOverLoopback(t *testing.T) {
 	inPair(t, func(_ *fleet, eu, us *peers.Config) {
 		for _, c := range []*peers.Config{eu, us} {

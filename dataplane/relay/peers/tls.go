@@ -11,22 +11,22 @@ import (
 	"github.com/weirhq/weir/shared/reload"
 )
 
-// TLS is a relay's certificate, and the authorities that sign those of its peers. New connections are made with what
-// the files hold now; those that exist go on for at most connectionAgeMax.
+// TLS is a relay's certificate, and the authorities that sign its peers' certificates. New connections use the current
+// contents of the files. Existing connections stay open for at most connectionAgeMax.
 type TLS struct {
-	*reload.Files // Check reads the files again, and keeps what is in force if they are at fault
+	*reload.Files // Check reads the files again; if they are invalid, the last valid contents stay in use
 
 	current atomic.Pointer[identity]
 }
 
-// identity is what the files held at one time.
+// identity is the contents of the files at a time.
 type identity struct {
 	certificate tls.Certificate
 	authorities *x509.CertPool
 }
 
 // OpenTLS reads PEM files: the certificate with its chain, its key, and the authorities of the peers' certificates. The
-// certificate is shown to both callers and servers.
+// relay presents the certificate both as a server and as a client.
 func OpenTLS(certificate, key, authorities string) (*TLS, error) {
 	t := new(TLS)
 	files, err := reload.Open([]string{certificate, key, authorities}, t.apply)
@@ -63,8 +63,8 @@ func servesBothEnds(leaf *x509.Certificate) bool {
 	return any || slices.Contains(usage, x509.ExtKeyUsageServerAuth) && slices.Contains(usage, x509.ExtKeyUsageClientAuth)
 }
 
-// server asks callers for a certificate that was issued to one of names. Sessions are not resumed, so each connection
-// is checked against the authorities of its time.
+// server returns a configuration that requires clients to have a certificate issued to a name in names. It does not
+// resume sessions, so each connection is checked against the current authorities.
 func (t *TLS) server(names []string) *tls.Config {
 	check := func(state tls.ConnectionState) error {
 		for _, name := range names {
@@ -85,7 +85,7 @@ func (t *TLS) server(names []string) *tls.Config {
 	return config
 }
 
-// client expects the server's certificate to be issued to name.
+// client returns a configuration that requires the server's certificate to be issued to name.
 func (t *TLS) client(name string) *tls.Config {
 	now := t.current.Load()
 	return &tls.Config{MinVersion: tls.VersionTLS13, NextProtos: []string{"h2"}, ServerName: name,
