@@ -14,7 +14,7 @@ import (
 	"github.com/weirhq/weir/dataplane/internal/planted"
 )
 
-// explorer is the test that goes through all that may happen to rollouts, and the one of the same name with Soak goes
+// explorer is the test that goes through all possible histories of rollouts. The test of the same name with Soak goes
 // deeper for a time: see controlplane.
 const explorer = "TestExploreRollouts"
 
@@ -23,7 +23,7 @@ var (
 	brokenRule     = regexp.MustCompile(`(?m)^ +explore_(?:soak_)?test\.go:\d+: \{[^}]*\}: ([^\d].*)$`)
 )
 
-// isOfControl tells of a bug of the control plane, which no history of a fleet comes across.
+// isOfControl reports whether a bug is in the control plane, where no history of a fleet shows it.
 func isOfControl(bug *planted.Bug) bool { return strings.HasPrefix(bug.File, "controlplane/") }
 
 // explore runs the explorer of rollouts with a bug.
@@ -48,7 +48,7 @@ func (p *prover) explore(ctx context.Context, bug *planted.Bug) (f finding, err 
 	return explored(string(text))
 }
 
-// explored reads what the explorer prints.
+// explored reads the explorer's output.
 func explored(text string) (f finding, err error) {
 	for _, found := range exploredStates.FindAllStringSubmatch(text, -1) {
 		n, err := strconv.Atoi(found[1])

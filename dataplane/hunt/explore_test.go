@@ -29,7 +29,7 @@ func TestWhatTheExplorerPrintsIsRead(t *testing.T) {
 	}
 }
 
-// What is printed of a search names what it went through.
+// The printed line about a search names its effort.
 func TestEffort(t *testing.T) {
 	if got := (&finding{states: 22100, broken: "ends"}).effort(); got != "22100 states,    0 s" {
 		t.Errorf("%q", got)

@@ -17,10 +17,11 @@ import (
 	"github.com/weirhq/weir/dataplane/sim/hunt"
 )
 
-// The tests play a number of seeds and not for a time: a commit that passes on one machine passes on all.
+// The tests play a fixed number of seeds, and not for a fixed time. So a commit that passes on a machine passes on all
+// machines.
 const (
 	shortSeeds = 10
-	longSeeds  = 250 // about two minutes of two cores
+	longSeeds  = 250 // about six minutes of two cores
 )
 
 // TestMain lets a machine start its workers: they are processes of the program that it runs in.
@@ -38,7 +39,7 @@ func TestMain(m *testing.M) {
 var shared = sync.OnceValues(func() (*machine, error) {
 	m, err := newMachine(context.Background(), "../..", nil)
 	if err == nil {
-		m.within = 5 * time.Minute // beside everything else that runs
+		m.within = 5 * time.Minute // other tests run at the same time
 	}
 	return m, err
 })
@@ -77,13 +78,20 @@ func TestNoSeedBreaksAnInvariant(t *testing.T) {
 func TestSeedsThatBrokeAnInvariantHold(t *testing.T) {
 	m := machineOf(t)
 	for name, seed := range map[string]uint64{
-		"other regions know the cost of a batch before its caller":     3602802290,
-		"a call about a reservation begins before it is asked for":     31627,
-		"a retry at a node that has just refused has its reservation":  20475,
-		"a node whose clock is set back knows less of an earlier cell": 948912390,
-		"a first cost is refused after the new epoch was read":         30761,
-		"a relay loses its lease before it has loaded":                 30205,
-		"a node decides before it knows its origin's clock":            31171,
+		"other regions know the cost of a batch before its caller":      3602802290,
+		"a call about a reservation begins before it is asked for":      31627,
+		"a retry at a node that has just refused has its reservation":   20475,
+		"a node whose clock is set back knows less of an earlier cell":  948912390,
+		"a first cost is refused after the new epoch was read":          30761,
+		"a relay loses its lease before it has loaded":                  30205,
+		"a node decides before it knows its origin's clock":             31171,
+		"a reservation in two shards is stated after an outage":         363802356,
+		"a claim whose caller left is counted once by a precise window": 3347038389,
+		"a refund takes the cost of a call that has no answer yet":      3001913227,
+		"a cost is refunded at two nodes":                               205410689,
+		"a higher limit is decided later, and answered earlier":         759002655,
+		"an estimated key rests after requests during its sync":         362864013,
+		"a node that reserves by itself sends the cost first":           2977956918,
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
@@ -95,7 +103,7 @@ func TestSeedsThatBrokeAnInvariantHold(t *testing.T) {
 	}
 }
 
-// What the pages say of the tests' seeds is what the tests play.
+// The pages name the number of seeds that the tests play.
 func TestThePagesNameTheNumberOfSeeds(t *testing.T) {
 	for _, page := range []string{"README.md", "../../README.md"} {
 		text, err := os.ReadFile(page)
@@ -210,7 +218,7 @@ func TestATallyCountsFaultsByKind(t *testing.T) {
 	}
 }
 
-// A history that dies leaves no record: its smallest one is found all the same, as it dies in the same way.
+// A history that dies leaves no record. Its smallest history is still found, because it dies in the same way.
 func TestAHistoryThatDiesIsShrunk(t *testing.T) {
 	bug := planted.Bug{
 		Name: "dies", File: "dataplane/sim/hunt/play.go",

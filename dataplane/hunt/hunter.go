@@ -15,7 +15,7 @@ import (
 	"github.com/weirhq/weir/dataplane/sim/hunt"
 )
 
-// hunter plays one seed after the other, some at once.
+// hunter plays one seed after the other, several at once.
 type hunter struct {
 	machine *machine
 	out     io.Writer
@@ -24,13 +24,13 @@ type hunter struct {
 	until       time.Duration // 0: seeds decide
 	twice, keep bool
 
-	mu    sync.Mutex // of what follows, and of out
+	mu    sync.Mutex // guards the fields below, and out
 	began time.Time
 	taken uint64
 	tally tally
 }
 
-// tally is what a hunt did.
+// tally counts the work of a hunt.
 type tally struct {
 	seeds, decisions int64
 	faults           map[hunt.Verb]int
@@ -62,7 +62,7 @@ func (t *tally) hashList() []byte {
 	return b
 }
 
-// kinds is how many faults there were, and of which kinds, the most frequent first.
+// kinds returns how many faults there were, and of which kinds, the most frequent first.
 func (t *tally) kinds() (sum int, list string) {
 	var parts []string
 	byCount := func(a, b hunt.Verb) int {
@@ -100,7 +100,7 @@ func (h *hunter) run(ctx context.Context, procs int) error {
 	return ctx.Err()
 }
 
-// take is the next seed to play.
+// take returns the next seed to play.
 func (h *hunter) take(ctx context.Context) (seed uint64, ok bool) {
 	h.mu.Lock()
 	defer h.mu.Unlock()
@@ -153,7 +153,7 @@ func (h *hunter) play(ctx context.Context, seed uint64) (hunt.Result, error) {
 	return result, err
 }
 
-// explain shrinks a seed that breaks an invariant, and says how to play it again.
+// explain shrinks a seed that breaks an invariant, and describes how to play it again.
 func (h *hunter) explain(ctx context.Context, result hunt.Result) string {
 	first := result.Violations[0]
 	small := result
@@ -169,7 +169,7 @@ func (h *hunter) explain(ctx context.Context, result hunt.Result) string {
 		replay(result.Seed, left), strings.Join(small.Lines, "\n"))
 }
 
-// explainDeath shrinks a seed whose history has no end, and lists what it does: its record is lost.
+// explainDeath shrinks a seed whose history has no end, and lists its steps, because its record is lost.
 func (h *hunter) explainDeath(ctx context.Context, seed uint64, died *death) string {
 	plan := hunt.Draw(seed)
 	left := h.smallest(ctx, seed, len(plan.Steps), func(_ hunt.Result, err error) bool {
@@ -185,7 +185,7 @@ func (h *hunter) explainDeath(ctx context.Context, seed uint64, died *death) str
 		seed, died, len(small), len(plan.Steps), replay(seed, left), strings.Join(lines, "\n"))
 }
 
-// replay is the command that plays a seed again.
+// replay returns the command that plays a seed again.
 func replay(seed uint64, left hunt.Set) string {
 	if len(left) == 0 {
 		return fmt.Sprintf("weir-hunt --seed %d", seed)
@@ -193,8 +193,8 @@ func replay(seed uint64, left hunt.Set) string {
 	return fmt.Sprintf("weir-hunt --seed %d --without %s", seed, left)
 }
 
-// shrinkMax is how many times as long as a history may take its shrinking may: each try of one that hangs takes all of
-// its time.
+// shrinkMax bounds the time for shrinking, as a multiple of the time for a history. Each try of a history that hangs
+// takes all of its time.
 const shrinkMax = 20
 
 // smallest leaves out as many steps of a seed as it can, in shrinkMax times the time of a history.

@@ -16,9 +16,10 @@ import (
 	"github.com/weirhq/weir/dataplane/sim/hunt"
 )
 
-// machine runs histories, each in an instance of its own, which has nothing of the world around it: its random numbers
-// come from the seed, its clocks move by what it sleeps, and there is one thread. Workers play them, processes that can
-// be killed: code that looks whether its time is over, as wazero would make it, takes much longer.
+// machine runs histories, each in an instance of its own, which has nothing of the world around it. Its random numbers
+// come from the seed, only its sleeps move its clocks, and there is a single thread. Workers play the histories:
+// processes that can be killed. wazero could instead add checks to the code that look whether the time is over, but
+// such code takes much longer.
 type machine struct {
 	scratch string
 	within  time.Duration // that a history has to end in; 0 is withinDefault
@@ -27,10 +28,10 @@ type machine struct {
 	idle []*worker
 }
 
-// withinDefault is of a machine that plays a history in half a second, and of one that has much else to do.
+// withinDefault suits a machine that plays a history in half a second, and also a busy machine.
 const withinDefault = time.Minute
 
-// build makes the guest of the module in dir, with what an overlay replaces, if there is one.
+// build builds the guest of the module in dir, with the files of an overlay if there is an overlay.
 func build(ctx context.Context, dir, overlay, to string) error {
 	cmd := exec.CommandContext(ctx, "go", "build", "-overlay="+overlay, "-ldflags=-s -w", "-o", to,
 		"./dataplane/sim/hunt/guest")
@@ -88,11 +89,11 @@ func (m *machine) close() {
 	_ = os.RemoveAll(m.scratch)
 }
 
-// errDied is a history that ended in a panic, also when goroutines are left or all of them wait for ever, or one that
-// had not ended when its time was over.
+// errDied is returned for a history that ended in a panic, also because goroutines were left or all of them waited for
+// ever, and for a history that had not ended when its time was over.
 var errDied = errors.New("the history did not end")
 
-// death is how a history died. Two that die in the same way are of one kind.
+// death is how a history died. Two deaths of the same kind count as the same death.
 type death struct{ kind, text string }
 
 func (d *death) Error() string { return fmt.Sprintf("%v: %s", errDied, d.text) }
@@ -101,8 +102,8 @@ func (d *death) Unwrap() error { return errDied }
 
 const deathBytesMax = 8 << 10 // of a text: a panic has the stacks of all goroutines
 
-// deathOf is what a guest wrote as it died. Its kind is the line of its panic, or of its fatal error, up to the first
-// number.
+// deathOf reads the last output of a guest that died. The kind is the line of its panic, or of its fatal error, up to
+// the first number.
 func deathOf(text string) *death {
 	kind := "unknown"
 	for line := range strings.Lines(text) {
@@ -115,10 +116,10 @@ func deathOf(text string) *death {
 	return &death{kind, text[:min(len(text), deathBytesMax)]}
 }
 
-// bound is how long a history may take.
+// bound returns how long a history may take.
 func (m *machine) bound() time.Duration { return cmp.Or(m.within, withinDefault) }
 
-// play runs one history.
+// play runs a history.
 func (m *machine) play(ctx context.Context, seed uint64, without hunt.Set) (hunt.Result, error) {
 	w, err := m.worker()
 	if err != nil {
@@ -144,7 +145,7 @@ func (m *machine) play(ctx context.Context, seed uint64, without hunt.Set) (hunt
 	return answer.Result, nil
 }
 
-// worker is one that waits for a seed, or a new one.
+// worker returns a worker that waits for a seed, or a new worker.
 func (m *machine) worker() (*worker, error) {
 	m.mu.Lock()
 	defer m.mu.Unlock()

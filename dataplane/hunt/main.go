@@ -1,5 +1,5 @@
-// Command weir-hunt plays histories of drawn faults, one execution a seed, and looks for one that breaks an invariant.
-// See package hunt, which draws, plays and checks them, and README.md.
+// Command weir-hunt plays histories of drawn faults, a single execution for each seed, and looks for a history that
+// breaks an invariant. See package hunt, which draws, plays and checks histories, and README.md.
 package main
 
 import (

@@ -19,10 +19,10 @@ import (
 )
 
 const (
-	// guestPages bound a history's memory, as one may also collect what it has for ever: 1 GiB.
+	// guestPages bounds a history's memory, because a history may collect data for ever: 1 GiB.
 	guestPages = 1 << 14
 
-	// What a machine's directory has.
+	// The files in a machine's directory.
 	guestFile, cacheDir, rootDir = "guest.wasm", "cache", "root"
 )
 
@@ -33,7 +33,7 @@ type player struct {
 	root    string // of the guest's file system: the runner of package testing writes to /dev/null
 }
 
-// newPlayer has the guest of a machine's directory compiled, or finds that it is.
+// newPlayer compiles the guest of a machine's directory, unless it is compiled already.
 func newPlayer(ctx context.Context, dir string) (*player, error) {
 	p := &player{root: filepath.Join(dir, rootDir)}
 	if err := os.MkdirAll(filepath.Join(p.root, "dev"), 0o755); err != nil {
@@ -61,7 +61,7 @@ func newPlayer(ctx context.Context, dir string) (*player, error) {
 	return p, nil
 }
 
-// play runs one history.
+// play runs a history.
 func (p *player) play(ctx context.Context, o order) (hunt.Result, error) {
 	var stdout, stderr bytes.Buffer
 	ns := int64(1_000_000_000)

@@ -11,8 +11,8 @@ import (
 	"github.com/weirhq/weir/dataplane/internal/planted"
 )
 
-// prover shows that a search finds the bugs it exists for: it hunts for each planted one, and explores for those of the
-// control plane.
+// prover shows that a search finds the bugs for which it exists. It hunts for each planted bug, and explores for bugs
+// of the control plane.
 type prover struct {
 	module string
 	out    io.Writer
@@ -20,11 +20,11 @@ type prover struct {
 	seeds  uint64        // at most, for each
 	within time.Duration // that a history has to end in; 0 is withinDefault
 
-	mu     sync.Mutex // of what follows, and of out
+	mu     sync.Mutex // guards the fields below, and out
 	missed int
 }
 
-// finding is what a search for one planted bug came to.
+// finding is the outcome of a search for a planted bug.
 type finding struct {
 	broken  string // the invariant, or rule; empty: none
 	seeds   uint64
@@ -33,7 +33,7 @@ type finding struct {
 	took    time.Duration
 }
 
-// effort is what it took.
+// effort describes how long the search took.
 func (f *finding) effort() string {
 	if f.states > 0 {
 		return fmt.Sprintf("%4d states, %4.0f s", f.states, f.took.Seconds())
@@ -43,7 +43,7 @@ func (f *finding) effort() string {
 
 var errMissed = errors.New("planted bugs were not found")
 
-// run hunts for each bug, some at once, and returns errMissed if one was not found.
+// run hunts for each bug, several at once, and returns errMissed if any of them was not found.
 func (p *prover) run(ctx context.Context, bugs []planted.Bug, procs int) error {
 	began := time.Now()
 	next := make(chan *planted.Bug)
@@ -97,7 +97,7 @@ func (p *prover) say(ctx context.Context, bug *planted.Bug) {
 	fmt.Fprintf(p.out, "%-40s NOT FOUND    %s\n", bug.Name, f.effort())
 }
 
-// hunt plays seeds with a bug until one breaks an invariant, or does not end.
+// hunt plays seeds with a bug until a seed breaks an invariant, or does not end.
 func (p *prover) hunt(ctx context.Context, bug *planted.Bug) (f finding, err error) {
 	m, err := newMachine(ctx, p.module, bug.Overlay)
 	if err != nil {

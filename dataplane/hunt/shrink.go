@@ -2,8 +2,8 @@ package main
 
 import "github.com/weirhq/weir/dataplane/sim/hunt"
 
-// shrink leaves out as many of n steps as it can while fails holds of what is left out: halves, quarters, … and single
-// ones, as delta debugging does (Zeller and Hildebrandt, "Simplifying and isolating failure-inducing input",
+// shrink leaves out as many of n steps as it can while fails holds for the steps left out. It tries halves, quarters, …
+// and single steps, like delta debugging (Zeller and Hildebrandt, "Simplifying and isolating failure-inducing input",
 // 2002).
 func shrink(n int, fails func(left hunt.Set) bool) hunt.Set {
 	left := make(hunt.Set)

@@ -11,15 +11,15 @@ import (
 )
 
 // A change that keeps all behavior can still change what a seed plays: Go's runtime draws the order of select cases, of
-// map keys and of timers that fire at one moment from random numbers, and it also draws some when it allocates memory
-// or makes a map. One allocation more moves all later draws. A steady guest is built with a standard library that
-// draws no orders, and in which each package that hands out random numbers has a sequence of its own. Then builds that
-// behave alike have the same hashes.
+// map keys and of timers that fire at the same moment from random numbers, and it also draws some when it allocates
+// memory or makes a map. So a further allocation moves all later draws. A steady guest is built with a standard library
+// that draws no orders, and in which each package that hands out random numbers has a sequence of its own. Then builds
+// that behave alike have the same hashes.
 
 // edit replaces a text that occurs once in a file of the standard library.
 type edit struct{ file, old, new string }
 
-// steadyEdits are for the versions of Go that go.mod allows. An edit that does not fit fails the build.
+// steadyEdits returns the edits for the versions of Go that go.mod allows. An edit that does not fit fails the build.
 func steadyEdits() []edit {
 	edits := []edit{
 		{"runtime/rand.go", "func maps_rand() uint64 {\n\treturn rand()", "func maps_rand() uint64 {\n\treturn 0"},
@@ -36,7 +36,7 @@ func steadyEdits() []edit {
 }
 
 // ownSequence is SplitMix64 (Steele, Lea and Flood: Fast splittable pseudorandom number generators, 2014). A guest has
-// one thread, so it needs no lock.
+// a single thread, so it needs no lock.
 const ownSequence = `//go:linkname firstDrawn runtime.rand
 func firstDrawn() uint64
 
@@ -51,7 +51,7 @@ func runtime_rand() uint64 {
 }
 `
 
-// steady is the changer of a steady guest.
+// steady returns the changer of a steady guest.
 func steady(dir, scratch string) (string, error) {
 	env := exec.Command("go", "env", "GOROOT")
 	env.Dir = dir // go.mod may choose another version

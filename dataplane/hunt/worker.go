@@ -15,7 +15,7 @@ import (
 // workerDir is the environment variable that makes a process a worker: the directory of its machine.
 const workerDir = "WEIR_HUNT_WORKER"
 
-// order is what a worker reads, a line each, and answer what it writes to it.
+// order is the input of a worker, a line each, and answer is its output.
 type order struct {
 	Seed    uint64
 	Without string
@@ -55,7 +55,8 @@ func startWorker(dir string) (*worker, error) {
 	return w, nil
 }
 
-// play has the worker play a history. It returns when ctx is done at the latest; then the worker is of no more use.
+// play makes the worker play a history. It returns when ctx is done at the latest; then the worker cannot be used any
+// more.
 func (w *worker) play(ctx context.Context, o order) (a answer, err error) {
 	defer context.AfterFunc(ctx, func() { _ = w.process.Process.Kill() })()
 	if err := json.NewEncoder(w.orders).Encode(o); err != nil {
@@ -73,7 +74,7 @@ func (w *worker) end() {
 	_ = w.process.Wait()
 }
 
-// work is a worker's life: it plays what it is ordered to until there are no more orders.
+// work is the loop of a worker: it plays each order until there are no more orders.
 func work(ctx context.Context, dir string, orders io.Reader, answers io.Writer) error {
 	p, err := newPlayer(ctx, dir)
 	if err != nil {
@@ -98,7 +99,7 @@ func work(ctx context.Context, dir string, orders io.Reader, answers io.Writer) 
 	}
 }
 
-// beWorker ends the process as a worker if it was started as one.
+// beWorker works and then ends the process, if the process was started as a worker.
 func beWorker() {
 	dir := os.Getenv(workerDir)
 	if dir == "" {

@@ -13,14 +13,14 @@ import (
 	"github.com/weirhq/weir/shared/window"
 )
 
-// Bounds of the table that is weighed: small ones weigh their parts, large ones take long.
+// Bounds of the number of keys that are weighed. With fewer keys the fixed parts of a table dominate, and more keys
+// take long.
 const (
 	weighedMin = 20_000
 	weighedMax = 100_000
 )
 
-// bytesPerKey weighs a node's table: the heap that a limiter with so many keys keeps
-// alive, by key, once all is sent.
+// bytesPerKey returns the heap bytes that a limiter's table keeps alive for each key, once all cost is sent.
 func bytesPerKey(keys int) (float64, error) {
 	keys = min(max(keys, weighedMin), weighedMax)
 	return bubble.Run(func() (float64, error) { return weigh(keys) })
@@ -45,7 +45,7 @@ func weigh(keys int) (float64, error) {
 		r.Cost = 1
 		l.Allow(ctx, r)
 	}
-	time.Sleep(30 * time.Second) // everything is sent, and no queue is left
+	time.Sleep(30 * time.Second) // until all cost is sent and the queues are empty
 	after := liveHeap()
 	held := l.Health().Entries
 	if err := l.Stop(ctx); err != nil {
@@ -57,12 +57,12 @@ func weigh(keys int) (float64, error) {
 func liveHeap() int64 {
 	var m runtime.MemStats
 	runtime.GC()
-	runtime.GC() // what finalizers and pools let go of
+	runtime.GC() // also frees what finalizers and pools release
 	runtime.ReadMemStats(&m)
 	return int64(m.HeapAlloc)
 }
 
-// nowhere is an origin that remembers nothing, so that only the limiter is weighed.
+// nowhere is an origin that stores nothing, so that only the limiter's memory is measured.
 type nowhere struct{ store.FullOrigin }
 
 func (nowhere) Read(_ context.Context, cells []window.Cell) (store.Reply, error) {

@@ -10,24 +10,24 @@ import (
 	"github.com/weirhq/weir/shared/window"
 )
 
-// violation names a promise that was broken.
+// violation is a broken promise.
 type violation string
 
-// The promises that can be seen from outside.
+// The promises that can be checked from outside of the limiters.
 const (
 	violationPublished violation = "published more than accepted" // invariants 3, 4 and 6
 	// invariant 5, and "never sent twice after a definite answer"
 	violationCounted violation = "counted more than accepted"
-	violationError   violation = "a decision failed" // whatever is down
+	violationError   violation = "a decision failed" // whatever server is down
 	violationTable   violation = "table larger than its bound"
-	violationLost    violation = "lost accepted cost" // invariant 7, where nothing was killed or wiped
+	violationLost    violation = "lost accepted cost" // invariant 7, if nothing was killed or wiped
 )
 
-// Violation is a promise that was broken in a run.
+// Violation is a promise that was broken in a run, with the number of times.
 type Violation struct {
 	Promise string `json:"promise"`
 	Times   int64  `json:"times"`
-	First   string `json:"first"` // in words
+	First   string `json:"first"` // describes the first time
 }
 
 func (w *world) violate(v violation, format string, args ...any) {
@@ -51,7 +51,7 @@ func (w *world) broken() []Violation {
 	return list
 }
 
-// checkTables holds every node to the bound of its table.
+// checkTables checks that each node's table is within its bound.
 func (w *world) checkTables() {
 	if w.shape.EntriesMax == 0 {
 		return
@@ -63,14 +63,14 @@ func (w *world) checkTables() {
 	}
 }
 
-// auditAfter is how long after a cell has expired the books on it are compared: nodes
-// have sent or given up by then. Origins keep cells for longer than that.
+// auditAfter is how long after its expiry a cell is audited. By then nodes have sent its cost or given up, and origins
+// still keep the cell.
 const auditAfter = 30 * time.Second
 
-// balance is what the audits found.
+// balance is the result of audits.
 type balance struct {
-	lost    int64 // accepted, and not at the region's origin
-	doubled int64 // at the origin, and never accepted
+	lost    int64 // accepted, but not at the region's origin
+	doubled int64 // at the origin, but never accepted
 }
 
 func (b *balance) add(c balance) {
@@ -78,7 +78,7 @@ func (b *balance) add(c balance) {
 	b.doubled += c.doubled
 }
 
-// checkLost holds what is missing against what the nodes say that they have dropped.
+// checkLost compares the lost cost with the cost that nodes report as dropped.
 func (w *world) checkLost(r *Report) {
 	for _, n := range w.nodes {
 		r.DroppedCost += n.limiter().Health().DroppedCost
@@ -89,23 +89,26 @@ func (w *world) checkLost(r *Report) {
 	}
 }
 
-// audit compares the books with the origins for every cell that is over, and closes
-// them. At the end of a run all are over.
+// audit compares the ledger with the origins for every cell that has expired, and removes these cells from the ledger.
+// At the end of a run it audits all cells. If origins cannot be reached until the end, nodes then send the chunks that
+// got no answer when the outage began, and relays publish their cost. So with keepsBooks the compared cells stay in the
+// ledger until the end.
 func (w *world) audit(end bool) {
 	w.ledger.mu.Lock()
 	defer w.ledger.mu.Unlock()
 	dueMs := time.Now().Add(-auditAfter).UnixMilli()
 	held := make([]map[window.Cell]store.Total, len(w.regions))
 	for i, r := range w.regions {
-		held[i] = r.origin.Totals() // no network in between
+		held[i] = r.origin.Totals() // without a network in between
 	}
 	for _, a := range w.ledger.order {
-		for len(a.cells) > 0 {
-			c := a.cells[0]
-			if !end && window.ExpiresAt(c.sequence, a.key.DurationMs()) > dueMs {
-				break
+		a.cells = slices.DeleteFunc(a.cells, func(c *cellAccount) bool { // unsorted if an origin's clock was set back
+			switch {
+			case c.compared:
+				return end
+			case !end && window.ExpiresAt(c.sequence, a.key.DurationMs()) > dueMs:
+				return false
 			}
-			a.cells = a.cells[1:]
 			name := window.Cell{Key: a.key, Sequence: c.sequence}
 			for i, accepted := range c.accepted {
 				if accepted > 0 {
@@ -113,11 +116,14 @@ func (w *world) audit(end bool) {
 				}
 			}
 			w.ledger.missed(a, c, w.nodesOf)
-		}
+			c.compared = true
+			return end || !w.keepsBooks
+		})
 	}
 }
 
-// compare holds a region's origin to what it accepted of a cell, and to what may have been sent twice.
+// compare checks that a region's origin holds at most the cost that the region accepted in a cell, plus the cost that
+// may have been sent twice.
 func (w *world) compare(region int, a *account, name *window.Cell, total, accepted, twice int64) {
 	a.books.add(w.balance(region, name, total, accepted))
 	if most := accepted + twice; total > most {
@@ -126,7 +132,7 @@ func (w *world) compare(region int, a *account, name *window.Cell, total, accept
 	}
 }
 
-// balance compares what a region's origin holds of a cell with what was accepted.
+// balance compares an origin's total of a cell with the accepted cost.
 func (w *world) balance(region int, cell *window.Cell, total, accepted int64) balance {
 	if total < accepted && w.firstLost == "" {
 		w.firstLost = fmt.Sprintf("the origin of %s holds %d of %v, cell %d, and %d were accepted", w.regions[region].name,

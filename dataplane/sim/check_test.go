@@ -12,7 +12,7 @@ import (
 	"github.com/weirhq/weir/shared/window"
 )
 
-// Every check finds the fault that it is there for, and names it.
+// Every check finds the fault that it is made for, and names it.
 //
 //weir:unraced
 func TestChecksFindPlantedFaults(t *testing.T) {
@@ -72,8 +72,8 @@ func promised(r Report, v violation) bool {
 	return false
 }
 
-// lossyOrigin answers as if it had counted, and forgets the costs of one send in ten. It takes the chunk's number: a
-// stream notices that a whole chunk is missing, and sends it again.
+// lossyOrigin answers as if it had counted, but forgets the costs of one send in ten. It stores the chunk's number,
+// because otherwise the stream would notice that a whole chunk is missing, and send it again.
 type lossyOrigin struct {
 	store.FullOrigin
 	sends atomic.Int64
@@ -95,7 +95,7 @@ func (h *lossyOrigin) Send(ctx context.Context, chunk store.Chunk) (store.Reply,
 	return reply, err
 }
 
-// doublingOrigin counts every chunk twice, and admits it.
+// doublingOrigin counts every chunk twice, and returns the doubled totals.
 type doublingOrigin struct{ store.FullOrigin }
 
 func (h doublingOrigin) Send(ctx context.Context, chunk store.Chunk) (store.Reply, error) {
@@ -107,7 +107,7 @@ func (h doublingOrigin) Send(ctx context.Context, chunk store.Chunk) (store.Repl
 	return h.FullOrigin.Send(ctx, chunk)
 }
 
-// inflating tells a region more of the others than they have accepted.
+// inflating raises a region's foreign totals above the cost that the others have accepted.
 type inflating struct{ store.FullOrigin }
 
 func (h inflating) Apply(ctx context.Context, shard int, totals []store.Foreign) (int, error) {
@@ -117,8 +117,7 @@ func (h inflating) Apply(ctx context.Context, shard int, totals []store.Foreign)
 	return h.FullOrigin.Apply(ctx, shard, totals)
 }
 
-// What a node may publish ends with what its region accepted and what may have been
-// sent twice.
+// A region may publish at most the cost that it accepted, plus the cost that may have been sent twice.
 func TestCeiling(t *testing.T) {
 	l := newLedger(time.Now(), 2, 2)
 	r := request("a", 100, time.Minute)
@@ -139,8 +138,8 @@ func TestCeiling(t *testing.T) {
 	}
 }
 
-// A delay is what passed between a region's accepting and another's node being handed
-// as much; what is never handed over is counted as unknown.
+// A delay is the time from a region's acceptance of a cost until a node of another region receives as much. A cost that
+// is never received counts as unknown.
 func TestDelaysAreMeasured(t *testing.T) {
 	l := newLedger(time.Now().Add(-10*time.Second), 2, 2)
 	a := l.open("all", request("a", 10, time.Minute), 0, 1)
@@ -169,8 +168,8 @@ func TestDelaysAreMeasured(t *testing.T) {
 	}
 }
 
-// A region that begins to use a key is to know by then, or soon afterwards, what others have accepted: no delay begins
-// before that, and what is known by then has none.
+// A region that begins to use a key should have received the others' cost by then, or soon afterwards. So no delay
+// begins before that time, and a cost that has arrived by then has no delay.
 func TestDelaysBeginWithTheUseOfTheKey(t *testing.T) {
 	l := newLedger(time.Now(), 2, 2)
 	a := l.open("all", request("a", 10, time.Minute), 0, 1)

@@ -10,26 +10,26 @@ import (
 	"github.com/weirhq/weir/dataplane/sim/internal/network"
 )
 
-// cpuMeter measures what a relay costs a processor. It runs the relay's steps on a thread of their
-// own, whose processor time the system tells. Stores work on other threads, as theirs would on other
-// machines; left out with them are the clients' own work and the background part of garbage
-// collection, and in it are the turns that allocations make the relay take in that.
+// cpuMeter measures the processor time of a relay. It runs the relay's steps on a separate thread, whose processor time
+// the system reports. The stores run on other threads, as they would run on other machines. The figure leaves out the
+// work of the stores' clients and the background part of garbage collection. It includes the garbage collection that
+// allocations make the relay's own thread do.
 type cpuMeter struct {
 	spent atomic.Int64 // ns of processor time
 }
 
 func (m *cpuMeter) run(ctx context.Context, r *relay.Relay) {
-	runtime.LockOSThread() // never unlocked: the thread ends with the goroutine
+	runtime.LockOSThread() // not unlocked, so the thread ends with the goroutine
 	const interval = 200 * time.Millisecond
 	for next := time.Now(); ; {
 		if next = next.Add(interval); next.Before(time.Now()) {
-			next = time.Now() // a step that took longer than the interval
+			next = time.Now() // the last step took longer than the interval
 		}
 		if network.Pause(ctx, time.Until(next), "step") != nil {
 			return
 		}
 		before := threadTime()
-		_ = r.Step(ctx) // faults are the scenario's
+		_ = r.Step(ctx) // the scenario causes the errors
 		m.spent.Add(int64(threadTime() - before))
 	}
 }

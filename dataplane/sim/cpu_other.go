@@ -4,5 +4,5 @@ package sim
 
 import "time"
 
-// threadTime is 0 where the system does not tell.
+// threadTime returns 0, because this system does not report a thread's time.
 func threadTime() time.Duration { return 0 }

@@ -5,12 +5,11 @@ import (
 	"time"
 )
 
-// delays is a histogram of whole milliseconds, exact up to delayMax. The zero value is
-// empty.
+// delays is a histogram in whole milliseconds, exact up to delayMax. The zero value is empty.
 type delays struct {
 	byMs    []int64
 	known   int64
-	unknown int64 // never known at all
+	unknown int64 // costs that never arrived
 }
 
 const delayMax = time.Hour
@@ -26,7 +25,7 @@ func (d *delays) add(delay time.Duration) {
 	d.known++
 }
 
-// quantile is the smallest delay that a share q of the known ones does not exceed.
+// quantile returns the smallest delay that a share q of the delays does not exceed.
 func (d *delays) quantile(q float64) int64 {
 	need := int64(math.Ceil(q * float64(d.known)))
 	for ms, n := range d.byMs {
@@ -37,16 +36,16 @@ func (d *delays) quantile(q float64) int64 {
 	return 0
 }
 
-// DelaysMs sums up how long news took.
+// DelaysMs summarizes how long costs took to arrive in other regions.
 type DelaysMs struct {
 	P50 int64 `json:"p50"`
 	P99 int64 `json:"p99"`
 
-	// Samples are pairs of an accepted cost and a node elsewhere that got to know it.
+	// Samples is the number of pairs of an accepted cost and a node of another region that received it.
 	Samples int64 `json:"samples"`
 
-	// UnknownShare is the share of pairs where the node was never told. Below the floor
-	// that is meant to be so.
+	// UnknownShare is the share of pairs whose node never received the cost. It can be high for counts below the floor, as
+	// intended.
 	UnknownShare float64 `json:"unknown_share"`
 }
 

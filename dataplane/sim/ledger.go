@@ -9,70 +9,76 @@ import (
 	"github.com/weirhq/weir/shared/window"
 )
 
-// ledger is the truth: what was asked and what was admitted, by key, cell and region,
-// written down outside of the limiters. Every figure and every check compares with it.
+// ledger records outside of the limiters what callers offered and what was admitted, by key, cell and region. Every
+// figure and every check compares with it.
 type ledger struct {
 	mu       sync.Mutex
 	began    time.Time
-	regions  int         // in the world
-	nodes    int         // the same: receivers of news
-	mode     window.Mode // of the namespace: part of every key
+	regions  int         // number of regions in the world
+	nodes    int         // number of nodes, which receive counts
+	mode     window.Mode // mode of the namespace, which is a part of every key
 	accounts map[window.Key]*account
-	order    []*account // as they were opened
+	order    []*account // in the order in which they were opened
 
-	convergence         // since the later of the acceptance and the other region's first use of the cell
-	fromAccepted delays // since the acceptance, whenever the other region begins to use the cell
+	convergence         // since the acceptance, or since the other region's first use of the cell if that is later
+	fromAccepted delays // since the acceptance, even if the other region begins to use the cell later
 }
 
-// account is what one key asked for and got.
+// account records the requests on one key and their decisions.
 type account struct {
 	key     window.Key
 	limit   int64
 	group   string
-	regions []int  // where it has traffic, when that is more than one: there news of it matter
-	homes   []bool // by region: the same
+	regions []int  // regions with traffic, if there are several: their nodes should receive counts
+	homes   []bool // the same regions, as flags by region
 
-	cells []*cellAccount // those that are not settled yet, oldest first
+	cells []*cellAccount // cells that were not audited yet, oldest first
 
-	offered, admitted int64   // cost
-	warm              int64   // of admitted: before the figures are measured
-	denied, degraded  int64   // requests
-	books             balance // of the cells that are settled
+	offered, admitted int64 // cost
+	warm              int64 // the part of admitted before the measured time
+	denied, degraded  int64 // requests
+	steady            bool  // the key is never offered its whole limit, so each denial comes from a fault
+	deniedSince       time.Time
+	lockedOut         time.Duration // longest time from a denial to the next request that was allowed
+	books             balance       // of the audited cells
 	peak              float64
+
+	real realWindows
 }
 
-// cellAccount is one cell of an account.
+// cellAccount is the record of a cell of an account.
 type cellAccount struct {
 	sequence int64
 	total    int64
+	compared bool    // with the origins
 	accepted []int64 // by region
-	twice    []int64 // by region: claims that the origin may have added for callers who were denied
+	twice    []int64 // by region: claims that the origin may have added although their callers were denied
 
-	marks []mark          // of keys with traffic in several regions
-	used  []time.Duration // by region: when it first accepted a cost; neverUsed before that
-	known []progress      // by node: what it has heard of
+	marks []mark          // only for keys with traffic in several regions
+	used  []time.Duration // by region: when it first accepted a cost, or neverUsed
+	known []progress      // by node: the marks that it has received
 }
 
 const neverUsed time.Duration = -1
 
-// mark is a cost that a region has accepted, or that has reached its origin.
+// mark is a cost that a region has accepted, or that has reached the region's origin.
 type mark struct {
 	region      int
-	amount, sum int64         // sum is of all regions in this cell, this cost included
+	amount, sum int64         // sum is the cell's total over all regions, with this cost
 	at          time.Duration // since traffic began
 	hot         bool          // the key was past hotShare of its limit
-	missing     int           // in a tracker: other origins that do not know it yet
+	missing     int           // in a tracker: number of other origins that have not received it yet
 }
 
-// progress is the first mark that a node or an origin does not know yet, and what its own region had counted before
-// that.
+// progress is the first mark that a node or an origin has not received yet, and its own region's total before that
+// mark.
 type progress struct {
 	next int
 	own  int64
 }
 
-// advance passes the marks that are known in a region that knows foreign, and calls learned for those of other regions.
-// A mark is known with all others' marks before it: the first that is not ends it.
+// advance passes the marks that a region with the given foreign total has received, and calls learned for the marks of
+// other regions. A mark is received if foreign includes it and all other regions' marks before it.
 func (p *progress) advance(marks []mark, region int, foreign int64, learned func(*mark)) {
 	for ; p.next < len(marks); p.next++ {
 		m := &marks[p.next]
@@ -87,8 +93,8 @@ func (p *progress) advance(marks []mark, region int, foreign int64, learned func
 	}
 }
 
-// convergence is how long it took until costs were known elsewhere: all of them, and the ones of keys that were past
-// hotShare of their limits.
+// convergence is how long costs took to reach other regions: all costs, and the costs of keys past hotShare of their
+// limits.
 type convergence struct{ all, hot delays }
 
 func (n *convergence) add(m *mark, d time.Duration) {
@@ -98,7 +104,7 @@ func (n *convergence) add(m *mark, d time.Duration) {
 	}
 }
 
-// miss counts a cost that did not become known.
+// miss counts a cost that did not arrive.
 func (n *convergence) miss(m *mark) {
 	n.all.unknown++
 	if m.hot {
@@ -106,7 +112,7 @@ func (n *convergence) miss(m *mark) {
 	}
 }
 
-// hotShare is where a key begins to be close to its limit, in all regions together.
+// hotShare is the share of its limit, in all regions together, from which a key counts as hot.
 const hotShare = 0.8
 
 func newLedger(began time.Time, regions, nodes int) *ledger {
@@ -118,12 +124,12 @@ func (l *ledger) key(r dataplane.Request) window.Key {
 		Duration: r.Duration}
 }
 
-// open begins an account for requests like r. homes are the regions with traffic.
+// open opens an account for requests like r. homes are the regions with traffic.
 func (l *ledger) open(group string, r dataplane.Request, homes ...int) *account {
 	return l.openKey(group, l.key(r), r.Limit, homes...)
 }
 
-// openKey is open for a key that may have a generation.
+// openKey is open for a key that can have a generation.
 func (l *ledger) openKey(group string, key window.Key, limit int64, homes ...int) *account {
 	a := &account{key: key, limit: limit, group: group}
 	if len(homes) > 1 {
@@ -139,8 +145,8 @@ func (l *ledger) openKey(group string, key window.Key, limit int64, homes ...int
 	return a
 }
 
-// enter records a decision. The cell is the one that the node decided in, by its own
-// clock; the moment is the true one.
+// enter records a decision. The cell comes from the node's decision, so from its own clock, but the time is the true
+// time.
 func (l *ledger) enter(a *account, region int, cost int64, d *dataplane.Decision) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -148,11 +154,12 @@ func (l *ledger) enter(a *account, region int, cost int64, d *dataplane.Decision
 	if d.Source.Degraded() {
 		a.degraded++
 	}
+	now := time.Now()
+	a.lockout(now, d.Allowed)
 	if !d.Allowed {
 		a.denied++
 		return
 	}
-	now := time.Now()
 	durationMs := a.key.DurationMs()
 	c := a.cell(d.ResetAt.UnixMilli()/durationMs-1, l.regions, l.nodes)
 	a.admitted += cost
@@ -175,7 +182,20 @@ func (l *ledger) enter(a *account, region int, cost int64, d *dataplane.Decision
 	}
 }
 
-// warmedUp marks the moment from which figures are measured.
+// lockout measures for how long a steady key is denied.
+func (a *account) lockout(now time.Time, allowed bool) {
+	if a.steady && !allowed && a.deniedSince.IsZero() {
+		a.deniedSince = now
+	}
+	if !a.deniedSince.IsZero() {
+		a.lockedOut = max(a.lockedOut, now.Sub(a.deniedSince))
+	}
+	if allowed {
+		a.deniedSince = time.Time{}
+	}
+}
+
+// warmedUp marks the start of the measured time.
 func (l *ledger) warmedUp() {
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -205,8 +225,8 @@ func (a *account) cell(sequence int64, regions, nodes int) *cellAccount {
 	return c
 }
 
-// repeatable notes that a claim may have been added without its caller hearing of it: if that was denied, the cost is
-// its node's credit.
+// repeatable records a claim that the origin may have added although its caller received no reply. If the caller was
+// denied, the cost is a credit of its node.
 func (l *ledger) repeatable(region int, cell window.Cell, cost int64) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -215,7 +235,7 @@ func (l *ledger) repeatable(region int, cell window.Cell, cost int64) {
 	}
 }
 
-// foundLocked is a cell in which something was accepted, or nil.
+// foundLocked returns a cell in which cost was accepted, or nil.
 func (l *ledger) foundLocked(cell *window.Cell) (*account, *cellAccount) {
 	a := l.accounts[cell.Key]
 	if a == nil {
@@ -224,7 +244,7 @@ func (l *ledger) foundLocked(cell *window.Cell) (*account, *cellAccount) {
 	return a, a.find(cell.Sequence)
 }
 
-// ceiling is the most that a region may publish of a cell.
+// ceiling returns the most that a region may publish for a cell.
 func (l *ledger) ceiling(region int, cell window.Cell) int64 {
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -234,7 +254,7 @@ func (l *ledger) ceiling(region int, cell window.Cell) int64 {
 	return 0
 }
 
-// applied records that a node of region knows what others have accepted of a cell, in all.
+// applied records that a node of region has received the given foreign total of a cell.
 func (l *ledger) applied(node, region int, cell window.Cell, foreign int64) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -246,7 +266,8 @@ func (l *ledger) applied(node, region int, cell window.Cell, foreign int64) {
 	c.known[node].advance(c.marks, region, foreign, func(m *mark) { l.observe(m, c.used[region], now) })
 }
 
-// observe notes that a node got to know a mark. What it knew before its region began to use the cell is no delay.
+// observe records the delay of a mark that a node has received. If the node received it before its region began to use
+// the cell, only fromAccepted has a delay.
 func (l *ledger) observe(m *mark, used, now time.Duration) {
 	l.fromAccepted.add(now - m.at)
 	if used != neverUsed {
@@ -254,8 +275,8 @@ func (l *ledger) observe(m *mark, used, now time.Duration) {
 	}
 }
 
-// missed counts what nodes of other regions never learned of a cell that is over; where their region has not used the
-// cell, only as seen from the acceptance.
+// missed counts the marks that nodes of other regions never received for a cell that has ended. If their region has not
+// used the cell, only fromAccepted counts them.
 func (l *ledger) missed(a *account, c *cellAccount, nodesOf func(region int) []int) {
 	for _, to := range a.regions {
 		for _, node := range nodesOf(to) {
@@ -272,12 +293,13 @@ func (l *ledger) missed(a *account, c *cellAccount, nodesOf func(region int) []i
 	}
 }
 
-// groups adds up accounts by their groups.
+// groups adds up the accounts of each group.
 func (l *ledger) groups(measuredS float64) groups {
 	all := make(groups)
 	for _, a := range l.order {
 		t := all.of(a.group)
-		t.add(&tally{keys: 1, offered: a.offered, admitted: a.admitted, degraded: a.degraded, books: a.books})
+		t.add(&tally{keys: 1, offered: a.offered, admitted: a.admitted, degraded: a.degraded, lockedOut: a.lockedOut,
+			books: a.books, real: a.real.worst, logged: a.real.admits})
 		full := a.denied > 0 || a.peak >= 1
 		t.peaked(a.peak, full)
 		if full {

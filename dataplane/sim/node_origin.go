@@ -9,15 +9,15 @@ import (
 	"github.com/weirhq/weir/shared/window"
 )
 
-// meters count what fleet.World does not, of all nodes and relays together.
+// meters count what fleet.World does not count, for all nodes and relays together.
 type meters struct {
-	cpu cpuMeter // of one relay
+	cpu cpuMeter // of a single relay
 
 	keysRead, increments atomic.Int64 // by limiters
 	ambiguousCost        atomic.Int64 // of claims
 }
 
-// nodeOrigin is a region's origin as one limiter sees it. It writes down what the answers tell of other regions.
+// nodeOrigin is a region's origin as a single limiter calls it. It records the foreign totals in the answers.
 type nodeOrigin struct {
 	store.FullOrigin
 	world *world
@@ -33,7 +33,7 @@ func (h *nodeOrigin) Read(ctx context.Context, cells []window.Cell) (store.Reply
 	return reply, err
 }
 
-// keysOf is how many keys cells are of. A key's cells stand together.
+// keysOf returns the number of keys of cells. Cells of the same key must be adjacent.
 func keysOf(cells []window.Cell) (keys int64) {
 	for i := range cells {
 		if i == 0 || cells[i].Key != cells[i-1].Key {
@@ -76,8 +76,8 @@ func (h *nodeOrigin) applied(cell window.Cell, foreign int64) {
 	}
 }
 
-// checkedOrigin is a region's origin behind all links: it meters what arrives, and holds what relays tell it against
-// what the other regions have accepted.
+// checkedOrigin is a region's origin behind all links. It meters the calls that arrive, and checks that relays apply no
+// more than the other regions have accepted.
 type checkedOrigin struct {
 	store.FullOrigin
 	world  *world
@@ -93,7 +93,7 @@ func (h checkedOrigin) Read(ctx context.Context, cells []window.Cell) (store.Rep
 // Send implements store.Origin.
 func (h checkedOrigin) Send(ctx context.Context, chunk store.Chunk) (store.Reply, error) {
 	for i := range chunk.Costs {
-		if c := &chunk.Costs[i]; c.Add > 0 || c.Restore > 0 { // others only ask for the epoch
+		if c := &chunk.Costs[i]; c.Add > 0 || c.Restore > 0 { // other costs only read the epoch
 			h.world.meters.increments.Add(1)
 		}
 	}
@@ -117,7 +117,7 @@ func (h checkedOrigin) Apply(ctx context.Context, shard int, totals []store.Fore
 	return h.FullOrigin.Apply(ctx, shard, totals)
 }
 
-// checkedCounts holds what a region's relays store against what the region has accepted.
+// checkedCounts checks that a region's relays store no more than the region has accepted.
 type checkedCounts struct {
 	store.CountStore
 	world  *world

@@ -18,15 +18,14 @@ import (
 )
 
 const (
-	// stageInterval is how often the loops of a transcript's nodes read their settings,
-	// stageTurn within which time each has, and has sent what it accepted, and
-	// stagePublish within which time all regions know it.
+	// stageInterval is how often the loops of a transcript's nodes read their settings. Within stageTurn each node has
+	// read them and has sent the cost that it accepted. Within stagePublish the cost has reached all regions.
 	stageInterval = 100 * time.Millisecond
 	stageTurn     = 3 * stageInterval
 	stagePublish  = 1500 * time.Millisecond
 )
 
-// stage is where a transcript plays.
+// stage is the world that a transcript is played in.
 type stage struct {
 	*world
 	script *Transcript
@@ -39,9 +38,8 @@ func Play(t *Transcript) (mismatches []string, err error) {
 	return bubble.Run(func() ([]string, error) { return PlayHere(t) })
 }
 
-// PlayHere runs a transcript in the testing/synctest bubble that it is called in, and
-// returns every line where something else came of it than the transcript says, and
-// every promise that was broken.
+// PlayHere runs a transcript in the testing/synctest bubble that it is called in. It returns every line whose result
+// differs from the transcript's, and every promise that was broken.
 func PlayHere(t *Transcript) (mismatches []string, err error) {
 	set := tuning.Default()
 	set.Floor, set.Step, set.Jitter = t.Floor, t.Step, 0
@@ -76,7 +74,7 @@ func PlayHere(t *Transcript) (mismatches []string, err error) {
 	return mismatches, nil
 }
 
-// cast is who a scene means.
+// cast returns the nodes that a scene applies to.
 func (s *stage) cast(sc *Scene) (nodes []*node) {
 	for _, r := range s.regions {
 		if sc.Region != "*" && sc.Region != r.name {
@@ -126,7 +124,7 @@ func (s *stage) request(i Item) dataplane.Request {
 	return r
 }
 
-// account is what is counted of a key since its last reset; before one it is another's.
+// account returns the account of a key since its last reset. Before the reset, the key has another account.
 func (s *stage) account(key string) *account {
 	cell := s.cell(key)
 	s.ledger.mu.Lock()
@@ -138,7 +136,7 @@ func (s *stage) account(key string) *account {
 	return a
 }
 
-// cell is the one that nodes count a key in now, if they have read every reset.
+// cell returns the cell that nodes now count a key in, once they have read every reset.
 func (s *stage) cell(key string) window.Cell {
 	cell := window.Cell{Key: s.ledger.key(s.request(Item{Key: key}))}
 	cell.Sequence = window.Sequence(time.Now().UnixMilli(), cell.DurationMs())
@@ -176,6 +174,7 @@ func (s *stage) batch(n *node, sc *Scene) (string, error) {
 	for _, i := range sc.Items {
 		requests = append(requests, s.request(i))
 	}
+	began := time.Now()
 	b := n.limiter().AllowMany(s.ctx, requests)
 	if b.Err != nil {
 		return "", b.Err
@@ -184,12 +183,13 @@ func (s *stage) batch(n *node, sc *Scene) (string, error) {
 		return "denied", nil
 	}
 	for i, item := range sc.Items {
-		s.note(n, s.account(item.Key), item.Cost, &b.Decisions[i])
+		a := s.account(item.Key)
+		s.note(n, a, item.Cost, a.limit, began, &b.Decisions[i])
 	}
 	return "allowed", nil
 }
 
-// reset stores one, and lets every node read it that can.
+// reset stores a reset, and waits until every node that can read it has read it.
 func (s *stage) reset(key string) {
 	r, nowMs := s.request(Item{Key: key}), time.Now().UnixMilli()
 	s.resets = append(s.resets, store.ResetRow{
@@ -200,8 +200,8 @@ func (s *stage) reset(key string) {
 	time.Sleep(stageTurn)
 }
 
-// list says of each region what is asked for, in the words of the expectation: a region
-// that it does not mention is left out.
+// list returns the values of each region in the form of the scene's expectation. It leaves out regions that the
+// expectation does not name.
 func (s *stage) list(nodes []*node, sc *Scene, of func(*node, window.Cell) string) (string, error) {
 	if sc.Want == "" {
 		return "", nil
@@ -209,7 +209,7 @@ func (s *stage) list(nodes []*node, sc *Scene, of func(*node, window.Cell) strin
 	cell := s.cell(defaultKey)
 	var parts []string
 	for _, r := range s.regions {
-		seen := make(map[string]bool) // nodes of a region that agree are one
+		seen := make(map[string]bool) // equal values of a region's nodes are listed once
 		for _, n := range nodes {
 			if n.region == r {
 				seen[of(n, cell)] = true
@@ -248,7 +248,7 @@ func some(n int64) string {
 	return fmt.Sprint(n)
 }
 
-// befall is what happens to nodes, and not through them.
+// befall applies a fault to nodes, for example a cut or a crash.
 func (s *stage) befall(nodes []*node, sc *Scene) error {
 	var errs []error
 	for _, n := range nodes {
@@ -267,10 +267,10 @@ func (s *stage) befall(nodes []*node, sc *Scene) error {
 			s.Kill(n.life.Load())
 			errs = append(errs, s.boot(n))
 		case "restart":
-			n.life.Load().Stop(stopTimeout) // what it could not send is what the next lines are about
+			n.life.Load().Stop(stopTimeout) // the next lines check the cost that it could not send
 			errs = append(errs, s.boot(n))
 		}
 	}
-	time.Sleep(time.Millisecond) // those that start have their settings
+	time.Sleep(time.Millisecond) // so that nodes that have started have their settings
 	return errors.Join(errs...)
 }

@@ -13,33 +13,33 @@ import (
 	"github.com/weirhq/weir/shared/tuning"
 )
 
-// Point is what one tuning showed.
+// Point is the result of one tuning.
 type Point struct {
 	Floor             float64
 	FeedInterval      time.Duration
 	AdmittedOverLimit float64
 	RowsReadPerS      float64
 	RowsWrittenPerS   float64
-	Here              bool // the tuning that the picture is drawn around
+	Here              bool // whether it is the tuning that the curves are drawn around
 }
 
-// Curves are two cuts through a tuning: the floor moved and all else kept, and the news
-// interval moved and all else kept.
+// Curves are two cuts through a tuning: with different floors, and with different feed intervals, and all other values
+// unchanged.
 type Curves struct {
 	Title      string
 	ByFloor    []Point
 	ByInterval []Point
 }
 
-// Where the curves are measured, besides at the tuning itself.
+// Values that the curves are measured at, in addition to the tuning's own values.
 var (
 	plottedFloors    = []float64{0.02, 0.1, 0.2, 0.35, 0.5, 0.75}
 	plottedIntervals = []time.Duration{100 * time.Millisecond, 200 * time.Millisecond, 500 * time.Millisecond,
 		2 * time.Second, 10 * time.Second}
 )
 
-// Sweep runs the scenario once for every point of its curves. report, if there is one, is
-// called before each run.
+// Sweep runs the scenario once for every point of its curves, for example to choose a floor. It calls report, if it is
+// not nil, before each run.
 func Sweep(s Scenario, o Options, report func(done, of int)) (Curves, error) {
 	base, name, err := o.tuning(s)
 	if err != nil {
@@ -70,7 +70,7 @@ func Sweep(s Scenario, o Options, report func(done, of int)) (Curves, error) {
 	return c, nil
 }
 
-// withValue is values with one more among them, in order.
+// withValue returns values with v inserted, in order.
 func withValue[T float64 | time.Duration](values []T, v T) []T {
 	all := append(slices.Clone(values), v)
 	slices.Sort(all)
@@ -83,8 +83,8 @@ const (
 	chartHeight = 10
 )
 
-// WriteText draws the curves as text: overshoot against the floor, load against the interval.
-// Between two points that were measured it draws a straight line; a table below has the points.
+// WriteText draws the curves as text: overshoot against the floor, load against the interval. It draws straight lines
+// between measured points, and lists the points in a table below.
 func (c Curves) WriteText(w io.Writer) error {
 	var b strings.Builder
 	fmt.Fprintf(&b, "%s\n", c.Title)
@@ -104,7 +104,7 @@ func (c Curves) WriteText(w io.Writer) error {
 	return nil
 }
 
-// draw draws y over x, and lists the points, which lie in the order of x.
+// draw draws y over x, and lists the points, which must be in the order of x.
 func draw(b *strings.Builder, caption string, points []Point, x, y func(Point) float64) {
 	fmt.Fprintf(b, "\n%s\n\n%s\n\n", caption, asciigraph.Plot(sampled(points, x, y, chartWidth),
 		asciigraph.Height(chartHeight),
@@ -118,8 +118,8 @@ func draw(b *strings.Builder, caption string, points []Point, x, y func(Point) f
 	}
 }
 
-// sampled is y at n places between the first and the last x, which lie in order: on a straight
-// line between the points beside each.
+// sampled returns y at n places between the first and the last x, on a straight line between the neighboring points.
+// The points must be in the order of x.
 func sampled(points []Point, x, y func(Point) float64, n int) []float64 {
 	from, to := x(points[0]), x(points[len(points)-1])
 	values, at := make([]float64, n), 0

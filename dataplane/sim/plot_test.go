@@ -7,7 +7,7 @@ import (
 	"time"
 )
 
-// Each figure has a chart and a table with a mark where the tuning stands.
+// Each figure has a chart, and a table with a mark at the tuning.
 func TestCurvesAreDrawn(t *testing.T) {
 	at := func(floor float64, interval time.Duration, here bool) Point {
 		return Point{floor, interval, 1 + floor, 100 / interval.Seconds(), 10 / interval.Seconds(), here}
@@ -26,7 +26,7 @@ func TestCurvesAreDrawn(t *testing.T) {
 	}
 }
 
-// What is drawn passes through the points, and is straight between them.
+// The curves pass through the points, and are straight between them.
 func TestCurvesPassThroughTheirPoints(t *testing.T) {
 	points := []Point{{Floor: 0, AdmittedOverLimit: 1}, {Floor: 2, AdmittedOverLimit: 3}, {Floor: 4, AdmittedOverLimit: 0}}
 	got := sampled(points, func(p Point) float64 { return p.Floor }, func(p Point) float64 { return p.AdmittedOverLimit }, 5)
@@ -38,7 +38,7 @@ func TestCurvesPassThroughTheirPoints(t *testing.T) {
 	}
 }
 
-// A sweep moves one value at a time, and comes by the tuning itself once in each cut.
+// A sweep changes a single value at a time, and measures the tuning itself once in each cut.
 //
 //weir:unraced
 func TestSweepMovesOneValueAtATime(t *testing.T) {
@@ -62,7 +62,7 @@ func TestSweepMovesOneValueAtATime(t *testing.T) {
 	}
 }
 
-// Two reports are compared figure by figure; what was 0 has no ratio.
+// Two reports are compared figure by figure. A figure that was 0 has no ratio.
 func TestCompare(t *testing.T) {
 	c := Compare(Report{AdmittedOverLimit: 2, MySQLRowsReadPerS: 10}, Report{AdmittedOverLimit: 3, MySQLRowsReadPerS: 5, LostCost: 1})
 	if c.Ratios["admitted_over_limit"] != 1.5 || c.Ratios["mysql_rows_read_per_s"] != 0.5 {

@@ -10,23 +10,23 @@ import (
 
 // Bounds of a Population.
 const (
-	populationRegionsMax = 10 // as many names as there are
+	populationRegionsMax = 10 // the number of region names
 	populationNodesMax   = 200
 	populationKeysMax    = 1_000_000
 )
 
-// Population describes a fleet and who calls it, in the few figures that a fleet knows of
-// itself.
+// Population describes a fleet and its callers with a few figures that operators can look up. For example, use Worst to
+// find the overshoot that a tuning can admit.
 type Population struct {
 	Nodes        []int         // by region: 1 to 10 regions, 200 nodes in all
-	Keys         int           // active in one window, 1 to 1,000,000
-	HotShare     float64       // of the keys: those near or above their limits, 0 to 1
-	OverlapShare float64       // of the keys: those that two regions use at the same time, 0 to 1
+	Keys         int           // keys active in a window, 1 to 1,000,000
+	HotShare     float64       // share of keys near or above their limits, 0 to 1
+	OverlapShare float64       // share of keys that two regions use at the same time, 0 to 1
 	Limit        int64         // of every key, 1 to 1,000,000
 	Window       time.Duration // of every key, 1 s to 1 h
 }
 
-// Validate reports the first field outside its bounds.
+// Validate returns an error about the first field outside its bounds.
 func (p Population) Validate() error {
 	nodes := 0
 	for _, n := range p.Nodes {
@@ -54,38 +54,37 @@ func (p Population) Validate() error {
 	return nil
 }
 
-// Requests is about how many requests a scenario of the population makes for a window.
+// Requests returns roughly how many requests a scenario of the population makes in a window.
 func (p Population) Requests() float64 {
 	mean := p.HotShare*hotRates.mean() + (1-p.HotShare)*coolRates.mean()
 	return float64(p.Keys) * mean * float64(p.Limit) / float64(p.cost())
 }
 
-// cost is that of each request: as large as leaves the floor and the step, which are
-// shares of the limit, something to tell apart.
+// cost returns the cost of each request. It is small enough that the floor and the step, which are shares of the limit,
+// make a difference.
 func (p Population) cost() int64 { return max(1, p.Limit/20) }
 
-// rates are the offered load of a key, as shares of its limit, evenly distributed.
+// rates are the range of a key's offered load, as shares of its limit, evenly distributed.
 type rates struct{ from, to float64 }
 
 var (
 	coolRates = rates{0.01, 0.3}
-	hotRates  = rates{0.55, 1.5} // about half of them over the limit
+	hotRates  = rates{0.55, 1.5} // about half of these keys are over the limit
 )
 
 func (r rates) mean() float64            { return (r.from + r.to) / 2 }
 func (r rates) at(share float64) float64 { return r.from + share*(r.to-r.from) }
 
-// spreadRates are how many times their limits callers offer who spread over all regions.
+// spreadRates are how many times their limits the callers offer who spread over all regions.
 var spreadRates = []float64{1.5, 3, 10}
 
-// Load is the scenario of the population's ordinary traffic: for rows and convergence.
+// Load returns the scenario of the population's ordinary traffic. You can use it to measure rows and convergence.
 func (p Population) Load() Scenario {
 	return p.scenario("load", "a population's ordinary traffic", p.ordinary)
 }
 
-// Worst is the scenario of callers who spread evenly over all regions, so that each of them
-// learns what the others admit as late as can be: for the overshoot that a tuning admits at
-// the worst.
+// Worst returns the scenario of callers who spread evenly over all regions, so that each region receives the others'
+// counts as late as possible. You can use it to measure the largest overshoot of a tuning.
 func (p Population) Worst() Scenario {
 	return p.scenario("worst", "callers who spread evenly over all regions", p.spread)
 }
@@ -94,7 +93,7 @@ func (p Population) scenario(name, summary string, plan func(*world) agenda) Sce
 	duration := p.Window*3/2 + 5*time.Second
 	return Scenario{
 		Name: "population-" + name, Summary: summary,
-		Duration: duration, Warmup: p.Window / 2, // after which what is read and written is that of one window
+		Duration: duration, Warmup: p.Window / 2, // the rest of the traffic reads and writes as much as a window
 		Shape: Shape{Nodes: p.Nodes, Origin: nearRedis, Counts: farMySQL},
 		plan:  func(w *world, _ time.Duration) agenda { return plan(w) },
 	}
@@ -131,7 +130,7 @@ func (p Population) spread(w *world) (g agenda) {
 	return g
 }
 
-// perMinute is a rate, as a share of the limit, in requests of a cost.
+// perMinute converts a rate, as a share of the limit, to requests a minute.
 func (p Population) perMinute(share float64, cost int64) float64 {
 	return share * float64(p.Limit) / float64(cost) * float64(time.Minute) / float64(p.Window)
 }

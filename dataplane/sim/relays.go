@@ -14,25 +14,25 @@ import (
 	"github.com/weirhq/weir/shared/window"
 )
 
-// relayWorld is regions of real relays, each over an origin of its own, and one MySQL. Its nodes are
-// synthetic: see synth.
+// relayWorld is regions of real relays, each over an origin of its own, with one MySQL. Its nodes are synthetic: see
+// synth.
 type relayWorld struct {
-	*world // it has no limiters
+	*world // has no limiters
 	plan   fleetPlan
 	tuning relay.Tuning
-	until  time.Time // of traffic
+	until  time.Time // end of the traffic
 	synths []*synth  // of all regions
 	track  *tracker
 	loops  sync.WaitGroup
-	keys   int // opened
+	keys   int // number of opened keys
 }
 
-// fleetPlan is what a scenario of relays has beside its Shape.
+// fleetPlan is the part of a scenario of relays that is not in its Shape.
 type fleetPlan struct {
-	relays  int  // a region has; the others wait for the lease. 0 is 1
-	metered bool // the first region's relay runs on a thread of its own, whose processor time is measured
-	deaf    bool // nodes do not listen to their origins' messages: they learn from answers alone
-	peers   bool // relays hand their rows to each other too, over peerWay
+	relays  int  // relays of each region, of which one leads; 0 means 1
+	metered bool // the first region's relay runs on a separate thread, whose processor time is measured
+	deaf    bool // nodes do not listen for their origins' messages: only answers have foreign totals
+	peers   bool // relays also send each other their rows, with a delay of peerWay
 
 	plan func(f *relayWorld, duration time.Duration) agenda
 }
@@ -43,7 +43,7 @@ func newRelayWorld(s Scenario, set tuning.Tuning, began time.Time, seed uint64) 
 	f.tuning = relay.Tuning{Interval: set.FeedInterval.Std(), Floor: set.Floor, Step: set.Step,
 		MinGlobalDuration: set.MinGlobalDuration.Std(),
 		StoreFloor:        relay.StoreFloor, StoreSteps: relay.StoreSteps}
-	f.until = began // until traffic is planned
+	f.until = began // no traffic until it is planned
 	f.track = newTracker(w, len(s.Shape.Nodes), set.Floor)
 	for _, r := range f.regions {
 		for range s.Shape.Nodes[r.index] {
@@ -53,12 +53,12 @@ func newRelayWorld(s Scenario, set tuning.Tuning, began time.Time, seed uint64) 
 	return f
 }
 
-// link makes a process's way to a server.
+// link makes a process's link to a server.
 func (f *relayWorld) link(p Profile, process string, index int) *network.Link {
 	return f.Link(p, func(op string) string { return purpose(process+" "+op, index) })
 }
 
-// addRelay makes a relay of a region; it does nothing yet.
+// addRelay makes a relay of a region without starting it.
 func (f *relayWorld) addRelay(r *region) (*fleet.Process, error) {
 	process := fmt.Sprintf("relay %d of %s", len(r.relays), r.name)
 	far := f.shape.Counts
@@ -74,16 +74,16 @@ func (f *relayWorld) addRelay(r *region) (*fleet.Process, error) {
 	})
 }
 
-// watched is a region's origin, whose answers the tracker takes note of.
+// watched returns a region's origin, whose answers the tracker records.
 func (f *relayWorld) watched(r *region) store.FullOrigin {
 	return &watchedOrigin{r.origin.Client(), f.track, r.index}
 }
 
-// peerWay is a stream between two relays: it keeps order, so that it does not jitter.
+// peerWay is the delay of a stream between two relays. It has no jitter, because a stream keeps its order.
 const peerWay = 80 * time.Millisecond
 
-// peersOf hands a row that a region's relay is about to append to the relays of all other regions, a way later. One
-// that has no lease refuses it.
+// peersOf returns a function that sends a row for peers to the relays of all other regions, which arrives after
+// peerWay. A relay without a lease returns an error.
 func (f *relayWorld) peersOf(from *region) func(store.FeedRow) {
 	if !f.plan.peers {
 		return nil
@@ -94,7 +94,7 @@ func (f *relayWorld) peersOf(from *region) func(store.FeedRow) {
 			for _, r := range f.regions {
 				for _, to := range r.relays {
 					if r != from && to.Relay.Leads() {
-						_ = to.Relay.Apply(row) // Feed has it too
+						_ = to.Relay.Apply(row) // the feed has the counts too
 					}
 				}
 			}
@@ -102,7 +102,7 @@ func (f *relayWorld) peersOf(from *region) func(store.FeedRow) {
 	}
 }
 
-// bootAll starts relays, at moments spread over a second, and nodes, and returns when traffic is due.
+// bootAll starts relays, at moments spread over a second, and nodes. It returns when the traffic should begin.
 func (f *relayWorld) bootAll(ctx context.Context) error {
 	random := f.stream("starts", 0)
 	for _, r := range f.regions {
@@ -128,10 +128,10 @@ func (f *relayWorld) bootAll(ctx context.Context) error {
 	return nil
 }
 
-// metered tells whether a region's relay is the one whose processor time is measured.
+// metered reports whether the processor time of a region's relay is measured.
 func (f *relayWorld) metered(r *region) bool { return f.plan.metered && r.index == 0 }
 
-// run has a relay work until ctx ends.
+// run runs a relay until ctx ends.
 func (f *relayWorld) run(ctx context.Context, r *region, made *fleet.Process) {
 	if f.metered(r) {
 		f.meters.cpu.run(ctx, made.Relay)
@@ -142,12 +142,12 @@ func (f *relayWorld) run(ctx context.Context, r *region, made *fleet.Process) {
 	}
 }
 
-// fleetRest is how long after the last request counts go on travelling.
+// fleetRest is how long after the last request counts still need to reach other regions.
 const fleetRest = 5 * time.Second
 
-// live is a fleet's life: start, traffic, rest, stop, and the books.
+// live runs the world: start, traffic, rest, stop, and audit.
 func (f *relayWorld) live(s Scenario, duration time.Duration, report *Report) error {
-	time.Sleep(time.Until(f.began.Add(-2 * time.Second))) // idle loops would take time, too
+	time.Sleep(time.Until(f.began.Add(-2 * time.Second))) // idle loops would take real time, too
 	ctx, stop := context.WithCancel(context.Background())
 	defer stop()
 	g := s.fleet.plan(f, duration)
@@ -173,10 +173,10 @@ func (f *relayWorld) live(s Scenario, duration time.Duration, report *Report) er
 	return nil
 }
 
-// audit compares the books with the origins for every cell that has expired before a moment.
+// audit compares the tracker with the origins for every cell that has expired before the given time.
 func (f *relayWorld) audit(before time.Time) {
 	f.track.closeBefore(before.UnixMilli(), func(region int, cells []window.Cell) []store.Total {
-		reply, err := f.regions[region].origin.Read(context.Background(), cells) // no network in between
+		reply, err := f.regions[region].origin.Read(context.Background(), cells) // without a network in between
 		if err != nil {
 			f.violate(violationError, "the audit could not read an origin: %v", err)
 			return nil

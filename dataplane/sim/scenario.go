@@ -9,45 +9,44 @@ import (
 	"github.com/weirhq/weir/shared/tuning"
 )
 
-// Scenario is a world, who sends requests in it, and what befalls it.
+// Scenario is a world, the traffic in it, and the faults that happen to it.
 type Scenario struct {
 	Name    string
 	Summary string // one line
-	Doc     string // what is assumed, and what to look at
+	Doc     string // its assumptions, and the figures to look at
 
-	Duration time.Duration // of the traffic, unless told otherwise
-	Warmup   time.Duration // at the beginning, left out of the figures a second
+	Duration time.Duration // of the traffic, if Options.Duration is 0
+	Warmup   time.Duration // at the beginning, left out of the figures per second
 	Shape    Shape
 
-	// Tune changes the default tuning where the scenario is about certain values; a
-	// tuning that was asked for is taken as it is.
+	// Tune changes the default tuning, if the scenario is about certain values, for example a replay tick. It does not
+	// change a tuning in Options.
 	Tune func(*tuning.Tuning)
 
-	// Namespace is what is set for the namespace that all requests are in, whose names
-	// need not be filled in: node share, mode, knobs. The zero value sets nothing.
+	// Namespace is the settings of the namespace of all requests: node share, mode, and so on. Its names may be empty. The
+	// zero value sets nothing.
 	Namespace store.NamespaceRow
 
-	// SyncedEvery is the interval between two syncs of a key of normal pressure in the
-	// estimate mode, for the arithmetic of Report.OriginReadsPerTickUntiered; 0 for none.
+	// SyncedEvery is the interval between two syncs of a key of normal pressure in the estimate mode, from which
+	// Report.OriginReadsPerTickUntiered is computed; 0 for none.
 	SyncedEvery time.Duration
 
-	// LosesCost is true where nodes are killed or data is wiped: there cost may be lost,
-	// and elsewhere that is a violation.
+	// LosesCost must be set if nodes are killed or data is wiped, so that cost may be lost. In other scenarios lost cost
+	// is a violation.
 	LosesCost bool
 
-	// plan opens accounts and returns who acts when.
+	// plan opens accounts, and returns the agenda of the traffic and the faults.
 	plan func(w *world, duration time.Duration) agenda
 
-	// fleet is set instead of plan where the world is one of relays and synthetic nodes.
+	// fleet is set instead of plan if the world has relays and synthetic nodes.
 	fleet *fleetPlan
 }
 
-// Scenarios lists all of them.
+// Scenarios returns all scenarios.
 func Scenarios() []Scenario {
 	return []Scenario{
-		steadyScenario(), burstScenario("burst", nodeShareFlush), burstScenario("burst-wait", nodeShareWait),
-		surgeScenario("surge", nodeShareFlush), surgeScenario("surge-wait", nodeShareWait), spreadScenario(),
-		flashScenario(),
+		steadyScenario(), burstScenario(), surgeScenario(), smallScenario(), edgesScenario(), arrivalsScenario(),
+		spreadScenario(), flashScenario(),
 		rfcScenario("rfc", 1, 1, 2*time.Minute), rfcScenario("rfc10x", 10, 5, 75*time.Second),
 		tiersScenario("tiers", tiersKeys, 0), tiersScenario("tiers-counting", tiersKeys, 1),
 		replayScenario("replay-1ms", time.Millisecond,
@@ -56,7 +55,7 @@ func Scenarios() []Scenario {
 		zipfScenario(), zipf10Scenario(), diurnalScenario(), rotationScenario(), twoNodesScenario(),
 		hopScenario(), lateScenario(), silentScenario(), shortScenario(),
 		partitionScenario(), shardsScenario(), crashScenario(), wipeScenario(), slowDatabaseScenario(), lossyScenario(),
-		skewScenario(),
+		skewScenario(), clockAheadScenario(),
 		relayHopScenario(), relaySilentScenario(), relayShortScenario(), relayPeersScenario(), relayWipeScenario(),
 		relayKilledScenario(), relayHeldBackScenario(), relayPartitionScenario(),
 		relayRFCScenario("relay-rfc", relayKeys, 1), relayRFCScenario("relay-rfc-330", relayKeys, 10),
@@ -65,7 +64,7 @@ func Scenarios() []Scenario {
 	}
 }
 
-// Lookup finds a scenario by its name.
+// Lookup returns the scenario with the given name.
 func Lookup(name string) (Scenario, error) {
 	var names []string
 	for _, s := range Scenarios() {

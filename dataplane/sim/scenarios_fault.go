@@ -7,8 +7,8 @@ import (
 	"github.com/weirhq/weir/dataplane/sim/internal/network"
 )
 
-// shared is the load of the scenarios in which something fails: callers with limits of
-// 100 a minute in all regions, at some share of their limits in all.
+// shared returns the load of the scenarios with faults: callers with limits of 100 a minute in all regions, who offer
+// the given share of their limits in total.
 func (w *world) shared(callers int, offered float64) (g agenda) {
 	homes := w.everyRegion()
 	for i := range callers {
@@ -19,14 +19,14 @@ func (w *world) shared(callers int, offered float64) (g agenda) {
 	return g
 }
 
-// during has links behave otherwise for a time.
+// during changes links for a time.
 func (g *agenda) during(from, to time.Duration, which func() []*network.Link, change func(*network.Link, bool)) {
 	begin, end := network.Fault(which, change)
 	g.at(from, begin)
 	g.at(to, end)
 }
 
-// toMySQL are the links of a region's processes to MySQL.
+// toMySQL returns the links of a region's processes to MySQL.
 func (r *region) toMySQL() (links []*network.Link) {
 	for _, n := range r.nodes {
 		links = append(links, n.life.Load().ToMySQL)
@@ -37,7 +37,7 @@ func (r *region) toMySQL() (links []*network.Link) {
 	return links
 }
 
-// toOrigin are nodes' links to their origins.
+// toOrigin returns the links of nodes to their origins.
 func toOrigin(nodes []*node) func() []*network.Link {
 	return func() (links []*network.Link) {
 		for _, n := range nodes {
@@ -53,8 +53,9 @@ func partitionScenario() Scenario {
 		Summary: "a region cut off from MySQL, then a node from its Redis, and both healed",
 		Doc: "3 regions of 2 nodes, 100 callers in all of them at twice their limits. From a quarter to half of the run " +
 			"the first region does not reach MySQL; from half to three quarters one of its nodes does not reach Redis. " +
-			"Nothing is refused, answers just do not come. Each part goes on with what it knows, and tells what it accepted " +
-			"meanwhile afterwards, except what the cut node could not send before its window expired: see dropped_cost.",
+			"Nothing is refused, answers just do not come. Each part goes on with the counts that it has, and sends the " +
+			"cost that it accepted meanwhile afterwards, except cost that the cut node could not send  before its window " +
+			"expired: see dropped_cost.",
 		Duration: 4 * time.Minute,
 		Shape:    Shape{Nodes: each(3, 2), Origin: nearRedis, Counts: farMySQL},
 		plan: func(w *world, duration time.Duration) agenda {
@@ -125,8 +126,8 @@ func wipeScenario() Scenario {
 	return Scenario{
 		Name:    "wipe",
 		Summary: "a region's Redis loses everything, twice",
-		Doc: "2 regions of 2 nodes, 100 callers in both at twice their limits. The first region's Redis restarts " +
-			"empty after a third and after two thirds of the run. Nodes notice the new epoch and tell it again what they have " +
+		Doc: "2 regions of 2 nodes, 100 callers in both at twice their limits. The first region's Redis restarts empty " +
+			"after a third and after two thirds of the run. Nodes notice the new epoch and send it again all that they have " +
 			"accepted: lost_cost and doubled_cost must be 0.",
 		Duration: 2 * time.Minute,
 		Shape:    Shape{Nodes: each(2, 2), Origin: nearRedis, Counts: farMySQL},
@@ -144,8 +145,8 @@ func slowDatabaseScenario() Scenario {
 		Name:    "slowdb",
 		Summary: "a MySQL that takes seconds to answer, then fails every other statement",
 		Doc: "3 regions of 2 nodes, 100 callers in all of them at 1.5 times their limits. From a quarter of the run " +
-			"MySQL takes 3 s a statement, from half to three quarters it fails every second one. Regions learn of each other " +
-			"later; nothing else changes.",
+			"MySQL takes 3 s a statement, from half to three quarters it fails every second statement. Regions receive each " +
+			"other's counts later; nothing else changes.",
 		Duration: 4 * time.Minute,
 		Shape:    Shape{Nodes: each(3, 2), Origin: nearRedis, Counts: farMySQL},
 		plan: func(w *world, duration time.Duration) agenda {
@@ -163,7 +164,7 @@ func lossyScenario() Scenario {
 		Name:    "lossy",
 		Summary: "one call to Redis in fifty gets lost, there or back",
 		Doc: "1 region of 3 nodes, 100 callers at twice their limits. 2 % of the calls to Redis get lost, half of " +
-			"them after they were applied: what is sent again is counted once, and nothing is lost.",
+			"them after they were applied: cost that is sent again is counted once, and nothing is lost.",
 		Duration: 2 * time.Minute,
 		Shape:    Shape{Nodes: []int{3}, Origin: Profile{Delay: time.Millisecond, Loss: 0.02}, Counts: farMySQL},
 		plan:     func(w *world, _ time.Duration) agenda { return w.shared(100, 2) },

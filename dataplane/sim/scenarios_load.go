@@ -11,25 +11,24 @@ import (
 	"github.com/weirhq/weir/shared/tuning"
 )
 
-// The usual ways: a Redis in the same region, a MySQL that may be on another continent.
+// The usual links: Redis is in the same region, and MySQL may be on another continent.
 var (
 	nearRedis = Profile{Delay: time.Millisecond, Jitter: 500 * time.Microsecond}
 	farMySQL  = Profile{Delay: 60 * time.Millisecond, Jitter: 60 * time.Millisecond}
 )
 
-// each is n nodes in each of some regions.
+// each returns the nodes of some regions with n nodes each.
 func each(regions, n int) []int { return slices.Repeat([]int{n}, regions) }
 
-// request is what a simulated caller asks for, without the cost.
+// request returns a simulated caller's request, without the cost.
 func request(identifier string, limit int64, duration time.Duration) dataplane.Request {
 	return dataplane.Request{Workspace: "acme", Namespace: "api", Identifier: identifier, Limit: limit, Duration: duration}
 }
 
-// per is the mean time between two of n requests in d.
+// per returns the mean time between two of n requests in d.
 func per(n float64, d time.Duration) time.Duration { return time.Duration(float64(d) / n) }
 
-// soon is a moment within the first of a series' intervals, so that callers do not begin
-// together.
+// soon returns a moment within the first interval of a series, so that callers do not begin together.
 func soon(random *rand.Rand, every time.Duration) time.Duration {
 	return time.Duration(random.Float64() * float64(every))
 }
@@ -55,7 +54,7 @@ func steadyScenario() Scenario {
 	}
 }
 
-// caller is an actor that sends perMinute requests of a cost from regions at random.
+// caller returns an actor that sends perMinute requests of a cost from regions at random.
 func (w *world) caller(a *account, index int, homes []int, perMinute float64, cost int64) event {
 	c := &caller{account: a, random: w.stream("caller", index), every: per(perMinute, time.Minute), cost: cost}
 	for _, h := range homes {
@@ -71,7 +70,7 @@ func spreadScenario() Scenario {
 		Summary: "callers who spread evenly over ten regions, to stay below every floor",
 		Doc: "10 regions of 2 nodes. Callers with limits of 1,000 a minute send one region after the other, evenly paced, " +
 			"1.5, 3 and 10 times their limits. " +
-			"No region alone sees more than a tenth of it: what the floor lets pass unseen is regions * floor * limit.",
+			"No region alone sees more than a tenth of it: the floor lets at most regions * floor * limit pass unseen.",
 		Duration: 3 * time.Minute, Warmup: time.Minute,
 		Shape: Shape{Nodes: each(regions, 2), Origin: nearRedis, Counts: farMySQL},
 		plan: func(w *world, _ time.Duration) (g agenda) {
@@ -90,8 +89,8 @@ func spreadScenario() Scenario {
 	}
 }
 
-// rfcScenario is the load that Weir's convergence is tuned for, times a factor in keys. A
-// larger cost makes as much of it out of fewer requests.
+// rfcScenario returns the load that Weir's convergence is tuned for, with the keys multiplied by factor. A larger cost
+// gives the same load with fewer requests.
 func rfcScenario(name string, factor int, cost int64, duration time.Duration) Scenario {
 	const (
 		regions = 10
@@ -149,7 +148,7 @@ func zipf10Scenario() Scenario {
 	return s
 }
 
-// zipfOf is regions whose callers follow a power law over some keys.
+// zipfOf returns regions whose callers follow a power law over some keys.
 func zipfOf(regions, keys int, everywhere func(i int) bool) Scenario {
 	return Scenario{
 		Duration: 2 * time.Minute, Warmup: 30 * time.Second,
@@ -237,7 +236,7 @@ func twoNodesScenario() Scenario {
 		Name:    "twonodes",
 		Summary: "a limit of 500 a second on two nodes that are offered 800",
 		Doc: "1 region of 2 nodes, a replay tick of 0.2 s, one caller with a limit of 500 a second who offers each " +
-			"node 400. What is admitted should be within 3 % of the limit: see admitted_rate_over_limit.",
+			"node 400. The admitted cost should be within 3 % of the limit: see admitted_rate_over_limit.",
 		Duration: time.Minute, Warmup: 5 * time.Second,
 		Shape: Shape{Nodes: []int{2}, Origin: Profile{Delay: time.Millisecond}, Counts: farMySQL},
 		Tune:  func(t *tuning.Tuning) { t.ReplayTick = tuning.Duration(200 * time.Millisecond) },

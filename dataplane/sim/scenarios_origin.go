@@ -11,15 +11,15 @@ import (
 
 const tiersKeys = 100_000
 
-// tiersScenario is the population that the tiers of the estimate mode are held to. With
-// cost 0 each touch counts nothing, so that every sync is a read and pressures stay what they
-// are; with more, replies of increments take the place of reads.
+// tiersScenario returns the population that the tiers of the estimate mode must handle. With cost 0 a touch counts
+// nothing, so that every sync is a read and pressures do not change. With a higher cost, replies of increments take the
+// place of reads.
 func tiersScenario(name string, keys int, cost int64) Scenario {
 	const (
-		limit  = 100_000 // of an hour, so that no touch changes a pressure by much
+		limit  = 100_000 // an hour's limit, so that no touch changes a pressure by much
 		meet   = time.Minute
 		settle = 2 * time.Minute
-		spread = 1024 // of costs, so that keys do not pass the steps at which they are sent together
+		spread = 1024 // spread of first costs, so that keys do not all pass the steps for sending at the same time
 	)
 	touches := "is looked at without cost, so that every sync is a read"
 	if cost > 0 {
@@ -59,18 +59,18 @@ func tiersScenario(name string, keys int, cost int64) Scenario {
 	}
 }
 
-// patrol touches every key of a population once a second, on one node. Keys are met one
-// after the other within a time, each with a cost of its own.
+// patrol touches every key of a population once a second, on a single node. Within meet, it touches each key for the
+// first time, each with a cost of its own.
 type patrol struct {
 	node     *node
 	accounts []*account
 	first    []int64 // cost of the first touch
-	cost     int64   // of every other
+	cost     int64   // of every other touch
 	meet     time.Duration
 	steps    int
 }
 
-const patrolSteps = 100 // a second
+const patrolSteps = 100 // per second
 
 func (p *patrol) act(w *world, _ time.Duration) (time.Duration, bool) {
 	second, step := p.steps/patrolSteps, p.steps%patrolSteps

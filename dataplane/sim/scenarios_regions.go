@@ -5,15 +5,15 @@ import (
 	"time"
 )
 
-// Scenarios of what one region may take unseen by the others: limiters, relays and origins that serve.
+// These scenarios measure how much a region can take unseen by the others, with real limiters, relays and origins.
 
-// What callers may have here, in windows that are longer than any run.
+// Limit and window of these scenarios' callers. The window is longer than any run.
 const (
 	tourLimit  = 100
 	tourWindow = time.Hour
 )
 
-// in sends requests of a cost to a region's nodes in turn, all in one moment.
+// in sends requests of a cost to a region's nodes in turn, all at the same moment.
 func (w *world) in(r *region, a *account, requests int, cost int64) {
 	for i := range requests {
 		w.ask(r.nodes[i%len(r.nodes)], a, cost)
@@ -33,7 +33,7 @@ func hopScenario() Scenario {
 	return Scenario{
 		Name:    "hop",
 		Summary: "callers who visit ten regions in turn, 2 s apart",
-		Doc: "10 regions of 1 node. Callers with limits of 100 an hour ask for 1, 5, 9, 10, 11, 50, 100 or 200 in one " +
+		Doc: "10 regions of 1 node. Callers with limits of 100 an hour request 1, 5, 9, 10, 11, 50, 100 or 200 in one " +
 			"region, 2 s later in the next one, and so on. Each is at its limit after at most 200 s. " +
 			"admitted_over_limit must not exceed 1.02.",
 		Duration: 4 * time.Minute, Shape: Shape{Nodes: each(10, 1), Origin: nearRedis, Counts: farMySQL},
@@ -41,8 +41,8 @@ func hopScenario() Scenario {
 			random := w.stream("tours", 0)
 			for _, n := range asks {
 				for k := range 5 {
-					a := w.ledger.open(fmt.Sprintf("%d asked in each region", n), request(fmt.Sprintf("hop-%d-%d", n, k), tourLimit,
-						tourWindow), w.everyRegion()...)
+					a := w.ledger.open(fmt.Sprintf("%d requested in each region", n),
+						request(fmt.Sprintf("hop-%d-%d", n, k), tourLimit, tourWindow), w.everyRegion()...)
 					turn := 0
 					g.each(soon(random, every), every, func() {
 						w.in(w.regions[turn%len(w.regions)], a, n, 1)
@@ -59,9 +59,9 @@ func silentScenario() Scenario {
 	const every, later = time.Second, 3 * time.Second
 	return Scenario{
 		Name:    "silent",
-		Summary: "keys that use up their limits in one region at once, and are then asked for in others",
+		Summary: "keys that use up their limits in one region at once, and then get requests in others",
 		Doc: "10 regions of 1 node. Each second a key takes its limit of 100 an hour in one region at once. 3 s later it " +
-			"is asked for in all others, for the first time there. " +
+			"gets requests in all others, for the first time there. " +
 			"Everything must be denied: admitted_over_limit must be 1.",
 		Duration: time.Minute, Shape: Shape{Nodes: each(10, 1), Origin: nearRedis, Counts: farMySQL},
 		plan: func(w *world, duration time.Duration) (g agenda) {
@@ -84,8 +84,8 @@ func lateScenario() Scenario {
 	const keys, later = 200, 3 * time.Second
 	kinds := []struct {
 		group  string
-		used   bool          // by the other region, before
-		before time.Duration // that it used it
+		used   bool          // whether the other region used it before
+		before time.Duration // how long before
 	}{
 		{group: "not used by the other region"},
 		{"just begun to use by the other region", true, 0},
@@ -93,11 +93,11 @@ func lateScenario() Scenario {
 	}
 	return Scenario{
 		Name:    "late",
-		Summary: "200 keys of three kinds, asked for in another region 3 s after their limits were used up",
+		Summary: "200 keys of three kinds, with requests in another region 3 s after their limits were used up",
 		Doc: "2 regions of 2 nodes, limits of 100 an hour. One region uses a key's limit up. 3 s later both nodes of the " +
-			"other one ask for 5: what is admitted then was told late. Three kinds of keys: that the other region never used, " +
-			"that it begins to use in the same moment, and that it has used for 2 s. " +
-			"It used 1 of the latter, which the first region may not know of yet: admitted_over_limit must not exceed 1.01.",
+			"other region request 5: cost admitted then was published late. Three kinds of keys: that the other region " +
+			"never used, that it begins to use in the same moment, and that it has used for 2 s. It used 1 of the latter, " +
+			"which the first region may not have received yet: admitted_over_limit must not exceed 1.01.",
 		Duration: 30 * time.Second, Shape: Shape{Nodes: each(2, 2), Origin: nearRedis, Counts: farMySQL},
 		plan: func(w *world, duration time.Duration) (g agenda) {
 			random := w.stream("moments", 0)

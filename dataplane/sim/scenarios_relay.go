@@ -8,18 +8,18 @@ import (
 	"github.com/weirhq/weir/dataplane/sim/internal/network"
 )
 
-// Scenarios of relays: nodes are synthetic, windows are fixed, and relays are the ones that serve.
+// Scenarios of relays: nodes are synthetic, windows are fixed, and relays are real.
 
-// relayShape is some regions of a few nodes each: their origins are near, and MySQL may be far.
+// relayShape returns regions with a few nodes each. Their origins are near, and MySQL may be far.
 func relayShape(regions, nodes int) Shape {
 	return Shape{Nodes: each(regions, nodes), Origin: nearRedis, Counts: farMySQL}
 }
 
-// tour has a caller go from region to region, all of them in turn, and try asks requests in each.
+// tour adds a caller who goes through all regions in turn, and tries asks requests in each.
 func (f *relayWorld) tour(g *agenda, name string, window time.Duration, limit int64, asks int,
 	begin, every time.Duration) {
 	key := fleetKeyOf(name, window)
-	f.track.watch(fmt.Sprintf("%d asked in each region", asks), key)
+	f.track.watch(fmt.Sprintf("%d requested in each region", asks), key)
 	f.keys++
 	turn := 0
 	g.each(begin, every, func() {
@@ -41,9 +41,9 @@ func relayHopScenario() Scenario {
 	return Scenario{
 		Name:    "relay-hop",
 		Summary: "callers who visit ten regions in turn, 2 s apart",
-		Doc: "10 regions of 1 node, each with a relay. Callers with limits of 100 an hour ask for 1, 5, 9, 10, 11, 50, 100 " +
+		Doc: "10 regions of 1 node, each with a relay. Callers with limits of 100 an hour request 1, 5, 9, 10, 11, 50, 100 " +
 			"or 200 in one region, 2 s later in the next one, and so on. Each is at its limit after at most 200 s. " +
-			"A node decides by what its origin answers. admitted_over_limit must not exceed 1.02.",
+			"A node decides by its origin's answers.  admitted_over_limit must not exceed 1.02.",
 		Duration: 4 * time.Minute, Shape: relayShape(10, 1),
 		fleet: &fleetPlan{plan: func(f *relayWorld, _ time.Duration) (g agenda) {
 			random := f.stream("tours", 0)
@@ -61,9 +61,9 @@ func relaySilentScenario() Scenario {
 	const every = time.Second
 	return Scenario{
 		Name:    "relay-silent",
-		Summary: "keys that use up their limits in one region at once, and are then asked for in others",
+		Summary: "keys that use up their limits in one region at once, and then get requests in others",
 		Doc: "10 regions of 1 node, each with a relay. Each second a key takes its limit of 100 a minute in one region at " +
-			"once. 3 s later it is asked for in all others, for the first time there. " +
+			"once. 3 s later it gets requests in all others, for the first time there. " +
 			"Everything must be denied: admitted_over_limit must be 1.",
 		Duration: time.Minute, Shape: relayShape(10, 1),
 		fleet: &fleetPlan{plan: func(f *relayWorld, duration time.Duration) (g agenda) {
@@ -75,7 +75,7 @@ func relaySilentScenario() Scenario {
 	}
 }
 
-// silent has the i-th key take its limit at a moment.
+// silent makes the i-th key take its limit at a moment.
 func (f *relayWorld) silent(g *agenda, i int, at time.Duration) {
 	const limit = 100
 	key := fleetKeyOf(fmt.Sprintf("silent-%d", i), time.Hour)
@@ -93,10 +93,10 @@ func (f *relayWorld) silent(g *agenda, i int, at time.Duration) {
 func relayPeersScenario() Scenario {
 	return Scenario{
 		Name:    "relay-peers",
-		Summary: "relays that hand their changes to each other too, 80 ms away",
+		Summary: "relays that also send their changes to each other, 80 ms away",
 		Doc: "3 regions of 2 nodes, 300 keys that all use. Changes travel by MySQL, 60 to 120 ms away, and from relay to " +
 			"relay in 80 ms. " +
-			"See convergence_delay_ms, and relay-partition for what holds without peers.",
+			"See convergence_delay_ms, and relay-partition for a fleet without peers.",
 		Duration: time.Minute, Shape: relayShape(3, 2),
 		fleet: &fleetPlan{peers: true, plan: func(f *relayWorld, _ time.Duration) agenda {
 			f.busy(300)
@@ -126,8 +126,7 @@ func everywhere(int) int { return 1 << 10 }
 
 func fixedRate(float64, float64) float64 { return 1.5 }
 
-// busy is the load of the scenarios in which something fails: some hundred keys that all regions use, at
-// all pressures.
+// busy adds the load of the scenarios with faults: keys that all regions use, at all pressures.
 func (f *relayWorld) busy(keys int) {
 	f.populate(callers{keys: keys, sharedBy: everywhere, limit: 100, cost: 1, window: time.Minute,
 		rate: func(draw, _ float64) float64 { return 1.5 * draw }})
@@ -192,7 +191,7 @@ func relayHeldBackScenario() Scenario {
 		Summary: "rows of the change feed that become visible up to three seconds after they were written",
 		Doc: "3 regions of 2 nodes. In the second third of the run every fifth row of the change feed takes up to 3 s to " +
 			"commit, longer than a relay waits for an answer. " +
-			"What is told later is late; nothing stays unknown.",
+			"Counts in these rows arrive late, but nothing stays unknown.",
 		Duration: time.Minute, Shape: relayShape(3, 2),
 		fleet: &fleetPlan{plan: func(f *relayWorld, duration time.Duration) (g agenda) {
 			f.busy(100)
@@ -218,9 +217,8 @@ func relayPartitionScenario() Scenario {
 		Name:    "relay-partition",
 		Summary: "a region cut off from MySQL, then MySQL gone for all",
 		Doc: "3 regions of 2 nodes. From an eighth to three eighths of the run the first region's relay does not reach " +
-			"MySQL; from half to three quarters MySQL refuses everybody. " +
-			"Each region goes on with what it knows, and tells the rest afterwards: no cut is longer than a count is alive, " +
-			"so nothing stays unknown.",
+			"MySQL; from half to three quarters MySQL refuses all relays. Each region goes on with the counts that it has, " +
+			"and publishes the rest afterwards: no cut is longer than a window, so nothing stays unknown.",
 		Duration: 4 * time.Minute, Shape: relayShape(3, 2),
 		fleet: &fleetPlan{plan: func(f *relayWorld, duration time.Duration) (g agenda) {
 			f.busy(100)
@@ -233,7 +231,7 @@ func relayPartitionScenario() Scenario {
 	}
 }
 
-const relayKeys = 24_000 // of rfc
+const relayKeys = 24_000 // as many as rfc has
 
 // relayRFCScenario is rfcScenario over relays, with factor times the nodes.
 func relayRFCScenario(name string, keys, factor int) Scenario {
@@ -246,7 +244,7 @@ func relayRFCScenario(name string, keys, factor int) Scenario {
 		Summary: fmt.Sprintf("the keys of rfc over relays: %d nodes in 10 regions, %d active keys, 5 %% of them in two "+
 			"regions", 33*factor, keys),
 		Doc: fmt.Sprintf("%d nodes in 10 regions, each with a relay. The keys, limits and rates are those of rfc. "+
-			"What MySQL is asked for must not depend on how many nodes there are.", 33*factor),
+			"The load on MySQL must not depend on the number of nodes.", 33*factor),
 		Duration: 2 * time.Minute, Warmup: time.Minute,
 		Shape: Shape{Nodes: nodes, Origin: nearRedis, Counts: farMySQL},
 		fleet: &fleetPlan{deaf: factor > 1, plan: func(f *relayWorld, _ time.Duration) agenda {
@@ -257,7 +255,7 @@ func relayRFCScenario(name string, keys, factor int) Scenario {
 	}
 }
 
-// oneInTwenty has every twentieth key used in two regions.
+// oneInTwenty lets two regions use every twentieth key.
 func oneInTwenty(i int) int {
 	if i%20 == 0 {
 		return 2
@@ -265,7 +263,7 @@ func oneInTwenty(i int) int {
 	return 1
 }
 
-// relayPairScenario is two regions of the large fleet, each with all keys that one of fifty has.
+// relayPairScenario is two regions of the large fleet, each with all keys of a region of fifty.
 func relayPairScenario(keys int) Scenario {
 	return Scenario{
 		Name:    "relay-pair",
@@ -284,7 +282,7 @@ func relayPairScenario(keys int) Scenario {
 	}
 }
 
-// relayScaleScenario is a large fleet, or some percent of its keys and nodes.
+// relayScaleScenario returns a large fleet, or some percent of its keys and nodes.
 func relayScaleScenario(name string, percent float64) Scenario {
 	const regions, allNodes, allKeys = 50, 3_300, 10_000_000
 	keys := int(allKeys * percent / 100)

@@ -10,7 +10,7 @@ import (
 	"github.com/weirhq/weir/shared/window"
 )
 
-// simulateRelays runs a scenario of relays, and holds it to the promises of all of them.
+// simulateRelays runs a scenario of relays, and checks the promises that hold for all of them.
 func simulateRelays(t *testing.T, s Scenario, duration time.Duration) (f *relayWorld, r Report) {
 	t.Helper()
 	synctest.Test(t, func(t *testing.T) {
@@ -30,7 +30,7 @@ func simulateRelays(t *testing.T, s Scenario, duration time.Duration) (f *relayW
 	return f, r
 }
 
-// longest is the longest that a cost took to be known everywhere.
+// longest returns the longest time that a cost took to reach all origins.
 func (f *relayWorld) longest() time.Duration {
 	return time.Duration(f.track.all.quantile(1)) * time.Millisecond
 }
@@ -42,7 +42,7 @@ func TestRegionsInTurn(t *testing.T) {
 		t.Errorf("admitted %v of the limit", r.AdmittedOverLimit)
 	}
 	for _, g := range r.Groups {
-		if g.Name == "50 asked in each region" && g.KeysAtLimit == 0 {
+		if g.Name == "50 requested in each region" && g.KeysAtLimit == 0 {
 			t.Errorf("no limit was reached: %+v", g)
 		}
 	}
@@ -59,8 +59,8 @@ func TestSilentKeysAreDeniedEverywhere(t *testing.T) {
 	}
 }
 
-// Conformance 52: "Windows of 5 s, 100 keys at 1.5 x their limits over two regions: at most 1.1 x
-// admitted, steadily." Windows of 2 s are nearly over when the news is there.
+// Conformance 52: "Windows of 5 s, 100 keys at 1.5 x their limits over two regions: at most 1.1 x admitted, steadily."
+// Windows of 2 s have nearly ended when the counts arrive.
 //
 //weir:unraced
 func TestShortWindowsAreShared(t *testing.T) {
@@ -78,7 +78,7 @@ func TestShortWindowsAreShared(t *testing.T) {
 	}
 }
 
-// R6, from outside: all that nodes accepted is there after the origin was emptied twice, and no more.
+// R6, from outside: after the origin was emptied twice, it has all cost that nodes accepted, and no more.
 //
 //weir:unraced
 func TestAnEmptiedOriginLosesNothing(t *testing.T) {
@@ -88,7 +88,7 @@ func TestAnEmptiedOriginLosesNothing(t *testing.T) {
 	}
 }
 
-// Another relay takes over within the lease's 3 s, and reads what it needs in a second or so.
+// Another relay takes over within the lease's 3 s, and loads in a second or so.
 //
 //weir:unraced
 func TestAKilledRelayIsReplaced(t *testing.T) {
@@ -98,7 +98,7 @@ func TestAKilledRelayIsReplaced(t *testing.T) {
 	}
 }
 
-// Rows that are held back delay what they tell, and hide nothing.
+// Rows that are held back delay their counts, but hide nothing.
 //
 //weir:unraced
 func TestRowsHeldBackHideNothing(t *testing.T) {
@@ -108,7 +108,7 @@ func TestRowsHeldBackHideNothing(t *testing.T) {
 	}
 }
 
-// What a partition keeps back is told once it is over.
+// Counts that a partition holds back are published once it has ended.
 //
 //weir:unraced
 func TestAPartitionOnlyDelays(t *testing.T) {
@@ -118,8 +118,8 @@ func TestAPartitionOnlyDelays(t *testing.T) {
 	}
 }
 
-// With MySQL 60 to 120 ms away 99 % of what is due is known everywhere within a second, and what
-// MySQL is asked for depends on regions, and not on nodes.
+// With MySQL 60 to 120 ms away, 99 % of the due costs reach all origins within a second. The load on MySQL depends on
+// the number of regions, not of nodes.
 //
 //weir:unraced
 func TestConvergenceAndLoadOfRelays(t *testing.T) {
@@ -135,8 +135,8 @@ func TestConvergenceAndLoadOfRelays(t *testing.T) {
 	}
 }
 
-// Two regions of the largest fleet, at their size: as large as the origin's pages of changes and the rows are, what is
-// due is known within 1.5 s.
+// Two regions of the largest fleet, at their size: although the origin's pages of changes and the rows are full, due
+// costs reach all origins within 1.5 s.
 //
 //weir:unraced
 func TestTwoLargeRegionsConverge(t *testing.T) {
@@ -146,7 +146,7 @@ func TestTwoLargeRegionsConverge(t *testing.T) {
 	}
 }
 
-// With peers 80 ms away 99 % of what is due is known everywhere within 300 ms.
+// With peers 80 ms away, 99 % of the due costs reach all origins within 300 ms.
 //
 //weir:unraced
 func TestConvergenceThroughPeers(t *testing.T) {
@@ -156,7 +156,7 @@ func TestConvergenceThroughPeers(t *testing.T) {
 	}
 }
 
-// A thousandth of a large fleet's keys: 50 relays, one of them metered.
+// A thousandth of a large fleet's keys: 50 relays, of which the first is metered.
 //
 //weir:unraced
 func TestFiftyRegions(t *testing.T) {
@@ -166,7 +166,7 @@ func TestFiftyRegions(t *testing.T) {
 	}
 }
 
-// A cost counts as known once every other origin has all that the fleet had accepted when it was counted.
+// A cost has converged once every other origin has all cost that the fleet had accepted when it was counted.
 func TestConvergenceIsMeasuredToTheLastOrigin(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		w := newWorld(Shape{Nodes: each(3, 1)}, time.Now(), time.Minute, 1)
@@ -179,11 +179,11 @@ func TestConvergenceIsMeasuredToTheLastOrigin(t *testing.T) {
 		}
 		tr.accept(0, c, 5, 100)
 		tr.accept(1, c, 7, 100)
-		step(func() { tr.count(0, c, 5) })   // alone: not due
-		step(func() { tr.count(1, c, 7) })   // now both are
-		step(func() { tr.applied(2, c, 7) }) // as much as there was with the 5, and not with the 7
+		step(func() { tr.count(0, c, 5) })   // a single region uses the cell: not due
+		step(func() { tr.count(1, c, 7) })   // now both costs are due
+		step(func() { tr.applied(2, c, 7) }) // includes the 5, but not the 7
 		step(func() { tr.applied(0, c, 7) })
-		step(func() { tr.applied(1, c, 5) }) // the 5 is known by all, 300 ms after it was due
+		step(func() { tr.applied(1, c, 5) }) // the 5 has reached all origins, 300 ms after it was due
 		if tr.all.known != 1 {
 			t.Errorf("%+v", tr.all.summary())
 		}
@@ -208,7 +208,7 @@ func TestConvergenceIsMeasuredToTheLastOrigin(t *testing.T) {
 	})
 }
 
-// What the one region that uses a cell keeps back is unknown from the floor on.
+// If a single region uses a cell, the cost that it keeps back counts as unknown from the floor on.
 func TestWhatARegionKeepsBackIsLessThanTheFloor(t *testing.T) {
 	for published, unknown := range map[int64]int64{20: 1, 21: 0} {
 		tr := newTracker(newWorld(Shape{Nodes: each(2, 1)}, time.Now(), time.Minute, 1), 2, 0.1)

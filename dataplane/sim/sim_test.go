@@ -12,7 +12,7 @@ import (
 
 func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
 
-// simulate runs a scenario in a bubble of the test's.
+// simulate runs a scenario in the test's bubble.
 func simulate(t *testing.T, s Scenario, o Options) (r Report) {
 	t.Helper()
 	synctest.Test(t, func(t *testing.T) {
@@ -33,7 +33,7 @@ func lookup(t *testing.T, name string) Scenario {
 	return s
 }
 
-// The fields that programs rely on are there, under these names.
+// A report has the fields that programs rely on, with these names.
 func TestReportHasItsFields(t *testing.T) {
 	r := simulate(t, lookup(t, "steady"), Options{Seed: 1, Duration: 2 * time.Second})
 	text, err := json.Marshal(r)
@@ -50,7 +50,7 @@ func TestReportHasItsFields(t *testing.T) {
 	}
 }
 
-// The same seed shows the same run, to the last digit; another one another.
+// The same seed gives the same run, to the last digit, and another seed gives another run.
 //
 //weir:unraced
 func TestASeedRepeats(t *testing.T) {

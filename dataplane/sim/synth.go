@@ -13,47 +13,46 @@ import (
 	"github.com/weirhq/weir/shared/window"
 )
 
-// synth is a synthetic node: it does what an origin asks of nodes (see store.Origin) and has no limiter. It
-// accepts cost while what it has heard of the cell is below the limit, in fixed windows, and sends
-// once a tick.
+// synth is a synthetic node: it sends to its origin as a node must (see store.Origin), but has no limiter. It accepts
+// cost in fixed windows while the counts that it has received for the cell are below the limit, and sends once a tick.
 type synth struct {
 	world   *relayWorld
 	region  *region
 	origin  *network.Origin
 	random  *rand.Rand
-	traffic []func(n *synth, passed time.Duration) // before each tick
-	lasted  time.Time                              // when traffic was called last
+	traffic []func(n *synth, passed time.Duration) // called before each tick
+	lasted  time.Time                              // when traffic was last called
 
 	mu     sync.Mutex
 	cells  map[window.Cell]*synthCell
-	dirty  []*synthCell // with something to send
-	latest window.Cell  // that was counted in
+	dirty  []*synthCell // cells with cost to send
+	latest window.Cell  // the last cell that was counted in
 	epoch  store.Epoch
 	number int64
-	flight *store.Chunk // sent and not answered
+	flight *store.Chunk // sent, but not answered yet
 }
 
-// synthCell is what a node knows of a cell.
+// synthCell is a node's record of a cell.
 type synthCell struct {
 	name     window.Cell
 	limit    int64
 	epoch    store.Epoch // 0 before the first answer
 	accepted int64       // by this node, ever
-	unsent   int64       // of it, in this epoch and not known to be at the origin
-	region   int64       // highest region total of any answer
+	unsent   int64       // part of it in this epoch that may not be at the origin
+	region   int64       // highest region total in an answer
 	foreign  int64
 	dirty    bool
 
-	restoring      bool // these are to be sent
+	restoring      bool // restore and known must be sent
 	restore, known int64
 }
 
 const (
 	synthTick    = 100 * time.Millisecond
 	synthTimeout = time.Second
-	synthChunks  = 4   // of one tick, at most
-	synthSweep   = 100 // ticks between two looks for what has expired
-	synthAsk     = 10  // ticks between two looks for an origin's epoch
+	synthChunks  = 4   // most chunks of one tick
+	synthSweep   = 100 // ticks between two sweeps of expired cells
+	synthAsk     = 10  // ticks between two checks of the origin's epoch
 )
 
 func (f *relayWorld) addNode(r *region) {
@@ -64,7 +63,7 @@ func (f *relayWorld) addNode(r *region) {
 	r.synths = append(r.synths, n)
 }
 
-// run sends, once a tick, until ctx ends.
+// run sends once a tick until ctx ends.
 func (n *synth) run(ctx context.Context) {
 	stream := n.random.Uint64() | 1 // of this incarnation
 	timer := time.NewTimer(soon(n.random, synthTick))
@@ -89,7 +88,7 @@ func (n *synth) run(ctx context.Context) {
 	}
 }
 
-// generate makes the traffic of the time that has passed.
+// generate makes the traffic of the time since the last call.
 func (n *synth) generate() {
 	now := time.Now()
 	if now.Before(n.world.began) || now.After(n.world.until) {
@@ -104,7 +103,7 @@ func (n *synth) generate() {
 	n.lasted = now
 }
 
-// charge decides about a cost by what the node knows.
+// charge decides on a cost by the totals that the node has.
 func (n *synth) charge(key *window.Key, cost, limit int64) bool {
 	n.mu.Lock()
 	defer n.mu.Unlock()
@@ -124,7 +123,7 @@ func (n *synth) charge(key *window.Key, cost, limit int64) bool {
 	return true
 }
 
-// cellLocked is the one that counts now.
+// cellLocked returns the cell that the key counts in now.
 func (n *synth) cellLocked(key *window.Key) *synthCell {
 	name := window.Cell{Key: *key, Sequence: window.Sequence(time.Now().UnixMilli(), key.DurationMs())}
 	n.latest = name
@@ -143,7 +142,7 @@ func (n *synth) markLocked(c *synthCell) {
 	}
 }
 
-// visit decides as a node does that hears of a key for the first time: it asks its origin.
+// visit decides as a node does on first contact with a key: it reads the cell from its origin first.
 func (n *synth) visit(ctx context.Context, key *window.Key, cost, limit int64) bool {
 	n.mu.Lock()
 	name := n.cellLocked(key).name
@@ -152,7 +151,7 @@ func (n *synth) visit(ctx context.Context, key *window.Key, cost, limit int64) b
 	return n.charge(key, cost, limit)
 }
 
-// ask reads a cell, so that a node that has nothing to send hears of an origin that has lost its counts.
+// ask reads a cell, so that a node without cost to send notices if its origin has lost its counts.
 func (n *synth) ask(ctx context.Context) {
 	n.mu.Lock()
 	latest := n.latest
@@ -176,7 +175,7 @@ func (n *synth) read(ctx context.Context, cells []window.Cell) {
 	}
 }
 
-// send sends the chunk that was not answered, or a new one.
+// send sends the chunk that was not answered, or a new chunk.
 func (n *synth) send(ctx context.Context, stream uint64) {
 	chunk := n.chunk(stream)
 	if chunk == nil {
@@ -220,15 +219,15 @@ func (n *synth) chunk(stream uint64) *store.Chunk {
 	return n.flight
 }
 
-// answeredLocked takes in what became of a cost.
+// answeredLocked applies the answer to a cost.
 func (n *synth) answeredLocked(sent *store.Cost, total store.Total) {
 	c := n.cells[sent.Cell]
 	if c == nil {
-		return // it has expired
+		return // the cell has expired
 	}
 	switch {
 	case errors.Is(total.Err, store.ErrEpoch):
-		// others may have been answered with it in the epoch that it was first sent in
+		// the cost may have been counted in the epoch in which it was first sent
 		if sent.Epoch == 0 && !c.restoring {
 			c.restoring, c.restore, c.unsent = true, c.unsent, 0
 		}
@@ -248,7 +247,7 @@ func (n *synth) answeredLocked(sent *store.Cost, total store.Total) {
 	}
 }
 
-// absorbLocked takes in an answer. All cells of an origin have its epoch: with another one, each begins anew.
+// absorbLocked applies an answer. All cells of an origin share its epoch: if the epoch is new, every cell begins it.
 func (n *synth) absorbLocked(c *synthCell, total store.Total) {
 	if c == nil || total.Epoch == 0 {
 		return
@@ -266,13 +265,13 @@ func (n *synth) absorbLocked(c *synthCell, total store.Total) {
 	c.region, c.foreign = max(c.region, total.Region), max(c.foreign, total.Foreign)
 }
 
-// begin starts a new epoch: all that was accepted so far is to be restored.
+// begin starts a new epoch, in which all accepted cost must be restored.
 func (c *synthCell) begin(epoch store.Epoch) {
 	c.epoch, c.unsent = epoch, 0
 	c.restoring, c.restore, c.known = true, c.accepted, c.region
 }
 
-// listen hears of foreign totals until ctx ends.
+// listen receives foreign totals until ctx ends.
 func (n *synth) listen(ctx context.Context) {
 	for ctx.Err() == nil {
 		_ = n.origin.Listen(ctx, 0, n.applyForeign)
@@ -290,7 +289,7 @@ func (n *synth) applyForeign(totals []store.Foreign) {
 	}
 }
 
-// sweep forgets cells that have expired, and gives up nothing: what is unsent stays.
+// sweep forgets cells that have expired, except cells with unsent cost.
 func (n *synth) sweep() {
 	nowMs := time.Now().UnixMilli()
 	n.mu.Lock()

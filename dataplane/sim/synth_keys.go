@@ -8,25 +8,24 @@ import (
 	"github.com/weirhq/weir/shared/window"
 )
 
-// callers is a population of keys for synthetic nodes: those of rfcScenario, but that requests
-// come in whole ticks.
+// callers is a population of keys for synthetic nodes, like that of rfcScenario, but with requests in whole ticks.
 type callers struct {
 	keys     int
-	sharedBy func(i int) int // regions that use key i, >= 1
+	sharedBy func(i int) int // number of regions that use key i, >= 1
 	limit    int64
 	cost     int64
 	window   time.Duration
-	watched  func(i int) bool // nil watches all
+	watched  func(i int) bool // nil: all keys
 	rate     func(draw, hot float64) float64
 }
 
-// fleetKey is one key in one region.
+// fleetKey is a key in a region.
 type fleetKey struct {
 	name string
-	rate float32 // share of the limit that the region is offered in a window
+	rate float32 // share of the limit that the region offers in a window
 }
 
-// rfcRate is a key's offered share of its limit, by two draws of 0 to 1: a tenth of the keys is hot.
+// rfcRate returns a key's offered share of its limit, from two draws between 0 and 1: a tenth of the keys is hot.
 func rfcRate(draw, hot float64) float64 {
 	if hot < 0.1 {
 		return hotRates.at(draw)
@@ -40,7 +39,7 @@ const rfcRateMax = 1.5
 func (f *relayWorld) populate(p callers) {
 	random := f.stream("population", 0)
 	byRegion := make([][]fleetKey, len(f.regions))
-	offered := make([]float64, len(f.regions)) // limits in a window
+	offered := make([]float64, len(f.regions)) // limits per window
 	for i := range p.keys {
 		homes := min(max(1, p.sharedBy(i)), len(f.regions))
 		rate := p.rate(random.Float64(), random.Float64()) / float64(homes)
@@ -65,7 +64,7 @@ func (f *relayWorld) populate(p callers) {
 	}
 }
 
-// group is what reports call keys that so many regions use.
+// group returns the name in reports of the keys that the given number of regions use.
 func (p *callers) group(homes int) string {
 	return fmt.Sprintf("%d in %v, %d regions", p.limit, p.window, homes)
 }
@@ -76,7 +75,7 @@ func fleetKeyOf(name string, duration time.Duration) window.Key {
 	return window.Key{Workspace: "acme", Namespace: "api", Identifier: name, Duration: duration}
 }
 
-// crowd makes so many requests in the mean, on keys drawn by their rates.
+// crowd makes mean requests on average, on keys drawn by their rates.
 func (n *synth) crowd(p callers, keys []fleetKey, mean float64) {
 	for range n.poisson(mean) {
 		for {
@@ -90,7 +89,7 @@ func (n *synth) crowd(p callers, keys []fleetKey, mean float64) {
 	}
 }
 
-// poisson draws a number of arrivals; a large mean's by its normal approximation.
+// poisson draws a number of arrivals. For a large mean it uses the normal approximation.
 func (n *synth) poisson(mean float64) int {
 	if mean > 50 {
 		return max(0, int(math.Round(mean+math.Sqrt(mean)*n.random.NormFloat64())))

@@ -8,14 +8,14 @@ import (
 	"text/tabwriter"
 )
 
-// figure is one of a report's, for tables: how it is called, and its value.
+// figure is a figure of a report, for tables: its name and its value.
 type figure struct {
 	name  string
 	value func(*Report) float64
-	some  bool // only some scenarios have it: not shown where it is 0
+	some  bool // only some scenarios have it, so it is not shown if it is 0
 }
 
-// shown leaves out the figures that none of the reports has.
+// shown returns the figures without those that none of the reports has.
 func shown(reports ...*Report) (list []figure) {
 	for _, f := range figures {
 		if !f.some || slices.ContainsFunc(reports, func(r *Report) bool { return f.value(r) != 0 }) {
@@ -25,10 +25,11 @@ func shown(reports ...*Report) (list []figure) {
 	return list
 }
 
-// figures are what reports are compared by. Names are those of the JSON form.
+// figures are the figures that reports are compared by, with their names in the JSON form.
 var figures = []figure{
 	{name: "admitted_over_limit", value: func(r *Report) float64 { return r.AdmittedOverLimit }},
 	{name: "admitted_over_limit_mean", value: func(r *Report) float64 { return r.AdmittedOverLimitMean }},
+	{name: "real_window_over_limit", some: true, value: func(r *Report) float64 { return r.RealWindowOverLimit }},
 	{name: "admitted_rate_over_limit", value: func(r *Report) float64 { return r.AdmittedRateOverLimit }},
 	{name: "convergence_delay_ms.p50", value: func(r *Report) float64 { return float64(r.ConvergenceDelayMs.P50) }},
 	{name: "convergence_delay_ms.p99", value: func(r *Report) float64 { return float64(r.ConvergenceDelayMs.P99) }},
@@ -45,6 +46,11 @@ var figures = []figure{
 	{name: "since_accepted_ms.unknown_share", some: true, value: func(r *Report) float64 {
 		return r.SinceAcceptedMs.UnknownShare
 	}},
+	{name: "wait_ms.share", some: true, value: func(r *Report) float64 { return r.WaitMs.Share }},
+	{name: "wait_ms.p50", some: true, value: func(r *Report) float64 { return r.WaitMs.P50 }},
+	{name: "wait_ms.p99", some: true, value: func(r *Report) float64 { return r.WaitMs.P99 }},
+	{name: "wait_ms.p999", some: true, value: func(r *Report) float64 { return r.WaitMs.P999 }},
+	{name: "wait_ms.max", some: true, value: func(r *Report) float64 { return r.WaitMs.Max }},
 	{name: "mysql_rows_read_per_s", value: func(r *Report) float64 { return r.MySQLRowsReadPerS }},
 	{name: "mysql_rows_written_per_s", value: func(r *Report) float64 { return r.MySQLRowsWrittenPerS }},
 	{name: "mysql_counts_written_per_s", some: true, value: func(r *Report) float64 { return r.MySQLCountsWrittenPerS }},
@@ -61,23 +67,24 @@ var figures = []figure{
 	{name: "origin_reads_per_tick_untiered", value: func(r *Report) float64 {
 		return r.OriginReadsPerTickUntiered
 	}, some: true},
+	{name: "locked_out_s", some: true, value: func(r *Report) float64 { return r.LockedOutS }},
 	{name: "lost_cost", value: func(r *Report) float64 { return float64(r.LostCost) }},
 	{name: "dropped_cost", value: func(r *Report) float64 { return float64(r.DroppedCost) }},
 	{name: "doubled_cost", value: func(r *Report) float64 { return float64(r.DoubledCost) }},
 	{name: "bytes_per_key", value: func(r *Report) float64 { return r.BytesPerKey }},
 }
 
-// Comparison is the same scenario and seed under two tunings.
+// Comparison is the result of the same scenario and seed with two tunings.
 type Comparison struct {
 	First  Report `json:"first"`
 	Second Report `json:"second"`
 
-	// Ratios are the second's figures over the first's, by their names in the JSON form;
-	// a figure that is 0 in the first has none.
+	// Ratios are the second report's figures divided by the first's, by their names in the JSON form. A figure that is 0
+	// in the first report has no ratio.
 	Ratios map[string]float64 `json:"ratios"`
 }
 
-// Compare puts two reports side by side.
+// Compare compares two reports figure by figure.
 func Compare(first, second Report) Comparison {
 	c := Comparison{First: first, Second: second, Ratios: make(map[string]float64)}
 	for _, f := range figures {
@@ -88,7 +95,7 @@ func Compare(first, second Report) Comparison {
 	return c
 }
 
-// WriteTable writes the report for people.
+// WriteTable writes the report as a table for people.
 func (r Report) WriteTable(w io.Writer) error {
 	t := tabwriter.NewWriter(w, 0, 0, 2, ' ', 0)
 	r.writeHead(t)
@@ -96,11 +103,12 @@ func (r Report) WriteTable(w io.Writer) error {
 		fmt.Fprintf(t, "%s\t%s\n", f.name, digits(f.value(&r)))
 	}
 	fmt.Fprintf(t,
-		"\nKEYS\tCOUNT\tAT LIMIT\tADMITTED/LIMIT\tMEAN\tRATE/LIMIT\tOFFERED\tADMITTED\tDEGRADED\tLOST\tDOUBLED\n")
+		"\nKEYS\tCOUNT\tAT LIMIT\tADMITTED/LIMIT\tMEAN\tREAL WINDOW/LIMIT\tRATE/LIMIT\tOFFERED\t"+
+			"ADMITTED\tDEGRADED\tLOST\tDOUBLED\n")
 	for _, g := range r.Groups {
-		fmt.Fprintf(t, "%s\t%d\t%d\t%s\t%s\t%s\t%d\t%d\t%d\t%d\t%d\n", g.Name, g.Keys, g.KeysAtLimit,
-			digits(g.AdmittedOverLimit), digits(g.AdmittedOverLimitMean), digits(g.AdmittedRateOverLimit), g.OfferedCost,
-			g.AdmittedCost, g.Degraded, g.LostCost, g.DoubledCost)
+		fmt.Fprintf(t, "%s\t%d\t%d\t%s\t%s\t%s\t%s\t%d\t%d\t%d\t%d\t%d\n", g.Name, g.Keys, g.KeysAtLimit,
+			digits(g.AdmittedOverLimit), digits(g.AdmittedOverLimitMean), digits(g.RealWindowOverLimit),
+			digits(g.AdmittedRateOverLimit), g.OfferedCost, g.AdmittedCost, g.Degraded, g.LostCost, g.DoubledCost)
 	}
 	r.writeViolations(t)
 	return t.Flush()
@@ -120,7 +128,7 @@ func (r *Report) writeViolations(w io.Writer) {
 	}
 }
 
-// WriteTable writes both reports' figures, and how they relate.
+// WriteTable writes the figures of both reports, and their ratios.
 func (c Comparison) WriteTable(w io.Writer) error {
 	t := tabwriter.NewWriter(w, 0, 0, 2, ' ', 0)
 	c.First.writeHead(t)
@@ -137,7 +145,7 @@ func (c Comparison) WriteTable(w io.Writer) error {
 	return t.Flush()
 }
 
-// digits writes a figure with as many digits as tell something.
+// digits formats a figure with its significant digits.
 func digits(v float64) string {
 	switch {
 	case v == float64(int64(v)):

@@ -9,35 +9,35 @@ import (
 	"github.com/weirhq/weir/shared/window"
 )
 
-// tracker is the truth about cells that regions share: what their nodes accepted, what origins have
-// counted, and what origins know of the others, each with the moment.
+// tracker records the cells that regions share: the cost that their nodes accepted, the totals of origins, and the
+// foreign totals that origins received, each with its time.
 //
-// A cost has converged when every other origin's answer has at least all that the fleet had accepted
-// when the cost was at its own origin. It is due from then on, or from the moment at which its relay has
-// to tell it whatever it has told before: when the region's total reaches the limit, or a second region
-// uses the cell. What never is must be less than the floor: the rest is unknown.
+// A cost has converged when the answers of every other origin have at least the cost that the fleet had accepted when
+// the cost was at its own origin. A cost is due when it is at its origin and its relay must publish it at once: once
+// the region's total has reached the limit, or a second region uses the cell. A cost that is never due must be less
+// than the floor; otherwise it counts as unknown.
 type tracker struct {
 	floor   float64
 	world   *world
 	regions int
 
 	mu      sync.Mutex
-	watched map[window.Key]*tally // by key: its group's
+	watched map[window.Key]*tally // by key: the tally of its group
 	groups  groups
 	cells   map[window.Cell]*tracked
 	convergence
 }
 
-// tracked is one cell. Slices are by region.
+// tracked is a cell. Slices are by region.
 type tracked struct {
 	limit    int64
 	accepted []int64 // by the nodes
 	counted  []int64 // by the origin; only grows
-	foreign  []int64 // told to the origin
+	foreign  []int64 // applied to the origin
 	known    []progress
 	marks    []mark
-	dated    int // marks before it have been due
-	users    int // regions that have counted
+	dated    int // marks before this index have been due
+	users    int // number of regions that have counted
 	sum      int64
 }
 
@@ -46,7 +46,7 @@ func newTracker(w *world, regions int, floor float64) *tracker {
 		groups: make(groups), cells: make(map[window.Cell]*tracked)}
 }
 
-// watch makes a key one that is tracked, as a part of a group.
+// watch starts tracking a key, as a part of a group.
 func (t *tracker) watch(group string, key window.Key) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
@@ -65,7 +65,7 @@ func (t *tracker) cellLocked(name window.Cell) *tracked {
 	return c
 }
 
-// accept notes what a node has accepted.
+// accept records a cost that a node has accepted.
 func (t *tracker) accept(region int, name window.Cell, cost, limit int64) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
@@ -75,7 +75,7 @@ func (t *tracker) accept(region int, name window.Cell, cost, limit int64) {
 	}
 }
 
-// count notes what a region's origin has counted.
+// count records the total of a region's origin.
 func (t *tracker) count(region int, name window.Cell, total int64) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
@@ -101,7 +101,7 @@ func (t *tracker) count(region int, name window.Cell, total int64) {
 	}
 }
 
-// applied notes what a region's origin has been told.
+// applied records a foreign total that was applied to a region's origin.
 func (t *tracker) applied(region int, name window.Cell, foreign int64) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
@@ -128,8 +128,8 @@ func (t *tracker) applied(region int, name window.Cell, foreign int64) {
 	})
 }
 
-// closeBefore closes the books on cells that have expired, all of them at the end. held is what a
-// region's origin holds of cells.
+// closeBefore audits and removes the cells that have expired. At the end these are all cells. held returns the totals
+// of a region's origin.
 func (t *tracker) closeBefore(beforeMs int64, held func(region int, cells []window.Cell) []store.Total) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
@@ -169,8 +169,7 @@ func (t *tracker) closeLocked(c *tracked, group *tally) {
 	group.peaked(peak, peak >= 1)
 }
 
-// isLate tells whether an origin lacks a floor or more of what there was with a cost in the one region that uses its
-// cell.
+// isLate reports whether an origin lacks a floor or more of the total at a mark, in a cell that a single region uses.
 func (t *tracker) isLate(c *tracked, m *mark) bool {
 	for region, foreign := range c.foreign {
 		if region != m.region && float64(m.sum-foreign) >= max(1, t.floor*float64(c.limit)) {
@@ -180,7 +179,7 @@ func (t *tracker) isLate(c *tracked, m *mark) bool {
 	return false
 }
 
-// watchedOrigin tells the tracker what an origin does, as it does it.
+// watchedOrigin records an origin's totals in the tracker.
 type watchedOrigin struct {
 	store.FullOrigin
 	track  *tracker

@@ -6,22 +6,22 @@ import (
 	"time"
 )
 
-// actor is somebody who sends requests. act sends what is due now and returns how long
-// until it wants to act again; done when it has nothing more to send.
+// actor sends requests, or causes faults such as a crash. act sends the requests that are due and returns the time
+// until the next call; done means that act must not be called again.
 type actor interface {
 	act(w *world, at time.Duration) (wait time.Duration, done bool)
 }
 
-// caller sends cost on one key at a rate, from some regions.
+// caller sends requests on a key at a rate, from some regions.
 type caller struct {
 	account *account
 	random  *rand.Rand
 	regions []*region
 	every   time.Duration // mean time between two requests
 	cost    int64
-	even    bool                           // a fixed rhythm; otherwise arrivals are a Poisson process
-	turns   bool                           // region after region; otherwise at random
-	pace    func(at time.Duration) float64 // factor on the rate at a time, nil for 1
+	even    bool                           // a fixed rhythm; otherwise a Poisson process
+	turns   bool                           // the regions in turn; otherwise at random
+	pace    func(at time.Duration) float64 // factor on the rate at a time; nil means 1
 	turn    int
 }
 
@@ -41,19 +41,19 @@ func (c *caller) act(w *world, at time.Duration) (time.Duration, bool) {
 		gap /= c.pace(at)
 	}
 	if c.even {
-		return time.Duration(gap * (0.95 + 0.1*c.random.Float64())), false // no two callers in step
+		return time.Duration(gap * (0.95 + 0.1*c.random.Float64())), false // so that no two callers are in step
 	}
 	return time.Duration(gap * c.random.ExpFloat64()), false
 }
 
-// crowd sends requests of one region on keys that it picks each time.
+// crowd sends requests from a region, on a key that it picks for each request.
 type crowd struct {
 	random *rand.Rand
 	region *region
 	every  time.Duration
 	pick   func(*rand.Rand) *account
 	cost   int64
-	until  time.Duration // 0: as long as the run
+	until  time.Duration // 0: until the end of the run
 }
 
 func (c *crowd) act(w *world, at time.Duration) (time.Duration, bool) {
@@ -61,15 +61,15 @@ func (c *crowd) act(w *world, at time.Duration) (time.Duration, bool) {
 	return time.Duration(float64(c.every) * c.random.ExpFloat64()), c.until > 0 && at >= c.until
 }
 
-// burst lands on all nodes of a region in one moment: each gets as many requests, from
-// as many connections as it may, one after the other on each.
+// burst arrives on all nodes of a region at the same moment. Each node gets the same number of requests, over several
+// connections, in turn on each connection.
 type burst struct {
 	account     *account
 	region      *region
 	cost        int64
-	requests    int           // a node
-	connections int           // a node, at most
-	again       time.Duration // after which it comes once more; 0 for never
+	requests    int           // for each node
+	connections int           // for each node, at most
+	again       time.Duration // time after which it is repeated once; 0 means never
 }
 
 func (b *burst) act(w *world, _ time.Duration) (time.Duration, bool) {
@@ -92,13 +92,13 @@ func (b *burst) act(w *world, _ time.Duration) (time.Duration, bool) {
 	return again, again == 0
 }
 
-// event is a moment at which an actor acts.
+// event is a time at which an actor acts.
 type event struct {
 	at    time.Duration
 	actor actor
 }
 
-// agenda is a heap of events, the earliest first.
+// agenda is a heap of events, with the earliest first.
 type agenda []event
 
 func (g agenda) Len() int           { return len(g) }
@@ -118,15 +118,15 @@ func (g *agenda) Pop() any {
 
 func (g *agenda) push(e event) { heap.Push(g, e) }
 
-// at has something happen to the world once.
+// at adds a function that runs once.
 func (g *agenda) at(when time.Duration, do func()) { g.push(event{when, &happening{do: do}}) }
 
-// each has something happen to the world from first on, again and again.
+// each adds a function that runs at first, and again after each interval.
 func (g *agenda) each(first, every time.Duration, do func()) {
 	g.push(event{first, &happening{every, do}})
 }
 
-// happening is something that happens to the world, once if every is 0.
+// happening is an actor that runs a function, once if every is 0.
 type happening struct {
 	every time.Duration
 	do    func()
@@ -137,8 +137,8 @@ func (h *happening) act(*world, time.Duration) (time.Duration, bool) {
 	return h.every, h.every == 0
 }
 
-// play lets actors act until the given time of the run. Requests are goroutines of
-// their own: one that waits for an origin holds up no other.
+// play runs the actors until the given time of the run. Each request has a goroutine of its own, so a request that
+// waits for an origin delays no other.
 func (w *world) play(g agenda, until time.Duration) {
 	for len(g) > 0 && g[0].at < until {
 		e := heap.Pop(&g).(event)

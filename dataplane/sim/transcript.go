@@ -12,8 +12,8 @@ import (
 	"github.com/weirhq/weir/shared/window"
 )
 
-// Transcript is a scene in words: regions, and what happens in them at which time, with
-// what must come of it. README.md has the grammar.
+// Transcript is a sequence of events in regions, with their times and the results that they must have. README.md has
+// the grammar.
 type Transcript struct {
 	Regions  []string
 	Nodes    int // in each region
@@ -24,18 +24,18 @@ type Transcript struct {
 	Scenes   []Scene
 }
 
-// Scene is one line of a transcript.
+// Scene is a line of a transcript.
 type Scene struct {
-	Line   int // in the text, for messages; not part of what is said
+	Line   int // line number in the text, for messages; not a part of the scene
 	At     time.Duration
-	Region string // "*" for all
-	Node   int    // 1 is the first; 0 stands for all nodes, or the first where one acts
+	Region string // "*" for all regions
+	Node   int    // from 1 on; 0 means all nodes, or the first if the verb needs a single node
 	Verb   string
 	Items  []Item        // of allow, peek, batch and reset
 	Times  int           // of allow
 	Server string        // of cut and heal
 	Shift  time.Duration // of clock
-	Want   string        // "" where nothing is said
+	Want   string        // "" without an expectation
 }
 
 // Item is a cost on a key.
@@ -52,12 +52,12 @@ const (
 	transcriptAtMax    = 24 * time.Hour
 )
 
-// defaultKey is the identifier that lines mean which name none.
+// defaultKey is the identifier in lines without a key.
 const defaultKey = "k"
 
 var nameForm = regexp.MustCompile(`^[a-z][a-z0-9_-]{0,31}$`)
 
-// ParseTranscript reads one. Errors wrap ErrInvalid and name the line.
+// ParseTranscript parses a transcript. Errors wrap ErrInvalid and have the number of the line.
 func ParseTranscript(text string) (*Transcript, error) {
 	if len(text) > TranscriptBytesMax {
 		return nil, fmt.Errorf("%w: the transcript is %d bytes long (at most %d)", ErrInvalid, len(text), TranscriptBytesMax)
@@ -186,7 +186,7 @@ func (t *Transcript) parseWho(who string, s *Scene) error {
 	return nil
 }
 
-// parseWhat reads the verb and what follows it.
+// parseWhat parses the verb and its arguments.
 func (s *Scene) parseWhat(verb string, words []string) (err error) {
 	s.Verb = verb
 	switch verb {
@@ -272,7 +272,7 @@ func (s *Scene) parseBatch(text string) error {
 	return nil
 }
 
-// count reads a number of things as settings are read.
+// count parses a number in the form of settings.
 func count(text string, least, most int) (int, error) {
 	n, err := strict.Int("", text, int64(least), int64(most))
 	return int(n), err
@@ -286,7 +286,7 @@ func parseCost(text string) (int64, error) {
 	return cost, nil
 }
 
-// String writes the transcript in the form that ParseTranscript reads, without comments.
+// String formats the transcript in the form that ParseTranscript accepts, without comments.
 func (t *Transcript) String() string {
 	var b strings.Builder
 	fmt.Fprintf(&b, "regions %s nodes %d limit %d/%v floor %v step %v\n", strings.Join(t.Regions, " "), t.Nodes, t.Limit,
@@ -297,7 +297,7 @@ func (t *Transcript) String() string {
 	return b.String()
 }
 
-// String is the scene's line.
+// String returns the scene's line.
 func (s *Scene) String() string {
 	who := s.Region
 	if s.Node > 0 {

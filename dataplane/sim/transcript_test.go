@@ -34,8 +34,7 @@ func TestTranscripts(t *testing.T) {
 	}
 }
 
-// A transcript that says something else than what happens is told from one that does
-// not, line by line.
+// Play reports each line of a transcript whose result differs, and no other line.
 func TestTranscriptsCanFail(t *testing.T) {
 	got := play(t, `regions eu us limit 10/60s floor 0.5
 0s eu allow 6 -> 6 allowed
@@ -109,7 +108,7 @@ func TestFaultyTranscripts(t *testing.T) {
 	}
 }
 
-// Whatever is read as a transcript says the same when it is written and read again.
+// A transcript that is formatted and parsed again has the same scenes.
 func FuzzParseTranscript(f *testing.F) {
 	for _, file := range transcripts(f) {
 		f.Add(read(f, file))
@@ -125,7 +124,7 @@ func FuzzParseTranscript(f *testing.F) {
 		written := script.String()
 		again, err := ParseTranscript(written)
 		if err != nil {
-			if len(written) > TranscriptBytesMax { // every default is spelled out
+			if len(written) > TranscriptBytesMax { // formatting adds every default
 				return
 			}
 			t.Fatalf("%v, of %q, written for %q", err, written, text)

@@ -17,19 +17,19 @@ import (
 	"github.com/weirhq/weir/shared/window"
 )
 
-// Shape is the world that a scenario takes place in.
+// Shape is the fleet of a scenario, and its network.
 type Shape struct {
-	Nodes      []int         // by region: how many nodes it has
-	Origin     Profile       // every node's way to its region's Redis
-	Counts     Profile       // every node's way to MySQL
-	Shards     int           // of each region's Redis; 0 is 1
-	EntriesMax int           // of each node's table; 0 is the limiter's default
-	Skew       time.Duration // nodes' clocks are wrong by up to this, either way
+	Nodes      []int         // number of nodes, by region
+	Origin     Profile       // link of every node to its region's Redis
+	Counts     Profile       // link of every node to MySQL
+	Shards     int           // shards of each region's Redis; 0 means 1
+	EntriesMax int           // bound of each node's table; 0 means the limiter's default
+	Skew       time.Duration // nodes' clocks are wrong by up to this, in either direction
 
-	names []string // of the regions; nil for the usual ones
+	names []string // of the regions; nil means the usual names
 }
 
-// nodes is how many there are in all.
+// nodes returns the number of all nodes.
 func (s *Shape) nodes() (n int) {
 	for _, of := range s.Nodes {
 		n += of
@@ -37,7 +37,7 @@ func (s *Shape) nodes() (n int) {
 	return n
 }
 
-// name is how the i-th region is called.
+// name returns the name of the i-th region.
 func (s *Shape) name(i int) string {
 	switch {
 	case s.names != nil:
@@ -48,26 +48,27 @@ func (s *Shape) name(i int) string {
 	return fmt.Sprintf("region-%02d", i)
 }
 
-// regionNames are where simulated regions stand.
+// regionNames are the usual names of simulated regions.
 var regionNames = []string{
 	"eu-west", "us-east", "ap-south", "us-west", "eu-north", "ap-east", "sa-east", "me-south", "af-south", "ca-central",
 }
 
-// world is regions of nodes over one count store. Everything in it lives in one bubble.
+// world is regions of nodes over one count store. All of it belongs to one bubble.
 type world struct {
 	*fleet.World
-	began   time.Time // of traffic
+	began   time.Time // when traffic begins
 	shape   Shape
 	regions []*region
 	nodes   []*node
 
-	meters    meters
-	ledger    *ledger
-	plant     plant
-	losesCost bool   // no wonder here: see Scenario
-	firstLost string // the first cell of which something is missing
+	meters     meters
+	ledger     *ledger
+	plant      plant
+	losesCost  bool   // lost cost is no violation: see Scenario
+	keepsBooks bool   // compared cells stay in the ledger until the end: see audit
+	firstLost  string // describes the first cell that lacks cost
 
-	requests  sync.WaitGroup // on their way
+	requests  sync.WaitGroup // requests on their way
 	decisions decisions
 
 	mu         sync.Mutex
@@ -79,29 +80,34 @@ type region struct {
 	name   string
 	origin *memstore.Origin
 	nodes  []*node
+	ahead  atomic.Int64 // how far the origin's clock is ahead, in ns
 
-	synths []*synth         // instead of nodes, in a relayWorld
-	relays []*fleet.Process // the same
-	killed int              // of relays, the first ones
+	synths []*synth         // in a relayWorld, instead of nodes
+	relays []*fleet.Process // in a relayWorld
+	killed int              // number of relays that were killed, oldest first
 }
 
-// node is one machine. When its process is killed another takes its place, under the same index.
+// now returns the time by the origin's clock.
+func (r *region) now() time.Time { return time.Now().Add(time.Duration(r.ahead.Load())) }
+
+// node is a machine. When its process is killed, another process takes its place, under the same index.
 type node struct {
 	index  int
 	region *region
 	lives  int
-	skew   atomic.Int64 // ns that its clock is ahead
+	skew   atomic.Int64 // how far its clock is ahead, in ns
 	life   atomic.Pointer[fleet.Process]
 }
 
 func (n *node) limiter() *dataplane.Limiter { return n.life.Load().Limiter }
 
-// decisions count what was decided.
+// decisions are counters of decisions.
 type decisions struct {
 	allowed, denied, degraded, offeredCost, admittedCost atomic.Int64
+	waits                                                waits // since the warm-up
 }
 
-// newWorld returns a world whose regions have no nodes. grace is how long origins keep cells that have expired.
+// newWorld returns a world whose regions have no nodes. grace is how long origins keep cells after their expiry.
 func newWorld(shape Shape, began time.Time, grace time.Duration, seed uint64) *world {
 	w := &world{
 		World: fleet.NewWorld(seed, purpose("database", 0)), began: began, shape: shape,
@@ -109,13 +115,13 @@ func newWorld(shape Shape, began time.Time, grace time.Duration, seed uint64) *w
 	}
 	for i := range shape.Nodes {
 		r := &region{index: i, name: shape.name(i)}
-		r.origin = memstore.NewOrigin(memstore.OriginOptions{Grace: grace, Shards: shape.Shards})
+		r.origin = memstore.NewOrigin(memstore.OriginOptions{Grace: grace, Shards: shape.Shards, Clock: r.now})
 		w.regions = append(w.regions, r)
 	}
 	return w
 }
 
-// newLimiterWorld returns a world of nodes that have limiters.
+// newLimiterWorld returns a world whose nodes have limiters.
 func newLimiterWorld(shape Shape, document []byte, began time.Time, grace time.Duration, seed uint64) *world {
 	w := newWorld(shape, began, grace, seed)
 	w.Counts.SetTuning("", 1, document)
@@ -133,7 +139,7 @@ func newLimiterWorld(shape Shape, document []byte, began time.Time, grace time.D
 	return w
 }
 
-// set stores what is set for the namespace of all requests, before any node reads it.
+// set stores the settings of the namespace of all requests, before any node reads them.
 func (w *world) set(row store.NamespaceRow) error {
 	mode, err := window.ParseMode(row.Mode)
 	if err != nil {
@@ -148,7 +154,7 @@ func (w *world) set(row store.NamespaceRow) error {
 	return nil
 }
 
-// storeSettings leaves the settings at the origins, as relays of an earlier fleet have.
+// storeSettings stores the settings in the origins, as relays of an earlier fleet would have done.
 func (w *world) storeSettings() error {
 	for _, r := range w.regions {
 		rows, err := w.Counts.Settings(context.Background(), r.name)
@@ -160,16 +166,16 @@ func (w *world) storeSettings() error {
 	return nil
 }
 
-// purpose names what random numbers are for: each purpose and index has a source of its own.
+// purpose returns the name of a source of random numbers. Each purpose and index has its own source.
 func purpose(of string, index int) string { return fmt.Sprintf("%s/%d", of, index) }
 
 func (w *world) stream(of string, index int) *rand.Rand { return w.Stream(purpose(of, index)) }
 
-// boot starts a process on a node: a limiter, and a relay that waits for its region's lease. The process before it
-// under this index, if there was one, has been killed or stopped.
+// boot starts a process on a node: a limiter, and a relay that waits for its region's lease. If the node had a process
+// before, it must have been killed or stopped.
 func (w *world) boot(n *node) (err error) {
 	n.lives++
-	life := n.lives // a link may still draw when its node lives again
+	life := n.lives // a copy, because an old link may still draw after the node has started again
 	link := func(to string, p Profile) *network.Link {
 		return w.Link(p, func(op string) string { return purpose(fmt.Sprint("link to ", to, " ", life, " ", op), n.index) })
 	}
@@ -200,22 +206,28 @@ func (w *world) boot(n *node) (err error) {
 	return p.Start()
 }
 
-// ask sends one request to a node and writes down what came of it.
+// ask sends a request to a node and records the decision.
 func (w *world) ask(n *node, a *account, cost int64) {
 	w.requests.Go(func() { w.decide(n, a, cost) })
 }
 
 func (w *world) decide(n *node, a *account, cost int64) dataplane.Decision {
-	k := &a.key
+	return w.decideBy(n, a, cost, a.limit)
+}
+
+// decideBy is decide with another limit.
+func (w *world) decideBy(n *node, a *account, cost, limit int64) dataplane.Decision {
+	k, began := &a.key, time.Now()
 	d := n.limiter().Allow(context.Background(), dataplane.Request{
-		Workspace: k.Workspace, Namespace: k.Namespace, Identifier: k.Identifier, Duration: k.Duration, Limit: a.limit,
+		Workspace: k.Workspace, Namespace: k.Namespace, Identifier: k.Identifier, Duration: k.Duration, Limit: limit,
 		Cost: cost, ZeroCost: cost == 0,
 	})
-	w.note(n, a, cost, &d)
+	w.decisions.waits.add(time.Since(began))
+	w.note(n, a, cost, limit, began, &d)
 	return d
 }
 
-func (w *world) note(n *node, a *account, cost int64, d *dataplane.Decision) {
+func (w *world) note(n *node, a *account, cost, limit int64, began time.Time, d *dataplane.Decision) {
 	if d.Err != nil {
 		w.violate(violationError, "a decision on %v failed: %v", a.key, d.Err)
 		return
@@ -231,8 +243,9 @@ func (w *world) note(n *node, a *account, cost int64, d *dataplane.Decision) {
 	if d.Source.Degraded() {
 		t.degraded.Add(1)
 	}
+	w.ledger.enterReal(a, began, cost, limit, d.Allowed)
 	w.ledger.enter(a, n.region.index, cost, d)
 }
 
-// Profile is how a way through the network behaves.
+// Profile is the behavior of a link.
 type Profile = network.Profile

@@ -11,8 +11,7 @@ import (
 	"github.com/weirhq/weir/shared/manual"
 )
 
-// Every command of weir-sim that a page shows is one that it takes, by its name or
-// through go run, and the scenario is one that there is.
+// weir-sim accepts every command of its own that a page shows, by its name or through go run, and the scenario exists.
 func TestCommandsOfThePagesAreTaken(t *testing.T) {
 	examples := manual.Of(t, "weir-sim")
 	for _, example := range manual.Of(t, "go") {

@@ -12,6 +12,7 @@ import (
 	"github.com/alecthomas/kong"
 
 	"github.com/weirhq/weir/dataplane/sim"
+	"github.com/weirhq/weir/dataplane/store"
 	"github.com/weirhq/weir/shared/strict/flags"
 	"github.com/weirhq/weir/shared/tuning"
 )
@@ -20,7 +21,7 @@ import (
 const (
 	exitOK       = 0
 	exitFailed   = 1 // could not simulate, or could not write
-	exitUsage    = 2 // what was asked for is at fault
+	exitUsage    = 2 // the arguments are invalid
 	exitViolated = 3 // the simulation ran, and a promise was broken
 )
 
@@ -28,17 +29,23 @@ type cli struct {
 	Run  runCommand  `cmd:"" help:"Simulate a scenario."`
 	Play playCommand `cmd:"" help:"Play a transcript, and print each step whose outcome differs."`
 	List listCommand `cmd:"" help:"Describe the scenarios."`
+
+	Windows windowsCommand `cmd:"" help:"Compare both windows with an exact log, by kinds of arrivals on one node."`
 }
 
 type runCommand struct {
-	Scenario string        `arg:"" help:"Name of the scenario: see weir-sim list."`
-	Seed     uint64        `default:"1" help:"Seed of the simulation. The same seed gives the same run, without --jitter."`
-	JSON     bool          `name:"json" xor:"form" help:"Print one JSON object instead of a table."`
-	Tuning   string        `placeholder:"FILE" help:"Tuning document for the fleet, or preset:NAME (default, rfc)."`
-	Compare  string        `placeholder:"FILE" help:"Second tuning document or preset, run with the same seed and printed beside the first."`
-	Plot     bool          `xor:"form" help:"Draw overshoot against floor, and load against feed interval, around the tuning. Takes a dozen more runs."`
-	Duration time.Duration `placeholder:"DURATION" help:"How long there is traffic (1s to 24h). Default: the scenario's."`
-	Jitter   bool          `help:"Keep the limiters' own jitter: closer to a real fleet, but runs with the same seed differ."`
+	Scenario   string        `arg:"" help:"Name of the scenario: see weir-sim list."`
+	Seed       uint64        `default:"1" help:"Seed of the simulation. The same seed gives the same run, without --jitter."`
+	JSON       bool          `name:"json" xor:"form" help:"Print one JSON object instead of a table."`
+	Tuning     string        `placeholder:"FILE" help:"Tuning document for the fleet, or preset:NAME (default, rfc)."`
+	Compare    string        `placeholder:"FILE" help:"Second tuning document or preset, run with the same seed and printed next to the first."`
+	Plot       bool          `xor:"form" help:"Draw overshoot against floor, and load against feed interval, around the tuning. Takes a dozen more runs."`
+	Duration   time.Duration `placeholder:"DURATION" help:"How long there is traffic (1s to 24h). Default: the scenario's."`
+	NodeShare  string        `enum:",wait,flush" default:"" placeholder:"NAME" help:"Node share of the namespace (wait, flush). Default: the scenario's."`
+	Window     string        `placeholder:"WINDOW" help:"Window of the namespace (cells or precise). Default: the scenario's."`
+	RedisDelay time.Duration `placeholder:"DURATION" help:"How long each call to Redis takes (up to 10s). Default: the scenario's."`
+	RedisGone  bool          `help:"Let Redis refuse every call from the end of the warm-up on."`
+	Jitter     bool          `help:"Keep the limiters' own jitter: closer to a real fleet, but runs with the same seed differ."`
 }
 
 type listCommand struct {
@@ -82,7 +89,8 @@ func run(args []string, stdout, stderr io.Writer) int {
 	return exitFailed
 }
 
-// Run simulates, once or side by side. Both tunings are read first, so that a fault in the second one shows at once.
+// Run simulates once, or two tunings side by side. It reads both tunings first, so that a fault in the second shows at
+// once.
 func (r runCommand) Run(c *console) error {
 	scenario, err := sim.Lookup(r.Scenario)
 	if err != nil {
@@ -119,7 +127,8 @@ func (r runCommand) Run(c *console) error {
 }
 
 func (r runCommand) options(name string) (sim.Options, error) {
-	o := sim.Options{Seed: r.Seed, Duration: r.Duration, KeepJitter: r.Jitter}
+	o := sim.Options{Seed: r.Seed, Duration: r.Duration, KeepJitter: r.Jitter,
+		NodeShare: r.NodeShare, RedisDelay: r.RedisDelay, RedisGone: r.RedisGone, Window: store.Window(r.Window)}
 	if name != "" {
 		set, err := readTuning(name)
 		if err != nil {
@@ -130,7 +139,7 @@ func (r runCommand) options(name string) (sim.Options, error) {
 	return o, nil
 }
 
-// plot draws the charts that were asked for, and says on standard error how far it is.
+// plot draws the requested charts, and prints its progress to standard error.
 func (r runCommand) plot(c *console, s sim.Scenario) error {
 	if !r.Plot {
 		return nil
@@ -227,5 +236,25 @@ func (p playCommand) Run(c *console) error {
 		return errViolated
 	}
 	fmt.Fprintf(c.stdout, "%s: as written\n", p.Transcript)
+	return nil
+}
+
+type windowsCommand struct {
+	Seed     uint64        `default:"1" help:"Seed of the simulation."`
+	Duration time.Duration `placeholder:"DURATION" help:"How long there is traffic (1s to 24h). Default: that of the scenario arrivals."`
+}
+
+// Run simulates the scenario arrivals with each window, and prints a table of both.
+func (c windowsCommand) Run(out *console) error {
+	table, err := sim.CompareWindows(sim.Options{Seed: c.Seed, Duration: c.Duration, Unweighed: true})
+	if err != nil {
+		return err
+	}
+	if err := table.WriteText(out.stdout); err != nil {
+		return fmt.Errorf("print the table: %w", err)
+	}
+	if len(table.Cells.Violations)+len(table.Precise.Violations) > 0 {
+		return errViolated
+	}
 	return nil
 }

@@ -18,7 +18,7 @@ import (
 
 func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
 
-// call runs the command, and returns its exit code and what it wrote.
+// call runs the command, and returns its exit code and output.
 func call(args ...string) (code int, stdout, stderr string) {
 	var out, errs bytes.Buffer
 	code = run(args, &out, &errs)
@@ -34,7 +34,7 @@ func file(t *testing.T, text string) string {
 	return path
 }
 
-// Standard output is one JSON object with the figures, and nothing else.
+// Standard output is a single JSON object with the figures, and nothing else.
 func TestRunPrintsOneObject(t *testing.T) {
 	code, stdout, stderr := call("run", "twonodes", "--seed", "7", "--json", "--duration", "2s")
 	if code != exitOK || stderr != "" {
@@ -45,7 +45,7 @@ func TestRunPrintsOneObject(t *testing.T) {
 		t.Fatalf("%v in %s", err, stdout)
 	}
 	for _, field := range []string{"admitted_over_limit", "convergence_delay_ms", "mysql_rows_read_per_s", "mysql_rows_written_per_s",
-		"redis_commands_per_s", "origin_reads_per_tick", "lost_cost", "bytes_per_key", "scenario", "seed", "tuning", "simulated"} {
+		"redis_commands_per_s", "wait_ms", "origin_reads_per_tick", "lost_cost", "bytes_per_key", "scenario", "seed", "tuning", "simulated"} {
 		if _, ok := r[field]; !ok {
 			t.Errorf("no %s in %s", field, stdout)
 		}
@@ -78,6 +78,17 @@ func TestRunComparesTunings(t *testing.T) {
 	}
 }
 
+// The table has a row for each kind of arrivals, with both windows.
+//
+//weir:unraced
+func TestWindowsPrintsATable(t *testing.T) {
+	code, stdout, stderr := call("windows", "--duration", "125s")
+	if code != exitOK || !strings.Contains(stdout, "\n| spent at cell ends, limit 100 | 1.99 | ") ||
+		strings.Count(stdout, "\n") < 20 {
+		t.Errorf("exit code %d: %s%s", code, stdout, stderr)
+	}
+}
+
 func TestListDescribesEveryScenario(t *testing.T) {
 	_, stdout, _ := call("list")
 	_, names, _ := call("list", "--names")
@@ -99,7 +110,7 @@ func TestPlayFindsWhatIsNotSo(t *testing.T) {
 	}
 }
 
-// Bad input is told by its field and bound, with an exit code of its own.
+// An error about invalid input names its field and bound, with an exit code of its own.
 func TestBadInputNamesTheField(t *testing.T) {
 	for _, c := range []struct {
 		args []string
@@ -112,6 +123,13 @@ func TestBadInputNamesTheField(t *testing.T) {
 		// A day of traffic takes hours to simulate: the fault shows before.
 		{[]string{"run", "steady", "--duration", "24h", "--compare", file(t, `{"flor":1}`)}, "flor"},
 		{[]string{"run", "steady", "--seed", "x"}, "--seed"},
+		{[]string{"run", "steady", "--node-share", "no"}, "--node-share"},
+		{[]string{"run", "steady", "--redis-delay", "11s"}, "delay of Redis is 11s (0s to 10s)"},
+		{[]string{"run", "relay-rfc", "--redis-gone"}, "the nodes of scenario relay-rfc have no limiters"},
+		{[]string{"run", "steady", "--window", "round"}, `window is "round" (cells or precise)`},
+		{[]string{"run", "tiers", "--window", "precise"}, `window is "precise" (scenario tiers takes cells)`},
+		{[]string{"run", "relay-hop", "--window", "precise"}, `window is "precise" (scenario relay-hop takes cells)`},
+		{[]string{"windows", "--duration", "1ms"}, "duration is 1ms (1s to 24h0m0s)"},
 		{[]string{"run", "steady", "--plot", "--json"}, "--json and --plot"},
 		{[]string{"play", file(t, "regions eu\n0s us wipe\n")}, `line 2: region "us" is unknown (eu, *)`},
 	} {
@@ -124,9 +142,8 @@ func TestBadInputNamesTheField(t *testing.T) {
 	}
 }
 
-// The binary writes what the command does and no word of the runner beneath it; its
-// help lists none of the runner's flags. It has to be the binary itself: in a test the
-// runner is at work anyway.
+// The binary prints only the command's own output, without that of the runner beneath it. Its help lists none of the
+// runner's flags. The test has to run the binary itself, because in a test the runner is at work anyway.
 func TestBinaryKeepsItsOutputClean(t *testing.T) {
 	binary := filepath.Join(t.TempDir(), "weir-sim")
 	if out, err := exec.CommandContext(t.Context(), "go", "build", "-o", binary, ".").CombinedOutput(); err != nil {

@@ -9,17 +9,28 @@ import (
 	"github.com/weirhq/weir/shared/window"
 )
 
-func (w *world) ask(l *life, key int, cost int64) {
-	before, over := w.judged(l, key), w.wait(l)
-	d := l.Limiter.Allow(context.Background(), w.request(key, cost))
+func (w *world) ask(l *life, key int, cost int64) { w.askBy(l, Step{Key: key, Cost: cost}) }
+
+// askBy makes one request, with the step's limit if the step has a limit.
+func (w *world) askBy(l *life, s Step) {
+	w.asks.add(s.Key, s.Cost)
+	r := w.request(s.Key, s.Cost)
+	if s.Limit > 0 {
+		r.Limit = s.Limit
+	}
+	before, over := w.judged(l, s.Key), w.wait(l)
+	d := l.Limiter.Allow(context.Background(), r)
 	over()
-	w.decided(l, key, cost, &d, before)
+	w.locked(l, s.Key, &d)
+	w.windows.denied(l, s.Key, s.Cost, &d, before)
+	w.decided(l, s.Key, s.Cost, &d, before)
 }
 
-// hurry is a request of a caller who does not wait for its end, or has left before its beginning.
+// hurry makes a request of a caller who does not wait for its end, or has left before its beginning.
 func (w *world) hurry(l *life, s Step) {
 	ctx, leave := context.WithTimeout(context.Background(), s.After)
 	defer leave()
+	w.asks.add(s.Key, s.Cost)
 	before, began := w.judged(l, s.Key), time.Now()
 	d := l.Limiter.Allow(ctx, w.request(s.Key, s.Cost))
 	if waited := time.Since(began); waited > s.After {
@@ -28,7 +39,7 @@ func (w *world) hurry(l *life, s Step) {
 	w.decided(l, s.Key, s.Cost, &d, before)
 }
 
-// bulk is a batch in which keys come again and again.
+// bulk makes a batch with repeated keys.
 func (w *world) bulk(l *life, s Step) {
 	keys, costs := make([]int, s.Count), make([]int64, s.Count)
 	for i := range keys {
@@ -41,6 +52,7 @@ func (w *world) batch(l *life, keys []int, costs []int64) {
 	requests, before := make([]dataplane.Request, len(keys)), make([]judged, len(keys))
 	for i, key := range keys {
 		requests[i], before[i] = w.request(key, costs[i]), w.judged(l, key)
+		w.asks.add(key, costs[i])
 	}
 	if w.plan.mayFill() {
 		defer w.ledger.batch(l.node.region, keys, costs)()
@@ -63,7 +75,7 @@ func (w *world) batch(l *life, keys []int, costs []int64) {
 	}
 }
 
-// peek is of no account: what it counts, no caller was granted.
+// peek makes a request that the ledger ignores, because a peek grants nothing.
 func (w *world) peek(l *life, s Step) {
 	over := w.wait(l)
 	d := l.Limiter.Peek(context.Background(), w.request(s.Key, s.Cost))
@@ -75,7 +87,8 @@ func (w *world) peek(l *life, s Step) {
 	w.views.look(l, s.Key)
 }
 
-// refund gives back what was accepted, also by other nodes, in the cell that is the current one at this moment.
+// refund gives accepted cost back, also cost that other nodes accepted. It applies to the cell that is current at this
+// moment.
 func (w *world) refund(l *life, s Step) {
 	refunded, err := l.Limiter.Refund(w.request(s.Key, s.Cost))
 	cell, ok := w.current(l, s.Key)
@@ -88,10 +101,12 @@ func (w *world) refund(l *life, s Step) {
 	w.record.note("%v  k%d refunded %d of %d", l, s.Key, refunded, s.Cost)
 	if refunded > 0 {
 		w.ledger.settle(l, []window.Cell{cell}, -refunded)
+		w.windows.refund(cell, refunded)
 	}
 }
 
 func (w *world) reserve(l *life, s Step) {
+	w.asks.add(s.Key, s.Cost)
 	before, over := w.judged(l, s.Key), w.wait(l)
 	held, d := l.Limiter.AllowUpTo(context.Background(), w.request(s.Key, s.Cost))
 	over()
@@ -107,12 +122,13 @@ func (w *world) reserve(l *life, s Step) {
 	if err != nil {
 		w.record.violate("error", "%v settled %d of k%d: %v", l, s.Actual, s.Key, err)
 	}
+	w.asks.add(s.Key, max(0, change))
 	w.ledger.settle(l, w.charged(l, s.Key, cells, change), change)
 	w.record.note("%v  k%d settled at %d: %+d", l, s.Key, s.Actual, change)
 }
 
-// charged returns the cells that a charge on top of a reservation may be in. If the clock was set back since, the key
-// may have moved to the cell that the clock shows, before those of the reservation.
+// charged returns the cells in which a charge on top of a reservation may count. If the clock was set back since, the
+// key may have moved to an earlier cell than the cells of the reservation: the cell that the clock shows.
 func (w *world) charged(l *life, key int, cells []window.Cell, change int64) []window.Cell {
 	if change <= 0 {
 		return cells

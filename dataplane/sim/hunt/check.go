@@ -9,25 +9,26 @@ import (
 	"github.com/weirhq/weir/shared/window"
 )
 
-// bound is how long convergence takes at most where nothing fails: what package relay says of R2 and R5, and the time
-// that a cost takes to its origin and the stores take to answer.
+// bound returns how long convergence takes at most where nothing fails. It is the bound that package relay documents
+// for R2 and R5, plus the time in which a cost reaches its origin and the stores answer.
 func (p Plan) bound() time.Duration {
 	t, f := p.slowest(), p.Fleet
 	relayed := 4*t.FeedInterval.Std() + 4*(f.MySQLTrip+f.OriginTrip)
 	return relayed + 2*(t.ReplayTick.Std()+f.OriginTrip)
 }
 
-// within is a check of what the bound is for: origins. Nodes ask them when they next have to.
+// within checks the origins, to which the bound applies. Nodes read from their origin only when a decision next
+// requires it.
 func (w *world) within() *check {
 	c := &check{world: w}
 	c.origins()
 	return c
 }
 
-// check is a comparison of everything with the ledger, at one moment.
+// check compares the whole fleet with the ledger at one moment.
 type check struct {
 	*world
-	lines  []string // what there is
+	lines  []string // state found, for the record
 	broken []Violation
 }
 
@@ -58,12 +59,12 @@ func (c *check) all() {
 	c.durable(held)
 }
 
-// converges tells whether all have to agree on a cell.
+// converges reports whether all nodes and origins must agree on a cell.
 func (c *check) converges(a *account) bool {
 	return a.exact() && c.operators.counts(a.cell)
 }
 
-// origins holds origins to the ledger and to each other, and returns what they hold.
+// origins compares the totals of origins with the ledger and with each other, and returns these totals.
 func (c *check) origins() []map[window.Cell]store.Total {
 	held := make([]map[window.Cell]store.Total, len(c.regions))
 	for i, r := range c.regions {
@@ -93,10 +94,14 @@ func (c *check) origin(a *account, r *region, total int64) {
 	}
 }
 
-// unsent is what nodes of a region need not have sent of a cell. In the estimate mode each sends what it has counted
-// once its count passes a step, of up to 2 % of the limit: see dataplane/DESIGN.md, "Two modes". What it hears of
-// other regions, and a settlement, may take its count past a step, too, and sends nothing; and of an origin that has
-// lost something it hears with a sync, up to a minute later. Nothing is asked then, nor of limits that change.
+// unsent returns how much of a cell's cost the nodes of a region may keep unsent.
+//
+// In the estimate mode a node sends its count once the count passes a step, of up to 2 % of the limit: see
+// dataplane/DESIGN.md, "Two modes". There is no bound in these cases:
+//
+//   - Cost of other regions, or a settlement, takes the count past a step, and the node sends nothing.
+//   - The origin has lost data. The node finds out with a sync, up to a minute later.
+//   - Limits change.
 func (c *check) unsent(a *account, r *region) (most int64) {
 	if a.cell.Mode == window.Exact {
 		return 0
@@ -108,7 +113,7 @@ func (c *check) unsent(a *account, r *region) (most int64) {
 	return int64(len(r.nodes)) * (step - 1)
 }
 
-// foreign holds each origin to what all origins hold.
+// foreign compares each origin's foreign total with the region totals of all other origins.
 func (c *check) foreign(a *account, held []map[window.Cell]store.Total) {
 	for i, r := range c.regions {
 		least, most := int64(0), int64(0)
@@ -121,18 +126,18 @@ func (c *check) foreign(a *account, held []map[window.Cell]store.Total) {
 		}
 		shared := c.plan.shares(a.cell.Duration) && c.operators.counts(a.cell)
 		if !shared || !c.ledger.usedIn(r, a) || held[i][a.cell].Region == 0 {
-			least = 0 // below the floor others tell it of cells that it uses alone (R5)
+			least = 0 // below the floor, others need not publish cells that they use alone (R5)
 		}
 		foreign := held[i][a.cell].Foreign
 		if foreign < least || foreign > most {
-			c.violate("R2", "%s was told of %d of %s, others hold %d and accepted at most %d",
+			c.violate("R2", "%s holds %d foreign cost of %s, others hold %d and accepted at most %d",
 				r.name, foreign, cellName(a.cell), least, most)
 		}
 	}
 }
 
 func (c *check) node(l *life, a *account, total store.Total) {
-	c.ask(l, a.key, 0) // it was over its limit when it was last asked, and may be no more
+	c.ask(l, a.key, 0) // a request at no cost: the life may still have counted the key as over its limit
 	x, ok := c.explain(l, a.key, c.violate)
 	if !ok {
 		return
@@ -142,19 +147,23 @@ func (c *check) node(l *life, a *account, total store.Total) {
 		cell = x.Previous
 	}
 	if a.cell != c.explained(&x, cell.Sequence) {
-		return // by its region's clock the cell is over, or has not begun; or the node decides by another one
+		return // the cell has ended or not begun by its region's clock, or the node decides by another cell
 	}
-	_, high := c.ledger.bounds(l.node.region, a.cell) // what the origin has lost with a node, others may still know
+	_, high := c.ledger.bounds(l.node.region, a.cell) // others may still count what the origin lost with a node
 	if c.plan.mayFill() {
 		high = math.MaxInt64 // of a sketch, too, which may over-count
 		if !x.Known {
-			return // it asks
+			return // it reads from its origin first
 		}
 	}
+	foreign := total.Foreign
+	if c.plan.setsClock(l.node.region.index) {
+		high, foreign = math.MaxInt64, math.MaxInt64 // cost counted while it was ahead counts in the current cell
+	}
 	over := x.Decision.Current > float64(x.Decision.Limit)
-	knows := over || cell.Regional >= total.Region && cell.Foreign >= total.Foreign // else it asks, before it allows
-	if !knows || cell.Regional > high || cell.Foreign > total.Foreign {
-		c.violate("R2", "%v knows %d and %d of %s, its origin holds %d and %d",
+	knows := over || cell.Regional >= total.Region && cell.Foreign >= total.Foreign // otherwise it reads before it allows
+	if !knows || cell.Regional > high || cell.Foreign > foreign {
+		c.violate("R2", "%v counts %d and %d of %s, its origin holds %d and %d",
 			l, cell.Regional, cell.Foreign, cellName(a.cell), total.Region, total.Foreign)
 	}
 }

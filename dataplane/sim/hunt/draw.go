@@ -11,7 +11,8 @@ import (
 	"github.com/weirhq/weir/shared/window"
 )
 
-// Bounds of what is drawn. Histories are small: a fault that needs ten nodes needs two, and more seeds find it.
+// Bounds of a drawn history. Histories are small, so that many seeds are played: two nodes usually show a fault that
+// ten nodes have.
 const (
 	regionsMax       = 3
 	nodesMax         = 3 // a region
@@ -29,12 +30,12 @@ const (
 	renewalsMax      = 6
 	trafficMin       = 4 * time.Second
 	trafficMax       = 20 * time.Second
-	failoverMax      = 4 * time.Second // below store.KeepFor: what an origin forgets, nodes still hold
+	failoverMax      = 4 * time.Second // below store.KeepFor: nodes still hold the cost that an origin forgets
 	faultTimeMax     = 8 * time.Second
 )
 
-// Draw makes the plan of a seed. Each plan has some kinds of requests, some kinds of faults and some shapes, and not
-// the others: what never happens together with something else is a case as well.
+// Draw makes the plan of a seed. Each plan has only some kinds of requests, some kinds of faults and some shapes,
+// because some bugs show only where another kind is absent.
 func Draw(seed uint64) Plan {
 	d := drawer{rand.New(rand.NewPCG(seed, 0x77656972))}
 	p := Plan{Seed: seed, Fleet: d.fleet()}
@@ -68,11 +69,14 @@ func Draw(seed uint64) Plan {
 	p.held(span)
 	p.Steps = slices.DeleteFunc(p.Steps, p.returnsAnEpoch)
 	p.refused(span)
+	if !p.ahead(span) { // a log of real windows needs a single clock
+		p.precise(span)
+	}
 	return p
 }
 
-// returnsAnEpoch tells of a wipe after which a replica is promoted from before it: an epoch that ended goes on, and
-// its cost is counted twice. See dataplane/DESIGN.md, "Precision given up".
+// returnsAnEpoch reports whether, after a wipe, a replica is promoted whose data is older than the wipe. Then an epoch
+// that had ended goes on, and its cost is counted twice. See dataplane/DESIGN.md, "Precision given up".
 func (p Plan) returnsAnEpoch(wipe Step) bool {
 	return wipe.Do == Wipe && slices.ContainsFunc(p.Steps, func(s Step) bool {
 		return s.Do == Failover && s.Region == wipe.Region && (s.Part == wipe.Part || s.Part*wipe.Part == 0) &&
@@ -80,7 +84,7 @@ func (p Plan) returnsAnEpoch(wipe Step) bool {
 	})
 }
 
-// operators draws what they do, if they do anything.
+// operators draws operators' steps, if the history has any.
 func (d drawer) operators(p *Plan, span time.Duration) {
 	var all []Verb
 	for _, kinds := range [][]Verb{{Override, Override, Unset}, {Reset}, {Tune}, {Rule}, {Try}} {
@@ -127,7 +131,7 @@ func (d drawer) operation(f Fleet, do Verb, at time.Duration) Step {
 	return s
 }
 
-// tuning draws what each field may be.
+// tuning draws each field from its allowed values.
 func (d drawer) tuning() tuning.Tuning {
 	t := tuning.Default()
 	fraction := func(choices ...float64) float64 { return choices[d.IntN(len(choices))] }
@@ -144,14 +148,14 @@ func (d drawer) tuning() tuning.Tuning {
 
 type drawer struct{ *rand.Rand }
 
-// between is a whole number of milliseconds in [least, most].
+// between returns a whole number of milliseconds in [least, most].
 func (d drawer) between(least, most time.Duration) time.Duration {
 	return least + time.Duration(d.Int64N(int64((most-least)/time.Millisecond)+1))*time.Millisecond
 }
 
 func (d drawer) one(choices ...time.Duration) time.Duration { return choices[d.IntN(len(choices))] }
 
-// some draws each with even odds.
+// some draws each kind with even odds.
 func (d drawer) some(all ...Verb) (drawn []Verb) {
 	for _, v := range all {
 		if d.IntN(2) == 0 {
@@ -244,7 +248,7 @@ func (d drawer) call(f Fleet, do Verb, at time.Duration) Step {
 	return s
 }
 
-// part is all of an origin, or one of its parts.
+// part draws a whole origin (0), or a part of it.
 func (d drawer) part(f Fleet) int {
 	if d.IntN(2) == 0 {
 		return 0
@@ -252,7 +256,7 @@ func (d drawer) part(f Fleet) int {
 	return 1 + d.IntN(f.parts())
 }
 
-// cost is mostly a small part of a limit, and now and then all of it.
+// cost draws mostly a small part of a limit, and sometimes all of it.
 func (d drawer) cost(limit int64) int64 {
 	switch d.IntN(8) {
 	case 0:
@@ -265,7 +269,7 @@ func (d drawer) cost(limit int64) int64 {
 	return 1
 }
 
-// aim moves most ends of processes to where it has just been asked, or harmed.
+// aim moves most ends of processes to just after a request or a fault on the same node.
 func (d drawer) aim(s Step, earlier []Step) Step {
 	if (s.Do == Kill || s.Do == Stop) && d.IntN(4) > 0 {
 		at := earlier[d.IntN(len(earlier))]

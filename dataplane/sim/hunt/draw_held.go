@@ -8,7 +8,7 @@ import (
 	"time"
 )
 
-// Bounds of what is drawn of reservations and leases.
+// Bounds of drawn reservations and leases.
 const (
 	heldMax         = 2 // keys
 	reservationsMax = 8
@@ -19,7 +19,7 @@ const (
 	heldTTLMax      = 6 * time.Second
 )
 
-// held draws reservations and leases, from a source of their own: what else is drawn of a seed does not move.
+// held draws reservations and leases. It has its own random source, so the rest of a seed's plan does not depend on it.
 func (p *Plan) held(span time.Duration) {
 	d := drawer{rand.New(rand.NewPCG(p.Seed, 0x68656c64))}
 	reserves, leases := d.IntN(3) == 0, d.IntN(3) == 0
@@ -37,7 +37,7 @@ func (p *Plan) held(span time.Duration) {
 	if before == len(p.Steps) {
 		return
 	}
-	for i, s := range p.Steps[:before] { // half of the faults happen to what holds something
+	for i, s := range p.Steps[:before] { // half of the faults happen to nodes and origins that hold something
 		if !s.Do.isFault() || d.IntN(2) == 0 {
 			continue
 		}
@@ -62,8 +62,8 @@ func (p *Plan) held(span time.Duration) {
 	slices.SortStableFunc(p.Steps, func(a, b Step) int { return cmp.Compare(a.At, b.At) })
 }
 
-// orders draws calls in an order that matters and that independent draws seldom have, from a source of their own: what
-// else is drawn of a seed does not move.
+// orders draws calls in orders that matter and that independent draws seldom produce. It has its own random source, so
+// the rest of a seed's plan does not depend on it.
 func (p *Plan) orders(span time.Duration) {
 	d := drawer{rand.New(rand.NewPCG(p.Seed, 0x6f726465))}
 	if len(p.Fleet.Held) > 0 && d.IntN(2) == 0 {
@@ -77,7 +77,7 @@ func (p *Plan) orders(span time.Duration) {
 	}
 }
 
-// extended draws a reservation that gives back what was not spent, is extended, and goes on long after its first end.
+// extended draws a reservation that returns its unspent cost, is extended, and goes on long after its first end.
 func (d drawer) extended(p *Plan, span time.Duration) {
 	hold := Step{At: d.between(0, span), Do: Hold, ID: p.nextID(), Key: d.IntN(len(p.Fleet.Held)),
 		After: d.between(heldTTLMin, 2*heldTTLMin), Returned: true}
@@ -94,7 +94,8 @@ func (d drawer) extended(p *Plan, span time.Duration) {
 	}
 }
 
-// lacking draws a reservation that counts in full, and an origin that fails over to a replica from before it.
+// lacking draws a reservation that counts in full, and a failover of its origin to a replica from before the
+// reservation.
 func (d drawer) lacking(p *Plan, span time.Duration) {
 	hold := Step{At: d.between(500*time.Millisecond, span), Do: Hold, ID: p.nextID(), Key: d.IntN(len(p.Fleet.Held)),
 		After: heldTTLMax}
@@ -105,7 +106,8 @@ func (d drawer) lacking(p *Plan, span time.Duration) {
 	p.Steps = append(p.Steps, hold, failover)
 }
 
-// impatient draws holders of all leases of a key at a node, and others there who cease to wait before these release.
+// impatient draws holders of all leases of a key at a node, and other requests there that stop waiting before these
+// holders release.
 func (d drawer) impatient(p *Plan, span time.Duration) {
 	key := d.IntN(len(p.Fleet.Slots))
 	first := Step{At: d.between(0, span), Do: Acquire, Key: key}
@@ -158,7 +160,7 @@ func (d drawer) reservations(p *Plan, span time.Duration) {
 	}
 }
 
-// about draws a call about a reservation: while it lasts, after its end, and now and then before it is there.
+// about draws a call about a reservation: while it lasts, after its end, and sometimes before it exists.
 func (d drawer) about(p *Plan, hold Step, do Verb) Step {
 	s := hold
 	s.Do, s.Node = do, d.IntN(p.Fleet.Nodes[s.Region])
@@ -181,13 +183,13 @@ func (d drawer) about(p *Plan, hold Step, do Verb) Step {
 		s.After = d.between(heldTTLMin, heldTTLMax)
 	case Hold:
 		if d.IntN(8) == 0 {
-			s.Costs[0]++ // it is another one
+			s.Costs[0]++ // costs that differ from the first request's
 		}
 	}
 	return s
 }
 
-// reserved is mostly a large part of a limit.
+// reserved draws mostly a large part of a limit.
 func (d drawer) reserved(limit int64) int64 {
 	if d.IntN(6) == 0 {
 		return limit
@@ -219,7 +221,7 @@ func (d drawer) leases(p *Plan, span time.Duration) {
 			continue
 		}
 		ttl := p.Fleet.Slots[s.Key].TTL
-		for range d.IntN(callsMax) { // also late ones
+		for range d.IntN(callsMax) { // some of these calls are late
 			next := s
 			next.Do = []Verb{Renew, Renew, Renew, Token}[d.IntN(4)]
 			next.At, next.Node = s.At+d.between(0, 3*ttl), d.IntN(p.Fleet.Nodes[s.Region])
@@ -236,7 +238,7 @@ func (d drawer) leases(p *Plan, span time.Duration) {
 	}
 }
 
-// contest draws a holder, whose node is harmed, or its origin, and others who want its lease.
+// contest draws a holder whose node or origin fails, and other requests for its lease.
 func (d drawer) contest(p *Plan, span time.Duration) {
 	key := d.IntN(len(p.Fleet.Slots))
 	ttl := p.Fleet.Slots[key].TTL
@@ -258,7 +260,7 @@ func (d drawer) contest(p *Plan, span time.Duration) {
 // forGood is longer than any history.
 const forGood = 24 * time.Hour
 
-// nextID is one that no reservation or lease has yet.
+// nextID returns an ID that no reservation or lease has yet.
 func (p *Plan) nextID() (next int) {
 	for _, s := range p.Steps {
 		next = max(next, s.ID+1)
@@ -266,5 +268,5 @@ func (p *Plan) nextID() (next int) {
 	return next
 }
 
-// heldKey is the key of a reservation's item.
+// heldKey returns the key of a reservation's item.
 func (f Fleet) heldKey(first, item int) Key { return f.Held[(first+item)%len(f.Held)] }

@@ -7,7 +7,7 @@ import (
 	"time"
 )
 
-// Bounds of what is drawn of refused calls.
+// Bounds of refused calls.
 const (
 	refusalsMax   = 4
 	strictMin     = 5 * time.Second // that a strict fleet's origin refuses to count
@@ -15,8 +15,8 @@ const (
 	strictAsksMax = 60
 )
 
-// refused draws servers that refuse some kinds of calls, from a source of their own: what else is drawn of a seed does
-// not move.
+// refused draws servers that refuse some kinds of calls. It has its own random source, so the rest of a seed's plan
+// does not depend on it.
 func (p *Plan) refused(span time.Duration) {
 	d := drawer{rand.New(rand.NewPCG(p.Seed, 0x72656675))}
 	if d.IntN(3) > 0 {
@@ -54,8 +54,8 @@ func (d drawer) refusedStatement(at time.Duration) Step {
 		After: d.between(10*time.Millisecond, faultTimeMax)}
 }
 
-// strict draws an origin that refuses to count for longer than nodes take to notice it, and callers who ask all of its
-// region's nodes for more than a key's limit meanwhile.
+// strict draws an origin that refuses to count for longer than nodes take to notice it. Meanwhile callers request more
+// than a key's limit from all nodes of the region.
 func (d drawer) strict(p *Plan, span time.Duration) {
 	key := d.IntN(len(p.Fleet.Keys))
 	s := Step{At: d.between(0, span), Do: RefuseCalls, Calls: []Calls{Writes, Additions, Sends}[d.IntN(3)],

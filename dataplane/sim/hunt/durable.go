@@ -9,7 +9,7 @@ import (
 	"github.com/weirhq/weir/shared/window"
 )
 
-// durable holds what relays keep in MySQL and at their origins to what package relay says of it.
+// durable checks the counts that relays keep in MySQL and at their origins against the promises of package relay.
 func (c *check) durable(held []map[window.Cell]store.Total) {
 	stored := make(map[window.Cell]map[string]int64)
 	for _, row := range c.Counts.Rows() {
@@ -27,15 +27,16 @@ func (c *check) durable(held []map[window.Cell]store.Total) {
 	c.taken()
 }
 
-// stored holds a stored count to what was accepted and to what the origin holds: see relay.StoreFloor. A cell that an
-// emptied origin was raised to has no limit, and so nothing to store, until a node counts in it.
+// stored compares a stored count with the accepted cost and with the origin's total: see relay.StoreFloor. A relay that
+// has raised an emptied origin to a cell has no limit for the cell, and so stores nothing of it, until a node counts in
+// it.
 func (c *check) stored(a *account, r *region, total, stored int64) {
 	if _, high := c.ledger.bounds(r, a.cell); stored > high {
 		c.violate("stored", "%d of %s are stored for %s, and at most %d were accepted",
 			stored, cellName(a.cell), r.name, high)
 	}
-	if c.plan.changes(Override, Unset) {
-		return // what is to be stored depends on the limit that nodes sent last
+	if c.plan.changes(Override, Unset) || c.plan.mixesLimits() {
+		return // whether a count must be stored depends on the limit that nodes sent last
 	}
 	t := c.plan.slowest()
 	limit := c.plan.Fleet.Keys[a.key].Limit
@@ -49,11 +50,13 @@ func (c *check) stored(a *account, r *region, total, stored int64) {
 	}
 }
 
-// healed holds origins to what they have told: an emptied one is raised to it. What it forgets in its epoch, and what
-// MySQL loses, no relay can raise it to; nor what a killed one has told its peers and not stored.
+// healed checks that each origin holds at least the cost that it has published, because relays raise an emptied origin
+// to it. Relays cannot raise it to cost that it forgets within its epoch, to cost that MySQL loses, nor to cost that a
+// killed relay has published to its peers but not stored.
 func (c *check) healed(a *account, held []map[window.Cell]store.Total) {
 	forgets := func(s Step) bool {
-		return s.Do == Failover || s.Do == LoseFeed || c.plan.Fleet.PeerTrip > 0 && (s.Do == Kill || s.Do == Die)
+		return s.Do == Failover || s.Do == LoseFeed || s.Do == SetClock ||
+			c.plan.Fleet.PeerTrip > 0 && (s.Do == Kill || s.Do == Die)
 	}
 	if !c.converges(a) || slices.ContainsFunc(c.plan.Steps, forgets) {
 		return
@@ -66,12 +69,12 @@ func (c *check) healed(a *account, held []map[window.Cell]store.Total) {
 			}
 		}
 		if foreign := held[i][a.cell].Foreign; foreign > others {
-			c.violate("R6", "%s was told of %d of %s, and others hold %d", r.name, foreign, cellName(a.cell), others)
+			c.violate("R6", "%s holds %d foreign cost of %s, and others hold %d", r.name, foreign, cellName(a.cell), others)
 		}
 	}
 }
 
-// taken holds relays to taking off their origins what they have told.
+// taken checks that relays have acked at their origins all changes that they have published.
 func (c *check) taken() {
 	for _, r := range c.regions {
 		for shard := range c.plan.Fleet.Shards {

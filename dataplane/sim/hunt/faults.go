@@ -10,7 +10,7 @@ import (
 	"github.com/weirhq/weir/dataplane/store"
 )
 
-// fault has something fail, and work again.
+// fault begins a step's fault, and ends it later.
 func (w *world) fault(r *region, n *node, s Step) {
 	l := n.life.Load()
 	during := func(begin, end func()) {
@@ -28,6 +28,7 @@ func (w *world) fault(r *region, n *node, s Step) {
 	case Mute:
 		during(on(l.ToOrigin, func(l *network.Link, bad bool) { l.Profile.Loss = pick(bad, s.Share) }))
 	case Slow:
+		n.slowUntil.Store(time.Now().Add(s.After).UnixNano())
 		during(on(l.ToOrigin, func(l *network.Link, bad bool) { l.Profile.Jitter = pick(bad, s.Delay) }))
 	case Repeat:
 		during(on(l.ToOrigin, s.repeat))
@@ -75,13 +76,15 @@ func (w *world) fault(r *region, n *node, s Step) {
 				w.Feed.Lose(stream, rows[max(0, len(rows)-s.Count)].Sequence)
 			}
 		}
+	case SetClock:
+		w.setClock(r, s)
 	case Clock:
 		n.steps.Add(1) // a process may be starting
 		n.ahead.Add(int64(s.Delay))
 	}
 }
 
-// partsOf are the parts of an origin that a step names, from 0 on.
+// partsOf returns the parts of an origin that a step names, from 0 on.
 func (r *region) partsOf(s Step) (parts []int) {
 	for part := range r.origin.Shards() {
 		if s.Part == 0 || s.Part == part+1 {
@@ -91,7 +94,7 @@ func (r *region) partsOf(s Step) (parts []int) {
 	return parts
 }
 
-// parts does something to the parts of an origin that a step names.
+// parts applies do to the parts of an origin that a step names.
 func (r *region) parts(s Step, do func(part int)) {
 	r.leases.forget(func() {
 		for _, part := range r.partsOf(s) {
@@ -100,17 +103,17 @@ func (r *region) parts(s Step, do func(part int)) {
 	})
 }
 
-// on is a fault of one link.
+// on returns the begin and the end of a fault of a link.
 func on(link *network.Link, change func(link *network.Link, bad bool)) (begin, end func()) {
 	return network.Fault(func() []*network.Link { return []*network.Link{link} }, change)
 }
 
-// repeat has a link deliver a share of all messages twice, and all later.
+// repeat makes a link deliver a share of all messages twice, and all of them later.
 func (s Step) repeat(l *network.Link, bad bool) {
 	l.Profile.Twice, l.Profile.Jitter = pick(bad, s.Share), pick(bad, s.Delay)
 }
 
-// outward are the links to all that is outside of a region, of the nodes that it has now.
+// outward returns the links of a region's present nodes to everything outside of the region.
 func (r *region) outward() (links []*network.Link) {
 	for _, l := range r.here() {
 		links = append(links, l.ToMySQL, l.ToPeers)
@@ -118,7 +121,7 @@ func (r *region) outward() (links []*network.Link) {
 	return links
 }
 
-// pick is n, or 0.
+// pick returns n, or 0.
 func pick[T float64 | time.Duration](bad bool, n T) T {
 	if bad {
 		return n
@@ -126,10 +129,10 @@ func pick[T float64 | time.Duration](bad bool, n T) T {
 	return 0
 }
 
-// unlease ends a shard's lease, as a failover to a replica does that has not heard of it.
+// unlease ends a shard's lease, as happens if a replica is promoted that lacks the lease.
 func (w *world) unlease(r *region, shard int) {
 	origin, ctx := r.client(), context.Background()
-	lease, err := origin.Lease(ctx, shard, "hunt", time.Millisecond) // refused if there is one
+	lease, err := origin.Lease(ctx, shard, "hunt", time.Millisecond) // refused if the shard is leased
 	if err == nil {
 		r.leases.forget(func() { err = origin.Release(ctx, shard, lease.Holder) })
 	}
@@ -138,7 +141,7 @@ func (w *world) unlease(r *region, shard int) {
 	}
 }
 
-// join starts a node that was not there yet.
+// join starts a node that had not joined.
 func (w *world) join(n *node) {
 	if err := w.boot(n); err != nil {
 		w.record.violate("error", "join: %v", err)
@@ -147,7 +150,7 @@ func (w *world) join(n *node) {
 	w.record.note("%v is there", n.life.Load())
 }
 
-// end ends a node's process, and starts another one later, unless the node ends for good.
+// end ends a node's process, and starts its next process later, unless the node ends for good.
 func (w *world) end(n *node, s Step) {
 	l, leaves := n.life.Load(), s.Do == Leave || s.Do == Die
 	if l.ended.Load() {
@@ -171,7 +174,7 @@ func (w *world) end(n *node, s Step) {
 	w.record.note("%v is back", n.life.Load())
 }
 
-// fault is a step's words without its place and moment.
+// fault prints a step without its place and moment.
 func (s Step) fault() string {
 	text := s.String()
 	return text[len(fmt.Sprintf("%9.3fs  r%d.%d  ", s.At.Seconds(), s.Region, s.Node)):]

@@ -17,21 +17,21 @@ const (
 	// slotsNamespace has the keys of leases. No operator changes it.
 	slotsNamespace = "slots"
 
-	// freeWithin is how much longer than its time to live a slot stays taken that nothing holds any more.
+	// freeWithin is how much longer than its time to live a slot without a holder may stay taken.
 	freeWithin = time.Second
 )
 
-// holders are those who hold leases, by what they know themselves, and what origins have said that nodes hold.
+// holders lists the holders of leases by their own reckoning, and the slots that nodes hold by their origins' answers.
 type holders struct {
 	world *world
 
 	mu    sync.Mutex
 	all   []*holder
 	taken map[slotOf]taken
-	fails map[*region]time.Time // when its origin has failed over last
+	fails map[*region]time.Time // time of its origin's last failover
 }
 
-// holder holds one lease, or waits for one.
+// holder holds one lease, or waits for a lease.
 type holder struct {
 	name   string
 	region *region
@@ -41,9 +41,9 @@ type holder struct {
 	lease dataplane.Lease
 
 	token    string
-	until    time.Time // with an id: when its lease ends, by what it was answered
+	until    time.Time // with an id: the end of its lease, by the answers it received
 	asked    time.Time // when a call for it was made last
-	heard    bool      // and whether all calls of its were answered
+	heard    bool      // all of these calls were answered
 	released bool
 
 	waits   bool
@@ -51,7 +51,7 @@ type holder struct {
 	granted time.Time
 }
 
-// slotOf is what one life holds of a key.
+// slotOf names the slots that a life holds of a key.
 type slotOf struct {
 	life *life
 	key  window.Key
@@ -92,7 +92,7 @@ func (h *holders) acquire(l *life, s Step) {
 	}
 }
 
-// patience is the context of a caller who waits for a lease up to a step's Delay, if at all.
+// patience returns the context of a caller who waits for a lease up to a step's Delay, if at all.
 func (s Step) patience() (context.Context, context.CancelFunc) {
 	if s.Delay > 0 {
 		return context.WithTimeout(context.Background(), s.Delay)
@@ -106,7 +106,7 @@ func (h *holders) add(holder *holder) {
 	h.all = append(h.all, holder)
 }
 
-// leave has a holder of a node's process release its lease.
+// leave releases the lease of a holder in a node's process.
 func (h *holders) leave(holder *holder) {
 	h.mu.Lock()
 	holder.released = true
@@ -116,18 +116,19 @@ func (h *holders) leave(holder *holder) {
 	}
 }
 
-// answered takes in a decision; take is called with what was granted, and tells whether that is a slot.
+// answered records a decision. It calls take if the decision is a grant. take stores the grant, and reports whether it
+// is a slot.
 func (h *holders) answered(l *life, holder *holder, d *dataplane.ConcurrencyDecision, take func() bool) {
 	h.mu.Lock()
 	defer h.mu.Unlock()
 	h.world.record.note("%v  %s of s%d: %t, %d held, lasts %v (%v, %v)", l, holder.name, holder.key, d.Allowed, d.Held,
 		d.TTL, d.Source, d.Err)
-	if d.Err != nil {
+	if d.Err != nil && !l.node.isBusy(d.Err) {
 		h.world.record.violate("error", "%v gives no lease of s%d: %v", l, holder.key, d.Err)
 	}
 	if l.ended.Load() {
 		holder.released = holder.life != nil
-		return // its answer does not come
+		return // its caller gets no answer
 	}
 	if holder.waits {
 		h.turns(l, holder)
@@ -139,7 +140,7 @@ func (h *holders) answered(l *life, holder *holder, d *dataplane.ConcurrencyDeci
 	h.count(holder.region, holder.key)
 }
 
-// turns holds a node to serving those who wait in their order. The mutex is held.
+// turns checks that a node serves its waiting callers in their order. The mutex is held.
 func (h *holders) turns(l *life, last *holder) {
 	for _, other := range h.all {
 		if other != last && other.waits && other.life == l && other.key == last.key && last.began.Before(other.began) &&
@@ -149,7 +150,7 @@ func (h *holders) turns(l *life, last *holder) {
 	}
 }
 
-// holds tells whether a holder's lease has not ended, as far as it knows.
+// holds reports whether a holder's lease has not ended, by the holder's own reckoning.
 func (holder *holder) holds() bool {
 	switch {
 	case holder.granted.IsZero() || holder.released:
@@ -160,10 +161,10 @@ func (holder *holder) holds() bool {
 	return !holder.life.ended.Load() && holder.lease.Err() == nil
 }
 
-// count holds those who hold leases of a key to its limit. The mutex is held.
+// count checks that no more holders have leases of a key than its limit. The mutex is held.
 //
-// An origin that has failed over may lack what it granted last. A holder hears of it with its next renewal, or has
-// none within its time to live.
+// An origin that has failed over may lack its last grants. A holder finds out with its next renewal, or its lease ends
+// within its time to live.
 func (h *holders) count(r *region, key int) {
 	slot, names := h.world.plan.Fleet.Slots[key], []string(nil)
 	for _, holder := range h.all {
@@ -177,7 +178,7 @@ func (h *holders) count(r *region, key int) {
 	}
 }
 
-// of is the holder of an id. The mutex is held.
+// of returns the holder of an id. The mutex is held.
 func (h *holders) of(s Step) *holder {
 	for _, holder := range h.all {
 		if holder.name == s.id() {
@@ -189,7 +190,7 @@ func (h *holders) of(s Step) *holder {
 	return holder
 }
 
-// byID asks for a lease by id, which is not asked for again once it was released.
+// byID requests a lease by id, unless the lease has been released.
 func (h *holders) byID(l *life, s Step) {
 	h.mu.Lock()
 	holder, began := h.of(s), time.Now()
@@ -212,7 +213,7 @@ func (h *holders) byID(l *life, s Step) {
 	})
 }
 
-// hears takes note of whether all calls about a lease were answered.
+// hears records whether all calls about a lease were answered.
 func (h *holders) hears(l *life, holder *holder, began time.Time) {
 	h.mu.Lock()
 	defer h.mu.Unlock()
@@ -220,7 +221,7 @@ func (h *holders) hears(l *life, holder *holder, began time.Time) {
 	holder.asked = time.Now()
 }
 
-// renew has a holder with an id renew its lease.
+// renew renews the lease of a holder with an id.
 func (h *holders) renew(l *life, s Step) {
 	h.mu.Lock()
 	holder, began := h.of(s), time.Now()
@@ -239,7 +240,7 @@ func (h *holders) renew(l *life, s Step) {
 	}
 	h.world.record.note("%v  %s renews its lease: %v", l, holder.name, err)
 	switch {
-	case err == nil && holder.holds(): // what has ended by the holder's clock stays ended
+	case err == nil && holder.holds(): // a lease that has ended by the holder's clock stays ended
 		holder.until = latest(holder.until, began.Add(h.world.plan.Fleet.Slots[holder.key].TTL))
 	case errors.Is(err, dataplane.ErrLeaseLost):
 		if holder.holds() && holder.heard && !h.world.ledger.forgets(holder.region) {
@@ -250,7 +251,7 @@ func (h *holders) renew(l *life, s Step) {
 	}
 }
 
-// release has a holder with an id release its lease.
+// release releases the lease of a holder with an id.
 func (h *holders) release(l *life, s Step) {
 	h.mu.Lock()
 	holder, began := h.of(s), time.Now()
@@ -266,7 +267,7 @@ func (h *holders) release(l *life, s Step) {
 	h.world.record.note("%v  %s releases its lease: %v", l, holder.name, err)
 }
 
-// failedOver takes note of when a region's origin has.
+// failedOver records when a region's origin has failed over.
 func (h *holders) failedOver(r *region) {
 	h.mu.Lock()
 	defer h.mu.Unlock()
@@ -288,7 +289,7 @@ func (o watchedOrigin) Grants(ctx context.Context, shard int, call store.GrantCa
 	return reply, err
 }
 
-// died has what a life held be free in time.
+// died checks that a dead life's leases become free in time.
 func (h *holders) died(l *life) {
 	for key := range h.world.plan.Fleet.Slots {
 		h.world.steps.Go(func() {
@@ -298,8 +299,9 @@ func (h *holders) died(l *life) {
 	}
 }
 
-// free holds an origin to what of a key may still be taken: by lives, unless they ended long ago, and by holders with
-// an id, unless they made their last call long ago. What is late in the network counts from when it arrives.
+// free checks how many slots of a key an origin counts as taken. Slots may be taken by lives, unless they ended long
+// ago, and by holders with an id, unless they made their last call long ago. A call that the network has delayed counts
+// from its arrival.
 func (h *holders) free(r *region, key int) {
 	h.mu.Lock()
 	defer h.mu.Unlock()
@@ -343,7 +345,7 @@ func (h *holders) free(r *region, key int) {
 // probeNode is no life's.
 const probeNode = 1
 
-// rest has all leases be released, or end, and then all of a limit be acquired at one node.
+// rest releases all leases or waits for their end, and then acquires all leases of each limit at a single node.
 func (h *holders) rest() {
 	slots := h.world.plan.Fleet.Slots
 	if len(slots) == 0 {

@@ -23,7 +23,7 @@ func seeds() []uint64 {
 
 func TestSeedsHold(t *testing.T) { holds(t, Draw) }
 
-// R2, in histories in which nothing fails: they converge within a bound.
+// R2, in histories without faults: they converge within a bound.
 func TestR2WithoutFaultsSeedsConvergeInTime(t *testing.T) {
 	holds(t, func(seed uint64) Plan {
 		p := Draw(seed)

@@ -5,17 +5,22 @@ import (
 	"time"
 
 	"github.com/weirhq/weir/dataplane"
+	"github.com/weirhq/weir/dataplane/store"
 	"github.com/weirhq/weir/shared/window"
 )
 
-// judged is what a life decides a key by, besides what the decision itself names: it is part of the name of the cell.
+// judged holds the settings by which a life decides on a key, as far as the decision does not name them. They are part
+// of the cell's name.
 type judged struct {
 	mode  window.Mode
 	reset window.Reset
-	early bool // the life did not know its origin's clock
+	early bool // the life did not have its origin's clock yet
+
+	precise bool
+	at      time.Time
 }
 
-// explain asks a life what it knows of a key. Explain fails for invalid requests alone.
+// explain returns a life's explanation of a key. Explain returns an error for invalid requests only.
 func (w *world) explain(l *life, key int, violate func(invariant, format string, args ...any)) (
 	x dataplane.Explanation, ok bool) {
 	x, err := l.Limiter.Explain(w.request(key, 0))
@@ -25,13 +30,13 @@ func (w *world) explain(l *life, key int, violate func(invariant, format string,
 	return x, err == nil
 }
 
-// current is the cell that a life counts a key in now.
+// current returns the cell that a life counts a key in now.
 func (w *world) current(l *life, key int) (cell window.Cell, ok bool) {
 	x, ok := w.explain(l, key, w.record.violate)
 	return w.explained(&x, x.Current.Sequence), ok
 }
 
-// explained is a cell of the key that an explanation is of.
+// explained returns the key's cell with a sequence number, named as in the explanation.
 func (w *world) explained(x *dataplane.Explanation, sequence int64) window.Cell {
 	return w.cell(w.key(x.Identifier, x.Duration), sequence, judgedBy(x))
 }
@@ -39,11 +44,12 @@ func (w *world) explained(x *dataplane.Explanation, sequence int64) window.Cell 
 func (w *world) judged(l *life, key int) judged {
 	x, _ := w.explain(l, key, w.record.violate)
 	by := judgedBy(&x)
-	by.early = w.early(l, &x)
+	by.early, by.at = w.early(l, &x), time.Now()
 	return by
 }
 
 func judgedBy(x *dataplane.Explanation) (by judged) {
+	by.precise = x.Window == string(store.WindowPrecise)
 	if x.Mode == window.Estimate.String() {
 		by.mode = window.Estimate
 	}
@@ -53,17 +59,17 @@ func judgedBy(x *dataplane.Explanation) (by judged) {
 	return by
 }
 
-// placedIn is how long a life goes without its origin's clock at most: no fault that keeps calls from its origin lasts
+// placedIn is how long a life may be without its origin's clock: no fault that keeps calls from its origin lasts
 // longer.
 const placedIn = 10 * time.Second
 
-// early reports whether a life goes by its own clock yet, and not by its origin's. Once it has gone by its origin's it
-// always does. While both clocks agree, and its own is yet to be moved, it may go by either.
+// early reports whether a life still uses its own clock, and not its origin's. Once it has used its origin's clock it
+// always does. While both clocks agree, and its own clock will be moved later, it may use either.
 func (w *world) early(l *life, x *dataplane.Explanation) bool {
 	if l.timed.Load() {
 		return false
 	}
-	origins := time.Now().Add(w.plan.Fleet.Ahead[l.node.region.index])
+	origins := l.node.region.now()
 	own := time.Now().Add(time.Duration(l.node.ahead.Load()))
 	offOwn, offOrigins := x.At.Sub(own).Abs(), x.At.Sub(origins).Abs()
 	early := offOwn < offOrigins || offOwn == offOrigins && !l.answered.Load() && w.isToBeMoved(l.node)
@@ -78,13 +84,13 @@ func (w *world) isToBeMoved(n *node) bool {
 	})
 }
 
-// cell is a key's cell, by the name that others know it by.
+// cell returns a key's cell under the name that all nodes and stores use.
 func (w *world) cell(key window.Key, sequence int64, by judged) window.Cell {
 	key.Mode, key.Generation = by.mode, generation(by.reset, sequence, key.Duration)
 	return window.Cell{Key: key, Sequence: sequence}
 }
 
-// generation is a reset's in the cells that had begun when it was made, and 0 in those that begin later.
+// generation returns a reset's generation for cells that had begun when the reset was made, and 0 for later cells.
 func generation(r window.Reset, sequence int64, d time.Duration) window.Generation {
 	if sequence*d.Milliseconds() > r.AtMs {
 		return 0
@@ -92,8 +98,9 @@ func generation(r window.Reset, sequence int64, d time.Duration) window.Generati
 	return r.Generation
 }
 
-// cellsOf are the cells that a decision's cost may count in. There are two if settings came while it was made, and
-// several if the life did not know its origin's clock: it moves the cost to the cell that this clock shows later.
+// cellsOf returns the cells in which a decision's cost may count. There are two if settings arrived during the
+// decision. There are several if the life did not have its origin's clock: it later moves the cost to the cell that
+// this clock shows.
 func (w *world) cellsOf(l *life, key int, d *dataplane.Decision, before, after judged) []window.Cell {
 	k := w.key(w.plan.Fleet.Keys[key].Name, d.Duration)
 	sequence := d.ResetAt.UnixMilli()/d.Duration.Milliseconds() - 1
@@ -104,17 +111,19 @@ func (w *world) cellsOf(l *life, key int, d *dataplane.Decision, before, after j
 	if !before.early {
 		return cells
 	}
-	now := time.Now().Add(w.plan.Fleet.Ahead[l.node.region.index])
-	last := window.Sequence(now.Add(placedIn).UnixMilli(), k.DurationMs())
-	for s := window.Sequence(now.Add(-waits).UnixMilli(), k.DurationMs()); s <= last; s++ {
-		if other := w.cell(k, s, after); !slices.Contains(cells, other) {
-			cells = append(cells, other)
+	for _, ahead := range w.plan.aheadOf(l.node.region.index) {
+		now := time.Now().Add(ahead)
+		last := window.Sequence(now.Add(placedIn).UnixMilli(), k.DurationMs())
+		for s := window.Sequence(now.Add(-waits).UnixMilli(), k.DurationMs()); s <= last; s++ {
+			if other := w.cell(k, s, after); !slices.Contains(cells, other) {
+				cells = append(cells, other)
+			}
 		}
 	}
 	return cells
 }
 
-// names are all that a cell may be known by: before any reset, and after each.
+// names returns all names that a cell may have: the name before any reset, and the name after each reset.
 func (w *world) names(cell window.Cell) (names []window.Cell) {
 	last := w.operators.lastReset(cell.Identifier).Generation
 	for cell.Generation = 0; cell.Generation <= last; cell.Generation++ {
@@ -123,7 +132,7 @@ func (w *world) names(cell window.Cell) (names []window.Cell) {
 	return names
 }
 
-// key is an identifier in a window, before any reset, in the exact mode.
+// key returns an identifier in a window, before any reset, in the exact mode.
 func (w *world) key(identifier string, d time.Duration) window.Key {
 	return window.Key{Workspace: workspace, Namespace: namespace, Identifier: identifier, Duration: d}
 }

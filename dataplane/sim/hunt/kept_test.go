@@ -9,7 +9,7 @@ import (
 	"github.com/weirhq/weir/shared/window"
 )
 
-// kept is a small fleet of two regions whose relays have peers. Node 0 of each region relays.
+// kept returns a small fleet of two regions whose relays have peers. Node 0 of each region relays.
 func kept(keys ...Key) Plan {
 	t := tuning.Default()
 	t.FeedInterval, t.Jitter = tuning.Duration(50*time.Millisecond), 0
@@ -33,7 +33,7 @@ func mustHold(t *testing.T, p Plan) Result {
 }
 
 // A node sends a batch's cost on untracked keys before it answers the batch. If the origin's reply is lost, the caller
-// waits for the whole of ReadTimeout, and other regions may know the cost first. That breaks no invariant.
+// waits for the whole of ReadTimeout, and other regions may receive the cost first. That breaks no invariant.
 func TestOtherRegionsMayKnowTheCostOfABatchBeforeItsCaller(t *testing.T) {
 	const batches, items, trip = 12, 6, 10 * time.Millisecond // each batch has keys of its own
 	var keys []Key
@@ -51,8 +51,8 @@ func TestOtherRegionsMayKnowTheCostOfABatchBeforeItsCaller(t *testing.T) {
 	mustHold(t, p)
 }
 
-// Where calls to an origin fail, the sketch of a full table may be all that has a batch's cost on untracked keys, also
-// if the origin had answered what the batch was decided by. The origin need not hold that cost.
+// Where calls to an origin fail, the sketch of a full table may alone hold a batch's cost on untracked keys, even if
+// the origin answered the read that the decision used. The origin need not hold that cost.
 func TestAnOriginNeedNotHoldABatchsCostOnUntrackedKeysThatCouldNotBeSent(t *testing.T) {
 	var keys []Key
 	for i := range 8 {
@@ -67,8 +67,8 @@ func TestAnOriginNeedNotHoldABatchsCostOnUntrackedKeysThatCouldNotBeSent(t *test
 	mustHold(t, p)
 }
 
-// In an outage a node reserves by itself, some seconds after it was asked. The cost counts in the window of that
-// moment, which may have begun since.
+// In an outage a node reserves by itself, some seconds after the request. The cost counts in the window of that later
+// moment, which may not be the window of the request.
 func TestAReservationOfAnOutageCountsInTheWindowOfItsAnswer(t *testing.T) {
 	p := kept(Key{"k0", 10, time.Hour})
 	p.Fleet.Held = []Key{{"h0", 10, 5 * time.Second}}
@@ -80,7 +80,7 @@ func TestAReservationOfAnOutageCountsInTheWindowOfItsAnswer(t *testing.T) {
 }
 
 // A key has counts of two cells. If its node's clock is set back, the key returns to a cell whose predecessor the node
-// holds no more, and the node knows nothing of that predecessor until it reads it again. That breaks no invariant.
+// no longer holds. The node counts nothing for that predecessor until it reads it again. That breaks no invariant.
 func TestANodeWhoseClockIsSetBackMayKnowLessOfAnEarlierCell(t *testing.T) {
 	p := kept(Key{"k0", 10, 2 * time.Second})
 	p.Fleet.OriginTrip = 200 * time.Microsecond
@@ -96,7 +96,7 @@ func TestANodeWhoseClockIsSetBackMayKnowLessOfAnEarlierCell(t *testing.T) {
 	mustHold(t, p)
 }
 
-// A call about a reservation may begin before the call that asks for it, and take longer. It is about all of its keys.
+// A call about a reservation may begin before the call that requests it, and take longer. It is about all of its keys.
 func TestACallThatOvertakesItsReservationIsAboutAllOfItsKeys(t *testing.T) {
 	p := kept(Key{"k0", 10, time.Hour})
 	p.Fleet.Held = []Key{{"h0", 100, time.Minute}, {"h1", 100, time.Minute}}
@@ -111,7 +111,7 @@ func TestACallThatOvertakesItsReservationIsAboutAllOfItsKeys(t *testing.T) {
 }
 
 // For 20 ms after a refusal a node refuses new reservations by itself. A request that was granted at another node, and
-// is repeated within that time at this one, has its reservation all the same.
+// is repeated within that time at this node, still gets its reservation.
 func TestARetryAtANodeThatHasJustRefusedHasItsReservation(t *testing.T) {
 	p := kept(Key{"k0", 10, time.Hour})
 	p.Fleet.Held = []Key{{"h0", 100, time.Minute}}
@@ -139,12 +139,12 @@ func TestANodeThatHasReadTheNewEpochRestoresItsOwnCostAlone(t *testing.T) {
 	mustHold(t, p)
 }
 
-// In the estimate mode a new node decides before it knows its origin's clock. Once it does, it moves the cost to the
-// cell that this clock shows.
+// In the estimate mode a new node decides before it has its origin's clock. Once it has the clock, it moves the cost to
+// the cell that the clock shows.
 func TestANewNodesFirstCostCountsInTheCellOfItsOriginsClock(t *testing.T) {
 	p := kept(Key{"k0", 1000, 2 * time.Second})
 	p.Fleet.Mode, p.Fleet.Ahead = window.Estimate, []time.Duration{-1730 * time.Millisecond, 0}
-	for i := range 40 { // one of them begins a window by the node's clock and not by its origin's
+	for i := range 40 { // some of them begin a window by the node's clock and not by its origin's
 		at := time.Duration(i) * 1500 * time.Millisecond
 		p.Steps = append(p.Steps,
 			Step{At: at, Do: Kill, Node: 1, After: 100 * time.Millisecond},
@@ -153,7 +153,7 @@ func TestANewNodesFirstCostCountsInTheCellOfItsOriginsClock(t *testing.T) {
 	mustHold(t, p)
 }
 
-// A node that reserves by itself in an outage counts as other cost does: beyond the most that was ever held at once.
+// Cost that a node reserves by itself in an outage counts like other cost: beyond the most that was ever held at once.
 func TestAReservationOfAnOutageCountsOnTopOfWhatWasHeld(t *testing.T) {
 	p := kept(Key{"k0", 1000, time.Hour})
 	p.Fleet.Nodes, p.Fleet.Relays, p.Fleet.Late, p.Fleet.Ahead = []int{1}, []int{1}, []int{0}, []time.Duration{0}
@@ -171,8 +171,8 @@ func TestAReservationOfAnOutageCountsOnTopOfWhatWasHeld(t *testing.T) {
 }
 
 // A node sends nothing of a cost that its credit pays for: the origin has that cost already. So the node of a closed
-// namespace learns that its origin refuses to count from the chunk without costs that it sends each second. Until then
-// it grants what it knows of, and so do other nodes.
+// namespace only notices by the chunk without costs that it sends each second that its origin refuses to count. Until
+// then it grants cost within its own counts, and so do other nodes.
 func TestANodeThatPaysFromCreditNoticesRefusedSendsWithinASecond(t *testing.T) {
 	p := kept(Key{"k0", 10, 2 * time.Second}, Key{"k1", 10, time.Hour})
 	p.Fleet.Strict, p.Fleet.Begin = true, 1400*time.Millisecond // a window of k0 begins 1.6 s after the first step
@@ -189,8 +189,8 @@ func TestANodeThatPaysFromCreditNoticesRefusedSendsWithinASecond(t *testing.T) {
 	mustHold(t, p)
 }
 
-// A node decides on a reservation by itself some seconds after it was asked, maybe in the next window. If it is stopped
-// meanwhile, its caller has no answer, and the cost counts there all the same.
+// A node decides on a reservation by itself some seconds after the request, maybe in the next window. If it is stopped
+// meanwhile, its caller has no answer, but the cost still counts there.
 func TestAStoppedNodeSendsWhatItReservedByItselfInALaterWindow(t *testing.T) {
 	p := kept(Key{"k0", 1000, time.Hour})
 	p.Fleet.Held = []Key{{"h0", 10, 5 * time.Second}}
@@ -217,7 +217,7 @@ func TestAReservationThatIsOverBeforeItsCallerIsAnsweredCounts(t *testing.T) {
 }
 
 // A reservation that a node makes by itself, in an outage, counts on top of the most that its cell has ever held: only
-// other holds may use what was given back. Other regions are told of both.
+// other holds may use returned cost. Relays publish both to other regions.
 func TestOtherRegionsMayKnowAReservationOfAnOutageOnTopOfWhatWasGivenBack(t *testing.T) {
 	p := kept(Key{"k0", 10, time.Hour})
 	p.Fleet.Held = []Key{{"h0", 100, time.Hour}}
@@ -230,8 +230,8 @@ func TestOtherRegionsMayKnowAReservationOfAnOutageOnTopOfWhatWasGivenBack(t *tes
 	mustHold(t, p)
 }
 
-// A node that has had no answer yet goes by its own clock. If that shows the same time as its origin's, and is moved
-// before the first answer, the node then moves its cost to another cell.
+// A node without an answer so far uses its own clock. If its own clock shows the same time as its origin's, and is
+// moved before the first answer, the node then moves its cost to another cell.
 func TestANodeWhoseClockIsMovedBeforeItsFirstAnswerMovesItsCost(t *testing.T) {
 	p := kept(Key{"k0", 100, 5 * time.Second})
 	p.Fleet.Nodes, p.Fleet.Mode = []int{1, 1}, window.Estimate

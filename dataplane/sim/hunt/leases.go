@@ -9,19 +9,19 @@ import (
 	"github.com/weirhq/weir/dataplane/store"
 )
 
-// leases are who relays the shards of a region's origin, as the origin has said.
+// leases records which relays hold the leases of a region's shards, by the origin's answers.
 type leases struct {
-	mu   sync.Mutex // held while the origin says or forgets it
+	mu   sync.Mutex // held during each of the origin's answers, and while it forgets
 	held map[int]heldLease
 }
 
 type heldLease struct {
 	holder  string
 	until   time.Time
-	renewed bool // by its holder, since the origin forgot what it had said
+	renewed bool // by its holder, since the origin forgot the leases
 }
 
-// forget has the origin lose what it has said.
+// forget runs lose, which makes the origin lose leases.
 func (l *leases) forget(lose func()) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -54,12 +54,12 @@ func (o watchedOrigin) Lease(ctx context.Context, shard int, holder string, ttl 
 	return lease, nil
 }
 
-// retired holds the last holder of a lease to knowing that it has ended.
+// retired checks that the last holder of a lease no longer relays by it.
 func (o watchedOrigin) retired(shard int, holder, next string) {
 	for _, n := range o.life.node.region.nodes {
 		l := n.life.Load()
 		if l != nil && l.Relay != nil && l.process() == holder && slices.Contains(l.Relay.Figures().Held, shard) {
-			o.world.record.violate("lease", "shard %d of %s is relayed by %s, and %s believes to relay it",
+			o.world.record.violate("lease", "shard %d of %s is relayed by %s, and %s still relays it",
 				shard, o.life.node.region.name, next, holder)
 		}
 	}

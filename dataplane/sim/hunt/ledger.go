@@ -12,7 +12,7 @@ import (
 	"github.com/weirhq/weir/shared/window"
 )
 
-// ledger is what callers were granted, written down outside of the limiters.
+// ledger records the grants that callers received, outside of the limiters.
 type ledger struct {
 	world *world
 
@@ -26,13 +26,13 @@ type ledger struct {
 	decisions atomic.Int64
 }
 
-// account is one cell.
+// account is the ledger of one cell.
 type account struct {
 	cell    window.Cell
 	key     int
 	entries []*entry  // by life, in the order of first use
-	credit  []int64   // by region: what was claimed, as far as callers know, and not granted
-	claims  [][]claim // by region: those that its origin has added
+	credit  []int64   // by region: cost that was claimed, as far as callers can tell, and not granted
+	claims  [][]claim // by region: claims that its origin has added
 }
 
 type claim struct {
@@ -40,7 +40,7 @@ type claim struct {
 	at   time.Time
 }
 
-// claimID is what an origin knows a claim by. What it has decided it forgets with its epoch.
+// claimID identifies a claim at an origin. The origin forgets decided claims with its epoch.
 type claimID struct {
 	stream uint64
 	number int64
@@ -55,23 +55,24 @@ type asking struct {
 	identifier string
 }
 
-// sending is what a life sends to a part of its origin. While that refuses to count, ledger.unsent has when the life
-// first accepted a cost that it could not send.
+// sending names a life and the part of its origin to which it sends. While that part refuses to count, ledger.unsent
+// has the time at which the life first accepted a cost that it could not send.
 type sending struct {
 	life *life
 	part int
 }
 
-// waits is longer than a request does.
+// waits is longer than a request may take.
 const waits = 300 * time.Millisecond
 
-// entry is what one life accepted in a cell: at least low, once all reservations are settled, and at most high.
+// entry holds the bounds of the cost that a life accepted in a cell: at least low, once all reservations are settled,
+// and at most high.
 type entry struct {
 	life      *life
 	low, high int64
-	unknown   int64 // granted besides low: it may be in the node's sketch alone
-	atStop    int64 // of low: what Stop had to send
-	limit     int64 // the highest that any of it was granted by
+	unknown   int64 // granted in addition to low: perhaps only the node's sketch has it
+	atStop    int64 // the part of low that Stop had to send
+	limit     int64 // the highest limit by which any of it was granted
 }
 
 func cellName(c window.Cell) string {
@@ -106,7 +107,7 @@ func (a *account) entry(l *life) *entry {
 	return e
 }
 
-// grant writes down what a decision granted, in one of some cells, and whether the origin gets to know it.
+// grant records a decision's grant, which counts in one of the given cells, and whether the origin receives it.
 func (g *ledger) grant(l *life, cells []window.Cell, cost, limit int64, known bool) {
 	g.mu.Lock()
 	defer g.mu.Unlock()
@@ -128,8 +129,8 @@ func (g *ledger) grant(l *life, cells []window.Cell, cost, limit int64, known bo
 	}
 }
 
-// strictLocked holds a life in a closed namespace to granting nothing beyond a limit once it must have noticed that its
-// origin refuses to count. Below the limit, and before that, what nodes have accepted adds up.
+// strictLocked checks a life in a closed namespace: it must grant nothing beyond a limit once it must have noticed that
+// its origin refuses to count. Below the limit, and before that moment, cost accepted by several nodes adds up.
 func (g *ledger) strictLocked(l *life, cell window.Cell, limit int64) {
 	p, r := g.world.plan, l.node.region
 	if !p.Fleet.Strict || cell.Mode != window.Exact || l.ended.Load() {
@@ -156,14 +157,15 @@ func (g *ledger) strictLocked(l *life, cell window.Cell, limit int64) {
 		}
 	}
 	if granted > limit && time.Since(first) > p.noticed() {
-		g.world.record.violate("closed", "%v grants what makes %d of %d in %s, and its origin refuses to count since %v",
-			l, granted, limit, cellName(cell), refusedFor)
+		g.world.record.violate("closed",
+			"%v grants a cost after which %d of %d are in %s, and its origin refuses to count since %v", l,
+			granted, limit, cellName(cell), refusedFor)
 	}
 }
 
-// noticed is how long a node of a closed namespace may take to notice that its origin refuses to count what it has
-// accepted: two sends in a row fail, and a decision was under way meanwhile. Calls that also get lost may take
-// replay's timeout of a second each.
+// noticed returns how long a node of a closed namespace may take to notice that its origin refuses to count its cost:
+// two sends in a row fail, and a decision was under way meanwhile. Calls that also get lost may take replay's timeout
+// of a second each.
 func (p Plan) noticed() time.Duration {
 	t := 3*p.slowest().ReplayTick.Std() + 4*p.Fleet.OriginTrip + readTimeout
 	if p.changes(Cut, Refuse, Mute, Slow, Repeat) {
@@ -179,10 +181,13 @@ func (p Plan) noticed() time.Duration {
 // for is not sent, so nothing else shows the node then that its origin refuses to count.
 const idleEvery = time.Second
 
-// strict tells whether a life's grants in a cell stay within a limit: settling may charge more than a limit, and in
-// the estimate mode leaks drain. A node that hears late of a reset begins its key anew, and knows what it has
-// accepted since if its origin answers, and the caller waits. So does one that has forgotten the key for want of
-// room.
+// strict reports whether a life's grants in a cell must stay within a limit. They need not in these cases:
+//
+//   - A settlement charges more than was reserved.
+//   - In the estimate mode, leaks drain.
+//   - A node that receives a reset late begins its key again. It then needs its origin's answer, and a caller that
+//     waits for it, to include the cost that it has accepted since.
+//   - The same holds for a node that has forgotten the key because its table was full.
 func (g *ledger) strict(cell window.Cell) bool {
 	p := g.world.plan
 	alone := p.losesCalls() || p.changes(Wipe, Failover, Hurry)
@@ -190,9 +195,9 @@ func (g *ledger) strict(cell window.Cell) bool {
 	return cell.Mode == window.Exact && !p.changes(Reserve) && !late
 }
 
-// remembers tells whether what a life grants without its origin's answer stays within a limit: the sketch of a full
-// table never under-counts. In a second outage it may begin anew with what the origin has got to know since the
-// first.
+// remembers reports whether a life's grants without its origin's answer must stay within a limit: the sketch of a full
+// table never under-counts. In a second outage the count may begin again from the total that the origin has received
+// since the first.
 func (g *ledger) remembers(cell window.Cell) bool {
 	p, outages := g.world.plan, 0
 	for _, s := range p.Steps {
@@ -206,20 +211,23 @@ func (g *ledger) remembers(cell window.Cell) bool {
 	return cell.Mode == window.Exact && outages == 1 && !p.changes(Reserve, Reset, Hurry)
 }
 
-// settle writes down that a reservation changed by so much.
+// settle records that a reservation changed by so much.
 func (g *ledger) settle(l *life, cells []window.Cell, change int64) {
 	g.mu.Lock()
 	defer g.mu.Unlock()
 	g.changeLocked(l, cells, change, !g.world.plan.mayFill())
 }
 
-// changeLocked adds to what is accepted in one of some cells: if there are two, none of them need have it.
+// changeLocked adds to the accepted cost of one of the given cells. If there are two cells, neither of them must have
+// it.
 func (g *ledger) changeLocked(l *life, cells []window.Cell, change int64, known bool) {
 	for _, cell := range cells {
 		e := g.account(cell).entry(l)
 		e.high += max(0, change)
 		e.atStop += min(0, change) // Stop may not have sent it yet
 		switch {
+		case change > 0 && g.world.wasSet(l.node.region):
+			// The origin may have forgotten the cell, or count it as expired.
 		case change < 0 || len(cells) == 1 && known:
 			e.low += change
 		case len(cells) == 1:
@@ -228,7 +236,7 @@ func (g *ledger) changeLocked(l *life, cells []window.Cell, change int64, known 
 	}
 }
 
-// ungranted writes down that a node may have credit in any of some cells.
+// ungranted records that a node may have credit in any of the given cells.
 func (g *ledger) ungranted(r *region, cells []window.Cell, cost int64) {
 	g.mu.Lock()
 	defer g.mu.Unlock()
@@ -237,8 +245,8 @@ func (g *ledger) ungranted(r *region, cells []window.Cell, cost int64) {
 	}
 }
 
-// claimed writes down that an origin has added a claim, and tells whether it had not yet: one that it decides again
-// is added once.
+// claimed records that an origin has added a claim, and reports whether the claim is new. A claim that the origin
+// decides twice is added once.
 func (g *ledger) claimed(r *region, id claimID, cost int64) bool {
 	g.mu.Lock()
 	defer g.mu.Unlock()
@@ -251,8 +259,8 @@ func (g *ledger) claimed(r *region, id claimID, cost int64) bool {
 	return true
 }
 
-// notGranted is what a region's origin may have added for claims that were not granted, or were not yet: no more than
-// it has added, nor than what was claimed by callers that were denied, or have no answer yet.
+// notGranted returns how much a region's origin may have added for claims that were not granted, or not yet. It is at
+// most the cost of added claims, and at most the claims of callers that were denied or have no answer yet.
 func (a *account) notGranted(r *region) int64 {
 	added, lately := int64(0), int64(0)
 	for _, c := range a.claims[r.index] {
@@ -264,14 +272,13 @@ func (a *account) notGranted(r *region) int64 {
 	return min(added, a.credit[r.index]+lately)
 }
 
-// withoutAnswer writes down a decision that a node of a fleet that claims has made without the origin's answer. What
-// it had claimed has paid for what it grants; credit is what it had claimed and denies, or had claimed in the cell
-// before.
+// withoutAnswer records a decision that a node made without the origin's answer, in a fleet that claims. The node pays
+// grants from cost that it had claimed. Claimed cost that it denies, or had claimed in the cell before, becomes credit.
 func (g *ledger) withoutAnswer(r *region, cells []window.Cell, cost int64, granted bool) {
 	if !granted {
 		g.ungranted(r, cells, cost)
 	}
-	now := time.Now().Add(g.world.plan.Fleet.Ahead[r.index])
+	now := r.now()
 	for _, cell := range cells {
 		if began := window.Start(cell.Sequence, cell.DurationMs()); now.Add(-waits).UnixMilli() < began {
 			cell.Sequence--
@@ -280,8 +287,8 @@ func (g *ledger) withoutAnswer(r *region, cells []window.Cell, cost int64, grant
 	}
 }
 
-// batch writes down the cost of a batch until its caller has the answer. A node sends a batch's cost on untracked keys
-// before it answers, so its origin and other regions may know the cost earlier than the caller does.
+// batch records the cost of a batch until its caller has the answer. A node sends a batch's cost on untracked keys
+// before it answers, so its origin and other regions may have the cost earlier than the caller has the answer.
 func (g *ledger) batch(r *region, keys []int, costs []int64) (answered func()) {
 	add := func(sign int64) {
 		g.mu.Lock()
@@ -294,7 +301,7 @@ func (g *ledger) batch(r *region, keys []int, costs []int64) (answered func()) {
 	return func() { add(-1) }
 }
 
-// ends writes down what a life has to send that is stopped: what it accepts from now on it does not send.
+// ends records how much a stopped life has to send. It does not send cost that it accepts from now on.
 func (g *ledger) ends(l *life) {
 	g.mu.Lock()
 	defer g.mu.Unlock()
@@ -307,8 +314,8 @@ func (g *ledger) ends(l *life) {
 	}
 }
 
-// kept is what a region's origin must hold of an entry. What ended lives accepted may be lost with them, unless they
-// were stopped, say that they have sent it, and their origin loses nothing.
+// kept returns how much of an entry a region's origin must hold. Cost that ended lives accepted may be lost with them,
+// unless they were stopped, reported it as sent, and their origin loses nothing.
 func (g *ledger) kept(e *entry) int64 {
 	switch {
 	case !e.life.ended.Load():
@@ -319,14 +326,14 @@ func (g *ledger) kept(e *entry) int64 {
 	return 0
 }
 
-// forgets tells whether a region's origin ever loses its counts.
+// forgets reports whether a region's origin ever loses its counts.
 func (g *ledger) forgets(r *region) bool {
 	return slices.ContainsFunc(g.world.plan.Steps, func(s Step) bool {
-		return s.Region == r.index && (s.Do == Wipe || s.Do == Failover)
+		return s.Region == r.index && (s.Do == Wipe || s.Do == Failover || s.Do == SetClock)
 	})
 }
 
-// bounds are what a region's origin must hold of a cell at least, in the end, and may hold at most, ever.
+// bounds returns how much of a cell a region's origin must hold in the end, and how much it may hold at any time.
 func (g *ledger) bounds(r *region, cell window.Cell) (low, high int64) {
 	g.mu.Lock()
 	defer g.mu.Unlock()
@@ -344,12 +351,12 @@ func (g *ledger) bounds(r *region, cell window.Cell) (low, high int64) {
 		low += g.kept(e)
 	}
 	if g.world.plan.mayFill() && g.forgets(r) {
-		low = 0 // what a full table has forgotten it does not restore
+		low = 0 // nodes do not restore cost that a full table has forgotten
 	}
 	return low, high
 }
 
-// others is what all regions besides one may have accepted at most.
+// others returns how much all other regions may have accepted at most.
 func (g *ledger) others(r *region, cell window.Cell) (most int64) {
 	for _, other := range g.world.regions {
 		if other != r {
@@ -360,23 +367,23 @@ func (g *ledger) others(r *region, cell window.Cell) (most int64) {
 	return most
 }
 
-// exact tells whether a cell can influence a decision of the exact mode.
+// exact reports whether a cell can influence a decision of the exact mode.
 func (a *account) exact() bool { return a.cell.Mode == window.Exact && a.live(time.Now()) }
 
-// live tells whether a cell can influence a decision at a time, by every clock.
+// live reports whether a cell can influence a decision at a time, by every clock.
 func (a *account) live(now time.Time) bool {
 	const clocks = 10 * time.Second
 	return window.ExpiresAt(a.cell.Sequence, a.cell.Key.Duration.Milliseconds()) > now.Add(clocks).UnixMilli()
 }
 
-// all are the accounts of now.
+// all returns the present accounts.
 func (g *ledger) all() []*account {
 	g.mu.Lock()
 	defer g.mu.Unlock()
 	return slices.Clone(g.accounts)
 }
 
-// usedIn tells whether a region's nodes that are left have accepted any cost of a cell.
+// usedIn reports whether any of a region's remaining nodes has accepted cost in a cell.
 func (g *ledger) usedIn(r *region, a *account) bool {
 	g.mu.Lock()
 	defer g.mu.Unlock()

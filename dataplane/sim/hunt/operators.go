@@ -16,7 +16,7 @@ import (
 	"github.com/weirhq/weir/shared/window"
 )
 
-// operators are what is set in MySQL, and was. Nodes have it later.
+// operators holds the present and the past settings in MySQL. Nodes apply them later.
 type operators struct {
 	world *world
 
@@ -25,7 +25,7 @@ type operators struct {
 	limits    map[int64]bool // all that were ever set by an override
 	resets    []store.ResetRow
 	versions  map[string]int64 // of tunings, by region, "" for all
-	version   int64            // the last one
+	version   int64            // of the latest change
 	rule      store.NamespaceRow
 	trials    map[string]memstore.Trial // by region, "" for all
 	ends      []time.Time               // of trials, by their numbers from 1 on
@@ -34,16 +34,21 @@ type operators struct {
 // every is the pattern of all keys.
 const every = "k*"
 
-// begin sets what a history begins with.
+// begin writes the settings with which a history begins.
 func (o *operators) begin() error {
 	o.mu.Lock()
 	defer o.mu.Unlock()
 	f := o.world.plan.Fleet
-	o.setRule(f.Mode, f.Share)
+	for _, s := range o.world.plan.Steps {
+		if s.Do == Ask && s.Limit > 0 {
+			o.limits[s.Limit] = true
+		}
+	}
+	o.setRule(f.Mode, f.Share, f.Precise)
 	return o.tune("", f.Tuning)
 }
 
-// operate does what a step has operators do.
+// operate performs an operators' step.
 func (o *operators) operate(s Step) {
 	o.mu.Lock()
 	defer o.mu.Unlock()
@@ -53,7 +58,10 @@ func (o *operators) operate(s Step) {
 	case Reset:
 		o.reset(o.world.plan.Fleet.Keys[s.Key].Name)
 	case Rule:
-		o.setRule(s.Mode, s.Waits)
+		o.setRule(s.Mode, s.Waits, o.rule.Window == store.WindowPrecise)
+	case Reframe:
+		mode, _ := window.ParseMode(o.rule.Mode)
+		o.setRule(mode, o.rule.NodeShare == "wait", s.Precise)
 	case Tune:
 		if err := o.tune(o.region(s), s.Tuning); err != nil {
 			o.world.record.violate("error", "tune: %v", err)
@@ -65,7 +73,7 @@ func (o *operators) operate(s Step) {
 	}
 }
 
-// region is what a step's tuning is for.
+// region returns the region to which a step's tuning applies.
 func (o *operators) region(s Step) string {
 	if s.All {
 		return ""
@@ -99,16 +107,20 @@ func (o *operators) tune(region string, t tuning.Tuning) error {
 	return nil
 }
 
-// tuned is the version of a region's tuning.
+// tuned returns the version of a region's tuning.
 func (o *operators) tuned(region string) int64 {
 	o.mu.Lock()
 	defer o.mu.Unlock()
 	return cmp.Or(o.versions[region], o.versions[""])
 }
 
-func (o *operators) setRule(mode window.Mode, waits bool) {
+func (o *operators) setRule(mode window.Mode, waits, precise bool) {
 	o.rule = store.NamespaceRow{
 		Workspace: workspace, Namespace: namespace, Mode: mode.String(), NodeShare: "flush",
+		Window: store.WindowCells,
+	}
+	if precise && mode == window.Exact { // the estimate mode takes cells alone
+		o.rule.Window = store.WindowPrecise
 	}
 	if waits {
 		o.rule.NodeShare = "wait"
@@ -119,17 +131,17 @@ func (o *operators) setRule(mode window.Mode, waits bool) {
 	o.world.Counts.SetNamespaces(append(heldRules(o.world.plan.Fleet), o.rule)...)
 }
 
-// ruled is what is set for the namespace.
+// ruled returns the namespace's row.
 func (o *operators) ruled() store.NamespaceRow {
 	o.mu.Lock()
 	defer o.mu.Unlock()
 	return o.rule
 }
 
-// resetSkew is how much longer a reset stands than the cells that it is for, by MySQL's clock.
+// resetSkew is how much longer a reset stays than its cells, by MySQL's clock.
 const resetSkew = 20 * time.Second
 
-// reset forgets what was counted of a key.
+// reset makes the fleet forget the counts of a key.
 func (o *operators) reset(identifier string) {
 	now := time.Now()
 	row := store.ResetRow{
@@ -146,7 +158,7 @@ func (o *operators) reset(identifier string) {
 	o.world.Counts.SetResets(o.resets...)
 }
 
-// lastReset is the last one of an identifier.
+// lastReset returns the latest reset of an identifier.
 func (o *operators) lastReset(identifier string) (last window.Reset) {
 	o.mu.Lock()
 	defer o.mu.Unlock()
@@ -158,7 +170,8 @@ func (o *operators) lastReset(identifier string) (last window.Reset) {
 	return last
 }
 
-// expires tells whether the last reset of an identifier is about to expire by some clock, or has: nodes forget it.
+// expires reports whether the latest reset of an identifier is about to expire by some clock, or has expired. Nodes
+// then forget it.
 func (o *operators) expires(identifier string) bool {
 	o.mu.Lock()
 	defer o.mu.Unlock()
@@ -168,19 +181,19 @@ func (o *operators) expires(identifier string) bool {
 	})
 }
 
-// counts tells whether what is accepted in a cell still counts: no reset has come since.
+// counts reports whether cost accepted in a cell still counts, because no reset has come since.
 func (o *operators) counts(cell window.Cell) bool {
 	return cell.Generation == generation(o.lastReset(cell.Identifier), cell.Sequence, cell.Duration)
 }
 
-// limitWasSet tells whether a key has, or ever had, a limit.
+// limitWasSet reports whether a limit is, or once was, a key's limit.
 func (o *operators) limitWasSet(key int, limit int64) bool {
 	o.mu.Lock()
 	defer o.mu.Unlock()
 	return limit == o.world.plan.Fleet.Keys[key].Limit || o.limits[limit]
 }
 
-// inForce is what nodes are to decide a key by once they have all settings.
+// inForce returns the limit and window by which nodes must decide on a key once they have all settings.
 func (o *operators) inForce(key int) (limit int64, duration time.Duration) {
 	o.mu.Lock()
 	defer o.mu.Unlock()
@@ -199,7 +212,8 @@ func (o *operators) inForce(key int) (limit int64, duration time.Duration) {
 	return limit, duration
 }
 
-// arrive waits until what operators have set is in force on all nodes, and says what is not after a time.
+// arrive waits until the operators' settings are in force on all nodes. After within it returns a check that lists the
+// settings that are not.
 func (o *operators) arrive(within time.Duration) *check {
 	for until := time.Now().Add(within); ; time.Sleep(lookEvery / 4) {
 		c := &check{world: o.world}
@@ -214,7 +228,7 @@ func (o *operators) arrive(within time.Duration) *check {
 	}
 }
 
-// settings holds a node to what operators have set.
+// settings compares a node's settings with the operators' settings.
 func (c *check) settings(l *life, key int) {
 	x, ok := c.explain(l, key, c.violate)
 	if !ok {
@@ -225,8 +239,10 @@ func (c *check) settings(l *life, key int) {
 		c.violate("set", "%v decides on k%d by %d in %v, and %d in %v is set", l, key, x.Decision.Limit, x.Duration,
 			limit, duration)
 	}
-	if rule := c.operators.ruled(); x.Mode != rule.Mode || x.NodeShare != rule.NodeShare {
-		c.violate("set", "%v decides by %s, %s, and %s, %s is set", l, x.Mode, x.NodeShare, rule.Mode, rule.NodeShare)
+	if rule := c.operators.ruled(); x.Mode != rule.Mode || x.NodeShare != rule.NodeShare ||
+		x.Window != string(rule.Window) {
+		c.violate("set", "%v decides by %s, %s, %s, and %s, %s, %s is set", l, x.Mode, x.NodeShare, x.Window, rule.Mode,
+			rule.NodeShare, rule.Window)
 	}
 	if version := c.operators.tuned(l.node.region.name); x.TuningVersion != version {
 		c.violate("set", "%v is tuned by version %d, and %d is set", l, x.TuningVersion, version)
@@ -242,15 +258,15 @@ func (c *check) settings(l *life, key int) {
 	}
 }
 
-// settingsBound is how long settings take to all nodes where nothing fails: a relay knows of them after a round of
-// news and a look, and a node after its own; the stores take their time.
+// settingsBound returns how long settings take to reach all nodes where nothing fails. A relay has them after a round
+// of the change feed and a look, and a node after a look of its own; the stores add their delays.
 func (p Plan) settingsBound() time.Duration {
 	t := p.slowest()
 	looks := time.Duration((2 + t.Jitter) * float64(t.SettingsInterval))
 	return looks + 2*t.FeedInterval.Std() + 8*(p.Fleet.MySQLTrip+p.Fleet.OriginTrip) + lookEvery
 }
 
-// versioned is MySQL's settings with a version of their rows, as an origin gives them one.
+// versioned returns MySQL's settings with a version of their rows, as an origin does.
 type versioned struct{ *memstore.Counts }
 
 // Settings implements store.Settings.

@@ -6,8 +6,8 @@ import (
 	"github.com/weirhq/weir/dataplane/store"
 )
 
-// watchedOrigin is a region's origin behind all links. It holds what relays tell it to what others have accepted, and
-// what it grants to what was asked of it.
+// watchedOrigin is a region's origin behind all links. It compares the totals that relays apply with the cost that
+// other regions accepted, and grants with their requests.
 type watchedOrigin struct {
 	store.FullOrigin
 	world *world
@@ -18,15 +18,15 @@ type watchedOrigin struct {
 func (o watchedOrigin) Apply(ctx context.Context, shard int, totals []store.Foreign) (int, error) {
 	for _, f := range totals {
 		if most := o.world.others(o.life.node.region, f.Cell); f.Count > most {
-			o.world.record.violate("R1", "%s believes %d of others in %s, and others accepted at most %d",
+			o.world.record.violate("R1", "a relay of %s applies %d of others in %s, and others accepted at most %d",
 				o.life.node.region.name, f.Count, cellName(f.Cell), most)
 		}
 	}
 	return o.FullOrigin.Apply(ctx, shard, totals)
 }
 
-// Send implements store.Origin. A bounded cost that is sent again, to find out whether it was added, asks for nothing;
-// one that arrives twice is decided when it comes first, and others may have been added since.
+// Send implements store.Origin. A bounded cost that is sent again, to find out whether it was added, is no new claim. A
+// cost that arrives twice is decided at its first arrival, and others may have been added since.
 func (o watchedOrigin) Send(ctx context.Context, chunk store.Chunk) (store.Reply, error) {
 	reply, err := o.FullOrigin.Send(ctx, chunk)
 	for i, total := range reply.Totals {

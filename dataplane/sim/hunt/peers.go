@@ -8,7 +8,8 @@ import (
 	"github.com/weirhq/weir/dataplane/store"
 )
 
-// publish carries what a relay tells its peers: to every node of each other region, as the one that leads is not known.
+// publish returns the function that carries a relay's rows to its peers. It sends to every node of each other region,
+// because the sender cannot tell which node leads.
 func (w *world) publish(from *life) func(store.FeedRow) {
 	return func(row store.FeedRow) {
 		row.Payload = slices.Clone(row.Payload)
@@ -23,13 +24,17 @@ func (w *world) publish(from *life) func(store.FeedRow) {
 	}
 }
 
-// apply gives a row to a node's relay, if it leads.
+// apply passes a row to a node's relay, if it leads.
 func (w *world) apply(n *node, row store.FeedRow) {
 	l := n.life.Load()
 	if l == nil || l.Relay == nil || l.ended.Load() {
 		return
 	}
-	if err := l.Relay.Apply(row); err != nil && !errors.Is(err, relay.ErrIdle) {
+	err := l.Relay.Apply(row)
+	if errors.Is(err, store.ErrRefused) && w.plan.changes(SetClock) {
+		return // its cells have not begun by the clock of this region
+	}
+	if err != nil && !errors.Is(err, relay.ErrIdle) {
 		w.record.violate("error", "%v hears a row of %s: %v", l, row.Region, err)
 	}
 }

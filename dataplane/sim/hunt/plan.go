@@ -10,30 +10,32 @@ import (
 	"github.com/weirhq/weir/shared/window"
 )
 
-// Plan is one history before it has happened: a fleet, and what callers, operators and faults do to it, when.
+// Plan is a history before it has happened: a fleet, the calls of callers and operators, and faults, each with its
+// time.
 type Plan struct {
 	Seed  uint64
 	Fleet Fleet
 	Steps []Step // by At
-	Rests bool   // it is watched until nothing of it is left
+	Rests bool   // it is watched until no data is left of it
 }
 
-// Fleet is what a history begins with.
+// Fleet is the fleet with which a history begins.
 type Fleet struct {
 	Nodes   []int // by region, >= 1 each
-	Relays  []int // by region, >= 1 each: how many nodes, from 0 on, know MySQL and run a relay
-	Late    []int // by region: how many nodes, from the last one back, are not there before their Join
+	Relays  []int // by region, >= 1 each: how many nodes, from 0 on, have MySQL and run a relay
+	Late    []int // by region: how many nodes, from the last back, are not there before their Join
 	Shards  int   // of each region's origin: servers
-	Buckets int   // 0, or how many buckets the one shard has, which is a Cluster then
+	Buckets int   // 0, or how many buckets the only shard has, which is a Cluster then
 	Keys    []Key
-	Held    []Key  // of which costs are reserved by id; may be none
-	Slots   []Slot // of which leases are held; may be none
+	Held    []Key  // keys whose cost is reserved by id; may be none
+	Slots   []Slot // keys of which leases are held; may be none
 	Closed  bool   // an outage grants nothing of Held and Slots
 	Strict  bool   // an outage grants nothing of Keys
 	Mode    window.Mode
 	Share   bool // the namespace waits for its share: store.NamespaceRow.NodeShare
+	Precise bool // the namespace has a precise window
 
-	Room int // keys that a node's table holds: dataplane.Config.EntriesMax; 0: more than there are
+	Room int // keys that a node's table holds: dataplane.Config.EntriesMax; 0: enough for all keys
 
 	Patient               bool            // it is looked at for the whole of Settle
 	Begin                 time.Duration   // how far into an hour the fleet starts
@@ -43,17 +45,17 @@ type Fleet struct {
 	Tuning                tuning.Tuning
 }
 
-// parts is how many parts of an origin lose their counts apart.
+// parts returns how many parts an origin has that lose their counts separately.
 func (f Fleet) parts() int { return max(f.Shards, f.Buckets) }
 
-// Key is one identifier in one window.
+// Key is an identifier in a window.
 type Key struct {
 	Name     string
 	Limit    int64
 	Duration time.Duration
 }
 
-// Slot is one identifier with a concurrency limit.
+// Slot is an identifier with a concurrency limit.
 type Slot struct {
 	Name  string
 	Limit int64
@@ -63,25 +65,25 @@ type Slot struct {
 // costsMax is how many keys a reservation has.
 const costsMax = 3
 
-// Costs are of the keys of a reservation, in its order; 0 of those that it does not have.
+// Costs are the costs of a reservation's keys, in its order. Keys that the reservation lacks have 0.
 type Costs [costsMax]int64
 
-// Verb is what a Step does.
+// Verb names the action of a Step.
 type Verb string
 
-// What callers do.
+// Callers' actions.
 const (
-	Ask     Verb = "ask"     // one request
-	Burst   Verb = "burst"   // several at one moment, on one node
-	Batch   Verb = "batch"   // one request for two keys
+	Ask     Verb = "ask"     // a single request
+	Burst   Verb = "burst"   // several requests at the same moment, on the same node
+	Batch   Verb = "batch"   // a single request for two keys
 	Reserve Verb = "reserve" // a request that is settled After with Actual
-	Hurry   Verb = "hurry"   // one request, whose caller leaves After
-	Bulk    Verb = "bulk"    // one request for Count items, of all keys in turn
+	Hurry   Verb = "hurry"   // a single request, whose caller leaves After
+	Bulk    Verb = "bulk"    // a single request for Count items, of all keys in turn
 	Peek    Verb = "peek"    // a look that counts nothing
 	Refund  Verb = "refund"  // a cost is given back that some node may have accepted
 )
 
-// What callers do about a reservation with an ID, at any node of its region, once or several times.
+// Callers' actions on a reservation with an ID, at any node of its region, once or several times.
 const (
 	Hold       Verb = "hold"   // Costs of keys from Key on are reserved for After
 	SpendHold  Verb = "spend"  // so much was spent
@@ -90,7 +92,7 @@ const (
 	ExtendHold Verb = "extend" // it ends After from now
 )
 
-// What holders of leases do. One with an ID does it at any node of the region, once or several times.
+// Lease holders' actions. A holder with an ID acts at any node of the region, once or several times.
 const (
 	Acquire Verb = "acquire" // a lease for After, or for ever; the holder waits up to Delay and ends with its node
 	Token   Verb = "token"   // a lease with an ID
@@ -98,17 +100,18 @@ const (
 	Release Verb = "release" // the lease of an ID
 )
 
-// What operators do. Nodes have it once a relay has carried it to their origin, and they have read it there.
+// Operators' actions. Nodes apply them once a relay has carried them to their origin, and they have read them there.
 const (
-	Override Verb = "override" // a key's limit is another one; Window, its duration too
+	Override Verb = "override" // a key gets another limit; with Window, also another duration
 	Unset    Verb = "unset"    // an override is deleted
-	Reset    Verb = "reset"    // what was counted of a key is forgotten
+	Reset    Verb = "reset"    // the counts of a key are forgotten
 	Tune     Verb = "tune"     // a new version of the tuning, of a region or All
 	Rule     Verb = "rule"     // the namespace has another Mode, or Waits
+	Reframe  Verb = "window"   // the namespace has a Precise window, or cells
 	Try      Verb = "try"      // a Share of a region's nodes, or of All, runs a tuning for After from each renewal on
 )
 
-// What nodes do.
+// Nodes' actions.
 const (
 	Kill  Verb = "kill"  // kill -9; a new node starts After
 	Stop  Verb = "stop"  // an orderly end; a new node starts After
@@ -117,7 +120,7 @@ const (
 	Die   Verb = "die"   // kill -9, for good
 )
 
-// Faults, each of which ends After.
+// Faults. Each ends After its beginning.
 const (
 	Cut       Verb = "cut"        // nothing arrives from a node at its origin
 	Refuse    Verb = "refuse"     // the origin refuses a node's calls
@@ -125,44 +128,47 @@ const (
 	Repeat    Verb = "repeat"     // a share of the calls to the origin arrive twice, and all take up to Delay longer
 	Slow      Verb = "slow"       // calls take up to Delay longer, and overtake each other
 	CutMySQL  Verb = "cut mysql"  // nothing arrives from a node's relay at MySQL
-	CutPeers  Verb = "cut peers"  // what a node's relay tells its peers does not arrive
+	CutPeers  Verb = "cut peers"  // a node's relay publishes to its peers, and nothing arrives
 	Jumble    Verb = "jumble"     // a share of it arrives twice, and all up to Delay later
-	Isolate   Verb = "isolate"    // a region is cut off from MySQL, and tells its peers nothing
+	Isolate   Verb = "isolate"    // a region is cut off from MySQL, and publishes nothing to its peers
 	LagCounts Verb = "lag counts" // the replica that counts are imported from receives nothing
 	SlowMySQL Verb = "slow mysql" // every statement takes Delay longer
 	FailMySQL Verb = "fail mysql" // a share of all statements fails
-	HoldFeed  Verb = "hold news"  // rows of news are committed Delay later than they are written
+	HoldFeed  Verb = "hold news"  // rows of the change feed are committed Delay later than they are written
 
 	RefuseCalls      Verb = "refuse calls"      // an origin, or its Part, refuses Calls of all nodes, and answers others
 	RefuseStatements Verb = "refuse statements" // MySQL refuses Calls, and executes others
+
+	SetClock Verb = "set clock" // an origin's clock is Delay ahead
 )
 
 // Faults that happen at a moment.
 const (
 	Wipe     Verb = "wipe"      // an origin, or its Part, is empty
-	Failover Verb = "failover"  // an origin, or its Part, has forgotten what it was told in the After before
-	Unlease  Verb = "unlease"   // an origin has forgotten who relays it; the relay does not know
+	Failover Verb = "failover"  // an origin, or its Part, loses the writes of the After before
+	Unlease  Verb = "unlease"   // an origin has forgotten which relay has its lease, and the relay has not noticed
 	LoseFeed Verb = "lose news" // MySQL has lost the last Count rows of a region
 	Clock    Verb = "clock"     // a node's clock moves by Delay
 )
 
-// Step is one thing that happens. Fields that its Verb does not name mean nothing.
+// Step is an event of a history. Its Verb names the fields that it uses; other fields have no meaning.
 type Step struct {
 	At           time.Duration // since the history began
 	Do           Verb
 	Region, Node int // Node is in its Region
 	Key, Second  int
 	All          bool          // of an override or a tuning: for all keys or regions that have none of their own
-	Limit        int64         // of an override
+	Limit        int64         // of an override, or of an Ask; with 0 the key keeps its limit
 	Window       time.Duration // of an override; 0 keeps the key's
 	Mode         window.Mode
 	Waits        bool // Fleet.Share
+	Precise      bool
 	Tuning       tuning.Tuning
 	Cost, Actual int64
 	Count        int // of requests, of rows, or of renewals of a trial
-	ID           int // of a reservation or a lease; each is of one region
+	ID           int // of a reservation or a lease; each ID belongs to a single region
 	Costs        Costs
-	Returned     bool // of a reservation: what was not spent when it ends
+	Returned     bool // of a reservation: its unspent cost is returned when it ends
 	Part         int  // of an origin, from 1 on: a shard, or a bucket; 0 is all of it
 	Calls        Calls
 	Share        float64
@@ -170,13 +176,16 @@ type Step struct {
 	After        time.Duration
 }
 
-// String is the step in a transcript.
+// String returns the step in a transcript.
 func (s Step) String() string {
 	var b strings.Builder
 	fmt.Fprintf(&b, "%9.3fs  r%d.%d  %s", s.At.Seconds(), s.Region, s.Node, s.Do)
 	switch s.Do {
 	case Ask, Peek, Refund:
 		fmt.Fprintf(&b, " k%d for %d", s.Key, s.Cost)
+		if s.Limit > 0 {
+			fmt.Fprintf(&b, " of %d", s.Limit)
+		}
 	case Hurry:
 		fmt.Fprintf(&b, " k%d for %d within %v", s.Key, s.Cost, s.After)
 	case Bulk:
@@ -199,13 +208,15 @@ func (s Step) String() string {
 		fmt.Fprintf(&b, " %s, %.2f of the nodes, for %v, %d times%s", s.regions(), s.Share, s.After, s.Count, s.tuned())
 	case Rule:
 		fmt.Fprintf(&b, " %v, waits: %v", s.Mode, s.Waits)
+	case Reframe:
+		fmt.Fprintf(&b, " precise: %v", s.Precise)
 	case RefuseCalls, RefuseStatements:
 		fmt.Fprintf(&b, ": %s%s for %v", s.Calls, s.part(), s.After)
 	case Mute, FailMySQL:
 		fmt.Fprintf(&b, " %.2f for %v", s.Share, s.After)
 	case Jumble, Repeat:
 		fmt.Fprintf(&b, " %.2f twice, by %v for %v", s.Share, s.Delay, s.After)
-	case Slow, SlowMySQL, HoldFeed:
+	case Slow, SlowMySQL, HoldFeed, SetClock:
 		fmt.Fprintf(&b, " by %v for %v", s.Delay, s.After)
 	case LoseFeed:
 		fmt.Fprintf(&b, " %d rows", s.Count)
@@ -222,7 +233,7 @@ func (s Step) String() string {
 	return b.String()
 }
 
-// held is what a step says of a reservation or a lease.
+// held prints a step's reservation or lease.
 func (s Step) held(b *strings.Builder) {
 	switch s.Do {
 	case Hold:
@@ -248,7 +259,7 @@ func (s Step) part() string {
 	return fmt.Sprint(" of part ", s.Part)
 }
 
-// keys is the pattern of what an override is for.
+// keys prints the pattern of an override.
 func (s Step) keys() string {
 	if s.All {
 		return every
@@ -256,7 +267,7 @@ func (s Step) keys() string {
 	return fmt.Sprint("k", s.Key)
 }
 
-// regions names what a tuning is for.
+// regions prints the regions of a tuning.
 func (s Step) regions() string {
 	if s.All {
 		return "all"
@@ -264,7 +275,7 @@ func (s Step) regions() string {
 	return fmt.Sprint("r", s.Region)
 }
 
-// tuned is a tuning in a transcript.
+// tuned returns a tuning in a transcript.
 func (s Step) tuned() string {
 	t := s.Tuning
 	return fmt.Sprintf(": news %v, settings %v, ticks %v, fresh for %v, strict for %v, shared from %v, floor %v, "+
@@ -272,12 +283,12 @@ func (s Step) tuned() string {
 		t.Floor, t.Step, t.Jitter)
 }
 
-// changes tells whether any step is one of some kinds.
+// changes reports whether any step has one of the given kinds.
 func (p Plan) changes(kinds ...Verb) bool {
 	return slices.ContainsFunc(p.Steps, func(s Step) bool { return slices.Contains(kinds, s.Do) })
 }
 
-// slowest has of each field the largest value that is ever in force.
+// slowest returns a tuning with the largest value of each field that is ever in force.
 func (p Plan) slowest() tuning.Tuning {
 	most := p.Fleet.Tuning
 	for _, s := range p.Steps {
@@ -293,25 +304,26 @@ func (p Plan) slowest() tuning.Tuning {
 	return most
 }
 
-// mayFill tells whether nodes' tables may be full. Keys without an entry are claimed, like shares.
+// mayFill reports whether nodes' tables may be full. Nodes then claim cost of keys without an entry, as they claim
+// shares.
 func (p Plan) mayFill() bool { return p.Fleet.Room > 0 }
 
-// claims tells whether nodes ever claim what they grant.
+// claims reports whether nodes ever claim cost before they grant it.
 func (p Plan) claims() bool {
 	waits := func(s Step) bool { return s.Do == Rule && s.Waits }
 	return p.Fleet.Share || p.mayFill() || slices.ContainsFunc(p.Steps, waits)
 }
 
 // losesCalls reports whether calls to an origin ever fail. Then the sketch of a full table may have to take a batch's
-// cost on untracked keys, although the origin has answered what the batch was decided by.
+// cost on untracked keys, although the origin answered the read that the decision used.
 func (p Plan) losesCalls() bool { return p.changes(Cut, Refuse, Mute, Slow, Repeat, RefuseCalls) }
 
-// shares tells whether regions always share a window.
+// shares reports whether regions always share a window.
 func (p Plan) shares(duration time.Duration) bool {
 	return duration >= p.slowest().MinGlobalDuration.Std()
 }
 
-// longest is the longest window that a history has.
+// longest returns the longest window of a history.
 func (p Plan) longest() (longest time.Duration) {
 	for _, k := range p.Fleet.Keys {
 		longest = max(longest, k.Duration)
@@ -325,7 +337,7 @@ func (p Plan) longest() (longest time.Duration) {
 	return longest
 }
 
-// Without leaves out the steps whose indexes are left out.
+// Without returns the plan without the steps with the given indexes.
 func (p Plan) Without(left Set) Plan {
 	kept := make([]Step, 0, len(p.Steps))
 	for i, s := range p.Steps {

@@ -14,12 +14,14 @@ const (
 	// settling is how long nodes are up before the first step.
 	settling = 3 * time.Second
 
-	// Settle is how long after the last fault everything has converged: a relay waits up to 3 s for a lease and for 5 s
-	// for an answer to a load that got lost, begins one that failed again after up to 8 s, and looks every 5 s whether
-	// its cursors are still stored; an origin's cells are told once more after store.KeepFor, 5 s.
+	// Settle is how long after the last fault everything has converged:
+	//
+	//   - A relay waits up to 3 s for a lease, and up to 5 s for an answer to a load that got lost.
+	//   - It begins a load that failed again after up to 8 s, and looks every 5 s whether its cursors are still stored.
+	//   - It publishes an origin's cells once more after store.KeepFor, 5 s.
 	Settle = 26 * time.Second
 
-	// soonest is how long nothing is looked at after the last fault.
+	// soonest is the time after the last fault before the first look.
 	soonest = 3 * time.Second
 
 	lookEvery = time.Second
@@ -27,7 +29,7 @@ const (
 	stopWithin = 5 * time.Second
 )
 
-// Result is what came of a plan.
+// Result is the outcome of a plan.
 type Result struct {
 	Seed       uint64        `json:"seed"`
 	Hash       string        `json:"hash"` // of all that happened
@@ -64,6 +66,7 @@ func play(p Plan) (Result, error) {
 	w.steps.Wait()
 	w.record.note("all faults are over")
 	w.record.add(w.look())
+	w.windows.look()
 	w.reservations.look()
 	w.holders.rest()
 	if p.Rests {
@@ -77,7 +80,7 @@ func play(p Plan) (Result, error) {
 
 func (v Verb) isFault() bool {
 	switch v {
-	case Ask, Burst, Batch, Reserve, Hurry, Bulk, Peek, Refund, Join, Override, Unset, Reset, Tune, Rule, Try,
+	case Ask, Burst, Batch, Reserve, Hurry, Bulk, Peek, Refund, Join, Override, Unset, Reset, Tune, Rule, Reframe, Try,
 		Hold, SpendHold, SettleHold, CancelHold, ExtendHold, Acquire, Token, Renew, Release:
 		return false
 	}
@@ -86,7 +89,7 @@ func (v Verb) isFault() bool {
 
 func (v Verb) isOperators() bool {
 	switch v {
-	case Override, Unset, Reset, Tune, Rule, Try:
+	case Override, Unset, Reset, Tune, Rule, Reframe, Try:
 		return true
 	}
 	return false
@@ -114,7 +117,7 @@ func (w *world) bootAll() error {
 	return nil
 }
 
-// step plays one step, and returns when it is over.
+// step plays a step, and returns when the step is over.
 func (w *world) step(s Step) {
 	r := w.regions[s.Region]
 	n := r.nodes[s.Node]
@@ -130,11 +133,11 @@ func (w *world) step(s Step) {
 		if s.Do == Join {
 			w.join(n)
 		}
-		return // nothing happens to a node that is not there
+		return // nothing happens to a node that is not running
 	}
 	switch s.Do {
 	case Ask:
-		w.ask(n.life.Load(), s.Key, s.Cost)
+		w.askBy(n.life.Load(), s)
 	case Burst:
 		for range s.Count {
 			w.steps.Go(func() { w.ask(n.life.Load(), s.Key, s.Cost) })
@@ -177,13 +180,13 @@ func (w *world) request(key int, cost int64) dataplane.Request {
 	}
 }
 
-// decided writes down the decision of a single request.
+// decided records the decision of a single request.
 func (w *world) decided(l *life, key int, cost int64, d *dataplane.Decision, before judged) (cells []window.Cell) {
 	return w.decidedOf(l, key, cost, d, before, !w.plan.mayFill() || !d.Source.Degraded())
 }
 
-// decidedOf writes down a decision. Its cost reaches the origin if known is true, and else perhaps the sketch of a full
-// table alone.
+// decidedOf records a decision. If known, the decision's cost reaches the origin. Otherwise perhaps only the sketch of
+// a full table has it.
 func (w *world) decidedOf(l *life, key int, cost int64, d *dataplane.Decision, before judged,
 	known bool) (cells []window.Cell) {
 	w.ledger.decisions.Add(1)
@@ -197,7 +200,9 @@ func (w *world) decidedOf(l *life, key int, cost int64, d *dataplane.Decision, b
 	if d.Source == dataplane.SourceOrigin {
 		l.answered.Store(true)
 	}
-	cells = w.cellsOf(l, key, d, before, w.judged(l, key))
+	after := w.judged(l, key)
+	cells = w.cellsOf(l, key, d, before, after)
+	w.windows.decided(l, key, cost, d, before, after)
 	verdict := "denied"
 	if d.Source.Degraded() && w.plan.claims() {
 		w.ledger.withoutAnswer(l.node.region, cells, cost, d.Allowed)
@@ -211,8 +216,9 @@ func (w *world) decidedOf(l *life, key int, cost int64, d *dataplane.Decision, b
 	return cells
 }
 
-// look has every region use every key, and then every node decide on it, for nothing, until everything has converged:
-// for Settle at most, and in a patient history always, since what is counted twice may come late.
+// look makes every region use every key, and then every node decide on it at no cost, until everything has converged.
+// It stops after Settle at most. In a patient history it always takes as long, because a cost that is counted twice may
+// appear late.
 func (w *world) look() *check {
 	failed := slices.ContainsFunc(w.plan.Steps, func(s Step) bool { return s.Do.isFault() })
 	settings := w.plan.settingsBound()

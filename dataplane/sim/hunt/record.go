@@ -9,7 +9,7 @@ import (
 	"time"
 )
 
-// record is what happened, line by line.
+// record lists the events of a history, a line each.
 type record struct {
 	mu         sync.Mutex
 	began      time.Time
@@ -23,10 +23,10 @@ type Violation struct {
 	What      string `json:"what"`
 }
 
-// violationsMax is how many are kept: the first ones tell most.
+// violationsMax is how many violations are kept. The first are the most useful.
 const violationsMax = 20
 
-// begin has moments count from one: what is noted before is at 0.
+// begin sets the start of the history's clock. Earlier notes are at 0.
 func (r *record) begin(at time.Time) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
@@ -57,7 +57,7 @@ func (r *record) violate(invariant, format string, args ...any) {
 	}
 }
 
-// wait begins a decision; over holds it to how long it may wait.
+// wait begins a decision. over checks how long the decision has waited.
 func (w *world) wait(l *life) (over func()) {
 	began := time.Now()
 	return func() {
@@ -67,7 +67,7 @@ func (w *world) wait(l *life) (over func()) {
 	}
 }
 
-// add notes what a check has seen, and found broken.
+// add records a check's findings, and the invariants that it found broken.
 func (r *record) add(c *check) {
 	for _, line := range c.lines {
 		r.note("%s", line)

@@ -10,18 +10,19 @@ import (
 	"github.com/weirhq/weir/dataplane/memstore"
 )
 
-// Calls name kinds of calls that a server refuses while it answers all others.
+// Calls names a kind of calls that a server refuses while it answers all others.
 type Calls string
 
-// What origins refuse. A Redis whose memory is full refuses calls that add something, one that has become a replica or
-// has too few replicas refuses all that write, and one whose user lacks a right refuses a single kind.
+// Kinds of calls that an origin may refuse. For example, a Redis whose memory is full refuses calls that add something.
+// A Redis that has become a replica, or has too few replicas, refuses all writes. If its user lacks a right, it refuses
+// a single kind.
 const (
 	Writes    Calls = "writes"
 	Additions Calls = "additions"
 	Sends     Calls = "sends"
 )
 
-// originCalls are what an origin may refuse.
+// originCalls maps each kind of calls that an origin may refuse to its operations.
 var originCalls = map[Calls][]memstore.Op{
 	Writes: append([]memstore.Op{
 		memstore.OpApply, memstore.OpRaise, memstore.OpHealed, memstore.OpStoreSettings, memstore.OpLease,
@@ -47,7 +48,7 @@ var originCalls = map[Calls][]memstore.Op{
 	"heartbeats":   {memstore.OpHeartbeat, memstore.OpHeartbeats, memstore.OpStored},
 }
 
-// mysqlCalls are what MySQL may refuse.
+// mysqlCalls maps each kind of calls that MySQL may refuse to its operations.
 var mysqlCalls = map[Calls][]memstore.Op{
 	Writes:            {memstore.OpAppend, memstore.OpPrune, memstore.OpPublish, memstore.OpHeartbeat},
 	"rows of news":    {memstore.OpAppend},
@@ -60,12 +61,12 @@ var mysqlCalls = map[Calls][]memstore.Op{
 	"heartbeats":      {memstore.OpHeartbeat},
 }
 
-// kinds lists what a server may refuse, always in the same order.
+// kinds lists the kinds of calls that a server may refuse, always in the same order.
 func kinds(of map[Calls][]memstore.Op) []Calls { return slices.Sorted(maps.Keys(of)) }
 
 var errRefused = errors.New("hunt: the server refuses calls of this kind")
 
-// refusals are the calls that a server refuses now. Each part of it may refuse others.
+// refusals has the calls that a server refuses now. Each part may refuse other calls.
 type refusals struct {
 	mu sync.Mutex
 	by map[refusedCall]refused
@@ -76,13 +77,13 @@ type refusedCall struct {
 	op   memstore.Op
 }
 
-// refused is how many faults have a call refused, and since when one has.
+// refused counts the faults that refuse a call, and has the time since which there is any.
 type refused struct {
 	faults int
 	since  time.Time
 }
 
-// change begins or ends a fault that has some parts refuse calls.
+// change begins or ends a fault in which some parts refuse calls.
 func (r *refusals) change(parts []int, ops []memstore.Op, faults int) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
@@ -125,7 +126,7 @@ func (r *refusals) hook(part int, failed func()) func(memstore.Op) error {
 	}
 }
 
-// fault has some parts refuse calls for a time.
+// fault makes some parts refuse calls for a time.
 func (r *refusals) fault(parts []int, ops []memstore.Op) (begin, end func()) {
 	return func() { r.change(parts, ops, 1) }, func() { r.change(parts, ops, -1) }
 }

@@ -10,7 +10,7 @@ import (
 	"github.com/weirhq/weir/dataplane/memstore"
 )
 
-// A new method of a store has to be refused in some histories, too.
+// Some histories must refuse a new method of a store, too.
 func TestEachKindOfCallIsRefusedInSomeHistories(t *testing.T) {
 	source, err := os.ReadFile("../../memstore/faults.go")
 	if err != nil {
@@ -39,7 +39,8 @@ func TestEachKindOfCallIsRefusedInSomeHistories(t *testing.T) {
 	}
 }
 
-// Of two faults that refuse the same calls, the second to end ends it, and the time counts from the first.
+// If two faults refuse the same calls, the refusal ends with the later end, and its time counts from the earlier
+// beginning.
 func TestRefusalsOverlap(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		var r refusals

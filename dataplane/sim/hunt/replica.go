@@ -8,7 +8,8 @@ import (
 	"github.com/weirhq/weir/dataplane/store"
 )
 
-// replica is the durable counter as relays import it: while it lags, it has what was there when it began to.
+// replica is the durable counter as relays import it. While it lags, it keeps the rows of the moment when the lag
+// began.
 type replica struct {
 	*memstore.Counts
 
@@ -16,7 +17,7 @@ type replica struct {
 	stale []memstore.Row // nil while it does not lag
 }
 
-// lag has the replica receive nothing more, or all that it has missed.
+// lag stops the replica from receiving rows, or delivers all missed rows.
 func (r *replica) lag(lags bool) {
 	var found []memstore.Row
 	if lags {

@@ -9,7 +9,7 @@ import (
 	"github.com/weirhq/weir/shared/window"
 )
 
-// bounds are what an item of a reservation counts in a cell now.
+// bounds returns how much an item of a reservation counts in a cell now, at least and at most.
 func (g *reservations) bounds(r *reservation, item int, cell window.Cell) (low, high int64) {
 	now := time.Now()
 	stray, main, alone := int64(0), false, true
@@ -18,11 +18,11 @@ func (g *reservations) bounds(r *reservation, item int, cell window.Cell) (low, 
 		if cost == 0 {
 			continue
 		}
-		first := r.acked == nil || r.acked == a || a.began.Before(r.made) // it may be what was made
+		first := r.acked == nil || r.acked == a || a.began.Before(r.made) // this attempt may have made the reservation
 		if first {
 			main, alone = main || in, alone && in && len(a.cells[item]) == 1
 		}
-		if in && r.local {
+		if in && a.mayBeAlone() {
 			high += max(cost, r.most[item])
 		}
 		if in && a != r.acked && (r.lost || g.strays(a)) { // each attempt has holds of its own
@@ -33,7 +33,7 @@ func (g *reservations) bounds(r *reservation, item int, cell window.Cell) (low, 
 	}
 	if r.acked == nil && r.settled && slices.ContainsFunc(r.attempts, func(a *attempt) bool {
 		return slices.Contains(a.cells[item], cell)
-	}) { // its answer was lost, and somebody has settled it all the same
+	}) { // its answer was lost, and another caller has settled it
 		stray = max(stray, r.most[item])
 	}
 	if !main || r.acked == nil {
@@ -64,18 +64,18 @@ func (g *reservations) bounds(r *reservation, item int, cell window.Cell) (low, 
 	return low, high
 }
 
-// restatedWithin is how long nodes take to find out that a replica lacks reservations, and to state these again: a node
-// that has nothing to send asks once a second.
+// restatedWithin is how long nodes take to find out that a replica lacks reservations, and to state them again: a node
+// with nothing to send makes a call once a second.
 const restatedWithin = 4 * time.Second
 
-// restated reports whether a promoted replica must have a reservation again that it may have lacked: nodes have had the
-// time, and those that have made calls about it are there and were answered.
+// restated reports whether a promoted replica that may have lacked a reservation must have it again: nodes have had the
+// time, and the nodes that have made calls about it are there and were answered.
 func (g *reservations) restated(r *reservation) bool {
 	return !r.emptied && len(r.attempts) == 1 && time.Since(r.lostAt) > restatedWithin &&
 		!slices.ContainsFunc(r.callers, func(l *life) bool { return !l.answersSince(r.lostAt) })
 }
 
-// strays tells whether the holds of an attempt may be there, whatever became of the reservation.
+// strays reports whether an attempt's holds may be at the origin, whatever became of the reservation.
 func (g *reservations) strays(a *attempt) bool {
 	r := a.of
 	switch {
@@ -88,12 +88,12 @@ func (g *reservations) strays(a *attempt) bool {
 	case a.step.Returned && time.Since(a.returned) > a.step.After+g.slack()+10*time.Second:
 		return false
 	}
-	// In several groups another node holds before it finds that the ID is taken, and then takes that back.
+	// In several groups another node makes its holds before it finds that the ID is taken, and then takes them back.
 	several := g.world.plan.Fleet.parts() > 1
 	return r.acked == nil || r.lost || r.local || several || !a.sameCells(r.acked) || !a.began.Before(r.ends)
 }
 
-// sum is what all reservations count in a cell, besides one.
+// sum returns how much all other reservations count in a cell.
 func (g *reservations) sum(at heldCell, besides *reservation) (low, high int64) {
 	for _, r := range g.all {
 		if r.region != at.region || r == besides {
@@ -107,7 +107,28 @@ func (g *reservations) sum(at heldCell, besides *reservation) (low, high int64) 
 	return low, high
 }
 
-// count takes note of what all reservations count now, and holds origins to it. The mutex is held.
+// unstated returns how much of the reservations in a cell may still be missing in totals. The holds of a reservation in
+// several groups are tentative until its node has stated them once more, which it does each second until it has an
+// answer.
+func (g *reservations) unstated(at heldCell) (low int64) {
+	if g.world.plan.Fleet.parts() <= 1 {
+		return 0
+	}
+	for _, r := range g.all {
+		if r.region != at.region || r.acked == nil || r.acked.clean || slices.ContainsFunc(r.callers, func(l *life) bool {
+			return l.answersSince(time.Now().Add(-restatedWithin))
+		}) {
+			continue
+		}
+		for i := range costsMax {
+			least, _ := g.bounds(r, i, at.cell)
+			low += least
+		}
+	}
+	return low
+}
+
+// count records how much all reservations count now, and compares origins with it. The mutex is held.
 func (g *reservations) count() {
 	var order []heldCell
 	for _, r := range g.all {
@@ -136,22 +157,23 @@ func (g *reservations) count() {
 		c := g.cells[at]
 		low, high := g.sum(at, nil)
 		high += c.back
-		c.least, c.most = max(c.least, low), max(c.most, high)
+		stated := low - g.unstated(at)
+		c.least, c.most = max(c.least, stated), max(c.most, high)
 		if _, is := totals[at.region.index][at.cell]; c.wrong {
 			continue
 		} else if is {
 			g.probe(at, c, low, high)
-		} else if low > 0 {
+		} else if stated > 0 {
 			c.wrong = true
-			g.violate("held", "%s holds nothing of %s, and %d are reserved", at.region.name, cellName(at.cell), low)
+			g.violate("held", "%s holds nothing of %s, and %d are reserved", at.region.name, cellName(at.cell), stated)
 		}
 	}
 }
 
-// probeStream is of calls that no node has made.
+// probeStream is a stream that no node uses.
 const probeStream = 1
 
-// probe holds what an origin counts in a cell to what reservations count.
+// probe compares an origin's count of a cell with the count of its reservations.
 func (g *reservations) probe(at heldCell, c *heldCount, low, high int64) {
 	before := at.cell
 	before.Sequence--
@@ -176,17 +198,17 @@ func (g *reservations) probe(at heldCell, c *heldCount, low, high int64) {
 	}
 }
 
-// byThemselves is what nodes may have reserved in a cell by themselves, in an outage. It counts as other cost does: on
-// top of the most that was ever held, because only holds use the room below that.
+// byThemselves returns how much nodes may have reserved in a cell by themselves, in an outage. It counts like other
+// cost, on top of the most that was ever held, because only holds use the room below that.
 func (g *reservations) byThemselves(at heldCell) (cost int64) {
 	for _, r := range g.all {
-		if r.region != at.region || !r.local {
+		if r.region != at.region {
 			continue
 		}
 		for i := range costsMax {
 			most := int64(0)
 			for _, a := range r.attempts {
-				if slices.Contains(a.cells[i], at.cell) {
+				if slices.Contains(a.cells[i], at.cell) && a.mayBeAlone() {
 					most = max(most, a.step.Costs[i], r.most[i])
 				}
 			}
@@ -196,7 +218,7 @@ func (g *reservations) byThemselves(at heldCell) (cost int64) {
 	return cost
 }
 
-// rooms takes note of what is left for an attempt, at most. The mutex is held.
+// rooms records how much the limit leaves for an attempt, at most. The mutex is held.
 func (g *reservations) rooms(a *attempt) {
 	nowMs := g.origins(a.of.region, time.Now()).UnixMilli()
 	for i := range a.step.items() {
@@ -214,7 +236,7 @@ func (g *reservations) rooms(a *attempt) {
 	}
 }
 
-// lose has an origin forget something, or all.
+// lose records that an origin forgets a part of its data, or all.
 func (g *reservations) lose(r *region, all bool, forget func()) {
 	g.mu.Lock()
 	defer g.mu.Unlock()
@@ -231,7 +253,7 @@ func (g *reservations) lose(r *region, all bool, forget func()) {
 	}
 }
 
-// countAgain counts once nodes must have stated again what a promoted replica lacks.
+// countAgain counts at the time by which nodes must have stated again all reservations that a promoted replica lacks.
 func (g *reservations) countAgain() {
 	time.Sleep(restatedWithin + time.Millisecond)
 	g.mu.Lock()
@@ -239,7 +261,7 @@ func (g *reservations) countAgain() {
 	g.count()
 }
 
-// mostElsewhere is what reservations of all other regions have counted in a cell at any moment, at most.
+// mostElsewhere returns the most that reservations of all other regions have counted in a cell at any moment.
 func (g *reservations) mostElsewhere(r *region, cell window.Cell) (most int64) {
 	g.mu.Lock()
 	defer g.mu.Unlock()
@@ -251,7 +273,7 @@ func (g *reservations) mostElsewhere(r *region, cell window.Cell) (most int64) {
 	return most
 }
 
-// others is what all regions besides one have accepted in a cell at most.
+// others returns the most that all other regions have accepted in a cell.
 func (w *world) others(r *region, cell window.Cell) int64 {
 	if cell.Namespace == heldNamespace {
 		return w.reservations.mostElsewhere(r, cell)
@@ -259,7 +281,7 @@ func (w *world) others(r *region, cell window.Cell) int64 {
 	return w.ledger.others(r, cell)
 }
 
-// alive are the cells that have not ended long ago.
+// alive returns the cells that have not ended long ago.
 func (g *reservations) alive(since time.Time) (n int) {
 	g.mu.Lock()
 	defer g.mu.Unlock()
@@ -271,7 +293,7 @@ func (g *reservations) alive(since time.Time) (n int) {
 	return n
 }
 
-// look has all nodes be asked about all reservations, once nothing fails any more.
+// look makes a call about every reservation at every node, once nothing fails any more.
 func (g *reservations) look() {
 	for _, r := range g.all {
 		if r.acked == nil {

@@ -17,7 +17,7 @@ import (
 // heldNamespace has the keys of reservations. No operator changes it.
 const heldNamespace = "held"
 
-// heldRules are what is set for reservations and leases.
+// heldRules returns the settings of the namespaces of reservations and leases.
 func heldRules(f Fleet) (rows []store.NamespaceRow) {
 	if !f.Closed {
 		return nil
@@ -28,8 +28,8 @@ func heldRules(f Fleet) (rows []store.NamespaceRow) {
 	return rows
 }
 
-// reservations are those by id, as callers know of them, written down outside of limiters and origins: of each what it
-// counts at least, and at most, at any moment.
+// reservations records reservations by id from the callers' view, outside of limiters and origins. Of each it has the
+// least and the most that it may count at any moment.
 type reservations struct {
 	world *world
 
@@ -39,21 +39,21 @@ type reservations struct {
 	cells map[heldCell]*heldCount
 }
 
-// heldCell is a cell at one region's origin.
+// heldCell is a cell at a region's origin.
 type heldCell struct {
 	region *region
 	cell   window.Cell
 }
 
-// heldCount is what reservations have counted in a cell, together.
+// heldCount is how much reservations have counted in a cell, together.
 type heldCount struct {
 	least int64 // at some moment, for certain
 	most  int64 // at any moment
-	back  int64 // of most, what nodes may restore to an origin that has lost something: also what was returned before
-	wrong bool  // what the origin counts was found wrong, which is said once
+	back  int64 // the part of most that nodes may restore to an origin that has lost data: includes cost returned before
+	wrong bool  // the origin's count was found wrong; reported once
 }
 
-// reservation is one id.
+// reservation is the record of a reservation's id.
 type reservation struct {
 	id       string
 	number   int
@@ -62,34 +62,35 @@ type reservation struct {
 
 	acked    *attempt  // the first that was answered
 	made     time.Time // when that was
-	lost     bool      // the origin has forgotten something since it was first asked
+	lost     bool      // the origin has lost data since the first request
 	emptied  bool      // it has forgotten all
 	lostAt   time.Time // when it has forgotten something last
 	callers  []*life   // of all calls about it
-	local    bool      // an outage has had a node reserve by itself
+	local    bool      // in an outage a node has reserved by itself
 	closed   bool      // a call that may end it has begun
-	closedAt time.Time // when it was first settled or cancelled, perhaps in vain
+	closedAt time.Time // when it was first settled or cancelled, perhaps without effect
 
 	least, most Costs     // spent
 	settled     bool      // for certain
 	final       Costs     // of it
-	words       bool      // the holds have been told final
-	endsAt      time.Time // by the origin's clock, as last answered
+	words       bool      // its final cost has reached the origin
+	endsAt      time.Time // by the origin's clock, from the last answer
 	ends        time.Time // it goes on until then
 	over        time.Time // it has ended then
 	unheard     int       // calls that are under way, or had no answer
 }
 
-// attempt is one request for a reservation.
+// attempt is a request for a reservation.
 type attempt struct {
 	of       *reservation
+	by       *life
 	step     Step
 	began    time.Time
 	returned time.Time // zero: no answer yet
 	clean    bool      // all calls to the origin were answered
 	over     bool      // it was answered that its reservation is over: it, or a repeated call of it, may have made that
 	cells    [costsMax][]window.Cell
-	room     [costsMax]map[window.Cell]int64 // what was left of its cells at most, at each moment while it was under way
+	room     [costsMax]map[window.Cell]int64 // the most that the limit left in its cells at each moment
 }
 
 func (r *reservation) String() string { return r.id }
@@ -97,7 +98,7 @@ func (r *reservation) String() string { return r.id }
 // id names a step's reservation or lease.
 func (s Step) id() string { return fmt.Sprint("#", s.ID) }
 
-// of is the reservation of a step's id. The mutex is held.
+// of returns the reservation of a step's id. The mutex is held.
 func (g *reservations) of(s Step) *reservation {
 	for _, r := range g.all {
 		if r.id == s.id() {
@@ -109,7 +110,8 @@ func (g *reservations) of(s Step) *reservation {
 	return r
 }
 
-// slack is how far the end of a hold may be from what callers reckon: clocks of nodes are apart, and words take time.
+// slack returns how far the end of a hold may be from the callers' reckoning, because clocks of nodes differ and
+// messages take time.
 func (g *reservations) slack() time.Duration {
 	slack := 2*clockBound + time.Second
 	for _, s := range g.world.plan.Steps {
@@ -123,19 +125,19 @@ func (g *reservations) slack() time.Duration {
 	return slack
 }
 
-// origins is the time of a region's origin.
+// origins returns the time of a region's origin.
 func (g *reservations) origins(r *region, t time.Time) time.Time {
 	return t.Add(g.world.plan.Fleet.Ahead[r.index])
 }
 
-// answersSince tells whether a life is there, and all of its calls were answered since a time, and for a while before:
-// a node may leave an origin alone that has not answered.
+// answersSince reports whether a life is there, and all of its calls have been answered since some seconds before a
+// time: a node may make no calls to an origin that has not answered.
 func (l *life) answersSince(began time.Time) bool {
 	const alone = 5 * time.Second
 	return !l.ended.Load() && l.ToOrigin.WorksSince(began.Add(-alone))
 }
 
-// cellsOf are the cells that an attempt may be of: its node's clock decides.
+// cellsOf sets the cells that an attempt may be in: its node's clock decides.
 func (g *reservations) cellsOf(a *attempt) {
 	for i := range a.step.items() {
 		k := g.world.plan.Fleet.heldKey(a.step.Key, i)
@@ -150,7 +152,7 @@ func (g *reservations) cellsOf(a *attempt) {
 	}
 }
 
-// items are the costs of the keys that a step's reservation has.
+// items returns the costs of the keys that a step's reservation has.
 func (s Step) items() []int64 {
 	n := slices.Index(s.Costs[:], 0)
 	if n < 0 {
@@ -159,15 +161,15 @@ func (s Step) items() []int64 {
 	return s.Costs[:n]
 }
 
-// itemsOf is how many keys the reservation of an ID has. A call about it may begin before the first that asks for it,
-// and find it made.
+// itemsOf returns how many keys the reservation of an ID has. A call about a reservation may begin before the first
+// request for it, and still find it.
 func (g *reservations) itemsOf(id int) int {
 	for _, s := range g.world.plan.Steps {
 		if s.Do == Hold && s.ID == id {
 			return len(s.items())
 		}
 	}
-	return 1 // none asks for it
+	return 1 // no step requests it
 }
 
 func (g *reservations) requests(s Step) (requests []dataplane.Request) {
@@ -180,9 +182,9 @@ func (g *reservations) requests(s Step) (requests []dataplane.Request) {
 	return requests
 }
 
-// hold asks for a reservation.
+// hold requests a reservation.
 func (g *reservations) hold(l *life, s Step) {
-	a := &attempt{step: s, began: time.Now()}
+	a := &attempt{by: l, step: s, began: time.Now()}
 	g.mu.Lock()
 	r := g.of(s)
 	a.of = r
@@ -214,7 +216,7 @@ func (g *reservations) hold(l *life, s Step) {
 	g.heard(l, a, &out)
 }
 
-// placed is the cell that an item of an attempt was decided in.
+// placed returns the cell that an item of an attempt was decided in.
 func (a *attempt) placed(item int, d *dataplane.Decision) (cell window.Cell, placed bool) {
 	if d.ResetAt.IsZero() || d.Duration == 0 {
 		return window.Cell{}, false
@@ -224,8 +226,14 @@ func (a *attempt) placed(item int, d *dataplane.Decision) (cell window.Cell, pla
 	return cell, true
 }
 
-// alone takes in what a node has decided without its origin. It does so some seconds after it was asked, maybe in a
-// later cell. A node that is stopped meanwhile sends the cost as well, although its caller never has the answer.
+// mayBeAlone reports whether a node may have reserved by itself, in an outage. It sends the cost before its caller has
+// the answer.
+func (a *attempt) mayBeAlone() bool {
+	return a.of.local || a.returned.IsZero() && !a.by.answersSince(a.began)
+}
+
+// alone records a decision that a node made without its origin. The node makes it some seconds after the request, maybe
+// in a later cell. A node that is stopped meanwhile sends the cost as well, although its caller never has the answer.
 func (g *reservations) alone(a *attempt, out *dataplane.Reserved) {
 	for i := range out.Decisions {
 		d := &out.Decisions[i]
@@ -239,7 +247,7 @@ func (g *reservations) alone(a *attempt, out *dataplane.Reserved) {
 	}
 }
 
-// heard takes in what an attempt was answered.
+// heard records the answer to an attempt.
 func (g *reservations) heard(l *life, a *attempt, out *dataplane.Reserved) {
 	r := a.of
 	g.alone(a, out)
@@ -286,12 +294,12 @@ func (g *reservations) heard(l *life, a *attempt, out *dataplane.Reserved) {
 	}
 }
 
-// same tells whether two attempts ask for the same.
+// same reports whether two attempts make the same request.
 func (a *attempt) same(b *attempt) bool {
 	return a.step.Costs == b.step.Costs && a.step.Returned == b.step.Returned
 }
 
-// sameCells tells whether two attempts have been made in the same cells, for certain.
+// sameCells reports whether two attempts have certainly been made in the same cells.
 func (a *attempt) sameCells(b *attempt) bool {
 	for i := range a.cells {
 		if len(a.cells[i]) > 1 || !slices.Equal(a.cells[i], b.cells[i]) {
@@ -301,13 +309,13 @@ func (a *attempt) sameCells(b *attempt) bool {
 	return true
 }
 
-// open tells whether a reservation can not have ended yet.
+// open reports whether a reservation cannot have ended yet.
 func (g *reservations) open(r *reservation) bool { return !r.closed && time.Now().Before(r.ends) }
 
-// granted holds what an origin has granted to what was left of the limit. The mutex is held.
+// granted compares an origin's grant with the cost that the limit left. The mutex is held.
 func (g *reservations) granted(l *life, a *attempt) {
 	if len(a.of.attempts) > 1 {
-		return // another one may have been granted, at another moment
+		return // another attempt may have been granted, at another moment
 	}
 	for i, cost := range a.step.items() {
 		if cell := a.cells[i][0]; cost > a.room[i][cell] {
@@ -317,14 +325,14 @@ func (g *reservations) granted(l *life, a *attempt) {
 	}
 }
 
-// close notes that a reservation may be settled from now on.
+// close records that a reservation may be settled from now on.
 func (r *reservation) close(at time.Time) {
 	if !r.closed {
 		r.closed, r.closedAt = true, at
 	}
 }
 
-// mayBeForgotten tells whether it may be so long ago that a reservation ended, or was settled, that its origin has
+// mayBeForgotten reports whether a reservation may have ended, or been settled, so long ago that its origin has
 // forgotten its id. Clocks may differ.
 func (r *reservation) mayBeForgotten() bool {
 	const kept = store.HoldKeptFor - 15*time.Second
@@ -337,7 +345,7 @@ func (g *reservations) change(l *life, s Step) {
 	g.mu.Lock()
 	r := g.of(s)
 	costs := slices.Clone(s.Costs[:g.itemsOf(s.ID)])
-	before, known, endsAt := r.least, r.settled, r.endsAt // of calls that were answered before this one began
+	before, known, endsAt := r.least, r.settled, r.endsAt // by calls that were answered before this call began
 	acked := r.acked != nil && !r.lost && !r.local
 	r.callers = append(r.callers, l)
 	r.unheard++
@@ -450,7 +458,7 @@ func latest(a, b time.Time) time.Time {
 	return b
 }
 
-// violate writes down a broken invariant.
+// violate records a broken invariant.
 func (g *reservations) violate(invariant, format string, args ...any) {
 	g.world.record.violate(invariant, format, args...)
 }

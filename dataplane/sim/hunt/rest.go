@@ -9,15 +9,15 @@ import (
 )
 
 const (
-	// restMax is the longest window of a history that is watched until nothing of it is left.
+	// restMax bounds the longest window of a history that is watched until no data is left of it.
 	restMax = 5 * time.Second
 
-	// restFor is how long what has expired may stay: a minute on nodes and relays, whose clocks may be some seconds
-	// apart, and what they sweep every 5 s.
+	// restFor is how long expired data may stay: a minute on nodes and relays, whose clocks may be some seconds apart,
+	// plus the 5 s between sweeps.
 	restFor = 90 * time.Second
 )
 
-// rest waits until all cells are over, and finds what nodes still hold of them.
+// rest waits until all cells are over, and checks that nodes no longer hold any of them.
 func (w *world) rest() *check {
 	time.Sleep(2*w.plan.longest() + restFor)
 	c := &check{world: w}
@@ -27,7 +27,7 @@ func (w *world) rest() *check {
 	return c
 }
 
-// leftOver are what a node at rest has none of.
+// leftOver lists the gauges that must be zero on a node at rest.
 var leftOver = []string{
 	"weir_entries", "weir_replay_pending_cost", "weir_origin_pending_sync", "weir_relay_cells",
 	"weir_relay_unpublished_age_seconds",
@@ -42,8 +42,8 @@ func (c *check) empty(l *life) {
 	}
 }
 
-// bounded holds what a node takes to its bounds: a table has as many entries as it may have, and a relay the cells of
-// its region and others that were accepted in, and that have not ended.
+// bounded checks that a node keeps to its bounds: a table has as many entries as it may have, and a relay the cells of
+// its region and of others that were accepted in, and that have not ended.
 func (c *check) bounded(l *life) {
 	figures := c.figures(l)
 	if n, most := figures["weir_entries"], figures["weir_entries_max"]; n > most {
@@ -60,7 +60,7 @@ func (c *check) bounded(l *life) {
 	}
 }
 
-// figures are a life's gauges, each the sum of all its shards.
+// figures returns a life's gauges, each the sum of all its shards.
 func (c *check) figures(l *life) map[string]float64 {
 	registry := prometheus.NewRegistry()
 	registry.MustRegister(metrics.New(l.Limiter))

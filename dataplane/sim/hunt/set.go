@@ -7,13 +7,13 @@ import (
 	"strings"
 )
 
-// Set is some of a plan's steps, by their index: "3,7-9".
+// Set is a set of a plan's steps, by their indexes: "3,7-9".
 type Set map[int]bool
 
 // setMax is the largest index of a step.
 const setMax = 10_000
 
-// ErrSet is a text that is no Set.
+// ErrSet is returned for a text that is no Set.
 var ErrSet = errors.New("set of steps")
 
 // ParseSet is the inverse of String.

@@ -8,10 +8,10 @@ import (
 	"github.com/weirhq/weir/shared/tuning"
 )
 
-// trialSlack is how much longer than its lease a node may run a trial: what is reckoned in whole milliseconds.
+// trialSlack is how much longer than its lease a node may run a trial, because some times are rounded to milliseconds.
 const trialSlack = 5 * time.Millisecond
 
-// try begins a trial in place of the region's last one.
+// try begins a trial, which replaces the region's last trial.
 func (o *operators) try(s Step) error {
 	document, err := s.Tuning.Document()
 	if err != nil {
@@ -29,8 +29,8 @@ func (o *operators) try(s Step) error {
 	return nil
 }
 
-// renew moves the end of the trial that a step has begun, a third of its time before it, as often as the step says,
-// and until another one takes its place.
+// renew moves the end of the trial that a step has begun. It does so a third of the trial's time before the end, as
+// often as the step has it, and until another trial replaces this trial.
 func (o *operators) renew(s Step) {
 	o.mu.Lock()
 	region := o.region(s)
@@ -48,7 +48,8 @@ func (o *operators) renew(s Step) {
 	}
 }
 
-// tried is the trial that a node is to run, 0 for none; ending: it is about to end, or has just, and either is right.
+// tried returns the trial that a node is to run, 0 for none; ending: it is about to end, or has just, and either is
+// right.
 func (o *operators) tried(region, nodeID string) (number int64, ending bool) {
 	o.mu.Lock()
 	defer o.mu.Unlock()
@@ -72,10 +73,10 @@ func (o *operators) tried(region, nodeID string) (number int64, ending bool) {
 	return 0, false
 }
 
-// settingsSeen is how old what nodes have of settings may be.
+// settingsSeen is how old a node's settings may be.
 const settingsSeen = 2 * time.Second
 
-// outlived tells whether a trial has ended, as far as any renewal goes.
+// outlived reports whether a trial has ended, by the latest of its renewals.
 func (o *operators) outlived(number int64) bool {
 	o.mu.Lock()
 	defer o.mu.Unlock()

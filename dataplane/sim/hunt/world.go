@@ -1,6 +1,7 @@
 package hunt
 
 import (
+	"errors"
 	"fmt"
 	"sync"
 	"sync/atomic"
@@ -18,14 +19,14 @@ import (
 const (
 	workspace, namespace = "acme", "api"
 
-	// originGrace keeps cells at the origins until a history is over.
+	// originGrace is how long origins keep cells: until the history is over.
 	originGrace = time.Hour
 
-	// readTimeout is how long a decision waits at most.
+	// readTimeout bounds how long a decision waits.
 	readTimeout = 50 * time.Millisecond
 )
 
-// world is a fleet over one MySQL. Everything in it lives in one bubble.
+// world is a fleet with its MySQL. Everything in it lives in the same bubble.
 type world struct {
 	*fleet.World
 	plan    Plan
@@ -37,9 +38,12 @@ type world struct {
 
 	operators operators
 	ledger    ledger
+	asks      asks
 
 	reservations reservations
 	holders      holders
+
+	windows *realWindows
 
 	views  views
 	record record
@@ -54,11 +58,13 @@ type region struct {
 	client func() store.FullOrigin // another way to it, which refuses nothing
 	nodes  []*node
 	leases leases
+	ahead  atomic.Int64 // ns, of its origin's clock
+	setAt  atomic.Int64 // ns, since the history began, of the last step of that clock; 0: none
 
 	refusals refusals
 }
 
-// node is a place for one process after the other.
+// node is a place for a sequence of processes.
 type node struct {
 	region *region
 	index  int
@@ -66,9 +72,18 @@ type node struct {
 	steps  atomic.Int64 // of its own clock
 	away   atomic.Bool  // it has not joined yet, or has left for good
 	life   atomic.Pointer[life]
+
+	slowUntil atomic.Int64 // ns since 1970: end of the latest Slow
 }
 
-// here are the lives of the nodes that have not left, and have joined.
+// isBusy reports whether the node denies because it has no room for another call. It makes at most 5 calls at once for
+// each processor, and tries calls twice that a slow link delays.
+func (n *node) isBusy(err error) bool {
+	const tries = 2 * time.Second
+	return errors.Is(err, dataplane.ErrBusy) && time.Now().UnixNano() < n.slowUntil.Load()+int64(tries)
+}
+
+// here returns the lives of the nodes that have not left, and have joined.
 func (r *region) here() (lives []*life) {
 	for _, n := range r.nodes {
 		if !n.away.Load() {
@@ -78,7 +93,7 @@ func (r *region) here() (lives []*life) {
 	return lives
 }
 
-// lives are those of all regions.
+// lives returns the lives of all regions.
 func (w *world) lives() (all []*life) {
 	for _, r := range w.regions {
 		all = append(all, r.here()...)
@@ -86,7 +101,7 @@ func (w *world) lives() (all []*life) {
 	return all
 }
 
-// life is one process: a limiter and, on a node with MySQL, a relay.
+// life is a process: a limiter and, on a node with MySQL, a relay.
 type life struct {
 	*fleet.Process
 	node     *node
@@ -97,12 +112,12 @@ type life struct {
 	steps    int64       // of its node's own clock, when it began
 }
 
-// String names a life in transcripts.
+// String returns a life's name in transcripts.
 func (l *life) String() string {
 	return fmt.Sprintf("r%d.%d", l.node.region.index, l.node.index)
 }
 
-// process names a life and no other of its node.
+// process returns the name of a life that no other life of its node has.
 func (l *life) process() string { return fmt.Sprintf("%v.%d", l, l.number) }
 
 func newWorld(p Plan) (*world, error) {
@@ -111,6 +126,7 @@ func newWorld(p Plan) (*world, error) {
 		asked: make(map[asking]int64), unsent: make(map[sending]time.Time)}
 	w.operators = operators{world: w, limits: make(map[int64]bool), versions: make(map[string]int64),
 		trials: make(map[string]memstore.Trial)}
+	w.windows = newRealWindows(w)
 	w.views = views{world: w, foreign: make(map[view]int64)}
 	w.reservations = reservations{world: w, cells: make(map[heldCell]*heldCount)}
 	w.holders = holders{world: w, taken: make(map[slotOf]taken), fails: make(map[*region]time.Time)}
@@ -121,9 +137,9 @@ func newWorld(p Plan) (*world, error) {
 		return nil, err
 	}
 	for i, nodes := range p.Fleet.Nodes {
-		ahead := p.Fleet.Ahead[i]
 		r := &region{name: fmt.Sprint("r", i), index: i, leases: leases{held: make(map[int]heldLease)}}
-		r.open(p.Fleet, func() time.Time { return time.Now().Add(ahead) })
+		r.ahead.Store(int64(p.Fleet.Ahead[i]))
+		r.open(p.Fleet, r.now)
 		for n := range nodes {
 			r.nodes = append(r.nodes, &node{region: r, index: n})
 			r.nodes[n].away.Store(n >= nodes-p.Fleet.Late[i])
@@ -146,8 +162,8 @@ func (r *region) open(f Fleet, clock func() time.Time) {
 	r.client = func() store.FullOrigin { return cluster.Client() }
 }
 
-// boot starts a new process on a node, and has callers ask it once it has read its settings, as a load balancer does
-// that looks whether it is ready.
+// boot starts a new process on a node. Requests reach the process once it has read its settings, as with a load
+// balancer that checks readiness.
 func (w *world) boot(n *node) (err error) {
 	l := &life{node: n, number: 1, steps: n.steps.Load()}
 	if before := n.life.Load(); before != nil {
@@ -158,7 +174,7 @@ func (w *world) boot(n *node) (err error) {
 		return w.Link(network.Profile{Delay: trip}, func(op string) string { return process + " to " + to + " " + op })
 	}
 	way, toOrigin := n.region.client(), link("origin", w.plan.Fleet.OriginTrip)
-	for part := range n.region.origin.Shards() { // the checks take a refused call for one without an answer
+	for part := range n.region.origin.Shards() { // the checks treat a refused call as a call without an answer
 		faults := way.(interface{ ShardFaults(int) *memstore.Faults }).ShardFaults(part)
 		faults.Hook(n.region.refusals.hook(part, toOrigin.Failed))
 	}

@@ -1,5 +1,5 @@
-// Command guest plays the plan of one seed: guest SEED [WITHOUT]. It prints the result as one JSON object. weir-hunt
-// runs it, built for WebAssembly, where one seed has one execution.
+// Command guest plays the plan of a seed: guest SEED [WITHOUT]. It prints the result as a JSON object. weir-hunt runs
+// it, built for WebAssembly, where a seed has a single execution.
 package main
 
 import (

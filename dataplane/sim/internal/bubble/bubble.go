@@ -13,28 +13,27 @@ import (
 	"time"
 )
 
-// ErrNone means that the standard library's test runner did not run what it was
-// given: another flag of `go test` than those this file knows selects tests.
+// ErrNone means that the standard library's test runner did not run f. Another flag of `go test` than the flags that
+// this file handles has deselected it.
 var ErrNone = errors.New("sim: the simulation was not run")
 
-var bubbles sync.Mutex // the runner of package testing is one a process
+var bubbles sync.Mutex // package testing has a single runner in a process
 
-// Run runs f in a testing/synctest bubble, and returns its result: its time is virtual, and passes
-// when every goroutine that f started waits. It returns when all of them have ended.
+// Run runs f in a testing/synctest bubble, and returns its result. Time in the bubble is virtual, and passes when every
+// goroutine that f started waits. Run returns when all of them have ended.
 //
-// A bubble belongs to a *testing.T, and the only public way to one is the runner of
-// package testing; outside of `go test` it has to be primed first. f must not fail
-// through t: no test reads it.
+// A bubble belongs to a *testing.T, and the only public way to get one is the runner of package testing. Outside of `go
+// test` the runner must be primed first. f must not fail through t, because no test reads it.
 func Run[R any](f func() (R, error)) (result R, err error) {
 	bubbles.Lock()
 	defer bubbles.Unlock()
 	if !testing.Testing() {
 		primeOnce.Do(prime)
-		if !flag.Parsed() { // the runner looks; a program that parses later still can
+		if !flag.Parsed() { // the runner requires parsed flags; a program can still parse later
 			_ = flag.CommandLine.Parse(nil)
 		}
 	}
-	if skip := flag.Lookup("test.skip"); skip != nil { // it is for tests, and f is none
+	if skip := flag.Lookup("test.skip"); skip != nil { // the flag is for tests, and f is not a test
 		defer func(was string) { _ = skip.Value.Set(was) }(skip.Value.String())
 		_ = skip.Value.Set("")
 	}
@@ -52,28 +51,26 @@ func Run[R any](f func() (R, error)) (result R, err error) {
 
 var primeOnce sync.Once
 
-// prime lets the runner read its flags, all at their defaults, by running no test. The
-// flags go into a set of their own, so that the program's command line does not grow,
-// and its words ("no tests to run", "PASS") go nowhere.
+// prime makes the runner read its flags, with their defaults, by running no test. The flags go into a separate flag
+// set, so that the program's command line does not grow. The runner's output ("no tests to run", "PASS") is discarded.
 func prime() {
 	nowhere, err := os.OpenFile(os.DevNull, os.O_WRONLY, 0)
 	if err != nil {
-		return // then it says its words
+		return // then the output is printed
 	}
 	defer func() { _ = nowhere.Close() }()
 	flags, stdout, stderr := flag.CommandLine, os.Stdout, os.Stderr
 	defer func() { flag.CommandLine, os.Stdout, os.Stderr = flags, stdout, stderr }()
 	flag.CommandLine, os.Stdout, os.Stderr = flag.NewFlagSet("", flag.ContinueOnError), nowhere, nowhere
 	testing.Init()
-	_ = flag.CommandLine.Parse(nil) // nothing to parse, nothing to fail
+	_ = flag.CommandLine.Parse(nil) // there are no arguments, so it cannot fail
 	testing.MainStart(noDeps{}, nil, nil, nil, nil).Run()
 }
 
-// noDeps is what the runner wants to be given for profiles, coverage and fuzzing. None
-// of them is on.
+// noDeps is the runner's dependencies for profiles, coverage and fuzzing. None of them is used.
 type noDeps struct{}
 
-// corpusEntry is spelled out in package testing, under this name but not exported.
+// corpusEntry is the type that package testing has under this name, but does not export.
 type corpusEntry = struct {
 	Parent     string
 	Path       string

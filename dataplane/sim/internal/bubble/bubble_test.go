@@ -5,7 +5,7 @@ import (
 	"testing"
 )
 
-// A simulation runs whatever tests `go test -skip` leaves out, and leaves the flag as it was.
+// A simulation runs even if `go test -skip` leaves tests out, and the flag keeps its value.
 func TestSkippedTestsDoNotSkipSimulations(t *testing.T) {
 	skip := flag.Lookup("test.skip").Value
 	was := skip.String()

@@ -35,7 +35,7 @@ func startNode(t *testing.T, w *World, origin *memstore.Origin, name string) *Pr
 	return p
 }
 
-// spend has a process accept a cost of 10.
+// spend makes a process accept a cost of 10.
 func spend(t *testing.T, p *Process) {
 	t.Helper()
 	d := p.Limiter.Allow(context.Background(), dataplane.Request{
@@ -46,7 +46,7 @@ func spend(t *testing.T, p *Process) {
 	}
 }
 
-// held is what an origin holds of all keys.
+// held returns the sum of all totals of an origin.
 func held(origin *memstore.Origin) (cost int64) {
 	for _, total := range origin.Totals() {
 		cost += total.Region
@@ -86,13 +86,14 @@ func TestAKilledProcessSendsNothingMore(t *testing.T) {
 	})
 }
 
-// A process that takes another's place relays once the lease of the killed one has ended, and stores its counts.
+// A process that takes over for a killed process relays once the killed process's lease has ended, and stores its
+// counts.
 func TestAnotherProcessTakesOverFromAKilledOne(t *testing.T) {
 	inBubble(t, func(t *testing.T, w *World, origin *memstore.Origin) {
 		first := startNode(t, w, origin, "a")
 		w.Kill(first)
 		second := startNode(t, w, origin, "b")
-		for range 10 { // to the limit: what is far below it is not stored
+		for range 10 { // up to the limit, because a count far below it is not stored
 			spend(t, second)
 		}
 		time.Sleep(time.Minute)
@@ -103,7 +104,7 @@ func TestAnotherProcessTakesOverFromAKilledOne(t *testing.T) {
 	})
 }
 
-// End waits for calls whose callers have gone, also if no process is left to stop.
+// End waits for calls whose callers have gone, even if there is no process to stop.
 func TestTheEndWaitsForCallsThatAreOnTheirWay(t *testing.T) {
 	inBubble(t, func(t *testing.T, w *World, origin *memstore.Origin) {
 		link := w.Link(network.Profile{Delay: time.Minute}, func(op string) string { return op })

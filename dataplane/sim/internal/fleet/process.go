@@ -12,15 +12,15 @@ import (
 	"github.com/weirhq/weir/dataplane/store"
 )
 
-// Process is one process of a node: a limiter, a relay or both, and their ways to servers.
+// Process is a process of a node: a limiter, a relay or both, and their links to servers.
 type Process struct {
-	Limiter *dataplane.Limiter // nil of a process that only relays
-	Relay   *relay.Relay       // nil of a process that does not relay
-	Origin  *network.Origin    // its region's, over ToOrigin
+	Limiter *dataplane.Limiter // nil for a process with only a relay
+	Relay   *relay.Relay       // nil for a process without a relay
+	Origin  *network.Origin    // its region's origin, over ToOrigin
 
-	ToOrigin, ToMySQL, ToPeers *network.Link // nil where there is no such way
+	ToOrigin, ToMySQL, ToPeers *network.Link // nil if the process has no such link
 
-	// Sent is true once Stop has sent everything that the limiter had accepted.
+	// Sent is set once Stop has sent all cost that the limiter had accepted.
 	Sent atomic.Bool
 }
 
@@ -32,8 +32,8 @@ func (w *World) NewProcess(origin store.FullOrigin, toOrigin, toMySQL *network.L
 	}
 }
 
-// AddRelay gives a process a relay. The relay reads c.Settings, if set, stores counts in c.Counts, and calls its origin
-// and the feed, all over the process's links. Beside a limiter it has the limiter's tuning.
+// AddRelay adds a relay to a process. The relay reads c.Settings, if set, stores counts in c.Counts, and calls its
+// origin and the feed, all over the process's links. If the process has a limiter, the relay uses the limiter's tuning.
 func (w *World) AddRelay(p *Process, c relay.Config) (err error) {
 	way := &network.Statements{Link: p.ToMySQL, Database: &w.Database, Meters: &w.MySQL}
 	c.Origin, c.Feed = p.Origin, network.Feed{Feed: w.Feed, Statements: way}
@@ -69,7 +69,7 @@ func (p *Process) Start() error {
 	return nil
 }
 
-// Kill ends a process as kill -9 does: it sends nothing more, and what it had not sent is gone. Its loops end, too.
+// Kill ends a process as kill -9 does: it sends nothing more, and its unsent cost is lost. Its loops end, too.
 func (w *World) Kill(p *Process) {
 	for _, l := range []*network.Link{p.ToOrigin, p.ToMySQL, p.ToPeers} {
 		if l != nil {
@@ -79,8 +79,8 @@ func (w *World) Kill(p *Process) {
 	w.killed.Go(func() { p.Stop(0) })
 }
 
-// Stop ends a process in order, within a time. It returns no error: checks find what the limiter could not send, and a
-// lease that the relay could not release ends by itself.
+// Stop stops a process in order, within a time. It returns no error: checks find the cost that the limiter could not
+// send, and a lease that the relay could not release expires.
 func (p *Process) Stop(within time.Duration) {
 	ctx, cancel := context.WithTimeout(context.Background(), within)
 	defer cancel()

@@ -1,5 +1,5 @@
-// Package fleet has what all simulated fleets stand on: one MySQL, the network, and processes that are started, stopped
-// and killed. Each simulation decides what its fleet looks like, what happens to it, and what is checked.
+// Package fleet has the common parts of all simulated fleets: MySQL, the network, and processes that are started,
+// stopped and killed. Each simulation decides the shape of its fleet, its faults, and its checks.
 package fleet
 
 import (
@@ -11,7 +11,7 @@ import (
 	"github.com/weirhq/weir/dataplane/sim/internal/network"
 )
 
-// World is one MySQL, and the ways of all processes to it and to their regions' origins. Everything in it lives in one
+// World is a MySQL, with the links of all processes to it and to their regions' origins. All of it belongs to the same
 // bubble.
 type World struct {
 	Counts   *memstore.Counts
@@ -21,10 +21,10 @@ type World struct {
 	MySQL    network.MySQLMeters
 
 	seed   uint64
-	killed sync.WaitGroup // processes that are coming to rest
+	killed sync.WaitGroup // processes that are stopping
 
 	mu    sync.Mutex
-	links []*network.Link // of all processes that ever were
+	links []*network.Link // of all processes, including those that have ended
 }
 
 // NewWorld returns a World without processes. database is the purpose of the stream that MySQL's failures are drawn
@@ -36,16 +36,16 @@ func NewWorld(seed uint64, database string) *World {
 	return w
 }
 
-// Stream returns a source of random numbers of its own for each purpose, so that what one actor draws changes nothing
-// for the others.
+// Stream returns a separate source of random numbers for each purpose, so that the draws of an actor do not change
+// another actor's.
 func (w *World) Stream(purpose string) *rand.Rand {
 	h := fnv.New64a()
 	_, _ = h.Write([]byte(purpose))
 	return rand.New(rand.NewPCG(w.seed, h.Sum64()))
 }
 
-// Link makes a process's way to a server. Each kind of call draws from a stream of its own: purpose returns the
-// stream's purpose.
+// Link makes a process's link to a server. Each kind of call draws from a separate stream: purpose returns the stream's
+// purpose.
 func (w *World) Link(p network.Profile, purpose func(op string) string) *network.Link {
 	l := &network.Link{Profile: p, Stream: func(op string) *rand.Rand { return w.Stream(purpose(op)) }}
 	w.mu.Lock()
@@ -54,8 +54,8 @@ func (w *World) Link(p network.Profile, purpose func(op string) string) *network
 	return l
 }
 
-// End runs stops, which stop processes, side by side. It then waits for everything that still moves: killed processes,
-// and calls whose callers have gone.
+// End runs stops, which must stop the processes, concurrently. It then waits for killed processes, and for calls whose
+// callers have gone.
 func (w *World) End(stops ...func()) {
 	var stopping sync.WaitGroup
 	for _, stop := range stops {

@@ -7,7 +7,7 @@ import (
 	"github.com/weirhq/weir/dataplane/store"
 )
 
-// Counts is the durable counter as a relay sees it.
+// Counts is the durable counter as a relay calls it.
 type Counts struct {
 	store.CountStore
 	*Statements

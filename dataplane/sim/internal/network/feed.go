@@ -9,9 +9,8 @@ import (
 	"github.com/weirhq/weir/dataplane/store"
 )
 
-// Feed is the store of news as one relay sees it: behind the relay's link to MySQL and MySQL's
-// own delays and failures, and metered. A statement that has left is executed, whatever becomes of
-// its caller.
+// Feed is the change feed as a relay calls it: behind the relay's link to MySQL and MySQL's own delays and failures,
+// and metered. A statement that was sent is executed, even if its caller gives up.
 type Feed struct {
 	store.Feed
 	*Statements
@@ -19,22 +18,21 @@ type Feed struct {
 
 var _ store.Feed = Feed{}
 
-// Statements is a process's way to the one MySQL.
+// Statements is a process's connection to MySQL.
 type Statements struct {
 	Link     *Link
 	Database *Database
 	Meters   *MySQLMeters
 }
 
-// MySQLMeters count, as mysqlcounts would cause them, statements; rows that MySQL examines and
-// changes; and bytes of rows that it receives and sends: each row has store.FeedRowBytes
-// beside its payload.
+// MySQLMeters count the load that mysqlcounts would cause: statements, rows that MySQL examines and changes, and bytes
+// of rows that it receives and sends. Each row counts store.FeedRowBytes in addition to its payload.
 type MySQLMeters struct {
 	Statements, RowsRead, RowsWritten atomic.Int64
 	BytesRead, BytesWritten           atomic.Int64
 }
 
-// query is one call's way there and back around what it does.
+// query carries a call to MySQL and its reply back.
 func query[R any](ctx context.Context, s *Statements, op string,
 	do func(context.Context) (R, error)) (reply R, err error) {
 	v, err := s.Link.embark(op)
@@ -49,13 +47,13 @@ func query[R any](ctx context.Context, s *Statements, op string,
 	})
 }
 
-// call is query for no more than an acknowledgment.
+// call is query for a call whose reply is only an acknowledgment.
 func (s *Statements) call(ctx context.Context, op string, do func(context.Context) error) error {
 	_, err := query(ctx, s, op, unanswered(do))
 	return err
 }
 
-// Append implements store.Feed. It is one statement.
+// Append implements store.Feed. It counts as a single statement.
 func (n Feed) Append(ctx context.Context, row store.FeedRow) error {
 	row.Payload = slices.Clone(row.Payload)
 	return n.call(ctx, "append change", func(ctx context.Context) error {
@@ -69,8 +67,8 @@ func (n Feed) Append(ctx context.Context, row store.FeedRow) error {
 	})
 }
 
-// Read implements store.Feed. It is one statement, which examines each row that it returns and, to prove
-// them, the row of each cursor; and a second one for streams that have no cursor.
+// Read implements store.Feed. It counts as a statement that examines each returned row and, to prove the cursors, the
+// row of each cursor. If streams have no cursor, it counts as two statements.
 func (n Feed) Read(ctx context.Context, q store.FeedQuery) (store.FeedPage, error) {
 	q.After = maps.Clone(q.After)
 	return query(ctx, n.Statements, "read feed", func(ctx context.Context) (store.FeedPage, error) {
@@ -95,7 +93,7 @@ func (n Feed) received(rows []store.FeedRow) {
 	}
 }
 
-// Own implements store.Feed. It is one statement, which the caller reads only if it is still there.
+// Own implements store.Feed. It counts as one statement. Rows are yielded only if the caller has not given up.
 func (n Feed) Own(ctx context.Context, stream store.Stream, yield func(store.FeedRow)) error {
 	read, err := query(ctx, n.Statements, "read own feed", func(ctx context.Context) (rows []store.FeedRow, err error) {
 		n.Meters.Statements.Add(1)
@@ -110,7 +108,7 @@ func (n Feed) Own(ctx context.Context, stream store.Stream, yield func(store.Fee
 	return err
 }
 
-// Prune implements store.Feed. It is two statements: it looks for the stream's last row first.
+// Prune implements store.Feed. It counts as two statements, because it first reads the stream's last row.
 func (n Feed) Prune(ctx context.Context, stream store.Stream, sequence int64, max int) (int, error) {
 	return query(ctx, n.Statements, "prune feed", func(ctx context.Context) (int, error) {
 		deleted, err := n.Feed.Prune(ctx, stream, sequence, max)

@@ -21,8 +21,8 @@ func feedRow(region string, sequence int64) store.FeedRow {
 	return store.FeedRow{Stream: store.Stream{Region: region}, Sequence: sequence, Writer: 7, Payload: make([]byte, 36)}
 }
 
-// A row whose request is lost is stored when it is repeated; one whose reply is lost, or whose caller
-// gives up while MySQL takes its time, is stored already.
+// If the request with a row is lost, the row is stored when it is repeated. If the reply is lost, or the caller gives
+// up while MySQL is slow, the row is stored already.
 func TestRowsOfTheFeedAreStoredOnce(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		n, stored := farFeed()

@@ -1,5 +1,5 @@
-// Package network is what lies between a simulated process and its servers: delay, jitter, loss, partition, and meters
-// of what the servers are asked for.
+// Package network simulates the network between a process and its servers: delay, jitter, loss and partitions, with
+// meters of the load on the servers.
 package network
 
 import (
@@ -11,11 +11,11 @@ import (
 	"time"
 )
 
-// Profile is how a way through the network behaves.
+// Profile is the behavior of a link.
 type Profile struct {
-	Delay  time.Duration // round trip, 2 µs at least: what is sent and what comes of it are never one moment
-	Jitter time.Duration // added to it, 0 to this, evenly
-	Loss   float64       // share of calls that get lost, request or reply at even odds
+	Delay  time.Duration // round trip, at least 2 µs, so that a request and its reply are never at the same moment
+	Jitter time.Duration // added to the delay: 0 to Jitter, evenly distributed
+	Loss   float64       // share of calls that are lost, request or reply with equal odds
 	Twice  float64       // share of posts, and of an origin's calls, that arrive twice
 }
 
@@ -24,48 +24,48 @@ var (
 	errLost    = errors.New("network: no answer")
 )
 
-// hangMax is how long a call without a deadline waits for an answer that will not come.
+// hangMax is how long a call without a deadline waits if no answer comes.
 const hangMax = time.Minute
 
-// Link is one node's way to one server. The draws for each kind of call come from a stream
-// of their own: loops that wake in the same moment change nothing for each other.
+// Link is a node's link to a server. Each kind of call draws from a separate stream, so that loops that wake at the
+// same moment do not change each other's draws.
 type Link struct {
 	mu      sync.Mutex
 	Profile Profile
 	Stream  func(op string) *rand.Rand
 	streams map[string]*rand.Rand
-	Cut     bool // partition: nothing arrives, nothing is refused
+	Cut     bool // partition: calls neither arrive nor are refused
 	Dead    bool // the node was killed
 	Down    bool // every call is refused
 	Parts   map[int]Part
-	Calls   sync.WaitGroup // carried ones that are on their way, those included whose callers have gone
-	failed  time.Time      // when a caller of one last got no answer, or a late one
+	Calls   sync.WaitGroup // carried calls on their way, including calls whose callers have gone
+	failed  time.Time      // when a call of a caller last got no answer, or a late answer
 }
 
-// Part is what is wrong with one shard of the server, behind a link that is not.
+// Part is the faults of a shard of the server, behind a link without faults.
 type Part struct {
-	Cut, Down bool    // as of the link
-	Mute      float64 // share of replies that get lost
+	Cut, Down bool    // as for the link
+	Mute      float64 // share of replies that are lost
 }
 
-// voyage is one call.
+// voyage is a call.
 type voyage struct {
 	there, back time.Duration
-	again       time.Duration // > 0: the request arrives once more, so much later, and that is what is answered
+	again       time.Duration // if > 0, the request arrives again after this time, and the reply is the second result
 	sunk        bool          // the request never arrives
 	mute        bool          // the reply never arrives
 	link        *Link
 }
 
-// embark decides a call's fate.
+// embark decides the fate of a call.
 func (l *Link) embark(op string) (voyage, error) { return l.embarkTo(op, 0) }
 
-// embarkTo is embark to one of a server's shards.
+// embarkTo is embark for a call to a shard.
 func (l *Link) embarkTo(op string, shard int) (voyage, error) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	way := op
-	if shard > 0 { // shards' loops wake in the same moment too
+	if shard > 0 { // the loops of several shards also wake at the same moment
 		way = fmt.Sprint(op, " ", shard)
 	}
 	random := l.randomLocked(way)
@@ -91,7 +91,7 @@ func (l *Link) embarkTo(op string, shard int) (voyage, error) {
 		v.mute = !v.sunk
 	}
 	if v.sunk || v.mute {
-		l.failed = time.Now() // its caller may leave before the call has ended
+		l.failed = time.Now() // the caller may give up before the call has ended
 	}
 	return v, nil
 }
@@ -106,7 +106,7 @@ func (l *Link) embarkCall(op string, shard int) (voyage, error) {
 	return v, err
 }
 
-// randomLocked is the source of the draws for one kind of call.
+// randomLocked returns the source of draws for a kind of call.
 func (l *Link) randomLocked(way string) *rand.Rand {
 	random := l.streams[way]
 	if random == nil {
@@ -119,7 +119,7 @@ func (l *Link) randomLocked(way string) *rand.Rand {
 	return random
 }
 
-// homeward is the way back.
+// homeward waits for the reply's way back.
 func (v voyage) homeward(ctx context.Context, op string) error {
 	if v.mute {
 		return v.wreck(ctx, op)
@@ -127,8 +127,8 @@ func (v voyage) homeward(ctx context.Context, op string) error {
 	return Pause(ctx, v.back, op)
 }
 
-// carry is a whole call: serve runs where it arrives, when it arrives. A caller whose ctx ends while
-// the call is away gets ctx's error, and serve runs all the same; its own context has no end.
+// carry carries a whole call: serve runs when the call arrives. If ctx ends while the call is on its way, the caller
+// gets ctx's error, but serve still runs. serve's own context does not end.
 func carry[R any](ctx context.Context, v voyage, op string,
 	serve func(context.Context) (R, error)) (reply R, err error) {
 	answered := false
@@ -176,7 +176,7 @@ func (v voyage) wreck(ctx context.Context, op string) error {
 	return fmt.Errorf("%s: %w", op, errLost)
 }
 
-// Pause waits for d, or until ctx ends: then its error names what was going on.
+// Pause waits for d, or until ctx ends. Then it returns an error that names op.
 func Pause(ctx context.Context, d time.Duration, op string) error {
 	timer := time.NewTimer(d)
 	defer timer.Stop()
@@ -188,8 +188,7 @@ func Pause(ctx context.Context, d time.Duration, op string) error {
 	}
 }
 
-// Post sends a message, of which its sender hears nothing more: deliver runs where it arrives, if it does. Messages
-// overtake each other as the link's delays have it.
+// Post sends a message without a reply. If the message arrives, deliver runs then. Messages can overtake each other.
 func (l *Link) Post(op string, deliver func()) {
 	for range l.copies(op) {
 		v, err := l.embark(op)
@@ -203,7 +202,7 @@ func (l *Link) Post(op string, deliver func()) {
 	}
 }
 
-// copies is how often a message is sent.
+// copies returns how often a message is sent.
 func (l *Link) copies(op string) int {
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -220,7 +219,7 @@ func (l *Link) Set(change func(*Link)) {
 	change(l)
 }
 
-// Fault has links behave otherwise for a time: begin asks which links, and end mends the same ones.
+// Fault changes links for a time. begin calls which for the links and changes them, and end restores the same links.
 func Fault(which func() []*Link, change func(l *Link, bad bool)) (begin, end func()) {
 	var links []*Link
 	set := func(bad bool) {
@@ -231,19 +230,19 @@ func Fault(which func() []*Link, change func(l *Link, bad bool)) (begin, end fun
 	return func() { links = which(); set(true) }, func() { set(false) }
 }
 
-// Cut is a Fault: nothing arrives.
+// Cut is a change for Fault: calls do not arrive.
 func Cut(l *Link, bad bool) { l.Cut = bad }
 
-// Down is a Fault: every call is refused.
+// Down is a change for Fault: every call is refused.
 func Down(l *Link, bad bool) { l.Down = bad }
 
-// Failed notes that the server has refused a call.
+// Failed records that the server has refused a call.
 func (l *Link) Failed() { l.Set(func(l *Link) { l.failed = time.Now() }) }
 
-// promptMax is what a call takes at most that callers with deadlines of a few calls wait for.
+// promptMax is the longest prompt call. Callers whose deadlines are a few calls long can still get its answer.
 const promptMax = 12 * time.Millisecond
 
-// WorksSince tells whether all calls were answered, within promptMax, that were under way since a moment.
+// WorksSince reports whether all calls that were under way since the given time were answered within promptMax.
 func (l *Link) WorksSince(since time.Time) bool {
 	l.mu.Lock()
 	defer l.mu.Unlock()

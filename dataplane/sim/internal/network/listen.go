@@ -8,9 +8,8 @@ import (
 	"github.com/weirhq/weir/dataplane/store"
 )
 
-// Listen implements store.Origin. Messages travel for half a round trip and keep their order. One that
-// is sent while the link is cut, or that gets lost, never comes; one that is refused ends the
-// connection.
+// Listen implements store.Origin. Messages take half a round trip and keep their order. A message is lost if the link
+// is cut or loses it. If the link refuses a message, the connection ends.
 func (h *Origin) Listen(ctx context.Context, shard int, apply func([]store.Foreign)) error {
 	err := h.call(ctx, originListen, shard, 0, func(context.Context) error { return nil })
 	if err != nil {
@@ -36,7 +35,7 @@ func (h *Origin) Listen(ctx context.Context, shard int, apply func([]store.Forei
 	return endOf(ctx, context.Cause(connected))
 }
 
-// endOf is what a connection that was lost, or not made, ends with.
+// endOf returns the error of a connection that was lost or not made.
 func endOf(ctx context.Context, err error) error {
 	select {
 	case <-ctx.Done():
@@ -46,7 +45,7 @@ func endOf(ctx context.Context, err error) error {
 	}
 }
 
-// post puts a message on its way. An error is the connection's.
+// post puts a message on its way. An error ends the connection.
 func (h *Origin) post(box *mailbox, shard int, totals []store.Foreign) error {
 	v, err := h.Link.embarkTo(originMessage, shard)
 	if err != nil {
@@ -58,15 +57,15 @@ func (h *Origin) post(box *mailbox, shard int, totals []store.Foreign) error {
 	return nil
 }
 
-// message arrives at a moment.
+// message has the time of its arrival.
 type message struct {
 	at     time.Time
 	totals []store.Foreign
 }
 
-// mailbox holds the messages that are on their way over one connection.
+// mailbox holds the messages on their way over a connection.
 type mailbox struct {
-	filled chan struct{} // holds something while there are messages
+	filled chan struct{} // has capacity 1; filled while there are messages
 
 	mu       sync.Mutex
 	messages []message
@@ -89,7 +88,7 @@ func (b *mailbox) take() (messages []message) {
 	return messages
 }
 
-// read hands over messages as they arrive, one after the other, until ctx ends.
+// read applies messages in order, as they arrive, until ctx ends.
 func (b *mailbox) read(ctx context.Context, apply func([]store.Foreign)) {
 	for {
 		select {

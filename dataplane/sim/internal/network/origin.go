@@ -12,11 +12,10 @@ import (
 	"github.com/weirhq/weir/shared/window"
 )
 
-// Origin is a region's origin as one process sees it: behind a link, and metered.
+// Origin is a region's origin as a process calls it: behind a link, and metered.
 //
-// A call that has left arrives, whatever becomes of its caller: one whose reply is lost, or whose
-// caller gives up while it travels, is applied. A link that is cut loses requests and messages. One that repeats calls
-// answers with what came of the second.
+// A call that was sent arrives and is applied, even if its reply is lost, or its caller gives up meanwhile. A link that
+// is cut loses requests and messages. If a link repeats a call, the reply is the result of the second.
 type Origin struct {
 	store.FullOrigin
 	Link   *Link
@@ -25,15 +24,15 @@ type Origin struct {
 
 var _ store.FullOrigin = (*Origin)(nil)
 
-// OriginMeters count what origins are asked for.
+// OriginMeters count the load on origins.
 type OriginMeters struct {
 	Trips, Commands atomic.Int64
-	Messages        atomic.Int64 // that listeners heard
+	Messages        atomic.Int64 // received by listeners
 	MessageCells    atomic.Int64 // in those messages
 }
 
-// originOp is a method of an origin, and what redisorigin.Origin has Redis do for it on one server: commands
-// a call, the script itself among them, and commands a cell that is written.
+// originOp is a method of an origin, with the commands that redisorigin.Origin runs for it in Redis: for each call,
+// including the script itself, and for each cell that is written.
 type originOp struct {
 	name              string
 	perCall, perTouch int64
@@ -42,7 +41,7 @@ type originOp struct {
 var (
 	originRead  = originOp{"origin read", 3, 1}  // EVAL, GET epoch, TIME; HMGET
 	originSend  = originOp{"origin send", 7, 2}  // and GET, SET stream, ZADD, ZREMRANGEBYSCORE changes; HMGET, HSET
-	originClaim = originOp{"origin claim", 8, 2} // of a chunk with bounded costs: and SET stream with what was added
+	originClaim = originOp{"origin claim", 8, 2} // for a chunk with bounded costs: also SET stream with the added cost
 	// EVAL, GET epoch, TIME, and four for the changes and the mark; HMGET
 	originChanges = originOp{"origin changes", 7, 1}
 	originAck     = originOp{"origin ack", 2, 1}   // EVAL, ZREM; HMGET
@@ -55,9 +54,9 @@ var (
 	originRelease = originOp{"origin release", 3, 0} // EVAL, GET, DEL
 	originListen  = originOp{"origin listen", 1, 0}  // SUBSCRIBE
 
-	originHold = originOp{"origin hold", 3, 8} // EVAL, GET epoch, TIME; of both cells and their holds
+	originHold = originOp{"origin hold", 3, 8} // EVAL, GET epoch, TIME; for both cells and their holds
 	originNote = originOp{"origin note", 6, 0} // EVAL, GET epoch, TIME, HMGET, HSET, PEXPIRE
-	// EVAL, GET epoch, GET birth, TIME; of each ask HGETALL, three for the leases, and two that write
+	// EVAL, GET epoch, GET birth, TIME; for each request HGETALL, three for the leases, and two that write
 	originGrants = originOp{"origin grants", 4, 6}
 
 	originSettings      = originOp{"origin settings", 3, 0}       // EVAL, HMGET, TIME
@@ -74,7 +73,7 @@ func (m *OriginMeters) count(op originOp, cells int) {
 	m.Commands.Add(op.perCall + op.perTouch*int64(cells))
 }
 
-// ask is one round trip to a shard. serve runs when the call arrives, with a context that its caller does not end.
+// ask makes a round trip to a shard. serve runs when the call arrives, with a context that the caller does not end.
 func ask[R any](ctx context.Context, h *Origin, op originOp, shard, cells int,
 	serve func(context.Context) (R, error)) (reply R, err error) {
 	v, err := h.Link.embarkCall(op.name, shard)
@@ -87,25 +86,25 @@ func ask[R any](ctx context.Context, h *Origin, op originOp, shard, cells int,
 	})
 }
 
-// askAbout is ask about a list, of which the call takes a copy along: its caller may change it after giving up.
+// askAbout is ask for a call with a list. It copies the list, because the caller may change it after giving up.
 func askAbout[E, R any](ctx context.Context, h *Origin, op originOp, shard int, list []E,
 	serve func(context.Context, int, []E) (R, error)) (R, error) {
 	list = slices.Clone(list)
 	return ask(ctx, h, op, shard, len(list), func(ctx context.Context) (R, error) { return serve(ctx, shard, list) })
 }
 
-// call is ask for no more than an acknowledgment.
+// call is ask for a call whose reply is only an acknowledgment.
 func (h *Origin) call(ctx context.Context, op originOp, shard, cells int, serve func(context.Context) error) error {
 	_, err := ask(ctx, h, op, shard, cells, unanswered(serve))
 	return err
 }
 
-// unanswered serves a call that is answered by no more than an acknowledgment.
+// unanswered adapts a function without a result.
 func unanswered(serve func(context.Context) error) func(context.Context) (struct{}, error) {
 	return func(ctx context.Context) (struct{}, error) { return struct{}{}, serve(ctx) }
 }
 
-// Hold implements store.Granter. A call about a record alone is counted as one touch.
+// Hold implements store.Granter. A call with only a record counts as one touch.
 func (h *Origin) Hold(ctx context.Context, call store.HoldCall) (store.HoldReply, error) {
 	call.Holds = slices.Clone(call.Holds)
 	op := originHold
@@ -125,7 +124,7 @@ func (h *Origin) Grants(ctx context.Context, shard int, call store.GrantCall) (s
 	})
 }
 
-// list is ask for a list, whose cells are known once it is there.
+// list is ask for a call that returns a list, whose length is known only then.
 func list[E any](ctx context.Context, h *Origin, op originOp, shard int,
 	serve func(context.Context) ([]E, error)) ([]E, error) {
 	return ask(ctx, h, op, shard, 0, func(ctx context.Context) ([]E, error) {
@@ -146,8 +145,8 @@ func (h *Origin) Read(ctx context.Context, cells []window.Cell) (store.Reply, er
 	})
 }
 
-// Send implements store.Origin. A chunk that the link refuses has changed nothing; after any other error of the link it
-// may have.
+// Send implements store.Origin. If the link refuses a chunk, nothing was changed. After any other error of the link the
+// chunk may have been applied.
 func (h *Origin) Send(ctx context.Context, chunk store.Chunk) (store.Reply, error) {
 	op := originSend
 	if chunk.Bounded() {
@@ -235,7 +234,7 @@ func (h *Origin) Healed(ctx context.Context, shard int, epoch store.Epoch) error
 	})
 }
 
-// Settings implements store.Mailbox. Which shard answers is of no account.
+// Settings implements store.Mailbox. Any shard may answer.
 func (h *Origin) Settings(ctx context.Context, region string) (store.SettingsRows, error) {
 	return ask(ctx, h, originSettings, 0, 0, func(ctx context.Context) (store.SettingsRows, error) {
 		return h.FullOrigin.Settings(ctx, region)

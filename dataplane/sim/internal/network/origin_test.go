@@ -14,7 +14,7 @@ import (
 	"github.com/weirhq/weir/shared/window"
 )
 
-// farOrigin is an origin that is 100 ms away.
+// farOrigin returns an origin that is 100 ms away.
 func farOrigin() (*Origin, *memstore.Origin) {
 	servers := memstore.NewOrigin(memstore.OriginOptions{})
 	return &Origin{FullOrigin: servers.Client(), Link: testLink(Profile{Delay: 100 * time.Millisecond}), Meters: &OriginMeters{}}, servers
@@ -33,19 +33,19 @@ func chunkOf(number int64, c window.Cell, add int64) store.Chunk {
 	return store.Chunk{Stream: 7, Number: number, Costs: []store.Cost{{Cell: c, Add: add, Limit: 100}}}
 }
 
-// boundedOf is a chunk whose cost is added up to a total.
+// boundedOf returns a chunk with a cost that is added up to a total.
 func boundedOf(number int64, c window.Cell, add, atMost int64) store.Chunk {
 	return store.Chunk{Stream: 8, Number: number, Costs: []store.Cost{{Cell: c, Add: add, AtMost: atMost}}}
 }
 
-// within is a context that ends after d.
+// within returns a context that ends after d.
 func within(t *testing.T, d time.Duration) context.Context {
 	ctx, cancel := context.WithTimeout(t.Context(), d)
 	t.Cleanup(cancel)
 	return ctx
 }
 
-// A cut link loses nothing that is repeated, and counts nothing twice.
+// If a link is cut, repeated calls lose nothing and count nothing twice.
 func TestACutOriginCountsWhatIsRepeatedOnce(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		h, servers := farOrigin()
@@ -68,7 +68,7 @@ func TestACutOriginCountsWhatIsRepeatedOnce(t *testing.T) {
 	})
 }
 
-// A caller does not know what became of a call whose reply is lost: it was applied.
+// A call whose reply is lost was applied, although its caller gets an error.
 func TestALostReplyOfAnOriginIsApplied(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		h, servers := farOrigin()
@@ -92,7 +92,7 @@ func TestALostReplyOfAnOriginIsApplied(t *testing.T) {
 	})
 }
 
-// A call arrives when it arrives, also after its caller has given up.
+// A call arrives even after its caller has given up.
 func TestALateCallReachesTheOrigin(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		h, servers := farOrigin()
@@ -113,8 +113,7 @@ func TestALateCallReachesTheOrigin(t *testing.T) {
 	})
 }
 
-// Messages travel, in their order; while the link is cut they are lost, and the next answer has what
-// they brought.
+// Messages arrive in order. While the link is cut they are lost, and the next answer has their totals.
 func TestMessagesStopWhileCut(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		h, servers := farOrigin()
@@ -150,7 +149,7 @@ func TestMessagesStopWhileCut(t *testing.T) {
 	})
 }
 
-// A connection that is refused is lost, and the listener hears of it.
+// If a connection is refused, Listen returns an error.
 func TestListeningEndsWithTheConnection(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		h, servers := farOrigin()
@@ -172,7 +171,7 @@ func TestListeningEndsWithTheConnection(t *testing.T) {
 	})
 }
 
-// Commands are counted as redisorigin causes them: some a call, and some a cell.
+// Commands are counted as redisorigin causes them: some for each call, and some for each cell.
 func TestOriginCallsAreMetered(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		h, _ := farOrigin()
@@ -193,7 +192,7 @@ func TestOriginCallsAreMetered(t *testing.T) {
 	})
 }
 
-// A post that gets lost is lost, one that is sent twice arrives twice, and a sender never waits.
+// A post that gets lost does not arrive, a post that is sent twice arrives twice, and a sender never waits.
 func TestPostsArriveAsOftenAsTheLinkHasThem(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		link, began := testLink(Profile{Delay: time.Second, Twice: 1}), time.Now()
@@ -214,7 +213,7 @@ func TestPostsArriveAsOftenAsTheLinkHasThem(t *testing.T) {
 	})
 }
 
-// A link that repeats calls has each arrive twice, and answers with what came of the second.
+// If a link repeats calls, each arrives twice, and the reply is the result of the second.
 func TestAnOriginHearsARepeatedCallTwice(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		h, servers := farOrigin()
@@ -241,7 +240,8 @@ func TestAnOriginHearsARepeatedCallTwice(t *testing.T) {
 	})
 }
 
-// A process that takes the place of another has links of its own: a fault mends those that it has harmed.
+// A process that takes the place of another has links of its own, but the end of a fault restores the links that the
+// fault has changed.
 func TestAFaultMendsTheLinksThatItBeganWith(t *testing.T) {
 	first, second := testLink(Profile{}), testLink(Profile{})
 	now := []*Link{first}

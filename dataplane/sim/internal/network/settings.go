@@ -32,10 +32,10 @@ func (c *Settings) Heartbeat(ctx context.Context, beats ...heartbeat.Heartbeat) 
 
 var errDatabase = errors.New("mysql: server has gone away")
 
-// Database is how the one MySQL behaves, for all callers.
+// Database is the state of MySQL, for all callers.
 type Database struct {
 	mu     sync.Mutex
-	delay  time.Duration // of every statement, besides the way
+	delay  time.Duration // of every statement, in addition to the link's
 	failed float64       // share of statements that fail
 	Random *rand.Rand
 }
@@ -57,7 +57,7 @@ func (d *Database) draw() (delay time.Duration, failed bool) {
 	return d.delay, d.failed > 0 && d.Random.Float64() < d.failed
 }
 
-// Set changes how statements fare that begin afterwards.
+// Set changes the delay and the failures of statements that begin afterwards.
 func (d *Database) Set(delay time.Duration, failed float64) {
 	d.mu.Lock()
 	defer d.mu.Unlock()
