@@ -13,9 +13,9 @@ import (
 )
 
 // Concurrency makes an interceptor for handlers that lets each caller have a number of calls and streams under way at
-// once: see httplimit.Concurrency. A call that gets no slot ends as resource_exhausted, or as unavailable where the
-// limiter cannot know or has no room, with Retry-After in its metadata and RetryInfo among its details. A call whose
-// slot is lost has its context cancelled.
+// once: see httplimit.Concurrency. A call without a slot ends as resource_exhausted, or as unavailable if the limiter
+// cannot decide or has no room. It has Retry-After in its metadata and RetryInfo among its details. A call whose slot
+// is lost has its context cancelled.
 func Concurrency(limit *httplimit.Concurrency) connect.Interceptor {
 	return interceptor{slots{limit}.hold}
 }
@@ -35,7 +35,7 @@ func (s slots) hold(ctx context.Context, of call, stream connect.StreamingHandle
 	return next(within, stream)
 }
 
-// noSlot is the error of a call that got no slot.
+// noSlot returns the error of a call that got no slot.
 func noSlot(d *dataplane.ConcurrencyDecision, err error) *connect.Error {
 	switch {
 	case errors.Is(err, httplimit.ErrNoKey):

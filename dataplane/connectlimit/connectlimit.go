@@ -1,13 +1,12 @@
-// Package connectlimit holds calls of Connect, gRPC and gRPC-Web to limits: an
-// interceptor for handlers, with the policies and the fields of package httplimit.
+// Package connectlimit applies limits to calls of Connect, gRPC and gRPC-Web: an interceptor for handlers, with the
+// policies and the fields of package httplimit.
 //
-// A denied call ends as resource_exhausted, or as unavailable where the limiter itself
-// says that it cannot know; its metadata holds RateLimit-Policy, RateLimit and
-// Retry-After, and its details say the same in Google's words (QuotaFailure,
-// RetryInfo), which gRPC clients read. A call that passes gets the fields with the
-// header of its answer, unless its handler fails.
+// A denied call ends as resource_exhausted, or as unavailable if the limiter itself cannot decide. Its metadata has
+// RateLimit-Policy, RateLimit and Retry-After. Its details have the same in Google's messages (QuotaFailure,
+// RetryInfo), which gRPC clients read. A call that passes gets the fields with the header of its answer, unless its
+// handler fails.
 //
-// A stream is held to the policies once, when it begins.
+// The policies apply to a stream once, when it begins.
 package connectlimit
 
 import (
@@ -25,8 +24,8 @@ import (
 	"github.com/weirhq/weir/dataplane/httplimit"
 )
 
-// New makes an interceptor for handlers; clients' calls it leaves alone. Errors are
-// httplimit.New's. Config.Denied is of no use here.
+// New makes an interceptor for handlers. It does not apply to clients' calls. Errors are httplimit.New's. Config.Denied
+// must be nil, because it has no effect here.
 func New(config httplimit.Config) (connect.Interceptor, error) {
 	if config.Denied != nil {
 		return nil, errors.New("connectlimit: Config.Denied is for net/http alone")
@@ -38,8 +37,8 @@ func New(config httplimit.Config) (connect.Interceptor, error) {
 	return interceptor{policies{guard}.hold}, nil
 }
 
-// Message is the message of a call, for quota and cost functions; nil for a stream,
-// which has none yet, and for calls by other protocols.
+// Message returns the message of a call, for quota and cost functions; nil for a stream, which has none yet, and for
+// calls by other protocols.
 func Message(c httplimit.Call) any {
 	if c, ok := c.(call); ok {
 		return c.message
@@ -47,11 +46,11 @@ func Message(c httplimit.Call) any {
 	return nil
 }
 
-// rest is the handler of a call, or of a stream.
+// rest is the rest of a call or a stream: its handler.
 type rest func(context.Context, connect.StreamingHandlerConn) (connect.AnyResponse, error)
 
-// interceptor holds handlers to limits, and leaves clients alone. hold runs the rest of a call or a stream, unless that
-// is over a limit; stream is nil for a call.
+// interceptor limits handlers, and does not apply to clients. hold runs the rest of a call or a stream, unless it is
+// over a limit; stream is nil for a call.
 type interceptor struct {
 	hold func(ctx context.Context, of call, stream connect.StreamingHandlerConn, next rest) (connect.AnyResponse, error)
 }
@@ -100,7 +99,7 @@ func (p policies) hold(ctx context.Context, of call, stream connect.StreamingHan
 	return answer, err
 }
 
-// call is a call of Connect as httplimit sees it.
+// call is Connect's call as an httplimit.Call.
 type call struct {
 	ctx     context.Context
 	header  http.Header
@@ -114,7 +113,7 @@ func (c call) Header() http.Header      { return c.header }
 func (c call) RemoteAddr() string       { return c.peer.Addr }
 func (c call) Path() string             { return c.spec.Procedure }
 
-// refusal is the error of a call that did not pass.
+// refusal returns the error of a call that did not pass.
 func refusal(o *httplimit.Outcome) *connect.Error {
 	err := connect.NewError(code(o), errors.New(o.Explain()))
 	o.WriteFields(err.Meta())
@@ -139,7 +138,7 @@ func code(o *httplimit.Outcome) connect.Code {
 	return connect.CodeResourceExhausted
 }
 
-// quotaFailure names the violated policies; nil where no quota is used up.
+// quotaFailure returns the violated policies, or nil if no quota is used up.
 func quotaFailure(o *httplimit.Outcome) *errdetails.QuotaFailure {
 	if code(o) != connect.CodeResourceExhausted {
 		return nil
@@ -152,7 +151,7 @@ func quotaFailure(o *httplimit.Outcome) *errdetails.QuotaFailure {
 	return failure
 }
 
-// retried says when a call may be tried again, in the metadata and in the details.
+// retried adds the time until a call may be tried again to the metadata and the details.
 func retried(err *connect.Error, wait time.Duration) *connect.Error {
 	err.Meta().Set("Retry-After", strconv.FormatInt(httplimit.Seconds(wait), 10))
 	addDetail(err, &errdetails.RetryInfo{RetryDelay: durationpb.New(wait)})

@@ -94,8 +94,8 @@ func perKey(limit int64) httplimit.Policy {
 	return httplimit.Policy{Name: "key", Workspace: "acme", Key: httplimit.Header("X-Api-Key"), Quota: httplimit.Quota{Limit: limit, Duration: time.Minute}}
 }
 
-// By every protocol: what passes carries the fields, what is denied is
-// resource_exhausted with Retry-After not earlier than t, and names the policy.
+// For every protocol: a call that passes carries the fields, and a denied call is resource_exhausted, has a Retry-After
+// not earlier than t, and names the policy.
 func TestUnary(t *testing.T) {
 	for _, d := range doors {
 		t.Run(d.name, func(t *testing.T) {
@@ -143,7 +143,7 @@ func details(t *testing.T, err *connect.Error) (subject string, delay time.Durat
 	return subject, delay
 }
 
-// A denial of Connect over HTTP is 429 to a client that reads only the status.
+// A denial of Connect over HTTP is 429 for a client that reads only the status.
 func TestDenialIs429(t *testing.T) {
 	client, url := serve(t, httplimit.Config{Policies: []httplimit.Policy{perKey(0)}})
 	r, err := http.NewRequestWithContext(t.Context(), http.MethodPost, url+"/test.v1.Test/Echo", strings.NewReader(`"x"`))
@@ -162,7 +162,7 @@ func TestDenialIs429(t *testing.T) {
 	}
 }
 
-// A stream is held to the policies when it begins, and counted once.
+// The policies apply to a stream when it begins, and count it once.
 func TestStream(t *testing.T) {
 	client, url := serve(t, httplimit.Config{Policies: []httplimit.Policy{perKey(1)}})
 	c := connect.NewClient[text, text](client, url+"/test.v1.Test/Stream", connect.WithGRPC())
@@ -170,7 +170,7 @@ func TestStream(t *testing.T) {
 		s := c.CallBidiStream(t.Context())
 		s.RequestHeader().Set("X-Api-Key", "alice")
 		for range 3 {
-			_ = s.Send(wrapperspb.String("x")) // of what stands in its way, Receive has the reason
+			_ = s.Send(wrapperspb.String("x")) // Receive returns the reason if it fails
 			if _, err := s.Receive(); err != nil {
 				return "", errors.Join(err, s.CloseRequest(), s.CloseResponse())
 			}
@@ -186,8 +186,8 @@ func TestStream(t *testing.T) {
 	}
 }
 
-// Without a key it is the caller's fault, with a cost out of bounds ours, with an origin
-// that cannot be asked nobody's. None of them is a quota that is used up.
+// A call without a key is the caller's fault, a cost out of bounds is the server's fault, and an origin that does not
+// answer is neither's. None of them is a quota that is used up.
 func TestFaults(t *testing.T) {
 	broken := perKey(1)
 	broken.Cost = func(httplimit.Call) int64 { return -1 }
@@ -221,8 +221,7 @@ func (outage) Allow(_ context.Context, r dataplane.Request) dataplane.Decision {
 	return dataplane.Decision{Limit: r.Limit, Source: dataplane.SourceDegradedClosed, RetryAfter: time.Millisecond, ResetAt: began}
 }
 
-// A handler's error may be the same one for all calls: nothing of one caller's is
-// written on it.
+// A handler's error may be the same value for all calls: nothing of a caller's standing is written to it.
 func TestHandlersErrorsAreLeftAlone(t *testing.T) {
 	client, url := serve(t, httplimit.Config{Policies: []httplimit.Policy{perKey(5)}})
 	if _, err := echo(t, client, url, doors[0])("alice", "fail"); connect.CodeOf(err) != connect.CodeNotFound {
@@ -233,7 +232,7 @@ func TestHandlersErrorsAreLeftAlone(t *testing.T) {
 	}
 }
 
-// Keys and costs see procedure, address and message.
+// Keys and costs can read procedure, address and message.
 func TestWhatPoliciesSee(t *testing.T) {
 	var path, message string
 	p := perKey(100)
@@ -261,7 +260,7 @@ func TestWhatPoliciesSee(t *testing.T) {
 	}
 }
 
-// New refuses what would be silently ignored, and a client's calls are not counted.
+// New rejects settings that would be ignored silently, and a client's calls are not counted.
 func TestConfigAndClients(t *testing.T) {
 	if _, err := connectlimit.New(httplimit.Config{Denied: func(http.ResponseWriter, *http.Request, *httplimit.Outcome) {}}); err == nil {
 		t.Error("Denied is taken")

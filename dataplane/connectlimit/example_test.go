@@ -15,7 +15,7 @@ import (
 	"github.com/weirhq/weir/dataplane/httplimit"
 )
 
-// One call a minute for each key.
+// A limit of one call a minute for each key.
 func Example() {
 	limiter, err := dataplane.New(dataplane.Config{})
 	if err != nil {

@@ -11,11 +11,11 @@ import (
 	"github.com/weirhq/weir/dataplane/streamed"
 )
 
-// Streamed makes an interceptor for handlers that meters their streams, and their calls: it reserves what reserve says
-// when the first message of a stream is there, which Message returns, and settles when the handler returns, also if it
-// panics. The handler says what was spent to streamed.MeterOf of its context. A call for which reserve returns an error
-// ends as invalid_argument; one that does not pass as resource_exhausted, or as unavailable where the limiter cannot
-// know or has no room, with Retry-After in its metadata and RetryInfo among its details.
+// Streamed makes an interceptor for handlers that meters their streams, and their calls. It calls reserve with the
+// first message of a stream, which Message returns, and reserves the result. It settles when the handler returns, also
+// if it panics. The handler must report its cost to streamed.MeterOf of its context. A call for which reserve returns
+// an error ends as invalid_argument. A call that does not pass ends as resource_exhausted, or as unavailable if the
+// limiter cannot decide or has no room, with Retry-After in its metadata and RetryInfo among its details.
 func Streamed(streams *streamed.Streams,
 	reserve func(httplimit.Call) (dataplane.ReserveRequest, error)) connect.Interceptor {
 	return interceptor{meters{streams, reserve}.hold}
@@ -54,7 +54,7 @@ func (m meters) begin(of call) (*streamed.Meter, error) {
 	return meter, nil
 }
 
-// meteredConn reserves at a stream's first message.
+// meteredConn reserves with a stream's first message.
 type meteredConn struct {
 	connect.StreamingHandlerConn
 	of      meters
@@ -64,7 +64,7 @@ type meteredConn struct {
 	refused error // for good
 }
 
-// Receive is called by one goroutine at a time.
+// Only one goroutine at a time may call Receive.
 func (c *meteredConn) Receive(message any) error {
 	if c.refused != nil {
 		return c.refused
@@ -78,7 +78,7 @@ func (c *meteredConn) Receive(message any) error {
 	return c.refused
 }
 
-// notReserved is the error of a call for which nothing was reserved.
+// notReserved returns the error of a call for which nothing was reserved.
 func notReserved(got *dataplane.Reserved) *connect.Error {
 	wait, helps := httplimit.RetryReserved(got)
 	problem := connect.NewError(connect.CodeResourceExhausted,

@@ -17,7 +17,8 @@ import (
 	"github.com/weirhq/weir/dataplane/streamed"
 )
 
-// A stream's first message says what it may cost; what its handler has spent counts when it returns or panics.
+// A stream's first message has its ceiling. The cost that its handler reports counts when the handler returns or
+// panics.
 func TestStreamedMetersStreamsAndCalls(t *testing.T) {
 	limiter, err := dataplane.New(dataplane.Config{})
 	if err != nil {

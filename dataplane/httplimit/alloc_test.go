@@ -6,7 +6,7 @@ package httplimit_test
 
 import "testing"
 
-// A request that passes costs no more than the text of its fields.
+// A request that passes allocates only the text of its fields.
 func TestPassingAllocatesLittle(t *testing.T) {
 	for _, c := range costs {
 		serve := passing(t, c.policies, c.quiet)

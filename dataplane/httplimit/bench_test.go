@@ -10,15 +10,15 @@ import (
 	"github.com/weirhq/weir/dataplane/httplimit"
 )
 
-// discard is a ResponseWriter that keeps nothing.
+// discard is a ResponseWriter that discards everything.
 type discard struct{ header http.Header }
 
 func (d discard) Header() http.Header         { return d.header }
 func (d discard) Write(p []byte) (int, error) { return len(p), nil }
 func (d discard) WriteHeader(int)             {}
 
-// costs is a request through a guard with one or two policies, and what it may allocate:
-// both values and the slice that holds them, and the text of an address.
+// costs are requests through a guard with one or two policies, with the allocations that each may make: both values and
+// the slice that holds them, and the text of an address.
 var costs = []struct {
 	name     string
 	policies int

@@ -13,40 +13,43 @@ import (
 	"github.com/weirhq/weir/shared/window"
 )
 
-// Acquirer grants leases. *dataplane.Limiter is one.
+// Acquirer grants leases. *dataplane.Limiter is an Acquirer. Implementations must be safe for concurrent use.
 type Acquirer interface {
 	Acquire(ctx context.Context, request dataplane.ConcurrencyRequest) (dataplane.Lease, dataplane.ConcurrencyDecision)
 	AcquireWait(ctx context.Context, request dataplane.ConcurrencyRequest) (dataplane.Lease, dataplane.ConcurrencyDecision)
 }
 
-// Concurrency lets each caller have a number of requests under way at once, on all nodes of a region together. All
-// fields are constant once it is used.
+// Concurrency lets each caller have a number of requests under way at once, on all nodes of a region together. Use it
+// if requests occupy a resource while they run, for example a database connection. All fields are constant once it is
+// used.
 type Concurrency struct {
 	Limiter Acquirer // required
 
-	// Workspace and Namespace are where its keys live. The namespace should be no policy's: overrides are for both.
+	// Workspace and Namespace are the names under which its keys are counted. No Policy should use the namespace, because
+	// an override would then apply to both.
 	Workspace, Namespace string
 
-	// Key finds whom to count, or false: such a request passes if Open is set, and is refused with 400 otherwise.
-	// Required.
+	// Key returns the identifier to count, or false. A request without a key passes if Open is set, and is rejected with
+	// 400 otherwise. Required.
 	Key  func(Call) (identifier string, found bool)
 	Open bool
 
 	Limit int64         // requests at once, 0 (blocks) or more
 	TTL   time.Duration // see dataplane.ConcurrencyRequest
 
-	// Wait is how long a request waits for its turn; 0: not at all.
+	// Wait is how long a request waits for its turn. With 0 it does not wait. For example, set 2 s if a short queue is
+	// better than an error.
 	Wait time.Duration
 
-	// Logger takes a line for each request to which the limit could not be applied through a fault of its own, which
-	// answers do not tell; nil is silent.
+	// Logger receives a line for each request to which a faulty limit could not be applied, because answers do not show
+	// the fault. With nil nothing is logged.
 	Logger *slog.Logger
 }
 
-// Handler holds a slot for as long as next works on a request, also if it panics. A request that gets none is answered
-// with 429 and Retry-After, or with 503 where the limiter cannot know or has no room.
+// Handler holds a slot for as long as next works on a request, also if it panics. A request without a slot is answered
+// with 429 and Retry-After, or with 503 if the limiter cannot decide or has no room.
 //
-// A request whose slot is lost meanwhile has its context cancelled, with the lease's error as its cause.
+// If a request's slot is lost meanwhile, its context is cancelled, with the lease's error as its cause.
 func (c *Concurrency) Handler(next http.Handler) http.Handler {
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		lease, d, err := c.Acquire(r.Context(), httpCall{r})
@@ -61,8 +64,8 @@ func (c *Concurrency) Handler(next http.Handler) http.Handler {
 	})
 }
 
-// While is a context that is cancelled when the lease is lost, with the lease's error as its cause. Call stop when the
-// work is done.
+// While returns a context that is cancelled when the lease is lost, with the lease's error as its cause. Call stop when
+// the work is done.
 func While(ctx context.Context, lease dataplane.Lease) (within context.Context, stop func()) {
 	within, cancel := context.WithCancelCause(ctx)
 	ended := make(chan struct{})
@@ -80,10 +83,10 @@ func While(ctx context.Context, lease dataplane.Lease) (within context.Context, 
 	}
 }
 
-// ErrNoKey is why a call without a key is refused.
+// ErrNoKey is the error of a call without a key.
 var ErrNoKey = errors.New("httplimit: the request has no key for its concurrency limit")
 
-// Acquire asks for a lease for a call, and waits as long as Wait says. The error is ErrNoKey, or the decision's.
+// Acquire requests a lease for a call, and waits for at most Wait. The error is ErrNoKey, or the decision's.
 func (c *Concurrency) Acquire(ctx context.Context, call Call) (dataplane.Lease, dataplane.ConcurrencyDecision, error) {
 	identifier, found := c.Key(call)
 	if !found || identifier == "" {

@@ -16,7 +16,7 @@ import (
 	"github.com/weirhq/weir/dataplane/memstore"
 )
 
-// atOnce is a limit of requests at once for each API key.
+// atOnce returns a limit of requests at once for each API key.
 func atOnce(limiter httplimit.Acquirer, limit int64) *httplimit.Concurrency {
 	return &httplimit.Concurrency{Limiter: limiter, Workspace: "acme", Namespace: "at once",
 		Key: httplimit.Header("X-Api-Key"), Limit: limit}
@@ -33,7 +33,7 @@ func askAtOnce(t testing.TB, h http.Handler, caller string) *httptest.ResponseRe
 	return w
 }
 
-// A limit that cannot be applied is an error of the server's; why is in its log alone.
+// A limit that cannot be applied is an error of the server. Only its log has the reason.
 func TestConcurrencySaysWhyItCannotBeApplied(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		limiter, err := dataplane.New(dataplane.Config{})

@@ -11,8 +11,7 @@ import (
 	"github.com/weirhq/weir/dataplane/httplimit"
 )
 
-// An API with two limits: one for each key, and one for each address. Both count, or
-// neither.
+// An API with two limits: a limit for each key, and a limit for each address. Both count, or neither.
 func Example() {
 	at := time.Date(2026, 11, 20, 12, 0, 30, 0, time.UTC)
 	clock := func() time.Time { return at } // for an output that is always the same

@@ -6,7 +6,7 @@ import (
 	"time"
 )
 
-// Field names, in the form in which net/http keeps them.
+// Field names, in the form of net/http's headers.
 const (
 	fieldPolicy     = "Ratelimit-Policy"
 	fieldStanding   = "Ratelimit"
@@ -20,16 +20,16 @@ const (
 // section 3.3.1).
 const integerMax = 999_999_999_999_999
 
-// AppendPolicy appends an item of RateLimit-Policy: `"name";q=100;w=60`, after a comma
-// if dst holds one already. The window is in whole seconds, and never too short.
+// AppendPolicy appends an item of RateLimit-Policy: `"name";q=100;w=60`, after a comma if dst has an item already. The
+// window is in whole seconds, rounded up.
 func AppendPolicy(dst []byte, name string, quota Quota) []byte {
 	dst = appendName(dst, name)
 	dst = appendParameter(dst, ";q=", quota.Limit)
 	return appendParameter(dst, ";w=", Seconds(quota.Duration))
 }
 
-// AppendStanding appends an item of RateLimit: `"name";r=50;t=30`, after a comma if dst
-// holds one already; without t where seconds is negative.
+// AppendStanding appends an item of RateLimit: `"name";r=50;t=30`, after a comma if dst has an item already. If seconds
+// is negative, the item has no t.
 func AppendStanding(dst []byte, name string, remaining, seconds int64) []byte {
 	dst = appendName(dst, name)
 	dst = appendParameter(dst, ";r=", remaining)
@@ -39,7 +39,7 @@ func AppendStanding(dst []byte, name string, remaining, seconds int64) []byte {
 	return appendParameter(dst, ";t=", seconds)
 }
 
-// Seconds are whole, and never too few.
+// Seconds rounds a duration up to whole seconds.
 func Seconds(d time.Duration) int64 {
 	if d <= 0 {
 		return 0
@@ -47,8 +47,7 @@ func Seconds(d time.Duration) int64 {
 	return int64((d-1)/time.Second) + 1
 }
 
-// appendName appends a structured field's string. What such a string cannot hold is
-// shown as '?'.
+// appendName appends a structured field's string. It shows characters that such a string cannot hold as '?'.
 func appendName(dst []byte, name string) []byte {
 	if len(dst) > 0 {
 		dst = append(dst, ", "...)
@@ -71,18 +70,19 @@ func appendParameter(dst []byte, prefix string, n int64) []byte {
 	return strconv.AppendInt(append(dst, prefix...), min(max(n, 0), integerMax), 10)
 }
 
-// WriteFields sets what the caller is to know. RateLimit-Policy lists all policies.
-// RateLimit says of each what is left, and when more will be: on a denial only of those
-// that denied, as no t may be later than Retry-After, and of none that never will pass.
-// Retry-After is the latest t; there is none if waiting does not help.
+// WriteFields sets the fields of an answer:
 //
-// It sets nothing for a call that was not decided, nor, with Config.Quiet, for one that
-// passed.
+//   - RateLimit-Policy lists all policies.
+//   - RateLimit shows for each policy how much is left, and when more will be. On a denial only policies that denied
+//     have a t, because no t may be later than Retry-After, and policies by which the call never passes have none.
+//   - Retry-After is the latest t. It is not set if waiting does not help.
+//
+// WriteFields sets nothing for a call that was not decided, nor, with Config.Quiet, for a call that passed.
 func (o *Outcome) WriteFields(h http.Header) {
 	if o.Fault != FaultNone || o.Allowed && o.guard.config.Quiet {
 		return
 	}
-	values := make([]string, 2) // one allocation for both
+	values := make([]string, 2) // a single allocation for both
 	if values[0] = o.policyField(); values[0] == "" {
 		return
 	}
@@ -96,7 +96,7 @@ func (o *Outcome) WriteFields(h http.Header) {
 	}
 }
 
-// policyField is "" if there is nothing to show.
+// policyField returns the field RateLimit-Policy, or "" if there is nothing to show.
 func (o *Outcome) policyField() string {
 	if o.asConfigured() {
 		return o.guard.fixed
@@ -111,7 +111,8 @@ func (o *Outcome) policyField() string {
 	return string(b)
 }
 
-// asConfigured is true when no override and no shadow mode changed what is to be shown.
+// asConfigured reports whether the fields show the configured quotas, because no override and no shadow mode changes
+// them.
 func (o *Outcome) asConfigured() bool {
 	if o.guard.fixed == "" || len(o.Standings) != len(o.guard.policies) {
 		return false
@@ -135,7 +136,7 @@ func (o *Outcome) standingField() string {
 	return string(b)
 }
 
-// seconds is a standing's t, or -1 for none.
+// seconds returns a standing's t, or -1 for none.
 func (o *Outcome) seconds(s *Standing) int64 {
 	switch {
 	case o.Allowed:
@@ -146,7 +147,7 @@ func (o *Outcome) seconds(s *Standing) int64 {
 	return Seconds(s.Decision.RetryAfter + o.jitter)
 }
 
-// RetryAfterSeconds is when a denied call may come back; false if it passed, or if
+// RetryAfterSeconds returns the seconds after which a denied call may come back. ok is false if the call passed, or if
 // waiting does not help.
 func (o *Outcome) RetryAfterSeconds() (seconds int64, ok bool) {
 	if o.Allowed || o.Fault != FaultNone {
@@ -162,7 +163,7 @@ func (o *Outcome) RetryAfterSeconds() (seconds int64, ok bool) {
 	return seconds, true
 }
 
-// writeLegacy tells of one policy what RateLimit tells of all.
+// writeLegacy shows for a single policy the figures that RateLimit shows for all.
 func (o *Outcome) writeLegacy(h http.Header) {
 	s := o.tightest()
 	seconds := o.seconds(s)
@@ -180,7 +181,7 @@ func (o *Outcome) writeLegacy(h http.Header) {
 	h.Set(legacyReset, strconv.FormatInt(seconds, 10))
 }
 
-// tightest is the policy that matters most to the caller. There is one that is shown.
+// tightest returns the policy that matters most to the caller. At least one policy must be shown.
 func (o *Outcome) tightest() (worst *Standing) {
 	for i := range o.Standings {
 		if s := &o.Standings[i]; !s.Decision.Shadowed && (worst == nil || s.tighter(worst)) {

@@ -13,9 +13,8 @@ import (
 	"github.com/weirhq/weir/dataplane/httplimit"
 )
 
-// "RateLimit-Policy: "burst";q=100;w=60" and "RateLimit: "burst";r=50;t=30": lists of
-// strings, q and w the quota and its window in whole seconds, r what is available, t
-// the seconds until more is.
+// "RateLimit-Policy: "burst";q=100;w=60" and "RateLimit: "burst";r=50;t=30": lists of strings. q and w are the quota
+// and its window in whole seconds, r is the available cost, t the seconds until more is available.
 func TestFieldsTellPolicyAndStanding(t *testing.T) {
 	b := newBench(t, httplimit.Config{Policies: []httplimit.Policy{policy("burst", 100, time.Minute), policy("daily", 1000, 24*time.Hour)}})
 	w := b.ask("alice")
@@ -34,8 +33,8 @@ func TestFieldsTellPolicyAndStanding(t *testing.T) {
 	}
 }
 
-// A denial is 429 with Retry-After, which takes precedence over t and is not earlier;
-// a caller who waits so long passes.
+// A denial is 429 with Retry-After, which takes precedence over t and is not earlier. A caller who waits for that long
+// passes.
 func TestDenialTellsWhenToComeBack(t *testing.T) {
 	b := newBench(t, httplimit.Config{Policies: []httplimit.Policy{policy("burst", 2, time.Minute)}})
 	b.ask("alice")
@@ -63,8 +62,8 @@ func TestDenialTellsWhenToComeBack(t *testing.T) {
 	}
 }
 
-// Of several policies the one that denied is named, the others are not counted, and
-// no t is later than Retry-After.
+// Of several policies the fields name the one that denied, the others are not counted, and no t is later than
+// Retry-After.
 func TestDenialOfOneOfSeveral(t *testing.T) {
 	b := newBench(t, httplimit.Config{Policies: []httplimit.Policy{policy("daily", 5, 24*time.Hour), policy("burst", 1, time.Minute)}})
 	b.ask("alice")
@@ -84,7 +83,7 @@ func TestDenialOfOneOfSeveral(t *testing.T) {
 	}
 }
 
-// A cost above the limit never passes: there is nothing to wait for.
+// A cost above the limit never passes, so there is no time to wait for.
 func TestNoRetryAfterWhereWaitingDoesNotHelp(t *testing.T) {
 	p := policy("burst", 2, time.Minute)
 	p.Cost = func(httplimit.Call) int64 { return 3 }
@@ -97,7 +96,7 @@ func TestNoRetryAfterWhereWaitingDoesNotHelp(t *testing.T) {
 	}
 }
 
-// Denied callers are told different times, none of them too early.
+// Denied callers get different times, none of them too early.
 func TestJitterSpreadsReturns(t *testing.T) {
 	b := newBench(t, httplimit.Config{Jitter: time.Hour, Policies: []httplimit.Policy{policy("burst", 1, time.Minute)}})
 	b.ask("alice")
@@ -115,7 +114,7 @@ func TestJitterSpreadsReturns(t *testing.T) {
 	}
 }
 
-// An override's limit and window are the ones that are told.
+// The fields show an override's limit and window.
 func TestAppliedLimitIsTold(t *testing.T) {
 	limiter := scripted(func(dataplane.Request) dataplane.Decision {
 		return dataplane.Decision{Allowed: true, Limit: 500, Duration: time.Hour, Remaining: 499, ResetAt: began.Add(1500 * time.Millisecond), Override: "vip-*"}
@@ -129,8 +128,7 @@ func TestAppliedLimitIsTold(t *testing.T) {
 	}
 }
 
-// A policy in shadow mode lets pass, and a caller it would have denied is not told to
-// slow down.
+// A policy in shadow mode lets calls pass. It shows no standing to a caller that it would have denied.
 func TestShadowModeIsNotShown(t *testing.T) {
 	limiter := scripted(func(r dataplane.Request) dataplane.Decision {
 		return dataplane.Decision{Allowed: true, Shadowed: r.Namespace == "new", Limit: r.Limit, Duration: r.Duration, ResetAt: began}
@@ -149,7 +147,7 @@ func TestShadowModeIsNotShown(t *testing.T) {
 	}
 }
 
-// The older fields speak of the policy that matters most, in their own two dialects.
+// The older fields show the policy that matters most, in both of their dialects.
 func TestLegacyFields(t *testing.T) {
 	for _, c := range []struct {
 		legacy                  httplimit.Legacy
@@ -169,7 +167,7 @@ func TestLegacyFields(t *testing.T) {
 	}
 }
 
-// Quiet tells only those who are denied.
+// With Quiet only denied callers get the fields.
 func TestQuiet(t *testing.T) {
 	b := newBench(t, httplimit.Config{Quiet: true, Policies: []httplimit.Policy{policy("burst", 1, time.Minute)}})
 	if h := b.ask("alice").Header(); len(h) != 0 {
@@ -180,8 +178,8 @@ func TestQuiet(t *testing.T) {
 	}
 }
 
-// Retry-After is not earlier than t, and both fields lists of what RFC 9651 calls
-// strings with integers, whatever the decisions.
+// Retry-After is not earlier than t, and both fields are lists of RFC 9651's strings with integers, whatever the
+// decisions.
 func TestFieldsKeepTheirGrammar(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		n := rapid.IntRange(1, httplimit.PoliciesMax).Draw(t, "policies")

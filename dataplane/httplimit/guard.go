@@ -13,15 +13,15 @@ import (
 	"github.com/weirhq/weir/shared/window"
 )
 
-// Guard holds calls to policies. Make one with New. Safe for concurrent use.
+// Guard applies policies to calls. Make it with New. All methods are safe for concurrent use.
 type Guard struct {
 	config   Config
 	policies []Policy
-	fixed    string // RateLimit-Policy, where all quotas are known beforehand
+	fixed    string // RateLimit-Policy, if all quotas are constant
 	outcomes sync.Pool
 }
 
-// New makes a Guard. Errors name the policy and the field at fault.
+// New makes a Guard. The error names the faulty policy and field.
 func New(config Config) (*Guard, error) {
 	config.Policies = slices.Clone(config.Policies)
 	for i := range config.Policies {
@@ -53,18 +53,18 @@ func New(config Config) (*Guard, error) {
 	return g, nil
 }
 
-// Outcome is what became of one call.
+// Outcome is the outcome of a call.
 type Outcome struct {
-	// Allowed is true when the call may go on.
+	// Allowed reports whether the call may go on.
 	Allowed bool
 
-	// Fault is why the call was not decided at all: FaultNone if it was.
+	// Fault is the reason why the call was not decided: FaultNone if it was.
 	Fault Fault
 
-	// Faulty is the policy at fault; nil without a fault.
+	// Faulty is the policy with the fault; nil without a fault.
 	Faulty *Policy
 
-	// Standings are the policies that the call was held to, in the Guard's order.
+	// Standings are the decisions of the policies that apply to the call, in the Guard's order.
 	Standings []Standing
 
 	guard     *Guard
@@ -75,28 +75,28 @@ type Outcome struct {
 	text      []byte
 }
 
-// Standing is what one policy says of a call.
+// Standing is a policy's decision on a call.
 type Standing struct {
 	Policy   *Policy
-	Quota    Quota // as it was asked for; Decision.Limit is what was applied
+	Quota    Quota // as requested; Decision.Limit is the applied limit
 	Decision dataplane.Decision
 }
 
-// Fault is why a policy could not be applied to a call.
+// Fault is the reason why a policy could not be applied to a call.
 type Fault int
 
 const (
 	// FaultNone is none.
 	FaultNone Fault = iota
-	// FaultNoKey is that Key found none: the caller's fault.
+	// FaultNoKey means that Key found no key. The caller is at fault.
 	FaultNoKey
 	// FaultBounds means that QuotaFor returned a quota outside its bounds, or Cost a negative cost.
 	// The policy is at fault.
 	FaultBounds
 )
 
-// Check holds a call to all policies as one, and counts it if it passes. ctx bounds
-// what waiting for the limiter's origin there may be.
+// Check applies all policies to a call at once, and counts it if it passes. ctx bounds the time for which it may wait
+// for the limiter's origin.
 func (g *Guard) Check(ctx context.Context, call Call) *Outcome {
 	o := new(Outcome)
 	g.check(ctx, call, o)
@@ -119,7 +119,7 @@ func (g *Guard) check(ctx context.Context, call Call, o *Outcome) {
 	}
 }
 
-// ask adds what a policy wants to know of the limiter.
+// ask adds a policy's request to the limiter.
 func (o *Outcome) ask(p *Policy, call Call) Fault {
 	identifier, found := p.Key(call)
 	if !found || identifier == "" {
@@ -149,7 +149,7 @@ func (o *Outcome) ask(p *Policy, call Call) Fault {
 	return FaultNone
 }
 
-// decide asks the limiter, which finds nothing wrong with what was validated.
+// decide calls the limiter with validated requests, so its decisions have no errors.
 func (o *Outcome) decide(ctx context.Context) {
 	switch len(o.requests) {
 	case 0:
@@ -176,7 +176,7 @@ func (o *Outcome) reset(g *Guard) {
 	}
 }
 
-// Explain says in a line for people why a call did not pass; "" if it did.
+// Explain describes in a line for people why a call did not pass. It returns "" if it did.
 func (o *Outcome) Explain() string {
 	switch {
 	case o.Fault == FaultNoKey:
@@ -191,8 +191,8 @@ func (o *Outcome) Explain() string {
 	return "the quota is used up"
 }
 
-// Unknown is true when a call was denied only because the limiter's origin cannot be
-// asked, by the outage policy of its namespaces.
+// Unknown reports whether a call was denied only by the outage policy of its namespaces, because the limiter's origin
+// does not answer.
 func (o *Outcome) Unknown() bool {
 	if o.Fault != FaultNone || o.Allowed {
 		return false
@@ -207,5 +207,5 @@ func (o *Outcome) Unknown() bool {
 
 func (s *Standing) denied() bool { return !s.Decision.Allowed }
 
-// passesNever is true when waiting does not help: the cost is above the limit.
+// passesNever reports whether waiting does not help, because the cost is above the limit.
 func (s *Standing) passesNever() bool { return s.denied() && s.Decision.NeverPasses }

@@ -16,8 +16,8 @@ import (
 	"github.com/weirhq/weir/dataplane/httplimit"
 )
 
-// Without a key a policy refuses as the caller's fault, or lets pass where it is open;
-// nothing is counted either way.
+// Without a key a policy rejects the call as the caller's fault, or lets it pass if the policy is open. Neither is
+// counted.
 func TestNoKey(t *testing.T) {
 	closed := policy("burst", 1, time.Minute)
 	open := closed
@@ -43,7 +43,7 @@ func TestNoKey(t *testing.T) {
 	}
 }
 
-// A key that one of two policies lacks: neither counts, and nothing is told of the other.
+// A call lacks the key of one of two policies: neither policy counts it, and the fields show nothing of the other.
 func TestNoKeyForOneOfTwo(t *testing.T) {
 	first, second := policy("first", 1, time.Minute), policy("second", 1, time.Minute)
 	second.Key = httplimit.Header("X-Tenant")
@@ -59,7 +59,7 @@ func TestNoKeyForOneOfTwo(t *testing.T) {
 	}
 }
 
-// A policy whose functions answer out of bounds is logged, and closed or open.
+// A policy whose functions return values out of bounds is logged. The call is denied, or passes if the policy is open.
 func TestPolicyAtFault(t *testing.T) {
 	var log bytes.Buffer
 	p := policy("burst", 1, time.Minute)
@@ -77,8 +77,8 @@ func TestPolicyAtFault(t *testing.T) {
 	}
 }
 
-// A key of any bytes and any length is counted, apart from others, and a cost beyond every limit is denied: neither is
-// an error, and neither passes where a policy is open.
+// A key of any bytes and any length is counted separately from others, and a cost beyond every limit is denied. Neither
+// is an error, and neither passes if a policy is open.
 func TestWhatCallersSendIsCounted(t *testing.T) {
 	p := policy("burst", 2, time.Minute)
 	p.Open = true
@@ -97,7 +97,7 @@ func TestWhatCallersSendIsCounted(t *testing.T) {
 	}
 }
 
-// What the limiter cannot know is 503 and not 429: the caller used nothing up.
+// If the limiter cannot decide, the answer is 503 and not 429, because the caller has not used up its quota.
 func TestOutageClosed(t *testing.T) {
 	limiter := scripted(func(r dataplane.Request) dataplane.Decision {
 		return dataplane.Decision{Limit: r.Limit, Source: dataplane.SourceDegradedClosed, RetryAfter: 300 * time.Millisecond, ResetAt: began}
@@ -110,8 +110,7 @@ func TestOutageClosed(t *testing.T) {
 	}
 }
 
-// Quota, duration and cost may depend on the call; a policy that a call is no concern
-// of is not shown.
+// Quota, duration and cost may depend on the call. A policy that does not apply to a call is not shown.
 func TestQuotaAndCostOfTheCall(t *testing.T) {
 	plans := policy("plan", 0, 0)
 	plans.QuotaFor = func(c httplimit.Call, key string) (httplimit.Quota, bool) {
@@ -133,7 +132,7 @@ func TestQuotaAndCostOfTheCall(t *testing.T) {
 	}
 }
 
-// A name longer than a key may be is counted all the same.
+// A name longer than a key may be is still counted.
 func TestLongNamesAreCounted(t *testing.T) {
 	b := newBench(t, httplimit.Config{Policies: []httplimit.Policy{policy("burst", 1, time.Minute)}})
 	long := strings.Repeat("x", 1000)
@@ -142,7 +141,7 @@ func TestLongNamesAreCounted(t *testing.T) {
 	}
 }
 
-// Denied answers in its own way, with the fields set.
+// Denied writes its own answer, with the fields set.
 func TestOwnAnswer(t *testing.T) {
 	var kept *httplimit.Outcome
 	b := newBench(t, httplimit.Config{
@@ -164,7 +163,7 @@ func TestOwnAnswer(t *testing.T) {
 	}
 }
 
-// Each way to find a key, and what it does not take for one.
+// Each way to find a key, with values that are no key for it.
 func TestKeys(t *testing.T) {
 	type name struct{}
 	principal := httplimit.Principal(func(ctx context.Context) (string, bool) {
@@ -197,7 +196,7 @@ func TestKeys(t *testing.T) {
 	}
 }
 
-// New names the policy and the field at fault.
+// New names the faulty policy and field.
 func TestConfigAtFault(t *testing.T) {
 	limiter := scripted(nil)
 	good := policy("burst", 1, time.Minute)

@@ -6,7 +6,7 @@ import (
 	"net/http"
 )
 
-// Handler holds requests to the Guard's policies before next sees them.
+// Handler applies the Guard's policies to requests before it calls next.
 func (g *Guard) Handler(next http.Handler) http.Handler {
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		if g.admit(w, r) {
@@ -15,7 +15,7 @@ func (g *Guard) Handler(next http.Handler) http.Handler {
 	})
 }
 
-// admit returns whether the request may go on; if not, it is answered.
+// admit reports whether the request may go on. Otherwise it answers the request.
 func (g *Guard) admit(w http.ResponseWriter, r *http.Request) bool {
 	o, ok := g.outcomes.Get().(*Outcome)
 	if !ok {
@@ -36,8 +36,8 @@ func (g *Guard) admit(w http.ResponseWriter, r *http.Request) bool {
 	return allowed
 }
 
-// httpCall is a request of net/http as a Call. It is one pointer, so that making it a
-// Call allocates nothing.
+// httpCall is a request of net/http as a Call. It is a single pointer, so that converting it to a Call allocates
+// nothing.
 type httpCall struct{ r *http.Request }
 
 func (c httpCall) Context() context.Context { return c.r.Context() }
@@ -45,8 +45,8 @@ func (c httpCall) Header() http.Header      { return c.r.Header }
 func (c httpCall) RemoteAddr() string       { return c.r.RemoteAddr }
 func (c httpCall) Path() string             { return c.r.URL.Path }
 
-// Request is the HTTP request that a Call is, for key, quota and cost functions that
-// want more than its headers; nil if the call came by another protocol.
+// Request returns the HTTP request that a Call is, for key, quota and cost functions that want more than its headers;
+// nil if the call came by another protocol.
 func Request(c Call) *http.Request {
 	if call, ok := c.(httpCall); ok {
 		return call.r
@@ -69,8 +69,8 @@ type Problem struct {
 	ViolatedPolicies []string `json:"violated-policies,omitempty"`
 }
 
-// Problem says why the call did not pass: 429 for a quota, 503 where the limiter cannot
-// know, 400 without a key, 500 for a policy at fault.
+// Problem describes why the call did not pass: 429 for a quota, 503 if the limiter cannot decide, 400 without a key,
+// 500 for a faulty policy.
 func (o *Outcome) Problem() Problem {
 	p := Problem{Type: "about:blank", Detail: o.Explain()}
 	switch {
@@ -90,7 +90,7 @@ func (o *Outcome) Problem() Problem {
 	return p
 }
 
-// Violated are the names of the policies that denied the call.
+// Violated returns the names of the policies that denied the call.
 func (o *Outcome) Violated() (names []string) {
 	for i := range o.Standings {
 		if s := &o.Standings[i]; s.denied() {
@@ -100,8 +100,8 @@ func (o *Outcome) Violated() (names []string) {
 	return names
 }
 
-// WriteProblem answers a call that did not pass. What names a caller's standing is not
-// for caches that others share.
+// WriteProblem answers a call that did not pass. The answer has the caller's standing, so shared caches must not store
+// it.
 func (o *Outcome) WriteProblem(w http.ResponseWriter) {
 	writeProblem(w, o.Problem())
 }

@@ -12,10 +12,10 @@ import (
 	"github.com/weirhq/weir/dataplane/httplimit"
 )
 
-// began is in the middle of a minute's cell.
+// began lies in the middle of a minute's cell.
 var began = time.Date(2026, 11, 20, 12, 0, 30, 0, time.UTC)
 
-// bench is a real limiter under a clock that the test moves, and a Guard over it.
+// bench is a real limiter with a clock that the test moves, and a Guard over it.
 type bench struct {
 	t       testing.TB
 	now     time.Time
@@ -75,7 +75,7 @@ func (b *bench) problem(w *httptest.ResponseRecorder) (p httplimit.Problem) {
 	return p
 }
 
-// policy is limit a minute for each API key.
+// policy allows limit requests a minute for each API key.
 func policy(name string, limit int64, duration time.Duration) httplimit.Policy {
 	return httplimit.Policy{
 		Name: name, Workspace: "acme", Key: httplimit.Header("X-Api-Key"),
@@ -83,7 +83,7 @@ func policy(name string, limit int64, duration time.Duration) httplimit.Policy {
 	}
 }
 
-// scripted decides as the test says.
+// scripted returns the test's decisions.
 type scripted func(dataplane.Request) dataplane.Decision
 
 func (s scripted) Allow(_ context.Context, r dataplane.Request) dataplane.Decision { return s(r) }

@@ -10,10 +10,10 @@ import (
 	"github.com/weirhq/weir/shared/clientip"
 )
 
-// IPConfig says how the address of a caller is found.
+// IPConfig sets how ClientIP finds the address of a caller.
 type IPConfig struct {
-	// Trusted are the networks of proxies that may speak for others. A connection from
-	// anywhere else is the caller itself, whatever it says.
+	// Trusted are the networks of proxies whose headers are believed: for example, of your load balancers. If a connection
+	// comes from anywhere else, its other end is the caller, whatever its header has.
 	Trusted []netip.Prefix
 
 	// Header is the header to which the proxies append addresses; "" is X-Forwarded-For. Each proxy
@@ -21,8 +21,8 @@ type IPConfig struct {
 	// is an error.
 	Header string
 
-	// IPv6Bits is how much of an IPv6 address is one caller, 32 to 128: a caller usually has
-	// a whole /64. 0 is 64.
+	// IPv6Bits is how many bits of an IPv6 address identify a caller, 32 to 128, because a caller usually has a whole /64.
+	// 0 stands for 64.
 	IPv6Bits int
 }
 
@@ -67,7 +67,7 @@ func ClientIP(config IPConfig) (func(Call) (string, bool), error) {
 	}, nil
 }
 
-// key is the address as a key: whole for IPv4, its network for IPv6.
+// key returns the address as a key: whole for IPv4, its network for IPv6.
 func (c *IPConfig) key(address netip.Addr) string {
 	if address.Is4() || c.IPv6Bits == 128 {
 		return address.String()

@@ -12,8 +12,8 @@ import (
 
 var proxies = []netip.Prefix{netip.MustParsePrefix("10.0.0.0/8"), netip.MustParsePrefix("2001:db8:ffff::/48")}
 
-// The header is read from the right, past trusted proxies; left of the first other
-// address stands only what that caller claims.
+// The header is read from the right, past trusted proxies. Left of the first other address it has only that caller's
+// claims.
 func TestClientIP(t *testing.T) {
 	for _, c := range []struct {
 		what, remote string
@@ -70,7 +70,7 @@ func TestClientIPOptions(t *testing.T) {
 	}
 }
 
-// Whatever a caller writes to the left, its key is what the nearest trusted proxy saw.
+// Whatever a caller writes to the left, its key is the address that the nearest trusted proxy saw.
 func FuzzForgedForwardedFor(f *testing.F) {
 	for _, s := range []string{"", "1.1.1.1", ",,,", "10.0.0.1, 10.0.0.2", "[::1]:1", "\x00", "::ffff:10.0.0.1", "[2001:db8:ffff::1%z]"} {
 		f.Add(s)
@@ -88,7 +88,8 @@ func FuzzForgedForwardedFor(f *testing.F) {
 	})
 }
 
-// Any header from a trusted proxy gives an address in its one spelling; only a connection without an address has none.
+// Any header from a trusted proxy gives an address in its single spelling. Only a connection without an address has
+// none.
 func FuzzClientIP(f *testing.F) {
 	for _, s := range []string{"192.0.2.1", "2001:db8::1", "[2001:db8::1]:80", "192.0.2.1:80", "a, b", "fe80::1%eth0", "[", "]", "[]:", ":", "::ffff:1.2.3.4%x"} {
 		f.Add("10.0.0.1:1", s)
@@ -118,7 +119,7 @@ func FuzzClientIP(f *testing.F) {
 	})
 }
 
-// A header's value is one line's, trimmed, and counts for any sender.
+// A header's value must be in a single line. It is trimmed, and counts for any sender.
 func FuzzHeaderKey(f *testing.F) {
 	for _, s := range []string{"", " ", "a", strings.Repeat("x", 300), "\x00", "é"} {
 		f.Add(s)

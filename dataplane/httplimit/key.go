@@ -7,8 +7,8 @@ import (
 	"strings"
 )
 
-// Header counts callers by a header of theirs, with spaces around it taken off. A
-// caller who may choose it freely may choose a new one each time: check it first.
+// Header returns a Key that identifies callers by a header field, without spaces around it. Use it only for a header
+// that a layer before has checked: a caller who may choose the value freely may choose another value each time.
 func Header(name string) func(Call) (string, bool) {
 	name = http.CanonicalHeaderKey(name)
 	return func(c Call) (string, bool) {
@@ -21,8 +21,8 @@ func Header(name string) func(Call) (string, bool) {
 	}
 }
 
-// Principal counts callers by what find makes of the call's context: what an
-// authenticating layer before this one has put there.
+// Principal returns a Key that identifies callers by the result of find, such as the user that an authenticating layer
+// before this layer has put into the call's context.
 func Principal(find func(context.Context) (string, bool)) func(Call) (string, bool) {
 	return func(c Call) (string, bool) { return find(c.Context()) }
 }
@@ -30,9 +30,9 @@ func Principal(find func(context.Context) (string, bool)) func(Call) (string, bo
 // Everybody counts all callers together.
 func Everybody(Call) (string, bool) { return "everybody", true }
 
-// First takes the first key that is found: the principal, for instance, or else the
-// address. The keys of each are told apart by its place, "0:" and so on, so that a
-// caller cannot name another's address as its own name.
+// First returns a Key that takes the first key that is found: for example, the principal, or otherwise the address.
+// Each key gets its place as a prefix, "0:" and so on, so that a caller cannot use another caller's address as its own
+// name.
 func First(keys ...func(Call) (string, bool)) func(Call) (string, bool) {
 	return func(c Call) (string, bool) {
 		for i, key := range keys {

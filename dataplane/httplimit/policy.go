@@ -12,14 +12,14 @@ import (
 	"github.com/weirhq/weir/dataplane"
 )
 
-// Limiter makes the decisions. *dataplane.Limiter is one.
+// Limiter makes the decisions. *dataplane.Limiter is a Limiter. Implementations must be safe for concurrent use.
 type Limiter interface {
 	Allow(ctx context.Context, request dataplane.Request) dataplane.Decision
 	AppendAllowMany(ctx context.Context, decisions []dataplane.Decision, requests []dataplane.Request) dataplane.Batch
 }
 
-// Call is what the functions of a policy see of a request, whatever the protocol it
-// came by. It is good until they return.
+// Call is the view of a request that a policy's functions get, for any protocol. They must not use it after they have
+// returned.
 type Call interface {
 	Context() context.Context
 	Header() http.Header
@@ -33,22 +33,21 @@ type Quota struct {
 	Duration time.Duration // 1 s to 366 days, whole milliseconds
 }
 
-// Policy is one limit that requests are held to. Its functions run on every request,
-// concurrently, and must not block.
+// Policy is a limit of requests. Its functions run on every request, concurrently, and must not block.
 type Policy struct {
-	// Name is what callers know the policy by: 1 to 64 characters of printable ASCII,
-	// different from all other policies of a Guard.
+	// Name is the policy's name in answers to callers: 1 to 64 characters of printable ASCII, unique within a Guard. For
+	// example, "per-user".
 	Name string
 
-	// Workspace and Namespace are where its keys live. Namespace "" is Name.
+	// Workspace and Namespace are the names under which its keys are counted. An empty Namespace means Name.
 	Workspace, Namespace string
 
-	// Key finds whom to count, or false. Required. One that is longer than 255 bytes is
-	// counted under its hash, so a long name is no way around a limit.
+	// Key returns the identifier to count, or false. Required. An identifier longer than 255 bytes is counted under its
+	// hash, so a long name is no way around a limit.
 	Key func(Call) (identifier string, found bool)
 
-	// Quota is for everybody, unless QuotaFor is set: false from it means that the
-	// policy does not concern this call.
+	// Quota applies to all callers, unless QuotaFor is set. If QuotaFor returns false, the policy does not apply to the
+	// call. For example, QuotaFor can return the quota of the caller's plan.
 	Quota    Quota
 	QuotaFor func(Call, string) (quota Quota, limited bool)
 
@@ -56,54 +55,52 @@ type Policy struct {
 	// cost above window.LimitMax, which a caller may have requested, counts as window.LimitMax.
 	Cost func(Call) int64
 
-	// Open lets a call pass if this policy cannot be applied to it, because there is no key, or
-	// because QuotaFor or Cost returned a value outside its bounds. Otherwise such a call is
-	// denied, with status 400 if there is no key and 500 in the other cases. A caller can omit the
-	// header that is the Key, or send it twice. So set Open only if another policy of the Guard,
-	// such as one by address, limits such callers.
+	// Open lets a call pass if this policy cannot be applied to it, because there is no key, or because QuotaFor or Cost
+	// returned a value outside its bounds. Otherwise such a call is denied, with status 400 if there is no key and 500 in
+	// the other cases. A caller can omit the header that is the Key, or send it twice. So set Open only if another policy
+	// of the Guard, such as a policy by address, limits such callers.
 	Open bool
 }
 
-// Legacy is a dialect of the X-RateLimit fields.
+// Legacy is a dialect of the X-RateLimit fields. Choose the dialect that your clients read.
 type Legacy int
 
-// They differ in X-RateLimit-Reset. All speak of the policy that matters most: of a
-// denied call the one to be waited for longest, of another the one with least left.
+// The dialects differ in X-RateLimit-Reset. All show the policy that matters most: of a denied call the policy with the
+// longest wait, of another call the policy with least left.
 const (
 	LegacyNone  Legacy = iota // no such fields
 	LegacyEpoch               // Reset is Unix time in seconds
 	LegacyDelta               // Reset is seconds from now
 )
 
-// Config is what a Guard does.
+// Config is the configuration of a Guard.
 type Config struct {
 	Limiter  Limiter
 	Policies []Policy // 1 to PoliciesMax
 
-	// Quiet leaves RateLimit-Policy and RateLimit off answers to calls that pass.
+	// Quiet omits RateLimit-Policy and RateLimit from answers to calls that pass. Set it to send fewer bytes.
 	Quiet bool
 
-	// Legacy adds the X-RateLimit fields wherever RateLimit is.
+	// Legacy adds the X-RateLimit fields to all answers with RateLimit.
 	Legacy Legacy
 
-	// Jitter spreads the times that denied callers are told, up to so much later, so that
-	// they do not return all at once. 0 to an hour.
+	// Jitter spreads the times that denied callers get: each time is up to Jitter later, so that callers do not return all
+	// at once. 0 to an hour; 0 is the default. For example, set 2 s if thousands of clients retry at exactly the time in
+	// Retry-After.
 	Jitter time.Duration
 
-	// Denied answers a denied call instead of the built-in problem: the fields are set,
-	// WriteHeader and body are its own. Nil: the built-in. (net/http alone.)
+	// Denied answers a denied call instead of the built-in problem. The fields are set already, and Denied must call
+	// WriteHeader and write the body. nil means the built-in answer. It applies to net/http only.
 	Denied func(http.ResponseWriter, *http.Request, *Outcome)
 
-	// Logger takes a line for each call that a policy could not be applied to through a
-	// fault of its own; nil is silent.
+	// Logger receives a line for each call to which a faulty policy could not be applied. With nil nothing is logged.
 	Logger *slog.Logger
 
-	// Clock tells the time that the fields count from; nil is time.Now. It must be the
-	// limiter's.
+	// Clock returns the time from which the fields count; nil is time.Now. It must be the limiter's clock.
 	Clock func() time.Time
 }
 
-// PoliciesMax is how many policies a Guard may hold calls to.
+// PoliciesMax is how many policies a Guard may have.
 const PoliciesMax = 8
 
 const (
@@ -145,7 +142,7 @@ func (p *Policy) validate() error {
 		return fmt.Errorf("the name must be 1 to %d characters of printable ASCII", nameBytesMax)
 	}
 	if p.Key == nil {
-		return errors.New("the Key is nil: set what tells callers apart, such as Header or ClientIP")
+		return errors.New("the Key is nil: set a function that identifies callers, such as Header or ClientIP")
 	}
 	probe := dataplane.Request{Workspace: p.Workspace, Namespace: p.Namespace, Identifier: "x", Limit: p.Quota.Limit,
 		Duration: p.Quota.Duration}

@@ -10,19 +10,20 @@ import (
 	"github.com/weirhq/weir/dataplane/streamed"
 )
 
-// Streamed meters answers that are streamed: a handler says what they cost as it writes them. All fields are constant
+// Streamed meters answers that are streamed: a handler reports their cost as it writes them. All fields are constant
 // once it is used.
 type Streamed struct {
 	Streams *streamed.Streams // required
 
-	// Reserve is what the answer to a request may cost at most. It may read the request's body, and has to put it back for
-	// the handler. A request for which it returns an error is refused with 400, and the error as the reason. Required.
+	// Reserve returns the most that the answer to a request may cost. It may read the request's body, and must then put it
+	// back for the handler. A request for which it returns an error is rejected with 400, and the error as the reason.
+	// Required.
 	Reserve func(*http.Request) (dataplane.ReserveRequest, error)
 }
 
-// Handler reserves before next sees a request, and settles when next returns, also if it panics. next says what was
-// spent to streamed.MeterOf(r.Context()). A request that does not pass is answered with 429 and Retry-After, or with
-// 503 where the limiter cannot know or has no room.
+// Handler reserves before it calls next, and settles when next returns, also if it panics. next must report its cost to
+// streamed.MeterOf(r.Context()). A request that does not pass is answered with 429 and Retry-After, or with 503 if the
+// limiter cannot decide or has no room.
 func (s *Streamed) Handler(next http.Handler) http.Handler {
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		request, err := s.Reserve(r)
@@ -40,7 +41,7 @@ func (s *Streamed) Handler(next http.Handler) http.Handler {
 	})
 }
 
-// RetryReserved is how long to wait until the same would be reserved, if waiting helps.
+// RetryReserved returns how long to wait until the same would be reserved, if waiting helps.
 func RetryReserved(got *dataplane.Reserved) (wait time.Duration, helps bool) {
 	for i := range got.Decisions {
 		d := &got.Decisions[i]
@@ -73,7 +74,7 @@ func refuseReservation(w http.ResponseWriter, got *dataplane.Reserved) {
 	writeProblem(w, p)
 }
 
-// DegradedReserved is true where an outage decided.
+// DegradedReserved reports whether an outage policy decided.
 func DegradedReserved(got *dataplane.Reserved) bool {
 	for i := range got.Decisions {
 		if got.Decisions[i].Source == dataplane.SourceDegradedClosed {

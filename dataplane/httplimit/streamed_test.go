@@ -22,7 +22,7 @@ func tokensOf(user string, most, limit int64) dataplane.ReserveRequest {
 		Identifier: user, Limit: limit, Duration: time.Minute, Cost: most}}}
 }
 
-// What a handler says that it has spent is counted when it returns or panics, and the rest is returned.
+// The cost that a handler reports is counted when it returns or panics, and the rest of the reservation is returned.
 func TestStreamedMetersAHandler(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		origin := memstore.NewOrigin(memstore.OriginOptions{})

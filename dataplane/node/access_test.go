@@ -16,7 +16,6 @@ import (
 	"google.golang.org/grpc"
 	"google.golang.org/grpc/codes"
 	"google.golang.org/grpc/credentials"
-	"google.golang.org/grpc/credentials/insecure"
 	healthv1 "google.golang.org/grpc/health/grpc_health_v1"
 	"google.golang.org/grpc/metadata"
 	"google.golang.org/grpc/status"
@@ -38,8 +37,8 @@ func write(t testing.TB, path, content string) {
 
 func hashed(token string) string { return fmt.Sprintf("%x  -\n", sha256.Sum256([]byte(token))) }
 
-// Without a known token no call gets through any door, and no metrics or profile; with
-// one every call does. Health needs none.
+// Without a valid token no call passes on any port, and neither metrics nor profiles are served. With a token every
+// call passes. Health needs no token.
 func TestTokens(t *testing.T) {
 	path := filepath.Join(t.TempDir(), "tokens")
 	write(t, path, "# the gateway's\n"+hashed("first")+"\n"+strings.ToUpper(hashed("second")))
@@ -112,18 +111,8 @@ func TestTokens(t *testing.T) {
 
 // Health needs no token on the port for gRPC, reflection does.
 func TestHealthNeedsNoToken(t *testing.T) {
-	path := filepath.Join(t.TempDir(), "tokens")
-	write(t, path, hashed("first"))
-	tokens, err := access.Open(path, time.Now)
-	if err != nil {
-		t.Fatal(err)
-	}
-	h := start(t, scripted{}, func(c *Config) { c.Tokens = tokens })
-	conn, err := grpc.NewClient(h.GRPCAddr().String(), grpc.WithTransportCredentials(insecure.NewCredentials()))
-	if err != nil {
-		t.Fatal(err)
-	}
-	defer conn.Close()
+	h := start(t, scripted{}, withTokens(t, "first"))
+	conn := dial(t, h.GRPCAddr().String())
 	if _, err := healthv1.NewHealthClient(conn).Check(t.Context(), &healthv1.HealthCheckRequest{}); err != nil {
 		t.Errorf("health: %v", err)
 	}
@@ -143,8 +132,7 @@ func TestHealthNeedsNoToken(t *testing.T) {
 	}
 }
 
-// overTLS asks both ports once, over a new connection each, and returns the serial
-// numbers of the certificates they showed.
+// overTLS calls each port once over a new connection, and returns the serial numbers of the servers' certificates.
 func overTLS(t testing.TB, h *harness, config *tls.Config) (serials [3]string, errs [3]error) {
 	t.Helper()
 	for i, protocol := range []string{"HTTP/1.1", "HTTP/2.0"} {
@@ -168,17 +156,13 @@ func overTLS(t testing.TB, h *harness, config *tls.Config) (serials [3]string, e
 		serials[2] = s.PeerCertificates[0].SerialNumber.String()
 		return nil
 	}
-	conn, err := grpc.NewClient(h.GRPCAddr().String(), grpc.WithTransportCredentials(credentials.NewTLS(seen)))
-	if err != nil {
-		t.Fatal(err)
-	}
-	defer conn.Close()
+	conn := dial(t, h.GRPCAddr().String(), grpc.WithTransportCredentials(credentials.NewTLS(seen)))
 	errs[2] = conn.Invoke(t.Context(), weirv1connect.RateLimitServiceLimitProcedure, askedOnTheWire, new(weirv1.LimitResponse))
 	return serials, errs
 }
 
-// Calls are served over TLS on both ports; a certificate that changes is shown to the
-// next connection, and one at fault is not.
+// Calls are served over TLS on both ports. A new certificate applies to the next connection; an invalid certificate
+// does not.
 func TestTLS(t *testing.T) {
 	ours, folder := testcert.New(t), t.TempDir()
 	certPath, keyPath := filepath.Join(folder, "cert"), filepath.Join(folder, "key")

@@ -17,7 +17,7 @@ import (
 // its clients need no change. Its calls pass the gate as the server's own calls do: they need a token if the server has
 // tokens, their bytes, items, time and slots are bounded, and metrics count them.
 type API struct {
-	// Service and what implements it are served on GRPCListen, as far as Methods name its unary methods.
+	// Service, which Server implements, is served on GRPCListen. Only unary methods that Methods names are served.
 	Service *grpc.ServiceDesc
 	Server  any
 
@@ -27,15 +27,14 @@ type API struct {
 	// only if Workspace is in the list; if Workspace is empty, no such token is valid.
 	Workspace string
 
-	// HTTP answers the paths of Methods on Listen, beside /metrics. A body that it gets is in memory, and within its
-	// bounds.
+	// HTTP serves the paths of Methods on Listen. It gets bodies that are in memory and within their bounds.
 	HTTP http.Handler
 
 	// Refuse answers a call by HTTP that HTTP does not get to see. err has a status of gRPC's.
 	Refuse func(w http.ResponseWriter, err error)
 
-	// ProbeListen is an address that answers the paths of Probe methods alone, with Config's TLS and without asking
-	// callers for a certificate; empty: none does.
+	// ProbeListen is an address that serves only the paths of Probe methods, with Config's TLS and without client
+	// certificates. If it is empty, there is no such port.
 	ProbeListen string
 
 	// Draining, unless nil, is called when the server wants no more calls.
@@ -51,7 +50,7 @@ type Method struct {
 	// Probe makes it health: it needs neither token nor slot, has memory of its own and takes 1 KiB at most.
 	Probe bool
 
-	// BytesMax is how long a body by HTTP may be. All messages on GRPCListen have one bound.
+	// BytesMax bounds a body over HTTP. All messages on GRPCListen have the same bound.
 	BytesMax int64
 
 	// CheckMessage looks at a message of gRPC before anything decodes it, and CheckBody at a body by HTTP: at how many
@@ -61,7 +60,7 @@ type Method struct {
 
 func (a *API) procedure(m Method) string { return "/" + a.Service.ServiceName + "/" + m.Name }
 
-// labels are those of methods that metrics count, by procedure and path.
+// labels returns the labels of methods in metrics, by procedure and path.
 func (a *API) labels() map[string]string {
 	labels := make(map[string]string)
 	if a == nil {
@@ -77,7 +76,7 @@ func (a *API) labels() map[string]string {
 	return labels
 }
 
-// spanName is "" for paths that are no call's.
+// spanName returns the name of a call's span, or "" for other paths.
 func (a *API) spanName(path string) string {
 	if a == nil {
 		return ""
@@ -108,7 +107,7 @@ func describeAPI(a *API, g *gate) *grpc.ServiceDesc {
 	return &described
 }
 
-// implementedBy is a handler with its server: grpc-go knows none of services that are described here.
+// implementedBy binds a handler to its server, because grpc-go has no server for services that are described here.
 func implementedBy(server any, handler grpc.MethodHandler) grpc.MethodHandler {
 	return func(_ any, ctx context.Context, decode func(any) error, between grpc.UnaryServerInterceptor) (any, error) {
 		return handler(server, ctx, decode, between)

@@ -10,8 +10,8 @@ import (
 	testpb "google.golang.org/grpc/interop/grpc_testing"
 )
 
-// A page of another origin makes a browser send a call that spends a budget: a "simple" request is not asked for first.
-// The node's own API and its routes take application/json alone, for which a browser does ask.
+// A page of another origin can make a browser send a call that spends a budget, because "simple" requests need no
+// preflight. The node's API and its routes accept only application/json, for which a browser sends a preflight.
 func TestAPageOfAnotherOriginSpendsNothing(t *testing.T) {
 	h, _ := serveOther(t, new(other))
 	page := []string{"Content-Type", "text/plain", "Origin", "https://evil.example", "Sec-Fetch-Site", "cross-site",
@@ -34,7 +34,7 @@ func TestARefusalForItemsHasItsCode(t *testing.T) {
 	}
 }
 
-// ends is an API whose probe minds its context, as one does that looks at a database.
+// ends is an API whose probe checks its context, as a probe that reads a database would.
 type ends struct{ other }
 
 func (e *ends) ServeHTTP(w http.ResponseWriter, r *http.Request) {
@@ -45,7 +45,7 @@ func (e *ends) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	fmt.Fprint(w, "alive")
 }
 
-// The port for probes answers until all has ended: its calls are not abandoned with those of others.
+// The port for probes serves until everything else has ended. Its calls are not abandoned with other calls.
 func TestProbesGoOnWhileTheLimiterStops(t *testing.T) {
 	stopping, stop := make(chan struct{}), make(chan struct{})
 	e := new(ends)

@@ -7,22 +7,18 @@ import (
 	"fmt"
 	"io"
 	"net/http"
-	"path/filepath"
 	"strings"
 	"sync/atomic"
 	"testing"
 	"time"
 
-	"google.golang.org/grpc"
 	"google.golang.org/grpc/codes"
 	"google.golang.org/grpc/connectivity"
-	"google.golang.org/grpc/credentials/insecure"
 	healthv1 "google.golang.org/grpc/health/grpc_health_v1"
 	testpb "google.golang.org/grpc/interop/grpc_testing"
 	"google.golang.org/grpc/metadata"
 	"google.golang.org/grpc/status"
 
-	"github.com/weirhq/weir/dataplane/node/access"
 	"github.com/weirhq/weir/shared/await"
 	"github.com/weirhq/weir/shared/bounded"
 )
@@ -85,11 +81,7 @@ func serveOther(t *testing.T, o *other, adjust ...func(*Config)) (*harness, test
 		},
 	}
 	h := start(t, scripted{}, append([]func(*Config){func(c *Config) { c.API = api }}, adjust...)...)
-	conn, err := grpc.NewClient(h.GRPCAddr().String(), grpc.WithTransportCredentials(insecure.NewCredentials()))
-	if err != nil {
-		t.Fatal(err)
-	}
-	t.Cleanup(func() { _ = conn.Close() })
+	conn := dial(t, h.GRPCAddr().String())
 	return h, testpb.NewTestServiceClient(conn)
 }
 
@@ -186,13 +178,7 @@ func TestAFurtherAPIIsShed(t *testing.T) {
 
 // Its calls need a token where there are any; its health does not.
 func TestAFurtherAPINeedsTokens(t *testing.T) {
-	path := filepath.Join(t.TempDir(), "tokens")
-	write(t, path, hashed("secret"))
-	tokens, err := access.Open(path, time.Now)
-	if err != nil {
-		t.Fatal(err)
-	}
-	h, client := serveOther(t, new(other), func(c *Config) { c.Tokens = tokens })
+	h, client := serveOther(t, new(other), withTokens(t, "secret"))
 	known := metadata.AppendToOutgoingContext(t.Context(), "authorization", "Bearer secret")
 	for ctx, want := range map[context.Context]codes.Code{t.Context(): codes.Unauthenticated, known: codes.OK} {
 		if _, err := client.UnaryCall(ctx, new(testpb.SimpleRequest)); status.Code(err) != want {
@@ -216,7 +202,7 @@ func TestAFurtherAPINeedsTokens(t *testing.T) {
 	}
 }
 
-// The port for probes answers health alone, and an API hears once of a drain, at its beginning.
+// The port for probes serves only health. Draining is called once, when a drain begins.
 func TestAFurtherAPIsProbesAndItsDrain(t *testing.T) {
 	var drains atomic.Int32
 	h, _ := serveOther(t, new(other), func(c *Config) {
@@ -291,14 +277,8 @@ func TestAFurtherAPIHasNoStreams(t *testing.T) {
 
 // "metrics count them": each call once, by how it ended, and each refusal by its bound.
 func TestAFurtherAPIsCallsAreCounted(t *testing.T) {
-	path := filepath.Join(t.TempDir(), "tokens")
-	write(t, path, hashed("secret"))
-	tokens, err := access.Open(path, time.Now)
-	if err != nil {
-		t.Fatal(err)
-	}
 	h, _ := serveOther(t, &other{call: func(context.Context) error { return status.Error(codes.Unavailable, "gone") }},
-		func(c *Config) { c.Tokens = tokens })
+		withTokens(t, "secret"))
 	known := []string{"Authorization", "Bearer secret"}
 	curl(t, h.base+"/other/call", "{}")
 	curl(t, h.base+"/other/call", "{}", known...)
@@ -334,16 +314,12 @@ func TestThePortForProbesKnowsItsHosts(t *testing.T) {
 	}
 }
 
-// A connection of the port for gRPC ends at its age, and the next call makes another one.
+// A connection to the port for gRPC ends at its maximal age, and the next call makes another connection.
 func TestConnectionsEndAtTheirAge(t *testing.T) {
 	h := start(t, scripted{}, func(c *Config) { c.GRPCConnectionAge = 100 * time.Millisecond })
-	conn, err := grpc.NewClient(h.GRPCAddr().String(), grpc.WithTransportCredentials(insecure.NewCredentials()))
-	if err != nil {
-		t.Fatal(err)
-	}
-	defer conn.Close()
+	conn := dial(t, h.GRPCAddr().String())
 	for state := conn.GetState(); state != connectivity.Ready; state = conn.GetState() {
-		conn.Connect() // again if a connection has come to its age unnoticed
+		conn.Connect() // again if a connection has reached its age unnoticed
 		conn.WaitForStateChange(t.Context(), state)
 	}
 	conn.WaitForStateChange(t.Context(), connectivity.Ready)

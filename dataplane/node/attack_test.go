@@ -18,7 +18,6 @@ import (
 
 	"github.com/prometheus/client_golang/prometheus"
 	"google.golang.org/grpc"
-	"google.golang.org/grpc/credentials/insecure"
 	healthv1 "google.golang.org/grpc/health/grpc_health_v1"
 	"google.golang.org/protobuf/proto"
 
@@ -30,11 +29,10 @@ import (
 	"github.com/weirhq/weir/shared/gen/proto/weir/v1/weirv1connect"
 )
 
-// attackBytesMax is what one client's bodies may add to the memory of an idle node.
+// attackBytesMax is the memory that one client's bodies may add to an idle node.
 const attackBytesMax = 200 << 20
 
-// attacked is a node that hostile clients call, and the most memory that its process had since
-// watch.
+// attacked is a node that hostile clients call, with the peak of its process's memory since watch.
 type attacked struct {
 	*harness
 	idle, most uint64
@@ -69,8 +67,8 @@ func (a *attacked) watch() (end func()) {
 	return func() { stop(); watching.Wait() }
 }
 
-// small checks the peak of what was watched. Under the race detector it only shows it: that takes memory of
-// its own, and slows the collector down. make test runs these tests without it too.
+// small checks the peak of memory. Under the race detector it only logs the peak, because the detector uses memory and
+// slows the collector down. make test runs these tests without the detector too.
 func (a *attacked) small(t *testing.T) {
 	t.Helper()
 	more := int64(a.most) - int64(a.idle)
@@ -80,15 +78,15 @@ func (a *attacked) small(t *testing.T) {
 	}
 }
 
-// mapped is what Go has of the system and has not given back: what the process's resident memory
-// is made of.
+// mapped returns the memory that Go has taken from the system and not returned. The process's resident memory consists
+// of it.
 func mapped() uint64 {
 	sample := []runtimemetrics.Sample{{Name: "/memory/classes/total:bytes"}, {Name: "/memory/classes/heap/released:bytes"}}
 	runtimemetrics.Read(sample)
 	return sample[0].Value.Uint64() - sample[1].Value.Uint64()
 }
 
-// probed asks all that tells of the node's health, and a victim's call, over connections of their own.
+// probed requests health, readiness and metrics, and makes a victim's call, each over its own connection.
 func (a *attacked) probed(t *testing.T) {
 	t.Helper()
 	for _, path := range []string{"/healthz", "/readyz", "/metrics"} {
@@ -96,11 +94,7 @@ func (a *attacked) probed(t *testing.T) {
 			t.Errorf("%s: %d %.200s", path, status, answer)
 		}
 	}
-	conn, err := grpc.NewClient(a.GRPCAddr().String(), grpc.WithTransportCredentials(insecure.NewCredentials()))
-	if err != nil {
-		t.Fatal(err)
-	}
-	defer conn.Close()
+	conn := dial(t, a.GRPCAddr().String())
 	if now, err := healthv1.NewHealthClient(conn).Check(t.Context(), new(healthv1.HealthCheckRequest)); err != nil || now.Status != healthv1.HealthCheckResponse_SERVING {
 		t.Errorf("health on the port for gRPC: %v, %v", now, err)
 	}
@@ -114,7 +108,7 @@ func (a *attacked) probed(t *testing.T) {
 	}
 }
 
-// judge waits until nothing is held, and compares the most memory with what there may be.
+// judge waits until no memory is held, and compares the peak with its bound.
 func (a *attacked) judge(t *testing.T) {
 	t.Helper()
 	a.small(t)
@@ -175,18 +169,14 @@ func TestSlowBodies(t *testing.T) {
 	}
 }
 
-// Callers that ask for much and do not read hold no slot, and no more memory than there may be.
+// Callers that request much and do not read hold no slot, and no more memory than the bound.
 func TestUnreadAnswers(t *testing.T) {
 	a := attack(t)
 	one, _ := proto.Marshal(askedOnTheWire)
 	batch := bytes.Repeat(append([]byte{0x0a, byte(len(one))}, one...), dataplane.BatchMax)
 	end := a.watch()
 	for range 4 {
-		conn, err := grpc.NewClient(a.GRPCAddr().String(), grpc.WithTransportCredentials(insecure.NewCredentials()), grpc.WithDefaultCallOptions(grpc.ForceCodec(asBytes{})))
-		if err != nil {
-			t.Fatal(err)
-		}
-		defer conn.Close()
+		conn := dial(t, a.GRPCAddr().String(), grpc.WithDefaultCallOptions(grpc.ForceCodec(asBytes{})))
 		for range 150 {
 			stream, err := conn.NewStream(t.Context(), &grpc.StreamDesc{ServerStreams: true}, weirv1connect.RateLimitServiceLimitManyProcedure)
 			if err != nil {
@@ -206,7 +196,7 @@ func TestUnreadAnswers(t *testing.T) {
 	a.small(t)
 }
 
-// One caller that scrapes without end keeps no other one from it.
+// A caller that scrapes continuously does not block scrapes of other callers.
 func TestScrapesOfOneCaller(t *testing.T) {
 	h := start(t, scripted{})
 	slow := &slowToCollect{begun: make(chan struct{}, scrapesMax), goOn: make(chan struct{})}
@@ -267,7 +257,7 @@ func TestProfilesEnd(t *testing.T) {
 	}
 }
 
-// A node that is told to stop does not wait for callers that send slowly or do not read.
+// A node that stops does not wait for callers that send slowly or do not read.
 func TestDrainDoesNotWaitForSlowCallers(t *testing.T) {
 	h := start(t, scripted{}, func(c *Config) { c.DrainTimeout = 10 * time.Minute })
 	for _, address := range []net.Addr{h.Addr(), h.AdminAddr()} {
@@ -319,8 +309,8 @@ func TestConnectionsDoNotExcludeOthers(t *testing.T) {
 	}
 }
 
-// A page whose name points to loopback reads nothing and decides nothing, on any port; callers by
-// gRPC may call the node what they like.
+// A page whose host name resolves to loopback can read nothing and decide nothing, on any port. Callers over gRPC can
+// use any name.
 func TestPagesOfOtherSites(t *testing.T) {
 	h := start(t, scripted{}, withRoutes(scripted{}), func(c *Config) { c.AllowedHosts = []string{"limits.internal"} })
 	for _, url := range []string{
@@ -337,11 +327,7 @@ func TestPagesOfOtherSites(t *testing.T) {
 		}
 	}
 	for _, base := range []string{h.base, h.grpcBase} {
-		conn, err := grpc.NewClient(strings.TrimPrefix(base, "http://"), grpc.WithTransportCredentials(insecure.NewCredentials()), grpc.WithAuthority("ratelimit_cluster"))
-		if err != nil {
-			t.Fatal(err)
-		}
-		defer conn.Close()
+		conn := dial(t, strings.TrimPrefix(base, "http://"), grpc.WithAuthority("ratelimit_cluster"))
 		if _, err := healthv1.NewHealthClient(conn).Check(t.Context(), new(healthv1.HealthCheckRequest)); err != nil {
 			t.Errorf("%s as ratelimit_cluster: %v", base, err)
 		}

@@ -11,8 +11,8 @@ import (
 	"github.com/weirhq/weir/shared/gen/proto/weir/v1/weirv1connect"
 )
 
-// BenchmarkLimit is one unary call over loopback, client and server in this process
-// and both in the figure, through each door.
+// BenchmarkLimit makes a unary call over loopback on each port and protocol. Client and server run in this process, and
+// both count.
 func BenchmarkLimit(b *testing.B) {
 	h := start(b, newLimiter(b, nil))
 	for _, door := range []door{doors[0], doors[3], doors[5]} {
@@ -42,7 +42,7 @@ func BenchmarkLimit(b *testing.B) {
 	})
 }
 
-// BenchmarkHandler is the server's share alone: no sockets, no client.
+// BenchmarkHandler measures the server without sockets and without a client.
 func BenchmarkHandler(b *testing.B) {
 	h := prepare(b, newLimiter(b, nil))
 	handler := h.calls.server.Handler

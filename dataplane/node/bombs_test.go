@@ -15,8 +15,8 @@ import (
 	"github.com/weirhq/weir/shared/gen/proto/weir/v1/weirv1connect"
 )
 
-// zipped packs n times what is repeated between before and after. A file of gzip may have several members: what is
-// repeated is packed once, some of it at a time, and copied.
+// zipped compresses before, n times repeated, and after. A gzip file can have several members, so the repeated text is
+// compressed once, in larger pieces, and copied.
 func zipped(before, repeated, after string, n int) []byte {
 	member := func(text string) []byte {
 		var b bytes.Buffer

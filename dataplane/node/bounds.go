@@ -32,7 +32,7 @@ const (
 	probeBytesMax     = 1 << 10   // health and reflection: a service's name
 )
 
-// All calls of a kind may hold so much memory together, and one caller half of it.
+// Memory that all calls of a kind can hold together. A single caller can hold half of it.
 const (
 	callsMemoryBytes  = 64 << 20
 	streamMemoryBytes = 128 << 20
@@ -46,8 +46,8 @@ const (
 	httpStreamBytes = bounded.CallBytes + streamWindowBytes
 )
 
-// begunMax is how many calls of one address a port begins. Memory, and what it keeps waiting, are less; the
-// rest is for calls that are about to be refused.
+// begunMax is the number of calls that a port begins for one address. Memory, with its waiting calls, bounds fewer
+// calls; the rest is room for calls that are about to be rejected.
 const begunMax = 1536
 
 // bounds are shared by the callers of all ports.
@@ -73,10 +73,9 @@ func (b *bounds) listen(l net.Listener, most int) net.Listener {
 	return bounded.Listen(l, &b.callers, most, b.refused[bounded.BoundConnections].Inc)
 }
 
-// count counts a refusal, if err is one.
+// count counts a refusal, if err is a refusal.
 func (b *bounds) count(err error) {
-	var refusal *bounded.Refusal
-	if errors.As(err, &refusal) {
+	if refusal, ok := errors.AsType[*bounded.Refusal](err); ok {
 		b.countBound(refusal.Bound)
 	}
 }
@@ -92,12 +91,12 @@ func (b *bounds) settle() {
 	}
 }
 
-// begin bounds the calls that one address begins.
+// begin bounds the number of calls that an address begins.
 func (b *bounds) begin(kind bounded.Kind, next http.Handler) http.Handler {
 	return bounded.Begin(kind, begunMax, b.countBound, next)
 }
 
-// probe bounds a handler that answers probes: whatever calls are in flight, there is room for it.
+// probe bounds a handler for probes. Calls in flight do not use up its memory.
 func (b *bounds) probe(next http.Handler) http.Handler {
 	return timed(writeTimeout, &bounded.Handler{
 		Next:    next,
@@ -214,7 +213,7 @@ func (t *tooMany) Unwrap() error {
 	return &bounded.Refusal{Bound: bounded.BoundItems, Message: t.Error()}
 }
 
-// refusedBy is the error that a call gets for a bound's refusal, or for a body that could not be read.
+// refusedBy returns the error that a call gets for a bound's refusal, or for a body that could not be read.
 func refusedBy(err error) *connect.Error {
 	var many *tooMany
 	var refusal *bounded.Refusal

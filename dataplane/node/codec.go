@@ -26,7 +26,7 @@ import (
 // be 0 and every request denied. An identifier may hold any bytes: see wire.UnmarshalJSON.
 type jsonCodec struct{ name string }
 
-// codecs replaces connect's own codecs, under all names it knows them by. All messages of the service are protobuf's.
+// codecs replaces connect's codecs under all of their names. All messages of the service are protobuf messages.
 func codecs() connect.HandlerOption {
 	return connect.WithHandlerOptions(
 		connect.WithCodec(jsonCodec{"json"}),
@@ -72,15 +72,15 @@ func (c jsonCodec) Unmarshal(data []byte, message any) error {
 	return nil
 }
 
-// protoCodec is connect's own for protobuf's form, and looks at messages of streams before it decodes them: those of
-// calls are looked at before connect sees them.
+// protoCodec is connect's codec for protobuf's binary form. It checks messages of streams before it decodes them.
+// Messages of calls are checked before connect gets them.
 type protoCodec struct{}
 
 func (protoCodec) Name() string { return "proto" }
 
 func (c protoCodec) Marshal(message any) ([]byte, error) { return c.MarshalAppend(nil, message) }
 
-// MarshalAppend is jsonCodec.MarshalAppend.
+// MarshalAppend is like jsonCodec.MarshalAppend.
 func (protoCodec) MarshalAppend(dst []byte, message any) ([]byte, error) {
 	return proto.MarshalOptions{}.MarshalAppend(dst, message.(proto.Message))
 }

@@ -12,14 +12,14 @@ import (
 	"github.com/weirhq/weir/shared/gen/proto/weir/v1/weirv1connect"
 )
 
-// method is a method of the service on both ports: on every wire that connect speaks, and on grpc-go.
+// method is a method of the service on both ports: for all protocols of connect, and for grpc-go.
 type method struct {
 	procedure string
 	connect   http.Handler
 	grpc      grpc.MethodDesc
 }
 
-// methods are all but the stream.
+// methods returns all methods except the stream.
 func (s service) methods(g *gate) []method {
 	return []method{
 		both(g, weirv1connect.RateLimitServiceLimitProcedure, s.fastpathLimit, s.limitOne),
@@ -39,23 +39,23 @@ func (s service) methods(g *gate) []method {
 	}
 }
 
-// both is a method that do implements on both ports. fast, which may be nil, is for grpc-go; see unary.
+// both returns a method that do implements on both ports. fast, which may be nil, is for grpc-go; see unary.
 func both[Request, Response any](g *gate, procedure string, fast fastpath,
 	do func(context.Context, *Request) (*Response, error)) method {
 	return method{procedure, connect.NewUnaryHandlerSimple(procedure, do, connectOptions()), unary(g, procedure, fast, do)}
 }
 
-// connectOptions are those of all handlers of the service.
+// connectOptions returns the options of all handlers of the service.
 func connectOptions() connect.HandlerOption {
 	return connect.WithHandlerOptions(codecs(), boundMessages(), connect.WithCompressMinBytes(compressBytesMin))
 }
 
-// byPath serves the procedures of the service that the gate knows.
+// byPath serves the procedures of the service that the gate accepts.
 type byPath map[string]http.Handler
 
 func (b byPath) ServeHTTP(w http.ResponseWriter, r *http.Request) { b[r.URL.Path].ServeHTTP(w, r) }
 
-// limitOne is limit, with a Retry-After for clients of Connect's own protocol.
+// limitOne is limit with a Retry-After for clients of Connect's protocol.
 func (s service) limitOne(ctx context.Context, m *weirv1.LimitRequest) (*weirv1.LimitResponse, error) {
 	answer, decision, err := s.limit(ctx, m)
 	if err != nil {
@@ -68,7 +68,7 @@ func (s service) limitOne(ctx context.Context, m *weirv1.LimitRequest) (*weirv1.
 	return answer, nil
 }
 
-// connectStream is LimitStream on every wire that connect speaks.
+// connectStream is LimitStream for all protocols of connect.
 func connectStream(s service, g *gate) http.Handler {
 	return connect.NewBidiStreamHandler(streamProcedure, func(ctx context.Context,
 		stream *connect.BidiStream[weirv1.LimitStreamRequest, weirv1.LimitStreamResponse]) error {

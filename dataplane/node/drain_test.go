@@ -10,8 +10,6 @@ import (
 
 	"connectrpc.com/connect"
 	"connectrpc.com/grpchealth"
-	"google.golang.org/grpc"
-	"google.golang.org/grpc/credentials/insecure"
 	healthv1 "google.golang.org/grpc/health/grpc_health_v1"
 
 	"github.com/weirhq/weir/dataplane"
@@ -19,9 +17,8 @@ import (
 	"github.com/weirhq/weir/shared/gen/proto/weir/v1/weirv1connect"
 )
 
-// A drain, step by step: the node says that it wants no more calls; goes on
-// serving for DrainDelay; lets the call in flight finish; and stops the limiter
-// only then.
+// The order of a drain: the node reports that it should get no more calls, serves for DrainDelay, waits for the call in
+// flight, and only then stops the limiter.
 func TestDrainInOrder(t *testing.T) {
 	in, out := make(chan struct{}, 1), make(chan struct{})
 	answered, stopped := make(chan error), make(chan struct{})
@@ -131,7 +128,7 @@ func TestDrainCutsOffWhatNeverEnds(t *testing.T) {
 	}
 }
 
-// What the limiter could not send on is reported.
+// Drain reports the cost that the limiter could not send.
 func TestDrainReportsTheLimiter(t *testing.T) {
 	h := start(t, scripted{stop: func(context.Context) error { return errors.New("12 of cost unsent") }})
 	if err := h.Drain(); err == nil || err.Error() != "stop the limiter: 12 of cost unsent" {
@@ -182,11 +179,7 @@ func TestWaitReportsABrokenPort(t *testing.T) {
 // doing so; nothing that was decided is reported as cut off.
 func TestDrainDoesNotWaitForWatchers(t *testing.T) {
 	h := start(t, scripted{})
-	conn, err := grpc.NewClient(h.GRPCAddr().String(), grpc.WithTransportCredentials(insecure.NewCredentials()))
-	if err != nil {
-		t.Fatal(err)
-	}
-	defer conn.Close()
+	conn := dial(t, h.GRPCAddr().String())
 	watch, err := healthv1.NewHealthClient(conn).Watch(t.Context(), &healthv1.HealthCheckRequest{Service: weirv1connect.RateLimitServiceName})
 	if err != nil {
 		t.Fatal(err)

@@ -12,8 +12,8 @@ import (
 	"github.com/weirhq/weir/shared/bounded"
 )
 
-// What a caller may take of a connection, in time and in bytes. A call is a few
-// hundred bytes and a few microseconds; a client that reaches these bounds is broken or hostile.
+// Bounds of a connection in time and bytes. A call takes a few hundred bytes and a few microseconds; a client that
+// reaches these bounds is broken or hostile.
 const (
 	readHeaderTimeout = 5 * time.Second
 	readTimeout       = 10 * time.Second // header and body together
@@ -29,9 +29,9 @@ const (
 	writeStalled = 10 * time.Second
 )
 
-// endpoint is one port and the HTTP server on it.
+// endpoint is a port and its HTTP server.
 type endpoint struct {
-	name, address string // the name is the option's
+	name, address string // the name is the option's name
 	bounds        *bounds
 	most          int // connections
 	server        *http.Server
@@ -68,8 +68,8 @@ func (e *endpoint) shutdown(ctx context.Context, g *gate) error {
 	return finished(ctx, gone, g)
 }
 
-// finished waits until all is gone, or no call is worked on and those who read their answers at all
-// have read them.
+// finished waits until all connections have closed, or until no call is in progress and every caller that reads at all
+// has read its response.
 func finished(ctx context.Context, gone <-chan struct{}, g *gate) error {
 	linger := time.NewTimer(lingerMax)
 	defer linger.Stop()
@@ -92,7 +92,7 @@ func finished(ctx context.Context, gone <-chan struct{}, g *gate) error {
 	return nil
 }
 
-// close drops the port and every connection, whatever they are doing.
+// close closes the port and every connection immediately.
 func (e *endpoint) close() {
 	if e.listener != nil {
 		_ = e.listener.Close()
@@ -108,8 +108,8 @@ func callServer(base context.Context, handler http.Handler, logger *slog.Logger)
 	return s
 }
 
-// adminServer has no deadline for answers: a profile takes minutes if it was asked to. adminMux
-// gives a deadline to all other answers.
+// adminServer has no deadline for responses, because a profile can take minutes. adminMux sets a
+// deadline for all other responses.
 func adminServer(handler http.Handler, logger *slog.Logger) *http.Server {
 	s := newServer(handler, logger)
 	s.ReadTimeout = readHeaderTimeout

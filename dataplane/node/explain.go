@@ -31,7 +31,7 @@ func writeExplanation(x *dataplane.Explanation) *weirv1.ExplainResponse {
 		RestsForMs: x.RestsFor.Milliseconds(),
 		Asks:       x.Asks, Sends: x.Sends, RegionNodes: x.Nodes,
 		TuningVersion: x.TuningVersion, SettingsAtMs: momentMs(x.SettingsAt),
-		Candidate: x.Candidate,
+		Candidate: x.Candidate, Window: x.Window, Gone: x.Gone,
 	}
 }
 

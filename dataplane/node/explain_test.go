@@ -10,8 +10,8 @@ import (
 	weirv1 "github.com/weirhq/weir/shared/gen/proto/weir/v1"
 )
 
-// Explain tells each term over every wire, and changes nothing: the third request of two
-// passes as long as nobody but Explain has asked.
+// Explain returns each term on every protocol, and changes nothing: the third request of two still passes after any
+// number of Explain calls.
 func TestExplain(t *testing.T) {
 	h := start(t, newLimiter(t, nil))
 	for _, door := range doors {
@@ -37,7 +37,7 @@ func TestExplain(t *testing.T) {
 			}
 		}
 		x := explain()
-		if !x.GetKnown() || x.GetDecision().GetAllowed() || x.GetCurrent().GetRegional() != 2 || x.GetMode() != "exact" || x.GetWeight() <= 0 || x.GetOutage() != "local" {
+		if !x.GetKnown() || x.GetDecision().GetAllowed() || x.GetCurrent().GetRegional() != 2 || x.GetMode() != "exact" || x.GetWeight() <= 0 || x.GetOutage() != "local" || x.GetNodeShare() != "wait" || x.GetWindow() != "cells" {
 			t.Errorf("%s: %v", door.name, x)
 		}
 		if _, err := client.Explain(t.Context(), connect.NewRequest(&weirv1.ExplainRequest{})); connect.CodeOf(err) != connect.CodeInvalidArgument {

@@ -4,17 +4,16 @@ import (
 	"github.com/weirhq/weir/dataplane"
 )
 
-// fastpathRequest is a LimitRequest in its plainest JSON: one object of known fields, each
-// at most once; strings of printable ASCII without escapes; whole numbers in digits, in
-// quotes or not.
+// fastpathRequest is a LimitRequest in the plainest JSON: one object of known fields, each at most once, with strings
+// of printable ASCII without escapes, and whole numbers in digits, with or without quotes.
 type fastpathRequest struct {
 	dataplane.Request
 	durationMs int64
 	seen       uint8 // one bit for each field
 }
 
-// readFastpath reads body and holds it to the service's bounds; ok is false for whatever
-// it does not take, right or wrong.
+// readFastpath reads body and checks the service's bounds. ok is false for every body that it does not support, valid
+// or invalid.
 func readFastpath(body []byte) (q fastpathRequest, ok bool) {
 	var workspace, namespace, identifier []byte
 	p := scanner{body}
@@ -122,7 +121,7 @@ func (p *scanner) number() (n int64, ok bool) {
 	}
 	p.rest = p.rest[digits:]
 	if !quoted {
-		return n, true // what follows must be a comma or a brace
+		return n, true // the caller checks that a comma or brace follows
 	}
 	if len(p.rest) == 0 || p.rest[0] != '"' {
 		return 0, false

@@ -25,8 +25,8 @@ type seen struct {
 	calls   int
 }
 
-// bothWays sends the same call through the gate as it is, and with connect alone behind
-// it, and returns what was seen of each, and whether the first went the fast path.
+// bothWays sends the same call through the whole gate, and through a gate with only connect behind it. It returns the
+// results of both, and whether the first used the fast path.
 func bothWays(t testing.TB, decision dataplane.Decision, body string, headers ...string) (gate, connect seen, fast bool) {
 	t.Helper()
 	var now *seen
@@ -64,8 +64,8 @@ func bothWays(t testing.TB, decision dataplane.Decision, body string, headers ..
 
 const plainBody = `{"workspace":"acme","namespace":"api","identifier":"user_42","limit":10,"duration_ms":60000,"cost":4}`
 
-// What goes the fast path, and what does not, is seen the same by the caller and by the
-// limiter: status, fields, bytes, and how often it was asked what.
+// With and without the fast path, the caller and the limiter get the same: status, fields, bytes, and the limiter's
+// calls.
 func TestFastpathIsConnect(t *testing.T) {
 	plain := dataplane.Decision{Allowed: true, Source: dataplane.SourceLocal, Limit: 10, Remaining: 6, Current: 4, ResetAt: time.UnixMilli(1_700_000_040_000)}
 	for _, step := range []struct {
@@ -164,7 +164,7 @@ func TestFastpathWritesAsTheCodecDoes(t *testing.T) {
 	})
 }
 
-// Whatever the bytes, both ways are seen the same.
+// With any bytes, both ways give the same result.
 func FuzzFastpath(f *testing.F) {
 	f.Add(plainBody)
 	f.Add(minimal)

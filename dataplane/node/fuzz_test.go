@@ -13,8 +13,8 @@ import (
 	"github.com/weirhq/weir/shared/gen/proto/weir/v1/weirv1connect"
 )
 
-// Whatever bytes come in as whatever protocol: nothing panics, nothing is the
-// server's fault, and only valid requests get through to the limiter.
+// For any bytes in any protocol nothing panics, no error is the server's fault, and only valid requests reach the
+// limiter.
 func FuzzBodies(f *testing.F) {
 	procedures := []string{weirv1connect.RateLimitServiceLimitProcedure, weirv1connect.RateLimitServiceLimitManyProcedure, weirv1connect.RateLimitServicePeekProcedure}
 	contentTypes := []string{"application/json", "application/proto", "application/grpc", "application/grpc+json", "application/grpc-web", "application/grpc-web+json", "text/plain"}

@@ -18,13 +18,13 @@ import (
 	"github.com/weirhq/weir/shared/servertls"
 )
 
-// gate stands before the service, for every protocol alike. It:
+// gate handles a call before the service does, in every protocol. It:
 //
 //   - requires a token if the server has tokens
-//   - reads a body whole, within its bounds, before the call does any other work
-//   - sheds calls beyond its slots
-//   - counts every answer, whichever layer gave it
-//   - turns a panic into an answer
+//   - reads a whole body, within its bounds, before the call does any other work
+//   - sheds calls above its slots
+//   - counts every response, from any layer
+//   - turns a panic into a response
 //
 // A shed call is unavailable (HTTP 503) with Retry-After: nothing was decided,
 // nothing was counted against any limit, and another node may have room.
@@ -74,7 +74,8 @@ func (g *gate) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	g.serve(w, r, call, g)
 }
 
-// protocol answers calls of one kind. For example, the errors of routesGate have another form than those of gate.
+// protocol handles calls of one kind. For example, the errors of routesGate have another format than the errors of
+// gate.
 type protocol interface {
 	route(procedure string) bounded.Route
 	answer(w *bounded.Answer, r *http.Request, body []byte)
@@ -82,8 +83,8 @@ type protocol interface {
 	code(a *bounded.Answer) string
 }
 
-// serve is a call from its headers to its answer. It holds a slot while the call is worked on; a stream takes one for
-// each of its requests.
+// serve handles a call from its headers to its response. It holds a slot while the call is in progress; a stream takes
+// a slot for each of its requests.
 func (g *gate) serve(w http.ResponseWriter, r *http.Request, counters callMetrics, p protocol) {
 	by, err := g.admit(w, r)
 	if err != nil {

@@ -25,8 +25,8 @@ import (
 	"github.com/weirhq/weir/shared/gen/proto/weir/v1/weirv1connect"
 )
 
-// Above MaxInFlight a call is shed at once: unavailable, Retry-After, not decided.
-// The slot of a call that ends is the next one's.
+// Above MaxInFlight a call is shed immediately: unavailable, with Retry-After, without a decision. When a call ends,
+// the next call can use its slot.
 func TestShedding(t *testing.T) {
 	in, out := make(chan struct{}), make(chan struct{})
 	h := start(t, scripted{allow: func(context.Context, dataplane.Request) dataplane.Decision {
@@ -80,8 +80,7 @@ func TestShedding(t *testing.T) {
 	}
 }
 
-// A panic is answered as internal, logged with its stack, counted, and harms
-// nobody else's call.
+// A panic gives an internal error, is logged with its stack and counted, and does not affect other calls.
 func TestPanic(t *testing.T) {
 	h := start(t, scripted{
 		allow: func(context.Context, dataplane.Request) dataplane.Decision { panic("secret of the process") },

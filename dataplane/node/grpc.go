@@ -22,9 +22,8 @@ import (
 	"github.com/weirhq/weir/shared/gen/proto/weir/v1/weirv1connect"
 )
 
-// describe puts the service on grpc-go. It takes the place of generated code and of
-// interceptors: a call goes through the gate and to the service in one step, and a
-// message that cannot be read is the caller's fault here as on the other wires.
+// describe describes the service for grpc-go, in place of generated code and interceptors. A call passes the gate and
+// the service in one step, and a malformed message counts as the caller's fault, as in the other protocols.
 func describe(s service, g *gate) *grpc.ServiceDesc {
 	described := &grpc.ServiceDesc{
 		ServiceName: weirv1connect.RateLimitServiceName,
@@ -67,7 +66,7 @@ func fastpathRLS(s *rls.Service) fastpath {
 	}
 }
 
-// unary is a method of the server's own services. fast may be nil.
+// unary returns a method of the server's own services. fast may be nil.
 func unary[Request, Response any](g *gate, procedure string, fast fastpath,
 	do func(context.Context, *Request) (*Response, error)) grpc.MethodDesc {
 	check := func(message []byte) error { return checkMessage(procedure, message) }
@@ -89,8 +88,8 @@ func unary[Request, Response any](g *gate, procedure string, fast fastpath,
 	})
 }
 
-// behind is a method behind the gate: what gate.ServeHTTP is to the other wires. check looks at its message before
-// decide does.
+// behind puts a method behind the gate, as gate.ServeHTTP does for the other protocols. check checks the message before
+// decide is called.
 func behind(g *gate, procedure string, check func(message []byte) error,
 	decide func(context.Context, *arrived) (any, error)) grpc.MethodDesc {
 	call := g.metrics.calls[procedure]
@@ -144,8 +143,8 @@ func (g *gate) workRPC(message *arrived, caller *bounded.Caller, decode func(any
 	return decide(ctx, message)
 }
 
-// readRPC reads what fast did not: a long message takes a place again, which it does not hold while its
-// decision waits.
+// readRPC reads messages that the fast path did not read. A long message takes a place again while it is read, but not
+// while its decision waits.
 func (g *gate) readRPC(message *arrived, request any) error {
 	malformed := false
 	err := message.alone(func([]byte) error {
@@ -220,7 +219,7 @@ func grpcError(err error) error {
 	return status.ErrorProto(s)
 }
 
-// codeOf is a label of weir_rpc_requests_total.
+// codeOf returns a label of weir_rpc_requests_total.
 func codeOf(err error) string {
 	if err == nil {
 		return codeOK

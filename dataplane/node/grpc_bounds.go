@@ -24,7 +24,7 @@ type rpc struct {
 	hold bounded.Hold
 }
 
-// receive waits for the call's message. Of its length nothing is known before it is there.
+// receive waits for the call's message. The message's length is unknown before it has arrived.
 func (m *arrived) receive(memory *bounded.Memory, caller *bounded.Caller, decode func(any) error) error {
 	m.hold.Caller, m.hold.Cutter = caller, &m.rpc
 	if err := memory.Take(m.ctx, &m.hold, messageBytesMax); err != nil {
@@ -49,7 +49,7 @@ func (m *arrived) receive(memory *bounded.Memory, caller *bounded.Caller, decode
 // errLate ends a call whose message takes too long.
 var errLate = errors.New("message did not arrive in time")
 
-// refusedRPC is refusedBy, where grpc-go's own word is kept.
+// refusedRPC is like refusedBy, but keeps errors of grpc-go.
 func refusedRPC(err error) error {
 	if status.Code(err) != codes.Unknown {
 		return err
@@ -69,7 +69,7 @@ func (c *rpc) Cut() {
 	}
 }
 
-// cuttable is the context of a call that can be cut off alone.
+// cuttable is the context of a call that can be canceled separately.
 type cuttable struct {
 	context.Context
 	cancel context.CancelFunc
@@ -84,9 +84,9 @@ func (c *cuttable) Value(key any) any {
 	return c.Context.Value(key)
 }
 
-// prepare is called for each call before it begins. A message arrives with its call's headers, and
-// to prepare for another case would cost every call something: calls get a deadline, and can be cut
-// off alone, once more of them wait for their messages than ever do among friends.
+// prepare is called for each call before it begins. A message usually arrives together with its call's headers, and a
+// deadline for other cases would make every call slower. Calls therefore get a deadline, and can be canceled
+// separately, only if more of them wait for their messages than well-behaved clients cause.
 func (b *bounds) prepare(ctx context.Context, call *tap.Info) (context.Context, error) {
 	if !b.calls.Busy() || call.FullMethodName == streamProcedure {
 		return ctx, nil
@@ -171,8 +171,7 @@ func (unpacker) Do(packed io.Reader) ([]byte, error) {
 	var place bounded.Place
 	defer place.Give()
 	unpacked, err := bounded.Unpack(context.Background(), packed, messageBytesMax, &place, nil)
-	var refusal *bounded.Refusal
-	if errors.As(err, &refusal) && refusal.Bound == bounded.BoundUnpacked {
+	if refusal, ok := errors.AsType[*bounded.Refusal](err); ok && refusal.Bound == bounded.BoundUnpacked {
 		return overlong[:], nil // grpc-go looks at no more than its length
 	}
 	return unpacked, err
@@ -218,9 +217,8 @@ func (g *gate) keepOpen(server any, stream grpc.ServerStream, at *standing, next
 	})
 }
 
-// watchHealth does the same for a stream of the health service. Such streams need no token, so they
-// use the memory of probes: callers without a token can't cut off a stream of a caller that has
-// one.
+// watchHealth does the same for a stream of the health service. Such streams need no token, so they use the memory of
+// probes. Callers without a token therefore can't end a stream of a caller with a token.
 func (g *gate) watchHealth(server any, stream grpc.ServerStream, next grpc.StreamHandler) error {
 	ctx := stream.Context()
 	return g.serveOpen(ctx, g.probes, connOf(ctx).Caller(), nil, func(hold *bounded.Hold) error {

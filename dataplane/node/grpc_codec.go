@@ -41,8 +41,8 @@ func (a *arrived) read(message any) error {
 	return wire.Unmarshal(a.buffer.ReadOnlyData(), message.(proto.Message))
 }
 
-// alone calls work with the message. For a long message it first takes a bounded.Place, so that few are in
-// work at once.
+// alone calls work with the message. For a long message it first takes a bounded.Place, which bounds the number of long
+// messages in work.
 func (a *arrived) alone(work func(data []byte) error) error {
 	var place bounded.Place
 	if err := place.For(a.ctx, a.len()); err != nil {

@@ -19,9 +19,8 @@ import (
 	"github.com/weirhq/weir/shared/servertls"
 )
 
-// What grpc-go's port allows a connection, beside what endpoint.go does. The windows
-// are fixed: measuring each connection's bandwidth, as grpc-go does otherwise, costs
-// more than messages of some hundred bytes can gain from it.
+// Bounds of a connection to grpc-go's port, in addition to the bounds in endpoint.go. The windows are fixed, because
+// grpc-go's measurement of each connection's bandwidth costs more than messages of some hundred bytes can gain from it.
 const (
 	streamWindowBytes     = 64 << 10
 	connectionWindowBytes = 1 << 20
@@ -30,20 +29,19 @@ const (
 	lingerMax             = 500 * time.Millisecond
 )
 
-// grpcEndpoint is a port for gRPC alone, served by grpc-go.
+// grpcEndpoint is a port that serves only gRPC, with grpc-go.
 //
-// Why a port of its own: which of the two servers a call is for shows only in its
-// headers, and one HTTP/2 connection (a proxy's, say) may carry calls for both. A
-// connection cannot be given to a server before it is known what all of its calls
-// will be, and handing single calls over, as grpc-go's ServeHTTP does, costs what
-// the change of server would save.
+// It needs its own port for this reason: only a call's headers show which of the two servers it is for, and one HTTP/2
+// connection, for example a proxy's, can carry calls for both. A connection cannot be given to a server before all of
+// its calls are known. Handing over single calls, as grpc-go's ServeHTTP does, costs as much as the other server would
+// save.
 type grpcEndpoint struct {
 	address  string
 	gate     *gate
 	most     int // connections
 	tls      *servertls.TLS
 	spans    trace.TracerProvider // nil: no spans
-	age      time.Duration        // of connections at most; 0: any
+	age      time.Duration        // maximal age of connections; 0: unlimited
 	services []*grpc.ServiceDesc
 	server   *grpc.Server // made by listen
 	health   *health.Server
@@ -119,7 +117,7 @@ func (e *grpcEndpoint) serve() error {
 	return nil
 }
 
-// enter sets what grpc.health.v1 answers on this port, to checks and watches.
+// enter sets the status that grpc.health.v1 reports on this port, to checks and watches.
 func (e *grpcEndpoint) enter(p phase) {
 	now := healthv1.HealthCheckResponse_NOT_SERVING
 	if p == serving {

@@ -28,7 +28,7 @@ func (s service) fastpathLimit(ctx context.Context, message string) (answer any,
 	}
 	decision := s.limiter(ctx).Allow(ctx, request)
 	if decision.Err != nil {
-		return nil, false, nil //nolint:nilerr // nothing was counted, nothing will be, and service.limit says why
+		return nil, false, nil //nolint:nilerr // nothing was counted, nothing will be, and service.limit returns the reason
 	}
 	if !utf8.ValidString(decision.Override) {
 		return writeDecision(decision), true, nil
@@ -38,7 +38,7 @@ func (s service) fastpathLimit(ctx context.Context, message string) (answer any,
 	return written(b), true, nil
 }
 
-// fastBatch holds the memory that one batch works on, kept for the next batch.
+// fastBatch is the memory of a batch, which the next batch reuses.
 type fastBatch struct {
 	requests  []dataplane.Request
 	decisions []dataplane.Decision
@@ -98,8 +98,7 @@ func (m *fastBatch) read(batch wire.Message) (ok bool) {
 	return len(m.requests) > 0
 }
 
-// readFastpathLimit reads a LimitRequest of known fields within their bounds. It is to be
-// given a zero request.
+// readFastpathLimit reads a LimitRequest of known fields within their bounds. The request must be zero.
 func readFastpathLimit(m wire.Message, r *dataplane.Request) (ok bool) {
 	var durationMs uint64
 	for len(m) > 0 {
@@ -146,8 +145,8 @@ func complete(r *dataplane.Request, durationMs uint64) bool {
 
 func within(name string, bytesMax int) bool { return len(name) > 0 && len(name) <= bytesMax }
 
-// What a LimitResponse takes at most, without its override; and as a part of another
-// message, with its tag and its length.
+// Bounds of the bytes of a LimitResponse without its override, and of the same as a part of another message, with its
+// tag and length.
 const (
 	decisionBytesMax = 8*11 + 9 + 3 + 2
 	responseBytesMax = 1 + 3 + decisionBytesMax
@@ -164,7 +163,7 @@ func appendBatch(b []byte, batch *dataplane.Batch) []byte {
 	return b
 }
 
-// appendDecision writes what protobuf would write of writeDecision.
+// appendDecision writes the same bytes as protobuf would write for writeDecision.
 func appendDecision(b []byte, d *dataplane.Decision) []byte {
 	b = appendBool(b, 1, d.Allowed)
 	b = appendNumber(b, 2, d.Limit)

@@ -23,7 +23,7 @@ import (
 	"github.com/weirhq/weir/shared/gen/proto/weir/v1/weirv1connect"
 )
 
-// batchOf is a batch of different keys.
+// batchOf returns a batch of different keys.
 func batchOf(n int) *weirv1.LimitManyRequest {
 	batch := new(weirv1.LimitManyRequest)
 	for i := range n {
@@ -41,8 +41,8 @@ func wireOf(t testing.TB, m proto.Message) []byte {
 	return b
 }
 
-// What is read by hand is what protobuf and the service's own checks make of the same
-// bytes; what either of them refuses is not read.
+// The hand-written reader returns the same as protobuf and the service's checks for the same bytes. It reads nothing
+// that either of them rejects.
 func FuzzFastpathBatch(f *testing.F) {
 	f.Add(wireOf(f, batchOf(2)))
 	f.Add(wireOf(f, &weirv1.LimitManyRequest{Requests: []*weirv1.LimitRequest{{Workspace: "a", Namespace: "b", Identifier: "\xc3\xa9", DurationMs: 1000, Cost: 0}}}))
@@ -99,7 +99,7 @@ func TestFastpathManyReads(t *testing.T) {
 	}
 }
 
-// What is written by hand is protobuf's, to the byte.
+// The hand-written response equals protobuf's, byte for byte.
 func FuzzFastpathAnswer(f *testing.F) {
 	f.Add(true, int64(10), int64(9), int64(60_000), int64(0), 1.0, uint8(1), "", true)
 	f.Add(false, int64(1<<53-1), int64(0), int64(1_795_203_540_000), int64(1), math.Copysign(0, -1), uint8(3), "user_*", false)
@@ -122,8 +122,8 @@ func FuzzFastpathAnswer(f *testing.F) {
 	})
 }
 
-// By hand or by protobuf, whatever the port, a caller gets the same answer: an override
-// that is no text is the node's fault on both, and counts once.
+// On both ports, with and without protobuf, a caller gets the same response: an override that is not UTF-8 is the
+// node's fault, and counts once.
 func TestFastpathOverrideIsNoText(t *testing.T) {
 	asked := 0
 	h := start(t, scripted{many: func(_ context.Context, r []dataplane.Request) dataplane.Batch {
@@ -141,12 +141,12 @@ func TestFastpathOverrideIsNoText(t *testing.T) {
 	}
 }
 
-// A message that cannot be read is its sender's fault.
+// A malformed message is its sender's fault.
 func TestUnreadableMessage(t *testing.T) {
 	h := start(t, scripted{})
 	c := dialGRPC(t, h.GRPCAddr())
 	broken := new(weirv1.LimitRequest)
-	broken.ProtoReflect().SetUnknown([]byte("\x0a\xff")) // a string whose length is not there
+	broken.ProtoReflect().SetUnknown([]byte("\x0a\xff")) // a string that lacks its length
 	for _, procedure := range []string{weirv1connect.RateLimitServiceLimitProcedure, weirv1connect.RateLimitServiceLimitManyProcedure, weirv1connect.RateLimitServicePeekProcedure} {
 		err := c.call(t.Context(), procedure, broken, new(weirv1.LimitResponse))
 		if status.Code(err) != codes.InvalidArgument || !strings.HasPrefix(status.Convert(err).Message(), "unmarshal message: ") {
@@ -155,9 +155,8 @@ func TestUnreadableMessage(t *testing.T) {
 	}
 }
 
-// batchAllocsMax bounds what a batch of ten allocates between its message and its answer:
-// the answer's bytes and the slice of them that gRPC takes, and what AppendAllowMany itself
-// needs for more than eight items.
+// batchAllocsMax bounds the allocations of a batch of ten between its message and its response: the response's bytes,
+// the slice of them that gRPC takes, and the allocations of AppendAllowMany for more than eight items.
 const batchAllocsMax = 6
 
 func TestBatchAllocations(t *testing.T) {

@@ -17,11 +17,11 @@ import (
 	"github.com/weirhq/weir/shared/gen/proto/weir/v1/weirv1connect"
 )
 
-// compressBytesMin is the shortest answer worth compressing for a caller who
-// would take it compressed: only those of large batches are.
+// compressBytesMin is the shortest response that is compressed for a caller who accepts compression. Only responses of
+// large batches are longer.
 const compressBytesMin = 8 << 10
 
-// callHandler is the service behind its gate, and the path both live under.
+// callHandler returns the service behind its gate, and the path of both.
 func (s *Server) callHandler(m *metrics, own service) (string, http.Handler) {
 	handlers := make(byPath)
 	s.gate = newGate(handlers, own, &s.config, m, s.bounds)
@@ -69,7 +69,7 @@ func pprofMux() http.Handler {
 	return mux
 }
 
-// few serves so many requests at a time, and three quarters of them to one caller.
+// few serves at most `most` requests at a time, three quarters of them for a single caller.
 func (b *bounds) few(kind bounded.Kind, most int, next http.Handler) http.Handler {
 	return bounded.Few(kind, most, b.countBound, next)
 }

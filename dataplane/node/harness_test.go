@@ -24,8 +24,7 @@ func TestMain(m *testing.M) {
 	goleak.VerifyTestMain(m, goleak.IgnoreAnyFunction("net/http.(*conn).closeWriteAndWait"))
 }
 
-// scripted is a Limiter that answers as the test says; what the test leaves out
-// is answered by the zero decision.
+// scripted is a Limiter that calls the functions of a test. Without a function it returns the zero decision.
 type scripted struct {
 	allow func(context.Context, dataplane.Request) dataplane.Decision
 	peek  func(context.Context, dataplane.Request) dataplane.Decision
@@ -184,7 +183,7 @@ func (h *harness) serve(t testing.TB) {
 	h.base, h.grpcBase, h.adminBase = "http://"+h.Addr().String(), "http://"+h.GRPCAddr().String(), "http://"+h.AdminAddr().String()
 }
 
-// door is one of the ways a call can come in.
+// door is a way in which calls can reach the node.
 type door struct {
 	name    string
 	client  func(testing.TB) *http.Client

@@ -10,8 +10,6 @@ import (
 	"time"
 
 	"connectrpc.com/grpcreflect"
-	"google.golang.org/grpc"
-	"google.golang.org/grpc/credentials/insecure"
 	healthv1 "google.golang.org/grpc/health/grpc_health_v1"
 
 	"github.com/weirhq/weir/shared/await"
@@ -22,11 +20,7 @@ import (
 func TestHealth(t *testing.T) {
 	h := start(t, scripted{})
 	for _, address := range []string{h.Addr().String(), h.GRPCAddr().String(), h.AdminAddr().String()} {
-		conn, err := grpc.NewClient(address, grpc.WithTransportCredentials(insecure.NewCredentials()))
-		if err != nil {
-			t.Fatal(err)
-		}
-		defer conn.Close()
+		conn := dial(t, address)
 		health := healthv1.NewHealthClient(conn)
 		for _, name := range []string{"", weirv1connect.RateLimitServiceName} {
 			response, err := health.Check(t.Context(), &healthv1.HealthCheckRequest{Service: name})
@@ -48,7 +42,7 @@ func TestHealth(t *testing.T) {
 	}
 }
 
-// A client that knows nothing finds the services, and their messages, by reflection.
+// A client without any description finds the services and their messages by reflection.
 func TestReflection(t *testing.T) {
 	h := start(t, scripted{})
 	for _, base := range []string{h.base, h.adminBase} {

@@ -23,8 +23,8 @@ import (
 	"github.com/weirhq/weir/shared/servertls"
 )
 
-// holder is the caller of one call: it determines whose share of each bound the call uses, and what
-// the call may do.
+// holder is the caller of a call. It determines whose share of each bound the call uses, and which actions the call can
+// perform.
 type holder struct {
 	caller *bounded.Caller // of the token if tokens are required, otherwise of the client's address
 	scope  *access.Scope
@@ -64,7 +64,7 @@ func nameOf(c *x509.Certificate) string {
 	return fmt.Sprintf("certificate %q %q %q %q %q", c.RawIssuer, c.RawSubject, c.DNSNames, c.URIs, c.EmailAddresses)
 }
 
-// credentialsOf holds the credentials of one call.
+// credentialsOf holds the credentials of a call.
 type credentialsOf struct {
 	procedure     string
 	authorization string
@@ -162,7 +162,7 @@ type standing struct {
 	holder holder                        // until is guarded by gate.open; the other fields do not change
 	judged bool                          // judged at least once since it was opened; guarded by gate.open
 	scope  *atomic.Pointer[access.Scope] // the current scope
-	over   chan error                    // has room for one error: why the stream ends
+	over   chan error                    // has room for one error: the reason why the stream ends
 }
 
 // stand registers an open stream, so that it is judged again until leave is called.

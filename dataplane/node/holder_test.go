@@ -15,7 +15,6 @@ import (
 	"google.golang.org/grpc"
 	"google.golang.org/grpc/codes"
 	"google.golang.org/grpc/credentials"
-	"google.golang.org/grpc/credentials/insecure"
 	healthv1 "google.golang.org/grpc/health/grpc_health_v1"
 	"google.golang.org/grpc/metadata"
 	reflectionv1 "google.golang.org/grpc/reflection/grpc_reflection_v1"
@@ -29,7 +28,8 @@ import (
 	"github.com/weirhq/weir/shared/testcert"
 )
 
-// A stream ends when its token is taken out of the file, however it came in, and says why; those of other tokens go on.
+// On every protocol a stream ends when its token is removed from the file, with the reason. Streams of other tokens
+// continue.
 func TestAStreamEndsWithItsToken(t *testing.T) {
 	tokens, path := openScoped(t, "kept\nrevoked\nnarrowed\n")
 	h := start(t, scripted{}, func(c *Config) {
@@ -85,17 +85,13 @@ func TestAStreamEndsWithItsToken(t *testing.T) {
 	})
 }
 
-// Reflection ends with its token too; a watch of health, which needs none, goes on.
+// Reflection ends with its token too. A watch of health, which needs no token, continues.
 func TestReflectionEndsWithItsToken(t *testing.T) {
 	tokens, path := openScoped(t, "kept\nrevoked\n")
 	h := start(t, scripted{}, func(c *Config) {
 		c.Tokens, c.Reloads = tokens, []Reload{{Name: "tokens", Check: tokens.Check, Soon: true}}
 	})
-	conn, err := grpc.NewClient(h.GRPCAddr().String(), grpc.WithTransportCredentials(insecure.NewCredentials()))
-	if err != nil {
-		t.Fatal(err)
-	}
-	defer conn.Close()
+	conn := dial(t, h.GRPCAddr().String())
 	ctx := metadata.AppendToOutgoingContext(t.Context(), "authorization", "Bearer revoked")
 	reflection, err := reflectionv1.NewServerReflectionClient(conn).ServerReflectionInfo(ctx)
 	if err != nil {
@@ -125,7 +121,7 @@ func TestReflectionEndsWithItsToken(t *testing.T) {
 	}
 }
 
-// A token that has an end is refused from then on, as one that was never there, and its streams end by themselves.
+// From its expiry a token is rejected like an unknown token, and its streams end.
 func TestATokenExpires(t *testing.T) {
 	before, after := time.Date(2029, 12, 31, 0, 0, 0, 0, time.UTC), time.Date(2030, 1, 1, 0, 0, 0, 0, time.UTC)
 	now, path := before, filepath.Join(t.TempDir(), "tokens")
@@ -186,7 +182,7 @@ func TestAStreamThatOpensWhileItsTokenGoesEnds(t *testing.T) {
 	}
 }
 
-// While the tokens file changes, the calls of a token keep what they hold of its share.
+// When the tokens file changes, the calls of a token keep their part of the token's share.
 func TestATokenKeepsItsShareAcrossChanges(t *testing.T) {
 	tokens, path := openScoped(t, "one\ntwo\n")
 	before, err := tokens.Admit("Bearer two")
@@ -232,11 +228,7 @@ func TestAConnectionEndsWithItsAuthority(t *testing.T) {
 		defer response.Body.Close()
 		return response.StatusCode
 	}
-	conn, err := grpc.NewClient(h.GRPCAddr().String(), grpc.WithTransportCredentials(credentials.NewTLS(config)))
-	if err != nil {
-		t.Fatal(err)
-	}
-	defer conn.Close()
+	conn := dial(t, h.GRPCAddr().String(), grpc.WithTransportCredentials(credentials.NewTLS(config)))
 	limit := func() error {
 		return conn.Invoke(t.Context(), weirv1connect.RateLimitServiceLimitProcedure, askedOnTheWire,
 			new(weirv1.LimitResponse))

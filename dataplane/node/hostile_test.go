@@ -28,13 +28,13 @@ import (
 type hostile struct {
 	path, kind string
 	body       []byte
-	plain      bool // it is sent as it is: no compression hides what its transport costs
+	plain      bool // it is sent uncompressed, so that the cost of its transport is visible
 }
 
 // throwers is how many callers throw such bodies while a probe is timed.
 const throwers = 16
 
-// filled repeats what is between before and after until the whole is n bytes long, or nearly.
+// filled repeats a text between before and after until the whole is about n bytes long.
 func filled(n int, before, repeated, after string) string {
 	return before + strings.Repeat(repeated, (n-len(before)-len(after))/len(repeated)) + after
 }
@@ -73,7 +73,7 @@ func hostileBodies() map[string]hostile {
 	}
 }
 
-// ports are the ports that take a body of this kind.
+// ports returns the ports that take a body of this kind.
 func (h hostile) ports(a *attacked) map[string]string {
 	ports := map[string]string{"listen": a.base}
 	if h.kind == "application/grpc" {
@@ -141,7 +141,8 @@ func TestHostileBodies(t *testing.T) {
 	}
 }
 
-// A batch that waits for its decision is no longer worked on: however many wait, the next one is decoded.
+// A batch that waits for its decision no longer holds a place, so any number of waiting batches do not block the next
+// batch.
 func TestWaitingBatchesKeepNoneOut(t *testing.T) {
 	batch, multi := longestBatch(200), "["+v2Minimal+strings.Repeat(" ", bounded.LightBytes)+"]"
 	calls := map[string]func(*testing.T, *harness) error{
@@ -232,9 +233,8 @@ func TestErrorsQuoteLittle(t *testing.T) {
 	}
 }
 
-// BenchmarkHostileBodies measures the most costly bodies there may be, the client in this process: an
-// operation is one of them, alone; and how long /healthz and a decision wait at most while sixteen
-// callers throw them.
+// BenchmarkHostileBodies measures the most costly valid bodies, with the client in this process. An operation is one
+// body. It also measures the longest waits of /healthz and of a decision while sixteen callers send such bodies.
 //
 //	go test -run '^$' -bench HostileBodies -benchtime 50x ./dataplane/node
 func BenchmarkHostileBodies(b *testing.B) {
@@ -260,7 +260,7 @@ func BenchmarkHostileBodies(b *testing.B) {
 	}
 }
 
-// throwers throws until the function that it returns is called, which says how many it threw a second.
+// throwers sends bodies until the returned function is called, which returns how many it sent per second.
 func (h hostile) throwers(ctx context.Context, client func() *http.Client, base string) (end func() float64) {
 	ctx, stop := context.WithCancel(ctx)
 	var throwing sync.WaitGroup
@@ -284,7 +284,7 @@ func (h hostile) throwers(ctx context.Context, client func() *http.Client, base 
 	}
 }
 
-// waits asks n times, and returns the longest that a probe and a decision took.
+// waits makes n requests, and returns the longest time of a probe and of a decision.
 func (a *attacked) waits(b *testing.B, n int) (health, decision time.Duration) {
 	client := http1Client(b)
 	for range n {

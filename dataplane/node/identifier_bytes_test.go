@@ -107,7 +107,7 @@ func TestEveryMethodTakesAnIdentifierOfAnyBytes(t *testing.T) {
 			}
 		}
 	}
-	// All of them at once, because a node lists its keys once a second at most.
+	// in one request, because a node lists its keys at most once a second
 	status, _, answer := curl(t, h.base+base+"TopKeys", `{"workspace":"a","by":"TOP_BY_HOT"}`)
 	if status != 200 || !json.Valid([]byte(answer)) {
 		t.Errorf("TopKeys: %d %s", status, answer)

@@ -4,15 +4,16 @@ import (
 	"google.golang.org/protobuf/encoding/protowire"
 )
 
-// What a message holds is counted before it is decoded: two bytes of it may become a hundred.
+// The items of a message are counted before it is decoded, because two of its bytes can become a hundred bytes of
+// memory.
 
-// FieldsIn counts a field in a message of protobuf's form, as far as it can be read, without decoding it.
+// FieldsIn counts a field in an encoded protobuf message, as far as it can be read, without decoding it.
 func FieldsIn(message []byte, field protowire.Number) (n int) {
 	eachField(message, field, func([]byte) { n++ })
 	return n
 }
 
-// NestedIn counts a field in all messages that another one holds.
+// NestedIn counts a field in all messages that a field of another message holds.
 func NestedIn(message []byte, outer, inner protowire.Number) (n int) {
 	eachField(message, outer, func(value []byte) {
 		if nested, length := protowire.ConsumeBytes(value); length >= 0 {
@@ -40,7 +41,7 @@ func eachField(message []byte, field protowire.Number, each func(value []byte)) 
 	}
 }
 
-// ObjectsIn counts the objects in JSON, the outermost one included; it may be no JSON at all.
+// ObjectsIn counts the objects in JSON, including the outermost. The text can be invalid JSON.
 func ObjectsIn(text []byte) (n int) { return marksIn(text, '{') }
 
 // MembersIn counts the members of all objects in JSON.

@@ -13,8 +13,8 @@ import (
 // minimal is the shortest body that is a valid LimitRequest; it blocks.
 const minimal = `{"workspace":"a","namespace":"b","identifier":"c","duration_ms":1000}`
 
-// JSON answers show every field, the false and zero ones too, under the names of
-// the .proto file; to the byte, whatever build answered.
+// JSON responses have every field, including false and zero fields, under the names of the .proto file. All builds
+// write the same bytes.
 func TestJSONForm(t *testing.T) {
 	denied := dataplane.Decision{Source: dataplane.SourceLocal, Limit: 10, Duration: time.Second, Current: 10.5, ResetAt: time.UnixMilli(1_700_000_040_000), RetryAfter: 1234 * time.Millisecond}
 	const deniedJSON = `{"allowed":false,"limit":"10","remaining":"0","reset_at_ms":"1700000040000","retry_after_ms":"1234","current":10.5,"source":"SOURCE_LOCAL","shadowed":false,"override":"","candidate_denied":false,"duration_ms":"1000","never_passes":false}`
@@ -68,8 +68,7 @@ func TestJSONSpellings(t *testing.T) {
 	}
 }
 
-// A body that is not the request it should be is refused with 400, and told
-// where and what.
+// A faulty body is rejected with 400, and the error has the place and the fault.
 func TestJSONFaults(t *testing.T) {
 	h := start(t, scripted{})
 	for _, step := range []struct{ body, want string }{
@@ -109,8 +108,7 @@ func TestJSONFaults(t *testing.T) {
 	}
 }
 
-// Only answers that are worth it are compressed: most callers say that they would
-// take it, and few answers are long.
+// Only long responses are compressed: most callers accept compression, and few responses are long.
 func TestCompression(t *testing.T) {
 	h := start(t, scripted{})
 	for _, step := range []struct{ procedure, body, want string }{
@@ -123,7 +121,7 @@ func TestCompression(t *testing.T) {
 	}
 }
 
-// A caller who speaks none of the protocols is told which there are.
+// A caller that uses none of the protocols gets an error that lists them.
 func TestNoCallAtAll(t *testing.T) {
 	h := start(t, scripted{})
 	status, _, answer := curl(t, h.base+weirv1connect.RateLimitServiceLimitProcedure, minimal, "Content-Type", "application/x-www-form-urlencoded")

@@ -2,39 +2,25 @@ package node
 
 import (
 	"os"
-	"path/filepath"
 	"testing"
 	"time"
 
-	"google.golang.org/grpc"
 	"google.golang.org/grpc/codes"
-	"google.golang.org/grpc/credentials/insecure"
 	"google.golang.org/grpc/metadata"
 	"google.golang.org/grpc/status"
 	"google.golang.org/protobuf/types/known/durationpb"
 
 	rlsv3 "github.com/envoyproxy/go-control-plane/envoy/service/ratelimit/v3"
 
-	"github.com/weirhq/weir/dataplane/node/access"
 	"github.com/weirhq/weir/dataplane/node/rls"
 	"github.com/weirhq/weir/shared/await"
 	kuadrantv1 "github.com/weirhq/weir/shared/gen/proto/kuadrant/service/ratelimit/v1"
 )
 
-// kuadrant is a client of Kuadrant's service of a node with these rules.
+// kuadrant returns a client of Kuadrant's service of a node with these rules.
 func kuadrant(t *testing.T, rules string, change ...func(*Config)) (kuadrantv1.RateLimitServiceClient, *harness, string) {
 	t.Helper()
-	source, path := writeRules(t, rules)
-	limiter := newLimiter(t, nil)
-	h := start(t, limiter, append(change, func(c *Config) {
-		c.RLS = &rls.Service{Limiter: limiter, Rules: source, Workspace: "envoy"}
-		c.Reloads = []Reload{{Name: "rules", Check: source.Check}}
-	})...)
-	conn, err := grpc.NewClient(h.GRPCAddr().String(), grpc.WithTransportCredentials(insecure.NewCredentials()))
-	if err != nil {
-		t.Fatal(err)
-	}
-	t.Cleanup(func() { _ = conn.Close() })
+	conn, h, path := startRLS(t, rules, change...)
 	return kuadrantv1.NewRateLimitServiceClient(conn), h, path
 }
 
@@ -93,17 +79,9 @@ func TestKuadrantIsServed(t *testing.T) {
 	}
 }
 
-// Where tokens are required, each of Kuadrant's calls needs one.
+// If tokens are required, each of Kuadrant's calls needs a token.
 func TestKuadrantNeedsAToken(t *testing.T) {
-	path := filepath.Join(t.TempDir(), "tokens")
-	if err := os.WriteFile(path, []byte(hashed("secret")), 0o600); err != nil {
-		t.Fatal(err)
-	}
-	tokens, err := access.Open(path, time.Now)
-	if err != nil {
-		t.Fatal(err)
-	}
-	client, _, _ := kuadrant(t, envoyRules, func(c *Config) { c.Tokens = tokens })
+	client, _, _ := kuadrant(t, envoyRules, withTokens(t, "secret"))
 	call := userCall("1")
 	for name, ask := range map[string]func(metadata.MD) error{
 		"check": func(md metadata.MD) error {

@@ -58,11 +58,7 @@ func (l *labels) AcquireToken(ctx context.Context, r dataplane.ConcurrencyReques
 // that it comes from.
 func TestCallsAreLabelledByTheirCaller(t *testing.T) {
 	for _, tokens := range [][]string{{""}, {"one", "two"}} {
-		limiter, err := dataplane.New(dataplane.Config{})
-		if err != nil {
-			t.Fatal(err)
-		}
-		t.Cleanup(func() { _ = limiter.Stop(context.Background()) })
+		limiter := limiterOf(t, dataplane.Config{})
 		l := &labels{Limiter: limiter}
 		adjust := func(*Config) {}
 		if len(tokens) > 1 {
@@ -107,7 +103,7 @@ func TestCallsAreLabelledByTheirCaller(t *testing.T) {
 	}
 }
 
-// The holder of a certificate is the same caller after it was renewed, and another one than the next holder.
+// The holder of a certificate stays the same caller after a renewal, and differs from other holders.
 func TestCertificatesNameTheirCallers(t *testing.T) {
 	ctx := t.Context()
 	of := func(name, dns string, serial byte) fair.Caller {

@@ -18,7 +18,7 @@ import (
 
 // Leases of concurrency limits on the wire. All calls wait for the origin, and leave their place to others meanwhile.
 
-// waitMax is how long an Acquire may wait for a slot: shorter than what any port gives an answer.
+// waitMax bounds the time that an Acquire can wait for a slot. It is below the time limits of all ports.
 const waitMax = 10 * time.Second
 
 func (s service) acquire(ctx context.Context, m *weirv1.AcquireRequest) (*weirv1.AcquireResponse, error) {
@@ -158,7 +158,7 @@ func (v *violations) leaseTTL(ms int64) time.Duration {
 	return v.ttl(ms, dataplane.LeaseTTLMin, dataplane.LeaseTTLMax)
 }
 
-// notLease is about a token that no Acquire has returned. What the call says about others is done all the same.
+// notLease adds a violation about a token that no Acquire has returned. The call's other leases are still processed.
 func (v *violations) notLease(i int) {
 	v.add(fmt.Sprintf("leases[%d]", i), "is not a lease that Acquire returned")
 }

@@ -3,7 +3,6 @@ package node
 import (
 	"context"
 	"errors"
-	"path/filepath"
 	"slices"
 	"strings"
 	"sync"
@@ -16,7 +15,6 @@ import (
 
 	"github.com/weirhq/weir/dataplane"
 	"github.com/weirhq/weir/dataplane/memstore"
-	"github.com/weirhq/weir/dataplane/node/access"
 	"github.com/weirhq/weir/shared/await"
 	"github.com/weirhq/weir/shared/bounded"
 	weirv1 "github.com/weirhq/weir/shared/gen/proto/weir/v1"
@@ -28,7 +26,7 @@ func slotOf(identifier, id string, limit int64) *weirv1.AcquireRequest {
 		TtlMs: 60_000, Holder: "a test"}
 }
 
-// What one node has granted another one renews and releases, through every door.
+// A lease of one node can be renewed and released at another node, on every port and protocol.
 func TestLeasesThroughEveryDoor(t *testing.T) {
 	nodes := regionOf(t, memstore.NewOrigin(memstore.OriginOptions{}), 2)
 	for _, door := range doors {
@@ -128,17 +126,13 @@ func TestLeasesSayWhatIsWrong(t *testing.T) {
 	}
 }
 
-// An origin that does not answer is unavailable to a caller that releases, a lease of unknown state to one that renews,
-// and no answer tells its address. What is acquired meanwhile goes by the outage policy.
+// Without an answer of the origin, a release is unavailable, a renewed lease has an unknown state, and no response
+// contains the origin's address. Acquire then follows the outage policy.
 func TestLeasesInAnOutage(t *testing.T) {
 	for _, door := range doors {
 		t.Run(door.name, func(t *testing.T) {
 			origin := memstore.NewOrigin(memstore.OriginOptions{})
-			limiter, err := dataplane.New(dataplane.Config{Region: "eu", Origin: origin})
-			if err != nil {
-				t.Fatal(err)
-			}
-			t.Cleanup(func() { _ = limiter.Stop(context.Background()) })
+			limiter := newLimiter(t, origin)
 			c, ctx := door.open(t, start(t, limiter)), t.Context()
 			got, err := c.Acquire(ctx, connect.NewRequest(slotOf("k", "", 1)))
 			if err != nil || !got.Msg.GetAllowed() {
@@ -164,16 +158,9 @@ func TestLeasesInAnOutage(t *testing.T) {
 }
 
 // withTokens has callers show tokens, which their clients then do.
-func withTokens(t *testing.T, tokens ...string) func(*Config) {
-	path, lines := filepath.Join(t.TempDir(), "tokens"), ""
-	for _, token := range tokens {
-		lines += hashed(token)
-	}
-	write(t, path, lines)
-	opened, err := access.Open(path, time.Now)
-	if err != nil {
-		t.Fatal(err)
-	}
+func withTokens(t testing.TB, tokens ...string) func(*Config) {
+	t.Helper()
+	opened, _ := openScoped(t, strings.Join(tokens, "\n"))
 	return func(c *Config) { c.Tokens = opened }
 }
 
@@ -183,8 +170,8 @@ func as[T any](token string, m *T) *connect.Request[T] {
 	return r
 }
 
-// waitsCounted counts the calls that wait for a lease. Each of them has its place among those that
-// may wait: the count of calls in flight has some that are about to be refused, too.
+// waitsCounted counts the calls that wait for a lease and have a place among the waiting calls. The count of calls in
+// flight would include calls that are about to be rejected.
 type waitsCounted struct {
 	*dataplane.Limiter
 	waits atomic.Int64
@@ -216,7 +203,7 @@ func waitForLeases(t *testing.T, limiter *waitsCounted, callers ...acquirer) {
 	await.True(t, "all callers wait", func() bool { return limiter.waits.Load() == want })
 }
 
-// waitingSlot is a request that waits for longer than a test takes.
+// waitingSlot returns a request that waits for longer than a test takes.
 func waitingSlot() *weirv1.AcquireRequest {
 	m := slotOf("k", "", 1)
 	m.WaitMs = 10_000
@@ -226,12 +213,8 @@ func waitingSlot() *weirv1.AcquireRequest {
 // fullKey returns a node of whose key "k" the only lease is held, in two namespaces.
 func fullKey(t *testing.T, adjust ...func(*Config)) (*waitsCounted, *harness) {
 	t.Helper()
-	limiter, err := dataplane.New(dataplane.Config{Region: "eu", Origin: memstore.NewOrigin(memstore.OriginOptions{}),
+	limiter := limiterOf(t, dataplane.Config{Region: "eu", Origin: memstore.NewOrigin(memstore.OriginOptions{}),
 		ReadTimeout: 10 * time.Second}) // a busy machine may need more than the default
-	if err != nil {
-		t.Fatal(err)
-	}
-	t.Cleanup(func() { _ = limiter.Stop(context.Background()) })
 	for _, namespace := range []string{"exports", "other"} {
 		_, first := limiter.Acquire(t.Context(), dataplane.ConcurrencyRequest{
 			Workspace: "acme", Namespace: namespace, Identifier: "k", Limit: 1, TTL: time.Minute})
@@ -243,7 +226,7 @@ func fullKey(t *testing.T, adjust ...func(*Config)) (*waitsCounted, *harness) {
 	return counted, start(t, counted, adjust...)
 }
 
-// acquiring returns a caller that shows a token, if it has one, at a door.
+// acquiring returns a caller at a door, with a token if it is not empty.
 func acquiring(t *testing.T, h *harness, d door, token string) acquirer {
 	c := d.open(t, h)
 	return func(ctx context.Context, m *weirv1.AcquireRequest) error {
@@ -252,7 +235,7 @@ func acquiring(t *testing.T, h *harness, d door, token string) acquirer {
 	}
 }
 
-// "A quarter of its calls may wait": of a node's, whichever port they come to, and what is beyond is counted.
+// "A quarter of its calls may wait": the bound holds for a node's ports together, and rejected waits are counted.
 func TestFewWaitOnAllPortsTogether(t *testing.T) {
 	limiter, h := fullKey(t, func(c *Config) { c.MaxInFlight = 4 * waitsShare }, withTokens(t, "one", "two", "three"))
 	waitForLeases(t, limiter, acquiring(t, h, doors[0], "one"), acquiring(t, h, doors[7], "one"))
@@ -260,14 +243,14 @@ func TestFewWaitOnAllPortsTogether(t *testing.T) {
 	waitForLeases(t, limiter, inNamespace("other", acquiring(t, h, doors[7], "three")))
 	for i, d := range []door{doors[0], doors[7]} {
 		err := acquiring(t, h, d, "two")(t.Context(), waitingSlot())
-		wantCode(t, d.name, err, connect.CodeResourceExhausted, "too many wait")
+		wantCode(t, d.name, err, connect.CodeResourceExhausted, "too many requests wait")
 		if n := value(h.bounds.refused[bounded.BoundSlots]); n != float64(i+1) {
 			t.Errorf("%s: %v refusals are counted, want %d", d.name, n, i+1)
 		}
 	}
 }
 
-// inNamespace has an acquirer ask for a lease in a namespace.
+// inNamespace makes an acquirer request a lease in a namespace.
 func inNamespace(namespace string, next acquirer) acquirer {
 	return func(ctx context.Context, m *weirv1.AcquireRequest) error {
 		m.Namespace = namespace
@@ -275,8 +258,8 @@ func inNamespace(namespace string, next acquirer) acquirer {
 	}
 }
 
-// Three quarters of the waits may be one caller's, whichever port it uses; by its token, if it shows one. The last
-// waits are for callers that have none.
+// A caller can have three quarters of the waits, over all ports together. A caller is identified by its token, if it
+// has one. The remaining waits are for callers without any.
 func TestWhoWaitsLeavesRoomForOthers(t *testing.T) {
 	for _, d := range []door{doors[0], doors[7]} {
 		for _, token := range []string{"", "one"} {
@@ -290,7 +273,7 @@ func TestWhoWaitsLeavesRoomForOthers(t *testing.T) {
 				waitForLeases(t, limiter, slices.Repeat([]acquirer{caller}, 6)...)
 				refused := func(what string, by acquirer) {
 					t.Helper()
-					wantCode(t, what, by(t.Context(), waitingSlot()), connect.CodeResourceExhausted, "too many wait")
+					wantCode(t, what, by(t.Context(), waitingSlot()), connect.CodeResourceExhausted, "too many requests wait")
 				}
 				refused("the seventh", caller)
 				want := 1.0
@@ -308,13 +291,13 @@ func TestWhoWaitsLeavesRoomForOthers(t *testing.T) {
 	}
 }
 
-// Calls that wait for a lease are a part of those in flight, so others find room.
+// Calls that wait for a lease are a part of the calls in flight, so other calls find room.
 func TestFewWaitForLeases(t *testing.T) {
 	limiter, h := fullKey(t, func(c *Config) { c.MaxInFlight = 4 * waitsShare })
 	caller := acquiring(t, h, doors[0], "")
 	waitForLeases(t, limiter, caller, caller, caller)
 	for range 2 {
-		wantCode(t, "waits", caller(t.Context(), waitingSlot()), connect.CodeResourceExhausted, "too many wait")
+		wantCode(t, "waits", caller(t.Context(), waitingSlot()), connect.CodeResourceExhausted, "too many requests wait")
 	}
 	if err := caller(t.Context(), slotOf("k", "", 1)); err != nil {
 		t.Errorf("a call that does not wait: %v", err)
@@ -338,11 +321,7 @@ func (busyNode) Reserve(context.Context, dataplane.ReserveRequest) dataplane.Res
 // A node that makes as many calls as it may has no outage: resource_exhausted, with Retry-After over HTTP, and with
 // google.rpc.RetryInfo for each client.
 func TestABusyNodeIsResourceExhausted(t *testing.T) {
-	limiter, err := dataplane.New(dataplane.Config{})
-	if err != nil {
-		t.Fatal(err)
-	}
-	t.Cleanup(func() { _ = limiter.Stop(context.Background()) })
+	limiter := limiterOf(t, dataplane.Config{})
 	h := start(t, busyNode{limiter})
 	for _, d := range doors {
 		c := d.open(t, h)
@@ -363,7 +342,7 @@ func TestABusyNodeIsResourceExhausted(t *testing.T) {
 	}
 }
 
-// retryAfter is the delay in an error's google.rpc.RetryInfo, or 0.
+// retryAfter returns the delay in an error's google.rpc.RetryInfo, or 0.
 func retryAfter(t *testing.T, err *connect.Error) time.Duration {
 	t.Helper()
 	for _, d := range err.Details() {

@@ -21,7 +21,7 @@ import (
 	"github.com/weirhq/weir/shared/gen/proto/weir/v1/weirv1connect"
 )
 
-// What follows runs the real limiter behind the server.
+// The tests below run the real limiter behind the server.
 
 func newLimiter(t testing.TB, origin store.Origin) *dataplane.Limiter {
 	t.Helper()
@@ -29,6 +29,12 @@ func newLimiter(t testing.TB, origin store.Origin) *dataplane.Limiter {
 	if origin != nil {
 		config.Region = "eu"
 	}
+	return limiterOf(t, config)
+}
+
+// limiterOf returns a limiter that stops when the test ends.
+func limiterOf(t testing.TB, config dataplane.Config) *dataplane.Limiter {
+	t.Helper()
 	limiter, err := dataplane.New(config)
 	if err != nil {
 		t.Fatal(err)
@@ -37,7 +43,7 @@ func newLimiter(t testing.TB, origin store.Origin) *dataplane.Limiter {
 	return limiter
 }
 
-// ask sends one Limit of cost 1 a day for an identifier.
+// ask sends a Limit with a cost of 1 and a window of a day for an identifier.
 func ask(ctx context.Context, client weirv1connect.RateLimitServiceClient, identifier string, limit int64) (*weirv1.LimitResponse, error) {
 	response, err := client.Limit(ctx, connect.NewRequest(&weirv1.LimitRequest{
 		Workspace: "acme", Namespace: "api", Identifier: identifier,
@@ -49,8 +55,8 @@ func ask(ctx context.Context, client weirv1connect.RateLimitServiceClient, ident
 	return response.Msg, nil
 }
 
-// Whatever was answered as allowed is at the origin after a drain, though the
-// drain begins in the midst of the load; and nothing is there that nobody asked for.
+// All allowed cost is at the origin after a drain, even if the drain begins during the load, and the origin has no
+// other cost.
 func TestDrainUnderLoadLosesNothing(t *testing.T) {
 	origin := memstore.NewOrigin(memstore.OriginOptions{})
 	origin.Faults.Delay(2 * time.Millisecond)
@@ -89,8 +95,8 @@ func TestDrainUnderLoadLosesNothing(t *testing.T) {
 	}
 }
 
-// A rolling restart hands out no fresh budget: what one node allowed and drained,
-// the next one knows.
+// A rolling restart grants no fresh budget, because the next node counts the cost that the previous node allowed and
+// drained.
 func TestRestartHandsOutNoFreshBudget(t *testing.T) {
 	origin := memstore.NewOrigin(memstore.OriginOptions{})
 	allowedBy := func(h *harness, asked int) (allowed int) {
@@ -135,8 +141,8 @@ func TestReadyTellsOfAFullTable(t *testing.T) {
 	}
 }
 
-// A node starts, is ready and decides while its origin is down, says so in each
-// answer, and goes back to the origin's word when it is there again.
+// A node starts, is ready and decides during an outage of its origin. Each response shows that, and the node uses the
+// origin again when it is back.
 func TestServingWithoutItsOrigin(t *testing.T) {
 	origin := memstore.NewOrigin(memstore.OriginOptions{})
 	origin.Faults.Fail(errors.New("connection refused"))

@@ -19,19 +19,19 @@ import (
 // are connect's names of its codes.
 const codeOK = "ok"
 
-// codesPublished are the codes a call can end with here; each is shown at 0 from
-// the start. Whatever else should ever come is counted as unknown.
+// codesPublished are the codes with which a call can end. Each is shown at 0 from the start. Other codes are counted as
+// unknown.
 var codesPublished = []string{
 	codeOK,
 	connect.CodeCanceled.String(),
 	connect.CodeUnknown.String(),
 	connect.CodeInvalidArgument.String(),
 	connect.CodeDeadlineExceeded.String(),
-	connect.CodeResourceExhausted.String(), // a message longer than it may be, said by gRPC
-	connect.CodeOutOfRange.String(),        // too many items, said by gRPC for a further API
+	connect.CodeResourceExhausted.String(), // a message that is too long, from gRPC
+	connect.CodeOutOfRange.String(),        // too many items, from gRPC for a further API
 	connect.CodeUnimplemented.String(),     // wrong HTTP method, media type or compression
 	connect.CodeInternal.String(),
-	connect.CodeUnauthenticated.String(),  // no token, or an unknown one
+	connect.CodeUnauthenticated.String(),  // no token, or an invalid token
 	connect.CodeUnavailable.String(),      // see the Help of weir_rpc_requests_total
 	connect.CodeNotFound.String(),         // an override that is not there
 	connect.CodePermissionDenied.String(), // overrides on a node that does not change them
@@ -41,8 +41,8 @@ var codesPublished = []string{
 // ran into its deadline.
 var durationBuckets = []float64{0.00005, 0.0001, 0.00025, 0.0005, 0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 1}
 
-// metrics are the server's own; the limiter has its own beside them. Handles are
-// resolved here once, so that a call looks nothing up but its path.
+// metrics are the server's own metrics; the limiter has its own. Handles are resolved once here, so that a call looks
+// up only its path.
 type metrics struct {
 	inFlight prometheus.Gauge
 	panics   prometheus.Counter
@@ -141,9 +141,8 @@ func (c callMetrics) observe(start time.Time) {
 	}
 }
 
-// answerCode reads from an HTTP answer how the call ended, as the caller will
-// read it: gRPC's status if there is one, else HTTP's. (gRPC-Web puts the status
-// of a call that did answer into the body; then it is ok.)
+// answerCode returns the code with which the call ended, from the caller's view: the status of gRPC if there is one, or
+// else of HTTP. gRPC-Web has the status of a completed call in the body; the code is then ok.
 func answerCode(header http.Header, status int) string {
 	for _, name := range []string{"Grpc-Status", http.TrailerPrefix + "Grpc-Status"} {
 		if value := header[name]; len(value) == 1 {

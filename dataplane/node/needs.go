@@ -13,7 +13,7 @@ type need struct {
 	workspace string // of all keys of the procedure; empty: the service checks the workspaces in the messages
 }
 
-// actions are what the procedures of the service require.
+// actions are the actions that the procedures of the service require.
 var actions = map[string]access.Action{
 	weirv1connect.RateLimitServiceLimitProcedure:        access.ActionLimit,
 	weirv1connect.RateLimitServiceLimitManyProcedure:    access.ActionLimit,

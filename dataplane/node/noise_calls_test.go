@@ -88,7 +88,7 @@ func babble(ctx context.Context, t *testing.T, address net.Addr, random *rand.Ra
 	}
 }
 
-// converse says the same a few times over a stream, and leaves it or waits for its end.
+// converse sends the same message several times over a stream, and then abandons the stream or waits for its end.
 func converse(ctx context.Context, conn *grpc.ClientConn, procedure string, message []byte, random *rand.Rand) error {
 	stream, err := conn.NewStream(ctx, &grpc.StreamDesc{ClientStreams: true, ServerStreams: true}, procedure)
 	if err != nil {
@@ -109,7 +109,7 @@ func converse(ctx context.Context, conn *grpc.ClientConn, procedure string, mess
 	return err
 }
 
-// garble changes a message, now and then into one that is longer than any may be.
+// garble changes a message, sometimes to a message above every bound.
 func garble(message []byte, random *rand.Rand) []byte {
 	switch random.IntN(20) {
 	case 0:

@@ -28,9 +28,8 @@ import (
 	"github.com/weirhq/weir/shared/gen/proto/weir/v1/weirv1connect"
 )
 
-// Whatever bytes come to whichever port, in whatever pieces: the node goes on
-// answering others, nothing panics, no invalid request gets through, and when the
-// callers are gone so is all that served them, memory included.
+// For any bytes on any port, in any pieces: the node continues to serve others, nothing panics, and no invalid request
+// reaches the limiter. After the callers have gone, everything that served them is released, including memory.
 func TestSoakNoiseAtEveryPort(t *testing.T) {
 	length := time.Second
 	if os.Getenv("WEIR_LONG") != "" || os.Getenv("WEIR_SOAK") != "" {
@@ -121,11 +120,11 @@ func TestSoakNoiseAtEveryPort(t *testing.T) {
 	}
 }
 
-// heapGrownMax is far more than what the process keeps for reuse, and far less than what a
-// second of noise sends.
+// heapGrownMax is far above the memory that the process keeps for reuse, and far below the bytes that a second of noise
+// sends.
 const heapGrownMax = 32 << 20
 
-// heapBytes is what is in use. Pools are empty after two collections.
+// heapBytes returns the heap in use. Pools are empty after two collections.
 func heapBytes() int {
 	var m runtime.MemStats
 	runtime.GC()
@@ -134,7 +133,7 @@ func heapBytes() int {
 	return int(m.HeapAlloc)
 }
 
-// shout sends bytes in a few pieces, and reads what comes back for a moment.
+// shout sends bytes in a few pieces, and reads responses for a moment.
 func shout(ctx context.Context, address net.Addr, bytes []byte, random *rand.Rand) {
 	conn, err := (&net.Dialer{}).DialContext(ctx, "tcp", address.String())
 	if err != nil {
@@ -152,9 +151,8 @@ func shout(ctx context.Context, address net.Addr, bytes []byte, random *rand.Ran
 	_, _ = io.Copy(io.Discard, conn)
 }
 
-// utter makes bytes that are less and less like noise: random ones; an HTTP/1.1 call
-// with a random body or header; HTTP/2's beginning and random frames; a body far
-// longer than it may be.
+// utter makes bytes that resemble calls to different degrees: random bytes; an HTTP/1.1 call with a random body or
+// header; the beginning of HTTP/2 and random frames; a body far above its bound.
 func utter(random *rand.Rand) []byte {
 	procedures := []string{
 		weirv1connect.RateLimitServiceLimitProcedure, weirv1connect.RateLimitServiceLimitManyProcedure, streamProcedure,
@@ -211,8 +209,7 @@ func utter(random *rand.Rand) []byte {
 	return out.Bytes()
 }
 
-// A message longer than it may be is refused on the port for gRPC as well, and the
-// connection goes on.
+// A message above its bound is rejected on the port for gRPC as well, and the connection continues.
 func TestOversizedMessages(t *testing.T) {
 	h := start(t, scripted{})
 	for _, door := range doors {

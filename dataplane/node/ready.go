@@ -26,10 +26,10 @@ func (p phase) String() string {
 	return [...]string{"starting", "serving", "draining"}[p]
 }
 
-// readiness reports on both ports and in both forms (HTTP and gRPC) whether this node should get
-// calls. A Redis or MySQL that is down does not make a node unready: all nodes of the region would
-// be unready at once, although each can still decide. A full table of keys, or a problem of the
-// node's surroundings, only adds a line to the answer.
+// readiness reports on both ports and in both protocols (HTTP and gRPC) whether this node should get calls. An outage
+// of Redis or MySQL does not make a node unready: otherwise all nodes of the region would be unready at the same time,
+// although each can still decide. A full table of keys, or a problem of the node's surroundings, only adds a line to
+// the response.
 type readiness struct {
 	phase     atomic.Int32
 	tableFull func() bool // the limiter's table is full; nil: unknown

@@ -5,14 +5,14 @@ import (
 	"time"
 )
 
-// Reload is something that was read from files and may change while the node runs.
-// Check reads them again, from one goroutine; with an error it keeps what it had.
+// Reload is state that was read from files and can change while the node runs. Check reads the files again. It is
+// called from one goroutine. If it returns an error, it must keep the previous state.
 type Reload struct {
 	Name  string
 	Check func() (changed bool, err error)
 
-	// Soon makes Check run twice a second instead of every 5 s. Set it for files that decide who
-	// may call.
+	// Soon makes Check run twice a second instead of every 5 s. Set it for files that decide which callers are allowed,
+	// for example tokens.
 	Soon bool
 }
 
@@ -56,7 +56,7 @@ func (s *Server) reloadAll(soon bool) {
 		switch changed, err := r.Check(); {
 		case err != nil:
 			s.metrics.reloads.WithLabelValues(r.Name, "error").Inc()
-			s.logger.Error("changed files are not in force; going on with the last good ones", "what", r.Name, "error", err)
+			s.logger.Error("changed files are invalid; the last valid files stay in force", "what", r.Name, "error", err)
 		case changed:
 			s.metrics.reloads.WithLabelValues(r.Name, "ok").Inc()
 			s.logger.Info("changed files are in force", "what", r.Name)

@@ -121,7 +121,7 @@ func refusalOfCall(err error) error {
 	return connect.NewError(connect.CodeUnavailable, errNoOrigin)
 }
 
-// errNoOrigin does not say where the origin is.
+// errNoOrigin does not contain the origin's address.
 var errNoOrigin = errors.New("the origin has not answered: try again")
 
 func readReserve(m *weirv1.ReserveRequest) (dataplane.ReserveRequest, error) {

@@ -1,7 +1,6 @@
 package node
 
 import (
-	"context"
 	"errors"
 	"fmt"
 	"slices"
@@ -19,11 +18,7 @@ import (
 // regionOf starts nodes of a region.
 func regionOf(t *testing.T, origin *memstore.Origin, n int) (nodes []*harness) {
 	for i := range n {
-		limiter, err := dataplane.New(dataplane.Config{Region: "eu", NodeID: fmt.Sprint(i), Origin: origin.Client()})
-		if err != nil {
-			t.Fatal(err)
-		}
-		t.Cleanup(func() { _ = limiter.Stop(context.Background()) }) // no count matters any more
+		limiter := limiterOf(t, dataplane.Config{Region: "eu", NodeID: fmt.Sprint(i), Origin: origin.Client()})
 		nodes = append(nodes, start(t, limiter))
 	}
 	return nodes
@@ -41,7 +36,7 @@ func wantCode(t *testing.T, what string, err error, want connect.Code, words str
 	}
 }
 
-// What one node has reserved another one settles, through every door.
+// A reservation of one node can be settled at another node, on every port and protocol.
 func TestReservationsThroughEveryDoor(t *testing.T) {
 	nodes := regionOf(t, memstore.NewOrigin(memstore.OriginOptions{}), 2)
 	for _, door := range doors {
@@ -85,8 +80,8 @@ func reserveThrough(t *testing.T, a, b weirv1connect.RateLimitServiceClient, key
 	}
 }
 
-// "already_exists when the id is that of another reservation … not_found when nothing is known of the id", and bad
-// input is named with its bound.
+// "already_exists: the id belongs to another reservation … not_found: there is no reservation with the id". Errors
+// about invalid input have the field and its bound.
 func TestReservationsSayWhatIsWrong(t *testing.T) {
 	origin := memstore.NewOrigin(memstore.OriginOptions{})
 	nodes := regionOf(t, origin, 1)
@@ -136,14 +131,10 @@ func TestReservationsSayWhatIsWrong(t *testing.T) {
 	}
 }
 
-// An origin that does not answer is unavailable to who settles, and its address is nobody's business.
+// Without an answer of the origin a settlement is unavailable, and the error does not contain the origin's address.
 func TestSettlingWaitsForTheOrigin(t *testing.T) {
 	origin := memstore.NewOrigin(memstore.OriginOptions{})
-	limiter, err := dataplane.New(dataplane.Config{Region: "eu", Origin: origin})
-	if err != nil {
-		t.Fatal(err)
-	}
-	t.Cleanup(func() { _ = limiter.Stop(context.Background()) })
+	limiter := newLimiter(t, origin)
 	h := start(t, limiter)
 	origin.Faults.Fail(errors.New("10.0.0.1:6379 is down"))
 	for _, door := range doors {

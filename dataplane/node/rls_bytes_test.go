@@ -6,7 +6,6 @@ import (
 
 	rlsv3 "github.com/envoyproxy/go-control-plane/envoy/service/ratelimit/v3"
 	"google.golang.org/grpc"
-	"google.golang.org/grpc/credentials/insecure"
 	"google.golang.org/protobuf/encoding/protowire"
 	"google.golang.org/protobuf/proto"
 
@@ -27,7 +26,7 @@ func stringField(number protowire.Number, value []byte) []byte {
 	return protowire.AppendBytes(protowire.AppendTag(nil, number, protowire.BytesType), value)
 }
 
-// envoyBytes is a call with a descriptor of one entry for each pair of a key and a value.
+// envoyBytes encodes a call with a descriptor of one entry for each pair of a key and a value.
 func envoyBytes(domain string, words ...string) []byte {
 	call := stringField(1, []byte(domain))
 	for i := 0; i < len(words); i += 2 {
@@ -40,16 +39,7 @@ func envoyBytes(domain string, words ...string) []byte {
 // rawEnvoy calls a node with these rules, with messages as they are.
 func rawEnvoy(t *testing.T, rules string) (call func(procedure string, message []byte, answer proto.Message) error) {
 	t.Helper()
-	source, _ := writeRules(t, rules)
-	limiter := newLimiter(t, nil)
-	h := start(t, limiter, func(c *Config) {
-		c.RLS = &rls.Service{Limiter: limiter, Rules: source, Workspace: "envoy"}
-	})
-	conn, err := grpc.NewClient(h.GRPCAddr().String(), grpc.WithTransportCredentials(insecure.NewCredentials()))
-	if err != nil {
-		t.Fatal(err)
-	}
-	t.Cleanup(func() { _ = conn.Close() })
+	conn, _, _ := startRLS(t, rules)
 	return func(procedure string, message []byte, answer proto.Message) error {
 		return conn.Invoke(t.Context(), procedure, message, answer, grpc.ForceCodec(rawCodec{}))
 	}
@@ -62,8 +52,8 @@ descriptors:
   - {key: ip, rate_limit: {unit: year, requests_per_unit: 1000}}
 `
 
-// A header of any bytes is counted, apart from all others, and the descriptors beside it are charged: also in calls
-// that are left to protobuf because a descriptor has hits of its own.
+// A header with any bytes is counted separately from all others, and the other descriptors are charged. This also holds
+// for calls that protobuf reads, because a descriptor has its own hits.
 func TestHeadersOfAnyBytesAreCounted(t *testing.T) {
 	call := rawEnvoy(t, bytesRules)
 	values := []string{"Mozilla", "Mozilla\xff", "Mozilla\xfe", "Mozilla%FF", "caf\xe9", "café", "\x00", "", "\xed\xa0\x80", strings.Repeat("\xff", 60<<10)}

@@ -28,7 +28,7 @@ type proxy struct {
 	service rlsv3.RateLimitServiceClient
 }
 
-// call is nil where Envoy makes none.
+// call returns Envoy's call for a request, or nil if Envoy makes no call.
 func (p *proxy) call(headers, metadata map[string]string, done bool) *rlsv3.RateLimitRequest {
 	call := &rlsv3.RateLimitRequest{Domain: p.domain}
 	for _, entry := range p.entries {
@@ -60,7 +60,7 @@ func (p *proxy) call(headers, metadata map[string]string, done bool) *rlsv3.Rate
 	return call
 }
 
-// request is false if it is refused.
+// request sends a request, and reports whether it passed.
 func (p *proxy) request(t *testing.T, user string) (passed bool) {
 	t.Helper()
 	r, err := p.service.ShouldRateLimit(t.Context(), p.call(map[string]string{"x-user": user}, nil, false))
@@ -70,7 +70,7 @@ func (p *proxy) request(t *testing.T, user string) (passed bool) {
 	return r.OverallCode == rlsv3.RateLimitResponse_OK
 }
 
-// done is the end of a stream, which may not have said its tokens.
+// done ends a stream, possibly without a number of tokens.
 func (p *proxy) done(t *testing.T, user, tokens string) {
 	t.Helper()
 	call := p.call(map[string]string{"x-user": user}, map[string]string{"weir:tokens": tokens}, true)
@@ -85,7 +85,7 @@ func (p *proxy) done(t *testing.T, user, tokens string) {
 	}
 }
 
-// tokensPage is the proxy of rls/TOKENS.md, and a node with the page's rules.
+// tokensPage returns the proxy of rls/TOKENS.md, and a node with the page's rules.
 func tokensPage(t *testing.T) *proxy {
 	t.Helper()
 	page, err := os.ReadFile("rls/TOKENS.md")
@@ -125,8 +125,8 @@ func tokensPage(t *testing.T) *proxy {
 	return p
 }
 
-// Envoy asks before each answer and charges its tokens at its end: what passes the limit counts, and the next is
-// refused.
+// Envoy checks before each answer and charges its tokens at the end. Tokens above the limit count, and the next request
+// is denied.
 func TestEnvoyChargesStreams(t *testing.T) {
 	p := tokensPage(t)
 	for _, tokens := range []string{"60000", "39999", ""} { // the last was cut off
@@ -150,7 +150,7 @@ func TestEnvoyChargesStreams(t *testing.T) {
 	}
 }
 
-// Streams that run at once pass the check together; all of them are charged.
+// Concurrent streams all pass the check, and all of them are charged.
 func TestStreamsAtOncePassTogether(t *testing.T) {
 	p := tokensPage(t)
 	var streams sync.WaitGroup
@@ -173,7 +173,8 @@ func TestStreamsAtOncePassTogether(t *testing.T) {
 	}
 }
 
-// Hits of 1 and a negative 1 at the end are no concurrency limit: a refused stream gives back what it never took.
+// Hits of 1 and a negative 1 at the end are no concurrency limit: a denied stream gives back a hit that was never
+// counted.
 func TestNegativeHitsAreNoSlots(t *testing.T) {
 	service, _, _ := envoy(t, envoyRules) // 2
 	one := &routev3.RateLimit_HitsAddend{Number: wrapperspb.UInt64(1)}

@@ -12,7 +12,6 @@ import (
 	rlsv3 "github.com/envoyproxy/go-control-plane/envoy/service/ratelimit/v3"
 	"google.golang.org/grpc"
 	"google.golang.org/grpc/codes"
-	"google.golang.org/grpc/credentials/insecure"
 	"google.golang.org/grpc/status"
 
 	"github.com/weirhq/weir/dataplane/node/rls"
@@ -38,20 +37,22 @@ func writeRules(t testing.TB, rules string) (source *rls.Source, path string) {
 	return source, path
 }
 
-// envoy is a client built from the published protos alone, of a node with these rules.
-func envoy(t *testing.T, rules string) (rlsv3.RateLimitServiceClient, *harness, string) {
+// startRLS runs a node with these rules, and returns a connection to it and the path of the rules.
+func startRLS(t *testing.T, rules string, change ...func(*Config)) (conn *grpc.ClientConn, h *harness, path string) {
 	t.Helper()
 	source, path := writeRules(t, rules)
 	limiter := newLimiter(t, nil)
-	h := start(t, limiter, func(c *Config) {
+	h = start(t, limiter, append(change, func(c *Config) {
 		c.RLS = &rls.Service{Limiter: limiter, Rules: source, Workspace: "envoy"}
 		c.Reloads = []Reload{{Name: "rules", Check: source.Check}}
-	})
-	conn, err := grpc.NewClient(h.GRPCAddr().String(), grpc.WithTransportCredentials(insecure.NewCredentials()))
-	if err != nil {
-		t.Fatal(err)
-	}
-	t.Cleanup(func() { _ = conn.Close() })
+	})...)
+	return dial(t, h.GRPCAddr().String()), h, path
+}
+
+// envoy returns a client, built only from the published protos, for a node with these rules.
+func envoy(t *testing.T, rules string) (rlsv3.RateLimitServiceClient, *harness, string) {
+	t.Helper()
+	conn, h, path := startRLS(t, rules)
 	return rlsv3.NewRateLimitServiceClient(conn), h, path
 }
 
@@ -84,8 +85,7 @@ func TestEnvoyIsServed(t *testing.T) {
 	})
 }
 
-// Rules that change are in force a moment later; faulty ones are not, and are logged
-// and counted.
+// Changed rules apply shortly after. Invalid rules do not, and are logged and counted.
 func TestRulesAreReloaded(t *testing.T) {
 	client, h, path := envoy(t, envoyRules)
 	h.running.Go(func() { h.reload(h.life, time.Millisecond, time.Millisecond) })
@@ -114,7 +114,7 @@ func TestRulesAreReloaded(t *testing.T) {
 	}
 }
 
-// What files cannot give is an error that does not keep the node from serving.
+// An error from the files does not stop the node from serving.
 func TestFailingReloadIsLogged(t *testing.T) {
 	h := start(t, scripted{}, func(c *Config) {
 		c.Reloads = []Reload{{Name: "tokens", Check: func() (bool, error) { return false, errors.New("the disk is gone") }}}

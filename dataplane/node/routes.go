@@ -10,12 +10,11 @@ import (
 	"github.com/weirhq/weir/shared/bounded"
 )
 
-// routesGate stands before the HTTP routes as gate does before the service, and shares
-// its bounds; only its refusals have another form.
+// routesGate handles the HTTP routes as gate handles the service, and shares its bounds. Only its errors have another
+// format.
 //
-// A shed call is 429 here and not 503: it is the one refusal that these clients know by
-// its type and hand on at once. A 503 they would repeat for ten seconds, to a node that
-// has too much to do already.
+// A shed call gets 429 here and not 503. The routes' clients return a 429 immediately, as a distinct error. They would
+// repeat a 503 for ten seconds, although the node is already too busy.
 type routesGate struct {
 	*gate
 	routes *routes.Service
@@ -56,18 +55,16 @@ func (g routesGate) refuse(w http.ResponseWriter, _ *http.Request, err error) {
 		w.Header().Set("Retry-After", bounded.RetryAfterSeconds)
 	case connect.CodeInvalidArgument, connect.CodeDeadlineExceeded, connect.CodeCanceled:
 		status = http.StatusBadRequest
-		var refusal *bounded.Refusal
-		if errors.As(err, &refusal) && refusal.Status() == http.StatusRequestEntityTooLarge {
+		if refusal, ok := errors.AsType[*bounded.Refusal](err); ok && refusal.Status() == http.StatusRequestEntityTooLarge {
 			status = http.StatusRequestEntityTooLarge
 		}
 	}
 	routes.Refuse(w, routes.NewFault(status, "%s", message(err)))
 }
 
-// message is an error's without its code.
+// message returns an error's message without its code.
 func message(err error) string {
-	var coded *connect.Error
-	if errors.As(err, &coded) {
+	if coded, ok := errors.AsType[*connect.Error](err); ok {
 		return coded.Message()
 	}
 	return err.Error()

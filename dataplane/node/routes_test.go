@@ -23,8 +23,8 @@ func withRoutes(limiter Limiter) func(*Config) {
 
 const v2Minimal = `{"namespace":"api","identifier":"x","limit":10,"duration":60000}`
 
-// The real client packages take a panic for what it is, each by its own error class
-// (testdata/clients/test.js, mode crash); the node logs it and lives on.
+// The real client packages report a panic with their own error class (testdata/clients/test.js, mode crash). The node
+// logs the panic and continues.
 func TestClientsOfANodeThatPanics(t *testing.T) {
 	limiter := scripted{
 		allow: func(context.Context, dataplane.Request) dataplane.Decision { panic("as told") },
@@ -40,8 +40,7 @@ func TestClientsOfANodeThatPanics(t *testing.T) {
 	}
 }
 
-// The real client packages take a node without a free slot for what it is: 429, by its type and at
-// once (mode busy).
+// The real client packages report a node without a free slot immediately, as an error of the type for 429 (mode busy).
 func TestClientsOfABusyNode(t *testing.T) {
 	holding, release := make(chan struct{}), make(chan struct{})
 	limiter := scripted{allow: func(context.Context, dataplane.Request) dataplane.Decision {
@@ -107,8 +106,7 @@ func TestRoutesAreCountedAndShed(t *testing.T) {
 	})
 }
 
-// What is below /v2 and no route is answered in the routes' form; without Routes there
-// is nothing.
+// Unknown paths below /v2 get an error in the routes' format. Without Routes these paths do not exist.
 func TestUnknownRoutes(t *testing.T) {
 	h := start(t, scripted{}, withRoutes(scripted{}))
 	for _, path := range []string{"/v2/", "/v2/ratelimit.nothing", "/v2/keys.verifyKey"} {
@@ -123,7 +121,7 @@ func TestUnknownRoutes(t *testing.T) {
 	}
 }
 
-// A caller who goes away in the middle of a body leaves no slot taken.
+// A caller that disconnects in the middle of a body leaves no slot taken.
 func TestRouteBodyBreaksOff(t *testing.T) {
 	h := start(t, scripted{}, withRoutes(scripted{}), func(c *Config) { c.MaxInFlight = 1 })
 	ctx, cancel := context.WithCancel(t.Context())

@@ -17,7 +17,6 @@ import (
 	rlsv3 "github.com/envoyproxy/go-control-plane/envoy/service/ratelimit/v3"
 	"google.golang.org/grpc"
 	"google.golang.org/grpc/codes"
-	"google.golang.org/grpc/credentials/insecure"
 	"google.golang.org/grpc/metadata"
 	"google.golang.org/grpc/status"
 	"google.golang.org/protobuf/encoding/protojson"
@@ -35,7 +34,7 @@ import (
 	"github.com/weirhq/weir/shared/gen/proto/weir/v1/weirv1connect"
 )
 
-// Tokens of the tests below, by what their lines of the file say.
+// Tokens of the tests below. The name in each line describes the token.
 const scopedTokens = `everything
 acme workspaces=acme
 both workspaces=acme,globex
@@ -124,7 +123,7 @@ func askedOf(workspace string) map[string]proto.Message {
 var byID = []string{weirv1connect.RateLimitServiceSettleProcedure, weirv1connect.RateLimitServiceCancelProcedure,
 	weirv1connect.RateLimitServiceExtendProcedure}
 
-// leaseOf is a lease of a workspace's key, as text.
+// leaseOf returns a lease of a workspace's key, as text.
 func leaseOf(workspace string) string {
 	limiter, err := dataplane.New(dataplane.Config{Logger: slog.New(slog.DiscardHandler)})
 	if err != nil {
@@ -139,7 +138,7 @@ func leaseOf(workspace string) string {
 	return token
 }
 
-// proceduresOf are all methods of services, by their descriptors.
+// proceduresOf returns all methods of services, by their descriptors.
 func proceduresOf(t testing.TB, services ...protoreflect.FullName) (procedures []string) {
 	t.Helper()
 	for _, name := range services {
@@ -185,11 +184,7 @@ func callRPC(t testing.TB, conn *grpc.ClientConn, token, procedure string, messa
 // or not, by gRPC, Connect and JSON. A call that names a reservation finds none.
 func TestATokenOutOfScopeMayCallNothing(t *testing.T) {
 	h := startScoped(t)
-	conn, err := grpc.NewClient(h.GRPCAddr().String(), grpc.WithTransportCredentials(insecure.NewCredentials()))
-	if err != nil {
-		t.Fatal(err)
-	}
-	defer conn.Close()
+	conn := dial(t, h.GRPCAddr().String())
 	for procedure, message := range askedOf("globex") { // so that there is something to be found
 		if !slices.Contains(byID, procedure) {
 			if err := callRPC(t, conn, "everything", procedure, message); err != nil {
@@ -246,7 +241,7 @@ func TestATokenOutOfScopeMayCallNothing(t *testing.T) {
 	}
 }
 
-// Every procedure and route that a node serves has a need: what a token must be valid for.
+// Every procedure and route that a node serves has a need: the permission that its token must have.
 func TestEveryProcedureHasANeed(t *testing.T) {
 	h := startScoped(t)
 	served := slices.Concat(proceduresOf(t, scopedServices...), slices.Collect(maps.Values(routes.Paths)))
@@ -265,11 +260,7 @@ func TestEveryProcedureHasANeed(t *testing.T) {
 // Within its scope a token may do everything that its actions name, and nothing else.
 func TestATokenInItsScope(t *testing.T) {
 	h := startScoped(t)
-	conn, err := grpc.NewClient(h.GRPCAddr().String(), grpc.WithTransportCredentials(insecure.NewCredentials()))
-	if err != nil {
-		t.Fatal(err)
-	}
-	defer conn.Close()
+	conn := dial(t, h.GRPCAddr().String())
 	reads := []string{weirv1connect.RateLimitServiceExplainProcedure, weirv1connect.RateLimitServiceExplainLeaseProcedure,
 		weirv1connect.RateLimitServiceTopKeysProcedure}
 	ordered := slices.Concat([]string{weirv1connect.RateLimitServiceReserveProcedure}, byID)
@@ -311,7 +302,7 @@ func TestATokenInItsScope(t *testing.T) {
 	}
 }
 
-// The keys of all workspaces are, for a token with workspaces, the keys of those.
+// A token with workspaces gets only the keys of these workspaces.
 func TestTopKeysAreThoseOfTheScope(t *testing.T) {
 	h := startScoped(t)
 	client := doors[0].open(t, h)

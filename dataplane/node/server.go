@@ -22,7 +22,7 @@ import (
 	"github.com/weirhq/weir/shared/traces"
 )
 
-// Limiter is a limiter that the server starts and stops. *dataplane.Limiter is one.
+// Limiter is a limiter that the server starts and stops. *dataplane.Limiter implements it.
 type Limiter interface {
 	access.Limiter
 
@@ -32,41 +32,38 @@ type Limiter interface {
 	Stop(ctx context.Context) error
 }
 
-// Config says what a Server serves, and where.
+// Config is the configuration of a Server.
 type Config struct {
 	// Limiter is started and stopped by the server.
 	Limiter Limiter
 
-	// Listen, GRPCListen and AdminListen are host:port; port 0 takes any free one.
-	// GRPCListen may be empty: then plain gRPC is served on Listen alone, at three
-	// times the cost.
+	// Listen, GRPCListen and AdminListen are host:port; port 0 means any free port. GRPCListen can be empty: then plain
+	// gRPC is served only on Listen, at three times the cost.
 	Listen, GRPCListen, AdminListen string
 
-	// Registry is what /metrics shows. The server adds its own metrics to it.
+	// Registry has the metrics that /metrics serves. The server adds its own metrics to it.
 	Registry *prometheus.Registry
 
 	Logger *slog.Logger
 
-	// MaxInFlight is how many calls may be in flight before further ones are
-	// shed; 0 stands for MaxInFlightDefault. Higher: more memory in a pile-up (a
-	// batch is up to 1 MiB), longer waits instead of quick refusals.
+	// MaxInFlight is the number of calls in flight above which further calls are shed. 0 means MaxInFlightDefault. A
+	// higher value takes more memory if calls pile up (a batch has up to 1 MiB), and calls wait longer instead of being
+	// rejected soon.
 	MaxInFlight int
 
-	// ConnectionsMax is how many connections each port for calls keeps open; 0 stands for
-	// ConnectionsMaxDefault. A further one is let in, and closes the one that the address
-	// with the most was heard on least recently.
+	// ConnectionsMax is the number of connections that each port for calls keeps open. 0 means ConnectionsMaxDefault. A
+	// further connection is accepted, and closes a connection of the address that has the most: the connection that has
+	// been idle longest.
 	ConnectionsMax int
 
-	// AllowedHosts are names, beside loopback ones, by which requests over HTTP/1.x may address
-	// a port that only this machine reaches; see package hosts.
+	// AllowedHosts are further names, in addition to loopback names, by which requests over HTTP/1.x can address a port
+	// that only this machine reaches. See package hosts.
 	AllowedHosts []string
 
-	// Tokens are asked for by every call, metrics and profiles; not by health. Nil: not
-	// by anybody.
+	// Tokens are required for every call, metrics and profiles, but not for health. If it is nil, no token is required.
 	Tokens *access.Tokens
 
-	// TLS is what calls are served with, on both of their ports. The port for operators
-	// has none.
+	// TLS is used for calls on both of their ports. The port for operators has no TLS.
 	TLS *servertls.TLS
 
 	// RLS is Envoy's rate limit service, and Kuadrant's, on the port for gRPC; nil: they are not served.
@@ -75,11 +72,12 @@ type Config struct {
 	// Routes are the HTTP routes of existing clients; nil: they are not served.
 	Routes *routes.Service
 
-	// API is one more API, on Listen and GRPCListen; nil: none is served.
+	// API is a further API on Listen and GRPCListen; nil: there is none.
 	API *API
 
-	// GRPCConnectionAge is after how long a connection of GRPCListen is told to end, so that its caller makes another
-	// one and meets other nodes; its calls have as long again. 0: never.
+	// GRPCConnectionAge is the age at which the server ends a connection of GRPCListen, so that its client reconnects and
+	// reaches other nodes. Its calls have the same time again to finish. 0 means never. Set it if calls come through
+	// connections that last for long, for example 10 minutes behind a load balancer that balances connections.
 	GRPCConnectionAge time.Duration
 
 	// Reloads are checked every few seconds while the server runs.
@@ -92,28 +90,27 @@ type Config struct {
 	// Traces makes spans of calls; nil: none.
 	Traces *traces.Traces
 
-	// DrainDelay is how long a draining node that has said so (/readyz) goes on
-	// serving, so that load balancers can take note.
+	// DrainDelay is how long a draining node serves after /readyz has begun to report the drain, so that load balancers
+	// can react. For example, set 5 s if probes run every two seconds; 0 means no delay.
 	DrainDelay time.Duration
 
-	// DrainTimeout bounds the drain after that delay; 0 stands for
-	// DrainTimeoutDefault. At most half of it is spent on waiting for calls in
-	// flight; the rest is the limiter's, to send what it has accepted.
+	// DrainTimeout bounds the drain after that delay; 0 means DrainTimeoutDefault. Waiting for calls in flight takes at
+	// most half of it. The limiter can use the rest to send the cost that it has accepted.
 	DrainTimeout time.Duration
 }
 
-// What Config's zero values stand for.
+// Values for Config's zero values.
 const (
 	MaxInFlightDefault    = 1024
 	ConnectionsMaxDefault = 4096
 	DrainTimeoutDefault   = 20 * time.Second
 )
 
-// adminConnectionsMax are apart from those of calls, so that probes find room.
+// adminConnectionsMax bounds the port for operators separately from calls, so that probes find room.
 const adminConnectionsMax = 256
 
-// Server serves a Limiter on its ports. Its life is New, Start, Wait, Drain, each
-// once. Start fails if a port is taken; afterwards the server runs until Drain.
+// Server serves a Limiter on its ports. Call New, Start, Wait and Drain in this order, each once. Start fails if a port
+// is taken; afterwards the server runs until Drain.
 type Server struct {
 	limiter Limiter
 	config  Config
@@ -201,7 +198,8 @@ func New(config Config) (*Server, error) {
 	return s, nil
 }
 
-// knownHosts refuses what a page lets a browser send to a port that only this machine reaches.
+// knownHosts rejects requests that a page of another site makes a browser send to a port that only this machine
+// reaches.
 func (s *Server) knownHosts(address string, next http.Handler) http.Handler {
 	if !hosts.Loopback(address) {
 		return next
@@ -209,11 +207,11 @@ func (s *Server) knownHosts(address string, next http.Handler) http.Handler {
 	return hosts.Only(s.config.AllowedHosts, "allowed-hosts", s.bounds.refused[bounded.BoundHost].Inc, next)
 }
 
-// port is what Server needs to know of each of its ports.
+// port has the methods that Server needs of each of its ports.
 type port interface {
 	listen(ctx context.Context) error
 	serve() error
-	close() // drops the port and every connection, whatever they are doing
+	close() // closes the port and every connection immediately
 }
 
 func (s *Server) ports() []port {
@@ -252,7 +250,7 @@ func (s *Server) Start(ctx context.Context) error {
 	return nil
 }
 
-// enter moves the server to its next phase, in all forms in which it is asked for.
+// enter moves the server to its next phase, and updates all health reports.
 func (s *Server) enter(p phase) {
 	s.ready.set(p)
 	if s.grpc != nil {
@@ -269,11 +267,10 @@ func (s *Server) close() {
 	}
 }
 
-// Addr is the address that calls are served on. Valid after Start.
+// Addr returns the address that calls are served on. Valid after Start.
 func (s *Server) Addr() net.Addr { return s.calls.listener.Addr() }
 
-// GRPCAddr is the address that gRPC alone is served on; nil without GRPCListen.
-// Valid after Start.
+// GRPCAddr returns the address of GRPCListen, or nil without GRPCListen. It is valid after Start.
 func (s *Server) GRPCAddr() net.Addr {
 	if s.grpc == nil {
 		return nil
@@ -281,7 +278,7 @@ func (s *Server) GRPCAddr() net.Addr {
 	return s.grpc.listener.Addr()
 }
 
-// ProbeAddr is the address of API.ProbeListen; nil without it. Valid after Start.
+// ProbeAddr returns the address of API.ProbeListen; nil without it. Valid after Start.
 func (s *Server) ProbeAddr() net.Addr {
 	if s.probes == nil {
 		return nil
@@ -289,7 +286,7 @@ func (s *Server) ProbeAddr() net.Addr {
 	return s.probes.listener.Addr()
 }
 
-// AdminAddr is the address of health, metrics and profiles. Valid after Start.
+// AdminAddr returns the address of health, metrics and profiles. Valid after Start.
 func (s *Server) AdminAddr() net.Addr { return s.admin.listener.Addr() }
 
 // Wait returns nil when ctx is done, and an error if a port stops serving before.
@@ -302,10 +299,9 @@ func (s *Server) Wait(ctx context.Context) error {
 	}
 }
 
-// Drain ends the server in the order that loses nothing: it says that it wants
-// no more calls, lets the calls in flight finish, has the limiter send on what
-// they were allowed, and only then closes the port on which all of that can be
-// watched. It returns an error if anything had to be cut short.
+// Drain ends the server without losing cost: it reports that the node should get no more calls, waits for the calls in
+// flight, stops the limiter, which sends the cost of these calls, and only then closes the port for operators. It
+// returns an error if a step was cut short.
 func (s *Server) Drain() error {
 	s.enter(draining)
 	s.logger.Info("draining", "delay", s.config.DrainDelay.String(), "timeout", s.config.DrainTimeout.String())
@@ -323,8 +319,8 @@ func (s *Server) Drain() error {
 	return err
 }
 
-// finishCalls ends streams between two of their requests, and waits for the calls that are worked
-// on; those whose callers send slowly, or do not read, are given a moment.
+// finishCalls ends streams between two of their requests, and waits for the calls in progress. Calls whose callers send
+// slowly, or do not read, get a moment.
 func (s *Server) finishCalls(ctx context.Context) error {
 	defer s.abandon()
 	patience, cancel := context.WithTimeout(ctx, s.config.DrainTimeout/2)

@@ -14,8 +14,8 @@ import (
 	weirv1 "github.com/weirhq/weir/shared/gen/proto/weir/v1"
 )
 
-// service is weir.v1.RateLimitService over a Limiter, whatever the wire: connect.go
-// and grpc.go put it on theirs. Errors are connect's, with their details.
+// service is weir.v1.RateLimitService over a Limiter, for all protocols: connect.go and grpc.go serve it. Errors are
+// connect's errors, with details.
 type service struct {
 	all    access.Limiter // use limiter instead, which applies the token's scope
 	waits  *fair.Places   // for calls that wait for a lease
@@ -35,7 +35,7 @@ func (s service) limiter(ctx context.Context) access.Limiter {
 	return access.Restrict(s.all, access.ScopeIn(ctx))
 }
 
-// limit also returns the decision, for wires that can say more than the message.
+// limit also returns the decision, for protocols that can return more than the message.
 func (s service) limit(ctx context.Context, m *weirv1.LimitRequest) (*weirv1.LimitResponse, dataplane.Decision, error) {
 	request, err := readLimit(m)
 	if err != nil {
@@ -87,9 +87,8 @@ func (s service) refund(ctx context.Context, m *weirv1.RefundRequest) (*weirv1.R
 	return &weirv1.RefundResponse{Refunded: refunded}, nil
 }
 
-// refusal is the limiter's own word against a request. Validation here leaves it
-// little to say; whatever it is, it must not turn into a fault of the server
-// unless it is one.
+// refusal converts the limiter's error about a request. Validation here leaves few such errors. They must not become
+// faults of the server unless they are.
 func refusal(err error) error {
 	switch {
 	case access.IsOutOfScope(err):
@@ -145,9 +144,8 @@ func writeSource(s dataplane.Source) weirv1.Source {
 	return weirv1.Source_SOURCE_UNSPECIFIED
 }
 
-// retryAfterSeconds is what an HTTP client understands without knowing us: whole
-// seconds, never too early. 0 where there is nothing to wait for: the request
-// passed, or never will.
+// retryAfterSeconds returns the time that every HTTP client understands: whole seconds, never too early. It returns 0
+// if waiting does not help, because the request passed or never will.
 func retryAfterSeconds(d dataplane.Decision) int64 {
 	if d.Allowed {
 		return 0

@@ -49,7 +49,7 @@ var (
 		Remaining:    3,
 		Current:      7.25,
 		ResetAtMs:    1_700_000_040_000,
-		RetryAfterMs: 2, // rounded up: by one millisecond less it would not pass
+		RetryAfterMs: 2, // rounded up: with one millisecond less it would not pass
 		Override:     "user_*",
 		DurationMs:   3_600_000,
 
@@ -79,7 +79,7 @@ func TestEveryDoorLeadsToTheSameLimiter(t *testing.T) {
 			return batch
 		},
 		back: func(r dataplane.Request) (int64, error) {
-			r.Limit = asked.Limit // a refund knows of none
+			r.Limit = asked.Limit // a refund has no limit
 			return 5, expect(r, asked).Err
 		},
 	})
@@ -124,8 +124,8 @@ func askEverything(t *testing.T, c caller) {
 	same(back, &weirv1.RefundResponse{Refunded: 5}, err)
 }
 
-// A cost that is left out or 0 is one thing on every wire, which the limiter takes for 1, and
-// a request that is to count nothing says so.
+// A missing cost and a cost of 0 are the same in every protocol, and the limiter counts 1. A request that should count
+// nothing has a field for that.
 func TestCostsReachTheLimiter(t *testing.T) {
 	requests := make(chan dataplane.Request, 1)
 	h := start(t, scripted{allow: func(_ context.Context, r dataplane.Request) dataplane.Decision {
@@ -150,8 +150,7 @@ func TestCostsReachTheLimiter(t *testing.T) {
 	}
 }
 
-// One body is good for Limit, Peek, Refund and Explain: a new user who has asked one of them
-// need not learn another shape.
+// The same body is valid for Limit, Peek, Refund and Explain, so a new user needs only one format.
 func TestOneBodyIsGoodForAllCalls(t *testing.T) {
 	h := start(t, newLimiter(t, nil))
 	const body = `{"workspace":"acme","namespace":"api","identifier":"k","limit":10,"duration_ms":86400000,"cost":4}`
@@ -182,8 +181,8 @@ func fieldsOf(m proto.Message) (all string) {
 	return all
 }
 
-// A denial over HTTP tells clients that know nothing of us when to come back:
-// whole seconds, never too early, nothing where waiting is of no use.
+// A denial over HTTP has a standard header for the retry time: whole seconds, never too early, and no header if waiting
+// does not help.
 func TestDenialSaysRetryAfter(t *testing.T) {
 	var next dataplane.Decision
 	h := start(t, scripted{allow: func(context.Context, dataplane.Request) dataplane.Decision { return next }})
@@ -236,7 +235,7 @@ func TestDeadlineReachesTheLimiter(t *testing.T) {
 	}
 }
 
-// A caller who has gone does not keep its call waiting.
+// A disconnected caller does not keep its call waiting.
 func TestCallerGoingAwayCancelsTheCall(t *testing.T) {
 	in, out := make(chan struct{}), make(chan struct{})
 	h := start(t, scripted{allow: func(ctx context.Context, _ dataplane.Request) dataplane.Decision {
@@ -261,7 +260,7 @@ func TestCallerGoingAwayCancelsTheCall(t *testing.T) {
 	}
 }
 
-// What the limiter itself refuses is the caller's fault, and is said so.
+// A request that the limiter itself rejects is reported as the caller's fault.
 func TestLimiterRefusesARequest(t *testing.T) {
 	refused := fmt.Errorf("%w: identifier is on fire", dataplane.ErrInvalid)
 	h := start(t, scripted{
@@ -323,12 +322,19 @@ func (c connectCaller) call(ctx context.Context, _ string, request, response pro
 type grpcCaller struct{ conn *grpc.ClientConn }
 
 func dialGRPC(t testing.TB, address net.Addr) grpcCaller {
-	conn, err := grpc.NewClient(address.String(), grpc.WithTransportCredentials(insecure.NewCredentials()))
+	return grpcCaller{dial(t, address.String())}
+}
+
+// dial connects to a node, without TLS unless an option says otherwise, and closes the connection when the test ends.
+func dial(t testing.TB, address string, options ...grpc.DialOption) *grpc.ClientConn {
+	t.Helper()
+	plaintext := grpc.WithTransportCredentials(insecure.NewCredentials())
+	conn, err := grpc.NewClient(address, append([]grpc.DialOption{plaintext}, options...)...)
 	if err != nil {
 		t.Fatal(err)
 	}
 	t.Cleanup(func() { _ = conn.Close() })
-	return grpcCaller{conn}
+	return conn
 }
 
 func (c grpcCaller) call(ctx context.Context, procedure string, request, response proto.Message) error {

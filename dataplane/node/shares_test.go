@@ -9,9 +9,7 @@ import (
 	"testing"
 
 	"connectrpc.com/connect"
-	"google.golang.org/grpc"
 	"google.golang.org/grpc/codes"
-	"google.golang.org/grpc/credentials/insecure"
 	healthv1 "google.golang.org/grpc/health/grpc_health_v1"
 	"google.golang.org/grpc/status"
 
@@ -34,8 +32,8 @@ func clientFrom(t testing.TB, h *harness, d door, address net.IP) weirv1connect.
 	return weirv1connect.NewRateLimitServiceClient(client, base, d.options...)
 }
 
-// One caller's streams, all of whose decisions wait, hold a sixteenth of the slots: calls and streams of other callers
-// are answered, and none of them is shed.
+// The streams of one caller, if all of their decisions wait, hold a sixteenth of the slots. Calls and streams of other
+// callers get responses, and none of them is shed.
 func TestStreamsOfOneCallerLeaveSlotsForOthers(t *testing.T) {
 	for _, door := range streamDoors() {
 		t.Run(door.name, func(t *testing.T) {
@@ -80,8 +78,8 @@ func TestStreamsOfOneCallerLeaveSlotsForOthers(t *testing.T) {
 	}
 }
 
-// Health is watched without a token, so watches have no part of what streams have: however many are open, none of them
-// ends a stream, not even one of the same address. The one message of a watch is short.
+// Health is watched without a token, so watches do not use the bounds of streams: any number of open watches ends no
+// stream, not even a stream of the same address. The single message of a watch is short.
 func TestWatchesOfHealthEndNoStreams(t *testing.T) {
 	h := start(t, scripted{})
 	stream := doors[7].open(t, h).LimitStream(t.Context())
@@ -96,11 +94,7 @@ func TestWatchesOfHealthEndNoStreams(t *testing.T) {
 		t.Fatal(err)
 	}
 	of := h.bounds.streams.Used()
-	conn, err := grpc.NewClient(h.GRPCAddr().String(), grpc.WithTransportCredentials(insecure.NewCredentials()))
-	if err != nil {
-		t.Fatal(err)
-	}
-	defer conn.Close()
+	conn := dial(t, h.GRPCAddr().String())
 	const watches = 95
 	for i := range watches {
 		watch, err := healthv1.NewHealthClient(conn).Watch(t.Context(), &healthv1.HealthCheckRequest{})

@@ -35,7 +35,7 @@ type silent struct {
 	begun      func(*attacked) bool // the answers, or as many as there may be, wait for their callers
 }
 
-// silentConnections are of four addresses.
+// silentConnections come from four addresses.
 const silentConnections = 80
 
 func silentFloods() map[string]silent {
@@ -94,7 +94,7 @@ func TestStreamsThatTakeNoBytes(t *testing.T) {
 	}
 }
 
-// connection is all that a connection sends: as many calls as it may have, none of which lets a byte of an
+// connection returns all bytes that a connection sends: as many calls as it may have, none of which lets a byte of an
 // answer's body through.
 func (s silent) connection(t *testing.T) []byte {
 	var sent, fields bytes.Buffer
@@ -127,7 +127,7 @@ func TestAConnectionCarriesAHundredCalls(t *testing.T) {
 			all := make(chan struct{})
 			var waiting atomic.Int64
 			h := start(t, scripted{allow: func(ctx context.Context, _ dataplane.Request) dataplane.Decision {
-				if waiting.Add(1) == calls+1 { // the first one opens the connection
+				if waiting.Add(1) == calls+1 { // the first call opens the connection
 					close(all)
 				}
 				if waiting.Load() > 1 {
@@ -155,8 +155,8 @@ func TestAConnectionCarriesAHundredCalls(t *testing.T) {
 	}
 }
 
-// An address begins so many calls; a further one is refused in a way that keeps nothing of the node, and
-// another address's is answered.
+// An address can begin a bounded number of calls. A further call is rejected without using memory of the node, and a
+// call of another address is served.
 func TestAnAddressBeginsSoManyCalls(t *testing.T) {
 	h := start(t, scripted{})
 	from := func(address net.IP) *http.Client {

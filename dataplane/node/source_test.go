@@ -8,7 +8,7 @@ import (
 	weirv1 "github.com/weirhq/weir/shared/gen/proto/weir/v1"
 )
 
-// What a decision was based on has the same name in Go, in metrics and on the wire.
+// The source of a decision has the same name in Go, in metrics and on the wire.
 func TestSourcesHaveOneName(t *testing.T) {
 	known := 0
 	for s := dataplane.SourceLocal; s.String() != "none"; s++ {

@@ -13,8 +13,8 @@ import (
 	weirv1 "github.com/weirhq/weir/shared/gen/proto/weir/v1"
 )
 
-// spanNames are those of the HTTP calls that are served, by their paths: a call's method, as
-// gRPC has it. What is no call (health, unknown paths) has no span.
+// spanNames are the span names of HTTP calls, by path: a call's method, as in gRPC. Requests that are no calls (health,
+// unknown paths) have no span.
 var spanNames = func() map[string]string {
 	names := make(map[string]string)
 	methods := weirv1.File_weir_v1_ratelimit_proto.Services().Get(0).Methods()

@@ -29,31 +29,31 @@ const (
 // before.
 const streamedBytes = 100
 
-// conversation is one LimitStream, on either wire. Requests are answered one after
-// another, in order; calls about reservations beside them (stream_reserve.go). Where a
-// call is shed, a stream waits: it takes its next request when there is a slot for it,
-// and HTTP/2's flow control slows its sender down.
+// conversation is a LimitStream, in either protocol. Requests are processed one after another, in order; calls about
+// reservations run concurrently to them (stream_reserve.go). If a call would be shed, a stream waits: it takes its next
+// request when there is a free slot, and HTTP/2's flow control slows its sender down.
 type conversation struct {
 	service
 	*standing
 	receive func() (*weirv1.LimitStreamRequest, error)
 	send    func(*weirv1.LimitStreamResponse) error
 
-	hold     *bounded.Hold // renewed with each request: the stream that was silent longest makes room
+	hold     *bounded.Hold // renewed with each request, because the stream that has been silent longest makes room
 	patience *time.Timer
-	turn     chan struct{} // of one: full from a request's arrival until its answer is out, and while one is sent
-	ended    bool          // guarded by turn: no further request is decided
-	over     atomic.Bool   // no further answer is sent
-	aside    aside
+	// capacity 1: full from a request's arrival until its response is sent, and while a response is being sent
+	turn  chan struct{}
+	ended bool        // guarded by turn: no further request is decided
+	over  atomic.Bool // no further answer is sent
+	aside aside
 }
 
-// Why a stream ends before its caller has ended it. Another stream may be begun at once.
+// Reasons for which a stream ends before its caller has ended it. The caller can begin another stream immediately.
 var (
 	errEnding = connect.NewError(connect.CodeUnavailable, errors.New("this node is stopping"))
 	errSilent = connect.NewError(connect.CodeUnavailable,
 		fmt.Errorf("the stream was silent for %v, or the caller read no answer for %v", streamIdleMax, streamSendMax))
 	errCut = connect.NewError(connect.CodeUnavailable,
-		errors.New("the stream was silent longer than all others, and another one needs its place"))
+		errors.New("the stream was silent longer than all others, and another stream needs its place"))
 )
 
 // endStreams ends each stream after the answer it is at. Call it once.
@@ -117,8 +117,8 @@ func (g *gate) converse(ctx context.Context, n int64, c *conversation) error {
 	}
 }
 
-// close lets no further answer out, and waits for one that is being sent: it must not outlive its call, unless only
-// the call's end interrupts it.
+// close prevents further responses, and waits for a response that is being sent. A send must not outlive its call,
+// unless only the call's end interrupts it.
 func (c *conversation) close() {
 	c.over.Store(true)
 	linger := time.NewTimer(lingerMax)
@@ -190,8 +190,8 @@ func (g *gate) answerNext(ctx context.Context, c *conversation, message *weirv1.
 	return g.say(c, message, answer)
 }
 
-// say sends an answer. The turn is its caller's: so no more than one is on its way, and the stream may be silent again
-// once it is out.
+// say sends a response. The caller must hold the turn, so that only one response is sent at a time. The stream may be
+// silent again after that.
 func (g *gate) say(c *conversation, to *weirv1.LimitStreamRequest, answer *weirv1.LimitStreamResponse) error {
 	if c.over.Load() {
 		return errEnding
@@ -213,7 +213,7 @@ func (g *gate) decideNext(ctx context.Context, c *conversation,
 	return c.answer(ctx, message.GetRequest())
 }
 
-// answer is an error only where the server is at fault.
+// answer reports an invalid or forbidden request in the response. Other errors end the stream.
 func (c *conversation) answer(ctx context.Context, m *weirv1.LimitRequest) (*weirv1.LimitStreamResponse, error) {
 	response, _, err := c.limit(ctx, m)
 	if err == nil {
@@ -238,7 +238,7 @@ func writeViolations(err error) (written []*weirv1.FieldViolation) {
 			written = append(written, &weirv1.FieldViolation{Field: v.Field, Description: v.Description})
 		}
 	}
-	if len(written) == 0 { // the limiter's own word, which names the field itself
+	if len(written) == 0 { // an error of the limiter, which names the field itself
 		written = append(written, &weirv1.FieldViolation{Field: "request", Description: refused.Message()})
 	}
 	return written

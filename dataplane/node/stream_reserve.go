@@ -12,25 +12,25 @@ import (
 	weirv1 "github.com/weirhq/weir/shared/gen/proto/weir/v1"
 )
 
-// asideMax is how many calls about reservations a stream has under way. A further one is not made and is answered so:
-// to wait for room would hold up the stream's requests.
+// asideMax is the number of calls about reservations that a stream can have in progress. A further call is rejected,
+// because waiting for room would delay the stream's requests.
 const asideMax = 32
 
-// aside are a stream's calls about reservations that are under way. They wait for the origin beside the stream's
-// requests, and each holds a slot meanwhile, as such a call outside of a stream does.
+// aside has a stream's calls about reservations that are in progress. They wait for the origin while the stream's
+// requests continue. Each holds a slot meanwhile, as such a call outside of a stream does.
 type aside struct {
 	sync.WaitGroup            // added to while the turn is held
-	failed         chan error // of one: why the stream ends
+	failed         chan error // capacity 1: the reason why the stream ends
 	calls          atomic.Int64
 }
 
-// beginAside begins a call, which is answered later. It returns an answer if there is no room for the call, or
-// something is wrong with it. The turn is its caller's.
+// beginAside begins a call whose response is sent later. It returns a response immediately if the call has no room or
+// is invalid. The caller must hold the turn.
 func (g *gate) beginAside(ctx context.Context, c *conversation,
 	m *weirv1.LimitStreamRequest) *weirv1.LimitStreamResponse {
 	if m.GetRequest() != nil {
 		var found violations
-		found.add("request", "is set beside a call about a reservation (one of them)")
+		found.add("request", "is set together with a call about a reservation (set one of them)")
 		return asideFailed(found.err())
 	}
 	if err := g.takeAside(c); err != nil {
@@ -106,8 +106,8 @@ func (s service) reservation(ctx context.Context, m *weirv1.LimitStreamRequest) 
 	panic(fmt.Sprintf("%T is no call about a reservation", m.GetReservation()))
 }
 
-// asideFailed answers a call that has failed, with what is wrong with it or with the error it would have ended with
-// outside of a stream.
+// asideFailed returns the response for a failed call: its violations, or the error that the call would return outside
+// of a stream.
 func asideFailed(err error) *weirv1.LimitStreamResponse {
 	if connect.CodeOf(err) == connect.CodeInvalidArgument {
 		return &weirv1.LimitStreamResponse{Violations: writeViolations(err)}

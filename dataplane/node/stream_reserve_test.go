@@ -103,7 +103,7 @@ func TestReservationsOnAStream(t *testing.T) {
 	}
 }
 
-// What is wrong with a call is said as outside of a stream, and harms no other.
+// An invalid call gets the same error as outside of a stream, and does not affect other calls.
 func streamProblems(t *testing.T, ask func(*weirv1.LimitStreamRequest) *weirv1.LimitStreamResponse, id, key string) {
 	for what, c := range map[string]struct {
 		m           *weirv1.LimitStreamRequest
@@ -115,7 +115,7 @@ func streamProblems(t *testing.T, ask func(*weirv1.LimitStreamRequest) *weirv1.L
 		"id":       {streamSettle(13, &weirv1.SettleRequest{Costs: []int64{1}}), "", "is empty (1 to 124 bytes)"},
 		"nothing":  {streamReserve(14, &weirv1.ReserveRequest{}), "", "has 0 items (1 to 32)"},
 		"ttl":      {streamReserve(15, &weirv1.ReserveRequest{Requests: oneOf(key), TtlMs: 5}), "", "is 5 (1000 to 86400000, or 0)"},
-		"both":     {&weirv1.LimitStreamRequest{Number: 16, Request: keyOf(key, 1), Reservation: streamSettle(0, nil).GetReservation()}, "", "is set beside"},
+		"both":     {&weirv1.LimitStreamRequest{Number: 16, Request: keyOf(key, 1), Reservation: streamSettle(0, nil).GetReservation()}, "", "is set together"},
 		"no costs": {streamSettle(17, nil), "", "is empty"},
 	} {
 		answer := ask(c.m)
@@ -129,7 +129,7 @@ func streamProblems(t *testing.T, ask func(*weirv1.LimitStreamRequest) *weirv1.L
 	}
 }
 
-// slow is a limiter whose origin does not answer reservations before the test says so.
+// slow returns a limiter whose origin does not answer reservations until the test allows it.
 func slow(t *testing.T, adjust ...func(*Config)) (h *harness, underWay *atomic.Int64, answers func()) {
 	goOn := make(chan struct{})
 	underWay = new(atomic.Int64)
@@ -151,8 +151,8 @@ func slow(t *testing.T, adjust ...func(*Config)) (h *harness, underWay *atomic.I
 	return h, underWay, func() { close(goOn) }
 }
 
-// "Calls about reservations are made beside the requests": an origin that is slow holds none of these up, and they are
-// answered in order. What is beyond the calls that a stream may have under way is told so at once.
+// "Calls about reservations are made concurrently with the requests": a slow origin delays no requests, and requests
+// are processed in order. A call above the bound of a stream is rejected immediately.
 func TestASlowOriginHoldsNoStreamUp(t *testing.T) {
 	for _, door := range streamDoors() {
 		t.Run(door.name, func(t *testing.T) {
@@ -194,7 +194,7 @@ func TestASlowOriginHoldsNoStreamUp(t *testing.T) {
 	}
 }
 
-// Calls of streams hold slots, as others do: without one a call is not made.
+// Calls of streams hold slots, as others do. Without a slot a call is not made.
 func TestCallsOfAStreamHoldSlots(t *testing.T) {
 	h, underWay, answers := slow(t, func(c *Config) { c.MaxInFlight = 4 })
 	stream := streamDoors()[0].open(t, h).LimitStream(t.Context())
@@ -202,7 +202,7 @@ func TestCallsOfAStreamHoldSlots(t *testing.T) {
 	for i := range uint64(5) {
 		send(t, stream, streamReserve(i, &weirv1.ReserveRequest{Id: "slow", Requests: oneOf("k")}))
 	}
-	for range 2 { // one caller has three quarters of them
+	for range 2 { // a caller has three quarters of them
 		if answer := receive(t, stream); answer.GetNumber() < 3 || answer.GetProblem().GetCode() != "unavailable" {
 			t.Errorf("%v", answer)
 		}

@@ -15,7 +15,7 @@ import (
 	weirv1 "github.com/weirhq/weir/shared/gen/proto/weir/v1"
 )
 
-// streamDoors are the ways in which a stream can come in: those over HTTP/2.
+// streamDoors returns the doors over HTTP/2, which support streams.
 func streamDoors() (open []door) {
 	for _, d := range doors {
 		if d.client(discardT{}).Transport.(*http.Transport).Protocols.UnencryptedHTTP2() {
@@ -34,8 +34,8 @@ func numbered(i int) *weirv1.LimitRequest {
 	return &weirv1.LimitRequest{Workspace: "acme", Namespace: "api", Identifier: fmt.Sprint("user_", i), Limit: int64(i), DurationMs: 60_000}
 }
 
-// Requests of a stream are answered in order, however many are sent before the first
-// answer is read; one at fault is told so in its turn, and harms no other.
+// Requests of a stream are processed in order, however many are sent before the first response is read. An invalid
+// request gets its error in order, and does not affect other requests.
 func TestStreamAnswersInOrder(t *testing.T) {
 	h := start(t, scripted{allow: func(_ context.Context, r dataplane.Request) dataplane.Decision {
 		return dataplane.Decision{Allowed: true, Limit: r.Limit}
@@ -92,8 +92,8 @@ func TestStreamAnswersInOrder(t *testing.T) {
 	}
 }
 
-// A node that stops ends a stream after the answer it is at: unavailable, and no
-// request beyond that answer reaches the limiter.
+// A node that stops ends a stream after the current response with unavailable. No request after that response reaches
+// the limiter.
 func TestDrainEndsStreams(t *testing.T) {
 	for _, door := range streamDoors() {
 		t.Run(door.name, func(t *testing.T) {
@@ -143,7 +143,7 @@ func TestDrainEndsStreams(t *testing.T) {
 	}
 }
 
-// A panic in a stream ends that stream alone, as internal.
+// A panic in a stream ends only that stream, with an internal error.
 func TestPanicInAStream(t *testing.T) {
 	h := start(t, scripted{allow: func(context.Context, dataplane.Request) dataplane.Decision { panic("secret") }})
 	for _, door := range streamDoors() {

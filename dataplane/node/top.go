@@ -12,7 +12,7 @@ import (
 	"github.com/weirhq/weir/shared/window"
 )
 
-// topKeysDefault is how many keys are told where a caller does not say.
+// topKeysDefault is the number of keys in a response if the request has no limit.
 const topKeysDefault = 20
 
 func (s service) topKeys(ctx context.Context, m *weirv1.TopKeysRequest) (*weirv1.TopKeysResponse, error) {
@@ -46,7 +46,7 @@ func writeTopKey(k dataplane.TopKey) *weirv1.TopKey {
 	return key
 }
 
-// valid is text that a message can carry: embedders' names may be any bytes.
+// valid returns text that a message can carry: embedders' names may be any bytes.
 func valid(s string) string { return strings.ToValidUTF8(s, "\uFFFD") }
 
 func readTopKeys(m *weirv1.TopKeysRequest) (dataplane.TopQuery, error) {

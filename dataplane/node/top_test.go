@@ -33,7 +33,7 @@ func TestTopKeysAtEveryDoor(t *testing.T) {
 				return err == nil
 			})
 			if i == 0 && by == weirv1.TopBy_TOP_BY_DENIED {
-				continue // nobody is over the limit yet
+				continue // no key is over the limit yet
 			}
 			if keys := answer.Msg.GetKeys(); len(keys) != 1 || keys[0].GetIdentifier() != "busy" || keys[0].GetCount() < 1 || keys[0].GetWorkspace() != "acme" {
 				t.Errorf("%s, by %v: %v", door.name, by, keys)
@@ -42,7 +42,7 @@ func TestTopKeysAtEveryDoor(t *testing.T) {
 	}
 }
 
-// An unknown limit is left out, and names of any bytes can be told.
+// An unknown limit is left out, and names can have any bytes.
 func TestTopKeysAreWorded(t *testing.T) {
 	limiter := scripted{top: func(q dataplane.TopQuery) (dataplane.TopKeys, error) {
 		if q.By != dataplane.TopDenied || q.Limit != topKeysDefault || q.Workspace+q.Namespace != "" || q.Visible != nil {
@@ -64,7 +64,7 @@ func TestTopKeysAreWorded(t *testing.T) {
 	}
 }
 
-// A walk that would come too soon is unavailable; a request at fault says what is wrong.
+// A listing too soon after another is unavailable. An invalid request returns its fault.
 func TestTopKeysRefuses(t *testing.T) {
 	h := start(t, scripted{top: func(dataplane.TopQuery) (dataplane.TopKeys, error) { return dataplane.TopKeys{}, dataplane.ErrTopBusy }})
 	for _, door := range []door{doors[0], doors[len(doors)-1]} {

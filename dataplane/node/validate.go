@@ -14,19 +14,18 @@ import (
 	"github.com/weirhq/weir/shared/window"
 )
 
-// The limiter validates too. What is done here is done in the caller's words: the
-// field's name on the wire, its place in a batch, milliseconds as they were sent
-// (a time.Duration would have overflowed), and all faults at once.
+// The limiter validates requests too. The validation here returns better errors: with the field's name on the wire, its
+// place in a batch, milliseconds as they were sent (a time.Duration would have overflowed), and all faults together.
 
 const (
 	durationMsMin = int64(window.DurationMin / time.Millisecond)
 	durationMsMax = int64(window.DurationMax / time.Millisecond)
 
-	// violationsMax bounds the error about a batch in which everything is wrong.
+	// violationsMax bounds the number of faults in the error about a batch.
 	violationsMax = 16
 )
 
-// asking is a request in the one shape that all calls about a key take.
+// asking has the fields that all calls about a key share.
 type asking interface {
 	GetWorkspace() string
 	GetNamespace() string
@@ -68,11 +67,10 @@ func readLimitMany(m *weirv1.LimitManyRequest) ([]dataplane.Request, error) {
 	return requests, found.err()
 }
 
-// violations collects what is wrong with a message. Nothing is allocated as long
-// as nothing is.
+// violations collects the faults of a message. It allocates nothing if there are none.
 type violations []*errdetails.BadRequest_FieldViolation
 
-// readItem reads requests[i]. The path is spelled out only for an item at fault.
+// readItem reads requests[i]. The path is built only for an invalid item.
 func (v *violations) readItem(i int, m *weirv1.LimitRequest) dataplane.Request {
 	var found violations
 	request := found.readLimit(m)
@@ -96,7 +94,7 @@ func (v *violations) readLimit(m asking) dataplane.Request {
 func (v *violations) readCost(m asking, r *dataplane.Request) {
 	r.Cost, r.ZeroCost = v.amount("cost", m.GetCost()), m.GetZeroCost()
 	if r.ZeroCost && r.Cost != 0 {
-		v.add("zero_cost", "is set beside a cost of %d (set one of them)", r.Cost)
+		v.add("zero_cost", "is set together with a cost of %d (set one of them)", r.Cost)
 	}
 }
 
@@ -134,7 +132,7 @@ func (v *violations) identifier(name string) string {
 	return window.BoundIdentifier(name)
 }
 
-// bytes bounds a text that may be left out; least is for the message alone.
+// bytes bounds an optional text. least is only for the message.
 func (v *violations) bytes(field, value string, least, most int) {
 	if len(value) > most {
 		v.add(field, "is %d bytes long (%d to %d bytes)", len(value), least, most)
@@ -155,7 +153,7 @@ func (v *violations) add(field, format string, args ...any) {
 	})
 }
 
-// err is nil, or invalid_argument with all violations in its message for people,
+// err returns nil, or invalid_argument with all violations in its message for people,
 // and as a google.rpc.BadRequest for programs.
 func (v violations) err() error {
 	if len(v) == 0 {

@@ -20,8 +20,7 @@ import (
 	"github.com/weirhq/weir/shared/gen/proto/weir/v1/weirv1connect"
 )
 
-// fault is a valid request with one field moved out of its bounds, and what must
-// be said about it.
+// fault is a valid request with one field out of its bounds, and the expected error.
 type fault struct {
 	spoil func(*weirv1.LimitRequest)
 	want  string
@@ -47,7 +46,7 @@ var faults = []fault{
 var costFaults = []fault{
 	{func(m *weirv1.LimitRequest) { m.Cost = -1 }, "cost is -1 (0 to 9007199254740991)"},
 	{func(m *weirv1.LimitRequest) { m.Cost = 1 << 53 }, "cost is 9007199254740992 (0 to 9007199254740991)"},
-	{func(m *weirv1.LimitRequest) { m.Cost, m.ZeroCost = 2, true }, "zero_cost is set beside a cost of 2 (set one of them)"},
+	{func(m *weirv1.LimitRequest) { m.Cost, m.ZeroCost = 2, true }, "zero_cost is set together with a cost of 2 (set one of them)"},
 }
 
 // Every field out of its bounds is refused by name, bound and place, through every
@@ -101,8 +100,7 @@ func readError(err error) (connect.Code, string, []*errdetails.BadRequest_FieldV
 	var details []any
 	var code connect.Code
 	var message string
-	var connectErr *connect.Error
-	if errors.As(err, &connectErr) {
+	if connectErr, ok := errors.AsType[*connect.Error](err); ok {
 		code, message = connectErr.Code(), connectErr.Message()
 		for _, d := range connectErr.Details() {
 			value, _ := d.Value()
@@ -147,7 +145,7 @@ func TestBoundsAreInclusive(t *testing.T) {
 	}
 }
 
-// longest is the longest valid request. JSON writes each byte of its names as six.
+// longest returns the longest valid request. JSON writes each byte of its names as six.
 func longest() *weirv1.LimitRequest {
 	return &weirv1.LimitRequest{
 		Workspace:  strings.Repeat("\x01", 191),
@@ -159,8 +157,7 @@ func longest() *weirv1.LimitRequest {
 	}
 }
 
-// All faults are told at once, up to a number; the error stays an error and does
-// not become a flood.
+// An error has all faults, up to a bound, so that it does not become too long.
 func TestAllFaultsAreToldAtOnce(t *testing.T) {
 	h := start(t, scripted{})
 	client := doors[0].open(t, h)

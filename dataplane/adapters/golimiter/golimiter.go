@@ -1,5 +1,5 @@
-// Package golimiter makes a Weir limiter a Store of github.com/sethvargo/go-limiter, so that code and middleware
-// written for that decide by a fleet's counts. What differs is in ../README.md.
+// Package golimiter makes a Weir limiter a Store of github.com/sethvargo/go-limiter. Use it for code and middleware
+// written for go-limiter that should enforce a fleet's limits. The differences are in ../README.md.
 package golimiter
 
 import (
@@ -16,10 +16,11 @@ import (
 	"github.com/weirhq/weir/shared/window"
 )
 
-// ErrSet is what Set returns: limits of single keys are overrides, which operators set for the whole fleet.
+// ErrSet is returned by Set, which is not supported. Limits of single keys are overrides, which operators set for the
+// whole fleet: for example, weirctl override set.
 var ErrSet = errors.New("golimiter: Set is not supported: an override gives a key its own limit (weirctl override set)")
 
-// Config says what keys and limits a Store has.
+// Config sets the keys and the limit of a Store.
 type Config struct {
 	Limiter              *dataplane.Limiter // required; the Store neither starts nor stops it
 	Workspace, Namespace string             // of its keys: 1 to 191 and 1 to 255 bytes
@@ -28,7 +29,7 @@ type Config struct {
 	Interval time.Duration // 1 s to 366 days, whole milliseconds; 0 is 1 s
 }
 
-// Store is a limiter.Store. Make one with New. Safe for concurrent use.
+// Store is a limiter.Store. Make it with New. All methods are safe for concurrent use.
 type Store struct {
 	limiter *dataplane.Limiter
 	request dataplane.Request // without an identifier
@@ -55,7 +56,8 @@ func New(c Config) (*Store, error) {
 	return s, any.Validate()
 }
 
-// amount is tokens as a limit or a cost: those that are too many for an int64 are out of bounds.
+// amount converts tokens into a limit or a cost. Numbers that do not fit an int64 become its maximum, which is out of
+// bounds.
 func amount(tokens uint64) int64 { return int64(min(tokens, math.MaxInt64)) }
 
 func (s *Store) of(key string) dataplane.Request {
@@ -83,7 +85,7 @@ func (s *Store) Take(ctx context.Context, key string) (tokens, remaining, reset 
 	return uint64(d.Limit), uint64(d.Remaining), uint64(max(0, at.UnixNano())), d.Allowed, nil
 }
 
-// Get returns the limit of a key, and what is left.
+// Get returns the limit of a key, and how many tokens are left. It takes none.
 func (s *Store) Get(ctx context.Context, key string) (tokens, remaining uint64, err error) {
 	if s.closed.Load() {
 		return 0, 0, limiter.ErrStopped

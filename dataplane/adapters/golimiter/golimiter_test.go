@@ -60,8 +60,8 @@ func TestTakeTakesWhatThereIs(t *testing.T) {
 	}
 }
 
-// "Reset is … of a request that is denied, when it would pass, and else the end of the window's cell": what fills a
-// cell weighs on into the next one.
+// "reset is … the time at which a denied request would pass, or the end of the window's cell": the cost of a full cell
+// still weighs on the next cell.
 func TestResetIsWhenADeniedRequestWouldPass(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		s := store(t, 3)

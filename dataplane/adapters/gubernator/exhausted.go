@@ -10,10 +10,10 @@ import (
 // exhaustedMax bounds the number of keys.
 const exhaustedMax = 100_000
 
-// exhausted holds the keys for which hits were denied when nothing was left. gubernator's token
-// bucket answers hits of 0 for such a key with OVER_LIMIT, and for a key that was merely used up
-// with UNDER_LIMIT. The zero value is empty. Methods may be called concurrently. Each server only
-// knows its own denials. When there are exhaustedMax keys, an arbitrary one is removed.
+// exhausted holds the keys for which hits were denied when nothing was left. gubernator's token bucket answers hits of
+// 0 for such a key with OVER_LIMIT, and for a key that was merely used up with UNDER_LIMIT. The zero value is empty.
+// Methods may be called concurrently. A server has only its own denials. When there are exhaustedMax keys, an arbitrary
+// one is removed.
 type exhausted struct {
 	mu    sync.Mutex
 	until map[exhaustedKey]time.Time // an upper bound of the end of the key's window

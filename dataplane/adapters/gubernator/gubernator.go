@@ -1,5 +1,6 @@
-// Package gubernator answers gubernator's V1 API (github.com/gubernator-io/gubernator/v2) from a Weir limiter: its Go
-// client, and callers of its HTTP API, go on as they are. What differs is in ../README.md.
+// Package gubernator answers gubernator's V1 API (github.com/gubernator-io/gubernator/v2) from a Weir limiter. Use it
+// to move to Weir without changing callers: gubernator's Go client and callers of its HTTP API keep working. The
+// differences are in ../README.md.
 package gubernator
 
 import (
@@ -19,12 +20,12 @@ import (
 // ItemsMax is how many requests a call may have, as in gubernator.
 const ItemsMax = 1000
 
-// waitMax bounds how long the requests of a call wait for Redis together: each gets an equal part of what those before
-// it have left, and is then decided from what this node knows, as in an outage.
+// waitMax bounds how long the requests of a call wait for Redis together. Each request may wait for an equal part of
+// the remaining time. After that, the node decides by its own counts, as in an outage.
 const waitMax = 5 * time.Second
 
-// Server is gubernator's V1 service: register it with v1.RegisterV1Server, and serve Handler. Make one with New. Safe
-// for concurrent use.
+// Server is gubernator's V1 service. Make it with New, register it with v1.RegisterV1Server, and serve its Handler. All
+// methods are safe for concurrent use.
 type Server struct {
 	v1.UnimplementedV1Server
 	limiter   *dataplane.Limiter
@@ -43,8 +44,8 @@ func New(l *dataplane.Limiter, workspace string) (*Server, error) {
 	return &Server{limiter: l, workspace: workspace}, any.Validate()
 }
 
-// GetRateLimits decides each request by itself, in order. One that is at fault is answered with its error, and harms no
-// other.
+// GetRateLimits decides each request by itself, in order. An invalid request gets its error as its answer, and does not
+// affect the other requests.
 func (s *Server) GetRateLimits(ctx context.Context, in *v1.GetRateLimitsReq) (*v1.GetRateLimitsResp, error) {
 	if n := len(in.GetRequests()); n > ItemsMax {
 		return nil, status.Errorf(codes.OutOfRange, "requests holds %d items (at most %d)", n, ItemsMax)
@@ -69,7 +70,7 @@ func (s *Server) GetRateLimits(ctx context.Context, in *v1.GetRateLimitsReq) (*v
 // Drain makes HealthCheck fail from now on, so that load balancers look for other servers.
 func (s *Server) Drain() { s.draining.Store(true) }
 
-// HealthCheck answers that the server is healthy, until Drain: decisions go on whatever is down.
+// HealthCheck reports the server as healthy until Drain, because decisions go on whichever dependency is down.
 func (s *Server) HealthCheck(context.Context, *v1.HealthCheckReq) (*v1.HealthCheckResp, error) {
 	if s.draining.Load() {
 		return nil, status.Error(codes.Unavailable, "this server is draining")
@@ -82,7 +83,8 @@ func (s *Server) LiveCheck(context.Context, *v1.LiveCheckReq) (*v1.LiveCheckResp
 	return &v1.LiveCheckResp{}, nil
 }
 
-// behaviors that Weir has no other for; the rest is how gubernator's peers tell each other, and changes nothing here.
+// unknown maps behaviors that Weir does not support to their replacement. The remaining behaviors control how
+// gubernator's peers exchange counts, and have no effect here.
 var unknown = map[v1.Behavior]string{
 	v1.Behavior_DURATION_IS_GREGORIAN: "name the calendar's month or day in unique_key instead",
 	v1.Behavior_RESET_REMAINING:       "an operator resets a key: weirctl reset",
@@ -102,7 +104,7 @@ func (s *Server) decide(ctx context.Context, in *v1.RateLimitReq) (*v1.RateLimit
 	if ms := in.GetDuration(); ms >= 0 && ms <= window.DurationMax.Milliseconds() {
 		r.Duration = time.Duration(ms) * time.Millisecond
 	} else {
-		r.Duration = window.DurationMax + time.Millisecond // out of bounds, and said as such
+		r.Duration = window.DurationMax + time.Millisecond // out of bounds, and rejected as such
 	}
 	bucket := in.GetAlgorithm() == v1.Algorithm_TOKEN_BUCKET
 	switch {
@@ -133,8 +135,8 @@ func (s *Server) decide(ctx context.Context, in *v1.RateLimitReq) (*v1.RateLimit
 	return said(d)
 }
 
-// said is a decision in gubernator's words. ResetTime is, of a request that is denied, when it would pass, and else the
-// end of the window's cell.
+// said converts a decision into gubernator's answer. ResetTime is the time at which a denied request would pass, or the
+// end of the window's cell for an allowed request.
 func said(d dataplane.Decision) (*v1.RateLimitResp, error) {
 	if d.Err != nil {
 		return nil, d.Err

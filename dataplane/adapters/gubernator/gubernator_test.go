@@ -38,7 +38,7 @@ func server(t *testing.T) *Server {
 	return s
 }
 
-// client is gubernator's own, unchanged.
+// client returns gubernator's own client, unchanged.
 func client(t *testing.T) v1.V1Client {
 	t.Helper()
 	listener, err := net.Listen("tcp", "127.0.0.1:0")
@@ -98,7 +98,8 @@ func TestItsClient(t *testing.T) {
 	want(t, ask(t, c, leaky)[0], v1.Status_OVER_LIMIT, 0)
 }
 
-// Each request of a call is decided by itself: a key twice counts twice, and one that is over its limit harms no other.
+// Each request of a call is decided by itself: a repeated key counts twice, and a request over its limit does not
+// affect the others.
 func TestRequestsOfACall(t *testing.T) {
 	all := ask(t, client(t), hit("a", 6), hit("a", 6), hit("b", 1), hit("a", 4))
 	want(t, all[0], v1.Status_UNDER_LIMIT, 4)
@@ -117,7 +118,8 @@ func TestHitsOfNoneAndLess(t *testing.T) {
 	want(t, ask(t, c, hit("a", 0))[0], v1.Status_UNDER_LIMIT, 0)
 }
 
-// Hits of 0 say OVER_LIMIT once hits were denied with nothing left, until some pass again; a leaky bucket never does.
+// Hits of 0 return OVER_LIMIT once hits were denied with nothing left, until some hits pass again. With a leaky bucket
+// they never do.
 func TestHitsOfNoneAfterADenial(t *testing.T) {
 	c := client(t)
 	for range 10 {
@@ -238,7 +240,7 @@ func TestACallerWhoHasLeft(t *testing.T) {
 	want(t, out.GetResponses()[0], v1.Status_UNDER_LIMIT, 10)
 }
 
-// "ResetTime is, of a request that is denied, when it would pass": at that millisecond, and not before.
+// "ResetTime is the time at which a denied request would pass": at that millisecond, and not before.
 func TestResetTimeIsWhenADeniedRequestWouldPass(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		s := server(t)

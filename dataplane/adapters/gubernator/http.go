@@ -25,8 +25,8 @@ var (
 	write = protojson.MarshalOptions{UseProtoNames: true, EmitUnpopulated: true}
 )
 
-// Handler is gubernator's HTTP API: POST /v1/GetRateLimits, GET /v1/HealthCheck and GET /v1/LiveCheck. Bodies are
-// bounded; time and connections are for the http.Server to bound, and slots for what stands before it.
+// Handler serves gubernator's HTTP API: POST /v1/GetRateLimits, GET /v1/HealthCheck and GET /v1/LiveCheck. It bounds
+// bodies. The http.Server should bound time and connections, and a handler around this handler the calls at once.
 func (s *Server) Handler() http.Handler {
 	mux := http.NewServeMux()
 	mux.HandleFunc("POST /v1/GetRateLimits", func(w http.ResponseWriter, r *http.Request) {

@@ -1,5 +1,5 @@
-// Package ululimiter makes a Weir limiter a Store of github.com/ulule/limiter/v3, so that code and middleware written
-// for that decide by a fleet's counts. What differs is in ../README.md.
+// Package ululimiter makes a Weir limiter a Store of github.com/ulule/limiter/v3. Use it for code and middleware
+// written for that package that should enforce a fleet's limits. The differences are in ../README.md.
 package ululimiter
 
 import (
@@ -14,10 +14,10 @@ import (
 	"github.com/weirhq/weir/shared/window"
 )
 
-// ErrReset is what Reset returns: a key is reset for the whole fleet, by operators.
+// ErrReset is returned by Reset, which is not supported. Operators reset a key for the whole fleet: see weirctl reset.
 var ErrReset = errors.New("ululimiter: Reset is not supported: an operator resets a key (weirctl reset)")
 
-// Store is a limiter.Store. Make one with New. Safe for concurrent use.
+// Store is a limiter.Store. Make it with New. All methods are safe for concurrent use.
 type Store struct {
 	limiter   *dataplane.Limiter
 	workspace string
@@ -54,7 +54,7 @@ func (s *Store) Increment(ctx context.Context, key string, count int64, rate lim
 	return said(s.limiter.Allow(ctx, s.of(key, rate, count)))
 }
 
-// Peek answers what Get would, and counts nothing. Remaining is what is left before it.
+// Peek returns the answer that Get would give, and counts nothing. Remaining is the budget before the request.
 func (s *Store) Peek(ctx context.Context, key string, rate limiter.Rate) (limiter.Context, error) {
 	d := s.limiter.Peek(ctx, s.of(key, rate, 1))
 	c, err := said(d)
@@ -69,8 +69,8 @@ func (s *Store) Reset(context.Context, string, limiter.Rate) (limiter.Context, e
 	return limiter.Context{}, ErrReset
 }
 
-// said is a decision in the Store's words: Reset is Unix seconds, of a request that is denied when it would pass, and
-// else the end of the window's cell.
+// said converts a decision into the Store's answer. Reset is in Unix seconds: the time at which a denied request would
+// pass, or the end of the window's cell for an allowed request.
 func said(d dataplane.Decision) (limiter.Context, error) {
 	if d.Err != nil {
 		return limiter.Context{}, d.Err

@@ -79,8 +79,8 @@ func TestPeekCountsNothing(t *testing.T) {
 	}
 }
 
-// "Reset is Unix seconds, of a request that is denied when it would pass": to the full second, and not before. What
-// fills a cell weighs on into the next one.
+// "Reset is in Unix seconds: the time at which a denied request would pass": rounded up to the full second. The cost of
+// a full cell still weighs on the next cell.
 func TestResetIsWhenADeniedRequestWouldPass(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		u := instance(t, "3-D")

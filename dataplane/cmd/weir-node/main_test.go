@@ -72,11 +72,11 @@ func (p *process) wait(t *testing.T) syscall.WaitStatus {
 	}
 }
 
-// Without any configuration the node serves, says that it is on its own, and
-// invites with a command that works; SIGTERM ends it with exit code 0.
+// Without any configuration the node serves, reports that it is on its own, and suggests a command that works. SIGTERM
+// ends it with exit code 0.
 func TestWithoutConfiguration(t *testing.T) {
 	p := begin(t)
-	parts := regexp.MustCompile(`^weir-node is serving in memory\. Try: curl (\S+) --json '(.+)'\n$`).FindStringSubmatch(p.firstLine)
+	parts := regexp.MustCompile(`^weir-node is serving in memory\. Try: curl (\S+) -H 'Content-Type: application/json' -d '(.+)'\n$`).FindStringSubmatch(p.firstLine)
 	if parts == nil {
 		t.Fatalf("first line of stdout is %q", p.firstLine)
 	}

@@ -16,7 +16,7 @@ import (
 	"github.com/weirhq/weir/shared/workspaces"
 )
 
-// hashed is a token's line, as sha256sum prints it.
+// hashed returns a token's line, as sha256sum prints it.
 func hashed(token string) string { return fmt.Sprintf("%x  -\n", sha256.Sum256([]byte(token))) }
 
 // reserving is a Limiter that only reserves.
@@ -38,7 +38,7 @@ func hashedMany(n int) string {
 	return lines.String()
 }
 
-// A file of tokens that could not let anybody in is refused, without a word of it.
+// A file of tokens that would accept no caller is rejected, and the error contains nothing of the file.
 func TestFaultyTokens(t *testing.T) {
 	for content, want := range map[string]string{
 		"":                                "there are 0 (1 to 1000)",
@@ -59,8 +59,8 @@ func TestFaultyTokens(t *testing.T) {
 	}
 }
 
-// An id that is drawn for a token with a scope is as new as one that the limiter draws: a refusal looks for no
-// reservation of it. An id of the caller's may be a retry.
+// An ID that is drawn for a token with a scope is as new as an ID that the limiter draws, so a refusal looks for no
+// reservation with it. An ID of the caller can be a retry.
 func TestAReservationOfAScopeWithoutAnIDIsNoRetry(t *testing.T) {
 	acme, err := workspaces.Parse("acme")
 	if err != nil {
@@ -116,8 +116,8 @@ func (s settling) TopKeys(q dataplane.TopQuery) (dataplane.TopKeys, error) {
 	return dataplane.TopKeys{}, nil
 }
 
-// Every call about a reservation finds the one that a token of the same workspaces made, and no other; its answer has
-// the ID that the caller knows.
+// Every call about a reservation finds only reservations of tokens with the same workspaces. Its response has the
+// caller's ID.
 func TestCallsAboutAReservationStayInTheirScope(t *testing.T) {
 	const id = "r-17"
 	inner := make(map[string]string)
@@ -150,7 +150,7 @@ func TestCallsAboutAReservationStayInTheirScope(t *testing.T) {
 	}
 }
 
-// A limiter that lists the keys of all workspaces for a token with a scope is told which of them it may show.
+// A limiter that lists the keys of all workspaces for a token with a scope gets the workspaces that it can show.
 func TestTopKeysShowTheWorkspacesOfTheScope(t *testing.T) {
 	scope, err := parseScope([]string{"workspaces=acme"})
 	if err != nil {
@@ -169,7 +169,7 @@ func TestTopKeysShowTheWorkspacesOfTheScope(t *testing.T) {
 	}
 }
 
-// A line of a tokens file means what it says, or nothing of the file is in force.
+// A malformed line of a tokens file makes the whole file invalid.
 func TestLinesOfATokensFile(t *testing.T) {
 	hash := strings.Fields(hashed("a"))[0]
 	for line, want := range map[string]string{
@@ -210,7 +210,7 @@ func TestLinesOfATokensFile(t *testing.T) {
 	}
 }
 
-// A token is valid as one line says: a second line of it could take back its workspaces, or widen them.
+// A token must have only one line, because a second line could take back its workspaces, or widen them.
 func TestATokenHasOneLine(t *testing.T) {
 	hash := strings.Fields(hashed("a"))[0]
 	for _, lines := range [][2]string{{hash + " workspaces=acme", hash}, {hash, hash + " workspaces=acme"},
@@ -222,7 +222,8 @@ func TestATokenHasOneLine(t *testing.T) {
 	}
 }
 
-// Whatever a tokens file holds, it is read or refused, and a token that was read is in no more workspaces than named.
+// A tokens file with any bytes is read or rejected, and each token in it has at most the workspaces that its line
+// names.
 func FuzzTokensFile(f *testing.F) {
 	f.Add([]byte(hashed("everything") + hashed("acme")[:64] + " workspaces=acme\n" + hashed("limits")[:64] + " actions=limit\n"))
 	f.Add([]byte("# x\n" + strings.ToUpper(hashed("a"))))

@@ -14,10 +14,10 @@ import (
 	"github.com/weirhq/weir/shared/workspaces"
 )
 
-// Limiter makes the decisions. *dataplane.Limiter is one.
+// Limiter makes the decisions. *dataplane.Limiter implements it.
 //
-// All methods may be called concurrently and obey ctx's deadline. In the answer's Err they report only requests that
-// are themselves invalid. None of them keeps a slice that it was given.
+// Implementations must be safe for concurrent use and obey ctx's deadline. The result's Err must report only requests
+// that are invalid. Implementations must not keep slices that they get.
 type Limiter interface {
 	Allow(ctx context.Context, request dataplane.Request) dataplane.Decision
 	Peek(ctx context.Context, request dataplane.Request) dataplane.Decision
@@ -49,9 +49,8 @@ func Restrict(all Limiter, to *Scope) Limiter {
 // of embedding it, so that a new method does not compile until someone has decided how a scope
 // applies to it.
 //
-// A reservation is found by its ID alone, whatever its keys are. So scoped keeps apart the IDs of
-// tokens with different workspaces: a token only finds reservations made by tokens with the same
-// workspaces.
+// A reservation is found by its ID, independent of its keys. So scoped keeps the IDs of tokens with different
+// workspaces apart: a token finds only reservations made by tokens with the same workspaces.
 type scoped struct {
 	all   Limiter
 	scope *Scope
@@ -140,8 +139,8 @@ func (s scoped) inner(id string) string {
 	return "scoped-" + base64.RawURLEncoding.EncodeToString(sum[:])
 }
 
-// scopeKey returns a text of fixed length that is the same for the same workspaces and different
-// for different ones.
+// scopeKey returns a text of fixed length that is the same for the same workspaces and different for different
+// workspaces.
 func scopeKey(of *workspaces.Set) string {
 	sum := sha256.New()
 	var length [8]byte
@@ -175,8 +174,8 @@ func (s scoped) ReleaseTokens(ctx context.Context, tokens ...string) []error {
 	return s.all.ReleaseTokens(ctx, tokens...)
 }
 
-// holdsLeases reports whether all leases are of the scope's workspaces. It skips text that is not a
-// lease, because the limiter returns an error for it.
+// holdsLeases reports whether all leases belong to the scope's workspaces. It skips text that is not a lease, because
+// the limiter returns an error for it.
 func (s scoped) holdsLeases(tokens []string) bool {
 	return !slices.ContainsFunc(tokens, func(token string) bool {
 		lease, err := leases.Parse(token)

@@ -44,7 +44,7 @@ type Scope struct {
 // same whether or not the workspace exists.
 var ErrScope = errors.New("the token may not do this, or not in this workspace")
 
-// IsOutOfScope reports whether err is of a call that a token's scope does not allow.
+// IsOutOfScope reports whether err is the error of a call that a token's scope does not allow.
 func IsOutOfScope(err error) bool { return errors.Is(err, ErrScope) }
 
 // OutOfScope returns the error of such a call, as the caller gets it.

@@ -19,22 +19,21 @@ import (
 	"github.com/weirhq/weir/shared/reload"
 )
 
-// tokensMax bounds what each call is compared with.
+// tokensMax bounds the number of tokens with which each call is compared.
 const tokensMax = 1000
 
-// Tokens are the bearer tokens that callers may use. Their file does not hold the tokens but a
-// SHA-256 hash of each, in hexadecimal, one per line, as sha256sum prints it. Lines that begin with
-// '#' are comments. The words after a hash are a name for people, except those with an equals sign,
-// which are settings:
+// Tokens are the bearer tokens that callers can use. The file has no tokens, only a SHA-256 hash of each, in
+// hexadecimal, one per line, as sha256sum prints it. Lines that begin with '#' are comments. The words after a hash are
+// a name for people, except words with an equals sign, which are settings:
 //
 //	workspaces=acme,beta           the workspaces for which the token is valid; default: all
-//	actions=limit,read             what the token may do, by the names in ActionNames; default: everything,
+//	actions=limit,read             the token's actions, by the names in ActionNames; default: everything,
 //	                               or limit, read and overrides if there are workspaces
 //	expires=2027-01-31T00:00:00Z   when the token becomes invalid; default: never
 //
 // With nil Tokens, every caller is allowed.
 type Tokens struct {
-	*reload.Files // Check reads the file again, and keeps the tokens in force if it is at fault
+	*reload.Files // Check reads the file again, and keeps the tokens in force if the file is invalid
 
 	now   func() time.Time
 	known atomic.Pointer[knownTokens]
@@ -46,7 +45,7 @@ type knownTokens struct {
 	version int64 // grows with each change
 }
 
-// Token is one of the Tokens, and who shows it.
+// Token is a token with its caller and scope.
 type Token struct {
 	Caller  *bounded.Caller // stays the same while the token is in the file
 	Scope   *Scope          // nil: every workspace and every action

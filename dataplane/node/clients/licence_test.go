@@ -1,5 +1,5 @@
-// Package clients has no code of its own: its tests hold the packages for other languages to what their registries
-// expect.
+// Package clients has no code of its own. Its tests check the packages for other languages against the requirements of
+// their registries.
 package clients
 
 import (
@@ -9,7 +9,7 @@ import (
 	"testing"
 )
 
-// Each package is complete by itself: it holds the licence, and the Python package says that it has types (PEP 561).
+// Each package is complete: it contains the license, and the Python package declares that it has types (PEP 561).
 func TestPackagesHoldTheirLicence(t *testing.T) {
 	licence, err := os.ReadFile("../../../LICENSE")
 	if err != nil {

@@ -10,9 +10,9 @@ import (
 	"github.com/weirhq/weir/shared/servertls"
 )
 
-// security is who may call, and how connections are encrypted.
+// security has the tokens that calls need, and the encryption of connections.
 type security struct {
-	tokens  *access.Tokens // nil: tokens are not asked for
+	tokens  *access.Tokens // nil: tokens are not required
 	tls     *servertls.TLS // nil: connections are not encrypted
 	reloads []node.Reload
 }
@@ -37,5 +37,5 @@ func openAccess(config Config, logger *slog.Logger) (a security, err error) {
 	return a, nil
 }
 
-// open tells whether calls need neither a token nor a certificate.
+// open reports whether calls need neither a token nor a certificate.
 func (a security) open() bool { return a.tokens == nil && a.tls == nil }

@@ -15,7 +15,7 @@ import (
 	"github.com/weirhq/weir/shared/heartbeat"
 )
 
-// A node's heartbeat says what its relay does, each figure in its unit, beside the limiter's own.
+// A node's heartbeat has the figures of its relay, each in its unit, in addition to the limiter's figures.
 func TestHeartbeatsTellOfTheRelay(t *testing.T) {
 	counts := memstore.NewCounts(memstore.CountsOptions{})
 	at := time.UnixMilli(1_700_000_000_000)
@@ -43,7 +43,8 @@ func TestHeartbeatsTellOfTheRelay(t *testing.T) {
 		t.Errorf("%+v, want %+v", got, want)
 	}
 
-	// The relay says once how late a region was. It stands while the region may only have nothing to tell.
+	// The relay reports a region's delay once. The heartbeat keeps it as long as the region may only have nothing to
+	// publish.
 	figures = relay.Figures{Shards: 3, LagP99: map[string]time.Duration{"ap": time.Second}}
 	if got := send(nowMs + 100_000); got.InStepAtMs != 0 || !reflect.DeepEqual(got.LagP99Ms, map[string]int64{"us": 300, "ap": 1000}) {
 		t.Errorf("100 s later: %+v", got)
@@ -54,8 +55,8 @@ func TestHeartbeatsTellOfTheRelay(t *testing.T) {
 	}
 }
 
-// wantRelayInHeartbeats waits until the nodes of eu and us, each alone in its region, say that they relay it, and how
-// late they read each other's news.
+// wantRelayInHeartbeats waits until the nodes of eu and us, each the only node of its region, report that they relay
+// it, and the delay of the other region's changes.
 func wantRelayInHeartbeats(t *testing.T, dsn string) {
 	t.Helper()
 	db, err := mysqlcounts.Open(dsn)

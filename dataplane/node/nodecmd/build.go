@@ -8,8 +8,7 @@ var build string
 // buildBytesMax is the width of the column that heartbeats report it in.
 const buildBytesMax = 64
 
-// Build is the version of this binary: what the linker set, or else what the Go
-// toolchain knows of the module.
+// Build returns the version of this binary: the linker's value, or else the module's version from the Go toolchain.
 func Build() string {
 	version := build
 	if info, ok := debug.ReadBuildInfo(); ok && version == "" {

@@ -28,7 +28,7 @@ type checkRules struct {
 	Descriptor []string `sep:"none" placeholder:"KEY=VALUE,…" help:"A descriptor as Envoy sends it; write a special byte as % and two hexadecimal digits. May be repeated."`
 }
 
-// parseCheckRules reads the arguments after check-rules. done is true if it has printed the help.
+// parseCheckRules reads the arguments after check-rules. done reports that it has printed the help.
 func parseCheckRules(args []string, stdout, stderr io.Writer) (command checkRules, done bool, err error) {
 	parser, err := kong.New(&command, flags.Strict(), kong.Name("weir-node "+checkRulesCommand),
 		kong.Description(aboutCheckRules), kong.Writers(stdout, stderr), kong.Exit(func(int) { done = true }))

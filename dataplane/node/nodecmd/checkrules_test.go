@@ -8,7 +8,7 @@ import (
 	"testing"
 )
 
-// check-rules reads rules as a node does, says which rule is for a descriptor, and serves nothing.
+// check-rules reads rules as a node does and prints which rule matches a descriptor. It serves nothing.
 func TestCheckRules(t *testing.T) {
 	dir := t.TempDir()
 	file := func(name, content string) string {
@@ -44,7 +44,7 @@ func TestCheckRules(t *testing.T) {
 	}
 }
 
-// A misspelt command is an error that names the one that was meant.
+// A misspelt command is an error that suggests the right command.
 func TestAMisspeltCommandIsAnErrorThatNamesTheRightOne(t *testing.T) {
 	for _, command := range []string{"chek-rules", "check-rule", "Check-rules"} {
 		var stdout, stderr bytes.Buffer

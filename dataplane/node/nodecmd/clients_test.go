@@ -3,7 +3,6 @@ package nodecmd
 import (
 	"crypto/sha256"
 	"fmt"
-	"log/slog"
 	"os"
 	"os/exec"
 	"path/filepath"
@@ -12,16 +11,15 @@ import (
 	"testing"
 
 	"github.com/weirhq/weir/dataplane/mysqlcounts"
-	"github.com/weirhq/weir/schema"
+	"github.com/weirhq/weir/schema/schematest"
 	"github.com/weirhq/weir/shared/servers"
 )
 
-// What the npm packages' users are promised, test.js holds the node to; see there for
-// its modes.
+// test.js checks the promises to users of the npm packages. It also describes the modes.
 
 const clientToken = "sk_client"
 
-// speak runs the packages against a node.
+// speak runs the packages' tests against a node.
 func speak(t *testing.T, mode, url string) {
 	t.Helper()
 	out, err := exec.CommandContext(t.Context(), "node", "testdata/clients/test.js", mode, url, clientToken).CombinedOutput()
@@ -30,7 +28,7 @@ func speak(t *testing.T, mode, url string) {
 	}
 }
 
-// tokens lets the packages in, and no one else.
+// tokens writes a file with the packages' token only.
 func tokens(t *testing.T) string {
 	t.Helper()
 	path := filepath.Join(t.TempDir(), "tokens")
@@ -40,18 +38,15 @@ func tokens(t *testing.T) string {
 	return "--tokens-file=" + path
 }
 
-// A node alone keeps overrides in memory: all routes, and every error that a caller
-// can bring about.
+// A node without stores keeps overrides in memory. The test covers all routes, and every error that a caller can cause.
 func TestClientsOfANodeAlone(t *testing.T) {
 	c := begin(t, tokens(t), "--v2-overrides")
 	speak(t, "all", c.listen)
-	if code := c.end(); code != 0 {
-		t.Errorf("exit code %d\n%s", code, &c.stderr)
-	}
+	c.endWell(t)
 }
 
-// The same in MySQL, by a user with the grants that schema/README.md names and no
-// others. Then MySQL is gone: limits are decided as ever, overrides say so.
+// The same with MySQL, for a user with only the grants in schema/README.md. In an outage of MySQL limits are still
+// decided, and calls about overrides return an error.
 func TestClientsWithMySQL(t *testing.T) { servers.EachSQL(t, testClientsWithMySQL) }
 
 func testClientsWithMySQL(t *testing.T) {
@@ -66,13 +61,10 @@ func testClientsWithMySQL(t *testing.T) {
 	if err := proxy.Heal(); err != nil {
 		t.Fatal(err)
 	}
-	if code := c.end(); code != 0 {
-		t.Errorf("exit code %d\n%s", code, &c.stderr)
-	}
+	c.endWell(t)
 }
 
-// What weir-node's own clients promise, by their own tests: against a node, and against servers that answer as a node
-// should not.
+// The tests of weir-node's own clients run against a node, and against servers that respond incorrectly.
 func TestTheJavaScriptClient(t *testing.T) { speakOwn(t, "../clients/js", "node", "--test") }
 
 func TestThePythonClient(t *testing.T) {
@@ -91,14 +83,14 @@ func speakOwn(t *testing.T, dir string, command ...string) {
 	c.end()
 }
 
-// Without v2-overrides the routes that change them say how to have them.
+// Without v2-overrides, the error of the routes for overrides describes how to enable them.
 func TestClientsWithoutOverrides(t *testing.T) {
 	c := begin(t, tokens(t))
 	speak(t, "off", c.listen)
 	c.end()
 }
 
-// Overrides in the memory of one node of several would be another node's surprise.
+// Overrides must not be stored in the memory of only one of several nodes.
 func TestOverridesNeedAStore(t *testing.T) {
 	_, _, err := parse("--region=eu", "--redis-url=redis://127.0.0.1:1", "--v2-overrides")
 	wantError(t, err, "v2-overrides", "mysql-dsn")
@@ -128,17 +120,8 @@ func TestClientPackagesArePinned(t *testing.T) {
 // overrides.
 func grantNode(t *testing.T, maria *servers.SQL, database string) {
 	t.Helper()
-	if err := maria.CreateDatabase(t.Context(), database); err != nil {
-		t.Fatal(err)
-	}
-	db, err := mysqlcounts.Open(maria.DSN(database))
-	if err != nil {
-		t.Fatal(err)
-	}
-	defer db.Close()
-	if err := schema.Migrate(t.Context(), db, slog.New(slog.DiscardHandler)); err != nil {
-		t.Fatal(err)
-	}
+	maria.CreateForTest(t, database)
+	db := schematest.Open(t, maria.DSN(database), mysqlcounts.Open)
 	readme, err := os.ReadFile("../../../schema/README.md")
 	if err != nil {
 		t.Fatal(err)

@@ -12,13 +12,12 @@ import (
 	"github.com/weirhq/weir/shared/window"
 )
 
-// Config is what is this node's own: addresses, names, secrets and bounds. What
-// must be equal on all nodes of a fleet is tuning, and comes from the database, or
-// of a node on its own from SettingsFile.
+// Config has the settings of one node: addresses, names, secrets and bounds. Settings that must be equal on all nodes
+// of a fleet are tuning. They come from the database, or for a node without stores from SettingsFile.
 //
-// Each field is a flag, an environment variable (WEIR_ and the flag's name in
-// capitals) and a key of the file (the flag's name). A flag wins over the
-// environment, the environment over the file, the file over the default.
+// Each field is a flag, an environment variable (WEIR_ and the flag's name in capitals) and a key of the file (the
+// flag's name). A flag overrides the environment, the environment overrides the file, and the file overrides the
+// default.
 type Config struct {
 	Listen      string `default:"127.0.0.1:7001" help:"Address that serves calls: gRPC, gRPC-Web, Connect and JSON."`
 	GRPCListen  string `name:"grpc-listen" default:"127.0.0.1:7002" help:"Address that serves plain gRPC, at the lowest cost a call; empty: gRPC is served at listen only."`
@@ -28,7 +27,7 @@ type Config struct {
 	NodeID string `placeholder:"NAME" help:"Name of this node, 1 to 64 bytes, unique in the fleet. Default: the host's name and a random suffix."`
 
 	RedisURL     string `placeholder:"URL" help:"The region's Redis: redis://[user:password@]host:port[/db], rediss:// for TLS, ?cluster=true for a cluster; several independent servers as name=URL each, separated by spaces. With a password it must come from the environment or a file."`
-	RedisURLFile string `placeholder:"PATH" help:"File with the Redis URL, or several, one a line."`
+	RedisURLFile string `placeholder:"PATH" help:"File with the Redis URL, or with several, one per line."`
 	MySQLDSN     string `name:"mysql-dsn" placeholder:"DSN" help:"The global MySQL: user:password@tcp(host:3306)/database. Some nodes of a region need it; the others get settings through Redis. With a password it must come from the environment or a file."`
 	MySQLDSNFile string `name:"mysql-dsn-file" placeholder:"PATH" help:"File with the MySQL DSN."`
 
@@ -37,10 +36,10 @@ type Config struct {
 	EntriesMax  int           `default:"300000" help:"Most keys held in memory (1 to 100000000); a key takes about 200 B and the names."`
 	NewKeysMax  int           `default:"2000" help:"Most new keys per second and namespace that a region's nodes create in Redis, for windows of 10 minutes or longer (1 to 1000000); bursts of 30 s worth are allowed. Each further key is counted by its node alone until it is used again."`
 	ReadTimeout time.Duration `default:"50ms" help:"How long a decision may wait for Redis, 1ms to 10s."`
-	MaxInFlight int           `default:"1024" help:"Most calls in flight (1 to 1000000); further ones are refused."`
+	MaxInFlight int           `default:"1024" help:"Most calls in flight (1 to 1000000); further calls are rejected."`
 
 	ConnectionsMax int    `default:"4096" help:"Most connections of each port for calls (1 to 1000000). A further one closes the longest idle connection of the address with the most."`
-	AllowedHosts   string `placeholder:"NAME,…" help:"Host names, besides loopback ones, that a port on loopback answers over HTTP/1.x, such as that of a proxy on this machine."`
+	AllowedHosts   string `placeholder:"NAME,…" help:"Host names, in addition to loopback names, that a port on loopback accepts over HTTP/1.x, for example a proxy's on this machine."`
 
 	TLSCertFile     string `name:"tls-cert-file" placeholder:"PATH" help:"Certificate for calls, with its chain, in PEM. Read again when it changes."`
 	TLSKeyFile      string `name:"tls-key-file" placeholder:"PATH" help:"Key of that certificate."`
@@ -57,6 +56,7 @@ type Config struct {
 	RLSRules     string `name:"rls-rules" placeholder:"PATH" help:"Rules for Envoy's rate limit service: a file, or a folder of *.yaml, as envoyproxy/ratelimit has them. Read again when they change."`
 	RLSWorkspace string `name:"rls-workspace" default:"envoy" help:"Workspace of Envoy's keys; each domain is a namespace in it."`
 	RLSHeaders   string `name:"rls-headers" default:"denied" enum:"denied,always,never" help:"Answers to which Envoy adds RateLimit fields: denied, always or never."`
+	RLSMetadata  bool   `name:"rls-metadata" default:"true" help:"Add the limit that mattered most to answers, as dynamic_metadata for Envoy's access log."`
 
 	V2Workspace string `name:"v2-workspace" env:"WEIR_V2_WORKSPACE" default:"default" help:"Workspace of the keys of the HTTP routes below /v2."`
 	V2Overrides bool   `name:"v2-overrides" env:"WEIR_V2_OVERRIDES" help:"Let callers of those routes change overrides: in MySQL, whose user then needs more grants, or in memory on a node without Redis and MySQL."`
@@ -68,7 +68,7 @@ type Config struct {
 
 	InsecurePublic bool `help:"Allow addresses that other machines can reach without authentication."`
 
-	callsPublic bool `kong:"-"` // InsecurePublic for calls alone: see Program
+	callsPublic bool `kong:"-"` // InsecurePublic only for the ports for calls: see Program
 }
 
 // allowedHosts are its names.
@@ -105,9 +105,8 @@ func (c *Config) readSecretFiles() error {
 	return nil
 }
 
-// check reports everything that is wrong, one line each, by the flag's name.
-// No line holds a secret. (If its name were Validate, kong would call it before the
-// secrets are read.)
+// check returns all errors of the configuration, one per line, with the flag's name. No line contains a secret. (With
+// the name Validate, kong would call it before the secrets are read.)
 func (c Config) check() error {
 	var p problems
 	c.checkListeners(&p)
@@ -121,7 +120,7 @@ func (c Config) check() error {
 	return errors.Join(p...)
 }
 
-// problems are what check has found.
+// problems are the errors that check has found.
 type problems []error
 
 func (p *problems) add(format string, args ...any) { *p = append(*p, fmt.Errorf(format, args...)) }
@@ -187,7 +186,7 @@ func (c Config) checkStores(p *problems) {
 	}
 	c.checkSettingsFile(p)
 	if c.V2Overrides && c.MySQLDSN == "" && !c.embedded() {
-		p.add("v2-overrides needs mysql-dsn: otherwise the nodes of a region could not share what was set")
+		p.add("v2-overrides needs mysql-dsn: otherwise the nodes of a region could not share the overrides")
 	}
 }
 
@@ -201,7 +200,7 @@ func (c Config) checkSettingsFile(p *problems) {
 		{"redis-url", c.RedisURL != "",
 			"nodes that share a Redis get the same settings through it, and files could differ"},
 		{"mysql-dsn", c.MySQLDSN != "", "a node with MySQL has the fleet's settings (weirctl apply stores a file there)"},
-		{"v2-overrides", c.V2Overrides, "what callers change would not be in the file"},
+		{"v2-overrides", c.V2Overrides, "changes of callers would not be in the file"},
 	} {
 		if c.SettingsFile != "" && other.set {
 			p.add("settings-file and %s are both set: set only one; %s", other.name, other.why)

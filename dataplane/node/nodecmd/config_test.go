@@ -27,7 +27,7 @@ func file(t *testing.T, content string) (path string) {
 	return path
 }
 
-// wantError checks that an error says all of this.
+// wantError checks that an error contains all of the words.
 func wantError(t *testing.T, err error, words ...string) {
 	t.Helper()
 	if err == nil {
@@ -41,13 +41,13 @@ func wantError(t *testing.T, err error, words ...string) {
 	}
 }
 
-// No configuration at all is a valid one: a node on its own, on loopback.
+// An empty configuration is valid: a node without stores, on loopback.
 func TestNoConfiguration(t *testing.T) {
 	config, _, err := parse()
 	if err != nil {
 		t.Fatal(err)
 	}
-	want := Config{Listen: "127.0.0.1:7001", GRPCListen: "127.0.0.1:7002", AdminListen: "127.0.0.1:7101", EntriesMax: 300_000, NewKeysMax: 2000, ReadTimeout: 50 * time.Millisecond, MaxInFlight: 1024, ConnectionsMax: 4096, DrainTimeout: 20 * time.Second, RLSWorkspace: "envoy", RLSHeaders: "denied", V2Workspace: "default", LogLevel: "info"}
+	want := Config{Listen: "127.0.0.1:7001", GRPCListen: "127.0.0.1:7002", AdminListen: "127.0.0.1:7101", EntriesMax: 300_000, NewKeysMax: 2000, ReadTimeout: 50 * time.Millisecond, MaxInFlight: 1024, ConnectionsMax: 4096, DrainTimeout: 20 * time.Second, RLSWorkspace: "envoy", RLSHeaders: "denied", RLSMetadata: true, V2Workspace: "default", LogLevel: "info"}
 	if config != want || !config.embedded() {
 		t.Errorf("configuration is\n%+v\nwant\n%+v", config, want)
 	}
@@ -135,7 +135,7 @@ insecure-public: true
 	}
 }
 
-// A setting that the node does not know is an error, not a default in silence.
+// An unknown setting is an error.
 func TestFileFaults(t *testing.T) {
 	for name, step := range map[string]struct {
 		content string
@@ -166,8 +166,7 @@ func TestFileFaults(t *testing.T) {
 	wantError(t, err, "/no/such/weir.yaml")
 }
 
-// Without authentication the node listens where only its own machine can reach it,
-// unless somebody has said that they know.
+// Without authentication the node listens only where its own machine can reach it, unless --insecure-public is set.
 func TestPublicAddressesAreRefused(t *testing.T) {
 	for _, address := range []string{":7001", "0.0.0.0:7001", "[::]:7001", "10.1.2.3:7001", "192.0.2.1:7001", "weir.internal:7001", "localhost.evil.example:7001"} {
 		for _, flag := range []string{"--listen", "--grpc-listen", "--admin-listen"} {
@@ -187,8 +186,8 @@ func TestPublicAddressesAreRefused(t *testing.T) {
 	wantError(t, err, `listen is "7001": want host:port`)
 }
 
-// A node that tells callers from strangers may listen where they are: with tokens on every
-// port, with certificates on those for calls.
+// A node that authenticates callers can listen on public addresses: with tokens on every port, with certificates on the
+// ports for calls.
 func TestPublicAddressesWithNamedCallers(t *testing.T) {
 	tokens := []string{"--tokens-file=/tokens"}
 	certificates := []string{"--tls-cert-file=/c", "--tls-key-file=/k", "--tls-client-ca-file=/ca"}
@@ -219,7 +218,7 @@ func TestRegionIsRequired(t *testing.T) {
 	}
 }
 
-// Every bound is told by name, and all faults at once.
+// The error lists all faults, each with its flag and its bound.
 func TestBounds(t *testing.T) {
 	for _, step := range []struct{ flag, value, want string }{
 		{"--region", strings.Repeat("r", 49), "region is 49 bytes long (1 to 48)"},
@@ -265,7 +264,7 @@ func TestBounds(t *testing.T) {
 
 const secret = "hunter2"
 
-// secretArgs are all ways in which a password may come.
+// secretArgs returns all ways in which a password may come.
 func secretArgs(t *testing.T) map[string][]string {
 	content := "redis-url: redis://weir:" + secret + "@127.0.0.1:6379/1\nmysql-dsn: weir:" + secret + "@tcp(127.0.0.1:3306)/weir\nregion: eu\n"
 	return map[string][]string{
@@ -300,8 +299,7 @@ func TestSecrets(t *testing.T) {
 	}
 }
 
-// Several servers are one a word, or one a line of the file; their passwords are
-// hidden, their names and addresses shown.
+// Several servers are separated by blanks, or by lines in a file. Passwords are hidden; names and addresses are shown.
 func TestSeveralRedisServers(t *testing.T) {
 	lines := "a=redis://weir:" + secret + "@10.0.0.1:6379\nb=rediss://:" + secret + "@10.0.0.2:6379?cluster=true\n"
 	for name, args := range map[string][]string{
@@ -388,7 +386,7 @@ func TestSecretFiles(t *testing.T) {
 	wantError(t, err, "redis-url and redis-url-file are both set")
 }
 
-// What --print-config prints is a file that means the same.
+// The output of --print-config is a file with the same meaning.
 func TestPrintedConfigurationCanBeRead(t *testing.T) {
 	args := []string{"--region=on", "--max-in-flight=7", "--insecure-public", "--drain-delay=90s", "--node-id=007"}
 	want, printed, err := parse(append(args, "--print-config")...)

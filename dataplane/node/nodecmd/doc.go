@@ -1,8 +1,7 @@
-// Package nodecmd is the command weir-node: its configuration, and the wiring of a
-// limiter, its stores and a node.Server to one process.
+// Package nodecmd is the command weir-node: its configuration, and the setup of a limiter, its stores and a node.Server
+// in one process.
 //
-// Without any configuration it is a limiter for one machine, in memory, that needs
-// nothing else. With Redis it is one of its region's nodes; with MySQL its region is
-// one of many. Both may be down when it starts, for any length of time:
-// it serves, logs what is missing, and catches up.
+// Without any configuration it is a limiter for one machine, in memory, without dependencies. With Redis it is a node
+// of a region. With MySQL its region is one of several. Both can be down when it starts, for any length of time: the
+// node serves, logs the missing server, and catches up later.
 package nodecmd

@@ -17,14 +17,14 @@ const (
 	staleIntervals = 3
 )
 
-// either is where a node with Redis and MySQL gets settings, and sends heartbeats: the origin, so that MySQL's load
-// does not grow with nodes, and MySQL itself if the origin fails, has no settings, or has old ones. So operators reach
-// nodes whose Redis is down.
+// either reads settings and sends heartbeats for a node with Redis and MySQL. It uses the origin, so that MySQL's load
+// does not grow with the number of nodes. It uses MySQL if the origin fails, has no settings, or has old settings, so
+// that operators also reach nodes whose Redis is down.
 type either struct {
 	origin, store store.Settings
 	interval      func() time.Duration // the settings interval in force
 
-	relayed atomic.Bool // the origin's settings were new when they were last asked for: a relay is at work
+	relayed atomic.Bool // the origin's settings were new at the last read, so a relay is working
 }
 
 // Settings implements store.Settings. Old settings are better than none.
@@ -43,14 +43,14 @@ func (e *either) Settings(ctx context.Context, region string) (store.SettingsRow
 		return stored, nil
 	case err == nil:
 		return rows, nil
-	case errors.Is(err, store.ErrNoSettings): // says nothing beside an error
+	case errors.Is(err, store.ErrNoSettings): // not worth mentioning next to another error
 		return store.SettingsRows{}, storeErr
 	}
 	return store.SettingsRows{}, errors.Join(err, storeErr)
 }
 
-// Heartbeat implements store.Settings. What no relay takes from the origin goes to MySQL: a region without a relay is
-// not silent.
+// Heartbeat implements store.Settings. If no relay takes heartbeats from the origin, they are sent to MySQL, so that a
+// region without a relay still reports.
 func (e *either) Heartbeat(ctx context.Context, beats ...heartbeat.Heartbeat) error {
 	one, other := e.origin, e.store
 	if !e.relayed.Load() {

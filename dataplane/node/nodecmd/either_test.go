@@ -14,13 +14,13 @@ import (
 	"github.com/weirhq/weir/shared/heartbeat"
 )
 
-// "The origin, and MySQL itself if the origin fails, has no settings, or has old ones."
+// Settings come from the origin, "and MySQL if the origin fails, has no settings, or has old settings".
 func TestSettingsComeFromTheOriginOrTheStore(t *testing.T) {
 	down := errors.New("down")
 	for name, c := range map[string]struct {
 		sent             bool          // to the origin
-		age              time.Duration // of what was told
-		origin, settings error         // what fails
+		age              time.Duration // age of the settings
+		origin, settings error         // errors of each
 		want             int64         // version: 1 is the origin's, 2 the store's
 		says             string        // the error
 	}{

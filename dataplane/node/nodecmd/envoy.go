@@ -16,6 +16,7 @@ func newRLS(config Config, limiter rls.Limiter, logger *slog.Logger) (*rls.Servi
 		Unmatched: rls.NewUnmatched(logger),
 		Headers: map[string]rls.Headers{"denied": rls.HeadersOnDenial, "always": rls.HeadersAlways,
 			"never": rls.HeadersNever}[config.RLSHeaders],
+		Metadata:    config.RLSMetadata,
 		ReadTimeout: config.ReadTimeout,
 	}
 	if config.RLSRules == "" {

@@ -31,8 +31,8 @@ environment variable (WEIR_REGION for --region) and a key of the --config file.
 
 "weir-node check-rules PATH..." checks rules for Envoy's service, and ends.`
 
-// load reads flags, environment and file. done is true if a flag such as --help was
-// answered, and there is nothing to run.
+// load reads flags, environment and file. done reports that a flag such as --help has printed its output, so
+// there is nothing to run.
 func (p Program) load(args []string, stdout, stderr io.Writer) (config Config, done bool, err error) {
 	line := commandLine{Config: Config{callsPublic: p.CallsPublic}}
 	parser, err := kong.New(&line,

@@ -8,7 +8,7 @@ import (
 	"github.com/weirhq/weir/shared/manual"
 )
 
-// Every command line of weir-node that a page shows is one that it would start with.
+// weir-node accepts every command line on a page.
 func TestCommandsOfThePagesAreTaken(t *testing.T) {
 	for _, example := range manual.Of(t, "weir-node") {
 		if args := example.Args(); len(args) > 0 && args[0] == checkRulesCommand {

@@ -30,7 +30,7 @@ func openPeers(config Config, logger *slog.Logger) (*peers.Peers, *peers.TLS, er
 	return p, identity, err
 }
 
-// relayPeers are the regions that relay-peers lists, one to a word.
+// relayPeers returns the regions in relay-peers, which are separated by blanks.
 func (c Config) relayPeers() (others []peers.Peer, err error) {
 	for word := range strings.FieldsSeq(c.RelayPeers) {
 		region, addresses, ok := strings.Cut(word, "=")

@@ -86,7 +86,7 @@ func newWatch(origin watchedOrigin, node string, logger *slog.Logger) *watch {
 		found: make(map[problemKind]string)}
 }
 
-// run calls step at once and then every watchEvery, until ctx ends.
+// run calls step immediately and then every watchEvery, until ctx ends.
 func (w *watch) run(ctx context.Context) {
 	if w == nil {
 		return
@@ -143,7 +143,7 @@ func (w *watch) step(ctx context.Context, now time.Time) {
 	w.setLocked(problemEviction, text)
 }
 
-// seen compares the processes with this node's ID to those of the last step.
+// seen compares the processes with this node's ID to the processes of the last step.
 func (w *watch) seen(others map[string]int64) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
@@ -212,12 +212,13 @@ func (w *watch) texts() (all []string) {
 	return all
 }
 
-var problemDesc = prometheus.NewDesc("weir_node_problem",
+// ProblemDesc describes weir_node_problem, which only a running node publishes.
+var ProblemDesc = prometheus.NewDesc("weir_node_problem",
 	"1 if the node has this problem, 0 if it has not, -1 if the node could not find out.",
 	[]string{"problem"}, nil)
 
 // Describe implements prometheus.Collector.
-func (w *watch) Describe(descs chan<- *prometheus.Desc) { descs <- problemDesc }
+func (w *watch) Describe(descs chan<- *prometheus.Desc) { descs <- ProblemDesc }
 
 // Collect implements prometheus.Collector.
 func (w *watch) Collect(metrics chan<- prometheus.Metric) {
@@ -231,6 +232,6 @@ func (w *watch) Collect(metrics chan<- prometheus.Metric) {
 				value = 1
 			}
 		}
-		metrics <- prometheus.MustNewConstMetric(problemDesc, prometheus.GaugeValue, value, string(kind))
+		metrics <- prometheus.MustNewConstMetric(ProblemDesc, prometheus.GaugeValue, value, string(kind))
 	}
 }

@@ -17,7 +17,7 @@ import (
 	"github.com/weirhq/weir/shared/servers"
 )
 
-// watched is a watch of a node with a Redis, and what it logs.
+// watched returns a watch of a node with a Redis, and its log.
 func watched(t *testing.T, address, node string) (*watch, *bytes.Buffer) {
 	t.Helper()
 	var log bytes.Buffer
@@ -74,7 +74,7 @@ func TestANodeReportsARedisThatEvicts(t *testing.T) {
 	wantMetric(t, w, "1", "0", "-1")
 	policy("noeviction")
 	w.step(t.Context(), now.Add(evictionEvery-1))
-	wantProblems(t, w, "noeviction") // is looked at once a minute
+	wantProblems(t, w, "noeviction") // is checked once a minute
 	w.step(t.Context(), now.Add(evictionEvery))
 	wantProblems(t, w)
 	policy("volatile-ttl")
@@ -123,7 +123,7 @@ func nextMillisecond() {
 	}
 }
 
-// A takeover fences once; two regions of one name do it again and again, and both keep their leases.
+// A takeover fences once. Two regions with the same name fence again and again, and both keep their leases.
 func TestTwoRegionsOfOneNameAreReported(t *testing.T) {
 	w := newWatch(nil, "n", slog.New(slog.DiscardHandler))
 	began := time.Now()
@@ -141,7 +141,7 @@ func TestTwoRegionsOfOneNameAreReported(t *testing.T) {
 	wantProblems(t, w)
 }
 
-// What was seen while the node's clock was ahead is over as soon as ever once the clock is put right.
+// A problem that was seen while the node's clock was ahead ends as soon as usual after the clock is corrected.
 func TestAProblemDoesNotOutliveACorrectionOfTheClock(t *testing.T) {
 	w := newWatch(nil, "n", slog.New(slog.DiscardHandler))
 	began := time.Now()
@@ -152,7 +152,7 @@ func TestAProblemDoesNotOutliveACorrectionOfTheClock(t *testing.T) {
 	wantProblems(t, w)
 }
 
-// The problems are in what a node reports of itself.
+// A node's heartbeats have its problems.
 func TestHeartbeatsHaveTheProblems(t *testing.T) {
 	server := servers.RedisForTest(t)
 	w, _ := watched(t, server.Addr(), "n")

@@ -5,10 +5,10 @@ import (
 	"runtime"
 )
 
-// threadsMin is the least number of threads that run Go code at the same time. If every thread
-// always has a goroutine to run, Go checks for data that has arrived on connections only every 10
-// ms. With four threads, a caller that keeps one or two processors busy leaves a thread idle that
-// can check at once. The kernel runs that thread soon, because it prefers threads that have slept.
+// threadsMin is the minimal number of threads that run Go code at the same time. If every thread always has a goroutine
+// to run, Go checks only every 10 ms for data that has arrived on connections. With four threads, a caller that keeps
+// one or two processors busy leaves a thread idle, which can check immediately. The kernel runs that thread soon,
+// because it prefers threads that have slept.
 const threadsMin = 4
 
 // spareThreads makes Go use at least threadsMin threads, also on a machine with fewer processors,

@@ -9,20 +9,20 @@ import (
 	"github.com/weirhq/weir/dataplane/node"
 )
 
-// Program is weir-node under another name, with one more API: a program that takes the place of another limiter's
-// server. It reads WEIR_ variables as weir-node does; what it reads of the other server's configuration it hands to
-// Main as weir-node's flags, which win.
+// Program is weir-node under another name, with a further API: a program that replaces another limiter's server. It
+// reads WEIR_ variables as weir-node does. It converts the other server's configuration to weir-node's flags and passes
+// them to Main; these flags override other settings.
 type Program struct {
 	Name string // of the command: in its errors and in traces
 
-	// API makes the API from the node's limiter; nil: there is none.
+	// API makes the API from the node's limiter; nil: there is no API.
 	API func(*dataplane.Limiter) (*node.API, error)
 
-	// Settings are the other server's names of flags, for errors about them.
+	// Settings map weir-node's flags to the other server's settings, for errors about them.
 	Settings map[string]string
 
-	// CallsPublic lets other machines reach the ports for calls without authentication, because the other server's
-	// configuration asks for that. The port for operators still needs Config.InsecurePublic.
+	// CallsPublic lets other machines reach the ports for calls without authentication, for a server whose configuration
+	// requests that. The port for operators still needs Config.InsecurePublic.
 	CallsPublic bool
 
 	// TLSVersionMin is the oldest version of TLS, as package tls numbers them; 0 is 1.2.
@@ -45,7 +45,7 @@ func (p Program) api(limiter *dataplane.Limiter) (api *node.API, err error) {
 	return api, nil
 }
 
-// inItsWords is an error about a flag with the other server's name of it.
+// inItsWords returns an error about a flag with the other server's name for the flag.
 func (p Program) inItsWords(fault string) string {
 	for flag, theirs := range p.Settings {
 		if says, ok := strings.CutPrefix(fault, flag); ok && strings.IndexAny(says, " :") == 0 {

@@ -10,7 +10,7 @@ import (
 	"github.com/weirhq/weir/dataplane/node"
 )
 
-// A program says its own name, and the other server's names of flags.
+// A program's errors have its own name, and the other server's names of settings.
 func TestAProgramsFaults(t *testing.T) {
 	p := Program{Name: "weir-other", CallsPublic: true, Settings: map[string]string{"listen": "OTHER_HTTP",
 		"entries-max": "OTHER_SIZE"}}

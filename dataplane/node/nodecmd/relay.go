@@ -25,11 +25,11 @@ type regions struct {
 	tls   *peers.TLS   // nil without certificates
 }
 
-// relays is true of a node with both stores that a relay stands between.
+// relays reports whether the node has both stores, which need a relay between them.
 func (s *stores) relays() bool { return s.origin != nil && s.feed != nil }
 
-// newRegions makes this node's relay if it has both stores. Each node of a region has one; the one that holds the lease
-// of a shard works.
+// newRegions makes this node's relay if it has both stores. Each node of a region has a relay; for each shard only the
+// relay that holds the shard's lease works.
 func newRegions(config Config, stores *stores, limiter *dataplane.Limiter, logger *slog.Logger) (r regions, err error) {
 	if !stores.relays() {
 		return r, nil
@@ -57,7 +57,7 @@ func newRegions(config Config, stores *stores, limiter *dataplane.Limiter, logge
 	return r, nil
 }
 
-// collectors are what both report.
+// collectors returns the metrics of both.
 func (r regions) collectors() (all []prometheus.Collector) {
 	if r.relay != nil {
 		all = append(all, r.relay.Collector())
@@ -68,7 +68,7 @@ func (r regions) collectors() (all []prometheus.Collector) {
 	return all
 }
 
-// reloads are the certificates of peers, if there are any.
+// reloads returns the reload of the peers' certificates, if there are any.
 func (r regions) reloads() []node.Reload {
 	if r.tls == nil {
 		return nil
@@ -95,7 +95,8 @@ func (r regions) start(ctx context.Context, logger *slog.Logger) error {
 	return nil
 }
 
-// stop ends both, however far start got. What the relay has not told yet stays in Redis for the next relay.
+// stop ends both, even if start has failed. Counts that the relay has not published yet stay in Redis for the next
+// relay.
 func (r regions) stop(logger *slog.Logger) {
 	if r.relay == nil {
 		return

@@ -30,22 +30,21 @@ import (
 
 // Exit codes.
 const (
-	exitOK     = 0 // ended after a clean drain, or printed what was asked for
+	exitOK     = 0 // ended after a clean drain, or printed the requested output
 	exitFailed = 1 // could not serve, or the drain had to be cut short
 	exitUsage  = 2 // the configuration is at fault
 )
 
 const lastSpansTimeout = 3 * time.Second
 
-// Main runs weir-node and returns the exit code of the process. The node drains and ends when ctx
-// ends or on SIGTERM, SIGINT, or the hangup of its terminal. A second SIGTERM or SIGINT ends the
-// process at once. Without a terminal, SIGHUP has no effect: the node reads changed files again by
-// itself.
+// Main runs weir-node and returns the exit code of the process. The node drains and ends when ctx ends, on SIGTERM or
+// SIGINT, or when its terminal hangs up. A second SIGTERM or SIGINT ends the process immediately. Without a terminal,
+// SIGHUP has no effect, because the node reads changed files by itself.
 func Main(ctx context.Context, args []string, stdout, stderr io.Writer) int {
 	return weirNode.Main(ctx, args, stdout, stderr)
 }
 
-// Main is package function Main of the program.
+// Main calls the package function Main with the program.
 func (p Program) Main(ctx context.Context, args []string, stdout, stderr io.Writer) int {
 	if len(args) > 0 && args[0] == checkRulesCommand {
 		return runCheckRules(args[1:], stdout, stderr)
@@ -228,7 +227,7 @@ func closeTraces(spans *traces.Traces, logger *slog.Logger) {
 	}
 }
 
-// announce writes the log's first line: what this node is part of.
+// announce writes the log's first line, which describes the node's place in the fleet.
 func announce(config Config, logger *slog.Logger) {
 	if config.embedded() {
 		logger.Info("starting alone: no Redis and no MySQL are configured, so this process decides alone, in memory, "+
@@ -244,16 +243,16 @@ func announce(config Config, logger *slog.Logger) {
 // invite prints a command to try, for a person who has just started a node.
 func invite(stdout io.Writer, address net.Addr) {
 	fmt.Fprintf(stdout,
-		`weir-node is serving in memory. Try: curl http://%s/weir.v1.RateLimitService/Limit --json '{"workspace":"acme","namespace":"api","identifier":"user_42","limit":10,"duration_ms":60000}'`+"\n", address)
+		`weir-node is serving in memory. Try: curl http://%s/weir.v1.RateLimitService/Limit -H 'Content-Type: application/json' -d '{"workspace":"acme","namespace":"api","identifier":"user_42","limit":10,"duration_ms":60000}'`+"\n", address)
 }
 
-// aloneRegion is the region of a node alone that keeps overrides: it has to have one,
-// and no other process sees it.
+// aloneRegion is the region of a node without stores that keeps overrides. The limiter requires a region, and no other
+// process sees it.
 const aloneRegion = "local"
 
 func newLogger(w io.Writer, level string) *slog.Logger {
 	var least slog.Level
-	_ = least.UnmarshalText([]byte(level)) // one of an enum that the flag has checked
+	_ = least.UnmarshalText([]byte(level)) // the flag has checked the value
 	return slog.New(slog.NewJSONHandler(w, &slog.HandlerOptions{Level: least}))
 }
 
@@ -269,8 +268,8 @@ func newRegistry(others []prometheus.Collector) (*prometheus.Registry, error) {
 	return registry, nil
 }
 
-// newNodeID tells apart two processes on one host, and one process from its
-// successor: both have heartbeats at the same time while a deployment rolls.
+// newNodeID returns an ID that distinguishes two processes on one host, and a process from its successor: both send
+// heartbeats at the same time during a deployment.
 func newNodeID() string {
 	var suffix [4]byte
 	_, _ = rand.Read(suffix[:]) // never fails

@@ -5,7 +5,6 @@ import (
 	"encoding/json"
 	"fmt"
 	"io"
-	"log/slog"
 	"net/http"
 	"strings"
 	"testing"
@@ -15,7 +14,7 @@ import (
 
 	"github.com/weirhq/weir/dataplane/mysqlcounts"
 	"github.com/weirhq/weir/dataplane/store"
-	"github.com/weirhq/weir/schema"
+	"github.com/weirhq/weir/schema/schematest"
 	"github.com/weirhq/weir/shared/await"
 	weirv1 "github.com/weirhq/weir/shared/gen/proto/weir/v1"
 	"github.com/weirhq/weir/shared/gen/proto/weir/v1/weirv1connect"
@@ -62,6 +61,14 @@ func (c *command) end() int {
 	return <-c.code
 }
 
+// endWell stops the command, whose exit code must be 0.
+func (c *command) endWell(t *testing.T) {
+	t.Helper()
+	if code := c.end(); code != exitOK {
+		t.Errorf("exit code %d\n%s", code, &c.stderr)
+	}
+}
+
 func (c *command) ask(t *testing.T, identifier string, cost int64) *weirv1.LimitResponse {
 	t.Helper()
 	transport := new(http.Transport)
@@ -89,9 +96,8 @@ func (c *command) get(t *testing.T, path string) (int, string) {
 	return response.StatusCode, string(answer)
 }
 
-// A node starts, is ready and decides while its Redis and its MySQL are down, says
-// so in its log, and is a member of its region and its fleet as soon as they are
-// up: without anybody's help, and with what it had counted before.
+// A node starts, is ready and decides while its Redis and its MySQL are down, and logs that. As soon as they are up it
+// is a member of its region and fleet, without any action, and with its earlier counts.
 func TestServersComeUpLater(t *testing.T) { servers.EachSQL(t, testServersComeUpLater) }
 
 func testServersComeUpLater(t *testing.T) {
@@ -132,16 +138,14 @@ func testServersComeUpLater(t *testing.T) {
 	}
 
 	await.True(t, "the relay has stored what was counted before", func() bool { return seenFrom(t, dsn, "us")["early"] == 5 })
-	if code := c.end(); code != 0 {
-		t.Errorf("exit code %d\n%s", code, &c.stderr)
-	}
+	c.endWell(t)
 	if c.stdout.String() != "" {
 		t.Errorf("stdout of a configured node: %q", &c.stdout)
 	}
 }
 
-// One of two independent servers is down: it is told by name, its keys are decided
-// here, the others' there, and each has its own series.
+// If one of two independent servers is down, the log names it. Its keys are decided locally, the keys of the other
+// server there, and each server has its own series.
 func TestOneOfTwoRedisServersIsDown(t *testing.T) {
 	down := servers.ProxyForTest(t, servers.RedisForTest(t).Addr())
 	down.Cut()
@@ -173,9 +177,7 @@ func TestOneOfTwoRedisServersIsDown(t *testing.T) {
 	if err := down.Heal(); err != nil {
 		t.Fatal(err)
 	}
-	if code := c.end(); code != 0 {
-		t.Errorf("exit code %d\n%s", code, &c.stderr)
-	}
+	c.endWell(t)
 }
 
 // Cost that could not be sent before the end is not lost in silence.
@@ -200,9 +202,7 @@ func TestTakenPort(t *testing.T) {
 	if stdout.String() != "" {
 		t.Errorf("invited to a port of somebody else's: %s", &stdout)
 	}
-	if code := c.end(); code != 0 {
-		t.Errorf("exit code %d\n%s", code, &c.stderr)
-	}
+	c.endWell(t)
 }
 
 // Passwords do not reach the log, at any level, whether or not their servers answer.
@@ -230,7 +230,7 @@ func TestVersionAndHelp(t *testing.T) {
 	}
 }
 
-// Two nodes on one host are two nodes.
+// Two nodes on one host have different IDs.
 func TestNodeIDs(t *testing.T) {
 	first, second := newNodeID(), newNodeID()
 	if first == second || len(first) > nodeIDBytesMax {
@@ -242,18 +242,11 @@ func TestNodeIDs(t *testing.T) {
 func migrated(t *testing.T, maria *servers.SQL) (dsn string) {
 	t.Helper()
 	dsn = maria.DatabaseForTest(t)
-	db, err := mysqlcounts.Open(dsn)
-	if err != nil {
-		t.Fatal(err)
-	}
-	defer db.Close()
-	if err := schema.Migrate(t.Context(), db, slog.New(slog.DiscardHandler)); err != nil {
-		t.Fatal(err)
-	}
+	schematest.Open(t, dsn, mysqlcounts.Open)
 	return dsn
 }
 
-// seenFrom is what a region learns of the others' counts, by identifier.
+// seenFrom returns the counts of other regions that a region gets, by identifier.
 func seenFrom(t *testing.T, dsn, region string) map[string]int64 {
 	t.Helper()
 	db, err := mysqlcounts.Open(dsn)

@@ -13,7 +13,7 @@ import (
 const wantRedisURL = "want redis://[user:password@]host:port[/db], or rediss:// for TLS, ?cluster=true for a " +
 	"cluster; several servers as name=redis://… each, separated by spaces, all names different"
 
-// checkRedisURL reports what is wrong with redis-url. No error holds a password.
+// checkRedisURL returns the fault of redis-url, if any. Errors contain no password.
 func checkRedisURL(list string) error {
 	_, err := redisclient.Targets(list)
 	return redisURLError(err)
@@ -30,7 +30,7 @@ func redisURLError(err error) error {
 	return fmt.Errorf("cannot be read: %s: %w", wantRedisURL, err)
 }
 
-// checkMySQLDSN reports what is wrong with mysql-dsn. No error holds a password.
+// checkMySQLDSN returns the fault of mysql-dsn, if any. Errors contain no password.
 func checkMySQLDSN(dsn string) error {
 	_, err := mysqldsn.Parse(dsn)
 	if err == nil || errors.Is(err, fs.ErrNotExist) || errors.Is(err, fs.ErrPermission) {
@@ -56,8 +56,7 @@ func mask(name, value string) string {
 	return value
 }
 
-// holdsPassword reports whether a setting holds a password. What cannot be parsed is
-// refused elsewhere, for that reason.
+// holdsPassword reports whether a setting contains a password. Settings that cannot be parsed are rejected elsewhere.
 func holdsPassword(name, value string) bool {
 	s, ok := secrets[name]
 	return ok && s.holdsPassword(value)

@@ -67,7 +67,7 @@ func testSettingsWhileRedisIsDown(t *testing.T) {
 	server.Cut()
 	o.tune(2, 100*time.Millisecond)
 	o.knows("a", "tuning_version = 2")
-	c.end() // what it accepted, if anything, cannot be sent
+	c.end() // its accepted cost, if any, cannot be sent
 }
 
 // operator changes settings past weir-control, and reads heartbeats.
@@ -110,7 +110,7 @@ func (o *operator) tune(version int64, interval time.Duration) {
 	o.exec("INSERT INTO ratelimit_tuning (version, region, document, actor, reason, created_at) VALUES (?, '', ?, 'a', 'r', 1)", version, string(document))
 }
 
-// knows waits until the newest heartbeat of a node says so.
+// knows waits until the newest heartbeat of a node meets a condition.
 func (o *operator) knows(node, says string) {
 	o.Helper()
 	await.True(o, node+" tells that "+says, func() bool {

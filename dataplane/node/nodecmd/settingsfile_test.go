@@ -5,12 +5,9 @@ import (
 	"path/filepath"
 	"strings"
 	"testing"
-	"time"
 
-	"github.com/weirhq/weir/dataplane"
 	"github.com/weirhq/weir/shared/await"
 	"github.com/weirhq/weir/shared/settings"
-	"github.com/weirhq/weir/shared/tuning"
 )
 
 // export puts a document into a file, as operators do.
@@ -29,8 +26,8 @@ func limited(pattern string, limit int64) settings.Document {
 	return settings.Document{Overrides: []settings.Override{{Workspace: "acme", Namespace: "api", Pattern: pattern, Limit: limit}}}
 }
 
-// A node without MySQL and Redis decides by the file from its first request on, and by what the file becomes. One that
-// is at fault is logged and counted, and changes nothing.
+// A node without MySQL and Redis uses the file's settings from its first request on, and applies changes of the file.
+// An invalid file is logged and counted, and changes nothing.
 func TestSettingsFile(t *testing.T) {
 	path := filepath.Join(t.TempDir(), "settings.yaml")
 	export(t, path, limited("user_*", 3))
@@ -51,19 +48,45 @@ func TestSettingsFile(t *testing.T) {
 		!strings.Contains(metrics, `weir_reloads_total{outcome="ok",what="settings"} 1`) {
 		t.Error("/metrics does not count the file at fault and the good one before it")
 	}
-	if code := c.end(); code != exitOK {
-		t.Errorf("exit code %d\n%s", code, &c.stderr)
+	c.endWell(t)
+}
+
+// The document that the README shows is valid, and its override blocks the caller that it names.
+func TestTheREADMEsSettings(t *testing.T) {
+	page, err := os.ReadFile("../README.md")
+	if err != nil {
+		t.Fatal(err)
 	}
+	_, rest, found := strings.Cut(string(page), "    kind: weir-settings\n")
+	text, _, whole := strings.Cut(rest, "\n\n")
+	if !found || !whole {
+		t.Fatal("the README has no document of settings")
+	}
+	path := filepath.Join(t.TempDir(), "settings.yaml")
+	document := "kind: weir-settings\n" + strings.ReplaceAll("\n"+text, "\n    ", "\n")
+	if err := os.WriteFile(path, []byte(document), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	c := begin(t, "--settings-file="+path)
+	if got := c.ask(t, "abuser", 1); got.Allowed || got.Limit != 0 {
+		t.Errorf("abuser gets %v, want a denial by the limit 0", got)
+	}
+	if got := c.ask(t, "user_1", 1); !got.Allowed || got.Limit != 100 || got.Override != "user_*" {
+		t.Errorf("user_1 gets %v, want the limit of the pattern user_*", got)
+	}
+	c.end()
 }
 
 // A node does not start with a file at fault.
 func TestASettingsFileAtFaultIsAnErrorAtStart(t *testing.T) {
 	for content, want := range map[string]string{
-		"":                                      "settings-file: settings document: it is empty",
-		"kind: weir-settings\nversion: 1\nx: 1": "settings-file: settings document: line 3: x is not a known field",
+		"":                                      ": settings document: it is empty",
+		"kind: weir-settings\nversion: 1\nx: 1": ": settings document: line 3: x is not a known field",
 	} {
+		path := file(t, content)
+		want = "settings-file: " + path + want
 		var stdout, stderr await.Log
-		if code := Main(t.Context(), []string{"--listen=127.0.0.1:0", "--settings-file=" + file(t, content)}, &stdout, &stderr); code != exitFailed || !strings.Contains(stderr.String(), want) {
+		if code := Main(t.Context(), []string{"--listen=127.0.0.1:0", "--settings-file=" + path}, &stdout, &stderr); code != exitFailed || !strings.Contains(stderr.String(), want) {
 			t.Errorf("exit code %d, %s", code, &stderr)
 		}
 	}
@@ -73,7 +96,7 @@ func TestASettingsFileAtFaultIsAnErrorAtStart(t *testing.T) {
 	}
 }
 
-// Settings have one source.
+// Settings must have a single source.
 func TestSettingsFileAndAnotherSource(t *testing.T) {
 	for _, other := range []string{"--redis-url=redis://127.0.0.1:6379", "--mysql-dsn=weir@tcp(127.0.0.1:3306)/weir", "--v2-overrides"} {
 		_, _, err := parse("--region=eu", "--settings-file=/settings.yaml", other)
@@ -86,61 +109,5 @@ func TestSettingsFileAndAnotherSource(t *testing.T) {
 	t.Setenv("WEIR_SETTINGS_FILE", "/other.yaml")
 	if config, _, err := parse(); err != nil || config.SettingsFile != "/other.yaml" {
 		t.Errorf("%+v, %v", config, err)
-	}
-}
-
-// All that a document sets reaches decisions: tuning of the region, mode, outage policy, shadow, candidates, durations.
-func TestAllOfASettingsFileIsInForce(t *testing.T) {
-	path := filepath.Join(t.TempDir(), "settings.yaml")
-	fleet, eu := tuning.Default(), tuning.Default()
-	fleet.Floor, eu.Floor = 0.2, 0.3
-	export(t, path, settings.Document{
-		Tuning: &fleet, RegionTuning: map[string]tuning.Tuning{"eu": eu},
-		Namespaces: []settings.Namespace{
-			{Workspace: "acme", Namespace: "try", Mode: "exact", Outage: "closed", NodeShare: "wait", Shadow: true},
-			{Workspace: "acme", Namespace: "ai", Mode: "estimate", Outage: "local", NodeShare: "flush", Estimate: `{"preset":"posthog"}`},
-		},
-		Overrides: []settings.Override{{Workspace: "acme", Namespace: "api", Pattern: "k", Limit: 8, DurationMs: 2_000, Candidate: 1}},
-	})
-	f, err := openSettingsFile(path)
-	if err != nil {
-		t.Fatal(err)
-	}
-	limiter, err := dataplane.New(dataplane.Config{Region: "eu", NodeID: "a", Settings: f})
-	if err != nil {
-		t.Fatal(err)
-	}
-	if err := f.drive(t.Context(), limiter); err != nil {
-		t.Fatal(err)
-	}
-	ask := func(namespace string, cost int64) dataplane.Decision {
-		return limiter.Allow(t.Context(), dataplane.Request{Workspace: "acme", Namespace: namespace, Identifier: "k", Limit: 10, Duration: time.Hour, Cost: cost})
-	}
-	if d := ask("try", 11); !d.Allowed || !d.Shadowed {
-		t.Errorf("shadow: %+v", d)
-	}
-	if d := ask("api", 2); d.Limit != 8 || d.Duration != 2*time.Second || !d.CandidateDenied {
-		t.Errorf("override: %+v", d)
-	}
-	if d := ask("ai", 10); d.Allowed {
-		t.Errorf("the preset denies what reaches the limit: %+v", d)
-	}
-	if floor := limiter.RelayTuning().Floor; floor != 0.3 {
-		t.Errorf("the region's floor is %v", floor)
-	}
-	rows, err := f.Settings(t.Context(), "us")
-	if err != nil || rows.Namespaces[1].Outage != "closed" || rows.Namespaces[1].NodeShare != "wait" || !strings.Contains(string(rows.TuningDocument), `"floor":0.2`) {
-		t.Errorf("%+v, %v", rows, err)
-	}
-
-	export(t, path, settings.Document{})
-	if changed, err := f.Check(); !changed || err != nil {
-		t.Errorf("changed %v, %v", changed, err)
-	}
-	if floor := limiter.RelayTuning().Floor; floor != tuning.Default().Floor {
-		t.Errorf("without tuning the floor is %v", floor)
-	}
-	if d := ask("try", 11); d.Allowed {
-		t.Errorf("without settings: %+v", d)
 	}
 }

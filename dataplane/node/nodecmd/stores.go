@@ -32,7 +32,7 @@ type stores struct {
 	closers    []io.Closer
 }
 
-// openStores waits for no server: one that is down is used as soon as it is up.
+// openStores does not wait for a server. A server that is down is used as soon as it is up.
 func openStores(config Config, logger *slog.Logger) (s *stores, err error) {
 	s = new(stores)
 	defer func() {
@@ -87,14 +87,14 @@ func (s *stores) openOverrides(dsn string) error {
 	return nil
 }
 
-// openAlone opens what gives settings to a node without MySQL and Redis.
+// openAlone opens the source of settings for a node without MySQL and Redis.
 func (s *stores) openAlone(config Config) (err error) {
 	switch {
 	case config.SettingsFile != "":
 		if s.file, err = openSettingsFile(config.SettingsFile); err != nil {
 			return fmt.Errorf("settings-file: %w", err)
 		}
-		s.settings = s.file
+		s.settings = s.file.Source()
 	case config.V2Overrides && config.MySQLDSN == "":
 		memory := new(routes.Memory)
 		s.settings, s.overrides = memory, memory
@@ -130,7 +130,7 @@ func (s *stores) probe(ctx context.Context, logger *slog.Logger) {
 	probes.Wait()
 }
 
-// probed is a cell without cost, one for each shard.
+// probed returns a cell without cost for each shard.
 func probed(origin store.Origin) []window.Cell {
 	cells := make([]window.Cell, origin.Shards())
 	for found, i := 0, 0; found < len(cells); i++ {

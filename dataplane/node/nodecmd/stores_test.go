@@ -12,8 +12,8 @@ import (
 	"github.com/weirhq/weir/shared/await"
 )
 
-// However many callers wait for overrides, the node's own work with MySQL has connections: here a server that never
-// answers holds those of the callers.
+// Any number of callers that wait for overrides leave connections for the node's own work with MySQL. In this test a
+// server that never answers holds the callers' connections.
 func TestCallersForOverridesLeaveConnectionsToTheNode(t *testing.T) {
 	listener, err := (&net.ListenConfig{}).Listen(t.Context(), "tcp", "127.0.0.1:0")
 	if err != nil {

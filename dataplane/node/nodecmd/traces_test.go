@@ -17,12 +17,12 @@ import (
 	"github.com/weirhq/weir/shared/traces/tracestest"
 )
 
-// OpenTelemetry traces on RPCs and background work: of callers who are traced, on both
-// ports, and of what the limiter does behind them.
+// OpenTelemetry traces RPCs and background work: calls of traced callers, on both ports, and the limiter's work for
+// them.
 func TestCallsAndBackgroundWorkAreTraced(t *testing.T) {
 	sink := tracestest.NewSink(t)
 	c := begin(t, "--region=eu", "--node-id=node-1", "--redis-url=redis://"+servers.RedisForTest(t).Addr())
-	c.ask(t, "k", 1) // by whom nobody traces
+	c.ask(t, "k", 1) // its caller is not traced
 
 	body := `{"workspace":"acme","namespace":"api","identifier":"k","limit":10,"duration_ms":60000}`
 	for _, path := range []string{"/weir.v1.RateLimitService/Limit", "/healthz", "/weir.v1.RateLimitService/Nothing", "/v2/nothing"} {
@@ -42,9 +42,7 @@ func TestCallsAndBackgroundWorkAreTraced(t *testing.T) {
 	}
 	c.peek(metadata.AppendToOutgoingContext(t.Context(), "traceparent", tracestest.Parent), t)
 
-	if code := c.end(); code != exitOK {
-		t.Fatalf("exit code %d: %s", code, &c.stderr)
-	}
+	c.endWell(t)
 	names := sink.Names()
 	for _, want := range []string{"weir.v1.RateLimitService/Limit", "weir.v1.RateLimitService/Peek"} {
 		if n := len(names) - len(slices.DeleteFunc(slices.Clone(names), func(s string) bool { return s == want })); n != 1 {

@@ -2,12 +2,13 @@ package rls
 
 import "context"
 
-// A charged rule is for what is known only after a request: its cost is counted whatever the limit says, and denies
-// nothing. Hits of 0, which come before, deny their call when there is nothing left.
+// A charged rule is for a cost that is known only after a request, for example the tokens of an answer. Its cost is
+// counted even above the limit, and denies nothing. Hits of 0, which come before the request, deny their call if
+// nothing is left.
 
 func (i *item) charges() bool { return i.limited() && i.limit.Charged && !i.check && !i.refund }
 
-// decideCharged charges, and says whether a check denies the call.
+// decideCharged counts the charges, and reports whether a check denies the call.
 func (s *Service) decideCharged(ctx context.Context, items []item) (usedUp bool, err error) {
 	if !some(items, func(it *item) bool { return it.check || it.charges() }) {
 		return false, nil
@@ -31,7 +32,7 @@ func (s *Service) chargeTogether(ctx context.Context, items []item) {
 	})
 }
 
-// charge counts an item's cost. It is over if that has passed the limit.
+// charge counts an item's cost. The item is over if the count has passed the limit.
 func (s *Service) charge(ctx context.Context, it *item) error {
 	if _, err := s.Limiter.Charge(it.request); err != nil {
 		return err

@@ -21,7 +21,7 @@ const charged = long + `
   - {key: block, charged: true, rate_limit: {unit: year, requests_per_unit: 0}}
 `
 
-// A charge counts past the limit, and denies nothing; hits of 0 ask whether there is anything left.
+// A charge counts above the limit and denies nothing. Hits of 0 check whether anything is left.
 func TestACharge(t *testing.T) {
 	s := newService(t, charged)
 	tokens := []string{"tokens", "ann"}
@@ -54,8 +54,8 @@ func TestACharge(t *testing.T) {
 	}
 }
 
-// A check that denies leaves the others uncharged; a charge counts although they deny; and a denial's fields are about
-// what denied.
+// If a check denies a call, the other descriptors are not charged. A charge counts even if other descriptors deny the
+// call. The headers of a denial describe the limit that denied it.
 func TestAChargeBesideOthers(t *testing.T) {
 	s := newService(t, charged)
 	a, b := descriptorOf([]string{"a", "1"}), descriptorOf([]string{"b", "1"})
@@ -131,7 +131,7 @@ func TestTheBytesOfEnvoy(t *testing.T) {
 	}
 }
 
-// Charges of many streams that end at once are all counted.
+// Charges of many streams that end at the same time are all counted.
 func TestChargesAtOnce(t *testing.T) {
 	s := newService(t, charged)
 	var streams sync.WaitGroup

@@ -16,16 +16,15 @@ import (
 	"github.com/weirhq/weir/shared/window"
 )
 
-// violationsMax bounds the error about a call in which everything is wrong.
+// violationsMax bounds the number of faults in the error about a call.
 const violationsMax = 16
 
 // EntriesMax bounds the entries of all descriptors of a call together.
 const EntriesMax = 10 * dataplane.BatchMax
 
-// faults are the errors of a call that the configuration of its proxy causes, for example a wrong
-// domain or limit. What a limited caller can choose (keys, values and hits) never causes one:
-// proxies may let a request pass if the call returns an error, and then none of its descriptors
-// would be charged.
+// faults are the errors of a call that the configuration of its proxy causes, for example a wrong domain or limit.
+// Keys, values and hits, which a limited caller can choose, must never cause an error: proxies may let a request pass
+// if the call returns an error, and then none of its descriptors would be charged.
 type faults []*errdetails.BadRequest_FieldViolation
 
 func (f *faults) add(field, format string, args ...any) {
@@ -34,8 +33,8 @@ func (f *faults) add(field, format string, args ...any) {
 	}
 }
 
-// err is nil, or invalid_argument with all faults in its message for people, and
-// as a google.rpc.BadRequest for programs.
+// err returns nil, or an error with code invalid_argument. The error has all faults in its message for people, and as a
+// google.rpc.BadRequest for programs.
 func (f *faults) err() error {
 	if len(*f) == 0 {
 		return nil
@@ -57,7 +56,7 @@ func check(call *rlsv3.RateLimitRequest) error {
 	return found.err()
 }
 
-// check checks a call that may have at most `most` descriptors.
+// check checks a call, which can have at most `most` descriptors.
 func (f *faults) check(call *rlsv3.RateLimitRequest, most int) {
 	switch n := len(call.GetDomain()); {
 	case n == 0 || n > window.NamespaceBytesMax:
@@ -86,7 +85,7 @@ func (f *faults) check(call *rlsv3.RateLimitRequest, most int) {
 	}
 }
 
-// override is the limit that a descriptor carries itself; check has been there.
+// override returns the limit that a descriptor carries. The caller must have called check.
 func override(o *ratelimitv3.RateLimitDescriptor_RateLimitOverride) *Limit {
 	return &Limit{
 		limit:    int64(o.GetRequestsPerUnit()),
@@ -99,7 +98,7 @@ func override(o *ratelimitv3.RateLimitDescriptor_RateLimitOverride) *Limit {
 	}
 }
 
-// overrideDuration is 0 where it is none, or longer than a window may be.
+// overrideDuration returns 0 if the duration is missing, or longer than a window can be.
 func overrideDuration(o *ratelimitv3.RateLimitDescriptor_RateLimitOverride) time.Duration {
 	unit, n := unitDuration(int32(o.GetUnit())), multiplier(o)
 	if unit == 0 || n == 0 || n > uint32(window.DurationMax/time.Second) || time.Duration(n) > window.DurationMax/unit {

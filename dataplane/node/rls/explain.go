@@ -11,10 +11,10 @@ import (
 	ratelimitv3 "github.com/envoyproxy/go-control-plane/envoy/extensions/common/ratelimit/v3"
 )
 
-// Explain returns, as a sentence, the rule that applies to a descriptor and the identifier under
-// which it is counted. The descriptor is written like an identifier: key=value,key=value, where '%'
-// and two hexadecimal digits encode a byte. The domain may be empty if there are rules for only
-// one. matched is false if no rule applies, so that nothing limits the descriptor.
+// Explain returns a sentence with the rule that applies to a descriptor and the identifier under which it is counted.
+// The descriptor is written like an identifier: key=value,key=value, where '%' and two hexadecimal digits encode a
+// byte. The domain can be empty if only one domain has rules. matched is false if no rule applies, so that nothing
+// limits the descriptor.
 func (s *Source) Explain(domain, descriptor string) (words string, matched bool, err error) {
 	rules := s.rules()
 	if domain == "" {
@@ -74,7 +74,7 @@ func (l *level) count() (n int) {
 	return n
 }
 
-// String returns the limit in words.
+// String formats the limit, for example "10 per 1m0s, shadow_mode".
 func (l *Limit) String() string {
 	if l.Unlimited {
 		return "unlimited"

@@ -6,7 +6,8 @@ import (
 	"testing"
 )
 
-// Which rule is for a descriptor, what it allows and where it is written: what `weir-node check-rules` prints.
+// Explain describes the rule of a descriptor, its limit and its place in the files, as `weir-node check-rules` prints
+// it.
 func TestRulesExplainADescriptor(t *testing.T) {
 	path := filepath.Join(t.TempDir(), "rules.yaml")
 	write(t, path, shop)

@@ -14,24 +14,23 @@ import (
 	"github.com/weirhq/weir/dataplane/node/wire"
 )
 
-// Calls as nearly all proxies make them are read and answered by hand: some descriptors
-// of entries, and hits for all of them. Everything else is left to protobuf: limits and
-// hits that a descriptor has of its own, more descriptors or entries, unknown fields.
-// Tests hold the two to the same.
+// Nearly all proxies send calls with some descriptors of entries, and hits for all of them. This file reads and writes
+// such calls by hand. All other calls use protobuf: calls with limits or hits of a single descriptor, with more
+// descriptors or entries, or with unknown fields. Tests check that both ways give the same results.
 
 const (
 	fastpathDescriptorsMax = 32
 	fastpathEntriesMax     = 128
 )
 
-// work is what one call works on, kept for the next one.
+// work is the memory of a call, which the next call reuses.
 type work struct {
 	items     []item
 	names     []byte // identifiers of all items
 	strict    []dataplane.Request
 	decisions []dataplane.Decision
 
-	// The call, where it is read by hand. Each pointer is to the value of its place.
+	// The call, if it is read by hand. Each pointer points to the value at its index.
 	call          rlsv3.RateLimitRequest
 	descriptors   [fastpathDescriptorsMax]ratelimitv3.RateLimitDescriptor
 	descriptorsAt [fastpathDescriptorsMax]*ratelimitv3.RateLimitDescriptor
@@ -60,7 +59,7 @@ func (w *work) take(n int) {
 	w.names, w.strict, w.decisions = w.names[:0], w.strict[:0], w.decisions[:0]
 }
 
-// put forgets the call, and keeps the space unless a long one made it large.
+// put clears the memory for the next call. Memory that a long call made large is not kept.
 func (w *work) put() {
 	if cap(w.items) > fastpathDescriptorsMax {
 		return
@@ -78,8 +77,8 @@ func (w *work) put() {
 	works.Put(w)
 }
 
-// Answer is ShouldRateLimit for messages as they are on the wire. ok is false for those
-// that it leaves to protobuf, and nothing is decided then.
+// Answer is ShouldRateLimit for an encoded message. If ok is false, the message must be decoded with protobuf, and
+// nothing has been decided.
 func (s *Service) Answer(ctx context.Context, message string) (answer []byte, ok bool, err error) {
 	w, _ := works.Get().(*work)
 	defer w.put()
@@ -116,7 +115,7 @@ func (w *work) read(m wire.Message) (ok bool) {
 		case wire.Tag(3, wire.Varint):
 			var hits uint64
 			hits, ok = m.Varint()
-			w.call.HitsAddend = uint32(hits) // as protobuf does
+			w.call.HitsAddend = uint32(hits) // as protobuf converts it
 		default:
 			return false
 		}
@@ -168,18 +167,22 @@ func readEntry(m wire.Message, e *ratelimitv3.RateLimitDescriptor_Entry) (ok boo
 	return true
 }
 
-// bytesOf reads a string that may hold any bytes, because a limited caller chooses it.
+// bytesOf reads a string that can hold any bytes, because a limited caller chooses it.
 func bytesOf(m *wire.Message) (string, bool) {
 	inner, ok := m.Message()
 	return string(inner), ok
 }
 
-// statusBytesMax is what a status takes at most, without its limit.
+// statusBytesMax bounds the bytes of a status without its limit.
 const statusBytesMax = 48
 
-// appendAnswer writes what protobuf would write of answer.
+// appendAnswer writes the same bytes as protobuf would write for answer.
 func (s *Service) appendAnswer(b []byte, items []item, denied bool, now time.Time) []byte {
 	n := 2
+	worst, hasMetadata := s.metadataOf(items, denied, now)
+	if hasMetadata {
+		n += metadataBytesMax + len(worst.policy)
+	}
 	for i := range items {
 		n += statusBytesMax
 		if items[i].limit != nil {
@@ -198,10 +201,13 @@ func (s *Service) appendAnswer(b []byte, items []item, denied bool, now time.Tim
 	for _, h := range s.headersOf(items, denied, now) {
 		b = appendMessage(b, wire.Tag(3, wire.Bytes), h)
 	}
+	if hasMetadata {
+		b = appendMetadata(b, &worst)
+	}
 	return b
 }
 
-// appendStatus writes what protobuf would write of status.
+// appendStatus writes the same bytes as protobuf would write for status.
 func (i *item) appendStatus(b []byte, now time.Time) []byte {
 	code, remaining := i.outline()
 	b = append(b, byte(wire.Tag(1, wire.Varint)), byte(code))
@@ -230,11 +236,11 @@ func (i *item) appendStatus(b []byte, now time.Time) []byte {
 	return wire.WithLength(b, start)
 }
 
-// appendMessage writes a message as a field: of those that may be written.
+// appendMessage writes a message as a field. Only the messages of this file are supported.
 func appendMessage(b []byte, tag uint64, m proto.Message) []byte {
 	b = append(b, byte(tag), 0)
 	start := len(b)
-	// fails for strings that are no text; a rule has none
+	// fails for strings that are not UTF-8, which rules do not have
 	b, _ = proto.MarshalOptions{Deterministic: true}.MarshalAppend(b, m)
 	return wire.WithLength(b, start)
 }

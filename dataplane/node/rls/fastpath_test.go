@@ -18,7 +18,7 @@ import (
 
 func wireOf(t testing.TB, m proto.Message) []byte {
 	t.Helper()
-	b, err := proto.Marshal(m)
+	b, err := proto.MarshalOptions{Deterministic: true}.Marshal(m) // as the keys of dynamic_metadata are written
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -44,8 +44,7 @@ func read(t testing.TB, b []byte, then func(*work)) (ok bool) {
 	return ok
 }
 
-// What is read by hand is what protobuf reads of the same bytes, whatever was read before
-// into the same space.
+// The hand-written reader returns the same call as protobuf for the same bytes, also if the memory was used before.
 func FuzzFastpathCall(f *testing.F) {
 	f.Add(wireOf(f, callOf(3, "user", "a", "plan", "")))
 	f.Add([]byte("\x0a\x01a\x12\x00\x12\x08\x0a\x06\x0a\x01k\x12\x01v\x18\xff\xff\xff\xff\x7f\x0a\x01b"))
@@ -64,7 +63,7 @@ func FuzzFastpathCall(f *testing.F) {
 	})
 }
 
-// What a proxy sends is read by hand; what has a descriptor's own words, or is long, is not.
+// A typical call of a proxy is read by hand. A long call, or a call with a descriptor's own hits or limit, is not.
 func TestFastpathCallReads(t *testing.T) {
 	own := func(a adjust) *rlsv3.RateLimitRequest {
 		return &rlsv3.RateLimitRequest{Domain: "shop", Descriptors: []*ratelimitv3.RateLimitDescriptor{descriptorOf([]string{"k", "v"}, a)}}
@@ -90,8 +89,8 @@ func TestFastpathCallReads(t *testing.T) {
 	}
 }
 
-// What is written by hand is protobuf's, to the byte: of rules met, exceeded and shadowed,
-// of none, of overrides, with headers and without.
+// The hand-written response equals protobuf's, byte for byte: for rules below the limit, over it and shadowed, without
+// a rule, for overrides, with headers and metadata and without.
 func TestFastpathAnswerIsProtobufs(t *testing.T) {
 	now := time.UnixMilli(1_795_203_540_250)
 	rules := parsed(t, `
@@ -119,13 +118,20 @@ descriptors:
 		items = append(items, it)
 		it.decision.Duration, it.decision.ResetAt = 90*time.Second, now.Add(36*time.Hour)
 		items = append(items, it)
+		it.decision.NeverPasses = true
+		items = append(items, it)
+		it.over, it.decision.Shadowed = false, true
+		items = append(items, it)
 	}
 	for _, h := range []Headers{HeadersOnDenial, HeadersAlways, HeadersNever} {
 		for _, denied := range []bool{false, true} {
-			s := &Service{Headers: h}
-			got, want := s.appendAnswer(nil, items, denied, now), wireOf(t, s.answer(items, denied, now))
-			if !bytes.Equal(got, want) {
-				t.Errorf("headers %v, denied %v:\n%x\nwant\n%x", h, denied, got, want)
+			for n := range len(items) + 1 { // the metadata describes each of them at least once
+				s := &Service{Headers: h, Metadata: n > 0}
+				some := items[max(0, n-1):]
+				got, want := s.appendAnswer(nil, some, denied, now), wireOf(t, s.answer(some, denied, now))
+				if !bytes.Equal(got, want) {
+					t.Errorf("headers %v, denied %v, from %d:\n%x\nwant\n%x", h, denied, n, got, want)
+				}
 			}
 		}
 	}
@@ -150,7 +156,7 @@ func TestAnswerDecidesAsShouldRateLimit(t *testing.T) {
 		if err := proto.Unmarshal(answer, got); err != nil {
 			t.Fatal(err)
 		}
-		for _, r := range []*rlsv3.RateLimitResponse{got, want} { // the two were asked at different times
+		for _, r := range []*rlsv3.RateLimitResponse{got, want} { // the two decisions were made at different times
 			if r != nil {
 				r.ResponseHeadersToAdd = nil
 				for _, s := range r.Statuses {
@@ -167,9 +173,8 @@ func TestAnswerDecidesAsShouldRateLimit(t *testing.T) {
 	}
 }
 
-// answerAllocsMax bounds what a call of ten descriptors allocates between its message and
-// its answer: the identifiers, the answer's bytes, and what AppendAllowMany itself needs for
-// more than eight items.
+// answerAllocsMax bounds the allocations of a call of ten descriptors between its message and its response: the
+// identifiers, the response's bytes, and the allocations of AppendAllowMany for more than eight items.
 const answerAllocsMax = 5
 
 func TestAnswerAllocations(t *testing.T) {
@@ -179,6 +184,7 @@ func TestAnswerAllocations(t *testing.T) {
 	for i := range 10 {
 		call.Descriptors = append(call.Descriptors, descriptorOf([]string{"user", fmt.Sprint("user_", i)}))
 	}
+	s.Metadata = true
 	message := string(wireOf(t, call))
 	allocs := testing.AllocsPerRun(1000, func() {
 		if _, ok, err := s.Answer(t.Context(), message); !ok || err != nil {

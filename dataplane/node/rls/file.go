@@ -20,8 +20,8 @@ const (
 	valueBytesMax = 8 << 10
 )
 
-// These types are the file as it is written. Scalars stay YAML nodes until package yamlvalue reads
-// them, because a decoder would turn 0.5 into 0.
+// These types mirror the file. Scalars stay YAML nodes until package yamlvalue reads them, because a decoder would turn
+// 0.5 into 0.
 type (
 	file struct {
 		Domain      yaml.Node    `yaml:"domain"`
@@ -36,7 +36,7 @@ type (
 		ShadowMode     yaml.Node    `yaml:"shadow_mode"`
 		QuotaMode      yaml.Node    `yaml:"quota_mode"`
 		ShareThreshold yaml.Node    `yaml:"share_threshold"`
-		Charged        yaml.Node    `yaml:"charged"` // of Weir only
+		Charged        yaml.Node    `yaml:"charged"` // only in Weir
 
 		// Weir accepts these fields and ignores them: detailed_metric shapes metrics that Weir does
 		// not have, and the others concern dynamic metadata.

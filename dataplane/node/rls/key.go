@@ -11,20 +11,19 @@ import (
 	"github.com/weirhq/weir/shared/window"
 )
 
-// Bytes that have a meaning in an identifier: '=' and ',' between keys and values,
-// '*' of a pattern, '#' before a hash, '%' before two digits that stand for a byte. Bytes that are not UTF-8 are
-// written as '%' and two digits too, so that identifiers are text that every store, log and API can carry.
+// Bytes with a meaning in an identifier: '=' and ',' between keys and values, '*' for a pattern, '#' before a hash, '%'
+// before two digits that encode a byte. Bytes that are not UTF-8 are written as '%' and two digits too, so that
+// identifiers are text that every store, log and API can carry.
 const (
 	meant = "%,=#*"
 	hex16 = "0123456789ABCDEF"
 )
 
-// identifier names a descriptor: key=value,key=value. Two descriptors have the same
-// one only if they are the same, or differ only in values that share a count: those
-// are replaced by their pattern. patterns is nil or as long as entries.
+// identifier returns the identifier of a descriptor: key=value,key=value. Two descriptors have the same identifier only
+// if they are equal, or differ only in values that share a count. Such values are replaced by their pattern. patterns
+// is nil or as long as entries.
 //
-// One that is longer than an identifier may be is cut, and ends with '#' and 128 bits
-// of its SHA-256.
+// An identifier that is too long is cut. It then ends with '#' and 128 bits of the SHA-256 of the whole identifier.
 func identifier(entries []*ratelimitv3.RateLimitDescriptor_Entry, patterns []string) string {
 	return string(appendIdentifier(nil, entries, patterns))
 }
@@ -81,7 +80,7 @@ func appendText(b []byte, s string) []byte {
 
 func appendEscape(b []byte, c byte) []byte { return append(b, '%', hex16[c>>4], hex16[c&15]) }
 
-// cut cuts the name that begins at start, if it is too long.
+// cut shortens the name that begins at start, if it is too long.
 func cut(b []byte, start int) []byte {
 	name := b[start:]
 	if len(name) <= window.IdentifierBytesMax {

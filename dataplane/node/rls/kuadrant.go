@@ -31,11 +31,11 @@ const (
 	CommitProcedure  = kuadrantv1.RateLimitService_Commit_FullMethodName
 )
 
-// Kuadrant answers kuadrant.service.ratelimit.v1.RateLimitService with the rules of a Service. Its methods may run
-// concurrently. All rules of a call count alike: what denies is any rule that is over, or all quotas.
+// Kuadrant responds to kuadrant.service.ratelimit.v1.RateLimitService with the rules of a Service. Its methods are safe
+// for concurrent use. All rules of a call count alike. A call is denied if any rule is over, or if all quotas are.
 type Kuadrant struct{ Service *Service }
 
-// CheckRateLimit decides, and counts nothing. Hits of 0 ask whether there is anything left.
+// CheckRateLimit decides without counting. Hits of 0 check whether anything is left.
 func (k Kuadrant) CheckRateLimit(ctx context.Context, call *rlsv3.RateLimitRequest) (*rlsv3.RateLimitResponse, error) {
 	ctx, cancel := k.Service.within(ctx)
 	defer cancel()
@@ -65,7 +65,7 @@ func (k Kuadrant) CheckRateLimit(ctx context.Context, call *rlsv3.RateLimitReque
 	})
 }
 
-// Report counts all hits of a call, or gives them back, and denies nothing.
+// Report counts all hits of a call, or gives them back. It denies nothing.
 func (k Kuadrant) Report(ctx context.Context, call *rlsv3.RateLimitRequest) (*rlsv3.RateLimitResponse, error) {
 	ctx, cancel := k.Service.within(ctx)
 	defer cancel()
@@ -85,7 +85,7 @@ func (k Kuadrant) Report(ctx context.Context, call *rlsv3.RateLimitRequest) (*rl
 	})
 }
 
-// each answers a call of Envoy's messages.
+// each handles a call that uses Envoy's messages.
 func (k Kuadrant) each(call *rlsv3.RateLimitRequest,
 	decide func([]item) (denied bool)) (*rlsv3.RateLimitResponse, error) {
 	if err := check(call); err != nil {
@@ -102,8 +102,9 @@ func (k Kuadrant) each(call *rlsv3.RateLimitRequest,
 	return k.Service.answer(w.items, denied, time.Now()), nil
 }
 
-// Reserve holds an amount of every limit of the call, or of none, until Commit or for ttl. What ends by itself counts
-// nothing. Shadowed rules and quotas are held as others; a shadowed one lets pass what it cannot hold.
+// Reserve holds an amount of every limit of the call, or of none, until Commit or for ttl. A reservation that ends
+// without a commit counts nothing. Shadowed rules and quotas are held like others. If a shadowed rule has no room, it
+// holds nothing and the call passes.
 func (k Kuadrant) Reserve(ctx context.Context, m *kuadrantv1.ReserveRequest) (*kuadrantv1.ReserveResponse, error) {
 	var found faults
 	requests := k.requests(&found, m.GetDomain(), m.GetDescriptors(), "amount", amount(m.GetAmount()))
@@ -129,9 +130,9 @@ func (k Kuadrant) Reserve(ctx context.Context, m *kuadrantv1.ReserveRequest) (*k
 	return response, nil
 }
 
-// Commit counts what was spent, whatever the limits say, and releases what was held for it. Of a reservation that has
-// ended, or that nothing is known of, it counts the same. One that was committed before stays as it was: a call that is
-// repeated counts once.
+// Commit counts the cost that was spent, even above the limits, and releases the reservation. It also counts the cost
+// if the reservation is unknown or has ended. A reservation that was already committed is not counted again, so a
+// repeated call counts once.
 func (k Kuadrant) Commit(ctx context.Context, m *kuadrantv1.CommitRequest) (*kuadrantv1.CommitResponse, error) {
 	var found faults
 	requests := k.requests(&found, m.GetDomain(), m.GetDescriptors(), "actual_amount", amount(m.GetActualAmount()))
@@ -163,14 +164,15 @@ func (k Kuadrant) Commit(ctx context.Context, m *kuadrantv1.CommitRequest) (*kua
 	return &kuadrantv1.CommitResponse{ReservationReleased: released}, nil
 }
 
-// settle ends a reservation: released if this call did it, counted if what was spent needs no further charge.
+// settle ends a reservation. released reports whether this call ended it; counted, whether the cost needs no further
+// charge.
 func (k Kuadrant) settle(ctx context.Context, id string, requests []dataplane.Request,
 	cost int64) (released, counted bool, err error) {
 	var s dataplane.Settlement
 	same := len(requests) > 0 && strings.HasSuffix(id, keysMark(requests))
 	if same {
 		s, err = k.Service.Limiter.Settle(ctx, id, slices.Repeat([]int64{cost}, len(requests))...)
-	} else { // of other keys: the rules have changed since, or it is not Reserve's
+	} else { // the rules have changed since, or the ID is not from Reserve
 		s, err = k.Service.Limiter.Cancel(ctx, id)
 	}
 	switch {
@@ -184,14 +186,14 @@ func (k Kuadrant) settle(ctx context.Context, id string, requests []dataplane.Re
 	return true, same, nil
 }
 
-// requests are what limits the descriptors, at most one of each.
+// requests returns the limits of the descriptors as requests, at most one per descriptor.
 func (k Kuadrant) requests(found *faults, domain string, descriptors []*ratelimitv3.RateLimitDescriptor, field string,
 	cost int64) (requests []dataplane.Request) {
 	call := &rlsv3.RateLimitRequest{Domain: domain, Descriptors: descriptors}
 	found.check(call, dataplane.ReservedMax)
 	for _, d := range descriptors {
 		if d.GetHitsAddend() != nil || d.GetIsNegativeHits() {
-			found.add("descriptors", "have hits of their own (%s is what counts)", field)
+			found.add("descriptors", "have their own hits (%s counts instead)", field)
 			break
 		}
 	}
@@ -222,8 +224,8 @@ func (f *faults) ttl(d *durationpb.Duration) time.Duration {
 	return ttl
 }
 
-// keysMark is in a reservation's id, so that Commit knows it for that of its descriptors: what they are limited by may
-// have changed since.
+// keysMark returns a part of a reservation's ID. With it Commit recognizes a reservation for the same keys, because the
+// rules of the descriptors can have changed since.
 func keysMark(requests []dataplane.Request) string {
 	sum := sha256.New()
 	var length [8]byte
@@ -240,7 +242,7 @@ func keysMark(requests []dataplane.Request) string {
 
 var retryInfo = &errdetails.RetryInfo{RetryDelay: durationpb.New(bounded.RetryAfter)}
 
-// refusal is the status of a call that found something wrong, no room, or no origin.
+// refusal returns the status of a call that is invalid, finds no room, or gets no answer of the origin.
 func refusal(err error) error {
 	switch {
 	case errors.Is(err, dataplane.ErrInvalid):
@@ -256,5 +258,5 @@ func refusal(err error) error {
 	case errors.Is(err, context.Canceled), errors.Is(err, context.DeadlineExceeded):
 		return status.FromContextError(err).Err()
 	}
-	return status.Error(codes.Unavailable, "the origin has not answered: try again") // not where it is
+	return status.Error(codes.Unavailable, "the origin has not answered: try again") // without the origin's address
 }

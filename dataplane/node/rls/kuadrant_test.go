@@ -134,7 +134,7 @@ func TestKuadrantChecksAndReports(t *testing.T) {
 		{9, []string{"soft", "a"}, "ok: ok 0"},
 		{0, []string{"soft", "a", "calls", "a"}, "ok: ok 0 ok 1"},
 		{1, []string{"q1", "a"}, "ok: ok 0"},
-		{0, []string{"q1", "a", "q2", "a"}, "ok: over 0 ok 2"}, // one quota is left
+		{0, []string{"q1", "a", "q2", "a"}, "ok: over 0 ok 2"}, // a quota has something left
 		{2, []string{"q2", "a"}, "ok: ok 0"},
 		{0, []string{"q1", "a", "q2", "a"}, "over: over 0 over 0"},
 		{0, []string{"free", "a", "none", "a"}, "ok: ok ok"},
@@ -161,7 +161,7 @@ func TestKuadrantChecksAndReports(t *testing.T) {
 	}
 }
 
-// What is reserved at one node is committed at another, once; what was spent counts as it was, past the limit too.
+// A reservation of one node is committed once, at another node. The cost counts as it was spent, even above the limit.
 func TestKuadrantReservesAndCommits(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		nodes, stop := region(t, ordinary)
@@ -195,8 +195,8 @@ func TestKuadrantReservesAndCommits(t *testing.T) {
 	})
 }
 
-// A reservation that ends by itself counts nothing; what is committed of it later counts then, as that of an id that
-// nobody knows.
+// A reservation that ends without a commit counts nothing. A later commit counts its cost, as a commit with an unknown
+// ID does.
 func TestKuadrantCommitsLate(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		nodes, stop := region(t, ordinary)
@@ -225,8 +225,8 @@ func TestKuadrantCommitsLate(t *testing.T) {
 	})
 }
 
-// A commit whose descriptors are limited otherwise than those of the reservation releases it, and counts what the
-// descriptors of now say; repeated, it counts once.
+// A commit whose descriptors have other limits than at the reservation releases the reservation, and counts by the
+// current limits. A repeated commit counts once.
 func TestKuadrantCommitsOtherDescriptors(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		nodes, stop := region(t, ordinary)
@@ -258,8 +258,8 @@ func TestKuadrantCommitsOtherDescriptors(t *testing.T) {
 	})
 }
 
-// Many that reserve, commit late, twice or never, at any node, pass no limit while they hold, and what was committed
-// is counted.
+// Many callers reserve at any node and commit late, twice or never. Their reservations never exceed a limit, and each
+// committed cost is counted.
 func TestKuadrantAtOnce(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		nodes, stop := region(t, ordinary)
@@ -314,7 +314,7 @@ func (a away) Cancel(context.Context, string) (dataplane.Settlement, error) {
 	return dataplane.Settlement{}, a.err
 }
 
-// reserving passes on what a limiter is asked to reserve.
+// reserving records the reservations that a limiter gets.
 type reserving struct {
 	Limiter
 	asked func(dataplane.ReserveRequest)
@@ -337,7 +337,7 @@ func TestAReservationOfKuadrantIsNoRetry(t *testing.T) {
 	}
 }
 
-// What cannot be decided is an error by which a caller knows whether to try again; nothing is counted then.
+// A call that cannot be decided returns an error that shows whether the caller should retry. Nothing is counted then.
 func TestKuadrantWithoutAnOrigin(t *testing.T) {
 	for err, want := range map[error]codes.Code{
 		errors.New("dial 10.0.0.1"):  codes.Unavailable,
@@ -369,8 +369,8 @@ func TestKuadrantWithoutAnOrigin(t *testing.T) {
 	}
 }
 
-// An amount may be a caller's own number, such as max_tokens: one beyond every limit is denied, or counted as the
-// largest cost, and is no error.
+// A caller can choose the amount, for example max_tokens. An amount above every limit is denied, or counted as the
+// largest cost. It is not an error.
 func TestKuadrantTakesAnyAmount(t *testing.T) {
 	k := Kuadrant{newService(t, ordinary)}
 	for _, amount := range []uint64{1 << 53, 1<<64 - 1} {
@@ -414,8 +414,8 @@ func TestKuadrantNamesWhatIsWrong(t *testing.T) {
 		"ttl is 500ms (1s to 24h0m0s":                 reserve(func(m *kuadrantv1.ReserveRequest) { m.Ttl = durationpb.New(500 * time.Millisecond) }),
 		"ttl is -1s":                                  reserve(func(m *kuadrantv1.ReserveRequest) { m.Ttl = durationpb.New(-time.Second) }),
 		"ttl is 24h0m1s":                              reserve(func(m *kuadrantv1.ReserveRequest) { m.Ttl = durationpb.New(24*time.Hour + time.Second) }),
-		"descriptors have hits of their own (amount":  reserve(func(m *kuadrantv1.ReserveRequest) { m.Descriptors[0].IsNegativeHits = true }),
-		"descriptors have hits of their own (actual_": commit(func(m *kuadrantv1.CommitRequest) { addend(7)(m.Descriptors[0]) }),
+		"descriptors have their own hits (amount":     reserve(func(m *kuadrantv1.ReserveRequest) { m.Descriptors[0].IsNegativeHits = true }),
+		"descriptors have their own hits (actual_":    commit(func(m *kuadrantv1.CommitRequest) { addend(7)(m.Descriptors[0]) }),
 		"reservation_id is 125 bytes long (0 to 124)": commit(func(m *kuadrantv1.CommitRequest) { m.ReservationId = strings.Repeat("x", 125) }),
 		"domain is 256 bytes long":                    commit(func(m *kuadrantv1.CommitRequest) { m.Domain = strings.Repeat("x", 256) }),
 	} {
@@ -429,7 +429,7 @@ func TestKuadrantNamesWhatIsWrong(t *testing.T) {
 	}
 }
 
-// Whatever the bytes of a call are, it is refused as invalid or answered, and what is reserved can be committed.
+// A call with any bytes is rejected as invalid or gets a response, and each reservation can be committed.
 func FuzzKuadrant(f *testing.F) {
 	add := func(m proto.Message) { f.Add(wireOf(f, m)) }
 	add(&kuadrantv1.ReserveRequest{Domain: "shop", Descriptors: describe("tokens", "a", "soft", "a"), Amount: 7,

@@ -6,7 +6,7 @@ import (
 	"github.com/weirhq/weir/shared/window"
 )
 
-// match returns the limit of the rule that a descriptor leads to, or nil, and what else rule returns.
+// match returns the limit of the rule that a descriptor leads to, or nil, and the same shared as rule.
 func (r Rules) match(domain string, entries []*ratelimitv3.RateLimitDescriptor_Entry) (limit *Limit, shared bool) {
 	found, shared := r.rule(domain, entries)
 	if found == nil {
@@ -15,13 +15,11 @@ func (r Rules) match(domain string, entries []*ratelimitv3.RateLimitDescriptor_E
 	return found.limit, shared
 }
 
-// rule returns the rule that a descriptor leads to, or nil. Its entries are followed from level to
-// level, all of them: a rule matches descriptors of its own depth. On each level a key with its very
-// value goes before a pattern, the first pattern before the others, and a pattern before the key
-// alone.
+// rule returns the rule that a descriptor leads to, or nil. It follows all of the descriptor's entries from level to
+// level, because a rule matches only descriptors of its own depth. On each level a key with exactly the entry's value
+// is preferred to a pattern, the first pattern to later patterns, and a pattern to the key without a value.
 //
-// shared reports whether the values of one of the rules on the way share a count;
-// sharedPatterns returns which rule that is.
+// shared reports whether the values of a rule on the way share a count; sharedPatterns returns which rule.
 func (r Rules) rule(domain string, entries []*ratelimitv3.RateLimitDescriptor_Entry) (found *rule, shared bool) {
 	at := r[domain]
 	for _, entry := range entries {
@@ -55,7 +53,7 @@ func (r Rules) sharedPatterns(domain string, entries []*ratelimitv3.RateLimitDes
 	return patterns
 }
 
-// find may be called on nil.
+// find can be called on nil.
 func (l *level) find(key, value string) *rule {
 	if l == nil {
 		return nil

@@ -2,5 +2,5 @@
 
 package rls
 
-// raced: then sync.Pool forgets some of what it is given.
+// raced reports that the race detector is on. sync.Pool then drops some of its items.
 const raced = true

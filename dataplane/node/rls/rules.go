@@ -19,33 +19,34 @@ import (
 	"github.com/weirhq/weir/shared/window"
 )
 
-// Rules are the limits of all domains, which may come from several files each: what may be a descriptor's first entry,
-// nil for a domain whose files have no descriptor. They never change; nil Rules hold none.
+// Rules are the limits of all domains, which can come from several files each. The value of a domain has the rules for
+// a descriptor's first entry; it is nil if the domain's files have no descriptors. Rules are immutable. nil Rules have
+// no domains.
 type Rules map[string]*level
 
-// Limit is a rule's limit. It never changes.
+// Limit is a rule's limit. It is immutable.
 type Limit struct {
 	Unlimited bool
-	Shadow    bool // never denies, but is counted
+	Shadow    bool // never denies, but counts
 	Quota     bool // denies only if all quotas of a call are over
-	Charged   bool // counts whatever it says; hits of 0 ask whether there is anything left
+	Charged   bool // counts even above the limit; hits of 0 check whether anything is left
 
 	name     string
-	replaces []string // names of rules that do not apply where this one does
+	replaces []string // names of rules that do not apply together with this rule
 	limit    int64
 	duration time.Duration
 
 	multiplier uint32 // number of units per window; 0 for a limit that a descriptor carries
 
-	// onTheWire is current_limit of every answer about this rule: nothing writes to it.
+	// onTheWire is current_limit of every response about this rule. It must not be modified.
 	onTheWire *rlsv3.RateLimitResponse_RateLimit
-	written   []byte // the same, as a status holds it; nil for a limit that a descriptor carries
+	written   []byte // the same, encoded as in a status; nil for a limit that a descriptor carries
 }
 
-// level is what may follow a matched entry: the next entry's rules.
+// level has the rules for the entry after a matched entry.
 type level struct {
 	pairs     map[pair]*rule // keys with a value
-	wildcards []wildcard     // keys with a value that holds '*', in the file's order
+	wildcards []wildcard     // keys with a value that contains '*', in the file's order
 	keys      map[string]*rule
 }
 
@@ -59,14 +60,14 @@ type wildcard struct {
 
 type rule struct {
 	limit *Limit // nil: the rule only leads to the next level
-	next  *level // nil: no descriptor goes on from here
+	next  *level // nil: no descriptor continues from here
 
-	share   bool   // all values that match the pattern share one count
+	share   bool   // all values that match the pattern share a count
 	pattern string // the value as it is in the file
 	at      string // file and line of the rule, for errors
 }
 
-// faultsMax bounds the errors about files in which everything is wrong.
+// faultsMax bounds the number of faults in the error about files.
 const faultsMax = 16
 
 // Parse reads files of rules. Several files may have rules for the same domain, as with
@@ -171,13 +172,13 @@ func (p *parser) rule(l *level, path string, d *descriptor) {
 		l.keys[key] = r
 	case isWildcard:
 		l.wildcards = append(l.wildcards, wildcard{key, strings.Split(value, "*"), r})
-		fallthrough // so that a second one like it is noticed
+		fallthrough // so that a second rule like it is noticed
 	default:
 		l.pairs[pair{key, value}] = r
 	}
 }
 
-// line names the line of a descriptor that has no key, or nothing if no other field has one either.
+// line returns the line of a descriptor without a key, or nothing if no other field has a line.
 func (d *descriptor) line() string {
 	n := cmp.Or(d.Key.Line, d.Value.Line)
 	if n == 0 && len(d.Descriptors) > 0 {
@@ -216,7 +217,7 @@ func (p *parser) flag(path, name string, n *yaml.Node) bool {
 	return is
 }
 
-// limit returns nil if the limit is wrong.
+// limit returns nil if the limit is invalid.
 func (p *parser) limit(path string, at *yaml.Node, y *rateLimit) *Limit {
 	before := len(p.found)
 	l := new(Limit)
@@ -291,8 +292,7 @@ func (p *parser) unit(path string, at *yaml.Node, y *rateLimit,
 	return unit
 }
 
-// unitDuration is 0 for a unit that there is not. The units of overrides have the
-// same numbers.
+// unitDuration returns the length of a unit, or 0 for an unknown unit. The units of overrides have the same numbers.
 func unitDuration(unit int32) time.Duration {
 	const day = 24 * time.Hour
 	switch rlsv3.RateLimitResponse_RateLimit_Unit(unit) {
@@ -314,8 +314,8 @@ func unitDuration(unit int32) time.Duration {
 	return 0
 }
 
-// wholeUnits is a window as so many of the largest unit that fits it: of seconds, rounded
-// up, where none does.
+// wholeUnits expresses a window as a multiple of the largest unit that divides it. If no unit does, it returns seconds,
+// rounded up.
 func wholeUnits(d time.Duration) (rlsv3.RateLimitResponse_RateLimit_Unit, uint32) {
 	for unit := rlsv3.RateLimitResponse_RateLimit_DAY; unit > rlsv3.RateLimitResponse_RateLimit_SECOND; unit-- {
 		if length := unitDuration(int32(unit)); d >= length && d%length == 0 {

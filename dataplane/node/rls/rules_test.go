@@ -72,8 +72,8 @@ func entries(words ...string) (list []*ratelimitv3.RateLimitDescriptor_Entry) {
 	return list
 }
 
-// A descriptor's rule is that of its own depth, found by value before pattern before
-// key alone, on every level.
+// A descriptor's rule has the descriptor's own depth. On every level a value is preferred to a pattern, and a pattern
+// to the key without a value.
 func TestMatching(t *testing.T) {
 	rules := parsed(t, shop)
 	const none = -1
@@ -116,7 +116,7 @@ func TestMatching(t *testing.T) {
 	}
 }
 
-// A rule that the node does not understand is an error that says where.
+// An invalid rule is an error that has the rule's place.
 func TestFaultyRules(t *testing.T) {
 	for content, want := range map[string]string{
 		"\ufeff":                       "rules.yaml: the file is empty",
@@ -177,7 +177,7 @@ func TestFaultyRules(t *testing.T) {
 	}
 }
 
-// A number means what is written, or nothing: no part of it is dropped, and no other base is read.
+// A number is read exactly as written, or is an error: no part is dropped, and no other base is read.
 func TestNumbersOfRulesAreWhatIsWritten(t *testing.T) {
 	limitOf := func(n string) (Rules, error) {
 		content := "domain: a\ndescriptors:\n  - key: k\n    rate_limit: {unit: minute, requests_per_unit: " + n + "}\n"
@@ -199,7 +199,7 @@ func TestNumbersOfRulesAreWhatIsWritten(t *testing.T) {
 	}
 }
 
-// Texts are what is written: names such as NO, 007 and 1.10 stay what they are, and so does what an anchor stands for.
+// Texts are read as written: names such as NO, 007 and 1.10 stay the same, and so does the value of an anchor.
 func TestTextsOfRulesAreWhatIsWritten(t *testing.T) {
 	rules := parsed(t, `
 domain: a
@@ -223,7 +223,7 @@ descriptors:
 	}
 }
 
-// A limit may be per several units, as one that a descriptor carries.
+// A limit can be for several units, like a limit that a descriptor carries.
 func TestRulesTakeUnitMultipliers(t *testing.T) {
 	rules := parsed(t, `
 domain: a
@@ -243,8 +243,7 @@ descriptors:
 	}
 }
 
-// Several files may have one domain, and it has the rules of all of them. The same key and value twice is an error that
-// names both places.
+// A domain in several files has the rules of all of them. If a key and value appear twice, the error names both places.
 func TestFilesOfOneDomainAreOne(t *testing.T) {
 	rule := func(key string) []byte {
 		return []byte("domain: a\ndescriptors:\n  - {key: " + key + ", rate_limit: {unit: minute, requests_per_unit: 1}}\n")
@@ -286,8 +285,7 @@ func TestPatternsAgreeWithADumbMatcher(t *testing.T) {
 	})
 }
 
-// Different descriptors have different identifiers, all within an identifier's length,
-// whatever their bytes.
+// Different descriptors have different identifiers, all within an identifier's length, for any bytes.
 func TestIdentifiersAreInjective(t *testing.T) {
 	word := rapid.OneOf(rapid.StringMatching(`[ab=,%#*2CDF]{0,6}|a{200,300}`), rapid.Custom(func(t *rapid.T) string {
 		return string(rapid.SliceOfN(rapid.SampledFrom([]byte("%CFé\x00\xff\xc3\xed\xa0\x80")), 0, 6).Draw(t, "bytes"))
@@ -320,7 +318,7 @@ func TestIdentifiersAreInjective(t *testing.T) {
 	}
 }
 
-// Whatever bytes a file holds: it is rules or an error, and rules can be asked.
+// A file with any bytes is rules or an error, and rules can be searched.
 func FuzzParse(f *testing.F) {
 	f.Add([]byte(shop))
 	f.Add([]byte("domain: a\ndescriptors:\n- key: k\n  value: '*'\n"))

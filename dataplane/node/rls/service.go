@@ -20,8 +20,7 @@ import (
 // Procedure is the path of ShouldRateLimit.
 const Procedure = rlsv3.RateLimitService_ShouldRateLimit_FullMethodName
 
-// Limiter makes the decisions; *dataplane.Limiter is one. All methods may run
-// concurrently.
+// Limiter makes the decisions. *dataplane.Limiter implements it. Implementations must be safe for concurrent use.
 type Limiter interface {
 	Allow(ctx context.Context, request dataplane.Request) dataplane.Decision
 	Peek(ctx context.Context, request dataplane.Request) dataplane.Decision
@@ -33,47 +32,48 @@ type Limiter interface {
 	Cancel(ctx context.Context, id string) (dataplane.Settlement, error)
 }
 
-// Service answers ShouldRateLimit. Its methods may run concurrently.
+// Service responds to ShouldRateLimit. Its methods are safe for concurrent use.
 type Service struct {
 	Limiter   Limiter
 	Rules     *Source
-	Workspace string // of all keys; a domain is a namespace in it
+	Workspace string // workspace of all keys; a domain is a namespace in it
 	Headers   Headers
+	Metadata  bool // responses about a limit have dynamic_metadata
 
 	// Unmatched counts and logs descriptors that no rule matches. If it is nil, they are neither
 	// counted nor logged.
 	Unmatched *Unmatched
 
-	// ReadTimeout bounds how long all decisions of one call together wait for the origin. If it is
-	// 0, each decision may wait for Config.ReadTimeout of package dataplane by itself.
+	// ReadTimeout bounds how long all decisions of a call together wait for the origin. If it is 0, each decision can wait
+	// for Config.ReadTimeout of package dataplane.
 	ReadTimeout time.Duration
 }
 
-// item is a descriptor on its way to its status.
+// item is a descriptor while its status is computed.
 type item struct {
 	limit    *Limit // nil: nothing limits it
 	request  dataplane.Request
 	nameEnd  int  // where its identifier ends in work.names; 0 if it has none
 	refund   bool // gives hits back instead of taking them
-	check    bool // of a charged rule: asks whether there is anything left
+	check    bool // for a charged rule: checks whether anything is left
 	decision dataplane.Decision
 	over     bool
 }
 
-// strict items are decided as one. They deny the call when they are over, unless they are
-// shadowed: those are just not charged then.
+// strict reports whether the item is decided together with the other strict items. A strict item denies the call if it
+// is over, unless it is shadowed; a shadowed item is then only not charged.
 func (i *item) strict() bool {
 	return i.limited() && (i.limit.Shadow || !i.limit.Quota) && !i.refund && !i.limit.Charged
 }
 
-// lenient items deny nothing by themselves, and are counted when the call passes.
+// lenient reports whether the item denies nothing by itself, and is counted if the call passes.
 func (i *item) lenient() bool { return i.limited() && !i.strict() && !i.check && !i.charges() }
 
 func (i *item) limited() bool { return i.limit != nil && !i.limit.Unlimited }
 
-// ShouldRateLimit decides all descriptors of a call as one: if one of them is over its
-// limit none is charged. Quotas are charged if the others let the call pass, and shadowed
-// rules too unless they are over; charged rules in any case. An error is about the call itself.
+// ShouldRateLimit decides all descriptors of a call together: if one of them is over its limit, no descriptor is
+// charged. Quotas are charged if the others let the call pass, and shadowed rules too unless they are over. Charged
+// rules are charged in any case. An error is about the call itself.
 func (s *Service) ShouldRateLimit(ctx context.Context, call *rlsv3.RateLimitRequest) (*rlsv3.RateLimitResponse, error) {
 	w, _ := works.Get().(*work)
 	defer w.put()
@@ -84,7 +84,7 @@ func (s *Service) ShouldRateLimit(ctx context.Context, call *rlsv3.RateLimitRequ
 	return s.answer(w.items, denied, time.Now()), nil
 }
 
-// decideCall leaves the decisions in w's items.
+// decideCall stores the decisions in w's items.
 func (s *Service) decideCall(ctx context.Context, call *rlsv3.RateLimitRequest, w *work) (denied bool, err error) {
 	if err := check(call); err != nil {
 		return false, err
@@ -98,7 +98,7 @@ func (s *Service) decideCall(ctx context.Context, call *rlsv3.RateLimitRequest, 
 	return denied, nil
 }
 
-// resolve finds what limits each descriptor.
+// resolve finds the limit of each descriptor.
 func (s *Service) resolve(call *rlsv3.RateLimitRequest, w *work) {
 	rules := s.Rules.rules()
 	replacing := false
@@ -146,7 +146,7 @@ func (s *Service) resolve(call *rlsv3.RateLimitRequest, w *work) {
 	}
 }
 
-// name gives the items their identifiers, all slices of one string.
+// name sets the items' identifiers, which are slices of one string.
 func (w *work) name() {
 	names, from := string(w.names), 0
 	for i := range w.items {
@@ -186,7 +186,7 @@ func replace(items []item) {
 	}
 }
 
-// decide fills in the items' decisions, and says whether the call is denied.
+// decide stores the items' decisions, and reports whether the call is denied.
 func (s *Service) decide(ctx context.Context, w *work) (denied bool, err error) {
 	items := w.items
 	if len(items) == 1 && items[0].strict() { // nearly every call
@@ -255,8 +255,8 @@ func (s *Service) within(ctx context.Context) (context.Context, context.CancelFu
 	return context.WithTimeout(ctx, s.ReadTimeout)
 }
 
-// look takes a peek for a decision that was not made: over, if the cost would not pass. What
-// remains is what is there without it.
+// look stores a peek in place of a decision. The item is over if the cost would not pass. Remaining is the amount
+// before the cost.
 func (i *item) look(peeked dataplane.Decision) {
 	i.decision = peeked
 	if i.over = !peeked.Allowed && !i.refund; peeked.Allowed && !peeked.Shadowed {
@@ -264,7 +264,7 @@ func (i *item) look(peeked dataplane.Decision) {
 	}
 }
 
-// chargeLenient counts what denies nothing by itself, for a call that passes.
+// chargeLenient counts the lenient items of a call that passes.
 func (s *Service) chargeLenient(ctx context.Context, items []item) error {
 	together(items, func(it *item) {
 		switch {
@@ -295,6 +295,7 @@ func (s *Service) answer(items []item, denied bool, now time.Time) *rlsv3.RateLi
 		OverallCode:          overall(denied),
 		Statuses:             make([]*rlsv3.RateLimitResponse_DescriptorStatus, len(items)),
 		ResponseHeadersToAdd: s.headersOf(items, denied, now),
+		DynamicMetadata:      s.metadata(items, denied, now),
 	}
 	for i := range items {
 		response.Statuses[i] = items[i].status(now)
@@ -316,7 +317,7 @@ func (s *Service) headersOf(items []item, denied bool, now time.Time) []*corev3.
 	return nil
 }
 
-// outline is what a status says in numbers.
+// outline returns the code and the remaining amount of a status.
 func (i *item) outline() (code rlsv3.RateLimitResponse_Code, remaining uint32) {
 	switch {
 	case i.limit == nil:
@@ -327,13 +328,13 @@ func (i *item) outline() (code rlsv3.RateLimitResponse_Code, remaining uint32) {
 	return overall(i.over && !i.limit.Shadow), saturated(i.decision.Remaining)
 }
 
-// isOverridden is true if an operator has set another limit than that of the rule.
+// isOverridden reports whether an operator has set another limit than the rule's.
 func (i *item) isOverridden() bool {
 	return i.decision.Limit != i.limit.limit || i.decision.Duration != i.limit.duration
 }
 
-// untilReset is how long the current cell goes on, and of a denial at least until the request
-// may pass: the cost of this cell still weighs in the next one.
+// untilReset returns the time until the current cell ends. For a denial it is at least the time until the request can
+// pass, because this cell's cost still counts in the next cell.
 func (i *item) untilReset(now time.Time) time.Duration {
 	return max(0, i.decision.ResetAt.Sub(now), i.decision.RetryAfter)
 }

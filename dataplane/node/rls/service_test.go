@@ -89,7 +89,7 @@ func ask(t *testing.T, s *Service, hits uint32, descriptors ...*ratelimitv3.Rate
 	return response
 }
 
-// verdicts are the overall code and each descriptor's, "over" or "ok", and what remains.
+// verdicts formats the overall code, and each descriptor's code ("over" or "ok") and remaining amount.
 func verdicts(r *rlsv3.RateLimitResponse) string {
 	words := []string{word(r.OverallCode) + ":"}
 	for _, s := range r.Statuses {
@@ -160,7 +160,7 @@ func TestAllOrNothing(t *testing.T) {
 	}
 }
 
-// A shadowed rule never denies, and is charged for what passes alone.
+// A shadowed rule never denies, and is charged only for calls that pass.
 func TestShadowMode(t *testing.T) {
 	s := newService(t, long)
 	soft, b := descriptorOf([]string{"soft", "1"}), descriptorOf([]string{"b", "1"})
@@ -174,7 +174,7 @@ func TestShadowMode(t *testing.T) {
 	}
 }
 
-// "What it would have denied" is counted: alone, beside a rule that enforces, and of a
+// A shadowed rule counts the calls that it would have denied: alone, together with a rule that enforces, and for a
 // quota in shadow mode. Nothing else is counted for it.
 func TestShadowedCallsAreCounted(t *testing.T) {
 	s := newService(t, long+"  - {key: softq, quota_mode: true, shadow_mode: true, rate_limit: {unit: year, requests_per_unit: 1}}\n")
@@ -235,7 +235,8 @@ func TestQuotas(t *testing.T) {
 	}
 }
 
-// What no rule limits is ok and says no limit; what is unlimited says that much remains.
+// A descriptor without a rule is ok and has no limit in its status. An unlimited descriptor has the largest remaining
+// amount.
 func TestUnmatchedAndUnlimited(t *testing.T) {
 	s := newService(t, long)
 	r := ask(t, s, 0, descriptorOf([]string{"nothing", "1"}), descriptorOf([]string{"free", "1"}), descriptorOf(nil))
@@ -244,7 +245,7 @@ func TestUnmatchedAndUnlimited(t *testing.T) {
 	}
 }
 
-// A rule that replaces another keeps it from being asked, and from being charged.
+// A rule that another rule replaces is neither checked nor charged.
 func TestReplaces(t *testing.T) {
 	s := newService(t, long)
 	a, vip := descriptorOf([]string{"a", "1"}), descriptorOf([]string{"vip", "1"})
@@ -256,7 +257,7 @@ func TestReplaces(t *testing.T) {
 	}
 }
 
-// All values of a shared pattern spend from one count.
+// All values of a shared pattern use the same count.
 func TestSharedPattern(t *testing.T) {
 	s := newService(t, long)
 	for i, step := range []struct{ value, want string }{{"x1", "ok: ok 1"}, {"x2", "ok: ok 0"}, {"x3", "over: over 0"}, {"x*", "over: over 0"}, {"y", "ok: ok"}} {
@@ -283,7 +284,7 @@ func TestOverride(t *testing.T) {
 	}
 }
 
-// An operator's override is what is told: its limit, and its window as units.
+// The status has the limit of an operator's override, and its window as units.
 func TestAppliedWindowIsTold(t *testing.T) {
 	rule := &Limit{name: "a", limit: 4, duration: 24 * time.Hour, onTheWire: &rlsv3.RateLimitResponse_RateLimit{Name: "a", RequestsPerUnit: 4, Unit: rlsv3.RateLimitResponse_RateLimit_DAY}}
 	for _, step := range []struct {
@@ -310,7 +311,7 @@ func TestAppliedWindowIsTold(t *testing.T) {
 	}
 }
 
-// The fields tell of the limit that matters, in the form of their draft.
+// The headers describe the limit that matters most, in the format of their draft.
 func TestHeaders(t *testing.T) {
 	s := newService(t, long)
 	said := func(r *rlsv3.RateLimitResponse) (all string) {
@@ -342,8 +343,8 @@ func TestHeaders(t *testing.T) {
 	}
 }
 
-// What a denial says about the time is never earlier than the moment at which the same call may
-// pass, also where that is in the next cell; of what never passes there is no t.
+// The time in a denial is never earlier than the moment at which the same call can pass, also if that is in the next
+// cell. A call that never passes gets no time.
 func TestADenialIsNotOverBeforeItMayPass(t *testing.T) {
 	s := newService(t, long)
 	a := descriptorOf([]string{"a", "1"})
@@ -396,8 +397,8 @@ func TestFaultyCalls(t *testing.T) {
 	}
 }
 
-// Keys, values and hits that a limited caller can choose are no errors: each is counted by itself, and the descriptors
-// beside it are charged.
+// Keys, values and hits that a limited caller can choose are no errors. Each value is counted separately, and the other
+// descriptors are charged.
 func TestWhatCallersChooseIsCounted(t *testing.T) {
 	s := newService(t, "domain: shop\ndescriptors:\n  - {key: user, rate_limit: {unit: year, requests_per_unit: 100}}\n  - {key: ip, rate_limit: {unit: year, requests_per_unit: 100}}\n")
 	long := strings.Repeat("u", 70_000)
@@ -424,8 +425,8 @@ func TestWhatCallersChooseIsCounted(t *testing.T) {
 	}
 }
 
-// Rules are replaced when their file changes; a file at fault leaves the last good
-// ones in force, and is reported once.
+// Rules are replaced if their file changes. If the new file is invalid, the last valid rules stay in force, and the
+// fault is reported once.
 func TestReload(t *testing.T) {
 	path := filepath.Join(t.TempDir(), "rules.yaml")
 	write(t, path, long)

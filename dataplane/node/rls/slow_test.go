@@ -65,7 +65,7 @@ func TestACallWaitsNoLongerThanOneDecision(t *testing.T) {
 	}
 }
 
-// A panic is its call's, for the server to see.
+// A panic of an item reaches its call, so that the server sees it.
 func TestAPanicBesideOthers(t *testing.T) {
 	defer func() {
 		if p := recover(); p != "odd" {

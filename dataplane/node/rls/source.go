@@ -7,10 +7,10 @@ import (
 	"github.com/weirhq/weir/shared/reload"
 )
 
-// Source is the rules in force. They may be replaced while calls are decided: each
-// call sees either all old ones or all new ones. The zero Source holds none.
+// Source has the rules in force. They can be replaced while calls are decided: each call uses either all old or all new
+// rules. The zero Source has no rules.
 type Source struct {
-	*reload.Files // Check reads the files again, and keeps the rules in force if they are at fault
+	*reload.Files // Check reads the files again, and keeps the rules in force if the files are invalid
 
 	now atomic.Pointer[Rules]
 }
@@ -32,7 +32,7 @@ func OpenRules(paths ...string) (*Source, error) {
 	return s, nil
 }
 
-// Domains is how many there are rules for.
+// Domains returns the number of domains with rules.
 func (s *Source) Domains() int { return len(s.rules()) }
 
 func (s *Source) rules() Rules {

@@ -7,8 +7,8 @@ import (
 )
 
 const (
-	manyItems   = 8  // from how many on they are worked on beside each other
-	togetherMax = 32 // at a time
+	manyItems   = 8  // number of items from which they run concurrently
+	togetherMax = 32 // concurrent items
 )
 
 // lookAt peeks at some of a call's items.
@@ -32,8 +32,8 @@ func some(items []item, which func(*item) bool) bool {
 	return false
 }
 
-// together works on all items of a call. Each may wait for the origin: one after another, a thousand would hold the
-// call's slot for a minute where that is slow. do changes its own item alone.
+// together calls do for all items of a call. Each item can wait for the origin. If the origin is slow, a thousand items
+// in sequence would occupy the call's slot for a minute. do must change only its own item.
 func together(items []item, do func(*item)) {
 	if len(items) < manyItems {
 		for i := range items {
@@ -57,7 +57,7 @@ func together(items []item, do func(*item)) {
 	}
 	working.Wait()
 	if p, ok := thrown.Load().(panicked); ok {
-		panic(p.value) // where a server looks for it
+		panic(p.value) // so that the server recovers it
 	}
 }
 

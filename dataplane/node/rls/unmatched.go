@@ -11,19 +11,18 @@ import (
 	"github.com/prometheus/client_golang/prometheus"
 )
 
-// Bounds of what is logged about descriptors without a rule.
+// Bounds of log entries about descriptors without a rule.
 const (
 	unknownDomainsMax = 100
 	keysShownMax      = 256 // bytes
 )
 
-// Unmatched counts the descriptors that no rule matches, and logs the first of each domain. Nothing
-// limits such descriptors, and without this a misspelt domain or key would have no other sign. Make
-// one with NewUnmatched. All methods may be called concurrently; those of a nil Unmatched do
-// nothing.
+// Unmatched counts the descriptors that no rule matches, and logs the first of each domain. Nothing limits such
+// descriptors, and a misspelt domain or key would otherwise have no other sign. Use NewUnmatched to make an Unmatched.
+// Its methods are safe for concurrent use. The methods of a nil Unmatched do nothing.
 type Unmatched struct {
 	descriptors *prometheus.CounterVec // by domain, for domains with rules
-	elsewhere   prometheus.Counter     // of all domains without rules
+	elsewhere   prometheus.Counter     // for all domains without rules
 	logger      *slog.Logger
 
 	counters sync.Map // of prometheus.Counter, by domain; at most one for each domain that ever had rules

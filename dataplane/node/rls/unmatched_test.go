@@ -14,8 +14,8 @@ import (
 	typev3 "github.com/envoyproxy/go-control-plane/envoy/type/v3"
 )
 
-// A misspelt domain or key limits nothing: it is counted by domain, and logged once for each, without what callers
-// sent.
+// A misspelt domain or key limits nothing. It is counted by domain, and logged once per domain, without values that
+// callers sent.
 func TestDescriptorsWithoutARuleAreCountedAndLogged(t *testing.T) {
 	s := newService(t, "domain: shop\ndescriptors:\n  - {key: user, rate_limit: {unit: year, requests_per_unit: 100}}\n  - {key: free, rate_limit: {unlimited: true}}\n")
 	var log bytes.Buffer

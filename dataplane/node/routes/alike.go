@@ -14,18 +14,18 @@ import (
 var ErrPatternsAlike = fmt.Errorf("begins like others with more than one '*' (at most %d begin alike)",
 	window.PatternsAlikeMax)
 
-// alikeRowsMax bounds the patterns that one look for room takes in.
+// alikeRowsMax bounds the patterns that a search for room reads.
 const alikeRowsMax = 100_000
 
-// overridesAlike is OverridesAlike of queries/controlplane: see there.
+// overridesAlike is the query OverridesAlike of queries/controlplane.
 const overridesAlike = "SELECT pattern FROM ratelimit_overrides " +
 	"WHERE workspace_id = ? AND namespace = ? AND pattern LIKE '%*%*%' " +
 	"AND LEFT(SUBSTRING_INDEX(pattern, '*', 1), LENGTH(?)) = LEFT(?, LENGTH(SUBSTRING_INDEX(pattern, '*', 1))) " +
 	"LIMIT ? FOR UPDATE"
 
-// roomFor refuses a new pattern that nodes would leave out. It runs before and after the insert: the first look locks
-// the patterns that begin alike, so that those who insert at once take turns, and the second counts what others
-// inserted while the first one waited.
+// roomFor rejects a new pattern that nodes would leave out. It runs before and after the insert. The first query locks
+// the patterns that begin alike, so that concurrent inserts take turns. The second query counts patterns that others
+// inserted while the first query waited.
 func roomFor(ctx context.Context, tx *sql.Tx, workspace, namespace, pattern string) error {
 	if strings.Count(pattern, "*") < 2 {
 		return nil

@@ -21,8 +21,7 @@ var ErrUnaudited = errors.New("the change was not made: this node's MySQL user m
 
 type actorKey struct{}
 
-// withActor remembers who asks, for the audit log: the beginning of the hash of the token
-// that was shown, which is how a file of tokens has it.
+// withActor stores the caller's name for the audit log: the beginning of the token's hash, as in a file of tokens.
 func withActor(r *http.Request) context.Context {
 	actor := "caller without a token"
 	if scheme, token, _ := strings.Cut(r.Header.Get("Authorization"), " "); strings.EqualFold(scheme, "Bearer") &&
@@ -43,16 +42,16 @@ func actorOf(ctx context.Context) string {
 const (
 	overrideLock = overrideGet + " FOR UPDATE"
 
-	// settingsChanged has relays read the settings anew.
+	// settingsChanged makes relays read the settings again.
 	settingsChanged = "INSERT INTO ratelimit_settings_version (id, version) VALUES (1, 1) " +
 		"ON DUPLICATE KEY UPDATE version = version + 1"
 )
 
-// attemptsMax bounds how often a change is tried that lost to another one (a deadlock).
+// attemptsMax bounds the attempts of a change that lost against another change (a deadlock).
 const attemptsMax = 5
 
-// change makes a change and its entry in the audit log, or neither. after is nil for a
-// deletion; found tells that there was an override before.
+// change makes a change and its entry in the audit log, or neither. after is nil for a deletion. found reports whether
+// there was an override before.
 func (m MySQL) change(ctx context.Context, workspace, namespace, pattern string,
 	after *Override) (found bool, err error) {
 	for range attemptsMax {
@@ -107,7 +106,7 @@ func (m MySQL) changeOnce(ctx context.Context, workspace, namespace, pattern str
 	return found, tx.Commit()
 }
 
-// set writes an override. One that is not there yet needs room; see roomFor.
+// set writes an override. A new override needs room; see roomFor.
 func set(ctx context.Context, tx *sql.Tx, workspace, namespace string, o *Override, there bool) error {
 	if !there {
 		if err := roomFor(ctx, tx, workspace, namespace, o.Pattern); err != nil {

@@ -11,7 +11,7 @@ import (
 	"github.com/weirhq/weir/shared/auditchain"
 )
 
-// The statements are those of queries/controlplane/audit.sql.
+// The statements equal the statements in queries/controlplane/audit.sql.
 const (
 	auditChainLock = "INSERT INTO ratelimit_audit_chain (entry_id, follows, previous_hash, hash) VALUES (0, 0, '', '') " +
 		"ON DUPLICATE KEY UPDATE entry_id = 0"

@@ -9,7 +9,7 @@ import (
 	"github.com/weirhq/weir/dataplane"
 )
 
-// What reading and writing cost around a decision of the real limiter.
+// BenchmarkRoutes measures reading and writing around a decision of the real limiter.
 func BenchmarkRoutes(b *testing.B) {
 	limiter, err := dataplane.New(dataplane.Config{})
 	if err != nil {

@@ -10,8 +10,8 @@ import (
 	"github.com/weirhq/weir/dataplane/node/routes"
 )
 
-// Any body is answered: with a decision about exactly what it says, which the limiter
-// itself finds valid, or with what is wrong. No two bodies of different names are one.
+// For any body, the response is a decision for exactly the values in it, which the limiter finds valid, or an error.
+// Bodies with different names never have the same key.
 func FuzzBodies(f *testing.F) {
 	for _, body := range []string{
 		`{"namespace":"n","identifier":"i","limit":1,"duration":1000,"cost":2}`,
@@ -52,7 +52,7 @@ func FuzzBodies(f *testing.F) {
 	})
 }
 
-// A cursor is what a page ended with, and nothing else is taken for one.
+// A cursor is the last pattern of a page. Any other text is rejected.
 func FuzzCursors(f *testing.F) {
 	for _, cursor := range []string{"", "YQ", "YQ==", "!", "YR", strings.Repeat("YWFh", 100)} {
 		f.Add(cursor)

@@ -50,8 +50,8 @@ func (s *Service) limit(ctx context.Context, body []byte) (answer, *Fault) {
 		s.overrideID(request.Namespace, d.Override), otherWindow(&request, &d)}}, nil
 }
 
-// multiLimit decides all checks as one: if one does not pass, none is counted. Each
-// says whether it would have passed together with those before it.
+// multiLimit decides all checks together: if one does not pass, none is counted. Each result shows whether the check
+// would have passed together with the checks before it.
 func (s *Service) multiLimit(ctx context.Context, body []byte) (answer, *Fault) {
 	var r reader
 	requests := r.readMulti(body)
@@ -77,8 +77,8 @@ func (s *Service) multiLimit(ctx context.Context, body []byte) (answer, *Fault) 
 	return answer{Data: all}, nil
 }
 
-// otherWindow is the window that an override has set, where it is not the one asked for.
-// Clients that exist know no such field: where nothing sets it they do not meet it.
+// otherWindow returns the window that an override has set, if it differs from the requested window. Existing clients do
+// not have this field, so it is left out otherwise.
 func otherWindow(asked *dataplane.Request, d *dataplane.Decision) int64 {
 	if d.Duration == asked.Duration {
 		return 0
@@ -86,7 +86,7 @@ func otherWindow(asked *dataplane.Request, d *dataplane.Decision) int64 {
 	return d.Duration.Milliseconds()
 }
 
-// refusal is the limiter's own word against a request that was found valid here.
+// refusal converts the limiter's error about a request that was found valid here.
 func refusal(err error) *Fault {
 	if errors.Is(err, dataplane.ErrInvalid) {
 		return NewFault(http.StatusBadRequest, "%v", err)

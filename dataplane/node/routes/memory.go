@@ -14,8 +14,8 @@ import (
 // some hundred bytes.
 const memoryMax = 100_000
 
-// Memory is Overrides for a node alone: it keeps them as long as the process lives, and
-// is the limiter's Settings too.
+// Memory implements Overrides for a node without stores: it keeps them as long as the process lives. It is also the
+// limiter's Settings.
 type Memory struct {
 	mu   sync.Mutex
 	rows []store.OverrideRow // sorted by compareRows
@@ -104,5 +104,5 @@ func (m *Memory) Settings(context.Context, string) (store.SettingsRows, error) {
 	return store.SettingsRows{Overrides: slices.Clone(m.rows), NodesLive: 1}, nil
 }
 
-// Heartbeat implements store.Settings: a node alone has no one to report to.
+// Heartbeat implements store.Settings. A node without stores reports nowhere.
 func (*Memory) Heartbeat(context.Context, ...heartbeat.Heartbeat) error { return nil }

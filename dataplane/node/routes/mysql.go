@@ -12,14 +12,14 @@ import (
 // errFull is a Memory that holds memoryMax overrides.
 var errFull = fmt.Errorf("there are %d overrides, the most that are kept in memory", memoryMax)
 
-// mysqlTimeout bounds one statement: people wait for it, and nothing else does.
+// mysqlTimeout bounds a statement. People wait for it, and nothing else does.
 const mysqlTimeout = 5 * time.Second
 
-// MySQL is Overrides in the table that all nodes read their settings from. Its user
-// needs SELECT, INSERT, UPDATE and DELETE on ratelimit_overrides, INSERT on ratelimit_audit, SELECT, INSERT and UPDATE
-// on ratelimit_audit_chain, and INSERT and UPDATE on ratelimit_settings_version, which is more than a node has
-// otherwise: see the grants in schema/README.md. A change that cannot be audited is not made. Changes leave a candidate
-// limit and the shadow mode of an override as they are.
+// MySQL implements Overrides with the table from which all nodes read their settings. Its user needs SELECT, INSERT,
+// UPDATE and DELETE on ratelimit_overrides, INSERT on ratelimit_audit, SELECT, INSERT and UPDATE on
+// ratelimit_audit_chain, and INSERT and UPDATE on ratelimit_settings_version. These are more grants than a node
+// otherwise has: see schema/README.md. A change that cannot be audited is not made. Changes keep a candidate limit and
+// the shadow mode of an override.
 type MySQL struct{ DB *sql.DB }
 
 var _ Overrides = MySQL{}
@@ -71,7 +71,7 @@ func (m MySQL) List(ctx context.Context, workspace, namespace, after string, mos
 	if err != nil {
 		return nil, fmt.Errorf("list the overrides of %q: %w", namespace, err)
 	}
-	defer func() { _ = rows.Close() }() // rows.Err has what matters
+	defer func() { _ = rows.Close() }() // rows.Err has the error that matters
 	for rows.Next() {
 		var pattern []byte
 		var limit, durationMs uint64

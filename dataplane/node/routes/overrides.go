@@ -11,22 +11,21 @@ import (
 	"github.com/weirhq/weir/shared/window"
 )
 
-// Override is the limit of whatever a pattern matches in a namespace; see
-// store.OverrideRow.
+// Override is the limit of the identifiers that a pattern matches in a namespace; see store.OverrideRow.
 type Override struct {
-	Pattern    string // 1 to 255 bytes, each of at most 8 '*' any run of bytes
+	Pattern    string // 1 to 255 bytes: a network, or text in which each of at most 8 '*' matches any bytes
 	Limit      int64  // 0 (blocks) to window.LimitMax
 	DurationMs int64  // 0 keeps the request's
 }
 
-// Overrides keep what is set, for all nodes that share them; when nodes apply it is the
-// store's to say. Methods may run concurrently and obey ctx's deadline. Patterns are
-// compared and sorted as bytes.
+// Overrides stores overrides for all nodes that share the store. The store determines when nodes apply them.
+// Implementations must be safe for concurrent use and obey ctx's deadline. They must compare and sort patterns as
+// bytes.
 type Overrides interface {
-	// Set stores an override, in place of an earlier one of the same pattern. A new pattern that nodes would leave out
-	// is an error that wraps ErrPatternsAlike.
+	// Set stores an override, and replaces an earlier override with the same pattern. For a new pattern that nodes would
+	// leave out it returns an error that wraps ErrPatternsAlike.
 	Set(ctx context.Context, workspace, namespace string, o Override) error
-	// Get finds the one of exactly this pattern.
+	// Get returns the override with exactly this pattern.
 	Get(ctx context.Context, workspace, namespace, pattern string) (o Override, found bool, err error)
 	// List returns the first most > 0 patterns that are greater than after.
 	List(ctx context.Context, workspace, namespace, after string, most int) ([]Override, error)
@@ -54,13 +53,13 @@ func (s *Service) overrideID(namespace, pattern string) string {
 	}
 	h := sha256.New()
 	for _, part := range []string{s.Workspace, namespace, pattern} {
-		sum := sha256.Sum256([]byte(part)) // of one length each, whatever they contain
+		sum := sha256.Sum256([]byte(part)) // all of the same length, for any content
 		h.Write(sum[:])
 	}
 	return "ovr_" + hex.EncodeToString(h.Sum(nil)[:12])
 }
 
-// failed is a store that did not answer.
+// failed returns a store that did not answer.
 func failed(err error) *Fault {
 	f := NewFault(http.StatusServiceUnavailable, "the store of overrides does not answer")
 	if errors.Is(err, ErrUnaudited) { // which no repetition mends
@@ -142,8 +141,8 @@ func (s *Service) listOverrides(ctx context.Context, body []byte) (answer, *Faul
 	return answer{Data: list, Pagination: page}, nil
 }
 
-// A cursor is the last pattern of a page, so that pages neither skip nor repeat what
-// stays while others come and go.
+// A cursor is the last pattern of a page. Pages therefore neither skip nor repeat patterns that stay while others are
+// added and deleted.
 func writeCursor(pattern string) string { return base64.RawURLEncoding.EncodeToString([]byte(pattern)) }
 
 func readCursor(cursor string) (pattern string, ok bool) {

@@ -5,7 +5,6 @@ import (
 	"database/sql"
 	"errors"
 	"fmt"
-	"log/slog"
 	"net/http"
 	"net/http/httptest"
 	"os"
@@ -21,15 +20,15 @@ import (
 	"github.com/weirhq/weir/dataplane/mysqlcounts"
 	"github.com/weirhq/weir/dataplane/node/routes"
 	"github.com/weirhq/weir/dataplane/store"
-	"github.com/weirhq/weir/schema"
+	"github.com/weirhq/weir/schema/schematest"
 	"github.com/weirhq/weir/shared/auditchain"
 	"github.com/weirhq/weir/shared/await"
 	"github.com/weirhq/weir/shared/servers"
 	"github.com/weirhq/weir/shared/window"
 )
 
-// Both stores do what a sorted map of byte strings would: 'A', 'a', 'a ' and 'ä' are
-// four patterns, in three namespaces and two workspaces that do not see each other.
+// Both stores behave like a sorted map of byte strings: 'A', 'a', 'a ' and 'ä' are four patterns, in three namespaces
+// and two workspaces that are independent.
 func TestMemoryKeepsOverrides(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) { agree(t, new(routes.Memory)) })
 }
@@ -38,21 +37,14 @@ func TestMySQLKeepsOverrides(t *testing.T) { servers.EachSQL(t, testMySQLKeepsOv
 
 func testMySQLKeepsOverrides(t *testing.T) {
 	maria := servers.SQLForTest(t)
-	db, err := mysqlcounts.Open(maria.DatabaseForTest(t))
-	if err != nil {
-		t.Fatal(err)
-	}
-	defer db.Close()
-	if err := schema.Migrate(t.Context(), db, slog.New(slog.DiscardHandler)); err != nil {
-		t.Fatal(err)
-	}
+	db := schematest.Open(t, maria.DatabaseForTest(t), mysqlcounts.Open)
 	rapid.Check(t, func(r *rapid.T) {
 		if _, err := db.ExecContext(t.Context(), "DELETE FROM ratelimit_overrides"); err != nil {
 			t.Fatal(err)
 		}
 		agree(r, routes.MySQL{DB: db})
 	})
-	// And nodes read what was set.
+	// Nodes read the stored overrides.
 	if _, err := db.ExecContext(t.Context(), "DELETE FROM ratelimit_overrides"); err != nil {
 		t.Fatal(err)
 	}
@@ -66,25 +58,18 @@ func testMySQLKeepsOverrides(t *testing.T) {
 	}
 }
 
-// At most 32 begin alike: the 33rd pattern with more than one '*' is a 400 that names the field and the bound, and is
-// not stored; those that are there can be changed.
+// At most 32 patterns can begin alike. The 33rd pattern with more than one '*' gets a 400 with the field and the bound,
+// and is not stored. Existing patterns can be changed.
 func TestAPatternWithoutRoomIsRefused(t *testing.T) {
 	t.Run("memory", func(t *testing.T) { refusesPatternsAlike(t, new(routes.Memory)) })
 	servers.EachSQL(t, func(t *testing.T) {
-		db, err := mysqlcounts.Open(servers.SQLForTest(t).DatabaseForTest(t))
-		if err != nil {
-			t.Fatal(err)
-		}
-		defer db.Close()
-		if err := schema.Migrate(t.Context(), db, slog.New(slog.DiscardHandler)); err != nil {
-			t.Fatal(err)
-		}
+		db := schematest.Open(t, servers.SQLForTest(t).DatabaseForTest(t), mysqlcounts.Open)
 		refusesPatternsAlike(t, routes.MySQL{DB: db})
 		takesPlacesOnce(t, routes.MySQL{DB: db})
 	})
 }
 
-// Of many who take the last places at once, no more than fit are let in.
+// If many callers take the last places concurrently, only as many succeed as fit.
 func takesPlacesOnce(t *testing.T, overrides routes.Overrides) {
 	t.Helper()
 	set := func(i int) error {
@@ -143,8 +128,8 @@ func refusesPatternsAlike(t *testing.T, overrides routes.Overrides) {
 	}
 }
 
-// A change and its audit are both there, or neither: a change is in the audit log with what was there before, by the
-// hash of the token shown; a user that may not write the log changes nothing.
+// A change and its audit entry are both stored, or neither. The entry has the state before the change, and the hash of
+// the token. A user that cannot write the log changes nothing.
 func TestMySQLAuditsOverrides(t *testing.T) { servers.EachSQL(t, testMySQLAuditsOverrides) }
 
 func testMySQLAuditsOverrides(t *testing.T) {
@@ -157,10 +142,7 @@ func testMySQLAuditsOverrides(t *testing.T) {
 		t.Cleanup(func() { _ = db.Close() })
 		return db
 	}
-	root := open(dsn)
-	if err := schema.Migrate(t.Context(), root, slog.New(slog.DiscardHandler)); err != nil {
-		t.Fatal(err)
-	}
+	root := schematest.Open(t, dsn, mysqlcounts.Open)
 	users := []string{
 		"CREATE USER IF NOT EXISTS 'unaudited'@'%' IDENTIFIED BY 'change me'", "GRANT SELECT, INSERT, UPDATE, DELETE ON ratelimit_overrides TO 'unaudited'@'%'",
 		"CREATE USER IF NOT EXISTS 'audited'@'%' IDENTIFIED BY 'change me'",
@@ -326,7 +308,7 @@ func agree(t *rapid.T, overrides routes.Overrides) {
 	})
 }
 
-// What is set in memory is what the limiter applies to every caller, within seconds.
+// The limiter applies overrides in memory to every caller, within seconds.
 func TestMemoryIsTheLimitersSettings(t *testing.T) {
 	memory := new(routes.Memory)
 	limiter, err := dataplane.New(dataplane.Config{Region: "local", NodeID: "n", Settings: memory})

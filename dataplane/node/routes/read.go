@@ -25,10 +25,10 @@ const (
 	violationsMax = 16
 )
 
-// reader reads one body, and collects all that is wrong with it.
+// reader reads a body, and collects all of its faults.
 type reader struct {
 	found []violation
-	more  int      // number of errors beyond those kept
+	more  int      // number of faults that were not kept
 	sent  []string // identifiers of the checks as they were sent
 }
 
@@ -40,7 +40,7 @@ func (r *reader) wrong(location, format string, args ...any) {
 	r.found = append(r.found, violation{location, fmt.Sprintf(format, args...)})
 }
 
-// fault is nil if nothing was wrong.
+// fault returns the first fault, or nil.
 func (r *reader) fault() *Fault {
 	if len(r.found) == 0 {
 		return nil
@@ -58,9 +58,9 @@ func (r *reader) fault() *Fault {
 	return f
 }
 
-// object is what a JSON object holds, by its fields' exact names.
+// object is a JSON object, by its fields' exact names.
 type object struct {
-	at     string            // where it is, such as body[3]
+	at     string            // its place, for example body[3]
 	fields map[string][]byte // nil: it is no object
 	*reader
 }
@@ -82,7 +82,7 @@ func (r *reader) object(at string, text []byte, known ...string) object {
 	return o
 }
 
-// add takes a field, whose name is known if field is not empty.
+// add adds a field. field is empty if its name is unknown.
 func (o *object) add(field string, name, value []byte, known []string) {
 	_, twice := o.fields[field]
 	switch {
@@ -97,7 +97,7 @@ func (o *object) add(field string, name, value []byte, known []string) {
 	}
 }
 
-// body is object for a whole body.
+// body reads a whole body as an object.
 func (r *reader) body(text []byte, known ...string) object {
 	if !valid(text) {
 		r.wrong("body", "is not a JSON object")
@@ -111,7 +111,7 @@ func (o *object) has(name string) bool {
 	return ok && !bytes.Equal(text, []byte("null"))
 }
 
-// require is false where a field is wanting, which is then said once.
+// require reports whether a field is present, and adds a fault otherwise.
 func (o *object) require(name string) bool {
 	if o.fields == nil {
 		return false
@@ -123,7 +123,7 @@ func (o *object) require(name string) bool {
 	return true
 }
 
-// name is a string of 1 to 255 bytes.
+// name reads a string of 1 to 255 bytes.
 func (o *object) name(field string) string {
 	if !o.require(field) {
 		return ""
@@ -174,7 +174,7 @@ func (o *object) string(field string) (s string, ok bool) {
 // isString reports whether a valid JSON value is a string.
 func isString(text []byte) bool { return len(text) >= 2 && text[0] == '"' }
 
-// integer is between its bounds, written without a fraction or exponent.
+// integer reads an integer between its bounds, written without a fraction or exponent.
 func (o *object) integer(field string, least, most int64) int64 {
 	text := string(o.fields[field])
 	n, err := strconv.ParseInt(text, 10, 64)
@@ -212,7 +212,7 @@ func (r *reader) readLimit(at string, text []byte) dataplane.Request {
 	}
 	if o.has("cost") {
 		request.Cost = o.integer("cost", 0, window.LimitMax)
-		request.ZeroCost = request.Cost == 0 // in this protocol a cost of 0 that is there is one
+		request.ZeroCost = request.Cost == 0 // in this protocol an explicit cost of 0 counts nothing
 	}
 	return request
 }
@@ -239,8 +239,8 @@ func (r *reader) readMulti(text []byte) []dataplane.Request {
 func (r *reader) readSet(text []byte) (namespace string, o Override) {
 	b := r.body(text, "namespace", "identifier", "limit", "duration")
 	namespace, o.Pattern = b.name("namespace"), b.name("identifier")
-	if stars := strings.Count(o.Pattern, "*"); stars > window.PatternStarsMax {
-		r.wrong("body.identifier", "has %d '*' (0 to %d)", stars, window.PatternStarsMax)
+	if problem := window.PatternProblem(o.Pattern); problem != "" {
+		r.wrong("body.identifier", "%s", problem)
 	}
 	if b.require("limit") {
 		o.Limit = b.integer("limit", 0, window.LimitMax)

@@ -24,17 +24,16 @@ var Paths = map[string]string{
 	"deleteOverride": Prefix + "deleteOverride",
 }
 
-// Limiter makes the decisions. *dataplane.Limiter is one.
+// Limiter makes the decisions. *dataplane.Limiter implements it.
 type Limiter interface {
 	Allow(ctx context.Context, request dataplane.Request) dataplane.Decision
 	AppendAllowMany(ctx context.Context, decisions []dataplane.Decision, requests []dataplane.Request) dataplane.Batch
 }
 
-// Service answers the routes. All callers' keys are in one workspace. The fields are
-// constant once it serves.
+// Service serves the routes. All callers' keys are in one workspace. The fields must not change once it serves.
 type Service struct {
 	Limiter   Limiter
-	Overrides Overrides // nil: their routes answer 403
+	Overrides Overrides // nil: their routes return 403
 	Workspace string
 	Logger    *slog.Logger
 }
@@ -46,13 +45,13 @@ const (
 	multiBodyBytesMax = 512 << 10
 )
 
-// handle answers one route: data for the envelope, or what is wrong.
+// handle serves a route. It returns data for the envelope, or a fault.
 type handle func(s *Service, ctx context.Context, body []byte) (answer, *Fault)
 
 type route struct {
 	handle    handle
 	bytesMax  int64
-	overrides bool // it is about overrides, which a node may not have
+	overrides bool // it needs Overrides, which a node may not have
 }
 
 var handles = map[string]route{
@@ -92,7 +91,7 @@ func (s *Service) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	write(w, http.StatusOK, "application/json", answer)
 }
 
-// BytesMax is how long the body of a call by a path may be; 0 for paths that are no route's.
+// BytesMax returns how long the body of a call by a path may be; 0 for paths that are no route's.
 func BytesMax(path string) int64 { return handles[path].bytesMax }
 
 // read takes a body of JSON, whole.

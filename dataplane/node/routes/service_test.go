@@ -22,7 +22,7 @@ import (
 
 func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
 
-// scripted decides as the test says.
+// scripted calls the function of a test.
 type scripted func(dataplane.Request) dataplane.Decision
 
 func (s scripted) Allow(_ context.Context, r dataplane.Request) dataplane.Decision { return s(r) }
@@ -48,7 +48,7 @@ func newService(limiter routes.Limiter, overrides routes.Overrides) *routes.Serv
 	return &routes.Service{Limiter: limiter, Overrides: overrides, Workspace: "acme", Logger: slog.New(slog.DiscardHandler)}
 }
 
-// said is an answer, in either form.
+// said is a response, in either format.
 type said struct {
 	status int
 	kind   string
@@ -86,8 +86,7 @@ func post(t testing.TB, s http.Handler, route, body string) said {
 	return answer
 }
 
-// What is sent is what the limiter is asked, in the service's workspace; cost is 1
-// unless it is said, null included.
+// The limiter gets the values that were sent, in the service's workspace. The cost is 1 if it is missing or null.
 func TestLimitAsksWhatWasSent(t *testing.T) {
 	var asked dataplane.Request
 	s := newService(scripted(func(r dataplane.Request) dataplane.Decision { asked = r; return allowAll(r) }), nil)
@@ -103,8 +102,7 @@ func TestLimitAsksWhatWasSent(t *testing.T) {
 	}
 }
 
-// Every field's own fault is told, with its place, and all of them at once; nothing is
-// decided.
+// An error lists every field's fault with its place, and nothing is decided.
 func TestEveryFaultIsTold(t *testing.T) {
 	s := newService(scripted(func(dataplane.Request) dataplane.Decision { t.Error("decided"); return dataplane.Decision{} }), new(routes.Memory))
 	long := strings.Repeat("x", 256)
@@ -130,6 +128,7 @@ func TestEveryFaultIsTold(t *testing.T) {
 		{"multiLimit", `[1]`, "body[0] is not a JSON object"},
 		{"multiLimit", `[{"namespace":"n","identifier":"i","limit":1,"duration":1000},{"namespace":"n","identifier":"i","limit":1,"duration":0}]`, "body[1].duration is 0 (1000 to 31622400000)"},
 		{"setOverride", `{"namespace":"n","identifier":"i*"}`, "body.limit is required; body.duration is required"},
+		{"setOverride", `{"namespace":"n","identifier":"10.0.0.1/8","limit":1,"duration":1000}`, `body.identifier is "10.0.0.1/8" (this network is written "10.0.0.0/8")`},
 		{"setOverride", `{"namespace":"n","identifier":"*a*a*a*a*a*a*a*a*","limit":1,"duration":1000}`, "body.identifier has 9 '*' (0 to 8)"},
 		{"getOverride", `{"namespace":"n","limit":1}`, `body has the unknown field "limit" (known: namespace, identifier); body.identifier is required`},
 		{"deleteOverride", `{}`, "body.namespace is required; body.identifier is required"},
@@ -185,7 +184,7 @@ func TestIdentifiersOfAnyBytesAreCountedApart(t *testing.T) {
 	}
 }
 
-// The longest checks that there can be fit into a body, whatever their names hold.
+// The longest valid checks fit into a body, with any bytes in their names.
 func TestLongestBodyFits(t *testing.T) {
 	name := strings.Repeat(`\u0001`, 255)
 	check := fmt.Sprintf(`{"namespace":"%s","identifier":"%s","limit":9007199254740991,"duration":31622400000,"cost":9007199254740991}`, name, name)
@@ -198,8 +197,8 @@ func TestLongestBodyFits(t *testing.T) {
 	}
 }
 
-// An answer that nobody should have to see: a limiter at odds with the checks here, and
-// a store that is down. Neither tells callers what was behind it.
+// Two errors that should never occur: a limiter that contradicts the checks here, and a store that is down. Neither
+// shows its cause to callers.
 func TestWhatCallersAreNotTold(t *testing.T) {
 	odd := newService(scripted(func(r dataplane.Request) dataplane.Decision { return dataplane.Decision{Err: errors.New("secret")} }), broken{})
 	invalid := newService(scripted(func(r dataplane.Request) dataplane.Decision {
@@ -237,7 +236,7 @@ func (broken) List(context.Context, string, string, string, int) ([]routes.Overr
 }
 func (broken) Delete(context.Context, string, string, string) (bool, error) { return false, errSecret }
 
-// 429 alone is of application/problem+json.
+// Only 429 has the type application/problem+json.
 func TestRefuse(t *testing.T) {
 	for _, status := range []int{400, 401, 403, 404, 405, 413, 415, 429, 500, 503} {
 		w := httptest.NewRecorder()
@@ -261,7 +260,7 @@ func TestRefuse(t *testing.T) {
 	}
 }
 
-// An override has one ID, whichever node is asked, and no other's.
+// An override has the same ID on every node, and different overrides have different IDs.
 func TestOverrideIDs(t *testing.T) {
 	limiter := scripted(func(r dataplane.Request) dataplane.Decision { d := allowAll(r); d.Override = r.Identifier; return d })
 	seen := make(map[string]string)
@@ -285,7 +284,7 @@ func TestOverrideIDs(t *testing.T) {
 	}
 }
 
-// An override's window is told, and no window that is the one asked for.
+// The response has an override's window only if it differs from the requested window.
 func TestOtherWindow(t *testing.T) {
 	limiter := scripted(func(r dataplane.Request) dataplane.Decision {
 		d := allowAll(r)

@@ -8,12 +8,12 @@ import (
 // A body is checked once, as a whole, and then taken apart where it lies: nothing is allocated for
 // fields that are not used.
 
-// valid reports whether text is one JSON value. Its strings may hold bytes that are not UTF-8:
-// object.string refuses them, and object.identifier accepts them.
+// valid reports whether text is a JSON value. Its strings can have bytes that are not UTF-8: object.string rejects
+// them, and object.identifier accepts them.
 func valid(text []byte) bool { return json.Valid(text) }
 
-// members calls each with the name and the value of each field of an object, in their order. text is
-// valid JSON; members is false if it is no object.
+// members calls each with the name and the value of each field of an object, in order. text must be valid JSON. members
+// returns false if it is not an object.
 func members(text []byte, each func(name, value []byte)) bool {
 	i := space(text, 0)
 	if i == len(text) || text[i] != '{' {
@@ -45,7 +45,7 @@ func items(text []byte, each func(value []byte)) bool {
 	return true
 }
 
-// next is where the next value begins after the one that ends at i, or the closing bracket.
+// next returns where the next value begins after the value that ends at i, or the closing bracket.
 func next(text []byte, i int) int {
 	i = space(text, i)
 	if text[i] == ',' {
@@ -61,7 +61,7 @@ func space(text []byte, i int) int {
 	return i
 }
 
-// valueEnd is where the value ends that begins at i.
+// valueEnd returns the index at which the value that begins at i ends.
 func valueEnd(text []byte, i int) int {
 	for depth := 0; i < len(text); i++ {
 		switch text[i] {
@@ -74,7 +74,7 @@ func valueEnd(text []byte, i int) int {
 			depth++
 		case '}', ']':
 			if depth == 0 {
-				return i // of what it is in
+				return i // of the enclosing value
 			}
 			if depth--; depth == 0 {
 				return i + 1
@@ -88,7 +88,7 @@ func valueEnd(text []byte, i int) int {
 	return len(text)
 }
 
-// stringEnd is the quote that ends the string that begins at i.
+// stringEnd returns the index of the quote that ends the string that begins at i.
 func stringEnd(text []byte, i int) int {
 	for i++; text[i] != '"'; i++ {
 		if text[i] == '\\' {
@@ -98,7 +98,7 @@ func stringEnd(text []byte, i int) int {
 	return i
 }
 
-// nameOf is a field's name, which is a JSON string.
+// nameOf returns a field's name, which is a JSON string.
 func nameOf(text []byte) []byte {
 	if bytes.IndexByte(text, '\\') < 0 {
 		return text[1 : len(text)-1]

@@ -43,7 +43,7 @@ func FuzzSplit(f *testing.F) {
 	})
 }
 
-// A field that appears twice is refused: which of the two counts would depend on who reads it.
+// A field that appears twice is rejected, because different readers would use different values.
 func TestAFieldTwice(t *testing.T) {
 	s := &Service{Overrides: new(Memory)}
 	for _, step := range []struct{ route, body, want string }{

@@ -13,7 +13,7 @@ type meta struct {
 	RequestID string `json:"requestId"`
 }
 
-// answer is the envelope of what is no error.
+// answer is the envelope of a response without an error.
 type answer struct {
 	Meta       meta        `json:"meta"`
 	Data       any         `json:"data"`
@@ -33,16 +33,16 @@ type Fault struct {
 	Type   string      `json:"type"`
 	Errors []violation `json:"errors,omitempty"`
 
-	cause error // for the log alone
+	cause error // only for the log
 }
 
-// violation is what is wrong with one field.
+// violation is the fault of a field.
 type violation struct {
-	Location string `json:"location"` // such as body[3].limit
+	Location string `json:"location"` // for example body[3].limit
 	Message  string `json:"message"`
 }
 
-// types name what is wrong to programs. They are names, and lead nowhere.
+// types are the machine-readable names of faults. They are names, not links.
 var types = map[int]string{
 	http.StatusBadRequest:            "urn:weir:error:invalid-request",
 	http.StatusUnauthorized:          "urn:weir:error:unauthorized",
@@ -56,8 +56,7 @@ var types = map[int]string{
 	http.StatusServiceUnavailable:    "urn:weir:error:store-unavailable",
 }
 
-// NewFault is an error of one of the statuses 400, 401, 403, 404, 405, 413, 415, 429,
-// 500 and 503.
+// NewFault returns an error with one of the statuses 400, 401, 403, 404, 405, 413, 415, 429, 500 and 503.
 func NewFault(status int, format string, args ...any) *Fault {
 	return &Fault{Title: http.StatusText(status), Detail: fmt.Sprintf(format, args...), Status: status,
 		Type: types[status]}

@@ -20,9 +20,8 @@ func limited(f protoreflect.FieldDescriptor) bool {
 		(f.Name() == "identifier" || f.Name() == "unique_key" || f.Parent().FullName() == descriptorEntry)
 }
 
-// Unmarshal reads a message as proto.Unmarshal does, except that fields which limited callers
-// choose may hold bytes that are not UTF-8; it keeps those bytes. Such a message cannot be
-// marshaled again.
+// Unmarshal reads a message like proto.Unmarshal, but fields that limited callers choose can have bytes that are not
+// UTF-8; it keeps those bytes. Such a message cannot be marshaled again.
 func Unmarshal(b []byte, m proto.Message) error {
 	err := proto.Unmarshal(b, m)
 	if err == nil {

@@ -17,7 +17,7 @@ func field(number protowire.Number, value string) string {
 	return string(protowire.AppendString(protowire.AppendTag(nil, number, protowire.BytesType), value))
 }
 
-// Text that limited callers choose is read as it is, whatever its bytes; all else around it is read as ever.
+// Text that limited callers choose is read with any bytes. Everything else is read as usual.
 func TestTextOfCallersMayBeAnyBytes(t *testing.T) {
 	entry := field(1, "ua\xff") + field(2, "\xfe\x00")
 	envoys := field(1, "edge") + field(2, field(1, entry)+"\x1a\x02\x08\x07") + "\x18\x05"
@@ -59,8 +59,8 @@ func TestOtherTextHasToBeUTF8(t *testing.T) {
 	}
 }
 
-// Messages of valid text are read as protobuf reads them; of other text, never more is refused, and what is read in
-// spite of it is what was sent.
+// Messages with valid text are read as protobuf reads them. Messages with invalid text are rejected only if they are
+// malformed otherwise, and their fields have the bytes that were sent.
 func FuzzUnmarshal(f *testing.F) {
 	entry := field(1, "a\xff") + field(2, "b")
 	f.Add([]byte(field(1, "edge") + field(2, field(1, entry)) + field(2, "\x20\x01") + "\x18\x05"))

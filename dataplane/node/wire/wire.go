@@ -8,10 +8,10 @@ import (
 	"google.golang.org/protobuf/encoding/protowire"
 )
 
-// Message is what is left to read of one. It is a string, so that strings in it need no copies.
+// Message is the unread rest of a message. It is a string, so that strings in it need no copies.
 //
-// A reader knows its fields and their types. Whatever else a message may hold is nothing for
-// it: not read, and left to protobuf, which knows what to make of it.
+// A reader handles only the fields and types that it expects. If a message has anything else, the reader must leave the
+// message to protobuf.
 type Message string
 
 // Kinds of fields, the low bits of their tags.
@@ -20,7 +20,7 @@ const (
 	Bytes  = 2
 )
 
-// Tag is how a field of a kind begins.
+// Tag returns the first bytes of a field of a kind.
 func Tag(field, kind uint64) uint64 { return field<<3 | kind }
 
 const varintBytesMax = 10
@@ -59,8 +59,8 @@ func (m *Message) Text() (text string, ok bool) {
 	return string(inner), ok && utf8.ValidString(string(inner))
 }
 
-// WithLength puts the length of what has been appended since start into the byte before it,
-// or makes room for a longer one.
+// WithLength writes the length of the bytes that were appended since start into the byte before it, and makes room for
+// a longer length.
 func WithLength(b []byte, start int) []byte {
 	n := len(b) - start
 	if n < 0x80 {

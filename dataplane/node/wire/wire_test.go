@@ -6,7 +6,7 @@ import (
 	"google.golang.org/protobuf/encoding/protowire"
 )
 
-// What is read is what protobuf reads, byte for byte; what protobuf refuses is refused.
+// Varint reads the same values as protobuf, and rejects the same bytes.
 func FuzzVarint(f *testing.F) {
 	f.Add([]byte{0x7f})
 	f.Add([]byte{0x80, 0x00})
@@ -23,7 +23,7 @@ func FuzzVarint(f *testing.F) {
 	})
 }
 
-// A length is never believed beyond the message's end, and a string is UTF-8.
+// A length beyond the message's end is rejected, and a string must be UTF-8.
 func FuzzText(f *testing.F) {
 	f.Add([]byte{3, 'a', 'b', 'c', 'd'})
 	f.Add([]byte{3, 'a', 'b'})

@@ -1,4 +1,4 @@
-// Client of weir-node over Connect's JSON. It needs nothing besides the platform: fetch, AbortSignal and Date.
+// Client of weir-node over Connect's JSON. It needs only the platform: fetch, AbortSignal and Date.
 
 const SERVICE = "/weir.v1.RateLimitService/";
 const LOST = ["unavailable", "deadline_exceeded", "unknown"];
@@ -8,7 +8,7 @@ const OPTIONS = ["url", "token", "timeoutMs", "reserveTimeoutMs", "retries", "de
 const REQUEST = ["workspace", "namespace", "identifier", "limit", "durationMs", "cost"];
 const RESERVE = ["id", "ttlMs", "returned", "holder"];
 
-const now = () => performance.now(); // which no clock that is set moves
+const now = () => performance.now(); // setting a clock does not change it
 
 export class WeirError extends Error {
   constructor(code, message, violations = [], options = undefined) {
@@ -37,7 +37,7 @@ export class Client {
     const urls = typeof url === "string" ? [url] : [...(url ?? [])];
     if (urls.length === 0) throw new TypeError("weir: url is empty (one node's, or several)");
     this.#urls = urls.map((one) => {
-      if (typeof one === "string" && one.includes("@")) throw new TypeError("weir: url has an '@' (http://… or https://…, a host, and at most a port and a path)"); // not quoted: it may hold a password
+      if (typeof one === "string" && one.includes("@")) throw new TypeError("weir: url has an '@' (http://… or https://…, a host, and at most a port and a path)"); // not quoted, because it may have a password
       if (typeof one !== "string" || !URL.canParse(one) || !/^https?:\/\/[^?#\s]+$/i.test(one)) throw new TypeError(`weir: url is ${brief(one)} (http://… or https://…, a host, and at most a port and a path)`);
       return one.replace(/\/+$/, "");
     });
@@ -109,12 +109,12 @@ export class Client {
     return settlementOf(await this.#about("Extend", { id: text("id", id), ttl_ms: whole("ttlMs", ttlMs) }));
   }
 
-  // A call about a reservation changes nothing when it is made again with the same id: it is repeated whatever was lost.
+  // A call about a reservation changes nothing when it is repeated with the same id, so it is repeated after any loss.
   #about(method, body) {
     return this.#call(method, body, LOST, this.#reserveTimeoutMs, this.#retries + 1);
   }
 
-  // A call that counts is repeated where nothing was decided, and never where it may have been: it would count twice.
+  // A call that counts is repeated if nothing was decided, and never if it may have been decided: it would count twice.
   // Its time is shared between so many attempts, if an attempt that was not answered in time is repeated.
   async #call(method, body, repeated = ["unavailable"], timeoutMs = this.#timeoutMs, shares = 1) {
     const deadline = now() + timeoutMs;
@@ -124,7 +124,7 @@ export class Client {
       try {
         return await this.#attempt(this.#urls[at] + SERVICE + method, message, (deadline - now()) / Math.max(1, shares - attempt));
       } catch (error) {
-        // the next call goes to another node, whether or not this one is repeated
+        // the next call goes to another node, whether or not this call is repeated
         if (LOST.includes(error.code)) this.#next = (at + 1) % this.#urls.length;
         const undecided = repeated.includes(error.code);
         const wait = Math.min(error.retryAfterMs ?? 0, 25 * 2 ** attempt) * (0.5 + Math.random() / 2);
@@ -158,7 +158,7 @@ export class Client {
   }
 }
 
-// A denial is repeated for some time: the same request would be denied again, and the node has better to do.
+// A denial is repeated for some time, because the node would deny the same request again. That saves calls.
 class Denials {
   #byKey = new Map(); // in the order in which they were noted
   #keepMs;
@@ -211,7 +211,7 @@ const wires = (requests) => Promise.all(list("requests", requests).map((r, i) =>
 const IDENTIFIER_BYTES_MAX = 255;
 
 // The request with the identifier under which a node counts its name: beyond 255 bytes the name's SHA-256. A limited
-// caller may choose a name that is longer than a call may be, so the client does what the node would do.
+// caller may choose a name that is longer than a call may be, so the client hashes it as the node would.
 async function counted(body) {
   if (3 * body.identifier.length <= IDENTIFIER_BYTES_MAX) return body;
   const bytes = bytesOf(body.identifier);
@@ -234,7 +234,7 @@ function bytesOf(name) {
   return bytes.subarray(0, size);
 }
 
-// A field that is misspelt would leave the one that was meant at its default, such as a cost of 1.
+// A misspelt field would leave the intended field at its default, such as a cost of 1.
 function known(name, value, fields) {
   for (const field of Object.keys(value)) {
     if (!fields.includes(field)) throw wrong(name, `has an unknown field ${brief(field)} (${fields.join(", ")})`);
@@ -268,7 +268,7 @@ function settlementOf(answer) {
   };
 }
 
-// The decisions about n requests. With another number nobody knows which decision is about which request.
+// The decisions on n requests. Another number is an error, because decisions could not be matched with requests.
 function decisionsOf(answer, n) {
   const found = array(answer, "responses");
   if (found.length !== n) throw odd("responses", `has ${found.length} items for ${n} requests`);
@@ -293,8 +293,8 @@ function decisionOf(r) {
   };
 }
 
-// Fields of answers. One that is left out, or null, has its default. One that does not have its type makes the whole
-// answer an error: nothing is guessed.
+// Fields of answers. A field that is left out, or null, has its default. If a field does not have its type, the whole
+// answer is an error: nothing is guessed.
 
 const isObject = (value) => value !== null && typeof value === "object" && !Array.isArray(value);
 const boolean = (r, name) => field(r, name, (v) => typeof v === "boolean", "boolean", false);
@@ -326,7 +326,7 @@ function date(r, name) {
 
 const odd = (name, why) => new WeirError("unknown", `the answer's field ${name} ${why}`);
 
-// A value in an error, whatever it is: JSON has no word for NaN, big integers and cycles.
+// A value of any type for an error: JSON has no text for NaN, big integers and cycles.
 function brief(value) {
   try {
     return (typeof value === "number" ? String(value) : JSON.stringify(value) ?? typeof value).slice(0, 64);
@@ -335,7 +335,7 @@ function brief(value) {
   }
 }
 
-// The error that an answer is. Its fields have the names that they have here.
+// The error in an answer. Its fields have this client's names.
 function problemOf(message, answer) {
   const violations = violationsOf(message);
   const said = typeof message.message === "string" ? message.message : `status ${answer.status}`;
@@ -346,7 +346,7 @@ function problemOf(message, answer) {
   return problem;
 }
 
-// The node names what is wrong with each field in a detail of the error.
+// The node describes the fault of each field in a detail of the error.
 function violationsOf(message) {
   return array(isObject(message) && Array.isArray(message.details) ? message : {}, "details")
     .flatMap((d) => (Array.isArray(d?.debug?.fieldViolations) ? d.debug.fieldViolations : []))
@@ -357,7 +357,7 @@ function violationsOf(message) {
 // requests[3].duration_ms is requests[3].durationMs here.
 const named = (wireName) => wireName.replace(/_([a-z])/g, (_, letter) => letter.toUpperCase());
 
-// The text of an answer, no more of it than there may be.
+// The text of an answer, up to the bound.
 async function textOf(answer) {
   const parts = [];
   let size = 0;
@@ -368,7 +368,7 @@ async function textOf(answer) {
   return new Blob(parts).text();
 }
 
-// Where no connection came about nothing was sent. A host also becomes unreachable while an answer is awaited.
+// If no connection could be made, nothing was sent. A host may also become unreachable while an answer is awaited.
 function refused(error) {
   const codes = ["ECONNREFUSED", "ENOTFOUND", "EAI_AGAIN", "UND_ERR_CONNECT_TIMEOUT"], atConnect = ["EHOSTUNREACH", "ENETUNREACH"];
   const all = [error, error?.cause, ...(error?.cause?.errors ?? [])];

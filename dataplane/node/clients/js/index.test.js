@@ -1,4 +1,4 @@
-// Run by TestTheJavaScriptClient, with a node at WEIR_URL that asks for WEIR_TOKEN.
+// Run by TestTheJavaScriptClient, with a node at WEIR_URL that requires WEIR_TOKEN.
 import assert from "node:assert/strict";
 import { createServer } from "node:http";
 import { after, test } from "node:test";
@@ -13,7 +13,7 @@ const ask = (identifier, more) => ({ workspace: "acme", namespace: "api", identi
 const servers = [];
 after(() => servers.filter((s) => s.listening).forEach((s) => s.close().closeAllConnections()));
 
-// a server that answers in turn, the last answer from then on; calls are what it was asked
+// a server that gives its answers in turn, and then the last answer again; calls are the received requests
 async function fake(...answers) {
   const calls = [];
   const server = createServer((request, response) => {
@@ -216,7 +216,7 @@ test("a name of any length is counted as the node counts it", async () => {
     assert.equal((await weir.limitMany([request, ask("beside " + name.slice(0, 9), { limit: 9 })])).allowed, true);
     assert.equal((await weir.limit(request)).remaining, 0);
     assert.equal(await weir.refund(request), 1);
-    assert.equal((await weir.peek(request)).remaining, 0); // what is left beside this request
+    assert.equal((await weir.peek(request)).remaining, 0); // the rest, without this request
   }
 });
 

@@ -108,13 +108,15 @@ class Unprintable:
 
 
 class TestHostileServers(unittest.TestCase):
+    make = weir.Client
+
     def raw(self, serve):
         server = Raw(serve)
         self.addCleanup(server.end)
         return server
 
     def client(self, server, **options):
-        w = weir.Client(server.url, **{"timeout": 10, "reserve_timeout": 10, "retries": 0, **options})
+        w = self.make(server.url, **{"timeout": 10, "reserve_timeout": 10, "retries": 0, **options})
         self.addCleanup(w.close)
         return w
 
@@ -238,7 +240,7 @@ class TestHostileServers(unittest.TestCase):
             self.fails(("unknown",), self.client(self.raw(send(text))).limit, REQUEST)
 
     def test_bad_input_is_an_error_of_its_kind(self):
-        w = weir.Client("http://127.0.0.1:1")
+        w = self.make("http://127.0.0.1:1")
         for bad in (b"bytes", None, 7, ["x"], {}):
             for name in ("workspace", "namespace", "identifier"):
                 request = weir.Request(**{**REQUEST.__dict__, name: bad})
@@ -247,7 +249,7 @@ class TestHostileServers(unittest.TestCase):
             self.assertEqual(self.fails(("invalid_argument",), w.settle, bad, [1]).violations[0].field, "id")
         for name in ("timeout", "retries", "connections"):
             with self.assertRaisesRegex(ValueError, name):
-                weir.Client("http://127.0.0.1:1", **{name: "1"})
+                self.make("http://127.0.0.1:1", **{name: "1"})
         for bad in (10**5000, Unprintable(), -(10**5000), b"x" * 100_000):
             for request in (bad, weir.Request(**{**REQUEST.__dict__, "limit": bad})):
                 error = self.fails(("invalid_argument",), w.limit, request)
@@ -263,7 +265,7 @@ class TestHostileServers(unittest.TestCase):
                     "http://a\n.b", "http://a/\x7f", "http://a/é", "http://a?b=c", "http://a#b", "http://user:secret@a"):  # fmt: skip
             for given in (url, [url]) if url is not None else ([url],):
                 with self.assertRaisesRegex(ValueError, "url") as failed:
-                    weir.Client(given)
+                    self.make(given)
                 self.assertNotIn("secret", str(failed.exception))
 
     def test_a_denial_is_that_of_no_other_name(self):

@@ -9,6 +9,8 @@ import unittest
 import uuid
 from concurrent.futures import ThreadPoolExecutor
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from urllib.request import Request as HttpRequest
+from urllib.request import urlopen
 
 import weir
 
@@ -18,6 +20,14 @@ DAY = 86_400_000
 
 def ask(identifier, limit=3, duration_ms=DAY, cost=1):
     return weir.Request("acme", "api", identifier and identifier + RUN, limit, duration_ms, cost)
+
+
+def sent(request):
+    """What the node answers to a request that is sent without a client."""
+    headers = {"Content-Type": "application/json", "Authorization": "Bearer " + os.environ["WEIR_TOKEN"]}
+    body = json.dumps(request.__dict__).encode()
+    with urlopen(HttpRequest(os.environ["WEIR_URL"] + "/weir.v1.RateLimitService/Limit", body, headers), timeout=10) as answer:
+        return json.load(answer)
 
 
 BUSY = (503, {"Retry-After": "1"}, {"code": "unavailable", "message": "no slot"})
@@ -80,8 +90,14 @@ class Handler(BaseHTTPRequestHandler):
 
 
 class TestClient(unittest.TestCase):
+    make = weir.Client
+
+    def setUp(self):
+        global RUN  # the tests of other clients have keys of their own
+        RUN = uuid.uuid4().hex
+
     def client(self, url=None, **options):
-        w = weir.Client(url or os.environ["WEIR_URL"], **{"token": os.environ["WEIR_TOKEN"], "timeout": 10, **options})
+        w = self.make(url or os.environ["WEIR_URL"], **{"token": os.environ["WEIR_TOKEN"], "timeout": 10, **options})
         self.addCleanup(w.close)
         return w
 
@@ -132,23 +148,21 @@ class TestClient(unittest.TestCase):
         self.fails("unauthenticated", self.client(token="other").limit, ask("x"))
         for name, value in {"timeout": 0, "retries": 11, "deny_cache": -1, "deny_cache_size": 0, "connections": 0, "url": []}.items():
             with self.assertRaisesRegex(ValueError, name):
-                weir.Client(**{"url": "http://127.0.0.1:1", name: value})
+                self.make(**{"url": "http://127.0.0.1:1", name: value})
         for name in ("retries", "deny_cache_size", "connections"):
             with self.assertRaisesRegex(ValueError, f"{name} is 1.5 .a whole number"):
-                weir.Client("http://127.0.0.1:1", **{name: 1.5})
+                self.make("http://127.0.0.1:1", **{name: 1.5})
         with self.assertRaisesRegex(weir.WeirError, "127.0.0.1 port 1: ConnectionRefusedError"):
-            weir.Client("http://127.0.0.1:1").limit(ask("x"))
+            self.make("http://127.0.0.1:1").limit(ask("x"))
         with self.assertRaisesRegex(ValueError, "url is 'weir'"):
-            weir.Client("weir")
+            self.make("weir")
 
     def test_a_name_of_any_length_is_counted_as_the_node_counts_it(self):
         with self.client(deny_cache=0) as w:
             for name in ("k" * 252, "k" * 300, "字" * 2000, "\x01" * 2000, "\ud800" * 2000, "\ud83d\ude00" * 100, "k" * 15_000):
                 request = ask(name, limit=2)
                 self.assertTrue(w.limit(request).allowed)
-                # the same name, as a caller without this client sends it
-                sent = {**request.__dict__, "identifier": request.identifier}
-                decision = w._call("Limit", sent)
+                decision = sent(request)  # the same name, from a caller without this client
                 self.assertEqual((decision["allowed"], decision["remaining"]), (True, "0"), name[:3])
                 self.assertFalse(w.limit(request).allowed)
             for name in ("字" * 20_000, "\udcff" * 20_000, "k" * 2_000_000, "k" * 2_000_001):
@@ -156,7 +170,7 @@ class TestClient(unittest.TestCase):
                 self.assertTrue(w.limit_many([request, ask("beside " + name[:9], limit=9)]).allowed)
                 self.assertEqual(w.limit(request).remaining, 0)
                 self.assertEqual(w.refund(request), 1)
-                self.assertEqual(w.peek(request).remaining, 0)  # what is left beside this request
+                self.assertEqual(w.peek(request).remaining, 0)  # the rest, without this request
 
     def test_what_was_not_decided_goes_to_the_next_node(self):
         gone = socket.create_server(("127.0.0.1", 0))
@@ -250,7 +264,7 @@ class TestClient(unittest.TestCase):
             for call, *args in ((w.settle, "x", [-1]), (w.spend, "x", [0.5]), (w.extend, "x", True), (w.settle, "x", [None]), (w.settle, "x", 1), (w.reserve, ask("x"))):
                 self.fails("invalid_argument", call, *args)
         with self.assertRaisesRegex(ValueError, "reserve_timeout"):
-            weir.Client("http://127.0.0.1:1", reserve_timeout=0)
+            self.make("http://127.0.0.1:1", reserve_timeout=0)
 
     def test_a_call_about_a_reservation_is_repeated_with_its_id(self):
         settled = (200, {}, {"settlement": {"id": "x", "spent": ["7"], "settled": True, "late": True}})

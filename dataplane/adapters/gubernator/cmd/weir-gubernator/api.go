@@ -14,7 +14,7 @@ import (
 	"github.com/weirhq/weir/shared/bounded"
 )
 
-// program is a node with gubernator's V1 API.
+// program returns a node with gubernator's V1 API.
 func (s *settings) program() nodecmd.Program {
 	return nodecmd.Program{Name: name, API: s.api, Settings: names, CallsPublic: true, TLSVersionMin: s.tlsVersionMin,
 		GRPCConnectionAge: s.connectionAge}
@@ -66,8 +66,8 @@ func checkMessage(message []byte) error {
 // membersMax is how many members they may have: a request has ten fields.
 const membersMax = 1 + 10*gubernator.ItemsMax + metadataMax
 
-// objectsMax is how many objects a body may hold: one, and for each request one and its metadata. The server counts
-// the requests.
+// objectsMax is how many objects a body may hold: the body itself, and for each request the request and its metadata.
+// The server counts the requests.
 const objectsMax = 1 + 2*gubernator.ItemsMax
 
 func checkBody(body []byte) error {

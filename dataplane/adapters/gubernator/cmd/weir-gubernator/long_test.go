@@ -21,7 +21,7 @@ import (
 	"github.com/weirhq/weir/shared/window"
 )
 
-// hung is an origin that answers no read, and tells of the first.
+// hung is an origin that answers no read, and signals its first read.
 type hung struct {
 	*memstore.Origin
 	reads chan struct{}

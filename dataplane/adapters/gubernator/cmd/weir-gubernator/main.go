@@ -1,5 +1,5 @@
-// Weir-gubernator takes the place of gubernator's daemon: it reads the same configuration and answers the same clients,
-// as a node of Weir. What each setting becomes is in ../../../README.md.
+// Weir-gubernator replaces gubernator's daemon: it reads the same configuration and answers the same clients, as a node
+// of Weir. The effect of each setting is in ../../../README.md.
 //
 //	weir-gubernator [-config FILE] [-debug]
 package main
@@ -21,7 +21,7 @@ import (
 
 const name = "weir-gubernator"
 
-// Exit codes, beside those of nodecmd, which has the same two.
+// Exit codes, the same as nodecmd's.
 const (
 	exitOK    = 0
 	exitUsage = 2 // the configuration is at fault
@@ -33,7 +33,7 @@ func main() { os.Exit(run(context.Background(), os.Args[1:], os.Stdout, os.Stder
 func run(ctx context.Context, args []string, stdout, stderr io.Writer) int {
 	flags := flag.NewFlagSet(name, flag.ContinueOnError)
 	flags.SetOutput(stderr)
-	path := flags.String("config", "", "file of settings, KEY=VALUE each; what it sets wins over the environment")
+	path := flags.String("config", "", "file of settings, KEY=VALUE each; its settings win over the environment")
 	debug := flags.Bool("debug", false, "write a line for everything that may matter")
 	version := flags.Bool("version", false, "print the version and exit")
 	switch err := flags.Parse(args); {
@@ -62,7 +62,7 @@ func run(ctx context.Context, args []string, stdout, stderr io.Writer) int {
 	return s.program().Main(ctx, s.flags, stdout, stderr)
 }
 
-// announce says what of the configuration is not as it was.
+// announce logs settings without an effect, a process without Redis, and public addresses without authentication.
 func (s *settings) announce(logger *slog.Logger) {
 	if len(s.ignored) > 0 {
 		logger.Warn("these settings have no effect here: nodes share counts through Redis and have no peers",

@@ -52,7 +52,7 @@ type process struct {
 	grpc, http, admin string // addresses
 }
 
-// command is weir-gubernator with a file of settings and nothing else in its environment.
+// command returns weir-gubernator with a file of settings, and an otherwise empty environment.
 func command(t *testing.T, settings ...string) *exec.Cmd {
 	t.Helper()
 	path := filepath.Join(t.TempDir(), "gubernator.conf")
@@ -89,7 +89,7 @@ func begin(t *testing.T, settings ...string) *process {
 	return p
 }
 
-// logged is a field of the first line with a message; "" without one.
+// logged returns a field of the first log line with a message, or "".
 func (p *process) logged(message, field string) string {
 	for line := range strings.Lines(p.log.String()) {
 		var event map[string]any
@@ -116,7 +116,7 @@ func (p *process) stop(t *testing.T) {
 	}
 }
 
-// client is gubernator's own.
+// client returns gubernator's own client.
 func client(t *testing.T, address string, config *tls.Config) v1.V1Client {
 	t.Helper()
 	c, err := v1.DialV1Server(address, config)
@@ -131,7 +131,7 @@ func hits(key string, n int64) *v1.GetRateLimitsReq {
 		Duration: 24 * v1.Minute * 60}}}
 }
 
-// ask is one request, by gRPC.
+// ask sends a request by gRPC.
 func ask(t *testing.T, c v1.V1Client, key string, n int64) *v1.RateLimitResp {
 	t.Helper()
 	out, err := c.GetRateLimits(t.Context(), hits(key, n))
@@ -141,7 +141,7 @@ func ask(t *testing.T, c v1.V1Client, key string, n int64) *v1.RateLimitResp {
 	return out.GetResponses()[0]
 }
 
-// call is one call by HTTP; without a body it is a GET.
+// call sends a request by HTTP: a GET if body is empty.
 func call(t *testing.T, config *tls.Config, url, body string) (int, string) {
 	t.Helper()
 	method := http.MethodGet
@@ -164,7 +164,8 @@ func call(t *testing.T, config *tls.Config, url, body string) (int, string) {
 	return response.StatusCode, string(content)
 }
 
-// Its Go client, HTTP callers and probes go on by a file of its own settings; those without an effect are named once.
+// gubernator's Go client, HTTP callers and probes work with a settings file of gubernator. Settings without an effect
+// are named once.
 func TestCallersGoOn(t *testing.T) {
 	p := begin(t, "GUBER_CACHE_SIZE=1000", "GUBER_DATA_CENTER=eu", "GUBER_INSTANCE_ID=one", "GUBER_LOG_LEVEL=warning",
 		"GUBER_GRPC_MAX_CONN_AGE_SEC=3600", "GUBER_PEER_DISCOVERY_TYPE=etcd", "GUBER_ETCD_PASSWORD=hunter2",
@@ -215,7 +216,7 @@ func TestCallersGoOn(t *testing.T) {
 	p.stop(t)
 }
 
-// Two processes on one Redis share a limit.
+// Two processes with the same Redis share a limit.
 func TestProcessesShareALimit(t *testing.T) {
 	redis := servers.RedisForTest(t)
 	url := "WEIR_REDIS_URL=redis://" + redis.Addr()
@@ -396,7 +397,7 @@ func TestCallsAreBounded(t *testing.T) {
 	p.stop(t)
 }
 
-// unfinished begins a call and returns what comes until the server ends the connection.
+// unfinished begins a call and returns all bytes that it receives until the server ends the connection.
 func unfinished(ctx context.Context, address, begun string) string {
 	conn, err := (&net.Dialer{}).DialContext(ctx, "tcp", address)
 	if err != nil {

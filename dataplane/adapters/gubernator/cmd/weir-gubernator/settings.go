@@ -20,7 +20,7 @@ import (
 	"github.com/weirhq/weir/shared/window"
 )
 
-// settings are what a configuration of gubernator's becomes.
+// settings is gubernator's configuration, converted for a node.
 type settings struct {
 	flags         []string // weir-node's
 	workspace     string
@@ -34,11 +34,11 @@ type settings struct {
 	alone   bool     // without Redis
 	public  []string // addresses that others reach without authentication
 
-	taken map[string]bool // names of settings that have one
+	taken map[string]bool // names of settings that have an effect
 }
 
-// Where gubernator listens by default is what "localhost" means on the machine; here it is loopback, whatever that name
-// means.
+// gubernator listens by default on whichever address the machine resolves "localhost" to. A node always listens on
+// loopback.
 const (
 	grpcAddressDefault = "127.0.0.1:1051"
 	httpAddressDefault = "127.0.0.1:1050"
@@ -61,8 +61,8 @@ var names = map[string]string{
 	"tls-client-ca-file": "GUBER_TLS_CLIENT_AUTH_CA_CERT",
 }
 
-// load reads the environment, and the file if there is one, as gubernator does. An error has a line for each fault,
-// and names the setting.
+// load reads the environment, and the file if a path is given, as gubernator does. The error has a line for each fault,
+// with the name of the setting.
 func load(path string, debug bool) (*settings, error) {
 	daemon, err := read(path, debug)
 	if err != nil {
@@ -77,7 +77,8 @@ func load(path string, debug bool) (*settings, error) {
 	return s, err
 }
 
-// read has gubernator read its own configuration. What it would log as an error and leave out is an error here.
+// read runs gubernator's own reading of its configuration. gubernator logs some faults and skips the setting: read
+// returns these faults as errors.
 func read(path string, debug bool) (v1.DaemonConfig, error) {
 	var file io.Reader
 	if path != "" {
@@ -101,7 +102,7 @@ func read(path string, debug bool) (v1.DaemonConfig, error) {
 	return daemon, errors.Join(append(faults.found, err)...)
 }
 
-// faults hears what gubernator finds wrong with a setting.
+// faults collects the errors that gubernator logs about settings.
 type faults struct{ found []error }
 
 // Levels implements logrus.Hook.
@@ -117,8 +118,8 @@ func (f *faults) Fire(e *logrus.Entry) error {
 	return nil
 }
 
-// withoutLookup keeps gubernator from looking up this machine's name for an address that is told to no peer, until the
-// returned function is called.
+// withoutLookup stops gubernator from looking up this machine's name, until the returned function is called. gubernator
+// would use it for the address that it advertises to peers, and a node has no peers.
 func withoutLookup() (end func()) {
 	const setting = "GUBER_ADVERTISE_ADDRESS"
 	if os.Getenv(setting) != "" {
@@ -132,13 +133,13 @@ func withoutLookup() (end func()) {
 	}
 }
 
-// take tells whether a setting is set, and that it has an effect.
+// take reports whether a setting is set, and marks the setting as one that has an effect.
 func (s *settings) take(setting string) bool {
 	s.taken[setting] = true
 	return os.Getenv(setting) != ""
 }
 
-// untaken are the settings that are set and have no effect.
+// untaken returns the settings that are set and have no effect.
 func (s *settings) untaken() (ignored []string) {
 	for _, variable := range os.Environ() {
 		setting, value, _ := strings.Cut(variable, "=")
@@ -154,7 +155,7 @@ func (s *settings) flag(name string, value any) {
 	s.flags = append(s.flags, fmt.Sprintf("--%s=%v", name, value))
 }
 
-// unset tells whether weir-node's configuration leaves a flag to its default, as far as variables tell.
+// unset reports whether weir-node's configuration leaves a flag to its default, as far as environment variables show.
 func unset(variable string) bool { return os.Getenv(variable) == "" && os.Getenv("WEIR_CONFIG") == "" }
 
 func (s *settings) takeAddresses(daemon v1.DaemonConfig) error {
@@ -184,7 +185,7 @@ func (s *settings) takeAddresses(daemon v1.DaemonConfig) error {
 	return nil
 }
 
-// takeTLS refuses what a node cannot give and would be unsafe without.
+// takeTLS rejects TLS settings that a node does not support and without which it would be unsafe.
 func (s *settings) takeTLS(config *v1.TLSConfig) error {
 	if config == nil {
 		return nil
@@ -229,7 +230,7 @@ func (s *settings) takeClientAuth(config *v1.TLSConfig) (authorities string, err
 	case tls.RequireAndVerifyClientCert:
 	default:
 		return "", fmt.Errorf("GUBER_TLS_CLIENT_AUTH is %q: a node either requires and verifies certificates of all callers "+
-			"(require-and-verify) or asks for none", os.Getenv("GUBER_TLS_CLIENT_AUTH"))
+			"(require-and-verify) or requires none", os.Getenv("GUBER_TLS_CLIENT_AUTH"))
 	}
 	if s.take("GUBER_TLS_CLIENT_AUTH_CA_CERT") {
 		return config.ClientAuthCaFile, nil
@@ -278,10 +279,10 @@ func (s *settings) takeLogging() {
 	if level != "" {
 		s.flag("log-level", level)
 	}
-	_ = s.level.UnmarshalText([]byte(cmp.Or(level, os.Getenv("WEIR_LOG_LEVEL"), "info"))) // weir-node refuses what is none
+	_ = s.level.UnmarshalText([]byte(cmp.Or(level, os.Getenv("WEIR_LOG_LEVEL"), "info"))) // weir-node rejects bad levels
 }
 
-// levelOf is the level of slog that writes no more than that of logrus.
+// levelOf returns the level of slog that writes no more than that of logrus.
 func levelOf(text string) string {
 	level, _ := logrus.ParseLevel(text)
 	switch {

@@ -17,7 +17,7 @@ import (
 	"github.com/weirhq/weir/shared/testcert"
 )
 
-// loaded are the settings of an environment, all that a file of this test sets included.
+// loaded returns the settings of an environment, with the settings of the test's file.
 func loaded(t *testing.T, environment ...string) *settings {
 	t.Helper()
 	t.Cleanup(func() { v1.DebugEnabled = false })
@@ -32,7 +32,7 @@ func loaded(t *testing.T, environment ...string) *settings {
 	return s
 }
 
-// Without configuration it is on loopback, whatever "localhost" means, and counts by itself.
+// Without configuration it listens on loopback, whichever address "localhost" has, and counts by itself.
 func TestWithoutConfiguration(t *testing.T) {
 	s := loaded(t)
 	want := []string{"--region=default", "--grpc-listen=127.0.0.1:1051", "--listen=127.0.0.1:1050",
@@ -46,7 +46,7 @@ func TestWithoutConfiguration(t *testing.T) {
 	}
 }
 
-// What weir-node's own variables say is not said by flags.
+// Flags do not repeat settings of weir-node's own variables.
 func TestWeirsVariables(t *testing.T) {
 	s := loaded(t, "WEIR_REDIS_URL=redis://127.0.0.1:1", "WEIR_REGION=eu", "WEIR_ADMIN_LISTEN=127.0.0.1:7101",
 		"WEIR_WORKSPACE=acme", "WEIR_LOG_LEVEL=error")
@@ -56,7 +56,7 @@ func TestWeirsVariables(t *testing.T) {
 	}
 }
 
-// Addresses that others reach are taken as configured, and told of.
+// Addresses that other machines can reach are used as configured, and listed in a warning.
 func TestPublicAddresses(t *testing.T) {
 	s := loaded(t, "GUBER_GRPC_ADDRESS=0.0.0.0:1051", "GUBER_HTTP_ADDRESS=localhost:80", "GUBER_GRPC_MAX_CONN_AGE_SEC=30",
 		"GUBER_ADVERTISE_ADDRESS=10.0.0.1:1051", "GUBER_STATUS_HTTP_ADDRESS=:1040", "GUBER_LOG_FORMAT=json",
@@ -98,7 +98,8 @@ func TestPublicAddressesWithTLS(t *testing.T) {
 	}
 }
 
-// WEIR_CONFIG is a file that may hold what variables leave out: no flag overrides it, and it may name a Redis.
+// WEIR_CONFIG is a file that may have settings that variables lack: no flag overrides it, and it may have the address
+// of a Redis.
 func TestWeirsFile(t *testing.T) {
 	s := loaded(t, "WEIR_CONFIG=/etc/weir.yaml", "GUBER_LOG_FORMAT=text")
 	want := []string{"--grpc-listen=127.0.0.1:1051", "--listen=127.0.0.1:1050"}
@@ -107,14 +108,14 @@ func TestWeirsFile(t *testing.T) {
 	}
 }
 
-// A Redis that a file names is one too.
+// A Redis address in a file counts as a Redis.
 func TestARedisOfAFile(t *testing.T) {
 	if s := loaded(t, "WEIR_REDIS_URL_FILE=/run/redis-url"); s.alone {
 		t.Errorf("%+v", s)
 	}
 }
 
-// HealthCheck answers "that the server is healthy, until Drain": the node says when it drains.
+// HealthCheck reports the server "as healthy until Drain": it fails once the node drains.
 func TestHealthHearsOfADrain(t *testing.T) {
 	l, err := dataplane.New(dataplane.Config{})
 	if err != nil {

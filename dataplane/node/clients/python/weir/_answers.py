@@ -1,4 +1,4 @@
-"""Answers of a node. A field that does not have its type makes the whole answer an error: nothing is guessed."""
+"""Answers of a node. If a field does not have its type, the whole answer is an error: nothing is guessed."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ _INT_MAX = 2**63 - 1
 
 
 def message(status: int, text: bytes, retry_after: Optional[str]) -> dict[str, Any]:
-    """The message in an answer. Raises what the node refused the call with."""
+    """The message in an answer. Raises the error with which the node refused the call."""
     try:
         read = json.loads(text.decode("utf-8"))
     except (ValueError, RecursionError) as e:
@@ -63,7 +63,7 @@ def decision(r: dict[str, Any]) -> Decision:
 
 
 def decisions(r: dict[str, Any], n: int) -> list[Decision]:
-    """The decisions about n requests. With another number nobody knows which decision is about which request."""
+    """The decisions on n requests. Another number is an error, because the decisions could not be matched with the requests."""
     found = _field(r, "responses", list, [])
     if len(found) != n:
         raise _wrong("responses", f"has {len(found)} items for {n} requests")
@@ -131,7 +131,7 @@ def _wrong(name: str, why: str) -> WeirError:
 
 
 def brief(value: Any) -> str:
-    """A value in an error, whatever it is: an integer of thousands of digits has no text, and other types may have none."""
+    """A value of any type for an error: an integer of thousands of digits has no text, and other types may have none."""
     try:
         text = repr(value)
     except Exception:

@@ -1,4 +1,4 @@
-"""Denials that are repeated for some time: the same request would be denied again, and the node has better to do."""
+"""Denials that are repeated for some time, because the node would deny the same request again. That saves calls."""
 
 from __future__ import annotations
 

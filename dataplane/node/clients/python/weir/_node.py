@@ -16,8 +16,8 @@ from urllib.parse import SplitResult, urlsplit
 from . import _answers
 from ._types import WeirError
 
-_SERVICE = "/weir.v1.RateLimitService/"
-_ANSWER_MAX = 4 << 20  # bytes of an answer: a thousand decisions are some 300 KB
+SERVICE = "/weir.v1.RateLimitService/"
+ANSWER_MAX = 4 << 20  # bytes of an answer: a thousand decisions are some 300 KB
 
 
 def left(deadline: float) -> float:
@@ -28,9 +28,9 @@ def left(deadline: float) -> float:
     return seconds
 
 
-def _split(url: Any) -> SplitResult:
-    """The parts of a URL that a connection can be made to. What no request could be sent to is found out here, and not by the first call."""
-    if isinstance(url, str) and "@" in url:  # not quoted: it may hold a password
+def split(url: Any) -> SplitResult:
+    """The parts of a URL that a connection needs. A URL to which no request could be sent raises here, and not in the first call."""
+    if isinstance(url, str) and "@" in url:  # not quoted, because it may have a password
         raise ValueError("weir: url has an '@' (http://… or https://…, a host, and at most a port and a path)")
     try:
         parts = urlsplit(url)
@@ -45,9 +45,9 @@ def _split(url: Any) -> SplitResult:
 
 class Node:
     def __init__(self, url: str, connections: int, context: Optional[ssl.SSLContext]):
-        parts = _split(url)
+        parts = split(url)
         self._at = (parts.hostname or "", parts.port or (443 if parts.scheme == "https" else 80))
-        self._path = parts.path.rstrip("/") + _SERVICE
+        self._path = parts.path.rstrip("/") + SERVICE
         self._context = None
         if parts.scheme == "https":
             self._context = context or ssl.create_default_context()
@@ -56,7 +56,7 @@ class Node:
         _nodes.add(self)
 
     def forget(self) -> None:
-        """Begins without connections, and with a lock that nobody holds."""
+        """Begins without connections, and with a free lock."""
         self._idle: list[_Connection] = []
         self._lock = threading.Lock()
 
@@ -67,7 +67,7 @@ class Node:
         except BaseException:
             connection.close()
             raise
-        # An answer of 1xx is followed by another one, which the next call would take for its own.
+        # An answer of 1xx is followed by another answer, which the next call would take for its own.
         if answer.status >= 200:
             self._put(connection)
         else:
@@ -75,7 +75,7 @@ class Node:
         return _answers.message(answer.status, text, answer.headers.get("Retry-After"))
 
     def _take(self, deadline: float) -> _Connection:
-        """A connection that is open: what is sent on it may arrive. An idle one that the node has closed is found out here."""
+        """An open connection, over which a request may arrive. Idle connections that the node has closed are dropped here."""
         while True:
             with self._lock:
                 connection = self._idle.pop() if self._idle else None
@@ -120,14 +120,14 @@ def _forget_all() -> None:
         node.forget()
 
 
-# A child of fork has its parent's sockets, and two processes that wrote to one would get each other's answers. It also has locks that threads
-# of its parent held, which nobody gives back.
+# A child of fork has its parent's sockets: if both processes wrote to a socket, they would get each other's answers. It also has locks that
+# threads of its parent held, and that are never released.
 if hasattr(os, "register_at_fork"):
     os.register_at_fork(after_in_child=_forget_all)
 
 
 class _Connection(http.client.HTTPConnection):
-    auto_open = 0  # what was sent once is not sent again over another connection
+    auto_open = 0  # a request that was sent once is not sent again over another connection
 
     def __init__(self, host: str, port: int, context: Optional[ssl.SSLContext]):
         super().__init__(host, port)
@@ -135,7 +135,7 @@ class _Connection(http.client.HTTPConnection):
         _connections.add(self)
 
     def leave(self) -> None:
-        """Closes this process's end of a connection that is another process's, without a word to the other side."""
+        """Closes this process's end of a connection that belongs to another process, and sends nothing to the other side."""
         if self.sock is not None:
             os.close(self.sock.raw.detach())
             self.sock = None
@@ -165,7 +165,7 @@ class _Connection(http.client.HTTPConnection):
         raise OSError(f"{self.host} has no address")
 
     def idle(self) -> bool:
-        """Whether the other side has neither closed the connection nor sent what nobody asked for."""
+        """Whether the other side has neither closed the connection nor sent unexpected bytes."""
         return self.sock is not None and self.sock.silent()
 
     def exchange(self, path: str, body: bytes, headers: dict[str, str], deadline: float) -> tuple[http.client.HTTPResponse, bytes]:
@@ -179,8 +179,8 @@ class _Connection(http.client.HTTPConnection):
             while part := answer.read1(65536):
                 parts.append(part)
                 size += len(part)
-                if size > _ANSWER_MAX:
-                    raise WeirError("unknown", f"the answer is longer than {_ANSWER_MAX} bytes")
+                if size > ANSWER_MAX:
+                    raise WeirError("unknown", f"the answer is longer than {ANSWER_MAX} bytes")
             if answer.length:
                 raise WeirError("unknown", f"the answer ends {answer.length} bytes early")
             answer.close()  # all of it has been read: the connection is free for another call
@@ -192,8 +192,8 @@ class _Connection(http.client.HTTPConnection):
 
 
 class _Socket:
-    """The socket of an http.client.HTTPConnection. All that a call does with it ends by the call's deadline, however slowly the other side
-    sends or reads: each single operation has the time that is left, and not a timeout of its own."""
+    """The socket of an http.client.HTTPConnection. All operations of a call end by the call's deadline, however slowly the other side sends or
+    reads: each operation has the time that is left, and not a timeout of its own."""
 
     def __init__(self, raw: socket.socket):
         self.raw = raw
@@ -226,7 +226,7 @@ class _Socket:
 
 
 class _Buffer(io.BufferedReader):
-    """One answer's file."""
+    """The file of an answer."""
 
     raw: _Reader
 
