@@ -18,7 +18,7 @@ func BenchmarkAllow(b *testing.B) {
 	}
 }
 
-// What is compared must do the same thing.
+// All compared limiters must do the same.
 func TestLimitersDenyWhatIsOverTheLimitAndNothingElse(t *testing.T) {
 	for _, l := range Limiters(workload.Hot) {
 		if err := workload.Check(l); err != nil {

@@ -1,9 +1,8 @@
-// Package benchmarks puts Weir's embedded limiter beside others that can be had for
-// Go, and beside the least that any of them has to do. README.md has the figures.
+// Package benchmarks compares Weir's embedded limiter with other limiters for Go, and with the least work that any of
+// them has to do. README.md has the figures.
 //
-// It is a Go module of its own, so that what it measures never becomes a requirement
-// of Weir; gubernator is a further one, because its requirements and these cannot be
-// had together.
+// It is a Go module of its own, so that the compared modules never become a requirement of Weir. gubernator has a
+// further module, because its requirements and these exclude each other.
 package benchmarks
 
 import (
@@ -14,7 +13,7 @@ import (
 
 var background = context.Background()
 
-// Limiters are those that take part in a case, in the order of tables.
+// Limiters returns the limiters that take part in a case, in the order of tables.
 func Limiters(c workload.Case) []workload.Limiter {
 	switch c.Name {
 	case workload.Batch.Name:
@@ -31,7 +30,7 @@ func Limiters(c workload.Case) []workload.Limiter {
 	return all
 }
 
-// must is for calls that fail only if an argument is wrong, and ours are constants.
+// must panics on an error. Use it for calls with constant arguments, which fail only if an argument is wrong.
 func must[T any](v T, err error) T {
 	if err != nil {
 		panic(err)

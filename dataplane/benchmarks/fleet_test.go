@@ -39,9 +39,9 @@ func (bareOrigin) Listen(ctx context.Context, _ int, _ func([]store.Foreign)) er
 	return nil
 }
 
-// BenchmarkFleetKey reports the bytes that a limiter of a fleet keeps for a key, beside its identifier, once the origin
-// has answered for its cost, and the sender has dropped the chunk. Run it with -benchtime 300000x: the table grows in
-// steps, so the number of keys matters.
+// BenchmarkFleetKey reports the bytes that a limiter of a fleet keeps for a key, without its identifier, once the
+// origin has answered for its cost, and the sender has dropped the chunk. Run it with -benchtime 300000x: the table
+// grows in steps, so the number of keys matters.
 func BenchmarkFleetKey(b *testing.B) {
 	l := must(dataplane.New(dataplane.Config{EntriesMax: 2_000_000, Region: "eu", NodeID: "a", Origin: bareOrigin{}}))
 	if err := l.Start(background); err != nil {
@@ -56,7 +56,7 @@ func BenchmarkFleetKey(b *testing.B) {
 		runtime.Gosched()
 	}
 	if b.N > 1 {
-		<-time.After(2 * store.KeepFor) // No call tells when a chunk is dropped: it is kept for this time.
+		<-time.After(2 * store.KeepFor) // No call reports when a chunk is dropped: it is kept for this time.
 	}
 	b.ReportMetric((heap()-before)/float64(b.N)-workload.IdentifierBytes, "B/key")
 	b.ReportMetric(0, "ns/op")

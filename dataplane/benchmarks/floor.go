@@ -8,8 +8,8 @@ import (
 	"github.com/weirhq/weir/dataplane/benchmarks/workload"
 )
 
-// floor does what no limiter can do without, and nothing else: it finds the
-// identifier's counter, adds to it and asks for the time. It never denies.
+// floor does only the work that no limiter can do without: it finds the identifier's counter, adds to it and reads the
+// time. It never denies.
 var floor = workload.Limiter{Name: "floor", Floor: true, New: func(int64) (workload.Decide, func()) {
 	var counters sync.Map
 	return func(identifier string) bool {
@@ -22,9 +22,8 @@ var floor = workload.Limiter{Name: "floor", Floor: true, New: func(int64) (workl
 	}, func() {}
 }}
 
-// floorLeast is the same of the cheapest parts that Go has: the map that its
-// keyless rivals are put into, and a clock that does not know the time of day. To
-// number windows by it takes a little more than this.
+// floorLeast does the same with the cheapest parts that Go has: the map in which its keyless rivals are kept, and a
+// clock without the time of day. Numbering windows by that clock takes a little more.
 var floorLeast = workload.Limiter{Name: "floor-least", Floor: true, New: func(int64) (workload.Decide, func()) {
 	counters := lockedMap[*atomic.Int64]{make: func() *atomic.Int64 { return new(atomic.Int64) }}
 	started := time.Now()

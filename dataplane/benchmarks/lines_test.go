@@ -5,7 +5,7 @@ import (
 	"testing"
 )
 
-// line is a count with a cache line, and the one that is fetched beside it, to itself.
+// line is a count that has a cache line, and the adjacent line that is fetched with it, to itself.
 type line struct {
 	count atomic.Uint64
 	_     [120]byte
@@ -13,9 +13,9 @@ type line struct {
 
 const lineHeld = 1 << 63
 
-// BenchmarkLines is the least that decisions about the same keys cost a machine: to count on
-// one shared line, and once more on a line of one's own; and to hold four lines, count on
-// each, and let go, as a batch does. With -cpu 1,2.
+// BenchmarkLines is the least that decisions about the same keys cost a machine. It counts on a shared line, and once
+// more on a line of its own. It also holds four lines, counts on each, and lets go, as a batch does. Run it with -cpu
+// 1,2.
 func BenchmarkLines(b *testing.B) {
 	b.Run("one", func(b *testing.B) {
 		var shared line

@@ -30,8 +30,8 @@ var xtime = workload.Limiter{Name: "x-time-rate", Rival: true, New: func(limit i
 	return func(identifier string) bool { return limiters.get(identifier).Allow() }, func() {}
 }}
 
-// GCRA cannot count an hour's 2^40 units: at most one a nanosecond. Its store has no
-// bound on identifiers here; the one with a bound takes an exclusive lock each time.
+// GCRA cannot count an hour's 2^40 units: at most one a nanosecond. Its store has no bound on identifiers here, because
+// its bounded store takes an exclusive lock each time.
 var throttledGCRA = workload.Limiter{Name: "throttled", Rival: true, New: func(limit int64) (workload.Decide, func()) {
 	quota := throttled.RateQuota{
 		MaxRate:  throttled.PerDuration(1, max(1, time.Hour/time.Duration(limit))),
@@ -64,7 +64,7 @@ var ulule = workload.Limiter{Name: "ulule", Rival: true, New: func(limit int64) 
 	}, func() {}
 }}
 
-// lockedMap is the map that everybody writes around a limiter that knows no keys.
+// lockedMap is the map that users usually write around a limiter without keys.
 type lockedMap[T any] struct {
 	make func() T
 

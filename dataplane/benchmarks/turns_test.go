@@ -13,16 +13,16 @@ import (
 // turnOf is how many decisions a turn has: few enough that all ways see the same machine.
 const turnOf = 2000
 
-// way is one way to decide, timed by turns. ten decides about ten identifiers.
+// way is a way to decide, timed by turns. ten decides about ten identifiers.
 type way struct {
 	name string
 	ten  func(identifiers []string)
 	took []time.Duration
 }
 
-// BenchmarkTurns has Weir and go-limiter decide by turns, in one process, so that whatever disturbs the machine disturbs
-// both. It reports the time of a decision, and that by go-limiter's, of the turn that nine of ten are slower than:
-// whatever else a machine does only adds. Run it with -benchtime 1000x -cpu 1.
+// BenchmarkTurns makes Weir and go-limiter decide by turns, in the same process, so that a disturbance of the machine
+// affects both. It reports the time of a decision, and its ratio to go-limiter's, of the turn that nine of ten are
+// slower than, because other work on the machine only adds time. Run it with -benchtime 1000x -cpu 1.
 func BenchmarkTurns(b *testing.B) {
 	b.Run("uniform100k", func(b *testing.B) {
 		identifiers := drawn(workload.Uniform.Identifiers, func(r *rand.Rand, n int) int { return r.IntN(n) })
@@ -44,7 +44,7 @@ func BenchmarkTurns(b *testing.B) {
 	b.Run("denied", func(b *testing.B) { byTurns(b, one, 1, workload.Once) })
 }
 
-// drawn are identifiers to ask for, each a copy of its own.
+// drawn returns identifiers to request, each a copy of its own.
 func drawn(n int, draw func(r *rand.Rand, n int) int) []string {
 	r := rand.New(rand.NewPCG(1, 2))
 	identifiers := make([]string, 1<<17)
@@ -98,7 +98,7 @@ func byTurns(b *testing.B, identifiers []string, known int, limit int64) {
 			ways[i].took = append(ways[i].took, time.Since(began))
 		}
 	}
-	b.ReportMetric(0, "ns/op") // of all ways together: says nothing
+	b.ReportMetric(0, "ns/op") // of all ways together: no useful figure
 	theirs := ways[0].quiet()
 	b.ReportMetric(theirs, ways[0].name+"-ns")
 	for _, w := range ways[1:] {
@@ -107,7 +107,7 @@ func byTurns(b *testing.B, identifiers []string, known int, limit int64) {
 	}
 }
 
-// quiet is the time of a decision in the turn that nine of ten are slower than, in nanoseconds.
+// quiet returns the time of a decision in the turn that nine of ten are slower than, in nanoseconds.
 func (w *way) quiet() float64 {
 	slices.Sort(w.took)
 	return float64(w.took[len(w.took)/10]) / turnOf

@@ -7,8 +7,8 @@ import (
 	"github.com/weirhq/weir/dataplane/benchmarks/workload"
 )
 
-// Weir is asked for three names, a limit and a duration with every decision, while
-// the others were told theirs beforehand and are asked for one string.
+// Weir gets three names, a limit and a duration with every decision. The others got theirs beforehand, and get a single
+// string.
 func ask(identifier string, limit int64) dataplane.Request {
 	return dataplane.Request{
 		Workspace: "acme", Namespace: "api", Identifier: identifier,
@@ -53,8 +53,7 @@ var weirHandle = workload.Limiter{Name: "weir", New: func(limit int64) (workload
 	return func(string) bool { return key.Allow(background, limit, 1).Allowed }, stop
 }}
 
-// One reading of the clock lasts for a benchmark: Weir takes times within a minute of
-// its own.
+// A benchmark uses a single reading of the clock: Weir accepts times within a minute of its own.
 var weirHandleAt = workload.Limiter{Name: "weir", New: func(limit int64) (workload.Decide, func()) {
 	l, stop := newWeir()
 	key, now := handle(l), time.Now()

@@ -12,7 +12,7 @@ import (
 	"github.com/weirhq/weir/dataplane"
 )
 
-// meter writes what a limit of 10 MB in 10 s lets pass, and waits for the rest.
+// meter writes at most 10 MB in 10 s, and waits when the limit is reached.
 type meter struct {
 	ctx  context.Context
 	to   io.Writer
@@ -30,7 +30,7 @@ func (m *meter) Write(p []byte) (written int, err error) {
 			if written += n; err != nil {
 				return written, err
 			}
-		case d.NeverPasses: // an operator has blocked the user, say
+		case d.NeverPasses: // for example, an operator has blocked the user
 			return written, errors.New("no chunk of this size ever passes")
 		default:
 			select {

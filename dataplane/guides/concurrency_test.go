@@ -24,7 +24,7 @@ func exports(ctx context.Context, limiter *dataplane.Limiter, org string, export
 	defer cancel()
 	go func() {
 		select {
-		case <-lease.Done(): // it is lost
+		case <-lease.Done(): // the lease is lost
 			cancel()
 		case <-ctx.Done():
 		}
@@ -41,7 +41,7 @@ func nightly(ctx context.Context, limiter *dataplane.Limiter, job func() error) 
 		return errors.Join(errNoSlot, d.Err, ctx.Err())
 	}
 	defer lease.Release()
-	if err := lease.Err(); err != nil { // ask again before each step that must not be done twice
+	if err := lease.Err(); err != nil { // check again before each step that must not be done twice
 		return err
 	}
 	return job()

@@ -10,7 +10,7 @@ import (
 	"github.com/weirhq/weir/dataplane"
 )
 
-// alone is a limiter of one process: what a guide does is the same in a fleet.
+// alone returns the limiter of a single process. The guides' code does the same in a fleet.
 func alone(t *testing.T) *dataplane.Limiter {
 	t.Helper()
 	limiter, err := dataplane.New(dataplane.Config{})
@@ -20,16 +20,18 @@ func alone(t *testing.T) *dataplane.Limiter {
 	return limiter
 }
 
-// The Go of each page is what the test of its name runs, and README.md links to each page.
+// Each page shows the Go code that the test of its name runs, or a program in the folder of its name. README.md links
+// to each page. An explanation may have no Go.
 func TestPagesShowWhatTestsRun(t *testing.T) {
 	index, err := os.ReadFile("README.md")
 	if err != nil {
 		t.Fatal(err)
 	}
 	pages, err := filepath.Glob("*.md")
-	if err != nil || len(pages) < 8 {
+	if err != nil || len(pages) < 14 {
 		t.Fatal(pages, err)
 	}
+	shown := 0
 	for _, page := range pages {
 		if page == "README.md" {
 			continue
@@ -41,18 +43,40 @@ func TestPagesShowWhatTestsRun(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		code, err := os.ReadFile(strings.TrimSuffix(page, ".md") + "_test.go")
-		if err != nil {
-			t.Fatal(err)
-		}
 		blocks := regexp.MustCompile("(?s)```go\n(.*?)```").FindAllSubmatch(text, -1)
 		if len(blocks) == 0 {
-			t.Errorf("%s has no Go", page)
+			continue
 		}
+		shown++
+		code := codeOf(t, strings.TrimSuffix(page, ".md"))
 		for _, block := range blocks {
-			if !strings.Contains(string(code), string(block[1])) {
+			if !strings.Contains(code, string(block[1])) {
 				t.Errorf("%s: not in its test:\n%s", page, block[1])
 			}
 		}
 	}
+	if shown < 14 {
+		t.Errorf("%d pages show Go, want 14 or more", shown)
+	}
+}
+
+// codeOf returns the code that tests run for a page: its test, and the programs in its folder.
+func codeOf(t *testing.T, name string) string {
+	t.Helper()
+	var code strings.Builder
+	for _, pattern := range []string{name + "_test.go", name + "/*.go", name + "/*/*.go"} {
+		files, err := filepath.Glob(pattern)
+		if err != nil {
+			t.Fatal(err)
+		}
+		for _, file := range files {
+			text, err := os.ReadFile(file)
+			if err != nil {
+				t.Fatal(err)
+			}
+			code.Write(text)
+			code.WriteByte('\n')
+		}
+	}
+	return code.String()
 }

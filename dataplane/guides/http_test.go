@@ -12,7 +12,7 @@ import (
 	"github.com/weirhq/weir/dataplane/httplimit"
 )
 
-// protect holds each request to the limit of its address and, if it names one, to that of its API key.
+// protect holds each request to the limit of its address and, if it has an API key, to the limit of that key.
 func protect(limiter *dataplane.Limiter, api http.Handler) (http.Handler, error) {
 	address, err := httplimit.ClientIP(httplimit.IPConfig{
 		Trusted: []netip.Prefix{netip.MustParsePrefix("10.0.0.0/8")}, // your proxies

@@ -13,8 +13,8 @@ import (
 
 var errWrongPassword = errors.New("the password is wrong")
 
-// signIn tries a password. An account has ten tries a quarter of an hour, and five from any one address; an address has
-// a hundred for all accounts.
+// signIn tries a password. Each account has ten tries in a quarter of an hour, and five from the same address. Each
+// address has a hundred tries for all accounts.
 func signIn(ctx context.Context, limiter *dataplane.Limiter, account, address string, right func() bool) error {
 	tries := []dataplane.Request{
 		{Workspace: "acme", Namespace: "login-account", Identifier: account, Limit: 10, Duration: 15 * time.Minute},
@@ -35,7 +35,7 @@ func signIn(ctx context.Context, limiter *dataplane.Limiter, account, address st
 	if !right() {
 		return errWrongPassword
 	}
-	for _, try := range tries { // a right password was no guess
+	for _, try := range tries { // the password was right, so this was not a guess
 		if _, err := limiter.Refund(try); err != nil {
 			return err
 		}

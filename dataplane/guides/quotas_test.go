@@ -16,7 +16,7 @@ func rolling(ctx context.Context, limiter *dataplane.Limiter, user string) datap
 	})
 }
 
-// monthly allows 1,000 in a calendar month: each month is another key, which begins at nothing.
+// monthly allows 1,000 in a calendar month. Each month is another key, so its count starts at 0.
 func monthly(ctx context.Context, limiter *dataplane.Limiter, user string) dataplane.Decision {
 	return limiter.Allow(ctx, dataplane.Request{
 		Workspace: "acme", Namespace: "plan", Identifier: user + "/" + time.Now().UTC().Format("2006-01"),

@@ -9,8 +9,8 @@ import (
 	"github.com/weirhq/weir/dataplane"
 )
 
-// allow counts a request for its user, the user's organisation and everybody, or for none of them. It says which limit
-// is in the way.
+// allow counts a request for its user, the user's organisation and everybody, or for none of them. It returns the
+// limit that denies the request, or "".
 func allow(ctx context.Context, limiter *dataplane.Limiter, user, organisation string) (inTheWay string, err error) {
 	names := []string{"user", "organisation", "everybody"}
 	batch := limiter.AllowMany(ctx, []dataplane.Request{

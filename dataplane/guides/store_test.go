@@ -45,7 +45,7 @@ func twoNodes(origin store.Origin) (nodes [2]*dataplane.Limiter, err error) {
 	return nodes, nil
 }
 
-// Two limiters of one process share a limit through the store, also after it has lost its data, and each keeps its own
+// Two limiters of a process share a limit through the store, also after the store has lost its data. Each keeps its own
 // reservations.
 func TestNodesShareLimitsThroughYourOwnStore(t *testing.T) {
 	synctest.Test(t, testNodesShareLimitsThroughYourOwnStore)
@@ -82,7 +82,7 @@ func testNodesShareLimitsThroughYourOwnStore(t *testing.T) {
 	}
 	time.Sleep(time.Second)
 	origin.Wipe()
-	for range 2 { // they find out and send again, and then each receives what the other has sent
+	for range 2 { // they notice the loss and send again, and then each receives the other's cost
 		for _, l := range nodes {
 			l.Allow(t.Context(), uses(1))
 		}

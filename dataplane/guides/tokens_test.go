@@ -14,11 +14,11 @@ import (
 	"github.com/weirhq/weir/dataplane/streamed"
 )
 
-// model answers a prompt, and says how many tokens that took.
+// model answers a prompt, and returns how many tokens the answer took.
 type model func(ctx context.Context, prompt string) (answer string, took int64, err error)
 
-// complete answers a prompt, within 100,000 tokens a day for each user. What an answer takes is known once it is
-// there: the most that it may take is reserved, and what it took is settled. If this process dies meanwhile, the
+// complete answers a prompt, within 100,000 tokens a day for each user. The cost of an answer is known only at its end,
+// so complete reserves the highest cost first, and settles the real cost. If this process dies meanwhile, the
 // reservation ends after five minutes, and counts nothing.
 func complete(ctx context.Context, limiter *dataplane.Limiter, user, prompt string, most int64, model model) (string, error) {
 	held := limiter.Reserve(ctx, dataplane.ReserveRequest{
@@ -35,7 +35,7 @@ func complete(ctx context.Context, limiter *dataplane.Limiter, user, prompt stri
 		return "", fmt.Errorf("no tokens left: come back in %v", held.Decisions[0].RetryAfter.Round(time.Second))
 	}
 	answer, took, err := model(ctx, prompt)
-	// Also after an error, and when the caller has left: what was spent is spent.
+	// Settle also after an error, and if the caller has left, because the tokens were spent.
 	if _, settled := limiter.Settle(context.WithoutCancel(ctx), held.ID, took); settled != nil {
 		err = errors.Join(err, settled)
 	}
@@ -43,7 +43,7 @@ func complete(ctx context.Context, limiter *dataplane.Limiter, user, prompt stri
 }
 
 // relay streams an answer to its caller, within 50,000 tokens a minute of each organisation and 400,000 of the model.
-// The caller may leave and the model may fail: what was streamed until then is counted.
+// If the caller leaves or the model fails, the tokens that were streamed until then are counted.
 func relay(ctx context.Context, streams *streamed.Streams, org string, most int64, tokens iter.Seq2[string, error],
 	write func(token string) error) error {
 	key := func(namespace, identifier string, limit int64) dataplane.Request {

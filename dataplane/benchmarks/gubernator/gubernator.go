@@ -1,6 +1,6 @@
-// Package gubernator measures gubernator as a library: one node that owns every key,
-// asked in process, so that no decision crosses a network. It is a module of its own
-// because its requirements and those of the other rivals cannot be had together.
+// Package gubernator measures gubernator as a library: a single node that owns every key, called in process, so that no
+// decision crosses a network. It is a module of its own because its requirements and the other rivals' exclude each
+// other.
 package gubernator
 
 import (

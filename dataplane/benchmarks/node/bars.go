@@ -11,7 +11,7 @@ import (
 type bar struct {
 	text        string
 	got         float64
-	most, least float64 // one of them is 0
+	most, least float64 // either of them is 0
 	found       bool    // the figure was measured
 }
 
@@ -38,7 +38,8 @@ type results map[string][]figures
 func (f figures) cpu() float64  { return f.cpuMicros }
 func (f figures) rate() float64 { return f.perSecond }
 
-// bars are all of them; those of an open loop leave out how much a server can do, which it does not show.
+// bars returns all bars. In an open loop it leaves out bars on how much a server can do, because an open loop does not
+// show that.
 func (r results) bars(o options) (all []bar) {
 	const echo, echoHTTP, stream = "bare grpc-go", "bare net/http", "grpc stream"
 	rivals := []string{gubernator, ratelimit}
@@ -69,7 +70,7 @@ func (r results) bars(o options) (all []bar) {
 	return all
 }
 
-// ratio is a bar on the median of the rounds' ratios: what disturbs a round disturbs both.
+// ratio returns a bar on the median of the rounds' ratios, because a disturbance of a round affects both figures.
 func (r results) ratio(text string, figure func(figures) float64, of, to string, b bar) bar {
 	b.text = fmt.Sprintf("%s, %s / %s", text, of, to)
 	var ratios []float64

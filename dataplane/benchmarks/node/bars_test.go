@@ -11,7 +11,7 @@ import (
 	"github.com/HdrHistogram/hdrhistogram-go"
 )
 
-// A bar is judged by the median of its rounds' ratios, and one that was not measured does not pass.
+// A bar is judged by the median of its rounds' ratios. A bar without a measurement does not pass.
 func TestBars(t *testing.T) {
 	rounds := func(cpu ...float64) (all []figures) {
 		for _, micros := range cpu {
@@ -45,7 +45,7 @@ func TestBars(t *testing.T) {
 	}
 }
 
-// An outage may have as many slow calls as the healthy run, and one in a thousand more.
+// An outage may have as many slow calls as the healthy run, plus one call in a thousand.
 func TestOutageBars(t *testing.T) {
 	slow := func(n int64) *hdrhistogram.Histogram {
 		h := hdrhistogram.New(1, latencyMicrosMax, 3)
@@ -77,12 +77,12 @@ func TestOutageBars(t *testing.T) {
 	}
 }
 
-// The rate that a node keeps up with is found below what a closed loop reaches, where open loops are late.
+// The rate that a node keeps up with is found below the rate of a closed loop, at which open loops are late.
 func TestSustainedRate(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		var turn sync.Mutex
 		n := 0
-		// One call at a time, 10 ms each in the closed loop and in the first open one, 1 ms from then on.
+		// A call at a time, 10 ms each in the closed loop and in the first open loop, 1 ms from then on.
 		server := func(context.Context) error {
 			turn.Lock()
 			defer turn.Unlock()

@@ -61,7 +61,7 @@ const connections = 4
 func toGRPC(s *server) string { return s.grpc }
 func toHTTP(s *server) string { return s.http }
 
-// dial makes one call for each caller, spread over the connections.
+// dial makes a call for each caller, spread over the connections.
 func dial(address string, n int, newCall func(conn *grpc.ClientConn, i int) call) (c callers, err error) {
 	var conns []*grpc.ClientConn
 	for range connections {
@@ -111,7 +111,7 @@ func limitMany(_ context.Context, s *server, n int) (callers, error) {
 	})
 }
 
-// shouldRateLimit asks for as many descriptors in each call, and wants as many statuses.
+// shouldRateLimit sends as many descriptors in each call, and expects as many statuses.
 func shouldRateLimit(descriptors, statuses int) func(context.Context, *server, int) (callers, error) {
 	return func(_ context.Context, s *server, n int) (callers, error) {
 		return dial(s.grpc, n, func(conn *grpc.ClientConn, i int) call {
@@ -126,8 +126,8 @@ func shouldRateLimit(descriptors, statuses int) func(context.Context, *server, i
 	}
 }
 
-// limitStream has callers share streams, one for each connection, as those of a
-// sidecar do: each sends its request and waits for its turn's answer.
+// limitStream makes callers share streams, one for each connection, as a sidecar's callers do: each sends its request
+// and waits for the answer of its turn.
 func limitStream(ctx context.Context, s *server, n int) (callers, error) {
 	var failed error
 	var shared []*turns

@@ -7,8 +7,8 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// cpuOf is what another process has used so far, in user and system time. Each process is a clock, whose number is
-// made of the process's (clock_getcpuclockid(3)): /proc tells no less than hundredths of a second.
+// cpuOf returns the time that another process has used so far, in user and system time. Each process is a clock, whose
+// number is made of the process's (clock_getcpuclockid(3)). /proc has only hundredths of a second.
 func cpuOf(pid int) (time.Duration, error) {
 	const schedulers = 2
 	var used unix.Timespec

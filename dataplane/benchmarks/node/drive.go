@@ -10,18 +10,16 @@ import (
 	"github.com/HdrHistogram/hdrhistogram-go"
 )
 
-// call makes one call and returns when it is answered.
+// call makes a call and returns when it is answered.
 type call func(ctx context.Context) error
 
 const latencyMicrosMax = 60_000_000
 
-// drive makes calls for a while, one caller for each of calls, and returns their
-// latencies in microseconds.
+// drive makes calls for a while, with a caller for each of calls, and returns their latencies in microseconds.
 //
-// With rate 0 each caller makes its next call when the last was answered, and a
-// latency is that of the call. Otherwise calls are meant to begin at fixed times, and
-// a latency counts from when its call was meant to begin: a server that stalls makes
-// all calls late that were due meanwhile, and they all say so.
+// With rate 0 each caller makes its next call when the last was answered, and a latency is the call's own. Otherwise
+// calls should begin at fixed times, and a latency counts from the time at which its call should have begun. So if a
+// server stalls, the latencies of all calls that were due meanwhile show it.
 func drive(ctx context.Context, calls []call, length time.Duration, rate float64) (*hdrhistogram.Histogram, error) {
 	began := time.Now()
 	var next atomic.Int64

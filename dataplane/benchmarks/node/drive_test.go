@@ -7,8 +7,8 @@ import (
 	"time"
 )
 
-// A server that stalls for a second at ten calls a second makes ten calls late, not
-// one: their latencies count from when they were meant to begin.
+// If a server stalls for a second at ten calls a second, ten calls are late, not a single call: their latencies count
+// from the times at which they should have begun.
 func TestOpenLoopCountsFromTheIntendedStart(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		n := 0
@@ -34,7 +34,7 @@ func TestOpenLoopCountsFromTheIntendedStart(t *testing.T) {
 	})
 }
 
-// A closed loop makes its next call when the last one was answered.
+// A closed loop makes its next call when the last call was answered.
 func TestClosedLoop(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		slow := func(context.Context) error { time.Sleep(100 * time.Millisecond); return nil }

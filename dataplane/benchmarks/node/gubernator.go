@@ -11,7 +11,7 @@ import (
 // gubernator's messages are written here by hand: the package that has them has its whole server too, with requirements
 // that ours cannot be had with.
 
-// getRateLimits asks for as many limits in each call.
+// getRateLimits sends as many limits in each call.
 func getRateLimits(limits int) func(context.Context, *server, int) (callers, error) {
 	return func(_ context.Context, s *server, n int) (callers, error) {
 		return dial(s.grpc, n, func(conn *grpc.ClientConn, i int) call {
@@ -28,7 +28,7 @@ func getRateLimits(limits int) func(context.Context, *server, int) (callers, err
 	}
 }
 
-// rateLimitReq is a RateLimitReq: a cost of 1 against a token bucket that never empties.
+// rateLimitReq returns a RateLimitReq: a cost of 1 against a token bucket that never empties.
 func rateLimitReq(key string) (m []byte) {
 	const name, uniqueKey, hits, limit, duration = 1, 2, 3, 4, 5
 	m = protowire.AppendString(protowire.AppendTag(m, name, protowire.BytesType), "api")

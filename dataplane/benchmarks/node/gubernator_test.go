@@ -7,7 +7,7 @@ import (
 	"google.golang.org/protobuf/encoding/protowire"
 )
 
-// response is a RateLimitResp inside of a GetRateLimitsResp.
+// response returns a RateLimitResp inside of a GetRateLimitsResp.
 func response(status uint64, problem string) []byte {
 	m := protowire.AppendVarint(protowire.AppendTag(nil, 1, protowire.VarintType), status)
 	m = protowire.AppendVarint(protowire.AppendTag(m, 3, protowire.VarintType), 7) // remaining
@@ -41,7 +41,7 @@ func TestOnlyAllowedCountsOfGubernator(t *testing.T) {
 	}
 }
 
-// Whatever arrives, reading it ends, and finds no more answers than it has bytes for.
+// For any bytes, reading an answer ends, and finds no more answers than it has bytes for.
 func FuzzUnderLimit(f *testing.F) {
 	f.Add(response(0, ""))
 	f.Add(response(1, "no peers"))

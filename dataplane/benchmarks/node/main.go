@@ -1,14 +1,13 @@
-// Node measures what one decision costs a server: the CPU time of its process,
-// whatever the load on the other side of the socket costs, for each way into
-// weir-node, beside servers that do nothing but answer.
+// Node measures how much a decision costs a server: the CPU time of its process, whatever the load on the other side of
+// the socket costs. It does so for each way into weir-node, next to servers that do nothing but answer.
 //
 //	go run . -seconds 3 -rounds 3           closed loop: as many calls as 64 callers make
 //	go run . -rate 5000 -cases grpc         open loop: as many calls as were meant, and their latency
 //	go run . -cases 'redis outage'          weir-node's Redis dies under load: what callers notice
 //
-// It runs in its own folder, beside the modules of the rivals that it builds: gubernator, and envoyproxy/ratelimit with
-// its Redis. Each case starts its server as a process of its own. Rounds take turns among the
-// cases, so that whatever else the machine does falls on all of them.
+// It runs in its own folder, next to the modules of the rivals that it builds: gubernator, and envoyproxy/ratelimit
+// with its Redis. Each case starts its server as a process of its own. Rounds take turns among the cases, so that other
+// load on the machine falls on all of them.
 package main
 
 import (
@@ -65,7 +64,7 @@ func fail(err error) {
 	}
 }
 
-// figures are what one case showed in one round.
+// figures are the measurements of a case in a round.
 type figures struct {
 	cpuMicros float64 // of the server, a decision
 	perSecond float64 // decisions
@@ -139,7 +138,7 @@ func print(o options, r results) {
 	_ = w.Flush()
 }
 
-// median is the round in the middle, by CPU time.
+// median returns the round in the middle, by CPU time.
 func median(all []figures) figures {
 	sorted := slices.SortedFunc(slices.Values(all), func(a, b figures) int { return cmp.Compare(a.cpuMicros, b.cpuMicros) })
 	return sorted[len(sorted)/2]

@@ -16,27 +16,29 @@ import (
 	"github.com/weirhq/weir/shared/servers"
 )
 
-// redisOutage is the case in which weir-node's Redis is killed, and later started again: what its callers notice.
+// redisOutage is the case in which weir-node's Redis is killed, and later started again. It measures the effect on
+// callers.
 const redisOutage = "redis outage"
 
 const (
-	// outageLoad is the open loop's share of what a healthy node keeps up with.
+	// outageLoad is the open loop's share of the rate that a healthy node keeps up with.
 	outageLoad = 0.8
-	// spikeMicros is what a call may take, and spikePercent how many more of an outage's calls than of a healthy node's
-	// may take longer.
+	// spikeMicros is how long a call may take, and spikePercent how many more of an outage's calls than of a healthy
+	// node's may take longer.
 	spikeMicros  = 5_000
 	spikePercent = 0.1
 	// healthyPercentMax is how many calls of the healthy phase may: with more the machine did something else, and the
 	// outage shows nothing.
 	healthyPercentMax = 1.0
-	// sustainedTries bounds the search for what a node keeps up with: each asks for sustainedStep of the one before.
+	// sustainedTries bounds the search for the rate that a node keeps up with: each try has sustainedStep times the rate
+	// of the try before.
 	sustainedTries = 8
 	sustainedStep  = 0.8
-	// outageIdentifiers is how many each caller asks about, in turn.
+	// outageIdentifiers is how many identifiers each caller uses, in turn.
 	outageIdentifiers = 64
 )
 
-// phase is a part of an open loop, with what happens to Redis a quarter into it.
+// phase is a part of an open loop, with an action on Redis after a quarter of it.
 type phase struct {
 	name   string
 	happen func(context.Context, *servers.Redis) error
@@ -48,13 +50,13 @@ var phases = []phase{
 	{"Redis back, empty", func(ctx context.Context, r *servers.Redis) error { return r.Restart(ctx) }},
 }
 
-// outage is what all rounds showed.
+// outage has the measurements of all rounds.
 type outage struct {
 	rates   []float64                 // calls a second, of each round
 	latency []*hdrhistogram.Histogram // of each phase, all rounds together
 }
 
-// measure is one round. A window is as long as a phase, so that each phase has the first calls of one.
+// measure measures a round. A window is as long as a phase, so that each phase has the first calls of a window.
 func (a *outage) measure(ctx context.Context, o options) error {
 	server, err := startServer(ctx, weirWithRedis, o.rivals)
 	if err != nil {
@@ -101,9 +103,9 @@ func (a *outage) measure(ctx context.Context, o options) error {
 	return nil
 }
 
-// sustainedRate is the highest rate tried at which an open loop has 99 of 100 calls answered in time. What a closed
-// loop reaches is more than that: nothing waits there while the machine does something else, and no goroutine has to be
-// woken.
+// sustainedRate returns the highest tried rate at which an open loop has 99 of 100 calls answered in time. A closed
+// loop reaches a higher rate, because nothing waits there while the machine does something else, and no goroutine has
+// to be woken.
 func sustainedRate(ctx context.Context, calls []call, length time.Duration) (rate float64, err error) {
 	closed, err := drive(ctx, calls, length, 0)
 	if err != nil {
@@ -120,7 +122,7 @@ func sustainedRate(ctx context.Context, calls []call, length time.Duration) (rat
 	return rate, nil
 }
 
-// limitOften has each caller ask about many identifiers in turn.
+// limitOften makes each caller use many identifiers in turn.
 func limitOften(s *server, n int, window time.Duration) (callers, error) {
 	return dial(s.grpc, n, func(conn *grpc.ClientConn, i int) call {
 		asks := make([]call, outageIdentifiers)
@@ -137,7 +139,7 @@ func limitOften(s *server, n int, window time.Duration) (callers, error) {
 	})
 }
 
-// bars compare each phase of an outage with the healthy one.
+// bars compare each phase of an outage with the healthy phase.
 func (a *outage) bars() (all []bar) {
 	for i, p := range phases {
 		if p.happen == nil {

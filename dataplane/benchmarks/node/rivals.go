@@ -22,7 +22,8 @@ var rivalPrograms = map[string]struct{ module, program string }{
 	ratelimit:  {"../ratelimit", "github.com/envoyproxy/ratelimit/src/service_cmd"},
 }
 
-// buildRivals puts into a folder what kinds of servers need. It takes minutes once, and then as long as linking.
+// buildRivals builds the programs of the given kinds of servers into a folder. The first build takes minutes, later
+// builds only link.
 func buildRivals(ctx context.Context, folder string, kinds map[string]bool) error {
 	for kind, p := range rivalPrograms {
 		if !kinds[kind] {
@@ -38,7 +39,7 @@ func buildRivals(ctx context.Context, folder string, kinds map[string]bool) erro
 	return nil
 }
 
-// startGubernator starts one node that owns every key.
+// startGubernator starts a single node that owns every key.
 func startGubernator(ctx context.Context, folder string) (*server, error) {
 	at, err := freeAddresses(2)
 	if err != nil {
@@ -56,7 +57,7 @@ func startGubernator(ctx context.Context, folder string) (*server, error) {
 	return s, nil
 }
 
-// awaitAnswer returns when gubernator has found itself: it listens a moment before it knows who owns a key.
+// awaitAnswer returns when gubernator has found itself: it listens for a moment before it has an owner for each key.
 func (s *server) awaitAnswer(ctx context.Context) error {
 	ctx, cancel := context.WithTimeout(ctx, rivalStartMax)
 	defer cancel()
@@ -151,7 +152,8 @@ func awaitListener(ctx context.Context, address string, ended <-chan struct{}) e
 	}
 }
 
-// freeAddresses are on loopback, and free a moment ago: rivals cannot be told to choose one and say which.
+// freeAddresses returns addresses on loopback that were free a moment ago, because rivals cannot choose an address and
+// print it.
 func freeAddresses(n int) (addresses []string, err error) {
 	for range n {
 		l, err := net.Listen("tcp", "127.0.0.1:0")

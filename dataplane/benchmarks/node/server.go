@@ -35,7 +35,7 @@ const (
 	serverRedis = "BENCH_NODE_REDIS"
 )
 
-// Kinds of servers: those that this program becomes, and rivals.
+// Kinds of servers: kinds that this program becomes, and rivals.
 const (
 	bareEcho      = "bare"
 	weir          = "weir"
@@ -44,7 +44,7 @@ const (
 	ratelimit     = "ratelimit"
 )
 
-// server is what answers: a process, or one and the Redis behind it.
+// server is a process that answers, or a process with its Redis.
 type server struct {
 	http, grpc string
 	cpu        func() (time.Duration, error) // of all of its processes so far, in user and system time
@@ -69,7 +69,7 @@ func startServer(ctx context.Context, kind, rivals string) (*server, error) {
 
 // withRedis starts a server that needs a Redis, whose CPU time is then part of its own.
 func withRedis(ctx context.Context, start func(*servers.Redis) (*server, error)) (*server, error) {
-	redis, err := servers.StartRedis(ctx, servers.Options{})
+	redis, err := servers.StartRedis(ctx, servers.SystemRedis, servers.Options{})
 	if err != nil {
 		return nil, err
 	}
@@ -137,7 +137,7 @@ func askCPU(stdin io.Writer, stdout *bufio.Reader) (time.Duration, error) {
 	return time.Duration(nanos), err
 }
 
-// serve is the child: a server of some kind until stdin ends.
+// serve runs the child: a server of some kind, until stdin ends.
 func serve(kind string) error {
 	folder, err := os.MkdirTemp("", "weir-bench-")
 	if err != nil {
@@ -218,7 +218,7 @@ descriptors:
   - {key: user, rate_limit: {unit: hour, requests_per_unit: 4000000000}}
 `
 
-// serveWeir is the command weir-node as it comes, with Envoy's rules: in memory or with a Redis. It ends with the
+// serveWeir runs the unchanged command weir-node, with Envoy's rules: in memory or with a Redis. It ends with the
 // process.
 func serveWeir(folder string) (httpAddr, grpcAddr net.Addr, err error) {
 	file := filepath.Join(folder, "rules.yaml")
@@ -238,7 +238,8 @@ func serveWeir(folder string) (httpAddr, grpcAddr net.Addr, err error) {
 	return awaitServing(log)
 }
 
-// awaitServing reads a log of weir-node until it says where it serves, and then reads on, so that it never waits.
+// awaitServing reads a log of weir-node up to the addresses at which it serves. Then it reads on, so that the node
+// never waits for its log.
 func awaitServing(log io.Reader) (httpAddr, grpcAddr net.Addr, err error) {
 	lines := bufio.NewReader(log)
 	for {

@@ -7,8 +7,8 @@ import (
 	"google.golang.org/grpc"
 )
 
-// turns lets many callers ask over one stream: answers come in the order of the
-// requests, so that the first who asked takes the first answer.
+// turns lets many callers share a stream. Answers come in the order of the requests, so the first caller that sent a
+// request takes the first answer.
 type turns struct {
 	stream  grpc.ClientStream // of messages as they are on the wire
 	mu      sync.Mutex        // held to send: the order in waiting is the order on the wire

@@ -15,7 +15,7 @@ import (
 // The load takes its CPU from the server that it measures, so it does as little as it can, and the same for every gRPC
 // server: a request is encoded once, before the first call, and an answer is read as bytes, for its verdicts alone.
 
-// verdict tells whether an answer lets its call pass: all of it, where it has many parts.
+// verdict reports whether an answer lets its call pass: all of it, if it has many parts.
 type verdict func(answer []byte) (allowed bool, err error)
 
 // invoke returns a call that sends the same request each time.
@@ -29,14 +29,14 @@ func invoke(conn *grpc.ClientConn, method string, request []byte, read verdict) 
 	}
 }
 
-// encoded is how a request goes over the wire; those here can be encoded.
+// encoded returns a request in its form on the wire. The requests here can be encoded.
 func encoded(message proto.Message) []byte {
 	written, err := proto.Marshal(message)
 	fail(err)
 	return written
 }
 
-// answer is what asIs reads a message into.
+// answer is the message into which asIs reads an answer.
 type answer struct {
 	read    verdict
 	allowed bool
@@ -76,8 +76,8 @@ func allAllowed(n int) verdict { return whole(1, n) }
 // withinLimits reads Envoy's RateLimitResponse of n statuses.
 func withinLimits(n int) verdict { return whole(uint64(rlsv3.RateLimitResponse_OK), n) }
 
-// whole reads an answer whose first field is the verdict on all, and whose second one holds n parts with their own in
-// the first.
+// whole reads an answer whose first field is the verdict on all, and whose second field has n parts with their own
+// verdict in their first field.
 func whole(pass uint64, n int) verdict {
 	return func(answer []byte) (bool, error) {
 		all, passed := false, 0
@@ -112,7 +112,7 @@ func streamAllowed(answer []byte) (allowed bool, err error) {
 
 var errBadMessage = errors.New("not a message of protobuf")
 
-// eachField calls f with each field of a message: a number, or what is in a string or a message.
+// eachField calls f with each field of a message: a number, or the content of a string or a message.
 func eachField(message []byte, f func(field protowire.Number, value []byte, number uint64) error) error {
 	for len(message) > 0 {
 		field, kind, n := protowire.ConsumeTag(message)

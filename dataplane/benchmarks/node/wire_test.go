@@ -9,8 +9,8 @@ import (
 	weirv1 "github.com/weirhq/weir/shared/gen/proto/weir/v1"
 )
 
-// An answer lets its call pass if it says so, for all that was asked: a server that denies, or that leaves answers out,
-// would look fast.
+// An answer lets its call pass only if it allows all of the request. Otherwise a server that denies, or that leaves
+// answers out, would look fast.
 func TestVerdicts(t *testing.T) {
 	yes, no := &weirv1.LimitResponse{Allowed: true, Limit: 10, Current: 1.5, Override: "user_*"}, &weirv1.LimitResponse{Limit: 10}
 	many := func(allowed bool, responses ...*weirv1.LimitResponse) proto.Message {

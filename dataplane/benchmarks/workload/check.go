@@ -6,8 +6,8 @@ import (
 	"strings"
 )
 
-// Check tells whether a limiter does what it is compared for: an identifier gets its
-// limit and no more, and takes nothing from any other.
+// Check returns an error unless a limiter does the work for which it is compared: an identifier gets its limit and no
+// more, and takes nothing from any other.
 func Check(l Limiter) error {
 	var errs []error
 	for _, limit := range []int64{1, 3} {

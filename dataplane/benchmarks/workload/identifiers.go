@@ -5,14 +5,14 @@ import (
 	"math/rand/v2"
 )
 
-// IdentifierBytes is the length of every identifier: a size that the allocator does
-// not round up, so that memory can be told apart from padding.
+// IdentifierBytes is the length of every identifier. The allocator does not round this size up, so measured memory has
+// no padding.
 const IdentifierBytes = 16
 
-// Identifier is the i-th identifier, allocated anew.
+// Identifier returns the i-th identifier, in memory of its own.
 func Identifier(i int) string { return fmt.Sprintf("user-%011d", i) }
 
-// known is 0, 1, … n-1.
+// known returns 0, 1, … n-1.
 func known(n int) []int32 {
 	all := make([]int32, n)
 	for i := range all {
@@ -21,10 +21,9 @@ func known(n int) []int32 {
 	return all
 }
 
-// spell writes the identifiers of a sequence of decisions one after another, each
-// decision with its own copy. A request's identifier has just been parsed: it is in
-// the cache, and never the very string that a limiter keeps, which Go would find
-// equal by its address alone.
+// spell writes the identifiers of a sequence of decisions one after another, each decision with its own copy. A
+// request's identifier has just been parsed: it is in the cache, and it is never the string that a limiter keeps, which
+// Go would find equal by its address alone.
 func spell(sequence []int32) []string {
 	text := make([]byte, 0, len(sequence)*IdentifierBytes)
 	for _, i := range sequence {
@@ -51,8 +50,8 @@ func drawUniform(n, identifiers int) []int32 {
 	return sequence
 }
 
-// drawZipf shuffles the ranks: the most frequent identifier must not be the one that
-// was entered first, next to the second most frequent one.
+// drawZipf shuffles the ranks, because the most frequent identifier must not be the first entry, next to the second
+// most frequent.
 func drawZipf(n, identifiers int) []int32 {
 	random := rand.New(rand.NewPCG(2, 2))
 	ranks := rand.NewZipf(random, 1.1, 1, uint64(identifiers-1))

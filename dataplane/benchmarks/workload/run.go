@@ -24,22 +24,21 @@ const (
 	spread = 50 * time.Millisecond
 )
 
-// Units of the figures that a benchmark reports besides Go's own.
+// Units of a benchmark's own figures.
 const (
-	// UnitTypical is the median over turns of the time for a decision, divided by the
-	// processors. ns/op is the mean, in which every moment counts that the machine gave
-	// to somebody else. On one processor this is the better figure of the two. On two,
-	// both are about the same if two were there all the time; if not, the goroutines
-	// never met, and neither figure means anything.
+	// UnitTypical is the median over turns of the time for a decision, divided by the processors. ns/op is the mean, in
+	// which every moment counts that the machine gave to other processes. On one processor UnitTypical is the better
+	// figure. On two, both are about the same if two were there all the time; if not, the goroutines never met, and
+	// neither figure means anything.
 	UnitTypical = "typical-ns/op"
-	// UnitWrong is the share of decisions that were not what the case demands.
+	// UnitWrong is the share of wrong decisions for the case.
 	UnitWrong = "%wrong"
-	// UnitMemory is the live heap that an identifier adds, besides its own bytes.
+	// UnitMemory is the live heap that an identifier adds, without its own bytes.
 	UnitMemory = "B/identifier"
 )
 
-// Main is TestMain: unless the command line says otherwise, every benchmark times so
-// many decisions, on one processor and on two.
+// Main is TestMain: unless the command line has other values, every benchmark times so many decisions, on one processor
+// and on two.
 func Main(m *testing.M, decisions int) int {
 	flag.Parse()
 	given := map[string]bool{}
@@ -57,14 +56,14 @@ func Main(m *testing.M, decisions int) int {
 
 // Run times b.N decisions of a case.
 //
-// It is called again for each number of processors and each repetition. What it takes
-// long to set up, it keeps until another limiter's turn comes.
+// It is called again for each number of processors and each repetition. It keeps a filled limiter, which takes long to
+// set up, until another limiter's turn comes.
 func Run(b *testing.B, c Case, l Limiter) {
 	s := setup(c, l, b.N)
 	b.ReportAllocs()
 	typical, wrong := drive(b.ResetTimer, s.decide, s.sequence, b.N, !c.Denied)
 	b.StopTimer()
-	if !c.Fresh { // what growing a table costs is in few turns, and must not be lost
+	if !c.Fresh { // growth of a table happens in few turns, and must not be lost
 		b.ReportMetric(typical, UnitTypical)
 	}
 	if wrong > 0 {
@@ -78,7 +77,7 @@ func Run(b *testing.B, c Case, l Limiter) {
 	}
 }
 
-// filled is a limiter that knows the identifiers of a case, and what it will be asked.
+// filled is a limiter that has the identifiers of a case, with the sequence of its decisions.
 type filled struct {
 	by                 string
 	decide             Decide
@@ -117,16 +116,16 @@ func setup(c Case, l Limiter, n int) filled {
 	return s
 }
 
-// fill makes a limiter know n identifiers. Each is allocated for the call, and stays
-// in memory only if the limiter keeps it.
+// fill makes a decision for each of n identifiers. Each identifier is allocated for the call, and stays in memory only
+// if the limiter keeps it.
 func fill(decide Decide, n int) {
 	for i := range n {
 		decide(Identifier(i))
 	}
 }
 
-// liveHeap is the bytes of objects that survive a collection. Of two, the first lets
-// finalizers run and the second collects what they held.
+// liveHeap returns the bytes of objects that survive a collection. The first of two collections lets finalizers run,
+// and the second collects their objects.
 func liveHeap() float64 {
 	runtime.GC()
 	runtime.GC()
@@ -135,10 +134,9 @@ func liveHeap() float64 {
 	return float64(stats.HeapAlloc)
 }
 
-// drive makes n decisions on all processors that Go may use, walking the sequence in
-// order, in turns; begin is called just before. It returns the nanoseconds that a
-// decision typically takes, all processors together, and how many decisions were not
-// what was wanted.
+// drive makes n decisions on all processors that Go may use, in the order of the sequence, in turns. It calls begin
+// just before. It returns the nanoseconds that a decision typically takes, for all processors together, and how many
+// decisions were not want.
 func drive(begin func(), decide Decide, sequence []string, n int, want bool) (typical float64, wrong int64) {
 	var next, wrongs atomic.Int64
 	var workers sync.WaitGroup
@@ -168,9 +166,9 @@ func drive(begin func(), decide Decide, sequence []string, n int, want bool) (ty
 	return float64(took[len(took)/2]) / float64(min(n, turn)*processors), wrongs.Load()
 }
 
-// gathering lets goroutines start at the same time, each on a processor of its own.
-// The kernel starts threads that wake each other on one processor, and moves them
-// apart only after they have been busy for a while: longer than some benchmarks take.
+// gathering lets goroutines start at the same time, each on a processor of its own. The kernel starts threads that wake
+// each other on the same processor. It moves them apart only after they have been busy for a while, which is longer
+// than some benchmarks take.
 type gathering struct {
 	until   time.Time
 	missing atomic.Int32

@@ -1,37 +1,36 @@
-// Package workload is what every limiter in the comparison is given: the same
-// identifiers, in the same order, as many times. It is a module of its own, without
-// requirements, so that limiters whose dependencies cannot be had together can still
-// be measured by the same code.
+// Package workload is the input of every limiter in the comparison: the same identifiers, in the same order, as many
+// times. It is a module of its own, without requirements. So the same code can measure limiters whose dependencies
+// exclude each other.
 package workload
 
-// Decide asks for one unit for an identifier and tells whether it was granted.
+// Decide requests a unit for an identifier, and reports whether it was granted.
 type Decide func(identifier string) bool
 
-// Limiter is one way to decide, under the name that it has in results.
+// Limiter is a way to decide, with its name in results.
 type Limiter struct {
 	Name string
 
-	// New makes an empty limiter that grants each identifier limit units an hour. It
-	// is told nothing about how many identifiers will come. stop frees what it holds.
+	// New makes an empty limiter that grants each identifier limit units an hour. It does not get the number of
+	// identifiers. stop frees its memory.
 	New func(limit int64) (decide Decide, stop func())
 
-	// Rival is true for those that one could use instead: neither ours nor a floor.
+	// Rival reports whether you could use the limiter instead of Weir: it is neither ours nor a floor.
 	Rival bool
 
-	// Floor is true for those that do less than any limiter has to; they never deny.
+	// Floor reports whether the limiter does less than any limiter has to. A floor never denies.
 	Floor bool
 }
 
-// Case is one way to be asked.
+// Case is a pattern of requests.
 type Case struct {
 	Name  string
-	About string // one line for people
+	About string // a line for people
 
-	Identifiers int   // how many are known before the clock starts
+	Identifiers int   // how many the limiter has before the clock starts
 	Limit       int64 // for each of them
 	Denied      bool  // every timed decision must be a denial; otherwise none may be
 	Fresh       bool  // every timed decision is about an identifier never seen before
-	Ours        bool  // another way to ask Weir, which no rival has
+	Ours        bool  // another way to call Weir, which no rival has
 
 	draw func(n, identifiers int) []int32 // which identifier each of n decisions is about
 }
@@ -55,7 +54,7 @@ var (
 	First = Case{Name: "first", About: "identifiers never seen before; the table grows meanwhile",
 		Limit: Never, Fresh: true}
 
-	// These are Hot, for other ways to ask Weir.
+	// These are Hot, for other ways to call Weir.
 	Batch = Case{Name: "batch4", About: "four known identifiers in one call", Identifiers: 1, Limit: Never, Ours: true,
 		draw: drawOne}
 	Handle = Case{Name: "handle", About: "one identifier, through a handle on it", Identifiers: 1, Limit: Never,

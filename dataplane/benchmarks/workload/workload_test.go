@@ -100,7 +100,7 @@ func TestDriveOnTwoProcessorsMakesEachDecisionOnce(t *testing.T) {
 	}
 }
 
-// What has to be compared alike must be able to fail the comparison.
+// A limiter that counts wrong must fail the comparison.
 func TestCheckNoticesWhoCountsWrong(t *testing.T) {
 	counting := func(key func(string) string, grants func(count, limit int64) bool) Limiter {
 		return Limiter{Name: "wrong", New: func(limit int64) (Decide, func()) {

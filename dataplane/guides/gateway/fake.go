@@ -7,7 +7,7 @@ import (
 	"time"
 )
 
-// fake is a model: its answers have as many words as max_tokens allows, up to words, one each pause.
+// fake is a model. Its answers have as many words as max_tokens allows, at most words, with a pause before each word.
 type fake struct {
 	words int64
 	pause time.Duration

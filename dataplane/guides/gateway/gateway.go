@@ -76,7 +76,7 @@ func (g *gateway) authenticate(next http.Handler) http.Handler {
 	})
 }
 
-// prompt is what the gateway reads of a request.
+// prompt has the fields of a request that the gateway reads.
 type prompt struct {
 	Model     string `json:"model"`
 	MaxTokens int64  `json:"max_tokens"`
@@ -85,8 +85,8 @@ type prompt struct {
 	} `json:"messages"`
 }
 
-// estimate is how many tokens the prompt has, about: a token is some four bytes of English. The model says the truth
-// with the end of its answer.
+// estimate returns about how many tokens the prompt has: a token is some four bytes of English. The model returns the
+// exact number with the end of its answer.
 func (p *prompt) estimate() (tokens int64) {
 	for _, m := range p.Messages {
 		tokens += 4 + int64(len(m.Content)+3)/4
@@ -111,8 +111,8 @@ func read(r *http.Request) (*prompt, error) {
 	return &p, nil
 }
 
-// reserve is what an answer may take at most: the prompt, and as many tokens as the request allows, of the
-// organisation's and of the model's.
+// reserve returns a request for the most tokens that an answer may take: the tokens of the prompt plus those that the
+// request allows. It counts them for the organisation and for the model.
 func (g *gateway) reserve(r *http.Request) (dataplane.ReserveRequest, error) {
 	p, err := read(r)
 	if err != nil {
@@ -131,7 +131,7 @@ func (g *gateway) reserve(r *http.Request) (dataplane.ReserveRequest, error) {
 		Requests: []dataplane.Request{key("org-tokens", org, g.orgLimit), key("model-tokens", p.Model, limit)}}, nil
 }
 
-// complete forwards a prompt and streams the answer back. What it has taken counts however it ends.
+// complete forwards a prompt and streams the answer back. The tokens of the answer count, however it ends.
 func (g *gateway) complete(w http.ResponseWriter, r *http.Request) {
 	meter := streamed.MeterOf(r.Context())
 	p, err := read(r)
@@ -162,7 +162,7 @@ func (g *gateway) complete(w http.ResponseWriter, r *http.Request) {
 	}
 }
 
-// event is what the gateway reads of a piece of an answer.
+// event has the fields of a piece of an answer that the gateway reads.
 type event struct {
 	Choices []struct {
 		Delta struct {
@@ -174,8 +174,8 @@ type event struct {
 	} `json:"usage"`
 }
 
-// stream copies server-sent events as they come, and counts: a token for each piece, and in the end what the model
-// says.
+// stream copies server-sent events as they arrive, and counts tokens: a token for each piece, and in the end the number
+// that the model returns.
 func stream(w http.ResponseWriter, from io.Reader, meter *streamed.Meter) error {
 	out := http.NewResponseController(w)
 	lines := bufio.NewScanner(from)

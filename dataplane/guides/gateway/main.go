@@ -1,5 +1,5 @@
-// Gateway is an example: a small gateway before a language model, which limits tokens while answers are streamed. By
-// itself it brings a model along that says "word" many times:
+// Gateway is an example: a small gateway before a language model, which limits tokens while answers are streamed. It
+// comes with a model that repeats "word" many times:
 //
 //	go run ./dataplane/guides/gateway
 //
@@ -69,7 +69,7 @@ func run(ctx context.Context, listener net.Listener, upstream string) error {
 	case err = <-served:
 	case <-ctx.Done():
 	}
-	// First the answers end, then they are settled, then the limiter sends what it has counted.
+	// The answers end first, then they are settled, and then the limiter sends its counts.
 	within, cancel := context.WithTimeout(context.WithoutCancel(ctx), 30*time.Second)
 	defer cancel()
 	return errors.Join(err, server.Shutdown(within), streams.Stop(within), limiter.Stop(within))

@@ -1,8 +1,8 @@
-// Package mapstore is a small store.Origin that keeps the contract: a map and a mutex. Read it to write an origin
-// of your own, together with the guide in ../store.md.
+// Package mapstore is a small store.Origin that keeps the contract: a map and a mutex. Read it to write an origin of
+// your own, together with the guide in ../store.md.
 //
 // It counts, and has none of the optional parts: see package store. The limiters of one process may share an Origin.
-// For anything else, use package memstore, which has all parts.
+// For other uses take package memstore, which has all parts.
 package mapstore
 
 import (
@@ -19,29 +19,29 @@ import (
 
 const (
 	// keptFor is how long a cell stays after it has expired. The cell before the current one still counts in a sliding
-	// window, but has not expired: this is for nodes that are late.
+	// window, but has not expired: keptFor is for nodes that are late.
 	keptFor = 30 * time.Second
 
 	sweepMin = 1024 // cells and streams from which expired ones are removed
 )
 
-// Origin counts in a map. All methods may be called concurrently. Make one with New.
+// Origin counts in a map. Make it with New. All methods are safe for concurrent use.
 type Origin struct {
 	mu sync.Mutex
 
-	// These are what a server would hold.
+	// A server would hold these fields.
 	epoch   store.Epoch
 	cells   map[window.Cell]record
 	streams map[uint64]stream
 	sweepAt int
 
-	// senders is what each process would hold: it outlives the server's data.
+	// senders is held by each process: it survives a loss of the server's data.
 	senders map[uint64]sender
 }
 
 var _ store.Origin = (*Origin)(nil)
 
-// record is what the region has accepted of a cell: see store.Cost.
+// record holds the region's accepted cost of a cell: see store.Cost.
 type record struct {
 	added, restored, known int64 // 0 to store.CountMax; they only grow
 }
@@ -69,8 +69,8 @@ func New() *Origin {
 	return o
 }
 
-// Wipe loses all data, as a server does that restarts without it. The new epoch reveals the loss: nodes that receive it
-// send again what they had accepted.
+// Wipe loses all data, like a server that restarts without it. The new epoch reveals the loss: nodes that receive it
+// send their accepted cost again.
 func (o *Origin) Wipe() {
 	o.mu.Lock()
 	defer o.mu.Unlock()
@@ -124,7 +124,7 @@ func (o *Origin) Send(ctx context.Context, chunk store.Chunk) (store.Reply, erro
 		}
 		reply.Totals[i] = o.add(c, isNew, now)
 		if total := &reply.Totals[i]; !isNew && total.Err == nil && i < len(was.added) {
-			total.Added = was.added[i] // decided before, whatever it asks for now
+			total.Added = was.added[i] // decided before, whichever cost the repeated chunk has
 		}
 		added[i] = reply.Totals[i].Added
 	}
@@ -195,8 +195,8 @@ func (o *Origin) total(c window.Cell, now time.Time) store.Total {
 	return store.Total{Region: o.cells[c].region(), Epoch: o.epoch}
 }
 
-// put stores a record. Memory stays within twice of what is in use, because expired cells are removed whenever there
-// are twice as many cells and streams as were left the last time.
+// put stores a record. It removes expired cells whenever there are twice as many cells and streams as the last removal
+// left. So memory stays within twice the cells in use.
 func (o *Origin) put(c window.Cell, r record, now time.Time) {
 	if r == (record{}) || expired(c, now) {
 		return
@@ -233,5 +233,5 @@ func checkCall(shard int, stream uint64, number int64) error {
 	return nil
 }
 
-// sum is a + b, at most store.CountMax.
+// sum returns a + b, at most store.CountMax.
 func sum(a, b int64) int64 { return min(a+min(b, store.CountMax), store.CountMax) }

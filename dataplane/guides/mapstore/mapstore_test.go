@@ -24,7 +24,7 @@ func TestOriginKeepsTheContract(t *testing.T) {
 	})
 }
 
-// What has expired is removed as new cells come, so a flood of new keys takes no more memory than its windows last.
+// put removes expired cells as new cells come, so a flood of new keys needs memory only for the length of its windows.
 func TestExpiredCellsAreRemoved(t *testing.T) { synctest.Test(t, testExpiredCellsAreRemoved) }
 
 func testExpiredCellsAreRemoved(t *testing.T) {

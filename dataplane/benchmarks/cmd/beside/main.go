@@ -1,14 +1,14 @@
-// Beside measures how long a caller of weir-node waits beside another caller's flood.
+// Command beside measures how long a caller of weir-node waits during another caller's flood.
 //
-// Run the victim and the flood as processes of their own, on a processor that the node does not
-// use, so that the measured latency is the node's and not a queue in the load program:
+// Run the victim and the flood as processes of their own, on a processor that the node does not use, so that the
+// measured latency is the node's and not a queue in the load program:
 //
 //	taskset -c 0 weir-node --grpc-listen 127.0.0.1:7002
 //	taskset -c 1 nice -n 10 beside -flood streams -for 20s &
 //	taskset -c 1 nice -n -10 beside -for 10s
 //
-// The flood takes processor time from the victim's own process too. To see how much, measure the
-// victim once more while the flood goes to a second node (-node).
+// The flood takes processor time from the victim's own process too. To see how much, measure the victim once more while
+// the flood goes to a second node (-node).
 //
 // The flood calls from 127.0.0.66 and the victim from 127.0.0.2, so they are two callers.
 package main

@@ -27,7 +27,7 @@ func (b bar) verdict() string {
 
 const weir = "weir"
 
-// bars are all of them.
+// bars returns all bars.
 func (r results) bars() (all []bar) {
 	hot, denied, handle := workload.Hot.Name, workload.Denied.Name, workload.Handle.Name
 	for _, cpus := range []int{1, 2} {
@@ -71,7 +71,7 @@ func (r results) ratioBar(text string, of, to what, most float64) bar {
 	return bar{text: text, got: got, most: most, found: ok}
 }
 
-// worst is a bar on the higher of a figure on one CPU and on two.
+// worst returns a bar on the higher of a figure on one CPU and on two.
 func worst(text, in string, most float64, figure func(what) (float64, bool)) bar {
 	b := bar{text: text, most: most}
 	for _, cpus := range []int{1, 2} {
@@ -81,7 +81,7 @@ func worst(text, in string, most float64, figure func(what) (float64, bool)) bar
 	return b
 }
 
-// bestRival is the fastest of those that one could use instead.
+// bestRival returns the fastest limiter that you could use instead of Weir.
 func (r results) bestRival(in string, cpus int) (name string, ok bool) {
 	best := 0.0
 	for _, l := range rivals() {

@@ -33,8 +33,7 @@ func TestParseReadsFiguresByUnit(t *testing.T) {
 	}
 }
 
-// On one CPU the typical decision is what counts, on two the mean, and there only if
-// both were at work.
+// On one CPU the typical decision counts, on two the mean, and there only if both were at work.
 func TestSamplesThatWereDisturbedAreLeftOut(t *testing.T) {
 	of := func(cpus int, mean, typical float64) sample {
 		return sample{cpus, map[string]float64{"ns/op": mean, workload.UnitTypical: typical}}
@@ -88,7 +87,7 @@ func TestBarsPassMissOrWereNotMeasured(t *testing.T) {
 	r.measured("zipf1m", weir, 1, 0, 300)
 	r.measured("batch4", weir, 1, 1, 400)
 	r.measured("denied", weir, 2, 0, 50, 50)
-	r[what{"denied", weir, 2}][0].wrong = 0.1 // in one round only
+	r[what{"denied", weir, 2}][0].wrong = 0.1 // in a single round
 	got := map[string]string{}
 	for _, b := range r.bars() {
 		got[b.text] = b.verdict()

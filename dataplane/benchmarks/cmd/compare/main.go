@@ -1,11 +1,11 @@
-// Compare measures all limiters side by side and prints what README.md shows: medians,
-// ratios, and for each bar that Weir is held to, whether it passes.
+// Compare measures all limiters side by side and prints the figures of README.md: medians, ratios, and for each bar of
+// Weir, whether it passes.
 //
 //	go run ./cmd/compare -rounds 5
 //
-// It runs in the folder of the benchmarks module. Each limiter is measured in a process
-// of its own, so that none pays for another's heap, and for each case one after the
-// other, so that what disturbs the machine for a minute disturbs all of them.
+// It runs in the folder of the benchmarks module. Each limiter is measured in a process of its own, so that none pays
+// for another's heap. The limiters of a case are measured one after the other, so that a disturbance of a minute
+// affects all of them.
 package main
 
 import (
@@ -74,7 +74,7 @@ type entry struct {
 
 const gubernator = "gubernator"
 
-// everything lists all entries, those of a case next to each other.
+// everything lists all entries, with the entries of a case next to each other.
 func everything() (all []entry) {
 	for _, c := range workload.Cases {
 		for _, l := range benchmarks.Limiters(c) {

@@ -12,13 +12,13 @@ import (
 	"github.com/weirhq/weir/dataplane/benchmarks/workload"
 )
 
-// sample is one line of a benchmark: its figures by unit.
+// sample is a line of a benchmark's output: its figures by unit.
 type sample struct {
 	cpus    int
 	figures map[string]float64
 }
 
-// parse reads what one process printed.
+// parse reads the output of a process.
 func parse(out io.Reader) (samples []sample, cpu string, err error) {
 	lines := bufio.NewScanner(out)
 	for lines.Scan() {
@@ -59,7 +59,7 @@ func (s sample) disturbed() bool {
 	return ok && s.cpus > 1 && s.figures["ns/op"] > disturbedFrom*typical
 }
 
-// ns is the better figure of the two that a benchmark gives: see workload.UnitTypical.
+// ns returns the better of a benchmark's two figures: see workload.UnitTypical.
 func (s sample) ns() float64 {
 	if typical, ok := s.figures[workload.UnitTypical]; ok && s.cpus == 1 {
 		return typical
@@ -67,7 +67,7 @@ func (s sample) ns() float64 {
 	return s.figures["ns/op"]
 }
 
-// undisturbed is true if there is a good sample for every number of processors.
+// undisturbed reports whether there is a good sample for every number of processors.
 func undisturbed(samples []sample) bool {
 	good := map[int]bool{}
 	for _, s := range samples {
@@ -81,14 +81,14 @@ func undisturbed(samples []sample) bool {
 	return true
 }
 
-// what names a figure.
+// what identifies a figure.
 type what struct {
 	in      string // the case
 	limiter string
 	cpus    int
 }
 
-// round is what one round found out about a limiter in a case.
+// round has the measurements of a limiter in a case in a round.
 type round struct {
 	ns        float64
 	figures   map[string]float64
@@ -100,9 +100,8 @@ type round struct {
 // measured next to each other.
 type results map[what][]round
 
-// add condenses the samples of a round: the fastest of the good ones, or of all if none is
-// good. Whatever else the machine does, and what others do on the same cores underneath it,
-// only ever adds.
+// add condenses the samples of a round to the fastest of the good samples, or of all samples if none is good. Other
+// work on the machine, and other machines' work on the same cores, only adds time.
 func (r results) add(e entry, samples []sample) {
 	for _, cpus := range []int{1, 2} {
 		var good, all []sample
@@ -132,7 +131,7 @@ func (r results) add(e entry, samples []sample) {
 	}
 }
 
-// ns is the median over rounds. disturbed is true if most rounds were.
+// ns returns the median over rounds. disturbed reports whether most rounds were disturbed.
 func (r results) ns(id what) (median float64, disturbed, ok bool) {
 	var all []float64
 	bad := 0
@@ -145,7 +144,7 @@ func (r results) ns(id what) (median float64, disturbed, ok bool) {
 	return medianOf(all), 2*bad > len(all), len(all) > 0
 }
 
-// figure is the median over rounds of what was reported in a unit.
+// figure returns the median over rounds of the figures in a unit.
 func (r results) figure(id what, unit string) (median float64, ok bool) {
 	var all []float64
 	for _, one := range r[id] {
@@ -154,7 +153,7 @@ func (r results) figure(id what, unit string) (median float64, ok bool) {
 	return medianOf(all), len(all) > 0
 }
 
-// wrong is the highest share of wrong decisions in any round, in percent.
+// wrong returns the highest share of wrong decisions in any round, in percent.
 func (r results) wrong(id what) (most float64, ok bool) {
 	for _, one := range r[id] {
 		most, ok = max(most, one.wrong), true
@@ -162,8 +161,8 @@ func (r results) wrong(id what) (most float64, ok bool) {
 	return most, ok
 }
 
-// ratio is the median of the ratios within each round, which what disturbs the machine
-// from one round to the next leaves alone.
+// ratio returns the median of the ratios within each round. A disturbance that lasts for a round does not affect a
+// ratio.
 func (r results) ratio(of, to what) (median float64, ok bool) {
 	var all []float64
 	for i := range min(len(r[of]), len(r[to])) {

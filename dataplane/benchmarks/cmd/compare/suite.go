@@ -79,7 +79,7 @@ func (s *suite) measure(ctx context.Context, p plan, entries []entry) (results, 
 	return r, nil
 }
 
-// byCase parts entries by case; those of a case follow each other.
+// byCase groups entries by case. Entries of the same case must follow each other.
 func byCase(entries []entry) (cases [][]entry) {
 	for i, e := range entries {
 		if i == 0 || e.Name != entries[i-1].Name {
@@ -108,7 +108,7 @@ func (s *suite) measureOne(ctx context.Context, p plan, e entry) (samples []samp
 	return samples, nil
 }
 
-// samples runs one process.
+// samples runs a process.
 func (s *suite) samples(ctx context.Context, p plan, e entry) ([]sample, error) {
 	repetitions := p.repetitions
 	if e.separate {

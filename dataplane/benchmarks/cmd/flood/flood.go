@@ -16,7 +16,7 @@ import (
 	"github.com/weirhq/weir/dataplane/metrics"
 )
 
-// flood is what is sent through which limiter.
+// flood has the settings of a flood.
 type flood struct {
 	identifiers int
 	entriesMax  int
@@ -97,7 +97,7 @@ func (f flood) send(ctx context.Context, l *dataplane.Limiter) (all *hdrhistogra
 	return all, denials.Load()
 }
 
-// metricsOf reads the limiter's own counters, those of one name added up by label.
+// metricsOf reads the limiter's own counters. Counters of the same name are added up by label.
 func metricsOf(l *dataplane.Limiter) (map[string]float64, error) {
 	registry := prometheus.NewRegistry()
 	if err := registry.Register(metrics.New(l)); err != nil {

@@ -8,7 +8,7 @@ import (
 
 const (
 	metricObjects = "/memory/classes/heap/objects:bytes" // live, and dead but not yet swept
-	metricLive    = "/gc/heap/live:bytes"                // what the last collection left
+	metricLive    = "/gc/heap/live:bytes"                // left by the last collection
 
 	sampleEvery = 5 * time.Millisecond
 )

@@ -1,10 +1,10 @@
-// Flood sends ten million identifiers, each for the first time, through a limiter of
-// the default size, and checks what must hold meanwhile: memory stays bounded, decisions
-// stay quick, and a caller who was blocked before the flood is blocked after it.
+// Flood sends ten million identifiers, each for the first time, through a limiter of the default size. Meanwhile it
+// checks that memory stays bounded, that decisions stay quick, and that a caller who was blocked before the flood is
+// blocked after it.
 //
 //	go run ./cmd/flood
 //
-// It prints what it measured, and exits with status 1 if a bound was broken.
+// It prints its measurements, and exits with status 1 if a bound was broken.
 package main
 
 import (

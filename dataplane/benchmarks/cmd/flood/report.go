@@ -8,7 +8,7 @@ import (
 	"github.com/HdrHistogram/hdrhistogram-go"
 )
 
-// report is what a flood did to the limiter.
+// report has the effects of a flood on the limiter.
 type report struct {
 	identifiers, entriesMax int
 	workers                 int
@@ -21,7 +21,7 @@ type report struct {
 	metrics                 map[string]float64
 }
 
-// latencyMax is what a longer decision counts as.
+// latencyMax is the value at which longer decisions count.
 const latencyMax = time.Minute
 
 func newLatencies() *hdrhistogram.Histogram { return hdrhistogram.New(1, int64(latencyMax), 3) }
@@ -30,26 +30,26 @@ func record(h *hdrhistogram.Histogram, d time.Duration) {
 	_ = h.RecordValue(int64(min(max(0, d), latencyMax))) // fails only outside of the histogram's range
 }
 
-// quantile is the time that a share q of the decisions did not exceed, in three digits.
+// quantile returns the time that a share q of the decisions did not exceed, in three digits.
 func (r *report) quantile(q float64) time.Duration {
 	return time.Duration(r.decisions.ValueAtQuantile(100 * q))
 }
 
-// bounds is what must hold.
+// bounds are the bounds that a report must keep.
 type bounds struct {
 	heapMax     uint64
 	quantileMax time.Duration // of p99.9
 }
 
 const (
-	entryBytesMax = 200 + 24 // what dataplane.Config promises, with the names sent here
+	entryBytesMax = 200 + 24 // the promise of dataplane.Config, with this flood's names
 	programBytes  = 16 << 20 // of everything else in this process, histograms and metrics included
 
-	// Go lets the heap grow to twice what is live before it has collected again.
+	// Go lets the heap grow to twice the live heap before it has collected again.
 	collectorFactor = 2
 )
 
-// heapMaxOf is the most that the heap may be for a table of so many entries.
+// heapMaxOf returns the most that the heap may be for a table of so many entries.
 func heapMaxOf(entriesMax int) uint64 {
 	return collectorFactor * (uint64(entriesMax)*entryBytesMax + programBytes)
 }

@@ -1,6 +1,6 @@
-// Daemon is gubernator as a server: one node that owns every key, with everything that its own program has but
-// traces, which that one fails to set up in the versions that are pinned here. GUBER_* in the environment configures
-// it.
+// Daemon is gubernator as a server: a single node that owns every key. It has all parts of gubernator's own program
+// except traces, which that program fails to set up in the versions that are pinned here. GUBER_* in the environment
+// configures it.
 package main
 
 import (

@@ -1,0 +1,2 @@
+// Package running has the code of the guide on health, metrics and shutdown, and its tests.
+package running
