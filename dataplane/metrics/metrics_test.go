@@ -24,7 +24,7 @@ func limiter(t *testing.T) *dataplane.Limiter {
 	return l
 }
 
-// A pedantic registry refuses series that disagree, and the linter names that are no standard ones.
+// A pedantic registry rejects series that disagree, and the linter rejects non-standard names.
 func TestPrometheusTakesAllMetrics(t *testing.T) {
 	l := limiter(t)
 	registry := prometheus.NewPedanticRegistry()
