@@ -23,9 +23,9 @@ const (
 	approvalAheadMax = time.Minute
 )
 
-// Quorum says how many people must approve a step, and for how long what each of them said counts. The one who started
-// the work may be one of them: with two approvers, at least one other person has agreed. Two names are two people only
-// where the API asks for tokens or certificates, so it refuses more than one approver elsewhere.
+// Quorum is how many people must approve a step, and for how long an approval counts. The person who started the work
+// may be one of the approvers: with two approvers, at least one other person has agreed. Two names are certainly two
+// people only if the API requires tokens or certificates. So the API rejects more than one approver elsewhere.
 type Quorum struct {
 	Approvers     int   `json:"approvers,omitempty"`       // different actors, 1 to ApproversMax; 0: 1
 	ApprovalTTLMs int64 `json:"approval_ttl_ms,omitempty"` // 1 s to 30 days; 0: 24 h
@@ -42,10 +42,10 @@ func (q Quorum) Validate() error {
 	return ValidateMs("approval_ttl_ms", q.ApprovalTTLMs, time.Second, approvalTTLMax)
 }
 
-// Need is how many people must approve.
+// Need returns how many people must approve.
 func (q Quorum) Need() int { return max(1, q.Approvers) }
 
-// TTL is for how long an approval counts.
+// TTL returns for how long an approval counts.
 func (q Quorum) TTL() time.Duration {
 	if q.ApprovalTTLMs == 0 {
 		return ApprovalTTLDefault
@@ -53,7 +53,7 @@ func (q Quorum) TTL() time.Duration {
 	return time.Duration(q.ApprovalTTLMs) * time.Millisecond
 }
 
-// Approval is one person's, of the evidence that the person was shown.
+// Approval is a person's approval of the evidence that the person was shown.
 type Approval struct {
 	By
 	AtMs     int64  `json:"at_ms"`
@@ -69,7 +69,7 @@ func (q Quorum) Counting(given []Approval, evidence string, nowMs int64) []Appro
 	})
 }
 
-// left is the time until an approval expires.
+// left returns the time until an approval expires.
 func (q Quorum) left(a Approval, nowMs int64) time.Duration {
 	given := time.Duration(nowMs-a.AtMs) * time.Millisecond
 	if given < -approvalAheadMax {
@@ -78,9 +78,9 @@ func (q Quorum) left(a Approval, nowMs int64) time.Duration {
 	return max(0, q.TTL()-max(0, given))
 }
 
-// With is the approvals given with one more; problem is why that one does not count. While one of those given has
-// expired, or is of other evidence, none is added: what waits is first asked for anew, so that a message which comes
-// twice does not renew the approval that it gave.
+// With returns the given approvals and another, or the problem because of which the new approval does not count. If a
+// given approval has expired, or approves other evidence, it adds none: the step must first be presented again. So a
+// message that arrives twice does not renew its own approval.
 func (q Quorum) With(given []Approval, one Approval) (after []Approval, problem string) {
 	has := func(a Approval) bool { return a.Actor == one.Actor }
 	switch {
@@ -92,7 +92,7 @@ func (q Quorum) With(given []Approval, one Approval) (after []Approval, problem 
 	return append(slices.Clip(given), one), ""
 }
 
-// UntilExpiry is the time until the first of the approvals expires; less than 0: there are none.
+// UntilExpiry returns the time until the first of the approvals expires; less than 0: there are none.
 func (q Quorum) UntilExpiry(given []Approval, nowMs int64) time.Duration {
 	first := time.Duration(-1)
 	for _, a := range given {
@@ -104,13 +104,13 @@ func (q Quorum) UntilExpiry(given []Approval, nowMs int64) time.Duration {
 	return first
 }
 
-// evidenceShown is how much of the name of evidence histories and the audit log have.
+// evidenceShown is how many characters of an evidence's name histories and the audit log have.
 const evidenceShown = 12
 
-// ShortEvidence is the beginning of the name of evidence, as histories and the audit log have it.
+// ShortEvidence returns the beginning of the name of evidence, as histories and the audit log have it.
 func ShortEvidence(evidence string) string { return evidence[:min(len(evidence), evidenceShown)] }
 
-// Digest names evidence: as long as nothing of it changes, its name does not.
+// Digest names evidence. The name only changes if the evidence does.
 func Digest(evidence any) string {
 	text, err := json.Marshal(evidence)
 	if err != nil {

@@ -7,8 +7,8 @@ import (
 	"unicode/utf8"
 )
 
-// ValidateText refuses what a text column would: a value without a word in it, one
-// that is too long, and bytes that are not UTF-8.
+// ValidateText rejects values that a text column would reject: blank values, values that are too long, and bytes that
+// are not UTF-8.
 func ValidateText(field, value string, bytesMax int) error {
 	switch {
 	case strings.TrimSpace(value) == "":
@@ -21,7 +21,7 @@ func ValidateText(field, value string, bytesMax int) error {
 	return nil
 }
 
-// ValidateLength refuses a value that is longer than bytesMax.
+// ValidateLength rejects a value that is longer than bytesMax.
 func ValidateLength(field, value string, bytesMax int) error {
 	if len(value) > bytesMax {
 		return fmt.Errorf("%w: %s is %d bytes long (at most %d)", ErrInvalid, field, len(value), bytesMax)
@@ -29,7 +29,7 @@ func ValidateLength(field, value string, bytesMax int) error {
 	return nil
 }
 
-// ValidateCount refuses a number that is less than least or more than most.
+// ValidateCount rejects a number that is less than least or more than most.
 func ValidateCount[N int | int32 | int64](field string, n, least, most N) error {
 	if n < least || n > most {
 		return fmt.Errorf("%w: %s is %d (%d to %d)", ErrInvalid, field, n, least, most)
@@ -37,7 +37,7 @@ func ValidateCount[N int | int32 | int64](field string, n, least, most N) error 
 	return nil
 }
 
-// ValidateSpan refuses a time that is shorter than least or longer than most.
+// ValidateSpan rejects a time that is shorter than least or longer than most.
 func ValidateSpan(field string, d, least, most time.Duration) error {
 	if d < least || d > most {
 		return fmt.Errorf("%w: %s is %v (%v to %v)", ErrInvalid, field, d, least, most)
@@ -45,7 +45,7 @@ func ValidateSpan(field string, d, least, most time.Duration) error {
 	return nil
 }
 
-// ValidateMs refuses a time in milliseconds that is shorter than least or longer than most.
+// ValidateMs rejects a time in milliseconds that is shorter than least or longer than most.
 func ValidateMs(field string, ms int64, least, most time.Duration) error {
 	return ValidateCount(field, ms, least.Milliseconds(), most.Milliseconds())
 }

@@ -8,12 +8,11 @@ const (
 	// ReasonBytesMax bounds By.Reason.
 	ReasonBytesMax = 500
 
-	// Itself is the actor, in the audit log, of what no operator asked for.
+	// Itself is the actor, in the audit log, of changes without an operator.
 	Itself = "weir-control"
 )
 
-// By tells who makes a change, and why. Every change needs one, and leaves it in
-// the audit table.
+// By identifies who makes a change, and the reason. Every change needs both, and records them in the audit table.
 type By struct {
 	Actor  string `json:"actor"`  // 1 to ActorBytesMax bytes of UTF-8
 	Reason string `json:"reason"` // 1 to ReasonBytesMax bytes of UTF-8

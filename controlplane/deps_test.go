@@ -6,7 +6,7 @@ import (
 	"testing"
 )
 
-// Which packages may not come in, and why.
+// Forbidden imports, with reasons.
 func TestDependencyRules(t *testing.T) {
 	const module = "github.com/weirhq/weir/"
 	const parts = ". ./access ./audit ./fleet ./queries ./tunings"

@@ -25,13 +25,13 @@
 //
 // # Packages
 //
-// This package holds what the others share: who acts and why, errors, approvals, transitions, bounds, texts, metrics.
-// Each kind of work is a package: cleanup, retire, rollout and watch are durable; limits and previews end with the
-// call. They use access (tokens and roles), audit, fleet (heartbeats), queries (of a Prometheus), sequential (the
+// This package has the common parts of the others: actors and reasons, errors, approvals, transitions, bounds, texts,
+// metrics. Each kind of work is a package: cleanup, retire, rollout and watch are durable; limits and previews end with
+// the call. They use access (tokens and roles), audit, fleet (heartbeats), queries (of a Prometheus), sequential (the
 // statistics of guardrails) and tunings (versions and trials). Package store implements their interfaces of MySQL.
 //
 // # Metrics
 //
-// [Metrics], and those of cleanup and watch, are the metrics of this process. They count what this process did;
-// the totals that survive it are in the job's own state (`weirctl cleanup status`).
+// [Metrics], and those of cleanup and watch, are the metrics of this process. They count what this process did; the
+// totals that survive it are in the job's own state (`weirctl cleanup status`).
 package controlplane

@@ -6,8 +6,8 @@ import (
 	"fmt"
 )
 
-// JobState is the state of a job, saved in MySQL in addition to Restate. If Restate loses its data,
-// or is restored from a backup, the orders of operators are still known.
+// JobState is the state of a job, saved in MySQL in addition to Restate. If Restate loses its data, or is restored from
+// a backup, the orders of operators are still there.
 type JobState struct {
 	Name  string `json:"name"`  // see PauseState and RetirementState
 	Saved int64  `json:"saved"` // number of the save: the state with the highest counts; 0: nothing is saved
@@ -18,15 +18,15 @@ type JobState struct {
 type JobStates interface {
 	// JobState returns the state with a name. If there is none, its Saved is 0.
 	JobState(ctx context.Context, name string) (JobState, error)
-	// SaveJobState saves a state unless one with the same or a higher number exists. It returns the
-	// state that is then stored.
+	// SaveJobState saves a state unless there is a state with the same or a higher number. It returns the state that is
+	// then stored.
 	SaveJobState(ctx context.Context, s JobState) (JobState, error)
 }
 
-// PauseState is the name of the state that holds a job's newest PauseOrder.
+// PauseState returns the name of the state that holds a job's newest PauseOrder.
 func PauseState(job string) string { return "pause/" + job }
 
-// RetirementState is the name of the state that holds a table's newest Retirement.
+// RetirementState returns the name of the state that holds a table's newest Retirement.
 func RetirementState(table string) string { return "retirement/" + table }
 
 // PauseOrder is an operator's newest order to pause or resume a job. The zero value means that
@@ -36,8 +36,8 @@ type PauseOrder struct {
 	OrderedMs int64 `json:"ordered_ms"` // Unix ms by weir-control's clock, and later than the previous order
 	Paused    bool  `json:"paused"`     // false: the job was resumed
 
-	// Generation is the number of the job's chain of runs after the order. If it is lower than the
-	// job's, a build that saves no orders has given a later one.
+	// Generation is the number of the job's chain of runs after the order. If it is lower than the job's own number, a
+	// build that saves no orders has given a later order.
 	Generation int64 `json:"generation,omitempty"`
 }
 

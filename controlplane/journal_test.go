@@ -68,7 +68,7 @@ func TestAStepEndsAtItsTimeout(t *testing.T) {
 	})
 }
 
-// A conflict is an answer: a journal does not try the step again, and a replay comes to the same error.
+// A conflict is an answer: a journal does not try the step again, and a replay returns the same error.
 func TestAConflictIsTheAnswerOfASave(t *testing.T) {
 	j := &replayed{Journal: Once(t.Context()), answers: map[string]string{}}
 	refused := fmt.Errorf("%w: it has moved on", ErrConflict)

@@ -5,9 +5,9 @@ import (
 	"time"
 )
 
-// Every calls step at once and then once an interval, until ctx is done, and returns
-// then. After an error it tries again sooner: after a thirtieth of the interval,
-// then twice that, up to the interval. step gets ctx, so it ends when the loop is to.
+// Every calls step at once and then once an interval, until ctx is done, and returns then. After an error it tries
+// again sooner: after a thirtieth of the interval, then twice that, up to the interval. step gets ctx, so it ends when
+// the loop must end.
 //
 // The loop does not log errors: step must.
 func Every(ctx context.Context, interval time.Duration, step func(context.Context) error) {

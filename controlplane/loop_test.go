@@ -8,8 +8,8 @@ import (
 	"time"
 )
 
-// step at 0 s and every 30 s; after errors 1, 2, 4, … s, never more than the interval
-// between two, however long it lasts.
+// step runs at 0 s and every 30 s. After errors it runs after 1, 2, 4, … s, but never later than after the interval,
+// however long the errors last.
 func TestEvery(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		start := time.Now()

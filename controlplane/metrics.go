@@ -40,11 +40,11 @@ func (c *Collectors) Collect(ch chan<- prometheus.Metric) {
 	}
 }
 
-// Metrics are those of the control plane's process, one prometheus.Collector, apart from cleanup.Metrics and
-// watch.Metrics: their names and meanings are in NewMetrics, what to do about each in restate/RUNBOOK.md.
+// Metrics are the metrics of the control plane's process, one prometheus.Collector, apart from cleanup.Metrics and
+// watch.Metrics. Names and meanings are in NewMetrics, and advice about each metric is in restate/RUNBOOK.md.
 //
-// Counters start at 0 with the process and are there from its start, so that an alert
-// on their rate needs no first failure.
+// Counters start at 0 with the process and are there from its start, so that an alert on their rate needs no first
+// failure.
 type Metrics struct {
 	Collectors
 	runs         prometheus.Counter
@@ -63,7 +63,7 @@ type Metrics struct {
 	retireTrouble prometheus.Gauge
 }
 
-// NewMetrics returns metrics that are registered nowhere yet.
+// NewMetrics returns unregistered metrics.
 func NewMetrics() *Metrics {
 	m := &Metrics{}
 	m.runs = m.Counter("weir_cleanup_runs_total", "Cleanup runs that this process finished, with and without an error.")
@@ -71,7 +71,7 @@ func NewMetrics() *Metrics {
 	m.paused = m.Gauge("weir_cleanup_paused", "1 while an operator has paused the cleanup's schedule.")
 	up := prometheus.NewGaugeVec(prometheus.GaugeOpts{
 		Name: "weir_control_dependency_up",
-		Help: "1 when the dependency answered the last time it was asked.",
+		Help: "1 when the dependency answered the last call.",
 	}, []string{"dependency"})
 	m.mysqlUp, m.restateUp = up.WithLabelValues("mysql"), up.WithLabelValues("restate")
 	m.chainRepairs = m.Counter("weir_control_chain_repairs_total", "Schedules that had died and were started again.")
@@ -90,28 +90,28 @@ func NewMetrics() *Metrics {
 	return m
 }
 
-// AuthFailure is why a call is refused. The list is fixed: it is a label of metrics.
+// AuthFailure is the reason why a call is rejected. The list is fixed, because it is a label of metrics.
 type AuthFailure string
 
 // Why calls are refused.
 const (
-	AuthNoToken      AuthFailure = "no_token"      // none was shown: somebody who has not signed in, too
-	AuthUnknownToken AuthFailure = "unknown_token" // or a revoked one
-	AuthRole         AuthFailure = "role"          // the token's is too little
+	AuthNoToken      AuthFailure = "no_token"      // no token, for example before signing in
+	AuthUnknownToken AuthFailure = "unknown_token" // or a revoked token
+	AuthRole         AuthFailure = "role"          // the token's role is not sufficient
 	AuthScope        AuthFailure = "scope"         // the token is limited to other workspaces
 )
 
 // AuthFailures are all reasons.
 var AuthFailures = []AuthFailure{AuthNoToken, AuthUnknownToken, AuthRole, AuthScope}
 
-// BoundIdentity is no signature of the Restate whose requests the handlers take.
+// BoundIdentity counts requests without the signature of the Restate that the handlers accept.
 const BoundIdentity bounded.Bound = "identity"
 
-// HandlersBounds are those of the handlers' port.
+// HandlersBounds are the bounds of the handlers' port.
 var HandlersBounds = []bounded.Bound{bounded.BoundConnections, bounded.BoundCaller, bounded.BoundSlots,
 	bounded.BoundBody, bounded.BoundMemory, bounded.BoundTime, bounded.BoundHost, BoundIdentity}
 
-// counters are one for each of the values that a label has.
+// counters makes a counter for each value of a label.
 func counters[V ~string](c *Collectors, name, help, label string, values []V) map[V]prometheus.Counter {
 	all := prometheus.NewCounterVec(prometheus.CounterOpts{Name: name, Help: help}, []string{label})
 	c.Add(all)
@@ -128,24 +128,24 @@ func (m *Metrics) MySQLUp(up bool) { m.mysqlUp.Set(OneIf(up)) }
 // RestateUp records whether Restate answered for an object.
 func (m *Metrics) RestateUp(up bool) { m.restateUp.Set(OneIf(up)) }
 
-// ChainRepaired counts a schedule that had died.
+// ChainRepaired counts a repaired schedule.
 func (m *Metrics) ChainRepaired() { m.chainRepairs.Inc() }
 
-// AuthFailed counts a call that was refused for its token.
+// AuthFailed counts a call that was rejected for its token.
 func (m *Metrics) AuthFailed(reason AuthFailure) {
 	if counter, ok := m.authFailures[reason]; ok {
 		counter.Inc()
 	}
 }
 
-// Refused counts a connection or a call that ran into a bound.
+// Refused counts a connection or a call that exceeded a bound.
 func (m *Metrics) Refused(bound bounded.Bound) {
 	if counter, ok := m.refused[bound]; ok {
 		counter.Inc()
 	}
 }
 
-// HandlersRefused counts a connection or a request that the handlers' port refused.
+// HandlersRefused counts a connection or a request that the handlers' port rejected.
 func (m *Metrics) HandlersRefused(bound bounded.Bound) {
 	if counter, ok := m.unheard[bound]; ok {
 		counter.Inc()
@@ -155,7 +155,7 @@ func (m *Metrics) HandlersRefused(bound bounded.Bound) {
 // CleanupPaused records whether an operator has paused the cleanup.
 func (m *Metrics) CleanupPaused(paused bool) { m.paused.Set(OneIf(paused)) }
 
-// CleanupRun counts a run that is over.
+// CleanupRun counts a run that has ended.
 func (m *Metrics) CleanupRun(failed bool) {
 	m.runs.Inc()
 	if failed {
@@ -163,18 +163,18 @@ func (m *Metrics) CleanupRun(failed bool) {
 	}
 }
 
-// RetirementSeen records how the retirement of a table stands: whether it is under way, waits for a person, or has a
-// step that fails.
+// RetirementSeen records the state of a table's retirement: whether it is under way, waits for a person, or has a step
+// that fails.
 func (m *Metrics) RetirementSeen(underWay, waits, trouble bool) {
 	m.retiring.Set(OneIf(underWay))
 	m.retireWaits.Set(OneIf(waits))
 	m.retireTrouble.Set(OneIf(trouble))
 }
 
-// RowsRetired counts rows that were deleted of a retired table.
+// RowsRetired counts the deleted rows of a retired table.
 func (m *Metrics) RowsRetired(rows int64) { m.rowsRetired.Add(float64(rows)) }
 
-// OneIf is the value of a gauge that is 1 while something is so.
+// OneIf returns 1 if b, and otherwise 0, for a gauge that is 1 while a condition holds.
 func OneIf(b bool) float64 {
 	if b {
 		return 1

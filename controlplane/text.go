@@ -31,7 +31,7 @@ func Cut(text string, bytesMax int) string {
 	return text
 }
 
-// Shorten returns text of at most bytesMax bytes, which ends after a word where it is cut, with an ellipsis.
+// Shorten returns text of at most bytesMax bytes. If it cuts the text, it cuts after a word, and adds an ellipsis.
 func Shorten(text string, bytesMax int) string {
 	const ellipsis = "…"
 	if len(text) <= bytesMax {
@@ -44,10 +44,10 @@ func Shorten(text string, bytesMax int) string {
 	return text + ellipsis
 }
 
-// ShortReason makes a reason for the audit log out of a line.
+// ShortReason makes a reason for the audit log from a line.
 func ShortReason(line string) string { return Shorten(line, ReasonBytesMax) }
 
-// Clip bounds, to TextBytesMax, a text that may quote what others wrote.
+// Clip bounds a text, which may quote other people's text, to TextBytesMax.
 func Clip(text string) string {
 	if len(text) <= TextBytesMax {
 		return text
@@ -75,8 +75,8 @@ func CountOf(n int, one, many string) string {
 	return fmt.Sprintf("%d %s", n, many)
 }
 
-// Figure returns a number with the precision that people want of it. The largest float64 stands for an infinite one;
-// see queries.Rail.
+// Figure returns a number with a precision that suits people. The largest float64 stands for an infinite number; see
+// queries.Rail.
 func Figure(v float64) string {
 	switch {
 	case math.Abs(v) == math.MaxFloat64:

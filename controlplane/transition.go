@@ -27,11 +27,11 @@ type Event struct {
 	Text  string `json:"text,omitempty"`
 }
 
-// IsCurrent reports whether a timer is of the newest transition.
+// IsCurrent reports whether a timer belongs to the newest transition.
 func (t *Transitions) IsCurrent(epoch int64) bool { return epoch == t.Epoch }
 
-// EndTransition ends a transition: timers of before are stale, and the next one is due after wait;
-// less than 0: there is none.
+// EndTransition ends a transition. Earlier timers are stale from now on, and the next transition is due after wait. If
+// wait is negative, there is no next transition.
 func (t *Transitions) EndTransition(nowMs int64, wait time.Duration) {
 	t.Epoch++
 	t.TimerMs = 0
@@ -40,8 +40,7 @@ func (t *Transitions) EndTransition(nowMs int64, wait time.Duration) {
 	}
 }
 
-// OverdueBy tells whether the timer should have come for longer than grace: whatever ran it was killed
-// or has given up.
+// OverdueBy reports whether the timer is overdue by more than grace: then its process was killed or has given up.
 func (t *Transitions) OverdueBy(nowMs int64, grace time.Duration) bool {
 	return nowMs > t.TimerMs+grace.Milliseconds()
 }

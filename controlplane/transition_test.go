@@ -6,7 +6,7 @@ import (
 	"time"
 )
 
-// Each transition has its number, and one timer at the most: a timer of any other number is stale.
+// Each transition has its number, and at most one timer: a timer with any other number is stale.
 func TestTransitionsHaveOneTimer(t *testing.T) {
 	var tr Transitions
 	for i, c := range []struct {

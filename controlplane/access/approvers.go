@@ -9,29 +9,26 @@ import (
 	"github.com/weirhq/weir/controlplane"
 )
 
-// Approvers reports whose approvals no longer count. An approval is only valid as long as the
-// credential with which it was given. So it is judged when it is used, which may be days later.
+// Approvers reports whose approvals no longer count. An approval is only valid as long as the credential with which it
+// was given. So it must be checked when it is used, which can be days later.
 type Approvers interface {
-	// Ended returns those of the actors who may no longer approve a step that requires a role, each
-	// with the reason.
+	// Ended returns the actors who may no longer approve a step that requires a role, each with the reason.
 	Ended(ctx context.Context, actors []string, needs Role) (map[string]string, error)
 }
 
-// Credentials are the tokens and certificate roles with which operators authenticate. It implements
-// Approvers.
+// Credentials are the tokens and certificate roles with which operators authenticate. They implement Approvers.
 type Credentials struct {
 	Tokens   *Tokens
 	Subjects map[string]Role
 
-	// Required is false if the API authenticates nobody. An operator's name then has no credential
-	// behind it, so no approval ends.
+	// Required is false if the API does not authenticate its callers. Then operators' names have no credentials, so no
+	// approval ends.
 	Required bool
 }
 
 var _ Approvers = Credentials{}
 
-// Ended returns the actors whose token was revoked, has expired or has too low a role, and those
-// without a credential.
+// Ended returns the actors whose token was revoked, has expired or has too low a role, and actors without a credential.
 func (c Credentials) Ended(ctx context.Context, actors []string, needs Role) (map[string]string, error) {
 	ended := map[string]string{}
 	if !c.Required {

@@ -9,7 +9,7 @@ import (
 	"github.com/weirhq/weir/controlplane/internal/controltest"
 )
 
-// An approval lasts as long as the credential with which it was given, and no longer than its role suffices.
+// An approval ends with the credential with which it was given, or when the credential's role no longer suffices.
 func TestApprovalsEndWithTheirCredentials(t *testing.T) {
 	v := newVault()
 	v.now = time.Date(2026, 1, 2, 15, 4, 5, 0, time.UTC)

@@ -1,3 +1,3 @@
-// Package access holds who may operate the control plane: tokens with a [Role], made and revoked with an audit row, and
-// whose approvals still count.
+// Package access controls who may operate the control plane. It creates and revokes tokens with a [Role], each with an
+// audit entry, and reports whose approvals still count.
 package access

@@ -21,116 +21,115 @@ const (
 	TokenNameBytesMax = 64
 	// TokenWorkspacesMax bounds the workspaces of a token.
 	TokenWorkspacesMax = 32
-	// AdminTokenName is the actor that the token of weir-control's own file stands for.
+	// AdminTokenName is the actor for the token in weir-control's own file.
 	AdminTokenName = "admin-token-file"
 
-	// TokenPrefix begins every token, so that searches for leaked secrets find it.
+	// TokenPrefix begins every token, so that scanners for leaked secrets can find it.
 	TokenPrefix = "weir_"
 
 	tokenBytes    = 32
-	secretLeast   = 32              // bytes of a token that somebody else made
-	rememberFor   = 5 * time.Minute // without MySQL
-	vouchedWait   = time.Second     // for MySQL's verdict on a token that is remembered
+	secretLeast   = 32              // bytes of a token that an operator made
+	rememberFor   = 5 * time.Minute // how long a token is accepted without MySQL
+	vouchedWait   = time.Second     // for MySQL's answer about a remembered token
 	remembersMost = 1000
 	strangersMax  = 16          // concurrent checks of tokens that MySQL has not confirmed yet
-	usedWithin    = time.Minute // between two notes of a token's use
+	usedWithin    = time.Minute // between two records of a token's use
 )
 
-// Role is what a token may do. Each may do what those before it may.
+// Role is the permission of a token. Each role includes the roles before it.
 type Role string
 
 // The roles.
 const (
-	RoleViewer   Role = "viewer"   // look
-	RoleOperator Role = "operator" // change what is under way, and what is set
-	RoleAdmin    Role = "admin"    // make and revoke tokens
+	RoleViewer   Role = "viewer"   // read
+	RoleOperator Role = "operator" // read, and change settings and work under way
+	RoleAdmin    Role = "admin"    // all of that, and create and revoke tokens
 )
 
 var rank = map[Role]int{RoleViewer: 1, RoleOperator: 2, RoleAdmin: 3}
 
-// May tells whether a role suffices for what needs another.
+// May reports whether a role suffices where another role is required.
 func (r Role) May(needs Role) bool { return rank[r] > 0 && rank[needs] > 0 && rank[r] >= rank[needs] }
 
-// Identity is who makes a call.
+// Identity is the caller of a request.
 type Identity struct {
 	Name       string // name in the audit log
 	Role       Role
-	Workspaces *workspaces.Set // that the holder may see and change
+	Workspaces *workspaces.Set // workspaces that the caller may read and change
 }
 
-// Token is a token as it is kept: without its secret.
+// Token is a stored token, without its secret.
 type Token struct {
 	Name      string
 	Role      Role
 	CreatedBy string
 
-	Workspaces *workspaces.Set // for which the token is valid
+	Workspaces *workspaces.Set // workspaces for which the token is valid
 
 	CreatedAt time.Time
-	RevokedAt time.Time // zero: it was not
+	RevokedAt time.Time // zero: not revoked
 	ExpiresAt time.Time // zero: never
-	UsedAt    time.Time // of its last call, to a minute; zero: there was none
-	OldUntil  time.Time // until when the secret before the last rotation opens as much; zero: it was not rotated
+	UsedAt    time.Time // time of its last call, to a minute; zero: there was none
+	OldUntil  time.Time // until when the secret before the last rotation is valid; zero: not rotated
 }
 
-// Holder is who holds a secret, and for how long.
+// Holder is the identity that a secret belongs to, and for how long it is valid.
 type Holder struct {
 	Identity
-	Left time.Duration // until the secret opens nothing; 0: it does not end by itself
+	Left time.Duration // until the secret expires; 0: it does not expire
 }
 
-// TokenSecret is a secret as it is kept, and how long it opens something.
+// TokenSecret is a secret as stored, and for how long it is valid.
 type TokenSecret struct {
 	Hash      TokenHash
-	ExpiresIn time.Duration // 0: without end, or for a rotation: the token ends when it did before
+	ExpiresIn time.Duration // 0: it does not expire or, in a rotation, expires at the same time as before
 }
 
-// TokenHash is what is kept of a secret. Secrets are random and long, so that one round
-// of SHA-256 is as good as any number.
+// TokenHash is the stored hash of a secret. Secrets are random and long, so a single round of SHA-256 is enough.
 type TokenHash [sha256.Size]byte
 
 // HashToken hashes a secret.
 func HashToken(secret string) TokenHash { return sha256.Sum256([]byte(secret)) }
 
-// TokenStore keeps tokens. Changes and their audit rows are one. All methods may be
-// called at once.
+// TokenStore stores tokens. Each change and its audit entry must be atomic. Implementations must allow concurrent
+// calls.
 type TokenStore interface {
-	// InsertToken adds a token. A name that was ever used is controlplane.ErrConflict.
+	// InsertToken adds a token. It returns controlplane.ErrConflict if the name was ever used.
 	InsertToken(ctx context.Context, t Token, secret TokenSecret, e audit.Entry) error
-	// TokenByHash finds a token in force by its secret, or the one before; controlplane.ErrNotFound without one.
+	// TokenByHash finds a valid token by its present or previous secret. It returns controlplane.ErrNotFound if there is
+	// none.
 	TokenByHash(ctx context.Context, hash TokenHash) (Holder, error)
-	// TokenByName returns the token with a name, valid or not, and the clock by which its times
-	// were set. It returns controlplane.ErrNotFound if there is none.
+	// TokenByName returns the token with a name, valid or not, and the clock by which its times were set. It returns
+	// controlplane.ErrNotFound if there is none.
 	TokenByName(ctx context.Context, name string) (t Token, now time.Time, err error)
-	// TokenUsed notes that a token is used, unless it was noted within a time.
+	// TokenUsed records the use of a token, unless a use was recorded within a time.
 	TokenUsed(ctx context.Context, name string, within time.Duration) error
-	// RotateToken gives a token in force a new secret, beside which the one before is in force for overlap;
-	// controlplane.ErrNotFound without one.
+	// RotateToken gives a valid token a new secret. The previous secret stays valid for overlap. It returns
+	// controlplane.ErrNotFound if there is no such token.
 	RotateToken(ctx context.Context, name string, secret TokenSecret, overlap time.Duration,
 		e audit.Entry) error
-	// RevokeToken revokes a token in force; controlplane.ErrNotFound without one.
+	// RevokeToken revokes a valid token. It returns controlplane.ErrNotFound if there is none.
 	RevokeToken(ctx context.Context, name string, e audit.Entry) error
-	// Tokens are at most rows of them behind a name, by name.
+	// Tokens returns at most rows tokens whose names sort after a name, in order.
 	Tokens(ctx context.Context, after string, rows int) ([]Token, error)
 }
 
-// ErrUnauthenticated is wrapped by errors about a token that opens nothing.
+// ErrUnauthenticated is wrapped by errors about a token that is not valid.
 var ErrUnauthenticated = errors.New("not authenticated")
 
-// Tokens make tokens and tell who holds one.
+// Tokens creates and authenticates tokens.
 //
-// A revoked token is refused at once. While MySQL does not answer within a second, or
-// answers with an error of its own, tokens that it has vouched for within the last five
-// minutes are still taken until they expire: that is when operators are needed. A token that is revoked
-// through this process is not among them.
+// A revoked token is rejected at once. Operators need access during an outage. So if MySQL does not answer within a
+// second, or answers with an error of its own, tokens that it has confirmed within the last five minutes are still
+// accepted until they expire. A token that was revoked through this process is not accepted then.
 type Tokens struct {
 	store     TokenStore
-	admin     *TokenHash    // of the secret in a file; nil: no such file
+	admin     *TokenHash    // hash of the secret in a file; nil: no such file
 	strangers chan struct{} // holds one element for each running check of an unconfirmed token
 
 	mu    sync.Mutex
 	known map[TokenHash]vouched
-	noted map[string]time.Time // when the last use of a token was noted, or tried to be
+	noted map[string]time.Time // when the use of a token was last recorded, or tried to be
 }
 
 type vouched struct {
@@ -138,14 +137,14 @@ type vouched struct {
 	at time.Time
 }
 
-// holds tells whether MySQL's word still counts.
+// holds reports whether MySQL's confirmation still counts.
 func (v vouched) holds() bool {
 	age := time.Since(v.at)
 	return age < rememberFor && (v.Left == 0 || age < v.Left)
 }
 
-// NewTokens returns tokens kept in store. adminSecret is taken as an admin's beside
-// them, so that the first token can be made; empty: none.
+// NewTokens returns the tokens in store. adminSecret is also accepted, with the role admin, so that the first token can
+// be created; empty: there is none.
 func NewTokens(store TokenStore, adminSecret string) (*Tokens, error) {
 	t := &Tokens{store: store, strangers: make(chan struct{}, strangersMax), known: map[TokenHash]vouched{},
 		noted: map[string]time.Time{}}
@@ -161,19 +160,20 @@ func NewTokens(store TokenStore, adminSecret string) (*Tokens, error) {
 	return t, nil
 }
 
-// Authenticate tells who holds a secret. Errors wrap ErrUnauthenticated or controlplane.ErrUnavailable.
+// Authenticate returns the identity that a secret belongs to. Errors wrap ErrUnauthenticated or
+// controlplane.ErrUnavailable.
 func (t *Tokens) Authenticate(ctx context.Context, secret string) (Identity, error) {
 	return t.Holder(ctx, HashToken(secret))
 }
 
-// Holder is Authenticate for who has kept the hash of a secret, and not the secret.
+// Holder is Authenticate for callers that have only the hash of a secret.
 func (t *Tokens) Holder(ctx context.Context, hash TokenHash) (Identity, error) {
 	if t.admin != nil && subtle.ConstantTimeCompare(hash[:], t.admin[:]) == 1 {
 		return Identity{Name: AdminTokenName, Role: RoleAdmin}, nil
 	}
 	last, known := t.recall(hash)
 	asking, cancel := ctx, context.CancelFunc(func() {})
-	if known { // MySQL that hangs must not use up the time of the call itself
+	if known { // a hanging MySQL must not use up the timeout of the call itself
 		asking, cancel = context.WithTimeout(ctx, vouchedWait)
 	}
 	defer cancel()
@@ -201,7 +201,7 @@ func (t *Tokens) Holder(ctx context.Context, hash TokenHash) (Identity, error) {
 	return Identity{}, fmt.Errorf("check the token: %w", err)
 }
 
-// recall is who held a token when MySQL last vouched for it, within rememberFor.
+// recall returns the identity of a token that MySQL has confirmed within rememberFor.
 func (t *Tokens) recall(hash TokenHash) (Identity, bool) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
@@ -209,7 +209,7 @@ func (t *Tokens) recall(hash TokenHash) (Identity, bool) {
 	return last.Identity, ok && last.holds()
 }
 
-// used notes the use of a token, at most once a minute. What cannot be noted is no reason to refuse the call.
+// used records the use of a token, at most once a minute. A failure to record it must not fail the call.
 func (t *Tokens) used(ctx context.Context, name string) {
 	t.mu.Lock()
 	fresh := time.Since(t.noted[name]) < usedWithin
@@ -259,8 +259,8 @@ func (t *Tokens) Revoke(ctx context.Context, name string, by controlplane.By) er
 	return nil
 }
 
-// List is the tokens behind a name, revoked ones too, at most controlplane.PageMax, by name; more tells
-// whether there are others behind them.
+// List returns the tokens whose names sort after a name, including revoked tokens, at most controlplane.PageMax, in
+// order. more reports whether further tokens follow.
 func (t *Tokens) List(ctx context.Context, after string) (tokens []Token, more bool, err error) {
 	return controlplane.Page(t.store.Tokens(ctx, after, controlplane.PageMax+1))
 }

@@ -18,15 +18,16 @@ const (
 	tokenLifeLeast = time.Minute
 	tokenLifeMost  = 10 * 366 * 24 * time.Hour
 
-	// TokenOverlapMax bounds how long the secret before a rotation still opens something.
+	// TokenOverlapMax bounds how long the previous secret can stay valid after a rotation.
 	TokenOverlapMax = 30 * 24 * time.Hour
-	// TokenOverlapDefault is how long that is where nothing else is asked for.
+	// TokenOverlapDefault is the overlap if an operator sets none.
 	TokenOverlapDefault = 24 * time.Hour
 )
 
-// Create creates a token and returns its secret, which is not stored. The token expires after
-// expiresIn, or never if that is 0. It is limited to the named workspaces; without names it is
-// valid for all. A token with workspaces can't be an admin, because admins manage the whole fleet.
+// Create creates a token and returns its secret, which is not stored. The token expires after expiresIn, or never if
+// that is 0. It is limited to the named workspaces; without names it is valid for all. A token with workspaces can't be
+// an admin, because admins manage the whole fleet. For example, a deploy pipeline should have an operator token of its
+// own.
 func (t *Tokens) Create(ctx context.Context, name string, role Role, expiresIn time.Duration, by controlplane.By,
 	names ...string) (secret string, err error) {
 	if err := validateTokenName(name); err != nil {
@@ -55,8 +56,8 @@ func (t *Tokens) Create(ctx context.Context, name string, role Role, expiresIn t
 	return secret, nil
 }
 
-// Rotate gives a token a new secret and answers it. The secret before opens as much for overlap, and the one before
-// that nothing. The token ends after expiresIn; 0: when it did before.
+// Rotate gives a token a new secret and returns it. The previous secret stays valid for overlap, and the secret before
+// that ends at once. The token expires after expiresIn, or if that is 0 at the same time as before.
 func (t *Tokens) Rotate(ctx context.Context, name string, overlap, expiresIn time.Duration,
 	by controlplane.By) (secret string, err error) {
 	if err := validateTokenName(name); err != nil {
@@ -80,7 +81,7 @@ func (t *Tokens) Rotate(ctx context.Context, name string, overlap, expiresIn tim
 	return secret, nil
 }
 
-// tokenState is what the audit log keeps of a token.
+// tokenState is the part of a token in the audit log.
 type tokenState struct {
 	Role        Role     `json:"role,omitempty"`
 	Workspaces  []string `json:"workspaces,omitempty"`
@@ -89,7 +90,7 @@ type tokenState struct {
 }
 
 func (s tokenState) text() string {
-	text, _ := json.Marshal(s) // of strings and numbers
+	text, _ := json.Marshal(s) // strings and numbers cannot fail
 	return string(text)
 }
 

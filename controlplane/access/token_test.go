@@ -16,22 +16,33 @@ import (
 	"github.com/weirhq/weir/shared/workspaces"
 )
 
-// vault keeps tokens in memory.
+// vault stores tokens in memory.
 type vault struct {
-	tokens  map[string]TokenHash // in force
+	tokens  map[string]TokenHash // valid tokens
 	roles   map[string]Role
 	valid   map[string]*workspaces.Set
 	audit   []audit.Entry
 	err     error
-	left    time.Duration // of each that is found; 0: without end
+	left    time.Duration // of each token that is found; 0: without end
 	used    []string
 	now     time.Time
 	expires map[string]time.Time
-	hangs   bool // as MySQL that is stopped: a call ends when its context does
+	hangs   bool // like a stopped MySQL: a call ends when its context does
 }
 
 func newVault() *vault {
 	return &vault{tokens: map[string]TokenHash{}, roles: map[string]Role{}, valid: map[string]*workspaces.Set{}}
+}
+
+// newTokens returns the tokens of a vault, without an admin token.
+func newTokens(t *testing.T) (*vault, *Tokens) {
+	t.Helper()
+	v := newVault()
+	tokens, err := NewTokens(v, "")
+	if err != nil {
+		t.Fatal(err)
+	}
+	return v, tokens
 }
 
 func (v *vault) InsertToken(_ context.Context, t Token, secret TokenSecret, e audit.Entry) error {
@@ -103,11 +114,7 @@ func (v *vault) RevokeToken(_ context.Context, name string, e audit.Entry) error
 func (v *vault) Tokens(context.Context, string, int) ([]Token, error) { return nil, v.err }
 
 func TestTokens(t *testing.T) {
-	v := newVault()
-	tokens, err := NewTokens(v, "")
-	if err != nil {
-		t.Fatal(err)
-	}
+	v, tokens := newTokens(t)
 	secret, err := tokens.Create(t.Context(), "ci", RoleOperator, 0, controltest.Ann)
 	if err != nil || !strings.HasPrefix(secret, TokenPrefix) || len(secret) < 40 {
 		t.Fatalf("%q, %v", secret, err)
@@ -157,7 +164,7 @@ func TestTokenRefusals(t *testing.T) {
 	controltest.WantInvalid(t, err, "the admin token is 5 bytes long (32 or more")
 }
 
-// The token of the file needs no database, and is an admin's.
+// The token in the file needs no database, and is an admin.
 func TestAdminToken(t *testing.T) {
 	v := newVault()
 	v.err = controlplane.ErrUnavailable
@@ -174,12 +181,11 @@ func TestAdminToken(t *testing.T) {
 	}
 }
 
-// While MySQL does not answer, tokens that it has vouched for within the last five
-// minutes are still taken; one that it has refused since is not.
+// While MySQL does not answer, tokens that it has confirmed within the last five minutes are still accepted. A token
+// that it has rejected since is not.
 func TestTokensOutliveAnOutageForAWhile(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		v := newVault()
-		tokens, _ := NewTokens(v, "")
+		v, tokens := newTokens(t)
 		secret, _ := tokens.Create(t.Context(), "ci", RoleViewer, 0, controltest.Ann)
 		if _, err := tokens.Authenticate(t.Context(), secret); err != nil {
 			t.Fatal(err)
@@ -205,12 +211,11 @@ func TestTokensOutliveAnOutageForAWhile(t *testing.T) {
 	})
 }
 
-// MySQL that hangs refuses no connection and answers nothing: a remembered token is taken
-// after vouchedWait, well before the deadline of its call, and any other is refused.
+// A hanging MySQL refuses no connection but answers nothing. A remembered token is accepted after vouchedWait, well
+// before the deadline of its call. Any other token is rejected.
 func TestTokensOutliveAHangingMySQL(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		v := newVault()
-		tokens, _ := NewTokens(v, "")
+		v, tokens := newTokens(t)
 		used, _ := tokens.Create(t.Context(), "used", RoleOperator, 0, controltest.Ann)
 		unused, _ := tokens.Create(t.Context(), "unused", RoleOperator, 0, controltest.Ann)
 		if _, err := tokens.Authenticate(t.Context(), used); err != nil {
@@ -238,12 +243,11 @@ func TestTokensOutliveAHangingMySQL(t *testing.T) {
 	})
 }
 
-// While MySQL hangs, made-up tokens have no more than so many checks under way; a further one is refused at once. A
-// token that is remembered is taken beside them.
+// While MySQL hangs, only a bounded number of invented tokens is checked at once; a further token is rejected at once.
+// A remembered token is still accepted.
 func TestMadeUpTokensAreCheckedAFewAtATime(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		v := newVault()
-		tokens, _ := NewTokens(v, "")
+		v, tokens := newTokens(t)
 		used, _ := tokens.Create(t.Context(), "used", RoleOperator, 0, controltest.Ann)
 		if _, err := tokens.Authenticate(t.Context(), used); err != nil {
 			t.Fatal(err)
@@ -277,11 +281,9 @@ func TestMadeUpTokensAreCheckedAFewAtATime(t *testing.T) {
 	})
 }
 
-// MySQL that answers with an error of its own ("too many connections") has said nothing
-// about the token either.
+// If MySQL answers with an error of its own ("too many connections"), that is not a rejection of the token either.
 func TestAnErrorOfMySQLIsNoVerdictOnAToken(t *testing.T) {
-	v := newVault()
-	tokens, _ := NewTokens(v, "")
+	v, tokens := newTokens(t)
 	secret, _ := tokens.Create(t.Context(), "ci", RoleViewer, 0, controltest.Ann)
 	if _, err := tokens.Authenticate(t.Context(), secret); err != nil {
 		t.Fatal(err)
@@ -292,11 +294,10 @@ func TestAnErrorOfMySQLIsNoVerdictOnAToken(t *testing.T) {
 	}
 }
 
-// A token that is revoked through this process is forgotten at once: MySQL may stop
-// answering in the next moment.
+// A token that is revoked through this process is forgotten at once, because MySQL may stop answering in the next
+// moment.
 func TestARevokedTokenIsForgotten(t *testing.T) {
-	v := newVault()
-	tokens, _ := NewTokens(v, "")
+	v, tokens := newTokens(t)
 	secret, _ := tokens.Create(t.Context(), "ci", RoleViewer, 0, controltest.Ann)
 	if _, err := tokens.Authenticate(t.Context(), secret); err != nil {
 		t.Fatal(err)
@@ -324,14 +325,10 @@ func TestRoles(t *testing.T) {
 	}
 }
 
-// A use is noted once a minute, and one that cannot be noted refuses nothing.
+// A use is recorded once a minute, and a failure to record it does not fail the call.
 func TestTheUseOfATokenIsNoted(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		v := newVault()
-		tokens, err := NewTokens(v, "")
-		if err != nil {
-			t.Fatal(err)
-		}
+		v, tokens := newTokens(t)
 		secret, err := tokens.Create(t.Context(), "ci", RoleOperator, 0, controltest.Ann)
 		if err != nil {
 			t.Fatal(err)
@@ -348,14 +345,10 @@ func TestTheUseOfATokenIsNoted(t *testing.T) {
 	})
 }
 
-// A token that MySQL has vouched for is taken while MySQL is down, but not beyond its end.
+// While MySQL is down, a token that it has confirmed is accepted, but not beyond its expiry.
 func TestATokenEndsWhileMySQLIsDown(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		v := newVault()
-		tokens, err := NewTokens(v, "")
-		if err != nil {
-			t.Fatal(err)
-		}
+		v, tokens := newTokens(t)
 		secret, err := tokens.Create(t.Context(), "ci", RoleOperator, 2*time.Minute, controltest.Ann)
 		if err != nil {
 			t.Fatal(err)
@@ -375,13 +368,10 @@ func TestATokenEndsWhileMySQLIsDown(t *testing.T) {
 	})
 }
 
-// A rotation makes a new secret, and the audit log says how long the one before opens. A life out of bounds is refused.
+// A rotation makes a new secret, and the audit log has the time for which the previous secret stays valid. An expiry
+// out of bounds is rejected.
 func TestRotate(t *testing.T) {
-	v := newVault()
-	tokens, err := NewTokens(v, "")
-	if err != nil {
-		t.Fatal(err)
-	}
+	v, tokens := newTokens(t)
 	before, err := tokens.Create(t.Context(), "ci", RoleOperator, time.Hour, controltest.Ann)
 	if err != nil {
 		t.Fatal(err)
@@ -417,7 +407,7 @@ func TestRotate(t *testing.T) {
 	}
 }
 
-// A token with workspaces is a viewer or an operator; names are within their bounds, and there are at most 32.
+// A token with workspaces is a viewer or an operator. Its names are within their bounds, and there are at most 32.
 func TestTheWorkspacesOfATokenHaveBounds(t *testing.T) {
 	for says, tc := range map[string]struct {
 		role  Role
@@ -440,11 +430,7 @@ func TestTheWorkspacesOfATokenHaveBounds(t *testing.T) {
 
 // A token keeps its workspaces while MySQL does not answer.
 func TestATokenKeepsItsWorkspacesInAnOutage(t *testing.T) {
-	v := newVault()
-	tokens, err := NewTokens(v, "")
-	if err != nil {
-		t.Fatal(err)
-	}
+	v, tokens := newTokens(t)
 	secret, err := tokens.Create(t.Context(), "ci", RoleViewer, 0, controltest.Ann, "acme")
 	if err != nil {
 		t.Fatal(err)

@@ -10,16 +10,18 @@ import (
 	controlv1 "github.com/weirhq/weir/shared/gen/proto/weir/control/v1"
 )
 
-// tellsApart refuses to count people that the API cannot tell apart: without tokens each caller says who it is.
+// tellsApart rejects a quorum of several people if the API requires no tokens, because callers then choose their own
+// names.
 func (s *service) tellsApart(q controlplane.Quorum) error {
 	if q.Need() > 1 && !s.RequireTokens {
-		return fmt.Errorf("%w: approvers is %d, want at most 1: this API requires no tokens, so it cannot tell people apart",
+		return fmt.Errorf("%w: approvers is %d, want at most 1: this API requires no tokens, so it cannot distinguish people",
 			controlplane.ErrInvalid, q.Need())
 	}
 	return nil
 }
 
-// approvals are those that a step has and needs. One that has just expired is there until it is asked for anew.
+// approvals returns the approvals that a step has and needs. An approval that has just expired is included until the
+// step looks at its approvals again.
 func approvals(q controlplane.Quorum, given []controlplane.Approval, evidence string) *controlv1.Approvals {
 	answer := &controlv1.Approvals{Approvers: int32(q.Need()), Evidence: evidence}
 	for _, a := range given {
@@ -30,9 +32,8 @@ func approvals(q controlplane.Quorum, given []controlplane.Approval, evidence st
 	return answer
 }
 
-// counting removes approvals whose credentials have ended from an answer, as the waiting step
-// itself will at its next look. If MySQL does not answer in time, it removes none: they are judged
-// again when they are used.
+// counting removes approvals whose credentials have ended from a response, as the waiting step itself will at its next
+// look. If MySQL does not answer in time, it removes none, because approvals are checked again when they are used.
 func (s *service) counting(ctx context.Context, a *controlv1.Approvals, needs access.Role) {
 	if s.Approvers == nil || len(a.GetGiven()) == 0 {
 		return

@@ -19,7 +19,8 @@ func (e ended) Ended(context.Context, []string, access.Role) (map[string]string,
 	return e.actors, e.err
 }
 
-// A status shows the approvals that count: those of credentials that have ended are left out, unless nobody can tell.
+// A status shows the approvals that count. Approvals of credentials that have ended are left out, unless MySQL does not
+// answer.
 func TestAStatusShowsTheApprovalsThatCount(t *testing.T) {
 	for name, tc := range map[string]struct {
 		approvers access.Approvers

@@ -11,10 +11,10 @@ import (
 	"github.com/weirhq/weir/shared/gen/proto/weir/control/v1/controlv1connect"
 )
 
-// attackBytesMax is what one address may add to the memory of an idle server.
+// attackBytesMax is the memory that one address may add to an idle server.
 const attackBytesMax = 150 << 20
 
-// Connections that send no request that is worth an answer keep little, and no other caller out.
+// Connections without a valid request use little memory and block no other caller.
 func TestFloodsOfFrames(t *testing.T) {
 	for name, flood := range attack.Floods(controlv1connect.ControlServiceFleetProcedure, "application/json") {
 		t.Run(name, func(t *testing.T) {

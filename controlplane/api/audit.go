@@ -59,7 +59,7 @@ func linkMessage(l audit.Link) *controlv1.AuditLink {
 	return msg
 }
 
-// hashText is a hash for people, empty for none.
+// hashText formats a hash. The zero hash is an empty text.
 func hashText(h auditchain.Hash) string {
 	if h == (auditchain.Hash{}) {
 		return ""

@@ -46,8 +46,8 @@ func TestListAudit(t *testing.T) {
 	}
 }
 
-// A page of the largest entries ends early and says where to go on, so that an answer takes a bounded part of the
-// port's memory; pages one after the other have each entry once.
+// A page of the largest entries ends early and returns where the next page begins, so that a response takes a bounded
+// part of the port's memory. Consecutive pages have each entry once.
 func TestListAuditIsBoundedInBytes(t *testing.T) {
 	f := serve(t)
 	const entries = 100

@@ -15,14 +15,14 @@ import (
 	"github.com/weirhq/weir/shared/gen/proto/weir/control/v1/controlv1connect"
 )
 
-// rule says who may call a procedure, and how long its calls may take.
+// rule is the role that a procedure requires, the workspaces that it concerns, and the timeout of its calls.
 type rule struct {
 	role    access.Role   // empty: admin
-	scope   scope         // nil: callers whose token has workspaces may not call it, since it concerns the whole fleet
+	scope   scope         // nil: it concerns the whole fleet, so callers whose token has workspaces must not call it
 	timeout time.Duration // 0: lookTimeout
 }
 
-// rules are those of all procedures.
+// rules are the rules of all procedures.
 var rules = map[string]rule{
 	controlv1connect.ControlServiceFleetProcedure:         {role: access.RoleViewer},
 	controlv1connect.ControlServiceCleanupStatusProcedure: {role: access.RoleViewer},
@@ -65,6 +65,7 @@ var rules = map[string]rule{
 
 	controlv1connect.TopKeysServiceTopKeysProcedure:        {role: access.RoleViewer, scope: inNamedIfAny},
 	controlv1connect.TopKeysServiceGetKeyProcedure:         {role: access.RoleViewer, scope: inNamed},
+	controlv1connect.TopKeysServiceListKeysProcedure:       {role: access.RoleViewer, scope: inNamed},
 	controlv1connect.TopKeysServiceListHeldProcedure:       {role: access.RoleViewer, scope: inNamedIfAny},
 	controlv1connect.TopKeysServiceEstimateLimitsProcedure: {role: access.RoleViewer, scope: inChanges},
 
@@ -81,21 +82,21 @@ type (
 	byKey       struct{}
 )
 
-// WithHolder is a context in which calls made in this process are those of the holder of
-// a token, known by its hash. No request from outside has such a context.
+// WithHolder returns a context for calls within this process that are made as the holder of a token, by the token's
+// hash. Requests from outside never have such a context.
 func WithHolder(ctx context.Context, token access.TokenHash) context.Context {
 	return context.WithValue(ctx, holderKey{}, token)
 }
 
-// WithIdentity is a context in which calls made in this process are those of a part of
-// it, without a token.
+// WithIdentity returns a context for calls within this process that a part of the process makes without a token, for
+// example the console's pulse.
 func WithIdentity(ctx context.Context, identity access.Identity) context.Context {
 	return context.WithValue(ctx, identityKey{}, identity)
 }
 
-// authenticated requires a token for every call. The token's role must suffice, and its workspaces
-// must include those of the request. It stores the token's holder in the context. Without
-// Config.RequireTokens it requires nothing.
+// authenticated requires a token for every call. The token's role must suffice, and its workspaces must include the
+// workspaces that the request names. It stores the token's holder in the context. Without Config.RequireTokens it
+// requires nothing.
 func (s *service) authenticated() connect.UnaryInterceptorFunc {
 	return func(next connect.UnaryFunc) connect.UnaryFunc {
 		return func(ctx context.Context, req connect.AnyRequest) (connect.AnyResponse, error) {
@@ -138,7 +139,7 @@ func (s *service) identify(ctx context.Context, authorization, procedure string)
 	return identity, nil
 }
 
-// failureOf is why a call without an identity has none.
+// failureOf returns the reason why a call has no identity.
 func failureOf(ctx context.Context, authorization string) controlplane.AuthFailure {
 	if _, session := ctx.Value(holderKey{}).(access.TokenHash); session || authorization != "" {
 		return controlplane.AuthUnknownToken
@@ -152,7 +153,7 @@ func (s *service) refused(reason controlplane.AuthFailure) {
 	}
 }
 
-// holder is who a call is made by: as its context has it, or else its certificate, or its token.
+// holder returns the identity of a caller: from its context, or else from its certificate, or else from its token.
 func (s *service) holder(ctx context.Context, authorization string) (access.Identity, error) {
 	if identity, ok := ctx.Value(identityKey{}).(access.Identity); ok {
 		return identity, nil
@@ -175,14 +176,14 @@ func (s *service) holder(ctx context.Context, authorization string) (access.Iden
 	return s.Tokens.Authenticate(ctx, strings.TrimSpace(secret))
 }
 
-// operatorMessage is a request that says who and why.
+// operatorMessage is a request that has an actor and a reason.
 type operatorMessage interface {
 	GetActor() string
 	GetReason() string
 }
 
-// byOf is who makes a change, and why. Where tokens are required, it is the subject of the certificate or the holder of
-// the token, whatever the request says.
+// byOf returns the author and the reason of a change. If tokens are required, the author is the subject of the
+// certificate or the holder of the token, and the request's actor is ignored.
 func byOf(ctx context.Context, msg operatorMessage) (controlplane.By, error) {
 	by := controlplane.By{Actor: msg.GetActor(), Reason: msg.GetReason()}
 	if identity, ok := ctx.Value(identityKey{}).(access.Identity); ok {
@@ -191,5 +192,5 @@ func byOf(ctx context.Context, msg operatorMessage) (controlplane.By, error) {
 	return by, by.Validate()
 }
 
-// by is who makes the change that a handler of an operatorMessage is called for.
+// by returns the author and the reason of the change that a handler of an operatorMessage makes.
 func by(ctx context.Context) controlplane.By { return ctx.Value(byKey{}).(controlplane.By) }

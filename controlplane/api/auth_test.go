@@ -82,7 +82,7 @@ func (r *ring) List(_ context.Context, after string) ([]access.Token, bool, erro
 	return []access.Token{{Name: "ci", Workspaces: acme, Role: access.RoleViewer, CreatedBy: "ann", CreatedAt: at}}, after == "b", err
 }
 
-// guarded serves an API that asks for tokens.
+// guarded serves an API that requires tokens.
 func guarded(t *testing.T) (*fixture, *ring) {
 	t.Helper()
 	f, r := &fixture{schedule: &schedule{}}, &ring{}
@@ -115,8 +115,8 @@ func (f *fixture) post(t *testing.T, procedure, token, body string) (status int,
 	return do(t, req)
 }
 
-// API enforces roles per procedure: each RPC of each service has a role of its own, and
-// is refused to nobody, to strangers and to lesser roles, before anything else is looked at.
+// The API enforces roles per procedure. Each RPC has its own role, and rejects calls without a token, with an unknown
+// token or with a lesser role before it looks at anything else.
 func TestEveryProcedureHasARole(t *testing.T) {
 	f, _ := guarded(t)
 	procedures := procedures(t)
@@ -145,8 +145,8 @@ func TestEveryProcedureHasARole(t *testing.T) {
 	}
 }
 
-// A request that changes something says who asks and why, and a viewer may not make it; no other request has a reason.
-// weirctl --dry-run keeps back calls by that.
+// A request that makes a change has an actor and a reason, and a viewer must not send it. No other request has a
+// reason. weirctl --dry-run recognizes changes by that.
 func TestChangesSayWhoAndWhy(t *testing.T) {
 	for _, procedure := range procedures(t) {
 		name := protoreflect.FullName(strings.ReplaceAll(strings.TrimPrefix(procedure, "/"), "/", "."))
@@ -166,7 +166,7 @@ func TestChangesSayWhoAndWhy(t *testing.T) {
 	}
 }
 
-// procedures are all of the package's, as its files describe them.
+// procedures returns all of the package's, as its files describe them.
 func procedures(t *testing.T) (all []string) {
 	t.Helper()
 	protoregistry.GlobalFiles.RangeFilesByPackage("weir.control.v1", func(file protoreflect.FileDescriptor) bool {
@@ -185,7 +185,7 @@ func procedures(t *testing.T) (all []string) {
 	return all
 }
 
-// allowedFor is 0 where a role suffices.
+// allowedFor returns 0 if a role suffices, and otherwise the code of the refusal.
 func allowedFor(has, needs access.Role) int {
 	if has.May(needs) {
 		return 0
@@ -193,7 +193,7 @@ func allowedFor(has, needs access.Role) int {
 	return http.StatusForbidden
 }
 
-// Each refusal is told with its reason, and what is let in is not.
+// AuthFailed gets the reason of each rejected call, and is not called for accepted calls.
 func TestRefusalsAreTold(t *testing.T) {
 	f, _ := guarded(t)
 	for _, token := range []string{"", "stranger", "viewer", "operator"} {
@@ -204,7 +204,7 @@ func TestRefusalsAreTold(t *testing.T) {
 	}
 }
 
-// The actor in the audit log is the token's name, whatever the request says.
+// The actor in the audit log is the token's name; the actor in the request is ignored.
 func TestTheActorIsTheToken(t *testing.T) {
 	f, r := guarded(t)
 	if status, answer := f.post(t, controlv1connect.ControlServiceCleanupRunProcedure, "operator", `{"actor":"somebody else","reason":"x"}`); status != http.StatusOK || f.schedule.runBy != (controlplane.By{Actor: "bot-operator", Reason: "x"}) {
@@ -221,8 +221,8 @@ func TestTheActorIsTheToken(t *testing.T) {
 	}
 }
 
-// What cannot be checked is not let in, and is no word about the token; health and
-// metrics ask for nothing; and a guarded API may be called by any name.
+// A call whose token cannot be checked is rejected, with an error that is not about the token. Health and metrics
+// require no token. An API that requires tokens accepts any host name.
 func TestGuarded(t *testing.T) {
 	f, r := guarded(t)
 	r.err = fmt.Errorf("%w: MySQL does not answer", controlplane.ErrUnavailable)
@@ -288,7 +288,7 @@ func TestWhoAmI(t *testing.T) {
 	}
 }
 
-// A token's life and a rotation's overlap are those of the request; without an overlap it is a day.
+// The lifetime of a token and the overlap of a rotation are the values in the request. The default overlap is a day.
 func TestTokenLives(t *testing.T) {
 	f, r := guarded(t)
 	for _, tc := range []struct {

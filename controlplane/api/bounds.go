@@ -11,36 +11,35 @@ import (
 	"github.com/weirhq/weir/shared/bounded"
 )
 
-// What all callers of the operators' port together can make it keep. See shared/bounded for how a
-// single caller has a part of each.
+// Bounds of the operators' port for all callers together. A single caller can use a part of each; see shared/bounded.
 const (
 	connectionsMax = 512
-	begunMax       = 256      // calls of one address, and as many probes and streams, refused ones among them
-	memoryBytesMax = 32 << 20 // of bodies and answers on their way
-	probeBytesMax  = 8 << 20  // the same of probes and scrapes, which calls cannot take away
-	callsMax       = 64       // calls and pages that are worked on at a time
+	begunMax       = 256      // calls of one address; as many probes and streams; rejected requests included
+	memoryBytesMax = 32 << 20 // of request bodies and responses in progress
+	probeBytesMax  = 8 << 20  // the same for probes and scrapes, which calls cannot use up
+	callsMax       = 64       // calls and pages at a time
 	metricsMax     = 4        // scrapes at a time, at most 3 of one caller
 	workTimeout    = runTimeout + healthTimeout
 )
 
-// The same for what a connection keeps before a call is read.
+// Bounds of the memory that a connection uses before a call is read.
 const (
 	headerBytesMax = 32 << 10
 	streamsMax     = 32 // calls on one HTTP/2 connection at a time
 	frameBytes     = 16 << 10
 	aheadBytes     = 2 * requestBytesMax // of all calls of a connection
-	pingAfter      = 30 * time.Second    // silence after which an HTTP/2 peer must prove that it lives
+	pingAfter      = 30 * time.Second    // silence after which an HTTP/2 peer must answer a ping
 	pingTimeout    = 10 * time.Second
 	writeStalled   = 10 * time.Second
 )
 
-// Listen bounds the connections of the operators' port. refused is called for each that is closed in favor of another;
-// nil: nothing is.
+// Listen bounds the connections of the operators' port. refused may be nil; otherwise it is called for each connection
+// that is closed in favor of another.
 func Listen(l net.Listener, refused func(bounded.Bound)) net.Listener {
 	return bounded.Listen(l, new(bounded.Callers), connectionsMax, bound(refused, bounded.BoundConnections))
 }
 
-// bound is refused of one bound; nil where refused is.
+// bound returns a function that calls refused with a bound, or nil if refused is nil.
 func bound(refused func(bounded.Bound), b bounded.Bound) func() {
 	if refused == nil {
 		return nil
@@ -67,13 +66,13 @@ func boundedRoutes(mux http.Handler, refused func(bounded.Bound)) http.Handler {
 		bounded.NewSlots(bounded.Calls, callsMax)))
 	routes.Handle("/healthz", probe)
 	routes.Handle("/readyz", probe)
-	routes.Handle("/metrics", probe) // which has metricsMax
+	routes.Handle("/metrics", probe) // bounded by metricsMax, too
 	routes.Handle("GET /console/events", bounded.Begin(bounded.Streams, begunMax, refused, withoutBody(refused, mux)))
 	return routes
 }
 
-// withoutBody refuses requests that have a body. Over HTTP/1.1 the server reads the rest of a body
-// before it answers, and a stream has no deadline for that.
+// withoutBody rejects requests that have a body. Over HTTP/1.1 the server reads the rest of a body before it responds,
+// and a stream has no deadline for that.
 func withoutBody(refused func(bounded.Bound), next http.Handler) http.Handler {
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		if r.ContentLength == 0 {
@@ -88,11 +87,10 @@ func withoutBody(refused func(bounded.Bound), next http.Handler) http.Handler {
 	})
 }
 
-// refuse answers a call that ran into a bound, in its own protocol.
+// refuse responds to a call that exceeds a bound, in the call's own protocol.
 func refuse(w http.ResponseWriter, r *http.Request, err error) {
 	code, status := connect.CodeInvalidArgument, http.StatusBadRequest
-	var refusal *bounded.Refusal
-	if errors.As(err, &refusal) {
+	if refusal, ok := errors.AsType[*bounded.Refusal](err); ok {
 		status = refusal.Status()
 		code = connect.CodeResourceExhausted
 		if refusal.Shed() {

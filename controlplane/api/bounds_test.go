@@ -26,7 +26,7 @@ import (
 	"github.com/weirhq/weir/shared/gen/proto/weir/control/v1/controlv1connect"
 )
 
-// served is the API behind its own server and listener, as weir-control has it.
+// served returns the API behind its own server and listener, as weir-control has it.
 func served(t *testing.T, c Config) (url string) {
 	t.Helper()
 	c.Log = slog.New(slog.DiscardHandler)
@@ -90,7 +90,7 @@ func TestRefusedCallsAreCounted(t *testing.T) {
 	}
 }
 
-// A connection that is closed in favor of another one is counted, too.
+// A connection that is closed in favor of another connection is counted.
 func TestClosedConnectionsAreCounted(t *testing.T) {
 	metrics := controlplane.NewMetrics()
 	bound(metrics.Refused, bounded.BoundConnections)()
@@ -147,8 +147,8 @@ func TestEveryRouteBoundsItsBody(t *testing.T) {
 	}
 }
 
-// A live page has no body: the server would read what is left of one before it answers, and has no deadline for that
-// on a stream.
+// A request for a stream must not have a body. The server would read the rest of the body before it responds, and a
+// stream has no deadline for that.
 func TestAStreamHasNoBody(t *testing.T) {
 	metrics := controlplane.NewMetrics()
 	begun := 0
@@ -190,7 +190,7 @@ func (m slowMetrics) Collect(chan<- prometheus.Metric) {
 	<-m.release
 }
 
-// However often one address scrapes, another one's scrape is answered.
+// However often one address scrapes, a scrape of another address gets a response.
 func TestScrapesOfOneAddressLeaveRoomForAnothers(t *testing.T) {
 	m, registry := slowMetrics{new(atomic.Int64), make(chan struct{})}, prometheus.NewRegistry()
 	registry.MustRegister(m)
@@ -253,8 +253,7 @@ func sendTo(t *testing.T, url string, body []byte, header http.Header) (answer s
 	return string(b), response.StatusCode
 }
 
-// Calls that hang have all slots that one caller may have, and no more are let in; probes are
-// answered all the same.
+// Calls that hang take all slots that one caller can have, and further calls are rejected. Probes still get responses.
 func TestCallsThatHangKeepNoProbeOut(t *testing.T) {
 	release := make(chan struct{})
 	var entered sync.WaitGroup
@@ -282,8 +281,8 @@ func TestCallsThatHangKeepNoProbeOut(t *testing.T) {
 	calls.Wait()
 }
 
-// Connections beyond the bound take the place of those that are heard of least: a new one is
-// answered, however many one address holds.
+// A connection above the bound replaces the connection that has been idle longest, so that a new connection is served
+// however many connections one address holds.
 func TestConnectionsAreBounded(t *testing.T) {
 	server := NewServer(nil, slog.New(slog.DiscardHandler))
 	if server.ReadHeaderTimeout == 0 || server.ReadTimeout == 0 || server.WriteTimeout == 0 || server.IdleTimeout == 0 || server.ConnContext == nil {
@@ -311,8 +310,8 @@ func TestConnectionsAreBounded(t *testing.T) {
 	})
 }
 
-// On loopback a host that is not known is refused, with tokens and without: what needs no token
-// is not for pages of other sites either.
+// On loopback, requests for an unknown host are rejected, with and without tokens, because pages of other sites must
+// not reach endpoints that require no token.
 func TestUnknownHostsOnLoopback(t *testing.T) {
 	for name, tc := range map[string]struct {
 		config Config

@@ -14,10 +14,10 @@ import (
 	"github.com/weirhq/weir/controlplane/access"
 )
 
-// SubjectsMax bounds the subjects of certificates that have a role.
+// SubjectsMax bounds the number of certificate subjects that have a role.
 const SubjectsMax = 1000
 
-// ValidateSubjects reports the first subject that no certificate can have, no audit log can name, or that has no role.
+// ValidateSubjects reports the first subject that has no role, or that a certificate or an audit entry cannot have.
 func ValidateSubjects(subjects map[string]access.Role) error {
 	if n := len(subjects); n > SubjectsMax {
 		return fmt.Errorf("%w: %d subjects have a role (at most %d)", controlplane.ErrInvalid, n, SubjectsMax)
@@ -36,8 +36,8 @@ func ValidateSubjects(subjects map[string]access.Role) error {
 
 type certificateKey struct{}
 
-// certified remembers which subject the verified certificate of a call is of. Calls of the console, which are made in
-// this process, come from no connection and have none.
+// certified stores the subject of a call's verified certificate in the context. Calls of the console are made within
+// this process, so they have no connection and no subject.
 func (s *service) certified(next http.Handler) http.Handler {
 	if len(s.Subjects) == 0 {
 		return next
@@ -50,9 +50,9 @@ func (s *service) certified(next http.Handler) http.Handler {
 	})
 }
 
-// subjectOf is the subject of a caller's certificate that the server has verified: its URI, as a SPIFFE certificate has
-// one, or else its common name. Empty: there is no certificate, it has expired since the connection was made, it has
-// several URIs, or its common name looks like a URI, which authorities sign with less care.
+// subjectOf returns the subject of a caller's verified certificate: its URI, as in a SPIFFE certificate, or else its
+// common name. It returns an empty text if there is no certificate, if it has expired since the connection was made, if
+// it has several URIs, or if its common name looks like a URI, because authorities check common names less carefully.
 func subjectOf(state *tls.ConnectionState, now time.Time) string {
 	if state == nil || len(state.VerifiedChains) == 0 || len(state.PeerCertificates) == 0 {
 		return ""
@@ -69,7 +69,8 @@ func subjectOf(state *tls.ConnectionState, now time.Time) string {
 	return leaf.Subject.CommonName
 }
 
-// certificateHolder is who a call is made by if its certificate has a role, whatever token or name it gives.
+// certificateHolder returns the identity of a caller whose certificate has a role. The call's token and actor are
+// ignored.
 func (s *service) certificateHolder(ctx context.Context) (access.Identity, bool) {
 	subject, _ := ctx.Value(certificateKey{}).(string)
 	role, ok := s.Subjects[subject]

@@ -22,8 +22,8 @@ import (
 	"github.com/weirhq/weir/shared/testcert"
 )
 
-// Over real TLS, a certificate whose subject has a role is who calls: the actor of changes, whatever name or token the
-// call gives, with no more than its role. Other certificates need a token.
+// Over real TLS, a caller whose certificate has a role is the actor of its changes, whatever actor or token the call
+// has, and has no other role. Callers with other certificates need a token.
 func TestACertificateIsWhoCalls(t *testing.T) {
 	const spiffe = "spiffe://corp.example/ann"
 	authority, schedule, rollouts := testcert.New(t), &schedule{}, &rollouts{}
@@ -121,7 +121,7 @@ func certificateOf(t *testing.T, p testcert.Pair) tls.Certificate {
 	return pair
 }
 
-// A certificate that was not verified, or has expired since its connection was made, is nobody's.
+// A certificate that was not verified, or that has expired since its connection was made, has no subject.
 func TestSubjectOf(t *testing.T) {
 	now := time.Unix(1_700_000_000, 0)
 	leaf := &x509.Certificate{Subject: pkix.Name{CommonName: "bob"}, NotAfter: now}
@@ -139,8 +139,8 @@ func TestSubjectOf(t *testing.T) {
 	}
 }
 
-// The audit log and approvals know an operator by name, so no token is made in the name of a certificate: its holder
-// could act, and read entries, as the other one.
+// Audit entries and approvals identify an operator by name. A token must not have the name of a certificate's subject,
+// because its holder could act as that subject and read its entries.
 func TestNoTokenHasTheNameOfACertificate(t *testing.T) {
 	const subject = "spiffe://corp/ann"
 	client := controlv1connect.NewTokenServiceClient(http.DefaultClient, served(t, Config{Tokens: new(ring),

@@ -86,7 +86,7 @@ func nodeHealth(h heartbeat.Health) *controlv1.NodeHealth {
 	}
 }
 
-// nodeRelay leaves out what is more than a heartbeat's bounds.
+// nodeRelay leaves out shards and regions above the bounds of a heartbeat.
 func nodeRelay(r *heartbeat.Relay) *controlv1.NodeRelay {
 	if r == nil {
 		return nil
@@ -109,8 +109,7 @@ func nodeRelay(r *heartbeat.Relay) *controlv1.NodeRelay {
 
 func clamp32(n int) int32 { return int32(min(max(n, 0), heartbeat.ShardsMax)) }
 
-// valid makes a string out of bytes that others wrote: protobuf takes UTF-8 alone, and
-// one odd node must not hide the fleet.
+// valid replaces invalid UTF-8. Protobuf accepts only UTF-8, and one node with an invalid name must not hide the fleet.
 func valid(s string) string { return strings.ToValidUTF8(s, "\uFFFD") }
 
 func validAll(texts []string) (all []string) {
@@ -120,7 +119,7 @@ func validAll(texts []string) (all []string) {
 	return all
 }
 
-// unixMs is 0 for the zero time.
+// unixMs returns a time in ms, or 0 for the zero time.
 func unixMs(t time.Time) int64 {
 	if t.IsZero() {
 		return 0

@@ -11,11 +11,10 @@ import (
 	"github.com/weirhq/weir/shared/gen/proto/weir/control/v1/controlv1connect"
 )
 
-// healthTimeout bounds a health document that must be computed, and a diagnosis: both
-// ask what may not answer.
+// healthTimeout bounds the computation of a health document, and a diagnosis. Both call servers that may not answer.
 const healthTimeout = 15 * time.Second
 
-// healthService implements the RPCs about what is wrong.
+// healthService implements the RPCs about health.
 type healthService struct{ *service }
 
 var _ controlv1connect.HealthServiceHandler = healthService{}

@@ -10,7 +10,7 @@ import (
 	"github.com/weirhq/weir/shared/gen/proto/weir/control/v1/controlv1connect"
 )
 
-// Every field of a finding and of a check is told, in text that protobuf takes.
+// The response has every field of a finding and of a check, as valid UTF-8.
 func TestHealthCalls(t *testing.T) {
 	f := serve(t)
 	f.health = watch.HealthDocument{

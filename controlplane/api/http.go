@@ -17,13 +17,13 @@ import (
 
 const requestBytesMax = 64 << 10
 
-// NewHandler serves the RPCs, and beside them
+// NewHandler serves the RPCs and these paths:
 //
 //	/healthz  200 as long as the process serves
-//	/readyz   200 when MySQL, with the tables of this build, and Restate answer, else 503;
-//	          the body says which does not; looked at once a second at the most
+//	/readyz   200 if MySQL, with the tables of this build, and Restate answer, else 503;
+//	          the body has the error of each; checked once a second at most
 //	/metrics  Prometheus
-//	/console/ the web console, where there is one
+//	/console/ the web console, if there is one
 func NewHandler(c Config) http.Handler {
 	s := &service{c}
 	mux := http.NewServeMux()
@@ -57,7 +57,7 @@ func NewHandler(c Config) http.Handler {
 	return hosts.Only(c.AllowedHosts, "--api-allowed-hosts of weir-control", bound(c.Refused, bounded.BoundHost), handler)
 }
 
-// NewServer bounds what a connection can cost; [Listen] bounds how many there are. Connect and gRPC both come in on one
+// NewServer bounds the cost of a connection; [Listen] bounds the number of connections. Connect and gRPC share the
 // port, with TLS and without.
 func NewServer(h http.Handler, log *slog.Logger) *http.Server {
 	var protocols http.Protocols

@@ -3,12 +3,12 @@ package api
 import (
 	"cmp"
 	"context"
-	"strings"
 
 	"connectrpc.com/connect"
 
 	"github.com/weirhq/weir/controlplane/limits"
 	controlv1 "github.com/weirhq/weir/shared/gen/proto/weir/control/v1"
+	"github.com/weirhq/weir/shared/window"
 )
 
 func (s keyService) GetKey(ctx context.Context,
@@ -39,10 +39,48 @@ func (s keyService) GetKey(ctx context.Context,
 	return connect.NewResponse(answer), nil
 }
 
+// keysDefault is the number of keys on a page if the request has no limit.
+const keysDefault = 50
+
+func (s keyService) ListKeys(ctx context.Context,
+	req *connect.Request[controlv1.ListKeysRequest]) (*connect.Response[controlv1.ListKeysResponse], error) {
+	m := req.Msg
+	page, err := s.Keys(ctx, limits.KeysQuery{Workspace: m.GetWorkspace(), Namespace: m.GetNamespace(),
+		Prefix: m.GetPrefix(), After: string(m.GetAfter()), Limit: cmp.Or(int(m.GetLimit()), keysDefault)})
+	answer := &controlv1.ListKeysResponse{NowMs: unixMs(page.Now), Next: []byte(page.Next)}
+	if page.ReportsErr != nil {
+		s.Log.WarnContext(ctx, "the reports of nodes could not be read for a list of keys", "error", page.ReportsErr)
+		answer.LimitsProblem = valid(page.ReportsErr.Error())
+	}
+	for i := range page.Keys {
+		answer.Keys = append(answer.Keys, listedKey(&page.Keys[i], answer.GetNowMs()))
+	}
+	return answered(answer, err)
+}
+
+func listedKey(k *limits.KeyListed, nowMs int64) *controlv1.ListedKey {
+	listed := &controlv1.ListedKey{Identifier: valid(k.Identifier), Truncated: k.Truncated, Shadow: k.Shadow}
+	if k.Override != nil {
+		listed.Override = valid(k.Override.Pattern)
+	}
+	if k.Reset != nil {
+		listed.ResetAtMs = unixMs(k.Reset.SetAt)
+	}
+	listed.Windows = each(k.Windows, func(w limits.KeyWindow) *controlv1.ListedWindow {
+		window := &controlv1.ListedWindow{Mode: w.Mode.String(), DurationMs: w.DurationMs, Count: w.Effective,
+			Limit: w.Limit, LimitReported: w.LimitReported}
+		if at, ok := k.FreeAt(&w, nowMs); ok {
+			window.FreeAtMs = &at
+		}
+		return window
+	})
+	return listed
+}
+
 func keyResponse(r limits.KeyReport) *controlv1.GetKeyResponse {
-	answer := &controlv1.GetKeyResponse{NowMs: unixMs(r.Now), Truncated: r.Truncated}
+	answer := &controlv1.GetKeyResponse{NowMs: unixMs(r.Now), Truncated: r.Truncated, Shadow: r.Shadow}
 	if r.Override != nil {
-		answer.Override, answer.OverrideExact = overrideAnswer(*r.Override), !strings.Contains(r.Override.Pattern, "*")
+		answer.Override, answer.OverrideExact = overrideAnswer(*r.Override), window.IsExact(r.Override.Pattern)
 	}
 	if r.Reset != nil {
 		answer.Reset_ = resetAnswer(*r.Reset)

@@ -16,7 +16,7 @@ import (
 	"github.com/weirhq/weir/shared/workspaces"
 )
 
-// Every field of an estimate and of what it is asked for, within a time; errors; and a process that has none.
+// The test covers every field of an estimate and of its request, the timeout, errors, and a process without estimates.
 func TestEstimateLimits(t *testing.T) {
 	var asked []limits.Change
 	var failed error

@@ -10,7 +10,7 @@ import (
 	controlv1 "github.com/weirhq/weir/shared/gen/proto/weir/control/v1"
 )
 
-// Previews predict what tunings would do. Errors are those of previews.Preview.
+// Previews predict the effects of tunings. Errors are the errors of previews.Preview.
 type Previews interface {
 	Preview(ctx context.Context, req previews.Request) (previews.Answer, error)
 }

@@ -9,23 +9,23 @@ import (
 )
 
 const (
-	readyTimeout = 3 * time.Second // of one look
-	readyFor     = time.Second     // how long a look answers further probes
+	readyTimeout = 3 * time.Second // of one check
+	readyFor     = time.Second     // how long the result of a check answers further probes
 )
 
-// readiness looks at both dependencies for /readyz, which asks for no token: however many
-// probes come, one look is under way at a time, and one a readyFor is made.
+// readiness checks MySQL and Restate for /readyz, which requires no token. For any number of probes, only one check
+// runs at a time, and at most one every readyFor.
 type readiness struct {
 	mysql   func(context.Context) error
 	restate func(context.Context) error
 
 	mu    sync.Mutex
 	seen  dependencies
-	until time.Time     // seen answers probes before
-	look  chan struct{} // closed at the end of the look under way; nil: none is
+	until time.Time     // probes before it get seen
+	look  chan struct{} // closed at the end of the running check; nil: no check is running
 }
 
-// dependencies is what stands in the way of each; nil: nothing.
+// dependencies has the error of each dependency; nil: it answers.
 type dependencies struct{ mysql, restate error }
 
 func (r *readiness) serve(w http.ResponseWriter, req *http.Request) {
@@ -41,7 +41,7 @@ func (r *readiness) serve(w http.ResponseWriter, req *http.Request) {
 	_ = json.NewEncoder(w).Encode(map[string]string{"mysql": okOr(seen.mysql), "restate": okOr(seen.restate)})
 }
 
-// now is the last look's answer, or that of the one under way. The error is ctx's.
+// now returns the result of the last check, or waits for the running check. The error is ctx's.
 func (r *readiness) now(ctx context.Context) (dependencies, error) {
 	r.mu.Lock()
 	if time.Now().Before(r.until) {
@@ -52,7 +52,7 @@ func (r *readiness) now(ctx context.Context) (dependencies, error) {
 	if look == nil {
 		look = make(chan struct{})
 		r.look = look
-		go r.take(context.WithoutCancel(ctx), look) // its first caller may go, the others still wait
+		go r.take(context.WithoutCancel(ctx), look) // the first caller can go away while others still wait
 	}
 	r.mu.Unlock()
 	select {
@@ -65,7 +65,7 @@ func (r *readiness) now(ctx context.Context) (dependencies, error) {
 	return r.seen, nil
 }
 
-// take looks at both at once: neither may use up the other's time.
+// take checks both dependencies concurrently, so that a slow dependency does not use up the other's time.
 func (r *readiness) take(ctx context.Context, look chan struct{}) {
 	ctx, cancel := context.WithTimeout(ctx, readyTimeout)
 	defer cancel()

@@ -13,7 +13,7 @@ import (
 	"time"
 )
 
-// "However many probes come, one look is under way at a time, and one a readyFor is made."
+// "For any number of probes, only one check runs at a time, and at most one every readyFor."
 func TestProbesShareOneLook(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		var mysql, restate atomic.Int64
@@ -59,7 +59,7 @@ func TestALookIsBounded(t *testing.T) {
 		if code, _ := probe(gone, r); code != http.StatusServiceUnavailable {
 			t.Errorf("a prober that is gone: %d", code)
 		}
-		<-time.After(readyTimeout) // its look goes on, for those that wait with it
+		<-time.After(readyTimeout) // its check continues for the probes that wait with it
 	})
 }
 

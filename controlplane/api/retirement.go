@@ -13,8 +13,8 @@ import (
 	"github.com/weirhq/weir/shared/gen/proto/weir/control/v1/controlv1connect"
 )
 
-// Retirements are retirements of tables. Errors wrap controlplane.ErrInvalid, ErrConflict,
-// ErrNotFound, ErrUnavailable or the context's. All methods may be called at once.
+// Retirements starts and controls retirements of tables. Errors wrap controlplane.ErrInvalid, ErrConflict, ErrNotFound,
+// ErrUnavailable or the context's error. Implementations must be safe for concurrent use.
 type Retirements interface {
 	Start(ctx context.Context, table string, spec retire.Spec,
 		by controlplane.By) (retire.Retirement, error)
@@ -25,7 +25,7 @@ type Retirements interface {
 	List(ctx context.Context, table string) ([]retire.Summary, error)
 }
 
-// retirementService implements the RPCs about the removal of the old table.
+// retirementService implements the RPCs about the retirement of the old table.
 type retirementService struct{ *service }
 
 var _ controlv1connect.RetirementServiceHandler = retirementService{}
@@ -96,7 +96,7 @@ func tableOf(msg interface{ GetTable() string }) string {
 	return cmp.Or(msg.GetTable(), retire.Blocklist)
 }
 
-// retirementSpec reads a spec; what it leaves out has its default.
+// retirementSpec reads a spec. Fields that it lacks have their default.
 func retirementSpec(m *controlv1.StartRetirementRequest) retire.Spec {
 	spec := retire.DefaultSpec()
 	set(&spec.QuietMs, m.QuietMs)

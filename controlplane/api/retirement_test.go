@@ -15,7 +15,7 @@ import (
 	"github.com/weirhq/weir/shared/gen/proto/weir/control/v1/controlv1connect"
 )
 
-// retirements keeps what it was asked for.
+// retirements records the calls that it gets.
 type retirements struct {
 	asked []string
 	spec  retire.Spec
@@ -58,8 +58,8 @@ func (s *retirements) List(_ context.Context, table string) ([]retire.Summary, e
 	return []retire.Summary{r.Summary()}, err
 }
 
-// Each call reaches what it names, about the one table when none is named, and the answer
-// has what a person decides by.
+// Each call acts on the table that it names, or on the default table, and the response has the evidence for a person's
+// decision.
 func TestRetirementCalls(t *testing.T) {
 	f := serve(t)
 	client := controlv1connect.NewRetirementServiceClient(f.http, f.url)
@@ -105,7 +105,7 @@ func TestRetirementCalls(t *testing.T) {
 	}
 }
 
-// What cannot be undone takes an admin; all else an operator, and a look a viewer.
+// A step that cannot be undone requires the role admin, all other changes require operator, and reads require viewer.
 func TestRetirementRoles(t *testing.T) {
 	for procedure, role := range map[string]access.Role{
 		controlv1connect.RetirementServiceRetirementStatusProcedure: access.RoleViewer,

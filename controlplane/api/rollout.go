@@ -18,9 +18,8 @@ import (
 	"github.com/weirhq/weir/shared/gen/proto/weir/control/v1/controlv1connect"
 )
 
-// Rollouts are staged rollouts of tuning. Errors wrap controlplane.ErrInvalid,
-// ErrConflict, ErrNotFound, ErrUnavailable or the context's. All methods may be called
-// at once.
+// Rollouts starts and controls staged rollouts of tuning. Errors wrap controlplane.ErrInvalid, ErrConflict,
+// ErrNotFound, ErrUnavailable or the context's error. Implementations must be safe for concurrent use.
 type Rollouts interface {
 	Start(ctx context.Context, start rollout.Start) (rollout.Rollout, error)
 	Operate(ctx context.Context, id string, order rollout.Order) (rollout.Rollout, error)
@@ -60,7 +59,8 @@ func (s rolloutService) StartRollout(ctx context.Context,
 	return connect.NewResponse(&controlv1.StartRolloutResponse{Rollout: rolloutAnswer(r)}), nil
 }
 
-// refuseCritical refuses to begin a rollout while the fleet does not work. One that has begun under this id stays.
+// refuseCritical rejects the start of a rollout while the fleet's health is critical. A rollout that has already
+// started under this ID is not rejected.
 func (s rolloutService) refuseCritical(ctx context.Context, health watch.HealthDocument, id string) error {
 	refused := watch.RefuseCritical(health)
 	if refused == nil || id == "" {

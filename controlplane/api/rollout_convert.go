@@ -9,10 +9,10 @@ import (
 	controlv1 "github.com/weirhq/weir/shared/gen/proto/weir/control/v1"
 )
 
-// bakeDefault is how long a stage bakes that does not say.
+// bakeDefault is the bake time of a stage without a bake time.
 const bakeDefault = 5 * time.Minute
 
-// rolloutPlan reads a plan; what it leaves out has its default.
+// rolloutPlan reads a plan. Fields that it lacks have their default.
 func rolloutPlan(p *controlv1.RolloutPlan) rollout.Plan {
 	plan := rollout.DefaultPlan()
 	if p == nil {
@@ -72,7 +72,7 @@ func planComparison(to *rollout.Comparison, from *controlv1.RolloutComparison) {
 	set(&to.ErrorsPerMinute, from.ErrorsPerMinute)
 }
 
-// set is *to = *value if there is one.
+// set assigns *value to *to, unless value is nil.
 func set[T, V int | int32 | int64 | float64](to *T, value *V) {
 	if value != nil {
 		*to = T(*value)

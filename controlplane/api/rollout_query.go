@@ -19,7 +19,7 @@ func queryRail(q queries.Rail) *controlv1.RolloutQuery {
 	}
 }
 
-// queryValues puts what was answered before the stage beside what is answered now.
+// queryValues returns the values of each query before the stage and now.
 func queryValues(r rollout.Rollout) (values []*controlv1.RolloutQueryValue) {
 	for _, q := range r.Spec.Plan.Guardrails.Queries {
 		byRegion := map[string]*controlv1.RolloutQueryValue{}

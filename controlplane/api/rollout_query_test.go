@@ -6,18 +6,19 @@ import (
 	"connectrpc.com/connect"
 	"google.golang.org/protobuf/proto"
 
+	"github.com/weirhq/weir/controlplane/internal/controltest"
 	"github.com/weirhq/weir/controlplane/queries"
 	controlv1 "github.com/weirhq/weir/shared/gen/proto/weir/control/v1"
 	"github.com/weirhq/weir/shared/gen/proto/weir/control/v1/controlv1connect"
 )
 
-// A plan's queries come back as they were given, with what they answered.
+// The response has a plan's queries as they were given, with their values.
 func TestRolloutQueries(t *testing.T) {
 	f := serve(t)
 	client := controlv1connect.NewRolloutServiceClient(f.http, f.url)
 	query := &controlv1.RolloutQuery{Name: "errors", Query: `errors{region="{{region}}"}`, TimesBaseline: proto.Float64(2), Required: true}
 	_, err := client.StartRollout(t.Context(), connect.NewRequest(&controlv1.StartRolloutRequest{
-		Actor: "ann", Reason: "x", Id: "q", Tuning: wholeTuning(),
+		Actor: "ann", Reason: "x", Id: "q", Tuning: controltest.Document(),
 		Plan: &controlv1.RolloutPlan{
 			Stages:     []*controlv1.RolloutStage{{All: true}},
 			Guardrails: &controlv1.RolloutGuardrails{Queries: []*controlv1.RolloutQuery{query}},

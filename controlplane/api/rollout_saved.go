@@ -21,27 +21,27 @@ type RolloutSaves interface {
 	List(ctx context.Context) ([]rollout.Summary, error)
 }
 
-// LiveRollouts are the rollouts as Restate has them. All methods may be called concurrently.
+// LiveRollouts calls the rollouts in Restate. Implementations must be safe for concurrent use.
 type LiveRollouts interface {
 	Start(ctx context.Context, start rollout.Start) (rollout.Rollout, error)
 	Operate(ctx context.Context, id string, order rollout.Order) (rollout.Rollout, error)
 	Status(ctx context.Context, id string) (rollout.Rollout, error)
-	// UnderWay returns the rollout that is under way, or nil.
+	// UnderWay returns the rollout that has not ended, or nil.
 	UnderWay(ctx context.Context) (*rollout.Rollout, error)
 }
 
-// SavedRollouts lists the rollouts of MySQL, and answers questions about one from its last saved
-// state while Restate does not answer. It passes orders on to Restate, so they fail meanwhile.
+// SavedRollouts lists the rollouts from MySQL. While Restate does not answer, it returns the status of a rollout from
+// its last saved state. Orders need Restate, so they fail meanwhile.
 type SavedRollouts struct {
 	LiveRollouts
 	Saves RolloutSaves
 }
 
-// asSaved marks an answer that comes from MySQL.
+// asSaved marks a status that comes from MySQL.
 const asSaved = "Restate does not answer: this is how the rollout stood when it was last saved in MySQL"
 
-// Status returns a rollout. If Restate does not answer, it returns the last saved state, and
-// Waiting says so.
+// Status returns a rollout. If Restate does not answer, it returns the last saved state, and Waiting has a note about
+// that.
 func (s SavedRollouts) Status(ctx context.Context, id string) (rollout.Rollout, error) {
 	r, err := s.LiveRollouts.Status(ctx, id)
 	if !errors.Is(err, controlplane.ErrUnavailable) {
@@ -66,8 +66,8 @@ func (s SavedRollouts) Status(ctx context.Context, id string) (rollout.Rollout, 
 // savedTimeout bounds a look at the list in MySQL, so that lookTimeout leaves time for Restate.
 const savedTimeout = 5 * time.Second
 
-// List returns the newest rollouts, newest first. While MySQL does not answer, it returns the
-// rollout that is under way.
+// List returns the newest rollouts, newest first. While MySQL does not answer, it returns the rollout that has not
+// ended.
 func (s SavedRollouts) List(ctx context.Context) ([]rollout.Summary, error) {
 	timed, cancel := context.WithTimeout(ctx, savedTimeout)
 	defer cancel()

@@ -46,7 +46,7 @@ func (s saves) List(context.Context) ([]rollout.Summary, error) {
 	return s.list, s.err
 }
 
-// While Restate does not answer, a status is the rollout as MySQL has it, and says that it is.
+// While Restate does not answer, a status is the saved rollout from MySQL, with a note about that.
 func TestAStatusIsTheSavedOneWhileRestateIsDown(t *testing.T) {
 	ctx := t.Context()
 	state, err := json.Marshal(&rollout.Rollout{ID: "r1", Phase: rollout.Baking, Stage: 1})

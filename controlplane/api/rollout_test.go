@@ -9,14 +9,14 @@ import (
 	"connectrpc.com/connect"
 
 	"github.com/weirhq/weir/controlplane"
+	"github.com/weirhq/weir/controlplane/internal/controltest"
 	"github.com/weirhq/weir/controlplane/rollout"
 	"github.com/weirhq/weir/controlplane/watch"
 	controlv1 "github.com/weirhq/weir/shared/gen/proto/weir/control/v1"
 	"github.com/weirhq/weir/shared/gen/proto/weir/control/v1/controlv1connect"
-	"github.com/weirhq/weir/shared/tuning"
 )
 
-// rollouts takes one rollout, and keeps what it was asked for.
+// rollouts accepts one rollout, and records the calls that it gets.
 type rollouts struct {
 	one    *rollout.Rollout
 	order  rollout.Order
@@ -60,7 +60,7 @@ func (s *rollouts) UnderWay(context.Context) (*rollout.Rollout, error) { return 
 func TestRolloutCalls(t *testing.T) {
 	f := serve(t)
 	client := controlv1connect.NewRolloutServiceClient(f.http, f.url)
-	start := &controlv1.StartRolloutRequest{Actor: "ann", Reason: "x", Tuning: wholeTuning(), Plan: &controlv1.RolloutPlan{Stages: []*controlv1.RolloutStage{{All: true}}}}
+	start := &controlv1.StartRolloutRequest{Actor: "ann", Reason: "x", Tuning: controltest.Document(), Plan: &controlv1.RolloutPlan{Stages: []*controlv1.RolloutStage{{All: true}}}}
 	began, err := client.StartRollout(t.Context(), connect.NewRequest(start))
 	if err != nil {
 		t.Fatal(err)
@@ -101,16 +101,8 @@ func TestRolloutCalls(t *testing.T) {
 	}
 }
 
-// wholeTuning is a document with every field.
-func wholeTuning() string {
-	text, err := tuning.Default().Document()
-	if err != nil {
-		panic(err)
-	}
-	return string(text)
-}
-
-// Versions come as they were written; of one that this build cannot read the answer says why.
+// Versions have the document as it was written. For a document that this build cannot read, the response has the
+// reason.
 func TestListTunings(t *testing.T) {
 	f := serve(t)
 	client := controlv1connect.NewRolloutServiceClient(f.http, f.url)
@@ -120,7 +112,7 @@ func TestListTunings(t *testing.T) {
 		t.Fatalf("%s, %v", f.versionsAsked, err)
 	}
 	wantText(t, answer.Msg, &controlv1.ListTuningsResponse{HasMore: true, Versions: []*controlv1.TuningVersion{
-		{Version: 8, Region: "e\uFFFD", Document: wholeTuning(), Actor: "ann", Reason: "r", CreatedAtMs: at.UnixMilli(), Rollout: "r1"},
+		{Version: 8, Region: "e\uFFFD", Document: controltest.Document(), Actor: "ann", Reason: "r", CreatedAtMs: at.UnixMilli(), Rollout: "r1"},
 	}})
 	answer, err = client.ListTunings(t.Context(), connect.NewRequest(&controlv1.ListTuningsRequest{}))
 	if err != nil || f.versionsAsked != "false 9223372036854775807 21" || answer.Msg.GetHasMore() || answer.Msg.GetVersions()[1].GetProblem() == "" || answer.Msg.GetVersions()[1].GetDocument() != "[]" {
@@ -148,7 +140,7 @@ func TestGetTuning(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	wantText(t, answer.Msg, &controlv1.GetTuningResponse{Tunings: []*controlv1.RegionTuning{{Document: "{}"}, {Region: "e\uFFFD", Version: 7, Document: wholeTuning()}}})
+	wantText(t, answer.Msg, &controlv1.GetTuningResponse{Tunings: []*controlv1.RegionTuning{{Document: "{}"}, {Region: "e\uFFFD", Version: 7, Document: controltest.Document()}}})
 	f.readyErr = controlplane.ErrUnavailable
 	if _, err := client.GetTuning(t.Context(), connect.NewRequest(&controlv1.GetTuningRequest{})); connect.CodeOf(err) != connect.CodeUnavailable {
 		t.Errorf("with MySQL down: %v", err)
@@ -160,7 +152,7 @@ func TestStartOnACriticalFleet(t *testing.T) {
 	f := serve(t)
 	client := controlv1connect.NewRolloutServiceClient(f.http, f.url)
 	f.health = watch.HealthDocument{Overall: watch.SeverityCritical, Findings: []watch.Finding{{Kind: watch.FindingRegionDark, Subject: "eu", Severity: watch.SeverityCritical, What: "No node is live."}}}
-	start := &controlv1.StartRolloutRequest{Actor: "ann", Reason: "r", Id: "r1", Tuning: wholeTuning(), Plan: &controlv1.RolloutPlan{Stages: []*controlv1.RolloutStage{{All: true}}}}
+	start := &controlv1.StartRolloutRequest{Actor: "ann", Reason: "r", Id: "r1", Tuning: controltest.Document(), Plan: &controlv1.RolloutPlan{Stages: []*controlv1.RolloutStage{{All: true}}}}
 	_, err := client.StartRollout(t.Context(), connect.NewRequest(start))
 	if connect.CodeOf(err) != connect.CodeFailedPrecondition || !strings.Contains(err.Error(), "critical (region_dark eu: No node is live); force") {
 		t.Fatal(err)
@@ -175,7 +167,7 @@ func TestStartOnACriticalFleet(t *testing.T) {
 	}
 }
 
-// A plan's lease is taken over; without one it has the default.
+// A plan's lease is used. Without a lease the plan has the default.
 func TestThePlansLease(t *testing.T) {
 	ms := int64(90_000)
 	if got := rolloutPlan(&controlv1.RolloutPlan{LeaseMs: &ms}).LeaseMs; got != ms {

@@ -31,17 +31,17 @@ func (s *service) inScope(caller *access.Identity, req connect.AnyRequest) error
 	return connect.NewError(connect.CodePermissionDenied, errScope)
 }
 
-// always lets requests pass whose handlers leave out other workspaces themselves.
+// always accepts requests whose handlers leave out other workspaces themselves.
 func always(*access.Identity, any) bool { return true }
 
-// inNamed judges requests that name one workspace.
+// inNamed accepts requests for a workspace of the caller.
 func inNamed(caller *access.Identity, request any) bool {
 	named, ok := request.(interface{ GetWorkspace() string })
 	return ok && caller.Workspaces.Has(named.GetWorkspace())
 }
 
-// inNamedIfAny judges requests about one workspace, or about all workspaces that the caller may
-// see.
+// inNamedIfAny accepts requests for a workspace of the caller, and requests without a workspace, whose handlers leave
+// out other workspaces.
 func inNamedIfAny(caller *access.Identity, request any) bool {
 	named, ok := request.(interface{ GetWorkspace() string })
 	return ok && (named.GetWorkspace() == "" || caller.Workspaces.Has(named.GetWorkspace()))
@@ -52,7 +52,7 @@ func inOverride(caller *access.Identity, request any) bool {
 	return ok && caller.Workspaces.Has(set.GetOverride().GetWorkspace())
 }
 
-// inChanges judges requests about several workspaces: all of them must be the caller's.
+// inChanges accepts requests for several workspaces if all of them are the caller's.
 func inChanges(caller *access.Identity, request any) bool {
 	estimate, ok := request.(*controlv1.EstimateLimitsRequest)
 	ok = ok && len(estimate.GetChanges()) > 0
@@ -62,15 +62,14 @@ func inChanges(caller *access.Identity, request any) bool {
 	return ok
 }
 
-// ofItself judges requests for the audit log. A caller with workspaces may only read its own
-// changes. A filter by workspace would not do, because subjects separate the names by '/', and
-// workspaces may contain a '/'.
+// ofItself accepts requests for the audit log. A caller with workspaces can read only its own changes. A filter by
+// workspace would not suffice, because subjects separate names by '/', and the name of a workspace can contain a '/'.
 func ofItself(caller *access.Identity, request any) bool {
 	list, ok := request.(*controlv1.ListAuditRequest)
 	return ok && list.GetActor() == caller.Name
 }
 
-// visible returns the workspaces that the caller may see.
+// visible returns the workspaces that the caller can see.
 func visible(ctx context.Context) *workspaces.Set {
 	identity, _ := ctx.Value(identityKey{}).(access.Identity)
 	return identity.Workspaces

@@ -20,24 +20,24 @@ import (
 	"github.com/weirhq/weir/shared/workspaces"
 )
 
-// procedureScope is what a procedure is to a token that has workspaces.
+// procedureScope describes which requests of a procedure a token with workspaces allows.
 type procedureScope struct {
 	kind string
 	body string // of a request about a workspace, %s
 }
 
 var (
-	fleetWide = procedureScope{kind: "fleet"}                                // refused, whatever the request has
+	fleetWide = procedureScope{kind: "fleet"}                                // always rejected
 	everybody = procedureScope{kind: "everybody"}                            // about no workspace
 	filtered  = procedureScope{kind: "filtered"}                             // answers without other workspaces
-	own       = procedureScope{kind: "own"}                                  // answers with what the caller did
+	own       = procedureScope{kind: "own"}                                  // returns only the caller's own changes
 	named     = procedureScope{kind: "workspace", body: `{"workspace":%s}`}  // names one workspace
-	optional  = procedureScope{kind: "filtered", body: `{"workspace":%s}`}   // names one workspace, or none
+	optional  = procedureScope{kind: "filtered", body: `{"workspace":%s}`}   // names one workspace, or no workspace
 	nested    = procedureScope{"workspace", `{"override":{"workspace":%s}}`} // of its override
 	listed    = procedureScope{"workspace", `{"changes":[{"workspace":"acme"},{"workspace":%s}]}`}
 )
 
-// procedureScopes has every procedure, so that a new one fails the test until it is decided what a scope means for it.
+// procedureScopes must have every procedure, so that a new procedure fails the test until its scope has been decided.
 var procedureScopes = map[string]procedureScope{
 	controlv1connect.ControlServiceFleetProcedure:               fleetWide,
 	controlv1connect.ControlServiceCleanupStatusProcedure:       fleetWide,
@@ -83,11 +83,12 @@ var procedureScopes = map[string]procedureScope{
 	controlv1connect.TopKeysServiceTopKeysProcedure:        optional,
 	controlv1connect.TopKeysServiceListHeldProcedure:       optional,
 	controlv1connect.TopKeysServiceGetKeyProcedure:         named,
+	controlv1connect.TopKeysServiceListKeysProcedure:       named,
 	controlv1connect.TopKeysServiceEstimateLimitsProcedure: listed,
 }
 
-// A token with workspaces may call what is about these workspaces, and nothing else, whatever its role is. Each
-// procedure that the .proto files describe is tried.
+// A token with workspaces can call only procedures about these workspaces, whatever its role is. The test calls each
+// procedure in the .proto files.
 func TestATokenIsValidForItsWorkspacesAlone(t *testing.T) {
 	f, _ := guarded(t)
 	const token = "admin@acme,beta"
@@ -165,8 +166,8 @@ func namesWorkspaces(t *testing.T, procedure string) bool {
 	return in(found.(protoreflect.MethodDescriptor).Input(), 0)
 }
 
-// What lists over all workspaces gets those of the caller's token, so that others are left out before anything is
-// ranked, counted or cut into pages.
+// A list over all workspaces gets the workspaces of the caller's token, so that other workspaces are left out before
+// keys are ranked, counted or split into pages.
 func TestListsAreAskedForTheWorkspacesOfTheToken(t *testing.T) {
 	acme, err := workspaces.New("acme")
 	if err != nil {

@@ -27,17 +27,17 @@ import (
 )
 
 const (
-	// How long a call may take. A look waits for nothing; a change may wait for a run of
-	// the job that is under way; a run may wait for another, and then takes its time.
+	// Timeouts of calls. A read waits for no other work. A change can wait for a running job. A run can wait for another
+	// run before it starts.
 	lookTimeout   = 10 * time.Second
 	changeTimeout = time.Minute
 	runTimeout    = 2 * time.Minute
 
-	lagTimeout = 2 * time.Second // of the status, which is worth having without it
+	lagTimeout = 2 * time.Second // of the lag in a status, which is useful without it
 )
 
-// Cleanup is the schedule of the expiry cleanup. Errors wrap controlplane.ErrInvalid,
-// controlplane.ErrUnavailable or the context's. All methods may be called at once.
+// Cleanup is the schedule of the expiry cleanup. Errors wrap controlplane.ErrInvalid, controlplane.ErrUnavailable or
+// the context's error. Implementations must be safe for concurrent use.
 type Cleanup interface {
 	Status(ctx context.Context) (cleanup.Status, error)
 	RunNow(ctx context.Context, by controlplane.By) (cleanup.Run, error)
@@ -45,18 +45,18 @@ type Cleanup interface {
 	Resume(ctx context.Context, by controlplane.By) (cleanup.Status, error)
 }
 
-// Config is what the service works with. All but Console, Previews, RequireTokens,
-// AuthFailed, Loopback and AllowedHosts is required.
+// Config has the dependencies and settings of the service. All fields are required except Previews, Partitions, Limits,
+// Approvers, Console, RequireTokens, Subjects, AuthFailed, Refused, Loopback and AllowedHosts.
 type Config struct {
 	Cleanup     Cleanup
 	Rollouts    Rollouts
 	Retirements Retirements
-	Previews    Previews                                              // nil: there are none
+	Previews    Previews                                              // nil: no previews
 	Tuning      func(context.Context) ([]tunings.RegionTuning, error) // in force: of the fleet, then by region
 	Tunings     tunings.Log                                           // all versions
 	Tokens      Tokens
 	Settings    Settings
-	// whether MySQL answers and has the tables that are needed
+	// Ready returns an error unless MySQL answers and has the required tables.
 	Ready func(context.Context) error
 	Lag   func(context.Context) (time.Duration, error) // how far the cleanup is behind
 	// Partitions returns why the cleanup deletes rows in batches. If it is nil, that is unknown.
@@ -70,6 +70,7 @@ type Config struct {
 	TopKeys    func(context.Context, limits.TopQuery) (limits.TopKeys, error)
 	Held       func(context.Context, limits.TopQuery) (limits.HeldReport, error)
 	Key        func(context.Context, limits.KeyQuery) (limits.KeyReport, error)
+	Keys       func(context.Context, limits.KeysQuery) (limits.KeyPage, error)
 	// Limits estimates which requests an override would have denied, for keys of some workspaces.
 	// If it is nil, there are no estimates.
 	Limits func(context.Context, []limits.Change, *workspaces.Set) (limits.Estimate, error)
@@ -77,37 +78,37 @@ type Config struct {
 	// Approvers reports whose approvals no longer count. If it is nil, all approvals count.
 	Approvers access.Approvers
 
-	// Console makes the web console, which calls the service in this process; nil: none.
-	// It lets people in by itself.
+	// Console returns the web console, which calls the service within this process; nil: no console. The console
+	// authenticates people itself.
 	Console func(service http.Handler) http.Handler
 
-	// RequireTokens asks every call for a token whose role suffices. Without it, any
-	// caller that reaches the service may do everything, under any name.
+	// RequireTokens makes every call require a token with a sufficient role. Without it, every caller that reaches the
+	// service can do everything, under any name.
 	RequireTokens bool
 
-	// Subjects are the roles of callers by the subject of their certificate, which the listener has verified: its URI, or
-	// else its common name. Such a caller needs no token, and is the subject, whatever token or name it gives. It takes
-	// RequireTokens; see ValidateSubjects.
+	// Subjects are the roles of callers by the subject of their certificate, which the listener must have verified: its
+	// URI, or else its common name. Such a caller needs no token. It is the actor of its changes, whatever token or actor
+	// the call has. Subjects require RequireTokens; see ValidateSubjects.
 	Subjects map[string]access.Role
 
-	// AuthFailed is called for each call that is refused for its token; may be nil.
+	// AuthFailed is called for each call that is rejected because of its token; it can be nil.
 	AuthFailed func(controlplane.AuthFailure)
 
-	// Refused is called for every call that runs into a bound; nil: nothing is.
+	// Refused is called for each call that exceeds a bound; it can be nil.
 	Refused func(bounded.Bound)
 
-	// Loopback says that the service listens on loopback alone. Requests for hosts that it does
-	// not know are then refused, with tokens too: /metrics and probes ask for none, and a page
-	// of some site can let its name point to loopback.
+	// Loopback should be set if the service listens only on loopback. Requests for unknown hosts are then rejected, even
+	// with RequireTokens, because /metrics and probes require no token, and a page of another site can let its host name
+	// resolve to loopback.
 	Loopback bool
 
-	// AllowedHosts are names by which requests may address the service, beside loopback
-	// addresses, localhost and the address that they come to: that of a proxy on this machine,
-	// say. With RequireTokens and without Loopback any will do.
+	// AllowedHosts are further names by which requests can address the service, for example the name of a proxy on this
+	// machine. Loopback addresses, localhost and the address of the connection are always allowed. With RequireTokens and
+	// without Loopback every name is allowed.
 	AllowedHosts []string
 }
 
-// service has what all Connect services of the API share: each of them is a type that embeds it.
+// service has the fields that all Connect services of the API share. Each service is a type that embeds it.
 type service struct{ Config }
 
 // controlService implements the RPCs about the fleet and its cleanup.
@@ -148,7 +149,7 @@ func (s controlService) CleanupResume(ctx context.Context,
 	return answered(&controlv1.CleanupResumeResponse{Status: answer}, err)
 }
 
-// withLag adds how far the cleanup is behind, and why it deletes rows in batches. If MySQL does not
+// withLag adds the lag of the cleanup to its status, and the reason why it deletes rows in batches. If MySQL does not
 // answer, the status lacks both but still has the schedule.
 func (s controlService) withLag(ctx context.Context, status cleanup.Status,
 	err error) (*controlv1.CleanupStatus, error) {
@@ -169,7 +170,7 @@ func (s controlService) withLag(ctx context.Context, status cleanup.Status,
 	return answer, nil
 }
 
-// answering gives a call its time and the change that it makes its author, and the errors of its handler their codes.
+// answering sets the timeout of a call, the author of its change, and the code of its error.
 func (s *service) answering() connect.UnaryInterceptorFunc {
 	return func(next connect.UnaryFunc) connect.UnaryFunc {
 		return func(ctx context.Context, req connect.AnyRequest) (answer connect.AnyResponse, err error) {
@@ -192,7 +193,7 @@ func (s *service) answering() connect.UnaryInterceptorFunc {
 	}
 }
 
-// answered is the answer of a handler, unless it has an error.
+// answered returns the response of a handler, or the error.
 func answered[M any](msg *M, err error) (*connect.Response[M], error) {
 	if err != nil {
 		return nil, err
@@ -200,7 +201,7 @@ func answered[M any](msg *M, err error) (*connect.Response[M], error) {
 	return connect.NewResponse(msg), nil
 }
 
-// each makes a message of each of a list.
+// each converts a list to messages.
 func each[T, M any](list []T, message func(T) *M) (messages []*M) {
 	for _, one := range list {
 		messages = append(messages, message(one))
@@ -208,7 +209,7 @@ func each[T, M any](list []T, message func(T) *M) (messages []*M) {
 	return messages
 }
 
-// fail gives an error its code, unless it has one.
+// fail adds a code to an error without a code.
 func (s *service) fail(ctx context.Context, rpc string, err error) error {
 	var coded *connect.Error
 	switch {

@@ -23,6 +23,7 @@ import (
 	"github.com/weirhq/weir/controlplane/audit"
 	"github.com/weirhq/weir/controlplane/cleanup"
 	"github.com/weirhq/weir/controlplane/fleet"
+	"github.com/weirhq/weir/controlplane/internal/controltest"
 	"github.com/weirhq/weir/controlplane/limits"
 	"github.com/weirhq/weir/controlplane/tunings"
 	"github.com/weirhq/weir/controlplane/watch"
@@ -78,12 +79,14 @@ type fixture struct {
 	checks []watch.Check
 
 	auditAsked [2]int64
-	audited    []audit.Record // newest first; nil: one entry, on each page
+	audited    []audit.Record // newest first; nil: each page has one entry
 	links      audit.Links
 
 	versionsAsked string
 	key           limits.KeyReport
 	keyAsked      limits.KeyQuery
+	keys          limits.KeyPage
+	keysAsked     limits.KeysQuery
 	top           limits.TopKeys
 	topAsked      limits.TopQuery
 	schedule      *schedule
@@ -115,7 +118,7 @@ func (f *fixture) Audit(_ context.Context, before int64, rows int) ([]audit.Reco
 func (f *fixture) TuningVersions(_ context.Context, region *string, before int64, rows int) ([]tunings.Version, error) {
 	f.versionsAsked = fmt.Sprint(region != nil, before, rows)
 	all := []tunings.Version{
-		{RegionTuning: tunings.RegionTuning{Region: "e\xfe", Version: 8, Document: wholeTuning()}, By: controlplane.By{Actor: "ann", Reason: "r"}, At: at, Rollout: "r1"},
+		{RegionTuning: tunings.RegionTuning{Region: "e\xfe", Version: 8, Document: controltest.Document()}, By: controlplane.By{Actor: "ann", Reason: "r"}, At: at, Rollout: "r1"},
 		{RegionTuning: tunings.RegionTuning{Version: 7, Document: "[]"}},
 	}
 	return all[:min(rows, len(all))], f.readyErr
@@ -139,7 +142,7 @@ func serve(t *testing.T, opts ...connect.ClientOption) *fixture {
 		Settings:    &f.settings,
 		Ready:       func(context.Context) error { return f.readyErr },
 		Tuning: func(context.Context) ([]tunings.RegionTuning, error) {
-			return []tunings.RegionTuning{{Document: "{}"}, {Region: "e\xfe", Version: 7, Document: wholeTuning()}}, f.readyErr
+			return []tunings.RegionTuning{{Document: "{}"}, {Region: "e\xfe", Version: 7, Document: controltest.Document()}}, f.readyErr
 		},
 		Lag:   func(context.Context) (time.Duration, error) { return 3 * time.Second, f.lagErr },
 		Fleet: func(context.Context) (fleet.Fleet, error) { return f.fleet, f.fleetErr },
@@ -147,6 +150,10 @@ func serve(t *testing.T, opts ...connect.ClientOption) *fixture {
 		Key: func(_ context.Context, q limits.KeyQuery) (limits.KeyReport, error) {
 			f.keyAsked = q
 			return f.key, f.fleetErr
+		},
+		Keys: func(_ context.Context, q limits.KeysQuery) (limits.KeyPage, error) {
+			f.keysAsked = q
+			return f.keys, f.fleetErr
 		},
 		TopKeys: func(_ context.Context, q limits.TopQuery) (limits.TopKeys, error) {
 			f.topAsked = q
@@ -231,7 +238,7 @@ func TestFleet(t *testing.T) {
 	}}, Pairs: []*controlv1.ConvergencePair{{From: "us", To: "eu", P99Ms: 26, Nodes: 1}}})
 }
 
-// "One odd node must not hide the fleet."
+// "One node with an invalid name must not hide the fleet."
 func TestFleetWithBytesThatAreNoText(t *testing.T) {
 	f := serve(t)
 	f.fleet = fleet.Fleet{Nodes: []fleet.Node{{Heartbeat: heartbeat.Heartbeat{NodeID: "n\xff", Region: "eu"}, HealthProblem: "\xfe"}}}
@@ -288,7 +295,7 @@ func TestErrorCodes(t *testing.T) {
 	}
 }
 
-// "Every change needs an actor and a reason": the schedule is not even asked.
+// "Every change needs an actor and a reason": otherwise the schedule is not called.
 func TestChangesNeedWhoAndWhy(t *testing.T) {
 	f := serve(t)
 	f.schedule.err = errors.New("was asked")
@@ -320,7 +327,7 @@ func TestRequestsAreBounded(t *testing.T) {
 	}
 }
 
-// A panic is one failed call, not a dead process, and its words stay in the log.
+// A panic fails one call and does not end the process. Its text appears only in the log.
 func TestPanicIsOneFailedCall(t *testing.T) {
 	f := serve(t)
 	f.schedule.panics = true
@@ -346,7 +353,7 @@ func TestHealthReadinessAndMetrics(t *testing.T) {
 	}
 }
 
-// wantReady waits for the next look: one answers probes for a while.
+// wantReady waits for the next check, because one check answers probes for a while.
 func wantReady(t *testing.T, f *fixture, code int, body string) {
 	t.Helper()
 	deadline := time.After(time.Minute)

@@ -13,8 +13,8 @@ import (
 	"github.com/weirhq/weir/shared/workspaces"
 )
 
-// Settings are overrides, namespaces and resets of keys. Errors wrap controlplane.ErrInvalid,
-// ErrConflict, ErrNotFound, ErrUnavailable or the context's. All methods may be called at once.
+// Settings reads and changes overrides, namespaces and resets of keys. Errors wrap controlplane.ErrInvalid,
+// ErrConflict, ErrNotFound, ErrUnavailable or the context's error. Implementations must be safe for concurrent use.
 type Settings interface {
 	SetOverride(ctx context.Context, o limits.Override, by controlplane.By) error
 	ChangeOverride(ctx context.Context, workspace, namespace, pattern string, change limits.OverrideChange,
@@ -83,7 +83,7 @@ func (s settingsService) SetNamespace(ctx context.Context,
 	req *connect.Request[controlv1.SetNamespaceRequest]) (*connect.Response[controlv1.SetNamespaceResponse], error) {
 	after, err := s.Settings.SetNamespace(ctx, req.Msg.GetWorkspace(), req.Msg.GetNamespace(), limits.NamespaceChange{
 		Shadow: req.Msg.Shadow, Mode: req.Msg.Mode, Outage: req.Msg.Outage, NodeShare: req.Msg.NodeShare,
-		Estimate: req.Msg.Estimate, IfUpdatedMs: req.Msg.IfUpdatedAtMs,
+		Window: req.Msg.Window, Estimate: req.Msg.Estimate, IfUpdatedMs: req.Msg.IfUpdatedAtMs,
 	}, by(ctx))
 	return answered(&controlv1.SetNamespaceResponse{Namespace: namespaceAnswer(after)}, err)
 }
@@ -103,7 +103,8 @@ func (s settingsService) GetNamespace(ctx context.Context,
 func namespaceAnswer(n limits.Namespace) *controlv1.Namespace {
 	return &controlv1.Namespace{
 		Workspace: valid(n.Workspace), Namespace: valid(n.Namespace), Shadow: n.Shadow, Mode: valid(n.Mode),
-		Outage: valid(n.Outage), NodeShare: valid(n.NodeShare), Estimate: valid(n.Estimate), UpdatedAtMs: unixMs(n.UpdatedAt),
+		Outage: valid(n.Outage), NodeShare: valid(n.NodeShare), Window: valid(n.Window), Estimate: valid(n.Estimate),
+		UpdatedAtMs: unixMs(n.UpdatedAt),
 	}
 }
 

@@ -14,7 +14,7 @@ import (
 	"github.com/weirhq/weir/shared/workspaces"
 )
 
-// settings keeps what it was asked for.
+// settings records the calls that it gets.
 type settings struct {
 	override  limits.Override
 	namespace limits.Namespace
@@ -126,8 +126,9 @@ func TestSettingsCalls(t *testing.T) {
 		{controlv1connect.SettingsServiceSetOverrideProcedure, `{"actor":"ann","override":{"limit":"1"}}`, http.StatusBadRequest, "reason is empty"},
 		{controlv1connect.SettingsServiceDeleteOverrideProcedure, `{"actor":"ann","reason":"x","workspace":"acme","namespace":"api","pattern":"v"}`, http.StatusNotFound, `there is no override \"v\"`},
 		{controlv1connect.SettingsServiceDeleteOverrideProcedure, `{"actor":"ann","reason":"x","workspace":"acme","namespace":"api","pattern":"u*"}`, http.StatusOK, `{}`},
-		{controlv1connect.SettingsServiceSetNamespaceProcedure, `{"actor":"ann","reason":"x","workspace":"acme","namespace":"api","shadow":false,"estimate":"","ifUpdatedAtMs":"0"}`, http.StatusOK, `"mode":"exact"`},
+		{controlv1connect.SettingsServiceSetNamespaceProcedure, `{"actor":"ann","reason":"x","workspace":"acme","namespace":"api","shadow":false,"window":"precise","estimate":"","ifUpdatedAtMs":"0"}`, http.StatusOK, `"mode":"exact"`},
 		{controlv1connect.SettingsServiceListNamespacesProcedure, `{"workspace":"acme"}`, http.StatusOK, `"outage":"local"`},
+		{controlv1connect.SettingsServiceListNamespacesProcedure, `{"workspace":"acme"}`, http.StatusOK, `"window":"cells"`},
 		{controlv1connect.SettingsServiceListNamespacesProcedure, `{"workspace":"acme","after":"a"}`, http.StatusOK, `"hasMore":true`},
 		{controlv1connect.SettingsServiceGetNamespaceProcedure, `{"workspace":"acme","namespace":"api"}`, http.StatusOK, `"outage":"local"`},
 		{controlv1connect.SettingsServiceGetNamespaceProcedure, `{"workspace":"acme","namespace":"b"}`, http.StatusNotFound, `has no settings`},
@@ -141,7 +142,7 @@ func TestSettingsCalls(t *testing.T) {
 		}
 	}
 	c := f.settings.change
-	if c.Shadow == nil || *c.Shadow || c.Estimate == nil || *c.Estimate != "" || c.IfUpdatedMs == nil || *c.IfUpdatedMs != 0 || c.Mode != nil || c.Outage != nil || c.NodeShare != nil {
+	if c.Shadow == nil || *c.Shadow || c.Estimate == nil || *c.Estimate != "" || c.IfUpdatedMs == nil || *c.IfUpdatedMs != 0 || c.Mode != nil || c.Outage != nil || c.NodeShare != nil || c.Window == nil || *c.Window != "precise" {
 		t.Errorf("%+v: what was given is not what arrived", c)
 	}
 	if c := f.settings.overrideChange; *c.Limit != 5 || c.DurationMs == nil || *c.DurationMs != 0 || c.Shadow == nil || *c.Shadow || c.Candidate != nil {

@@ -14,9 +14,8 @@ import (
 	"github.com/weirhq/weir/shared/gen/proto/weir/control/v1/controlv1connect"
 )
 
-// Tokens tell who holds a token, and make them. Errors wrap controlplane.ErrInvalid,
-// ErrConflict, ErrNotFound, ErrUnauthenticated, ErrUnavailable or the context's. All
-// methods may be called at once.
+// Tokens creates tokens and finds their holders. Errors wrap controlplane.ErrInvalid, ErrConflict, ErrNotFound,
+// ErrUnauthenticated, ErrUnavailable or the context's error. Implementations must be safe for concurrent use.
 type Tokens interface {
 	Authenticate(ctx context.Context, secret string) (access.Identity, error)
 	Holder(ctx context.Context, hash access.TokenHash) (access.Identity, error)
@@ -35,7 +34,7 @@ var _ controlv1connect.TokenServiceHandler = tokenService{}
 
 func (s tokenService) CreateToken(ctx context.Context,
 	req *connect.Request[controlv1.CreateTokenRequest]) (*connect.Response[controlv1.CreateTokenResponse], error) {
-	if _, taken := s.Subjects[req.Msg.GetName()]; taken { // their entries in the audit log could not be told apart
+	if _, taken := s.Subjects[req.Msg.GetName()]; taken { // audit entries of both would be indistinguishable
 		return nil, fmt.Errorf("%w: token name %q is the subject of a certificate with a role", controlplane.ErrInvalid,
 			req.Msg.GetName())
 	}
@@ -54,7 +53,8 @@ func (s tokenService) RotateToken(ctx context.Context,
 	return answered(&controlv1.RotateTokenResponse{Secret: secret}, err)
 }
 
-// msOf is a length of time in ms. One that no Duration holds is the longest, which is beyond every bound.
+// msOf converts ms to a Duration. A value that no Duration can hold becomes the longest Duration, which is above every
+// bound.
 func msOf(ms int64) time.Duration {
 	most := int64(math.MaxInt64 / time.Millisecond)
 	return time.Duration(max(-most, min(most, ms))) * time.Millisecond
@@ -79,7 +79,7 @@ func tokenAnswer(t access.Token) *controlv1.Token {
 	}
 }
 
-// WhoAmI tells who makes the call. Without RequireTokens everybody may do everything.
+// WhoAmI returns the caller's identity. Without RequireTokens every caller can do everything.
 func (s tokenService) WhoAmI(ctx context.Context,
 	_ *connect.Request[controlv1.WhoAmIRequest]) (*connect.Response[controlv1.WhoAmIResponse], error) {
 	answer := &controlv1.WhoAmIResponse{Role: string(access.RoleAdmin), TokensRequired: s.RequireTokens}

@@ -13,7 +13,7 @@ import (
 	"github.com/weirhq/weir/shared/gen/proto/weir/control/v1/controlv1connect"
 )
 
-// topKeysDefault is how many keys are told where a caller does not say.
+// topKeysDefault is the number of keys in a response if the request has no limit.
 const topKeysDefault = 20
 
 // keyService implements the RPCs about keys.

@@ -9,7 +9,7 @@ import (
 	controlv1 "github.com/weirhq/weir/shared/gen/proto/weir/control/v1"
 )
 
-// GetTuning answers the tuning in force.
+// GetTuning returns the tuning in force.
 func (s rolloutService) GetTuning(ctx context.Context,
 	_ *connect.Request[controlv1.GetTuningRequest]) (*connect.Response[controlv1.GetTuningResponse], error) {
 	inForce, err := s.Tuning(ctx)
@@ -19,7 +19,7 @@ func (s rolloutService) GetTuning(ctx context.Context,
 	return answered(&controlv1.GetTuningResponse{Tunings: tunings}, err)
 }
 
-// ListTunings answers versions of the tuning, newest first.
+// ListTunings returns versions of the tuning, newest first.
 func (s rolloutService) ListTunings(ctx context.Context,
 	req *connect.Request[controlv1.ListTuningsRequest]) (*connect.Response[controlv1.ListTuningsResponse], error) {
 	versions, more, err := tunings.History(ctx, s.Tunings, tunings.Query{

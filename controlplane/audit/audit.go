@@ -23,18 +23,18 @@ const (
 	StateBytesMax = 60 << 10
 )
 
-// Entry is one row of the audit log: who did what to what, why, and how it was
-// before and after. The time is the database's, at the insert.
+// Entry is a row of the audit log: the actor, the action and its subject, the reason, and the states before and after.
+// Its time is the database's time of the insert.
 type Entry struct {
 	controlplane.By
-	ID      string `json:"id,omitempty"` // of the message that brought it; empty: it is written once by other means
+	ID      string `json:"id,omitempty"` // of the message that requested the change; empty: no other attempt can write it
 	Action  string `json:"action"`       // e.g. "cleanup.pause"
-	Subject string `json:"subject"`      // what it was done to
-	Before  string `json:"before"`       // JSON, empty for none
-	After   string `json:"after"`        // JSON, empty for none
+	Subject string `json:"subject"`      // e.g. "token ci"
+	Before  string `json:"before"`       // JSON, or empty
+	After   string `json:"after"`        // JSON, or empty
 }
 
-// Validate reports the first field that the audit table would refuse or cut.
+// Validate reports the first field that the audit table would reject or truncate.
 func (e Entry) Validate() error {
 	if err := e.By.Validate(); err != nil {
 		return err
@@ -56,14 +56,13 @@ func (e Entry) Validate() error {
 	return nil
 }
 
-// Store keeps the log. Rows are only ever added, each with its link in the hash chain of package auditchain.
+// Store writes the log. It must only ever add rows, each with its link in the hash chain of package auditchain.
 type Store interface {
-	// InsertAudit adds a row. Called twice with the same ID it adds one; without an ID it
-	// adds two.
+	// InsertAudit adds a row. If it is called twice with the same ID, it must add a single row. Without an ID it adds two.
 	InsertAudit(ctx context.Context, e Entry) error
 }
 
-// Write records a change.
+// Write validates and stores an entry.
 func Write(ctx context.Context, store Store, e Entry) error {
 	if err := e.Validate(); err != nil {
 		return fmt.Errorf("audit %s: %w", e.Action, err)
@@ -79,37 +78,37 @@ const (
 	PageMax          = 500
 	auditPageDefault = 50
 
-	// PageBytesMax bounds their texts; a page has one entry at least.
+	// PageBytesMax bounds the texts of a page, except that the first entry is always included.
 	PageBytesMax = 4 << 20
 
-	// auditReadMax bounds the entries that are read at a time: 12 MiB of the largest.
+	// auditReadMax bounds the entries of a read: 12 MiB of the largest entries.
 	auditReadMax = 100
 )
 
-// Record is an entry as the log has it.
+// Record is an entry as stored in the log.
 type Record struct {
 	Entry
-	Row int64     // its id in the table
+	Row int64     // its ID in the table
 	At  time.Time // by the clock of the database
 }
 
 // Log reads the log.
 type Log interface {
-	// Audit returns at most rows entries with an id below before, newest first.
+	// Audit returns at most rows entries with an ID below before, newest first.
 	Audit(ctx context.Context, before int64, rows int) ([]Record, error)
 
-	// Links returns at most rows entries with an id above after, oldest first, and the ends of the hash chain, all
-	// of one moment.
+	// AuditLinks returns at most rows entries with an ID above after, oldest first, and the ends of the hash chain, from
+	// the same snapshot.
 	AuditLinks(ctx context.Context, after int64, rows int) (Links, error)
 }
 
-// Filter asks for some entries alone; the zero value for all.
+// Filter selects entries; the zero value selects all.
 type Filter struct {
 	Actor                string
 	Workspace, Namespace string // of overrides, settings and keys
-	Action               string // the whole ("override.set") or what it is of ("override")
-	Subject              string // a part of it
-	SinceMs, UntilMs     int64  // from the first on, before the other; 0: no bound
+	Action               string // the whole action ("override.set") or its object ("override")
+	Subject              string // a part of the subject
+	SinceMs, UntilMs     int64  // Unix ms, SinceMs inclusive, UntilMs exclusive; 0: no bound
 }
 
 // Validate reports the first field that no entry can match.
@@ -128,7 +127,7 @@ func (f *Filter) Validate() error {
 	}
 	switch {
 	case f.Namespace != "" && f.Workspace == "":
-		return fmt.Errorf("%w: workspace is empty (a namespace is one of a workspace)", controlplane.ErrInvalid)
+		return fmt.Errorf("%w: workspace is empty (a namespace needs its workspace)", controlplane.ErrInvalid)
 	case f.SinceMs < 0:
 		return fmt.Errorf("%w: since_ms is %d (0 for the beginning, or Unix ms)", controlplane.ErrInvalid, f.SinceMs)
 	case f.UntilMs < 0, f.UntilMs != 0 && f.UntilMs <= f.SinceMs:
@@ -139,17 +138,17 @@ func (f *Filter) Validate() error {
 }
 
 const (
-	// auditSearched bounds the entries that one call looks through.
+	// auditSearched bounds the entries that a call reads.
 	auditSearched = 10 * PageMax
 
-	// auditDisorder is by how much an entry's time may be before that of an older one:
-	// transactions overtake one another, and clocks are set.
+	// auditDisorder bounds how much earlier an entry's time can be than the time of an older entry: transactions overtake
+	// each other, and clocks are set.
 	auditDisorder = time.Minute
 )
 
-// Search is a page of the entries that a filter takes: at most limit (0: 50) before one (0: the newest), of no
-// more than PageBytesMax of text. A filter is looked for among the next auditSearched entries. searchedTo is the
-// entry to go on before where the page ends for another reason than limit or the end of the log.
+// Search returns a page of the entries that a filter selects: at most limit entries (0: 50) with an ID below before (0:
+// from the newest), with at most PageBytesMax of text. It searches only the next auditSearched entries. If the page
+// ends before limit and before the end of the log, searchedTo is the ID below which the caller can continue.
 func Search(ctx context.Context, log Log, f Filter, before int64,
 	limit int) (page []Record, searchedTo int64, err error) {
 	if err := f.Validate(); err != nil {
@@ -195,12 +194,12 @@ func Search(ctx context.Context, log Log, f Filter, before int64,
 	return page, before, nil
 }
 
-// bytes are those of an entry's texts.
+// bytes returns the length of an entry's texts.
 func (r *Record) bytes() int {
 	return len(r.Actor) + len(r.Action) + len(r.Subject) + len(r.Reason) + len(r.Before) + len(r.After)
 }
 
-// past tells that no entry from this one on is wanted.
+// past reports whether no older entry can match.
 func (f *Filter) past(r *Record) bool {
 	return f.SinceMs > 0 && r.At.Before(time.UnixMilli(f.SinceMs).Add(-auditDisorder))
 }
@@ -225,7 +224,8 @@ func (f *Filter) takes(r *Record) bool {
 	return slices.Contains([]string{"override", "namespace", "key"}, kind) && strings.HasPrefix(of+"/", space)
 }
 
-// auditPage is where a page begins and how long it may be: at most limit entries (0: 50) before one (0: the newest).
+// auditPage returns where a page begins and its length, with defaults: at most limit entries (0: 50) below before (0:
+// from the newest).
 func auditPage(before int64, limit int) (int64, int, error) {
 	if limit < 0 || limit > PageMax {
 		return 0, 0, fmt.Errorf("%w: limit is %d (1 to %d, 0 for %d)", controlplane.ErrInvalid, limit, PageMax,

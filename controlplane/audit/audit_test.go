@@ -24,7 +24,7 @@ func (a *auditLog) InsertAudit(_ context.Context, e Entry) error {
 	return a.err
 }
 
-// Every change needs who and why.
+// Every change needs an actor and a reason.
 func TestByValidate(t *testing.T) {
 	for name, tc := range map[string]struct {
 		by   controlplane.By
@@ -67,7 +67,7 @@ func TestWriteAudit(t *testing.T) {
 	}
 }
 
-// auditRows is an Log of entries by id, newest first.
+// auditRows is a Log of entries by ID, newest first.
 type auditRows []Record
 
 func (a auditRows) Audit(_ context.Context, before int64, rows int) (page []Record, err error) {
@@ -83,11 +83,10 @@ func (auditRows) AuditLinks(context.Context, int64, int) (Links, error) {
 	return Links{}, errors.ErrUnsupported
 }
 
-// A search takes what the filter names, looks through a bounded part of the log, and says
-// where to go on.
+// A search returns entries that match the filter, reads a bounded part of the log, and returns where to continue.
 func TestSearchAudit(t *testing.T) {
 	var log auditRows
-	add := func(row int64, actor, subject string) { // a second after the one before it
+	add := func(row int64, actor, subject string) { // a second after the entry before
 		kind, _, _ := strings.Cut(subject, " ")
 		log = append(log, Record{Row: row, At: time.Unix(row, 0), Entry: Entry{By: controlplane.By{Actor: actor}, Action: kind + ".set", Subject: subject}})
 	}
@@ -115,7 +114,7 @@ func TestSearchAudit(t *testing.T) {
 		"a kind":          {Filter{Action: "override"}, 0, 10, []int64{9003}, 4004},
 		"a part of one":   {Filter{Action: "over"}, 0, 10, nil, 4004},
 		"an object":       {Filter{Subject: "user_"}, 0, 10, []int64{9003, 9001}, 4004},
-		"from then on":    {Filter{SinceMs: 9002_000}, 0, 10, []int64{9003, 9002}, 0}, // and looks no further
+		"from then on":    {Filter{SinceMs: 9002_000}, 0, 10, []int64{9003, 9002}, 0}, // and reads no further
 		"up to then":      {Filter{UntilMs: 9002_000, Actor: "ann"}, 0, 10, []int64{9001}, 4004},
 		"in between":      {Filter{SinceMs: 8999_000, UntilMs: 9001_000}, 0, 10, []int64{9000, 8999}, 0},
 		"nothing of that": {Filter{Workspace: "clean"}, 4004, 10, nil, 0},
@@ -130,7 +129,7 @@ func TestSearchAudit(t *testing.T) {
 		}
 	}
 	for words, f := range map[string]Filter{
-		"workspace is empty (a namespace is one of a workspace)":        {Namespace: "api"},
+		"workspace is empty (a namespace needs its workspace)":          {Namespace: "api"},
 		"actor is 192 bytes long (at most 191)":                         {Actor: strings.Repeat("a", 192)},
 		"action is 65 bytes long (at most 64)":                          {Action: strings.Repeat("a", 65)},
 		"subject is 801 bytes long (at most 800)":                       {Subject: strings.Repeat("a", 801)},
@@ -145,7 +144,7 @@ func TestSearchAudit(t *testing.T) {
 	controltest.WantInvalid(t, err, "limit is 501 (1 to 500")
 }
 
-// links is an Log of as many entries as are asked for, each with an After of some bytes.
+// links is a Log of any number of entries, each with an After of some bytes.
 type links int
 
 func (links) Audit(context.Context, int64, int) ([]Record, error) {
@@ -161,7 +160,7 @@ func (l links) AuditLinks(_ context.Context, after int64, rows int) (page Links,
 	return page, nil
 }
 
-// "At most limit entries, and no more than ExportBytesMax of text", yet one at least.
+// "At most limit entries, with at most ExportBytesMax of text", but always the first entry.
 func TestExportAuditIsBounded(t *testing.T) {
 	for bytes, want := range map[links]int{0: ExportMax, 1 << 20: 4, ExportBytesMax + 1: 1} {
 		page, err := Export(t.Context(), bytes, 7, 0)

@@ -1,3 +1,3 @@
-// Package audit holds the entries that every change leaves, their pages, and the chain that shows whether one was
-// changed or removed.
+// Package audit has the entries of the audit log, which has an entry for every change, the pages of the log, and the
+// hash chain that shows whether an entry was changed or removed.
 package audit

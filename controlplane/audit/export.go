@@ -12,11 +12,11 @@ import (
 const (
 	// ExportMax bounds the entries of a page of the log with its chain.
 	ExportMax = 200
-	// ExportBytesMax bounds their texts; a page has one entry at least.
+	// ExportBytesMax bounds the texts of a page, except that the first entry is always included.
 	ExportBytesMax = 4 << 20
 )
 
-// Link is an entry with its link; the zero Link is that of an entry outside the chain.
+// Link is an entry with its link. An entry outside of the chain has the zero auditchain.Link.
 type Link struct {
 	auditchain.Entry
 	auditchain.Link
@@ -25,13 +25,13 @@ type Link struct {
 // Links is a page of the log, oldest first.
 type Links struct {
 	Links []Link
-	More  bool           // entries follow
+	More  bool           // more entries follow
 	First uint64         // the entry that begins the chain; 0: it has not begun
-	End   auditchain.End // what the next entry follows
+	End   auditchain.End // the end that the next entry follows
 }
 
-// Export is a page of the log with its hash chain: at most limit entries (0: ExportMax) after one (0: from
-// the oldest), and no more than ExportBytesMax of text.
+// Export returns a page of the log with its hash chain: at most limit entries (0: ExportMax) with an ID above after (0:
+// from the oldest), with at most ExportBytesMax of text.
 func Export(ctx context.Context, log Log, after int64, limit int) (Links, error) {
 	if limit < 0 || limit > ExportMax {
 		return Links{}, fmt.Errorf("%w: limit is %d (1 to %d, 0 for %d)", controlplane.ErrInvalid, limit, ExportMax,
@@ -52,7 +52,7 @@ func Export(ctx context.Context, log Log, after int64, limit int) (Links, error)
 	return page, nil
 }
 
-// fitting is how many of the entries one page takes.
+// fitting returns how many of the entries fit in a page.
 func fitting(links []Link, limit int) int {
 	size := 0
 	for i := range links {

@@ -10,42 +10,42 @@ import (
 )
 
 const (
-	nodeRowsMax = 1000            // heartbeat rows one run deletes
-	nodesMin    = 1 * time.Minute // a node is not dead because it is late
+	nodeRowsMax = 1000            // heartbeat rows per run
+	nodesMin    = 1 * time.Minute // a node that is late is not dead
 	graceMost   = 7 * 24 * time.Hour
-	clocksApart = 1 * time.Second // that the two clocks may differ by, however short the grace
+	clocksApart = 1 * time.Second // allowed difference of the two clocks, however short the grace
 	deadMost    = 90 * 24 * time.Hour
 	keepMin     = 1 * time.Hour
 	keepMost    = 7 * 24 * time.Hour
-	resetGrace  = 24 * time.Hour // that a reset outlives its expiry, for clocks that are behind
-	resetsRun   = 1000           // resets one run deletes
+	resetGrace  = 24 * time.Hour // how long a reset outlives its expiry, for clocks that are behind
+	resetsRun   = 1000           // resets per run
 )
 
-// Config says what the expiry cleanup deletes. Start from DefaultConfig.
+// Config configures the expiry cleanup. Start from DefaultConfig.
 type Config struct {
 	Limits SweepLimits
 
-	// Grace is how long an expired row is kept, 0 to 7 days; default 1 minute. Rows
-	// expire when no decision can depend on them any more, by the clock of the
-	// database; grace covers the clocks of nodes that are behind it. A run deletes nothing
-	// while the database's clock differs from this process's by more than Grace, and by more
-	// than a second: one of the two is wrong, and rows would go that decisions depend on.
+	// Grace is how long an expired row is kept, 0 to 7 days; default 1 minute. By the database's clock, rows expire when
+	// no decision can depend on them any more; grace covers nodes whose clocks are behind it. A run deletes nothing while
+	// the database's clock differs from this process's by more than Grace, and by more than a second: either clock may be
+	// wrong, so rows that decisions still depend on could be deleted.
 	Grace time.Duration
 
-	// Keep is how long the rows of a partition that is dropped are kept in a table of their own, 1 hour to 7 days;
-	// default 0: not at all. Rows that are deleted in batches are not kept. A server that does not let this user keep
-	// them ends the run in an error: no partition is dropped unkept.
+	// Keep is how long the rows of a dropped partition are kept in a table of their own, 1 hour to 7 days; default 0: not
+	// at all. Set it if an operator should be able to restore rows, for example after the server's clock was ahead. Rows
+	// that are deleted in batches are not kept. If the server does not allow this user to keep rows, the run ends in an
+	// error, and no partition is dropped.
 	Keep time.Duration
 
-	// NodeDeadAfter is how long a node is not heard of before its heartbeat row goes,
-	// 1 minute to 90 days; default 24 h. Until then operators see it as not live.
+	// NodeDeadAfter is how long a node can send no heartbeat before its row is deleted, 1 minute to 90 days; default 24 h.
+	// Until then operators see it as not live.
 	NodeDeadAfter time.Duration
 
-	// StepTimeout bounds one statement, 100 ms to 5 min; default 30 s.
+	// StepTimeout bounds each statement, 100 ms to 5 min; default 30 s.
 	StepTimeout time.Duration
 }
 
-// DefaultConfig are the defaults named at the fields.
+// DefaultConfig returns the defaults named at the fields.
 func DefaultConfig() Config {
 	return Config{
 		Limits:        DefaultSweepLimits(),
@@ -66,13 +66,13 @@ func (c Config) Validate() error {
 		controlplane.ValidateSpan("cleanup step timeout", c.StepTimeout, 100*time.Millisecond, 5*time.Minute))
 }
 
-// Store is what the cleanup needs of MySQL. All methods may be called at once.
+// Store has the operations on MySQL that the cleanup needs. Implementations must allow concurrent calls.
 type Store interface {
 	PartitionStore
-	// Now is the clock of the database.
+	// Now returns the time of the database's clock.
 	Now(ctx context.Context) (time.Time, error)
-	// OldestExpiry is the earliest moment from which a window count can be deleted: the end of the hour or the day whose
-	// partition it is in, if that is over, or its expires_at if it is in none; false without either.
+	// OldestExpiry returns the earliest time from which a window count could be deleted. For a count in a partition that
+	// is the end of its hour or day, if it has ended; for other counts their expires_at. ok is false if there is neither.
 	OldestExpiry(ctx context.Context) (at time.Time, ok bool, err error)
 	// DeleteExpired deletes at most rows window counts with expires_at < cutoff.
 	DeleteExpired(ctx context.Context, cutoff time.Time, rows int) (deleted int64, err error)
@@ -82,29 +82,29 @@ type Store interface {
 	DeleteExpiredResets(ctx context.Context, cutoff time.Time, rows int) (deleted int64, err error)
 }
 
-// Plan is what a run decides before its first batch, and keeps to.
+// Plan is the decisions of a run before its first batch, which do not change during the run.
 type Plan struct {
-	CutoffMs     int64         `json:"cutoff_ms"`      // Unix ms: window counts that expired before it go
-	NodeCutoffMs int64         `json:"node_cutoff_ms"` // Unix ms: nodes last seen before it go
+	CutoffMs     int64         `json:"cutoff_ms"`      // Unix ms: window counts that expired before it are deleted
+	NodeCutoffMs int64         `json:"node_cutoff_ms"` // Unix ms: nodes last seen before it are deleted
 	Lag          time.Duration `json:"lag_ns"`         // at the start
 	Limits       SweepLimits   `json:"limits"`
-	Partitioned  bool          `json:"partitioned,omitzero"` // batches delete only what is in no dated partition
+	Partitioned  bool          `json:"partitioned,omitzero"` // batches delete only rows outside of dated partitions
 	Refused      string        `json:"refused,omitzero"`     // why it is not partitioned
 }
 
-// Report is what a run did. With an error beside it, it is what was done before.
+// Report is the result of a run. If the run failed, it contains the work before the error.
 type Report struct {
-	Rows       int64 // those of partitions by the statistics of the server
+	Rows       int64 // in partitions an estimate from the server's statistics
 	Partitions int   // dropped
 	Batches    int
 	DeadNodes  int64
 	Lag        time.Duration // at the start
 	StoppedBy  StoppedBy
-	Refused    string // why it deleted rows in batches that partitions would drop, or made none ahead
+	Refused    string // why it deleted rows in batches instead of dropping partitions, or added no partitions
 }
 
-// Run deletes what has expired: one run, whose steps depend on nothing but the answers of those before. Each may be
-// executed more than once, after a crash or a lost answer: deleting what is already gone deletes nothing.
+// Run executes a run of the cleanup. Each step depends only on the results of earlier steps, and may be executed more
+// than once after a crash or a lost answer, because deleting rows that are gone has no effect.
 func (c *Cleanup) Run(j controlplane.Journal) (Report, error) {
 	plan, err := do(c, j, "plan", c.plan)
 	if err != nil {
@@ -119,7 +119,8 @@ func (c *Cleanup) Run(j controlplane.Journal) (Report, error) {
 	if err := c.deleteBatches(j, plan, &report); err != nil {
 		return report, err
 	}
-	// Rows that have expired would stay until the end of the partition that they are copied to.
+	// Expired rows that are copied to a new partition would stay until that partition ends, so partitions are added only
+	// when no expired row is left.
 	if plan.Partitioned && report.StoppedBy == StoppedByNothing {
 		added, err := do(c, j, "add partitions", c.addPartitions)
 		if err != nil {
@@ -153,8 +154,8 @@ func (c *Cleanup) deleteBatches(j controlplane.Journal, plan Plan, report *Repor
 	return nil
 }
 
-// Cleanup deletes what has expired from a database, each step under its own timeout, and
-// counts what it does.
+// Cleanup deletes expired rows and the heartbeats of dead nodes from a database, each step with a timeout, and counts
+// its work in metrics.
 type Cleanup struct {
 	config  Config
 	store   Store
@@ -162,7 +163,7 @@ type Cleanup struct {
 	clock   func() time.Time // of this process
 }
 
-// New returns the cleanup of a configuration, or what is wrong with it.
+// New returns a cleanup, or the first error in config.
 func New(config Config, store Store, metrics *Metrics) (*Cleanup, error) {
 	if err := config.Validate(); err != nil {
 		return nil, err
@@ -170,7 +171,7 @@ func New(config Config, store Store, metrics *Metrics) (*Cleanup, error) {
 	return &Cleanup{config: config, store: store, metrics: metrics, clock: time.Now}, nil
 }
 
-// plan reads the clock of the database and the lag. Clocks that differ are controlplane.ErrClocksDiffer.
+// plan reads the clock of the database and the lag. It returns controlplane.ErrClocksDiffer if the clocks differ.
 func (c *Cleanup) plan(ctx context.Context) (Plan, error) {
 	now, err := c.trustedNow(ctx)
 	if err != nil {
@@ -195,7 +196,7 @@ func (c *Cleanup) plan(ctx context.Context) (Plan, error) {
 	}, nil
 }
 
-// deleteExpired is one batch.
+// deleteExpired executes a batch.
 func (c *Cleanup) deleteExpired(ctx context.Context, plan Plan, rows int) (Batch, error) {
 	start, del := time.Now(), c.store.DeleteExpired
 	if plan.Partitioned {
@@ -210,8 +211,8 @@ func (c *Cleanup) deleteExpired(ctx context.Context, plan Plan, rows int) (Batch
 	return batch, nil
 }
 
-// deleteDeadNodes deletes the heartbeats of nodes that are long gone. With them go resets of keys from before which
-// nothing is left. It counts the heartbeats.
+// deleteDeadNodes deletes the heartbeats of nodes that have been silent for long, and resets that no count depends on
+// any more. It returns the number of heartbeats.
 func (c *Cleanup) deleteDeadNodes(ctx context.Context, cutoffMs int64) (int64, error) {
 	deleted, err := c.store.DeleteDeadNodes(ctx, time.UnixMilli(cutoffMs), nodeRowsMax)
 	if err != nil {
@@ -232,8 +233,7 @@ func (c *Cleanup) deleteExpiredResets(ctx context.Context) error {
 	return nil
 }
 
-// Lag is how long ago the oldest expired row should have gone: 0 when none is left
-// that should have.
+// Lag returns how long ago the oldest expired row should have been deleted, or 0 if there is none.
 func (c *Cleanup) Lag(ctx context.Context) (time.Duration, error) {
 	ctx, cancel := context.WithTimeout(ctx, c.config.StepTimeout)
 	defer cancel()
@@ -260,7 +260,7 @@ func (c *Cleanup) lag(ctx context.Context, now time.Time) (lag time.Duration, er
 	return lag, nil
 }
 
-// trustedNow is the clock of the database, which this process's must agree with.
+// trustedNow returns the time of the database's clock, and an error if this process's clock differs too much.
 func (c *Cleanup) trustedNow(ctx context.Context) (time.Time, error) {
 	before := c.clock()
 	now, err := c.store.Now(ctx)

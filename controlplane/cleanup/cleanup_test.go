@@ -28,7 +28,7 @@ type table struct {
 	partitioned bool
 	dated       []time.Time // ends of partitions; each has ten rows
 	inUse       bool
-	made        int // calls that make partitions
+	made        int // calls that add partitions
 	missing     int
 
 	dropsRefused, addsRefused bool
@@ -151,8 +151,8 @@ func without(times []time.Time, cutoff time.Time, rows int) (left []time.Time, d
 	return left, deleted
 }
 
-// A clock that is wrong, the database's or this process's, deletes nothing: rows would go
-// that decisions depend on.
+// While the database's clock or this process's is wrong, nothing is deleted, because decisions might still depend on
+// the rows.
 func TestCleanupDeletesNothingWhileTheClocksDiffer(t *testing.T) {
 	for name, c := range map[string]struct {
 		grace, ahead time.Duration // of the database's clock
@@ -205,8 +205,7 @@ func newCleanup(t *testing.T, store Store, change func(*Config)) (*Cleanup, *Met
 	return c, metrics
 }
 
-// Cleanup deletes only expires_at < cutoff, in bounded batches, and continues on the
-// next tick.
+// Cleanup deletes only expires_at < cutoff, in bounded batches, and continues on the next tick.
 func TestCleanupDeletesOnlyWhatExpiredBeforeTheCutoff(t *testing.T) {
 	store := &table{now: day}
 	cutoff := day.Add(-time.Minute)

@@ -6,7 +6,7 @@ import (
 	"github.com/weirhq/weir/controlplane"
 )
 
-// Metrics are those of the cleanup's steps in this process, one prometheus.Collector.
+// Metrics are the metrics of the cleanup's steps in this process, as a prometheus.Collector.
 type Metrics struct {
 	controlplane.Collectors
 	lagSeconds        prometheus.Gauge
@@ -21,7 +21,7 @@ type Metrics struct {
 	partitionsRefused prometheus.Gauge
 }
 
-// NewMetrics returns metrics that are registered nowhere yet.
+// NewMetrics returns metrics that are not registered.
 func NewMetrics() *Metrics {
 	m := &Metrics{batchSeconds: prometheus.NewHistogram(prometheus.HistogramOpts{
 		Name:    "weir_cleanup_batch_seconds",

@@ -12,21 +12,21 @@ import (
 )
 
 const (
-	partitionsRun = 100 // that one run drops
+	partitionsRun = 100 // dropped per run
 
-	// partitionRowsMax is how many rows are copied, while publishes wait, when a partition is made for them late.
+	// partitionRowsMax is how many rows may be copied, while publishes wait, when a partition is added late.
 	partitionRowsMax = 100_000
 )
 
-// ErrTableInUse is wrapped by errors of partitions that are not dropped or added, since an open transaction or a long
-// statement holds their table. The next run tries again.
+// ErrTableInUse is wrapped by errors of partitions that cannot be dropped or added now, because an open transaction or
+// a long statement uses their table. The next run retries.
 var ErrTableInUse = errors.New("the table is in use")
 
-// ErrPartitionsRefused is wrapped by errors of a server that drops or adds no partitions for this user, now or ever: a
-// right, a procedure or its definer is missing, or the partitions are not ours. The cleanup deletes rows in batches.
+// ErrPartitionsRefused is wrapped by errors of a server that cannot drop or add partitions for this user: a privilege,
+// a procedure or its definer is missing, or the table has other partitions. The cleanup then deletes rows in batches.
 var ErrPartitionsRefused = errors.New("the server refuses")
 
-// NoPartitions is why a server without partitions, or a table from before them, is cleaned in batches.
+// NoPartitions is the reason for batches on a server without partitions, or a table from before partitions.
 const NoPartitions = "the table has no partitions of hours and days"
 
 // Kinds of partitions.
@@ -35,7 +35,7 @@ const (
 	PartitionsOfDays  = "days"
 )
 
-// MissingPartitionsAdvice is what an operator should do about missing partitions.
+// MissingPartitionsAdvice is the advice to operators about missing partitions.
 const MissingPartitionsAdvice = "Find out why the cleanup made none (weirctl cleanup status: paused, failing, or " +
 	"behind). Above 100,000 rows it leaves that to you, at a quiet time: schema/README.md, Expiry."
 
@@ -45,44 +45,45 @@ func MissingPartitions(kinds []string) string {
 		strings.Join(kinds, " and "))
 }
 
-// PartitionStore is what the cleanup needs of a table whose rows are dropped by the hour and by the day.
+// PartitionStore has the operations on a table whose rows are dropped by hour and by day.
 type PartitionStore interface {
-	// PartitionsRefused is why the cleanup deletes rows in batches: NoPartitions, or what this user lacks to drop them.
-	// It is empty if the cleanup may drop them.
+	// PartitionsRefused returns the reason why the cleanup must delete rows in batches: NoPartitions, or a privilege that
+	// this user lacks. It returns "" if the cleanup can drop partitions.
 	PartitionsRefused(ctx context.Context) (why string, err error)
-	// DropExpiredPartition drops one partition all of whose rows expired before cutoff. Without one it is Dropped{}.
+	// DropExpiredPartition drops a partition all of whose rows expired before cutoff. It returns Dropped{} if there is
+	// none.
 	DropExpiredPartition(ctx context.Context, cutoff time.Time) (Dropped, error)
-	// KeepExpiredPartition moves the rows of the partition that is dropped next into a table of their own, for as long.
+	// KeepExpiredPartition moves the rows of the partition that will be dropped next into a table of their own, for at
+	// least keep.
 	KeepExpiredPartition(ctx context.Context, cutoff time.Time, keep time.Duration) error
-	// DropKept drops one table of kept rows whose time is over, if there is one.
+	// DropKept drops a table of kept rows whose time is over, if there is one.
 	DropKept(ctx context.Context) error
-	// AddPartitions makes partitions ahead. Missing are the classes of rows that get none, since more than rowsMax rows
-	// would have to be copied.
+	// AddPartitions adds partitions ahead of the clock. It returns the number of classes that get none, because more than
+	// rowsMax rows would have to be copied.
 	AddPartitions(ctx context.Context, rowsMax int) (missing int, err error)
-	// PartitionsMissing returns the kinds of partitions, hours or days, that are missing for rows
-	// that are written now.
+	// PartitionsMissing returns the kinds of partitions, hours or days, that are missing for rows that are written now.
 	PartitionsMissing(ctx context.Context) (kinds []string, err error)
-	// DeleteUndated deletes at most rows window counts with expires_at < cutoff that are in no partition of an hour or
-	// a day.
+	// DeleteUndated deletes at most rows window counts with expires_at < cutoff that are in no partition of an hour or a
+	// day.
 	DeleteUndated(ctx context.Context, cutoff time.Time, rows int) (deleted int64, err error)
 }
 
 // Dropped is a partition that was dropped.
 type Dropped struct {
 	Partition string        `json:"partition,omitzero"` // empty: none
-	Rows      int64         `json:"rows,omitzero"`      // about as many, by the statistics of the server
+	Rows      int64         `json:"rows,omitzero"`      // an estimate from the server's statistics
 	Took      time.Duration `json:"took_ns,omitzero"`
 	Refused   string        `json:"refused,omitzero"` // why the server drops none
 }
 
-// Added is what came of making partitions ahead.
+// Added is the result of adding partitions ahead of the clock.
 type Added struct {
-	Missing int    `json:"missing,omitzero"` // classes of rows without them
-	Refused string `json:"refused,omitzero"` // why the server makes none
+	Missing int    `json:"missing,omitzero"` // classes of rows without partitions ahead
+	Refused string `json:"refused,omitzero"` // why the server adds none
 }
 
-// dropPartitions drops what has expired, one partition a step: publishes go on between them. A server that refuses has
-// all rows deleted in batches.
+// dropPartitions drops expired partitions, one per step, so that publishes can go on in between. If the server refuses,
+// plan changes to delete all rows in batches.
 func (c *Cleanup) dropPartitions(j controlplane.Journal, plan *Plan, report *Report) error {
 	for took := time.Duration(0); report.Partitions < partitionsRun && took < plan.Limits.RunTimeMax; {
 		name := fmt.Sprintf("drop partition %d", report.Partitions+1)
@@ -102,9 +103,8 @@ func (c *Cleanup) dropPartitions(j controlplane.Journal, plan *Plan, report *Rep
 	return nil
 }
 
-// PartitionsProblem returns why expired rows are deleted in batches, instead of by dropping
-// partitions. It examines the tables now, because a cleanup that is paused or fails creates no
-// partitions either. The zero value means no problem.
+// PartitionsProblem returns why expired rows are deleted in batches instead of by dropping partitions. It reads the
+// tables now, because a cleanup that is paused or fails adds no partitions either. The zero value means no problem.
 func (c *Cleanup) PartitionsProblem(ctx context.Context) (problem PartitionsProblem, err error) {
 	ctx, cancel := context.WithTimeout(ctx, c.config.StepTimeout)
 	defer cancel()
@@ -122,18 +122,18 @@ func (c *Cleanup) PartitionsProblem(ctx context.Context) (problem PartitionsProb
 	return problem, nil
 }
 
-// PartitionsProblem is the reason why rows are deleted in batches. The zero value means that they
-// are not.
+// PartitionsProblem is the reason why rows are deleted in batches. The zero value means that there is no problem.
 type PartitionsProblem struct {
-	Refused string // the server has no partitions, or refuses this user to drop or make them
+	Refused string // the server has no partitions, or does not allow this user to drop or add them
 	Missing string // partitions are possible, but none is ahead of the clock
 }
 
 // String returns the problem, or "".
 func (p PartitionsProblem) String() string { return cmp.Or(p.Refused, p.Missing) }
 
-// dropPartition is one partition, or Dropped without one: none has expired, the table is in use, or the server refuses.
-// Rows that are to be kept are moved first. Once nothing more has expired a table of kept rows goes whose time is over.
+// dropPartition drops a partition. It returns Dropped without a partition if none has expired, the table is in use, or
+// the server refuses. Rows that should be kept are moved first. If no partition has expired, it drops a table of kept
+// rows whose time is over.
 func (c *Cleanup) dropPartition(ctx context.Context, cutoffMs int64) (Dropped, error) {
 	start := time.Now()
 	err := c.keep(ctx, cutoffMs)
@@ -159,7 +159,8 @@ func (c *Cleanup) dropPartition(ctx context.Context, cutoffMs int64) (Dropped, e
 	return dropped, nil
 }
 
-// keep fails for good where the server refuses: nothing goes that an operator wants to have.
+// keep keeps the rows of the next partition. If the server refuses, it returns an error that ends the run, so that no
+// rows are lost that an operator wants to keep.
 func (c *Cleanup) keep(ctx context.Context, cutoffMs int64) error {
 	if c.config.Keep == 0 {
 		return nil
@@ -171,7 +172,7 @@ func (c *Cleanup) keep(ctx context.Context, cutoffMs int64) error {
 	return err
 }
 
-// dropKept leaves the tables of a time when rows were kept to an operator if the server refuses.
+// dropKept drops a table of kept rows. If the server refuses, such tables are left to an operator.
 func (c *Cleanup) dropKept(ctx context.Context) error {
 	if err := c.store.DropKept(ctx); err != nil && !errors.Is(err, ErrPartitionsRefused) {
 		return err
@@ -179,7 +180,8 @@ func (c *Cleanup) dropKept(ctx context.Context) error {
 	return nil
 }
 
-// addPartitions makes partitions ahead. A table that is in use gets them later: they are made two days ahead.
+// addPartitions adds partitions ahead of the clock. If the table is in use, a later run adds them: they are added two
+// days ahead.
 func (c *Cleanup) addPartitions(ctx context.Context) (Added, error) {
 	missing, err := c.store.AddPartitions(ctx, partitionRowsMax)
 	switch {

@@ -11,7 +11,8 @@ import (
 	"github.com/weirhq/weir/controlplane"
 )
 
-// With partitions a run drops each that has expired, deletes what is in none in batches, and then makes some ahead.
+// With partitions a run drops each expired partition, deletes rows outside of partitions in batches, and then adds
+// partitions ahead.
 func TestCleanupDropsPartitions(t *testing.T) {
 	store := &table{now: day, partitioned: true, missing: 1, expiries: []time.Time{day.Add(-time.Hour), day.Add(time.Hour)},
 		dated: []time.Time{day.Add(-3 * time.Hour), day.Add(-2 * time.Hour), day.Add(-time.Second)}} // the last within the grace
@@ -34,7 +35,8 @@ func TestCleanupDropsPartitions(t *testing.T) {
 	}
 }
 
-// A server that refuses to drop partitions, or to make them, is cleaned in batches; the report and the metric say so.
+// If a server refuses to drop or add partitions, rows are deleted in batches, and the report and the metric have the
+// reason.
 func TestCleanupDeletesInBatchesWhatTheServerRefusesToDrop(t *testing.T) {
 	for name, c := range map[string]struct {
 		table table
@@ -66,7 +68,8 @@ func TestCleanupDeletesInBatchesWhatTheServerRefusesToDrop(t *testing.T) {
 	}
 }
 
-// With Keep each partition that is dropped is kept for as long, and then goes. One that cannot be kept is not dropped.
+// With Keep the rows of each dropped partition are kept for that time, and then dropped. A partition that cannot be
+// kept is not dropped.
 func TestCleanupKeepsWhatItDrops(t *testing.T) {
 	store := &table{now: day, partitioned: true, dated: []time.Time{day.Add(-3 * time.Hour), day.Add(-2 * time.Hour)}}
 	cleanup, metrics := newCleanup(t, store, func(c *Config) { c.Keep = 24 * time.Hour })
@@ -93,8 +96,8 @@ func TestCleanupKeepsWhatItDrops(t *testing.T) {
 	}
 }
 
-// "Rows that have expired would stay until the end of the partition that they are copied to": none are made before the
-// batches have seen the last expired row.
+// "Expired rows that are copied to a new partition would stay until that partition ends": none is added before the
+// batches have deleted the last expired row.
 func TestCleanupMakesPartitionsWhenNothingHasExpired(t *testing.T) {
 	store := &table{now: day, partitioned: true}
 	for range 150 {
@@ -109,7 +112,7 @@ func TestCleanupMakesPartitionsWhenNothingHasExpired(t *testing.T) {
 	}
 }
 
-// A table in use keeps its partitions until the next run, and the rest of the run goes on.
+// If the table is in use, its partitions stay until the next run, and the rest of the run goes on.
 func TestCleanupGoesOnWhileTheTableIsInUse(t *testing.T) {
 	store := &table{now: day, partitioned: true, inUse: true, expiries: []time.Time{day.Add(-time.Hour)},
 		dated: []time.Time{day.Add(-2 * time.Hour)}, seen: []time.Time{day.Add(-48 * time.Hour)}}
@@ -127,7 +130,7 @@ func TestCleanupGoesOnWhileTheTableIsInUse(t *testing.T) {
 	}
 }
 
-// A run drops a bounded number.
+// A run drops a bounded number of partitions.
 func TestCleanupDropsABoundedNumberOfPartitions(t *testing.T) {
 	store := &table{now: day, partitioned: true}
 	for i := range partitionsRun + 5 {

@@ -7,8 +7,7 @@ import (
 	"pgregory.net/rapid"
 )
 
-// A transcript of sweeps: what each batch was asked for, what it deleted and how long
-// it took, and how the sweep ended.
+// A transcript of sweeps: the size, result and duration of each batch, and how the sweep ended.
 func TestSweep(t *testing.T) {
 	type batch struct {
 		asked   int
@@ -75,8 +74,8 @@ func TestSweep(t *testing.T) {
 	}
 }
 
-// "No statement deletes more than BatchRowsMax rows and no run makes more than
-// BatchesMax of them, or takes much longer than RunTimeMax", for any database.
+// "No statement deletes more than BatchRowsMax rows and no run makes more than BatchesMax of them, or takes much longer
+// than RunTimeMax", for any database.
 func TestSweepKeepsItsBounds(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		limits := SweepLimits{

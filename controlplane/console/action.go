@@ -8,22 +8,22 @@ import (
 	controlv1 "github.com/weirhq/weir/shared/gen/proto/weir/control/v1"
 )
 
-// action is a form that changes something: hidden fields, who where the API does not
-// know, why, and a button.
+// action is a form that makes a change. It has hidden fields, the operator's name if the API requires no tokens, a
+// reason, and a button.
 type action struct {
 	view
-	To     string   // where it is posted
-	Do     string   // what is asked for
+	To     string   // path that the form is posted to
+	Do     string   // value of the form field "do"
 	Label  string   // of the button
-	Ask    string   // what it means, in a sentence
-	Danger bool     // it takes something away
+	Ask    string   // a sentence that explains the action
+	Danger bool     // the action removes something, for example a token
 	Hidden []hidden // further fields
 }
 
 type hidden struct{ Name, Value string }
 
-// newAction is for templates: further fields are names and values in turns. A label that
-// begins with '!' is one that takes something away.
+// newAction makes an action for a template. The names and values of further hidden fields alternate in fields. A label
+// that begins with '!' marks an action that removes something.
 func newAction(v view, to, do, label, ask string, fields ...string) action {
 	a := action{view: v, To: to, Do: do, Label: strings.TrimPrefix(label, "!"), Ask: ask,
 		Danger: strings.HasPrefix(label, "!")}
@@ -35,7 +35,8 @@ func newAction(v view, to, do, label, ask string, fields ...string) action {
 
 const actorCookie = "weir_actor"
 
-// by is who makes a change, and why. Where the API knows who, it does not ask.
+// by returns the operator's name and reason for a change. If the API requires tokens, the name is the token's;
+// otherwise it is the name in the form, which a cookie keeps for the next form.
 func (c *Console) by(w http.ResponseWriter, r *http.Request, v *viewer) (actor, reason string) {
 	actor, reason = v.Name, strings.TrimSpace(r.PostForm.Get("reason"))
 	if v.Open {
@@ -46,7 +47,7 @@ func (c *Console) by(w http.ResponseWriter, r *http.Request, v *viewer) (actor, 
 	return actor, reason
 }
 
-// actorOf is who was named last in this browser.
+// actorOf returns the name that was entered last in this browser, or an empty text.
 func actorOf(r *http.Request) string {
 	if actor := r.PostFormValue("actor"); actor != "" {
 		return actor
@@ -62,7 +63,7 @@ func actorOf(r *http.Request) string {
 	return actor
 }
 
-// done goes on to a page that says what was done: loading it again does nothing twice.
+// done redirects to a page that confirms the action. Reloading that page does not repeat the action.
 func done(w http.ResponseWriter, r *http.Request, to, did string, query url.Values) {
 	if query == nil {
 		query = url.Values{}
@@ -71,7 +72,7 @@ func done(w http.ResponseWriter, r *http.Request, to, did string, query url.Valu
 	http.Redirect(w, r, to+"?"+query.Encode(), http.StatusSeeOther)
 }
 
-// rolloutActions are what can be done with a rollout, by the name that forms have for it.
+// rolloutActions maps the form field "do" to the action on a rollout.
 var rolloutActions = map[string]controlv1.RolloutAction{
 	"approve":  controlv1.RolloutAction_ROLLOUT_ACTION_APPROVE,
 	"pause":    controlv1.RolloutAction_ROLLOUT_ACTION_PAUSE,

@@ -7,8 +7,8 @@ import (
 	"github.com/weirhq/weir/shared/clientip"
 )
 
-// address is the caller that attempts to sign in are counted for: the connection's other end, or
-// the address that the configured proxies name. An IPv6 caller is its /64.
+// address returns the address under which a sign-in attempt is counted: the other end of the connection, or the address
+// that trusted proxies report. An IPv6 address is counted by its /64.
 func (c *Console) address(r *http.Request) string {
 	at, _ := clientip.Proxies(c.TrustedProxies).Find(r.RemoteAddr, r.Header.Values("X-Forwarded-For"))
 	if !at.IsValid() {
@@ -17,13 +17,13 @@ func (c *Console) address(r *http.Request) string {
 	return clientip.Network(at, clientip.IPv6Bits).Addr().String()
 }
 
-// encrypted tells whether a token that the request carries is safe on its way: over TLS, or within
-// this machine.
+// encrypted reports whether a token in the request is protected on its way: by TLS, or because it does not leave this
+// machine.
 func (c *Console) encrypted(r *http.Request) bool { return c.overTLS(r) || loopbackHost(r.Host) }
 
-// overTLS tells whether the browser speaks TLS, to this server or to a trusted proxy before it. A
-// proxy that hands on what the browser sent, beside its own word, proves nothing: X-Forwarded-Proto
-// counts if it has one value.
+// overTLS reports whether the browser uses TLS, either to this server or to a trusted proxy in front of it.
+// X-Forwarded-Proto counts only if it has exactly one value, because a proxy that appends its own value to the
+// browser's proves nothing.
 func (c *Console) overTLS(r *http.Request) bool {
 	if r.TLS != nil {
 		return true

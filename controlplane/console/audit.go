@@ -12,17 +12,17 @@ import (
 	controlv1 "github.com/weirhq/weir/shared/gen/proto/weir/control/v1"
 )
 
-// auditView is a page of what was changed.
+// auditView is a page of the audit log.
 type auditView struct {
-	Fields   []field // of the form: what the page is about
+	Fields   []field // of the search form
 	Entries  []*controlv1.AuditEntry
-	Before   int64 // the page comes after this entry; 0: it is the newest
-	Next     int64 // 0: this is the last
-	Searched bool  // the page has an end because the search has, and there may be more
-	Wrong    bool  // nothing was looked for
+	Before   int64 // the page begins after this entry; 0: with the newest entry
+	Next     int64 // the next page begins after this entry; 0: this is the last page
+	Searched bool  // the search stopped at its bound, so there may be more entries
+	Wrong    bool  // the search was rejected
 }
 
-// field is an input of a form, with what is wrong with it.
+// field is an input of a form, with the problem of its value.
 type field struct {
 	Name, Label, Kind, Hint string
 	Max                     int // bytes
@@ -31,7 +31,7 @@ type field struct {
 
 const auditShown = 50
 
-// auditFields are the form's, by the names that the API has for them.
+// auditFields are the fields of the search form, under the API's names.
 var auditFields = []field{
 	{Name: "actor", Label: "Who", Kind: "search", Hint: "anybody", Max: 191},
 	{Name: "action", Label: "Action", Kind: "search", Hint: "override, or override.set", Max: 64},
@@ -74,7 +74,7 @@ func readAuditForm(q url.Values) *auditView {
 		f.Value = strings.TrimSpace(q.Get(f.Name))
 		page.Fields = append(page.Fields, f)
 	}
-	page.Before, _ = typedInt(q.Get("before")) // else from the newest
+	page.Before, _ = typedInt(q.Get("before")) // 0, the newest entry, if it is not a number
 	return page
 }
 
@@ -87,7 +87,7 @@ func (a *auditView) value(name string) string {
 	return ""
 }
 
-// request is what the form asks for. Its errors begin with the name of the field.
+// request returns the API request of the form. Its errors begin with the name of the field.
 func (a *auditView) request() (*controlv1.ListAuditRequest, error) {
 	msg := &controlv1.ListAuditRequest{
 		BeforeId: a.Before, Limit: auditShown, Actor: a.value("actor"), Action: a.value("action"),
@@ -127,7 +127,7 @@ func (a *auditView) fill(found *controlv1.ListAuditResponse) {
 	}
 }
 
-// blame shows a problem by the field that it begins with the name of.
+// blame shows a problem at the field whose name the problem begins with.
 func (a *auditView) blame(problem string) {
 	a.Wrong = true
 	said := strings.TrimPrefix(problem, "invalid: ")
@@ -148,7 +148,7 @@ func (a *auditView) blamed() bool {
 	return false
 }
 
-// Filtered tells whether the page is about some changes alone.
+// Filtered reports whether the form restricts the search.
 func (a *auditView) Filtered() bool {
 	for _, f := range a.Fields {
 		if f.Value != "" {
@@ -158,8 +158,7 @@ func (a *auditView) Filtered() bool {
 	return false
 }
 
-// At is the address of the page of the same changes that comes after an entry, 0 for the
-// newest.
+// At returns the address of the page of the same search that begins after an entry; 0 is the newest page.
 func (a *auditView) At(before int64) string {
 	q := make(url.Values)
 	for _, f := range a.Fields {

@@ -14,14 +14,14 @@ import (
 
 type fleetAnswer = controlv1.FleetResponse
 
-// backend is the operators' API, called in process by its own clients.
+// backend calls the operators' API in process.
 type backend struct{ apiclient.Clients }
 
 func newBackend(service http.Handler) backend {
 	return backend{apiclient.New(&http.Client{Transport: inProcess{service}}, "http://weir-control")}
 }
 
-// whoAmI asks as the context's caller, or as the holder of a token.
+// whoAmI returns the identity of the context's caller, or of the holder of a token if the token is not empty.
 func (b backend) whoAmI(ctx context.Context, token string) (*controlv1.WhoAmIResponse, error) {
 	req := connect.NewRequest(&controlv1.WhoAmIRequest{})
 	if token != "" {
@@ -38,8 +38,8 @@ func (b backend) fleet(ctx context.Context) (*fleetAnswer, error) {
 	return apiclient.Ask(ctx, b.Control.Fleet, &controlv1.FleetRequest{})
 }
 
-// inProcess is a transport without a wire: contexts arrive as they are, and with them who
-// makes the call.
+// inProcess is a transport without a network. The service gets the request's context as it is, and with it the caller's
+// identity.
 type inProcess struct{ service http.Handler }
 
 // RoundTrip implements http.RoundTripper.
@@ -59,7 +59,7 @@ func (t inProcess) RoundTrip(r *http.Request) (*http.Response, error) {
 	}, nil
 }
 
-// recorder keeps an answer.
+// recorder records a response.
 type recorder struct {
 	header http.Header
 	status int
@@ -79,7 +79,7 @@ func (r *recorder) Write(b []byte) (int, error) {
 	return r.body.Write(b)
 }
 
-// statuses are those that an answer of ours has for one of the API's.
+// statuses are the HTTP statuses of a page for the API's error codes.
 var statuses = map[connect.Code]int{
 	connect.CodeInvalidArgument:    http.StatusBadRequest,
 	connect.CodeOutOfRange:         http.StatusBadRequest,

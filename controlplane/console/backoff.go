@@ -8,18 +8,18 @@ import (
 	"github.com/weirhq/weir/controlplane/access"
 )
 
-// How sign-ins that fail slow down further ones: by the address that they come from, and by
-// the token that was shown. Each has its own count, so that failures of others never
-// keep a caller out. Tokens cannot be guessed; what is spared is the database that each try asks.
+// Failed sign-ins delay further attempts from the same address and attempts with the same token. Each address and each
+// token has its own count, so failures of other callers never lock a caller out. Tokens cannot be guessed; the delay
+// protects the database, which every attempt reads.
 const (
-	failuresFree = 5 // without a wait
+	failuresFree = 5 // failures without a delay
 	waitFirst    = time.Second
-	waitMost     = time.Minute // reached after failuresFree + 7
+	waitMost     = time.Minute // reached after failuresFree + 7 failures
 	forgetAfter  = 15 * time.Minute
 	countersMax  = 10_000
 )
 
-// backoff counts failed sign-ins. All methods may be called at once.
+// backoff counts failed sign-ins. Its methods are safe for concurrent use.
 type backoff struct {
 	now func() time.Time
 
@@ -34,8 +34,9 @@ type failures struct {
 
 func newBackoff() *backoff { return &backoff{now: time.Now, byKey: map[string]failures{}} }
 
-// try takes one attempt of all keys, as one that fails, or tells how long to wait. Attempts
-// that are under way count: a hundred at once are not one.
+// try counts one attempt of all keys as a failure and returns 0, or returns the time to wait. Attempts in progress
+// count, so that a hundred concurrent attempts do not pass as one. Callers must call passed if the token was not the
+// reason for a failure.
 func (b *backoff) try(keys ...string) (wait time.Duration) {
 	now := b.now()
 	b.mu.Lock()
@@ -59,7 +60,7 @@ func (b *backoff) try(keys ...string) (wait time.Duration) {
 	return 0
 }
 
-// passed takes back an attempt that did not fail for its token.
+// passed takes an attempt back that succeeded, or that failed for another reason than its token.
 func (b *backoff) passed(keys ...string) {
 	b.mu.Lock()
 	defer b.mu.Unlock()
@@ -73,7 +74,7 @@ func (b *backoff) passed(keys ...string) {
 	}
 }
 
-// wait is how long the next attempt has to wait.
+// wait returns the time until the next attempt is accepted, or 0.
 func (f failures) wait(now time.Time) time.Duration {
 	if f.count < failuresFree || now.Sub(f.last) >= forgetAfter {
 		return 0
@@ -85,7 +86,7 @@ func (f failures) wait(now time.Time) time.Duration {
 	return max(0, f.last.Add(pause).Sub(now))
 }
 
-// makeRoom forgets the counter that was raised least recently.
+// makeRoom removes the counter that was raised least recently.
 func (b *backoff) makeRoom() {
 	oldest := ""
 	for key, f := range b.byKey {
@@ -96,5 +97,5 @@ func (b *backoff) makeRoom() {
 	delete(b.byKey, oldest)
 }
 
-// tokenKey is what attempts with one token are counted by: no part of the secret.
+// tokenKey returns the key under which attempts with a token are counted. It contains no part of the secret.
 func tokenKey(hash access.TokenHash) string { return "token " + hex.EncodeToString(hash[:8]) }

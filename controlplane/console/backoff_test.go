@@ -46,7 +46,7 @@ func TestFailedSignInsSlowDown(t *testing.T) {
 	}
 }
 
-// Attempts under way count, those that pass do not, and memory is bounded.
+// Attempts in progress count, attempts that pass do not, and memory is bounded.
 func TestBackoffCountsWhatFails(t *testing.T) {
 	b := newBackoff()
 	for i := range 10 * failuresFree {

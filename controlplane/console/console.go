@@ -19,9 +19,9 @@ import (
 type Config struct {
 	Service http.Handler // the operators' API, called in process
 	Log     *slog.Logger
-	Version string // of the build, told at the foot of each page
+	Version string // of the build, shown at the foot of each page
 
-	// TrustedProxies are the addresses of proxies whose X-Forwarded-For and X-Forwarded-Proto are believed.
+	// TrustedProxies are the addresses of proxies whose X-Forwarded-For and X-Forwarded-Proto count.
 	TrustedProxies []netip.Prefix
 
 	// StillValid returns an error if a page's connection would not be accepted now, for example
@@ -37,15 +37,15 @@ type Console struct {
 	sessions *sessions
 	backoff  *backoff // of sign-ins
 	pulse    *Pulse
-	streams  *bounded.Slots // one for each open stream; a caller has at most three quarters of them
+	streams  *bounded.Slots // a slot for each open stream; a caller has at most three quarters of them
 	live     atomic.Int64   // open streams
 	over     chan struct{}  // closed when Run has ended
-	once     once           // forms whose answers show a secret, which must not be sent twice
+	once     once           // forms whose response shows a secret, which must not be sent twice
 	forgery  string         // token against forged requests if there are no sessions
 	mux      *http.ServeMux
 }
 
-// The pages of an area, which share what a Console has.
+// Each type has the pages of an area. All of them share the Console.
 type (
 	fleetPages   struct{ *Console }
 	jobPages     struct{ *Console }
@@ -62,10 +62,10 @@ const (
 	pageTimeout  = 15 * time.Second
 )
 
-// itself is what the pulse asks for the fleet as.
+// itself is the identity with which the pulse reads the fleet.
 var itself = access.Identity{Name: "console", Role: access.RoleViewer}
 
-// New returns a console, which serves at once. Figures move by themselves while it runs.
+// New returns a console that can serve immediately. Live figures are updated only while Run runs.
 func New(c Config) *Console {
 	con := &Console{Config: c, backend: newBackend(c.Service), sessions: newSessions(), backoff: newBackoff(),
 		streams: bounded.NewSlots(bounded.Streams, streamsMax), over: make(chan struct{}), forgery: random(),
@@ -77,15 +77,15 @@ func New(c Config) *Console {
 	return con
 }
 
-// Run keeps live figures live until ctx is done, and then ends all streams, so that the
-// server can drain. It is to be called once.
+// Run updates live figures until ctx is done. Then it ends all streams, so that the server can drain. Run must be
+// called only once.
 func (c *Console) Run(ctx context.Context) {
 	defer close(c.over)
 	c.pulse.run(ctx)
 }
 
-// routes is the whole map. What is open asks for no session; a look asks for one; a
-// change also for proof that a page of ours made it.
+// routes registers all pages. A page of open requires no session, a page of look requires a session, and a page of
+// change also requires the token of a form of this console.
 func (c *Console) routes() {
 	open := func(pattern string, h http.HandlerFunc) { c.mux.HandleFunc(pattern, h) }
 	look := func(pattern string, h page) { c.mux.HandleFunc("GET "+pattern, c.signedIn(h)) }

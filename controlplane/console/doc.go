@@ -1,24 +1,22 @@
-// Package console is the operators' web console: pages rendered here, one ES module, no
-// build step, everything embedded.
+// Package console is the operators' web console. The server renders the pages; one ES module updates live figures.
+// There is no build step, and all files are embedded.
 //
 //	browser ── cookie ──> Console ── in process ──> api (the operators' service)
 //
-// It speaks to the operators' API and to nothing else, as the person who is signed in: what a
-// role may not do by weirctl it may not do here, and errors are shown in the API's words.
-// A button that is missing for a viewer is a courtesy; the API is what refuses.
+// The console calls only the operators' API, as the person who is signed in. A role can do the same here as with
+// weirctl, and errors have the API's text. A page hides buttons that the viewer's role must not use, but the API is
+// what enforces roles.
 //
-// People sign in with an API token. The browser gets a random session id in a cookie that
-// scripts cannot read and other sites cannot send; the server keeps the token's hash, so
-// that a token that is revoked ends its sessions with their next request, and never the
-// token. Sessions are bounded in number and age. Every POST must come from a page of ours
-// (Origin) and carry the session's token against forgery. Where the API asks for no
-// tokens, which it does on loopback only, the console asks for none, and says so on every
-// page.
+// People sign in with an API token. The browser gets a random session ID in a cookie that scripts cannot read and other
+// sites cannot send. The server stores the token's hash, never the token, so a revoked token ends its sessions at their
+// next request. The number and age of sessions are bounded. Every POST must come from a page of this console (Origin)
+// and carry the session's token against forgery. If the API requires no tokens, which it allows on loopback only, the
+// console requires no sign-in, and every page shows that.
 //
-// Live figures come by server-sent events from one [Pulse], which asks for the fleet once
-// a beat however many are watching. Other pages are rendered anew when what they show has
-// changed, and the module swaps the parts that are marked as live.
+// Live figures are server-sent events from one [Pulse], which reads the fleet once per beat, for any number of viewers.
+// Other pages are rendered again when their data has changed, and the module replaces the parts that are marked as
+// live.
 //
-// The content security policy admits no inline script and no inline style, so drawings
-// are SVG with attributes, and everything a page says is escaped by html/template.
+// The content security policy allows no inline script and no inline style. Drawings are therefore SVG with attributes,
+// and html/template escapes everything on a page.
 package console

@@ -14,6 +14,7 @@ import (
 
 	"github.com/weirhq/weir/controlplane"
 	"github.com/weirhq/weir/controlplane/access"
+	"github.com/weirhq/weir/controlplane/internal/controltest"
 	"github.com/weirhq/weir/controlplane/rollout"
 	"github.com/weirhq/weir/controlplane/tunings"
 )
@@ -25,7 +26,7 @@ var everyChange = []string{
 	"/console/tokens",
 }
 
-// A visitor who has not signed in sees the sign-in and our static files, and nothing else.
+// A visitor without a session sees the sign-in page and the static files, and nothing else.
 func TestWithoutASession(t *testing.T) {
 	w := full(t)
 	b := w.visit()
@@ -84,7 +85,7 @@ func TestForgery(t *testing.T) {
 	}
 }
 
-// "A button that is missing for a viewer is a courtesy; the API is what refuses."
+// "A page hides buttons that the viewer's role must not use, but the API is what enforces roles."
 func TestAViewerChangesNothing(t *testing.T) {
 	w := full(t)
 	viewer, operator := w.as("viewer"), w.as("operator")
@@ -99,7 +100,7 @@ func TestAViewerChangesNothing(t *testing.T) {
 	for path, form := range map[string]url.Values{
 		"/console/jobs/cleanup":     {"do": {"pause"}},
 		"/console/rollouts/at/r1":   {"do": {"abort"}},
-		"/console/rollouts/new":     {"regions.1": {"all"}, "base": {markOf(tunings.RegionTuning{Document: defaultTuning()})}},
+		"/console/rollouts/new":     {"regions.1": {"all"}, "base": {markOf(tunings.RegionTuning{Document: controltest.Document()})}},
 		"/console/limits/namespace": {"workspace": {"acme"}, "namespace": {"api"}},
 		"/console/keys":             {"workspace": {"acme"}, "namespace": {"api"}, "identifier": {"u"}},
 		"/console/jobs/retirement":  {"do": {"rename"}},
@@ -166,7 +167,7 @@ func TestSessionsEnd(t *testing.T) {
 	}
 }
 
-// The number of sessions is bounded. Of the token that has the most, the one longest not seen makes room.
+// The number of sessions is bounded. Of the token with the most sessions, the session that was used longest ago ends.
 func TestSessionsAreBounded(t *testing.T) {
 	s := newSessions()
 	clock := time.Now()
@@ -193,7 +194,7 @@ func TestSessionsAreBounded(t *testing.T) {
 	}
 }
 
-// Whoever signs in again and again, with as many tokens as there are, ends sessions of theirs alone.
+// A caller who signs in again and again, with any number of tokens, ends only sessions of these tokens.
 func TestSessionsOfOneTokenEndNoOthers(t *testing.T) {
 	s := newSessions()
 	clock := time.Now()
@@ -319,8 +320,8 @@ func TestNextIsLocal(t *testing.T) {
 	}
 }
 
-// Where the API asks for no tokens no one signs in, every page says so, and a change asks
-// who makes it.
+// If the API requires no tokens, there is no sign-in: every page shows that, and a change requires the name of its
+// author.
 func TestWithoutTokens(t *testing.T) {
 	w := start(t, true)
 	b := w.visit()
@@ -343,7 +344,7 @@ func TestWithoutTokens(t *testing.T) {
 	}
 }
 
-// What cannot be undone takes an admin, here as anywhere.
+// A change that cannot be undone requires the role admin, as everywhere.
 func TestADropTakesAnAdmin(t *testing.T) {
 	w := full(t)
 	w.set(func() { w.retire.Phase = "awaiting_final_approval" })
@@ -363,11 +364,11 @@ func TestADropTakesAnAdmin(t *testing.T) {
 	}
 }
 
-// What people do by forms arrives as it was meant, and the page says that it is done.
+// The API gets the values that people enter in forms, and the page confirms the change.
 func TestForms(t *testing.T) {
 	w := start(t, false)
 	b := w.as("operator")
-	plan := url.Values{"id": {"r1"}, "regions.1": {"eu"}, "bake.1": {"90s"}, "regions.2": {"50%"}, "regions.3": {"all"}, "approval.3": {"on"}, "reason": {"fewer rows"}, "base": {markOf(tunings.RegionTuning{Document: defaultTuning()})}}
+	plan := url.Values{"id": {"r1"}, "regions.1": {"eu"}, "bake.1": {"90s"}, "regions.2": {"50%"}, "regions.3": {"all"}, "approval.3": {"on"}, "reason": {"fewer rows"}, "base": {markOf(tunings.RegionTuning{Document: controltest.Document()})}}
 	for _, k := range tunedFrom("") {
 		plan.Set("tuning."+k.Name, k.Value)
 	}

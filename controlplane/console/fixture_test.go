@@ -27,6 +27,7 @@ import (
 	"github.com/weirhq/weir/controlplane/audit"
 	"github.com/weirhq/weir/controlplane/cleanup"
 	"github.com/weirhq/weir/controlplane/fleet"
+	"github.com/weirhq/weir/controlplane/internal/controltest"
 	"github.com/weirhq/weir/controlplane/limits"
 	"github.com/weirhq/weir/controlplane/previews"
 	"github.com/weirhq/weir/controlplane/retire"
@@ -40,7 +41,7 @@ import (
 
 func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
 
-// world is a console before the real API, with what is below that in memory.
+// world is a console in front of the real API, with everything below the API in memory.
 type world struct {
 	t       testing.TB
 	console *Console
@@ -56,10 +57,11 @@ type world struct {
 	settings []limits.Override
 	inForce  []tunings.RegionTuning
 	overall  watch.Severity // of its health; empty: a warning
-	// namespaces are those with settings, beside api.
+	// namespaces have settings, in addition to api.
 	namespaces []string
 	by         controlplane.By
-	evidence   string // of the newest approval of a retirement
+	change     limits.NamespaceChange // the newest
+	evidence   string                 // of the newest approval of a retirement
 	order      rollout.Order
 	revoked    bool
 	retire     *retire.Retirement
@@ -72,6 +74,9 @@ type world struct {
 	refused    error     // of connections' certificates
 	now        time.Time // the database's, of a key
 	rows       []limits.KeyRow
+	shadow     bool // of the namespace of rows
+	keys       limits.KeyPage
+	listed     limits.KeysQuery
 	tokens     []access.Token // by name
 	listDown   error          // of tokens
 	made       int            // secrets
@@ -84,61 +89,47 @@ type world struct {
 	noEstimate error
 }
 
-// start serves a console; open is one that asks for no tokens.
+// start serves a console; an open console requires no tokens.
 func start(t testing.TB, open bool) *world {
 	t.Helper()
 	ctx, stop := context.WithCancel(context.Background())
-	w := &world{inForce: []tunings.RegionTuning{{Document: wholeTuning(t)}}, t: t, log: &strings.Builder{}, stop: stop}
+	w := &world{inForce: []tunings.RegionTuning{{Document: controltest.Document()}}, t: t, log: &strings.Builder{}, stop: stop}
 	var ran sync.WaitGroup
 	service := api.NewHandler(api.Config{
 		Cleanup: schedule{world: w}, Rollouts: rollouts{world: w}, Settings: settings{world: w}, Tokens: ring{world: w}, RequireTokens: !open,
 		Retirements: retirements{world: w}, Previews: previewCalls{w}, Audit: auditLog{w},
 		Health: func(context.Context) watch.HealthDocument {
-			w.mu.Lock()
-			defer w.mu.Unlock()
 			return watch.HealthDocument{Overall: cmp.Or(w.overall, watch.SeverityWarning), AtMs: 1_700_000_000_000, Findings: w.found}
 		},
 		TopKeys: func(_ context.Context, q limits.TopQuery) (limits.TopKeys, error) {
-			w.mu.Lock()
-			defer w.mu.Unlock()
 			return w.top, cmp.Or(w.noTop, w.down)
 		},
 		Held: func(_ context.Context, q limits.TopQuery) (limits.HeldReport, error) {
-			w.mu.Lock()
-			defer w.mu.Unlock()
 			return w.held, cmp.Or(w.noTop, w.down)
 		},
 		Limits: func(_ context.Context, changes []limits.Change, _ *workspaces.Set) (limits.Estimate, error) {
-			w.mu.Lock()
-			defer w.mu.Unlock()
 			w.estimated = changes
 			return w.estimate, cmp.Or(w.noEstimate, w.down)
 		},
 		Key: func(_ context.Context, q limits.KeyQuery) (limits.KeyReport, error) {
-			w.mu.Lock()
-			defer w.mu.Unlock()
 			if w.down != nil {
 				return limits.KeyReport{}, w.down
 			}
 			return limits.GetKey(context.Background(), keyRows{w}, q)
 		},
+		Keys: func(_ context.Context, q limits.KeysQuery) (limits.KeyPage, error) {
+			w.listed = q
+			return w.keys, w.down
+		},
 		Diagnose: func(context.Context) []watch.Check {
 			return []watch.Check{{Area: "mysql", Name: "version", Result: watch.CheckOK, What: "10.11"}, {Area: "redis", Name: "policy", Result: "fail", What: "evicts", Do: "set noeviction"}}
 		},
-		Lag: func(context.Context) (time.Duration, error) { return 3 * time.Second, w.failure() },
-		Fleet: func(context.Context) (fleet.Fleet, error) {
-			w.mu.Lock()
-			defer w.mu.Unlock()
-			return w.fleet, w.down
-		},
-		Tuning: func(context.Context) ([]tunings.RegionTuning, error) {
-			w.mu.Lock()
-			defer w.mu.Unlock()
-			return w.inForce, w.down
-		},
+		Lag:     func(context.Context) (time.Duration, error) { return 3 * time.Second, w.down },
+		Fleet:   func(context.Context) (fleet.Fleet, error) { return w.fleet, w.down },
+		Tuning:  func(context.Context) ([]tunings.RegionTuning, error) { return w.inForce, w.down },
 		Metrics: prometheus.NewRegistry(), Log: slog.New(slog.DiscardHandler),
 		Console: func(service http.Handler) http.Handler {
-			w.console = New(Config{Service: service, Log: slog.New(slog.NewTextHandler(w.log, nil)), Version: "v1.2.3",
+			w.console = New(Config{Service: w.locked(service), Log: slog.New(slog.NewTextHandler(w.log, nil)), Version: "v1.2.3",
 				StillValid: func(*tls.ConnectionState) error {
 					w.mu.Lock()
 					defer w.mu.Unlock()
@@ -158,10 +149,13 @@ func start(t testing.TB, open bool) *world {
 	return w
 }
 
-func (w *world) failure() error {
-	w.mu.Lock()
-	defer w.mu.Unlock()
-	return w.down
+// locked has calls of the API one at a time, so that its parts need no lock.
+func (w *world) locked(service http.Handler) http.Handler {
+	return http.HandlerFunc(func(rw http.ResponseWriter, r *http.Request) {
+		w.mu.Lock()
+		defer w.mu.Unlock()
+		service.ServeHTTP(rw, r)
+	})
 }
 
 func (w *world) set(change func()) {
@@ -170,36 +164,28 @@ func (w *world) set(change func()) {
 	change()
 }
 
-// What the API asks for and a test does not is in the embedded interfaces, which are nil.
+// Methods of the API that no test uses are in the embedded interfaces, which are nil.
 type schedule struct {
 	api.Cleanup
 	*world
 }
 
 func (s schedule) Status(context.Context) (cleanup.Status, error) {
-	s.mu.Lock()
-	defer s.mu.Unlock()
 	return s.cleanup, s.down
 }
 
 func (s schedule) RunNow(_ context.Context, by controlplane.By) (cleanup.Run, error) {
-	s.mu.Lock()
-	defer s.mu.Unlock()
 	s.by = by
 	return cleanup.Run{}, s.down
 }
 
 func (s schedule) Pause(_ context.Context, by controlplane.By) (cleanup.Status, error) {
-	s.mu.Lock()
-	defer s.mu.Unlock()
 	s.by = by
 	s.cleanup.Running, s.cleanup.Paused = false, &cleanup.Pause{By: by, At: time.UnixMilli(1_700_000_000_000)}
 	return s.cleanup, s.down
 }
 
 func (s schedule) Resume(_ context.Context, by controlplane.By) (cleanup.Status, error) {
-	s.mu.Lock()
-	defer s.mu.Unlock()
 	s.by = by
 	s.cleanup.Running, s.cleanup.Paused = true, nil
 	return s.cleanup, s.down
@@ -211,8 +197,6 @@ type rollouts struct {
 }
 
 func (s rollouts) Start(_ context.Context, start rollout.Start) (rollout.Rollout, error) {
-	s.mu.Lock()
-	defer s.mu.Unlock()
 	if s.one != nil {
 		return rollout.Rollout{}, fmt.Errorf("%w: rollout %s is under way", controlplane.ErrConflict, s.one.ID)
 	}
@@ -225,8 +209,6 @@ func (s rollouts) Start(_ context.Context, start rollout.Start) (rollout.Rollout
 }
 
 func (s rollouts) Operate(_ context.Context, id string, order rollout.Order) (rollout.Rollout, error) {
-	s.mu.Lock()
-	defer s.mu.Unlock()
 	if s.one == nil || s.one.ID != id {
 		return rollout.Rollout{}, fmt.Errorf("%w: there is no rollout %q", controlplane.ErrNotFound, id)
 	}
@@ -235,8 +217,6 @@ func (s rollouts) Operate(_ context.Context, id string, order rollout.Order) (ro
 }
 
 func (s rollouts) Status(_ context.Context, id string) (rollout.Rollout, error) {
-	s.mu.Lock()
-	defer s.mu.Unlock()
 	if s.one == nil || s.one.ID != id {
 		return rollout.Rollout{}, fmt.Errorf("%w: there is no rollout %q", controlplane.ErrNotFound, id)
 	}
@@ -244,8 +224,6 @@ func (s rollouts) Status(_ context.Context, id string) (rollout.Rollout, error) 
 }
 
 func (s rollouts) List(context.Context) (list []rollout.Summary, err error) {
-	s.mu.Lock()
-	defer s.mu.Unlock()
 	if s.one != nil {
 		list = append(list, s.one.Summary())
 	}
@@ -258,8 +236,6 @@ type settings struct {
 }
 
 func (s settings) ChangeOverride(_ context.Context, workspace, namespace, pattern string, change limits.OverrideChange, by controlplane.By) (limits.Override, error) {
-	s.mu.Lock()
-	defer s.mu.Unlock()
 	at := slices.IndexFunc(s.world.settings, func(o limits.Override) bool { return o.Pattern == pattern })
 	o := limits.Override{Workspace: workspace, Namespace: namespace, Pattern: pattern}
 	if at >= 0 {
@@ -283,8 +259,6 @@ func (s settings) ChangeOverride(_ context.Context, workspace, namespace, patter
 }
 
 func (s settings) Override(_ context.Context, _, _, pattern string) (limits.Override, error) {
-	s.mu.Lock()
-	defer s.mu.Unlock()
 	for _, o := range s.world.settings {
 		if o.Pattern == pattern {
 			return o, s.down
@@ -294,8 +268,6 @@ func (s settings) Override(_ context.Context, _, _, pattern string) (limits.Over
 }
 
 func (s settings) DeleteOverride(_ context.Context, _, _, pattern string, ifUpdatedMs *int64, by controlplane.By) error {
-	s.mu.Lock()
-	defer s.mu.Unlock()
 	for i, o := range s.world.settings {
 		if o.Pattern == pattern {
 			if ifUpdatedMs != nil && *ifUpdatedMs != o.UpdatedAt.UnixMilli() {
@@ -309,8 +281,6 @@ func (s settings) DeleteOverride(_ context.Context, _, _, pattern string, ifUpda
 }
 
 func (s settings) Overrides(_ context.Context, _, _, after string) (page []limits.Override, more bool, err error) {
-	s.mu.Lock()
-	defer s.mu.Unlock()
 	for _, o := range s.world.settings {
 		if o.Pattern > after {
 			page = append(page, o)
@@ -319,16 +289,14 @@ func (s settings) Overrides(_ context.Context, _, _, after string) (page []limit
 	return page[:min(len(page), 1000)], len(page) > 1000, s.down
 }
 
-func (s settings) SetNamespace(_ context.Context, workspace, namespace string, _ limits.NamespaceChange, by controlplane.By) (limits.Namespace, error) {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	s.by = by
-	return limits.DefaultNamespace(workspace, namespace), s.down
+func (s settings) SetNamespace(_ context.Context, workspace, namespace string, change limits.NamespaceChange, by controlplane.By) (limits.Namespace, error) {
+	s.by, s.change = by, change
+	n := limits.DefaultNamespace(workspace, namespace)
+	n.Mode, n.Outage, n.NodeShare, n.Window = *change.Mode, *change.Outage, *change.NodeShare, *change.Window
+	return n, cmp.Or(s.down, n.Validate())
 }
 
 func (s settings) Namespace(_ context.Context, workspace, namespace string) (limits.Namespace, error) {
-	s.mu.Lock()
-	defer s.mu.Unlock()
 	if s.down == nil && namespace != "api" && !slices.Contains(s.namespaces, namespace) {
 		return limits.Namespace{}, fmt.Errorf("%w: namespace %s has no settings", controlplane.ErrNotFound, namespace)
 	}
@@ -336,8 +304,6 @@ func (s settings) Namespace(_ context.Context, workspace, namespace string) (lim
 }
 
 func (s settings) Namespaces(_ context.Context, workspace, after string) (page []limits.Namespace, more bool, err error) {
-	s.mu.Lock()
-	defer s.mu.Unlock()
 	for _, name := range append([]string{"api"}, s.namespaces...) {
 		if name > after {
 			page = append(page, limits.DefaultNamespace(workspace, name))
@@ -347,8 +313,6 @@ func (s settings) Namespaces(_ context.Context, workspace, after string) (page [
 }
 
 func (s settings) AllOverrides(_ context.Context, _ *workspaces.Set, after limits.OverrideName) (page []limits.Override, more bool, err error) {
-	s.mu.Lock()
-	defer s.mu.Unlock()
 	s.overridePages++
 	for _, o := range s.world.settings {
 		if cmp.Or(cmp.Compare(o.Workspace, after.Workspace), cmp.Compare(o.Namespace, after.Namespace), cmp.Compare(o.Pattern, after.Pattern)) > 0 {
@@ -359,8 +323,6 @@ func (s settings) AllOverrides(_ context.Context, _ *workspaces.Set, after limit
 }
 
 func (s settings) AllNamespaces(context.Context, *workspaces.Set, string, string) (page []limits.Namespace, more bool, err error) {
-	s.mu.Lock()
-	defer s.mu.Unlock()
 	for _, name := range s.namespaces {
 		page = append(page, limits.DefaultNamespace("acme", name))
 	}
@@ -368,16 +330,12 @@ func (s settings) AllNamespaces(context.Context, *workspaces.Set, string, string
 }
 
 func (s settings) ResetKey(_ context.Context, workspace, namespace, identifier string, _ time.Duration, by controlplane.By) (limits.Reset, error) {
-	s.mu.Lock()
-	defer s.mu.Unlock()
 	reset := limits.Reset{Workspace: workspace, Namespace: namespace, Identifier: identifier, Generation: 1, SetAt: time.UnixMilli(1_700_000_000_000)}
 	s.resets, s.by = append(s.resets, reset), by
 	return reset, s.down
 }
 
 func (s settings) Resets(context.Context, string, string) ([]limits.Reset, error) {
-	s.mu.Lock()
-	defer s.mu.Unlock()
 	return s.resets, s.down
 }
 
@@ -397,9 +355,15 @@ func (s keyRows) KeyReset(_ context.Context, _, _, identifier string) (*limits.R
 	return nil, nil
 }
 
+func (s keyRows) Namespace(_ context.Context, workspace, namespace string) (*limits.Namespace, error) {
+	n := limits.DefaultNamespace(workspace, namespace)
+	n.Shadow = s.shadow
+	return &n, nil
+}
+
 func (s keyRows) OverrideOf(_ context.Context, _, _, identifier string) (applies *limits.Override, err error) {
 	for i, o := range s.world.settings {
-		if window.MatchesParts(window.PatternParts(o.Pattern), identifier) && (applies == nil || window.ComparePatterns(o.Pattern, applies.Pattern) < 0) {
+		if window.Matches(o.Pattern, identifier) && (applies == nil || window.ComparePatterns(o.Pattern, applies.Pattern) < 0) {
 			applies = &s.world.settings[i]
 		}
 	}
@@ -412,8 +376,6 @@ type retirements struct {
 }
 
 func (s retirements) Status(context.Context, string) (retire.Retirement, error) {
-	s.mu.Lock()
-	defer s.mu.Unlock()
 	if s.down != nil {
 		return retire.Retirement{}, s.down
 	}
@@ -424,22 +386,16 @@ func (s retirements) Status(context.Context, string) (retire.Retirement, error) 
 }
 
 func (s retirements) Start(_ context.Context, table string, spec retire.Spec, by controlplane.By) (retire.Retirement, error) {
-	s.mu.Lock()
-	defer s.mu.Unlock()
 	s.by, s.retire = by, &retire.Retirement{ID: "t1", Table: table, Spec: spec, By: by, Phase: retire.Observing}
 	return *s.retire, s.down
 }
 
 func (s retirements) ApproveRename(_ context.Context, _ string, o retire.Order) (retire.Retirement, error) {
-	s.mu.Lock()
-	defer s.mu.Unlock()
 	s.by, s.evidence = o.By, o.Evidence
 	return *s.retire, s.down
 }
 
 func (s retirements) ApproveDrop(_ context.Context, _ string, o retire.Order) (retire.Retirement, error) {
-	s.mu.Lock()
-	defer s.mu.Unlock()
 	s.by, s.evidence = o.By, o.Evidence
 	return *s.retire, s.down
 }
@@ -451,8 +407,6 @@ func (s auditLog) AuditLinks(context.Context, int64, int) (audit.Links, error) {
 }
 
 func (s auditLog) Audit(_ context.Context, before int64, rows int) (page []audit.Record, err error) {
-	s.mu.Lock()
-	defer s.mu.Unlock()
 	for _, e := range s.audit {
 		if before == 0 || e.Row < before {
 			page = append(page, e)
@@ -468,7 +422,7 @@ func (s previewCalls) Preview(_ context.Context, r previews.Request) (previews.A
 	two := one
 	two.FeedIntervalMs, two.RowsReadPerS, two.Overshoot = 500, 450, 1.6
 	return previews.Answer{OldText: "{}", NewText: r.New, Shape: previews.FleetShape{Nodes: []int{3, 3}, Keys: 1000, Assumed: []string{"hot_share"}},
-		Predictions: previews.Predictions{Old: one, New: two, Curve: []previews.Prediction{one, two}, Notes: []string{"scaled by 10"}}}, s.failure()
+		Predictions: previews.Predictions{Old: one, New: two, Curve: []previews.Prediction{one, two}, Notes: []string{"scaled by 10"}}}, s.down
 }
 
 // ring holds a token for each role, whose secret is the role's name.
@@ -482,8 +436,6 @@ func (r ring) Authenticate(ctx context.Context, secret string) (access.Identity,
 }
 
 func (r ring) Holder(_ context.Context, hash access.TokenHash) (access.Identity, error) {
-	r.mu.Lock()
-	defer r.mu.Unlock()
 	for _, role := range []access.Role{access.RoleViewer, access.RoleOperator, access.RoleAdmin} {
 		if hash == access.HashToken(string(role)) && !r.revoked {
 			return access.Identity{Name: "bot-" + string(role), Role: role}, nil
@@ -519,8 +471,6 @@ func (r ring) Revoke(_ context.Context, name string, by controlplane.By) error {
 }
 
 func (r ring) change(asked string, by controlplane.By, change func() error) (string, error) {
-	r.mu.Lock()
-	defer r.mu.Unlock()
 	if r.down != nil {
 		return "", r.down
 	}
@@ -533,8 +483,6 @@ func (r ring) change(asked string, by controlplane.By, change func() error) (str
 }
 
 func (r ring) List(_ context.Context, after string) (page []access.Token, more bool, err error) {
-	r.mu.Lock()
-	defer r.mu.Unlock()
 	for _, t := range r.tokens {
 		if t.Name > after {
 			page = append(page, t)
@@ -549,7 +497,7 @@ type browser struct {
 	client *http.Client
 }
 
-// visit is a browser that nobody has signed in with.
+// visit returns a browser without a session.
 func (w *world) visit() *browser {
 	w.t.Helper()
 	jar, err := cookiejar.New(nil)
@@ -561,7 +509,7 @@ func (w *world) visit() *browser {
 	return &browser{w, &http.Client{Transport: transport, Jar: jar, CheckRedirect: func(*http.Request, []*http.Request) error { return http.ErrUseLastResponse }}}
 }
 
-// as is a browser signed in with the token of a role.
+// as returns a browser signed in with the token of a role.
 func (w *world) as(role string) *browser {
 	w.t.Helper()
 	b := w.visit()
@@ -590,7 +538,7 @@ func (b *browser) post(path string, form url.Values) answered {
 	return b.do(r)
 }
 
-// send sends the form that a page holds, with what is filled in.
+// send sends the form of a page with the given values.
 func (b *browser) send(page, path string, form url.Values) answered {
 	b.w.t.Helper()
 	form.Set("forgery", b.forgery(page))
@@ -634,7 +582,7 @@ func (b *browser) do(r *http.Request) answered {
 	return answered{res.StatusCode, res.Header, string(body)}
 }
 
-// populous is a fleet of regions with nodes each, in all states.
+// populous returns a fleet of regions with nodes each, in all states.
 func populous(regions, nodes int, now time.Time) fleet.Fleet {
 	listing := fleet.Fleet{Now: now}
 	for r := range regions {

@@ -12,18 +12,18 @@ import (
 	controlv1 "github.com/weirhq/weir/shared/gen/proto/weir/control/v1"
 )
 
-// From when on something is late: well past what any tuning's default brings about, and
-// where the default guardrail of a rollout would stop it.
+// Times from which a figure is late or bad. They are well above the figures that default tunings cause, and a rollout's
+// default guardrail stops a rollout there.
 const (
 	convergenceLate = 10 * time.Second
 	convergenceBad  = 30 * time.Second
-	syncLate        = time.Minute // since a replay, or a round of news, went well
+	syncLate        = time.Minute // since the last successful replay or exchange of changes
 	skewLate        = 500 * time.Millisecond
 )
 
-// fleetView is the fleet in the words and figures of its page.
+// fleetView is the fleet as its page shows it.
 type fleetView struct {
-	Problem  string // why figures are not the newest
+	Problem  string // why the figures are not the newest
 	Read     time.Time
 	Empty    bool
 	Nodes    int
@@ -34,8 +34,8 @@ type fleetView struct {
 	Findings []finding
 	Builds   []tally
 	Tunings  []tally
-	Revision string // changes when more than figures has changed
-	Partial  bool   // there are more nodes than an answer holds
+	Revision string // changes when anything but a figure changes
+	Partial  bool   // there are more nodes than an API response holds
 }
 
 // regionView is one region.
@@ -48,15 +48,15 @@ type regionView struct {
 	Builds      []tally
 	Tunings     []tally
 	Breakers    int64
-	Relays      []string // nodes that relay it
-	Unpublished int64    // ms that the oldest count has waited to be told
+	Relays      []string // nodes that relay its shards
+	Unpublished int64    // age of the oldest unpublished count in ms
 	State       string
 
 	shards int32 // of its Redis; 0: no node has a relay
 	held   []int32
 }
 
-// nodeView is one node. State is "ok", "late" or "bad"; Why has the words.
+// nodeView is a node. State is "ok", "late" or "bad"; Why has the reasons.
 type nodeView struct {
 	*controlv1.Node
 	Now   rates
@@ -65,25 +65,25 @@ type nodeView struct {
 	Delay delay
 }
 
-// delay is a convergence delay: how old the news of the slowest other region was when it was read.
+// delay is a convergence delay: the age of the slowest other region's changes when they were read.
 type delay struct {
 	Known bool
 	P99   int64
 	State string // ok, late, bad
 }
 
-// Scale is a place on the drawing, which is 300 wide and ends at the bad end.
+// Scale returns the position of a delay on a drawing that is 300 wide and ends at convergenceBad.
 func (d delay) Scale(ms int64) int64 {
 	return min(300, ms*300/convergenceBad.Milliseconds())
 }
 
-// tally is how many nodes run the same.
+// tally is a number of nodes with the same build or tuning.
 type tally struct {
 	Name  string
 	Nodes int
 }
 
-// finding is something that needs attention, in words.
+// finding is a problem that needs attention.
 type finding struct {
 	State  string // late or bad
 	Where  string // a node or a region
@@ -92,7 +92,7 @@ type finding struct {
 	Advice string
 }
 
-// describe finds the words for a reading.
+// describe returns the page's view of a reading.
 func describe(r reading) fleetView {
 	v := fleetView{Problem: r.Problem, Read: r.Read, Empty: len(r.Fleet.GetNodes()) == 0, Partial: r.Fleet.GetTruncated()}
 	builds, tunings := map[string]int{}, map[string]int{}
@@ -144,7 +144,7 @@ func describe(r reading) fleetView {
 	return v
 }
 
-// judge says what is wrong with a node, if anything.
+// judge sets the node's state and the reasons for it.
 func (n *nodeView) judge(nowMs int64) {
 	n.State = "ok"
 	say := func(state, format string, args ...any) {
@@ -184,8 +184,8 @@ func (n *nodeView) judge(nowMs int64) {
 	}
 }
 
-// late says since when something has not gone well. A node that has only just started
-// has done nothing yet.
+// late reports a task that has not succeeded for longer than syncLate. For a node that has not done it yet, the time
+// counts from the node's start.
 func (n *nodeView) late(say func(state, format string, args ...any), nowMs, atMs int64, what string) {
 	since := atMs
 	if since == 0 {
@@ -197,13 +197,13 @@ func (n *nodeView) late(say func(state, format string, args ...any), nowMs, atMs
 	}
 }
 
-// sinceNode is how long ago a moment by a node's clock is.
+// sinceNode returns the time in ms since a moment by a node's clock.
 func sinceNode(n *controlv1.Node, nowMs, atMs int64) int64 {
 	return max(0, nowMs+n.GetClockSkewMs()-atMs)
 }
 
-// findings are a region's: the region's own where all of its nodes say the same, and
-// otherwise each node's.
+// findings returns the problems of a region: its own problems, and the problems of up to three nodes, bad nodes
+// first. If no node is live or shards have no relay, the region has a finding.
 func (r *regionView) findings() (found []finding) {
 	link := "/console/regions/" + r.Name
 	if r.Live == 0 {
@@ -235,7 +235,7 @@ func tuningName(version int64) string {
 	return "version " + count(version)
 }
 
-// tallies are sorted by how many run it.
+// tallies returns the tallies, sorted by their number of nodes, the largest first.
 func tallies(nodes map[string]int) (out []tally) {
 	for name, n := range nodes {
 		out = append(out, tally{name, n})
@@ -246,7 +246,7 @@ func tallies(nodes map[string]int) (out []tally) {
 	return out
 }
 
-// worse is the worse of two states.
+// worse returns the worse of two states.
 func worse(a, b string) string {
 	rank := map[string]int{"ok": 0, "late": 1, "bad": 2}
 	if rank[b] > rank[a] {
@@ -277,10 +277,10 @@ func (c fleetPages) fleetPage(w http.ResponseWriter, r *http.Request, v *viewer)
 	c.render(w, r, v, http.StatusOK, "fleet", "Fleet", describe(reading))
 }
 
-// regionNodesMax is how many nodes of a region one page shows.
+// regionNodesMax is the number of nodes that a region's page shows at most.
 const regionNodesMax = 200
 
-// regionPageView is one region with a page of its nodes, those with trouble first.
+// regionPageView is a region with a page of its nodes, bad nodes first.
 type regionPageView struct {
 	regionView
 	Shown []nodeView

@@ -7,11 +7,14 @@ import (
 	"strconv"
 	"strings"
 	"time"
+
+	"github.com/weirhq/weir/shared/window"
 )
 
-// funcs are what templates say figures with.
+// funcs are the functions with which templates format figures.
 var funcs = template.FuncMap{
 	"count":  func(v any) string { return count(whole(v)) },
+	"limit":  limitText,
 	"ms":     func(ms int64) string { return span(time.Duration(ms) * time.Millisecond) },
 	"plural": func(n any, one, more string) string { return plural(whole(n), one, more) },
 	"add":    func(a, b int) int { return a + b },
@@ -20,7 +23,7 @@ var funcs = template.FuncMap{
 	"action": newAction, "join": strings.Join, "few": few,
 }
 
-// count is a whole number with its thousands apart.
+// count formats a whole number with narrow spaces between its thousands, for example 1 234 567.
 func count[T int | int32 | int64](v T) string {
 	s := strconv.FormatInt(int64(v), 10)
 	digits := strings.TrimPrefix(s, "-")
@@ -33,7 +36,15 @@ func count[T int | int32 | int64](v T) string {
 	return digits
 }
 
-// few lists names, and of a long list how many more there are.
+// limitText formats an override's limit.
+func limitText(v int64) string {
+	if v == window.LimitMax {
+		return unlimited
+	}
+	return count(v)
+}
+
+// few lists names. For a long list it ends with the number of names that are left out.
 func few(names []string) string {
 	const most = 6
 	if len(names) <= most {
@@ -42,7 +53,7 @@ func few(names []string) string {
 	return fmt.Sprintf("%s and %s more", strings.Join(names[:most-1], ", "), count(len(names)-most+1))
 }
 
-// rate is a figure a second.
+// rate formats a number of events per second.
 func rate(v float64) string {
 	switch {
 	case v >= 99.95:
@@ -53,7 +64,7 @@ func rate(v float64) string {
 	return strconv.FormatFloat(v, 'f', 1, 64)
 }
 
-// figure has the precision that people want of it.
+// figure formats a number with three significant digits, and whole from 1,000.
 func figure(v float64) string {
 	if v >= 1000 {
 		return count(int64(math.Round(v)))
@@ -63,10 +74,10 @@ func figure(v float64) string {
 
 func percent(v float64) string { return tenths(100*v) + "\u202f%" }
 
-// tenths is a figure with one decimal place, if there is anything in it.
+// tenths formats a number with one decimal place, and without it if it is zero.
 func tenths(v float64) string { return strings.TrimSuffix(strconv.FormatFloat(v, 'f', 1, 64), ".0") }
 
-// span is a length of time in its largest units, two at the most.
+// span formats a duration in its largest units, two at most, for example "2 min 5 s".
 func span(d time.Duration) string {
 	if d < 0 {
 		return "−" + span(-d)
@@ -93,7 +104,7 @@ func two(a int, unit string, b int, lesser string) string {
 	return fmt.Sprintf("%d %s %d %s", a, unit, b, lesser)
 }
 
-// clock is a moment's time of day, in UTC as everything here.
+// clock formats a moment as a time of day in UTC, as all times on pages.
 func clock(ms int64) string {
 	if ms == 0 {
 		return "never"
@@ -101,7 +112,7 @@ func clock(ms int64) string {
 	return time.UnixMilli(ms).UTC().Format("15:04:05")
 }
 
-// stamp is a moment with its day.
+// stamp formats a moment with its date.
 func stamp(ms int64) string {
 	if ms == 0 {
 		return "never"
@@ -109,10 +120,10 @@ func stamp(ms int64) string {
 	return time.UnixMilli(ms).UTC().Format("2006-01-02 15:04:05")
 }
 
-// iso is a moment for <time datetime>.
+// iso formats a moment for <time datetime>.
 func iso(ms int64) string { return time.UnixMilli(ms).UTC().Format(time.RFC3339) }
 
-// whole is an integer of any size that pages have.
+// whole converts an integer of any size that pages use.
 func whole(v any) int64 {
 	switch v := v.(type) {
 	case int:
@@ -122,10 +133,10 @@ func whole(v any) int64 {
 	case int64:
 		return v
 	}
-	panic(fmt.Sprintf("%T is not a whole number", v)) // a template's mistake, which its test finds
+	panic(fmt.Sprintf("%T is not a whole number", v)) // a mistake in a template, which the template's test finds
 }
 
-// plural is "1 node" or "3 nodes".
+// plural formats a number with its noun, for example "1 node" or "3 nodes".
 func plural[T int | int64](n T, one, more string) string {
 	if n == 1 {
 		return "1 " + one

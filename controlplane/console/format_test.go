@@ -18,7 +18,7 @@ func TestALongListOfNamesIsCut(t *testing.T) {
 	}
 }
 
-// span is "a length of time in its largest units, two at the most": units change where the next one is whole.
+// span formats a duration "in its largest units, two at most": units change where the next unit is whole.
 func TestSpansHaveTwoUnitsAtMost(t *testing.T) {
 	for d, want := range map[time.Duration]string{
 		-1500 * time.Millisecond:      "−1.5 s",

@@ -14,11 +14,11 @@ import (
 	"github.com/weirhq/weir/controlplane/api"
 )
 
-// policy lets pages load our own files, talk to us, and nothing else.
+// policy lets pages load files of this console and send requests to it, and nothing else.
 const policy = "default-src 'none'; script-src 'self'; style-src 'self'; img-src 'self'; connect-src 'self'; " +
 	"form-action 'self'; base-uri 'none'; frame-ancestors 'none'"
 
-// secure sets what every answer carries.
+// secure sets the headers of every response.
 func secure(h http.Header) {
 	h.Set("Content-Security-Policy", policy)
 	h.Set("X-Content-Type-Options", "nosniff")
@@ -30,12 +30,12 @@ func secure(h http.Header) {
 	h.Set("Cache-Control", "no-store")
 }
 
-// viewer is who looks at a page, with a context in which the API is called as them.
+// viewer is the person who requests a page. API calls with its context are made as that person.
 type viewer struct {
 	Name    string
 	Role    access.Role
-	Open    bool   // the API asks for no tokens
-	Forgery string // what the forms of the page carry
+	Open    bool   // the API requires no tokens
+	Forgery string // the token against forgery that the page's forms carry
 
 	Workspaces []string // of the viewer's token; empty: all
 
@@ -44,14 +44,13 @@ type viewer struct {
 	ctx     context.Context
 }
 
-// May tells whether a button is worth showing.
+// May reports whether the page should show a button for the role.
 func (v *viewer) May(role string) bool { return v.Role.May(access.Role(role)) }
 
-// page handles a request of somebody who may look.
+// page handles a request of a viewer who may see it.
 type page func(w http.ResponseWriter, r *http.Request, v *viewer)
 
-// signedIn finds out who is there, by asking the API each time: a token may have been
-// revoked since.
+// signedIn finds the viewer of a request. It asks the API at every request, because the token can have been revoked.
 func (c *Console) signedIn(next page) http.HandlerFunc {
 	return func(w http.ResponseWriter, r *http.Request) {
 		v, err := c.viewer(r)
@@ -66,8 +65,7 @@ func (c *Console) signedIn(next page) http.HandlerFunc {
 	}
 }
 
-// viewer is who makes a request: the holder of its session, or anybody where the API asks
-// for no tokens.
+// viewer returns the person who makes a request: the holder of its session, or anybody if the API requires no tokens.
 func (c *Console) viewer(r *http.Request) (*viewer, error) {
 	ctx := r.Context()
 	v := &viewer{Forgery: c.forgery, tls: r.TLS}
@@ -87,7 +85,7 @@ func (c *Console) viewer(r *http.Request) (*viewer, error) {
 	return v, nil
 }
 
-// ofFleet serves pages about the whole fleet, and refuses viewers whose token has workspaces.
+// ofFleet serves pages about the whole fleet. It rejects viewers whose token has workspaces.
 func (c *Console) ofFleet(next page) page {
 	return func(w http.ResponseWriter, r *http.Request, v *viewer) {
 		switch {
@@ -102,7 +100,7 @@ func (c *Console) ofFleet(next page) page {
 	}
 }
 
-// turnAway sends people to the sign-in, and back where they wanted to be; programs get a
+// turnAway redirects people to the sign-in page, which leads back to the page that they requested. Programs get a
 // status.
 func (c *Console) turnAway(w http.ResponseWriter, r *http.Request) {
 	if r.Method != http.MethodGet || r.URL.Path == "/console/events" {
@@ -116,7 +114,7 @@ func (c *Console) turnAway(w http.ResponseWriter, r *http.Request) {
 	http.Redirect(w, r, to, http.StatusSeeOther)
 }
 
-// ours refuses a POST that no page of ours has made. Browsers send Origin with every one.
+// ours rejects a POST that was not made by a page of this console. Browsers send Origin with every POST.
 func (c *Console) ours(next http.HandlerFunc) http.HandlerFunc {
 	return func(w http.ResponseWriter, r *http.Request) {
 		origin, err := url.Parse(r.Header.Get("Origin"))
@@ -129,7 +127,7 @@ func (c *Console) ours(next http.HandlerFunc) http.HandlerFunc {
 	}
 }
 
-// meant refuses a POST without the token that our forms carry.
+// meant rejects a POST without the token that forms of this console carry.
 func (c *Console) meant(next page) page {
 	return func(w http.ResponseWriter, r *http.Request, v *viewer) {
 		if err := r.ParseForm(); err != nil {
@@ -152,5 +150,5 @@ func loopbackHost(host string) bool {
 	return strings.EqualFold(host, "localhost") || ip != nil && ip.IsLoopback()
 }
 
-// random is 130 bits of it, as text.
+// random returns a text of 130 random bits.
 func random() string { return rand.Text() }

@@ -7,7 +7,7 @@ import (
 	controlv1 "github.com/weirhq/weir/shared/gen/proto/weir/control/v1"
 )
 
-// healthView is what the watch has found, and, where it was asked for, how all is set up.
+// healthView has the findings of the watch and, on request, the checks of the setup.
 type healthView struct {
 	*controlv1.Health
 	Checked bool

@@ -8,10 +8,10 @@ import (
 	controlv1 "github.com/weirhq/weir/shared/gen/proto/weir/control/v1"
 )
 
-// jobsView is the durable jobs. What one of them cannot tell does not hide the others.
+// jobsView has the durable jobs. If the status of a job cannot be read, the page still shows the others.
 type jobsView struct {
 	Cleanup    *cleanupView
-	Problem    string // why the cleanup's status cannot be had
+	Problem    string // why the cleanup's status cannot be read
 	Retirement retirementView
 }
 
@@ -19,10 +19,10 @@ type jobsView struct {
 type cleanupView struct {
 	*controlv1.CleanupStatus
 	Bars []bar
-	Most int64 // rows, of the highest bar
+	Most int64 // rows of the highest bar
 }
 
-// bar is a run on a drawing 100 high.
+// bar is a run on a drawing that is 100 high.
 type bar struct {
 	X, Height int64
 	Width     int64
@@ -65,7 +65,7 @@ func describeCleanup(s *controlv1.CleanupStatus) *cleanupView {
 	return v
 }
 
-// Y is where the bar begins on a drawing 100 high.
+// Y returns the top of the bar on a drawing that is 100 high.
 func (b bar) Y() int64 { return 100 - b.Height }
 
 func (c jobPages) operateCleanup(w http.ResponseWriter, r *http.Request, v *viewer) {
@@ -77,10 +77,10 @@ func (c jobPages) operateCleanup(w http.ResponseWriter, r *http.Request, v *view
 	})
 }
 
-// order is what a form asks for.
+// order is the call that a form makes.
 type order func(context.Context) error
 
-// asking is an RPC whose answer is not needed.
+// asking returns an order that makes an RPC and ignores its response.
 func asking[Q, A any](rpc apiclient.RPC[Q, A], msg *Q) order {
 	return func(ctx context.Context) error {
 		_, err := apiclient.Ask(ctx, rpc, msg)
@@ -88,7 +88,7 @@ func asking[Q, A any](rpc apiclient.RPC[Q, A], msg *Q) order {
 	}
 }
 
-// operate does what a job's form asks for.
+// operate executes the order of a job's form.
 func (c jobPages) operate(w http.ResponseWriter, r *http.Request, v *viewer, job string, orders map[string]order) {
 	do := r.PostForm.Get("do")
 	change, ok := orders[do]

@@ -13,21 +13,23 @@ import (
 	controlv1 "github.com/weirhq/weir/shared/gen/proto/weir/control/v1"
 )
 
-// keyView is one identifier: what regions have stored of it, and what operators have set.
+// keyView is an identifier with the counts that regions have stored and the settings that apply to it.
 type keyView struct {
 	Workspace, Namespace, Identifier string
 	Asked                            bool
 	Problem                          string
 	Resets                           []*controlv1.Reset
-	Limit, Cost                      string // of the request that wants to pass
+	Limit, Cost                      string // of the request to judge
 	Key                              *controlv1.GetKeyResponse
+	Prefix, After                    string                      // of the listed keys
+	Listed                           *controlv1.ListKeysResponse // nil: the page has an identifier
 	Cells                            []cellsView
 	Window                           string
 
 	Hot, Denied ranking
 	Held        heldView
 	Names       names
-	Seen        []seenKey // the identifier, by its durations, where nodes alone know of it
+	Seen        []seenKey // durations of the identifier that nodes report and no region has stored
 }
 
 func (c keyPages) keysPage(w http.ResponseWriter, r *http.Request, v *viewer) {
@@ -35,12 +37,13 @@ func (c keyPages) keysPage(w http.ResponseWriter, r *http.Request, v *viewer) {
 	c.showKey(w, r, v, http.StatusOK, "", keyOf(q))
 }
 
-// keyOf is the key that an address names.
+// keyOf returns the key that an address names.
 func keyOf(q url.Values) keyView {
 	return keyView{
 		Workspace: strings.TrimSpace(q.Get("workspace")), Namespace: strings.TrimSpace(q.Get("namespace")),
 		Identifier: q.Get("identifier"),
 		Limit:      strings.TrimSpace(q.Get("limit")), Cost: strings.TrimSpace(q.Get("cost")),
+		Prefix: q.Get("prefix"), After: q.Get("after"),
 	}
 }
 
@@ -68,7 +71,7 @@ func (c keyPages) showKey(w http.ResponseWriter, r *http.Request, v *viewer, cod
 	c.renderWith(w, r, v, code, "keys", "Keys", problem, page)
 }
 
-// Identifiers are offered while people type: of the page's namespace, if it has one.
+// Identifiers returns identifiers that the input field can suggest: identifiers of the page's namespace, or of all.
 func (k keyView) Identifiers() []string {
 	return distinct(slices.Concat(k.Hot.Keys, k.Denied.Keys), func(k rankedKey) string { return k.GetIdentifier() })
 }
@@ -81,7 +84,9 @@ func (c keyPages) lookUp(v *viewer, page *keyView) error {
 	}
 	page.Resets = resets.GetResets()
 	if page.Identifier == "" {
-		return nil
+		page.Listed, err = apiclient.Ask(v.ctx, c.backend.TopKeys.ListKeys, &controlv1.ListKeysRequest{
+			Workspace: page.Workspace, Namespace: page.Namespace, Prefix: page.Prefix, After: []byte(page.After)})
+		return err
 	}
 	msg, err := page.question()
 	if err != nil {
@@ -97,7 +102,7 @@ func (c keyPages) lookUp(v *viewer, page *keyView) error {
 	return nil
 }
 
-// question asks for the page's key.
+// question returns the API request for the page's key.
 func (k *keyView) question() (*controlv1.GetKeyRequest, error) {
 	msg := &controlv1.GetKeyRequest{Workspace: k.Workspace, Namespace: k.Namespace, Identifier: k.Identifier, Judge: true}
 	for _, field := range []struct {
@@ -115,6 +120,20 @@ func (k *keyView) question() (*controlv1.GetKeyRequest, error) {
 		*field.to = n
 	}
 	return msg, nil
+}
+
+// Next returns the address of the next page of listed keys, or "" if there is none.
+func (k keyView) Next() string {
+	if len(k.Listed.GetNext()) == 0 {
+		return ""
+	}
+	return "/console/keys?" + url.Values{"workspace": {k.Workspace}, "namespace": {k.Namespace}, "prefix": {k.Prefix},
+		"after": {string(k.Listed.GetNext())}}.Encode()
+}
+
+// FreeIn returns how long it takes until a cost of 1 passes a window, in milliseconds; 0: it passes now.
+func (k keyView) FreeIn(w *controlv1.ListedWindow) int64 {
+	return max(0, w.GetFreeAtMs()-k.Listed.GetNowMs())
 }
 
 func (c keyPages) resetKey(w http.ResponseWriter, r *http.Request, v *viewer) {

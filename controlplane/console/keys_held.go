@@ -5,13 +5,13 @@ import (
 	controlv1 "github.com/weirhq/weir/shared/gen/proto/weir/control/v1"
 )
 
-// heldView is what is held longest.
+// heldView has the leases and reservations that have been held longest.
 type heldView struct {
 	*controlv1.ListHeldResponse
 	Problem string
 }
 
-// heldShown is how much of it a page shows.
+// heldShown is the number of leases and reservations on a page.
 const heldShown = 20
 
 func (c keyPages) listHeld(v *viewer, page keyView) heldView {
@@ -23,8 +23,8 @@ func (c keyPages) listHeld(v *viewer, page keyView) heldView {
 	return heldView{ListHeldResponse: found}
 }
 
-// For is how long something has been held, in milliseconds.
+// For returns how long a lease or reservation has been held, in milliseconds.
 func (h heldView) For(held *controlv1.Held) int64 { return max(0, h.GetNowMs()-held.GetSinceMs()) }
 
-// Left is when it ends, in milliseconds from now.
+// Left returns the time until a lease or reservation ends, in milliseconds.
 func (h heldView) Left(held *controlv1.Held) int64 { return max(0, held.GetEndsMs()-h.GetNowMs()) }

@@ -9,31 +9,31 @@ import (
 	"github.com/weirhq/weir/shared/window"
 )
 
-// ranking is the hot or the denied keys, drawn against the first of them.
+// ranking has the hot or the denied keys. Bars are relative to the first key.
 type ranking struct {
 	*controlv1.TopKeysResponse
 	Problem string
 	Keys    []rankedKey
 }
 
-// rankedKey is a key with its bar, at most 300 wide.
+// rankedKey is a key with its bar, which is at most 300 wide.
 type rankedKey struct {
 	*controlv1.TopKey
 	At int64
 }
 
-// Link is the address of the key's page.
+// Link returns the address of the key's page.
 func (k rankedKey) Link() string {
 	return "/console/keys?" + url.Values{"workspace": {k.GetWorkspace()}, "namespace": {k.GetNamespace()},
 		"identifier": {k.GetIdentifier()}}.Encode()
 }
 
 const (
-	keysRanked = 100 // looked through
+	keysRanked = 100 // requested from the API
 	keysShown  = 10
 )
 
-// Shown are the first few.
+// Shown returns the first keysShown keys.
 func (r ranking) Shown() []rankedKey { return r.Keys[:min(len(r.Keys), keysShown)] }
 
 func (c *Console) rank(v *viewer, page keyView, by controlv1.TopBy) ranking {
@@ -49,15 +49,15 @@ func (c *Console) rank(v *viewer, page keyView, by controlv1.TopBy) ranking {
 	return r
 }
 
-// seenKey is a key as its nodes last reported it, with its window at this moment: two
-// cells, each 300 wide, and the window that slides over them.
+// seenKey is a key as nodes last reported it, with its window at this moment: two cells, each 300 wide, and the window
+// that slides over them.
 type seenKey struct {
 	*controlv1.TopKey
-	Now     int64 // where the window ends; it begins 300 before
+	Now     int64 // end of the window, which begins 300 before it
 	Weight  float64
-	Ends    time.Duration // until the current cell is over
+	Ends    time.Duration // until the current cell ends
 	Parts   []part
-	LimitAt int64 // on a scale 600 wide; 0: not known
+	LimitAt int64 // on a scale 600 wide; 0: unknown
 }
 
 // part is a region's part of the count, on the same scale.
@@ -68,7 +68,7 @@ type part struct {
 	Class    int // of its colour
 }
 
-// Begins is where the window begins.
+// Begins returns the position where the window begins.
 func (s seenKey) Begins() int64 { return s.Now - 300 }
 
 func see(k *controlv1.TopKey, nowMs int64) seenKey {

@@ -11,12 +11,12 @@ import (
 	controlv1 "github.com/weirhq/weir/shared/gen/proto/weir/control/v1"
 )
 
-// limitsView is a workspace's namespaces.
+// limitsView has a workspace's namespaces.
 type limitsView struct {
 	Workspace  string
 	Namespaces []*controlv1.Namespace
-	After      string // the namespace that the page comes after
-	Next       string // the one that the next page comes after; empty: this is the last
+	After      string // the page begins after this namespace
+	Next       string // the next page begins after this namespace; empty: this is the last page
 	Problem    string
 	Names      names
 }
@@ -43,22 +43,22 @@ func (c limitPages) limitsPage(w http.ResponseWriter, r *http.Request, v *viewer
 	c.render(w, r, v, code, "limits", "Limits", page)
 }
 
-// namespaceView is one namespace with a page of its overrides.
+// namespaceView is a namespace with a page of its overrides.
 type namespaceView struct {
 	*controlv1.Namespace
 	Set       bool                 // it has settings of its own
-	Form      *controlv1.Namespace // what its form holds
+	Form      *controlv1.Namespace // the values in the settings form
 	Overrides []*controlv1.Override
-	After     string // the pattern that the page comes after
-	Next      string // the one that the next page comes after; empty: this is the last
+	After     string // the page begins after this pattern
+	Next      string // the next page begins after this pattern; empty: this is the last page
 	Edit      overrideForm
-	Delete    *deleteForm // nil: nothing is to be deleted
+	Delete    *deleteForm // nil: no deletion is to be confirmed
 }
 
-// overridesShown are those of a page.
+// overridesShown is the number of overrides on a page.
 const overridesShown = 50
 
-// namespacesShown are those of a page.
+// namespacesShown is the number of namespaces on a page.
 const namespacesShown = 200
 
 func (c limitPages) namespacePage(w http.ResponseWriter, r *http.Request, v *viewer) {
@@ -80,7 +80,7 @@ func (c limitPages) namespacePage(w http.ResponseWriter, r *http.Request, v *vie
 
 func newNamespaceView(workspace, namespace string) namespaceView {
 	return namespaceView{Namespace: &controlv1.Namespace{Workspace: workspace, Namespace: namespace, Mode: "exact",
-		Outage: "local", NodeShare: "flush"}}
+		Outage: "local", NodeShare: "wait", Window: "cells"}}
 }
 
 func (c limitPages) showNamespace(w http.ResponseWriter, r *http.Request, v *viewer, code int, problem string,
@@ -109,26 +109,27 @@ func (c limitPages) showNamespace(w http.ResponseWriter, r *http.Request, v *vie
 	c.renderWith(w, r, v, code, "namespace", namespace, problem, page)
 }
 
-// Refused tells whether the settings' form holds what was not done.
+// Refused reports whether the settings form holds values that were not set.
 func (n namespaceView) Refused() bool { return n.Form != n.Namespace }
 
-// Here is the address of the namespace's page.
+// Here returns the address of the namespace's page.
 func (n namespaceView) Here() string {
 	return limitsOf(n.Namespace.GetWorkspace(), n.Namespace.GetNamespace())
 }
 
-// changeNamespace sets all that the form holds, unless another has changed some of it since
-// the form was shown: then it is shown again, as it was filled in, beside what is there now.
+// changeNamespace sets all values of the form. If the settings have changed since the form was shown, nothing is set:
+// the form is shown again with its values, and the page shows the current settings.
 func (c limitPages) changeNamespace(w http.ResponseWriter, r *http.Request, v *viewer) {
 	f := r.PostForm
 	page := newNamespaceView(f.Get("workspace"), f.Get("namespace"))
 	page.Form = &controlv1.Namespace{Shadow: f.Get("shadow") != "", Mode: f.Get("mode"), Outage: f.Get("outage"),
-		NodeShare: f.Get("node_share"), Estimate: strings.TrimSpace(f.Get("estimate"))}
+		NodeShare: f.Get("node_share"), Window: f.Get("window"), Estimate: strings.TrimSpace(f.Get("estimate"))}
 	seen := seenMs(f)
 	msg := &controlv1.SetNamespaceRequest{
 		Workspace: page.GetWorkspace(), Namespace: page.Namespace.GetNamespace(), Shadow: &page.Form.Shadow,
 		Mode:   &page.Form.Mode,
-		Outage: &page.Form.Outage, NodeShare: &page.Form.NodeShare, Estimate: &page.Form.Estimate, IfUpdatedAtMs: &seen,
+		Outage: &page.Form.Outage, NodeShare: &page.Form.NodeShare, Window: &page.Form.Window,
+		Estimate: &page.Form.Estimate, IfUpdatedAtMs: &seen,
 	}
 	msg.Actor, msg.Reason = c.by(w, r, v)
 	if _, err := apiclient.Ask(v.ctx, c.backend.Settings.SetNamespace, msg); err != nil {
@@ -142,7 +143,8 @@ func (c limitPages) changeNamespace(w http.ResponseWriter, r *http.Request, v *v
 	done(w, r, "/console/limits/namespace", "namespace.set", spaceOf(msg.GetWorkspace(), msg.GetNamespace()))
 }
 
-// seenMs is what the form was made from: the moment of its last change, 0 for nothing.
+// seenMs returns the time of the last change of the settings that the form was made from, or 0 if there were no
+// settings.
 func seenMs(f url.Values) int64 {
 	ms, _ := typedInt(f.Get("seen"))
 	return ms

@@ -14,21 +14,22 @@ import (
 	controlv1 "github.com/weirhq/weir/shared/gen/proto/weir/control/v1"
 )
 
-// estimateView is what a change of an override would have denied, for people to read before they confirm it.
+// estimateView shows which requests a change of an override would have denied. People read it before they confirm the
+// change.
 type estimateView struct {
 	Said   string
-	Known  bool // some node has reported
+	Known  bool // at least one node has reported
 	Oldest time.Duration
 }
 
-// deleteForm confirms that an override is to go.
+// deleteForm is the form that confirms the deletion of an override.
 type deleteForm struct {
 	Was      overrideForm
 	Estimate *estimateView
 }
 
-// estimate is what one change would have denied. The API's refusal of the change is an error; an estimate that
-// cannot be had is words.
+// estimate returns the decisions that one change would have denied. It returns an error only if the API rejects the
+// change. If the estimate is unavailable, Said has the reason.
 func (c limitPages) estimate(v *viewer, change *controlv1.LimitChange) (*estimateView, error) {
 	found, err := apiclient.Ask(v.ctx, c.backend.TopKeys.EstimateLimits,
 		&controlv1.EstimateLimitsRequest{Changes: []*controlv1.LimitChange{change}})
@@ -43,18 +44,19 @@ func (c limitPages) estimate(v *viewer, change *controlv1.LimitChange) (*estimat
 		Oldest: time.Duration(found.GetOldestMs()) * time.Millisecond}, nil
 }
 
-// change is the form's limit, as an estimate has it.
+// change returns the limit in the form as an estimate expects it.
 func (f overrideForm) change(page *namespaceView, msg *controlv1.ChangeOverrideRequest) *controlv1.LimitChange {
 	return &controlv1.LimitChange{Workspace: page.GetWorkspace(), Namespace: page.Namespace.GetNamespace(),
 		Pattern: f.Pattern, Limit: msg.GetLimit(), DurationMs: msg.GetDurationMs(), Shadow: f.Shadow}
 }
 
-// Mark is what an estimate of the form is of, without line breaks, which browsers change.
+// Mark identifies the values that an estimate was made for. It has no line breaks, because browsers change line breaks
+// in forms.
 func (f overrideForm) Mark() string {
 	return fmt.Sprintf("%q %q %q %t", f.Pattern, f.Limit, f.Duration, f.Shadow)
 }
 
-// reviewOverride shows the form again, with what it would have denied and the button that sets it.
+// reviewOverride shows the form again with its estimate and the button that sets the override.
 func (c limitPages) reviewOverride(w http.ResponseWriter, r *http.Request, v *viewer, page namespaceView,
 	msg *controlv1.ChangeOverrideRequest) {
 	estimate, err := c.estimate(v, page.Edit.change(&page, msg))
@@ -66,7 +68,7 @@ func (c limitPages) reviewOverride(w http.ResponseWriter, r *http.Request, v *vi
 	c.showNamespace(w, r, v, http.StatusOK, "", page)
 }
 
-// deleteForm asks to confirm that the override of a pattern goes.
+// deleteForm returns the form that confirms the deletion of a pattern's override.
 func (c limitPages) deleteForm(v *viewer, page *namespaceView, pattern string) (*deleteForm, error) {
 	workspace, namespace := page.GetWorkspace(), page.Namespace.GetNamespace()
 	found, err := apiclient.Ask(v.ctx, c.backend.Settings.GetOverride, &controlv1.GetOverrideRequest{Workspace: workspace,

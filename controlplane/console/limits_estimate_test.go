@@ -10,10 +10,11 @@ import (
 
 	"github.com/weirhq/weir/controlplane"
 	"github.com/weirhq/weir/controlplane/limits"
+	"github.com/weirhq/weir/shared/window"
 )
 
-// An operator reads what an override would have denied, and on what base that is known, before it is set; what is
-// changed after that is estimated anew.
+// Before an override is set, the page shows which requests it would have denied, and on which reports the estimate is
+// based. Values that are changed after the review are estimated again.
 func TestAnOverrideIsReviewedBeforeItIsSet(t *testing.T) {
 	w := start(t, false)
 	w.estimate = limits.Estimate{Reported: 1037, Nodes: 4, Oldest: 3 * time.Second, Matched: 12, Unknown: 1, Cost: 1000, Denied: 31, Keys: 1,
@@ -25,7 +26,7 @@ func TestAnOverrideIsReviewedBeforeItIsSet(t *testing.T) {
 	}
 	form := url.Values{"do": {"review"}, "workspace": {"acme"}, "namespace": {"api"}, "pattern": {"user_*"}, "limit": {"100"}, "duration": {"1m"}, "seen": {"0"}, "reason": {"a contract"}}
 	a := b.send(at, "/console/limits/override", form)
-	const says = "of the 1\u202f037 busiest keys that 4 nodes reported, 12 under this override (1 of them not known: another window, or the caller&#39;s limit); " +
+	const says = "of the 1\u202f037 busiest keys that 4 nodes reported, 12 under this override (1 of them unknown: another window, or the caller&#39;s limit); " +
 		"in the window under way it would have denied 3.1 % of their cost, of 1 key: acme/api/&lt;user_1&gt; has 131 of 100."
 	for _, holds := range []string{says, "the oldest report is 3 s old", `value="set">Set it<`, `name="reason" value="a contract"`, `name="limit" value="100"`} {
 		if a.status != http.StatusOK || !strings.Contains(a.body, holds) {
@@ -58,17 +59,18 @@ func TestAnOverrideIsReviewedBeforeItIsSet(t *testing.T) {
 	}
 }
 
-// Where nothing is known the page says why, and the override can be set all the same; what the API refuses is an error.
+// Without reports the page shows the reason, and the override can still be set. A change that the API rejects is an
+// error.
 func TestAReviewWithoutAnEstimate(t *testing.T) {
 	w := start(t, false)
 	b := w.as("operator")
 	form := url.Values{"do": {"review"}, "workspace": {"acme"}, "namespace": {"api"}, "pattern": {"user_*"}, "limit": {"100"}, "reason": {"x"}}
 	review := func() answered { return b.send("/console/jobs", "/console/limits/override", form) }
-	if a := review(); a.status != http.StatusOK || !strings.Contains(a.body, "what this change would have denied is not known: no live node has reported its busiest keys.") || strings.Contains(a.body, "oldest report") || !strings.Contains(a.body, "Set it") {
+	if a := review(); a.status != http.StatusOK || !strings.Contains(a.body, "the effect of this change is unknown: no live node has reported its busiest keys.") || strings.Contains(a.body, "oldest report") || !strings.Contains(a.body, "Set it") {
 		t.Errorf("%d\n%s", a.status, a.body)
 	}
 	w.set(func() { w.noEstimate = fmt.Errorf("%w: MySQL does not answer", controlplane.ErrUnavailable) })
-	if a := review(); a.status != http.StatusOK || !strings.Contains(a.body, "what this change would have denied is not known: unavailable: MySQL does not answer.") || !strings.Contains(a.body, "Set it") {
+	if a := review(); a.status != http.StatusOK || !strings.Contains(a.body, "the effect of this change is unknown: unavailable: MySQL does not answer.") || !strings.Contains(a.body, "Set it") {
 		t.Errorf("%d\n%s", a.status, a.body)
 	}
 	w.set(func() { w.noEstimate = fmt.Errorf("%w: changes[0]: limit is -1 (0 to 9)", controlplane.ErrInvalid) })
@@ -77,7 +79,7 @@ func TestAReviewWithoutAnEstimate(t *testing.T) {
 	}
 }
 
-// Before an override goes the page says what it is and what is known of its keys.
+// Before an override is deleted, the page shows its values and the estimate for its keys.
 func TestADeletionIsConfirmed(t *testing.T) {
 	w := start(t, false)
 	w.settings = []limits.Override{{Workspace: "acme", Namespace: "api", Pattern: "user_*", Limit: 5, UpdatedAt: time.UnixMilli(1_700_000_000_000)}}
@@ -88,7 +90,7 @@ func TestADeletionIsConfirmed(t *testing.T) {
 		t.Errorf("nothing leads to the deletion, or it needs no confirmation:\n%s", body)
 	}
 	a := b.get(at)
-	for _, holds := range []string{"It is now a limit of 5.", "of the 37 busiest keys that 4 nodes reported, 12 under this override (12 of them not known: another window, or the caller&#39;s limit).", `name="seen" value="1700000000000"`, "Delete it"} {
+	for _, holds := range []string{"It is now a limit of 5.", "of the 37 busiest keys that 4 nodes reported, 12 under this override (12 of them unknown: another window, or the caller&#39;s limit).", `name="seen" value="1700000000000"`, "Delete it"} {
 		if a.status != http.StatusOK || !strings.Contains(a.body, holds) {
 			t.Errorf("%d, without %q:\n%s", a.status, holds, a.body)
 		}
@@ -101,5 +103,23 @@ func TestADeletionIsConfirmed(t *testing.T) {
 	}
 	if a := b.get(list + "&delete=none"); a.status != http.StatusNotFound || !strings.Contains(a.body, "there is no override &#34;none&#34;") {
 		t.Errorf("%d\n%s", a.status, a.body)
+	}
+}
+
+// People type "unlimited" for the largest limit, and pages show it so.
+func TestAnOverrideCanBeUnlimited(t *testing.T) {
+	w := start(t, false)
+	b := w.as("operator")
+	at := "/console/limits/namespace?workspace=acme&namespace=api"
+	form := url.Values{"do": {"set"}, "workspace": {"acme"}, "namespace": {"api"}, "pattern": {"user_*"}, "limit": {"unlimited"}, "seen": {"0"}, "reason": {"x"}}
+	form.Set("reviewed", readOverrideForm(form).Mark())
+	if a := b.send(at, "/console/limits/override", form); a.status != http.StatusSeeOther || len(w.settings) != 1 || w.settings[0].Limit != window.LimitMax {
+		t.Fatalf("%d, %+v", a.status, w.settings)
+	}
+	page := b.get(at + "&pattern=user_*").body
+	for _, holds := range []string{`data-label="Limit">unlimited<`, `name="limit" value="unlimited"`} {
+		if !strings.Contains(page, holds) {
+			t.Errorf("the page has no %s:\n%s", holds, page)
+		}
 	}
 }

@@ -12,28 +12,28 @@ import (
 )
 
 const (
-	namesShown       = 200 // of a page, and offered while people type
-	overridePagesMax = 4   // of 1,000 overrides, each from the next namespace on
+	namesShown       = 200 // on a page and as suggestions
+	overridePagesMax = 4   // of 1,000 overrides; each page begins at the next namespace
 )
 
-// patternsEnd sorts after every pattern: it is the last code point, in more bytes than a pattern has.
+// patternsEnd sorts after every pattern: it repeats the last code point and has more bytes than a pattern can have.
 var patternsEnd = strings.Repeat("\U0010FFFF", 64)
 
-// names are the namespaces that operators have set something for, or in which nodes report busy or denied keys, by
-// workspace and name.
+// names are the namespaces that have settings or overrides, or in which nodes report busy or denied keys. They are
+// sorted by workspace and name.
 type names struct {
 	All     []name
-	More    bool   // there may be others
-	Problem string // why some are missing
+	More    bool   // there may be more namespaces
+	Problem string // why some namespaces are missing
 }
 
-// name is a namespace, and how it is known.
+// name is a namespace with the sources that list it.
 type name struct {
 	Workspace, Namespace      string
 	Settings, Overrides, Seen bool
 }
 
-// Known says how the namespace is known.
+// Known lists the sources of the name, for example "settings, overrides".
 func (n name) Known() string {
 	var by []string
 	if n.Settings {
@@ -48,13 +48,13 @@ func (n name) Known() string {
 	return strings.Join(by, ", ")
 }
 
-// Limits is the address of the namespace's limits.
+// Limits returns the address of the namespace's limits.
 func (n name) Limits() string { return limitsOf(n.Workspace, n.Namespace) }
 
-// Keys is the address of the namespace's keys.
+// Keys returns the address of the namespace's keys.
 func (n name) Keys() string { return "/console/keys?" + spaceOf(n.Workspace, n.Namespace).Encode() }
 
-// spaceOf is what an address names a namespace by.
+// spaceOf returns the address parameters of a namespace.
 func spaceOf(workspace, namespace string) url.Values {
 	return url.Values{"workspace": {workspace}, "namespace": {namespace}}
 }
@@ -63,8 +63,8 @@ func limitsOf(workspace, namespace string) string {
 	return "/console/limits/namespace?" + spaceOf(workspace, namespace).Encode()
 }
 
-// listNames looks in what operators have set and in what nodes have seen, which is a part of it where there is a
-// problem. Each look is bounded.
+// listNames returns the namespaces of settings, overrides and reported keys. If problem is not empty, the list of
+// reported keys is incomplete. The number of reads is bounded.
 func (c *Console) listNames(v *viewer, seen []*controlv1.TopKey, problem string) names {
 	list := names{Problem: problem}
 	found := make(map[[2]string]*name)
@@ -114,7 +114,7 @@ func (c *Console) listNames(v *viewer, seen []*controlv1.TopKey, problem string)
 	return list
 }
 
-// seenKeys are the busiest and the most denied keys of all workspaces, and why some are missing.
+// seenKeys returns the busiest and the most denied keys of all workspaces, and the reason if some are missing.
 func (c *Console) seenKeys(v *viewer) (keys []*controlv1.TopKey, problem string) {
 	return keysOf(c.rank(v, keyView{}, controlv1.TopBy_TOP_BY_HOT), c.rank(v, keyView{}, controlv1.TopBy_TOP_BY_DENIED))
 }
@@ -129,13 +129,13 @@ func keysOf(rankings ...ranking) (keys []*controlv1.TopKey, problem string) {
 	return keys, problem
 }
 
-// Shown are the first few.
+// Shown returns the first namesShown namespaces.
 func (n names) Shown() []name { return n.All[:min(len(n.All), namesShown)] }
 
-// Left tells whether there are others than those that are shown.
+// Left reports whether there are more namespaces than the page shows.
 func (n names) Left() bool { return n.More || len(n.All) > namesShown }
 
-// Of are the namespaces of a workspace, or all.
+// Of returns the namespaces of a workspace, or all namespaces if workspace is empty.
 func (n names) Of(workspace string) names {
 	if workspace != "" {
 		n.All = slices.DeleteFunc(slices.Clone(n.All), func(one name) bool { return one.Workspace != workspace })
@@ -143,23 +143,23 @@ func (n names) Of(workspace string) names {
 	return n
 }
 
-// Unset are the namespaces without settings of their own.
+// Unset returns the namespaces without settings.
 func (n names) Unset() names {
 	n.All = slices.DeleteFunc(slices.Clone(n.All), func(one name) bool { return one.Settings })
 	return n
 }
 
-// Workspaces are offered while people type.
+// Workspaces returns suggestions for the input field.
 func (n names) Workspaces() []string {
 	return distinct(n.All, func(n name) string { return n.Workspace })
 }
 
-// Namespaces are offered while people type.
+// Namespaces returns suggestions for the input field.
 func (n names) Namespaces() []string {
 	return distinct(n.All, func(n name) string { return n.Namespace })
 }
 
-// distinct are the first few texts, in order and each once.
+// distinct returns the first namesShown texts, sorted and without duplicates.
 func distinct[T any](list []T, text func(T) string) []string {
 	texts := make([]string, len(list))
 	for i, one := range list {
@@ -170,5 +170,5 @@ func distinct[T any](list []T, text func(T) string) []string {
 	return texts[:min(len(texts), namesShown)]
 }
 
-// byScript tells whether a page is fetched to refresh its live parts, of which names are none.
+// byScript reports whether the module fetches the page to refresh its live parts. Lists of names are not live.
 func byScript(r *http.Request) bool { return r.Header.Get("Sec-Fetch-Dest") == "empty" }

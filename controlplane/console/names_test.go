@@ -11,8 +11,8 @@ import (
 	"github.com/weirhq/weir/controlplane/limits"
 )
 
-// Workspaces and namespaces are listed without their names being known: what operators have set and what nodes have
-// seen, each with a link, and offered while people type.
+// People find workspaces and namespaces without typing a name: the page lists the names in settings, overrides and
+// reported keys, each with a link, and input fields suggest them.
 func TestNamesAreListed(t *testing.T) {
 	w := start(t, false)
 	w.namespaces = []string{"quiet"} // of acme
@@ -66,7 +66,8 @@ func TestNamesAreListed(t *testing.T) {
 	}
 }
 
-// However much there is, a page reads and lists a part of it, and says so; what refreshes its figures reads none.
+// A page reads and lists a bounded number of names and shows that there are more. A refresh of live figures reads no
+// names.
 func TestNamesAreBounded(t *testing.T) {
 	w := start(t, false)
 	for n := range 6 {

@@ -12,36 +12,40 @@ import (
 
 	"github.com/weirhq/weir/controlplane/internal/apiclient"
 	controlv1 "github.com/weirhq/weir/shared/gen/proto/weir/control/v1"
+	"github.com/weirhq/weir/shared/window"
 )
 
-// overrideForm is the form that sets an override: all of it, as it was when the form was
-// made, so that what is left alone stays.
+// overrideForm is the form that sets an override. It holds all fields of the override, so that fields which the
+// operator does not change keep their values.
 type overrideForm struct {
 	Pattern   string
 	Limit     string
-	Duration  string // empty: the request's
-	Candidate string // empty: none
+	Duration  string // empty: the request's duration applies
+	Candidate string // empty: no candidate
 	Shadow    bool
-	SeenMs    int64 // when it was changed last, 0 for one that is not there
+	SeenMs    int64 // time of the last change; 0: there is no override
 
 	Reason   string
-	Estimate *estimateView // nil: it has not been reviewed
+	Estimate *estimateView // nil: the form has not been reviewed
 }
 
-// overrideForm is the form of the override that there is of a pattern, or of a new one.
+// overrideForm returns the form of a pattern's override, or of a new override.
 func (c limitPages) overrideForm(v *viewer, workspace, namespace, pattern string) overrideForm {
 	found, err := apiclient.Ask(v.ctx, c.backend.Settings.GetOverride, &controlv1.GetOverrideRequest{Workspace: workspace,
 		Namespace: namespace, Pattern: pattern})
-	if err != nil { // one that cannot be read is not changed either: its form says that it is new
+	if err != nil { // an override that cannot be read is not changed either, because the form expects that there is none
 		return overrideForm{Pattern: pattern}
 	}
 	return formOf(found.GetOverride())
 }
 
-// formOf is the form of an override that there is.
+// formOf returns the form of an existing override.
 func formOf(o *controlv1.Override) overrideForm {
 	form := overrideForm{Pattern: o.GetPattern(), Limit: strconv.FormatInt(o.GetLimit(), 10), Shadow: o.GetShadow(),
 		SeenMs: o.GetUpdatedAtMs()}
+	if o.GetLimit() == window.LimitMax {
+		form.Limit = unlimited
+	}
 	if ms := o.GetDurationMs(); ms > 0 {
 		form.Duration = typed(time.Duration(ms) * time.Millisecond)
 	}
@@ -51,7 +55,10 @@ func formOf(o *controlv1.Override) overrideForm {
 	return form
 }
 
-// typed is a length of time as people type it: 1h and not 1h0m0s.
+// unlimited is how people type the largest limit, and how pages show it.
+const unlimited = "unlimited"
+
+// typed formats a duration as people can type it, for example 1h instead of 1h0m0s.
 func typed(d time.Duration) string {
 	text := d.String()
 	if whole, cut := strings.CutSuffix(text, "m0s"); cut {
@@ -71,8 +78,8 @@ func readOverrideForm(f url.Values) overrideForm {
 	}
 }
 
-// changeOverride deletes an override, or sets what the form holds. What has not been reviewed as it stands is reviewed
-// first.
+// changeOverride deletes an override, or sets the values of the form. If the values have not been reviewed as they are,
+// it shows the review first.
 func (c limitPages) changeOverride(w http.ResponseWriter, r *http.Request, v *viewer) {
 	f := r.PostForm
 	page := newNamespaceView(f.Get("workspace"), f.Get("namespace"))
@@ -109,7 +116,7 @@ func (c limitPages) changeOverride(w http.ResponseWriter, r *http.Request, v *vi
 			is := c.overrideForm(v, msg.GetWorkspace(), msg.GetNamespace(), msg.GetPattern())
 			page.Edit.SeenMs = is.SeenMs
 			problem += ". " + is.Sentence() + " The form keeps your values; send it again to set them."
-			page.Edit.Estimate, _ = c.estimate(v, page.Edit.change(&page, msg)) // the API has taken it for a valid one
+			page.Edit.Estimate, _ = c.estimate(v, page.Edit.change(&page, msg)) // the API has accepted the values
 		}
 		c.showNamespace(w, r, v, status(err), problem, page)
 		return
@@ -117,11 +124,14 @@ func (c limitPages) changeOverride(w http.ResponseWriter, r *http.Request, v *vi
 	done(w, r, "/console/limits/namespace", "override.set", here)
 }
 
-// request is what the form asks for. Bounds are the API's to say.
+// request returns the API request of the form. The API checks the bounds.
 func (f overrideForm) request() (*controlv1.ChangeOverrideRequest, error) {
-	limit, err := typedInt(f.Limit)
-	if err != nil {
-		return nil, fmt.Errorf("limit is %q, want a whole number: 0 blocks", f.Limit)
+	limit := int64(window.LimitMax)
+	var err error
+	if f.Limit != unlimited {
+		if limit, err = typedInt(f.Limit); err != nil {
+			return nil, fmt.Errorf("limit is %q, want a whole number (0 blocks), or %s", f.Limit, unlimited)
+		}
 	}
 	var ms int64
 	if f.Duration != "" {
@@ -139,10 +149,10 @@ func (f overrideForm) request() (*controlv1.ChangeOverrideRequest, error) {
 		Shadow: &f.Shadow, IfUpdatedAtMs: &f.SeenMs}, nil
 }
 
-// Sentence is what is there.
+// Sentence describes the current override.
 func (f overrideForm) Sentence() string {
 	if f.SeenMs == 0 {
-		return "There is none now."
+		return "There is no override now."
 	}
 	text := "It is now a limit of " + f.Limit
 	if f.Duration != "" {

@@ -36,23 +36,23 @@ func parseTemplates() map[string]*template.Template {
 	return parsed
 }
 
-// view is what the frame shows around a page.
+// view is the data of the frame around a page.
 type view struct {
 	*viewer
 	Page    string // the template
 	Title   string
 	Section string // of the navigation
 	Theme   string // "light" or "dark"; empty: the system's
-	Actor   string // who was named last, where the API does not know
-	Did     string // what has just been done
-	Problem string // why what was asked for was not done
+	Actor   string // the name that was entered last, if the API requires no tokens
+	Did     string // the action that has just succeeded
+	Problem string // why the requested action failed
 	Version string
-	Missing bool   // there is no such page, and nothing is broken
-	Assets  string // changes with every change of the static files
+	Missing bool   // the page does not exist; nothing is broken
+	Assets  string // changes whenever a static file changes
 	Data    any
 }
 
-// sections are the navigation's, by page.
+// sections map a page to its section of the navigation.
 var sections = map[string]string{
 	"fleet": "fleet", "region": "fleet",
 	"rollouts": "rollouts", "rollout": "rollouts", "rollout-new": "rollouts",
@@ -64,7 +64,7 @@ var sections = map[string]string{
 	"tokens": "tokens",
 }
 
-// dids tell people that it is done, by the key that a redirect carries.
+// dids confirm a finished action, by the query parameter of the redirect.
 var dids = map[string]string{
 	"cleanup.pause":     "The cleanup's schedule is paused.",
 	"cleanup.resume":    "The cleanup's schedule is resumed; a run starts immediately.",
@@ -73,10 +73,10 @@ var dids = map[string]string{
 	"rollout.approve":   "Approved: the stage begins as soon as it has all its approvals.",
 	"rollout.pause":     "The rollout is paused until it is resumed.",
 	"rollout.resume":    "The rollout continues.",
-	"rollout.abort":     "The rollout is aborted: what was applied is rolled back.",
+	"rollout.abort":     "The rollout is aborted: the applied tuning is rolled back.",
 	"rollout.rollback":  "The rollout is being rolled back.",
-	"key.reset":         "The identifier is reset: its earlier counts are forgotten within two settings intervals.",
-	"retirement.start":  "The retirement has begun: it observes first.",
+	"key.reset":         "The identifier is reset: its earlier counts no longer apply after two settings intervals.",
+	"retirement.start":  "The retirement has started. It observes the table first.",
 	"retirement.rename": "Approved: the table is renamed as soon as all approvals are given.",
 	"retirement.drop":   "Approved: the table is dropped as soon as all approvals are given.",
 	"retirement.abort":  "Aborted: the table keeps its name, or gets it back.",
@@ -86,13 +86,13 @@ var dids = map[string]string{
 	"namespace.set":     "The settings are changed. Nodes have them within two settings intervals.",
 }
 
-// render shows a page. It is rendered as a whole before the first byte is sent, so that
-// a fault is an error and not half a page.
+// render shows a page. The whole page is rendered before the first byte is sent, so that a fault causes an error
+// instead of half a page.
 func (c *Console) render(w http.ResponseWriter, r *http.Request, v *viewer, code int, page, title string, data any) {
 	c.renderWith(w, r, v, code, page, title, "", data)
 }
 
-// renderWith shows a page that says why what was asked for was not done.
+// renderWith shows a page with the reason why the requested action failed.
 func (c *Console) renderWith(w http.ResponseWriter, r *http.Request, v *viewer, code int, page, title,
 	problem string, data any) {
 	out := view{
@@ -111,7 +111,8 @@ func (c *Console) renderWith(w http.ResponseWriter, r *http.Request, v *viewer, 
 	_, _ = w.Write(b.Bytes()) // the browser may be gone
 }
 
-// firstOf are the first of a list, and the name that the next page comes after; empty: there is no more.
+// firstOf returns the first entries of a list, and the name after which the next page begins. The name is empty if
+// there are no more entries.
 func firstOf[T any](list []T, shown int, more bool, name func(T) string) (first []T, next string) {
 	first = list[:min(len(list), shown)]
 	if more || len(list) > shown {
@@ -120,7 +121,7 @@ func firstOf[T any](list []T, shown int, more bool, name func(T) string) (first 
 	return first, next
 }
 
-// broken is the page in place of one that cannot be had.
+// broken shows an error in place of a page that cannot be read.
 func (c *Console) broken(w http.ResponseWriter, r *http.Request, v *viewer, err error) {
 	c.render(w, r, v, status(err), "broken", "Not available", apiclient.Words(err))
 }
@@ -129,7 +130,7 @@ func (c *Console) notFound(w http.ResponseWriter, r *http.Request, v *viewer) {
 	c.render(w, r, v, http.StatusNotFound, "broken", "No such page", "There is no page at this address.")
 }
 
-// theme is what was chosen in this browser, if anything was.
+// theme returns the theme that was chosen in this browser, or an empty text.
 func theme(r *http.Request) string {
 	if chosen, err := r.Cookie("weir_theme"); err == nil && (chosen.Value == "dark" || chosen.Value == "light") {
 		return chosen.Value
@@ -137,7 +138,7 @@ func theme(r *http.Request) string {
 	return ""
 }
 
-// assetsVersion makes addresses of static files change with their content.
+// assetsVersion is a part of the addresses of static files, so that an address changes with the content.
 var assetsVersion = func() string {
 	sum := sha256.New()
 	err := fs.WalkDir(files, "static", func(path string, d fs.DirEntry, err error) error {
@@ -154,7 +155,7 @@ var assetsVersion = func() string {
 	return hex.EncodeToString(sum.Sum(nil))[:12]
 }()
 
-// asset serves a static file. An address with a version never changes its content.
+// asset serves a static file. The content of an address with a version never changes.
 func (c *Console) asset(w http.ResponseWriter, r *http.Request) {
 	path := strings.TrimPrefix(r.URL.Path, "/console/")
 	b, err := files.ReadFile(path)

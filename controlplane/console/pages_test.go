@@ -14,12 +14,14 @@ import (
 	"github.com/weirhq/weir/controlplane/audit"
 	"github.com/weirhq/weir/controlplane/cleanup"
 	"github.com/weirhq/weir/controlplane/fleet"
+	"github.com/weirhq/weir/controlplane/internal/controltest"
 	"github.com/weirhq/weir/controlplane/limits"
 	"github.com/weirhq/weir/controlplane/retire"
 	"github.com/weirhq/weir/controlplane/rollout"
 	"github.com/weirhq/weir/controlplane/tunings"
 	"github.com/weirhq/weir/controlplane/watch"
 	"github.com/weirhq/weir/shared/heartbeat"
+	"github.com/weirhq/weir/shared/window"
 )
 
 // everyPage is each page that can be looked at.
@@ -29,7 +31,7 @@ var everyPage = []string{
 	"/console/keys", "/console/keys?workspace=acme&namespace=api&identifier=user_1", "/console/health", "/console/health?check=1", "/console/audit",
 }
 
-// No page without data says nothing: empty, each page says what to do.
+// Each page without data tells the operator the next step.
 func TestEveryPageEmpty(t *testing.T) {
 	b := start(t, false).as("operator")
 	for path, says := range map[string]string{
@@ -53,14 +55,13 @@ func TestEveryPageEmpty(t *testing.T) {
 	}
 }
 
-// With everything below the API down each page says so in the API's words, and how to
-// find out more.
+// If everything below the API is down, each page shows the API's error and where to look.
 func TestEveryPageWithEverythingDown(t *testing.T) {
 	w := start(t, false)
 	b := w.as("operator")
 	w.set(func() {
 		w.down = fmt.Errorf("%w: MySQL does not answer: look at it", controlplane.ErrUnavailable)
-		w.one, _ = rollout.New("r1", rollout.Spec{Tuning: wholeTuning(t), Plan: plan()}, controlplane.By{Actor: "ann", Reason: "x"}, []string{"eu"}, 1)
+		w.one, _ = rollout.New("r1", rollout.Spec{Tuning: controltest.Document(), Plan: plan()}, controlplane.By{Actor: "ann", Reason: "x"}, []string{"eu"}, 1)
 	})
 	for _, path := range everyPage {
 		a := b.get(path)
@@ -76,7 +77,7 @@ func TestEveryPageWithEverythingDown(t *testing.T) {
 	}
 }
 
-// Figures that were there stay, and say that they are old.
+// Figures stay on the page during an outage, and the page shows that they are old.
 func TestTheFleetStaysWhenMySQLGoes(t *testing.T) {
 	w := start(t, false)
 	clock := time.Now()
@@ -99,7 +100,7 @@ func plan() rollout.Plan {
 	return p
 }
 
-// full is a world with a lot of everything.
+// full returns a world with a lot of everything.
 func full(t testing.TB) *world {
 	t.Helper()
 	w := start(t, false)
@@ -112,7 +113,7 @@ func full(t testing.TB) *world {
 		w.cleanup.History = append(w.cleanup.History, cleanup.Run{StartedAt: now, Took: time.Second, Trigger: "schedule", Report: cleanup.Report{Rows: int64(i)}})
 	}
 	w.cleanup.Running, w.cleanup.Interval = true, time.Minute
-	r, err := rollout.New("r1", rollout.Spec{Tuning: wholeTuning(t, "floor=0.5"), Plan: plan()}, controlplane.By{Actor: "ann", Reason: "fewer rows"}, []string{"eu", "us"}, now.UnixMilli())
+	r, err := rollout.New("r1", rollout.Spec{Tuning: controltest.Document("floor=0.5"), Plan: plan()}, controlplane.By{Actor: "ann", Reason: "fewer rows"}, []string{"eu", "us"}, now.UnixMilli())
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -161,8 +162,8 @@ func TestEveryPageFull(t *testing.T) {
 	}
 }
 
-// The audit's form asks what the API can be asked: its address has the question, pages
-// keep it, and what the API refuses stands by its field.
+// The form of the audit log has all search fields of the API. The page's address holds the search, further pages keep
+// it, and the API's errors appear at their field.
 func TestAuditForm(t *testing.T) {
 	w := full(t)
 	w.audit[1].Actor, w.audit[1].Action, w.audit[1].Subject = "bob", "namespace.set", "namespace acme/api" // entry 119
@@ -188,7 +189,7 @@ func TestAuditForm(t *testing.T) {
 		t.Errorf("the next page is about everybody:\n%s", a.body)
 	}
 	for query, want := range map[string][2]string{
-		"namespace=api": {"workspace", "workspace is empty (a namespace is one of a workspace)"},
+		"namespace=api": {"workspace", "workspace is empty (a namespace needs its workspace)"},
 		"since=soon":    {"since", "since is &#34;soon&#34;, want a moment like"},
 		"since=2026-01-02T00:00&until=2026-01-01T00:00": {"until", "until is 2026-01-01T00:00, want a moment after 2026-01-02T00:00"},
 		"action=" + strings.Repeat("a", 65):             {"action", "action is 65 bytes long (at most 64)"},
@@ -200,7 +201,7 @@ func TestAuditForm(t *testing.T) {
 	}
 }
 
-// What is worst in a region comes first, and is not among those that are left out.
+// A region's worst nodes come first, and are not among the nodes that are left out.
 func TestTheWorstNodesAreNamed(t *testing.T) {
 	w := start(t, false)
 	w.set(func() {
@@ -217,7 +218,7 @@ func TestTheWorstNodesAreNamed(t *testing.T) {
 	}
 }
 
-// Names are whatever nodes and callers send, and never become markup.
+// Nodes and callers choose names freely, and names never become markup.
 func TestNamesAreEscaped(t *testing.T) {
 	const evil = `<img src=x onerror=alert(1)>"'`
 	w := start(t, false)
@@ -229,12 +230,12 @@ func TestNamesAreEscaped(t *testing.T) {
 			t.Errorf("%s: %s", path, a.body)
 		}
 	}
-	if a := b.send("/console/jobs", "/console/rollouts/new", url.Values{"id": {evil}, "regions.1": {evil}, "tuning.floor": {evil}, "base": {markOf(tunings.RegionTuning{Document: defaultTuning()})}}); strings.Contains(a.body, "<img") || a.status != http.StatusBadRequest {
+	if a := b.send("/console/jobs", "/console/rollouts/new", url.Values{"id": {evil}, "regions.1": {evil}, "tuning.floor": {evil}, "base": {markOf(tunings.RegionTuning{Document: controltest.Document()})}}); strings.Contains(a.body, "<img") || a.status != http.StatusBadRequest {
 		t.Errorf("%d %s", a.status, a.body)
 	}
 }
 
-// No inline script, no inline style: nothing on a page needs what the policy forbids.
+// No page has inline scripts or inline styles: no page needs anything that the policy forbids.
 func TestPagesKeepToThePolicy(t *testing.T) {
 	b := full(t).as("operator")
 	inline := regexp.MustCompile(`(?i)<style|\sstyle=|\son[a-z]+=|<script[^>]*>[^<]|javascript:`)
@@ -308,8 +309,8 @@ func TestErrorsOfTheAPI(t *testing.T) {
 	}
 }
 
-// Pages render in under 200 ms with 1,000 nodes, 20 regions and 10,000 overrides: each
-// one, with a new look at the fleet. What browsers add is in deploy/e2e/console.
+// Each page renders in under 200 ms with 1,000 nodes, 20 regions and 10,000 overrides, including a new read of the
+// fleet. The time that browsers need is measured in deploy/e2e/console.
 func BenchmarkPages(b *testing.B) {
 	w := full(b)
 	who := w.as("operator")
@@ -317,7 +318,7 @@ func BenchmarkPages(b *testing.B) {
 		b.Run(strings.TrimPrefix(path, "/"), func(b *testing.B) {
 			for b.Loop() {
 				w.console.pulse.mu.Lock()
-				w.console.pulse.last.At = time.Time{} // old: it asks again
+				w.console.pulse.last.At = time.Time{} // old, so that the page reads the fleet again
 				w.console.pulse.mu.Unlock()
 				if a := who.get(path); a.status != http.StatusOK {
 					b.Fatal(a.status, a.body)
@@ -348,7 +349,7 @@ func TestAHotKey(t *testing.T) {
 	}
 }
 
-// What is held is told with its holder and its age, and a holder's label is text, not markup.
+// Leases and reservations are shown with their holder and age. A holder's label is text, not markup.
 func TestWhatIsHeld(t *testing.T) {
 	w := start(t, false)
 	at := time.UnixMilli(1_700_000_000_000)
@@ -366,5 +367,46 @@ func TestWhatIsHeld(t *testing.T) {
 		if !strings.Contains(a.body, words) {
 			t.Errorf("it does not say %q:\n%s", words, a.body)
 		}
+	}
+}
+
+// A namespace's keys are listed with a link to each, and a link to the next page that names identifiers of any bytes.
+func TestTheKeysOfANamespace(t *testing.T) {
+	w := start(t, false)
+	b := w.as("viewer")
+	if a := b.get("/console/keys?workspace=acme&namespace=api"); !strings.Contains(a.body, "Regions have stored no counts of such keys lately") {
+		t.Errorf("without keys:\n%s", a.body)
+	}
+	at := time.UnixMilli(1_700_000_000_000)
+	start := window.Start(window.Sequence(at.UnixMilli(), 60_000), 60_000)
+	minute := func(count, limit int64) []limits.KeyWindow {
+		return []limits.KeyWindow{{DurationMs: 60_000, Effective: count, Limit: &limit, Current: limits.KeyCell{StartMs: start, Count: count}}}
+	}
+	w.keys = limits.KeyPage{Now: at, Next: "z\xff", ReportsErr: errors.New("<b>down"), Keys: []limits.KeyListed{
+		{Identifier: "<i>", KeyReport: limits.KeyReport{Windows: minute(1234, 9999)}},
+		{Identifier: "full", KeyReport: limits.KeyReport{Windows: minute(5, 5), Override: &limits.Override{Pattern: "fu*"}}},
+		{Identifier: "blocked", KeyReport: limits.KeyReport{Windows: minute(5, 0), Truncated: true}},
+		{Identifier: "z\xff", KeyReport: limits.KeyReport{Windows: []limits.KeyWindow{{Mode: window.Estimate, DurationMs: 1000, Effective: 7}}}},
+	}}
+	a := b.get("/console/keys?workspace=acme&namespace=api&prefix=p")
+	for _, words := range []string{
+		"&lt;i&gt;", "identifier=%3ci%3e", "1\u202f234", "<td>now</td>", "<code>fu*</code>", "<td>in 40 s</td>", "never", "or more",
+		"unknown", `href="/console/keys?after=z%FF&amp;namespace=api&amp;prefix=p&amp;workspace=acme"`, "&lt;b&gt;down", `value="p"`,
+	} {
+		if !strings.Contains(a.body, words) {
+			t.Errorf("it does not say %q:\n%s", words, a.body)
+		}
+	}
+	w.set(func() {
+		for i := range w.keys.Keys {
+			w.keys.Keys[i].Shadow = true
+		}
+	})
+	if a := b.get("/console/keys?workspace=acme&namespace=api"); strings.Count(a.body, `<td>now <span class="faint">(shadow)</span></td>`) != 4 {
+		t.Errorf("in shadow mode:\n%s", a.body)
+	}
+	b.get("/console/keys?after=z%FF&namespace=api&prefix=z&workspace=acme")
+	if want := (limits.KeysQuery{Workspace: "acme", Namespace: "api", Prefix: "z", After: "z\xff", Limit: 50}); w.listed != want {
+		t.Errorf("asked for %+v, want %+v", w.listed, want)
 	}
 }

@@ -11,10 +11,10 @@ import (
 	"github.com/weirhq/weir/shared/heartbeat"
 )
 
-// pairsView is how late each region uses the cost of each other one.
+// pairsView has, for each pair of regions, the delay after which one region uses the cost of the other.
 type pairsView struct {
-	Regions []string // across: where cost comes from; at most pairRegionsMax
-	More    bool     // there are others
+	Regions []string // columns: where cost was accepted; at most pairRegionsMax
+	More    bool     // there are more regions
 	Rows    []pairsRow
 }
 
@@ -23,14 +23,14 @@ type pairsRow struct {
 	Cells []pairCell
 }
 
-// pairCell is one pair; not Known is one that no node has measured.
+// pairCell is a pair of regions. Known is false if no node has measured the pair.
 type pairCell struct {
 	Known, Same bool
 	P99         int64
 	State       string // ok, late, bad
 }
 
-// Seconds is the delay without its unit, so that there is room for many.
+// Seconds formats the delay without its unit, so that many cells fit.
 func (c pairCell) Seconds() string {
 	switch {
 	case c.P99 < 50:
@@ -41,10 +41,10 @@ func (c pairCell) Seconds() string {
 	return count((c.P99 + 500) / 1000)
 }
 
-// pairRegionsMax is how many rows and columns the table has: its cells are their square.
+// pairRegionsMax is the number of rows and columns of the table at most. The number of cells is its square.
 const pairRegionsMax = heartbeat.RegionsMax
 
-// pairsOf has a row and a column for each region that there is, or was heard from.
+// pairsOf returns a table with a row and a column for each region that has nodes or sends counts.
 func pairsOf(f *controlv1.FleetResponse) (v pairsView) {
 	type way struct{ from, to string }
 	found := make(map[way]int64)
@@ -63,7 +63,8 @@ func pairsOf(f *controlv1.FleetResponse) (v pairsView) {
 	return v
 }
 
-// pairRegions are the regions of the table, in order; of too many those with the most nodes and pairs.
+// pairRegions returns the regions of the table, sorted by name. If there are too many, the regions with the most nodes
+// and pairs remain.
 func pairRegions(f *controlv1.FleetResponse) (regions []string, more bool) {
 	seen := make(map[string]int)
 	for _, n := range f.GetNodes() {
@@ -81,7 +82,7 @@ func pairRegions(f *controlv1.FleetResponse) (regions []string, more bool) {
 	return regions, more
 }
 
-// lateness is the state of a convergence delay.
+// lateness returns the state of a convergence delay.
 func lateness(p99Ms int64) string {
 	switch p99 := time.Duration(p99Ms) * time.Millisecond; {
 	case p99 > convergenceBad:

@@ -28,7 +28,8 @@ func TestPairsOfRegions(t *testing.T) {
 	}
 }
 
-// Nodes that name regions as they like fill no page: it has the regions with the most nodes, and says so.
+// Nodes with arbitrary region names do not fill the page: it has the regions with the most nodes, and shows that there
+// are more.
 func TestPairsOfTooManyRegions(t *testing.T) {
 	w := start(t, false)
 	w.set(func() {

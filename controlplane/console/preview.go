@@ -12,38 +12,38 @@ import (
 	controlv1 "github.com/weirhq/weir/shared/gen/proto/weir/control/v1"
 )
 
-// previewView is what a tuning is expected to do, beside what the fleet runs.
+// previewView compares the expected effects of a tuning with the tuning that the fleet runs.
 type previewView struct {
 	*controlv1.PreviewRolloutResponse
-	Guessed []string // figures of the fleet that heartbeats lack, in words
+	Guessed []string // names of the fleet's figures that heartbeats lack
 	Rows    []comparison
 	Curve   []curvePoint
-	Line    string // through the curve, as SVG has it
+	Line    string // the curve's points in the syntax of SVG
 	Old     curvePoint
 	New     curvePoint
 	MostX   float64
 	MostY   float64
 }
 
-// comparison is one figure of both, drawn as bars at most 300 wide.
+// comparison is a figure of both tunings. Its bars are at most 300 wide.
 type comparison struct {
 	Name, Unit   string
 	Old, New     float64
 	OldAt, NewAt int
-	Words        string // of the change
+	Words        string // the change in words
 }
 
-// curvePoint is a tuning on the drawing of load against overshoot, 400 by 260.
+// curvePoint is a tuning on the drawing of load against overshoot, which is 400 by 260.
 type curvePoint struct {
 	X, Y     int
-	Interval string // of news
-	Apart    bool   // far enough from all before it for a figure of its own
-	Last     string // the interval of the last point that is too near for one
+	Interval string // feed interval
+	Apart    bool   // far enough from all earlier points for a label of its own
+	Last     string // interval of the last point that is too near for a label of its own
 
-	Load, Overshoot float64 // the same, in figures
+	Load, Overshoot float64 // in figures
 }
 
-// Label is the interval, or those of all points that are here.
+// Label returns the interval, or the range of intervals of all points at this place.
 func (p curvePoint) Label() string {
 	if p.Last != "" {
 		return p.Interval + "–" + p.Last
@@ -51,7 +51,7 @@ func (p curvePoint) Label() string {
 	return p.Interval
 }
 
-// LabelY is below the point, or above where the axis has its figures.
+// LabelY returns a position below the point, or above the point near the labels of the axis.
 func (p curvePoint) LabelY() int {
 	if p.Y > 190 {
 		return p.Y - 12
@@ -59,7 +59,7 @@ func (p curvePoint) LabelY() int {
 	return p.Y + 22
 }
 
-// Anchor keeps what is at the right edge on the drawing.
+// Anchor keeps a label at the right edge within the drawing.
 func (p curvePoint) Anchor() string {
 	if p.X > 350 {
 		return "end"
@@ -67,7 +67,10 @@ func (p curvePoint) Anchor() string {
 	return "middle"
 }
 
-// previewRollout shows the form again, with what it would do.
+// previewTime bounds the simulation. It is longer than the default, because the page has no field for it.
+const previewTime = 30 * time.Second
+
+// previewRollout shows the form again with the expected effects of the tuning.
 func (c rolloutPages) previewRollout(w http.ResponseWriter, r *http.Request, v *viewer) {
 	form, ok := c.filledIn(w, r, v)
 	if !ok {
@@ -79,7 +82,7 @@ func (c rolloutPages) previewRollout(w http.ResponseWriter, r *http.Request, v *
 		return
 	}
 	answer, err := apiclient.Ask(v.ctx, c.backend.Rollouts.PreviewRollout,
-		&controlv1.PreviewRolloutRequest{Tuning: document})
+		&controlv1.PreviewRolloutRequest{Tuning: document, TimeMaxMs: previewTime.Milliseconds()})
 	if err != nil {
 		c.renderWith(w, r, v, status(err), "rollout-new", "New rollout", apiclient.Words(err), form)
 		return
@@ -88,7 +91,7 @@ func (c rolloutPages) previewRollout(w http.ResponseWriter, r *http.Request, v *
 	c.render(w, r, v, http.StatusOK, "rollout-new", "New rollout", form)
 }
 
-// shapeWords are what the API names by fields.
+// shapeWords are the descriptions of the API's field names.
 var shapeWords = map[string]string{
 	"regions":          "how many regions there are",
 	"nodes_per_region": "how many nodes a region has",
@@ -134,13 +137,13 @@ func describePreview(p *controlv1.PreviewRolloutResponse) *previewView {
 	return v
 }
 
-// far tells whether the figures of two points would not cover one another.
+// far reports whether two points can both have labels that do not overlap.
 func far(a, b curvePoint) bool {
 	const wide, high = 100, 18
 	return a.X-b.X > wide || b.X-a.X > wide || a.Y-b.Y > high || b.Y-a.Y > high
 }
 
-// load is what a tuning costs MySQL.
+// load returns the number of MySQL rows that a tuning causes per second.
 func load(p *controlv1.PreviewPrediction) float64 {
 	return p.GetRowsWrittenPerS() + p.GetRowsReadPerS()
 }

@@ -13,20 +13,20 @@ import (
 const (
 	beatEvery   = 2 * time.Second
 	beatTimeout = 10 * time.Second
-	beatsKept   = 450             // a quarter of an hour
-	wantedFor   = 5 * time.Minute // after somebody has looked
+	beatsKept   = 450             // 15 minutes
+	wantedFor   = 5 * time.Minute // since the last view
 )
 
-// Pulse keeps the newest figures of the fleet, and those of the last quarter of an hour,
-// for all who watch. It asks while somebody does. All methods may be called at once.
+// Pulse keeps the newest figures of the fleet, and a history of 15 minutes, for all viewers. It reads the fleet only
+// while somebody watches. Its methods are safe for concurrent use.
 type Pulse struct {
 	ask func(context.Context) (*fleetAnswer, error)
 	now func() time.Time
 
-	beating sync.Mutex // held while one beat asks
+	beating sync.Mutex // held while a beat reads the fleet
 
 	mu     sync.Mutex
-	wanted time.Time // when somebody last looked
+	wanted time.Time // time of the last view
 	last   reading
 	before map[string]node // each node's heartbeat before its newest
 	newest map[string]node // each node's newest heartbeat
@@ -34,12 +34,12 @@ type Pulse struct {
 	beat   chan struct{}   // closed by the next beat
 }
 
-// reading is what one beat found. It never changes.
+// reading is the result of one beat. It is immutable.
 type reading struct {
 	At      time.Time
-	Fleet   *fleetAnswer // the newest there is, nil before the first
+	Fleet   *fleetAnswer // the newest fleet; nil before the first read
 	Read    time.Time    // when Fleet was read
-	Problem string       // why there is no newer one
+	Problem string       // why the last read failed
 	Rates   map[string]rates
 }
 
@@ -70,8 +70,8 @@ func (r rates) Text(v float64) string {
 	return rate(v)
 }
 
-// point is one measurement of the history, by region. Regions whose rate is unknown are missing,
-// and so are all regions while nobody measured. Charts show a gap there.
+// point is one measurement of the history, by region. Regions whose rate is unknown are missing, and so are all regions
+// while the pulse did not run. Charts show a gap there.
 type point struct {
 	AtMs    int64            `json:"at"`
 	Regions map[string]rates `json:"regions"`
@@ -80,7 +80,7 @@ type point struct {
 // gapAfter is the time without a measurement from which a chart shows a gap.
 const gapAfter = 3 * beatEvery
 
-// node is what a heartbeat said, as rates are taken from it.
+// node has the values of a heartbeat from which rates are computed.
 type node struct {
 	startedMs, seenMs                   int64
 	allowed, denied, shadowed, degraded int64
@@ -90,7 +90,7 @@ func newPulse(ask func(context.Context) (*fleetAnswer, error)) *Pulse {
 	return &Pulse{ask: ask, now: time.Now, newest: map[string]node{}, before: map[string]node{}, beat: make(chan struct{})}
 }
 
-// run beats while somebody watches, until ctx is done.
+// run makes a beat every beatEvery while somebody watches, until ctx is done.
 func (p *Pulse) run(ctx context.Context) {
 	tick := time.NewTicker(beatEvery)
 	defer tick.Stop()
@@ -109,7 +109,7 @@ func (p *Pulse) run(ctx context.Context) {
 	}
 }
 
-// look is the newest reading. It asks if that is older than a beat or two.
+// look returns the newest reading. If it is older than two beats, look reads the fleet first.
 func (p *Pulse) look(ctx context.Context) reading {
 	p.mu.Lock()
 	p.wanted = p.now()
@@ -123,7 +123,7 @@ func (p *Pulse) look(ctx context.Context) reading {
 	return last
 }
 
-// watch is the newest reading, the history, and a channel that the next beat closes.
+// watch returns the newest reading, the history, and a channel that the next beat closes.
 func (p *Pulse) watch() (last reading, points []point, next <-chan struct{}) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -131,7 +131,7 @@ func (p *Pulse) watch() (last reading, points []point, next <-chan struct{}) {
 	return p.last, p.points, p.beat
 }
 
-// step is one beat. Of several at once only one asks.
+// step makes one beat. Of several concurrent calls only the first reads the fleet.
 func (p *Pulse) step(ctx context.Context) {
 	p.beating.Lock()
 	defer p.beating.Unlock()
@@ -159,8 +159,7 @@ func (p *Pulse) step(ctx context.Context) {
 	p.beat = make(chan struct{})
 }
 
-// note adds a point to the history. If nobody measured for a while, it first adds a point without
-// regions.
+// note adds a point to the history. If the pulse did not run for a while, it first adds a point without regions.
 func (p *Pulse) note(now time.Time, regions map[string]rates) {
 	points := append([]point(nil), p.points...) // watchers still read the old slice
 	if n := len(points); n > 0 && now.Sub(time.UnixMilli(points[n-1].AtMs)) >= gapAfter {
@@ -170,8 +169,8 @@ func (p *Pulse) note(now time.Time, regions map[string]rates) {
 	p.points = points[max(0, len(points)-beatsKept):]
 }
 
-// took is each node's rate between its two newest heartbeats. One that is not live
-// decides nothing that we know of.
+// took returns each node's rates between its two newest heartbeats. Nodes that are not live are missing, because their
+// decisions are unknown.
 func (p *Pulse) took(fleet *fleetAnswer) map[string]rates {
 	out := make(map[string]rates, len(fleet.GetNodes()))
 	seen := make(map[string]bool, len(fleet.GetNodes()))
@@ -194,8 +193,7 @@ func (p *Pulse) took(fleet *fleetAnswer) map[string]rates {
 	return out
 }
 
-// since is what a node did a second since an earlier heartbeat. A process that has been
-// started anew counts from 0.
+// since returns a node's rates since an earlier heartbeat. After a restart the counters begin at 0.
 func (n node) since(was node) rates {
 	seconds := float64(n.seenMs-was.seenMs) / 1000
 	if seconds <= 0 {

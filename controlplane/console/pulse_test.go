@@ -14,7 +14,7 @@ func beat(id string, startedMs, seenMs, allowed int64, live bool) *controlv1.Nod
 	return &controlv1.Node{NodeId: id, Region: "eu", StartedAtMs: startedMs, SeenAtMs: seenMs, Live: live, Health: &controlv1.NodeHealth{AllowedTotal: allowed}}
 }
 
-// Rates are taken between heartbeats, whenever somebody asks.
+// Rates are computed between heartbeats, whenever the fleet is read.
 func TestRates(t *testing.T) {
 	var fleet *fleetAnswer
 	var down error
@@ -26,7 +26,7 @@ func TestRates(t *testing.T) {
 		name string
 		node *controlv1.Node
 		want float64
-		none bool // no rate is known
+		none bool // no rate is available
 	}{
 		{"the first heartbeat", beat("a", 1, 10_000, 1000, true), 0, true},
 		{"no newer one", beat("a", 1, 10_000, 1000, true), 0, true},
@@ -73,7 +73,7 @@ func TestRates(t *testing.T) {
 	}
 }
 
-// What is wrong with a node is said in words, and since when.
+// A node's problems are described, with the time since when they exist.
 func TestJudge(t *testing.T) {
 	const now = 1_700_000_000_000
 	well := func() *controlv1.Node {
@@ -118,7 +118,8 @@ func TestJudge(t *testing.T) {
 	}
 }
 
-// A region of which no node relays a shard does not hear of the others. Nodes that have just started are about to.
+// A region without a relay for a shard receives no counts of other regions. Nodes that have just started are expected
+// to relay soon.
 func TestARegionWithoutARelay(t *testing.T) {
 	const now = 1_700_000_000_000
 	for name, tc := range map[string]struct {
@@ -156,7 +157,7 @@ func TestFigures(t *testing.T) {
 	}
 }
 
-// The history has a gap where nobody measured, and where no rate of a region is known: no line leads across it.
+// The history has a gap while the pulse did not run and while no rate of a region is available: no line crosses it.
 func TestTheHistoryHasGaps(t *testing.T) {
 	clock := time.UnixMilli(1_700_000_000_000)
 	seen := int64(0)
@@ -178,7 +179,7 @@ func TestTheHistoryHasGaps(t *testing.T) {
 	}
 	down = nil
 	step(beatEvery)
-	step(10 * time.Minute) // without a viewer nobody measures
+	step(10 * time.Minute) // without a viewer the pulse does not run
 	live = false
 	step(beatEvery)
 	var got []string

@@ -6,11 +6,11 @@ import (
 	"strings"
 )
 
-// quorumForm are the fields of a form that say how many people approve, and for how long that counts. Empty: the API's
-// defaults, one and a day.
+// quorumForm has the number of people who must approve, and the time for which an approval counts. An empty field means
+// the API's default: one person, and a day.
 type quorumForm struct{ Approvers, TTL string }
 
-// firstQuorum is what a form has at first.
+// firstQuorum has the values of a new form.
 var firstQuorum = quorumForm{Approvers: "1", TTL: "24h"}
 
 func readQuorum(values url.Values) quorumForm {
@@ -18,7 +18,7 @@ func readQuorum(values url.Values) quorumForm {
 		TTL: strings.TrimSpace(values.Get("approval_ttl"))}
 }
 
-// request is what the form asks for; nil is the API's default. Errors name the field; bounds are the API's to say.
+// request returns the API's values; nil means the API's default. Errors name the field. The API checks the bounds.
 func (q quorumForm) request() (approvers *int32, ttlMs *int64, err error) {
 	if q.Approvers != "" {
 		n, err := typedInt32(q.Approvers)

@@ -9,9 +9,9 @@ import (
 	"github.com/weirhq/weir/controlplane"
 )
 
-// The forms that start a rollout and a retirement say how many people approve, and for how long that counts: they begin
-// with the API's defaults, and arrive as they were changed. What cannot be read or is refused starts nothing and names
-// the field.
+// The forms that start a rollout and a retirement have the number of people who must approve and the time for which an
+// approval counts. The fields begin with the API's defaults, and the API gets the values that were entered. A value
+// that is malformed or rejected starts nothing, and the error names the field.
 func TestFormsSayWhoApproves(t *testing.T) {
 	for _, form := range []struct {
 		page, to string
@@ -72,10 +72,10 @@ func TestFormsSayWhoApproves(t *testing.T) {
 			}
 		}
 	}
-	// An API that asks for no tokens cannot tell people apart.
+	// An API that requires no tokens cannot distinguish people.
 	w := start(t, true)
 	a := w.visit().send("/console/jobs", "/console/jobs/retirement", url.Values{"do": {"start"}, "actor": {"ann"}, "reason": {"x"}, "approvers": {"2"}})
-	if a.status != http.StatusBadRequest || !strings.Contains(a.body, "it cannot tell people apart") || w.retire != nil {
+	if a.status != http.StatusBadRequest || !strings.Contains(a.body, "it cannot distinguish people") || w.retire != nil {
 		t.Errorf("%d %s", a.status, a.body)
 	}
 }

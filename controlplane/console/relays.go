@@ -10,14 +10,14 @@ import (
 	controlv1 "github.com/weirhq/weir/shared/gen/proto/weir/control/v1"
 )
 
-// relayGrace is what a node that has just started, or whose lease another takes over, needs until it says that it
-// relays.
+// relayGrace is the time that a node may need until it reports that it relays, after it has started or has taken over a
+// lease.
 const relayGrace = 30 * time.Second
 
-// Relays tells whether the node relays a shard of its region's Redis.
+// Relays reports whether the node relays a shard of its region's Redis.
 func (n *nodeView) Relays() bool { return n.GetLive() && len(n.GetHealth().GetRelay().GetHeld()) > 0 }
 
-// Shards is which shards it relays, in words.
+// Shards lists the shards that the node relays, for example "shards 0, 2".
 func (n *nodeView) Shards() string { return shardsInWords(n.GetHealth().GetRelay().GetHeld()) }
 
 func shardsInWords(shards []int32) string {
@@ -36,7 +36,7 @@ func shardsInWords(shards []int32) string {
 	return text
 }
 
-// judgeRelay says what is wrong with a relay, if anything.
+// judgeRelay adds the problems of a node's relay.
 func (n *nodeView) judgeRelay(nowMs int64, say func(state, format string, args ...any)) {
 	if !n.Relays() {
 		return
@@ -52,7 +52,7 @@ func (n *nodeView) judgeRelay(nowMs int64, say func(state, format string, args .
 	}
 }
 
-// delayOf is how late a node that relays reads the news of the slowest region.
+// delayOf returns the convergence delay of the slowest region whose changes a relaying node reads.
 func delayOf(n *controlv1.Node) (d delay) {
 	r := n.GetHealth().GetRelay()
 	if len(r.GetHeld()) > 0 {
@@ -64,7 +64,7 @@ func delayOf(n *controlv1.Node) (d delay) {
 	return d
 }
 
-// relayed takes a live node of the region in.
+// relayed adds a live node's relay to its region.
 func (r *regionView) relayed(n *nodeView, nowMs int64) {
 	relay := n.GetHealth().GetRelay()
 	if n.Relays() {
@@ -77,7 +77,7 @@ func (r *regionView) relayed(n *nodeView, nowMs int64) {
 	}
 }
 
-// unrelayed are the shards that no live node relays.
+// unrelayed returns the shards that no live node relays.
 func (r *regionView) unrelayed() (shards []int32) {
 	for shard := range r.shards {
 		if !slices.Contains(r.held, shard) {

@@ -9,11 +9,11 @@ import (
 	controlv1 "github.com/weirhq/weir/shared/gen/proto/weir/control/v1"
 )
 
-// retirementView is the retirement of the table that nothing needs any more.
+// retirementView describes the retirement of the table that is no longer needed.
 type retirementView struct {
 	*controlv1.Retirement
-	None    bool   // there has been none
-	Problem string // why its status cannot be had
+	None    bool   // there has been no retirement
+	Problem string // why its status cannot be read
 	Words   string
 	Over    bool
 	// Startable reports whether a retirement can begin: none is under way, and the last one has not dropped the table.
@@ -21,23 +21,22 @@ type retirementView struct {
 	Due       time.Duration
 	Steps     []retirementStep
 	Can       []can
-	Quorum    quorumForm // of the form that begins another one
+	Quorum    quorumForm // of the form that starts a retirement
 }
 
-// retirementStep is one of the way from observed to dropped. State is done, active or
-// waiting.
+// retirementStep is a step from observed to dropped. State is done, active or waiting.
 type retirementStep struct{ Name, State string }
 
-// retirementPhases are the phases in order, with what each means.
+// retirementPhases are the phases in order, each with its description.
 var retirementPhases = []struct{ Phase, Step, Words string }{
 	{"observing", "observe", "Watches for writes: for the quiet time nothing may write the table, and counts must be " +
 		"healthy in every region."},
-	{"draining", "drain", "Deletes what has expired, in batches. What has not expired is left alone."},
+	{"draining", "drain", "Deletes expired rows in batches. Other rows stay."},
 	{"awaiting_approval", "approve", "Waits for a person to look at the evidence and approve the rename."},
 	{"renaming", "rename", "Renames the table."},
 	{"renamed", "soak", "Soaks under its new name: the table can get its old name back until it is dropped."},
 	{"awaiting_final_approval", "approve the drop",
-		"Waits for an admin to approve the drop. What follows cannot be undone."},
+		"Waits for an admin to approve the drop, which cannot be undone."},
 	{"dropping", "drop", "Drops the table."},
 }
 
@@ -89,7 +88,7 @@ func describeRetirement(r *controlv1.Retirement, now time.Time) retirementView {
 
 func (c jobPages) operateRetirement(w http.ResponseWriter, r *http.Request, v *viewer) {
 	actor, reason := c.by(w, r, v)
-	do, evidence := r.PostForm.Get("do"), r.PostForm.Get("evidence") // as the page showed it
+	do, evidence := r.PostForm.Get("do"), r.PostForm.Get("evidence") // the evidence that the page showed
 	start := &controlv1.StartRetirementRequest{Actor: actor, Reason: reason}
 	if do == "start" {
 		var err error

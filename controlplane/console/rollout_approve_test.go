@@ -11,8 +11,8 @@ import (
 	"github.com/weirhq/weir/controlplane/rollout"
 )
 
-// An approval is of what the page showed: its form holds the stage and what was asked, and
-// one that has neither approves nothing.
+// An approval applies to the page that the operator saw. Its form holds the stage and the moment of the request. An
+// approval without both is rejected.
 func TestAnApprovalIsOfThePageThatWasSeen(t *testing.T) {
 	w := start(t, false)
 	b := w.as("operator")

@@ -10,17 +10,16 @@ import (
 	controlv1 "github.com/weirhq/weir/shared/gen/proto/weir/control/v1"
 )
 
-// base is the tuning in force that a rollout's form begins with and is compared with: the
-// fleet's.
+// base is the fleet's tuning in force. The form of a rollout begins with it and is compared with it.
 type base struct {
 	Document string
 	Version  int64
-	Others   []string // regions whose own tuning is another one
-	Seen     string   // the mark of what the form was shown with
-	all      string   // every document in force
+	Others   []string // regions whose own tuning differs
+	Seen     string   // mark of the tunings with which the form was shown
+	all      string   // all documents in force
 }
 
-// Mark is of all that is in force: another mark, another tuning somewhere.
+// Mark identifies all documents in force. It changes whenever the tuning of a region changes.
 func (b base) Mark() string {
 	sum := sha256.Sum256([]byte(b.all))
 	return hex.EncodeToString(sum[:8])
@@ -32,7 +31,7 @@ func (c rolloutPages) tuningInForce(v *viewer) (b base, err error) {
 		return b, err
 	}
 	var all strings.Builder
-	for i, t := range answer.GetTunings() { // the fleet's first
+	for i, t := range answer.GetTunings() { // the fleet's tuning comes first
 		all.WriteString(t.GetRegion() + "\x00" + t.GetDocument() + "\x00")
 		if i == 0 {
 			b.Document, b.Version = t.GetDocument(), t.GetVersion()
@@ -44,8 +43,8 @@ func (c rolloutPages) tuningInForce(v *viewer) (b base, err error) {
 	return b, nil
 }
 
-// filledIn is the form as it was sent, beside what is in force by now. When that cannot be
-// told, it has answered.
+// filledIn returns the form as it was sent, with the tuning that is in force now. If the tuning cannot be read,
+// filledIn sends the response and returns false.
 func (c rolloutPages) filledIn(w http.ResponseWriter, r *http.Request, v *viewer) (form planForm, ok bool) {
 	inForce, err := c.tuningInForce(v)
 	if err != nil {
@@ -57,7 +56,7 @@ func (c rolloutPages) filledIn(w http.ResponseWriter, r *http.Request, v *viewer
 	return form, true
 }
 
-// Differs are the fields that the form changes of what is in force.
+// Differs returns the fields in which the form differs from the tuning in force.
 func (f planForm) Differs() (changed []tuned) {
 	for _, t := range f.Tuning {
 		if t.Changed() {

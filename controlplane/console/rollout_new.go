@@ -15,19 +15,19 @@ import (
 )
 
 const (
-	stagesShown = 4  // that the form has at first
-	stagesMax   = 20 // that the API takes
+	stagesShown = 4  // in a new form
+	stagesMax   = 20 // the API's maximum
 )
 
-// knob is a field of a tuning document, for people.
+// knob is a field of a tuning document, with its description.
 type knob struct{ Name, Label, Unit, Help string }
 
 var knobs = []knob{
 	{"floor", "Floor", "of the limit",
-		"Below it, other regions learn that a key is used, and its count once they use it too. Higher: fewer changes, " +
-			"fewer rows."},
+		"Below it, other regions receive only that a key is used, and its count once they use it too. Higher: fewer " +
+			"changes, fewer rows."},
 	{"step", "Step", "of the limit",
-		"A count is stored for good again after it has grown by 25 steps. Higher: fewer rows."},
+		"A count is stored durably again after it has grown by 25 steps. Higher: fewer rows."},
 	{"feed_interval_ms", "Feed interval", "ms",
 		"Time between two rounds of publishing changes to other regions and reading theirs."},
 	{"settings_interval_ms", "Settings interval", "ms", "Time between two heartbeats, and between two reads of settings."},
@@ -37,22 +37,21 @@ var knobs = []knob{
 	{"replay_tick_ms", "Replay tick", "ms",
 		"Time between two sends to Redis. A node that is killed loses as a rule one replay tick, at most two."},
 	{"fresh_for_ms", "Fresh for", "ms",
-		"How long a key is decided from memory after Redis was last heard. Then a decision asks Redis first."},
-	{"strict_for_ms", "Strict for", "ms", "How long decisions on a key ask Redis first after a denial. 0: one window."},
+		"How long a key is decided from memory after the last answer of Redis. Then a decision reads Redis first."},
+	{"strict_for_ms", "Strict for", "ms", "How long decisions on a key read Redis first after a denial. 0: one window."},
 }
 
-// tuned is a field with its value, and the one that it is compared with: the default, or in a
-// form what is in force.
+// tuned is a field with its value and the value that it is compared with: the default, or in a form the value in force.
 type tuned struct {
 	knob
 	Value   string
 	Default string
 }
 
-// Changed tells whether the value is not what it is compared with.
+// Changed reports whether the value differs from the value that it is compared with.
 func (t tuned) Changed() bool { return t.Value != t.Default }
 
-// tunedFrom reads a document; what it does not have has its default.
+// tunedFrom reads a document. Fields that it lacks have the default.
 func tunedFrom(document string) []tuned {
 	standard, err := tuning.Default().Document()
 	if err != nil {
@@ -61,7 +60,7 @@ func tunedFrom(document string) []tuned {
 	return compared(document, string(standard))
 }
 
-// compared reads a document beside a base; what it does not have has the base's value.
+// compared reads a document and compares it with a base. Fields that the document lacks have the base's value.
 func compared(document, base string) []tuned {
 	values, defaults := numbers(document), numbers(base)
 	var out []tuned
@@ -75,12 +74,12 @@ func compared(document, base string) []tuned {
 	return out
 }
 
-// numbers are a document's fields, as they are written.
+// numbers returns a document's fields as they are written.
 func numbers(document string) map[string]string {
 	var fields map[string]json.Number
 	dec := json.NewDecoder(bytes.NewReader([]byte(document)))
 	dec.UseNumber()
-	_ = dec.Decode(&fields) // what is no document has no fields
+	_ = dec.Decode(&fields) // an invalid document has no fields
 	out := make(map[string]string, len(fields))
 	for name, number := range fields {
 		out[name] = number.String()
@@ -92,17 +91,17 @@ func numbers(document string) map[string]string {
 type planForm struct {
 	ID       string
 	Tuning   []tuned
-	Base     base // what is in force, which the form changes
+	Base     base // the tuning in force, which the form changes
 	Stages   []stageForm
 	Quorum   quorumForm
 	Regions  []string
 	Reason   string
 	Rails    []railForm
-	Shift    field        // by how much the share of denied decisions may differ
-	Lost     field        // the share of nodes that may fall silent
-	Restarts field        // of one node, that are borne
-	Force    bool         // start although the fleet's health is critical
-	Preview  *previewView // nil: none was asked for
+	Shift    field        // bound of the change in the share of denied decisions
+	Lost     field        // bound of the share of nodes without heartbeats
+	Restarts field        // bound of one node's restarts
+	Force    bool         // start even if the fleet's health is critical
+	Preview  *previewView // nil: no preview was requested
 }
 
 type stageForm struct {
@@ -126,7 +125,8 @@ func (c rolloutPages) newRolloutPage(w http.ResponseWriter, r *http.Request, v *
 	c.render(w, r, v, http.StatusOK, "rollout-new", "New rollout", form)
 }
 
-// firstPlan is what a careful operator would do: one region, half of them, all.
+// firstPlan returns a careful plan: all regions with an approval; before that the first region if there are several,
+// and half of them if there are more than three.
 func firstPlan(regions []string) []stageForm {
 	plan := []stageForm{{Regions: "all", Bake: "5m", Approval: true}}
 	if len(regions) > 1 {
@@ -177,7 +177,7 @@ func (c rolloutPages) startRollout(w http.ResponseWriter, r *http.Request, v *vi
 	done(w, r, "/console/rollouts/at/"+started.GetRollout().GetId(), "rollout.start", nil)
 }
 
-// addStage shows the form again, with one more stage.
+// addStage shows the form again with an additional stage.
 func (c rolloutPages) addStage(w http.ResponseWriter, r *http.Request, v *viewer) {
 	form, ok := c.filledIn(w, r, v)
 	if !ok {
@@ -189,7 +189,7 @@ func (c rolloutPages) addStage(w http.ResponseWriter, r *http.Request, v *viewer
 	c.render(w, r, v, http.StatusOK, "rollout-new", "New rollout", form)
 }
 
-// MoreStages tells whether a plan may have another one.
+// MoreStages reports whether the plan may have another stage.
 func (f planForm) MoreStages() bool { return len(f.Stages) < stagesMax }
 
 func readPlanForm(values url.Values, inForce base) planForm {
@@ -210,7 +210,7 @@ func readPlanForm(values url.Values, inForce base) planForm {
 	return form
 }
 
-// document is the tuning that the form has. Its errors name the field.
+// document returns the tuning in the form. Its errors name the field.
 func (f *planForm) document() (string, error) {
 	fields := make(map[string]json.Number)
 	for _, t := range f.Tuning {
@@ -226,7 +226,7 @@ func (f *planForm) document() (string, error) {
 	return string(document), nil
 }
 
-// request is what the form asks for. Its errors name the field.
+// request returns the API request of the form. Its errors name the field.
 func (f *planForm) request() (*controlv1.StartRolloutRequest, error) {
 	document, err := f.document()
 	if err != nil {

@@ -8,29 +8,15 @@ import (
 	"strings"
 	"testing"
 
+	"github.com/weirhq/weir/controlplane/internal/controltest"
 	"github.com/weirhq/weir/controlplane/rollout"
 	"github.com/weirhq/weir/controlplane/tunings"
 	"github.com/weirhq/weir/controlplane/watch"
-	"github.com/weirhq/weir/shared/tuning"
 )
 
-// wholeTuning is the default tuning with changes, as a document.
-func wholeTuning(t testing.TB, changes ...string) string {
-	t.Helper()
-	set, err := tuning.Edit(tuning.Default(), changes)
-	if err != nil {
-		t.Fatal(err)
-	}
-	text, err := set.Document()
-	if err != nil {
-		t.Fatal(err)
-	}
-	return string(text)
-}
-
-// someTuning is a filled-in form, without a plan.
+// someTuning returns a filled-in form, without a plan.
 func someTuning() url.Values {
-	form := url.Values{"id": {"r1"}, "reason": {"fewer rows"}, "base": {markOf(tunings.RegionTuning{Document: defaultTuning()})}}
+	form := url.Values{"id": {"r1"}, "reason": {"fewer rows"}, "base": {markOf(tunings.RegionTuning{Document: controltest.Document()})}}
 	for _, k := range tunedFrom("") {
 		form.Set("tuning."+k.Name, k.Value)
 	}
@@ -145,7 +131,7 @@ func TestGuardrailsOfTheForm(t *testing.T) {
 	}
 }
 
-// What the drawing of a preview shows is there in words as well.
+// A preview describes in text what its drawing shows.
 func TestPreviewInWords(t *testing.T) {
 	a := start(t, false).as("operator").send("/console/rollouts/new", "/console/rollouts/preview", someTuning())
 	for _, words := range []string{
@@ -160,7 +146,7 @@ func TestPreviewInWords(t *testing.T) {
 	}
 }
 
-// markOf is what a form has that was shown with tunings in force.
+// markOf returns the mark of a form that was shown with the given tunings in force.
 func markOf(inForce ...tunings.RegionTuning) string {
 	b := base{}
 	for _, t := range inForce {
@@ -169,21 +155,13 @@ func markOf(inForce ...tunings.RegionTuning) string {
 	return b.Mark()
 }
 
-func defaultTuning() string {
-	text, err := tuning.Default().Document()
-	if err != nil {
-		panic(err)
-	}
-	return string(text)
-}
-
-// The form begins with what is in force, not with the default or with what some rollout brought;
-// it says what it changes, and is shown again when that has changed meanwhile.
+// The form begins with the tuning in force, not with the default or an earlier rollout's tuning. It shows its changes.
+// If the tuning in force has changed meanwhile, the form is shown again.
 func TestTheFormEditsWhatIsInForce(t *testing.T) {
 	w := start(t, false)
-	running := tunings.RegionTuning{Version: 7, Document: wholeTuning(t, "floor=0.5", "step=0")}
+	running := tunings.RegionTuning{Version: 7, Document: controltest.Document("floor=0.5", "step=0")}
 	w.set(func() {
-		w.inForce = []tunings.RegionTuning{running, {Region: "eu", Version: 8, Document: wholeTuning(t)}}
+		w.inForce = []tunings.RegionTuning{running, {Region: "eu", Version: 8, Document: controltest.Document()}}
 	})
 	b := w.as("operator")
 	shown := b.get("/console/rollouts/new").body
@@ -208,7 +186,8 @@ func TestTheFormEditsWhatIsInForce(t *testing.T) {
 	}
 }
 
-// While the fleet's health is critical a rollout starts only with the box that says so; the page names what is wrong.
+// While the fleet's health is critical a rollout starts only if the box for that is checked. The page shows the
+// problem.
 func TestARolloutOnACriticalFleet(t *testing.T) {
 	w := start(t, false)
 	w.set(func() {

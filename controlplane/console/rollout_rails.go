@@ -10,8 +10,7 @@ import (
 	controlv1 "github.com/weirhq/weir/shared/gen/proto/weir/control/v1"
 )
 
-// railForm is a guardrail that a figure must stay below: so many times what it was before
-// the stage, and whatever that was, so much.
+// railForm is a guardrail for a figure. The bound is the figure before the stage times Factor, but at least Least.
 type railForm struct {
 	Name, Label, Unit string
 	Factor, Least     string // empty: the default
@@ -20,12 +19,12 @@ type railForm struct {
 	LeastDefault      string
 }
 
-// Changed tells whether it is not the default.
+// Changed reports whether the guardrail differs from the default.
 func (r railForm) Changed() bool {
 	return r.Off || r.Factor != r.FactorDefault || r.Least != r.LeastDefault
 }
 
-// railForms are the guardrails with their defaults, as a rollout's page shows them.
+// railForms returns the guardrails with their defaults.
 func railForms() (forms []railForm) {
 	standard := rollout.DefaultGuardrails()
 	for _, r := range []struct {
@@ -45,11 +44,10 @@ func railForms() (forms []railForm) {
 	return forms
 }
 
-// plainFigure is a number as people type it.
+// plainFigure formats a number as people type it.
 func plainFigure(v float64) string { return strconv.FormatFloat(v, 'f', -1, 64) }
 
-// readRails takes the guardrails from what was filled in; nil is a form that has not
-// been shown yet, and what a form leaves empty has its default.
+// readRails reads the guardrails from the form. nil stands for a new form. Fields that are missing have their default.
 func (f *planForm) readRails(values url.Values) {
 	standard := rollout.DefaultGuardrails()
 	f.Rails = railForms()
@@ -75,7 +73,7 @@ func (f *planForm) readRails(values url.Values) {
 	read(f.Restarts.Name, &f.Restarts.Value)
 }
 
-// guardrails are what the form asks for. Errors name the field; bounds are the API's to say.
+// guardrails returns the guardrails for the API request. Errors name the field. The API checks the bounds.
 func (f *planForm) guardrails() (*controlv1.RolloutGuardrails, error) {
 	g := &controlv1.RolloutGuardrails{}
 	into := map[string]**controlv1.RolloutCeiling{"errors_per_minute": &g.ErrorsPerMinute,
@@ -104,7 +102,7 @@ func (f *planForm) guardrails() (*controlv1.RolloutGuardrails, error) {
 	return g, number("guardrail "+f.Lost.Label, f.Lost.Value, &g.NodesLostShare)
 }
 
-// number reads one, unless nothing was typed.
+// number reads a number if the text is not empty.
 func number(name, text string, to **float64) error {
 	if text == "" {
 		return nil

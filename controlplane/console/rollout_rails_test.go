@@ -9,7 +9,8 @@ import (
 	"github.com/weirhq/weir/shared/tuning"
 )
 
-// Each guardrail says what is left to its bound, in which region and node. One of a newer build has its field as name.
+// Each guardrail shows the margin that is left to its bound, and in which region and node. A guardrail of a newer build
+// has its field as its name.
 func TestRailsOfARollout(t *testing.T) {
 	was, now, most, left, over := 100.0, 250.0, 1000.0, 0.75, -0.5
 	drawn := rails(&controlv1.Rollout{Rails: []*controlv1.RolloutRail{
@@ -28,7 +29,7 @@ func TestRailsOfARollout(t *testing.T) {
 	}
 }
 
-// A region says by what it runs the tuning, and that it does not any more.
+// The page shows by which means a region runs the tuning, and when the region no longer runs it.
 func TestWhereARolloutIs(t *testing.T) {
 	w := full(t)
 	b := w.as("viewer")

@@ -18,29 +18,29 @@ func (c rolloutPages) rolloutsPage(w http.ResponseWriter, r *http.Request, v *vi
 	c.render(w, r, v, http.StatusOK, "rollouts", "Rollouts", list.GetRollouts())
 }
 
-// rolloutView is a rollout as its page draws it.
+// rolloutView is a rollout as its page shows it.
 type rolloutView struct {
 	*controlv1.Rollout
 	Words  string // the phase, in words
 	Over   bool
 	Paused bool
-	Due    time.Duration // until the phase is over, 0: not known
+	Due    time.Duration // until the phase ends; 0: unknown
 	Rails  []rail
 	Can    []can
 	Tuning []tuned
 }
 
-// can is something that may be done with a rollout as it stands.
+// can is an action that an operator can take in the rollout's phase.
 type can struct{ Do, Label, Ask string }
 
-// rail is a guardrail: what was before the stage, what is now, and from where on the
-// rollout is taken back.
+// rail is a guardrail: the figure before the stage, the figure now, and the bound above which the rollout is rolled
+// back.
 type rail struct {
 	Name, Unit       string
 	Was, Now, Most   float64
 	HasWas, HasNow   bool
 	Off, Broken      bool
-	Where, Margin    string // the region and the node, and what is left to the bound; empty: not known
+	Where, Margin    string // the region and the node, and the margin to the bound; empty: unknown
 	WasAt, NowAt, At int    // places on a drawing 300 wide, on which Most is at 240
 }
 
@@ -63,7 +63,7 @@ func (c rolloutPages) operateRollout(w http.ResponseWriter, r *http.Request, v *
 	do, id := r.PostForm.Get("do"), r.PathValue("id")
 	msg := &controlv1.OperateRolloutRequest{Id: id, Action: rolloutActions[do]}
 	msg.Actor, msg.Reason = c.by(w, r, v)
-	if do == "approve" { // what the page showed; the API refuses what it is not, and none at all
+	if do == "approve" { // of the page that the operator saw; the API rejects values of another stage, and missing values
 		msg.Stage, _ = typedInt32(r.PostForm.Get("stage"))
 		msg.Asked, _ = typedInt(r.PostForm.Get("asked"))
 		msg.Evidence = r.PostForm.Get("evidence")
@@ -75,14 +75,14 @@ func (c rolloutPages) operateRollout(w http.ResponseWriter, r *http.Request, v *
 	done(w, r, "/console/rollouts/at/"+id, "rollout."+do, nil)
 }
 
-// phases say what each phase means to somebody who looks at it.
+// phases describe each phase.
 var phases = map[string]string{
 	"awaiting_approval": "Waits for a person to approve the stage.",
 	"measuring":         "Measures the baseline: the health of the stage's nodes before they get the tuning.",
-	"applying":          "Has the stage's regions try the tuning.",
+	"applying":          "Applies the tuning to the stage's regions as a trial.",
 	"converging":        "Waits until every live node of the stage runs it.",
 	"baking":            "Bakes: health is compared with the baseline.",
-	"keeping":           "Has stored the tuning for good, and waits until every live node reports it.",
+	"keeping":           "Has stored the tuning permanently, and waits until every live node reports it.",
 	"rolling_back":      "Rolls the tuning back, and waits until no live node runs it.",
 	"done":              "Done: every live node of its regions runs it.",
 	"rolled_back":       "Rolled back: no live node runs it any more.",
@@ -104,14 +104,14 @@ func describeRollout(r *controlv1.Rollout, now time.Time) rolloutView {
 	return v
 }
 
-// can is what an operator may do with it as it stands, the likeliest first.
+// can returns the actions that an operator can take in the rollout's phase, the likeliest first.
 func (v *rolloutView) can() (list []can) {
 	approve := can{"approve", "Approve stage " + fmt.Sprint(v.GetStage()),
 		"The stage begins with its baseline as soon as it has all its approvals."}
 	pause := can{"pause", "Pause",
 		"The rollout stays where it is. Guardrails stay in force. After a resume the measurements of the phase begin again."}
 	resume := can{"resume", "Resume", "The phase that was paused begins again."}
-	abort := can{"abort", "!Abort", "Ends the rollout and rolls back what was applied."}
+	abort := can{"abort", "!Abort", "Ends the rollout and rolls back the applied tuning."}
 	switch {
 	case v.GetPhase() == "done":
 		return []can{{"rollback", "!Roll back", "Every region returns to its previous tuning. Possible until a later " +
@@ -148,7 +148,7 @@ var railWords = map[string][2]string{
 	"errors_against_control":   {"Errors, against regions without the tuning", "a node and minute, more"},
 }
 
-// rails are the guardrails as they stand, each where it is nearest to its bound.
+// rails returns the guardrails, each for the region and node that is nearest to the bound.
 func rails(r *controlv1.Rollout) (out []rail) {
 	for _, of := range r.GetRails() {
 		words, known := railWords[of.GetField()]
@@ -179,7 +179,7 @@ func (r *rail) put(was, now *float64) {
 	}
 }
 
-// place finds the places on the drawing.
+// place computes the positions on the drawing.
 func (r *rail) place() {
 	const width, end = 300, 240
 	at := func(v float64) int {
@@ -191,5 +191,5 @@ func (r *rail) place() {
 	r.WasAt, r.NowAt, r.At = at(r.Was), at(r.Now), end
 }
 
-// Heard is how many nodes the figures are of.
+// Heard returns the number of nodes whose figures are included.
 func (v rolloutView) Heard() int { return int(v.GetNow().GetNodes()) }

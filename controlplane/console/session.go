@@ -12,23 +12,23 @@ import (
 
 const (
 	sessionsMax     = 1000
-	sessionIdle     = 2 * time.Hour  // since the last request; a stream is not one
-	sessionLifetime = 12 * time.Hour // since the sign-in, whatever happens
+	sessionIdle     = 2 * time.Hour  // since the last request; a stream does not count
+	sessionLifetime = 12 * time.Hour // since the sign-in
 
-	cookieSecure   = "__Host-weir" // bound to this host and to TLS by its name
+	cookieSecure   = "__Host-weir" // browsers accept the name only over TLS and for this host
 	cookieLoopback = "weir_session"
 )
 
-// session is what is kept of somebody who has signed in: no secret.
+// session is the server's record of a person who has signed in. It contains no secret.
 type session struct {
-	key     string // the hash of its id, which only the browser has
+	key     string // hash of the ID, which only the browser has
 	token   access.TokenHash
 	forgery string
 	began   time.Time
 	seen    time.Time
 }
 
-// sessions are those under way. All methods may be called at once.
+// sessions are the sessions that have not ended. Its methods are safe for concurrent use.
 type sessions struct {
 	now func() time.Time
 
@@ -40,9 +40,9 @@ func newSessions() *sessions {
 	return &sessions{now: time.Now, all: make(map[string]*session)}
 }
 
-// begin creates a session and returns its ID, of which only a hash is stored. If there are too many
-// sessions, the token with the most loses the session that was used longest ago. So nobody can end
-// sessions of another token by signing in often.
+// begin creates a session and returns its ID, of which only a hash is stored. If there are too many sessions, the token
+// with the most sessions loses the session that was used longest ago. A caller who signs in often therefore cannot end
+// sessions of another token.
 func (s *sessions) begin(token access.TokenHash) (id string) {
 	id = random() + random()
 	now := s.now()
@@ -73,12 +73,12 @@ func (s *sessions) makeRoomLocked(newest string) {
 	delete(s.all, gone.key)
 }
 
-// find is the session of an id, if it is under way, and marks it as seen.
+// find returns the session of an ID if it has not ended, and marks it as used.
 func (s *sessions) find(id string) (session, bool) {
 	return s.get(sessionKey(id), true)
 }
 
-// lives tells whether a session is still under way, without marking it.
+// lives reports whether a session has not ended, without marking it as used.
 func (s *sessions) lives(key string) bool {
 	_, ok := s.get(key, false)
 	return ok
@@ -120,14 +120,14 @@ func (s *session) over(now time.Time) bool {
 	return now.Sub(s.seen) >= sessionIdle || now.Sub(s.began) >= sessionLifetime
 }
 
-// sessionKey is what a session is looked up by: nothing that a lookup's time could tell
-// is of use as a cookie.
+// sessionKey returns the key under which a session is stored. It is a hash, so the time that a lookup takes reveals
+// nothing that could be used as a cookie.
 func sessionKey(id string) string {
 	sum := sha256.Sum256([]byte(id))
 	return hex.EncodeToString(sum[:])
 }
 
-// cookie carries a session's id; an empty one ends it in the browser.
+// cookie returns the cookie for a session's ID. An empty ID removes the cookie from the browser.
 func (c *Console) cookie(r *http.Request, id string) *http.Cookie {
 	made := &http.Cookie{Name: c.cookieName(r), Value: id, Path: "/", HttpOnly: true, Secure: c.overTLS(r),
 		SameSite: http.SameSiteStrictMode, MaxAge: int(sessionLifetime.Seconds())}
@@ -137,7 +137,7 @@ func (c *Console) cookie(r *http.Request, id string) *http.Cookie {
 	return made
 }
 
-// cookieName is the strict one wherever browsers take it: over TLS.
+// cookieName returns the name that browsers accept only over TLS if the request uses TLS.
 func (c *Console) cookieName(r *http.Request) string {
 	if c.overTLS(r) {
 		return cookieSecure

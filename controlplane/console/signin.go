@@ -14,11 +14,11 @@ import (
 	"github.com/weirhq/weir/controlplane/internal/apiclient"
 )
 
-// signInForm is what the sign-in page shows.
+// signInForm is the data of the sign-in page.
 type signInForm struct {
 	Next      string
 	Problem   string
-	Plaintext bool // the token would travel where others can read it
+	Plaintext bool // the token would be sent unencrypted
 }
 
 func (c signInPages) signInPage(w http.ResponseWriter, r *http.Request) {
@@ -30,7 +30,7 @@ func (c signInPages) signInPage(w http.ResponseWriter, r *http.Request) {
 	c.showSignIn(w, r, http.StatusOK, signInForm{Next: next, Plaintext: !c.encrypted(r)})
 }
 
-// signIn begins a session for a caller that shows a token in force.
+// signIn begins a session for a caller with a valid token.
 func (c signInPages) signIn(w http.ResponseWriter, r *http.Request) {
 	form := signInForm{Next: local(r.PostFormValue("next")), Plaintext: !c.encrypted(r)}
 	if form.Plaintext {
@@ -67,7 +67,7 @@ func (c signInPages) signIn(w http.ResponseWriter, r *http.Request) {
 	http.Redirect(w, r, form.Next, http.StatusSeeOther)
 }
 
-// slowDown answers an attempt that comes too early after others that failed.
+// slowDown rejects an attempt that comes too soon after failed attempts.
 func (c signInPages) slowDown(w http.ResponseWriter, r *http.Request, form signInForm, wait time.Duration) {
 	seconds := max(1, int(math.Ceil(wait.Seconds())))
 	w.Header().Set("Retry-After", strconv.Itoa(seconds))
@@ -86,7 +86,7 @@ func (c signInPages) showSignIn(w http.ResponseWriter, r *http.Request, code int
 	c.render(w, r, &viewer{}, code, "sign-in", "Sign in", form)
 }
 
-// local is a page of ours to go on to, and the first one for anything else.
+// local returns a path of this console to continue with, or the first page for any other address.
 func local(next string) string {
 	u, err := url.Parse(next)
 	if err != nil || u.Scheme != "" || u.Host != "" || !strings.HasPrefix(path.Clean(u.Path)+"/", "/console/") ||

@@ -17,16 +17,16 @@ import (
 )
 
 const (
-	streamLifetime = 30 * time.Minute // browsers connect again by themselves
-	streamWrite    = 10 * time.Second // for one event, to a reader that is slow
+	streamLifetime = 30 * time.Minute // browsers reconnect automatically
+	streamWrite    = 10 * time.Second // for one event to a slow reader
 	changesEvery   = 2 * time.Second
 	vouchEvery     = 500 * time.Millisecond // how often a stream checks that its session and token are still valid
 )
 
-// events is the one stream of a page. The topic says which:
+// events serves the stream of a page, by its topic:
 //
 //	fleet            for viewers of all workspaces: history once, then figures with each beat of the pulse
-//	rollout (id)     changed, whenever what the page shows has changed
+//	rollout (id)     changed, whenever the page's data has changed
 //	key (workspace, namespace, identifier): the same
 //	rollouts, jobs, health: the same
 //	tokens (after): the same, for admins
@@ -34,7 +34,7 @@ func (c *Console) events(w http.ResponseWriter, r *http.Request, v *viewer) {
 	caller := bounded.CallerOf(r.Context())
 	if err := c.streams.Take(caller); err != nil {
 		w.Header().Set("Retry-After", "30")
-		http.Error(w, "Too many pages are live: this one shows the figures of when it was loaded.",
+		http.Error(w, "Too many pages are live: this page shows the figures from when it was loaded.",
 			http.StatusServiceUnavailable)
 		return
 	}
@@ -94,7 +94,7 @@ func wait[T any](ctx context.Context, c *Console, v *viewer, next <-chan T) bool
 	}
 }
 
-// live is what the fleet page is told with each beat.
+// live is the event that the fleet page gets with each beat.
 type live struct {
 	At       int64                 `json:"at"`
 	Problem  string                `json:"problem,omitempty"`
@@ -134,8 +134,7 @@ func liveOf(r reading) live {
 	return l
 }
 
-// streamChanges says when what a topic's page shows has changed. What cannot be had is a
-// change too, and so is its return.
+// streamChanges sends an event whenever the data of a topic's page has changed. An outage and its end are changes too.
 func (c *Console) streamChanges(ctx context.Context, s *stream, v *viewer, topic string, of url.Values) {
 	key := keyOf(of)
 	look, ok := map[string]func(context.Context) string{
@@ -147,7 +146,7 @@ func (c *Console) streamChanges(ctx context.Context, s *stream, v *viewer, topic
 		},
 		"key": printOf(c.backend.TopKeys.GetKey, &controlv1.GetKeyRequest{Workspace: key.Workspace,
 			Namespace: key.Namespace, Identifier: key.Identifier}, func(found *controlv1.GetKeyResponse) {
-			found.NowMs = 0 // that time goes by is no change
+			found.NowMs = 0 // the passing of time is not a change
 			for _, w := range found.GetWindows() {
 				w.Weight, w.Effective, w.Limit = 0, 0, nil
 			}
@@ -156,7 +155,7 @@ func (c *Console) streamChanges(ctx context.Context, s *stream, v *viewer, topic
 		"health": printOf(c.backend.Health.GetHealth, &controlv1.GetHealthRequest{},
 			func(found *controlv1.GetHealthResponse) {
 				if h := found.GetHealth(); h != nil {
-					h.AtMs = 0 // that it was looked at again is no change
+					h.AtMs = 0 // another look without new findings is not a change
 				}
 			}),
 	}[topic]
@@ -181,7 +180,7 @@ func (c *Console) streamChanges(ctx context.Context, s *stream, v *viewer, topic
 	}
 }
 
-// printOf tells the answers of an RPC apart, without the parts that forget clears.
+// printOf returns a function that hashes the response of an RPC, without the fields that forget clears.
 func printOf[Q, A any](rpc apiclient.RPC[Q, A], msg *Q, forget func(*A)) func(context.Context) string {
 	return func(ctx context.Context) string {
 		found, err := apiclient.Ask(ctx, rpc, msg)
@@ -207,8 +206,7 @@ type stream struct {
 	control *http.ResponseController
 }
 
-// begin makes the request outlive what the server bounds others by: each event has a
-// deadline of its own.
+// begin removes the deadlines that the server sets for other requests. Each event has its own deadline.
 func (s *stream) begin() error {
 	if err := s.control.SetReadDeadline(time.Time{}); err != nil {
 		return fmt.Errorf("lift the deadline: %w", err)

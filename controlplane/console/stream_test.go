@@ -39,7 +39,7 @@ func (b *browser) listen(query string) *listening {
 	return &listening{b.w.t, res, scan, stop}
 }
 
-// next is the next event; ok is false at the stream's end.
+// next returns the next event; ok is false at the stream's end.
 func (l *listening) next() (event, data string, ok bool) {
 	for l.scan.Scan() {
 		line := l.scan.Text()
@@ -84,7 +84,7 @@ func TestTheFleetsStream(t *testing.T) {
 	}
 }
 
-// Other streams say that something has changed, and an outage is a change.
+// Other streams send an event when data has changed. An outage is a change.
 func TestAStreamOfChanges(t *testing.T) {
 	w := start(t, false)
 	l := w.as("viewer").listen("topic=jobs")
@@ -130,7 +130,7 @@ func TestStreamsEnd(t *testing.T) {
 	await.True(t, "the process has drained", func() bool { return w.streaming() == 0 })
 }
 
-// A stream goes on as long as the session and the token of its reader are in force.
+// A stream continues as long as its reader's session and token are valid.
 func TestStreamsAreVouchedFor(t *testing.T) {
 	w := start(t, false)
 	b := w.as("viewer")

@@ -17,20 +17,21 @@ import (
 )
 
 const (
-	tokensShown = 50  // of a page: each has two forms
+	tokensShown = 50  // per page: each token has two forms
 	onceMax     = 256 // forms that are remembered
 )
 
-// tokensView is a page of the tokens, with the form that makes one.
+// tokensView is a page of the tokens, with the form that creates a token.
 type tokensView struct {
-	Tokens      []tokenView
-	After, Next string // the page comes after the one name, the next page after the other; empty: there is none
+	Tokens []tokenView
+	// the page begins after the first name, the next page after the second; empty: there is no such page
+	After, Next string
 	Form        tokenForm
-	Made        *madeToken // nil: nothing was made; it is shown once, by the answer to the form
-	Once        string     // what the forms of this page carry
+	Made        *madeToken // nil: no token was created. Otherwise the response to the form shows the secret once.
+	Once        string     // identifies the forms of this page
 }
 
-// tokenView is a token and whether it opens something.
+// tokenView is a token, with its state and whether it can still be used.
 type tokenView struct {
 	*controlv1.Token
 	InForce bool
@@ -45,14 +46,14 @@ type tokenForm struct {
 	ExpiresIn  string
 }
 
-// madeToken is a secret that was just made.
+// madeToken is a new secret.
 type madeToken struct {
 	Name, Secret string
-	Old          time.Duration // for how long the previous secret is valid
+	Old          time.Duration // how long the previous secret stays valid
 	Rotated      bool
 }
 
-// Roles are those that a token can have, the least first.
+// Roles returns the roles that a token can have, the least first.
 func (*tokensView) Roles() []access.Role {
 	return []access.Role{access.RoleViewer, access.RoleOperator, access.RoleAdmin}
 }
@@ -70,7 +71,7 @@ func (c tokenPages) showTokens(w http.ResponseWriter, r *http.Request, v *viewer
 	case page.Made == nil:
 		c.broken(w, r, v, err)
 		return
-	default: // the secret is shown once, whatever else is not
+	default: // the secret is shown even if the list cannot be read, because it is shown only once
 		problem = "The tokens cannot be listed: " + apiclient.Words(err)
 	}
 	page.Once = random()
@@ -110,8 +111,8 @@ func describeToken(t *controlv1.Token, now time.Time) tokenView {
 	return v
 }
 
-// changeToken makes, rotates or revokes a token. A secret is in the answer to the form itself, and nowhere else: to
-// load that answer again makes no other one, since a form is taken once.
+// changeToken creates, rotates or revokes a token. Only the response to the form has the secret. Reloading the response
+// does not create another secret, because each form is accepted once.
 func (c tokenPages) changeToken(w http.ResponseWriter, r *http.Request, v *viewer) {
 	f := r.PostForm
 	page := &tokensView{After: f.Get("after")}
@@ -162,7 +163,7 @@ func (c tokenPages) changeToken(w http.ResponseWriter, r *http.Request, v *viewe
 	}
 }
 
-// madeOnce shows the secret that a form makes, if the form is sent for the first time.
+// madeOnce creates and shows a secret if the form is sent for the first time.
 func (c tokenPages) madeOnce(w http.ResponseWriter, r *http.Request, v *viewer, page *tokensView,
 	create func(context.Context) (*madeToken, error)) {
 	once := r.PostForm.Get("once")
@@ -181,14 +182,14 @@ func (c tokenPages) madeOnce(w http.ResponseWriter, r *http.Request, v *viewer, 
 	c.showTokens(w, r, v, http.StatusOK, "", page)
 }
 
-// optionalSpan is a length of time that was typed, 0 for none. Errors begin with the field's label.
+// optionalSpan reads a duration. An empty text is 0. Errors begin with the field's label.
 func optionalSpan(label, text string) (time.Duration, error) {
 	if text == "" {
 		return 0, nil
 	}
 	ms, err := typedMs(text)
 	if err != nil {
-		return 0, fmt.Errorf("%s %q, want something like 90m, 24h or 2160h", label, text)
+		return 0, fmt.Errorf("%s %q, want something like 90m, 24h or 90d", label, text)
 	}
 	return time.Duration(ms) * time.Millisecond, nil
 }
@@ -210,13 +211,13 @@ func optionalWorkspaces(text string) (*workspaces.Set, error) {
 	return valid, nil
 }
 
-// once are the newest forms that were taken, onceMax of them. Its methods may be called at once.
+// once has the last onceMax forms that were accepted. Its methods are safe for concurrent use.
 type once struct {
 	mu    sync.Mutex
 	taken []string // oldest first
 }
 
-// claim takes a form, unless it was taken or is none of ours.
+// claim accepts a form, unless it was accepted before or is invalid.
 func (o *once) claim(form string) bool {
 	o.mu.Lock()
 	defer o.mu.Unlock()
@@ -229,7 +230,7 @@ func (o *once) claim(form string) bool {
 	return true
 }
 
-// release lets a form be sent again that has made nothing.
+// release makes a form acceptable again after it has failed.
 func (o *once) release(form string) {
 	o.mu.Lock()
 	defer o.mu.Unlock()

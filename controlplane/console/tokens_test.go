@@ -15,7 +15,7 @@ import (
 
 var onceOf = regexp.MustCompile(`name="once" value="([^"]+)"`)
 
-// form is what the page of tokens holds, filled in.
+// tokenForm returns the form of the token page, filled in.
 func (b *browser) tokenForm(values ...string) url.Values {
 	b.w.t.Helper()
 	found := onceOf.FindStringSubmatch(b.get("/console/tokens").body)
@@ -29,7 +29,7 @@ func (b *browser) tokenForm(values ...string) url.Values {
 	return form
 }
 
-// Tokens are listed with role, maker, expiry and last use; those that open nothing have nothing to do.
+// Tokens are listed with role, creator, expiry and last use. Invalid tokens have no actions.
 func TestTokensAreListed(t *testing.T) {
 	w := start(t, false)
 	b := w.as("admin")
@@ -115,7 +115,7 @@ func TestATokensSecretIsShownOnce(t *testing.T) {
 	if strings.Contains(w.log.String(), "s3cret") {
 		t.Error("the log has it")
 	}
-	// The secret is shown though the list cannot be had: nobody could ask for it again.
+	// The secret is shown even if the list cannot be read, because it cannot be requested again.
 	form := b.tokenForm("do", "create", "name", "late", "role", "viewer")
 	form.Set("forgery", b.forgery("/console/tokens"))
 	w.set(func() { w.listDown = fmt.Errorf("%w: MySQL does not answer", controlplane.ErrUnavailable) })
@@ -124,7 +124,7 @@ func TestATokensSecretIsShownOnce(t *testing.T) {
 	}
 }
 
-// What is refused makes nothing, says why, and keeps what was typed; it may be sent again.
+// A rejected form creates nothing, shows the reason, and keeps the values that were entered. It can be sent again.
 func TestTokensThatAreRefused(t *testing.T) {
 	w := start(t, false)
 	b := w.as("admin")
@@ -191,7 +191,7 @@ func TestTokensAreForAdmins(t *testing.T) {
 	}
 }
 
-// sessionOf is the token against forgery of a browser's session, of the sign-out that each page has.
+// sessionOf returns the token against forgery of a browser's session, of the sign-out that each page has.
 func (w *world) sessionOf(b *browser) string { return b.forgery("/console/") }
 
 // The forms that were taken are bounded; the oldest are forgotten first.

@@ -8,9 +8,8 @@ import (
 	"github.com/weirhq/weir/shared/strict"
 )
 
-// Forms read numbers and durations with package strict, as settings are read: +5, 010, 1_000 and
-// 0x10 are errors. The API checks the bounds. The callers replace the text of an error by one that
-// names the form's field.
+// Forms read numbers and durations with package strict, as settings are read: +5, 010, 1_000 and 0x10 are errors. The
+// API checks the bounds. Callers replace the text of an error with a text that names the form's field.
 
 func typedInt(text string) (int64, error) { return strict.Int("", text, math.MinInt64, math.MaxInt64) }
 

@@ -1,3 +1,3 @@
-// Package fleet lists the nodes that send heartbeats, and derives from them looks at regions, rates, relays and how
-// late one region reads another.
+// Package fleet lists the nodes that send heartbeats. From the heartbeats it derives looks at regions, rates, relays,
+// and the delays between regions.
 package fleet

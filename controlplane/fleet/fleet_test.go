@@ -83,8 +83,8 @@ func (f *fleetRepair) SetNodesRight(context.Context, time.Duration) (int64, erro
 	return 1, f.err
 }
 
-// A fleet whose heartbeats are all of the past, or ahead by what a statement may take, is not written to. One that has
-// more nodes than a listing holds is: the rest may be ahead.
+// Nothing is written if all heartbeats are in the past, or ahead by no more than a statement can take. If the fleet has
+// more nodes than a listing, heartbeats are corrected, because the unlisted heartbeats may be ahead.
 func TestHeartbeatsAreCorrectedOnlyAfterAStepBack(t *testing.T) {
 	for name, c := range map[string]struct {
 		ahead     time.Duration

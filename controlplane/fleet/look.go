@@ -11,48 +11,48 @@ import (
 	"github.com/weirhq/weir/shared/heartbeat"
 )
 
-// Look is what the nodes of a scope last said of themselves, at one moment.
+// Look is the newest heartbeats of the nodes of a scope, at a moment.
 type Look struct {
 	AtMs   int64          `json:"at_ms"` // by the clock of the database
-	Nodes  []NodeFigures  `json:"nodes"` // those that are live, by region and id
+	Nodes  []NodeFigures  `json:"nodes"` // live nodes, by region and ID
 	Silent map[string]int `json:"silent,omitempty"`
-	// Silent is how many nodes of a region have a heartbeat that is too old.
+	// Silent counts the nodes of a region whose heartbeat is too old.
 
-	Unheard []SilentNode `json:"unheard,omitempty"` // those of Silent that were live within UnheardKept
-	Left    []string     `json:"left,omitempty"`    // ids of nodes that have left the fleet in order
+	Unheard []SilentNode `json:"unheard,omitempty"` // the nodes of Silent that were live within UnheardKept
+	Left    []string     `json:"left,omitempty"`    // IDs of nodes that were shut down in order
 
 	Truncated bool `json:"truncated,omitempty"` // there are more than NodesMax
 
-	LiveMs int64 `json:"live_ms,omitempty"` // how old the heartbeat of a live node is at most
+	LiveMs int64 `json:"live_ms,omitempty"` // the greatest age of a live node's heartbeat
 }
 
-// SilentNode is a node without a recent heartbeat: whether it runs, and which tuning, is not known.
+// SilentNode is a node without a recent heartbeat. It may or may not run, with any tuning.
 type SilentNode struct {
 	ID     string `json:"id"`
 	Region string `json:"region"`
 	SeenMs int64  `json:"seen_ms"` // by the clock of the database
 }
 
-// UnheardKept is how long a silent node is named in looks: the longest lease of a trial.
+// UnheardKept is how long looks name a silent node: the longest lease of a trial.
 const UnheardKept = time.Hour
 
 const hashBytesMax = 16 // of a tuning
 
-// NodeFigures are one live node: what it runs, and its totals as its heartbeat has them.
+// NodeFigures are the tuning and the totals of a live node, from its newest heartbeat.
 type NodeFigures struct {
 	ID        string `json:"id"`
 	Region    string `json:"region"`
 	Version   int64  `json:"version"`    // of the stored tuning
-	StartedMs int64  `json:"started_ms"` // of its process, by its clock: another one counts from 0 again
+	StartedMs int64  `json:"started_ms"` // start of its process, by its clock; a new process counts from 0
 	SentMs    int64  `json:"sent_ms"`    // by its clock
 	SeenMs    int64  `json:"seen_ms"`    // by the clock of the database
 	Totals    Tally  `json:"totals"`
 
 	Held   []int `json:"held,omitempty"`   // shards of the region's origin that it relays
-	Shards int   `json:"shards,omitempty"` // that the origin has; 0: the node has no relay
-	Down   bool  `json:"down,omitempty"`   // the origin, or a part of it, gives the node no answer
+	Shards int   `json:"shards,omitempty"` // shards of the origin; 0: the node has no relay
+	Down   bool  `json:"down,omitempty"`   // the origin, or a part of it, does not answer the node
 
-	Trial int64  `json:"trial,omitempty"` // number of the one whose tuning is in force; 0: the stored one is
+	Trial int64  `json:"trial,omitempty"` // number of the trial in force; 0: the stored tuning is in force
 	Hash  string `json:"hash,omitempty"`  // of the tuning in force
 
 	ConvergenceMs *float64 `json:"convergence_ms,omitempty"` // nil: not reported
@@ -60,8 +60,8 @@ type NodeFigures struct {
 	Problem       string   `json:"problem,omitempty"` // why its settings are not in force
 }
 
-// Tally are totals of a node, or how much they grew: an array, since the state of a rollout
-// has several for each node. Figures are only ever added at its end.
+// Tally is the totals of a node, or their growth. It is an array to be compact, because the state of a rollout has
+// several for each node. New figures must be added at its end.
 type Tally [6]int64
 
 // The figures of a Tally.
@@ -74,10 +74,10 @@ const (
 	TallyRows   // of MySQL, that relays wrote and read
 )
 
-// Span is what a node did in a time: its length in ms, then a Tally.
+// Span is the figures of a node in a span of time: its length in ms, then a Tally.
 type Span [1 + len(Tally{})]int64
 
-// Add adds what grew in ms.
+// Add adds growth over ms milliseconds.
 func (s *Span) Add(ms int64, grown Tally) {
 	s[0] += ms
 	for i, v := range grown {
@@ -85,10 +85,10 @@ func (s *Span) Add(ms int64, grown Tally) {
 	}
 }
 
-// Of is a figure of the Tally.
+// Of returns a figure of the Tally.
 func (s Span) Of(figure int) int64 { return s[1+figure] }
 
-// TakeLook is the look at a scope of a fleet.
+// TakeLook returns the look at a scope of a fleet.
 func TakeLook(fleet Fleet, scope Scope) Look {
 	look := Look{AtMs: fleet.Now.UnixMilli(), Silent: map[string]int{}, Truncated: fleet.Truncated, Left: fleet.Left}
 	for _, n := range fleet.Nodes {
@@ -106,7 +106,7 @@ func TakeLook(fleet Fleet, scope Scope) Look {
 	return look
 }
 
-// Within is the look at a part of what was looked at.
+// Within returns the part of the look in a scope.
 func (l Look) Within(scope Scope) Look {
 	l.Nodes = slices.DeleteFunc(slices.Clone(l.Nodes), func(n NodeFigures) bool { return !scope.Has(n.Region) })
 	l.Unheard = slices.DeleteFunc(slices.Clone(l.Unheard), func(n SilentNode) bool { return !scope.Has(n.Region) })
@@ -139,7 +139,7 @@ func FiguresOf(n Node) NodeFigures {
 	return f
 }
 
-// Runs says what the node runs.
+// Runs names the trial or version that the node runs.
 func (n NodeFigures) Runs() string {
 	if n.Trial != 0 {
 		return fmt.Sprintf("trial %d", n.Trial)
@@ -147,7 +147,7 @@ func (n NodeFigures) Runs() string {
 	return fmt.Sprintf("version %d", n.Version)
 }
 
-// ProblemSuffix is the node's problem, to be put after a sentence; empty: it has none.
+// ProblemSuffix returns the node's problem as the suffix of a sentence; empty: it has none.
 func (n NodeFigures) ProblemSuffix() string {
 	if n.Problem == "" {
 		return ""
@@ -158,16 +158,16 @@ func (n NodeFigures) ProblemSuffix() string {
 // Scope is a set of regions.
 type Scope struct {
 	Regions []string `json:"regions,omitempty"`
-	Rest    bool     `json:"rest,omitempty"` // and every region, known or to come, but Not
+	Rest    bool     `json:"rest,omitempty"` // and every region, present or future, that is not in Not
 	Not     []string `json:"not,omitempty"`
 }
 
-// Has tells whether a region belongs to the scope.
+// Has reports whether a region belongs to the scope.
 func (s Scope) Has(region string) bool {
 	return slices.Contains(s.Regions, region) || s.Rest && !slices.Contains(s.Not, region)
 }
 
-// Rows are the regions that get a version of their own; "" is the fleet's.
+// Rows returns the regions that get a row of their own; "" is the fleet's row.
 func (s Scope) Rows() []string {
 	if s.Rest {
 		return append(slices.Clone(s.Regions), "")

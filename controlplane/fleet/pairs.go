@@ -8,18 +8,19 @@ import (
 	"github.com/weirhq/weir/shared/heartbeat"
 )
 
-// Pair is how late the news of one region is read by another.
+// Pair is the delay after which a region reads the changes of another region.
 type Pair struct {
 	From, To string
 	P99Ms    int64 // of the slowest node
-	Nodes    int   // that measured it
+	Nodes    int   // nodes that measured it
 }
 
-// PairsMax is how many pairs one listing holds: all of a fleet of heartbeat.RegionsMax regions.
+// PairsMax bounds the pairs of a listing: all pairs of a fleet of heartbeat.RegionsMax regions.
 const PairsMax = heartbeat.RegionsMax * heartbeat.RegionsMax
 
-// Pairs are those that live nodes, which relay a shard, have measured lately, by to, then from. Of a node no more than
-// heartbeat.RegionsMax are taken; of more than PairsMax in all, those that most nodes have measured, the slowest first.
+// Pairs returns the pairs that live nodes with a shard have measured lately, by to, then from. It ignores a node that
+// reports more than heartbeat.RegionsMax regions. Of more than PairsMax pairs it keeps the pairs that most nodes have
+// measured, the slowest first.
 func (f *Fleet) Pairs() (pairs []Pair) {
 	type way struct{ from, to string }
 	found := make(map[way]Pair)

@@ -9,7 +9,7 @@ import (
 	"github.com/weirhq/weir/shared/heartbeat"
 )
 
-// A pair is as late as the slowest live node says that relays; others measure nothing any more.
+// A pair has the delay of the slowest live node with a shard; other nodes no longer measure anything.
 func TestPairs(t *testing.T) {
 	node := func(region string, live bool, from map[string]int64, held ...int) Node {
 		return Node{Live: live, Heartbeat: heartbeat.Heartbeat{Region: region, Health: heartbeat.Health{Relay: &heartbeat.Relay{Shards: 2, Held: held, LagP99Ms: from}}}}
@@ -25,8 +25,8 @@ func TestPairs(t *testing.T) {
 	}
 }
 
-// Nodes that tell of regions that no other node knows take no more room than a listing has, and hide no pair that
-// others measure.
+// If nodes report regions that no other node reports, these pairs take no more room than a listing has, and do not
+// displace pairs that other nodes measure.
 func TestPairsAreBounded(t *testing.T) {
 	node := func(region string, from map[string]int64) Node {
 		return Node{Live: true, Heartbeat: heartbeat.Heartbeat{Region: region, Health: heartbeat.Health{Relay: &heartbeat.Relay{Shards: 1, Held: []int{0}, LagP99Ms: from}}}}

@@ -2,13 +2,13 @@ package fleet
 
 import "time"
 
-// HealthRates are how nodes did in a time. nil is not measured.
+// HealthRates are figures of nodes in a span of time; nil: not measured.
 type HealthRates struct {
-	Nodes     int `json:"nodes"`      // that were heard of
-	NodesLost int `json:"nodes_lost"` // that were live, and are not
+	Nodes     int `json:"nodes"`      // nodes with a heartbeat
+	NodesLost int `json:"nodes_lost"` // nodes that were live, but no longer are
 
-	ErrorsPerMinute *float64 `json:"errors_per_minute,omitempty"` // a node
-	RowsPerSecond   *float64 `json:"rows_per_second,omitempty"`   // a region
+	ErrorsPerMinute *float64 `json:"errors_per_minute,omitempty"` // per node
+	RowsPerSecond   *float64 `json:"rows_per_second,omitempty"`   // per region
 	DegradedShare   *float64 `json:"degraded_share,omitempty"`
 	DeniedShare     *float64 `json:"denied_share,omitempty"`
 	ConvergenceMs   *float64 `json:"convergence_ms,omitempty"` // the slowest relay's
@@ -16,8 +16,8 @@ type HealthRates struct {
 	DroppedCost     int64    `json:"dropped_cost,omitempty"`
 }
 
-// RatesOf are the rates of nodes that were heard of for the time of sum, all together. The
-// time of a node counts as least where it is shorter.
+// RatesOf returns the rates of nodes whose heartbeats together cover the time of sum. If a node's time is shorter than
+// least, it counts as least.
 func RatesOf(sum Span, nodes int, least time.Duration, decisionsLeast int64) HealthRates {
 	rates := HealthRates{Nodes: nodes, DroppedCost: sum.Of(TallyDropped)}
 	if sum[0] <= 0 {
@@ -33,8 +33,7 @@ func RatesOf(sum Span, nodes int, least time.Duration, decisionsLeast int64) Hea
 	return rates
 }
 
-// WorstOf shows several regions in one line: the sum of their nodes and the worst of their
-// figures.
+// WorstOf sums up several regions: the sum of their nodes and the worst of their figures.
 func WorstOf(regions []HealthRates) (all HealthRates) {
 	for _, r := range regions {
 		all.Nodes += r.Nodes
@@ -55,7 +54,7 @@ func Quotient(a, b float64) *float64 {
 	return new(a / b)
 }
 
-// Larger returns the larger of two figures; nil is not measured.
+// Larger returns the larger of two figures; nil: not measured.
 func Larger(a, b *float64) *float64 {
 	if a == nil || b != nil && *b > *a {
 		return b

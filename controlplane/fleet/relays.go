@@ -10,26 +10,26 @@ import (
 	"github.com/weirhq/weir/shared/heartbeat"
 )
 
-// UnrelayedMax is how long a shard of a region's origin may be without a relay before something is wrong: another node
-// takes over within seconds, and says so with its next heartbeat.
+// UnrelayedMax is how long a shard of a region's origin can be without a relay before that is a problem. Normally
+// another node takes over within seconds, and reports that in its next heartbeat.
 const UnrelayedMax = 30 * time.Second
 
-// shardsTold is how many shards are named.
+// shardsTold bounds the shards that a text names.
 const shardsTold = 3
 
-// Relayed is how a region's origin is relayed, as its live nodes say together.
+// Relayed is the shards of a region's origin that its live nodes relay together.
 type Relayed struct {
 	Shards int // of the origin; 0: no node has a relay
 	held   []int
 }
 
-// Add takes in a node: the shards of its origin, and those that it relays.
+// Add adds a node: the number of its origin's shards, and the shards that it relays.
 func (r *Relayed) Add(shards int, held []int) {
 	r.Shards = max(r.Shards, min(shards, heartbeat.ShardsMax))
 	r.held = append(r.held, held...)
 }
 
-// Missing are the shards that no node relays, ascending.
+// Missing returns the shards that no node relays, ascending.
 func (r Relayed) Missing() (shards []int) {
 	for shard := range r.Shards {
 		if !slices.Contains(r.held, shard) {
@@ -39,7 +39,7 @@ func (r Relayed) Missing() (shards []int) {
 	return shards
 }
 
-// RelayedBy is how live nodes of one region relay it.
+// RelayedBy returns how the live nodes of a region relay it.
 func RelayedBy(nodes []Node) (r Relayed) {
 	for i := range nodes {
 		if n := nodes[i].Health.Relay; n != nil && nodes[i].Live {
@@ -52,7 +52,7 @@ func RelayedBy(nodes []Node) (r Relayed) {
 // Relays reports whether a node relays a shard.
 func Relays(n Node) bool { return n.Health.Relay != nil && len(n.Health.Relay.Held) > 0 }
 
-// ShardNames puts shards into words: of many, the first few.
+// ShardNames names shards, for example "shards 0, 1, 2 and 5 more".
 func ShardNames(shards []int) string {
 	var names []string
 	for _, shard := range shards[:min(len(shards), shardsTold)] {
@@ -68,7 +68,7 @@ func ShardNames(shards []int) string {
 	return text
 }
 
-// OriginDown reports whether the origin, or a part of it, gives the node no answer.
+// OriginDown reports whether the origin, or a part of it, does not answer the node.
 func OriginDown(n Node) bool { return n.Health.BreakersOpen > 0 }
 
 // Select returns the nodes for which has is true.

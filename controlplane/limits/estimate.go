@@ -13,14 +13,14 @@ import (
 )
 
 const (
-	// ChangesMax bounds the changes of one estimate.
+	// ChangesMax bounds the changes of an estimate.
 	ChangesMax = 64
 
-	limitKeysMax  = 200 // keys whose override of now is looked up, those with most cost
+	limitKeysMax  = 200 // keys whose present override is looked up: the keys with most cost
 	limitWorstMax = 10  // keys that an estimate names
 )
 
-// Change is an override as it is to be; one that is deleted has a pattern alone.
+// Change is the new state of an override. A deleted override has only a pattern.
 type Change struct {
 	Workspace, Namespace, Pattern string
 	Limit                         int64
@@ -29,30 +29,30 @@ type Change struct {
 	Deleted                       bool
 }
 
-// Estimate is what limits would have denied of what the busiest keys have spent in the window that is under way.
-// It is of the cost that nodes report, at most 20 keys of each. So it knows nothing of the many keys that are not among
-// them, nor of what was denied already, nor of windows before this one, of which no node keeps a figure.
+// Estimate shows how much of the busiest keys' cost the new limits would have denied, in the window that is under way.
+// It is based on the cost that nodes report, of at most 20 keys each. So it does not cover the many other keys,
+// requests that were denied already, or earlier windows, because no node keeps figures of them.
 type Estimate struct {
 	Reported  int           // keys that nodes report
 	Nodes     int           // that report
 	Oldest    time.Duration // age of the oldest report
-	Truncated bool          // there is more than one estimate takes in: all figures are of a part
+	Truncated bool          // there are more reports or keys than an estimate reads: all figures are partial
 
 	Matched int   // of Reported, whose limit the changes set
 	Unknown int   // of Matched, whose window changes, or whose limit is then the caller's
 	Cost    int64 // of Matched without Unknown, in the window
 	Denied  int64 // of Cost, beyond the new limits
-	Keys    int   // that Denied is of
+	Keys    int   // how many keys Denied comes from
 	Worst   []Key
 }
 
-// Key is a key that a new limit would have denied, the one with most denied cost first.
+// Key is a key that a new limit would have denied. The key with most denied cost comes first.
 type Key struct {
 	Workspace, Namespace, Identifier string
 	Cost, Limit                      int64
 }
 
-// Store reads what an estimate is made of.
+// Store reads the reports and overrides for an estimate. All methods must be safe for concurrent use.
 type Store interface {
 	TopStore
 	OverrideOf(ctx context.Context, workspace, namespace, identifier string) (*Override, error)
@@ -92,7 +92,7 @@ func EstimateLimits(ctx context.Context, store Store, changes []Change, visible 
 		}
 		if now != nil && now.Pattern != next.Pattern && window.ComparePatterns(now.Pattern, next.Pattern) < 0 &&
 			!deletes(changes, now) {
-			continue // a more specific one stays in force
+			continue // a more specific override stays in force
 		}
 		e.add(k, next)
 	}
@@ -102,17 +102,20 @@ func EstimateLimits(ctx context.Context, store Store, changes []Change, visible 
 }
 
 func (c *Change) validate() error {
+	if c.Deleted { // an earlier build may have stored a pattern that cannot be set any more
+		return validateKey(c.Workspace, c.Namespace, c.Pattern)
+	}
 	o := Override{Workspace: c.Workspace, Namespace: c.Namespace, Pattern: c.Pattern, Limit: c.Limit,
 		DurationMs: c.DurationMs, Shadow: c.Shadow}
 	return o.Validate()
 }
 
-// changeFor is the most specific change that a key is under; nil: none is.
+// changeFor returns the most specific change that a key is under; nil: none is.
 func changeFor(changes []Change, k *TopKey) (found *Change) {
 	for i := range changes {
 		c := &changes[i]
 		if c.Workspace == k.Workspace && c.Namespace == k.Namespace &&
-			window.MatchesParts(window.PatternParts(c.Pattern), k.Identifier) &&
+			window.Matches(c.Pattern, k.Identifier) &&
 			(found == nil || window.ComparePatterns(c.Pattern, found.Pattern) < 0) {
 			found = c
 		}
@@ -120,7 +123,7 @@ func changeFor(changes []Change, k *TopKey) (found *Change) {
 	return found
 }
 
-// deletes tells whether an override is one that the changes take away.
+// deletes reports whether the changes delete an override.
 func deletes(changes []Change, o *Override) bool {
 	return slices.ContainsFunc(changes, func(c Change) bool {
 		return c.Deleted && c.Workspace == o.Workspace && c.Namespace == o.Namespace && c.Pattern == o.Pattern

@@ -25,14 +25,14 @@ type limitRows struct {
 func (r limitRows) OverrideOf(_ context.Context, _, _, identifier string) (applies *Override, err error) {
 	*r.looked++
 	for i, o := range r.overrides {
-		if window.MatchesParts(window.PatternParts(o.Pattern), identifier) && (applies == nil || window.ComparePatterns(o.Pattern, applies.Pattern) < 0) {
+		if window.Matches(o.Pattern, identifier) && (applies == nil || window.ComparePatterns(o.Pattern, applies.Pattern) < 0) {
 			applies = &r.overrides[i]
 		}
 	}
 	return applies, r.err
 }
 
-// An estimate without the report of a node is of a part, and says so.
+// An estimate that lacks a node's report is marked as partial.
 func TestAnEstimateWithoutAReportIsOfAPart(t *testing.T) {
 	store := limitRows{looked: new(int), topReports: topReports{
 		reportOf(t, "eu", 99_000, heartbeat.Top{Hot: []heartbeat.TopKey{hot("user_1", 150, 100, 200)}}),
@@ -44,8 +44,8 @@ func TestAnEstimateWithoutAReportIsOfAPart(t *testing.T) {
 	}
 }
 
-// What the window's cost has beyond a new limit is what that would have denied; a key is under the most specific
-// override, of those that change and those that stay.
+// A new limit would have denied the window's cost beyond it. A key belongs to its most specific override, whether that
+// override changes or stays.
 func TestEstimateLimits(t *testing.T) {
 	store := limitRows{looked: new(int), topReports: topReports{
 		reportOf(t, "eu", 99_000, heartbeat.Top{Hot: []heartbeat.TopKey{hot("user_1", 150, 100, 200), hot("user_2", 50, 50, 200), hot("bot_1", 30, 30, 200)}}),
@@ -93,7 +93,37 @@ func TestEstimateLimits(t *testing.T) {
 	}
 }
 
-// An estimate looks up so many keys at most, names fewer, and takes so many changes.
+// A network's change counts the keys of addresses in it, without the keys that a longer network or exactly their
+// override applies to. The deletion of an override that can no longer be set is estimated, too.
+func TestEstimateLimitsOfNetworks(t *testing.T) {
+	store := limitRows{looked: new(int), topReports: topReports{
+		reportOf(t, "eu", 99_000, heartbeat.Top{Hot: []heartbeat.TopKey{hot("203.0.113.1", 90, 90, 200), hot("203.0.113.200", 80, 80, 200), hot("2001:db8::/64", 70, 70, 200), hot("203.0.113.9", 60, 60, 200), hot("10.0.0.1/8", 50, 50, 200)}}),
+	}, overrides: []Override{{Workspace: "w", Namespace: "n", Pattern: "203.0.113.128/25", Limit: 200}, {Workspace: "w", Namespace: "n", Pattern: "203.0.113.9", Limit: 200}, {Workspace: "w", Namespace: "n", Pattern: "*", Limit: 200}}}
+	change := func(pattern string) Change { return Change{Workspace: "w", Namespace: "n", Pattern: pattern} }
+	deleted := Change{Workspace: "w", Namespace: "n", Pattern: "10.0.0.1/8", Deleted: true}
+	for _, tc := range []struct {
+		changes []Change
+		matched int
+		denied  int64
+	}{
+		{[]Change{change("203.0.113.0/24")}, 1, 90},
+		{[]Change{change("203.0.113.0/24"), change("203.0.113.200/32")}, 2, 170},
+		{[]Change{change("203.0.113.9/32")}, 0, 0},
+		{[]Change{change("2001:db8::/32")}, 1, 70},
+		{[]Change{change("::/0"), change("0.0.0.0/0")}, 3, 210}, // 10.0.0.1/8 is in 0.0.0.0/0
+		{[]Change{deleted}, 1, 0},
+	} {
+		e, err := EstimateLimits(t.Context(), store, tc.changes, nil, time.Minute)
+		if err != nil || e.Matched != tc.matched || e.Denied != tc.denied {
+			t.Errorf("%+v: %+v, %v; want %d matched, %d denied", tc.changes, e, err, tc.matched, tc.denied)
+		}
+	}
+	if _, err := EstimateLimits(t.Context(), store, []Change{change("10.0.0.1/8")}, nil, time.Minute); !errors.Is(err, controlplane.ErrInvalid) {
+		t.Errorf("%v", err)
+	}
+}
+
+// An estimate bounds how many keys it looks up, how many it names, and how many changes it takes.
 func TestEstimateLimitsIsBounded(t *testing.T) {
 	store := limitRows{looked: new(int)}
 	for node := range 15 {

@@ -12,13 +12,13 @@ import (
 	"github.com/weirhq/weir/shared/heartbeat"
 )
 
-// HeldReport is what nodes report to be held, merged.
+// HeldReport merges nodes' reports of held leases and reservations.
 type HeldReport struct {
 	Reports
 	Held []Held // longest first
 }
 
-// Held is a lease, or a reservation's part of one key.
+// Held is a lease, or the part of a reservation that belongs to a key.
 type Held struct {
 	Kind                             string // heartbeat.HeldLease or heartbeat.HeldReservation
 	Workspace, Namespace, Identifier string
@@ -27,9 +27,9 @@ type Held struct {
 	Amount                           int64
 }
 
-// ListHeld merges what live nodes report to be held longest. Each reports no more than its oldest 20, so what is
-// missing is younger than those. What several nodes have to do with is told once, by the node that knows of the latest
-// end.
+// ListHeld merges live nodes' reports of the leases and reservations that are held longest. Each node reports at most
+// its oldest 20, so missing entries are younger than these. If several nodes report the same entry, the list has it
+// once, from the node with the latest end.
 func ListHeld(ctx context.Context, store TopStore, q TopQuery,
 	liveWithin time.Duration) (answer HeldReport, err error) {
 	if err := q.Validate(); err != nil {
@@ -52,18 +52,18 @@ func ListHeld(ctx context.Context, store TopStore, q TopQuery,
 		}
 	})
 	if err != nil {
-		return answer, fmt.Errorf("list what is held: %w", err)
+		return answer, fmt.Errorf("list held leases and reservations: %w", err)
 	}
 	answer.Held = slices.SortedFunc(maps.Values(found), longest)
 	answer.Held = answer.Held[:min(len(answer.Held), q.Limit)]
 	return answer, nil
 }
 
-// heldID tells what is held apart. A reservation of several keys has a part of each.
+// heldID identifies an entry of several reports. A reservation of several keys has an entry for each key.
 type heldID struct {
 	region, kind, workspace, namespace, identifier string
 	mark                                           uint64
-	report, place                                  int // of what no other node knows of
+	report, place                                  int // of an entry that only this node reports
 }
 
 func heldOf(h *heartbeat.Held, r *TopReport) Held {

@@ -12,13 +12,13 @@ import (
 	"github.com/weirhq/weir/shared/window"
 )
 
-// KeyRowsMax is the most rows of a key that one look takes in.
+// KeyRowsMax is the most rows of a key that a report reads.
 const KeyRowsMax = 1000
 
-// KeyQuery asks for a key, and when a request of it would pass.
+// KeyQuery selects a key, and the request for which the report says whether it would pass.
 type KeyQuery struct {
 	Workspace, Namespace, Identifier string
-	Limit                            int64 // to judge by; 0: the override's, where one applies
+	Limit                            int64 // the limit to judge by; 0: the override's, if an override applies
 	Cost                             int64 // of the request, from 1
 }
 
@@ -40,24 +40,24 @@ func (q KeyQuery) Validate() error {
 	return nil
 }
 
-// KeyReport is what regions have stored of a key, and what operators have set for it.
-// What a region has accepted since it last stored a count, and what is below its
-// floor, is not in it: nodes alone know that.
+// KeyReport has the counts of a key that regions have stored, and the operators' settings for it. It lacks cost that a
+// region has accepted since it last stored a count, and counts below the region's floor: only nodes have these.
 type KeyReport struct {
 	Now       time.Time   // by the clock of the database
 	Windows   []KeyWindow // by mode, then duration
 	Truncated bool        // there are more than KeyRowsMax rows
-	Override  *Override   // the one that applies; nil: none
+	Override  *Override   // the override that applies, or nil
+	Shadow    bool        // the override or the namespace is in shadow mode: all requests pass, also over the limit
 	Reset     *Reset      // nil: none
 }
 
-// KeyWindow is a key's two cells of one duration.
+// KeyWindow has a key's two cells of the same duration.
 type KeyWindow struct {
 	Mode              window.Mode
 	DurationMs        int64
 	Current, Previous KeyCell
 	Weight            float64
-	Effective         int64 // what is compared with a limit
+	Effective         int64 // compared with the limit
 
 	Limit         *int64 // nil: unknown
 	LimitReported bool   // the limit comes from nodes' reports
@@ -72,8 +72,8 @@ type Verdict int
 // The verdicts.
 const (
 	Unjudged    Verdict = iota // Judge was not called
-	Unknown                    // no limit is known, or no node has reported the key lately
-	Passes                     // there is room for the cost
+	Unknown                    // no limit is set, or no node has reported the key lately
+	Passes                     // there is room for the cost, or the key is in shadow mode
 	Denied                     // there is no room for the cost at present
 	NeverPasses                // the cost is more than the limit
 )
@@ -86,14 +86,14 @@ type KeyCell struct {
 	Parts      []KeyPart // by region
 }
 
-// KeyPart is what a region has stored of a cell.
+// KeyPart is a region's stored count of a cell.
 type KeyPart struct {
 	Region    string
 	Count     int64
 	UpdatedAt time.Time // when it last grew in MySQL, by its clock
 }
 
-// KeyRow is a part as it is stored, of any generation.
+// KeyRow is a stored part, of any generation.
 type KeyRow struct {
 	KeyPart
 	StoredDuration, Sequence int64 // see window.StoredDuration
@@ -109,15 +109,20 @@ type KeyStore interface {
 	KeyReset(ctx context.Context, workspace, namespace, identifier string) (*Reset, error)
 	// OverrideOf returns the override that applies to an identifier, nil for none.
 	OverrideOf(ctx context.Context, workspace, namespace, identifier string) (*Override, error)
+	// Namespace returns the settings of a namespace, nil for none.
+	Namespace(ctx context.Context, workspace, namespace string) (*Namespace, error)
 }
 
-// GetKey looks at a key. Its parts are read one after the other: a reset that is made
-// meanwhile is told with counts of before it, as nodes have it until they read it.
+// GetKey returns the report on a key. It reads the parts one after the other. If a reset is made meanwhile, the report
+// has it with counts from before it, as nodes do until they read the reset.
 func GetKey(ctx context.Context, store KeyStore, q KeyQuery) (r KeyReport, err error) {
 	if err := q.Validate(); err != nil {
 		return r, err
 	}
 	if r.Override, err = store.OverrideOf(ctx, q.Workspace, q.Namespace, q.Identifier); err != nil {
+		return r, err
+	}
+	if r.Shadow, err = shadowOf(ctx, store, q.Workspace, q.Namespace); err != nil {
 		return r, err
 	}
 	if r.Reset, err = store.KeyReset(ctx, q.Workspace, q.Namespace, q.Identifier); err != nil {
@@ -129,17 +134,29 @@ func GetKey(ctx context.Context, store KeyStore, q KeyQuery) (r KeyReport, err e
 	}
 	r.Now, r.Truncated = now, len(rows) > KeyRowsMax
 	r.Windows = windowsOf(rows[:min(len(rows), KeyRowsMax)], r.Reset, now.UnixMilli())
+	r.setLimits(q)
+	return r, nil
+}
+
+// shadowOf reports whether a namespace is in shadow mode.
+func shadowOf(ctx context.Context, store KeyStore, workspace, namespace string) (bool, error) {
+	settings, err := store.Namespace(ctx, workspace, namespace)
+	return settings != nil && settings.Shadow, err
+}
+
+// setLimits sets the limits that do not come from nodes' reports, and the shadow mode of the override.
+func (r *KeyReport) setLimits(q KeyQuery) {
+	r.Shadow = r.Shadow || r.Override != nil && r.Override.Shadow
 	for i := range r.Windows {
 		w := &r.Windows[i]
 		if limit, ok := r.limit(q, w.DurationMs); ok {
 			w.Limit = &limit
 		}
 	}
-	return r, nil
 }
 
-// limit is what a window is judged by. An override with a duration of its own says nothing
-// of others, which no request has now.
+// limit returns the limit by which a window is judged. An override with a duration of its own does not apply to windows
+// of other durations, which no request has at present.
 func (r *KeyReport) limit(q KeyQuery, durationMs int64) (limit int64, ok bool) {
 	if q.Limit > 0 {
 		return q.Limit, true
@@ -150,8 +167,8 @@ func (r *KeyReport) limit(q KeyQuery, durationMs int64) (limit int64, ok bool) {
 	return 0, false
 }
 
-// windowsOf puts rows into the cells that count at a moment. Rows of a generation that is
-// not in force are forgotten; a key whose rows are all forgotten has empty cells.
+// windowsOf sorts rows into the cells that count at a moment. It leaves out rows of a generation that is not in force.
+// A key with only such rows has empty cells.
 func windowsOf(rows []KeyRow, reset *Reset, nowMs int64) (windows []KeyWindow) {
 	var inForce window.Reset
 	if reset != nil {
@@ -202,9 +219,10 @@ func windowOf(windows *[]KeyWindow, mode window.Mode, durationMs int64, reset wi
 	return &(*windows)[len(*windows)-1]
 }
 
-// Judge sets the verdict of each window from what nodes last reported about the key. It ignores reports that were made
+// Judge sets the verdict of each window by the nodes' last reports about the key. It ignores reports that were made
 // before the key's reset, or longer ago than the window lasts: they do not contain the cost that counts now. If reports
-// are missing, the real cost may be higher than reported: Judge may then set Denied, but never Passes.
+// are missing, the real cost may be higher than reported: Judge may then set Denied, but never Passes. In shadow mode
+// each verdict is Passes, whatever nodes report.
 func (r *KeyReport) Judge(q KeyQuery, top TopKeys) {
 	for i := range r.Windows {
 		w := &r.Windows[i]
@@ -224,6 +242,9 @@ func (r *KeyReport) Judge(q KeyQuery, top TopKeys) {
 		w.Verdict = w.judge(q.Cost)
 		if w.Verdict == Passes && (top.Truncated || top.Unreadable > 0) {
 			w.Verdict = Unknown
+		}
+		if r.Shadow {
+			w.Verdict = Passes
 		}
 	}
 }

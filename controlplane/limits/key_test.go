@@ -12,12 +12,22 @@ import (
 	"github.com/weirhq/weir/shared/window"
 )
 
-// keyStore is a KeyStore in memory, of one key.
+// keyStore is a KeyStore in memory, with a single key.
 type keyStore struct {
 	now       time.Time
 	rows      []KeyRow
 	reset     *Reset
 	overrides []Override
+	shadow    bool // of the namespace
+}
+
+func (s keyStore) Namespace(_ context.Context, workspace, namespace string) (*Namespace, error) {
+	if !s.shadow {
+		return nil, nil
+	}
+	n := DefaultNamespace(workspace, namespace)
+	n.Shadow = true
+	return &n, nil
 }
 
 func (s keyStore) KeyRows(_ context.Context, _, _, _ string, rows int) (time.Time, []KeyRow, error) {
@@ -30,14 +40,14 @@ func (s keyStore) KeyReset(context.Context, string, string, string) (*Reset, err
 
 func (s keyStore) OverrideOf(_ context.Context, _, _, identifier string) (applies *Override, err error) {
 	for i, o := range s.overrides {
-		if window.MatchesParts(window.PatternParts(o.Pattern), identifier) && (applies == nil || window.ComparePatterns(o.Pattern, applies.Pattern) < 0) {
+		if window.Matches(o.Pattern, identifier) && (applies == nil || window.ComparePatterns(o.Pattern, applies.Pattern) < 0) {
 			applies = &s.overrides[i]
 		}
 	}
 	return applies, nil
 }
 
-// published is a row of a key of 60 s.
+// published returns a row of a key of 60 s.
 func published(sequence int64, region string, count int64, of window.Key) KeyRow {
 	if of.Duration == 0 {
 		of.Duration = time.Minute
@@ -101,7 +111,7 @@ func TestGetKey(t *testing.T) {
 	}
 }
 
-// Whether a cost passes is by what nodes report of the key. Stored counts are no verdict, however large they are.
+// Nodes' reports of the key decide whether a cost passes. Stored counts do not, however large they are.
 func TestAKeyIsJudgedByWhatNodesReport(t *testing.T) {
 	now := time.UnixMilli(10*60_000 + 15_000)
 	full := keyStore{now: now, rows: []KeyRow{published(10, "eu", 1000, window.Key{})}}
@@ -138,8 +148,8 @@ func TestAKeyIsJudgedByWhatNodesReport(t *testing.T) {
 	}
 }
 
-// A report from before the reset, or from before the window that counts now, is no verdict on it, and a part of the
-// reports does not say that there is room.
+// A report from before the reset, or from before the present window, gives no verdict on the key. If reports are
+// missing, the verdict is never that there is room.
 func TestAKeyIsNotJudgedByReportsOfAnotherTime(t *testing.T) {
 	now := time.UnixMilli(10*60_000 + 15_000)
 	at := func(ago time.Duration, count int64) TopKeys {
@@ -175,7 +185,42 @@ func TestAKeyIsNotJudgedByReportsOfAnotherTime(t *testing.T) {
 	}
 }
 
-// The rows of a key are bounded: more than that are told.
+// In shadow mode of the namespace or the override every cost passes: over the limit, blocked, whatever nodes report.
+func TestEveryCostPassesInShadowMode(t *testing.T) {
+	now := time.UnixMilli(10*60_000 + 15_000)
+	row := published(10, "eu", 1000, window.Key{})
+	none := keyStore{now: now, rows: []KeyRow{row}}
+	space := none
+	space.shadow, space.overrides = true, []Override{{Pattern: "user_*", Limit: 100}}
+	override := none
+	override.overrides = []Override{{Pattern: "user_*", Shadow: true}}
+	other := none
+	other.overrides = []Override{{Pattern: "user_*", Limit: 100}, {Pattern: "*", Shadow: true}}
+	for name, tc := range map[string]struct {
+		store  keyStore
+		shadow bool
+		want   Verdict
+	}{"neither": {none, false, Unknown}, "the namespace": {space, true, Passes}, "the override, which blocks": {override, true, Passes},
+		"another override": {other, false, NeverPasses}} {
+		q := KeyQuery{"acme", "api", "user_1", 0, 101}
+		r, err := GetKey(t.Context(), tc.store, q)
+		if err != nil || r.Shadow != tc.shadow {
+			t.Errorf("%s: shadow %v, %v", name, r.Shadow, err)
+		}
+		if r.Judge(q, TopKeys{Reports: Reports{Truncated: true}}); r.Windows[0].Verdict != tc.want {
+			t.Errorf("%s: verdict %d, want %d", name, r.Windows[0].Verdict, tc.want)
+		}
+		s := keysIn(listed("user_1", row))
+		s.keyStore = tc.store
+		s.now = keysAt
+		k := list(t, s, KeysQuery{}).Keys[0]
+		if at, ok := k.FreeAt(&k.Windows[0], 7); k.Shadow != tc.shadow || (ok && at == 7) != tc.shadow {
+			t.Errorf("%s, listed: shadow %v, free at %d, %v", name, k.Shadow, at, ok)
+		}
+	}
+}
+
+// The rows of a key are bounded, and the report is marked if there are more.
 func TestGetKeyIsBounded(t *testing.T) {
 	s := keyStore{now: time.UnixMilli(600_000)}
 	for i := range KeyRowsMax + 1 {

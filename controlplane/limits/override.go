@@ -11,15 +11,15 @@ import (
 	"github.com/weirhq/weir/shared/window"
 )
 
-// OverrideChange is what of an override is to change; nil stays as it is.
+// OverrideChange lists the fields of an override to change. A nil field stays unchanged.
 type OverrideChange struct {
 	Limit      *int64
 	DurationMs *int64
 	Candidate  *int64
 	Shadow     *bool
 
-	// IfUpdatedMs is the UpdatedAt of the override that the change is meant for, 0 for that
-	// there was none; nil changes whatever is there.
+	// IfUpdatedMs is the UpdatedAt of the override that the caller has seen, or 0 if there was none. With nil the change
+	// applies to any state of the override.
 	IfUpdatedMs *int64
 }
 
@@ -30,8 +30,8 @@ func (c OverrideChange) apply(o *Override) {
 	given(&o.Shadow, c.Shadow)
 }
 
-// ChangeOverride changes an override, or makes it, and answers what it is then. It is
-// controlplane.ErrConflict where it is not the one that was seen.
+// ChangeOverride changes an override, or creates it, and returns its new state. If the override is not the one with
+// IfUpdatedMs, it returns controlplane.ErrConflict.
 func (s *Settings) ChangeOverride(ctx context.Context, workspace, namespace, pattern string, change OverrideChange,
 	by controlplane.By) (after Override, err error) {
 	if err := errors.Join(by.Validate(), validateKey(workspace, namespace, pattern)); err != nil {
@@ -64,7 +64,7 @@ func (s *Settings) ChangeOverride(ctx context.Context, workspace, namespace, pat
 						namespace)
 			}
 			change.apply(&after)
-			after.UpdatedAt = time.Time{} // the database's to say
+			after.UpdatedAt = time.Time{} // the database sets it
 			if err := after.Validate(); err != nil {
 				return nil, audit.Entry{}, err
 			}
@@ -74,8 +74,8 @@ func (s *Settings) ChangeOverride(ctx context.Context, workspace, namespace, pat
 	return after, err
 }
 
-// asSeen refuses to change what has been changed since somebody looked; zero is when
-// nothing was, or is, there.
+// asSeen returns an error if a setting has changed since the caller read it. A zero time stands for a setting that does
+// not exist.
 func asSeen(subject string, seenMs *int64, is time.Time) error {
 	switch {
 	case seenMs == nil, is.IsZero() && *seenMs == 0, !is.IsZero() && is.UnixMilli() == *seenMs:
@@ -89,7 +89,7 @@ func asSeen(subject string, seenMs *int64, is time.Time) error {
 		controlplane.Clock(is))
 }
 
-// Override is the override of exactly this pattern; controlplane.ErrNotFound where there is none.
+// Override returns the override of exactly this pattern; controlplane.ErrNotFound where there is none.
 func (s *Settings) Override(ctx context.Context, workspace, namespace, pattern string) (o Override, err error) {
 	if err := validateKey(workspace, namespace, pattern); err != nil {
 		return o, err

@@ -14,29 +14,29 @@ import (
 )
 
 const (
-	// ResetsPageMax is the most resets that one listing holds.
+	// ResetsPageMax is the most resets in a listing.
 	ResetsPageMax = 1000
 	// ResetsMax is how many resets there may be at a time: every node reads all of them
 	// with each read of settings.
 	ResetsMax = 100_000
 )
 
-// Reset forgets what was counted of an identifier before it was made, in all regions.
+// Reset makes all regions forget the earlier counts of an identifier.
 type Reset struct {
 	Workspace  string    `json:"workspace"`
 	Namespace  string    `json:"namespace"`
 	Identifier string    `json:"identifier"`
-	Generation int64     `json:"generation"` // names the cells that count since: another one than the last reset's
+	Generation int64     `json:"generation"` // names the cells that count since the reset; differs from the last reset's
 	SetAt      time.Time `json:"set_at"`     // by the clock of the database
-	ExpiresAt  time.Time `json:"expires_at"` // when nothing from before it can matter any more
+	ExpiresAt  time.Time `json:"expires_at"` // when no earlier count can matter any more
 }
 
-// next is the reset after r, made at now, of limits whose windows are at most longest. It is later than r also where
-// the clock of the database has gone back: nodes hold the latest one.
+// next returns the reset after r, made at now, for limits with windows of at most longest. It is later than r also if
+// the database's clock has gone back, because nodes keep the latest reset.
 //
-// Generations begin, and go on, at random: a database that was restored from a backup, and lacks resets that nodes
-// know, would else give their generations away again, and what was counted since would count on. They go round,
-// after more resets of one identifier than can matter at a time.
+// Generations begin, and continue, at random. Otherwise a database that was restored from a backup, and lacks recent
+// resets, would use their generations again, and cost counted since these resets would still count. Generations repeat
+// only after more resets of an identifier than can matter at the same time.
 func (r Reset) next(now time.Time, longest time.Duration) Reset {
 	stride := int64(strideMax)
 	if r.Generation == 0 {
@@ -57,9 +57,9 @@ func latest(a, b time.Time) time.Time {
 	return b
 }
 
-// ResetKey has all nodes forget, within two settings intervals, what was counted of an
-// identifier. longest is the longest window that it is limited by, 0 for any: so long the
-// reset is remembered, and a smaller one than the truth lets old counts come back.
+// ResetKey makes all nodes forget the counts of an identifier, within two settings intervals. longest is the longest
+// window by which the identifier is limited, or 0 for any. The reset is remembered for that long, so with too short a
+// window old counts come back. For example, pass 24 h if its longest limit is a daily limit.
 func (s *Settings) ResetKey(ctx context.Context, workspace, namespace, identifier string, longest time.Duration,
 	by controlplane.By) (reset Reset, err error) {
 	if longest == 0 {
@@ -99,7 +99,7 @@ func validateReset(workspace, namespace, identifier string, longest time.Duratio
 	return controlplane.ValidateSpan("longest window", longest, window.DurationMin, window.DurationMax)
 }
 
-// Resets are those of a namespace that still matter, the newest first, at most ResetsPageMax.
+// Resets returns the resets of a namespace that still matter, newest first, at most ResetsPageMax.
 func (s *Settings) Resets(ctx context.Context, workspace, namespace string) ([]Reset, error) {
 	if err := validateSpace(workspace, namespace); err != nil {
 		return nil, err

@@ -7,7 +7,7 @@ import (
 	"github.com/weirhq/weir/shared/window"
 )
 
-// Resets of an identifier differ from each other for more than can matter at a time, and each is later than the one
+// Resets of an identifier differ from each other for longer than they can matter, and each is later than the reset
 // before, whatever the clock does.
 func TestResetsFollowOneAnother(t *testing.T) {
 	now := time.UnixMilli(1_735_000_000_000)
@@ -31,8 +31,8 @@ func TestResetsFollowOneAnother(t *testing.T) {
 	}
 }
 
-// A database that is restored to before a reset rarely gives the lost one's generation to the next: 1 time in
-// 64, or in 32,767 where the lost one was the identifier's first.
+// If a database is restored to the state before a reset, the next reset rarely repeats the lost generation: 1 time in
+// 64, or 1 time in 32,767 if the lost reset was the identifier's first.
 func TestARestoreRepeatsNoReset(t *testing.T) {
 	now := time.UnixMilli(1_735_000_000_000)
 	for name, backup := range map[string]Reset{"of none": {}, "of one": Reset{}.next(now, time.Hour)} {

@@ -22,25 +22,25 @@ const (
 	EstimateBytesMax = estimate.DocumentBytesMax
 )
 
-// Override is the limit of an identifier, or of all that a pattern with '*' matches.
+// Override is the limit of an identifier, or of all identifiers that a network or a pattern with '*' matches.
 type Override struct {
 	Workspace  string    `json:"workspace"`
 	Namespace  string    `json:"namespace"`
 	Pattern    string    `json:"pattern"`
 	Limit      int64     `json:"limit"`       // 0 blocks
 	DurationMs int64     `json:"duration_ms"` // 0 keeps the request's
-	Candidate  int64     `json:"candidate"`   // limit that is judged beside it and decides nothing; 0 for none
+	Candidate  int64     `json:"candidate"`   // evaluated too, without an effect on decisions; 0 for none
 	Shadow     bool      `json:"shadow"`      // lets denied requests pass
 	UpdatedAt  time.Time `json:"-"`           // of a listing
 }
 
-// Validate reports the first field that nodes would refuse.
+// Validate returns the first field with which the override cannot be set.
 func (o Override) Validate() error {
 	if err := validateKey(o.Workspace, o.Namespace, o.Pattern); err != nil {
 		return err
 	}
-	if stars := strings.Count(o.Pattern, "*"); stars > window.PatternStarsMax {
-		return fmt.Errorf("%w: pattern has %d '*' (0 to %d)", controlplane.ErrInvalid, stars, window.PatternStarsMax)
+	if problem := window.PatternProblem(o.Pattern); problem != "" {
+		return fmt.Errorf("%w: pattern %s", controlplane.ErrInvalid, problem)
 	}
 	if o.Limit < 0 || o.Limit > window.LimitMax {
 		return fmt.Errorf("%w: limit is %d (0 to %d; 0 blocks)", controlplane.ErrInvalid, o.Limit, int64(window.LimitMax))
@@ -66,28 +66,46 @@ func validateSpace(workspace, namespace string) error {
 		controlplane.ValidateText("namespace", namespace, window.NamespaceBytesMax))
 }
 
-// Namespace is what is set for a namespace; one that has no row runs DefaultNamespace.
+// Namespace holds the settings of a namespace. A namespace without a row runs DefaultNamespace.
 type Namespace struct {
 	Workspace string    `json:"workspace"`
 	Namespace string    `json:"namespace"`
 	Shadow    bool      `json:"shadow"`
 	Mode      string    `json:"mode"`       // exact or estimate
 	Outage    string    `json:"outage"`     // local, open or closed
-	NodeShare string    `json:"node_share"` // flush or wait
+	NodeShare string    `json:"node_share"` // wait or flush
+	Window    string    `json:"window"`     // cells or precise, which the estimate mode does not take
 	Estimate  string    `json:"estimate"`   // JSON: knobs of the estimate mode; empty for its defaults
 	UpdatedAt time.Time `json:"-"`          // of a listing
 }
 
-// DefaultNamespace is a namespace without settings.
+// DefaultNamespace returns a namespace without settings.
 func DefaultNamespace(workspace, namespace string) Namespace {
-	return Namespace{Workspace: workspace, Namespace: namespace, Mode: "exact", Outage: "local", NodeShare: "flush"}
+	return Namespace{Workspace: workspace, Namespace: namespace, Mode: "exact", Outage: "local", NodeShare: "wait",
+		Window: windowCells}
 }
 
-// Validate reports the first field that nodes would refuse.
+// Validate returns the first field that nodes would reject.
 func (n Namespace) Validate() error {
 	return cmp.Or(validateSpace(n.Workspace, n.Namespace), validateChoice("mode", n.Mode, "exact", "estimate"),
 		validateChoice("outage", n.Outage, "local", "open", "closed"),
-		validateChoice("node_share", n.NodeShare, "flush", "wait"), validateEstimate(n.Estimate))
+		validateChoice("node_share", n.NodeShare, "wait", "flush"),
+		validateChoice("window", n.Window, windowCells, windowPrecise), validateEstimate(n.Estimate), n.validateWindow())
+}
+
+// Windows of a namespace: the ways to count a duration.
+const (
+	windowCells   = "cells"
+	windowPrecise = "precise"
+)
+
+// validateWindow rejects a precise window in the estimate mode, where nodes would count in cells.
+func (n Namespace) validateWindow() error {
+	if n.Window == windowPrecise && n.Mode == "estimate" {
+		return fmt.Errorf("%w: window is %q and mode is %q (a precise window takes mode exact)", controlplane.ErrInvalid,
+			n.Window, n.Mode)
+	}
+	return nil
 }
 
 func validateChoice(field, value string, choices ...string) error {
@@ -97,12 +115,13 @@ func validateChoice(field, value string, choices ...string) error {
 	return nil
 }
 
-// NamespaceChange is what of a namespace's settings is to change; nil stays as it is.
+// NamespaceChange lists the settings of a namespace to change. A nil field stays unchanged.
 type NamespaceChange struct {
 	Shadow    *bool
 	Mode      *string
 	Outage    *string
 	NodeShare *string
+	Window    *string
 	Estimate  *string
 
 	IfUpdatedMs *int64 // as of OverrideChange
@@ -113,6 +132,7 @@ func (c NamespaceChange) apply(n *Namespace) {
 	given(&n.Mode, c.Mode)
 	given(&n.Outage, c.Outage)
 	given(&n.NodeShare, c.NodeShare)
+	given(&n.Window, c.Window)
 	given(&n.Estimate, c.Estimate)
 }
 
@@ -122,9 +142,10 @@ func given[T any](to *T, value *T) {
 	}
 }
 
-// SettingsStore stores what operators set. ChangeOverride and ChangeNamespace write a row and its audit row in one
-// transaction. They call change with the row that is there, or nil; if change returns an error, nothing is written. If
-// another call changes the same row meanwhile, change is called again. All methods may be called concurrently.
+// SettingsStore stores operators' settings. ChangeOverride and ChangeNamespace must write a row and its audit row in a
+// single transaction. They must call change with the present row, or nil. If change returns an error, they must write
+// nothing. If another call changes the same row meanwhile, they must call change again. All methods must be safe for
+// concurrent use.
 type SettingsStore interface {
 	ChangeOverride(ctx context.Context, workspace, namespace, pattern string,
 		change func(before *Override) (after *Override, e audit.Entry, err error)) error
@@ -137,20 +158,20 @@ type SettingsStore interface {
 	Namespaces(ctx context.Context, workspace, after string, rows int) ([]Namespace, error)
 	AllNamespaces(ctx context.Context, of *workspaces.Set, afterWorkspace, afterNamespace string,
 		rows int) ([]Namespace, error)
-	// ChangeReset is as ChangeOverride; live is how many resets there are.
+	// ChangeReset is like ChangeOverride. live is the number of resets.
 	ChangeReset(ctx context.Context, workspace, namespace, identifier string,
 		change func(before *Reset, live int64, now time.Time) (Reset, audit.Entry, error)) error
 	Resets(ctx context.Context, workspace, namespace string, rows int) ([]Reset, error)
 }
 
-// Settings changes overrides and namespaces, and resets keys, each in one transaction with its audit row. Nodes have a
-// change within two settings intervals: see the documentation of the package.
+// Settings changes overrides and namespaces, and resets keys, each in a single transaction with its audit row. Nodes
+// apply a change within two settings intervals: see the documentation of the package.
 type Settings struct{ store SettingsStore }
 
 // NewSettings returns settings kept in store.
 func NewSettings(store SettingsStore) *Settings { return &Settings{store} }
 
-// SetOverride sets an override, whatever was there.
+// SetOverride sets an override, whichever state it had before.
 func (s *Settings) SetOverride(ctx context.Context, o Override, by controlplane.By) error {
 	if err := errors.Join(by.Validate(), o.Validate()); err != nil {
 		return err
@@ -167,8 +188,8 @@ func (s *Settings) SetOverride(ctx context.Context, o Override, by controlplane.
 		})
 }
 
-// canJudge refuses candidates where nodes cannot judge them. Of a namespace that is changed
-// later, they say so themselves.
+// canJudge returns an error if nodes of the namespace cannot judge candidates. If the namespace is changed later, nodes
+// report the problem themselves.
 func (s *Settings) canJudge(ctx context.Context, workspace, namespace string) error {
 	n, err := s.store.Namespace(ctx, workspace, namespace)
 	if err != nil || n == nil || n.Mode != "estimate" {
@@ -181,8 +202,8 @@ func (s *Settings) canJudge(ctx context.Context, workspace, namespace string) er
 	return nil
 }
 
-// DeleteOverride takes an override away; controlplane.ErrNotFound where there is none, and controlplane.ErrConflict
-// where its UpdatedAt is not ifUpdatedMs. nil takes whatever is there.
+// DeleteOverride deletes an override. If the override does not exist, it returns controlplane.ErrNotFound. If its
+// UpdatedAt is not ifUpdatedMs, it returns controlplane.ErrConflict. With nil it deletes the override in any state.
 func (s *Settings) DeleteOverride(ctx context.Context, workspace, namespace, pattern string, ifUpdatedMs *int64,
 	by controlplane.By) error {
 	if err := errors.Join(by.Validate(), validateKey(workspace, namespace, pattern)); err != nil {
@@ -202,8 +223,8 @@ func (s *Settings) DeleteOverride(ctx context.Context, workspace, namespace, pat
 		})
 }
 
-// Overrides are those of a namespace behind a pattern, at most controlplane.PageMax, by
-// pattern; more tells whether there are others behind them.
+// Overrides returns the overrides of a namespace after a pattern, in the order of patterns, at most
+// controlplane.PageMax. more reports whether others follow.
 func (s *Settings) Overrides(ctx context.Context, workspace, namespace,
 	after string) (overrides []Override, more bool, err error) {
 	if err := validateSpace(workspace, namespace); err != nil {
@@ -212,15 +233,15 @@ func (s *Settings) Overrides(ctx context.Context, workspace, namespace,
 	return controlplane.Page(s.store.Overrides(ctx, workspace, namespace, after, controlplane.PageMax+1))
 }
 
-// SetNamespace changes a namespace's settings, and answers all of them. It is controlplane.ErrConflict
-// where they are not those that were seen.
+// SetNamespace changes a namespace's settings, and returns all of them. If the settings are not those with IfUpdatedMs,
+// it returns controlplane.ErrConflict.
 func (s *Settings) SetNamespace(ctx context.Context, workspace, namespace string, change NamespaceChange,
 	by controlplane.By) (after Namespace, err error) {
 	if err := errors.Join(by.Validate(), validateSpace(workspace, namespace)); err != nil {
 		return after, err
 	}
 	if change == (NamespaceChange{IfUpdatedMs: change.IfUpdatedMs}) {
-		return after, fmt.Errorf("%w: nothing to change: set shadow, mode, outage, node_share or estimate",
+		return after, fmt.Errorf("%w: nothing to change: set shadow, mode, outage, node_share, window or estimate",
 			controlplane.ErrInvalid)
 	}
 	err = s.store.ChangeNamespace(ctx, workspace, namespace, func(before *Namespace) (Namespace, audit.Entry,
@@ -234,7 +255,7 @@ func (s *Settings) SetNamespace(ctx context.Context, workspace, namespace string
 			return after, audit.Entry{}, err
 		}
 		change.apply(&after)
-		after.UpdatedAt = time.Time{} // the database's to say
+		after.UpdatedAt = time.Time{} // the database sets it
 		if err := after.Validate(); err != nil {
 			return after, audit.Entry{}, err
 		}
@@ -244,8 +265,8 @@ func (s *Settings) SetNamespace(ctx context.Context, workspace, namespace string
 	return after, err
 }
 
-// Namespaces are those of a workspace that have settings behind a name, at most controlplane.PageMax,
-// by name; more tells whether there are others behind them.
+// Namespaces returns the namespaces of a workspace that have settings, after a name, in the order of names, at most
+// controlplane.PageMax. more reports whether others follow.
 func (s *Settings) Namespaces(ctx context.Context, workspace,
 	after string) (namespaces []Namespace, more bool, err error) {
 	if err := controlplane.ValidateText("workspace", workspace, window.WorkspaceBytesMax); err != nil {
@@ -254,7 +275,7 @@ func (s *Settings) Namespaces(ctx context.Context, workspace,
 	return controlplane.Page(s.store.Namespaces(ctx, workspace, after, controlplane.PageMax+1))
 }
 
-// Namespace is the settings of one; controlplane.ErrNotFound where it has none.
+// Namespace returns the settings of a namespace, or controlplane.ErrNotFound if it has none.
 func (s *Settings) Namespace(ctx context.Context, workspace, namespace string) (Namespace, error) {
 	if err := validateSpace(workspace, namespace); err != nil {
 		return Namespace{}, err
@@ -277,7 +298,7 @@ func namespaceSubject(workspace, namespace string) string {
 	return fmt.Sprintf("namespace %s/%s", workspace, namespace)
 }
 
-// settingEntry is the audit row of a change; nil is nothing there.
+// settingEntry returns the audit row of a change; nil is nothing there.
 func settingEntry[T any](by controlplane.By, action, subject string, before, after *T) (e audit.Entry,
 	err error) {
 	e = audit.Entry{By: by, Action: action, Subject: subject}
@@ -294,8 +315,8 @@ func settingEntry[T any](by controlplane.By, action, subject string, before, aft
 	return e, e.Validate()
 }
 
-// validateEstimate refuses what a node would not run: an operator hears of it at once,
-// and not from a heartbeat.
+// validateEstimate returns an error for a document that a node would reject. So operators see the error at once, and
+// not in a heartbeat.
 func validateEstimate(document string) error {
 	if _, err := estimate.Parse(document); err != nil {
 		return fmt.Errorf("%w: %w", controlplane.ErrInvalid, err)

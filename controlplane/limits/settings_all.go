@@ -7,7 +7,7 @@ import (
 	"github.com/weirhq/weir/shared/workspaces"
 )
 
-// OverrideName is what tells an override from all others.
+// OverrideName identifies an override.
 type OverrideName struct{ Workspace, Namespace, Pattern string }
 
 // AllOverrides returns the overrides of the given workspaces that sort after a position, at most

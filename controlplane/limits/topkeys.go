@@ -15,17 +15,17 @@ import (
 )
 
 const (
-	// TopKeysMax is the most keys that one listing holds.
+	// TopKeysMax is the most keys in a listing.
 	TopKeysMax = 100
-	// TopReportsMax is the most nodes' reports that one listing takes in: 16 KiB each.
+	// TopReportsMax is the most nodes' reports that a listing reads: 16 KiB each.
 	TopReportsMax = 2000
 )
 
-// TopQuery asks for keys, or for what is held.
+// TopQuery selects keys, or held leases and reservations.
 type TopQuery struct {
 	Workspace, Namespace string // "" for all
 	Identifier           string // "": all
-	Denied               bool   // of keys: the denied ones, else the hot ones
+	Denied               bool   // of keys: denied keys instead of hot keys
 	Limit                int    // 1 to TopKeysMax
 
 	Visible *workspaces.Set // keys of other workspaces are left out
@@ -44,7 +44,7 @@ func (q *TopQuery) wants(workspace, namespace, identifier string) bool {
 		(q.Namespace == "" || q.Namespace == namespace) && (q.Identifier == "" || q.Identifier == identifier)
 }
 
-// Reports are those of nodes that an answer is made from.
+// Reports describes the nodes' reports that an answer is based on.
 type Reports struct {
 	Now        time.Time // by the clock of the database
 	Nodes      int       // that reported
@@ -57,14 +57,14 @@ type Reports struct {
 type TopKeys struct {
 	Reports
 	Keys  []TopKey // largest count first
-	Total int64    // of all keys that were reported and asked for
+	Total int64    // how many of the reported keys match the query
 }
 
-// TopKey is one of them.
+// TopKey is a key in TopKeys.
 type TopKey struct {
 	Workspace, Namespace, Identifier string
 	DurationMs, Limit                int64     // DurationMs 0: of leases that were refused; Limit -1: unknown
-	Count                            int64     // of hot keys cost, of denied ones requests
+	Count                            int64     // of a hot key its cost, of a denied key its requests
 	More                             int64     // of denied keys: how many more it may be
 	ReportedAt                       time.Time // when the oldest report of it was made, by the database's clock
 	Regions                          []TopKeyRegion
@@ -76,7 +76,7 @@ type TopKeyRegion struct {
 	Count  int64
 }
 
-// TopReport is a node's word as it is stored.
+// TopReport is a node's stored report.
 type TopReport struct {
 	Region   string
 	Node     string
@@ -85,8 +85,8 @@ type TopReport struct {
 	Document []byte // see heartbeat.ReadTop
 }
 
-// madeAt returns when a report was made, by the database's clock. A heartbeat without a report keeps the row's
-// earlier one, so a report can be older than the heartbeat beside it.
+// madeAt returns when a report was made, by the database's clock. A heartbeat without a report leaves the row's earlier
+// report in place, so a report can be older than the heartbeat in the same row.
 func (r *TopReport) madeAt(top *heartbeat.Top) time.Time {
 	if top.AtMs <= 0 || r.SentAtMs <= top.AtMs {
 		return r.SeenAt
@@ -96,13 +96,13 @@ func (r *TopReport) madeAt(top *heartbeat.Top) time.Time {
 
 // TopStore reads nodes' reports.
 type TopStore interface {
-	// TopReports returns at most rows reports of nodes that were heard of within a time,
-	// the newest first, and the clock of the database.
+	// TopReports returns at most rows reports of nodes whose heartbeats arrived within a time, newest first, and the clock
+	// of the database.
 	TopReports(ctx context.Context, within time.Duration, rows int) (now time.Time, reports []TopReport, err error)
 }
 
-// ListTopKeys merges what live nodes report. Each reports no more than its first 20 keys, so
-// a key that is spread thinly over many nodes can be missing, or have too small a count.
+// ListTopKeys merges live nodes' reports. A node reports at most its first 20 keys, so a key with requests spread
+// thinly over many nodes can be missing, or have too small a count.
 func ListTopKeys(ctx context.Context, store TopStore, q TopQuery, liveWithin time.Duration) (TopKeys, error) {
 	if err := q.Validate(); err != nil {
 		return TopKeys{}, err
@@ -131,7 +131,7 @@ func mergeTopKeys(ctx context.Context, store TopStore, q *TopQuery,
 	return answer, nil
 }
 
-// readReports calls take with each report that can be read, and when it was made.
+// readReports calls take with each readable report, and the time at which the report was made.
 func readReports(ctx context.Context, store TopStore, liveWithin time.Duration,
 	take func(*TopReport, *heartbeat.Top, time.Time)) (all Reports, err error) {
 	now, reports, err := store.TopReports(ctx, liveWithin, TopReportsMax+1)
@@ -156,7 +156,7 @@ func readReports(ctx context.Context, store TopStore, liveWithin time.Duration,
 	return all, nil
 }
 
-// topMerge is keys by their names.
+// topMerge has keys by their names.
 type topMerge map[topKeyID]*merging
 
 type topKeyID struct {
@@ -178,9 +178,9 @@ func (m topMerge) addAll(region string, at time.Time, keys []heartbeat.TopKey, q
 	}
 }
 
-// add merges one node's word. A denial was one node's alone, so denials add up. The cost of
-// a hot key is a count that all nodes of its region know most of: the largest word of a
-// region stands for it, regions add up, and no node has seen less of all than it says.
+// add merges a node's report. Denials of several nodes add up, because each node counts its own. The cost of a hot key
+// is a count of which all nodes of its region have most, so the largest count stands for its region. Regions add up,
+// and the sum is at least the largest total that any node reports.
 func (m topMerge) add(region string, at time.Time, k *heartbeat.TopKey, denied bool) {
 	id := topKeyID{string(k.Workspace), string(k.Namespace), string(k.Identifier), k.DurationMs}
 	to := m[id]
@@ -207,7 +207,7 @@ func (m topMerge) add(region string, at time.Time, k *heartbeat.TopKey, denied b
 
 const topCountMax = 1<<62 - 1
 
-// sum stays within what a count can be.
+// sum adds counts, up to the largest count.
 func sum(a, b int64) int64 { return min(a+min(b, topCountMax-a), topCountMax) }
 
 func (m topMerge) ranked() (keys []TopKey, total int64) {

@@ -41,8 +41,8 @@ func ranked(keys []TopKey) (got []string) {
 	return got
 }
 
-// "The largest word of a region stands for it, regions add up, and no node has seen less
-// of all than it says"; denials add up.
+// "The largest count stands for its region. Regions add up, and the sum is at least the largest total that any node
+// reports"; denials add up.
 func TestTopKeysAreMergedOverNodes(t *testing.T) {
 	store := topReports{
 		reportOf(t, "eu", 99_000, heartbeat.Top{
@@ -77,8 +77,7 @@ func TestTopKeysAreMergedOverNodes(t *testing.T) {
 	}
 }
 
-// A key that cannot be read spoils itself alone: the others of its report are merged, and the answer has that it lacks
-// a part.
+// An unreadable key affects only itself: the other keys of its report are merged, and the answer is marked as partial.
 func TestAReportWithABadKeyIsReadInPart(t *testing.T) {
 	store := topReports{{Region: "eu", SeenAt: time.UnixMilli(99_000), Document: []byte(`{"hot":[{},{"w":"dw==","n":"bg==","i":"YQ==","d":1000,
 		"c":4,"r":3}],"held":[{"k":"lease","w":"dw==","n":"bg==","i":"YQ==","a":2},{}]}`)}}
@@ -92,8 +91,8 @@ func TestAReportWithABadKeyIsReadInPart(t *testing.T) {
 	}
 }
 
-// A heartbeat brings a report every 15 seconds and keeps the earlier one until then. The report is as old as it is, and
-// not as the heartbeat.
+// A heartbeat brings a report every 15 seconds, and keeps the earlier report until then. The age of a report is its
+// own, and not the heartbeat's.
 func TestAReportIsAsOldAsItIs(t *testing.T) {
 	report := func(madeMs, sentMs, seenMs int64) TopReport {
 		r := reportOf(t, "eu", seenMs, heartbeat.Top{AtMs: madeMs, Hot: []heartbeat.TopKey{hot("a", 12, 9, 20)}})
@@ -122,8 +121,8 @@ func TestAReportIsAsOldAsItIs(t *testing.T) {
 	}
 }
 
-// Keys and leases of workspaces that a token is not valid for are left out before anything is ranked, added up, cut off
-// or estimated.
+// Keys and leases of workspaces for which a token is not valid are left out before anything is ranked, added up, cut
+// off or estimated.
 func TestOtherWorkspacesAreLeftOutBeforeRanking(t *testing.T) {
 	held := func(workspace string, sinceMs int64) heartbeat.Held {
 		return heartbeat.Held{Kind: heartbeat.HeldLease, Workspace: []byte(workspace), Namespace: []byte("n"), Identifier: []byte("a"), SinceMs: sinceMs, Amount: 1}
@@ -153,7 +152,7 @@ func TestOtherWorkspacesAreLeftOutBeforeRanking(t *testing.T) {
 	}
 }
 
-// Sums stop where counts do.
+// Sums are bounded like counts.
 func TestTopKeysDoNotOverflow(t *testing.T) {
 	const most = 1<<62 - 1
 	var store topReports
@@ -180,8 +179,8 @@ func TestTopQueryNamesWhatIsWrong(t *testing.T) {
 	}
 }
 
-// "What several nodes have to do with is told once, by the node that knows of the latest end"; leases that were refused
-// are denied keys.
+// "If several nodes report the same entry, the list has it once, from the node with the latest end". Refused leases are
+// denied keys.
 func TestHeldIsMergedOverNodes(t *testing.T) {
 	held := func(identifier string, since, ends int64, mark uint64) heartbeat.Held {
 		return heartbeat.Held{Kind: heartbeat.HeldLease, Workspace: []byte("w"), Namespace: []byte("n"), Identifier: []byte(identifier),

@@ -1,4 +1,4 @@
-// Package limitwords says an estimate of limits in words: weirctl and the console say the same.
+// Package limitwords describes an estimate of limits in sentences, which weirctl and the console share.
 package limitwords
 
 import (
@@ -11,8 +11,8 @@ import (
 // keysNamed are the keys that a sentence names at most.
 const keysNamed = 3
 
-// Say names what an estimate of so many overrides is based on, and what it says of those keys. Names are as callers
-// sent them. Figures are written by count.
+// Say describes the basis and the outcome of an estimate of so many overrides. Names are as callers sent them. count
+// writes the figures.
 func Say(e *controlv1.EstimateLimitsResponse, overrides int, count func(int64) string) string {
 	plural := func(n int64, thing string) string {
 		if n == 1 {
@@ -36,7 +36,7 @@ func Say(e *controlv1.EstimateLimitsResponse, overrides int, count func(int64) s
 		said = "of a part of " + strings.TrimPrefix(said, "of ")
 	}
 	if unknown := e.GetKeysUnknown(); unknown > 0 {
-		said += fmt.Sprintf(" (%s of them not known: another window, or the caller's limit)", count(unknown))
+		said += fmt.Sprintf(" (%s of them unknown: another window, or the caller's limit)", count(unknown))
 	}
 	if e.GetKeysMatched() <= e.GetKeysUnknown() {
 		return said
@@ -58,11 +58,11 @@ func Say(e *controlv1.EstimateLimitsResponse, overrides int, count func(int64) s
 	return said
 }
 
-// Unknown says why there is no estimate.
+// Unknown describes why there is no estimate.
 func Unknown(overrides int, why string) string {
 	what := "this change"
 	if overrides != 1 {
 		what = "the overrides"
 	}
-	return "what " + what + " would have denied is not known: " + why
+	return "the effect of " + what + " is unknown: " + why
 }

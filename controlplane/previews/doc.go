@@ -1,3 +1,3 @@
-// Package previews predicts what tunings would do to a fleet, from the shape that its nodes report. A main hands in who
-// can simulate: see [Previewer].
+// Package previews predicts the effect of tunings on a fleet, from the shape that its nodes report. A main provides the
+// simulator: see [Previewer].
 package previews

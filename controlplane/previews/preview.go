@@ -25,72 +25,71 @@ const (
 	previewKeysMax    = 1_000_000_000
 )
 
-// Previewer predicts what a tuning would do to a fleet. This package only says what it
-// needs: a main hands in who can. Preview returns when ctx is done.
+// Previewer predicts the effect of a tuning on a fleet. This package only has the interface, and a main provides the
+// implementation. Preview must return when ctx is done. It must be safe for concurrent use.
 type Previewer interface {
 	Preview(ctx context.Context, ask Ask) (Predictions, error)
 }
 
-// Ask is what a Previewer is asked.
+// Ask is the input of a Previewer.
 type Ask struct {
 	Shape     FleetShape `json:"shape"`
 	Old       string     `json:"old"` // tuning documents
 	New       string     `json:"new"`
-	TimeMaxMs int64      `json:"time_max_ms"` // real time, within which Old and New at least have to be predicted
+	TimeMaxMs int64      `json:"time_max_ms"` // real time, within which at least Old and New must be predicted
 }
 
-// FleetShape is a fleet in the few figures that predictions are made from.
+// FleetShape describes a fleet in the few figures on which predictions are based.
 type FleetShape struct {
 	Nodes        []int   `json:"nodes"` // by region
-	Keys         int64   `json:"keys"`  // active in one window, each counted once
+	Keys         int64   `json:"keys"`  // active in the same window, each counted once
 	HotShare     float64 `json:"hot_share"`
-	OverlapShare float64 `json:"overlap_share"` // of the keys: those that several regions use
+	OverlapShare float64 `json:"overlap_share"` // of the keys: the share that several regions use
 	Limit        int64   `json:"limit"`
 	WindowMs     int64   `json:"window_ms"`
 
-	// Assumed are the fields that neither the fleet nor the caller gave, as
-	// a caller would name them.
+	// Assumed lists the fields that neither the fleet nor the caller set, by the caller's names.
 	Assumed []string `json:"assumed,omitempty"`
 }
 
-// Predictions are what a Previewer answers.
+// Predictions are the output of a Previewer.
 type Predictions struct {
 	Old Prediction `json:"old"`
 	New Prediction `json:"new"`
-	// the new tuning with other feed intervals, the shortest first: as many as there was time for
+	// the new tuning with other feed intervals, shortest first: as many as the time allowed
 	Curve []Prediction `json:"curve"`
 
 	KeysSimulated  int64    `json:"keys_simulated"`
 	NodesSimulated int      `json:"nodes_simulated"`
-	Notes          []string `json:"notes"` // how the figures were scaled, and what is not in them
+	Notes          []string `json:"notes"` // how the figures were scaled, and what they leave out
 }
 
-// Prediction is what a fleet is expected to do under one tuning.
+// Prediction describes the expected figures of a fleet under a tuning.
 type Prediction struct {
 	FeedIntervalMs   int64   `json:"feed_interval_ms"`
 	RowsWrittenPerS  float64 `json:"rows_written_per_s"` // of the whole fleet
 	RowsReadPerS     float64 `json:"rows_read_per_s"`    // the same
 	ConvergenceP50Ms int64   `json:"convergence_p50_ms"`
 	ConvergenceP99Ms int64   `json:"convergence_p99_ms"`
-	UnknownShare     float64 `json:"unknown_share"` // of the cost in other regions: never known here
-	// most that a caller who spreads over all regions is admitted, over the limit
+	UnknownShare     float64 `json:"unknown_share"` // of the cost in other regions: never counted here
+	// the most that a caller who spreads over all regions is admitted, relative to the limit
 	Overshoot          float64 `json:"overshoot"`
-	OrdinaryOvershoot  float64 `json:"ordinary_overshoot"`  // the same of ordinary callers
+	OrdinaryOvershoot  float64 `json:"ordinary_overshoot"`  // the same for ordinary callers
 	HotConvergeP99Ms   int64   `json:"hot_converge_p99_ms"` // of keys past 80 % of their limits
 	SimulatedDecisions int64   `json:"simulated_decisions"`
 }
 
-// Request is what an operator asks. What Given leaves at nil comes from the fleet,
-// and else has a default, which the answer calls assumed.
+// Request is an operator's request. A nil field of Given is taken from the fleet, or else has a default, which the
+// answer lists as assumed.
 type Request struct {
-	Old       string // tuning document; empty: the one in force
+	Old       string // tuning document; empty: the tuning in force
 	New       string
-	NoFleet   bool // look at no fleet: shapes that do not exist
+	NoFleet   bool // look at no fleet, for shapes that do not exist
 	Given     GivenShape
 	TimeMaxMs int64 // of real time; 0: TimeDefault
 }
 
-// GivenShape is what a caller says of the shape; nil is not said.
+// GivenShape has the shape's fields that the caller sets. A nil field is not set.
 type GivenShape struct {
 	Regions, NodesPerRegion *int32
 	Keys, Limit, WindowMs   *int64
@@ -105,12 +104,12 @@ type Answer struct {
 	TookMs           int64
 }
 
-// Preview predicts what tunings would do, one request at a time: a simulation takes a
-// processor, and an operator waits for it.
+// Preview predicts the effect of tunings, one request at a time, because a simulation needs a processor and an operator
+// waits for it.
 type Preview struct {
 	previewer Previewer
 	work      *rollout.Work
-	busy      chan struct{} // full while one runs
+	busy      chan struct{} // full while a preview runs
 }
 
 // New returns previews of the fleet that work sees.
@@ -155,8 +154,7 @@ func (p *Preview) Preview(ctx context.Context, req Request) (answer Answer, err 
 	return answer, err
 }
 
-// old is the tuning to compare with: the one that was given, or that most live nodes'
-// regions have in force.
+// old returns the tuning to compare with: the given tuning, or the tuning in force in the regions of most live nodes.
 func (p *Preview) old(ctx context.Context, req Request, fleet fleet.Fleet) (string, error) {
 	switch {
 	case req.Old != "":
@@ -193,8 +191,8 @@ func (p *Preview) old(ctx context.Context, req Request, fleet fleet.Fleet) (stri
 	return string(b), err
 }
 
-// What a shape is taken to be by default: the load that the defaults of the
-// tuning were chosen for, a tenth of its keys hot and a twentieth used by two regions.
+// The default shape: the load for which the tuning's defaults were chosen, with a tenth of its keys hot and a twentieth
+// used by two regions.
 const (
 	assumedRegions  = 2
 	assumedNodes    = 3
@@ -205,8 +203,7 @@ const (
 	assumedWindowMs = 60_000
 )
 
-// shapeOf is the fleet's own shape, with what was given put over it, and assumptions for
-// the rest.
+// shapeOf returns the fleet's own shape, with the given fields in its place, and assumptions for the rest.
 func shapeOf(fleet fleet.Fleet, given GivenShape) (FleetShape, error) {
 	seen := seenShape(fleet)
 	s := FleetShape{Nodes: seen.nodes}
@@ -245,7 +242,7 @@ func validateShare(field string, share float64) error {
 	return nil
 }
 
-// choose is the first of given, seen and assumed that is there.
+// choose returns the first of given, seen and assumed that is there.
 func choose[T any](s *FleetShape, name string, given, seen *T, assumed T) T {
 	switch {
 	case given != nil:
@@ -264,7 +261,7 @@ func whole(n int) *int32 {
 	return new(int32(min(n, math.MaxInt32))) //nolint:gosec // bounded
 }
 
-// seen is what heartbeats tell of a shape; nil is not told.
+// seen is the shape by the nodes' heartbeats. A nil field is in no heartbeat.
 type seen struct {
 	nodes        []int
 	keys         *int64
@@ -282,9 +279,8 @@ func (s seen) nodesPerRegion() int {
 	return (sum + len(s.nodes) - 1) / len(s.nodes)
 }
 
-// seenShape adds heartbeats up. Requests on a key reach any node of its region, so a
-// region has about as many keys as the node that knows most; keys that two regions use
-// are in both sums, and are counted once.
+// seenShape adds heartbeats up. Requests on a key reach any node of its region, so a region has about as many keys as
+// its node with most keys. Keys that two regions use are in both sums, and are counted once.
 func seenShape(listing fleet.Fleet) (s seen) {
 	type region struct{ nodes, keys, hot, told, shared int64 }
 	byName := map[string]*region{}

@@ -25,7 +25,7 @@ func beatOf(region, node string, h heartbeat.Health, now time.Time) fleet.Row {
 	return fleet.Row{Heartbeat: heartbeat.Heartbeat{NodeID: node, Region: region}, SeenAt: now, Health: string(text)}
 }
 
-// previewed keeps what it was asked, and waits if it is to.
+// previewed keeps its input, and waits if the test makes it wait.
 type previewed struct {
 	ask   Ask
 	began chan struct{}
@@ -54,8 +54,8 @@ func (l previewLand) FleetNodes(context.Context, int) (time.Time, []fleet.Row, e
 	return l.now, l.rows, nil
 }
 
-// Previews run on the fleet's own recorded shape: from heartbeats where they have it, else from flags
-// with honest defaults which the output names as assumed.
+// Previews use the fleet's own recorded shape: from heartbeats, or else from flags, or else from defaults, which the
+// output lists as assumed.
 func TestPreviewTakesTheFleetsShape(t *testing.T) {
 	l := previewLand{now: controltest.Day}
 	shared := int64(300)
@@ -90,7 +90,7 @@ func TestPreviewTakesTheFleetsShape(t *testing.T) {
 		},
 	} {
 		p := &previewed{}
-		c.req.New = string(controltest.Document30)
+		c.req.New = controltest.Document("floor=0.3")
 		a, err := New(p, rollout.NewWork(previewLand{now: l.now, rows: c.rows}, 30*time.Second)).Preview(t.Context(), c.req)
 		if err != nil {
 			t.Errorf("%s: %v", c.what, err)
@@ -101,24 +101,25 @@ func TestPreviewTakesTheFleetsShape(t *testing.T) {
 			s.Limit != c.want.Limit || s.WindowMs != c.want.WindowMs || !slices.Equal(s.Assumed, c.want.Assumed) {
 			t.Errorf("%s: %+v, want %+v", c.what, s, c.want)
 		}
-		if p.ask.Old != controltest.DefaultDocument() || !strings.Contains(p.ask.New, `"floor":0.3`) || p.ask.TimeMaxMs != 10_000 {
+		if p.ask.Old != controltest.Document() || !strings.Contains(p.ask.New, `"floor":0.3`) || p.ask.TimeMaxMs != 10_000 {
 			t.Errorf("%s: asked %+v", c.what, p.ask)
 		}
 	}
 }
 
-// Previews run one at a time: a second caller gets a clear error, and the first one's end frees it.
+// Previews run one at a time: a second caller gets a clear error, and can run a preview when the first preview has
+// ended.
 func TestPreviewsTakeTurns(t *testing.T) {
 	p := &previewed{began: make(chan struct{})}
 	previews := New(p, rollout.NewWork(previewLand{now: controltest.Day, rows: []fleet.Row{beatOf("eu", "eu-1", heartbeat.Health{}, controltest.Day)}}, 30*time.Second))
 	ctx, cancel := context.WithCancel(t.Context())
 	first := make(chan error, 1)
 	go func() {
-		_, err := previews.Preview(ctx, Request{New: string(controltest.Document30)})
+		_, err := previews.Preview(ctx, Request{New: controltest.Document("floor=0.3")})
 		first <- err
 	}()
 	<-p.began
-	if _, err := previews.Preview(t.Context(), Request{New: string(controltest.Document30)}); !errors.Is(err, controlplane.ErrConflict) || !strings.Contains(err.Error(), "another preview is under way") {
+	if _, err := previews.Preview(t.Context(), Request{New: controltest.Document("floor=0.3")}); !errors.Is(err, controlplane.ErrConflict) || !strings.Contains(err.Error(), "another preview is under way") {
 		t.Errorf("the second: %v", err)
 	}
 	cancel()
@@ -126,7 +127,7 @@ func TestPreviewsTakeTurns(t *testing.T) {
 		t.Errorf("the first, cancelled: %v", err)
 	}
 	p.began = nil
-	if _, err := previews.Preview(t.Context(), Request{New: string(controltest.Document30)}); err != nil {
+	if _, err := previews.Preview(t.Context(), Request{New: controltest.Document("floor=0.3")}); err != nil {
 		t.Errorf("the third: %v", err)
 	}
 }
@@ -135,16 +136,16 @@ func TestPreviewRefusals(t *testing.T) {
 	previews := New(&previewed{}, rollout.NewWork(previewLand{now: controltest.Day, rows: []fleet.Row{beatOf("eu", "eu-1", heartbeat.Health{}, controltest.Day)}}, 30*time.Second))
 	for want, req := range map[string]Request{
 		"floor is 2":                          {New: `{"floor":2}`},
-		"step is 3":                           {New: string(controltest.Document30), Old: `{"step":3}`},
-		"time_max_ms is 4999 (5000 to 60000)": {New: string(controltest.Document30), TimeMaxMs: 4999},
-		"time_max_ms is 60001":                {New: string(controltest.Document30), TimeMaxMs: 60_001},
-		"regions is 0":                        {New: string(controltest.Document30), Given: GivenShape{Regions: new(int32(0))}},
-		"nodes_per_region is 20000":           {New: string(controltest.Document30), Given: GivenShape{NodesPerRegion: new(int32(20_000))}},
-		"keys is 0":                           {New: string(controltest.Document30), Given: GivenShape{Keys: new(int64(0))}},
-		"hot_share is 1.5":                    {New: string(controltest.Document30), Given: GivenShape{HotShare: new(1.5)}},
-		"overlap_share is -1":                 {New: string(controltest.Document30), Given: GivenShape{OverlapShare: new(-1.0)}},
-		"limit is -4":                         {New: string(controltest.Document30), Given: GivenShape{Limit: new(int64(-4))}},
-		"window_ms is 10":                     {New: string(controltest.Document30), Given: GivenShape{WindowMs: new(int64(10))}},
+		"step is 3":                           {New: controltest.Document("floor=0.3"), Old: `{"step":3}`},
+		"time_max_ms is 4999 (5000 to 60000)": {New: controltest.Document("floor=0.3"), TimeMaxMs: 4999},
+		"time_max_ms is 60001":                {New: controltest.Document("floor=0.3"), TimeMaxMs: 60_001},
+		"regions is 0":                        {New: controltest.Document("floor=0.3"), Given: GivenShape{Regions: new(int32(0))}},
+		"nodes_per_region is 20000":           {New: controltest.Document("floor=0.3"), Given: GivenShape{NodesPerRegion: new(int32(20_000))}},
+		"keys is 0":                           {New: controltest.Document("floor=0.3"), Given: GivenShape{Keys: new(int64(0))}},
+		"hot_share is 1.5":                    {New: controltest.Document("floor=0.3"), Given: GivenShape{HotShare: new(1.5)}},
+		"overlap_share is -1":                 {New: controltest.Document("floor=0.3"), Given: GivenShape{OverlapShare: new(-1.0)}},
+		"limit is -4":                         {New: controltest.Document("floor=0.3"), Given: GivenShape{Limit: new(int64(-4))}},
+		"window_ms is 10":                     {New: controltest.Document("floor=0.3"), Given: GivenShape{WindowMs: new(int64(10))}},
 	} {
 		if _, err := previews.Preview(t.Context(), req); !errors.Is(err, controlplane.ErrInvalid) || !strings.Contains(err.Error(), want) {
 			t.Errorf("want %q: %v", want, err)

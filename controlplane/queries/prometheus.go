@@ -20,8 +20,8 @@ const (
 	prometheusBytesMax = 1 << 20
 )
 
-// PrometheusClient asks the HTTP API of a Prometheus, or of what speaks like one. Its
-// methods may be called at once.
+// PrometheusClient calls the HTTP API of a Prometheus, or of a server with the same API. All methods are safe for
+// concurrent use.
 type PrometheusClient struct {
 	client *http.Client
 	url    string
@@ -32,7 +32,7 @@ func NewPrometheusClient(client *http.Client, url string) *PrometheusClient {
 	return &PrometheusClient{client: client, url: strings.TrimRight(url, "/")}
 }
 
-// Query is an instant query, now. Errors wrap controlplane.ErrInvalid where the query is at fault and
+// Query makes an instant query, now. Errors wrap controlplane.ErrInvalid where the query is at fault and
 // controlplane.ErrUnavailable where the server is.
 func (p *PrometheusClient) Query(ctx context.Context, query string) ([]float64, error) {
 	ctx, cancel := context.WithTimeout(ctx, prometheusTimeout)
@@ -57,7 +57,7 @@ func (p *PrometheusClient) Query(ctx context.Context, query string) ([]float64, 
 	return parseAnswer(answer.StatusCode, body)
 }
 
-// parseAnswer reads what the instant-query API answers.
+// parseAnswer reads an answer of the instant-query API.
 func parseAnswer(status int, body []byte) ([]float64, error) {
 	var a struct {
 		Status    string `json:"status"`

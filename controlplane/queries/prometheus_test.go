@@ -11,7 +11,7 @@ import (
 	"github.com/weirhq/weir/controlplane"
 )
 
-// The instant-query API, as its documentation has it.
+// The instant-query API, according to its documentation.
 func TestPrometheusClient(t *testing.T) {
 	status, body := http.StatusOK, ""
 	server := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
@@ -63,8 +63,7 @@ func FuzzPrometheusAnswer(f *testing.F) {
 	})
 }
 
-// Of the elements of a vector the worst is held against the bound, wherever it stands; a value that meets the bound
-// breaks nothing.
+// The worst element of a vector is compared with the bound, wherever it stands. A value at the bound breaks nothing.
 func TestTheWorstElement(t *testing.T) {
 	above, below := Rail{Name: "a", Above: new(0.5)}, Rail{Name: "a", Below: new(0.5)}
 	for _, c := range []struct {

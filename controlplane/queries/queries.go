@@ -14,7 +14,7 @@ import (
 const (
 	// RailsMax bounds the queries of a plan.
 	RailsMax = 20
-	// QueryBytesMax bounds one of them.
+	// QueryBytesMax bounds a query.
 	QueryBytesMax = 2000
 
 	queryNameMax     = 64
@@ -22,11 +22,11 @@ const (
 	queryFactorMost  = 1000
 )
 
-// Rail is a guardrail that a Prometheus measures: exactly one of Above, Below and
-// TimesBaseline bounds it. A value that is beyond the bound for two minutes, or half the bake if that is shorter,
-// breaks it, as for latency. A query with RegionPlaceholder is sent once for
-// each of at most 50 regions that have the tuning and a node; any region may break
-// it, and regions beyond the 50 have no value. A query without it has one baseline, of before the first stage.
+// Rail is a guardrail that a Prometheus measures. Set exactly one of Above, Below and TimesBaseline: for example,
+// Above: 0.01 for a share of errors. A value that is beyond the bound for two minutes, or for half the bake if that is
+// shorter, breaks the rail, as for latency. A query with RegionPlaceholder is sent once for each of at most 50 regions
+// that have the tuning and a node. Any region may break the rail, and regions beyond the 50 have no value. A query
+// without the placeholder has a single baseline, from before the first stage.
 type Rail struct {
 	Name  string `json:"name"`  // 1 to 64 bytes
 	Query string `json:"query"` // PromQL, a scalar or a vector; any element may break it
@@ -35,21 +35,21 @@ type Rail struct {
 	Below         *float64 `json:"below,omitempty"`
 	TimesBaseline *float64 `json:"times_baseline,omitempty"` // of the value before the stage, 0.01 to 1,000
 
-	// Required makes a stage wait for a value, and after apply_timeout_ms without one
-	// roll back. Otherwise a Prometheus that does not answer breaks nothing. Every stage waits
-	// in this way while an element is NaN. An infinite element is beyond every bound on its side.
+	// Required makes a stage wait for a value, and roll back after apply_timeout_ms without a value. Otherwise a
+	// Prometheus that does not answer breaks nothing. Every stage waits in this way while an element is NaN. An infinite
+	// element is beyond every bound on its side.
 	Required bool `json:"required,omitempty"`
 }
 
-// Value is what a query answered: its worst element.
+// Value is the answer to a query: its worst element.
 type Value struct {
 	Name    string   `json:"name"`
 	Region  string   `json:"region,omitempty"`
 	Value   *float64 `json:"value,omitempty"`   // nil: nothing was answered
 	Problem string   `json:"problem,omitempty"` // why not
-	NaN     bool     `json:"nan,omitempty"`     // an element is not a number; Value is of the others
+	NaN     bool     `json:"nan,omitempty"`     // an element is not a number; Value is the worst of the others
 
-	// Over is how long the rail's bound has been exceeded. While nothing is answered it stands still.
+	// Over is how long the rail's bound has been exceeded. Without answers it does not change.
 	Over Lasting `json:"over_for_ms,omitempty"`
 }
 
@@ -58,7 +58,7 @@ type Prometheus interface {
 	Query(ctx context.Context, query string) (values []float64, err error)
 }
 
-// Shown is the value as it was answered: an infinite one is infinite.
+// Shown returns the value of the answer. An infinite value is infinite here.
 func (v Value) Shown() *float64 {
 	if v.Value == nil || math.Abs(*v.Value) != math.MaxFloat64 {
 		return v.Value
@@ -67,7 +67,7 @@ func (v Value) Shown() *float64 {
 	return &endless
 }
 
-// Validate reports what is wrong with the rails of a plan.
+// Validate returns the faults of a plan's rails.
 func Validate(rails []Rail) error {
 	if len(rails) > RailsMax {
 		return fmt.Errorf("%w: guardrails have %d queries (at most %d)", controlplane.ErrInvalid, len(rails), RailsMax)
@@ -113,7 +113,7 @@ func (q Rail) Validate() error {
 	return nil
 }
 
-// Bound is the rail's, for people.
+// Bound returns the rail's bound, as text for people.
 func (q Rail) Bound() string {
 	switch {
 	case q.Above != nil:
@@ -126,14 +126,14 @@ func (q Rail) Bound() string {
 	return ""
 }
 
-// Of is the query of a region.
+// Of returns the query of a region.
 func (q Rail) Of(region string) string {
 	escaped := strings.NewReplacer(`\`, `\\`, `"`, `\"`, "\n", `\n`).Replace(region)
 	return strings.ReplaceAll(q.Query, RegionPlaceholder, escaped)
 }
 
-// Worst is the element that comes closest to breaking the rail, or breaks it most. An infinite one is
-// math.MaxFloat64, or its negative, which JSON can hold. nan tells that an element is not a number.
+// Worst returns the element that comes closest to breaking the rail, or breaks it most. JSON cannot hold infinite
+// numbers, so they are math.MaxFloat64 or its negative. nan reports whether an element is not a number.
 func (q Rail) Worst(values []float64) (worst *float64, nan bool) {
 	for _, v := range values {
 		if math.IsNaN(v) {
@@ -148,7 +148,7 @@ func (q Rail) Worst(values []float64) (worst *float64, nan bool) {
 	return worst, nan
 }
 
-// Beyond says in one line by what a value is beyond the rail's bound; empty: it is not.
+// Beyond describes in a line by how much a value is beyond the rail's bound. It returns "" if the value is within.
 func (q Rail) Beyond(was, is Value) string {
 	if is.Value == nil {
 		return ""
@@ -183,8 +183,8 @@ func FindValue(values []Value, like Value) Value {
 	return Value{}
 }
 
-// AddBaselines adds what was answered before a stage. A value of an earlier stage stays: what that stage made worse
-// is no baseline of the next.
+// AddBaselines adds the answers from before a stage. A value of an earlier stage stays, because harm by that stage is
+// no baseline for the next stage.
 func AddBaselines(values, of []Value) []Value {
 	values = slices.DeleteFunc(slices.Clone(values), func(v Value) bool { return v.Value == nil })
 	for _, v := range of {
@@ -199,23 +199,23 @@ func AddBaselines(values, of []Value) []Value {
 // does not count in full: see Lasting.See.
 type Lasting int64
 
-// See takes in a look, gapMs after the look before. A gap counts for at most half of the time that is borne, so that at
-// least three looks in a row find what is not borne.
+// See records a look, gapMs after the look before. A gap counts for at most half of the allowed time, so it takes at
+// least three looks in a row to exceed it.
 func (l *Lasting) See(found bool, gapMs int64, borne time.Duration) {
 	switch {
 	case !found:
 		*l = 0
 	case *l == 0:
-		*l = 1 // how long it was so before this look is not known
+		*l = 1 // the look does not show since when
 	default:
 		*l += Lasting(min(gapMs, borne.Milliseconds()/2))
 	}
 }
 
-// Time is how long it has lasted.
+// Time returns how long the state has lasted.
 func (l Lasting) Time() time.Duration { return time.Duration(l) * time.Millisecond }
 
-// Reaches reports whether it has lasted for as long as is not borne.
+// Reaches reports whether the state has lasted for the whole time that is allowed.
 func (l Lasting) Reaches(borne time.Duration) bool { return l > 0 && l.Time() >= borne }
 
 // RegionPlaceholder stands for a region's name in a query, within double quotes:

@@ -7,9 +7,9 @@ import (
 	"github.com/weirhq/weir/controlplane/access"
 )
 
-// EvidenceHash names what an approval of the step that waits is of: the table, the step, the rows left, the last write,
-// and the request. Figures that move by themselves are not in it; that counts are healthy and nothing was written is
-// looked at again when the approval comes.
+// EvidenceHash returns a hash of what a person approves: the table, the waiting step, the rows left, the last write,
+// and the request. It leaves out figures that change by themselves. Whether counts are healthy and nothing was written
+// is checked again when the approval arrives.
 func (r *Retirement) EvidenceHash() string {
 	return controlplane.Digest(struct {
 		Shown string
@@ -17,7 +17,8 @@ func (r *Retirement) EvidenceHash() string {
 	}{r.shown(), r.Asked})
 }
 
-// shown is the evidence without the request, which is made anew when an approval expires: the others stay.
+// shown returns a hash of the evidence without the request. When an approval expires a new request begins, but the
+// other approvals must stay valid.
 func (r *Retirement) shown() string {
 	renamedMs := int64(0)
 	if r.Rename != nil {
@@ -30,7 +31,7 @@ func (r *Retirement) shown() string {
 	}{r.ID, r.Table, r.Dated, r.Phase, r.Evidence.Rows, r.LastWriteMs, r.Evidence.QuietSinceMs, renamedMs})
 }
 
-// approvedBy is the approvals with one more. It changes nothing.
+// approvedBy returns the approvals with the new approval. It changes nothing.
 func (r *Retirement) approvedBy(o Order, nowMs int64) ([]controlplane.Approval, error) {
 	if o.Evidence != r.EvidenceHash() {
 		return nil, r.conflict("the evidence has changed since it was shown: look at the status again")
@@ -42,24 +43,24 @@ func (r *Retirement) approvedBy(o Order, nowMs int64) ([]controlplane.Approval, 
 	return given, nil
 }
 
-// lacks keeps the approvals while there are too few.
+// lacks stores the approvals, and reports whether there are too few.
 func (r *Retirement) lacks(given []controlplane.Approval) bool {
 	r.Approvals = given
 	return len(given) < r.Spec.Need()
 }
 
-// counted is the line of the history about an approval.
+// counted returns the history's text about an approval.
 func (r *Retirement) counted(given []controlplane.Approval, o Order) string {
 	return fmt.Sprintf("%d of %d, evidence %s: %s", len(given), r.Spec.Need(), controlplane.ShortEvidence(o.Evidence),
 		o.Reason)
 }
 
-// askAnew drops the approvals that do not count any more, and asks for the step anew if there are any.
+// askAnew drops the approvals that no longer count. If it drops any, a new request for approvals begins.
 func (r *Retirement) askAnew(nowMs int64) {
 	counting := r.Spec.Counting(r.Approvals, r.shown(), nowMs)
 	if void := len(r.Approvals) - len(counting); void > 0 {
 		r.Approvals, r.Asked = counting, r.Epoch+1
-		r.AddEvent(nowMs, controlplane.Itself, "ask anew",
+		r.AddEvent(nowMs, controlplane.Itself, "ask again",
 			fmt.Sprintf("%d of %d approvals left: the others expired, or the evidence "+
 				"changed", len(counting), len(counting)+void))
 	}
@@ -78,8 +79,8 @@ func (r *Retirement) Needs() access.Role {
 	return access.RoleOperator
 }
 
-// withdrawn returns an error for an approval if its actor's credentials have ended, or those of an
-// earlier approval, which the next look removes.
+// withdrawn returns an error for an approval if the credentials of its actor have ended, or the credentials of an
+// earlier approver, whose approval the next look removes.
 func (r *Retirement) withdrawn(ended map[string]string, by controlplane.By) error {
 	if why, gone := ended[by.Actor]; gone {
 		return r.conflict(fmt.Sprintf("%s may not approve: %s", by.Actor, why))
@@ -90,12 +91,11 @@ func (r *Retirement) withdrawn(ended map[string]string, by controlplane.By) erro
 	return nil
 }
 
-// withdraw removes approvals whose credentials have ended. If there are any, it asks for the step's
-// approval again.
+// withdraw removes approvals whose credentials have ended. If it removes any, a new request for approvals begins.
 func (r *Retirement) withdraw(ended map[string]string, nowMs int64) {
 	left, void := controlplane.WithoutEnded(r.Approvals, ended)
 	if void != "" {
 		r.Approvals, r.Asked = left, r.Epoch+1
-		r.AddEvent(nowMs, controlplane.Itself, "ask anew", void)
+		r.AddEvent(nowMs, controlplane.Itself, "ask again", void)
 	}
 }

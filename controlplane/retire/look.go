@@ -8,62 +8,62 @@ import (
 	"github.com/weirhq/weir/controlplane/fleet"
 )
 
-// Look is how a table and the fleet are at one moment.
+// Look is the state of a table and the fleet at a moment.
 type Look struct {
-	Table  *TableFigures `json:"table"` // nil: nothing has the name
+	Table  *TableFigures `json:"table"` // nil: no table has the name
 	Dated  *TableFigures `json:"dated"`
 	Health Health        `json:"health"`
 
-	// Ended are those of the approvers whose approvals do not count any more, each with the reason; see access.Approvers.
+	// Ended maps approvers whose approvals no longer count to the reason; see access.Approvers.
 	Ended map[string]string `json:"ended,omitempty"`
 }
 
-// TableFigures are of a table of the blocklist's form.
+// TableFigures are the figures of a table with the blocklist's columns.
 type TableFigures struct {
-	Rows int64     `json:"rows"` // counted to TableRowsCounted
+	Rows int64     `json:"rows"` // counted up to TableRowsCounted
 	Mark TableMark `json:"mark"`
 }
 
-// TableRowsCounted is where counting rows ends: the rest is "more".
+// TableRowsCounted bounds how many rows are counted.
 const TableRowsCounted = 100_000
 
-// TableMark is how far a table has been written. Deleting rows lowers it; only a write
-// raises any of it. Each shows writes that the others may not: a row that came and went,
-// one that was there already, and one that was given a later end.
+// TableMark is a high-water mark of writes to a table. Deleting rows lowers it; only a write raises any of it. Each
+// field shows writes that the others can miss, for example a row that was inserted and deleted, an update of an
+// existing row, or a later expiry.
 type TableMark struct {
-	NextKey      int64 `json:"next_key"` // of AUTO_INCREMENT, which writes of rows that are there use up too
+	NextKey      int64 `json:"next_key"` // AUTO_INCREMENT, which writes of existing rows use up too
 	LastKey      int64 `json:"last_key"`
 	LastExpiryMs int64 `json:"last_expiry_ms"`
 }
 
-// Above tells whether something was written since a mark.
+// Above reports whether the table was written since a mark.
 func (m TableMark) Above(before TableMark) bool { return m.Max(before) != before }
 
-// Max is the higher of both in everything.
+// Max returns the higher value of each field.
 func (m TableMark) Max(b TableMark) TableMark {
 	return TableMark{max(m.NextKey, b.NextKey), max(m.LastKey, b.LastKey), max(m.LastExpiryMs, b.LastExpiryMs)}
 }
 
-// Health is whether counts are shared in every region: what a blocklist was for.
+// Health is whether counts are shared in every region. Shared counts replace the blocklist.
 type Health struct {
 	Regions int    `json:"regions"`
 	Nodes   int    `json:"nodes"`             // live
-	Problem string `json:"problem,omitempty"` // of one region or node; empty: healthy
+	Problem string `json:"problem,omitempty"` // of a region or node; empty: healthy
 }
 
-// Evidence is what a person decides by.
+// Evidence is the figures that a person needs to decide on an approval.
 type Evidence struct {
 	AtMs           int64 `json:"at_ms"`
-	Rows           int64 `json:"rows"` // left
+	Rows           int64 `json:"rows"` // left in the table
 	LastExpiryMs   int64 `json:"last_expiry_ms,omitempty"`
 	QuietSinceMs   int64 `json:"quiet_since_ms"`
-	HealthySinceMs int64 `json:"healthy_since_ms,omitempty"` // 0: it is not
+	HealthySinceMs int64 `json:"healthy_since_ms,omitempty"` // 0: not healthy
 	Health
 }
 
-// JudgeCounts tells whether every region that was heard of lately has a live node, each shard
-// of its origin a node that relays it, and each such node has told and read news, without an
-// error, within withinMs before its last heartbeat. Both times are by the node's own clock.
+// JudgeCounts checks whether counts are shared. Every region that sent a heartbeat lately must have a live node, and a
+// live node must relay each shard of its origin. Each relaying node must have published and read changes, without an
+// error, within withinMs before its last heartbeat, both by the node's own clock.
 func JudgeCounts(listing fleet.Fleet, withinMs int64) Health {
 	var h Health
 	var regions []string
@@ -111,7 +111,7 @@ func countsProblem(n fleet.Node, withinMs int64) string {
 	return ""
 }
 
-// regionProblem is why a region with these live nodes does not share its counts.
+// regionProblem returns why a region with these live nodes does not share its counts, or "".
 func regionProblem(region string, live []fleet.Node) string {
 	if len(live) == 0 {
 		return fmt.Sprintf("region %s has no live node", region)
@@ -126,7 +126,7 @@ func regionProblem(region string, live []fleet.Node) string {
 	return ""
 }
 
-// Record records in the metrics how the retirement stands.
+// Record updates the metrics from the state of the retirement.
 func (r *Retirement) Record(m *controlplane.Metrics) {
 	waits := r.Phase == Awaiting || r.Phase == AwaitingFinal
 	m.RetirementSeen(r.UnderWay(), waits, r.UnderWay() && r.Trouble != "")

@@ -7,13 +7,14 @@ import (
 	"github.com/weirhq/weir/controlplane"
 )
 
-// Order is an operator's approval of a step, why, and of what: Retirement.EvidenceHash as it was shown.
+// Order is an operator's approval of a step, and the reason for it. Evidence must be Retirement.EvidenceHash as it was
+// shown.
 type Order struct {
 	controlplane.By
 	Evidence string `json:"evidence"`
 }
 
-// Validate reports what is missing.
+// Validate reports the first missing field.
 func (o Order) Validate() error {
 	if err := o.By.Validate(); err != nil {
 		return err
@@ -24,9 +25,9 @@ func (o Order) Validate() error {
 	return nil
 }
 
-// ApproveRename lets the table be renamed once as many people as Spec asks for have approved it, if the evidence is the
-// one that was shown and holds in the very look that is given. wait is as of Advance. With an error that wraps
-// controlplane.ErrConflict r may have changed all the same: a write that comes to light sends it back to observing.
+// ApproveRename approves the rename. The rename begins once as many people as Spec requires have approved it, if the
+// evidence is the same that was shown and still holds in look. wait has the meaning of Advance. An error that wraps
+// controlplane.ErrConflict may come with a change of r: if look shows a write, r returns to observing.
 func (r *Retirement) ApproveRename(o Order, look Look, nowMs int64) (wait time.Duration, err error) {
 	given, err := r.given(o, look, nowMs, Awaiting, "the rename is approved while it is awaiting_approval")
 	if err != nil {
@@ -38,8 +39,8 @@ func (r *Retirement) ApproveRename(o Order, look Look, nowMs int64) (wait time.D
 	return r.approve(o, given, nowMs, "approve rename", Renaming, &r.Rename)
 }
 
-// ApproveDrop lets the renamed table be dropped. Its approvals are given at the end of the soak, by the same people or
-// others; otherwise it is as ApproveRename.
+// ApproveDrop approves the drop of the renamed table, at the end of the soak. The same people or others can approve it.
+// Otherwise it is like ApproveRename.
 func (r *Retirement) ApproveDrop(o Order, look Look, nowMs int64) (wait time.Duration, err error) {
 	given, err := r.given(o, look, nowMs, AwaitingFinal, "the drop is approved while it is awaiting_final_approval")
 	if err != nil {
@@ -54,7 +55,7 @@ func (r *Retirement) ApproveDrop(o Order, look Look, nowMs int64) (wait time.Dur
 	return r.approve(o, given, nowMs, "approve drop", Dropping, &r.Drop)
 }
 
-// given is the approvals with one more, in the phase that waits for them.
+// given returns the approvals with the new approval, or an error if r is not in the phase that waits for it.
 func (r *Retirement) given(o Order, look Look, nowMs int64, in Phase, when string) ([]controlplane.Approval, error) {
 	if err := o.Validate(); err != nil {
 		return nil, err
@@ -68,7 +69,7 @@ func (r *Retirement) given(o Order, look Look, nowMs int64, in Phase, when strin
 	return r.approvedBy(o, nowMs)
 }
 
-// approve keeps the approvals and, once there are enough, enters the next phase by a decision.
+// approve stores the approvals and, once there are enough, enters the next phase and sets decision.
 func (r *Retirement) approve(o Order, given []controlplane.Approval, nowMs int64, what string, next Phase,
 	decision **Decision) (wait time.Duration, err error) {
 	if problem := r.Evidence.Problem; problem != "" {
@@ -83,8 +84,7 @@ func (r *Retirement) approve(o Order, given []controlplane.Approval, nowMs int64
 	return 0, nil
 }
 
-// Abort gives up. The table gets its name back, unless the drop was faster or somebody
-// has made the name anew.
+// Abort gives up. The table gets its name back, unless it was dropped first or another table has its name by now.
 func (r *Retirement) Abort(by controlplane.By, nowMs int64) (wait time.Duration, err error) {
 	if err := by.Validate(); err != nil {
 		return 0, err
@@ -119,7 +119,7 @@ type Summary struct {
 	Why       string          `json:"why,omitempty"`
 }
 
-// Summary is the retirement's line.
+// Summary returns the retirement's line of the list.
 func (r *Retirement) Summary() Summary {
 	return Summary{ID: r.ID, By: r.By, StartedMs: r.StartedMs, EndedMs: r.EndedMs, Phase: r.Phase, Why: r.Why}
 }

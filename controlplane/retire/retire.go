@@ -7,20 +7,19 @@ import (
 	"github.com/weirhq/weir/controlplane"
 )
 
-// Phase is where a retirement stands.
+// Phase is the state of a retirement, for example Draining.
 type Phase string
 
-// The phases, in their order; the last two are outcomes, and every retirement has
-// exactly one.
+// The phases, in order. The last two are outcomes; every retirement has exactly one outcome.
 const (
-	// no process may write, and counts must be shared well
+	// no process may write to the table, and counts must be shared in all regions
 	Observing Phase = "observing"
-	Draining  Phase = "draining"          // rows that have expired are deleted
-	Awaiting  Phase = "awaiting_approval" // of a person, before the rename
+	Draining  Phase = "draining"          // expired rows are deleted
+	Awaiting  Phase = "awaiting_approval" // until people approve the rename
 	Renaming  Phase = "renaming"          // the rename is under way
-	// it soaks: a process that needs the table fails now
+	// the soak: a process that still needs the table fails now
 	Renamed       Phase = "renamed"
-	AwaitingFinal Phase = "awaiting_final_approval" // of a person, before the drop
+	AwaitingFinal Phase = "awaiting_final_approval" // until people approve the drop
 	Dropping      Phase = "dropping"                // the drop is under way
 	Restoring     Phase = "restoring"               // the table gets its name back
 
@@ -28,81 +27,80 @@ const (
 	Aborted Phase = "aborted"
 )
 
-// Over tells whether a phase is an outcome.
+// Over reports whether a phase is an outcome.
 func (p Phase) Over() bool { return p == Dropped || p == Aborted }
 
 const documentVersion = 1
 
-// Retirement is everything that is known of the retirement of a table: one document, so
-// that no half of it can be seen. It outlives builds: fields are only ever added, what a
-// document does not have is zero, and a change of meaning is a new Version.
+// Retirement is the whole state of the retirement of a table as one document, so it is stored and read as a whole.
+// Documents outlive builds: a build may only add fields, and a field that a document lacks is zero. If the meaning of a
+// field changes, Version must change too.
 //
-// Its methods are the transitions. They decide from the document and the answers of
-// steps alone; [Retirement.Advance] is the one that time brings, the others are operators'.
+// Its methods are the transitions. They decide from the document and the results of steps alone. [Retirement.Advance]
+// makes the transition that is due by time; operators call the others.
 type Retirement struct {
 	Version int    `json:"version"`
 	ID      string `json:"id"`
 	Table   string `json:"table"`
-	Dated   string `json:"dated"` // the name that the table gets; nothing had it when this began
+	Dated   string `json:"dated"` // the name after the rename; unused when the retirement began
 
-	controlplane.Transitions // the epoch goes on from one retirement of a table to the next
+	controlplane.Transitions // the epoch continues from one retirement of a table to the next
 
-	// Saved is how often the document was saved to MySQL, see Retirement.Save; 0: by a build that does not.
+	// Saved is the number of saves to MySQL, see Retirement.Save; 0: saved by a build without saves.
 	Saved int64 `json:"saved,omitempty"`
 
-	// Fence is the number of the rename or drop under way; see Steps. Each is
-	// higher than all before it, and not lower than the time in Unix ms, so that it stays
-	// so when this document is lost.
+	// Fence is the number of the rename or drop under way; see Steps. Each fence is higher than all before it, and at
+	// least the time in Unix ms, so that it also rises if this document is lost.
 	Fence int64 `json:"fence"`
 
 	Spec      Spec            `json:"spec"`
-	By        controlplane.By `json:"by"` // who started it
+	By        controlplane.By `json:"by"` // the actor that started it
 	StartedMs int64           `json:"started_ms"`
 	EndedMs   int64           `json:"ended_ms,omitempty"`
 
 	Phase   Phase  `json:"phase"`
 	Next    Phase  `json:"next,omitempty"`    // while restoring: observing or aborted
-	Why     string `json:"why,omitempty"`     // one line: why it was sent back or aborted
-	Trouble string `json:"trouble,omitempty"` // what stands in the way of the next step, tried again
-	Waiting string `json:"waiting,omitempty"` // what the phase waits for
-	DueMs   int64  `json:"due_ms,omitempty"`  // when observing or the soak is over at the earliest
+	Why     string `json:"why,omitempty"`     // one line: why it went back or was aborted
+	Trouble string `json:"trouble,omitempty"` // error that blocks the next step, which is retried
+	Waiting string `json:"waiting,omitempty"` // the condition that the phase waits for
+	DueMs   int64  `json:"due_ms,omitempty"`  // earliest end of observing or the soak
 
-	Mark        TableMark `json:"mark"` // the highest that was seen
+	Mark        TableMark `json:"mark"` // the highest mark seen
 	LastWriteMs int64     `json:"last_write_ms,omitempty"`
 	Evidence    Evidence  `json:"evidence"`
 	RowsDeleted int64     `json:"rows_deleted"`
 
-	// Approvals are of the step that waits for one, each of another actor; Asked is the epoch that asked for them.
+	// Approvals of the step that waits, at most one per actor. Asked is the epoch of the request for them.
 	Approvals []controlplane.Approval `json:"approvals,omitempty"`
 	Asked     int64                   `json:"asked,omitempty"`
 
-	// Without Rename nothing is renamed, and without Drop nothing is dropped. Both are
-	// void once the table has its name back.
+	// Without Rename the table is never renamed, and without Drop never dropped. Both are void once the table has its name
+	// back.
 	Rename *Decision `json:"rename,omitempty"`
 	Drop   *Decision `json:"drop,omitempty"`
 }
 
-// Decision is who let the next thing happen, why and when.
+// Decision records who approved a step, why and when.
 type Decision struct {
 	controlplane.By
 	AtMs int64 `json:"at_ms"`
 }
 
-// TableNames tells which of the two names are there.
+// TableNames reports which of the two names exist.
 type TableNames struct {
 	Table bool `json:"table"`
 	Dated bool `json:"dated"`
 }
 
-// TableDrop is what became of a drop.
+// TableDrop is the result of a drop.
 type TableDrop struct {
 	TableNames
-	Rows int64 `json:"rows"` // that stood in its way
+	Rows int64 `json:"rows"` // rows that prevented the drop
 }
 
-// Begin takes a look at a table, and returns its retirement before the first transition.
+// Begin looks at a table, and returns its retirement before the first transition.
 func Begin(steps Steps, table string, spec Spec, by controlplane.By) (*Retirement, error) {
-	if err := ValidateRetirable(table); err != nil { // before any statement has the name
+	if err := ValidateRetirable(table); err != nil { // before the name is used in a statement
 		return nil, err
 	}
 	nowMs, err := steps.NowMs()
@@ -116,8 +114,7 @@ func Begin(steps Steps, table string, spec Spec, by controlplane.By) (*Retiremen
 	return New(table, spec, by, look, nowMs)
 }
 
-// New is a retirement before its first transition. The look is of the table
-// and of the name that it is to get, see DatedName.
+// New returns a retirement before its first transition. look must be of the table and of its new name, see DatedName.
 func New(table string, spec Spec, by controlplane.By, look Look,
 	nowMs int64) (*Retirement, error) {
 	if err := ValidateRetirable(table); err != nil {
@@ -147,32 +144,31 @@ func New(table string, spec Spec, by controlplane.By, look Look,
 	return r, nil
 }
 
-// Check refuses a document of a newer build: writing it back would lose what this one
-// does not know.
+// Check rejects a document of a newer build, because this build would drop the fields that it cannot read.
 func (r *Retirement) Check() error {
 	if r.Version > documentVersion {
-		return fmt.Errorf("%w: the retirement's state is version %d and this build knows %d: run the newer weir-control",
+		return fmt.Errorf("%w: the retirement's state is version %d (this build reads up to %d): run the newer weir-control",
 			controlplane.ErrConflict, r.Version, documentVersion)
 	}
 	return nil
 }
 
-// Takes tells whether a timer is the one that the retirement waits for.
+// Takes reports whether the retirement is waiting for this timer.
 func (r *Retirement) Takes(epoch int64) bool {
 	return r.UnderWay() && r.IsCurrent(epoch)
 }
 
-// UnderWay tells whether there is a retirement, and it is not over.
+// UnderWay reports whether there is a retirement that is not over.
 func (r *Retirement) UnderWay() bool { return r.ID != "" && !r.Phase.Over() }
 
-// Overdue tells whether the next timer should have come for longer than grace: it is lost.
+// Overdue reports whether the next timer is late by more than grace, so it must have been lost.
 func (r *Retirement) Overdue(nowMs int64, grace time.Duration) bool {
 	return r.UnderWay() && r.OverdueBy(nowMs, grace)
 }
 
-// Advance makes the transition that is due, and answers after how long the next one is;
-// less than 0: never. After an error r is to be thrown away: what was done is done again,
-// to the same effect, from the document before.
+// Advance makes the transition that is due, and returns the time until the next transition; less than 0: none. After an
+// error the caller must discard r and call Advance again on the document from before: steps that were done are
+// repeated, to the same effect.
 func (r *Retirement) Advance(steps Steps, nowMs int64) (wait time.Duration, err error) {
 	switch r.Phase {
 	case Dropping:
@@ -204,7 +200,7 @@ func (r *Retirement) Advance(steps Steps, nowMs int64) (wait time.Duration, err 
 	return wait, nil
 }
 
-// observe waits until no process has written, and counts have been shared, for long enough.
+// observe waits until there was no write, and counts were shared, for QuietMs.
 func (r *Retirement) observe(look Look, nowMs int64) time.Duration {
 	if look.Table == nil {
 		return r.waits("there is no table " + r.Table + " any more: abort")
@@ -225,7 +221,7 @@ func (r *Retirement) observe(look Look, nowMs int64) time.Duration {
 	return r.enter(Draining, nowMs, "no write, and counts healthy, for "+milliseconds(r.Spec.QuietMs))
 }
 
-// drain deletes what has expired, a batch at a time, and waits for the rest to expire.
+// drain deletes expired rows, a batch at a time, and waits for the other rows to expire.
 func (r *Retirement) drain(steps Steps, look Look, nowMs int64) (time.Duration, error) {
 	if look.Table == nil {
 		return r.waits("there is no table " + r.Table + " any more: abort"), nil
@@ -250,10 +246,10 @@ func (r *Retirement) drain(steps Steps, look Look, nowMs int64) (time.Duration, 
 		}
 		return r.poll(r.Spec.QuietMs), nil
 	}
-	return batch.Took, nil // half of the time belongs to others
+	return batch.Took, nil // leaves half of the time to other work
 }
 
-// await keeps the evidence fresh for the approval.
+// await keeps the evidence up to date for the approval.
 func (r *Retirement) await(look Look, nowMs int64) time.Duration {
 	if problem := r.unfit(look, nowMs); problem != "" {
 		return r.back(nowMs, problem)
@@ -261,7 +257,7 @@ func (r *Retirement) await(look Look, nowMs int64) time.Duration {
 	return r.waits(r.Evidence.Problem)
 }
 
-// unfit tells why the table is not to be renamed, whatever anybody has approved.
+// unfit returns why the table must not be renamed, whatever has been approved; empty: it can be.
 func (r *Retirement) unfit(look Look, nowMs int64) string {
 	switch {
 	case look.Table == nil:
@@ -272,8 +268,8 @@ func (r *Retirement) unfit(look Look, nowMs int64) string {
 	return ""
 }
 
-// rename renames. Where an earlier attempt may have done so, or may still, the way back
-// is by restoring: its fence ends such attempts.
+// rename renames the table. If an earlier attempt may have renamed it, or may still do so, the way back is by
+// restoring, because its higher fence stops such attempts.
 func (r *Retirement) rename(steps Steps, look Look, nowMs int64) (time.Duration, error) {
 	if look.Dated == nil {
 		if problem := r.unfit(look, nowMs); problem != "" {
@@ -287,22 +283,22 @@ func (r *Retirement) rename(steps Steps, look Look, nowMs int64) (time.Duration,
 	switch names {
 	case TableNames{Dated: true}:
 		return r.enter(Renamed, nowMs, "to "+r.Dated), nil
-	case TableNames{Table: true, Dated: true}: // which of them was ours cannot be told
+	case TableNames{Table: true, Dated: true}: // unclear which of them was ours
 		return r.turn(Aborted, nowMs, fmt.Sprintf("both %s and %s are there after the rename", r.Table, r.Dated)),
 			nil
 	}
 	return r.waits(fmt.Sprintf("neither %s nor %s can be renamed: abort", r.Table, r.Dated)), nil
 }
 
-// soak watches the renamed table until, and after, it has been there long enough. A process
-// that still writes to it gets errors now, and its operators notice; what can be seen from here is
-// a table of the old name that was made anew, or a row that came in at the last moment.
+// soak watches the renamed table until the soak is over, and afterwards. A process that still writes to the table gets
+// errors now, so its operators notice. Weir itself can only see a new table with the old name, or a row that was
+// written at the last moment.
 func (r *Retirement) soak(look Look, nowMs int64) time.Duration {
 	problem, fatal := r.unfitDated(look, nowMs)
 	if fatal {
 		return r.turn(Observing, nowMs, problem)
 	}
-	if problem != "" { // the soak begins anew once it is solved
+	if problem != "" { // the soak begins again once the problem is solved
 		r.Phase, r.DueMs = Renamed, nowMs+r.Spec.SoakMs
 		return r.waits(problem)
 	}
@@ -316,22 +312,23 @@ func (r *Retirement) soak(look Look, nowMs int64) time.Duration {
 	return wait
 }
 
-// unfitDated tells why the renamed table is not to be dropped; fatal: it is needed.
+// unfitDated returns why the renamed table must not be dropped; fatal: a process needs it.
 func (r *Retirement) unfitDated(look Look, nowMs int64) (problem string, fatal bool) {
 	switch {
 	case look.Dated == nil && look.Table != nil:
-		return "somebody else has given it its name back", true
+		return "another process gave the table its name back", true
 	case look.Dated == nil:
 		return "there is no table " + r.Dated + " any more: abort", false
 	case r.note(look, look.Dated, nowMs) || r.Evidence.Rows > 0:
 		return "a row is in it after the rename", true
 	case look.Table != nil:
-		return fmt.Sprintf("somebody has made %s anew: find out who, and drop that one or abort", r.Table), false
+		return fmt.Sprintf("a new table %s was created: find out by which process, and drop the new table or abort",
+			r.Table), false
 	}
 	return "", false
 }
 
-// drop drops, given both approvals.
+// drop drops the table, if both approvals were given.
 func (r *Retirement) drop(steps Steps, nowMs int64) (time.Duration, error) {
 	if r.Rename == nil || r.Drop == nil {
 		return r.turn(Aborted, nowMs, "an approval is missing"), nil
@@ -346,10 +343,10 @@ func (r *Retirement) drop(steps Steps, nowMs int64) (time.Duration, error) {
 	case did.Rows > 0:
 		return r.turn(Observing, nowMs, "a row is in it after the rename"), nil
 	}
-	return r.turn(Aborted, nowMs, "somebody has made "+r.Table+" anew since the drop was approved"), nil
+	return r.turn(Aborted, nowMs, "a new table "+r.Table+" was created since the drop was approved"), nil
 }
 
-// restore gives the table its name back. What has the name meanwhile is let be.
+// restore gives the table its name back. If another table has the name by now, both stay as they are.
 func (r *Retirement) restore(steps Steps, nowMs int64) (time.Duration, error) {
 	names, err := steps.rename(r.Table, r.Dated, r.Table, r.Fence)
 	if err != nil {
@@ -362,7 +359,7 @@ func (r *Retirement) restore(steps Steps, nowMs int64) (time.Duration, error) {
 		}
 		return r.end(nowMs, Aborted, controlplane.Itself), nil
 	case TableNames{Table: true, Dated: true}:
-		r.Why = controlplane.Cut(fmt.Sprintf("%s; %s was left as it is, since %s has been made anew", r.Why, r.Dated,
+		r.Why = controlplane.Cut(fmt.Sprintf("%s; %s was left as it is, because a new table %s exists", r.Why, r.Dated,
 			r.Table),
 			controlplane.ReasonBytesMax)
 		return r.end(nowMs, Aborted, controlplane.Itself), nil
@@ -377,8 +374,7 @@ func (r *Retirement) restore(steps Steps, nowMs int64) (time.Duration, error) {
 	return r.waits("the rename back to " + r.Table + " has not happened"), nil
 }
 
-// note takes a look into the evidence, and tells whether something was written since the
-// one before.
+// note updates the evidence from a look, and reports whether the table was written since the look before.
 func (r *Retirement) note(look Look, table *TableFigures, nowMs int64) (wrote bool) {
 	e := &r.Evidence
 	e.AtMs, e.Rows, e.LastExpiryMs = nowMs, table.Rows, table.Mark.LastExpiryMs
@@ -407,7 +403,7 @@ func (r *Retirement) enter(phase Phase, nowMs int64, text string) time.Duration 
 	return 0
 }
 
-// back begins to observe again: nothing is renamed, and no approval holds any more.
+// back begins to observe again. All approvals and decisions are void.
 func (r *Retirement) back(nowMs int64, why string) time.Duration {
 	r.Phase, r.Next, r.Why, r.DueMs = Observing, "", controlplane.Cut(why, controlplane.ReasonBytesMax), 0
 	r.Rename, r.Drop, r.Approvals = nil, nil, nil
@@ -416,7 +412,7 @@ func (r *Retirement) back(nowMs int64, why string) time.Duration {
 	return 0
 }
 
-// turn gives the table its name back first, wherever a rename has been tried.
+// turn begins to give the table its name back, which must come first once a rename has been tried.
 func (r *Retirement) turn(next Phase, nowMs int64, why string) time.Duration {
 	r.Phase, r.Next, r.Why, r.DueMs, r.Waiting = Restoring, next,
 		controlplane.Cut(why, controlplane.ReasonBytesMax), 0, ""
@@ -426,8 +422,7 @@ func (r *Retirement) turn(next Phase, nowMs int64, why string) time.Duration {
 	return 0
 }
 
-// Settle makes a transition the newest one: timers of before are stale, and the next one
-// is due after wait.
+// Settle ends a transition: earlier timers are stale, and the next transition is due after wait.
 func (r *Retirement) Settle(nowMs int64, wait time.Duration) { r.EndTransition(nowMs, wait) }
 
 func (r *Retirement) raiseFence(nowMs int64) { r.Fence = max(r.Fence+1, nowMs) }
@@ -443,7 +438,7 @@ func (r *Retirement) waits(what string) time.Duration {
 	return r.poll(r.Spec.QuietMs)
 }
 
-// poll is the time between two looks.
+// poll returns the time between two looks.
 func (r *Retirement) poll(spanMs int64) time.Duration {
 	return min(max(time.Duration(spanMs)*time.Millisecond/20, 20*time.Millisecond), 30*time.Second)
 }

@@ -14,11 +14,11 @@ import (
 	"github.com/weirhq/weir/shared/heartbeat"
 )
 
-// townTable is a table of town's.
+// townTable is a table of town.
 type townTable struct {
 	expired, live int64
 	mark          TableMark
-	renamedBy     bool // by the retirement: the walk's check that nothing else is dropped
+	renamedBy     bool // by the retirement; lets the walk check that nothing else is dropped
 }
 
 // town is a database and a fleet in memory, and a clock.
@@ -29,7 +29,7 @@ type town struct {
 	problem string // of the fleet's health
 	err     error  // every effect fails
 
-	lostAnswers bool // effects happen, and their answers do not arrive
+	lostAnswers bool // effects happen, but their answers are lost
 	drops       int
 
 	controlplane.JobStates // of a ledger
@@ -54,10 +54,10 @@ func (w *town) expire() {
 
 var townMetrics = controlplane.NewMetrics()
 
-// on are the effects of a retirement in the town.
+// on returns the effects of a retirement in the town.
 func (w *town) on() Steps { return NewWork(w, time.Minute, 0, townMetrics).On(w, nil) }
 
-// Do executes a step once. A look is at the town's figures and health.
+// Do executes a step once. A look reads the town's figures and health.
 func (w *town) Do(name string, answer any, step func(context.Context) (any, error)) error {
 	err := controlplane.Once(context.Background()).Do(name, answer, step)
 	if look, is := answer.(*Look); is {
@@ -66,13 +66,13 @@ func (w *town) Do(name string, answer any, step func(context.Context) (any, erro
 	return err
 }
 
-// look is a look at a retirement's tables.
+// look returns a look at a retirement's tables.
 func (w *town) look(r *Retirement) Look {
 	look, _ := w.on().Look(r)
 	return look
 }
 
-// begins is the look before the retirement begins.
+// begins returns the look before the retirement begins.
 func (w *town) begins() Look {
 	return w.look(&Retirement{Table: Blocklist, Dated: DatedName(Blocklist, w.nowMs)})
 }
@@ -157,12 +157,12 @@ func (w *town) DropTable(_ context.Context, table, dated string, fence int64) (d
 
 var bob = controlplane.By{Actor: "bob", Reason: "looked at it"}
 
-// shows is an approval by an operator who has just looked.
+// shows returns an approval by an operator who has just read the status.
 func (r *Retirement) shows(by controlplane.By) Order {
 	return Order{By: by, Evidence: r.EvidenceHash()}
 }
 
-// quickly is a spec in whole seconds.
+// quickly returns a spec in whole seconds.
 func quickly() Spec {
 	return Spec{QuietMs: 10_000, SoakMs: 100_000, HealthWithinMs: 5000, BatchRows: 10}
 }
@@ -176,8 +176,7 @@ func (w *town) retire(t *testing.T) *Retirement {
 	return r
 }
 
-// play takes steps, with the time that each asks for, until the phase is over or most
-// steps are made.
+// play makes steps, with the waits that they return, until the phase is over or most steps are made.
 func (w *town) play(t *testing.T, r *Retirement, most int) {
 	t.Helper()
 	for phase := r.Phase; r.Phase == phase && most > 0; most-- {
@@ -195,7 +194,7 @@ func (w *town) step(t *testing.T, r *Retirement) {
 	w.nowMs += max(0, wait).Milliseconds()
 }
 
-// until plays on from phase to phase, approving what it must.
+// until plays from phase to phase, with the approvals that are needed, until a phase begins.
 func (w *town) until(t *testing.T, r *Retirement, phase Phase) {
 	t.Helper()
 	for steps := 0; r.Phase != phase; steps++ {
@@ -216,7 +215,7 @@ func (w *town) until(t *testing.T, r *Retirement, phase Phase) {
 	}
 }
 
-// The phases of an uneventful retirement, each with what ends it.
+// The phases of an uneventful retirement, and the event that ends each.
 func TestRetirementHappyPath(t *testing.T) {
 	w := newTown()
 	w.write(25)
@@ -274,7 +273,7 @@ func TestRetirementHappyPath(t *testing.T) {
 	}
 }
 
-// What happens in a phase, and where it leads: one row each.
+// Events in each phase, and the phase that each leads to.
 func TestRetirementTransitions(t *testing.T) {
 	write := func(w *town, _ *Retirement) { w.write(1) }
 	abort := func(w *town, r *Retirement) { _, _ = r.Abort(controltest.Ann, w.nowMs) }
@@ -285,8 +284,8 @@ func TestRetirementTransitions(t *testing.T) {
 		what  string
 		do    func(*town, *Retirement)
 		to    Phase
-		says  string   // of Why or Waiting
-		after []string // the tables there
+		says  string   // in Why or Waiting
+		after []string // the tables that exist
 	}{
 		{Observing, "a write", write, Observing, "a row was written", []string{"old"}},
 		{Observing, "counts fail", func(w *town, _ *Retirement) { w.problem = "eu-1 has not flushed" }, Observing, "eu-1 has not flushed", []string{"old"}},
@@ -307,15 +306,15 @@ func TestRetirementTransitions(t *testing.T) {
 		}, Aborted, "was left as it is", []string{"old", "dated"}},
 		{Renaming, "abort", abort, Aborted, "aborted by ann", []string{"old"}},
 		{Renamed, "a row from before the rename", rowInside, Observing, "a row is in it", []string{"old"}},
-		{Renamed, "the name made anew", anew, Renamed, "made ratelimit_blocklist anew", []string{"old", "dated"}},
+		{Renamed, "the name made anew", anew, Renamed, "a new table ratelimit_blocklist was created", []string{"old", "dated"}},
 		{Renamed, "renamed back by hand", func(w *town, r *Retirement) {
 			w.tables[Blocklist] = w.tables[r.Dated]
 			delete(w.tables, r.Dated)
-		}, Observing, "somebody else has given it", []string{"old"}},
+		}, Observing, "another process gave the table", []string{"old"}},
 		{Renamed, "abort", abort, Aborted, "aborted by ann", []string{"old"}},
 		{Renamed, "the name made anew, and abort", func(w *town, r *Retirement) { anew(w, r); abort(w, r) }, Aborted, "was left as it is", []string{"old", "dated"}},
 		{AwaitingFinal, "a row", rowInside, Observing, "a row is in it", []string{"old"}},
-		{AwaitingFinal, "the name made anew", anew, Renamed, "anew", []string{"old", "dated"}},
+		{AwaitingFinal, "the name made anew", anew, Renamed, "a new table", []string{"old", "dated"}},
 		{AwaitingFinal, "abort", abort, Aborted, "aborted by ann", []string{"old"}},
 		{AwaitingFinal, "dropped by hand", func(w *town, _ *Retirement) { clear(w.tables) }, Renamed, "any more: abort", nil},
 		{AwaitingFinal, "dropped by hand, and abort", func(w *town, r *Retirement) { clear(w.tables); abort(w, r) }, Aborted, "is there any more", nil},
@@ -357,7 +356,7 @@ func TestRetirementTransitions(t *testing.T) {
 	}
 }
 
-// "The evidence holds in the very look that is given", for both approvals.
+// "The evidence is the same that was shown and still holds in look", for both approvals.
 func TestApprovalsLookForThemselves(t *testing.T) {
 	for _, tc := range []struct {
 		in      Phase
@@ -382,7 +381,7 @@ func TestApprovalsLookForThemselves(t *testing.T) {
 		}
 		w, r = at()
 		for _, table := range w.tables {
-			table.mark.NextKey++ // a row that came and went
+			table.mark.NextKey++ // a row was inserted and deleted
 		}
 		if _, err := tc.approve(r, r.shows(controltest.Ann), w.look(r), w.nowMs); !errors.Is(err, controlplane.ErrConflict) || !strings.Contains(err.Error(), "does not hold any more") {
 			t.Errorf("%s after a write: %v", tc.in, err)
@@ -394,7 +393,7 @@ func TestApprovalsLookForThemselves(t *testing.T) {
 	}
 }
 
-// Observing takes both for the whole time: no write, and healthy counts.
+// Observing lasts until there was no write and counts were healthy for the whole time.
 func TestObservingBeginsAnew(t *testing.T) {
 	for what, upset := range map[string]func(*town){
 		"a write":     func(w *town) { w.write(1); w.expire() },
@@ -449,7 +448,7 @@ func TestRetirementRefusals(t *testing.T) {
 	}
 }
 
-// A timer of an earlier epoch is stale, and one that should have come for long is lost.
+// A timer of an earlier epoch is stale, and a timer that is late for long is lost.
 func TestRetirementTimers(t *testing.T) {
 	w := newTown()
 	r := w.retire(t)
@@ -472,8 +471,8 @@ func TestRetirementTimers(t *testing.T) {
 	}
 }
 
-// Every region that was heard of lately has a live node and a relay, which has told and read within withinMs before its
-// last heartbeat.
+// JudgeCounts requires a live node and a relay in every region with a recent heartbeat. The relay must have published
+// and read changes within withinMs before its last heartbeat.
 func TestJudgeCounts(t *testing.T) {
 	node := func(region string, live bool, inStep int64, held ...int) fleet.Node {
 		n := fleet.Node{Live: live}

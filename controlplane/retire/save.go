@@ -8,8 +8,8 @@ import (
 	"github.com/weirhq/weir/controlplane"
 )
 
-// Save saves the retirement to MySQL. It ends a transition, after [Retirement.Settle] and before anything follows from
-// the transition.
+// Save saves the retirement to MySQL. It must be the end of a transition, after [Retirement.Settle] and before any
+// effect of the transition.
 func (r *Retirement) Save(steps Steps) error {
 	r.Saved++
 	state, err := json.Marshal(r)
@@ -20,9 +20,9 @@ func (r *Retirement) Save(steps Steps) error {
 		State: string(state)})
 }
 
-// Restore replaces a document that is empty, or older than the one in MySQL, by that one: Restate has lost the
-// retirement then, or was restored from a backup. The retirement goes on as after an outage, with a look. wait is as of
-// Advance; the transition is settled.
+// Restore replaces a document that is empty, or older than MySQL's, by MySQL's. That happens if Restate has lost the
+// retirement or was restored from a backup. The retirement goes on as after an outage, with a look. wait has the
+// meaning of Advance; the transition is settled.
 func (r *Retirement) Restore(steps Steps, table string) (wait time.Duration, restored bool, err error) {
 	state, err := steps.newer(table, r.Saved)
 	if err != nil || state == "" {
@@ -40,13 +40,13 @@ func (r *Retirement) Restore(steps Steps, table string) (wait time.Duration, res
 	if err != nil {
 		return 0, false, err
 	}
-	if r.Saved == 0 && r.ID != "" && r.Epoch > saved.Epoch { // a build that saves nothing has gone on with it
+	if r.Saved == 0 && r.ID != "" && r.Epoch > saved.Epoch { // a build without saves advanced it since
 		often := saved.Saved
 		saved = *r
 		saved.Saved = often
 	}
-	saved.Epoch, saved.Trouble = max(saved.Epoch, r.Epoch), "" // timers of before are stale
-	saved.AddEvent(nowMs, controlplane.Itself, "restore", "Restate had lost its state, or had an older one than MySQL")
+	saved.Epoch, saved.Trouble = max(saved.Epoch, r.Epoch), "" // earlier timers are stale
+	saved.AddEvent(nowMs, controlplane.Itself, "restore", "Restate had lost its state, or had an older state than MySQL")
 	*r = saved
 	if !r.UnderWay() {
 		wait = -1

@@ -22,7 +22,7 @@ type ledger struct {
 
 func (l *ledger) on() Steps { return NewWork(l, time.Minute, 0, townMetrics).On(l, nil) }
 
-// Do has the clock of the town.
+// Do uses the clock of the town.
 func (l *ledger) Do(name string, answer any, step func(context.Context) (any, error)) error {
 	if name == controlplane.StepNow {
 		*answer.(*int64) = l.nowMs
@@ -42,8 +42,8 @@ func (l *ledger) SaveJobState(_ context.Context, s controlplane.JobState) (contr
 	return l.saved, nil
 }
 
-// Whatever Restate loses on the way, all of the state or the changes since some backup, the retirement has one outcome,
-// and drops nothing without both approvals.
+// If Restate loses all of the state, or the changes since a backup, the retirement still has one outcome, and drops
+// nothing without both approvals.
 //
 //weir:unraced
 func TestARetirementGoesOnFromItsSavedState(t *testing.T) {
@@ -53,7 +53,7 @@ func TestARetirementGoesOnFromItsSavedState(t *testing.T) {
 		if err != nil {
 			rt.Fatal(err)
 		}
-		var backups []string // states that Restate had
+		var backups []string // earlier states of Restate
 		write := func() {
 			r.Settle(l.nowMs, 0)
 			if err := r.Save(l.on()); err != nil {
@@ -124,7 +124,7 @@ func TestAnOlderRetirementIsNotSaved(t *testing.T) {
 	if err := old.Save(l.on()); !errors.Is(err, controlplane.ErrConflict) {
 		t.Errorf("%v", err)
 	}
-	gone := old // by a build that saves nothing
+	gone := old // by a build without saves
 	gone.Saved, gone.Epoch, gone.Phase = 0, r.Epoch+3, Draining
 	if _, restored, err := gone.Restore(l.on(), Blocklist); err != nil || !restored || gone.Phase != Draining || gone.Saved != l.saved.Saved {
 		t.Errorf("restored %v, %v: %+v", restored, err, gone)
@@ -149,7 +149,7 @@ func FuzzLoadPause(f *testing.F) {
 	})
 }
 
-// oneState has one state for every name.
+// oneState has the same state for every name.
 type oneState struct{ state controlplane.JobState }
 
 func (o oneState) JobState(context.Context, string) (controlplane.JobState, error) {

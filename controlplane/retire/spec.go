@@ -10,14 +10,13 @@ import (
 	"github.com/weirhq/weir/controlplane/cleanup"
 )
 
-// Blocklist is the table through which verdicts were shared before counts were.
+// Blocklist is the table in which nodes shared verdicts before they shared counts.
 const Blocklist = "ratelimit_blocklist"
 
-// retirable are the tables that nothing needs any more. Whatever is not here cannot be
-// retired, by whatever mistake.
+// retirable are the tables that no process needs any more. No other table can be retired, not even by mistake.
 var retirable = []string{Blocklist}
 
-// ValidateRetirable refuses tables that are in use, or not ours.
+// ValidateRetirable rejects tables that are in use, or are not Weir's.
 func ValidateRetirable(table string) error {
 	if !slices.Contains(retirable, table) {
 		return fmt.Errorf("%w: table is %q (%s)", controlplane.ErrInvalid, table, Blocklist)
@@ -25,33 +24,33 @@ func ValidateRetirable(table string) error {
 	return nil
 }
 
-// DatedName is the name that a table gets by a retirement that began then.
+// DatedName returns the name of a table after a retirement that began at startedMs.
 func DatedName(table string, startedMs int64) string {
 	return table + time.UnixMilli(startedMs).UTC().Format("_retired_20060102_150405")
 }
 
-// Spec says how careful a retirement is. Start from DefaultSpec.
+// Spec configures how careful a retirement is. Start from DefaultSpec.
 type Spec struct {
-	// QuietMs is how long no process may write, and counts must be healthy in every region,
-	// before rows are deleted: 100 ms to 90 days; default 1 day. It should be longer than
-	// the longest duration of a limit, and than a deploy of nodes takes.
+	// QuietMs is how long no process may write, and counts must be healthy in every region, before rows are deleted: 100
+	// ms to 90 days; default 1 day. It should be longer than the longest duration of a limit, and longer than a deploy of
+	// all nodes.
 	QuietMs int64 `json:"quiet_ms"`
 
-	// SoakMs is how long the table is there under its other name before it may be dropped:
-	// 100 ms to 90 days; default 7 days, so that what runs once a week has run.
+	// SoakMs is how long the table keeps its other name before it can be dropped: 100 ms to 90 days; default 7 days, so
+	// that for example weekly jobs have run.
 	SoakMs int64 `json:"soak_ms"`
 
-	// HealthWithinMs is how old a relay's last good round of news may be at its node's last
-	// heartbeat: 1 s to 1 h; default 2 minutes.
+	// HealthWithinMs is the greatest age of a relay's last successful round at its node's last heartbeat: 1 s to 1 h;
+	// default 2 minutes.
 	HealthWithinMs int64 `json:"health_within_ms"`
 
-	// BatchRows is the most rows that one DELETE takes, 1 to 50,000; default 1,000.
+	// BatchRows bounds the rows of a DELETE, 1 to 50,000; default 1,000.
 	BatchRows int `json:"batch_rows"`
 
-	controlplane.Quorum // of the rename, and of the drop
+	controlplane.Quorum // for the rename, and for the drop
 }
 
-// DefaultSpec are the defaults named at the fields.
+// DefaultSpec returns the defaults named at the fields.
 func DefaultSpec() Spec {
 	return Spec{
 		QuietMs:        (24 * time.Hour).Milliseconds(),

@@ -11,9 +11,9 @@ import (
 	"github.com/weirhq/weir/controlplane/fleet"
 )
 
-// Steps are the effects of a retirement, each a step of a journal, with stepTimeout. Each may be executed
-// more than once, and an attempt that was given up may still come, unless its fence is lower than that of an attempt
-// that came before: then it does nothing.
+// Steps are the effects of a retirement. Each is a step of a journal with stepTimeout, and may be executed more than
+// once. An attempt that was given up may still arrive. If a rename or drop arrives after an attempt with a higher
+// fence, it does nothing.
 type Steps struct {
 	work      *Work
 	journal   controlplane.Journal
@@ -25,7 +25,7 @@ func (w *Work) On(j controlplane.Journal, approvers access.Approvers) Steps {
 	return Steps{w, j, approvers}
 }
 
-// do executes a step within its timeout.
+// do executes a step with a timeout of stepTimeout.
 func do[T any](s Steps, name string, step func(context.Context) (T, error)) (T, error) {
 	return controlplane.Do(s.journal, name, controlplane.Within(stepTimeout, step))
 }
@@ -33,8 +33,8 @@ func do[T any](s Steps, name string, step func(context.Context) (T, error)) (T, 
 // NowMs returns the time, in Unix ms.
 func (s Steps) NowMs() (int64, error) { return controlplane.NowMs(s.journal) }
 
-// Look returns how the table and the fleet are, and which of the actors who approve the waiting step, and of more, may
-// not do so any more.
+// Look returns the state of the table and the fleet. Look.Ended names the actors, among those who approve the waiting
+// step and more, who may no longer approve it.
 func (s Steps) Look(r *Retirement, more ...string) (Look, error) {
 	approving, needs := r.approving(more...), r.Needs()
 	return do(s, "look", func(ctx context.Context) (look Look, err error) {
@@ -56,7 +56,7 @@ func (s Steps) Look(r *Retirement, more ...string) (Look, error) {
 	})
 }
 
-// drain deletes at most rows rows of the table that have expired.
+// drain deletes at most rows expired rows of the table.
 func (s Steps) drain(table string, rows int) (cleanup.Batch, error) {
 	return do(s, "delete expired rows", func(ctx context.Context) (batch cleanup.Batch, err error) {
 		if table != Blocklist {
@@ -76,23 +76,23 @@ func (s Steps) drain(table string, rows int) (cleanup.Batch, error) {
 	})
 }
 
-// rename gives the table named from the name to, if there is one of the first name and none of the other, and tells
-// which are there afterwards.
+// rename renames the table from one name to the other, if a table has the first name and none has the other. It returns
+// which names exist afterwards.
 func (s Steps) rename(table, from, to string, fence int64) (TableNames, error) {
 	return do(s, "rename "+from, func(ctx context.Context) (TableNames, error) {
 		return s.work.store.RenameTable(ctx, table, from, to, fence)
 	})
 }
 
-// drop drops the dated table if it is empty and nothing has the table's name, and tells how many rows it still has
-// otherwise and which names are there afterwards.
+// drop drops the dated table if it is empty and no table has the original name. It returns which names exist afterwards
+// and, if the table was not dropped, the rows that it still has.
 func (s Steps) drop(table, dated string, fence int64) (TableDrop, error) {
 	return do(s, "drop "+dated, func(ctx context.Context) (TableDrop, error) {
 		return s.work.store.DropTable(ctx, table, dated, fence)
 	})
 }
 
-// newer returns the state of a table's retirement that was saved more often than that; empty: there is none.
+// newer returns the state of a table's retirement that was saved more often than saved; empty: there is none.
 func (s Steps) newer(table string, saved int64) (string, error) {
 	return do(s, "look for a newer state", func(ctx context.Context) (string, error) {
 		state, err := s.work.store.JobState(ctx, controlplane.RetirementState(table))
@@ -103,8 +103,8 @@ func (s Steps) newer(table string, saved int64) (string, error) {
 	})
 }
 
-// save saves a state. The error wraps controlplane.ErrConflict if MySQL has a newer state, or another one with the same
-// number.
+// save saves a state. The error wraps controlplane.ErrConflict if MySQL has a newer state, or a different state with
+// the same number.
 func (s Steps) save(state controlplane.JobState) error {
 	return controlplane.DoSave(s.journal, state.Saved, stepTimeout, func(ctx context.Context) error {
 		kept, err := s.work.store.SaveJobState(ctx, state)
@@ -112,7 +112,7 @@ func (s Steps) save(state controlplane.JobState) error {
 			return err
 		}
 		if kept != state {
-			return fmt.Errorf("%w: MySQL has a newer state of %s, which replaces this one within a minute: try again then",
+			return fmt.Errorf("%w: MySQL has a newer state of %s, which replaces this state within a minute: retry after that",
 				controlplane.ErrConflict, state.Name)
 		}
 		return nil

@@ -13,10 +13,9 @@ import (
 	"github.com/weirhq/weir/controlplane/internal/controltest"
 )
 
-// A table is never dropped without both approvals, an abort always restores, rows that have not
-// expired are never touched: a random walk of steps, failures, answers that are lost,
-// attempts that were given up and come late, writes, hands that make the name anew, and
-// operators.
+// A table is never dropped without both approvals, an abort always restores, and rows that have not expired are never
+// deleted. The test is a random walk of steps, failures, lost answers, attempts that were given up and arrive late,
+// writes, new tables with the old name, and operators.
 func TestRetirementWalk(t *testing.T) {
 	outcomes := map[Phase]int{}
 	rapid.Check(t, func(t *rapid.T) {
@@ -47,10 +46,10 @@ type walker struct {
 	town *town
 	r    *Retirement
 
-	renames, drops map[string]int64 // who approved, and when, since the table had its name last
+	renames, drops map[string]int64 // the approvers and the time, since the table last had its name
 	counted        map[Order]bool
-	shown          []Order  // approvals of what was shown earlier, which come late or again
-	late           []func() // attempts that were given up, and may still come
+	shown          []Order  // approvals of earlier evidence, which arrive late or again
+	late           []func() // attempts that were given up, and may still arrive
 	ended          *Retirement
 }
 
@@ -78,7 +77,7 @@ func (w *walker) move() {
 			_, _ = w.r.Abort(controltest.Ann, w.town.nowMs)
 		}
 	case 8:
-		if len(w.late) > 0 { // one that was given up comes now
+		if len(w.late) > 0 { // an attempt that was given up arrives now
 			w.late[0]()
 			w.late = w.late[1:]
 		}
@@ -91,7 +90,7 @@ func (w *walker) move() {
 	}
 }
 
-// approve is by one of two people, of what is shown, or of what was shown before.
+// approve sends an approval by one of two people, of the present or earlier evidence.
 func (w *walker) approve(how func(*Retirement, Order, Look, int64) (time.Duration, error),
 	taken map[string]int64) {
 	o := w.r.shows(rapid.SampledFrom([]controlplane.By{controltest.Ann, bob}).Draw(w.T, "who"))
@@ -122,7 +121,7 @@ func (w *walker) approve(how func(*Retirement, Order, Look, int64) (time.Duratio
 	}
 }
 
-// step makes a transition on a copy, as durable state is: an error throws it away.
+// step makes a transition on a copy, as durable state does: after an error the copy is discarded.
 func (w *walker) step() {
 	if !w.r.UnderWay() {
 		return
@@ -145,7 +144,7 @@ func (w *walker) step() {
 	if fate > 2 {
 		return
 	}
-	switch phase { // the same once more, later
+	switch phase { // the same transition again, later
 	case Renaming:
 		w.late = append(w.late, func() { _, _ = w.town.on().rename(table, table, dated, fence) })
 	case Dropping:
@@ -187,7 +186,7 @@ func (w *walker) check() {
 	}
 }
 
-// finish brings what is left to an end, and lets all late attempts come: nothing changes.
+// finish brings the retirement to its end, and lets all late attempts arrive: they change nothing.
 func (w *walker) finish() {
 	w.town.problem = ""
 	through := rapid.Bool().Draw(w.T, "see it through")

@@ -8,28 +8,29 @@ import (
 	"github.com/weirhq/weir/controlplane/fleet"
 )
 
-// stepTimeout bounds one step: longer than a rename waits for its locks.
+// stepTimeout bounds each step. It must be longer than a rename waits for its locks.
 const stepTimeout = 15 * time.Second
 
-// Store is what a retirement needs of MySQL. All methods may be called at once.
+// Store has the operations on MySQL that a retirement needs. Implementations must allow concurrent calls.
 type Store interface {
 	fleet.Store
 	controlplane.JobStates
-	// Now is the clock of the database.
+	// Now returns the time of the database's clock.
 	Now(ctx context.Context) (time.Time, error)
-	// TableFigures are of a table of the blocklist's form; nil: there is none.
+	// TableFigures returns the figures of a table with the blocklist's columns; nil: there is none.
 	TableFigures(ctx context.Context, name string) (*TableFigures, error)
 	// DeleteExpiredBlocklist deletes at most rows rows that expired before cutoff.
 	DeleteExpiredBlocklist(ctx context.Context, cutoff time.Time, rows int) (deleted int64, err error)
-	// RenameTable gives the table named from the name to, if there is one of the first name and none of the other, and
-	// tells which are there afterwards. A fence that is lower than that of an earlier rename or drop does nothing.
+	// RenameTable renames the table from one name to the other, if a table has the first name and none has the other. It
+	// returns which names exist afterwards. It must return an error and do nothing if an earlier rename or drop had a
+	// higher fence.
 	RenameTable(ctx context.Context, table, from, to string, fence int64) (TableNames, error)
-	// DropTable drops the dated table if it is empty and nothing has the table's name, and tells how many rows it still
-	// has otherwise and which names are there afterwards. Its fence is as of RenameTable.
+	// DropTable drops the dated table if it is empty and no table has the original name. It returns which names exist
+	// afterwards and, if the table was not dropped, the rows that it still has. fence has the meaning of RenameTable.
 	DropTable(ctx context.Context, table, dated string, fence int64) (TableDrop, error)
 }
 
-// Work is the database that retirements work with.
+// Work has the database of retirements.
 type Work struct {
 	store      Store
 	liveWithin time.Duration
@@ -37,8 +38,8 @@ type Work struct {
 	metrics    *controlplane.Metrics
 }
 
-// NewWork returns the work of retirements on a database. A node not heard of for longer than liveWithin is
-// not live; rows are kept for grace after they have expired, as the cleanup keeps them.
+// NewWork returns the work of retirements on a database. A node that has sent no heartbeat for longer than liveWithin
+// is not live. Rows are kept for grace after they have expired, as the cleanup keeps them.
 func NewWork(store Store, liveWithin, grace time.Duration,
 	metrics *controlplane.Metrics) *Work {
 	return &Work{store: store, liveWithin: liveWithin, grace: grace, metrics: metrics}

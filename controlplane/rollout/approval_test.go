@@ -13,7 +13,7 @@ import (
 
 var cid = controlplane.By{Actor: "cid", Reason: "looks well"}
 
-// twice is a rollout whose two stages each wait for two people.
+// twice returns a rollout whose two stages each need two approvers.
 func twice(t *testing.T) (*land, *Rollout, inLand) {
 	t.Helper()
 	first, rest := canary, all
@@ -37,8 +37,8 @@ func approves(t *testing.T, l *land, r *Rollout, o Order, says string) time.Dura
 	return wait
 }
 
-// "How many different people must approve a step": the same one twice is not two, the one who started it is one, and
-// each stage takes approvals of its own.
+// "How many different people must approve a stage": two approvals of the same person count once, the person who started
+// the rollout counts, and each stage needs approvals of its own.
 func TestAStageTakesItsApprovers(t *testing.T) {
 	l, r, steps := twice(t)
 	byStarter := order(r, Approve, r.By)
@@ -67,8 +67,8 @@ func TestAStageTakesItsApprovers(t *testing.T) {
 	}
 }
 
-// An approval counts for its time; then what waits is asked for anew, so that a message that comes again does not
-// renew it.
+// An approval expires after its time. Then the stage needs a new request, so that a repeated message does not renew the
+// approval.
 func TestApprovalsExpire(t *testing.T) {
 	l, r, steps := twice(t)
 	first := order(r, Approve, r.By)
@@ -90,7 +90,8 @@ func TestApprovalsExpire(t *testing.T) {
 	}
 }
 
-// An approval that was given while a clock was ahead counts for no longer than its time once the clock is put right.
+// If the clock was ahead when an approval was given, the approval does not outlive its time after the clock is
+// corrected.
 func TestAnApprovalDoesNotOutliveACorrectionOfTheClock(t *testing.T) {
 	const nowMs = 1_700_000_000_000
 	q := controlplane.Quorum{Approvers: 2, ApprovalTTLMs: time.Hour.Milliseconds()}
@@ -108,7 +109,7 @@ func TestAnApprovalDoesNotOutliveACorrectionOfTheClock(t *testing.T) {
 	}
 }
 
-// While a rollout is paused nothing is approved, and approvals expire.
+// While a rollout is paused no approval is accepted, and approvals expire.
 func TestApprovalsExpireWhilePaused(t *testing.T) {
 	l, r, steps := twice(t)
 	approves(t, l, r, order(r, Approve, bob), "")
@@ -122,7 +123,7 @@ func TestApprovalsExpireWhilePaused(t *testing.T) {
 	}
 }
 
-// An approval is of the evidence that was shown: a node that is lost voids it, a figure that moves does not.
+// An approval is valid for the evidence that was shown. The loss of a node voids it; a figure that changes does not.
 func TestAnApprovalIsOfItsEvidence(t *testing.T) {
 	l, r, steps := twice(t)
 	approves(t, l, r, order(r, Approve, bob), "")

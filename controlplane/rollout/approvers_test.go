@@ -10,8 +10,8 @@ import (
 	"github.com/weirhq/weir/controlplane/internal/controltest"
 )
 
-// An approval of a rollout's stage whose token was revoked is dropped when the next one comes, and the stage is asked
-// for anew: what was shown has changed.
+// If the token of an approver is revoked, the approval is dropped when the next approval arrives. The stage then needs
+// a new request, because its evidence has changed.
 func TestARolloutDropsApprovalsOfEndedCredentials(t *testing.T) {
 	const nowMs = 1_700_000_000_000
 	waiting := func() *Rollout {
@@ -33,7 +33,7 @@ func TestARolloutDropsApprovalsOfEndedCredentials(t *testing.T) {
 	if !changed || !errors.Is(err, controlplane.ErrConflict) || len(r.Approvals) != 0 || r.Asked != 5 || !strings.Contains(err.Error(), "the approval of bob no longer counts, because the token was revoked") {
 		t.Errorf("an earlier one: %v, %v, %+v", changed, err, r.Approvals)
 	}
-	if last := r.Events[len(r.Events)-1]; last.What != "ask anew" || !strings.Contains(last.Text, "bob") {
+	if last := r.Events[len(r.Events)-1]; last.What != "ask again" || !strings.Contains(last.Text, "bob") {
 		t.Errorf("%+v", last)
 	}
 	if got := waiting().Approving(controltest.Ann); !slices.Equal(got, []string{"ann", "bob"}) {

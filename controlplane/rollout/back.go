@@ -9,7 +9,7 @@ import (
 	"github.com/weirhq/weir/controlplane/tunings"
 )
 
-// fail turns the rollout around, by itself. The stage is the one at fault.
+// fail begins a rollback because of a problem in a stage.
 func (r *Rollout) fail(stage int, why string) time.Duration {
 	text := fmt.Sprintf("stage %d (%s): %s", stage+1, r.Stages[stage], why)
 	return r.turn(RolledBack, controlplane.Itself, controlplane.Shorten(text, 2*controlplane.ReasonBytesMax))
@@ -24,9 +24,9 @@ func (r *Rollout) turn(wanted Phase, actor, why string) time.Duration {
 	return 0
 }
 
-// rollBack ends the trials, and where versions may have been stored gives one region its previous tuning back, the
-// last one first. When all have it, it waits until every live node has spoken since, and none reports what was
-// withdrawn.
+// rollBack ends the trials. Where versions may have been stored, it then gives each region its previous tuning back,
+// one region per transition, the last region first. When all regions have it, it waits until every live node has sent a
+// heartbeat, and no node reports the tuning that was withdrawn.
 func (r *transition) rollBack() (time.Duration, error) {
 	if len(r.Touched) == 0 {
 		return r.end(r.Wanted, controlplane.Itself), nil
@@ -56,9 +56,9 @@ func (r *transition) rollBack() (time.Duration, error) {
 // revert writes the previous tuning of a region, if the newest version is the rollout's own. If another version has
 // been written since, that version stays.
 //
-// If it is not known whether the rollout's own version was written, an attempt to write it may still arrive. So revert
-// makes that write too, and replaces it in the same transaction. An attempt that arrives later finds its write made,
-// and changes nothing.
+// If it is not certain whether the rollout's own version was written, an attempt to write it may still arrive. So
+// revert makes that write too, and replaces it in the same transaction. An attempt that arrives later finds its write
+// made, and changes nothing.
 func (r *transition) revert(t *Touched) error {
 	writes := []tunings.Write{{
 		ID: r.ID + "/revert/" + t.Region, Region: t.Region, Document: t.Previous, Over: t.Applied,
@@ -107,14 +107,14 @@ func (r *transition) withdraw() time.Duration {
 		r.Waiting = fmt.Sprintf("%s, and may run the tuning until their leases end in %s", silent,
 			controlplane.Seconds(time.Duration(r.LeasesMs-r.nowMs)*time.Millisecond))
 		return r.Spec.Plan.pollEvery()
-	case r.Keeps: // they have the version stored, which has no lease
-		r.Unknown = silent + ", so it is not known which tuning they run"
+	case r.Keeps: // they have stored the version, which has no lease
+		r.Unknown = silent + ", so their tuning is unknown"
 	}
 	return r.end(r.Wanted, controlplane.Itself)
 }
 
-// silentNodes names the nodes that may run what the rollout wrote, and have sent no heartbeat for too long; empty:
-// there is none. Nodes that were silent before the rollout began never had it.
+// silentNodes names the nodes that may run the rollout's tuning and have sent no heartbeat for too long; empty: there
+// is none. Nodes that were silent before the rollout began never had it.
 func (r *transition) silentNodes() string {
 	var names []string
 	for _, n := range r.look.Unheard {
@@ -129,8 +129,8 @@ func (r *transition) silentNodes() string {
 	return controlplane.CountOf(len(names), "node is silent: ", "nodes are silent: ") + controlplane.Several(names)
 }
 
-// laggards names the live nodes that report a withdrawn trial or version, or have not been heard of
-// since it was withdrawn; empty: there is none.
+// laggards names the live nodes that report a withdrawn trial or version, or have sent no heartbeat since it was
+// withdrawn; empty: there is none.
 func (r *transition) laggards() string {
 	trials, versions, hash := map[int64]bool{}, map[int64]bool{}, tunings.HashOf(r.Document)
 	for _, t := range r.Touched {
@@ -170,7 +170,7 @@ func (r *transition) applyWrite(t Touched) tunings.Write {
 	}
 }
 
-// writtenBy is who wrote the rollout's tuning.
+// writtenBy returns the author of the rollout's writes.
 func (r *transition) writtenBy() controlplane.By {
 	return controlplane.By{Actor: r.By.Actor, Reason: controlplane.Shorten(fmt.Sprintf("rollout %s: %s", r.ID,
 		r.By.Reason), controlplane.ReasonBytesMax)}
@@ -182,12 +182,12 @@ func (r *Rollout) end(outcome Phase, actor string) time.Duration {
 	return -1
 }
 
-// Overtaken refuses to take a rollout back where a region has a version since that the
-// rollout did not write. inForce is what Steps.inForce answers for their rows.
+// Overtaken refuses to roll back if a region has a newer version that the rollout did not write. inForce is the result
+// of Steps.inForce for the rollout's rows.
 func (r *Rollout) Overtaken(inForce []tunings.RegionTuning) error {
 	for i, t := range r.Touched {
 		if i < len(inForce) && inForce[i].Version != t.Applied {
-			return fmt.Errorf("%w: rollout %s wrote version %d of %s, which has version %d since: roll that one back first, "+
+			return fmt.Errorf("%w: rollout %s wrote version %d of %s, which has version %d since: first roll back its rollout, "+
 				"or start a rollout of the tuning you want",
 				controlplane.ErrConflict, r.ID, t.Applied, controlplane.RowName(t.Region), inForce[i].Version)
 		}

@@ -10,31 +10,31 @@ import (
 	"github.com/weirhq/weir/controlplane/sequential"
 )
 
-// Bake is how far the bake of a stage has come. It counts the time that looks cover, and not the time that passes: a
-// control plane that looks seldom sees too little for the guardrails to judge.
+// Bake is the progress of a stage's bake. It counts the time that looks cover, and not the time that passes, because
+// with too few looks the guardrails cannot judge the stage.
 type Bake struct {
-	// WatchedMs is the time that looks have covered. A gap between two looks counts for at most lookGapMax, and not at
-	// all while a required query has no value.
+	// WatchedMs is the time that looks have covered. A gap between two looks counts for at most lookGapMax, and for
+	// nothing while a required query has no value.
 	WatchedMs int64 `json:"watched_ms,omitempty"`
 	// SpentMs is the time since the bake began. A gap between two looks counts for at most a third of the time after which
-	// the bake is paused, so that one stall of the control plane pauses nothing.
+	// the bake is paused, so that a single stall of the control plane does not pause it.
 	SpentMs int64 `json:"spent_ms,omitempty"`
 }
 
-// lookGapMax is the part of the time between two looks that a bake counts, at most: twice as long as was planned, so
-// that a bake has at least ten looks.
+// lookGapMax bounds how much of the time between two looks a bake counts: twice the planned time, so that a bake has at
+// least ten looks.
 func lookGapMax(bakeMs int64) time.Duration { return 2 * lookEvery(bakeMs) }
 
-// beginBake begins the bake of a stage, or begins it again.
+// beginBake begins the bake of a stage, or restarts it.
 func (r *transition) beginBake() {
 	r.beginWindows()
 	r.DueMs, r.SinceMs, r.Bake = r.nowMs+r.stage().BakeMs, 0, Bake{}
 }
 
-// bake ends a stage once looks have covered its bake, each node of it and of earlier stages has sent a heartbeat after
-// that and runs the tuning, and every guardrail has been judged.
+// bake ends a stage once all of these hold: looks have covered its bake, each node of this and earlier stages has sent
+// a heartbeat since and runs the tuning, and every guardrail has been judged.
 func (r *transition) bake() time.Duration {
-	if r.DueMs == 0 { // resumed: it bakes from here on
+	if r.DueMs == 0 { // resumed: the bake begins again
 		r.beginBake()
 		return r.untilDue()
 	}
@@ -67,7 +67,7 @@ func (r *transition) bake() time.Duration {
 	return 0
 }
 
-// behind says how far the bake is if looks came late; empty: none did.
+// behind describes how far the bake is if looks came late; empty: no look was late.
 func (b Bake) behind(bakeMs int64) string {
 	if b.SpentMs <= b.WatchedMs {
 		return ""
@@ -78,8 +78,8 @@ func (b Bake) behind(bakeMs int64) string {
 
 func msOf(ms int64) time.Duration { return time.Duration(ms) * time.Millisecond }
 
-// hold goes on with a bake that lacks something, empty for nothing but time. A bake that takes longer than
-// Plan.bakeMaxMs is paused: a person has to find out why the guardrails cannot judge it.
+// hold goes on with a bake that lacks something; lacks is empty if it lacks only time. It pauses a bake that takes
+// longer than Plan.bakeMaxMs: an operator must find out why the guardrails cannot judge it.
 func (r *transition) hold(lacks string) time.Duration {
 	r.Waiting = lacks
 	if lacks == "" || r.Bake.SpentMs < r.Spec.Plan.bakeMaxMs(r.stage()) {
@@ -96,7 +96,7 @@ func (r *transition) hold(lacks string) time.Duration {
 	return r.UntilApproved(r.nowMs)
 }
 
-// undecided names a guardrail that cannot be judged yet and what that takes; empty: there is none.
+// undecided names a guardrail that cannot be judged yet and the data that is missing; empty: there is none.
 func (r *transition) undecided() string {
 	var few []string
 	for i := range r.Watch {
@@ -113,12 +113,12 @@ func (r *transition) undecided() string {
 	return cmp.Or(r.Watch.baselineTooShort(g, r.Stages), g.queryBeyond(r.QueriesNow, r.Stages[r.lastApplied()].borne()))
 }
 
-// counts reports whether a guardrail is on that is judged by counts of heartbeats.
+// counts reports whether any guardrail on counts of heartbeats is on.
 func (g Guardrails) counts() bool {
 	return !g.ErrorsPerMinute.Off || !g.RowsPerSecond.Off || !g.DegradedShare.Off || g.DeniedShareShift < 1
 }
 
-// worstIfExact is worst where the baseline is taken for exact.
+// worstIfExact returns the guardrail that would be broken if the baseline were exact.
 func (j *judgement) worstIfExact() string {
 	j.exact = true
 	why, _ := j.worst()
@@ -128,8 +128,8 @@ func (j *judgement) worstIfExact() string {
 	return "the baseline is too short to judge " + why
 }
 
-// few names the live nodes of before the stage that have sent heartbeats in too few parts of the window to be judged,
-// or the region. It does not depend on what they report: nodes without traffic are judged.
+// few names the live nodes from before the stage whose heartbeats cover too few parts of the window, or the region if
+// its parts are too few. The heartbeats' contents do not matter: nodes without traffic are judged.
 func (w *RegionWatch) few() (few []string) {
 	live := false
 	for i := range w.Nodes {
@@ -160,7 +160,7 @@ func (w *RegionWatch) few() (few []string) {
 	return few
 }
 
-// beyond names a measured figure that is beyond its bound and not yet for as long as breaks it; empty: there is none.
+// beyond names a measured figure that exceeds its bound, but not yet for long enough to break it; empty: there is none.
 func (w *RegionWatch) beyond(borne time.Duration) string {
 	for i := range w.Nodes {
 		n := &w.Nodes[i]

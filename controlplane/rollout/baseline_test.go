@@ -9,7 +9,7 @@ import (
 	"github.com/weirhq/weir/shared/heartbeat"
 )
 
-// unevenly is a second of a node whose errors come at an uneven rate, some hundred a second, once it has the tuning.
+// unevenly returns a second of a node that has the tuning. Its errors come at an uneven rate, some hundred a second.
 func unevenly(random *rand.Rand) func(*heartbeat.Health, bool) {
 	return func(h *heartbeat.Health, hasNew bool) {
 		if well(h); hasNew {
@@ -18,8 +18,8 @@ func unevenly(random *rand.Rand) func(*heartbeat.Health, bool) {
 	}
 }
 
-// Errors that come at an uneven rate prove nothing beside a short baseline. The stage does not pass for that: it is
-// left to a person.
+// Errors at an uneven rate are no evidence if the baseline is short. But the stage does not pass: it pauses for an
+// operator.
 //
 //weir:unraced
 func TestAShortBaselineLetsNoHarmPass(t *testing.T) {
@@ -45,7 +45,7 @@ func TestAShortBaselineLetsNoHarmPass(t *testing.T) {
 	}
 }
 
-// A baseline as long as the bake proves the same.
+// A baseline as long as the bake is evidence enough.
 func TestABaselineAsLongAsTheBakeShowsUnevenHarm(t *testing.T) {
 	for seed := range uint64(20) {
 		l := newLand("eu", "us", "ap")
@@ -59,7 +59,7 @@ func TestABaselineAsLongAsTheBakeShowsUnevenHarm(t *testing.T) {
 	}
 }
 
-// Errors that come at a steady rate are no clumps, although most looks see no heartbeat and one sees many errors.
+// Errors at a steady rate are not clumps, although most looks see no heartbeat and the next look sees many errors.
 func TestASteadyRateIsNoClump(t *testing.T) {
 	for _, every := range []int64{2, 5, 10} {
 		l := newLand("eu", "us", "ap")
@@ -72,11 +72,7 @@ func TestASteadyRateIsNoClump(t *testing.T) {
 			}
 		}
 		for r.Paused == nil && !r.Phase.Over() {
-			wait, err := r.Advance(steps.on)
-			if err != nil {
-				t.Fatal(err)
-			}
-			r.Settle(wait)
+			wait := makeTransition(t, r, steps)
 			for end := l.now.Add(max(wait, time.Millisecond)); l.now.Before(end); {
 				l.silent = l.now.Unix()%every != 0
 				steps.pass(min(time.Second, end.Sub(l.now)))

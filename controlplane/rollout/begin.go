@@ -11,17 +11,17 @@ import (
 // ForcedBytesMax bounds Rollout.Forced.
 const ForcedBytesMax = 400
 
-// Begin makes an object a rollout.
+// Begin is the message that makes an empty object a rollout.
 type Begin struct {
 	Spec    Spec            `json:"spec"`
 	By      controlplane.By `json:"by"`
-	Regions []string        `json:"regions"`          // of the fleet
+	Regions []string        `json:"regions"`          // all regions of the fleet
 	Forced  string          `json:"forced,omitempty"` // Start.Forced
 }
 
-// Begin makes an empty document a rollout, and answers when its first transition is due. The same spec once more
-// changes nothing; another one under this id, or an id that was used before, is refused. The document that it leaves is
-// saved before the rollout exists: a list that is lost meanwhile finds it.
+// Begin makes an empty document a rollout, and returns when its first transition is due. It is idempotent for the same
+// spec. It rejects another spec under this ID, and an ID that was used before. The caller must save the document before
+// the rollout exists, so that the rollout can be found if Restate loses it.
 func (r *Rollout) Begin(steps Steps, id string, begin Begin) (wait time.Duration, fresh bool,
 	err error) {
 	if r.ID != "" {
@@ -55,7 +55,7 @@ func (r *Rollout) Begin(steps Steps, id string, begin Begin) (wait time.Duration
 	return wait, true, nil
 }
 
-// force keeps in the document and its history what was critical when the rollout was started all the same.
+// force records in the document and its history that the fleet's health was critical when the rollout was started.
 func (r *Rollout) force(critical string) {
 	if critical == "" {
 		return
@@ -70,8 +70,8 @@ func same(a, b Spec) bool {
 	return errX == nil && errY == nil && string(x) == string(y)
 }
 
-// RollBack is the transition of an operator who rolls back what is done. It is called under the
-// lock, so no other is under way; the rows say whether one has been since.
+// RollBack makes the transition of an operator who rolls back a rollout that is done. It must be called under the lock,
+// so no other rollout is under way. It returns an error if another rollout has changed a row since.
 func (r *Rollout) RollBack(steps Steps, by controlplane.By) (wait time.Duration, err error) {
 	if r.Phase == Done {
 		inForce, err := steps.inForce(r.Touched.rows())
@@ -89,12 +89,12 @@ func (r *Rollout) RollBack(steps Steps, by controlplane.By) (wait time.Duration,
 	return r.Operate(Order{Action: RollBack, By: by}, nowMs)
 }
 
-// Settle ends a transition: timers of before are stale, and the next one is due after wait; less than 0: not before an
-// operator acts.
+// Settle ends a transition: earlier timers are stale, and the next transition is due after wait; less than 0: none
+// before an operator acts.
 func (r *Rollout) Settle(wait time.Duration) { r.EndTransition(r.MovedMs, wait) }
 
-// Lapsed tells that a message of the rollout should have come for longer than late: the timer of its next transition,
-// or its outcome, which would release the lock.
+// Lapsed reports whether a message of the rollout is late by more than late: the timer of its next transition, or its
+// outcome, which would release the lock.
 func (r *Rollout) Lapsed(nowMs int64, late time.Duration) bool {
 	return r.Overdue(nowMs, late) || r.Phase.Over() && nowMs > r.EndedMs+late.Milliseconds()
 }

@@ -6,7 +6,7 @@ import (
 	"github.com/weirhq/weir/controlplane"
 )
 
-// A forced start is in the rollout's history, with what was critical; one of a healthy fleet says nothing of it.
+// The history has a forced start with the critical health that was overridden. A start of a healthy fleet adds nothing.
 func TestAForcedStartIsInTheHistory(t *testing.T) {
 	for forced, want := range map[string]string{
 		"":                                "start: fewer rows\n",

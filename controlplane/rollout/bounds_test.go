@@ -15,7 +15,7 @@ import (
 	"github.com/weirhq/weir/shared/heartbeat"
 )
 
-// Each total of a heartbeat is in the figure that it belongs to.
+// Each total of a heartbeat counts in its figure.
 func TestEveryTotalCounts(t *testing.T) {
 	h := heartbeat.Health{
 		AllowedTotal: 1, DeniedTotal: 10, ShadowedTotal: 100, DegradedTotal: 7, DroppedCost: 8,
@@ -28,7 +28,7 @@ func TestEveryTotalCounts(t *testing.T) {
 	}
 }
 
-// spans is a node that did so much in a minute, before and in each part of the window.
+// spans returns a node with these figures a minute, before and in each part of the window.
 func spans(id string, before, since fleet.Tally) WatchedNode {
 	n := WatchedNode{ID: id, Window: make([]fleet.Span, watchBuckets)}
 	n.Before.Add(60_000, before)
@@ -38,7 +38,7 @@ func spans(id string, before, since fleet.Tally) WatchedNode {
 	return n
 }
 
-// breachIn judges a region whose nodes have full windows, at an error rate of one in a million a figure.
+// breachIn judges a region whose nodes have full windows, at an error rate of 1 in a million per figure.
 func breachIn(g Guardrails, w *RegionWatch, nowMs int64, borne time.Duration) string {
 	w.Begun, w.Parts = watchBuckets, make([]WatchedPart, watchBuckets)
 	for i := range w.Nodes {
@@ -61,8 +61,7 @@ func (n *WatchedNode) each(figure int, more int64) {
 	}
 }
 
-// A node may do what its region did before, whichever figure that is, and no more than a
-// guardrail bears beyond it.
+// A node may do as badly as its region did before, in any figure, and beyond that as much as a guardrail allows.
 func TestANodeIsHeldAgainstItsRegion(t *testing.T) {
 	busy := tally(40, 10_000, 0, 60*9000, 0)
 	busy[fleet.TallyDegraded] = 8000
@@ -94,7 +93,7 @@ func TestANodeIsHeldAgainstItsRegion(t *testing.T) {
 	}
 }
 
-// Shares of a node are taken from a thousand decisions, and single errors are no rate.
+// Shares of a node need a thousand decisions, and a few errors are not a rate.
 func TestWhatANodeIsJudgedFrom(t *testing.T) {
 	g := DefaultGuardrails()
 	before := tally(0, 10_000, 0, 0, 0)
@@ -106,7 +105,7 @@ func TestWhatANodeIsJudgedFrom(t *testing.T) {
 	if why := breachIn(g, &w, 0, 0); !strings.Contains(why, "of node a") {
 		t.Errorf("of 1,000 decisions: %q", why)
 	}
-	for errors, want := range map[int64]bool{7: false, 30: true} { // a minute, of which 6 are borne
+	for errors, want := range map[int64]bool{7: false, 30: true} { // a minute; the guardrail allows 6
 		r := Rollout{Phase: Baking, Spec: spec(all), Stages: []StagePlan{{BakeMs: 3_600_000}}, Watch: []RegionWatch{
 			{Region: "eu", Begun: 5, Nodes: []WatchedNode{spans("a", fleet.Tally{}, tally(errors, 0, 0, 0, 0))}},
 		}}
@@ -116,7 +115,7 @@ func TestWhatANodeIsJudgedFrom(t *testing.T) {
 	}
 }
 
-// A node that is gone is counted as lost, and what it did is no part of what its region does.
+// A node that is gone counts as lost, and its figures do not count in its region.
 func TestANodeThatIsGoneAddsNothing(t *testing.T) {
 	gone := spans("gone", fleet.Tally{}, tally(400, 10_000, 0, 0, 0))
 	gone.Gone = true
@@ -126,7 +125,7 @@ func TestANodeThatIsGoneAddsNothing(t *testing.T) {
 	}
 }
 
-// Restarts count for an hour, of nodes that are there, and not at all where that is turned off.
+// Restarts count for an hour and for live nodes, unless the guardrail is off.
 func TestRestartsThatCount(t *testing.T) {
 	hour := restartsWithin.Milliseconds()
 	many := make([]int64, restartsKept)
@@ -153,7 +152,7 @@ func TestRestartsThatCount(t *testing.T) {
 	}
 }
 
-// The share of nodes lost is one of those that were there before, exactly.
+// The share of lost nodes is an exact share of the nodes from before the stage.
 func TestNodesThatCameDoNotMakeUpForThoseLost(t *testing.T) {
 	g := DefaultGuardrails()
 	g.NodesLostShare = 0.1
@@ -168,13 +167,13 @@ func TestNodesThatCameDoNotMakeUpForThoseLost(t *testing.T) {
 	}
 }
 
-// An apply whose answer was lost has been made: its trial is known once it is ended, and
-// nodes that run it are waited for.
+// If the answer of an apply is lost, the trial may exist all the same. The rollback finds it when it ends the trial,
+// and waits for the nodes that run it.
 func TestALostApplyIsWaitedFor(t *testing.T) {
 	l := newLand("eu", "us")
 	r, steps := begin(t, l, spec(canary, all))
 	play(t, r, steps, func() bool { return r.Phase == Applying })
-	if _, err := copyOf(r).Advance(steps.on); err != nil { // made, and nobody heard
+	if _, err := copyOf(r).Advance(steps.on); err != nil { // made, but the answer is lost
 		t.Fatal(err)
 	}
 	if _, err := r.Operate(order(r, Pause, controltest.Ann), l.now.UnixMilli()); err != nil {
@@ -203,8 +202,8 @@ func copyOf(r *Rollout) *Rollout {
 	return &c
 }
 
-// What an older build was about keeps its meaning: a rollback its wanted outcome, an approval
-// what was asked, and a baseline begins anew, with the nodes that there are.
+// Documents of an older build keep their meaning: a rollback keeps its outcome, and an approval its request. A baseline
+// begins again, with the present nodes.
 func TestPhasesOfAnOlderBuild(t *testing.T) {
 	stages := []StagePlan{{BakeMs: 1000}}
 	back := Rollout{Version: 1, Stages: stages, Phase: RollingBack, Wanted: Aborted, Why: "aborted by ann", Touched: []Touched{{Region: "eu", Applied: 1}}}
@@ -224,8 +223,8 @@ func TestPhasesOfAnOlderBuild(t *testing.T) {
 	}
 }
 
-// A timer of an earlier transition, a phase of the list, a long history, and an end that is
-// taken back.
+// Only a timer of the current epoch is taken, the history is bounded, a region with a newer version prevents a
+// rollback, and a rollback clears the end.
 func TestADocumentIsOfOneMoment(t *testing.T) {
 	if !Lost.Over() {
 		t.Error("a lost rollout is under way")

@@ -2,7 +2,7 @@ package rollout
 
 const clockJumped = "the clock of the database has jumped: the wait for each node's heartbeat starts again"
 
-// held tells that the rollout waits for the nodes that a jump of the clock made look silent.
+// held reports whether the rollout waits for nodes that only look silent because a clock jumped.
 func (r *transition) held() bool {
 	switch unsure := r.Clocks.Unsure(r.look, r.nowMs); {
 	case unsure:

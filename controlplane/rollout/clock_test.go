@@ -6,8 +6,9 @@ import (
 	"github.com/weirhq/weir/controlplane/fleet"
 )
 
-// A jump is what the database's clock gains on the rollout's own, beyond a quarter of the age at which a node is
-// silent. Each node then has that age to be heard of again; after it, and by a clock of before it, nothing is unsure.
+// The database's clock has jumped if it gains more on the rollout's own clock than a quarter of the age at which a node
+// is silent. Each node then has that age to send a heartbeat. After that time, or at a time before the jump, nothing is
+// unsure.
 func TestWhatIsAJumpOfTheClock(t *testing.T) {
 	const live, own, database = 30_000, 1_000_000, 9_000_000
 	for _, c := range []struct {
@@ -15,7 +16,7 @@ func TestWhatIsAJumpOfTheClock(t *testing.T) {
 		jumped bool
 	}{{0, false}, {-600_000, false}, {live / 4, false}, {live/4 + 1, true}, {600_000, true}} {
 		var clocks fleet.Clocks
-		first := fleet.Look{AtMs: database, LiveMs: live} // far ahead of the rollout's own clock, and no jump
+		first := fleet.Look{AtMs: database, LiveMs: live} // far ahead of the rollout's own clock, which is not a jump
 		if clocks.See(first, own); clocks.JumpedMs != 0 || clocks.Unsure(first, own) {
 			t.Errorf("the first look is a jump: %+v", clocks)
 		}

@@ -12,30 +12,31 @@ import (
 	"github.com/weirhq/weir/shared/tuning"
 )
 
-// Comparison holds regions with the tuning against regions without it, at the same moment: a canary against a control.
-// It compares each region with the tuning, and all regions of a stage together. If a stage takes in a part of a
-// region's nodes, it also compares them with the region's other nodes. Changes that all regions share, such as the time
-// of day, decide nothing.
+// Comparison compares regions with the tuning to regions without it, at the same moment: a canary against a control. It
+// compares each region with the tuning, and all regions of a stage together. If a stage takes in a part of a region's
+// nodes, it also compares these nodes with the region's other nodes. Changes that all regions share, such as the time
+// of day, have no influence.
 //
-// The test may be evaluated at every look without losing its error rate: see package sequential. If a stage leaves no
-// region, and no node of its regions, without the tuning, there is nothing to compare with: then only the other
-// guardrails judge it, against the past.
+// The test can be evaluated at every look without losing its error rate: see package sequential. If a stage leaves no
+// region, and no node of its regions, without the tuning, there is no control. Then only the other guardrails judge the
+// stage, by comparing it with the past.
 type Comparison struct {
 	// ErrorRate is the probability that a harmless rollout is rolled back by a guardrail on counts, over all figures,
-	// regions and looks, 0.0001 to 0.1; default 0.01.
+	// regions and looks, 0.0001 to 0.1; default 0.01. At 0.01, for example, these guardrails roll back at most 1 in 100
+	// harmless rollouts.
 	ErrorRate float64 `json:"error_rate"`
 
-	// How much more a tuning may add. These bound the true difference, so a measured difference may be larger as long
-	// as chance can explain it.
-	RowsTimes       float64 `json:"rows_times"`        // MySQL rows of a region's relays a decision, 1 to 1,000; default 1.25
+	// The most that a tuning may add. These bound the true difference, so a measured difference can be larger as long as
+	// chance can explain it.
+	RowsTimes       float64 `json:"rows_times"`        // MySQL rows of relays per decision, 1 to 1,000; default 1.25
 	DeniedShift     float64 `json:"denied_shift"`      // share of decisions denied, up or down, 0 to 1; default 0.02
 	DegradedShift   float64 `json:"degraded_shift"`    // share of decisions without the origin, 0 to 1; default 0.005
-	ErrorsPerMinute float64 `json:"errors_per_minute"` // of a node's relay and its readings of settings, 0 or more; default 2
+	ErrorsPerMinute float64 `json:"errors_per_minute"` // of a node's relay and settings, 0 or more; default 2
 
 	Off bool `json:"off,omitempty"`
 }
 
-// DefaultComparison has the defaults named at the fields.
+// DefaultComparison returns the defaults named at the fields.
 func DefaultComparison() Comparison {
 	return Comparison{ErrorRate: 0.01, RowsTimes: 1.25, DeniedShift: 0.02, DegradedShift: 0.005, ErrorsPerMinute: 2}
 }
@@ -63,24 +64,24 @@ func (c Comparison) Validate() error {
 	return nil
 }
 
-// Sample is what a region does in a slot of time: a figure for each rail of a comparison.
+// Sample is the figures of a region in a slot of time, one for each rail of a comparison.
 type Sample [4]float64
 
 const (
-	sampleRows     = iota // log of the rows of its relays for each decision: traffic that grows is no harm
+	sampleRows     = iota // log of the rows of its relays per decision, so that growing traffic does no harm
 	sampleDenied          // share
 	sampleDegraded        // share
-	sampleErrors          // a node and minute
+	sampleErrors          // per node and minute
 )
 
-// comparedRail is a figure that is compared, in the direction in which more is worse.
+// comparedRail is a compared figure, signed so that more is worse.
 type comparedRail struct {
 	field, words string
 	figure       int
 	sign         float64
-	margin       float64                        // what it may add, as samples are
-	show         func(added float64) float64    // what it adds, for people
-	unit         func(added float64) (s string) // the same in words
+	margin       float64                        // the most that it may add, in units of samples
+	show         func(added float64) float64    // converts an added amount for people
+	unit         func(added float64) (s string) // describes an added amount in words
 }
 
 func (c Comparison) rails() []comparedRail {
@@ -97,28 +98,29 @@ func (c Comparison) rails() []comparedRail {
 	}
 }
 
-// comparedMax is how many slots of a stage are compared, an hour of them: after that the baseline is of another time of
-// day, and regions are not all at the same one.
+// comparedMax is how many slots of a stage are compared: an hour's worth. Later the baseline is from another time of
+// day, and regions are not all at the same time of day.
 const comparedMax = 240
 
-// Compared is what a rollout knows of all regions, to compare them. It takes some 200 bytes of state a node.
+// Compared has the figures of all regions, to compare them. It takes some 200 bytes of state a node.
 type Compared struct {
 	SlotMs  int64            `json:"slot_ms,omitempty"` // when the current slot began
 	Regions []ComparedRegion `json:"regions,omitempty"`
-	Stages  []ComparedStage  `json:"stages,omitempty"` // whose regions have the tuning
+	Stages  []ComparedStage  `json:"stages,omitempty"` // applied stages
 }
 
 // ComparedRegion is a region, with or without the tuning.
 type ComparedRegion struct {
 	Region string         `json:"region"`
 	Nodes  []ComparedNode `json:"nodes"`
-	Slots  []*Sample      `json:"slots,omitempty"` // of the baseline that is measured, oldest first; nil: not measured
+	Slots  []*Sample      `json:"slots,omitempty"` // of the baseline being measured, oldest first; nil: not measured
 
-	// The same of a stage that takes in a part of the nodes: how far those are from the others.
+	// Beside has the slots of the baseline of a stage that takes in a part of the nodes: how far these nodes are from the
+	// other nodes.
 	Beside []*Sample `json:"beside,omitempty"`
 }
 
-// ComparedNode is a node of it, with what it did in the current slot.
+// ComparedNode is a node of a region, with its figures in the current slot.
 type ComparedNode struct {
 	ID        string      `json:"id"`
 	StartedMs int64       `json:"started_ms"`
@@ -126,22 +128,22 @@ type ComparedNode struct {
 	SeenMs    int64       `json:"seen_ms"`
 	Totals    fleet.Tally `json:"totals"`
 	Slot      fleet.Span  `json:"slot"`
-	Came      bool        `json:"came,omitempty"` // since the stage was applied
-	Gone      bool        `json:"gone,omitempty"` // not live any more
-	Left      bool        `json:"left,omitempty"` // it is gone, and said so
+	Came      bool        `json:"came,omitempty"` // joined since the stage was applied
+	Gone      bool        `json:"gone,omitempty"` // no longer live
+	Left      bool        `json:"left,omitempty"` // gone after an orderly shutdown
 }
 
-// ComparedStage is a stage that has been applied: what every region did before it, and how far its own are from the
-// others, before and since.
+// ComparedStage is an applied stage: the figures of every region before it, and the differences between its own regions
+// and the others, before and since.
 type ComparedStage struct {
 	Stage   int               `json:"stage"`
 	Before  map[string]Sample `json:"before"`
-	Regions []ComparedSeries  `json:"regions"`         // the last, without a name, are all of them together
-	Nodes   []ComparedSeries  `json:"nodes,omitempty"` // of each region whose nodes it takes in a part of
+	Regions []ComparedSeries  `json:"regions"`         // the last region, without a name, is all of them together
+	Nodes   []ComparedSeries  `json:"nodes,omitempty"` // one for each region of which the stage takes in a part
 }
 
-// ComparedSeries are the differences of one region of a stage, of all of them together where Region is empty, or of the
-// nodes of a region that it takes in.
+// ComparedSeries has the differences of one region of a stage, of all its regions together if Region is empty, or of
+// the nodes of a region that the stage takes in.
 type ComparedSeries struct {
 	Region  string                           `json:"region,omitempty"`
 	Share   *WatchedShare                    `json:"share,omitempty"` // the nodes; nil: the region
@@ -149,7 +151,7 @@ type ComparedSeries struct {
 	Against int                              `json:"against,omitempty"` // regions, or nodes, without the tuning in the last slot
 }
 
-// compare takes in a look at all regions. A slot is long enough for every live node to be heard of in it.
+// compare adds a look at all regions. A slot is long enough to contain a heartbeat of every live node.
 func (r *transition) compare(all fleet.Look) {
 	if r.Spec.Plan.Guardrails.Comparison.Off {
 		return
@@ -172,7 +174,8 @@ func (r *transition) compare(all fleet.Look) {
 	r.Compared.beginSlot(r.nowMs)
 }
 
-// slotMs is the least length of a slot: a node sends a heartbeat some times before it is no longer live.
+// slotMs returns the least length of a slot. It contains some heartbeats of each live node, because a node sends
+// several before it is no longer live.
 func slotMs(look fleet.Look) int64 { return look.LiveMs / 3 }
 
 func (c *Compared) region(name string) *ComparedRegion {
@@ -184,7 +187,7 @@ func (c *Compared) region(name string) *ComparedRegion {
 	return &c.Regions[i]
 }
 
-// observe takes in the live nodes of the region.
+// observe updates the region from its live nodes.
 func (c *ComparedRegion) observe(nodes []fleet.NodeFigures, left []string, applied bool) {
 	at := make(map[string]int, len(c.Nodes))
 	for i := range c.Nodes {
@@ -211,8 +214,8 @@ func (n *ComparedNode) observe(is fleet.NodeFigures) {
 	n.StartedMs, n.SentMs, n.SeenMs, n.Totals, n.Slot = w.StartedMs, w.SentMs, w.SeenMs, w.Totals, w.Window[0]
 }
 
-// sample is what nodes of the region did in the slot, and how many they are; nil where one of them was not heard of, or
-// nothing was decided.
+// sample returns the figures of nodes of the region in the slot, and the number of these nodes. It returns nil if any
+// of them sent no heartbeat, or too few decisions were made.
 func (c *ComparedRegion) sample(has func(id string) bool) (_ *Sample, nodes int) {
 	var s Sample
 	var sum fleet.Span
@@ -239,9 +242,9 @@ func (c *ComparedRegion) sample(has func(id string) bool) (_ *Sample, nodes int)
 
 func anyNode(string) bool { return true }
 
-// beside is how far nodes of the region are, in the slot, from those that no stage has taken in, and how many these
-// are; nil: one of them was not measured, or there are none. It has no rows: they are the region's, whose relays move
-// between all of its nodes.
+// beside returns how far nodes of the region are, in the slot, from the nodes that no stage has taken in, and the
+// number of the latter. It returns nil if a node was not measured, or either group is empty. Rows are left at 0: they
+// are the region's figure, because its relays move between all of its nodes.
 func (c *ComparedRegion) beside(share WatchedShare) (difference *Sample, against int) {
 	with, _ := c.sample(share.has)
 	without, against := c.sample(WatchedShare{From: share.Below, Below: tuning.TrialShares}.has)
@@ -255,7 +258,7 @@ func (c *ComparedRegion) beside(share WatchedShare) (difference *Sample, against
 	return with, against
 }
 
-// closeSlot makes samples of a slot that is over, and takes them in.
+// closeSlot makes samples of the slot that has ended, and adds them.
 func (r *transition) closeSlot() {
 	samples := map[string]Sample{}
 	for i := range r.Compared.Regions {
@@ -280,7 +283,8 @@ func (r *transition) closeSlot() {
 	}
 }
 
-// stayed is the region with the nodes that were there when the stage was applied; nil: one of them is gone.
+// stayed returns the region with only the nodes that were there when the stage was applied, or nil if any of them is
+// gone.
 func (c *ComparedRegion) stayed() *ComparedRegion {
 	of := new(ComparedRegion)
 	for _, n := range c.Nodes {
@@ -295,7 +299,7 @@ func (c *ComparedRegion) stayed() *ComparedRegion {
 	return of
 }
 
-// addSince takes in a difference since the stage was applied.
+// addSince adds a difference from after the stage was applied.
 func addSince(s *sequential.Series, difference float64) {
 	if s.Dropped+len(s.Since) < comparedMax {
 		s.Add(difference)
@@ -307,7 +311,8 @@ func newest(slots []*Sample, s *Sample) []*Sample {
 	return slots[max(0, len(slots)-sequential.Kept):]
 }
 
-// beginComparing ends the baseline of a stage: what all regions did, and how far its own were from the others.
+// beginComparing ends the baseline of a stage. It records the figures of all regions, and the differences between the
+// stage's own regions and the others.
 func (r *transition) beginComparing() {
 	stage := ComparedStage{Stage: r.Stage, Before: map[string]Sample{}}
 	for i := range r.Compared.Regions {
@@ -338,7 +343,7 @@ func (r *transition) beginComparing() {
 		})
 	}
 	for i := range r.Compared.Stages {
-		r.Compared.Stages[i].Nodes = nil // what they were held against is another's from here on
+		r.Compared.Stages[i].Nodes = nil // their control group now runs the tuning too
 	}
 	for i := range r.Compared.Regions {
 		c := &r.Compared.Regions[i]
@@ -350,7 +355,8 @@ func (r *transition) beginComparing() {
 	r.Compared.Stages = append(r.Compared.Stages, stage)
 }
 
-// besideBefore begins the comparison of nodes with what they were, beside the others, before.
+// besideBefore begins the comparison of a stage's nodes with the differences from their region's other nodes before the
+// stage.
 func besideBefore(region string, share WatchedShare, slots []*Sample) ComparedSeries {
 	c := ComparedSeries{Region: region, Share: &share}
 	for _, difference := range slots {
@@ -382,9 +388,9 @@ func meanOf(slots []*Sample) *Sample {
 	return &mean
 }
 
-// each calls with how far each region of the stage is, in a slot, from those without the tuning, beyond what it was
-// before. They are the median of what they are beyond what they were: one region that does something of its own moves
-// nothing.
+// each calls add with the differences of each region of the stage in a slot: how much its figures have changed since
+// its baseline, less the median of the changes in regions without the tuning. Because it is the median, a single region
+// that changes by itself has no influence.
 func (s *ComparedStage) each(samples map[string]Sample, control map[string]bool,
 	add func(s *sequential.Series, difference float64)) {
 	var others [len(Sample{})][]float64
@@ -424,27 +430,28 @@ func (s *ComparedStage) each(samples map[string]Sample, control map[string]bool,
 	}
 }
 
-// median is that of values, which it sorts.
+// median sorts the values and returns their median.
 func median(values []float64) float64 {
 	slices.Sort(values)
 	n := len(values)
 	return (values[(n-1)/2] + values[n/2]) / 2
 }
 
-// ComparedVerdict is what the comparison says of a figure of a region of a stage, or of all of them together.
+// ComparedVerdict is the comparison's verdict on a figure of a region of a stage, or of all regions of the stage
+// together.
 type ComparedVerdict struct {
 	Stage   int
 	Region  string // empty: all of the stage together
-	Nodes   bool   // of the nodes of the region that the stage takes in, and not of the region
-	Against int    // regions that go without the tuning, or such nodes of the region
+	Nodes   bool   // it is about the nodes of the region that the stage takes in
+	Against int    // number of regions, or of nodes of the region, without the tuning
 	Field   string
-	Bound   float64 // what it may add, for people, as the verdict's Estimate, Low and High
-	Enough  float64 // the confidence from which on it is worse: the error rate is shared by all figures of all regions
+	Bound   float64 // the most that may be added, converted for people like Estimate, Low and High
+	Enough  float64 // confidence at which the figure is worse; all figures of all regions share the error rate
 	sequential.Verdict
 	words, unit string
 }
 
-// Comparisons are the verdicts on all figures, of stages that have been applied.
+// Comparisons returns the verdicts on all figures of stages that have been applied.
 func (r *Rollout) Comparisons() (all []ComparedVerdict) {
 	rails := r.Spec.Plan.Guardrails.Comparison.rails()
 	α := r.Spec.Plan.Guardrails.errorRate() / 2 / float64(len(rails)*r.Compared.series(r.Stages))
@@ -465,7 +472,7 @@ func (r *Rollout) Comparisons() (all []ComparedVerdict) {
 	return all
 }
 
-// verdictOf is the verdict on a series, for people.
+// verdictOf returns the verdict on a series, converted for people.
 func verdictOf(s sequential.Series, rail comparedRail, α float64) sequential.Verdict {
 	if rail.sign < 0 {
 		s.Before.Mean = -s.Before.Mean
@@ -495,8 +502,8 @@ func (v ComparedVerdict) String() string {
 		controlplane.Figure(v.Confidence))
 }
 
-// worstOf is the figure that is worse than that of the regions without the tuning, with the most
-// confidence.
+// worstOf returns the figure that is worse than in the regions without the tuning, with the highest confidence; nil:
+// there is none.
 func worstOf(all []ComparedVerdict) *breach {
 	var worst *ComparedVerdict
 	for i := range all {
@@ -510,7 +517,7 @@ func worstOf(all []ComparedVerdict) *breach {
 	return &breach{stage: worst.Stage, why: worst.String()}
 }
 
-// beginSlot forgets what a slot has so far: it began before what is to be measured.
+// beginSlot clears the current slot, which began before the time that should be measured.
 func (c *Compared) beginSlot(nowMs int64) {
 	c.SlotMs = nowMs
 	for i := range c.Regions {
@@ -520,7 +527,7 @@ func (c *Compared) beginSlot(nowMs int64) {
 	}
 }
 
-// control are the regions that go without the tuning. A region that is new is no part of it.
+// control maps each region to whether it goes without the tuning. It lacks regions that have not been observed.
 func (c *Compared) control(touched fleet.Scope) map[string]bool {
 	without := map[string]bool{}
 	for _, of := range c.Regions {
@@ -529,7 +536,7 @@ func (c *Compared) control(touched fleet.Scope) map[string]bool {
 	return without
 }
 
-// lostElsewhere is the share of their nodes that regions without the tuning have lost since the stage was applied.
+// lostElsewhere returns the share of nodes that the regions without the tuning have lost since the stage was applied.
 func (c *Compared) lostElsewhere(touched fleet.Scope) float64 {
 	were, gone := 0, 0
 	for region, without := range c.control(touched) {
@@ -550,9 +557,9 @@ func (c *Compared) lostElsewhere(touched fleet.Scope) float64 {
 }
 
 // addBeside adds a slot to the comparison of nodes: the difference between the nodes that a stage takes in and the
-// other nodes of their regions. Both groups are the nodes of the baseline. Nodes that came later are in neither, and
-// while one of a group is gone no slot is added, because nodes differ, and a changed group would differ through no
-// fault of the tuning.
+// other nodes of their regions. Both groups are nodes of the baseline. Nodes that came later are in neither group.
+// While a node of a group is gone, no slot is added: nodes differ, so a changed group would differ even if the tuning
+// is harmless.
 func (c *Compared) addBeside(nodes []ComparedSeries) {
 	for i := range nodes {
 		s := &nodes[i]
@@ -570,11 +577,11 @@ func (c *Compared) addBeside(nodes []ComparedSeries) {
 	}
 }
 
-// series is how many series there may be at most, which share the error rate.
+// series returns the largest possible number of series, which share the error rate.
 func (c *Compared) series(stages StagePlans) (n int) {
 	each := 1
 	if slices.ContainsFunc(stages, func(s StagePlan) bool { return !s.All() }) {
-		each = 2 // a region, and the nodes of it
+		each = 2 // a region, and its nodes
 	}
 	named := fleet.Scope{}
 	for _, s := range stages {

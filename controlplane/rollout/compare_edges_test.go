@@ -13,10 +13,10 @@ import (
 	"github.com/weirhq/weir/shared/tuning"
 )
 
-// A stage whose only region has a tuning and no node compares nothing, and passes.
+// A stage whose only region has a tuning but no node compares nothing, and passes.
 func TestAStageWithoutNodesIsNotCompared(t *testing.T) {
 	l := newLand("eu", "us")
-	l.rows = append(l.rows, tunings.Write{ID: "x", Region: "ap", Document: defaultDocument()})
+	l.rows = append(l.rows, tunings.Write{ID: "x", Region: "ap", Document: defaultDocument})
 	r, steps := begin(t, l, spec(canary, Stage{SharePercent: 66, BakeMs: 60_000}, all))
 	play(t, r, steps, nil)
 	if r.Phase != Done {
@@ -24,8 +24,8 @@ func TestAStageWithoutNodesIsNotCompared(t *testing.T) {
 	}
 }
 
-// inTide is a rollout of one node of 20, and then of all, in a fleet of one region in which each node does what second
-// has it do.
+// inTide returns a rollout of 1 node of 20 and then of all nodes, in a fleet of one region in which each node behaves
+// as second does.
 func inTide(t *testing.T, baselineMs int64, second does) (*tide, *Rollout, inLand) {
 	t.Helper()
 	l := newTide(1, 20, second, "a")
@@ -35,12 +35,11 @@ func inTide(t *testing.T, baselineMs int64, second does) (*tide, *Rollout, inLan
 	for i := range plan.Stages {
 		plan.Stages[i].BakeMs = 300_000
 	}
-	r, steps := begin(t, l.land, Spec{Tuning: string(document30), Plan: plan})
+	r, steps := begin(t, l.land, Spec{Tuning: document30, Plan: plan})
 	return l, r, steps
 }
 
-// One error, or two, of a node that had none for a long time is chance, whatever the test makes of samples that never
-// varied.
+// One or two errors of a node that had none for a long time are chance, even though its samples never varied before.
 //
 //weir:unraced
 func TestOneErrorIsNoHarm(t *testing.T) {
@@ -66,8 +65,8 @@ func TestOneErrorIsNoHarm(t *testing.T) {
 	}
 }
 
-// A node that joins and falls into the share is of another kind than the one that the baseline was of: that is no fault
-// of the tuning. Nor is a node beside them that goes.
+// A node that joins the share may differ from the nodes of the baseline through no fault of the tuning, so it is not
+// compared. The same holds when a node outside the share goes.
 func TestNodesThatComeAndGoAreNotCompared(t *testing.T) {
 	for _, what := range []string{"joins", "goes"} {
 		first := ""
@@ -101,7 +100,7 @@ func TestNodesThatComeAndGoAreNotCompared(t *testing.T) {
 	}
 }
 
-// "A baseline … begins again" after a pause: what was compared before it is forgotten.
+// "A baseline begins again" after a pause: earlier comparisons are dropped.
 //
 //weir:unraced
 func TestAPauseForgetsWhatWasCompared(t *testing.T) {
@@ -121,7 +120,7 @@ func TestAPauseForgetsWhatWasCompared(t *testing.T) {
 	}
 }
 
-// Nodes that come and go while a stage waits for an approval are forgotten.
+// Nodes that come and go while a stage waits for an approval are dropped.
 func TestNodesThatComeAndGoAreForgotten(t *testing.T) {
 	l := newLand("eu", "us")
 	waits := all
@@ -132,11 +131,7 @@ func TestNodesThatComeAndGoAreForgotten(t *testing.T) {
 		id := fmt.Sprint("us-pod-", i)
 		l.join(id, "us")
 		for range 3 {
-			wait, err := r.Advance(steps.on)
-			if err != nil {
-				t.Fatal(err)
-			}
-			r.Settle(wait)
+			wait := makeTransition(t, r, steps)
 			l.pass(wait)
 		}
 		l.dead[id] = true
@@ -147,7 +142,7 @@ func TestNodesThatComeAndGoAreForgotten(t *testing.T) {
 	}
 }
 
-// All series that there ever are share the error rate, those of regions that come later as well.
+// All series that can ever exist share the error rate, also the series of regions that come later.
 func TestTheErrorRateIsSharedByAll(t *testing.T) {
 	l := landOf(4, "eu")
 	r, steps := begin(t, l, spec(part(StageNodes{NodesPercent: 25}), part(StageNodes{NodesPercent: 50}),
@@ -174,7 +169,8 @@ func TestTheErrorRateIsSharedByAll(t *testing.T) {
 	}
 }
 
-// A stage that is applied ends the comparison of nodes of those before, and what they were held against is forgotten.
+// When a stage is applied, the comparison of nodes of earlier stages ends, because their control group gets the tuning
+// too.
 func TestNodesOfEarlierStagesAreForgotten(t *testing.T) {
 	l := landOf(20, "a")
 	r, steps := begin(t, l, spec(part(StageNodes{Nodes: 1}), part(StageNodes{NodesPercent: 50}), all))

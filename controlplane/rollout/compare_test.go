@@ -15,20 +15,20 @@ import (
 	"github.com/weirhq/weir/shared/heartbeat"
 )
 
-// tide is a fleet whose traffic rises and falls, alike in all regions and each in its own way, and from one second
-// to the next: as fleets do.
+// tide is a fleet with realistic traffic: it rises and falls in all regions together, varies in each region, and varies
+// from second to second.
 type tide struct {
 	*land
 	random  *rand.Rand
-	regions map[string]float64 // how far each is from all: noise that lasts for some seconds
-	slow    map[string]float64 // the same of its share of denials, for a minute
+	regions map[string]float64 // distance of each region from the average: noise that lasts for some seconds
+	slow    map[string]float64 // the same for its share of denials; lasts for a minute
 	at      time.Time
 }
 
-// does is what a node does in a second, with the new tuning or without it.
+// does is a node's behavior in a second, with or without the new tuning.
 type does func(t *tide, h *heartbeat.Health, n *fleet.Row, hasNew bool)
 
-// newTide is a fleet whose nodes have done what each does for a minute.
+// newTide returns a fleet whose nodes have behaved as each does for a minute.
 func newTide(seed uint64, nodes int, each does, regions ...string) *tide {
 	t := &tide{newLand(), rand.New(rand.NewPCG(seed, 1)), map[string]float64{}, map[string]float64{}, time.Time{}}
 	for _, region := range regions {
@@ -43,11 +43,10 @@ func newTide(seed uint64, nodes int, each does, regions ...string) *tide {
 	return t
 }
 
-// harmless is the same with any tuning.
+// harmless behaves the same with any tuning.
 func harmless(t *tide, h *heartbeat.Health, n *fleet.Row, _ bool) { t.second(h, n, 0.1, 1) }
 
-// second is what a node of a region does in one, whose decisions are denied for a share, and whose relay has times
-// as many rows as others.
+// second adds a second of a node. A share of its decisions is denied, and its relay has times as many rows as others.
 func (t *tide) second(h *heartbeat.Health, n *fleet.Row, denied, times float64) {
 	if !t.at.Equal(t.now) {
 		for region, noise := range t.regions {
@@ -69,8 +68,8 @@ func (t *tide) second(h *heartbeat.Health, n *fleet.Row, denied, times float64) 
 	}
 }
 
-// A deploy that replaces nodes everywhere while a stage bakes is no fault of its tuning; one of its region alone is
-// a breach.
+// A deploy that replaces nodes everywhere while a stage bakes is not a breach; a deploy in the stage's region only is a
+// breach.
 func TestNodesThatGoEverywhereAreNoBreach(t *testing.T) {
 	for where, want := range map[string]Phase{"eu us ap": Done, "eu": RolledBack} {
 		l := newLand("eu", "us", "ap")
@@ -88,20 +87,20 @@ func TestNodesThatGoEverywhereAreNoBreach(t *testing.T) {
 	}
 }
 
-// The control are regions without the tuning, and they alone: where most regions get a harmful one at once, those
-// that are left show it.
+// The control group is exactly the regions without the tuning. If most regions get a harmful tuning at once, the few
+// regions without it are enough to show the harm.
 func TestTheControlHasNoRegionWithTheTuning(t *testing.T) {
 	l := newTide(1, 1, func(t *tide, h *heartbeat.Health, n *fleet.Row, hasNew bool) {
 		t.second(h, n, 0.1, map[bool]float64{false: 1, true: 2}[hasNew])
 	}, "a", "b", "c", "d", "e", "f", "g")
 	plan := DefaultPlan()
 	plan.Stages = []Stage{{Regions: []string{"a", "b", "c", "d", "e"}, BakeMs: 300_000}}
-	r, steps := begin(t, l.land, Spec{Tuning: string(document30), Plan: plan})
+	r, steps := begin(t, l.land, Spec{Tuning: document30, Plan: plan})
 	play(t, r, steps, nil)
 	wantRolledBack(t, r, "MySQL rows of relays a decision of ", "the 2 regions without the tuning")
 }
 
-// A stage is compared for an hour: after that its baseline is of another time of day.
+// A stage is compared for an hour; after that its baseline is from another time of day.
 func TestAStageIsComparedForAnHour(t *testing.T) {
 	sample := func(rows float64) map[string]Sample { return map[string]Sample{"a": {rows}, "b": {}} }
 	s := ComparedStage{Before: sample(0), Regions: []ComparedSeries{{Region: "a"}}}
@@ -114,7 +113,7 @@ func TestAStageIsComparedForAnHour(t *testing.T) {
 	}
 }
 
-// A stage that leaves no region without the tuning, and one whose baseline is too short, are not compared.
+// Nothing is compared if a stage leaves no region without the tuning, or if its baseline is too short.
 func TestWithoutAControlNothingIsCompared(t *testing.T) {
 	for name, stage := range map[string]Stage{"of all": {All: true, BakeMs: 120_000}, "of one": {Regions: []string{"eu"}, BakeMs: 120_000}} {
 		l := newLand("eu", "us")
@@ -135,12 +134,12 @@ func TestWithoutAControlNothingIsCompared(t *testing.T) {
 	}
 }
 
-// What is compared is bounded, and goes when the rollout is over.
+// The state of comparisons is bounded, and deleted when the rollout is over.
 func TestWhatIsComparedIsBounded(t *testing.T) {
 	l := newTide(1, 3, harmless, "a", "b", "c")
 	plan := DefaultPlan()
 	plan.BaselineMs, plan.Stages = 600_000, []Stage{{Regions: []string{"a"}, BakeMs: 1_200_000}}
-	r, steps := begin(t, l.land, Spec{Tuning: string(document30), Plan: plan})
+	r, steps := begin(t, l.land, Spec{Tuning: document30, Plan: plan})
 	largest := 0
 	play(t, r, steps, func() bool {
 		b, err := json.Marshal(r.Compared)
@@ -158,7 +157,7 @@ func TestWhatIsComparedIsBounded(t *testing.T) {
 	}
 }
 
-// runs is how often a history is played: 20 times in a soak.
+// runs returns how often a history is played: 20 times in a soak.
 func runs() uint64 {
 	if os.Getenv("WEIR_SOAK") != "" {
 		return 20
@@ -166,8 +165,8 @@ func runs() uint64 {
 	return 1
 }
 
-// What fixed multiples of yesterday let pass is caught in the first stage, each time; what does no harm goes through
-// all stages, each time.
+// The comparison always catches, in the first stage, a harm that fixed multiples of the baseline let pass. A harmless
+// tuning always passes all stages.
 func TestAStageIsComparedWithTheOtherRegions(t *testing.T) {
 	ten := []string{"a", "b", "c", "d", "e", "f", "g", "h", "i", "j"}
 	for name, c := range map[string]struct {
@@ -202,7 +201,7 @@ func TestAStageIsComparedWithTheOtherRegions(t *testing.T) {
 				plan := DefaultPlan()
 				plan.Stages = []Stage{{Regions: []string{"a"}, BakeMs: 300_000}, {SharePercent: 50, BakeMs: 300_000},
 					{All: true, BakeMs: 60_000}}
-				r, steps := begin(t, l.land, Spec{Tuning: string(document30), Plan: plan})
+				r, steps := begin(t, l.land, Spec{Tuning: document30, Plan: plan})
 				play(t, r, steps, nil)
 				switch {
 				case c.why == "" && r.Phase != Done:
@@ -216,8 +215,8 @@ func TestAStageIsComparedWithTheOtherRegions(t *testing.T) {
 	}
 }
 
-// Nodes that a stage takes in are held against those of their region that it does not: a region needs no other one for
-// it, and what moves all of its nodes alike decides nothing.
+// The nodes of a stage are compared with the other nodes of their region. Other regions are not needed, and changes
+// that move all nodes of the region alike have no influence.
 func TestNodesAreComparedWithThoseBesideThem(t *testing.T) {
 	for name, c := range map[string]struct {
 		harm does
@@ -247,7 +246,7 @@ func TestNodesAreComparedWithThoseBesideThem(t *testing.T) {
 					stages[i].BakeMs = 300_000
 				}
 				plan.Stages = stages
-				r, steps := begin(t, l.land, Spec{Tuning: string(document30), Plan: plan})
+				r, steps := begin(t, l.land, Spec{Tuning: document30, Plan: plan})
 				play(t, r, steps, nil)
 				switch {
 				case c.why == "" && r.Phase != Done:
@@ -261,18 +260,18 @@ func TestNodesAreComparedWithThoseBesideThem(t *testing.T) {
 	}
 }
 
-// atBake is a rollout of stages of two regions of three nodes, at the bake of its first.
+// atBake returns a rollout of two regions of three nodes, in the bake of its first stage.
 func atBake(t *testing.T, stages ...Stage) *Rollout {
 	t.Helper()
 	l := newTide(1, 3, harmless, "a", "b")
 	plan := DefaultPlan()
 	plan.Stages = stages
-	r, steps := begin(t, l.land, Spec{Tuning: string(document30), Plan: plan})
+	r, steps := begin(t, l.land, Spec{Tuning: document30, Plan: plan})
 	play(t, r, steps, func() bool { return r.Phase == Baking })
 	return r
 }
 
-// slot ends a slot in which every node has decided, and answers by how many samples a series has grown.
+// slot ends a slot in which every node has decided, and returns how many samples a series has gained.
 func (r *Rollout) slot(series *ComparedSeries) int {
 	for i := range r.Compared.Regions {
 		for n := range r.Compared.Regions[i].Nodes {
@@ -297,8 +296,8 @@ func TestWhileAStageIsCompared(t *testing.T) {
 	}
 }
 
-// Nodes are compared with those that the baseline was of: without those that have come since, and not while one is
-// gone.
+// The comparison of nodes uses the nodes of the baseline only. It leaves out nodes that came later, and pauses while a
+// node is gone.
 func TestWhileNodesAreCompared(t *testing.T) {
 	r := atBake(t, part(StageNodes{Nodes: 1}, "a"), Stage{All: true, BakeMs: 60_000})
 	nodes := &r.Compared.Stages[0].Nodes[0]
@@ -318,8 +317,9 @@ func TestWhileNodesAreCompared(t *testing.T) {
 	}
 }
 
-// quiet is a fleet of two regions with two nodes each, one decision a second and node. Shares of the decisions are
-// denied and made without the origin, and errors come at a rate a minute, by chance and alike with any tuning.
+// quiet returns a fleet of two regions with two nodes each, with one decision a second and node. Shares of the
+// decisions are denied and made without the origin, and errors come at a rate a minute, by chance and alike with any
+// tuning.
 func quiet(seed uint64, denied, degraded, errors float64) *land {
 	random := rand.New(rand.NewPCG(seed, 7))
 	l := newLand("eu", "us")
@@ -340,8 +340,8 @@ func quiet(seed uint64, denied, degraded, errors float64) *land {
 	return l
 }
 
-// A harmless rollout of a quiet fleet goes through, and waits for a person for a night: at most the stated share of
-// rollouts is rolled back by chance, 1 in 100. Of 80 for each kind of noise, as in a soak, two may be.
+// A harmless rollout of a quiet fleet passes, even if it waits for a person for a night. At most 1 in 100 rollouts is
+// rolled back by chance, which is the error rate. So of 80 for each kind of noise, as in a soak, two may be.
 //
 //weir:unraced
 func TestAQuietFleetIsNotRolledBackByChance(t *testing.T) {
@@ -362,7 +362,7 @@ func TestAQuietFleetIsNotRolledBackByChance(t *testing.T) {
 				plan := DefaultPlan()
 				gated := Stage{All: true, BakeMs: 300_000, Approval: true}
 				plan.Stages = []Stage{{Regions: []string{"eu"}, BakeMs: 300_000}, gated}
-				r, steps := begin(t, l, Spec{Tuning: string(document30), Plan: plan})
+				r, steps := begin(t, l, Spec{Tuning: document30, Plan: plan})
 				until := l.now.Add(8 * time.Hour)
 				if play(t, r, steps, func() bool { return !l.now.Before(until) }); r.Phase != Awaiting {
 					back++
@@ -376,7 +376,7 @@ func TestAQuietFleetIsNotRolledBackByChance(t *testing.T) {
 	}
 }
 
-// Harm to a quiet fleet stops its first stage, as far as so few decisions show it.
+// Harm to a quiet fleet stops the first stage, as far as so few decisions can show it.
 //
 //weir:unraced
 func TestHarmStopsTheFirstStageOfAQuietFleet(t *testing.T) {
@@ -396,7 +396,7 @@ func TestHarmStopsTheFirstStageOfAQuietFleet(t *testing.T) {
 			}
 			plan := DefaultPlan()
 			plan.Stages = []Stage{{Regions: []string{"eu"}, BakeMs: 600_000}, {All: true, BakeMs: 600_000}}
-			r, steps := begin(t, l, Spec{Tuning: string(document30), Plan: plan})
+			r, steps := begin(t, l, Spec{Tuning: document30, Plan: plan})
 			if play(t, r, steps, nil); r.Phase != RolledBack || !strings.HasPrefix(r.Why, "stage 1 (eu): ") {
 				t.Errorf("%s, seed %d: %s %q", name, seed, r.Phase, r.Why)
 			}

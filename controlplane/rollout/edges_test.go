@@ -13,8 +13,8 @@ import (
 	"github.com/weirhq/weir/shared/heartbeat"
 )
 
-// "Without a baseline it is not judged": what share was denied before traffic began is not known, so traffic that
-// begins with the stage is no breach, whatever share of it is denied.
+// "Without a baseline it is not judged": the share of denied decisions from before traffic began is unknown. So traffic
+// that begins with the stage is not a breach, whatever share of it is denied.
 func TestDeniedTrafficAfterAQuietBaselineIsNotJudged(t *testing.T) {
 	for _, denied := range []int64{10, 50} {
 		l := newLand("eu", "us")
@@ -31,7 +31,8 @@ func TestDeniedTrafficAfterAQuietBaselineIsNotJudged(t *testing.T) {
 	}
 }
 
-// A value without a bound breaks what bounds it on that side, in one line, and can be kept.
+// An infinite value breaks its rail if the rail bounds that side. The reason is a single line, and the value can be
+// stored.
 func TestAnEndlessValueBreaksItsRail(t *testing.T) {
 	for says, c := range map[string]struct {
 		rail queries.Rail
@@ -64,7 +65,8 @@ func TestAnEndlessValueBreaksItsRail(t *testing.T) {
 	}
 }
 
-// An element that is not a number holds the stage, required or not; beside one that breaks the rail it does not.
+// An element that is NaN holds the stage, whether its query is required or not. But it does not hide another element
+// that breaks the rail.
 func TestANaNHoldsTheStage(t *testing.T) {
 	rail := queries.Rail{Name: "errors", Query: "errors", Above: new(0.5)}
 	bad := map[string]struct {
@@ -105,8 +107,8 @@ func TestANaNHoldsTheStage(t *testing.T) {
 	}
 }
 
-// A query that names no region has one baseline, of before the first stage: what a stage made worse is no baseline of
-// the next.
+// A query without a region has a single baseline, from before the first stage. Otherwise a value that one stage made
+// worse would be the baseline of the next.
 func TestAQueryOfTheFleetKeepsItsFirstBaseline(t *testing.T) {
 	o := &oracle{answers: map[string][]float64{"errors": {0.1}}}
 	r := playGuarded(t, o, func(r *Rollout) {
@@ -120,7 +122,7 @@ func TestAQueryOfTheFleetKeepsItsFirstBaseline(t *testing.T) {
 	wantRolledBack(t, r, "stage 2 (all other regions): errors is 0.4, want at most 3 times before (before the stage 0.1)")
 }
 
-// "More than a share": losing exactly the share is borne, whatever floating point makes of it.
+// "More than a share": losing exactly the share is not a breach, despite floating-point rounding.
 func TestTheShareOfLostNodesIsExact(t *testing.T) {
 	for were := 1; were <= 200; were++ {
 		for percent := range 101 {
@@ -142,9 +144,8 @@ func TestTheShareOfLostNodesIsExact(t *testing.T) {
 	}
 }
 
-// The clock of the database jumps forward by more than nodes live without a heartbeat: all of them look silent until
-// each has spoken again. That is no loss, whatever the rollout does at the time; a node that then stays silent is
-// one.
+// If the clock of the database jumps forward by more than the age of a live node's heartbeat, all nodes look silent
+// until their next heartbeat. That is not a loss in any phase; a node that then stays silent is a loss.
 func TestAJumpOfTheDatabasesClockLosesNoNodes(t *testing.T) {
 	for _, phase := range []Phase{Measuring, Converging, Baking, RollingBack} {
 		for victim, want := range map[string]Phase{"": Done, "eu2": RolledBack} {
@@ -176,8 +177,8 @@ func TestAJumpOfTheDatabasesClockLosesNoNodes(t *testing.T) {
 	}
 }
 
-// A jump of the database's clock is no time in which nodes did nothing: what they do after it is not diluted by the
-// hour, and what they did before the stage is none the better for it.
+// A jump of the database's clock does not count as a time in which nodes did nothing. It neither dilutes figures after
+// the jump nor improves the baseline.
 func TestAJumpOfTheDatabasesClockDilutesNothing(t *testing.T) {
 	for says, sick := range map[string]func(*heartbeat.Health){
 		"errors of relays and settings a node and minute": func(h *heartbeat.Health) { h.SettingsErrors++ },
@@ -202,7 +203,7 @@ func TestAJumpOfTheDatabasesClockDilutesNothing(t *testing.T) {
 	}
 }
 
-// The time between two heartbeats is what both clocks bear out: a step of either clock lengthens nothing.
+// The time between two heartbeats is the shorter by both clocks, so a step of either clock does not lengthen it.
 func TestTheTimeBetweenHeartbeats(t *testing.T) {
 	const at = int64(1_000_000)
 	for says, c := range map[string]struct{ seen, sent, want int64 }{

@@ -12,12 +12,12 @@ import (
 	"github.com/weirhq/weir/controlplane/sequential"
 )
 
-// gaugeLasts is how long a figure that is measured, and not counted, is beyond its bound before that breaks a
-// guardrail: longer than any one measurement stands (a minute for latency, heartbeat.LagKeptFor for the convergence
-// delay).
+// gaugeLasts is how long a measured figure (not a count) must be beyond its bound to break a guardrail. It is longer
+// than any single measurement stays in heartbeats: a minute for latency, heartbeat.LagKeptFor for the convergence
+// delay.
 const gaugeLasts = 2 * time.Minute
 
-// The figures that are counted, by which a region or a node is held against its past.
+// The counted figures, by which a region or a node is compared with its past.
 const (
 	countErrors = iota
 	countRows
@@ -27,7 +27,7 @@ const (
 	counts
 )
 
-// countsOf returns the counts of a span of time that nodes have spoken for together.
+// countsOf returns the counts of a span of time that this many nodes have reported together.
 func countsOf(s fleet.Span, nodes int) (all [counts]sequential.Count) {
 	minutes, decisions := float64(s[0])/60_000, float64(s.Of(fleet.TallyDecisions))
 	all[countErrors] = sequential.Count{Events: float64(s.Of(fleet.TallyErrors)), Exposure: minutes}
@@ -39,17 +39,17 @@ func countsOf(s fleet.Span, nodes int) (all [counts]sequential.Count) {
 	return all
 }
 
-// partsMax is how many parts a window has.
+// partsMax is the number of parts of a window.
 const partsMax = 2 * watchBuckets
 
-// WatchedPart is what the nodes of a region did together in a part of the window.
+// WatchedPart is the sum of the figures of a region's nodes in a part of the window.
 type WatchedPart struct {
 	BeganMs int64      `json:"began_ms"`
 	Did     fleet.Span `json:"did"`
-	Nodes   int        `json:"nodes,omitempty"` // the most that were live at once
+	Nodes   int        `json:"nodes,omitempty"` // the largest number of live nodes at any look
 }
 
-// add takes in what a node did between two looks.
+// add adds a node's figures between two looks.
 func (w *RegionWatch) add(before, now fleet.Span, nodes int) {
 	if len(w.Parts) == 0 {
 		w.beginPart(0)
@@ -61,8 +61,8 @@ func (w *RegionWatch) add(before, now fleet.Span, nodes int) {
 	part.Nodes = max(part.Nodes, nodes)
 }
 
-// partEnded reports whether the newest part is as long as it should be, and has something in it: where a bake is
-// shorter than the time between heartbeats, parts are as long as that.
+// partEnded reports whether the newest part is long enough, and not empty. If a bake is shorter than the time between
+// heartbeats, parts last until the next heartbeat.
 func (w *RegionWatch) partEnded(nowMs, lengthMs int64) bool {
 	if len(w.Parts) == 0 {
 		return true
@@ -72,7 +72,7 @@ func (w *RegionWatch) partEnded(nowMs, lengthMs int64) bool {
 	return newest.Did[0] > 0 && (age < 0 || age >= lengthMs)
 }
 
-// beginPart begins a part of the window, and takes the counts of the oldest in if it drops out.
+// beginPart begins a part of the window. If that drops the oldest part, its counts go into Past.
 func (w *RegionWatch) beginPart(nowMs int64) {
 	if len(w.Parts) == partsMax {
 		for i, c := range countsOf(w.Parts[0].Did, w.Parts[0].Nodes) {
@@ -84,17 +84,17 @@ func (w *RegionWatch) beginPart(nowMs int64) {
 	w.Begun++
 }
 
-// evidence is how much a region or a node shows against its bounds, beside what it did before.
+// evidence compares the counts of a region or a node since a stage with the counts before it.
 type evidence struct {
 	watch  *RegionWatch
-	first  int           // the number of the oldest part of since, from 1
-	before []WatchedPart // the one with the higher rate of a figure is its baseline; empty: there is none
+	first  int           // number of the oldest part in since, from 1
+	before []WatchedPart // baselines, of which the higher rate of a figure counts; empty: none
 	since  []WatchedPart
-	enough float64 // logarithm of the e-value from which on a guardrail is broken
-	exact  bool    // the baseline is taken for exact, however short it was
+	enough float64 // logarithm of the e-value at which a guardrail is broken
+	exact  bool    // treats the baseline as exact, however short it was
 }
 
-// of returns what figure shows against the bounds, all of which have to be exceeded, and what it was in that time.
+// of returns the evidence that a figure exceeds every one of the bounds.
 func (e evidence) of(figure int, scale float64, bounds ...sequential.Bound) sequential.Evidence {
 	since := make([]sequential.Count, len(e.since))
 	for i, s := range e.since {
@@ -108,7 +108,7 @@ func (e evidence) of(figure int, scale float64, bounds ...sequential.Bound) sequ
 		}
 	}
 	for _, bound := range bounds {
-		if bound.Times > 0 && before.Exposure == 0 { // what it was before is not known
+		if bound.Times > 0 && before.Exposure == 0 { // there is no baseline
 			if bound.Plus > 0 || len(bounds) == 1 {
 				return sequential.Evidence{}
 			}
@@ -124,7 +124,7 @@ func (e evidence) of(figure int, scale float64, bounds ...sequential.Bound) sequ
 	return least
 }
 
-// exceeds reports whether a ceiling is exceeded, by the evidence and not by the figure of a moment.
+// exceeds reports whether a ceiling is exceeded, by evidence from the whole window and not by the current figure.
 func (e evidence) exceeds(figure int, c Ceiling) (is sequential.Evidence, worse bool) {
 	if c.Off {
 		return is, false
@@ -137,8 +137,8 @@ func (e evidence) exceeds(figure int, c Ceiling) (is sequential.Evidence, worse 
 	return is, is.Log >= e.enough
 }
 
-// shifted reports whether the share of denied decisions differs from the baseline by more than a shift. Without a
-// baseline it is not known.
+// shifted reports whether the share of denied decisions differs from the baseline by more than shift. Without a
+// baseline it returns false.
 func (e evidence) shifted(shift float64) (is sequential.Evidence, worse bool) {
 	if len(e.before) == 0 || shift >= 1 {
 		return is, false
@@ -151,7 +151,7 @@ func (e evidence) shifted(shift float64) (is sequential.Evidence, worse bool) {
 	return is, false
 }
 
-// errorRate is the plan's, or the default where it does not say.
+// errorRate returns the plan's error rate, or else the default.
 func (g Guardrails) errorRate() float64 {
 	if rate := g.Comparison.ErrorRate; rate > 0 {
 		return rate
@@ -159,17 +159,17 @@ func (g Guardrails) errorRate() float64 {
 	return DefaultComparison().ErrorRate
 }
 
-// judgement is how a region, or a node, stands against the guardrails that are held against its past.
+// judgement compares a region or a node with its past.
 type judgement struct {
 	Guardrails
 	evidence
 	baseline, now fleet.HealthRates
 	over          *Overdue      // how long measured figures have been beyond their bounds
 	borne         time.Duration // how long they may be
-	rows, others  bool          // which figures are judged: rows are a region's, all others a node's too
+	rows, others  bool          // figures to judge: rows only for a region, others also for a node
 }
 
-// broken reports whether a figure breaks its guardrail, and the figure that does.
+// broken reports whether a figure breaks its guardrail, and returns the figure.
 func (j *judgement) broken(h held) (is float64, broken bool) {
 	if h.now == nil || h.ceiling.Off || (h.field == "rows_per_second") != j.rows && !(j.rows && j.others) {
 		return 0, false
@@ -188,7 +188,7 @@ func (j *judgement) broken(h held) (is float64, broken bool) {
 	return found.Since.Rate(), broken
 }
 
-// note takes in a look: how long measured figures have been beyond their bounds.
+// note updates how long measured figures have been beyond their bounds.
 func (j *judgement) note(gapMs int64) {
 	for _, h := range j.ceilings(j.baseline, j.now) {
 		if over := j.over.of(h.field); over != nil {
@@ -207,7 +207,8 @@ func (j *judgement) deniedBroken() bool {
 	return broken
 }
 
-// worst says in one line which guardrail is broken most, and by how many times its bound; empty: none.
+// worst returns a line about the guardrail that is broken most, and the factor by which it exceeds its bound; empty:
+// none.
 func (j *judgement) worst() (why string, by float64) {
 	worse := func(text string, is, most float64) {
 		if times := is / max(most, math.SmallestNonzeroFloat64); times > by {

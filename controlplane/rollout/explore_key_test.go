@@ -11,11 +11,11 @@ import (
 	"github.com/weirhq/weir/controlplane/tunings"
 )
 
-// pastMs is how long ago a moment may be and still be told from others.
+// pastMs is the greatest age at which moments in the past are distinguished.
 const pastMs = 4_000
 
-// key is what a world is told apart by. Moments count from now, epochs by their order, and words for people not at all:
-// two worlds with one key go on alike.
+// key identifies equal worlds. Times count from now, epochs by their order, and texts for people not at all: two worlds
+// with the same key have the same future.
 type key struct {
 	b      []byte
 	nowMs  int64
@@ -60,7 +60,7 @@ func (k *key) epoch(id string, epoch int64) {
 	k.n(int64(i))
 }
 
-// key is the world's.
+// key returns the world's key.
 func (w *world) key() []byte {
 	k := &key{nowMs: w.nowMs, epochs: w.epochs()}
 	k.n(int64(w.left.starts), int64(w.left.orders), int64(w.left.faults))
@@ -72,7 +72,7 @@ func (w *world) key() []byte {
 	}
 	for _, row := range w.saves {
 		k.s(row.ID)
-		if r := w.rollouts[row.ID]; r == nil || r.Saved != row.Saved { // else it is as the document, which follows
+		if r := w.rollouts[row.ID]; r == nil || r.Saved != row.Saved { // otherwise it equals the document, which follows
 			_, standing, _ := strings.Cut(row.State, `"standing":"`)
 			k.s(string(row.Phase), standing[:min(len(standing), 32)])
 		}
@@ -97,7 +97,7 @@ func (w *world) key() []byte {
 	return k.b
 }
 
-// epochs are those of each rollout that matter, in order.
+// epochs returns the epochs of each rollout that matter, in order.
 func (w *world) epochs() map[string][]int64 {
 	all := map[string][]int64{}
 	add := func(id string, epochs ...int64) { all[id] = append(all[id], epochs...) }
@@ -163,7 +163,7 @@ func (k *key) rollout(r *Rollout) {
 	}
 }
 
-// letters are in no order, but calls that were stopped are told apart by what they know.
+// letters adds the messages, in any order, and the stopped calls with the answers that they have read.
 func (k *key) letters(w *world) {
 	var all []string
 	for _, l := range w.letters {

@@ -9,10 +9,10 @@ import (
 	"github.com/weirhq/weir/controlplane"
 )
 
-// kind is what a move is an example of. An exploration that never takes one says nothing about it.
+// kind classifies a move. An exploration that never makes a move of some kind has not tested it.
 type kind string
 
-// What may happen to a message, and to a call that it is; see [letter.kind].
+// Kinds of events of a message, or of the call that it makes; see [letter.kind].
 const (
 	comes        = "comes"
 	repeated     = "comes twice"
@@ -23,7 +23,7 @@ const (
 	goesOn       = "goes on"
 )
 
-// All else that may happen.
+// All other kinds.
 const (
 	askedAgain kind = "an approval is asked for once more"
 
@@ -61,7 +61,7 @@ const (
 	backupOld   kind = "a backup of Restate is restored"
 )
 
-// kinds are all of them. Calls that have no step cannot be killed at one.
+// kinds returns all kinds. Calls without a step cannot be killed at a step.
 func kinds() map[kind]bool {
 	all := map[kind]bool{}
 	for _, k := range []kind{askedAgain, approvesTwice, approvesToo, approvesLate, approvesAnew, startAlone, startBeside, startUsed, orderBeside, theKeeperLooks, timePasses, leaseLapses, directChange,
@@ -85,7 +85,7 @@ func kinds() map[kind]bool {
 	return all
 }
 
-// untaken are the kinds of which no move was taken, and unknown ones of which some was.
+// untaken returns the kinds without any move, and the moves of unknown kinds.
 func untaken(taken map[kind]int) (wrong []string) {
 	all := kinds()
 	for k := range taken {
@@ -101,7 +101,7 @@ func untaken(taken map[kind]int) (wrong []string) {
 	return slices.Sorted(slices.Values(wrong))
 }
 
-// summary of the moves that were taken.
+// summary describes the moves that were made.
 func summary(taken map[kind]int) string {
 	var lines strings.Builder
 	for _, k := range slices.Sorted(maps.Keys(taken)) {
@@ -144,7 +144,7 @@ func (w *world) kindOfOrder(r *Rollout, o Order) kind {
 	return kindOf(o.Action)
 }
 
-// kindOfRecovery tells apart whether a rollout still waits for the node.
+// kindOfRecovery returns the kind of a node's recovery, by whether a rollout still waits for the node.
 func (w *world) kindOfRecovery(n mote) kind {
 	for _, r := range w.rollouts {
 		waits := (r.Phase == Converging || r.Phase == RollingBack) && (r.DueMs == 0 || w.nowMs < r.DueMs)

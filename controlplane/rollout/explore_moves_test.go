@@ -7,27 +7,28 @@ import (
 	"slices"
 
 	"github.com/weirhq/weir/controlplane"
+	"github.com/weirhq/weir/controlplane/internal/controltest"
 	"github.com/weirhq/weir/controlplane/tunings"
 )
 
-// move is what may happen next.
+// move is a possible next event.
 type move struct {
 	kind kind
 	what string
 	do   func(*world)
 }
 
-// lettersMax is how many messages are on their way before the keeper sends no more.
+// lettersMax is the number of messages under way at which the keeper stops sending.
 const lettersMax = 8
 
-// deliver executes an invocation, up to stopAt if that is a step of it; twice: the step is executed and its answer
-// lost. It tells whether the invocation was stopped.
+// deliver executes an invocation, and stops at step stopAt if there is such a step. If twice, the step is executed and
+// its answer lost. It reports whether the invocation was stopped.
 func (w *world) deliver(l letter, stopAt int, twice bool) (stopped bool) {
 	w.pass(l.dueMs)
 	return w.execute(call{letter: l}, stopAt, twice)
 }
 
-// giveUp executes a start that fails for good once MySQL has the rollout's row.
+// giveUp executes a start that fails permanently after MySQL has stored the rollout's row.
 func (w *world) giveUp(l letter) {
 	s := &run{world: w, call: call{letter: l}, stopAt: -1, gaveUp: true}
 	if err := s.handle(); errors.Is(err, errStopped) {
@@ -46,7 +47,7 @@ func (w *world) execute(c call, stopAt int, twice bool) (stopped bool) {
 	return false
 }
 
-// resume goes on with a call from the answers that it has; false: it still waits.
+// resume goes on with a call from the answers that it has. It returns false if the call still waits.
 func (w *world) resume(i int) bool {
 	c := w.stopped[i]
 	w.stopped = slices.Delete(w.stopped, i, i+1)
@@ -63,11 +64,11 @@ func (w *world) orderOf(r *Rollout, id string, action Action, actor string) lett
 	return letter{to: id, what: "Operate", order: o, nonce: w.done["orders"]}
 }
 
-// moves are all that may happen next in a world.
+// moves returns all possible next events of a world.
 func (w *world) moves() (all []move) {
 	all = append(all, w.deliveries()...)
 	all = append(all, w.operators()...)
-	// What it sends again and again, while nothing of it comes, says nothing new.
+	// While a message is under way, the keeper's repeated messages add nothing.
 	letters := w.keep()
 	if len(letters) > 0 && len(w.letters) < lettersMax && !slices.ContainsFunc(w.letters, func(l letter) bool {
 		return l.what == letters[0].what && l.to == letters[0].to
@@ -82,7 +83,8 @@ func (w *world) moves() (all []move) {
 	return append(all, w.misfortunes()...)
 }
 
-// deliveries are messages that come, are stopped on their way, come twice or are lost, and calls that go on.
+// deliveries returns the moves of messages and calls: messages arrive, are stopped, arrive twice or are lost, and calls
+// go on.
 func (w *world) deliveries() (all []move) {
 	for i := range w.stopped {
 		l := w.stopped[i].letter
@@ -136,7 +138,7 @@ func (w *world) deliveries() (all []move) {
 	return all
 }
 
-// operators are what two of them may ask for, as they saw things when they did.
+// operators returns the orders that two operators can give. Each order is based on the state that the operator saw.
 func (w *world) operators() (all []move) {
 	orders := func(a *allowance) *int { return &a.orders }
 	for _, start := range w.starts {
@@ -189,7 +191,7 @@ func (w *world) operators() (all []move) {
 	return all
 }
 
-// misfortunes are what befalls nodes and Restate.
+// misfortunes returns the faults of nodes and of Restate.
 func (w *world) misfortunes() (all []move) {
 	for i, n := range w.nodes {
 		if n.how == stuck || n.how == mute {
@@ -238,14 +240,14 @@ func (w *world) misfortunes() (all []move) {
 	return append(all, w.restorations()...)
 }
 
-// restorations are of what Restate had: of one object, or of all that was in a backup.
+// restorations returns the restorations of an older state of Restate: of one object, or of a whole backup.
 func (w *world) restorations() (all []move) {
 	restores := func(kind kind, what string, do func(w *world)) {
 		all = append(all, move{kind, what, func(w *world) { w.left.faults--; w.lost = true; do(w) }})
 	}
 	n := len(w.past)
 	if w.recordless || w.stateless {
-		return nil // there is nothing to tell an old state from a new one
+		return nil // an old state cannot be distinguished from a new state
 	}
 	for _, i := range slices.Compact([]int{n / 3, 2 * n / 3, max(0, n-2)}) {
 		if i >= n {
@@ -278,7 +280,7 @@ func (w *world) restorations() (all []move) {
 	return all
 }
 
-// befall is what may befall a node that is well.
+// befall returns the faults that can happen to a healthy node.
 func (w *world) befall(i int, fault func(kind, string, func(*world))) {
 	n := w.nodes[i]
 	becomes := func(how state) func(*world) { return func(w *world) { w.nodes[i].how = how } }
@@ -308,15 +310,15 @@ func (w *world) befall(i int, fault func(kind, string, func(*world))) {
 	}
 }
 
-var directDocument = string(mustDocument(`{"floor":0.7}`))
+var directDocument = controltest.Document("floor=0.7")
 
-// tell makes a node run a version, whatever MySQL has, and say so.
+// tell makes a node run and report a version, regardless of MySQL.
 func (m *mote) tell(version, nowMs int64) {
 	m.runs, m.says, m.seenMs, m.movedMs = version, version, nowMs, nowMs
 	m.trial, m.saysTrial = 0, 0
 }
 
-// versions are those that a node of a region may have read.
+// versions returns the versions that a node of a region may have read.
 func (w *world) versions(region string) map[int64]bool {
 	all := map[int64]bool{0: true}
 	for i, row := range w.rows {

@@ -10,7 +10,7 @@ import (
 	"github.com/weirhq/weir/controlplane/tunings"
 )
 
-// violation is what a rule finds; the explorer puts the path beside it.
+// violation is a broken rule; the explorer adds the path to it.
 type violation struct{ text string }
 
 // must ends a move that breaks a rule.
@@ -38,13 +38,13 @@ func oneIsUnderWay(w *world) string {
 	return ""
 }
 
-// older tells that MySQL has a newer state of a rollout than Restate, which has lost it, or an older one.
+// older reports whether MySQL has a newer state of a rollout than Restate, which has an older state or none.
 func (w *world) older(id string) bool {
 	i := savedIn(w.saves, id)
 	return i >= 0 && (w.rollouts[id] == nil || w.rollouts[id].Saved < w.saves[i].Saved)
 }
 
-// "What MySQL has of an outcome stays, whatever Restate loses." An operator takes a rollout back that is done.
+// "MySQL keeps an outcome, whatever Restate loses", unless an operator rolls back a rollout that is done.
 func outcomeStays(s *run, row Row) string {
 	i := savedIn(s.saves, row.ID)
 	if i < 0 || s.saves[i].Saved >= row.Saved || s.takesBack {
@@ -56,10 +56,10 @@ func outcomeStays(s *run, row Row) string {
 	return ""
 }
 
-// "The lock is that of the rollout that is under way, or its outcome is on its way to it."
+// "The rollout that is under way has the lock, or the outcome of the rollout with the lock is on its way to it."
 func lockIsRight(w *world) string {
 	if w.lost || w.busy(wholeFleet) {
-		return "" // the keeper makes good what was lost, and a call that goes on what it began
+		return "" // the keeper repairs the loss, and a stopped call goes on
 	}
 	told := func(id string) bool {
 		return slices.ContainsFunc(w.letters, func(l letter) bool { return l.what == "Ended" && l.summary.ID == id })
@@ -75,7 +75,8 @@ func lockIsRight(w *world) string {
 	return ""
 }
 
-// "A rollout has one outcome: one that is over stays as it ended. An operator can take back one that is done, once."
+// "A rollout has one outcome: a rollout that is over does not change. An operator can roll back a rollout that is done,
+// once."
 func endedStaysEnded(before, r *Rollout) string {
 	if before != nil && before.Phase.Over() {
 		return fmt.Sprintf("%s was %s, and is %s", r.ID, before.Phase, r.Phase)
@@ -95,7 +96,8 @@ func idIsFresh(w *world, id string) string {
 	return ""
 }
 
-// "A stage begins when as many different people as the plan asks for have approved it, none of them too long ago."
+// "A stage begins when as many different people as the plan requires have approved it, and none of their approvals has
+// expired."
 func approvedByEnough(w *world, before, after *Rollout, l letter) string {
 	by := func(actor string) string {
 		return fmt.Sprintf("approved %s stage %d asked %d by %s", l.to, l.order.Stage, l.order.Asked, actor)
@@ -126,9 +128,9 @@ func approvesOnce(w *world, l letter) string {
 	return ""
 }
 
-// "done: every live node of every region of it runs the document, and MySQL has it. rolled_back, aborted: none does,
-// except nodes that an operator gave up." A node that has started, or was told another version, since the rollout's
-// last look is not judged.
+// "done: every live node of every region runs the document, and MySQL has it. rolled_back, aborted: no node runs it,
+// except nodes that an operator gave up." The rule skips a node that has restarted, or was made to run another version,
+// since the rollout's last look.
 func outcomeIsSo(w *world, before, r *Rollout) string {
 	if !r.Phase.Over() || before == nil || before.Phase == r.Phase || strings.Contains(r.Why, "gave up waiting") {
 		return ""
@@ -163,14 +165,14 @@ func outcomeIsSo(w *world, before, r *Rollout) string {
 	return ""
 }
 
-// "What has the tuning is watched until the rollout is over: it is not done without the nodes that were there before."
-// A plan that bears the loss of all is done without them.
+// "Regions with the tuning are watched until the rollout is over: it is not done without the nodes from before the
+// stage." If the plan allows the loss of all nodes, it can be done without them.
 func noneIsMissing(w *world, before, r *Rollout) string {
 	if r.Phase != Done || before == nil || r.Spec.Plan.Guardrails.NodesLostShare >= 1 {
 		return ""
 	}
 	for _, watched := range before.Watch {
-		if watched.Whole { // its nodes have watches of their own from the stage on that takes them in
+		if watched.Whole { // its nodes have watches of their own from their stage on
 			continue
 		}
 		for _, was := range watched.Nodes {
@@ -198,7 +200,7 @@ func writesAreMadeOnce(w *world) string {
 	return ""
 }
 
-// "What an operator changes directly stays, whatever a rollout of before writes."
+// "An operator's direct change stays, whatever an earlier rollout writes."
 func directChangesStay(w *world) string {
 	direct := map[string]int64{}
 	for i, row := range w.rows {
@@ -212,7 +214,7 @@ func directChangesStay(w *world) string {
 	return ""
 }
 
-// "A trial that is over stays so."
+// "A trial that has ended does not begin again."
 func trialsStayOver(w *world) string {
 	l := w.land()
 	for i, t := range w.trials {
@@ -240,8 +242,8 @@ func trialsAreWidened(w *world) string {
 	return ""
 }
 
-// "Before the tuning is stored every live node has tried it." A node that has started, or was told another version,
-// since the rollout's last look is not judged.
+// "Before the tuning is stored every live node has tried it." The rule skips a node that has restarted, or was made to
+// run another version, since the rollout's last look.
 func allHaveTried(w *world, before, r *Rollout) string {
 	if r.Phase != Keeping || before == nil || before.Phase == r.Phase {
 		return ""
@@ -255,8 +257,8 @@ func allHaveTried(w *world, before, r *Rollout) string {
 	return ""
 }
 
-// "No node runs a trial for longer than it is good", nor "what was withdrawn for longer than a lease": neither after
-// the beginning of a rollback, nor after Restate has lost the rollout.
+// "No node runs a trial after its lease, nor a withdrawn tuning for longer than a lease": neither after a rollback
+// began, nor after Restate has lost the rollout.
 func nodesLeaveInTime(w *world) string {
 	for i, t := range w.trials {
 		name := fmt.Sprint("good until: trial ", i+1)
@@ -285,12 +287,12 @@ func nodesLeaveInTime(w *world) string {
 	return ""
 }
 
-// unwellMoves are enough for a rollout that an operator aborts to come to its outcome.
+// unwellMoves is enough moves for an aborted rollout to reach its outcome.
 const unwellMoves = 20
 
-// endsWell plays on without faults, as operators do who see things through: "every rollout comes to an end, the lock is
-// free, and all nodes run what MySQL has". Nodes become well only after some moves, because a rollout must wait for
-// nodes that don't read, for example, and the search alone seldom goes on for so long after a fault.
+// endsWell plays on without faults, with operators who approve and resume: "every rollout ends, the lock is free, and
+// all nodes run the tuning that MySQL has". Nodes recover only after some moves, because for example a rollout must
+// wait for nodes that don't read, and the search alone seldom goes on for so long after a fault.
 func endsWell(w *world) string {
 	w = w.clone()
 	w.lost = true
@@ -341,7 +343,7 @@ func endsWell(w *world) string {
 	return ""
 }
 
-// goOn makes the next move of those that are no faults; false: all is quiet.
+// goOn makes the next move that is not a fault; false: there is none.
 func (w *world) goOn() bool {
 	if len(w.stopped) > 0 && w.resumeOne() || w.operate() {
 		return true
@@ -367,7 +369,7 @@ func (w *world) goOn() bool {
 	return false
 }
 
-// operate approves, and resumes, what waits for it.
+// operate approves or resumes a rollout that waits for it.
 func (w *world) operate() bool {
 	if slices.ContainsFunc(w.letters, func(l letter) bool { return l.what == "Operate" }) {
 		return false
@@ -379,7 +381,7 @@ func (w *world) operate() bool {
 		}
 		if !r.Phase.Over() && (r.Phase == Awaiting || r.Paused != nil) {
 			counting, actor := r.Spec.Plan.Counting(r.Approvals, r.Evidence(), w.nowMs), "ann"
-			if len(counting) < len(r.Approvals) { // what waits is about to be asked for anew
+			if len(counting) < len(r.Approvals) { // a new request for approvals is about to begin
 				continue
 			}
 			if len(counting) > 0 && counting[0].Actor == actor {
@@ -392,9 +394,9 @@ func (w *world) operate() bool {
 	return false
 }
 
-// resumeOne goes on with a call that can.
+// resumeOne goes on with a stopped call that can go on.
 func (w *world) resumeOne() bool {
-	for range w.stopped { // one that still waits becomes the last
+	for range w.stopped { // a call that still waits is put last
 		if w.resume(0) {
 			return true
 		}

@@ -7,8 +7,8 @@ import (
 	"time"
 )
 
-// deeper is the i-th of all searches that see a part, drawn at random, and so go deep. They go on to larger fleets,
-// more operators and more faults.
+// deeper returns the i-th of all searches that visit a random part of the worlds, and so go deep. Later searches have
+// larger fleets, more operators and more faults.
 func deeper(i, statesMax int) search {
 	more := min(i/8, 4)
 	return search{
@@ -19,7 +19,7 @@ func deeper(i, statesMax int) search {
 	}
 }
 
-// Searches that go deep: a few, or with WEIR_SOAK=10m as many as ten minutes have room for.
+// Searches that go deep: a few, or with WEIR_SOAK=10m as many as fit in ten minutes.
 //
 //weir:unraced
 func TestExploreRolloutsSoak(t *testing.T) {
@@ -37,7 +37,8 @@ func TestExploreRolloutsSoak(t *testing.T) {
 	t.Logf("%d searches, %d states, up to %d moves deep:%s", i, states, deepest, summary(taken))
 }
 
-// soakTime is how long to go on: what WEIR_SOAK says, five minutes where it says no time, and none without it.
+// soakTime returns how long to search: the duration in WEIR_SOAK, five minutes if it is not a duration, and 0 without
+// WEIR_SOAK.
 func soakTime() time.Duration {
 	text := os.Getenv("WEIR_SOAK")
 	long, err := time.ParseDuration(text)

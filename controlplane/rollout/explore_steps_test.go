@@ -13,22 +13,22 @@ import (
 	"github.com/weirhq/weir/controlplane/tunings"
 )
 
-// run is an invocation that is under way: its journal, and the objects that it calls.
+// run is an invocation under way: its journal, and the objects that it calls.
 type run struct {
 	*world
 	call
 	at     int  // answers that were read
-	steps  int  // that were executed or read, except for the clock
+	steps  int  // steps that were executed or read, except for the clock
 	stopAt int  // the step at which it is stopped; less than 0: none
 	twice  bool // the step is executed, and its answer lost
 	gaveUp bool // a rollout that begins is saved, and does not begin
 
-	takesBack bool // the one transition that an outcome has
+	takesBack bool // the one transition that an outcome allows
 
 	db *statements // of the step that is executed
 }
 
-// errStopped ends an invocation that goes on later: it was stopped, or it waits for an object that has another.
+// errStopped ends an invocation that goes on later, because it was stopped or waits for an object that is busy.
 var errStopped = errors.New("stopped")
 
 // journaled executes a step, or reads its answer.
@@ -58,7 +58,7 @@ func journaled[T any](s *run, clock bool, do func() (T, error)) (T, error) {
 	return v, err
 }
 
-// on are the effects of the invocation.
+// on returns the effects of the invocation.
 func (s *run) on() LockSteps {
 	if s.db == nil {
 		s.db = &statements{run: s}
@@ -66,7 +66,7 @@ func (s *run) on() LockSteps {
 	return LockSteps{NewWork(s.db, liveMs*time.Millisecond).On(s), s}
 }
 
-// Do executes a step in the world as it is, which then has what the step has written.
+// Do executes a step in the present world, and the step's writes change the world.
 func (s *run) Do(name string, answer any, step func(context.Context) (any, error)) error {
 	value, err := journaled(s, name == controlplane.StepNow, func() (any, error) {
 		if name == controlplane.StepNow {
@@ -87,7 +87,7 @@ func (s *run) Do(name string, answer any, step func(context.Context) (any, error
 	return err
 }
 
-// statements are land's, with what a mutant makes of them.
+// statements are land's statements, as changed by a mutant.
 type statements struct {
 	*land
 	run *run
@@ -145,7 +145,7 @@ func (d *statements) Rollouts(ctx context.Context, rows int) ([]Trace, error) {
 	return d.land.Rollouts(ctx, rows)
 }
 
-// errGaveUp is the last error of a step that was tried for long, and that took effect all the same.
+// errGaveUp is the last error of a step that was retried for long, and that took effect all the same.
 var errGaveUp = errors.New("gave up")
 
 func (d *statements) SaveRollout(ctx context.Context, row Row) error {
@@ -167,7 +167,7 @@ func (d *statements) SaveRollout(ctx context.Context, row Row) error {
 	return err
 }
 
-// Restore is the handler that is called under the lock.
+// Restore is the handler that the lock calls.
 func (s *run) Restore(id string) (Rollout, error) {
 	return s.ask(id, func(r *Rollout, inner *run) (time.Duration, error) {
 		wait, restored, err := r.Restore(inner.on().Steps, id)
@@ -188,7 +188,7 @@ func (s *run) Restore(id string) (Rollout, error) {
 	})
 }
 
-// Forget is of rollouts that are no longer listed, which has more lines than there are rollouts.
+// Forget does nothing: the list has more lines than there are rollouts.
 func (*run) Forget(string) {}
 
 func (s *run) Status(id string) (Rollout, error) {
@@ -243,7 +243,8 @@ func (s *run) RollBack(id string, by controlplane.By) (Rollout, error) {
 	})
 }
 
-// ask calls a rollout under the lock, and waits until it has answered. Restate makes a call once, whatever is killed.
+// ask calls a rollout under the lock, and waits for its answer. Restate makes a call once, even if processes are
+// killed.
 func (s *run) ask(id string, handle func(*Rollout, *run) (time.Duration, error)) (Rollout, error) {
 	if s.steps == s.stopAt {
 		s.twice = false
@@ -258,7 +259,7 @@ func (s *run) ask(id string, handle func(*Rollout, *run) (time.Duration, error))
 	})
 }
 
-// busy tells that an object has an invocation.
+// busy reports whether an object has an invocation.
 func (w *world) busy(object string) bool {
 	return slices.ContainsFunc(w.stopped, func(c call) bool { return c.letter.to == object })
 }

@@ -15,7 +15,7 @@ import (
 	"github.com/weirhq/weir/shared/tuning"
 )
 
-// mutant is what a test takes out of the code to see that the explorer finds it.
+// mutant removes code, so that a test can check that the explorer finds the defect.
 type mutant struct {
 	order     func(r *Rollout, o *Order, nowMs int64)
 	started   func(*Lock, Rollout)
@@ -24,17 +24,17 @@ type mutant struct {
 	write     func(*land, []tunings.Write, tunings.Written) tunings.Written
 	renew     func(*land, []string, int64, tunings.TrialsRenewed) tunings.TrialsRenewed
 	end       func(*land)
-	clinging  bool // nodes run a trial until they hear of its end
-	forgetful bool // no id was used before
+	clinging  bool // nodes run a trial until they read of its end
+	forgetful bool // every id counts as unused
 	traceless bool // MySQL has no traces of rollouts
 
-	recordless bool // MySQL has no rows of rollouts, and knows of those alone that wrote versions
-	stateless  bool // MySQL has rows of rollouts without their states, as an older build wrote them
-	trusting   bool // a rollout does not look whether MySQL has a newer state of it
+	recordless bool // MySQL has no rows of rollouts, so only their versions are a trace
+	stateless  bool // MySQL has rows of rollouts without states, as an older build wrote them
+	trusting   bool // a rollout does not check whether MySQL has a newer state
 }
 
-// startsOf are what operators may start where a stage of the first rollout takes two people, and oneApproves where it
-// takes one: with them searches go deeper.
+// startsOf are the rollouts that operators can start if a stage of the first rollout needs two approvers. oneApproves
+// are the same with one approver, with which searches go deeper.
 var startsOf, oneApproves = starts(2), starts(1)
 
 // inShares are starts whose first rollout begins with a node of each region, and goes on with the others.
@@ -46,7 +46,7 @@ var inShares = func() []Start {
 	return all
 }()
 
-// starts are two rollouts, and the first one's id with another tuning.
+// starts returns two rollouts, and another rollout with the first ID and another tuning.
 func starts(approvers int) []Start {
 	gated := func(regions ...string) Stage {
 		return Stage{Regions: regions, All: len(regions) == 0, BakeMs: 100, Approval: true}
@@ -59,13 +59,14 @@ func starts(approvers int) []Start {
 	}
 	b.Stages, b.BaselineMs, b.ApplyTimeoutMs = []Stage{{All: true, BakeMs: 100}}, 0, 1_000
 	b.Guardrails.NodesLostShare = 1
-	for _, g := range []*Guardrails{&a.Guardrails, &b.Guardrails} { // a bake waits for no counts, of which nodes have none
+	for _, g := range []*Guardrails{&a.Guardrails, &b.Guardrails} { // nodes have no counts for a bake to wait for
 		g.ErrorsPerMinute.Off, g.RowsPerSecond.Off, g.DegradedShare.Off, g.DeniedShareShift = true, true, true, 1
 	}
-	start := func(id, document string, plan Plan) Start {
-		return Start{ID: id, Spec: Spec{Tuning: string(mustDocument(document)), Plan: plan}, By: controltest.Ann}
+	start := func(id, floor string, plan Plan) Start {
+		document := controltest.Document("floor="+floor, "settings_interval_ms=100")
+		return Start{ID: id, Spec: Spec{Tuning: document, Plan: plan}, By: controltest.Ann}
 	}
-	return []Start{start("a", `{"floor":0.3,"settings_interval_ms":100}`, a), start("b", `{"floor":0.4,"settings_interval_ms":100}`, b), start("a", `{"floor":0.2,"settings_interval_ms":100}`, b)}
+	return []Start{start("a", "0.3", a), start("b", "0.4", b), start("a", "0.2", b)}
 }
 
 func newWorld(s search) *world {
@@ -85,27 +86,27 @@ func newWorld(s search) *world {
 	return w
 }
 
-// search says which worlds are looked for.
+// search selects the worlds to visit.
 type search struct {
 	mutant
 	left      allowance
 	statesMax int
 	nodes     int        // of a region, at least 1
-	width     int        // of as many worlds at most it is seen what happens next, moves for moves; 0: of all
-	draw      *rand.Rand // of which
+	width     int        // how many worlds to go on from after each move; 0: all
+	draw      *rand.Rand // selects these worlds
 
-	oneApproves bool // a stage takes one person, and not two
-	inShares    bool // the same, of a rollout whose first stage takes in a node of each region
+	oneApproves bool // stages need one approver, not two
+	inShares    bool // as oneApproves, with a rollout whose first stage has one node of each region
 }
 
-// visit is a world that was reached, and how.
+// visit is a world that was reached, and the way to it.
 type visit struct {
 	from int // index of the visit before
 	what string
 }
 
-// exploration is what a search comes upon, breadth first: without a width, the path to the first violation is a
-// shortest one.
+// exploration is the result of a search, breadth first. Without a width, the path to the first violation is a shortest
+// path.
 type exploration struct {
 	search
 	visits []visit
@@ -121,13 +122,13 @@ type reached struct {
 	*world
 	visit int
 	kind  kind // of the move
-	fault bool // it is one
+	fault bool // the move is a fault
 	rank  int  // the lowest are kept
 }
 
 var seed = maphash.MakeSeed()
 
-// explore begins at each world of a run without trouble of each rollout that may be started.
+// explore begins at each world that a rollout goes through without trouble, for each rollout that may be started.
 func explore(s search) *exploration {
 	e := &exploration{search: s, seen: map[uint64]bool{}, taken: map[kind]int{}}
 	var level []reached
@@ -150,8 +151,8 @@ func explore(s search) *exploration {
 	return e
 }
 
-// some are those that the search has room for: by moves of many kinds, and fewer by faults. Most moves are faults, and
-// they are soon used up.
+// some returns the worlds that the search has room for: of many kinds of moves, and fewer of faults. Most moves are
+// faults, and the allowance of faults is soon used up.
 func (e *exploration) some(worlds []reached) []reached {
 	if e.width == 0 || len(worlds) <= e.width {
 		return worlds
@@ -169,7 +170,7 @@ func (e *exploration) some(worlds []reached) []reached {
 	return slices.Clone(worlds[:e.width])
 }
 
-// goOn makes every move that may be next, and adds the worlds that are new.
+// goOn makes every possible next move, and adds the new worlds.
 func (e *exploration) goOn(at reached, all []reached) []reached {
 	for _, m := range at.moves() {
 		next, broken := try(at.world, m)
@@ -204,7 +205,7 @@ func (e *exploration) isNew(w *world) bool {
 	return !known
 }
 
-// roots are the worlds that a rollout goes through when nothing happens to it.
+// roots returns the worlds that a rollout goes through without trouble.
 func roots(s search) (all []*world) {
 	for i := range 2 {
 		w := newWorld(s)
@@ -219,7 +220,7 @@ func roots(s search) (all []*world) {
 	return all
 }
 
-// try makes a move, and holds what comes of it against the rules.
+// try makes a move, and checks the rules in the resulting world.
 func try(w *world, m move) (next *world, broken string) {
 	next = w.clone()
 	broken = judged(func() string {
@@ -229,7 +230,7 @@ func try(w *world, m move) (next *world, broken string) {
 	return next, broken
 }
 
-// broken returns what a rule finds in a world, or "".
+// broken returns the rule that a world breaks, or "".
 func (w *world) broken() string {
 	for _, rule := range []func(*world) string{oneIsUnderWay, lockIsRight, writesAreMadeOnce,
 		directChangesStay, trialsStayOver, trialsAreWidened, nodesLeaveInTime} {
@@ -253,7 +254,7 @@ func judged(check func() string) (broken string) {
 	return check()
 }
 
-// path is a transcript of how a world was reached.
+// path describes how a world was reached.
 func (e *exploration) path(at int) string {
 	var lines []string
 	for ; at >= 0; at = e.visits[at].from {
@@ -266,9 +267,9 @@ func (e *exploration) path(at int) string {
 	return strings.Join(lines, "\n")
 }
 
-// Two operators, messages that come late, twice or not at all, steps that are killed and made again, nodes that die,
-// hang, start anew and are told an older version, and a Restate that loses its state: whatever happens, the rules hold.
-// Whatever may happen does, in one search or another.
+// The rules hold in the presence of two operators, messages that are late, lost or repeated, steps that are killed and
+// made again, nodes that die, hang, restart or read an older version, and a Restate that loses its state. Each kind of
+// event happens in at least one search.
 //
 //weir:unraced
 func TestExploreRollouts(t *testing.T) {
@@ -289,7 +290,7 @@ func TestExploreRollouts(t *testing.T) {
 	}
 }
 
-// allowances are of all searches that see everything, up to their depth.
+// allowances are the searches that visit everything up to their depth.
 var allowances = []allowance{{1, 0, 0}, {1, 2, 0}, {2, 1, 0}, {2, 0, 1}, {2, 1, 1}, {2, 2, 2}}
 
 func exploreOne(t *testing.T, s search, taken map[kind]int) *exploration {
@@ -305,7 +306,7 @@ func exploreOne(t *testing.T, s search, taken map[kind]int) *exploration {
 	return e
 }
 
-// The same of a rollout that takes in a node of each region first.
+// The same for a rollout that takes in a node of each region first.
 //
 //weir:unraced
 func TestTheExplorerFindsDefectsOfShares(t *testing.T) {
@@ -338,7 +339,7 @@ func TestTheExplorerFindsDefectsOfShares(t *testing.T) {
 	}
 }
 
-// What mended a defect is taken out, and the explorer finds the defect again.
+// For each defect that was fixed, the explorer finds it again if the fix is removed.
 //
 //weir:unraced
 func TestTheExplorerFindsDefects(t *testing.T) {
@@ -450,7 +451,7 @@ func TestTheExplorerFindsDefects(t *testing.T) {
 	}
 }
 
-// madeBefore is what writes answered before it was looked at whether an id had written the same document.
+// madeBefore returns the result of writes before the code checked whether an ID had written the same document.
 func madeBefore(l *land, writes []tunings.Write) (written tunings.Written) {
 	for _, w := range writes {
 		i := slices.IndexFunc(l.rows, func(row tunings.Write) bool { return row.ID == w.ID })

@@ -17,31 +17,31 @@ import (
 )
 
 // The explorer's world is everything that rollouts depend on: the rows of MySQL, nodes and their heartbeats, and of
-// Restate the documents, the messages that are on their way and the invocations that were stopped on theirs. All that
-// decides is the code that runs: [Rollout], [Lock] and [Work]. What is made up here is the database, of
-// which land has the statements, and Restate: an invocation is replayed from the answers that were written down, an
-// object has one at a time, and its document and messages are written as one when it ends.
+// Restate the documents, the messages under way and the stopped invocations. All decisions are made by the real code:
+// [Rollout], [Lock] and [Work]. Only the database and Restate are models. land has the database's statements. Restate
+// replays an invocation from its recorded answers, runs one invocation of an object at a time, and writes its document
+// and messages atomically at its end.
 type world struct {
 	nowMs    int64
 	rows     []tunings.Write // index + 1 is the version
 	trials   []landTrial     // index + 1 is the number
-	saves    []Row           // rollouts that MySQL knows of
+	saves    []Row           // rows of rollouts in MySQL
 	nodes    []mote
 	lock     Lock
 	rollouts map[string]*Rollout
-	letters  []letter       // on their way, in no order
-	stopped  []call         // each has the object that it is of
-	past     []restateState // what it had, oldest first: see remember
+	letters  []letter       // under way, in any order
+	stopped  []call         // at most one per object
+	past     []restateState // earlier states of Restate, oldest first: see remember
 	backup   *restateState
 	left     allowance
-	starts   []Start // that operators may ask for
+	starts   []Start // that operators may order
 
-	lost bool // state or a message, so only the keeper can make good what it said
+	lost bool // a state or message was lost, so only the keeper can repair it
 	done map[string]int
 	mutant
 }
 
-// restateState is what Restate has: the lock and the rollouts, and of a backup all that is on its way, too.
+// restateState is the state of Restate: the lock and the rollouts, and in a backup also everything under way.
 type restateState struct {
 	lock     Lock
 	rollouts map[string]*Rollout
@@ -52,24 +52,24 @@ type restateState struct {
 // allowance is how often something may still happen.
 type allowance struct{ starts, orders, faults int }
 
-// mote is a node. At every tick of the time it reads its tuning and speaks.
+// mote is a node. At every tick it reads its tuning and sends a heartbeat.
 type mote struct {
 	id, region      string
 	how             state
 	runs            int64 // the stored version that it has
-	trial           int64 // that it runs, 0: none
-	untilMs         int64 // when it leaves the trial if it hears of no renewal
+	trial           int64 // the trial that it runs, 0: none
+	untilMs         int64 // when it leaves the trial if it reads no renewal
 	says, saysTrial int64 // of its newest heartbeat, as the others are
 	seenMs, startMs int64
-	movedMs         int64 // when misfortune made it run another version than it would have read
+	movedMs         int64 // when a fault made it run another version than it would have read
 }
 
 type state string
 
 const (
 	fine  state = "well"
-	stuck state = "stuck" // it speaks, and reads nothing
-	mute  state = "mute"  // it does neither, and runs what it ran
+	stuck state = "stuck" // it sends heartbeats, but reads nothing
+	mute  state = "mute"  // it does neither, and still runs the same tuning
 	dead  state = "dead"
 )
 
@@ -83,7 +83,7 @@ type letter struct {
 	start    Start
 	traces   []Trace
 	nonce    int  // of an order
-	again    bool // it has come before
+	again    bool // it has arrived before
 }
 
 const wholeFleet = "fleet"
@@ -103,11 +103,11 @@ func (l letter) String() string {
 	return l.what
 }
 
-// call is an invocation that was stopped: its answers so far are written down.
+// call is an invocation that was stopped: its answers so far are recorded.
 type call struct {
 	letter  letter
 	answers []answered
-	judged  bool // what it comes to was held against the rules
+	judged  bool // its result was checked against the rules
 }
 
 type answered struct {
@@ -123,7 +123,7 @@ func (w *world) clone() *world {
 	return &c
 }
 
-// apart is a document that a transition may change. Its history decides nothing.
+// apart returns a copy of a document that a transition may change. It drops the history, which decides nothing.
 func apart(r *Rollout) Rollout {
 	if r == nil {
 		return Rollout{}
@@ -141,15 +141,15 @@ func apart(r *Rollout) Rollout {
 	return c
 }
 
-// quantumMs is how exact the time is: a timer may be late by as much.
+// quantumMs is the precision of time: a timer can be late by as much.
 const (
 	quantumMs = 500
-	liveMs    = 1_200 // how old the heartbeat of a live node is at most
+	liveMs    = 1_200 // age up to which a heartbeat counts as live
 	lateMs    = 1_000 // the keeper's
 	leaseMs   = 2_500 // of trials
 )
 
-// pass lets time pass, at the end of which every node speaks that can.
+// pass lets time pass. At its end every node that can sends a heartbeat.
 func (w *world) pass(toMs int64) {
 	toMs = (toMs + quantumMs - 1) / quantumMs * quantumMs
 	if toMs <= w.nowMs {
@@ -171,7 +171,7 @@ func (w *world) pass(toMs int64) {
 	}
 }
 
-// read is what a node does with the rows of its region.
+// read makes a node read the rows of its region.
 func (m *mote) read(l *land) {
 	var left time.Duration
 	m.runs, _ = l.newest(m.region)
@@ -181,7 +181,7 @@ func (m *mote) read(l *land) {
 	m.untilMs = l.now.UnixMilli() + left.Milliseconds()
 }
 
-// land is the database.
+// land returns the database.
 func (w *world) land() *land {
 	l := &land{now: time.UnixMilli(w.nowMs), rows: w.rows, trials: w.trials, saves: w.saves}
 	for _, n := range w.nodes {
@@ -195,7 +195,7 @@ func (w *world) land() *land {
 	return l
 }
 
-// running is the document of a trial, or of a stored version where there is none.
+// running returns the document of a trial, or of a stored version if there is no trial.
 func (w *world) running(version, trial int64) string {
 	if trial != 0 {
 		return w.trials[trial-1].Document
@@ -205,12 +205,12 @@ func (w *world) running(version, trial int64) string {
 
 func (w *world) document(version int64) string {
 	if version == 0 {
-		return defaultDocument()
+		return defaultDocument
 	}
 	return w.rows[version-1].Document
 }
 
-// settle is what the handlers do after a transition of a rollout: it is saved, and then its document is there.
+// settle ends a transition of a rollout as the handlers do: it saves the rollout, and then stores its document.
 func (s *run) settle(r *Rollout, wait time.Duration) error {
 	if before := s.rollouts[r.ID]; !s.judged && !s.takesBack {
 		must(endedStaysEnded(before, r))
@@ -228,7 +228,7 @@ func (s *run) settle(r *Rollout, wait time.Duration) error {
 	return nil
 }
 
-// restored is settle of a document that is what MySQL has: it was held against the rules when it was saved.
+// restored is settle for a document that equals MySQL's. The rules were checked when it was saved.
 func (s *run) restored(r *Rollout, wait time.Duration) error {
 	s.judged = true
 	return s.settle(r, wait)
@@ -246,10 +246,10 @@ func (w *world) commit(r *Rollout, wait time.Duration) {
 	w.rollouts[r.ID] = r
 }
 
-// pastMax is how many states are remembered.
+// pastMax is how many states are kept.
 const pastMax = 12
 
-// remember keeps what Restate has now among what an operator may restore.
+// remember adds the present state of Restate to the states that an operator can restore.
 func (w *world) remember() {
 	if n := len(w.past); n >= pastMax {
 		w.past = slices.Delete(slices.Clone(w.past), n/2, n/2+1)
@@ -301,7 +301,7 @@ func (s *run) advance(r *Rollout) error {
 	return s.settle(r, wait)
 }
 
-// later is what follows from a step that is refused: it is made again.
+// later handles a step that is refused: it is retried later.
 func (s *run) later(err error) error {
 	if !errors.Is(err, controlplane.ErrConflict) {
 		return err
@@ -341,7 +341,8 @@ func (s *run) operate(r *Rollout, l letter, wait time.Duration, restored bool) e
 	return nil
 }
 
-// isComing tells that a message is on its way: another one like it, which the keeper asks for, is what comes twice.
+// isComing reports whether an equal message is under way. If the keeper sends it again, that counts as a message that
+// arrives twice.
 func (w *world) isComing(l letter) bool {
 	return slices.ContainsFunc(w.letters, func(on letter) bool { return on.String() == l.String() })
 }
@@ -372,7 +373,7 @@ func (s *run) handleLock(l letter) (err error) {
 	return nil
 }
 
-// keep is a round of the keeper: the messages that it sends.
+// keep makes a round of the keeper, and returns the messages that the keeper sends.
 func (w *world) keep() (letters []letter) {
 	if r := w.rollouts[w.lock.Active]; r != nil && r.Lapsed(w.nowMs, lateMs*time.Millisecond) {
 		letters = append(letters, letter{to: r.ID, what: "Ensure", epoch: r.Epoch})
@@ -384,12 +385,12 @@ func (w *world) keep() (letters []letter) {
 	return letters
 }
 
-// wroteBy tells that a version is of a rollout, and brought its tuning.
+// wroteBy reports whether a rollout wrote a version with its tuning.
 func (w *world) wroteBy(id string, version int64) bool {
 	return version > 0 && strings.HasPrefix(w.rows[version-1].ID, id+"/apply/")
 }
 
-// triedBy tells that a trial is of a rollout.
+// triedBy reports whether a rollout began a trial.
 func (w *world) triedBy(id string, trial int64) bool {
 	return trial > 0 && strings.HasPrefix(w.trials[trial-1].ID, id+"/try/")
 }

@@ -9,80 +9,79 @@ import (
 	"github.com/weirhq/weir/controlplane/queries"
 )
 
-// decisionsMin is how many decisions a share of them is taken from, at the least.
+// decisionsMin is how many decisions a share of decisions needs at least.
 const decisionsMin = 100
 
 // RestartsPerHourMax turns the guardrail of restarts off.
 const RestartsPerHourMax = 10
 
-// Guardrails are the bounds on how much worse a region, or a node, may do than before its stage. Each region that has
-// the tuning, and each of its nodes, is held against them from when its trial is written until the rollout ends
-// or rolls back, also while it is paused or waits for an approval. The figures are those of the window: the newest
-// five minutes, or the length of the bake if that is shorter.
+// Guardrails bound how much worse a region or a node may do than before its stage. Each region that has the tuning, and
+// each of its nodes, is judged from when its trial is written until the rollout ends or rolls back. That includes times
+// when the rollout is paused or waits for an approval. The figures are those of the window: the newest five minutes, or
+// the length of the bake if that is shorter.
 //
-// A single bad figure does not break a guardrail, because among many looks one is always bad by chance:
+// A single bad figure does not break a guardrail, because among many looks some figure is always bad by chance:
 //
-//   - Errors, rows, and shares of decisions are counts. They break a bound when a statistical test over the window says
-//     so; see package sequential. Comparison.ErrorRate is the probability that a rollout that keeps all bounds is
-//     rolled back, however often it is looked at. Half of it is for these bounds and half for the comparison.
+//   - Errors, rows, and shares of decisions are counts. They break a bound only if a statistical test over the window
+//     finds it exceeded; see package sequential. Comparison.ErrorRate is the probability that a rollout that keeps all
+//     bounds is rolled back, however often it is judged. Half of it is for these bounds and half for the comparison.
 //   - Latency and the convergence delay are measured. They break a bound by exceeding it for two minutes, or for half
 //     the bake if that is shorter.
 type Guardrails struct {
-	// ErrorsPerMinute bounds the failed turns of a node's relay, and readings of settings, a
-	// minute. Default: twice the baseline, and 6 at the least. (Heartbeats count failures and
-	// not attempts, so there is no ratio.)
+	// ErrorsPerMinute bounds the failed rounds of a node's relay, and its failed readings of settings, per minute.
+	// Default: twice the baseline, and at least 6. (Heartbeats count failures and not attempts, so there is no ratio.)
 	ErrorsPerMinute Ceiling `json:"errors_per_minute"`
 
-	// RowsPerSecond bounds the rows that a region's relays write to and read from MySQL a
-	// second, whichever nodes they run on. Default: three times the baseline, and 1,000 at the
-	// least.
+	// RowsPerSecond bounds the rows that a region's relays write to and read from MySQL per second, whichever nodes they
+	// run on. Default: three times the baseline, and at least 1,000.
 	RowsPerSecond Ceiling `json:"rows_per_second"`
 
-	// DegradedShare bounds the share of decisions that were made without the origin's
-	// answer they wanted, 0 to 1. Default: twice the baseline, and 0.01 at the least.
+	// DegradedShare bounds the share of decisions that needed an answer of the origin and did not get it, 0 to 1. Default:
+	// twice the baseline, and at least 0.01.
 	DegradedShare Ceiling `json:"degraded_share"`
 
 	// ConvergenceMs bounds the convergence delay of a region: the age of other regions' changes when one of its relays
-	// reads them (99th percentile, of the slowest relay). Default: three times the baseline, and 30,000 ms at the least.
-	// A region also breaks it if for 30 s no node relays a shard of its origin, or if for 30 s no node measures a
-	// delay that was measured before the stage.
+	// reads them (99th percentile, of the slowest relay). Default: three times the baseline, and at least 30,000 ms. A
+	// region also breaks it if for 30 s no node relays a shard of its origin, or if for 30 s no node measures a delay that
+	// was measured before the stage.
 	ConvergenceMs Ceiling `json:"convergence_ms"`
 
-	// LatencyUs bounds the decision latency (99th percentile) of the slowest node, where nodes
-	// report it. Default: three times the baseline, and 1,000 µs at the least.
+	// LatencyUs bounds the decision latency (99th percentile) of the slowest node that reports it. Default: three times
+	// the baseline, and at least 1,000 µs.
 	LatencyUs Ceiling `json:"latency_us"`
 
-	// DeniedShareShift bounds by how much the share of denied decisions may differ from
-	// the baseline, up or down, 0 to 1; default 0.2. 1 turns it off. Without a baseline it is not judged.
+	// DeniedShareShift bounds how much the share of denied decisions may differ from the baseline, up or down, 0 to 1;
+	// default 0.2. 1 turns it off. Without a baseline it is not judged.
 	DeniedShareShift float64 `json:"denied_share_shift"`
 
-	// NodesLostShare bounds the share of the region's nodes from before the stage that have fallen silent, 0 to 1;
-	// default 0: no node may. It is not broken if as large a share of the nodes without the tuning has fallen silent,
-	// as in a deploy of the whole fleet. Raise it for a planned scale-down of one region. With 1, a stage may begin in a
-	// region without live nodes. Two things always roll back: a region that loses its last node, and cost that nodes
-	// dropped.
+	// NodesLostShare bounds the share of the region's nodes from before the stage that have stopped sending heartbeats, 0
+	// to 1; default 0: no node may stop. It is not broken if as large a share of the nodes without the tuning has stopped,
+	// for example in a deploy of the whole fleet. Raise it for a planned scale-down of one region. With 1, a stage can
+	// begin in a region without live nodes. Two things always roll back: a region that loses its last node, and cost that
+	// nodes dropped.
 	NodesLostShare float64 `json:"nodes_lost_share"`
 
-	// RestartsPerHour is how often one node may start anew within an hour, 0 to
-	// RestartsPerHourMax, which turns it off; default 1, as for a deploy.
+	// RestartsPerHour is how often a node may restart within an hour, 0 to RestartsPerHourMax, which turns it off. The
+	// default 1 allows for a deploy.
 	RestartsPerHour int `json:"restarts_per_hour"`
 
-	// Comparison holds regions against those that go without the tuning.
+	// Comparison compares regions with the tuning to regions without it.
 	Comparison Comparison `json:"comparison"`
 
-	// Queries are what a Prometheus measures beside heartbeats; default none.
+	// Queries are Prometheus queries to watch in addition to heartbeats, for example the error rate of callers. Default:
+	// none.
 	Queries []queries.Rail `json:"queries,omitempty"` // at most queries.RailsMax
 }
 
-// Ceiling bounds a figure: it is broken by more than Factor times the baseline, unless
-// that is still not more than Least.
+// Ceiling bounds a figure. A figure breaks it if it exceeds both Factor times the baseline and Least. For example, with
+// Factor 2 and Least 6 a figure may be 6 after a baseline of 1, and 20 after a baseline of 10.
 type Ceiling struct {
 	Factor float64 `json:"factor"` // 1 to 1,000
 	Least  float64 `json:"least"`  // 0 or more
 	Off    bool    `json:"off,omitempty"`
 }
 
-// DefaultGuardrails are the defaults named at the fields.
+// DefaultGuardrails returns the defaults named at the fields.
 func DefaultGuardrails() Guardrails {
 	return Guardrails{
 		ErrorsPerMinute:  Ceiling{Factor: 2, Least: 6},
@@ -122,7 +121,7 @@ func (g Guardrails) Validate() error {
 	return queries.Validate(g.Queries)
 }
 
-// held is a ceiling with the figures that are held against it; nil is not measured.
+// held is a ceiling with the figures that are compared with it; nil: not measured.
 type held struct {
 	field, words  string
 	ceiling       Ceiling
@@ -142,7 +141,7 @@ func (g Guardrails) ceilings(baseline, now fleet.HealthRates) []held {
 	}
 }
 
-// bound is what a figure may be at most, and what it was before the stage: 0 where that was not measured.
+// bound returns the figure before the stage, 0 if it was not measured, and the most that it may be now.
 func (h held) bound() (was, most float64) {
 	most = h.ceiling.Least
 	if h.baseline != nil {

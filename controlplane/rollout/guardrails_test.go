@@ -10,7 +10,8 @@ import (
 	"github.com/weirhq/weir/controlplane/queries"
 )
 
-// Of several guardrails that are broken the one that is told is broken most, by times of its bound, wherever it stands.
+// If several guardrails are broken, the reason names the guardrail that is exceeded by the largest factor, in any
+// order.
 func TestTheGuardrailThatIsBrokenMost(t *testing.T) {
 	g := DefaultGuardrails()
 	figures := func(errors, denied, dropped int64) fleet.Tally {
@@ -34,7 +35,7 @@ func TestTheGuardrailThatIsBrokenMost(t *testing.T) {
 	}
 }
 
-// "Up or down": callers that are denied no more have lost their limits.
+// "Up or down": if callers are no longer denied, they have lost their limits.
 func TestAShareOfDenialsThatFallsIsABreach(t *testing.T) {
 	g := DefaultGuardrails()
 	for now, broken := range map[int64]bool{0: true, 1500: true, 3750: false, 5000: false, 6250: false, 8500: true} {
@@ -51,7 +52,7 @@ func TestAShareOfDenialsThatFallsIsABreach(t *testing.T) {
 	}
 }
 
-// A share that differs from nothing is not known to differ: without a baseline it is not judged.
+// Without a baseline a share is not judged, because there is nothing to compare it with.
 func TestAShareWithoutABaselineIsNotJudged(t *testing.T) {
 	w := RegionWatch{Region: "eu", Nodes: []WatchedNode{{ID: "a", Came: true}}}
 	w.Nodes[0].Window = spans("a", fleet.Tally{}, tally(0, 10_000, 9000, 0, 0)).Window
@@ -60,7 +61,7 @@ func TestAShareWithoutABaselineIsNotJudged(t *testing.T) {
 	}
 }
 
-// A bound is a number: one without an end bounds nothing.
+// A bound must be finite, because an infinite bound allows everything.
 func TestABoundIsANumber(t *testing.T) {
 	for _, v := range []float64{math.Inf(1), math.Inf(-1), math.NaN()} {
 		g := DefaultGuardrails()

@@ -10,8 +10,8 @@ import (
 	"github.com/weirhq/weir/shared/heartbeat"
 )
 
-// A node takes a tuning up before it says so. One whose last heartbeat is of before the
-// rollback may run what was withdrawn: it is heard of again before anything is over.
+// A node runs a tuning before it reports it. So a node whose last heartbeat is from before the rollback may run the
+// withdrawn tuning: the rollback waits for its next heartbeat.
 func TestARollbackHearsOfEachNode(t *testing.T) {
 	l := newLand("eu", "us")
 	r, steps := begin(t, l, spec(canary, all))
@@ -23,7 +23,7 @@ func TestARollbackHearsOfEachNode(t *testing.T) {
 	if _, err := r.Operate(order(r, Abort, controltest.Ann), l.now.UnixMilli()); err != nil {
 		t.Fatal(err)
 	}
-	l.stubborn = true // and so is the time of its next reading of settings
+	l.stubborn = true // the next reading of settings is also later
 	from := l.now
 	play(t, r, steps, func() bool { return r.Phase.Over() || l.now.Sub(from) > 5*time.Second })
 	if got := l.tries["eu1"].number; r.Phase != RollingBack || got != 1 ||
@@ -37,8 +37,8 @@ func TestARollbackHearsOfEachNode(t *testing.T) {
 	}
 }
 
-// What the rollout has touched is watched until it is over, so the nodes of earlier stages
-// are heard of in the last bake too, however short that is.
+// Touched regions are watched until the rollout is over. So the last bake also waits for heartbeats of nodes of earlier
+// stages, even if it is short.
 func TestANodeOfAnEarlierStageThatDiesInAShortBakeIsABreach(t *testing.T) {
 	l := newLand("eu", "us")
 	r, steps := begin(t, l, spec(canary, Stage{All: true, BakeMs: 2000}))
@@ -51,8 +51,8 @@ func TestANodeOfAnEarlierStageThatDiesInAShortBakeIsABreach(t *testing.T) {
 	wantRolledBack(t, r, "stage 1 (eu): nodes without heartbeats: 2 of 2")
 }
 
-// A database whose clock steps back, as a replica's may that takes over, dates heartbeats
-// before those that it had: they count all the same, for as long as the nodes say.
+// If the clock of the database steps back, as after a failover to a replica, new heartbeats are dated before older
+// ones. They still count, because the node's own time goes forward.
 func TestTheDatabaseClockStepsBack(t *testing.T) {
 	for name, c := range map[string]struct {
 		sick func(*heartbeat.Health)
@@ -81,8 +81,7 @@ func TestTheDatabaseClockStepsBack(t *testing.T) {
 	}
 }
 
-// Another weir-control goes on with the rollout, and its clock is behind: the window is no
-// longer for it.
+// Another weir-control continues the rollout, and its clock is behind: the window does not grow longer.
 func TestTheProcessClockStepsBack(t *testing.T) {
 	w := RegionWatch{Region: "eu", BucketMs: controltest.Day.UnixMilli(), Nodes: []WatchedNode{{ID: "a", Window: []fleet.Span{{}}}}}
 	r := Rollout{Phase: Baking, Stages: []StagePlan{{BakeMs: 5000, Scope: fleet.Scope{Rest: true}}}, Watch: []RegionWatch{w}}
@@ -95,8 +94,8 @@ func TestTheProcessClockStepsBack(t *testing.T) {
 	}
 }
 
-// A deploy that gives all nodes of a region other names while it bakes is a breach, which says
-// so, unless the plan bears it; then those that came are what is watched.
+// If a deploy renames all nodes of a region during a bake, that is a breach with a clear reason, unless the plan allows
+// it. Then the new nodes are watched.
 func TestADeployUnderOtherNames(t *testing.T) {
 	for _, c := range []struct {
 		share float64
@@ -131,8 +130,8 @@ func TestADeployUnderOtherNames(t *testing.T) {
 	}
 }
 
-// A region that goes dark for ever while everything is taken back holds nothing up: it has no
-// live node that could run what was withdrawn.
+// A region that stays dark during a rollback does not block it: it has no live node that could run the withdrawn
+// tuning.
 func TestARollbackOfADarkRegionEnds(t *testing.T) {
 	l := newLand("eu", "us")
 	r, steps := begin(t, l, spec(canary, all))
@@ -140,5 +139,5 @@ func TestARollbackOfADarkRegionEnds(t *testing.T) {
 	l.dead["us1"], l.dead["us2"] = true, true
 	play(t, r, steps, nil)
 	wantRolledBack(t, r, "of region us (us1, us2)")
-	wantFleet(t, l, defaultDocument(), "eu", "us")
+	wantFleet(t, l, defaultDocument, "eu", "us")
 }

@@ -10,16 +10,16 @@ import (
 	"github.com/weirhq/weir/controlplane/fleet"
 )
 
-// breach is a guardrail that is broken: the stage of the region at fault, what broke it, and
-// by how many times its bound.
+// breach is a broken guardrail: the stage of the region at fault, the reason, and the factor by which it exceeds its
+// bound.
 type breach struct {
 	stage int
 	why   string
 	by    float64
 }
 
-// breachOfNodes holds every region that has the tuning, and each of its nodes, against what
-// they were before: nothing else is averaged in.
+// breachOfNodes compares every region that has the tuning, and each of its nodes, with its past. It never averages over
+// regions, because that could hide a region that is worse.
 func (r *transition) breachOfNodes() *breach {
 	g, elsewhere := r.Spec.Plan.Guardrails, r.Compared.lostElsewhere(r.Touched.scope())
 	enough := r.Watch.enough(g.errorRate())
@@ -38,7 +38,7 @@ func (r *transition) breachOfNodes() *breach {
 // breachOf returns the guardrail that a region breaks, with the node that breaks it most, or "".
 //
 //   - nowMs is the time of the look by the clock of the database, and gapMs the time since the last look.
-//   - borne is how long a measured figure may be beyond its bound.
+//   - borne is how long a measured figure can be beyond its bound.
 //   - elsewhere is the share of nodes that regions without the tuning have lost.
 //   - enough is the evidence at which a counted figure breaks its bound.
 func (g Guardrails) breachOf(w *RegionWatch, nowMs, gapMs int64, borne time.Duration, elsewhere,
@@ -73,20 +73,20 @@ func (g Guardrails) breachOf(w *RegionWatch, nowMs, gapMs int64, borne time.Dura
 	return ""
 }
 
-// ofNode is how a node stands.
+// ofNode returns the judgement of a node.
 func (g Guardrails) ofNode(w *RegionWatch, n *WatchedNode, borne time.Duration, enough float64) *judgement {
 	now := n.rates(0)
 	return &judgement{Guardrails: g, evidence: n.evidence(w, enough), baseline: n.baseline(w.own(w.before()), now),
 		now: now, over: &n.Over, borne: borne, others: true}
 }
 
-// ofRegion is how the region's nodes stand together.
+// ofRegion returns the judgement of the region's nodes together.
 func (g Guardrails) ofRegion(w *RegionWatch, enough float64) *judgement {
 	return &judgement{Guardrails: g, evidence: w.evidence(enough), baseline: w.own(w.before()), now: w.own(w.rates(0)),
 		over: &Overdue{}, rows: w.Share == nil, others: !w.Whole}
 }
 
-// evidence is what the region shows, of its nodes together.
+// evidence returns the evidence of the region's nodes together.
 func (w *RegionWatch) evidence(enough float64) evidence {
 	e := evidence{watch: w, first: w.Begun - len(w.Parts) + 1, since: w.Parts, enough: enough}
 	if before := w.baselinePart(); before.Nodes > 0 {
@@ -95,7 +95,7 @@ func (w *RegionWatch) evidence(enough float64) evidence {
 	return e
 }
 
-// baselinePart is what the nodes of the region did together during the baseline.
+// baselinePart returns the sum of the figures of the region's nodes during the baseline.
 func (w *RegionWatch) baselinePart() (before WatchedPart) {
 	for _, n := range w.Nodes {
 		if n.Before[0] > 0 {
@@ -106,10 +106,10 @@ func (w *RegionWatch) baselinePart() (before WatchedPart) {
 	return before
 }
 
-// evidence is what the node shows beside what it did before and what its region did, by which of them it stands
-// better.
+// evidence returns the node's evidence. Its baselines are its own and its region's; the baseline with the higher rate
+// counts.
 func (n *WatchedNode) evidence(w *RegionWatch, enough float64) evidence {
-	e := evidence{watch: w, first: w.Begun/2 - len(n.Window) + 1, enough: enough} // its parts are twice as long
+	e := evidence{watch: w, first: w.Begun/2 - len(n.Window) + 1, enough: enough} // a node's parts are twice as long
 	for _, s := range n.Window {
 		e.since = append(e.since, WatchedPart{Did: s, Nodes: 1})
 	}
@@ -122,12 +122,12 @@ func (n *WatchedNode) evidence(w *RegionWatch, enough float64) evidence {
 	return e
 }
 
-// shareSlack keeps a product that floating point rounds down from a share that is met exactly: 0.58 of 50 nodes is
+// shareSlack prevents that rounding breaks a share that is met exactly: in floating point, 0.58 of 50 nodes is
 // 28.999999999999996. It is less than a node's part of any share that is written with four decimals.
 const shareSlack = 1e-6
 
-// nodesLost tells that a region has lost all of the nodes that it had before its stage, or
-// a larger share than is borne, and than goes elsewhere.
+// nodesLost describes a region that has lost all of its nodes from before its stage, or a larger share of them than
+// both the plan and the loss elsewhere allow; empty: there is none.
 func (g Guardrails) nodesLost(w *RegionWatch, elsewhere float64) string {
 	var gone []string
 	were, left := 0, 0
@@ -145,7 +145,7 @@ func (g Guardrails) nodesLost(w *RegionWatch, elsewhere float64) string {
 		}
 	}
 	switch {
-	case len(gone) == 0 || w.Whole: // the watches of its nodes say which of them had the tuning
+	case len(gone) == 0 || w.Whole: // the watches of its parts count nodes with the tuning only
 		return ""
 	case float64(len(gone)) > max(g.NodesLostShare, elsewhere)*float64(were)+shareSlack:
 		return fmt.Sprintf("nodes without heartbeats: %d of %d, more than a share of %s, of %s (%s)",
@@ -166,21 +166,21 @@ func (n *WatchedNode) restartsSince(ms int64) (many int) {
 	return many
 }
 
-// nodeDecisionsMin is how many decisions of one node a share of them is taken from: among a
-// thousand nodes there is always one whose hundred decisions were out of the ordinary.
+// nodeDecisionsMin is how many decisions of a node a share of decisions needs at least. It is higher than for a region,
+// because among a thousand nodes some node always has an unusual hundred decisions.
 const nodeDecisionsMin = 10 * decisionsMin
 
-// rates are what the node does. Figures for a time are held to be those of least, when it
-// has been watched for less: a single error in a second is not sixty a minute.
+// rates returns the figures of the node. Figures per time are computed over at least least, so that a single error in a
+// second does not count as sixty a minute.
 func (n *WatchedNode) rates(least time.Duration) fleet.HealthRates {
 	rates := fleet.RatesOf(n.did(), 1, least, nodeDecisionsMin)
 	rates.ConvergenceMs, rates.LatencyUs = n.ConvergenceMs, n.LatencyUs
-	rates.RowsPerSecond = nil // the region's: its relays move between nodes
+	rates.RowsPerSecond = nil // a figure of the region, because its relays move between nodes
 	return rates
 }
 
-// baseline is what the node is held against: what it did before or what its region did, by
-// which of them it stands better. Balancers shift callers between nodes.
+// baseline returns the figures that the node is compared with: its own or its region's before the stage, whichever is
+// more lenient. Balancers move callers between nodes, so the node's own past alone is not enough.
 func (n *WatchedNode) baseline(region, now fleet.HealthRates) fleet.HealthRates {
 	own := fleet.RatesOf(n.Before, 1, 0, nodeDecisionsMin)
 	own.ErrorsPerMinute = fleet.Larger(own.ErrorsPerMinute, region.ErrorsPerMinute)
@@ -197,7 +197,7 @@ func nearer(a, b, to *float64) *float64 {
 	return a
 }
 
-// rates are what the region does: the figures that its nodes have together.
+// rates returns the figures of the region's nodes together.
 func (w *RegionWatch) rates(least time.Duration) fleet.HealthRates {
 	var sum fleet.Span
 	heard, gone := 0, 0
@@ -219,7 +219,7 @@ func (w *RegionWatch) rates(least time.Duration) fleet.HealthRates {
 	return rates
 }
 
-// now is rates with the slowest node's figures.
+// now returns rates with the figures of the slowest node.
 func (w *RegionWatch) now() fleet.HealthRates {
 	rates := w.rates(0)
 	for _, n := range w.Nodes {
@@ -231,7 +231,7 @@ func (w *RegionWatch) now() fleet.HealthRates {
 	return rates
 }
 
-// before is what the region did during its baseline.
+// before returns the figures of the region during its baseline.
 func (w *RegionWatch) before() fleet.HealthRates {
 	var sum fleet.Span
 	heard := 0
@@ -246,7 +246,7 @@ func (w *RegionWatch) before() fleet.HealthRates {
 	return rates
 }
 
-// name says which nodes the watch is of.
+// name names the nodes of the watch, for example "region eu".
 func (w *RegionWatch) name() string {
 	if w.Share != nil {
 		return "the nodes of region " + w.Region + " that the stage takes in"
@@ -254,8 +254,9 @@ func (w *RegionWatch) name() string {
 	return "region " + w.Region
 }
 
-// own are the figures that the watch is judged by, where a region has several: rows are the region's, as its relays
-// move between all its nodes, and all else is held against nodes that have the tuning alone.
+// own returns the figures that this watch is judged by, for a region with several watches. Rows belong to the watch of
+// the whole region, because its relays move between all of its nodes. All other figures belong to the watches of nodes,
+// so that only nodes with the tuning are judged.
 func (w *RegionWatch) own(rates fleet.HealthRates) fleet.HealthRates {
 	switch {
 	case w.Whole:

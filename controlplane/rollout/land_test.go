@@ -19,8 +19,8 @@ import (
 	"github.com/weirhq/weir/shared/tuning"
 )
 
-// land is a fleet and its database in memory, in a time of its own. Every node takes a
-// second to take its tuning up, and speaks every second.
+// land is a fleet and its database in memory, in a time of its own. Every node takes a second to apply its tuning, and
+// sends a heartbeat every second.
 type land struct {
 	now   time.Time
 	skew  time.Duration // of the database's clock
@@ -29,14 +29,14 @@ type land struct {
 	saves []Row           // oldest first
 	err   error           // of every statement
 	stubborn,
-	silent bool // nodes do not take anything up, or do not speak
-	sick   func(*heartbeat.Health, bool)       // what a second does to a node, with or without the new tuning
-	fate   func(n *fleet.Row, document string) // what else it does to one that is to run a document; may be nil
-	runs   map[string]int64                    // the stored version that each node has, whether it has said so or not
-	tries  map[string]lease                    // what a node tries, beside it
+	silent bool // nodes apply nothing, or send no heartbeats
+	sick   func(*heartbeat.Health, bool)       // effects of a second on a node, with or without the new tuning
+	fate   func(n *fleet.Row, document string) // further effects on a node that should run a document; may be nil
+	runs   map[string]int64                    // the stored version that each node has, reported or not
+	tries  map[string]lease                    // the trial that each node runs in its place
 	trials []landTrial                         // index + 1 is the number
-	dead   map[string]bool                     // nodes that do nothing any more
-	left   []string                            // nodes that have left in order, and are no row any more
+	dead   map[string]bool                     // nodes that have died
+	left   []string                            // nodes that were shut down in order, and have no row
 }
 
 func newLand(regions ...string) *land {
@@ -56,7 +56,7 @@ type landTrial struct {
 	endsMs int64 // by the clock of the database
 }
 
-// lease is a trial that a node runs, and until when it does unless it hears of a renewal.
+// lease is a trial that a node runs, and the time at which it ends unless the node reads a renewal.
 type lease struct {
 	number int64
 	until  time.Time
@@ -64,7 +64,7 @@ type lease struct {
 
 func (l *land) databaseMs() int64 { return l.now.Add(l.skew).UnixMilli() }
 
-// own is the newest version of a region itself, 0 if it has none.
+// own returns a region's own newest version, 0 if it has none.
 func (l *land) own(region string) (version int64) {
 	for i, w := range l.rows {
 		if w.Region == region {
@@ -74,7 +74,7 @@ func (l *land) own(region string) (version int64) {
 	return version
 }
 
-// trial is the number of the trial that nodes of a region are to run, and for how long; 0: of none.
+// trial returns the number of the trial that nodes of a region should run, and the time left; 0: none.
 func (l *land) trial(region string) (number int64, left time.Duration) {
 	for _, of := range []string{region, ""} {
 		for i, row := range slices.Backward(l.trials) {
@@ -93,7 +93,7 @@ func (l *land) trial(region string) (number int64, left time.Duration) {
 	return 0, 0
 }
 
-// inForce is the document that a node of a region is to run.
+// inForce returns the document that a node of a region should run.
 func (l *land) inForce(id, region string) string {
 	if number, _ := l.trial(region); number != 0 && tuning.TrialShare(id) < l.trials[number-1].Below {
 		return l.trials[number-1].Document
@@ -102,7 +102,7 @@ func (l *land) inForce(id, region string) string {
 	return document
 }
 
-// take has a node read its settings.
+// take makes a node read its settings.
 func (l *land) take(id, region string) {
 	l.runs[id], _ = l.newest(region)
 	delete(l.tries, id)
@@ -111,7 +111,7 @@ func (l *land) take(id, region string) {
 	}
 }
 
-// run is the document that a node runs, and the number of its trial.
+// run returns the document that a node runs, and the number of its trial.
 func (l *land) run(id string) (document string, trial int64) {
 	if t, tries := l.tries[id]; tries {
 		return l.trials[t.number-1].Document, t.number
@@ -120,7 +120,7 @@ func (l *land) run(id string) (document string, trial int64) {
 	return document, 0
 }
 
-// newest is the version that is stored for a region, and its document.
+// newest returns the version stored for a region, and its document.
 func (l *land) newest(region string) (version int64, document string) {
 	for _, want := range []string{region, ""} {
 		for i, w := range slices.Backward(l.rows) {
@@ -129,7 +129,7 @@ func (l *land) newest(region string) (version int64, document string) {
 			}
 		}
 	}
-	return 0, defaultDocument()
+	return 0, defaultDocument
 }
 
 // pass lets time pass, in seconds.
@@ -156,7 +156,7 @@ func (l *land) pass(d time.Duration) {
 			}
 			var h heartbeat.Health
 			_ = json.Unmarshal([]byte(n.Health), &h)
-			l.sick(&h, document == string(document30))
+			l.sick(&h, document == document30)
 			runs, trial := l.run(n.Heartbeat.NodeID)
 			h.Trial, h.TuningHash = trial, hashed(runs)
 			text, _ := json.Marshal(h)
@@ -284,7 +284,7 @@ func (l *land) EndTrials(_ context.Context, writes []tunings.TrialWrite) (number
 	return numbers, nil
 }
 
-// saved is the place of a rollout's row; less than 0: it has none.
+// saved returns the index of a rollout's row; less than 0: it has none.
 func (l *land) saved(id string) int {
 	return savedIn(l.saves, id)
 }
@@ -359,31 +359,18 @@ func (j landJournal) Do(name string, answer any, step func(context.Context) (any
 	return controlplane.Once(context.Background()).Do(name, answer, step)
 }
 
-var document30 = func() []byte {
-	d, err := mustTuning(`{"floor":0.3}`).Document()
-	if err != nil {
-		panic(err)
-	}
-	return d
-}()
-
-func mustTuning(document string) tuning.Tuning {
-	t, err := tuning.Read([]byte(document))
-	if err != nil {
-		panic(err)
-	}
-	return t
-}
+var defaultDocument, document30 = controltest.Document(), controltest.Document("floor=0.3")
 
 var bob = controlplane.By{Actor: "bob", Reason: "looked at it"}
 
 func spec(stages ...Stage) Spec {
 	plan := DefaultPlan()
 	plan.Stages, plan.BaselineMs = stages, 10_000
-	return Spec{Tuning: string(document30), Plan: plan}
+	return Spec{Tuning: document30, Plan: plan}
 }
 
-// longBaseline is a spec with a baseline of two minutes, the default: ten seconds without an error say little.
+// longBaseline returns a spec with a baseline of two minutes, the default, because ten seconds without an error are
+// little evidence.
 func longBaseline(s Spec) Spec {
 	s.Plan.BaselineMs = 120_000
 	return s
@@ -394,7 +381,7 @@ var (
 	all    = Stage{All: true, BakeMs: 60_000}
 )
 
-// order is an action by an operator who has just looked.
+// order returns an action by an operator who has just read the status.
 func order(r *Rollout, action Action, by controlplane.By) Order {
 	return Order{Action: action, By: by, Stage: r.Stage + 1, Asked: max(r.Asked, 1), Evidence: r.Evidence()}
 }
@@ -413,25 +400,31 @@ func begin(t testing.TB, l *land, s Spec) (*Rollout, inLand) {
 	return r, steps
 }
 
-// play advances until nothing is due, or until is reached; without it, until a person is
-// waited for.
+// play advances until nothing is due, or until is reached. Without until, it stops when the rollout waits for a person.
 func play(t testing.TB, r *Rollout, steps inLand, until func() bool) {
 	t.Helper()
 	for range 10_000 {
 		if until != nil && until() || until == nil && (r.Paused != nil || r.Phase == Awaiting) {
 			return
 		}
-		wait, err := r.Advance(steps.on)
-		if err != nil {
-			t.Fatal(err)
-		}
-		r.Settle(wait)
+		wait := makeTransition(t, r, steps)
 		if wait < 0 {
 			return
 		}
 		steps.pass(wait)
 	}
 	t.Fatalf("no end: %+v", r)
+}
+
+// makeTransition makes the transition that is due, and returns the time until the next, or less than 0.
+func makeTransition(t testing.TB, r *Rollout, steps inLand) time.Duration {
+	t.Helper()
+	wait, err := r.Advance(steps.on)
+	if err != nil {
+		t.Fatal(err)
+	}
+	r.Settle(wait)
+	return wait
 }
 
 func wantFleet(t testing.TB, l *land, document string, regions ...string) {
@@ -452,12 +445,7 @@ func wantNoTrial(t interface{ Errorf(string, ...any) }, l *land, regions ...stri
 	}
 }
 
-var defaultDocument = sync.OnceValue(func() string {
-	d, _ := tuning.Default().Document()
-	return string(d)
-})
-
-// hashes are of documents: many tests ask for the same few again and again.
+// hashes caches hashes of documents, because many tests use the same few.
 var hashes sync.Map
 
 func hashed(document string) string {
@@ -467,12 +455,4 @@ func hashed(document string) string {
 	h := tunings.HashOf(document)
 	hashes.Store(document, h)
 	return h
-}
-
-func mustDocument(document string) []byte {
-	b, err := mustTuning(document).Document()
-	if err != nil {
-		panic(err)
-	}
-	return b
 }

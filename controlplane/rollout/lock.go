@@ -9,35 +9,35 @@ import (
 )
 
 const (
-	// ListMax is how many rollouts are listed, and of how many Restate keeps the state.
+	// ListMax bounds the list of rollouts, and the number of rollouts whose state Restate keeps.
 	ListMax = 100
 
 	lockVersion = 2
 )
 
-// Lock is the lock of the fleet, as one document: rollouts start here, one after the other, and only while none is
-// under way. The list of rollouts is in MySQL, see [Trace]. The document outlives builds, as a [Rollout] does.
+// Lock is the fleet's lock, as one document: it starts rollouts one after the other, and only while no rollout is under
+// way. The list of rollouts is in MySQL, see [Trace]. The document outlives builds, as a [Rollout] does.
 //
-// Its methods are the transitions. They decide from the document and the answers of steps alone.
+// Its methods are the transitions. They decide from the document and the results of steps alone.
 type Lock struct {
 	Version int    `json:"version"`
-	Active  string `json:"active,omitempty"` // id of the rollout that is under way
-	// its epoch when it took the lock: an outcome of before does not give it back
+	Active  string `json:"active,omitempty"` // ID of the rollout that is under way
+	// Since is the epoch at which the rollout took the lock. An outcome with a lower epoch does not release it.
 	Since int64 `json:"since,omitempty"`
 }
 
-// Objects calls the handlers of rollouts, each of which is an object of its own. Each call may be made more than once.
+// Objects calls the handlers of rollouts, each of which is a durable object. Callers may repeat each call.
 type Objects interface {
-	// Status is how a rollout stands. The error wraps controlplane.ErrNotFound where there is none.
+	// Status returns the state of a rollout. The error wraps controlplane.ErrNotFound if there is none.
 	Status(id string) (Rollout, error)
-	// Restore is [Rollout.Restore] of a rollout, and how it stands then. The error wraps controlplane.ErrNotFound where
+	// Restore calls [Rollout.Restore] of a rollout, and returns its state. The error wraps controlplane.ErrNotFound if
 	// there is none.
 	Restore(id string) (Rollout, error)
-	// Begin is [Rollout.Begin] of a rollout.
+	// Begin calls [Rollout.Begin] of a rollout.
 	Begin(id string, begin Begin) (Rollout, error)
-	// RollBack is [Rollout.RollBack] of a rollout.
+	// RollBack calls [Rollout.RollBack] of a rollout.
 	RollBack(id string, by controlplane.By) (Rollout, error)
-	// Forget has Restate delete the state of a rollout that is over.
+	// Forget deletes the state in Restate of a rollout that is over.
 	Forget(id string)
 }
 
@@ -47,17 +47,17 @@ type LockSteps struct {
 	Objects
 }
 
-// Start asks for a rollout.
+// Start is an operator's order to start a rollout.
 type Start struct {
 	ID   string          `json:"id"`
 	Spec Spec            `json:"spec"`
 	By   controlplane.By `json:"by"`
 
-	// Forced is what was critical of the fleet's health when an operator had it start all the same; empty: nothing was.
+	// Forced describes the critical health of the fleet that the operator overrode; empty: health was not critical.
 	Forced string `json:"forced,omitempty"`
 }
 
-// Validate reports what is wrong with the id, the actor, the tuning or the plan.
+// Validate reports the first error in the ID, the actor, the tuning or the plan.
 func (s Start) Validate() error {
 	if err := ValidateID(s.ID); err != nil {
 		return err
@@ -68,19 +68,19 @@ func (s Start) Validate() error {
 	return s.Spec.Validate()
 }
 
-// Check refuses a document of a newer build.
+// Check rejects a document of a newer build.
 func (l *Lock) Check() error {
 	if l.Version > lockVersion {
-		return fmt.Errorf("%w: the lock of rollouts is version %d and this build knows %d: run the newer weir-control",
+		return fmt.Errorf("%w: the lock of rollouts is version %d (this build reads up to %d): run the newer weir-control",
 			controlplane.ErrConflict, l.Version, lockVersion)
 	}
 	l.Version = lockVersion
 	return nil
 }
 
-// Start begins a rollout where none is under way. Started again under its id it answers how it stands, so that a caller
-// who got no answer may ask again. After an error that wraps controlplane.ErrInvalid or controlplane.ErrConflict the
-// document stands, with what was found out about others.
+// Start begins a rollout if no rollout is under way. It is idempotent for the same ID and spec, so a caller who got no
+// answer can retry: it then returns the rollout's state. After an error that wraps controlplane.ErrInvalid or
+// controlplane.ErrConflict the caller must save the document, because the lock may have been corrected.
 func (l *Lock) Start(steps LockSteps, start Start) (Rollout, error) {
 	if err := start.Validate(); err != nil {
 		return Rollout{}, err
@@ -99,7 +99,7 @@ func (l *Lock) Start(steps LockSteps, start Start) (Rollout, error) {
 	if err != nil {
 		return r, err
 	}
-	if !r.Phase.Over() && l.Active != r.ID { // one that is over is of long ago, and changes nothing
+	if !r.Phase.Over() && l.Active != r.ID { // a rollout that is over ended long ago, and changes nothing
 		l.take(r.Summary())
 		if !exists && len(traces) == ListMax {
 			steps.Forget(traces[ListMax-1].ID)
@@ -108,8 +108,8 @@ func (l *Lock) Start(steps LockSteps, start Start) (Rollout, error) {
 	return r, nil
 }
 
-// exists tells whether a rollout is there, and reads the traces unless it has the lock. One that Restate and MySQL have
-// lost is not there, and holds nothing up.
+// exists reports whether a rollout exists, and reads the traces unless the rollout has the lock. A rollout that Restate
+// and MySQL have lost does not exist, and loses the lock.
 func (l *Lock) exists(steps LockSteps, id string) (traces []Trace, exists bool, err error) {
 	if l.Active == id {
 		if exists, err = l.isThere(steps, traceOf(id, nil)); exists || err != nil {
@@ -132,7 +132,7 @@ func (l *Lock) isThere(steps LockSteps, trace Trace) (bool, error) {
 	return err == nil, err
 }
 
-// admit answers the regions of the fleet for a rollout that may start.
+// admit returns the regions of the fleet if the rollout may start.
 func (l *Lock) admit(steps LockSteps, traces []Trace, start Start) ([]string, error) {
 	if err := l.vacant(steps, traces, start.ID); err != nil {
 		return nil, err
@@ -148,8 +148,8 @@ func (l *Lock) admit(steps LockSteps, traces []Trace, start Start) ([]string, er
 	return regions, err
 }
 
-// vacant refuses to start a rollout beside another that is under way. If the lock is free, it may have been restored or
-// lost, so the rollouts that MySQL has as under way are asked first.
+// vacant returns an error if another rollout is under way. A free lock may have been lost, or restored from an older
+// copy. So vacant first reads the state of the rollouts that are under way according to MySQL.
 func (l *Lock) vacant(steps LockSteps, traces []Trace, id string) error {
 	if l.Active == "" {
 		underWay := slices.DeleteFunc(slices.Clone(traces), func(t Trace) bool { return t.Saved == 0 || t.Phase.Over() })
@@ -163,10 +163,10 @@ func (l *Lock) vacant(steps LockSteps, traces []Trace, id string) error {
 	return nil
 }
 
-// RollBack rolls the newest rollout that is done back. An older one's previous tuning is not what was in force before
-// the newest.
+// RollBack rolls back the newest rollout that is done. It rejects an older rollout, because that rollout's previous
+// tuning was not in force before the newest rollout.
 func (l *Lock) RollBack(steps LockSteps, id string, by controlplane.By) (Rollout, error) {
-	if l.Active == id { // unless it is over: then the lock was restored, and another rollout may have begun since
+	if l.Active == id { // it may be over: then the lock was restored, and another rollout may have begun since
 		if err := l.correct(steps, []Trace{traceOf(id, nil)}); err != nil {
 			return Rollout{}, err
 		}
@@ -183,7 +183,7 @@ func (l *Lock) RollBack(steps LockSteps, id string, by controlplane.By) (Rollout
 	}
 	done := slices.IndexFunc(traces, func(t Trace) bool { return t.Phase == Done })
 	if done >= 0 && at(id, traces) > done {
-		return Rollout{}, fmt.Errorf("%w: rollout %s is done since: roll that one back first, or start a rollout of the "+
+		return Rollout{}, fmt.Errorf("%w: rollout %s is done and newer: roll it back first, or start a rollout of the "+
 			"tuning you want", controlplane.ErrConflict, traces[done].ID)
 	}
 	r, err := steps.RollBack(id, by)
@@ -203,8 +203,8 @@ func (l *Lock) release(id string) {
 	}
 }
 
-// Ended takes the lock back from a rollout that is over. One that was done when it sent this, and is being rolled back
-// by now, keeps it until it says so again.
+// Ended releases the lock of a rollout that is over. A rollout that sent this when it was done, but is now being rolled
+// back, keeps the lock until it ends again.
 func (l *Lock) Ended(s Summary) {
 	if s.Epoch >= l.Since {
 		l.release(s.ID)

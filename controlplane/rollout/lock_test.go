@@ -18,7 +18,7 @@ func trace(id string, phase Phase, saved int64) Trace {
 	return Trace{Summary: Summary{ID: id, StartedMs: 1, Phase: phase}, Saved: saved}
 }
 
-// known are the rollouts that Restate has.
+// known maps the rollouts that Restate has.
 type known map[string]Rollout
 
 func (k known) Status(id string) (Rollout, error) {
@@ -37,15 +37,15 @@ func (k known) Begin(id string, _ Begin) (Rollout, error)              { return 
 func (k known) RollBack(id string, _ controlplane.By) (Rollout, error) { return k.Status(id) }
 func (k known) Forget(string)                                          {}
 
-// The lock is given back by the outcome, and not by word of an earlier one: a rollout
-// that is done may be rolled back before the lock has heard that it was done.
+// Only the newest outcome releases the lock, and not a late earlier one: a rollout that is done can be rolled back
+// before the lock has received its first outcome.
 func TestTheLockIsGivenBackOnce(t *testing.T) {
 	var l Lock
 	l.take(line("two", Measuring, 1))
 	if l.Ended(line("one", Done, 9)); l.Active != "two" {
 		t.Error("another one's outcome gave the lock back")
 	}
-	l.take(line("two", RollingBack, 8)) // taken back
+	l.take(line("two", RollingBack, 8)) // rolled back
 	if l.Ended(line("two", Done, 7)); l.Active != "two" {
 		t.Errorf("an outcome of before gave the lock back: %+v", l)
 	}
@@ -54,8 +54,8 @@ func TestTheLockIsGivenBackOnce(t *testing.T) {
 	}
 }
 
-// The lock follows from the rollouts themselves: one that is lost or over loses it, whatever its epoch, and one that is
-// under way takes it where no other has it.
+// The lock follows from the rollouts' states. A rollout that is lost or over loses the lock, whatever its epoch. A
+// rollout that is under way gets it if no other rollout has it.
 func TestRepairOfTheLock(t *testing.T) {
 	restate := known{}
 	for id, phase := range map[string]Phase{"finished": Done, "lives": Baking, "beside": Baking} {
@@ -80,8 +80,8 @@ func TestRepairOfTheLock(t *testing.T) {
 	}
 }
 
-// What is wrong with the lock, or with what Restate has, is told before anything is mended: where MySQL has another
-// end, or a newer state, where Restate has none, and where the lock is that of none, or of what is over.
+// Wrongs reports errors before anything is repaired: MySQL has another outcome or a newer state, Restate has no state,
+// or the lock belongs to no rollout or to a rollout that is over.
 func TestWhatIsWrongWithTheLock(t *testing.T) {
 	restate := known{
 		"bakes": {Phase: Baking, Saved: 5}, "same": {Phase: Done, Saved: 5}, "old": {Phase: Baking, Saved: 3},
@@ -132,7 +132,7 @@ func TestWhatIsWrongWithTheLock(t *testing.T) {
 	}
 }
 
-// Of the rollouts that are over the newest are looked at, and all of them where Restate has lost one of those.
+// Of the rollouts that are over only the newest are read, unless Restate has lost one of these; then all are read.
 func TestHowManyRolloutsAreLookedAt(t *testing.T) {
 	restate, looks := known{}, 0
 	look := func(id string) (Rollout, error) { looks++; return restate.Status(id) }
@@ -156,7 +156,7 @@ func TestHowManyRolloutsAreLookedAt(t *testing.T) {
 	}
 }
 
-// A rollout that has written no version yet is found by its row, so that another does not start beside it.
+// A rollout that has not written a version is found by its row, so that no other rollout starts at the same time.
 func TestALostLockFindsARolloutThatWroteNothing(t *testing.T) {
 	w := newWorld(search{})
 	w.deliver(letter{to: wholeFleet, what: "Start", start: startsOf[0]}, -1, false)
@@ -170,8 +170,8 @@ func TestALostLockFindsARolloutThatWroteNothing(t *testing.T) {
 	}
 }
 
-// A rollout that was saved, and whose start was given up before Restate had it, is under way: it has the lock before
-// another one starts, and started once more it answers how it stands.
+// A rollout that was saved, but whose start failed before Restate had it, is under way. It gets the lock before another
+// rollout starts. If it is started again, Start returns its state.
 func TestARowWithoutARolloutIsRestored(t *testing.T) {
 	w := newWorld(search{})
 	w.giveUp(letter{to: wholeFleet, what: "Start", start: startsOf[0]})
@@ -191,7 +191,7 @@ func TestARowWithoutARolloutIsRestored(t *testing.T) {
 	}
 }
 
-// A row of a rollout that an older build wrote does not spare a start the look at what is under way.
+// A row of a rollout that an older build wrote does not exempt a start from checking which rollout is under way.
 func TestALostRolloutIsAdmittedLikeAnyOther(t *testing.T) {
 	w := newWorld(search{})
 	w.deliver(letter{to: wholeFleet, what: "Start", start: startsOf[1]}, -1, false)
@@ -201,7 +201,7 @@ func TestALostRolloutIsAdmittedLikeAnyOther(t *testing.T) {
 	}
 }
 
-// asked are known rollouts that note what the lock asks of them. One that begins or is rolled back is under way.
+// asked records the lock's calls to known rollouts. A rollout that begins or is rolled back is under way.
 type asked struct {
 	known
 	calls []string
@@ -234,8 +234,8 @@ func (a *asked) RollBack(id string, _ controlplane.By) (Rollout, error) {
 
 func (a *asked) Forget(id string) { a.note("forget", id) }
 
-// What a start and a rollback ask of rollouts, in which order, and who has the lock then: journals of invocations that
-// are under way have these calls. What the lock alone decides needs no MySQL.
+// The calls of Start and RollBack to rollouts, their order, and the lock afterwards. Journals of running invocations
+// contain these calls, so they must not change. Decisions that need only the lock must not read MySQL.
 func TestWhatTheLockAsks(t *testing.T) {
 	restate := known{"runs": {ID: "runs", Phase: Baking, Saved: 5}, "done": {ID: "done", Phase: Done, Saved: 5},
 		"older": {ID: "older", Phase: Done, Saved: 5}, "behind": {ID: "behind", Phase: Done, Saved: 5}}
@@ -300,8 +300,8 @@ func TestWhatTheLockAsks(t *testing.T) {
 	}
 }
 
-// A rollout that begins takes the place of the last one that is listed. One that began before, and is started once
-// more, takes none, even if it is not listed any more.
+// When a rollout begins, the state of the last listed rollout is deleted. If a rollout that began earlier is started
+// again, nothing is deleted, even if it is no longer listed.
 func TestAStartForgetsWhatIsNoLongerListed(t *testing.T) {
 	for _, c := range []struct {
 		rows        int
@@ -330,7 +330,8 @@ func TestAStartForgetsWhatIsNoLongerListed(t *testing.T) {
 	}
 }
 
-// A repair has what differs restored, notes how far the rollout with the lock is, and looks at no more than is listed.
+// A repair restores states that differ, records the epoch of the rollout with the lock, and reads no more rollouts than
+// are listed.
 func TestWhatARepairAsks(t *testing.T) {
 	runs := Rollout{ID: "runs", Phase: Baking, Saved: 3, Transitions: controlplane.Transitions{Epoch: 7}}
 	rollouts := &asked{known: known{"runs": runs}}
@@ -359,7 +360,8 @@ func TestWhatARepairAsks(t *testing.T) {
 	}
 }
 
-// Documents and messages of the build that had the list in Restate are read, and a lock of a newer build is not.
+// The documents and messages of the build that had the list in Restate are read, and a lock of a newer build is
+// rejected.
 func TestTheLockOfTheLastBuild(t *testing.T) {
 	var l Lock
 	list := `{"version":2,"active":"one","since":7,"list":[{"id":"one","by":{},"started_ms":3,"phase":"baking"}]}`

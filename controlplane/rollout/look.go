@@ -8,18 +8,19 @@ import (
 	"github.com/weirhq/weir/controlplane/tunings"
 )
 
-// Applied is how far nodes have taken up a tuning.
+// Applied counts the nodes that run a tuning.
 type Applied struct {
-	Live    int // of those that are to run it
+	Live    int // nodes that should run it
 	Applied int
-	Waiting string // one node that has not, and what it says
+	Waiting string // a node that does not run it, and the tuning that it reports
 }
 
 func (a Applied) String() string {
 	return fmt.Sprintf("%d of %d live nodes have applied it; %s", a.Applied, a.Live, a.Waiting)
 }
 
-// lag says what a node runs that does not run what was written for its region; empty: it does.
+// lag describes the tuning of a node that does not run the tuning of its region, for example "version 3, not trial 7";
+// empty: it does.
 func (t Touched) lag(n fleet.NodeFigures, hash string) string {
 	want := fleet.NodeFigures{Version: t.Applied, Trial: t.Trial}
 	if t.Applied > 0 {
@@ -34,10 +35,10 @@ func (t Touched) lag(n fleet.NodeFigures, hash string) string {
 	return ""
 }
 
-// Touches are the regions that have, or may have, the tuning of a rollout, in the order in which they got it.
+// Touches are the regions that run, or may run, the tuning of a rollout, in the order in which they got it.
 type Touches []Touched
 
-// of is what was written for a region: regions that have nothing of their own follow the fleet's.
+// of returns what was written for a region. Regions without a row of their own follow the fleet's row.
 func (ts Touches) of(region string) (of Touched, ok bool) {
 	for _, row := range []string{region, ""} {
 		i := slices.IndexFunc(ts, func(t Touched) bool { return t.Region == row })
@@ -48,7 +49,7 @@ func (ts Touches) of(region string) (of Touched, ok bool) {
 	return Touched{}, false
 }
 
-// scope is every region that the rollout has, or may have, written.
+// scope returns every region that the rollout has, or may have, written.
 func (ts Touches) scope() (scope fleet.Scope) {
 	for _, t := range ts {
 		if t.Region == "" {
@@ -59,7 +60,7 @@ func (ts Touches) scope() (scope fleet.Scope) {
 	return scope
 }
 
-// rows are the regions, "" being the fleet's row.
+// rows returns the regions; "" is the fleet's row.
 func (ts Touches) rows() (regions []string) {
 	for _, t := range ts {
 		regions = append(regions, t.Region)
@@ -67,8 +68,8 @@ func (ts Touches) rows() (regions []string) {
 	return regions
 }
 
-// applied tells how far the nodes of a scope run what the rollout wrote: those very trials, or versions, with that
-// document, as a newer one is something else's. Nodes that are not to run it by their share do not count.
+// applied counts the nodes of a scope that run the rollout's own trials or versions with this document. A newer trial
+// or version does not count. Nodes whose share keeps them out of the trial are left out.
 func (ts Touches) applied(look fleet.Look, scope fleet.Scope, document string) (a Applied) {
 	hash := tunings.HashOf(document)
 	for _, n := range look.Nodes {

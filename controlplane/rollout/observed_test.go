@@ -9,7 +9,7 @@ import (
 	"github.com/weirhq/weir/shared/heartbeat"
 )
 
-// playSeldom is play of a control plane that comes to each look late by a time.
+// playSeldom is play with a control plane that makes each look late.
 func playSeldom(t testing.TB, r *Rollout, steps inLand, late time.Duration, until func() bool) {
 	t.Helper()
 	for range 10_000 {
@@ -32,12 +32,12 @@ func overOrPaused(r *Rollout) func() bool {
 	return func() bool { return r.Phase.Over() || r.Paused != nil }
 }
 
-// shortly are a canary and all others that bake for half a minute.
+// shortly returns a canary and all other regions, which bake for half a minute.
 func shortly() Spec {
 	return longBaseline(spec(Stage{Regions: []string{"eu"}, BakeMs: 30_000}, Stage{All: true, BakeMs: 30_000}))
 }
 
-// A control plane that stalls in a bake has taken too few looks to judge by when it is over: the bake is longer for it.
+// If the control plane stalls in a bake, it has too few looks to judge by, so the bake takes longer.
 func TestASlowControlPlaneMissesNoHarm(t *testing.T) {
 	for _, stall := range []time.Duration{15 * time.Second, 28 * time.Second, 4 * time.Minute} {
 		l := newLand("eu", "us", "ap")
@@ -49,11 +49,7 @@ func TestASlowControlPlaneMissesNoHarm(t *testing.T) {
 		}
 		stalled := -1 // the newest stage whose bake had a stall
 		for !r.Phase.Over() && r.Paused == nil {
-			wait, err := r.Advance(steps.on)
-			if err != nil {
-				t.Fatal(err)
-			}
-			r.Settle(wait)
+			wait := makeTransition(t, r, steps)
 			if r.Phase == Baking && stalled < r.Stage {
 				stalled = r.Stage
 				steps.pass(stall)
@@ -64,7 +60,7 @@ func TestASlowControlPlaneMissesNoHarm(t *testing.T) {
 	}
 }
 
-// What a bake lacks is in the status, and a harmless rollout goes through all the same.
+// The status names the data that a bake lacks, and a harmless rollout passes all the same.
 func TestABakeCountsTheTimeThatLooksCover(t *testing.T) {
 	l := newLand("eu", "us")
 	r, steps := begin(t, l, shortly())
@@ -87,8 +83,8 @@ func TestABakeCountsTheTimeThatLooksCover(t *testing.T) {
 	}
 }
 
-// A bake that cannot be watched is left to a person, after three times its length and apply_timeout_ms. It begins again
-// when it is resumed.
+// A bake that cannot be watched is paused after three times its length plus apply_timeout_ms. It begins again when an
+// operator resumes it.
 func TestABakeThatCannotBeWatchedPauses(t *testing.T) {
 	l := newLand("eu", "us")
 	r, steps := begin(t, l, shortly())
@@ -110,7 +106,7 @@ func TestABakeThatCannotBeWatchedPauses(t *testing.T) {
 	}
 }
 
-// A bake that is shorter than the time between heartbeats ends once counts can be judged, and no sooner.
+// A bake that is shorter than the time between heartbeats ends as soon as counts can be judged.
 func TestABakeOutlastsThreeHeartbeatsOfEachNode(t *testing.T) {
 	l := newLand("eu", "us")
 	r, steps := begin(t, l, spec(Stage{Regions: []string{"eu"}, BakeMs: 100}, Stage{All: true, BakeMs: 100}))
@@ -131,7 +127,7 @@ func TestABakeOutlastsThreeHeartbeatsOfEachNode(t *testing.T) {
 	}
 }
 
-// A fleet without traffic bakes like any other: heartbeats say that nothing was decided.
+// A fleet without traffic bakes like any other, because its heartbeats report that nothing was decided.
 func TestAFleetWithoutTrafficIsJudged(t *testing.T) {
 	l := newLand("eu", "us")
 	l.sick = func(*heartbeat.Health, bool) {}
@@ -142,8 +138,8 @@ func TestAFleetWithoutTrafficIsJudged(t *testing.T) {
 	}
 }
 
-// A measured figure that is beyond its bound when the bake is over holds the stage until it is judged: it breaks its
-// guardrail, or is within its bound again.
+// If a measured figure exceeds its bound when the bake is over, the stage is held until the figure breaks its guardrail
+// or is within its bound again.
 func TestAFigureBeyondItsBoundHoldsTheStage(t *testing.T) {
 	for name, c := range map[string]struct {
 		lasts time.Duration
@@ -178,8 +174,8 @@ func TestAFigureBeyondItsBoundHoldsTheStage(t *testing.T) {
 	}
 }
 
-// A measured figure breaks its guardrail by the time that looks have found it beyond its bound, and a time without a
-// look does not count: three looks at the least.
+// A measured figure breaks its guardrail after enough time between looks that found it beyond its bound. A gap between
+// looks counts only in part, so it takes at least three looks.
 func TestAMeasuredFigureIsJudgedByThreeLooks(t *testing.T) {
 	l := newLand("eu", "us")
 	r, steps := begin(t, l, spec(canary, all))

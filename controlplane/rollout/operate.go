@@ -8,34 +8,34 @@ import (
 	"github.com/weirhq/weir/controlplane"
 )
 
-// Action is what an operator can do to a rollout.
+// Action is an operator's order for a rollout.
 type Action string
 
 // The actions.
 const (
-	Approve  Action = "approve"  // let the stage begin that waits for it
-	Pause    Action = "pause"    // stand still, at whatever has been applied
+	Approve  Action = "approve"  // begin the stage that waits for an approval
+	Pause    Action = "pause"    // stop, and keep the trials that have been applied
 	Resume   Action = "resume"   // go on: the phase that was paused begins again
-	Abort    Action = "abort"    // give up, and roll back what was applied
-	RollBack Action = "rollback" // of a rollout that is done
+	Abort    Action = "abort"    // give up, and roll back
+	RollBack Action = "rollback" // roll back a rollout that is done
 )
 
-// Stops tells that an action only stops a rollout: it takes effect while MySQL is away, too.
+// Stops reports whether an action only stops a rollout. Such actions take effect even while MySQL is down.
 func (a Action) Stops() bool { return a == Pause || a == Abort }
 
-// Order is what an operator asks for, and why.
+// Order is an operator's action and the reason for it. Only an approval needs the fields below By.
 type Order struct {
 	Action Action          `json:"action"`
 	By     controlplane.By `json:"by"`
 
-	// What an approval is of: the stage, from 1, and Asked of the rollout as it was looked at.
-	// So one that comes twice, or late, approves nothing else. Evidence is Rollout.Evidence as it was shown.
+	// Of an approval: the stage, from 1, and Rollout.Asked and Rollout.Evidence as status showed them. If the approval
+	// arrives late or twice, they no longer match, so it cannot approve another stage.
 	Stage    int    `json:"stage,omitempty"`
 	Asked    int64  `json:"asked,omitempty"`
 	Evidence string `json:"evidence,omitempty"`
 }
 
-// Validate reports what is missing.
+// Validate reports the first missing field.
 func (o Order) Validate() error {
 	if err := o.By.Validate(); err != nil {
 		return err
@@ -51,8 +51,8 @@ func (o Order) Validate() error {
 	return nil
 }
 
-// Operate is an operator's transition. It answers, as Advance does, when the next one
-// is due. An error wraps controlplane.ErrInvalid or controlplane.ErrConflict, and nothing has changed.
+// Operate makes an operator's transition, and returns the time until the next transition, as Advance does. If it
+// returns an error, nothing has changed, and the error wraps controlplane.ErrInvalid or controlplane.ErrConflict.
 func (r *Rollout) Operate(o Order, nowMs int64) (wait time.Duration, err error) {
 	if err := o.Validate(); err != nil {
 		return 0, err
@@ -112,7 +112,8 @@ func (r *Rollout) approve(o Order, nowMs int64) (time.Duration, error) {
 	return 0, nil
 }
 
-// UntilApproved is the time to the next transition while the rollout waits for a person; less than 0: time brings none.
+// UntilApproved returns the time until the next transition while the rollout waits for a person; less than 0: there is
+// none.
 func (r *Rollout) UntilApproved(nowMs int64) time.Duration {
 	if len(r.Touched) == 0 {
 		return r.Spec.Plan.UntilExpiry(r.Approvals, nowMs)
@@ -120,12 +121,12 @@ func (r *Rollout) UntilApproved(nowMs int64) time.Duration {
 	return r.Spec.Plan.waitEvery(r.stage())
 }
 
-// waitOn drops the approvals that do not count any more, and asks anew if there are any.
+// waitOn drops approvals that no longer count. If it drops any, a new request for approvals begins.
 func (r *transition) waitOn() time.Duration {
 	counting := r.Spec.Plan.Counting(r.Approvals, r.Evidence(), r.nowMs)
 	if void := len(r.Approvals) - len(counting); void > 0 {
 		r.Approvals, r.Asked = counting, r.Epoch+1
-		r.AddEvent(r.nowMs, controlplane.Itself, "ask anew",
+		r.AddEvent(r.nowMs, controlplane.Itself, "ask again",
 			fmt.Sprintf("stage %d: %d of %d approvals left: the others expired, or "+
 				"the evidence changed", r.Stage+1, len(counting), len(counting)+void))
 	}
@@ -133,8 +134,8 @@ func (r *transition) waitOn() time.Duration {
 }
 
 // Evidence returns a hash of what a person approves: the tuning, the stage that waits, the versions and trials of the
-// regions before it, and how many nodes those have lost. An approval is valid for this hash alone. Figures that each
-// heartbeat changes are not part of it, because they would void an approval at once; the guardrails judge them.
+// regions before it, and how many nodes these regions have lost. An approval is valid for this hash alone. Figures that
+// each heartbeat changes are not part of it, because they would void an approval at once; the guardrails judge them.
 func (r *Rollout) Evidence() string {
 	type lost struct {
 		Region string
@@ -153,9 +154,9 @@ func (r *Rollout) Evidence() string {
 	}{r.ID, r.Document, r.Stage, r.stage(), r.Touched, losses})
 }
 
-// pause stands still. What was measured and waited for is void: by the time somebody
-// resumes, it says nothing any more. Guardrails hold all the same: what breaks one while the
-// rollout is paused, or waits for an approval, is rolled back.
+// pause stops the rollout. Its baselines and waits are void, because they will be out of date when an operator resumes.
+// Guardrails still apply: if a guardrail breaks while the rollout is paused or waits for an approval, the rollout rolls
+// back.
 func (r *Rollout) pause(by controlplane.By, nowMs int64) (time.Duration, error) {
 	switch {
 	case r.Phase.Over():
@@ -172,15 +173,14 @@ func (r *Rollout) pause(by controlplane.By, nowMs int64) (time.Duration, error) 
 	return r.UntilApproved(nowMs), nil
 }
 
-// Revive goes on with a rollout whose timer was lost, from where it stands.
+// Revive goes on with a rollout whose timer was lost.
 func (r *Rollout) Revive(nowMs int64) (wait time.Duration) {
 	r.MovedMs = nowMs
 	r.AddEvent(nowMs, controlplane.Itself, "revive", "its timer was lost")
 	return 0
 }
 
-// resume goes on. On a rollout that is not paused it only looks at once whether
-// something is due.
+// resume ends a pause. If the rollout is not paused, it only checks at once whether a transition is due.
 func (r *Rollout) resume(by controlplane.By, nowMs int64) (time.Duration, error) {
 	if r.Phase.Over() {
 		return 0, r.conflict("it is over")
@@ -196,7 +196,7 @@ func (r *Rollout) resume(by controlplane.By, nowMs int64) (time.Duration, error)
 	return 0, nil
 }
 
-// restart begins the waits of a phase anew, after a time in which nothing was measured.
+// restart begins the waits of a phase again, after a time in which nothing was measured.
 func (r *Rollout) restart(nowMs int64) {
 	r.Blind = 0
 	switch r.Phase {
@@ -220,8 +220,8 @@ func (r *Rollout) restart(nowMs int64) {
 	}
 }
 
-// abort gives up. Of a rollback it gives up nodes that have not followed in time: those may
-// hang for ever, and until somebody says so no other rollout can start.
+// abort gives up the rollout and rolls it back. During a rollback it gives up the nodes that have not followed in time.
+// Such nodes may hang forever, and no other rollout can start before the rollback ends.
 func (r *Rollout) abort(by controlplane.By, nowMs int64) (time.Duration, error) {
 	switch {
 	case r.Phase == Done:
@@ -261,12 +261,12 @@ type Summary struct {
 	By        controlplane.By `json:"by"`
 	StartedMs int64           `json:"started_ms"`
 	EndedMs   int64           `json:"ended_ms,omitempty"`
-	Phase     Phase           `json:"phase"` // of one that is under way, as it was last told
+	Phase     Phase           `json:"phase"` // of a rollout under way: as last saved
 	Why       string          `json:"why,omitempty"`
-	Epoch     int64           `json:"epoch,omitempty"` // of the rollout when it was told; 0: not known
+	Epoch     int64           `json:"epoch,omitempty"` // of the rollout when this was sent; 0: unknown
 }
 
-// Summary is the rollout's line.
+// Summary returns the rollout's line of the list.
 func (r *Rollout) Summary() Summary {
 	return Summary{ID: r.ID, By: r.By, StartedMs: r.StartedMs, EndedMs: r.EndedMs, Phase: r.Phase, Why: r.Why,
 		Epoch: r.Epoch}
@@ -278,9 +278,8 @@ func (r *Rollout) Approving(by controlplane.By) []string {
 	return controlplane.ActorsOf(r.Approvals, by.Actor)
 }
 
-// Withdraw removes approvals whose credentials have ended, and asks for the stage's approval again.
-// err says why an approval by an actor is refused, and is nil if no credential has ended. changed
-// reports whether r has changed.
+// Withdraw removes approvals whose credentials have ended, and begins a new request for approvals. err is why an
+// approval by an actor is rejected, or nil if no credential has ended. changed reports whether r has changed.
 func (r *Rollout) Withdraw(ended map[string]string, by controlplane.By, nowMs int64) (changed bool, err error) {
 	if why, gone := ended[by.Actor]; gone {
 		return false, r.conflict(fmt.Sprintf("%s may not approve: %s", by.Actor, why))
@@ -290,6 +289,6 @@ func (r *Rollout) Withdraw(ended map[string]string, by controlplane.By, nowMs in
 		return false, nil
 	}
 	r.Approvals, r.Asked, r.MovedMs = left, r.Epoch+1, nowMs
-	r.AddEvent(nowMs, controlplane.Itself, "ask anew", fmt.Sprintf("stage %d: %s", r.Stage+1, void))
+	r.AddEvent(nowMs, controlplane.Itself, "ask again", fmt.Sprintf("stage %d: %s", r.Stage+1, void))
 	return true, r.conflict(void + ": look at the status again")
 }

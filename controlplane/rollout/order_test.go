@@ -10,8 +10,8 @@ import (
 	"github.com/weirhq/weir/controlplane/internal/controltest"
 )
 
-// While a rollout is paused nothing is approved, and an approval is of its stage even if it
-// names the right moment.
+// While a rollout is paused no approval is accepted. An approval is valid for its stage only, even if it names the
+// current request.
 func TestApprovalsOutOfOrder(t *testing.T) {
 	gated := canary
 	gated.Approval = true
@@ -30,7 +30,7 @@ func TestApprovalsOutOfOrder(t *testing.T) {
 	}
 }
 
-// What a phase waits for has all of its time again after a pause, and a required query too.
+// After a pause each wait of a phase has its full time again, and so does a required query.
 func TestAPauseGivesPhasesTheirTime(t *testing.T) {
 	for _, c := range []struct {
 		phase Phase
@@ -62,7 +62,7 @@ func TestAPauseGivesPhasesTheirTime(t *testing.T) {
 	}
 }
 
-// With the fleet's row every region is touched, those to come too.
+// A trial of the fleet's row touches every region, also regions that come later.
 func TestTheFleetsRowTouchesAll(t *testing.T) {
 	r := Rollout{Touched: []Touched{{Region: "eu"}}}
 	if s := r.Touched.scope(); !s.Has("eu") || s.Has("to come") {
@@ -74,8 +74,8 @@ func TestTheFleetsRowTouchesAll(t *testing.T) {
 	}
 }
 
-// A rollback is neither paused nor begun twice, what is under way is not taken back, and an
-// order that is refused changes nothing.
+// A rollback is neither paused nor begun twice, a rollout under way cannot be rolled back as if it were done, and a
+// rejected order changes nothing.
 func TestOrdersThatComeAtTheWrongTime(t *testing.T) {
 	r := Rollout{ID: "r1", Stages: []StagePlan{{BakeMs: 1000}}, MovedMs: 7, Touched: []Touched{{Region: "eu"}}}
 	for _, c := range []struct {
@@ -92,7 +92,7 @@ func TestOrdersThatComeAtTheWrongTime(t *testing.T) {
 	}
 }
 
-// A node on the built-in tuning, version 0, runs nothing that was withdrawn.
+// A node on the built-in tuning, version 0, does not run a withdrawn tuning.
 func TestAVersionThatWasNeverWrittenIsNotWithdrawn(t *testing.T) {
 	r := Rollout{Touched: []Touched{{Region: "eu", Newer: 3}}}
 	if lag := of(&r, 0, fleet.Look{Nodes: []fleet.NodeFigures{{ID: "eu1", Region: "eu", SeenMs: 1}}}).laggards(); lag != "" {
@@ -100,7 +100,7 @@ func TestAVersionThatWasNeverWrittenIsNotWithdrawn(t *testing.T) {
 	}
 }
 
-// A heartbeat of the very moment at which the last version was withdrawn may be of before it.
+// A heartbeat of the very moment at which the last version was withdrawn may have been sent before it.
 func TestAHeartbeatOfTheMomentOfARollback(t *testing.T) {
 	r := Rollout{SinceMs: 5000, Touched: []Touched{{Region: "eu", Applied: 3, Reverted: 4}}}
 	for seenMs, heard := range map[int64]bool{4999: false, 5000: false, 5001: true} {
@@ -111,7 +111,7 @@ func TestAHeartbeatOfTheMomentOfARollback(t *testing.T) {
 	}
 }
 
-// A rollback waits for heartbeats of after its own last write, whatever an earlier bake has waited for.
+// A rollback waits for heartbeats after its own last write, regardless of earlier waits of a bake.
 func TestARollbackWaitsForItsOwnHeartbeats(t *testing.T) {
 	for action, phase := range map[Action]Phase{Abort: Converging, RollBack: Done} {
 		r := Rollout{ID: "r1", Stages: []StagePlan{{BakeMs: 1000}}, Phase: phase, SinceMs: 5000, Touched: []Touched{{Region: "eu", Applied: 3}}}
@@ -130,7 +130,7 @@ func TestARollbackWaitsForItsOwnHeartbeats(t *testing.T) {
 	}
 }
 
-// of is a transition of a rollout that a look brings.
+// of returns a transition of a rollout after a look.
 func of(r *Rollout, nowMs int64, look fleet.Look) *transition {
 	return &transition{Rollout: r, nowMs: nowMs, look: look}
 }

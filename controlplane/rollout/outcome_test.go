@@ -14,9 +14,8 @@ import (
 	"github.com/weirhq/weir/shared/heartbeat"
 )
 
-// Exactly one outcome, with the fleet's tuning consistent with it: whatever operators
-// do at whatever moment, whichever steps fail or are executed twice, and however sick
-// nodes become.
+// A rollout has exactly one outcome, and the fleet's tuning agrees with it, for any orders of operators at any moment,
+// any steps that fail or are executed twice, and any sick nodes.
 //
 //weir:unraced
 func TestRolloutHasOneOutcome(t *testing.T) {
@@ -51,7 +50,7 @@ func TestRolloutHasOneOutcome(t *testing.T) {
 				l.silent = false
 			case "kill":
 				l.dead[l.nodes[rapid.IntRange(0, len(l.nodes)-1).Draw(t, "victim")].Heartbeat.NodeID] = true
-			case "fail": // nothing is written down of a step that fails
+			case "fail": // nothing is recorded of a step that fails
 				l.err = errors.New("MySQL is down")
 				if _, err := clone(t, r).Advance(steps.on); err == nil && r.Takes(r.Epoch) {
 					t.Fatalf("%s: a failing step went unseen", r.Phase)
@@ -69,7 +68,7 @@ func TestRolloutHasOneOutcome(t *testing.T) {
 			if over() {
 				break
 			}
-			if r.Phase == RollingBack { // nodes that never follow are waited for for ever
+			if r.Phase == RollingBack { // a rollback waits forever for nodes that never follow
 				l.stubborn = false
 			}
 			switch {
@@ -89,11 +88,11 @@ func TestRolloutHasOneOutcome(t *testing.T) {
 		if !over() || outcomes != 1 {
 			t.Fatalf("%s, with %d outcomes: %+v", r.Phase, outcomes, r.Events)
 		}
-		want := defaultDocument()
+		want := defaultDocument
 		if r.Phase == Done {
-			want = string(document30)
+			want = document30
 		}
-		for _, n := range l.nodes { // what is said of nodes is so
+		for _, n := range l.nodes { // the reported tuning is the real tuning
 			if ran, _ := l.run(n.Heartbeat.NodeID); l.now.Sub(n.SeenAt) < 30*time.Second && ran != want {
 				t.Fatalf("%s, and %s runs %s", r.Phase, n.Heartbeat.NodeID, ran)
 			}
@@ -116,7 +115,7 @@ func TestRolloutHasOneOutcome(t *testing.T) {
 
 func documentOf(l *land, version int64) (int64, string) {
 	if version == 0 {
-		return 0, defaultDocument()
+		return 0, defaultDocument
 	}
 	return version, l.rows[version-1].Document
 }
@@ -136,7 +135,7 @@ func advance(t *rapid.T, r *Rollout, steps inLand) {
 	}
 	r.Epoch++
 	steps.pass(max(wait, 0))
-	*r = *clone(t, r) // nothing lives but the document
+	*r = *clone(t, r) // only the document survives
 }
 
 func clone(t *rapid.T, r *Rollout) *Rollout {
@@ -151,7 +150,7 @@ func clone(t *rapid.T, r *Rollout) *Rollout {
 	return &c
 }
 
-// An attempt at a write that arrives after the rollback changes nothing: of a trial, and of the versions that are to
+// A write that arrives after the rollback changes nothing. That holds for a trial, and for the versions that should
 // stay.
 func TestALateWriteChangesNothing(t *testing.T) {
 	for _, phase := range []Phase{Applying, Keeping} {
@@ -175,6 +174,6 @@ func TestALateWriteChangesNothing(t *testing.T) {
 		if r.Phase != Aborted || r.Why != "aborted by ann: fewer rows" {
 			t.Errorf("%s: %s, %q", phase, r.Phase, r.Why)
 		}
-		wantFleet(t, l, defaultDocument(), "eu", "us")
+		wantFleet(t, l, defaultDocument, "eu", "us")
 	}
 }

@@ -27,7 +27,7 @@ func operate(t *testing.T, r *Rollout, steps inLand, action Action) {
 	r.Settle(wait)
 }
 
-// wantNewWindows checks that nothing of before is left in the windows of the stage.
+// wantNewWindows checks that the windows of the stage contain no earlier figures.
 func wantNewWindows(t *testing.T, r *Rollout, nowMs int64) {
 	t.Helper()
 	for _, w := range r.Watch {
@@ -39,7 +39,8 @@ func wantNewWindows(t *testing.T, r *Rollout, nowMs int64) {
 	}
 }
 
-// "Less than 0: not before an operator acts": time alone moves nothing that is over, or waits with nothing to watch.
+// "Less than 0: none before an operator acts": time alone does not change a rollout that is over, or that waits with
+// nothing to watch.
 //
 //weir:unraced
 func TestWhatIsOverOrWaitsStaysAsItIs(t *testing.T) {
@@ -72,8 +73,8 @@ func TestWhatIsOverOrWaitsStaysAsItIs(t *testing.T) {
 	}
 }
 
-// A rollout that is paused before it applies applies nothing. What its nodes did meanwhile does not dilute what they
-// do with the tuning.
+// A rollout that is paused before it applies does not apply anything. The figures of its nodes during the pause do not
+// dilute their figures with the tuning.
 func TestAPauseBeforeTheApply(t *testing.T) {
 	l := newLand("eu", "us")
 	r, steps := begin(t, l, spec(canary, all))
@@ -92,7 +93,7 @@ func TestAPauseBeforeTheApply(t *testing.T) {
 	wantNewWindows(t, r, at)
 }
 
-// "Resumed: it bakes from here on", and at its end each node is heard of anew.
+// A resumed bake begins again, and at its end waits for a heartbeat of each node.
 func TestAResumedBakeBeginsAnew(t *testing.T) {
 	l := newLand("eu", "us")
 	r, steps := begin(t, l, spec(canary, all))
@@ -114,7 +115,7 @@ func TestAResumedBakeBeginsAnew(t *testing.T) {
 	wantNewWindows(t, r, at)
 }
 
-// What was measured before a pause is void: the baseline is of after it alone.
+// A pause voids earlier measurements: the baseline is measured after it.
 func TestAResumedBaselineBeginsAnew(t *testing.T) {
 	l := newLand("eu", "us")
 	s := spec(canary, all)
@@ -138,7 +139,7 @@ func TestAResumedBaselineBeginsAnew(t *testing.T) {
 	}
 }
 
-// "Gives up when that takes as long as nodes may take to apply the tuning", whatever a phase waits for.
+// Each phase fails the rollout after waiting as long as nodes may take to apply the tuning.
 func TestHowLongAPhaseWaits(t *testing.T) {
 	for name, c := range map[string]struct {
 		phase Phase
@@ -168,7 +169,7 @@ func TestHowLongAPhaseWaits(t *testing.T) {
 	}
 }
 
-// A required query has all of its time each time that it has no value.
+// A required query has its full time again whenever it loses its value.
 func TestAQueryThatComesAndGoes(t *testing.T) {
 	l, o := newLand("eu", "us"), &oracle{answers: map[string][]float64{"errors": {0}}}
 	s := guarded(queries.Rail{Name: "errors", Query: "errors", Above: new(1.0), Required: true})
@@ -187,7 +188,7 @@ func TestAQueryThatComesAndGoes(t *testing.T) {
 	}
 }
 
-// While a stage measures, what is required of the regions that have the tuning is required too.
+// While a stage measures, the required queries of regions with the tuning stay required.
 func TestAQueryOfAnEarlierStageIsRequired(t *testing.T) {
 	o := &oracle{answers: map[string][]float64{`errors{region="eu"}`: {0}, `errors{region="us"}`: {0}}}
 	r := playGuarded(t, o, func(r *Rollout) {
@@ -201,8 +202,8 @@ func TestAQueryOfAnEarlierStageIsRequired(t *testing.T) {
 	}
 }
 
-// A process that has started anew counts from 0, also when it has counted further than the one before it. Its start
-// counts after the baseline, and of the starts as many are kept as can be judged.
+// A process that has restarted counts from 0, even if it has counted further than its predecessor. Restarts during the
+// baseline do not count. Of later restarts only as many are stored as a guardrail can need.
 func TestWhatIsARestart(t *testing.T) {
 	n := WatchedNode{StartedMs: 1, SentMs: 1000, SeenMs: 1000, Totals: tally(1, 0, 0, 0, 0)}
 	n.observe(fleet.NodeFigures{StartedMs: 1500, SentMs: 2000, SeenMs: 2000, Totals: tally(5, 0, 0, 0, 0)}, true)
@@ -222,13 +223,13 @@ func TestWhatIsARestart(t *testing.T) {
 	}
 }
 
-// What cannot be watched in full has no baseline: a fleet with more nodes than are looked at, and a region that the
-// plan names and no node is known of.
+// A baseline does not begin if a stage cannot be watched in full: the fleet has more nodes than a look returns, or the
+// plan names a region without a node.
 func TestWhatCannotBeWatchedIsNotBegun(t *testing.T) {
 	r := Rollout{Phase: Measuring, Spec: spec(canary, all), Stages: []StagePlan{{Scope: fleet.Scope{Regions: []string{"eu"}}, Named: true}}}
 	for says, look := range map[string]fleet.Look{
-		"the fleet has more than":                                   {Truncated: true, Nodes: []fleet.NodeFigures{{ID: "eu1", Region: "eu"}}},
-		"region eu is dark: it has no live node, and 0 silent ones": {Nodes: []fleet.NodeFigures{{ID: "us1", Region: "us"}}},
+		"the fleet has more than":                                    {Truncated: true, Nodes: []fleet.NodeFigures{{ID: "eu1", Region: "eu"}}},
+		"region eu is dark: it has no live node, and 0 silent nodes": {Nodes: []fleet.NodeFigures{{ID: "us1", Region: "us"}}},
 	} {
 		if why := of(&r, 0, look).unready(); !strings.Contains(why, says) {
 			t.Errorf("%q, want %q", why, says)
@@ -240,7 +241,7 @@ func TestWhatCannotBeWatchedIsNotBegun(t *testing.T) {
 	}
 }
 
-// A heartbeat of after the end of a bake is waited for by the clock that the database has now.
+// The end of a bake waits for heartbeats by the present clock of the database.
 func TestTheEndOfABakeByAClockThatStepsBack(t *testing.T) {
 	r := Rollout{}
 	for _, at := range []int64{5000, 6000} {
@@ -253,8 +254,8 @@ func TestTheEndOfABakeByAClockThatStepsBack(t *testing.T) {
 	}
 }
 
-// A region that comes while all regions have the tuning is watched from then on, with the nodes that it has: it may
-// not lose them either.
+// A region that comes while all regions have the tuning is watched from then on, with its present nodes: losing these
+// is a breach too.
 func TestARegionThatComesLaterIsWatched(t *testing.T) {
 	for victim, want := range map[string]Phase{"": Done, "ap2": RolledBack} {
 		l := newLand("eu", "us")

@@ -14,59 +14,60 @@ import (
 )
 
 const (
-	// IDBytesMax bounds the name of a rollout.
+	// IDBytesMax bounds the ID of a rollout.
 	IDBytesMax = 64
 	// StagesMax bounds the stages of a plan.
 	StagesMax = 20
-	// RegionsMax bounds the regions of a fleet that a rollout can lead.
+	// RegionsMax bounds the regions of a fleet that can have rollouts.
 	RegionsMax = 500
 
 	leaseDefault = 5 * time.Minute
-	leaseMax     = fleet.UnheardKept // looks name a silent node for as long
-	leaseLooks   = 3                 // a lease outlasts so many looks
+	leaseMax     = fleet.UnheardKept // looks list a silent node for this long
+	leaseLooks   = 3                 // a lease outlasts this many looks
 )
 
-// Plan says in which steps a tuning reaches the fleet, and what stops it.
-// Times are whole milliseconds, since the plan is part of a durable document.
+// Plan has the stages in which a tuning reaches the fleet, and the guardrails that stop it. Times are whole
+// milliseconds, because the plan is part of a durable document.
 type Plan struct {
 	Stages []Stage `json:"stages"` // 1 to StagesMax
 
-	// BaselineMs is how long the health of a stage's regions is measured before they
-	// get the tuning, 0 to 1 h; default 2 min. 0 leaves the comparison to the
-	// guardrails' fixed bounds.
+	// BaselineMs is how long the health of a stage's regions is measured before they get the tuning, 0 to 1 h; default 2
+	// min. With 0 there is no baseline, so only the fixed bounds of the guardrails apply.
 	BaselineMs int64 `json:"baseline_ms"`
 
-	// ApplyTimeoutMs is how long the nodes of a stage may take to report the tuning
-	// applied, 1 s to 24 h; default 2 min. Then everything is rolled back, as it is when a
-	// region has been dark, or a required query blind, for as long. A rollback that nodes
-	// do not take up in that time is trouble.
+	// ApplyTimeoutMs is how long the nodes of a stage may take to report the tuning applied, 1 s to 24 h; default 2 min.
+	// After that the rollout is rolled back. It is also rolled back if a region has no live node, or a required query no
+	// value, for this long. A rollback that nodes do not follow within this time is reported as trouble.
 	ApplyTimeoutMs int64 `json:"apply_timeout_ms"`
 
 	// LeaseMs is how long nodes run the tuning of a trial that the rollout does not renew, 1 s to 1 h; default 5 min.
-	// Then they return to the stored tuning by themselves, even if the control plane, Restate or MySQL is gone. It must be
-	// at least three times the time between two looks, and three times as long as a change takes to reach nodes.
+	// After that they return to the stored tuning by themselves, even if the control plane, Restate or MySQL is down. It
+	// must be at least three times the time between two looks, for example 45 s if looks are 15 s apart. It must also be
+	// at least three times the time that a change takes to reach nodes.
 	LeaseMs int64 `json:"lease_ms"`
 
 	Guardrails Guardrails `json:"guardrails"`
 
-	controlplane.Quorum // of each stage that waits for an approval
+	controlplane.Quorum // for each stage that waits for an approval
 }
 
-// Stage is one step of a plan: regions, how many of their nodes, and how long they are watched. Exactly
-// one of Regions, SharePercent and All says which regions; those that an earlier stage
-// has covered with as many nodes are not covered again. The last stage of each region takes in all of its nodes.
+// Stage is one step of a plan: which regions, how many of their nodes, and how long they are watched. Exactly one of
+// Regions, SharePercent and All must be set. Regions that an earlier stage has covered with as many nodes are not
+// covered again. The last stage of each region must take in all of its nodes.
+//
+// For example, Regions: ["eu"] with NodesPercent: 10 tries the tuning on a tenth of the nodes of eu.
 type Stage struct {
 	Regions      []string `json:"regions,omitempty"`
 	SharePercent int      `json:"share_percent,omitempty"` // of all regions, earlier stages included, 1 to 100
-	All          bool     `json:"all,omitempty"`           // all the others, and regions to come
+	All          bool     `json:"all,omitempty"`           // all other regions, and regions that appear later
 
 	StageNodes
 
 	BakeMs   int64 `json:"bake_ms"`            // how long health is watched, 100 ms to 7 days
-	Approval bool  `json:"approval,omitempty"` // a person must approve before the stage begins
+	Approval bool  `json:"approval,omitempty"` // people must approve before the stage begins
 }
 
-// DefaultPlan is a plan without stages; the rest are the defaults named at the fields.
+// DefaultPlan returns a plan without stages and with the defaults named at the fields.
 func DefaultPlan() Plan {
 	return Plan{
 		BaselineMs:     (2 * time.Minute).Milliseconds(),
@@ -105,7 +106,7 @@ func (p Plan) Validate() error {
 	return p.Guardrails.Validate()
 }
 
-// validateLease refuses a lease that a look that fails or comes late would end.
+// validateLease rejects a lease so short that a failed or late look would end it.
 func (p Plan) validateLease() error {
 	least := max(time.Second, leaseLooks*p.pollEvery())
 	for _, s := range p.Stages {
@@ -114,30 +115,32 @@ func (p Plan) validateLease() error {
 	return controlplane.ValidateMs("lease_ms", p.LeaseMs, least, leaseMax)
 }
 
-// pollEvery is the time between two looks at nodes that are waited for.
+// pollEvery returns the time between two looks while the rollout waits for nodes.
 func (p Plan) pollEvery() time.Duration {
 	timeout := time.Duration(p.ApplyTimeoutMs) * time.Millisecond
 	return min(max(timeout/60, 100*time.Millisecond), 5*time.Second)
 }
 
-// waitMax is the time between two looks while only a person lets the rollout go on, at the most.
+// waitMax bounds the time between two looks while the rollout waits for a person.
 const waitMax = 15 * time.Second
 
-// waitEvery is the time between two looks while only a person lets a stage go on: often enough for leases, however
-// short the bake is.
+// waitEvery returns the time between two looks while a stage waits for a person. However short the bake is, it is short
+// enough to renew leases.
 func (p Plan) waitEvery(s StagePlan) time.Duration {
 	return max(s.watchEvery(), min(msOf(p.LeaseMs)/leaseLooks, waitMax))
 }
 
-// sampleEvery is the time between two looks while a baseline is taken: twice as many as a comparison needs.
+// sampleEvery returns the time between two looks while a baseline is taken. It gives twice as many looks as a
+// comparison needs.
 func (p Plan) sampleEvery() time.Duration {
 	return min(max(msOf(p.BaselineMs)/(2*sequential.Least), 50*time.Millisecond), 10*time.Second)
 }
 
-// bakeMaxMs is how long the bake of a stage may take: three times as long as planned, and apply_timeout_ms.
+// bakeMaxMs returns how long the bake of a stage can take before it is paused: three times the plan's bake, plus
+// apply_timeout_ms.
 func (p Plan) bakeMaxMs(s StagePlan) int64 { return 3*s.BakeMs + p.ApplyTimeoutMs }
 
-// lookEvery is the time between two looks at what is watched: twenty in a bake, and four a minute at the least.
+// lookEvery returns the time between two looks at watched regions: twenty looks per bake, and at least four per minute.
 func lookEvery(bakeMs int64) time.Duration {
 	return min(max(time.Duration(bakeMs)*time.Millisecond/20, 50*time.Millisecond), 15*time.Second)
 }
@@ -166,7 +169,8 @@ func (s Stage) validate() error {
 	return controlplane.ValidateMs("bake_ms", s.BakeMs, 100*time.Millisecond, 7*24*time.Hour)
 }
 
-// ValidateID says what a rollout may be called: letters, digits, '-', '_' and '.'.
+// ValidateID rejects IDs that are empty, too long, or have other characters than letters, digits, '-', '_' and '.'. A
+// valid ID is, for example, "flush-50ms".
 func ValidateID(id string) error {
 	if err := controlplane.ValidateText("id", id, IDBytesMax); err != nil {
 		return err
@@ -180,13 +184,14 @@ func ValidateID(id string) error {
 	return nil
 }
 
-// Spec is what an operator asks for.
+// Spec is the tuning and the plan that an operator starts a rollout with.
 type Spec struct {
 	Tuning string `json:"tuning"` // a document of package tuning
 	Plan   Plan   `json:"plan"`
 }
 
-// Validate reports what is wrong with the tuning or the plan, or does not fit in the two.
+// Validate reports an error in the tuning or the plan, or the first setting of the tuning that does not fit the plan's
+// times.
 func (s Spec) Validate() error {
 	set, err := tuning.Parse([]byte(s.Tuning))
 	if err != nil {
@@ -199,7 +204,7 @@ func (s Spec) Validate() error {
 		ApplyTimeout: time.Duration(s.Plan.ApplyTimeoutMs) * time.Millisecond})
 }
 
-// checkTimes is tuning.CheckTimes with an error of this package.
+// checkTimes is tuning.CheckTimes with an error that wraps controlplane.ErrInvalid.
 func checkTimes(set tuning.Tuning, of tuning.Times) error {
 	if err := set.CheckTimes(of); err != nil {
 		return fmt.Errorf("%w: %w", controlplane.ErrInvalid, err)
@@ -207,8 +212,8 @@ func checkTimes(set tuning.Tuning, of tuning.Times) error {
 	return nil
 }
 
-// WholeTuning is the tuning with every field present, so that a later change of defaults
-// does not change what was rolled out.
+// WholeTuning returns the tuning with every field present, so that a later change of defaults does not change the
+// tuning of this rollout.
 func (s Spec) WholeTuning() (string, error) {
 	t, err := tuning.Parse([]byte(s.Tuning))
 	if err != nil {
@@ -218,8 +223,8 @@ func (s Spec) WholeTuning() (string, error) {
 	return string(b), err
 }
 
-// resolve says which regions each stage covers in a fleet of known regions. A stage
-// whose share of regions earlier ones have reached already is left out.
+// resolve returns the regions that each stage covers in a fleet of these regions. It leaves out a stage whose share of
+// regions was already reached by earlier stages.
 func (p Plan) resolve(known []string) ([]StagePlan, error) {
 	known = slices.Compact(slices.Sorted(slices.Values(known)))
 	if len(known) > RegionsMax {
@@ -254,8 +259,8 @@ func (p Plan) resolve(known []string) ([]StagePlan, error) {
 	return stages, reached.ends()
 }
 
-// regions are those that a stage names, in a fleet of known ones; a share of them begins with those that earlier
-// stages have reached.
+// regions returns the regions of a stage in a fleet. A share of them begins with the regions that earlier stages have
+// reached.
 func (s Stage) regions(stage int, known, reached []string) (names []string, err error) {
 	switch {
 	case s.All:
@@ -277,14 +282,14 @@ func (s Stage) regions(stage int, known, reached []string) (names []string, err 
 	return names, nil
 }
 
-// coverage is what stages have reached.
+// coverage is the regions and nodes that stages have reached.
 type coverage struct {
-	order []string              // regions, as they were reached
-	of    map[string]StageNodes // their nodes
-	rest  *StageNodes           // of all other regions, known or to come; nil: not reached
+	order []string              // regions, in the order in which they were reached
+	of    map[string]StageNodes // the share of nodes of each region
+	rest  *StageNodes           // of all other regions, present or future; nil: not reached
 }
 
-// new are the regions of which a share takes in nodes that have not been reached.
+// new returns the regions in which a share takes in nodes that have not been reached.
 func (c *coverage) new(regions []string, share StageNodes) (take []string) {
 	for _, r := range regions {
 		if was, reached := c.of[r]; !reached || share.more(was) {
@@ -294,7 +299,7 @@ func (c *coverage) new(regions []string, share StageNodes) (take []string) {
 	return take
 }
 
-// but are the regions that have been reached, except some.
+// but returns the regions that have been reached, except some.
 func (c *coverage) but(some []string) []string {
 	return slices.DeleteFunc(slices.Clone(c.order), func(r string) bool { return slices.Contains(some, r) })
 }
@@ -309,8 +314,8 @@ func (c *coverage) add(regions []string, rest bool, share StageNodes) {
 	}
 }
 
-// ends refuses what leaves nodes of a region without the tuning: it is stored for all of them, and those would get it
-// unwatched.
+// ends rejects a plan that leaves nodes of a region without the tuning. The tuning is stored for all nodes at the end,
+// so these nodes would get it unwatched.
 func (c *coverage) ends() error {
 	refuse := func(share StageNodes, name string) error {
 		return fmt.Errorf("%w: the plan ends with %s of %s: the last stage of a region takes in all of its nodes",
@@ -328,16 +333,16 @@ func (c *coverage) ends() error {
 	return nil
 }
 
-// StagePlan is a stage in a fleet: its regions by name.
+// StagePlan is a stage with the names of its regions in a fleet.
 type StagePlan struct {
 	Scope fleet.Scope `json:"scope"`
 	StageNodes
 	BakeMs   int64 `json:"bake_ms"`
 	Approval bool  `json:"approval,omitempty"`
-	Named    bool  `json:"named,omitempty"` // by the plan, region by region
+	Named    bool  `json:"named,omitempty"` // the plan names each region
 }
 
-// String names the regions, and how many of their nodes unless it is all.
+// String names the regions, and how many of their nodes unless all.
 func (s StagePlan) String() string {
 	switch {
 	case s.All():
@@ -348,19 +353,19 @@ func (s StagePlan) String() string {
 	return fmt.Sprintf("%s of %s", s.StageNodes, s.Scope)
 }
 
-// watchEvery is the time between two looks at what is watched.
+// watchEvery returns the time between two looks at watched regions.
 func (s StagePlan) watchEvery() time.Duration { return lookEvery(s.BakeMs) }
 
-// windowMs is how much of the past the stage is judged by.
+// windowMs returns the length of the window by which the stage is judged.
 func (s StagePlan) windowMs() int64 { return min(s.BakeMs, windowMax.Milliseconds()) }
 
-// borne is how long a figure of the stage that is measured, and not counted, may be beyond its bound.
+// borne returns how long a measured figure (not a count) can be beyond its bound without breaking it.
 func (s StagePlan) borne() time.Duration { return min(msOf(s.windowMs())/2, gaugeLasts) }
 
-// StagePlans are the stages of a rollout, in their order.
+// StagePlans are the stages of a rollout, in order.
 type StagePlans []StagePlan
 
-// inParts tells whether the nodes of a region get the tuning in several stages.
+// inParts reports whether the nodes of a region get the tuning in several stages.
 func (s StagePlans) inParts(region string) bool {
 	for _, stage := range s {
 		if stage.Scope.Has(region) {
@@ -370,7 +375,7 @@ func (s StagePlans) inParts(region string) bool {
 	return false
 }
 
-// before is the last stage before another that takes a region in; less than 0: none.
+// before returns the last stage before the given stage that takes in a region; less than 0: none.
 func (s StagePlans) before(stage int, region string) int {
 	for stage--; stage >= 0 && !s[stage].Scope.Has(region); stage-- {
 	}

@@ -13,12 +13,12 @@ import (
 )
 
 const (
-	queryRegionsMax = 50 // for which a query with queries.RegionPlaceholder is asked
+	queryRegionsMax = 50 // a query with queries.RegionPlaceholder is sent for at most this many regions
 	queryProblemMax = 200
 )
 
-// noteQueries takes in a look, gapMs after the one before, which answered last: how long values have been beyond their
-// bounds. before is what was answered before the stage.
+// noteQueries updates how long values have been beyond their bounds, at a look gapMs after the previous look. last are
+// the values of the previous look, and before the values before the stage.
 func (g Guardrails) noteQueries(before, last, now []queries.Value, gapMs int64, borne time.Duration) {
 	for _, q := range g.Queries {
 		for i := range now {
@@ -33,7 +33,7 @@ func (g Guardrails) noteQueries(before, last, now []queries.Value, gapMs int64, 
 	}
 }
 
-// breachOfQueries returns which rail is broken, and by what; empty: none is.
+// breachOfQueries returns the description of a broken rail, or "".
 func (g Guardrails) breachOfQueries(before, now []queries.Value, borne time.Duration) string {
 	for _, q := range g.Queries {
 		for _, is := range now {
@@ -45,7 +45,8 @@ func (g Guardrails) breachOfQueries(before, now []queries.Value, borne time.Dura
 	return ""
 }
 
-// queryBeyond names a value that is beyond its bound and not yet for as long as breaks the rail; empty: none is.
+// queryBeyond names a value that exceeds its bound, but not yet for long enough to break the rail; empty: there is
+// none.
 func (g Guardrails) queryBeyond(now []queries.Value, borne time.Duration) string {
 	for _, q := range g.Queries {
 		for _, is := range now {
@@ -58,8 +59,7 @@ func (g Guardrails) queryBeyond(now []queries.Value, borne time.Duration) string
 	return ""
 }
 
-// blind names a rail that has an element that is not a number, or a required one that has no value; empty: there is
-// none.
+// blind names a rail that has a NaN element, or a required rail without a value; empty: there is none.
 func (g Guardrails) blind(values []queries.Value) string {
 	for _, q := range g.Queries {
 		for _, v := range values {
@@ -71,8 +71,8 @@ func (g Guardrails) blind(values []queries.Value) string {
 	return ""
 }
 
-// queries returns the values of all rails, for regions. What is not answered is in the values, as is what
-// there was nothing to ask about: an outage of Prometheus is no trouble of the rollout's.
+// queries returns the values of all rails for the regions. Failed queries, and rails without a region to query, are
+// values with a Problem and no error, because an outage of Prometheus must not stop the rollout.
 func (s Steps) queries(regions []string, rails []queries.Rail) ([]queries.Value, error) {
 	if len(rails) == 0 {
 		return nil, nil
@@ -125,9 +125,9 @@ func (w *Work) query(ctx context.Context, q queries.Rail, region string) queries
 	return v
 }
 
-// checkSpec returns what in a spec does not fit this control plane: its time within which a node is live, or its
-// Prometheus, which may find a query wrong. It returns an empty string if Prometheus does not answer, which a stage
-// will find out.
+// checkSpec returns the first problem of a spec with this control plane: a setting that does not fit its time within
+// which a node is live, or a query that its Prometheus rejects. It returns "" if Prometheus does not answer, because a
+// stage detects that later.
 func (s Steps) checkSpec(spec Spec) (problem string, err error) {
 	return do(s, "check the plan", func(ctx context.Context) (string, error) { return s.work.checkSpec(ctx, spec) })
 }
@@ -145,7 +145,7 @@ func (w *Work) checkSpec(ctx context.Context, spec Spec) (problem string, err er
 		return "", nil
 	}
 	if w.prometheus == nil {
-		return "the plan has queries, and weir-control has no --prometheus-url to ask", nil
+		return "the plan has queries, and weir-control has no --prometheus-url", nil
 	}
 	for _, q := range rails {
 		if _, err := w.prometheus.Query(ctx, q.Of("region")); errors.Is(err, controlplane.ErrInvalid) {
@@ -155,7 +155,7 @@ func (w *Work) checkSpec(ctx context.Context, spec Spec) (problem string, err er
 	return "", nil
 }
 
-// WithPrometheus returns the work with a Prometheus for queries.
+// WithPrometheus returns a copy of the work that sends queries to a Prometheus.
 func (w *Work) WithPrometheus(p queries.Prometheus) *Work {
 	with := *w
 	with.prometheus = p

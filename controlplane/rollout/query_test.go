@@ -10,10 +10,11 @@ import (
 	"time"
 
 	"github.com/weirhq/weir/controlplane"
+	"github.com/weirhq/weir/controlplane/internal/controltest"
 	"github.com/weirhq/weir/controlplane/queries"
 )
 
-// oracle is a Prometheus whose answers are a test's.
+// oracle is a Prometheus whose answers a test sets.
 type oracle struct {
 	answers map[string][]float64 // by query
 	down    bool
@@ -46,8 +47,8 @@ func playGuarded(t *testing.T, o *oracle, change func(*Rollout), rails ...querie
 	return r
 }
 
-// Guardrails from a Prometheus are held: absolute or baseline ratio, per region, and the status
-// says why in one line.
+// Guardrails from Prometheus roll back: absolute or relative to a baseline, per region, with a one-line reason in the
+// status.
 func TestQueriesRollBack(t *testing.T) {
 	const query = `errors{region="{{region}}"}`
 	for _, c := range []struct {
@@ -77,7 +78,7 @@ func TestQueriesRollBack(t *testing.T) {
 	}
 }
 
-// A value that is beyond its bound for a moment breaks nothing, and one that stays there breaks its guardrail after two
+// A value that is beyond its bound for a moment breaks nothing. If it stays there, it breaks its guardrail after two
 // minutes, or half the bake if that is shorter. Looks without an answer neither prolong that time nor end it.
 func TestAQueryBreaksByTimeAndNotByALook(t *testing.T) {
 	rail := queries.Rail{Name: "errors", Query: "errors", Above: new(0.5)}
@@ -110,8 +111,8 @@ func TestAQueryBreaksByTimeAndNotByALook(t *testing.T) {
 	}
 }
 
-// A query without an answer is not held against the rollout by default; for a required one the stage waits, and
-// rolls back after a time.
+// By default a query without an answer does not stop a rollout. For a required query the stage waits, and rolls back
+// after a time.
 func TestPrometheusIsDown(t *testing.T) {
 	rail := queries.Rail{Name: "errors", Query: "errors", Above: new(0.5)}
 	from := func(o *oracle, phase Phase) func(*Rollout) {
@@ -189,8 +190,8 @@ func TestQueriesAreCheckedAtTheStart(t *testing.T) {
 	}
 }
 
-// A required query that no region is asked for has no value, and one that is asked for more
-// regions than it may be lacks some: neither passes.
+// A required query without a region has no value, and a query for more regions than allowed lacks some values. Neither
+// passes.
 func TestARequiredQueryOverNothingIsBlind(t *testing.T) {
 	g := DefaultGuardrails()
 	g.Queries = []queries.Rail{{Name: "errors", Query: `errors{region="{{region}}"}`, Above: new(1.0), Required: true}}
@@ -213,8 +214,8 @@ func TestARequiredQueryOverNothingIsBlind(t *testing.T) {
 	}
 }
 
-// Each region has its own baseline, of before its own stage, and no more than one. One that had no value then is not
-// held against one; the region of a later stage is, as soon as there is a value.
+// Each region has a single baseline, from before its own stage. A region without a value at that time is not compared
+// with a baseline. A region of a later stage is, as soon as it has a value.
 func TestEachRegionHasItsBaseline(t *testing.T) {
 	rail := queries.Rail{Name: "errors", Query: `errors{region="{{region}}"}`, TimesBaseline: new(2.0)}
 	fleet := queries.Rail{Name: "all", Query: "all", TimesBaseline: new(2.0)}
@@ -261,10 +262,11 @@ func TestEachRegionHasItsBaseline(t *testing.T) {
 	}
 }
 
-// A tuning whose heartbeats come later than the control plane takes a node for live is refused where a rollout starts.
+// A start is refused if the tuning's heartbeats are less frequent than the control plane's time within which a node is
+// live.
 func TestATuningFitsTheControlPlane(t *testing.T) {
 	asks := spec(all)
-	asks.Tuning = string(mustDocument(`{"settings_interval_ms":13000}`))
+	asks.Tuning = controltest.Document("settings_interval_ms=13000")
 	for within, want := range map[time.Duration]string{
 		30 * time.Second: "node-live-within is 30000 ms (at least 31200 ms with settings_interval_ms 13000 and jitter 0.2",
 		32 * time.Second: "",

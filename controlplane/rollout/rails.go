@@ -8,28 +8,28 @@ import (
 	"github.com/weirhq/weir/controlplane/fleet"
 )
 
-// Rail is a guardrail as it stands: the figures of the region or the node whose margin is the least.
+// Rail is the state of a guardrail: the figures of the region or node with the least margin.
 type Rail struct {
 	Field        string // as in Guardrails' JSON, or dropped_cost, whose bound is 0
-	Region, Node string // empty Node: the region's; empty Region: of none, or not measured
+	Region, Node string // empty Node: the region's; both empty: not measured
 	Before, Now  *float64
-	Most         *float64 // nil: it is off
-	Least        *float64 // of the share of denied decisions, which may go either way
-	Margin       *float64 // what is left to the bound, 1 for all of it; less than 0: broken; nil: not measured, or off
+	Most         *float64 // nil: off
+	Least        *float64 // the lower bound of the share of denied decisions
+	Margin       *float64 // unused part of the bound, 1: all of it; below 0: broken; nil: not measured, or off
 
-	// Of a comparison: the confidence that more than Most is added, and what is added at the least and at the most; nil:
-	// too little is known.
+	// For a comparison: the confidence that the tuning adds more than Most, and the interval of the amount that it adds;
+	// nil: too little data.
 	Confidence, Low, High *float64
 }
 
-// left sets the margin, of which is is used up.
+// left sets the margin of a figure that has reached is.
 func (r *Rail) left(is, most float64) {
 	margin := 1 - is/max(most, math.SmallestNonzeroFloat64)
-	margin = max(margin, -math.MaxFloat32) // of a bound of 0
+	margin = max(margin, -math.MaxFloat32) // for a bound of 0
 	r.Margin = &margin
 }
 
-// railsOf hold figures against their bounds, of ceilings and of the share of denied decisions.
+// railsOf compares figures with their ceilings and with the bounds on the share of denied decisions.
 func (g Guardrails) railsOf(baseline, now fleet.HealthRates) (rails []Rail) {
 	for _, h := range g.ceilings(baseline, now) {
 		rail := Rail{Field: h.field, Before: h.baseline, Now: h.now}
@@ -54,7 +54,7 @@ func (g Guardrails) railsOf(baseline, now fleet.HealthRates) (rails []Rail) {
 	return append(rails, denied, countRail("dropped_cost", float64(now.DroppedCost), 0, false))
 }
 
-// rails are the figures as they are judged.
+// rails returns the state of each rail, with the judge's verdict.
 func (j *judgement) rails() []Rail {
 	rails := j.railsOf(j.baseline, j.now)
 	for i, h := range j.ceilings(j.baseline, j.now) { // the first of rails
@@ -69,8 +69,8 @@ func (j *judgement) rails() []Rail {
 	return rails
 }
 
-// judged keeps the margin from saying otherwise than the judge, who looks at evidence and not at the figure of a
-// moment.
+// judged makes the margin agree with the verdict, which comes from the evidence of a window and not from the current
+// figure.
 func (r *Rail) judged(broken bool) {
 	if r.Margin == nil {
 		return
@@ -82,7 +82,7 @@ func (r *Rail) judged(broken bool) {
 	r.Margin = &margin
 }
 
-// countRail is a rail without a baseline.
+// countRail returns a rail without a baseline.
 func countRail(field string, now, most float64, off bool) Rail {
 	rail := Rail{Field: field, Now: &now}
 	if !off {
@@ -92,8 +92,8 @@ func countRail(field string, now, most float64, off bool) Rail {
 	return rail
 }
 
-// Rails are the guardrails of the plan, except its queries, in a fixed order: each with the region or the node that
-// is nearest to its bound. Figures are those that the judge holds against the bounds.
+// Rails returns the guardrails of the plan, except its queries, in a fixed order. Each rail has the region or node that
+// is nearest to its bound. The figures are the same as those that the judge compares with the bounds.
 func (r *Rollout) Rails() []Rail {
 	g := r.Spec.Plan.Guardrails
 	lost, restarts := Rail{Field: "nodes_lost_share", Most: &g.NodesLostShare}, Rail{Field: "restarts_per_hour"}
@@ -101,7 +101,7 @@ func (r *Rollout) Rails() []Rail {
 		restarts.Most = &most
 	}
 	rails := append(g.railsOf(r.Baseline, r.Now), lost, restarts)
-	for i := range rails { // of the stage's figures, which no guardrail is held against
+	for i := range rails { // these are the stage's figures, which are not judged
 		if rails[i].Field != "dropped_cost" {
 			rails[i].judged(false)
 		}
@@ -121,7 +121,7 @@ func (r *Rollout) Rails() []Rail {
 	return append(rails, comparedRails(r.Comparisons(), r.Stages)...)
 }
 
-// railsIn are the rails of a region and of each of its nodes.
+// railsIn returns the rails of a region and of each of its nodes.
 func (g Guardrails) railsIn(w *RegionWatch, nowMs int64, borne time.Duration, enough float64) (all [][]Rail) {
 	gone, were := 0, 0
 	for i := range w.Nodes {
@@ -147,7 +147,7 @@ func (g Guardrails) railsIn(w *RegionWatch, nowMs int64, borne time.Duration, en
 	return append(all, placed(region, w.Region, ""))
 }
 
-// placed names where measured figures are from.
+// placed sets the region and node of rails with measured figures.
 func placed(rails []Rail, region, node string) []Rail {
 	for i := range rails {
 		if rails[i].Now != nil {
@@ -157,7 +157,7 @@ func placed(rails []Rail, region, node string) []Rail {
 	return rails
 }
 
-// narrow puts a rail in the place of the one of its field, if it has less of a margin or the other is of no region.
+// narrow replaces the rail of the same field if the new rail has less margin, or the old rail has no region.
 func narrow(rails []Rail, one Rail) {
 	for i := range rails {
 		there := &rails[i]
@@ -170,7 +170,8 @@ func narrow(rails []Rail, one Rail) {
 	}
 }
 
-// comparedRails are the comparison's figures, each where the confidence that it is worse is the largest.
+// comparedRails returns the rails of the comparison: for each figure, the verdict with the highest confidence that it
+// is worse.
 func comparedRails(all []ComparedVerdict, stages StagePlans) (rails []Rail) {
 	for _, v := range all {
 		if v.Samples == 0 {

@@ -22,7 +22,7 @@ func railOf(t *testing.T, r *Rollout, field string) Rail {
 	return Rail{}
 }
 
-// Each rail names the region or the node that is nearest to its bound, with the bound and what is left to it.
+// Each rail has the region or node that is nearest to its bound, with the bound and the margin.
 func TestRails(t *testing.T) {
 	r := &Rollout{Phase: Baking, Stages: []StagePlan{{BakeMs: 300_000}}, Spec: Spec{Plan: DefaultPlan()}}
 	r.Now, r.Baseline = fleet.HealthRates{LatencyUs: new(500.0)}, fleet.HealthRates{}
@@ -61,7 +61,7 @@ func TestRails(t *testing.T) {
 	}
 }
 
-// The judge takes a region back exactly when a rail has less than nothing left.
+// The judge rolls a region back exactly when a rail has a negative margin.
 func TestRailsAgreeWithTheJudge(t *testing.T) {
 	const borne = time.Minute
 	enough := math.Log(1e6)

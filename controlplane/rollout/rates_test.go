@@ -9,8 +9,7 @@ import (
 	"github.com/weirhq/weir/controlplane/internal/controltest"
 )
 
-// regionWatch is a region of which some looks were taken: the first, at the end of its baseline,
-// and what came since.
+// regionWatch returns a region after some looks: the first ends its baseline, and the others follow.
 func regionWatch(before []fleet.NodeFigures, since ...[]fleet.NodeFigures) RegionWatch {
 	w := RegionWatch{Region: "eu"}
 	w.observe(before, true, false)
@@ -26,9 +25,8 @@ func tally(errors, decisions, denied, rows, dropped int64) (t fleet.Tally) {
 	return t
 }
 
-// A node that has started anew counts from 0: all that it has counted is since then, and so
-// is its time. One that has not spoken again says nothing, and one that is not there any
-// more is lost.
+// A restarted node counts from 0, so all of its counts, and its time, are since the restart. A node without a new
+// heartbeat adds nothing, and a node that is gone is lost.
 func TestRatesOfARegion(t *testing.T) {
 	w := regionWatch([]fleet.NodeFigures{
 		{ID: "runs", StartedMs: 1, SentMs: 1000, SeenMs: 1000, Totals: tally(100, 1000, 500, 10, 0)},
@@ -57,7 +55,7 @@ func TestRatesOfARegion(t *testing.T) {
 			t.Errorf("%s: %v, want %v", name, f.got, f.want)
 		}
 	}
-	if r := w.rates(time.Minute); *r.ErrorsPerMinute != 4 { // as if each had been heard of for a minute
+	if r := w.rates(time.Minute); *r.ErrorsPerMinute != 4 { // as if each node had reported for a minute
 		t.Errorf("errors in less than a minute: %v", *r.ErrorsPerMinute)
 	}
 	few := regionWatch([]fleet.NodeFigures{{ID: "a", SeenMs: 1}}, []fleet.NodeFigures{{ID: "a", SeenMs: 2, Totals: tally(0, decisionsMin-1, 50, 0, 0)}})
@@ -66,8 +64,7 @@ func TestRatesOfARegion(t *testing.T) {
 	}
 }
 
-// Counters that fall are a restart, whatever the node says of its start; never figures below
-// zero.
+// Counters that fall mean a restart, even if the start time is unchanged, and never give figures below zero.
 func TestCountersThatFallAreARestart(t *testing.T) {
 	w := regionWatch([]fleet.NodeFigures{{ID: "a", StartedMs: 1, SeenMs: 1000, Totals: tally(100, 0, 0, 9000, 0)}},
 		[]fleet.NodeFigures{{ID: "a", StartedMs: 1, SeenMs: 61_000, Totals: tally(2, 0, 0, 60, 0)}},
@@ -77,7 +74,7 @@ func TestCountersThatFallAreARestart(t *testing.T) {
 	}
 }
 
-// What nodes report beside the rest is held to its ceiling; what they do not, is not.
+// Optional figures of nodes are compared with their ceilings if they are reported.
 func TestReportedFigures(t *testing.T) {
 	row := fleet.Row{Health: `{"relay":{"shards":1,"held":[0],"lag_p99_ms":{"us":300,"ap":40000}},"decision_p99_us":12}`, SeenAt: controltest.Day}
 	row.Heartbeat.NodeID, row.Heartbeat.Region = "n", "eu"
@@ -123,8 +120,8 @@ func TestReportedFigures(t *testing.T) {
 	}
 }
 
-// A node is held against what it did before or what its region did, by which it stands
-// better: callers that a balancer moved are no breach.
+// A node is compared with its own past or its region's, whichever is more lenient, so moving callers between nodes is
+// not a breach.
 func TestANodeMayDoWhatItsRegionDid(t *testing.T) {
 	g := DefaultGuardrails()
 	idle := fleet.NodeFigures{ID: "idle", SeenMs: 1000, Totals: tally(0, 0, 0, 0, 0)}

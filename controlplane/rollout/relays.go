@@ -9,7 +9,7 @@ import (
 	"github.com/weirhq/weir/controlplane/queries"
 )
 
-// relayed is how the region's origin is relayed, by its nodes' newest heartbeats.
+// relayed sums up which shards of the region's origin are relayed, by its nodes' newest heartbeats.
 func (w *RegionWatch) relayed() (all fleet.Relayed) {
 	for i := range w.Nodes {
 		if n := &w.Nodes[i]; !n.Gone {
@@ -19,8 +19,8 @@ func (w *RegionWatch) relayed() (all fleet.Relayed) {
 	return all
 }
 
-// observeRelays takes in how long the region is not relayed, or does not measure what it measured before its stage.
-// While it is unsure which nodes are live, nothing lasts.
+// observeRelays updates how long the region's origin has not been relayed, has been down, or has not been measured
+// although it was before the stage. While it is unsure which nodes are live, all three times restart.
 func (w *RegionWatch) observeRelays(gapMs int64, measuring, unsure bool) {
 	see := func(l *queries.Lasting, lacks bool) {
 		if unsure {
@@ -33,7 +33,7 @@ func (w *RegionWatch) observeRelays(gapMs int64, measuring, unsure bool) {
 	see(&w.Unmeasured, !measuring && w.ConvergenceMs != nil && w.now().ConvergenceMs == nil)
 }
 
-// down tells that the region's origin answers none of its nodes.
+// down reports whether the region's origin answers none of its nodes.
 func (w *RegionWatch) down() (all bool) {
 	for i := range w.Nodes {
 		if n := &w.Nodes[i]; !n.Gone {
@@ -45,8 +45,8 @@ func (w *RegionWatch) down() (all bool) {
 	return all
 }
 
-// originLost tells that a region's origin has answered no node for as long as is not borne. A plan that does not judge
-// decisions without the origin bears it.
+// originLost describes a region whose origin has answered no node for longer than borne; empty: there is none. A plan
+// with DegradedShare off does not check it.
 func (g Guardrails) originLost(w *RegionWatch, borne time.Duration) string {
 	if !w.Down.Reaches(borne) || g.DegradedShare.Off {
 		return ""
@@ -55,8 +55,8 @@ func (g Guardrails) originLost(w *RegionWatch, borne time.Duration) string {
 		controlplane.Seconds(w.Down.Time()))
 }
 
-// relaysLost tells that a region has been without a relay, or a figure of one, for as long as is not borne. A plan that
-// does not judge convergence bears it.
+// relaysLost describes a region that has had no relay, or no measured delay, for longer than borne; empty: there is
+// none. A plan with ConvergenceMs off does not check it.
 func (g Guardrails) relaysLost(w *RegionWatch, borne time.Duration) string {
 	if g.ConvergenceMs.Off {
 		return ""

@@ -11,7 +11,7 @@ import (
 	"github.com/weirhq/weir/shared/heartbeat"
 )
 
-// relaysOf has the first node of each region relay it, as it does now: what is true of each second.
+// relaysOf makes the first node of each region relay it, now and in each later second.
 func relaysOf(l *land, change func(n *fleet.Row, r *heartbeat.Relay)) {
 	for i := range l.nodes {
 		n := &l.nodes[i]
@@ -28,7 +28,7 @@ func relaysOf(l *land, change func(n *fleet.Row, r *heartbeat.Relay)) {
 	}
 }
 
-// relayedRollout is a rollout over a fleet that is relayed, in the bake of its first stage.
+// relayedRollout returns a rollout over a fleet that is relayed, in the bake of its first stage.
 func relayedRollout(t *testing.T, g Guardrails) (*land, *Rollout, func(func() bool)) {
 	t.Helper()
 	l := newLand("eu", "us")
@@ -41,9 +41,9 @@ func relayedRollout(t *testing.T, g Guardrails) (*land, *Rollout, func(func() bo
 	return l, r, until
 }
 
-// A region whose Redis answers none of its nodes takes the rollout back after half a minute, and no stage begins in
-// one: the tuning may be what keeps nodes from it. One that answers some of them is left to the share of decisions
-// without it.
+// If a region's Redis answers none of its nodes for half a minute, the rollout rolls back, because the tuning may keep
+// nodes from it. No stage begins in such a region. If Redis answers some of the nodes, only the share of decisions
+// without it counts.
 func TestARolloutNeedsOrigins(t *testing.T) {
 	for name, c := range map[string]struct {
 		down []string
@@ -79,8 +79,8 @@ func TestARolloutNeedsOrigins(t *testing.T) {
 	}
 }
 
-// A region that is relayed by no node, or measures nothing any more, has no convergence to judge: after half a minute
-// the rollout goes back. A takeover takes seconds.
+// If no node relays a region, or measures its delay any more, its convergence cannot be judged. After half a minute the
+// rollout rolls back. A takeover takes seconds.
 func TestARolloutNeedsRelays(t *testing.T) {
 	for name, c := range map[string]struct {
 		change func(n *fleet.Row, r *heartbeat.Relay)
@@ -118,7 +118,7 @@ func TestARolloutNeedsRelays(t *testing.T) {
 	}
 }
 
-// A gap that another node closes, and a jump of the database's clock within one, are no half minute.
+// A gap that another node closes, and a jump of the database's clock within a gap, do not add up to half a minute.
 func TestAGapBetweenRelaysIsBorne(t *testing.T) {
 	l, r, until := relayedRollout(t, DefaultGuardrails())
 	for range 3 {
@@ -135,7 +135,7 @@ func TestAGapBetweenRelaysIsBorne(t *testing.T) {
 	}
 }
 
-// A plan that does not judge convergence bears a region without relays.
+// A plan that does not judge convergence allows regions without relays.
 func TestARolloutThatDoesNotJudgeConvergence(t *testing.T) {
 	g := DefaultGuardrails()
 	g.ConvergenceMs.Off = true
@@ -147,7 +147,7 @@ func TestARolloutThatDoesNotJudgeConvergence(t *testing.T) {
 	}
 }
 
-// A region that is not relayed is nothing to hold the future against: its baseline waits for a relay.
+// The baseline of a region that is not relayed waits for a relay, because its figures could not be compared later.
 func TestABaselineWaitsForRelays(t *testing.T) {
 	l := newLand("eu", "us")
 	relaysOf(l, func(_ *fleet.Row, r *heartbeat.Relay) { r.Held, r.LagP99Ms = nil, nil })

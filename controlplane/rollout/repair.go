@@ -8,18 +8,18 @@ import (
 	"github.com/weirhq/weir/controlplane"
 )
 
-// Trace is a rollout as MySQL has it: a line of the list of rollouts, and how often it was saved.
+// Trace is a rollout in MySQL: a line of the list of rollouts, and the number of its saves.
 type Trace struct {
 	Summary
 	Saved int64 `json:"saved,omitempty"` // 0: never, by an older build
 }
 
-// at is the place of a rollout among traces; less than 0: it has none.
+// at returns the index of a rollout among traces; less than 0: not found.
 func at(id string, traces []Trace) int {
 	return slices.IndexFunc(traces, func(t Trace) bool { return t.ID == id })
 }
 
-// traceOf is the trace of a rollout, which has its id alone where MySQL has none.
+// traceOf returns the trace of a rollout, or a trace with only its ID if MySQL has none.
 func traceOf(id string, traces []Trace) Trace {
 	if i := at(id, traces); i >= 0 {
 		return traces[i]
@@ -27,14 +27,14 @@ func traceOf(id string, traces []Trace) Trace {
 	return Trace{Summary: Summary{ID: id}}
 }
 
-// differs tells that MySQL has a newer state of a rollout than Restate, or another outcome: an operator has ended it
-// while MySQL did not answer, or MySQL was restored from an older copy.
+// differs reports whether MySQL has a newer state of a rollout than Restate, or another outcome. That happens if an
+// operator ended the rollout while MySQL was down, or if MySQL was restored from an older copy.
 func (t Trace) differs(r *Rollout) bool {
 	return r.Saved < t.Saved || t.Saved > 0 && r.Phase.Over() && r.Phase != t.Phase
 }
 
 // ask returns the state of a rollout. If Restate has lost the rollout, or MySQL has another state of it, the rollout is
-// restored first, or saved.
+// first restored or saved.
 func ask(steps LockSteps, trace Trace) (Rollout, error) {
 	r, err := steps.Status(trace.ID)
 	if errors.Is(err, controlplane.ErrNotFound) || err == nil && trace.differs(&r) {
@@ -43,8 +43,8 @@ func ask(steps LockSteps, trace Trace) (Rollout, error) {
 	return r, err
 }
 
-// Repair asks each of the rollouts how it stands, which restores those that Restate has lost or has an old state of,
-// and corrects the lock.
+// Repair reads the state of each of the rollouts, which restores any that Restate has lost or has an old state of, and
+// corrects the lock.
 func (l *Lock) Repair(steps LockSteps, rollouts []Trace) error {
 	if n := len(rollouts); n > ListMax {
 		return fmt.Errorf("%w: %d rollouts to look at (at most %d)", controlplane.ErrInvalid, n, ListMax)
@@ -57,9 +57,9 @@ func (l *Lock) Repair(steps LockSteps, rollouts []Trace) error {
 	return l.correct(steps, rollouts)
 }
 
-// correct asks each rollout how it stands. One that is under way gets the lock if no other has it. One that is over, or
-// that neither Restate nor MySQL has, loses it, even if its epoch is lower than when it got the lock: only the lock
-// rolls back finished rollouts, so it cannot be under way again.
+// correct reads the state of each rollout. A rollout that is under way gets the lock if no other rollout has it. A
+// rollout that is over, or that neither Restate nor MySQL has, loses the lock, even if its epoch is lower than when it
+// got the lock: only the lock rolls back finished rollouts, so it cannot be under way again.
 func (l *Lock) correct(steps LockSteps, rollouts []Trace) error {
 	for _, trace := range rollouts {
 		r, err := ask(steps, trace)
@@ -75,8 +75,8 @@ func (l *Lock) correct(steps LockSteps, rollouts []Trace) error {
 	return nil
 }
 
-// looksMax is how many rollouts besides those under way are looked at for an older state than MySQL has, as long as
-// Restate has the newest state of them all.
+// looksMax is how many of the newest rollouts Wrongs looks at even if they are over. Once it has found a wrong rollout,
+// it looks at all of them.
 const looksMax = 10
 
 // Wrongs returns the rollouts for which the lock, or Restate's state, seems to be wrong, so that [Lock.Repair] should

@@ -9,29 +9,29 @@ import (
 	"github.com/weirhq/weir/controlplane/queries"
 )
 
-// Phase is where a rollout stands.
+// Phase is the state of a rollout, for example Baking.
 type Phase string
 
-// The phases, in the order in which a stage goes through them; the last three are
-// outcomes, and every rollout has exactly one.
+// The phases, in the order in which a stage goes through them. The last three are outcomes; every rollout has exactly
+// one outcome.
 const (
-	Awaiting    Phase = "awaiting_approval" // of a person, before the stage
-	Measuring   Phase = "measuring"         // the baseline
-	Applying    Phase = "applying"          // the stage's trials are being written
-	Converging  Phase = "converging"        // nodes are taking them up
-	Baking      Phase = "baking"            // health is held against the baseline
-	Keeping     Phase = "keeping"           // after the last stage: the tuning is stored for good
-	RollingBack Phase = "rolling_back"      // until no live node runs it any more
+	Awaiting    Phase = "awaiting_approval" // before the stage, until people approve it
+	Measuring   Phase = "measuring"         // the baseline is taken
+	Applying    Phase = "applying"          // the trials of the stage are being written
+	Converging  Phase = "converging"        // until the nodes of the stage run the tuning
+	Baking      Phase = "baking"            // health is compared with the baseline
+	Keeping     Phase = "keeping"           // after the last stage: the tuning is stored as a version
+	RollingBack Phase = "rolling_back"      // until no live node runs the tuning
 
 	Done       Phase = "done"
 	RolledBack Phase = "rolled_back"
 	Aborted    Phase = "aborted"
 
-	// Lost is a phase of the list alone: MySQL knows that a rollout began, and has no state of it.
+	// Lost appears in lists only: MySQL has a row that a rollout began, but no state.
 	Lost Phase = "lost"
 )
 
-// Over tells whether a phase is an outcome.
+// Over reports whether a phase is an outcome.
 func (p Phase) Over() bool {
 	return p == Done || p == RolledBack || p == Aborted || p == Lost
 }
@@ -39,11 +39,12 @@ func (p Phase) Over() bool {
 const documentVersion = 3
 
 // Rollout is the whole state of a rollout as one document, so it is stored and read as a whole. Documents outlive
-// builds: a build may only add fields, and a field that a document lacks is zero. If the meaning of a field changes, so
-// does Version, and Upgrade converts older documents.
+// builds: a build may only add fields, and a field that a document lacks is zero. If the meaning of a field changes,
+// Version must change too, and Upgrade must convert older documents.
 //
-// Its methods are the transitions. They decide from the document and the answers of steps alone. Time brings
-// [Rollout.Advance]; operators bring [Rollout.Operate] and [Rollout.RollBack]. A Rollout must not be used concurrently.
+// Its methods are the transitions. They decide from the document and the results of steps alone. [Rollout.Advance]
+// makes the transition that is due by time; operators call [Rollout.Operate] and [Rollout.RollBack]. A Rollout must not
+// be used concurrently.
 type Rollout struct {
 	Version int    `json:"version"`
 	ID      string `json:"id"`
@@ -51,97 +52,97 @@ type Rollout struct {
 	controlplane.Transitions
 
 	Spec      Spec            `json:"spec"`
-	Document  string          `json:"document"` // the tuning, every field present
+	Document  string          `json:"document"` // the tuning, with every field present
 	Stages    StagePlans      `json:"stages"`
-	By        controlplane.By `json:"by"` // who started it
+	By        controlplane.By `json:"by"` // the actor that started it
 	StartedMs int64           `json:"started_ms"`
-	EndedMs   int64           `json:"ended_ms,omitempty"` // when it came to its outcome
+	EndedMs   int64           `json:"ended_ms,omitempty"` // time of the outcome
 
-	Forced string `json:"forced,omitempty"` // what was critical of the fleet's health when it was started all the same
+	Forced string `json:"forced,omitempty"` // critical health of the fleet that the operator overrode at the start
 
 	Phase Phase `json:"phase"`
 	Stage int   `json:"stage"`           // index into Stages
-	Asked int64 `json:"asked,omitempty"` // the epoch that began the wait for an approval, which names it
-	// Approvals are of the stage that waits for one, each of another actor.
+	Asked int64 `json:"asked,omitempty"` // epoch at which the wait for an approval began; approvals name it
+	// Approvals of the stage that waits, at most one per actor.
 	Approvals []controlplane.Approval `json:"approvals,omitempty"`
 
 	Paused  *Paused `json:"paused,omitempty"`  // no stage goes on until an operator resumes
-	Why     string  `json:"why,omitempty"`     // one line: why it is rolled back or was aborted
-	Trouble string  `json:"trouble,omitempty"` // what stands in the way of the next step, tried again
-	Waiting string  `json:"waiting,omitempty"` // what the phase waits for
+	Why     string  `json:"why,omitempty"`     // one line: the reason for the rollback or abort
+	Trouble string  `json:"trouble,omitempty"` // error that blocks the next step, which is retried
+	Waiting string  `json:"waiting,omitempty"` // the condition that the phase waits for
 
-	MovedMs int64 `json:"moved_ms,omitempty"` // the clock of the last transition
+	MovedMs int64 `json:"moved_ms,omitempty"` // time of the last transition
 
-	Saved    int64  `json:"saved,omitempty"`    // how often it was saved to MySQL: of two states the higher one counts
-	Standing string `json:"standing,omitempty"` // of the state that was saved, see Rollout.standing
+	Saved    int64  `json:"saved,omitempty"`    // number of saves to MySQL; the state with the higher number is newer
+	Standing string `json:"standing,omitempty"` // digest of the state last saved, see Rollout.standing
 
-	// Of the phase: when it is over at the earliest (baseline, bake) or the latest (converging,
-	// rolling back); 0: it has not begun to wait.
+	// DueMs is the earliest end of a baseline or bake, or the latest end of converging or rolling back; 0: the wait has
+	// not begun.
 	DueMs int64 `json:"due_ms,omitempty"`
 
-	Bake Bake `json:"bake,omitzero"` // of the stage, while it bakes
+	Bake Bake `json:"bake,omitzero"` // progress of the bake, while the stage bakes
 
-	// SinceMs is the clock of the database when the bake was over, or when the rollback had
-	// written all, 0 before: neither ends before each live node has been heard of since.
+	// SinceMs is the database time at which the bake was over, or the rollback had written everything; 0 before. Neither
+	// phase ends before each live node has sent a heartbeat after it.
 	SinceMs int64 `json:"since_ms,omitempty"`
 
 	Clocks fleet.Clocks `json:"clocks,omitzero"`
 
-	// Watch is what the rollout knows of nodes: of every region that it touched, and of those
-	// whose baseline it takes. Rollouts that are over, or roll back, have none.
+	// Watch has the figures of nodes: of every region that the rollout touched, and of the regions whose baseline is being
+	// taken. It is empty once a rollout is over or rolls back.
 	Watch Watches `json:"watch,omitempty"`
 
-	// Compared is what all regions do, those with the tuning against those without. Rollouts that are over, or roll
-	// back, have none.
+	// Compared has the figures of all regions, with and without the tuning. It is empty once a rollout is over or rolls
+	// back.
 	Compared Compared `json:"compared,omitzero"`
 
-	// What the stage's regions did, for people: the worst figure of any. Guardrails are held
-	// against each region and node by itself.
+	// Figures of the stage's regions, for people: the worst figure of any region. Guardrails judge each region and node by
+	// itself.
 	Baseline fleet.HealthRates `json:"baseline"`
 	Now      fleet.HealthRates `json:"now"` // in the newest window
 
-	// What the queries of the plan answered before the stage of each region, and last.
+	// Results of the plan's queries: before the stage of each region, and the newest.
 	QueriesBefore []queries.Value `json:"queries_before,omitempty"`
 	QueriesNow    []queries.Value `json:"queries_now,omitempty"`
-	Blind         queries.Lasting `json:"blind_for_ms,omitempty"` // how long a required query has had no value
+	Blind         queries.Lasting `json:"blind_for_ms,omitempty"` // time for which a required query has had no value
 
-	// Touched are the regions that have, or may have, the new tuning, in the order in
-	// which they got it. A region is here before it is written.
+	// Touched are the regions that run, or may run, the new tuning, in the order in which they got it. A region is added
+	// before anything is written for it.
 	Touched Touches `json:"touched,omitempty"`
 
-	Keeps       bool `json:"keeps,omitempty"`        // versions are, or may be, written: a rollback reverts them
-	TrialsEnded bool `json:"trials_ended,omitempty"` // by the rollback
-	// LeasesMs is when the lease of the last renewal is over, so that no node can run the trial any more; 0: not known.
+	Keeps       bool `json:"keeps,omitempty"`        // versions are, or may be, stored; a rollback must revert them
+	TrialsEnded bool `json:"trials_ended,omitempty"` // the rollback has ended the trials
+	// LeasesMs is when the lease of the last renewal ends; after it no node can run the trial. 0: unknown.
 	LeasesMs int64 `json:"leases_ms,omitempty"`
-	// Unknown names the nodes that were silent at the outcome, so that it is not known which tuning they run.
+	// Unknown names the nodes that were silent at the outcome, so they may run either tuning.
 	Unknown string `json:"unknown,omitempty"`
 	Wanted  Phase  `json:"wanted,omitempty"` // the outcome, while rolling back
 }
 
-// Touched is a region that a rollout wrote, or was about to.
+// Touched is a region that a rollout wrote, or was about to write.
 type Touched struct {
 	Region   string `json:"region"`            // "" is the fleet's row
 	Previous string `json:"previous"`          // the document in force before
-	Over     int64  `json:"over,omitempty"`    // the region's own version before, 0: it had none
-	Below    int64  `json:"below,omitempty"`   // bound of the trial, as tunings.TrialWrite has it; 0: all nodes
-	Trial    int64  `json:"trial,omitempty"`   // number of the trial of the new tuning, 0: not known to be written
-	Applied  int64  `json:"applied,omitempty"` // version with the new tuning, 0: not known to be written
+	Over     int64  `json:"over,omitempty"`    // the region's own version before, 0: none
+	Below    int64  `json:"below,omitempty"`   // bound of the trial, see tunings.TrialWrite; 0: all nodes
+	Trial    int64  `json:"trial,omitempty"`   // number of the trial, 0: possibly not written
+	Applied  int64  `json:"applied,omitempty"` // version with the new tuning, 0: possibly not written
 	Reverted int64  `json:"reverted,omitempty"`
-	Newer    int64  `json:"newer,omitempty"` // a version that something else wrote: the rollback leaves it in force
-	// Gone: MySQL has no version of the region any more, as it was restored from an older copy.
+	Newer    int64  `json:"newer,omitempty"` // a version that another writer stored; the rollback leaves it in force
+	// Gone: MySQL no longer has a version of the region, because it was restored from an older copy.
 	Gone bool `json:"gone,omitempty"`
 }
 
-// settled tells that the rollback has nothing left to write for the region.
+// settled reports whether the rollback has nothing left to write for the region.
 func (t Touched) settled() bool { return t.Reverted != 0 || t.Newer != 0 || t.Gone }
 
-// Paused is who paused, why and since when.
+// Paused names the actor who paused a rollout, the reason and the time.
 type Paused struct {
 	controlplane.By
 	AtMs int64 `json:"at_ms"`
 }
 
-// New is a rollout before its first transition.
+// New returns a rollout before its first transition.
 func New(id string, spec Spec, by controlplane.By, regions []string, nowMs int64) (*Rollout, error) {
 	if err := ValidateID(id); err != nil {
 		return nil, err
@@ -169,19 +170,18 @@ func New(id string, spec Spec, by controlplane.By, regions []string, nowMs int64
 	return r, nil
 }
 
-// Check refuses a document of a newer build: writing it back would lose what this one
-// does not know.
+// Check rejects a document of a newer build, because this build would drop the fields that it cannot read.
 func (r *Rollout) Check() error {
 	if r.Version > documentVersion {
-		return fmt.Errorf("%w: the rollout's state is version %d and this build knows %d: run the newer weir-control",
+		return fmt.Errorf("%w: the rollout's state is version %d (this build reads up to %d): run the newer weir-control",
 			controlplane.ErrConflict, r.Version, documentVersion)
 	}
 	return nil
 }
 
-// Upgrade reads a document of an older build. Version 1 says nothing of the nodes that were
-// there before a stage: a rollout that has touched a region cannot be watched, and goes back. Version 2 has no trials:
-// its stages wrote versions.
+// Upgrade converts a document of an older build. Version 1 does not list the nodes that were there before a stage, so a
+// rollout that has touched a region cannot be watched, and rolls back. Version 2 has no trials: its stages wrote
+// versions.
 func (r *Rollout) Upgrade() {
 	if r.Version == 0 || r.Version >= documentVersion {
 		return
@@ -203,21 +203,20 @@ func (r *Rollout) Upgrade() {
 	}
 }
 
-// Takes tells whether a timer is the one that the rollout waits for.
+// Takes reports whether the rollout is waiting for this timer.
 func (r *Rollout) Takes(epoch int64) bool { return r.ticks() && r.IsCurrent(epoch) }
 
-// ticks tells whether time brings the next transition. While a rollout waits for a person
-// it does so as long as there is something to watch, or an approval that may expire.
+// ticks reports whether a timer makes the next transition. A rollout that waits for a person still needs timers while
+// it has nodes to watch, or approvals that can expire.
 func (r *Rollout) ticks() bool {
 	return r.ID != "" && !r.Phase.Over() && (!r.waits() || len(r.Touched) > 0 || len(r.Approvals) > 0)
 }
 
-// waits tells whether only a person lets the rollout go on.
+// waits reports whether the rollout cannot go on before a person acts.
 func (r *Rollout) waits() bool { return r.Phase == Awaiting || r.Paused != nil }
 
-// Overdue tells whether the next timer should have come for longer than grace: it is lost. Of a
-// document that an older build wrote it is not known when it is due, and one timer too many
-// does no harm.
+// Overdue reports whether the next timer is late by more than grace, so it must have been lost. A document of an older
+// build does not have the due time. It counts as overdue, because an extra timer does no harm.
 func (r *Rollout) Overdue(nowMs int64, grace time.Duration) bool {
 	return r.ticks() && r.OverdueBy(nowMs, grace)
 }

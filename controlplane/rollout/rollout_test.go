@@ -13,14 +13,14 @@ import (
 	"github.com/weirhq/weir/shared/heartbeat"
 )
 
-// Each stage: write the tuning version for the stage's regions -> wait until every live
-// node there reports it applied -> bake -> next stage.
+// Each stage: write the trial for the stage's regions -> wait until every live node there reports it applied -> bake ->
+// next stage.
 func TestRolloutReachesTheFleetStageByStage(t *testing.T) {
 	l := newLand("eu", "us", "ap")
 	r, steps := begin(t, l, spec(canary, Stage{SharePercent: 60, BakeMs: 60_000}, all))
 	play(t, r, steps, func() bool { return r.Phase == Baking })
-	for region, want := range map[string]string{"eu": string(document30), "us": defaultDocument(),
-		"ap": defaultDocument()} {
+	for region, want := range map[string]string{"eu": document30, "us": defaultDocument,
+		"ap": defaultDocument} {
 		if got := l.inForce(region+"1", region); got != want {
 			t.Errorf("while the canary bakes %s runs %s", region, got)
 		}
@@ -35,7 +35,7 @@ func TestRolloutReachesTheFleetStageByStage(t *testing.T) {
 	if r.Phase != Done || r.Why != "" || r.EndedMs != l.now.UnixMilli() {
 		t.Errorf("%s, %q", r.Phase, r.Why)
 	}
-	wantFleet(t, l, string(document30), "eu", "us", "ap", "a region to come")
+	wantFleet(t, l, document30, "eu", "us", "ap", "a region to come")
 	var order, tried []string
 	for _, w := range l.trials {
 		tried = append(tried, w.Region)
@@ -54,9 +54,8 @@ func TestRolloutReachesTheFleetStageByStage(t *testing.T) {
 	}
 }
 
-// A rollout ends the trials of every region touched, without a version for any, and the
-// status says in one line why: the figure, its bound, the node and the region, of whichever
-// stage that is.
+// A rollback ends the trials of every touched region, and writes no version. The status has a one-line reason with the
+// figure, its bound, the node and the region, whichever stage they are in.
 func TestRolloutRollsBackOnABreach(t *testing.T) {
 	for name, tc := range map[string]struct {
 		sick func(*heartbeat.Health)
@@ -77,7 +76,7 @@ func TestRolloutRollsBackOnABreach(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			l := newLand("eu", "us", "ap")
-			l.rows = []tunings.Write{{Region: "us", Document: string(mustDocument(`{"floor":0.6}`))}}
+			l.rows = []tunings.Write{{Region: "us", Document: controltest.Document("floor=0.6")}}
 			r, steps := begin(t, l, longBaseline(spec(canary, all)))
 			play(t, r, steps, func() bool { return r.Stage == 1 && r.Phase == Baking })
 			l.sick = func(h *heartbeat.Health, hasNew bool) {
@@ -93,8 +92,8 @@ func TestRolloutRollsBackOnABreach(t *testing.T) {
 			if took := l.now.Sub(from); took > time.Minute {
 				t.Errorf("it took %v, more than a bake", took)
 			}
-			wantFleet(t, l, defaultDocument(), "eu", "ap")
-			if _, got := l.newest("us"); got != string(mustDocument(`{"floor":0.6}`)) {
+			wantFleet(t, l, defaultDocument, "eu", "ap")
+			if _, got := l.newest("us"); got != controltest.Document("floor=0.6") {
 				t.Errorf("us had a tuning of its own, and now runs %s", got)
 			}
 			if len(l.rows) != 1 {
@@ -104,7 +103,7 @@ func TestRolloutRollsBackOnABreach(t *testing.T) {
 	}
 }
 
-// A stage waits until every live node reports the version applied, or times out.
+// A stage waits until every live node reports the trial applied, or times out.
 func TestRolloutRollsBackWhatNodesDoNotApply(t *testing.T) {
 	l := newLand("eu", "us")
 	r, steps := begin(t, l, spec(canary, all))
@@ -114,10 +113,10 @@ func TestRolloutRollsBackWhatNodesDoNotApply(t *testing.T) {
 		r.Why != "stage 1 (eu): not all nodes run it in time: 0 of 2 live nodes have applied it; eu1 in eu runs version 0, not trial 1" {
 		t.Errorf("%s, %q", r.Phase, r.Why)
 	}
-	wantFleet(t, l, defaultDocument(), "eu", "us")
+	wantFleet(t, l, defaultDocument, "eu", "us")
 }
 
-// Nodes that fall silent while a stage bakes cannot say that all is well.
+// A stage does not pass if its nodes fall silent during the bake.
 func TestRolloutRollsBackWhenNodesFallSilent(t *testing.T) {
 	l := newLand("eu", "us")
 	r, steps := begin(t, l, spec(canary, all))
@@ -129,7 +128,7 @@ func TestRolloutRollsBackWhenNodesFallSilent(t *testing.T) {
 	}
 }
 
-// A node that starts anew counts from 0: that is no drop, and no loss.
+// A node that restarts counts from 0; that is neither a drop nor a loss.
 func TestRestartsDuringABake(t *testing.T) {
 	l := newLand("eu")
 	r, steps := begin(t, l, spec(canary))
@@ -143,8 +142,7 @@ func TestRestartsDuringABake(t *testing.T) {
 	}
 }
 
-// A stage that needs a person stands still until one approves; the one before bakes
-// without.
+// A stage with Approval waits until a person approves; the stage before bakes without approval.
 func TestRolloutWaitsForApproval(t *testing.T) {
 	l := newLand("eu", "us")
 	gated := all
@@ -157,7 +155,7 @@ func TestRolloutWaitsForApproval(t *testing.T) {
 	if r.Phase != Awaiting || r.Stage != 1 {
 		t.Fatalf("%s of stage %d", r.Phase, r.Stage)
 	}
-	if got := l.inForce("us1", "us"); got != defaultDocument() {
+	if got := l.inForce("us1", "us"); got != defaultDocument {
 		t.Error("applied without an approval")
 	}
 	if wait, err := r.Operate(order(r, Approve, controltest.Ann), l.now.UnixMilli()); wait != 0 || err != nil {
@@ -169,8 +167,7 @@ func TestRolloutWaitsForApproval(t *testing.T) {
 	}
 }
 
-// A paused rollout goes nowhere, though what it has touched is watched; once resumed a stage
-// bakes in full.
+// A paused rollout does not advance, but its touched regions are watched. Once resumed, its stage bakes in full.
 func TestRolloutPause(t *testing.T) {
 	l := newLand("eu", "us")
 	r, steps := begin(t, l, spec(canary, all))
@@ -225,7 +222,7 @@ func TestAFinishedRolloutIsRolledBack(t *testing.T) {
 	if !slices.Equal(reverted, []string{"", "us", "eu"}) {
 		t.Errorf("reverted in the order %q", reverted)
 	}
-	wantFleet(t, l, defaultDocument(), "eu", "us")
+	wantFleet(t, l, defaultDocument, "eu", "us")
 	for _, action := range []Action{Approve, Pause, Resume, Abort, RollBack} {
 		if _, err := r.Operate(order(r, action, controltest.Ann), 1); !errors.Is(err, controlplane.ErrConflict) {
 			t.Errorf("%s of one that is rolled back: %v", action, err)
@@ -240,8 +237,8 @@ func TestAFinishedRolloutIsRolledBack(t *testing.T) {
 	}
 }
 
-// A timer is lost when it is later than can be explained; what waits for a person, or is
-// over, has none to lose.
+// A timer counts as lost when it is too late for any other reason. A rollout that waits for a person, or is over, has
+// no timer to lose.
 func TestRolloutIsDeadWhenItsTimerIsLate(t *testing.T) {
 	l := newLand("eu")
 	r, steps := begin(t, l, spec(Stage{All: true, BakeMs: 1000}))

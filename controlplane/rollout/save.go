@@ -8,18 +8,19 @@ import (
 	"github.com/weirhq/weir/controlplane"
 )
 
-// Row is a rollout as MySQL has it.
+// Row is a rollout's row in MySQL.
 type Row struct {
 	ID        string
-	By        controlplane.By // who started it
+	By        controlplane.By // the actor that started it
 	StartedMs int64
-	Saved     int64 // how often it was saved, this time included
+	Saved     int64 // number of saves, including this save
 	Phase     Phase
 	State     string // the Rollout, JSON
 }
 
-// standing names all of a rollout that must not be lost: what it has touched, and what operators have said. What is
-// left out is as good after an outage as before it: figures of nodes, which are measured on, and times to wait until.
+// standing returns a digest of the fields that must not be lost: regions that were touched, and operators' orders. It
+// leaves out figures of nodes and times to wait until, because an outage does not make them useless: they are measured
+// again.
 func (r *Rollout) standing() string {
 	return controlplane.Digest(struct {
 		Phase, Wanted      Phase
@@ -32,8 +33,8 @@ func (r *Rollout) standing() string {
 	}{r.Phase, r.Wanted, r.Stage, r.Asked, r.Approvals, r.Paused, r.Touched, r.Keeps, r.TrialsEnded})
 }
 
-// Save writes to MySQL how a rollout stands, if that is not what MySQL has. It ends a transition, after
-// [Rollout.Settle]: what the next one does is written down before it does it.
+// Save writes the rollout's state to MySQL, unless MySQL already has it. It must be the end of a transition, after
+// [Rollout.Settle]: the next transition's effects are recorded before they are made.
 func (r *Rollout) Save(steps Steps) error {
 	standing := r.standing()
 	if standing == r.Standing {
@@ -48,7 +49,7 @@ func (r *Rollout) Save(steps Steps) error {
 		State: string(state)})
 }
 
-// SaveAgain is Save where MySQL may not have what was saved, because it was restored from an older copy.
+// SaveAgain saves even an unchanged state, because MySQL may have been restored from an older copy.
 func (r *Rollout) SaveAgain(steps Steps) error {
 	r.Standing = ""
 	return r.Save(steps)
@@ -56,7 +57,7 @@ func (r *Rollout) SaveAgain(steps Steps) error {
 
 // Restore begins a transition: if MySQL has a newer document of the rollout, it replaces r, which may be empty. That
 // happens if Restate has lost the rollout or was restored from a backup, or if the last transition was killed after it
-// was saved. wait is as of [Rollout.Advance].
+// was saved. wait has the meaning of [Rollout.Advance].
 //
 // The rollout goes on as after an outage: its waits begin again, and if a trial has ended meanwhile, it rolls back.
 func (r *Rollout) Restore(steps Steps, id string) (wait time.Duration, restored bool, err error) {
@@ -75,14 +76,14 @@ func (r *Rollout) Restore(steps Steps, id string) (wait time.Duration, restored 
 	if err != nil {
 		return 0, false, err
 	}
-	if r.Saved == 0 && r.Epoch > saved.Epoch { // an older build went on with it, and saves nothing
+	if r.Saved == 0 && r.Epoch > saved.Epoch { // an older build advanced it since, and does not save
 		often := saved.Saved
 		saved = *r
 		saved.Saved = often
 	}
 	saved.Upgrade()
-	saved.MovedMs, saved.Epoch = nowMs, max(saved.Epoch, r.Epoch) // timers of before are stale
-	saved.AddEvent(nowMs, controlplane.Itself, "restore", "Restate had lost its state, or had another one than MySQL")
+	saved.MovedMs, saved.Epoch = nowMs, max(saved.Epoch, r.Epoch) // earlier timers are stale
+	saved.AddEvent(nowMs, controlplane.Itself, "restore", "Restate had lost its state, or its state differed from MySQL's")
 	saved.restart(nowMs)
 	*r = saved
 	if !r.ticks() {

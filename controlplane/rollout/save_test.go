@@ -11,7 +11,7 @@ import (
 	"github.com/weirhq/weir/controlplane"
 )
 
-// baking is a rollout whose canary bakes, as the handlers leave it.
+// baking returns a rollout whose canary bakes, in the state in which the handlers store it.
 func baking(t *testing.T) (*Rollout, *land, inLand) {
 	t.Helper()
 	l := newLand("eu", "us")
@@ -27,11 +27,7 @@ func goOnSaved(t *testing.T, r *Rollout, steps inLand, until func() bool) {
 		if until() {
 			return
 		}
-		wait, err := r.Advance(steps.on)
-		if err != nil {
-			t.Fatal(err)
-		}
-		r.Settle(wait)
+		wait := makeTransition(t, r, steps)
 		if err := r.Save(steps.on); err != nil {
 			t.Fatal(err)
 		}
@@ -55,7 +51,7 @@ func restore(t *testing.T, r *Rollout, steps inLand, id string) {
 	}
 }
 
-// A rollout that Restate has lost bakes from the beginning, keeps its baselines, and is done.
+// A rollout that Restate has lost bakes from the beginning, keeps its baselines, and gets done.
 func TestALostRolloutGoesOn(t *testing.T) {
 	was, l, steps := baking(t)
 	l.pass(10 * time.Second)
@@ -72,10 +68,10 @@ func TestALostRolloutGoesOn(t *testing.T) {
 	if goOnSaved(t, &r, steps, func() bool { return r.Phase.Over() }); r.Phase != Done || l.saves[0].Phase != Done {
 		t.Errorf("%s %q; MySQL has %s", r.Phase, r.Why, l.saves[0].Phase)
 	}
-	wantFleet(t, l, string(document30), "eu", "us")
+	wantFleet(t, l, document30, "eu", "us")
 }
 
-// One whose trials are over when it is restored is rolled back, and says why.
+// A rollout whose trials have ended when it is restored rolls back, with that reason.
 func TestALostRolloutWhoseTrialsAreOverIsRolledBack(t *testing.T) {
 	was, l, steps := baking(t)
 	l.pass(time.Duration(was.Spec.Plan.LeaseMs)*time.Millisecond + time.Minute)
@@ -85,10 +81,10 @@ func TestALostRolloutWhoseTrialsAreOverIsRolledBack(t *testing.T) {
 	if r.Phase != RolledBack || !strings.Contains(r.Why, "was not renewed in time") {
 		t.Errorf("%s %q", r.Phase, r.Why)
 	}
-	wantFleet(t, l, defaultDocument(), "eu", "us")
+	wantFleet(t, l, defaultDocument, "eu", "us")
 }
 
-// An old state of a rollout that is over becomes how it ended.
+// An old state of a rollout that is over is replaced by its outcome.
 func TestAnOldStateOfARolloutThatIsOver(t *testing.T) {
 	was, _, steps := baking(t)
 	old := *was
@@ -102,15 +98,11 @@ func TestAnOldStateOfARolloutThatIsOver(t *testing.T) {
 	}
 }
 
-// What only moves figures on is not saved, and what another attempt has saved is not replaced.
+// A transition that only updates figures is not saved, and a save does not replace the save of another attempt.
 func TestWhatIsSaved(t *testing.T) {
 	r, l, steps := baking(t)
 	saved := l.saves[0]
-	wait, err := r.Advance(steps.on)
-	if err != nil {
-		t.Fatal(err)
-	}
-	r.Settle(wait)
+	makeTransition(t, r, steps)
 	if err := r.Save(steps.on); err != nil || l.saves[0] != saved {
 		t.Errorf("a look is saved: %v", err)
 	}
@@ -129,7 +121,7 @@ func TestWhatIsSaved(t *testing.T) {
 	}
 }
 
-// What a build that saves nothing has made of a rollout is newer than what was saved before, and is saved.
+// If a build that saves nothing has advanced a rollout, that state is newer than the saved state, and is saved.
 func TestARolloutThatAnOlderBuildWentOnWith(t *testing.T) {
 	r, l, steps := baking(t)
 	saved := r.Saved
@@ -142,7 +134,7 @@ func TestARolloutThatAnOlderBuildWentOnWith(t *testing.T) {
 	}
 }
 
-// A state that this build cannot read is left alone.
+// A state that this build cannot read is left unchanged.
 func TestAStateThatCannotBeRead(t *testing.T) {
 	r, l, steps := baking(t)
 	newer, err := json.Marshal(Rollout{ID: r.ID, Version: documentVersion + 1})

@@ -10,22 +10,23 @@ import (
 	"github.com/weirhq/weir/shared/tuning"
 )
 
-// StageNodes is the number or the share of a region's nodes that run the tuning in a stage, including those of earlier
-// stages. At most one of the fields is set; the zero value means all nodes.
+// StageNodes is the number or the share of a region's nodes that run the tuning in a stage, including nodes of earlier
+// stages. At most one of the fields can be set; the zero value means all nodes. For example, NodesPercent: 10 takes in
+// 3 of 25 nodes.
 //
 // Nodes are chosen by tuning.TrialShare, a hash of their IDs: when the stage's baseline begins, the stage gets the
 // lowest bound below which enough of the live nodes are. A node that joins later runs the tuning if its hash is below
 // the bound.
 type StageNodes struct {
 	NodesPercent int `json:"nodes_percent,omitempty"` // 1 to 100, rounded up to whole nodes
-	Nodes        int `json:"nodes,omitempty"`         // 1 to fleet.NodesMax; all of a region that has fewer
+	Nodes        int `json:"nodes,omitempty"`         // 1 to fleet.NodesMax; a region with fewer nodes takes in all
 }
 
 // Validate reports the first field outside its bounds.
 func (s StageNodes) Validate() error {
 	switch {
 	case s.NodesPercent != 0 && s.Nodes != 0:
-		return fmt.Errorf("%w: nodes_percent is %d and nodes is %d: want one of them at most", controlplane.ErrInvalid,
+		return fmt.Errorf("%w: nodes_percent is %d and nodes is %d: at most one of them may be set", controlplane.ErrInvalid,
 			s.NodesPercent,
 			s.Nodes)
 	case s.NodesPercent < 0 || s.NodesPercent > 100:
@@ -36,7 +37,7 @@ func (s StageNodes) Validate() error {
 	return nil
 }
 
-// All tells that it is all nodes of a region.
+// All reports whether the stage takes in all nodes of a region.
 func (s StageNodes) All() bool { return s.Nodes == 0 && (s.NodesPercent == 0 || s.NodesPercent == 100) }
 
 func (s StageNodes) String() string {
@@ -49,8 +50,8 @@ func (s StageNodes) String() string {
 	return fmt.Sprintf("%d%% of the nodes", s.NodesPercent)
 }
 
-// more tells that it may take in nodes that another share does not: of a number and a part of the nodes it is not known
-// before the nodes are.
+// more reports whether s may take in nodes that another share does not. A number and a percentage can only be compared
+// once the nodes are counted, so for them it returns true.
 func (s StageNodes) more(than StageNodes) bool {
 	switch {
 	case s.All() || than.All():
@@ -63,8 +64,8 @@ func (s StageNodes) more(than StageNodes) bool {
 	return true
 }
 
-// below is the least bound, as a trial has it, that takes in the share of these nodes. Without nodes it is that part of
-// all shares, and next to none for a number of nodes.
+// below returns the least trial bound that takes in this share of the nodes. Without nodes it returns the percentage of
+// all shares, or 1 for a number of nodes.
 func (s StageNodes) below(nodes []fleet.NodeFigures) int64 {
 	want := s.Nodes
 	if s.NodesPercent > 0 {
@@ -88,14 +89,14 @@ func (s StageNodes) below(nodes []fleet.NodeFigures) int64 {
 	return shares[want-1] + 1
 }
 
-// WatchedShare are the nodes of a region that a stage takes in: those whose tuning.TrialShare is From or more, which
-// earlier stages have reached, and less than Below.
+// WatchedShare selects the nodes of a region that a stage takes in: nodes whose tuning.TrialShare is at least From,
+// because earlier stages have reached the nodes below From, and less than Below.
 type WatchedShare struct {
 	From  int64 `json:"from,omitempty"`
 	Below int64 `json:"below"`
 }
 
-// has tells whether a watch is of a node.
+// has reports whether the watch includes a node.
 func (w *RegionWatch) has(id string) bool {
 	return w.Share == nil || w.Share.has(id)
 }
@@ -105,7 +106,7 @@ func (s WatchedShare) has(id string) bool {
 	return s.From <= share && share < s.Below
 }
 
-// below is the bound of the region's trial.
+// below returns the bound of the region's trial.
 func (t Touched) below() int64 {
 	if t.Below == 0 {
 		return tuning.TrialShares
@@ -113,16 +114,16 @@ func (t Touched) below() int64 {
 	return t.Below
 }
 
-// Part tells that the region's trial is of a part of its nodes, and no version is stored.
+// Part reports whether the region's trial covers a part of its nodes, and no version is stored.
 func (t Touched) Part() bool { return t.Applied == 0 && t.below() < tuning.TrialShares }
 
-// expects tells whether a node of the region is to run what was written for it.
+// expects reports whether a node of the region should run the tuning that was written for it.
 func (t Touched) expects(id string) bool {
 	return !t.Part() || tuning.TrialShare(id) < t.below()
 }
 
-// aim is the bound that the stage has for a region with these nodes. Regions that have come since the rollout began
-// follow the fleet's row, whatever nodes they have.
+// aim returns the bound that the stage sets for a region with these nodes. Regions that have come since the rollout
+// began follow the fleet's row, so their nodes do not matter.
 func (r *transition) aim(region string, nodes []fleet.NodeFigures) int64 {
 	bound := r.stage().below(nil)
 	if slices.Contains(r.stage().Scope.Regions, region) {
@@ -134,8 +135,9 @@ func (r *transition) aim(region string, nodes []fleet.NodeFigures) int64 {
 	return bound
 }
 
-// watchParts begins to watch a region whose nodes get the tuning in several stages: once as a whole, for what is the
-// region's, and the nodes that each stage takes in by themselves, as they have a baseline of their own.
+// watchParts begins to watch a region whose nodes get the tuning in several stages. It adds one watch of the whole
+// region, for the region's own figures, and one watch for the nodes of each stage, because they have a baseline of
+// their own.
 func (r *transition) watchParts(region string, nodes []fleet.NodeFigures) {
 	var from int64
 	if t, ok := r.Touched.of(region); ok {
@@ -159,7 +161,7 @@ func (r *transition) watchParts(region string, nodes []fleet.NodeFigures) {
 	}
 }
 
-// stageOf is the last stage that has begun and takes a region in.
+// stageOf returns the last stage that has begun and includes a region.
 func (r *transition) stageOf(region string) int {
 	if r.Phase != Awaiting && r.stage().Scope.Has(region) {
 		return r.Stage
@@ -167,7 +169,7 @@ func (r *transition) stageOf(region string) int {
 	return r.Stages.before(r.Stage, region)
 }
 
-// touch notes what the stage is about to write: regions of earlier stages are widened, and never narrowed.
+// touch records the regions that the stage is about to write. Trials of earlier stages are widened, and never narrowed.
 func (r *transition) touch(inForce []tunings.RegionTuning) {
 	for _, is := range inForce {
 		bound := r.aim(is.Region, nil)
@@ -186,8 +188,8 @@ func (r *transition) touch(inForce []tunings.RegionTuning) {
 	}
 }
 
-// TriedBy is how many live nodes of a region are to run the tuning by their share, of how many; ok is false if the
-// region is not watched.
+// TriedBy returns how many live nodes of a region should run the tuning by their share, and how many live nodes it has.
+// ok is false if the region is not watched.
 func (r *Rollout) TriedBy(region string) (expected, live int, ok bool) {
 	touched, has := r.Touched.of(region)
 	for i := range r.Watch {

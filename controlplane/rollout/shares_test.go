@@ -18,7 +18,7 @@ import (
 	"github.com/weirhq/weir/shared/tuning"
 )
 
-// byShare are the nodes of a region in the order in which shares take them in.
+// byShare returns the nodes of a region in the order in which shares take them in.
 func byShare(l *land, region string) (ids []string) {
 	for _, n := range l.nodes {
 		if n.Heartbeat.Region == region {
@@ -29,7 +29,7 @@ func byShare(l *land, region string) (ids []string) {
 	return ids
 }
 
-// landOf has so many nodes in each region.
+// landOf returns a fleet with this many nodes in each region.
 func landOf(nodes int, regions ...string) *land {
 	l := newLand()
 	for _, region := range regions {
@@ -45,7 +45,7 @@ func (l *land) join(id, region string) {
 	l.nodes = append(l.nodes, fleet.Row{Heartbeat: heartbeat.Heartbeat{NodeID: id, Region: region, StartedAtMs: l.now.UnixMilli()}})
 }
 
-// grown is what a heartbeat says after a change.
+// grown returns a heartbeat's health after a change.
 func grown(health string, change func(*heartbeat.Health)) string {
 	var h heartbeat.Health
 	_ = json.Unmarshal([]byte(health), &h)
@@ -54,12 +54,12 @@ func grown(health string, change func(*heartbeat.Health)) string {
 	return string(text)
 }
 
-// wantTried are the nodes that run a trial of the rollout, in any order.
+// wantTried checks which nodes run a trial of the rollout, in any order.
 func wantTried(t *testing.T, l *land, want ...string) {
 	t.Helper()
 	var tried []string
 	for _, n := range l.nodes {
-		if document, trial := l.run(n.Heartbeat.NodeID); trial != 0 && document == string(document30) {
+		if document, trial := l.run(n.Heartbeat.NodeID); trial != 0 && document == document30 {
 			tried = append(tried, n.Heartbeat.NodeID)
 		}
 	}
@@ -74,14 +74,14 @@ func part(share StageNodes, regions ...string) Stage {
 	return Stage{Regions: regions, All: len(regions) == 0, StageNodes: share, BakeMs: 60_000}
 }
 
-// "At most one of the fields is set", each within its bounds.
+// "At most one of the fields can be set", each within its bounds.
 func TestTheBoundsOfANodeShare(t *testing.T) {
 	for want, share := range map[string]StageNodes{
-		"nodes_percent is 5 and nodes is 1: want one of them at most": {NodesPercent: 5, Nodes: 1},
-		"nodes_percent is -1 (1 to 100)":                              {NodesPercent: -1},
-		"nodes_percent is 101 (1 to 100)":                             {NodesPercent: 101},
-		"nodes is -1 (1 to 10000)":                                    {Nodes: -1},
-		"nodes is 10001 (1 to 10000)":                                 {Nodes: 10_001},
+		"nodes_percent is 5 and nodes is 1: at most one of them may be set": {NodesPercent: 5, Nodes: 1},
+		"nodes_percent is -1 (1 to 100)":                                    {NodesPercent: -1},
+		"nodes_percent is 101 (1 to 100)":                                   {NodesPercent: 101},
+		"nodes is -1 (1 to 10000)":                                          {Nodes: -1},
+		"nodes is 10001 (1 to 10000)":                                       {Nodes: 10_001},
 	} {
 		err := spec(part(share, "eu"), all).Validate()
 		if !errors.Is(err, controlplane.ErrInvalid) || !strings.Contains(err.Error(), want) || !strings.HasPrefix(err.Error(), "stage 1: ") {
@@ -95,7 +95,7 @@ func TestTheBoundsOfANodeShare(t *testing.T) {
 	}
 }
 
-// What a plan of shares comes to in a fleet, and what is wrong with it.
+// The stages of plans with shares in a fleet, or the plan's error.
 func TestStagesOfShares(t *testing.T) {
 	one, three, tenth, half := StageNodes{Nodes: 1}, StageNodes{Nodes: 3}, StageNodes{NodesPercent: 10}, StageNodes{NodesPercent: 50}
 	for name, c := range map[string]struct {
@@ -133,7 +133,7 @@ func TestStagesOfShares(t *testing.T) {
 	}
 }
 
-// "The least share of a region that takes in as many of the nodes that are live."
+// "The lowest bound below which enough of the live nodes are."
 func TestTheLeastShare(t *testing.T) {
 	var nodes []fleet.NodeFigures
 	for i := range 20 {
@@ -168,8 +168,8 @@ func TestTheLeastShare(t *testing.T) {
 	}
 }
 
-// One node, then a few, then all of the region, then all regions: each stage ends when the nodes run it that are to, in
-// one trial of the region that is widened.
+// One node, then a few, then all of the region, then all regions: each stage ends when its nodes run the trial. A
+// region has a single trial, which is widened.
 func TestARolloutOfShares(t *testing.T) {
 	l := landOf(10, "eu", "us")
 	r, steps := begin(t, l, spec(part(StageNodes{Nodes: 1}, "eu"), part(StageNodes{NodesPercent: 30}, "eu"), canary, all))
@@ -191,10 +191,10 @@ func TestARolloutOfShares(t *testing.T) {
 	if r.Phase != Done {
 		t.Fatalf("%s %q", r.Phase, r.Why)
 	}
-	wantFleet(t, l, string(document30), "eu", "us")
+	wantFleet(t, l, document30, "eu", "us")
 }
 
-// A share of all regions, that regions to come follow, and that is widened.
+// A share of all regions also holds for regions that come later, and is widened.
 func TestAShareOfAllRegions(t *testing.T) {
 	l := landOf(4, "eu", "us")
 	r, steps := begin(t, l, spec(part(StageNodes{NodesPercent: 50}), all))
@@ -215,11 +215,11 @@ func TestAShareOfAllRegions(t *testing.T) {
 	if r.Phase != Done {
 		t.Fatalf("%s %q", r.Phase, r.Why)
 	}
-	wantFleet(t, l, string(document30), "eu", "us", "ap")
+	wantFleet(t, l, document30, "eu", "us", "ap")
 }
 
-// "A node that joins later and falls into the share tries the tuning, too": the stage cannot end without it. One that
-// does not is not waited for.
+// "A node that joins later runs the tuning if its hash is below the bound": the stage cannot end without it. It does
+// not wait for a node above the bound.
 func TestANodeJoinsAShare(t *testing.T) {
 	for _, falls := range []bool{true, false} {
 		l := landOf(6, "eu", "us")
@@ -232,9 +232,9 @@ func TestANodeJoinsAShare(t *testing.T) {
 			}
 		}
 		l.join(id, "eu")
-		l.fate = func(n *fleet.Row, _ string) { // it speaks, and reads nothing
+		l.fate = func(n *fleet.Row, _ string) { // it sends heartbeats, but reads nothing
 			if n.Heartbeat.NodeID == id {
-				n.Health, n.SeenAt, n.Heartbeat.SentAtMs = `{"tuning_hash":"`+hashed(defaultDocument())+`"}`, l.now, l.now.UnixMilli()
+				n.Health, n.SeenAt, n.Heartbeat.SentAtMs = `{"tuning_hash":"`+hashed(defaultDocument)+`"}`, l.now, l.now.UnixMilli()
 				l.dead[id] = true
 			}
 			for i := range l.nodes {
@@ -254,7 +254,7 @@ func TestANodeJoinsAShare(t *testing.T) {
 	}
 }
 
-// A rollback waits for the nodes that may run the trial, and names those that still do.
+// A rollback waits for the nodes that may run the trial, and names the nodes that still do.
 func TestARollbackOfAShare(t *testing.T) {
 	l := landOf(10, "eu", "us")
 	r, steps := begin(t, l, spec(part(StageNodes{Nodes: 2}, "eu"), all))
@@ -270,17 +270,16 @@ func TestARollbackOfAShare(t *testing.T) {
 	if r.Phase != Aborted {
 		t.Errorf("%s %q", r.Phase, r.Waiting)
 	}
-	wantFleet(t, l, defaultDocument(), "eu", "us")
+	wantFleet(t, l, defaultDocument, "eu", "us")
 }
 
-// Nodes that do not have the tuning are not held against it, and those that have it are, by what each was before its
-// own stage.
+// Only nodes with the tuning are judged, each by its figures from before its own stage.
 func TestTheRailsOfAShare(t *testing.T) {
 	for name, c := range map[string]struct {
 		stage int
-		who   func(ids []string) string // denies half
+		who   func(ids []string) string // returns the nodes that deny half
 		why   string                    // empty: the stage ends well
-		of    string                    // whose figure it is
+		of    string                    // the node or region at fault
 	}{
 		"the one that has it": {0, func(ids []string) string { return ids[0] }, "stage 1 (1 node of eu): share of denied decisions",
 			"of the nodes of region eu that the stage takes in"},
@@ -312,7 +311,7 @@ func TestTheRailsOfAShare(t *testing.T) {
 	}
 }
 
-// A node of the share that is lost takes the tuning back; one of the others does not.
+// Losing a node of the share rolls back; losing another node does not.
 func TestANodeOfAShareIsLost(t *testing.T) {
 	for at, want := range map[int]string{0: "stage 1 (2 nodes of eu): nodes without heartbeats: 1 of 2", 7: ""} {
 		l := landOf(8, "eu", "us")
@@ -326,18 +325,18 @@ func TestANodeOfAShareIsLost(t *testing.T) {
 	}
 }
 
-// The state of a build without shares is read as that of all nodes.
+// The state of a build without shares counts as all nodes.
 func TestADocumentWithoutShares(t *testing.T) {
 	if b := (Touched{}).below(); b != tuning.TrialShares || (Touched{}).Part() {
 		t.Errorf("below %d", b)
 	}
 }
 
-// The audit log says which part of a region's nodes tries a tuning, and nothing of regions where all of them do.
+// The audit log names the share of a region's nodes that tries a tuning, unless it is all of them.
 func TestTheAuditLogNamesShares(t *testing.T) {
 	writes := []tunings.TrialWrite{
-		{ID: "r/try/eu", Region: "eu", Document: string(document30), Below: tuning.TrialShares / 10},
-		{ID: "r/try/us", Region: "us", Document: string(document30), Below: tuning.TrialShares},
+		{ID: "r/try/eu", Region: "eu", Document: document30, Below: tuning.TrialShares / 10},
+		{ID: "r/try/us", Region: "us", Document: document30, Below: tuning.TrialShares},
 	}
 	e, err := tunings.TrialEntry(writes, controltest.Ann)
 	if err != nil {

@@ -10,8 +10,8 @@ import (
 	"github.com/weirhq/weir/shared/heartbeat"
 )
 
-// Nodes that fall silent while they run a trial run it until its lease ends. A rollback names them and waits as long:
-// no other rollout begins before.
+// A node that falls silent while it runs a trial runs it until its lease ends. A rollback names such nodes and waits
+// for their leases; no other rollout begins before.
 func TestARollbackOutlastsTheLeasesOfSilentNodes(t *testing.T) {
 	l := newLand("eu", "us")
 	r, steps := begin(t, l, spec(canary, all))
@@ -37,9 +37,9 @@ func TestARollbackOutlastsTheLeasesOfSilentNodes(t *testing.T) {
 	}
 }
 
-// A silent node that was to run a stored version has no lease: the outcome names it as unknown, whichever it is.
+// A silent node that should run a stored version has no lease. Any outcome names it as unknown.
 func TestAnOutcomeNamesTheNodesThatAreSilent(t *testing.T) {
-	const unknown = "1 node is silent: us2 in us, so it is not known which tuning they run"
+	const unknown = "1 node is silent: us2 in us, so their tuning is unknown"
 	plan := spec(canary, all)
 	plan.Plan.Guardrails.NodesLostShare = 1
 	l := newLand("eu", "us")
@@ -58,7 +58,7 @@ func TestAnOutcomeNamesTheNodesThatAreSilent(t *testing.T) {
 	}
 }
 
-// A node that was silent before the rollout began holds no rollback up.
+// A node that was silent before the rollout began does not delay a rollback.
 func TestANodeThatWasSilentBeforeIsNotWaitedFor(t *testing.T) {
 	l := newLand("eu", "us")
 	l.nodes = append(l.nodes, fleet.Row{Heartbeat: heartbeat.Heartbeat{NodeID: "eu9", Region: "eu"}, SeenAt: l.now.Add(-10 * time.Minute)})
@@ -74,8 +74,8 @@ func TestANodeThatWasSilentBeforeIsNotWaitedFor(t *testing.T) {
 	}
 }
 
-// A rollout looks at most four times a minute while only a person lets it go on, however short its bake is, and often
-// enough that no trial ends.
+// While a rollout waits for a person, it looks at most four times a minute, however short its bake is, but often enough
+// that no trial ends.
 func TestARolloutThatWaitsForAPersonIsInNoHurry(t *testing.T) {
 	for name, wait := range map[string]func(*Rollout, *land){
 		"an approval": nil,
@@ -100,7 +100,7 @@ func TestARolloutThatWaitsForAPersonIsInNoHurry(t *testing.T) {
 	}
 }
 
-// A rollback that waits for a node that hangs looks as seldom once that is trouble.
+// A rollback that waits for a hung node looks just as seldom once that is reported as trouble.
 func TestARollbackInTroubleIsInNoHurry(t *testing.T) {
 	l := newLand("eu", "us")
 	plan := spec(canary, all)
@@ -118,8 +118,8 @@ func TestARollbackInTroubleIsInNoHurry(t *testing.T) {
 	}
 }
 
-// MySQL was restored from a copy of before the trial began: the rollout reads that the trial is over, and rolls back.
-// Nodes that still report the trial, under the number that it had, are waited for.
+// If MySQL was restored from a copy from before the trial began, the rollout finds that the trial has ended, and rolls
+// back. It waits for nodes that still report the trial under its former number.
 func TestATrialThatARestoreHasTakenAwayEndsTheRollout(t *testing.T) {
 	l := newLand("eu", "us")
 	r, steps := begin(t, l, spec(canary, all))
@@ -134,10 +134,10 @@ func TestATrialThatARestoreHasTakenAwayEndsTheRollout(t *testing.T) {
 	l.stubborn = false
 	play(t, r, steps, nil)
 	wantRolledBack(t, r, "stage 1 (eu): MySQL does not have the trial")
-	wantFleet(t, l, defaultDocument(), "eu", "us")
+	wantFleet(t, l, defaultDocument, "eu", "us")
 }
 
-// The same of the versions that the rollout has stored: nothing is left to take back, and the rollback ends.
+// The same for versions that the rollout has stored: nothing is left to revert, and the rollback ends.
 func TestARollbackOfVersionsThatARestoreHasTakenAwayEnds(t *testing.T) {
 	l := newLand("eu", "us")
 	r, steps := begin(t, l, spec(canary, all))
@@ -156,8 +156,8 @@ func TestARollbackOfVersionsThatARestoreHasTakenAwayEnds(t *testing.T) {
 	}
 }
 
-// A node that leaves the fleet in order is not lost, whatever the plan bears: it says so itself. One beside it that
-// dies is, and leaving elsewhere excuses no death.
+// A node that was shut down in order is not lost, even if the plan allows no loss, because it reports its shutdown. If
+// another node dies at the same time, that is a loss, and shutdowns elsewhere do not excuse it.
 func TestLeavingIsNotDying(t *testing.T) {
 	for name, c := range map[string]struct {
 		leave, die []string

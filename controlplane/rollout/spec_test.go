@@ -23,11 +23,11 @@ func TestSpecRefusals(t *testing.T) {
 		"baseline_ms is -1 (0 to 3600000)":           func(s *Spec) { s.Plan.BaselineMs = -1 },
 		"apply_timeout_ms is 999 (1000 to 86400000)": func(s *Spec) { s.Plan.ApplyTimeoutMs = 999 },
 		"lease_ms is 45000 ms (at least 72000 ms with settings_interval_ms 10000": func(s *Spec) {
-			s.Tuning, s.Plan.LeaseMs = string(mustDocument(`{"settings_interval_ms":10000}`)), 45_000
+			s.Tuning, s.Plan.LeaseMs = controltest.Document("settings_interval_ms=10000"), 45_000
 		},
 		"apply_timeout_ms is 11999 ms (at least 12000 ms with settings_interval_ms 5000": func(s *Spec) { s.Plan.ApplyTimeoutMs = 11_999 },
 		"settings_interval_ms is 600000 (at most 25000": func(s *Spec) {
-			s.Tuning = string(mustDocument(`{"settings_interval_ms":600000}`))
+			s.Tuning = strings.Replace(s.Tuning, `"settings_interval_ms":5000`, `"settings_interval_ms":600000`, 1)
 		},
 		"guardrail rows_per_second: factor is 0.5": func(s *Spec) { s.Plan.Guardrails.RowsPerSecond.Factor = 0.5 },
 		"guardrail latency_us: least is -1":        func(s *Spec) { s.Plan.Guardrails.LatencyUs.Least = -1 },
@@ -52,8 +52,8 @@ func TestSpecRefusals(t *testing.T) {
 	}
 }
 
-// A canary region → a share of regions → all: a region is covered once, and a share
-// counts those that have been covered.
+// A canary region → a share of regions → all: a region is covered once, and a share includes the regions that have been
+// covered.
 func TestStagesCoverRegionsOnce(t *testing.T) {
 	plan := DefaultPlan()
 	plan.Stages = []Stage{{Regions: []string{"d"}, BakeMs: 100}, {SharePercent: 10, BakeMs: 100}, {SharePercent: 50, BakeMs: 100}, {All: true, BakeMs: 100}}
@@ -76,7 +76,7 @@ func TestStagesCoverRegionsOnce(t *testing.T) {
 	}
 }
 
-// A state document is versioned: one of a newer build is left alone.
+// State documents have a version: a document of a newer build is left unchanged.
 func TestADocumentOfANewerBuild(t *testing.T) {
 	if err := (&Rollout{Version: documentVersion}).Check(); err != nil {
 		t.Error(err)

@@ -11,9 +11,9 @@ import (
 	"github.com/weirhq/weir/controlplane/tunings"
 )
 
-// Advance makes the transition that is due, and answers after how long the next one is;
-// less than 0: not before an operator acts. After an error r is to be thrown away: what
-// was done is done again, to the same effect, from the document before.
+// Advance makes the transition that is due, and returns the time until the next transition; less than 0: none before an
+// operator acts. After an error the caller must discard r and call Advance again on the document from before: steps
+// that were done are repeated, to the same effect.
 func (r *Rollout) Advance(steps Steps) (wait time.Duration, err error) {
 	nowMs, err := steps.nowMs()
 	if err != nil {
@@ -26,13 +26,13 @@ func (r *Rollout) Advance(steps Steps) (wait time.Duration, err error) {
 	return (&transition{Rollout: r, steps: steps, nowMs: nowMs}).make()
 }
 
-// transition is a transition that time brings, while it is made. Unlike those that operators bring it has effects, and
-// is judged by a look at the nodes.
+// transition is a transition of time, while it is made. Unlike operators' transitions it has effects, and looks at the
+// nodes.
 type transition struct {
 	*Rollout
 	steps Steps
 	nowMs int64
-	look  fleet.Look // at the regions that are watched; in a rollback, at those that are touched
+	look  fleet.Look // at watched regions; in a rollback, at touched regions
 }
 
 func (r *transition) make() (time.Duration, error) {
@@ -75,7 +75,7 @@ func (r *transition) make() (time.Duration, error) {
 	return r.bake(), nil
 }
 
-// enter begins a stage. Regions of earlier ones stay watched, so time goes on while a later stage waits for an
+// enter begins a stage. Regions of earlier stages stay watched, so timers go on while a later stage waits for an
 // approval.
 func (r *Rollout) enter(stage int) (wait time.Duration) {
 	r.Stage, r.Phase = stage, Measuring
@@ -88,7 +88,7 @@ func (r *Rollout) enter(stage int) (wait time.Duration) {
 	return r.Spec.Plan.waitEvery(r.stage())
 }
 
-// measure takes the baseline, and goes on once every region of the stage is there.
+// measure takes the baseline, and applies the tuning once every region of the stage is ready.
 func (r *transition) measure() (time.Duration, error) {
 	if r.DueMs == 0 {
 		r.DueMs = r.nowMs + r.Spec.Plan.BaselineMs
@@ -118,7 +118,7 @@ func (r *transition) measure() (time.Duration, error) {
 	return 0, nil
 }
 
-// apply has the stage's regions try the tuning, all at once.
+// apply begins the trials of all regions of the stage at once.
 func (r *transition) apply() (time.Duration, error) {
 	rows := r.stage().Scope.Rows()
 	var touched []*Touched
@@ -144,7 +144,7 @@ func (r *transition) apply() (time.Duration, error) {
 	return 0, nil
 }
 
-// converge waits until every live node of the stage that is to try the tuning reports it.
+// converge waits until every live node of the stage's trials reports the tuning.
 func (r *transition) converge() time.Duration {
 	applied := r.Touched.applied(r.look, r.stage().Scope, r.Document)
 	if applied.Applied < applied.Live {
@@ -161,7 +161,7 @@ func (r *transition) converge() time.Duration {
 	return r.untilDue()
 }
 
-// keep stores the tuning for good, for all regions at once, which ends the trials.
+// keep stores the tuning as a version of all regions at once, which ends the trials.
 func (r *transition) keep() (time.Duration, error) {
 	var writes []tunings.Write
 	for _, t := range r.Touched {
@@ -182,12 +182,12 @@ func (r *transition) keep() (time.Duration, error) {
 	return 0, nil
 }
 
-// finish ends a rollout once every live node reports the stored tuning: its version and its hash.
+// finish ends a rollout once every live node reports the version and hash of the stored tuning.
 func (r *transition) finish() time.Duration {
 	kept := r.Touched.applied(r.look, r.Touched.scope(), r.Document)
 	if kept.Applied == kept.Live {
 		if silent := r.silentNodes(); silent != "" {
-			r.Unknown = silent + ", so it is not known which tuning they run"
+			r.Unknown = silent + ", so their tuning is unknown"
 		}
 		return r.end(Done, controlplane.Itself)
 	}
@@ -198,8 +198,8 @@ func (r *transition) finish() time.Duration {
 	return r.Spec.Plan.pollEvery()
 }
 
-// overdue waits for what a phase needs to end, and gives up when that takes as long as
-// nodes may take to apply the tuning.
+// overdue waits for the condition why, which a phase needs to end. It fails the rollout if that takes longer than
+// apply_timeout_ms.
 func (r *transition) overdue(why string) time.Duration {
 	if r.nowMs >= r.DueMs+r.Spec.Plan.ApplyTimeoutMs {
 		return r.fail(r.Stage, why)
@@ -208,7 +208,7 @@ func (r *transition) overdue(why string) time.Duration {
 	return r.Spec.Plan.pollEvery()
 }
 
-// blind waits while a required query has no value, and gives up after a time.
+// blind waits while a required query has no value. It fails the rollout after apply_timeout_ms.
 func (r *transition) blind(values []queries.Value) (wait time.Duration, blind bool) {
 	why := r.Spec.Plan.Guardrails.blind(values)
 	if why == "" {
@@ -225,7 +225,7 @@ func (r *transition) blind(values []queries.Value) (wait time.Duration, blind bo
 	return r.Spec.Plan.pollEvery(), true
 }
 
-// untilDue is the time to the end of a phase, or to the next look at what is watched.
+// untilDue returns the time until a phase ends, or until the next look at watched regions.
 func (r *transition) untilDue() time.Duration {
 	left := time.Duration(max(0, r.DueMs-r.nowMs)) * time.Millisecond
 	if len(r.Touched) == 0 {

@@ -10,8 +10,7 @@ import (
 	"github.com/weirhq/weir/controlplane/tunings"
 )
 
-// Steps are the effects of rollouts, each a step of a journal, with stepTimeout. Each may be executed more than
-// once.
+// Steps are the effects of rollouts. Each is a step of a journal with stepTimeout, and may be executed more than once.
 type Steps struct {
 	work    *Work
 	journal controlplane.Journal
@@ -20,14 +19,14 @@ type Steps struct {
 // On returns the steps of an invocation.
 func (w *Work) On(j controlplane.Journal) Steps { return Steps{w, j} }
 
-// do executes a step within its timeout.
+// do executes a step with a timeout of stepTimeout.
 func do[T any](s Steps, name string, step func(context.Context) (T, error)) (T, error) {
 	return controlplane.Do(s.journal, name, controlplane.Within(stepTimeout, step))
 }
 
 func (s Steps) nowMs() (int64, error) { return controlplane.NowMs(s.journal) }
 
-// used returns what an id that Restate does not know (any more) has been used for; empty: for nothing.
+// used describes an earlier use of an ID of which Restate has no state; empty: there is none.
 func (s Steps) used(id string) (string, error) {
 	return do(s, "look whether the id was used", func(ctx context.Context) (string, error) {
 		wrote, err := s.work.store.TuningsOf(ctx, id, 1)
@@ -46,30 +45,30 @@ func (s Steps) used(id string) (string, error) {
 	})
 }
 
-// newer returns the state of a rollout that was saved more often than that; empty: there is none.
+// newer returns the state of a rollout that was saved more often than saved; empty: there is none.
 func (s Steps) newer(id string, saved int64) (string, error) {
 	return do(s, "look for a newer state", func(ctx context.Context) (string, error) {
 		return s.work.store.NewerRollout(ctx, id, saved)
 	})
 }
 
-// save writes a row. The error wraps controlplane.ErrConflict where MySQL has a newer state, or another one that was
-// saved as often.
+// save writes a row. The error wraps controlplane.ErrConflict if MySQL has a newer state, or a different state with the
+// same number of saves.
 func (s Steps) save(row Row) error {
 	return controlplane.DoSave(s.journal, row.Saved, stepTimeout, func(ctx context.Context) error {
 		return s.work.store.SaveRollout(ctx, row)
 	})
 }
 
-// inForce returns the document in force for each of the regions, "" being the fleet, with the version of the region's
-// own row, 0 where it has none.
+// inForce returns the document in force for each of the regions ("" is the fleet), with the version of the region's own
+// row, or 0 if it has none.
 func (s Steps) inForce(regions []string) ([]tunings.RegionTuning, error) {
 	return do(s, "read the tuning in force", func(ctx context.Context) ([]tunings.RegionTuning, error) {
 		return s.work.InForce(ctx, regions)
 	})
 }
 
-// try begins trials as one, or none of them. A write that was made before is not made again; with a larger bound it
+// try begins all of the trials or none. A write that was made before is not made again, except that a larger bound
 // widens the trial.
 func (s Steps) try(writes []tunings.TrialWrite, by controlplane.By) (tunings.TrialsWritten, error) {
 	name := "try " + writes[len(writes)-1].ID
@@ -85,7 +84,7 @@ func (s Steps) try(writes []tunings.TrialWrite, by controlplane.By) (tunings.Tri
 	})
 }
 
-// renew moves the ends of the trials that writes made, all or none: one that is over does not begin again.
+// renew extends the trials that writes began, all or none. A trial that has ended does not begin again.
 func (s Steps) renew(ids []string, leaseMs int64) (tunings.TrialsRenewed, error) {
 	return do(s, "renew trials", func(ctx context.Context) (tunings.TrialsRenewed, error) {
 		renewed, err := s.work.store.RenewTrials(ctx, ids, leaseMs)
@@ -96,7 +95,7 @@ func (s Steps) renew(ids []string, leaseMs int64) (tunings.TrialsRenewed, error)
 	})
 }
 
-// endTrials ends the trials of writes, and returns their numbers. A write that has not been made never will be.
+// endTrials ends the trials of writes, and returns their numbers. A write that has not been made can no longer be made.
 func (s Steps) endTrials(writes []tunings.TrialWrite) ([]int64, error) {
 	return do(s, "end trials", func(ctx context.Context) ([]int64, error) {
 		numbers, err := s.work.store.EndTrials(ctx, writes)
@@ -107,7 +106,7 @@ func (s Steps) endTrials(writes []tunings.TrialWrite) ([]int64, error) {
 	})
 }
 
-// write writes versions as one, or none of them. A write that was made before is not made again.
+// write writes all of the versions or none. A write that was made before is not made again.
 func (s Steps) write(writes []tunings.Write) (tunings.Written, error) {
 	name := "write " + writes[len(writes)-1].ID
 	return do(s, name, func(ctx context.Context) (tunings.Written, error) {
@@ -119,7 +118,7 @@ func (s Steps) write(writes []tunings.Write) (tunings.Written, error) {
 	})
 }
 
-// look returns what the nodes of a scope last sent.
+// look returns the newest heartbeats of the nodes of a scope.
 func (s Steps) look(scope fleet.Scope) (fleet.Look, error) {
 	return do(s, "look at nodes", func(ctx context.Context) (fleet.Look, error) {
 		listing, err := s.work.Fleet(ctx)
@@ -139,7 +138,7 @@ func (s Steps) traces() ([]Trace, error) {
 	})
 }
 
-// regions returns those that have a live node or a tuning of their own.
+// regions returns the regions that have a live node or a tuning of their own.
 func (s Steps) regions() ([]string, error) {
 	return do(s, "list regions", func(ctx context.Context) (regions []string, err error) {
 		fleet, err := s.work.Fleet(ctx)

@@ -11,8 +11,8 @@ func (r *transition) trialWrite(t Touched) tunings.TrialWrite {
 
 func (r *transition) trialID(t Touched) string { return r.ID + "/try/" + t.Region }
 
-// renew moves the ends of the trials that are known to have begun. One that is over fails the rollout: its nodes have
-// returned to what they ran before, so what is seen of them says nothing of the tuning.
+// renew extends the trials that have begun. If a trial has ended, it returns a problem that must fail the rollout: the
+// trial's nodes have returned to the stored tuning, so their figures are no evidence for the new tuning.
 func (r *transition) renew() (problem string, err error) {
 	var ids []string
 	for _, t := range r.Touched {
@@ -30,8 +30,8 @@ func (r *transition) renew() (problem string, err error) {
 	return renewed.Ended.String(), nil
 }
 
-// endTrials ends every trial that the rollout has, or may have, begun: an attempt that is still on its way finds its
-// write made.
+// endTrials ends every trial that the rollout has, or may have, begun. An attempt that arrives later finds its write
+// made, and changes nothing.
 func (r *transition) endTrials() error {
 	var writes []tunings.TrialWrite
 	for _, t := range r.Touched {

@@ -13,7 +13,7 @@ import (
 	"github.com/weirhq/weir/controlplane/tunings"
 )
 
-// A lease that a look or two cannot outlast would end by itself.
+// A lease must outlast a few looks, or it could end while the rollout is healthy.
 func TestTheBoundsOfALease(t *testing.T) {
 	for ms, c := range map[int64]struct {
 		bakeMs, timeoutMs int64
@@ -40,8 +40,8 @@ func TestTheBoundsOfALease(t *testing.T) {
 	}
 }
 
-// Nothing renews the trial of a rollout that is dead: its nodes return to what they ran when the lease is over, and
-// once the rollout is alive again it ends in a rollback that says so, whatever it was doing.
+// While a rollout is dead, nothing renews its trial, so its nodes return to the earlier tuning when the lease ends.
+// Once the rollout is alive again, it rolls back with that reason, in any phase.
 func TestATrialOutlivesItsRolloutByALease(t *testing.T) {
 	for _, phase := range []Phase{Converging, Baking, Awaiting} {
 		gated := all
@@ -51,21 +51,21 @@ func TestATrialOutlivesItsRolloutByALease(t *testing.T) {
 		play(t, r, steps, func() bool { return r.Phase == phase })
 		lease := time.Duration(r.Spec.Plan.LeaseMs) * time.Millisecond
 		l.pass(lease - 40*time.Second)
-		if got, _ := l.run("eu1"); got != string(document30) {
+		if got, _ := l.run("eu1"); got != document30 {
 			t.Errorf("%s: before the lease is over eu1 runs %s", phase, got)
 		}
 		l.pass(time.Minute)
-		if got, _ := l.run("eu1"); got != defaultDocument() {
+		if got, _ := l.run("eu1"); got != defaultDocument {
 			t.Errorf("%s: after the lease eu1 runs %s", phase, got)
 		}
 		play(t, r, steps, func() bool { return r.Phase.Over() })
 		wantRolledBack(t, r, "stage 1 (eu): the trial of region eu was not renewed in time")
-		wantFleet(t, l, defaultDocument(), "eu", "us")
+		wantFleet(t, l, defaultDocument, "eu", "us")
 	}
 }
 
-// A node that reads nothing any more leaves the trial by itself when its lease is over, though the rollout renews it:
-// the stage cannot end, and names the node. Until the node has left it the rollback goes on.
+// A node that no longer reads settings leaves the trial when its lease ends, although the rollout renews the trial. The
+// stage cannot end, and names the node. A rollback waits until the node has left the trial.
 func TestANodeThatIsCutOffLeavesTheTrial(t *testing.T) {
 	l := newLand("eu", "us")
 	s := spec(Stage{Regions: []string{"eu"}, BakeMs: (10 * time.Minute).Milliseconds()}, all)
@@ -78,9 +78,9 @@ func TestANodeThatIsCutOffLeavesTheTrial(t *testing.T) {
 	}
 }
 
-// An operator who changes the tuning of a region directly wins: its nodes run that version, and the rollout fails.
+// If an operator changes the tuning of a region directly, its nodes run that version, and the rollout fails.
 func TestADirectChangeEndsARollout(t *testing.T) {
-	direct := string(mustDocument(`{"floor":0.7}`))
+	direct := controltest.Document("floor=0.7")
 	for _, c := range []struct {
 		phase Phase
 		why   string
@@ -99,7 +99,7 @@ func TestADirectChangeEndsARollout(t *testing.T) {
 		if _, got := l.newest("eu"); got != direct {
 			t.Errorf("%s: region eu has %s", c.phase, got)
 		}
-		for node, want := range map[string]string{"eu1": direct, "us1": defaultDocument()} {
+		for node, want := range map[string]string{"eu1": direct, "us1": defaultDocument} {
 			if got, _ := l.run(node); got != want {
 				t.Errorf("%s: %s runs %s, want %s", c.phase, node, got, want)
 			}
@@ -108,8 +108,8 @@ func TestADirectChangeEndsARollout(t *testing.T) {
 	}
 }
 
-// "done when every live node reports the document's version and hash": until then the state names those that lag, and
-// one that never follows takes everything back.
+// "done when every live node reports the document's version and hash": until then the state names the nodes that lag.
+// If a node never follows, everything is rolled back.
 func TestARolloutIsDoneWhenEachNodeHasKeptIt(t *testing.T) {
 	for _, follows := range []bool{true, false} {
 		l := newLand("eu", "us")
@@ -130,20 +130,20 @@ func TestARolloutIsDoneWhenEachNodeHasKeptIt(t *testing.T) {
 			if r.Phase != Done {
 				t.Errorf("%s %q", r.Phase, r.Why)
 			}
-			wantFleet(t, l, string(document30), "eu", "us")
+			wantFleet(t, l, document30, "eu", "us")
 			continue
 		}
 		play(t, r, steps, func() bool { return r.Phase == RollingBack })
 		l.stubborn = false
 		play(t, r, steps, nil)
 		wantRolledBack(t, r, "not all nodes run the stored tuning in time: 0 of 4")
-		wantFleet(t, l, defaultDocument(), "eu", "us")
+		wantFleet(t, l, defaultDocument, "eu", "us")
 	}
 }
 
-// A node that reports the version and another document's hash does not run the tuning.
+// A node that reports the version with the hash of another document does not run the tuning.
 func TestTheHashOfWhatNodesRun(t *testing.T) {
-	r := Rollout{Document: string(document30), Touched: []Touched{{Region: "eu", Trial: 3, Applied: 7}}}
+	r := Rollout{Document: document30, Touched: []Touched{{Region: "eu", Trial: 3, Applied: 7}}}
 	n := fleet.NodeFigures{ID: "eu1", Region: "eu", Version: 7, Hash: hashed(r.Document)}
 	scope := fleet.Scope{Regions: []string{"eu"}}
 	for what, c := range map[string]struct {
@@ -152,7 +152,7 @@ func TestTheHashOfWhatNodesRun(t *testing.T) {
 	}{
 		"runs it":            {func(*fleet.NodeFigures) {}, 1},
 		"another version":    {func(n *fleet.NodeFigures) { n.Version = 6 }, 0},
-		"another document":   {func(n *fleet.NodeFigures) { n.Hash = hashed(defaultDocument()) }, 0},
+		"another document":   {func(n *fleet.NodeFigures) { n.Hash = hashed(defaultDocument) }, 0},
 		"no hash":            {func(n *fleet.NodeFigures) { n.Hash = "" }, 0},
 		"still on the trial": {func(n *fleet.NodeFigures) { n.Trial = 3 }, 0},
 	} {
@@ -195,10 +195,10 @@ func TestADocumentWithoutTrials(t *testing.T) {
 		r.Version, r.Keeps, r.Spec.Plan.LeaseMs, r.Touched[0].Trial, r.Touched[0].Applied = 2, false, 0, 0, 1
 		l.pass(time.Second)
 		r.Upgrade()
-		want, phase := string(document30), Done
+		want, phase := document30, Done
 		if action != "" {
 			operate(t, r, steps, action)
-			want, phase = defaultDocument(), Aborted
+			want, phase = defaultDocument, Aborted
 		}
 		play(t, r, steps, nil)
 		if r.Phase != phase {

@@ -15,79 +15,77 @@ import (
 )
 
 const (
-	// A window is the newest watchBuckets of a region, which together are as long as a
-	// bake, and windowMax at the most: what came before does not dilute it.
+	// A window is the newest watchBuckets buckets of a region. Together they are as long as a bake, but at most windowMax,
+	// so that older figures do not dilute newer ones.
 	watchBuckets = 5
 	windowMax    = 5 * time.Minute
 
-	// restartsWithin is how long a restart of a node counts, and restartsKept how many are
-	// remembered of each.
+	// restartsWithin is how long a restart of a node counts, and restartsKept how many restarts of a node are stored.
 	restartsWithin = time.Hour
 	restartsKept   = RestartsPerHourMax + 1
 )
 
-// RegionWatch is a region whose nodes are held against what they were before its stage. It
-// takes some 300 bytes of state a node: at 1,000 nodes a third of a megabyte, at
-// fleet.NodesMax three.
+// RegionWatch is a region whose nodes are compared with their past before its stage. It takes some 300 bytes of state a
+// node: at 1,000 nodes a third of a megabyte, at fleet.NodesMax three.
 type RegionWatch struct {
 	Region   string        `json:"region"`
 	Stage    int           `json:"stage"`     // index of the stage that it belongs to
 	BucketMs int64         `json:"bucket_ms"` // when the newest bucket of the window began
 	Nodes    []WatchedNode `json:"nodes"`
 
-	// The slowest node's during the baseline, nil where none reported them.
+	// The slowest node's figures during the baseline; nil: not reported.
 	ConvergenceMs *float64 `json:"convergence_ms,omitempty"`
 	LatencyUs     *float64 `json:"latency_us,omitempty"`
 
-	// How long a shard of the region's origin has been relayed by no node, and how long no node has measured the
-	// convergence delay that was measured during the baseline.
+	// How long no node has relayed some shard of the region's origin, and how long no node has measured the convergence
+	// delay although it was measured during the baseline.
 	Unrelayed  queries.Lasting `json:"unrelayed_for_ms,omitempty"`
 	Unmeasured queries.Lasting `json:"unmeasured_for_ms,omitempty"`
 
-	// Parts is what its nodes did together, in parts of the window that are half as long as theirs: a region shows sooner
-	// than a node what is wrong. Begun is how many parts have begun since the region is watched, and Past how the counts
-	// of those vary that the window has dropped.
+	// Parts are the figures of its nodes together, in parts of the window that are half as long as a node's, because a
+	// harm shows in a region sooner than in a node. Begun is how many parts have begun since the watch began, and Past the
+	// spread of the parts that the window has dropped.
 	Parts []WatchedPart             `json:"parts,omitempty"`
 	Begun int                       `json:"begun,omitempty"`
 	Past  [counts]sequential.Spread `json:"past,omitzero"`
 
-	// How long its origin, or a part of it, has answered no node of it.
+	// How long its origin, or a part of it, has answered none of the region's nodes.
 	Down queries.Lasting `json:"down_for_ms,omitempty"`
 
-	// A region whose nodes get the tuning in several stages has several watches: one of it as a Whole, for the figures
-	// that are the region's and not a node's, and one of the nodes that each stage takes in.
+	// A region whose nodes get the tuning in several stages has several watches: a Whole watch for the figures that belong
+	// to the region and not to a node, and a watch for the nodes of each stage.
 	Whole    bool          `json:"whole,omitempty"`
 	Share    *WatchedShare `json:"share,omitempty"`
 	Measured bool          `json:"measured,omitempty"` // of a Share: its baseline has been taken
 }
 
-// WatchedNode is a node of a region. Those that were there during the baseline stay in the
-// list when they are gone; those that came later do not.
+// WatchedNode is a node of a region. A node from the time of the baseline stays in the list when it is gone. A node
+// that came later does not.
 type WatchedNode struct {
 	ID   string `json:"id"`
-	Came bool   `json:"came,omitempty"` // after the baseline
-	Gone bool   `json:"gone,omitempty"` // not live any more
-	Left bool   `json:"left,omitempty"` // it is gone, and said so: no guardrail counts it as lost
+	Came bool   `json:"came,omitempty"` // joined after the baseline
+	Gone bool   `json:"gone,omitempty"` // no longer live
+	Left bool   `json:"left,omitempty"` // gone after an orderly shutdown; no guardrail counts it as lost
 
 	StartedMs int64        `json:"started_ms"`
 	SentMs    int64        `json:"sent_ms"`
 	SeenMs    int64        `json:"seen_ms"`
 	Totals    fleet.Tally  `json:"totals"`
-	Before    fleet.Span   `json:"before"`             // during the baseline
-	Window    []fleet.Span `json:"window,omitempty"`   // since, oldest first, at most watchBuckets
-	Restarts  []int64      `json:"restarts,omitempty"` // when it was seen to have started anew since, Unix ms
+	Before    fleet.Span   `json:"before"`             // figures during the baseline
+	Window    []fleet.Span `json:"window,omitempty"`   // figures since, oldest first, at most watchBuckets
+	Restarts  []int64      `json:"restarts,omitempty"` // times of restarts since the baseline, Unix ms
 
-	Held   []int `json:"held,omitempty"`   // of its newest heartbeat: shards that it relays
-	Shards int   `json:"shards,omitempty"` // the same: that its origin has
-	Down   bool  `json:"down,omitempty"`   // the same: its origin gives it no answer
+	Held   []int `json:"held,omitempty"`   // shards that it relays, by its newest heartbeat
+	Shards int   `json:"shards,omitempty"` // shards of its origin, by the same heartbeat
+	Down   bool  `json:"down,omitempty"`   // its origin does not answer it, by the same heartbeat
 
-	ConvergenceMs *float64 `json:"convergence_ms,omitempty"` // of its newest heartbeat
+	ConvergenceMs *float64 `json:"convergence_ms,omitempty"` // by its newest heartbeat
 	LatencyUs     *float64 `json:"latency_us,omitempty"`
 	Over          Overdue  `json:"over,omitzero"`
 }
 
-// watch takes in what the nodes of all watched regions say, and tells what is broken by what
-// the rollout has touched: whatever it waits for, and whichever stage it is at.
+// watch updates the watches of all regions, and returns the first guardrail that a region with the tuning breaks,
+// whatever the phase; nil: there is none.
 func (r *transition) watch() (broken *breach, err error) {
 	all, err := r.steps.look(fleet.Scope{Rest: true})
 	if err != nil {
@@ -112,7 +110,7 @@ func (r *transition) watch() (broken *breach, err error) {
 	return nil, nil
 }
 
-// watchedScope is what has been touched, and the stage whose baseline is taken.
+// watchedScope returns the touched regions and, while a baseline is taken, the regions of its stage.
 func (r *transition) watchedScope() fleet.Scope {
 	scope := r.Touched.scope()
 	if r.Phase == Measuring {
@@ -123,8 +121,7 @@ func (r *transition) watchedScope() fleet.Scope {
 	return scope
 }
 
-// observe brings every watch up to date. A region that is new to a stage is watched from
-// here on, with the nodes that it has now.
+// observe updates every watch. It begins to watch regions that are new to a stage, with their present nodes.
 func (r *transition) observe() {
 	nodes := map[string][]fleet.NodeFigures{}
 	for _, n := range r.look.Nodes {
@@ -133,7 +130,7 @@ func (r *transition) observe() {
 	for _, n := range r.look.Nodes {
 		r.watchRegion(n.Region, nodes[n.Region])
 	}
-	convergence := map[string]*float64{} // of regions as a whole, whose watches come first
+	convergence := map[string]*float64{} // of whole regions, whose watches come first
 	for i := range r.Watch {
 		w := &r.Watch[i]
 		measuring := r.Phase == Measuring && w.Stage == r.Stage
@@ -153,7 +150,7 @@ func (r *transition) observe() {
 			convergence[w.Region] = w.ConvergenceMs
 			continue
 		}
-		w.ConvergenceMs = convergence[w.Region] // that of the node that relays, whichever it was
+		w.ConvergenceMs = convergence[w.Region] // of any node of the region, because any node can be the relay
 	}
 }
 
@@ -170,7 +167,7 @@ func (r *transition) watchRegion(region string, nodes []fleet.NodeFigures) {
 	}
 }
 
-// beginWindows forgets what the stage's regions did until now, except their baselines.
+// beginWindows clears the figures of the stage's regions, except their baselines.
 func (r *transition) beginWindows() {
 	r.Compared.beginSlot(r.nowMs)
 	for i := range r.Watch {
@@ -186,8 +183,8 @@ func (r *transition) beginWindows() {
 	}
 }
 
-// heard reports whether each live node was heard of in the newest part of the window. Where a bake is shorter than the
-// time between heartbeats, parts are as long as that.
+// heard reports whether each live node has sent a heartbeat in the newest part of the window. If a bake is shorter than
+// the time between heartbeats, parts last until the next heartbeat.
 func (w *RegionWatch) heard() bool {
 	if len(w.Nodes) == 0 || w.BucketMs == 0 {
 		return true
@@ -206,7 +203,7 @@ func (w *RegionWatch) rotate(nowMs int64) {
 	}
 }
 
-// leave marks the nodes that have left the fleet in order: leaving is not dying.
+// leave marks the nodes that were shut down in order, so that they do not count as lost.
 func (w *RegionWatch) leave(left []string) {
 	for i := range w.Nodes {
 		n := &w.Nodes[i]
@@ -214,8 +211,8 @@ func (w *RegionWatch) leave(left []string) {
 	}
 }
 
-// observe takes in a look at the region. While its baseline is measured every node that
-// speaks is one of those that were there before. While it is unsure which nodes are live, none goes.
+// observe updates the watch from a look at the region. While the baseline is measured, every node with a heartbeat
+// counts as a node from before the stage. While it is unsure which nodes are live, no node becomes gone.
 func (w *RegionWatch) observe(nodes []fleet.NodeFigures, measuring, unsure bool) {
 	found := make(map[string]fleet.NodeFigures, len(nodes))
 	for _, n := range nodes {
@@ -252,8 +249,8 @@ func (w *RegionWatch) observe(nodes []fleet.NodeFigures, measuring, unsure bool)
 	}
 }
 
-// observe takes in a heartbeat. Totals that begin anew, or fall, are those of a process that
-// has just started: all that they say is since then.
+// observe adds a heartbeat. If the totals fall, or the start time changes, the process has restarted, so its totals
+// count from that start.
 func (n *WatchedNode) observe(is fleet.NodeFigures, measuring bool) {
 	ms := n.since(is)
 	if ms <= 0 { // the same heartbeat
@@ -286,9 +283,9 @@ func (n *WatchedNode) observe(is fleet.NodeFigures, measuring bool) {
 	n.Window[len(n.Window)-1].Add(ms, grown)
 }
 
-// since is the time between the last heartbeat and a newer one, in ms; 0 or less: it is not newer. The clocks of the
-// database and of the node may each step. It is the shorter time of the two, of those that went forward: a jump ahead
-// dilutes nothing.
+// since returns the time between the last heartbeat and a newer one, in ms; 0 or less: it is not newer. The clocks of
+// the database and of the node can each step. It returns the shorter of the two times that went forward, so that a
+// clock that jumps ahead does not dilute rates.
 func (n *WatchedNode) since(is fleet.NodeFigures) int64 {
 	seen, sent := is.SeenMs-n.SeenMs, is.SentMs-n.SentMs
 	switch {
@@ -309,7 +306,7 @@ func (n *WatchedNode) restarted(is fleet.NodeFigures) bool {
 	return is.StartedMs != n.StartedMs
 }
 
-// did is what the node did in the window.
+// did returns the node's figures in the window.
 func (n *WatchedNode) did() (sum fleet.Span) {
 	for _, s := range n.Window {
 		sum.Add(s[0], fleet.Tally(s[1:]))
@@ -317,9 +314,9 @@ func (n *WatchedNode) did() (sum fleet.Span) {
 	return sum
 }
 
-// unready tells why the baseline of the stage cannot end: a region that is dark, or has
-// lost nodes, or nodes that say nothing, is nothing to hold the future against. A plan that bears
-// the loss of all nodes takes regions as they are.
+// unready returns the reason why the baseline of the stage cannot end, for example a region without a live node, or a
+// node that sends no heartbeats: its figures could not be compared later. A plan with a NodesLostShare of 1 takes
+// regions as they are.
 func (r *transition) unready() string {
 	if r.look.Truncated {
 		return fmt.Sprintf("the fleet has more than %d nodes, and the rest cannot be watched", fleet.NodesMax)
@@ -353,15 +350,15 @@ func (r *transition) unready() string {
 	return ""
 }
 
-// since begins to wait for a heartbeat of each node, and begins anew if the clock of the
-// database has stepped back.
+// since starts the wait for a heartbeat of each node, and starts it again if the clock of the database has stepped
+// back.
 func (r *transition) since() {
 	if r.SinceMs == 0 || r.SinceMs > r.look.AtMs {
 		r.SinceMs = r.look.AtMs
 	}
 }
 
-// touchedRegions are those of all stages that have been applied.
+// touchedRegions returns the regions of all applied stages.
 func (r *transition) touchedRegions() (regions []string) {
 	for stage := 0; stage <= r.lastApplied(); stage++ {
 		for _, region := range r.Watch.regionsOf(stage) {
@@ -373,10 +370,10 @@ func (r *transition) touchedRegions() (regions []string) {
 	return regions
 }
 
-// applied tells whether the stage has been applied, or may have been.
+// applied reports whether the stage has been applied, or may have been.
 func (r *Rollout) applied() bool { return r.Phase != Awaiting && r.Phase != Measuring }
 
-// lastApplied is the last stage that is applied; less than 0: none.
+// lastApplied returns the index of the last applied stage; less than 0: none.
 func (r *Rollout) lastApplied() int {
 	if r.applied() {
 		return r.Stage
@@ -384,11 +381,11 @@ func (r *Rollout) lastApplied() int {
 	return r.Stage - 1
 }
 
-// Watches are what a rollout knows of nodes: of every region that it touched, and of those whose baseline it takes.
+// Watches are the watches of every region that a rollout touched, and of the regions whose baseline is being taken.
 type Watches []RegionWatch
 
-// enough is the logarithm of the e-value from which on a figure is worse than before: half of the error rate of the
-// rollout, shared by all figures of all regions and nodes that are watched.
+// enough returns the logarithm of the e-value at which a figure is worse than before. All figures of all watched
+// regions and nodes share half of the rollout's error rate.
 func (ws Watches) enough(errorRate float64) float64 {
 	tests := 0
 	for i := range ws {
@@ -407,7 +404,7 @@ func (ws Watches) RatesOf(region string) (before, now fleet.HealthRates, ok bool
 	return before, now, false
 }
 
-// ratesOf puts the figures of a stage's regions together, for people.
+// ratesOf returns the worst figures of a stage's regions, for people.
 func (ws Watches) ratesOf(stage int, of func(*RegionWatch) fleet.HealthRates) (all fleet.HealthRates) {
 	var parts []fleet.HealthRates
 	for i := range ws {
@@ -418,8 +415,7 @@ func (ws Watches) ratesOf(stage int, of func(*RegionWatch) fleet.HealthRates) (a
 	return fleet.WorstOf(parts)
 }
 
-// unheard names the live nodes that have not spoken, of those that were there during the
-// baselines of their stages.
+// unheard names the live nodes from the baselines of their stages for which heard returns false.
 func (ws Watches) unheard(heard func(*RegionWatch, *WatchedNode) bool) string {
 	var silent []string
 	for i := range ws {
@@ -433,7 +429,7 @@ func (ws Watches) unheard(heard func(*RegionWatch, *WatchedNode) bool) string {
 	return controlplane.Several(silent)
 }
 
-// regionsOf are those of a stage that nodes were seen in.
+// regionsOf returns the regions of a stage in which nodes were seen.
 func (ws Watches) regionsOf(stage int) (regions []string) {
 	for _, w := range ws {
 		if w.Stage == stage && !slices.Contains(regions, w.Region) {
@@ -443,7 +439,7 @@ func (ws Watches) regionsOf(stage int) (regions []string) {
 	return regions
 }
 
-// part is the watch of the nodes of a region that a stage takes in; nil: there is none.
+// part returns the nodes of a region that a stage takes in, or nil if it takes in the whole region.
 func (ws Watches) part(region string, stage int) *WatchedShare {
 	for _, w := range ws {
 		if w.Region == region && w.Stage == stage && w.Share != nil {
@@ -453,25 +449,25 @@ func (ws Watches) part(region string, stage int) *WatchedShare {
 	return nil
 }
 
-// dark names a region of the stage without a live node, that should have one: the plan
-// names it, or nodes of it were heard of not long ago.
+// dark names a region of the stage that has no live node but should have: the plan names it, or its nodes sent
+// heartbeats not long ago.
 func (ws Watches) dark(stage StagePlan, look fleet.Look) string {
 	for _, region := range stage.Scope.Regions {
 		live := slices.ContainsFunc(look.Nodes, func(n fleet.NodeFigures) bool { return n.Region == region })
 		if !live && (stage.Named || look.Silent[region] > 0) {
-			return fmt.Sprintf("region %s is dark: it has no live node, and %d silent ones", region, look.Silent[region])
+			return fmt.Sprintf("region %s is dark: it has no live node, and %d silent nodes", region, look.Silent[region])
 		}
 	}
 	for _, region := range slices.Sorted(maps.Keys(look.Silent)) {
 		watched := slices.ContainsFunc(ws, func(w RegionWatch) bool { return w.Region == region })
 		if !watched && stage.Scope.Has(region) {
-			return fmt.Sprintf("region %s is dark: it has no live node, and %d silent ones", region, look.Silent[region])
+			return fmt.Sprintf("region %s is dark: it has no live node, and %d silent nodes", region, look.Silent[region])
 		}
 	}
 	return ""
 }
 
-// baselineTooShort names a counted figure that breaks its guardrail if the baseline is exact, and may keep it as the
+// baselineTooShort names a counted figure that breaks its guardrail if the baseline is exact, but keeps it because the
 // baseline was short; empty: there is none.
 func (ws Watches) baselineTooShort(g Guardrails, stages StagePlans) string {
 	enough := ws.enough(g.errorRate())

@@ -15,7 +15,7 @@ import (
 	"github.com/weirhq/weir/shared/heartbeat"
 )
 
-// relayRows has a node's relay write and read rows.
+// relayRows makes a node's relay write and read rows.
 func relayRows(h *heartbeat.Health, rows int64) {
 	if h.Relay == nil {
 		h.Relay = &heartbeat.Relay{Shards: 1, Held: []int{0}}
@@ -40,13 +40,13 @@ func wantRolledBack(t *testing.T, r *Rollout, why ...string) {
 	}
 }
 
-// A tuning that kills every node which takes it up reaches no other region: of those that
-// were there before, none is left.
+// A tuning that kills every node that applies it reaches no other region, because no node from before the stage is
+// left.
 func TestNodesThatDieAsTheyApplyAreABreach(t *testing.T) {
 	l := newLand("eu", "us", "ap")
 	r, steps := begin(t, l, spec(canary, Stage{Regions: []string{"us"}, BakeMs: 60_000}, all))
 	l.fate = func(n *fleet.Row, document string) {
-		if document == string(document30) {
+		if document == document30 {
 			l.dead[n.Heartbeat.NodeID] = true
 		}
 	}
@@ -55,11 +55,10 @@ func TestNodesThatDieAsTheyApplyAreABreach(t *testing.T) {
 	if len(r.Touched) != 1 || len(l.dead) != 2 {
 		t.Errorf("touched %+v, dead %v", r.Touched, l.dead)
 	}
-	wantFleet(t, l, defaultDocument(), "eu", "us", "ap")
+	wantFleet(t, l, defaultDocument, "eu", "us", "ap")
 }
 
-// The nodes that were there before the stage are carried through its bake, and through
-// those of later stages.
+// The nodes from before the stage are watched in its bake, and in later stages.
 func TestANodeThatDiesLaterIsABreach(t *testing.T) {
 	for _, c := range []struct {
 		victim string
@@ -79,8 +78,8 @@ func TestANodeThatDiesLaterIsABreach(t *testing.T) {
 	}
 }
 
-// A bake may be shorter than it takes to notice that a node is gone: the stage ends when each
-// node has been heard of after it, or is known to be lost.
+// A bake can be shorter than the time after which a node counts as gone. So the stage ends only when each node has sent
+// a heartbeat after it, or counts as lost.
 func TestANodeThatDiesInAShortBakeIsABreach(t *testing.T) {
 	l := newLand("eu", "us")
 	r, steps := begin(t, l, spec(Stage{Regions: []string{"eu"}, BakeMs: 2000}, all))
@@ -96,7 +95,7 @@ func TestANodeThatDiesInAShortBakeIsABreach(t *testing.T) {
 	}
 }
 
-// A planned scale-down is said in the plan; that a region loses its last node never is.
+// The plan can allow a planned scale-down, but never the loss of a region's last node.
 func TestAPlannedScaleDown(t *testing.T) {
 	for dead, want := range map[int]Phase{1: Done, 2: RolledBack} {
 		l := newLand("eu", "us")
@@ -114,13 +113,12 @@ func TestAPlannedScaleDown(t *testing.T) {
 	}
 }
 
-// A node that starts over and over has healthy counters in between: its restarts are what
-// says so.
+// A node that restarts again and again has healthy counters in between, so its restarts count as a guardrail.
 func TestACrashLoopIsABreach(t *testing.T) {
 	l := newLand("eu", "us")
 	r, steps := begin(t, l, spec(Stage{Regions: []string{"eu"}, BakeMs: time.Hour.Milliseconds()}, all))
 	l.fate = func(n *fleet.Row, document string) {
-		if n.Heartbeat.NodeID == "eu2" && document == string(document30) && l.now.Unix()%60 == 0 {
+		if n.Heartbeat.NodeID == "eu2" && document == document30 && l.now.Unix()%60 == 0 {
 			n.Heartbeat.StartedAtMs, n.Health = l.now.UnixMilli(), `{}`
 		}
 	}
@@ -128,7 +126,7 @@ func TestACrashLoopIsABreach(t *testing.T) {
 	wantRolledBack(t, r, "stage 1 (eu): restarts of a node within an hour: 2, more than 1, of node eu2 in region eu")
 }
 
-// A healthy hour does not make a bad end of it good.
+// A healthy hour does not hide a bad end of the bake.
 func TestALateBurstIsNotDiluted(t *testing.T) {
 	l := newLand("eu", "us")
 	r, steps := begin(t, l, longBaseline(spec(Stage{Regions: []string{"eu"}, BakeMs: time.Hour.Milliseconds()}, all)))
@@ -149,8 +147,8 @@ func TestALateBurstIsNotDiluted(t *testing.T) {
 	}
 }
 
-// Nine healthy regions do not make one good in which nothing passes, nor do the healthy
-// nodes of a region.
+// Nine healthy regions do not hide a region in which nothing passes, and healthy nodes do not hide a sick node of their
+// region.
 func TestOneSickRegionOrNodeIsNotDiluted(t *testing.T) {
 	for ill, why := range map[string]string{
 		"c":  "stage 1 (all regions): share of denied decisions: |, off by more than 0.2 (before the stage 0.1), of |region c",
@@ -173,7 +171,7 @@ func TestOneSickRegionOrNodeIsNotDiluted(t *testing.T) {
 	}
 }
 
-// Shares of few decisions a node are judged by region: there they are enough.
+// If each node makes too few decisions for a share, the shares are judged for the whole region.
 func TestARegionIsJudgedByWhatItsNodesDoTogether(t *testing.T) {
 	l := newLand("eu", "us")
 	l.sick = func(h *heartbeat.Health, hasNew bool) {
@@ -187,8 +185,8 @@ func TestARegionIsJudgedByWhatItsNodesDoTogether(t *testing.T) {
 	wantRolledBack(t, r, "share of denied decisions: 0.5, off by more than 0.2 (before the stage 0), of region eu")
 }
 
-// What has the tuning is watched until the rollout is over: while a later stage measures and
-// bakes, while it waits for an approval, and while it is paused. A breach rolls back.
+// Regions with the tuning are watched until the rollout is over: while a later stage measures and bakes, while it waits
+// for an approval, and while it is paused. A breach rolls back.
 func TestEverythingTouchedIsWatched(t *testing.T) {
 	gated := all
 	gated.Approval = true
@@ -223,12 +221,12 @@ func TestEverythingTouchedIsWatched(t *testing.T) {
 			from := l.now
 			play(t, r, steps, func() bool { return r.Phase.Over() || l.now.Sub(from) > 10*time.Minute })
 			wantRolledBack(t, r, "stage 1 (eu): errors of relays and settings", "of node eu1 in region eu")
-			wantFleet(t, l, defaultDocument(), "eu", "us")
+			wantFleet(t, l, defaultDocument, "eu", "us")
 		})
 	}
 }
 
-// Before anything has it, there is nothing to watch: a rollout waits without a timer.
+// Before any region has the tuning there is nothing to watch, so a rollout waits without a timer.
 func TestNothingTouchedIsNotWatched(t *testing.T) {
 	gated := canary
 	gated.Approval = true
@@ -245,7 +243,7 @@ func TestNothingTouchedIsNotWatched(t *testing.T) {
 	}
 }
 
-// One approval, sent twice, approves one stage.
+// An approval that is sent twice approves one stage.
 func TestAnApprovalIsOfOneStage(t *testing.T) {
 	gate := func(region string) Stage {
 		return Stage{Regions: []string{region}, BakeMs: 1000, Approval: true}
@@ -283,15 +281,15 @@ func TestAnApprovalIsOfOneStage(t *testing.T) {
 	}
 }
 
-// A region without a live node is no baseline: it is waited for, and then the rollout goes
-// back. One that has not been heard of for so long that it has no row is gone.
+// A region without a live node cannot give a baseline: the stage waits for it, and then the rollout rolls back. A
+// region whose nodes have been silent for so long that they have no rows is gone.
 func TestADarkRegionIsNoBaseline(t *testing.T) {
 	for _, c := range []struct {
 		dark string
 		why  string // empty: done
 	}{
-		{"eu", "stage 1 (eu): region eu is dark: it has no live node, and 2 silent ones"},
-		{"us", "stage 2 (all other regions): region us is dark: it has no live node, and 2 silent ones"},
+		{"eu", "stage 1 (eu): region eu is dark: it has no live node, and 2 silent nodes"},
+		{"us", "stage 2 (all other regions): region us is dark: it has no live node, and 2 silent nodes"},
 		{"", ""},
 	} {
 		l := newLand("eu", "us")
@@ -315,14 +313,14 @@ func TestADarkRegionIsNoBaseline(t *testing.T) {
 	}
 	l := newLand("eu")
 	l.nodes = nil
-	l.rows = []tunings.Write{{Region: "eu", Document: defaultDocument()}}
+	l.rows = []tunings.Write{{Region: "eu", Document: defaultDocument}}
 	r, steps := begin(t, l, spec(all))
 	play(t, r, steps, nil)
 	wantRolledBack(t, r, "no node is live: there is nothing to take a baseline from")
 }
 
-// "Rolled back" is said when no live node reports what was withdrawn; until then it names
-// those that do, and after a time that is trouble.
+// A rollout is "rolled back" when no live node reports the withdrawn tuning. Until then it names the nodes that do, and
+// after a time it reports trouble.
 func TestARollbackIsOverWhenNodesHaveTakenItUp(t *testing.T) {
 	l := newLand("eu", "us")
 	r, steps := begin(t, l, spec(canary, all))
@@ -355,8 +353,8 @@ func TestARollbackIsOverWhenNodesHaveTakenItUp(t *testing.T) {
 	}
 }
 
-// "Done" is said when every live node of every region runs the document: one that fell back
-// while a later stage baked does not.
+// A rollout is "done" when every live node of every region runs the document. A node that fell back while a later stage
+// baked prevents it.
 func TestDoneIsWhatEveryNodeRuns(t *testing.T) {
 	l := newLand("eu", "us")
 	r, steps := begin(t, l, spec(canary, all))
@@ -375,13 +373,12 @@ func TestDoneIsWhatEveryNodeRuns(t *testing.T) {
 	}
 }
 
-// A rollback writes over the rollout's own version and over nothing else: what came since is
-// left in force, and said.
+// A rollback replaces only the rollout's own version. A newer version stays in force, and the history names it.
 func TestARollbackLeavesWhatIsNewer(t *testing.T) {
 	l := newLand("eu", "us")
 	r, steps := begin(t, l, spec(canary, all))
 	play(t, r, steps, nil)
-	other := string(mustDocument(`{"floor":0.7}`))
+	other := controltest.Document("floor=0.7")
 	l.rows = append(l.rows, tunings.Write{ID: "r2/apply/us", Region: "us", Document: other})
 	inForce, err := steps.on.inForce(r.Touched.rows())
 	if err != nil {
@@ -397,18 +394,18 @@ func TestARollbackLeavesWhatIsNewer(t *testing.T) {
 	if _, got := l.newest("us"); got != other || r.Phase != RolledBack {
 		t.Errorf("us runs %s, %s", got, r.Phase)
 	}
-	wantFleet(t, l, defaultDocument(), "eu")
+	wantFleet(t, l, defaultDocument, "eu")
 	if !strings.Contains(fmt.Sprint(r.Events), "not rolled back: region us has version 4, which something else wrote meanwhile") {
 		t.Errorf("%+v", r.Events)
 	}
 }
 
-// An apply that finds another version than the one it measured is not made.
+// An apply is not made if it finds another version than the measured version.
 func TestAnApplyIsFenced(t *testing.T) {
 	l := newLand("eu", "us")
 	r, steps := begin(t, l, spec(canary, all))
 	play(t, r, steps, func() bool { return r.Phase == Applying })
-	other := string(mustDocument(`{"floor":0.7}`))
+	other := controltest.Document("floor=0.7")
 	l.rows = append(l.rows, tunings.Write{ID: "r2/apply/eu", Region: "eu", Document: other})
 	play(t, r, steps, nil)
 	wantRolledBack(t, r, "stage 1 (eu): not applied: region eu has version 1, which something else wrote meanwhile")
@@ -417,11 +414,11 @@ func TestAnApplyIsFenced(t *testing.T) {
 	}
 }
 
-// An id whose writes were another tuning's, of a rollout that Restate has forgotten, is not
-// taken for its own.
+// If Restate has lost a rollout, its ID cannot be used again with another tuning, because its writes have the other
+// tuning.
 func TestAnIDOfAnotherTuningIsRefused(t *testing.T) {
 	l := newLand("eu", "us")
-	before := string(mustDocument(`{"floor":0.7}`))
+	before := controltest.Document("floor=0.7")
 	l.rows = []tunings.Write{{ID: "r1/apply/eu", Region: "eu", Document: before}}
 	r, steps := begin(t, l, spec(canary, all))
 	if used, err := steps.on.used("r1"); err != nil || used != "the id r1 was used before, and version 1 of region eu has it: choose another id" {
@@ -434,8 +431,8 @@ func TestAnIDOfAnotherTuningIsRefused(t *testing.T) {
 	}
 }
 
-// Version 1 of the state does not name the nodes that were there before: what is under way
-// cannot be watched and goes back, and no field of later is read as zero.
+// Version 1 of the state does not name the nodes from before the stage. So a rollout under way cannot be watched and
+// rolls back, and no newer field is read as zero.
 func TestADocumentOfAnOlderBuild(t *testing.T) {
 	l := newLand("eu", "us")
 	r, steps := begin(t, l, spec(canary, all))
@@ -453,7 +450,7 @@ func TestADocumentOfAnOlderBuild(t *testing.T) {
 	}
 	play(t, r, steps, nil)
 	wantRolledBack(t, r, "the rollout's state is of an older build")
-	wantFleet(t, l, defaultDocument(), "eu", "us")
+	wantFleet(t, l, defaultDocument, "eu", "us")
 }
 
 // "Some 300 bytes of state a node": windows are bounded, whatever the length of a bake.

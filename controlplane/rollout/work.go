@@ -11,47 +11,46 @@ import (
 	"github.com/weirhq/weir/shared/tuning"
 )
 
-// stepTimeout bounds one step of a rollout.
+// stepTimeout bounds each step of a rollout.
 const stepTimeout = 15 * time.Second
 
-// Store is what a rollout needs of MySQL. All methods may be called at once.
+// Store has the operations on MySQL that rollouts need. Implementations must allow concurrent calls.
 type Store interface {
 	fleet.Store
 	tunings.TrialStore
-	// NewestTunings are the newest version of each region that has one, and of the fleet.
+	// NewestTunings returns the newest version of each region that has a version, and of the fleet.
 	NewestTunings(ctx context.Context) ([]tunings.RegionTuning, error)
-	// WriteTunings writes versions in one transaction, in order, and answers their
-	// numbers. A write whose ID is there already, with the same document and region, is
-	// left out and its number answered. One that is refused undoes them all.
+	// WriteTunings writes versions in one transaction, in order, and returns their numbers. If a write with the same ID,
+	// document and region exists already, it is skipped and its number returned. If any write is refused, none is made.
 	WriteTunings(ctx context.Context, writes []tunings.Write) (tunings.Written, error)
-	// SaveRollout writes a rollout down. One that was saved as often, or more often, stays: unless that was this very
-	// state, the error wraps controlplane.ErrConflict.
+	// SaveRollout writes the state of a rollout. It must keep a state with an equal or higher number of saves, and return
+	// an error that wraps controlplane.ErrConflict unless that is this very state.
 	SaveRollout(ctx context.Context, row Row) error
-	// NewerRollout is the state of a rollout that was saved more often than that; empty: there is none.
+	// NewerRollout returns the state of a rollout that was saved more often than saved; empty: there is none.
 	NewerRollout(ctx context.Context, id string, saved int64) (state string, err error)
-	// RolloutRecorded tells whether a rollout has been recorded under an id.
+	// RolloutRecorded reports whether a rollout has been recorded under an ID.
 	RolloutRecorded(ctx context.Context, id string) (bool, error)
-	// Rollouts are those that began last, newest first, at most rows.
+	// Rollouts returns the rollouts that began last, newest first, at most rows.
 	Rollouts(ctx context.Context, rows int) ([]Trace, error)
-	// TuningsOf are the versions that a rollout wrote, oldest first, at most rows.
+	// TuningsOf returns the versions that a rollout wrote, oldest first, at most rows.
 	TuningsOf(ctx context.Context, id string, rows int) ([]tunings.RegionTuning, error)
 }
 
-// Work is the database and the Prometheus that rollouts work with.
+// Work has the database and the Prometheus of rollouts.
 type Work struct {
 	store      Store
 	liveWithin time.Duration
 	prometheus queries.Prometheus // nil: none
 }
 
-// NewWork returns the work of rollouts on a database. A node not heard of for longer than liveWithin is
-// not waited for.
+// NewWork returns the work of rollouts on a database. Rollouts do not wait for a node that has sent no heartbeat for
+// longer than liveWithin.
 func NewWork(store Store, liveWithin time.Duration) *Work {
 	return &Work{store: store, liveWithin: liveWithin}
 }
 
-// InForce is the document in force for each of the regions: its own newest, or else the
-// fleet's, or else the built-in default; with the version of its own.
+// InForce returns the document in force for each of the regions: its own newest version, or else the fleet's, or else
+// the built-in default. It also returns the number of the region's own version.
 func (w *Work) InForce(ctx context.Context, regions []string) ([]tunings.RegionTuning, error) {
 	ctx, cancel := context.WithTimeout(ctx, stepTimeout)
 	defer cancel()
@@ -77,7 +76,7 @@ func (w *Work) InForce(ctx context.Context, regions []string) ([]tunings.RegionT
 	return inForce, nil
 }
 
-// Newer returns the state of a rollout that was saved more often than that, or "".
+// Newer returns the state of a rollout that was saved more often than saved, or "".
 func (w *Work) Newer(ctx context.Context, id string, saved int64) (string, error) {
 	ctx, cancel := context.WithTimeout(ctx, stepTimeout)
 	defer cancel()
@@ -98,7 +97,7 @@ func (w *Work) List(ctx context.Context) (list []Summary, err error) {
 	return list, err
 }
 
-// Fleet lists the fleet.
+// Fleet lists the nodes of the fleet.
 func (w *Work) Fleet(ctx context.Context) (fleet.Fleet, error) {
 	return fleet.List(ctx, w.store, w.liveWithin)
 }

@@ -15,7 +15,7 @@ func (c Count) Rate() float64 {
 
 func (c Count) plus(d Count) Count { return Count{c.Events + d.Events, c.Exposure + d.Exposure} }
 
-// Spread is how much counts of slots vary. The zero value is of no slots.
+// Spread measures how much counts of slots vary. The zero value has no slots.
 type Spread struct {
 	Slots    int     `json:"slots"`
 	Events   float64 `json:"events"`
@@ -51,35 +51,35 @@ func (s Spread) clump() float64 {
 	return 1 + more*(1+2/freedom) // so few slots often look more alike than they are
 }
 
-// Bound is what the rate of events may be since a change: Times the rate before it, plus Plus.
+// Bound is the highest allowed rate of events after a change: Times the rate before it, plus Plus.
 type Bound struct{ Times, Plus float64 }
 
-// Evidence is how much counts say against a bound.
+// Evidence measures how strongly counts contradict a bound.
 type Evidence struct {
 	Log   float64 // of the e-value: the bound is exceeded at an error rate of α if this is at least log(1/α)
-	Since Count   // of the slots that say most
+	Since Count   // of the slots with the strongest evidence
 }
 
-// Exceeds returns the evidence that events have become more frequent than a bound allows. Over all times at which it
-// is called, the probability that Log reaches log(1/α) although the bound is kept is at most α, if events are
-// independent, or come in clumps that slots tell apart.
+// Exceeds returns the evidence that events have become more frequent than a bound allows. Over all times at which it is
+// called, the probability that Log reaches log(1/α) although the bound is kept is at most α, if events are independent,
+// or come in clumps that slots separate.
 //
-// since are the newest slots since the change, oldest first, and first is the number of the oldest one, from 1. A
-// harm may begin late, so that each slot may be its first: the j-th has the share 1/(j·(j+1)) of α, which add up to
-// 1. At least Least slots are needed: one that is far off may be a single event, and says nothing of its kind.
+// since are the newest slots since the change, oldest first, and first is the number of the oldest slot, from 1. A harm
+// may begin late, so that each slot may be its first: the j-th has the share 1/(j·(j+1)) of α, which add up to
+// 1. At least Least slots are needed, because a single slot that is far off may be a single event.
 //
 // past is the spread of slots since the change that are not among since.
 //
-// scale is a rate that is usual for such events. It must not depend on what was counted; the closer it is, the fewer
-// events are needed.
+// scale is a rate that is usual for such events. It must not depend on the counts. The closer it is, the fewer events
+// are needed.
 //
-// The e-value is the likelihood under a mixture of rates, before and since, by the largest likelihood that the bound
-// allows. Under any pair of rates that keeps the bound it is at most a test martingale, so that it reaches 1/α with a
-// probability of at most α (Ville; Wasserman, Ramdas and Balakrishnan, PNAS 117, 2020). It is exact for few events,
-// and holds for shares of decisions too, as a sum of independent zeros and ones varies less than a Poisson count of
-// the same mean. Events that come in clumps vary more: counts are divided by how much more slots vary than
-// independent events would, those of the past and those that are judged. That is an estimate, which needs some slots:
-// soon after the change, clumps that come in three slots in a row by chance look like a rate that has risen.
+// The e-value is the likelihood under a mixture of rates, before and since, divided by the largest likelihood that the
+// bound allows. Under any pair of rates that keeps the bound it is at most a test martingale, so it reaches 1/α with a
+// probability of at most α (Ville; Wasserman, Ramdas and Balakrishnan, PNAS 117, 2020). It is exact for few events, and
+// holds for shares of decisions too, because a sum of independent zeros and 1s varies less than a Poisson count of the
+// same mean. Events that come in clumps vary more. So counts are divided by how much more the past and the judged slots
+// vary than independent events would. That is an estimate, which needs some slots: soon after the change, clumps that
+// come in three slots in a row by chance look like a rate that has risen.
 func Exceeds(before Count, since []Count, first int, past Spread, bound Bound, scale float64) Evidence {
 	var best Evidence
 	var sum Count
@@ -103,7 +103,7 @@ func Exceeds(before Count, since []Count, first int, past Spread, bound Bound, s
 
 func (c Count) over(clump float64) Count { return Count{c.Events / clump, c.Exposure / clump} }
 
-// logE is the logarithm of the e-value, or 0 if the bound is not exceeded.
+// logE returns the logarithm of the e-value, or 0 if the bound is not exceeded.
 func logE(before, since Count, bound Bound, scale float64) float64 {
 	if since.Rate() <= bound.Times*before.Rate()+bound.Plus || bound.Times > 0 && before.Exposure <= 0 {
 		return 0

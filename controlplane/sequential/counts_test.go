@@ -65,7 +65,7 @@ func TestRatesThatKeepTheirBoundAreCalledWorseAtMostAtTheErrorRate(t *testing.T)
 	}
 }
 
-// What exceeds its bound clearly is called worse soon, in few events as in many.
+// Rates clearly beyond their bound are soon called worse, with few events as with many.
 func TestRatesBeyondTheirBoundAreCalledWorse(t *testing.T) {
 	for name, c := range map[string]struct {
 		before, since float64
@@ -82,7 +82,7 @@ func TestRatesBeyondTheirBoundAreCalledWorse(t *testing.T) {
 	}
 }
 
-// One burst, however large, is one event.
+// A burst, however large, is a single event.
 func TestABurstIsOneEvent(t *testing.T) {
 	for at := range 5 {
 		window := []Count{{0, 1}, {0, 1}, {0, 1}, {0, 1}, {0, 1}}

@@ -1,10 +1,10 @@
-// Package sequential compares what a change does with what those do that go without it, at the same moment, and may
-// be asked at any time: its error rate holds however often it is asked, and whenever one stops.
+// Package sequential compares nodes with a change with nodes without it, at the same moment. You can look at the result
+// at any time: its error rate holds however often you look, and whenever you stop.
 //
-// A sample is one figure of one slot of time: how far those with the change are from those without it. Samples of
-// before the change say how far they are from each other anyway, and how much that varies: from one slot to the
-// next, and so with everything that makes nodes, regions and minutes differ. What moves both alike, as the time of
-// day, is in no sample.
+// A sample is a figure of a slot of time: the difference between nodes with the change and nodes without it. Samples
+// from before the change show their usual difference, and how much it varies from slot to slot, and so with everything
+// that makes nodes, regions and minutes differ. Influences on both groups alike, such as the time of day, are in no
+// sample.
 package sequential
 
 import "math"
@@ -30,7 +30,7 @@ const (
 	// Least is how many samples of before the change a comparison needs, and since.
 	Least = 3
 
-	// effect is the standard deviation, in those of one sample, of the changes that the test is best at.
+	// effect is the size of changes for which the test is best, in standard deviations of a sample.
 	effect = 2
 )
 
@@ -50,32 +50,32 @@ func (s *Series) Add(x float64) {
 	}
 }
 
-// Verdict is what is known at a moment.
+// Verdict is the result at a moment.
 type Verdict struct {
-	Worse      bool    // the change adds more than what it may
+	Worse      bool    // the change adds more than the margin
 	Confidence float64 // that it does, 0 to 1: Worse at 1-α and more
-	Estimate   float64 // of what it adds, from the samples that say most
-	Low, High  float64 // what it adds lies between them, with a confidence of 1-α; infinite: too few samples
+	Estimate   float64 // of the added amount, from the samples with the strongest evidence
+	Low, High  float64 // bounds of the added amount, with a confidence of 1-α; infinite: too few samples
 	Samples    int     // since the change, that the estimate is from
 }
 
-// Judge tells whether the change adds more than margin. Over all times at which it is asked, the probability that it
-// says Worse of a change that adds margin or less is at most α, if samples are normal and independent of each other;
-// α is in (0, 1).
+// Judge reports whether the change adds more than margin. If the change adds margin or less, the probability that any
+// of its verdicts says Worse is at most α, over all times at which it is called. That holds if samples are normal and
+// independent of each other; α is in (0, 1).
 //
-// For one beginning of the change it is the two-sample Bayesian t test of Gönen, Johnson, Lu and Westfall (The
-// American Statistician 59, 2005), whose Bayes factor is a test martingale under optional stopping, whatever the
-// variance is (Hendriksen, de Heide and Grünwald, Bayesian Analysis 16, 2021): it reaches 1/α' with a probability of
-// at most α' (Ville). A harm may begin late, so that each sample since the change may be its first: the j-th has the
-// share 1/(j·(j+1)) of α, which add up to 1.
+// For a known beginning of the change it is the two-sample Bayesian t test of Gönen, Johnson, Lu and Westfall (The
+// American Statistician 59, 2005). Its Bayes factor is a test martingale under optional stopping, whatever the variance
+// is (Hendriksen, de Heide and Grünwald, Bayesian Analysis 16, 2021): it reaches 1/α' with a probability of at most α'
+// (Ville). A harm may begin late, so that each sample since the change may be its first: the j-th has the share
+// 1/(j·(j+1)) of α, which add up to 1.
 func (s *Series) Judge(margin, α float64) Verdict {
 	best := Verdict{Low: math.Inf(-1), High: math.Inf(1)}
 	if s.Before.N < Least {
 		return best
 	}
 	var since Moments
-	for i := len(s.Since) - 1; i >= 0; i-- { // the sums of later beginnings are part of those of earlier ones
-		if since.Add(s.Since[i]); since.N < Least { // one that is far off may be a single event, and says nothing of its kind
+	for i := len(s.Since) - 1; i >= 0; i-- { // the sums of later beginnings are part of the sums of earlier beginnings
+		if since.Add(s.Since[i]); since.N < Least { // a single sample that is far off may be a single event
 			continue
 		}
 		j := float64(s.Dropped + i + 1)
@@ -111,7 +111,8 @@ func compare(before, since Moments) comparison {
 	}
 }
 
-// factor is the Bayes factor of a difference that is not margin against one that is; 0 of a difference that is less.
+// factor returns the Bayes factor of a difference other than margin against a difference of margin, or 0 for a smaller
+// difference.
 func (c comparison) factor(margin float64) float64 {
 	more := c.difference - margin
 	if more <= 0 {
@@ -124,8 +125,8 @@ func (c comparison) factor(margin float64) float64 {
 	return math.Exp(-(c.freedom+1)/2*math.Log(of) - math.Log(c.weight)/2)
 }
 
-// halfWidth is how far the difference is off at most, with a confidence of 1-α: the margins whose factor is less than
-// 1/α.
+// halfWidth returns how far the difference is off at most, with a confidence of 1-α: the margins whose factor is less
+// than 1/α.
 func (c comparison) halfWidth(α float64) float64 {
 	q := math.Pow(α/math.Sqrt(c.weight), 2/(c.freedom+1))
 	if q <= 1/c.weight {

@@ -6,7 +6,7 @@ import (
 	"testing"
 )
 
-// played is what a series says after each of so many samples since a change, of figures that vary by 1.
+// played returns the verdict of a series after each of so many samples since a change, of figures that vary by 1.
 func played(r *rand.Rand, before, since int, sample func(k int) float64, margin, α float64) (worse bool, at int) {
 	var s Series
 	for range before {
@@ -40,7 +40,7 @@ func TestErrorRateHoldsAtEveryLook(t *testing.T) {
 	}
 }
 
-// What is beyond the margin by some standard deviations is found within the samples of a bake, also if it begins
+// An effect beyond the margin by some standard deviations is found within the samples of a bake, also if it begins
 // late.
 func TestHarmIsFound(t *testing.T) {
 	const α = 0.01 / 100
@@ -69,7 +69,7 @@ func TestHarmIsFound(t *testing.T) {
 	}
 }
 
-// The interval holds the truth in 1-α of all histories, at every look, and is the narrower the more is known.
+// The interval contains the truth in 1-α of all histories, at every look, and becomes narrower with more samples.
 func TestIntervalHoldsTheTruth(t *testing.T) {
 	const histories, α, adds = 400, 0.05, 2.5
 	r := rand.New(rand.NewPCG(3, 3))
@@ -136,7 +136,8 @@ func TestTooFewSamplesSayNothing(t *testing.T) {
 	}
 }
 
-// Fewer samples since the change than Least say nothing, however far off they are: they may be one event.
+// Fewer samples since the change than Least give no verdict, however far off they are, because they may be a single
+// event.
 func TestOneEventInTwoSamplesSaysNothing(t *testing.T) {
 	var s Series
 	for i := range Kept {
@@ -173,7 +174,7 @@ func TestDroppedSamplesHaveHadTheirShareOfTheErrorRate(t *testing.T) {
 	}
 }
 
-// The newest samples are kept, and what is dropped still has its share of α.
+// The newest samples are kept, and dropped samples still have their share of α.
 func TestSeriesIsBounded(t *testing.T) {
 	var s Series
 	for i := range 3 * Kept {

@@ -16,18 +16,19 @@ var (
 	_ audit.Log   = (*Store)(nil)
 )
 
-// InsertAudit adds an entry to the audit log and its hash chain, unless one with the same ID is there.
+// InsertAudit adds an entry to the audit log and its hash chain, unless the log has an entry with the same ID.
 func (s auditLog) InsertAudit(ctx context.Context, e audit.Entry) error {
 	return s.changing(ctx, func(q *queries) error {
 		err := insertAudit(ctx, q, e)
 		if errors.Is(err, errWritten) {
-			return nil // by an attempt before this one
+			return nil // an earlier attempt wrote it
 		}
 		return err
 	})
 }
 
-// insertSettingsAudit is insertAudit for a change of the settings, which relays are to read anew.
+// insertSettingsAudit is insertAudit for a change of the settings. It also raises their version, so that relays read
+// them again.
 func insertSettingsAudit(ctx context.Context, q *queries, e audit.Entry) error {
 	if err := insertAudit(ctx, q, e); err != nil {
 		return err
@@ -35,7 +36,8 @@ func insertSettingsAudit(ctx context.Context, q *queries, e audit.Entry) error {
 	return settingsChanged(ctx, q)
 }
 
-// settingsChanged comes last in a transaction: other changes wait for its end.
+// settingsChanged raises the version of the settings. It must be the last statement of a transaction, because other
+// changes wait for its lock until the transaction ends.
 func settingsChanged(ctx context.Context, q *queries) error {
 	if err := q.SettingsChanged(ctx); err != nil {
 		return fmt.Errorf("raise the version of the settings: %w", err)

@@ -11,12 +11,12 @@ import (
 	"github.com/weirhq/weir/shared/gen/sql/controlplanedb"
 )
 
-// errWritten is an entry whose ID is in the log.
+// errWritten reports that the log already has an entry with the same ID.
 var errWritten = errors.New("the entry is in the audit log")
 
-// insertAudit adds an entry and its link. The lock of the chain's open end makes writers take turns from here to the
-// end of their transactions, so that no two entries follow the same one; and since the time is read after it, times
-// ascend with ids. Only settingsChanged comes after it, in every transaction: writers lock in one order.
+// insertAudit adds an entry and its link. It locks the open end of the chain until the transaction ends, so writers
+// take turns, and no two entries follow the same entry. Times ascend with IDs because the time is read after the lock.
+// In every transaction only settingsChanged may come after insertAudit, so that all writers lock in the same order.
 func insertAudit(ctx context.Context, q *queries, e audit.Entry) error {
 	if err := q.AuditChainLock(ctx); err != nil {
 		return fmt.Errorf("lock the chain of the audit log: %w", err)
@@ -71,7 +71,7 @@ func (s auditLog) AuditLinks(ctx context.Context, after int64, rows int) (page a
 	if err != nil {
 		return page, explain(err)
 	}
-	defer func() { _ = tx.Rollback() }() // it has changed nothing
+	defer func() { _ = tx.Rollback() }() // the transaction has changed nothing
 	q := s.queries.WithTx(tx)
 	found, err := q.AuditLinks(ctx, controlplanedb.AuditLinksParams{AfterID: uint64(after), Limit: int32(rows)})
 	if err != nil {
@@ -108,7 +108,7 @@ func linkOf(r *controlplanedb.AuditLinksRow) audit.Link {
 	}
 }
 
-// hashOf is a hash as a column has it; NULL is that of none.
+// hashOf converts a hash from a column. NULL gives the zero hash.
 func hashOf(column []byte) (h auditchain.Hash) {
 	copy(h[:], column)
 	return h

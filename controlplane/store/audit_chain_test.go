@@ -30,7 +30,7 @@ func insertEntries(t *testing.T, s *Store, n int) {
 	}
 }
 
-// verifyLog walks the whole log in pages of two.
+// verifyLog verifies the whole log in pages of two.
 func verifyLog(t *testing.T, s *Store) (*auditchain.Verifier, error) {
 	t.Helper()
 	v := new(auditchain.Verifier)
@@ -60,8 +60,7 @@ func wantWhole(t *testing.T, s *Store, linked, unlinked int64) {
 	}
 }
 
-// The chain begins with the first entry that is written after the migration, and every change that is audited extends
-// it.
+// The chain begins with the first entry after the migration, and every audited change extends it.
 func TestAuditChainBegins(t *testing.T) { servers.EachSQL(t, testAuditChainBegins) }
 
 func testAuditChainBegins(t *testing.T) {
@@ -87,8 +86,8 @@ func testAuditChainBegins(t *testing.T) {
 	wantWhole(t, s, 4, 3)
 }
 
-// Every change of one column of either table, and every row that is deleted, inserted or moved, is found, and its entry
-// is named.
+// The verifier finds every change of a column of either table, and every row that was deleted, inserted or moved, and
+// names the entry.
 func TestAuditChainFindsAlterations(t *testing.T) { servers.EachSQL(t, testAuditChainFindsAlterations) }
 
 func testAuditChainFindsAlterations(t *testing.T) {
@@ -140,7 +139,7 @@ func testAuditChainFindsAlterations(t *testing.T) {
 	wantWhole(t, s, 5, 0)
 }
 
-// Twenty writers at once, of entries alone and of changes with their entries, make one chain.
+// Twenty concurrent writers, of entries alone and of changes with their entries, make a single chain.
 func TestAuditChainOfManyWriters(t *testing.T) { servers.EachSQL(t, testAuditChainOfManyWriters) }
 
 func testAuditChainOfManyWriters(t *testing.T) {
@@ -152,7 +151,7 @@ func testAuditChainOfManyWriters(t *testing.T) {
 		all.Go(func() {
 			for i := range each {
 				e := auditEntry
-				e.ID = fmt.Sprintf("%d", (w*each+i)/2) // each is tried twice
+				e.ID = fmt.Sprintf("%d", (w*each+i)/2) // each entry is tried twice
 				err := s.InsertAudit(t.Context(), e)
 				if w%2 == 0 {
 					shadow := w%4 == 0
@@ -173,7 +172,7 @@ func testAuditChainOfManyWriters(t *testing.T) {
 	}
 }
 
-// A writer whose connection dies between the entry and its link leaves neither, and holds up no other writer.
+// If a writer's connection dies between the entry and its link, neither is stored, and no other writer is blocked.
 func TestAuditChainAfterAWriterDied(t *testing.T) { servers.EachSQL(t, testAuditChainAfterAWriterDied) }
 
 func testAuditChainAfterAWriterDied(t *testing.T) {
@@ -210,7 +209,7 @@ func testAuditChainAfterAWriterDied(t *testing.T) {
 	}
 }
 
-// A link that is there before its entry stops the write: an entry is never taken for one that was written before.
+// If a link exists before its entry, the write fails: the entry does not count as written before.
 func TestAuditLinkMadeAhead(t *testing.T) { servers.EachSQL(t, testAuditLinkMadeAhead) }
 
 func testAuditLinkMadeAhead(t *testing.T) {

@@ -10,14 +10,14 @@ import (
 	"github.com/weirhq/weir/shared/servers"
 )
 
-// block writes a verdict as the former design did, or has one that is there expire later.
+// block writes a verdict as the former design did, or extends an existing verdict.
 func block(ctx context.Context, db *sql.DB, i int, expires time.Time) error {
 	_, err := db.ExecContext(ctx, "INSERT INTO ratelimit_blocklist (workspace_id, namespace, identifier, duration_ms, sequence, `limit`, expires_at) "+
 		"VALUES ('acme', 'api', ?, 60000, 7, 10, ?) ON DUPLICATE KEY UPDATE expires_at = GREATEST(expires_at, VALUES(expires_at))", i, expires.UnixMilli())
 	return err
 }
 
-// Rows that have expired are deleted in bounded batches, and no others.
+// Only rows that have expired are deleted, in bounded batches.
 func TestDeleteExpiredBlocklist(t *testing.T) { servers.EachSQL(t, testDeleteExpiredBlocklist) }
 
 func testDeleteExpiredBlocklist(t *testing.T) {

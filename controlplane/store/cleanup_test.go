@@ -11,8 +11,8 @@ import (
 	"github.com/weirhq/weir/shared/servers"
 )
 
-// Cleanup deletes only expires_at < cutoff, in bounded batches, replays safely,
-// continues on the next tick: 200 expired and 200 live rows, exactly the expired go.
+// Of 200 expired and 200 live rows, cleanup deletes exactly the expired rows, with expires_at < cutoff, in bounded
+// batches. It can be repeated safely, and continues on the next tick.
 func TestCleanupOnRealRows(t *testing.T) { servers.EachSQL(t, testCleanupOnRealRows) }
 
 func testCleanupOnRealRows(t *testing.T) {
@@ -24,7 +24,7 @@ func testCleanupOnRealRows(t *testing.T) {
 	var expired, live []time.Time
 	for i := range 200 {
 		expired = append(expired, now.Add(-time.Hour-time.Duration(i)*time.Minute))
-		live = append(live, now.Add(time.Duration(i)*time.Minute)) // grace keeps the first
+		live = append(live, now.Add(time.Duration(i)*time.Minute)) // the grace period keeps the first
 	}
 	insertCounts(t, db, "expired", expired)
 	insertCounts(t, db, "live", live)
@@ -60,7 +60,7 @@ func testCleanupOnRealRows(t *testing.T) {
 	}
 }
 
-// The boundary to the millisecond, and the answer of a batch that is run again.
+// The cutoff is exact to the millisecond, and a repeated batch deletes nothing.
 func TestDeleteExpiredIsStrictBoundedAndRepeatable(t *testing.T) {
 	servers.EachSQL(t, testDeleteExpiredIsStrictBoundedAndRepeatable)
 }
@@ -79,8 +79,8 @@ func testDeleteExpiredIsStrictBoundedAndRepeatable(t *testing.T) {
 	}
 }
 
-// Statements that delete rows lock no gaps: while a batch is not yet committed, a node
-// flushes rows just before, between and after what it deletes.
+// Deletes lock no gaps: while a batch is not committed, a node can store rows just before, between and after the
+// deleted rows.
 func TestDeleteExpiredDoesNotBlockAFlush(t *testing.T) {
 	servers.EachSQL(t, testDeleteExpiredDoesNotBlockAFlush)
 }

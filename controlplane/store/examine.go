@@ -15,8 +15,7 @@ import (
 	"github.com/weirhq/weir/shared/mysqlclient"
 )
 
-// needed is what the control plane does with which table: the grants of
-// schema/README.md.
+// needed maps each table to the privileges that the control plane needs, the grants of schema/README.md.
 var needed = map[string]string{
 	"ratelimit_window_counts":    "SELECT,DELETE",
 	"ratelimit_nodes":            "SELECT,UPDATE,DELETE",
@@ -36,23 +35,22 @@ var needed = map[string]string{
 	"ratelimit_schema_version":   "SELECT",
 }
 
-// How far the database's clock may be from this machine's.
+// The differences between the database's clock and this machine's at which a check warns or fails.
 const (
 	skewWarn = time.Second
 	skewFail = 10 * time.Second
 )
 
-// SchemaCheck is how the tables' version is known, and the one that this build has.
+// SchemaCheck has the version of the tables that this build needs, and the function that reads their present version.
 type SchemaCheck struct {
 	Version func(context.Context, *sql.DB) (int64, error)
 	Latest  int64
-	// Migrates says that this process creates and upgrades the tables, with whatever
-	// rights in its database that takes.
+	// Migrates means that this process creates and upgrades the tables, so it needs further privileges in its database.
 	Migrates bool
 }
 
-// Ready is nil when the tables are those of this build or of a newer one, which keeps what
-// ours needs.
+// Ready returns nil if the tables have the version of this build or a newer version, which keeps everything that this
+// build needs.
 func (s *Store) Ready(ctx context.Context, schema SchemaCheck) error {
 	version, err := schema.Version(ctx, s.db)
 	if err != nil {
@@ -66,7 +64,7 @@ func (s *Store) Ready(ctx context.Context, schema SchemaCheck) error {
 	return nil
 }
 
-// Examine checks how MySQL is set up for the control plane. It changes nothing.
+// Examine returns an examiner that checks how MySQL is set up for the control plane. It changes nothing.
 func (s *Store) Examine(schema SchemaCheck) watch.Examiner {
 	return func(ctx context.Context) []watch.Check {
 		var version, user string
@@ -90,10 +88,10 @@ func (s *Store) Examine(schema SchemaCheck) watch.Examiner {
 	}
 }
 
-// versionCheck judges what VERSION() says: "8.0.36-log", "10.11.19-MariaDB-deb12".
+// versionCheck checks the result of VERSION(), for example "8.0.36-log" or "10.11.19-MariaDB-deb12".
 func versionCheck(text string) watch.Check {
 	product, least := "MySQL", [3]int{8, 0, 19}
-	if strings.Contains(text, "TiDB") { // its first numbers are those of a MySQL that it stands in for
+	if strings.Contains(text, "TiDB") { // it begins with the version of the MySQL that TiDB emulates
 		return watch.Pass("version", fmt.Sprintf("%.80s", text))
 	}
 	if strings.Contains(strings.ToLower(text), "mariadb") {
@@ -111,7 +109,7 @@ func versionCheck(text string) watch.Check {
 	return watch.Pass("version", fmt.Sprintf("%s %.80s", product, text))
 }
 
-// readVersion reads the three numbers that a version begins with.
+// readVersion parses the three numbers at the beginning of a version.
 func readVersion(text string) (v [3]int, ok bool) {
 	number, _, _ := strings.Cut(text, "-")
 	parts := strings.Split(number, ".")
@@ -164,7 +162,7 @@ func (s *Store) examineVariables(ctx context.Context) (checks []watch.Check, err
 	return variableChecks(values), rows.Err()
 }
 
-// variableChecks judges the settings that a session has. One that it does not show is not known to be right.
+// variableChecks checks the variables of a session. If the server does not show a variable, the check is a warning.
 func variableChecks(values map[string]string) (checks []watch.Check) {
 	for _, name := range slices.Sorted(maps.Keys(values)) {
 		checks = append(checks, variableCheck(name, values[name]))
@@ -182,7 +180,7 @@ func variableChecks(values map[string]string) (checks []watch.Check) {
 
 const proxyDo = "See whether a proxy before MySQL drops session settings: each connection of Weir makes them."
 
-// variableCheck judges one session setting. Weir sets most of them for each session, so the
+// variableCheck checks a session variable, for example sql_mode. Weir sets most variables in each session, so the
 // server's defaults don't matter.
 func variableCheck(name, value string) watch.Check {
 	switch name {
@@ -207,7 +205,7 @@ func variableCheck(name, value string) watch.Check {
 		}
 	case "time_zone":
 		if value != "+00:00" {
-			return watch.Warn(name, value+" in a session that asked for +00:00", proxyDo)
+			return watch.Warn(name, value+": Weir set +00:00, so something changed the session", proxyDo)
 		}
 	case "max_allowed_packet":
 		if n, err := strconv.ParseInt(value, 10, 64); err != nil || n < mysqlclient.PacketBytesMin {
@@ -228,7 +226,7 @@ func (s *Store) examineClock(ctx context.Context) ([]watch.Check, error) {
 	return []watch.Check{clockCheck(now.Sub(before.Add(took/2)), took)}, nil
 }
 
-// clockCheck judges a difference that was measured with an uncertainty of half of took.
+// clockCheck checks a difference that was measured with an uncertainty of half of took.
 func clockCheck(skew, took time.Duration) watch.Check {
 	what := fmt.Sprintf("%v from this machine's", skew.Round(time.Millisecond))
 	const do = "Let NTP run on both machines: rows expire by the database's clock, windows begin by the nodes'."

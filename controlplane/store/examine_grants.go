@@ -10,18 +10,18 @@ import (
 	"github.com/weirhq/weir/controlplane/watch"
 )
 
-// harmless are privileges that a warning would only distract from.
+// harmless are privileges that are not worth a warning.
 var harmless = []string{"USAGE"}
 
-// grantsSQL is what the user of the session was granted, directly. An empty name stands for all
-// databases, and for all tables of one.
+// grantsSQL selects the direct grants of the session's user. An empty db means all databases, and an empty tbl all
+// tables of the database.
 const grantsSQL = `
 SELECT '' AS db, '' AS tbl, PRIVILEGE_TYPE FROM information_schema.USER_PRIVILEGES WHERE GRANTEE = @me
 UNION ALL SELECT TABLE_SCHEMA, '', PRIVILEGE_TYPE FROM information_schema.SCHEMA_PRIVILEGES WHERE GRANTEE = @me
 UNION ALL SELECT TABLE_SCHEMA, TABLE_NAME, PRIVILEGE_TYPE FROM information_schema.TABLE_PRIVILEGES WHERE GRANTEE = @me`
 
-// examineGrants compares what the user may do with what it needs. Rights that come by
-// a role are not seen: then what is missing is told as a question.
+// examineGrants compares the user's grants with the needed privileges. It cannot see privileges of roles, so its advice
+// for a missing grant mentions roles.
 func (s *Store) examineGrants(ctx context.Context, migrates bool) ([]watch.Check, error) {
 	var database, user, host string
 	err := s.db.QueryRowContext(ctx,
@@ -42,7 +42,7 @@ func (s *Store) examineGrants(ctx context.Context, migrates bool) ([]watch.Check
 		if err := rows.Scan(&db, &table, &privilege); err != nil {
 			return nil, err
 		}
-		// A database is granted by a pattern, in which _ and % may be escaped.
+		// MySQL stores a database grant as a pattern in which _ and % can be escaped.
 		if db = strings.ReplaceAll(db, `\`, ""); db == "" || db == database {
 			granted.add(scope{db != "", table}, privilege)
 		}
@@ -53,7 +53,7 @@ func (s *Store) examineGrants(ctx context.Context, migrates bool) ([]watch.Check
 	return granted.checks(database, migrates), nil
 }
 
-// scope is all databases, ours, or a table of ours.
+// scope is all databases, this database, or a table of it.
 type scope struct {
 	ours  bool
 	table string
@@ -67,7 +67,7 @@ func (g grants) add(to scope, privilege string) {
 	}
 }
 
-// checks tells what is missing and what is too much.
+// checks reports missing and superfluous privileges.
 func (g grants) checks(database string, migrates bool) []watch.Check {
 	return []watch.Check{g.missing(database), g.excess(database, migrates)}
 }
@@ -88,7 +88,7 @@ func (g grants) missing(database string) watch.Check {
 		}
 	}
 	if len(lacks) == 0 {
-		return watch.Pass("grants", "all needed ones are granted")
+		return watch.Pass("grants", "all needed privileges are granted")
 	}
 	return watch.Fail("grants", "not granted to the user itself: "+strings.Join(lacks, ", "),
 		strings.Join(statements, " ")+" If a role of the user grants it, no action is needed.")
@@ -113,7 +113,7 @@ func (g grants) excess(database string, migrates bool) watch.Check {
 	}
 	if len(more) > 0 {
 		return watch.Warn(name, strings.Join(more, ", "),
-			"Revoke what is not in schema/README.md: --no-migrate needs no more than that.")
+			"Revoke all grants that are not in schema/README.md: --no-migrate needs no others.")
 	}
 	return watch.Pass(name, "none")
 }

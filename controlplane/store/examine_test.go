@@ -20,7 +20,7 @@ import (
 
 var build = SchemaCheck{Version: schema.Version, Latest: schema.Latest()}
 
-// examined are the checks by name.
+// examined returns the checks by name.
 func examined(t *testing.T, dsn string, s SchemaCheck) map[string]watch.Check {
 	t.Helper()
 	db, err := Open(dsn)
@@ -45,14 +45,12 @@ func wantCheck(t *testing.T, checks map[string]watch.Check, name string, result 
 	}
 }
 
-// "Nil when the tables are those of this build or of a newer one", and else what it takes.
+// Ready returns nil if the tables have this build's version or a newer version, and otherwise an error with advice.
 func TestReady(t *testing.T) { servers.EachSQL(t, testReady) }
 
 func testReady(t *testing.T) {
 	server := servers.SQLForTest(t)
-	if err := server.CreateDatabase(t.Context(), "weir"); err != nil {
-		t.Fatal(err)
-	}
+	server.CreateForTest(t, "weir")
 	db, err := Open(server.DSN("weir"))
 	if err != nil {
 		t.Fatal(err)
@@ -79,33 +77,24 @@ func testReady(t *testing.T) {
 	want("MySQL does not answer", latest)
 }
 
-// A real server with each fault provoked, one after the other, by users with the grants
-// of schema/README.md, fewer, and more.
+// Provokes each fault on a real server, with users that have exactly the grants of schema/README.md, fewer, or more.
 func TestExamine(t *testing.T) { servers.EachSQL(t, testExamine) }
 
 func testExamine(t *testing.T) {
 	server := servers.SQLForTest(t)
-	if err := server.CreateDatabase(t.Context(), "weir"); err != nil {
-		t.Fatal(err)
-	}
+	server.CreateForTest(t, "weir")
 	rootDSN := server.DSN("weir")
 	root, err := Open(rootDSN)
 	if err != nil {
 		t.Fatal(err)
 	}
 	defer func() { _ = root.Close() }()
-	exec := func(statement string) {
-		t.Helper()
-		if _, err := root.ExecContext(t.Context(), statement); err != nil {
-			t.Fatalf("%s: %v", statement, err)
-		}
-	}
 	wantCheck(t, examined(t, rootDSN, build), "schema", watch.CheckFail, "version 0")
 	if err := schema.Migrate(t.Context(), root, slog.New(slog.DiscardHandler)); err != nil {
 		t.Fatal(err)
 	}
 	for _, statement := range readmeGrants(t) {
-		exec(statement)
+		exec(t, root, statement)
 	}
 	dsn := strings.Replace(rootDSN, "root@", "weir_control:change me@", 1)
 	for name, c := range examined(t, dsn, build) {
@@ -119,24 +108,24 @@ func testExamine(t *testing.T) {
 	wantCheck(t, examined(t, dsn, older), "schema", watch.CheckWarn, "upgrade this weir-control")
 	wantCheck(t, examined(t, dsn, newer), "schema", watch.CheckFail, "migrate")
 
-	exec(`REVOKE EXECUTE ON PROCEDURE weir.ratelimit_add_partitions FROM 'weir_control'@'%'`)
+	exec(t, root, `REVOKE EXECUTE ON PROCEDURE weir.ratelimit_add_partitions FROM 'weir_control'@'%'`)
 	wantCheck(t, examined(t, dsn, build), "partitions", watch.CheckWarn, "Grant EXECUTE")
-	exec(`GRANT EXECUTE ON PROCEDURE weir.ratelimit_add_partitions TO 'weir_control'@'%'`)
-	exec(`REVOKE DELETE ON weir.ratelimit_window_counts FROM 'weir_control'@'%'`)
+	exec(t, root, `GRANT EXECUTE ON PROCEDURE weir.ratelimit_add_partitions TO 'weir_control'@'%'`)
+	exec(t, root, `REVOKE DELETE ON weir.ratelimit_window_counts FROM 'weir_control'@'%'`)
 	wantCheck(t, examined(t, dsn, build), "grants", watch.CheckFail, "GRANT DELETE ON weir.ratelimit_window_counts TO")
-	exec(`GRANT SELECT, DELETE, UPDATE ON weir.ratelimit_window_counts TO 'weir_control'@'%'`)
+	exec(t, root, `GRANT SELECT, DELETE, UPDATE ON weir.ratelimit_window_counts TO 'weir_control'@'%'`)
 	wantCheck(t, examined(t, dsn, build), "grants, too many", watch.CheckWarn, "ratelimit_window_counts UPDATE")
-	exec(`GRANT DROP ON weir.* TO 'weir_control'@'%'`)
+	exec(t, root, `GRANT DROP ON weir.* TO 'weir_control'@'%'`)
 	wantCheck(t, examined(t, dsn, build), "grants, too many", watch.CheckWarn, "DROP")
 	migrates := build
 	migrates.Migrates = true
 	wantCheck(t, examined(t, dsn, migrates), "grants, too many", watch.CheckOK, "it migrates")
 	wantCheck(t, examined(t, rootDSN, build), "grants, too many", watch.CheckWarn, "on every database")
 
-	exec(`SET GLOBAL sql_mode = ''`)
-	exec(`SET GLOBAL TRANSACTION ISOLATION LEVEL SERIALIZABLE`)
-	exec(`SET GLOBAL read_only = ON`)
-	exec(`SET GLOBAL max_allowed_packet = 1048576`)
+	exec(t, root, `SET GLOBAL sql_mode = ''`)
+	exec(t, root, `SET GLOBAL TRANSACTION ISOLATION LEVEL SERIALIZABLE`)
+	exec(t, root, `SET GLOBAL read_only = ON`)
+	exec(t, root, `SET GLOBAL max_allowed_packet = 1048576`)
 	faulty := examined(t, dsn, build)
 	wantCheck(t, faulty, "sql_mode", watch.CheckOK, "STRICT_ALL_TABLES") // each session sets it
 	wantCheck(t, faulty, "isolation", watch.CheckOK, "REPEATABLE-READ")
@@ -155,7 +144,7 @@ func testExamine(t *testing.T) {
 	}
 }
 
-// readmeGrants are the statements for the control plane's user.
+// readmeGrants returns the statements for the control plane's user.
 func readmeGrants(t *testing.T) (statements []string) {
 	t.Helper()
 	text, err := os.ReadFile("../../schema/README.md")
@@ -172,7 +161,7 @@ func readmeGrants(t *testing.T) (statements []string) {
 	return statements
 }
 
-// A version that cannot be read is told; a schema version that cannot be is a failure.
+// A server version that cannot be parsed is a warning; a schema version that cannot be read is a failure.
 func TestExamineVersions(t *testing.T) { servers.EachSQL(t, testExamineVersions) }
 
 func testExamineVersions(t *testing.T) {
@@ -191,8 +180,7 @@ func testExamineVersions(t *testing.T) {
 	wantCheck(t, examined(t, servers.SharedSQL(t).DatabaseForTest(t), broken), "schema", watch.CheckFail, "denied")
 }
 
-// A server that a session cannot write to is not the primary, by whichever setting, and a setting that is not shown is
-// not known to be right.
+// Every variable that makes a server read-only fails the check, and a variable that is not shown is a warning.
 func TestExamineVariablesOfAReader(t *testing.T) {
 	right := map[string]string{"sql_mode": "STRICT_ALL_TABLES", "autocommit": "ON", "transaction_isolation": "READ-COMMITTED",
 		"read_only": "OFF", "innodb_read_only": "OFF", "transaction_read_only": "0", "time_zone": "+00:00", "max_allowed_packet": "67108864"}
@@ -235,7 +223,7 @@ func TestClockCheck(t *testing.T) {
 	}
 }
 
-// Whatever a server says its version is, it is judged; what is read of it is in it.
+// Any server version gets a check that contains the version, and never a panic.
 func FuzzReadVersion(f *testing.F) {
 	for _, seed := range []string{"8.0.36-log", "10.11.19-MariaDB", "8", "-1.2.3", "8.0.99999999999999999999"} {
 		f.Add(seed)

@@ -12,8 +12,8 @@ import (
 
 var _ fleet.Repair = (*Store)(nil)
 
-// leftFor is how long a node that left the fleet in order stays listed. A rollout looks four times
-// a minute.
+// leftFor is how long a node that was shut down in order stays listed. It must outlast the time between two looks of a
+// rollout, a quarter of a minute.
 const leftFor = time.Hour
 
 func (s nodes) FleetNodes(ctx context.Context, rows int) (now time.Time, nodes []fleet.Row, err error) {

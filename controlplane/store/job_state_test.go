@@ -11,7 +11,7 @@ import (
 	"github.com/weirhq/weir/shared/servers"
 )
 
-// Of all states of a name that are saved, in whatever order and however often, the one with the highest number stays.
+// Of all saved states of a name, the state with the highest number stays, in any order and with any repetition.
 func TestTheNewestJobStateStays(t *testing.T) { servers.EachSQL(t, testTheNewestJobStateStays) }
 
 func testTheNewestJobStateStays(t *testing.T) {
@@ -26,7 +26,7 @@ func testTheNewestJobStateStays(t *testing.T) {
 		var newest controlplane.JobState
 		for i, saved := range rapid.SliceOfN(rapid.Int64Range(1, 5), 1, 5).Draw(rt, "numbers") {
 			state := controlplane.JobState{Name: name, Saved: saved, State: fmt.Sprintf(`{"order":%d}`, i)}
-			if saved > newest.Saved { // the first with a number stays
+			if saved > newest.Saved { // the first state with a number stays
 				newest = state
 			}
 			if kept, err := s.SaveJobState(t.Context(), state); err != nil || kept != newest {
@@ -39,7 +39,7 @@ func testTheNewestJobStateStays(t *testing.T) {
 	})
 }
 
-// Processes that save at once do not block one another for good, and the highest number stays.
+// Processes that save at once do not block each other permanently, and the highest number stays.
 func TestJobStatesSavedAtOnce(t *testing.T) { servers.EachSQL(t, testJobStatesSavedAtOnce) }
 
 func testJobStatesSavedAtOnce(t *testing.T) {

@@ -3,31 +3,23 @@ package store
 import (
 	"database/sql"
 	"fmt"
-	"log/slog"
 	"testing"
 	"time"
 
-	"github.com/weirhq/weir/schema"
+	"github.com/weirhq/weir/schema/schematest"
 	"github.com/weirhq/weir/shared/servers"
 )
 
 func TestMain(m *testing.M) { servers.SQLMain(m) }
 
-// migrated is a store on an empty, migrated database of a real MariaDB.
+// migrated returns a store on an empty, migrated database of a real MariaDB.
 func migrated(t *testing.T) (*Store, *sql.DB) {
 	t.Helper()
-	db, err := Open(servers.SharedSQL(t).DatabaseForTest(t))
-	if err != nil {
-		t.Fatal(err)
-	}
-	t.Cleanup(func() { _ = db.Close() })
-	if err := schema.Migrate(t.Context(), db, slog.New(slog.DiscardHandler)); err != nil {
-		t.Fatal(err)
-	}
+	db := schematest.Open(t, servers.SharedSQL(t).DatabaseForTest(t), Open)
 	return New(db), db
 }
 
-// insertCounts adds rows that expire at the given moments; identifiers start with name.
+// insertCounts adds rows that expire at the given times; identifiers start with name.
 func insertCounts(t *testing.T, db *sql.DB, name string, expiries []time.Time) {
 	t.Helper()
 	tx, err := db.BeginTx(t.Context(), nil)

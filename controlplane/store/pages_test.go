@@ -30,9 +30,7 @@ func testNamespacesAndTokensComeInPages(t *testing.T) {
 		"INSERT INTO ratelimit_namespaces (workspace_id, namespace, updated_at) VALUES ('other', 'ns-00000', 1)," + strings.Join(namespaces, ","),
 		"INSERT INTO ratelimit_tokens (name, hash, role, created_by, created_at) VALUES " + strings.Join(tokens, ","),
 	} {
-		if _, err := db.ExecContext(t.Context(), statement); err != nil {
-			t.Fatal(err)
-		}
+		exec(t, db, statement)
 	}
 	settings := limits.NewSettings(s)
 	wantPages(t, rows, "ns-%05d", func(after string) (names []string, more bool, err error) {
@@ -99,9 +97,7 @@ func testAllSettingsComeInPages(t *testing.T) {
 		"INSERT INTO ratelimit_overrides (workspace_id, namespace, pattern, `limit`, updated_at) VALUES " + strings.Join(overrides, ","),
 		"INSERT INTO ratelimit_namespaces (workspace_id, namespace, updated_at) VALUES " + strings.Join(namespaces, ","),
 	} {
-		if _, err := db.ExecContext(t.Context(), statement); err != nil {
-			t.Fatal(err)
-		}
+		exec(t, db, statement)
 	}
 	settings := limits.NewSettings(s)
 	var lastOverride limits.OverrideName
@@ -124,7 +120,8 @@ func testAllSettingsComeInPages(t *testing.T) {
 	})
 }
 
-// Settings of some workspaces come without those of others, which take no room in a page and are no reason for another.
+// A list of some workspaces' settings omits other workspaces. Their rows neither take room in a page nor cause another
+// page.
 func TestSettingsOfSomeWorkspacesAreListedAlone(t *testing.T) {
 	servers.EachSQL(t, testSettingsOfSomeWorkspacesAreListedAlone)
 }
@@ -135,9 +132,7 @@ func testSettingsOfSomeWorkspacesAreListedAlone(t *testing.T) {
 		"INSERT INTO ratelimit_overrides (workspace_id, namespace, pattern, `limit`, updated_at) VALUES ('a','n','p',1,1),('b','m','p',1,1),('b','n','o',1,1),('b','n','p',1,1),('c','n','p',1,1),('d','n','p',1,1)",
 		"INSERT INTO ratelimit_namespaces (workspace_id, namespace, updated_at) VALUES ('a','n',1),('b','m',1),('b','n',1),('c','n',1),('d','n',1)",
 	} {
-		if _, err := db.ExecContext(t.Context(), statement); err != nil {
-			t.Fatal(err)
-		}
+		exec(t, db, statement)
 	}
 	some, err := workspaces.New("b", "d", "unknown")
 	if err != nil {

@@ -16,9 +16,9 @@ import (
 	"github.com/weirhq/weir/shared/gen/sql/controlplanedb"
 )
 
-// The generator does not know the tables of information_schema, nor procedures.
+// The generator does not support tables of information_schema, nor procedures.
 const (
-	// Both procedures are listed to a user that may call them.
+	// partitionedSQL lists a procedure only if the user may execute it.
 	partitionedSQL = `SELECT
   (SELECT COUNT(*) FROM information_schema.PARTITIONS WHERE TABLE_SCHEMA = DATABASE()
     AND TABLE_NAME = 'ratelimit_window_counts' AND PARTITION_NAME IN ('h_later', 'd_later', 'later')) = 3,
@@ -27,7 +27,8 @@ const (
   EXISTS (SELECT 1 FROM information_schema.ROUTINES WHERE ROUTINE_SCHEMA = DATABASE()
     AND ROUTINE_NAME = 'ratelimit_add_partitions')`
 
-	// The partitions of hours and days that are over, by their ends. Both procedures describe them by class and end.
+	// overPartitionsSQL selects the partitions of hours and days that have ended, by their ends. Their description is a
+	// class and an end.
 	overPartitionsSQL = `SELECT PARTITION_NAME,
   CAST(SUBSTRING_INDEX(PARTITION_DESCRIPTION, ',', 1) AS UNSIGNED) AS class,
   CAST(SUBSTRING_INDEX(PARTITION_DESCRIPTION, ',', -1) AS UNSIGNED) AS bound
@@ -37,8 +38,7 @@ WHERE TABLE_SCHEMA = DATABASE() AND TABLE_NAME = 'ratelimit_window_counts'
   AND CAST(SUBSTRING_INDEX(PARTITION_DESCRIPTION, ',', -1) AS UNSIGNED) <= UNIX_TIMESTAMP(NOW(3)) * 1000
 ORDER BY class, bound`
 
-	// lastPartitionsSQL returns the ends of the last partitions of hours and of days, or 0 if there
-	// are none.
+	// lastPartitionsSQL returns the ends of the last partitions of hours and of days, or 0 if there are none.
 	lastPartitionsSQL = `SELECT
   COALESCE(MAX(IF(PARTITION_DESCRIPTION LIKE '0,%',
     CAST(SUBSTRING_INDEX(PARTITION_DESCRIPTION, ',', -1) AS UNSIGNED), 0)), 0),
@@ -50,7 +50,7 @@ WHERE TABLE_SCHEMA = DATABASE() AND TABLE_NAME = 'ratelimit_window_counts' AND P
 
 	laterSQL = "SELECT EXISTS (SELECT 1 FROM ratelimit_window_counts PARTITION (%s))"
 
-	// One entry of an index for each partition that is named.
+	// oldestInSQL reads an index entry of each named partition.
 	oldestInSQL = "SELECT COALESCE(MIN(expires_at), 0) FROM ratelimit_window_counts PARTITION (%s)"
 
 	dropPartitionSQL = "CALL ratelimit_drop_expired_partition(?)"
@@ -58,8 +58,7 @@ WHERE TABLE_SCHEMA = DATABASE() AND TABLE_NAME = 'ratelimit_window_counts' AND P
 	keepPartitionSQL = "CALL ratelimit_keep_expired_partition(?, ?)"
 	dropKeptSQL      = "CALL ratelimit_drop_kept_partition()"
 
-	// MySQL keeps the statistics of a table for a day unless a session wants them fresh. MariaDB does not know the
-	// variable.
+	// MySQL caches the statistics of a table for a day unless a session disables that. MariaDB does not have the variable.
 	freshStatisticsSQL = "SET SESSION information_schema_stats_expiry = 0"
 )
 
@@ -68,29 +67,30 @@ const (
 	lockWaitTimeout  = 1205
 	unknownVariable  = 1193
 	unknownPartition = 1735
-	notPartitioned   = 1747 // and the statement names partitions
+	notPartitioned   = 1747 // but the statement names partitions
 )
 
-// refusals are the errors of a server that drops or adds no partitions for this user: in batches the same rows go.
+// refusals are the errors of a server that cannot drop or add partitions for this user. The cleanup then deletes the
+// same rows in batches.
 var refusals = []uint16{
-	1044, // no right to the database, here of the procedures' definer
-	1064, // a syntax that it does not parse
-	1142, // no right to the table
-	1227, // no right to name the definer
+	1044, // no access to the database, here of the procedures' definer
+	1064, // syntax that it does not parse
+	1142, // no access to the table
+	1227, // no right to set the definer
 	1235, // not in this version
 	1289, // not in this build
 	1305, // no such procedure
 	1370, // no right to execute it
 	1449, // no such definer
 	1505, // the table has no partitions
-	1507, // it has others
-	1644, // the procedure: its definer sees no partitions, or their bounds are not ours
+	1507, // it has other partitions
+	1644, // the procedure's own error: its definer sees no partitions, or the bounds are not Weir's
 	unknownPartition,
 	8108, // TiDB: unsupported
 	8200, // TiDB: unsupported DDL
 }
 
-// PartitionsRefused is why the cleanup deletes rows in batches; empty if it may drop partitions.
+// PartitionsRefused returns the reason why the cleanup deletes rows in batches, or "" if it can drop partitions.
 func (s expiry) PartitionsRefused(ctx context.Context) (why string, err error) {
 	var table, drop, add bool
 	if err := s.db.QueryRowContext(ctx, partitionedSQL).Scan(&table, &drop, &add); err != nil {
@@ -134,7 +134,7 @@ func (s expiry) DropKept(ctx context.Context) error {
 	return partitionError(s.db.QueryRowContext(ctx, dropKeptSQL).Scan(&name))
 }
 
-// AddPartitions makes partitions ahead.
+// AddPartitions adds partitions ahead of the clock.
 func (s expiry) AddPartitions(ctx context.Context, rowsMax int) (missing int, err error) {
 	var added int
 	err = s.db.QueryRowContext(ctx, addPartitionsSQL, rowsMax).Scan(&added, &missing)
@@ -163,16 +163,16 @@ func partitionError(err error) error {
 	return explain(err)
 }
 
-// overPartitions are those of one class whose hour or day is over, by their ends.
+// overPartitions are the partitions of a class whose hour or day has ended, by their ends.
 type overPartitions struct {
 	names  []string
 	bounds []int64
 }
 
-// oldestOver is the earliest end of an hour or a day that is over and whose partition has rows: batches leave the
-// partition there. It is 0 without one.
+// oldestOver returns the earliest end of an hour or day that has ended and whose partition still has rows, which
+// batches leave in place. It returns 0 if there is none.
 func (s expiry) oldestOver(ctx context.Context) (ms int64, err error) {
-	for range 3 { // the cleanup may drop one that was just listed
+	for range 3 { // the cleanup may drop a partition that was just listed
 		if ms, err = s.oldestOfListed(ctx); !isNumber(err, unknownPartition) {
 			break
 		}
@@ -220,8 +220,8 @@ func (s expiry) overPartitions(ctx context.Context) (classes [2]overPartitions, 
 	return classes, rows.Err()
 }
 
-// PartitionsMissing returns the kinds of partitions, hours or days, of which none is ahead of the
-// clock although rows are written. Such rows are in the last partition of their class.
+// PartitionsMissing returns the kinds of partitions, hours or days, of which no partition is ahead of the clock
+// although rows are written. Such rows are in the last partition of their class.
 func (s expiry) PartitionsMissing(ctx context.Context) (missing []string, err error) {
 	var hours, days, now int64
 	if err := s.db.QueryRowContext(ctx, lastPartitionsSQL).Scan(&hours, &days, &now); err != nil {

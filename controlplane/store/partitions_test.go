@@ -17,8 +17,9 @@ import (
 	"github.com/weirhq/weir/shared/servers"
 )
 
-// A cleanup of a table with partitions: the first run makes them, rows of live hours stay, and hours that are over are
-// dropped as a whole, oldest first, whatever order their rows came in. What is in no partition goes in batches.
+// The first cleanup of a table with partitions adds partitions. Rows of live hours stay, and hours that have ended are
+// dropped as a whole, oldest first, in whatever order their rows were written. Rows outside of partitions are deleted
+// in batches.
 func TestCleanupOfPartitions(t *testing.T) { servers.EachSQL(t, testCleanupOfPartitions) }
 
 func testCleanupOfPartitions(t *testing.T) {
@@ -30,9 +31,7 @@ func testCleanupOfPartitions(t *testing.T) {
 	for _, bound := range bounds {
 		reorganize += fmt.Sprintf("PARTITION h%d VALUES LESS THAN (0, %d), ", bound.UnixMilli(), bound.UnixMilli())
 	}
-	if _, err := db.ExecContext(t.Context(), reorganize+"PARTITION h_later VALUES LESS THAN (0, MAXVALUE))"); err != nil {
-		t.Fatal(err)
-	}
+	exec(t, db, reorganize+"PARTITION h_later VALUES LESS THAN (0, MAXVALUE))")
 	insertCounts(t, db, "expired", []time.Time{bounds[1].Add(-time.Second), bounds[0].Add(-time.Second)})
 	insertCounts(t, db, "undated", []time.Time{bounds[1]})
 	insertCounts(t, db, "live", []time.Time{now.Add(time.Hour), now.Add(90 * 24 * time.Hour)})
@@ -62,8 +61,8 @@ func testCleanupOfPartitions(t *testing.T) {
 	}
 }
 
-// With Keep the rows of an hour that is over are in a table of their own before the hour is dropped. An account that
-// may not keep them ends the run in an error, and has dropped nothing.
+// With Keep the rows of an ended hour are moved to a table of their own before the hour is dropped. If the account may
+// not do that, the run ends in an error, and has dropped nothing.
 func TestCleanupKeepsPartitions(t *testing.T) { servers.EachSQL(t, testCleanupKeepsPartitions) }
 
 func testCleanupKeepsPartitions(t *testing.T) {
@@ -78,9 +77,7 @@ func testCleanupKeepsPartitions(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	if _, err := db.ExecContext(t.Context(), "DROP PROCEDURE ratelimit_keep_expired_partition"); err != nil {
-		t.Fatal(err)
-	}
+	exec(t, db, "DROP PROCEDURE ratelimit_keep_expired_partition")
 	if report, err := cleaner.Run(controlplane.Once(t.Context())); err == nil || report.Partitions != 0 {
 		t.Errorf("without the procedure: %+v, %v", report, err)
 	}
@@ -92,9 +89,7 @@ func testCleanupKeepsPartitions(t *testing.T) {
 		t.Fatal(err)
 	}
 	_, create, _ := strings.Cut(string(text), "CREATE PROCEDURE")
-	if _, err := db.ExecContext(t.Context(), "CREATE PROCEDURE"+create); err != nil {
-		t.Fatal(err)
-	}
+	exec(t, db, "CREATE PROCEDURE"+create)
 	if report, err := cleaner.Run(controlplane.Once(t.Context())); err != nil || report.Partitions != 1 {
 		t.Errorf("%+v, %v", report, err)
 	}
@@ -121,17 +116,16 @@ func testCleanupKeepsPartitions(t *testing.T) {
 	}
 }
 
-// A drop whose answer is lost, and one that is killed on the way, are tried again: the next drops what is left.
+// If the answer of a drop is lost, or the drop is killed, it can be repeated: the next call drops the remaining
+// partition.
 func TestDropExpiredPartitionIsRepeatable(t *testing.T) {
 	servers.EachSQL(t, testDropExpiredPartitionIsRepeatable)
 }
 
 func testDropExpiredPartitionIsRepeatable(t *testing.T) {
 	store, db := migrated(t)
-	if _, err := db.ExecContext(t.Context(), "ALTER TABLE ratelimit_window_counts REORGANIZE PARTITION h_later INTO ("+
-		"PARTITION h1000 VALUES LESS THAN (0, 1000), PARTITION h_later VALUES LESS THAN (0, MAXVALUE))"); err != nil {
-		t.Fatal(err)
-	}
+	exec(t, db, "ALTER TABLE ratelimit_window_counts REORGANIZE PARTITION h_later INTO ("+
+		"PARTITION h1000 VALUES LESS THAN (0, 1000), PARTITION h_later VALUES LESS THAN (0, MAXVALUE))")
 	insertCounts(t, db, "expired", []time.Time{time.UnixMilli(999)})
 	given, giveUp := context.WithCancel(t.Context())
 	giveUp()
@@ -148,17 +142,15 @@ func testDropExpiredPartitionIsRepeatable(t *testing.T) {
 	}
 }
 
-// An open transaction that has read the table is ErrTableInUse, and no more than that.
+// If an open transaction has read the table, a drop returns ErrTableInUse, and dropping works again afterwards.
 func TestDropBehindAnOpenTransaction(t *testing.T) {
 	servers.EachSQL(t, testDropBehindAnOpenTransaction)
 }
 
 func testDropBehindAnOpenTransaction(t *testing.T) {
 	store, db := migrated(t)
-	if _, err := db.ExecContext(t.Context(), "ALTER TABLE ratelimit_window_counts REORGANIZE PARTITION h_later INTO ("+
-		"PARTITION h1000 VALUES LESS THAN (0, 1000), PARTITION h_later VALUES LESS THAN (0, MAXVALUE))"); err != nil {
-		t.Fatal(err)
-	}
+	exec(t, db, "ALTER TABLE ratelimit_window_counts REORGANIZE PARTITION h_later INTO ("+
+		"PARTITION h1000 VALUES LESS THAN (0, 1000), PARTITION h_later VALUES LESS THAN (0, MAXVALUE))")
 	open, err := db.BeginTx(t.Context(), nil)
 	if err != nil {
 		t.Fatal(err)
@@ -180,8 +172,8 @@ func testDropBehindAnOpenTransaction(t *testing.T) {
 	}
 }
 
-// "Batches remain for what partitions cannot": a table without them, a server without the procedures, and one that
-// refuses them when they are called. The report says why, and no lag is left over from the partitions that stay.
+// The cleanup falls back to batches for a table without partitions, a server without the procedures, and a server that
+// refuses to execute them. The report has the reason, and the partitions that stay do not count as lag.
 func TestCleanupWithoutPartitions(t *testing.T) { servers.EachSQL(t, testCleanupWithoutPartitions) }
 
 func testCleanupWithoutPartitions(t *testing.T) {
@@ -204,9 +196,7 @@ func testCleanupWithoutPartitions(t *testing.T) {
 			}
 			overHour(t, db)
 			for statement := range strings.SplitSeq(c.change, ";\n\n") {
-				if _, err := db.ExecContext(t.Context(), statement); err != nil {
-					t.Fatal(err)
-				}
+				exec(t, db, statement)
 			}
 			now := databaseNow(t, store)
 			insertCounts(t, db, "expired", []time.Time{now.Add(-time.Hour), now.Add(-2 * time.Hour)})
@@ -230,25 +220,21 @@ func testCleanupWithoutPartitions(t *testing.T) {
 	}
 }
 
-// overHour makes a partition of an hour that is over, as if it had been made ahead.
+// overHour adds a partition of an hour that has ended, as if it had been added ahead.
 func overHour(t *testing.T, db *sql.DB) {
 	t.Helper()
 	bound := time.Now().Truncate(time.Hour).UnixMilli()
-	if _, err := db.ExecContext(t.Context(), fmt.Sprintf(`ALTER TABLE ratelimit_window_counts REORGANIZE PARTITION h_later
-		INTO (PARTITION h%d VALUES LESS THAN (0, %d), PARTITION h_later VALUES LESS THAN (0, MAXVALUE))`, bound, bound)); err != nil {
-		t.Fatal(err)
-	}
+	exec(t, db, fmt.Sprintf(`ALTER TABLE ratelimit_window_counts REORGANIZE PARTITION h_later
+		INTO (PARTITION h%d VALUES LESS THAN (0, %d), PARTITION h_later VALUES LESS THAN (0, MAXVALUE))`, bound, bound))
 }
 
-// withoutRights makes a user that may do nothing but execute.
+// withoutRights creates a user that may only execute.
 func withoutRights(t *testing.T) {
 	t.Helper()
 	_, db := migrated(t)
 	for _, statement := range []string{"CREATE USER 'weir_without_rights'@'%'",
 		"GRANT EXECUTE ON *.* TO 'weir_without_rights'@'%'"} {
-		if _, err := db.ExecContext(t.Context(), statement); err != nil {
-			t.Fatal(err)
-		}
+		exec(t, db, statement)
 	}
 	t.Cleanup(func() {
 		if _, err := db.ExecContext(context.Background(), "DROP USER 'weir_without_rights'@'%'"); err != nil {
@@ -257,7 +243,7 @@ func withoutRights(t *testing.T) {
 	})
 }
 
-// definedBy replaces the procedure that drops by one of another definer.
+// definedBy replaces the drop procedure by the same procedure of another definer.
 func definedBy(t *testing.T, definer string) string {
 	t.Helper()
 	text, err := os.ReadFile("../../schema/procedures/00019_drop_expired_partition.sql")
@@ -277,8 +263,8 @@ func databaseNow(t *testing.T, store *Store) time.Time {
 	return now
 }
 
-// Rows of a class without partitions ahead are deleted in batches: as long as that is so, the doctor and the cleanup
-// report it, whether the cleanup has run or not. An empty table lacks nothing.
+// Rows of a class without partitions ahead are deleted in batches. Meanwhile the doctor and the cleanup report it,
+// whether the cleanup has run or not. An empty table is not reported.
 func TestMissingPartitionsAreReported(t *testing.T) { servers.EachSQL(t, testMissingPartitions) }
 
 func testMissingPartitions(t *testing.T) {
@@ -303,9 +289,7 @@ func testMissingPartitions(t *testing.T) {
 	insertCounts(t, db, "hours", slices.Repeat([]time.Time{now.Add(time.Hour)}, 20))
 	reported("before any cleanup", "no partitions of hours are ahead")
 	insertCounts(t, db, "days", slices.Repeat([]time.Time{now.Add(40 * 24 * time.Hour)}, 20))
-	if _, err := db.ExecContext(t.Context(), "UPDATE ratelimit_window_counts SET expiry_class = 1 WHERE identifier LIKE 'days%'"); err != nil {
-		t.Fatal(err)
-	}
+	exec(t, db, "UPDATE ratelimit_window_counts SET expiry_class = 1 WHERE identifier LIKE 'days%'")
 	if missing, err := store.AddPartitions(t.Context(), 10); err != nil || missing != 2 {
 		t.Fatalf("%d classes are left without partitions, %v", missing, err)
 	}

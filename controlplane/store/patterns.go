@@ -10,11 +10,12 @@ import (
 	"github.com/weirhq/weir/shared/window"
 )
 
-// alikeRowsMax bounds the patterns that one look for room takes in.
+// alikeRowsMax bounds the patterns that one check reads.
 const alikeRowsMax = 100_000
 
-// inRoom inserts a pattern unless nodes would leave it out. The look before locks the patterns that begin alike, so
-// that those who insert at once take turns; the look after counts what was inserted by whom the first one waited for.
+// inRoom inserts a pattern unless nodes would ignore it because too many patterns begin alike, such as "a*b*" and
+// "a*c*". The first check locks these patterns, so that concurrent inserts take turns. The second check counts patterns
+// that were inserted while the first check waited for the lock.
 func inRoom(ctx context.Context, q *queries, workspace, namespace, pattern string, insert func() error) error {
 	if err := roomFor(ctx, q, workspace, namespace, pattern); err != nil {
 		return err
@@ -36,8 +37,8 @@ func roomFor(ctx context.Context, q *queries, workspace, namespace, pattern stri
 		return fmt.Errorf("read the patterns that begin alike: %w", err)
 	}
 	if len(rows) > alikeRowsMax {
-		return fmt.Errorf("%w: pattern begins like more than %d others of %s/%s with more than one '*' (at most %d are "+
-			"looked at)",
+		return fmt.Errorf("%w: pattern begins like more than %d other patterns of %s/%s with more than one '*' (at most "+
+			"%d are checked)",
 			controlplane.ErrInvalid, alikeRowsMax, workspace, namespace, alikeRowsMax)
 	}
 	others := make([]string, len(rows))
@@ -45,8 +46,8 @@ func roomFor(ctx context.Context, q *queries, workspace, namespace, pattern stri
 		others[i] = string(r)
 	}
 	if alike := window.PatternsAlike(pattern, others); alike >= window.PatternsAlikeMax {
-		return fmt.Errorf("%w: pattern begins like %d others of %s/%s with more than one '*' (at most %d begin alike): "+
-			"delete one, or write more before the first '*'",
+		return fmt.Errorf("%w: pattern begins like %d other patterns of %s/%s with more than one '*' (at most %d begin "+
+			"alike): delete one of them, or write more before the first '*'",
 			controlplane.ErrInvalid, alike, workspace, namespace, window.PatternsAlikeMax)
 	}
 	return nil

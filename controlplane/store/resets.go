@@ -10,8 +10,8 @@ import (
 	"github.com/weirhq/weir/shared/gen/sql/controlplanedb"
 )
 
-// ChangeReset reads the reset of an identifier, and writes what change makes of it and its
-// audit row, as one.
+// ChangeReset reads the reset of an identifier, calls change, and writes its result and the audit entry in the same
+// transaction.
 func (s settings) ChangeReset(ctx context.Context, workspace, namespace, identifier string,
 	change func(before *limits.Reset, live int64, now time.Time) (limits.Reset,
 		audit.Entry, error),
@@ -30,7 +30,7 @@ func (s settings) ChangeReset(ctx context.Context, workspace, namespace, identif
 		if err != nil {
 			return fmt.Errorf("count the resets: %w", err)
 		}
-		nowMs, err := q.DatabaseNow(ctx) // now that the row is locked: so of two resets the later one is later
+		nowMs, err := q.DatabaseNow(ctx) // read once the row is locked, so of two resets the later has the later time
 		if err != nil {
 			return fmt.Errorf("read the clock of the database: %w", err)
 		}
@@ -49,7 +49,7 @@ func (s settings) ChangeReset(ctx context.Context, workspace, namespace, identif
 	})
 }
 
-// Resets are at most rows of a namespace, the newest first.
+// Resets returns at most rows resets of a namespace, newest first.
 func (s settings) Resets(ctx context.Context, workspace, namespace string, rows int) ([]limits.Reset, error) {
 	found, err := s.queries.ResetList(ctx, controlplanedb.ResetListParams{WorkspaceID: []byte(workspace),
 		Namespace: []byte(namespace), Limit: int32(rows)})

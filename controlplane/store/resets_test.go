@@ -14,8 +14,8 @@ import (
 	"github.com/weirhq/weir/shared/window"
 )
 
-// A reset is a generation on the key, replicated like an override: another one with each reset,
-// at a later moment of the database's clock, with before and after in the audit log.
+// A reset is a generation of the key, replicated like an override. Each reset has a new generation and a later time of
+// the database's clock, and its audit entry has before and after.
 func TestResets(t *testing.T) { servers.EachSQL(t, testResets) }
 
 func testResets(t *testing.T) {
@@ -49,7 +49,7 @@ func testResets(t *testing.T) {
 		{"key.reset", "", audit[0]}, {"key.reset", audit[0], audit[1]}, {"key.reset", audit[1], audit[2]},
 	})
 
-	// It is never remembered for less than it was.
+	// A shorter reset does not shorten the time for which a reset is kept.
 	short, err := settings.ResetKey(t.Context(), "acme", "api", "user_1", time.Second, operator)
 	if err != nil || short.ExpiresAt != last.ExpiresAt {
 		t.Errorf("after a shorter window: %+v, %v", short, err)
@@ -57,9 +57,7 @@ func testResets(t *testing.T) {
 	if r, err := settings.ResetKey(t.Context(), "acme", "api", "any", 0, operator); err != nil || r.ExpiresAt.Sub(r.SetAt) != 2*window.DurationMax {
 		t.Errorf("of any window: %+v, %v", r, err)
 	}
-	if _, err := db.ExecContext(t.Context(), "UPDATE ratelimit_resets SET generation = 32767"); err != nil {
-		t.Fatal(err)
-	}
+	exec(t, db, "UPDATE ratelimit_resets SET generation = 32767")
 	wrapped, err := settings.ResetKey(t.Context(), "acme", "api", "any", 0, operator)
 	if err != nil || wrapped.Generation > 64 {
 		t.Errorf("after the last generation: %+v, %v", wrapped, err)
@@ -76,7 +74,7 @@ func testResets(t *testing.T) {
 		t.Errorf("a window of 1 ms: %v", err)
 	}
 
-	// The cleanup takes those that have expired.
+	// The cleanup deletes resets that have expired.
 	for at, want := range map[time.Time]int64{short.ExpiresAt: 0, short.ExpiresAt.Add(time.Millisecond): 1} {
 		if n, err := s.DeleteExpiredResets(t.Context(), at, 10); want == 0 && n != 0 || err != nil {
 			t.Errorf("%d went before %v, %v", n, at, err)

@@ -18,8 +18,8 @@ import (
 var _ retire.Store = (*Store)(nil)
 
 const (
-	// How long a rename or a drop waits: for the attempt before it to end, and for
-	// statements that use the table. Together they are shorter than the step.
+	// How long a rename or a drop waits for the attempt before it, and for statements that use the table. The sum must be
+	// less than the timeout of the step.
 	fenceWaitSeconds = 5
 	tableWaitSeconds = 5
 
@@ -49,8 +49,8 @@ func tableFigures(ctx context.Context, conn *sql.Conn, name string) (*retire.Tab
 	if err != nil {
 		return nil, err
 	}
-	// MySQL 8 keeps what it says of tables for a day, unless it is asked not to; MariaDB
-	// reads the comment as one.
+	// MySQL 8 caches the statistics of tables for a day unless a session disables that. MariaDB ignores the versioned
+	// comment.
 	if _, err := conn.ExecContext(ctx,
 		"SET /*!80000 SESSION information_schema_stats_expiry = 0, */ @weir = 0"); err != nil {
 		return nil, err
@@ -73,8 +73,8 @@ func countRows(ctx context.Context, conn *sql.Conn, name string) (rows int64, er
 	return rows, err
 }
 
-// RenameTable gives the table the other name, if there is one of the first name and none
-// of the other. The server refuses a name that is taken, so nothing is ever overwritten.
+// RenameTable renames the table if a table has the first name and no table has the other. The server rejects a name
+// that is taken, so no table is ever overwritten.
 func (s tables) RenameTable(ctx context.Context, table, from, to string,
 	fence int64) (names retire.TableNames, err error) {
 	err = s.fenced(ctx, table, fence, func(conn *sql.Conn) error {
@@ -100,7 +100,7 @@ func (s tables) RenameTable(ctx context.Context, table, from, to string,
 	return names, nil
 }
 
-// DropTable drops the dated table if it is empty and nothing has the table's name.
+// DropTable drops the dated table if it is empty and no table has the original name.
 func (s tables) DropTable(ctx context.Context, table, dated string,
 	fence int64) (did retire.TableDrop, err error) {
 	err = s.fenced(ctx, table, fence, func(conn *sql.Conn) error {
@@ -122,19 +122,18 @@ func (s tables) DropTable(ctx context.Context, table, dated string,
 	return did, nil
 }
 
-// fenced runs statements in a session of their own, one session at a time, and not at all
-// when one with a higher fence has come before.
+// fenced runs statements in a session of their own, one session at a time. It returns an error if an attempt with a
+// higher fence has come before.
 //
-// The lock is the server's and belongs to the session. When a process is killed, its
-// session and the lock last until its statement is done: no other process decides
-// what is there while a rename is still under way. What it gives up: the lock is one
-// server's, as that of the migrations.
+// The lock is held by the server for the session. If a process is killed, its session and the lock last until its
+// statement ends. So no other process reads the names of tables while a rename is under way. Limitation: the lock
+// exists on one server only, like the lock of the migrations.
 func (s tables) fenced(ctx context.Context, table string, fence int64, run func(*sql.Conn) error) (err error) {
 	conn, err := s.db.Conn(ctx)
 	if err != nil {
 		return explain(err)
 	}
-	// The session ends with its lock and its settings.
+	// Closing the session releases its lock and drops its settings.
 	defer func() {
 		_ = conn.Raw(func(any) error { return driver.ErrBadConn })
 		_ = conn.Close()
@@ -187,7 +186,7 @@ func hasBoth(ctx context.Context, conn *sql.Conn, a, b string) (hasA, hasB bool,
 	return hasA, hasB, err
 }
 
-// hasTable asks the table itself: what the server lists depends on what a user may see.
+// hasTable reads from the table itself, because the server lists only tables that the user may see.
 func hasTable(ctx context.Context, conn *sql.Conn, name string) (bool, error) {
 	_, err := conn.ExecContext(ctx, "SELECT 1 FROM "+quoted(name)+" LIMIT 0")
 	if isNumber(err, noSuchTable) {
@@ -196,7 +195,7 @@ func hasTable(ctx context.Context, conn *sql.Conn, name string) (bool, error) {
 	return err == nil, err
 }
 
-// denied says what to do about a missing grant, which retirements need for a time only.
+// denied adds advice to the error of a missing grant, because retirements need some grants only temporarily.
 func denied(err error) error {
 	if isNumber(err, tableDenied) || isNumber(err, columnDenied) {
 		return fmt.Errorf("a grant is missing (see Grants in schema/README.md): %w", err)
@@ -209,6 +208,5 @@ func isNumber(err error, number uint16) bool {
 	return errors.As(err, &answered) && answered.Number == number
 }
 
-// quoted is a name as statements have it. Names come from retire.DatedName and the
-// list of tables that can be retired.
+// quoted returns a name in backquotes. Names must come from retire.DatedName or the list of tables that can be retired.
 func quoted(name string) string { return "`" + name + "`" }

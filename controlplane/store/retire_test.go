@@ -26,7 +26,7 @@ func figures(t *testing.T, s *Store, name string) retire.TableFigures {
 	return *f
 }
 
-// "Deleting rows lowers it; only a write raises any of it", and each write raises some.
+// "Deleting rows lowers it; only a write raises any of it", and each write raises some figure.
 func TestTableMarkShowsEveryWrite(t *testing.T) { servers.EachSQL(t, testTableMarkShowsEveryWrite) }
 
 func testTableMarkShowsEveryWrite(t *testing.T) {
@@ -75,7 +75,7 @@ func testTableMarkShowsEveryWrite(t *testing.T) {
 	}
 }
 
-// "If there is one of the first name and none of the other", as often as it is tried.
+// RenameTable renames "if a table has the first name and no table has the other", and can be repeated.
 func TestRenameTable(t *testing.T) { servers.EachSQL(t, testRenameTable) }
 
 func testRenameTable(t *testing.T) {
@@ -103,7 +103,7 @@ func testRenameTable(t *testing.T) {
 	there("nothing", dated, blocklist, 4, retire.TableNames{})
 }
 
-// An attempt that was given up does nothing: one with a lower fence than one before it.
+// An attempt that was given up does nothing, because a later attempt has a higher fence.
 func TestStaleAttemptsDoNothing(t *testing.T) { servers.EachSQL(t, testStaleAttemptsDoNothing) }
 
 func testStaleAttemptsDoNothing(t *testing.T) {
@@ -123,7 +123,7 @@ func testStaleAttemptsDoNothing(t *testing.T) {
 	figures(t, s, dated)
 }
 
-// "If it is empty and nothing has the table's name."
+// "If it is empty and no table has the original name."
 func TestDropTable(t *testing.T) { servers.EachSQL(t, testDropTable) }
 
 func testDropTable(t *testing.T) {
@@ -153,9 +153,8 @@ func testDropTable(t *testing.T) {
 	drop("again", retire.TableDrop{})
 }
 
-// Nobody decides what is there while a rename is still on its way: attempts at the same
-// moment take turns, and one that waits for a statement on the table is given up by the
-// server itself.
+// No attempt reads the names of tables while a rename is under way: concurrent attempts take turns, and the server ends
+// an attempt that waits too long for a statement on the table.
 func TestAttemptsTakeTurns(t *testing.T) { servers.EachSQL(t, testAttemptsTakeTurns) }
 
 func testAttemptsTakeTurns(t *testing.T) {
@@ -187,7 +186,7 @@ func testAttemptsTakeTurns(t *testing.T) {
 	}
 }
 
-// An entry of one ID is one row, however often it is written.
+// An entry with an ID is stored once, however often it is written.
 func TestAuditEntriesAreWrittenOnce(t *testing.T) { servers.EachSQL(t, testAuditEntriesAreWrittenOnce) }
 
 func testAuditEntriesAreWrittenOnce(t *testing.T) {
@@ -204,9 +203,9 @@ func testAuditEntriesAreWrittenOnce(t *testing.T) {
 	}
 }
 
-func exec(t *testing.T, db *sql.DB, statement string) {
+func exec(t *testing.T, db *sql.DB, statement string, args ...any) {
 	t.Helper()
-	if _, err := db.ExecContext(context.WithoutCancel(t.Context()), statement); err != nil {
-		t.Fatal(err)
+	if _, err := db.ExecContext(context.WithoutCancel(t.Context()), statement, args...); err != nil {
+		t.Fatalf("%s: %v", statement, err)
 	}
 }

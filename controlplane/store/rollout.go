@@ -6,8 +6,6 @@ import (
 	"errors"
 	"fmt"
 
-	"github.com/go-sql-driver/mysql"
-
 	"github.com/weirhq/weir/controlplane"
 	"github.com/weirhq/weir/controlplane/rollout"
 	"github.com/weirhq/weir/controlplane/tunings"
@@ -21,7 +19,7 @@ const (
 	deadlock     = 1213
 )
 
-// NewestTunings are the newest version of each region that has one, and of the fleet.
+// NewestTunings returns the newest version of each region that has a version, and of the fleet.
 func (s rollouts) NewestTunings(ctx context.Context) ([]tunings.RegionTuning, error) {
 	rows, err := s.queries.TuningNewest(ctx)
 	if err != nil {
@@ -35,17 +33,16 @@ func (s rollouts) NewestTunings(ctx context.Context) ([]tunings.RegionTuning, er
 	return newest, nil
 }
 
-// errRefused undoes a transaction when one of its writes is refused.
+// errRefused rolls back a transaction in which a write is refused.
 var errRefused = errors.New("refused")
 
-// WriteTunings writes versions in one transaction, in order, and answers their numbers.
-// A write whose ID is there already is left out and its number answered; one of another
-// document under that ID, and one over a version that is not the region's newest any more,
-// undoes them all. Unique keys decide, so attempts at the same moment are one after the other.
+// WriteTunings writes versions in one transaction, in order, and returns their numbers. If a write with the same ID
+// exists already, it is skipped and its number returned. Nothing is written if the ID was used for another document, or
+// if a write replaces a version that is no longer the region's newest. Unique keys decide between concurrent attempts.
 func (s rollouts) WriteTunings(ctx context.Context,
 	writes []tunings.Write) (written tunings.Written, err error) {
 	err = s.inTransaction(ctx, func(q *queries) error {
-		own := map[string]int64{} // by region, of this call
+		own := map[string]int64{} // versions of this call, by region
 		for _, w := range writes {
 			if version, ok := own[w.Region]; ok {
 				w.Over = version
@@ -80,12 +77,11 @@ func writeTuning(ctx context.Context, q *queries,
 	}
 	if newest == w.Over {
 		version, err := insertTuning(ctx, q, w)
-		var answered *mysql.MySQLError
-		if !errors.As(err, &answered) || answered.Number != duplicateKey {
+		if !isNumber(err, duplicateKey) {
 			return version, nil, err
 		}
 	}
-	// Something else came first: another attempt at this very write, or another write.
+	// Another attempt at this write came first, or another write.
 	version, refused, err = writtenBefore(ctx, q, w)
 	if !errors.Is(err, sql.ErrNoRows) {
 		return version, refused, err
@@ -101,7 +97,7 @@ func insertTuning(ctx context.Context, q *queries, w tunings.Write) (int64, erro
 	})
 }
 
-// writtenBefore is the version that a write made before; sql.ErrNoRows: it has not been made.
+// writtenBefore returns the version that an earlier attempt wrote; sql.ErrNoRows: there was none.
 func writtenBefore(ctx context.Context, q *queries,
 	w tunings.Write) (int64, *tunings.Refusal, error) {
 	before, err := q.TuningWritten(ctx, sql.NullString{String: w.ID, Valid: true})
@@ -115,7 +111,7 @@ func writtenBefore(ctx context.Context, q *queries,
 	return 0, &tunings.Refusal{ID: w.ID, Region: w.Region, Newest: newest, IDTaken: true}, err
 }
 
-// TuningsOf are the versions that a rollout wrote, oldest first, at most rows.
+// TuningsOf returns the versions that a rollout wrote, oldest first, at most rows.
 func (s rollouts) TuningsOf(ctx context.Context, id string, rows int) ([]tunings.RegionTuning, error) {
 	found, err := s.queries.TuningsOf(ctx, controlplanedb.TuningsOfParams{
 		// '0' follows '/'
@@ -133,8 +129,9 @@ func (s rollouts) TuningsOf(ctx context.Context, id string, rows int) ([]tunings
 	return wrote, nil
 }
 
-// SaveRollout writes a rollout down. One that was saved as often, or more often, stays: unless that was this very
-// state, the error wraps ErrConflict. One statement decides, so of attempts at the same moment one is saved.
+// SaveRollout writes the state of a rollout. A state with an equal or higher number of saves stays, and the error wraps
+// ErrConflict unless it is this very state. A single statement decides, so exactly one of several concurrent attempts
+// is saved.
 func (s rollouts) SaveRollout(ctx context.Context, row rollout.Row) error {
 	state := sql.NullString{String: row.State, Valid: true}
 	err := s.queries.RolloutSave(ctx, controlplanedb.RolloutSaveParams{ID: []byte(row.ID), Saved: uint64(row.Saved),
@@ -156,21 +153,20 @@ func (s rollouts) SaveRollout(ctx context.Context, row rollout.Row) error {
 	return nil
 }
 
-// beginRollout writes the row of a rollout that has none, and answers what it has then.
+// beginRollout inserts the row of a rollout that has none, and returns the row that is stored then.
 func (s rollouts) beginRollout(ctx context.Context, row rollout.Row,
 	state sql.NullString) (controlplanedb.RolloutSavedRow, error) {
 	err := s.queries.RolloutBegan(ctx, controlplanedb.RolloutBeganParams{
 		ID: []byte(row.ID), Actor: row.By.Actor, Reason: row.By.Reason, StartedAt: uint64(row.StartedMs),
 		Saved: uint64(row.Saved), Phase: string(row.Phase), State: state,
 	})
-	var answered *mysql.MySQLError
-	if err != nil && (!errors.As(err, &answered) || answered.Number != duplicateKey) {
+	if err != nil && !isNumber(err, duplicateKey) {
 		return controlplanedb.RolloutSavedRow{}, err
 	}
 	return s.queries.RolloutSaved(ctx, []byte(row.ID))
 }
 
-// NewerRollout is the state of a rollout that was saved more often than that; empty: there is none.
+// NewerRollout returns the state of a rollout that was saved more often than saved; empty: there is none.
 func (s rollouts) NewerRollout(ctx context.Context, id string, saved int64) (string, error) {
 	state, err := s.queries.RolloutNewer(ctx, controlplanedb.RolloutNewerParams{ID: []byte(id), Saved: uint64(saved)})
 	if err != nil && !errors.Is(err, sql.ErrNoRows) {
@@ -179,7 +175,7 @@ func (s rollouts) NewerRollout(ctx context.Context, id string, saved int64) (str
 	return state.String, nil
 }
 
-// RolloutRecorded tells whether a rollout has been recorded under an id.
+// RolloutRecorded reports whether a rollout has been recorded under an ID.
 func (s rollouts) RolloutRecorded(ctx context.Context, id string) (bool, error) {
 	rows, err := s.queries.RolloutHasBegun(ctx, []byte(id))
 	if err != nil {
@@ -188,7 +184,7 @@ func (s rollouts) RolloutRecorded(ctx context.Context, id string) (bool, error) 
 	return rows > 0, nil
 }
 
-// Rollouts are those that began last, newest first, at most rows.
+// Rollouts returns the rollouts that began last, newest first, at most rows.
 func (s rollouts) Rollouts(ctx context.Context, rows int) (traces []rollout.Trace, err error) {
 	found, err := s.queries.Rollouts(ctx, int32(rows))
 	if err != nil {
@@ -203,17 +199,17 @@ func (s rollouts) Rollouts(ctx context.Context, rows int) (traces []rollout.Trac
 	return traces, nil
 }
 
-// inTransaction runs statements as one. Each sees what others have committed before it.
+// inTransaction runs statements in one transaction. Each statement sees everything that was committed before it began.
 func (s *statements) inTransaction(ctx context.Context, run func(*queries) error) error {
 	tx, err := s.db.BeginTx(ctx, &sql.TxOptions{Isolation: sql.LevelReadCommitted})
 	if err != nil {
 		return explain(err)
 	}
 	if err := run(s.queries.WithTx(tx)); err != nil {
-		_ = tx.Rollback() // the statement's own error says more
+		_ = tx.Rollback() // the statement's own error is more useful
 		if errors.Is(err, controlplane.ErrConflict) || errors.Is(err, controlplane.ErrNotFound) ||
 			errors.Is(err, controlplane.ErrInvalid) {
-			return err // ours, and no word about MySQL
+			return err // an error of this program, so no advice about MySQL
 		}
 		return explain(err)
 	}

@@ -18,8 +18,8 @@ func write(id, region, document string) tunings.Write {
 	return tunings.Write{ID: id, Region: region, Document: document, By: controlplane.By{Actor: "ann", Reason: "test"}}
 }
 
-// "A write whose ID is there already is left out and its number answered", in the order
-// of the writes and as one transaction.
+// "If a write with the same ID exists already, it is skipped and its number returned", in the order of the writes and
+// in one transaction.
 func TestTuningsAreWrittenOnce(t *testing.T) { servers.EachSQL(t, testTuningsAreWrittenOnce) }
 
 func testTuningsAreWrittenOnce(t *testing.T) {
@@ -47,7 +47,7 @@ func testTuningsAreWrittenOnce(t *testing.T) {
 	}
 }
 
-// Two attempts at the same moment are one write.
+// Two concurrent attempts make a single write.
 func TestAttemptsAtOnceAreOneWrite(t *testing.T) { servers.EachSQL(t, testAttemptsAtOnceAreOneWrite) }
 
 func testAttemptsAtOnceAreOneWrite(t *testing.T) {
@@ -73,8 +73,8 @@ func testAttemptsAtOnceAreOneWrite(t *testing.T) {
 	}
 }
 
-// "One of another document under that ID, and one over a version that is not the region's
-// newest any more, undoes them all", whatever wrote that version.
+// "Nothing is written if the ID was used for another document, or if a write replaces a version that is no longer the
+// region's newest", whatever wrote that version.
 func TestTuningWritesAreFenced(t *testing.T) { servers.EachSQL(t, testTuningWritesAreFenced) }
 
 func testTuningWritesAreFenced(t *testing.T) {
@@ -83,9 +83,7 @@ func testTuningWritesAreFenced(t *testing.T) {
 	if err != nil || first.Refused != nil {
 		t.Fatalf("%+v, %v", first, err)
 	}
-	if _, err := db.ExecContext(t.Context(), "INSERT INTO ratelimit_tuning (region, document, actor, reason, created_at) VALUES ('eu', '{by hand}', 'ann', 'x', 1)"); err != nil {
-		t.Fatal(err)
-	}
+	exec(t, db, "INSERT INTO ratelimit_tuning (region, document, actor, reason, created_at) VALUES ('eu', '{by hand}', 'ann', 'x', 1)")
 	over := func(w tunings.Write, version int64) tunings.Write {
 		w.Over = version
 		return w
@@ -122,7 +120,7 @@ func testTuningWritesAreFenced(t *testing.T) {
 	}
 }
 
-// Of two writes at the same moment that replace the same version, one is made.
+// Of two concurrent writes that replace the same version, exactly one is made.
 func TestWritesOverTheSameVersionAreOne(t *testing.T) {
 	servers.EachSQL(t, testWritesOverTheSameVersionAreOne)
 }
@@ -151,7 +149,7 @@ func testWritesOverTheSameVersionAreOne(t *testing.T) {
 	}
 }
 
-// The versions that a rollout wrote are found by its id.
+// TuningsOf finds the versions that a rollout wrote by its ID.
 func TestTuningsOfARollout(t *testing.T) { servers.EachSQL(t, testTuningsOfARollout) }
 
 func testTuningsOfARollout(t *testing.T) {
@@ -161,9 +159,7 @@ func testTuningsOfARollout(t *testing.T) {
 			t.Fatal(err)
 		}
 	}
-	if _, err := db.ExecContext(t.Context(), "INSERT INTO ratelimit_tuning (region, document, actor, reason, created_at) VALUES ('ap', '{by hand}', 'ann', 'x', 1)"); err != nil {
-		t.Fatal(err)
-	}
+	exec(t, db, "INSERT INTO ratelimit_tuning (region, document, actor, reason, created_at) VALUES ('ap', '{by hand}', 'ann', 'x', 1)")
 	wrote, err := s.TuningsOf(t.Context(), "a_b", 10)
 	if want := []tunings.RegionTuning{{Region: "eu", Version: 1, Document: "{1}"}, {Region: "", Version: 3, Document: "{3}"}}; err != nil || !slices.Equal(wrote, want) {
 		t.Errorf("%+v, %v", wrote, err)
@@ -173,15 +169,13 @@ func testTuningsOfARollout(t *testing.T) {
 	}
 }
 
-// A rollout that was saved is known before it writes, and those that began last come first. Of two states of
-// one the one that was saved more often stays, and of two that were saved as often the first.
+// A saved rollout is listed before it writes versions, and the list begins with the newest. Of two states the state
+// with more saves stays, and of two states with as many saves the first.
 func TestRolloutsAreSaved(t *testing.T) { servers.EachSQL(t, testRolloutsAreSaved) }
 
 func testRolloutsAreSaved(t *testing.T) {
 	s, db := migrated(t)
-	if _, err := db.ExecContext(t.Context(), "INSERT INTO ratelimit_rollouts (id, actor, reason, started_at) VALUES ('before', 'eve', 'by an older build', 1)"); err != nil {
-		t.Fatal(err)
-	}
+	exec(t, db, "INSERT INTO ratelimit_rollouts (id, actor, reason, started_at) VALUES ('before', 'eve', 'by an older build', 1)")
 	const aborted = `{"why":"\"no\" – said bob","ended_ms":1767225600123,"epoch":12,"saved":3}`
 	row := func(id, actor string, startedMs, saved int64, phase rollout.Phase, state string) rollout.Row {
 		return rollout.Row{ID: id, By: controlplane.By{Actor: actor, Reason: "r"}, StartedMs: startedMs, Saved: saved, Phase: phase, State: state}
@@ -192,7 +186,7 @@ func testRolloutsAreSaved(t *testing.T) {
 	}{
 		{row("wrote", "ann", 5, 1, rollout.Measuring, "{1}"), nil},
 		{row("aborted", "bob", 7, 1, rollout.Measuring, "{1}"), nil},
-		{row("aborted", "bob", 7, 1, rollout.Measuring, "{1}"), nil}, // once more
+		{row("aborted", "bob", 7, 1, rollout.Measuring, "{1}"), nil}, // again
 		{row("aborted", "bob", 7, 1, rollout.Measuring, "{another}"), controlplane.ErrConflict},
 		{row("aborted", "bob", 7, 3, rollout.Aborted, aborted), nil},
 		{row("aborted", "bob", 7, 2, rollout.Baking, "{2}"), controlplane.ErrConflict},
@@ -234,7 +228,8 @@ func testRolloutsAreSaved(t *testing.T) {
 	}
 }
 
-// Versions come newest first, of all regions or of one, with the rollout that wrote them, as many as are asked for.
+// TuningVersions lists versions newest first, of a region or all regions, with the rollout that wrote them, and at most
+// as many as requested.
 func TestTuningVersions(t *testing.T) { servers.TurnSQL(t, testTuningVersions) }
 
 func testTuningVersions(t *testing.T) {
@@ -243,9 +238,7 @@ func testTuningVersions(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	if _, err := db.ExecContext(t.Context(), "INSERT INTO ratelimit_tuning (region, document, actor, reason, created_at) VALUES ('', '{3}', 'bob', 'by hand', 7)"); err != nil {
-		t.Fatal(err)
-	}
+	exec(t, db, "INSERT INTO ratelimit_tuning (region, document, actor, reason, created_at) VALUES ('', '{3}', 'bob', 'by hand', 7)")
 	all, err := s.TuningVersions(t.Context(), nil, math.MaxInt64, 10)
 	if err != nil || len(all) != 3 {
 		t.Fatalf("%+v, %v", all, err)

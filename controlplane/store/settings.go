@@ -8,16 +8,17 @@ import (
 	"github.com/weirhq/weir/controlplane/audit"
 	"github.com/weirhq/weir/controlplane/limits"
 	"github.com/weirhq/weir/shared/gen/sql/controlplanedb"
+	"github.com/weirhq/weir/shared/window"
 )
 
 var _ limits.SettingsStore = (*Store)(nil)
 
-// changesMax is how often a change is begun anew before its error is an answer.
+// changesMax is how often a change is attempted before its error is returned.
 const changesMax = 5
 
-// changing is inTransaction for what first reads and then writes a row. A row that is
-// there is locked by then; of two who found none, the later one finds it the next time, and so does one that a
-// deadlock made give way.
+// changing is inTransaction for a function that first reads and then writes a row. If the row exists, the read locks
+// it. If two transactions both find no row, the later insert fails, and changing runs it again, so it finds the row. It
+// also runs again after a deadlock.
 func (s *statements) changing(ctx context.Context, run func(*queries) error) (err error) {
 	for range changesMax {
 		err = s.inTransaction(ctx, run)
@@ -28,8 +29,8 @@ func (s *statements) changing(ctx context.Context, run func(*queries) error) (er
 	return err
 }
 
-// ChangeOverride reads an override, and writes what change makes of it and its audit
-// row, as one; nil deletes it.
+// ChangeOverride reads an override, calls change, and writes its result and the audit entry in the same transaction. A
+// nil result deletes the override.
 func (s settings) ChangeOverride(ctx context.Context, workspace, namespace, pattern string,
 	change func(*limits.Override) (*limits.Override, audit.Entry, error),
 ) error {
@@ -81,7 +82,7 @@ func overrideOf(workspace, namespace, pattern string, r controlplanedb.OverrideG
 	}
 }
 
-// Override is the one of exactly this pattern, nil for none.
+// Override returns the override of exactly this pattern, or nil.
 func (s settings) Override(ctx context.Context, workspace, namespace, pattern string) (*limits.Override, error) {
 	rows, err := s.queries.OverrideLook(ctx, controlplanedb.OverrideLookParams{WorkspaceID: []byte(workspace),
 		Namespace: []byte(namespace), Pattern: []byte(pattern)})
@@ -95,21 +96,34 @@ func (s settings) Override(ctx context.Context, workspace, namespace, pattern st
 }
 
 func (s settings) OverrideOf(ctx context.Context, workspace, namespace,
-	identifier string) (*limits.Override, error) {
+	identifier string) (applies *limits.Override, err error) {
 	rows, err := s.queries.OverrideThatApplies(ctx, controlplanedb.OverrideThatAppliesParams{
 		WorkspaceID: []byte(workspace), Namespace: []byte(namespace), Identifier: []byte(identifier),
 	})
 	if err != nil {
 		return nil, fmt.Errorf("look for the override: %w", explain(err))
 	}
-	for _, r := range rows {
-		return overrideOf(workspace, namespace, string(r.Pattern), controlplanedb.OverrideGetRow{Limit: r.Limit,
-			DurationMs: r.DurationMs, Candidate: r.Candidate, Shadow: r.Shadow, UpdatedAt: r.UpdatedAt}), nil
+	if around := window.NetworksAround(identifier); len(around) > 0 {
+		found, err := s.queries.OverridesOf(ctx, controlplanedb.OverridesOfParams{
+			WorkspaceID: []byte(workspace), Namespace: []byte(namespace), Patterns: allBytes(around),
+		})
+		if err != nil {
+			return nil, fmt.Errorf("look for overrides of networks: %w", explain(err))
+		}
+		for _, r := range found {
+			rows = append(rows, controlplanedb.OverrideThatAppliesRow(r))
+		}
 	}
-	return nil, nil
+	for _, r := range rows {
+		if pattern := string(r.Pattern); applies == nil || window.ComparePatterns(pattern, applies.Pattern) < 0 {
+			applies = overrideOf(workspace, namespace, pattern, controlplanedb.OverrideGetRow{Limit: r.Limit,
+				DurationMs: r.DurationMs, Candidate: r.Candidate, Shadow: r.Shadow, UpdatedAt: r.UpdatedAt})
+		}
+	}
+	return applies, nil
 }
 
-// Overrides are at most rows of a namespace behind a pattern, by pattern.
+// Overrides returns at most rows overrides of a namespace whose patterns sort after a pattern, in order.
 func (s settings) Overrides(ctx context.Context, workspace, namespace, after string,
 	rows int) ([]limits.Override, error) {
 	found, err := s.queries.OverrideList(ctx, controlplanedb.OverrideListParams{
@@ -121,8 +135,7 @@ func (s settings) Overrides(ctx context.Context, workspace, namespace, after str
 	return overridesOf(found), nil
 }
 
-// ChangeNamespace reads a namespace, and writes what change makes of it and its audit
-// row, as one.
+// ChangeNamespace reads a namespace, calls change, and writes its result and the audit entry in the same transaction.
 func (s settings) ChangeNamespace(ctx context.Context, workspace, namespace string,
 	change func(*limits.Namespace) (limits.Namespace, audit.Entry, error),
 ) error {
@@ -143,12 +156,14 @@ func (s settings) ChangeNamespace(ctx context.Context, workspace, namespace stri
 		if before == nil {
 			err = q.NamespaceInsert(ctx, controlplanedb.NamespaceInsertParams{
 				WorkspaceID: []byte(workspace), Namespace: []byte(namespace), Shadow: after.Shadow,
-				Mode: after.Mode, Outage: after.Outage, NodeShare: after.NodeShare, Estimate: after.Estimate,
+				Mode: after.Mode, Outage: after.Outage, NodeShare: after.NodeShare, WindowKind: after.Window,
+				Estimate: after.Estimate,
 			})
 		} else {
 			err = q.NamespaceUpdate(ctx, controlplanedb.NamespaceUpdateParams{
 				WorkspaceID: []byte(workspace), Namespace: []byte(namespace), Shadow: after.Shadow,
-				Mode: after.Mode, Outage: after.Outage, NodeShare: after.NodeShare, Estimate: after.Estimate,
+				Mode: after.Mode, Outage: after.Outage, NodeShare: after.NodeShare, WindowKind: after.Window,
+				Estimate: after.Estimate,
 			})
 		}
 		if err != nil {
@@ -158,7 +173,7 @@ func (s settings) ChangeNamespace(ctx context.Context, workspace, namespace stri
 	})
 }
 
-// Namespaces are at most rows of a workspace's that have settings behind a name, by name.
+// Namespaces returns at most rows namespaces of a workspace that have settings and sort after a name, in order.
 func (s settings) Namespaces(ctx context.Context, workspace, after string, rows int) ([]limits.Namespace, error) {
 	found, err := s.queries.NamespaceList(ctx, controlplanedb.NamespaceListParams{
 		WorkspaceID: []byte(workspace), AfterNamespace: []byte(after), Limit: int32(rows),
@@ -169,7 +184,7 @@ func (s settings) Namespaces(ctx context.Context, workspace, after string, rows 
 	return namespacesOf(found), nil
 }
 
-// Namespace is the settings of one, nil for none.
+// Namespace returns the settings of a namespace, or nil.
 func (s settings) Namespace(ctx context.Context, workspace, namespace string) (*limits.Namespace, error) {
 	rows, err := s.queries.NamespaceLook(ctx, controlplanedb.NamespaceLookParams{WorkspaceID: []byte(workspace),
 		Namespace: []byte(namespace)})
@@ -185,7 +200,7 @@ func (s settings) Namespace(ctx context.Context, workspace, namespace string) (*
 func namespaceOf(workspace, namespace string, r controlplanedb.NamespaceGetRow) *limits.Namespace {
 	return &limits.Namespace{
 		Workspace: workspace, Namespace: namespace, Shadow: r.Shadow,
-		Mode: r.Mode, Outage: r.Outage, NodeShare: r.NodeShare, Estimate: r.Estimate,
+		Mode: r.Mode, Outage: r.Outage, NodeShare: r.NodeShare, Window: r.WindowKind, Estimate: r.Estimate,
 		UpdatedAt: time.UnixMilli(int64(r.UpdatedAt)),
 	}
 }

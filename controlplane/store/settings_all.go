@@ -78,7 +78,7 @@ func namespacesOf(rows []controlplanedb.RatelimitNamespace) (namespaces []limits
 	for _, r := range rows {
 		namespaces = append(namespaces, *namespaceOf(string(r.WorkspaceID), string(r.Namespace),
 			controlplanedb.NamespaceGetRow{Shadow: r.Shadow, Mode: r.Mode, Outage: r.Outage, NodeShare: r.NodeShare,
-				Estimate: r.Estimate, UpdatedAt: r.UpdatedAt}))
+				WindowKind: r.WindowKind, Estimate: r.Estimate, UpdatedAt: r.UpdatedAt}))
 	}
 	return namespaces
 }

@@ -19,8 +19,7 @@ import (
 
 var operator = controlplane.By{Actor: "ann", Reason: "support case"}
 
-// Limit 0 blocks; set after delete works, with before and after in the audit log, and
-// nodes read what was set.
+// Limit 0 blocks; set after delete works, the audit log has before and after, and nodes read the new value.
 func TestOverrides(t *testing.T) { servers.EachSQL(t, testOverrides) }
 
 func testOverrides(t *testing.T) {
@@ -88,8 +87,7 @@ func testOverrides(t *testing.T) {
 	}
 }
 
-// What is not given of an override stays as it is, and the audit log has all of it before
-// and after.
+// Fields that a change leaves out stay as they are, and the audit log has all fields before and after.
 func TestChangesOfAnOverride(t *testing.T) { servers.EachSQL(t, testChangesOfAnOverride) }
 
 func testChangesOfAnOverride(t *testing.T) {
@@ -102,7 +100,7 @@ func testChangesOfAnOverride(t *testing.T) {
 		want   string // limit, duration, candidate, shadow
 		err    error
 	}{
-		{limits.OverrideChange{Candidate: number(4)}, "", controlplane.ErrInvalid}, // a new one needs a limit
+		{limits.OverrideChange{Candidate: number(4)}, "", controlplane.ErrInvalid}, // a new override needs a limit
 		{limits.OverrideChange{Limit: number(10), DurationMs: number(60_000), Candidate: number(4), Shadow: &yes}, "10 60000 4 true", nil},
 		{limits.OverrideChange{Limit: number(12)}, "12 60000 4 true", nil},
 		{limits.OverrideChange{}, "12 60000 4 true", controlplane.ErrInvalid},
@@ -136,8 +134,8 @@ func words(o limits.Override) string {
 	return fmt.Sprintf("%d %d %d %t", o.Limit, o.DurationMs, o.Candidate, o.Shadow)
 }
 
-// Changes apply to what was seen, or not at all: a change that is meant for what somebody saw is refused once
-// another has come in between, however fast they follow one another.
+// A change that is based on a version of an override is refused if another change came in between, however fast the
+// changes follow each other.
 func TestChangesOfWhatWasSeen(t *testing.T) { servers.EachSQL(t, testChangesOfWhatWasSeen) }
 
 func testChangesOfWhatWasSeen(t *testing.T) {
@@ -188,8 +186,8 @@ func testChangesOfWhatWasSeen(t *testing.T) {
 	refused("a namespace", err, "namespace acme/api exists already, since ")
 }
 
-// Of many who make the same override at once, each having seen none, one does, and those
-// who add to it lose nothing of each other's.
+// If many callers create the same override at once, exactly one succeeds. If many callers change different fields at
+// once, no change is lost.
 func TestChangesAtOnce(t *testing.T) { servers.EachSQL(t, testChangesAtOnce) }
 
 func testChangesAtOnce(t *testing.T) {
@@ -217,7 +215,7 @@ func testChangesAtOnce(t *testing.T) {
 		t.Errorf("%d of 8 have made it", done)
 	}
 	yes, limit := true, int64(9)
-	// whichever is first makes the row
+	// whichever is first creates the row
 	changes := []limits.OverrideChange{{Limit: &limit, Candidate: &limit}, {Limit: &limit, Shadow: &yes}}
 	if done := together(8, func(i int64) error {
 		_, err := settings.ChangeOverride(t.Context(), "acme", "api", "both", changes[i%2], operator)
@@ -233,13 +231,13 @@ func testChangesAtOnce(t *testing.T) {
 	}
 }
 
-// Two who have both found nothing: the later one finds what the other has made, and
-// neither gets an error of MySQL's.
+// If two transactions both find no row, the later one then finds the row of the other, and neither returns an error of
+// MySQL.
 func TestTheLaterOfTwoLooksAgain(t *testing.T) { servers.EachSQL(t, testTheLaterOfTwoLooksAgain) }
 
 func testTheLaterOfTwoLooksAgain(t *testing.T) {
 	s, _ := migrated(t)
-	var found sync.WaitGroup // both have looked
+	var found sync.WaitGroup // both have read
 	found.Add(2)
 	errs, again := make(chan error, 2), make(chan int64, 2)
 	for i := range int64(2) {
@@ -297,8 +295,8 @@ func testACandidateThatCannotBeJudgedIsRefused(t *testing.T) {
 	}
 }
 
-// At most 32 with more than one '*' begin alike: the next one is refused, by SetOverride and by ChangeOverride, with
-// nothing written; others, and changes of those that are there, are not.
+// At most 32 patterns with more than one '*' may begin alike. SetOverride and ChangeOverride refuse the next pattern
+// and write nothing. Other patterns, and changes of existing patterns, are not refused.
 func TestAPatternWithoutRoomIsRefused(t *testing.T) {
 	servers.EachSQL(t, testAPatternWithoutRoomIsRefused)
 }
@@ -329,7 +327,7 @@ func testAPatternWithoutRoomIsRefused(t *testing.T) {
 	for _, pattern := range []string{"|%_é*a*", "|*a*", "|%_éabc*a*", "**"} {
 		for name, f := range map[string]func(string, string) error{"set": set, "change": change} {
 			err := f("api", pattern)
-			if want := "pattern begins like 32 others of acme/api with more than one '*' (at most 32 begin alike)"; !errors.Is(err, controlplane.ErrInvalid) || !strings.Contains(err.Error(), want) {
+			if want := "pattern begins like 32 other patterns of acme/api with more than one '*' (at most 32 begin alike)"; !errors.Is(err, controlplane.ErrInvalid) || !strings.Contains(err.Error(), want) {
 				t.Errorf("%s %q: %v, want %q", name, pattern, err, want)
 			}
 		}
@@ -352,7 +350,7 @@ func testAPatternWithoutRoomIsRefused(t *testing.T) {
 	taken("**", change)
 }
 
-// Of many who take the last places at once, no more than fit are let in.
+// If many callers create patterns that begin alike at once, no more than the maximum succeed.
 func TestThePlacesOfPatternsAreTakenOnce(t *testing.T) {
 	servers.EachSQL(t, testThePlacesOfPatternsAreTakenOnce)
 }
@@ -383,7 +381,7 @@ func testThePlacesOfPatternsAreTakenOnce(t *testing.T) {
 	}
 }
 
-// wantAudit compares the log with action, what before has and what after has.
+// wantAudit compares the log with actions and parts of their before and after.
 func wantAudit(t *testing.T, s *Store, want [][3]string) {
 	t.Helper()
 	rows, err := s.db.QueryContext(t.Context(), `SELECT action, before_state, after_state FROM ratelimit_audit WHERE actor = 'ann' AND reason = 'support case' ORDER BY id`)
@@ -409,7 +407,7 @@ func wantAudit(t *testing.T, s *Store, want [][3]string) {
 	}
 }
 
-// has: an empty part is an empty whole.
+// has reports whether whole contains part; an empty part needs an empty whole.
 func has(whole, part string) bool {
 	if part == "" {
 		return whole == ""
@@ -417,7 +415,7 @@ func has(whole, part string) bool {
 	return strings.Contains(whole, part)
 }
 
-// Pages follow one another, byte by byte, to the end.
+// Pages follow each other in byte order, to the end.
 func TestOverridePages(t *testing.T) { servers.EachSQL(t, testOverridePages) }
 
 func testOverridePages(t *testing.T) {
@@ -452,7 +450,7 @@ func testOverridePages(t *testing.T) {
 	}
 }
 
-// What is not given stays as it is.
+// Fields that a change of a namespace leaves out stay as they are.
 func TestNamespaces(t *testing.T) { servers.EachSQL(t, testNamespaces) }
 
 func testNamespaces(t *testing.T) {
@@ -467,7 +465,7 @@ func testNamespaces(t *testing.T) {
 	if _, err := settings.SetNamespace(t.Context(), "acme", "api", limits.NamespaceChange{NodeShare: &odd}, operator); !errors.Is(err, controlplane.ErrInvalid) {
 		t.Errorf("%v", err)
 	}
-	want := limits.Namespace{Workspace: "acme", Namespace: "api", Shadow: true, Mode: "estimate", Outage: "closed", NodeShare: "flush", Estimate: knobs}
+	want := limits.Namespace{Workspace: "acme", Namespace: "api", Shadow: true, Mode: "estimate", Outage: "closed", NodeShare: "wait", Window: "cells", Estimate: knobs}
 	list, more, err := settings.Namespaces(t.Context(), "acme", "")
 	if err != nil || more || len(list) != 1 || list[0].UpdatedAt.IsZero() {
 		t.Fatalf("%+v, %v", list, err)
@@ -485,7 +483,74 @@ func testNamespaces(t *testing.T) {
 	})
 }
 
-// Relays read the settings when their version has changed: each change raises it, and one that is undone does not.
+// A window type reaches nodes and the audit log. Writes of an earlier build do not change it. The estimate mode rejects
+// a precise window.
+func TestTheWindowOfANamespace(t *testing.T) { servers.EachSQL(t, testTheWindowOfANamespace) }
+
+func testTheWindowOfANamespace(t *testing.T) {
+	s, db := migrated(t)
+	settings := limits.NewSettings(s)
+	set := func(change limits.NamespaceChange) error {
+		_, err := settings.SetNamespace(t.Context(), "acme", "login", change, operator)
+		return err
+	}
+	wantWindow := func(want string) {
+		t.Helper()
+		one, err := settings.Namespace(t.Context(), "acme", "login")
+		if err != nil || one.Window != want {
+			t.Errorf("%+v, %v: want window %s", one, err, want)
+		}
+		some, _, err := settings.Namespaces(t.Context(), "acme", "")
+		if err != nil || len(some) != 1 || some[0].Window != want {
+			t.Errorf("%+v, %v: want window %s", some, err, want)
+		}
+		all, _, err := settings.AllNamespaces(t.Context(), nil, "", "")
+		if err != nil || len(all) != 1 || all[0].Window != want {
+			t.Errorf("%+v, %v: want window %s", all, err, want)
+		}
+		rows, err := dataplanedb.New(db).Namespaces(t.Context())
+		if err != nil || len(rows) != 1 || rows[0].WindowKind != want {
+			t.Errorf("nodes read %+v, %v: want window %s", rows, err, want)
+		}
+	}
+	yes, precise, cells, odd, exact, estimate := true, "precise", "cells", "odd", "exact", "estimate"
+	if err := set(limits.NamespaceChange{Window: &precise}); err != nil {
+		t.Fatal(err)
+	}
+	wantWindow("precise")
+	if err := set(limits.NamespaceChange{Shadow: &yes}); err != nil {
+		t.Fatal(err)
+	}
+	wantWindow("precise")
+	if err := set(limits.NamespaceChange{Window: &odd}); !errors.Is(err, controlplane.ErrInvalid) || !strings.Contains(err.Error(), `window is "odd" (cells, precise)`) {
+		t.Errorf("%v", err)
+	}
+	const both = `window is "precise" and mode is "estimate"`
+	if err := set(limits.NamespaceChange{Mode: &estimate}); !errors.Is(err, controlplane.ErrInvalid) || !strings.Contains(err.Error(), both) {
+		t.Errorf("%v", err)
+	}
+	const before = "UPDATE ratelimit_namespaces SET shadow = ?, mode = ?, outage = ?, node_share = ?, estimate = ? WHERE workspace_id = ? AND namespace = ?"
+	exec(t, db, before, false, "exact", "closed", "wait", "", []byte("acme"), []byte("login"))
+	wantWindow("precise")
+	if err := set(limits.NamespaceChange{Mode: &estimate, Window: &cells}); err != nil {
+		t.Fatal(err)
+	}
+	wantWindow("cells")
+	if err := set(limits.NamespaceChange{Window: &precise}); !errors.Is(err, controlplane.ErrInvalid) || !strings.Contains(err.Error(), both) {
+		t.Errorf("%v", err)
+	}
+	if err := set(limits.NamespaceChange{Window: &precise, Mode: &exact}); err != nil {
+		t.Fatal(err)
+	}
+	wantWindow("precise")
+	wantAudit(t, s, [][3]string{
+		{"namespace.set", "", `"window":"precise"`}, {"namespace.set", `"window":"precise"`, `"window":"precise"`},
+		{"namespace.set", `"window":"precise"`, `"window":"cells"`}, {"namespace.set", `"window":"cells"`, `"window":"precise"`},
+	})
+}
+
+// Relays read the settings when their version changes: each change raises it, and a change that is rolled back does
+// not.
 func TestEachChangeRaisesTheVersionOfTheSettings(t *testing.T) {
 	servers.EachSQL(t, testEachChangeRaisesTheVersionOfTheSettings)
 }

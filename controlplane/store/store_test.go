@@ -15,6 +15,7 @@ import (
 	"github.com/weirhq/weir/controlplane/fleet"
 	"github.com/weirhq/weir/controlplane/limits"
 	"github.com/weirhq/weir/schema"
+	"github.com/weirhq/weir/schema/schematest"
 	"github.com/weirhq/weir/shared/servers"
 )
 
@@ -54,8 +55,8 @@ func testFleetNodes(t *testing.T) {
 	}
 }
 
-// A node that has withdrawn itself is listed as having left for an hour, and cleanup keeps its row as long as that of a
-// node that has died: a rollout that looks after a cleanup reads that it left.
+// A node that withdrew itself is listed as left for an hour. Cleanup keeps its row as long as the row of a dead node,
+// so that a rollout that looks after a cleanup still sees that it left.
 func TestANodeThatHasLeftIsListed(t *testing.T) { servers.EachSQL(t, testNodeLeft) }
 
 func testNodeLeft(t *testing.T) {
@@ -78,8 +79,8 @@ func testNodeLeft(t *testing.T) {
 	}
 }
 
-// The database's clock has stepped back by an hour, and nodes had sent heartbeats before it. A node that has died since
-// is silent after the usual time, not an hour later. Live and withdrawn nodes stay what they are.
+// If the database's clock steps back by an hour, heartbeats from before are in the future. A node that dies afterwards
+// is silent after the usual time, not an hour later. Live and withdrawn nodes keep their status.
 func TestHeartbeatsFromBeforeAStepBackAgeAgain(t *testing.T) {
 	servers.EachSQL(t, testHeartbeatsFromBeforeAStepBack)
 }
@@ -192,8 +193,8 @@ func TestOpenDoesNotConnect(t *testing.T) {
 	}
 }
 
-// Every error says whose turn it is: the server's silence and missing tables are
-// unavailable, what the server refuses is not, and a deadline stays one.
+// Every error shows the cause: a silent server and missing tables are ErrUnavailable, a refused statement is not, and
+// an exceeded deadline stays a deadline.
 func TestErrorsTellWhatIsWrong(t *testing.T) { servers.EachSQL(t, testErrorsTellWhatIsWrong) }
 
 func testErrorsTellWhatIsWrong(t *testing.T) {
@@ -203,7 +204,7 @@ func testErrorsTellWhatIsWrong(t *testing.T) {
 	}
 	defer func() { _ = empty.Close() }()
 	_, err = New(empty).DeleteExpired(t.Context(), time.Now(), 1)
-	if !errors.Is(err, controlplane.ErrUnavailable) || !strings.Contains(err.Error(), "the tables are not there yet") {
+	if !errors.Is(err, controlplane.ErrUnavailable) || !strings.Contains(err.Error(), "tables are missing") {
 		t.Errorf("without tables: %v", err)
 	}
 	store, _ := migrated(t)
@@ -217,7 +218,7 @@ func testErrorsTellWhatIsWrong(t *testing.T) {
 	}
 }
 
-// After a failover the former primary goes on as a replica that answers reads, and the name leads to the new one.
+// After a failover the former primary runs as a replica that answers reads, and the name leads to the new primary.
 func TestWritesGoToTheNewPrimaryAfterAFailover(t *testing.T) {
 	servers.EachSQL(t, testWritesGoToTheNewPrimaryAfterAFailover)
 }
@@ -225,9 +226,7 @@ func TestWritesGoToTheNewPrimaryAfterAFailover(t *testing.T) {
 func testWritesGoToTheNewPrimaryAfterAFailover(t *testing.T) {
 	former, next := servers.SQLForTest(t), servers.SQLForTest(t)
 	for _, server := range []*servers.SQL{former, next} {
-		if err := server.CreateDatabase(t.Context(), "weir"); err != nil {
-			t.Fatal(err)
-		}
+		server.CreateForTest(t, "weir")
 		root := rootOf(t, server)
 		if err := schema.Migrate(t.Context(), root, slog.New(slog.DiscardHandler)); err != nil {
 			t.Fatal(err)
@@ -246,7 +245,7 @@ func testWritesGoToTheNewPrimaryAfterAFailover(t *testing.T) {
 	}
 	execAll(t, rootOf(t, former), "SET GLOBAL read_only = 1")
 	way.SetTarget(next.Addr())
-	for range 2 * connectionsMax { // one error for each open connection at most
+	for range 2 * connectionsMax { // at most an error for each open connection
 		if err = setLimit(t, s, 2); err == nil {
 			break
 		}
@@ -259,16 +258,14 @@ func testWritesGoToTheNewPrimaryAfterAFailover(t *testing.T) {
 	}
 }
 
-// What managed databases and careful administrators set: each one as bad as can be.
+// Settings of managed databases and careful administrators have no effect, even at their worst values.
 func TestSettingsOfTheServerChangeNothing(t *testing.T) {
 	servers.EachSQL(t, testSettingsOfTheServerChangeNothing)
 }
 
 func testSettingsOfTheServerChangeNothing(t *testing.T) {
 	server := servers.SQLForTest(t)
-	if err := server.CreateDatabase(t.Context(), "weir"); err != nil {
-		t.Fatal(err)
-	}
+	server.CreateForTest(t, "weir")
 	root := rootOf(t, server)
 	execAll(t, root, "CREATE USER control IDENTIFIED BY ''", "GRANT ALL ON weir.* TO control") // init_connect spares root
 	execAll(t, root,
@@ -287,14 +284,7 @@ func testSettingsOfTheServerChangeNothing(t *testing.T) {
 	}
 	execAll(t, root, limited)
 
-	db, err := Open(strings.Replace(server.DSN("weir"), "root@", "control@", 1))
-	if err != nil {
-		t.Fatal(err)
-	}
-	defer func() { _ = db.Close() }()
-	if err := schema.Migrate(t.Context(), db, slog.New(slog.DiscardHandler)); err != nil {
-		t.Fatal(err)
-	}
+	db := schematest.Open(t, strings.Replace(server.DSN("weir"), "root@", "control@", 1), Open)
 	if n := count(t, db, "SELECT COUNT(*) FROM information_schema.TABLES WHERE TABLE_SCHEMA = 'weir' AND ENGINE <> 'InnoDB'"); n != 0 {
 		t.Errorf("%d tables are not InnoDB's", n)
 	}
@@ -342,9 +332,7 @@ func rootOf(t *testing.T, server *servers.SQL) *sql.DB {
 func execAll(t *testing.T, db *sql.DB, statements ...string) {
 	t.Helper()
 	for _, statement := range statements {
-		if _, err := db.ExecContext(t.Context(), statement); err != nil {
-			t.Fatalf("%s: %v", statement, err)
-		}
+		exec(t, db, statement)
 	}
 }
 

@@ -101,7 +101,7 @@ func (s operators) RotateToken(ctx context.Context, name string, secret access.T
 	})
 }
 
-// errNoToken is about a name that is unknown, or whose token has ended.
+// errNoToken is returned for a name without a token, or whose token has ended.
 var errNoToken = fmt.Errorf("%w: no token of this name is in force", controlplane.ErrNotFound)
 
 func (s operators) RevokeToken(ctx context.Context, name string, e audit.Entry) error {
@@ -137,8 +137,8 @@ func (s operators) Tokens(ctx context.Context, after string, rows int) ([]access
 	return tokens, nil
 }
 
-// scopedPrefix begins the stored role of a token with workspaces. A build that does not read the
-// workspaces does not know such a role, so it refuses the token.
+// scopedPrefix begins the stored role of a token with workspaces. A build that does not support workspaces does not
+// accept such a role, so it rejects the token.
 const scopedPrefix = "scoped-"
 
 func storedRole(t access.Token) string {
@@ -148,8 +148,8 @@ func storedRole(t access.Token) string {
 	return scopedPrefix + string(t.Role)
 }
 
-// powersOf parses the stored role and workspaces of a token. It returns an error if they contradict
-// each other; such a token has no role.
+// powersOf parses the stored role and workspaces of a token. It returns an error if they contradict each other, for
+// example a scoped role without workspaces; such a token has no role.
 func powersOf(role string, names []byte) (access.Role, *workspaces.Set, error) {
 	bare, scoped := strings.CutPrefix(role, scopedPrefix)
 	if scoped != (len(names) > 0) {
@@ -165,7 +165,7 @@ func powersOf(role string, names []byte) (access.Role, *workspaces.Set, error) {
 	return access.Role(bare), valid, nil
 }
 
-// momentOf is a moment in Unix ms; 0 is none.
+// momentOf converts Unix ms to a time; 0 gives the zero time.
 func momentOf(ms uint64) time.Time {
 	if ms == 0 {
 		return time.Time{}

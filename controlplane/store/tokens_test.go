@@ -5,7 +5,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"log/slog"
 	"slices"
 	"strings"
 	"sync"
@@ -14,12 +13,12 @@ import (
 
 	"github.com/weirhq/weir/controlplane"
 	"github.com/weirhq/weir/controlplane/access"
-	"github.com/weirhq/weir/schema"
+	"github.com/weirhq/weir/schema/schematest"
 	"github.com/weirhq/weir/shared/servers"
 	"github.com/weirhq/weir/shared/window"
 )
 
-// Tokens are hashed at rest: a token works until it is revoked, and no row of any table holds it.
+// Tokens are stored as hashes: a token works until it is revoked, and no row of any table contains it.
 func TestTokens(t *testing.T) { servers.EachSQL(t, testTokens) }
 
 func testTokens(t *testing.T) {
@@ -61,8 +60,8 @@ func testTokens(t *testing.T) {
 	}
 }
 
-// A token's workspaces are those that it was made with, in every look at it and after a rotation. Its role is stored as
-// one that builds without workspaces refuse, and a row whose role and workspaces contradict each other is refused.
+// A token keeps its workspaces in every read and after a rotation. Builds without workspaces refuse its stored role. A
+// row whose role and workspaces contradict each other is refused.
 func TestTokensKeepTheirWorkspaces(t *testing.T) { servers.EachSQL(t, testTokensKeepTheirWorkspaces) }
 
 func testTokensKeepTheirWorkspaces(t *testing.T) {
@@ -72,7 +71,7 @@ func testTokensKeepTheirWorkspaces(t *testing.T) {
 		t.Fatal(err)
 	}
 	by := controlplane.By{Actor: "ann", Reason: "pipeline"}
-	var most []string // of the longest names that there can be, in the longest text
+	var most []string // the longest list of the longest names
 	for i := range access.TokenWorkspacesMax {
 		most = append(most, fmt.Sprintf("%02d", i)+strings.Repeat(",", window.WorkspaceBytesMax-2))
 	}
@@ -100,9 +99,7 @@ func testTokensKeepTheirWorkspaces(t *testing.T) {
 			t.Errorf("%s is stored with the role %q, %v", name, role, err)
 		}
 		for _, broken := range []string{"role = 'operator', workspaces = 'acme'", "role = 'scoped-operator', workspaces = ''", "role = 'scoped-operator', workspaces = '%'"} {
-			if _, err := db.ExecContext(t.Context(), "UPDATE ratelimit_tokens SET "+broken+" WHERE name = ?", name); err != nil {
-				t.Fatal(err)
-			}
+			exec(t, db, "UPDATE ratelimit_tokens SET "+broken+" WHERE name = ?", name)
 			if who, err := tokens.Authenticate(t.Context(), rotated); !errors.Is(err, access.ErrUnauthenticated) {
 				t.Errorf("%s is let in as %+v, %v", broken, who, err)
 			}
@@ -114,25 +111,15 @@ func testTokensKeepTheirWorkspaces(t *testing.T) {
 	}
 }
 
-// A MariaDB that hangs takes connections and answers nothing. A token that it has vouched
-// for a moment ago still opens the API, within the time that a call has.
+// A hanging MariaDB accepts connections but answers nothing. A token that it confirmed a moment ago still opens the
+// API, within the timeout of a call.
 func TestAUsedTokenOutlivesAHangingMySQL(t *testing.T) {
 	servers.EachSQL(t, testAUsedTokenOutlivesAHangingMySQL)
 }
 
 func testAUsedTokenOutlivesAHangingMySQL(t *testing.T) {
 	mysql := servers.SQLForTest(t)
-	if err := mysql.CreateDatabase(t.Context(), "weir"); err != nil {
-		t.Fatal(err)
-	}
-	db, err := Open(mysql.DSN("weir"))
-	if err != nil {
-		t.Fatal(err)
-	}
-	defer func() { _ = db.Close() }()
-	if err := schema.Migrate(t.Context(), db, slog.New(slog.DiscardHandler)); err != nil {
-		t.Fatal(err)
-	}
+	db := schematest.Open(t, mysql.DatabaseForTest(t), Open)
 	tokens, err := access.NewTokens(New(db), "")
 	if err != nil {
 		t.Fatal(err)
@@ -150,7 +137,7 @@ func testAUsedTokenOutlivesAHangingMySQL(t *testing.T) {
 	call, cancel := context.WithTimeout(t.Context(), 10*time.Second)
 	defer cancel()
 	var calls sync.WaitGroup
-	for range connectionsMax + 1 { // more than there are connections to hang on
+	for range connectionsMax + 1 { // more than there are connections
 		calls.Go(func() {
 			if who, err := tokens.Authenticate(call, secret); err != nil || who.Name != "ops" {
 				t.Errorf("%+v, %v", who, err)
@@ -169,8 +156,8 @@ func testAUsedTokenOutlivesAHangingMySQL(t *testing.T) {
 	}
 }
 
-// A rotated token has two secrets until the overlap is over, never three; a token that has expired opens nothing and is
-// not rotated. Its use is noted once within a time.
+// A rotated token has two secrets until the overlap ends, and never three. An expired token opens nothing and cannot be
+// rotated. Its use is recorded at most once in a period.
 func TestTokensEnd(t *testing.T) { servers.EachSQL(t, testTokensEnd) }
 
 func testTokensEnd(t *testing.T) {
@@ -228,7 +215,7 @@ func testTokensEnd(t *testing.T) {
 	}
 }
 
-// A token is found by its name whether it is in force or not: an approval is judged by the token that gave it.
+// TokenByName also finds tokens that have ended, because an approval is judged by the token that gave it.
 func TestTokenByName(t *testing.T) { servers.EachSQL(t, testTokenByName) }
 
 func testTokenByName(t *testing.T) {

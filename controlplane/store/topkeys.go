@@ -18,7 +18,7 @@ func (s nodes) TopReports(ctx context.Context, within time.Duration,
 	if err != nil {
 		return time.Time{}, nil, fmt.Errorf("read top keys: %w", explain(err))
 	}
-	if len(found) == 0 { // no row to carry the clock
+	if len(found) == 0 { // no row has the clock
 		now, err = s.Now(ctx)
 		return now, nil, err
 	}

@@ -6,17 +6,15 @@ import (
 	"errors"
 	"fmt"
 
-	"github.com/go-sql-driver/mysql"
-
 	"github.com/weirhq/weir/controlplane/audit"
 	"github.com/weirhq/weir/controlplane/tunings"
 	"github.com/weirhq/weir/shared/gen/sql/controlplanedb"
 )
 
-// WriteTrials writes trials in one transaction with an entry of the audit log, in order, and answers their numbers. A
-// write whose ID is there already is left out and its number answered, and a larger bound widens its trial, whose end
-// stays; one of another tuning under that ID, and one over a version that is not the region's newest any more, undoes
-// them all. A version that comes at the same moment makes the trial void where nodes read it.
+// WriteTrials writes trials in one transaction with an entry of the audit log, in order, and returns their numbers. If
+// a write with the same ID exists already, it is skipped and its number returned, except that a larger bound widens its
+// trial, without a change of its end. Nothing is written if the ID was used for another tuning, or if a trial replaces
+// a version that is no longer the region's newest. If a version is written at the same moment, nodes ignore the trial.
 func (s rollouts) WriteTrials(ctx context.Context, writes []tunings.TrialWrite,
 	e audit.Entry) (written tunings.TrialsWritten, err error) {
 	err = s.inTransaction(ctx, func(q *queries) error {
@@ -43,7 +41,7 @@ func (s rollouts) WriteTrials(ctx context.Context, writes []tunings.TrialWrite,
 	return written, err
 }
 
-// writeTrial writes a trial, or widens it; made is false if it was written before, as wide.
+// writeTrial writes or widens a trial. made is false if the trial already exists with at least this bound.
 func writeTrial(ctx context.Context, q *queries,
 	w tunings.TrialWrite) (number int64, made bool, refused *tunings.Refusal, err error) {
 	number, below, refused, err := trialWritten(ctx, q, w)
@@ -66,15 +64,14 @@ func writeTrial(ctx context.Context, q *queries,
 		Region: []byte(w.Region), Document: w.Document, Below: uint64(w.Below), OverVersion: uint64(w.Over),
 		LeaseMs: w.LeaseMs, WriteID: []byte(w.ID),
 	})
-	var answered *mysql.MySQLError
-	if errors.As(err, &answered) && answered.Number == duplicateKey { // another attempt at this very write came first
+	if isNumber(err, duplicateKey) { // another attempt at this write came first
 		number, _, refused, err = trialWritten(ctx, q, w)
 		return number, false, refused, err
 	}
 	return number, true, nil, err
 }
 
-// trialWritten is the trial that a write made before, and its bound; sql.ErrNoRows: it has not been made.
+// trialWritten returns the number and bound of the trial that an earlier attempt wrote; sql.ErrNoRows: there was none.
 func trialWritten(ctx context.Context, q *queries,
 	w tunings.TrialWrite) (number, below int64, refused *tunings.Refusal, err error) {
 	before, err := q.TrialWritten(ctx, []byte(w.ID))
@@ -87,12 +84,12 @@ func trialWritten(ctx context.Context, q *queries,
 	return 0, 0, &tunings.Refusal{ID: w.ID, Region: w.Region, IDTaken: true}, nil
 }
 
-// errEnded undoes a renewal.
+// errEnded rolls back a renewal.
 var errEnded = errors.New("a trial is over")
 
-// RenewTrials extends the trials that the given writes began, in one transaction. It extends none
-// if one of them has ended, was replaced by another version of its region, or is missing from a
-// restored database. A trial never begins again.
+// RenewTrials extends the trials that the given writes began, in one transaction. It extends none of them if any has
+// ended, was replaced by a newer version of its region, or is missing from a restored database. A trial that has ended
+// never begins again.
 func (s rollouts) RenewTrials(ctx context.Context, ids []string,
 	leaseMs int64) (renewed tunings.TrialsRenewed, err error) {
 	err = s.inTransaction(ctx, func(q *queries) error {
@@ -121,7 +118,7 @@ func (s rollouts) RenewTrials(ctx context.Context, ids []string,
 	return renewed, err
 }
 
-// endedOf says why a trial is over; nil: it goes on.
+// endedOf returns why a trial has ended, or nil if it has not.
 func endedOf(t controlplanedb.TrialStandsRow) *tunings.TrialEnded {
 	switch newest := t.Newest; {
 	case newest != int64(t.OverVersion):
@@ -132,8 +129,8 @@ func endedOf(t controlplanedb.TrialStandsRow) *tunings.TrialEnded {
 	return nil
 }
 
-// EndTrials ends the trials of writes in one transaction, and answers their numbers. A write that has not been made is
-// made as one that is over, so that an attempt that arrives later begins nothing.
+// EndTrials ends the trials of writes in one transaction, and returns their numbers. If a write has not been made,
+// EndTrials inserts it as a trial that has ended, so that an attempt that arrives later begins nothing.
 func (s rollouts) EndTrials(ctx context.Context, writes []tunings.TrialWrite) (numbers []int64, err error) {
 	err = s.inTransaction(ctx, func(q *queries) error {
 		numbers = nil

@@ -33,7 +33,7 @@ func mustTry(t *testing.T, s *Store, writes ...tunings.TrialWrite) tunings.Trial
 	return written
 }
 
-// leftOf is for how long a trial is good, in ms.
+// leftOf returns the time until a trial ends, in ms.
 func leftOf(t *testing.T, db *sql.DB, id string) (ms int64) {
 	t.Helper()
 	err := db.QueryRowContext(t.Context(), `SELECT CAST(ends_at AS SIGNED) - CAST(UNIX_TIMESTAMP() * 1000 AS SIGNED)
@@ -44,8 +44,8 @@ func leftOf(t *testing.T, db *sql.DB, id string) (ms int64) {
 	return ms
 }
 
-// "A write whose ID is there already is left out and its number answered", with one entry of the audit log for all; one
-// that is refused undoes them all.
+// "If a write with the same ID exists already, it is skipped and its number returned", with one audit entry for all
+// writes. If a write is refused, none is made.
 func TestTrialsAreWrittenOnce(t *testing.T) { servers.EachSQL(t, testTrialsAreWrittenOnce) }
 
 func testTrialsAreWrittenOnce(t *testing.T) {
@@ -76,8 +76,8 @@ func testTrialsAreWrittenOnce(t *testing.T) {
 	}
 }
 
-// "Where its bound is larger the trial gets it, and keeps its end": its number stays, it is never narrowed, and an
-// entry of the audit log says so; one that is over stays over, and one that another version has replaced is refused.
+// "A larger bound widens its trial, without a change of its end": its number stays, it is never narrowed, and the audit
+// log has an entry. A trial that has ended or was replaced by another version cannot be widened.
 func TestATrialIsWidened(t *testing.T) { servers.EachSQL(t, testATrialIsWidened) }
 
 func testATrialIsWidened(t *testing.T) {
@@ -126,7 +126,7 @@ func testATrialIsWidened(t *testing.T) {
 	}
 }
 
-// Two attempts at the same moment are one write.
+// Two concurrent attempts make a single write.
 func TestAttemptsAtATrialAtOnceAreOneWrite(t *testing.T) {
 	servers.EachSQL(t, testAttemptsAtATrialAtOnce)
 }
@@ -159,7 +159,7 @@ func testAttemptsAtATrialAtOnce(t *testing.T) {
 	}
 }
 
-// retried is how a step is: a deadlock makes one of two give way.
+// retried repeats an attempt after a deadlock, as steps do.
 func retried(attempt func() error) (err error) {
 	for range 8 {
 		if err = attempt(); err == nil {
@@ -169,8 +169,8 @@ func retried(attempt func() error) (err error) {
 	return fmt.Errorf("eight times: %w", err)
 }
 
-// A renewal moves the ends of all trials, or of none: one that is over, by its end or by another version of its region,
-// does not begin again.
+// A renewal extends all trials or none. A trial that has ended, by its time or because of another version of its
+// region, does not begin again.
 func TestTrialsAreRenewed(t *testing.T) { servers.EachSQL(t, testTrialsAreRenewed) }
 
 func testTrialsAreRenewed(t *testing.T) {
@@ -192,12 +192,8 @@ func testTrialsAreRenewed(t *testing.T) {
 			t.Errorf("%s is good for %d ms", id, left)
 		}
 	}
-	if _, err := db.ExecContext(t.Context(), "UPDATE ratelimit_trials SET ends_at = 5 WHERE write_id = 'r/try/us'"); err != nil {
-		t.Fatal(err)
-	}
-	if _, err := db.ExecContext(t.Context(), "UPDATE ratelimit_trials SET ends_at = ends_at - 300000 WHERE write_id = 'r/try/eu'"); err != nil {
-		t.Fatal(err)
-	}
+	exec(t, db, "UPDATE ratelimit_trials SET ends_at = 5 WHERE write_id = 'r/try/us'")
+	exec(t, db, "UPDATE ratelimit_trials SET ends_at = ends_at - 300000 WHERE write_id = 'r/try/eu'")
 	if got := renew(); got.Ended == nil || *got.Ended != (tunings.TrialEnded{Region: "us"}) {
 		t.Errorf("after its end: %+v", got.Ended)
 	}
@@ -216,7 +212,8 @@ func testTrialsAreRenewed(t *testing.T) {
 	}
 }
 
-// A trial that was ended is over for good, and a write that was not made before its end begins nothing when it arrives.
+// A trial that was ended does not begin again. A write that was not made before its end begins nothing when it arrives
+// later.
 func TestTrialsEnd(t *testing.T) { servers.EachSQL(t, testTrialsEnd) }
 
 func testTrialsEnd(t *testing.T) {
@@ -241,16 +238,14 @@ func testTrialsEnd(t *testing.T) {
 	}
 }
 
-// MySQL was restored from a copy of before the trial began: a renewal reports that the trial is over, rather than an
-// error that looks like an outage, and renews no other one.
+// If MySQL was restored from a copy from before the trial began, a renewal reports that the trial has ended. It does
+// not return an error that looks like an outage, and renews no other trial.
 func TestATrialThatARestoreHasTakenAwayIsOver(t *testing.T) { servers.EachSQL(t, testRestoredTrial) }
 
 func testRestoredTrial(t *testing.T) {
 	s, db := migrated(t)
 	mustTry(t, s, trial("r/try/eu", "eu"), trial("r/try/us", "us"))
-	if _, err := db.ExecContext(t.Context(), "DELETE FROM ratelimit_trials WHERE write_id = 'r/try/us'"); err != nil {
-		t.Fatal(err)
-	}
+	exec(t, db, "DELETE FROM ratelimit_trials WHERE write_id = 'r/try/us'")
 	renewed, err := s.RenewTrials(t.Context(), []string{"r/try/eu", "r/try/us"}, 10*trialLease)
 	if err != nil || renewed.Ended == nil || renewed.Ended.Lost != "r/try/us" {
 		t.Errorf("%+v, %v", renewed, err)

@@ -13,7 +13,8 @@ import (
 
 var _ tunings.Log = (*Store)(nil)
 
-// TuningVersions are the versions below one, newest first, at most rows: of all regions, or of one.
+// TuningVersions returns the versions below a version, newest first, at most rows: of a region, or of all regions if
+// region is nil.
 func (s rollouts) TuningVersions(ctx context.Context, region *string, before int64,
 	rows int) ([]tunings.Version, error) {
 	found, err := s.tuningRows(ctx, region, uint64(before), int32(rows))

@@ -1,3 +1,3 @@
-// Package tunings holds the versions and trials of the tuning as they are stored: those of the fleet, and those of
-// regions that have one of their own.
+// Package tunings holds the stored versions and trials of the tuning: the fleet's, and those of regions with a tuning
+// of their own.
 package tunings

@@ -17,16 +17,16 @@ const (
 	tuningPageDefault = 20
 )
 
-// Version is a version of the tuning as it was written.
+// Version is a stored version of the tuning.
 type Version struct {
 	RegionTuning
 	controlplane.By
 	At      time.Time // by the clock of the database
 	Rollout string    // that wrote it; empty: none did
-	Problem string    // why Document is as it is stored, without the fields that it leaves out
+	Problem string    // why Document is not completed but as stored
 }
 
-// Query asks for versions of the tuning.
+// Query selects versions of the tuning.
 type Query struct {
 	Region *string // nil: all; empty: of the fleet
 	Before int64   // a version; 0: the newest
@@ -39,7 +39,7 @@ type Log interface {
 	TuningVersions(ctx context.Context, region *string, before int64, rows int) ([]Version, error)
 }
 
-// History is a page of versions, newest first; more tells that there are older ones.
+// History returns a page of versions, newest first. more reports whether there are older versions.
 func History(ctx context.Context, log Log, q Query) (versions []Version, more bool, err error) {
 	switch {
 	case q.Limit < 0 || q.Limit > PageMax:
@@ -67,7 +67,7 @@ func History(ctx context.Context, log Log, q Query) (versions []Version, more bo
 	return versions, more, nil
 }
 
-// fill gives a document every field, unless a build wrote it whose fields this one cannot read.
+// fill gives a document every field, unless this build cannot read all fields of the build that wrote it.
 func (v *Version) fill() {
 	set, err := tuning.Read([]byte(v.Document))
 	if err == nil {

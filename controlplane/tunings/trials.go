@@ -11,17 +11,20 @@ import (
 
 // TrialStore keeps trials. All methods may be called at once.
 type TrialStore interface {
-	// WriteTrials writes trials and an entry of the audit log in one transaction, in order, and answers their numbers. A
-	// write whose ID is there already, with the same document and region, is left out and its number answered; where its
-	// bound is larger the trial gets it, and keeps its end. One that is refused undoes them all.
+	// WriteTrials must write trials and an entry of the audit log in a single transaction, in order, and return their
+	// numbers. If a write's ID exists already, with the same document and region, it must leave the write out and return
+	// the existing number. If the write's bound is larger, the trial gets the larger bound, and keeps its end. If any
+	// write is rejected, all must be undone.
 	WriteTrials(ctx context.Context, writes []TrialWrite, e audit.Entry) (TrialsWritten, error)
-	// RenewTrials moves the ends of the trials that these writes made, all or none. One that is over stays so.
+	// RenewTrials must move the ends of the trials that these writes made, all or none. A trial that has ended stays
+	// ended.
 	RenewTrials(ctx context.Context, ids []string, leaseMs int64) (TrialsRenewed, error)
-	// EndTrials ends the trials of writes, and answers their numbers. A write that has not been made never will be.
+	// EndTrials must end the trials of writes, and return their numbers. A write that has not been made must never be made
+	// later.
 	EndTrials(ctx context.Context, writes []TrialWrite) (numbers []int64, err error)
 }
 
-// TrialEntry is the audit row of trials that begin as one.
+// TrialEntry returns the audit row of trials that begin together.
 func TrialEntry(writes []TrialWrite, by controlplane.By) (audit.Entry, error) {
 	after := struct {
 		Regions []string           `json:"regions"`
@@ -42,7 +45,7 @@ func TrialEntry(writes []TrialWrite, by controlplane.By) (audit.Entry, error) {
 	return e, e.Validate()
 }
 
-// HashOf is the hash of a document, empty for none.
+// HashOf returns the hash of a document, empty for none.
 func HashOf(document string) string {
 	t, err := tuning.Read([]byte(document))
 	if err != nil {

@@ -10,9 +10,8 @@ import (
 	"github.com/weirhq/weir/shared/tuning"
 )
 
-// InForce is the fleet's tuning, of region "", and then that of each region that has
-// one of its own, by region. Documents have every field. Version 0 is the default, where
-// none was rolled out to the fleet.
+// InForce returns the fleet's tuning, as region "", and then the tuning of each region with a tuning of its own, by
+// region. Documents have every field. Version 0 is the default, if no tuning was rolled out to the fleet.
 func InForce(ctx context.Context, newest func(context.Context) ([]RegionTuning, error)) ([]RegionTuning, error) {
 	stored, err := newest(ctx)
 	if err != nil {
@@ -38,38 +37,37 @@ func InForce(ctx context.Context, newest func(context.Context) ([]RegionTuning, 
 	return inForce, nil
 }
 
-// RegionTuning is the newest version of a region; of the fleet where Region is "".
+// RegionTuning is the newest version of a region, or of the fleet if Region is "".
 type RegionTuning struct {
 	Region   string
 	Version  int64
 	Document string
 }
 
-// Write is one version to write.
+// Write is a version to write.
 type Write struct {
 	ID       string `json:"id"` // of the write, unique for all time
 	Region   string `json:"region"`
 	Document string `json:"document"`
 	controlplane.By
 
-	// Over is the newest version of the region, 0 if it has none: where another has come
-	// since, nothing is written. A write that follows another one of the same call over the
-	// same region is over that one.
+	// Over is the newest version of the region, or 0 if it has none. If another version has come since, nothing is
+	// written. If several writes of a call are for the same region, each is over the write before.
 	Over int64 `json:"over,omitempty"`
 }
 
-// Written is what became of writes: their versions, or why none of them was made.
+// Written is the outcome of writes: their versions, or the reason why none of them was made.
 type Written struct {
 	Versions []int64  `json:"versions,omitempty"`
 	Refused  *Refusal `json:"refused,omitempty"`
 }
 
-// Refusal is why a write was not made, and never will be.
+// Refusal is the reason why a write was not made, and never will be.
 type Refusal struct {
 	ID     string `json:"id"` // of the write
 	Region string `json:"region"`
 	Newest int64  `json:"newest"` // version of the region, which stays
-	// by a write of another document, or of another region; else Newest is not what was to be replaced
+	// by a write of another document, or of another region; otherwise Newest is not Over
 	IDTaken bool `json:"id_taken,omitempty"`
 }
 
@@ -83,7 +81,7 @@ func (r Refusal) String() string {
 // RegionBytesMax bounds the name of a region, as its column does.
 const RegionBytesMax = 48
 
-// Over is the refusal of a write over a version.
+// Over returns the reason why a write over a version was rejected.
 func (r Refusal) Over(version int64) string {
 	if r.IDTaken || r.Newest > version {
 		return r.String()
@@ -92,36 +90,37 @@ func (r Refusal) Over(version int64) string {
 		controlplane.RowName(r.Region), r.Newest, version)
 }
 
-// TrialWrite has nodes of a region try a tuning, for as long as the trial is renewed.
+// TrialWrite makes nodes of a region try a tuning, for as long as the trial is renewed.
 type TrialWrite struct {
 	ID       string `json:"id"` // of the write, unique for all time
 	Region   string `json:"region"`
 	Document string `json:"document"`
-	Below    int64  `json:"below"` // nodes try it whose tuning.TrialShare is below
+	Below    int64  `json:"below"` // nodes whose tuning.TrialShare is below it try the tuning
 
-	// Over is the newest version of the region, 0 if it has none: where another has come since, nothing is written, and
-	// nodes return to that one.
+	// Over is the newest version of the region, or 0 if it has none. If another version has come since, nothing is
+	// written, and nodes return to that version.
 	Over    int64 `json:"over,omitempty"`
 	LeaseMs int64 `json:"lease_ms,omitempty"`
 }
 
-// TrialsWritten is what became of writes: the numbers of the trials, or why none of them was made.
+// TrialsWritten is the outcome of writes: the numbers of the trials, or the reason why none of them was made.
 type TrialsWritten struct {
 	Numbers []int64  `json:"numbers,omitempty"`
 	Refused *Refusal `json:"refused,omitempty"`
 }
 
-// TrialsRenewed is what became of a renewal; Ended: of one trial at least, which nodes do not run any more.
+// TrialsRenewed is the outcome of a renewal. Ended reports whether at least one of the trials has ended, so that nodes
+// do not run it any more.
 type TrialsRenewed struct {
 	Ended *TrialEnded `json:"ended,omitempty"`
 }
 
-// TrialEnded is why a trial is over.
+// TrialEnded is the reason why a trial is over.
 type TrialEnded struct {
 	Region string `json:"region"`
-	// version of the region that something else wrote; 0: the trial was not renewed in time
+	// version of the region that another write made; 0: the trial was not renewed in time
 	Newer int64 `json:"newer,omitempty"`
-	// Lost is the id of a write of which MySQL has no trial: it was restored from an older copy.
+	// Lost is the id of a write without a trial in MySQL, which was restored from an older copy.
 	Lost string `json:"lost,omitempty"`
 }
 

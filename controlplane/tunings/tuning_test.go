@@ -9,18 +9,18 @@ import (
 	"github.com/weirhq/weir/controlplane/internal/controltest"
 )
 
-// "The fleet's tuning, of region "", and then that of each region that has one of its own":
-// every field present, whatever build has written it.
+// "The fleet's tuning, as region "", and then the tuning of each region with a tuning of its own": every field is
+// present, whichever build wrote the document.
 func TestTuningInForce(t *testing.T) {
 	var stored []RegionTuning
 	newest := func(context.Context) ([]RegionTuning, error) { return stored, nil }
 	got, err := InForce(t.Context(), newest)
-	if err != nil || len(got) != 1 || got[0] != (RegionTuning{Document: controltest.DefaultDocument()}) {
+	if err != nil || len(got) != 1 || got[0] != (RegionTuning{Document: controltest.Document()}) {
 		t.Errorf("nothing was rolled out: %+v, %v", got, err)
 	}
-	stored = []RegionTuning{{Region: "us", Version: 3, Document: `{"floor":0.3}`}, {Region: "eu", Version: 4, Document: string(controltest.Document30)}, {Version: 2, Document: "{}"}}
+	stored = []RegionTuning{{Region: "us", Version: 3, Document: `{"floor":0.3}`}, {Region: "eu", Version: 4, Document: controltest.Document("floor=0.3")}, {Version: 2, Document: "{}"}}
 	got, err = InForce(t.Context(), newest)
-	want := []RegionTuning{{Version: 2, Document: controltest.DefaultDocument()}, {Region: "eu", Version: 4, Document: string(controltest.Document30)}, {Region: "us", Version: 3, Document: string(controltest.Document30)}}
+	want := []RegionTuning{{Version: 2, Document: controltest.Document()}, {Region: "eu", Version: 4, Document: controltest.Document("floor=0.3")}, {Region: "us", Version: 3, Document: controltest.Document("floor=0.3")}}
 	if err != nil || len(got) != 3 || got[0] != want[0] || got[1] != want[1] || got[2] != want[2] {
 		t.Errorf("%+v, %v", got, err)
 	}

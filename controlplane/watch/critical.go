@@ -8,11 +8,11 @@ import (
 	"github.com/weirhq/weir/controlplane/rollout"
 )
 
-// criticalShown is how many findings a refusal names.
+// criticalShown is how many findings the error names.
 const criticalShown = 5
 
-// RefuseCritical refuses a change of tuning while the health of the fleet is critical, and names the findings: what the
-// change does to a fleet that does not work cannot be told from what was broken before. The error wraps
+// RefuseCritical returns an error if the health of the fleet is critical. Then effects of a change could not be
+// distinguished from earlier faults, so no change of tuning should start. The error names the findings, and wraps
 // controlplane.ErrConflict.
 func RefuseCritical(d HealthDocument) error {
 	critical := criticalFindings(d)
@@ -23,13 +23,13 @@ func RefuseCritical(d HealthDocument) error {
 		critical)
 }
 
-// Forced is what a rollout that starts by force leaves out of account, for rollout.Start.Forced: the
-// critical findings. Empty: none are, so nothing was forced.
+// Forced returns the critical findings that a rollout ignores if it starts by force, for rollout.Start.Forced. It
+// returns "" if there are none, because then nothing was forced.
 func Forced(d HealthDocument) string {
 	return controlplane.Shorten(criticalFindings(d), rollout.ForcedBytesMax)
 }
 
-// criticalFindings names the first critical findings; empty: the health is not critical.
+// criticalFindings returns the first critical findings, or "" if the health is not critical.
 func criticalFindings(d HealthDocument) string {
 	if d.Overall != SeverityCritical {
 		return ""

@@ -12,7 +12,7 @@ import (
 	"github.com/weirhq/weir/controlplane/rollout"
 )
 
-// Critical findings alone refuse a start; the refusal names at most five of them, and says how many more there are.
+// Only critical findings prevent a start. The error names at most five of them, and how many more there are.
 func TestRefuseCritical(t *testing.T) {
 	warning := Finding{Kind: FindingRegionDark, Subject: "ap", Severity: SeverityWarning, What: "A node is late."}
 	for _, overall := range []Severity{"", SeverityOK, SeverityWarning} {
@@ -34,7 +34,7 @@ func TestRefuseCritical(t *testing.T) {
 	}
 }
 
-// What is critical is what force leaves out of account, bounded; of a fleet that works it is nothing.
+// Forced returns the critical findings, bounded. For a fleet that works it returns nothing.
 func TestForced(t *testing.T) {
 	if got := Forced(HealthDocument{Overall: SeverityWarning}); got != "" {
 		t.Errorf("%q", got)

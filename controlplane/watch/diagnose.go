@@ -14,33 +14,33 @@ import (
 	"github.com/weirhq/weir/shared/tuning"
 )
 
-// CheckResult is what a check came to.
+// CheckResult is the outcome of a check.
 type CheckResult string
 
 // Results, from the best to the worst.
 const (
 	CheckOK   CheckResult = "ok"
-	CheckWarn CheckResult = "warn" // it works, and will hurt some day
-	CheckFail CheckResult = "fail" // it does not work, or is open to others
+	CheckWarn CheckResult = "warn" // it works, but can cause a failure later
+	CheckFail CheckResult = "fail" // it does not work, or lets others in
 )
 
-// Check is one thing about how the system is set up.
+// Check is a check of the system's setup.
 type Check struct {
 	Area   string // mysql, redis, restate, nodes or control
 	Name   string
 	Result CheckResult
-	What   string // what was found
-	Do     string // what to do; empty when it is ok
+	What   string // the state that was found
+	Do     string // advice; empty when it is ok
 }
 
-// Examiner checks one area. It never fails: what does not answer is what it finds.
+// Examiner checks an area. It never fails: a dependency that does not answer is a failed check.
 type Examiner func(context.Context) []Check
 
-// examineTimeout bounds an area: one that hangs must not hide the others.
+// examineTimeout bounds the time for an area, so that an area that hangs does not hide the others.
 const examineTimeout = 10 * time.Second
 
-// Diagnose asks all examiners at once and answers in their order. An area that does
-// not answer in time is a failed check.
+// Diagnose runs all examiners at once, and returns their checks in order. An area that does not answer in time is a
+// failed check.
 func Diagnose(ctx context.Context, examiners map[string]Examiner) []Check {
 	ctx, cancel := context.WithTimeout(ctx, examineTimeout)
 	defer cancel()
@@ -63,15 +63,15 @@ func Diagnose(ctx context.Context, examiners map[string]Examiner) []Check {
 	return slices.Concat(found...)
 }
 
-// Pass is a check that found nothing to do.
+// Pass returns a check without a fault.
 func Pass(name, what string) Check { return Check{Name: name, Result: CheckOK, What: what} }
 
-// Warn is a check of something that works, and will hurt some day.
+// Warn returns a check of a state that works, but can cause a failure later.
 func Warn(name, what, do string) Check {
 	return Check{Name: name, Result: CheckWarn, What: what, Do: do}
 }
 
-// Fail is a check of something that does not work, or is open to others.
+// Fail returns a check of a state that does not work, or that lets others in.
 func Fail(name, what, do string) Check {
 	return Check{Name: name, Result: CheckFail, What: what, Do: do}
 }
@@ -86,7 +86,7 @@ func ExamineNodes(list func(context.Context) (fleet.Fleet, error)) Examiner {
 			return []Check{Fail("heartbeats", err.Error(), "See the checks of mysql.")}
 		}
 		live := fleet.Select(listing.Nodes, func(n fleet.Node) bool { return n.Live })
-		if len(live) == 0 && len(listing.Nodes) > 0 { // the other checks are of live nodes
+		if len(live) == 0 && len(listing.Nodes) > 0 { // the other checks concern live nodes
 			return []Check{heartbeatCheck(listing, live)}
 		}
 		if len(live) == 0 {
@@ -108,7 +108,7 @@ func ExamineNodes(list func(context.Context) (fleet.Fleet, error)) Examiner {
 	}
 }
 
-// heartbeatCheck is about nodes that are silent, and about those that a listing does not hold.
+// heartbeatCheck reports silent nodes, and nodes beyond the bound of a listing.
 func heartbeatCheck(listing fleet.Fleet, live []fleet.Node) Check {
 	send := "no node sends heartbeats"
 	if len(live) > 0 {
@@ -177,7 +177,7 @@ func buildCheck(live []fleet.Node) Check {
 		"Finish the upgrade: only neighbouring versions are sure to understand each other.")
 }
 
-// relayCheck is about regions with a shard that no node relays. Nodes that have only just started get the lease
+// relayCheck reports regions with a shard that no node relays. Nodes that have only just started get the lease
 // within seconds.
 func relayCheck(listing fleet.Fleet) Check {
 	var without []string
@@ -205,7 +205,7 @@ func relayCheck(listing fleet.Fleet) Check {
 		controlplane.CountOf(regions, "region is", "regions are"))
 }
 
-// convergenceCheck is about how late regions hear of one another.
+// convergenceCheck reports how late counts of other regions arrive.
 func convergenceCheck(live []fleet.Node) Check {
 	relaying := fleet.Select(live, fleet.Relays)
 	from, lag := slowest(relaying)
@@ -216,7 +216,7 @@ func convergenceCheck(live []fleet.Node) Check {
 			"%v to be sent", from, lag, unpublished),
 			"weirctl fleet --pairs shows which regions are late. Check MySQL's latency from there.")
 	case from == "" && len(regionsOf(fleet.Fleet{Nodes: relaying})) > 1:
-		// each relay publishes every few seconds, if only its time
+		// each relay publishes every few seconds, even if it is only its time
 		return Warn("convergence", "no region reports how old the others' changes are, although several are relayed",
 			"If they were started just now, repeat this in a minute. Otherwise see the log of the nodes that relay: they "+
 				"read no changes.")

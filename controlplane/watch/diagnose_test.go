@@ -14,7 +14,7 @@ import (
 	"github.com/weirhq/weir/shared/heartbeat"
 )
 
-// The doctor says of each region whether it is relayed, and how late regions hear of one another.
+// The doctor reports for each region whether it is relayed, and how late other regions' counts arrive.
 func TestExamineRelays(t *testing.T) {
 	started := func(n fleet.Node, upMs int64) fleet.Node {
 		n.StartedAtMs = n.SentAtMs - upMs
@@ -22,7 +22,7 @@ func TestExamineRelays(t *testing.T) {
 	}
 	for name, tc := range map[string]struct {
 		nodes []fleet.Node
-		want  string // "check result: what"
+		want  string // "check result: finding"
 	}{
 		"relayed": {[]fleet.Node{node("n1", "eu"), node("n2", "us"), relaysNothing(node("n3", "us"))},
 			"relays ok: 2 shards of 2 regions are relayed\nconvergence ok: changes are at most 300ms old when they are read, and counts wait at most 200ms to be sent"},
@@ -67,7 +67,7 @@ func TestExamineRelays(t *testing.T) {
 	}
 }
 
-// The time within which a node is live fits the tunings that are stored, whatever wrote them.
+// The time within which a node is live fits the stored tunings, whichever build wrote them.
 func TestExamineLiveWithin(t *testing.T) {
 	of := func(documents ...string) func(context.Context) ([]tunings.RegionTuning, error) {
 		return func(context.Context) (all []tunings.RegionTuning, err error) {
@@ -97,7 +97,7 @@ func TestExamineLiveWithin(t *testing.T) {
 	}
 }
 
-// A listing that does not hold all nodes is no word on the rest.
+// A listing without all nodes proves nothing about the rest.
 func TestExamineNodesOfALargeFleet(t *testing.T) {
 	list := func(context.Context) (fleet.Fleet, error) {
 		return fleet.Fleet{Now: watchNow, Nodes: []fleet.Node{node("n1", "eu")}, Truncated: true}, nil
@@ -107,7 +107,7 @@ func TestExamineNodesOfALargeFleet(t *testing.T) {
 	}
 }
 
-// A relay whose last success is ahead of its heartbeat has had none since its clock was set back.
+// A relay whose last success is later than its heartbeat has had no success since its clock was set back.
 func TestARelaysStallDoesNotHideForACorrectionOfTheClock(t *testing.T) {
 	ahead := with(node("n1", "eu"), func(n *fleet.Node) { n.Health.Relay.InStepAtMs = n.SentAtMs + time.Hour.Milliseconds() })
 	if found := (region{name: "eu", live: []fleet.Node{ahead}}).relayFindings(time.Minute, time.Hour); len(found) != 1 || found[0].Kind != FindingRelayStalled {
@@ -122,7 +122,7 @@ func TestARelaysStallDoesNotHideForACorrectionOfTheClock(t *testing.T) {
 	}
 }
 
-// Without heartbeats the doctor says so, and checks nothing of relays.
+// Without heartbeats the doctor reports that, and checks no relays.
 func TestExamineNodesWithoutHeartbeats(t *testing.T) {
 	for want, list := range map[string]func(context.Context) (fleet.Fleet, error){
 		"heartbeats warn": func(context.Context) (fleet.Fleet, error) { return fleet.Fleet{}, nil },
@@ -137,7 +137,7 @@ func TestExamineNodesWithoutHeartbeats(t *testing.T) {
 	}
 }
 
-// However many shards a heartbeat claims, no more are looked at than an origin has.
+// However many shards a heartbeat claims, the doctor looks at no more shards than an origin has.
 func TestShardsOfAHeartbeatAreBounded(t *testing.T) {
 	odd := fleet.Node{Live: true, Heartbeat: heartbeat.Heartbeat{Health: heartbeat.Health{Relay: &heartbeat.Relay{Shards: 1 << 40, Held: []int{-1, 0, 1 << 40}}}}}
 	if missing := fleet.RelayedBy([]fleet.Node{odd}).Missing(); len(missing) != heartbeat.ShardsMax-1 || missing[0] != 1 {

@@ -1,6 +1,6 @@
-// Package watch finds what a person should know of: nodes, relays, Redis, MySQL, Restate and the other jobs of the
-// control plane.
+// Package watch finds problems that people should look at: of nodes, relays, Redis, MySQL, Restate and the other jobs
+// of the control plane.
 //
-// [Watch] looks once, [HealthDocument] is what looks in a row have found, and [HealthReader] answers with the newest
-// document. [Diagnose] checks how the system is set up, for weirctl doctor.
+// [Watch] looks once, a [HealthDocument] collects the findings of successive looks, and [HealthReader] returns the
+// newest document. [Diagnose] checks how the system is set up, for weirctl doctor.
 package watch

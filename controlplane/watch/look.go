@@ -20,7 +20,7 @@ import (
 // lookTimeout bounds a look.
 const lookTimeout = 6 * time.Second
 
-// From where on something is a finding.
+// The values from which a state is a finding.
 const (
 	lagWarning   = 15 * time.Minute // how far behind the cleanup may be
 	lagCritical  = 2 * time.Hour
@@ -28,47 +28,46 @@ const (
 	skewCritical = 10 * time.Second
 	retriesMin   = 3 // how often an invocation has failed before it is reported
 
-	// deadTold is how long a node that is gone is reported while others of its region live. A node that was removed for
-	// good looks the same.
+	// deadTold is how long a node that is gone is reported while other nodes of its region live. A node that was removed
+	// for good looks the same.
 	deadTold = time.Hour
 
-	// stalledMin is how long a relay may go without a round of news, and lateMin how old news may be when a relay reads
-	// it and how long counts may wait to be sent. The tuning's news interval can make both longer.
+	// stalledMin is how long a relay may go without a round on the change feed, and lateMin how old changes may be when a
+	// relay reads them and how long counts may wait to be sent. The tuning's feed interval can make both longer.
 	stalledMin = time.Minute
 	lateMin    = 10 * time.Second
 )
 
-// Invocation is one that Restate has trouble with.
+// Invocation is an invocation that Restate cannot finish at present.
 type Invocation struct {
 	ID      string
 	Target  string // service/key/handler
-	Paused  bool   // given up until a person resumes it; else it is backing off
+	Paused  bool   // given up until a person resumes it; otherwise it is backing off
 	Retries int
 	SinceMs int64 // when Restate last changed it
 	Failure string
 }
 
-// Sources are what a look asks. Each may fail: that is a finding, too. All
-// methods may be called at once.
+// Sources are the functions by which a look reads the system. Each may fail: then the failure is a finding. All must be
+// safe for concurrent use.
 type Sources struct {
 	Fleet       func(context.Context) (fleet.Fleet, error)
 	Tunings     func(context.Context) ([]tunings.RegionTuning, error)
 	Lag         func(context.Context) (time.Duration, error)
 	Partitions  func(context.Context) (cleanup.PartitionsProblem, error)
 	Cleanup     func(context.Context) (cleanup.Status, error)
-	Rollout     func(context.Context) (*rollout.Rollout, error)   // the one under way, or nil
+	Rollout     func(context.Context) (*rollout.Rollout, error)   // the rollout under way, or nil
 	Retirement  func(context.Context) (*retire.Retirement, error) // the newest, or nil
 	Invocations func(context.Context) ([]Invocation, error)
 }
 
-// Watch looks at everything that a person would look at.
+// Watch looks at every part of the system that a person would look at.
 type Watch struct{ sources Sources }
 
 // New returns a watch.
 func New(sources Sources) *Watch { return &Watch{sources} }
 
-// Look never fails: what does not answer is what it finds. It asks everybody at once,
-// each for a bounded time.
+// Look never fails: a source that does not answer is a finding. It calls all sources at once, each for a bounded time.
 func (w *Watch) Look(ctx context.Context, now time.Time) Look {
 	ctx, cancel := context.WithTimeout(ctx, lookTimeout)
 	defer cancel()
@@ -150,13 +149,13 @@ func (w *Watch) lookAtNodes(ctx context.Context, look *Look) error {
 	return err
 }
 
-// lookAtTunings tells that regions have different tunings although no rollout is under way: what is left of one that
-// was lost looks like this, and so does a region that is to have a tuning of its own.
+// lookAtTunings reports that regions have different tunings although no rollout is under way. A rollout that was lost
+// leaves such a state, and so does a region that was given a tuning of its own.
 func (w *Watch) lookAtTunings(ctx context.Context, look *Look, fleet fleet.Fleet,
 	tunings []tunings.RegionTuning) {
 	r, err := w.sources.Rollout(ctx)
 	switch {
-	case err != nil: // which is a finding already
+	case err != nil: // the error is a finding already
 		look.blind(FindingTuningsDiffer)
 	case r == nil || r.Phase.Over():
 		look.Findings = append(look.Findings, differences(fleet, tunings)...)
@@ -177,7 +176,7 @@ func (w *Watch) lookAtCleanup(ctx context.Context, look *Look) error {
 		look.blind(FindingCleanupLag, FindingCleanupPartitions)
 		return err
 	}
-	if partitions.Refused != "" { // as the newest run found it, or as it is by now
+	if partitions.Refused != "" { // as the newest run found it, or at present
 		look.add(batchesFinding(partitions.Refused))
 	}
 	if partitions.Missing != "" {
@@ -203,7 +202,7 @@ func (w *Watch) lookAtCleanup(ctx context.Context, look *Look) error {
 	return nil
 }
 
-// scheduleFindings are about the cleanup's schedule and its newest run.
+// scheduleFindings returns the findings about the cleanup's schedule and its newest run.
 func scheduleFindings(status cleanup.Status) (findings []Finding) {
 	if p := status.Paused; p != nil {
 		findings = append(findings, Finding{
@@ -233,7 +232,8 @@ func scheduleFindings(status cleanup.Status) (findings []Finding) {
 	return append(findings, f)
 }
 
-// batchesFinding is about a cleanup that drops no partitions. A server that has none is cleaned well, only slower.
+// batchesFinding returns the finding about a cleanup that drops no partitions. A server without partitions is still
+// cleaned, but more slowly.
 func batchesFinding(why string) Finding {
 	f := Finding{
 		Kind: FindingCleanupBatches, Subject: "cleanup", Severity: SeverityWarning,
@@ -266,7 +266,7 @@ func (w *Watch) lookAtRollout(ctx context.Context, look *Look) error {
 	case r.Phase == rollout.RollingBack:
 		look.add(Finding{
 			Kind: FindingRolloutTrouble, Subject: r.ID + " rolls back", Severity: SeverityWarning,
-			What: fmt.Sprintf("rollout %s is being rolled back: %s", r.ID, cmp.Or(r.Why, "no reason is known")),
+			What: fmt.Sprintf("rollout %s is being rolled back: %s", r.ID, cmp.Or(r.Why, "the reason is unknown")),
 			Do:   fmt.Sprintf("Wait until it is over: weirctl rollout status --watch %s.", r.ID),
 		})
 	case r.Paused != nil:

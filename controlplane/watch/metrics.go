@@ -11,9 +11,8 @@ import (
 	"github.com/weirhq/weir/controlplane/rollout"
 )
 
-// Metrics are what the control plane's process sees of nodes and of rollouts, and what the watch finds: one
-// prometheus.Collector. While it cannot look they keep their last values; that it cannot is in
-// weir_control_dependency_up.
+// Metrics are the metrics of nodes, of rollouts and of the watch's findings: one prometheus.Collector. While the
+// control plane cannot look, they keep their last values; weir_control_dependency_up shows that it cannot.
 type Metrics struct {
 	controlplane.Collectors
 	findings       map[FindingKind]prometheus.Gauge
@@ -26,7 +25,7 @@ type Metrics struct {
 	rolloutTrouble prometheus.Gauge
 }
 
-// NewMetrics returns metrics that are registered nowhere yet.
+// NewMetrics returns unregistered metrics.
 func NewMetrics() *Metrics {
 	m := &Metrics{
 		nodes: prometheus.NewGaugeVec(prometheus.GaugeOpts{
@@ -67,14 +66,14 @@ func NewMetrics() *Metrics {
 	return m
 }
 
-// FleetSeen records the nodes as a listing has them.
+// FleetSeen records the nodes of a listing.
 func (m *Metrics) FleetSeen(fleet fleet.Fleet) {
 	m.nodes.Reset()
 	m.skewSeconds.Reset()
 	versions := make(map[int64]bool)
 	skews := make(map[string]float64)
 	for i := range fleet.Nodes {
-		n, region := &fleet.Nodes[i], strings.ToValidUTF8(fleet.Nodes[i].Region, "\uFFFD") // a label takes UTF-8 alone
+		n, region := &fleet.Nodes[i], strings.ToValidUTF8(fleet.Nodes[i].Region, "\uFFFD") // a label must be UTF-8
 		live, silent := m.nodes.WithLabelValues(region, "live"), m.nodes.WithLabelValues(region, "silent")
 		if !n.Live {
 			silent.Inc()
@@ -90,7 +89,7 @@ func (m *Metrics) FleetSeen(fleet fleet.Fleet) {
 	m.tuningVersions.Set(float64(len(versions)))
 }
 
-// RolloutSeen records the rollout that is under way; nil: none is.
+// RolloutSeen records the rollout under way, or nil.
 func (m *Metrics) RolloutSeen(r *rollout.Rollout) {
 	for _, phase := range []rollout.Phase{rollout.Awaiting, rollout.Measuring,
 		rollout.Applying, rollout.Converging,
@@ -100,7 +99,7 @@ func (m *Metrics) RolloutSeen(r *rollout.Rollout) {
 	m.rolloutTrouble.Set(controlplane.OneIf(r != nil && r.Trouble != "" && !r.Phase.Over()))
 }
 
-// Health records what the watch finds.
+// Health records the watch's findings.
 func (m *Metrics) Health(d HealthDocument) {
 	found := map[FindingKind]int{}
 	for _, f := range d.Findings {

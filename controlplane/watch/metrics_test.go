@@ -12,8 +12,8 @@ import (
 	"github.com/weirhq/weir/shared/heartbeat"
 )
 
-// "Nodes by region and state", the largest skew "in either direction" of those that live, and nothing of a region that
-// is gone.
+// "Nodes by region and state", the largest skew "in either direction" of live nodes, and no series of a region that is
+// gone.
 func TestFleetMetrics(t *testing.T) {
 	m := NewMetrics()
 	m.FleetSeen(fleet.Fleet{Nodes: []fleet.Node{{Heartbeat: heartbeat.Heartbeat{Region: "gone"}, Live: true}}})
@@ -42,8 +42,8 @@ func TestFleetMetrics(t *testing.T) {
 	}
 }
 
-// A region's name is any bytes in a heartbeat, and a label must be UTF-8: a node with a strange one is counted, and
-// ends nothing.
+// A region's name is any bytes in a heartbeat, but a label must be UTF-8. A node with an invalid name is counted, and
+// does no harm.
 func TestFleetMetricsOfStrangeRegions(t *testing.T) {
 	m := NewMetrics()
 	m.FleetSeen(fleet.Fleet{Nodes: []fleet.Node{

@@ -17,13 +17,13 @@ import (
 // namesTold is how many nodes a finding names.
 const namesTold = 3
 
-// region is a region's nodes as a look sees them.
+// region has a region's nodes in a look.
 type region struct {
 	name       string
 	live, dead []fleet.Node
 }
 
-// regionsOf sorts a fleet's nodes, which come by region.
+// regionsOf groups a fleet's nodes, which are sorted by region.
 func regionsOf(fleet fleet.Fleet) (regions []region) {
 	for _, n := range fleet.Nodes {
 		if len(regions) == 0 || regions[len(regions)-1].name != n.Region {
@@ -39,7 +39,7 @@ func regionsOf(fleet fleet.Fleet) (regions []region) {
 	return regions
 }
 
-// nodeFindings are those that heartbeats alone tell.
+// nodeFindings returns the findings that need only heartbeats.
 func nodeFindings(listing fleet.Fleet) (findings []Finding) {
 	if listing.Truncated {
 		findings = append(findings, Finding{
@@ -83,8 +83,8 @@ func nodeFindings(listing fleet.Fleet) (findings []Finding) {
 		some(FindingCostDropped, SeverityWarning, func(n fleet.Node) bool {
 			return n.Health.DroppedCost > 0
 		}, "accepted cost was dropped before the region's Redis had it",
-			"The label cause of weir_dropped_cost_total tells why: Redis was away for long, or a limit is too small. The "+
-				"finding stays until these nodes restart.")
+			"The label cause of weir_dropped_cost_total shows the reason: Redis was away for long, or a limit is too small. "+
+				"The finding stays until these nodes restart.")
 		some(FindingTableFull, SeverityWarning, tableFull,
 			"keys find no room in the table: they are decided by Redis, or by a sketch that errs towards denying",
 			"See weirctl keys top --hot and the nodes' log, which names the namespace with the most keys; hold back its "+
@@ -94,7 +94,7 @@ func nodeFindings(listing fleet.Fleet) (findings []Finding) {
 		}, "the newest settings are not in force: "+firstProblem(r.live),
 			"Correct what it names (weirctl rollout, override or namespace), or upgrade these nodes.")
 		some(FindingNodeProblem, SeverityWarning, func(n fleet.Node) bool { return len(n.Health.Problems) > 0 },
-			surroundings(r.live), "Do what it says. The node checks again every few seconds, and Redis's policy every minute.")
+			surroundings(r.live), "Follow its advice. The node checks again every few seconds, and Redis's policy every minute.")
 		skew := func(n fleet.Node) time.Duration { return n.ClockSkew.Abs() }
 		severity := SeverityWarning
 		if slices.ContainsFunc(r.live, func(n fleet.Node) bool { return skew(n) >= skewCritical }) {
@@ -108,7 +108,7 @@ func nodeFindings(listing fleet.Fleet) (findings []Finding) {
 	return findings
 }
 
-// lastOf names the last node of a listing.
+// lastOf returns the name of the last node of a listing.
 func lastOf(fleet fleet.Fleet) string {
 	if len(fleet.Nodes) == 0 {
 		return "none"
@@ -117,7 +117,7 @@ func lastOf(fleet fleet.Fleet) string {
 	return last.NodeID + " in " + last.Region
 }
 
-// silence is about nodes that are not heard of.
+// silence returns the findings about nodes without heartbeats.
 func (r region) silence(now time.Time) []Finding {
 	if len(r.dead) == 0 {
 		return nil
@@ -128,7 +128,7 @@ func (r region) silence(now time.Time) []Finding {
 	if len(r.live) == 0 {
 		return []Finding{{
 			Kind: FindingRegionDark, Subject: r.name, Severity: SeverityCritical,
-			// since the last one fell silent
+			// since the last of them fell silent
 			SinceMs: since(r.dead, func(a, b fleet.Node) int { return b.SeenAt.Compare(a.SeenAt) }),
 			What:    fmt.Sprintf("no node of %s sends heartbeats any more: %s", r.name, names(r.dead)),
 			Do: "Check that the nodes run, and that one of them reaches both Redis and MySQL: it relays the " +
@@ -150,7 +150,7 @@ func (r region) silence(now time.Time) []Finding {
 	}}
 }
 
-// tuningFindings hold nodes against the tuning that their region should have.
+// tuningFindings compares nodes with the tuning that their region should have.
 func tuningFindings(listing fleet.Fleet, tunings []tunings.RegionTuning) (findings []Finding) {
 	for _, r := range regionsOf(listing) {
 		version, set := inForce(tunings, r.name)
@@ -169,7 +169,7 @@ func tuningFindings(listing fleet.Fleet, tunings []tunings.RegionTuning) (findin
 	return findings
 }
 
-// differences are tunings that not all regions with live nodes have.
+// differences returns findings about tunings that not all regions with live nodes have.
 func differences(fleet fleet.Fleet, tunings []tunings.RegionTuning) []Finding {
 	having := map[string][]string{} // by hash
 	for _, r := range regionsOf(fleet) {
@@ -197,7 +197,7 @@ func differences(fleet fleet.Fleet, tunings []tunings.RegionTuning) []Finding {
 	}}
 }
 
-// inForce is the version that a region's nodes should run, and its tuning.
+// inForce returns the version that a region's nodes should run, and its tuning.
 func inForce(stored []tunings.RegionTuning, name string) (version int64, set tuning.Tuning) {
 	set = tuning.Default()
 	for _, of := range []string{"", name} {
@@ -211,7 +211,7 @@ func inForce(stored []tunings.RegionTuning, name string) (version int64, set tun
 	return version, set
 }
 
-// tableFullFor is how long the last key without room makes a table a full one.
+// tableFullFor is how long a table counts as full after the last key without room.
 const tableFullFor = 5 * time.Minute
 
 func tableFull(n fleet.Node) bool {

@@ -10,20 +10,19 @@ import (
 	"github.com/weirhq/weir/controlplane"
 )
 
-// HealthReader answers with the document of the watch on Restate, and looks itself
-// where there is no fresh one: while Restate is down, above all. All methods may be
-// called at once.
+// HealthReader returns the document of the watch on Restate. If there is no fresh document, for example because Restate
+// is down, it looks itself. All methods are safe for concurrent use.
 type HealthReader struct {
 	Stored func(context.Context) (HealthDocument, error) // the watch's own
 	Watch  *Watch
-	Every  time.Duration // the watch's interval: a document of three is stale
+	Every  time.Duration // the watch's interval: a document older than three intervals is stale
 	Now    func() time.Time
 
 	mu   sync.Mutex
-	last HealthDocument // for what is found by ourselves: since when
+	last HealthDocument // keeps since when the reader's own findings last
 }
 
-// storedTimeout is how long the stored document is waited for: a look takes time, too.
+// storedTimeout bounds the read of the stored document, because a look takes time too.
 const storedTimeout = 3 * time.Second
 
 // Health never fails.
@@ -31,7 +30,7 @@ func (h *HealthReader) Health(ctx context.Context) HealthDocument {
 	stored, err := h.stored(ctx)
 	now := h.Now()
 	age := now.Sub(time.UnixMilli(stored.AtMs))
-	// one that is as far ahead was made by a clock that has been put right since, and may be of any age
+	// a document that is as far ahead was made by a clock that has been set right since, and may be of any age
 	if err == nil && age.Abs() <= 3*h.Every+lookTimeout {
 		h.remember(stored)
 		return stored

@@ -9,11 +9,11 @@ import (
 	"github.com/weirhq/weir/controlplane/fleet"
 )
 
-// relayFindings are about the nodes that relay a region: one that hangs, and news that is late. Times of a node are by
-// its own clock.
+// relayFindings returns the findings about the nodes that relay a region: a relay that hangs, and counts that arrive
+// late. Times of a node are by its own clock.
 func (r region) relayFindings(stalled, late time.Duration) (findings []Finding) {
 	relaying := fleet.Select(r.live, fleet.Relays)
-	// a moment that is ahead is of a clock that was set back, and nothing succeeded since
+	// a time in the future is from before a clock was set back, and nothing has succeeded since
 	hangs := func(n fleet.Node) bool {
 		return (time.Duration(n.SentAtMs-max(n.Health.Relay.InStepAtMs, n.StartedAtMs)) * time.Millisecond).Abs() > stalled
 	}
@@ -48,7 +48,7 @@ func oldestUnpublished(n fleet.Node) time.Duration {
 	return time.Duration(n.Health.Relay.UnpublishedMs) * time.Millisecond
 }
 
-// slowest is the region whose news is read latest by these nodes, which relay.
+// slowest returns the region whose changes these relaying nodes read latest.
 func slowest(relaying []fleet.Node) (from string, lag time.Duration) {
 	var pairs []fleet.Pair
 	for _, n := range relaying {

@@ -10,10 +10,10 @@ import (
 	"github.com/weirhq/weir/controlplane/fleet"
 )
 
-// Severity is how much a finding matters.
+// Severity is the importance of a finding.
 type Severity string
 
-// Severities, and what a document without findings is.
+// Severities of findings. A document without findings is ok.
 const (
 	SeverityOK       Severity = "ok"
 	SeverityInfo     Severity = "info"     // a person is awaited; nothing is wrong
@@ -21,7 +21,7 @@ const (
 	SeverityCritical Severity = "critical" // look at it now
 )
 
-// FindingKind is what a finding is about. The list is fixed: it is a label of metrics.
+// FindingKind is the kind of a finding. The list is fixed, because it is a label of metrics.
 type FindingKind string
 
 // The kinds of findings.
@@ -57,7 +57,7 @@ const (
 	FindingInvocationBackoff FindingKind = "invocation_backing_off"
 )
 
-// FindingKinds are all of them.
+// FindingKinds lists all kinds.
 var FindingKinds = []FindingKind{
 	FindingMySQLDown, FindingRestateDown, FindingRestateAdminDown, FindingWatchLate,
 	FindingNodesDead, FindingRegionDark, FindingFleetCutOff, FindingRelayMissing, FindingRelayStalled, FindingRelayLate,
@@ -69,10 +69,9 @@ var FindingKinds = []FindingKind{
 	FindingInvocationBackoff,
 }
 
-// settle is how long something must be seen before it is a finding: what a fleet does
-// every day, and is over soon.
+// settle is how long a state must last before it is a finding. The shorter states belong to a fleet's normal work.
 var settle = map[FindingKind]time.Duration{
-	FindingCleanupFails:      2 * time.Minute,    // a run that MySQL's restart ended; the next one is well
+	FindingCleanupFails:      2 * time.Minute,    // a run that MySQL's restart ended; the next run succeeds
 	FindingCleanupPartitions: 5 * time.Minute,    // the next run creates them, unless a transaction holds the table
 	FindingTuningSkew:        2 * time.Minute,    // versions travel for a settings interval
 	FindingTuningsDiffer:     2 * time.Minute,    // a rollout ends before nodes and rows are read again
@@ -84,40 +83,39 @@ var settle = map[FindingKind]time.Duration{
 const (
 	healthVersion = 1
 
-	// findingsMax bounds a document; the worst stay.
+	// findingsMax bounds a document: the worst findings stay.
 	findingsMax = 100
 )
 
-// Finding is one thing that a person should know of.
+// Finding is a problem that a person should look at.
 type Finding struct {
 	Kind     FindingKind `json:"kind"`
 	Subject  string      `json:"subject,omitempty"` // a region, a job, a rollout; with Kind it identifies the finding
 	Severity Severity    `json:"severity"`
 	What     string      `json:"what"`
-	SinceMs  int64       `json:"since_ms"` // Unix ms; 0 in a look that cannot tell
+	SinceMs  int64       `json:"since_ms"` // Unix ms; 0 in a look, which has no start
 	Do       string      `json:"do"`
 }
 
-// Look is what was seen at one moment, without memory of earlier ones.
+// Look has the state at a moment, without memory of earlier looks.
 type Look struct {
 	AtMs     int64     `json:"at_ms"`
 	Findings []Finding `json:"findings,omitempty"`
-	// Blind are kinds about which nothing could be learnt: what was found of them
-	// before stays found.
+	// Blind are kinds about which the look could read nothing: their earlier findings stay.
 	Blind []FindingKind `json:"blind,omitempty"`
 }
 
-// HealthDocument is the health of the fleet and of what it stands on: one document,
-// kept between looks so that it knows since when. Fields are only ever added.
+// HealthDocument is the health of the fleet and of its dependencies: one document, kept between looks so that findings
+// have a start. Fields are only ever added.
 type HealthDocument struct {
 	Version  int       `json:"version"`
 	AtMs     int64     `json:"at_ms"`
 	Overall  Severity  `json:"overall"`
 	Findings []Finding `json:"findings,omitempty"` // the worst first, then the oldest
-	Settling []Finding `json:"settling,omitempty"` // seen, but not for long enough to tell
+	Settling []Finding `json:"settling,omitempty"` // seen, but not for long enough to be findings
 	LeftOut  int       `json:"left_out,omitempty"`
 
-	// Live says that it was computed for one call, by this process and not on Restate.
+	// Live reports whether this process computed the document for a single call, and not the watch on Restate.
 	Live bool `json:"live,omitempty"`
 }
 
@@ -161,17 +159,17 @@ func (d HealthDocument) Next(look Look) HealthDocument {
 	return next
 }
 
-// Check refuses a document of a newer build: writing it back would lose what this one
-// does not know.
+// Check rejects a document of a newer build, because this build would drop its unknown fields when it writes the
+// document back.
 func (d HealthDocument) Check() error {
 	if d.Version > healthVersion {
-		return fmt.Errorf("%w: the health document is version %d and this build knows %d: run the newer weir-control",
+		return fmt.Errorf("%w: the health document has version %d and this build supports %d: run the newer weir-control",
 			controlplane.ErrConflict, d.Version, healthVersion)
 	}
 	return nil
 }
 
-// order sorts, bounds and sums up.
+// order sorts and bounds the findings, and sets the overall severity.
 func (d *HealthDocument) order() {
 	slices.SortStableFunc(d.Findings, func(a, b Finding) int {
 		return cmp.Or(b.Severity.rank()-a.Severity.rank(), cmp.Compare(a.SinceMs, b.SinceMs), cmp.Compare(a.Kind, b.Kind),

@@ -23,7 +23,7 @@ import (
 
 var watchNow = time.UnixMilli(1_700_000_000_000)
 
-// watched is what a watch asks, in memory.
+// watched has the sources of a watch, in memory.
 type watched struct {
 	fleet       fleet.Fleet
 	tunings     []tunings.RegionTuning
@@ -50,7 +50,7 @@ func (w *watched) watch() *Watch {
 	})
 }
 
-// node is a live one with nothing wrong.
+// node returns a live node without a problem.
 func node(name, region string) fleet.Node {
 	ms := watchNow.UnixMilli()
 	return fleet.Node{Heartbeat: heartbeat.Heartbeat{
@@ -59,7 +59,7 @@ func node(name, region string) fleet.Node {
 	}, SeenAt: watchNow, Live: true}
 }
 
-// relaysNothing leaves the lease to others.
+// relaysNothing leaves the lease to other nodes.
 func relaysNothing(n fleet.Node) fleet.Node {
 	n.Health.Relay = &heartbeat.Relay{Shards: n.Health.Relay.Shards}
 	return n
@@ -75,8 +75,8 @@ func silent(n fleet.Node, ago time.Duration) fleet.Node {
 	return n
 }
 
-// Each thing that a person should know of is one finding, of its kind and severity, and
-// says what to do. A look at a healthy fleet finds nothing.
+// Each problem that a person should look at is a finding, with its kind, its severity and advice. A look at a healthy
+// fleet finds nothing.
 func TestLook(t *testing.T) {
 	slow := tuning.Default()
 	slow.FeedInterval = tuning.Duration(time.Minute)
@@ -190,7 +190,7 @@ func TestLook(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			tc.world.fleet.Now = watchNow
 			d := HealthDocument{}.Next(tc.world.watch().Look(t.Context(), watchNow))
-			// What settles is let settle.
+			// findings that must settle do
 			d = d.Next(tc.world.watch().Look(t.Context(), watchNow.Add(time.Hour)))
 			var got []string
 			for _, f := range d.Findings {
@@ -199,7 +199,7 @@ func TestLook(t *testing.T) {
 					t.Errorf("%+v does not say what, since when and what to do", f)
 				}
 			}
-			wants := SeverityOK // what only awaits a person is not wrong
+			wants := SeverityOK // a finding that only awaits a person is not wrong
 			for _, worse := range []Severity{SeverityWarning, SeverityCritical} {
 				if strings.Contains(tc.want, string(worse)+" ") {
 					wants = worse
@@ -218,8 +218,8 @@ func TestLook(t *testing.T) {
 	}
 }
 
-// "A finding that goes on keeps its Since", also through looks that cannot tell; what
-// ends is gone, and begins anew; what must settle is told only then.
+// "A finding that goes on keeps its Since", also through looks that cannot read it. A finding that ends is gone, and
+// starts again later. A finding that must settle is only listed then.
 func TestHealthDocumentOverTime(t *testing.T) {
 	w := watched{fleet: fleet.Fleet{Now: watchNow, Nodes: []fleet.Node{with(node("n1", "eu"), func(n *fleet.Node) { n.TuningVersion = 1 })}}}
 	var d HealthDocument
@@ -265,8 +265,8 @@ func TestHealthDocumentIsBounded(t *testing.T) {
 	}
 }
 
-// "Answers with the document of the watch on Restate, and looks itself where there is no
-// fresh one", going on from what it last knew.
+// "Returns the document of the watch on Restate. If there is no fresh document …, it looks itself": it continues from
+// its last document.
 func TestHealthReader(t *testing.T) {
 	w := &watched{fleet: fleet.Fleet{Now: watchNow}, lag: time.Hour}
 	now := watchNow
@@ -304,8 +304,8 @@ func TestHealthReader(t *testing.T) {
 	}
 }
 
-// A finding that began while a clock was ahead no longer counts as settling once the clock is put right, and a finding
-// that is known already stays.
+// A finding that began while a clock was ahead no longer counts as settling once the clock is set right. An earlier
+// finding stays.
 func TestAFindingDoesNotHideForACorrectionOfTheClock(t *testing.T) {
 	look := func(after time.Duration) Look {
 		return Look{AtMs: watchNow.Add(after).UnixMilli(), Findings: []Finding{{Kind: FindingTuningSkew, Severity: SeverityWarning}}}
@@ -324,7 +324,7 @@ func TestAFindingDoesNotHideForACorrectionOfTheClock(t *testing.T) {
 	}
 }
 
-// A document that is ahead of the clock is not a fresh one: the watch may have ended since it wrote it.
+// A document that is ahead of the clock is not a fresh document: the watch may have ended since it wrote it.
 func TestADocumentThatIsAheadIsNotFresh(t *testing.T) {
 	for ahead, live := range map[time.Duration]bool{time.Minute: false, 3*30*time.Second + lookTimeout: false, time.Hour: true, 24 * time.Hour: true} {
 		w := &watched{fleet: fleet.Fleet{Now: watchNow}, lag: time.Hour}
@@ -342,7 +342,7 @@ func TestADocumentThatIsAheadIsNotFresh(t *testing.T) {
 	}
 }
 
-// Counters are published at 0 from the start, one for each kind and none for others.
+// Counters are published at 0 from the start: one for each kind, and none for others.
 func TestFindingsMetric(t *testing.T) {
 	m, registry := NewMetrics(), prometheus.NewRegistry()
 	registry.MustRegister(m)

@@ -17,14 +17,13 @@ import (
 	"github.com/weirhq/weir/shared/strict"
 )
 
-// restateNodesMax bounds how many nodes of a Restate cluster are named: a call
-// without an answer tries each.
+// restateNodesMax bounds how many nodes of a Restate cluster may be configured, because a call without an answer tries
+// each.
 const restateNodesMax = 9
 
-// config is everything that can be set: by flag, by environment (WEIR_ and the flag's
-// name in capitals), by a YAML file whose keys are the flags' names, in that order of
-// precedence. The DSN is not here: it has no flag, so that no list of processes shows
-// it, and no key in the file, so that the file can be shown to anybody.
+// config has all settings: by flag, by environment (WEIR_ and the flag's name in capitals), by a YAML file whose keys
+// are the flags' names, in that order of precedence. The DSN is not here. It has no flag, so that no list of processes
+// shows it, and no key in the file, so that the file can be shown to anybody.
 type config struct {
 	Config      kong.ConfigFlag  `placeholder:"FILE" help:"YAML file with further settings, named as the flags are. Unknown keys are errors."`
 	PrintConfig bool             `env:"-" help:"Print the settings in force as YAML, secrets masked, and exit."`
@@ -35,13 +34,13 @@ type config struct {
 	APIAdminTokenFile string `name:"api-admin-token-file" placeholder:"FILE" help:"File with the first admin token; use it to create the other tokens."`
 	APITLSCert        string `name:"api-tls-cert" placeholder:"FILE" help:"PEM file with the API's certificate and its chain; the API then serves HTTPS only. Read again when it changes."`
 	APITLSKey         string `name:"api-tls-key" placeholder:"FILE" help:"PEM file with the key of api-tls-cert."`
-	APIClientCA       string `name:"api-client-ca" placeholder:"FILE" help:"PEM file with the CAs of callers' certificates. Callers must then present a certificate, whatever api-auth requires besides."`
+	APIClientCA       string `name:"api-client-ca" placeholder:"FILE" help:"PEM file with the CAs of callers' certificates. Callers must then present a certificate, in addition to whatever api-auth requires."`
 
 	APIClientRoles map[string]string `name:"api-client-roles" placeholder:"SUBJECT=ROLE;…" help:"Role (viewer, operator or admin) by the subject of a caller's certificate: its URI (spiffe://…), or else its common name. Such a caller needs no token. The audit log and approvals name the caller by the subject."`
 
-	APIAllowedHosts []string `name:"api-allowed-hosts" placeholder:"NAME" help:"Host names, besides loopback ones, that requests to a loopback api-listen may use, such as that of a proxy on this machine. They also hold for handlers-listen without restate-identity-key. HTTP/1.x without TLS only."`
+	APIAllowedHosts []string `name:"api-allowed-hosts" placeholder:"NAME" help:"Host names, in addition to loopback names, that requests to a loopback api-listen may use, such as that of a proxy on this machine. They also hold for handlers-listen without restate-identity-key. HTTP/1.x without TLS only."`
 
-	APITrustedProxies []string `name:"api-trusted-proxies" placeholder:"ADDRESS" help:"Addresses or networks of proxies in front of the console. From these proxies alone it reads X-Forwarded-For, the client's address at sign-in, and X-Forwarded-Proto, which tells it that the client uses TLS."`
+	APITrustedProxies []string `name:"api-trusted-proxies" placeholder:"ADDRESS" help:"Addresses or networks of proxies in front of the console. From these proxies alone it reads X-Forwarded-For, the client's address at sign-in, and X-Forwarded-Proto, which shows that the client uses TLS."`
 
 	Console bool `default:"true" negatable:"" help:"Serve the web console at /console/ of api-listen. It requires a token if the API does."`
 
@@ -79,7 +78,7 @@ type config struct {
 	LogLevel     string        `default:"info" enum:"debug,info,warn,error" help:"One of ${enum}. Logs are JSON lines on stderr."`
 }
 
-// cleanup is the part of the configuration that the cleanup validates itself.
+// cleanup returns the part of the configuration that the cleanup validates itself.
 func (c *config) cleanup() cleanup.Config {
 	set := cleanup.DefaultConfig()
 	set.Grace, set.Keep, set.NodeDeadAfter = c.CleanupGrace, c.CleanupKeep, c.NodeDeadAfter
@@ -90,7 +89,7 @@ func (c *config) cleanup() cleanup.Config {
 	return set
 }
 
-// validate reports everything that is wrong, each with what to do about it.
+// validate returns all faults of the configuration, each with its remedy.
 func (c *config) validate() error {
 	bad := []error{
 		strict.ListenAddress("api-listen", c.APIListen),
@@ -149,7 +148,7 @@ func (c *config) validate() error {
 	return errors.Join(bad...)
 }
 
-// subjects are the roles of callers by the subject of their certificate.
+// subjects returns the roles of callers by the subject of their certificate.
 func (c *config) subjects() map[string]access.Role {
 	subjects := make(map[string]access.Role, len(c.APIClientRoles))
 	for subject, role := range c.APIClientRoles {
@@ -158,8 +157,7 @@ func (c *config) subjects() map[string]access.Role {
 	return subjects
 }
 
-// dsn returns the MySQL DSN from the environment, or else from the file. An error names which of
-// the two.
+// dsn returns the MySQL DSN from the environment, or else from the file. An error names its source.
 func (c *config) dsn() (string, error) {
 	from, dsn := "WEIR_MYSQL_DSN", os.Getenv("WEIR_MYSQL_DSN")
 	if dsn == "" {
@@ -179,7 +177,7 @@ func (c *config) dsn() (string, error) {
 	return dsn, nil
 }
 
-// adminToken is the token of the file, empty without one.
+// adminToken returns the token in the file, or "" without a file.
 func (c *config) adminToken() (string, error) {
 	if c.APIAdminTokenFile == "" {
 		return "", nil

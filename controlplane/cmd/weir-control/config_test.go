@@ -12,7 +12,7 @@ import (
 
 const secretDSN = "weir:s3cret@tcp(db:3306)/weir"
 
-// tried is what run said and returned. It never gets as far as to serve.
+// tried returns the exit code and output of run, for arguments with which it never serves.
 func tried(t *testing.T, args ...string) (code int, stdout, stderr string) {
 	t.Helper()
 	var out, err bytes.Buffer
@@ -29,7 +29,7 @@ func file(t *testing.T, text string) string {
 	return path
 }
 
-// Everything that is wrong is said at once, with what to do; nothing is started.
+// All faults are reported at once, with their remedies, and nothing is started.
 func TestConfigRefusals(t *testing.T) {
 	t.Setenv("WEIR_MYSQL_DSN", secretDSN)
 	for name, tc := range map[string]struct {
@@ -111,8 +111,8 @@ func TestNoDatabaseIsConfigured(t *testing.T) {
 	}
 }
 
-// Flags come before the environment, that before the file, that before the defaults,
-// and --print-config shows what came of it, without the password.
+// Flags replace the environment, which replaces the file, which replaces the defaults. --print-config shows the outcome
+// without the password.
 func TestPrintConfig(t *testing.T) {
 	t.Setenv("WEIR_MYSQL_DSN", secretDSN)
 	t.Setenv("WEIR_CLEANUP_BATCHES", "20")
@@ -161,7 +161,7 @@ log-level: info
 	if code != exitOK || stdout != want || stderr != "" {
 		t.Fatalf("exit %d, stderr %q, stdout\n%s\nwant\n%s", code, stderr, stdout, want)
 	}
-	// What was printed is a configuration file, and means the same.
+	// The printed text is a configuration file with the same meaning.
 	for _, v := range []string{"WEIR_CLEANUP_BATCHES", "WEIR_CLEANUP_BATCH_ROWS"} {
 		if err := os.Unsetenv(v); err != nil {
 			t.Fatal(err)
@@ -203,7 +203,7 @@ func TestHelpAndVersion(t *testing.T) {
 	}
 }
 
-// The defaults of the flags are those that the packages document.
+// The flags' defaults are the documented defaults of the packages.
 func TestDefaults(t *testing.T) {
 	c, _, _, err := parse(nil, nil, nil, "")
 	if err != nil {

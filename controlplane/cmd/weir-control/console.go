@@ -10,7 +10,7 @@ import (
 	"github.com/weirhq/weir/shared/clientip"
 )
 
-// consoleOf makes the console of an API and sets it going, if it is wanted.
+// consoleOf makes the console of an API and starts it, if it is configured.
 func (p *process) consoleOf(c *api.Config) error {
 	if !p.config.Console {
 		return nil

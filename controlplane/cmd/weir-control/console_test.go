@@ -8,8 +8,8 @@ import (
 	"testing"
 )
 
-// The console is a part of the API's listener, even while everything below is down, and
-// is not there when it is not wanted.
+// The console is a part of the API's listener, even while every server below is down. It is not there unless it is
+// configured.
 func TestTheConsoleIsServed(t *testing.T) {
 	t.Setenv("WEIR_MYSQL_DSN", "weir:s3cret@tcp(127.0.0.1:1)/weir")
 	nowhere := []string{"--restate-ingress", "http://127.0.0.1:1", "--restate-admin", "http://127.0.0.1:1"}
@@ -49,7 +49,7 @@ func (r *running) page(path string) (status int, body string) {
 	return res.StatusCode, string(b)
 }
 
-// Proxies are named by address or network, and what is neither is refused.
+// Proxies are given by address or network. Other values are rejected.
 func TestTrustedProxies(t *testing.T) {
 	got, err := trustedProxies([]string{"10.1.2.3/8", "127.0.0.1", "2001:db8::/32", "::1"})
 	if err != nil || fmt.Sprint(got) != "[10.0.0.0/8 127.0.0.1/32 2001:db8::/32 ::1/128]" {

@@ -9,8 +9,8 @@ import (
 	"github.com/weirhq/weir/restate/handlers"
 )
 
-// doctor is what weirctl doctor is answered with. The examiners live with what they
-// examine; Redis, which the control plane does not use, is known to this program alone.
+// doctor returns the examiners for weirctl doctor. They are in the packages that they examine, except Redis, which the
+// control plane does not use.
 func (p *process) doctor(steps *store.Store, tables store.SchemaCheck, client *handlers.Client, admin *handlers.Admin,
 	fleet func(context.Context) (fleet.Fleet, error)) func(context.Context) []watch.Check {
 	restate := handlers.Examine{

@@ -18,8 +18,8 @@ import (
 	"github.com/weirhq/weir/shared/traces/tracestest"
 )
 
-// frozenAt forwards connections to a server until a client says word; from then on nothing arrives anywhere, as with a
-// server that is stopped or a network that drops packets.
+// frozenAt forwards connections to a server until a client sends the word. From then on nothing arrives anywhere, as
+// with a server that is stopped or a network that drops packets.
 func frozenAt(t *testing.T, server, word string) (address string, frozen *atomic.Bool, thaw func()) {
 	t.Helper()
 	l, err := net.Listen("tcp", "127.0.0.1:0")
@@ -71,15 +71,13 @@ func frozenAt(t *testing.T, server, word string) (address string, frozen *atomic
 	return l.Addr().String(), frozen, thaw
 }
 
-// "drain-timeout: how long a stopping weir-control waits": MySQL hangs while the lock of the migrations is given back,
-// for which the library takes a context without end.
+// "drain-timeout: how long a stopping weir-control waits": MySQL hangs while the lock of the migrations is released,
+// for which the library uses a context without an end.
 func TestDrainEndsThoughMySQLHangs(t *testing.T) { servers.TurnSQL(t, testDrainEndsThoughMySQLHangs) }
 
 func testDrainEndsThoughMySQLHangs(t *testing.T) {
 	mysql := servers.SQLForTest(t)
-	if err := mysql.CreateDatabase(t.Context(), "weir"); err != nil {
-		t.Fatal(err)
-	}
+	mysql.CreateForTest(t, "weir")
 	dsn := mysql.DSN("weir")
 	before, rest, _ := strings.Cut(dsn, "@tcp(")
 	server, after, _ := strings.Cut(rest, ")")
@@ -98,7 +96,8 @@ func testDrainEndsThoughMySQLHangs(t *testing.T) {
 	}
 }
 
-// "Exit codes: 0 after a drain": nothing depends on spans, and a collector that hangs makes no drain a failure.
+// "Exit codes: 0 after a drain": nothing depends on spans, so a collector that hangs does not turn a drain into a
+// failure.
 func TestAHangingCollectorFailsNoDrain(t *testing.T) {
 	l, err := net.Listen("tcp", "127.0.0.1:0")
 	if err != nil {

@@ -17,8 +17,8 @@ import (
 	"github.com/weirhq/weir/shared/strict/flags"
 )
 
-// identityArgument is the first argument that makes weir-control print the public half
-// of Restate's request identity, and make the key where there is none.
+// identityArgument is the first argument that makes weir-control print the public half of Restate's request identity,
+// and make the key if there is none.
 const identityArgument = "identity-key"
 
 // identity is the command line after it.
@@ -52,8 +52,8 @@ func parseIdentity(args []string, stdout, stderr io.Writer) (i identity, err err
 	return i, err
 }
 
-// openIdentity is the public half of the key in a file, in the form that Restate gives
-// it. A key that is there is kept: Restate may sign with it already.
+// openIdentity returns the public half of the key in a file, in the form that Restate gives it. A key that is there is
+// kept: Restate may sign with it already.
 func openIdentity(path string) (string, error) {
 	text, err := os.ReadFile(path)
 	if errors.Is(err, fs.ErrNotExist) {
@@ -78,7 +78,7 @@ func openIdentity(path string) (string, error) {
 	return "publickeyv1_" + base58.Encode(private.Public().(ed25519.PublicKey)), nil
 }
 
-// createIdentity never writes over a file.
+// createIdentity never overwrites a file.
 func createIdentity(path string) ([]byte, error) {
 	_, private, err := ed25519.GenerateKey(rand.Reader)
 	if err != nil {

@@ -21,7 +21,7 @@ import (
 	"github.com/weirhq/weir/shared/servers"
 )
 
-// "If the file does not exist, it is created with a new key, readable by its owner only"; else it is kept.
+// "If the file does not exist, it is created with a new key, readable by its owner only". An existing file is kept.
 func TestIdentityKey(t *testing.T) {
 	path := filepath.Join(t.TempDir(), "identity.pem")
 	code, first, stderr := tried(t, "identity-key", "--out", path)
@@ -63,15 +63,13 @@ func TestIdentityKey(t *testing.T) {
 	}
 }
 
-// "With it refuses what your Restate has not signed": the private key is as Restate
-// wants it, and with the public half of another one nothing of it is taken.
+// "With it refuses what your Restate has not signed": Restate accepts the form of the private key, and calls that
+// another key signed are rejected.
 func TestRestateSignsItsRequests(t *testing.T) { servers.EachSQL(t, testRestateSignsItsRequests) }
 
 func testRestateSignsItsRequests(t *testing.T) {
 	mysql := servers.SQLForTest(t)
-	if err := mysql.CreateDatabase(t.Context(), "weir"); err != nil {
-		t.Fatal(err)
-	}
+	mysql.CreateForTest(t, "weir")
 	t.Setenv("WEIR_MYSQL_DSN", mysql.DSN("weir"))
 	public := func(path string) string {
 		_, key, _ := tried(t, "identity-key", "--out", path)

@@ -7,7 +7,7 @@ import (
 	"github.com/weirhq/weir/shared/manual"
 )
 
-// Every command line of weir-control that a page shows is one that it would start with.
+// weir-control accepts every command line of its own that a page shows.
 func TestCommandsOfThePagesAreTaken(t *testing.T) {
 	for _, example := range manual.Of(t, "weir-control") {
 		args := example.Args()

@@ -25,8 +25,8 @@ type migration struct {
 	Timeout      time.Duration `env:"-" default:"10m" help:"Time limit, including the wait for another process that migrates (1s to 24h)."`
 }
 
-// migrateTables applies the migrations that a database lacks. It returns 0 if the tables then have
-// this program's version or a newer one.
+// migrateTables applies the migrations that a database lacks. It returns 0 if the tables then have this program's
+// version or a newer version.
 func migrateTables(ctx context.Context, args []string, stdout, stderr io.Writer) (code int) {
 	defer onExit(func(status int) { code = status })
 	m, dsn, err := parseMigration(args, stdout, stderr)
@@ -92,10 +92,9 @@ func (m *migration) migrate(ctx context.Context, dsn string, stderr io.Writer) (
 // lacksRights holds MySQL's error numbers for missing rights on a statement, database or table.
 var lacksRights = map[uint16]bool{1044: true, 1142: true, 1143: true, 1227: true, 1370: true, 1410: true, 1419: true}
 
-// hintRights adds to an error about missing rights which user to use.
+// hintRights adds the user to use to an error about missing rights.
 func hintRights(err error) error {
-	var refused *mysql.MySQLError
-	if errors.As(err, &refused) && lacksRights[refused.Number] {
+	if refused, ok := errors.AsType[*mysql.MySQLError](err); ok && lacksRights[refused.Number] {
 		return fmt.Errorf("%w: the DSN's user lacks a right on the tables; use a user that has all privileges on "+
 			"the database, such as weir_migrate of schema/README.md", err)
 	}

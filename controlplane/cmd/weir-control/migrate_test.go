@@ -16,9 +16,7 @@ func TestMigrateUpgradesTheTablesAndEnds(t *testing.T) { servers.EachSQL(t, test
 
 func testMigrate(t *testing.T) {
 	mysql := servers.SQLForTest(t)
-	if err := mysql.CreateDatabase(t.Context(), "weir"); err != nil {
-		t.Fatal(err)
-	}
+	mysql.CreateForTest(t, "weir")
 	root, err := store.Open(mysql.DSN("weir"))
 	if err != nil {
 		t.Fatal(err)
@@ -53,7 +51,7 @@ func testMigrate(t *testing.T) {
 	}
 }
 
-// What is wrong with the command line or the server is an error that names it.
+// An error names the fault of the command line or the server.
 func TestMigrateRefusals(t *testing.T) {
 	for name, tc := range map[string]struct {
 		args []string

@@ -12,8 +12,8 @@ import (
 // orderKeyBytesMax bounds order-key-file.
 const orderKeyBytesMax = 64 << 10
 
-// orderKeys returns the keys that sign orders through Restate: those in order-key-file, or, without
-// a file, a random key that only this process has. files is nil without a file.
+// orderKeys returns the keys that sign orders through Restate: those in order-key-file, or, without a file, a random
+// key of this process. files is nil without a file.
 func (c *config) orderKeys() (keys *orderkey.Keys, files *reload.Files, err error) {
 	if c.OrderKeyFile == "" {
 		return orderkey.Random(), nil, nil

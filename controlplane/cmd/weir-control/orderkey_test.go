@@ -33,7 +33,7 @@ func TestOrderKeyFileIsSharedBetweenProcesses(t *testing.T) {
 	}
 }
 
-// A file that changes to something that holds no keys leaves the previous keys in force.
+// If a file changes to content without keys, the previous keys stay in force.
 func TestOrderKeyFileIsReadAgain(t *testing.T) {
 	path := file(t, strings.Repeat("k", 64))
 	keys, files, err := (&config{OrderKeyFile: path}).orderKeys()
@@ -44,7 +44,7 @@ func TestOrderKeyFileIsReadAgain(t *testing.T) {
 	for _, step := range []struct {
 		content          string
 		changed, refused bool
-		accepts          bool // what the first key signed
+		accepts          bool // the first key's signatures
 	}{
 		{strings.Repeat("k", 64), false, false, true},
 		{"", true, true, true},

@@ -12,10 +12,10 @@ import (
 	"github.com/weirhq/weir/shared/strict/flags"
 )
 
-// exited is what kong's own way out (--help, --version) is turned into.
+// exited is the panic into which kong's exit (--help, --version) is turned.
 type exited int
 
-// onExit calls did if kong has taken its own way out. Defer it.
+// onExit calls did if kong has exited. Defer it.
 func onExit(did func(status int)) {
 	switch p := recover().(type) {
 	case nil:
@@ -26,7 +26,7 @@ func onExit(did func(status int)) {
 	}
 }
 
-// parse reads the configuration. done is true when a flag was itself the work.
+// parse reads the configuration. done reports whether a flag itself was the whole work, for example --version.
 func parse(args []string, stdout, stderr io.Writer,
 	version string) (c *config, model *kong.Application, done bool, err error) {
 	defer onExit(func(status int) {
@@ -60,7 +60,7 @@ func parse(args []string, stdout, stderr io.Writer,
 	return c, parser.Model, false, nil
 }
 
-// printConfig writes every setting in force, as a file that --config takes.
+// printConfig writes every setting in force, in the form of a file for --config.
 func printConfig(w io.Writer, model *kong.Application, maskedDSN string) error {
 	file := &yaml.Node{Kind: yaml.MappingNode, HeadComment: "WEIR_MYSQL_DSN: " + maskedDSN}
 	for _, f := range model.Flags {

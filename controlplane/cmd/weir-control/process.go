@@ -40,8 +40,8 @@ const (
 	keepEvery  = 15 * time.Second // see handlers.Keeper
 	watchEvery = 15 * time.Second // MySQL and the lag, the fleet, the rollout under way
 
-	// apiDrainShare is the part of the drain that operators' calls may take: what is
-	// left belongs to the handlers, whose work their calls may be waiting for.
+	// apiDrainShare is the part of the drain that operators' calls may take. The rest belongs to the handlers, because
+	// operators' calls may wait for their work.
 	apiDrainShare = 0.4
 )
 
@@ -66,8 +66,8 @@ type process struct {
 	failed chan error     // of a server that ended by itself
 }
 
-// start binds the listeners and starts everything. Only what this machine refuses is
-// an error: what is elsewhere may be down, and come up later.
+// start binds the listeners and starts everything. Only faults on this machine are errors: other servers may be down,
+// and come up later.
 func start(ctx context.Context, c *config, dsn string, log *slog.Logger) (*process, error) {
 	p := &process{config: c, log: log, ctx: ctx, failed: make(chan error, 2)}
 	var err error
@@ -83,7 +83,7 @@ func start(ctx context.Context, c *config, dsn string, log *slog.Logger) (*proce
 	return p, nil
 }
 
-// build wires the parts and sets them going.
+// build wires the parts and starts them.
 func (p *process) build() error {
 	metrics := controlplane.NewMetrics()
 	registry := prometheus.NewRegistry()
@@ -167,6 +167,9 @@ func (p *process) build() error {
 		Key: func(ctx context.Context, q limits.KeyQuery) (limits.KeyReport, error) {
 			return limits.GetKey(ctx, steps, q)
 		},
+		Keys: func(ctx context.Context, q limits.KeysQuery) (limits.KeyPage, error) {
+			return limits.ListKeys(ctx, steps, q, p.config.NodeLiveWithin)
+		},
 		Limits: func(ctx context.Context, changes []limits.Change,
 			visible *workspaces.Set) (limits.Estimate, error) {
 			return limits.EstimateLimits(ctx, steps, changes, visible, p.config.NodeLiveWithin)
@@ -245,8 +248,7 @@ func (p *process) serve(what string, l net.Listener, serve func(net.Listener) er
 	})
 }
 
-// wait returns when the process has been told to end and has drained, or cannot serve
-// any more.
+// wait returns after a signal, when the process has drained, or when it cannot serve any more.
 func (p *process) wait() error {
 	var failed error
 	select {
@@ -261,8 +263,7 @@ func (p *process) wait() error {
 	return err
 }
 
-// drain ends things from the outside in: operators' calls, then handlers, then what
-// both stand on.
+// drain ends parts from the outside in: operators' calls, then handlers, then the clients that both use.
 func (p *process) drain() error {
 	ctx, cancel := context.WithTimeout(context.WithoutCancel(p.ctx), p.config.DrainTimeout)
 	defer cancel()
@@ -284,8 +285,7 @@ func (p *process) drain() error {
 	return errors.Join(err, p.db.Close())
 }
 
-// migrate tries until it has succeeded once. What stands in its way is told once, and
-// again when it is something else.
+// migrate tries until it has succeeded once. It logs an obstacle once, and again when the obstacle changes.
 func migrate(ctx context.Context, db *sql.DB, log *slog.Logger) {
 	ctx, done := context.WithCancel(ctx)
 	defer done()
@@ -302,8 +302,7 @@ func migrate(ctx context.Context, db *sql.DB, log *slog.Logger) {
 	})
 }
 
-// watchMySQL keeps the lag's metric and whether MySQL answers. An outage is two lines
-// in the log.
+// watchMySQL keeps the lag's metric and the metric of MySQL's answers. An outage takes two lines of the log.
 func watchMySQL(ctx context.Context, cleanup *cleanup.Cleanup, metrics *controlplane.Metrics, log *slog.Logger) {
 	down := false
 	controlplane.Every(ctx, watchEvery, func(ctx context.Context) error {
@@ -323,8 +322,7 @@ func watchMySQL(ctx context.Context, cleanup *cleanup.Cleanup, metrics *controlp
 	})
 }
 
-// watchHealth keeps the metrics of the watch's findings, and logs each change for the
-// worse or the better of the whole once.
+// watchHealth keeps the metrics of the watch's findings. It logs each change of the overall severity once.
 func watchHealth(ctx context.Context, health *watch.HealthReader, metrics *watch.Metrics,
 	log *slog.Logger) {
 	was := watch.SeverityOK

@@ -18,17 +18,17 @@ import (
 	"github.com/weirhq/weir/shared/strict"
 )
 
-// redisTimeout bounds the calls to one Redis, or to all masters of one Cluster.
+// redisTimeout bounds the calls to a Redis, or to all masters of a Cluster.
 const redisTimeout = 3 * time.Second
 
 // targetsAtOnce bounds how many targets are examined at a time.
 const targetsAtOnce = 16
 
-// regionBytesMax is the bound that nodes apply too.
+// regionBytesMax is the nodes' own bound.
 const regionBytesMax = 48
 
-// validRedisURL returns an error for a URL that a node would refuse, and for a URL with a password,
-// because other users can read command lines. The error does not contain the password.
+// validRedisURL returns an error for a URL that a node would reject, and for a URL with a password, because other users
+// can read command lines. The error does not contain the password.
 func validRedisURL(region, list string) error {
 	if err := strict.Name("redis-url: the region", region, regionBytesMax); err != nil {
 		return err
@@ -44,12 +44,12 @@ func validRedisURL(region, list string) error {
 	return nil
 }
 
-// examineRedis checks the regions' Redis. The control plane has no other use for them,
-// so who may not reach them is not told to this process at all, and nothing is checked.
+// examineRedis checks the regions' Redis. The control plane has no other use for them. An operator who does not want it
+// to reach them leaves them out of the configuration, and then nothing is checked.
 func examineRedis(urls map[string]string, passwordFile string) watch.Examiner {
 	return func(ctx context.Context) []watch.Check {
 		if len(urls) == 0 {
-			return []watch.Check{watch.Warn("configured", "no region's Redis is known to weir-control",
+			return []watch.Check{watch.Warn("configured", "weir-control has the address of no region's Redis",
 				"Set redis-url, if this machine may reach them: REGION=redis://host:port.")}
 		}
 		password := ""
@@ -66,8 +66,8 @@ func examineRedis(urls map[string]string, passwordFile string) watch.Examiner {
 	}
 }
 
-// examineEach examines all of a list at once, so that one that hangs uses up only its own time. It returns the checks
-// in the order of the list. examine returns a name to put before those of its checks, or "".
+// examineEach examines all of a list at once, so that a target that hangs uses up only its own time. It returns the
+// checks in the order of the list. examine returns a name to put before the names of its checks, or "".
 func examineEach[T any](list []T, examine func(T) (string, []watch.Check)) []watch.Check {
 	found := make([][]watch.Check, len(list))
 	var examining sync.WaitGroup
@@ -101,12 +101,12 @@ func examineRegion(ctx context.Context, list, password string, slots chan struct
 	})
 }
 
-// examineTarget checks one server, or the masters of a Cluster.
+// examineTarget checks a server, or the masters of a Cluster.
 func examineTarget(area context.Context, target redisclient.Target, password string) []watch.Check {
 	if o := target.Options; password != "" && o.CredentialsProviderContext == nil {
 		o.Password = password
 	}
-	// a pool as small as its errors would dial on behind our back
+	// a smaller pool would dial in the background
 	target.Options.PoolSize, target.Options.MinIdleConns = 4, 0
 	ctx, cancel := context.WithTimeout(area, redisTimeout)
 	defer cancel()
@@ -134,12 +134,12 @@ func examineTarget(area context.Context, target redisclient.Target, password str
 	slices.SortStableFunc(checks, func(a, b watch.Check) int {
 		return strings.Compare(strings.SplitN(a.Name, " ", 2)[0], strings.SplitN(b.Name, " ", 2)[0])
 	})
-	ctx, cancel = context.WithTimeout(area, redisTimeout) // a master that hangs has used up the other one
+	ctx, cancel = context.WithTimeout(area, redisTimeout) // a master that hangs has used up the other timeout
 	defer cancel()
 	return append(checks, examineCluster(ctx, cluster))
 }
 
-// examineServer checks one server, and puts a prefix before the names of its checks.
+// examineServer checks a server, and puts a prefix before the names of its checks.
 func examineServer(ctx context.Context, where, prefix string, client redis.Cmdable) []watch.Check {
 	if err := client.Ping(ctx).Err(); err != nil {
 		c := unreachable(err)
@@ -190,7 +190,7 @@ func unreachable(err error) watch.Check {
 		"Start that Redis, let this machine reach it, or correct redis-url and redis-password-file.")
 }
 
-// quiet keeps the client's own words out of the log: what they say is in the checks.
+// quiet keeps the client's own messages out of the log, because the checks have them.
 var quiet = sync.OnceFunc(func() { redis.SetLogger(silence{}) })
 
 type silence struct{}
@@ -198,7 +198,7 @@ type silence struct{}
 // Printf implements the client's logger.
 func (silence) Printf(context.Context, string, ...any) {}
 
-// readInfo reads what INFO and CLUSTER INFO answer: a line each, name:value.
+// readInfo reads the answer of INFO or CLUSTER INFO: a line each, name:value.
 func readInfo(text string) map[string]string {
 	info := map[string]string{}
 	for line := range strings.Lines(text) {
@@ -209,12 +209,15 @@ func readInfo(text string) map[string]string {
 	return info
 }
 
-// infoChecks judges version, writes, eviction and memory. A server can leave out a line, which says nothing.
+// infoChecks judges version, writes, eviction and memory. A server may leave out a line: then there is no check of it.
 func infoChecks(info map[string]string) []watch.Check {
 	version := watch.Pass("version", info["redis_version"])
+	if valkey := info["valkey_version"]; valkey != "" { // its redis_version is that of the Redis from which it was made
+		version.What = fmt.Sprintf("Valkey %.40s", valkey)
+	}
 	if major, err := strconv.Atoi(strings.SplitN(info["redis_version"], ".", 2)[0]); err != nil || major < 6 {
 		version = watch.Warn("version", fmt.Sprintf("%.40q", info["redis_version"]),
-			"Weir is tested with Redis 7; upgrade from anything before 6.")
+			"Weir is tested with Redis 7 and 8, and with Valkey 9; upgrade from anything before Redis 6.")
 	}
 	checks := []watch.Check{version, writesCheck(info)}
 	for _, name := range []string{"maxmemory", "maxmemory_policy", "used_memory"} {
@@ -252,7 +255,7 @@ func writesCheck(info map[string]string) watch.Check {
 	least, err := strconv.Atoi(info["min_slaves_good_slaves"]) // absent unless min-replicas-to-write is set
 	switch role := info["role"]; {
 	case role == "":
-		return watch.Warn("writes", "INFO has no role: whether it takes writes is not known",
+		return watch.Warn("writes", "INFO has no role, so it is unknown whether the server accepts writes",
 			"See that redis-url names the primary.")
 	case role != "master":
 		return watch.Fail("writes", fmt.Sprintf("its role is %.40q: it is a replica, which takes no writes of nodes", role),

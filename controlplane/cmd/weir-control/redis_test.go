@@ -18,7 +18,7 @@ import (
 	"github.com/weirhq/weir/shared/testcert"
 )
 
-// A real Redis with each fault provoked, one after the other.
+// Each fault is provoked on a real Redis, one after the other.
 func TestExamineRedis(t *testing.T) {
 	server := servers.RedisForTest(t)
 	client := redis.NewClient(&redis.Options{Addr: server.Addr()})
@@ -43,7 +43,12 @@ func TestExamineRedis(t *testing.T) {
 		}
 	}
 	want("eu reachable", watch.CheckOK, server.Addr())
-	want("eu version", watch.CheckOK, "7.")
+	about := client.InfoMap(t.Context(), "server").Val()["Server"]
+	version := about["redis_version"]
+	if valkey := about["valkey_version"]; valkey != "" {
+		version = "Valkey " + valkey
+	}
+	want("eu version", watch.CheckOK, version)
 	want("eu eviction", watch.CheckOK, "noeviction")
 	want("eu memory", watch.CheckWarn, "without a limit")
 	set("maxmemory-policy", "allkeys-lru")
@@ -71,13 +76,9 @@ func TestExamineRedis(t *testing.T) {
 	want("configured", watch.CheckWarn, "Set redis-url")
 }
 
-// A cluster that has no slots is down, by its one node and as a Cluster.
+// A cluster without slots is down, through its single node and as a Cluster.
 func TestExamineRedisCluster(t *testing.T) {
-	server, err := servers.StartRedis(t.Context(), servers.Options{Args: []string{"--cluster-enabled", "yes"}})
-	if err != nil {
-		t.Fatal(err)
-	}
-	t.Cleanup(func() { _ = server.Stop() })
+	server := servers.RedisForTest(t, "--cluster-enabled", "yes")
 	checks := examineRedis(map[string]string{"eu": "redis://" + server.Addr()}, "")(t.Context())
 	if c := checks[len(checks)-1]; c.Name != "eu cluster" || c.Result != watch.CheckFail {
 		t.Errorf("%+v", checks)
@@ -102,7 +103,8 @@ func TestExamineRedisCluster(t *testing.T) {
 	}
 }
 
-// The doctor takes the URLs of every layout that nodes take, and the user that the page of the nodes' Redis documents.
+// The doctor accepts the URLs of every layout that nodes accept, and the user that the page about the nodes' Redis
+// documents.
 func TestExamineRedisOfEveryLayout(t *testing.T) {
 	readme, err := os.ReadFile("../../../dataplane/redisorigin/README.md")
 	if err != nil {
@@ -122,12 +124,8 @@ func TestExamineRedisOfEveryLayout(t *testing.T) {
 	}
 	secure := l.Addr().String()
 	_ = l.Close()
-	server, err := servers.StartRedis(t.Context(), servers.Options{Args: []string{"--tls-port", secure[strings.LastIndex(secure, ":")+1:],
-		"--tls-cert-file", path("cert.pem"), "--tls-key-file", path("key.pem"), "--tls-ca-cert-file", path("ca.pem"), "--tls-auth-clients", "no"}})
-	if err != nil {
-		t.Fatal(err)
-	}
-	t.Cleanup(func() { _ = server.Stop() })
+	server := servers.RedisForTest(t, "--tls-port", secure[strings.LastIndex(secure, ":")+1:],
+		"--tls-cert-file", path("cert.pem"), "--tls-key-file", path("key.pem"), "--tls-ca-cert-file", path("ca.pem"), "--tls-auth-clients", "no")
 	client := redis.NewClient(&redis.Options{Addr: server.Addr()})
 	defer func() { _ = client.Close() }()
 	var words []any
@@ -167,7 +165,7 @@ func TestExamineRedisOfEveryLayout(t *testing.T) {
 	if checks[0].Result != watch.CheckOK || checks[1].Name != "eu info" || checks[1].Result != watch.CheckWarn || !strings.Contains(checks[1].Do, "+info") {
 		t.Errorf("without the right to INFO: %+v", checks)
 	}
-	// By Sentinels that do not answer: a check, and no refusal.
+	// If Sentinels do not answer, that is a failed check, and not an error of the URL.
 	checks = examineRedis(map[string]string{"eu": "redis://127.0.0.1:1?master=weir&addr=127.0.0.1:2"}, "")(t.Context())
 	if len(checks) != 1 || checks[0].Name != "eu reachable" || checks[0].Result != watch.CheckFail {
 		t.Errorf("by Sentinels: %+v", checks)
@@ -184,7 +182,7 @@ func TestValidRedisURL(t *testing.T) {
 	}
 }
 
-// A server that answers reads is not one that takes writes, and one that leaves out a figure is not one without it.
+// A server that answers reads may still reject writes, and a server may leave a figure out.
 func TestExamineRedisThatTakesNoWrites(t *testing.T) {
 	const whole = "redis_version:7.0.15\r\nmaxmemory:100\r\nmaxmemory_policy:noeviction\r\nused_memory:1\r\n"
 	for info, want := range map[string]string{
@@ -211,6 +209,14 @@ func TestExamineRedisThatTakesNoWrites(t *testing.T) {
 	}
 }
 
+// Valkey has a version of its own, and that of the Redis from which it was made.
+func TestExamineValkey(t *testing.T) {
+	check := infoChecks(readInfo("redis_version:7.2.4\r\nserver_name:valkey\r\nvalkey_version:9.1.2\r\n"))[0]
+	if check.Result != watch.CheckOK || check.What != "Valkey 9.1.2" {
+		t.Errorf("%+v", check)
+	}
+}
+
 func resultOf(checks []watch.Check, name string) string {
 	for _, c := range checks {
 		if c.Name == name {
@@ -220,7 +226,7 @@ func resultOf(checks []watch.Check, name string) string {
 	return "no " + name
 }
 
-// A replica answers, and has all figures in order.
+// A replica answers, and all of its figures are fine.
 func TestExamineRedisReplica(t *testing.T) {
 	primary, replica := servers.RedisForTest(t), servers.RedisForTest(t)
 	host, port, err := net.SplitHostPort(primary.Addr())
@@ -238,7 +244,7 @@ func TestExamineRedisReplica(t *testing.T) {
 	}
 }
 
-// A Cluster that serves keys although slots are lost says that its state is ok.
+// A Cluster that serves keys although slots are lost reports its state as ok.
 func TestExamineAClusterThatLacksSlots(t *testing.T) {
 	for slots, want := range map[string]watch.CheckResult{
 		"16384": watch.CheckOK, "10923": watch.CheckFail, "": watch.CheckFail,
@@ -250,7 +256,7 @@ func TestExamineAClusterThatLacksSlots(t *testing.T) {
 	}
 }
 
-// Ten regions' servers take connections and never answer, each for longer than a tenth of an area's time.
+// The servers of ten regions accept connections and never answer, each for longer than a tenth of an area's time.
 func TestARedisThatHangsHidesNoOtherRegion(t *testing.T) {
 	server := servers.RedisForTest(t)
 	proxy := servers.ProxyForTest(t, server.Addr())
@@ -327,7 +333,7 @@ type redisError string
 func (e redisError) Error() string { return string(e) }
 func (redisError) RedisError()     {}
 
-// Whatever it is that answers, it is judged.
+// Every answer gets a judgement, whatever server sent it.
 func FuzzReadInfo(f *testing.F) {
 	for _, seed := range []string{"# Server\r\nredis_version:7.0.15\r\nmaxmemory:0\r\n", "redis_version:\n", ":", "maxmemory:1\nused_memory:NaN"} {
 		f.Add(seed)

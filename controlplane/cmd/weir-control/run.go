@@ -73,7 +73,7 @@ func run(ctx context.Context, args []string, stdout, stderr io.Writer) int {
 	return exitOK
 }
 
-// maskedDSN is the DSN for people to read, or why there is none.
+// maskedDSN returns the DSN for people to read, or why there is none.
 func maskedDSN(c *config) string {
 	dsn, err := c.dsn()
 	if err != nil {
@@ -88,7 +88,7 @@ func newLog(w io.Writer, level string) *slog.Logger {
 	return slog.New(slog.NewJSONHandler(w, &slog.HandlerOptions{Level: l}))
 }
 
-// version is that of the module, as the build recorded it.
+// version returns the module's version, as the build recorded it.
 func version() string {
 	info, ok := debug.ReadBuildInfo()
 	if !ok {

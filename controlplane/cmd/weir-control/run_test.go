@@ -29,8 +29,8 @@ import (
 	"github.com/weirhq/weir/shared/traces/tracestest"
 )
 
-// TestMain has the SDK's core compiled first, once for all tests: a process that drains
-// before it is there leaves the compiler running.
+// TestMain compiles the SDK's core first, once for all tests. Otherwise a process that drains before it is compiled
+// leaves the compiler running.
 func TestMain(m *testing.M) {
 	e, err := handlers.NewEndpoint(handlers.Options{Log: slog.New(slog.DiscardHandler), Metrics: controlplane.NewMetrics()})
 	if err != nil {
@@ -52,7 +52,7 @@ type running struct {
 	log await.Log
 }
 
-// awaitReady waits until /readyz says so.
+// awaitReady waits until /readyz answers 200.
 func (r *running) awaitReady() {
 	r.t.Helper()
 	await.NoError(r.t, "it is ready", func() error {
@@ -96,7 +96,7 @@ func startControl(t *testing.T, args ...string) *running {
 	return r
 }
 
-// drain is SIGTERM.
+// drain sends SIGTERM.
 func (r *running) drain() {
 	r.t.Helper()
 	r.stop()
@@ -110,7 +110,7 @@ func (r *running) drain() {
 	}
 }
 
-// ready is /readyz.
+// ready calls /readyz.
 func (r *running) ready() (status int, body string) {
 	r.t.Helper()
 	res, err := http.Get(r.url + "/readyz")
@@ -133,9 +133,7 @@ func TestServesBeforeWhatItNeeds(t *testing.T) { servers.EachSQL(t, testServesBe
 
 func testServesBeforeWhatItNeeds(t *testing.T) {
 	mysql, restate := servers.SQLForTest(t), servers.RestateForTest(t)
-	if err := mysql.CreateDatabase(t.Context(), "weir"); err != nil {
-		t.Fatal(err)
-	}
+	mysql.CreateForTest(t, "weir")
 	for _, server := range []interface{ Kill() error }{mysql, restate} {
 		if err := server.Kill(); err != nil {
 			t.Fatal(err)
@@ -240,9 +238,7 @@ func TestNotReadyWithoutItsTables(t *testing.T) { servers.EachSQL(t, testNotRead
 
 func testNotReadyWithoutItsTables(t *testing.T) {
 	mysql, restate := servers.SQLForTest(t), servers.RestateForTest(t)
-	if err := mysql.CreateDatabase(t.Context(), "weir"); err != nil {
-		t.Fatal(err)
-	}
+	mysql.CreateForTest(t, "weir")
 	t.Setenv("WEIR_MYSQL_DSN", mysql.DSN("weir"))
 	r := startControl(t, "--restate-ingress", restate.IngressURL(), "--restate-admin", restate.AdminURL(), "--no-migrate")
 	await.NoError(t, "only the tables are missing", func() error {
@@ -294,7 +290,7 @@ func migrated(t *testing.T, dsn string) *sql.DB {
 	return db
 }
 
-// What this machine refuses ends the program at once, and says why.
+// A fault on this machine ends the program at once, with the reason.
 func TestAPortThatIsTaken(t *testing.T) {
 	taken, err := net.Listen("tcp", "127.0.0.1:0")
 	if err != nil {

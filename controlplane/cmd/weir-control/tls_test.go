@@ -16,8 +16,8 @@ import (
 	"github.com/weirhq/weir/shared/testcert"
 )
 
-// "The API then serves HTTPS only. Read again when it changes": the program serves one
-// certificate, goes on with it while the files are wrong, and then serves the next.
+// "The API then serves HTTPS only. Read again when it changes": the program serves a certificate, goes on with it while
+// the files are invalid, and then serves the next certificate.
 func TestServesHTTPSAndReadsTheCertificateAgain(t *testing.T) {
 	t.Setenv("WEIR_MYSQL_DSN", "weir:s3cret@tcp(127.0.0.1:1)/weir")
 	dir := t.TempDir()
@@ -43,7 +43,7 @@ func TestServesHTTPSAndReadsTheCertificateAgain(t *testing.T) {
 	})
 	shows := func(p testcert.Pair) func() error {
 		return func() error {
-			// what it shows is looked at below
+			// the certificate is checked below
 			conn, err := tls.Dial("tcp", address, &tls.Config{InsecureSkipVerify: true})
 			if err != nil {
 				return err

@@ -15,7 +15,7 @@ import (
 
 const adminToken = "0123456789abcdef0123456789abcdef"
 
-// Tokens let the API listen where others reach it; the file must hold one.
+// With tokens the API may listen on addresses that others reach. The file must have a token.
 func TestTokenSettings(t *testing.T) {
 	open := config{APIListen: "0.0.0.0:7080", APIAuth: "token"}
 	if err := open.validate(); err != nil && strings.Contains(err.Error(), "api-listen") {
@@ -30,8 +30,8 @@ func TestTokenSettings(t *testing.T) {
 	}
 }
 
-// The whole of it: the file's token makes another, which does what its role may, and
-// reaches rollouts and settings behind the API.
+// The whole way: the file's token creates another token, which may act as its role allows, and reaches rollouts and
+// settings behind the API.
 func TestTokensOpenTheAPI(t *testing.T) { servers.EachSQL(t, testTokensOpenTheAPI) }
 
 func testTokensOpenTheAPI(t *testing.T) {
@@ -104,7 +104,7 @@ func testAbortWhileMySQLHangs(t *testing.T) {
 	r.drain()
 }
 
-// as is a request with a token.
+// as returns a request with a token.
 func as[T any](secret string, msg *T) *connect.Request[T] {
 	req := connect.NewRequest(msg)
 	req.Header().Set("Authorization", "Bearer "+secret)
@@ -115,9 +115,7 @@ func as[T any](secret string, msg *T) *connect.Request[T] {
 func startWithTokens(t *testing.T) (*running, *servers.SQL) {
 	t.Helper()
 	mysql, restate := servers.SQLForTest(t), servers.RestateForTest(t)
-	if err := mysql.CreateDatabase(t.Context(), "weir"); err != nil {
-		t.Fatal(err)
-	}
+	mysql.CreateForTest(t, "weir")
 	t.Setenv("WEIR_MYSQL_DSN", mysql.DSN("weir"))
 	r := startControl(t, "--restate-ingress", restate.IngressURL(), "--restate-admin", restate.AdminURL(),
 		"--api-auth", "token", "--api-admin-token-file", file(t, adminToken+"\n"))

@@ -12,7 +12,7 @@ import (
 	"github.com/weirhq/weir/restate/handlers"
 )
 
-// watchTimeout bounds one look.
+// watchTimeout bounds a look.
 const watchTimeout = 10 * time.Second
 
 // watchFleet keeps the metrics of the nodes, and corrects their heartbeats after a step of MySQL's clock. The watch of
@@ -40,8 +40,8 @@ func watchFleet(ctx context.Context, liveWithin time.Duration, steps fleet.Repai
 	})
 }
 
-// watchRollouts keeps the metrics of the rollout under way; at most one is. The
-// keeper of the schedules reports that it cannot look.
+// watchRollouts keeps the metrics of the rollout under way, of which there is at most one. The keeper of the schedules
+// reports when it cannot look.
 func watchRollouts(ctx context.Context, rollouts handlers.RolloutClient, metrics *watch.Metrics) {
 	controlplane.Every(ctx, watchEvery, func(ctx context.Context) error {
 		ctx, cancel := context.WithTimeout(ctx, watchTimeout)
@@ -54,8 +54,8 @@ func watchRollouts(ctx context.Context, rollouts handlers.RolloutClient, metrics
 	})
 }
 
-// retirementUnderWay asks for the list first: that a table has never been retired is an
-// error of Status, and a line in the log.
+// retirementUnderWay reads the list first, because for a table that was never retired Status returns an error, and
+// writes a line to the log.
 func retirementUnderWay(ctx context.Context, retirements handlers.RetirementClient) (*retire.Retirement, error) {
 	newest, err := retirements.List(ctx, retire.Blocklist)
 	if err != nil || len(newest) == 0 || newest[0].Phase.Over() {

@@ -10,24 +10,24 @@ import (
 	"github.com/weirhq/weir/controlplane/cmd/weirctl/format"
 )
 
-// troubledMax is how many looks in a row may go unanswered, while watching.
+// troubledMax is the number of consecutive looks that can fail while a command watches.
 const troubledMax = 10
 
-// again says whether a command looks once or until it is interrupted.
+// again holds the flags of a command that looks once, or repeatedly until it is interrupted.
 type again struct {
 	Watch bool          `help:"Repeat until interrupted."`
 	Every time.Duration `default:"5s" help:"Time between two updates of --watch."`
 }
 
-// look shows once, or with --watch repeatedly. If a look gets no answer it is repeated, unless it is the first one:
-// then the call itself is wrong. After an interrupt the command ends as the last look did.
+// look calls show once, or with --watch repeatedly. A look that gets no response is repeated, except the first look,
+// because then the call itself is wrong. After an interrupt the command ends with the result of the last look.
 func (a again) look(c *call, show func(*call) error) error {
 	if !a.Watch {
 		return show(c)
 	}
 	tick := time.NewTicker(max(a.Every, 10*time.Millisecond))
 	defer tick.Stop()
-	var last error // what the last look that was answered found
+	var last error // the result of the last look that got a response
 	for looks, troubled := 0, 0; ; looks++ {
 		if looks > 0 && !c.form.documents() {
 			_, _ = fmt.Fprintf(c.stdout, "\n%s\n", format.Moment(c.now().UnixMilli()))
@@ -55,7 +55,7 @@ func (a again) look(c *call, show func(*call) error) error {
 	}
 }
 
-// once is one look, with a time limit of its own.
+// once makes one look with its own timeout.
 func (a again) once(c *call, show func(*call) error) error {
 	ctx, cancel := context.WithTimeout(c.patient, callTimeout)
 	defer cancel()

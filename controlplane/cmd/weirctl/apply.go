@@ -20,15 +20,15 @@ type applyAll struct {
 	Actor  string `env:"WEIR_ACTOR" placeholder:"NAME" help:"Who makes the change, for the audit log. Default: the user of this machine."`
 }
 
-// applied is the answer of apply for programs.
+// applied is the output of apply for programs.
 type applied struct {
 	Changes []*plan.Change          `json:"changes"`
-	Kept    int                     `json:"kept"` // not in the document, and not pruned
+	Kept    int                     `json:"kept"` // settings that --prune would delete
 	Tuning  []plan.TuningDifference `json:"tuning"`
-	Limits  string                  `json:"limits,omitempty"` // what the overrides would have denied, in words
+	Limits  string                  `json:"limits,omitempty"` // estimate for the overrides
 }
 
-// Run changes the settings to those of a document, with one call for each that differs.
+// Run changes the settings to the settings in a document, with a call for each difference.
 func (a applyAll) Run(c *call) error {
 	if a.Reason == "" && !c.dryRun {
 		return &hinted{errors.New("--reason is missing: the audit log records it with each change"), exitUsage,
@@ -65,8 +65,7 @@ func (a applyAll) Run(c *call) error {
 	return errors.Join(a.report(c, p, tuned, done), err)
 }
 
-// leaveOut removes from a document the settings of workspaces that the token may not see, and
-// prints how many.
+// leaveOut removes from a document the settings of workspaces that the token must not see, and prints their number.
 func (c *call) leaveOut(document *settings.Document, visible *workspaces.Set) {
 	before := len(document.Namespaces) + len(document.Overrides)
 	document.Namespaces = slices.DeleteFunc(document.Namespaces, func(n settings.Namespace) bool {
@@ -81,7 +80,7 @@ func (c *call) leaveOut(document *settings.Document, visible *workspaces.Set) {
 	}
 }
 
-// report prints what became of a plan.
+// report prints the result of a plan.
 func (a applyAll) report(c *call, p plan.Plan, tuned []plan.TuningDifference, done int) error {
 	switch {
 	case c.form.documents():
@@ -98,7 +97,7 @@ func (a applyAll) report(c *call, p plan.Plan, tuned []plan.TuningDifference, do
 	return nil
 }
 
-// writePlan shows a plan: a line a change.
+// writePlan prints a plan, a line for each change.
 func writePlan(w io.Writer, p plan.Plan, tuned []plan.TuningDifference) {
 	for _, c := range p.Changes {
 		format.Head(w, "%s", format.Plain(c.Line()))
@@ -113,7 +112,7 @@ func writePlan(w io.Writer, p plan.Plan, tuned []plan.TuningDifference) {
 	}
 }
 
-// applyPlan makes the changes in order and stops at the first that fails; done is how many it has made.
+// applyPlan makes the changes in order and stops at the first that fails. done is the number of changes made.
 func applyPlan(c *call, p plan.Plan, actor, reason string) (done int, err error) {
 	for i, change := range p.Changes {
 		if err := change.Do(c.ctx, c.planned(), actor, reason); err != nil {
@@ -124,7 +123,7 @@ func applyPlan(c *call, p plan.Plan, actor, reason string) (done int, err error)
 	return len(p.Changes), nil
 }
 
-// partial says what was not applied, and why.
+// partial prints the changes that were not made, and returns the error with its cause.
 func partial(c *call, p plan.Plan, done int, err error) error {
 	for _, left := range p.Changes[done+1:] {
 		_, _ = fmt.Fprintf(c.stderr, "not applied: %s\n", format.Plain(left.Line()))
@@ -137,7 +136,7 @@ func partial(c *call, p plan.Plan, done int, err error) error {
 	return &hinted{
 		fmt.Errorf("%d of %s are applied, and the next one failed: %s: %s",
 			done, format.Plural(int64(len(p.Changes)), "change"), p.Changes[done].Line(), apiclient.Words(err)),
-		code, cause + " and run it again: what is applied already stays as it is. " +
-			"What failed may still happen: see weirctl audit.",
+		code, cause + " and run it again: applied changes stay as they are. " +
+			"The failed change may still happen: see weirctl audit.",
 	}
 }

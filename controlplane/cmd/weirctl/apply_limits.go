@@ -13,8 +13,8 @@ import (
 	controlv1 "github.com/weirhq/weir/shared/gen/proto/weir/control/v1"
 )
 
-// limitsOf says what a plan's overrides would have denied, of the busiest keys that nodes report. If there is no
-// estimate, the changes are made all the same.
+// limitsOf returns an estimate of the requests that a plan's overrides would have denied, for the busiest keys that
+// nodes report. The changes are made even if there is no estimate.
 func (c *call) limitsOf(p plan.Plan) string {
 	var changes []*controlv1.LimitChange
 	left := 0

@@ -18,8 +18,8 @@ import (
 	"github.com/weirhq/weir/shared/workspaces"
 )
 
-// apply says before it changes anything what the overrides would have denied, and of which keys that is known; the
-// estimate holds nothing up.
+// Before apply changes anything, it prints which requests the overrides would have denied, and for which keys the
+// estimate holds. A missing estimate does not stop apply.
 func TestApplySaysWhatLimitsWouldHaveDenied(t *testing.T) {
 	w, d := newDrawerWorld(t)
 	var asked []limits.Change
@@ -38,7 +38,7 @@ func TestApplySaysWhatLimitsWouldHaveDenied(t *testing.T) {
 	document := path(t, filled)
 	estimate = limits.Estimate{Reported: 37, Nodes: 4, Oldest: time.Second, Matched: 12, Unknown: 1, Cost: 1000, Denied: 31, Keys: 1,
 		Worst: []limits.Key{{Workspace: "acme", Namespace: "api", Identifier: "user_1\x1b", Cost: 131, Limit: 100}}}
-	const says = "of the 37 busiest keys that 4 nodes reported, 12 under these overrides (1 of them not known: another window, or the caller's limit); " +
+	const says = "of the 37 busiest keys that 4 nodes reported, 12 under these overrides (1 of them unknown: another window, or the caller's limit); " +
 		"in the window under way these would have denied 3.1 % of their cost, of 1 key: acme/api/user_1? has 131 of 100\n"
 	if code := w.run(t, "apply", "-f", document, "--dry-run"); code != exitOK || !strings.Contains(w.stdout.String(), says) {
 		t.Errorf("exit %d, %s%s", code, w.stdout.String(), w.stderr.String())
@@ -50,7 +50,7 @@ func TestApplySaysWhatLimitsWouldHaveDenied(t *testing.T) {
 		t.Errorf("exit %d, %s", code, w.stdout.String())
 	}
 	for want, e := range map[string]limits.Estimate{
-		"not known: no live node has reported its busiest keys\n":                 {},
+		"unknown: no live node has reported its busiest keys\n":                   {},
 		"of the 37 busiest keys that 4 nodes reported, 0 under these overrides\n": {Reported: 37, Nodes: 4},
 		"of a part of the 37 busiest keys that 1 node reported, 2 under these overrides; in the window under way these would have denied 0.0 % of their cost, of 0 keys\n": {Reported: 37, Nodes: 1, Matched: 2, Cost: 5, Truncated: true},
 	} {
@@ -60,7 +60,7 @@ func TestApplySaysWhatLimitsWouldHaveDenied(t *testing.T) {
 		}
 	}
 	failed = fmt.Errorf("%w: MySQL does not answer", controlplane.ErrUnavailable)
-	if code := w.run(t, "apply", "-f", document, "--reason", "x"); code != exitOK || !strings.Contains(w.stdout.String(), "what the overrides would have denied is not known: ") || len(d.audit) != 4 {
+	if code := w.run(t, "apply", "-f", document, "--reason", "x"); code != exitOK || !strings.Contains(w.stdout.String(), "the effect of the overrides is unknown: ") || len(d.audit) != 4 {
 		t.Errorf("exit %d, %s%s", code, w.stdout.String(), w.stderr.String())
 	}
 	asked, failed = nil, nil
@@ -69,7 +69,7 @@ func TestApplySaysWhatLimitsWouldHaveDenied(t *testing.T) {
 	}
 }
 
-// override set says before it changes a limit what the new one would have denied.
+// Before override set changes a limit, it prints which requests the new limit would have denied.
 func TestOverrideSetSaysWhatTheLimitWouldHaveDenied(t *testing.T) {
 	w, d := newDrawerWorld(t)
 	var asked []limits.Change

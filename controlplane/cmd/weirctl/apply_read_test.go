@@ -29,7 +29,8 @@ func tree(t *testing.T, files map[string]string) (dir string) {
 	return dir
 }
 
-// The documents below a directory are one: their diff is shown together, and what none of them has is pruned.
+// The documents in a directory count as one document: apply shows a common diff, and --prune deletes settings that are
+// in none of them.
 func TestApplyADirectory(t *testing.T) {
 	w, d := newDrawerWorld(t)
 	if code := w.run(t, "apply", "-f", path(t, filled), "--reason", "first"); code != exitOK {
@@ -53,7 +54,7 @@ func TestApplyADirectory(t *testing.T) {
 	w.want(t, w.run(t, "apply", "-f", dir, "--prune", "--reason", "again"), exitOK, "nothing to change\n")
 }
 
-// What is wrong names the file; a directory without documents prunes nothing.
+// Errors name the file. A directory without documents is an error, so that it does not prune everything.
 func TestApplyRefusesADirectory(t *testing.T) {
 	one := empty + "overrides: [{workspace: acme, namespace: api, pattern: u, limit: 1}]\n"
 	big := "#" + strings.Repeat(" ", settings.BytesMax*2/3) + "\n" + empty

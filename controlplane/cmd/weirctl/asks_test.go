@@ -4,12 +4,13 @@ import (
 	"strings"
 	"testing"
 
+	"github.com/weirhq/weir/controlplane/internal/controltest"
 	"github.com/weirhq/weir/controlplane/rollout"
 	"github.com/weirhq/weir/controlplane/tunings"
 )
 
-// What changes the answers of a whole fleet at once names that and waits for a yes, as what cannot be undone does;
-// without a terminal it requires --yes.
+// Before a change of the whole fleet's decisions, weirctl describes the change and waits for a yes, as before a change
+// that cannot be undone. Without a terminal it requires --yes.
 func TestChangesOfTheWholeFleetAreConfirmed(t *testing.T) {
 	for _, tc := range []struct{ args, call, change string }{
 		{"override set acme api * --limit 0", "ChangeOverride", "every request of every identifier of acme/api that matches * is denied"},
@@ -51,7 +52,7 @@ func TestChangesOfTheWholeFleetAreConfirmed(t *testing.T) {
 	}
 }
 
-// What concerns one identifier, or decides nothing, asks nothing.
+// A change of a single identifier, or a change without effect on decisions, needs no confirmation.
 func TestOtherChangesAskNothing(t *testing.T) {
 	for _, args := range []string{
 		"override set acme api user_42 --limit 0",
@@ -66,7 +67,7 @@ func TestOtherChangesAskNothing(t *testing.T) {
 	}
 }
 
-// apply asks before it blocks all identifiers of a pattern, as override set does.
+// Before apply blocks all identifiers of a pattern, it needs a confirmation, as override set does.
 func TestApplyAsksBeforeItBlocksAPattern(t *testing.T) {
 	w, d := newDrawerWorld(t)
 	file := path(t, "kind: weir-settings\nversion: 1\noverrides:\n  - {workspace: acme, namespace: api, pattern: \"*\", limit: 0}\n")
@@ -80,7 +81,18 @@ func TestApplyAsksBeforeItBlocksAPattern(t *testing.T) {
 	}
 }
 
-// Before it changes an override, override set shows the one there is.
+// Before apply and override set block a network, they need a confirmation.
+func TestABlockedNetworkNeedsAConfirmation(t *testing.T) {
+	w, d := newDrawerWorld(t)
+	file := path(t, "kind: weir-settings\nversion: 1\noverrides:\n  - {workspace: acme, namespace: address, pattern: 203.0.113.0/24, limit: 0}\n")
+	for _, args := range [][]string{{"apply", "-f", file}, {"override", "set", "acme", "address", "203.0.113.0/24", "--limit", "0"}} {
+		if code := w.run(t, append(args, "--reason", "x")...); code != exitUsage || len(d.overrides) != 0 || !strings.Contains(w.stderr.String(), "203.0.113.0/24") {
+			t.Errorf("%q: exit %d, %s", args, code, w.stderr.String())
+		}
+	}
+}
+
+// Before override set changes an override, it shows the current override.
 func TestOverrideSetShowsWhatThereWas(t *testing.T) {
 	w, _ := newDrawerWorld(t)
 	if code := w.run(t, "override", "set", "acme", "api", "user_42", "--limit", "7", "--reason", "x"); code != exitOK || !strings.Contains(w.stderr.String(), "there is no override of exactly this pattern yet\n") {
@@ -91,14 +103,14 @@ func TestOverrideSetShowsWhatThereWas(t *testing.T) {
 	}
 }
 
-// A tuning that is set in one region is compared with that of this region, whether it has one of its own or not.
+// A tuning for one region is compared with the tuning in force in that region, which can be its own or the fleet's.
 func TestTuningSetShowsTheRegionsThatItChanges(t *testing.T) {
 	for region, want := range map[string]string{
-		"us": "us:\n  floor: 0.1 -> 0.3\n", // which follows the fleet
+		"us": "us:\n  floor: 0.1 -> 0.3\n", // follows the fleet
 		"eu": "eu:\n  floor: 0.5 -> 0.3\n",
 	} {
 		w := newWorld(t)
-		w.inForce = []tunings.RegionTuning{{Version: 4, Document: tuned(t)}, {Region: "eu", Version: 5, Document: tuned(t, "floor=0.5")}}
+		w.inForce = []tunings.RegionTuning{{Version: 4, Document: controltest.Document()}, {Region: "eu", Version: 5, Document: controltest.Document("floor=0.5")}}
 		from := map[string]string{"us": "fleet", "eu": "eu"}[region]
 		args := []string{"tuning", "set", "--set", "floor=0.3", "--from", from, "--region", region, "--at-once", "--reason", "x", "--yes"}
 		if code := w.run(t, args...); code != exitOK || w.stderr.String() != want {

@@ -18,7 +18,7 @@ type auditList struct {
 	Workspace string `placeholder:"NAME" help:"Only changes in this workspace."`
 	Namespace string `placeholder:"NAME" help:"Only changes in this namespace of the workspace."`
 	Action    string `placeholder:"WHAT" help:"Only this action (override.set), or all of a kind (override)."`
-	On        string `placeholder:"TEXT" help:"Only changes of something that has this text in its name."`
+	On        string `placeholder:"TEXT" help:"Only changes of objects that have this text in their name."`
 	Since     string `placeholder:"WHEN" help:"Only changes from this time on: 2026-01-31, 2026-01-31T15:04 (UTC), 2026-01-31T15:04:05+01:00, or 36h for that long ago."`
 	Until     string `placeholder:"WHEN" help:"Only changes before this time, in the same forms."`
 	States    bool   `help:"Show the state before and after each change."`
@@ -70,18 +70,18 @@ func (a auditList) Run(c *call) error {
 		last := entries[len(entries)-1].GetId()
 		if to := answer.GetSearchedToId(); to > 0 && to != last {
 			format.Head(w, "\nSearched the changes from %d on. For earlier ones: --before %d", to, to)
-		} else if to == last || len(entries) == int(a.Limit) { // a page ends early where its entries are large
+		} else if to == last || len(entries) == int(a.Limit) { // a page ends early if its entries are large
 			format.Head(w, "\nOlder ones: weirctl audit --before %d", last)
 		}
 	})
 }
 
-// whenForms are how people write moments; those without a zone are in UTC, as all that
-// weirctl prints.
+// whenForms are the formats in which people can write moments. Moments without a zone are in UTC, as in all output of
+// weirctl.
 var whenForms = []string{"2006-01-02", "2006-01-02T15:04", "2006-01-02T15:04:05", time.RFC3339, "2006-01-02 15:04",
 	"2006-01-02 15:04:05", "2006-01-02 15:04:05Z07:00"}
 
-// parseWhen is a moment after 1970, or so long before now.
+// parseWhen reads a moment after 1970, or a duration before now.
 func parseWhen(text string, now time.Time) (at time.Time, err error) {
 	ago, err := strict.Duration("time", text, 0, math.MaxInt64)
 	if err == nil {

@@ -48,7 +48,7 @@ func (e auditExport) write(c *call, w io.Writer) error {
 	return errors.Join(err, out.Flush())
 }
 
-// writeLine writes a link as one line of JSON, the same each time.
+// writeLine writes a link as one line of JSON. The same link always gives the same line.
 func writeLine(w io.Writer, l *controlv1.AuditLink) error {
 	text, err := protojson.Marshal(l)
 	if err != nil {
@@ -63,7 +63,7 @@ func writeLine(w io.Writer, l *controlv1.AuditLink) error {
 	return err
 }
 
-// auditPages reads the log to its end; the chain is as of the last page.
+// auditPages reads the log to its end, and returns the chain of the last page.
 func (c *call) auditPages(after int64, each func(*controlv1.ExportAuditResponse) error) (*controlv1.AuditChain, error) {
 	for {
 		page, err := c.auditPage(after)
@@ -81,7 +81,7 @@ func (c *call) auditPages(after int64, each func(*controlv1.ExportAuditResponse)
 	}
 }
 
-// auditPage reads one page, with a time limit of its own: the whole log may take longer than --timeout.
+// auditPage reads a page with its own timeout, because the whole log can take longer than --timeout.
 func (c *call) auditPage(after int64) (*controlv1.ExportAuditResponse, error) {
 	ctx, cancel := context.WithTimeout(c.patient, callTimeout)
 	defer cancel()
@@ -89,12 +89,12 @@ func (c *call) auditPage(after int64) (*controlv1.ExportAuditResponse, error) {
 }
 
 type auditVerify struct {
-	From int64  `placeholder:"ID" help:"Begin at this change, and trust the hash that it names for the one before. Default: the beginning of the chain."`
-	Head string `placeholder:"HASH" help:"A hash that an earlier verify printed: fail unless a change has it. Detects newest changes that were cut off, and a chain that was computed anew."`
+	From int64  `placeholder:"ID" help:"Begin at this change, and trust its hash of the change before. Default: the beginning of the chain."`
+	Head string `placeholder:"HASH" help:"A hash that an earlier verify printed: fail unless a change has it. Detects newest changes that were cut off, and a chain that was computed again."`
 	File string `short:"f" placeholder:"FILE" help:"Verify this file, which weirctl audit export wrote, instead of the API's log."`
 }
 
-// Run walks the hash chain.
+// Run verifies the hash chain.
 func (a auditVerify) Run(c *call) error {
 	if a.From < 0 {
 		return &hinted{fmt.Errorf("--from is %d, want the id of a change", a.From), exitUsage, "See weirctl audit."}
@@ -143,7 +143,7 @@ func (a auditVerify) log(c *call, v *auditchain.Verifier) error {
 	return v.Finish(auditchain.End{ID: uint64(chain.GetLastId()), Hash: hash})
 }
 
-// file verifies an export. Where an export ends proves nothing: it may have been cut off anywhere.
+// file verifies an export. The end of an export proves nothing, because the file can be cut off anywhere.
 func (a auditVerify) file(_ *call, v *auditchain.Verifier) error {
 	f, err := os.Open(a.File)
 	if err != nil {

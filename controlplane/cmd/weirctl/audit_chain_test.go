@@ -11,7 +11,7 @@ import (
 	"github.com/weirhq/weir/shared/auditchain"
 )
 
-// chained is a log of n entries, each in the chain.
+// chained returns a log of n entries, each in the chain.
 func chained(n int) (log audit.Links) {
 	log.First = 1
 	for i := range n {

@@ -9,7 +9,7 @@ import (
 	"github.com/weirhq/weir/controlplane/audit"
 )
 
-// A page of the log, and how to get the next one.
+// audit prints a page of the log and the command for the next page.
 func TestAudit(t *testing.T) {
 	w := newWorld(t)
 	w.want(t, w.run(t, "audit"), exitOK, "no change is recorded\n")
@@ -31,7 +31,7 @@ Older ones: weirctl audit --before 12
 	}
 }
 
-// What is asked for alone, and from when on.
+// Flags select changes by their properties and their time.
 func TestAuditOfSome(t *testing.T) {
 	w := newWorld(t)
 	add := func(row int64, ago time.Duration, actor, action, subject string) {
@@ -78,7 +78,7 @@ func TestAuditOfSome(t *testing.T) {
 	}
 }
 
-// A page that ends early, since its entries are large, says so as one that is full does.
+// A page that ends early because its entries are large shows the command for the next page, as a full page does.
 func TestAPageOfLargeEntries(t *testing.T) {
 	w := newWorld(t)
 	for row := int64(60); row > 0; row-- {
@@ -92,7 +92,7 @@ func TestAPageOfLargeEntries(t *testing.T) {
 	}
 }
 
-// Whatever is typed is a moment that the API takes, or an error that has it.
+// Any text is either a moment that the API accepts, or an error that quotes the text.
 func FuzzWhen(f *testing.F) {
 	for _, seed := range []string{"36h", "-1h", "2026-01-31", "2026-01-31T15:04", "2026-01-31 15:04:05Z", "2026-02-30", "9999h", "1969-12-31", "soon", ""} {
 		f.Add(seed)
@@ -106,7 +106,7 @@ func FuzzWhen(f *testing.F) {
 	})
 }
 
-// Control characters in what others wrote don't reach the terminal.
+// Control characters in texts of other people don't reach the terminal.
 func TestTextOfOthersIsPrintedPlain(t *testing.T) {
 	w := newWorld(t)
 	entry := audit.Entry{By: controlplane.By{Actor: "\x1b[2Jann", Reason: "de\u202eploy"}, Action: "a\nb", Subject: "\x1b]0;x\a", After: "\x1b[31m"}

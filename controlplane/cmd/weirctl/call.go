@@ -15,22 +15,22 @@ import (
 	"github.com/weirhq/weir/controlplane/internal/apiclient"
 )
 
-// call is what a command needs to do its work.
+// call has everything that a command needs.
 type call struct {
 	terminal
-	ctx     context.Context // ends after --timeout, which bounds all calls of a command
+	ctx     context.Context // ends after --timeout, which bounds all calls of a command together
 	cancel  context.CancelFunc
 	timeout time.Duration
-	patient context.Context // not, for commands that watch
+	patient context.Context // without --timeout, for commands that watch
 	apiclient.Clients
 	form      form
 	dryRun    bool
-	yes       bool            // what cannot be undone is confirmed
+	yes       bool            // --yes confirms changes that cannot be undone
 	transport *http.Transport // without a token
 	fleet     contexts.Flags
 }
 
-// connect prepares calls to the API that flags and context name. It makes none.
+// connect prepares the clients for the API that flags and context select. It makes no call.
 func (c *call) connect() (hint string, err error) {
 	if err := c.fleet.Resolve(); err != nil {
 		return "Correct --api, WEIR_API or the context: see weirctl context list.", err
@@ -52,7 +52,7 @@ func (c *call) connect() (hint string, err error) {
 	return "", nil
 }
 
-// show calls an RPC and prints its answer: for programs as the API has it, for people as write does.
+// show calls an RPC and prints its response: as JSON or YAML for programs, and with write for people.
 func show[Q, A any](c *call, rpc apiclient.RPC[Q, A], msg *Q, write func(io.Writer, *A)) error {
 	answer, err := apiclient.Ask(c.ctx, rpc, msg)
 	if err != nil {
@@ -61,7 +61,7 @@ func show[Q, A any](c *call, rpc apiclient.RPC[Q, A], msg *Q, write func(io.Writ
 	return c.print(any(answer).(proto.Message), func(w io.Writer) { write(w, answer) })
 }
 
-// signed names the user of this machine in each change that does not say who makes it.
+// signed sets the actor of a change to the user of this machine if the change has no actor.
 func (c *call) signed(next connect.UnaryFunc) connect.UnaryFunc {
 	return func(ctx context.Context, req connect.AnyRequest) (connect.AnyResponse, error) {
 		if msg, ok := req.Any().(operatorMessage); ok && msg.GetActor() == "" {

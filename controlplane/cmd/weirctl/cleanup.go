@@ -20,7 +20,7 @@ func (s cleanupStatus) Run(c *call) error {
 
 type cleanupRun struct{ by }
 
-// Run runs a cleanup and shows what it did. One that failed fails the command.
+// Run starts a cleanup run and prints its result. If the run failed, the command fails.
 func (r cleanupRun) Run(c *call) error {
 	answer, err := apiclient.Ask(c.ctx, c.Control.CleanupRun,
 		&controlv1.CleanupRunRequest{Actor: r.Actor, Reason: r.Reason})
@@ -38,7 +38,7 @@ func (r cleanupRun) Run(c *call) error {
 	return err
 }
 
-// more says why a run stopped with rows left.
+// more returns the reason why a run stopped while rows were left.
 func more(run *controlv1.CleanupRunRecord) string {
 	if !run.GetCapped() {
 		return ""
@@ -60,7 +60,7 @@ func (r cleanupResume) Run(c *call) error {
 		func(w io.Writer, answer *controlv1.CleanupResumeResponse) { c.writeSchedule(w, answer.GetStatus()) })
 }
 
-// writeSchedule is the state of the schedule in a sentence.
+// writeSchedule prints the state of the schedule.
 func (c *call) writeSchedule(w io.Writer, s *controlv1.CleanupStatus) {
 	switch {
 	case s.GetPausedBy() != "":

@@ -4,21 +4,21 @@ import (
 	"fmt"
 )
 
-// completeArgument is the first argument of the shells' own calls. What follows are a
-// line's words up to the one that is being typed, which may be empty.
+// completeArgument is the first argument of calls by shells. The words of the command line follow, up to the word that
+// is being typed, which can be empty.
 const completeArgument = "__complete"
 
 type completion struct {
 	Shell string `arg:"" enum:"bash,zsh,fish" help:"${enum}."`
 }
 
-// Run prints a script with which a shell asks weirctl itself: a newer weirctl needs no new script.
+// Run prints a script with which a shell calls weirctl for completions, so a newer weirctl needs no new script.
 func (s completion) Run(c *call) error {
 	_, err := fmt.Fprint(c.stdout, completions[s.Shell])
 	return err
 }
 
-// Where there is no answer, the shells offer files.
+// If there are no completions, the shells offer files.
 var completions = map[string]string{
 	"bash": `# source <(weirctl completion bash)
 _weirctl() {

@@ -17,7 +17,7 @@ func TestMain(m *testing.M) {
 	os.Exit(m.Run())
 }
 
-// onPath is the environment of a shell that finds this binary as weirctl.
+// onPath returns the environment of a shell that finds this binary as weirctl.
 func onPath(t *testing.T) []string {
 	t.Helper()
 	dir := t.TempDir()
@@ -41,8 +41,8 @@ func wantOutput(t *testing.T, want, shell string, args ...string) {
 	}
 }
 
-// What bash offers after a line, by the script that weirctl prints and bash's own
-// function call: commands, sub-commands, flags and values. | is between bash's words.
+// The script for bash completes commands, sub-commands, flags and values, with bash's own function call. | separates
+// bash's words.
 //
 //weir:unraced
 func TestBashCompletes(t *testing.T) {
@@ -64,7 +64,7 @@ func TestBashCompletes(t *testing.T) {
 		{"weirctl|rollout|status|--w", "--watch"},
 		{"weirctl|rollout|start|--tuning|", ""}, // a file
 		{"weirctl|completion|", "bash fish zsh"},
-		{"weirctl|_", ""}, // what only shells call
+		{"weirctl|_", ""}, // an argument for shells only
 		{"weirctl|--tok", "--token-file"},
 		{"weirctl|override|set|acme|api|user_*|--limit|5|--d", "--dry-run --duration"},
 	}
@@ -78,7 +78,7 @@ func TestBashCompletes(t *testing.T) {
 	wantOutput(t, want, "bash", "--norc", "-c", script)
 }
 
-// The lines that shells agree on: words that one is typing, and what they can become.
+// Lines that all shells complete alike, each with its completions.
 var completed = [][2]string{
 	{"weirctl ro", "rollout"},
 	{"weirctl cleanup ", "pause resume run status"},
@@ -88,7 +88,7 @@ var completed = [][2]string{
 	{"weirctl completion ", "bash fish zsh"},
 }
 
-// fish is asked for its own completions of a line.
+// fish prints its own completions of each line.
 //
 //weir:unraced
 func TestFishCompletes(t *testing.T) {
@@ -100,8 +100,8 @@ func TestFishCompletes(t *testing.T) {
 	wantOutput(t, want, "fish", "--no-config", "-c", script)
 }
 
-// zsh completes in its line editor alone, so the function is called as that would, with
-// what it calls in turn replaced: compadd prints.
+// zsh completes only in its line editor. The test calls the function as the line editor would, and replaces the
+// functions that it calls: compadd prints.
 //
 //weir:unraced
 func TestZshCompletes(t *testing.T) {
@@ -119,7 +119,7 @@ source <(weirctl completion zsh)
 	wantOutput(t, want, "zsh", "-f", "-c", script)
 }
 
-// Every shell of the enum has a script, which calls what completes.
+// Each shell of the enum has a script that calls weirctl.
 func TestCompletionScripts(t *testing.T) {
 	w := newWorld(t)
 	for _, shell := range []string{"bash", "zsh", "fish"} {

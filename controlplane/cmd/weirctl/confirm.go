@@ -16,19 +16,21 @@ import (
 	"github.com/weirhq/weir/controlplane/internal/apiclient"
 	controlv1 "github.com/weirhq/weir/shared/gen/proto/weir/control/v1"
 	"github.com/weirhq/weir/shared/gen/proto/weir/control/v1/controlv1connect"
+	"github.com/weirhq/weir/shared/window"
 )
 
-// answerBytesMax is how much of an answer to a question is read.
+// answerBytesMax bounds the text that is read as the answer to a question.
 const answerBytesMax = 16
 
-// Reasons for asking a person.
+// Reasons for a confirmation.
 const (
 	undone = "cannot be undone"
 	atOnce = "takes effect at once"
 )
 
-// questions are asked before the calls that cannot be undone, or that can change the decisions of a whole fleet at
-// once. what describes what a call would lose or change; a call that it returns "" for is not asked about.
+// questions have the calls that need a confirmation: calls that cannot be undone, and calls that can change the
+// decisions of the whole fleet. what returns a description of the loss or change, or "" if a call needs no
+// confirmation.
 var questions = map[string]struct {
 	why  string
 	what func(*call, context.Context, connect.AnyRequest) (string, error)
@@ -42,7 +44,7 @@ var questions = map[string]struct {
 	controlv1connect.TokenServiceRotateTokenProcedure:       {atOnce, endsSecret},
 }
 
-// confirmed asks a person before a call that cannot be undone or that changes much at once.
+// confirmed returns an interceptor that requires a confirmation for the calls in questions.
 func (c *call) confirmed(next connect.UnaryFunc) connect.UnaryFunc {
 	return func(ctx context.Context, req connect.AnyRequest) (connect.AnyResponse, error) {
 		question, ok := questions[req.Spec().Procedure]
@@ -63,7 +65,8 @@ func (c *call) confirmed(next connect.UnaryFunc) connect.UnaryFunc {
 	}
 }
 
-// confirm asks on the terminal whether to go on, and starts --timeout anew afterwards. Without a terminal it refuses.
+// confirm prints a question on the terminal, and restarts --timeout after the answer. Without a terminal it returns an
+// error.
 func (c *call) confirm(why, what string) error {
 	const hint = "Nothing has changed. --dry-run shows what would change; --yes confirms it."
 	if !c.interactive {
@@ -91,7 +94,7 @@ func (c *call) answer() (string, error) {
 		err  error
 	}
 	lines := make(chan line, 1)
-	go func() { // a read from a terminal cannot be ended; the process does
+	go func() { // a read from a terminal cannot be canceled; it ends with the process
 		text, err := bufio.NewReader(io.LimitReader(c.stdin, answerBytesMax)).ReadString('\n')
 		lines <- line{strings.TrimSpace(text), err}
 	}()
@@ -103,10 +106,10 @@ func (c *call) answer() (string, error) {
 	}
 }
 
-// blocksMany describes an override that denies every request of all identifiers that a pattern matches.
+// blocksMany describes an override that denies every request of all identifiers that match a pattern.
 func blocksMany(_ *call, _ context.Context, req connect.AnyRequest) (string, error) {
 	msg := req.Any().(*controlv1.ChangeOverrideRequest)
-	if msg.Limit == nil || msg.GetLimit() != 0 || msg.GetShadow() || !strings.Contains(msg.GetPattern(), "*") {
+	if msg.Limit == nil || msg.GetLimit() != 0 || msg.GetShadow() || window.IsExact(msg.GetPattern()) {
 		return "", nil
 	}
 	return fmt.Sprintf("every request of every identifier of %s/%s that matches %s is denied, unless a more "+
@@ -123,7 +126,7 @@ func rollsBack(_ *call, _ context.Context, req connect.AnyRequest) (string, erro
 		msg.GetId()), nil
 }
 
-// endsSecret describes a rotation that ends the current secret at once.
+// endsSecret describes a rotation that ends the current secret immediately.
 func endsSecret(_ *call, _ context.Context, req connect.AnyRequest) (string, error) {
 	msg := req.Any().(*controlv1.RotateTokenRequest)
 	if msg.GetOverlapMs() > 0 {
@@ -132,7 +135,8 @@ func endsSecret(_ *call, _ context.Context, req connect.AnyRequest) (string, err
 	return fmt.Sprintf("calls with the current secret of token %s are refused from now on", msg.GetName()), nil
 }
 
-// lostOverride also makes sure that only the override that is shown is deleted.
+// lostOverride describes the override that would be deleted. It also makes the deletion fail if the override changes
+// meanwhile.
 func (c *call) lostOverride(ctx context.Context, req connect.AnyRequest) (string, error) {
 	msg := req.Any().(*controlv1.DeleteOverrideRequest)
 	answer, err := apiclient.Ask(ctx, c.Settings.GetOverride, &controlv1.GetOverrideRequest{
@@ -150,7 +154,7 @@ func (c *call) lostOverride(ctx context.Context, req connect.AnyRequest) (string
 
 func lostCounts(_ *call, _ context.Context, req connect.AnyRequest) (string, error) {
 	msg := req.Any().(*controlv1.ResetKeyRequest)
-	return fmt.Sprintf("what every region has counted of %s/%s/%s", msg.GetWorkspace(), msg.GetNamespace(),
+	return fmt.Sprintf("every region's counts of %s/%s/%s", msg.GetWorkspace(), msg.GetNamespace(),
 		msg.GetIdentifier()), nil
 }
 
@@ -170,10 +174,10 @@ func (c *call) lostTable(ctx context.Context, req connect.AnyRequest) (string, e
 		format.Plural(r.GetEvidence().GetRows(), "row")), nil
 }
 
-// lossesShown is how many of the losses of one apply are listed.
+// lossesShown is the number of losses that apply lists at most.
 const lossesShown = 20
 
-// confirmPlan asks once for everything that a plan deletes, and for all patterns that it blocks.
+// confirmPlan requires one confirmation for all deletions of a plan and all patterns that it blocks.
 func (c *call) confirmPlan(p plan.Plan) error {
 	var lines []string
 	why := atOnce
@@ -198,7 +202,7 @@ func (c *call) confirmPlan(p plan.Plan) error {
 	return nil
 }
 
-// isTerminal tells whether a person can answer there. The null device, a character device too, is no terminal.
+// isTerminal reports whether a person can type there. The null device is a character device, but no terminal.
 func isTerminal(f *os.File) bool {
 	info, err := f.Stat()
 	if err != nil || info.Mode()&os.ModeCharDevice == 0 {

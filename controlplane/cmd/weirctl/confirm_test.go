@@ -11,11 +11,11 @@ import (
 	"github.com/weirhq/weir/controlplane/limits"
 )
 
-// What cannot be undone names what will be lost, and waits for a yes; without a terminal it takes --yes.
+// A command that cannot be undone describes the loss and waits for a yes. Without a terminal it requires --yes.
 func TestConfirm(t *testing.T) {
 	for _, tc := range []struct{ args, call, lost string }{
 		{"override delete acme api user_*", "DeleteOverride", "override acme/api/user_*: limit 7, window 1m, shadow"},
-		{"reset acme api user_42", "ResetKey", "what every region has counted of acme/api/user_42"},
+		{"reset acme api user_42", "ResetKey", "every region's counts of acme/api/user_42"},
 		{"token revoke ci", "RevokeToken", "token ci: calls with it are refused, and no other token gets its name"},
 		{"retire approve drop", "ApproveDrop", "table ratelimit_blocklist, now ratelimit_blocklist_retired_20260102_150405, with 12,345 rows"},
 	} {
@@ -43,7 +43,7 @@ func TestConfirm(t *testing.T) {
 	}
 }
 
-// A name says that a call cannot be undone; each such call asks.
+// Names of RPCs show which calls cannot be undone. Each of these calls requires a confirmation.
 func TestEveryLossIsConfirmed(t *testing.T) {
 	found, asked := 0, 0
 	for _, question := range questions {
@@ -73,7 +73,7 @@ func TestEveryLossIsConfirmed(t *testing.T) {
 	}
 }
 
-// The override that is shown is the one that is deleted, and no other.
+// Only the override that was shown is deleted.
 func TestConfirmedOverrideIsTheOneThatWasShown(t *testing.T) {
 	w := newWorld(t)
 	w.shelf.override, w.stdin = limits.Override{Limit: 7, UpdatedAt: now}, "yes\n"
@@ -82,7 +82,7 @@ func TestConfirmedOverrideIsTheOneThatWasShown(t *testing.T) {
 	}
 }
 
-// apply asks once, for all that it deletes; without deletions it asks nothing.
+// apply requires one confirmation for all deletions, and none without deletions.
 func TestApplyConfirmsOnce(t *testing.T) {
 	w, d := newDrawerWorld(t)
 	if code := w.run(t, "apply", "-f", path(t, filled), "--reason", "first"); code != exitOK {

@@ -63,7 +63,7 @@ type contextSet struct {
 	TokenEnv string `placeholder:"NAME" help:"Environment variable that holds its token, in place of --token-file."`
 }
 
-// Run keeps the flags that say which API is called, and how. Those that are left out stay as they are.
+// Run stores the flags that select an API. A flag that is not set keeps its stored value.
 func (s contextSet) Run(c *call) error {
 	return c.editContexts("set: "+s.Name, func(all *contexts.File) error {
 		f := contexts.Context{Name: s.Name}
@@ -110,7 +110,7 @@ func (d contextDelete) Run(c *call) error {
 	})
 }
 
-// editContexts changes the file of contexts, unless with --dry-run, and shows its new content.
+// editContexts changes the file of contexts, unless --dry-run is set, and prints its new content.
 func (c *call) editContexts(did string, edit func(*contexts.File) error) error {
 	all, err := contexts.Read(c.fleet.Contexts)
 	if err == nil {
@@ -133,7 +133,7 @@ func (c *call) editContexts(did string, edit func(*contexts.File) error) error {
 	return nil
 }
 
-// wrongContext is an error of a flag or the file.
+// wrongContext returns an error about a flag or the file.
 func wrongContext(err error) error {
 	if missing := (*contexts.MissingError)(nil); errors.As(err, &missing) {
 		return &hinted{err, exitUsage, "See weirctl context list; weirctl context set makes one."}

@@ -9,7 +9,7 @@ import (
 	"github.com/weirhq/weir/controlplane/cmd/weirctl/files"
 )
 
-// Several fleets in one file, one of them current; a token's place is kept and shown, the token never.
+// A file holds several fleets, and one of them is current. It stores and shows where a token is, never the token.
 func TestContexts(t *testing.T) {
 	w := newWorld(t)
 	file := os.Getenv("WEIR_CONTEXTS")
@@ -50,7 +50,7 @@ contexts:
 	}
 }
 
-// set changes what flags name and keeps the rest; a context's token is in one place.
+// context set changes the values that flags set and keeps the others. A context has its token in a single place.
 func TestContextSetKeepsTheRest(t *testing.T) {
 	w := newWorld(t)
 	for _, line := range []string{
@@ -75,8 +75,8 @@ func TestContextSetKeepsTheRest(t *testing.T) {
 `)
 }
 
-// The context is the current one, or WEIR_CONTEXT's, or --context's. An --api alone has none: the token of one fleet
-// does not reach another.
+// The context is the value of --context, or else of WEIR_CONTEXT, or else the current context. With only --api there is
+// no context, so that a fleet's token is not sent to another fleet.
 func TestCallsInAContext(t *testing.T) {
 	w := newGuardedWorld(t)
 	w.shelf.secret = "weir_s3cret"
@@ -114,7 +114,7 @@ func TestCallsInAContext(t *testing.T) {
 	}
 }
 
-// A file that is not as weirctl writes it is refused with what is wrong, and so are names that it does not hold.
+// A malformed file is an error that describes the problem. A name that is not in the file is an error, too.
 func TestContextsRefuse(t *testing.T) {
 	w := newWorld(t)
 	for name, tc := range map[string]struct {

@@ -23,6 +23,7 @@ import (
 	"github.com/weirhq/weir/controlplane/audit"
 	"github.com/weirhq/weir/controlplane/cmd/weirctl/plan"
 	"github.com/weirhq/weir/controlplane/internal/apiclient"
+	"github.com/weirhq/weir/controlplane/internal/controltest"
 	"github.com/weirhq/weir/controlplane/limits"
 	"github.com/weirhq/weir/controlplane/tunings"
 	"github.com/weirhq/weir/shared/settings"
@@ -30,7 +31,7 @@ import (
 	"github.com/weirhq/weir/shared/workspaces"
 )
 
-// drawer keeps settings in memory as the database does: each change is later than the one before it.
+// drawer stores settings in memory, as the database does: each change has a later time than the change before it.
 type drawer struct {
 	limits.SettingsStore
 	overrides  map[limits.OverrideName]limits.Override
@@ -136,7 +137,7 @@ func (d *drawer) put(o limits.Override) {
 	d.overrides[limits.OverrideName{Workspace: o.Workspace, Namespace: o.Namespace, Pattern: o.Pattern}] = o
 }
 
-// newDrawerWorld is the API over real rules and a drawer. With true it asks for the token of the shelf.
+// newDrawerWorld serves the real API on a drawer. With true it requires the token of the shelf.
 func newDrawerWorld(t *testing.T, asks ...bool) (*world, *drawer) {
 	t.Helper()
 	w := newWorld(t)
@@ -153,19 +154,20 @@ func newDrawerWorld(t *testing.T, asks ...bool) (*world, *drawer) {
 const filled = `kind: weir-settings
 version: 1
 namespaces:
-  - {workspace: "acme", namespace: "api", mode: "exact", outage: "open", node_share: "flush"}
-  - {workspace: "beta", namespace: "ai", mode: "estimate", outage: "local", node_share: "wait", shadow: true, estimate: "{\"preset\":\"posthog\"}"}
+  - {workspace: "acme", namespace: "api", mode: "exact", outage: "open", node_share: "wait"}
+  - {workspace: "beta", namespace: "ai", mode: "estimate", outage: "local", node_share: "flush", shadow: true, estimate: "{\"preset\":\"posthog\"}"}
 overrides:
   - {workspace: "acme", namespace: "api", pattern: "user_*", limit: 100, duration_ms: 60000, candidate: 60, shadow: true}
   - {workspace: "zeta", namespace: "web", pattern: "evil", limit: 0}
 `
 
-// What is exported is what was applied, to the byte; applied again it changes nothing; each change has its audit entry.
+// An export equals the document that was applied, byte for byte. Applying it again changes nothing. Each change has its
+// audit entry.
 func TestApplyAndExport(t *testing.T) {
 	w, d := newDrawerWorld(t)
 	document := path(t, filled)
 	const plan = `+ namespace acme/api: outage local -> open
-+ namespace beta/ai: mode exact -> estimate, node_share flush -> wait, shadow false -> true, estimate - -> {"preset":"posthog"}
++ namespace beta/ai: mode exact -> estimate, node_share wait -> flush, shadow false -> true, estimate - -> {"preset":"posthog"}
 + override acme/api/user_*: limit 100, window 1m, candidate 60, shadow
 + override zeta/web/evil: limit 0 (blocks), window of the request
 `
@@ -203,6 +205,55 @@ func TestApplyAndExport(t *testing.T) {
 	}
 }
 
+// A window is applied and exported as the other settings are. Where it is cells it is left out, so that earlier builds
+// read a document that does not use the field.
+func TestApplyAndExportOfAWindow(t *testing.T) {
+	w, d := newDrawerWorld(t)
+	const login = `kind: weir-settings
+version: 1
+namespaces:
+  - {workspace: "acme", namespace: "login", mode: "exact", outage: "closed", node_share: "wait", window: "precise"}
+`
+	w.want(t, w.run(t, "apply", "-f", path(t, login), "--reason", "first"), exitOK,
+		"+ namespace acme/login: outage local -> closed, window cells -> precise\n1 of 1 change applied; "+travels+"\n")
+	w.want(t, w.run(t, "apply", "-f", path(t, login), "--reason", "again"), exitOK, "nothing to change\n")
+	w.want(t, w.run(t, "export"), exitOK, login)
+	cells := strings.Replace(login, `, window: "precise"`, "", 1)
+	w.want(t, w.run(t, "apply", "-f", path(t, cells), "--reason", "back"), exitOK, "~ namespace acme/login: window precise -> cells\n1 of 1 change applied; "+travels+"\n")
+	w.want(t, w.run(t, "export"), exitOK, cells)
+	if e := d.audit[len(d.audit)-1]; !strings.Contains(e.Before, `"window":"precise"`) || !strings.Contains(e.After, `"window":"cells"`) {
+		t.Errorf("audit: %+v", e)
+	}
+	code := w.run(t, "apply", "-f", path(t, strings.Replace(login, `mode: "exact"`, `mode: "estimate"`, 1)), "--reason", "x")
+	if code == exitOK || !strings.Contains(w.stderr.String(), `namespaces[0].window is "precise" and mode is "estimate"`) {
+		t.Errorf("exit %d, %s", code, w.stderr.String())
+	}
+}
+
+// A weir-control of an earlier build names no window: its namespaces have cells. It ignores a window, and apply fails.
+func TestDocumentsBeforeAnEarlierBuild(t *testing.T) {
+	w, d := newDrawerWorld(t)
+	d.namespaces[[2]string{"acme", "api"}] = limits.Namespace{Workspace: "acme", Namespace: "api", Mode: "exact", Outage: "open", NodeShare: "wait", UpdatedAt: now}
+	d.namespaces[[2]string{"acme", "web"}] = limits.Namespace{Workspace: "acme", Namespace: "web", Mode: "exact", Outage: "local", NodeShare: "wait", UpdatedAt: now}
+	const document = `kind: weir-settings
+version: 1
+namespaces:
+  - {workspace: "acme", namespace: "api", mode: "exact", outage: "open", node_share: "wait"}
+`
+	w.want(t, w.run(t, "export"), exitOK, document)
+	w.want(t, w.run(t, "apply", "-f", path(t, document), "--reason", "x"), exitOK, "nothing to change\n")
+
+	older := newWorld(t)
+	older.shelf.older = true
+	if code := older.run(t, "apply", "-f", path(t, document), "--reason", "x"); code != exitOK {
+		t.Errorf("exit %d, %s", code, older.stderr.String())
+	}
+	precise := strings.Replace(document, "}", `, window: "precise"}`, 1)
+	if code := older.run(t, "apply", "-f", path(t, precise), "--reason", "x"); code == exitOK || !strings.Contains(older.stderr.String(), `ignores window "precise"`) {
+		t.Errorf("exit %d, %s%s", code, older.stdout.String(), older.stderr.String())
+	}
+}
+
 // A token that is valid for some workspaces exports and applies the settings of these. Others, and the tuning of the
 // fleet, are left out, and --prune does not touch them.
 func TestApplyAndExportOfSomeWorkspaces(t *testing.T) {
@@ -220,7 +271,7 @@ func TestApplyAndExportOfSomeWorkspaces(t *testing.T) {
 	const acme = `kind: weir-settings
 version: 1
 namespaces:
-  - {workspace: "acme", namespace: "api", mode: "exact", outage: "open", node_share: "flush"}
+  - {workspace: "acme", namespace: "api", mode: "exact", outage: "open", node_share: "wait"}
 overrides:
   - {workspace: "acme", namespace: "api", pattern: "user_*", limit: 100, duration_ms: 60000, candidate: 60, shadow: true}
 `
@@ -243,7 +294,8 @@ overrides:
 	}
 }
 
-// Without --prune nothing is deleted; with it what the document does not have goes, and namespaces to their defaults.
+// Without --prune nothing is deleted. With --prune overrides that the document lacks are deleted, and such namespaces
+// get their defaults.
 func TestApplyPrunes(t *testing.T) {
 	w, d := newDrawerWorld(t)
 	w.run(t, "apply", "-f", path(t, filled), "--reason", "first")
@@ -260,7 +312,7 @@ overrides:
 	}
 	w.want(t, w.run(t, "apply", "-f", document, "--prune", "--yes", "--reason", "clean"), exitOK, `
 ~ namespace acme/api: outage open -> local
-~ namespace beta/ai: mode estimate -> exact, node_share wait -> flush, shadow true -> false, estimate {"preset":"posthog"} -> -
+~ namespace beta/ai: mode estimate -> exact, node_share flush -> wait, shadow true -> false, estimate {"preset":"posthog"} -> -
 - override zeta/web/evil: limit 0 (blocks), window of the request
 3 of 3 changes applied; `+travels+"\n")
 	w.want(t, w.run(t, "apply", "-f", document, "--prune", "--yes", "--reason", "clean"), exitOK, "nothing to change\n")
@@ -272,8 +324,8 @@ overrides:
 `)
 }
 
-// Patterns with several '*' at their bound are replaced one by one: each that is new takes the place of one that goes.
-// Others go last.
+// At the bound of patterns with several '*', each new pattern replaces a pattern that is deleted. All other deletions
+// come last.
 func TestApplyReplacesPatternsAtTheirBound(t *testing.T) {
 	w, d := newDrawerWorld(t)
 	document := "kind: weir-settings\nversion: 1\noverrides:\n"
@@ -307,10 +359,10 @@ func TestTimeoutOfDocuments(t *testing.T) {
 	}
 }
 
-// A field of a newer build would be lost in a document of this one.
+// A document of this build would lose a field of a newer build, so the export is an error.
 func TestExportRefusesTuningOfANewerBuild(t *testing.T) {
 	w, _ := newDrawerWorld(t)
-	newer := strings.TrimSuffix(tuned(t), "}") + `,"of_a_newer_build":7}`
+	newer := strings.TrimSuffix(controltest.Document(), "}") + `,"of_a_newer_build":7}`
 	for _, region := range []string{"", "eu"} {
 		w.inForce = []tunings.RegionTuning{{Region: region, Version: 3, Document: newer}}
 		code := w.run(t, "export")
@@ -321,7 +373,7 @@ func TestExportRefusesTuningOfANewerBuild(t *testing.T) {
 	}
 }
 
-// What fails in the middle says what is applied and what is not; the next run does the rest.
+// A failure in the middle prints which changes were made and which were not. The next run makes the rest.
 func TestApplyFailsInTheMiddle(t *testing.T) {
 	w, d := newDrawerWorld(t)
 	d.broken = "user_*"
@@ -387,16 +439,16 @@ func applyAfterAChange(t *testing.T, w *world, d *drawer, seen *limits.Override,
 	}
 }
 
-// Tuning is compared and left alone; the rollout that makes the difference is named, and weirctl takes it.
+// apply only compares tuning. It prints the rollout that makes the difference, which weirctl accepts as a command.
 func TestApplyComparesTuning(t *testing.T) {
 	w, _ := newDrawerWorld(t)
-	w.inForce = []tunings.RegionTuning{{Version: 3, Document: tuned(t)}, {Region: "eu", Version: 4, Document: tuned(t, "floor=0.2")}}
+	w.inForce = []tunings.RegionTuning{{Version: 3, Document: controltest.Document()}, {Region: "eu", Version: 4, Document: controltest.Document("floor=0.2")}}
 	if code := w.run(t, "export"); code != exitOK {
 		t.Fatal(w.stderr.String())
 	}
 	exported := w.stdout.String()
 	w.want(t, w.run(t, "apply", "-f", path(t, exported), "--reason", "x"), exitOK, "nothing to change\n")
-	w.inForce = []tunings.RegionTuning{{Version: 5, Document: tuned(t, "jitter=0.3", "step=0.02")}}
+	w.inForce = []tunings.RegionTuning{{Version: 5, Document: controltest.Document("jitter=0.3", "step=0.02")}}
 	w.want(t, w.run(t, "apply", "-f", path(t, exported), "--reason", "x"), exitOK, `
 ! tuning of fleet: step 0.02 -> 0.01, jitter 0.3 -> 0.2; apply leaves tuning as it is, and this rolls it out:
   weirctl rollout start --from fleet --set step=0.01 --set jitter=0.2 --stage all
@@ -417,7 +469,7 @@ nothing to change
 	w.want(t, w.run(t, "apply", "-f", path(t, "kind: weir-settings\nversion: 1\n"), "--reason", "x"), exitOK, "nothing to change\n")
 }
 
-// What cannot be applied is refused before anything is asked for.
+// A document that cannot be applied is rejected before any call to the API.
 func TestApplyRefuses(t *testing.T) {
 	w, _ := newDrawerWorld(t)
 	for _, tc := range []struct {

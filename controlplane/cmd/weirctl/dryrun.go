@@ -14,14 +14,14 @@ import (
 	"github.com/weirhq/weir/controlplane/cmd/weirctl/format"
 )
 
-// operatorMessage is a request that changes something: it says who asks and why, as no other request does.
+// operatorMessage is a request that makes a change. It has an actor and a reason; no other request has.
 type operatorMessage interface {
 	proto.Message
 	GetActor() string
 	GetReason() string
 }
 
-// unsent is a change that --dry-run has kept from the API.
+// unsent is a change that --dry-run did not send to the API.
 type unsent struct {
 	procedure string
 	request   proto.Message
@@ -29,7 +29,7 @@ type unsent struct {
 
 func (u *unsent) Error() string { return "--dry-run keeps " + u.procedure + " from the API" }
 
-// dryRun passes calls that only read, and fails the first change with an unsent.
+// dryRun returns an interceptor that sends reads, and fails the first change with an unsent.
 func dryRun(next connect.UnaryFunc) connect.UnaryFunc {
 	return func(ctx context.Context, req connect.AnyRequest) (connect.AnyResponse, error) {
 		procedure := req.Spec().Procedure
@@ -40,7 +40,7 @@ func dryRun(next connect.UnaryFunc) connect.UnaryFunc {
 	}
 }
 
-// shown prints the change that --dry-run has kept from the API; other errors stay.
+// shown prints an unsent change and returns nil. Other errors are returned as they are.
 func (c *call) shown(err error) error {
 	var u *unsent
 	if !errors.As(err, &u) {

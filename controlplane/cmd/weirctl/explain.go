@@ -21,23 +21,23 @@ import (
 	"github.com/weirhq/weir/shared/strict"
 )
 
-// explainKey asks nodes themselves: what decides is in a node's memory, and the control
-// plane knows no node's address. Nodes do not get the token for the API.
+// explainKey calls nodes directly, because the counts that decide are in a node's memory and the control plane has no
+// addresses of nodes. Nodes do not get the API's token.
 type explainKey struct {
 	space
 	Identifier    string        `arg:"" help:"The identifier."`
-	Limit         int64         `required:"" placeholder:"LIMIT" help:"The limit that callers ask with."`
-	Duration      time.Duration `help:"The window that callers ask with (1s to 8784h). Required without --leases."`
+	Limit         int64         `required:"" placeholder:"LIMIT" help:"The limit in the callers' requests."`
+	Duration      time.Duration `help:"The window in the callers' requests (1s to 8784h). Required without --leases."`
 	Leases        bool          `help:"Explain a concurrency limit: LIMIT leases at once."`
 	Cost          int64         `default:"1" help:"The cost of the request; 0: a request that counts nothing."`
 	Node          []string      `env:"WEIR_NODE" default:"http://127.0.0.1:7001" placeholder:"URL" help:"Address of a node (default ${default}). Repeat it to compare nodes."`
 	NodeTokenFile string        `env:"WEIR_NODE_TOKEN_FILE" placeholder:"FILE" help:"File with a bearer token for calls to the nodes. Default: the environment variable WEIR_NODE_TOKEN."`
 }
 
-// nodesMax bounds how many nodes are asked at once and shown side by side.
+// nodesMax bounds the nodes that are called concurrently and shown side by side.
 const nodesMax = 16
 
-// Run asks the nodes, and shows the answers.
+// Run calls the nodes and prints their explanations.
 func (e explainKey) Run(c *call) error {
 	if len(e.Node) > nodesMax {
 		return &hinted{fmt.Errorf("%d nodes (1 to %d)", len(e.Node), nodesMax), exitUsage, "Name fewer with --node."}
@@ -51,7 +51,7 @@ func (e explainKey) Run(c *call) error {
 		return &hinted{errors.New("--duration is missing"), exitUsage, "Name the window, or --leases."}
 	}
 	if e.Leases && (e.Duration != 0 || e.Cost != 1) {
-		return &hinted{errors.New("--duration and --cost are of rates, and --leases explains a concurrency limit"), exitUsage,
+		return &hinted{errors.New("--duration and --cost are for rates, --leases explains a concurrency limit"), exitUsage,
 			"Leave them out, or --leases."}
 	}
 	token, err := e.token()
@@ -109,7 +109,7 @@ func (e explainKey) ask(ctx context.Context, client *http.Client, node string) e
 	return explanation.Node{Address: node, Answer: answer, Err: err}
 }
 
-// nodeTold says what to do about a node that did not explain.
+// nodeTold returns the error of a node without an explanation, with the next step.
 func nodeTold(a explanation.Node) error {
 	t := &hinted{fmt.Errorf("%s: %s", a.Address, apiclient.Words(a.Err)), exitFailure, "The cause is in the node's log."}
 	switch connect.CodeOf(a.Err) {
@@ -122,12 +122,12 @@ func nodeTold(a explanation.Node) error {
 	case connect.CodeUnavailable, connect.CodeDeadlineExceeded, connect.CodeUnknown, connect.CodeCanceled:
 		t.code, t.hint = exitUnreachable,
 			"Name the address where the node serves calls with --node or WEIR_NODE; see --ca, --cert and --key where it "+
-				"speaks TLS."
+				"requires TLS."
 	}
 	return t
 }
 
-// printNodes prints one document, of one node or of several.
+// printNodes prints a document with the explanations of all nodes.
 func (c *call) printNodes(all []explanation.Node) error {
 	type said struct {
 		Node        string          `json:"node"`

@@ -72,7 +72,7 @@ func (n *oneNode) start(t *testing.T) (url string) {
 func explained() *weirv1.ExplainResponse {
 	atMs := now.UnixMilli()
 	return &weirv1.ExplainResponse{
-		Summary: "denied\x1b, because", AtMs: atMs, DurationMs: 60_000, Mode: "exact", Outage: "local", NodeShare: "flush", Known: true,
+		Summary: "denied\x1b, because", AtMs: atMs, DurationMs: 60_000, Mode: "exact", Outage: "local", NodeShare: "flush", Window: "precise", Known: true,
 		Decision: &weirv1.LimitResponse{Limit: 10, Current: 11.5, RetryAfterMs: 15_000, Override: "user_*"},
 		Current:  &weirv1.ExplainedCell{StartMs: atMs - 5000, Regional: 6, Unsent: 1, Foreign: 4, Counts: 10, Restores: true},
 		Previous: &weirv1.ExplainedCell{Counts: 2}, Weight: 0.25, RefreshedAtMs: atMs - 400,
@@ -98,11 +98,13 @@ current, since      2026-01-02 15:04:00Z  -      clock
   of other regions  4                     400ms  the region's origin
   counts            10                    0s     this node
   to be restored    yes                   0s     the origin has lost it
-previous            2 by 25 %             -      as current
+previous            2                     -      as current
+  left the window   0                     0s     this node
 asks the origin     -                     0s     this node
 origin              closed, closed        0s     breakers of decisions, of background sends
 mode                exact, outage local   12s    settings
 node share          flush                 12s    settings
+window              precise               12s    settings
 tuning              version 7             12s    settings
 key is in memory    yes                   0s     this node
 
@@ -116,7 +118,7 @@ denied?, because
 	}
 }
 
-// Nodes stand side by side; one that does not answer is named, and the others are shown.
+// Explanations of several nodes are shown side by side. A node that does not answer is named, and the others are shown.
 func TestExplainOfSeveralNodes(t *testing.T) {
 	w := newWorld(t)
 	t.Setenv("WEIR_NODE_TOKEN", "")
@@ -149,7 +151,7 @@ func TestExplainOfSeveralNodes(t *testing.T) {
 	}
 }
 
-// A cost of 0 is asked about as 0, and one that is left out as 1.
+// A cost of 0 is sent as 0, and the default is 1.
 func TestExplainAsksAboutTheCostOfTheFlag(t *testing.T) {
 	w := newWorld(t)
 	node := &oneNode{answer: explained()}

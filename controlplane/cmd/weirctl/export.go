@@ -29,7 +29,7 @@ func (e exportAll) Run(c *call) error {
 	text, err := form()
 	if err != nil {
 		return &hinted{err, exitFailure,
-			"Correct what is stored with weirctl override or weirctl namespace, or delete some of it."}
+			"Correct the stored settings with weirctl override or weirctl namespace, or delete some of it."}
 	}
 	if e.File == "" {
 		_, err = c.stdout.Write(text)
@@ -53,7 +53,7 @@ func (c *call) stored() (plan.Stored, error) {
 	return all, err
 }
 
-// planned is the part of the API that a plan reads and changes.
+// planned returns the part of the API that a plan reads and changes.
 func (c *call) planned() plan.Fleet {
 	return plan.Fleet{Clients: c.Clients, Warnings: c.stderr}
 }

@@ -14,7 +14,7 @@ func TestErrorsNameFlags(t *testing.T) {
 	for _, tc := range []struct{ args, says string }{
 		{"override set acme api u --limit=-1", "--limit is -1 (0 to 9007199254740991; 0 blocks)"},
 		{"override set acme api u --limit=1 --duration=5ms", "--duration is 5ms (0s, or 1s to 8784h)"},
-		{"override set acme api u", "nothing to change: set --limit, --duration, --candidate or --shadow"},
+		{"override set acme api u", "nothing to change: set --limit, --unlimited, --duration, --candidate or --shadow"},
 	} {
 		w := newWorld(t)
 		if code := w.run(t, append(strings.Fields(tc.args), "--reason", "x")...); code != exitUsage || !strings.Contains(w.stderr.String(), tc.says) || strings.Contains(w.stderr.String(), "_ms") {

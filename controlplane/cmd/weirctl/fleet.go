@@ -10,7 +10,7 @@ import (
 	controlv1 "github.com/weirhq/weir/shared/gen/proto/weir/control/v1"
 )
 
-// skewWorthTellingMs is a difference of clocks that begins to affect decisions.
+// skewWorthTellingMs is the difference of clocks in ms from which decisions are affected.
 const skewWorthTellingMs = 1000
 
 type fleetCommand struct {
@@ -72,7 +72,7 @@ func writePairs(w io.Writer, pairs []*controlv1.ConvergencePair) {
 		})
 }
 
-// relayed names the shards of its region's Redis that a node relays.
+// relayed lists the shards of its region's Redis that a node relays.
 func relayed(n *controlv1.Node) string {
 	held := n.GetHealth().GetRelay().GetHeld()
 	if len(held) == 0 || !n.GetLive() {
@@ -90,7 +90,8 @@ func relayed(n *controlv1.Node) string {
 		strings.Join(names, ", ")
 }
 
-// oldestUnpublished is how long a count has waited to be told by any relay; any is false without one.
+// oldestUnpublished returns the age in ms of the oldest count that a relay has not published. any is false without a
+// relay.
 func oldestUnpublished(f *controlv1.FleetResponse) (ms int64, any bool) {
 	for _, n := range f.GetNodes() {
 		if r := n.GetHealth().GetRelay(); n.GetLive() && len(r.GetHeld()) > 0 {
@@ -107,7 +108,7 @@ func tuningVersion(version int64) string {
 	return fmt.Sprint(version)
 }
 
-// problems are what an operator should look at.
+// problems lists a node's problems that need attention.
 func problems(n *controlv1.Node) string {
 	var found []string
 	if dropped := n.GetHealth().GetDroppedCostTotal(); dropped > 0 {

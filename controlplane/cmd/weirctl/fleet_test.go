@@ -7,7 +7,7 @@ import (
 	"github.com/weirhq/weir/shared/heartbeat"
 )
 
-// Each pair of regions is as late as its slowest live node says; without any it says so.
+// Each pair of regions has the delay of its slowest live node. Without measurements the command prints a note.
 func TestFleetPairs(t *testing.T) {
 	w := newWorld(t)
 	w.want(t, w.run(t, "fleet", "--pairs"), exitOK, "not measured: no relay has lately read changes of another region\n")

@@ -10,7 +10,7 @@ import (
 	"google.golang.org/protobuf/proto"
 )
 
-// form is how answers are printed: tables for people, documents for programs.
+// form is the format of output: tables for people, documents for programs.
 type form string
 
 const (
@@ -19,10 +19,10 @@ const (
 	formYAML  form = "yaml"
 )
 
-// documents tells whether answers are for programs.
+// documents reports whether output is for programs.
 func (f form) documents() bool { return f == formJSON || f == formYAML }
 
-// print writes an answer: for programs as the API has it, for people as write does.
+// print writes a response: as JSON or YAML for programs, and with write for people.
 func (c *call) print(answer proto.Message, write func(io.Writer)) error {
 	if !c.form.documents() {
 		write(c.stdout)
@@ -35,7 +35,7 @@ func (c *call) print(answer proto.Message, write func(io.Writer)) error {
 	return c.document(json.RawMessage(text))
 }
 
-// document writes anything that JSON can hold as a document of the chosen form.
+// document writes a value that JSON can represent, in the chosen format.
 func (c *call) document(what any) error {
 	var text bytes.Buffer
 	encoder := json.NewEncoder(&text)
@@ -52,11 +52,11 @@ func (c *call) document(what any) error {
 	if err != nil {
 		return err
 	}
-	_, err = c.stdout.Write(append([]byte("---\n"), document...)) // with --watch there are several
+	_, err = c.stdout.Write(append([]byte("---\n"), document...)) // with --watch there are several documents
 	return err
 }
 
-// asYAML is a JSON document, its fields in their order, in YAML's block style.
+// asYAML converts a JSON document to YAML's block style and keeps the order of its fields.
 func asYAML(text []byte) ([]byte, error) {
 	var node yaml.Node
 	if err := yaml.Unmarshal(text, &node); err != nil { // YAML is a superset of JSON
@@ -72,7 +72,7 @@ func asYAML(text []byte) ([]byte, error) {
 	return b.Bytes(), encoder.Close()
 }
 
-// inBlocks forgets JSON's braces and quotation marks; text that looks like a number keeps its quotation marks.
+// inBlocks removes JSON's braces and quotation marks. Text that looks like a number keeps its quotation marks.
 func inBlocks(node *yaml.Node) {
 	node.Style = 0
 	for _, child := range node.Content {

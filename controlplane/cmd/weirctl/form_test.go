@@ -15,18 +15,18 @@ import (
 	"go.yaml.in/yaml/v3"
 
 	"github.com/weirhq/weir/controlplane/cleanup"
+	"github.com/weirhq/weir/controlplane/internal/controltest"
 	"github.com/weirhq/weir/controlplane/rollout"
 	"github.com/weirhq/weir/controlplane/watch"
 	"github.com/weirhq/weir/shared/manual"
 )
 
-// "-o json and -o yaml print the API's own answer": every command, called as the README has it, prints one document and
-// nothing else.
+// "-o json and -o yaml print the API's response": every command of the README prints one document and nothing else.
 //
 //weir:unraced
 func TestEveryCommandHasEachForm(t *testing.T) {
 	forEveryCommand(t, func(t *testing.T, leaf string, w *world, args []string) {
-		if leaf == "completion" || leaf == "audit export" { // a script and JSON lines have no other form
+		if leaf == "completion" || leaf == "audit export" || leaf == "keys export" { // a script and JSON lines have no other format
 			return
 		}
 		ready := w.prepare(t, leaf)
@@ -78,7 +78,7 @@ func TestEveryCommandHasDryRun(t *testing.T) {
 	}
 }
 
-// forEveryCommand calls one with each command as the README shows it first.
+// forEveryCommand calls the function with the first example of each command in the README.
 func forEveryCommand(t *testing.T, one func(t *testing.T, leaf string, w *world, args []string)) {
 	t.Helper()
 	examples := map[string][]string{}
@@ -96,7 +96,7 @@ func forEveryCommand(t *testing.T, one func(t *testing.T, leaf string, w *world,
 		}
 	}
 	t.Chdir(t.TempDir())
-	for name, text := range map[string]string{"new.json": tuned(t, "floor=0.3"), "settings.yaml": filled} {
+	for name, text := range map[string]string{"new.json": controltest.Document("floor=0.3"), "settings.yaml": filled} {
 		if err := os.WriteFile(name, []byte(text), 0o600); err != nil {
 			t.Fatal(err)
 		}
@@ -120,7 +120,7 @@ func withoutOthers(args []string) []string {
 	})
 }
 
-// prepare returns what makes the world one in which a command has something to do, again before each call.
+// prepare returns a function that must run before each call. It fills the world with data for the command.
 func (w *world) prepare(t *testing.T, leaf string) (ready func()) {
 	t.Helper()
 	run := func(line string) {
@@ -151,7 +151,7 @@ func (w *world) prepare(t *testing.T, leaf string) (ready func()) {
 	}
 }
 
-// Errors go to stderr, each with what to do next: that is the last line.
+// Errors go to stderr. The last line of an error is the next step.
 func TestErrorsSayWhatToDoNext(t *testing.T) {
 	next := regexp.MustCompile(`^(See |Set |Use |Correct|Name |Start |The API at .* cannot be reached: start|Either .* correct|weir-control itself answers; |The request was refused. See |Nothing has changed. See |What was asked for may still happen: see |The cause is in )`)
 	for name, tc := range map[string]struct {
@@ -182,7 +182,7 @@ func TestErrorsSayWhatToDoNext(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Chdir(t.TempDir())
-			if err := os.WriteFile("new.json", []byte(tuned(t)), 0o600); err != nil {
+			if err := os.WriteFile("new.json", []byte(controltest.Document()), 0o600); err != nil {
 				t.Fatal(err)
 			}
 			w := newWorldThat(t, tc.guarded)
@@ -197,7 +197,7 @@ func TestErrorsSayWhatToDoNext(t *testing.T) {
 			code := w.run(t, strings.Fields(tc.args)...)
 			lines := strings.Split(strings.TrimSpace(w.stderr.String()), "\n")
 			if i := slices.IndexFunc(lines, func(l string) bool { return strings.HasPrefix(l, "weirctl: ") }); i >= 0 {
-				lines = lines[i:] // without the preview of what is then refused
+				lines = lines[i:] // without the preview before the error
 			}
 			if last := lines[len(lines)-1]; code != tc.code || w.stdout.Len() > 0 || len(lines) != 2 || !next.MatchString(last) || !strings.HasPrefix(lines[0], "weirctl: ") || !strings.Contains(lines[0], tc.says) {
 				t.Errorf("exit %d, want %d, %q\n%s", code, tc.code, w.stdout.String(), w.stderr.String())
@@ -232,7 +232,7 @@ status:
 	}
 }
 
-// --dry-run shows the fields that are set, and asks what it needs to know.
+// --dry-run prints the fields that are set, and makes the reads that the command needs.
 func TestDryRun(t *testing.T) {
 	w := newWorld(t)
 	args := []string{"override", "set", "acme", "api", "user_*", "--limit", "60", "--reason", "abuse", "--dry-run"}

@@ -12,7 +12,7 @@ import (
 
 type health struct{ again }
 
-// Run shows the watch's findings. The exit code is by the worst one.
+// Run prints the watch's findings. The worst finding sets the exit code.
 func (h health) Run(c *call) error {
 	return h.look(c, func(c *call) error {
 		answer, err := apiclient.Ask(c.ctx, c.Health.GetHealth, &controlv1.GetHealthRequest{})
@@ -23,23 +23,23 @@ func (h health) Run(c *call) error {
 		if err := c.print(answer, func(w io.Writer) { c.writeHealth(w, d) }); err != nil {
 			return err
 		}
-		return judge(d.GetOverall(), "the health of the fleet is "+d.GetOverall(), "Each finding says what to do.")
+		return judge(d.GetOverall(), "the health of the fleet is "+d.GetOverall(), "Each finding has the next step.")
 	})
 }
 
-// errFound is wrapped by a finding of a command, as opposed to its own failure.
+// errFound marks errors that are findings of a command, as opposed to failures of the command.
 var errFound = errors.New("found")
 
-// found is a verdict with its exit code.
+// found is the text of a finding.
 type found struct{ text string }
 
 func (f found) Error() string { return f.text }
 func (f found) Unwrap() error { return errFound }
 
-// verdict tells whether a command worked, and found something.
+// verdict reports whether an error is a finding of a command that worked.
 func verdict(err error) bool { return errors.Is(err, errFound) }
 
-// judge gives a finding its exit code.
+// judge returns a finding as an error with its exit code, or nil.
 func judge(severity, text, hint string) error {
 	switch severity {
 	case "ok":
@@ -73,7 +73,7 @@ func (c *call) writeHealth(w io.Writer, d *controlv1.Health) {
 
 type doctor struct{}
 
-// Run shows the results of all checks. The exit code is by the worst one.
+// Run prints the results of all checks. The worst result sets the exit code.
 func (doctor) Run(c *call) error {
 	answer, err := apiclient.Ask(c.ctx, c.Health.Diagnose, &controlv1.DiagnoseRequest{})
 	if err != nil {
@@ -88,7 +88,7 @@ func (doctor) Run(c *call) error {
 	if err := c.print(answer, func(w io.Writer) { writeChecks(w, answer.GetChecks()) }); err != nil {
 		return err
 	}
-	return judge(worst, "the doctor's worst result is "+worst, "The notes below the table say what to do.")
+	return judge(worst, "the doctor's worst result is "+worst, "See the notes below the table.")
 }
 
 func writeChecks(w io.Writer, checks []*controlv1.Check) {

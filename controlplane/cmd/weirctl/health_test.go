@@ -15,7 +15,7 @@ import (
 	"github.com/weirhq/weir/controlplane/watch"
 )
 
-// The findings with since when and what to do; the worst is the exit code.
+// Findings have their time and the next step. The worst finding sets the exit code.
 func TestHealth(t *testing.T) {
 	w := newWorld(t)
 	w.health = watch.HealthDocument{Overall: watch.SeverityOK, AtMs: now.Add(-4 * time.Second).UnixMilli()}
@@ -44,7 +44,7 @@ warning  mysql_down, since 2026-01-02 15:04:05Z (0s ago)
 	}
 }
 
-// The checks as a table, and what to do about those that are not ok.
+// doctor prints the checks as a table, and the next step for checks that are not ok.
 func TestDoctor(t *testing.T) {
 	w := newWorld(t)
 	w.checks = []watch.Check{{Area: "mysql", Name: "version", Result: watch.CheckOK, What: "10.11"}}
@@ -67,7 +67,7 @@ warn  redis, eviction
 	}
 }
 
-// interrupter ends a run at its nth write of a word.
+// interrupter ends a run when a word is written for the nth time.
 type interrupter struct {
 	bytes.Buffer
 	word string
@@ -82,8 +82,8 @@ func (i *interrupter) Write(b []byte) (int, error) {
 	return i.Buffer.Write(b)
 }
 
-// --watch looks again and again, until interrupted, and ends as the last look did;
-// an error at the first look ends it at once.
+// --watch repeats until it is interrupted, and ends with the result of the last look. An error at the first look ends
+// it immediately.
 func TestWatchLooksAgain(t *testing.T) {
 	w := newWorld(t)
 	w.fleet = fleet.Fleet{}

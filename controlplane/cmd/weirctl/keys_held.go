@@ -37,12 +37,12 @@ func writeHeld(w io.Writer, answer *controlv1.ListHeldResponse) {
 			cmp.Or(h.GetHolder(), "-"), h.GetRegion(), h.GetNode(), format.Span(max(0, answer.GetNowMs()-h.GetSinceMs())), ends)
 	}
 	t.Flush()
-	_, _ = fmt.Fprintf(w, "\nas %s reported, up to %s ago; each reports what it has held longest\n",
+	_, _ = fmt.Fprintf(w, "\nas %s reported, up to %s ago; each reports its oldest leases and reservations\n",
 		format.Plural(int64(answer.GetNodes()), "node"), format.Span(answer.GetOldestMs()))
 	writeReporting(w, answer)
 }
 
-// writeReporting says what an answer leaves out.
+// writeReporting prints which reports a response lacks.
 func writeReporting(w io.Writer, answer interface {
 	GetNodesUnreadable() int32
 	GetTruncated() bool

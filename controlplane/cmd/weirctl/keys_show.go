@@ -33,7 +33,7 @@ func (k keysShow) Run(c *call) error {
 		func(w io.Writer, answer *controlv1.GetKeyResponse) { writeKey(w, answer, k.Cost) })
 }
 
-// counted refuses values that the API refuses, or takes for a flag that was left out.
+// counted rejects values that the API would reject, or would read as an unset flag.
 func counted(flag string, n int64) error {
 	if n < 1 || n > window.LimitMax {
 		return &hinted{fmt.Errorf("%s is %d (1 to %d)", flag, n, int64(window.LimitMax)), exitUsage,
@@ -50,6 +50,12 @@ func writeKey(w io.Writer, k *controlv1.GetKeyResponse, cost int64) {
 		}
 		format.Head(w, "override %q: %s in %s", format.Plain(o.GetPattern()), format.Digits(o.GetLimit()), duration)
 	}
+	switch {
+	case k.GetOverride().GetShadow():
+		format.Head(w, "the override is in shadow mode: every request passes")
+	case k.GetShadow():
+		format.Head(w, "the namespace is in shadow mode: every request passes")
+	}
 	if r := k.GetReset_(); r != nil {
 		format.Head(w, "reset %s: earlier counts are forgotten", format.Moment(r.GetSetAtMs()))
 	}
@@ -62,7 +68,7 @@ func writeKey(w io.Writer, k *controlv1.GetKeyResponse, cost int64) {
 	if k.GetTruncated() {
 		format.Head(w, "the key has more counts than one answer covers: the sums may be too low")
 	}
-	format.Head(w, "\nThese counts are what regions have stored; weirctl explain shows what a node counts.")
+	format.Head(w, "\nThese are the counts that regions have stored; weirctl explain shows a node's counts.")
 }
 
 // keyVerdict describes whether a request would pass a window.
@@ -70,7 +76,7 @@ func keyVerdict(k *controlv1.KeyWindow, problem string, cost int64) string {
 	limit := format.Digits(k.GetLimit())
 	switch {
 	case k.Limit == nil:
-		return "no limit is known here: name one with --limit"
+		return "the limit is unknown here: set --limit"
 	case k.GetVerdict() == controlv1.KeyVerdict_KEY_VERDICT_NEVER_PASSES:
 		return fmt.Sprintf("a cost of %s never passes a limit of %s", format.Digits(cost), limit)
 	case k.GetVerdict() == controlv1.KeyVerdict_KEY_VERDICT_PASSES:
@@ -85,7 +91,26 @@ func keyVerdict(k *controlv1.KeyWindow, problem string, cost int64) string {
 	if problem != "" {
 		why = "the reports of nodes could not be read: " + format.Plain(problem)
 	}
-	return fmt.Sprintf("of %s: it is not known whether a cost of %s passes, because %s", limit, format.Digits(cost), why)
+	return fmt.Sprintf("of %s: it is unknown whether a cost of %s passes, because %s", limit, format.Digits(cost), why)
+}
+
+// shadowVerdict describes the request that passes a window in shadow mode: whether it is over the limit.
+func shadowVerdict(k *controlv1.KeyWindow, cost int64) string {
+	limit, digits := format.Digits(k.GetLimit()), format.Digits(cost)
+	switch {
+	case k.Limit == nil:
+		return fmt.Sprintf("a cost of %s passes in shadow mode; the limit is unknown here: set --limit", digits)
+	case cost > k.GetLimit():
+		return fmt.Sprintf("a cost of %s is more than the limit of %s, and passes in shadow mode", digits, limit)
+	case k.Reported == nil:
+		return fmt.Sprintf("of %s: a cost of %s passes in shadow mode", limit, digits)
+	case cost > k.GetLimit()-k.GetReported():
+		return fmt.Sprintf("nodes last reported %s of %s: by that a cost of %s is over the limit, and passes "+
+			"in shadow mode",
+			format.Digits(k.GetReported()), limit, digits)
+	}
+	return fmt.Sprintf("nodes last reported %s of %s: by that a cost of %s passes",
+		format.Digits(k.GetReported()), limit, digits)
 }
 
 func writeKeyWindow(w io.Writer, k *controlv1.KeyWindow, of *controlv1.GetKeyResponse, cost int64) {
@@ -96,7 +121,11 @@ func writeKeyWindow(w io.Writer, k *controlv1.KeyWindow, of *controlv1.GetKeyRes
 	format.Head(w, "%s%s: regions have stored %s, %s + %s x %.3f", format.Span(k.GetDurationMs()), mode,
 		format.Digits(k.GetEffective()),
 		format.Digits(k.GetCurrent().GetCount()), format.Digits(k.GetPrevious().GetCount()), k.GetWeight())
-	format.Head(w, "  %s", keyVerdict(k, of.GetJudgeProblem(), cost))
+	verdict := keyVerdict(k, of.GetJudgeProblem(), cost)
+	if of.GetShadow() {
+		verdict = shadowVerdict(k, cost)
+	}
+	format.Head(w, "  %s", verdict)
 	t := format.NewTable(w)
 	t.Row("  CELL", "FROM", "REGION", "COUNT", "WRITTEN")
 	for _, cell := range []struct {
@@ -114,7 +143,7 @@ func writeKeyWindow(w io.Writer, k *controlv1.KeyWindow, of *controlv1.GetKeyRes
 	t.Flush()
 }
 
-// sinceOr is how long ago a moment is; 0 is unknown.
+// sinceOr formats the time since a moment, or a dash if the moment is 0, which means unknown.
 func sinceOr(nowMs, atMs int64) string {
 	if atMs == 0 {
 		return "-"

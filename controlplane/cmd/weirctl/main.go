@@ -1,5 +1,4 @@
-// Command weirctl shows and steers a Weir fleet through the API of weir-control. See
-// --help.
+// Command weirctl shows and operates a Weir fleet through the API of weir-control. See --help.
 package main
 
 import (

@@ -12,7 +12,7 @@ import (
 	controlv1 "github.com/weirhq/weir/shared/gen/proto/weir/control/v1"
 )
 
-// shapeFlags say what the fleet is like.
+// shapeFlags describe the fleet.
 type shapeFlags struct {
 	Regions  *int32         `placeholder:"N" help:"Regions."`
 	Nodes    *int32         `placeholder:"N" help:"Nodes of each region."`
@@ -61,7 +61,7 @@ type simulate struct {
 	shapeFlags
 }
 
-// Run predicts for a fleet that may not exist.
+// Run predicts the effects for a fleet that need not exist.
 func (s simulate) Run(c *call) error {
 	document, err := tuningFlags{Tuning: s.Tuning, Set: s.Set}.chosen(nil)
 	if err != nil {
@@ -82,7 +82,7 @@ func (c *call) preview(document, old string, withoutFleet bool, f shapeFlags) er
 	return show(c, c.Rollouts.PreviewRollout, req, writePreview)
 }
 
-// flagsOf are the flags that set fields of the shape.
+// flagsOf returns the flags that set fields of the shape.
 func flagsOf(fields []string) []string {
 	names := map[string]string{"nodes_per_region": "nodes", "hot_share": "hot", "overlap_share": "overlap",
 		"window_ms": "duration"}
@@ -149,8 +149,8 @@ func asFloat(ms func(*controlv1.PreviewPrediction) int64) func(*controlv1.Previe
 
 const curveWidth, curveHeight = 60, 12
 
-// writeCurve draws overshoot against rows: the new tuning with other feed intervals, and where
-// the two stand.
+// writeCurve draws overshoot against rows: the new tuning with other feed intervals, and the points of the old and the
+// new tuning.
 func writeCurve(w io.Writer, a *controlv1.PreviewRolloutResponse) {
 	points := append([]*controlv1.PreviewPrediction{a.GetOld(), a.GetNew()}, a.GetCurve()...)
 	rows := func(p *controlv1.PreviewPrediction) float64 { return p.GetRowsWrittenPerS() + p.GetRowsReadPerS() }
@@ -194,7 +194,7 @@ func writeCurve(w io.Writer, a *controlv1.PreviewRolloutResponse) {
 	_, _ = fmt.Fprintln(w, "O old   N new   B both   * new with other feed intervals")
 }
 
-// along is where v lies between from and to, on cells.
+// along returns the cell of v on a line of cells between from and to.
 func along(v, from, to float64, cells int) int {
 	if !(to > from) { // also NaN
 		return 0

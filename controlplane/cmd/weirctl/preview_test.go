@@ -8,10 +8,11 @@ import (
 	"testing"
 
 	"github.com/weirhq/weir/controlplane"
+	"github.com/weirhq/weir/controlplane/internal/controltest"
 	"github.com/weirhq/weir/controlplane/previews"
 )
 
-// previews answer the same to everybody, and keep what they were asked.
+// previewCalls returns the same response to each call, and records the request.
 type previewCalls struct {
 	asked previews.Request
 	err   error
@@ -35,7 +36,7 @@ func (p *previewCalls) Preview(_ context.Context, req previews.Request) (preview
 
 func TestRolloutPreview(t *testing.T) {
 	w := newWorld(t)
-	w.want(t, w.run(t, "rollout", "preview", "--tuning", path(t, tuned(t, "floor=0.2"))), exitOK, `
+	w.want(t, w.run(t, "rollout", "preview", "--tuning", path(t, controltest.Document("floor=0.2"))), exitOK, `
 7 nodes in 2 regions; 240,000 keys active in a window of 1m, with limits of 100; 10 % hot, 5 % in several regions
 assumed, unless set by these flags: --limit, --duration
 
@@ -69,7 +70,7 @@ O old   N new   B both   * new with other feed intervals
 - 500 of 240000 keys were simulated
 - simulated in 4.2s
 `)
-	if a := w.previews.asked; a.NoFleet || a.Old != "" || a.New != tuned(t, "floor=0.2") || a.TimeMaxMs != 10_000 || a.Given != (previews.GivenShape{}) {
+	if a := w.previews.asked; a.NoFleet || a.Old != "" || a.New != controltest.Document("floor=0.2") || a.TimeMaxMs != 10_000 || a.Given != (previews.GivenShape{}) {
 		t.Errorf("asked %+v", a)
 	}
 	if code := w.run(t, "rollout", "preview", "--tuning", "rfc", "-o", "json"); code != exitOK || !json.Valid(w.stdout.Bytes()) || !strings.Contains(w.stdout.String(), `"overshoot": 1.2`) {

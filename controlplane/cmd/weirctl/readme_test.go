@@ -11,10 +11,11 @@ import (
 	"github.com/alecthomas/kong"
 
 	"github.com/weirhq/weir/shared/manual"
+	"github.com/weirhq/weir/shared/strict/flags"
 )
 
-// Every command that any page shows is one that weirctl takes, every command has an
-// example in the README, and the exit codes are those of --help.
+// Every command on any page parses, every command has an example in the README, and the exit codes are the codes of
+// --help.
 func TestReadme(t *testing.T) {
 	const page = "controlplane/cmd/weirctl/README.md"
 	text, err := os.ReadFile("README.md")
@@ -32,7 +33,7 @@ func TestReadme(t *testing.T) {
 	for _, example := range manual.Of(t, "weirctl") {
 		parser := newParser(t)
 		parse := parser.Parse
-		if example.Mentioned { // in a sentence, where what is required is often left out
+		if example.Mentioned { // in a sentence, which often leaves out required flags
 			parse = func(args []string) (*kong.Context, error) {
 				traced, err := kong.Trace(parser, args)
 				return traced, errors.Join(err, traced.Error)
@@ -40,7 +41,7 @@ func TestReadme(t *testing.T) {
 		}
 		parsed, err := parse(example.Args())
 		if err != nil {
-			if !example.Forgives(err) { // a flag's name alone
+			if !example.Forgives(err) { // only a flag's name
 				t.Errorf("%s: %v", example, err)
 			}
 			continue
@@ -69,14 +70,14 @@ func TestReadme(t *testing.T) {
 // newParser remembers nothing of another command.
 func newParser(t *testing.T) *kong.Kong {
 	t.Helper()
-	parser, err := kong.New(&cli{}, kong.Name("weirctl"), kong.Exit(func(int) {}), kong.Writers(io.Discard, io.Discard))
+	parser, err := kong.New(&cli{}, flags.Strict(), kong.Name("weirctl"), kong.Exit(func(int) {}), kong.Writers(io.Discard, io.Discard))
 	if err != nil {
 		t.Fatal(err)
 	}
 	return parser
 }
 
-// named is a command's words.
+// named returns a command's words.
 func named(n *kong.Node) (path []string) {
 	for ; n != nil && n.Type != kong.ApplicationNode; n = n.Parent {
 		if n.Type == kong.CommandNode {

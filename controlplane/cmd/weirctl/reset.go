@@ -14,7 +14,7 @@ import (
 	controlv1 "github.com/weirhq/weir/shared/gen/proto/weir/control/v1"
 )
 
-// resetLook is how often the fleet is asked until all of it has a reset.
+// resetLook is the time between two reads of the fleet until all nodes have a reset.
 const resetLook = time.Second
 
 type resetSet struct {
@@ -47,9 +47,8 @@ func (r resetSet) Run(c *call) error {
 	return c.watchReset(answer.GetReset_())
 }
 
-// mayWatchReset returns an error if --watch is used with a token that may not see the fleet. It
-// runs before the reset. Otherwise the command would reset the key and then exit as if the reset
-// had been refused.
+// mayWatchReset returns an error if --watch is used with a token that must not see the fleet. It runs before the reset.
+// Otherwise the command would reset the key and then exit as if the reset had been rejected.
 func (c *call) mayWatchReset() error {
 	_, err := apiclient.Ask(c.ctx, c.Control.Fleet, &controlv1.FleetRequest{})
 	if connect.CodeOf(err) != connect.CodePermissionDenied || !connect.IsWireError(err) {
@@ -60,8 +59,8 @@ func (c *call) mayWatchReset() error {
 		"settings_interval_ms."}
 }
 
-// watchReset prints how many nodes have a reset, until all live ones do. A node reports it in its
-// heartbeats; a build that knows no resets never does.
+// watchReset prints the number of nodes that have a reset, until all live nodes have it. A node reports the reset in
+// its heartbeats. Builds without resets never report it.
 func (c *call) watchReset(reset *controlv1.Reset) error {
 	said, missing := "", []string(nil)
 	for {
@@ -95,7 +94,7 @@ func notHeardOf(missing []string) error {
 		"Relays and nodes read settings every settings_interval_ms: see weirctl fleet."}
 }
 
-// resetProgress is how many live nodes have a reset of that time, and which have not.
+// resetProgress returns the number of live nodes that have a reset of that time, and the nodes that lack it.
 func resetProgress(nodes []*controlv1.Node, setAtMs int64) (have int, missing []string) {
 	for _, n := range nodes {
 		switch {

@@ -10,7 +10,7 @@ import (
 	controlv1 "github.com/weirhq/weir/shared/gen/proto/weir/control/v1"
 )
 
-// ofTable is the table that a command is about.
+// ofTable is the flag for the table of a command.
 type ofTable struct {
 	Table string `default:"ratelimit_blocklist" placeholder:"NAME" help:"The table. Only ${default} can be retired."`
 }
@@ -58,11 +58,10 @@ func (r retireStatus) Run(c *call) error {
 	return showRetirement(c, c.Retirements.RetirementStatus, &controlv1.RetirementStatusRequest{Table: r.Table})
 }
 
-// retireApprove names what it approves, so that the same command once more does not approve
-// the other step.
+// retireApprove requires the name of the step, so that a repeated command does not approve the other step.
 type retireApprove struct {
 	What     string `arg:"" enum:"rename,drop" help:"The step to approve: rename or drop."`
-	Evidence string `placeholder:"HASH" help:"The evidence that status showed; default: the one it shows now."`
+	Evidence string `placeholder:"HASH" help:"The evidence that status showed; default: the evidence that it shows now."`
 	ofTable
 	by
 }
@@ -75,7 +74,7 @@ func (r retireApprove) Run(c *call) error {
 		if err != nil {
 			return err
 		}
-		// of one that does not wait the API says how it stands
+		// if the retirement does not wait, the API's error describes its phase
 		evidence = cmp.Or(answer.GetRetirement().GetApprovals().GetEvidence(), "none")
 	}
 	if r.What == "drop" {
@@ -98,7 +97,7 @@ func (r retireAbort) Run(c *call) error {
 
 type retireHistory struct {
 	ofTable
-	Events bool `help:"Show what happened in the newest one."`
+	Events bool `help:"Show the events of the newest retirement."`
 }
 
 func (r retireHistory) Run(c *call) error {

@@ -24,7 +24,7 @@ func (c *call) watchRetirement(table string, every time.Duration) error {
 	})
 }
 
-// retirementOutcome fails the command unless the table is dropped.
+// retirementOutcome returns an error unless the table is dropped.
 func retirementOutcome(r *controlv1.Retirement) error {
 	if r.GetPhase() == "dropped" {
 		return nil
@@ -33,12 +33,12 @@ func retirementOutcome(r *controlv1.Retirement) error {
 		"What happened: weirctl retire history --events."}
 }
 
-// retirementStanding is the state of a retirement in one line.
+// retirementStanding describes the state of a retirement in one line.
 func retirementStanding(r *controlv1.Retirement) string {
 	return because(r.GetPhase(), r.GetWhy()) + trouble(r)
 }
 
-// retirementNext is what an operator can do now.
+// retirementNext are the next steps by phase.
 var retirementNext = map[string]string{
 	"awaiting_approval": "Approve the rename with: weirctl retire approve rename --reason TEXT",
 	"renamed":           "If something needs it: weirctl retire abort --reason TEXT",
@@ -71,7 +71,7 @@ func (c *call) writeRetirement(w io.Writer, r *controlv1.Retirement) {
 	}
 }
 
-// showRetirement calls an RPC that answers with a retirement, and prints it.
+// showRetirement calls an RPC that returns a retirement, and prints it.
 func showRetirement[Q, A any, P interface {
 	*A
 	GetRetirement() *controlv1.Retirement
@@ -85,7 +85,7 @@ func (c *call) retirementApproval(t format.Table, what string, a *controlv1.Reti
 	}
 }
 
-// writeEvidence shows what an approval is of.
+// writeEvidence prints the evidence for an approval.
 func (c *call) writeEvidence(w io.Writer, r *controlv1.Retirement) {
 	e := r.GetEvidence()
 	t := format.NewTable(w)

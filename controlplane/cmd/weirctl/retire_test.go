@@ -12,7 +12,7 @@ import (
 	"github.com/weirhq/weir/controlplane/retire"
 )
 
-// retirements is one retirement in memory. Each look takes the next of phases.
+// retirements is one retirement in memory. Each read moves it to the next of phases.
 type retirements struct {
 	one    *retire.Retirement
 	phases []retire.Phase
@@ -134,9 +134,10 @@ func TestRetireActions(t *testing.T) {
 		}
 	}
 	for says, args := range map[string][]string{
-		"must be one of":                  {"approve", "both", "--reason", "x"},
-		"missing flags":                   {"approve", "drop"},
-		"approvers is 2":                  {"start", "--approvers", "2", "--reason", "x"}, // where no tokens tell people apart
+		"must be one of": {"approve", "both", "--reason", "x"},
+		"missing flags":  {"approve", "drop"},
+		// without tokens the API cannot distinguish people
+		"approvers is 2":                  {"start", "--approvers", "2", "--reason", "x"},
 		"--quiet is 1ms (100ms to 2160h)": {"start", "--quiet", "1ms", "--reason", "x"},
 		`--table is "mine" (`:             {"start", "--table", "mine", "--reason", "x"},
 	} {

@@ -33,7 +33,7 @@ type rolloutStart struct {
 	Stage       []string      `xor:"plan" sep:"none" placeholder:"WHERE" help:"A stage of the plan; repeat the flag in the order of the stages. WHERE is regions (eu,us), a share of all regions (50%), or all. Append :1node, :3nodes or :10% for that many nodes of each region, and :approval to wait for a person."`
 	Bake        time.Duration `default:"5m" help:"How long each --stage is watched."`
 	Baseline    time.Duration `default:"2m" help:"How long health is measured before each --stage."`
-	Lease       time.Duration `default:"5m" help:"How long nodes run a stage's tuning without a renewal; after that they return to the previous one."`
+	Lease       time.Duration `default:"5m" help:"How long nodes run a stage's tuning without a renewal; after that they return to the previous tuning."`
 	Approvers   int32         `default:"1" help:"How many different people must approve each stage with :approval (1 to 10). You may be one of them."`
 	ApprovalTTL time.Duration `name:"approval-ttl" default:"24h" help:"How long an approval is valid (1s to 720h)."`
 	ID          string        `name:"id" placeholder:"NAME" help:"Name of the rollout. A second start under the same name starts nothing."`
@@ -41,16 +41,16 @@ type rolloutStart struct {
 	Watch       bool          `help:"Follow it until it is over, as status --watch does."`
 	by
 
-	question string // to ask before the start; empty: none
+	question string // text that needs a confirmation before the start; empty: none
 }
 
-// ofPlan are the flags that make a plan together with --stage, each with its name in the document of --plan.
+// ofPlan are the flags that describe a plan together with --stage. The value is the field in the document of --plan.
 var ofPlan = map[string]string{
 	"bake": "bake_ms of a stage", "baseline": "baseline_ms", "lease": "lease_ms", "approvers": "approvers",
 	"approval-ttl": "approval_ttl_ms",
 }
 
-// AfterApply refuses flags that have no effect with --plan: the plan sets what they would.
+// AfterApply rejects flags that --plan overrides.
 func (r rolloutStart) AfterApply(line *kong.Context) error {
 	if r.Plan == "" {
 		return nil
@@ -75,7 +75,7 @@ func (r rolloutStart) Run(c *call) error {
 	return r.begin(c, plan)
 }
 
-// begin shows on stderr what changes, and starts a rollout by a plan.
+// begin prints the change to stderr, and starts a rollout with a plan.
 func (r rolloutStart) begin(c *call, plan *controlv1.RolloutPlan) error {
 	inForce, err := c.inForce()
 	if err != nil {
@@ -159,7 +159,7 @@ func (c *call) knowsRegions(plan *controlv1.RolloutPlan, inForce []*controlv1.Re
 var errNoStage = errors.New("no stage is named: give --stage REGION for the first stage and --stage all for the " +
 	"last, or a --plan")
 
-// wrong is an error of a file or a flag.
+// wrong returns an error about a file or a flag.
 func wrong(err error) error {
 	return &hinted{err, exitUsage, "Correct it and try again; see weirctl rollout start --help."}
 }
@@ -202,8 +202,8 @@ func (r rolloutStart) plan() (*controlv1.RolloutPlan, error) {
 	return plan, nil
 }
 
-// parseStage reads "eu,us", "50%" or "all"; behind it ":1node", ":3nodes" or ":10%" for so many nodes of each region,
-// and at the end ":approval", each or none. A plan's file takes regions with a colon.
+// parseStage reads "eu,us", "50%" or "all". After it can follow ":1node", ":3nodes" or ":10%" for a part of each
+// region's nodes, and then ":approval". Regions with a colon in their name need a plan in a file.
 func parseStage(text string) (*controlv1.RolloutStage, error) {
 	where, behind, colon := strings.Cut(text, ":")
 	stage := &controlv1.RolloutStage{}
@@ -236,7 +236,7 @@ func parseStage(text string) (*controlv1.RolloutStage, error) {
 	return stage, nil
 }
 
-// parseNodes reads how many nodes of each region a stage takes in; the API knows the bounds.
+// parseNodes reads the number or share of each region's nodes. The API checks the bounds.
 func parseNodes(stage *controlv1.RolloutStage, text string) bool {
 	number := strings.TrimRight(text, "%nodes")
 	n, err := strict.Int("nodes", number, 1, math.MaxInt32)
@@ -268,7 +268,7 @@ func (r rolloutStatus) Run(c *call) error {
 		func(w io.Writer, answer *controlv1.RolloutStatusResponse) { c.writeRollout(w, answer.GetRollout()) }))
 }
 
-// noneYet is the error of a fleet without rollouts: nothing was named that could be missing.
+// noneYet returns the error for a fleet without rollouts, because no rollout was named that could be missing.
 func noneYet(id string, err error) error {
 	if id == "" && connect.CodeOf(err) == connect.CodeNotFound {
 		return &hinted{errors.New("there has been no rollout yet"), exitFailure,
@@ -277,7 +277,7 @@ func noneYet(id string, err error) error {
 	return err
 }
 
-// on is the rollout that an action is about. It has to be named: the newest may be another one by now.
+// on is the rollout of an action. The ID is required, because the newest rollout can have changed.
 type on struct {
 	ID string `arg:"" name:"id" help:"The rollout."`
 	by
@@ -298,7 +298,7 @@ type (
 		on
 		Stage    int32  `required:"" placeholder:"N" help:"The stage to approve, from 1, as status shows it."`
 		Asked    int64  `placeholder:"N" help:"Number of the request for approval, as status showed it; default: the current one."`
-		Evidence string `placeholder:"HASH" help:"The evidence that status showed; default: the one it shows now."`
+		Evidence string `placeholder:"HASH" help:"The evidence that status showed; default: the evidence that it shows now."`
 	}
 	rolloutPause    struct{ on }
 	rolloutResume   struct{ on }
@@ -306,7 +306,7 @@ type (
 	rolloutRollback struct{ on }
 )
 
-// Run approves the stage that it names, and no other.
+// Run approves only the stage that its flag names.
 func (r rolloutApprove) Run(c *call) error {
 	asked, evidence := r.Asked, r.Evidence
 	if asked == 0 || evidence == "" {
@@ -314,7 +314,7 @@ func (r rolloutApprove) Run(c *call) error {
 		if err != nil {
 			return err
 		}
-		stands := answer.GetRollout() // of one that has not asked the API says how it stands
+		stands := answer.GetRollout() // if the rollout has not requested an approval, the API's error describes its phase
 		asked = cmp.Or(asked, stands.GetAsked(), 1)
 		evidence = cmp.Or(evidence, stands.GetApprovals().GetEvidence(), "none")
 	}
@@ -339,7 +339,7 @@ func (r rolloutRollback) Run(c *call) error {
 }
 
 type rolloutHistory struct {
-	ID string `arg:"" optional:"" name:"id" help:"Show what happened in this rollout; default: list all."`
+	ID string `arg:"" optional:"" name:"id" help:"Show the events of this rollout; default: list all."`
 }
 
 func (r rolloutHistory) Run(c *call) error {

@@ -14,7 +14,7 @@ import (
 	controlv1 "github.com/weirhq/weir/shared/gen/proto/weir/control/v1"
 )
 
-// watchRollout watches a rollout, the newest where none is named.
+// watchRollout watches a rollout, or the newest rollout if id is empty.
 func (c *call) watchRollout(id string, every time.Duration) error {
 	return c.watch(every, "rollout status", func(ctx context.Context) (sight, error) {
 		answer, err := apiclient.Ask(ctx, c.Rollouts.RolloutStatus, &controlv1.RolloutStatusRequest{Id: id})
@@ -22,12 +22,12 @@ func (c *call) watchRollout(id string, every time.Duration) error {
 			return sight{}, noneYet(id, err)
 		}
 		r := answer.GetRollout()
-		id = r.GetId() // whatever begins meanwhile
+		id = r.GetId() // stays with this rollout if another one starts
 		return sight{standing(r), answer, r.GetEndedAtMs() > 0, outcome(r)}, nil
 	})
 }
 
-// outcome fails the command unless the rollout is done.
+// outcome returns an error unless the rollout is done.
 func outcome(r *controlv1.Rollout) error {
 	if r.GetPhase() == "done" {
 		return nil
@@ -42,7 +42,7 @@ func outcome(r *controlv1.Rollout) error {
 	return &hinted{fmt.Errorf("rollout %s is %s", r.GetId(), because(r.GetPhase(), r.GetWhy())), exitFailure, what}
 }
 
-// standing is the state of a rollout in one line.
+// standing describes the state of a rollout in one line.
 func standing(r *controlv1.Rollout) string {
 	var b strings.Builder
 	back := r.GetPhase() == "rolling_back" // why names the stage at fault
@@ -62,7 +62,7 @@ func standing(r *controlv1.Rollout) string {
 	return b.String() + trouble(r)
 }
 
-// trouble is what a rollout or a retirement waits for, and what stands in its way, to be put after its phase.
+// trouble describes the reason for which a rollout or a retirement waits, and its problem. The text follows the phase.
 func trouble(r interface {
 	GetWaiting() string
 	GetTrouble() string
@@ -116,7 +116,7 @@ func (c *call) writeRollout(w io.Writer, r *controlv1.Rollout) {
 	}
 }
 
-// parts says how many nodes run the tuning in regions that have it in part.
+// parts prints the number of nodes that run the tuning, for regions in which only a part runs it.
 func parts(r *controlv1.Rollout) string {
 	var all []string
 	for _, of := range r.GetRegions() {
@@ -128,7 +128,7 @@ func parts(r *controlv1.Rollout) string {
 	return strings.Join(all, ", ")
 }
 
-// writeApprovals shows who has approved a step that takes several people, and how many more it takes.
+// writeApprovals prints the approvals of a step that needs several people, and how many are missing.
 func (c *call) writeApprovals(w io.Writer, a *controlv1.Approvals) {
 	if a.GetApprovers() <= 1 {
 		return
@@ -147,7 +147,7 @@ func (c *call) writeApprovals(w io.Writer, a *controlv1.Approvals) {
 	t.Flush()
 }
 
-// railNames are the guardrails in words.
+// railNames are the descriptions of guardrails.
 var railNames = map[string]string{
 	"errors_per_minute": "errors a node and minute", "rows_per_second": "MySQL rows a second",
 	"degraded_share": "share without the origin", "denied_share_shift": "share denied",
@@ -161,8 +161,8 @@ var railNames = map[string]string{
 	"errors_against_control":   "errors a node and minute, above the others'",
 }
 
-// writeRails shows what guardrails compare, once there is something to compare: each where it is nearest to its
-// bound.
+// writeRails prints the figures of guardrails, once there are figures to compare. Each guardrail is shown for the
+// region and node that is nearest to its bound.
 func writeRails(w io.Writer, r *controlv1.Rollout) {
 	before, now := r.GetBaseline(), r.GetNow()
 	if before.GetNodes() == 0 && now.GetNodes() == 0 && now.GetNodesLost() == 0 {
@@ -210,7 +210,7 @@ func railPlace(rail *controlv1.RolloutRail) string {
 	return format.OrNone(rail.GetRegion())
 }
 
-// writeQueries shows what the queries of the plan answered.
+// writeQueries prints the values of the plan's queries.
 func writeQueries(w io.Writer, r *controlv1.Rollout) {
 	if len(r.GetQueries()) == 0 {
 		return
@@ -234,7 +234,7 @@ func measured(v *float64) string {
 	return fmt.Sprintf("%.4g", *v)
 }
 
-// regions names those of a stage, and how many of their nodes unless it is all.
+// regions lists the regions of a stage, and the part of their nodes unless it is all.
 func regions(s *controlv1.RolloutProgress) string {
 	switch n := s.GetNodes(); {
 	case n > 0:
@@ -256,7 +256,7 @@ func regionNames(s *controlv1.RolloutProgress) string {
 	return names
 }
 
-// fields turns a flat document into a sentence.
+// fields converts a flat JSON document to text.
 var fields = strings.NewReplacer("{", "", "}", "", `"`, "", ":", " ", ",", ", ")
 
 func writeRollouts(w io.Writer, list *controlv1.ListRolloutsResponse) {
@@ -275,7 +275,7 @@ func took(startedMs, endedMs int64) string {
 	return format.Span(endedMs - startedMs)
 }
 
-// writeEvents shows the history of a rollout or a retirement.
+// writeEvents prints the history of a rollout or a retirement.
 func writeEvents[E interface {
 	GetAtMs() int64
 	GetActor() string

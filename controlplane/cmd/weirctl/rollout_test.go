@@ -17,6 +17,7 @@ import (
 
 	"github.com/weirhq/weir/controlplane"
 	"github.com/weirhq/weir/controlplane/fleet"
+	"github.com/weirhq/weir/controlplane/internal/controltest"
 	"github.com/weirhq/weir/controlplane/rollout"
 	"github.com/weirhq/weir/controlplane/watch"
 	controlv1 "github.com/weirhq/weir/shared/gen/proto/weir/control/v1"
@@ -89,20 +90,6 @@ func (s *rollouts) List(context.Context) ([]rollout.Summary, error) {
 	return list, s.err
 }
 
-// tuned is the default tuning with changes, as a document.
-func tuned(t *testing.T, changes ...string) string {
-	t.Helper()
-	set, err := tuning.Edit(tuning.Default(), changes)
-	if err != nil {
-		t.Fatal(err)
-	}
-	text, err := set.Document()
-	if err != nil {
-		t.Fatal(err)
-	}
-	return string(text)
-}
-
 func path(t *testing.T, text string) string {
 	t.Helper()
 	name := filepath.Join(t.TempDir(), "file.json")
@@ -114,7 +101,7 @@ func path(t *testing.T, text string) string {
 
 func TestRolloutStartAndStatus(t *testing.T) {
 	w := newWorld(t)
-	file := path(t, tuned(t, "floor=0.3"))
+	file := path(t, controltest.Document("floor=0.3"))
 	w.want(t, w.run(t, "rollout", "start", "--tuning", file, "--stage", "eu", "--stage", "all:approval", "--bake", "10m", "--id", "r1", "--reason", "fewer rows"), exitOK, `
 rollout r1, stage 1 of 2: measuring
 started  0s ago by os-user: fewer rows
@@ -199,7 +186,7 @@ func TestStagesOfNodes(t *testing.T) {
 	}
 }
 
-// Status says how many nodes of a region are to run the tuning, and the plan has what --lease and --stage say.
+// Status prints how many nodes of a region run the tuning, and the plan has the values of --lease and --stage.
 func TestStatusOfAShare(t *testing.T) {
 	w := newWorld(t)
 	if code := w.run(t, "rollout", "start", "--tuning", "rfc", "--stage", "eu:1node", "--stage", "eu:50%", "--stage", "all", "--lease", "2m", "--id", "r1", "--reason", "x"); code != exitOK {
@@ -227,7 +214,7 @@ func TestStatusOfAShare(t *testing.T) {
 	}
 }
 
-// A plan from a file, whatever it leaves out being the default.
+// A plan from a file gets the defaults for fields that it lacks.
 func TestRolloutPlanFile(t *testing.T) {
 	w := newWorld(t)
 	plan := path(t, `{"stages":[{"sharePercent":50,"bakeMs":"1000"},{"all":true}],"baselineMs":"0","guardrails":{"errorsPerMinute":{"least":60},"latencyUs":{"off":true},"deniedShareShift":0}}`)
@@ -243,8 +230,8 @@ func TestRolloutPlanFile(t *testing.T) {
 	}
 }
 
-// A flag beside --plan that the plan leaves without effect is refused, at its default too, and names itself and the
-// field of the plan.
+// A flag that --plan overrides is rejected, even with its default value. The error names the flag and the field of the
+// plan.
 func TestAPlanTakesNoFlagsBeside(t *testing.T) {
 	plan := path(t, `{"stages":[{"all":true}]}`)
 	start := []string{"rollout", "start", "--tuning", "rfc", "--plan", plan, "--reason", "x"}
@@ -305,7 +292,7 @@ func TestRolloutActions(t *testing.T) {
 	}
 }
 
-// A rollback that waits for nodes names them, and says why it is one beside.
+// A rollback that waits for nodes names them, and also prints its reason.
 func TestARollbackNamesTheNodesThatLag(t *testing.T) {
 	w := newWorld(t)
 	w.run(t, "rollout", "start", "--tuning", "rfc", "--stage", "all", "--id", "r1", "--reason", "x")
@@ -317,8 +304,8 @@ func TestARollbackNamesTheNodesThatLag(t *testing.T) {
 	}
 }
 
-// An approval names its stage: of one that has moved on, or of what was asked before, it is
-// refused, and the hint of status has both.
+// An approval names its stage. It is rejected if the rollout is at another stage or has requested another approval
+// since. The hint of status has both values.
 func TestAnApprovalNamesItsStage(t *testing.T) {
 	w := newWorld(t)
 	w.run(t, "rollout", "start", "--tuning", "rfc", "--stage", "eu:approval", "--stage", "all:approval", "--id", "r1", "--reason", "x")
@@ -342,7 +329,7 @@ func TestAnApprovalNamesItsStage(t *testing.T) {
 	}
 }
 
-// A stage that takes two people says who has approved it, who is missing, and until when each approval counts.
+// A stage that needs two people shows who has approved it, how many are missing, and until when each approval counts.
 func TestAStageTakesTwoPeople(t *testing.T) {
 	w := newWorldThat(t, true)
 	w.shelf.secret = "weir_s3cret"
@@ -363,7 +350,7 @@ func TestAStageTakesTwoPeople(t *testing.T) {
 		t.Errorf("exit %d, %s", code, w.stderr.String())
 	}
 	open := newWorld(t)
-	if code := open.run(t, "rollout", "start", "--tuning", "rfc", "--stage", "all:approval", "--approvers", "2", "--reason", "x"); code != exitUsage || !strings.Contains(open.stderr.String(), "cannot tell people apart") {
+	if code := open.run(t, "rollout", "start", "--tuning", "rfc", "--stage", "all:approval", "--approvers", "2", "--reason", "x"); code != exitUsage || !strings.Contains(open.stderr.String(), "cannot distinguish people") {
 		t.Errorf("exit %d, %s", code, open.stderr.String())
 	}
 }
@@ -461,7 +448,7 @@ func TestARegionThatDoesNotExistHasNoDifference(t *testing.T) {
 	}
 }
 
-// A critical fleet is changed with --force alone, by a rollout and at once.
+// On a fleet with critical health, rollouts and immediate changes need --force.
 func TestStartOnACriticalFleet(t *testing.T) {
 	for _, line := range []string{"rollout start --stage all", "tuning set --all --at-once --yes"} {
 		w := newWorld(t)
@@ -476,7 +463,7 @@ func TestStartOnACriticalFleet(t *testing.T) {
 	}
 }
 
-// A stage is read as it is written, and what is refused is named.
+// A stage prints as it is written, and an error quotes the rejected text.
 func FuzzParseStage(f *testing.F) {
 	for _, text := range []string{
 		"all", "50%", "eu", "eu,us", "eu:1node", "eu,us:3nodes", "50%:10%", "all:approval", "eu:1node:approval", "",
@@ -502,7 +489,7 @@ func FuzzParseStage(f *testing.F) {
 	})
 }
 
-// written is how an operator writes a stage.
+// written returns a stage as an operator writes it.
 func written(s *controlv1.RolloutStage) string {
 	text := strings.Join(s.GetRegions(), ",")
 	switch {

@@ -31,12 +31,12 @@ const (
 	exitCritical    = 6
 )
 
-const description = `Shows and steers a Weir fleet through the API of weir-control.
+const description = `Shows and operates a Weir fleet through the API of weir-control.
 
 Exit codes:
 
   0  done
-  1  it failed; the message says why
+  1  it failed; the message has the reason
   2  the command or one of its values is wrong
   3  the API cannot be reached: is weir-control running, is --api right?
   4  the API answers, but MySQL or Restate behind it does not
@@ -69,16 +69,16 @@ type cli struct {
 		Start    rolloutStart    `cmd:"" help:"Roll a tuning out, stage by stage."`
 		Status   rolloutStatus   `cmd:"" help:"Show a rollout. With --watch follow it until it is over: exit code 0 if it is done, 1 if it was rolled back or aborted, or if there is none."`
 		Approve  rolloutApprove  `cmd:"" help:"Approve the stage that waits for it."`
-		Pause    rolloutPause    `cmd:"" help:"Pause a rollout. What has been applied stays."`
+		Pause    rolloutPause    `cmd:"" help:"Pause a rollout. The applied tuning stays in force."`
 		Resume   rolloutResume   `cmd:"" help:"Resume a rollout. The paused phase begins again."`
-		Abort    rolloutAbort    `cmd:"" help:"Stop a rollout, and roll back what was applied."`
+		Abort    rolloutAbort    `cmd:"" help:"Stop a rollout, and roll back the applied tuning."`
 		Rollback rolloutRollback `cmd:"" help:"Roll back the newest rollout that is done."`
-		History  rolloutHistory  `cmd:"" help:"List the newest rollouts; of one, what happened when."`
+		History  rolloutHistory  `cmd:"" help:"List the newest rollouts, or the events of a rollout."`
 	} `cmd:"" help:"Staged rollouts of tuning."`
 	Tuning struct {
 		Get     tuningGet     `cmd:"" help:"Show the tuning in force, of the fleet and of each region that has its own."`
 		Diff    tuningDiff    `cmd:"" help:"Show what a document, a field or a version would change in the tuning in force; without one, how regions differ from the fleet."`
-		History tuningHistory `cmd:"" help:"Show who wrote which version of the tuning, when and why."`
+		History tuningHistory `cmd:"" help:"List the versions of the tuning, with author, time and reason."`
 		Set     tuningSet     `cmd:"" help:"Set a tuning at once, without stages: for an emergency. Otherwise see weirctl rollout start."`
 	} `cmd:"" help:"The tuning of regions."`
 	Retire struct {
@@ -86,46 +86,48 @@ type cli struct {
 		Status  retireStatus  `cmd:"" help:"Show the retirement. With --watch follow it until it is over: exit code 0 if the table is dropped, 1 if it was aborted."`
 		Approve retireApprove `cmd:"" help:"Approve the rename, or later the drop, of the table."`
 		Abort   retireAbort   `cmd:"" help:"Stop a retirement, and give the table its name back."`
-		History retireHistory `cmd:"" help:"List all retirements of the table; with --events, what happened in the newest."`
+		History retireHistory `cmd:"" help:"List all retirements of the table, or with --events the events of the newest."`
 	} `cmd:"" help:"Remove the table through which regions once shared verdicts."`
 	Override struct {
-		Set    overrideSet    `cmd:"" help:"Set the limit of an identifier, or of all that a pattern matches. Flags that are left out keep what the override has."`
+		Set    overrideSet    `cmd:"" help:"Set the limit of an identifier, or of all identifiers that a pattern or a network matches. Flags that are not set keep the override's values."`
 		List   overrideList   `cmd:"" help:"List a namespace's overrides."`
 		Delete overrideDelete `cmd:"" help:"Delete an override."`
 	} `cmd:"" help:"Limits of single identifiers."`
 	Namespace struct {
-		Set  namespaceSet  `cmd:"" help:"Change how a namespace decides. Flags that are left out keep what is set."`
+		Set  namespaceSet  `cmd:"" help:"Change how a namespace decides. Flags that are not set keep the current values."`
 		List namespaceList `cmd:"" help:"List a workspace's namespaces that have settings."`
 	} `cmd:"" help:"How namespaces decide."`
 	Export exportAll `cmd:"" help:"Print all namespaces, overrides and tunings as one document: YAML, or JSON with -o json."`
-	Apply  applyAll  `cmd:"" help:"Change namespaces and overrides to those of a document, after showing what differs. Tuning is only compared."`
+	Apply  applyAll  `cmd:"" help:"Change namespaces and overrides to the values in a document, after showing the differences. Tuning is only compared."`
 	Keys   struct {
-		Top  keysTop  `cmd:"" help:"List the keys with the most cost in their windows, or those denied most, over all regions."`
-		Held keysHeld `cmd:"" help:"List the leases and reservations of all regions that are held longest: holder, node, age and end."`
-		Show keysShow `cmd:"" help:"Show one key: its two cells with each region's part, and when a request would pass."`
-	} `cmd:"" help:"What keys are doing."`
+		List   keysList   `cmd:"" help:"List a namespace's keys with their counts, limits, and when they pass again, by identifier."`
+		Export keysExport `cmd:"" help:"Print a namespace's keys as JSON lines or CSV, a line for each key and window. -o has no effect."`
+		Top    keysTop    `cmd:"" help:"List the keys with the most cost in their windows, or the keys denied most, over all regions."`
+		Held   keysHeld   `cmd:"" help:"List the leases and reservations of all regions that are held longest: holder, node, age and end."`
+		Show   keysShow   `cmd:"" help:"Show one key: its two cells with each region's part, and when a request would pass."`
+	} `cmd:"" help:"Counts, leases and reservations of keys."`
 	Token struct {
 		Create tokenCreate `cmd:"" help:"Make a token, and print it once."`
 		Rotate tokenRotate `cmd:"" help:"Give a token a new secret and print it, once. The old secret stays valid for --overlap."`
 		Revoke tokenRevoke `cmd:"" help:"Make a token invalid for good."`
-		List   tokenList   `cmd:"" help:"List all tokens, revoked ones too."`
-	} `cmd:"" help:"Who may call the API, and as what."`
+		List   tokenList   `cmd:"" help:"List all tokens, including revoked tokens."`
+	} `cmd:"" help:"Tokens for the API, and their roles."`
 	Fleets struct {
-		List   contextList   `cmd:"" help:"List all contexts, and which is the current one."`
-		Use    contextUse    `cmd:"" help:"Make a context the current one."`
+		List   contextList   `cmd:"" help:"List all contexts, and the current context."`
+		Use    contextUse    `cmd:"" help:"Make a context current."`
 		Set    contextSet    `cmd:"" help:"Store --api, --ca, --cert, --key and --token-file under a name. Flags that are left out keep their values."`
 		Delete contextDelete `cmd:"" help:"Delete a context."`
-	} `cmd:"" name:"context" help:"Names for fleets: where each one's API and token are."`
-	Health  health     `cmd:"" help:"Show what is wrong with the fleet and its servers, since when, and what to do. The worst finding sets the exit code."`
+	} `cmd:"" name:"context" help:"Names for fleets, each with its API and the place of its token."`
+	Health  health     `cmd:"" help:"Show the problems of the fleet and its servers, since when they exist, and the next step. The worst finding sets the exit code."`
 	Doctor  doctor     `cmd:"" help:"Check how MySQL, Redis, Restate and the nodes are set up. The worst result sets the exit code."`
-	Explain explainKey `cmd:"" help:"Ask nodes how they would decide a request, and show every term, its source and its age."`
+	Explain explainKey `cmd:"" help:"Show how nodes would decide a request: every term, its source and its age."`
 	Audit   struct {
 		List   auditList   `cmd:"" default:"withargs" help:"List changes, newest first. The default of audit."`
 		Verify auditVerify `cmd:"" help:"Check the hash chain of the log, and name the first change that was altered, deleted, inserted or moved. Exit code 1 if there is one."`
-		Export auditExport `cmd:"" help:"Print the log with its hash chain as JSON lines, oldest first, whatever -o says."`
-	} `cmd:"" help:"What was changed, by whom and why."`
+		Export auditExport `cmd:"" help:"Print the log with its hash chain as JSON lines, oldest first. -o has no effect."`
+	} `cmd:"" help:"The log of changes, with author and reason."`
 	Simulate simulate       `cmd:"" help:"Predict what a tuning would do to a fleet of any shape."`
-	Reset    resetSet       `cmd:"" help:"Forget what every region has counted of an identifier: let a customer back in."`
+	Reset    resetSet       `cmd:"" help:"Discard every region's counts of an identifier, for example to let a customer back in."`
 	Resets   resetList      `cmd:"" help:"List a namespace's resets, newest first."`
 	Fleet    fleetCommand   `cmd:"" help:"List the nodes of all regions, by their heartbeats."`
 	Version  versionCommand `cmd:"" help:"Print the version of weirctl."`
@@ -133,13 +135,13 @@ type cli struct {
 	Completion completion `cmd:"" help:"Print a shell's completion of weirctl's commands, flags and values."`
 }
 
-// by is who makes a change, and why, for the audit log.
+// by has the author and the reason of a change, for the audit log.
 type by struct {
 	Reason string `required:"" placeholder:"TEXT" help:"Reason of the change, for the audit log."`
 	Actor  string `env:"WEIR_ACTOR" placeholder:"NAME" help:"Who makes the change, for the audit log. Default: the user of this machine."`
 }
 
-// terminal is what a run reads, writes, and takes from the machine.
+// terminal is the environment of a run.
 type terminal struct {
 	stdin          io.Reader
 	interactive    bool // a person can answer on stdin
@@ -148,10 +150,10 @@ type terminal struct {
 	user           string           // empty: the user of this machine
 }
 
-// exited replaces kong's own exit, as after --help.
+// exited is the panic that replaces kong's own exit, for example after --help.
 type exited int
 
-// run is the program: it returns its exit code.
+// run is the program. It returns the exit code.
 func run(ctx context.Context, args []string, t terminal) (code int) {
 	defer func() {
 		switch p := recover().(type) {
@@ -188,7 +190,7 @@ func run(ctx context.Context, args []string, t terminal) (code int) {
 		fleet: c.Flags}
 	request.ctx, request.cancel = context.WithTimeout(ctx, c.Timeout)
 	defer func() { request.cancel() }()
-	if !slices.Contains([]string{"context", "completion", "version"}, area) { // which call no API
+	if !slices.Contains([]string{"context", "completion", "version"}, area) { // these call no API
 		if hint, err := request.connect(); err != nil {
 			return t.fail(err, exitUsage, hint)
 		}
@@ -204,11 +206,10 @@ func run(ctx context.Context, args []string, t terminal) (code int) {
 	return exitOK
 }
 
-// helpFor is the command that shows the flags and arguments which the command line was to have.
+// helpFor returns the help command for the command line in a parse error.
 func helpFor(err error) string {
 	command := "weirctl"
-	var wrong *kong.ParseError
-	if errors.As(err, &wrong) {
+	if wrong, ok := errors.AsType[*kong.ParseError](err); ok {
 		for _, step := range wrong.Context.Path {
 			if step.Command != nil {
 				command += " " + step.Command.Name
@@ -226,30 +227,29 @@ func (t terminal) fail(err error, code int, hint string) int {
 	return code
 }
 
-// errRunFailed is a run that ended in an error.
+// errRunFailed is the error of a cleanup run that failed.
 var errRunFailed = errors.New("the cleanup ended in an error")
 
-// hinted is an error with its exit code and what to do next.
+// hinted is an error with its exit code and the next step.
 type hinted struct {
 	error
 	code int
 	hint string
 }
 
-// Unwrap is the error that is told.
+// Unwrap returns the error without the hint.
 func (t *hinted) Unwrap() error { return t.error }
 
-// look names the command that shows the state of an area.
+// look maps an area to the command that shows its state.
 var look = map[string]string{"cleanup": "cleanup status", "rollout": "rollout status", "retire": "retire status",
 	"tuning":   "tuning get",
 	"simulate": "rollout status", "token": "token list", "override": "override list", "namespace": "namespace list",
 	"keys": "keys top", "reset": "resets", "export": "fleet", "apply": "audit", "fleet": "fleet", "health": "health",
 	"doctor": "doctor", "audit": "audit"}
 
-// explain gives an error its exit code, and says what to do next.
+// explain returns the exit code of an error, and the next step.
 func explain(ctx context.Context, err error, api, area string) (code int, hint string) {
-	var known *hinted
-	if errors.As(err, &known) {
+	if known, ok := errors.AsType[*hinted](err); ok {
 		return known.code, known.hint
 	}
 	var rpc *connect.Error
@@ -280,18 +280,18 @@ func explain(ctx context.Context, err error, api, area string) (code int, hint s
 		if connect.IsWireError(err) {
 			return exitFailure, "Use a token that may do this; an admin makes one with weirctl token create."
 		}
-		return exitFailure, "weir-control on loopback accepts only host names that it knows; add the name of a " +
+		return exitFailure, "weir-control on loopback accepts only its allowed host names; add the name of a " +
 			"proxy to its --api-allowed-hosts."
 	case connect.CodeFailedPrecondition, connect.CodeNotFound:
 		if area == "retire" && rpc.Code() == connect.CodeNotFound {
 			return exitFailure, "Start one, if the table is still there: see weirctl retire start --help."
 		}
-		if area == "retire" { // an approval that comes too late sends it back
+		if area == "retire" { // an approval that comes too late is rejected with a failed precondition
 			return exitFailure, "The request was refused. See weirctl " + look[area] + "."
 		}
 		return exitFailure, "Nothing has changed. See the current state: weirctl " + look[area] + "."
 	case connect.CodeUnknown:
-		if !connect.IsWireError(err) { // the connection broke under the call
+		if !connect.IsWireError(err) { // the connection broke during the call
 			return exitUnreachable, fmt.Sprintf("The connection to %s broke. If it requires client certificates, see --cert "+
 				"and --key. %s", api, afterwards)
 		}
@@ -302,7 +302,7 @@ func explain(ctx context.Context, err error, api, area string) (code int, hint s
 	return exitFailure, "The cause is in weir-control's log."
 }
 
-// actor is the user of this machine.
+// actor returns the user of this machine.
 func (c *call) actor() (string, error) {
 	if c.user != "" {
 		return c.user, nil

@@ -24,6 +24,7 @@ import (
 	"github.com/weirhq/weir/controlplane/cleanup"
 	"github.com/weirhq/weir/controlplane/cmd/weirctl/format"
 	"github.com/weirhq/weir/controlplane/fleet"
+	"github.com/weirhq/weir/controlplane/internal/controltest"
 	"github.com/weirhq/weir/controlplane/limits"
 	"github.com/weirhq/weir/controlplane/tunings"
 	"github.com/weirhq/weir/controlplane/watch"
@@ -59,10 +60,10 @@ func (s *schedule) Resume(_ context.Context, by controlplane.By) (cleanup.Status
 	return s.status, s.err
 }
 
-// world is the API of a fleet in memory, and what a command printed.
+// world is the API of a fleet in memory, with the output of a command.
 type world struct {
 	inForce  []tunings.RegionTuning
-	versions []tunings.Version // the newest first
+	versions []tunings.Version // newest first
 
 	handler     http.Handler
 	schedule    schedule
@@ -75,6 +76,8 @@ type world struct {
 	heldQuery   limits.TopQuery
 	key         limits.KeyReport
 	keyQuery    limits.KeyQuery
+	keys        []limits.KeyPage
+	keysQueries []limits.KeysQuery
 	rollouts    rollouts
 	retirements retirements
 	previews    previewCalls
@@ -86,20 +89,20 @@ type world struct {
 	url         string
 	changes     []string // calls that changed something
 
-	stdin          string // what a person types; empty: there is no terminal
+	stdin          string // the input that a person types; empty: there is no terminal
 	stdout, stderr bytes.Buffer
 }
 
 func newWorld(t *testing.T) *world { return newWorldThat(t, false) }
 
-// newGuardedWorld asks for a token.
+// newGuardedWorld requires a token.
 func newGuardedWorld(t *testing.T) *world { return newWorldThat(t, true) }
 
 func newWorldThat(t *testing.T, asks bool) *world {
 	t.Helper()
 	t.Setenv("WEIR_TOKEN", "")
 	t.Setenv("WEIR_CONTEXTS", filepath.Join(t.TempDir(), "weir", "contexts.yaml"))
-	w := &world{inForce: []tunings.RegionTuning{{Document: tuned(t)}}}
+	w := &world{inForce: []tunings.RegionTuning{{Document: controltest.Document()}}}
 	for _, region := range []string{"eu", "us"} {
 		w.fleet.Nodes = append(w.fleet.Nodes, fleet.Node{Heartbeat: heartbeat.Heartbeat{NodeID: region + "1", Region: region}, Live: true})
 	}
@@ -129,6 +132,13 @@ func newWorldThat(t *testing.T, asks bool) *world {
 			w.keyQuery = q
 			return w.key, w.schedule.err
 		},
+		Keys: func(_ context.Context, q limits.KeysQuery) (limits.KeyPage, error) {
+			w.keysQueries = append(w.keysQueries, q)
+			if len(w.keys) == 0 {
+				return limits.KeyPage{Now: now}, w.schedule.err
+			}
+			return w.keys[min(len(w.keysQueries)-1, len(w.keys)-1)], w.schedule.err
+		},
 		Metrics: prometheus.NewRegistry(),
 		Log:     slog.New(slog.DiscardHandler),
 	})
@@ -148,7 +158,7 @@ func (w *world) TuningVersions(_ context.Context, region *string, before int64, 
 	return page, nil
 }
 
-// serve notes calls that change something: their requests say who asks and why.
+// serve records calls that make a change. Their requests have an actor and a reason.
 func (w *world) serve(rw http.ResponseWriter, r *http.Request) {
 	service, method, _ := strings.Cut(strings.TrimPrefix(r.URL.Path, "/"), "/")
 	found, err := protoregistry.GlobalFiles.FindDescriptorByName(protoreflect.FullName(service + "." + method))
@@ -325,7 +335,7 @@ func TestJSON(t *testing.T) {
 	}
 }
 
-// Exit codes, as --help documents them, and what each error says to do next.
+// The test covers the exit codes in --help, and the next step of each error.
 func TestExitCodes(t *testing.T) {
 	w := newWorld(t)
 	down := httptest.NewServer(http.NotFoundHandler())

@@ -12,9 +12,10 @@ import (
 	"github.com/weirhq/weir/controlplane/cmd/weirctl/plan"
 	"github.com/weirhq/weir/controlplane/internal/apiclient"
 	controlv1 "github.com/weirhq/weir/shared/gen/proto/weir/control/v1"
+	"github.com/weirhq/weir/shared/window"
 )
 
-// travels says when a setting takes effect.
+// travels is the time after which a setting takes effect.
 const travels = "nodes have it within two settings_interval_ms, about 10s unless tuned"
 
 // space is a namespace.
@@ -25,21 +26,25 @@ type space struct {
 
 type overrideSet struct {
 	space
-	Pattern  string         `arg:"" help:"An identifier, or a pattern with * for any bytes. The most specific one applies."`
-	Limit    *int64         `placeholder:"LIMIT" help:"The limit; 0 blocks. A new override needs one."`
-	Duration *time.Duration `placeholder:"DURATION" help:"The window (1s to 8784h). 0 uses the request's, and is the default of a new override."`
+	Pattern   string         `arg:"" help:"An identifier, a network of addresses (203.0.113.0/24, 2001:db8::/32), or a pattern with * for any bytes. The most specific one applies."`
+	Limit     *int64         `xor:"limit" placeholder:"LIMIT" help:"The limit; 0 blocks. A new override needs one."`
+	Unlimited bool           `xor:"limit" help:"The largest limit, 9007199254740991, which no caller reaches."`
+	Duration  *time.Duration `placeholder:"DURATION" help:"The window (1s to 8784h). 0 uses the request's, and is the default of a new override."`
 
-	Candidate *int64 `placeholder:"LIMIT" help:"A limit to try: it decides nothing, but answers and metrics show what it would have denied. 0 removes it."`
-	Shadow    *bool  `negatable:"" help:"Decide and report, but let everything pass. What would be denied is not counted. --no-shadow ends it."`
+	Candidate *int64 `placeholder:"LIMIT" help:"A limit to try: it denies nothing, but responses and metrics show the requests that it would have denied. 0 removes it."`
+	Shadow    *bool  `negatable:"" help:"Decide and report, but let everything pass. Requests that would be denied are not counted. --no-shadow ends it."`
 	by
 }
 
-// Run creates an override, or changes the fields whose flags are set and keeps the others. First it
-// prints to stderr the current override and how many requests the new limit would have denied.
+// Run creates an override, or changes the fields whose flags are set and keeps the others. First it prints to stderr
+// the current override and an estimate of the requests that the new limit would have denied.
 func (o overrideSet) Run(c *call) error {
+	if o.Unlimited {
+		o.Limit = new(int64(window.LimitMax))
+	}
 	if o.Limit == nil && o.Duration == nil && o.Candidate == nil && o.Shadow == nil {
-		return &hinted{errors.New("nothing to change: set --limit, --duration, --candidate or --shadow"), exitUsage,
-			"See weirctl override set --help."}
+		nothing := errors.New("nothing to change: set --limit, --unlimited, --duration, --candidate or --shadow")
+		return &hinted{nothing, exitUsage, "See weirctl override set --help."}
 	}
 	change := &controlv1.ChangeOverrideRequest{
 		Actor: o.Actor, Reason: o.Reason, Workspace: o.Workspace, Namespace: o.Namespace, Pattern: o.Pattern,
@@ -65,7 +70,7 @@ func (c *call) foretell(next *controlv1.ChangeOverrideRequest) error {
 	switch connect.CodeOf(err) {
 	case connect.CodeNotFound:
 		format.Head(c.stderr, "there is no override of exactly this pattern yet")
-	case connect.CodeInvalidArgument, connect.CodeUnimplemented: // the change will be refused; or an older weir-control
+	case connect.CodeInvalidArgument, connect.CodeUnimplemented: // the change will be rejected, or weir-control is older
 		return nil
 	default:
 		if err != nil {
@@ -106,7 +111,7 @@ func (o overrideDelete) Run(c *call) error {
 
 type overrideList struct {
 	space
-	After string `placeholder:"PATTERN" help:"Begin after this one, the last of the previous page."`
+	After string `placeholder:"PATTERN" help:"Begin after this name, the last of the previous page."`
 }
 
 func (o overrideList) Run(c *call) error {
@@ -133,14 +138,14 @@ func (o overrideList) Run(c *call) error {
 	})
 }
 
-// writeMore says where the next page of a list begins.
+// writeMore prints the flag for the next page of a list.
 func writeMore(w io.Writer, more bool, last string) {
 	if more {
 		_, _ = fmt.Fprintf(w, "\nThere are more: --after %q\n", last)
 	}
 }
 
-// none is what an empty list prints: on its first page what that means.
+// none returns the output for an empty list; the first page has an explanation.
 func none(after, first string) string {
 	if after != "" {
 		return "the list has no more after --after"
@@ -150,26 +155,34 @@ func none(after, first string) string {
 
 type namespaceSet struct {
 	space
-	Shadow    *bool   `negatable:"" help:"Decide and report, but let everything pass. What would be denied is not counted. --no-shadow ends it."`
+	Shadow    *bool   `negatable:"" help:"Decide and report, but let everything pass. Requests that would be denied are not counted. --no-shadow ends it."`
 	Mode      *string `enum:"exact,estimate" help:"How it counts: ${enum}."`
-	Outage    *string `enum:"local,open,closed" help:"What it does without an answer from Redis: decide by local counts, let all pass, or deny all (${enum})."`
-	NodeShare *string `enum:"flush,wait" help:"What it does once a node has used up its share of a limit: send at once, or wait for Redis (${enum})."`
+	Outage    *string `enum:"local,open,closed" help:"The decisions without an answer from Redis: decide by local counts, let all pass, or deny all (${enum})."`
+	NodeShare *string `enum:"wait,flush" help:"What it does once a node has used up its share of a limit: wait for Redis, the default, or send at once and never wait for that (${enum})."`
+	Window    *string `enum:"cells,precise" help:"How it counts a duration: in cells, or so that no real window has more than the limit (${enum})."`
 	Estimate  *string `placeholder:"JSON" help:"Settings of the estimate mode; empty for its defaults."`
 	by
 }
 
 func (n namespaceSet) Run(c *call) error {
-	return show(c, c.Settings.SetNamespace, &controlv1.SetNamespaceRequest{
+	answer, err := apiclient.Ask(c.ctx, c.Settings.SetNamespace, &controlv1.SetNamespaceRequest{
 		Actor: n.Actor, Reason: n.Reason, Workspace: n.Workspace, Namespace: n.Namespace,
-		Shadow: n.Shadow, Mode: n.Mode, Outage: n.Outage, NodeShare: n.NodeShare, Estimate: n.Estimate,
-	}, func(w io.Writer, answer *controlv1.SetNamespaceResponse) {
+		Shadow: n.Shadow, Mode: n.Mode, Outage: n.Outage, NodeShare: n.NodeShare, Window: n.Window, Estimate: n.Estimate,
+	})
+	if err != nil {
+		return err
+	}
+	if err := plan.CheckWindow(answer.GetNamespace(), n.Window); err != nil {
+		return err
+	}
+	return c.print(answer, func(w io.Writer) {
 		writeNamespaces(w, []*controlv1.Namespace{answer.GetNamespace()})
 	})
 }
 
 type namespaceList struct {
 	Workspace string `arg:"" help:"The workspace."`
-	After     string `placeholder:"NAMESPACE" help:"Begin after this one, the last of the previous page."`
+	After     string `placeholder:"NAMESPACE" help:"Begin after this name, the last of the previous page."`
 }
 
 func (n namespaceList) Run(c *call) error {
@@ -187,10 +200,10 @@ func (n namespaceList) Run(c *call) error {
 
 func writeNamespaces(w io.Writer, namespaces []*controlv1.Namespace) {
 	t := format.NewTable(w)
-	t.Row("NAMESPACE", "MODE", "OUTAGE", "NODE SHARE", "SHADOW", "ESTIMATE")
+	t.Row("NAMESPACE", "MODE", "OUTAGE", "NODE SHARE", "WINDOW", "SHADOW", "ESTIMATE")
 	for _, n := range namespaces {
-		t.Row(n.GetNamespace(), n.GetMode(), n.GetOutage(), n.GetNodeShare(), format.Yes(n.GetShadow()),
-			format.OrNone(n.GetEstimate()))
+		t.Row(n.GetNamespace(), n.GetMode(), n.GetOutage(), n.GetNodeShare(), plan.WindowOf(n),
+			format.Yes(n.GetShadow()), format.OrNone(n.GetEstimate()))
 	}
 	t.Flush()
 }

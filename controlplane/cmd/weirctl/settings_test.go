@@ -14,20 +14,22 @@ import (
 	"github.com/weirhq/weir/controlplane/access"
 	"github.com/weirhq/weir/controlplane/limits"
 	controlv1 "github.com/weirhq/weir/shared/gen/proto/weir/control/v1"
+	"github.com/weirhq/weir/shared/window"
 	"github.com/weirhq/weir/shared/workspaces"
 )
 
-// shelf keeps one override, one namespace and one token in memory.
+// shelf stores an override, a namespace and a token in memory.
 type shelf struct {
 	override  limits.Override
 	seen      *int64 // the override that is to be deleted
 	namespace limits.Namespace
 	by        controlplane.By
 	reset     limits.Reset
-	secret    string           // the token that is asked for
+	secret    string           // the required token
 	valid     *workspaces.Set  // that it is valid for
 	names     []string         // workspaces of the last token that was made
 	lives     [2]time.Duration // overlap and expiresIn of the last change of a token
+	older     bool             // its namespaces have no windows
 }
 
 func (s *shelf) SetOverride(_ context.Context, o limits.Override, by controlplane.By) error {
@@ -80,6 +82,12 @@ func (s *shelf) SetNamespace(_ context.Context, workspace, namespace string, cha
 	}
 	if change.Outage != nil {
 		s.namespace.Outage = *change.Outage
+	}
+	switch {
+	case s.older:
+		s.namespace.Window = ""
+	case change.Window != nil:
+		s.namespace.Window = *change.Window
 	}
 	return s.namespace, nil
 }
@@ -155,15 +163,22 @@ user_*   0 (blocks)  1m        7          yes     2026-01-02 15:04:05Z
 
 There are more: --after "user_*"
 `)
-	for _, step := range []struct{ flags, want string }{ // a flag that is left out keeps what is there
+	for _, step := range []struct{ flags, want string }{ // a flag that is not set keeps the stored value
 		{"--limit 2000", "limit 2,000, window 1m, candidate 7, shadow"},
 		{"--no-shadow", "limit 2,000, window 1m, candidate 7"},
 		{"--candidate 0", "limit 2,000, window 1m"},
 		{"--duration 0", "limit 2,000, window of the request"},
 		{"--shadow --candidate 9", "limit 2,000, window of the request, candidate 9, shadow"},
+		{"--unlimited", "limit unlimited, window of the request, candidate 9, shadow"},
 	} {
 		args := append([]string{"override", "set", "acme", "api", "user_*", "--reason", "x"}, strings.Fields(step.flags)...)
 		w.want(t, w.run(t, args...), exitOK, "set: "+step.want+"; nodes have it within two settings_interval_ms, about 10s unless tuned\n")
+	}
+	if w.shelf.override.Limit != window.LimitMax {
+		t.Errorf("--unlimited set the limit %d, want the largest", w.shelf.override.Limit)
+	}
+	if code := w.run(t, "override", "set", "acme", "api", "u", "--limit=1", "--unlimited", "--reason", "x"); code != exitUsage || !strings.Contains(w.stderr.String(), "--unlimited") {
+		t.Errorf("both a limit and none: exit %d, %s", code, w.stderr.String())
 	}
 	w.want(t, w.run(t, "override", "delete", "acme", "api", "user_*", "--reason", "over", "--yes"), exitOK, "deleted; nodes have it within two settings_interval_ms, about 10s unless tuned\n")
 	if code := w.run(t, "override", "set", "acme", "api", "u", "--limit=-1", "--reason", "x"); code != exitUsage || !strings.Contains(w.stderr.String(), "--limit is -1 (0 to 9007199254740991; 0 blocks)") {
@@ -171,7 +186,7 @@ There are more: --after "user_*"
 	}
 }
 
-// "Delete no other override than the one that was seen": one that has changed since stays.
+// "Delete only the override that was seen": an override that has changed since is not deleted.
 func TestOverrideDeleteOfWhatWasSeen(t *testing.T) {
 	w := newWorld(t)
 	w.shelf.override.UpdatedAt = now
@@ -196,8 +211,8 @@ func TestOverrideDeleteOfWhatWasSeen(t *testing.T) {
 func TestNamespaceCommands(t *testing.T) {
 	w := newWorld(t)
 	const want = `
-NAMESPACE  MODE   OUTAGE  NODE SHARE  SHADOW  ESTIMATE
-api        exact  closed  flush       yes     -
+NAMESPACE  MODE   OUTAGE  NODE SHARE  WINDOW  SHADOW  ESTIMATE
+api        exact  closed  wait        cells   yes     -
 `
 	w.want(t, w.run(t, "namespace", "set", "acme", "api", "--shadow", "--outage", "closed", "--reason", "trial"), exitOK, want)
 	w.want(t, w.run(t, "namespace", "list", "acme"), exitOK, want)
@@ -208,6 +223,32 @@ api        exact  closed  flush       yes     -
 	}
 	if code := w.run(t, "namespace", "set", "acme", "api", "--mode", "guess", "--reason", "x"); code != exitUsage {
 		t.Errorf("exit %d", code)
+	}
+	if code := w.run(t, "namespace", "set", "acme", "api", "--window", "sliding", "--reason", "x"); code != exitUsage {
+		t.Errorf("exit %d", code)
+	}
+	w.want(t, w.run(t, "namespace", "set", "acme", "login", "--window", "precise", "--reason", "x"), exitOK, `
+NAMESPACE  MODE   OUTAGE  NODE SHARE  WINDOW   SHADOW  ESTIMATE
+login      exact  local   wait        precise  -       -
+`)
+}
+
+// A weir-control of an earlier build counts only in cells and returns no window. It ignores the field, so weirctl
+// returns an error if the flag sets another window.
+func TestNamespaceCommandsBeforeAnEarlierBuild(t *testing.T) {
+	w := newWorld(t)
+	w.shelf.older = true
+	const want = `
+NAMESPACE  MODE   OUTAGE  NODE SHARE  WINDOW  SHADOW  ESTIMATE
+api        exact  local   wait        cells   yes     -
+`
+	for _, window := range [][]string{nil, {"--window", "cells"}} {
+		w.want(t, w.run(t, append([]string{"namespace", "set", "acme", "api", "--shadow", "--reason", "x"}, window...)...), exitOK, want)
+	}
+	w.want(t, w.run(t, "namespace", "list", "acme"), exitOK, want)
+	code := w.run(t, "namespace", "set", "acme", "api", "--shadow", "--window", "precise", "--reason", "x")
+	if code != exitFailure || w.stdout.Len() > 0 || !strings.Contains(w.stderr.String(), `ignores window "precise"`) {
+		t.Errorf("exit %d, %s%s", code, w.stdout.String(), w.stderr.String())
 	}
 }
 
@@ -239,7 +280,7 @@ There are more: --after "old"
 	}
 }
 
-// A new secret is shown once; how long a token and its secret before last are asked for by flags.
+// A new secret is shown once. Flags set the lifetime of a token and of its previous secret.
 func TestTokenRotate(t *testing.T) {
 	w := newWorld(t)
 	if code := w.run(t, "token", "create", "ci", "--role", "viewer", "--expires-in", "720h", "--reason", "x"); code != exitOK || w.shelf.lives[1] != 720*time.Hour {
@@ -254,7 +295,7 @@ func TestTokenRotate(t *testing.T) {
 	}
 }
 
-// The list says whether a token opens something, and until when.
+// The list shows whether a token is valid, and until when.
 func TestTokenStates(t *testing.T) {
 	c := &call{terminal: terminal{now: func() time.Time { return now }}}
 	at := func(d time.Duration) int64 { return now.Add(d).UnixMilli() }
@@ -273,7 +314,7 @@ func TestTokenStates(t *testing.T) {
 	}
 }
 
-// The token comes from the environment or a file, and what it lacks is said.
+// The token comes from the environment or a file, and errors describe a missing or insufficient token.
 func TestCallsWithAToken(t *testing.T) {
 	w := newGuardedWorld(t)
 	w.shelf.secret = "weir_s3cret"

@@ -16,9 +16,8 @@ import (
 	"github.com/weirhq/weir/shared/testcert"
 )
 
-// The API over TLS with certificates on both sides: who does not know it, or is not
-// known, is refused; another certificate is in force for the next connection, and one
-// that cannot be used is not.
+// The API uses TLS with certificates on both sides. A client that does not trust the server, or that the server does
+// not trust, is rejected. A new certificate applies to the next connection, unless it is unusable.
 func TestTLS(t *testing.T) {
 	w := newWorld(t)
 	dir := t.TempDir()

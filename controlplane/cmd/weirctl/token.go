@@ -87,7 +87,7 @@ func (l tokenList) Run(c *call) error {
 	})
 }
 
-// tokenState says whether a token is valid, and until when.
+// tokenState describes whether a token is valid, and until when.
 func (c *call) tokenState(t *controlv1.Token) string {
 	nowMs := c.now().UnixMilli()
 	switch ends := t.GetExpiresAtMs(); {

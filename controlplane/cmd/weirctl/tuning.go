@@ -14,19 +14,18 @@ import (
 	"github.com/weirhq/weir/shared/tuning"
 )
 
-// tuningFlags name the tuning of a rollout: a whole document, or single fields of what is
-// in force.
+// tuningFlags select the tuning of a rollout: a whole document, or changed fields of the tuning in force.
 type tuningFlags struct {
 	Tuning string   `placeholder:"FILE" help:"JSON document of the tuning, every field present. - is stdin, and default and rfc are built in."`
 	Set    []string `sep:"none" placeholder:"FIELD=VALUE" help:"Change one field of --tuning, or of the tuning in force, and keep the others."`
-	From   string   `placeholder:"REGION" help:"The region whose tuning --set changes, if regions have different ones; fleet: that of all others."`
+	From   string   `placeholder:"REGION" help:"The region whose tuning --set changes, if regions have different tunings; fleet: the tuning of all others."`
 }
 
-// chosen is the document that the flags name; without --tuning it is based on inForce.
+// chosen returns the document that the flags select. Without --tuning it is based on inForce.
 func (f tuningFlags) chosen(inForce []*controlv1.RegionTuning) (string, error) {
 	switch {
 	case f.Tuning == "" && len(f.Set) == 0:
-		return "", errors.New("no tuning is named: change what is in force with --set FIELD=VALUE, or give a whole " +
+		return "", errors.New("no tuning is named: change the tuning in force with --set FIELD=VALUE, or give a whole " +
 			"document with --tuning FILE")
 	case len(f.Set) == 0:
 		return tuningDocument(f.Tuning)
@@ -45,7 +44,7 @@ func (f tuningFlags) chosen(inForce []*controlv1.RegionTuning) (string, error) {
 }
 
 func edited(document string, changes []string) (string, error) {
-	base, err := tuning.ReadWhole([]byte(document)) // stored, perhaps by an earlier build
+	base, err := tuning.ReadWhole([]byte(document)) // an earlier build may have stored it
 	if err != nil {
 		return "", err
 	}
@@ -57,7 +56,8 @@ func edited(document string, changes []string) (string, error) {
 	return string(text), err
 }
 
-// baseOf is the document in force that is changed: from a region, or the one that all have.
+// baseOf returns the document in force that is changed: the document of a region, or the document that all regions
+// share.
 func baseOf(inForce []*controlv1.RegionTuning, from string) (string, error) {
 	var names []string
 	for _, t := range inForce {
@@ -82,7 +82,7 @@ func baseOf(inForce []*controlv1.RegionTuning, from string) (string, error) {
 
 func regionName(t *controlv1.RegionTuning) string { return plan.OrFleet(t.GetRegion()) }
 
-// inForce asks for the tuning in force.
+// inForce returns the tuning in force.
 func (c *call) inForce() ([]*controlv1.RegionTuning, error) {
 	answer, err := apiclient.Ask(c.ctx, c.Rollouts.GetTuning, &controlv1.GetTuningRequest{})
 	if err != nil {
@@ -91,8 +91,7 @@ func (c *call) inForce() ([]*controlv1.RegionTuning, error) {
 	return answer.GetTunings(), nil
 }
 
-// writeDiff shows what a document changes of each tuning in force, and tells whether it is
-// anything.
+// writeDiff prints the changes of a document for each tuning in force, and reports whether there are any.
 func writeDiff(w io.Writer, inForce []*controlv1.RegionTuning, document string) (differs bool, err error) {
 	found, err := differencesOf(inForce, document)
 	if err != nil {
@@ -101,7 +100,7 @@ func writeDiff(w io.Writer, inForce []*controlv1.RegionTuning, document string) 
 	for i, t := range inForce {
 		regions := regionsWith(inForce, t.GetDocument())
 		if regions[0] != regionName(t) {
-			continue // it was shown with that one
+			continue // already shown with the first region
 		}
 		_, _ = fmt.Fprintf(w, "%s:\n", format.Plain(strings.Join(regions, ", ")))
 		if len(found[i].Changes) == 0 {
@@ -115,8 +114,8 @@ func writeDiff(w io.Writer, inForce []*controlv1.RegionTuning, document string) 
 	return differs, nil
 }
 
-// inForceIn are the tunings in force where a plan goes: of the regions that it names, each with its own or else the
-// fleet's, or all of them if a stage takes a share or all.
+// inForceIn returns the tunings in force in the regions of a plan. A region without its own tuning has the fleet's. If
+// a stage takes a share of the regions or all, inForceIn returns all tunings.
 func inForceIn(inForce []*controlv1.RegionTuning, plan *controlv1.RolloutPlan) []*controlv1.RegionTuning {
 	var regions []string
 	for _, stage := range plan.GetStages() {
@@ -142,7 +141,7 @@ func inForceIn(inForce []*controlv1.RegionTuning, plan *controlv1.RolloutPlan) [
 	return there
 }
 
-// regionsWith names the regions with a document.
+// regionsWith returns the regions with a document.
 func regionsWith(inForce []*controlv1.RegionTuning, document string) (names []string) {
 	for _, t := range inForce {
 		if t.GetDocument() == document {

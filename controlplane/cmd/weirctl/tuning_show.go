@@ -43,7 +43,7 @@ func (g tuningGet) Run(c *call) error {
 	return c.print(&controlv1.GetTuningResponse{Tunings: inForce}, func(w io.Writer) { writeTunings(w, inForce, fields) })
 }
 
-// fieldsOf are the values of each tuning by field.
+// fieldsOf returns the values of each tuning by field.
 func fieldsOf(tunings []*controlv1.RegionTuning) ([]map[string]json.RawMessage, error) {
 	values := make([]map[string]json.RawMessage, len(tunings))
 	for i, t := range tunings {
@@ -54,7 +54,7 @@ func fieldsOf(tunings []*controlv1.RegionTuning) ([]map[string]json.RawMessage, 
 	return values, nil
 }
 
-// writeTunings puts the tunings beside each other, a field a line.
+// writeTunings prints tunings side by side, a line for each field.
 func writeTunings(w io.Writer, tunings []*controlv1.RegionTuning, values []map[string]json.RawMessage) {
 	t := format.NewTable(w)
 	names, versions := []string{"FIELD"}, []string{"version"}
@@ -78,7 +78,8 @@ type tuningDiff struct {
 	Version int64 `placeholder:"N" help:"A version that tuning history shows, in place of --tuning or --set."`
 }
 
-// Run shows what a document or a version would change of the tuning in force, or how regions differ from the fleet.
+// Run prints the changes that a document or a version would make to the tuning in force, or the differences between
+// regions and the fleet.
 func (d tuningDiff) Run(c *call) error {
 	inForce, err := c.inForce()
 	if err != nil {
@@ -99,7 +100,7 @@ func (d tuningDiff) Run(c *call) error {
 	return wrongTuning(err)
 }
 
-// document is what is compared with the tuning in force: that of the fleet where flags name nothing.
+// document returns the tuning to compare with the tuning in force. Without flags it is the fleet's.
 func (d tuningDiff) document(c *call, inForce []*controlv1.RegionTuning) (string, error) {
 	switch named := d.Tuning != "" || len(d.Set) > 0; {
 	case d.Version != 0 && named:
@@ -113,7 +114,7 @@ func (d tuningDiff) document(c *call, inForce []*controlv1.RegionTuning) (string
 	return baseOf(inForce, plan.FleetName)
 }
 
-// versionOf is the document of a version.
+// versionOf returns the document of a version.
 func (c *call) versionOf(version int64) (string, error) {
 	answer, err := apiclient.Ask(c.ctx, c.Rollouts.ListTunings,
 		&controlv1.ListTuningsRequest{BeforeVersion: version + 1, Limit: 1})
@@ -126,7 +127,7 @@ func (c *call) versionOf(version int64) (string, error) {
 	return "", wrongTuning(fmt.Errorf("--version is %d, which was never written", version))
 }
 
-// differencesOf are the fields that a document changes, by region, for programs.
+// differencesOf returns the fields that a document changes, by region, for programs.
 func differencesOf(inForce []*controlv1.RegionTuning, document string) (found []plan.TuningDifference, err error) {
 	next, err := tuning.Parse([]byte(document))
 	if err != nil {
@@ -150,7 +151,7 @@ func differencesOf(inForce []*controlv1.RegionTuning, document string) (found []
 	return found, nil
 }
 
-// wrongTuning is an error of a file or a flag.
+// wrongTuning returns an error about a file or a flag.
 func wrongTuning(err error) error {
 	if err == nil {
 		return nil

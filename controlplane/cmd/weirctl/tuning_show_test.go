@@ -6,13 +6,14 @@ import (
 	"time"
 
 	"github.com/weirhq/weir/controlplane"
+	"github.com/weirhq/weir/controlplane/internal/controltest"
 	"github.com/weirhq/weir/controlplane/tunings"
 )
 
 // tuned regions: eu has a tuning of its own.
 func newTunedWorld(t *testing.T) *world {
 	w := newWorld(t)
-	fleet, eu := tuned(t), tuned(t, "floor=0.3", "step=0.02")
+	fleet, eu := controltest.Document(), controltest.Document("floor=0.3", "step=0.02")
 	by := controlplane.By{Actor: "ann", Reason: "fewer rows"}
 	w.inForce = []tunings.RegionTuning{{Version: 3, Document: fleet}, {Region: "eu", Version: 4, Document: eu}}
 	w.versions = []tunings.Version{
@@ -63,7 +64,7 @@ func TestTuningDiff(t *testing.T) {
 	}
 }
 
-// Each version says who wrote it, when and why; one that this build cannot read says that.
+// Each version has its author, time and reason. A version that this build cannot read has a note about that.
 func TestTuningHistory(t *testing.T) {
 	w := newTunedWorld(t)
 	code := w.run(t, "tuning", "history")
@@ -88,7 +89,7 @@ func TestTuningHistory(t *testing.T) {
 	w.want(t, w.run(t, "tuning", "history"), exitOK, "no version of the tuning was written: the default is in force\n")
 }
 
-// set is a rollout of one stage that compares nothing, and says so with --at-once.
+// set starts a rollout of one stage that compares nothing, which --at-once confirms.
 func TestTuningSet(t *testing.T) {
 	w := newWorld(t)
 	args := []string{"tuning", "set", "--set", "floor=0.3", "--reason", "Redis is full"}
@@ -103,7 +104,7 @@ func TestTuningSet(t *testing.T) {
 		t.Fatalf("exit %d, %s", code, w.stderr.String())
 	}
 	r := w.rollouts.list[0]
-	if plan := r.Spec.Plan; r.Document != tuned(t, "floor=0.3") || plan.BaselineMs != 0 || len(plan.Stages) != 1 || plan.Stages[0].BakeMs != 100 || plan.Stages[0].Regions[0] != "eu" || w.rollouts.by.Reason != "Redis is full" {
+	if plan := r.Spec.Plan; r.Document != controltest.Document("floor=0.3") || plan.BaselineMs != 0 || len(plan.Stages) != 1 || plan.Stages[0].BakeMs != 100 || plan.Stages[0].Regions[0] != "eu" || w.rollouts.by.Reason != "Redis is full" {
 		t.Errorf("%+v", r)
 	}
 }

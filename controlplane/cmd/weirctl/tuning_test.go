@@ -4,14 +4,15 @@ import (
 	"strings"
 	"testing"
 
+	"github.com/weirhq/weir/controlplane/internal/controltest"
 	"github.com/weirhq/weir/controlplane/tunings"
 )
 
-// --set edits what is in force: the other fields are those that run, not the defaults, and
-// what changes is shown before the rollout starts. To look needs no stage.
+// --set edits the tuning in force: the other fields keep the values in force instead of the defaults. The change is
+// shown before the rollout starts. --dry-run needs no stage.
 func TestRolloutStartSetsOneFieldOfWhatIsInForce(t *testing.T) {
 	w := newWorld(t)
-	running := tuned(t, "floor=0.5", "step=0", "settings_interval_ms=10000")
+	running := controltest.Document("floor=0.5", "step=0", "settings_interval_ms=10000")
 	w.inForce = []tunings.RegionTuning{{Version: 4, Document: running}, {Region: "eu", Version: 5, Document: running}}
 	args := []string{"rollout", "start", "--set", "floor=0.3", "--set", "jitter=0.1", "--id", "r1", "--reason", "fewer rows"}
 	const diff = "fleet, eu:\n  floor: 0.5 -> 0.3\n  jitter: 0.2 -> 0.1\n"
@@ -21,15 +22,15 @@ func TestRolloutStartSetsOneFieldOfWhatIsInForce(t *testing.T) {
 	if code := w.run(t, append(args, "--stage", "all")...); code != exitOK || w.stderr.String() != diff {
 		t.Fatalf("exit %d, %s", code, w.stderr.String())
 	}
-	if got, want := w.rollouts.list[0].Document, tuned(t, "floor=0.3", "step=0", "settings_interval_ms=10000", "jitter=0.1"); got != want {
+	if got, want := w.rollouts.list[0].Document, controltest.Document("floor=0.3", "step=0", "settings_interval_ms=10000", "jitter=0.1"); got != want {
 		t.Errorf("%s, want %s", got, want)
 	}
 }
 
-// Where regions run different tunings, the one to change is named.
+// If regions run different tunings, --from must name the tuning to change.
 func TestSetFromARegion(t *testing.T) {
 	w := newWorld(t)
-	w.inForce = []tunings.RegionTuning{{Document: tuned(t)}, {Region: "eu", Version: 5, Document: tuned(t, "step=0.5")}}
+	w.inForce = []tunings.RegionTuning{{Document: controltest.Document()}, {Region: "eu", Version: 5, Document: controltest.Document("step=0.5")}}
 	args := []string{"rollout", "start", "--set", "floor=0.3", "--stage", "all", "--reason", "x"}
 	if code := w.run(t, args...); code != exitUsage || !strings.Contains(w.stderr.String(), "different tunings in force: name the one that --set changes with --from (fleet, eu)") {
 		t.Errorf("exit %d, %s", code, w.stderr.String())
@@ -38,7 +39,7 @@ func TestSetFromARegion(t *testing.T) {
 	if code := w.run(t, append(args, "--from", "eu")...); code != exitOK || w.stderr.String() != diff {
 		t.Errorf("exit %d, %s", code, w.stderr.String())
 	}
-	if code := w.run(t, "rollout", "preview", "--set", "floor=0.3", "--from", "fleet"); code != exitOK || w.previews.asked.New != tuned(t, "floor=0.3") {
+	if code := w.run(t, "rollout", "preview", "--set", "floor=0.3", "--from", "fleet"); code != exitOK || w.previews.asked.New != controltest.Document("floor=0.3") {
 		t.Errorf("exit %d, %s, %s", code, w.previews.asked.New, w.stderr.String())
 	}
 }

@@ -18,12 +18,12 @@ type sight struct {
 	standing string        // its state, in one line
 	answer   proto.Message // the same, for programs
 	over     bool          // it has ended
-	outcome  error         // what the command ends with then
+	outcome  error         // error with which the command ends then
 }
 
-// watch prints each new state that look finds, until it is over. A look without an answer is
-// repeated, unless it is the first. An interrupt ends only the watching, and says so; status is
-// the command that shows it again.
+// watch prints each new state that look returns, until the work has ended. A look that gets no response is repeated,
+// unless it is the first. An interrupt ends only the watching; watch then prints status, the command that shows the
+// state again.
 func (c *call) watch(every time.Duration, status string, look func(context.Context) (sight, error)) error {
 	last, troubled := "", 0
 	tick := time.NewTicker(every)
@@ -58,17 +58,17 @@ func (c *call) watch(every time.Duration, status string, look func(context.Conte
 	}
 }
 
-// sees is one look, with a time limit of its own.
+// sees makes one look with its own timeout.
 func (c *call) sees(look func(context.Context) (sight, error)) (sight, error) {
 	ctx, cancel := context.WithTimeout(c.patient, callTimeout)
 	defer cancel()
 	return look(ctx)
 }
 
-// words are a phase in words.
+// words formats the name of a phase.
 func words(phase string) string { return strings.ReplaceAll(phase, "_", " ") }
 
-// because is a phase and why it came to it: "aborted by ann: a try" says both.
+// because formats a phase with its reason. A reason such as "aborted by ann: a try" already contains the phase.
 func because(phase, why string) string {
 	phase = words(phase)
 	switch {

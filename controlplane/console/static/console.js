@@ -1,4 +1,4 @@
-// What moves on the console's pages. Everything works without it but live figures,
+// The live parts of the console's pages. Everything works without it except live figures,
 // charts and the choice of a theme.
 
 const page = document.body.dataset.page;
@@ -6,8 +6,8 @@ const link = document.getElementById("link");
 const css = (name) => getComputedStyle(document.documentElement).getPropertyValue(name).trim();
 const say = (words) => { if (link && link.textContent !== words) link.textContent = words; };
 
-// The theme: the system's, until somebody chooses. The server reads the cookie, so that
-// no page flashes in the wrong one.
+// The theme: the system's, until a person chooses. The server reads the cookie, so that
+// no page flashes in the wrong theme.
 const toggle = document.getElementById("theme");
 const dark = () => {
   const chosen = document.documentElement.dataset.theme;
@@ -26,8 +26,8 @@ matchMedia("(prefers-color-scheme: dark)").addEventListener("change", () => redr
 const count = (n) => String(Math.round(n)).replace(/\B(?=(\d{3})+$)/g, "\u202f");
 const rate = (v) => (v == null ? "–" : v >= 99.95 ? count(v) : v === 0 ? "0" : v.toFixed(1));
 
-// refresh fetches the page anew and swaps the parts that are marked as live, but none in
-// which somebody is at work.
+// refresh fetches the page again and swaps the parts that are marked as live, except parts in
+// which a person is at work.
 let refreshing = false;
 async function refresh() {
   if (refreshing) return;
@@ -51,8 +51,8 @@ async function refresh() {
   }
 }
 
-// watch opens the page's stream, as long as somebody sees the page: a browser has but a
-// few connections for all pages of a server. It connects again by itself when it breaks.
+// watch opens the page's stream while the page is visible, because a browser has only a
+// few connections for all pages of a server. The stream connects again by itself after a break.
 function watch(topic, handlers) {
   let source = null;
   const open = () => {
@@ -83,7 +83,7 @@ const charts = [];
 let redrawing = () => {};
 function redraw() { redrawing(); }
 
-// series is a chart's data. Where nobody measured, or no rate is known, its lines have a gap.
+// series is a chart's data. Its lines have a gap where nothing was measured or a rate is unknown.
 function series(name) {
   const x = [], allowed = [], denied = [], shadowed = [];
   for (const p of points) {
@@ -100,7 +100,7 @@ function series(name) {
 
 const line = (label, colour, fill) => ({ label, stroke: css(colour), width: 2, points: { show: false }, fill: fill ? css(colour) + "22" : undefined, value: (_, v) => (v == null ? "–" : rate(v)) });
 
-// The charts' library is for the page that has charts. Its address has our version, so that
+// Only the page with charts loads the charts' library. Its address has our version, so that
 // browsers keep it.
 let uPlot;
 const library = async () => { uPlot ??= (await import(`./uplot/uPlot.esm.js${new URL(import.meta.url).search}`)).default; };
@@ -169,7 +169,7 @@ async function refreshOrReload() {
   if (answer?.ok && (await answer.text()).includes('id="chart"')) location.reload();
 }
 
-// The rollout's form marks and lists what differs from what is in force while it is typed.
+// While a person types, the rollout's form marks and lists the fields that differ from the tuning in force.
 function form() {
   const fields = [...document.querySelectorAll("[data-default]")];
   const line = (text) => Object.assign(document.createElement("li"), { textContent: text });
@@ -187,7 +187,7 @@ switch (page) {
   case "fleet": case "region": fleet(); break;
   case "rollout": {
     watch(`rollout&id=${encodeURIComponent(decodeURIComponent(location.pathname.split("/").pop()))}`, changed);
-    setInterval(refresh, 5000); // what is left of a phase
+    setInterval(refresh, 5000); // the rest of a phase
     break;
   }
   case "rollouts": watch("rollouts", changed); break;

@@ -10,7 +10,7 @@ import (
 	"github.com/weirhq/weir/shared/gen/proto/weir/control/v1/controlv1connect"
 )
 
-// Clients are one client of each service.
+// Clients has a client of each service.
 type Clients struct {
 	Control     controlv1connect.ControlServiceClient
 	Rollouts    controlv1connect.RolloutServiceClient
@@ -36,7 +36,7 @@ func New(client connect.HTTPClient, api string, options ...connect.ClientOption)
 	}
 }
 
-// Words are an error of the API in its own words, without the name of its code.
+// Words returns the message of an API's error, without the name of its code.
 func Words(err error) string {
 	if coded := new(connect.Error); errors.As(err, &coded) && coded.Message() != "" {
 		return coded.Message()

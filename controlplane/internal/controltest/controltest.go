@@ -28,22 +28,13 @@ func WantInvalid(t *testing.T, err error, words string) {
 	}
 }
 
-// Document30 is a tuning with a floor of 0.3, every field present.
-var Document30 = func() []byte {
-	set, err := tuning.Read([]byte(`{"floor":0.3}`))
+// Document returns the default tuning with changes, such as "floor=0.3", as a document with every field.
+func Document(changes ...string) string {
+	set, err := tuning.Edit(tuning.Default(), changes)
 	if err != nil {
 		panic(err)
 	}
 	document, err := set.Document()
-	if err != nil {
-		panic(err)
-	}
-	return document
-}()
-
-// DefaultDocument returns the default tuning, every field present.
-func DefaultDocument() string {
-	document, err := tuning.Default().Document()
 	if err != nil {
 		panic(err)
 	}

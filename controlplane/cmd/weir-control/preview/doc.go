@@ -1,14 +1,11 @@
-// Package preview predicts what a tuning would do to a fleet, by dataplane/sim. It is
-// where the planes meet: controlplane says what it needs of a previewer, and weir-control
-// hands this one in.
+// Package preview predicts the effect of a tuning on a fleet with dataplane/sim. Both planes meet here: controlplane
+// defines the interface of a previewer, and weir-control provides this implementation.
 //
-// A simulation runs in a process of its own, the same program called with [Argument]:
-// so its end is certain whenever the caller's is, it cannot take the memory of the
-// control plane or bring it down, and none of it is left behind.
+// A simulation runs in a process of its own: the same program, called with [Argument]. So it certainly ends with its
+// caller, it cannot use up the memory of the control plane or crash it, and it leaves nothing behind.
 //
 //	Runner ── previews.Ask ► stdin   Work: sim, one tuning after the other
 //	       ◄── lines ─────── stdout
 //
-// The worker writes a line for each tuning that it is done with, so that what there is
-// when time is up is an answer.
+// The worker writes a line for each tuning that it has finished, so that there is an answer when the time is up.
 package preview

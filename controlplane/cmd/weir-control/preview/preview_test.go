@@ -18,8 +18,8 @@ import (
 	"github.com/weirhq/weir/shared/tuning"
 )
 
-// The test's own program is the worker. Simulations need the runner of package testing,
-// so it works in a test of its own; in one mode it never ends.
+// The test's own program is the worker. Simulations need the runner of package testing, so it works in a test of its
+// own. In a certain mode it never ends.
 func TestMain(m *testing.M) {
 	worker = len(os.Args) == 2 && os.Args[1] == Argument
 	if !worker {
@@ -68,8 +68,8 @@ func runner(t *testing.T) *Runner {
 	return r
 }
 
-// The simulator predicts rows/s, convergence delay and worst-case overshoot for old and
-// new tuning: the default tells other regions soon, and the RFC's every ten seconds.
+// The simulator predicts rows/s, convergence delay and worst-case overshoot for the old and the new tuning: the default
+// publishes to other regions soon, and the RFC's every ten seconds.
 func TestPreviewTellsTuningsApart(t *testing.T) {
 	shape := small()
 	shape.WindowMs = 10_000
@@ -112,7 +112,7 @@ func TestPreviewInAProcess(t *testing.T) {
 	}
 }
 
-// The answer says what was left out of a fleet, and what became of its rows.
+// The answer names the parts of a fleet that were left out, and how its rows were scaled.
 func TestShrinkSaysHow(t *testing.T) {
 	shape := previews.FleetShape{Nodes: []int{100, 3, 3}, Keys: 10_000_000, HotShare: 0.1, OverlapShare: 0.05, Limit: 100, WindowMs: 60_000}
 	p, s := shrink(shape)
@@ -137,11 +137,11 @@ func TestShrinkSaysHow(t *testing.T) {
 	}
 }
 
-// Counts that are stored grow with the keys. News grows with the regions that write it and with those that read it, and
-// has one row a region and interval at most, however many keys and nodes there are.
+// Stored counts grow with the keys. Rows of the change feed grow with the regions that write them and with the regions
+// that read them. There is at most one row for each region and interval, however many keys and nodes there are.
 func TestRowsGoByRegions(t *testing.T) {
 	const interval = 200 * time.Millisecond
-	// 4 rows of news of two regions
+	// 4 rows of the change feed, of two regions
 	quiet := sim.Report{MySQLRowsWrittenPerS: 14, MySQLCountsWrittenPerS: 10, MySQLRowsReadPerS: 4}
 	for name, tc := range map[string]struct {
 		by            scale
@@ -176,12 +176,12 @@ func TestPreviewEnds(t *testing.T) {
 	}
 }
 
-// Who ran out of time is told how much would do.
+// If the time runs out, the error has the time that would suffice.
 func TestOutOfTimeSaysHowMuch(t *testing.T) {
 	for want, tc := range map[string][2]time.Duration{
 		"did not finish within 10s: allow more than 25s (at most 1m0s)": {10 * time.Second, 0},
 		"did not finish within 10s: allow about 20s (at most 1m0s)":     {10 * time.Second, 8 * time.Second},
-		// the other one takes longer
+		// the other half takes longer
 		"did not finish within 5s: allow about 6s (at most 1m0s)":                                     {5 * time.Second, time.Second},
 		"did not finish within 30s and needs more than 1m15s (at most 1m0s): use a shorter window or": {30 * time.Second, 0},
 		"did not finish within 1m0s and needs about 1m40s (at most 1m0s): use":                        {time.Minute, 40 * time.Second},

@@ -19,8 +19,7 @@ import (
 	"github.com/weirhq/weir/controlplane/previews"
 )
 
-// Argument is what the program is called with, alone, to be a worker: its main then
-// calls Work.
+// Argument is the program's only argument when it is called as a worker. Its main must then call Work.
 const Argument = "preview-worker"
 
 const (
@@ -34,7 +33,7 @@ type Runner struct {
 	program string
 }
 
-// NewRunner returns a runner whose worker is the program that runs, or another one.
+// NewRunner returns a runner whose worker is the running program, or another program.
 func NewRunner(program string) (*Runner, error) {
 	if program != "" {
 		return &Runner{program}, nil
@@ -46,9 +45,8 @@ func NewRunner(program string) (*Runner, error) {
 	return &Runner{program}, nil
 }
 
-// Preview implements previews.Previewer. Its time counts from the start of the
-// process; a worker that is not done then is ended, and what it has told is the answer if
-// both tunings are in it.
+// Preview implements previews.Previewer. Its time counts from the start of the process. A worker that has not finished
+// then is ended. Its lines are the answer if both tunings are in them.
 func (r *Runner) Preview(ctx context.Context, ask previews.Ask) (previews.Predictions, error) {
 	caller := ctx
 	ctx, cancel := context.WithTimeout(ctx, time.Duration(ask.TimeMaxMs)*time.Millisecond)
@@ -94,8 +92,8 @@ func (r *Runner) Preview(ctx context.Context, ask previews.Ask) (previews.Predic
 
 var errFewer = errors.New("fewer lines than expected")
 
-// outOfTime says how much time would do, by that of the one half which has been done; 0:
-// not even that was.
+// outOfTime names the time that would suffice, by the time of the finished half. half is 0 if not even half has
+// finished.
 func outOfTime(had, half time.Duration) error {
 	takes, about := had, "more than "
 	if half > 0 {
@@ -141,7 +139,7 @@ func read(stdout io.Reader, now func() time.Duration) (answer previews.Predictio
 	return answer, half, nil
 }
 
-// head keeps the beginning of what is written: of a panic, that is the cause.
+// head keeps the beginning of the written text. In a panic's text the cause is at the beginning.
 type head struct{ bytes.Buffer }
 
 // Write implements io.Writer.
@@ -152,7 +150,7 @@ func (t *head) Write(b []byte) (int, error) {
 	return len(b), nil
 }
 
-// String is the first line.
+// String returns the first line.
 func (t *head) String() string {
 	first, _, _ := strings.Cut(t.Buffer.String(), "\n")
 	return first

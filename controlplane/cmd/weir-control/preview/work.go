@@ -15,19 +15,19 @@ import (
 const (
 	seed = 1 // the same for all tunings, so that they meet the same callers
 
-	requestsMax = 8000 // of one run, about: the rest is scaled
+	requestsMax = 8000 // of a run, about: the rest is scaled
 	keysMin     = 100
 	nodesMax    = 40
 	regionsMax  = 10
 )
 
-// intervals of news are where the curve is measured, in the order in which they tell most.
+// intervals are the feed intervals at which the curve is measured, the most informative first.
 var intervals = []time.Duration{
 	time.Second, 200 * time.Millisecond, 5 * time.Second, 50 * time.Millisecond, 2 * time.Second, 500 * time.Millisecond,
 	100 * time.Millisecond, 10 * time.Second,
 }
 
-// line is what the worker writes: one of its fields.
+// line is a line of the worker's output: one of its fields is set.
 type line struct {
 	Scale *scale               `json:"scale,omitempty"`
 	Old   *previews.Prediction `json:"old,omitempty"`
@@ -46,12 +46,13 @@ type scale struct {
 	regions, reduced int     // the shape's, and the simulated
 }
 
-// Work reads a previews.Ask, and writes a line for each tuning that it has simulated, until all are or the time is up.
+// Work reads a previews.Ask. It writes a line for each tuning that it has simulated, until all are done or the time is
+// up.
 func Work(stdin io.Reader, stdout io.Writer) error {
 	began := time.Now()
 	var ask previews.Ask
 	if err := json.NewDecoder(stdin).Decode(&ask); err != nil {
-		return fmt.Errorf("read what to preview: %w", err)
+		return fmt.Errorf("read the preview's input: %w", err)
 	}
 	out := json.NewEncoder(stdout)
 	if err := work(ask, intervals, began, out.Encode); err != nil {
@@ -181,8 +182,8 @@ func predict(p sim.Population, by scale, set tuning.Tuning) (previews.Prediction
 	}, nil
 }
 
-// rows are what the whole fleet writes and reads a second. Each count that is stored is a row. Feed has one row a
-// region and interval in which something has changed, which all other regions read.
+// rows returns how many rows the whole fleet writes and reads a second. Each stored count is a row. The change feed has
+// a row for each region and each interval with changes, which all other regions read.
 func (s scale) rows(r sim.Report, interval time.Duration) (written, read float64) {
 	feedRows := max(0, r.MySQLRowsWrittenPerS-r.MySQLCountsWrittenPerS)
 	written, read = feedRows+r.MySQLCountsWrittenPerS*s.byKeys, r.MySQLRowsReadPerS

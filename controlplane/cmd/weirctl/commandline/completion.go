@@ -7,18 +7,18 @@ import (
 	"github.com/alecthomas/kong"
 )
 
-// Candidates are the completions of the last word, by the commands and flags that the parser
-// knows; none where the value is free.
+// Candidates returns the completions of the last word according to the parser's commands and flags. It returns none if
+// the value is free text.
 func Candidates(model *kong.Application, words []string) (found []string) {
 	if len(words) == 0 {
 		words = []string{""}
 	}
 	typed, before := words[len(words)-1], words[:len(words)-1]
 	node, positional := model.Node, 0
-	var awaited *kong.Value // of the flag before
+	var awaited *kong.Value // value of the flag before
 	for _, word := range before {
 		switch {
-		case word == "=": // bash takes --flag=value apart
+		case word == "=": // bash splits --flag=value
 		case awaited != nil:
 			awaited = nil
 		case strings.HasPrefix(word, "-"):
@@ -76,7 +76,7 @@ func flagOf(node *kong.Node, word string) *kong.Flag {
 	return nil
 }
 
-// shownFlags are a command's flags; of a group with a default command, that one's too.
+// shownFlags returns a command's flags. For a group with a default command it returns the default command's.
 func shownFlags(node *kong.Node) [][]*kong.Flag {
 	if node.DefaultCmd != nil {
 		node = node.DefaultCmd
@@ -101,7 +101,7 @@ func spelled(f *kong.Flag) []string {
 	return names
 }
 
-// having are those that begin with what was typed, in order.
+// having returns the texts that begin with prefix, sorted.
 func having(prefix string, all []string) (found []string) {
 	for _, one := range all {
 		if one != "" && strings.HasPrefix(one, prefix) {

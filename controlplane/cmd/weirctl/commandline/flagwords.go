@@ -1,5 +1,5 @@
-// Package commandline completes a command line, and rewrites errors of the API for it, by the commands and flags that
-// kong's model of a program has.
+// Package commandline completes command lines and rewrites errors of the API for the command line. Both use the
+// commands and flags in kong's model of a program.
 package commandline
 
 import (
@@ -14,9 +14,9 @@ import (
 	"github.com/weirhq/weir/controlplane/cmd/weirctl/format"
 )
 
-// FlagWords rewrites errors of the API for the command line. It replaces names of fields by the
-// flags that set them, and milliseconds by durations as a flag takes them: for example,
-// "overlap_ms is -1 (0 to 60000)" becomes "--overlap is -1ms (0s to 1m)".
+// FlagWords rewrites errors of the API for the command line. It replaces names of fields with the flags that set them,
+// and milliseconds with durations as a flag takes them: for example, "overlap_ms is -1 (0 to 60000)" becomes "--overlap
+// is -1ms (0s to 1m)".
 type FlagWords map[string]*kong.Flag // by field
 
 // otherFields maps fields to flags with a different name.
@@ -65,7 +65,7 @@ func isDuration(f *kong.Flag) bool {
 func (w FlagWords) Rewrite(text string) string {
 	text = aClause.ReplaceAllStringFunc(text, func(clause string) string {
 		parts := aClause.FindStringSubmatch(clause)
-		if w[parts[2]] == nil || strings.Contains(parts[2], "_") { // the latter are found below
+		if w[parts[2]] == nil || strings.Contains(parts[2], "_") { // fields with an underscore are replaced below
 			return clause
 		}
 		return parts[1] + "--" + w[parts[2]].Name + " " + parts[3] + " "

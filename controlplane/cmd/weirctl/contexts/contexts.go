@@ -1,5 +1,5 @@
-// Package contexts holds the flags that say which fleet's API is called and as whom, and the file of contexts: names
-// under which their values are stored.
+// Package contexts has the flags that select a fleet's API and the caller's identity, and the file of contexts, which
+// stores their values under names.
 package contexts
 
 import (
@@ -20,13 +20,13 @@ import (
 	"github.com/weirhq/weir/controlplane/cmd/weirctl/files"
 )
 
-// contextsMax bounds a file of contexts.
+// contextsMax bounds the number of contexts in a file.
 const contextsMax = 100
 
-// contextNames are the names that contexts may have.
+// contextNames matches the names that contexts can have.
 var contextNames = regexp.MustCompile(`^[A-Za-z0-9][A-Za-z0-9._-]{0,63}$`)
 
-// Context is how one fleet's API is called. It has no token, but says where one is.
+// Context has the values for calls to a fleet's API. It has no token, only the place of a token.
 type Context struct {
 	Name      string `yaml:"name" json:"name"`
 	API       string `yaml:"api" json:"api"`
@@ -37,7 +37,7 @@ type Context struct {
 	TokenEnv  string `yaml:"token_env,omitempty" json:"tokenEnv,omitempty"` // name of a variable
 }
 
-// check validates a context, which a person may have written.
+// check validates a context, because a person can edit the file.
 func (f Context) check() error {
 	if !contextNames.MatchString(f.Name) {
 		return fmt.Errorf("a context's name is %q (1 to 64 of A-Z, a-z, 0-9, '.', '_' and '-', a letter or digit first)",
@@ -52,7 +52,7 @@ func (f Context) check() error {
 	return nil
 }
 
-// File is the file of contexts: the fleets that one can switch between.
+// File is the file of contexts.
 type File struct {
 	Current  string    `yaml:"current,omitempty" json:"current"`
 	Contexts []Context `yaml:"contexts" json:"contexts"`
@@ -60,7 +60,7 @@ type File struct {
 	file string
 }
 
-// defaultContexts is the file of the user; empty: the machine has no place for it.
+// defaultContexts returns the user's file, or "" if the user has no configuration directory.
 func defaultContexts() string {
 	dir, err := os.UserConfigDir()
 	if err != nil {
@@ -69,7 +69,7 @@ func defaultContexts() string {
 	return filepath.Join(dir, "weir", "contexts.yaml")
 }
 
-// Read reads a file of contexts; a missing file has none.
+// Read reads a file of contexts. A missing file has no contexts.
 func Read(file string) (*File, error) {
 	all := &File{Contexts: []Context{}, file: cmp.Or(file, defaultContexts())}
 	info, err := os.Stat(all.file)
@@ -79,7 +79,7 @@ func Read(file string) (*File, error) {
 	if err != nil {
 		return nil, fmt.Errorf("contexts: %w", err)
 	}
-	if info.Mode().Perm()&0o022 != 0 { // whose writer receives the tokens
+	if info.Mode().Perm()&0o022 != 0 { // a user who can write the file can redirect tokens
 		return nil, fmt.Errorf("contexts: other users can write %s: chmod 600 %s", all.file, all.file)
 	}
 	text, err := files.Read(all.file, files.BytesMax)
@@ -99,11 +99,11 @@ func (all *File) parse(text []byte) error {
 	decoder := yaml.NewDecoder(bytes.NewReader(text))
 	decoder.KnownFields(true)
 	switch err := decoder.Decode(all); {
-	case errors.Is(err, io.EOF): // empty, or comments alone
+	case errors.Is(err, io.EOF): // empty, or only comments
 	case err != nil:
 		return err
 	default:
-		if err := decoder.Decode(new(yaml.Node)); !errors.Is(err, io.EOF) { // it would be lost with the next context set
+		if err := decoder.Decode(new(yaml.Node)); !errors.Is(err, io.EOF) { // the next context set would lose it
 			return errors.New("it has more than one document: put all contexts into one")
 		}
 	}
@@ -123,7 +123,7 @@ func (all *File) parse(text []byte) error {
 	return nil
 }
 
-// Named is the context of a name.
+// Named returns the context with a name.
 func (all *File) Named(name string) (*Context, error) {
 	at := slices.IndexFunc(all.Contexts, func(f Context) bool { return f.Name == name })
 	if at < 0 {
@@ -132,7 +132,7 @@ func (all *File) Named(name string) (*Context, error) {
 	return &all.Contexts[at], nil
 }
 
-// MissingError is about a context that is not in the file.
+// MissingError is the error for a context that is not in the file.
 type MissingError struct {
 	Name string
 	file string
@@ -142,19 +142,19 @@ func (e *MissingError) Error() string {
 	return fmt.Sprintf("there is no context %q in %s", e.Name, e.file)
 }
 
-// Put adds a context, or replaces the one of its name.
+// Put adds a context, or replaces the context with the same name.
 func (all *File) Put(f Context) {
 	all.Remove(f.Name)
 	all.Contexts = append(all.Contexts, f)
 	slices.SortFunc(all.Contexts, func(a, b Context) int { return strings.Compare(a.Name, b.Name) })
 }
 
-// Remove deletes the context of a name.
+// Remove deletes the context with a name.
 func (all *File) Remove(name string) {
 	all.Contexts = slices.DeleteFunc(all.Contexts, func(f Context) bool { return f.Name == name })
 }
 
-// Write replaces the file; only its owner may read it.
+// Write replaces the file. Only its owner can read it.
 func (all *File) Write() error {
 	text, err := yaml.Marshal(all)
 	if err != nil {

@@ -10,10 +10,10 @@ import (
 	"github.com/weirhq/weir/shared/strict"
 )
 
-// defaultAPI is called where neither a flag, the environment nor a context says otherwise.
+// defaultAPI is the API that is called without a flag, a variable or a context.
 const defaultAPI = "http://127.0.0.1:7080"
 
-// Flags say which fleet's API is called, and as whom.
+// Flags select a fleet's API and the caller's identity.
 type Flags struct {
 	API       string `name:"api" env:"WEIR_API" placeholder:"URL" help:"The API of weir-control. Default: the context's, or http://127.0.0.1:7080."`
 	CA        string `name:"ca" env:"WEIR_CA" placeholder:"FILE" help:"PEM file with the CAs of the API's certificate. Default: those of this machine."`
@@ -27,8 +27,8 @@ type Flags struct {
 	tokenEnv string // name of a variable
 }
 
-// Resolve fills in from the context what flags leave out. With --api alone there is no context, so that the token of
-// one fleet is not sent to another.
+// Resolve sets unset flags from the context. With only --api there is no context, so that a fleet's token is not sent
+// to another fleet.
 func (f *Flags) Resolve() error {
 	if f.API == "" || f.Context != "" {
 		all, err := Read(f.Contexts)
@@ -48,7 +48,7 @@ func (f *Flags) Resolve() error {
 	return checkAPI(f.API)
 }
 
-// inherit fills in what flags leave out. A certificate and its key stay together.
+// inherit sets unset flags from a context. A certificate and its key stay together.
 func (f *Flags) inherit(from Context) {
 	f.API, f.CA = cmp.Or(f.API, from.API), cmp.Or(f.CA, from.CA)
 	if f.Cert == "" && f.Key == "" {
@@ -81,7 +81,7 @@ func (f Flags) Absolute() (Flags, error) {
 	return f, nil
 }
 
-// Secret is the token to call with, if any. It is no flag, because every user can list the flags of processes.
+// Secret returns the token, if any. There is no flag for a token, because every user can list the flags of processes.
 func (f *Flags) Secret() (string, error) {
 	if f.TokenFile == "" {
 		if f.tokenEnv != "" && os.Getenv(f.tokenEnv) == "" {
@@ -93,7 +93,7 @@ func (f *Flags) Secret() (string, error) {
 	return strings.TrimSpace(text), err
 }
 
-// Name is the fleet as a question names it.
+// Name returns the fleet's name for questions.
 func (f *Flags) Name() string {
 	if f.Context == "" {
 		return f.API

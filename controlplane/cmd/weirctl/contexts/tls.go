@@ -8,7 +8,7 @@ import (
 	"os"
 )
 
-// TLS sets how weirctl authenticates the API, and the API weirctl.
+// TLS returns the configuration with which weirctl and the API authenticate each other.
 func (c *Flags) TLS() (*tls.Config, error) {
 	config := &tls.Config{MinVersion: tls.VersionTLS12}
 	if c.CA != "" {

@@ -1,4 +1,4 @@
-// Package explanation prints what nodes answer about a key: each term of their decisions, its source and its age.
+// Package explanation prints nodes' explanations of a key: each term of their decisions, its source and its age.
 package explanation
 
 import (
@@ -12,15 +12,15 @@ import (
 	weirv1 "github.com/weirhq/weir/shared/gen/proto/weir/v1"
 )
 
-// Node is one node and its answer.
+// Node is a node with its explanation or error.
 type Node struct {
 	Address string
-	Answer  *weirv1.ExplainResponse      // nil of leases
-	Leases  *weirv1.ExplainLeaseResponse // nil of a rate
+	Answer  *weirv1.ExplainResponse      // nil for leases
+	Leases  *weirv1.ExplainLeaseResponse // nil for a rate
 	Err     error
 }
 
-// Message returns the answer.
+// Message returns the explanation.
 func (a Node) Message() Summarized {
 	if a.Leases != nil {
 		return a.Leases
@@ -28,13 +28,13 @@ func (a Node) Message() Summarized {
 	return a.Answer
 }
 
-// Summarized is an answer of either kind.
+// Summarized is an explanation of either kind.
 type Summarized interface {
 	proto.Message
 	GetSummary() string
 }
 
-// Write puts the terms of all nodes side by side.
+// Write prints the terms of all nodes side by side.
 func Write(w io.Writer, nodes []Node) {
 	t := format.NewTable(w)
 	head := []string{"TERM"}
@@ -63,7 +63,7 @@ func Write(w io.Writer, nodes []Node) {
 	writeSummaries(w, nodes)
 }
 
-// writeSummaries has what each node says in words.
+// writeSummaries prints each node's summary.
 func writeSummaries(w io.Writer, nodes []Node) {
 	for _, n := range nodes {
 		begin := ""

@@ -6,7 +6,7 @@ import (
 	"github.com/weirhq/weir/controlplane/cmd/weirctl/format"
 )
 
-// WriteLeases has a line of each node, and what it says in words.
+// WriteLeases prints a line for each node, and its summary.
 func WriteLeases(w io.Writer, nodes []Node) {
 	t := format.NewTable(w)
 	t.Row("NODE", "VERDICT", "LIMIT", "LEASES", "SLOTS", "OTHERS", "WAITING", "SLOTS END IN")

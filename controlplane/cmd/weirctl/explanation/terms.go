@@ -7,10 +7,10 @@ import (
 	weirv1 "github.com/weirhq/weir/shared/gen/proto/weir/v1"
 )
 
-// term is one line of an explanation. It is left out if it is empty for all nodes.
+// term is a line of an explanation. It is left out if it is empty for all nodes.
 type term struct {
 	name, from string
-	atMs       func(*weirv1.ExplainResponse) int64 // how old it is, 0: not told
+	atMs       func(*weirv1.ExplainResponse) int64 // time of its source; 0: unknown
 	value      func(*weirv1.ExplainResponse) string
 }
 
@@ -53,7 +53,16 @@ var terms = []term{
 		return ""
 	}},
 	{"previous", "as current", never, func(x *weirv1.ExplainResponse) string {
+		if isPrecise(x) {
+			return format.Digits(x.GetPrevious().GetCounts())
+		}
 		return fmt.Sprintf("%s by %.0f %%", format.Digits(x.GetPrevious().GetCounts()), 100*x.GetWeight())
+	}},
+	{"  left the window", "this node", asOfNow, func(x *weirv1.ExplainResponse) string {
+		if !isPrecise(x) {
+			return ""
+		}
+		return format.Digits(x.GetGone())
 	}},
 	{"asks the origin", "this node", asOfNow,
 		func(x *weirv1.ExplainResponse) string { return format.Yes(x.GetAsksOrigin()) }},
@@ -73,6 +82,7 @@ var terms = []term{
 		return fmt.Sprintf("%s, outage %s", x.GetMode(), x.GetOutage())
 	}},
 	{"node share", "settings", settingsAt, (*weirv1.ExplainResponse).GetNodeShare},
+	{"window", "settings", settingsAt, (*weirv1.ExplainResponse).GetWindow},
 	{"tuning", "settings", settingsAt, func(x *weirv1.ExplainResponse) string {
 		return fmt.Sprint("version ", x.GetTuningVersion())
 	}},
@@ -96,7 +106,7 @@ func current(count func(*weirv1.ExplainedCell) int64) func(*weirv1.ExplainRespon
 	return func(x *weirv1.ExplainResponse) string { return format.Digits(count(x.GetCurrent())) }
 }
 
-// some leaves a term out where it is 0.
+// some returns a value that is empty instead of 0, so that the term is left out.
 func some(value func(*weirv1.ExplainResponse) string) func(*weirv1.ExplainResponse) string {
 	return func(x *weirv1.ExplainResponse) string {
 		if v := value(x); v != "0" {
@@ -105,3 +115,7 @@ func some(value func(*weirv1.ExplainResponse) string) func(*weirv1.ExplainRespon
 		return ""
 	}
 }
+
+// isPrecise reports whether the key's namespace has a precise window. The previous cell then counts in full, except the
+// part that has left the window.
+func isPrecise(x *weirv1.ExplainResponse) bool { return x.GetWindow() == "precise" }

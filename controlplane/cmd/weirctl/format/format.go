@@ -15,7 +15,7 @@ import (
 // Table aligns columns.
 type Table struct{ w *tabwriter.Writer }
 
-// NewTable returns a table that Flush writes to w.
+// NewTable returns a table. Callers must call Flush to write it to w.
 func NewTable(w io.Writer) Table { return Table{tabwriter.NewWriter(w, 0, 8, 2, ' ', 0)} }
 
 // Row adds a row.
@@ -26,8 +26,8 @@ func (t Table) Row(cells ...string) {
 	_, _ = fmt.Fprintln(t.w, strings.Join(cells, "\t"))
 }
 
-// Plain is text that others wrote, with a ? for control characters, for invisible characters, and for marks that
-// reverse the text beside them.
+// Plain makes text of other people safe to print: it replaces control characters, invisible characters, and marks that
+// reverse the text around them with a ?.
 func Plain(text string) string {
 	return strings.Map(func(r rune) rune {
 		switch {
@@ -40,11 +40,10 @@ func Plain(text string) string {
 	}, text)
 }
 
-// proseWidth is where sentences wrap, in columns.
+// proseWidth is the column at which sentences wrap.
 const proseWidth = 120
 
-// Prose writes a text that others wrote; lines after the first are indented as the first
-// one's text.
+// Prose writes a text of other people. Later lines are indented like the text in the first line.
 func Prose(w io.Writer, begin, text string) {
 	begin = Plain(begin)
 	for _, line := range broken(text, proseWidth-utf8.RuneCountInString(begin)) {
@@ -69,7 +68,7 @@ func broken(text string, width int) []string {
 	return lines
 }
 
-// Long is a row whose last cell is a sentence, which may take several rows.
+// Long adds a row whose last cell is a sentence, which can take several rows.
 func (t Table) Long(width int, cells ...string) {
 	last := len(cells) - 1
 	for _, line := range broken(cells[last], width) {
@@ -79,10 +78,10 @@ func (t Table) Long(width int, cells ...string) {
 	}
 }
 
-// cellMax is how much of a sentence stands in a table, in runes.
+// cellMax is the length of a sentence in a table at most, in runes.
 const cellMax = 80
 
-// Cell is a text for a table, and whether that is not all of it.
+// Cell shortens a text for a table, and reports whether it did.
 func Cell(text string) (short string, cut bool) {
 	if runes := []rune(Plain(text)); len(runes) > cellMax {
 		return string(runes[:cellMax-1]) + "…", true
@@ -112,7 +111,7 @@ func Head(w io.Writer, format string, args ...any) {
 	_, _ = fmt.Fprintf(w, format+"\n", args...)
 }
 
-// Span is a length of time, rounded for people.
+// Span formats a duration, rounded for people.
 func Span(ms int64) string {
 	d := time.Duration(ms) * time.Millisecond
 	switch abs := d.Abs(); {
@@ -126,7 +125,7 @@ func Span(ms int64) string {
 	return d.String()
 }
 
-// WholeUnits leaves out trailing units that are 0: 1h0m0s is 1h.
+// WholeUnits removes trailing units that are 0: 1h0m0s becomes 1h.
 func WholeUnits(d string) string {
 	if whole, cut := strings.CutSuffix(d, "m0s"); cut {
 		d = whole + "m"
@@ -137,7 +136,7 @@ func WholeUnits(d string) string {
 	return d
 }
 
-// Moment is a point in time, in UTC.
+// Moment formats a point in time, in UTC.
 func Moment(unixMs int64) string { return time.UnixMilli(unixMs).UTC().Format("2006-01-02 15:04:05Z") }
 
 // Digits groups the digits of a number by threes.
@@ -153,7 +152,7 @@ func Digits(n int64) string {
 	return sign + text
 }
 
-// Plural is a number of things.
+// Plural formats a number of things, for example "1 node" or "1,000 nodes".
 func Plural(n int64, thing string) string {
 	switch {
 	case n == 1:
@@ -172,7 +171,7 @@ func Yes(b bool) string {
 	return "-"
 }
 
-// OrNone returns text, or a dash for an empty one.
+// OrNone returns text, or a dash for an empty text.
 func OrNone(text string) string {
 	if text == "" {
 		return "-"

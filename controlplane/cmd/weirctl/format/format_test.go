@@ -5,7 +5,7 @@ import (
 	"testing"
 )
 
-// What others wrote obeys no terminal, and neither hides nor turns round what stands beside it.
+// A text of other people does not control the terminal, and neither hides nor reverses the text around it.
 func TestTextOfOthersIsPlain(t *testing.T) {
 	for text, want := range map[string]string{
 		"\x1b]0;title\a\x1b[2J":       "?]0;title??[2J",

@@ -12,13 +12,13 @@ import (
 	"github.com/weirhq/weir/shared/settings"
 )
 
-// DocumentsMax bounds the documents of a directory.
+// DocumentsMax bounds the number of documents in a directory.
 const DocumentsMax = 1000
 
-// documentEndings are those of files in a directory that are documents; others are left out.
+// documentEndings are the endings of documents. Other files in a directory are ignored.
 var documentEndings = []string{".yaml", ".yml", ".json"}
 
-// ReadDocument reads a document: a file, stdin, or all documents below a directory as one.
+// ReadDocument reads a document from a file or stdin, or combines all documents in a directory.
 func ReadDocument(name string) (*settings.Document, error) {
 	info, err := os.Stat(name)
 	if name == "-" || err != nil || !info.IsDir() {
@@ -44,7 +44,7 @@ func ReadDocument(name string) (*settings.Document, error) {
 	return settings.Merge(parts)
 }
 
-// readOne reads a file of at most as many bytes as are left.
+// readOne reads a file of at most left bytes.
 func readOne(name string, left int) (document *settings.Document, bytes int, err error) {
 	text, err := files.Read(name, int64(left))
 	if err != nil {
@@ -57,7 +57,8 @@ func readOne(name string, left int) (document *settings.Document, bytes int, err
 	return document, len(text), err
 }
 
-// documentsBelow lists the documents below a directory, by name. Names that begin with a dot are left out.
+// documentsBelow lists the documents in a directory and its subdirectories, sorted by name. Names that begin with a dot
+// are ignored.
 func documentsBelow(dir string) (files []string, err error) {
 	err = filepath.WalkDir(dir, func(path string, entry fs.DirEntry, err error) error {
 		switch {

@@ -1,5 +1,5 @@
-// Package plan reads documents of settings, compares them with the settings of a fleet, and plans the calls that make
-// the fleet's settings those of a document.
+// Package plan reads documents of settings, compares them with the settings of a fleet, and plans the calls that change
+// the fleet's settings to a document's.
 package plan
 
 import (
@@ -13,16 +13,17 @@ import (
 	"github.com/weirhq/weir/controlplane/internal/apiclient"
 	controlv1 "github.com/weirhq/weir/shared/gen/proto/weir/control/v1"
 	"github.com/weirhq/weir/shared/settings"
+	"github.com/weirhq/weir/shared/window"
 )
 
 // Change is one call that apply makes.
 type Change struct {
 	Action  string `json:"action"`  // add, change or delete
-	Subject string `json:"subject"` // of the audit log
-	Text    string `json:"text"`    // what changes, in words
+	Subject string `json:"subject"` // as in the audit log
+	Text    string `json:"text"`    // description of the change
 	Applied bool   `json:"applied"`
 
-	Loses  bool                   `json:"-"` // it deletes something for good
+	Loses  bool                   `json:"-"` // it deletes something that cannot be restored
 	Blocks bool                   `json:"-"` // it blocks every identifier that a pattern matches
 	Limit  *controlv1.LimitChange `json:"-"` // nil: it sets no limit
 
@@ -35,15 +36,16 @@ func (c *Change) Line() string {
 	return map[string]string{"add": "+ ", "change": "~ ", "delete": "- "}[c.Action] + c.Subject + ": " + c.Text
 }
 
-// Plan is what makes a fleet's settings those of a document.
+// Plan has the changes that make a fleet's settings equal to a document's.
 type Plan struct {
 	Changes []*Change
-	Kept    int    // that are not in the document, and stay without --prune
-	Limits  string // what its overrides would have denied, in words; empty: it has none, or the API cannot tell
+	Kept    int // settings that are not in the document, and stay because --prune is not set
+	// estimate of the requests that its overrides would have denied; empty: no overrides, or the API has no estimates
+	Limits string
 }
 
-// Of puts namespaces before overrides, which depend on them, and deletions last: an identifier whose override is
-// replaced is never without one, unless the new one has no room beside the old one.
+// Of plans namespaces before overrides, which depend on them, and deletions last. An identifier whose override is
+// replaced therefore always has an override, unless the old and the new override do not both fit.
 func Of(d *settings.Document, s Stored, prune bool) (p Plan) {
 	var deletions []*Change
 	there := make(map[settings.Namespace]*controlv1.Namespace)
@@ -78,7 +80,8 @@ func (p *Plan) add(c *Change) {
 	}
 }
 
-// addOverrides adds the deletions that a new override waits for; the caller adds the others.
+// addOverrides plans the overrides and the deletions that new overrides wait for. It returns the other deletions, which
+// the caller must add.
 func (p *Plan) addOverrides(d *settings.Document, s Stored, prune bool) (deletions []*Change) {
 	kept := make(map[settings.Override]bool, len(d.Overrides))
 	for _, o := range d.Overrides {
@@ -117,7 +120,7 @@ func overrideName(o settings.Override) settings.Override {
 	return settings.Override{Workspace: o.Workspace, Namespace: o.Namespace, Pattern: o.Pattern}
 }
 
-// changeOfNamespace is nil where nothing changes; was is nil where nothing is set.
+// changeOfNamespace returns nil if nothing changes. was is nil if the namespace has no settings.
 func changeOfNamespace(n settings.Namespace, was *controlv1.Namespace) *Change {
 	before, seenMs := settings.DefaultNamespace(n.Workspace, n.Namespace), was.GetUpdatedAtMs()
 	action := "add"
@@ -131,22 +134,26 @@ func changeOfNamespace(n settings.Namespace, was *controlv1.Namespace) *Change {
 		Action: action, Subject: fmt.Sprintf("namespace %s/%s", n.Workspace, n.Namespace),
 		Text: Differences([]Pair{
 			{"mode", before.Mode, n.Mode}, {"outage", before.Outage, n.Outage},
-			{"node_share", before.NodeShare, n.NodeShare},
+			{"node_share", before.NodeShare, n.NodeShare}, {"window", before.Window, n.Window},
 			{"shadow", strconv.FormatBool(before.Shadow), strconv.FormatBool(n.Shadow)},
 			{"estimate", format.OrNone(before.Estimate), format.OrNone(n.Estimate)},
 		}),
 		Do: func(ctx context.Context, f Fleet, actor, reason string) error {
-			_, err := apiclient.Ask(ctx, f.Settings.SetNamespace, &controlv1.SetNamespaceRequest{
+			answer, err := apiclient.Ask(ctx, f.Settings.SetNamespace, &controlv1.SetNamespaceRequest{
 				Actor: actor, Reason: reason, IfUpdatedAtMs: &seenMs,
 				Workspace: n.Workspace, Namespace: n.Namespace,
-				Shadow: &n.Shadow, Mode: &n.Mode, Outage: &n.Outage, NodeShare: &n.NodeShare, Estimate: &n.Estimate,
+				Shadow: &n.Shadow, Mode: &n.Mode, Outage: &n.Outage, NodeShare: &n.NodeShare, Window: &n.Window,
+				Estimate: &n.Estimate,
 			})
-			return err
+			if err != nil {
+				return err
+			}
+			return CheckWindow(answer.GetNamespace(), &n.Window)
 		},
 	}
 }
 
-// changeOfOverride is nil where nothing changes; was is nil where there is none.
+// changeOfOverride returns nil if nothing changes. was is nil if there is no override.
 func changeOfOverride(o settings.Override, was *controlv1.Override) *Change {
 	seenMs := was.GetUpdatedAtMs()
 	next := &controlv1.Override{Limit: o.Limit, DurationMs: o.DurationMs, Candidate: o.Candidate, Shadow: o.Shadow}
@@ -164,7 +171,7 @@ func changeOfOverride(o settings.Override, was *controlv1.Override) *Change {
 	}
 	made.Limit = &controlv1.LimitChange{Workspace: o.Workspace, Namespace: o.Namespace, Pattern: o.Pattern,
 		Limit: o.Limit, DurationMs: o.DurationMs, Shadow: o.Shadow}
-	made.Blocks = o.Limit == 0 && !o.Shadow && strings.Contains(o.Pattern, "*")
+	made.Blocks = o.Limit == 0 && !o.Shadow && !window.IsExact(o.Pattern)
 	made.Do = func(ctx context.Context, f Fleet, actor, reason string) error {
 		_, err := apiclient.Ask(ctx, f.Settings.ChangeOverride, &controlv1.ChangeOverrideRequest{
 			Actor: actor, Reason: reason, IfUpdatedAtMs: &seenMs,
@@ -197,14 +204,14 @@ func OverrideSubject(o settings.Override) string {
 	return fmt.Sprintf("override %s/%s/%s", o.Workspace, o.Namespace, o.Pattern)
 }
 
-// Pair is a field before and after.
+// Pair is a field before and after a change.
 type Pair struct {
 	Field string `json:"field"`
 	From  string `json:"from"`
 	To    string `json:"to"`
 }
 
-// Differences are the fields that change.
+// Differences lists the fields that change.
 func Differences(fields []Pair) string {
 	var words []string
 	for _, f := range fields {
@@ -215,7 +222,7 @@ func Differences(fields []Pair) string {
 	return strings.Join(words, ", ")
 }
 
-// OverrideWords describe all of an override, since some of it may have been kept.
+// OverrideWords describes a whole override, because a change can keep some of its fields.
 func OverrideWords(o *controlv1.Override) string {
 	text := "limit " + OverrideLimit(o) + ", window " + OverrideWindow(o)
 	if o.GetCandidate() > 0 {
@@ -229,8 +236,11 @@ func OverrideWords(o *controlv1.Override) string {
 
 // OverrideLimit describes an override's limit.
 func OverrideLimit(o *controlv1.Override) string {
-	if o.GetLimit() == 0 {
+	switch o.GetLimit() {
+	case 0:
 		return "0 (blocks)"
+	case window.LimitMax:
+		return "unlimited"
 	}
 	return format.Digits(o.GetLimit())
 }

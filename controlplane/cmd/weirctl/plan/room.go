@@ -9,7 +9,7 @@ import (
 )
 
 // rooms are the patterns with several '*' of each namespace while a plan is made. A namespace has room for at most
-// window.PatternsAlikeMax that begin alike, so a new one may have to take the place of one that goes.
+// window.PatternsAlikeMax patterns that begin alike, so a new pattern may have to replace a pattern that is deleted.
 type rooms map[settings.Namespace]*room
 
 type room struct {
@@ -17,7 +17,7 @@ type room struct {
 	going map[string]*Change // deletions of some of them
 }
 
-// hold adds a stored pattern; deletion is nil if it stays.
+// hold adds a stored pattern. deletion is nil if the pattern stays.
 func (r rooms) hold(o settings.Override, deletion *Change) {
 	if strings.Count(o.Pattern, "*") < 2 {
 		return
@@ -40,7 +40,7 @@ func (r rooms) take(o settings.Override) (first []*Change) {
 			return here.going[other] != nil && window.PatternsAlike(o.Pattern, []string{other}) > 0
 		})
 		if at < 0 {
-			break // the API refuses it, and says why
+			break // the API will reject the pattern with an error
 		}
 		first = append(first, here.going[here.there[at]])
 		delete(here.going, here.there[at])

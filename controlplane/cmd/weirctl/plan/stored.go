@@ -1,6 +1,7 @@
 package plan
 
 import (
+	"cmp"
 	"context"
 	"fmt"
 	"io"
@@ -15,21 +16,21 @@ import (
 	"github.com/weirhq/weir/shared/workspaces"
 )
 
-// Stored is what is set in a fleet, in order.
+// Stored has the settings of a fleet, sorted.
 type Stored struct {
 	Tunings    []*controlv1.RegionTuning
 	Namespaces []*controlv1.Namespace
 	Overrides  []*controlv1.Override
-	Visible    *workspaces.Set // workspaces that the token may see; Tunings is empty unless it may see all
+	Visible    *workspaces.Set // workspaces that the token can see; Tunings is empty unless it can see all
 }
 
-// Fleet is a fleet's API, as far as a plan needs it.
+// Fleet is the part of a fleet's API that a plan needs.
 type Fleet struct {
 	apiclient.Clients
 	Warnings io.Writer
 }
 
-// Stored reads all settings, page by page. A change during that may or may not be in it.
+// Stored reads all settings, page by page. A concurrent change may or may not be included.
 func (f Fleet) Stored(ctx context.Context) (all Stored, err error) {
 	tunings, err := apiclient.Ask(ctx, f.Rollouts.GetTuning, &controlv1.GetTuningRequest{})
 	if connect.CodeOf(err) == connect.CodePermissionDenied {
@@ -46,8 +47,8 @@ func (f Fleet) Stored(ctx context.Context) (all Stored, err error) {
 	return all, err
 }
 
-// visible returns the workspaces of the caller's token, if it is limited to some: such a token may
-// see their settings but not the fleet's tuning. Otherwise it returns denied.
+// visible returns the workspaces of the caller's token, if it is limited to some. Such a token can read the settings of
+// these workspaces, but not the fleet's tuning. Otherwise visible returns denied.
 func (f Fleet) visible(ctx context.Context, denied error) (*workspaces.Set, error) {
 	who, err := apiclient.Ask(ctx, f.Tokens.WhoAmI, &controlv1.WhoAmIRequest{})
 	if err != nil || len(who.GetWorkspaces()) == 0 {
@@ -98,7 +99,7 @@ func (f Fleet) allOverrides(ctx context.Context) (all []*controlv1.Override, err
 	return all, nil
 }
 
-// NotListedError is about names that are not UTF-8, which the API cannot send, or too many of them.
+// NotListedError is the error for names that are not UTF-8, which the API cannot send, if there are too many of them.
 type NotListedError struct {
 	what string
 	most int
@@ -109,12 +110,12 @@ func (e *NotListedError) Error() string {
 		e.what, format.Digits(int64(e.most)))
 }
 
-// Document leaves out defaults.
+// Document converts the settings to a document, without defaults.
 func (s Stored) Document() (*settings.Document, error) {
 	d := new(settings.Document)
 	for _, t := range s.Tunings {
 		if t.GetRegion() == "" && t.GetVersion() == 0 {
-			continue // none was ever rolled out
+			continue // no tuning was ever rolled out
 		}
 		read, err := tuning.ReadWhole([]byte(t.GetDocument()))
 		if err != nil {
@@ -140,15 +141,32 @@ func (s Stored) Document() (*settings.Document, error) {
 	return d, nil
 }
 
-// NamespaceOf returns a namespace as a document has it.
+// NamespaceOf converts a namespace to its form in a document.
 func NamespaceOf(n *controlv1.Namespace) settings.Namespace {
 	return settings.Namespace{
 		Workspace: n.GetWorkspace(), Namespace: n.GetNamespace(), Shadow: n.GetShadow(),
-		Mode: n.GetMode(), Outage: n.GetOutage(), NodeShare: n.GetNodeShare(), Estimate: n.GetEstimate(),
+		Mode: n.GetMode(), Outage: n.GetOutage(), NodeShare: n.GetNodeShare(), Window: WindowOf(n),
+		Estimate: n.GetEstimate(),
 	}
 }
 
-// OverrideOf returns an override as a document has it.
+// WindowOf returns how a namespace counts a duration. A weir-control of an earlier build counts only in cells and
+// returns no window.
+func WindowOf(n *controlv1.Namespace) string {
+	return cmp.Or(n.GetWindow(), settings.DefaultNamespace("", "").Window)
+}
+
+// CheckWindow returns an error if the namespace that weir-control stored does not have the requested window, because a
+// weir-control of an earlier build ignores the field.
+func CheckWindow(stored *controlv1.Namespace, want *string) error {
+	if want == nil || WindowOf(stored) == *want {
+		return nil
+	}
+	return fmt.Errorf("weir-control has an earlier build, which ignores window %q: all other fields are set; "+
+		"upgrade weir-control, then set it again", *want)
+}
+
+// OverrideOf converts an override to its form in a document.
 func OverrideOf(o *controlv1.Override) settings.Override {
 	return settings.Override{
 		Workspace: o.GetWorkspace(), Namespace: o.GetNamespace(), Pattern: o.GetPattern(),

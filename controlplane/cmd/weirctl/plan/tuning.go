@@ -9,17 +9,17 @@ import (
 	"github.com/weirhq/weir/shared/tuning"
 )
 
-// TuningDifference is where a document has another tuning than a region runs.
+// TuningDifference is a difference between the tuning in a document and the tuning that a region runs.
 type TuningDifference struct {
-	Region  string `json:"region"` // fleet for all without one of their own
+	Region  string `json:"region"` // "fleet" for all regions without their own tuning
 	Changes []Pair `json:"changes"`
-	Command string `json:"command"` // that rolls it out
+	Command string `json:"command"` // command that rolls the tuning out
 }
 
-// TuningDifferences compares the regions of which the document has a tuning: those that it names, and all if it has the
-// fleet's.
+// TuningDifferences compares the tunings in a document with the tunings in force. A document with the fleet's tuning is
+// compared for all regions, other documents only for the regions that they name.
 func TuningDifferences(d *settings.Document, inForce []*controlv1.RegionTuning) (found []TuningDifference, err error) {
-	if len(inForce) == 0 { // the token may not see the tuning
+	if len(inForce) == 0 { // the token must not see the tuning
 		return nil, nil
 	}
 	running := make(map[string]tuning.Tuning)
@@ -64,7 +64,7 @@ func DifferenceOf(region, from string, changes []tuning.Change) TuningDifference
 	return t
 }
 
-// FleetName is the region "" on the command line.
+// FleetName is the name of the region "" on the command line.
 const FleetName = "fleet"
 
 // OrFleet returns a region's name on the command line.
