@@ -7,16 +7,15 @@ import (
 	"time"
 )
 
-// attemptTimeout is how long one of several addresses may take over a call before the
-// next is asked: a machine that is gone does not even refuse. One that is only slow
-// loses nothing: what may not happen twice is sent so that it does not.
+// attemptTimeout is how long an address may take to answer before the client tries the next, because a dead machine
+// does not even refuse a connection. A slow address does no harm: calls that must not happen twice carry an ID.
 const attemptTimeout = 5 * time.Second
 
-// addresses are where Restate is: of one server, or of the nodes of a cluster, any of
-// which takes any call. Safe for use by several goroutines.
+// addresses are the URLs of Restate: of a single server, or of the nodes of a cluster, any of which accepts any call.
+// They are safe for concurrent use.
 type addresses struct {
 	urls   []string     // without a slash at the end
-	latest atomic.Int64 // index of the one that answered last: the next call begins there
+	latest atomic.Int64 // index of the URL that answered last, where the next call begins
 }
 
 func (a *addresses) set(urls []string) {
@@ -27,8 +26,8 @@ func (a *addresses) set(urls []string) {
 
 func (a *addresses) String() string { return strings.Join(a.urls, ", ") }
 
-// inTurn makes a call at one address after the other until one has answered, each
-// once. The last may take as long as ctx allows.
+// inTurn tries the addresses in turn until one answers, each at most once. The last attempt can take as long as ctx
+// allows.
 func (a *addresses) inTurn(ctx context.Context,
 	call func(ctx context.Context, i int) (answered bool, err error)) error {
 	first := int(a.latest.Load())

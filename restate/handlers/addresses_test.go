@@ -16,8 +16,7 @@ import (
 	"github.com/weirhq/weir/restate/orderkey"
 )
 
-// "One address after the other until one has answered, each once": where calls go, told
-// as steps.
+// "Tries the addresses in turn until one answers, each at most once": a transcript of calls.
 func TestAddressesInTurn(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
@@ -25,7 +24,7 @@ func TestAddressesInTurn(t *testing.T) {
 		a.set([]string{"a/", "b", "c"})
 		for _, step := range []struct {
 			what  string
-			nodes map[string]string // what is wrong with a node
+			nodes map[string]string // the fault of each node
 			asked []string
 			fails bool
 		}{
@@ -55,7 +54,7 @@ func TestAddressesInTurn(t *testing.T) {
 				t.Errorf("%s: asked %v, %v; want %v", step.what, asked, err, step.asked)
 			}
 		}
-		// A caller who has gone is not asked for again.
+		// A caller that has gone is not retried.
 		gone, leave := context.WithCancel(t.Context())
 		calls := 0
 		_ = a.inTurn(gone, func(context.Context, int) (bool, error) {
@@ -69,8 +68,8 @@ func TestAddressesInTurn(t *testing.T) {
 	})
 }
 
-// "A change happens once, however often its order is sent": both nodes get the same order, and each call is another
-// order.
+// "Restate executes the call once, however often it receives the order": both nodes get the same order, and each call
+// is another order.
 func TestClientSendsOneOrderToAllNodes(t *testing.T) {
 	t.Parallel()
 	var mu sync.Mutex

@@ -17,26 +17,26 @@ import (
 const (
 	adminAnswerBytesMax = 4 << 20
 
-	// troubledMax bounds how many invocations in trouble are reported.
+	// troubledMax bounds the invocations in trouble that are reported.
 	troubledMax = 50
 )
 
-// Admin calls Restate's admin API: of a cluster the next node's when one does not
-// answer. All methods may be called at once.
+// Admin is a client of Restate's admin API. If a node of a cluster does not answer, it tries the next. All methods can
+// be called concurrently.
 type Admin struct {
 	at     addresses
 	client *http.Client
 }
 
-// NewAdmin returns a client of the admin API at url, or of a cluster's at several.
+// NewAdmin returns a client of the admin API at url, or of a cluster's admin APIs at several URLs.
 func NewAdmin(client *http.Client, urls ...string) *Admin {
 	a := &Admin{client: client}
 	a.at.set(urls)
 	return a
 }
 
-// Troubled are the invocations of Weir's handlers that are paused or keep failing, the
-// paused ones first; at most troubledMax.
+// Troubled returns the invocations of Weir's handlers that are paused or keep failing, paused invocations first, at
+// most troubledMax.
 func (a *Admin) Troubled(ctx context.Context) ([]watch.Invocation, error) {
 	var answer struct {
 		Rows []struct {
@@ -70,8 +70,8 @@ func (a *Admin) Troubled(ctx context.Context) ([]watch.Invocation, error) {
 	return troubled, nil
 }
 
-// call makes one call, for what. Every answer but 2xx is an error. It may reach two
-// nodes: nothing of what is asked here minds.
+// call makes a request; what describes it in errors. Every status except 2xx is an error. The request can reach two
+// nodes, so it must be harmless to repeat.
 func (a *Admin) call(ctx context.Context, what, method, path string, in, out any) (status int, err error) {
 	var body []byte
 	if in != nil {
@@ -99,14 +99,14 @@ func (a *Admin) call(ctx context.Context, what, method, path string, in, out any
 	return status, nil
 }
 
-// adminRefusal is an answer of Restate's admin API that is not 2xx.
+// adminRefusal is a response of Restate's admin API with a status that is not 2xx.
 type adminRefusal struct {
 	what   string
 	status int
 	text   string
 }
 
-// discovery reports whether Restate refused because an endpoint does not answer, or not with handlers.
+// discovery reports whether Restate refused because an endpoint does not answer, or does not serve handlers.
 func (e *adminRefusal) discovery() bool {
 	var answer struct {
 		Code string `json:"restate_code"`

@@ -18,10 +18,10 @@ import (
 	"github.com/weirhq/weir/shared/bounded"
 )
 
-// attackBytesMax is what one address may add to the memory of an idle process.
+// attackBytesMax bounds how much an address can add to the memory of an idle process.
 const attackBytesMax = 300 << 20
 
-// Connections that send no request of Restate's keep little, and keep Restate's own out of nothing.
+// Connections that send no valid request of Restate use little memory, and do not keep out Restate's own connections.
 func TestFloodsOfFrames(t *testing.T) {
 	public, _, err := ed25519.GenerateKey(nil)
 	if err != nil {
@@ -30,7 +30,7 @@ func TestFloodsOfFrames(t *testing.T) {
 	for signed, key := range map[string]string{"signed": "publickeyv1_" + base58(public), "unsigned": ""} {
 		for name, flood := range attack.Floods("/invoke/WeirCron/Status", invocationType) {
 			if signed == "signed" && !strings.Contains(name, "streams") {
-				continue // no request comes of it that could be signed
+				continue // it makes no request that could be signed
 			}
 			t.Run(signed+"/"+name, func(t *testing.T) {
 				address := serveEndpoint(t, Options{IdentityKey: key})
@@ -52,7 +52,7 @@ func TestFloodsOfFrames(t *testing.T) {
 	}
 }
 
-// Requests that are not signed are counted, each, and logged a few times.
+// Every unsigned request is counted, and only a few are logged.
 func TestUnsignedRequestsFillNoLog(t *testing.T) {
 	t.Parallel()
 	public, _, err := ed25519.GenerateKey(nil)
@@ -77,7 +77,7 @@ func TestUnsignedRequestsFillNoLog(t *testing.T) {
 	wantRefused(t, metrics, map[bounded.Bound]int{controlplane.BoundIdentity: requests})
 }
 
-// Each refusal is counted by its bound.
+// Each rejection is counted by its bound.
 func TestRefusalsAreCounted(t *testing.T) {
 	t.Parallel()
 	metrics := controlplane.NewMetrics()
@@ -85,7 +85,7 @@ func TestRefusalsAreCounted(t *testing.T) {
 	l.journalBytes, l.allBytes, l.begun = 10, 5, 1
 	read := http.HandlerFunc(func(_ http.ResponseWriter, r *http.Request) {
 		_, _ = new(bytes.Buffer).ReadFrom(r.Body)
-		_, _ = new(bytes.Buffer).ReadFrom(r.Body) // which counts no second time
+		_, _ = new(bytes.Buffer).ReadFrom(r.Body) // does not count again
 	})
 	handler := private(bound(read, l, metrics.HandlersRefused), nil, metrics.HandlersRefused)
 	send := func(body, host, origin string) {
@@ -108,7 +108,7 @@ func TestRefusalsAreCounted(t *testing.T) {
 		bounded.BoundSlots: 1})
 }
 
-// A journal that is late is counted.
+// A late journal is counted.
 func TestLateJournalsAreCounted(t *testing.T) {
 	t.Parallel()
 	metrics := controlplane.NewMetrics()
@@ -138,8 +138,8 @@ func TestLateJournalsAreCounted(t *testing.T) {
 	}
 }
 
-// An answer that refuses has as long as a journal may take, twice; one of an invocation that runs has the attempt's
-// time. The first could else be left unread for an hour.
+// A rejection has twice the time of a journal's arrival, and the response of a running invocation has the time of an
+// attempt. Otherwise a caller could leave a rejection unread for an hour.
 func TestRefusalsAreNotWaitedFor(t *testing.T) {
 	t.Parallel()
 	l := roomy()
@@ -158,8 +158,8 @@ func TestRefusalsAreNotWaitedFor(t *testing.T) {
 	}
 }
 
-// "arrived … tells whether its input is over already": what Shutdown hands over is also an invocation whose journal
-// comes when the input of the others has ended; none that has left is kept.
+// "arrived … reports whether their input has already ended": Shutdown also hands over an invocation whose journal
+// arrives after the input of the others has ended. Requests that have left are not kept.
 func TestAJournalThatComesAfterTheHandOver(t *testing.T) {
 	t.Parallel()
 	b := newBounds(roomy(), func(bounded.Bound) {})
@@ -224,7 +224,7 @@ func wantRefused(t *testing.T, metrics *controlplane.Metrics, want map[bounded.B
 	}
 }
 
-// Of requests that are cut off and have not noticed there are as many as may arrive: the SDK keeps memory for each.
+// At most as many requests can be cut off without having noticed as can arrive, because the SDK uses memory for each.
 func TestArrivalsThatAreCutOffAreBounded(t *testing.T) {
 	t.Parallel()
 	l := roomy()
@@ -247,7 +247,7 @@ func TestArrivalsThatAreCutOffAreBounded(t *testing.T) {
 		<-entered
 	}
 	begin()
-	begin() // which cuts the first one off
+	begin() // cuts off the first
 	w := httptest.NewRecorder()
 	handler.ServeHTTP(w, httptest.NewRequest(http.MethodPost, "/third", nil))
 	if w.Code != http.StatusServiceUnavailable {

@@ -16,9 +16,9 @@ const AuditService = "WeirAudit"
 
 const auditTimeout = 10 * time.Second
 
-// auditTrail is the service WeirAudit: it writes the changes of operators into the audit table. The handler of a
-// change sends the entry here and writes its own state in one invocation, so neither is there without the other, and
-// a change need not wait for MySQL.
+// auditTrail is the service WeirAudit: it writes the changes of operators into the audit table. The handler of a change
+// sends the entry to it and stores its own state in the same invocation. So both happen or neither, and a change need
+// not wait for MySQL.
 type auditTrail struct {
 	store audit.Store
 	steps *stepper
@@ -30,7 +30,7 @@ func (a *auditTrail) definition() restate.ServiceDefinition {
 		restate.WithIngressPrivate(true),
 		restate.WithJournalRetention(24*time.Hour),
 		restate.WithIdempotencyRetention(orderRetention),
-		// Hours, then it is paused: an entry must not be lost, and a person must look.
+		// It retries for hours and is then paused, because an entry must not be lost, so an operator must look.
 		restate.WithInvocationRetryPolicy(
 			restate.WithInitialRetryInterval(200*time.Millisecond),
 			restate.WithRetryIntervalFactor(2),
@@ -51,7 +51,7 @@ func (a *auditTrail) write(ctx restate.Context, e audit.Entry) (restate.Void, er
 		defer cancel()
 		err := audit.Write(timed, a.store, e)
 		if errors.Is(err, controlplane.ErrInvalid) {
-			return invalid(err) // it will not get better
+			return invalid(err) // retries would not help
 		}
 		return err
 	}, restate.WithName("insert"))
@@ -61,8 +61,8 @@ func (a *auditTrail) write(ctx restate.Context, e audit.Entry) (restate.Void, er
 	return restate.Void{}, nil
 }
 
-// sendAudit sends an audit entry about the object of ctx. kind is the kind of object, such as "table". action is what
-// happened to it, such as "rollout.start".
+// sendAudit sends an audit entry about the object of ctx. kind is the kind of object, such as "table". action is the
+// change, such as "rollout.start".
 func sendAudit(ctx restate.ObjectContext, kind string, by controlplane.By, action string, before, after any) error {
 	e := audit.Entry{By: by, Action: action, Subject: kind + " " + restate.Key(ctx)}
 	var err error

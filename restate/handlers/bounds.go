@@ -8,18 +8,18 @@ import (
 	"github.com/weirhq/weir/shared/bounded"
 )
 
-// limits are what callers of the handlers' port can make it keep. Restate signs its requests where an
-// identity key is set, and the SDK checks that by the headers, before it reads a body; without one the
-// port is on loopback, where every process of the machine may call.
+// limits bound what callers of the handlers' port can use up. If an identity key is set, Restate signs its requests,
+// and the SDK checks the signature in the headers before it reads a body. Without a key the port must be on loopback,
+// where every process of the machine can call it.
 type limits struct {
 	connections  int
-	begun        int           // requests of one address, those among them that are about to be refused
-	journalBytes int64         // of one request: the journal and state of an invocation, some hundred kB at the most
+	begun        int           // requests of an address, including requests that will be refused
+	journalBytes int64         // of a request: the journal and state of an invocation, at most some hundred kB
 	allBytes     int64         // of all requests together
-	arriving     int           // requests whose journal is not there yet; a further one has the oldest cut off
-	arrival      time.Duration // until a journal is there
-	invocations  int           // at once; jobs, rollouts and retirements are some dozens
-	attempt      time.Duration // after that the input ends: the invocation is suspended, and goes on in another attempt
+	arriving     int           // requests whose journal is incomplete; a further request cuts off the oldest
+	arrival      time.Duration // until a journal is complete
+	invocations  int           // at once; jobs, rollouts and retirements need some dozens
+	attempt      time.Duration // then the input ends, so the invocation is suspended and continues in another attempt
 }
 
 var usual = limits{
@@ -33,20 +33,20 @@ var usual = limits{
 	attempt:      time.Hour,
 }
 
-// The same for what a connection keeps beside its requests.
+// Bounds on connections.
 const (
 	idleTimeout    = 2 * time.Minute
 	headerBytesMax = 64 << 10
-	streamsMax     = 128 // of a connection: Restate sends most invocations over one
+	streamsMax     = 128 // of a connection: Restate sends most invocations over the same connection
 	frameBytes     = 64 << 10
 	aheadBytes     = 512 << 10        // of all journals of a connection, before they are read
-	pingAfter      = 30 * time.Second // of silence: a peer that is gone gives its invocations back
+	pingAfter      = 30 * time.Second // of silence: the invocations of a dead peer end
 	pingTimeout    = 15 * time.Second
 	writeStalled   = 30 * time.Second
-	stepMax        = 15 * time.Minute // what a step may take when an attempt's time is over; Restate gives it 11
+	stepMax        = 15 * time.Minute // for a step after the end of an attempt; Restate allows 11 minutes
 )
 
-// newBounds are bounds that refuse what goes beyond l, and call refused for it. Restate tries again what is refused.
+// newBounds returns bounds that reject requests beyond l, and call refused for each. Restate retries rejected requests.
 func newBounds(l limits, refused func(bounded.Bound)) *bounds {
 	return &bounds{limits: l, refused: refused, run: make(map[*invocation]struct{})}
 }
@@ -59,7 +59,7 @@ func (b *bounds) handler(next http.Handler) http.Handler {
 func (b *bounds) serve(w http.ResponseWriter, r *http.Request, next http.Handler) {
 	i := &invocation{ResponseWriter: w, bounds: b, body: http.MaxBytesReader(w, r.Body, b.journalBytes)}
 	i.readUntil(time.Now().Add(b.arrival))
-	i.writeUntil(time.Now().Add(2 * b.arrival)) // one that came too late is told so
+	i.writeUntil(time.Now().Add(2 * b.arrival)) // also bounds the response to a late request
 	if r.ContentLength > b.journalBytes {
 		b.refused(bounded.BoundBody)
 		http.Error(w, fmt.Sprintf("body is %d bytes long (at most %d)", r.ContentLength, b.journalBytes),

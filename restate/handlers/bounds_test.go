@@ -17,14 +17,14 @@ import (
 	"github.com/weirhq/weir/shared/bounded"
 )
 
-// roomy are limits that a test narrows.
+// roomy returns generous limits that a test narrows.
 func roomy() limits {
 	l := usual
 	l.arrival, l.attempt = time.Minute, time.Minute
 	return l
 }
 
-// bound is next within l.
+// bound returns next within l.
 func bound(next http.Handler, l limits, refused func(bounded.Bound)) http.Handler {
 	return newBounds(l, refused).handler(next)
 }
@@ -45,7 +45,7 @@ func serveBound(t *testing.T, next http.HandlerFunc, l limits) (address string) 
 	return listener.Addr().String()
 }
 
-// overBoth are clients of the two protocols that the port speaks.
+// overBoth returns clients of both protocols of the port.
 func overBoth(t *testing.T) map[string]*http.Client {
 	t.Helper()
 	clients := map[string]*http.Client{}
@@ -59,7 +59,7 @@ func overBoth(t *testing.T) map[string]*http.Client {
 	return clients
 }
 
-// slowly posts a body that begins and does not go on until the test ends.
+// slowly posts a body that begins and does not continue until the test ends.
 func slowly(t *testing.T, c *http.Client, url string) {
 	t.Helper()
 	body, more := io.Pipe()
@@ -134,7 +134,7 @@ func TestInvocationsAreBounded(t *testing.T) {
 	})
 }
 
-// "Requests that come slowly take no place of those that run": the oldest arrival is cut off for a further one.
+// "Slow arrivals do not use up the places of running requests": a further request cuts off the oldest arrival.
 func TestSlowJournalsKeepNoOtherOut(t *testing.T) {
 	t.Parallel()
 	for name, c := range overBoth(t) {
@@ -167,7 +167,7 @@ func TestSlowJournalsKeepNoOtherOut(t *testing.T) {
 	}
 }
 
-// A journal that does not come in time gives its place back.
+// A journal that does not arrive in time frees its place.
 func TestJournalsArriveInTime(t *testing.T) {
 	t.Parallel()
 	for name, c := range overBoth(t) {
@@ -187,7 +187,8 @@ func TestJournalsArriveInTime(t *testing.T) {
 	}
 }
 
-// A caller that is refused, or answered before its body is there, keeps no connection by holding the body back.
+// A caller that is rejected, or answered before its body has arrived, cannot keep a connection by holding the body
+// back.
 func TestUnreadBodiesKeepNoConnection(t *testing.T) {
 	t.Parallel()
 	l := roomy()
@@ -213,7 +214,7 @@ func TestUnreadBodiesKeepNoConnection(t *testing.T) {
 	}
 }
 
-// "After that the input ends": not with an error, which would count as a failed attempt.
+// "Then the input ends": not with an error, which would count as a failed attempt.
 func TestAttemptsEnd(t *testing.T) {
 	t.Parallel()
 	for name, c := range overBoth(t) {
@@ -235,7 +236,7 @@ func TestAttemptsEnd(t *testing.T) {
 	}
 }
 
-// What all journals hold together is bounded, and comes back.
+// The size of all journals together is bounded, and shrinks again.
 func TestJournalsAreBoundedTogether(t *testing.T) {
 	t.Parallel()
 	l := roomy()
@@ -281,7 +282,8 @@ func TestJournalsAreBoundedTogether(t *testing.T) {
 	})
 }
 
-// An address has a quarter of the connections, and the one that was silent longest is closed for a further one.
+// An address has a quarter of the connections. For a further connection the connection that was silent longest is
+// closed.
 func TestConnectionsAreBounded(t *testing.T) {
 	t.Parallel()
 	address := serveEndpoint(t, Options{})

@@ -23,17 +23,17 @@ import (
 	"github.com/weirhq/weir/controlplane/store"
 )
 
-// childVariable makes this test binary serve the handlers for a test that kills it:
-// "address dsn", or "address dsn rollouts" (or retirement, or cleanup) for handlers
-// that never get stuck, or "address dsn stuck-retirement" for such as stuckTables.
+// childVariable makes this test binary serve the handlers for a test that kills it: "address dsn" for handlers that get
+// stuck, "address dsn rollouts" (or retirement, or cleanup) for handlers that never get stuck, or "address dsn
+// stuck-retirement" for handlers on stuckTables.
 const childVariable = "WEIR_TEST_HANDLERS_CHILD"
 
-// childStuckAt is the batch after which the child says so and goes no further.
+// childStuckAt is the batch after which the child reports that it is stuck.
 const childStuckAt = 3
 
 const childStuck = "batch deleted, not journaled"
 
-// childMain serves until it is killed, or its parent is gone.
+// childMain serves until it is killed, or its parent has ended.
 func childMain() {
 	words := strings.Fields(os.Getenv(childVariable))
 	if err := childServe(words[0], words[1], words[2:]...); err != nil {
@@ -111,8 +111,8 @@ func startChild(t *testing.T, address, dsn string, more ...string) (*exec.Cmd, *
 	return child, lines
 }
 
-// childProgram is this test binary without the race detector, under which the SDK compiles
-// its core for seconds in each child. A child that is killed does not tell of races anyway.
+// childProgram is this test binary without the race detector, because with it the SDK compiles its core for seconds in
+// each child. A killed child reports no races anyway.
 var childProgram = sync.OnceValues(func() (string, error) {
 	program := filepath.Join(childDir, "handlers.test")
 	out, err := exec.Command("go", "test", "-c", "-o", program, ".").CombinedOutput()
@@ -122,7 +122,7 @@ var childProgram = sync.OnceValues(func() (string, error) {
 	return program, err
 })
 
-// childDir is TestMain's, which removes it.
+// childDir is created by TestMain, which also removes it.
 var childDir string
 
 func expectLine(t *testing.T, lines *bufio.Scanner, want string) {
@@ -136,8 +136,7 @@ func expectLine(t *testing.T, lines *bufio.Scanner, want string) {
 	t.Fatalf("the child ended before it said %q: %v", want, lines.Err())
 }
 
-// stuckStore is a store whose at-th batch is deleted and never answered, until it is
-// let go.
+// stuckStore is a store whose at-th batch is deleted, but does not return until it is let go.
 type stuckStore struct {
 	*store.Store
 	at      int
@@ -155,7 +154,7 @@ func (s *stuckStore) DeleteUndated(ctx context.Context, cutoff time.Time, rows i
 	return n, err
 }
 
-// stuckTables renames and drops, says so, and never answers.
+// stuckTables renames and drops tables, reports it, and never returns.
 type stuckTables struct{ *store.Store }
 
 const childStuckTables = "table changed, not journaled"
@@ -176,12 +175,11 @@ func (s stuckTables) DropTable(ctx context.Context, table, dated string, fence i
 	select {}
 }
 
-// cleanupOptions are handlers whose cleanup deletes ten rows a batch, and those that
-// expired this very moment too.
+// cleanupOptions returns handlers whose cleanup deletes ten rows a batch, without a grace period.
 func cleanupOptions(s cleanupStore) Options {
 	config := cleanup.DefaultConfig()
 	config.Limits.BatchRowsMax, config.Grace = 10, 0
-	// Batches of the smallest size that are slow would end a run, and its journal, early on a busy machine.
+	// Slow batches of the smallest size would end a run, and its journal, early on a busy machine.
 	config.Limits.BatchSlow, config.Limits.RunTimeMax = time.Minute, 10*time.Minute
 	metrics := controlplane.NewMetrics()
 	cleanup, err := cleanup.New(config, s, cleanup.NewMetrics())

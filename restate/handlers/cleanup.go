@@ -13,7 +13,7 @@ import (
 // CleanupJob is the cleanup's key in CronService.
 const CleanupJob = "cleanup"
 
-// What the cleanup's reports call their figures.
+// Names of figures in the cleanup's reports.
 const (
 	countRows      = "rows"
 	countBatches   = "batches"
@@ -22,8 +22,7 @@ const (
 	readingLagMs   = "lag_ms"
 )
 
-// cleanupJob is the expiry cleanup as a job: cleanup.Cleanup, each of whose steps is
-// journaled.
+// cleanupJob returns the expiry cleanup as a job. Each step of cleanup.Cleanup is journaled.
 func cleanupJob(cleaner *cleanup.Cleanup, steps *stepper, metrics *controlplane.Metrics) Job {
 	return Job{
 		Run: func(ctx restate.ObjectContext) (Report, error) {
@@ -41,7 +40,7 @@ func cleanupJob(cleaner *cleanup.Cleanup, steps *stepper, metrics *controlplane.
 	}
 }
 
-// finished is the step that ends a run: it tells the job, and the time.
+// finished returns the step that ends a run: it calls the job's Finished, and returns the time.
 func finished(job Job, failed bool) func(context.Context) (int64, error) {
 	return func(context.Context) (int64, error) {
 		if job.Finished != nil {
@@ -51,7 +50,7 @@ func finished(job Job, failed bool) func(context.Context) (int64, error) {
 	}
 }
 
-// cleanupRun reads a run back.
+// cleanupRun converts a run of the job.
 func cleanupRun(r Run) cleanup.Run {
 	return cleanup.Run{
 		Report: cleanup.Report{
@@ -70,7 +69,7 @@ func cleanupRun(r Run) cleanup.Run {
 	}
 }
 
-// cleanupStatus reads a state back.
+// cleanupStatus converts the state of the job.
 func cleanupStatus(s State) cleanup.Status {
 	status := cleanup.Status{
 		Running:   s.Running,

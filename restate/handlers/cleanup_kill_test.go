@@ -16,9 +16,9 @@ const (
 	liveARound    = 20
 )
 
-// One chain; all that expired before the last cutoff is gone; nothing live is touched:
-// rows of both kinds come in while the handlers' process, Restate and MySQL are killed
-// at random batches. WEIR_SOAK=1 plays 60 rounds instead of 5.
+// There is one chain, all rows that expired before the last cutoff are deleted, and no live row is. Rows of both kinds
+// are added while the handlers' process, Restate and MySQL are killed at random batches. WEIR_SOAK=1 plays 60 rounds
+// instead of 5.
 func TestSoakCleanupsSurviveKills(t *testing.T) {
 	t.Parallel()
 	servers.TurnSQL(t, testSoakCleanupsSurviveKills)
@@ -44,27 +44,27 @@ func testSoakCleanupsSurviveKills(t *testing.T) {
 			k.kill()
 		}
 		if round%2 == 1 {
-			k.cleaned(round, expiredARound) // else the run under way sees the next round's rows too
+			k.cleaned(round, expiredARound) // otherwise the run under way also sees the next round's rows
 		}
 		if live := k.count(`SELECT COUNT(*) FROM ratelimit_window_counts WHERE identifier LIKE 'live%'`); live != (round+1)*liveARound {
 			t.Fatalf("round %d: %d live rows, want %d", round, live, (round+1)*liveARound)
 		}
 	}
 	k.cleaned(rounds-1, expiredARound)
-	k.cluster.lastRun(k.cluster.status(CleanupJob).Runs + 2) // one with a cutoff after the last kill is over
+	k.cluster.lastRun(k.cluster.status(CleanupJob).Runs + 2) // a run with a cutoff after the last kill has ended
 	k.wantOneChain()
 	if live := k.count(`SELECT COUNT(*) FROM ratelimit_window_counts`); live != rounds*liveARound {
 		t.Errorf("%d rows left, want the %d live ones", live, rounds*liveARound)
 	}
 	s := k.cluster.status(CleanupJob)
 	k.wantAllKilled(rounds, fmt.Sprintf("%d runs, %d rows", s.Runs, s.Totals[countRows]))
-	// Each kill may lose the count of the batch under way, and never makes a row of none.
+	// Each kill can lose the count of the batch under way, but never adds to a count.
 	if rows := s.Totals[countRows]; rows > int64(rounds*expiredARound) || s.Errors != 0 {
 		t.Errorf("%d rows deleted of %d, %d failed runs", rows, rounds*expiredARound, s.Errors)
 	}
 }
 
-// addRows adds a round's rows, once: an insert whose answer was lost is made again.
+// addRows adds a round's rows, once: an insert whose answer was lost is repeated.
 func (k *killer) addRows(round int) {
 	k.t.Helper()
 	for name, rows := range map[string]struct {
@@ -81,7 +81,7 @@ func (k *killer) addRows(round int) {
 	}
 }
 
-// cleaned waits until so many of a round's expired rows are gone.
+// cleaned waits until this many of a round's expired rows are deleted.
 func (k *killer) cleaned(round, rows int) {
 	k.t.Helper()
 	await.NoError(k.t, "a round's rows are deleted", func() error {
@@ -93,7 +93,7 @@ func (k *killer) cleaned(round, rows int) {
 	})
 }
 
-// wantOneChain: it was begun once, and has one tick on its way.
+// wantOneChain checks that the chain was begun once, and has one tick under way.
 func (k *killer) wantOneChain() {
 	k.t.Helper()
 	await.NoError(k.t, "one tick on its way", func() error {

@@ -5,13 +5,12 @@ import (
 	"database/sql"
 	"errors"
 	"fmt"
-	"log/slog"
 	"testing"
 	"time"
 
 	"github.com/weirhq/weir/controlplane/cleanup"
 	"github.com/weirhq/weir/controlplane/store"
-	"github.com/weirhq/weir/schema"
+	"github.com/weirhq/weir/schema/schematest"
 	"github.com/weirhq/weir/shared/await"
 	"github.com/weirhq/weir/shared/servers"
 )
@@ -21,18 +20,11 @@ const (
 	liveRows    = 200
 )
 
-// rows is a migrated database with 200 expired and 200 live rows.
+// rows returns a migrated database with 200 expired and 200 live rows.
 func rows(t *testing.T) (db *sql.DB, dsn string) {
 	t.Helper()
 	dsn = servers.SharedSQL(t).DatabaseForTest(t)
-	db, err := store.Open(dsn)
-	if err != nil {
-		t.Fatal(err)
-	}
-	t.Cleanup(func() { _ = db.Close() })
-	if err := schema.Migrate(t.Context(), db, slog.New(slog.DiscardHandler)); err != nil {
-		t.Fatal(err)
-	}
+	db = schematest.Open(t, dsn, store.Open)
 	fill(t, db)
 	return db, dsn
 }
@@ -49,7 +41,7 @@ func fill(t *testing.T, db *sql.DB) {
 	}
 }
 
-// wantLiveRows: exactly the expired ones are gone.
+// wantLiveRows checks that exactly the expired rows are deleted.
 func wantLiveRows(t *testing.T, db *sql.DB, liveRows int) {
 	t.Helper()
 	var live, all int
@@ -88,8 +80,8 @@ func newCleanupCluster(t *testing.T, s cleanupStore) *cluster {
 	})
 }
 
-// The whole of it: exactly the expired rows go, the history says so, and so do status
-// and audit log by way of the operators' client.
+// The whole cleanup: exactly the expired rows are deleted, and the history, the status and the audit log have the run,
+// read through the operators' client.
 func TestCleanup(t *testing.T) {
 	t.Parallel()
 	servers.EachSQL(t, testCleanup)
@@ -138,9 +130,8 @@ func testCleanup(t *testing.T) {
 	})
 }
 
-// kill -9 of the handlers' process in the middle of a run: after the third batch was
-// deleted and before Restate heard of it. The run goes on in the next process, with
-// the cutoff it started with, and the chain is one.
+// The handlers' process is killed (kill -9) in the middle of a run: after the third batch was deleted and before
+// Restate received the result. The run continues in the next process with its original cutoff, and there is one chain.
 func TestCleanupSurvivesAKillOfTheHandlers(t *testing.T) {
 	t.Parallel()
 	servers.TurnSQL(t, testCleanupSurvivesAKillOfTheHandlers)
@@ -163,7 +154,7 @@ func testCleanupSurvivesAKillOfTheHandlers(t *testing.T) {
 	if left := expiredLeft(t, db); left != expiredRows-10*childStuckAt {
 		t.Errorf("%d expired rows left when it was killed", left)
 	}
-	// A row that expires while nobody works is for the next run: this one keeps its cutoff.
+	// A row that expires while no process runs is left for the next run, because this run keeps its cutoff.
 	_, err := db.ExecContext(t.Context(), `INSERT INTO ratelimit_window_counts
 		(workspace_id, namespace, identifier, duration_ms, sequence, region, count, expires_at, updated_at)
 		VALUES ('acme', 'api', 'live until now', 60000, 1, 'eu', 5, ?, 1)`, time.Now().UnixMilli())
@@ -173,7 +164,7 @@ func testCleanupSurvivesAKillOfTheHandlers(t *testing.T) {
 	c.up()
 	s := c.lastRun(1)
 	wantLiveRows(t, db, liveRows+1)
-	// What the killed process deleted last is deleted and counted by nobody.
+	// The last batch of the killed process is deleted, but not counted.
 	if r := s.History[0]; s.Runs != 1 || r.Error != "" || r.Report.Counts[countRows] != expiredRows-10 {
 		t.Errorf("after %d runs: %+v", s.Runs, r)
 	}
@@ -182,7 +173,7 @@ func testCleanupSurvivesAKillOfTheHandlers(t *testing.T) {
 	}
 }
 
-// kill -9 of Restate in the middle of a run.
+// Restate is killed (kill -9) in the middle of a run.
 func TestCleanupSurvivesAKillOfRestate(t *testing.T) {
 	t.Parallel()
 	servers.TurnSQL(t, testCleanupSurvivesAKillOfRestate)
@@ -214,8 +205,8 @@ func testCleanupSurvivesAKillOfRestate(t *testing.T) {
 	}
 }
 
-// "Shutdown … lets those under way come to their end": a build whose steps are in another order could not go on with a
-// run that is cut off between two of them.
+// "Shutdown … lets running invocations complete": a build with other steps could not continue a run that is cut off
+// between two steps.
 func TestShutdownLetsARunEnd(t *testing.T) {
 	t.Parallel()
 	servers.TurnSQL(t, testShutdownLetsARunEnd)
@@ -251,8 +242,8 @@ func testShutdownLetsARunEnd(t *testing.T) {
 	}
 }
 
-// "After endShare of the time … no further step begins; an invocation finishes the step it is in, and the next process
-// takes the rest": nothing is deleted twice, no attempt is cut off.
+// "After endShare of the time …, no further step begins: each invocation finishes its present step, and the next
+// process continues": nothing is deleted twice, and no attempt is cut off.
 func TestShutdownHandsARunOver(t *testing.T) {
 	t.Parallel()
 	servers.TurnSQL(t, testShutdownHandsARunOver)

@@ -18,13 +18,12 @@ import (
 	"github.com/weirhq/weir/restate/orderkey"
 )
 
-// Client calls jobs through Restate's ingress. Its errors wrap controlplane.ErrInvalid if the
-// caller is at fault, and controlplane.ErrUnavailable if Restate is. If ctx ends, Restate still
-// executes a call that it has received.
+// Client calls jobs through Restate's ingress, for example Pause(ctx, CleanupJob, by). Its errors wrap
+// controlplane.ErrInvalid if the caller is at fault, and controlplane.ErrUnavailable if Restate is. If ctx ends,
+// Restate still executes a call that it has received.
 //
-// If one of several ingresses of a cluster does not answer, the client tries the next. The client
-// signs each call as an order with an ID, so Restate executes the call once, however often it
-// receives the order.
+// If one of several ingresses of a cluster does not answer, the client tries the next. The client signs each call as an
+// order with an ID, so Restate executes the call once, however often it receives the order.
 type Client struct {
 	at        addresses
 	ingresses []*ingress.Client
@@ -42,17 +41,17 @@ func NewClient(client *http.Client, keys *orderkey.Keys, urls ...string) *Client
 	return c
 }
 
-// Status is a snapshot of a job's state. It does not wait for a run.
+// Status returns a snapshot of a job's state. It does not wait for a run.
 func (c *Client) Status(ctx context.Context, job string) (State, error) {
 	return request[restate.Void, State](ctx, c, job, "Status", restate.Void{})
 }
 
-// Start begins the job's chain where there is none.
+// Start begins the job's chain if there is none.
 func (c *Client) Start(ctx context.Context, job string, interval time.Duration) (State, error) {
 	return request[StartRequest, State](ctx, c, job, "Start", StartRequest{IntervalMs: interval.Milliseconds()})
 }
 
-// Ensure is Start, and revives a chain that has died.
+// Ensure is Start, but also begins a chain again that has died.
 func (c *Client) Ensure(ctx context.Context, job string, interval time.Duration) (State, error) {
 	return request[StartRequest, State](ctx, c, job, "Ensure", StartRequest{IntervalMs: interval.Milliseconds()})
 }
@@ -74,7 +73,7 @@ func (c *Client) Resume(ctx context.Context, job string, by controlplane.By) (St
 	return request[controlplane.By, State](ctx, c, job, "Resume", by)
 }
 
-// TriggerNow runs the job and answers when it is done.
+// TriggerNow runs the job once, and returns when the run has ended.
 func (c *Client) TriggerNow(ctx context.Context, job string, by controlplane.By) (Run, error) {
 	return request[controlplane.By, Run](ctx, c, job, "TriggerNow", by)
 }
@@ -116,14 +115,14 @@ func (c *Client) send(ctx context.Context, order orderkey.Order, in any) (answer
 	return answer, err
 }
 
-// answered tells whether another node would say the same.
+// answered reports whether a node answered for the whole cluster, so that the next node need not be tried.
 func answered(err error) bool {
 	var said ingress.Error
 	return err == nil || errors.As(err, &said) &&
 		(said.IsInvocationError() || said.Code() < http.StatusInternalServerError)
 }
 
-// classify tells whose fault an error is, and what to do about it.
+// classify wraps an error in its kind, with advice on what to do.
 func (c *Client) classify(ctx context.Context, err error) error {
 	var answered ingress.Error
 	switch {
@@ -144,18 +143,18 @@ func (c *Client) classify(ctx context.Context, err error) error {
 	case answered.IsInvocationError():
 		return errors.New(firstLine(answered.Message()))
 	case answered.Code() == http.StatusNotFound:
-		return fmt.Errorf("%w: Restate does not know the handlers yet; weir-control registers them by itself within seconds",
+		return fmt.Errorf("%w: Restate does not have the handlers yet; weir-control registers them within seconds",
 			controlplane.ErrUnavailable)
 	}
 	return fmt.Errorf("%w: Restate refused: %s", controlplane.ErrUnavailable, firstLine(answered.Message()))
 }
 
-// said is a handler's own error, with its kind.
+// said returns a handler's own error, wrapped in its kind.
 func said(kind error, answered ingress.Error) error {
 	return fmt.Errorf("%w: %s", kind, strings.TrimPrefix(firstLine(answered.Message()), kind.Error()+": "))
 }
 
-// firstLine leaves out the stack that Restate appends to what it gave up on.
+// firstLine drops the stack that Restate appends to an error.
 func firstLine(s string) string {
 	line, _, _ := strings.Cut(s, "\n")
 	return line
@@ -164,13 +163,13 @@ func firstLine(s string) string {
 // CleanupClient is the cleanup's schedule for the operators' API.
 type CleanupClient struct{ *Client }
 
-// Status tells how the schedule stands.
+// Status returns the state of the schedule.
 func (c CleanupClient) Status(ctx context.Context) (cleanup.Status, error) {
 	s, err := c.Client.Status(ctx, CleanupJob)
 	return cleanupStatus(s), err
 }
 
-// RunNow runs the cleanup once, paused or not, and answers when it is done.
+// RunNow runs the cleanup once, paused or not, and returns when the run has ended.
 func (c CleanupClient) RunNow(ctx context.Context, by controlplane.By) (cleanup.Run, error) {
 	r, err := c.TriggerNow(ctx, CleanupJob, by)
 	return cleanupRun(r), err

@@ -12,24 +12,23 @@ import (
 	"github.com/weirhq/weir/controlplane/cleanup"
 )
 
-// CronService is the object's name in Restate; its keys are names of jobs.
+// CronService is the object's name in Restate; its keys are names of jobs, for example "cleanup".
 const CronService = "WeirCron"
 
 const (
 	stateKey    = "state"
-	documentKey = "document" // what a job keeps for itself
+	documentKey = "document" // the job's own document
 
-	pauseTimeout = 5 * time.Second // for one attempt to read or save an order in MySQL
+	pauseTimeout = 5 * time.Second // of an attempt to read or save an order in MySQL
 )
 
-// The job's intervals and clocks on the wire.
+// Messages of WeirCron.
 type (
-	// StartRequest asks for a chain.
+	// StartRequest is the request to begin a chain.
 	StartRequest struct {
 		IntervalMs int64 `json:"interval_ms"`
 
-		// Order is the newest order to pause or resume the job that was read from MySQL. The zero
-		// value means that none is known.
+		// Order is the newest order in MySQL to pause or resume the job. The zero value means that there is none.
 		Order controlplane.PauseOrder `json:"order,omitzero"`
 	}
 	// Tick is the message that keeps a chain going.
@@ -39,12 +38,12 @@ type (
 	}
 )
 
-// cron is the object WeirCron: see the package's documentation for what must hold.
+// cron is the object WeirCron. See the package documentation for its invariants.
 type cron struct {
 	jobs  map[string]Job
 	steps *stepper
 	saves controlplane.JobStates // saved pauses; nil: pauses are not saved
-	grace time.Duration          // how late a tick may be before Ensure replaces it
+	grace time.Duration          // how late a tick can be before Ensure replaces it
 }
 
 func (c *cron) definition() restate.ServiceDefinition {
@@ -53,10 +52,10 @@ func (c *cron) definition() restate.ServiceDefinition {
 		restate.WithIngressPrivate(true),
 		restate.WithJournalRetention(6*time.Hour),
 		restate.WithIdempotencyRetention(orderRetention),
-		// Longer than any step: an attempt is not to be cut off while a batch is on its way.
+		// This exceeds the time of any step, because an attempt should not be cut off while a batch is under way.
 		restate.WithAbortTimeout(10*time.Minute),
-		// Minutes, then the invocation is given up and Ensure starts the chain again:
-		// a tick that cannot be replayed must not hold the object for ever.
+		// It retries for minutes, then the invocation is killed and Ensure begins the chain again: a tick that cannot be
+		// replayed must not block the object forever.
 		restate.WithInvocationRetryPolicy(
 			restate.WithInitialRetryInterval(200*time.Millisecond),
 			restate.WithRetryIntervalFactor(2),
@@ -74,18 +73,17 @@ func (c *cron) definition() restate.ServiceDefinition {
 		Handler("Document", restate.NewObjectSharedHandler(c.document, readOnly...))
 }
 
-// start begins a chain where there is none, or one with another interval. On a paused
-// job it changes nothing.
+// start begins a chain if there is none, or if the interval has changed. On a paused job it changes nothing.
 func (c *cron) start(ctx restate.ObjectContext, req StartRequest) (State, error) {
 	return c.chain(ctx, req, false)
 }
 
-// ensure is start, and begins a chain anew that has lost its tick.
+// ensure is start, but also begins a chain again that has lost its tick.
 func (c *cron) ensure(ctx restate.ObjectContext, req StartRequest) (State, error) {
 	return c.chain(ctx, req, true)
 }
 
-// chain leaves one chain, whatever it found.
+// chain makes sure that there is one chain, unless the job is paused.
 func (c *cron) chain(ctx restate.ObjectContext, req StartRequest, repair bool) (State, error) {
 	interval := time.Duration(req.IntervalMs) * time.Millisecond
 	if interval < intervalMin || interval > intervalMax {
@@ -113,7 +111,7 @@ func (c *cron) chain(ctx restate.ObjectContext, req StartRequest, repair bool) (
 	return s, nil
 }
 
-// pause ends the chain until resume. Pausing what is paused changes nothing.
+// pause ends the chain until resume. On a paused job it changes nothing.
 func (c *cron) pause(ctx restate.ObjectContext, by controlplane.By) (State, error) {
 	s, err := c.newest(ctx, by)
 	if err != nil || s.Pause != nil {
@@ -134,7 +132,7 @@ func (c *cron) pause(ctx restate.ObjectContext, by controlplane.By) (State, erro
 	return s, auditJob(ctx, by, "pause", before.condition(), s.condition())
 }
 
-// resume begins a chain again, with a tick at once. Resuming what runs changes nothing.
+// resume begins a chain again, with a tick at once. On a running job it changes nothing.
 func (c *cron) resume(ctx restate.ObjectContext, by controlplane.By) (State, error) {
 	s, err := c.newest(ctx, by)
 	if err != nil || s.Pause == nil {
@@ -149,7 +147,7 @@ func (c *cron) resume(ctx restate.ObjectContext, by controlplane.By) (State, err
 	if err := c.save(ctx, &s, at); err != nil {
 		return s, err
 	}
-	if s.IntervalMs > 0 { // else it was paused before it ever ran: the next Ensure starts it
+	if s.IntervalMs > 0 { // otherwise it was paused before its first run, and the next Ensure starts it
 		s.begin(time.Duration(s.IntervalMs)*time.Millisecond, at)
 		sendNext(ctx, &s, at)
 	}
@@ -157,7 +155,7 @@ func (c *cron) resume(ctx restate.ObjectContext, by controlplane.By) (State, err
 	return s, auditJob(ctx, by, "resume", before.condition(), s.condition())
 }
 
-// triggerNow runs the job once, paused or not, and leaves the chain alone.
+// triggerNow runs the job once, paused or not. It does not change the chain.
 func (c *cron) triggerNow(ctx restate.ObjectContext, by controlplane.By) (Run, error) {
 	s, err := c.loadFor(ctx, by)
 	if err != nil {
@@ -176,7 +174,7 @@ func (c *cron) triggerNow(ctx restate.ObjectContext, by controlplane.By) (Run, e
 	return r, auditJob(ctx, by, "run", nil, r)
 }
 
-// tick is one turn of the chain. One that is not the chain's returns at once.
+// tick runs the job and keeps the chain going. A stale tick returns at once.
 func (c *cron) tick(ctx restate.ObjectContext, t Tick) (restate.Void, error) {
 	s, err := c.load(ctx)
 	if err != nil || !s.takes(t) {
@@ -188,7 +186,7 @@ func (c *cron) tick(ctx restate.ObjectContext, t Tick) (restate.Void, error) {
 	}
 	s.advance(at)
 	sendNext(ctx, &s, at)
-	restate.Set(ctx, stateKey, s) // from here on the chain goes on without us
+	restate.Set(ctx, stateKey, s) // from here on the chain goes on by itself
 
 	r, err := c.run(ctx, at, cleanup.TriggerSchedule)
 	if err != nil {
@@ -203,12 +201,12 @@ func (c *cron) tick(ctx restate.ObjectContext, t Tick) (restate.Void, error) {
 	return restate.Void{}, nil
 }
 
-// status is a snapshot. It waits for nothing.
+// status returns a snapshot without waiting.
 func (c *cron) status(ctx restate.ObjectSharedContext, _ restate.Void) (State, error) {
 	return c.load(ctx)
 }
 
-// document is what the job keeps for itself, null before there is one.
+// document returns the job's own document, or null if there is none.
 func (c *cron) document(ctx restate.ObjectSharedContext, _ restate.Void) (json.RawMessage, error) {
 	if _, err := c.load(ctx); err != nil {
 		return nil, err
@@ -223,7 +221,7 @@ func (c *cron) document(ctx restate.ObjectSharedContext, _ restate.Void) (json.R
 	return document, nil
 }
 
-// run runs the job. An error is for Restate, to try again; the job's own is in the run.
+// run runs the job. It returns only errors that Restate should retry; the job's own error is in the run.
 func (c *cron) run(ctx restate.ObjectContext, startedMs int64, trigger string) (Run, error) {
 	job := c.jobs[restate.Key(ctx)]
 	report, err := job.Run(ctx)
@@ -242,7 +240,7 @@ func (c *cron) run(ctx restate.ObjectContext, startedMs int64, trigger string) (
 	return r, nil
 }
 
-// load reads the state of a job that this build knows.
+// load reads the state of the job, and returns an error if this build has no such job.
 func (c *cron) load(ctx restate.ObjectSharedContext) (State, error) {
 	key := restate.Key(ctx)
 	if _, ok := c.jobs[key]; !ok {
@@ -258,7 +256,7 @@ func (c *cron) load(ctx restate.ObjectSharedContext) (State, error) {
 	return s, nil
 }
 
-// loadFor is load for an operator, who must say who and why.
+// loadFor is load for an operator's order, which must have an actor and a reason.
 func (c *cron) loadFor(ctx restate.ObjectSharedContext, by controlplane.By) (State, error) {
 	if err := by.Validate(); err != nil {
 		return State{}, invalid(err)
@@ -266,8 +264,7 @@ func (c *cron) loadFor(ctx restate.ObjectSharedContext, by controlplane.By) (Sta
 	return c.load(ctx)
 }
 
-// newest is loadFor, but first adopts a newer order from MySQL, so that an operator's order comes
-// after it.
+// newest is loadFor, but first adopts a newer order from MySQL, so that an operator's order comes after it.
 func (c *cron) newest(ctx restate.ObjectContext, by controlplane.By) (State, error) {
 	s, err := c.loadFor(ctx, by)
 	if err != nil || c.saves == nil {
@@ -281,15 +278,14 @@ func (c *cron) newest(ctx restate.ObjectContext, by controlplane.By) (State, err
 	if err != nil && !restate.IsTerminalError(err) {
 		return s, err
 	}
-	if err == nil { // otherwise MySQL does not answer, and Restate's state decides
+	if err == nil { // otherwise MySQL is down, and Restate's state decides
 		err = c.adopt(ctx, &s, order)
 		return s, err
 	}
 	return s, nil
 }
 
-// adopt applies an order from MySQL that is newer than the state, and adds an entry to the audit
-// log.
+// adopt applies an order from MySQL that is newer than the state, and adds an entry to the audit log.
 func (c *cron) adopt(ctx restate.ObjectContext, s *State, o controlplane.PauseOrder) error {
 	before := *s
 	adopted := s.adopt(o)
@@ -307,8 +303,8 @@ func (c *cron) adopt(ctx restate.ObjectContext, s *State, o controlplane.PauseOr
 	return auditJob(ctx, by, "restore", before.condition(), s.condition())
 }
 
-// save records when an operator paused or resumed the job, and saves the order to MySQL. If that
-// fails, the order counts all the same, and [Keeper] saves it later.
+// save records the time of an operator's pause or resume, and saves the order to MySQL. If that fails, the order still
+// counts, and [Keeper] saves it later.
 func (c *cron) save(ctx restate.ObjectContext, s *State, at int64) error {
 	s.OrderedMs = max(at, s.OrderedMs+1)
 	if c.saves == nil {
@@ -325,7 +321,7 @@ func (c *cron) save(ctx restate.ObjectContext, s *State, at int64) error {
 	return nil
 }
 
-// sendNext sends the tick that the state waits for, and remembers its invocation.
+// sendNext sends the tick that the state waits for, and stores the ID of its invocation.
 func sendNext(ctx restate.ObjectContext, s *State, nowMs int64) {
 	delay := time.Duration(max(0, s.DueMs-nowMs)) * time.Millisecond
 	sent := restate.ObjectSend(ctx, CronService, restate.Key(ctx), "Tick").
@@ -333,15 +329,14 @@ func sendNext(ctx restate.ObjectContext, s *State, nowMs int64) {
 	s.NextTick = sent.GetInvocationId()
 }
 
-// cancelNext takes back the tick that is on its way. It is only tidiness: a tick that
-// comes all the same is not the chain's any more.
+// cancelNext cancels the tick that is under way. This only saves work: a tick that arrives anyway is stale.
 func cancelNext(ctx restate.ObjectContext, s *State) {
 	if s.NextTick != "" {
 		restate.CancelInvocation(ctx, s.NextTick)
 	}
 }
 
-// condition is what the audit log says of a job: not its history.
+// condition returns the state of a job in the audit log, without its history.
 func (s *State) condition() any {
 	return struct {
 		Running    bool   `json:"running"`
@@ -352,7 +347,7 @@ func (s *State) condition() any {
 
 func invalid(err error) error { return restate.ToTerminalError(err, restate.WithErrorCode(400)) }
 
-// text is v as JSON, empty for nil.
+// text returns v as JSON, or "" for nil.
 func text(v any) (string, error) {
 	if v == nil {
 		return "", nil

@@ -18,7 +18,7 @@ import (
 	"github.com/weirhq/weir/shared/await"
 )
 
-// 20 concurrent Starts leave one chain, and a kill -9 of Restate leaves that one.
+// 20 concurrent Starts leave one chain, and it survives a kill -9 of Restate.
 func TestTwentyStartsLeaveOneChain(t *testing.T) {
 	t.Parallel()
 	var n counter
@@ -54,7 +54,7 @@ func TestTwentyStartsLeaveOneChain(t *testing.T) {
 	c.crash()
 	oneChain()
 	s := c.status("n")
-	slots := map[int64]int{} // by when ticks were taken: their runs may be late
+	slots := map[int64]int{} // by the time at which ticks were accepted, because their runs can be late
 	for _, run := range s.History {
 		if slots[(run.StartedMs-s.SlotMs%s.IntervalMs)/s.IntervalMs]++; run.Trigger != cleanup.TriggerSchedule {
 			t.Errorf("%+v", run)
@@ -67,7 +67,7 @@ func TestTwentyStartsLeaveOneChain(t *testing.T) {
 	}
 }
 
-// "Slots come from the slot before, …; those that were missed are one run, not many."
+// A single run makes up for all missed ticks, and later ticks keep to the grid.
 func TestMissedSlotsCoalesce(t *testing.T) {
 	t.Parallel()
 	var n counter
@@ -78,7 +78,7 @@ func TestMissedSlotsCoalesce(t *testing.T) {
 	}
 	await.NoError(t, "two runs", n.reached(2))
 	c.down()
-	var before State // as Restate has it: the handlers, which give the status, are away
+	var before State // from Restate, because the handlers that return the status are down
 	if err := json.Unmarshal([]byte(c.state(CronService, "n", stateKey)), &before); err != nil {
 		t.Fatal(err)
 	}
@@ -99,7 +99,8 @@ func TestMissedSlotsCoalesce(t *testing.T) {
 		}
 		return nil
 	})
-	// A tick that was under way when the handlers went away is taken for its own slot, and the next one for all others.
+	// A tick that was under way when the handlers stopped is accepted for its own slot, and the next tick for all other
+	// slots.
 	ticks, slots := after.Sequence-before.Sequence, (after.SlotMs-before.SlotMs)/interval.Milliseconds()
 	if slots-ticks < 5 {
 		t.Errorf("%d ticks for %d slots: the missed ones were run one by one", ticks, slots)
@@ -109,8 +110,7 @@ func TestMissedSlotsCoalesce(t *testing.T) {
 	}
 }
 
-// A run that stopped at its bound asks for the next one at once, and then the grid
-// is where it was.
+// A run that stopped at its bound is followed by the next run at once; later ticks keep to the grid.
 func TestWorkLeftBehindIsDoneAtOnce(t *testing.T) {
 	t.Parallel()
 	var n counter
@@ -144,8 +144,8 @@ func TestWorkLeftBehindIsDoneAtOnce(t *testing.T) {
 	}
 }
 
-// Nothing but Resume ends a pause, not Ensure, not a restart, not a new
-// configuration, and every change is in the audit log, with who and why.
+// Only Resume ends a pause: not Ensure, a restart or a new configuration. The audit log has every change with its actor
+// and reason.
 func TestPause(t *testing.T) {
 	t.Parallel()
 	var n counter
@@ -226,8 +226,7 @@ func TestPause(t *testing.T) {
 	}
 }
 
-// "A job's error is recorded and not returned", whether the job gave up by itself or a
-// step failed for longer than it may.
+// "A job's error is recorded and not returned", whether the job failed or a step failed for its whole retry time.
 func TestErrorsAreRecorded(t *testing.T) {
 	t.Parallel()
 	finished := make(chan bool, 100)
@@ -258,7 +257,7 @@ func TestErrorsAreRecorded(t *testing.T) {
 	})
 }
 
-// What the ingress lets in is checked there too, and Tick is not let in at all.
+// Requests through the ingress are validated by the handlers too, and Tick cannot be called through it.
 func TestRefusals(t *testing.T) {
 	t.Parallel()
 	var n counter

@@ -11,9 +11,9 @@ import (
 	"github.com/weirhq/weir/controlplane"
 )
 
-// A list's handler waits for an object's (askOf), whose step fails as with MySQL down: Restate cannot call the object
-// again, since Shutdown takes no new invocations. "After endShare of the time … the next process takes the rest": what
-// waits is in no step, and need not be waited for.
+// A handler of the lock waits for an object (askOf) whose step fails, as it does while MySQL is down. Restate cannot
+// call the object again, because Shutdown accepts no new invocations. "After endShare of the time … the next process
+// continues": a waiting invocation is in no step, so Shutdown need not wait for it.
 func TestShutdownDoesNotWaitForWhatWaits(t *testing.T) {
 	t.Parallel()
 	failed := make(chan struct{}, 1000)

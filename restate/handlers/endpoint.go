@@ -41,47 +41,44 @@ const (
 	invocationType = "application/vnd.restate.invocation.v5"
 )
 
-// Options are what the handlers work with. Cleanup, Watch, Rollouts, Retirement, Audit,
-// Metrics and Log are required.
+// Options configure the handlers. Cleanup, Watch, Rollouts, Retirement, Audit, Metrics and Log are required.
 type Options struct {
 	Cleanup    *cleanup.Cleanup
 	Watch      *watch.Watch
 	Rollouts   *rollout.Work
 	Retirement *retire.Work
 	Audit      audit.Store
-	Approvers  access.Approvers       // whose approvals count; nil: all approvals count
+	Approvers  access.Approvers       // reports whose approvals count; nil: all approvals count
 	Saves      controlplane.JobStates // pauses of jobs; nil: only Restate has them
 	Metrics    *controlplane.Metrics
 	Log        *slog.Logger
 
-	// IdentityKey is the public key (publickeyv1_…) of the Restate whose requests are
-	// taken; all others are refused. Empty: every request is taken, which is only
-	// right on loopback or a network that no one else reaches.
+	// IdentityKey is the public key (publickeyv1_…) of the Restate whose requests are accepted; all others are rejected.
+	// If it is empty, every request is accepted. Leave it empty only if the port is on loopback, or on a network that no
+	// other client can reach.
 	IdentityKey string
 
-	// Orders are the keys with which orders must be signed; the Client needs the same keys. If it
-	// is nil, every order is refused.
+	// Orders are the keys with which orders must be signed; the Client needs the same keys. If it is nil, every order is
+	// rejected.
 	Orders *orderkey.Keys
 
-	// AllowedHosts are names, beside loopback ones, by which requests over HTTP/1.x may address the
-	// handlers where there is no IdentityKey: a web page can point a name of its own at this port.
+	// AllowedHosts are further names than loopback names by which requests over HTTP/1.x can address the handlers if there
+	// is no IdentityKey. They are needed because a web page can point a name of its own at this port.
 	AllowedHosts []string
 
-	// Traces makes a span of each attempt of an invocation, within Restate's trace where it
-	// has one; nil: none.
+	// Traces makes a span of each attempt of an invocation, within Restate's trace if it has one; nil: none.
 	Traces *traces.Traces
 
-	// StepRetryMax is how long a failing step is tried again before its run fails;
-	// 0: 1 minute. Meanwhile an operator's pause of the job waits.
+	// StepRetryMax is how long a failing step is retried before its run fails; 0: 1 minute. Meanwhile an operator's pause
+	// of the job waits.
 	StepRetryMax time.Duration
 
-	// TroubleRetry is the time between two attempts of a rollout's or a retirement's step,
-	// once one has been tried for StepRetryMax; 0: 10 s.
+	// TroubleRetry is the time between two attempts of a rollout's or a retirement's step that has already been retried
+	// for StepRetryMax; 0: 10 s.
 	TroubleRetry time.Duration
 
-	// ChainGrace is how late a tick may be, beyond two intervals (or two minutes, if
-	// those are less), before Ensure takes its chain for dead; 0: 10 s. It covers the
-	// difference between the clocks of Restate and this process.
+	// ChainGrace is how late a tick can be, beyond two intervals (or two minutes, if that is less), before Ensure
+	// considers its chain dead; 0: 10 s. It covers the difference between the clocks of Restate and this process.
 	ChainGrace time.Duration
 }
 
@@ -89,20 +86,20 @@ func (o *Options) orderKeys() *orderkey.Keys { return cmp.Or(o.Orders, orderkey.
 
 // Endpoint serves the handlers to Restate.
 //
-// Serve may be called once. Shutdown waits for what runs, so that a restart does not
-// cost an attempt; without it Restate notices the lost connection and tries again.
+// Serve can be called once. Shutdown waits for running invocations, so that a restart does not cost an attempt. Without
+// it Restate notices the lost connection and retries.
 type Endpoint struct {
 	steps       *stepper
 	server      *http.Server
-	warm        http.Handler // the same handlers for requests of our own, unsigned
+	warm        http.Handler // the same handlers for this process's own, unsigned requests
 	fingerprint string
 	bounds      *bounds
 
-	// endShare is the part of a shutdown in which invocations may come to their end: defaultEndShare, except in tests.
+	// endShare is the part of a shutdown in which invocations can complete: defaultEndShare, except in tests.
 	endShare float64
 }
 
-// NewEndpoint returns the handlers, not yet served.
+// NewEndpoint returns the handlers. They are served by Serve.
 func NewEndpoint(o Options) (*Endpoint, error) {
 	return newEndpoint(o, func(steps *stepper) map[string]Job {
 		return map[string]Job{
@@ -146,7 +143,8 @@ func newEndpoint(o Options, jobs func(*stepper) map[string]Job) (*Endpoint, erro
 	return e, nil
 }
 
-// private keeps web pages out where requests are not signed: a browser on this machine reaches the port.
+// private rejects requests from web pages if requests are not signed, because a browser on this machine can reach the
+// port.
 func private(next http.Handler, names []string, refused func(bounded.Bound)) http.Handler {
 	count := func() { refused(bounded.BoundHost) }
 	sameOrigin := http.NewCrossOriginProtection()
@@ -157,7 +155,7 @@ func private(next http.Handler, names []string, refused func(bounded.Bound)) htt
 	return hosts.Only(names, "--api-allowed-hosts of weir-control", count, sameOrigin.Handler(next))
 }
 
-// newServer bounds what a connection costs. bounds have the deadlines: an invocation's answer may take long.
+// newServer bounds the cost of a connection. bounds set the deadlines, because an invocation's response can take long.
 func newServer(handler http.Handler, log *slog.Logger) *http.Server {
 	var protocols http.Protocols
 	protocols.SetHTTP1(true) // health checks
@@ -193,8 +191,8 @@ func sdkHandler(definitions []restate.ServiceDefinition, log slog.Handler, ident
 	return s.Handler()
 }
 
-// spanName is an invocation's handler, whichever process sends it: without an identity key, only what
-// reaches this port. Discovery has none.
+// spanName returns an invocation's handler, or "" for discovery. Without an identity key any process that can reach
+// this port can send the name.
 func spanName(r *http.Request) string {
 	name, _ := strings.CutPrefix(r.URL.Path, "/invoke/")
 	if name == r.URL.Path {
@@ -203,11 +201,11 @@ func spanName(r *http.Request) string {
 	return name
 }
 
-// Fingerprint identifies what Restate is told about the handlers: names, kinds,
-// options and the shapes of requests and answers.
+// Fingerprint identifies the handlers as Restate discovers them: names, kinds, options and the shapes of requests and
+// answers.
 func (e *Endpoint) Fingerprint() string { return e.fingerprint }
 
-// Serve takes requests from l until Shutdown or Close, and closes it.
+// Serve accepts requests from l until Shutdown or Close, and closes l.
 func (e *Endpoint) Serve(l net.Listener) error {
 	l = bounded.Listen(l, new(bounded.Callers), usual.connections,
 		func() { e.bounds.refused(bounded.BoundConnections) })
@@ -217,16 +215,16 @@ func (e *Endpoint) Serve(l net.Listener) error {
 	return nil
 }
 
-// Warm makes the SDK compile its core, which takes most of a second (and many on a busy
-// machine), so that the first invocation does not wait for it. It may run beside Serve.
+// Warm makes the SDK compile its core, which takes most of a second (and many on a busy machine), so that the first
+// invocation need not wait for it. It can run while Serve runs.
 //
-// It returns when ctx is done, even if the core is not there yet: a process that is to end
-// does not wait for what it will not use. The compiler cannot be stopped, and ends by itself.
+// It returns when ctx is done, even if the core is not compiled: a process that should end need not wait for it. The
+// compiler cannot be stopped, and ends by itself.
 func (e *Endpoint) Warm(ctx context.Context) {
 	warm := make(chan struct{})
 	go func() {
 		defer close(warm)
-		// An invocation without a body: the core is there when it is refused.
+		// An invocation without a body is rejected only after the core was compiled.
 		_, _ = ask(ctx, e.warm, http.MethodPost, "/invoke/"+CronService+"/Status", "Content-Type", invocationType)
 	}()
 	select {
@@ -235,10 +233,10 @@ func (e *Endpoint) Warm(ctx context.Context) {
 	}
 }
 
-// Shutdown takes no new invocations and lets those under way come to their end: the next process may be of a build
-// whose steps are in another order, and what another build has begun cannot go on there. After endShare of the time
-// until ctx's deadline no further step begins; an invocation finishes the step it is in, and the next process takes
-// the rest. What still runs when ctx is done is cut off, and tried again by the next process too.
+// Shutdown accepts no new invocations and lets running invocations complete. The next process may be a build with other
+// steps, which could not continue an invocation of this build. After endShare of the time until ctx's deadline, no
+// further step begins: each invocation finishes its present step, and the next process continues. Invocations that
+// still run when ctx is done are cut off, and retried by the next process.
 func (e *Endpoint) Shutdown(ctx context.Context) error {
 	if deadline, ok := ctx.Deadline(); ok {
 		handOver := time.AfterFunc(time.Duration(e.endShare*float64(time.Until(deadline))), func() {
@@ -253,10 +251,10 @@ func (e *Endpoint) Shutdown(ctx context.Context) error {
 	return nil
 }
 
-// Close cuts everything off at once, as a crash would.
+// Close cuts off all invocations at once, as a crash would.
 func (e *Endpoint) Close() error { return e.server.Close() }
 
-// fingerprint hashes the manifest that discovery answers with.
+// fingerprint hashes the manifest that discovery returns.
 func fingerprint(handler http.Handler) (string, error) {
 	status, manifest := ask(context.Background(), handler, http.MethodGet, "/discover", "Accept", manifestType)
 	if status != http.StatusOK {
@@ -280,7 +278,7 @@ func ask(ctx context.Context, handler http.Handler, method, path, header, value 
 	return w.status, w.Bytes()
 }
 
-// answer is a http.ResponseWriter that keeps what it is given.
+// answer is a http.ResponseWriter that stores the response.
 type answer struct {
 	bytes.Buffer
 	header http.Header
@@ -290,7 +288,7 @@ type answer struct {
 func (a *answer) Header() http.Header    { return a.header }
 func (a *answer) WriteHeader(status int) { a.status = status }
 
-// onlyWarnings drops the SDK's line for each invocation.
+// onlyWarnings drops the SDK's log line for each invocation.
 type onlyWarnings struct{ slog.Handler }
 
 func (h onlyWarnings) Enabled(ctx context.Context, level slog.Level) bool {

@@ -27,7 +27,7 @@ import (
 	"github.com/weirhq/weir/shared/servers"
 )
 
-// What a build before ours serves: the cron without most of its handlers.
+// oldBuild serves the handlers of an earlier build: the cron without most of its handlers.
 func oldBuild(t *testing.T, address string, more ...restate.ServiceDefinition) *httptest.Server {
 	t.Helper()
 	build := server.NewRestate().WithLogger(slog.DiscardHandler, true).Bind(restate.NewObject(CronService).
@@ -48,7 +48,7 @@ func oldBuild(t *testing.T, address string, more ...restate.ServiceDefinition) *
 	return s
 }
 
-// A call of a service that the new build no longer has ends as that service set it, and holds nothing up.
+// A call of a service that the new build lacks ends as that service's options say, and blocks nothing.
 func TestACallOfAServiceThatIsGoneEnds(t *testing.T) {
 	t.Parallel()
 	var n counter
@@ -96,8 +96,8 @@ func TestACallOfAServiceThatIsGoneEnds(t *testing.T) {
 	await.True(t, "the call has ended", func() bool { return len(failures()) == 0 })
 }
 
-// "A new build at the old address would run with the options and without the handlers
-// of the old one": it does, until it registers with its fingerprint.
+// "A new build at an old address would run with the options of the old build, and without its own new handlers": it
+// does, until it registers with its fingerprint.
 func TestRegisterReplacesTheHandlersOfAnOlderBuild(t *testing.T) {
 	t.Parallel()
 	var n counter
@@ -136,7 +136,7 @@ func TestRegisterReplacesTheHandlersOfAnOlderBuild(t *testing.T) {
 	await.NoError(t, "it runs", n.reached(1))
 }
 
-// Before the handlers are registered the error says what is going on.
+// Before the handlers are registered the error names the cause.
 func TestClientTellsWhatIsDown(t *testing.T) {
 	t.Parallel()
 	r := servers.RestateForTest(t)
@@ -144,7 +144,7 @@ func TestClientTellsWhatIsDown(t *testing.T) {
 	t.Cleanup(hc.CloseIdleConnections)
 	c := NewClient(hc, testKeys, r.IngressURL()+"/")
 	_, err := c.Status(t.Context(), "n")
-	wantUnavailable(t, err, "status of job n: unavailable: Restate does not know the handlers yet")
+	wantUnavailable(t, err, "status of job n: unavailable: Restate does not have the handlers yet")
 	registrar := NewRegistrar(NewAdmin(hc, r.AdminURL()+"/"), "http://127.0.0.1:1", "x")
 	if _, err := registrar.Register(t.Context()); err == nil || !strings.Contains(err.Error(), "refused to register http://127.0.0.1:1 (can Restate reach it? see --handlers-url)") {
 		t.Errorf("handlers that are not served: %v", err)
@@ -165,7 +165,7 @@ func wantUnavailable(t *testing.T, err error, says string) {
 	}
 }
 
-// Restate gives up ticks, which come again, and keeps audit entries until a person looks.
+// Restate gives up ticks, which are sent again, and keeps audit entries until an operator looks.
 func TestRegisteredOptions(t *testing.T) {
 	t.Parallel()
 	var n counter
@@ -189,7 +189,7 @@ func TestRegisteredOptions(t *testing.T) {
 	}
 }
 
-// "The public key … of the Restate whose requests are taken; all others are refused."
+// "The public key … of the Restate whose requests are accepted; all others are rejected."
 func TestRequestIdentity(t *testing.T) {
 	t.Parallel()
 	public, private, err := ed25519.GenerateKey(nil)
@@ -240,7 +240,7 @@ func TestRequestIdentity(t *testing.T) {
 	if res.StatusCode != http.StatusUnauthorized {
 		t.Errorf("an unsigned request: %s", res.Status)
 	}
-	unsigned.endpoint.Warm(t.Context()) // is not a request
+	unsigned.endpoint.Warm(t.Context()) // not a request
 
 	broken := unsigned.options
 	broken.IdentityKey = "publickeyv1_!"
@@ -249,7 +249,7 @@ func TestRequestIdentity(t *testing.T) {
 	}
 }
 
-// base58 in the alphabet that request identity keys are written in.
+// base58 encodes in the alphabet of request identity keys.
 func base58(b []byte) string {
 	const alphabet = "123456789ABCDEFGHJKLMNPQRSTUVWXYZabcdefghijkmnopqrstuvwxyz"
 	var text []byte
@@ -267,7 +267,7 @@ func base58(b []byte) string {
 	return string(text)
 }
 
-// The fingerprint is the same in every process of a build, and another for other handlers.
+// The fingerprint is the same in every process of a build, and differs for other handlers.
 func TestFingerprint(t *testing.T) {
 	make := func(o Options) *Endpoint {
 		o.Log, o.Metrics = slog.New(slog.DiscardHandler), controlplane.NewMetrics()
@@ -290,7 +290,7 @@ func TestFingerprint(t *testing.T) {
 	}
 }
 
-// Health checks speak HTTP/1.1.
+// Health checks use HTTP/1.1.
 func TestHealth(t *testing.T) {
 	e, err := NewEndpoint(Options{Log: slog.New(slog.DiscardHandler), Metrics: controlplane.NewMetrics()})
 	if err != nil {
@@ -317,8 +317,7 @@ func TestHealth(t *testing.T) {
 	}
 }
 
-// "A process that is to end does not wait for what it will not use": the core's compiler,
-// which takes no heed of a context.
+// "A process that should end need not wait for it": Warm returns although the compiler ignores the context.
 func TestWarmEndsWithItsContext(t *testing.T) {
 	compiling, compiled := make(chan struct{}), make(chan struct{})
 	e := &Endpoint{warm: http.HandlerFunc(func(http.ResponseWriter, *http.Request) {
@@ -346,7 +345,7 @@ func TestWarmEndsWithItsContext(t *testing.T) {
 	}
 }
 
-// Which packages may not come in, and why.
+// Packages that must not be imported, each with the reason.
 func TestDependencyRules(t *testing.T) {
 	out, err := exec.Command("go", "list", "-deps", ".").Output()
 	if err != nil {

@@ -11,14 +11,14 @@ import (
 	"github.com/weirhq/weir/controlplane/watch"
 )
 
-// Examine is what the doctor checks of Restate: whether it answers, knows our handlers
-// as they are, and is where others do not reach it.
+// Examine has the doctor's checks of Restate: that it answers, has the present handlers, and cannot be reached from
+// public networks.
 type Examine struct {
 	Client      *Client // of the ingress
 	Admin       *Admin
-	URI         func() string // of the handlers, as they are registered
+	URI         func() string // of the handlers, as registered
 	Fingerprint string
-	Signed      bool // the handlers take only what Restate signed
+	Signed      bool // the handlers accept only requests that Restate signed
 }
 
 // Checks implements watch.Examiner.
@@ -63,19 +63,19 @@ func (e Examine) registered(ctx context.Context) watch.Check {
 			return watch.Check{
 				Name: name, Result: watch.CheckFail,
 				What: fmt.Sprintf("Restate has handlers of another build at %s (%.40q, ours are %s)", d.URI, have, e.Fingerprint),
-				Do:   "Stop the other weir-control at that address, then restart this one: it registers its own.",
+				Do:   "Stop the other weir-control at that address, then restart this weir-control: it registers its own handlers.",
 			}
 		}
 		return watch.Check{Name: name, Result: watch.CheckOK, What: "registered at " + d.URI +
 			", fingerprint " + e.Fingerprint}
 	}
 	return watch.Check{
-		Name: name, Result: watch.CheckFail, What: "Restate does not know " + e.URI(),
-		Do: "weir-control registers within seconds; if this stays, its log says why. See --handlers-url.",
+		Name: name, Result: watch.CheckFail, What: "Restate has no deployment at " + e.URI(),
+		Do: "weir-control registers within seconds. If this stays, see its log and --handlers-url.",
 	}
 }
 
-// sameURL compares as Restate does, which adds a slash to what has no path.
+// sameURL compares URLs as Restate does, which adds a slash to a URL without a path.
 func sameURL(a, b string) bool {
 	ua, errA := url.Parse(a)
 	ub, errB := url.Parse(b)
@@ -94,12 +94,11 @@ func (e Examine) identity() watch.Check {
 		Name: "request identity", Result: watch.CheckWarn,
 		What: "any client that reaches the handlers' port can run them",
 		Do: "weir-control identity-key --out FILE makes a key: set request-identity-private-key-pem-file at Restate to " +
-			"the file, and restate-identity-key here to what it prints.",
+			"the file, and restate-identity-key here to the key that it prints.",
 	}
 }
 
-// exposure tells, as far as an address can, whether strangers reach a port that
-// requires no credentials.
+// exposure checks, as far as an address can show, whether strangers can reach a port that requires no credentials.
 func exposure(ctx context.Context, name, text, settings string) watch.Check {
 	u, err := url.Parse(text)
 	if err != nil {

@@ -10,8 +10,7 @@ import (
 	"github.com/weirhq/weir/controlplane/watch"
 )
 
-// A real Restate with each fault provoked: other handlers, handlers that are not
-// registered, nobody there.
+// A real Restate with each fault provoked: other handlers, handlers that are not registered, and no server.
 func TestExamine(t *testing.T) {
 	t.Parallel()
 	c := newCluster(t, Options{}, func(*stepper) map[string]Job {

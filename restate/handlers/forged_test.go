@@ -35,8 +35,8 @@ func serveEndpoint(t *testing.T, o Options) (address string) {
 	return l.Addr().String()
 }
 
-// A web page can send requests to this machine, by another site's name or by its own (DNS rebinding). Unsigned,
-// they would run handlers.
+// A web page can send requests to this machine, with another site's host name or its own (DNS rebinding). Without a
+// signature they would otherwise run handlers.
 func TestWebPagesReachNoHandler(t *testing.T) {
 	t.Parallel()
 	c := overBoth(t)["HTTP/1.1"]
@@ -61,7 +61,7 @@ func TestWebPagesReachNoHandler(t *testing.T) {
 		if tc.field != "" {
 			req.Header.Set(tc.field, tc.value)
 		}
-		res, err := c.Do(req) // without a content type, which the SDK refuses
+		res, err := c.Do(req) // without a content type, which the SDK rejects
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -72,7 +72,7 @@ func TestWebPagesReachNoHandler(t *testing.T) {
 	}
 }
 
-// "All others are refused": by every way to write a signature that is not Restate's for this path and this time.
+// "All others are rejected": any kind of signature that is not Restate's for this path and this time.
 func TestForgedIdentities(t *testing.T) {
 	t.Parallel()
 	public, private, err := ed25519.GenerateKey(nil)

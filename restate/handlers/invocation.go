@@ -15,8 +15,8 @@ import (
 	"github.com/weirhq/weir/shared/bounded"
 )
 
-// bounds count what is in progress. A request arrives until its journal is there, and runs from then on:
-// requests that come slowly take no place of those that run.
+// bounds count the requests in progress. A request is arriving until its journal is complete, and is running from then
+// on. Slow arrivals do not use up the places of running requests.
 type bounds struct {
 	limits
 	refused func(bounded.Bound)
@@ -24,14 +24,14 @@ type bounds struct {
 
 	mu       sync.Mutex
 	arriving []*invocation // oldest first
-	cut      int           // of those that arrived, and have not noticed yet
+	cut      int           // of the requests that were cut off, but have not noticed yet
 	run      map[*invocation]struct{}
 	over     bool // no invocation waits for input any more
 }
 
-// enter tells whether there is room for i among those that run. It cuts the oldest arrival off where too many
-// arrive, so that holding back a journal keeps no other caller out. The SDK's core has a megabyte for each until it
-// has noticed, so as many may be on their way out as arrive.
+// enter reports whether there is room for i. If too many requests are arriving, it cuts off the oldest, so that a
+// caller that holds back journals cannot keep other callers out. The SDK's core keeps a megabyte for each cut-off
+// request until it notices, so their number is bounded as well.
 func (b *bounds) enter(i *invocation) bool {
 	b.mu.Lock()
 	defer b.mu.Unlock()
@@ -55,7 +55,7 @@ func (b *bounds) cutOff(i *invocation) {
 	i.cut = true
 }
 
-// arrived makes i one of those that run, and tells whether its input is over already.
+// arrived moves i to the running requests, and reports whether their input has already ended.
 func (b *bounds) arrived(i *invocation) (over bool) {
 	b.mu.Lock()
 	defer b.mu.Unlock()
@@ -64,7 +64,8 @@ func (b *bounds) arrived(i *invocation) (over bool) {
 	return b.over
 }
 
-// suspend ends the input of what runs: an invocation that waits is suspended, and one in a step when that has ended.
+// suspend ends the input of all running requests. A waiting invocation is suspended at once, and an invocation in a
+// step when the step has ended.
 func (b *bounds) suspend() {
 	b.mu.Lock()
 	defer b.mu.Unlock()
@@ -74,7 +75,7 @@ func (b *bounds) suspend() {
 	}
 }
 
-// left forgets i.
+// left removes i.
 func (b *bounds) left(i *invocation) {
 	b.mu.Lock()
 	defer b.mu.Unlock()
@@ -90,7 +91,7 @@ func (b *bounds) remove(i *invocation) {
 	}
 }
 
-// invocation is a request: its body, and the writer of its answer.
+// invocation is a request: its body, and the writer of its response.
 type invocation struct {
 	http.ResponseWriter
 	bounds *bounds
@@ -99,12 +100,12 @@ type invocation struct {
 	cut    bool // guarded by bounds.mu
 
 	mu    sync.Mutex
-	bytes int64 // read of body
-	told  bool  // why it is refused
-	ended bool  // the connection is another request's; the SDK may read on all the same
+	bytes int64 // read from body
+	told  bool  // a reason for its rejection was counted
+	ended bool  // the connection has another request; the SDK may still read
 }
 
-// readUntil ends reads that wait for the body at t.
+// readUntil sets the deadline of reads of the body to t.
 func (i *invocation) readUntil(t time.Time) {
 	i.mu.Lock()
 	defer i.mu.Unlock()
@@ -113,12 +114,13 @@ func (i *invocation) readUntil(t time.Time) {
 	}
 }
 
-// writeUntil ends writes of the answer, which wait for the caller, at t. A test's writer may have no deadlines.
+// writeUntil sets the deadline of writes of the response, which wait for the caller, to t. A test's writer may not
+// support deadlines.
 func (i *invocation) writeUntil(t time.Time) {
 	_ = http.NewResponseController(i.ResponseWriter).SetWriteDeadline(t)
 }
 
-// WriteHeader is the SDK's word that the journal is there, if the status is 200.
+// WriteHeader also marks the journal as complete if the status is 200, because the SDK sends that status then.
 func (i *invocation) WriteHeader(status int) {
 	switch {
 	case status == http.StatusUnauthorized:
@@ -133,7 +135,7 @@ func (i *invocation) WriteHeader(status int) {
 	i.ResponseWriter.WriteHeader(status)
 }
 
-// refuse counts the first bound that the request ran into.
+// refuse counts the first bound that the request exceeds.
 func (i *invocation) refuse(bound bounded.Bound) {
 	i.mu.Lock()
 	first := !i.told
@@ -144,14 +146,14 @@ func (i *invocation) refuse(bound bounded.Bound) {
 	}
 }
 
-// Flush is what the SDK asks for by http.Flusher.
+// Flush implements http.Flusher, which the SDK needs.
 func (i *invocation) Flush() { _ = http.NewResponseController(i.ResponseWriter).Flush() }
 
-// Unwrap leads http.ResponseController to the connection.
+// Unwrap lets http.ResponseController find the connection.
 func (i *invocation) Unwrap() http.ResponseWriter { return i.ResponseWriter }
 
-// Read reads the body. The end of an attempt's time is the end of its input, which suspends the invocation as
-// Restate itself does it.
+// Read reads the body. The end of an attempt's time is the end of its input, which suspends the invocation as Restate
+// itself does.
 func (i *invocation) Read(p []byte) (int, error) {
 	n, err := i.body.Read(p)
 	if !i.keep(int64(n)) {
@@ -170,7 +172,7 @@ func (i *invocation) Read(p []byte) (int, error) {
 	return n, err
 }
 
-// keep counts n bytes more, and tells whether there is room for them.
+// keep counts n further bytes, and reports whether there is room for them.
 func (i *invocation) keep(n int64) bool {
 	i.mu.Lock()
 	defer i.mu.Unlock()
@@ -184,7 +186,7 @@ func (i *invocation) keep(n int64) bool {
 // Close closes the body.
 func (i *invocation) Close() error { return i.body.Close() }
 
-// end gives everything back. net/http reads what is left of a body, for as long as an arrival may take.
+// end releases everything. net/http still reads the rest of a body, for as long as an arrival may take.
 func (i *invocation) end() {
 	i.bounds.left(i)
 	i.readUntil(time.Now().Add(i.bounds.arrival))

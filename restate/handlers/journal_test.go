@@ -19,8 +19,8 @@ import (
 	"github.com/weirhq/weir/shared/servers"
 )
 
-// journalForms are the entries of each handler's journals, in their order: steps with the kind of their answers, reads
-// and writes of state, and messages. They are what earlier builds wrote.
+// journalForms lists the entries of each handler's journals, in order: steps with the kind of their results, reads and
+// writes of state, and messages. They must equal the journals of earlier builds.
 var journalForms = func() map[string]string {
 	const (
 		newer   = `look for a newer state=string`
@@ -60,8 +60,8 @@ var journalForms = func() map[string]string {
 	}
 }()
 
-// A run that is under way when another build takes over is replayed from its journal, so each handler's journal has the
-// entries that it had in earlier builds: the same names, in the same order, with answers of the same kind.
+// A run that is under way when another build takes over is replayed from its journal. So each handler's journal must
+// have the same entries as in earlier builds: the same names, in the same order, with results of the same kind.
 func TestJournalsHaveTheEntriesOfEarlierBuilds(t *testing.T) {
 	t.Parallel()
 	servers.TurnSQL(t, testJournalsHaveTheEntriesOfEarlierBuilds)
@@ -90,7 +90,7 @@ func testJournalsHaveTheEntriesOfEarlierBuilds(t *testing.T) {
 	await.NoError(t, "a journal of each handler", func() error {
 		for _, j := range cl.journals() {
 			if form, known := journalForms[j.handler]; known && !regexp.MustCompile("^"+form+"$").MatchString(j.entries) {
-				// Restate reads invocations and journals one after the other: an answer may be missing yet.
+				// Restate lists invocations and journals separately, so a journal may still lack a result.
 				return fmt.Errorf("%s has the journal\n\t%s, want\n\t%s", j.handler, j.entries, form)
 			}
 			all[j.handler] += j.entries + "\n"
@@ -106,7 +106,7 @@ func testJournalsHaveTheEntriesOfEarlierBuilds(t *testing.T) {
 	})
 }
 
-// stepsOf are the names of steps in a form, without the regions in them.
+// stepsOf returns the names of steps in a form, without the regions in them.
 func stepsOf(form string) (names []string) {
 	form = strings.ReplaceAll(form, `\w*`, "")
 	for _, step := range regexp.MustCompile(`([a-zA-Z_/ ]+)=\w+`).FindAllStringSubmatch(form, -1) {
@@ -115,14 +115,14 @@ func stepsOf(form string) (names []string) {
 	return names
 }
 
-// constantly is a Prometheus in which every query has one value.
+// constantly is a Prometheus in which every query has the same value.
 type constantly float64
 
 func (c constantly) Query(context.Context, string) ([]float64, error) {
 	return []float64{float64(c)}, nil
 }
 
-// newJournalCluster has all handlers.
+// newJournalCluster returns a cluster with all handlers.
 func newJournalCluster(t *testing.T) (*cluster, *sql.DB) {
 	t.Helper()
 	db, _ := rows(t)
@@ -176,10 +176,10 @@ func retireTable(t *testing.T, c RetirementClient) {
 	retires(t, c, "the end", at(retire.Dropped))
 }
 
-// written is the journal of an invocation that is over, in the words of journalForms.
+// written is the journal of an ended invocation, in the form of journalForms.
 type written struct{ handler, entries string }
 
-// journals are those of all invocations that are over and whose journals Restate keeps.
+// journals returns the journals of all ended invocations that Restate still has.
 func (c *cluster) journals() (all []written) {
 	c.t.Helper()
 	var rows []struct {
@@ -194,7 +194,7 @@ func (c *cluster) journals() (all []written) {
 		FROM sys_journal j JOIN sys_invocation i ON i.id = j.id WHERE i.status = 'completed' ORDER BY j.id, j.index`}, &struct{ Rows any }{&rows})
 	var id string
 	var entries []string
-	var steps map[int]int // by completion: the place in entries
+	var steps map[int]int // by completion: the index in entries
 	for i, row := range rows {
 		if row.ID != id {
 			id, entries, steps = row.ID, nil, map[int]int{}
@@ -259,7 +259,7 @@ type entryJSON struct {
 	}
 }
 
-// kindOf is the kind of an answer in JSON. The list without elements may be null.
+// kindOf returns the kind of a result in JSON. An empty list may be null.
 func kindOf(text []int) string {
 	var b []byte
 	for _, c := range text {

@@ -15,31 +15,31 @@ import (
 	"github.com/weirhq/weir/controlplane/rollout"
 )
 
-// keepTimeout bounds one round. A round that Restate does not answer must not hold up
-// the next: it may have come back meanwhile.
+// keepTimeout bounds a round. A round without an answer of Restate must not delay the next, because Restate may be back
+// by then.
 const keepTimeout = 20 * time.Second
 
-// Keeper sees to it, from outside Restate, that Restate knows our handlers and that
-// every job's chain and the rollout under way are alive: at the start of the process and for as long as it lives.
-// Restate may be down for any time, come back empty, or have given up on a chain.
+// Keeper makes sure, from outside Restate, that Restate has the present handlers, and that every job's chain and the
+// rollout under way are alive. It does so at the start of the process and for as long as the process lives, because
+// Restate can be down for any time, come back empty, or give up on a chain.
 type Keeper struct {
 	Registrar *Registrar
 	Client    *Client
 	Jobs      map[string]time.Duration // interval of each job
-	Retiring  []string                 // tables whose retirements are looked after
-	Every     time.Duration            // time between two rounds; sooner while something is wrong
-	Grace     time.Duration            // as Options.ChainGrace; 0: its default
+	Retiring  []string                 // tables with retirements to check
+	Every     time.Duration            // time between two rounds; less while there is a problem
+	Grace     time.Duration            // see Options.ChainGrace; 0: its default
 	Metrics   *controlplane.Metrics
 	Log       *slog.Logger
 
-	// Rollouts are the newest rollouts in MySQL, at most rows, which Restate may have lost. nil: not known.
+	// Rollouts returns the newest rollouts in MySQL, at most rows, because Restate may have lost some. nil: they are
+	// unknown.
 	Rollouts func(ctx context.Context, rows int) ([]rollout.Trace, error)
 
-	// Saves are the states of jobs in MySQL, which Restate may have lost. If it is nil, they are
-	// unknown.
+	// Saves are the states of jobs in MySQL, because Restate may have lost some. nil: they are unknown.
 	Saves controlplane.JobStates
 
-	// Of the last round, so that an outage is two lines in the log.
+	// Results of the last round, so that an outage makes only two lines in the log.
 	problem    string
 	registered Registered
 	revived    revival
@@ -56,15 +56,14 @@ func (k *Keeper) Run(ctx context.Context) {
 	})
 }
 
-// Once is one round. Each job, each retirement and the rollout is looked after, whatever
-// is wrong with the others, all at once: one that Restate does not answer must not use
-// up the time of the rest. The error has all that was wrong.
+// Once is one round. It checks every job, every retirement and the rollout concurrently, so that a call without an
+// answer does not use up the time of the others. It returns the errors of all.
 func (k *Keeper) Once(ctx context.Context) error {
 	ctx, cancel := context.WithTimeout(ctx, keepTimeout)
 	defer cancel()
 	did, err := k.Registrar.Register(ctx)
 	if err != nil && k.registered == "" {
-		return err // Restate does not know the handlers that the rest would call
+		return err // Restate does not have the handlers that the other calls need
 	}
 	if did != "" {
 		k.tellRegistered(did)
@@ -79,7 +78,7 @@ func (k *Keeper) Once(ctx context.Context) error {
 	return errors.Join(err, together(ctx, tasks))
 }
 
-// together does all tasks at once and joins their errors, in the order of the tasks.
+// together runs all tasks concurrently and joins their errors, in the order of the tasks.
 func together(ctx context.Context, tasks []func(context.Context) error) error {
 	var under sync.WaitGroup
 	wrong := make([]error, len(tasks))
@@ -90,7 +89,7 @@ func together(ctx context.Context, tasks []func(context.Context) error) error {
 	return errors.Join(wrong...)
 }
 
-// ensureRetirement looks first, as ensure does.
+// ensureRetirement reads the status first, as ensure does.
 func (k *Keeper) ensureRetirement(ctx context.Context, table string) error {
 	client := RetirementClient{k.Client}
 	r, err := client.Status(ctx, table)
@@ -115,8 +114,8 @@ func (k *Keeper) ensureRetirement(ctx context.Context, table string) error {
 	return nil
 }
 
-// savedLater reports whether MySQL has a newer state of a table's retirement. If MySQL does not
-// answer, it returns false, and the next round checks again.
+// savedLater reports whether MySQL has a newer state of a table's retirement. If MySQL does not answer, it returns
+// false, and the next round checks again.
 func (k *Keeper) savedLater(ctx context.Context, table string, saved int64) bool {
 	if k.Saves == nil {
 		return false
@@ -127,21 +126,20 @@ func (k *Keeper) savedLater(ctx context.Context, table string, saved int64) bool
 
 func (k *Keeper) tellRegistered(did Registered) {
 	switch {
-	case did == RegisteredNew || did == RegisteredReplaced:
+	case did == RegisteredNew || did == RegisteredReplaced || did == RegisteredPromoted:
 		k.Log.Info("registered with Restate", "uri", k.Registrar.uri, "deployment", did, "fingerprint",
 			k.Registrar.fingerprint)
 	case did == RegisteredTakenOver:
 		k.Log.Warn("took over the calls of another address, which does not answer", "uri", k.Registrar.uri, "from",
 			k.Registrar.from)
 	case did == RegisteredByOther && k.registered != did:
-		k.Log.Warn("another build has registered its handlers at this address: stop the older one", "uri",
+		k.Log.Warn("another build has registered its handlers at this address: stop the older weir-control", "uri",
 			k.Registrar.uri)
 	}
 	k.registered = did
 }
 
-// ensure looks first: the look waits for nothing, while Ensure itself takes its turn
-// behind a run and leaves a journal.
+// ensure reads the status first, because that does not wait, while Ensure itself waits for a run and leaves a journal.
 func (k *Keeper) ensure(ctx context.Context, job string, interval time.Duration) error {
 	s, err := k.Client.Status(ctx, job)
 	if err != nil {
@@ -149,9 +147,8 @@ func (k *Keeper) ensure(ctx context.Context, job string, interval time.Duration)
 	}
 	order, unread := k.newestOrder(ctx, job)
 	if unread != nil && s.Version == 0 && job == CleanupJob {
-		// An operator may have paused the job before Restate lost its data. Without MySQL the job
-		// would do nothing anyway.
-		return fmt.Errorf("job %s is not started before it is known whether an operator has paused it: %w", job, unread)
+		// An operator may have paused the job before Restate lost its data. Without MySQL the job could not run anyway.
+		return fmt.Errorf("start job %s: MySQL does not answer, so an operator may have paused it: %w", job, unread)
 	}
 	dead, lost := s.dead(time.Now().UnixMilli(), cmp.Or(k.Grace, defaultGrace)), order.OrderedMs > s.ordered()
 	if dead || lost || s.wantsChain(interval) {
@@ -165,13 +162,13 @@ func (k *Keeper) ensure(ctx context.Context, job string, interval time.Duration)
 	if job == CleanupJob {
 		k.Metrics.CleanupPaused(s.Pause != nil)
 	}
-	if k.Saves != nil && unread == nil && s.ordered() > order.OrderedMs { // MySQL did not accept it then
+	if k.Saves != nil && unread == nil && s.ordered() > order.OrderedMs { // MySQL was down at the time of the order
 		return controlplane.SavePause(ctx, k.Saves, job, s.order())
 	}
 	return nil
 }
 
-// newestOrder returns the newest order to pause or resume a job that MySQL has.
+// newestOrder returns the newest order to pause or resume a job in MySQL.
 func (k *Keeper) newestOrder(ctx context.Context, job string) (controlplane.PauseOrder, error) {
 	if k.Saves == nil {
 		return controlplane.PauseOrder{}, nil
@@ -194,7 +191,7 @@ func (k *Keeper) tellStarted(job string, interval time.Duration, before, after S
 	}
 }
 
-// tell logs and counts how a round went.
+// tell logs and counts the result of a round.
 func (k *Keeper) tell(err error) {
 	k.Metrics.RestateUp(err == nil)
 	switch {

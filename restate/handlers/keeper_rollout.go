@@ -12,12 +12,12 @@ import (
 )
 
 const (
-	// rolloutLate is how many graces a rollout's timer may be late: it may wait behind a step
-	// that is tried again, and behind an operator.
+	// rolloutLate is how many graces a rollout's timer can be late, because it may wait for a step that is retried, and
+	// for an operator.
 	rolloutLate = 3
 )
 
-// ensureRollout looks after the rollout that has the lock, after the lock, and after the rollouts that MySQL has.
+// ensureRollout checks the rollout that has the lock, the lock, and the rollouts in MySQL.
 func (k *Keeper) ensureRollout(ctx context.Context) error {
 	rollouts := RolloutClient{k.Client}
 	lock, err := rollouts.Standing(ctx)
@@ -27,7 +27,7 @@ func (k *Keeper) ensureRollout(ctx context.Context) error {
 	return errors.Join(k.reviveRollout(ctx, rollouts, lock.Active), k.repairRollouts(ctx, rollouts, lock))
 }
 
-// reviveRollout sends the message of a rollout anew that has lost it, and the outcome that would release the lock.
+// reviveRollout sends a lost timer of a rollout again, or the outcome that would release the lock.
 func (k *Keeper) reviveRollout(ctx context.Context, rollouts RolloutClient, active string) error {
 	if active == "" {
 		return nil
@@ -36,14 +36,14 @@ func (k *Keeper) reviveRollout(ctx context.Context, rollouts RolloutClient, acti
 	late := rolloutLate * cmp.Or(k.Grace, defaultGrace)
 	switch {
 	case errors.Is(err, controlplane.ErrNotFound):
-		return nil // repairRollouts knows what to do
+		return nil // repairRollouts handles it
 	case err != nil || !r.Lapsed(time.Now().UnixMilli(), late):
 		return err
 	}
 	if err := rollouts.Ensure(ctx, r.ID, r.Epoch); err != nil {
 		return err
 	}
-	if k.revived != (revival{r.ID, r.Epoch}) { // once, however long it waits for its turn
+	if k.revived != (revival{r.ID, r.Epoch}) { // log it once, however long it waits for its turn
 		k.revived = revival{r.ID, r.Epoch}
 		k.Log.Warn("a rollout had lost its timer and is revived", "rollout", r.ID, "phase", r.Phase)
 		k.Metrics.ChainRepaired()
@@ -51,7 +51,7 @@ func (k *Keeper) reviveRollout(ctx context.Context, rollouts RolloutClient, acti
 	return nil
 }
 
-// repairRollouts compares the lock and Restate's rollouts with those of MySQL. It looks first, as ensure does.
+// repairRollouts compares the lock and Restate's rollouts with MySQL's. It reads them first, as ensure does.
 func (k *Keeper) repairRollouts(ctx context.Context, rollouts RolloutClient, lock rollout.Lock) error {
 	var traces []rollout.Trace
 	var unread error
@@ -72,7 +72,7 @@ func (k *Keeper) repairRollouts(ctx context.Context, rollouts RolloutClient, loc
 	return errors.Join(unread, err)
 }
 
-// revival is a rollout that was revived, and where it stood.
+// revival is a rollout that was revived, and its epoch.
 type revival struct {
 	id    string
 	epoch int64

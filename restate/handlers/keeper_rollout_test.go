@@ -16,7 +16,7 @@ import (
 	"github.com/weirhq/weir/controlplane/rollout"
 )
 
-// rolloutsOf is a Restate that has a list and some rollouts.
+// rolloutsOf returns a Restate that has a lock and some rollouts.
 func rolloutsOf(t *testing.T, standing rollout.Lock, rollouts map[string]rollout.Rollout) *scripted {
 	text := func(v any) string {
 		b, err := json.Marshal(v)
@@ -44,8 +44,8 @@ func rolloutsOf(t *testing.T, standing rollout.Lock, rollouts map[string]rollout
 	}}
 }
 
-// What the keeper does about a rollout follows from the lock, from the rollout and from how late it is: in time it does
-// nothing, and of several each is looked at.
+// The keeper's action depends on the lock, the rollout and how late the rollout is. It does nothing to a rollout in
+// time, and checks each of several rollouts.
 func TestWhatTheKeeperDoesAboutRollouts(t *testing.T) {
 	const graceMs, lateMs = 10_000, rolloutLate * 10_000
 	broken := rollout.Rollout{}
@@ -104,7 +104,7 @@ func TestWhatTheKeeperDoesAboutRollouts(t *testing.T) {
 	}
 }
 
-// bakesSince is a rollout whose timer is late by so much.
+// bakesSince returns a rollout whose timer is late by lateMs.
 func bakesSince(lateMs int64) func(int64) rollout.Rollout {
 	return func(nowMs int64) rollout.Rollout {
 		r := rollout.Rollout{Version: 2, ID: "one", Phase: rollout.Baking}
@@ -113,7 +113,7 @@ func bakesSince(lateMs int64) func(int64) rollout.Rollout {
 	}
 }
 
-// doneSince is one whose outcome the list should know for so long.
+// doneSince returns a rollout whose outcome is late by lateMs.
 func doneSince(lateMs int64) func(int64) rollout.Rollout {
 	return func(nowMs int64) rollout.Rollout {
 		return rollout.Rollout{Version: 2, ID: "one", Phase: rollout.Done, EndedMs: nowMs - lateMs}

@@ -19,10 +19,10 @@ import (
 	"github.com/weirhq/weir/restate/orderkey"
 )
 
-// scripted is a Restate that answers as it is told to, without a socket.
+// scripted is a Restate with scripted answers, without a socket.
 type scripted struct {
 	answer func(path string) (code int, body string) // 0: never
-	known  bool                                      // the handlers are: errors are their own
+	known  bool                                      // the handlers are registered, so errors are their own
 
 	mu    sync.Mutex
 	asked map[string]int
@@ -55,8 +55,8 @@ func (s *scripted) RoundTrip(r *http.Request) (*http.Response, error) {
 	return &http.Response{StatusCode: code, Header: header, Body: io.NopCloser(strings.NewReader(body)), Request: r}, nil
 }
 
-// "Each job, each retirement and the rollout is looked after, whatever is wrong with the
-// others": of those that fail, and of one that gets no answer, all are named.
+// "It checks every job, every retirement and the rollout concurrently": the error names each of them that failed, and
+// the one that got no answer.
 func TestOneBrokenJobStarvesNoOther(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		restate := &scripted{asked: map[string]int{}, answer: func(path string) (int, string) {

@@ -21,14 +21,13 @@ import (
 
 func (c *cluster) keeper(jobs map[string]time.Duration) *Keeper {
 	return &Keeper{
-		// more than a busy machine is late
+		// longer than a busy machine is late
 		Registrar: c.registrar(), Client: c.client, Jobs: jobs, Every: 300 * time.Millisecond, Grace: 3 * time.Second,
 		Metrics: c.options.Metrics, Log: slog.New(slog.DiscardHandler),
 	}
 }
 
-// A chain can die all the same. Hence Ensure, which Keeper calls for as long as the
-// process lives.
+// A chain can still die, so Keeper calls Ensure for as long as the process lives.
 func TestKeeperRevivesADeadChain(t *testing.T) {
 	t.Parallel()
 	var n counter
@@ -71,12 +70,12 @@ func TestKeeperRevivesADeadChain(t *testing.T) {
 	}
 }
 
-// "Restate may be down for any time, come back empty": the keeper was there first.
+// "Restate can be down for any time, come back empty": the keeper was started first.
 func TestKeeperOutlivesRestate(t *testing.T) {
 	t.Parallel()
 	var n counter
 	c := newCluster(t, Options{}, func(s *stepper) map[string]Job { return map[string]Job{"n": n.job(s)} })
-	if err := c.restate.Stop(); err != nil { // its data is gone
+	if err := c.restate.Stop(); err != nil { // its data is deleted
 		t.Fatal(err)
 	}
 	k := c.keeper(map[string]time.Duration{"n": 200 * time.Millisecond})
@@ -103,7 +102,7 @@ func TestKeeperOutlivesRestate(t *testing.T) {
 	await.NoError(t, "the end of the outage is told", metricReached(t, c.options.Metrics, "weir_control_dependency_up", "restate", 1))
 }
 
-// metric is the value of a counter or gauge; of one with labels, those of the given value.
+// metric returns the value of a counter or gauge; if it has labels, for the given value.
 func metric(t *testing.T, m *controlplane.Metrics, name, label string) float64 {
 	t.Helper()
 	registry := prometheus.NewRegistry()

@@ -18,8 +18,7 @@ import (
 	"github.com/weirhq/weir/shared/servers"
 )
 
-// killer kills one of the three processes that durable work stands on, drawn by a seed,
-// and starts it again.
+// killer kills one of the three processes that durable work depends on, drawn by a seed, and starts it again.
 type killer struct {
 	t       *testing.T
 	cluster *cluster
@@ -31,17 +30,15 @@ type killer struct {
 	child   *exec.Cmd
 	lines   *bufio.Scanner
 
-	next  []int  // whom to kill, drawn ahead: in every five kills each of the three is there
+	next  []int  // the processes to kill, drawn ahead, so that every five kills include each of the three
 	kills [3]int // of the handlers, Restate, MySQL
 }
 
-// newKiller has tables on a MySQL of its own; the handlers follow by serve.
+// newKiller makes a killer with tables on a MySQL of its own. serve starts the handlers.
 func newKiller(t *testing.T, what string, seed uint64) *killer {
 	t.Helper()
 	server := servers.SQLForTest(t)
-	if err := server.CreateDatabase(t.Context(), "weir"); err != nil {
-		t.Fatal(err)
-	}
+	server.CreateForTest(t, "weir")
 	db, err := store.Open(server.DSN("weir"))
 	if err != nil {
 		t.Fatal(err)
@@ -52,7 +49,7 @@ func newKiller(t *testing.T, what string, seed uint64) *killer {
 	return k
 }
 
-// serve has the child serve the handlers at the cluster's address.
+// serve makes the child serve the handlers at the cluster's address.
 func (k *killer) serve(c *cluster) {
 	k.t.Helper()
 	k.cluster = c
@@ -61,7 +58,7 @@ func (k *killer) serve(c *cluster) {
 	k.t.Cleanup(k.tellTroubled)
 }
 
-// tellTroubled says of a test that failed what stood still, and why.
+// tellTroubled logs, for a test that failed, the invocations that made no progress, and why.
 func (k *killer) tellTroubled() {
 	if !k.t.Failed() {
 		return
@@ -104,7 +101,7 @@ func (k *killer) kill() {
 	}
 }
 
-// try does something that may meet a process that is just coming back.
+// try repeats an action while a process is coming back.
 func (k *killer) try(what string, do func(context.Context) error) {
 	k.t.Helper()
 	await.NoError(k.t, what, func() error {
@@ -114,14 +111,14 @@ func (k *killer) try(what string, do func(context.Context) error) {
 	})
 }
 
-// count is the one number that a query answers.
+// count returns the number that a query returns.
 func (k *killer) count(query string, args ...any) (n int) {
 	k.t.Helper()
 	k.try(query, func(ctx context.Context) error { return k.db.QueryRowContext(ctx, query, args...).Scan(&n) })
 	return n
 }
 
-// wantAllKilled: each of the three was, or the test has proven less than it says.
+// wantAllKilled checks that each of the three processes was killed; otherwise the test has proven too little.
 func (k *killer) wantAllKilled(rounds int, outcomes any) {
 	k.t.Helper()
 	k.t.Logf("%d rounds with %d kills of the handlers, %d of Restate and %d of MySQL: %v", rounds, k.kills[0], k.kills[1], k.kills[2], outcomes)
@@ -130,7 +127,7 @@ func (k *killer) wantAllKilled(rounds int, outcomes any) {
 	}
 }
 
-// soakRounds is how many rounds a random test plays: more with WEIR_SOAK=1.
+// soakRounds returns how many rounds a random test plays: more with WEIR_SOAK=1.
 func soakRounds(few, many int) int {
 	if os.Getenv("WEIR_SOAK") != "" {
 		return many

@@ -31,7 +31,7 @@ func TestMain(m *testing.M) {
 	goleak.VerifyTestMain(withChildDir{servers.ShareSQL(m)})
 }
 
-// withChildDir gives the child's program a place for as long as the tests run.
+// withChildDir creates a directory for the child's program while the tests run.
 type withChildDir struct{ tests interface{ Run() int } }
 
 func (w withChildDir) Run() int {
@@ -47,7 +47,7 @@ func (w withChildDir) Run() int {
 // cluster is a Restate of a test's own, the handlers in this process, and a client.
 type cluster struct {
 	t       *testing.T
-	restate *servers.Restate // the first, where there are several
+	restate *servers.Restate // the first, if there are several
 	nodes   []*servers.Restate
 	http    *http.Client
 	client  *Client
@@ -151,8 +151,8 @@ func (c *cluster) status(job string) State {
 	return s
 }
 
-// ticks are the ids of the job's ticks that are on their way. A chain has one; the tick
-// that runs has already sent it.
+// ticks returns the IDs of the job's ticks that are under way. A chain has one such tick; a running tick has already
+// sent it.
 func (c *cluster) ticks(job string) []string {
 	c.t.Helper()
 	var rows []struct{ ID string }
@@ -180,14 +180,14 @@ func (c *cluster) admin(method, path string, in, out any) {
 		_, err := c.adminClient().call(c.t.Context(), "a test's call", method, path, in, out)
 		return err
 	}
-	if path == "/query" { // which fails while a partition moves from one node to another
+	if path == "/query" { // it fails while a partition moves from one node to another
 		await.NoError(c.t, "an answer to a query", call)
 	} else if err := call(); err != nil {
 		c.t.Fatal(err)
 	}
 }
 
-// listen takes an address, or a free one for "". The one before may still be closing.
+// listen listens on an address, or on a free one for "". The previous listener may still be closing.
 func listen(t *testing.T, address string) net.Listener {
 	t.Helper()
 	if address == "" {
@@ -220,7 +220,7 @@ func (a *auditRows) all() []audit.Entry {
 	return append([]audit.Entry(nil), a.rows...)
 }
 
-// counter is a job that notes when it ran.
+// counter is a job that records when it ran.
 type counter struct {
 	mu   sync.Mutex
 	runs []int64 // Unix ms
@@ -253,7 +253,7 @@ func (n *counter) reached(want int) func() error {
 	}
 }
 
-// testKeys are of the tests and of the child that they kill.
+// testKeys are the keys of the tests and of the child that they kill.
 var testKeys = func() *orderkey.Keys {
 	keys := &orderkey.Keys{}
 	if err := keys.Replace([]byte(strings.Repeat("a key of tests ", 4))); err != nil {

@@ -16,9 +16,9 @@ import (
 	"github.com/weirhq/weir/shared/servers"
 )
 
-// "Any one of which may be lost": kill -9 of the node that leads, and then of the one that
-// the client talks to, each in the middle of a rollout and while a schedule ticks. Both
-// go on by the other two, and nothing happens twice. How long they stood is measured.
+// A cluster of three survives the loss of any node: kill -9 of the leader, and then of the node that the client uses,
+// each in the middle of a rollout and while a schedule ticks. Both continue on the other two nodes, and nothing happens
+// twice. The test measures how long they stood still.
 func TestLosingNodesOfRestate(t *testing.T) {
 	t.Parallel()
 	servers.TurnSQL(t, testLosingNodesOfRestate)
@@ -91,8 +91,8 @@ func leader(t *testing.T, trio *servers.RestateCluster) (most int) {
 	return most
 }
 
-// lookAt asks for the status again and again; the function that it returns ends that and
-// tells the longest time without an answer.
+// lookAt reads the status repeatedly. The function that it returns stops that and returns the longest time without an
+// answer.
 func lookAt(t *testing.T, c *cluster) func() time.Duration {
 	ctx, stop := context.WithCancel(t.Context())
 	var gap time.Duration
@@ -111,7 +111,7 @@ func lookAt(t *testing.T, c *cluster) func() time.Duration {
 	return end
 }
 
-// tickLog is a job that notes when it ran, and as which invocation.
+// tickLog is a job that records when it ran, and in which invocation.
 type tickLog struct {
 	mu  sync.Mutex
 	at  []time.Time
@@ -141,7 +141,7 @@ func (l *tickLog) count() int {
 	return len(l.at)
 }
 
-// gap is the longest time between two ticks, from the from-th on.
+// gap returns the longest time between two ticks, from the from-th on.
 func (l *tickLog) gap(from int) (longest time.Duration) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -151,7 +151,7 @@ func (l *tickLog) gap(from int) (longest time.Duration) {
 	return longest.Round(time.Millisecond)
 }
 
-// wantEachOnce: one chain, each number of which was one invocation that ran once.
+// wantEachOnce checks that there is one chain, and that each of its numbers was a single invocation that ran once.
 func (l *tickLog) wantEachOnce(t *testing.T, c *cluster) {
 	t.Helper()
 	if s := c.status("n"); s.Generation != 1 {

@@ -23,16 +23,16 @@ const (
 	ordersRead   = "Read"
 )
 
-// orderRetention is how long Restate keeps the answer to an order, so that the same order, sent again, gets that
-// answer and has no second effect. It exceeds the time for which an order is valid.
+// orderRetention is how long Restate keeps the answer to an order, so that the same order, sent again, gets that answer
+// and has no second effect. It must exceed the time for which an order is valid.
 const orderRetention = time.Hour
 
-// readOnly are the options of handlers that change nothing: neither their journals nor their answers are kept. Reads
-// come every few seconds, and an answer is up to a third of a megabyte.
+// readOnly are the options of handlers that change nothing: neither their journals nor their answers are kept, because
+// reads come every few seconds, and an answer can be a third of a megabyte.
 var readOnly = []restate.HandlerOption{restate.WithJournalRetention(0), restate.WithIdempotencyRetention(0)}
 
-// operations are the handlers that a signed order can call, by service and name, with the handler of OrdersService that
-// calls them. Every other handler is called by Weir's own handlers alone.
+// operations maps each handler that a signed order can call, by service and name, to the handler of OrdersService that
+// calls it. Only Weir's own handlers can call any other handler.
 var operations = map[string]string{
 	CronService + "/Start":      ordersChange,
 	CronService + "/Ensure":     ordersChange,
@@ -59,10 +59,9 @@ var operations = map[string]string{
 	RetirementService + "/List":    ordersRead,
 }
 
-// orders is the only service that callers can reach through Restate's ingress. It checks that
-// weir-control signed an order, and then calls the handler that the order names. All other services
-// are private. So a new handler is out of reach until it is listed in operations, and then it
-// accepts signed orders only.
+// orders is the only service that callers can reach through Restate's ingress. It checks that weir-control signed an
+// order, and then calls the handler that the order names. All other services are private. So a new handler is out of
+// reach until it is listed in operations, and then it accepts signed orders only.
 type orders struct {
 	keys  *orderkey.Keys
 	steps *stepper
@@ -86,7 +85,7 @@ func (o *orders) definition() restate.ServiceDefinition {
 		Handler(ordersRead, restate.NewServiceHandler(o.read, output))
 }
 
-// change passes on an order that changes something. Its ID makes Restate execute it once.
+// change passes on an order that changes something. Because of its ID Restate executes it once.
 func (o *orders) change(ctx restate.Context, order orderkey.Order) ([]byte, error) {
 	if err := o.check(ctx, &order, ordersChange); err != nil {
 		return nil, err
@@ -104,7 +103,7 @@ func (o *orders) change(ctx restate.Context, order orderkey.Order) ([]byte, erro
 	return answer, nil
 }
 
-// read passes on an order that changes nothing. Restate keeps nothing of it.
+// read passes on an order that changes nothing. Restate keeps neither its journal nor its answer.
 func (o *orders) read(ctx restate.Context, order orderkey.Order) ([]byte, error) {
 	if err := o.check(ctx, &order, ordersRead); err != nil {
 		return nil, err
@@ -117,12 +116,12 @@ func (o *orders) read(ctx restate.Context, order orderkey.Order) ([]byte, error)
 	return answer, nil
 }
 
-// check returns an error if an order is not signed, has expired, or is not for this handler. The
-// check is a step, because a replay may have other keys and another time.
+// check returns an error if an order is not signed, has expired, or is not for this handler. The check is a step,
+// because a replay may have other keys and another time.
 func (o *orders) check(ctx restate.Context, order *orderkey.Order, by string) error {
 	problem, err := controlplane.Do(o.steps.on(ctx), "check the signature", func(context.Context) (string, error) {
 		if refused := o.keys.Check(order, time.Now()); refused != nil {
-			return refused.Error(), nil //nolint:nilerr // a refusal is an answer: it is journaled, and not tried again
+			return refused.Error(), nil //nolint:nilerr // a refusal is a result: it is journaled, and not retried
 		}
 		if operations[order.Service+"/"+order.Handler] != by {
 			return fmt.Sprintf("%v: %s of %s passes on no call of %s/%s", orderkey.ErrRefused, by, OrdersService,

@@ -45,7 +45,7 @@ func (c *cluster) post(path string, body any) (status int, answer string) {
 	return res.StatusCode, string(got)
 }
 
-// registered is a handler as Restate has it.
+// registered is a handler as Restate lists it.
 type registered struct {
 	Service, Type, Name string
 	Journal, Answers    string // how long they are kept
@@ -58,7 +58,7 @@ func (h registered) path() string {
 	return "/" + h.Service + "/n/" + h.Name
 }
 
-// handlers are those that Restate has discovered: a new one is among them.
+// handlers returns the handlers that Restate has discovered, so it includes new handlers.
 func (c *cluster) handlers() (all []registered) {
 	c.t.Helper()
 	var answer struct {
@@ -92,7 +92,7 @@ func (c *cluster) handlers() (all []registered) {
 	return all
 }
 
-// touched are the invocations of all services but OrdersService, and the states of all objects.
+// touched returns the invocations of all services but OrdersService, and the states of all objects.
 func (c *cluster) touched() (targets []string) {
 	c.t.Helper()
 	for query, name := range map[string]string{
@@ -108,8 +108,8 @@ func (c *cluster) touched() (targets []string) {
 	return targets
 }
 
-// Restate's ingress has no authentication and admits web pages of any origin. Whatever is sent there without the
-// signature of weir-control calls none of our handlers, whichever they are: the list is that of Restate.
+// Restate's ingress has no authentication and admits web pages of any origin. No request without weir-control's
+// signature calls any of our handlers. The list of handlers is Restate's own.
 func TestNoHandlerIsCalledWithoutTheSignatureOfWeirControl(t *testing.T) {
 	t.Parallel()
 	var n counter
@@ -142,7 +142,7 @@ func TestNoHandlerIsCalledWithoutTheSignatureOfWeirControl(t *testing.T) {
 			refused("signed by a stranger", path, stranger.Sign(unsigned, time.Now()), http.StatusForbidden, "it is signed with key")
 			refused("under another name", path, altered, http.StatusForbidden, "the signature does not match")
 			refused("an hour old", path, testKeys.Sign(unsigned, time.Now().Add(-time.Hour)), http.StatusForbidden, "repeat it")
-			if door != by { // also: an internal handler, which nobody may call
+			if door != by { // this includes internal handlers, which no order can call
 				refused("at the wrong door", path, signed, http.StatusForbidden, "passes on no call of "+h.Service+"/"+h.Name)
 			}
 		}
@@ -160,7 +160,7 @@ func TestNoHandlerIsCalledWithoutTheSignatureOfWeirControl(t *testing.T) {
 	}
 }
 
-// A signed order can be copied from the wire between weir-control and Restate. Sent again, it is answered as before.
+// A signed order can be copied from the wire between weir-control and Restate. Sent again, it gets the earlier answer.
 func TestAnOrderSentAgainHasNoSecondEffect(t *testing.T) {
 	t.Parallel()
 	var n counter
@@ -180,7 +180,7 @@ func TestAnOrderSentAgainHasNoSecondEffect(t *testing.T) {
 	}
 }
 
-// A weir-control without the keys of the one that signed says what to do, and does nothing.
+// A weir-control without the signer's keys returns an error with advice, and changes nothing.
 func TestAnotherKeyIsAClearError(t *testing.T) {
 	t.Parallel()
 	var n counter
@@ -200,7 +200,7 @@ func TestAnotherKeyIsAClearError(t *testing.T) {
 	}
 }
 
-// Restate keeps nothing of reads, which come every few seconds, and of all else no longer than a day.
+// Restate keeps nothing of reads, which come every few seconds, and everything else for at most a day.
 func TestEverythingThatRestateKeepsHasAnEnd(t *testing.T) {
 	t.Parallel()
 	var n counter
@@ -265,17 +265,17 @@ func (l *lines) forget() {
 	l.warnings = nil
 }
 
-// WithAttrs and WithGroup keep l itself: what is logged counts, whatever is with it.
+// WithAttrs and WithGroup return l itself, because attributes do not matter.
 func (l *lines) WithAttrs([]slog.Attr) slog.Handler { return l }
 func (l *lines) WithGroup(string) slog.Handler      { return l }
 
-// Where nothing is wrong nothing is logged: the rounds of the keeper ask for a retirement that does not exist.
+// Without a problem nothing is logged, although the keeper's rounds read a retirement that does not exist.
 func TestRoundsWithoutARetirementLogNothing(t *testing.T) {
 	t.Parallel()
 	var n counter
 	log := &lines{Handler: slog.DiscardHandler}
 	c := newCluster(t, Options{Log: slog.New(log)}, func(s *stepper) map[string]Job { return map[string]Job{"n": n.job(s)} })
-	log.forget() // that requests are not signed by Restate
+	log.forget() // drops the warning that requests are not signed by Restate
 	k := c.keeper(map[string]time.Duration{"n": time.Hour})
 	k.Retiring = []string{retire.Blocklist}
 	for range 3 {

@@ -9,50 +9,52 @@ import (
 	"time"
 )
 
-// fingerprintKey is where a deployment's metadata in Restate keeps the fingerprint of
-// the handlers that were discovered.
+// fingerprintKey is the key of a deployment's metadata in Restate that has the fingerprint of the discovered handlers.
 const fingerprintKey = "weir-handlers"
 
-// Registered is what a registration did.
+// Registered is the result of a registration.
 type Registered string
 
-// What a registration can come to.
+// Results of a registration.
 const (
-	RegisteredNew      Registered = "new"      // Restate did not know the URI
-	RegisteredSame     Registered = "same"     // it knew it, with these handlers
-	RegisteredReplaced Registered = "replaced" // it knew it with others, and now has these
-	RegisteredByOther  Registered = "by other" // another process has registered others since, and was let be
+	RegisteredNew      Registered = "new"      // Restate did not have the URI
+	RegisteredSame     Registered = "same"     // Restate had the URI with these handlers
+	RegisteredReplaced Registered = "replaced" // Restate had the URI with other handlers, and now has these
+	RegisteredPromoted Registered = "promoted" // Restate had the URI with these handlers, but another build had the calls
+	RegisteredByOther  Registered = "by other" // another process has registered other handlers since, which stay
 
-	// RegisteredTakenOver means that new calls went to an address that has not answered for takeOverAfter, and now come
-	// here.
+	// RegisteredTakenOver means that new calls went to an address that has not answered for takeOverAfter, and now come to
+	// this endpoint.
 	RegisteredTakenOver Registered = "taken over"
 )
 
 const (
-	// takeOverAfter is how long another address must not answer before a registrar takes its calls over: longer than
-	// a restart.
+	// takeOverAfter is how long another address must not answer before a registrar takes over its calls. It must exceed
+	// the time of a restart.
 	takeOverAfter = 20 * time.Second
 
 	// discoverTimeout bounds Restate's attempt to reach another address, in a round of keepTimeout.
 	discoverTimeout = 5 * time.Second
 )
 
-// Registrar makes Restate know an endpoint: where it is and what handlers it has.
+// Registrar registers an endpoint with Restate: its address and its handlers.
 //
-// Restate looks at a URI's handlers when it hears of the URI for the first time and,
-// silently, not again: a new build at the old address would run with the options and
-// without the handlers of the old one. So what was discovered is recorded beside the
-// deployment as a fingerprint, and when ours is another one, it is discovered anew by
-// force. That is done once in a process's life. After that a foreign fingerprint is
-// another build behind the same URI, and two that force each other would never end.
+// Restate discovers the handlers of a URI only when the URI is registered for the first time. So a new build at an old
+// address would run with the options of the old build, and without its own new handlers. To prevent that, the registrar
+// stores a fingerprint of the handlers with the deployment. If its own fingerprint differs, it forces another
+// discovery, but only once in the life of a process. After that a different fingerprint means that another build has
+// the same URI, and two builds that force each other would never end.
 //
-// Restate sends new calls to the deployment that was registered last. If that is another
-// address, such as that of a second weir-control, and Restate does not reach it any more,
-// all calls wait for it. So a registrar takes the calls over from an address that has not
-// answered for takeOverAfter, and never from one that answers: two that live, at addresses
-// of their own, do not take turns.
+// Restate sends new calls to the newest deployment. If that is another address, for example of a second weir-control,
+// and Restate cannot reach it any more, all calls wait for it. So a registrar takes over the calls from an address that
+// has not answered for takeOverAfter. It never does so from an address that answers, so two live processes with
+// addresses of their own do not take the calls from each other.
 //
-// Not safe for use by several goroutines.
+// There is one exception, because Restate does not promote a deployment that is registered again. A process that starts
+// gets the new calls although another build, at another address, has them: the process may be the earlier build, to
+// which an operator goes back. It gets them once in its life.
+//
+// A Registrar must not be used concurrently.
 type Registrar struct {
 	admin       *Admin
 	uri         string
@@ -60,9 +62,9 @@ type Registrar struct {
 	settled     bool
 
 	after  time.Duration // takeOverAfter, except in tests
-	silent string        // URI of the newest deployment, if that is another and does not answer
-	since  time.Time     // when it was first seen not to
-	from   string        // the URI that was taken over from last
+	silent string        // URI of the newest deployment, if it is another and does not answer
+	since  time.Time     // when it was first seen not to answer
+	from   string        // the last URI that was taken over
 }
 
 // NewRegistrar returns a registrar for the endpoint that Restate reaches at uri.
@@ -86,11 +88,11 @@ type deployment struct {
 
 type deploymentService struct {
 	Name     string `json:"name"`
-	Revision int64  `json:"revision"` // the highest of a name has the calls
+	Revision int64  `json:"revision"` // calls go to the highest revision of a name
 }
 
-// Register may be called again and again; when all is well it changes nothing. The
-// endpoint must be served already: Restate asks it for its handlers.
+// Register registers the endpoint. It can be called repeatedly, and changes nothing if all is well. The endpoint must
+// already be served, because Restate discovers its handlers.
 func (r *Registrar) Register(ctx context.Context) (Registered, error) {
 	var known deployment
 	status, err := r.post(ctx, false, &known)
@@ -106,8 +108,7 @@ func (r *Registrar) Register(ctx context.Context) (Registered, error) {
 	}
 	switch {
 	case known.Metadata[fingerprintKey] == r.fingerprint:
-		r.settled = true
-		return r.takeOver(ctx, known)
+		return r.serveAgain(ctx, known)
 	case r.settled:
 		return RegisteredByOther, nil
 	}
@@ -118,12 +119,27 @@ func (r *Registrar) Register(ctx context.Context) (Registered, error) {
 	return RegisteredReplaced, nil
 }
 
-// takeOver checks that calls come to ours, and takes them over from an address that has not answered for long enough.
-func (r *Registrar) takeOver(ctx context.Context, ours deployment) (Registered, error) {
+// serveAgain checks that Restate sends calls to this endpoint, which is registered. When the process starts, it gets
+// the calls of another build.
+func (r *Registrar) serveAgain(ctx context.Context, ours deployment) (Registered, error) {
 	newest, err := r.newestBeside(ctx, ours)
 	if err != nil {
 		return "", err
 	}
+	if !r.settled && newest.URI != "" && newest.Metadata[fingerprintKey] != r.fingerprint {
+		if _, err := r.post(ctx, true, &deployment{}); err != nil {
+			return "", err
+		}
+		r.settled = true
+		return RegisteredPromoted, nil
+	}
+	r.settled = true
+	return r.takeOver(ctx, ours, newest)
+}
+
+// takeOver takes over the calls from the newest deployment if that has another address, which has not answered for long
+// enough.
+func (r *Registrar) takeOver(ctx context.Context, ours, newest deployment) (Registered, error) {
 	if newest.URI != r.silent {
 		r.silent, r.since = "", time.Time{}
 	}
@@ -145,7 +161,7 @@ func (r *Registrar) takeOver(ctx context.Context, ours deployment) (Registered, 
 	}
 	r.silent, r.from = "", newest.URI
 	if newest.Metadata[fingerprintKey] != r.fingerprint {
-		return RegisteredTakenOver, nil // what began there is of another build, whose steps may differ
+		return RegisteredTakenOver, nil // calls that began there have another build, whose steps may differ
 	}
 	to := map[string]string{"uri": r.uri}
 	if _, err := r.call(ctx, http.MethodPatch, "/deployments/"+newest.ID, to, nil); err != nil {
@@ -154,8 +170,9 @@ func (r *Registrar) takeOver(ctx context.Context, ours deployment) (Registered, 
 	return RegisteredTakenOver, nil
 }
 
-// newestBeside returns the deployment at another address that has the calls of one of our services; its URI is empty
-// if ours has them all.
+// newestBeside returns the deployment at another address that has the calls of any of our services; its URI is empty if
+// our deployment has them all. A deployment of another build comes first: the same build, at a third address, can still
+// have the calls of a service that the other build lacks.
 func (r *Registrar) newestBeside(ctx context.Context, ours deployment) (deployment, error) {
 	var all struct {
 		Deployments []deployment `json:"deployments"`
@@ -171,12 +188,17 @@ func (r *Registrar) newestBeside(ctx context.Context, ours deployment) (deployme
 			}
 		}
 	}
+	var beside deployment
 	for _, s := range ours.Services {
-		if d := newest[s.Name]; d.URI != "" && d.URI != ours.URI {
-			return d, nil
+		d := newest[s.Name]
+		if d.URI == "" || d.URI == ours.URI {
+			continue
+		}
+		if beside = d; d.Metadata[fingerprintKey] != r.fingerprint {
+			break
 		}
 	}
-	return deployment{}, nil
+	return beside, nil
 }
 
 // serves reports whether Restate reaches our services at another address. An error means that Restate did not try.

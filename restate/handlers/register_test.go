@@ -19,7 +19,7 @@ import (
 	"github.com/weirhq/weir/shared/await"
 )
 
-// revision is how often a service was registered, and where the newest registration is.
+// revision returns how often a service was registered, and the deployment of the newest registration.
 func (c *cluster) revision(service string) (revision int64, deployment string) {
 	c.t.Helper()
 	var s struct {
@@ -30,9 +30,9 @@ func (c *cluster) revision(service string) (revision int64, deployment string) {
 	return s.Revision, s.DeploymentID
 }
 
-// A second process registers its handlers at an address of its own, and ends without a word. While both live, neither
-// takes the calls from the other. Once the second is gone, the first takes them over: new ones, and one that the second
-// had begun. A second that comes back has the calls again.
+// A second process registers its handlers at an address of its own, and ends without unregistering. While both live,
+// neither takes the calls from the other. Once the second is gone, the first takes over its new calls, and a call that
+// the second had begun. If the second comes back, it gets the calls again.
 func TestCallsComeBackFromAProcessThatHasEnded(t *testing.T) {
 	t.Parallel()
 	var n counter
@@ -97,11 +97,15 @@ func TestCallsComeBackFromAProcessThatHasEnded(t *testing.T) {
 	}
 }
 
-// The same if the other address was that of an older build, which has some of the services only.
+// The same if the other address had an older build, which has only some of the services.
 func TestCallsComeBackFromAnotherBuildThatHasEnded(t *testing.T) {
 	t.Parallel()
 	var n counter
 	c := newCluster(t, Options{}, func(s *stepper) map[string]Job { return map[string]Job{"n": n.job(s)} })
+	ours := c.registrar()
+	if did, err := ours.Register(t.Context()); err != nil || did != RegisteredSame {
+		t.Fatalf("%q, %v", did, err)
+	}
 	old := oldBuild(t, "")
 	older := NewRegistrar(c.adminClient(), old.URL, "of the older build")
 	if did, err := older.Register(t.Context()); err != nil || did != RegisteredNew {
@@ -109,7 +113,6 @@ func TestCallsComeBackFromAnotherBuildThatHasEnded(t *testing.T) {
 	}
 	old.CloseClientConnections()
 	old.Close()
-	ours := c.registrar()
 	ours.after = 0
 	for _, want := range []Registered{RegisteredTakenOver, RegisteredSame} {
 		if did, err := ours.Register(t.Context()); err != nil || did != want {
@@ -118,6 +121,76 @@ func TestCallsComeBackFromAnotherBuildThatHasEnded(t *testing.T) {
 	}
 	if run, err := c.client.TriggerNow(t.Context(), "n", operator); err != nil || run.Error != "" {
 		t.Errorf("%+v, %v", run, err)
+	}
+}
+
+// A new build at an address of its own gets the calls. If the earlier build is started again at its address, it gets
+// them back, although the new build still answers. Neither takes them again while both live.
+func TestAnEarlierBuildThatIsStartedAgainServesAgain(t *testing.T) {
+	t.Parallel()
+	var n counter
+	c := newCluster(t, Options{}, func(s *stepper) map[string]Job { return map[string]Job{"n": n.job(s)} })
+	build := oldBuild(t, "")
+	t.Cleanup(build.Close)
+	later := NewRegistrar(c.adminClient(), build.URL, "of the later build")
+	step := func(of string, r *Registrar, want Registered) {
+		t.Helper()
+		if did, err := r.Register(t.Context()); err != nil || did != want {
+			t.Fatalf("%s: %q, %v; want %q", of, did, err, want)
+		}
+	}
+	first := c.registrar()
+	step("the earlier build", first, RegisteredSame)
+	_, ours := c.revision(CronService)
+	step("the later build", later, RegisteredNew)
+	step("the earlier build, which goes on", first, RegisteredSame)
+	if _, serving := c.revision(CronService); serving == ours {
+		t.Fatal("the earlier build has the calls, although the later build was registered")
+	}
+	again := c.registrar()
+	step("the earlier build, started again", again, RegisteredPromoted)
+	for range 2 {
+		step("the earlier build", again, RegisteredSame)
+		step("the later build, which goes on", later, RegisteredSame)
+	}
+	if run, err := c.client.TriggerNow(t.Context(), "n", operator); err != nil || run.Error != "" || n.count() != 1 {
+		t.Errorf("the earlier build does not serve: %+v, %v, %d runs", run, err, n.count())
+	}
+}
+
+// fixed is an admin API with fixed answers to each GET, and with an answer to each POST.
+type fixed struct {
+	gets   map[string]string
+	post   string
+	forced int
+}
+
+func (a *fixed) RoundTrip(r *http.Request) (*http.Response, error) {
+	body := a.gets[r.URL.Path]
+	if r.Method == http.MethodPost {
+		var asked registration
+		if err := json.NewDecoder(r.Body).Decode(&asked); err != nil {
+			return nil, err
+		}
+		if body = a.post; asked.Force && !asked.DryRun {
+			a.forced++
+		}
+	}
+	return &http.Response{StatusCode: http.StatusOK, Header: http.Header{}, Body: io.NopCloser(strings.NewReader(body)), Request: r}, nil
+}
+
+// A later build can lack a service, whose calls then still go to the earlier build, at its second address. A process of
+// the earlier build that is started again gets the calls of the later build all the same.
+func TestAnEarlierBuildServesAgainAlthoughAnotherProcessOfItHasACall(t *testing.T) {
+	const ours = `{"id":"dp_1","uri":"http://ours/","metadata":{"weir-handlers":"f"},
+		"services":[{"name":"Dropped","revision":1},{"name":"WeirCron","revision":1}]}`
+	api := &fixed{post: ours, gets: map[string]string{"/deployments/dp_1": ours, "/deployments": `{"deployments":[` + ours + `,
+		{"id":"dp_2","uri":"http://third/","metadata":{"weir-handlers":"f"},
+			"services":[{"name":"Dropped","revision":2},{"name":"WeirCron","revision":2}]},
+		{"id":"dp_3","uri":"http://later/","metadata":{"weir-handlers":"g"},"services":[{"name":"WeirCron","revision":3}]}]}`}}
+	r := NewRegistrar(NewAdmin(&http.Client{Transport: api}, "http://restate"), "http://ours", "f")
+	if did, err := r.Register(t.Context()); err != nil || did != RegisteredPromoted || api.forced != 1 {
+		t.Errorf("%q, %v; registered by force %d times", did, err, api.forced)
 	}
 }
 
@@ -152,8 +225,8 @@ func (a *twoAddresses) RoundTrip(r *http.Request) (*http.Response, error) {
 	return &http.Response{StatusCode: status, Header: http.Header{}, Body: io.NopCloser(bytes.NewBufferString(body)), Request: r}, nil
 }
 
-// An address that does not answer, or with other services, loses its calls after takeOverAfter. One that answers in
-// between, or a Restate that does not look, begins the wait again.
+// An address that does not answer, or has other services, loses its calls after takeOverAfter. If it answers in
+// between, or Restate does not check it, the wait begins again.
 func TestOnlyALongSilenceIsTakenOver(t *testing.T) {
 	const gone = `{"message":"connection refused","restate_code":"META0003"}`
 	for name, c := range map[string]struct {
@@ -185,6 +258,7 @@ func TestOnlyALongSilenceIsTakenOver(t *testing.T) {
 					return status, body
 				}}
 				r := NewRegistrar(NewAdmin(&http.Client{Transport: api}, "http://restate"), "http://ours", "f")
+				r.settled = true // it runs while the other address is registered
 				for taken := false; time.Since(begun) < time.Minute && !taken; {
 					did, err := r.Register(t.Context())
 					taken = did == RegisteredTakenOver

@@ -16,25 +16,25 @@ const RetirementService = "WeirRetirement"
 
 const (
 	retirementKey     = "retirement"
-	retirementPastKey = "past" // summaries of those before, newest first
+	retirementPastKey = "past" // summaries of earlier retirements, newest first
 	retirementPastMax = 50
 
-	// retirementGrace is how late a timer may be before Ensure takes it for lost. A step
-	// that fails is tried for rolloutStepRetry, and the object is busy for as long.
+	// retirementGrace is how late a timer can be before Ensure considers it lost. A failing step is retried for
+	// rolloutStepRetry, and the object is busy for that time.
 	retirementGrace = 2 * rolloutStepRetry
 )
 
-// The retirement's messages on the wire.
+// Messages of WeirRetirement.
 type (
-	// RetirementStart makes a retirement begin.
+	// RetirementStart is the request to begin a retirement.
 	RetirementStart struct {
 		Spec retire.Spec     `json:"spec"`
 		By   controlplane.By `json:"by"`
 	}
-	// RetirementApprove approves one of the two things that take an approval. It is named:
-	// the same request once more, whose answer was lost, must not approve the other.
+	// RetirementApprove approves one of the two steps that need an approval. It names the step, because a repeated request
+	// must not approve the other step.
 	RetirementApprove struct {
-		Drop bool `json:"drop"` // else the rename
+		Drop bool `json:"drop"` // otherwise the rename
 		retire.Order
 	}
 	// RetirementTimer is the message that keeps a retirement going.
@@ -43,8 +43,8 @@ type (
 	}
 )
 
-// retirement is the object WeirRetirement: a retire.Retirement, one transition an invocation, as
-// rolloutObject is.
+// retirement is the object WeirRetirement: a retire.Retirement, with one transition per invocation, as in
+// rolloutObject.
 type retirement struct {
 	work       *retire.Work
 	approvers  access.Approvers // nil: every approval counts
@@ -65,8 +65,8 @@ func (o *retirement) definition() restate.ServiceDefinition {
 		Handler("List", restate.NewObjectSharedHandler(o.list, readOnly...))
 }
 
-// start begins a retirement. While one is under way it answers how that stands, so that a
-// caller who got no answer may ask again.
+// start begins a retirement. While a retirement with the same spec is under way, start returns its state, so that a
+// caller who got no answer can retry.
 func (o *retirement) start(ctx restate.ObjectContext, req RetirementStart) (retire.Retirement, error) {
 	before, err := loadRetirement(ctx)
 	if err != nil {
@@ -109,7 +109,7 @@ func (o *retirement) remember(ctx restate.ObjectContext, s retire.Summary) error
 	return nil
 }
 
-// step is what a timer brings: one transition. A stale timer returns at once.
+// step is called by a timer and makes one transition. A stale timer returns at once.
 func (o *retirement) step(ctx restate.ObjectContext, t RetirementTimer) (restate.Void, error) {
 	r, err := loadRetirement(ctx)
 	if err != nil || !r.Takes(t.Epoch) {
@@ -130,7 +130,7 @@ func (o *retirement) step(ctx restate.ObjectContext, t RetirementTimer) (restate
 	return restate.Void{}, o.audit(ctx, itself, string(r.Phase), before, retirementConditionOf(&r))
 }
 
-// advance makes the transition that is due, at the time that it returns.
+// advance makes the transition that is due, and returns its time.
 func (o *retirement) advance(ctx restate.ObjectContext, r *retire.Retirement) (at int64, err error) {
 	steps := o.on(ctx)
 	if at, err = steps.NowMs(); err != nil {
@@ -144,7 +144,7 @@ func (o *retirement) advance(ctx restate.ObjectContext, r *retire.Retirement) (a
 	return at, o.settle(ctx, r, at, wait)
 }
 
-// later notes what stands in the way of a step, and tries it again after a while.
+// later records the error of a step, and retries the step after a while.
 func (o *retirement) later(ctx restate.ObjectContext, atMs int64, stepErr error) error {
 	if !restate.IsTerminalError(stepErr) {
 		return stepErr
@@ -158,8 +158,7 @@ func (o *retirement) later(ctx restate.ObjectContext, atMs int64, stepErr error)
 	return nil
 }
 
-// approve takes a look of its own: an approval rests on the evidence that its operator
-// saw, and that must still hold.
+// approve takes a look of its own, because the evidence that the operator saw must still hold.
 func (o *retirement) approve(ctx restate.ObjectContext, req RetirementApprove) (retire.Retirement, error) {
 	action, operate := "approve_rename", (*retire.Retirement).ApproveRename
 	if req.Drop {
@@ -187,7 +186,7 @@ func (o *retirement) approve(ctx restate.ObjectContext, req RetirementApprove) (
 	if err := o.settle(ctx, &r, at, wait); err != nil {
 		return r, err
 	}
-	if refused != nil { // what came to light has sent it back
+	if refused != nil { // the look showed a problem, and the retirement has gone back
 		itself := controlplane.By{Actor: "weir-control", Reason: clip(firstLine(refused.Error()))}
 		if err := o.audit(ctx, itself, string(r.Phase), before, retirementConditionOf(&r)); err != nil {
 			return r, err
@@ -199,7 +198,7 @@ func (o *retirement) approve(ctx restate.ObjectContext, req RetirementApprove) (
 	return r, o.audit(ctx, req.By, action, before, after)
 }
 
-// abort gives up.
+// abort gives up the retirement.
 func (o *retirement) abort(ctx restate.ObjectContext, by controlplane.By) (retire.Retirement, error) {
 	r, err := existingRetirement(ctx)
 	if err != nil {
@@ -223,8 +222,8 @@ func (o *retirement) abort(ctx restate.ObjectContext, by controlplane.By) (retir
 	return r, o.audit(ctx, by, "abort", before, retirementConditionOf(&r))
 }
 
-// ensure continues from the state in MySQL if Restate has lost its own or has an older one. It
-// sends a lost timer again: a timer is lost, for example, if a person cancels its invocation.
+// ensure continues from the state in MySQL if Restate has lost its own or has an older state. It also sends a lost
+// timer again: a timer is lost, for example, if an operator cancels its invocation.
 func (o *retirement) ensure(ctx restate.ObjectContext, _ restate.Void) (retire.Retirement, error) {
 	r, err := loadRetirement(ctx)
 	if err != nil {
@@ -257,13 +256,13 @@ func (o *retirement) ensure(ctx restate.ObjectContext, _ restate.Void) (retire.R
 	return r, nil
 }
 
-// status returns a snapshot without waiting. For a table that was never retired it returns an empty
-// one instead of an error, because it is read every few seconds and Restate's SDK logs errors.
+// status returns a snapshot without waiting. For a table that was never retired it returns an empty snapshot instead of
+// an error, because it is read every few seconds and Restate's SDK logs errors.
 func (o *retirement) status(ctx restate.ObjectSharedContext, _ restate.Void) (retire.Retirement, error) {
 	return loadRetirement(ctx)
 }
 
-// list is a snapshot, newest first.
+// list returns a snapshot, newest first.
 func (o *retirement) list(ctx restate.ObjectSharedContext, _ restate.Void) ([]retire.Summary, error) {
 	r, err := loadRetirement(ctx)
 	if err != nil || r.ID == "" {
@@ -307,7 +306,7 @@ func (o *retirement) audit(ctx restate.ObjectContext, by controlplane.By, action
 	return sendAudit(ctx, "table", by, "retirement."+action, before, after)
 }
 
-// retirementCondition is what the audit log says of a retirement: not its history.
+// retirementCondition is the state of a retirement in the audit log, without its history.
 type retirementCondition struct {
 	ID          string                  `json:"id"`
 	Phase       retire.Phase            `json:"phase"`
@@ -318,7 +317,7 @@ type retirementCondition struct {
 	Evidence    retire.Evidence         `json:"evidence"`
 	Approvals   []controlplane.Approval `json:"approvals,omitempty"` // of the step, while it waits for more
 
-	Approved string `json:"approved_evidence,omitempty"` // of an approval: the evidence that it is of, short
+	Approved string `json:"approved_evidence,omitempty"` // of an approval: its evidence, shortened
 }
 
 func retirementConditionOf(r *retire.Retirement) retirementCondition {

@@ -18,10 +18,9 @@ import (
 	"github.com/weirhq/weir/shared/servers"
 )
 
-// Exactly one outcome, never dropped without both approvals, rows that have not expired
-// never touched, each action once in the audit log: retirements, some of them upset by a
-// write or aborted, while the handlers' process, Restate and MySQL are killed at random
-// steps. WEIR_SOAK=1 plays 50 rounds instead of 5.
+// A retirement has exactly one outcome, never drops a table without both approvals, never deletes rows that have not
+// expired, and has each action in the audit log once. Some retirements are sent back by a write or aborted, while the
+// handlers' process, Restate and MySQL are killed at random steps. WEIR_SOAK=1 plays 50 rounds instead of 5.
 func TestSoakRetirementsSurviveKills(t *testing.T) {
 	t.Parallel()
 	servers.TurnSQL(t, testSoakRetirementsSurviveKills)
@@ -62,7 +61,7 @@ func newRetirementKiller(t *testing.T, seed uint64) *retirementKiller {
 	return k
 }
 
-// round is one retirement from a table with rows to its outcome.
+// round plays a retirement from a table with rows to its outcome.
 func (k *retirementKiller) round(n int) retire.Phase {
 	t := k.t
 	t.Helper()
@@ -87,7 +86,7 @@ func (k *retirementKiller) round(n int) retire.Phase {
 		_, err := k.client.Start(ctx, retired, briefly(), operator)
 		return err
 	})
-	aborts, after := n%3 == 1, n/3%3 // after so many approvals
+	aborts, after := n%3 == 1, n/3%3 // aborts after this many approvals
 	for approved := 0; ; {
 		k.killOne()
 		r := k.settled()
@@ -110,7 +109,7 @@ func (k *retirementKiller) round(n int) retire.Phase {
 	}
 }
 
-// settled waits until a person is asked or it is over, or now and then does not.
+// settled waits until the retirement waits for a person or is over, but sometimes not for long enough.
 func (k *retirementKiller) settled() (r retire.Retirement) {
 	k.t.Helper()
 	hasty := k.random.IntN(3) == 0
@@ -132,7 +131,7 @@ func (k *retirementKiller) killOne() {
 	k.kill()
 }
 
-// wantLive: before they expire, all the rows are there, by whatever name.
+// wantLive checks that, before they expire, all the rows exist, under either name of the table.
 func (k *retirementKiller) wantLive(until time.Time) {
 	k.t.Helper()
 	var rows int
@@ -149,7 +148,7 @@ func (k *retirementKiller) wantLive(until time.Time) {
 	}
 }
 
-// wantApproved: the table has the name that it may have by the approvals there are.
+// wantApproved checks that the table has a name that its approvals allow.
 func (k *retirementKiller) wantApproved(r retire.Retirement) {
 	k.t.Helper()
 	names := blocklistTables(k.t, k.db)
@@ -162,8 +161,7 @@ func (k *retirementKiller) wantApproved(r retire.Retirement) {
 	}
 }
 
-// over: the tables agree with the outcome, of which there is one, and the audit log has
-// all that happened once.
+// over checks that the tables agree with the single outcome, and that the audit log has each event once.
 func (k *retirementKiller) over(r retire.Retirement) retire.Phase {
 	k.t.Helper()
 	want := map[retire.Phase]string{retire.Dropped: "", retire.Aborted: retired}[r.Phase]
@@ -190,7 +188,7 @@ func (k *retirementKiller) over(r retire.Retirement) retire.Phase {
 	return r.Phase
 }
 
-// wantAudited: what operators did is in the audit log, each once.
+// wantAudited checks that the audit log has each of the operators' actions once.
 func (k *retirementKiller) wantAudited(did []string) {
 	k.t.Helper()
 	slices.Sort(did)

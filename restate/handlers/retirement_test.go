@@ -23,8 +23,8 @@ import (
 
 const retired = retire.Blocklist
 
-// hamlet is a fleet of two regions that relay each other, and says so every 20 ms; what
-// it cannot say, because the database is down, it says later.
+// hamlet is a fleet of two regions that relay each other, with heartbeats every 20 ms. If the database is down, it
+// sends them later.
 type hamlet struct {
 	db   *sql.DB
 	stop context.CancelFunc
@@ -90,7 +90,7 @@ func block(ctx context.Context, db *sql.DB, name string, n int, d time.Duration)
 	return err
 }
 
-// retires polls until the retirement is as holds wants it.
+// retires polls until holds returns true for the retirement.
 func retires(t *testing.T, c RetirementClient, what string, holds func(retire.Retirement) bool) (r retire.Retirement) {
 	t.Helper()
 	await.NoError(t, what, func() (err error) {
@@ -106,7 +106,7 @@ func at(phase retire.Phase) func(retire.Retirement) bool {
 	return func(r retire.Retirement) bool { return r.Phase == phase }
 }
 
-// blocklistTables are those that have, or had, the blocklist's name.
+// blocklistTables returns the tables that have, or had, the blocklist's name.
 func blocklistTables(t *testing.T, db *sql.DB) (names string) {
 	t.Helper()
 	await.NoError(t, "the tables", func() error {
@@ -116,7 +116,7 @@ func blocklistTables(t *testing.T, db *sql.DB) (names string) {
 	return names
 }
 
-// wantAuditOf: exactly these actions of the table's, in this order.
+// wantAuditOf checks that the audit log has exactly these actions of the table, in this order.
 func wantAuditOf(t *testing.T, db *sql.DB, want string) {
 	t.Helper()
 	await.NoError(t, "the audit log", func() error {
@@ -129,8 +129,8 @@ func wantAuditOf(t *testing.T, db *sql.DB, want string) {
 	})
 }
 
-// The whole of it on real servers: rows that have expired go, the others are waited for,
-// two approvals, and each change once in the audit log.
+// The whole retirement on real servers: expired rows are deleted, the others are waited for, two approvals are given,
+// and the audit log has each change once.
 func TestRetirementHappyPath(t *testing.T) {
 	t.Parallel()
 	servers.EachSQL(t, testRetirementHappyPath)
@@ -207,8 +207,7 @@ func testRetirementHappyPath(t *testing.T) {
 	}
 }
 
-// An abort of the renamed table restores the name with what is in it, and another
-// retirement may begin.
+// An abort of the renamed table restores its name with its rows, and another retirement can begin.
 func TestRetirementAbortRestores(t *testing.T) {
 	t.Parallel()
 	servers.EachSQL(t, testRetirementAbortRestores)
@@ -250,8 +249,7 @@ func testRetirementAbortRestores(t *testing.T) {
 	}
 }
 
-// A write that arrives sends it back to observing, and an approval finds that out for
-// itself.
+// A write sends the retirement back to observing, and an approval detects it by its own look.
 func TestRetirementIsSentBackByAWrite(t *testing.T) {
 	t.Parallel()
 	servers.EachSQL(t, testRetirementIsSentBackByAWrite)
@@ -276,7 +274,7 @@ func testRetirementIsSentBackByAWrite(t *testing.T) {
 	}
 }
 
-// Ensure revives a retirement whose timer was lost, and leaves one alone that is well.
+// Ensure revives a retirement whose timer was lost, and does not change a healthy retirement.
 func TestRetirementWhoseTimerIsLost(t *testing.T) {
 	t.Parallel()
 	servers.TurnSQL(t, testRetirementWhoseTimerIsLost)
@@ -309,7 +307,7 @@ func testRetirementWhoseTimerIsLost(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	bytes := make([]int, len(changed)) // the admin API takes bytes as numbers
+	bytes := make([]int, len(changed)) // the admin API accepts bytes as numbers
 	for i, b := range changed {
 		bytes[i] = int(b)
 	}
@@ -322,8 +320,8 @@ func testRetirementWhoseTimerIsLost(t *testing.T) {
 	retires(t, c, "it goes on", func(now retire.Retirement) bool { return now.Epoch >= r.Epoch+2 && now.TimerMs > r.TimerMs })
 }
 
-// A kill between the rename and its record: the process dies after MySQL has renamed, and
-// after it has dropped, and before anybody knows. The next process finds it done.
+// The process is killed after MySQL has renamed the table and before the rename is recorded, and the same for the drop.
+// The next process finds each done.
 func TestRetirementKilledBeforeItIsRecorded(t *testing.T) {
 	t.Parallel()
 	servers.TurnSQL(t, testRetirementKilledBeforeItIsRecorded)
@@ -367,7 +365,7 @@ func testRetirementKilledBeforeItIsRecorded(t *testing.T) {
 	wantAuditOf(t, db, "ann start, weir-control draining, weir-control awaiting_approval, ann approve_rename, weir-control renamed, weir-control awaiting_final_approval, ann approve_drop, weir-control dropped")
 }
 
-// shown is an approval by an operator who has just looked.
+// shown returns an approval by an operator who has just read the status.
 func shown(t *testing.T, c RetirementClient, by controlplane.By) retire.Order {
 	t.Helper()
 	r, err := c.Status(t.Context(), retired)

@@ -15,24 +15,23 @@ import (
 	"github.com/weirhq/weir/controlplane/rollout"
 )
 
-// RolloutService is the object's name in Restate; its keys are the rollouts' ids.
+// RolloutService is the object's name in Restate; its keys are the rollouts' IDs.
 const RolloutService = "WeirRollout"
 
 const (
 	rolloutKey = "rollout"
 
-	// rolloutStepRetry is how long a failing step is tried again at once; an operator's
-	// action waits for as long.
+	// rolloutStepRetry is how long a failing step is retried at once; an operator's order waits for that time.
 	rolloutStepRetry = 15 * time.Second
 
-	approversTimeout = 5 * time.Second // for one check of tokens
+	approversTimeout = 5 * time.Second // of a check of tokens
 
-	// stepRetention is how long the journals of looks are kept. Each has the state twice, of
-	// a third of a megabyte at a thousand nodes, and there is one every half minute.
+	// stepRetention is how long the journals of looks are kept. Each contains the state twice, a third of a megabyte for a
+	// thousand nodes, and there is a look every half minute.
 	stepRetention = 10 * time.Minute
 
-	// troubleRetry is the time to the next attempt at a step that has been tried for
-	// long. Meanwhile the object is free for operators.
+	// troubleRetry is the time to the next attempt of a step that has already been retried for long. Meanwhile operators
+	// can use the object.
 	troubleRetry = 10 * time.Second
 )
 
@@ -41,9 +40,9 @@ type RolloutTimer struct {
 	Epoch int64 `json:"epoch"`
 }
 
-// rolloutObject is the object WeirRollout: a rollout.Rollout, one transition an invocation. No invocation
-// outlives a transition, so a new build never meets a journal of the old one that is longer than that. Between two
-// looks of a bake nothing runs: a delayed message waits in Restate.
+// rolloutObject is the object WeirRollout: a rollout.Rollout, with one transition per invocation. No invocation
+// outlasts a transition, so a new build never has to continue a longer journal of the old build. Between two looks of a
+// bake nothing runs: a delayed message waits in Restate.
 type rolloutObject struct {
 	work       *rollout.Work
 	approvers  access.Approvers // nil: every approval counts
@@ -51,9 +50,9 @@ type rolloutObject struct {
 	retryAfter time.Duration // troubleRetry, except in tests
 }
 
-// durable is how Restate treats the invocations of rollouts: what cannot be done for an
-// hour is paused, since giving it up would leave a rollout standing, and a person must
-// look.
+// durable returns the options of rollouts' invocations. An invocation that keeps failing for an hour, for example
+// because it cannot be replayed, is paused and not killed. A killed invocation would leave the rollout stuck, so an
+// operator must look.
 func durable(documentation string) []restate.ServiceDefinitionOption {
 	return []restate.ServiceDefinitionOption{
 		restate.WithDocumentation(documentation),
@@ -85,8 +84,7 @@ func (o *rolloutObject) definition() restate.ServiceDefinition {
 		Handler("Status", restate.NewObjectSharedHandler(o.status, readOnly...))
 }
 
-// begin is called under the lock of rollouts alone, which sees to it that one is under
-// way at a time.
+// begin must only be called under the lock of rollouts, which makes sure that only one rollout is under way.
 func (o *rolloutObject) begin(ctx restate.ObjectContext, req rollout.Begin) (rollout.Rollout, error) {
 	r, err := o.restored(ctx)
 	if err != nil {
@@ -107,7 +105,8 @@ func (o *rolloutObject) begin(ctx restate.ObjectContext, req rollout.Begin) (rol
 
 func (o *rolloutObject) on(ctx restate.Context) rollout.Steps { return o.work.On(o.steps.on(ctx)) }
 
-// current is the document, and whether that is a newer one, of MySQL: then the caller settles it, with wait.
+// current returns the document, or MySQL's document if that is newer. If newer is true, the caller must settle it with
+// wait.
 func (o *rolloutObject) current(ctx restate.ObjectContext) (r rollout.Rollout, wait time.Duration, newer bool,
 	err error) {
 	if r, err = load(ctx); err != nil {
@@ -124,7 +123,7 @@ func (o *rolloutObject) current(ctx restate.ObjectContext) (r rollout.Rollout, w
 	return r, wait, true, o.audit(ctx, by, "restore", before, condition(&r))
 }
 
-// restored is current, settled.
+// restored returns the current rollout, settled.
 func (o *rolloutObject) restored(ctx restate.ObjectContext) (rollout.Rollout, error) {
 	r, wait, newer, err := o.current(ctx)
 	if err == nil && newer {
@@ -133,9 +132,9 @@ func (o *rolloutObject) restored(ctx restate.ObjectContext) (rollout.Rollout, er
 	return r, err
 }
 
-// restore is called under the lock of rollouts, by what knows from MySQL that the rollout is not as Restate has it. If
-// Restate has the newer state, MySQL gets it: an operator ended the rollout while MySQL did not answer, or MySQL was
-// restored from an older copy.
+// restore is called under the lock of rollouts if MySQL has another state of the rollout than Restate. If Restate has
+// the newer state, it is saved to MySQL: an operator ended the rollout while MySQL was down, or MySQL was restored from
+// an older copy.
 func (o *rolloutObject) restore(ctx restate.ObjectContext, _ restate.Void) (rollout.Rollout, error) {
 	r, wait, newer, err := o.current(ctx)
 	if err == nil {
@@ -154,7 +153,7 @@ func (o *rolloutObject) restore(ctx restate.ObjectContext, _ restate.Void) (roll
 	return r, nil
 }
 
-// step is what a timer brings: one transition. A stale timer returns at once.
+// step is called by a timer and makes one transition. A stale timer returns at once.
 func (o *rolloutObject) step(ctx restate.ObjectContext, t RolloutTimer) (restate.Void, error) {
 	r, err := load(ctx)
 	if err != nil || !r.Takes(t.Epoch) {
@@ -166,7 +165,7 @@ func (o *rolloutObject) step(ctx restate.ObjectContext, t RolloutTimer) (restate
 	return restate.Void{}, nil
 }
 
-// advance makes the transition that is due. To go on from a newer state is one.
+// advance makes the transition that is due. Continuing from a newer state counts as a transition.
 func (o *rolloutObject) advance(ctx restate.ObjectContext) error {
 	r, wait, newer, err := o.current(ctx)
 	if err != nil {
@@ -195,8 +194,8 @@ func (o *rolloutObject) advance(ctx restate.ObjectContext) error {
 	return nil
 }
 
-// later notes what stands in the way of a step and tries it again after a while. Only
-// what the step itself answered is noted; all else is Restate's, which tries at once.
+// later records the error of a step, and retries the step after a while. It records only errors of the step itself;
+// Restate retries after other errors at once.
 func (o *rolloutObject) later(ctx restate.ObjectContext, stepErr error) error {
 	if !restate.IsTerminalError(stepErr) {
 		return stepErr
@@ -215,7 +214,7 @@ func (o *rolloutObject) later(ctx restate.ObjectContext, stepErr error) error {
 	return nil
 }
 
-// ensure sends anew what a rollout should have sent that [Keeper] took for dead: its outcome, or its timer.
+// ensure sends a message of a rollout again that [Keeper] considers lost: its outcome or its timer.
 func (o *rolloutObject) ensure(ctx restate.ObjectContext, t RolloutTimer) (restate.Void, error) {
 	r, wait, newer, err := o.current(ctx)
 	if err != nil {
@@ -225,7 +224,7 @@ func (o *rolloutObject) ensure(ctx restate.ObjectContext, t RolloutTimer) (resta
 		return restate.Void{}, o.settle(ctx, &r, wait)
 	}
 	o.sendOutcome(ctx, &r)
-	if !r.Takes(t.Epoch) { // it has moved since, and is not dead
+	if !r.Takes(t.Epoch) { // it has advanced since, so no timer was lost
 		return restate.Void{}, nil
 	}
 	at, err := controlplane.NowMs(o.steps.on(ctx))
@@ -235,7 +234,7 @@ func (o *rolloutObject) ensure(ctx restate.ObjectContext, t RolloutTimer) (resta
 	return restate.Void{}, o.settle(ctx, &r, r.Revive(at))
 }
 
-// operate is an operator's transition.
+// operate makes an operator's transition.
 func (o *rolloutObject) operate(ctx restate.ObjectContext, order rollout.Order) (rollout.Rollout, error) {
 	if order.Action == rollout.RollBack {
 		return rollout.Rollout{},
@@ -263,15 +262,15 @@ func (o *rolloutObject) operate(ctx restate.ObjectContext, order rollout.Order) 
 		}
 	}
 	wait, err := r.Operate(order, at)
-	if alone && err == nil { // the next transition, which needs MySQL, saves it
+	if alone && err == nil { // the next transition needs MySQL, so it will save the state
 		o.write(ctx, &r, wait)
 		return r, o.audit(ctx, order.By, string(order.Action), before, condition(&r))
 	}
 	return o.operated(ctx, r, order, before, wait, err)
 }
 
-// withdraw returns an error for an approval whose credential has ended. If the credential of an
-// earlier approval has ended, it removes that approval and asks for the stage's approval again.
+// withdraw returns an error for an approval whose credential has ended. If the credential of an earlier approval has
+// ended, it removes that approval, and a new request for approvals begins.
 func (o *rolloutObject) withdraw(ctx restate.ObjectContext, r *rollout.Rollout, order rollout.Order,
 	at int64) error {
 	if o.approvers == nil {
@@ -299,13 +298,13 @@ func (o *rolloutObject) withdraw(ctx restate.ObjectContext, r *rollout.Rollout, 
 	return finally(refused)
 }
 
-// away tells that a step has failed for as long as one is tried: MySQL does not answer.
+// away reports whether a step has failed for its whole retry time, because MySQL is down.
 func away(err error) bool {
 	failed := restate.AsTerminalError(err)
 	return failed != nil && failed.Code() == http.StatusInternalServerError
 }
 
-// rollBack is called under the lock of rollouts: no other is under way.
+// rollBack must only be called under the lock of rollouts, so that no other rollout is under way.
 func (o *rolloutObject) rollBack(ctx restate.ObjectContext, by controlplane.By) (rollout.Rollout, error) {
 	r, err := o.restored(ctx)
 	if err == nil {
@@ -319,7 +318,7 @@ func (o *rolloutObject) rollBack(ctx restate.ObjectContext, by controlplane.By) 
 	return o.operated(ctx, r, rollout.Order{Action: rollout.RollBack, By: by}, before, wait, err)
 }
 
-// operated writes an operator's transition down.
+// operated settles an operator's transition.
 func (o *rolloutObject) operated(ctx restate.ObjectContext, r rollout.Rollout, order rollout.Order,
 	before rolloutCondition, wait time.Duration, err error) (rollout.Rollout, error) {
 	if err != nil {
@@ -344,7 +343,7 @@ func (o *rolloutObject) forget(ctx restate.ObjectContext, _ restate.Void) (resta
 	return restate.Void{}, err
 }
 
-// status is a snapshot. It waits for nothing.
+// status returns a snapshot without waiting.
 func (o *rolloutObject) status(ctx restate.ObjectSharedContext, _ restate.Void) (rollout.Rollout, error) {
 	r, err := load(ctx)
 	if err == nil {
@@ -353,7 +352,7 @@ func (o *rolloutObject) status(ctx restate.ObjectSharedContext, _ restate.Void) 
 	return r, err
 }
 
-// known refuses a document that is empty.
+// known returns an error if the document is empty.
 func known(ctx restate.ObjectSharedContext, r *rollout.Rollout) error {
 	if r.ID == "" {
 		return failed(fmt.Errorf("%w: there is no rollout %q", controlplane.ErrNotFound, restate.Key(ctx)))
@@ -361,7 +360,7 @@ func known(ctx restate.ObjectSharedContext, r *rollout.Rollout) error {
 	return nil
 }
 
-// settle saves a transition to MySQL, writes it down and sends what follows from it.
+// settle saves a transition to MySQL, stores it in Restate and sends its messages.
 func (o *rolloutObject) settle(ctx restate.ObjectContext, r *rollout.Rollout, wait time.Duration) error {
 	r.Settle(wait)
 	if err := r.Save(o.on(ctx)); err != nil {
@@ -371,14 +370,14 @@ func (o *rolloutObject) settle(ctx restate.ObjectContext, r *rollout.Rollout, wa
 	return nil
 }
 
-// write is settle without MySQL, for what need not be saved.
+// write is settle without MySQL, for a state that need not be saved.
 func (o *rolloutObject) write(ctx restate.ObjectContext, r *rollout.Rollout, wait time.Duration) {
 	r.Settle(wait)
 	o.send(ctx, r, wait)
 }
 
-// send writes a transition down and sends what follows from it: the next timer, and
-// the outcome to the lock. All of it happens, or nothing.
+// send stores a transition in Restate and sends its messages: the next timer, and the outcome to the lock. Either all
+// of this happens or nothing.
 func (o *rolloutObject) send(ctx restate.ObjectContext, r *rollout.Rollout, wait time.Duration) {
 	if wait >= 0 {
 		restate.ObjectSend(ctx, RolloutService, restate.Key(ctx), "Step").
@@ -400,8 +399,7 @@ func (o *rolloutObject) audit(ctx restate.ObjectContext, by controlplane.By, act
 	return sendAudit(ctx, "rollout", by, "rollout."+action, before, after)
 }
 
-// rolloutCondition is what the audit log says of a rollout: not its history, nor the
-// figures of nodes.
+// rolloutCondition is the state of a rollout in the audit log, without its history and the figures of nodes.
 type rolloutCondition struct {
 	Phase   rollout.Phase   `json:"phase"`
 	Stage   int             `json:"stage"` // from 1
@@ -413,8 +411,8 @@ type rolloutCondition struct {
 	Approvals []controlplane.Approval `json:"approvals,omitempty"` // of the stage, while it waits for more
 	Why       string                  `json:"why,omitempty"`
 
-	Forced   string `json:"forced,omitempty"`            // what was critical when it was started all the same
-	Approved string `json:"approved_evidence,omitempty"` // of an approval: the evidence that it is of, short
+	Forced   string `json:"forced,omitempty"`            // critical health that was overridden at the start
+	Approved string `json:"approved_evidence,omitempty"` // of an approval: its evidence, shortened
 }
 
 func condition(r *rollout.Rollout) rolloutCondition {
@@ -422,7 +420,7 @@ func condition(r *rollout.Rollout) rolloutCondition {
 		Touched: len(r.Touched), Paused: r.Paused != nil, Approvals: r.Approvals, Why: r.Why, Forced: r.Forced}
 }
 
-// clip makes a reason for the audit log out of a line.
+// clip shortens a line to a reason for the audit log.
 func clip(line string) string {
 	return controlplane.ShortReason(line)
 }
@@ -439,7 +437,7 @@ func load(ctx restate.ObjectSharedContext) (rollout.Rollout, error) {
 	return r, nil
 }
 
-// failed is an error for the caller, with the status that Client.classify reads.
+// failed returns an error for the caller, with the status that Client.classify reads.
 func failed(err error) error {
 	code := restate.Code(http.StatusInternalServerError)
 	switch {
@@ -453,8 +451,8 @@ func failed(err error) error {
 	return restate.ToTerminalError(err, restate.WithErrorCode(code))
 }
 
-// finally is an error of a transition for the caller: its own refusals are final, as the last errors of steps are. What
-// else went wrong is Restate's, which tries again.
+// finally returns an error of a transition. Its own refusals and the last errors of steps are terminal; Restate retries
+// after any other error.
 func finally(err error) error {
 	if err == nil || restate.IsTerminalError(err) || !refusal(err) {
 		return err
@@ -462,7 +460,7 @@ func finally(err error) error {
 	return failed(err)
 }
 
-// refusal tells that a transition was refused, which changed nothing.
+// refusal reports whether a transition was refused, so it changed nothing.
 func refusal(err error) bool {
 	return errors.Is(err, controlplane.ErrInvalid) || errors.Is(err, controlplane.ErrConflict) ||
 		errors.Is(err, controlplane.ErrNotFound)

@@ -10,11 +10,11 @@ import (
 	"github.com/weirhq/weir/restate/orderkey"
 )
 
-// RolloutClient is rollouts for the operators' API. Errors are those of Client, and
-// wrap controlplane.ErrConflict or controlplane.ErrNotFound besides.
+// RolloutClient is a client of rollouts for the operators' API. Its errors are those of Client, and can also wrap
+// controlplane.ErrConflict or controlplane.ErrNotFound.
 type RolloutClient struct{ *Client }
 
-// Start begins a rollout. The same once more, under the same id, changes nothing.
+// Start begins a rollout. It is idempotent for the same ID and spec.
 func (c RolloutClient) Start(ctx context.Context, start rollout.Start) (rollout.Rollout, error) {
 	return askRollout[rollout.Start, rollout.Rollout](ctx, c.Client, RolloutsService, rolloutScope,
 		"Start", start)
@@ -33,7 +33,7 @@ func (c RolloutClient) Operate(ctx context.Context, id string,
 	return askRollout[rollout.Order, rollout.Rollout](ctx, c.Client, RolloutService, id, "Operate", order)
 }
 
-// Status is how a rollout stands.
+// Status returns the state of a rollout.
 func (c RolloutClient) Status(ctx context.Context, id string) (rollout.Rollout, error) {
 	if err := rollout.ValidateID(id); err != nil {
 		return rollout.Rollout{}, err
@@ -41,20 +41,20 @@ func (c RolloutClient) Status(ctx context.Context, id string) (rollout.Rollout, 
 	return askRollout[restate.Void, rollout.Rollout](ctx, c.Client, RolloutService, id, "Status", restate.Void{})
 }
 
-// Standing is the lock of rollouts.
+// Standing returns the lock of rollouts.
 func (c RolloutClient) Standing(ctx context.Context) (rollout.Lock, error) {
 	return askRollout[restate.Void, rollout.Lock](ctx, c.Client, RolloutsService, rolloutScope, "Standing",
 		restate.Void{})
 }
 
-// Repair puts Restate's states of rollouts, and the lock, right.
+// Repair corrects Restate's states of rollouts, and the lock.
 func (c RolloutClient) Repair(ctx context.Context, rollouts []rollout.Trace) error {
 	_, err := askRollout[RolloutsRepair, restate.Void](ctx, c.Client, RolloutsService, rolloutScope, "Repair",
 		RolloutsRepair{rollouts})
 	return err
 }
 
-// UnderWay is the rollout that is under way, or nil.
+// UnderWay returns the rollout that is under way, or nil.
 func (c RolloutClient) UnderWay(ctx context.Context) (*rollout.Rollout, error) {
 	lock, err := c.Standing(ctx)
 	if err != nil || lock.Active == "" {
@@ -67,8 +67,8 @@ func (c RolloutClient) UnderWay(ctx context.Context) (*rollout.Rollout, error) {
 	return &r, err
 }
 
-// Ensure revives a rollout that stands at an epoch, in its turn: it does not wait for
-// it. Asked again at the same epoch it is asked once.
+// Ensure sends an order to revive a rollout that has not advanced past epoch, and does not wait for it. It is
+// idempotent for the same epoch.
 func (c RolloutClient) Ensure(ctx context.Context, id string, epoch int64) error {
 	_, err := c.send(ctx, orderkey.Order{ID: fmt.Sprintf("ensure-%d", epoch), Service: RolloutService, Key: id,
 		Handler: "Ensure", OneWay: true}, RolloutTimer{Epoch: epoch})
@@ -78,7 +78,7 @@ func (c RolloutClient) Ensure(ctx context.Context, id string, epoch int64) error
 	return nil
 }
 
-// askRollout calls a handler of a rollout's.
+// askRollout calls a handler of a rollout.
 func askRollout[I, O any](ctx context.Context, c *Client, service, key, handler string, in I) (O, error) {
 	out, err := invoke[I, O](ctx, c, service, key, handler, in)
 	if err != nil {

@@ -12,8 +12,8 @@ import (
 	"github.com/weirhq/weir/shared/servers"
 )
 
-// A rollout whose delayed self-send was lost (invocation killed) is noticed and revived
-// by the keeper: once, and it goes on from where it stood.
+// If the delayed message of a rollout was lost (its invocation was killed), the keeper revives the rollout once, and
+// the rollout continues from its phase.
 func TestKeeperRevivesARollout(t *testing.T) {
 	t.Parallel()
 	servers.TurnSQL(t, testKeeperRevivesARollout)
@@ -76,8 +76,8 @@ func testKeeperRevivesARollout(t *testing.T) {
 	wantUnlocked(t, db, c, "lost", rollout.Aborted)
 }
 
-// A redeploy in the middle of a bake: another build, at an address of its own, takes the
-// timers that are on their way, and the one before goes once it has nothing left to do.
+// A redeploy in the middle of a bake: another build, at an address of its own, gets the timers that are under way. The
+// old process ends once it has no invocations.
 func TestRolloutMovesToAnotherDeployment(t *testing.T) {
 	t.Parallel()
 	servers.TurnSQL(t, testRolloutMovesToAnotherDeployment)
@@ -98,7 +98,7 @@ func testRolloutMovesToAnotherDeployment(t *testing.T) {
 		t.Fatal("the same address")
 	}
 	reaches(t, c, "moves", "some transitions", func(r rollout.Rollout) bool { return r.Epoch >= before.Epoch+3 })
-	// An invocation ends where it began, so the one before goes when all that began there have ended.
+	// An invocation ends where it began, so the old process ends when all of its invocations have ended.
 	await.NoError(t, "nothing is left to do at the old address", func() error {
 		if n := cl.startedAt(old); n > 0 {
 			return fmt.Errorf("%d invocations have not ended", n)
@@ -120,7 +120,7 @@ func testRolloutMovesToAnotherDeployment(t *testing.T) {
 	wantUnlocked(t, db, c, "moves", rollout.Done)
 }
 
-// startedAt is the number of invocations that began at an address and have not ended.
+// startedAt returns the number of invocations that began at an address and have not ended.
 func (c *cluster) startedAt(uri string) (n int) {
 	c.t.Helper()
 	var answer struct{ Rows []struct{ N int } }
@@ -130,7 +130,7 @@ func (c *cluster) startedAt(uri string) (n int) {
 	return answer.Rows[0].N
 }
 
-// stepIDs are the invocations of a rollout's timers that are on their way.
+// stepIDs returns the invocations of a rollout's timers that are under way.
 func (c *cluster) stepIDs(id string) (ids []string) {
 	c.t.Helper()
 	var answer struct{ Rows []struct{ ID string } }

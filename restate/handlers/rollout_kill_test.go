@@ -11,9 +11,9 @@ import (
 	"github.com/weirhq/weir/shared/servers"
 )
 
-// A rollout survives kill -9 of every process at every point with exactly one outcome: rollouts,
-// some of them sick and some aborted, while the handlers' process, Restate and MySQL are
-// killed at random steps. WEIR_SOAK=1 plays 60 rounds instead of 5.
+// A rollout survives kill -9 of every process at every point, with exactly one outcome. Some rollouts are sick and some
+// are aborted, while the handlers' process, Restate and MySQL are killed at random steps. WEIR_SOAK=1 plays 60 rounds
+// instead of 5.
 func TestSoakRolloutsSurviveKills(t *testing.T) {
 	t.Parallel()
 	servers.TurnSQL(t, testSoakRolloutsSurviveKills)
@@ -90,7 +90,7 @@ func wantOneOutcome(t *testing.T, r rollout.Rollout) {
 	}
 }
 
-// wantWrittenOnce: no version of the tuning was written by two attempts of one step.
+// wantWrittenOnce checks that two attempts of the same step never wrote two versions of the tuning.
 func wantWrittenOnce(t *testing.T, db *sql.DB) {
 	t.Helper()
 	var twice int
@@ -112,7 +112,8 @@ func (k *killer) killDuring(c RolloutClient, id string) {
 	k.kill()
 }
 
-// abortsIfPaused is a person who aborts a sick rollout that pauses, because its baseline was too short to judge it.
+// abortsIfPaused returns an operator who aborts a sick rollout that pauses because its baseline was too short to judge
+// it.
 func abortsIfPaused(t *testing.T, c RolloutClient, holds func(rollout.Rollout) bool) func(rollout.Rollout) bool {
 	return func(r rollout.Rollout) bool {
 		if r.Paused != nil {

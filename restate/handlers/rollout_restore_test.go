@@ -10,8 +10,8 @@ import (
 	"github.com/weirhq/weir/shared/servers"
 )
 
-// A rollout that bakes goes on, without an operator, after Restate has lost it, or the lock, or both: to one outcome.
-// When it is over, an old state of all is restored, and it stays as it ended.
+// A baking rollout continues without an operator, to a single outcome, after Restate has lost the rollout, or the lock,
+// or both. If an old state is restored after the rollout is over, its outcome does not change.
 func TestARolloutIsRestoredFromMySQL(t *testing.T) {
 	t.Parallel()
 	servers.TurnSQL(t, testARolloutIsRestoredFromMySQL)
@@ -66,7 +66,7 @@ func testARolloutIsRestoredFromMySQL(t *testing.T) {
 	}
 }
 
-// wantRestored: the history says so.
+// wantRestored checks whether the history has a restore.
 func wantRestored(t *testing.T, r rollout.Rollout, want bool) {
 	t.Helper()
 	restored := 0
@@ -80,8 +80,8 @@ func wantRestored(t *testing.T, r rollout.Rollout, want bool) {
 	}
 }
 
-// An old state of a rollout that has not been looked at does nothing: neither its timer nor an operator's order goes on
-// from it.
+// An old state of a rollout does nothing before it was compared with MySQL: neither its timer nor an operator's order
+// continues from it.
 func TestAnOldStateOfARolloutDoesNothing(t *testing.T) {
 	t.Parallel()
 	servers.TurnSQL(t, testAnOldStateOfARolloutDoesNothing)

@@ -25,8 +25,8 @@ import (
 	"github.com/weirhq/weir/shared/tuning"
 )
 
-// village is a fleet of nodes that are nothing but heartbeats: each takes up the tuning
-// of its region as real ones do, and speaks every 20 ms.
+// village is a fleet of nodes that consist of heartbeats only: each applies the tuning of its region as real nodes do,
+// and sends a heartbeat every 20 ms.
 type village struct {
 	t    *testing.T
 	db   *sql.DB
@@ -91,14 +91,14 @@ func (v *village) speak(totals map[string]*heartbeat.Health) {
 	}
 }
 
-// missed is a heartbeat that was not written.
+// missed is called for a heartbeat that was not written.
 func (v *village) missed(err error) {
 	if v.ctx.Err() == nil && !v.outages.Load() {
 		v.t.Error(err)
 	}
 }
 
-// inForce is what a node of a region runs.
+// inForce returns the tuning of a node of a region.
 func inForce(ctx context.Context, t *testing.T, db *sql.DB, region string) (version int64, document string) {
 	version, _, document, err := readInForce(ctx, db, region)
 	if err != nil && ctx.Err() == nil {
@@ -158,7 +158,7 @@ func newRolloutCluster(t *testing.T) (*cluster, *village, *sql.DB, string, Rollo
 	return c, v, db, dsn, RolloutClient{c.client}
 }
 
-// twoStages are a canary and all others, watched for a moment each.
+// twoStages returns a canary and all other regions, watched for a moment each.
 func twoStages(bakeMs int64) rollout.Spec {
 	plan := rollout.DefaultPlan()
 	plan.BaselineMs, plan.ApplyTimeoutMs = 100, 6000
@@ -166,7 +166,7 @@ func twoStages(bakeMs int64) rollout.Spec {
 	return rollout.Spec{Tuning: newTuning, Plan: plan}
 }
 
-// reaches polls until the rollout is as holds wants it.
+// reaches polls until holds returns true for the rollout.
 func reaches(t *testing.T, c RolloutClient, id, what string, holds func(rollout.Rollout) bool) (r rollout.Rollout) {
 	t.Helper()
 	await.NoError(t, what, func() (err error) {
@@ -193,7 +193,7 @@ func wantInForce(t *testing.T, db *sql.DB, document string) {
 	}
 }
 
-// wantUnlocked: the list knows how it ended, once, and the next one may start.
+// wantUnlocked checks that the list has the outcome once, and that the next rollout can start.
 func wantUnlocked(t *testing.T, db *sql.DB, c RolloutClient, id string, phase rollout.Phase) {
 	t.Helper()
 	await.NoError(t, "the list says how it ended", func() error {
@@ -234,7 +234,7 @@ func wantAudited(t *testing.T, db *sql.DB, id string, actions ...string) {
 	})
 }
 
-// wantAuditedWith: the entries of an action have these actors and this field of the state after it, and no others.
+// wantAuditedWith checks that the entries of an action have exactly these actors and this field of the state after it.
 func wantAuditedWith(t *testing.T, db *sql.DB, id, action, field string, want ...string) {
 	t.Helper()
 	await.NoError(t, "the audit log", func() error {
@@ -248,8 +248,8 @@ func wantAuditedWith(t *testing.T, db *sql.DB, id, action, field string, want ..
 	})
 }
 
-// Two stages, one after the other; one rollout at a time; the same start twice is one;
-// and what is done can be taken back.
+// Two stages run one after the other; one rollout runs at a time; a repeated start is idempotent; and a rollout that is
+// done can be rolled back.
 func TestRolloutHappyPath(t *testing.T) {
 	t.Parallel()
 	servers.TurnSQL(t, testRolloutHappyPath)
@@ -308,8 +308,8 @@ func testRolloutHappyPath(t *testing.T) {
 	}
 }
 
-// Guardrail breach rolls back on its own within one bake interval, and the status tells
-// why in one line.
+// A breach of a guardrail rolls back within one bake interval, without an operator, and the status has a one-line
+// reason.
 func TestRolloutRollsBackByItself(t *testing.T) {
 	t.Parallel()
 	servers.TurnSQL(t, testRolloutRollsBackByItself)
@@ -321,7 +321,7 @@ func testRolloutRollsBackByItself(t *testing.T) {
 	v.sick.Store(newTuning)
 	const bake = 30_000
 	spec := twoStages(bake)
-	spec.Plan.BaselineMs = bake // errors come unevenly where the machine is busy: a shorter baseline proves little
+	spec.Plan.BaselineMs = bake // errors come unevenly on a busy machine, so a shorter baseline would prove little
 	if _, err := c.Start(t.Context(), starting("sick", spec)); err != nil {
 		t.Fatal(err)
 	}
@@ -334,7 +334,7 @@ func testRolloutRollsBackByItself(t *testing.T) {
 	wantAudited(t, db, "sick", "rollout.rolling_back weir-control", "rollout.rolled_back weir-control")
 }
 
-// Pause, resume, approval and abort, each by somebody and for a reason.
+// Pause, resume, approval and abort, each by an operator with a reason.
 func TestRolloutByOperators(t *testing.T) {
 	t.Parallel()
 	servers.TurnSQL(t, testRolloutByOperators)
@@ -376,7 +376,7 @@ func testRolloutByOperators(t *testing.T) {
 	if _, err := c.Operate(t.Context(), "gated", early); !errors.Is(err, controlplane.ErrConflict) || !strings.Contains(err.Error(), "rollout gated is baking, paused by ann") {
 		t.Errorf("%v", err)
 	}
-	// It is looked at as before, one timer at a time, and goes nowhere.
+	// It is looked at as before, with a single timer at a time, and does not advance.
 	reaches(t, c, "gated", "it is watched while it is paused", func(r rollout.Rollout) bool { return r.Epoch >= paused.Epoch+3 })
 	if r, err := c.Status(t.Context(), "gated"); err != nil || r.Phase != rollout.Baking || cl.timers("gated") > 1 {
 		t.Errorf("%+v, %v, %d timers", r, err, cl.timers("gated"))
@@ -408,7 +408,7 @@ func testRolloutByOperators(t *testing.T) {
 	wantAudited(t, db, "gated", "rollout.pause ann", "rollout.resume ann", "rollout.approve ann", "rollout.approve bob", "rollout.abort ann", "rollout.aborted weir-control")
 }
 
-// starting is a start of a healthy fleet's rollout.
+// starting returns a start of a healthy fleet's rollout.
 func starting(id string, spec rollout.Spec) rollout.Start {
 	return rollout.Start{ID: id, Spec: spec, By: operator}
 }
@@ -417,7 +417,7 @@ func order(action rollout.Action) rollout.Order {
 	return rollout.Order{Action: action, By: operator}
 }
 
-// timers are those of a rollout that are on their way.
+// timers returns the number of a rollout's timers under way.
 func (c *cluster) timers(id string) (n int) {
 	c.t.Helper()
 	var answer struct{ Rows []struct{ N int } }
@@ -426,8 +426,8 @@ func (c *cluster) timers(id string) (n int) {
 	return answer.Rows[0].N
 }
 
-// A redeploy in the middle of a bake with a changed state document goes on: what an
-// older build wrote lacks fields, and what came in between has some that we drop.
+// A redeploy in the middle of a bake, with a changed state document, does not stop the rollout. The older build's
+// document lacks fields, and has other fields that this build drops.
 func TestRolloutGoesOnAfterARedeploy(t *testing.T) {
 	t.Parallel()
 	servers.TurnSQL(t, testRolloutGoesOnAfterARedeploy)
@@ -462,8 +462,8 @@ func testRolloutGoesOnAfterARedeploy(t *testing.T) {
 	wantInForce(t, db, newTuning)
 }
 
-// downBetweenTimers cuts the handlers off when none of a rollout's timers is at work, and the next comes in more than
-// a while: an object whose handler waits for them to come back takes no other state. It returns the rollout's state.
+// downBetweenTimers cuts the handlers off when no timer of a rollout is running, and the next comes in more than while.
+// The state of an object cannot be set while its handler waits for a process. It returns the rollout's state.
 func (c *cluster) downBetweenTimers(id string, while time.Duration) (document map[string]any) {
 	c.t.Helper()
 	await.NoError(c.t, "a moment between two timers", func() error {
@@ -485,21 +485,21 @@ func (c *cluster) downBetweenTimers(id string, while time.Duration) (document ma
 	return document
 }
 
-// setState sets a value of an object, which has no other.
+// setState sets a value of an object, which has no other value.
 func (c *cluster) setState(service, object, key string, value any) {
 	c.t.Helper()
 	text, err := json.Marshal(value)
 	if err != nil {
 		c.t.Fatal(err)
 	}
-	state := make([]int, len(text)) // the admin API takes bytes as numbers
+	state := make([]int, len(text)) // the admin API accepts bytes as numbers
 	for i, b := range text {
 		state[i] = int(b)
 	}
 	c.admin(http.MethodPost, "/services/"+service+"/state", map[string]any{"object_key": object, "new_state": map[string]any{key: state}}, nil)
 }
 
-// state is one value of an object.
+// state returns a value of an object.
 func (c *cluster) state(service, object, key string) string {
 	c.t.Helper()
 	var answer struct {

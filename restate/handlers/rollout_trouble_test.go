@@ -31,8 +31,8 @@ func (s *troubled) FleetNodes(ctx context.Context, nodes int) (time.Time, []flee
 	return s.Store.FleetNodes(ctx, nodes)
 }
 
-// A step that fails for long is trouble, which the status tells in one line. The rollout is tried again after a while,
-// and is free for operators meanwhile.
+// A step that fails for long is trouble, with a one-line description in the status. The rollout retries after a while,
+// and meanwhile accepts operators' orders.
 func TestARolloutInTrouble(t *testing.T) {
 	t.Parallel()
 	servers.TurnSQL(t, testARolloutInTrouble)
@@ -83,8 +83,8 @@ func testARolloutInTrouble(t *testing.T) {
 	}
 }
 
-// What is asked of a rollout or of the lock in the wrong way, or too late, is refused or changes nothing. An outcome
-// that the lock has not heard of is told once more.
+// Invalid or late requests to a rollout or the lock are rejected or change nothing. An outcome that the lock has not
+// received is sent again.
 func TestWhatRolloutsAreAskedWrongly(t *testing.T) {
 	t.Parallel()
 	servers.TurnSQL(t, testWhatRolloutsAreAskedWrongly)

@@ -7,8 +7,7 @@ import (
 	"github.com/weirhq/weir/controlplane/rollout"
 )
 
-// RolloutsService is the object's name in Restate. It has one key, rolloutScope: there is
-// one tuning, of one fleet.
+// RolloutsService is the object's name in Restate. It has a single key, rolloutScope, because there is a single fleet.
 const RolloutsService = "WeirRollouts"
 
 const (
@@ -16,18 +15,18 @@ const (
 	rolloutsKey  = "rollouts"
 )
 
-// RolloutRollBack asks for a finished rollout to be rolled back.
+// RolloutRollBack is the request to roll back a finished rollout.
 type RolloutRollBack struct {
 	ID string          `json:"id"`
 	By controlplane.By `json:"by"`
 }
 
-// RolloutsRepair asks for a look at rollouts that the lock, or Restate's state, may be wrong about.
+// RolloutsRepair is the request to check rollouts of which the lock, or Restate's state, may be wrong.
 type RolloutsRepair struct {
 	Rollouts []rollout.Trace `json:"rollouts"` // at most rollout.ListMax
 }
 
-// rollouts is the object WeirRollouts: a rollout.Lock, one transition an invocation.
+// rollouts is the object WeirRollouts: a rollout.Lock, with one transition per invocation.
 type rollouts struct {
 	work  *rollout.Work
 	steps *stepper
@@ -72,8 +71,8 @@ func (o *rollouts) repair(ctx restate.ObjectContext, req RolloutsRepair) (restat
 	})
 }
 
-// transition writes the lock down that change leaves. It does so where change was refused, too: it may have found out
-// on the way who has the lock.
+// transition makes a change of the lock and stores it. It also stores the lock if change was refused, because change
+// may have corrected it.
 func (o *rollouts) transition(ctx restate.ObjectContext, change func(*rollout.Lock) error) error {
 	l, err := o.standing(ctx, restate.Void{})
 	if err != nil {
@@ -90,7 +89,7 @@ func (o *rollouts) on(ctx restate.ObjectContext) rollout.LockSteps {
 	return rollout.LockSteps{Steps: o.work.On(o.steps.on(ctx)), Objects: rolloutObjects{ctx}}
 }
 
-// standing is a snapshot. It waits for nothing.
+// standing returns a snapshot without waiting.
 func (o *rollouts) standing(ctx restate.ObjectSharedContext, _ restate.Void) (rollout.Lock, error) {
 	l, terminal := restate.Get[rollout.Lock](ctx, rolloutsKey)
 	if terminal != nil {

@@ -10,7 +10,7 @@ import (
 	"github.com/weirhq/weir/controlplane/rollout"
 )
 
-// rolloutObjects is rollout.Objects for one invocation.
+// rolloutObjects implements rollout.Objects for an invocation.
 type rolloutObjects struct{ ctx restate.Context }
 
 func (o rolloutObjects) Status(id string) (rollout.Rollout, error) {
@@ -18,7 +18,7 @@ func (o rolloutObjects) Status(id string) (rollout.Rollout, error) {
 	return r, notFound(err)
 }
 
-// notFound is an error of a rollout's handler, which wraps controlplane.ErrNotFound where there is no rollout.
+// notFound wraps an error of a rollout's handler in controlplane.ErrNotFound if there is no such rollout.
 func notFound(err error) error {
 	if t := restate.AsTerminalError(err); t != nil && t.Code() == http.StatusNotFound {
 		return fmt.Errorf("%w: %w", controlplane.ErrNotFound, err)
@@ -43,7 +43,7 @@ func (o rolloutObjects) Forget(id string) {
 	restate.ObjectSend(o.ctx, RolloutService, id, "Forget").Send(restate.Void{})
 }
 
-// askOf calls a rollout's handler, and waits.
+// askOf calls a rollout's handler, and waits for its answer.
 func askOf[O any](ctx restate.Context, id, handler string, in any) (O, error) {
 	out, err := restate.Object[O](ctx, RolloutService, id, handler).Request(in)
 	if err != nil { // a nil TerminalError must not become a non-nil error

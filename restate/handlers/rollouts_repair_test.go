@@ -17,7 +17,7 @@ import (
 	"github.com/weirhq/weir/shared/tuning"
 )
 
-// putState sets the one value of an object, and waits until it is there; nil: it has none.
+// putState sets the single value of an object, and waits until it is stored; nil: it has none.
 func (c *cluster) putState(service, object, key string, value any) {
 	c.t.Helper()
 	want := ""
@@ -39,9 +39,8 @@ func (c *cluster) putState(service, object, key string, value any) {
 	})
 }
 
-// A rollout that is over and that the lock does not know is answered as it stands when it is started
-// again, and takes no lock. One that is taken back from there does not undo what came since.
-// What the lock says wrongly the keeper puts right, and what is lost holds nothing up.
+// If a rollout is over but unknown to the lock, starting it again returns its state and does not take the lock. Rolling
+// it back does not undo newer rollouts. The keeper corrects a wrong lock, and a lost rollout blocks nothing.
 func TestARolloutThatTheLockDoesNotKnow(t *testing.T) {
 	t.Parallel()
 	servers.TurnSQL(t, testARolloutThatTheLockDoesNotKnow)
@@ -73,7 +72,7 @@ func testARolloutThatTheLockDoesNotKnow(t *testing.T) {
 	}
 	start("newer", otherTuning)
 	cl.putState(RolloutsService, rolloutScope, rolloutsKey, rollout.Lock{})
-	if _, err := c.Operate(t.Context(), "old", order(rollout.RollBack)); !errors.Is(err, controlplane.ErrConflict) || !strings.Contains(err.Error(), "rollout newer is done since") {
+	if _, err := c.Operate(t.Context(), "old", order(rollout.RollBack)); !errors.Is(err, controlplane.ErrConflict) || !strings.Contains(err.Error(), "rollout newer is done and newer") {
 		t.Errorf("%v", err)
 	}
 	wantInForce(t, db, otherTuning)
@@ -98,7 +97,7 @@ func testARolloutThatTheLockDoesNotKnow(t *testing.T) {
 	if err != nil || len(list) != 2 || list[0].ID != "newer" || list[0].Phase != rollout.Done || list[1].ID != "old" || list[1].Phase != rollout.Lost || list[1].By.Actor != "ann" || list[1].EndedMs == 0 {
 		t.Errorf("%+v, %v", list, err)
 	}
-	if err := k.Once(t.Context()); err != nil { // and nothing is wrong any more
+	if err := k.Once(t.Context()); err != nil { // nothing is wrong any more
 		t.Error(err)
 	}
 	if repairs := metric(t, cl.options.Metrics, "weir_control_chain_repairs_total", ""); repairs != 1 {
@@ -118,8 +117,8 @@ func testARolloutThatTheLockDoesNotKnow(t *testing.T) {
 	wantInForce(t, db, newTuning)
 }
 
-// A lock that was lost, or restored from before a rollout, is not given away while MySQL has that rollout as under way:
-// a start finds the lock's holder by itself.
+// If the lock was lost, or restored from before a rollout, it is not given to another rollout while the first is under
+// way in MySQL: a start finds the lock's holder by itself.
 func TestStartFindsTheRolloutThatTheLockHasLost(t *testing.T) {
 	t.Parallel()
 	servers.TurnSQL(t, testStartFindsTheRolloutThatTheLockHasLost)
@@ -160,7 +159,7 @@ func testStartFindsTheRolloutThatTheLockHasLost(t *testing.T) {
 	}
 }
 
-// Restate keeps the state of a rollout for as long as it is listed: what falls off the list ends.
+// Restate keeps the state of a rollout as long as it is listed, and deletes it afterwards.
 func TestTheStateOfARolloutEndsWithItsLine(t *testing.T) {
 	t.Parallel()
 	servers.TurnSQL(t, testTheStateOfARolloutEndsWithItsLine)

@@ -18,7 +18,7 @@ import (
 	"github.com/weirhq/weir/shared/servers"
 )
 
-// memoryStates are states of jobs in memory, as MySQL has them.
+// memoryStates are states of jobs in memory, in place of MySQL.
 type memoryStates struct {
 	mu     sync.Mutex
 	states map[string]controlplane.JobState
@@ -56,7 +56,7 @@ func (m *memoryStates) away(err error) {
 func (c *cluster) lost(service, object, key string) { c.putState(service, object, key, nil) }
 
 // An operator's pause of the cleanup outlives the loss of Restate's data, and so does the resume that ends it. While
-// MySQL does not answer, nobody knows whether it is paused, so it is not started.
+// MySQL is down, the cleanup may be paused, so it is not started.
 func TestAPauseOutlivesRestate(t *testing.T) {
 	t.Parallel()
 	var n counter
@@ -83,7 +83,7 @@ func TestAPauseOutlivesRestate(t *testing.T) {
 			c.putState(CronService, CleanupJob, stateKey, State{Version: 1, Generation: 1, Sequence: 1, Running: true, IntervalMs: 200, DueMs: time.Now().UnixMilli()})
 		}
 		saves.away(errors.New("MySQL is away"))
-		if err := k.Once(t.Context()); lost == "all of it" && (err == nil || !strings.Contains(err.Error(), "not started before it is known whether an operator has paused it")) {
+		if err := k.Once(t.Context()); lost == "all of it" && (err == nil || !strings.Contains(err.Error(), "MySQL does not answer, so an operator may have paused it")) {
 			t.Errorf("without MySQL: %v", err)
 		}
 		saves.away(nil)
@@ -96,7 +96,7 @@ func TestAPauseOutlivesRestate(t *testing.T) {
 	}
 
 	c.lost(CronService, CleanupJob, stateKey)
-	// before the keeper has looked
+	// before the keeper has checked
 	if _, err := c.client.Resume(t.Context(), CleanupJob, operator); err != nil {
 		t.Fatal(err)
 	}
@@ -110,8 +110,8 @@ func TestAPauseOutlivesRestate(t *testing.T) {
 	}
 }
 
-// A pause that MySQL did not take at once counts all the same, and is saved later. So is a pause of a build that saves
-// none.
+// A pause that could not be saved to MySQL at once still counts, and is saved later. So is a pause by a build that
+// saves no orders.
 func TestAPauseIsSavedLater(t *testing.T) {
 	t.Parallel()
 	var n counter
@@ -141,7 +141,7 @@ func TestAPauseIsSavedLater(t *testing.T) {
 	savedAs(controlplane.PauseOrder{By: controlplane.By{Actor: "bob", Reason: "by the last build"}, OrderedMs: at, Paused: true, Generation: 2})
 }
 
-// A retirement goes on after Restate has lost it, and after an older state of it was restored: to its one outcome.
+// A retirement continues to its single outcome after Restate has lost it, and after an older state of it was restored.
 func TestARetirementOutlivesRestate(t *testing.T) {
 	t.Parallel()
 	servers.EachSQL(t, testARetirementOutlivesRestate)
@@ -191,7 +191,7 @@ func testARetirementOutlivesRestate(t *testing.T) {
 	retires(t, c, "it stays as it ended", at(retire.Dropped))
 }
 
-// A retirement of the last build, which saved none, goes on from its state, and is saved from then on.
+// A retirement of the last build, which saved none, continues from its state, and is saved from then on.
 func TestARetirementOfTheLastBuildGoesOn(t *testing.T) {
 	t.Parallel()
 	servers.TurnSQL(t, testARetirementOfTheLastBuildGoesOn)
@@ -216,7 +216,7 @@ func testARetirementOfTheLastBuildGoesOn(t *testing.T) {
 	}
 }
 
-// endedApprovers are those whose credentials have ended.
+// endedApprovers are approvers whose credentials have ended.
 type endedApprovers struct {
 	mu    sync.Mutex
 	ended map[string]string
@@ -240,7 +240,7 @@ func (e *endedApprovers) Ended(_ context.Context, actors []string, _ access.Role
 	return ended, nil
 }
 
-// An approval of a token that was revoked since does not count, neither of a rename nor of a rollout's stage.
+// An approval with a token that was revoked since does not count, neither for a rename nor for a rollout's stage.
 func TestApprovalsOfRevokedTokensDoNotCount(t *testing.T) {
 	t.Parallel()
 	servers.TurnSQL(t, testApprovalsOfRevokedTokensDoNotCount)

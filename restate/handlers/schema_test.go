@@ -11,8 +11,8 @@ import (
 	"github.com/weirhq/weir/restate/orderkey"
 )
 
-// Each handler has a JSON schema of its input and its output for Restate, in which types have their names without the
-// package. If two types have one name, the schema describes only one of them.
+// Each handler has a JSON schema of its input and output for Restate, in which types have their names without the
+// package. If two types had the same name, the schema would describe only one of them.
 func TestNoSchemaHasTwoTypesOfOneName(t *testing.T) {
 	for _, v := range []any{
 		State{}, Tick{}, StartRequest{}, controlplane.By{}, orderkey.Order{}, audit.Entry{},

@@ -13,50 +13,47 @@ const (
 
 	intervalMin = 100 * time.Millisecond
 	intervalMax = 24 * time.Hour
-	turnMax     = 2 * time.Minute // a run under way may keep a tick waiting for as long
+	turnMax     = 2 * time.Minute // how long a run under way can make a tick wait
 )
 
-// State is everything a job's object knows: one document under one key, so that no
-// half of it can be seen. Fields are only ever added; a change of meaning is a new
-// version.
+// State is the whole state of a job's object as one document under a single key, so it is stored and read as a whole. A
+// build may only add fields; if the meaning of a field changes, Version must change.
 //
-// The methods below are its transitions. They are pure, and what the handlers add is
-// the clock and the messages.
+// Its methods are its transitions. They are pure; the handlers add the clock and the messages.
 type State struct {
 	Version int `json:"version"` // 0: nothing is recorded yet
 
-	// The chain. A tick is the chain's iff it carries both numbers; each tick that is
-	// taken raises Sequence, each new or ended chain Generation.
+	// The chain. A tick belongs to the chain if it carries both numbers. Each accepted tick raises Sequence, and each new
+	// or ended chain Generation.
 	Generation int64 `json:"generation"`
 	Sequence   int64 `json:"sequence"`
-	Running    bool  `json:"running"` // a tick is on its way, or should be
+	Running    bool  `json:"running"` // a tick is under way, or should be
 	IntervalMs int64 `json:"interval_ms"`
 
-	// SlotMs is the next slot of the grid, DueMs when the next tick is due: the slot,
-	// or earlier after a run that left work behind. Unix ms; 0 while not running.
+	// SlotMs is the next slot of the grid. DueMs is when the next tick is due: at the slot, or earlier after a run that
+	// left work behind. Unix ms; 0 while not running.
 	SlotMs   int64  `json:"slot_ms"`
 	DueMs    int64  `json:"due_ms"`
-	NextTick string `json:"next_tick,omitempty"` // its invocation, to be cancelled when it is not wanted any more
+	NextTick string `json:"next_tick,omitempty"` // its invocation, which is cancelled if it is no longer needed
 
 	Pause *Pause `json:"pause,omitempty"`
 
-	// OrderedMs is when an operator last paused or resumed the job, in Unix ms: see ordered. MySQL
-	// keeps that order too.
+	// OrderedMs is when an operator last paused or resumed the job, in Unix ms: see ordered. MySQL has that order too.
 	OrderedMs int64 `json:"ordered_ms,omitempty"`
 
 	Runs    int64            `json:"runs"`
-	Errors  int64            `json:"errors"` // of the runs
+	Errors  int64            `json:"errors"` // runs that failed
 	Totals  map[string]int64 `json:"totals,omitempty"`
 	History []Run            `json:"history,omitempty"` // newest first, at most historyMax
 }
 
-// Pause is who wants the job not to run by itself, why, and since when.
+// Pause names the operator who paused the job, the reason and the time.
 type Pause struct {
 	controlplane.By
 	AtMs int64 `json:"at_ms"`
 }
 
-// Run is one run of the job.
+// Run is a run of the job.
 type Run struct {
 	StartedMs int64  `json:"started_ms"`
 	TookMs    int64  `json:"took_ms"`
@@ -65,24 +62,23 @@ type Run struct {
 	Error     string `json:"error,omitempty"`
 }
 
-// check refuses a document of a newer build: writing it back would lose what this
-// one does not know.
+// check rejects a document of a newer build, because this build would drop the fields that it cannot read.
 func (s *State) check() error {
 	if s.Version > stateVersion {
-		return fmt.Errorf("the job's state is version %d and this build knows %d: run the newer weir-control", s.Version,
+		return fmt.Errorf("the job's state is version %d (this build reads up to %d): run the newer weir-control", s.Version,
 			stateVersion)
 	}
 	return nil
 }
 
-// wantsChain tells whether a chain must be begun: there is none, or it has another
-// interval. Never while paused.
+// wantsChain reports whether a chain must be begun, because there is none or its interval differs. A paused job needs
+// no chain.
 func (s *State) wantsChain(interval time.Duration) bool {
 	return s.Pause == nil && (!s.Running || s.IntervalMs != interval.Milliseconds())
 }
 
-// ordered returns when an operator last paused or resumed the job, or 0. Builds without OrderedMs
-// only stored the time of a pause.
+// ordered returns when an operator last paused or resumed the job, or 0. Builds without OrderedMs only stored the time
+// of a pause.
 func (s *State) ordered() int64 {
 	if s.Pause != nil {
 		return max(s.OrderedMs, s.Pause.AtMs)
@@ -90,8 +86,7 @@ func (s *State) ordered() int64 {
 	return s.OrderedMs
 }
 
-// order returns the newest order to pause or resume the job. The zero value means that there was
-// none.
+// order returns the newest order to pause or resume the job. The zero value means that there was none.
 func (s *State) order() controlplane.PauseOrder {
 	o := controlplane.PauseOrder{OrderedMs: s.ordered(), Paused: s.Pause != nil, Generation: s.Generation}
 	if s.Pause != nil {
@@ -100,9 +95,9 @@ func (s *State) order() controlplane.PauseOrder {
 	return o
 }
 
-// adopt applies an order from MySQL if it is newer than the state, and reports whether it was. It
-// is newer if Restate has lost its data, or was restored from a backup. If a build that saves no
-// orders has resumed the job since, the resumption counts, and gets a later time than the order.
+// adopt applies an order from MySQL if it is newer than the state, and reports whether it was. It is newer if Restate
+// has lost its data, or was restored from a backup. If a build that saves no orders has resumed the job since, the
+// resumption counts, and gets a later time than the order.
 func (s *State) adopt(o controlplane.PauseOrder) bool {
 	switch {
 	case o.OrderedMs <= s.ordered():
@@ -122,19 +117,19 @@ func (s *State) adopt(o controlplane.PauseOrder) bool {
 	return true
 }
 
-// dead tells whether the chain has lost its tick: it is later than runs that are under
-// way and two clocks can explain, or further ahead than any tick is sent.
+// dead reports whether the chain has lost its tick: it is later than runs under way and two clocks can explain, or
+// further ahead than any tick is sent.
 func (s *State) dead(nowMs int64, grace time.Duration) bool {
 	late := lateMax(s.IntervalMs, grace)
 	return s.Running && (nowMs > s.DueMs+late || s.DueMs > nowMs+s.IntervalMs+grace.Milliseconds())
 }
 
-// lateMax is how late, in ms, a tick may be that is only waiting for its turn.
+// lateMax returns how late, in ms, a tick can be while it waits for its turn.
 func lateMax(intervalMs int64, grace time.Duration) int64 {
 	return min(2*intervalMs, turnMax.Milliseconds()) + grace.Milliseconds()
 }
 
-// begin starts a chain whose first tick is due now, and ends any other.
+// begin starts a chain whose first tick is due now, and ends any other chain.
 func (s *State) begin(interval time.Duration, nowMs int64) {
 	s.Version = stateVersion
 	s.Generation++
@@ -143,20 +138,20 @@ func (s *State) begin(interval time.Duration, nowMs int64) {
 	s.SlotMs, s.DueMs = nowMs, nowMs
 }
 
-// end stops the chain.
+// end ends the chain.
 func (s *State) end() {
 	s.Version = stateVersion
 	s.Generation++
 	s.Running, s.SlotMs, s.DueMs, s.NextTick = false, 0, 0, ""
 }
 
-// takes tells whether a tick is the one that the chain waits for.
+// takes reports whether the chain is waiting for this tick.
 func (s *State) takes(t Tick) bool {
 	return s.Running && t.Generation == s.Generation && t.Sequence == s.Sequence
 }
 
-// advance moves on from a tick that was taken at now to the next slot: the first one
-// of the grid that is not past. A tick that came before its slot leaves it where it is.
+// advance moves on from a tick that was accepted at nowMs to the next slot: the first slot of the grid that is not
+// past. A tick before its slot does not move the slot.
 func (s *State) advance(nowMs int64) {
 	if s.DueMs == s.SlotMs {
 		s.SlotMs += s.IntervalMs
@@ -168,7 +163,7 @@ func (s *State) advance(nowMs int64) {
 	s.Sequence++
 }
 
-// hurry makes the next tick due now, unless it is due already. The grid stays.
+// hurry makes the next tick due now, and reports whether it was due later. The grid stays.
 func (s *State) hurry(nowMs int64) bool {
 	if !s.Running || s.DueMs <= nowMs {
 		return false

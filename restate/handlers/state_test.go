@@ -12,15 +12,14 @@ import (
 	"github.com/weirhq/weir/controlplane"
 )
 
-// A chain with an interval of a minute, as a transcript: when ticks are taken, and
-// where that leaves the grid.
+// A chain with an interval of a minute, as a transcript: when ticks are accepted, and the grid afterwards.
 func TestSlots(t *testing.T) {
 	const minute = int64(60_000)
 	s := State{}
 	s.begin(time.Minute, 0)
 	for _, turn := range []struct {
 		name      string
-		at        int64 // the tick is taken
+		at        int64 // the tick is accepted
 		moreAt    int64 // the run ended with work left; 0: it did not
 		slot, due int64 // afterwards
 	}{
@@ -52,18 +51,18 @@ func TestSlots(t *testing.T) {
 	}
 }
 
-// Any history of starts, ensures, pauses, resumes, ticks (late, twice, lost) and time:
+// These hold in any history of starts, ensures, pauses, resumes, ticks (late, repeated, lost) and time:
 //
-//   - no two ticks that were sent are both the chain's;
-//   - while the chain runs and no tick was lost, one is on its way;
-//   - nothing but resume ends a pause;
+//   - no two ticks that were sent both belong to the chain;
+//   - while the chain runs and no tick was lost, one tick is under way;
+//   - only resume ends a pause;
 //   - slots of a generation only move forward, by whole intervals;
 //   - Ensure revives a chain that has lost its tick, once grace is over.
 func TestOneChain(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		const grace = 10 * time.Second
 		var s State
-		var sent []Tick // every tick ever: any of them may arrive, also again
+		var sent []Tick // every tick ever: any of them can arrive, also again
 		nowMs := int64(1_000_000)
 		lost := false
 		interval := time.Minute
@@ -150,7 +149,7 @@ func TestOneChain(t *testing.T) {
 	})
 }
 
-// A chain is given up when its tick cannot be on its way any more, not before.
+// A chain is given up only when its tick cannot be under way any more.
 func TestDead(t *testing.T) {
 	const grace, due = 10 * time.Second, int64(1_000_000_000)
 	minutes := func(n int64) int64 { return n * 60_000 }
@@ -177,7 +176,7 @@ func TestDead(t *testing.T) {
 	}
 }
 
-// History is bounded, newest first, and totals that outlive it.
+// The history is bounded, newest first, and the totals outlive it.
 func TestRecord(t *testing.T) {
 	s := State{}
 	for i := range historyMax + 5 {
@@ -195,8 +194,8 @@ func TestRecord(t *testing.T) {
 	}
 }
 
-// "Fields are only ever added; a change of meaning is a new version", and a newer
-// version is refused. The document is what replays compare: its form is pinned here.
+// "A build may only add fields; if the meaning of a field changes, Version must change", and a newer version is
+// rejected. Replays compare the document, so this test pins its form.
 func TestStateDocument(t *testing.T) {
 	s := State{Totals: map[string]int64{"b": 2, "a": 1}}
 	s.begin(time.Minute, 1000)
@@ -217,8 +216,8 @@ func TestStateDocument(t *testing.T) {
 	}
 }
 
-// Of the orders to pause and to resume that Restate and MySQL have, the latest counts, in whichever sequence they are
-// taken over, and a chain never runs through a pause.
+// Of the orders to pause and to resume in Restate and MySQL, the latest counts, in whichever order they are adopted,
+// and a chain never runs through a pause.
 func TestTheLatestOrderCounts(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		var s State
@@ -252,8 +251,8 @@ func TestTheLatestOrderCounts(t *testing.T) {
 	})
 }
 
-// An earlier build that comes back saves no orders and drops what it does not know of the state. What it has ordered
-// counts all the same when a build that saves orders comes again.
+// An earlier build saves no orders and drops unknown fields of the state. If it runs for a while, its orders still
+// count when a build that saves orders runs again.
 func TestAnOrderOfAnEarlierBuildCounts(t *testing.T) {
 	saved := controlplane.PauseOrder{By: operator, OrderedMs: 5, Paused: true, Generation: 2}
 	resumed := State{Version: 1, Generation: 3, Running: true, IntervalMs: 1000}

@@ -12,16 +12,16 @@ import (
 	"github.com/weirhq/weir/controlplane"
 )
 
-// errDraining makes Restate try a step again, by then with another process.
-var errDraining = errors.New("this process is shutting down; the step is for the next one")
+// errDraining makes Restate retry a step, which reaches the next process.
+var errDraining = errors.New("this process is shutting down; the next process retries the step")
 
 // stepper makes journals, which execute steps.
 type stepper struct {
-	draining *atomic.Bool  // no step begins any more
-	retryMax time.Duration // how long a step is tried again before its run fails
+	draining *atomic.Bool  // no further step begins
+	retryMax time.Duration // how long a step is retried before its run fails
 }
 
-// within is a stepper that tries a step again for at most d.
+// within returns a stepper that retries a step for at most d.
 func (s *stepper) within(d time.Duration) *stepper {
 	return &stepper{draining: s.draining, retryMax: min(s.retryMax, d)}
 }
@@ -29,9 +29,9 @@ func (s *stepper) within(d time.Duration) *stepper {
 // on returns the journal of an invocation.
 func (s *stepper) on(ctx restate.Context) controlplane.Journal { return journal{ctx, s} }
 
-// journal is the journal that Restate has of an invocation: Do is Restate's Run. If the journal has an answer of the
-// step, as in a replay, the step is not executed. A step that fails is tried again, after 250 ms to 10 s, for retryMax;
-// then its last error is terminal, and so is the error of Do.
+// journal is Restate's journal of an invocation: Do is Restate's Run. If the journal has a result of the step, as in a
+// replay, the step is not executed. A failing step is retried, after 250 ms to 10 s, for retryMax; then its last error
+// is terminal, and so is the error of Do.
 type journal struct {
 	ctx   restate.Context
 	steps *stepper

@@ -15,8 +15,8 @@ import (
 // WatchJob is the watch's key in CronService.
 const WatchJob = "watch"
 
-// watchJob is the watch as a job: one look, and what it makes of the document. The look
-// is one step, as it changes nothing; its answer is bounded, and never an error.
+// watchJob returns the watch as a job: a look, and the change that it makes to the document. The look is a single step,
+// because it changes nothing; its result is bounded, and never an error.
 func watchJob(watching *watch.Watch, steps *stepper) Job {
 	return Job{Run: func(ctx restate.ObjectContext) (Report, error) {
 		look, err := controlplane.Do(steps.on(ctx), "look", func(ctx context.Context) (watch.Look, error) {
@@ -38,7 +38,7 @@ func watchJob(watching *watch.Watch, steps *stepper) Job {
 	}}
 }
 
-// Health is the watch's newest document, the zero one before there is any.
+// Health returns the watch's newest document, or the zero document if there is none.
 func (c *Client) Health(ctx context.Context) (d watch.HealthDocument, err error) {
 	text, err := request[restate.Void, json.RawMessage](ctx, c, WatchJob, "Document", restate.Void{})
 	if err != nil {

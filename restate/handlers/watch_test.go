@@ -21,7 +21,7 @@ import (
 	"github.com/weirhq/weir/shared/await"
 )
 
-// newWatchCluster watches a world whose lag is set by the test and that has nothing else.
+// newWatchCluster watches a world whose lag the test sets, and that has nothing else.
 func newWatchCluster(t *testing.T, lag *atomic.Int64) *cluster {
 	t.Helper()
 	watch := watch.New(watch.Sources{
@@ -39,8 +39,8 @@ func newWatchCluster(t *testing.T, lag *atomic.Int64) *cluster {
 	return newCluster(t, Options{}, func(s *stepper) map[string]Job { return map[string]Job{WatchJob: watchJob(watch, s)} })
 }
 
-// The watch keeps one document in its object: what goes on keeps its since from tick to
-// tick, over a kill -9 of Restate and another process of the handlers.
+// The watch keeps one document in its object: a finding that goes on keeps its since from tick to tick, through a kill
+// -9 of Restate and a change of the handlers' process.
 func TestWatchKeepsADocument(t *testing.T) {
 	t.Parallel()
 	var lag atomic.Int64
@@ -89,8 +89,8 @@ func TestWatchKeepsADocument(t *testing.T) {
 	}
 }
 
-// Restate tells which invocations back off, how often they have failed and why; those
-// that go well and those of others are left out.
+// Restate lists which invocations back off, how often they have failed and why, without healthy invocations and other
+// services.
 func TestTroubledInvocations(t *testing.T) {
 	t.Parallel()
 	healthy := make(chan struct{})
@@ -132,7 +132,7 @@ func TestTroubledInvocations(t *testing.T) {
 	})
 }
 
-// A document of a newer build is refused.
+// A document of a newer build is rejected.
 func TestWatchRefusesANewerDocument(t *testing.T) {
 	t.Parallel()
 	var lag atomic.Int64
