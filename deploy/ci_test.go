@@ -8,8 +8,8 @@ import (
 	"testing"
 )
 
-// `make test` passes only if every test has passed: one that fails, is skipped, panics or does not build, and a
-// run that finds no test, fail it. Its last line counts them.
+// `make test` passes only if every test has passed. A test that fails, is skipped, panics or does not build makes it
+// fail, and so does a run without tests. Its last line counts the tests.
 func TestWhatMakeTestAccepts(t *testing.T) {
 	for name, tc := range map[string]struct {
 		source, last string

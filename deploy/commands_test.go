@@ -11,9 +11,8 @@ import (
 	"github.com/weirhq/weir/shared/manual"
 )
 
-// Every command of every page is held against something, or it is known why not: those
-// of weir-node, weir-control, weirctl and weir-sim against their parsers, by the tests of
-// their packages; make and go here.
+// Every command of every page is compared with something, or the reason why not is in a list. Other packages' tests
+// compare commands of weir-node, weir-control, weirctl and weir-sim with their parsers. This test compares make and go.
 func TestCommandsOfThePages(t *testing.T) {
 	root := manual.Root(t)
 	makefile, err := os.ReadFile(filepath.Join(root, "Makefile"))
@@ -37,6 +36,8 @@ func TestCommandsOfThePages(t *testing.T) {
 			fault = makeFault(string(makefile), c)
 		case "go":
 			fault = goFault(root, tests, c)
+		case "curl":
+			fault = curlFault(c)
 		}
 		if fault != "" {
 			t.Errorf("%s: %s", c, fault)
@@ -52,7 +53,7 @@ func TestCommandsOfThePages(t *testing.T) {
 	}
 }
 
-// What the test above is to notice, it notices.
+// The test above finds the faults for which it is written.
 func TestCommandsOfThePagesNoticeFaults(t *testing.T) {
 	root := manual.Root(t)
 	const makefile = "run: build\n\t./run $(ARGS)\n"
@@ -70,11 +71,16 @@ func TestCommandsOfThePagesNoticeFaults(t *testing.T) {
 		"go test -run '^$' -bench . ./dataplane":     "",
 		"sh deploy/local/nothing.sh":                 "there is no deploy/local/nothing.sh",
 		"go test -run Decides/deeper ./dataplane -v": "",
+		"curl http://h/x --json '{}'":                "--json",
+		"curl http://h/x -d '{}'":                    "",
 	} {
 		for _, c := range manual.Parse("README.md", "    $ "+line+"\n") {
 			fault := makeFault(makefile, c)
-			if c.Words[0] != "make" {
+			switch c.Words[0] {
+			case "go", "sh":
 				fault = goFault(root, tests, c)
+			case "curl":
+				fault = curlFault(c)
 			}
 			if missing := missingFile(root, c); c.Words[0] == "sh" && missing != "" {
 				fault = "there is no " + missing
@@ -86,7 +92,7 @@ func TestCommandsOfThePagesNoticeFaults(t *testing.T) {
 	}
 }
 
-// functions are the names of the tests and benchmarks below each directory.
+// functions returns the names of the tests and benchmarks below each directory.
 func functions(t *testing.T) map[string][]string {
 	found := map[string][]string{}
 	walk(t, "_test.go", func(path string, text []byte) {
@@ -101,7 +107,7 @@ func functions(t *testing.T) map[string][]string {
 	return found
 }
 
-// missingFile is a path of the repository that a command names and that is not there.
+// missingFile returns a path of the repository that a command names and that is not there.
 func missingFile(root string, c manual.Command) string {
 	for _, word := range c.Words {
 		room, _, below := strings.Cut(word, "/")
@@ -111,6 +117,14 @@ func missingFile(root string, c manual.Command) string {
 		if found, err := filepath.Glob(filepath.Join(root, word)); err != nil || len(found) == 0 {
 			return word
 		}
+	}
+	return ""
+}
+
+// curlFault is a flag that many installed versions of curl do not have.
+func curlFault(c manual.Command) string {
+	if slices.Contains(c.Words, "--json") {
+		return "--json needs curl 7.82, which Ubuntu 22.04 and Debian 11 lack: write -H 'Content-Type: application/json' -d"
 	}
 	return ""
 }
@@ -128,8 +142,7 @@ func makeFault(makefile string, c manual.Command) string {
 	return ""
 }
 
-// goFault is what is wrong with go run or go test, from the root or from the page's
-// directory.
+// goFault returns the fault of a go run or go test command, from the root or from the page's directory.
 func goFault(root string, tests map[string][]string, c manual.Command) string {
 	args, dir := c.Args(), ""
 	if len(args) > 2 && args[0] == "-C" {
@@ -163,7 +176,7 @@ func goFault(root string, tests map[string][]string, c manual.Command) string {
 	return patternFault(args, in, tests)
 }
 
-// patternFault is a -run or -bench that matches no function of the packages.
+// patternFault returns a -run or -bench that matches no function of the packages.
 func patternFault(args, in []string, tests map[string][]string) string {
 	for i, flag := range args[:len(args)-1] {
 		kind := map[string]string{"-run": "Test|Fuzz|Example", "-bench": "Benchmark"}[flag]

@@ -1,3 +1,3 @@
-// Package deploy is the top of the house: what runs Weir, on one machine or many,
-// and the tests of the whole. Nothing imports it.
+// Package deploy has the means to run Weir, on one machine or many, and the tests of the whole. No other package
+// imports it.
 package deploy

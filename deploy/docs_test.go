@@ -9,7 +9,7 @@ import (
 	"testing"
 )
 
-// pages are all Markdown files of the repository, by path.
+// pages returns all Markdown files of the repository, by path.
 func pages(t *testing.T) map[string]string {
 	t.Helper()
 	all := map[string]string{}
@@ -20,7 +20,7 @@ func pages(t *testing.T) map[string]string {
 	return all
 }
 
-// walk visits the repository's files whose names end so, but nothing that was installed or built.
+// walk visits the repository's files with this ending, except installed and built files.
 func walk(t *testing.T, suffix string, visit func(path string, text []byte)) {
 	t.Helper()
 	err := filepath.WalkDir("..", func(path string, d fs.DirEntry, err error) error {
@@ -72,7 +72,7 @@ func TestWitnessesExist(t *testing.T) {
 	}
 }
 
-// Every link to a file of the repository leads to one, and every link to a heading of a page to one of its headings.
+// Every link to a file of the repository leads to a file, and every link to a heading of a page leads to a heading.
 func TestLinksLeadSomewhere(t *testing.T) {
 	links, all := 0, pages(t)
 	for path, text := range all {
@@ -104,7 +104,7 @@ func TestAnchorsAreGitHubs(t *testing.T) {
 	}
 }
 
-// anchors are the fragments of a page's headings, as GitHub makes them.
+// anchors returns the fragments of a page's headings, as GitHub makes them.
 func anchors(text string) map[string]bool {
 	found := map[string]bool{}
 	for _, m := range heading.FindAllStringSubmatch(text, -1) {

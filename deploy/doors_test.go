@@ -12,8 +12,8 @@ import (
 	"testing"
 )
 
-// doors are the functions of libraries that open MySQL or Redis, or parse what names one, by the package that has
-// them, and our packages that may call them. Everything else goes through these, which set a connection up.
+// doors are the functions of libraries that open MySQL or Redis, or parse their addresses, by the package that has
+// them, and our packages that may call them. All other code must go through these packages, which set a connection up.
 var doors = map[string]struct {
 	names []string
 	may   []string
@@ -26,15 +26,15 @@ var doors = map[string]struct {
 		[]string{"shared/redisclient"}},
 }
 
-// typed are packages that read what people type into forms and scripts, with functions that would read it leniently
-// (+5, 010, 0x10). They use shared/strict.
+// typed lists packages that read text typed into forms and scripts, and functions that would read it leniently (+5,
+// 010, 0x10). The packages must use shared/strict.
 var typed = struct{ rooms, lenient []string }{
 	rooms:   []string{"controlplane/console", "dataplane/sim"},
 	lenient: []string{"strconv.Atoi", "strconv.ParseInt", "strconv.ParseUint", "strconv.ParseFloat", "time.ParseDuration"},
 }
 
-// There is one way to open MySQL and one to open Redis, and command lines are parsed strictly. Tests, and modules of
-// their own such as benchmarks of other libraries, may open what they look at past Weir.
+// There is only one way to open MySQL and only one to open Redis, and command lines are parsed strictly. Tests, and
+// modules of their own such as benchmarks of other libraries, may open servers without Weir's packages.
 func TestDependencyRulesOfTheDoors(t *testing.T) {
 	root := ".."
 	files := 0

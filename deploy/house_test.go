@@ -16,8 +16,8 @@ const module = "github.com/weirhq/weir/"
 // rule forbids packages under from to link packages under to.
 type rule struct{ from, to, why string }
 
-// The direction of the house: deploy → restate/handlers → controlplane → shared ←
-// dataplane ← deploy. Mains wire, and may know what their plane may not; see unless.
+// The direction of imports: deploy → restate/handlers → controlplane → shared ← dataplane ← deploy. Mains wire
+// packages, and may import packages that their plane may not: see unless.
 var rules = []rule{
 	{module + "shared/", module + "dataplane", "both planes import shared; it imports neither"},
 	{module + "shared/", module + "controlplane", "both planes import shared; it imports neither"},
@@ -38,10 +38,11 @@ var rules = []rule{
 	{module, module + "shared/await", "what waits for conditions is for tests"},
 	{module, module + "shared/attack", "hostile clients are for tests"},
 	{module, module + "dataplane/storetest", "suites of stores are for tests"},
+	{module, module + "schema/schematest", "what opens databases for tests is for tests"},
 	{module, module + "dataplane/internal/rewind", "what moves a server's data in time is for tests"},
 }
 
-// unless lists who may break a rule, and why: any rule, or the one about a room.
+// unless lists packages that may break a rule, with the reason: any rule, or the rule about a single package.
 var unless = []struct{ from, to, why string }{
 	{module + "controlplane/cmd/weir-control", "", "a main: it wires the handlers to the steps"},
 	{module + "deploy", "", "it is the top of the house"},
@@ -50,6 +51,7 @@ var unless = []struct{ from, to, why string }{
 	{module + "shared/await", module + "shared/await", "itself"},
 	{module + "shared/attack", module + "shared/attack", "itself"},
 	{module + "dataplane/storetest", module + "dataplane/storetest", "itself"},
+	{module + "schema/schematest", module + "schema/schematest", "itself"},
 	{module + "dataplane/internal/rewind", module + "dataplane/internal/rewind", "itself"},
 	{module + "dataplane/storetest", module + "shared/await", "its suites are for tests"},
 }

@@ -42,8 +42,32 @@ func TestTheChartMountsFiles(t *testing.T) {
 	}
 }
 
-// The key that signs orders comes from a Secret of the operator's choice, so that it outlives weir-control: the file that
-// the variable names is the one that the pod mounts. Without a Secret there is neither.
+// Services name the protocol of each port, so that meshes and gateways speak TLS to ports that do, and plaintext to others.
+func TestServicesNameTheProtocolOfTheirPorts(t *testing.T) {
+	c := openChart(t)
+	for example, want := range map[string]map[string]string{
+		"envoy": {"http": "https", "grpc": "https", "api": "https"},
+		"home":  {"http": "http", "grpc": "kubernetes.io/h2c", "api": "http"},
+	} {
+		o := c.example(t, filepath.Join(root, "deploy/kubernetes/examples", example+".yaml"))
+		found := 0
+		for _, service := range []string{"eu-weir-node", "eu-weir-control"} {
+			for _, port := range o.services[service].Spec.Ports {
+				if protocol, ok := want[port.Name]; !ok {
+					continue
+				} else if found++; port.AppProtocol == nil || *port.AppProtocol != protocol {
+					t.Errorf("%s: the port %s of %s has the protocol %v, want %s", example, port.Name, service, port.AppProtocol, protocol)
+				}
+			}
+		}
+		if found != len(want) {
+			t.Errorf("%s: found %d of the ports %v", example, found, want)
+		}
+	}
+}
+
+// The key that signs orders comes from a Secret of the operator's choice, so that it outlives weir-control. The pod
+// mounts the file that the variable names. Without a Secret there is neither.
 func TestTheChartMountsTheKeyOfOrders(t *testing.T) {
 	c := openChart(t)
 	for example, secret := range map[string]string{"envoy": "weir-control", "external-restate": "weir-orders", "home": ""} {
@@ -105,8 +129,9 @@ func TestTheMemoryLimitIsBelowTheContainers(t *testing.T) {
 	}
 }
 
-// With an autoscaler the number of replicas is its own: a Deployment that named one would take it back at each upgrade.
-// Where there are nodes without MySQL it scales those, so that connections to MySQL stay as many as replicas makes.
+// An autoscaler alone sets the number of replicas: a Deployment with a number would set it back at each upgrade. If
+// there are nodes without MySQL, the autoscaler scales these nodes, so that replicas alone sets the number of
+// connections to MySQL.
 func TestTheAutoscalerAloneSaysHowManyReplicas(t *testing.T) {
 	c := openChart(t)
 	scaled := c.example(t, filepath.Join(root, "deploy/kubernetes/examples/envoy.yaml"))
@@ -127,7 +152,8 @@ func TestTheAutoscalerAloneSaysHowManyReplicas(t *testing.T) {
 	}
 }
 
-// Whatever a ServiceMonitor has Prometheus scrape, the policy of the same example lets Prometheus' namespace reach.
+// If a ServiceMonitor makes Prometheus scrape a port, the policy of the same example lets Prometheus' namespace reach
+// it.
 func TestPoliciesLetMonitorsScrape(t *testing.T) {
 	c := openChart(t)
 	for _, path := range files(t, "deploy/kubernetes/examples/*.yaml") {

@@ -63,7 +63,7 @@ func hasVariable(pod corev1.PodSpec, name string) bool {
 	})
 }
 
-// mounts is true if a Secret's key becomes a file of the pod.
+// mounts reports whether a Secret's key becomes a file of the pod.
 func mounts(pod corev1.PodSpec, key string) bool {
 	return slices.ContainsFunc(pod.Volumes, func(v corev1.Volume) bool {
 		return v.Secret != nil && slices.ContainsFunc(v.Secret.Items, func(i corev1.KeyToPath) bool { return i.Key == key })

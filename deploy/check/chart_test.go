@@ -16,9 +16,9 @@ import (
 	"sigs.k8s.io/yaml"
 )
 
-// chart renders templates as Helm does, as far as this chart goes: Helm itself brings the
-// whole client of Kubernetes along, which takes minutes to compile. Functions are those
-// that Helm takes from the same library; what it adds is below.
+// chart renders templates like Helm, as far as this chart needs it. Helm itself would bring the whole client of
+// Kubernetes along, which takes minutes to compile. Functions come from the library that Helm uses; Helm's own
+// functions are below.
 type chart struct {
 	dir    string
 	schema *jsonschema.Schema
@@ -42,8 +42,7 @@ func openChart(t *testing.T) chart {
 	return chart{dir, schema}
 }
 
-// render gives the manifests for values over the chart's own, or the error that an
-// installation would end with.
+// render returns the manifests for values over the chart's own, or the error with which an installation would end.
 func (c chart) render(values map[string]any) (manifests []string, err error) {
 	var defaults, meta map[string]any
 	if err := errors.Join(c.parse("values.yaml", &defaults), c.parse("Chart.yaml", &meta)); err != nil {
@@ -135,7 +134,7 @@ func merge(defaults, values map[string]any) map[string]any {
 	return merged
 }
 
-// What a key takes in memory is the same figure wherever entries-max is explained.
+// Every text that explains entries-max has the same figure for the memory of a key.
 func TestEntriesMaxIsExplainedAlike(t *testing.T) {
 	const figure = "about 200 B and the names"
 	for _, path := range []string{

@@ -8,7 +8,7 @@ import (
 	"testing"
 )
 
-// Commands that runbooks tell people to run at night are commands of weirctl.
+// Runbooks, which people use at night, only have commands that weirctl has.
 func TestRunbookCommandsExist(t *testing.T) {
 	command := regexp.MustCompile(`weirctl((?: [a-z]+)+)`)
 	tried := make(map[string]bool)

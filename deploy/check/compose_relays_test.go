@@ -16,11 +16,11 @@ import (
 	"github.com/weirhq/weir/dataplane/relay/peers"
 )
 
-// relayPort is where relays of other regions are heard.
+// relayPort is the port at which a node receives calls of other regions' relays.
 const relayPort = "7301"
 
-// Nodes with MySQL relay their region, name those of the other region as peers, and reach MySQL and them. The node
-// without has neither, and no network beyond its region's.
+// Nodes with MySQL relay their region, name the nodes with MySQL of the other region as peers, and reach them and
+// MySQL. The node without MySQL has neither, and no network beyond its region's.
 func TestComposeRelays(t *testing.T) {
 	project := composeProject(t)
 	relays := make(map[string][]string) // by region, the addresses of its nodes with MySQL
@@ -56,7 +56,7 @@ func TestComposeRelays(t *testing.T) {
 	}
 }
 
-// Each region's relays have a certificate that their peers take, in both directions, and of no other region.
+// Each region's relays have a certificate that their peers accept, in both directions, for this region only.
 func TestComposeCertificates(t *testing.T) {
 	secrets := composeSecrets(t)
 	for name, service := range nodesOf(composeProject(t)) {
@@ -96,7 +96,7 @@ func TestComposeCertificates(t *testing.T) {
 	}
 }
 
-// secrets.sh keeps nothing that it could not make, and shows why.
+// If secrets.sh cannot make a file, it leaves none, and shows the reason.
 func TestComposeSecretsFail(t *testing.T) {
 	for want, openssl := range map[string]string{
 		"openssl is missing":                         "",

@@ -26,8 +26,7 @@ func composeProject(t *testing.T) *types.Project {
 	return project
 }
 
-// Compose reads the file; what it publishes is on loopback, what it mounts is there, and
-// our programs take what it tells them.
+// Compose reads the file. Published ports are on loopback, mounted files exist, and our programs accept their options.
 func TestCompose(t *testing.T) {
 	project := composeProject(t)
 	secrets := composeSecrets(t)
@@ -119,8 +118,7 @@ func composeSecrets(t *testing.T) string {
 	return filepath.Join(dir, "secrets")
 }
 
-// Prometheus and Grafana take their files; every target is a service, every job one that
-// rules rely on.
+// Prometheus and Grafana accept their files. Every target is a service, and the rules rely on every job.
 func TestComposeObserves(t *testing.T) {
 	project := composeProject(t)
 	config := filepath.Join(root, "deploy/compose/prometheus.yml")

@@ -1,7 +1,6 @@
-// Package check holds everything below deploy/ that is not Go against what it talks
-// about: metrics of dashboards, alerts and documents against those that the processes
-// publish, options of containers and units against those that the programs take, and all
-// of it against the parsers of its own formats.
+// Package check compares everything below deploy/ that is not Go with its subject: metrics of dashboards, alerts and
+// documents with the metrics that processes publish, options of containers and units with the options of programs, and
+// all of it with the parsers of its own formats.
 //
-// It has a module of its own for the sake of those parsers.
+// It is a module of its own because of those parsers' dependencies.
 package check

@@ -19,14 +19,14 @@ import (
 // published are the metrics of a fleet: by name, by label, the values seen.
 type published map[string]map[string]map[string]bool
 
-// scrapeFleet starts everything that is scraped, two regions that know of each other, and
-// reads what it publishes.
+// scrapeFleet starts everything that is scraped, in two regions that exchange counts, and reads the published metrics.
 func scrapeFleet(t *testing.T) published {
 	t.Helper()
 	ctx, cancel := context.WithTimeout(t.Context(), 2*time.Minute)
 	defer cancel()
 	peers := []string{"--relay-peers=ap=127.0.0.1:1", "--relay-peers-listen=127.0.0.1:0"} // for the metrics of peers
-	s, err := stack.Start(ctx, stack.Options{Bin: bin, Engine: servers.EngineOf(t), Data: t.TempDir(), NodesPerRegion: 1, CleanupInterval: time.Second, NodeArgs: peers})
+	s, err := stack.Start(ctx, stack.Options{Bin: bin, Engine: servers.EngineOf(t), Redis: servers.RedisKindOf(t),
+		Data: t.TempDir(), NodesPerRegion: 1, CleanupInterval: time.Second, NodeArgs: peers})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -46,8 +46,8 @@ func scrapeFleet(t *testing.T) published {
 			seen.scrape(ctx, t, node.AdminURL())
 		}
 		seen.scrape(ctx, t, s.API())
-		// What a region publishes of another, and the control plane of both, is there
-		// once they have heard of each other.
+		// A region's metrics of another region, and the control plane's metrics of both, appear once the regions have
+		// exchanged counts.
 		if seen["weir_relay_lag_seconds"] != nil && seen["weir_fleet_clock_skew_seconds"] != nil {
 			seen.scrapeTrouble(ctx, t, s, tick.C)
 			return seen
@@ -60,8 +60,8 @@ func scrapeFleet(t *testing.T) published {
 	}
 }
 
-// scrapeTrouble adds what Restate publishes, which has a series for what fails once
-// something has: it calls handlers that are gone.
+// scrapeTrouble adds the metrics of a Restate with failures, because some series only appear after a failure: it calls
+// handlers that are gone.
 func (p published) scrapeTrouble(ctx context.Context, t *testing.T, s *stack.Stack, again <-chan time.Time) {
 	t.Helper()
 	if err := s.Control.Kill(); err != nil {
@@ -80,7 +80,7 @@ func (p published) scrapeTrouble(ctx context.Context, t *testing.T, s *stack.Sta
 	}
 }
 
-// decide asks for a key that all regions use.
+// decide requests a key that all regions use.
 func decide(ctx context.Context, t *testing.T, url string) {
 	t.Helper()
 	body := strings.NewReader(`{"workspace":"acme","namespace":"api","identifier":"user_42","limit":10,"duration_ms":600000}`)
@@ -157,8 +157,7 @@ func describedOnce(text string) string {
 	return b.String()
 }
 
-// add notes one series, with a label that its kind of metric brings, and those that
-// Prometheus adds itself.
+// add records a series, with the label that its kind of metric brings, and the labels that Prometheus adds itself.
 func (p published) add(name string, labels map[string]string, label, value string) {
 	if p[name] == nil {
 		p[name] = map[string]map[string]bool{"job": {}, "instance": {}}

@@ -12,8 +12,8 @@ import (
 	"sigs.k8s.io/yaml"
 )
 
-// Every example installs objects that Kubernetes knows, that find each other, that are
-// restricted as its strictest policy asks, and whose programs take what they are told.
+// Every example installs objects that Kubernetes has, that find each other, that follow its strictest policy, and whose
+// programs accept their options.
 func TestChart(t *testing.T) {
 	c := openChart(t)
 	for _, path := range files(t, "deploy/kubernetes/examples/*.yaml") {
@@ -38,8 +38,8 @@ func TestChart(t *testing.T) {
 	}
 }
 
-// What an example says is there: the control plane with Restate and its disk, without, or
-// none; monitors and policies where they are asked for.
+// Each example has the parts that it sets: the control plane with Restate and its disk, or without Restate, or no
+// control plane; monitors and policies where they are set.
 func TestChartParts(t *testing.T) {
 	c := openChart(t)
 	for name, want := range map[string]struct{ pods, containers, claims, policies, monitors int }{
@@ -62,7 +62,7 @@ func TestChartParts(t *testing.T) {
 	}
 }
 
-// Values that are wrong are refused before anything is installed, by name.
+// Invalid values are rejected by name before anything is installed.
 func TestChartRefuses(t *testing.T) {
 	c := openChart(t)
 	for values, want := range map[string]string{
@@ -104,7 +104,7 @@ func TestChartRefuses(t *testing.T) {
 	}
 }
 
-// With peers the port for relays has a Service and a rule of its own, and without them nothing of it is there.
+// With peers the port for relays has a Service and a rule of its own. Without peers there is neither.
 func TestChartPeers(t *testing.T) {
 	c := openChart(t)
 	for name, want := range map[string]bool{"peers": true, "region": false} {
@@ -128,7 +128,7 @@ func TestChartPeers(t *testing.T) {
 	}
 }
 
-// The chart's Restate is configured and pinned as the tests' one.
+// The chart's Restate has the configuration and the version of the tests' Restate.
 func TestChartRestate(t *testing.T) {
 	if string(read(t, filepath.Join(root, "restate/server/restate.toml"))) != string(read(t, filepath.Join(root, "deploy/kubernetes/weir/files/restate.toml"))) {
 		t.Error("files/restate.toml differs from restate/server/restate.toml: copy it")
@@ -139,7 +139,7 @@ func TestChartRestate(t *testing.T) {
 	}
 }
 
-// The snippet for a sidecar is a pod, restricted, and its node takes its options.
+// The snippet for a sidecar is a restricted pod, and its node accepts its options.
 func TestSidecar(t *testing.T) {
 	var pod corev1.Pod
 	if err := yaml.UnmarshalStrict(read(t, filepath.Join(root, "deploy/kubernetes/sidecar.yaml")), &pod); err != nil {
@@ -156,8 +156,8 @@ func containers(pod corev1.PodSpec) []corev1.Container {
 	return append(slices.Clone(pod.InitContainers), pod.Containers...)
 }
 
-// mustBeRestricted holds a pod against the policy "restricted" of Pod Security Standards,
-// and a file system that is only read.
+// mustBeRestricted compares a pod with the policy "restricted" of Pod Security Standards, and requires a read-only file
+// system.
 func mustBeRestricted(t *testing.T, name string, pod corev1.PodSpec) {
 	t.Helper()
 	s := pod.SecurityContext
@@ -173,8 +173,7 @@ func mustBeRestricted(t *testing.T, name string, pod corev1.PodSpec) {
 	}
 }
 
-// checkPod holds our containers' variables against the programs, and their mounts against
-// the volumes.
+// checkPod compares our containers' variables with the programs, and their mounts with the volumes.
 func checkPod(t *testing.T, name string, pod corev1.PodSpec) {
 	t.Helper()
 	secrets := t.TempDir()

@@ -32,7 +32,7 @@ func run(m *testing.M) int {
 	return m.Run()
 }
 
-// files are those of the repository that match, at least one.
+// files returns the files of the repository that match, at least one.
 func files(t *testing.T, pattern string) []string {
 	t.Helper()
 	found, err := filepath.Glob(filepath.Join(root, pattern))

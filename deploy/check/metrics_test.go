@@ -16,9 +16,8 @@ import (
 	"github.com/weirhq/weir/shared/servers"
 )
 
-// Every expression of every rule and dashboard is PromQL about metrics that processes
-// publish, with labels and values that these have; and every metric that a document
-// names is one.
+// Every expression of every rule and dashboard is PromQL about metrics that processes publish, with labels and values
+// that these metrics have. Every metric in a document exists.
 func TestMetricsExist(t *testing.T) { servers.TurnSQL(t, testMetricsExist) }
 
 func testMetricsExist(t *testing.T) {
@@ -44,10 +43,32 @@ func testMetricsExist(t *testing.T) {
 	for _, path := range documents(t) {
 		have.checkDocument(t, path)
 	}
+	have.checkReference(t)
 }
 
-// jobs are the names of jobs that rules and dashboards may rely on; every way to deploy
-// has to call them so.
+// checkReference compares the list of all metrics with the metrics that a fleet publishes.
+func (p published) checkReference(t *testing.T) {
+	t.Helper()
+	reference := string(read(t, filepath.Join(root, "shared/gen/reference/metrics.md")))
+	for name, labels := range p {
+		if strings.HasSuffix(name, "_bucket") || strings.HasSuffix(name, "_sum") || strings.HasSuffix(name, "_count") ||
+			!strings.HasPrefix(name, "weir_") || strings.Contains(name, ":") {
+			continue
+		}
+		_, row, listed := strings.Cut(reference, "\n| `"+name+"` |")
+		row, _, _ = strings.Cut(row, "\n")
+		if !listed {
+			t.Errorf("shared/gen/reference/metrics.md lacks %s: add its collector to deploy/reference", name)
+		}
+		for label := range labels {
+			if listed && label != "job" && label != "instance" && !strings.Contains(row, "`"+label+"`") {
+				t.Errorf("shared/gen/reference/metrics.md lacks the label %s of %s", label, name)
+			}
+		}
+	}
+}
+
+// jobs are the names of jobs that rules and dashboards may rely on. Every way to deploy must use these names.
 var jobs = []string{"weir-node", "weir-control"}
 
 // restateJob is the job of installations where Prometheus reaches Restate, which has no
@@ -124,7 +145,7 @@ func keys(set map[string]bool) (list []string) {
 	return list
 }
 
-// labelsOf are those of a recorded series: of its outermost aggregation.
+// labelsOf returns the labels of a recorded series, from its outermost aggregation.
 func labelsOf(expr parser.Expr) map[string]map[string]bool {
 	found := make(map[string]map[string]bool)
 	parser.Inspect(expr, func(node parser.Node, _ []parser.Node) error {
@@ -140,7 +161,7 @@ func labelsOf(expr parser.Expr) map[string]map[string]bool {
 	return found
 }
 
-// dashboard has the expressions of a dashboard, by where they are.
+// dashboard returns the expressions of a dashboard, by their place.
 func dashboard(t *testing.T, path string) map[string]string {
 	t.Helper()
 	var board struct {
@@ -180,7 +201,7 @@ func dashboard(t *testing.T, path string) map[string]string {
 	return all
 }
 
-// notMetrics are other names that begin as ours do.
+// notMetrics are other names with the same beginning as metrics.
 var notMetrics = map[string]string{
 	"weir_control": "a user of MySQL",
 	"weir_node":    "a user of MySQL",
@@ -200,7 +221,7 @@ func (p published) checkDocument(t *testing.T, path string) {
 	}
 }
 
-// checkLine takes what a line greps for as the beginnings of names.
+// checkLine treats the words that a line greps for as beginnings of names.
 func (p published) checkLine(t *testing.T, path, line string, greps bool) {
 	t.Helper()
 	for _, text := range mention.FindAllString(line, -1) {
@@ -253,7 +274,7 @@ func expand(text string) []string {
 	return all
 }
 
-// documents are all that git knows of, or will.
+// documents returns all pages that git tracks, or will track.
 func documents(t *testing.T) (paths []string) {
 	t.Helper()
 	git := exec.CommandContext(t.Context(), "git", "ls-files", "--cached", "--others", "--exclude-standard", "*.md")

@@ -13,7 +13,7 @@ import (
 	"sigs.k8s.io/yaml"
 )
 
-// objects are what a set of values installs, by kind and name.
+// objects are the objects that a set of values installs, by kind and name.
 type objects struct {
 	pods     map[string]corev1.PodTemplateSpec
 	owners   map[string]map[string]string // by name, which pods a Deployment or StatefulSet takes for its own
@@ -88,7 +88,7 @@ func decode(t *testing.T, manifests []string) objects {
 	return o
 }
 
-// selected are the names of the pods that have a selector's labels, at least one.
+// selected returns the names of the pods that have a selector's labels, at least one.
 func (o objects) selected(t *testing.T, who string, selector map[string]string) (names []string) {
 	t.Helper()
 	for name, pod := range o.pods {
@@ -105,7 +105,7 @@ func (o objects) selected(t *testing.T, who string, selector map[string]string) 
 	return names
 }
 
-// mustFindEachOther holds what selects pods against them and their ports.
+// mustFindEachOther compares selectors of pods with the pods and their ports.
 func (o objects) mustFindEachOther(t *testing.T) {
 	t.Helper()
 	for name, selector := range o.owners {
@@ -144,7 +144,7 @@ func (o objects) mustFindEachOther(t *testing.T) {
 	}
 }
 
-// example is what one of the examples installs.
+// example returns the objects that an example installs.
 func (c chart) example(t *testing.T, path string) objects {
 	t.Helper()
 	var values map[string]any

@@ -9,9 +9,9 @@ import (
 	"testing"
 )
 
-// checkProgram holds the options that a container or a unit gives a program against those
-// that it takes: flags and WEIR_ variables exist and can be read. secrets is where the
-// files of /run/secrets are for this test.
+// checkProgram compares the options that a container or a unit gives a program with the options that the program
+// accepts: flags and WEIR_ variables must exist and be readable. secrets is the folder that this test uses for
+// /run/secrets.
 func checkProgram(t *testing.T, where, program string, args []string, env map[string]string, secrets string) {
 	t.Helper()
 	read := variables(t, program)
@@ -30,7 +30,7 @@ func checkProgram(t *testing.T, where, program string, args []string, env map[st
 
 var variable = regexp.MustCompile(`\bWEIR_\w+`)
 
-// variables are those of the environment that a program reads, as its own help lists them.
+// variables returns the environment variables that a program reads, by its own help.
 func variables(t *testing.T, program string) map[string]bool {
 	t.Helper()
 	help, err := exec.CommandContext(t.Context(), filepath.Join(bin, program), "--help").Output()
@@ -44,7 +44,7 @@ func variables(t *testing.T, program string) map[string]bool {
 	return read
 }
 
-// Which variables a program reads it says itself: no rule makes them of its flags' names.
+// A program's help lists the variables that it reads: no rule derives them from its flags' names.
 func TestVariablesAreThoseOfTheProgram(t *testing.T) {
 	for program, names := range map[string]map[string]bool{
 		"weir-node": {"WEIR_REGION": true, "WEIR_V2_WORKSPACE": true, "WEIR_RELAY_PEERS_CA_FILE": true, "WEIR_CONFIG": true,

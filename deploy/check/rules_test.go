@@ -54,8 +54,7 @@ func promtool(t *testing.T) string {
 	return path
 }
 
-// Each alert fires in the state that it is for, and is silent in a healthy one: by
-// Prometheus' own evaluation of deploy/prometheus/tests.
+// Each alert fires in its state, and is silent in a healthy fleet. Prometheus evaluates deploy/prometheus/tests.
 func TestAlerts(t *testing.T) {
 	promtool := promtool(t)
 	for _, args := range [][]string{
@@ -68,8 +67,7 @@ func TestAlerts(t *testing.T) {
 	}
 }
 
-// No alert is without both of its tests, a severity, a sentence and a runbook, and no
-// runbook without its alert.
+// Each alert has both of its tests, a severity, a sentence and a runbook, and each runbook has its alert.
 func TestEveryAlertIsTestedAndExplained(t *testing.T) {
 	fires, silent := make(map[string]bool), make(map[string]bool)
 	for _, path := range files(t, "deploy/prometheus/tests/*.yml") {
@@ -114,13 +112,29 @@ func TestEveryAlertIsTestedAndExplained(t *testing.T) {
 			t.Errorf("%s: %v", r.Alert, err)
 			continue
 		}
-		if !strings.Contains(string(page), "`"+r.Expr+"`") {
+		if !strings.Contains(string(page), "```promql\n"+r.Expr+"\n```\n") {
 			t.Errorf("%s: its runbook shows another expression than %s", r.Alert, r.Expr)
 		}
 	}
 	for _, path := range files(t, "deploy/prometheus/runbooks/*.md") {
 		if name := strings.TrimSuffix(filepath.Base(path), ".md"); !known[name] {
 			t.Errorf("%s: there is no such alert", path)
+		}
+	}
+}
+
+// Every runbook has the same sections, so a reader at night finds the commands and the fix in the same place.
+func TestEveryRunbookHasTheSameSections(t *testing.T) {
+	const want = "## Meaning, ## Effect on callers, ## Check, ## Fix"
+	for _, path := range files(t, "deploy/prometheus/runbooks/*.md") {
+		var sections []string
+		for line := range strings.Lines(string(read(t, path))) {
+			if strings.HasPrefix(line, "## ") {
+				sections = append(sections, strings.TrimSpace(line))
+			}
+		}
+		if got := strings.Join(sections, ", "); got != want {
+			t.Errorf("%s: sections %s, want %s", path, got, want)
 		}
 	}
 }

@@ -8,7 +8,7 @@ import (
 	"testing"
 )
 
-// hardening is what each unit has.
+// hardening has the settings that each unit must have.
 var hardening = map[string]string{
 	"DynamicUser": "yes", "UMask": "0077", "CapabilityBoundingSet": "", "AmbientCapabilities": "", "NoNewPrivileges": "yes",
 	"ProtectSystem": "strict", "ProtectHome": "yes", "ProtectProc": "invisible", "ProtectClock": "yes", "ProtectHostname": "yes",
@@ -17,7 +17,7 @@ var hardening = map[string]string{
 	"RestrictNamespaces": "yes", "RestrictRealtime": "yes", "RestrictSUIDSGID": "yes", "LockPersonality": "yes", "SystemCallArchitectures": "native",
 }
 
-// otherKeys are all further ones that units use.
+// otherKeys are all other keys that units use.
 var otherKeys = []string{"Description", "Documentation", "Wants", "After", "StartLimitIntervalSec", "Type", "ExecStart", "LoadCredential", "Environment",
 	"Restart", "RestartSec", "RestartPreventExitStatus", "TimeoutStopSec", "LimitNOFILE", "StateDirectory", "StateDirectoryMode", "WorkingDirectory",
 	"MemoryDenyWriteExecute", "SystemCallFilter", "SystemCallErrorNumber", "WantedBy"}
@@ -48,8 +48,8 @@ func readUnit(t *testing.T, path string) unit {
 	return u
 }
 
-// Each unit is restricted, restarts what fails but not what is configured wrongly, gets
-// its secrets as credentials alone, and starts its program with options that it takes.
+// Each unit is restricted, restarts after failures but not after configuration errors, gets its secrets as credentials
+// alone, and starts its program with options that the program accepts.
 func TestUnits(t *testing.T) {
 	for _, path := range files(t, "deploy/systemd/*.service") {
 		u := readUnit(t, path)

@@ -1,8 +1,8 @@
 #!/bin/sh
-# Makes the secrets of compose.yaml that are missing and leaves the others as they are. A certificate
-# is made anew after its file is removed.
-# The folder is closed to other users. Its files are not: each container reads them as a user of its
-# own. Only the authority's key, which no container reads, is closed too.
+# Creates the missing secrets of compose.yaml, and leaves the others unchanged. To replace a certificate,
+# remove its file and run this again.
+# Other users cannot open the folder. Its files are readable by all, because each container reads them as its
+# own user. Only the authority's key is closed, because no container reads it.
 set -eu
 cd "$(dirname -- "$0")"
 fail() { echo "secrets.sh: $*" >&2 && exit 1; }
@@ -22,7 +22,7 @@ keep() {
 
 private_key() { openssl ecparam -name prime256v1 -genkey -noout; }
 
-# certificate KEY SUBJECT EXTENSIONS OPTION...: signed as the options tell, for ten years
+# certificate KEY SUBJECT EXTENSIONS OPTION...: signed according to the options, valid for ten years
 certificate() {
 	key=$1 subject=$2 extensions=$3
 	shift 3
@@ -41,7 +41,7 @@ keep grafana-password "$(random 32)"
 keep node-dsn "weir_node:$(cat secrets/node-password)@tcp(mysql:3306)/weir"
 keep control-dsn "weir_control:$(cat secrets/control-password)@tcp(mysql:3306)/weir"
 
-# One authority, and for each region's relays a certificate in its name, for both ends of a connection.
+# One authority, and a certificate in the name of each region for its relays, valid for both ends of a connection.
 keep relay-authority-key "$(private_key)"
 chmod 600 secrets/relay-authority-key
 [ -s secrets/relay-ca ] || keep relay-ca "$(certificate relay-authority-key relays \

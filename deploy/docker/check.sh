@@ -1,6 +1,6 @@
 #!/bin/sh
-# Builds the images with buildah, which needs no engine, and runs what is in them. `make images` calls it, as root.
-# The stage `build` is made by this machine's Go, with the Dockerfile's own command; all others are the Dockerfile's.
+# Builds the images with buildah, which needs no engine, and runs the programs in them. `make images` runs it, as root. The
+# host's Go builds the stage `build`, with the Dockerfile's own command. All other stages are the Dockerfile's.
 set -eu
 
 cd "$(dirname "$0")/../.."
@@ -22,7 +22,7 @@ compile=$(awk '/^RUN CGO_ENABLED=0/ { on = 1; sub(/^RUN /, "") } on { print } on
 TARGETOS='' TARGETARCH='' sh -ec "$(echo "$compile" | sed "s|-o /out/|-o $work/build/out/|")"
 
 for image in weir-node weir-control weirctl; do
-	# Docker's format, as OCI's has no health checks.
+	# Docker's format, because OCI's format has no health checks.
 	box build --isolation chroot --format docker --build-context "build=$work/build" -f $dockerfile --target $image -t $image . >"$work/log" 2>&1 || {
 		cat "$work/log" >&2
 		exit 1
@@ -33,7 +33,7 @@ for image in weir-node weir-control weirctl; do
 	[ $image != weir-node ] || serving=$container
 done
 
-# Without a wrapper, so that the node is ours to end.
+# Without a wrapper, so that this script can stop the node.
 tree=$(box mount "$serving")
 as_node() { exec chroot --userspec=65532:65532 "$tree" "$@"; }
 as_node /weir-node --listen=127.0.0.1:17001 --grpc-listen=127.0.0.1:17002 --admin-listen=127.0.0.1:17101 2>"$work/node.log" &

@@ -11,7 +11,7 @@ import (
 	"github.com/weirhq/weir/shared/servers"
 )
 
-// 200 expired and 200 live rows → the cron deletes exactly the expired ones.
+// With 200 expired and 200 live rows, the cron deletes exactly the expired rows.
 func TestTheCronDeletesExactlyTheExpired(t *testing.T) {
 	t.Parallel()
 	servers.TurnSQL(t, testTheCronDeletesExactlyTheExpired)

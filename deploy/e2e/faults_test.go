@@ -15,7 +15,7 @@ import (
 	"github.com/weirhq/weir/shared/window"
 )
 
-// No kill loses or doubles cost, except a node's: it loses what it accepted since its last send.
+// No kill loses or doubles cost, except a node's: the node loses the cost that it accepted since its last send.
 const tickMax = 120 * time.Millisecond // 100 ms and a fifth
 
 // fault is a process that is killed with SIGKILL under load, then started again.
@@ -24,7 +24,7 @@ type fault struct {
 	kill  func(*stack.Stack) error
 	start func(context.Context, *stack.Stack) error
 
-	// lost and doubled bound how far a region's origin may be from what was accepted.
+	// lost and doubled bound the difference between a region's origin and the accepted cost.
 	lost, doubled func(region string, l *load) int64
 }
 
@@ -32,10 +32,10 @@ func nothing(string, *load) int64 { return 0 }
 
 func retried(_ string, l *load) int64 { return l.retried.Load() }
 
-// regionTick is the cost that a region's load accepts in two replay ticks, one for the tick and one
-// for the call that it takes: a second's worth is 300. The dataplane promises half of it, two ticks of the load that
-// the killed node alone accepts, which is half of its region's. The rest is room for ticks and calls that wait for a
-// processor, since one machine runs the whole fleet and its load.
+// regionTick returns the cost that a region's load accepts in two replay ticks: one tick, and one for the call. A
+// second's worth is 300. The data plane promises half of it: two ticks of the load that the killed node alone accepts,
+// which is half of its region's. The rest is room for ticks and calls that wait for a processor, because one machine
+// runs the whole fleet and its load.
 func regionTick(of string) func(string, *load) int64 {
 	return func(region string, _ *load) int64 {
 		if region != of {
@@ -63,9 +63,9 @@ var faults = []fault{
 		func(ctx context.Context, s *stack.Stack) error { return s.Nodes[3].Restart(ctx) }, regionTick("us"), retried},
 }
 
-// kill -9 of Redis, MySQL, Restate, the control plane and a node, one at a time, each followed by recovery, under
-// a load of up to loadPerSecond: a node of the region answers every request, and at the end each origin has what its
-// nodes accepted, less and more only by what a fault's lost and doubled allow.
+// kill -9 of Redis, MySQL, Restate, the control plane and a node, one at a time, each followed by recovery, under a
+// load of up to loadPerSecond. A node of the region answers every request. At the end each origin has exactly the cost
+// that its nodes accepted, within the bounds lost and doubled of a fault.
 func TestAnyProcessMayBeKilled(t *testing.T) { servers.TurnSQL(t, testAnyProcessMayBeKilled) }
 
 func testAnyProcessMayBeKilled(t *testing.T) {
@@ -94,7 +94,7 @@ func testAnyProcessMayBeKilled(t *testing.T) {
 	recovered(t, s)
 }
 
-// originsHold waits until each region's origin holds what its callers were granted, within the fault's bounds.
+// originsHold waits until each region's origin has the cost that its callers were granted, within the fault's bounds.
 func originsHold(t *testing.T, s *stack.Stack, l *load, prefix string, f fault) {
 	t.Helper()
 	for region := range s.Redis {
@@ -112,7 +112,7 @@ func originsHold(t *testing.T, s *stack.Stack, l *load, prefix string, f fault) 
 	}
 }
 
-// originTotal adds up what a region's Redis holds of the load's keys.
+// originTotal returns the sum of the load's keys in a region's Redis.
 func originTotal(t *testing.T, s *stack.Stack, region, prefix string) (sum int64) {
 	t.Helper()
 	origin, err := redisorigin.Open([]string{"redis://" + s.Redis[region].Addr()}, redisorigin.Options{})
@@ -135,7 +135,7 @@ func originTotal(t *testing.T, s *stack.Stack, region, prefix string) (sum int64
 	return sum
 }
 
-// recovered holds the whole to its job once more after all that.
+// recovered checks once more that the whole works after all faults.
 func recovered(t *testing.T, s *stack.Stack) {
 	t.Helper()
 	db := database(t, s)
@@ -160,7 +160,7 @@ func recovered(t *testing.T, s *stack.Stack) {
 	})
 }
 
-// A node that is told to stop under load sends everything first.
+// If a node is stopped under load, it sends all of its cost first.
 func TestARollingRestartLosesNothing(t *testing.T) {
 	servers.TurnSQL(t, testARollingRestartLosesNothing)
 }
@@ -183,7 +183,7 @@ func testARollingRestartLosesNothing(t *testing.T) {
 	originsHold(t, s, l, "rolling_", fault{lost: nothing, doubled: retried})
 }
 
-// Nothing listens but on loopback, and everything that must answer does.
+// Every listener is on loopback, and everything that must answer does.
 func TestEveryDoorAnswers(t *testing.T) {
 	t.Parallel()
 	servers.TurnSQL(t, testEveryDoorAnswers)

@@ -19,12 +19,12 @@ import (
 
 const (
 	loadPerSecond = 600                 // over all regions, where the machine can
-	loadWindow    = 30 * 24 * time.Hour // one cell for the whole test
+	loadWindow    = 30 * 24 * time.Hour // the whole test is in a single cell
 	loadKeys      = 20
 )
 
-// load is a steady stream of requests to all nodes, as clients behind a balancer
-// send it: a request whose node does not answer goes to the next one of its region.
+// load is a steady stream of requests to all nodes, like clients behind a balancer: if a node does not answer, the
+// request goes to the next node of its region.
 type load struct {
 	stop  func()
 	began time.Time
@@ -87,7 +87,7 @@ func (l *load) one(nodes []weirv1connect.RateLimitServiceClient, region string, 
 	var err error
 	for attempt := range nodes {
 		var res *connect.Response[weirv1.LimitResponse]
-		// A request that has begun is seen to its end: whether it was counted must be known.
+		// A request that has begun runs to its end, because the test must count it or not.
 		if res, err = nodes[(i+attempt)%len(nodes)].Limit(context.Background(), connect.NewRequest(r)); err != nil {
 			l.retried.Add(1)
 			continue
@@ -105,7 +105,7 @@ func (l *load) one(nodes []weirv1connect.RateLimitServiceClient, region string, 
 	l.firstErr.CompareAndSwap(nil, &err)
 }
 
-// check ends the load and holds it to what no fault may change.
+// check ends the load and checks that no fault changed the promised outcome.
 func (l *load) check(t *testing.T) {
 	t.Helper()
 	lasted := time.Since(l.began)
@@ -119,7 +119,7 @@ func (l *load) check(t *testing.T) {
 	t.Logf("%d decisions, %.0f/s, slowest %v, %d retried on the other node", l.decisions.Load(), float64(l.decisions.Load())/lasted.Seconds(), l.slowest.Round(time.Millisecond), l.retried.Load())
 }
 
-// total is what a region's callers were granted.
+// total returns the cost that a region's callers were granted.
 func (l *load) total(region string) (n int64) {
 	l.mu.Lock()
 	defer l.mu.Unlock()

@@ -59,10 +59,11 @@ func run(m *testing.M) int {
 	return code
 }
 
-// start runs everything, two regions with two nodes each, for one test.
+// start runs everything for a test: two regions with two nodes each.
 func start(t *testing.T, change ...func(*stack.Options)) *stack.Stack {
 	t.Helper()
-	o := stack.Options{Bin: bin, Engine: servers.EngineOf(t), Data: t.TempDir(), CleanupInterval: time.Second}
+	o := stack.Options{Bin: bin, Engine: servers.EngineOf(t), Redis: servers.RedisKindOf(t),
+		Data: t.TempDir(), CleanupInterval: time.Second}
 	for _, f := range change {
 		f(&o)
 	}
@@ -89,17 +90,18 @@ var shared struct {
 	stacks map[servers.Engine]*stack.Stack
 }
 
-// startShared is start for such tests: the first of them starts the stack, which ends with the last test.
+// startShared is start for tests that share a stack: the first of them starts the stack, which ends with the last test.
 func startShared(t *testing.T) *stack.Stack {
 	t.Helper()
 	shared.mu.Lock()
 	defer shared.mu.Unlock()
-	engine := servers.EngineOf(t)
+	engine, kind := servers.EngineOf(t), servers.RedisKindNamed(t, "shared")
 	data := filepath.Join(bin, "shared-"+string(engine))
 	if shared.stacks[engine] == nil {
 		ctx, cancel := context.WithTimeout(t.Context(), await.Patience)
 		defer cancel()
-		s, err := stack.Start(ctx, stack.Options{Bin: bin, Engine: engine, Data: data, CleanupInterval: time.Second})
+		s, err := stack.Start(ctx, stack.Options{Bin: bin, Engine: engine, Redis: kind, Data: data,
+			CleanupInterval: time.Second})
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -132,8 +134,8 @@ func showLogs(t *testing.T, data string) {
 	}
 }
 
-// pause lets time pass on real servers: there is no condition to wait for when
-// nothing is supposed to happen, or when a rate is to be kept up.
+// pause lets time pass on real servers. Use it if nothing should happen, or if a rate must be kept up, because then
+// there is no condition to wait for.
 func pause(ctx context.Context, d time.Duration) {
 	timer := time.NewTimer(d)
 	defer timer.Stop()
@@ -151,8 +153,8 @@ func limitRequest(identifier string, cost, limit int64, window time.Duration) *w
 	return &weirv1.LimitRequest{Workspace: "acme", Namespace: "api", Identifier: identifier, Limit: limit, DurationMs: window.Milliseconds(), Cost: cost, ZeroCost: cost == 0}
 }
 
-// roomyWindow is of an hour or some minutes more, and not half over: no test that counts to the unit sees its end, from
-// where on what was counted weighs less and less.
+// roomyWindow returns a window of an hour or some minutes more that is not half over. So no test that counts exact
+// units sees its end, after which its cost weighs less and less.
 func roomyWindow() time.Duration {
 	window := time.Hour
 	for now := time.Duration(time.Now().UnixNano()); now%window > window/2; {

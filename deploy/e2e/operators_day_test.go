@@ -20,8 +20,7 @@ import (
 	"github.com/weirhq/weir/shared/servers"
 )
 
-// Everything that an operator does on a day, with nothing but weirctl, and the way it
-// reads: out/operators-day.txt has all of it.
+// All actions of an operator on a day, with weirctl alone. out/operators-day.txt has the whole transcript.
 func TestAnOperatorsDay(t *testing.T) {
 	t.Parallel()
 	servers.TurnSQL(t, testAnOperatorsDay)
@@ -134,7 +133,7 @@ func testAnOperatorsDay(t *testing.T) {
 	}
 }
 
-// onlyTheOrigin leaves to the guardrails what a loaded machine does not break by itself.
+// onlyTheOrigin turns off the guardrails that a loaded machine could break by itself.
 const onlyTheOrigin = `{"latency_us": {"off": true}, "errors_per_minute": {"off": true}, "rows_per_second": {"off": true}, "convergence_ms": {"off": true}, "nodes_lost_share": 1}`
 
 const anyCode = -1
@@ -156,7 +155,7 @@ func (d *day) file(name, text string) {
 	fmt.Fprintf(&d.text, "$ cat %s\n%s\n\n", name, text)
 }
 
-// run runs weirctl, holds what it prints to what people can read, and returns it.
+// run runs weirctl, checks that people can read its output, and returns it.
 func (d *day) run(code int, args ...string) string {
 	d.t.Helper()
 	out, got := d.call(args)
@@ -170,7 +169,7 @@ func (d *day) run(code int, args ...string) string {
 	return out
 }
 
-// until runs weirctl until it says words, and records that time alone.
+// until runs weirctl until its output has the words, and records only the time of that run.
 func (d *day) until(words string, args ...string) (out string) {
 	d.t.Helper()
 	code := 0
@@ -182,7 +181,7 @@ func (d *day) until(words string, args ...string) (out string) {
 	return out
 }
 
-// well runs weirctl until it finds nothing to tell, and records that time alone.
+// well runs weirctl until it reports no problem, and records only the time of that run.
 func (d *day) well(args ...string) {
 	d.t.Helper()
 	out, code := "", 0
@@ -207,7 +206,7 @@ func (d *day) call(args []string) (out string, code int) {
 	return string(b), weirctl.ProcessState.ExitCode()
 }
 
-// raw is what only a program should have to read.
+// raw matches text that only a program should have to read.
 var raw = regexp.MustCompile(`\w+:\{|\{"|"\w+":|<nil>|%!|map\[|\bcode_|0x[0-9a-f]{6}|[^.](awaiting_|rolled_back)`)
 
 func (d *day) record(args []string, out string, code int) {
@@ -236,7 +235,7 @@ func (d *day) record(args []string, out string, code int) {
 	}
 }
 
-// write leaves the transcript where a person finds it.
+// write saves the transcript for people.
 func (d *day) write() {
 	dir := filepath.Join("..", "..", "out")
 	err := os.MkdirAll(dir, 0o755)

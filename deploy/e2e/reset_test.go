@@ -12,8 +12,8 @@ import (
 	"github.com/weirhq/weir/shared/servers"
 )
 
-// "Let this customer back in": a reset over the operators' API lets a caller who is denied
-// in both regions pass in both, and only as often as the limit says.
+// "Let this customer back in": after a reset over the operators' API, a caller who is denied in both regions passes in
+// both, and only as often as the limit allows.
 func TestAResetLetsACallerBackIn(t *testing.T) {
 	t.Parallel()
 	servers.TurnSQL(t, testAResetLetsACallerBackIn)

@@ -14,9 +14,9 @@ import (
 	"github.com/weirhq/weir/shared/servers"
 )
 
-// An old copy of MySQL is restored under a fleet that serves, by the table of deploy/PRODUCTION.md: its limits come
-// back, and the settings that are applied again follow them; what was spent since then stays spent, in each region and
-// in what regions know of each other, also where a region's Redis is lost right afterwards.
+// An old copy of MySQL is restored under a fleet that serves, by the table of deploy/PRODUCTION.md. Its limits come
+// back, and settings that are applied again replace them. Cost spent since the copy stays spent: in each region and in
+// the regions' counts of each other, also if a region's Redis is lost right afterwards.
 func TestAnOldBackupIsRestored(t *testing.T) {
 	t.Parallel()
 	servers.TurnSQL(t, testAnOldBackupIsRestored)
@@ -85,7 +85,7 @@ func testAnOldBackupIsRestored(t *testing.T) {
 
 	l.check(t)
 	originsHold(t, s, l, "restore_", fault{lost: nothing, doubled: retried})
-	for _, n := range s.Nodes[2:] { // what they remember would hide what regions have been told
+	for _, n := range s.Nodes[2:] { // their memory would hide missing foreign cost
 		if err := n.End(40 * time.Second); err != nil {
 			t.Fatal(err)
 		}

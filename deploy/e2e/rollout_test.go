@@ -22,8 +22,8 @@ import (
 	"github.com/weirhq/weir/shared/tuning"
 )
 
-// A guardrail breach rolls back on its own within one bake interval, and weirctl says
-// why in one line: while the canary region bakes, its Redis is killed.
+// A guardrail breach rolls back on its own within one bake interval, and weirctl prints the reason in a line. The
+// breach: while the canary region bakes, its Redis is killed.
 func TestTheCanaryRollsBackOnItsOwn(t *testing.T) {
 	t.Parallel()
 	servers.TurnSQL(t, testTheCanaryRollsBackOnItsOwn)
@@ -82,8 +82,8 @@ func testTheCanaryRollsBackOnItsOwn(t *testing.T) {
 	t.Log(first)
 }
 
-// callers call the nodes of eu until the test ends, each time on a key of its own: those
-// that no node has met ask Redis.
+// callers call the nodes of eu until the test ends, each time with a key of its own, because a node reads new keys from
+// Redis.
 func callers(t *testing.T, s *stack.Stack) {
 	ctx, cancel := context.WithCancel(t.Context())
 	var calling sync.WaitGroup

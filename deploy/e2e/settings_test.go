@@ -22,14 +22,14 @@ import (
 const reviewed = `kind: weir-settings
 version: 1
 namespaces:
-  - {workspace: "acme", namespace: "api", mode: "exact", outage: "open", node_share: "flush"}
+  - {workspace: "acme", namespace: "api", mode: "exact", outage: "open", node_share: "flush", window: "precise"}
   - {workspace: "acme", namespace: "trial", mode: "exact", outage: "local", node_share: "flush", shadow: true}
 overrides:
   - {workspace: "acme", namespace: "api", pattern: "user_*", limit: 3}
 `
 
-// What is applied to a fleet is in force there; what is exported from it makes a node without MySQL and Redis decide
-// the same way; and when the file changes, so do its decisions.
+// Settings that are applied to a fleet are in force there. When they are exported, a node without MySQL and Redis
+// decides the same way by the file. When the file changes, so do its decisions.
 func TestSettingsTravelAsADocument(t *testing.T) {
 	t.Parallel()
 	servers.TurnSQL(t, testSettingsTravelAsADocument)
@@ -89,7 +89,7 @@ func weirctl(t *testing.T, api string, args ...string) {
 	}
 }
 
-// startAlone starts a weir-node that no stack knows of, and ends it with the test.
+// startAlone starts a weir-node outside of any stack, and ends it with the test.
 func startAlone(t *testing.T, args ...string) weirv1connect.RateLimitServiceClient {
 	t.Helper()
 	var log await.Log
@@ -109,7 +109,7 @@ func startAlone(t *testing.T, args ...string) weirv1connect.RateLimitServiceClie
 	return weirv1connect.NewRateLimitServiceClient(http.DefaultClient, "http://"+address)
 }
 
-// servingIn is the address that a log names, or "".
+// servingIn returns the address that a log names, or "".
 func servingIn(log string) string {
 	for line := range strings.Lines(log) {
 		var event struct{ Msg, Listen string }

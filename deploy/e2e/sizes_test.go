@@ -22,9 +22,9 @@ import (
 	"github.com/weirhq/weir/shared/servers"
 )
 
-// What a node and its region's Redis take for keys that are each asked for several times: deploy/PRODUCTION.md has it
-// in a table. A run of all tests measures a few keys and holds them to generous bounds; WEIR_SOAK=1 measures the
-// table's.
+// How much memory and processor time a node and its region's Redis need for keys that are each requested several times.
+// The table in deploy/PRODUCTION.md has the figures. A run of all tests measures a few keys against generous bounds;
+// WEIR_SOAK=1 measures the table's.
 func TestSoakSizesOfANodeAndItsRedis(t *testing.T) {
 	sizes := []int{20_000}
 	if os.Getenv("WEIR_SOAK") != "" {
@@ -65,7 +65,7 @@ func testSizes(t *testing.T, keys int) {
 	}
 }
 
-// sized is what two processes have used so far.
+// sized holds the memory and processor time that two processes have used so far.
 type sized struct{ nodeBytes, nodeCPU, redisBytes, redisCPU float64 }
 
 type sizedNode struct {
@@ -76,10 +76,7 @@ type sizedNode struct {
 // startSized starts a Redis and a node, and returns how to look at both.
 func startSized(t *testing.T, keys int) (look func() sized, node sizedNode) {
 	t.Helper()
-	server, err := servers.StartRedis(t.Context(), servers.Options{Dir: t.TempDir()})
-	if err != nil {
-		t.Fatal(err)
-	}
+	server := servers.RedisForTest(t)
 	program, err := servers.StartProgram(t.Context(), servers.ProgramOptions{
 		Name: "weir-node", Path: filepath.Join(bin, "weir-node"), Options: servers.Options{Dir: t.TempDir()}, Ports: []int{0, 0},
 		Args: func(addrs []string) []string {
@@ -95,9 +92,6 @@ func startSized(t *testing.T, keys int) (look func() sized, node sizedNode) {
 	t.Cleanup(func() {
 		_ = client.Close()
 		if err := program.Stop(); err != nil {
-			t.Error(err)
-		}
-		if err := server.Stop(); err != nil {
 			t.Error(err)
 		}
 	})
@@ -137,7 +131,7 @@ func figure(t *testing.T, text, name string) float64 {
 	return value
 }
 
-// askAll asks once for every key, in batches, since what is measured is not the wire.
+// askAll makes a request for every key, in batches, because the wire is not measured.
 func askAll(t *testing.T, n sizedNode, keys int) {
 	t.Helper()
 	transport := &http.Transport{MaxIdleConnsPerHost: sizesCallers}

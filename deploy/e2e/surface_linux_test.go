@@ -33,7 +33,7 @@ import (
 	"github.com/weirhq/weir/shared/servers"
 )
 
-// What must not be found anywhere.
+// Secrets that must not be found anywhere.
 const (
 	adminSecret    = "0f3e-the-secret-of-the-first-admin"
 	nodeSecret     = "51c7-the-secret-of-a-caller-of-nodes"
@@ -42,10 +42,9 @@ const (
 	reasonTold = "told together with a token"
 )
 
-// SECURITY.md says what every listener answers to somebody without credentials: that,
-// and nothing else, from any of the routes and methods that there are. The console's
-// headers, its cookie and the limit on signing in are as it says, and secrets stay where
-// they were put.
+// SECURITY.md lists the answers of every listener to callers without credentials. No listener answers more, on any of
+// the routes and methods that exist. The console's headers, its cookie and the limit on signing in are as documented,
+// and secrets stay where they were put.
 func TestSurface(t *testing.T) { servers.TurnSQL(t, testSurface) }
 
 func testSurface(t *testing.T) {
@@ -91,7 +90,7 @@ func testSurface(t *testing.T) {
 	t.Run("secrets", func(t *testing.T) { secretsStay(t, s, o) })
 }
 
-// protected are the options of a stack that asks for tokens wherever it can.
+// protected returns the options of a stack that requires tokens wherever it can.
 func protected(t *testing.T) (o stack.Options) {
 	t.Helper()
 	dir := t.TempDir()
@@ -111,7 +110,7 @@ func protected(t *testing.T) (o stack.Options) {
 	return o
 }
 
-// surfacePage reads the table: what a listener answers without credentials.
+// surfacePage reads the table of SECURITY.md: the paths that a listener answers without credentials.
 func surfacePage(t *testing.T) map[string][]string {
 	t.Helper()
 	text, err := os.ReadFile("../../SECURITY.md")
@@ -131,8 +130,8 @@ func surfacePage(t *testing.T) map[string][]string {
 	return page
 }
 
-// holdAgainst compares what answered with what is documented; a path that ends in / is
-// all below it.
+// holdAgainst compares the answered paths with the documented paths. A documented path that ends in / includes all
+// paths below it.
 func holdAgainst(t *testing.T, listener string, documented, answered []string) {
 	t.Helper()
 	open := func(path string) int {
@@ -156,8 +155,8 @@ func holdAgainst(t *testing.T, listener string, documented, answered []string) {
 	}
 }
 
-// routesOfAll are the HTTP routes of all programs, read from where they are registered,
-// so that a new one is tried as well.
+// routesOfAll returns the HTTP routes of all programs, read from the code that registers them, so that new routes are
+// tried too.
 func routesOfAll(t *testing.T) (routes []string) {
 	t.Helper()
 	registered := regexp.MustCompile(`(?:Handle|HandleFunc|open|look|change)\("(?:GET |POST )?(/[^"]*)"|"(/(?:debug|v2)/[^"]*)"|Prefix \+ "(\w+)"`)
@@ -200,8 +199,8 @@ func routesOfAll(t *testing.T) (routes []string) {
 	return routes
 }
 
-// methodsOfAll are the methods of every service that this binary knows, ours and those of
-// health, reflection and Envoy, from their descriptors.
+// methodsOfAll returns the methods of every service in this binary from their descriptors: our services, health,
+// reflection and Envoy's.
 func methodsOfAll() (methods []string) {
 	protoregistry.GlobalFiles.RangeFiles(func(file protoreflect.FileDescriptor) bool {
 		for i := range file.Services().Len() {
@@ -222,7 +221,7 @@ var stranger = &http.Client{
 	Timeout:       30 * time.Second,
 }
 
-// getAndPost asks for each route in both ways, and returns what answered.
+// getAndPost calls each route in both ways, and returns the routes that answered.
 func getAndPost(t *testing.T, base string, routes []string) (answered []string) {
 	t.Helper()
 	for _, route := range routes {
@@ -257,7 +256,7 @@ func ask(t *testing.T, client *http.Client, method, target, body string, header 
 	return res.StatusCode, res.Header, string(text)
 }
 
-// callAll makes a gRPC call to each method, and returns what answered.
+// callAll makes a gRPC call to each method, and returns the methods that answered.
 func callAll(t *testing.T, base string, methods []string) (answered []string) {
 	t.Helper()
 	var protocols http.Protocols
@@ -283,7 +282,7 @@ func callAll(t *testing.T, base string, methods []string) (answered []string) {
 	return answered
 }
 
-// theConsole holds headers, the cookie, and the limit on signing in.
+// theConsole checks headers, the cookie, and the limit on signing in.
 func theConsole(t *testing.T, api string) {
 	for _, path := range []string{"/console/", "/console/sign-in", "/console/static/console.js", "/console/nowhere", "/console/events", "/console/limits?workspace=acme"} {
 		_, header, _ := ask(t, stranger, http.MethodGet, api+path, "", http.Header{})
@@ -317,7 +316,7 @@ func theConsole(t *testing.T, api string) {
 		}
 	}
 	header := http.Header{"Content-Type": {"application/x-www-form-urlencoded"}, "Origin": {api}}
-	for range 40 { // more than one window's worth, wherever in it we are
+	for range 40 { // more than the limit of a window, at any point of the window
 		switch status, got, body := ask(t, stranger, http.MethodPost, api+"/console/sign-in", form("guess"), header); status {
 		case http.StatusUnauthorized:
 			if strings.Contains(body, "guess") || got.Get("Set-Cookie") != "" {
@@ -335,7 +334,7 @@ func theConsole(t *testing.T, api string) {
 	t.Error("40 guesses, and no limit")
 }
 
-// bearer is a client that shows a token.
+// bearer is a client that sends a token.
 type bearer struct{ token string }
 
 func (b bearer) RoundTrip(r *http.Request) (*http.Response, error) {
@@ -344,9 +343,8 @@ func (b bearer) RoundTrip(r *http.Request) (*http.Response, error) {
 	return stranger.Transport.RoundTrip(r)
 }
 
-// secretsStay uses every secret for what it is for, and then looks for them: in logs,
-// metrics, what processes were started with, what they print of their configuration, in
-// Restate's journals, and in all tables.
+// secretsStay uses every secret for its purpose. Then it looks for the secrets in logs, metrics, command lines and
+// environments, printed configurations, Restate's journals, and all tables.
 func secretsStay(t *testing.T, s *stack.Stack, o stack.Options) {
 	jar, err := cookiejar.New(nil)
 	if err != nil {

@@ -14,7 +14,7 @@ import (
 	"github.com/weirhq/weir/shared/testcert"
 )
 
-// peersArgs let relays of another region in, with a certificate that nobody else has.
+// peersArgs let relays of another region in, with a certificate that only they have.
 func peersArgs(t *testing.T) []string {
 	t.Helper()
 	dir := t.TempDir()
@@ -24,7 +24,7 @@ func peersArgs(t *testing.T) []string {
 		"--relay-peers-cert-file=" + own, "--relay-peers-key-file=" + filepath.Join(dir, "key"), "--relay-peers-ca-file=" + own}
 }
 
-// peersListen is where a node hears relays of other regions, as its log has it.
+// peersListen returns the address at which a node receives calls of other regions' relays, from its log.
 func peersListen(t *testing.T, node *stack.Node) (address string) {
 	t.Helper()
 	await.True(t, "the log says where relays are heard", func() bool {
@@ -51,8 +51,8 @@ func peersListen(t *testing.T, node *stack.Node) (address string) {
 	return address
 }
 
-// answersWithoutCertificate are the paths that are answered to a caller without a certificate: all, if the server says
-// anything after the handshake.
+// answersWithoutCertificate returns the paths that are answered to a caller without a certificate: all of them if the
+// server sends anything after the handshake.
 func answersWithoutCertificate(t *testing.T, address string) []string {
 	t.Helper()
 	dialer := tls.Dialer{Config: &tls.Config{InsecureSkipVerify: true, NextProtos: []string{"h2"}}}

@@ -18,7 +18,7 @@ import (
 	"github.com/weirhq/weir/shared/await"
 )
 
-// printedConfigurations are what --print-config shows of programs that have secrets.
+// printedConfigurations passes the output of --print-config of programs with secrets to look.
 func printedConfigurations(t *testing.T, s *stack.Stack, o stack.Options, look func(where, text string)) {
 	t.Helper()
 	for program, args := range map[string][]string{"weir-node": o.NodeArgs, "weir-control": o.ControlArgs} {
@@ -35,8 +35,8 @@ func printedConfigurations(t *testing.T, s *stack.Stack, o stack.Options, look f
 	}
 }
 
-// journals are what Restate keeps of every invocation, asked of Restate itself, which
-// answers payloads in hexadecimal.
+// journals passes the journal of every invocation to look. It reads them from Restate itself, which returns payloads in
+// hexadecimal.
 func journals(t *testing.T, s *stack.Stack, look func(where, text string)) {
 	t.Helper()
 	query := func(table string) string {
@@ -55,7 +55,7 @@ func journals(t *testing.T, s *stack.Stack, look func(where, text string)) {
 	}
 }
 
-// tables are all that MySQL holds, heartbeats and the audit log among it.
+// tables passes all rows of MySQL to look, with heartbeats and the audit log.
 func tables(t *testing.T, s *stack.Stack, look func(where, text string)) {
 	t.Helper()
 	db := database(t, s)
@@ -111,7 +111,7 @@ func rowsOf(t *testing.T, db *sql.DB, table string) string {
 	return text.String()
 }
 
-// logFiles are the logs of all processes.
+// logFiles passes the logs of all processes to look.
 func logFiles(t *testing.T, s *stack.Stack, look func(where, text string)) {
 	t.Helper()
 	logs := 0
@@ -136,7 +136,7 @@ func logFiles(t *testing.T, s *stack.Stack, look func(where, text string)) {
 	}
 }
 
-// listening are the addresses on which a process listens, as the kernel has them.
+// listening returns the addresses on which a process listens, as the kernel has them.
 func listening(t *testing.T, pid int) (found []netip.AddrPort) {
 	t.Helper()
 	sockets := map[string]bool{}
@@ -168,7 +168,7 @@ func listening(t *testing.T, pid int) (found []netip.AddrPort) {
 	return found
 }
 
-// kernelAddress reads 0100007F:1F90: words of four bytes, the last one first, and the port.
+// kernelAddress reads 0100007F:1F90: words of four bytes, the last byte first, and the port.
 func kernelAddress(t *testing.T, text string) netip.AddrPort {
 	t.Helper()
 	host, port, _ := strings.Cut(text, ":")

@@ -11,7 +11,7 @@ import (
 )
 
 // The node that relays eu is killed with SIGKILL under load. The other node of eu with MySQL takes over, no request
-// fails, and us learns of what eu accepts afterwards. How soon, TestSoakRelayIsKilled of deploy/faults measures.
+// fails, and us receives the cost that eu accepts afterwards. TestSoakRelayIsKilled of deploy/faults measures how soon.
 func TestAnotherNodeTakesTheRelayOver(t *testing.T) {
 	servers.TurnSQL(t, testAnotherNodeTakesTheRelayOver)
 }

@@ -20,8 +20,9 @@ import (
 
 // The build before the newest migration runs a fleet under load. This build takes its place by the steps of
 // deploy/GROWING.md: the control plane first, which migrates, then one node after the other. Then the earlier build
-// comes back, on the database of this one. All the while every request is answered, every node takes orders from every
-// control plane, regions hear of each other, and in the end each Redis has exactly what its nodes accepted.
+// comes back, on the database of this build. All the while every request is answered, every node follows orders of
+// every control plane, and regions receive each other's counts. In the end each Redis has exactly the cost that its
+// nodes accepted.
 func TestUpgradeAndBack(t *testing.T) {
 	t.Parallel()
 	servers.TurnSQL(t, testUpgradeAndBack)
@@ -70,9 +71,9 @@ func testUpgradeAndBack(t *testing.T) {
 	originsHold(t, u.Stack, u.l, "upgrade_", fault{lost: nothing, doubled: retried})
 }
 
-// earlierBuild builds the programs of the last commit that did not have the newest migration. A clone whose history
-// does not reach that far has no earlier build than its own. Nor has one whose last migrations rename something: a
-// build that uses the former name must end before this one starts.
+// earlierBuild builds the programs of the last commit that did not have the newest migration. If a clone's history does
+// not reach that far, it has no earlier build than its own. The same holds if the last migrations rename something: a
+// build that uses the former name must end before this build starts.
 func earlierBuild(t *testing.T) (dir string) {
 	t.Helper()
 	root := strings.TrimSpace(command(t, ".", "git", "rev-parse", "--show-toplevel"))
@@ -90,8 +91,8 @@ func earlierBuild(t *testing.T) (dir string) {
 	return dir
 }
 
-// earlierCommit is the last one whose newest migration is not that of the working tree, which may not be committed; ""
-// if there is none, or if it lacks a migration that renames a table or a column.
+// earlierCommit returns the last commit whose newest migration differs from the working tree's, which may not be
+// committed. It returns "" if there is no such commit, or if a migration since then renames a table or a column.
 func earlierCommit(t *testing.T, root string) (commit string) {
 	t.Helper()
 	newest := newestMigration(command(t, root, "git", "ls-files", "--cached", "--others", "--exclude-standard", "schema"))
@@ -110,7 +111,7 @@ func earlierCommit(t *testing.T, root string) (commit string) {
 
 var renames = regexp.MustCompile(`(?m)^RENAME TABLE |\bCHANGE COLUMN `)
 
-// lastRename is the number of the last migration that renames a table or a column; "" if none does.
+// lastRename returns the number of the last migration that renames a table or a column; "" if none does.
 func lastRename(t *testing.T, root string) (number string) {
 	t.Helper()
 	files, err := filepath.Glob(filepath.Join(root, "schema", "*.sql"))
@@ -131,7 +132,7 @@ func lastRename(t *testing.T, root string) (number string) {
 
 var migrationFile = regexp.MustCompile(`(?m)/([0-9]{5})_[^/]*\.sql$`)
 
-// newestMigration is the highest number of files, a line each.
+// newestMigration returns the highest number in file names, a line each.
 func newestMigration(files string) (number string) {
 	for _, found := range migrationFile.FindAllStringSubmatch(files, -1) {
 		number = max(number, found[1])
@@ -160,7 +161,7 @@ type upgrade struct {
 	turns int64
 }
 
-// install has programs of a build started from now on; those that run go on.
+// install makes new processes start from a build. Running processes go on.
 func (u *upgrade) install(build string, programs ...string) {
 	u.t.Helper()
 	for _, program := range programs {
@@ -204,8 +205,8 @@ func (u *upgrade) weirctl(args ...string) string {
 	return command(u.t, u.place, filepath.Join(u.place, "weirctl"), append([]string{"--api", u.API()}, args...)...)
 }
 
-// obeyed sets an override, which every node has to decide by, and uses it up in one region, which the other has to
-// hear of.
+// obeyed sets an override, by which every node must decide, and uses it up in one region. The other region must receive
+// the cost.
 func (u *upgrade) obeyed(when string) {
 	u.t.Helper()
 	u.t.Logf("%v: %s", time.Since(u.l.began).Round(time.Second), when)
@@ -237,7 +238,7 @@ func (u *upgrade) obeyed(when string) {
 	}
 }
 
-// rollOut brings a tuning to every node, with whatever control plane there is.
+// rollOut brings a tuning to every node, with the control plane that is running.
 func (u *upgrade) rollOut(id string, set ...string) {
 	u.t.Helper()
 	u.t.Logf("%v: rollout %s", time.Since(u.l.began).Round(time.Second), id)
@@ -258,7 +259,7 @@ func (u *upgrade) rollOut(id string, set ...string) {
 	})
 }
 
-// migration is the newest that the database has had.
+// migration returns the newest migration that the database has had.
 func (u *upgrade) migration() (version int64) {
 	u.t.Helper()
 	if err := database(u.t, u.Stack).QueryRowContext(u.t.Context(), "SELECT MAX(version_id) FROM "+schema.VersionTable).Scan(&version); err != nil {

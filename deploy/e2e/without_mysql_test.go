@@ -16,8 +16,8 @@ import (
 	"github.com/weirhq/weir/shared/tuning"
 )
 
-// us-2 has Redis and no MySQL. What its region counts reaches other regions and back, what operators set reaches it,
-// and its heartbeats reach the fleet.
+// us-2 has Redis and no MySQL. Its region's counts reach other regions and back, operators' settings reach it, and its
+// heartbeats reach the fleet.
 func TestANodeWithoutMySQLIsAFullMember(t *testing.T) {
 	t.Parallel()
 	servers.TurnSQL(t, testANodeWithoutMySQLIsAFullMember)
@@ -38,7 +38,7 @@ func testANodeWithoutMySQLIsAFullMember(t *testing.T) {
 	followsResets(t, s, member)
 }
 
-// sharesCounts has a limit used up on one node, and another deny it.
+// sharesCounts uses a limit up on a node, and checks that another node denies it.
 func sharesCounts(t *testing.T, spends, denies *stack.Node) {
 	t.Helper()
 	user, window := "of_"+spends.ID, roomyWindow()
@@ -87,7 +87,7 @@ func mustSet(t *testing.T, err error) {
 	}
 }
 
-// followsRollouts rolls a tuning out, and waits until the member's heartbeats tell that it has it.
+// followsRollouts rolls a tuning out, and waits until the member's heartbeats report it.
 func followsRollouts(t *testing.T, s *stack.Stack, member *stack.Node) {
 	t.Helper()
 	set := tuning.Default()
@@ -95,7 +95,7 @@ func followsRollouts(t *testing.T, s *stack.Stack, member *stack.Node) {
 	document, err := set.Document()
 	mustSet(t, err)
 	soon, long := int64(100), await.Patience.Milliseconds()
-	any := 1.0 // most of what the member has decided until now was denied
+	any := 1.0 // the member has denied most requests until now
 	rollouts := controlv1connect.NewRolloutServiceClient(http.DefaultClient, s.API())
 	_, err = rollouts.StartRollout(t.Context(),
 		connect.NewRequest(&controlv1.StartRolloutRequest{Actor: "ann", Reason: "test", Id: "all", Tuning: string(document),
@@ -134,7 +134,7 @@ func followsResets(t *testing.T, s *stack.Stack, member *stack.Node) {
 	})
 }
 
-// heartbeatOf is what a node last told the fleet, nil before it has.
+// heartbeatOf returns a node's last heartbeat, or nil before the first.
 func heartbeatOf(t *testing.T, s *stack.Stack, node *stack.Node) *controlv1.Node {
 	t.Helper()
 	fleet, err := controlv1connect.NewControlServiceClient(http.DefaultClient, s.API()).Fleet(t.Context(),

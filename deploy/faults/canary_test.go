@@ -6,8 +6,7 @@ import (
 	"time"
 )
 
-// canary does nothing but look at the time every few milliseconds: what it is late by,
-// a decision may be late by as well.
+// canary reads the time every few milliseconds. Its lateness is the delay that the machine can add to a decision.
 type canary struct{ worstNs atomic.Int64 }
 
 func newCanary(t *testing.T) *canary {

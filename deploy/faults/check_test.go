@@ -15,12 +15,12 @@ import (
 	"github.com/weirhq/weir/shared/window"
 )
 
-// atOrigin is what the region's Redis holds of cells as the region's own.
+// atOrigin returns the region's own counts of cells in its Redis.
 func (r *region) atOrigin(ctx context.Context, cells totals) (totals, error) {
 	return r.read(ctx, cells, func(t *store.Total) int64 { return t.Region })
 }
 
-// foreign is what the region's Redis holds of cells as all other regions'.
+// foreign returns the counts of all other regions in the region's Redis.
 func (r *region) foreign(ctx context.Context, cells totals) (totals, error) {
 	return r.read(ctx, cells, func(t *store.Total) int64 { return t.Foreign })
 }
@@ -43,7 +43,7 @@ func (r *region) read(ctx context.Context, cells totals, part func(*store.Total)
 	return held, nil
 }
 
-// others is what all regions but r count, of one count for each region.
+// others returns the sum of the counts of all regions but r.
 func (r *region) others(counts map[*region]totals) totals {
 	sum := make(totals)
 	for other, cells := range counts {
@@ -56,7 +56,7 @@ func (r *region) others(counts map[*region]totals) totals {
 	return sum
 }
 
-// published is what the region has stored for good.
+// published returns the counts that the region has stored in MySQL.
 func (r *region) published(ctx context.Context) (totals, error) {
 	rows, err := r.fleet.db.QueryContext(ctx, "SELECT identifier, sequence, count FROM ratelimit_window_counts WHERE region = ?", r.name)
 	if err != nil {
@@ -75,7 +75,7 @@ func (r *region) published(ctx context.Context) (totals, error) {
 	return held, rows.Err()
 }
 
-// drift is what got lacks of want, and has beyond it, cell by cell.
+// drift returns the cost that got lacks of want, and the cost that it has in addition, summed over all cells.
 func drift(want, got totals) (lost, over int64) {
 	for c, n := range want {
 		lost += max(0, n-got[c])
@@ -86,8 +86,8 @@ func drift(want, got totals) (lost, over int64) {
 	return lost, over
 }
 
-// watch holds the fleet, until stop is called, to what must be true at any moment: no
-// region's Redis and no region's row says more than was accepted.
+// watch checks the invariants of the fleet until stop is called: at any moment, no region's Redis and no region's row
+// can have more than was accepted.
 func (f *fleet) watch() (stop func()) {
 	ctx, cancel := context.WithCancel(f.t.Context())
 	var running sync.WaitGroup
@@ -131,7 +131,7 @@ func (r *region) look(ctx context.Context) {
 	} {
 		got, err := look.held()
 		if err != nil {
-			continue // down, or told to stop
+			continue // down, or the context has ended
 		}
 		if _, over := drift(look.most(), got); over > 0 {
 			r.fleet.t.Errorf("%s: %s %d more than was accepted", r.name, what, over)
@@ -139,8 +139,8 @@ func (r *region) look(ctx context.Context) {
 	}
 }
 
-// decidesOn returns once every region has made a hundred decisions more: during a fault they have to go on without an
-// end of it. How long one takes is printed; that none outlasts ReadTimeout is proven in virtual time.
+// decidesOn returns once every region has made a hundred more decisions, because decisions must continue during a
+// fault. The slowest decision is printed. The proof that none outlasts ReadTimeout is in virtual time.
 func (f *fleet) decidesOn() {
 	f.t.Helper()
 	for _, r := range f.regions {
@@ -149,15 +149,15 @@ func (f *fleet) decidesOn() {
 	}
 }
 
-// recovery is how long after a fault's end everything accepted before it was where it
-// belongs; the load goes on meanwhile.
+// recovery has the times from a fault's end until all cost that was accepted before it has arrived. The load continues
+// meanwhile.
 type recovery struct {
 	origin time.Duration // in the region's Redis
 	rows   time.Duration // in MySQL
-	heard  time.Duration // in the Redis of all other regions, and known to a node of each
+	heard  time.Duration // in the Redis of all other regions, and counted by a node of each
 }
 
-// recovered waits for that. refused is what MySQL never takes.
+// recovered waits for the recovery. refused is the cost that MySQL never accepts.
 func (f *fleet) recovered(since time.Time, refused int64) (took recovery) {
 	f.t.Helper()
 	wants := make(map[*region]totals)
@@ -200,9 +200,9 @@ func (f *fleet) recovered(since time.Time, refused int64) (took recovery) {
 	return took
 }
 
-// hearing is true once each region's Redis holds what the other regions have counted, and a node of it counts what they
-// have to themselves, of some keys: a read of each takes time. A node whose Redis does not answer in time is asked
-// again.
+// hearing returns a function that reports whether each region's Redis has the counts of the other regions. It also
+// checks, for some keys that only other regions use, that a node of the region counts them; it reads only some because
+// each read takes time. A node whose Redis does not answer in time is read again.
 func (f *fleet) hearing(wants map[*region]totals) (heard func() bool) {
 	unheard := make(map[*region]totals)
 	for _, r := range f.regions {
@@ -230,22 +230,22 @@ func (f *fleet) hearing(wants map[*region]totals) (heard func() bool) {
 	}
 }
 
-// knows is what a node counts against a key.
+// knows returns the cost that a node counts for a key.
 func (n *node) knows(identifier string, duration time.Duration) int64 {
 	d := n.Peek(context.Background(), dataplane.Request{
 		Workspace: workspace, Namespace: namespace, Identifier: identifier, Limit: plenty, Duration: duration, ZeroCost: true})
 	return int64(d.Current)
 }
 
-// allowance is what MySQL need not have in the end.
+// allowance is the cost that MySQL may lack in the end.
 type allowance struct {
-	refused int64 // cost of rows that it refuses
+	refused int64 // cost of rows that MySQL rejects
 
-	unpublished bool // by the tuning: what is below the floor, and less than a step
+	unpublished bool // by tuning: cost below the floor, and less than a step
 }
 
-// settle stops all limiters and compares, to the unit: each Redis holds what was accepted. Relays then bring it to
-// MySQL and to the other regions, and no more. It prints a line of figures.
+// settle stops all limiters and compares counts exactly: each Redis must have the accepted cost. Relays then carry
+// exactly that to MySQL and to the other regions. It prints a line of figures.
 func (f *fleet) settle(fault string, took recovery, a allowance) {
 	t := f.t
 	t.Helper()
@@ -296,7 +296,7 @@ func (f *fleet) carried(wants map[*region]totals, refused int64) {
 	}
 }
 
-// check holds the callers' side to what no fault may change.
+// check checks the invariants of the callers' side: for example, no caller may see an error.
 func (l *ledger) check(errorf func(string, ...any), region string) {
 	l.mu.Lock()
 	defer l.mu.Unlock()

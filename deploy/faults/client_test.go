@@ -49,7 +49,7 @@ func limitOf(r *dataplane.Request) *weirv1.LimitRequest {
 		DurationMs: r.Duration.Milliseconds(), Cost: r.Cost}
 }
 
-// asLimiter is an error as a limiter returns it.
+// asLimiter returns an error in the form of a limiter's errors.
 func asLimiter(err error) error {
 	if connect.CodeOf(err) == connect.CodeNotFound {
 		return errors.Join(dataplane.ErrNoReservation, err)
@@ -89,12 +89,8 @@ func settlementOf(s *weirv1.Settlement) dataplane.Settlement {
 		EndsAt: time.UnixMilli(s.EndsAtMs)}
 }
 
-// clientEnv has what a process of its own needs to be a client of nodes: the test's program runs as one where it is
-// set.
-const clientEnv = "WEIR_FAULTS_CLIENT"
-
-// streamsClient is a client of nodes in a process of its own: it begins streams of package streamed on one key, spends
-// some of each ceiling, tells its parent how much, and goes on with them until it is killed.
+// streamsClient is a client process. It begins streams of package streamed on a key, spends a part of each ceiling,
+// sends the amounts to its parent, and continues until it is killed.
 type streamsClient struct {
 	URLs     []string
 	Prefix   string // of the ids
@@ -104,7 +100,7 @@ type streamsClient struct {
 	Streams  int
 }
 
-// spentLine is what the client tells of a stream, in JSON.
+// spentLine is the client's JSON line about a stream.
 type spentLine struct {
 	ID    string
 	Spent int64
@@ -134,23 +130,9 @@ func (c *streamsClient) main() error {
 				spent += part
 				pause(ctx, rand.N(200*time.Millisecond))
 			}
-			_ = json.NewEncoder(os.Stdout).Encode(spentLine{meter.ID(), spent}) // one write
+			_ = json.NewEncoder(os.Stdout).Encode(spentLine{meter.ID(), spent}) // a single write
 		}()
 	}
 	_, err = io.Copy(io.Discard, os.Stdin)
 	return err
-}
-
-// beClient is the whole program where it is to be a client.
-func beClient(spec string) int {
-	var c streamsClient
-	err := json.Unmarshal([]byte(spec), &c)
-	if err == nil {
-		err = c.main()
-	}
-	if err != nil {
-		fmt.Fprintln(os.Stderr, err)
-		return 1
-	}
-	return 0
 }

@@ -15,9 +15,9 @@ import (
 	"github.com/weirhq/weir/shared/tuning"
 )
 
-// At the default tuning, another region denies within 3 s after one has used a limit up: see heardWithin. Three kinds
-// of keys: those that the other region does not use, those that it has just begun to use, and those that it has used
-// for seconds. Each is measured at a moment of its own within the relays' intervals.
+// With the default tuning, another region denies within 3 s after a region has used a limit up: see heardWithin. There
+// are three kinds of keys: keys that the other region does not use, keys that it has just begun to use, and keys that
+// it has used for seconds. Each is measured at a different moment within the relays' intervals.
 func TestSoakConvergenceAtTheDefaultTuning(t *testing.T) {
 	t.Parallel()
 	servers.TurnSQL(t, testSoakConvergenceAtTheDefaultTuning)
@@ -59,8 +59,8 @@ func testSoakConvergenceAtTheDefaultTuning(t *testing.T) {
 	f.settle("none, at the default tuning", recovery{}, allowance{unpublished: true})
 }
 
-// untilDenied uses what is left of a limit up in the first region, at once, and returns how long it takes until each
-// node of the second one would deny.
+// untilDenied uses the rest of a limit up in the first region immediately, and returns the time until each node of the
+// second region would deny.
 func (f *fleet) untilDenied(identifier string, used bool, after time.Duration) time.Duration {
 	const limit = 100
 	eu, us := f.regions[0], f.regions[1]
@@ -77,7 +77,7 @@ func (f *fleet) untilDenied(identifier string, used bool, after time.Duration) t
 		eu.ask(eu.nodes[i%len(eu.nodes)], identifier, limit)
 	}
 	began := time.Now()
-	tick := time.NewTicker(100 * time.Millisecond) // what waits must not be what it waits for
+	tick := time.NewTicker(100 * time.Millisecond) // the waiting must not cause the effect that it waits for
 	defer tick.Stop()
 	for time.Since(began) < patience && slices.ContainsFunc(us.nodes, func(n *node) bool { return n.allows(identifier, limit) }) {
 		<-tick.C
@@ -85,18 +85,18 @@ func (f *fleet) untilDenied(identifier string, used bool, after time.Duration) t
 	return time.Since(began)
 }
 
-// allows is whether a node would allow a request of cost 1.
+// allows reports whether a node would allow a request of cost 1.
 func (n *node) allows(identifier string, limit int64) bool {
 	return n.Peek(context.Background(), dataplane.Request{
 		Workspace: workspace, Namespace: namespace, Identifier: identifier, Limit: limit, Duration: oneCell}).Allowed
 }
 
-// heardWithin bounds how long after it is used up in one region a key is allowed in the other. The short form runs
-// beside other tests, on machines of any speed, so there only what is never heard of is late; package relay's tests
-// prove the bound in virtual time.
+// heardWithin bounds the time for which a key is allowed in one region after another region has used it up. The short
+// form runs together with other tests, on machines of any speed, so it only waits until the key is denied at all. The
+// tests of package relay prove the bound in virtual time.
 var heardWithin = soak(await.Patience, 3*time.Second)
 
-// patience is how long a key is waited for.
+// patience bounds how long a test can wait for a key.
 var patience = heardWithin + 20*time.Second
 
 // delays are samples.
@@ -122,7 +122,7 @@ func (d *delays) late() (n int) {
 	return n
 }
 
-// String is what a row of a table has.
+// String formats the row of a table.
 func (d *delays) String() string {
 	d.mu.Lock()
 	defer d.mu.Unlock()

@@ -1,10 +1,9 @@
-// Package faults holds the tests of a fleet on real servers that break: several
-// regions of several limiters in one process, a Redis for each region, one MariaDB or MySQL for
-// all, and between each node and its servers a proxy that can cut, silence, delay and
-// forget. Leases and reservations are tested with processes: nodes, clients and what embeds a limiter are killed there.
-// There is nothing in it but tests; README.md has what they measured.
+// Package faults has the tests of a fleet on real servers that fail. They run several regions of several limiters in
+// one process, with a Redis for each region and a MariaDB or MySQL for all. A proxy between each node and its servers
+// can cut, silence and delay connections and drop replies. Leases and reservations are tested with processes: nodes,
+// clients and programs that embed a limiter are killed. The package has only tests; README.md has the measurements.
 //
-// Each test keeps a load going, breaks something, heals it, and holds the fleet to what
-// no fault may change: callers see no error, decisions go on while the fault lasts, and at
-// the end what Redis and MySQL hold, of the own region and of the others, is what was accepted.
+// Each test keeps a load running, causes a fault, ends it, and checks the invariants of the fleet: callers see no
+// error, decisions continue during the fault, and at the end Redis and MySQL have exactly the accepted cost, of the own
+// region and of the others.
 package faults

@@ -27,8 +27,8 @@ type plan struct {
 	skew    func(region string, node int) time.Duration // of a node's clock
 }
 
-// quick stores every growth as a row, and soon: so rows can be compared with what was
-// accepted, to the unit.
+// quick returns a tuning that stores every growth as a row, and soon, so that rows can be compared with the accepted
+// cost exactly.
 func quick() tuning.Tuning {
 	t := tuning.Default()
 	t.Floor, t.Step = 0, 0
@@ -49,12 +49,12 @@ type fleet struct {
 	machine *canary
 }
 
-// region is a Redis of its own, its nodes, and what their callers were granted.
+// region is a region with its own Redis, its nodes, and the cost that its callers were granted.
 type region struct {
 	fleet   *fleet
 	name    string
 	redis   *servers.Redis
-	truth   *redisorigin.Origin // past all proxies
+	truth   *redisorigin.Origin // without a proxy
 	nodes   []*node
 	ledger  *ledger
 	started int // nodes, ever
@@ -135,7 +135,7 @@ func (f *fleet) exec(statement string, args ...any) {
 	}
 }
 
-// nodes are those that run.
+// nodes returns all running nodes.
 func (f *fleet) nodes() (all []*node) {
 	for _, r := range f.regions {
 		all = append(all, r.nodes...)
@@ -143,7 +143,7 @@ func (f *fleet) nodes() (all []*node) {
 	return all
 }
 
-// region is the one of that name.
+// region returns the region with a name.
 func (f *fleet) region(name string) *region {
 	for _, r := range f.regions {
 		if r.name == name {
@@ -170,7 +170,7 @@ func (f *fleet) stopLimiter(n *node) {
 	}
 }
 
-// metric is the sum over a region's nodes.
+// metric returns the sum over a region's nodes.
 func (r *region) metric(name string, labels ...string) (sum int64) {
 	for _, n := range r.nodes {
 		sum += n.metric(name, labels...)
@@ -178,7 +178,7 @@ func (r *region) metric(name string, labels ...string) (sum int64) {
 	return sum
 }
 
-// metric is the sum over all nodes.
+// metric returns the sum over all nodes.
 func (f *fleet) metric(name string, labels ...string) (sum int64) {
 	for _, r := range f.regions {
 		sum += r.metric(name, labels...)

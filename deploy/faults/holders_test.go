@@ -3,7 +3,6 @@ package faults
 import (
 	"bufio"
 	"context"
-	"encoding/json"
 	"errors"
 	"fmt"
 	"io"
@@ -36,17 +35,13 @@ func (k *leaseKey) request() dataplane.ConcurrencyRequest {
 		TTL: k.TTL, Holder: "churn"}
 }
 
-// holdersEnv has what a process of its own needs to be holders of leases: the test's program runs as them where it is
-// set.
-const holdersEnv = "WEIR_FAULTS_HOLDERS"
-
-// holders are a process that embeds a limiter. It tells its parent of leases on stdout, a line each:
+// holders is a process that embeds a limiter. It reports its leases to its parent on stdout, a line for each:
 //
 //	in NUMBER KEY TIME     it has a lease since then
-//	at TIME NUMBER…        these have not ended at that time
-//	out NUMBER TIME        it has not ended at that time, and is released now
-//	no                     it was refused one
-//	lost NUMBER            it has ended
+//	at TIME NUMBER…        these leases have not ended at that time
+//	out NUMBER TIME        the lease has not ended at that time, and is released now
+//	no                     a lease was denied
+//	lost NUMBER            the lease has ended
 type holders struct {
 	Name, Redis string
 	Keys        []leaseKey
@@ -97,7 +92,8 @@ func (h *holders) main() error {
 	return err
 }
 
-// randomStay is short or long: leases that change hands often, and leases that are held in whatever happens.
+// randomStay returns a short or a long time, so that some leases change hands often, and others can be held during many
+// faults.
 func randomStay(ttl time.Duration) time.Duration {
 	if rand.N(2) == 0 {
 		return rand.N(3 * ttl)
@@ -105,11 +101,11 @@ func randomStay(ttl time.Duration) time.Duration {
 	return rand.N(ttl / 8)
 }
 
-// say tells the parent something, under mu.
+// say writes a line to the parent; mu must be held.
 func (h *holders) say(format string, args ...any) { fmt.Printf(format+"\n", args...) }
 
-// hold takes a lease, and releases it after some time. Of three holders one renews it by itself, and one does not wait
-// for it.
+// hold takes a lease, and releases it after some time. Of three holders, one renews its lease itself, and one does not
+// wait for it.
 func (h *holders) hold(ctx context.Context, key *leaseKey, n int, staying time.Duration) {
 	r := key.request()
 	r.RenewedByHolder = n%3 == 1
@@ -160,7 +156,7 @@ func (h *holders) enters(key *leaseKey, lease dataplane.Lease) (number int) {
 	return h.number
 }
 
-// leaves tells that a lease is released before it is.
+// leaves reports the release of a lease before it is made.
 func (h *holders) leaves(number int, lease dataplane.Lease) {
 	h.mu.Lock()
 	if _, is := h.leases[number]; is {
@@ -175,7 +171,7 @@ func (h *holders) leaves(number int, lease dataplane.Lease) {
 	lease.Release()
 }
 
-// confirm tells all the time which leases have not ended.
+// confirm reports continuously which leases have not ended.
 func (h *holders) confirm() {
 	for range time.Tick(50 * time.Millisecond) {
 		h.mu.Lock()
@@ -191,43 +187,20 @@ func (h *holders) confirm() {
 	}
 }
 
-// beHolders is the whole program where it is to be holders.
-func beHolders(spec string) int {
-	var h holders
-	err := json.Unmarshal([]byte(spec), &h)
-	if err == nil {
-		err = h.main()
-	}
-	if err != nil {
-		fmt.Fprintln(os.Stderr, err)
-		return 1
-	}
-	return 0
-}
-
 // holdersProcess is such a process, as its parent has it.
 type holdersProcess struct {
 	cmd   *exec.Cmd
 	own   leaseKey
-	owns  atomic.Int64 // the leases of its own key that it has told of
+	owns  atomic.Int64 // reported leases of its own key
 	ended chan struct{}
-	err   error // of what it has told
+	err   error // of the reported lines
 }
 
-// startHolders starts a process, and tells a referee what it tells.
+// startHolders starts a process, and passes its reports to a referee.
 func startHolders(t *testing.T, h *holders, r *referee) *holdersProcess {
 	t.Helper()
-	spec, err := json.Marshal(h)
-	must(t, err)
-	program, err := os.Executable()
-	must(t, err)
-	p := &holdersProcess{cmd: exec.Command(program), own: h.Own, ended: make(chan struct{})}
-	p.cmd.Env, p.cmd.Stderr = append(os.Environ(), holdersEnv+"="+string(spec), raceEnds), os.Stderr
-	_, err = p.cmd.StdinPipe() // ends with this process, and so do the holders
-	must(t, err)
-	out, err := p.cmd.StdoutPipe()
-	must(t, err)
-	must(t, p.cmd.Start())
+	cmd, out := startChild(t, holdersRole, h)
+	p := &holdersProcess{cmd: cmd, own: h.Own, ended: make(chan struct{})}
 	go func() {
 		defer close(p.ended)
 		p.err = p.follow(out, h.Name, r)
@@ -235,14 +208,11 @@ func startHolders(t *testing.T, h *holders, r *referee) *holdersProcess {
 	return p
 }
 
-// raceEnds has a process end where the race detector finds something: its parent notices that.
-const raceEnds = "GORACE=halt_on_error=1"
-
 // kill ends the process with SIGKILL, and returns the moment before.
 func (p *holdersProcess) kill() (at time.Time, err error) {
 	at = time.Now()
 	err = p.cmd.Process.Kill()
-	<-p.ended // all that it has told is read
+	<-p.ended // all of its reports have been read
 	err = errors.Join(err, p.err)
 	_ = p.cmd.Wait() // killed
 	if state := p.cmd.ProcessState.Sys().(syscall.WaitStatus); !state.Signaled() {
@@ -254,7 +224,7 @@ func (p *holdersProcess) kill() (at time.Time, err error) {
 func (p *holdersProcess) freeze() error { return p.cmd.Process.Signal(syscall.SIGSTOP) }
 func (p *holdersProcess) thaw() error   { return p.cmd.Process.Signal(syscall.SIGCONT) }
 
-// follow reads what the process tells, until it ends. A line that its end has cut short is none.
+// follow reads the process's reports until it ends. It ignores a line that is cut short.
 func (p *holdersProcess) follow(out io.Reader, name string, r *referee) error {
 	stays := make(map[string]*stay)
 	own := make(map[string]bool)

@@ -21,12 +21,12 @@ const (
 	churnShort = 20 * time.Second
 	churnLong  = time.Hour
 
-	// freeWithin is how long after its time to live what a dead holder had may stay taken.
+	// freeWithin bounds how long the leases of a dead holder stay taken after their time to live.
 	freeWithin = time.Second
 
-	// youngFor is how long beyond a time to live a Redis that has come back empty may grant nothing: half a second that
-	// every holding lasts longer there than its holder knows, a second in which a node leaves a Redis alone that
-	// failed its calls, and as much again as the first for the calls themselves.
+	// youngFor bounds how long, in addition to a time to live, a Redis that has come back empty may grant nothing. It is
+	// the sum of half a second for which every grant lasts longer in Redis than for its holder, a second for which a node
+	// does not call a Redis that has failed, and half a second for the calls themselves.
 	youngFor = 2 * time.Second
 )
 
@@ -36,13 +36,13 @@ var churnKeys = []leaseKey{
 	{Name: "twenty", Limit: 20, TTL: 2 * time.Second, Holders: 6},
 }
 
-// Never do more holders have a lease of a key than its limit, while all that takes part is killed all the time: nodes,
-// processes that embed a limiter, holders by id that call any node, and Redis, which comes back empty. Some processes
-// are stopped for less than a time to live. What a dead holder had is free within its time to live and a second.
+// A key never has more holders than its limit, while everything is killed repeatedly: nodes, processes that embed a
+// limiter, holders by ID that call any node, and Redis, which comes back empty. Some processes are stopped for less
+// than a time to live. The leases of a dead holder are free within its time to live and a second.
 //
-// The referee counts a holder from the answer that grants its lease until it leaves, which is before it says so to a
-// node, until it is killed, or until its lease has ended by its own clock: Lease.Err, or the time to live from before
-// its last call that was answered.
+// The referee counts a holder from the response that grants its lease until the holder leaves, which is before it
+// reports that to a node, or is killed, or its lease has ended by its own clock: by Lease.Err, or a time to live after
+// it sent its last successful call.
 func TestSoakLeasesUnderChurn(t *testing.T) {
 	t.Parallel()
 	c := newChurn(t)
@@ -71,7 +71,7 @@ func TestSoakLeasesUnderChurn(t *testing.T) {
 	c.report()
 }
 
-// look has the referee look, each second, and tells now and then how far it is.
+// look makes the referee check each second, and logs the progress.
 func (c *churn) look(ctx context.Context) {
 	const seconds = 300
 	for i := 1; ctx.Err() == nil; i++ {
@@ -85,7 +85,7 @@ func (c *churn) look(ctx context.Context) {
 	}
 }
 
-// churn is one region: a Redis, nodes that are programs, and holders.
+// churn is a region: a Redis, nodes as programs, and holders.
 type churn struct {
 	t         *testing.T
 	redis     *servers.Redis
@@ -95,14 +95,15 @@ type churn struct {
 	referee   *referee
 	machine   *lateness
 	probes    sync.WaitGroup
-	keys      atomic.Int64 // for one use each, that were made
+	keys      atomic.Int64 // number of single-use keys that were made
 
 	mu   sync.Mutex
 	away time.Time // when Redis was killed last
 	back time.Time // when it answered again, zero while it does not
 
-	worst, worstBack time.Duration // until what the dead had was free, beyond its time to live; where Redis was away, too
-	exact, spoilt    int           // how often
+	// times until the leases of the dead were free, in addition to their time to live; worstBack: with an outage of Redis
+	worst, worstBack time.Duration
+	exact, spoilt    int // how often
 }
 
 func newChurn(t *testing.T) *churn {
@@ -134,7 +135,7 @@ func (c *churn) addProcess() {
 	c.processes = append(c.processes, startHolders(c.t, h, c.referee))
 }
 
-// lease is one by id, as its holder knows it.
+// lease is a lease by ID, from its holder's view.
 type lease struct {
 	key   *leaseKey
 	token string
@@ -144,8 +145,8 @@ type lease struct {
 	unrenewed bool // it is held until its end, without a renewal
 }
 
-// acquire asks any node for a lease, and another one under the same id where a call fails. It returns nil if it was
-// refused, or granted too late.
+// acquire requests a lease from any node, and repeats a failed call with the same ID. It returns nil if the lease was
+// denied, or granted too late.
 func (c *churn) acquire(ctx context.Context, key *leaseKey, id string, wait time.Duration) *lease {
 	for range 3 {
 		within, cancel := context.WithTimeout(ctx, 3*time.Second)
@@ -176,7 +177,7 @@ func (c *churn) acquire(ctx context.Context, key *leaseKey, id string, wait time
 	return nil
 }
 
-// confirm tells the referee how long the lease has been held, and returns false if it is over.
+// confirm reports to the referee how long the lease has been held. It returns false if the lease has ended.
 func (c *churn) confirm(l *lease) bool {
 	now := time.Now()
 	if now.After(l.until) {
@@ -187,7 +188,7 @@ func (c *churn) confirm(l *lease) bool {
 	return true
 }
 
-// renew says that the lease goes on, to any node. It returns false if it is over.
+// renew renews the lease at any node. It returns false if the lease has ended.
 func (c *churn) renew(ctx context.Context, l *lease) bool {
 	within, cancel := context.WithTimeout(ctx, 3*time.Second)
 	defer cancel()
@@ -236,8 +237,8 @@ func (c *churn) keep(ctx context.Context, l *lease, staying time.Duration) bool 
 	return c.confirm(l)
 }
 
-// holdByID is one holder's life: most release in the end, some stay until their lease ends, and some are killed, be it
-// while they ask.
+// holdByID is the life of a holder: most holders release in the end, some stay until their lease ends, and some are
+// killed, possibly during a call.
 func (c *churn) holdByID(ctx context.Context, key *leaseKey) {
 	asking, cancel := ctx, func() {}
 	if rand.N(30) == 0 {
@@ -267,7 +268,7 @@ func (c *churn) holdByID(ctx context.Context, key *leaseKey) {
 	c.release(l)
 }
 
-// oneUse is a key of its own.
+// oneUse returns a key that no other test uses.
 func (c *churn) oneUse(limit int) *leaseKey {
 	key := &leaseKey{Name: fmt.Sprintf("use-%d", c.keys.Add(1)), Limit: limit, TTL: 2 * time.Second}
 	c.referee.watch(*key)
@@ -284,7 +285,7 @@ func (c *churn) mortals(ctx context.Context) {
 	}
 }
 
-// free waits until all leases of a key whose holders died at a moment can be had, beside other work.
+// free waits, concurrently to other work, until all leases of a key whose holders died at a moment can be acquired.
 func (c *churn) free(what string, key *leaseKey, since time.Time) {
 	c.probes.Go(func() {
 		var got []*lease
@@ -319,7 +320,7 @@ func (c *churn) took(what string, key *leaseKey, since time.Time, took time.Dura
 	defer c.mu.Unlock()
 	bound, worst := key.TTL+freeWithin, &c.worst
 	if c.back.IsZero() || since.Before(c.back.Add(key.TTL+youngFor)) || since.Before(c.away) {
-		c.spoilt++ // Redis was away: what counts is since it is back
+		c.spoilt++ // Redis was away: the time since its return counts
 		if c.back.IsZero() {
 			return
 		}
@@ -369,7 +370,7 @@ func (c *churn) freezeProcess(ctx context.Context) {
 	c.referee.count("processes stopped for a while")
 }
 
-// killNode kills a node while it is asked for a lease. Who has asked dies too, or asks another node again.
+// killNode kills a node during a request for a lease. The requester dies too, or requests the lease from another node.
 func (c *churn) killNode(ctx context.Context) {
 	n := c.nodes[rand.N(len(c.nodes))]
 	key := c.oneUse(1)

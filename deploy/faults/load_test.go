@@ -13,7 +13,7 @@ import (
 
 const (
 	workspace, namespace = "acme", "api"
-	plenty               = 1 << 40             // a limit that nobody reaches
+	plenty               = 1 << 40             // a limit that no test can reach
 	oneCell              = 30 * 24 * time.Hour // a window that outlasts every test
 )
 
@@ -32,7 +32,7 @@ func (t totals) sum() (n int64) {
 	return n
 }
 
-// ledger is what a region's callers were told.
+// ledger has the decisions that a region's callers got.
 type ledger struct {
 	mu        sync.Mutex
 	accepted  totals
@@ -61,7 +61,7 @@ func (l *ledger) write(identifier string, d dataplane.Decision, took time.Durati
 	return c
 }
 
-// snapshot is what was accepted so far.
+// snapshot returns the cost that was accepted so far.
 func (l *ledger) snapshot() totals {
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -72,7 +72,7 @@ func (l *ledger) snapshot() totals {
 	return all
 }
 
-// atMost is what may have been accepted so far: decisions that are not written down yet count as well.
+// atMost returns the cost that may have been accepted so far, including decisions that are not yet recorded.
 func (l *ledger) atMost() totals {
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -83,7 +83,7 @@ func (l *ledger) atMost() totals {
 	return all
 }
 
-// made is how many decisions were made.
+// made returns how many decisions were made.
 func (l *ledger) made() int64 {
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -101,7 +101,7 @@ func (l *ledger) of(identifier string) (n int64) {
 	return n
 }
 
-// ask decides a request of cost 1 and writes it down.
+// ask decides a request with a cost of 1 and records the decision.
 func (r *region) ask(n *node, identifier string, limit int64) dataplane.Decision {
 	began := time.Now()
 	d := n.Allow(context.Background(), dataplane.Request{
@@ -110,20 +110,20 @@ func (r *region) ask(n *node, identifier string, limit int64) dataplane.Decision
 	return d
 }
 
-// load is a steady stream of requests of cost 1 to every node. Every other key is a
-// region's own, unless all are shared: what others count there, they have heard.
+// load is a steady stream of requests with a cost of 1 to every node. Every other key is used by a single region,
+// unless all keys are shared; its counts in other regions are received from there.
 type load struct {
 	perSecond int // and node
 	keys      int
 	prefix    string
-	limit     int64 // 0 is plenty
+	limit     int64 // 0 means plenty
 	shared    bool
 }
 
 const workersPerNode = 2
 
-// start keeps the load going, on the nodes of these regions, until stop is called.
-// What a node is behind with it does not make up for all at once.
+// start keeps the load running on the nodes of these regions until stop is called. If a node falls behind, it does not
+// catch up in a burst.
 func (l load) start(t *testing.T, regions ...*region) (stop func()) {
 	t.Helper()
 	if l.limit == 0 {
@@ -172,8 +172,7 @@ func (l load) one(r *region, n *node, identifier string) {
 	}
 }
 
-// drain returns when the node has no callers any more, as a server does that is told to
-// end.
+// drain returns when the node has no callers any more, as in a server that stops.
 func (n *node) drain() {
 	n.callers.Lock()
 	defer n.callers.Unlock()
@@ -182,7 +181,7 @@ func (n *node) drain() {
 
 func (l load) key(i int) string { return fmt.Sprintf("%s%05d", l.prefix, i) }
 
-// at is the key as callers of a region have it.
+// at returns the key as callers of a region have it.
 func (l load) at(r *region, i int) string {
 	if l.shared || i%2 == 0 {
 		return l.key(i)
@@ -190,8 +189,7 @@ func (l load) at(r *region, i int) string {
 	return l.key(i) + "@" + r.name
 }
 
-// touch sends one request for every key to every node, so that each has had a word with
-// the origin about it.
+// touch sends a request for every key to every node, so that each node has exchanged counts with the origin about it.
 func (l load) touch(regions ...*region) {
 	for _, r := range regions {
 		for _, n := range r.nodes {

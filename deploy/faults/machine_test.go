@@ -26,7 +26,7 @@ type sample struct {
 	late time.Duration
 }
 
-// add takes note of something that was late.
+// add records a delay.
 func (l *lateness) add(at time.Time, late time.Duration) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -39,15 +39,15 @@ func (l *lateness) add(at time.Time, late time.Duration) {
 	}
 }
 
-// atWorst is the worst of all.
+// atWorst returns the longest delay so far.
 func (l *lateness) atWorst() time.Duration {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	return l.worst
 }
 
-// since is what the machine may have added to what has begun at a moment: three times the worst, for a call to Redis by
-// way of a node waits for a processor three times at least.
+// since returns the delay that the machine may have added to work that began at a moment: three times the worst
+// lateness, because a call to Redis through a node waits for a processor at least three times.
 func (l *lateness) since(from time.Time) time.Duration {
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -60,9 +60,9 @@ func (l *lateness) since(from time.Time) time.Duration {
 	return 3 * worst
 }
 
-// watchMachine measures how late a goroutine of this process is that only looks at the time, how long Redis takes for a
-// PING, and how long each node takes to say that it lives: the machine's part of all that takes time here. None of it
-// has to do with limits. It ends with the test.
+// watchMachine measures the machine's part of all times: how late a goroutine of this process is that only reads the
+// time, how long Redis takes for a PING, and how long each node takes for a liveness probe. None of these depends on
+// limits. It ends with the test.
 func watchMachine(t *testing.T, redis *servers.Redis, nodes []*program) *lateness {
 	l := &lateness{}
 	ctx, stop := context.WithCancel(context.Background())
@@ -89,8 +89,7 @@ func watchMachine(t *testing.T, redis *servers.Redis, nodes []*program) *latenes
 
 const watchEvery = 20 * time.Millisecond
 
-// watch takes note of how late each tick is, with what a step at it takes. A step that fails is one at a server that is
-// killed.
+// watch records how late each tick is, with the time of the tick's step. A step fails only if its server was killed.
 func (l *lateness) watch(ctx context.Context, step func() error) {
 	tick := time.NewTicker(watchEvery)
 	defer tick.Stop()

@@ -13,14 +13,8 @@ import (
 )
 
 func TestMain(m *testing.M) {
-	if spec := os.Getenv(processEnv); spec != "" {
-		os.Exit(beProcess(spec))
-	}
-	if spec := os.Getenv(holdersEnv); spec != "" {
-		os.Exit(beHolders(spec))
-	}
-	if spec := os.Getenv(clientEnv); spec != "" {
-		os.Exit(beClient(spec))
+	if name := os.Getenv(roleEnv); name != "" {
+		os.Exit(play(name))
 	}
 	if os.Getenv(programEnv) != "" {
 		os.Exit(nodecmd.Main(context.Background(), os.Args[1:], os.Stdout, os.Stderr))
@@ -28,7 +22,7 @@ func TestMain(m *testing.M) {
 	goleak.VerifyTestMain(servers.ShareSQL(m))
 }
 
-// soak chooses between the short form of a test and the long one, which make soak runs.
+// soak selects the short form of a test, or the long form, which make soak runs: for example 20 s or an hour.
 func soak[T any](short, long T) T {
 	if os.Getenv("WEIR_SOAK") != "" {
 		return long
@@ -36,7 +30,7 @@ func soak[T any](short, long T) T {
 	return short
 }
 
-// pause lets time pass on real servers, while a load goes on: a fault has to last.
+// pause lets time pass on real servers during a load, because a fault must last.
 func pause(ctx context.Context, d time.Duration) {
 	timer := time.NewTimer(d)
 	defer timer.Stop()

@@ -10,9 +10,9 @@ import (
 	"github.com/weirhq/weir/shared/window"
 )
 
-// MySQL is killed at 600 requests a second: relays take nothing for stored that is not, and when it is back they store
-// and tell all that it has missed. A key at its limit stays denied everywhere meanwhile, and the other region hears of
-// what one region has used up without it.
+// MySQL is killed at 600 requests per second. Relays treat nothing as stored that is not, and when it is back they
+// store and publish everything that it has missed. A key at its limit stays denied everywhere meanwhile, and the other
+// region then receives the cost that a region used up during the outage.
 func TestSoakMySQLIsDown(t *testing.T) {
 	t.Parallel()
 	servers.TurnSQL(t, testSoakMySQLIsDown)
@@ -33,7 +33,7 @@ func testSoakMySQLIsDown(t *testing.T) {
 	await.True(t, "relays of both regions fail", func() bool { return eu.relaysFail() && us.relaysFail() })
 	stored := f.metric("weir_relay_stored_counts_total")
 	const late = "late"
-	for eu.ask(eu.nodes[0], late, 100).Allowed { // us cannot know
+	for eu.ask(eu.nodes[0], late, 100).Allowed { // us cannot have received it
 		continue
 	}
 	pause(t.Context(), soak(4*time.Second, 5*time.Minute))
@@ -60,7 +60,7 @@ func testSoakMySQLIsDown(t *testing.T) {
 	f.settle(soak("MySQL killed, back after 4 s", "MySQL killed, back after 5 min"), took, allowance{})
 }
 
-// relaysFail is true once the region's relay has noticed a fault.
+// relaysFail reports whether the region's relay has noticed a fault.
 func (r *region) relaysFail() bool { return r.metric("weir_relay_errors_total") > 0 }
 
 // Another writer updates the same rows in the opposite order, and holds them: a relay loses, tries again, and nothing
@@ -76,12 +76,12 @@ func testSoakForeignWriterDeadlocks(t *testing.T) {
 	l := load{perSecond: 1000, keys: 600}
 	stop := l.start(t, f.regions...)
 	stopWatch := f.watch()
-	// InnoDB lets the transaction win that has written more: this one has.
+	// InnoDB lets the transaction win that has written more, which is this transaction.
 	f.exec("CREATE TABLE heavy (n INT PRIMARY KEY) AS SELECT seq AS n FROM " + servers.Numbers(1, 20_000))
 	deadlocks := func() int64 { return f.metric("weir_mysql_retries_total", "deadlock") }
 	fought := 0
 	for ; deadlocks() < soak[int64](2, 20); fought++ {
-		f.fight(l.key(10), l.key(450)) // shared keys, so both are rows of one statement
+		f.fight(l.key(10), l.key(450)) // shared keys, so both are rows of a single statement
 	}
 	f.outwait()
 	took := f.recovered(time.Now(), 0)
@@ -91,8 +91,8 @@ func testSoakForeignWriterDeadlocks(t *testing.T) {
 	f.settle("rows locked, and in the opposite order", took, allowance{})
 }
 
-// fight is one foreign transaction that locks the later of two rows of a region, waits until a statement waits for it,
-// and asks for the earlier one, which that statement has.
+// fight runs a foreign transaction that locks the later of two rows of a region, waits until a statement waits for it,
+// and then requests the earlier row, which that statement has locked.
 func (f *fleet) fight(earlier, later string) {
 	t := f.t
 	t.Helper()
@@ -117,13 +117,13 @@ func (f *fleet) fight(earlier, later string) {
 		if current() != sequence { // a cell that is over grows no more
 			return true
 		}
-		pause(t.Context(), 150*time.Millisecond) // InnoDB renews the table only if nobody has read it for 100 ms
+		pause(t.Context(), 150*time.Millisecond) // InnoDB renews the table only if it has not been read for 100 ms
 		var waiting int
 		err := f.db.QueryRowContext(t.Context(), "SELECT COUNT(*) FROM information_schema.innodb_trx "+
 			"WHERE trx_state = 'LOCK WAIT'").Scan(&waiting)
-		return err == nil && waiting > 0 // MySQL does not list a statement whose bytes are no text, as of news
+		return err == nil && waiting > 0 // MySQL does not list a statement with binary data, such as rows of the change feed
 	})
-	_ = lock(earlier) // it may be the one that loses: then it is over
+	_ = lock(earlier) // this transaction may lose; then it has ended
 }
 
 // outwait holds all rows of a region until its relay has given up waiting for them.
@@ -147,7 +147,7 @@ func (f *fleet) outwait() {
 	await.True(t, "the relay gives up waiting for a row", func() bool { return fails() > before })
 }
 
-// A row that the database refuses blocks no other row, is tried once, and other regions hear of its count.
+// A row that the database rejects blocks no other row and is tried once, and other regions receive its count.
 func TestRefusedRow(t *testing.T) {
 	t.Parallel()
 	servers.TurnSQL(t, testRefusedRow)

@@ -80,7 +80,7 @@ func (n *node) relays(r *region, origin *redisorigin.Origin, counts *mysqlcounts
 	})
 }
 
-// relayConfig is that of a relay beside a limiter.
+// relayConfig returns the configuration of a relay for a limiter.
 func relayConfig(region, holder string, l *dataplane.Limiter, origin *redisorigin.Origin, counts *mysqlcounts.Counts) relay.Config {
 	return relay.Config{Region: region, Holder: holder, Origin: origin, Feed: counts.Feed(), Counts: counts, Tuning: func() relay.Tuning {
 		set := l.RelayTuning()
@@ -88,7 +88,7 @@ func relayConfig(region, holder string, l *dataplane.Limiter, origin *redisorigi
 	}}
 }
 
-// origin is as redisorigin.OpenOrigin makes it, except for where it connects to.
+// origin returns an origin like redisorigin.Open's, except for its address.
 func (n *node) origin(f *fleet) *redisorigin.Origin {
 	f.t.Helper()
 	options, err := redisorigin.ClientOptions("redis://" + n.toRedis.Addr())
@@ -104,7 +104,7 @@ func (n *node) origin(f *fleet) *redisorigin.Origin {
 	return origin
 }
 
-// through is the DSN of the same database by way of a proxy.
+// through returns the DSN of the same database by way of a proxy.
 func through(dsn string, p *servers.Proxy) string {
 	config, err := mysql.ParseDSN(dsn)
 	if err != nil {
@@ -118,8 +118,7 @@ func (n *node) ready() bool {
 	return n.metric("weir_tuning_version") > 0
 }
 
-// metric is a counter or gauge of the node's, summed over all its labels that hold the
-// given values.
+// metric returns a counter or gauge of the node's, summed over all its labels that hold the given values.
 func (n *node) metric(name string, values ...string) (sum int64) {
 	families, err := n.registry.Gather()
 	if err != nil {

@@ -7,8 +7,8 @@ import (
 	"github.com/weirhq/weir/shared/servers"
 )
 
-// A region is cut off from a server: packets leave and nothing comes back. Its callers
-// wait for nobody, and after the end nothing is missing.
+// A region is cut off from a server: packets are sent and nothing comes back. Its callers do not wait, and after the
+// partition nothing is missing.
 func TestSoakPartition(t *testing.T) {
 	t.Parallel()
 	servers.TurnSQL(t, testSoakPartition)

@@ -22,7 +22,7 @@ type program struct {
 	down atomic.Bool // it is killed, or not ready yet
 }
 
-// startPrograms starts nodes of one region on a Redis, and on a database unless dsn is empty.
+// startPrograms starts nodes of a region with a Redis, and with a database unless dsn is empty.
 func startPrograms(t *testing.T, redis *servers.Redis, dsn string, ids ...string) []*program {
 	t.Helper()
 	path, err := os.Executable()
@@ -50,7 +50,7 @@ func startPrograms(t *testing.T, redis *servers.Redis, dsn string, ids ...string
 	return all
 }
 
-// anyOf is a node that is up, if there is one, as a load balancer that looks at readiness would choose it.
+// anyOf returns a node that is up, if there is one, as a load balancer would choose it, for example by readiness.
 func anyOf(nodes []*program) *program {
 	first := rand.N(len(nodes))
 	for i := range nodes {

@@ -43,7 +43,7 @@ func testSoakLostReplies(t *testing.T) {
 // victims are keys at their limit before a fault, whose callers never give up.
 var victims = load{perSecond: 100, keys: 20, prefix: "victim", limit: 40, shared: true}
 
-// exhaust drives the victims to their limits, until every node of the fleet says no.
+// exhaust uses up the limits of the victims, until every node of the fleet denies them.
 func (f *fleet) exhaust() {
 	f.t.Helper()
 	await.True(f.t, "every node denies the victims", func() bool {
@@ -59,7 +59,7 @@ func (f *fleet) exhaust() {
 	})
 }
 
-// granted is what the victims were given so far.
+// granted returns the cost that was granted to the victims so far.
 func (f *fleet) granted() (n int64) {
 	for _, r := range f.regions {
 		for i := range victims.keys {
@@ -69,8 +69,8 @@ func (f *fleet) granted() (n int64) {
 	return n
 }
 
-// Redis loses its data: it is killed and comes back empty, at 600 requests a second. The region's two nodes restore it
-// to the unit, and a key at its limit stays denied: on the nodes that knew, and on one that starts afterwards.
+// Redis is killed and comes back empty, at 600 requests per second. The region's two nodes restore its counts exactly,
+// and a key at its limit stays denied, on the nodes that had counted it and on a node that starts afterwards.
 func TestSoakRedisLosesItsData(t *testing.T) {
 	t.Parallel()
 	servers.TurnSQL(t, testSoakRedisLosesItsData)
@@ -104,7 +104,7 @@ func testSoakRedisLosesItsData(t *testing.T) {
 	f.settle("Redis killed, back empty after 1 s", took, allowance{})
 }
 
-// newcomerDenies starts a node without a past and asks it for what its region has used up.
+// newcomerDenies starts a node without any counts and checks that it denies the keys that its region has used up.
 func (f *fleet) newcomerDenies(r *region) {
 	f.t.Helper()
 	n := r.start()
@@ -134,9 +134,7 @@ func testSoakReplicaIsPromotedThatLacksASecond(t *testing.T) {
 	t.Cleanup(func() { must(t, primary.Close()) })
 	must(t, primary.ConfigSet(t.Context(), "repl-diskless-sync-delay", "0").Err()) // it would wait for more replicas
 	host, port, _ := strings.Cut(eu.redis.Addr(), ":")
-	replica, err := servers.StartRedis(t.Context(), servers.Options{Args: []string{"--replicaof", host, port}})
-	must(t, err)
-	t.Cleanup(func() { must(t, replica.Stop()) })
+	replica := servers.RedisForTest(t, "--replicaof", host, port)
 	admin := redis.NewClient(&redis.Options{Addr: replica.Addr()})
 	t.Cleanup(func() { must(t, admin.Close()) })
 	await.True(t, "the replica follows", func() bool {
@@ -148,7 +146,7 @@ func testSoakReplicaIsPromotedThatLacksASecond(t *testing.T) {
 	l := load{perSecond: 300, keys: 100}
 	stop, stopVictims := l.start(t, f.regions...), victims.start(t, f.regions...)
 	pause(t.Context(), time.Second)
-	must(t, admin.ReplicaOf(t.Context(), "NO", "ONE").Err()) // from here on it misses what is written
+	must(t, admin.ReplicaOf(t.Context(), "NO", "ONE").Err()) // from here on it misses writes
 	pause(t.Context(), time.Second)
 	must(t, eu.redis.Kill())
 	pause(t.Context(), 300*time.Millisecond)

@@ -9,22 +9,22 @@ import (
 	"time"
 )
 
-// stay is a time in which a holder had a lease for certain: from an answer that granted it to the last moment before
-// which the holder knew that it had not ended. It lasts as long as its last end says; one of a holder that is killed
-// gets no later one. The referee's mutex guards it.
+// stay is a time in which a holder certainly had a lease: from the response that granted it to the last moment at which
+// the holder could still check that it had not ended. Its end moves with each report. The stay of a killed holder gets
+// no later end. The referee's mutex guards it.
 type stay struct {
 	who         string
 	from, until int64 // Unix ns, of the machine's clock, which all its processes share
 }
 
-// referee counts the holders of each key at each instant. What it is told may arrive late and in any order: it goes by
-// the times in it.
+// referee counts the holders of each key at each instant, which must not exceed the limit. Reports can arrive late and
+// in any order, because the referee uses the times in them.
 type referee struct {
 	limits map[string]int
 
 	mu     sync.Mutex
 	stays  map[string][]*stay
-	most   map[string]int // that were held at once
+	most   map[string]int // largest number of concurrent leases
 	counts map[string]int
 }
 
@@ -36,7 +36,7 @@ func newReferee() *referee {
 		counts: make(map[string]int)}
 }
 
-// watch has a key looked at.
+// watch starts to look at a key.
 func (r *referee) watch(key leaseKey) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
@@ -52,7 +52,7 @@ func (r *referee) enters(key, who string, at int64) *stay {
 	return s
 }
 
-// held says that a stay lasted until a moment at least.
+// held records that a stay lasted at least until a moment.
 func (r *referee) held(s *stay, at int64) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
@@ -72,8 +72,8 @@ func (r *referee) counted(what string) int {
 	return r.counts[what]
 }
 
-// check looks at every instant of what is remembered, and forgets what ended long ago. It returns what it finds wrong:
-// a moment of more leases than the limit, the worst that it knows, of each key.
+// check checks every instant of the recorded stays, and removes stays that ended long ago. It returns the problems: for
+// each key the worst moment with more leases than the limit.
 func (r *referee) check(now time.Time) (problems []string) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
@@ -92,11 +92,11 @@ func (r *referee) check(now time.Time) (problems []string) {
 	return problems
 }
 
-// mostAtOnce is how many stays overlap where most do, and the moment at which that begins.
+// mostAtOnce returns how many stays overlap where most do, and the moment at which that begins.
 func mostAtOnce(stays []*stay) (most int, at int64) {
 	type edge struct {
 		at   int64
-		step int // 1 where one begins, -1 where one ends
+		step int // 1 at the begin of a stay, -1 at its end
 	}
 	edges := make([]edge, 0, 2*len(stays))
 	for _, s := range stays {
@@ -104,7 +104,7 @@ func mostAtOnce(stays []*stay) (most int, at int64) {
 			edges = append(edges, edge{s.from, 1}, edge{s.until, -1})
 		}
 	}
-	slices.SortFunc(edges, func(a, b edge) int { // where one ends and another begins, none overlap
+	slices.SortFunc(edges, func(a, b edge) int { // stays that end and begin at the same instant do not overlap
 		if a.at != b.at {
 			return int(min(1, max(-1, a.at-b.at)))
 		}
@@ -119,7 +119,7 @@ func mostAtOnce(stays []*stay) (most int, at int64) {
 	return most, at
 }
 
-// transcript tells of all stays around a moment, relative to it.
+// transcript describes all stays around a moment, relative to it.
 func transcript(stays []*stay, at int64) string {
 	var b strings.Builder
 	for _, s := range stays {
@@ -131,7 +131,7 @@ func transcript(stays []*stay, at int64) string {
 	return b.String()
 }
 
-// figures are what was counted, in words.
+// figures formats the counters, for example the numbers of granted and denied leases.
 func (r *referee) figures() string {
 	r.mu.Lock()
 	defer r.mu.Unlock()
@@ -142,7 +142,7 @@ func (r *referee) figures() string {
 	return strings.Join(parts, ", ")
 }
 
-// mostOf is how many leases of a key were held at once.
+// mostOf returns the largest number of concurrent leases of a key.
 func (r *referee) mostOf(key string) int {
 	r.mu.Lock()
 	defer r.mu.Unlock()

@@ -6,8 +6,6 @@ import (
 	"fmt"
 	"io"
 	"math/rand/v2"
-	"os"
-	"os/exec"
 	"sync"
 	"testing"
 	"time"
@@ -17,9 +15,10 @@ import (
 	"github.com/weirhq/weir/shared/servers"
 )
 
-// What is reserved outlives what is killed, but not for long: a client, a node and Redis are killed in turn, in a load.
-// A client's reservations end at their time to live, as their client chose. Another node settles what a dead one made.
-// A Redis that comes back empty is told again what nodes know, and holds it no longer than it would have.
+// Reservations survive their maker, but not for long: a client, a node and Redis are killed in turn, during a load. A
+// client's reservations end at their time to live, in the way that the client chose. Another node settles the
+// reservations of a dead node. A Redis that comes back empty gets the nodes' reservations again, and holds them no
+// longer than before.
 func TestReservationsUnderKills(t *testing.T) {
 	t.Parallel()
 	servers.TurnSQL(t, testReservationsUnderKills)
@@ -91,20 +90,10 @@ func (r *reserving) killClient(returned bool) {
 	r.isFull(key, 0, limit, always())
 }
 
-// startClient starts a client in a process of its own, and returns what kills it, and what it tells.
+// startClient starts a client process, and returns a function that kills it, and its output.
 func startClient(t *testing.T, c *streamsClient) (kill func(), lines *json.Decoder) {
 	t.Helper()
-	spec, err := json.Marshal(c)
-	must(t, err)
-	path, err := os.Executable()
-	must(t, err)
-	cmd := exec.Command(path)
-	cmd.Env, cmd.Stderr = append(os.Environ(), clientEnv+"="+string(spec), raceEnds), os.Stderr
-	_, err = cmd.StdinPipe() // ends with this process, and so does the client
-	must(t, err)
-	out, err := cmd.StdoutPipe()
-	must(t, err)
-	must(t, cmd.Start())
+	cmd, out := startChild(t, clientRole, c)
 	kill = sync.OnceFunc(func() {
 		_ = cmd.Process.Kill()
 		_, _ = io.Copy(io.Discard, out)
@@ -114,7 +103,7 @@ func startClient(t *testing.T, c *streamsClient) (kill func(), lines *json.Decod
 	return kill, json.NewDecoder(out)
 }
 
-// killNode kills a node that has made reservations of one key, and is making some of two others.
+// killNode kills a node that has made reservations of a key, and is making reservations of two others.
 func (r *reserving) killNode() {
 	t := r.t
 	t.Helper()
@@ -142,7 +131,7 @@ func (r *reserving) killNode() {
 	flying.Wait()
 	at := r.roomFor(tokens("left", limit, limit))
 	r.inTime("a node was killed: what it was making is free", died, at, ttl+reservedWithin)
-	r.each(n/2, func(i int) { // who was cut off asks another node again, and has one reservation
+	r.each(n/2, func(i int) { // a client that was cut off calls another node with the same ID, and has one reservation
 		r.wantReserved(other, fmt.Sprint("again-", i), 10*time.Minute, tokens("again", 2*ceiling, limit))
 	})
 	r.isFull("again", 0, limit, always())
@@ -158,7 +147,7 @@ func (r *reserving) killNode() {
 	must(t, victim.Restart(ctx))
 	victim.down.Store(false)
 	r.isFull("node", limit-sum, limit, always())
-	r.each(n, func(i int) { // late, at a node that knows nothing of it
+	r.each(n, func(i int) { // late, at a node that does not have the reservation
 		s, _, err := again(id(i), func() (*weirv1.Settlement, error) { return r.settle(victim, id(i), 99, false) })
 		if err != nil || !s.Late || s.Spent[0] != int64(2*i) {
 			t.Errorf("%s was settled with %d: %v, %v", id(i), 2*i, s, err)
@@ -167,7 +156,8 @@ func (r *reserving) killNode() {
 	r.isFull("node", limit-sum, limit, always())
 }
 
-// killRedis kills Redis, which comes back empty. Of one key all reservations are open, of another half are settled.
+// killRedis kills Redis, which comes back empty. All reservations of one key are open, and half of another key's are
+// settled.
 func (r *reserving) killRedis() {
 	t := r.t
 	t.Helper()
@@ -186,7 +176,7 @@ func (r *reserving) killRedis() {
 			returned += ceiling - int64(i)
 		}
 	}
-	ends := time.Now().Add(ttl) // of the first one
+	ends := time.Now().Add(ttl) // of the first reservation
 	r.each(n, func(i int) { r.wantReserved(r.nodes[i%2], open(i), ttl, tokens("open", ceiling, limit)) })
 	made := time.Now()
 	r.each(n, func(i int) { r.wantSettled(r.nodes[(i/2)%2], open(i), int64(i), true) })
@@ -197,7 +187,7 @@ func (r *reserving) killRedis() {
 	must(t, r.redis.Restart(ctx))
 	back := time.Now()
 
-	r.each(n, func(i int) { // the node that made it may tell of it before the one that knows what was spent
+	r.each(n, func(i int) { // the node that made it may restore it before the node that has its spending
 		s, _, err := again(open(i), func() (*weirv1.Settlement, error) {
 			s, err := r.settle(r.nodes[rand.N(2)], open(i), 0, true)
 			if err == nil && s.Spent[0] < int64(i) {
@@ -209,7 +199,7 @@ func (r *reserving) killRedis() {
 			t.Errorf("%s is not what it was: %v, %v", open(i), s, err)
 		}
 	})
-	known := time.Now() // without a bound: the nodes tell of the load's, too, and one after another
+	known := time.Now() // without a bound, because the nodes also restore the load's reservations, one after another
 	t.Logf("MEASURED | Redis came back empty: open reservations are known again | %v",
 		known.Sub(back).Round(time.Millisecond))
 	r.isFull("open", limit-n*ceiling, limit, ends)
@@ -217,6 +207,12 @@ func (r *reserving) killRedis() {
 	r.inTime("Redis came back empty: what was not spent is free", made, at, max(ttl, known.Sub(made))+reservedWithin)
 	r.isFull("open", limit-sum, limit, always())
 
+	for i := 0; i < n; i += 2 { // the node that made it may restore it first, as open
+		await.True(t, done(i)+" is settled again", func() bool {
+			s, err := r.settle(anyOf(r.nodes), done(i), 0, true)
+			return err == nil && s.Late && s.Settled
+		})
+	}
 	r.each(n, func(i int) {
 		s, tries, err := again(done(i), func() (*weirv1.Settlement, error) {
 			return r.settle(r.nodes[rand.N(2)], done(i), int64(i), false)
@@ -226,5 +222,5 @@ func (r *reserving) killRedis() {
 		}
 	})
 	r.isFull("done", limit-sum, limit, always())
-	r.roomFor(tokens("done", limit-sum-returned, limit)) // what was returned before counts
+	r.roomFor(tokens("done", limit-sum-returned, limit)) // cost that was returned before counts
 }

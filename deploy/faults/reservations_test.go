@@ -24,17 +24,17 @@ import (
 	"github.com/weirhq/weir/shared/servers"
 )
 
-// reservedWithin is how long after its time to live what was reserved may stay taken.
+// reservedWithin bounds how long a reservation may stay taken after its time to live.
 const reservedWithin = time.Second
 
-// reserving is a region of two nodes, as its clients see it. Where Redis does not answer they reserve nothing: what a
-// node grants alone in an outage is not held to the limit of all.
+// reserving is a region of two nodes, as its clients see it. If Redis does not answer they reserve nothing, because
+// reservations that a node grants alone in an outage can exceed the common limit.
 type reserving struct {
 	t       *testing.T
 	redis   *servers.Redis
 	nodes   []*program
 	machine *lateness
-	calls   chan struct{} // those under way: a busy machine shall not make an outage of too many
+	calls   chan struct{} // bounds concurrent calls, so that a busy machine does not make an outage of too many
 }
 
 func newReserving(t *testing.T) *reserving {
@@ -62,7 +62,7 @@ func (r *reserving) call(call func(ctx context.Context) error) error {
 	return call(ctx)
 }
 
-// each does something n times at once, and ends the test if it has failed.
+// each calls do n times concurrently, and ends the test if it has failed.
 func (r *reserving) each(n int, do func(i int)) {
 	r.t.Helper()
 	var all sync.WaitGroup
@@ -75,7 +75,7 @@ func (r *reserving) each(n int, do func(i int)) {
 	}
 }
 
-// tokens is a request for a key, in a window that does not end during a test.
+// tokens returns a request for a key, in a window that does not end during a test.
 func tokens(key string, cost, limit int64) *dataplane.Request {
 	return &dataplane.Request{Workspace: "acme", Namespace: "tokens", Identifier: key, Limit: limit, Cost: cost,
 		Duration: 1000 * time.Hour}
@@ -83,7 +83,8 @@ func tokens(key string, cost, limit int64) *dataplane.Request {
 
 const callWithin = 5 * time.Second
 
-// reserve asks for a reservation. It is false if that was refused, be it since Redis has not answered.
+// reserve requests a reservation. It returns false if the reservation was denied, possibly because Redis has not
+// answered.
 func (r *reserving) reserve(n *program, id string, ttl time.Duration, of *dataplane.Request) (ok bool, err error) {
 	err = r.call(func(ctx context.Context) error {
 		answer, err := n.Reserve(ctx, connect.NewRequest(&weirv1.ReserveRequest{Id: id, TtlMs: ttl.Milliseconds(),
@@ -138,7 +139,7 @@ func (r *reserving) wantReserved(n *program, id string, ttl time.Duration, of *d
 	}
 }
 
-// wantSettled settles, or says what is spent so far.
+// wantSettled settles a reservation, or reports the cost that is spent so far.
 func (r *reserving) wantSettled(n *program, id string, spent int64, more bool) {
 	s, tries, err := again("settle "+id, func() (*weirv1.Settlement, error) { return r.settle(n, id, spent, more) })
 	if err != nil || s.Late && tries == 1 || s.Settled == more || !slices.Equal(s.Spent, []int64{spent}) {
@@ -159,7 +160,7 @@ func (r *reserving) roomFor(of *dataplane.Request) time.Time {
 	return at
 }
 
-// isFull fails the test if one more than some room can be reserved at any node, before a moment.
+// isFull fails the test if more than some room can be reserved at any node, before a moment.
 func (r *reserving) isFull(key string, room, limit int64, before time.Time) {
 	r.t.Helper()
 	for _, n := range r.nodes {
@@ -175,7 +176,7 @@ func (r *reserving) isFull(key string, room, limit int64, before time.Time) {
 	}
 }
 
-// always is a moment after every test.
+// always returns a moment after every test.
 func always() time.Time { return time.Now().Add(time.Hour) }
 
 // inTime judges how long it took.
@@ -189,8 +190,8 @@ func (r *reserving) inTime(what string, since, at time.Time, bound time.Duration
 	}
 }
 
-// streams are a load: each reserves a ceiling at any node, spends what it takes, and settles at any node. It ends with
-// ctx, or when what is left of the limit is less than a ceiling.
+// streams are a load: each reserves a ceiling at any node, spends a part, and settles at any node. It ends with ctx, or
+// when less than a ceiling is left of the limit.
 type streams struct {
 	*reserving
 	key                          string
@@ -226,14 +227,14 @@ func (s *streams) run(ctx context.Context, i int) {
 	}
 }
 
-// goOn is what a stream does once its ceiling is reserved.
+// goOn runs the rest of a stream after its ceiling is reserved.
 func (s *streams) goOn(ctx context.Context, id string) {
 	cost := rand.Int64N(s.ceiling + 1)
 	pause(ctx, rand.N(s.stays))
 	for _, more := range []bool{true, false} {
 		if !more {
 			pause(ctx, rand.N(s.stays))
-			s.spent.Add(cost) // what is held and spent is never less than this and what the others have
+			s.spent.Add(cost) // the cost that is held and spent is never less than this and the others' cost
 			s.held.Add(-s.ceiling)
 		}
 		said := cost
@@ -284,7 +285,7 @@ func testStreamsOverTheNetworkUseTheirLimit(t *testing.T) {
 	if s.refusals.Load() < 100 {
 		t.Errorf("the streams did not compete: %d refusals", s.refusals.Load())
 	}
-	if s.unanswered.Load() > 0 { // what was reserved without an answer is free at its end
+	if s.unanswered.Load() > 0 { // reservations without a response are free at their end
 		r.roomFor(tokens(s.key, s.limit-spent, s.limit))
 	} else if spent < s.limit*95/100 {
 		t.Errorf("%d of %d were spent", spent, s.limit)
@@ -368,8 +369,8 @@ func (r *reserving) callAgain(n *program, id string, of *dataplane.Request) (s *
 	return s, err
 }
 
-// snapshot is what Redis has of reservations, but not until when: their records, their holds and when those end, and
-// what is counted. Nodes that are idle change the rest.
+// snapshot returns the reservations in Redis without their expiry: their records, their holds with their ends, and
+// counts. Idle nodes change the expiry.
 func (r *reserving) snapshot() map[string]string {
 	r.t.Helper()
 	ctx := r.t.Context()

@@ -38,8 +38,8 @@ func testSoakSkewedClocks(t *testing.T) {
 	if p.allowed < limit {
 		t.Errorf("%d of the limit of %d were allowed", p.allowed, limit)
 	}
-	// Nodes that number cells apart let 39 more pass. How many pass between two words with the origin depends on the
-	// machine; in virtual time it is one: TestNodesWithWrongClocksAgree of package sim.
+	// With cells of different numbers, nodes let 39 more requests pass. The number that pass between two exchanges with
+	// the origin depends on the machine; in virtual time it is one: TestNodesWithWrongClocksAgree of package sim.
 	const apart = 39
 	if p.over > apart/2+p.alone {
 		t.Errorf("%d more than the limit of %d passed, %d of all without an answer in time", p.over, limit, p.alone)
@@ -52,16 +52,16 @@ func testSoakSkewedClocks(t *testing.T) {
 	}
 }
 
-// pressed is what became of a key that is asked for faster than its limit allows.
+// pressed is the result for a key that is requested faster than its limit allows.
 type pressed struct {
-	over    int64 // most that was ever above the limit
+	over    int64 // largest excess above the limit
 	allowed int64
-	worst   string // when that was
-	alone   int64  // of allowed: by a node whose origin did not answer in time, as on a busy machine
+	worst   string // time of that excess
+	alone   int64  // part of allowed: decided by a node whose origin did not answer in time, as on a busy machine
 }
 
-// press asks the nodes of the first region for one key, ten times as fast as its limit is worth, and adds up what
-// they let through.
+// press requests a key from the nodes of the first region, ten times as fast as its limit allows, and sums up the
+// allowed requests.
 func (f *fleet) press(identifier string, limit int64) (stop func() pressed) {
 	r := f.regions[0]
 	ctx, cancel := context.WithCancel(f.t.Context())
@@ -92,8 +92,8 @@ func (f *fleet) press(identifier string, limit int64) (stop func() pressed) {
 	return func() pressed { cancel(); running.Wait(); return p }
 }
 
-// effective is what callers of the region were granted in the window that ends now, or begins the cell that resets
-// then.
+// effective returns the cost that callers of the region were granted in the window that ends now, or at the start of
+// the cell that ends at resetAt.
 func (r *region) effective(identifier string, resetAt time.Time) int64 {
 	durationMs := r.ledger.duration.Milliseconds()
 	seq := resetAt.UnixMilli()/durationMs - 1
@@ -102,7 +102,7 @@ func (r *region) effective(identifier string, resetAt time.Time) int64 {
 	return window.Effective(counts[cell{identifier, seq}], counts[cell{identifier, seq - 1}], 0, nowMs, durationMs)
 }
 
-// moment says what effective is made of.
+// moment describes the parts of effective.
 func (r *region) moment(identifier string, resetAt time.Time) string {
 	durationMs := r.ledger.duration.Milliseconds()
 	seq := resetAt.UnixMilli()/durationMs - 1
@@ -111,8 +111,8 @@ func (r *region) moment(identifier string, resetAt time.Time) string {
 		time.Now().UnixMilli()-window.Start(seq, durationMs), seq, counts[cell{identifier, seq}], counts[cell{identifier, seq - 1}])
 }
 
-// countedNowhereElse: the region's Redis has counted in the cells of the ledger, what that says, and in no other
-// cell.
+// countedNowhereElse checks that the region's Redis has exactly the counts of the ledger in the ledger's cells, and no
+// other cells.
 func (r *region) countedNowhereElse() {
 	t := r.fleet.t
 	t.Helper()

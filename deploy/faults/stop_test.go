@@ -9,8 +9,8 @@ import (
 	"github.com/weirhq/weir/shared/servers"
 )
 
-// Conformance 27: "SIGTERM during load → after exit the origin's totals equal what was
-// accepted." Hundreds of keys have unsent cost at any moment.
+// Conformance 27: "SIGTERM during load → after exit the origin's totals equal what was accepted." Hundreds of keys have
+// unsent cost at any moment.
 func TestStopDuringLoad(t *testing.T) {
 	t.Parallel()
 	servers.TurnSQL(t, testStopDuringLoad)
@@ -26,8 +26,8 @@ func testStopDuringLoad(t *testing.T) {
 	f.settle("stop during load", recovery{}, allowance{})
 }
 
-// The same right after the origin has lost its data: what the last sends find lost is
-// healed before the node is gone, as no other may be there to do it later.
+// The same directly after the origin has lost its data: if the last sends find the loss, the node restores the data
+// before it ends, because no other node may exist to do it later.
 func TestStopAfterRedisLostItsData(t *testing.T) {
 	t.Parallel()
 	servers.TurnSQL(t, testStopAfterRedisLostItsData)
@@ -62,9 +62,9 @@ func (f *fleet) stopUnderLoad() {
 	stopping.Wait()
 }
 
-// "A rolling restart hands out no fresh budget": a node that starts reads from the
-// region's Redis what its callers have used up there, before it decides anything. What they
-// have used elsewhere it has learnt a moment later, as every node does.
+// "A rolling restart hands out no fresh budget": before a node decides anything after its start, it reads from the
+// region's Redis the cost that its callers have used there. It receives their cost in other regions shortly after, as
+// every node does.
 func TestRollingRestart(t *testing.T) {
 	t.Parallel()
 	servers.TurnSQL(t, testRollingRestart)

@@ -3,7 +3,6 @@ package faults
 import (
 	"bufio"
 	"context"
-	"encoding/json"
 	"errors"
 	"fmt"
 	"io"
@@ -49,27 +48,14 @@ func testSoakRelayIsKilled(t *testing.T) {
 	f.settle("the relay's node killed", took, allowance{})
 }
 
-// processEnv has what a process of its own needs to be a node: the test's program runs as one where it is set.
-const processEnv = "WEIR_FAULTS_NODE"
-
-// process is a node in a process of its own, without callers.
+// process is a node in its own process, without callers.
 type process struct{ Region, NodeID, Redis, DSN string }
 
 // startProcess adds a node in a process of its own to the region, and returns once it relays the region.
 func (r *region) startProcess() *exec.Cmd {
 	t := r.fleet.t
 	t.Helper()
-	spec, err := json.Marshal(process{r.name, r.nextID(), r.redis.Addr(), r.fleet.dsn})
-	must(t, err)
-	program, err := os.Executable()
-	must(t, err)
-	cmd := exec.Command(program)
-	cmd.Env, cmd.Stderr = append(os.Environ(), processEnv+"="+string(spec)), os.Stderr
-	_, err = cmd.StdinPipe() // ends with this process, and so does the node
-	must(t, err)
-	out, err := cmd.StdoutPipe()
-	must(t, err)
-	must(t, cmd.Start())
+	cmd, out := startChild(t, nodeRole, &process{r.name, r.nextID(), r.redis.Addr(), r.fleet.dsn})
 	t.Cleanup(func() {
 		_ = cmd.Process.Kill()
 		_ = cmd.Wait() // killed
@@ -81,7 +67,7 @@ func (r *region) startProcess() *exec.Cmd {
 }
 
 // main runs the node until it is killed, or its parent has ended.
-func (p process) main() error {
+func (p *process) main() error {
 	origin, err := redisorigin.Open([]string{"redis://" + p.Redis}, originOptions())
 	if err != nil {
 		return err
@@ -109,18 +95,4 @@ func (p process) main() error {
 	fmt.Println("relays")
 	_, err = io.Copy(io.Discard, os.Stdin)
 	return err
-}
-
-// beProcess is the whole program where it is to be a node.
-func beProcess(spec string) int {
-	var p process
-	err := json.Unmarshal([]byte(spec), &p)
-	if err == nil {
-		err = p.main()
-	}
-	if err != nil {
-		fmt.Fprintln(os.Stderr, err)
-		return 1
-	}
-	return 0
 }

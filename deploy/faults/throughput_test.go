@@ -12,11 +12,10 @@ import (
 	"github.com/weirhq/weir/shared/servers"
 )
 
-// Conformance 26: "Every accepted unit reaches the origin: 20,000 accepted a second for
-// 60 s on one node → the origin's totals are exact at the end, at any origin latency up
-// to 50 ms." A minute each with WEIR_SOAK=1, two seconds otherwise. What it costs Redis
-// is printed: commands follow keys and ticks, not requests. The keys are warm: at 50 ms
-// no cold read would come back within ReadTimeout.
+// Conformance 26: "Every accepted unit reaches the origin: 20,000 accepted a second for 60 s on one node → the origin's
+// totals are exact at the end, at any origin latency up to 50 ms." Each latency runs for a minute with WEIR_SOAK=1,
+// otherwise for two seconds. The cost for Redis is printed: the number of commands depends on keys and ticks, not on
+// requests. The keys are warm, because at 50 ms no cold read would return within ReadTimeout.
 func TestSoakEveryAcceptedUnitReachesTheOrigin(t *testing.T) {
 	t.Parallel()
 	servers.TurnSQL(t, testSoakEveryAcceptedUnitReachesTheOrigin)
@@ -66,7 +65,7 @@ func (f *fleet) flood(r *region, perSecond, keys int, lasts time.Duration) time.
 	return time.Since(began)
 }
 
-// commands is how many the server has run, those of scripts and transactions included.
+// commands returns the number of commands that the server has run, including commands of scripts and transactions.
 func commands(t *testing.T, client *redis.Client) (n int64) {
 	t.Helper()
 	stats, err := client.InfoMap(t.Context(), "stats").Result()

@@ -1,5 +1,5 @@
-// A first rollout by someone who has the console before them and nothing else. Called by
-// the script beside it; what it prints are the steps that are timed.
+// A first rollout by a person who has only the console. run.sh calls it; it prints the steps
+// that are timed.
 //
 //   node rollout.js http://127.0.0.1:7080 /usr/bin/chromium
 import { chromium } from "../e2e/console/browser/node_modules/playwright-core/index.mjs";

@@ -1,15 +1,17 @@
 #!/bin/sh
-# Makes sure that the servers of the tests and of `make run` are installed: MariaDB, Redis and Restate; and what only
-# tests need: MySQL beside MariaDB, since they run on both; the client packages that weir-node is tested with; Python, for the client of its own; promtool, which comes with Prometheus, for the
-# alerts; openssl, for certificates; Chromium, with what drives it, for the console; zsh and fish, which complete weirctl;
-# and on Linux systemd-analyze, for the units.
+# Makes sure that the servers of the tests and of `make run` are installed: MariaDB, Redis and Restate. Tests also need:
 #
-#   deps.sh           installs what is missing: with apt-get on Debian and Ubuntu, with brew on macOS, Restate and clients with npm
-#                     MySQL, which no stable Debian has, is unpacked into the user's cache: see mysql.sh
-#   deps.sh --run     the same for `make run`: the servers alone, and no MariaDB where the system has a MySQL
-#   deps.sh --check   only says what is missing
+#   MySQL in addition to MariaDB, because they run on both; Valkey 9 and Redis 8 in addition to the system's Redis
+#   the client packages that weir-node is tested with, and Python for its own client
+#   promtool, which comes with Prometheus, for the alerts; openssl for certificates
+#   Chromium and its driver for the console; zsh and fish, which complete weirctl; on Linux systemd-analyze for the units
 #
-# Exits 0 when all is there, which takes a moment, and else says what to do and exits 1. Starts no daemon.
+#   deps.sh           installs missing programs: with apt-get on Debian and Ubuntu, with brew on macOS, Restate and clients with npm
+#                     MySQL, Valkey 9 and Redis 8 are unpacked into the user's cache on Debian: see aside.sh
+#   deps.sh --run     the same for `make run`: the servers alone, and no MariaDB if the system has a MySQL
+#   deps.sh --check   only lists missing programs
+#
+# Exits 0 when all is there, which takes a moment. Otherwise it prints the remedy and exits 1. Starts no daemon.
 set -eu
 
 here=$(CDPATH='' cd -- "$(dirname -- "$0")" && pwd)
@@ -20,7 +22,7 @@ PATH=$PATH:/usr/sbin:/usr/libexec # where distributions put mariadbd
 
 main() {
 	install=yes
-	wanted='mariadb mysql redis restate clients python promtool openssl chromium driver shells'
+	wanted='mariadb mysql redis valkey redis8 restate clients python promtool openssl chromium driver shells'
 	[ "$(uname)" != Linux ] || wanted="$wanted systemd"
 	case ${1-} in
 	'') ;;
@@ -52,7 +54,7 @@ say() { echo "deps: $*"; }
 
 has() { command -v "$1" >/dev/null 2>&1; }
 
-# find_SERVER sets found as shared/servers does: what the variable names and nothing else, or what is installed.
+# find_SERVER sets found as shared/servers does: only the program in the variable, or else an installed program.
 
 find_mariadb() {
 	found=${MARIADB_SERVER_BIN-}
@@ -76,7 +78,7 @@ find_system_mysql() {
 	found=$(command -v mysqld) && is_mysql "$found"
 }
 
-# What `make run` starts: MySQL where the system has it.
+# The servers of `make run`: MySQL if the system has it.
 find_sql() { find_system_mysql || find_mariadb; }
 
 # MariaDB installs a mysqld, too.
@@ -86,7 +88,7 @@ is_mysql() {
 	esac
 }
 
-# cache is where shared/servers keeps what it makes.
+# cache is the cache of shared/servers.
 cache() {
 	case $(uname) in
 	Darwin) base=${HOME:+$HOME/Library/Caches} ;;
@@ -102,6 +104,30 @@ cache() {
 find_redis() {
 	found=${REDIS_SERVER_BIN:-$(command -v redis-server)}
 	has "$found"
+}
+
+find_valkey() {
+	found=${VALKEY_SERVER_BIN-}
+	[ -z "$found" ] || { has "$found"; return; }
+	find_major Valkey 9 valkey-server "$(cache)/valkey/valkey-server"
+}
+
+find_redis8() {
+	found=${REDIS8_SERVER_BIN-}
+	[ -z "$found" ] || { has "$found"; return; }
+	find_major Redis 8 redis-server "$(cache)/redis8/redis-server"
+}
+
+# find_major TITLE MAJOR PROGRAM...: the first program of this version or a newer one.
+find_major() {
+	title=$1 least=$2
+	shift 2
+	for program; do
+		found=$(command -v "$program") || continue
+		major=$("$found" --version 2>/dev/null | sed -n "s/^$title server v=\([0-9]*\)\..*/\1/p")
+		[ "${major:-0}" -lt "$least" ] || return 0
+	done
+	return 1
 }
 
 find_promtool() {
@@ -166,14 +192,21 @@ install_mariadb() { install_packages 'mariadb-server-core mariadb-client-core' m
 
 install_sql() { install_mariadb; }
 
-# Another version's package would replace MariaDB's; so it goes beside the system.
-install_mysql() {
+install_mysql() { install_aside mysql mysql@8.4; }
+
+install_valkey() { install_aside valkey valkey; }
+
+install_redis8() { install_aside redis8 redis; }
+
+# install_aside SERVER "BREW NAME". Debian's package of another version would replace the package of MariaDB or Redis, so the
+# server is installed outside of the system.
+install_aside() {
 	if has apt-get; then
-		say "mysql: unpack Debian's newest into $(cache)/mysql"
-		quietly sh "$here/mysql.sh" "$(cache)/mysql"
+		say "$1: unpack Debian's newest into $(cache)/$1"
+		quietly sh "$here/aside.sh" "$1" "$(cache)/$1"
 	elif has brew; then
-		say "brew install mysql@8.4"
-		quietly brew install mysql@8.4
+		say "brew install $2"
+		quietly brew install "$2"
 	else
 		return 1
 	fi
@@ -237,7 +270,7 @@ apt_install() {
 	quietly as_root env DEBIAN_FRONTEND=noninteractive apt-get install -y -qq --no-install-recommends $1
 }
 
-# no_daemons keeps a package from starting its service, by the way that Debian provides for it. One that is there already stays.
+# no_daemons keeps a package from starting its service, in the way that Debian provides for it. An existing policy stays.
 no_daemons() {
 	policy=/usr/sbin/policy-rc.d
 	if [ -e $policy ]; then
@@ -275,8 +308,10 @@ advise() {
 	for server in $missing; do
 		case $server in
 		mariadb | sql) echo "  MariaDB 10.6 or newer: mariadbd, mariadb-install-db (Debian: apt-get install mariadb-server-core mariadb-client-core; macOS: brew install mariadb)" ;;
-		mysql) echo "  MySQL 8.0.19 or newer, for the tests, which run on it and on MariaDB: mysqld (Debian: sh deploy/install/mysql.sh $(cache)/mysql; macOS: brew install mysql@8.4)" ;;
+		mysql) echo "  MySQL 8.0.19 or newer, for the tests, which run on it and on MariaDB: mysqld (Debian: sh deploy/install/aside.sh mysql $(cache)/mysql; macOS: brew install mysql@8.4)" ;;
 		redis) echo "  Redis 7 or newer: redis-server (Debian: apt-get install redis-server; macOS: brew install redis)" ;;
+		valkey) echo "  Valkey 9 or newer, for the tests: valkey-server (Debian: sh deploy/install/aside.sh valkey $(cache)/valkey; macOS: brew install valkey)" ;;
+		redis8) echo "  Redis 8 or newer, for the tests: redis-server (Debian: sh deploy/install/aside.sh redis8 $(cache)/redis8; macOS: brew install redis)" ;;
 		restate) echo "  Restate: Node.js 18 or newer with npm, then: cd restate/server && npm ci --ignore-scripts" ;;
 		promtool) echo "  promtool, for the tests of the alerts (Debian: apt-get install prometheus; macOS: brew install prometheus)" ;;
 		openssl) echo "  openssl, for the tests of certificates (Debian: apt-get install openssl; macOS: brew install openssl)" ;;
@@ -288,7 +323,7 @@ advise() {
 		driver) echo "  what drives it: Node.js 20 or newer with npm, then: cd deploy/e2e/console/browser && npm ci --ignore-scripts" ;;
 		esac
 	done >&2
-	echo "or name their programs in MARIADB_SERVER_BIN, MYSQL_SERVER_BIN, REDIS_SERVER_BIN, RESTATE_SERVER_BIN, PROMTOOL_BIN, CHROMIUM_BIN (folders of packages in CLIENT_PACKAGES, BROWSER_DRIVER)." >&2
+	echo "or name their programs in MARIADB_SERVER_BIN, MYSQL_SERVER_BIN, REDIS_SERVER_BIN, VALKEY_SERVER_BIN, REDIS8_SERVER_BIN, RESTATE_SERVER_BIN, PROMTOOL_BIN, CHROMIUM_BIN (folders of packages in CLIENT_PACKAGES, BROWSER_DRIVER)." >&2
 }
 
 main "$@"

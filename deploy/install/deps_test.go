@@ -12,7 +12,7 @@ import (
 	"testing"
 )
 
-// machine is a PATH on which deps.sh finds what a test puts there, and a record of what it called.
+// machine is a PATH on which deps.sh finds the programs of a test, and a record of the programs that it called.
 type machine struct {
 	t    *testing.T
 	bin  string
@@ -20,7 +20,7 @@ type machine struct {
 	file string
 }
 
-// newMachine has what any Unix has, and none of the servers.
+// newMachine returns a machine with the programs of any Unix, and none of the servers.
 func newMachine(t *testing.T) *machine {
 	t.Helper()
 	dir := t.TempDir()
@@ -59,7 +59,7 @@ func (m *machine) has(program, body string) {
 	}
 }
 
-// set names a server's program by its variable, as one that is there.
+// set names an existing server's program by its variable.
 func (m *machine) set(variables ...string) {
 	m.has("server", "")
 	for _, v := range variables {
@@ -91,14 +91,14 @@ func (m *machine) calls() string {
 	return string(calls)
 }
 
-// "Exits 0 when all is there, which takes a moment": nothing is called, neither to install nor to ask.
+// "Exits 0 when all is there, which takes a moment": it calls neither an installer nor a query.
 func TestDepsAllThere(t *testing.T) {
 	m := newMachine(t)
-	m.set("MARIADB_SERVER_BIN", "MYSQL_SERVER_BIN", "REDIS_SERVER_BIN", "RESTATE_SERVER_BIN")
+	m.set("MARIADB_SERVER_BIN", "MYSQL_SERVER_BIN", "REDIS_SERVER_BIN", "VALKEY_SERVER_BIN", "REDIS8_SERVER_BIN", "RESTATE_SERVER_BIN")
 	for _, program := range []string{"apt-get", "apt-cache", "brew", "npm", "sudo", "id"} {
 		m.has(program, "exit 1")
 	}
-	things := 11
+	things := 13
 	if runtime.GOOS == "linux" {
 		things++ // systemd's
 	}
@@ -108,14 +108,14 @@ func TestDepsAllThere(t *testing.T) {
 	}
 }
 
-// "installs what is missing: with apt-get on Debian and Ubuntu … Starts no daemon", and asks nothing.
+// "installs missing programs: with apt-get on Debian and Ubuntu … Starts no daemon", and without questions.
 func TestDepsInstallsOnDebian(t *testing.T) {
 	m := newMachine(t)
-	m.set("MARIADB_SERVER_BIN", "MYSQL_SERVER_BIN", "RESTATE_SERVER_BIN")
+	m.set("MARIADB_SERVER_BIN", "MYSQL_SERVER_BIN", "VALKEY_SERVER_BIN", "REDIS8_SERVER_BIN", "RESTATE_SERVER_BIN")
 	m.has("id", "echo 0")
 	m.has("apt-cache", "exit 0")
 	m.has("apt-get", "printf '#!/bin/sh\\n' >"+m.bin+"/redis-server; "+chmod(t)+" 700 "+m.bin+"/redis-server")
-	for _, program := range []string{"tee", "chmod", "rm"} { // what it does outside of this test's directory
+	for _, program := range []string{"tee", "chmod", "rm"} { // programs that it uses outside of this test's directory
 		m.has(program, "[ "+program+" != tee ] || cat >/dev/null")
 	}
 	output, status := m.run()
@@ -135,10 +135,10 @@ func TestDepsInstallsOnDebian(t *testing.T) {
 	}
 }
 
-// Package lists are fetched when those at hand do not know a package.
+// Package lists are fetched when the present lists lack a package.
 func TestDepsUpdatesUnknownPackages(t *testing.T) {
 	m := newMachine(t)
-	m.set("MARIADB_SERVER_BIN", "MYSQL_SERVER_BIN", "RESTATE_SERVER_BIN")
+	m.set("MARIADB_SERVER_BIN", "MYSQL_SERVER_BIN", "VALKEY_SERVER_BIN", "REDIS8_SERVER_BIN", "RESTATE_SERVER_BIN")
 	m.has("id", "echo 0")
 	m.has("apt-cache", "exit 1")
 	m.has("apt-get", "")
@@ -154,25 +154,25 @@ func TestDepsUpdatesUnknownPackages(t *testing.T) {
 	}
 }
 
-// keeps adds a program to the cache, as one that says it is of the given version.
-func (m *machine) keeps(cache, version string) (program string) {
+// keeps adds a program to the cache that reports the given version.
+func (m *machine) keeps(cache, server, name, version string) (program string) {
 	m.t.Helper()
-	dir := filepath.Join(cache, "weir", "servers", "mysql")
+	dir := filepath.Join(cache, "weir", "servers", server)
 	if err := os.MkdirAll(dir, 0o700); err != nil {
 		m.t.Fatal(err)
 	}
-	program = filepath.Join(dir, "mysqld")
+	program = filepath.Join(dir, name)
 	if err := os.WriteFile(program, []byte("#!/bin/sh\necho '"+version+"'\n"), 0o700); err != nil {
 		m.t.Fatal(err)
 	}
 	return program
 }
 
-// "MySQL beside MariaDB, since they run on both": in the cache, for a mysqld that MariaDB installs is none; it comes
-// from mysql.sh, which takes no rights; and "for `make run`" it is not wanted.
+// "MySQL in addition to MariaDB, because they run on both": it is in the cache, because a mysqld that MariaDB installs
+// does not count. aside.sh installs it, without root. "for `make run`" it is not needed.
 func TestDepsMySQL(t *testing.T) {
 	m := newMachine(t)
-	m.set("MARIADB_SERVER_BIN", "REDIS_SERVER_BIN", "RESTATE_SERVER_BIN")
+	m.set("MARIADB_SERVER_BIN", "REDIS_SERVER_BIN", "VALKEY_SERVER_BIN", "REDIS8_SERVER_BIN", "RESTATE_SERVER_BIN")
 	cache := t.TempDir()
 	m.env = append(m.env, "XDG_CACHE_HOME="+cache, "HOME="+cache)
 	for _, program := range []string{"sh", "mkdir", "mktemp", "rm", "grep", "head"} {
@@ -187,13 +187,46 @@ func TestDepsMySQL(t *testing.T) {
 	if status != 1 || !strings.Contains(output, "mysql: unpack") || !strings.Contains(output, "mysql: missing") || strings.Contains(m.calls(), "sudo") {
 		t.Errorf("status %d, output\n%scalls\n%s", status, output, m.calls())
 	}
-	kept := m.keeps(cache, "mysqld Ver 9.7.4")
+	kept := m.keeps(cache, "mysql", "mysqld", "mysqld Ver 9.7.4")
 	if output, status := m.run("--check"); status != 0 || !strings.Contains(output, "mysql: "+kept) {
 		t.Errorf("with one in the cache: status %d, output\n%s", status, output)
 	}
 }
 
-// "no MariaDB where the system has a MySQL"
+// "Valkey 9 and Redis 8 in addition to the system's Redis": earlier versions of the system do not count. aside.sh
+// installs them, without root. `make run` does not need them.
+func TestDepsValkeyAndRedis8(t *testing.T) {
+	m := newMachine(t)
+	m.set("MARIADB_SERVER_BIN", "MYSQL_SERVER_BIN", "RESTATE_SERVER_BIN")
+	cache := t.TempDir()
+	m.env = append(m.env, "XDG_CACHE_HOME="+cache, "HOME="+cache)
+	for _, program := range []string{"sh", "mkdir", "mktemp", "rm", "grep", "head"} {
+		m.links(program)
+	}
+	m.has("redis-server", "echo Redis server v=7.0.15 sha=0")
+	m.has("valkey-server", "echo Valkey server v=8.1.6 sha=0")
+	m.has("apt-get", "exit 1")
+	if output, status := m.run("--run"); status != 0 || strings.Contains(output, "valkey") || strings.Contains(output, "redis8") {
+		t.Errorf("--run: status %d, output\n%s", status, output)
+	}
+	output, status := m.run()
+	for _, want := range []string{"valkey: unpack", "valkey: missing", "redis8: unpack", "redis8: missing"} {
+		if status != 1 || !strings.Contains(output, want) || strings.Contains(m.calls(), "sudo") {
+			t.Errorf("want %q: status %d, output\n%scalls\n%s", want, status, output, m.calls())
+		}
+	}
+	valkey := m.keeps(cache, "valkey", "valkey-server", "Valkey server v=9.1.2 sha=0")
+	redis := m.keeps(cache, "redis8", "redis-server", "Redis server v=8.0.6 sha=0")
+	if output, status := m.run("--check"); status != 0 || !strings.Contains(output, "valkey: "+valkey) || !strings.Contains(output, "redis8: "+redis) {
+		t.Errorf("with both in the cache: status %d, output\n%s", status, output)
+	}
+	m.has("redis-server", "echo Redis server v=10.0.1 sha=0")
+	if output, status := m.run("--check"); status != 0 || !strings.Contains(output, "redis8: "+filepath.Join(m.bin, "redis-server")) {
+		t.Errorf("with a newer one on PATH: status %d, output\n%s", status, output)
+	}
+}
+
+// "no MariaDB if the system has a MySQL"
 func TestDepsRunTakesTheSystemsMySQL(t *testing.T) {
 	m := newMachine(t)
 	m.set("REDIS_SERVER_BIN", "RESTATE_SERVER_BIN")
@@ -208,11 +241,11 @@ func TestDepsRunTakesTheSystemsMySQL(t *testing.T) {
 	}
 }
 
-// The clients are installed from their lock file where they are wanting, and "for `make
-// run`: the servers alone", which are nobody's business but the tests'.
+// The clients are installed from their lock file where they are missing. "for `make run`: the servers alone": only
+// tests need the clients.
 func TestDepsClients(t *testing.T) {
 	m := newMachine(t)
-	m.set("MARIADB_SERVER_BIN", "MYSQL_SERVER_BIN", "REDIS_SERVER_BIN", "RESTATE_SERVER_BIN")
+	m.set("MARIADB_SERVER_BIN", "MYSQL_SERVER_BIN", "REDIS_SERVER_BIN", "VALKEY_SERVER_BIN", "REDIS8_SERVER_BIN", "RESTATE_SERVER_BIN")
 	m.env = append(m.env, "CLIENT_PACKAGES="+filepath.Join(m.bin, "absent"))
 	m.has("npm", m.mkdir(t, "absent"))
 	if output, status := m.run("--run"); status != 0 || strings.Contains(output, "clients") || m.calls() != "" {
@@ -227,7 +260,7 @@ func TestDepsClients(t *testing.T) {
 // The same for the console's tests: a browser and its driver.
 func TestDepsBrowser(t *testing.T) {
 	m := newMachine(t)
-	m.set("MARIADB_SERVER_BIN", "MYSQL_SERVER_BIN", "REDIS_SERVER_BIN", "RESTATE_SERVER_BIN")
+	m.set("MARIADB_SERVER_BIN", "MYSQL_SERVER_BIN", "REDIS_SERVER_BIN", "VALKEY_SERVER_BIN", "REDIS8_SERVER_BIN", "RESTATE_SERVER_BIN")
 	absent := filepath.Join(m.bin, "absent")
 	m.env = append(m.env, "BROWSER_DRIVER="+absent, "CHROMIUM_BIN="+absent)
 	m.has("npm", m.mkdir(t, "absent"))
@@ -240,10 +273,10 @@ func TestDepsBrowser(t *testing.T) {
 	}
 }
 
-// And for what shells and units are tested with.
+// Tests of shells and units also install their tools.
 func TestDepsShells(t *testing.T) {
 	m := newMachine(t)
-	m.set("MARIADB_SERVER_BIN", "MYSQL_SERVER_BIN", "REDIS_SERVER_BIN", "RESTATE_SERVER_BIN")
+	m.set("MARIADB_SERVER_BIN", "MYSQL_SERVER_BIN", "REDIS_SERVER_BIN", "VALKEY_SERVER_BIN", "REDIS8_SERVER_BIN", "RESTATE_SERVER_BIN")
 	if err := os.Remove(filepath.Join(m.bin, "fish")); err != nil {
 		t.Fatal(err)
 	}
@@ -255,10 +288,10 @@ func TestDepsShells(t *testing.T) {
 	}
 }
 
-// openssl makes the certificates of deploy/compose: tests want it, `make run` does not.
+// openssl makes the certificates of deploy/compose. Tests need it, and `make run` does not.
 func TestDepsOpenssl(t *testing.T) {
 	m := newMachine(t)
-	m.set("MARIADB_SERVER_BIN", "MYSQL_SERVER_BIN", "REDIS_SERVER_BIN", "RESTATE_SERVER_BIN")
+	m.set("MARIADB_SERVER_BIN", "MYSQL_SERVER_BIN", "REDIS_SERVER_BIN", "VALKEY_SERVER_BIN", "REDIS8_SERVER_BIN", "RESTATE_SERVER_BIN")
 	if err := os.Remove(filepath.Join(m.bin, "openssl")); err != nil {
 		t.Fatal(err)
 	}
@@ -270,7 +303,7 @@ func TestDepsOpenssl(t *testing.T) {
 	}
 }
 
-// mkdir is a script that makes a folder beside the programs.
+// mkdir returns a script that makes a folder next to the programs.
 func (m *machine) mkdir(t *testing.T, name string) string {
 	path, err := exec.LookPath("mkdir")
 	if err != nil {
@@ -279,10 +312,10 @@ func (m *machine) mkdir(t *testing.T, name string) string {
 	return path + " " + filepath.Join(m.bin, name)
 }
 
-// "only says what is missing"
+// "only lists missing programs"
 func TestDepsCheckInstallsNothing(t *testing.T) {
 	m := newMachine(t)
-	m.set("MARIADB_SERVER_BIN", "MYSQL_SERVER_BIN", "RESTATE_SERVER_BIN")
+	m.set("MARIADB_SERVER_BIN", "MYSQL_SERVER_BIN", "VALKEY_SERVER_BIN", "REDIS8_SERVER_BIN", "RESTATE_SERVER_BIN")
 	m.has("id", "echo 0")
 	m.has("apt-get", "")
 	output, status := m.run("--check")
@@ -291,16 +324,18 @@ func TestDepsCheckInstallsNothing(t *testing.T) {
 	}
 }
 
-// "and else says what to do and exits 1"
+// "Otherwise it prints the remedy and exits 1"
 func TestDepsAdvises(t *testing.T) {
 	m := newMachine(t)
 	absent := filepath.Join(m.bin, "absent")
-	m.env = append(m.env, "MARIADB_SERVER_BIN="+absent, "MYSQL_SERVER_BIN="+absent, "REDIS_SERVER_BIN="+absent, "RESTATE_SERVER_BIN="+absent)
+	for _, server := range []string{"MARIADB", "MYSQL", "REDIS", "VALKEY", "REDIS8", "RESTATE"} {
+		m.env = append(m.env, server+"_SERVER_BIN="+absent)
+	}
 	output, status := m.run()
 	if status != 1 {
 		t.Errorf("status %d", status)
 	}
-	for _, want := range []string{"mariadb-server-core mariadb-client-core", "deploy/install/mysql.sh", "redis-server", "npm ci --ignore-scripts"} {
+	for _, want := range []string{"mariadb-server-core mariadb-client-core", "aside.sh mysql", "aside.sh valkey", "aside.sh redis8", "apt-get install redis-server", "npm ci --ignore-scripts"} {
 		if !strings.Contains(output, want) {
 			t.Errorf("no advice on %q in\n%s", want, output)
 		}

@@ -10,7 +10,7 @@ import (
 	"github.com/weirhq/weir/deploy/local/stack"
 )
 
-// introduce prints what runs and what to try. relays are the nodes that relay the regions.
+// introduce prints the running processes and commands to try. relays are the nodes that relay the regions.
 func introduce(w io.Writer, s *stack.Stack, relays map[string]*stack.Node, data, bin string, took time.Duration) {
 	say := func(format string, args ...any) { _, _ = fmt.Fprintf(w, format+"\n", args...) }
 	say("Weir runs: ready in %.1f s. Ctrl-C stops all of it.", took.Seconds())
@@ -62,6 +62,11 @@ func introduce(w io.Writer, s *stack.Stack, relays map[string]*stack.Node, data,
 	say("  %s doctor", weirctl)
 	say("  %s fleet", weirctl)
 	say("  %s cleanup status", weirctl)
+	say("")
+	say("For sign-ins, password resets, SMS and paid quotas, let no more than the limit pass in any real minute. A")
+	say("caller at the limit then gets up to 9 %% less, or up to half less with a limit below 10:")
+	say("")
+	say(`  %s namespace set acme login --window precise --reason "no more guesses than the limit"`, weirctl)
 	say("")
 	say("And change how all of it counts, region by region, approved by you in the browser")
 	say("(30s in \"Bakes for\" is enough here):")

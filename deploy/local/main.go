@@ -1,6 +1,5 @@
-// Command weir-local runs all of Weir on this machine until it is interrupted: two
-// regions with two nodes each, of which one has no MySQL, real servers, all on loopback.
-// `make run` builds and starts it.
+// Command weir-local runs all of Weir on this machine until it is interrupted: two regions with two nodes each, one of
+// them without MySQL, and real servers, all on loopback. `make run` builds and starts it.
 package main
 
 import (
@@ -23,7 +22,7 @@ func main() {
 	}
 }
 
-// The ports of `make run`, one block that is easy to remember and seldom taken.
+// The ports of `make run`, a block that is easy to remember and seldom taken.
 var ports = stack.Ports{
 	Node:      func(region, node int) int { return 7001 + 10*region + node },
 	NodeAdmin: func(region, node int) int { return 7101 + 10*region + node },

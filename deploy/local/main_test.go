@@ -1,13 +1,16 @@
 package main
 
 import (
+	"fmt"
+	"os"
+	"strings"
 	"testing"
 
 	"github.com/weirhq/weir/deploy/local/stack"
 )
 
-// Each port of `make run` is fixed, so that its README and a grpcurl or an Envoy that were set up
-// once go on working, and none is given twice.
+// Each port of `make run` is fixed, so that its README, and a grpcurl or an Envoy that was set up once, keep working.
+// No port is used twice.
 func TestPortsAreFixedAndApart(t *testing.T) {
 	taken := map[int]bool{0: true}
 	take := func(port int) {
@@ -32,7 +35,26 @@ func TestPortsAreFixedAndApart(t *testing.T) {
 	}
 }
 
-// The list of nodes shows which one relays each region, which would be next, and which cannot.
+// The default of grpc-listen is the HTTP port of another node here, and the pages about gRPC say so.
+func TestPagesNameThePortsThatDiffer(t *testing.T) {
+	for page, wants := range map[string][]string{
+		"../../dataplane/node/README.md": {fmt.Sprintf("HTTP of the node eu-2 on %d.", ports.Node(0, 1)),
+			fmt.Sprintf("`make run` has gRPC of eu-1 on %d", ports.NodeGRPC(0, 0))},
+		"../../dataplane/node/rls/README.md": {fmt.Sprintf("%d under `make run`", ports.NodeGRPC(0, 0))},
+	} {
+		text, err := os.ReadFile(page)
+		if err != nil {
+			t.Fatal(err)
+		}
+		for _, want := range wants {
+			if !strings.Contains(strings.Join(strings.Fields(string(text)), " "), want) {
+				t.Errorf("%s does not have %q", page, want)
+			}
+		}
+	}
+}
+
+// The list of nodes shows which node relays each region, which would be next, and which cannot.
 func TestRolesAreShown(t *testing.T) {
 	relay, next := &stack.Node{ID: "eu-1", Region: "eu"}, &stack.Node{ID: "eu-2", Region: "eu"}
 	other := &stack.Node{ID: "us-2", Region: "us"}

@@ -8,7 +8,7 @@ import (
 	"github.com/weirhq/weir/deploy/local/stack"
 )
 
-// relayWait is how long to wait for a region's relay before its nodes are printed without one: a lease that its holder
+// relayWait is how long to wait for a region's relay before its nodes are printed without it. A lease that its holder
 // did not release ends sooner.
 const relayWait = 10 * time.Second
 
@@ -33,7 +33,7 @@ func relayOf(ctx context.Context, s *stack.Stack, region string, within time.Dur
 	}
 }
 
-// relaysOf are the nodes that relay the regions, by region.
+// relaysOf returns the nodes that relay the regions, by region.
 func relaysOf(ctx context.Context, s *stack.Stack) map[string]*stack.Node {
 	relays := make(map[string]*stack.Node)
 	for _, n := range s.Nodes {
@@ -44,7 +44,7 @@ func relaysOf(ctx context.Context, s *stack.Stack) map[string]*stack.Node {
 	return relays
 }
 
-// role is what a node does for its region's relay.
+// role returns a node's part in its region's relay.
 func role(n, relay *stack.Node, hasMySQL bool) string {
 	switch {
 	case n == relay:
@@ -66,7 +66,7 @@ func (n keptNode) ended(ctx context.Context) string {
 	return left(n.Node, relayOf(ctx, n.stack, n.Region, takeOverWait))
 }
 
-// left is what is printed when a node has ended; relay is nil if no node relays its region.
+// left returns the line that is printed when a node has ended. relay is nil if no node relays its region.
 func left(ended, relay *stack.Node) string {
 	if relay == nil {
 		return fmt.Sprintf("node %s has ended. No node relays %s: other regions do not receive its counts.",

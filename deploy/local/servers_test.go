@@ -9,7 +9,7 @@ import (
 	"time"
 )
 
-// mortal is a server that ends when a test says so, and fails to start as often as it says.
+// mortal is a server that ends when a test ends it, and fails to start the given number of times.
 type mortal struct {
 	exited   chan struct{}
 	failures int

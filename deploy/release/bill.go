@@ -11,8 +11,8 @@ import (
 	"strings"
 )
 
-// bill is a bill of materials, CycloneDX 1.6, as far as a Go program tells of itself. It
-// has neither a time nor a random number: the same program has the same bill.
+// bill is a bill of materials, CycloneDX 1.6, made of the build information in a Go program. It has neither a time nor
+// a random number: the same program has the same bill.
 type bill struct {
 	Format       string       `json:"bomFormat"`
 	Spec         string       `json:"specVersion"`
@@ -51,7 +51,7 @@ type dependency struct {
 	DependsOn []string `json:"dependsOn,omitempty"`
 }
 
-// writeBill writes the bill of a program beside it.
+// writeBill writes the bill of a program next to the program.
 func writeBill(program string) (path string, err error) {
 	b, err := billOf(program)
 	if err != nil {
@@ -95,7 +95,7 @@ func billOf(program string) (bill, error) {
 	return b, nil
 }
 
-// library is a module as it was linked: what replaces it, if anything does.
+// library returns a module as it was linked: its replacement, if it is replaced.
 func library(module *debug.Module) component {
 	if module.Replace != nil {
 		module = module.Replace

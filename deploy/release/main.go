@@ -77,7 +77,7 @@ func release(ctx context.Context, out string) error {
 	return writeSums(filepath.Join(out, "SHA256SUMS"), written)
 }
 
-// build makes one program from the sources in dir. Extra flags come last.
+// build makes a program from the sources in dir. Extra flags come last.
 func build(ctx context.Context, dir, program, path string, t target, flags ...string) error {
 	args := append([]string{"build", "-trimpath", "-ldflags=-s -w -buildid=", "-o", path}, flags...)
 	cmd := exec.CommandContext(ctx, "go", append(args, program)...)
@@ -90,7 +90,7 @@ func build(ctx context.Context, dir, program, path string, t target, flags ...st
 	return nil
 }
 
-// writeSums writes what `sha256sum --check` reads.
+// writeSums writes checksums in the form of `sha256sum --check`.
 func writeSums(path string, files []string) error {
 	var sums strings.Builder
 	for _, file := range files {

@@ -18,7 +18,7 @@ func TestPublishedModulesCanBeGot(t *testing.T) {
 	}
 }
 
-// A module that nobody could get is refused, by its file and the reason.
+// A module that the public cannot get is rejected, with its file and the reason.
 func TestModulesThatNobodyCouldGetAreRefused(t *testing.T) {
 	const module = "module github.com/weirhq/weir/dataplane/adapters/x\n\ngo 1.26.0\n\nreplace github.com/weirhq/weir => ../../..\n\nrequire github.com/weirhq/weir v0.3.0\n"
 	tagged := []string{"latest", "v0.3.0", "dataplane/adapters/x/v0.3.0"}

@@ -11,9 +11,8 @@ import (
 	"testing"
 )
 
-// "The same commit and toolchain give the same bytes, wherever they are built": from two
-// directories. (The smallest program, as all are built alike. Stamps of git are left out, so
-// that the test says nothing about what is not committed yet.)
+// "The same commit and toolchain give the same bytes, wherever they are built": from two directories. The test builds
+// the smallest program, because all are built alike. It leaves out git's stamps, so uncommitted changes do not matter.
 func TestBuildsAreReproducible(t *testing.T) {
 	here := target{runtime.GOOS, runtime.GOARCH}
 	var built [2][]byte
@@ -33,7 +32,7 @@ func TestBuildsAreReproducible(t *testing.T) {
 	}
 }
 
-// copySources has what git knows of, elsewhere.
+// copySources copies the files that git tracks to another folder.
 func copySources(t *testing.T) string {
 	t.Helper()
 	git := exec.CommandContext(t.Context(), "git", "ls-files", "--cached", "--others", "--exclude-standard", "go.mod", "go.sum", "deploy/docker")

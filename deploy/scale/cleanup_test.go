@@ -5,7 +5,6 @@ import (
 	"context"
 	"database/sql"
 	"fmt"
-	"log/slog"
 	"os"
 	"slices"
 	"sync"
@@ -17,14 +16,13 @@ import (
 	operators "github.com/weirhq/weir/controlplane/store"
 	"github.com/weirhq/weir/dataplane/mysqlcounts"
 	"github.com/weirhq/weir/dataplane/store"
-	"github.com/weirhq/weir/schema"
+	"github.com/weirhq/weir/schema/schematest"
 	"github.com/weirhq/weir/shared/servers"
 	"github.com/weirhq/weir/shared/tuning"
 	"github.com/weirhq/weir/shared/window"
 )
 
-// size is how many rows the table has: what is asked for where there is time, and a
-// twentieth of it elsewhere.
+// size returns how many rows the table has: the full number with WEIR_SOAK=1, and a twentieth of it otherwise.
 func size() (expired, live int) {
 	if os.Getenv("WEIR_SOAK") != "" {
 		return 1_000_000, 100_000
@@ -32,9 +30,8 @@ func size() (expired, live int) {
 	return 50_000, 5_000
 }
 
-// A test fills 1 M expired rows among live ones and proves none of the live ones is
-// touched, while a region goes on to publish and another to import: all of what was
-// published is there afterwards, and no import has failed.
+// 1 M expired rows lie among live rows. The cleanup deletes no live row, while a region goes on to publish and another
+// to import: all published rows are there afterwards, and no import has failed.
 func TestSoakCleanupAtScale(t *testing.T) {
 	if os.Getenv("WEIR_LONG") != "" && os.Getenv("WEIR_SOAK") == "" {
 		// Each publish adds keys, and each import reads all of them. At the interval of soak they are more work than the
@@ -57,17 +54,12 @@ func cleanupAtScale(t *testing.T, expired, live int, interval time.Duration) {
 	if report.Rows != int64(expired) {
 		t.Errorf("%d rows of %d were deleted", report.Rows, expired)
 	}
-	if got := d.sum("live"); got != before {
-		t.Errorf("the live rows were %+v, and are %+v", before, got)
-	}
-	if got, want := d.sum("busy").rows, len(publishes)*trafficRows; got != want {
-		t.Errorf("%d rows were published meanwhile, %d are there", want, got)
-	}
+	d.wantKept(before, publishes)
 	t.Logf("%d rows in %d batches; meanwhile %d publishes and %d imports", report.Rows, report.Batches, len(publishes), len(imports))
 }
 
-// What the cleanup deletes a second, and what that costs nodes meanwhile: how much longer
-// their publishes and imports take at the 99th percentile.
+// How many rows the cleanup deletes a second, and its cost for nodes meanwhile: how much longer their publishes and
+// imports take at the 99th percentile.
 func BenchmarkCleanup(b *testing.B) { servers.EachSQL(b, benchCleanup) }
 
 func benchCleanup(b *testing.B) {
@@ -89,7 +81,7 @@ func benchCleanup(b *testing.B) {
 	}
 }
 
-// What bounds the rate: nothing else runs, and batches are of several sizes.
+// The bound of the rate: nothing else runs, and batches have several sizes.
 func BenchmarkCleanupAlone(b *testing.B) { servers.EachSQL(b, benchCleanupAlone) }
 
 func benchCleanupAlone(b *testing.B) {
@@ -126,11 +118,8 @@ func newTable(tb testing.TB, expired, live int) *table {
 	must(tb, err)
 	tb.Cleanup(func() { must(tb, server.Stop()) })
 	d := &table{tb: tb, dsn: server.DatabaseForTest(tb), now: time.Now()}
-	d.db, err = operators.Open(d.dsn)
-	must(tb, err)
-	tb.Cleanup(func() { must(tb, d.db.Close()) })
-	must(tb, schema.Migrate(tb.Context(), d.db, slog.New(slog.DiscardHandler)))
-	// Rows expire in another order than they are stored in, as those of windows do.
+	d.db = schematest.Open(tb, d.dsn, operators.Open)
+	// Rows expire in another order than they are stored in, as with windows.
 	if expired > 0 {
 		d.fill("expired", expired, d.now.Add(-2*time.Hour), time.Hour/time.Duration(expired))
 	}
@@ -149,7 +138,7 @@ func (d *table) fill(kind string, rows int, from time.Time, step time.Duration) 
 	}
 }
 
-// sum is what tells a row that was changed or has gone.
+// sum reveals a row that was changed or is gone.
 type sum struct {
 	rows     int
 	checksum uint64
@@ -161,6 +150,17 @@ func (d *table) sum(namespace string) (s sum) {
 		identifier, duration_ms, sequence, region, count, expires_at, updated_at))), 0) FROM ratelimit_window_counts WHERE namespace = ?`,
 		namespace).Scan(&s.rows, &s.checksum))
 	return s
+}
+
+// wantKept reports live rows that are not as before, and rows that were published meanwhile and are not there.
+func (d *table) wantKept(before sum, publishes []time.Duration) {
+	d.tb.Helper()
+	if got := d.sum("live"); got != before {
+		d.tb.Errorf("the live rows were %+v, and are %+v", before, got)
+	}
+	if got, want := d.sum("busy").rows, len(publishes)*trafficRows; got != want {
+		d.tb.Errorf("%d rows were published meanwhile, %d are there", want, got)
+	}
 }
 
 // clean runs the cleanup until nothing is left to delete.
@@ -188,8 +188,8 @@ const (
 	importEvery  = time.Second // a relay takes over
 )
 
-// traffic publishes rows of one region and imports them in another until the function that
-// it returns is called, which tells how long each took.
+// traffic publishes rows of a region and imports them in another until the returned function is called, which returns
+// how long each call took.
 func (d *table) traffic(tb testing.TB) (stop func() (publishes, imports []time.Duration)) {
 	tb.Helper()
 	db, err := mysqlcounts.Open(d.dsn)
@@ -223,7 +223,7 @@ func (d *table) traffic(tb testing.TB) (stop func() (publishes, imports []time.D
 	}
 }
 
-// every times what f does until ctx ends. What it has begun it ends.
+// every times calls of f until ctx ends. A call that has begun runs to its end.
 func (d *table) every(ctx context.Context, interval time.Duration, what string, f func(context.Context) error) (took []time.Duration) {
 	tick := time.NewTicker(interval)
 	defer tick.Stop()
@@ -241,7 +241,7 @@ func (d *table) every(ctx context.Context, interval time.Duration, what string, 
 	}
 }
 
-// batch are the counts of a flush, of keys that nobody has published yet.
+// batch returns the counts of a flush, of keys that have not been published yet.
 func (d *table) batch(n int64) []store.Count {
 	all := make([]store.Count, trafficRows)
 	for i := range all {

@@ -10,8 +10,8 @@ import (
 	"github.com/weirhq/weir/shared/servers"
 )
 
-// What batches delete a second on several connections, each over a range of its own of expires_at, from a table without
-// partitions while a region publishes and another imports.
+// How many rows batches delete a second on several connections, each over a range of its own of expires_at, from a
+// table without partitions while a region publishes and another imports.
 func BenchmarkConnections(b *testing.B) { servers.EachSQL(b, benchConnections) }
 
 func benchConnections(b *testing.B) {

@@ -1,3 +1,3 @@
-// Package scale tests and measures what only shows at the sizes of a large fleet, with the
-// parts of both planes that meet at one database.
+// Package scale tests and measures effects that only show at the sizes of a large fleet, with the parts of both planes
+// that meet at the database.
 package scale

@@ -32,12 +32,7 @@ func testSoakRetirementAtScale(t *testing.T) {
 	if r.Phase != retire.Dropped || r.RowsDeleted != int64(rows) {
 		t.Errorf("%s (%s), %d rows of %d deleted", r.Phase, r.Why, r.RowsDeleted, rows)
 	}
-	if got := d.sum("live"); got != before {
-		t.Errorf("the live rows were %+v, and are %+v", before, got)
-	}
-	if got, want := d.sum("busy").rows, len(publishes)*trafficRows; got != want {
-		t.Errorf("%d rows were published meanwhile, %d are there", want, got)
-	}
+	d.wantKept(before, publishes)
 	t.Logf("%d rows in %v; meanwhile %d publishes, 99 %% within %v and %d imports, 99 %% within %v",
 		rows, took.Round(time.Millisecond), len(publishes), p99(publishes), len(imports), p99(imports))
 }
@@ -54,7 +49,7 @@ func (d *table) fillBlocklist(rows int) {
 	}
 }
 
-// retire takes a retirement from its start to its outcome, with both approvals as soon as they are asked for.
+// retire takes a retirement from its start to its outcome, with both approvals as soon as they are due.
 func (d *table) retire(t *testing.T) *retire.Retirement {
 	t.Helper()
 	spec := retire.DefaultSpec()
@@ -90,7 +85,7 @@ func (d *table) retire(t *testing.T) *retire.Retirement {
 	return r
 }
 
-// retiring executes the steps of a retirement once each, in a fleet of one node that relays: it sends a heartbeat
+// retiring executes the steps of a retirement once each, in a fleet of a single node that relays: it sends a heartbeat
 // whenever the time is read.
 type retiring struct {
 	controlplane.Journal

@@ -16,9 +16,8 @@ import (
 	"github.com/weirhq/weir/shared/await"
 )
 
-// devtools speaks Chromium's DevTools protocol to a browser of its own. Drivers that are
-// made for tests keep what pages have loaded, which is no help when memory is measured.
-// It is for one goroutine.
+// devtools speaks Chromium's DevTools protocol to a browser of its own. Drivers that are made for tests keep the pages'
+// resources, which would distort measurements of memory. It is for a single goroutine.
 type devtools struct {
 	t       testing.TB
 	in      io.Writer
@@ -34,7 +33,7 @@ type answered struct {
 	} `json:"error"`
 }
 
-// answerMost is how long a command may take, on a machine that has much else to do.
+// answerMost bounds the time of a command, on a busy machine.
 const answerMost = 2 * time.Minute
 
 // browse starts Chromium, which speaks over pipes and listens nowhere.
@@ -75,8 +74,7 @@ func browse(t testing.TB) *devtools {
 	return b
 }
 
-// discard removes a profile, into which processes of the browser write until they notice
-// that it has gone.
+// discard removes a profile. Processes of the browser write to it until they notice that it is gone.
 func discard(t testing.TB, profile string) {
 	t.Helper()
 	await.NoError(t, "the browser's profile is removed", func() error { return os.RemoveAll(profile) })
@@ -102,7 +100,7 @@ func (b *devtools) read(ctx context.Context, out io.Reader) {
 	}
 }
 
-// try gives a command, to a page or with "" to the browser, and reads its result.
+// try sends a command, to a page or with "" to the browser, and reads its result.
 func (b *devtools) try(page, method string, params map[string]any, into any) error {
 	b.last++
 	command, err := json.Marshal(struct {
@@ -144,8 +142,8 @@ func (b *devtools) do(page, method string, params map[string]any, into any) {
 	}
 }
 
-// open opens an address in a window and a profile of its own: a browser has but a few
-// connections for all pages of one.
+// open opens an address in a window and a profile of its own, because a browser has only a few connections for all
+// pages of a profile.
 func (b *devtools) open(url string) (page string) {
 	b.t.Helper()
 	var made struct{ BrowserContextID, TargetID, SessionID string }
@@ -175,7 +173,7 @@ func quoted(text string) string {
 	return string(b)
 }
 
-// ask is what an expression evaluates to, once what it promises is there.
+// ask evaluates an expression, and waits for its promise.
 func (b *devtools) ask(page, expression string, into any) error {
 	var found struct {
 		Result           struct{ Value json.RawMessage }

@@ -24,7 +24,7 @@ import (
 
 const adminToken = "an admin's token for the console's tests"
 
-// world is what drive.js is told.
+// world has the addresses and credentials for drive.js.
 type world struct {
 	Chromium string            `json:"chromium"`
 	URL      string            `json:"url"`
@@ -35,8 +35,8 @@ type world struct {
 	Shots    string            `json:"shots"`
 }
 
-// What people see and do, in Chromium, before everything real. The scenarios share one
-// fleet, and say themselves what they prove: see browser/drive.js.
+// The console as people use it, in Chromium, with real servers behind it. The scenarios share a fleet, and each is
+// described in browser/drive.js.
 func TestTheConsoleInChromium(t *testing.T) { servers.TurnSQL(t, testTheConsoleInChromium) }
 
 func testTheConsoleInChromium(t *testing.T) {
@@ -76,7 +76,7 @@ func drive(t *testing.T, scenario string, w world) {
 	}
 }
 
-// start runs everything, with an API that asks for tokens.
+// start runs everything, with an API that requires tokens.
 func start(t *testing.T) *stack.Stack {
 	t.Helper()
 	bin := t.TempDir()
@@ -90,7 +90,8 @@ func start(t *testing.T) *stack.Stack {
 	}
 	ctx, cancel := context.WithTimeout(t.Context(), 2*time.Minute)
 	defer cancel()
-	s, err := stack.Start(ctx, stack.Options{Bin: bin, Engine: servers.EngineOf(t), Data: t.TempDir(), CleanupInterval: 2 * time.Second, ControlArgs: []string{"--api-auth=token", "--api-admin-token-file=" + file}})
+	s, err := stack.Start(ctx, stack.Options{Bin: bin, Engine: servers.EngineOf(t), Redis: servers.RedisKindOf(t),
+		Data: t.TempDir(), CleanupInterval: 2 * time.Second, ControlArgs: []string{"--api-auth=token", "--api-admin-token-file=" + file}})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -102,7 +103,7 @@ func start(t *testing.T) *stack.Stack {
 	return s
 }
 
-// tokens makes one for each role.
+// tokens makes a token for each role.
 func tokens(t *testing.T, s *stack.Stack) map[string]string {
 	t.Helper()
 	client := controlv1connect.NewTokenServiceClient(http.DefaultClient, s.API())
@@ -120,7 +121,7 @@ func tokens(t *testing.T, s *stack.Stack) map[string]string {
 	return made
 }
 
-// chromium is the browser: what CHROMIUM_BIN names, or what is installed.
+// chromium returns the path of the browser: CHROMIUM_BIN, or an installed browser.
 func chromium(t testing.TB) string {
 	t.Helper()
 	if named := os.Getenv("CHROMIUM_BIN"); named != "" {
@@ -133,7 +134,7 @@ func chromium(t testing.TB) string {
 	return path
 }
 
-// shots is where pictures of the pages are left, for people to look at.
+// shots returns the folder for pictures of the pages, for people to look at.
 func shots(t *testing.T) string {
 	t.Helper()
 	dir, err := filepath.Abs(filepath.Join("..", "..", "..", "out", "screenshots"))

@@ -31,8 +31,8 @@ import (
 	"github.com/weirhq/weir/shared/workspaces"
 )
 
-// large is the operators' API of 1,000 nodes in 20 regions with 10,000 overrides, none of
-// which runs: everything that it tells is a function of the time, and changes each second.
+// large is the operators' API of 1,000 nodes in 20 regions with 10,000 overrides. No node runs: every value is a
+// function of the time, and changes each second.
 type large struct {
 	regions   []string
 	overrides []limits.Override // by pattern
@@ -59,7 +59,7 @@ var everyLargePage = map[string]string{
 	"rollout-new": "/console/rollouts/new", "limits": "/console/limits?workspace=acme", "names": "/console/limits", "namespace": "/console/limits/namespace?workspace=acme&namespace=api",
 	"namespace-delete": "/console/limits/namespace?workspace=acme&namespace=api&delete=user_00042", "tokens": "/console/tokens",
 	"rollout-approval": "/console/rollouts/at/two-people",
-	"keys":             "/console/keys", "audit": "/console/audit", "not-found": "/console/nowhere",
+	"keys":             "/console/keys", "listed": "/console/keys?workspace=acme&namespace=api", "audit": "/console/audit", "not-found": "/console/nowhere",
 }
 
 func init() { maps.Copy(everyLargePage, largePages) }
@@ -116,6 +116,7 @@ func serve(t testing.TB, state string) (url string) {
 		Key: func(ctx context.Context, q limits.KeyQuery) (limits.KeyReport, error) {
 			return limits.GetKey(ctx, l, q)
 		},
+		Keys: l.keys,
 		Tuning: func(context.Context) ([]tunings.RegionTuning, error) {
 			return []tunings.RegionTuning{{Version: 7, Document: l.rollout.Document}}, l.down
 		},
@@ -199,7 +200,8 @@ func (l *large) topKeys(context.Context, limits.TopQuery) (limits.TopKeys, error
 	return top, nil
 }
 
-// limits would have denied a little of what ten keys have spent. A deletion leaves them to their callers' limits.
+// limits estimates that a change would have denied a little of the cost that ten keys have spent. A deletion leaves the
+// keys to their callers' limits.
 func (l *large) limits(_ context.Context, changes []limits.Change, _ *workspaces.Set) (limits.Estimate, error) {
 	if l.empty || l.down != nil {
 		return limits.Estimate{}, l.down
@@ -214,7 +216,29 @@ func (l *large) limits(_ context.Context, changes []limits.Change, _ *workspaces
 	return e, nil
 }
 
-// KeyRows are a key's parts of all regions: the current cell fills as time goes by.
+// keys returns a page of keys, some at their limits. There is always a next page.
+func (l *large) keys(_ context.Context, q limits.KeysQuery) (limits.KeyPage, error) {
+	p := limits.KeyPage{Now: time.Now()}
+	if l.empty || l.down != nil {
+		return p, l.down
+	}
+	k := window.Key{Duration: time.Minute}
+	start := window.Start(window.Sequence(p.Now.UnixMilli(), k.DurationMs()), k.DurationMs())
+	for i := range q.Limit {
+		count := int64(10_000 - 100*(i%7))
+		listed := limits.KeyListed{Identifier: fmt.Sprintf("user_%05d", i)}
+		w := limits.KeyWindow{DurationMs: k.DurationMs(), Effective: count, Current: limits.KeyCell{StartMs: start, Count: count}}
+		if i%5 != 4 {
+			w.Limit = new(int64(10_000))
+			listed.Override = &limits.Override{Pattern: "user_*", Limit: 10_000}
+		}
+		listed.Windows, p.Next = []limits.KeyWindow{w}, listed.Identifier
+		p.Keys = append(p.Keys, listed)
+	}
+	return p, nil
+}
+
+// KeyRows returns a key's parts of all regions: the current cell fills as time goes by.
 func (l *large) KeyRows(context.Context, string, string, string, int) (now time.Time, rows []limits.KeyRow, err error) {
 	now = time.Now()
 	if l.empty || l.down != nil {
@@ -235,6 +259,10 @@ func (l *large) KeyRows(context.Context, string, string, string, int) (now time.
 }
 
 func (l *large) KeyReset(context.Context, string, string, string) (*limits.Reset, error) {
+	return nil, nil
+}
+
+func (l *large) Namespace(context.Context, string, string) (*limits.Namespace, error) {
 	return nil, nil
 }
 
@@ -282,7 +310,7 @@ func (l *large) Audit(_ context.Context, before int64, rows int) (page []audit.R
 	return page, nil
 }
 
-// What the API asks of these and no page does is in the embedded interfaces, which are nil.
+// Methods of the API that no page calls are in the embedded interfaces, which are nil.
 type largeCleanup struct {
 	api.Cleanup
 	*large
@@ -310,7 +338,8 @@ type largeRollouts struct {
 	*large
 }
 
-// Status is a stage that bakes for ever, of a part of a region's nodes, or one that waits for the second of two people.
+// Status returns a stage that bakes for ever, on a part of a region's nodes, or a stage that waits for the second of
+// two approvals.
 func (r largeRollouts) Status(_ context.Context, id string) (rollout.Rollout, error) {
 	if r.empty {
 		return rollout.Rollout{}, fmt.Errorf("%w: there is no rollout %q", controlplane.ErrNotFound, id)
@@ -411,7 +440,7 @@ type largeTokens struct {
 	*large
 }
 
-// List has a token in each state, and more than a page of those in force.
+// List returns a token in each state, and more than a page of tokens in force.
 func (k largeTokens) List(_ context.Context, after string) (page []access.Token, more bool, err error) {
 	if k.empty || k.down != nil {
 		return nil, false, k.down

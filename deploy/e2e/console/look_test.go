@@ -8,7 +8,7 @@ import (
 	"testing"
 )
 
-// looks are what pages are looked at on, and by whom.
+// looks are the screens and color schemes in which pages are checked.
 var looks = map[string]struct {
 	scheme     string
 	wide, high int
@@ -20,16 +20,16 @@ var looks = map[string]struct {
 	"night": {"dark", 390, 844, true},
 }
 
-// fillOverride fills in the form of an override, and asks for its review.
+// fillOverride fills in the form of an override, and requests its review.
 const fillOverride = `(() => {
 	const form = document.querySelector("#override form");
 	for (const [name, value] of Object.entries({ pattern: "user_*", limit: "9000", actor: "ann", reason: "a contract" })) form.elements[name].value = value;
 	form.querySelector("[value=review]").click();
 })()`
 
-// Nothing overlaps, is cut or says nothing, on a desktop and on a phone, in light and
-// dark, of a fleet that is large, that is empty, and whose dependencies are down. What is
-// looked for is in browser/look.js; pictures are left in out/screenshots.
+// Nothing overlaps, is cut off or has no text, on a desktop and on a phone, in light and dark: of a large fleet, of an
+// empty fleet, and of a fleet whose dependencies are down. browser/look.js has the checks; pictures are left in
+// out/screenshots.
 func TestEveryPageLooksRight(t *testing.T) {
 	look, err := os.ReadFile("browser/look.js")
 	if err != nil {
@@ -73,7 +73,7 @@ func TestEveryPageLooksRight(t *testing.T) {
 	}
 }
 
-// A look finds what it looks for, and nothing on a page that is as it should be.
+// A look finds each fault that it checks for, and nothing on a page without faults.
 func TestALookFindsFaults(t *testing.T) {
 	look, err := os.ReadFile("browser/look.js")
 	if err != nil {
@@ -118,7 +118,7 @@ func (b *devtools) look(page, expression, where string) {
 	}
 }
 
-// picture leaves one of the whole page, for people to look at.
+// picture leaves a picture of the whole page, for people to look at.
 func (b *devtools) picture(page, file string) {
 	b.t.Helper()
 	var size struct{ CSSContentSize map[string]float64 }

@@ -15,10 +15,9 @@ import (
 	"time"
 )
 
-// Pages stay live for an hour without growing memory, with 1,000 nodes, 20 regions and
-// 10,000 overrides: with WEIR_SOAK=1 an hour in which every figure changes each second.
-// Otherwise the same in some seconds: each page is left and looked at again, and again,
-// which opens its stream anew, fetches it anew and draws its charts anew.
+// Pages stay live for an hour without growing memory, with 1,000 nodes, 20 regions and 10,000 overrides. With
+// WEIR_SOAK=1 every figure changes each second for an hour. Otherwise the test takes some seconds: each page is left
+// and visited again and again, which each time opens its stream, fetches it and draws its charts again.
 func TestSoakOfLivePages(t *testing.T) {
 	every, samples, stirs := time.Duration(0), 12, 2
 	if os.Getenv("WEIR_SOAK") != "" {
@@ -48,7 +47,7 @@ func TestSoakOfLivePages(t *testing.T) {
 	s.judge()
 }
 
-// soak is what was measured of pages that stay open, and of the server.
+// soak holds the measurements of pages that stay open, and of the server.
 type soak struct {
 	t      *testing.T
 	b      *devtools
@@ -59,18 +58,18 @@ type soak struct {
 // watched is an open page.
 type watched struct {
 	session string
-	text    string    // what it showed
+	text    string    // its visible text
 	changed time.Time // when that was last something new
 	changes int
 }
 
-// Bounds of what counts as growth, beside a tenth: figures scatter by so much.
+// A value counts as grown if it exceeds its bound here and a tenth of its start, because figures scatter by so much.
 var slack = map[string]float64{"heap_mb": 0.5, "nodes": 200, "listeners": 5, "documents": 0.5, "server_heap_mb": 2, "server_own_mb": 16, "browser_own_mb": 32, "goroutines": 10}
 
-// stalled is how long a page may show the same: it changes each few seconds.
+// stalled is how long a page may show the same figures. They change every few seconds.
 const stalled = 90 * time.Second
 
-// stir has a page look away and back, and waits until it has fetched itself.
+// stir hides a page and shows it again, and waits until the page has fetched itself.
 func (s *soak) stir(p *watched) {
 	s.t.Helper()
 	if err := s.b.ask(p.session, `(async () => {
@@ -82,14 +81,14 @@ func (s *soak) stir(p *watched) {
 	}
 }
 
-// sample measures everything once, garbage apart.
+// sample measures everything once, without garbage.
 func (s *soak) sample() {
 	s.t.Helper()
 	for name, p := range s.pages {
 		s.alive(name, p)
 		found := s.metricsAtRest(p)
 		s.put(name+" heap_mb", found["JSHeapUsedSize"]/(1<<20))
-		s.put(name+" nodes", found["Nodes"]) // nodes and listeners are counted with those that are on no page any more
+		s.put(name+" nodes", found["Nodes"]) // includes nodes and listeners that are on no page any more
 		s.put(name+" listeners", found["JSEventListeners"])
 		s.put(name+" documents", found["Documents"])
 	}
@@ -108,13 +107,13 @@ func (s *soak) sample() {
 // letGo bounds how long a page may hold the document that it has fetched itself into.
 const letGo = 10 * time.Second
 
-// metricsAtRest returns the metrics of a page without garbage and, at best, without the second
-// document that a page holds while it compares itself with what it has just fetched: it asks until
-// there is none. A document that is never let go of is measured like all else.
+// metricsAtRest returns the metrics of a page without garbage. A page has a second document while it compares itself
+// with a fetched page: metricsAtRest repeats the measurement until there is none. A document that is never released is
+// measured like all else.
 func (s *soak) metricsAtRest(p *watched) map[string]float64 {
 	s.t.Helper()
 	for deadline := time.Now().Add(letGo); ; {
-		for range 2 { // what finalizers let go of is garbage of the next one
+		for range 2 { // objects that finalizers release are the next collection's garbage
 			s.b.do(p.session, "HeapProfiler.collectGarbage", nil, nil)
 		}
 		var found struct {
@@ -134,9 +133,9 @@ func (s *soak) metricsAtRest(p *watched) map[string]float64 {
 	}
 }
 
-// heapAtRest is what the server keeps: the least heap of some collections, in MB. A single one
-// also counts the answers that are being written and what was allocated since, which were seen to
-// be twice as much as what stays.
+// heapAtRest returns the heap that the server keeps, in MB: the smallest heap after several collections. A single
+// collection also counts answers that are being written and recent allocations, which were seen to be twice as much as
+// the kept heap.
 func heapAtRest() (mb float64) {
 	mb = math.Inf(1)
 	for range 10 {
@@ -150,7 +149,7 @@ func heapAtRest() (mb float64) {
 
 func (s *soak) put(figure string, v float64) { s.series[figure] = append(s.series[figure], v) }
 
-// alive checks that a page says that it is live, and that what it shows moves.
+// alive checks that a page is marked as live, and that its figures change.
 func (s *soak) alive(name string, p *watched) {
 	s.t.Helper()
 	s.b.until(p.session, `document.getElementById("link").textContent === "live"`)
@@ -185,8 +184,8 @@ func (s *soak) judge() {
 	}
 }
 
-// trend is the median of the values from a quarter of them on (a sixth of all), that of
-// the last sixth, and whether the latter is more by a tenth and then some.
+// trend returns the median of the sixth of the values that begins after a quarter of them, the median of the last
+// sixth, and whether the latter is larger by more than a tenth and slack.
 func trend(values []float64, slack float64) (early, late float64, grew bool) {
 	n := len(values)
 	early, late = median(values[n/4:n/4+n/6]), median(values[n-n/6:])
@@ -198,7 +197,7 @@ func median(values []float64) float64 {
 	return sorted[len(sorted)/2]
 }
 
-// line is the newest sample.
+// line returns the newest sample.
 func (s *soak) line(n int) string {
 	var b strings.Builder
 	for _, figure := range slices.SortedFunc(maps.Keys(s.series), func(a, b string) int {
@@ -211,8 +210,8 @@ func (s *soak) line(n int) string {
 	return b.String()
 }
 
-// own is the resident memory of processes in MB without files, much of which they share; 0
-// where it cannot be had.
+// own returns the resident memory of processes in MB, without files, much of which they share. It returns 0 if it is
+// not available.
 func own(pids ...int) (mb float64) {
 	for _, pid := range pids {
 		f, err := os.Open(fmt.Sprintf("/proc/%d/status", pid))
@@ -230,7 +229,7 @@ func own(pids ...int) (mb float64) {
 	return mb
 }
 
-// What is judged is the trend, and not noise about it nor what fills up first.
+// The trend is judged. Noise around it, and memory that fills up at first, do not matter.
 func TestATrendIsFound(t *testing.T) {
 	for _, tc := range []struct {
 		name string

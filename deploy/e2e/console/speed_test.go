@@ -15,7 +15,7 @@ import (
 func BenchmarkPagesInChromium(b *testing.B) {
 	url := serve(b, "large")
 	browser := browse(b)
-	// the static files are in its cache, as they are of anybody's second page
+	// the browser has cached the static files, as for anybody's second page
 	page := browser.open(url + "/console/audit")
 	for _, name := range slices.Sorted(maps.Keys(everyLargePage)) {
 		b.Run(name, func(b *testing.B) {
@@ -31,7 +31,7 @@ func BenchmarkPagesInChromium(b *testing.B) {
 				}
 				answer, paint, load = append(answer, took.Answer), append(paint, took.Paint), append(load, took.Load)
 			}
-			b.ReportMetric(0, "ns/op") // of what measures
+			b.ReportMetric(0, "ns/op") // the run's own time has no meaning
 			for unit, values := range map[string][]float64{"ms-answer": answer, "ms-paint": paint, "ms-load": load} {
 				b.ReportMetric(median(values), unit)
 				b.ReportMetric(slices.Min(values), unit+"-min")

@@ -9,8 +9,8 @@ import (
 	"strings"
 )
 
-// leaseHeld is the sample of a node's metrics while it holds the lease of its region's relay. A stack's Redis has one
-// shard.
+// leaseHeld is the sample of a node's metrics while it holds the lease of its region's relay. A stack's Redis has a
+// single shard.
 const leaseHeld = `weir_relay_lease_held{shard="0"} 1`
 
 // Relay returns the node that relays a region, nil while none does. Nodes that do not answer are left out.
@@ -26,7 +26,7 @@ func (s *Stack) Relay(ctx context.Context, region string) *Node {
 	return nil
 }
 
-// Metrics returns what the node publishes, in Prometheus' text format.
+// Metrics returns the node's metrics, in Prometheus' text format.
 func (n *Node) Metrics(ctx context.Context) (text string, err error) {
 	request, err := http.NewRequestWithContext(ctx, http.MethodGet, n.AdminURL()+"/metrics", nil)
 	if err != nil {

@@ -1,8 +1,7 @@
-// Package stack runs all of Weir on one machine: MariaDB or MySQL, a Redis for each region,
-// Restate, the control plane and the nodes, each a process of its own, on loopback.
-// Nodes with MySQL compete for the lease of their region's relay; the others have Redis alone.
-// `make run` uses it with fixed ports; the tests of the whole use it with free ones,
-// and kill what they like.
+// Package stack runs all of Weir on one machine: MariaDB or MySQL, a Redis for each region, Restate, the control plane
+// and the nodes, each a process of its own, on loopback. Nodes with MySQL compete for the lease of their region's
+// relay; the others have Redis alone. `make run` uses it with fixed ports. The tests of the whole use it with free
+// ports, and kill processes.
 package stack
 
 import (
@@ -20,15 +19,16 @@ import (
 	"github.com/weirhq/weir/shared/servers"
 )
 
-// Options say where things are. Bin and Data are required.
+// Options say which programs, folders and ports a stack uses. Bin and Data are required.
 type Options struct {
 	Bin  string // directory with weir-node and weir-control
 	Data string // directory for data and logs, kept
 
-	Engine         servers.Engine // default servers.PreferredSQL
-	Regions        []string       // default eu and us
-	NodesPerRegion int            // default 2
-	Ports          Ports          // zero: free ones
+	Engine         servers.Engine    // default servers.PreferredSQL
+	Redis          servers.RedisKind // default servers.SystemRedis
+	Regions        []string          // default eu and us
+	NodesPerRegion int               // default 2
+	Ports          Ports             // zero: free ports
 
 	// CleanupInterval is how often expired rows are deleted; 0 is the control plane's
 	// default.
@@ -42,7 +42,7 @@ type Options struct {
 	Password string
 }
 
-// Ports are TCP ports on 127.0.0.1; 0 is a free one each.
+// Ports are TCP ports on 127.0.0.1. 0 stands for a free port.
 type Ports struct {
 	Node, NodeGRPC, NodeAdmin func(region, node int) int
 	Redis                     func(region int) int
@@ -67,25 +67,25 @@ type Stack struct {
 	identity string // public half of Restate's key
 }
 
-// Node is one running weir-node.
+// Node is a running weir-node.
 type Node struct {
 	*servers.Program
 	Region, ID string
 }
 
-// URL is where the node serves calls.
+// URL returns the address at which the node serves calls.
 func (n *Node) URL() string { return "http://" + n.Addrs()[0] }
 
-// AdminURL is where the node serves health, metrics and profiles.
+// AdminURL returns the address at which the node serves health, metrics and profiles.
 func (n *Node) AdminURL() string { return "http://" + n.Addrs()[1] }
 
-// API is where operators' tools connect.
+// API returns the address of the operators' API.
 func (s *Stack) API() string { return "http://" + s.Control.Addrs()[0] }
 
-// GRPCAddr is where the node serves calls by gRPC: this API's and Envoy's.
+// GRPCAddr returns the address at which the node serves calls by gRPC: of this API and of Envoy's.
 func (n *Node) GRPCAddr() string { return n.Addrs()[2] }
 
-// DSN is the database's, for go-sql-driver.
+// DSN returns the data source name of the database, for go-sql-driver.
 func (s *Stack) DSN() string { return s.SQL.DSN(Database) }
 
 // Start starts everything and returns when all of it is ready. After an error
@@ -96,6 +96,9 @@ func Start(ctx context.Context, o Options) (*Stack, error) {
 	}
 	if o.Engine == "" {
 		o.Engine = servers.PreferredSQL(ctx)
+	}
+	if o.Redis == "" {
+		o.Redis = servers.SystemRedis
 	}
 	if o.NodesPerRegion == 0 {
 		o.NodesPerRegion = 2
@@ -109,7 +112,7 @@ func Start(ctx context.Context, o Options) (*Stack, error) {
 	return s, nil
 }
 
-// startServers starts what is not ours, all at once.
+// startServers starts the servers that are not Weir's, all at once.
 func (s *Stack) startServers(ctx context.Context) error {
 	o := s.options
 	g, ctx := errgroup.WithContext(ctx)
@@ -137,7 +140,7 @@ func (s *Stack) startServers(ctx context.Context) error {
 			if o.Ports.Redis != nil {
 				port = o.Ports.Redis(i)
 			}
-			redis[i], err = servers.StartRedis(ctx, servers.Options{Dir: s.dir("redis-" + region), Port: port,
+			redis[i], err = servers.StartRedis(ctx, o.Redis, servers.Options{Dir: s.dir("redis-" + region), Port: port,
 				Args: s.redisArgs()})
 			return err
 		})
@@ -151,8 +154,8 @@ func (s *Stack) startServers(ctx context.Context) error {
 	return err
 }
 
-// identityKey makes the key that Restate signs its requests with, unless there is one,
-// and returns its file. Other programs of this machine reach the handlers' port, too.
+// identityKey makes the key with which Restate signs its requests, unless the key exists, and returns its file. The
+// signature matters because other programs of this machine reach the handlers' port, too.
 func (s *Stack) identityKey(ctx context.Context) (file string, err error) {
 	if err := os.MkdirAll(s.options.Data, 0o700); err != nil {
 		return "", err
@@ -239,7 +242,7 @@ func (s *Stack) startNode(ctx context.Context, region string, r, i int) (*Node, 
 	return &Node{Program: p, Region: region, ID: id}, nil
 }
 
-// nodeEnv has the stores that a node is connected to.
+// nodeEnv returns the environment with the stores of a node.
 func (s *Stack) nodeEnv(region, id string) []string {
 	env := []string{"WEIR_REDIS_URL=" + s.RedisURL(region)}
 	if s.HasMySQL(id) {
@@ -248,11 +251,11 @@ func (s *Stack) nodeEnv(region, id string) []string {
 	return env
 }
 
-// HasMySQL is true of a node that competes for the lease of its region's relay. All do but one, so that in eu another
-// node takes over the relay when the node that has it ends, and us has a node that needs its region's relay.
+// HasMySQL reports whether a node has MySQL, and so competes for the lease of its region's relay. All nodes but us-2
+// do. So in eu another node takes over the relay when its node ends, and us has a node that needs its region's relay.
 func (s *Stack) HasMySQL(id string) bool { return id != "us-2" }
 
-// Stop ends everything in order: the nodes drain while what they drain to is there.
+// Stop ends everything in order: the nodes drain while their servers still run.
 func (s *Stack) Stop() error {
 	var g errgroup.Group
 	for _, n := range s.Nodes {

@@ -11,9 +11,8 @@ import (
 	"github.com/weirhq/weir/shared/mysqldsn"
 )
 
-// The users as whom the programs call SQL and Redis. weir-control migrates, and may do anything with the one
-// database; nodes delete changes and nothing else. schema/README.md has the narrower grants of production, table by
-// table.
+// The users as whom the programs call SQL and Redis. weir-control migrates, and may do anything with its database;
+// nodes delete changes and nothing else. schema/README.md has the narrower grants of production, table by table.
 const (
 	controlUser = "weir_control"
 	nodeUser    = "weir_node"
@@ -27,10 +26,10 @@ var grants = []struct{ user, privileges, on string }{
 	{nodeUser, "CREATE, DELETE", "ratelimit_changes"},
 }
 
-// ControlDSN is the database's as weir-control is given it.
+// ControlDSN returns weir-control's data source name of the database.
 func (s *Stack) ControlDSN() string { return s.dsnOf(controlUser) }
 
-// NodeDSN is the database's as nodes are given it.
+// NodeDSN returns the nodes' data source name of the database.
 func (s *Stack) NodeDSN() string { return s.dsnOf(nodeUser) }
 
 func (s *Stack) dsnOf(user string) string {
@@ -63,7 +62,7 @@ func (s *Stack) createUsers(ctx context.Context) (err error) {
 	return nil
 }
 
-// RedisURL is that of a region's Redis as its nodes are given it.
+// RedisURL returns the URL of a region's Redis for its nodes.
 func (s *Stack) RedisURL(region string) string { return s.redisURL(region, s.options.Password) }
 
 func (s *Stack) redisURL(region, password string) string {
@@ -88,7 +87,8 @@ func (s *Stack) redisArgs() []string {
 	return append(args, redisorigin.Rights(false)...)
 }
 
-// controlRedisArgs are weir-control's: the doctor looks at every region's Redis. A password travels in a file.
+// controlRedisArgs returns weir-control's arguments for the doctor, which looks at every region's Redis. The password
+// is in a file.
 func (s *Stack) controlRedisArgs() ([]string, error) {
 	args := []string{"--redis-url="}
 	for i, region := range s.options.Regions {

@@ -1,8 +1,8 @@
-// Drives Chromium through the console. Called by the Go tests beside it:
+// Drives Chromium through the console. The Go tests in the folder above call it:
 //
 //   node drive.js SCENARIO '{"chromium": …, "url": …, "tokens": {…}, "nodes": […], "shots": …}'
 //
-// Exits 0 when everything was as it should be, and else says what was not.
+// Exits 0 if everything is correct. Otherwise it prints the faults.
 import assert from "node:assert/strict";
 import { mkdirSync, readFileSync } from "node:fs";
 import { chromium } from "playwright-core";
@@ -10,9 +10,9 @@ import { chromium } from "playwright-core";
 const [scenario, json] = process.argv.slice(2);
 const world = JSON.parse(json);
 const look = readFileSync(new URL("look.js", import.meta.url), "utf8");
-const patience = 60_000; // for what has to happen at all; it happens within seconds
+const patience = 60_000; // for events that must happen; they happen within seconds
 
-// launch starts Chromium, which now and then crashes before it has a page: that says nothing about the console.
+// launch starts Chromium, which sometimes crashes before it has a page. Such a crash is no fault of the console.
 async function launch(options, attempts = 3) {
   for (;;) {
     try {
@@ -28,7 +28,7 @@ const browser = await launch({
   args: ["--headless", "--no-sandbox", "--disable-gpu", "--disable-quic", "--no-first-run", "--disable-background-networking", "--disable-component-update", "--disable-sync"],
 });
 
-// A fault is anything that a console of a browser would show in red.
+// A fault is anything that a browser's console would show in red.
 const faults = [];
 
 // someone is a browser of their own, signed in with the token of a role.
@@ -37,7 +37,7 @@ async function someone(role, options = {}) {
   context.setDefaultTimeout(patience);
   const page = await context.newPage();
   const here = () => page.url().replace(world.url, "");
-  // 504 is a machine that has much else to do, and no fault of a page.
+  // 504 shows a busy machine, and is no fault of a page.
   page.expected = ["504"];
   page.on("console", (m) => m.type() === "error" && !page.expected.some((e) => m.text().includes(e)) && faults.push(`${here()}: ${m.text()}`));
   page.on("pageerror", (e) => faults.push(`${here()}: ${e}`));
@@ -51,9 +51,9 @@ async function someone(role, options = {}) {
   return page;
 }
 
-const stops = []; // what still asks nodes when a scenario fails would keep this process alive
+const stops = []; // traffic that still runs when a scenario fails would keep this process alive
 
-// traffic asks nodes until it is told to stop, and answers how to stop it.
+// traffic sends requests to nodes until the returned function stops it.
 function traffic(limit, identifiers = 20) {
   let going = true;
   const ask = async (url) => {
@@ -88,7 +88,7 @@ async function tuned(changes) {
 const text = (page, selector) => page.locator(selector).first().innerText();
 const number = async (page, selector) => Number((await text(page, selector)).replaceAll("\u202f", ""));
 
-// until polls a condition: nothing here goes by the time it takes.
+// until polls a condition: no test here depends on how long it takes.
 async function until(what, condition) {
   const end = Date.now() + patience;
   for (;;) {
@@ -118,7 +118,7 @@ const scenarios = {
       assert.deepEqual(await stranger.evaluate(look), [], `${on}, sign-in`);
       await stranger.screenshot({ path: `${shots}/sign-in.png`, fullPage: true });
       await stranger.context().close();
-      const page = await someone("admin", options); // who has a page more than an operator
+      const page = await someone("admin", options); // who has one more page than an operator
       const stop = traffic(200, 5); // of several regions, so that there is something to converge
       for (const [name, path] of Object.entries(world.pages)) {
         page.expected = name === "not-found" ? ["404"] : ["504"];
@@ -175,7 +175,7 @@ const scenarios = {
     await page.screenshot({ path: `${world.shots}/rollout-baking.png`, fullPage: true });
     await calm();
     const denied = traffic(0);
-    // It takes several looks, of which a bake of 2 minutes has one in 6 s: half a minute where nothing else runs.
+    // It takes several looks, and a bake of 2 minutes has a look every 6 s: half a minute if nothing else runs.
     await page.locator(".phase", { hasText: "rolled back" }).waitFor({ timeout: 3 * patience });
     assert.match(await text(page, '[data-live="now"]'), /share of denied decisions/);
     assert.ok(await page.evaluate(() => globalThis.same), "the page was loaded again");
@@ -183,7 +183,7 @@ const scenarios = {
     await page.screenshot({ path: `${world.shots}/rollout-breach.png`, fullPage: true });
   },
 
-  // A viewer sees a rollout and has nothing to approve it with; forced, it is refused.
+  // A viewer sees a rollout and no button to approve it. A forced approval is rejected.
   async viewer() {
     await rpc("operator", "RolloutService/StartRollout", { id: "guarded", reason: "fewer rows", tuning: await tuned({}), plan: { stages: [{ all: true, approval: true }] } });
     const page = await someone("viewer");
@@ -222,7 +222,7 @@ const scenarios = {
     assert.equal(await page.locator('[name="tuning.floor"]').inputValue(), "0.3");
     await page.screenshot({ path: `${world.shots}/preview.png`, fullPage: true });
     await page.getByText(/What the fleet runs, with a feed interval of [0-9.]+ m?s, moves/).waitFor();
-    // One more stage and a laxer guardrail, by the keyboard; nothing that was filled in is lost.
+    // Another stage and a laxer guardrail, by the keyboard; no input is lost.
     await page.getByRole("button", { name: "Add a stage" }).focus();
     await page.keyboard.press("Enter");
     await page.getByRole("group", { name: "Stage 5" }).waitFor();
@@ -241,8 +241,8 @@ const scenarios = {
     assert.equal(rollout.guardrails.convergenceMs.least, 30000);
   },
 
-  // An override is reviewed and set, is changed without losing what is left alone, is not changed
-  // over what another has set meanwhile, and is deleted; the keyboard is enough to set it.
+  // An override is reviewed and set, and is changed without losing other fields. A change is rejected
+  // if another person has changed it meanwhile. It is deleted; the keyboard is enough to set it.
   async limits() {
     const page = await someone("operator");
     await page.goto("/console/limits?workspace=acme&namespace=api");
@@ -302,8 +302,8 @@ const scenarios = {
     await page.getByText("The override is deleted.").waitFor();
   },
 
-  // The audit is asked by the keyboard alone; the address has the question, so that it can
-  // be sent to others, and what the API refuses stands by its field.
+  // The audit is searched by the keyboard alone. The address has the search, so that it can
+  // be sent to others, and an error of the API appears at its field.
   async audit() {
     const page = await someone("viewer");
     await page.goto("/console/audit");
@@ -353,7 +353,7 @@ const scenarios = {
     await parts.getByRole("row", { name: "us 0 7" }).waitFor();
     await page.getByLabel("Limit", { exact: true }).fill("8");
     await page.getByRole("button", { name: "Find" }).click();
-    // A verdict is that of nodes' reports, and unknown until one of them has the key.
+    // A verdict comes from nodes' reports, and is unknown until a report has the key.
     await page.getByText(/a cost of 1 is denied|not known whether a cost of 1 passes/).waitFor();
     await page.screenshot({ path: `${world.shots}/key.png`, fullPage: true });
     await page.locator("summary", { hasText: "Reset it" }).click();
@@ -377,7 +377,7 @@ const scenarios = {
     await page.getByText("Aborted: the table has its name back").waitFor();
   },
 
-  // The cleanup is paused, says by whom, and goes on.
+  // The cleanup is paused, shows who paused it, and goes on.
   async jobs() {
     const page = await someone("operator");
     await page.goto("/console/jobs");
@@ -388,7 +388,7 @@ const scenarios = {
     await page.locator('[data-live="cleanup"]', { hasText: "The next run is due" }).waitFor();
   },
 
-  // A region has lost its Redis: the page that is open says so, in words.
+  // A region has lost its Redis: the open page shows that in text.
   async outage() {
     const page = await someone("viewer");
     const stop = traffic(200, 5);
@@ -398,7 +398,7 @@ const scenarios = {
     await stop();
   },
 
-  // What was chosen stays; without a choice it is the system's. The skip link comes first.
+  // A chosen theme stays; without a choice it is the system's. The skip link comes first.
   async theme() {
     const page = await someone("viewer", { colorScheme: "light" });
     const ground = () => page.evaluate(() => getComputedStyle(document.body).backgroundColor);

@@ -1,5 +1,5 @@
-// Looks at a page as people do, and answers what is wrong with it, in words. It is an
-// expression, for whatever drives the browser.
+// Looks at a page as people do, and returns its faults as text. It is an expression, so that
+// any driver of the browser can evaluate it.
 (() => {
   const wrong = [];
   const screen = document.documentElement.clientWidth;
@@ -31,7 +31,7 @@
     }
   }
 
-  // No line of text lies on another one.
+  // No line of text lies on another line.
   texts.sort((a, b) => a.at.top - b.at.top);
   texts.forEach((one, i) => {
     for (let k = i + 1; k < texts.length && texts[k].at.top < one.at.bottom - 3; k++) {
@@ -41,13 +41,13 @@
     }
   });
 
-  // Nothing is cut by what it is in.
+  // Nothing is cut by its container.
   for (const e of document.querySelectorAll("button, .button, summary, .state, .phase, nav a, input, select, dt, dd, th, td, h1, h2, h3")) {
     if (hidden(e) || e.localName === "input" && !e.value) continue;
     if (e.clientWidth && e.scrollWidth > e.clientWidth + 1) wrong.push(`${e.scrollWidth} px of text in ${e.clientWidth}: ${named(e)}`);
   }
 
-  // What a person may do to a row is within the screen, without scrolling its table sideways.
+  // The buttons of a row are within the screen, without scrolling its table sideways.
   for (const e of document.querySelectorAll("td button, td summary, td a")) {
     if (!hidden(e) && /^(change|delete|revoke|rotate|forget|edit|remove|end|reset)\b/i.test(e.textContent.trim()) && e.getBoundingClientRect().right > screen + 1) wrong.push(`out of reach: ${named(e)}`);
   }

@@ -3,7 +3,7 @@
 {{- ternary .Release.Name (printf "%s-weir" .Release.Name) (contains "weir" .Release.Name) | trunc 47 | trimSuffix "-" }}
 {{- end }}
 
-{{/* Labels that select: they never change. The component is the name of Prometheus' job, too. */}}
+{{/* Labels of selectors, which never change. The component is also the name of the Prometheus job. */}}
 {{- define "weir.selector" -}}
 app.kubernetes.io/name: weir
 app.kubernetes.io/instance: {{ .root.Release.Name }}
@@ -17,7 +17,7 @@ app.kubernetes.io/managed-by: {{ .root.Release.Service }}
 helm.sh/chart: {{ printf "%s-%s" .root.Chart.Name .root.Chart.Version }}
 {{- end }}
 
-{{/* The image of a component. Its registry is required: without one, Kubernetes asks Docker Hub, where no image of Weir is. */}}
+{{/* The image of a component. Its registry is required, because without a registry Kubernetes would pull from Docker Hub, which has no image of Weir. */}}
 {{- define "weir.image" -}}
 {{- if not (or .root.Values.image.registry (eq .root.Values.image.pullPolicy "Never")) }}
 {{- fail "image.registry is empty, and no image of Weir is published: build the images (deploy/docker/Dockerfile), push them, and set image.registry to where they are, with a trailing slash; or load them onto the machines and set image.pullPolicy=Never" }}
@@ -39,7 +39,7 @@ readOnlyRootFilesystem: true
 capabilities: {drop: [ALL]}
 {{- end }}
 
-{{/* Nine tenths of a quantity of memory in bytes, "" for none. The rest is for memory that Go's runtime does not count. */}}
+{{/* Nine tenths of a quantity of memory, in bytes, or "" for none. The rest is for memory that Go's runtime does not count. */}}
 {{- define "weir.memoryLimit" -}}
 {{- with . }}
 {{- $units := dict "" 1 "k" 1000 "M" 1000000 "G" 1000000000 "T" 1000000000000 "Ki" 1024 "Mi" 1048576 "Gi" 1073741824 "Ti" 1099511627776 }}

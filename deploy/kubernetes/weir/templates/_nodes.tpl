@@ -1,4 +1,4 @@
-{{/* A Deployment of nodes: root, component, name, replicas (none where they are scaled), and keys of node.existingSecret that they get. */}}
+{{/* A Deployment of nodes: root, component, name, replicas (none if they are scaled), and the keys of node.existingSecret that they get. */}}
 {{- define "weir.nodes" -}}
 {{- $node := .root.Values.node }}
 {{- $peers := $node.relayPeers }}
@@ -30,7 +30,7 @@ spec:
     spec:
       serviceAccountName: {{ include "weir.name" .root }}
       automountServiceAccountToken: false
-      # Nodes send what they have accepted before they end: a rolling update loses nothing.
+      # Nodes send accepted cost before they end, so a rolling update loses nothing.
       terminationGracePeriodSeconds: {{ add $node.drainDelaySeconds $node.drainTimeoutSeconds 5 }}
       securityContext:
         {{- include "weir.podSecurity" . | nindent 8 }}
@@ -80,7 +80,7 @@ spec:
             - {name: WEIR_DRAIN_TIMEOUT, value: "{{ $node.drainTimeoutSeconds }}s"}
             - {name: WEIR_LOG_LEVEL, value: {{ $node.logLevel }}}
             {{- with include "weir.memoryLimit" (dig "limits" "memory" "" $node.resources) }}
-            # The garbage collector works harder as memory nears this.
+            # The garbage collector runs more often as memory approaches this.
             - {name: GOMEMLIMIT, value: {{ . | quote }}}
             {{- end }}
             {{- with $node.tls.secret }}
@@ -187,7 +187,7 @@ spec:
 {{- if $rls.rules }}{{ include "weir.name" . }}-rls{{ else }}{{ $rls.existingConfigMap }}{{ end }}
 {{- end }}
 
-{{/* What selects one Deployment's nodes: Services and the budget select those with MySQL and those without. */}}
+{{/* The selector of one Deployment's nodes. Services and the budget select nodes with and without MySQL. */}}
 {{- define "weir.nodeSelector" -}}
 {{ include "weir.selector" . }}
 weir/mysql: {{ has "mysql-dsn" .keys | quote }}
