@@ -1,4 +1,5 @@
-// Package attack plays hostile clients of HTTP/2 in tests: single frames, sent as no library would send them.
+// Package attack plays hostile clients of HTTP/2 in tests. It sends single frames, in ways in which no library would
+// send them.
 //
 //	during := attack.Watch()
 //	conns := attack.Send(t, address, 100, attack.Floods(path, "application/json")["pings"])
@@ -22,10 +23,10 @@ import (
 	"golang.org/x/net/http2/hpack"
 )
 
-// stuck is how long a flood waits for a server that reads no more of it: it is throttled, and stays connected.
+// stuck is how long a flood waits for a server that stops reading. Such a flood is throttled, and stays connected.
 const stuck = 500 * time.Millisecond
 
-// Client sends the frames of one connection.
+// Client sends the frames of a single connection.
 type Client struct {
 	*http2.Framer
 
@@ -38,8 +39,8 @@ type Client struct {
 // Flood sends frames until all of them are sent, or Flush fails.
 type Flood func(c *Client) error
 
-// Send begins n connections to address from 127.0.0.2, each of which plays its flood once and reads nothing, and
-// returns when all are played, which they are too where the server closes them or reads no more. Under the race
+// Send begins n connections to address from 127.0.0.2, each of which plays its flood once and reads nothing. It returns
+// when all floods are played, which includes connections that the server closes or stops reading. Under the race
 // detector, where no memory is measured, there are at most 16.
 func Send(t testing.TB, address string, n int, play Flood) (conns []net.Conn) {
 	t.Helper()
@@ -54,7 +55,7 @@ func Send(t testing.TB, address string, n int, play Flood) (conns []net.Conn) {
 			t.Fatal(err)
 		}
 		conns = append(conns, conn)
-		// Small buffers, so that what a server sends and no one reads waits in the server.
+		// Small buffers keep unread answers in the server.
 		_ = conn.(*net.TCPConn).SetReadBuffer(4 << 10)
 		playing.Go(func() { _ = newClient(conn).play(play) })
 	}
@@ -76,7 +77,7 @@ func newClient(conn net.Conn) *Client {
 	return c
 }
 
-// play begins with a window of no bytes, so that no answer's body is taken.
+// play begins with a window of no bytes, so that it accepts no answer's body.
 func (c *Client) play(flood Flood) error {
 	_, _ = io.WriteString(c.out, http2.ClientPreface)
 	_ = c.WriteSettings(http2.Setting{ID: http2.SettingInitialWindowSize, Val: 0})
@@ -86,13 +87,13 @@ func (c *Client) play(flood Flood) error {
 	return c.Flush()
 }
 
-// Flush sends what was written.
+// Flush sends the frames written so far.
 func (c *Client) Flush() error {
 	_ = c.conn.SetWriteDeadline(time.Now().Add(stuck))
 	return c.out.Flush()
 }
 
-// Block packs header fields: names and values in turn, after those that every request has.
+// Block packs header fields: first the fields that every request has, then names and values in turn.
 func (c *Client) Block(method, path string, more ...string) []byte {
 	c.fields.Reset()
 	all := append([]string{":method", method, ":scheme", "http", ":authority", "localhost", ":path", path}, more...)
@@ -102,7 +103,7 @@ func (c *Client) Block(method, path string, more ...string) []byte {
 	return bytes.Clone(c.fields.Bytes())
 }
 
-// Begin begins a request whose body follows.
+// Begin begins a request with a body.
 func (c *Client) Begin(id uint32, block []byte) {
 	_ = c.WriteHeaders(http2.HeadersFrameParam{StreamID: id, BlockFragment: block, EndHeaders: true})
 }

@@ -8,14 +8,14 @@ import (
 	"golang.org/x/net/http2"
 )
 
-// How many a flood has of frames that a server answers with one, for which net/http has a bound of 10,000 on a
-// connection, and of requests, for which a server's are some hundreds.
+// How many frames or requests a flood has. net/http allows 10,000 frames on a connection that need an answer. Servers
+// allow some hundreds of requests.
 const (
 	frames   = 11_000
 	requests = 1_500
 )
 
-// Floods are by what they send. path is one that takes a POST with a body of kind.
+// Floods returns the floods by description. path must take a POST with a body of kind.
 func Floods(path, kind string) map[string]Flood {
 	post := func(c *Client, more ...string) []byte {
 		return c.Block("POST", path, append([]string{"content-type", kind, "te", "trailers"}, more...)...)
@@ -28,7 +28,7 @@ func Floods(path, kind string) map[string]Flood {
 		}),
 		"streams that are reset by a fault of theirs": many(requests, func(c *Client, i uint32) {
 			c.Begin(2*i+1, post(c))
-			_ = c.WriteWindowUpdate(2*i+1, 1<<31-1) // beyond what a window may be, with what it is already
+			_ = c.WriteWindowUpdate(2*i+1, 1<<31-1) // together with its present size, beyond the largest window
 			_ = c.WriteWindowUpdate(2*i+1, 1<<31-1)
 		}),
 		"more streams than there may be": many(requests, func(c *Client, i uint32) { c.Begin(2*i+1, post(c)) }),
@@ -76,7 +76,7 @@ func Floods(path, kind string) map[string]Flood {
 	}
 }
 
-// many sends n times, some frames together.
+// many calls send n times, and flushes some frames together.
 func many(n uint32, send func(c *Client, i uint32)) Flood {
 	return func(c *Client) error {
 		for i := range n {

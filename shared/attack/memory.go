@@ -9,7 +9,7 @@ import (
 	"time"
 )
 
-// Memory is the most that the process had of the system since Watch.
+// Memory is the most memory that the process has taken from the system since Watch.
 type Memory struct {
 	idle, most uint64
 	over       atomic.Bool
@@ -31,8 +31,9 @@ func Watch() *Memory {
 	return m
 }
 
-// Small ends measuring, and fails the test if there were more than most bytes more at once than at first. Under the
-// race detector it only shows how many: that takes memory of its own, and slows the collector down.
+// Small ends the measurement. It fails the test if the process had more than most bytes more at any moment than at
+// first. Under the race detector it only logs the number, because the detector takes memory of its own, and slows the
+// collector down.
 func (m *Memory) Small(t testing.TB, most int64) {
 	t.Helper()
 	m.over.Store(true)
@@ -44,7 +45,8 @@ func (m *Memory) Small(t testing.TB, most int64) {
 	}
 }
 
-// Mapped is what Go has of the system and has not given back: what the process's resident memory is made of.
+// Mapped returns how much memory Go has taken from the system and not given back: the main part of the process's
+// resident memory.
 func Mapped() uint64 {
 	sample := []metrics.Sample{{Name: "/memory/classes/total:bytes"}, {Name: "/memory/classes/heap/released:bytes"}}
 	metrics.Read(sample)

@@ -17,8 +17,8 @@ import (
 )
 
 const (
-	// Patience is how long a condition may take. It is far more than any takes on a machine with twenty times the work
-	// that it has cores for, and less than the timeout of a test binary.
+	// Patience bounds the time for a condition. It is far more than any condition takes on a machine with twenty times as
+	// much work as it has cores for, and less than the timeout of a test binary.
 	Patience = 5 * time.Minute
 
 	every = 5 * time.Millisecond
@@ -38,8 +38,8 @@ func True(t testing.TB, what string, holds func() bool) time.Duration {
 	})
 }
 
-// NoError waits until try returns nil and returns how long that took. It fails the test with the last error if try
-// still returns one after Patience. Call it from the test's goroutine, which also calls try.
+// NoError waits until try returns nil and returns how long that took. If try still returns an error after Patience,
+// NoError fails the test with it. Call it from the test's goroutine, which also calls try.
 func NoError(t testing.TB, what string, try func() error) time.Duration {
 	t.Helper()
 	tick := time.NewTicker(every)

@@ -29,7 +29,7 @@ func watch(t *testing.T, f func(testing.TB)) string {
 	return s.failure
 }
 
-// A condition that holds at once costs no time, and one that comes to hold is noticed soon after.
+// A condition that holds at once costs no time. A condition that comes to hold later is noticed soon after.
 func TestWaitsNoLongerThanTheConditionTakes(t *testing.T) {
 	for _, takes := range []time.Duration{0, time.Second, time.Minute, Patience - 1} {
 		synctest.Test(t, func(t *testing.T) {

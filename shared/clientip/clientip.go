@@ -6,17 +6,16 @@ import (
 	"strings"
 )
 
-// IPv6Bits is how much of an IPv6 address is one caller: a caller that has one address usually has
-// all of its /64.
+// IPv6Bits is how much of an IPv6 address identifies a caller: a caller that has an address usually has all of its /64.
 const IPv6Bits = 64
 
-// hopsMax is how many proxies there may be between a caller and here.
+// hopsMax bounds the proxies between a caller and this server.
 const hopsMax = 32
 
 // Proxies are the networks of proxies that may speak for others; the zero value trusts none.
 type Proxies []netip.Prefix
 
-// Trust prepares networks for Find. Invalid ones match nothing.
+// Trust prepares networks for Find. Invalid networks match nothing.
 func Trust(networks []netip.Prefix) Proxies {
 	trusted := make(Proxies, len(networks))
 	for i, p := range networks {
@@ -63,7 +62,7 @@ func (t Proxies) Find(remote string, lines []string) (address netip.Addr, ok boo
 	return address, true
 }
 
-// Include tells whether a connection's other end is one of the proxies.
+// Include reports whether a connection's other end is a trusted proxy.
 func (t Proxies) Include(remote string) bool {
 	address, ok := parse(remote)
 	return ok && t.contain(address)
@@ -78,8 +77,8 @@ func (t Proxies) contain(address netip.Addr) bool {
 	return false
 }
 
-// Network is an address as a caller: whole for IPv4, its first bits for IPv6. It is the zero Prefix
-// of the zero Addr.
+// Network returns an address as a caller: whole for IPv4, its first bits for IPv6. It is the zero Prefix of the zero
+// Addr.
 func Network(address netip.Addr, ipv6Bits int) netip.Prefix {
 	network, _ := address.Prefix(min(address.BitLen(), ipv6Bits))
 	return network

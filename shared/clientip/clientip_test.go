@@ -44,8 +44,8 @@ func TestFind(t *testing.T) {
 	}
 }
 
-// Whatever a header holds, the caller has an address, and what a caller writes to the left of the address that a
-// trusted proxy saw changes nothing.
+// With any header the caller has an address. Text that a caller writes to the left of the address that a trusted proxy
+// saw changes nothing.
 func FuzzFind(f *testing.F) {
 	for _, s := range []string{"", ",", "unknown", "_hidden", "[::1]:1", "203.0.113.9;proto=https", "\x00", "10.0.0.2, x"} {
 		f.Add(s)
@@ -61,7 +61,7 @@ func FuzzFind(f *testing.F) {
 	})
 }
 
-// Include is about the connection's other end alone; what is no address is in none.
+// Include looks at the connection's other end only. A text that is no address is in no network.
 func TestInclude(t *testing.T) {
 	trusted := Trust([]netip.Prefix{netip.MustParsePrefix("10.0.0.0/8")})
 	for remote, want := range map[string]bool{"10.0.0.1:99": true, "[::ffff:10.0.0.1]:99": true, "192.0.2.1:99": false, "@": false, "": false} {

@@ -1,22 +1,25 @@
-// Package estimate is what an operator can set for a namespace in the estimate mode, and
-// its form as a document: nodes run by it, and the control plane refuses what they would.
+// Package estimate has the settings that an operator can choose for a namespace in the estimate mode, and their form as
+// a document. Nodes run by the document, and the control plane rejects documents that nodes would reject.
 //
 // A document is JSON with these fields. A field that is left out has its preset's value:
 //
 //	preset              "default", or "posthog": leaky, offered, >=
 //	drain               "cells" (default) or "leaky"
 //	count               "accepted" (default) or "offered"
-//	test                ">" (default) denies what exceeds the limit, ">=" what reaches it
-//	sync_base_ms        1,000 to 600,000, default 15,000. Lower: closer to the truth, more
+//	test                ">" (default) denies requests that exceed the limit, ">=" also those that reach it
+//	sync_base_ms        1,000 to 600,000, default 15,000. A lower value keeps counts closer to the truth, with more
 //	                    commands
 //	floor               0 or more, default 10: local cost with which an idle key is synced,
 //	                    or 1 % of the limit if that is less
-//	pending_max         1 to 1,000,000, default 10,000: keys that may wait for a sync; those
-//	                    beyond ask again with their next requests
+//	pending_max         1 to 1,000,000, default 10,000: keys that may wait for a sync. Further keys try again with
+//	                    their next requests
 //	batch_max           1 to 20,000, default 1,000: keys that a tick syncs, of each shard
-//	max_read_outage_ms  0 (one window, the default) to a day: how long a sync may be wanting
+//	max_read_outage_ms  0 (one window, the default) to a day: how long a sync may be overdue
 //	                    before local cost is left out of a leaky level
 //	overrides           "key=limit,key=limit": limits of identifiers without a stored override of their own
+//
+// For example, {"drain": "leaky", "sync_base_ms": 5000} drains levels continuously, and syncs them three times as often
+// as by default.
 package estimate
 
 import (
@@ -39,17 +42,17 @@ var ErrInvalid = errors.New("estimate")
 // DocumentBytesMax bounds a document.
 const DocumentBytesMax = 4096
 
-// Knobs are a document's settings, those that it leaves out at their defaults.
+// Knobs are a document's settings, with the defaults of the fields that it leaves out.
 type Knobs struct {
 	Leaky   bool // the level drains by limit/duration between syncs, not by cells
-	Offered bool // what was refused is counted too
+	Offered bool // refused cost is counted too
 	Below   bool // the limit must not be reached, instead of not exceeded
 
-	SyncBaseMs   int64 // what the tiers' intervals are multiples of, 1,000 to 600,000
+	SyncBaseMs   int64 // the tiers' intervals are multiples of it: 1,000 to 600,000
 	Floor        int64 // local cost below which an idle key is not synced, 0 to window.LimitMax
-	ReadOutageMs int64 // how long a sync may be wanting before local cost is left out, to a day; 0 is one window
+	ReadOutageMs int64 // how long a sync may be overdue before local cost is left out, to a day; 0 is one window
 	PendingMax   int64 // keys that may wait for a sync, 1 to 1,000,000
-	BatchMax     int   // keys that one tick syncs, 1 to 20,000
+	BatchMax     int   // keys that a tick syncs, 1 to 20,000
 
 	Overrides map[string]int64 // limits of single identifiers
 }
@@ -74,12 +77,12 @@ const (
 	pendingMaxDefault = 10_000
 	batchMaxDefault   = 1_000
 
-	overrideErrorsMax = 5 // that are told in full
+	overrideErrorsMax = 5 // errors that are listed in full
 )
 
-// Parse reads a document strictly: an unknown field, a value out of its bounds or text
-// behind the end are errors that wrap ErrInvalid, and no Knobs. "" is all defaults.
-// Where only parts of the overrides make no sense, the Knobs without them come with the error.
+// Parse reads a document strictly: an unknown field, a value out of its bounds or text behind the end are errors that
+// wrap ErrInvalid, and no Knobs. "" is all defaults. If only parts of the overrides are invalid, the Knobs without them
+// come with the error.
 func Parse(text string) (*Knobs, error) {
 	var d document
 	if len(text) > DocumentBytesMax {
@@ -101,8 +104,8 @@ func Parse(text string) (*Knobs, error) {
 	return d.knobs()
 }
 
-// checkNames refuses fields that the decoder takes although they are written otherwise, such as "Floor" for floor, and
-// fields that appear twice, of which the decoder takes the last. The document was decoded before.
+// checkNames rejects fields that the decoder accepts under another spelling, such as "Floor" for floor, and fields that
+// appear twice, of which the decoder takes the last. The document was decoded before.
 func checkNames(text string) error {
 	dec := json.NewDecoder(strings.NewReader(text))
 	_, _ = dec.Token() // the brace; of null there is nothing more
@@ -175,9 +178,9 @@ func (d *document) knobs() (*Knobs, error) {
 	return k, err
 }
 
-// ParseOverrides reads "key=limit,key=limit": parts between commas, the key before the
-// first '=', both sides trimmed. A later part wins. What is no key and limit is left
-// out, and the error names it; the rest is returned beside it.
+// ParseOverrides reads "key=limit,key=limit": parts between commas, the key before the first '=', both sides trimmed.
+// If a key appears twice, the later part applies. A part that is no key and limit is left out. The error names these
+// parts, and the limits of all other parts are returned with it.
 func ParseOverrides(text string) (map[string]int64, error) {
 	var limits map[string]int64
 	var bad []error
@@ -190,7 +193,7 @@ func ParseOverrides(text string) (map[string]int64, error) {
 		limit, err := strconv.ParseInt(value, 10, 64)
 		if !found || key == "" || len(key) > window.IdentifierBytesMax || err != nil ||
 			limit < 0 || limit > window.LimitMax ||
-			strconv.FormatInt(limit, 10) != value { // one spelling of each number
+			strconv.FormatInt(limit, 10) != value { // each number has a single spelling
 			bad = append(bad, fmt.Errorf("%w: overrides has %q (identifier=limit, limit 0 to %d)", ErrInvalid, part,
 				int64(window.LimitMax)))
 			continue

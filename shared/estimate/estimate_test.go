@@ -26,7 +26,8 @@ func TestOverridesText(t *testing.T) {
 	}
 }
 
-// A field has one spelling and appears once: encoding/json takes "Floor" for floor, and the last of two.
+// A field has a single spelling and appears once. encoding/json would take "Floor" for floor, and the last of two
+// fields.
 func TestADocumentsFieldsAreThereOnce(t *testing.T) {
 	for text, says := range map[string]string{
 		`{"floor":5}`:                   "",
@@ -45,8 +46,7 @@ func TestADocumentsFieldsAreThereOnce(t *testing.T) {
 	}
 }
 
-// Whatever the text, what is taken is within bounds, and each limit is one that some part
-// of the text spells.
+// For any text, accepted limits are within bounds, and each is spelled by a part of the text.
 func FuzzOverridesText(f *testing.F) {
 	for _, s := range []string{"a=1,b=2", "=,=", "a==1", " a = 1 ", "a=99999999999999999999", ",,,", "\x00=1", "a=1,a=0"} {
 		f.Add(s)

@@ -16,8 +16,8 @@ const (
 	TopBytesMax = 16 << 10
 )
 
-// Top are a node's hottest and most denied keys, largest first. Readers must accept
-// those of older and newer builds, so fields are only ever added.
+// Top lists a node's hottest and most denied keys, largest first. Readers must accept documents of older and newer
+// builds, so fields are only ever added.
 type Top struct {
 	AtMs          int64    `json:"at_ms"`           // when it was made, Unix ms by the node's clock
 	DeniedSinceMs int64    `json:"denied_since_ms"` // since when denials were counted; 0: never were
@@ -25,20 +25,20 @@ type Top struct {
 	Denied        []TopKey `json:"denied"`          // by requests denied, or let pass by shadow mode alone
 
 	Refused []TopKey `json:"refused,omitempty"` // by leases refused; they have no duration
-	Held    []Held   `json:"held,omitempty"`    // what has been held longest, by what this node knows
+	Held    []Held   `json:"held,omitempty"`    // leases and reservations held longest, as far as the node has them
 
-	// Unread is how many of the above ReadTop has left out, because they are malformed.
+	// Unread is how many of these entries ReadTop has left out, because they are malformed.
 	Unread int `json:"-"`
 }
 
-// TopKey is one of them. Names are bytes, and in base64 on their way.
+// TopKey is a key in Top. Names are bytes, encoded in base64.
 type TopKey struct {
 	Workspace  []byte `json:"w"`
 	Namespace  []byte `json:"n"`
 	Identifier []byte `json:"i"`
 	DurationMs int64  `json:"d"`
 	Limit      int64  `json:"l"` // -1: unknown
-	Count      int64  `json:"c"` // of hot keys cost, of all regions; of denied ones requests to this node
+	Count      int64  `json:"c"` // hot keys: cost, of all regions; denied keys: requests to this node
 	Regional   int64  `json:"r"` // of hot keys: the part of Count that is the region's own
 	More       int64  `json:"m"` // of denied keys: how many more it may be
 }
@@ -49,7 +49,7 @@ const (
 	HeldReservation = "reservation"
 )
 
-// Held is a lease of a concurrency limit, or a reservation's part of one key.
+// Held is a lease of a concurrency limit, or the part of a reservation that belongs to a key.
 type Held struct {
 	Kind       string `json:"k"`
 	Workspace  []byte `json:"w"`
@@ -59,10 +59,10 @@ type Held struct {
 	SinceMs    int64  `json:"s"`           // Unix ms by the node's clock
 	EndsMs     int64  `json:"e,omitempty"` // Unix ms; 0: not before it is released
 	Amount     int64  `json:"a"`           // slots, or cost
-	Mark       uint64 `json:"x,omitempty"` // the same for one that several nodes know of, and for no other; 0: none does
+	Mark       uint64 `json:"x,omitempty"` // equal in every node's report of it, and unique; 0: no other node has it
 }
 
-// Document writes t, and leaves out the last of what is most until it is at most TopBytesMax long.
+// Document writes t. It leaves out the last entries of the longest lists until it is at most TopBytesMax long.
 func (t Top) Document() (string, error) {
 	keys := []*[]TopKey{&t.Hot, &t.Denied, &t.Refused}
 	for _, k := range keys {
@@ -86,8 +86,8 @@ func (t Top) Document() (string, error) {
 	}
 }
 
-// ReadTop reads a document of any build. It leaves out what no node can have meant and counts it in Unread: a bad key
-// spoils itself alone. An error means that nothing could be read.
+// ReadTop reads a document of any build. It leaves out malformed entries and counts them in Unread, so that a bad key
+// does not affect the others. If nothing can be read, it returns an error.
 func ReadTop(document []byte) (Top, error) {
 	if len(document) > TopBytesMax {
 		return Top{}, fmt.Errorf("top keys: %d bytes (at most %d)", len(document), TopBytesMax)

@@ -44,7 +44,7 @@ func TestReadTopNamesWhatIsWrong(t *testing.T) {
 	}
 }
 
-// What no node can have meant is left out and counted. The keys beside it are read.
+// Malformed entries are left out and counted. The other keys are read.
 func TestABadKeyOfAReportSpoilsItselfAlone(t *testing.T) {
 	const names = `"w":"YQ==","n":"YQ==","i":"YQ=="`
 	const good, goodHeld = `{` + names + `,"d":1,"c":7}`, `{"k":"lease",` + names + `}`
@@ -74,7 +74,7 @@ func TestABadKeyOfAReportSpoilsItselfAlone(t *testing.T) {
 	}
 }
 
-// What is read can be written, and read again.
+// A document that was read can be written, and read again.
 func FuzzReadTop(f *testing.F) {
 	f.Add([]byte(`{"at_ms":1,"hot":[{"w":"YQ==","n":"Yg==","i":"Yw==","d":60000,"l":100,"c":40,"r":30}],"denied":[]}`))
 	f.Add([]byte(`{"hot":[{"w":"YQ==","n":"Yg==","i":"Yw==","d":60000,"new":[1]}]}`))

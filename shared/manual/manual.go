@@ -1,5 +1,5 @@
-// Package manual reads the commands that the repository's pages tell people to type, for
-// the tests that hold them against the programs and files they name.
+// Package manual reads the commands on the repository's pages, for tests that compare them with the programs and files
+// that they name.
 package manual
 
 import (
@@ -13,7 +13,7 @@ import (
 	"testing"
 )
 
-// Command is one command of one page: what stands between two of |, &&, ; and the like.
+// Command is a command on a page: the text between two of |, &&, ; and similar signs.
 type Command struct {
 	Page  string // from the root of the repository
 	Line  int
@@ -28,8 +28,8 @@ func (c Command) String() string {
 	return fmt.Sprintf("%s:%d: %s", c.Page, c.Line, strings.Join(append(slices.Clone(c.Env), c.Words...), " "))
 }
 
-// Args are the words after the first, up to an alternative, without what only tells that
-// a reader may leave them out or add to them.
+// Args returns the words after the first, up to an alternative. It leaves out signs that mark optional or repeated
+// words.
 func (c Command) Args() (args []string) {
 	for _, word := range c.Words[1:] {
 		if word == "|" {
@@ -43,14 +43,14 @@ func (c Command) Args() (args []string) {
 	return args
 }
 
-// Forgives tells whether what a parser says of the command is only that its last flag has
-// no value, which a sentence may leave out.
+// Forgives reports whether a parser's only error about the command is that its last flag has no value. A sentence may
+// leave the value out.
 func (c Command) Forgives(err error) bool {
 	return c.Mentioned && (strings.Contains(err.Error(), `but got "EOL"`) ||
 		strings.Contains(err.Error(), "missing value"))
 }
 
-// Of returns the commands of one program on all pages.
+// Of returns the commands of a program on all pages.
 func Of(t testing.TB, program string) (all []Command) {
 	t.Helper()
 	for _, c := range All(t) {
@@ -89,7 +89,7 @@ func All(t testing.TB) (all []Command) {
 	return all
 }
 
-// Root is the repository's, above the working directory.
+// Root returns the repository's root, above the working directory.
 func Root(t testing.TB) string {
 	t.Helper()
 	dir, err := os.Getwd()
@@ -114,9 +114,8 @@ var (
 	first    = regexp.MustCompile(`^(\$ )?(?:[A-Z_]+=\S* +)*([\w./$-]+)(?:\s|$)`)
 )
 
-// Parse returns the commands of a page: every line of a block in sh, every line of any
-// other block that begins with "$ " or with a program that is known, and what stands in a
-// sentence as code and is a command of ours.
+// Parse returns the commands of a page: every line of a block in sh, every line of any other block that begins with "$
+// " or with a known program, and code in sentences that is a command of our programs.
 func Parse(page, text string) (all []Command) {
 	lines := strings.Split(text, "\n")
 	block, fenced := "", false
@@ -154,7 +153,7 @@ func Parse(page, text string) (all []Command) {
 	return all
 }
 
-// commands takes a line apart.
+// commands splits a line into commands.
 func commands(page string, at int, line string) (all []Command) {
 	c := Command{Page: page, Line: at}
 	done := func() {
@@ -184,7 +183,7 @@ var (
 	unquoted   = strings.NewReplacer(`"`, "", `'`, "")
 )
 
-// split splits as a shell does, as far as the pages go.
+// split splits as a shell does, as far as the pages need it.
 func split(line string) (words []string) {
 	for _, m := range word.FindAllString(line, -1) {
 		if strings.HasPrefix(m, "#") {

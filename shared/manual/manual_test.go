@@ -17,7 +17,7 @@ const page = "# Page\n\n" +
 	"```sh\nsome-script --flag\n```\n\n" +
 	"```yaml\nmake: run\n```\n"
 
-// Commands are found where they stand, and output, prose and other languages are not.
+// Commands are found in each place, but not in output, prose and other languages.
 func TestParse(t *testing.T) {
 	var got []string
 	for _, c := range Parse("page.md", page) {
@@ -57,7 +57,7 @@ func TestArgs(t *testing.T) {
 	}
 }
 
-// Whatever a page holds, every command has a word and a line of the page.
+// For any page, every command has a word and a line of the page.
 func FuzzParse(f *testing.F) {
 	f.Add(page)
 	f.Fuzz(func(t *testing.T, text string) {

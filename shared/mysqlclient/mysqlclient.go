@@ -29,16 +29,16 @@ const (
 	lockWaitDefault = 50 * time.Second // the server's default
 )
 
-// PacketBytesMin is the least max_allowed_packet of the server. The longest statement reads the
-// news of 4,000 regions, the most that a relay follows, with the longest names and each byte
-// escaped into two: 2.9 MB (TestTheLongestStatementFitsIntoAPacket in dataplane/mysqlcounts). The
-// default is 64 MiB in MySQL and 16 MiB in MariaDB.
+// PacketBytesMin is the least max_allowed_packet of the server. The longest statement reads the changes of 4,000
+// regions, the most that a relay follows, with the longest names and each byte escaped into two: 2.9 MB
+// (TestTheLongestStatementFitsIntoAPacket in dataplane/mysqlcounts). The default is 64 MiB in MySQL and 16 MiB in
+// MariaDB.
 const PacketBytesMin = 4 << 20
 
 // Options are the differences between the pools of Weir's programs. A timeout in the DSN takes
 // precedence. A zero timeout means none.
 type Options struct {
-	ConnsMax int // of the pool; idle ones are kept up to IdleMax
+	ConnsMax int // of the pool; idle connections are kept up to IdleMax
 	IdleMax  int
 
 	DialTimeout, ReadTimeout, WriteTimeout time.Duration

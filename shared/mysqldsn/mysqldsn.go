@@ -1,15 +1,14 @@
-// Package mysqldsn reads the data source name of a MySQL database, in the form of
-// github.com/go-sql-driver/mysql and with three parameters more:
+// Package mysqldsn reads the data source name of a MySQL database, in the form of github.com/go-sql-driver/mysql with
+// three more parameters:
 //
 //	user:password@tcp(host:3306)/database?tls=true&tlsCA=/etc/weir/ca.pem
 //
-//	tlsCA    file of PEM certificates: the server's must be signed by one of them
+//	tlsCA    file of PEM certificates, of which one must have signed the server's
 //	tlsCert  file of the client's own PEM certificate, with tlsKey
 //	tlsKey   file of its private key
 //
-// Each of them turns TLS on, unless tls says what kind of it. The server's name is
-// checked against its certificate, except with tls=skip-verify. Files are read once,
-// when the name is parsed.
+// Each of them turns TLS on, unless tls sets another kind of TLS. The server's name is checked against its certificate,
+// except with tls=skip-verify. Files are read once, when the name is parsed.
 package mysqldsn
 
 import (
@@ -33,8 +32,8 @@ import (
 
 const want = "want user:password@tcp(host:port)/database"
 
-// Parse returns a configuration of its own. No error holds the password, or any other
-// value of the name but the server's address and the paths of its files.
+// Parse returns a configuration of its own. No error contains the password, or any other value of the name except the
+// server's address and the paths of its files.
 func Parse(dsn string) (*mysql.Config, error) {
 	fail := func(format string, args ...any) (*mysql.Config, error) {
 		return nil, fmt.Errorf("the MySQL DSN cannot be read, %s: %w", want, fmt.Errorf(format, args...))
@@ -86,25 +85,25 @@ func Mask(dsn string) string {
 	return config.FormatDSN()
 }
 
-// HoldsPassword reports whether a DSN has a password in it. One that cannot be parsed has none that is known; Parse
-// refuses it.
+// HoldsPassword reports whether a DSN has a password in it. It returns false for a DSN that cannot be parsed, which
+// Parse rejects.
 func HoldsPassword(dsn string) bool {
 	config, err := Parse(dsn)
 	return err == nil && config.Passwd != ""
 }
 
-// masked replaces a password, as package url does it.
+// masked replaces a password, as package url does.
 const masked = "xxxxx"
 
 func unprintable(r rune) bool { return r < ' ' || r == 0x7f || r == '\ufeff' }
 
-// The database's name and the parameters, behind an address in parentheses, or without one.
+// Matches of the database's name and the parameters, with or without an address in parentheses before them.
 var (
 	behindAddress = regexp.MustCompile(`(^|@)[a-z0-9]*\([^()]*\)/[^/?()]*(\?|$)`)
 	behindNetwork = regexp.MustCompile(`(^|@)[a-z0-9]*/[^/?()]*(\?|$)`)
 )
 
-// escaped spares people %2F in the paths of files: the driver takes the last slash of all for the one before the
+// escaped lets people write paths of files without %2F. The driver takes the last slash of all for the slash before the
 // database's name, and a plus for a blank. It also refuses what the driver reads leniently.
 func escaped(dsn string) (string, error) {
 	at := behindAddress.FindStringIndex(dsn)
@@ -150,8 +149,8 @@ const (
 	packetMax  = 1 << 30
 )
 
-// checkParameter refuses numbers that the driver would read leniently, and names that it would set as variables of the
-// session, at which every connection would fail. Errors have no values: they may be a part of a password.
+// checkParameter rejects numbers that the driver would read leniently, and names that it would set as variables of the
+// session, at which every connection would fail. Errors have no values, because a value may be a part of a password.
 func checkParameter(name, value string) error {
 	var err error
 	switch {
@@ -160,7 +159,7 @@ func checkParameter(name, value string) error {
 			err = fmt.Errorf("%s is empty, want the path of a file", name)
 		}
 	case name == "timeout" || name == "readTimeout" || name == "writeTimeout":
-		if _, wrong := strict.Duration(name, value, 0, timeoutMax); wrong != nil {
+		if _, wrong := strict.TimeDuration(name, value, 0, timeoutMax); wrong != nil {
 			err = fmt.Errorf("%s is no duration such as 30s (0s to %v)", name, timeoutMax)
 		}
 	case name == "maxAllowedPacket":
@@ -173,8 +172,8 @@ func checkParameter(name, value string) error {
 	return err
 }
 
-// checkName refuses a name that is a slip for one of the driver's or of ours. The driver would set it as a variable of
-// each session, which fails at every connection.
+// checkName returns an error for a parameter that looks like a misspelt parameter of the driver or of this package. The
+// driver would set it as a variable of each session, which fails at every connection.
 func checkName(name string) error {
 	known := slices.Concat(slices.Sorted(maps.Keys(driverParameters)), otherParameters, fileParameters)
 	if slices.Contains(known, name) || name == "wait_timeout" { // which the server has
@@ -188,8 +187,8 @@ func checkName(name string) error {
 	return nil
 }
 
-// withoutValues keeps those of the driver's errors that are fixed sentences. The others
-// quote what they could not read.
+// withoutValues returns the driver's errors that are fixed sentences. Other errors of the driver quote the unreadable
+// text, so withoutValues replaces them.
 func withoutValues(dsn string, err error) string {
 	if text := err.Error(); strings.HasPrefix(text, "invalid DSN: ") {
 		return text
@@ -219,14 +218,13 @@ var driverParameters = map[string]string{
 	"allowCleartextPasswords": "true or false", "loc": "a time zone such as UTC",
 }
 
-// otherParameters are all others of the driver.
+// otherParameters are the other parameters of the driver.
 var otherParameters = []string{
 	"allowAllFiles", "allowFallbackToPlaintext", "allowOldPasswords", "charset", "collation", "columnsWithAlias",
 	"connectionAttributes", "maxAllowedPacket", "readTimeout", "serverPubKey", "timeTruncate", "timeout", "writeTimeout",
 }
 
-// useFiles takes our parameters out: the driver would set them as variables of the
-// session.
+// useFiles removes this package's own parameters, because the driver would set them as variables of the session.
 func useFiles(config *mysql.Config) error {
 	take := func(name string) string {
 		value := config.Params[name]

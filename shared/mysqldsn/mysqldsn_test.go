@@ -10,7 +10,7 @@ import (
 	"github.com/weirhq/weir/shared/testcert"
 )
 
-// files are a certificate that signs itself, its key, and a file that is neither.
+// files returns a certificate that signs itself, its key, and a file that is neither.
 func files(t *testing.T) (cert, key, neither string) {
 	t.Helper()
 	dir := t.TempDir()
@@ -63,8 +63,8 @@ func TestParseTLS(t *testing.T) {
 	}
 }
 
-// The driver sets a parameter that it does not know as a variable of each session. A slip for one of its own would fail
-// at every connection, so it is refused with a suggestion.
+// The driver sets an unknown parameter as a variable of each session. A misspelt parameter would fail at every
+// connection, so it is rejected with a suggestion.
 func TestAMisspeltParameterIsRefused(t *testing.T) {
 	for parameter, meant := range map[string]string{
 		"timeut=1s": "timeout", "Timeout=1s": "timeout", "readTimeut=1s": "readTimeout", "read_timeout=1s": "readTimeout",
@@ -88,7 +88,7 @@ func TestAMisspeltParameterIsRefused(t *testing.T) {
 	}
 }
 
-// "No error holds the password."
+// "No error contains the password."
 func TestErrorsHoldNoPassword(t *testing.T) {
 	cert, key, neither := files(t)
 	for dsn, says := range map[string]string{
@@ -120,7 +120,8 @@ func TestErrorsHoldNoPassword(t *testing.T) {
 	}
 }
 
-// A path may hold what delimits a DSN elsewhere, for example that of a credential of a systemd template unit.
+// A path may have characters that delimit a DSN elsewhere, for example the path of a systemd template unit's
+// credential.
 func TestAPathMayHoldDelimiters(t *testing.T) {
 	cert, _, _ := files(t)
 	for _, name := range []string{"weir-node@eu.service", "a+b", "100%", "@tcp", "a b", "q?"} {

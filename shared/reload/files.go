@@ -1,7 +1,6 @@
-// Package reload keeps what was read from files up to date while a process runs:
-// certificates, tokens, rules. It compares contents, not times, by reading the files
-// again every few seconds: that sees what editors, renames and Kubernetes' swapped
-// symbolic links do, on every file system, and the files are small.
+// Package reload keeps the content of files up to date while a process runs: for example certificates, tokens and
+// rules. It reads the files every few seconds and compares contents, not times. So it notices the changes of editors,
+// renames and Kubernetes' swapped symbolic links, on every file system. That is cheap because the files are small.
 package reload
 
 import (
@@ -25,20 +24,18 @@ type File struct {
 	Content []byte
 }
 
-// Files are read together and applied together. Check may be called from one
-// goroutine at a time; nil Files never change.
+// Files are read together and applied together. Check may be called concurrently. A nil *Files never changes.
 type Files struct {
 	paths    []string
 	bytesMax int // of each
 	apply    func([]File) error
 
 	mu   sync.Mutex
-	last []File // as they were when apply last saw them
+	last []File // as of apply's last call
 }
 
-// Open reads the files and applies them; an error says that they are not in force. A
-// path that is a folder stands for its *.yaml and *.yml files. apply must keep what
-// it had when it returns an error.
+// Open reads the files and applies them. If it returns an error, they are not in force. A path that is a folder stands
+// for its *.yaml and *.yml files. If apply returns an error, it must have kept the content that was in force.
 func Open(paths []string, apply func([]File) error) (*Files, error) {
 	return OpenBounded(paths, BytesMax, apply)
 }
@@ -52,9 +49,8 @@ func OpenBounded(paths []string, bytesMax int, apply func([]File) error) (*Files
 	return f, nil
 }
 
-// Check reads the files again, and applies them if one of them is another than last
-// time. An error is returned once for each change: contents that were refused are not
-// tried again.
+// Check reads the files again, and applies them if any of them has changed. It returns each change's error once: it
+// does not apply rejected contents again.
 func (f *Files) Check() (changed bool, err error) {
 	if f == nil {
 		return false, nil
@@ -92,7 +88,7 @@ func (f *Files) read() ([]File, error) {
 	return files, nil
 }
 
-// list is the path itself, or the YAML files of a folder in their order.
+// list returns the path itself, or the YAML files of a folder in their order.
 func list(path string) ([]string, error) {
 	info, err := os.Stat(path)
 	if err != nil {

@@ -15,8 +15,8 @@ func write(t *testing.T, path, content string) {
 	}
 }
 
-// Files are applied when they are opened and when one of them is another, together and
-// in order; a folder stands for its YAML files.
+// Files are applied when they are opened and whenever any of them changes, together and in order. A folder stands for
+// its YAML files.
 func TestFilesAreAppliedWhenTheyChange(t *testing.T) {
 	folder, single := t.TempDir(), filepath.Join(t.TempDir(), "single")
 	write(t, single, "s")
@@ -55,7 +55,7 @@ func TestFilesAreAppliedWhenTheyChange(t *testing.T) {
 	}
 }
 
-// What apply refuses is told once, and not tried again until it changes.
+// Contents that apply rejects are reported once, and not tried again until they change.
 func TestRefusedContentsAreToldOnce(t *testing.T) {
 	path := filepath.Join(t.TempDir(), "f")
 	write(t, path, "good")

@@ -1,4 +1,4 @@
-// Package servertls is a server's certificate, read again when its files change.
+// Package servertls serves a certificate, and reads it again when its files change.
 package servertls
 
 import (
@@ -15,17 +15,17 @@ import (
 	"github.com/weirhq/weir/shared/reload"
 )
 
-// TLS holds a server's certificate and, if callers need one too, the authorities that must have
-// signed theirs. New connections use the files' current content. Open connections continue for as
-// long as StillValid accepts their certificates.
+// TLS holds a server's certificate and, if callers need a certificate too, the authorities that must have signed it.
+// New connections use the files' current content. Open connections continue for as long as StillValid accepts their
+// certificates.
 type TLS struct {
-	*reload.Files // Check reads the files again, and keeps what is in force if they are at fault
+	*reload.Files // Check reads the files again, and keeps their content in force if the new content is invalid
 
-	// Mutual is true when callers must show a certificate.
+	// Mutual reports whether callers must show a certificate.
 	Mutual bool
 
-	// VersionMin is the oldest version of TLS that is spoken, as package tls numbers them; 0 is 1.2, and so is anything
-	// older. Set it before Config is called.
+	// VersionMin is the oldest accepted version of TLS, in package tls's numbers. 0, or an older version, means 1.2. Set
+	// it before Config is called.
 	VersionMin uint16
 
 	now atomic.Pointer[inForce]
@@ -39,7 +39,7 @@ type inForce struct {
 }
 
 // Open reads PEM files: the certificate with its chain, its key, and, unless that path is empty, the authorities of
-// callers' certificates. An error names the file at fault.
+// callers' certificates. An error names the faulty file.
 func Open(certificate, key, clientAuthorities string) (*TLS, error) {
 	t := &TLS{Mutual: clientAuthorities != ""}
 	paths := []string{certificate, key}
@@ -77,7 +77,7 @@ func (t *TLS) apply(files []reload.File) error {
 	return nil
 }
 
-// authoritiesIn returns the certificates of a PEM file, and skips those that cannot be parsed.
+// authoritiesIn returns the certificates of a PEM file, and skips certificates that cannot be parsed.
 func authoritiesIn(content []byte) (found []*x509.Certificate) {
 	for block, rest := pem.Decode(content); block != nil; block, rest = pem.Decode(rest) {
 		if block.Type != "CERTIFICATE" || len(block.Headers) > 0 {
@@ -163,13 +163,14 @@ func (t *TLS) OnlyValid(next http.Handler) http.Handler {
 // Version returns a number that changes whenever the files change.
 func (t *TLS) Version() int64 { return t.now.Load().version }
 
-// Config is a configuration that for each connection is what the files hold then, for these protocols: "h2",
-// "http/1.1".
+// Config returns a configuration for these protocols, such as "h2" and "http/1.1". Each new connection uses the files'
+// content at that moment.
 func (t *TLS) Config(protocols ...string) *tls.Config {
 	return t.following(protocols, func(*tls.Config) {})
 }
 
-// ConfigForAll is Config for a port that asks no caller for a certificate: health, which probes ask for that have none.
+// ConfigForAll is Config for a port that requires no certificate of callers. Use it for health, because probes usually
+// have no certificate.
 func (t *TLS) ConfigForAll(protocols ...string) *tls.Config {
 	return t.following(protocols, func(config *tls.Config) { config.ClientAuth, config.ClientCAs = tls.NoClientCert, nil })
 }

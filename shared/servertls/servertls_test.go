@@ -14,7 +14,7 @@ import (
 	"github.com/weirhq/weir/shared/testcert"
 )
 
-// server is one whose files a test may change.
+// server is a server whose files a test may change.
 type server struct {
 	*servertls.TLS
 	address                     string
@@ -73,7 +73,7 @@ func put(t *testing.T, path string, content []byte) {
 	}
 }
 
-// call says what a connection shows, after the server has spoken.
+// call returns the connection's state, after the server has answered.
 func (s *server) call(config *tls.Config) (tls.ConnectionState, error) {
 	conn, err := tls.Dial("tcp", s.address, config)
 	if err != nil {
@@ -111,7 +111,7 @@ func TestProtocolsAndTheCertificateOfNow(t *testing.T) {
 	}
 }
 
-// An authority that is trusted no more opens no connection, nor does a session that began while it was.
+// If an authority is no longer trusted, its certificates open no connection, and sessions from before do not either.
 func TestAWithdrawnAuthorityEndsItsSessions(t *testing.T) {
 	ours, old, next := testcert.New(t), testcert.New(t), testcert.New(t)
 	s := serve(t, ours, old)
@@ -164,7 +164,7 @@ func TestFilesAtFaultAreNamed(t *testing.T) {
 	}
 }
 
-// A port for all asks no caller for a certificate, beside one that does; none speaks a version that is too old.
+// A port for all requires no certificate, next to a port that does. Both reject old versions of TLS.
 func TestPortsForAllAndVersions(t *testing.T) {
 	ours, callers := testcert.New(t), testcert.New(t)
 	for _, c := range []struct {
@@ -192,7 +192,8 @@ func TestPortsForAllAndVersions(t *testing.T) {
 	}
 }
 
-// "ConfigForAll is Config for a port that asks no caller for a certificate": a call there opens no other port.
+// "ConfigForAll is Config for a port that requires no certificate of callers": a session from that port opens no other
+// port.
 func TestAPortForAllOpensNoOther(t *testing.T) {
 	ours := testcert.New(t)
 	s := serve(t, ours, testcert.New(t))

@@ -26,7 +26,7 @@ func parsed(t testing.TB, content []byte) *x509.Certificate {
 	return c
 }
 
-// A connection's certificate is accepted as long as it, its chain and its authority would be accepted anew.
+// A connection's certificate is accepted as long as a new connection with it, its chain and its authority would be.
 func TestAConnectionIsAsValidAsItsCertificate(t *testing.T) {
 	ours, theirs, folder := testcert.New(t), testcert.New(t), t.TempDir()
 	paths := []string{filepath.Join(folder, "cert"), filepath.Join(folder, "key"), filepath.Join(folder, "ca")}

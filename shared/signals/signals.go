@@ -11,13 +11,13 @@ import (
 	"syscall"
 )
 
-// Context returns a context that ends with parent, or with the first signal that asks the program
-// to end: SIGTERM, SIGINT, or, if the program has a terminal, SIGHUP, which the system sends when
-// the terminal is closed. A second SIGTERM or SIGINT ends the process at once.
+// Context returns a context that ends with parent, or with the first signal to end the program: SIGTERM, SIGINT, or, if
+// the program has a terminal, SIGHUP, which the system sends when the terminal is closed. A second SIGTERM or SIGINT
+// ends the process at once.
 //
-// Other signals that would end the process without a drain are only passed to ignored: SIGUSR1,
-// SIGUSR2 and, without a terminal, SIGHUP, with which other servers reread their files. A signal
-// that the process was started to ignore, for example by nohup, stays ignored.
+// Other signals that would end the process without a drain are only passed to ignored: SIGUSR1, SIGUSR2 and, without a
+// terminal, SIGHUP, with which other servers reread their files. A signal that the process was started to ignore, for
+// example by nohup, stays ignored.
 //
 // stop releases the signals and waits for the goroutine that receives them.
 func Context(parent context.Context, ignored func(os.Signal)) (ctx context.Context, stop func()) {

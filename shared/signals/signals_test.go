@@ -25,7 +25,7 @@ func TestMain(m *testing.M) {
 	goleak.VerifyTestMain(m)
 }
 
-// child prints whether a hangup ends it, and what it ignored, once it has been sent one.
+// child prints whether a hangup ends it and, after a hangup, whether it ignored the signal.
 func child() {
 	ignored := make(chan os.Signal, 1)
 	ctx, stop := contextWith(context.Background(), func(s os.Signal) { ignored <- s }, os.Getenv("WEIR_SIGNALS_CHILD") == "terminal")
@@ -45,7 +45,7 @@ func child() {
 	}
 }
 
-// A hangup ends a program with a terminal, is reported by one without, and stays ignored under nohup.
+// A hangup ends a program with a terminal. A program without a terminal reports it. Under nohup it stays ignored.
 func TestWhatAHangupDoes(t *testing.T) {
 	self, err := os.Executable()
 	if err != nil {

@@ -26,7 +26,7 @@ import (
 // Pair is a certificate and its private key, both PEM.
 type Pair struct{ Certificate, Key []byte }
 
-// Write writes the two to files that their owner alone can read.
+// Write writes both to files that only their owner can read.
 func (p Pair) Write(t testing.TB, certificate, key string) {
 	t.Helper()
 	for path, content := range map[string][]byte{certificate: p.Certificate, key: p.Key} {
@@ -72,7 +72,7 @@ func (a *Authority) Issue(t testing.TB, names ...string) Pair {
 	return a.IssueLike(t, nil, names...)
 }
 
-// IssueLike is Issue with what change does to the certificate before it is signed.
+// IssueLike is Issue with changes by change before the certificate is signed.
 func (a *Authority) IssueLike(t testing.TB, change func(*x509.Certificate), names ...string) Pair {
 	t.Helper()
 	template, key := leaf(names...), newKey(t)
@@ -90,7 +90,7 @@ func SelfSigned(t testing.TB, names ...string) Pair {
 	return pair(t, sign(t, template, template, &key.PublicKey, key), key)
 }
 
-// Serial is the serial number of p's certificate; each certificate has another one.
+// Serial returns the serial number of p's certificate. Each certificate has another number.
 func (p Pair) Serial(t testing.TB) *big.Int {
 	t.Helper()
 	block, _ := pem.Decode(p.Certificate)

@@ -1,17 +1,16 @@
-// Package traces sends OpenTelemetry spans of calls and of background work to a collector,
-// for programs whose environment names one, in the standard way:
+// Package traces sends OpenTelemetry spans of calls and of background work to a collector. Programs use it if their
+// environment names a collector, in the standard way:
 //
 //	OTEL_EXPORTER_OTLP_ENDPOINT=http://collector:4318 weir-node
 //
-// Spans go out by OTLP over HTTP, in the background and in batches; when the collector is
-// slow or gone they are dropped, and no call waits. Other variables of the standard are
-// heeded too: OTEL_EXPORTER_OTLP_HEADERS and _CERTIFICATE, OTEL_SERVICE_NAME,
-// OTEL_RESOURCE_ATTRIBUTES, OTEL_SDK_DISABLED, OTEL_TRACES_EXPORTER=none and
-// OTEL_TRACES_SAMPLER. A value that is none of theirs is an error.
+// Spans are sent by OTLP over HTTP, in the background and in batches. If the collector is slow or gone, spans are
+// dropped, and no call waits. Other variables of the standard also apply: OTEL_EXPORTER_OTLP_HEADERS and _CERTIFICATE,
+// OTEL_SERVICE_NAME, OTEL_RESOURCE_ATTRIBUTES, OTEL_SDK_DISABLED, OTEL_TRACES_EXPORTER=none and OTEL_TRACES_SAMPLER. A
+// value that the standard does not have is an error.
 //
-// Where OTEL_TRACES_SAMPLER is not set, a call is traced if its caller's trace is (the
-// traceparent header says so), and background work always: a rate limiter sees every
-// request of a fleet, and one that began traces by itself would drown them in its own.
+// Without OTEL_TRACES_SAMPLER, a call is traced if its caller's trace is, as its traceparent header shows. Background
+// work is always traced. A rate limiter receives every request of a fleet: if it began traces by itself, its own traces
+// would be most of all traces.
 package traces
 
 import (
@@ -37,22 +36,22 @@ import (
 	"github.com/weirhq/weir/shared/strict"
 )
 
-// Traces makes spans. Nil makes none: all methods may be called on it, and cost nothing
-// later on. Safe for concurrent use.
+// Traces makes spans. A nil *Traces makes none: you can call all of its methods, at no cost. All methods are safe for
+// concurrent use.
 type Traces struct {
 	provider *sdk.TracerProvider
 	tracer   trace.Tracer
 }
 
-// Process is what spans say of where they come from.
+// Process identifies the program that sends spans.
 type Process struct {
 	Service, Version string
-	Instance         string // empty: not told
-	Region           string // empty: not told
+	Instance         string // empty: not in the spans
+	Region           string // empty: not in the spans
 }
 
-// Open reads the environment. It returns nil if spans are wanted nowhere, and an error if
-// they are and the variables do not tell where; it does not call the collector.
+// Open reads the environment. It returns nil if no collector is configured, and an error if the variables are
+// incomplete or invalid. It does not call the collector.
 func Open(ctx context.Context, p Process, log *slog.Logger) (*Traces, error) {
 	if !wanted() {
 		return nil, nil
@@ -79,14 +78,14 @@ func Open(ctx context.Context, p Process, log *slog.Logger) (*Traces, error) {
 }
 
 func wanted() bool {
-	// OpenTelemetry reads this one in any case
+	// OpenTelemetry ignores the case of this variable
 	if strings.EqualFold(os.Getenv("OTEL_SDK_DISABLED"), "true") || os.Getenv("OTEL_TRACES_EXPORTER") == "none" {
 		return false
 	}
 	return os.Getenv("OTEL_EXPORTER_OTLP_ENDPOINT") != "" || os.Getenv("OTEL_EXPORTER_OTLP_TRACES_ENDPOINT") != ""
 }
 
-// checkEnvironment refuses values that OpenTelemetry would replace by its defaults, which send every trace, or send
+// checkEnvironment rejects values that OpenTelemetry would replace by its defaults, which send every trace, or send
 // traces elsewhere.
 func checkEnvironment() error {
 	for _, v := range []struct {
@@ -126,7 +125,7 @@ func (p *Process) attributes() (all []attribute.KeyValue) {
 	return all
 }
 
-// Handler is h with a span for each call that has a name; calls without one are not traced.
+// Handler is h with a span for each call that has a name. Calls without a name are not traced.
 func (t *Traces) Handler(h http.Handler, name func(*http.Request) string) http.Handler {
 	return t.handler(h, name, trace.SpanKindServer)
 }
@@ -158,7 +157,7 @@ func (t *Traces) Transport(base http.RoundTripper) http.RoundTripper {
 		otelhttp.WithFilter(func(r *http.Request) bool { return trace.SpanContextFromContext(r.Context()).IsSampled() }))
 }
 
-// Provider is what instrumentation by others takes; nil on nil.
+// Provider returns the provider for other packages' instrumentation. It returns nil on nil.
 func (t *Traces) Provider() trace.TracerProvider {
 	if t == nil {
 		return nil
@@ -166,8 +165,7 @@ func (t *Traces) Provider() trace.TracerProvider {
 	return t.provider
 }
 
-// Turn begins the span of a turn of background work. end is called once, with what became
-// of it.
+// Turn begins the span of a turn of background work. Call end once, with the turn's error or nil.
 func (t *Traces) Turn(ctx context.Context, name string) (within context.Context, end func(error)) {
 	if t == nil {
 		return ctx, func(error) {}
@@ -181,7 +179,7 @@ func (t *Traces) Turn(ctx context.Context, name string) (within context.Context,
 	}
 }
 
-// Close sends what is left until ctx ends.
+// Close sends the remaining spans until ctx ends.
 func (t *Traces) Close(ctx context.Context) error {
 	if t == nil {
 		return nil
@@ -192,7 +190,7 @@ func (t *Traces) Close(ctx context.Context) error {
 	return nil
 }
 
-// ownWork samples what begins a trace: background work, and no calls.
+// ownWork samples spans that begin a trace: background work, and no calls.
 type ownWork struct{}
 
 func (ownWork) Description() string { return "OwnWork" }
@@ -204,8 +202,7 @@ func (ownWork) ShouldSample(p sdk.SamplingParameters) sdk.SamplingResult {
 	return sdk.SamplingResult{Decision: sdk.RecordAndSample}
 }
 
-// quietly logs when the collector ceases to take spans and when it takes them again, and
-// nothing between.
+// quietly logs when the collector stops accepting spans and when it accepts them again, and nothing in between.
 type quietly struct {
 	sdk.SpanExporter
 	log     *slog.Logger

@@ -78,7 +78,7 @@ func TestSpansArrive(t *testing.T) {
 	}
 }
 
-// Who has asked for everything gets it.
+// OTEL_TRACES_SAMPLER replaces the default sampler: always_on traces every call.
 func TestTheEnvironmentHasTheLastWord(t *testing.T) {
 	s := tracestest.NewSink(t)
 	t.Setenv("OTEL_TRACES_SAMPLER", "always_on")
@@ -93,7 +93,7 @@ func TestTheEnvironmentHasTheLastWord(t *testing.T) {
 	}
 }
 
-// Calls to others carry the trace they are part of, and make no span without one.
+// Calls to other services carry their caller's trace. Without a trace they make no span.
 func TestTracesGoOn(t *testing.T) {
 	s := tracestest.NewSink(t)
 	all := open(t)
@@ -174,7 +174,7 @@ func TestWithoutACollectorNothingIsTraced(t *testing.T) {
 	}
 }
 
-// A collector that is gone is logged once, and costs spans alone.
+// A collector that is gone is logged once, and only spans are lost.
 func TestALostCollectorIsToldOfOnce(t *testing.T) {
 	s := tracestest.NewSink(t)
 	s.Refuse()

@@ -9,7 +9,7 @@ import (
 	"github.com/weirhq/weir/shared/workspaces"
 )
 
-// A set has the names that it was made of, and no others; the set without names has all.
+// A set has exactly the names that it was made of. The set without names has all.
 func TestASetHasItsNamesAlone(t *testing.T) {
 	some, err := workspaces.New("beta", "acme", "beta")
 	if err != nil {
@@ -42,7 +42,7 @@ func TestNamesOutsideOfTheirBoundsAreRefused(t *testing.T) {
 	}
 }
 
-// What is read is never the set of all workspaces, and is read again from its own text.
+// A text that is read is never the set of all workspaces, and is read again from its own text.
 func FuzzParse(f *testing.F) {
 	for _, text := range []string{"", "acme", "acme,beta", "a%2Cb", "%25", "%00,%FF", "a b", "ü", ",", "%"} {
 		f.Add(text)

@@ -18,7 +18,7 @@ import (
 // Parent is a traceparent header of a trace that is sampled.
 const Parent = "00-0af7651916cd43dd8448eb211c80319c-b7ad6b7169203331-01"
 
-// Sink is a collector that keeps what it gets. Safe for concurrent use.
+// Sink is a collector that keeps the spans it receives. All methods are safe for concurrent use.
 type Sink struct {
 	mu    sync.Mutex
 	down  bool
@@ -64,7 +64,7 @@ func (s *Sink) Refuse() {
 	s.down = true
 }
 
-// Names are those of all spans so far, sorted.
+// Names returns the names of all spans so far, sorted.
 func (s *Sink) Names() (names []string) {
 	for _, span := range s.Spans() {
 		names = append(names, span.GetName())
@@ -73,14 +73,14 @@ func (s *Sink) Names() (names []string) {
 	return names
 }
 
-// Spans are all so far.
+// Spans returns all spans so far.
 func (s *Sink) Spans() []*otlp.Span {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	return slices.Clone(s.spans)
 }
 
-// From is what spans say of their process, by the standard's names.
+// From returns the attributes that identify the spans' process, by the standard's names.
 func (s *Sink) From() map[string]string {
 	s.mu.Lock()
 	defer s.mu.Unlock()
