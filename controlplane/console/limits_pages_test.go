@@ -27,3 +27,20 @@ func TestNamespacesComeInPages(t *testing.T) {
 		t.Error("an empty page does not say so")
 	}
 }
+
+// The page of a namespace leads to its keys and to its changes, whatever characters are in the names.
+func TestANamespaceLeadsToItsKeysAndChanges(t *testing.T) {
+	b := start(t, true).visit()
+	page := b.get("/console/limits/namespace?workspace=a%26b&namespace=%22n%2B").body
+	for _, want := range []string{`<a href="/console/keys?workspace=a%26b&amp;namespace=%22n%2b">Its keys</a>`,
+		`<a href="/console/audit?workspace=a%26b&amp;namespace=%22n%2b">its changes</a>`} {
+		if !strings.Contains(page, want) {
+			t.Errorf("no %s", want)
+		}
+	}
+	for _, path := range []string{"/console/keys?workspace=acme&namespace=api", "/console/audit?workspace=acme&namespace=api"} {
+		if got := b.get(path); got.status != http.StatusOK {
+			t.Errorf("%s: %d", path, got.status)
+		}
+	}
+}
