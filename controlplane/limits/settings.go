@@ -6,13 +6,12 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
-	"slices"
-	"strings"
 	"time"
 
 	"github.com/weirhq/weir/controlplane"
 	"github.com/weirhq/weir/controlplane/audit"
 	"github.com/weirhq/weir/shared/estimate"
+	"github.com/weirhq/weir/shared/settings"
 	"github.com/weirhq/weir/shared/window"
 	"github.com/weirhq/weir/shared/workspaces"
 )
@@ -36,24 +35,16 @@ type Override struct {
 
 // Validate returns the first field with which the override cannot be set.
 func (o Override) Validate() error {
-	if err := validateKey(o.Workspace, o.Namespace, o.Pattern); err != nil {
-		return err
+	set := settings.Override{Workspace: o.Workspace, Namespace: o.Namespace, Pattern: o.Pattern, Limit: o.Limit,
+		DurationMs: o.DurationMs, Candidate: o.Candidate, Shadow: o.Shadow}
+	return invalid(set.Problem())
+}
+
+func invalid(problem string) error {
+	if problem == "" {
+		return nil
 	}
-	if problem := window.PatternProblem(o.Pattern); problem != "" {
-		return fmt.Errorf("%w: pattern %s", controlplane.ErrInvalid, problem)
-	}
-	if o.Limit < 0 || o.Limit > window.LimitMax {
-		return fmt.Errorf("%w: limit is %d (0 to %d; 0 blocks)", controlplane.ErrInvalid, o.Limit, int64(window.LimitMax))
-	}
-	if least, most := window.DurationMin.Milliseconds(), window.DurationMax.Milliseconds(); o.DurationMs != 0 &&
-		(o.DurationMs < least || o.DurationMs > most) {
-		return fmt.Errorf("%w: duration_ms is %d (0, or %d to %d)", controlplane.ErrInvalid, o.DurationMs, least, most)
-	}
-	if o.Candidate < 0 || o.Candidate > window.LimitMax {
-		return fmt.Errorf("%w: candidate is %d (0 to %d; 0 for none)", controlplane.ErrInvalid, o.Candidate,
-			int64(window.LimitMax))
-	}
-	return nil
+	return fmt.Errorf("%w: %s", controlplane.ErrInvalid, problem)
 }
 
 func validateKey(workspace, namespace, pattern string) error {
@@ -81,38 +72,19 @@ type Namespace struct {
 
 // DefaultNamespace returns a namespace without settings.
 func DefaultNamespace(workspace, namespace string) Namespace {
-	return Namespace{Workspace: workspace, Namespace: namespace, Mode: "exact", Outage: "local", NodeShare: "wait",
-		Window: windowCells}
+	d := settings.DefaultNamespace(workspace, namespace)
+	return Namespace{Workspace: workspace, Namespace: namespace, Mode: d.Mode, Outage: d.Outage, NodeShare: d.NodeShare,
+		Window: d.Window}
 }
 
 // Validate returns the first field that nodes would reject.
 func (n Namespace) Validate() error {
-	return cmp.Or(validateSpace(n.Workspace, n.Namespace), validateChoice("mode", n.Mode, "exact", "estimate"),
-		validateChoice("outage", n.Outage, "local", "open", "closed"),
-		validateChoice("node_share", n.NodeShare, "wait", "flush"),
-		validateChoice("window", n.Window, windowCells, windowPrecise), validateEstimate(n.Estimate), n.validateWindow())
-}
-
-// Windows of a namespace: the ways to count a duration.
-const (
-	windowCells   = "cells"
-	windowPrecise = "precise"
-)
-
-// validateWindow rejects a precise window in the estimate mode, where nodes would count in cells.
-func (n Namespace) validateWindow() error {
-	if n.Window == windowPrecise && n.Mode == "estimate" {
-		return fmt.Errorf("%w: window is %q and mode is %q (a precise window takes mode exact)", controlplane.ErrInvalid,
-			n.Window, n.Mode)
+	if err := validateEstimate(n.Estimate); err != nil {
+		return err
 	}
-	return nil
-}
-
-func validateChoice(field, value string, choices ...string) error {
-	if !slices.Contains(choices, value) {
-		return fmt.Errorf("%w: %s is %q (%s)", controlplane.ErrInvalid, field, value, strings.Join(choices, ", "))
-	}
-	return nil
+	set := settings.Namespace{Workspace: n.Workspace, Namespace: n.Namespace, Shadow: n.Shadow, Mode: n.Mode,
+		Outage: n.Outage, NodeShare: n.NodeShare, Window: n.Window, Estimate: n.Estimate}
+	return invalid(set.Problem())
 }
 
 // NamespaceChange lists the settings of a namespace to change. A nil field stays unchanged.

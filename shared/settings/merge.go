@@ -65,7 +65,7 @@ func (m *merger) first(p Part, what string) bool {
 			m.more++
 			return false
 		}
-		m.listed = append(m.listed, fmt.Errorf("%w: %s: %s is in %s, too", ErrInvalid, p.Name, what, earlier))
+		m.listed = append(m.listed, fmt.Sprintf("%s: %s is in %s, too", p.Name, what, earlier))
 		return false
 	}
 	m.of[what] = p.Name

@@ -48,7 +48,7 @@ func (p place) of(field string) place {
 
 // problems collects the errors of a document.
 type problems struct {
-	listed []error
+	listed []string
 	more   int
 }
 
@@ -61,14 +61,25 @@ func (p *problems) add(at place, format string, args ...any) {
 	if at.line > 0 {
 		line = fmt.Sprintf("line %d: ", at.line)
 	}
-	p.listed = append(p.listed, fmt.Errorf("%w: %s%s %s", ErrInvalid, line, at, fmt.Sprintf(format, args...)))
+	p.listed = append(p.listed, fmt.Sprintf("%s%s %s", line, at, fmt.Sprintf(format, args...)))
 }
 
 func (p *problems) err() error {
-	if p.more > 0 {
-		return errors.Join(append(slices.Clone(p.listed), fmt.Errorf("%w: and %d more", ErrInvalid, p.more))...)
+	var errs []error
+	for _, text := range p.listed {
+		errs = append(errs, fmt.Errorf("%w: %s", ErrInvalid, text))
 	}
-	return errors.Join(p.listed...)
+	if p.more > 0 {
+		errs = append(errs, fmt.Errorf("%w: and %d more", ErrInvalid, p.more))
+	}
+	return errors.Join(errs...)
+}
+
+// firstProblem returns the first problem that check adds, or "".
+func firstProblem(check func(*problems, place)) string {
+	var p problems
+	check(&p, place{})
+	return strings.Join(p.listed[:min(len(p.listed), 1)], "")
 }
 
 // lines are where the items of a document stand; nil when it has no text.
@@ -122,6 +133,12 @@ func (d *Document) checkTuning(p *problems) {
 		}
 	}
 }
+
+// Problem returns the first field that nodes would reject, with its bounds, or "".
+func (n *Namespace) Problem() string { return firstProblem(n.check) }
+
+// Problem returns the first field with which the override cannot be set, with its bounds, or "".
+func (o *Override) Problem() string { return firstProblem(o.check) }
 
 func (n *Namespace) check(p *problems, at place) {
 	checkText(p, at.of("workspace"), n.Workspace, window.WorkspaceBytesMax)
