@@ -26,9 +26,11 @@ type identity struct {
 	Out string `required:"" type:"path" placeholder:"FILE" help:"PEM file with the private key, for request-identity-private-key-pem-file of Restate. If the file does not exist, it is created with a new key, readable by its owner only."`
 }
 
-func identityKey(args []string, stdout, stderr io.Writer) (code int) {
-	defer onExit(func(status int) { code = status })
-	i, err := parseIdentity(args, stdout, stderr)
+func identityKey(args []string, stdout, stderr io.Writer) int {
+	i, done, err := parseIdentity(args, stdout, stderr)
+	if done {
+		return exitOK
+	}
 	if err != nil {
 		_, _ = fmt.Fprintf(stderr, "weir-control: %v\nTry weir-control %s --help.\n", err, identityArgument)
 		return exitUsage
@@ -42,14 +44,13 @@ func identityKey(args []string, stdout, stderr io.Writer) (code int) {
 	return exitOK
 }
 
-func parseIdentity(args []string, stdout, stderr io.Writer) (i identity, err error) {
+func parseIdentity(args []string, stdout, stderr io.Writer) (i identity, done bool, err error) {
 	parser, err := kong.New(&i, flags.Strict(), kong.Name("weir-control "+identityArgument), kong.Writers(stdout, stderr),
-		kong.Description("Prints the public key that Restate's requests are signed with, for --restate-identity-key."),
-		kong.Exit(func(code int) { panic(exited(code)) }))
+		kong.Description("Prints the public key that Restate's requests are signed with, for --restate-identity-key."))
 	if err == nil {
-		_, err = parser.Parse(args)
+		_, done, err = flags.Parse(parser, args)
 	}
-	return i, err
+	return i, done, err
 }
 
 // openIdentity returns the public half of the key in a file, in the form that Restate gives it. A key that is there is

@@ -12,14 +12,14 @@ func TestCommandsOfThePagesAreTaken(t *testing.T) {
 	for _, example := range manual.Of(t, "weir-control") {
 		args := example.Args()
 		if len(args) > 0 && args[0] == identityArgument {
-			if _, err := parseIdentity(args[1:], io.Discard, io.Discard); err != nil {
+			if _, _, err := parseIdentity(args[1:], io.Discard, io.Discard); err != nil {
 				t.Errorf("%s: %v", example, err)
 			}
 			continue
 		}
 		if len(args) > 0 && args[0] == migrateArgument {
 			t.Setenv("WEIR_MYSQL_DSN", "weir@tcp(127.0.0.1:1)/weir")
-			if _, _, err := parseMigration(args[1:], io.Discard, io.Discard); err != nil {
+			if _, _, _, err := parseMigration(args[1:], io.Discard, io.Discard); err != nil {
 				t.Errorf("%s: %v", example, err)
 			}
 			continue

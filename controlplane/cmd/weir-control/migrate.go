@@ -27,9 +27,11 @@ type migration struct {
 
 // migrateTables applies the migrations that a database lacks. It returns 0 if the tables then have this program's
 // version or a newer version.
-func migrateTables(ctx context.Context, args []string, stdout, stderr io.Writer) (code int) {
-	defer onExit(func(status int) { code = status })
-	m, dsn, err := parseMigration(args, stdout, stderr)
+func migrateTables(ctx context.Context, args []string, stdout, stderr io.Writer) int {
+	m, dsn, done, err := parseMigration(args, stdout, stderr)
+	if done {
+		return exitOK
+	}
 	if err != nil {
 		_, _ = fmt.Fprintf(stderr, "weir-control: %v\nTry weir-control %s --help.\n", err, migrateArgument)
 		return exitUsage
@@ -53,23 +55,22 @@ func migrateTables(ctx context.Context, args []string, stdout, stderr io.Writer)
 	return exitOK
 }
 
-func parseMigration(args []string, stdout, stderr io.Writer) (m migration, dsn string, err error) {
+func parseMigration(args []string, stdout, stderr io.Writer) (m migration, dsn string, done bool, err error) {
 	parser, err := kong.New(&m, kong.Name("weir-control "+migrateArgument), kong.Writers(stdout, stderr),
 		kong.Description("Creates and upgrades Weir's tables in MySQL, and ends. Any number of processes may run it at "+
 			"once."),
 		kong.DefaultEnvars("WEIR"),
-		flags.Strict(),
-		kong.Exit(func(code int) { panic(exited(code)) }))
+		flags.Strict())
 	if err == nil {
-		_, err = parser.Parse(args)
+		_, done, err = flags.Parse(parser, args)
 	}
-	if err == nil {
+	if err == nil && !done {
 		err = validSpan("timeout", m.Timeout, time.Second, 24*time.Hour)
 	}
-	if err == nil {
+	if err == nil && !done {
 		dsn, err = (&config{MySQLDSNFile: m.MySQLDSNFile}).dsn()
 	}
-	return m, dsn, err
+	return m, dsn, done, err
 }
 
 // migrate returns the version of the tables before and after the migration.

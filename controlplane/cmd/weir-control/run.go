@@ -12,6 +12,7 @@ import (
 
 	"github.com/weirhq/weir/controlplane/cmd/weir-control/preview"
 	"github.com/weirhq/weir/shared/mysqldsn"
+	"github.com/weirhq/weir/shared/strict/flags"
 )
 
 const (
@@ -41,7 +42,8 @@ func run(ctx context.Context, args []string, stdout, stderr io.Writer) int {
 		return exitOK
 	}
 	if err == nil && c.PrintConfig {
-		if err = printConfig(stdout, model, maskedDSN(c)); err == nil {
+		err = flags.Print(stdout, model.Flags, "WEIR_MYSQL_DSN: "+maskedDSN(c), func(_, text string) string { return text })
+		if err == nil {
 			return exitOK
 		}
 	}

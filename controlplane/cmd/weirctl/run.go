@@ -150,28 +150,15 @@ type terminal struct {
 	user           string           // empty: the user of this machine
 }
 
-// exited is the panic that replaces kong's own exit, for example after --help.
-type exited int
-
 // run is the program. It returns the exit code.
-func run(ctx context.Context, args []string, t terminal) (code int) {
-	defer func() {
-		switch p := recover().(type) {
-		case nil:
-		case exited:
-			code = int(p)
-		default:
-			panic(p)
-		}
-	}()
+func run(ctx context.Context, args []string, t terminal) int {
 	if t.now == nil {
 		t.now = time.Now
 	}
 	var c cli
 	parser, err := kong.New(&c,
 		kong.Name("weirctl"), kong.Description(description), kong.Writers(t.stdout, t.stderr),
-		kong.Exit(func(code int) { panic(exited(code)) }), kong.ConfigureHelp(kong.HelpOptions{Compact: true}),
-		flags.Strict())
+		kong.ConfigureHelp(kong.HelpOptions{Compact: true}), flags.Strict())
 	if err != nil {
 		return t.fail(err, exitFailure, "")
 	}
@@ -181,7 +168,10 @@ func run(ctx context.Context, args []string, t terminal) (code int) {
 		}
 		return exitOK
 	}
-	command, err := parser.Parse(args)
+	command, done, err := flags.Parse(parser, args)
+	if done {
+		return exitOK
+	}
 	if err != nil {
 		return t.fail(err, exitUsage, "See "+helpFor(err)+".")
 	}

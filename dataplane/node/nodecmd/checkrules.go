@@ -31,11 +31,10 @@ type checkRules struct {
 // parseCheckRules reads the arguments after check-rules. done reports that it has printed the help.
 func parseCheckRules(args []string, stdout, stderr io.Writer) (command checkRules, done bool, err error) {
 	parser, err := kong.New(&command, flags.Strict(), kong.Name("weir-node "+checkRulesCommand),
-		kong.Description(aboutCheckRules), kong.Writers(stdout, stderr), kong.Exit(func(int) { done = true }))
-	if err != nil {
-		return command, false, err
+		kong.Description(aboutCheckRules), kong.Writers(stdout, stderr))
+	if err == nil {
+		_, done, err = flags.Parse(parser, args)
 	}
-	_, err = parser.Parse(args)
 	return command, done, err
 }
 

@@ -5,10 +5,8 @@ import (
 	"io"
 	"os"
 	"reflect"
-	"time"
 
 	"github.com/alecthomas/kong"
-	"go.yaml.in/yaml/v3"
 
 	"github.com/weirhq/weir/shared/strict/flags"
 )
@@ -43,17 +41,13 @@ func (p Program) load(args []string, stdout, stderr io.Writer) (config Config, d
 		kong.Configuration(flags.LoadYAML),
 		kong.Vars{"version": p.Name + " " + Build()},
 		kong.Writers(stdout, stderr),
-		kong.Exit(func(int) { done = true }), // --help and --version, which have printed
 	)
 	if err != nil {
 		return Config{}, false, err
 	}
-	parsed, err := parser.Parse(args)
-	if done {
-		return Config{}, true, nil
-	}
-	if err != nil {
-		return Config{}, false, err
+	parsed, done, err := flags.Parse(parser, args)
+	if done || err != nil {
+		return Config{}, done, err
 	}
 	if err := flags.CheckEnvironment(parser.Model, "WEIR_", os.Environ()); err != nil {
 		return Config{}, false, err
@@ -62,7 +56,7 @@ func (p Program) load(args []string, stdout, stderr io.Writer) (config Config, d
 		return Config{}, false, err
 	}
 	if line.PrintConfig {
-		if err := printFlags(stdout, parser.Model.Flags); err != nil {
+		if err := flags.Print(stdout, parser.Model.Flags, "", mask); err != nil {
 			return Config{}, false, err
 		}
 	}
@@ -86,28 +80,4 @@ func refusePasswords(parsed *kong.Context) error {
 		}
 	}
 	return nil
-}
-
-// printFlags writes the configuration in force as the file it could have come from,
-// passwords masked.
-func printFlags(w io.Writer, all []*kong.Flag) error {
-	shown := yaml.Node{Kind: yaml.MappingNode}
-	for _, flag := range all {
-		if !flags.InFile(flag) {
-			continue
-		}
-		value := flag.Target.Interface()
-		switch v := value.(type) {
-		case string:
-			value = mask(flag.Name, v)
-		case time.Duration:
-			value = v.String()
-		}
-		var node yaml.Node
-		if err := node.Encode(value); err != nil {
-			return fmt.Errorf("print %s: %w", flag.Name, err)
-		}
-		shown.Content = append(shown.Content, &yaml.Node{Kind: yaml.ScalarNode, Value: flag.Name}, &node)
-	}
-	return yaml.NewEncoder(w).Encode(&shown)
 }
