@@ -31,13 +31,7 @@ func (a *auditTrail) definition() restate.ServiceDefinition {
 		restate.WithJournalRetention(24*time.Hour),
 		restate.WithIdempotencyRetention(orderRetention),
 		// It retries for hours and is then paused, because an entry must not be lost, so an operator must look.
-		restate.WithInvocationRetryPolicy(
-			restate.WithInitialRetryInterval(200*time.Millisecond),
-			restate.WithRetryIntervalFactor(2),
-			restate.WithMaxRetryInterval(30*time.Second),
-			restate.WithMaxRetryAttempts(500),
-			restate.PauseOnMaxAttempts(),
-		)).
+		retries(30*time.Second, 500, restate.PauseOnMaxAttempts())).
 		Handler("Write", restate.NewServiceHandler(a.write))
 }
 

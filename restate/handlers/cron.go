@@ -56,13 +56,7 @@ func (c *cron) definition() restate.ServiceDefinition {
 		restate.WithAbortTimeout(10*time.Minute),
 		// It retries for minutes, then the invocation is killed and Ensure begins the chain again: a tick that cannot be
 		// replayed must not block the object forever.
-		restate.WithInvocationRetryPolicy(
-			restate.WithInitialRetryInterval(200*time.Millisecond),
-			restate.WithRetryIntervalFactor(2),
-			restate.WithMaxRetryInterval(10*time.Second),
-			restate.WithMaxRetryAttempts(40),
-			restate.KillOnMaxAttempts(),
-		)).
+		retries(10*time.Second, 40, restate.KillOnMaxAttempts())).
 		Handler("Start", restate.NewObjectHandler(c.start)).
 		Handler("Ensure", restate.NewObjectHandler(c.ensure)).
 		Handler("Pause", restate.NewObjectHandler(c.pause)).

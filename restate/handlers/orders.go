@@ -74,13 +74,7 @@ func (o *orders) definition() restate.ServiceDefinition {
 		// The called handler keeps its own journal and answer, so this service need not.
 		restate.WithJournalRetention(0),
 		restate.WithIdempotencyRetention(0),
-		restate.WithInvocationRetryPolicy(
-			restate.WithInitialRetryInterval(200*time.Millisecond),
-			restate.WithRetryIntervalFactor(2),
-			restate.WithMaxRetryInterval(10*time.Second),
-			restate.WithMaxRetryAttempts(40),
-			restate.KillOnMaxAttempts(),
-		)).
+		retries(10*time.Second, 40, restate.KillOnMaxAttempts())).
 		Handler(ordersChange, restate.NewServiceHandler(o.change, output)).
 		Handler(ordersRead, restate.NewServiceHandler(o.read, output))
 }

@@ -60,14 +60,16 @@ func durable(documentation string) []restate.ServiceDefinitionOption {
 		restate.WithJournalRetention(24 * time.Hour),
 		restate.WithIdempotencyRetention(orderRetention),
 		restate.WithAbortTimeout(10 * time.Minute),
-		restate.WithInvocationRetryPolicy(
-			restate.WithInitialRetryInterval(200*time.Millisecond),
-			restate.WithRetryIntervalFactor(2),
-			restate.WithMaxRetryInterval(10*time.Second),
-			restate.WithMaxRetryAttempts(360),
-			restate.PauseOnMaxAttempts(),
-		),
+		retries(10*time.Second, 360, restate.PauseOnMaxAttempts()),
 	}
+}
+
+// retries returns the policy of attempts: the waits between them double from 200 ms to longest, and after most attempts
+// then says what happens.
+func retries(longest time.Duration, most uint,
+	then restate.InvocationRetryPolicyOption) restate.ServiceDefinitionOption {
+	return restate.WithInvocationRetryPolicy(restate.WithInitialRetryInterval(200*time.Millisecond),
+		restate.WithRetryIntervalFactor(2), restate.WithMaxRetryInterval(longest), restate.WithMaxRetryAttempts(most), then)
 }
 
 func (o *rolloutObject) definition() restate.ServiceDefinition {
