@@ -2,13 +2,9 @@ package servers
 
 import (
 	"context"
-	"errors"
 	"fmt"
-	"os"
-	"os/exec"
 	"path/filepath"
 	"regexp"
-	"strings"
 )
 
 // RedisKind is a kind of server that speaks Redis' protocol.
@@ -47,55 +43,26 @@ func FindRedis(ctx context.Context, kind RedisKind) (string, error) {
 	if cache, err := cacheDirectory(); err == nil {
 		programs = append(programs, filepath.Join(cache, string(kind), where.program))
 	}
-	if named := os.Getenv(where.variable); named != "" {
-		programs = []string{named}
-	}
-	var errs []error
-	for _, program := range programs {
-		path, err := exec.LookPath(program)
-		if err == nil {
-			path, err = filepath.Abs(path)
+	return find(string(kind), where.variable, func(path string) error {
+		if where.version == nil {
+			return nil
 		}
-		if err == nil {
-			err = checkVersion(ctx, path, where.version)
+		version, err := versionOf(ctx, path)
+		if err == nil && !where.version.MatchString(version) {
+			err = fmt.Errorf("%s prints the version %q, want %s", path, version, where.version)
 		}
-		if err == nil {
-			return path, nil
-		}
-		errs = append(errs, err)
-	}
-	return "", fmt.Errorf("%s server: %w; or name its program in %s: %w",
-		kind, ErrNotInstalled, where.variable, errors.Join(errs...))
-}
-
-func checkVersion(ctx context.Context, path string, want *regexp.Regexp) error {
-	if want == nil {
-		return nil
-	}
-	version, err := redisVersion(ctx, path)
-	if err == nil && !want.MatchString(version) {
-		err = fmt.Errorf("%s prints the version %q, want %s", path, version, want)
-	}
-	return err
+		return err
+	}, programs...)
 }
 
 // version describes the installed server of a kind.
 func (kind RedisKind) version(ctx context.Context) string {
 	path, err := FindRedis(ctx, kind)
 	if err == nil {
-		path, err = redisVersion(ctx, path)
+		path, err = versionOf(ctx, path)
 	}
 	if err != nil {
 		return err.Error()
 	}
 	return path
-}
-
-// redisVersion returns the line that a program prints, for example "Redis server v=7.0.15 sha=00000000:0 …".
-func redisVersion(ctx context.Context, path string) (string, error) {
-	out, err := exec.CommandContext(ctx, path, "--version").Output()
-	if err != nil {
-		return "", fmt.Errorf("ask %s for its version: %w", path, err)
-	}
-	return strings.TrimSpace(string(out)), nil
 }

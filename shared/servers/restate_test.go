@@ -155,8 +155,7 @@ func TestRestatePin(t *testing.T) {
 	if strings.Contains(string(lock), "://") || strings.Contains(string(lock), `"resolved"`) {
 		t.Error("package-lock.json names hosts")
 	}
-	program, err := pinnedRestate()
-	must(t, err)
+	program := pinnedRestate(home)
 	out, err := exec.CommandContext(t.Context(), program, "--version").Output()
 	must(t, err)
 	if want := "restate-server " + pin; !strings.HasPrefix(string(out), want) {

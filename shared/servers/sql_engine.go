@@ -54,40 +54,22 @@ var sqlPrograms = map[Engine]struct {
 // findSQL finds an engine's server: from MARIADB_SERVER_BIN or MYSQL_SERVER_BIN, in the system, or in the cache where
 // `make setup` stores it (deploy/install/aside.sh).
 func findSQL(ctx context.Context, e Engine) (installed, error) {
-	where := sqlPrograms[e]
-	if os.Getenv(where.variable) != "" {
-		return namedSQL(ctx, e, where.variable)
-	}
-	programs := slices.Concat(where.system, where.aside)
+	programs := slices.Concat(sqlPrograms[e].system, sqlPrograms[e].aside)
 	if cache, err := cacheDirectory(); err == nil {
 		programs = append(programs, filepath.Join(cache, string(e), "mysqld"))
 	}
-	if found, ok := firstSQL(ctx, e, programs); ok {
-		return found, nil
-	}
-	return installed{}, fmt.Errorf("%s: %w; or name its program in %s", e, ErrNotInstalled, where.variable)
+	return firstSQL(ctx, e, programs)
 }
 
-func firstSQL(ctx context.Context, e Engine, programs []string) (installed, bool) {
-	for _, program := range programs {
-		if found, err := askEngine(ctx, program); err == nil && found.engine == e {
-			return found, true
+func firstSQL(ctx context.Context, e Engine, programs []string) (found installed, err error) {
+	found.engine = e
+	found.program, err = find(string(e), sqlPrograms[e].variable, func(path string) (err error) {
+		found.version, err = versionOf(ctx, path)
+		if err == nil && strings.Contains(found.version, "MariaDB") != (e == MariaDB) {
+			err = fmt.Errorf("%s is not %s but %s", path, e, found.version)
 		}
-	}
-	return installed{}, false
-}
-
-// namedSQL returns the program that a variable names. If it is another engine's program, namedSQL returns an error and
-// does not search further.
-func namedSQL(ctx context.Context, e Engine, variable string) (installed, error) {
-	program, err := find(string(e), variable, nil)
-	if err != nil {
-		return installed{}, err
-	}
-	found, err := askEngine(ctx, program)
-	if err == nil && found.engine != e {
-		err = fmt.Errorf("%s=%s is not %s but %s", variable, program, e, found.version)
-	}
+		return err
+	}, programs...)
 	return found, err
 }
 
@@ -95,30 +77,10 @@ func namedSQL(ctx context.Context, e Engine, variable string) (installed, error)
 // The programs that `make setup` stores for tests do not count.
 func PreferredSQL(ctx context.Context) Engine {
 	where := sqlPrograms[MySQL]
-	if _, ok := firstSQL(ctx, MySQL, where.system); ok || os.Getenv(where.variable) != "" {
+	if _, err := firstSQL(ctx, MySQL, where.system); err == nil || os.Getenv(where.variable) != "" {
 		return MySQL
 	}
 	return MariaDB
-}
-
-// askEngine determines the engine of a program, which is given by name or path.
-func askEngine(ctx context.Context, program string) (installed, error) {
-	path, err := exec.LookPath(program)
-	if err == nil {
-		path, err = filepath.Abs(path)
-	}
-	if err != nil {
-		return installed{}, err
-	}
-	out, err := exec.CommandContext(ctx, path, "--version").Output()
-	if err != nil {
-		return installed{}, fmt.Errorf("ask %s for its version: %w", path, err)
-	}
-	found := installed{engine: MySQL, program: path, version: strings.TrimSpace(string(out))}
-	if strings.Contains(found.version, "MariaDB") {
-		found.engine = MariaDB
-	}
-	return found, nil
 }
 
 // serverArgs returns the arguments for both engines. Arguments of a single engine have the prefix --loose.
