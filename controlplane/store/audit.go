@@ -8,6 +8,7 @@ import (
 
 	"github.com/weirhq/weir/controlplane"
 	"github.com/weirhq/weir/controlplane/audit"
+	"github.com/weirhq/weir/shared/changes"
 	"github.com/weirhq/weir/shared/gen/sql/controlplanedb"
 )
 
@@ -20,7 +21,7 @@ var (
 func (s auditLog) InsertAudit(ctx context.Context, e audit.Entry) error {
 	return s.changing(ctx, func(q *queries) error {
 		err := insertAudit(ctx, q, e)
-		if errors.Is(err, errWritten) {
+		if errors.Is(err, changes.ErrWritten) {
 			return nil // an earlier attempt wrote it
 		}
 		return err
@@ -33,16 +34,7 @@ func insertSettingsAudit(ctx context.Context, q *queries, e audit.Entry) error {
 	if err := insertAudit(ctx, q, e); err != nil {
 		return err
 	}
-	return settingsChanged(ctx, q)
-}
-
-// settingsChanged raises the version of the settings. It must be the last statement of a transaction, because other
-// changes wait for its lock until the transaction ends.
-func settingsChanged(ctx context.Context, q *queries) error {
-	if err := q.SettingsChanged(ctx); err != nil {
-		return fmt.Errorf("raise the version of the settings: %w", err)
-	}
-	return nil
+	return changes.Changed(ctx, q)
 }
 
 func (s auditLog) Audit(ctx context.Context, before int64, rows int) ([]audit.Record, error) {

@@ -13,6 +13,7 @@ import (
 	"github.com/weirhq/weir/controlplane/audit"
 	"github.com/weirhq/weir/controlplane/limits"
 	"github.com/weirhq/weir/shared/auditchain"
+	"github.com/weirhq/weir/shared/gen/sql/controlplanedb"
 	"github.com/weirhq/weir/shared/servers"
 )
 
@@ -189,8 +190,9 @@ func testAuditChainAfterAWriterDied(t *testing.T) {
 	}
 	defer func() { _ = tx.Rollback() }()
 	q := s.queries.WithTx(tx)
-	e := auditchain.Entry{Actor: "dead"}
-	if err := errors.Join(q.AuditChainLock(t.Context()), insertEntry(t.Context(), q, &e)); err != nil {
+	locked := q.AuditChainLock(t.Context())
+	_, inserted := q.AuditInsert(t.Context(), controlplanedb.AuditInsertParams{Actor: "dead", Subject: []byte{}})
+	if err := errors.Join(locked, inserted); err != nil {
 		t.Fatal(err)
 	}
 	waiting := make(chan error, 1)

@@ -9,6 +9,7 @@ import (
 	"github.com/weirhq/weir/controlplane"
 	"github.com/weirhq/weir/controlplane/rollout"
 	"github.com/weirhq/weir/controlplane/tunings"
+	"github.com/weirhq/weir/shared/changes"
 	"github.com/weirhq/weir/shared/gen/sql/controlplanedb"
 )
 
@@ -16,7 +17,6 @@ var _ rollout.Store = (*Store)(nil) // and rollout.TrialStore, see trials.go
 
 const (
 	duplicateKey = 1062
-	deadlock     = 1213
 )
 
 // NewestTunings returns the newest version of each region that has a version, and of the fleet.
@@ -57,7 +57,7 @@ func (s rollouts) WriteTunings(ctx context.Context,
 			own[w.Region] = version
 			written.Versions = append(written.Versions, version)
 		}
-		return settingsChanged(ctx, q)
+		return changes.Changed(ctx, q)
 	})
 	if errors.Is(err, errRefused) {
 		return tunings.Written{Refused: written.Refused}, nil

@@ -5,28 +5,20 @@ import (
 	"fmt"
 	"time"
 
+	"github.com/weirhq/weir/controlplane"
 	"github.com/weirhq/weir/controlplane/audit"
 	"github.com/weirhq/weir/controlplane/limits"
+	"github.com/weirhq/weir/shared/auditchain"
+	"github.com/weirhq/weir/shared/changes"
 	"github.com/weirhq/weir/shared/gen/sql/controlplanedb"
 	"github.com/weirhq/weir/shared/window"
 )
 
 var _ limits.SettingsStore = (*Store)(nil)
 
-// changesMax is how often a change is attempted before its error is returned.
-const changesMax = 5
-
-// changing is inTransaction for a function that first reads and then writes a row. If the row exists, the read locks
-// it. If two transactions both find no row, the later insert fails, and changing runs it again, so it finds the row. It
-// also runs again after a deadlock.
-func (s *statements) changing(ctx context.Context, run func(*queries) error) (err error) {
-	for range changesMax {
-		err = s.inTransaction(ctx, run)
-		if !isNumber(err, duplicateKey) && !isNumber(err, deadlock) {
-			return err
-		}
-	}
-	return err
+// changing is inTransaction for changes.Retry.
+func (s *statements) changing(ctx context.Context, run func(*queries) error) error {
+	return changes.Retry(func() error { return s.inTransaction(ctx, run) })
 }
 
 // ChangeOverride reads an override, calls change, and writes its result and the audit entry in the same transaction. A
@@ -34,43 +26,22 @@ func (s *statements) changing(ctx context.Context, run func(*queries) error) (er
 func (s settings) ChangeOverride(ctx context.Context, workspace, namespace, pattern string,
 	change func(*limits.Override) (*limits.Override, audit.Entry, error),
 ) error {
-	return s.changing(ctx, func(q *queries) error {
-		rows, err := q.OverrideGet(ctx, controlplanedb.OverrideGetParams{WorkspaceID: []byte(workspace),
-			Namespace: []byte(namespace), Pattern: []byte(pattern)})
-		if err != nil {
-			return fmt.Errorf("read the override: %w", err)
-		}
+	key := controlplanedb.OverrideGetParams{WorkspaceID: []byte(workspace), Namespace: []byte(namespace),
+		Pattern: []byte(pattern)}
+	changeRow := func(row *controlplanedb.OverrideGetRow) (*controlplanedb.OverrideGetRow, *auditchain.Entry, error) {
 		var before *limits.Override
-		for _, r := range rows {
-			before = overrideOf(workspace, namespace, pattern, r)
+		if row != nil {
+			before = overrideOf(workspace, namespace, pattern, *row)
 		}
 		after, e, err := change(before)
-		if err != nil {
-			return err
+		if after == nil || err != nil {
+			return nil, linkable(e), err
 		}
-		switch {
-		case after == nil:
-			_, err = q.OverrideDelete(ctx, controlplanedb.OverrideDeleteParams{WorkspaceID: []byte(workspace),
-				Namespace: []byte(namespace), Pattern: []byte(pattern)})
-		case before == nil:
-			err = inRoom(ctx, q, workspace, namespace, pattern, func() error {
-				return q.OverrideInsert(ctx, controlplanedb.OverrideInsertParams{
-					WorkspaceID: []byte(workspace), Namespace: []byte(namespace), Pattern: []byte(pattern),
-					Limit: uint64(after.Limit), DurationMs: uint64(after.DurationMs), Candidate: uint64(after.Candidate),
-					Shadow: after.Shadow,
-				})
-			})
-		default:
-			err = q.OverrideUpdate(ctx, controlplanedb.OverrideUpdateParams{
-				WorkspaceID: []byte(workspace), Namespace: []byte(namespace), Pattern: []byte(pattern),
-				Limit: uint64(after.Limit), DurationMs: uint64(after.DurationMs), Candidate: uint64(after.Candidate),
-				Shadow: after.Shadow,
-			})
-		}
-		if err != nil {
-			return fmt.Errorf("write the override: %w", err)
-		}
-		return insertSettingsAudit(ctx, q, e)
+		return &controlplanedb.OverrideGetRow{Limit: uint64(after.Limit), DurationMs: uint64(after.DurationMs),
+			Candidate: uint64(after.Candidate), Shadow: after.Shadow}, linkable(e), nil
+	}
+	return s.changing(ctx, func(q *queries) error {
+		return changes.Override(ctx, q, key, controlplane.ErrInvalid, changeRow)
 	})
 }
 

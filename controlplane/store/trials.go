@@ -8,6 +8,7 @@ import (
 
 	"github.com/weirhq/weir/controlplane/audit"
 	"github.com/weirhq/weir/controlplane/tunings"
+	"github.com/weirhq/weir/shared/changes"
 	"github.com/weirhq/weir/shared/gen/sql/controlplanedb"
 )
 
@@ -148,7 +149,7 @@ func (s rollouts) EndTrials(ctx context.Context, writes []tunings.TrialWrite) (n
 			}
 			numbers = append(numbers, int64(ended.Number))
 		}
-		return settingsChanged(ctx, q)
+		return changes.Changed(ctx, q)
 	})
 	return numbers, err
 }

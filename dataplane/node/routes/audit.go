@@ -7,12 +7,15 @@ import (
 	"encoding/hex"
 	"encoding/json"
 	"errors"
+	"fmt"
 	"net/http"
 	"strings"
 
 	"github.com/go-sql-driver/mysql"
 
 	"github.com/weirhq/weir/shared/auditchain"
+	"github.com/weirhq/weir/shared/changes"
+	"github.com/weirhq/weir/shared/gen/sql/controlplanedb"
 )
 
 // ErrUnaudited is a change that was not made, as it could not be written down.
@@ -39,85 +42,54 @@ func actorOf(ctx context.Context) string {
 	return "node"
 }
 
-const (
-	overrideLock = overrideGet + " FOR UPDATE"
+// errNone is the deletion of an override that is not there.
+var errNone = errors.New("there is no such override")
 
-	// settingsChanged makes relays read the settings again.
-	settingsChanged = "INSERT INTO ratelimit_settings_version (id, version) VALUES (1, 1) " +
-		"ON DUPLICATE KEY UPDATE version = version + 1"
-)
+// tableDenied is the number of MySQL's error for a missing grant.
+const tableDenied = 1142
 
-// attemptsMax bounds the attempts of a change that lost against another change (a deadlock).
-const attemptsMax = 5
-
-// change makes a change and its entry in the audit log, or neither. after is nil for a deletion. found reports whether
-// there was an override before.
-func (m MySQL) change(ctx context.Context, workspace, namespace, pattern string,
-	after *Override) (found bool, err error) {
-	for range attemptsMax {
-		found, err = m.changeOnce(ctx, workspace, namespace, pattern, after)
-		if e := (*mysql.MySQLError)(nil); !errors.As(err, &e) || e.Number != 1213 {
-			return found, err
+// change makes a change and its entry in the audit log, or neither. after is nil for a deletion.
+func (m MySQL) change(ctx context.Context, workspace, namespace, pattern string, after *Override) error {
+	e := auditchain.Entry{
+		Actor: actorOf(ctx), Action: "override.delete", Subject: "override " + workspace + "/" + namespace + "/" + pattern,
+		Reason: "api " + Paths["deleteOverride"],
+	}
+	if after != nil {
+		e.Action, e.Reason, e.After = "override.set", "api "+Paths["setOverride"], state(after.Limit, after.DurationMs)
+	}
+	key := controlplanedb.OverrideGetParams{WorkspaceID: []byte(workspace), Namespace: []byte(namespace),
+		Pattern: []byte(pattern)}
+	changeRow := func(row *controlplanedb.OverrideGetRow) (*controlplanedb.OverrideGetRow, *auditchain.Entry, error) {
+		entry, changed := e, new(controlplanedb.OverrideGetRow)
+		if row != nil {
+			entry.Before, *changed = state(saturate(row.Limit), saturate(row.DurationMs)), *row
 		}
+		switch {
+		case after == nil && row == nil:
+			return nil, nil, errNone
+		case after == nil:
+			return nil, &entry, nil
+		}
+		changed.Limit, changed.DurationMs = uint64(after.Limit), uint64(after.DurationMs)
+		return changed, &entry, nil
 	}
-	return found, err
-}
-
-func (m MySQL) changeOnce(ctx context.Context, workspace, namespace, pattern string,
-	after *Override) (found bool, err error) {
-	tx, err := m.DB.BeginTx(ctx, &sql.TxOptions{Isolation: sql.LevelReadCommitted}) // no locks of gaps, which deadlock
-	if err != nil {
-		return false, err
-	}
-	defer func() { _ = tx.Rollback() }() // does nothing after Commit
-	var limit, durationMs uint64
-	before, action := "", "override.set"
-	switch err := tx.QueryRowContext(ctx, overrideLock, []byte(workspace), []byte(namespace), []byte(pattern)).Scan(&limit,
-		&durationMs); {
-	case err == nil:
-		found, before = true, state(saturate(limit), saturate(durationMs))
-	case !errors.Is(err, sql.ErrNoRows):
-		return false, err
-	case after == nil:
-		return false, nil
-	}
-	told := ""
-	if after == nil {
-		action = "override.delete"
-		_, err = tx.ExecContext(ctx, overrideDelete, []byte(workspace), []byte(namespace), []byte(pattern))
-	} else {
-		told = state(after.Limit, after.DurationMs)
-		err = set(ctx, tx, workspace, namespace, after, found)
-	}
-	if err != nil {
-		return false, err
-	}
-	route := map[string]string{"override.set": Paths["setOverride"], "override.delete": Paths["deleteOverride"]}[action]
-	err = audit(ctx, tx, &auditchain.Entry{
-		Actor: actorOf(ctx), Action: action, Subject: "override " + workspace + "/" + namespace + "/" + pattern,
-		Reason: "api " + route, Before: before, After: told,
-	})
-	if err == nil {
-		_, err = tx.ExecContext(ctx, settingsChanged)
-	}
-	if err != nil {
-		return false, err
-	}
-	return found, tx.Commit()
-}
-
-// set writes an override. A new override needs room; see roomFor.
-func set(ctx context.Context, tx *sql.Tx, workspace, namespace string, o *Override, there bool) error {
-	if !there {
-		if err := roomFor(ctx, tx, workspace, namespace, o.Pattern); err != nil {
+	err := changes.Retry(func() error {
+		tx, err := m.DB.BeginTx(ctx, &sql.TxOptions{Isolation: sql.LevelReadCommitted}) // no locks of gaps, which deadlock
+		if err != nil {
 			return err
 		}
+		defer func() { _ = tx.Rollback() }() // does nothing after Commit
+		err = changes.Override(ctx, controlplanedb.New(tx), key, ErrPatternsAlike, changeRow)
+		if err != nil {
+			return err
+		}
+		return tx.Commit()
+	})
+	var denied *mysql.MySQLError
+	if errors.As(err, new(changes.AuditError)) && errors.As(err, &denied) && denied.Number == tableDenied {
+		return fmt.Errorf("%w: %w", ErrUnaudited, err)
 	}
-	if _, err := tx.ExecContext(ctx, overrideSet, []byte(workspace), []byte(namespace), []byte(o.Pattern), o.Limit,
-		o.DurationMs); err != nil || there {
-		return err
-	}
-	return roomFor(ctx, tx, workspace, namespace, o.Pattern)
+	return err
 }
 
 func state(limit, durationMs int64) string {

@@ -4,10 +4,12 @@ import (
 	"cmp"
 	"context"
 	"slices"
+	"strings"
 	"sync"
 
 	"github.com/weirhq/weir/dataplane/store"
 	"github.com/weirhq/weir/shared/heartbeat"
+	"github.com/weirhq/weir/shared/window"
 )
 
 // memoryMax is how many overrides Memory holds: each costs the limiter's next snapshot
@@ -106,3 +108,19 @@ func (m *Memory) Settings(context.Context, string) (store.SettingsRows, error) {
 
 // Heartbeat implements store.Settings. A node without stores reports nowhere.
 func (*Memory) Heartbeat(context.Context, ...heartbeat.Heartbeat) error { return nil }
+
+// roomForLocked is roomFor in memory, before the row is there.
+func (m *Memory) roomForLocked(workspace, namespace, pattern string) error {
+	if strings.Count(pattern, "*") < 2 {
+		return nil
+	}
+	var others []string
+	for i, _ := m.findLocked(workspace, namespace, ""); i < len(m.rows) && m.rows[i].Workspace == workspace &&
+		m.rows[i].Namespace == namespace; i++ {
+		others = append(others, m.rows[i].Pattern)
+	}
+	if window.PatternsAlike(pattern, others) >= window.PatternsAlikeMax {
+		return ErrPatternsAlike
+	}
+	return nil
+}

@@ -7,6 +7,8 @@ import (
 	"fmt"
 	"math"
 	"time"
+
+	"github.com/weirhq/weir/shared/gen/sql/controlplanedb"
 )
 
 // errFull is a Memory that holds memoryMax overrides.
@@ -24,64 +26,42 @@ type MySQL struct{ DB *sql.DB }
 
 var _ Overrides = MySQL{}
 
-// The statements are not among queries/dataplane, which every node's user may run.
-const (
-	overrideSet = "INSERT INTO ratelimit_overrides (workspace_id, namespace, pattern, `limit`, duration_ms, updated_at) " +
-		"VALUES (?, ?, ?, ?, ?, UNIX_TIMESTAMP() * 1000 + MICROSECOND(NOW(3)) DIV 1000) " +
-		"ON DUPLICATE KEY UPDATE `limit` = VALUES(`limit`), duration_ms = VALUES(duration_ms), updated_at = " +
-		"VALUES(updated_at)"
-	overrideGet = "SELECT `limit`, duration_ms FROM ratelimit_overrides WHERE workspace_id = ? AND namespace = ? AND " +
-		"pattern = ?"
-	overrideList = "SELECT pattern, `limit`, duration_ms FROM ratelimit_overrides WHERE workspace_id = ? AND " +
-		"namespace = ? AND pattern > ? ORDER BY pattern LIMIT ?"
-	overrideDelete = "DELETE FROM ratelimit_overrides WHERE workspace_id = ? AND namespace = ? AND pattern = ?"
-)
-
 // Set implements Overrides.
 func (m MySQL) Set(ctx context.Context, workspace, namespace string, o Override) error {
 	ctx, cancel := context.WithTimeout(ctx, mysqlTimeout)
 	defer cancel()
-	if _, err := m.change(ctx, workspace, namespace, o.Pattern, &o); err != nil {
+	if err := m.change(ctx, workspace, namespace, o.Pattern, &o); err != nil {
 		return fmt.Errorf("set an override of %q: %w", namespace, err)
 	}
 	return nil
 }
 
 // Get implements Overrides.
-func (m MySQL) Get(ctx context.Context, workspace, namespace, pattern string) (Override, bool, error) {
+func (m MySQL) Get(ctx context.Context, workspace, namespace, pattern string) (o Override, found bool, err error) {
 	ctx, cancel := context.WithTimeout(ctx, mysqlTimeout)
 	defer cancel()
-	var limit, durationMs uint64
-	err := m.DB.QueryRowContext(ctx, overrideGet, []byte(workspace), []byte(namespace),
-		[]byte(pattern)).Scan(&limit, &durationMs)
-	switch {
-	case errors.Is(err, sql.ErrNoRows):
-		return Override{}, false, nil
-	case err != nil:
+	rows, err := controlplanedb.New(m.DB).OverrideLook(ctx, controlplanedb.OverrideLookParams{
+		WorkspaceID: []byte(workspace), Namespace: []byte(namespace), Pattern: []byte(pattern)})
+	if err != nil {
 		return Override{}, false, fmt.Errorf("get an override of %q: %w", namespace, err)
 	}
-	return Override{pattern, saturate(limit), saturate(durationMs)}, true, nil
+	for _, r := range rows {
+		return Override{pattern, saturate(r.Limit), saturate(r.DurationMs)}, true, nil
+	}
+	return Override{}, false, nil
 }
 
 // List implements Overrides.
 func (m MySQL) List(ctx context.Context, workspace, namespace, after string, most int) (list []Override, err error) {
 	ctx, cancel := context.WithTimeout(ctx, mysqlTimeout)
 	defer cancel()
-	rows, err := m.DB.QueryContext(ctx, overrideList, []byte(workspace), []byte(namespace), []byte(after), most)
+	rows, err := controlplanedb.New(m.DB).OverrideList(ctx, controlplanedb.OverrideListParams{
+		WorkspaceID: []byte(workspace), Namespace: []byte(namespace), AfterPattern: []byte(after), Limit: int32(most)})
 	if err != nil {
 		return nil, fmt.Errorf("list the overrides of %q: %w", namespace, err)
 	}
-	defer func() { _ = rows.Close() }() // rows.Err has the error that matters
-	for rows.Next() {
-		var pattern []byte
-		var limit, durationMs uint64
-		if err := rows.Scan(&pattern, &limit, &durationMs); err != nil {
-			return nil, fmt.Errorf("read an override of %q: %w", namespace, err)
-		}
-		list = append(list, Override{string(pattern), saturate(limit), saturate(durationMs)})
-	}
-	if err := rows.Err(); err != nil {
-		return nil, fmt.Errorf("list the overrides of %q: %w", namespace, err)
+	for _, r := range rows {
+		list = append(list, Override{string(r.Pattern), saturate(r.Limit), saturate(r.DurationMs)})
 	}
 	return list, nil
 }
@@ -90,11 +70,14 @@ func (m MySQL) List(ctx context.Context, workspace, namespace, after string, mos
 func (m MySQL) Delete(ctx context.Context, workspace, namespace, pattern string) (bool, error) {
 	ctx, cancel := context.WithTimeout(ctx, mysqlTimeout)
 	defer cancel()
-	found, err := m.change(ctx, workspace, namespace, pattern, nil)
+	err := m.change(ctx, workspace, namespace, pattern, nil)
+	if errors.Is(err, errNone) {
+		return false, nil
+	}
 	if err != nil {
 		return false, fmt.Errorf("delete an override of %q: %w", namespace, err)
 	}
-	return found, nil
+	return true, nil
 }
 
 // saturate keeps a number that is too large too large.

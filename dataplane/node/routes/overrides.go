@@ -6,6 +6,7 @@ import (
 	"encoding/base64"
 	"encoding/hex"
 	"errors"
+	"fmt"
 	"net/http"
 
 	"github.com/weirhq/weir/shared/window"
@@ -17,6 +18,11 @@ type Override struct {
 	Limit      int64  // 0 (blocks) to window.LimitMax
 	DurationMs int64  // 0 keeps the request's
 }
+
+// ErrPatternsAlike is a pattern with several '*' that nodes would leave out, since window.PatternsAlikeMax others of
+// the namespace begin alike.
+var ErrPatternsAlike = fmt.Errorf("begins like others with more than one '*' (at most %d begin alike)",
+	window.PatternsAlikeMax)
 
 // Overrides stores overrides for all nodes that share the store. The store determines when nodes apply them.
 // Implementations must be safe for concurrent use and obey ctx's deadline. They must compare and sort patterns as

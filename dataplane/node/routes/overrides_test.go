@@ -51,8 +51,15 @@ func testMySQLKeepsOverrides(t *testing.T) {
 	if err := (routes.MySQL{DB: db}).Set(t.Context(), "acme", "api", routes.Override{Pattern: "vip-*", Limit: 7, DurationMs: 1000}); err != nil {
 		t.Fatal(err)
 	}
+	// A change keeps the candidate and the shadow mode, which only the control plane sets.
+	if _, err := db.ExecContext(t.Context(), "UPDATE ratelimit_overrides SET candidate = 9, shadow = TRUE"); err != nil {
+		t.Fatal(err)
+	}
+	if err := (routes.MySQL{DB: db}).Set(t.Context(), "acme", "api", routes.Override{Pattern: "vip-*", Limit: 8, DurationMs: 1000}); err != nil {
+		t.Fatal(err)
+	}
 	settings, err := mysqlcounts.New(db, mysqlcounts.Options{}).Settings(t.Context(), "eu")
-	want := store.OverrideRow{Workspace: "acme", Namespace: "api", Pattern: "vip-*", Limit: 7, DurationMs: 1000}
+	want := store.OverrideRow{Workspace: "acme", Namespace: "api", Pattern: "vip-*", Limit: 8, DurationMs: 1000, Candidate: 9, Shadow: true}
 	if err != nil || len(settings.Overrides) != 1 || settings.Overrides[0] != want {
 		t.Errorf("nodes read %+v, %v", settings.Overrides, err)
 	}
