@@ -30,7 +30,7 @@ type crowd struct {
 	untilMs map[fair.Caller]int64 // time until which a caller is refused without a call
 }
 
-// crowds are the cells with many open holds. The mutex of Reservations guards them.
+// crowds are the cells with many open holds. The mutex of their book guards them.
 type crowds struct {
 	by        map[window.Cell]*crowd
 	countedMs int64
@@ -38,15 +38,14 @@ type crowds struct {
 
 // shut reports whether the caller of a reservation must be refused without a call, because it was refused its share of
 // a cell within shutFor.
-func (s *Reservations) shut(id string, r *Record, holds []store.Hold) bool {
-	nowMs := s.NowMs()
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	if s.ids[id] != nil {
+func (b *book) shut(id string, r *Record, holds []store.Hold, nowMs int64) bool {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	if b.ids[id] != nil {
 		return false // the ID is reserved already
 	}
 	for i := range holds {
-		c := s.crowds.by[holds[i].Cell]
+		c := b.crowds.by[holds[i].Cell]
 		if c != nil && nowMs < c.untilMs[r.By] && c.untilMs[r.By] <= nowMs+shutFor.Milliseconds() {
 			return true
 		}
@@ -56,20 +55,19 @@ func (s *Reservations) shut(id string, r *Record, holds []store.Hold) bool {
 
 // exceeds reports whether the caller of a reservation that the origin has just granted has more than its share of a
 // cell's holds. If not, it counts the new holds.
-func (s *Reservations) exceeds(r *Record, holds []store.Hold, answers []store.HoldAnswer) (over bool) {
+func (b *book) exceeds(r *Record, holds []store.Hold, answers []store.HoldAnswer, nowMs int64) (over bool) {
 	if !r.By.Labelled() {
 		return false
 	}
-	nowMs := s.NowMs()
-	s.mu.Lock()
-	defer s.mu.Unlock()
+	b.mu.Lock()
+	defer b.mu.Unlock()
 	var crowded []*crowd
 	for i := range answers {
 		if answers[i].Open < crowdMin {
-			delete(s.crowds.by, holds[i].Cell)
+			delete(b.crowds.by, holds[i].Cell)
 			continue
 		}
-		c := s.crowds.find(holds[i].Cell, s.kept, nowMs)
+		c := b.crowds.find(holds[i].Cell, b.kept, nowMs)
 		if own := c.own[r.By]; !fair.HasRoom(own, own, store.HoldsMax-answers[i].Open, store.HoldsMax) {
 			over, c.untilMs[r.By] = true, nowMs+shutFor.Milliseconds()
 		}

@@ -3,7 +3,6 @@ package held
 import (
 	"context"
 	"errors"
-	"math/rand/v2"
 	"sync"
 	"sync/atomic"
 
@@ -11,63 +10,7 @@ import (
 	"github.com/weirhq/weir/shared/window"
 )
 
-// group is a node's record of a group of the origin.
-type group struct {
-	key      window.Key     // a key in the group
-	after    store.Mark     // largest number in an answer
-	atMs     int64          // when an answer last had a number
-	provenMs int64          // time of the last answer
-	seen     map[int64]bool // latest numbers, without the lost numbers
-	losses   int            // how often the group has lost calls
-
-	restating chan struct{} // capacity 1; filled while a caller states lost reservations again
-}
-
-// number is the number of an answer. The zero number is for an answer to a call that changed nothing.
-type number struct {
-	n      int64
-	losses int         // of the group, at the time of the answer
-	epoch  store.Epoch // of the answer
-}
-
-// numberOf is the number of an answer of the given group.
-type numberOf struct {
-	group int
-	number
-}
-
-// numbers are the numbers of some groups. A reservation has few groups.
-type numbers []numberOf
-
-// of returns the number of a group, zero if there is none.
-func (all numbers) of(group int) number {
-	for i := range all {
-		if all[i].group == group {
-			return all[i].number
-		}
-	}
-	return number{}
-}
-
-// set sets the number of a group, unless it is the zero number.
-func (all *numbers) set(group int, is number) {
-	if is.n == 0 {
-		return
-	}
-	for i := range *all {
-		if (*all)[i].group == group {
-			(*all)[i].number = is
-			return
-		}
-	}
-	*all = append(*all, numberOf{group, is})
-}
-
-const (
-	seenMax  = 4096                            // numbers of a group; must exceed the calls under way at the same time
-	afterFor = store.HoldKeptFor - settledKept // a group may forget a stream without calls after this time
-	triesMax = 3                               // most tries of a call, if each shows that the group has lost calls
-)
+const triesMax = 3 // most tries of a call, if each shows that the group has lost calls
 
 var (
 	errShortAnswer = errors.New("dataplane: the origin has answered fewer holds than it was sent")
@@ -103,9 +46,7 @@ func (s *Reservations) call(ctx context.Context, what What, c *store.HoldCall) (
 // then states the rest. For example, if a promoted replica answers ten callers at the same time, the first states the
 // lost reservations, and the others find none.
 func (s *Reservations) restate(ctx context.Context, of int, behind bool) error {
-	s.mu.Lock()
-	g := s.groups[of]
-	s.mu.Unlock()
+	g := s.book.group(of)
 	if g == nil || s.Near {
 		return nil
 	}
@@ -118,7 +59,7 @@ func (s *Reservations) restate(ctx context.Context, of int, behind bool) error {
 	if !behind {
 		return nil
 	}
-	return s.stateAll(ctx, s.lostOf(of), make(map[int]bool))
+	return s.stateAll(ctx, s.book.lostOf(of), make(map[int]bool))
 }
 
 // again is call for statements, which may come before lost reservations are stated again.
@@ -141,7 +82,7 @@ type answer struct {
 // once makes a single call.
 func (s *Reservations) once(ctx context.Context, what What, call *store.HoldCall) (a answer, err error) {
 	of, c := s.Origin.GroupOf(&call.Group), *call
-	c.Stream, c.After = s.marks(of)
+	c.Stream, c.After = s.book.marks(of, s.NowMs())
 	if !s.Near { // an origin in this process loses nothing, so it needs no numbers
 		return s.onceAway(ctx, what, of, c)
 	}
@@ -167,7 +108,7 @@ func (s *Reservations) onceAway(ctx context.Context, what What, of int, c store.
 				if err != nil {
 					return store.Reply{}, err
 				}
-				a.HoldReply, a.number = reply, s.answered(of, &c.Group, &reply)
+				a.HoldReply, a.number = reply, s.book.answered(of, &c.Group, &reply, s.NowMs())
 				return store.Reply{Totals: totalsOf(&reply), Now: reply.Now}, nil
 			})
 		done <- a
@@ -207,76 +148,6 @@ func totalsOf(reply *store.HoldReply) []store.Total {
 	return totals
 }
 
-// marks returns the stream, and After of a group's next call.
-func (s *Reservations) marks(of int) (stream uint64, after store.Mark) {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	if s.stream == 0 {
-		s.stream = rand.Uint64() | 1
-	}
-	if g := s.groups[of]; g != nil && s.NowMs()-g.atMs < afterFor.Milliseconds() {
-		after = g.after
-	}
-	return s.stream, after
-}
-
-// answered records the number of an answer. If a number comes a second time, the group has lost the call that it first
-// answered with it, and all later calls. For example, after the answers 5, 6 and 7 a second 6 shows that the first 6
-// and 7 are lost. Another epoch shows that the group has lost all calls. A group that was not called for long may have
-// forgotten the stream, and count from 1 again.
-func (s *Reservations) answered(of int, key *window.Key, reply *store.HoldReply) (is number) {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	g, nowMs := s.groups[of], s.NowMs()
-	if g != nil && g.after.Epoch != reply.Epoch {
-		s.lose(func(k *kept) bool { return k.numbers.of(of).n > 0 })
-		g = nil
-	}
-	if g == nil || nowMs-g.atMs >= store.HoldKeptFor.Milliseconds() && reply.Number > 0 {
-		g = &group{key: *key, after: store.Mark{Epoch: reply.Epoch}, seen: make(map[int64]bool),
-			restating: make(chan struct{}, 1)}
-		if s.groups == nil {
-			s.groups = make(map[int]*group)
-		}
-		s.groups[of] = g
-	}
-	n := reply.Number
-	g.provenMs = nowMs
-	switch {
-	case reply.Behind:
-		if reply.Have < g.after.Number { // otherwise another answer has already shown this loss
-			s.rolledBack(of, g, reply.Have)
-		}
-		return is
-	case n == 0:
-		return is
-	case g.seen[n]:
-		s.rolledBack(of, g, n-1) // the call of either answer can be the lost call
-	default:
-		g.seen[n] = true
-	}
-	g.atMs, g.after.Number = nowMs, max(g.after.Number, n)
-	if len(g.seen) > seenMax {
-		for old := range g.seen {
-			if old < g.after.Number-seenMax/2 {
-				delete(g.seen, old)
-			}
-		}
-	}
-	return number{n, g.losses, reply.Epoch}
-}
-
-// rolledBack marks the reservations as lost that a group has answered after its have-th call. The mutex must be held.
-func (s *Reservations) rolledBack(of int, g *group, have int64) {
-	g.after.Number, g.losses = have, g.losses+1
-	for n := range g.seen {
-		if n > have {
-			delete(g.seen, n)
-		}
-	}
-	s.lose(func(k *kept) bool { return k.numbers.of(of).n > have })
-}
-
 // stated is the result of statements: the answers in the order of the holds, and the numbers by group.
 type stated struct {
 	answers []store.HoldAnswer
@@ -286,7 +157,7 @@ type stated struct {
 
 // state makes statements about holds, with concurrent calls to their groups.
 func (s *Reservations) state(ctx context.Context, holds []store.Hold) (stated, error) {
-	defer s.unhear(holds)
+	defer s.refusals.forget(holds)
 	if of := s.Origin.GroupOf(&holds[0].Cell.Key); areIn(s.Origin, of, holds) {
 		return s.stateIn(ctx, of, holds)
 	}

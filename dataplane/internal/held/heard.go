@@ -2,6 +2,7 @@ package held
 
 import (
 	"slices"
+	"sync"
 	"time"
 
 	"github.com/weirhq/weir/dataplane/store"
@@ -19,53 +20,50 @@ type heard struct {
 	untilMs      int64
 }
 
-// refused records the counts of the holds' cells from the answers to a refused call.
-func (s *Reservations) refused(holds []store.Hold, answers []store.HoldAnswer) {
-	if s.Near {
-		return
-	}
-	untilMs := s.NowMs() + heardFor.Milliseconds()
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	if s.heard == nil || len(s.heard) >= heardMax {
-		s.heard = make(map[window.Cell]heard)
+// refusals are the counts of cells at which the origin has just refused reservations. The zero value is ready to use.
+// All methods may be called concurrently.
+type refusals struct {
+	mu    sync.Mutex
+	heard map[window.Cell]heard
+}
+
+// add records the counts of the holds' cells from the answers to a refused call.
+func (all *refusals) add(holds []store.Hold, answers []store.HoldAnswer, nowMs int64) {
+	untilMs := nowMs + heardFor.Milliseconds()
+	all.mu.Lock()
+	defer all.mu.Unlock()
+	if all.heard == nil || len(all.heard) >= heardMax {
+		all.heard = make(map[window.Cell]heard)
 	}
 	for i := range holds {
 		a, cell := &answers[i], holds[i].Cell
 		again := slices.ContainsFunc(holds[:i], func(h store.Hold) bool { return h.Cell == cell })
 		if !again && a.Total.Err == nil { // a second answer about the same cell includes the first hold
-			s.heard[cell] = heard{a.Used, a.UsedBefore, untilMs}
+			all.heard[cell] = heard{a.Used, a.UsedBefore, untilMs}
 		}
 	}
 }
 
-// unhear forgets the counts of cells that have changed.
-func (s *Reservations) unhear(holds []store.Hold) {
-	s.mu.Lock()
-	defer s.mu.Unlock()
+// forget forgets the counts of cells that have changed.
+func (all *refusals) forget(holds []store.Hold) {
+	all.mu.Lock()
+	defer all.mu.Unlock()
 	for i := range holds {
-		delete(s.heard, holds[i].Cell)
+		delete(all.heard, holds[i].Cell)
 	}
 }
 
-// refusal returns the answers that the origin would give to a request for new holds, if it has just refused holds on
+// answers returns the answers that the origin would give to a request for new holds, if it has just refused holds on
 // the same cells and the new holds do not fit into the counts of that answer either. So a flood of such requests does
 // not reach the origin. It returns nil if the origin must be called. It does not include reservations that other nodes
 // have made: see existing.
-func (s *Reservations) refusal(id string, holds []store.Hold) []store.HoldAnswer {
-	if s.Near {
-		return nil
-	}
-	nowMs := s.NowMs()
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	if s.ids[id] != nil {
-		return nil // the ID is reserved already
-	}
+func (all *refusals) answers(holds []store.Hold, nowMs int64) []store.HoldAnswer {
+	all.mu.Lock()
+	defer all.mu.Unlock()
 	answers, refused := make([]store.HoldAnswer, len(holds)), false
 	for i := range holds {
 		h, a := &holds[i], &answers[i]
-		was, ok := s.heard[h.Cell]
+		was, ok := all.heard[h.Cell]
 		if !ok || was.untilMs <= nowMs || was.untilMs > nowMs+heardFor.Milliseconds() {
 			return nil
 		}

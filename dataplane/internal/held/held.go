@@ -3,8 +3,10 @@
 //	held.go          a reservation: its record as text, and its holds
 //	change.go        changes of reservations
 //	reservations.go  the reservations at an origin
-//	kept.go          the node's copies, from which it states reservations again that the origin has lost
-//	group.go         calls to a group of an origin, and the numbers of their answers
+//	book.go          the node's copies, and which of them must be stated again
+//	numbers.go       the numbers of the origin's answers, which show what it has lost
+//	restate.go       states reservations again that the origin has lost or not acknowledged
+//	group.go         calls to a group of an origin
 //	heard.go         refusals by an earlier answer of the origin
 //	crowd.go         callers' shares of the holds of a key
 //	stats.go         counts for metrics
@@ -258,6 +260,16 @@ func (r *Record) merged(other *Record) *Record {
 	next := by.apply(r, 0)
 	next.EndsMs = max(r.EndsMs, other.EndsMs)
 	return next
+}
+
+// undone returns a copy of the reservation without any cost.
+func (r *Record) undone() *Record {
+	settled := Change{Settled: true}
+	gone := settled.apply(r, 0)
+	for i := range gone.Items {
+		gone.Items[i].Spent = 0
+	}
+	return gone
 }
 
 // Turned reports whether the window of an item has ended in whose cell it was to be reserved.

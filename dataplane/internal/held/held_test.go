@@ -289,7 +289,7 @@ func TestSettledReservationsMakeRoom(t *testing.T) {
 	fill := func(i int, settled, unstated bool) {
 		id := strconv.Itoa(i)
 		r := &Record{MadeBy: uint64(i + 1), EndsMs: 5000, Settled: settled, Items: make([]Item, 1)}
-		at.keep(&kept{id: id, record: r, unstated: unstated})
+		at.book.keep(&kept{id: id, record: r, unstated: unstated}, at.NowMs())
 	}
 	for i := range Max {
 		fill(i, i == 7, i > Max/2)
@@ -309,7 +309,7 @@ func TestSettledReservationsMakeRoom(t *testing.T) {
 	if at.Full(another) || trimmed != 2 {
 		t.Errorf("a second later: full %v, trimmed %d times", at.Full(another), trimmed)
 	}
-	if at.ids["8"] != nil || at.ids[strconv.Itoa(Max-1)] == nil {
+	if at.book.ids["8"] != nil || at.book.ids[strconv.Itoa(Max-1)] == nil {
 		t.Error("a settlement that was not stated is forgotten, or one that was is not")
 	}
 }
@@ -325,7 +325,7 @@ func TestReservationsAreBoundedInBytes(t *testing.T) {
 		keep := func(i int, settled bool) {
 			r := *long
 			r.MadeBy, r.Settled = uint64(i+1), settled
-			at.keep(&kept{id: strconv.Itoa(i), record: &r})
+			at.book.keep(&kept{id: strconv.Itoa(i), record: &r}, at.NowMs())
 		}
 		n := 0
 		for ; !at.Full(long); n++ {
@@ -342,8 +342,8 @@ func TestReservationsAreBoundedInBytes(t *testing.T) {
 			keep(i, true)
 		}
 		time.Sleep(time.Second)
-		if at.Full(long) || at.room.bytes.Used() != 0 || at.Len() != 0 {
-			t.Errorf("all are settled: full %v, %d bytes, %d reservations", at.Full(long), at.room.bytes.Used(), at.Len())
+		if at.Full(long) || at.book.room.bytes.Used() != 0 || at.Len() != 0 {
+			t.Errorf("all are settled: full %v, %d bytes, %d reservations", at.Full(long), at.book.room.bytes.Used(), at.Len())
 		}
 	})
 }
@@ -364,7 +364,7 @@ func TestReservationsHaveShares(t *testing.T) {
 		}
 		n := 0
 		for ; !s.Full(record(c.flood, n)); n++ {
-			s.keep(&kept{id: strconv.Itoa(n), record: record(c.flood, n)})
+			s.book.keep(&kept{id: strconv.Itoa(n), record: record(c.flood, n)}, s.NowMs())
 		}
 		if n != Max*3/4 {
 			t.Errorf("%s has %d reservations of %d", what, n, Max)
@@ -373,7 +373,7 @@ func TestReservationsHaveShares(t *testing.T) {
 			if r := record(c.victim, n+i); s.Full(r) {
 				t.Fatalf("%s: another one finds no room after %d", what, i)
 			} else {
-				s.keep(&kept{id: strconv.Itoa(n + i), record: r})
+				s.book.keep(&kept{id: strconv.Itoa(n + i), record: r}, s.NowMs())
 			}
 		}
 		if nowMs = 6000; s.Full(record(c.flood, 0)) {

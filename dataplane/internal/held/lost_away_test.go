@@ -84,8 +84,8 @@ func TestAnOutageKeepsNoCallerFromAnotherShardThatHasLostCalls(t *testing.T) {
 		n.reserves(t, id(0), keyCost{zero, 100})
 		n.reserves(t, id(1), keyCost{one, 100})
 		origin.Rollback(state)
-		lost := n.ids[id(1)] // as another call has shown before the outage
-		lost.lost, n.pending[lost] = true, true
+		lost := n.book.ids[id(1)] // as another call has shown before the outage
+		lost.lost, n.book.pending[lost] = true, true
 		time.Sleep(time.Second)
 		n.awayFrom(1)
 		r := recordOf(keyCost{zero, 1})
@@ -105,18 +105,18 @@ func TestAFailedStatementIsMadeAgain(t *testing.T) {
 			of := groupOf(origin, "one")
 			here, there := keyIn(origin, of), keyOut(origin, of)
 			n.reserves(t, "one", keyCost{here, 100}, keyCost{there, 50})
-			k := n.ids["one"]
-			k.unstated, n.pending[k] = true, true
+			k := n.book.ids["one"]
+			k.unstated, n.book.pending[k] = true, true
 			wiped(t, origin, here, there)
 			if n.awayFrom(1 - of); noticed { // otherwise the node notices the loss while it makes the statement
 				n.awayFrom(of)
 				n.Lose()
 			}
-			if err := n.stateAll(t.Context(), n.due(), make(map[int]bool)); !errors.Is(err, errAway) {
+			if err := n.stateAll(t.Context(), n.book.due(n.NowMs()), make(map[int]bool)); !errors.Is(err, errAway) {
 				t.Errorf("a shard was away: %v", err)
 			}
 			n.before = nil
-			if err := n.stateAll(t.Context(), n.due(), make(map[int]bool)); err != nil {
+			if err := n.stateAll(t.Context(), n.book.due(n.NowMs()), make(map[int]bool)); err != nil {
 				t.Error(err)
 			}
 			wantCounts(t, origin, here, 100, 100)

@@ -232,14 +232,14 @@ func TestAStatementThatComesFirstToAnEmptiedOriginRestores(t *testing.T) {
 	places(t, func(t *testing.T, origin Origin, servers *memstore.Origin) {
 		n := nodeOf(origin)
 		n.reserves(t, "one", keyCost{"a", 100})
-		n.mu.Lock()
-		for _, k := range n.kept {
-			k.unstated, n.pending[k] = true, true
+		n.book.mu.Lock()
+		for _, k := range n.book.kept {
+			k.unstated, n.book.pending[k] = true, true
 		}
-		n.mu.Unlock()
+		n.book.mu.Unlock()
 		totals := servers.Totals()[cellOf("a")].Region
 		servers.Wipe()
-		if err := n.stateAll(t.Context(), n.due(), make(map[int]bool)); err != nil {
+		if err := n.stateAll(t.Context(), n.book.due(n.NowMs()), make(map[int]bool)); err != nil {
 			t.Fatal(err)
 		}
 		n.Lose()
@@ -261,7 +261,7 @@ func TestAChangeBetweenARecordAndItsHoldsCountsOnce(t *testing.T) {
 		a, b := servers.Totals()[cellOf("a")].Region, servers.Totals()[cellOf("b")].Region
 		servers.Wipe()
 		maker.Lose()
-		if err := maker.stateRecord(t.Context(), maker.ids["one"], true); err != nil {
+		if err := maker.stateRecord(t.Context(), maker.book.ids["one"], true); err != nil {
 			t.Fatal(err)
 		}
 		other.changes(t, "one", Change{Spent: []int64{30, 20}})

@@ -18,7 +18,7 @@ type numbered struct {
 
 func (n *numbered) answers(numbers ...int64) {
 	for _, number := range numbers {
-		n.answered(n.of, &n.key, &store.HoldReply{Epoch: 1, Number: number})
+		n.book.answered(n.of, &n.key, &store.HoldReply{Epoch: 1, Number: number}, n.NowMs())
 	}
 }
 
@@ -26,7 +26,7 @@ func (n *numbered) answers(numbers ...int64) {
 func (n *numbered) keeps(answered ...number) (all []*kept) {
 	for _, is := range answered {
 		is.epoch = 1
-		all = append(all, n.keep(&kept{record: recordOf(both...), numbers: numbers{{n.of, is}}}))
+		all = append(all, n.book.keep(&kept{record: recordOf(both...), numbers: numbers{{n.of, is}}}, n.NowMs()))
 	}
 	return all
 }
@@ -34,7 +34,7 @@ func (n *numbered) keeps(answered ...number) (all []*kept) {
 func (n *numbered) lostAre(t *testing.T, all []*kept, want ...bool) {
 	t.Helper()
 	for i, k := range all {
-		if got := k.lost && n.pending[k]; got != want[i] {
+		if got := k.lost && n.book.pending[k]; got != want[i] {
 			t.Errorf("reservation %d is lost: %v, want %v", i, got, want[i])
 		}
 	}
@@ -47,12 +47,12 @@ func TestANumberThatComesTwiceShowsALoss(t *testing.T) {
 		n.answers(1, 3, 2, 5, 4)
 		all := n.keeps(number{n: 1}, number{n: 2}, number{n: 3}, number{n: 4}, number{n: 5})
 		n.lostAre(t, all, false, false, false, false, false)
-		if _, after := n.marks(0); after.Number != 5 {
+		if _, after := n.book.marks(0, n.NowMs()); after.Number != 5 {
 			t.Errorf("after is %+v", after)
 		}
 		n.answers(4)
 		n.lostAre(t, all, false, false, false, true, true)
-		if _, after := n.marks(0); after.Number != 4 {
+		if _, after := n.book.marks(0, n.NowMs()); after.Number != 4 {
 			t.Errorf("after is %+v", after)
 		}
 		n.answers(3)
@@ -65,10 +65,10 @@ func TestAnAnswerThatIsOvertakenByALossIsStatedAgain(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		n := &numbered{node: nodeOf(memstore.NewOrigin(memstore.OriginOptions{}))}
 		n.answers(1, 2, 3)
-		n.answered(0, &n.key, &store.HoldReply{Epoch: 1, Behind: true, Have: 1})
+		n.book.answered(0, &n.key, &store.HoldReply{Epoch: 1, Behind: true, Have: 1}, n.NowMs())
 		n.lostAre(t, n.keeps(number{n: 3}), true)
-		again := n.answered(0, &n.key, &store.HoldReply{Epoch: 1, Number: 2})
-		next := n.answered(0, &n.key, &store.HoldReply{Epoch: 1, Number: 3})
+		again := n.book.answered(0, &n.key, &store.HoldReply{Epoch: 1, Number: 2}, n.NowMs())
+		next := n.book.answered(0, &n.key, &store.HoldReply{Epoch: 1, Number: 3}, n.NowMs())
 		n.lostAre(t, n.keeps(again, number{n: 2}, next), false, true, false)
 	})
 }
@@ -78,10 +78,10 @@ func TestAnAnswerOfALostEpochIsRestored(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		n := &numbered{node: nodeOf(memstore.NewOrigin(memstore.OriginOptions{}))}
 		n.answers(1, 2)
-		n.answered(0, &n.key, &store.HoldReply{Epoch: 2, Number: 1})
+		n.book.answered(0, &n.key, &store.HoldReply{Epoch: 2, Number: 1}, n.NowMs())
 		for i, k := range n.keeps(number{n: 1}, number{n: 2}) {
-			if !k.lost || !n.pending[k] {
-				t.Errorf("reservation %d: lost %v, pending %v", i, k.lost, n.pending[k])
+			if !k.lost || !n.book.pending[k] {
+				t.Errorf("reservation %d: lost %v, pending %v", i, k.lost, n.book.pending[k])
 			}
 		}
 	})
@@ -100,7 +100,7 @@ func TestAStreamThatWasForgottenHasLostNothing(t *testing.T) {
 			n.sends(t)
 		}
 		n.reserves(t, "two", both...)
-		for k := range n.pending {
+		for k := range n.book.pending {
 			t.Errorf("%q is to be stated again", k.id)
 		}
 	})

@@ -6,7 +6,6 @@ import (
 	"errors"
 	"fmt"
 	"slices"
-	"sync"
 
 	"github.com/weirhq/weir/dataplane/internal/fair"
 	"github.com/weirhq/weir/dataplane/store"
@@ -85,15 +84,8 @@ type Reservations struct {
 
 	Stats Stats
 
-	mu      sync.Mutex
-	stream  uint64
-	groups  map[int]*group
-	kept    map[uint64]*kept // by Record.MadeBy
-	ids     map[string]*kept
-	pending map[*kept]bool // reservations that must be stated again
-	room    room           // that the reservations take
-	heard   map[window.Cell]heard
-	crowds  crowds
+	book     book
+	refusals refusals
 }
 
 // What is a kind of call.
@@ -140,7 +132,7 @@ func (s *Reservations) Reserve(ctx context.Context, id string, r *Record,
 			return s.existing(ctx, id, r, judge)
 		}
 	}
-	if s.shut(id, r, holds) {
+	if s.book.shut(id, r, holds, s.NowMs()) {
 		return r, false, ErrShare
 	}
 	if err = ctx.Err(); err != nil && !s.Near { // no call was sent, so there is nothing to withdraw
@@ -151,7 +143,7 @@ func (s *Reservations) Reserve(ctx context.Context, id string, r *Record,
 	var all stated
 	of := s.Origin.GroupOf(&c.Group)
 	one := areIn(s.Origin, of, holds)
-	if !one && s.find(id) != nil { // it needs no holds, unless the origin has forgotten the reservation
+	if !one && s.book.find(id) != nil { // it needs no holds, unless the origin has forgotten the reservation
 		reply, err := s.call(ctx, Note, &store.HoldCall{Group: c.Group, Record: &store.Record{ID: id}})
 		if err != nil {
 			return s.out(id, r, judge, err)
@@ -190,9 +182,9 @@ func (s *Reservations) Reserve(ctx context.Context, id string, r *Record,
 		return r, false, s.denied(holds, reply.Answers, judge)
 	case one:
 		all = stated{answers: reply.Answers}
-		s.unhear(holds)
+		s.refusals.forget(holds)
 	}
-	if s.exceeds(r, holds, all.answers) {
+	if s.book.exceeds(r, holds, all.answers, s.NowMs()) {
 		s.withdraw(id, r)
 		return r, false, ErrShare
 	}
@@ -202,11 +194,20 @@ func (s *Reservations) Reserve(ctx context.Context, id string, r *Record,
 	}
 	made, r.EndsMs = true, cmp.Or(reply.Record.EndsMs, r.EndsMs) // by the origin's clock, from the record
 	all.numbers.set(of, reply.number)
-	k := s.keep(&kept{id: id, record: r, numbers: all.numbers, made: true, unstated: !one})
+	k := s.book.keep(&kept{id: id, record: r, numbers: all.numbers, made: true, unstated: !one}, s.NowMs())
 	if !one {
 		_ = s.stateAgain(ctx, k) // if it fails, Send states it again
 	}
 	return r, true, nil
+}
+
+// refusal returns the answers that the origin would give to a request for new holds: see refusals.answers. It returns
+// nil if this node has a reservation of the ID.
+func (s *Reservations) refusal(id string, holds []store.Hold) []store.HoldAnswer {
+	if s.Near || s.book.find(id) != nil {
+		return nil
+	}
+	return s.refusals.answers(holds, s.NowMs())
 }
 
 // madeIn records in a new reservation in which epochs its holds were made.
@@ -240,27 +241,17 @@ func (s *Reservations) inEpoch(ctx context.Context, r *Record, c *store.HoldCall
 	epoch := store.Epoch(0)
 	if !s.Near { // an origin in this process is never emptied
 		of := s.Origin.GroupOf(&c.Group)
-		if s.epochOf(of) == 0 {
+		if s.book.epochOf(of) == 0 {
 			if _, err := s.again(ctx, Hold, &store.HoldCall{Group: c.Group}); err != nil {
 				return err
 			}
 		}
-		epoch = s.epochOf(of)
+		epoch = s.book.epochOf(of)
 	}
 	for i := range c.Holds {
 		c.Holds[i].Epoch, r.Items[i].Epoch = epoch, epoch
 	}
 	return nil
-}
-
-// epochOf returns a group's latest epoch, or 0 if it has never answered.
-func (s *Reservations) epochOf(of int) store.Epoch {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	if g := s.groups[of]; g != nil {
-		return g.after.Epoch
-	}
-	return 0
 }
 
 // tentative returns holds that another group may still refuse.
@@ -275,8 +266,8 @@ func tentative(holds []store.Hold) []store.Hold {
 // denied judges a refusal of the origin, and records it.
 func (s *Reservations) denied(holds []store.Hold, answers []store.HoldAnswer, judge Judge) error {
 	_, err := judge(answers, true)
-	if err == nil {
-		s.refused(holds, answers)
+	if err == nil && !s.Near {
+		s.refusals.add(holds, answers, s.NowMs())
 	}
 	return err
 }
@@ -284,7 +275,7 @@ func (s *Reservations) denied(holds []store.Hold, answers []store.HoldAnswer, ju
 // out returns the result of a request without an answer. If this node has the reservation with its ID, the result is
 // that of the origin. Otherwise an outage policy could reserve the cost a second time.
 func (s *Reservations) out(id string, r *Record, judge Judge, err error) (is *Record, ok bool, _ error) {
-	was := s.find(id)
+	was := s.book.find(id)
 	switch {
 	case was == nil:
 		return r, false, s.away(err)
@@ -303,7 +294,7 @@ func (s *Reservations) out(id string, r *Record, judge Judge, err error) (is *Re
 
 // takeBack ends the holds of a reservation that was not made, if any were granted.
 func (s *Reservations) takeBack(ctx context.Context, r *Record) {
-	k := s.keep(&kept{record: r.undone(), unstated: true})
+	k := s.book.keep(&kept{record: r.undone(), unstated: true}, s.NowMs())
 	_ = s.follow(ctx, k, store.HoldState) // if it fails, Send states it again
 }
 
@@ -311,7 +302,7 @@ func (s *Reservations) takeBack(ctx context.Context, r *Record) {
 func (s *Reservations) withdraw(id string, r *Record) {
 	of := *r // a copy, because r may be judged again while Send reads the record
 	of.Items = slices.Clone(r.Items)
-	s.keep(&kept{id: id, record: &of, unstated: true, withdraw: true})
+	s.book.keep(&kept{id: id, record: &of, unstated: true, withdraw: true}, s.NowMs())
 }
 
 // existing returns the reservation with this ID, if it is for the same request. It is called when holds were refused,
@@ -347,7 +338,7 @@ func (s *Reservations) found(ctx context.Context, id string, r *Record, reply *a
 	if all.numbers.of(of).n == 0 {
 		all.numbers.set(of, reply.number)
 	}
-	k := s.keep(&kept{id: id, record: was, numbers: all.numbers, unstated: err != nil})
+	k := s.book.keep(&kept{id: id, record: was, numbers: all.numbers, unstated: err != nil}, s.NowMs())
 	if !s.Near && all.numbers.of(of).n == 0 { // a refused call has no number, by which its loss would show
 		_ = s.stateRecord(ctx, k, true)
 	}
@@ -393,7 +384,7 @@ func (s *Reservations) Change(ctx context.Context, id string, by Change) (r *Rec
 	s.Stats.changed(r, !late)
 	k := &kept{id: id, record: r, made: !late, unstated: true}
 	k.numbers.set(s.Origin.GroupOf(&c.Group), reply.number)
-	k = s.keep(k)
+	k = s.book.keep(k, s.NowMs())
 	_ = s.stateAgain(ctx, k) // if it fails, Send states it again
 	return r, late, nil
 }
@@ -401,13 +392,27 @@ func (s *Reservations) Change(ctx context.Context, id string, by Change) (r *Rec
 // stateLost states a reservation again that the origin has lost, and reports whether it did. A reservation that was
 // changed here long ago may be forgotten instead, because another node has settled it.
 func (s *Reservations) stateLost(ctx context.Context, id string) bool {
-	s.mu.Lock()
-	k := s.ids[id]
-	nowMs := s.NowMs()
-	lost := k != nil && k.record.Open(nowMs) && (k.lost || nowMs-k.atMs < afterFor.Milliseconds())
-	if lost {
-		k.lost = true
+	k := s.book.loseID(id, s.NowMs())
+	return k != nil && s.stateAgain(ctx, k) == nil
+}
+
+// Full reports whether there is no room for a new reservation of its caller and namespace.
+func (s *Reservations) Full(r *Record) bool {
+	has, swept := s.book.hasRoom(r.of(), s.NowMs())
+	if swept && s.Trim != nil {
+		s.Trim()
 	}
-	s.mu.Unlock()
-	return lost && s.stateAgain(ctx, k) == nil
+	return !has
+}
+
+// Lose makes the next Send state all kept reservations, because some part of the origin has lost its data.
+func (s *Reservations) Lose() { s.book.loseAll() }
+
+// Each calls f for the open reservations that this node has made or changed.
+func (s *Reservations) Each(f func(id string, r *Record)) { s.book.each(s.NowMs(), f) }
+
+// Len returns the number of open reservations that this node has made or changed.
+func (s *Reservations) Len() (n int) {
+	s.Each(func(string, *Record) { n++ })
+	return n
 }

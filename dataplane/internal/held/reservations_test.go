@@ -50,7 +50,7 @@ func TestWhyThereIsNoAnswer(t *testing.T) {
 				}
 				withdrawn := 0
 				if knows {
-					n.answered(0, &window.Key{}, &store.HoldReply{Epoch: 1})
+					n.book.answered(0, &window.Key{}, &store.HoldReply{Epoch: 1}, n.NowMs())
 					withdrawn = 1
 				}
 				ctx, cancel := context.WithTimeout(t.Context(), time.Second)
@@ -62,8 +62,8 @@ func TestWhyThereIsNoAnswer(t *testing.T) {
 				if !errors.Is(err, is) || errors.As(err, new(Away)) != isAway {
 					t.Errorf("reserve, %s: %v", what, err)
 				}
-				if len(n.pending) != withdrawn {
-					t.Errorf("reserve, %s: %d are withdrawn, want %d", what, len(n.pending), withdrawn)
+				if len(n.book.pending) != withdrawn {
+					t.Errorf("reserve, %s: %d are withdrawn, want %d", what, len(n.book.pending), withdrawn)
 				}
 				ctx, cancel = context.WithTimeout(t.Context(), time.Second)
 				defer cancel()
@@ -124,8 +124,8 @@ func TestAnOutageOfAnotherGroupLeavesNothing(t *testing.T) {
 		n.sends(t)
 		wantCounts(t, origin, free, 0, 0)
 		wantCounts(t, origin, away, 0, 0)
-		if n.Len() != 0 || len(n.pending) != 0 {
-			t.Errorf("%d open, %d to state", n.Len(), len(n.pending))
+		if n.Len() != 0 || len(n.book.pending) != 0 {
+			t.Errorf("%d open, %d to state", n.Len(), len(n.book.pending))
 		}
 	})
 }
@@ -181,9 +181,9 @@ func TestReservationsAreKeptWhileTheyMayBeLost(t *testing.T) {
 		n.changes(t, "settled", Change{Settled: true})
 		want := func(open, kept int) {
 			t.Helper()
-			if n.Len() != open || len(n.kept) != kept || len(n.ids) != kept || len(n.pending) != 0 {
-				t.Errorf("%d open, %d kept, %d by ID, %d to state; want %d open of %d", n.Len(), len(n.kept), len(n.ids),
-					len(n.pending), open, kept)
+			if n.Len() != open || len(n.book.kept) != kept || len(n.book.ids) != kept || len(n.book.pending) != 0 {
+				t.Errorf("%d open, %d kept, %d by ID, %d to state; want %d open of %d", n.Len(), len(n.book.kept), len(n.book.ids),
+					len(n.book.pending), open, kept)
 			}
 		}
 		want(2, 3)
@@ -196,8 +196,8 @@ func TestReservationsAreKeptWhileTheyMayBeLost(t *testing.T) {
 		want(2, 3)
 		n.sends(t)
 		want(0, 0)
-		if n.room.bytes.Used() != 0 {
-			t.Errorf("%d bytes", n.room.bytes.Used())
+		if n.book.room.bytes.Used() != 0 {
+			t.Errorf("%d bytes", n.book.room.bytes.Used())
 		}
 	})
 }
@@ -215,7 +215,7 @@ func TestWhatIsNotStatedIsKeptForAMinute(t *testing.T) {
 		}
 		n.changes(t, "one", Change{Spent: []int64{1, 2}})
 		for at := range 121 {
-			if _, told := len(n.kept), len(n.pending); (told == 1) != (at < 120) {
+			if _, told := len(n.book.kept), len(n.book.pending); (told == 1) != (at < 120) {
 				t.Fatalf("after %d s there are %d to state", at, told)
 			}
 			time.Sleep(time.Second)

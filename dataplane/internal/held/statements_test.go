@@ -99,18 +99,19 @@ func TestAnOlderAnswerForgetsNothing(t *testing.T) {
 		open := recordOf(both...)
 		settled := (&Change{Spent: []int64{7, 8}, TTL: hour, Settled: true}).apply(open, open.MadeMs)
 		keep := func(r *Record, unstated bool, at int64) *kept {
-			return n.keep(&kept{id: "one", record: r, numbers: numbers{{0, number{n: at}}}, unstated: unstated})
+			return n.book.keep(&kept{id: "one", record: r, numbers: numbers{{0, number{n: at}}}, unstated: unstated}, n.NowMs())
 		}
 		keep(settled, true, 5).lost = true
 		k := keep(open, false, 4)
 		if r := k.record; !r.Settled || r.Items[0].Spent != 7 || r.EndsMs != settled.EndsMs {
 			t.Errorf("%+v", r)
 		}
-		if !k.unstated || !k.lost || !n.pending[k] || k.numbers.of(0).n != 5 || len(n.kept) != 1 || len(n.pending) != 1 {
+		if !k.unstated || !k.lost || !n.book.pending[k] || k.numbers.of(0).n != 5 || len(n.book.kept) != 1 ||
+			len(n.book.pending) != 1 {
 			t.Errorf("%+v", k)
 		}
-		if n.room.bytes.Used() != open.size() {
-			t.Errorf("%d bytes, want %d", n.room.bytes.Used(), open.size())
+		if n.book.room.bytes.Used() != open.size() {
+			t.Errorf("%d bytes, want %d", n.book.room.bytes.Used(), open.size())
 		}
 	})
 }

@@ -123,7 +123,7 @@ func TestAWithdrawnRecordIsACopy(t *testing.T) {
 	for i := range r.Items {
 		r.Items[i].Shadow = true
 	}
-	kept := n.kept[r.MadeBy].record
+	kept := n.book.kept[r.MadeBy].record
 	for i := range kept.Items {
 		if kept == r || kept.Items[i].Shadow {
 			t.Errorf("item %d was changed with the request's record", i)
