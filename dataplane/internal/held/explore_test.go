@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"slices"
 	"strings"
+	"sync"
 	"testing"
 	"time"
 
@@ -56,6 +57,7 @@ type exploreWorld struct {
 	t      *testing.T
 	at     time.Time
 	origin *memstore.Origin
+	one    sync.Mutex // a call at a time
 	nodes  [2]*held.Reservations
 	states []memstore.OriginState // before each call
 
@@ -100,6 +102,8 @@ func newExploreWorld(t *testing.T) *exploreWorld {
 var errExplored = errors.New("lost")
 
 func (w *exploreWorld) call(ctx context.Context, call func(context.Context) (store.Reply, error)) error {
+	w.one.Lock()
+	defer w.one.Unlock()
 	if w.loseCall {
 		w.loseCall = false
 		return errExplored

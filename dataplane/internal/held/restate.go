@@ -4,7 +4,7 @@ import (
 	"cmp"
 	"context"
 	"errors"
-	"slices"
+	"sync"
 	"time"
 
 	"github.com/weirhq/weir/dataplane/store"
@@ -17,23 +17,77 @@ func (s *Reservations) Send(ctx context.Context) error {
 	return errors.Join(s.prove(ctx, away), s.stateAll(ctx, s.book.due(s.NowMs()), away))
 }
 
-// stateAll states reservations again, except those of a shard that is away.
-func (s *Reservations) stateAll(ctx context.Context, some []*kept, away map[int]bool) (first error) {
+// restatesMax is the most reservations that are stated again at the same time. Their calls take turns with those of the
+// node's callers, so a caller's call begins after at most two of them that wait.
+const restatesMax = 16
+
+// stateAll states reservations again, several at a time, except those of a shard that is away. The next reservations of
+// a shard wait until it has answered about the first. For example, a server that rejects writes gets one statement each
+// second, so its breaker stays closed for reads.
+//
+// Reservations can be stated in any order, because several nodes state them too. The parts of a reservation keep their
+// order: first its record, and then the holds that follow from the record.
+func (s *Reservations) stateAll(ctx context.Context, some []*kept, away map[int]bool) error {
+	all := restating{away: away, answered: make(map[int]bool)}
+	places := make(chan struct{}, restatesMax)
+	var underWay sync.WaitGroup
 	for _, k := range some {
+		places <- struct{}{}
 		if ctx.Err() != nil {
-			return cmp.Or(first, ctx.Err())
+			all.ended(nil, ctx.Err())
+			break
 		}
-		if slices.ContainsFunc(s.shardsOf(k), func(shard int) bool { return away[shard] }) {
-			continue
+		shards := s.shardsOf(k)
+		state := func() {
+			defer func() { <-places }()
+			all.ended(shards, s.stateAgain(ctx, k))
 		}
-		if err := s.stateAgain(ctx, k); err != nil {
-			first = cmp.Or(first, err)
-			if f := (failed{}); errors.As(err, &f) {
-				away[f.shard] = true
-			}
+		switch isAway, answered := all.of(shards); {
+		case isAway:
+			<-places
+		case s.Near || !answered:
+			state()
+		default:
+			underWay.Go(state)
 		}
 	}
-	return first
+	underWay.Wait()
+	return all.first
+}
+
+// restating has the results of a stateAll so far. Its methods may be called concurrently.
+type restating struct {
+	mu       sync.Mutex
+	away     map[int]bool // shards that have not answered
+	answered map[int]bool // shards that have answered about a reservation
+	first    error
+}
+
+// of reports whether any shard of a reservation is away, and whether all of them have answered.
+func (all *restating) of(shards []int) (isAway, answered bool) {
+	all.mu.Lock()
+	defer all.mu.Unlock()
+	answered = true
+	for _, shard := range shards {
+		isAway, answered = isAway || all.away[shard], answered && all.answered[shard]
+	}
+	return isAway, answered
+}
+
+// ended records the result of stating a reservation.
+func (all *restating) ended(shards []int, err error) {
+	all.mu.Lock()
+	defer all.mu.Unlock()
+	if err == nil {
+		for _, shard := range shards {
+			all.answered[shard] = true
+		}
+		return
+	}
+	all.first = cmp.Or(all.first, err)
+	if f := (failed{}); errors.As(err, &f) {
+		all.away[f.shard] = true
+	}
 }
 
 // shardsOf returns the shards of a reservation's record and holds.
