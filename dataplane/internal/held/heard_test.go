@@ -8,6 +8,7 @@ import (
 	"time"
 
 	"github.com/weirhq/weir/dataplane/memstore"
+	"github.com/weirhq/weir/dataplane/store"
 	"github.com/weirhq/weir/shared/window"
 )
 
@@ -139,5 +140,25 @@ func TestWhatWasHeardRefusesOnlyWhatDoesNotFit(t *testing.T) {
 		want("full again", s, "h", false, true, keyCost{"k", 1})
 		s.NowMs = func() int64 { return time.Now().Add(-10 * time.Second).UnixMilli() }
 		want("the clock has gone back", s, "h", false, true, keyCost{"k", 1})
+	})
+}
+
+// A repeated request for a reservation of this node is not judged by a refusal that the node has just received.
+func TestARepeatedRequestIsNotRefusedByAnEarlierAnswer(t *testing.T) {
+	places(t, func(t *testing.T, origin Origin, _ *memstore.Origin) {
+		n := nodeOf(origin)
+		n.reserves(t, "one", keyCost{"a", 900})
+		if ok, asked, err := n.tries(t.Context(), "two", recordOf(keyCost{"a", 200})); ok || !asked || err != nil {
+			t.Fatal(ok, asked, err)
+		}
+		judged := 0
+		judge := func(answers []store.HoldAnswer, asked bool) (bool, error) {
+			judged++
+			return answers[0].Fits && asked, nil
+		}
+		is, ok, err := n.Reserve(t.Context(), "one", recordOf(keyCost{"a", 900}), judge)
+		if !ok || err != nil || judged != 1 || is.Items[0].Held != 900 {
+			t.Errorf("ok %v, %v, judged %d times", ok, err, judged)
+		}
 	})
 }

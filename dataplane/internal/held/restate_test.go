@@ -189,6 +189,60 @@ func TestACallerTakesTurnsWithLostReservations(t *testing.T) {
 	})
 }
 
+// A statement without an answer shows no loss, and neither does an item that holds nothing: a reservation is stated
+// again as it is, until it is acknowledged.
+func TestOnlyAHoldThatIsMissingShowsALoss(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		origin := memstore.NewOrigin(memstore.OriginOptions{})
+		request := func(n *node) {
+			t.Helper()
+			r := recordOf(keyCost{"a", 10}, keyCost{"b", 2000})
+			r.Items[1].Shadow = true
+			if _, ok, err := n.Reserve(t.Context(), "one", r, func([]store.HoldAnswer, bool) (bool, error) {
+				return true, nil
+			}); !ok || err != nil {
+				t.Fatal(ok, err)
+			}
+		}
+		n := nodeOf(origin)
+		request(nodeOf(origin))
+		n.before = func(c *store.HoldCall) error {
+			if len(c.Holds) > 0 && c.Holds[0].As == store.HoldState {
+				return errAway
+			}
+			return nil
+		}
+		request(n) // finds it
+		k := n.book.ids["one"]
+		if err := n.Send(t.Context()); !errors.Is(err, errAway) || k.lost || !n.book.pending[k] {
+			t.Errorf("without an answer: lost %v, pending %v, %v", k.lost, n.book.pending[k], err)
+		}
+		n.before = nil
+		if n.sends(t); k.lost || n.book.pending[k] {
+			t.Errorf("with an answer: lost %v, pending %v", k.lost, n.book.pending[k])
+		}
+	})
+}
+
+// A change while a reservation is stated again must be stated too.
+func TestAChangeDuringAStatementIsStated(t *testing.T) {
+	var b book
+	r := recordOf(both...)
+	k := b.keep(&kept{id: "one", record: r, unstated: true}, 1)
+	b.follows(k)
+	spent := Change{Spent: []int64{5, 0}}
+	b.keep(&kept{id: "one", record: spent.apply(r, 1), unstated: true}, 1)
+	if b.followed(k, nil, false, nil); !b.pending[k] {
+		t.Error("the change is not to be stated")
+	}
+	if r := b.follows(k); r.Items[0].Spent != 5 {
+		t.Errorf("%d are spent", r.Items[0].Spent)
+	}
+	if b.followed(k, nil, false, nil); b.pending[k] {
+		t.Error("it is stated once more")
+	}
+}
+
 // Reservations of an emptied origin are changed while they are stated again. Each change is kept, and the counts are
 // within those of the reservations before and after their changes.
 func TestReservationsChangeWhileTheyAreStatedAgain(t *testing.T) {
