@@ -45,7 +45,7 @@ func (s *Reservations) stateAll(ctx context.Context, some []*kept, away map[int]
 		switch isAway, answered := all.of(shards); {
 		case isAway:
 			<-places
-		case s.Near || !answered:
+		case !answered:
 			state()
 		default:
 			underWay.Go(state)

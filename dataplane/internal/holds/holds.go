@@ -135,7 +135,6 @@ func (a *applying) takeBack(call *store.HoldCall, reply *store.HoldReply) {
 		h := a.find(&call.Holds[i])
 		reply.Answers[i].Held = h != nil && !h.final
 	}
-	reply.Record = store.RecordAnswer{}
 	if call.Record != nil {
 		reply.Record = a.stored(call.Record, a.nowMs).answer()
 	}
