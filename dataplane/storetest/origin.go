@@ -6,11 +6,11 @@ import (
 	"fmt"
 	"maps"
 	"slices"
-	"sync/atomic"
 	"testing"
 	"time"
 
 	"github.com/weirhq/weir/dataplane/store"
+	"github.com/weirhq/weir/dataplane/storetest/internal/sender"
 	"github.com/weirhq/weir/dataplane/storetest/internal/suite"
 	"github.com/weirhq/weir/shared/heartbeat"
 	"github.com/weirhq/weir/shared/window"
@@ -92,15 +92,21 @@ func TestOrigin(t *testing.T, open func(t testing.TB) Origin) {
 	group("an epoch", originEpochTests)
 	group("Send up to AtMost", originClaimTests, of(has.Relayed != nil, originClaimForeignTests))
 	if has.Granter != nil {
-		group("GroupOf", originGroupTests)
+		group("GroupOf", testsOf(newHoldTest, originGroupTests))
 		_, groups := strangerTo(has.Granter, suite.LiveCell("w", "id-0"))
 		timed := subject.Pass != nil
-		group("a call", originHoldCallTests, of(groups, originHoldGroupsTests), of(timed, originHoldCallTimeTests))
-		group("Hold", originHoldTests, of(has.Relayed != nil, originHoldForeignTests), of(timed, originHoldTimeTests))
-		group("Record", originRecordTests, of(timed, originRecordTimeTests))
-		group("a failover of a group", of(subject.State != nil, originHoldFailoverTests))
-		group("Grants to nodes", grantTests(originGrantsTests), of(timed, grantTests(originGrantsTimeTests)))
-		group("Grants to leases", grantTests(originLeasesTests))
+		held := func(tests map[string]func(*holdTest)) map[string]func(*originTest) {
+			return testsOf(newHoldTest, tests)
+		}
+		group("a call", held(originHoldCallTests), of(groups, held(originHoldGroupsTests)),
+			of(timed, held(originHoldCallTimeTests)))
+		group("Hold", held(originHoldTests), of(has.Relayed != nil, held(originHoldForeignTests)),
+			of(timed, held(originHoldTimeTests)))
+		group("Record", held(originRecordTests), of(timed, held(originRecordTimeTests)))
+		group("a failover of a group", of(subject.State != nil, held(originHoldFailoverTests)))
+		group("Grants to nodes", testsOf(newGrantTest, originGrantsTests),
+			of(timed, testsOf(newGrantTest, originGrantsTimeTests)))
+		group("Grants to leases", testsOf(newGrantTest, originLeasesTests))
 	}
 	if has.Relayed != nil {
 		group("Changes", originChangesTests)
@@ -120,7 +126,7 @@ func TestOrigin(t *testing.T, open func(t testing.TB) Origin) {
 	}
 	if subject.Step != nil {
 		group("a clock that is set back", originClockTests, of(has.Relayed != nil, originClockRelayedTests),
-			of(has.Granter != nil, originClockGranterTests),
+			of(has.Granter != nil, testsOf(newHoldTest, originClockGranterTests)),
 			of(has.Mailbox != nil && has.Relayed != nil, originClockMailboxTests))
 	}
 	if subject.Histories {
@@ -133,12 +139,21 @@ func TestOrigin(t *testing.T, open func(t testing.TB) Origin) {
 	})
 }
 
+// testsOf makes subtests about a part of an origin subtests like others.
+func testsOf[T any](begin func(*originTest) T, of map[string]func(T)) map[string]func(*originTest) {
+	tests := make(map[string]func(*originTest))
+	for name, test := range of {
+		tests[name] = func(h *originTest) { test(begin(h)) }
+	}
+	return tests
+}
+
 // originTest is a subtest's origin with its own stream.
 type originTest struct {
 	*testing.T
 	Origin
 	parts
-	stream originStream
+	stream sender.Stream
 	cell   window.Cell // the first of cells
 }
 
@@ -146,7 +161,7 @@ func newOriginTest(t *testing.T, h Origin) *originTest {
 	if h.Grow != nil {
 		h.Grow(t)
 	}
-	return &originTest{T: t, Origin: h, parts: partsOf(h.Origin), stream: newOriginStream(),
+	return &originTest{T: t, Origin: h, parts: partsOf(h.Origin), stream: sender.NewStream(),
 		cell: suite.LiveCell("w", "id-0")}
 }
 
@@ -162,27 +177,6 @@ func (h *originTest) lost(what string, call func() error) {
 	if call() == nil {
 		h.Fatalf("%s, with the reply lost: there was a reply", what)
 	}
-}
-
-// originStream numbers chunks.
-type originStream struct {
-	id     uint64
-	number int64
-}
-
-var originStreams atomic.Uint64
-
-func newOriginStream() originStream {
-	return originStream{id: uint64(suite.Began.UnixNano()) + originStreams.Add(1)}
-}
-
-func (s *originStream) chunk(h store.Origin, costs ...store.Cost) store.Chunk {
-	s.number++
-	c := store.Chunk{Stream: s.id, Number: s.number, Costs: costs}
-	if len(costs) > 0 {
-		c.Shard = h.ShardOf(&costs[0].Cell.Key)
-	}
-	return c
 }
 
 // cells returns n live cells of a shard.
@@ -205,7 +199,7 @@ func (h *originTest) shard() int { return h.ShardOf(&h.cell.Key) }
 func (h *originTest) send(costs ...store.Cost) (totals []store.Total) {
 	h.Helper()
 	for some := range slices.Chunk(costs, store.ChunkMax) {
-		totals = append(totals, sendTo(h, h, h.stream.chunk(h, some...))...)
+		totals = append(totals, sendTo(h, h, h.stream.Chunk(h, some...))...)
 	}
 	return totals
 }
@@ -295,7 +289,7 @@ var originGetTests = map[string]func(*originTest){
 		if got := h.send(store.Cost{Cell: c[0], Add: 5}); got[0].Region != 5 {
 			h.Errorf("total after a get and 5: %+v", got[0])
 		}
-		wantChanges(h)
+		h.wantChanges()
 	},
 	"answers for as many cells as a batch may ask for": func(h *originTest) {
 		cells := h.cells(2000)
@@ -329,9 +323,9 @@ func callOrigin(h *originTest, ctx context.Context) map[string]error {
 	c, shard := h.cells(2), h.shard()
 	errs := make(map[string]error)
 	_, errs["Get"] = h.Read(ctx, c)
-	_, errs["Send"] = h.Send(ctx, h.stream.chunk(h, store.Cost{Cell: c[0], Add: 1}))
+	_, errs["Send"] = h.Send(ctx, h.stream.Chunk(h, store.Cost{Cell: c[0], Add: 1}))
 	_, errs["Send of nothing"] = h.Send(ctx, store.Chunk{Shard: shard, Stream: 1, Number: 1})
-	errs["Send of bounded costs"] = sendErr(h.Send(ctx, h.stream.chunk(h, store.Cost{Cell: c[0], Add: 1, AtMost: 9})))
+	errs["Send of bounded costs"] = sendErr(h.Send(ctx, h.stream.Chunk(h, store.Cost{Cell: c[0], Add: 1, AtMost: 9})))
 	errs["Listen"] = h.Listen(ctx, shard, func([]store.Foreign) {})
 	if h.Granter != nil {
 		callGranter(h, ctx, errs)
@@ -346,8 +340,9 @@ func callOrigin(h *originTest, ctx context.Context) map[string]error {
 }
 
 func callGranter(h *originTest, ctx context.Context, errs map[string]error) {
-	_, errs["Hold"] = h.Hold(ctx, h.callOf(opens("a", h.cells(1)[0], 1, 9)))
-	_, errs["Hold of a record"] = h.Hold(ctx, h.recordCall(record("a", "x")))
+	held := newHoldTest(h)
+	_, errs["Hold"] = h.Hold(ctx, held.callOf(opens("a", h.cells(1)[0], 1, 9)))
+	_, errs["Hold of a record"] = h.Hold(ctx, held.recordCall(record("a", "x")))
 	_, errs["Hold of nothing"] = h.Hold(ctx, store.HoldCall{Group: h.cell.Key, Stream: 1})
 	key := newGrantTest(h).key
 	_, errs["Grants"] = h.Grants(ctx, h.shard(), store.GrantCall{Node: 1, Number: 1,

@@ -4,6 +4,7 @@ import (
 	"time"
 
 	"github.com/weirhq/weir/dataplane/store"
+	"github.com/weirhq/weir/dataplane/storetest/internal/sender"
 	"github.com/weirhq/weir/dataplane/storetest/internal/suite"
 	"github.com/weirhq/weir/shared/window"
 )
@@ -18,8 +19,8 @@ var originCellTests = map[string]func(*originTest){
 		expired.Duration = time.Second
 		expired.Sequence = window.Sequence(suite.Began.UnixMilli()-day, 1000)
 		for _, c := range []window.Cell{alive, expired} {
-			s := newOriginStream()
-			sendTo(h, h, s.chunk(h, store.Cost{Cell: c, Add: 3, Limit: 9}))
+			s := sender.NewStream()
+			sendTo(h, h, s.Chunk(h, store.Cost{Cell: c, Add: 3, Limit: 9}))
 			h.send(store.Cost{Cell: c, Add: 1, AtMost: 9, Limit: 9})
 			if h.Relayed == nil {
 				continue
@@ -36,7 +37,7 @@ var originCellTests = map[string]func(*originTest){
 		if got.Region != 4 || got.Foreign != foreign || gone.Region != 0 || gone.Foreign != 0 {
 			h.Errorf("the previous cell is %+v, and one that expired a day ago %+v", got, gone)
 		}
-		wantChanges(h, store.Change{Cell: alive, Total: 4, Limit: 9})
+		h.wantChanges(store.Change{Cell: alive, Total: 4, Limit: 9})
 	},
 	"with names of any bytes never collide": func(h *originTest) { testOriginDistinct(h, suite.LookalikeCells("w")) },
 	"with names of the longest lengths are kept whole": func(h *originTest) {
@@ -58,8 +59,8 @@ func testOriginDistinct(h *originTest, cells []window.Cell) {
 		want[c] = int64(i + 1)
 	}
 	for _, costs := range byShard {
-		s := newOriginStream()
-		for i, total := range sendTo(h, h, s.chunk(h, costs...)) {
+		s := sender.NewStream()
+		for i, total := range sendTo(h, h, s.Chunk(h, costs...)) {
 			if c := costs[i].Cell; total.Region != want[c] {
 				h.Errorf("%v/%d: total %d after the first %d; another cell counts here", c, c.Sequence, total.Region, want[c])
 			}

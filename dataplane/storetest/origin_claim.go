@@ -10,6 +10,7 @@ import (
 	"pgregory.net/rapid"
 
 	"github.com/weirhq/weir/dataplane/store"
+	"github.com/weirhq/weir/dataplane/storetest/internal/sender"
 	"github.com/weirhq/weir/dataplane/storetest/internal/suite"
 	"github.com/weirhq/weir/shared/window"
 )
@@ -40,13 +41,13 @@ var originClaimTests = map[string]func(*originTest){
 				{Cell: c[0], Add: 3, AtMost: atMost, Limit: 5}, {Cell: c[1], Add: 3, AtMost: atMost, Limit: 5},
 			}, no(7), no(0))
 		}
-		wantChanges(h)
+		h.wantChanges()
 	},
 	"a cost that is not positive is not applied": func(h *originTest) {
 		c := h.cells(2)
 		h.send(store.Cost{Cell: c[0], Add: 7})
 		for i, cost := range []int64{0, -1, math.MinInt64} {
-			totals := sendAny(h, h, h.stream.chunk(h, store.Cost{Cell: c[0], Add: cost, AtMost: 9},
+			totals := sendAny(h, h, h.stream.Chunk(h, store.Cost{Cell: c[0], Add: cost, AtMost: 9},
 				store.Cost{Cell: c[1], Add: 1, AtMost: 9}))
 			if bad := totals[0]; bad.Err == nil || bad.Region != 0 || bad.Added || bad.Epoch == 0 {
 				h.Errorf("cost %d: %+v", cost, bad)
@@ -92,7 +93,7 @@ func no(total int64) claimed  { return claimed{total, false} }
 // claim sends bounded costs and expects them to be answered like this.
 func (h *originTest) claim(costs []store.Cost, want ...claimed) {
 	h.Helper()
-	h.wantClaimed(h.stream.chunk(h, costs...), want...)
+	h.wantClaimed(h.stream.Chunk(h, costs...), want...)
 }
 
 func testOriginClaimMany(h *originTest) {
@@ -117,10 +118,10 @@ func testOriginClaimConcurrently(h *originTest) {
 		var problems []string
 		var wg sync.WaitGroup
 		for _, costs := range callers {
-			stream := newOriginStream()
+			stream := sender.NewStream()
 			wg.Go(func() {
 				for _, cost := range costs {
-					r, err := h.Send(rt.Context(), stream.chunk(h, store.Cost{Cell: cell, Add: cost, AtMost: atMost}))
+					r, err := h.Send(rt.Context(), stream.Chunk(h, store.Cost{Cell: cell, Add: cost, AtMost: atMost}))
 					if err != nil {
 						r.Totals = []store.Total{{Err: err}}
 					}
@@ -150,7 +151,7 @@ func testOriginClaimConcurrently(h *originTest) {
 func testClaimLost(h *originTest) {
 	c := h.cells(1)
 	h.epoch(c[0])
-	h.sendLost(h.stream.chunk(h, store.Cost{Cell: c[0], Add: 3, AtMost: 9}))
+	h.sendLost(h.stream.Chunk(h, store.Cost{Cell: c[0], Add: 3, AtMost: 9}))
 	h.wantRegions(c, 3)
 }
 
@@ -180,7 +181,7 @@ func testClaimAgain(h *originTest) {
 	for i := range c {
 		costs[i] = store.Cost{Cell: c[i], Add: 3, AtMost: 2 + int64(i%2)}
 	}
-	arrived := h.stream.chunk(h, costs...)
+	arrived := h.stream.Chunk(h, costs...)
 	h.sendLost(arrived)
 	sum := int64(0)
 	for i, total := range sendAny(h, h, again(arrived)) { // some parts may not have arrived, and never will now
@@ -197,9 +198,9 @@ func testClaimAgain(h *originTest) {
 		h.wantClaimed(again(arrived), first...)
 		h.wantClaimed(arrived, first...)
 	}
-	h.wantClaimed(h.stream.chunk(h, again(arrived).Costs...), second...)
+	h.wantClaimed(h.stream.Chunk(h, again(arrived).Costs...), second...)
 
-	missing := h.stream.chunk(h, store.Cost{Cell: c[0], Add: 1, AtMost: 9}) // this chunk has not arrived yet
+	missing := h.stream.Chunk(h, store.Cost{Cell: c[0], Add: 1, AtMost: 9}) // this chunk has not arrived yet
 	h.wantClaimed(again(missing), no(0))
 	h.wantClaimed(missing, no(0))
 	h.Wipe(h)
@@ -208,7 +209,7 @@ func testClaimAgain(h *originTest) {
 
 func testClaimLate(h *originTest) {
 	c := h.cells(2)
-	late := h.stream.chunk(h, store.Cost{Cell: c[0], Add: 1, AtMost: 9})
+	late := h.stream.Chunk(h, store.Cost{Cell: c[0], Add: 1, AtMost: 9})
 	h.claim([]store.Cost{{Cell: c[0], Add: 2, AtMost: 9}}, yes(2))
 	other := h.Client(h)
 	wantLate := func(way store.Origin, chunk store.Chunk) {
@@ -221,7 +222,7 @@ func testClaimLate(h *originTest) {
 	wantLate(h, late)
 	wantLate(other, late)
 	h.send(h.adds(c, 5)...) // the stream's next chunk, without a bound
-	late.Number = h.stream.number - 1
+	late.Number = h.stream.Number - 1
 	wantLate(other, late)
 	h.wantRegions(c, 7, 0)
 }
@@ -232,7 +233,7 @@ func testMixed(h *originTest) {
 	costs := append(h.adds(c, 4, 2), store.Cost{Cell: c[0], Add: 5, AtMost: 9}, store.Cost{Cell: c[0], Add: 1, AtMost: 9})
 	costs = append(costs, h.adds(c[:1], 7)...)
 	costs = append(costs, store.Cost{Cell: c[1], Add: 8, AtMost: 10})
-	chunk := h.stream.chunk(h, costs...)
+	chunk := h.stream.Chunk(h, costs...)
 	for _, want := range [][]int64{{4, 2, 9, 9, 16, 10}, {16, 10, 16, 16, 16, 10}} {
 		totals := sendTo(h, h, chunk)
 		if got := regions(totals); !slices.Equal(got, want) {
@@ -248,7 +249,7 @@ func testClaimForeign(h *originTest) {
 	c := h.cells(1)
 	h.apply(store.Foreign{Cell: c[0], Count: 8})
 	for _, cost := range []int64{1, 10} {
-		total := sendTo(h, h, h.stream.chunk(h, store.Cost{Cell: c[0], Add: cost, AtMost: 5}))[0]
+		total := sendTo(h, h, h.stream.Chunk(h, store.Cost{Cell: c[0], Add: cost, AtMost: 5}))[0]
 		if total.Foreign != 8 || total.Region != 1 {
 			h.Errorf("a bounded cost of %d: %+v", cost, total)
 		}
@@ -260,13 +261,13 @@ func testOriginClaimBesideSends(h *originTest) {
 	c := h.cells(1)
 	var wg sync.WaitGroup
 	for range callers {
-		s, costs := newOriginStream(), h.adds(c, 1)
+		s, costs := sender.NewStream(), h.adds(c, 1)
 		wg.Go(func() {
 			for range calls {
-				if _, err := h.Send(h.Context(), s.chunk(h, costs...)); err != nil {
+				if _, err := h.Send(h.Context(), s.Chunk(h, costs...)); err != nil {
 					h.Errorf("send: %v", err)
 				}
-				r, err := h.Send(h.Context(), s.chunk(h, store.Cost{Cell: c[0], Add: 1, AtMost: math.MaxInt64}))
+				r, err := h.Send(h.Context(), s.Chunk(h, store.Cost{Cell: c[0], Add: 1, AtMost: math.MaxInt64}))
 				if err != nil || !r.Totals[0].Added {
 					h.Errorf("a bounded cost: %+v, %v", r, err)
 				}

@@ -77,9 +77,9 @@ var originClockRelayedTests = map[string]func(*originTest){
 		c := h.cellAt(time.Minute, 0)
 		h.send(store.Cost{Cell: c, Add: 3, Limit: 9})
 		h.applyOne(store.Foreign{Cell: c, Count: 5}, 1)
-		wantChanges(h, store.Change{Cell: c, Total: 3, Limit: 9})
+		h.wantChanges(store.Change{Cell: c, Total: 3, Limit: 9})
 		h.setBack(time.Hour)
-		wantChanges(h)
+		h.wantChanges()
 		for cursor := uint64(0); ; {
 			cells, next, err := h.Scan(h.Context(), h.shard(), cursor, 100)
 			if err != nil || len(cells) > 0 {
@@ -106,7 +106,7 @@ var originClockRelayedTests = map[string]func(*originTest){
 		if got := get(h, h, c)[0]; got.Region != 2 || got.Foreign != 1 {
 			h.Errorf("when the cell has begun: %+v", got)
 		}
-		wantChanges(h, store.Change{Cell: c, Total: 2, Limit: 9})
+		h.wantChanges(store.Change{Cell: c, Total: 2, Limit: 9})
 	},
 	"has a lease end in time": func(h *originTest) {
 		h.Step(h, time.Hour)
@@ -120,8 +120,8 @@ var originClockRelayedTests = map[string]func(*originTest){
 }
 
 // originClockGranterTests cover grants that end.
-var originClockGranterTests = map[string]func(*originTest){
-	"has a hold and a record end in time": func(h *originTest) {
+var originClockGranterTests = map[string]func(*holdTest){
+	"has a hold and a record end in time": func(h *holdTest) {
 		h.Step(h, time.Hour)
 		c := h.cellSince(2 * time.Hour)
 		h.hold(lasting(time.Minute, opens("a", c, 40, 100)))
@@ -140,7 +140,7 @@ var originClockGranterTests = map[string]func(*originTest){
 			h.Errorf("the record ends in %v, and has ended", left)
 		}
 	},
-	"has the holds of a cell forgotten with it": func(h *originTest) {
+	"has the holds of a cell forgotten with it": func(h *holdTest) {
 		h.Step(h, time.Hour)
 		c := h.cellAt(time.Minute, 0)
 		h.hold(opens("a", c, 40, 100))
@@ -151,8 +151,8 @@ var originClockGranterTests = map[string]func(*originTest){
 		h.hold(opens("c", c, 100, 100))
 		h.wantRegions([]window.Cell{c}, 100)
 	},
-	"has slots and leases end in time": func(h *originTest) {
-		g := newGrantTest(h)
+	"has slots and leases end in time": func(h *holdTest) {
+		g := newGrantTest(h.originTest)
 		h.Step(h, time.Hour)
 		g.wantGrant(1, 1, wants(g.key, 5, 0, 3), 3, 0)
 		g.wantLease(acquires(g.key, "a", 5), true, 4)
@@ -162,10 +162,10 @@ var originClockGranterTests = map[string]func(*originTest){
 		g.wantGrant(3, 1, wants(g.key, 5, 0, 5), 5, 0)
 		g.wantLease(acquires(g.key, "b", 5), false, 5)
 	},
-	"keeps an emptied origin from granting for no longer than a time to live": func(h *originTest) {
+	"keeps an emptied origin from granting for no longer than a time to live": func(h *holdTest) {
 		h.Step(h, time.Hour)
 		h.Wipe(h)
-		g := newGrantTest(h)
+		g := newGrantTest(h.originTest)
 		g.grantsOf(1, 1, wants(g.key, 5, 3, 0))
 		h.setBack(time.Hour)
 		h.Step(h, grantTTL+2*time.Second)

@@ -1,15 +1,12 @@
 package storetest
 
 import (
-	"context"
 	"errors"
 	"slices"
-	"sync"
-	"sync/atomic"
 	"testing"
 
-	"github.com/weirhq/weir/dataplane/internal/resend"
 	"github.com/weirhq/weir/dataplane/store"
+	"github.com/weirhq/weir/dataplane/storetest/internal/sender"
 	"github.com/weirhq/weir/shared/window"
 )
 
@@ -30,11 +27,11 @@ var originEpochTests = map[string]func(*originTest){
 	},
 	"changes when the origin is emptied, and what was meant for the earlier one is refused": func(h *originTest) {
 		c := h.cells(2)
-		chunk := h.stream.chunk(h, h.adds(c, 5, 7)...)
+		chunk := h.stream.Chunk(h, h.adds(c, 5, 7)...)
 		sendTo(h, h, chunk)
 		old := h.epoch(c[0])
 		h.Wipe(h)
-		next := h.stream.chunk(h, store.Cost{Cell: c[0], Epoch: old, Add: 1}, store.Cost{Cell: c[1], Epoch: old, Restore: 3})
+		next := h.stream.Chunk(h, store.Cost{Cell: c[0], Epoch: old, Add: 1}, store.Cost{Cell: c[1], Epoch: old, Restore: 3})
 		for range 2 {
 			for _, chunk := range []store.Chunk{chunk, next} {
 				for i, total := range sendAny(h, h, chunk) {
@@ -51,7 +48,7 @@ var originEpochTests = map[string]func(*originTest){
 	"0 belongs to the epoch in which the chunk is first sent": func(h *originTest) {
 		c := h.cells(1)
 		h.epoch(c[0])
-		chunk := h.stream.chunk(h, store.Cost{Cell: c[0], Add: 5})
+		chunk := h.stream.Chunk(h, store.Cost{Cell: c[0], Add: 5})
 		h.sendLost(chunk) // other nodes may have received it in answers, and restore it as Known
 		h.Wipe(h)
 		if total := sendAny(h, h, chunk)[0]; !errors.Is(total.Err, store.ErrEpoch) || total.Epoch == 0 {
@@ -63,8 +60,8 @@ var originEpochTests = map[string]func(*originTest){
 		c := h.cells(1)
 		h.send(store.Cost{Cell: c[0], Add: 5})
 		h.Wipe(h)
-		s := newOriginStream()
-		if got := sendTo(h, h.Client(h), s.chunk(h, store.Cost{Cell: c[0], Add: 2})); got[0].Region != 2 {
+		s := sender.NewStream()
+		if got := sendTo(h, h.Client(h), s.Chunk(h, store.Cost{Cell: c[0], Add: 2})); got[0].Region != 2 {
 			h.Errorf("total of a new cell after a wipe: %+v", got[0])
 		}
 	},
@@ -84,7 +81,7 @@ var originEpochTests = map[string]func(*originTest){
 			{store.Cost{Add: 10}, 75},
 		} {
 			step.cost.Cell, step.cost.Epoch = c[0], e
-			chunk := h.stream.chunk(h, step.cost)
+			chunk := h.stream.Chunk(h, step.cost)
 			for range 2 {
 				if got := sendTo(h, h, chunk)[0].Region; got != step.want {
 					h.Errorf("step %d: total %d, want %d", i, got, step.want)
@@ -96,7 +93,7 @@ var originEpochTests = map[string]func(*originTest){
 		c := h.cells(2)
 		old := h.epoch(c[0])
 		h.Wipe(h)
-		totals := sendAny(h, h, h.stream.chunk(h, store.Cost{Cell: c[0], Epoch: old, Add: 1, AtMost: 9},
+		totals := sendAny(h, h, h.stream.Chunk(h, store.Cost{Cell: c[0], Epoch: old, Add: 1, AtMost: 9},
 			store.Cost{Cell: c[1], Add: 1, AtMost: 9}))
 		if t := totals[0]; !errors.Is(t.Err, store.ErrEpoch) || t.Added || t.Epoch == old || t.Epoch == 0 {
 			h.Errorf("a bounded cost for an earlier epoch: %+v", t)
@@ -109,13 +106,13 @@ var originEpochTests = map[string]func(*originTest){
 }
 
 // "When an origin has lost chunks that it had answered, as a promoted replica may have, it reports that, and their
-// sender sends them again". The origins of these tests send them again by themselves: see keeper.
+// sender sends them again". The origins of these tests send them again by themselves: see sender.Keeper.
 var originFailoverTests = map[string]func(*originTest){
 	"loses no answered chunk of a sender that sends on": func(h *originTest) {
 		c := h.cells(2)
 		h.send(h.adds(c, 1, 10)...)
 		rollback := h.State(h)
-		lost := []store.Chunk{h.stream.chunk(h, h.adds(c, 100)...), h.stream.chunk(h, h.adds(c, 1000, 10_000)...)}
+		lost := []store.Chunk{h.stream.Chunk(h, h.adds(c, 100)...), h.stream.Chunk(h, h.adds(c, 1000, 10_000)...)}
 		for _, chunk := range lost {
 			sendTo(h, h, chunk)
 		}
@@ -140,7 +137,7 @@ var originFailoverTests = map[string]func(*originTest){
 		h.claim([]store.Cost{{Cell: c[0], Add: 2, AtMost: 9}, {Cell: c[1], Add: 4, AtMost: 9}}, yes(3), yes(4))
 		h.claim([]store.Cost{{Cell: c[0], Add: 9, AtMost: 9}, {Cell: c[0], Add: 5, AtMost: 9}}, no(3), yes(8))
 		rollback(h)
-		sendTo(h, h.Client(h), (&originStream{id: h.stream.id + 1<<32}).chunk(h, h.adds(c, 10)...)) // takes the room
+		sendTo(h, h.Client(h), (&sender.Stream{ID: h.stream.ID + 1<<32}).Chunk(h, h.adds(c, 10)...)) // takes the room
 		h.claim([]store.Cost{{Cell: c[0], Add: 3, AtMost: 9}, {Cell: c[1], Add: 5, AtMost: 9}}, no(18), yes(9))
 		h.wantRegions(c, 18, 9)
 	},
@@ -149,7 +146,7 @@ var originFailoverTests = map[string]func(*originTest){
 		h.epoch(c[0])
 		rollback := h.State(h)
 		h.claim([]store.Cost{{Cell: c[0], Add: 1, AtMost: 99}}, yes(1))
-		unanswered := h.stream.chunk(h, store.Cost{Cell: c[0], Add: 10, AtMost: 99})
+		unanswered := h.stream.Chunk(h, store.Cost{Cell: c[0], Add: 10, AtMost: 99})
 		h.sendLost(unanswered)
 		rollback(h)
 		h.wantClaimed(again(unanswered), no(1))
@@ -209,7 +206,7 @@ var originFailoverTests = map[string]func(*originTest){
 		h.send(h.adds(c, 1)...)
 		back := rollback()
 		h.send(h.adds(c, 10)...)
-		unanswered := h.stream.chunk(h, h.adds(c, 100)...)
+		unanswered := h.stream.Chunk(h, h.adds(c, 100)...)
 		h.sendLost(unanswered)
 		back()
 		h.sendLost(unanswered)
@@ -232,7 +229,7 @@ var originFailoverTests = map[string]func(*originTest){
 
 // testBehind sends chunks that follow other chunks than the origin has, to the origin itself.
 func testBehind(h *originTest) {
-	c, raw := h.cells(1), h.Origin.Origin.(*keeper).Origin
+	c, raw := h.cells(1), h.Origin.Origin.(*sender.Keeper).Origin
 	epoch := h.epoch(c[0])
 	for i, step := range []struct {
 		number int64
@@ -254,12 +251,12 @@ func testBehind(h *originTest) {
 		{number: 6, after: store.Mark{Epoch: epoch + 1, Number: 9, Ask: true}, want: 5},
 		{number: 6, after: store.Mark{Epoch: epoch, Number: 6}, want: 5},
 	} {
-		h.stream.number = step.number - 1
+		h.stream.Number = step.number - 1
 		var costs []store.Cost
 		if !step.empty {
 			costs = []store.Cost{{Cell: c[0], Epoch: epoch, Add: 1}}
 		}
-		chunk := h.stream.chunk(h, costs...)
+		chunk := h.stream.Chunk(h, costs...)
 		chunk.Shard, chunk.After, chunk.Repeats = h.shard(), []store.Mark{step.after}, step.again
 		reply, err := raw.Send(h.Context(), chunk)
 		var behind []store.Mark
@@ -282,9 +279,9 @@ func testBehind(h *originTest) {
 // repeated; the next answer shows that there is nothing to repeat.
 func (h *originTest) wantRepeats() {
 	h.Helper()
-	calls := &h.Origin.Origin.(*keeper).calls
+	calls := &h.Origin.Origin.(*sender.Keeper).Calls
 	for _, want := range []bool{true, false} {
-		empty := h.stream.chunk(h)
+		empty := h.stream.Chunk(h)
 		empty.Shard = h.shard()
 		before := calls.Load()
 		_, err := h.Send(h.Context(), empty)
@@ -294,36 +291,10 @@ func (h *originTest) wantRepeats() {
 	}
 }
 
-// keeper is an origin that sends chunks as a limiter does: it keeps answered chunks, and sends them again once the
-// origin has lost them.
-type keeper struct {
-	store.Origin
-	costs, calls atomic.Int64
-	mu           sync.Mutex
-	streams      map[uint64]*resend.Stream
-}
-
+// keeping returns the origin with each way to it kept by a sender.Keeper.
 func keeping(h Origin) Origin {
 	client := h.Client
-	h.Client = func(t testing.TB) store.Origin { return &keeper{Origin: client(t)} }
-	h.Origin = &keeper{Origin: h.Origin}
+	h.Client = func(t testing.TB) store.Origin { return &sender.Keeper{Origin: client(t)} }
+	h.Origin = &sender.Keeper{Origin: h.Origin}
 	return h
-}
-
-// Send implements store.Origin.
-func (k *keeper) Send(ctx context.Context, chunk store.Chunk) (store.Reply, error) {
-	k.mu.Lock()
-	if k.streams == nil {
-		k.streams = make(map[uint64]*resend.Stream)
-	}
-	stream := k.streams[chunk.Stream]
-	if stream == nil {
-		stream = resend.New(&k.costs)
-		k.streams[chunk.Stream] = stream
-	}
-	k.mu.Unlock()
-	return stream.Send(ctx, func(ctx context.Context, chunk store.Chunk) (store.Reply, error) {
-		k.calls.Add(1)
-		return k.Origin.Send(ctx, chunk)
-	}, chunk)
 }

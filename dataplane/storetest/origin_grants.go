@@ -25,15 +25,6 @@ func newGrantTest(h *originTest) *grantTest {
 	return g
 }
 
-// grantTests makes subtests about grants subtests like others.
-func grantTests(of map[string]func(*grantTest)) map[string]func(*originTest) {
-	tests := make(map[string]func(*originTest))
-	for name, test := range of {
-		tests[name] = func(h *originTest) { test(newGrantTest(h)) }
-	}
-	return tests
-}
-
 // slotKeys returns n keys of the shard of the other tests' cells.
 func (h *grantTest) slotKeys(n int) (keys []window.Key) {
 	for i := 0; len(keys) < n; i++ {

@@ -8,15 +8,16 @@ import (
 	"time"
 
 	"github.com/weirhq/weir/dataplane/store"
+	"github.com/weirhq/weir/dataplane/storetest/internal/sender"
 	"github.com/weirhq/weir/dataplane/storetest/internal/suite"
 	"github.com/weirhq/weir/shared/window"
 )
 
 // mates returns n cells of the same group, the first of them h.cell.
-func (h *originTest) mates(n int) []window.Cell {
+func (h *holdTest) mates(n int) []window.Cell {
 	cells := []window.Cell{h.cell}
 	for i := 1; len(cells) < n; i++ {
-		if c := suite.LiveCell("w", fmt.Sprint("id-", i)); h.GroupOf(&c.Key) == h.GroupOf(&h.cell.Key) {
+		if c := suite.LiveCell("w", fmt.Sprint("id-", i)); h.GroupOf(&c.Key) == h.group {
 			cells = append(cells, c)
 		}
 	}
@@ -24,7 +25,7 @@ func (h *originTest) mates(n int) []window.Cell {
 }
 
 // stranger returns a cell of another group than h.cell.
-func (h *originTest) stranger() window.Cell {
+func (h *holdTest) stranger() window.Cell {
 	c, _ := strangerTo(h, h.cell)
 	return c
 }
@@ -47,7 +48,7 @@ func after(epoch store.Epoch, number int64, call store.HoldCall) store.HoldCall 
 }
 
 // wantBehind expects a call to apply nothing, because the group has only some of the stream's calls.
-func (h *originTest) wantBehind(call store.HoldCall, have int64) {
+func (h *holdTest) wantBehind(call store.HoldCall, have int64) {
 	h.Helper()
 	reply := h.call(call)
 	if !reply.Behind || reply.Have != have || reply.Number != 0 || len(reply.Answers) != 0 {
@@ -56,15 +57,15 @@ func (h *originTest) wantBehind(call store.HoldCall, have int64) {
 }
 
 // wantNumber expects a call to be applied, as the stream's number of the group.
-func (h *originTest) wantNumber(call store.HoldCall, want int64) {
+func (h *holdTest) wantNumber(call store.HoldCall, want int64) {
 	h.Helper()
 	if reply := h.call(call); reply.Number != want || reply.Behind || reply.Refused {
 		h.Errorf("%+v: %+v, want number %d", call, reply, want)
 	}
 }
 
-var originGroupTests = map[string]func(*originTest){
-	"is the same on every way to the origin, and all keys of a group are in one shard": func(h *originTest) {
+var originGroupTests = map[string]func(*holdTest){
+	"is the same on every way to the origin, and all keys of a group are in one shard": func(h *holdTest) {
 		way := h.Client(h)
 		shards := make(map[int]int)
 		for i, c := range append(suite.LiveCells(1000), suite.LookalikeCells("w")...) {
@@ -82,8 +83,8 @@ var originGroupTests = map[string]func(*originTest){
 	},
 }
 
-var originHoldCallTests = map[string]func(*originTest){
-	"is applied as a whole": func(h *originTest) {
+var originHoldCallTests = map[string]func(*holdTest){
+	"is applied as a whole": func(h *holdTest) {
 		c := h.mates(2)
 		call := h.callOf(opens("a", c[0], 60, 100), opens("b", c[0], 40, 100), opens("a", c[1], 7, 100))
 		call.Record = record(h.id("a"), "text")
@@ -99,7 +100,7 @@ var originHoldCallTests = map[string]func(*originTest){
 		}
 	},
 	"is refused as a whole": testHoldRefusal,
-	"leaves out what is optional and does not fit, and nothing else": func(h *originTest) {
+	"leaves out what is optional and does not fit, and nothing else": func(h *holdTest) {
 		call := h.callOf(opens("a", h.cell, 60, 100), ifItFits(opens("b", h.cell, 50, 99)), opens("c", h.cell, 30, 100),
 			ifItFits(opens("d", h.cell, 10, 100)))
 		call.Record = record(h.id("a"), "text")
@@ -113,32 +114,32 @@ var originHoldCallTests = map[string]func(*originTest){
 			h.Errorf("%+v", reply)
 		}
 		h.wantUsed(h.cell, 100, 100)
-		wantChanges(h, store.Change{Cell: h.cell, Total: 100, Limit: 100})
+		h.wantChanges(store.Change{Cell: h.cell, Total: 100, Limit: 100})
 		h.refuse(ifItFits(opens("e", h.cell, 0, 100)), opens("f", h.cell, 1, 100))
 		h.wantHeld(states("e", h.cell, 0, 0), false)
 	},
-	"without holds or a record reads the group's epoch and clock": func(h *originTest) {
+	"without holds or a record reads the group's epoch and clock": func(h *holdTest) {
 		start := h.Clock(h)
-		reply := h.call(store.HoldCall{Group: h.cell.Key, Stream: h.stream.id})
+		reply := h.call(store.HoldCall{Group: h.cell.Key, Stream: h.stream.ID})
 		if reply.Epoch != h.epoch(h.cell) || reply.Now.Before(start) || reply.Now.After(h.Clock(h)) || reply.Refused ||
 			reply.Behind {
 			h.Errorf("%+v", reply)
 		}
 		h.wantNumber(h.callOf(opens("a", h.cell, 1, 9)), 1)
-		h.wantBehind(after(reply.Epoch, 2, store.HoldCall{Group: h.cell.Key, Stream: h.stream.id}), 1)
-		reply = h.call(after(reply.Epoch, 1, store.HoldCall{Group: h.cell.Key, Stream: h.stream.id}))
+		h.wantBehind(after(reply.Epoch, 2, store.HoldCall{Group: h.cell.Key, Stream: h.stream.ID}), 1)
+		reply = h.call(after(reply.Epoch, 1, store.HoldCall{Group: h.cell.Key, Stream: h.stream.ID}))
 		if reply.Behind {
 			h.Errorf("%+v", reply)
 		}
 	},
-	"is counted when it is applied, each time": func(h *originTest) {
+	"is counted when it is applied, each time": func(h *holdTest) {
 		call := h.callOf(opens("a", h.cell, 10, 100))
 		h.wantNumber(call, 1)
 		h.wantNumber(call, 2)
 		h.refuse(opens("b", h.cell, 91, 100))
 		h.wantNumber(h.callOf(states("nobody", h.cell, 1, 1)), 3)
 		h.wantNumber(h.callOf(ifItFits(opens("b", h.cell, 91, 100))), 4)
-		made := store.HoldCall{Stream: h.stream.id, Record: record(h.id("a"), "text")}
+		made := store.HoldCall{Stream: h.stream.ID, Record: record(h.id("a"), "text")}
 		made.Group = store.RecordKey(made.Record.ID)
 		h.wantNumber(made, 5)
 		other := made
@@ -151,15 +152,15 @@ var originHoldCallTests = map[string]func(*originTest){
 		h.lost("hold", func() error { return errOf(h.Hold(h.Context(), call)) })
 		h.wantNumber(call, 8)
 	},
-	"is counted for each stream": func(h *originTest) {
+	"is counted for each stream": func(h *holdTest) {
 		h.wantNumber(h.callOf(opens("a", h.cell, 10, 100)), 1)
 		call := h.callOf(opens("b", h.cell, 10, 100))
-		call.Stream = newOriginStream().id
+		call.Stream = sender.NewStream().ID
 		h.wantNumber(call, 1)
 		h.wantNumber(h.callOf(opens("c", h.cell, 10, 100)), 2)
 	},
 
-	"after more calls than the group has applies nothing": func(h *originTest) {
+	"after more calls than the group has applies nothing": func(h *holdTest) {
 		epoch, id := h.epoch(h.cell), h.id("a")
 		made := h.callOf(opens("c", h.cell, 50, 100))
 		made.Record = record(id, "text")
@@ -171,15 +172,15 @@ var originHoldCallTests = map[string]func(*originTest){
 		h.wantBehind(after(epoch, 3, h.callOf(ends("a", h.cell, 0))), 2)
 		h.wantUsed(h.cell, 20, 20)
 		h.wantRecord(h.look(id), store.RecordAnswer{})
-		wantChanges(h, store.Change{Cell: h.cell, Total: 20, Limit: 100})
+		h.wantChanges(store.Change{Cell: h.cell, Total: 20, Limit: 100})
 	},
-	"after fewer calls than the group has is applied": func(h *originTest) {
+	"after fewer calls than the group has is applied": func(h *holdTest) {
 		epoch := h.epoch(h.cell)
 		h.wantNumber(h.callOf(opens("a", h.cell, 10, 100)), 1)
 		h.wantNumber(h.callOf(opens("b", h.cell, 10, 100)), 2)
 		h.wantNumber(after(epoch, 1, h.callOf(opens("c", h.cell, 10, 100))), 3)
 	},
-	"after calls of another epoch is applied": func(h *originTest) {
+	"after calls of another epoch is applied": func(h *holdTest) {
 		epoch := h.epoch(h.cell)
 		h.wantNumber(after(epoch+1, 9, h.callOf(opens("a", h.cell, 10, 100))), 1)
 		h.Wipe(h)
@@ -189,7 +190,7 @@ var originHoldCallTests = map[string]func(*originTest){
 		}
 		h.wantUsed(h.cell, 10, 10)
 	},
-	"that makes a hold in a lost epoch applies nothing": func(h *originTest) {
+	"that makes a hold in a lost epoch applies nothing": func(h *holdTest) {
 		lost, id := h.epoch(h.cell), h.id("a")
 		h.Wipe(h)
 		call := h.callOf(states("nobody", h.cell, 1, 1), opens("a", h.cell, 10, 100), opens("b", h.cell, 10, 100))
@@ -219,11 +220,11 @@ var originHoldCallTests = map[string]func(*originTest){
 			h.Errorf("%+v", reply)
 		}
 		h.wantUsed(h.cell, 20, 20)
-		wantChanges(h, store.Change{Cell: h.cell, Total: 20, Limit: 100})
+		h.wantChanges(store.Change{Cell: h.cell, Total: 20, Limit: 100})
 	},
 
 	"that is out of bounds is an error": testHoldBounds,
-	"leaves its arguments to its caller": func(h *originTest) {
+	"leaves its arguments to its caller": func(h *holdTest) {
 		call := h.callOf(opens("a", h.cell, 10, 100))
 		call.Record = record(h.id("a"), "text", 1, 2)
 		want := store.RecordAnswer{Text: "text", Spent: []int64{1, 2}}
@@ -238,14 +239,14 @@ var originHoldCallTests = map[string]func(*originTest){
 }
 
 // testHoldRefusal makes calls of which a single part is refused: afterwards there must be no other trace of them.
-func testHoldRefusal(h *originTest) {
+func testHoldRefusal(h *holdTest) {
 	c := h.mates(2)
 	id, taken := h.id("a"), h.id("b")
 	h.hold(opens("old", c[0], 30, 100))
 	h.hold(ends("old", c[0], 10))
 	h.send(store.Cost{Cell: c[0], Add: 5})
 	h.hold(opens("going", c[1], 5, 100))
-	stored := store.HoldCall{Group: c[0].Key, Stream: h.stream.id, Record: record(taken, "first")}
+	stored := store.HoldCall{Group: c[0].Key, Stream: h.stream.ID, Record: record(taken, "first")}
 	number := h.call(stored).Number
 	with := func(r *store.Record, holds ...store.Hold) store.HoldCall {
 		call := h.callOf(holds...)
@@ -275,7 +276,7 @@ func testHoldRefusal(h *originTest) {
 	if !two[0].Fits || two[0].Used != 15 || two[1].Fits || two[1].Used != 75 {
 		h.Errorf("%+v", two)
 	}
-	wantChanges(h, store.Change{Cell: c[0], Total: 35, Limit: 100}, store.Change{Cell: c[1], Total: 5, Limit: 100})
+	h.wantChanges(store.Change{Cell: c[0], Total: 35, Limit: 100}, store.Change{Cell: c[1], Total: 5, Limit: 100})
 	h.wantNumber(h.callOf(states("a", c[0], 1, 1)), number+1)
 	h.wantHeld(opens("late", c[1], 1, 100), true)
 	h.wantRecord(h.look(id), store.RecordAnswer{})
@@ -283,7 +284,7 @@ func testHoldRefusal(h *originTest) {
 }
 
 // testHoldBounds makes calls with a single field out of its bounds, which the error must name.
-func testHoldBounds(h *originTest) {
+func testHoldBounds(h *holdTest) {
 	id := h.id("a")
 	for want, spoil := range map[string]func(*store.HoldCall){
 		"stream":        func(c *store.HoldCall) { c.Stream = 0 },
@@ -342,12 +343,12 @@ func testHoldBounds(h *originTest) {
 }
 
 // originHoldFailoverTests are for origins that may lose some of the calls that they have answered.
-var originHoldFailoverTests = map[string]func(*originTest){
-	"is reported to the streams that have lost calls": func(h *originTest) {
-		epoch, other := h.epoch(h.cell), newOriginStream()
+var originHoldFailoverTests = map[string]func(*holdTest){
+	"is reported to the streams that have lost calls": func(h *holdTest) {
+		epoch, other := h.epoch(h.cell), sender.NewStream()
 		of := func(hold store.Hold) store.HoldCall {
 			call := h.callOf(hold)
-			call.Stream = other.id
+			call.Stream = other.ID
 			return call
 		}
 		h.wantNumber(h.callOf(opens("a", h.cell, 10, 100)), 1)
@@ -357,7 +358,7 @@ var originHoldFailoverTests = map[string]func(*originTest){
 		h.wantNumber(after(epoch, 2, h.callOf(ends("a", h.cell, 5))), 3)
 		h.wantUsed(h.cell, 25, 30)
 		rollback(h)
-		h.wantBehind(after(epoch, 3, store.HoldCall{Group: h.cell.Key, Stream: h.stream.id}), 1)
+		h.wantBehind(after(epoch, 3, store.HoldCall{Group: h.cell.Key, Stream: h.stream.ID}), 1)
 		h.wantBehind(after(epoch, 3, h.callOf(opens("d", h.cell, 10, 100))), 1)
 		h.wantNumber(after(epoch, 1, of(opens("e", h.cell, 10, 100))), 2)
 		h.wantUsed(h.cell, 30, 30)
@@ -366,23 +367,23 @@ var originHoldFailoverTests = map[string]func(*originTest){
 		h.wantUsed(h.cell, 35, 35)
 		h.wantHeld(opens("c", h.cell, 10, 100), true)
 	},
-	"that lost the first call of a stream is reported too": func(h *originTest) {
+	"that lost the first call of a stream is reported too": func(h *holdTest) {
 		epoch := h.epoch(h.cell)
-		h.call(store.HoldCall{Group: h.cell.Key, Stream: h.stream.id}) // the epoch is stored
+		h.call(store.HoldCall{Group: h.cell.Key, Stream: h.stream.ID}) // the epoch is stored
 		rollback := h.State(h)
 		h.wantNumber(h.callOf(opens("a", h.cell, 10, 100)), 1)
 		rollback(h)
 		h.wantBehind(after(epoch, 1, h.callOf(opens("b", h.cell, 10, 100))), 0)
 		h.wantUsed(h.cell, 0, 0)
 	},
-	"is shown by a number that comes a second time": func(h *originTest) {
+	"is shown by a number that comes a second time": func(h *holdTest) {
 		h.epoch(h.cell)
 		rollback := h.State(h)
 		h.wantNumber(h.callOf(opens("a", h.cell, 10, 100)), 1)
 		rollback(h)
 		h.wantNumber(h.callOf(opens("b", h.cell, 10, 100)), 1)
 	},
-	"may lose a record, which is restored": func(h *originTest) {
+	"may lose a record, which is restored": func(h *holdTest) {
 		epoch, id := h.epoch(h.cell), h.id("a")
 		rollback := h.State(h)
 		call := h.callOf(opens("a", h.cell, 10, 100))
@@ -400,15 +401,15 @@ var originHoldFailoverTests = map[string]func(*originTest){
 }
 
 // originHoldGroupsTests are for origins with several groups.
-var originHoldGroupsTests = map[string]func(*originTest){
-	"is counted in each group": func(h *originTest) {
+var originHoldGroupsTests = map[string]func(*holdTest){
+	"is counted in each group": func(h *holdTest) {
 		other := h.stranger()
 		h.wantNumber(h.callOf(opens("a", h.cell, 10, 100)), 1)
 		h.wantNumber(h.callOf(opens("a", h.cell, 10, 100)), 2)
 		h.wantNumber(h.callOf(opens("a", other, 10, 100)), 1)
-	}, "about two groups is an error": func(h *originTest) {
+	}, "about two groups is an error": func(h *holdTest) {
 		other := h.stranger()
-		record := store.HoldCall{Group: h.cell.Key, Stream: h.stream.id, Record: record("", "text")}
+		record := store.HoldCall{Group: h.cell.Key, Stream: h.stream.ID, Record: record("", "text")}
 		for i := 0; record.Record.ID == ""; i++ {
 			if key := store.RecordKey(fmt.Sprint(i)); h.GroupOf(&key) == h.GroupOf(&other.Key) {
 				record.Record.ID = fmt.Sprint(i)
@@ -426,8 +427,8 @@ var originHoldGroupsTests = map[string]func(*originTest){
 	}}
 
 // originHoldCallTimeTests are for origins whose clock can be set.
-var originHoldCallTimeTests = map[string]func(*originTest){
-	"is counted for HoldKeptFor at least": func(h *originTest) {
+var originHoldCallTimeTests = map[string]func(*holdTest){
+	"is counted for HoldKeptFor at least": func(h *holdTest) {
 		epoch := h.epoch(h.cell)
 		h.wantNumber(h.callOf(opens("a", h.cell, 10, 100)), 1)
 		for number := range int64(3) {

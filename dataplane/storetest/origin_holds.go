@@ -9,6 +9,14 @@ import (
 	"github.com/weirhq/weir/shared/window"
 )
 
+// holdTest is a subtest about the holds and records of a group.
+type holdTest struct {
+	*originTest
+	group int // of the subtest's cell
+}
+
+func newHoldTest(h *originTest) *holdTest { return &holdTest{h, h.GroupOf(&h.cell.Key)} }
+
 // briefly is how long a hold or record lasts whose end a test waits for.
 const briefly = 20 * time.Millisecond
 
@@ -50,7 +58,7 @@ func forced(in store.Epoch, h store.Hold) store.Hold {
 }
 
 // emptied returns an epoch that the group of the subtest's cell does not have.
-func (h *originTest) emptied() store.Epoch { return ^h.epoch(h.cell) | 1 }
+func (h *holdTest) emptied() store.Epoch { return ^h.epoch(h.cell) | 1 }
 
 // lasting returns a hold with another duration.
 func lasting(ttl time.Duration, h store.Hold) store.Hold {
@@ -71,12 +79,12 @@ func tentative(h store.Hold) store.Hold {
 }
 
 // callOf returns a call of the subtest's stream about holds.
-func (h *originTest) callOf(holds ...store.Hold) store.HoldCall {
-	return store.HoldCall{Group: holds[0].Cell.Key, Stream: h.stream.id, Holds: holds}
+func (h *holdTest) callOf(holds ...store.Hold) store.HoldCall {
+	return store.HoldCall{Group: holds[0].Cell.Key, Stream: h.stream.ID, Holds: holds}
 }
 
 // call expects a call to be answered, with a Number unless it has applied nothing.
-func (h *originTest) call(call store.HoldCall) store.HoldReply {
+func (h *holdTest) call(call store.HoldCall) store.HoldReply {
 	h.Helper()
 	reply, err := h.Hold(h.Context(), call)
 	if err != nil || reply.Epoch == 0 || reply.Now.IsZero() {
@@ -99,7 +107,7 @@ func (h *originTest) call(call store.HoldCall) store.HoldReply {
 }
 
 // hold expects a call about holds to be applied.
-func (h *originTest) hold(holds ...store.Hold) store.HoldReply {
+func (h *holdTest) hold(holds ...store.Hold) store.HoldReply {
 	h.Helper()
 	reply := h.call(h.callOf(holds...))
 	if reply.Refused || reply.Behind || reply.Emptied {
@@ -109,7 +117,7 @@ func (h *originTest) hold(holds ...store.Hold) store.HoldReply {
 }
 
 // refuse expects a call about holds to be refused.
-func (h *originTest) refuse(holds ...store.Hold) store.HoldReply {
+func (h *holdTest) refuse(holds ...store.Hold) store.HoldReply {
 	h.Helper()
 	reply := h.call(h.callOf(holds...))
 	if !reply.Refused {
@@ -119,7 +127,7 @@ func (h *originTest) refuse(holds ...store.Hold) store.HoldReply {
 }
 
 // wantHeld makes a call about a single hold, and expects whether the origin has it afterwards.
-func (h *originTest) wantHeld(hold store.Hold, want bool) {
+func (h *holdTest) wantHeld(hold store.Hold, want bool) {
 	h.Helper()
 	if a := h.call(h.callOf(hold)).Answers[0]; a.Held != want || a.Total.Err != nil {
 		h.Errorf("%+v: %+v, want that it is held: %v", hold, a, want)
@@ -128,7 +136,7 @@ func (h *originTest) wantHeld(hold store.Hold, want bool) {
 
 // wantUsed expects the used cost of a cell, for which its holds must leave room, and its region total. It uses a hold
 // that never fits.
-func (h *originTest) wantUsed(c window.Cell, used, region int64) {
+func (h *holdTest) wantUsed(c window.Cell, used, region int64) {
 	h.Helper()
 	a := h.refuse(opens("probe", c, 1, 0)).Answers[0]
 	if a.Held || a.Fits || a.Used != used || a.Total.Region != region || a.Total.Err != nil {
@@ -137,8 +145,8 @@ func (h *originTest) wantUsed(c window.Cell, used, region int64) {
 }
 
 // originHoldForeignTests are for origins that are Relayed.
-var originHoldForeignTests = map[string]func(*originTest){
-	"fits beside what was sent and what other regions have accepted": func(h *originTest) {
+var originHoldForeignTests = map[string]func(*holdTest){
+	"fits beside what was sent and what other regions have accepted": func(h *holdTest) {
 		h.send(store.Cost{Cell: h.cell, Add: 30})
 		h.apply(store.Foreign{Cell: h.cell, Count: 20})
 		h.refuse(opens("a", h.cell, 51, 100))
@@ -147,7 +155,7 @@ var originHoldForeignTests = map[string]func(*originTest){
 		}
 		h.wantUsed(h.cell, 100, 80)
 	},
-	"fits beside what other regions have accepted in the cell before": func(h *originTest) {
+	"fits beside what other regions have accepted in the cell before": func(h *holdTest) {
 		at := later(h.cell, 1)
 		h.send(store.Cost{Cell: h.cell, Add: 30})
 		h.apply(store.Foreign{Cell: h.cell, Count: 20})
@@ -156,7 +164,7 @@ var originHoldForeignTests = map[string]func(*originTest){
 		}
 		h.hold(opens("a", at, 50, 100))
 	},
-	"counts are at most CountMax": func(h *originTest) {
+	"counts are at most CountMax": func(h *holdTest) {
 		at := later(h.cell, 1)
 		for _, owner := range []string{"a", "b"} {
 			h.hold(as(store.HoldForced, opens(owner, at, store.CountMax, 100)))
@@ -173,8 +181,8 @@ var originHoldForeignTests = map[string]func(*originTest){
 	},
 }
 
-var originHoldTests = map[string]func(*originTest){
-	"is granted while it fits, and is in the totals": func(h *originTest) {
+var originHoldTests = map[string]func(*holdTest){
+	"is granted while it fits, and is in the totals": func(h *holdTest) {
 		c := h.cells(2)
 		for i, hold := range []store.Hold{opens("a", c[0], 60, 100), opens("b", c[0], 41, 100), opens("b", c[0], 40, 100),
 			opens("c", c[0], 1, 100), opens("a", c[1], 7, 100)} {
@@ -188,9 +196,9 @@ var originHoldTests = map[string]func(*originTest){
 			}
 		}
 		h.wantRegions(c, 100, 7)
-		wantChanges(h, store.Change{Cell: c[0], Total: 100, Limit: 100}, store.Change{Cell: c[1], Total: 7, Limit: 100})
+		h.wantChanges(store.Change{Cell: c[0], Total: 100, Limit: 100}, store.Change{Cell: c[1], Total: 7, Limit: 100})
 	},
-	"fits beside all of the cell before while its window has not begun": func(h *originTest) {
+	"fits beside all of the cell before while its window has not begun": func(h *holdTest) {
 		after := later(h.cell, 1)
 		h.send(store.Cost{Cell: h.cell, Add: 60})
 		if a := h.refuse(opens("a", after, 41, 100)).Answers[0]; a.Used != 0 || a.UsedBefore != 60 {
@@ -200,7 +208,7 @@ var originHoldTests = map[string]func(*originTest){
 		h.wantUsed(after, 40, 40)
 	},
 	"fits beside the share of the cell before that the window still covers": testHoldCarried,
-	"fits beside the cell before by the name that it has": func(h *originTest) {
+	"fits beside the cell before by the name that it has": func(h *holdTest) {
 		hold := opens("a", later(h.cell, 1), 41, 100)
 		hold.Before.Generation = 3
 		h.send(store.Cost{Cell: hold.Before, Add: 60}, store.Cost{Cell: h.cell, Add: 1000})
@@ -208,7 +216,7 @@ var originHoldTests = map[string]func(*originTest){
 		hold.Amount = 40
 		h.hold(hold)
 	},
-	"is granted once however often its call comes": func(h *originTest) {
+	"is granted once however often its call comes": func(h *holdTest) {
 		for _, amount := range []int64{60, 60, 60, 70} { // a new hold changes nothing if its owner has a hold
 			h.hold(opens("a", h.cell, amount, 100))
 			h.wantUsed(h.cell, 60, 60)
@@ -221,7 +229,7 @@ var originHoldTests = map[string]func(*originTest){
 		}
 		h.wantUsed(h.cell, 100, 100)
 	},
-	"that has ended leaves totals as they are, and room for holds alone": func(h *originTest) {
+	"that has ended leaves totals as they are, and room for holds alone": func(h *holdTest) {
 		h.hold(opens("a", h.cell, 100, 100))
 		h.hold(ends("a", h.cell, 10))
 		h.wantUsed(h.cell, 10, 100)
@@ -232,22 +240,22 @@ var originHoldTests = map[string]func(*originTest){
 		h.send(store.Cost{Cell: h.cell, Add: 1})
 		h.wantUsed(h.cell, 101, 101)
 	},
-	"may have spent more than it held": func(h *originTest) {
+	"may have spent more than it held": func(h *holdTest) {
 		h.hold(opens("a", h.cell, 60, 100), opens("b", h.cell, 40, 100))
 		h.hold(ends("a", h.cell, 65))
 		h.wantUsed(h.cell, 105, 105)
 	},
-	"may hold more later, whatever the limit is": func(h *originTest) {
+	"may hold more later, whatever the limit is": func(h *holdTest) {
 		h.hold(opens("a", h.cell, 60, 100))
 		h.hold(states("a", h.cell, 160, 0))
 		h.wantUsed(h.cell, 160, 160)
 	},
-	"never holds less by a later statement": func(h *originTest) {
+	"never holds less by a later statement": func(h *holdTest) {
 		h.hold(opens("a", h.cell, 60, 100))
 		h.hold(states("a", h.cell, 5, 5))
 		h.wantUsed(h.cell, 60, 60)
 	},
-	"ends with its time, and After counts from then on": func(h *originTest) {
+	"ends with its time, and After counts from then on": func(h *holdTest) {
 		spent := lasting(briefly, opens("b", h.cell, 40, 100))
 		spent.After = 35
 		h.hold(lasting(briefly, opens("a", h.cell, 60, 100)), spent)
@@ -255,13 +263,13 @@ var originHoldTests = map[string]func(*originTest){
 		h.wantUsed(h.cell, 35, 100)
 		h.hold(opens("c", h.cell, 65, 100))
 	},
-	"ends at the latest time that was stated": func(h *originTest) {
+	"ends at the latest time that was stated": func(h *holdTest) {
 		h.hold(opens("a", h.cell, 10, 100), lasting(briefly, opens("b", h.cell, 20, 100)))
 		h.hold(lasting(briefly, states("a", h.cell, 10, 0)), states("b", h.cell, 20, 0))
 		h.pass(2 * briefly)
 		h.wantUsed(h.cell, 30, 30)
 	},
-	"that has ended by time goes on with the next statement": func(h *originTest) {
+	"that has ended by time goes on with the next statement": func(h *holdTest) {
 		h.hold(lasting(briefly, opens("a", h.cell, 60, 100)), lasting(briefly, opens("b", h.cell, 20, 100)))
 		h.pass(2 * briefly)
 		h.hold(opens("c", h.cell, 100, 100))
@@ -275,7 +283,7 @@ var originHoldTests = map[string]func(*originTest){
 	},
 	"counts as stated, whatever the order was": testHoldMerges,
 	"is as in a model, after any calls":        testHoldModel,
-	"that was ended takes no later statement": func(h *originTest) {
+	"that was ended takes no later statement": func(h *holdTest) {
 		h.hold(opens("a", h.cell, 60, 100))
 		h.wantHeld(ends("a", h.cell, 10), false)
 		for _, late := range []store.Hold{states("a", h.cell, 60, 20), ends("a", h.cell, 30),
@@ -287,7 +295,7 @@ var originHoldTests = map[string]func(*originTest){
 		h.refuse(opens("a", h.cell, 10, 100))
 		h.wantUsed(h.cell, 10, 60)
 	},
-	"is refused if its end came first": func(h *originTest) {
+	"is refused if its end came first": func(h *holdTest) {
 		h.wantHeld(ends("a", h.cell, 10), false)
 		h.wantUsed(h.cell, 0, 0)
 		h.wantHeld(states("a", h.cell, 10, 0), false)
@@ -297,7 +305,7 @@ var originHoldTests = map[string]func(*originTest){
 		h.hold(opens("b", h.cell, 60, 100), ifItFits(opens("a", h.cell, 5, 100)))
 		h.wantUsed(h.cell, 60, 60)
 	},
-	"whose end came first is made if it is forced": func(h *originTest) {
+	"whose end came first is made if it is forced": func(h *holdTest) {
 		h.hold(ends("a", h.cell, 10), ends("b", h.cell, 10), ends("c", h.cell, 10))
 		h.wantHeld(as(store.HoldForced, states("a", h.cell, 20, 0)), true)
 		h.wantUsed(h.cell, 20, 20)
@@ -308,23 +316,23 @@ var originHoldTests = map[string]func(*originTest){
 		h.wantHeld(ends("a", h.cell, 3), false)
 		h.wantUsed(h.cell, 48, 25)
 	},
-	"that is not known is not made by a later statement": func(h *originTest) {
+	"that is not known is not made by a later statement": func(h *holdTest) {
 		h.hold(opens("a", h.cell, 60, 100))
 		late := states("b", h.cell, 9, 9)
 		late.Limit = 50
 		h.wantHeld(late, false)
 		h.wantUsed(h.cell, 60, 60)
-		wantChanges(h, store.Change{Cell: h.cell, Total: 60, Limit: 100})
+		h.wantChanges(store.Change{Cell: h.cell, Total: 60, Limit: 100})
 		h.wantHeld(opens("b", h.cell, 5, 100), true)
 		h.wantUsed(h.cell, 65, 65)
 	},
-	"is made whatever the limit is if it is forced": func(h *originTest) {
+	"is made whatever the limit is if it is forced": func(h *holdTest) {
 		h.wantHeld(as(store.HoldForced, opens("a", h.cell, 500, 100)), true)
 		h.wantUsed(h.cell, 500, 500)
 		h.wantHeld(as(store.HoldForced, ends("b", h.cell, 7)), false)
 		h.wantUsed(h.cell, 507, 507)
 	},
-	"that is forced after its group was emptied is in what nodes restore": func(h *originTest) {
+	"that is forced after its group was emptied is in what nodes restore": func(h *holdTest) {
 		for _, first := range []string{"the hold", "the total"} {
 			made := h.hold(opens("a", h.cell, 60, 100)).Epoch
 			h.Wipe(h)
@@ -345,7 +353,7 @@ var originHoldTests = map[string]func(*originTest){
 			h.Wipe(h)
 		}
 	},
-	"that is forced counts once, whatever its maker knows of the loss": func(h *originTest) {
+	"that is forced counts once, whatever its maker knows of the loss": func(h *holdTest) {
 		old := h.hold(opens("a", h.cell, 60, 100), opens("b", h.cell, 20, 100))
 		h.Wipe(h)
 		h.call(after(old.Epoch, old.Number, h.callOf(forced(old.Epoch, states("a", h.cell, 60, 0)))))
@@ -361,7 +369,7 @@ var originHoldTests = map[string]func(*originTest){
 		h.hold(forced(0, states("d", h.cell, 40, 0)))
 		h.wantUsed(h.cell, 100, 100)
 	},
-	"whose end comes first after its group was emptied restores nothing": func(h *originTest) {
+	"whose end comes first after its group was emptied restores nothing": func(h *holdTest) {
 		end := ends("a", h.cell, 60)
 		end.Epoch = h.hold(opens("a", h.cell, 60, 100)).Epoch
 		h.Wipe(h)
@@ -371,7 +379,7 @@ var originHoldTests = map[string]func(*originTest){
 		h.hold(forced(end.Epoch, end))
 		h.wantUsed(h.cell, 80, 80)
 	},
-	"that is known is not made again to force it": func(h *originTest) {
+	"that is known is not made again to force it": func(h *holdTest) {
 		h.hold(opens("a", h.cell, 60, 100))
 		h.hold(as(store.HoldForced, states("a", h.cell, 60, 0)))
 		h.hold(forced(h.emptied(), states("a", h.cell, 60, 0)))
@@ -379,33 +387,33 @@ var originHoldTests = map[string]func(*originTest){
 		h.hold(ends("a", h.cell, 0))
 		h.wantUsed(h.cell, 0, 60)
 	},
-	"of nothing lowers no limit": func(h *originTest) {
+	"of nothing lowers no limit": func(h *holdTest) {
 		h.hold(opens("a", h.cell, 0, 5))
 		h.hold(opens("b", h.cell, 10, 100))
-		wantChanges(h, store.Change{Cell: h.cell, Total: 10, Limit: 100})
+		h.wantChanges(store.Change{Cell: h.cell, Total: 10, Limit: 100})
 	},
-	"lowers its cell's limit as costs do, and is kept to the region without one": func(h *originTest) {
+	"lowers its cell's limit as costs do, and is kept to the region without one": func(h *holdTest) {
 		c := h.mates(2)
 		h.hold(opens("a", c[0], 10, 100), as(store.HoldForced, opens("a", c[1], 10, 0)))
-		wantChanges(h, store.Change{Cell: c[0], Total: 10, Limit: 100})
+		h.wantChanges(store.Change{Cell: c[0], Total: 10, Limit: 100})
 		h.hold(opens("b", c[0], 10, 50))
 		h.hold(opens("c", c[0], 10, 200))
-		wantChanges(h, store.Change{Cell: c[0], Total: 30, Limit: 50})
+		h.wantChanges(store.Change{Cell: c[0], Total: 30, Limit: 50})
 	},
-	"lasts up to HoldTTLMax": func(h *originTest) {
+	"lasts up to HoldTTLMax": func(h *holdTest) {
 		h.hold(lasting(store.HoldTTLMax, opens("a", h.cell, 10, 100)))
 		h.hold(lasting(store.HoldTTLMax, states("a", h.cell, 20, 0)))
 		h.wantUsed(h.cell, 20, 20)
 	},
-	"that is new does not fit into a cell whose window is over": func(h *originTest) {
-		now := h.call(store.HoldCall{Group: h.cell.Key, Stream: h.stream.id}).Now // the origin's clock may be behind
+	"that is new does not fit into a cell whose window is over": func(h *holdTest) {
+		now := h.call(store.HoldCall{Group: h.cell.Key, Stream: h.stream.ID}).Now // the origin's clock may be behind
 		over := h.cell
 		over.Sequence = window.Sequence(now.UnixMilli(), over.DurationMs()) - 1
 		h.refuse(opens("a", over, 1, 100))
 		h.hold(as(store.HoldForced, states("b", over, 1, 0)))
 		h.wantHeld(opens("b", over, 1, 100), true)
 	},
-	"that was restored makes no room of what nodes have accepted": func(h *originTest) {
+	"that was restored makes no room of what nodes have accepted": func(h *holdTest) {
 		h.send(store.Cost{Cell: h.cell, Restore: 40, Known: 100})
 		for _, owner := range []string{"a", "b"} {
 			h.hold(forced(h.emptied(), states(owner, h.cell, 60, 0)))
@@ -413,7 +421,7 @@ var originHoldTests = map[string]func(*originTest){
 		}
 		h.wantUsed(h.cell, 40, 100)
 	},
-	"is not made in a cell that has expired": func(h *originTest) {
+	"is not made in a cell that has expired": func(h *holdTest) {
 		c := h.cell
 		c.Sequence -= 1000
 		for _, how := range []store.HoldAs{store.HoldNew, store.HoldState, store.HoldForced} {
@@ -422,9 +430,9 @@ var originHoldTests = map[string]func(*originTest){
 			}
 		}
 		h.wantRegions([]window.Cell{c}, 0)
-		wantChanges(h)
+		h.wantChanges()
 	},
-	"is one of HoldsMax": func(h *originTest) {
+	"is one of HoldsMax": func(h *holdTest) {
 		const limit = 1_000_000
 		for at := 0; at < store.HoldsMax; at += store.HoldCallMax {
 			h.hold(h.holds(at, func(owner string) store.Hold { return opens(owner, h.cell, 1, limit) })...)
@@ -448,14 +456,14 @@ var originHoldTests = map[string]func(*originTest){
 		h.wantHeld(one, true)
 		h.wantRegions(c, store.HoldsMax+3, 0)
 	},
-	"that has ended is none of HoldsMax": func(h *originTest) {
+	"that has ended is none of HoldsMax": func(h *holdTest) {
 		for at := 0; at <= store.HoldsMax; at += store.HoldCallMax {
 			h.hold(h.holds(at, func(owner string) store.Hold { return opens(owner, h.cell, 1, store.HoldCallMax) })...)
 			h.hold(h.holds(at, func(owner string) store.Hold { return ends(owner, h.cell, 0) })...)
 		}
 		h.wantUsed(h.cell, 0, store.HoldCallMax)
 	},
-	"has an owner of any bytes": func(h *originTest) {
+	"has an owner of any bytes": func(h *holdTest) {
 		owners := []string{"a", "a ", "A", "=a", "c", "m", "a:b{c}%", "a%3Ab", "0", "00", "\x00", "\x00\xff\n",
 			"12345678901234567890123456789012"}
 		for i, owner := range owners {
@@ -469,18 +477,18 @@ var originHoldTests = map[string]func(*originTest){
 		}
 		h.wantUsed(h.cell, 0, int64(len(owners)))
 	},
-	"is one of no more than fit, also of many at once": func(h *originTest) {
+	"is one of no more than fit, also of many at once": func(h *holdTest) {
 		h.atOnce(40, 16, func(i int) (int64, error) { // of 3 each, and a limit of 50
 			r, err := h.Hold(h.Context(), h.callOf(opens(fmt.Sprint(i), h.cell, 3, 50)))
 			return granted(err == nil && !r.Refused && r.Answers[0].Held), err
 		})
 		h.wantUsed(h.cell, 48, 48)
 	},
-	"that is tentative counts for holds, and in totals with the next statement": func(h *originTest) {
+	"that is tentative counts for holds, and in totals with the next statement": func(h *holdTest) {
 		for range 2 {
 			h.hold(tentative(opens("a", h.cell, 60, 100)))
 			h.wantUsed(h.cell, 60, 0)
-			wantChanges(h)
+			h.wantChanges()
 		}
 		h.refuse(opens("b", h.cell, 41, 100))
 		h.hold(opens("b", h.cell, 30, 100))
@@ -489,10 +497,10 @@ var originHoldTests = map[string]func(*originTest){
 		stated.Limit = 50
 		h.wantHeld(stated, true)
 		h.wantUsed(h.cell, 90, 90)
-		wantChanges(h, store.Change{Cell: h.cell, Total: 90, Limit: 50})
+		h.wantChanges(store.Change{Cell: h.cell, Total: 90, Limit: 50})
 		h.refuse(opens("c", h.cell, 11, 100))
 	},
-	"that is tentative and has ended leaves totals as they are": func(h *originTest) {
+	"that is tentative and has ended leaves totals as they are": func(h *holdTest) {
 		h.hold(tentative(opens("a", h.cell, 60, 100)), opens("b", h.cell, 10, 100),
 			lasting(briefly, tentative(opens("c", h.cell, 20, 100))))
 		h.hold(ends("a", h.cell, 0))
@@ -504,7 +512,7 @@ var originHoldTests = map[string]func(*originTest){
 		h.hold(ends("e", h.cell, 7))
 		h.wantUsed(h.cell, 107, 107)
 	},
-	"that is tentative leaves nothing where its call is refused": func(h *originTest) {
+	"that is tentative leaves nothing where its call is refused": func(h *holdTest) {
 		h.refuse(tentative(opens("a", h.cell, 60, 100)), tentative(opens("b", h.cell, 41, 100)))
 		h.wantUsed(h.cell, 0, 0)
 		h.hold(tentative(opens("a", h.cell, 60, 100)))
@@ -515,7 +523,7 @@ var originHoldTests = map[string]func(*originTest){
 }
 
 // holds returns HoldCallMax holds of a cell, of owners that are numbered from at on.
-func (h *originTest) holds(at int, hold func(owner string) store.Hold) []store.Hold {
+func (h *holdTest) holds(at int, hold func(owner string) store.Hold) []store.Hold {
 	holds := make([]store.Hold, store.HoldCallMax)
 	for i := range holds {
 		holds[i] = hold(fmt.Sprint(at + i))
@@ -525,7 +533,7 @@ func (h *originTest) holds(at int, hold func(owner string) store.Hold) []store.H
 
 // testHoldCarried requests holds of limits around the cost that the window carries over, and compares each answer with
 // the formula, by the answer's clock.
-func testHoldCarried(h *originTest) {
+func testHoldCarried(h *holdTest) {
 	c := h.cell
 	durationMs := c.DurationMs()
 	c.Sequence = window.Sequence(h.Clock(h).UnixMilli(), durationMs)
@@ -550,7 +558,7 @@ func testHoldCarried(h *originTest) {
 
 // testHoldMerges states the same about two holds in each order, in two cells for each order. One hold goes on until its
 // time has come, and the other ends by one of its statements.
-func testHoldMerges(h *originTest) {
+func testHoldMerges(h *holdTest) {
 	orders := permutations(4)
 	cell := func(owner, order int) window.Cell { return later(h.cell, int64(2*order+owner)) }
 	for i, order := range orders {
@@ -591,8 +599,8 @@ func permutations(n int) [][]int {
 }
 
 // originHoldTimeTests are for origins whose clock can be set.
-var originHoldTimeTests = map[string]func(*originTest){
-	"is remembered for HoldKeptFor after its end": func(h *originTest) {
+var originHoldTimeTests = map[string]func(*holdTest){
+	"is remembered for HoldKeptFor after its end": func(h *holdTest) {
 		h.hold(lasting(time.Second, opens("a", h.cell, 10, 100)), opens("b", h.cell, 20, 100))
 		h.hold(ends("b", h.cell, 5), ends("c", h.cell, 7))
 		h.pass(store.HoldKeptFor - time.Second)

@@ -7,6 +7,7 @@ import (
 	"time"
 
 	"github.com/weirhq/weir/dataplane/store"
+	"github.com/weirhq/weir/dataplane/storetest/internal/sender"
 	"github.com/weirhq/weir/dataplane/storetest/internal/suite"
 )
 
@@ -25,31 +26,31 @@ func change(id string, spent ...int64) *store.Record { return &store.Record{ID: 
 
 // settles settles a reservation, by an attempt of its own.
 func settles(id string, spent ...int64) *store.Record {
-	return &store.Record{ID: id, Spent: spent, Settled: true, Attempt: newOriginStream().id}
+	return &store.Record{ID: id, Spent: spent, Settled: true, Attempt: sender.NewStream().ID}
 }
 
 // withdraws settles a reservation whose maker got no answer.
 func withdraws(id, text string) *store.Record {
-	return &store.Record{ID: id, Text: text, Settled: true, Withdraw: true, Attempt: newOriginStream().id}
+	return &store.Record{ID: id, Text: text, Settled: true, Withdraw: true, Attempt: sender.NewStream().ID}
 }
 
 // id draws an ID whose record is in the group of h.cell.
-func (h *originTest) id(name string) string {
+func (h *holdTest) id(name string) string {
 	for i := 0; ; i++ {
 		id := fmt.Sprint(name, "-", i)
-		if key := store.RecordKey(id); h.GroupOf(&key) == h.GroupOf(&h.cell.Key) {
+		if key := store.RecordKey(id); h.GroupOf(&key) == h.group {
 			return id
 		}
 	}
 }
 
 // recordCall returns a call of the subtest's stream about a record alone.
-func (h *originTest) recordCall(r *store.Record) store.HoldCall {
-	return store.HoldCall{Group: store.RecordKey(r.ID), Stream: h.stream.id, Record: r}
+func (h *holdTest) recordCall(r *store.Record) store.HoldCall {
+	return store.HoldCall{Group: store.RecordKey(r.ID), Stream: h.stream.ID, Record: r}
 }
 
 // record makes a call about a record alone, which is refused if another record has the ID.
-func (h *originTest) record(r *store.Record) store.RecordAnswer {
+func (h *holdTest) record(r *store.Record) store.RecordAnswer {
 	h.Helper()
 	reply := h.call(h.recordCall(r))
 	if another := r.Text != "" && !r.Withdraw && reply.Record.Text != r.Text; reply.Refused != another {
@@ -59,7 +60,7 @@ func (h *originTest) record(r *store.Record) store.RecordAnswer {
 }
 
 // look makes a change that changes nothing.
-func (h *originTest) look(id string) store.RecordAnswer {
+func (h *holdTest) look(id string) store.RecordAnswer {
 	h.Helper()
 	a := h.record(change(id))
 	a.Changed = false
@@ -67,7 +68,7 @@ func (h *originTest) look(id string) store.RecordAnswer {
 }
 
 // wantRecord compares all of an answer but EndsMs. Amounts at the end that are 0 may be left out.
-func (h *originTest) wantRecord(got, want store.RecordAnswer) {
+func (h *holdTest) wantRecord(got, want store.RecordAnswer) {
 	h.Helper()
 	for _, a := range []*store.RecordAnswer{&got, &want} {
 		for len(a.Spent) > 0 && a.Spent[len(a.Spent)-1] == 0 {
@@ -80,8 +81,8 @@ func (h *originTest) wantRecord(got, want store.RecordAnswer) {
 	}
 }
 
-var originRecordTests = map[string]func(*originTest){
-	"is stored once, with the holds of its call": func(h *originTest) {
+var originRecordTests = map[string]func(*holdTest){
+	"is stored once, with the holds of its call": func(h *holdTest) {
 		id := h.id("a")
 		made := func(text, owner string) store.HoldCall {
 			call := h.callOf(opens(owner, h.cell, 10, 100))
@@ -105,7 +106,7 @@ var originRecordTests = map[string]func(*originTest){
 		h.wantHeld(states("b", h.cell, 1, 1), false)
 		h.wantRecord(h.record(record(h.id("b"), "second")), store.RecordAnswer{Text: "second", Changed: true})
 	},
-	"is found where the answer was lost": func(h *originTest) {
+	"is found where the answer was lost": func(h *holdTest) {
 		id := h.id("a")
 		call := h.callOf(opens("a", h.cell, 60, 100))
 		call.Record = record(id, "text", 0)
@@ -117,7 +118,7 @@ var originRecordTests = map[string]func(*originTest){
 		}
 		h.wantUsed(h.cell, 60, 60)
 	},
-	"is in the answer to its own call, also where a hold has been ended since": func(h *originTest) {
+	"is in the answer to its own call, also where a hold has been ended since": func(h *holdTest) {
 		call := h.callOf(opens("a", h.cell, 60, 100))
 		call.Record = record(h.id("a"), "text", 0)
 		h.call(call)
@@ -128,7 +129,7 @@ var originRecordTests = map[string]func(*originTest){
 		h.wantRecord(got, store.RecordAnswer{Text: "text", Spent: []int64{7}, Settled: true})
 		h.wantUsed(h.cell, 7, 60)
 	},
-	"is one where several are stored at once": func(h *originTest) {
+	"is one where several are stored at once": func(h *holdTest) {
 		id := h.id("a")
 		h.atOnce(20, 1, func(i int) (int64, error) {
 			call := h.callOf(opens(fmt.Sprint(i), h.cell, 3, 100))
@@ -138,7 +139,7 @@ var originRecordTests = map[string]func(*originTest){
 		})
 		h.wantUsed(h.cell, 3, 3)
 	},
-	"has spent the largest amounts that were stated": func(h *originTest) {
+	"has spent the largest amounts that were stated": func(h *holdTest) {
 		for i, order := range permutations(3) {
 			id := h.id(fmt.Sprint(i))
 			h.record(record(id, "text", 0, 0))
@@ -150,7 +151,7 @@ var originRecordTests = map[string]func(*originTest){
 			h.wantRecord(h.record(change(id, 6, 0)), store.RecordAnswer{Text: "text", Spent: []int64{6, 7}, Changed: true})
 		}
 	},
-	"is not changed by another number of amounts than were stored": func(h *originTest) {
+	"is not changed by another number of amounts than were stored": func(h *holdTest) {
 		id := h.id("a")
 		h.record(record(id, "text", 1, 2))
 		for _, amounts := range [][]int64{{9}, {9, 9, 9}} {
@@ -159,7 +160,7 @@ var originRecordTests = map[string]func(*originTest){
 		h.wantRecord(h.record(settles(id)), store.RecordAnswer{Text: "text", Spent: []int64{1, 2}, Settled: true,
 			Changed: true})
 	},
-	"ends at the latest time that was stated": func(h *originTest) {
+	"ends at the latest time that was stated": func(h *holdTest) {
 		id := h.id("a")
 		extend := func(ttl time.Duration) *store.Record { return &store.Record{ID: id, TTL: ttl} }
 		for _, step := range []struct {
@@ -177,14 +178,14 @@ var originRecordTests = map[string]func(*originTest){
 			}
 		}
 	},
-	"lasts up to HoldTTLMax": func(h *originTest) {
+	"lasts up to HoldTTLMax": func(h *holdTest) {
 		long := record(h.id("a"), "text")
 		long.TTL = store.HoldTTLMax
 		if got := time.UnixMilli(h.record(long).EndsMs).Sub(h.Clock(h)); got < store.HoldTTLMax-time.Minute {
 			h.Errorf("it ends in %v", got)
 		}
 	},
-	"is settled once": func(h *originTest) {
+	"is settled once": func(h *holdTest) {
 		id := h.id("a")
 		h.record(record(id, "text", 0))
 		h.record(change(id, 3))
@@ -199,7 +200,7 @@ var originRecordTests = map[string]func(*originTest){
 		}
 		h.wantRecord(h.record(record(id, "another")), settled)
 	},
-	"is Changed by the same change again, and settled by no other one": func(h *originTest) {
+	"is Changed by the same change again, and settled by no other one": func(h *holdTest) {
 		id := h.id("a")
 		h.record(record(id, "text", 0))
 		for _, call := range []store.HoldCall{h.recordCall(change(id, 3)), h.recordCall(settles(id, 5))} {
@@ -214,7 +215,7 @@ var originRecordTests = map[string]func(*originTest){
 			h.wantRecord(h.record(withdrawn), store.RecordAnswer{Text: "text", Settled: true, Changed: true})
 		}
 	},
-	"is settled by one of many at once": func(h *originTest) {
+	"is settled by one of many at once": func(h *holdTest) {
 		id := h.id("a")
 		h.record(record(id, "text", 0))
 		h.atOnce(20, 1, func(i int) (int64, error) {
@@ -222,14 +223,14 @@ var originRecordTests = map[string]func(*originTest){
 			return granted(err == nil && reply.Record.Changed), err
 		})
 	},
-	"is not made by a change": func(h *originTest) {
+	"is not made by a change": func(h *holdTest) {
 		id := h.id("a")
 		for _, r := range []*store.Record{change(id, 5), settles(id, 5), {ID: id, TTL: time.Hour}} {
 			h.wantRecord(h.record(r), store.RecordAnswer{})
 		}
 		h.wantRecord(h.record(record(id, "text", 0)), store.RecordAnswer{Text: "text", Changed: true})
 	},
-	"is not changed after its end": func(h *originTest) {
+	"is not changed after its end": func(h *holdTest) {
 		id := h.id("a")
 		brief := record(id, "text", 0)
 		brief.TTL = briefly
@@ -240,7 +241,7 @@ var originRecordTests = map[string]func(*originTest){
 		}
 		h.wantRecord(h.record(record(id, "another")), store.RecordAnswer{Text: "text"})
 	},
-	"that has ended unsettled is open again if it is restored": func(h *originTest) {
+	"that has ended unsettled is open again if it is restored": func(h *holdTest) {
 		id := h.id("a")
 		brief := record(id, "text", 2)
 		brief.TTL = briefly
@@ -251,7 +252,7 @@ var originRecordTests = map[string]func(*originTest){
 		h.wantRecord(h.record(settles(id, 4)),
 			store.RecordAnswer{Text: "text", Spent: []int64{5}, Settled: true, Changed: true})
 	},
-	"is withdrawn if only its own call has found it": func(h *originTest) {
+	"is withdrawn if only its own call has found it": func(h *holdTest) {
 		id := h.id("a")
 		for range 2 {
 			h.record(record(id, "text", 0))
@@ -262,14 +263,14 @@ var originRecordTests = map[string]func(*originTest){
 		h.wantRecord(h.record(settles(id, 5)), store.RecordAnswer{})
 		h.wantRecord(h.record(record(id, "another", 0)), store.RecordAnswer{Text: "another", Changed: true})
 	},
-	"is not stored by a call that comes after its withdrawal": func(h *originTest) {
+	"is not stored by a call that comes after its withdrawal": func(h *holdTest) {
 		id := h.id("a")
 		h.wantRecord(h.record(withdraws(id, "text")), store.RecordAnswer{Text: "text", Settled: true, Changed: true})
 		h.wantRecord(h.record(record(id, "text", 0)), store.RecordAnswer{Text: "text", Settled: true})
 		h.wantRecord(h.look(id), store.RecordAnswer{})
 		h.wantRecord(h.record(restored(id, "text", 0)), store.RecordAnswer{Text: "text", Changed: true})
 	},
-	"is not withdrawn where it was restored": func(h *originTest) {
+	"is not withdrawn where it was restored": func(h *holdTest) {
 		for _, restore := range []string{"first", "too", "with a hold that does not fit"} {
 			id := h.id(restore)
 			if restore != "first" {
@@ -285,20 +286,20 @@ var originRecordTests = map[string]func(*originTest){
 			h.wantRecord(h.record(withdraws(id, "text")), store.RecordAnswer{Text: "text"})
 		}
 	},
-	"is withdrawn where another was to be restored": func(h *originTest) {
+	"is withdrawn where another was to be restored": func(h *holdTest) {
 		id := h.id("a")
 		h.record(record(id, "text", 0))
 		h.record(restored(id, "another", 0))
 		h.wantRecord(h.record(withdraws(id, "text")), store.RecordAnswer{Text: "text", Settled: true, Changed: true})
 		h.wantRecord(h.record(restored(id, "another", 0)), store.RecordAnswer{Text: "another", Changed: true})
 	},
-	"is not withdrawn by another text": func(h *originTest) {
+	"is not withdrawn by another text": func(h *holdTest) {
 		id := h.id("a")
 		h.record(record(id, "text", 0))
 		h.wantRecord(h.record(withdraws(id, "another")), store.RecordAnswer{Text: "text"})
 		h.wantRecord(h.look(id), store.RecordAnswer{Text: "text"})
 	},
-	"is not withdrawn once another call has found it": func(h *originTest) {
+	"is not withdrawn once another call has found it": func(h *holdTest) {
 		for i, other := range []func(id string) *store.Record{
 			func(id string) *store.Record { return record(id, "another") },
 			func(id string) *store.Record { return change(id, 0) },
@@ -311,7 +312,7 @@ var originRecordTests = map[string]func(*originTest){
 			h.wantRecord(h.look(id), store.RecordAnswer{Text: "text"})
 		}
 	},
-	"is restored where it was lost": func(h *originTest) {
+	"is restored where it was lost": func(h *holdTest) {
 		id := h.id("a")
 		want := store.RecordAnswer{Text: "text", Spent: []int64{4, 0}, Changed: true}
 		for range 2 {
@@ -325,7 +326,7 @@ var originRecordTests = map[string]func(*originTest){
 		h.wantRecord(h.record(last),
 			store.RecordAnswer{Text: "text", Spent: []int64{4, 9}, Settled: true, Changed: true})
 	},
-	"is restored as it was when it was settled": func(h *originTest) {
+	"is restored as it was when it was settled": func(h *holdTest) {
 		id := h.id("a")
 		lost := restored(id, "text", 4)
 		lost.Settled, lost.TTL = true, 0
@@ -334,7 +335,7 @@ var originRecordTests = map[string]func(*originTest){
 			h.wantRecord(h.record(late), store.RecordAnswer{Text: "text", Spent: []int64{4}, Settled: true})
 		}
 	},
-	"is restored with the holds of its call": func(h *originTest) {
+	"is restored with the holds of its call": func(h *holdTest) {
 		call := h.callOf(as(store.HoldForced, states("a", h.cell, 60, 0)))
 		call.Record = restored(h.id("a"), "text", 0)
 		for range 2 {
@@ -342,7 +343,7 @@ var originRecordTests = map[string]func(*originTest){
 			h.wantUsed(h.cell, 60, 60)
 		}
 	},
-	"has an ID and a text of any bytes": func(h *originTest) {
+	"has an ID and a text of any bytes": func(h *holdTest) {
 		texts := append([]string{strings.Repeat("\x00\xff{x}", store.RecordBytesMax/5)}, suite.Lookalikes...)
 		for i, text := range texts {
 			id := text
@@ -356,7 +357,7 @@ var originRecordTests = map[string]func(*originTest){
 			h.wantRecord(h.look(text), store.RecordAnswer{Text: text, Spent: []int64{int64(i + 1)}})
 		}
 	},
-	"has amounts up to CountMax": func(h *originTest) {
+	"has amounts up to CountMax": func(h *holdTest) {
 		id, most := h.id("a"), slices.Repeat([]int64{store.CountMax}, store.RecordItemsMax)
 		h.record(record(id, "text", make([]int64, store.RecordItemsMax)...))
 		h.record(change(id, most...))
@@ -365,8 +366,8 @@ var originRecordTests = map[string]func(*originTest){
 }
 
 // originRecordTimeTests are for origins whose clock can be set.
-var originRecordTimeTests = map[string]func(*originTest){
-	"is forgotten HoldKeptFor after its end, or after it was settled": func(h *originTest) {
+var originRecordTimeTests = map[string]func(*holdTest){
+	"is forgotten HoldKeptFor after its end, or after it was settled": func(h *holdTest) {
 		brief, id := record(h.id("a"), "text"), h.id("b")
 		brief.TTL = time.Second
 		h.record(brief)

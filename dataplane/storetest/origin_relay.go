@@ -9,6 +9,7 @@ import (
 	"time"
 
 	"github.com/weirhq/weir/dataplane/store"
+	"github.com/weirhq/weir/dataplane/storetest/internal/sender"
 	"github.com/weirhq/weir/dataplane/storetest/internal/suite"
 	"github.com/weirhq/weir/shared/await"
 	"github.com/weirhq/weir/shared/window"
@@ -41,7 +42,7 @@ func (h *originTest) ack(cells ...store.Change) {
 }
 
 // wantChanges expects these changes. An origin that is not Relayed has none that could be seen.
-func wantChanges(h *originTest, want ...store.Change) {
+func (h *originTest) wantChanges(want ...store.Change) {
 	h.Helper()
 	if h.Relayed == nil {
 		return
@@ -55,7 +56,7 @@ func wantChanges(h *originTest, want ...store.Change) {
 var originChangesTests = map[string]func(*originTest){
 	"are cells with a Limit whose region total has changed, with the lowest": func(h *originTest) {
 		c := h.cells(5)
-		wantChanges(h)
+		h.wantChanges()
 		h.send(store.Cost{Cell: c[0], Add: 1, Limit: 100}, store.Cost{Cell: c[1], Add: 2},
 			store.Cost{Cell: c[2], Restore: 3, Limit: 50},
 			store.Cost{Cell: c[3], Limit: 10}, store.Cost{Cell: c[4], Known: 5, Limit: 9})
@@ -64,7 +65,7 @@ var originChangesTests = map[string]func(*originTest){
 			{Cell: c[0], Total: 2, Limit: 20}, {Cell: c[2], Total: 4, Limit: 50}, {Cell: c[4], Total: 5, Limit: 9},
 		}
 		for range 2 { // "Without Ack they stay"
-			wantChanges(h, want...)
+			h.wantChanges(want...)
 		}
 	},
 	"come from bounded costs too": func(h *originTest) {
@@ -72,7 +73,7 @@ var originChangesTests = map[string]func(*originTest){
 		h.claim([]store.Cost{
 			{Cell: c[0], Add: 2, AtMost: 9, Limit: 9}, {Cell: c[1], Add: 2, AtMost: 9},
 		}, yes(2), yes(2))
-		wantChanges(h, store.Change{Cell: c[0], Total: 2, Limit: 9})
+		h.wantChanges(store.Change{Cell: c[0], Total: 2, Limit: 9})
 	},
 	"that are told are taken off until the next one":             testAck,
 	"that changed meanwhile stay when they are told":             testAckMeanwhile,
@@ -82,20 +83,20 @@ var originChangesTests = map[string]func(*originTest){
 	"that stay come in turn":                                     testChangesInTurn,
 	"of foreign totals are none": func(h *originTest) {
 		h.apply(store.Foreign{Cell: h.cell, Count: 5})
-		wantChanges(h)
+		h.wantChanges()
 		h.send(store.Cost{Cell: h.cell, Add: 1, Limit: 10})
 		h.ack(store.Change{Cell: h.cell, Total: 1, Limit: 10})
 		h.apply(store.Foreign{Cell: h.cell, Count: 6})
-		wantChanges(h)
+		h.wantChanges()
 	},
 	"and the scan find cells of any name, in any shard": testScan,
 	"of a repeated chunk are none": func(h *originTest) {
 		c := h.cells(1)
-		chunk := h.stream.chunk(h, store.Cost{Cell: c[0], Add: 1, Limit: 10})
+		chunk := h.stream.Chunk(h, store.Cost{Cell: c[0], Add: 1, Limit: 10})
 		sendTo(h, h, chunk)
 		h.ack(store.Change{Cell: c[0], Total: 1, Limit: 10})
 		sendTo(h, h, chunk)
-		wantChanges(h)
+		h.wantChanges()
 	},
 }
 
@@ -103,11 +104,11 @@ func testAck(h *originTest) {
 	c := h.cells(2)
 	h.send(store.Cost{Cell: c[0], Add: 1, Limit: 10}, store.Cost{Cell: c[1], Add: 2, Limit: 10})
 	h.ack(store.Change{Cell: c[0], Total: 1, Limit: 10}, store.Change{Cell: h.cells(3)[2], Total: 1, Limit: 1})
-	wantChanges(h, store.Change{Cell: c[1], Total: 2, Limit: 10})
+	h.wantChanges(store.Change{Cell: c[1], Total: 2, Limit: 10})
 	h.ack(store.Change{Cell: c[1], Total: 2, Limit: 10})
-	wantChanges(h)
+	h.wantChanges()
 	h.send(store.Cost{Cell: c[0], Add: 1}) // it has a Limit already
-	wantChanges(h, store.Change{Cell: c[0], Total: 2, Limit: 10})
+	h.wantChanges(store.Change{Cell: c[0], Total: 2, Limit: 10})
 }
 
 func testAckMeanwhile(h *originTest) {
@@ -115,15 +116,15 @@ func testAckMeanwhile(h *originTest) {
 	h.send(store.Cost{Cell: c[0], Add: 1, Limit: 10}, store.Cost{Cell: c[1], Add: 1, Limit: 10})
 	h.send(store.Cost{Cell: c[0], Add: 1, Limit: 10}, store.Cost{Cell: c[1], Limit: 5})
 	h.ack(store.Change{Cell: c[0], Total: 1, Limit: 10}, store.Change{Cell: c[1], Total: 1, Limit: 10})
-	wantChanges(h, store.Change{Cell: c[0], Total: 2, Limit: 10}, store.Change{Cell: c[1], Total: 1, Limit: 5})
+	h.wantChanges(store.Change{Cell: c[0], Total: 2, Limit: 10}, store.Change{Cell: c[1], Total: 1, Limit: 5})
 }
 
 func testLateLimit(h *originTest) {
 	c := h.cells(1)
 	h.send(store.Cost{Cell: c[0], Add: 4})
-	wantChanges(h)
+	h.wantChanges()
 	h.send(store.Cost{Cell: c[0], Limit: 9})
-	wantChanges(h, store.Change{Cell: c[0], Total: 4, Limit: 9})
+	h.wantChanges(store.Change{Cell: c[0], Total: 4, Limit: 9})
 }
 
 // sendEach adds 1 to each of n cells.
@@ -205,8 +206,8 @@ func testScan(h *originTest) {
 	changed, scanned := make(map[window.Cell]store.Change), make(map[window.Cell]store.Change)
 	for shard := range h.Shards() {
 		for costs := range slices.Chunk(byShard[shard], store.ChunkMax) {
-			s := newOriginStream()
-			sendTo(h, h, s.chunk(h, costs...))
+			s := sender.NewStream()
+			sendTo(h, h, s.Chunk(h, costs...))
 		}
 		h.drain(shard, changed)
 		for cursor, pages := uint64(0), 0; ; pages++ {
@@ -372,7 +373,7 @@ var originRaiseTests = map[string]func(*originTest){
 		h.raiseOrigin(store.Change{Cell: c[0], Total: 10, Limit: 50}, store.Change{Cell: c[1], Total: 4, Limit: 40})
 		h.raiseOrigin(store.Change{Cell: c[0], Total: 9, Limit: 50})
 		h.wantRegions(c, 12, 4)
-		wantChanges(h, store.Change{Cell: c[0], Total: 12, Limit: 50}, store.Change{Cell: c[1], Total: 4, Limit: 40})
+		h.wantChanges(store.Change{Cell: c[0], Total: 12, Limit: 50}, store.Change{Cell: c[1], Total: 4, Limit: 40})
 		if h.changes(1).Healed {
 			h.Error("it is healed before Healed was called")
 		}

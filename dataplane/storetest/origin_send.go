@@ -10,6 +10,7 @@ import (
 	"pgregory.net/rapid"
 
 	"github.com/weirhq/weir/dataplane/store"
+	"github.com/weirhq/weir/dataplane/storetest/internal/sender"
 	"github.com/weirhq/weir/dataplane/storetest/internal/suite"
 	"github.com/weirhq/weir/shared/window"
 )
@@ -47,9 +48,9 @@ var originSendTests = map[string]func(*originTest){
 func testChunksOnce(h *originTest) {
 	c := h.cells(2)
 	other := h.Client(h)
-	first := h.stream.chunk(h, h.adds(c, 1, 10)...)
-	second := h.stream.chunk(h, h.adds(c, 100, 1000)...)
-	third := h.stream.chunk(h, h.adds(c, 10_000)...)
+	first := h.stream.Chunk(h, h.adds(c, 1, 10)...)
+	second := h.stream.Chunk(h, h.adds(c, 100, 1000)...)
+	third := h.stream.Chunk(h, h.adds(c, 10_000)...)
 	want := func(what string, got []store.Total, want ...int64) {
 		h.Helper()
 		if !slices.Equal(regions(got), want) {
@@ -78,7 +79,7 @@ func testLargeChunksOnce(h *originTest) {
 		costs[i] = store.Cost{Cell: c, Epoch: epochs[i].Epoch, Add: int64(i + 1)}
 		want[i] = int64(i + 1)
 	}
-	chunk := h.stream.chunk(h, costs...)
+	chunk := h.stream.Chunk(h, costs...)
 	h.sendLost(chunk)
 	for range 2 {
 		if got := regions(sendTo(h, h, chunk)); !slices.Equal(got, want) {
@@ -97,8 +98,8 @@ func testStreamsAreApart(h *originTest) {
 	c := h.cells(1)
 	for i := range int64(3) {
 		for range 2 {
-			s := newOriginStream()
-			sendTo(h, h, s.chunk(h, h.adds(c, 1)...))
+			s := sender.NewStream()
+			sendTo(h, h, s.Chunk(h, h.adds(c, 1)...))
 		}
 		h.wantRegions(c, 2*(i+1))
 	}
@@ -108,7 +109,7 @@ func testBadCosts(h *originTest) {
 	c := h.cells(3)
 	costs := h.adds([]window.Cell{c[0], c[1], c[1], c[1], c[1], c[2]}, 1, -1, 5, 5, 5, 2)
 	costs[2].Restore, costs[3].Known, costs[4].Limit = -1, math.MinInt64, -1
-	chunk := h.stream.chunk(h, costs...)
+	chunk := h.stream.Chunk(h, costs...)
 	for range 2 {
 		for i, total := range sendAny(h, h, chunk) {
 			if bad := i > 0 && i < 5; bad != (total.Err != nil) || bad && (total.Region != 0 || total.Epoch == 0) {
@@ -134,9 +135,9 @@ func testCountsEnd(h *originTest) {
 func testEmptyChunk(h *originTest) {
 	for shard := range h.Shards() {
 		for range 2 {
-			h.stream.number++
+			h.stream.Number++
 			before := h.Clock(h)
-			reply, err := h.Send(h.Context(), store.Chunk{Shard: shard, Stream: h.stream.id, Number: h.stream.number})
+			reply, err := h.Send(h.Context(), store.Chunk{Shard: shard, Stream: h.stream.ID, Number: h.stream.Number})
 			if after := h.Clock(h); err != nil || len(reply.Totals) != 0 || reply.Now.Before(before) || reply.Now.After(after) {
 				h.Errorf("a chunk without costs: %+v, between %v and %v: %v", reply, before, after, err)
 			}
@@ -146,7 +147,7 @@ func testEmptyChunk(h *originTest) {
 
 func testBadChunks(h *originTest) {
 	c := h.cells(1)
-	good := h.stream.chunk(h, h.adds(c, 1)...)
+	good := h.stream.Chunk(h, h.adds(c, 1)...)
 	for name, spoil := range map[string]func(*store.Chunk){
 		"no stream": func(c *store.Chunk) { c.Stream = 0 }, "no number": func(c *store.Chunk) { c.Number = 0 },
 		"a negative number": func(c *store.Chunk) { c.Number = -1 },
@@ -167,11 +168,11 @@ func testSendConcurrently(h *originTest) {
 	cells := h.cells(3)
 	var wg sync.WaitGroup
 	for node := range nodes {
-		s, costs := newOriginStream(), h.adds(cells, 1, 2, 3)
+		s, costs := sender.NewStream(), h.adds(cells, 1, 2, 3)
 		wg.Go(func() {
 			last := make([]int64, len(cells))
 			for range chunks {
-				chunk := s.chunk(h, costs...)
+				chunk := s.Chunk(h, costs...)
 				for range 2 { // each is sent twice
 					reply, err := h.Send(h.Context(), chunk)
 					if err != nil {
@@ -195,7 +196,7 @@ func testSendConcurrently(h *originTest) {
 func testSendKeepsNothing(h *originTest) {
 	c := h.cells(2)
 	costs := h.adds(c, 1, 2)
-	chunk := h.stream.chunk(h, costs...)
+	chunk := h.stream.Chunk(h, costs...)
 	h.Origin = keeping(h.Origin)
 	rollback := func(testing.TB) {}
 	if h.State != nil {
@@ -240,7 +241,7 @@ type sendHistory struct {
 	cells   []window.Cell
 	epochs  map[window.Cell]store.Epoch
 	model   map[window.Cell]int64
-	streams []originStream
+	streams []sender.Stream
 	sent    [][]store.Chunk
 	pending []*store.Chunk // whose reply was lost
 	other   store.Origin
@@ -252,7 +253,7 @@ func newSendHistory(rt *rapid.T, h *originTest) *sendHistory {
 	for i, total := range get(rt, h, s.cells...) {
 		s.epochs[s.cells[i]] = total.Epoch
 	}
-	s.streams = []originStream{newOriginStream(), newOriginStream()}
+	s.streams = []sender.Stream{sender.NewStream(), sender.NewStream()}
 	s.sent, s.pending = make([][]store.Chunk, len(s.streams)), make([]*store.Chunk, len(s.streams))
 	return s
 }
@@ -265,7 +266,7 @@ func (s *sendHistory) draw(rt *rapid.T) (stream int) {
 func (s *sendHistory) send(rt *rapid.T) {
 	n := s.draw(rt)
 	if s.pending[n] == nil {
-		chunk := s.streams[n].chunk(s.originTest, drawCosts(rt, s.cells, s.epochs)...)
+		chunk := s.streams[n].Chunk(s.originTest, drawCosts(rt, s.cells, s.epochs)...)
 		for _, c := range chunk.Costs {
 			s.model[c.Cell] += c.Add
 		}

@@ -4,7 +4,6 @@ import (
 	"errors"
 	"fmt"
 	"slices"
-	"testing"
 	"time"
 
 	"github.com/weirhq/weir/dataplane/store"
@@ -251,17 +250,9 @@ func (h *originTest) wantKept(want ...heartbeat.Heartbeat) {
 	suite.WantSame(h, "beats", suite.Worded(h, got), suite.Worded(h, want))
 }
 
-// fullHeartbeat returns a heartbeat with a value in each field.
-func fullHeartbeat(t *testing.T, id string) heartbeat.Heartbeat {
-	b := heartbeat.Heartbeat{NodeID: id, Region: "eu\xff", Build: "v1.2.3", TuningVersion: 7,
-		StartedAtMs: 1_700_000_000_000, SentAtMs: 1_700_000_060_000, Stopped: true, Top: `{"hot":[]}`}
-	suite.FillHealth(t, &b.Health)
-	return b
-}
-
 var originHeartbeatTests = map[string]func(*originTest){
 	"are what nodes said of themselves, until they are stored": func(h *originTest) {
-		a, b := fullHeartbeat(h.T, "a"), fullHeartbeat(h.T, "\xff b")
+		a, b := suite.FullHeartbeat(h.T, "a"), suite.FullHeartbeat(h.T, "\xff b")
 		suite.Beat(h, h, a)
 		suite.Beat(h, h, b)
 		for range 2 {
@@ -275,7 +266,7 @@ var originHeartbeatTests = map[string]func(*originTest){
 		await.True(h, "it is 20 ms old", func() bool { return h.storedHeartbeats(1)[0].Age >= 20*time.Millisecond })
 	},
 	"are a node's last": func(h *originTest) {
-		first := fullHeartbeat(h.T, "a")
+		first := suite.FullHeartbeat(h.T, "a")
 		second := heartbeat.Heartbeat{NodeID: "a", Region: "us", StartedAtMs: first.StartedAtMs + 1, SentAtMs: 5, Top: "{}"}
 		suite.Beat(h, h, first)
 		kept := h.storedHeartbeats(100)
@@ -299,7 +290,7 @@ var originHeartbeatTests = map[string]func(*originTest){
 		}
 	},
 	"keep the top keys that were told before": func(h *originTest) {
-		b := fullHeartbeat(h.T, "a")
+		b := suite.FullHeartbeat(h.T, "a")
 		suite.Beat(h, h, b)
 		later := heartbeat.Heartbeat{NodeID: "a", Region: "eu", StartedAtMs: b.StartedAtMs + 1, SentAtMs: 5}
 		suite.Beat(h, h, later)

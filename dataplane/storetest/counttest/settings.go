@@ -187,9 +187,8 @@ func testHeartbeat(t *testing.T, open func(t testing.TB) Store) {
 	if hooks.Heartbeats == nil {
 		return
 	}
-	full := heartbeat.Heartbeat{NodeID: "node-1", Region: "eu", Build: "v1.2.3", TuningVersion: 7,
-		StartedAtMs: 1_700_000_000_000, SentAtMs: 1_700_000_060_000}
-	suite.FillHealth(t, &full.Health)
+	full := suite.FullHeartbeat(t, "node-1")
+	full.Region, full.Stopped, full.Top = "eu", false, ""
 	run := func(name string, f func(t *testing.T, s Store)) {
 		t.Run(name, func(t *testing.T) { f(t, open(t)) })
 	}

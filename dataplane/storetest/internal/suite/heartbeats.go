@@ -11,8 +11,14 @@ import (
 	"github.com/weirhq/weir/shared/window"
 )
 
-// FillHealth gives every figure its own value, including figures that are added later.
-func FillHealth(t *testing.T, h *heartbeat.Health) { fillValue(t, reflect.ValueOf(h).Elem(), 0) }
+// FullHeartbeat returns a heartbeat with a value in each field. Every figure has its own value, including figures that
+// are added later.
+func FullHeartbeat(t *testing.T, id string) heartbeat.Heartbeat {
+	b := heartbeat.Heartbeat{NodeID: id, Region: "eu\xff", Build: "v1.2.3", TuningVersion: 7,
+		StartedAtMs: 1_700_000_000_000, SentAtMs: 1_700_000_060_000, Stopped: true, Top: `{"hot":[]}`}
+	fillValue(t, reflect.ValueOf(&b.Health).Elem(), 0)
+	return b
+}
 
 // fillValue fills the i-th of some values.
 func fillValue(t *testing.T, v reflect.Value, i int) {
