@@ -49,7 +49,7 @@ func (r *Relay) Apply(row store.FeedRow) error {
 // originMs returns the latest time that a shard of the origin has answered, or 0 before the first answer.
 func (r *Relay) originMs() (latest int64) {
 	for _, s := range r.shards {
-		latest = max(latest, s.book.clockMs())
+		latest = max(latest, s.book.clock.ms())
 	}
 	return latest
 }

@@ -46,12 +46,6 @@ type part struct {
 	total int64
 }
 
-// region is another region that has components in cells of a book.
-type region struct {
-	name  string
-	cells int // number of cells with a component of this region
-}
-
 func (c *cell) name() window.Cell {
 	name := c.group.of
 	name.Identifier = c.identifier
@@ -139,24 +133,23 @@ func (c *cell) isForeign() bool { return c.first.of != nil }
 
 // book holds the cells of a shard, with lists of the cells that must be published, stored or sent.
 type book struct {
-	mu         sync.Mutex
-	nowMs      int64       // the origin's clock in its last answer
-	answeredAt time.Time   // when that answer came, by a clock that does not step; zero: nowMs is another shard's
-	healed     store.Epoch // the last epoch in which the origin was healed
-	cells      cellIndex
-	due        map[*cell]struct{} // cells whose total may have to be published
-	unsaved    map[*cell]struct{} // cells whose total may have to be stored in the CountStore
+	clock originClock // needs no lock to read; setClock changes it together with the cells
+
+	mu      sync.Mutex
+	healed  store.Epoch // the last epoch in which the origin was healed
+	cells   cellIndex
+	due     map[*cell]struct{} // cells whose total may have to be published
+	unsaved map[*cell]struct{} // cells whose total may have to be stored in the CountStore
 
 	unhanded map[*cell]struct{} // cells whose seen total peers may need; empty without peers
 	nudge    chan struct{}      // cap 1: a cell whose count was kept back is now shared; nil without peers
 
-	unsent  queue[*cell]       // cells whose foreign total the origin may lack and that are not being sent
-	regions map[string]*region // regions with a component in any cell, by name
-	partMax int                // most cells of a region; beyond it, the region only gets components in cells of the book
+	unsent  queue[*cell] // cells whose foreign total the origin may lack and that are not being sent
+	regions regionSet    // regions with a component in any cell
+	partMax int          // most cells of a region; beyond it, the region only gets components in cells of the book
 
-	regionsMax int
-	wiped      int // how often the foreign totals were forgotten
-	acked      ackedTotals
+	wiped int // how often the foreign totals were forgotten
+	acked ackedTotals
 }
 
 const (
@@ -173,7 +166,7 @@ const (
 )
 
 func (b *book) init(shards int) {
-	b.regions, b.regionsMax = make(map[string]*region), streamsMax
+	b.regions.init(streamsMax)
 	b.partMax = (regionCellsMax + shards - 1) / shards
 	b.cells.init()
 	b.due, b.unsaved = make(map[*cell]struct{}), make(map[*cell]struct{})
@@ -231,13 +224,8 @@ func (b *book) resend() {
 // back within this time, no counts are lost.
 const keptFor = time.Minute
 
-func (b *book) hasExpired(c *window.Cell) bool {
-	b.mu.Lock()
-	defer b.mu.Unlock()
-	return b.expired(c.ExpiresAtMs())
-}
-
-func (b *book) expired(atMs int64) bool { return hasExpired(atMs, b.nowMs) }
+// expired reports whether a cell with the given expiry is no longer kept.
+func (b *book) expired(atMs int64) bool { return hasExpired(atMs, b.clock.ms()) }
 
 func hasExpired(atMs, nowMs int64) bool { return atMs+keptFor.Milliseconds() <= nowMs }
 
@@ -275,10 +263,6 @@ func (b *book) forgetLocked(ends func(atMs int64) bool, gone func(*group) bool) 
 	}
 }
 
-// setBackMin is by how much an answer's time must be behind the answer before it to show that the origin's clock was
-// set back. Answers can arrive out of order, but no call takes longer than callTimeout.
-const setBackMin = 2 * callTimeout
-
 // setClock records the origin's clock, and reports whether it was set back. In that case the book forgets the cells
 // whose windows have not begun: the origin has forgotten them too, and their counts came from a wrong clock.
 func (b *book) setClock(now time.Time) (setBack bool) {
@@ -287,11 +271,9 @@ func (b *book) setClock(now time.Time) (setBack bool) {
 	}
 	b.mu.Lock()
 	defer b.mu.Unlock()
-	setBack = !b.answeredAt.IsZero() && b.nowMs-now.UnixMilli() > setBackMin.Milliseconds()
-	b.nowMs, b.answeredAt = now.UnixMilli(), time.Now()
-	if setBack {
+	if setBack = b.clock.set(now.UnixMilli()); setBack {
 		all := func(int64) bool { return true }
-		b.forgetLocked(all, func(g *group) bool { return store.Ahead(&g.of, b.nowMs) })
+		b.forgetLocked(all, func(g *group) bool { return store.Ahead(&g.of, now.UnixMilli()) })
 	}
 	return setBack
 }
@@ -308,24 +290,6 @@ func (b *book) setHealed(epoch store.Epoch) {
 	b.mu.Lock()
 	defer b.mu.Unlock()
 	b.healed = epoch
-}
-
-// suppose uses another shard's clock in place of the origin's.
-func (b *book) suppose(nowMs int64) {
-	b.mu.Lock()
-	defer b.mu.Unlock()
-	b.nowMs, b.answeredAt = nowMs, time.Time{}
-}
-
-// clock returns the origin's current time. It can be late by the time that the origin's answer took to arrive. It
-// returns the zero time if the origin's clock is unknown.
-func (b *book) clock() time.Time {
-	b.mu.Lock()
-	defer b.mu.Unlock()
-	if b.answeredAt.IsZero() {
-		return time.Time{}
-	}
-	return time.UnixMilli(b.nowMs).Add(time.Since(b.answeredAt))
 }
 
 // shareLocked records that another region uses a cell.

@@ -174,9 +174,9 @@ func TestASweepForgetsWhatHasExpired(t *testing.T) {
 	}
 	s.book.growLocked(&store.Change{Cell: own, Total: 1, Limit: 100}, now)
 	s.book.forgetOwn(false)
-	s.book.nowMs = short.ExpiresAtMs() + keptFor.Milliseconds()
+	s.book.clock.suppose(short.ExpiresAtMs() + keptFor.Milliseconds())
 	s.book.sweep()
-	if s.book.cells.n != 1 || s.book.cells.find(&long) == nil || len(s.book.cells.endings) != 1 || s.book.cellsOf("us") != 1 {
+	if s.book.cells.n != 1 || s.book.cells.find(&long) == nil || len(s.book.cells.endings) != 1 || s.book.regions.cellsOf("us") != 1 {
 		t.Errorf("%d cells and %d expiries are left", s.book.cells.n, len(s.book.cells.endings))
 	}
 }
@@ -192,7 +192,7 @@ func TestWhatIsOnItsWayWhenTheOwnSideIsForgotten(t *testing.T) {
 	published := []cellTotal{{b.cells.find(&own), 100}, {b.cells.find(&both), 100}}
 	totals := b.toSave(DefaultTuning())
 	b.forgetOwn(false)
-	if payload := s.book.forPeers(published); len(payload) == 0 || len(totals) != 2 {
+	if payload := encodeNamed(published, false); len(payload) == 0 || len(totals) != 2 {
 		t.Errorf("peers get %x, and %d cells are stored", payload, len(totals))
 	}
 	b.setStored(totals)
@@ -211,7 +211,7 @@ func TestACellThatAllHaveForgottenIsGone(t *testing.T) {
 	mergeOne(b, "us", counted{cell: x, total: 5}, now)
 	b.growLocked(&store.Change{Cell: x, Total: 1, Limit: 100}, now)
 	b.forgetForeign()
-	if c := b.cells.find(&x); c == nil || c.isForeign() || b.unsent.len() != 0 || b.cellsOf("us") != 0 {
+	if c := b.cells.find(&x); c == nil || c.isForeign() || b.unsent.len() != 0 || b.regions.cellsOf("us") != 0 {
 		t.Errorf("without the others' side: %+v", c)
 	}
 	if b.forgetOwn(false); b.cells.n+len(b.cells.groups)+len(b.cells.endings) != 0 {

@@ -45,7 +45,8 @@ func (s *shard) publishToPeers(ctx context.Context, now time.Time) error {
 	for range roundsMax {
 		totals, left := s.chooseDirect(tuning)
 		if len(totals) > 0 {
-			s.relay.cfg.Publish(store.FeedRow{Stream: s.stream, Payload: s.book.forPeers(totals)})
+			payload := encodeNamed(totals, false) // because a peer may have read no row
+			s.relay.cfg.Publish(store.FeedRow{Stream: s.stream, Payload: payload})
 		}
 		if !left {
 			break
@@ -106,14 +107,6 @@ func (s *shard) chooseDirect(t Tuning) (fit []cellTotal, left bool) {
 		t.cell.handed = max(t.cell.handed, t.total)
 	}
 	return fit, left
-}
-
-// forPeers encodes totals as a payload with the names of all cells and without numbers, because a peer may have read no
-// row.
-func (b *book) forPeers(totals []cellTotal) []byte {
-	b.mu.Lock()
-	defer b.mu.Unlock()
-	return encodeNamed(totals, false)
 }
 
 // Handed returns rows that repeat all counts that peers or Feed received before, of the shards that the relay leads.

@@ -73,7 +73,7 @@ func Leaves(r *Relay) (n int) {
 func Parts(r *Relay, region string) (n int) {
 	for _, s := range r.shards {
 		s.book.mu.Lock()
-		n += s.book.cellsOf(region)
+		n += s.book.regions.cellsOf(region)
 		s.book.mu.Unlock()
 	}
 	return n
@@ -101,8 +101,8 @@ func Names(r *Relay) (groups int) {
 func Lacking(r *Relay) int { return len(r.reader.lacking) }
 
 // cellsOf returns the number of cells with a component of the region.
-func (b *book) cellsOf(name string) int {
-	if of := b.regions[name]; of != nil {
+func (s *regionSet) cellsOf(name string) int {
+	if of := s.byName[name]; of != nil {
 		return of.cells
 	}
 	return 0
@@ -117,7 +117,7 @@ func Streams(r *Relay) int { return len(r.reader.after) }
 // SetRegions lowers the number of regions that the cells of a shard may have components of.
 func SetRegions(r *Relay, most int) {
 	for _, s := range r.shards {
-		s.book.regionsMax = most
+		s.book.regions.max = most
 	}
 }
 
@@ -135,7 +135,7 @@ func Owns(r *Relay) (n int) {
 func Regions(r *Relay) (n int) {
 	for _, s := range r.shards {
 		s.book.mu.Lock()
-		n += len(s.book.regions)
+		n += len(s.book.regions.byName)
 		s.book.mu.Unlock()
 	}
 	return n

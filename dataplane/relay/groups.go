@@ -165,11 +165,7 @@ func (b *book) storedLocked(name *window.Cell) *cell {
 // dropLocked forgets a group, and the regions that have no cells left.
 func (b *book) dropLocked(g *group) {
 	for c := range g.cells.all() {
-		for p := range c.parts() {
-			if p.of.cells--; p.of.cells == 0 {
-				delete(b.regions, p.of.name)
-			}
-		}
+		b.regions.leave(c)
 	}
 	b.cells.drop(g)
 }

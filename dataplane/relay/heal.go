@@ -106,7 +106,7 @@ func (s *shard) readOwn(ctx context.Context, now time.Time) error {
 func (s *shard) recallRow(named *names, row *store.FeedRow, now time.Time) {
 	var left leftOut
 	var err error
-	nowMs := s.book.clockMs()
+	nowMs := s.book.clock.ms()
 	_, left.malformed, err = decodeBlocks(row.Payload, func(of *window.Cell, counts []entry) {
 		if store.Ahead(of, nowMs) {
 			s.own.history.ahead = true

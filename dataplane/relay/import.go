@@ -89,7 +89,7 @@ func (r *Relay) importFor(ctx context.Context, s *shard, now time.Time) ([]store
 			own[other] = nil
 		}
 	}
-	if err := r.importAll(ctx, s.book.clockMs(), own); err != nil {
+	if err := r.importAll(ctx, s.book.clock.ms(), own); err != nil {
 		return nil, err
 	}
 	for other, counts := range own {
@@ -129,7 +129,7 @@ func (r *Relay) importAll(ctx context.Context, nowMs int64, own map[*shard][]sto
 func (b *book) mergeStored(region string, n store.Count) (fits bool) {
 	b.mu.Lock()
 	defer b.mu.Unlock()
-	r := b.regionLocked(region)
+	r := b.regions.findOrAdd(region)
 	if r == nil {
 		return false
 	}
@@ -140,11 +140,4 @@ func (b *book) mergeStored(region string, n store.Count) (fits bool) {
 	b.raiseLocked(c, r, n.Count)
 	c.shared = true
 	return true
-}
-
-// clockMs returns the time in the origin's last answer, in milliseconds.
-func (b *book) clockMs() int64 {
-	b.mu.Lock()
-	defer b.mu.Unlock()
-	return b.nowMs
 }

@@ -19,7 +19,7 @@ func (b *book) merge(from string, of *window.Cell, counts []entry, known []*cell
 	if len(counts) == 0 || b.expired(of.ExpiresAtMs()) {
 		return 0
 	}
-	r := b.regionLocked(from)
+	r := b.regions.findOrAdd(from)
 	if r == nil || r.cells >= b.partMax && b.cells.groups[*of] == nil {
 		return len(counts)
 	}
@@ -56,23 +56,13 @@ func (b *book) raise(from string, of *window.Cell, counts []entry, known []*cell
 	if mine == 0 {
 		return
 	}
-	r := b.regionLocked(from)
+	r := b.regions.findOrAdd(from)
 	for i, c := range known {
 		if r != nil && c != nil && c.group.book == b {
 			b.raiseLocked(c, r, counts[i].total)
 			b.shareLocked(c, now)
 		}
 	}
-}
-
-// regionLocked returns another region, or nil if there is no room for another region.
-func (b *book) regionLocked(name string) *region {
-	r := b.regions[name]
-	if r == nil && len(b.regions) < b.regionsMax {
-		r = &region{name: name}
-		b.regions[name] = r
-	}
-	return r
 }
 
 // foreignLocked returns a cell that another region has counted in, or nil if there is no room for another cell of the

@@ -236,7 +236,7 @@ func (r *reader) countLocked(row *store.FeedRow, of *window.Cell, counts []entry
 	for _, s := range r.relay.shards {
 		s.book.raise(row.Region, of, counts, known, now)
 	}
-	if nameless > 0 && r.relay.shards[0].book.hasExpired(of) {
+	if nameless > 0 && r.relay.shards[0].book.expired(of.ExpiresAtMs()) {
 		return 0
 	}
 	return nameless
@@ -279,7 +279,7 @@ func (r *reader) forget() {
 
 // sweep forgets the names that have expired by the origin's clock.
 func (r *reader) sweep(b *book) {
-	nowMs := b.clockMs()
+	nowMs := b.clock.ms()
 	lives := func(expiresMs int64) bool { return !hasExpired(expiresMs, nowMs) }
 	r.names.keep(lives)
 }
@@ -297,14 +297,14 @@ func (r *Relay) unreadable(row *store.FeedRow, err error) {
 func (b *book) forgetForeign() {
 	b.mu.Lock()
 	defer b.mu.Unlock()
-	if len(b.regions) == 0 {
+	if len(b.regions.byName) == 0 {
 		return
 	}
 	for c := range b.cells.all() {
 		c.first, c.more, c.sent, c.unsent, c.shared = part{}, nil, 0, false, false
 	}
 	b.cells.tidy()
-	clear(b.regions)
+	clear(b.regions.byName)
 	b.wiped++
 	b.acked.sent.reset()
 	b.unsent.reset()

@@ -104,10 +104,10 @@ func (s *shard) sweep(now time.Time, leads bool) {
 	s.imported.drop(now)
 	if !leads {
 		s.leave()
-		s.book.suppose(s.relay.originMs())
+		s.book.clock.suppose(s.relay.originMs())
 	}
 	s.book.sweep()
-	maps.DeleteFunc(s.own.numbers, func(group window.Cell, _ uint32) bool { return s.book.hasExpired(&group) })
+	maps.DeleteFunc(s.own.numbers, func(group window.Cell, _ uint32) bool { return s.book.expired(group.ExpiresAtMs()) })
 	s.relay.reader.sweep(&s.book)
 }
 
@@ -160,13 +160,13 @@ func (s *shard) peek(ctx context.Context, max int) (store.Changes, error) {
 	return changes, nil
 }
 
-// clock returns the origin's current time: see book.clock. It calls the origin if the time is unknown.
+// clock returns the origin's current time: see originClock.now. It calls the origin if the time is unknown.
 func (s *shard) clock(ctx context.Context) (time.Time, error) {
-	if now := s.book.clock(); !now.IsZero() {
+	if now := s.book.clock.now(); !now.IsZero() {
 		return now, nil
 	}
 	_, err := s.peek(ctx, 1)
-	return s.book.clock(), err
+	return s.book.clock.now(), err
 }
 
 // changes reads the origin's changes. If the origin has lost its counts, changes heals it first.
@@ -282,7 +282,7 @@ func (s *shard) rowOf(payload []byte) store.FeedRow {
 }
 
 // encodeNamed encodes totals with the names of all cells, so that the payload can be decoded without earlier rows. If
-// numbered, it also has the cells' numbers.
+// numbered, it also has the cells' numbers. It needs no lock: names never change, and only take assigns numbers.
 func encodeNamed(totals []cellTotal, numbered bool) []byte {
 	var counts []counted
 	for _, t := range totals {
