@@ -8,7 +8,6 @@ import (
 
 	"github.com/weirhq/weir/dataplane/internal/clock"
 	"github.com/weirhq/weir/dataplane/internal/collect"
-	"github.com/weirhq/weir/dataplane/internal/rules"
 	"github.com/weirhq/weir/shared/heartbeat"
 )
 
@@ -18,27 +17,16 @@ const heartbeatTimeout = 5 * time.Second
 func (r *reports) tend(ctx context.Context) error {
 	g := r.engine
 	err := g.rules.Load(ctx)
-	r.measureShape(g.rules.InForce(), g.clock.ReadMs())
+	r.load.Measure(g.rules.InForce(), g.clock.ReadMs())
 	return errors.Join(err, r.beat(ctx, false))
-}
-
-// measureShape measures the table's shape if the last measurement is at least shapeEvery old.
-func (r *reports) measureShape(set *rules.Settings, nowMs int64) {
-	last := r.shape.Load()
-	if last == nil || nowMs < last.atMs || nowMs-last.atMs >= shapeEvery.Milliseconds() {
-		r.shape.Store(shapeOf(r.engine.table, set, nowMs))
-	}
 }
 
 // beat sends a heartbeat. stopped marks the last heartbeat of a node that stops.
 func (r *reports) beat(ctx context.Context, stopped bool) error {
 	ctx, cancel := context.WithTimeout(ctx, heartbeatTimeout)
 	defer cancel()
-	nowMs, now := r.engine.clock.ReadMs(), int64(r.engine.clock.ReadSteady())
-	report := ""
-	if now-r.top.reportedAt.Load() >= reportEvery.Milliseconds() {
-		report = r.topReport()
-	}
+	nowMs, now := r.engine.clock.ReadMs(), r.engine.clock.ReadSteady()
+	report := r.top.Due(now)
 	err := r.cfg.Settings.Heartbeat(ctx, heartbeat.Heartbeat{
 		NodeID:        r.cfg.NodeID,
 		Region:        r.cfg.Region,
@@ -55,7 +43,7 @@ func (r *reports) beat(ctx context.Context, stopped bool) error {
 		return fmt.Errorf("heartbeat: %w", err)
 	}
 	if report != "" {
-		r.top.reportedAt.Store(now)
+		r.top.Sent(now)
 	}
 	return nil
 }
@@ -80,10 +68,10 @@ func (r *reports) figures() heartbeat.Health {
 		BreakersOpen:    g.out.BreakersOpen(),
 		DroppedCost:     g.out.Stats.DroppedCost(),
 	}
-	if s := r.shape.Load(); s != nil {
-		h.ActiveKeys, h.HotKeys = s.keys, s.hot
+	if s := r.load.Shape(); s != nil {
+		h.ActiveKeys, h.HotKeys = s.Keys, s.Hot
 		if g.table.Fleet {
-			h.SharedKeys = &s.shared
+			h.SharedKeys = &s.Shared
 		}
 	}
 	m.eachDecision(func(source Source, out outcome, n int64) {

@@ -36,7 +36,7 @@ const library = "github.com/weirhq/weir/dataplane"
 // own are the packages below dataplane/ that the library may link.
 var own = append([]string{library + "/store", library + "/internal/cell", library + "/internal/level",
 	library + "/internal/held", library + "/internal/holds", library + "/internal/slots", library + "/internal/leases", library + "/internal/permits",
-	library + "/internal/denied", library + "/internal/epochs", library + "/internal/collect",
+	library + "/internal/denied", library + "/internal/census", library + "/internal/epochs", library + "/internal/collect",
 	library + "/internal/queue", library + "/internal/latency", library + "/internal/outbox", library + "/internal/resend",
 	library + "/internal/rules"}, leaves...)
 
@@ -129,6 +129,9 @@ var inside = map[string][]string{
 	library + "/internal/epochs": {library + "/store", "github.com/weirhq/weir/shared/"},
 	library + "/internal/denied": append([]string{library + "/store", library + "/internal/cell",
 		library + "/internal/level", "github.com/weirhq/weir/shared/"}, leaves...),
+	// what operators see of the keys depends on the counts and the settings, and not on decisions
+	library + "/internal/census": append([]string{library + "/store", library + "/internal/cell", library + "/internal/level",
+		library + "/internal/denied", library + "/internal/rules", "github.com/weirhq/weir/shared/"}, leaves...),
 	library + "/internal/queue": append([]string{library + "/store", library + "/internal/cell",
 		library + "/internal/level", "github.com/weirhq/weir/shared/"}, leaves...),
 	library + "/internal/rules": append([]string{library + "/store", library + "/internal/cell",

@@ -41,7 +41,7 @@ func (l *Limiter) LoadSettings(ctx context.Context) error {
 
 // MeasureShape measures the shape of the load at a time.
 func (l *Limiter) MeasureShape(now time.Time) {
-	l.reports.measureShape(l.engine.rules.InForce(), now.UnixMilli())
+	l.reports.load.Measure(l.engine.rules.InForce(), now.UnixMilli())
 }
 
 func (l *Limiter) Heartbeat(ctx context.Context) error { return l.reports.beat(ctx, false) }
@@ -169,7 +169,7 @@ func (l *Limiter) Evicted(cause string) int64 {
 func (l *Limiter) UntrackedKeys() int64 { return l.engine.table.UntrackedKeys.Present.Load() }
 
 // ReportFull logs a full table, as the sweep does.
-func (l *Limiter) ReportFull() { l.reports.full.reportFull(l.engine.clock.Steady()) }
+func (l *Limiter) ReportFull() { l.reports.full.Full(l.engine.clock.Steady()) }
 
 // Nodes returns the limiter's number of nodes in its region.
 func (l *Limiter) Nodes() int64 { return l.engine.rules.InForce().Nodes }

@@ -1,6 +1,10 @@
 package dataplane
 
-import "fmt"
+import (
+	"fmt"
+
+	"github.com/weirhq/weir/dataplane/internal/census"
+)
 
 // Health returns the node's figures. Call it from monitors, not for each request, because it sums all counters.
 func (l *Limiter) Health() Health {
@@ -13,7 +17,7 @@ func (l *Limiter) Health() Health {
 // overestimate them. TableFull is cheap, and needs no lock.
 func (l *Limiter) TableFull() bool {
 	at := l.engine.table.FullSince.Load()
-	return at != 0 && int64(l.engine.clock.Steady())-at < fullLogEvery.Milliseconds()
+	return at != 0 && int64(l.engine.clock.Steady())-at < census.FullFor.Milliseconds()
 }
 
 // TopKeys returns the keys that are hot or denied, for example to find the caller that floods a service.
@@ -27,11 +31,18 @@ func (l *Limiter) TopKeys(q TopQuery) (TopKeys, error) {
 	if q.Limit < 1 || q.Limit > TopKeysMax {
 		return TopKeys{}, fmt.Errorf("%w: limit is %d (1 to %d)", ErrInvalid, q.Limit, TopKeysMax)
 	}
+	of := census.Query{Workspace: q.Workspace, Namespace: q.Namespace, Limit: q.Limit, Visible: q.Visible}
+	var found census.Answer
 	switch q.By {
 	case TopHot:
-		return l.reports.top.hottest(&q, false)
+		var ok bool
+		if found, ok = l.reports.keys.Hottest(&of, false); !ok {
+			return TopKeys{}, ErrTopBusy
+		}
 	case TopDenied:
-		return l.reports.top.denials(&q, l.engine.clock.ReadMs()), nil
+		found = l.reports.keys.MostDenied(&of, l.engine.clock.ReadMs())
+	default:
+		return TopKeys{}, fmt.Errorf("%w: by is %d (0 or 1)", ErrInvalid, q.By)
 	}
-	return TopKeys{}, fmt.Errorf("%w: by is %d (0 or 1)", ErrInvalid, q.By)
+	return topKeysOf(&found), nil
 }

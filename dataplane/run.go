@@ -33,8 +33,8 @@ func (l *Limiter) Start(ctx context.Context) error {
 	sweepEvery := l.engine.rules.Cadence(func(*rules.Settings) time.Duration { return sweepInterval })
 	run.every(ctx, sweepEvery, func(context.Context) {
 		l.engine.sweep()
-		l.reports.full.reportFull(l.engine.clock.Steady())
-		l.reports.full.reportHeldBack(l.engine.clock.Steady())
+		l.reports.full.Full(l.engine.clock.Steady())
+		l.reports.full.HeldBack(l.engine.clock.Steady())
 	})
 	tick := l.engine.rules.Cadence(func(s *rules.Settings) time.Duration { return s.Tuning.ReplayTick.Std() })
 	for _, sh := range l.engine.out.Shards() {

@@ -1,19 +1,12 @@
 package dataplane
 
 import (
-	"cmp"
-	"sync"
-	"sync/atomic"
 	"time"
 
-	"github.com/weirhq/weir/dataplane/internal/cell"
-	"github.com/weirhq/weir/dataplane/internal/denied"
-	"github.com/weirhq/weir/dataplane/internal/rules"
-	"github.com/weirhq/weir/dataplane/internal/topk"
+	"github.com/weirhq/weir/dataplane/internal/census"
 )
 
-// The ranking of hot and denied keys. Allowed requests do no work for it: a walk over the table finds the hot keys by
-// their counts. Denials leave no count behind; see denials.go.
+// Package census ranks the hot and the denied keys. Allowed requests do no work for it; for denials see denials.go.
 
 // TopBy selects the ranking of keys.
 type TopBy uint8
@@ -65,93 +58,10 @@ type TopKey struct {
 	More     int64 // of a denied key: by how much Count may be too low, apart from the error of sampling
 }
 
-func (q *TopQuery) wants(f *cell.Family) bool {
-	return (q.Workspace == "" || q.Workspace == f.Workspace) && (q.Namespace == "" || q.Namespace == f.Namespace) &&
-		(q.Visible == nil || q.Visible(f.Workspace))
-}
-
-const (
-	walkRest = 9 // minimum rest between walks, in durations of the last walk
-	walkFree = time.Millisecond
-)
-
-// hottest walks the table. It keeps a rest between walks, except for walks that are due.
-func (t *top) hottest(q *TopQuery, due bool) (TopKeys, error) {
-	g := t.engine
-	if !t.walking.TryLock() {
-		return TopKeys{}, ErrTopBusy
+func topKeysOf(found *census.Answer) TopKeys {
+	top := TopKeys{At: found.At, Since: found.Since}
+	for i := range found.Keys {
+		top.Keys = append(top.Keys, TopKey(found.Keys[i]))
 	}
-	defer t.walking.Unlock()
-	began := time.Now()
-	if !due && began.Before(t.restEnd) {
-		return TopKeys{}, ErrTopBusy
-	}
-	nowMs := g.clock.ReadMs()
-	found := topk.Ranking[TopKey]{Limit: q.Limit, Compare: byCount}
-	g.table.Walk(func(e *cell.Entry) {
-		k := TopKey{Limit: -1}
-		if k.Count, k.Regional = e.InWindow(nowMs); k.Count == 0 || !found.Takes(&k) {
-			return
-		}
-		f := e.Names().Family()
-		if !q.wants(&f) || g.rules.InForce().Superseded(e.Names()) {
-			return
-		}
-		k.Workspace, k.Namespace, k.Identifier, k.Duration = f.Workspace, f.Namespace, e.Names().Identifier(),
-			milliseconds(f.DurationMs)
-		k.Limit = e.LowestLimit()
-		found.Add(k)
-	})
-	if took := time.Since(began); took > walkFree {
-		t.restEnd = began.Add((walkRest + 1) * took)
-	}
-	enforce(g.rules.InForce(), found.Items)
-	return TopKeys{At: time.UnixMilli(nowMs), Keys: found.Items}, nil
-}
-
-// denials ranks the keys that this node denies.
-func (t *top) denials(q *TopQuery, nowMs int64) TopKeys {
-	g := t.engine
-	answer := TopKeys{At: time.UnixMilli(nowMs), Since: time.UnixMilli(nowMs)}
-	found := topk.Ranking[TopKey]{Limit: q.Limit, Compare: byCount}
-	if since := g.denied.Each(g.clock.ReadSteady(), func(d *denied.Key) {
-		if f := d.Names.Family(); q.wants(&f) {
-			found.Add(TopKey{Workspace: f.Workspace, Namespace: f.Namespace, Identifier: d.Names.Identifier(),
-				Duration: milliseconds(f.DurationMs), Limit: d.Limit, Count: d.Count, More: d.More})
-		}
-	}); since > 0 {
-		answer.Since = g.clock.WallOf(since, nowMs)
-	}
-	answer.Keys = found.Items
-	enforce(g.rules.InForce(), answer.Keys)
-	return answer
-}
-
-// enforce sets the limits of the overrides that apply to the keys. An override with another window counts in other
-// cells, so the key keeps the limit that its own cells were counted against.
-func enforce(s *rules.Settings, keys []TopKey) {
-	for i := range keys {
-		k := &keys[i]
-		r := Request{Workspace: k.Workspace, Namespace: k.Namespace, Identifier: k.Identifier, Limit: k.Limit,
-			Duration: k.Duration}
-		if r.resolve(s); r.Duration == k.Duration {
-			k.Limit = r.Limit
-		}
-	}
-}
-
-// top ranks keys, for TopKeys and for heartbeats.
-type top struct {
-	engine     *engine
-	walking    sync.Mutex
-	restEnd    time.Time    // under walking
-	reportedAt atomic.Int64 // clock.Steady when a heartbeat last reported keys; 0: never
-}
-
-// byCount sorts the largest count first. Names decide between equal counts, so that an answer does not depend on the
-// positions of keys in the table.
-func byCount(a, b TopKey) int {
-	return cmp.Or(cmp.Compare(b.Count, a.Count), cmp.Compare(a.Workspace, b.Workspace),
-		cmp.Compare(a.Namespace, b.Namespace),
-		cmp.Compare(a.Identifier, b.Identifier), cmp.Compare(a.Duration, b.Duration))
+	return top
 }
