@@ -222,7 +222,7 @@ func TestATallyCountsFaultsByKind(t *testing.T) {
 func TestAHistoryThatDiesIsShrunk(t *testing.T) {
 	bug := planted.Bug{
 		Name: "dies", File: "dataplane/sim/hunt/play.go",
-		Hunks: []planted.Hunk{{Before: "\t\tw.peek(n.life.Load(), s)\n", After: "\t\tpanic(\"peeked\")\n"}},
+		Hunks: []planted.Hunk{{Before: "\t\tw.callers.peek(n.life.Load(), s)\n", After: "\t\tpanic(\"peeked\")\n"}},
 	}
 	m, err := newMachine(t.Context(), "../..", bug.Overlay)
 	if err != nil {

@@ -9,7 +9,7 @@ import (
 func TestAClockThatWasAheadSeedsHold(t *testing.T) {
 	holds(t, func(seed uint64) Plan {
 		for {
-			if p := Draw(seed); p.changes(SetClock) {
+			if p := Draw(seed); p.Changes(SetClock) {
 				return p
 			}
 			seed += 1_000_000
@@ -21,7 +21,7 @@ func TestAClockThatWasAheadSeedsHold(t *testing.T) {
 // the cost.
 func TestNobodyIsDeniedForCostThatWasAhead(t *testing.T) {
 	for _, ahead := range []time.Duration{20 * time.Second, 40 * time.Second, time.Minute} {
-		p := kept(Key{"k0", 100, 2 * time.Second})
+		p := kept(Key{Name: "k0", Limit: 100, Duration: 2 * time.Second})
 		p.Fleet.Nodes, p.Fleet.Relays, p.Fleet.Late, p.Fleet.Ahead = []int{2}, []int{1}, []int{0}, []time.Duration{0}
 		p.Steps = []Step{
 			{At: time.Second, Do: SetClock, Delay: ahead, After: 5 * time.Second},

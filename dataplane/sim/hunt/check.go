@@ -11,8 +11,8 @@ import (
 
 // bound returns how long convergence takes at most where nothing fails. It is the bound that package relay documents
 // for R2 and R5, plus the time in which a cost reaches its origin and the stores answer.
-func (p Plan) bound() time.Duration {
-	t, f := p.slowest(), p.Fleet
+func (w *world) bound() time.Duration {
+	t, f := w.plan.Slowest(), w.plan.Fleet
 	relayed := 4*t.FeedInterval.Std() + 4*(f.MySQLTrip+f.OriginTrip)
 	return relayed + 2*(t.ReplayTick.Std()+f.OriginTrip)
 }
@@ -106,7 +106,7 @@ func (c *check) unsent(a *account, r *region) (most int64) {
 	if a.cell.Mode == window.Exact {
 		return 0
 	}
-	if len(c.regions) > 1 || c.plan.changes(Reserve, Refund, Override, Unset) || c.plan.mayFill() || c.ledger.forgets(r) {
+	if len(c.regions) > 1 || c.plan.Changes(Reserve, Refund, Override, Unset) || c.plan.MayFill() || c.ledger.forgets(r) {
 		return window.LimitMax // anything
 	}
 	step := max(1, c.plan.Fleet.Keys[a.key].Limit/50)
@@ -124,7 +124,7 @@ func (c *check) foreign(a *account, held []map[window.Cell]store.Total) {
 				most += high
 			}
 		}
-		shared := c.plan.shares(a.cell.Duration) && c.operators.counts(a.cell)
+		shared := c.plan.Shares(a.cell.Duration) && c.operators.counts(a.cell)
 		if !shared || !c.ledger.usedIn(r, a) || held[i][a.cell].Region == 0 {
 			least = 0 // below the floor, others need not publish cells that they use alone (R5)
 		}
@@ -137,7 +137,7 @@ func (c *check) foreign(a *account, held []map[window.Cell]store.Total) {
 }
 
 func (c *check) node(l *life, a *account, total store.Total) {
-	c.ask(l, a.key, 0) // a request at no cost: the life may still have counted the key as over its limit
+	c.callers.ask(l, a.key, 0) // a request at no cost: the life may still have counted the key as over its limit
 	x, ok := c.explain(l, a.key, c.violate)
 	if !ok {
 		return
@@ -146,18 +146,18 @@ func (c *check) node(l *life, a *account, total store.Total) {
 	if x.Previous.Sequence == a.cell.Sequence {
 		cell = x.Previous
 	}
-	if a.cell != c.explained(&x, cell.Sequence) {
+	if a.cell != explained(&x, cell.Sequence) {
 		return // the cell has ended or not begun by its region's clock, or the node decides by another cell
 	}
 	_, high := c.ledger.bounds(l.node.region, a.cell) // others may still count what the origin lost with a node
-	if c.plan.mayFill() {
+	if c.plan.MayFill() {
 		high = math.MaxInt64 // of a sketch, too, which may over-count
 		if !x.Known {
 			return // it reads from its origin first
 		}
 	}
 	foreign := total.Foreign
-	if c.plan.setsClock(l.node.region.index) {
+	if c.plan.SetsClock(l.node.region.index) {
 		high, foreign = math.MaxInt64, math.MaxInt64 // cost counted while it was ahead counts in the current cell
 	}
 	over := x.Decision.Current > float64(x.Decision.Limit)

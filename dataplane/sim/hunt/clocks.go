@@ -18,7 +18,7 @@ func (w *world) clock(l *life, x *dataplane.Explanation) {
 		w.wasSet(l.node.region) {
 		return
 	}
-	if off := x.At.Sub(l.node.region.now()); off.Abs() > clockBound {
+	if off := x.At.Sub(l.node.region.clock.Now()); off.Abs() > clockBound {
 		w.record.violate("clock", "%v goes by a time that is %v ahead of its origin's", l, off)
 	}
 }

@@ -4,9 +4,9 @@
 // # A history
 //
 // Draw makes a Plan of a seed: regions, nodes, keys, and steps, each at its moment. Steps are requests, and faults
-// between any two parties. The seed also decides which kinds of requests and faults a plan has at all. Play plays a
-// plan in two phases: first all steps happen; then every fault is over, callers only look, and within Settle everything
-// must converge.
+// between any two parties. The seed also decides which kinds of requests and faults a plan has at all. Package
+// internal/plan draws plans. Play plays a plan in two phases: first all steps happen; then every fault is over, callers
+// only look, and within Settle everything must converge.
 //
 // # Invariants
 //

@@ -35,12 +35,12 @@ func (c *check) stored(a *account, r *region, total, stored int64) {
 		c.violate("stored", "%d of %s are stored for %s, and at most %d were accepted",
 			stored, cellName(a.cell), r.name, high)
 	}
-	if c.plan.changes(Override, Unset) || c.plan.mixesLimits() {
+	if c.plan.Changes(Override, Unset) || c.plan.MixesLimits() {
 		return // whether a count must be stored depends on the limit that nodes sent last
 	}
-	t := c.plan.slowest()
+	t := c.plan.Slowest()
 	limit := c.plan.Fleet.Keys[a.key].Limit
-	if !c.converges(a) || !c.plan.shares(a.cell.Duration) || c.plan.claims() || !c.ledger.usedIn(r, a) ||
+	if !c.converges(a) || !c.plan.Shares(a.cell.Duration) || c.plan.Claims() || !c.ledger.usedIn(r, a) ||
 		float64(total) < max(t.Floor, relay.StoreFloor)*float64(limit) {
 		return
 	}

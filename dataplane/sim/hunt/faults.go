@@ -2,10 +2,10 @@ package hunt
 
 import (
 	"context"
-	"fmt"
 	"time"
 
 	"github.com/weirhq/weir/dataplane/memstore"
+	"github.com/weirhq/weir/dataplane/sim/hunt/internal/plan"
 	"github.com/weirhq/weir/dataplane/sim/internal/network"
 	"github.com/weirhq/weir/dataplane/store"
 )
@@ -31,13 +31,13 @@ func (w *world) fault(r *region, n *node, s Step) {
 		n.slowUntil.Store(time.Now().Add(s.After).UnixNano())
 		during(on(l.ToOrigin, func(l *network.Link, bad bool) { l.Profile.Jitter = pick(bad, s.Delay) }))
 	case Repeat:
-		during(on(l.ToOrigin, s.repeat))
+		during(on(l.ToOrigin, repeat(s)))
 	case CutMySQL:
 		during(on(l.ToMySQL, network.Cut))
 	case CutPeers:
 		during(on(l.ToPeers, network.Cut))
 	case Jumble:
-		during(on(l.ToPeers, s.repeat))
+		during(on(l.ToPeers, repeat(s)))
 	case Isolate:
 		during(network.Fault(r.outward, network.Cut))
 	case LagCounts:
@@ -47,9 +47,9 @@ func (w *world) fault(r *region, n *node, s Step) {
 	case FailMySQL:
 		during(func() { w.Database.Set(0, s.Share) }, func() { w.Database.Set(0, 0) })
 	case RefuseCalls:
-		during(r.refusals.fault(r.partsOf(s), originCalls[s.Calls]))
+		during(r.refusals.fault(r.partsOf(s), plan.OriginCalls[s.Calls]))
 	case RefuseStatements:
-		during(w.statements.fault([]int{0}, mysqlCalls[s.Calls]))
+		during(w.statements.fault([]int{0}, plan.MySQLCalls[s.Calls]))
 	case HoldFeed:
 		slow := func() time.Duration { return s.Delay }
 		during(func() { w.Feed.Faults.SlowCommits(slow) }, func() { w.Feed.Faults.SlowCommits(nil) })
@@ -63,7 +63,7 @@ func (w *world) fault(r *region, n *node, s Step) {
 			})
 			w.holders.failedOver(r)
 		})
-		w.record.note("%s fails over%s to what it was %v ago", r.name, s.part(), s.After)
+		w.record.note("%s fails over%s to what it was %v ago", r.name, s.OfPart(), s.After)
 		w.steps.Go(w.reservations.countAgain)
 	case Unlease:
 		for shard := range w.plan.Fleet.Shards {
@@ -80,7 +80,7 @@ func (w *world) fault(r *region, n *node, s Step) {
 		w.setClock(r, s)
 	case Clock:
 		n.steps.Add(1) // a process may be starting
-		n.ahead.Add(int64(s.Delay))
+		n.clock.Move(s.Delay)
 	}
 }
 
@@ -109,8 +109,10 @@ func on(link *network.Link, change func(link *network.Link, bad bool)) (begin, e
 }
 
 // repeat makes a link deliver a share of all messages twice, and all of them later.
-func (s Step) repeat(l *network.Link, bad bool) {
-	l.Profile.Twice, l.Profile.Jitter = pick(bad, s.Share), pick(bad, s.Delay)
+func repeat(s Step) func(l *network.Link, bad bool) {
+	return func(l *network.Link, bad bool) {
+		l.Profile.Twice, l.Profile.Jitter = pick(bad, s.Share), pick(bad, s.Delay)
+	}
 }
 
 // outward returns the links of a region's present nodes to everything outside of the region.
@@ -172,10 +174,4 @@ func (w *world) end(n *node, s Step) {
 		w.record.violate("error", "start again: %v", err)
 	}
 	w.record.note("%v is back", n.life.Load())
-}
-
-// fault prints a step without its place and moment.
-func (s Step) fault() string {
-	text := s.String()
-	return text[len(fmt.Sprintf("%9.3fs  r%d.%d  ", s.At.Seconds(), s.Region, s.Node)):]
 }

@@ -9,6 +9,7 @@ import (
 	"time"
 
 	"github.com/weirhq/weir/dataplane"
+	"github.com/weirhq/weir/dataplane/sim/hunt/internal/plan"
 	"github.com/weirhq/weir/dataplane/store"
 	"github.com/weirhq/weir/shared/window"
 )
@@ -71,14 +72,14 @@ func (h *holders) request(key int, name string) dataplane.ConcurrencyRequest {
 
 // acquire holds a lease in a node's process.
 func (h *holders) acquire(l *life, s Step) {
-	holder := &holder{name: s.id(), region: l.node.region, key: s.Key, life: l, waits: s.Delay > 0,
+	holder := &holder{name: s.Name(), region: l.node.region, key: s.Key, life: l, waits: s.Delay > 0,
 		began: time.Now()}
 	h.add(holder)
-	over, ask := h.world.wait(l), l.Limiter.Acquire
+	over, ask := h.world.record.wait(l), l.Limiter.Acquire
 	if s.Delay > 0 {
 		over, ask = func() {}, l.Limiter.AcquireWait
 	}
-	ctx, leave := s.patience()
+	ctx, leave := patience(s.Delay)
 	defer leave()
 	lease, d := ask(ctx, h.request(s.Key, holder.name))
 	over()
@@ -86,16 +87,16 @@ func (h *holders) acquire(l *life, s Step) {
 	if holder.granted.IsZero() {
 		return
 	}
-	if s.After < forGood {
+	if s.After < plan.ForGood {
 		time.Sleep(s.After)
 		h.leave(holder)
 	}
 }
 
-// patience returns the context of a caller who waits for a lease up to a step's Delay, if at all.
-func (s Step) patience() (context.Context, context.CancelFunc) {
-	if s.Delay > 0 {
-		return context.WithTimeout(context.Background(), s.Delay)
+// patience returns the context of a caller who waits for a lease up to a delay, if at all.
+func patience(delay time.Duration) (context.Context, context.CancelFunc) {
+	if delay > 0 {
+		return context.WithTimeout(context.Background(), delay)
 	}
 	return context.WithCancel(context.Background())
 }
@@ -181,11 +182,11 @@ func (h *holders) count(r *region, key int) {
 // of returns the holder of an id. The mutex is held.
 func (h *holders) of(s Step) *holder {
 	for _, holder := range h.all {
-		if holder.name == s.id() {
+		if holder.name == s.Name() {
 			return holder
 		}
 	}
-	holder := &holder{name: s.id(), region: h.world.regions[s.Region], key: s.Key, heard: true}
+	holder := &holder{name: s.Name(), region: h.world.regions[s.Region], key: s.Key, heard: true}
 	h.all = append(h.all, holder)
 	return holder
 }
@@ -200,7 +201,7 @@ func (h *holders) byID(l *life, s Step) {
 	if released {
 		return
 	}
-	ctx, leave := s.patience()
+	ctx, leave := patience(s.Delay)
 	defer leave()
 	token, d := l.Limiter.AcquireToken(ctx, h.request(s.Key, holder.name), holder.name, s.Delay > 0)
 	h.hears(l, holder, began)

@@ -27,7 +27,7 @@ func TestSeedsHold(t *testing.T) { holds(t, Draw) }
 func TestR2WithoutFaultsSeedsConvergeInTime(t *testing.T) {
 	holds(t, func(seed uint64) Plan {
 		p := Draw(seed)
-		p.Steps = slices.DeleteFunc(p.Steps, func(s Step) bool { return s.Do.isFault() })
+		p.Steps = slices.DeleteFunc(p.Steps, func(s Step) bool { return s.Do.IsFault() })
 		return p
 	})
 }

@@ -33,12 +33,12 @@ func (w *world) explain(l *life, key int, violate func(invariant, format string,
 // current returns the cell that a life counts a key in now.
 func (w *world) current(l *life, key int) (cell window.Cell, ok bool) {
 	x, ok := w.explain(l, key, w.record.violate)
-	return w.explained(&x, x.Current.Sequence), ok
+	return explained(&x, x.Current.Sequence), ok
 }
 
 // explained returns the key's cell with a sequence number, named as in the explanation.
-func (w *world) explained(x *dataplane.Explanation, sequence int64) window.Cell {
-	return w.cell(w.key(x.Identifier, x.Duration), sequence, judgedBy(x))
+func explained(x *dataplane.Explanation, sequence int64) window.Cell {
+	return judgedBy(x).cell(apiKey(x.Identifier, x.Duration), sequence)
 }
 
 func (w *world) judged(l *life, key int) judged {
@@ -69,8 +69,8 @@ func (w *world) early(l *life, x *dataplane.Explanation) bool {
 	if l.timed.Load() {
 		return false
 	}
-	origins := l.node.region.now()
-	own := time.Now().Add(time.Duration(l.node.ahead.Load()))
+	origins := l.node.region.clock.Now()
+	own := l.node.clock.Now()
 	offOwn, offOrigins := x.At.Sub(own).Abs(), x.At.Sub(origins).Abs()
 	early := offOwn < offOrigins || offOwn == offOrigins && !l.answered.Load() && w.isToBeMoved(l.node)
 	l.timed.Store(!early)
@@ -85,7 +85,7 @@ func (w *world) isToBeMoved(n *node) bool {
 }
 
 // cell returns a key's cell under the name that all nodes and stores use.
-func (w *world) cell(key window.Key, sequence int64, by judged) window.Cell {
+func (by judged) cell(key window.Key, sequence int64) window.Cell {
 	key.Mode, key.Generation = by.mode, generation(by.reset, sequence, key.Duration)
 	return window.Cell{Key: key, Sequence: sequence}
 }
@@ -102,20 +102,20 @@ func generation(r window.Reset, sequence int64, d time.Duration) window.Generati
 // decision. There are several if the life did not have its origin's clock: it later moves the cost to the cell that
 // this clock shows.
 func (w *world) cellsOf(l *life, key int, d *dataplane.Decision, before, after judged) []window.Cell {
-	k := w.key(w.plan.Fleet.Keys[key].Name, d.Duration)
+	k := apiKey(w.plan.Fleet.Keys[key].Name, d.Duration)
 	sequence := d.ResetAt.UnixMilli()/d.Duration.Milliseconds() - 1
-	cells := []window.Cell{w.cell(k, sequence, before)}
-	if other := w.cell(k, sequence, after); other != cells[0] {
+	cells := []window.Cell{before.cell(k, sequence)}
+	if other := after.cell(k, sequence); other != cells[0] {
 		cells = append(cells, other)
 	}
 	if !before.early {
 		return cells
 	}
-	for _, ahead := range w.plan.aheadOf(l.node.region.index) {
+	for _, ahead := range w.plan.AheadOf(l.node.region.index) {
 		now := time.Now().Add(ahead)
 		last := window.Sequence(now.Add(placedIn).UnixMilli(), k.DurationMs())
 		for s := window.Sequence(now.Add(-waits).UnixMilli(), k.DurationMs()); s <= last; s++ {
-			if other := w.cell(k, s, after); !slices.Contains(cells, other) {
+			if other := after.cell(k, s); !slices.Contains(cells, other) {
 				cells = append(cells, other)
 			}
 		}
@@ -132,7 +132,7 @@ func (w *world) names(cell window.Cell) (names []window.Cell) {
 	return names
 }
 
-// key returns an identifier in a window, before any reset, in the exact mode.
-func (w *world) key(identifier string, d time.Duration) window.Key {
+// apiKey returns an identifier in a window, before any reset, in the exact mode.
+func apiKey(identifier string, d time.Duration) window.Key {
 	return window.Key{Workspace: workspace, Namespace: namespace, Identifier: identifier, Duration: d}
 }

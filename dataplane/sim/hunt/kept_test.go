@@ -5,6 +5,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/weirhq/weir/dataplane/sim/hunt/internal/plan"
 	"github.com/weirhq/weir/shared/tuning"
 	"github.com/weirhq/weir/shared/window"
 )
@@ -38,10 +39,10 @@ func TestOtherRegionsMayKnowTheCostOfABatchBeforeItsCaller(t *testing.T) {
 	const batches, items, trip = 12, 6, 10 * time.Millisecond // each batch has keys of its own
 	var keys []Key
 	for i := range batches * items {
-		keys = append(keys, Key{fmt.Sprint("k", i), 10, time.Hour})
+		keys = append(keys, Key{Name: fmt.Sprint("k", i), Limit: 10, Duration: time.Hour})
 	}
 	p := kept(keys...)
-	p.Fleet.Room, p.Fleet.OriginTrip = roomMin, trip
+	p.Fleet.Room, p.Fleet.OriginTrip = plan.RoomMin, trip
 	for i := range batches { // half of the sends arrive, and no reply to them; the read is answered
 		at := time.Duration(i) * 500 * time.Millisecond
 		p.Steps = append(p.Steps,
@@ -56,10 +57,10 @@ func TestOtherRegionsMayKnowTheCostOfABatchBeforeItsCaller(t *testing.T) {
 func TestAnOriginNeedNotHoldABatchsCostOnUntrackedKeysThatCouldNotBeSent(t *testing.T) {
 	var keys []Key
 	for i := range 8 {
-		keys = append(keys, Key{fmt.Sprint("k", i), 1000, time.Hour})
+		keys = append(keys, Key{Name: fmt.Sprint("k", i), Limit: 1000, Duration: time.Hour})
 	}
 	p := kept(keys...)
-	p.Fleet.Room = roomMin
+	p.Fleet.Room = plan.RoomMin
 	p.Steps = []Step{{Do: Mute, Node: 1, Share: 0.3, After: 10 * time.Second}}
 	for i := range 80 {
 		p.Steps = append(p.Steps, Step{At: time.Duration(i) * 110 * time.Millisecond, Do: Bulk, Node: 1, Cost: 1, Count: 8})
@@ -70,8 +71,8 @@ func TestAnOriginNeedNotHoldABatchsCostOnUntrackedKeysThatCouldNotBeSent(t *test
 // In an outage a node reserves by itself, some seconds after the request. The cost counts in the window of that later
 // moment, which may not be the window of the request.
 func TestAReservationOfAnOutageCountsInTheWindowOfItsAnswer(t *testing.T) {
-	p := kept(Key{"k0", 10, time.Hour})
-	p.Fleet.Held = []Key{{"h0", 10, 5 * time.Second}}
+	p := kept(Key{Name: "k0", Limit: 10, Duration: time.Hour})
+	p.Fleet.Held = []Key{{Name: "h0", Limit: 10, Duration: 5 * time.Second}}
 	p.Steps = []Step{
 		{At: time.Second, Do: Cut, After: 8 * time.Second},
 		{At: 4500 * time.Millisecond, Do: Hold, ID: 1, Costs: Costs{4}, After: 2 * time.Second},
@@ -82,7 +83,7 @@ func TestAReservationOfAnOutageCountsInTheWindowOfItsAnswer(t *testing.T) {
 // A key has counts of two cells. If its node's clock is set back, the key returns to a cell whose predecessor the node
 // no longer holds. The node counts nothing for that predecessor until it reads it again. That breaks no invariant.
 func TestANodeWhoseClockIsSetBackMayKnowLessOfAnEarlierCell(t *testing.T) {
-	p := kept(Key{"k0", 10, 2 * time.Second})
+	p := kept(Key{Name: "k0", Limit: 10, Duration: 2 * time.Second})
 	p.Fleet.OriginTrip = 200 * time.Microsecond
 	p.Steps = []Step{
 		{At: 5061 * time.Millisecond, Do: Ask, Key: 0, Cost: 10},
@@ -98,8 +99,8 @@ func TestANodeWhoseClockIsSetBackMayKnowLessOfAnEarlierCell(t *testing.T) {
 
 // A call about a reservation may begin before the call that requests it, and take longer. It is about all of its keys.
 func TestACallThatOvertakesItsReservationIsAboutAllOfItsKeys(t *testing.T) {
-	p := kept(Key{"k0", 10, time.Hour})
-	p.Fleet.Held = []Key{{"h0", 100, time.Minute}, {"h1", 100, time.Minute}}
+	p := kept(Key{Name: "k0", Limit: 10, Duration: time.Hour})
+	p.Fleet.Held = []Key{{Name: "h0", Limit: 100, Duration: time.Minute}, {Name: "h1", Limit: 100, Duration: time.Minute}}
 	p.Steps = []Step{{Do: Slow, Node: 1, Delay: 100 * time.Millisecond, After: 20 * time.Second}}
 	for i := range 20 { // most of the calls at the slow node begin first, and arrive last
 		at := time.Second + time.Duration(i)*500*time.Millisecond
@@ -113,8 +114,8 @@ func TestACallThatOvertakesItsReservationIsAboutAllOfItsKeys(t *testing.T) {
 // For 20 ms after a refusal a node refuses new reservations by itself. A request that was granted at another node, and
 // is repeated within that time at this node, still gets its reservation.
 func TestARetryAtANodeThatHasJustRefusedHasItsReservation(t *testing.T) {
-	p := kept(Key{"k0", 10, time.Hour})
-	p.Fleet.Held = []Key{{"h0", 100, time.Minute}}
+	p := kept(Key{Name: "k0", Limit: 10, Duration: time.Hour})
+	p.Fleet.Held = []Key{{Name: "h0", Limit: 100, Duration: time.Minute}}
 	p.Steps = []Step{
 		{At: time.Second, Do: Hold, Node: 1, ID: 1, Costs: Costs{100}, After: 5 * time.Second},
 		{At: 1100 * time.Millisecond, Do: Hold, ID: 2, Costs: Costs{25}, After: 5 * time.Second},
@@ -127,7 +128,7 @@ func TestARetryAtANodeThatHasJustRefusedHasItsReservation(t *testing.T) {
 // reads the key, and so learns how much another node has accepted since. The origin refuses the chunk as of an earlier
 // epoch. The node then restores its own cost, and not the other node's, which the origin has.
 func TestANodeThatHasReadTheNewEpochRestoresItsOwnCostAlone(t *testing.T) {
-	p := kept(Key{"k0", 1000, time.Hour})
+	p := kept(Key{Name: "k0", Limit: 1000, Duration: time.Hour})
 	p.Steps = []Step{
 		{At: time.Second, Do: Mute, Node: 1, Share: 1, After: 900 * time.Millisecond},
 		{At: 1010 * time.Millisecond, Do: Hurry, Node: 1, Cost: 1, After: 5 * time.Millisecond},
@@ -142,7 +143,7 @@ func TestANodeThatHasReadTheNewEpochRestoresItsOwnCostAlone(t *testing.T) {
 // In the estimate mode a new node decides before it has its origin's clock. Once it has the clock, it moves the cost to
 // the cell that the clock shows.
 func TestANewNodesFirstCostCountsInTheCellOfItsOriginsClock(t *testing.T) {
-	p := kept(Key{"k0", 1000, 2 * time.Second})
+	p := kept(Key{Name: "k0", Limit: 1000, Duration: 2 * time.Second})
 	p.Fleet.Mode, p.Fleet.Ahead = window.Estimate, []time.Duration{-1730 * time.Millisecond, 0}
 	for i := range 40 { // some of them begin a window by the node's clock and not by its origin's
 		at := time.Duration(i) * 1500 * time.Millisecond
@@ -155,9 +156,9 @@ func TestANewNodesFirstCostCountsInTheCellOfItsOriginsClock(t *testing.T) {
 
 // Cost that a node reserves by itself in an outage counts like other cost: beyond the most that was ever held at once.
 func TestAReservationOfAnOutageCountsOnTopOfWhatWasHeld(t *testing.T) {
-	p := kept(Key{"k0", 1000, time.Hour})
+	p := kept(Key{Name: "k0", Limit: 1000, Duration: time.Hour})
 	p.Fleet.Nodes, p.Fleet.Relays, p.Fleet.Late, p.Fleet.Ahead = []int{1}, []int{1}, []int{0}, []time.Duration{0}
-	p.Fleet.Held = []Key{{"h0", 1000, time.Hour}}
+	p.Fleet.Held = []Key{{Name: "h0", Limit: 1000, Duration: time.Hour}}
 	p.Steps = []Step{
 		{At: 200 * time.Millisecond, Do: Hold, ID: 1, Costs: Costs{500}, After: 2 * time.Second},
 		{At: 700 * time.Millisecond, Do: CancelHold, ID: 1, Costs: Costs{500}, After: 2 * time.Second},
@@ -174,7 +175,7 @@ func TestAReservationOfAnOutageCountsOnTopOfWhatWasHeld(t *testing.T) {
 // namespace only notices by the chunk without costs that it sends each second that its origin refuses to count. Until
 // then it grants cost within its own counts, and so do other nodes.
 func TestANodeThatPaysFromCreditNoticesRefusedSendsWithinASecond(t *testing.T) {
-	p := kept(Key{"k0", 10, 2 * time.Second}, Key{"k1", 10, time.Hour})
+	p := kept(Key{Name: "k0", Limit: 10, Duration: 2 * time.Second}, Key{Name: "k1", Limit: 10, Duration: time.Hour})
 	p.Fleet.Strict, p.Fleet.Begin = true, 1400*time.Millisecond // a window of k0 begins 1.6 s after the first step
 	p.Steps = []Step{
 		{At: time.Second, Do: Ask, Cost: 10},
@@ -192,8 +193,8 @@ func TestANodeThatPaysFromCreditNoticesRefusedSendsWithinASecond(t *testing.T) {
 // A node decides on a reservation by itself some seconds after the request, maybe in the next window. If it is stopped
 // meanwhile, its caller has no answer, but the cost still counts there.
 func TestAStoppedNodeSendsWhatItReservedByItselfInALaterWindow(t *testing.T) {
-	p := kept(Key{"k0", 1000, time.Hour})
-	p.Fleet.Held = []Key{{"h0", 10, 5 * time.Second}}
+	p := kept(Key{Name: "k0", Limit: 1000, Duration: time.Hour})
+	p.Fleet.Held = []Key{{Name: "h0", Limit: 10, Duration: 5 * time.Second}}
 	p.Steps = []Step{
 		{At: 1500 * time.Millisecond, Do: Cut, Region: 1, Node: 1, After: 6200 * time.Millisecond},
 		{At: 3200 * time.Millisecond, Do: Hold, Region: 1, Node: 1, ID: 1, Costs: Costs{2}, After: 3 * time.Second},
@@ -205,9 +206,9 @@ func TestAStoppedNodeSendsWhatItReservedByItselfInALaterWindow(t *testing.T) {
 // A network repeats the call that makes a reservation. Another node settles the reservation before the repeated call
 // arrives, so the caller is answered that the reservation is over, and its cost counts.
 func TestAReservationThatIsOverBeforeItsCallerIsAnsweredCounts(t *testing.T) {
-	p := kept(Key{"k0", 1000, time.Hour})
+	p := kept(Key{Name: "k0", Limit: 1000, Duration: time.Hour})
 	p.Fleet.Nodes, p.Fleet.Relays, p.Fleet.Late, p.Fleet.Ahead = []int{2}, []int{1}, []int{0}, []time.Duration{0}
-	p.Fleet.Held = []Key{{"h0", 100, time.Hour}}
+	p.Fleet.Held = []Key{{Name: "h0", Limit: 100, Duration: time.Hour}}
 	p.Steps = []Step{
 		{At: time.Second, Do: Repeat, Node: 1, Share: 1, Delay: 20 * time.Millisecond, After: 5 * time.Second},
 		{At: 2 * time.Second, Do: Hold, Node: 1, ID: 1, Costs: Costs{1}, Returned: true, After: 4 * time.Second},
@@ -219,8 +220,8 @@ func TestAReservationThatIsOverBeforeItsCallerIsAnsweredCounts(t *testing.T) {
 // A reservation that a node makes by itself, in an outage, counts on top of the most that its cell has ever held: only
 // other holds may use returned cost. Relays publish both to other regions.
 func TestOtherRegionsMayKnowAReservationOfAnOutageOnTopOfWhatWasGivenBack(t *testing.T) {
-	p := kept(Key{"k0", 10, time.Hour})
-	p.Fleet.Held = []Key{{"h0", 100, time.Hour}}
+	p := kept(Key{Name: "k0", Limit: 10, Duration: time.Hour})
+	p.Fleet.Held = []Key{{Name: "h0", Limit: 100, Duration: time.Hour}}
 	p.Steps = []Step{
 		{At: 500 * time.Millisecond, Do: Hold, ID: 1, Costs: Costs{50}, After: 5 * time.Second, Returned: true},
 		{At: 600 * time.Millisecond, Do: CancelHold, ID: 1},
@@ -233,7 +234,7 @@ func TestOtherRegionsMayKnowAReservationOfAnOutageOnTopOfWhatWasGivenBack(t *tes
 // A node without an answer so far uses its own clock. If its own clock shows the same time as its origin's, and is
 // moved before the first answer, the node then moves its cost to another cell.
 func TestANodeWhoseClockIsMovedBeforeItsFirstAnswerMovesItsCost(t *testing.T) {
-	p := kept(Key{"k0", 100, 5 * time.Second})
+	p := kept(Key{Name: "k0", Limit: 100, Duration: 5 * time.Second})
 	p.Fleet.Nodes, p.Fleet.Mode = []int{1, 1}, window.Estimate
 	p.Steps = []Step{
 		{At: time.Second, Do: Kill, After: 500 * time.Millisecond},

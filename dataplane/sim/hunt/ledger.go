@@ -138,7 +138,7 @@ func (g *ledger) strictLocked(l *life, cell window.Cell, limit int64) {
 	}
 	at := sending{l, r.origin.ShardOf(&cell.Key)}
 	refusedFor := r.refusals.refusedFor(at.part, memstore.OpSend)
-	if p.claims() {
+	if p.Claims() {
 		refusedFor = min(refusedFor, r.refusals.refusedFor(at.part, memstore.OpClaim))
 	}
 	first, is := g.unsent[at]
@@ -156,7 +156,7 @@ func (g *ledger) strictLocked(l *life, cell window.Cell, limit int64) {
 			granted += e.low + e.unknown
 		}
 	}
-	if granted > limit && time.Since(first) > p.noticed() {
+	if granted > limit && time.Since(first) > g.noticed() {
 		g.world.record.violate("closed",
 			"%v grants a cost after which %d of %d are in %s, and its origin refuses to count since %v", l,
 			granted, limit, cellName(cell), refusedFor)
@@ -166,12 +166,13 @@ func (g *ledger) strictLocked(l *life, cell window.Cell, limit int64) {
 // noticed returns how long a node of a closed namespace may take to notice that its origin refuses to count its cost:
 // two sends in a row fail, and a decision was under way meanwhile. Calls that also get lost may take replay's timeout
 // of a second each.
-func (p Plan) noticed() time.Duration {
-	t := 3*p.slowest().ReplayTick.Std() + 4*p.Fleet.OriginTrip + readTimeout
-	if p.changes(Cut, Refuse, Mute, Slow, Repeat) {
+func (g *ledger) noticed() time.Duration {
+	p := g.world.plan
+	t := 3*p.Slowest().ReplayTick.Std() + 4*p.Fleet.OriginTrip + readTimeout
+	if p.Changes(Cut, Refuse, Mute, Slow, Repeat) {
 		t += 2 * time.Second
 	}
-	if p.claims() || p.changes(Refund, Reserve, Hurry) {
+	if p.Claims() || p.Changes(Refund, Reserve, Hurry) {
 		t += idleEvery
 	}
 	return t
@@ -190,9 +191,9 @@ const idleEvery = time.Second
 //   - The same holds for a node that has forgotten the key because its table was full.
 func (g *ledger) strict(cell window.Cell) bool {
 	p := g.world.plan
-	alone := p.losesCalls() || p.changes(Wipe, Failover, Hurry)
-	late := alone && p.changes(Reset) || p.mayFill() && (alone || p.changes(Kill, Die, Stop, Leave))
-	return cell.Mode == window.Exact && !p.changes(Reserve) && !late
+	alone := p.LosesCalls() || p.Changes(Wipe, Failover, Hurry)
+	late := alone && p.Changes(Reset) || p.MayFill() && (alone || p.Changes(Kill, Die, Stop, Leave))
+	return cell.Mode == window.Exact && !p.Changes(Reserve) && !late
 }
 
 // remembers reports whether a life's grants without its origin's answer must stay within a limit: the sketch of a full
@@ -204,18 +205,18 @@ func (g *ledger) remembers(cell window.Cell) bool {
 		switch {
 		case s.Do == Cut || s.Do == Refuse || s.Do == Kill || s.Do == Die:
 			outages++
-		case s.Do.isFault():
+		case s.Do.IsFault():
 			return false
 		}
 	}
-	return cell.Mode == window.Exact && outages == 1 && !p.changes(Reserve, Reset, Hurry)
+	return cell.Mode == window.Exact && outages == 1 && !p.Changes(Reserve, Reset, Hurry)
 }
 
 // settle records that a reservation changed by so much.
 func (g *ledger) settle(l *life, cells []window.Cell, change int64) {
 	g.mu.Lock()
 	defer g.mu.Unlock()
-	g.changeLocked(l, cells, change, !g.world.plan.mayFill())
+	g.changeLocked(l, cells, change, !g.world.plan.MayFill())
 }
 
 // changeLocked adds to the accepted cost of one of the given cells. If there are two cells, neither of them must have
@@ -278,7 +279,7 @@ func (g *ledger) withoutAnswer(r *region, cells []window.Cell, cost int64, grant
 	if !granted {
 		g.ungranted(r, cells, cost)
 	}
-	now := r.now()
+	now := r.clock.Now()
 	for _, cell := range cells {
 		if began := window.Start(cell.Sequence, cell.DurationMs()); now.Add(-waits).UnixMilli() < began {
 			cell.Sequence--
@@ -350,7 +351,7 @@ func (g *ledger) bounds(r *region, cell window.Cell) (low, high int64) {
 		high += e.high
 		low += g.kept(e)
 	}
-	if g.world.plan.mayFill() && g.forgets(r) {
+	if g.world.plan.MayFill() && g.forgets(r) {
 		low = 0 // nodes do not restore cost that a full table has forgotten
 	}
 	return low, high

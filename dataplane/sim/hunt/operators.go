@@ -11,6 +11,7 @@ import (
 	"time"
 
 	"github.com/weirhq/weir/dataplane/memstore"
+	"github.com/weirhq/weir/dataplane/sim/hunt/internal/plan"
 	"github.com/weirhq/weir/dataplane/store"
 	"github.com/weirhq/weir/shared/tuning"
 	"github.com/weirhq/weir/shared/window"
@@ -30,9 +31,6 @@ type operators struct {
 	trials    map[string]memstore.Trial // by region, "" for all
 	ends      []time.Time               // of trials, by their numbers from 1 on
 }
-
-// every is the pattern of all keys.
-const every = "k*"
 
 // begin writes the settings with which a history begins.
 func (o *operators) begin() error {
@@ -83,7 +81,7 @@ func (o *operators) region(s Step) string {
 
 // override sets, changes or deletes an override.
 func (o *operators) override(s Step) {
-	pattern := s.keys()
+	pattern := s.Pattern()
 	o.overrides = slices.DeleteFunc(o.overrides, func(row store.OverrideRow) bool { return row.Pattern == pattern })
 	if s.Do == Override {
 		o.overrides = append(o.overrides, store.OverrideRow{
@@ -146,7 +144,7 @@ func (o *operators) reset(identifier string) {
 	now := time.Now()
 	row := store.ResetRow{
 		Workspace: workspace, Namespace: namespace, Identifier: identifier, Generation: 1,
-		AtMs: now.UnixMilli(), ExpiresAtMs: now.Add(2*o.world.plan.longest() + resetSkew).UnixMilli(),
+		AtMs: now.UnixMilli(), ExpiresAtMs: now.Add(2*o.world.plan.Longest() + resetSkew).UnixMilli(),
 	}
 	o.resets = slices.DeleteFunc(o.resets, func(old store.ResetRow) bool {
 		if old.Identifier == identifier {
@@ -199,7 +197,7 @@ func (o *operators) inForce(key int) (limit int64, duration time.Duration) {
 	defer o.mu.Unlock()
 	k := o.world.plan.Fleet.Keys[key]
 	limit, duration = k.Limit, k.Duration
-	for _, pattern := range []string{every, k.Name} {
+	for _, pattern := range []string{plan.Every, k.Name} {
 		for _, row := range o.overrides {
 			if row.Pattern != pattern {
 				continue
@@ -258,10 +256,11 @@ func (c *check) settings(l *life, key int) {
 	}
 }
 
-// settingsBound returns how long settings take to reach all nodes where nothing fails. A relay has them after a round
+// bound returns how long settings take to reach all nodes where nothing fails. A relay has them after a round
 // of the change feed and a look, and a node after a look of its own; the stores add their delays.
-func (p Plan) settingsBound() time.Duration {
-	t := p.slowest()
+func (o *operators) bound() time.Duration {
+	p := o.world.plan
+	t := p.Slowest()
 	looks := time.Duration((2 + t.Jitter) * float64(t.SettingsInterval))
 	return looks + 2*t.FeedInterval.Std() + 8*(p.Fleet.MySQLTrip+p.Fleet.OriginTrip) + lookEvery
 }

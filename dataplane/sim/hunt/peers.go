@@ -31,7 +31,7 @@ func (w *world) apply(n *node, row store.FeedRow) {
 		return
 	}
 	err := l.Relay.Apply(row)
-	if errors.Is(err, store.ErrRefused) && w.plan.changes(SetClock) {
+	if errors.Is(err, store.ErrRefused) && w.plan.Changes(SetClock) {
 		return // its cells have not begun by the clock of this region
 	}
 	if err != nil && !errors.Is(err, relay.ErrIdle) {

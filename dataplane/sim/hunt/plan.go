@@ -1,350 +1,106 @@
 package hunt
 
-import (
-	"fmt"
-	"slices"
-	"strings"
-	"time"
+import "github.com/weirhq/weir/dataplane/sim/hunt/internal/plan"
 
-	"github.com/weirhq/weir/shared/tuning"
-	"github.com/weirhq/weir/shared/window"
+type (
+	// Plan is a history before it has happened.
+	Plan = plan.Plan
+
+	// Fleet is the fleet with which a history begins.
+	Fleet = plan.Fleet
+
+	// Key is an identifier in a window.
+	Key = plan.Key
+
+	// Slot is an identifier with a concurrency limit.
+	Slot = plan.Slot
+
+	// Step is an event of a history.
+	Step = plan.Step
+
+	// Costs are the costs of a reservation's keys.
+	Costs = plan.Costs
+
+	// Calls names a kind of calls that a server refuses.
+	Calls = plan.Calls
+
+	// Verb names the action of a Step.
+	Verb = plan.Verb
+
+	// Set is a set of a plan's steps.
+	Set = plan.Set
 )
 
-// Plan is a history before it has happened: a fleet, the calls of callers and operators, and faults, each with its
-// time.
-type Plan struct {
-	Seed  uint64
-	Fleet Fleet
-	Steps []Step // by At
-	Rests bool   // it is watched until no data is left of it
-}
-
-// Fleet is the fleet with which a history begins.
-type Fleet struct {
-	Nodes   []int // by region, >= 1 each
-	Relays  []int // by region, >= 1 each: how many nodes, from 0 on, have MySQL and run a relay
-	Late    []int // by region: how many nodes, from the last back, are not there before their Join
-	Shards  int   // of each region's origin: servers
-	Buckets int   // 0, or how many buckets the only shard has, which is a Cluster then
-	Keys    []Key
-	Held    []Key  // keys whose cost is reserved by id; may be none
-	Slots   []Slot // keys of which leases are held; may be none
-	Closed  bool   // an outage grants nothing of Held and Slots
-	Strict  bool   // an outage grants nothing of Keys
-	Mode    window.Mode
-	Share   bool // the namespace waits for its share: store.NamespaceRow.NodeShare
-	Precise bool // the namespace has a precise window
-
-	Room int // keys that a node's table holds: dataplane.Config.EntriesMax; 0: enough for all keys
-
-	Patient               bool            // it is looked at for the whole of Settle
-	Begin                 time.Duration   // how far into an hour the fleet starts
-	OriginTrip, MySQLTrip time.Duration   // round trips
-	PeerTrip              time.Duration   // 0: relays have no peers
-	Ahead                 []time.Duration // by region: its origin's clock
-	Tuning                tuning.Tuning
-}
-
-// parts returns how many parts an origin has that lose their counts separately.
-func (f Fleet) parts() int { return max(f.Shards, f.Buckets) }
-
-// Key is an identifier in a window.
-type Key struct {
-	Name     string
-	Limit    int64
-	Duration time.Duration
-}
-
-// Slot is an identifier with a concurrency limit.
-type Slot struct {
-	Name  string
-	Limit int64
-	TTL   time.Duration // of all requests
-}
-
-// costsMax is how many keys a reservation has.
-const costsMax = 3
-
-// Costs are the costs of a reservation's keys, in its order. Keys that the reservation lacks have 0.
-type Costs [costsMax]int64
-
-// Verb names the action of a Step.
-type Verb string
-
-// Callers' actions.
+// The verbs of steps, and kinds of calls that servers refuse: package internal/plan explains them.
 const (
-	Ask     Verb = "ask"     // a single request
-	Burst   Verb = "burst"   // several requests at the same moment, on the same node
-	Batch   Verb = "batch"   // a single request for two keys
-	Reserve Verb = "reserve" // a request that is settled After with Actual
-	Hurry   Verb = "hurry"   // a single request, whose caller leaves After
-	Bulk    Verb = "bulk"    // a single request for Count items, of all keys in turn
-	Peek    Verb = "peek"    // a look that counts nothing
-	Refund  Verb = "refund"  // a cost is given back that some node may have accepted
+	Ask     = plan.Ask
+	Burst   = plan.Burst
+	Batch   = plan.Batch
+	Reserve = plan.Reserve
+	Hurry   = plan.Hurry
+	Bulk    = plan.Bulk
+	Peek    = plan.Peek
+	Refund  = plan.Refund
+
+	Hold       = plan.Hold
+	SpendHold  = plan.SpendHold
+	SettleHold = plan.SettleHold
+	CancelHold = plan.CancelHold
+	ExtendHold = plan.ExtendHold
+
+	Acquire = plan.Acquire
+	Token   = plan.Token
+	Renew   = plan.Renew
+	Release = plan.Release
+
+	Override = plan.Override
+	Unset    = plan.Unset
+	Reset    = plan.Reset
+	Tune     = plan.Tune
+	Rule     = plan.Rule
+	Reframe  = plan.Reframe
+	Try      = plan.Try
+
+	Kill  = plan.Kill
+	Stop  = plan.Stop
+	Join  = plan.Join
+	Leave = plan.Leave
+	Die   = plan.Die
+
+	Cut              = plan.Cut
+	Refuse           = plan.Refuse
+	Mute             = plan.Mute
+	Repeat           = plan.Repeat
+	Slow             = plan.Slow
+	CutMySQL         = plan.CutMySQL
+	CutPeers         = plan.CutPeers
+	Jumble           = plan.Jumble
+	Isolate          = plan.Isolate
+	LagCounts        = plan.LagCounts
+	SlowMySQL        = plan.SlowMySQL
+	FailMySQL        = plan.FailMySQL
+	HoldFeed         = plan.HoldFeed
+	RefuseCalls      = plan.RefuseCalls
+	RefuseStatements = plan.RefuseStatements
+	SetClock         = plan.SetClock
+
+	Wipe     = plan.Wipe
+	Failover = plan.Failover
+	Unlease  = plan.Unlease
+	LoseFeed = plan.LoseFeed
+	Clock    = plan.Clock
+
+	Writes    = plan.Writes
+	Additions = plan.Additions
+	Sends     = plan.Sends
 )
 
-// Callers' actions on a reservation with an ID, at any node of its region, once or several times.
-const (
-	Hold       Verb = "hold"   // Costs of keys from Key on are reserved for After
-	SpendHold  Verb = "spend"  // so much was spent
-	SettleHold Verb = "settle" // so much was spent, and no more will be
-	CancelHold Verb = "cancel" // no more will be spent
-	ExtendHold Verb = "extend" // it ends After from now
-)
+// ErrSet is returned for a text that is no Set.
+var ErrSet = plan.ErrSet
 
-// Lease holders' actions. A holder with an ID acts at any node of the region, once or several times.
-const (
-	Acquire Verb = "acquire" // a lease for After, or for ever; the holder waits up to Delay and ends with its node
-	Token   Verb = "token"   // a lease with an ID
-	Renew   Verb = "renew"   // the lease of an ID
-	Release Verb = "release" // the lease of an ID
-)
+// Draw makes the plan of a seed. Each plan has only some kinds of requests, faults and shapes, because some bugs show
+// only where another kind is absent.
+func Draw(seed uint64) Plan { return plan.Draw(seed) }
 
-// Operators' actions. Nodes apply them once a relay has carried them to their origin, and they have read them there.
-const (
-	Override Verb = "override" // a key gets another limit; with Window, also another duration
-	Unset    Verb = "unset"    // an override is deleted
-	Reset    Verb = "reset"    // the counts of a key are forgotten
-	Tune     Verb = "tune"     // a new version of the tuning, of a region or All
-	Rule     Verb = "rule"     // the namespace has another Mode, or Waits
-	Reframe  Verb = "window"   // the namespace has a Precise window, or cells
-	Try      Verb = "try"      // a Share of a region's nodes, or of All, runs a tuning for After from each renewal on
-)
-
-// Nodes' actions.
-const (
-	Kill  Verb = "kill"  // kill -9; a new node starts After
-	Stop  Verb = "stop"  // an orderly end; a new node starts After
-	Join  Verb = "join"  // a node is there from now on
-	Leave Verb = "leave" // an orderly end, for good
-	Die   Verb = "die"   // kill -9, for good
-)
-
-// Faults. Each ends After its beginning.
-const (
-	Cut       Verb = "cut"        // nothing arrives from a node at its origin
-	Refuse    Verb = "refuse"     // the origin refuses a node's calls
-	Mute      Verb = "mute"       // a share of the replies to a node is lost
-	Repeat    Verb = "repeat"     // a share of the calls to the origin arrive twice, and all take up to Delay longer
-	Slow      Verb = "slow"       // calls take up to Delay longer, and overtake each other
-	CutMySQL  Verb = "cut mysql"  // nothing arrives from a node's relay at MySQL
-	CutPeers  Verb = "cut peers"  // a node's relay publishes to its peers, and nothing arrives
-	Jumble    Verb = "jumble"     // a share of it arrives twice, and all up to Delay later
-	Isolate   Verb = "isolate"    // a region is cut off from MySQL, and publishes nothing to its peers
-	LagCounts Verb = "lag counts" // the replica that counts are imported from receives nothing
-	SlowMySQL Verb = "slow mysql" // every statement takes Delay longer
-	FailMySQL Verb = "fail mysql" // a share of all statements fails
-	HoldFeed  Verb = "hold news"  // rows of the change feed are committed Delay later than they are written
-
-	RefuseCalls      Verb = "refuse calls"      // an origin, or its Part, refuses Calls of all nodes, and answers others
-	RefuseStatements Verb = "refuse statements" // MySQL refuses Calls, and executes others
-
-	SetClock Verb = "set clock" // an origin's clock is Delay ahead
-)
-
-// Faults that happen at a moment.
-const (
-	Wipe     Verb = "wipe"      // an origin, or its Part, is empty
-	Failover Verb = "failover"  // an origin, or its Part, loses the writes of the After before
-	Unlease  Verb = "unlease"   // an origin has forgotten which relay has its lease, and the relay has not noticed
-	LoseFeed Verb = "lose news" // MySQL has lost the last Count rows of a region
-	Clock    Verb = "clock"     // a node's clock moves by Delay
-)
-
-// Step is an event of a history. Its Verb names the fields that it uses; other fields have no meaning.
-type Step struct {
-	At           time.Duration // since the history began
-	Do           Verb
-	Region, Node int // Node is in its Region
-	Key, Second  int
-	All          bool          // of an override or a tuning: for all keys or regions that have none of their own
-	Limit        int64         // of an override, or of an Ask; with 0 the key keeps its limit
-	Window       time.Duration // of an override; 0 keeps the key's
-	Mode         window.Mode
-	Waits        bool // Fleet.Share
-	Precise      bool
-	Tuning       tuning.Tuning
-	Cost, Actual int64
-	Count        int // of requests, of rows, or of renewals of a trial
-	ID           int // of a reservation or a lease; each ID belongs to a single region
-	Costs        Costs
-	Returned     bool // of a reservation: its unspent cost is returned when it ends
-	Part         int  // of an origin, from 1 on: a shard, or a bucket; 0 is all of it
-	Calls        Calls
-	Share        float64
-	Delay        time.Duration
-	After        time.Duration
-}
-
-// String returns the step in a transcript.
-func (s Step) String() string {
-	var b strings.Builder
-	fmt.Fprintf(&b, "%9.3fs  r%d.%d  %s", s.At.Seconds(), s.Region, s.Node, s.Do)
-	switch s.Do {
-	case Ask, Peek, Refund:
-		fmt.Fprintf(&b, " k%d for %d", s.Key, s.Cost)
-		if s.Limit > 0 {
-			fmt.Fprintf(&b, " of %d", s.Limit)
-		}
-	case Hurry:
-		fmt.Fprintf(&b, " k%d for %d within %v", s.Key, s.Cost, s.After)
-	case Bulk:
-		fmt.Fprintf(&b, " from k%d on for %d, %d times", s.Key, s.Cost, s.Count)
-	case Burst:
-		fmt.Fprintf(&b, " k%d for %d, %d times", s.Key, s.Cost, s.Count)
-	case Batch:
-		fmt.Fprintf(&b, " k%d for %d, k%d for %d", s.Key, s.Cost, s.Second, s.Actual)
-	case Reserve:
-		fmt.Fprintf(&b, " k%d for %d, settle %d after %v", s.Key, s.Cost, s.Actual, s.After)
-	case Hold, SpendHold, SettleHold, CancelHold, ExtendHold, Acquire, Token, Renew, Release:
-		s.held(&b)
-	case Override:
-		fmt.Fprintf(&b, " %s: %d, %v", s.keys(), s.Limit, s.Window)
-	case Unset, Reset:
-		fmt.Fprintf(&b, " %s", s.keys())
-	case Tune:
-		fmt.Fprintf(&b, " %s%s", s.regions(), s.tuned())
-	case Try:
-		fmt.Fprintf(&b, " %s, %.2f of the nodes, for %v, %d times%s", s.regions(), s.Share, s.After, s.Count, s.tuned())
-	case Rule:
-		fmt.Fprintf(&b, " %v, waits: %v", s.Mode, s.Waits)
-	case Reframe:
-		fmt.Fprintf(&b, " precise: %v", s.Precise)
-	case RefuseCalls, RefuseStatements:
-		fmt.Fprintf(&b, ": %s%s for %v", s.Calls, s.part(), s.After)
-	case Mute, FailMySQL:
-		fmt.Fprintf(&b, " %.2f for %v", s.Share, s.After)
-	case Jumble, Repeat:
-		fmt.Fprintf(&b, " %.2f twice, by %v for %v", s.Share, s.Delay, s.After)
-	case Slow, SlowMySQL, HoldFeed, SetClock:
-		fmt.Fprintf(&b, " by %v for %v", s.Delay, s.After)
-	case LoseFeed:
-		fmt.Fprintf(&b, " %d rows", s.Count)
-	case Clock:
-		fmt.Fprintf(&b, " by %v", s.Delay)
-	case Join, Leave, Die, Unlease:
-	case Wipe:
-		b.WriteString(s.part())
-	case Failover:
-		fmt.Fprintf(&b, "%s to what it was %v before", s.part(), s.After)
-	default:
-		fmt.Fprintf(&b, " for %v", s.After)
-	}
-	return b.String()
-}
-
-// held prints a step's reservation or lease.
-func (s Step) held(b *strings.Builder) {
-	switch s.Do {
-	case Hold:
-		fmt.Fprintf(b, " #%d: %v from h%d on for %v, returned: %v", s.ID, s.Costs, s.Key, s.After, s.Returned)
-	case SpendHold, SettleHold:
-		fmt.Fprintf(b, " #%d: %v", s.ID, s.Costs)
-	case ExtendHold:
-		fmt.Fprintf(b, " #%d for %v", s.ID, s.After)
-	case Acquire:
-		fmt.Fprintf(b, " s%d for %v, within %v", s.Key, s.After, s.Delay)
-	case Token:
-		fmt.Fprintf(b, " #%d of s%d, within %v", s.ID, s.Key, s.Delay)
-	default:
-		fmt.Fprintf(b, " #%d", s.ID)
-	}
-}
-
-// part names a Part.
-func (s Step) part() string {
-	if s.Part == 0 {
-		return ""
-	}
-	return fmt.Sprint(" of part ", s.Part)
-}
-
-// keys prints the pattern of an override.
-func (s Step) keys() string {
-	if s.All {
-		return every
-	}
-	return fmt.Sprint("k", s.Key)
-}
-
-// regions prints the regions of a tuning.
-func (s Step) regions() string {
-	if s.All {
-		return "all"
-	}
-	return fmt.Sprint("r", s.Region)
-}
-
-// tuned returns a tuning in a transcript.
-func (s Step) tuned() string {
-	t := s.Tuning
-	return fmt.Sprintf(": news %v, settings %v, ticks %v, fresh for %v, strict for %v, shared from %v, floor %v, "+
-		"step %v, jitter %v", t.FeedInterval, t.SettingsInterval, t.ReplayTick, t.FreshFor, t.StrictFor, t.MinGlobalDuration,
-		t.Floor, t.Step, t.Jitter)
-}
-
-// changes reports whether any step has one of the given kinds.
-func (p Plan) changes(kinds ...Verb) bool {
-	return slices.ContainsFunc(p.Steps, func(s Step) bool { return slices.Contains(kinds, s.Do) })
-}
-
-// slowest returns a tuning with the largest value of each field that is ever in force.
-func (p Plan) slowest() tuning.Tuning {
-	most := p.Fleet.Tuning
-	for _, s := range p.Steps {
-		if t := s.Tuning; s.Do == Tune || s.Do == Try {
-			most.Floor, most.Step = max(most.Floor, t.Floor), max(most.Step, t.Step)
-			most.Jitter = max(most.Jitter, t.Jitter)
-			most.FeedInterval = max(most.FeedInterval, t.FeedInterval)
-			most.SettingsInterval = max(most.SettingsInterval, t.SettingsInterval)
-			most.ReplayTick = max(most.ReplayTick, t.ReplayTick)
-			most.MinGlobalDuration = max(most.MinGlobalDuration, t.MinGlobalDuration)
-		}
-	}
-	return most
-}
-
-// mayFill reports whether nodes' tables may be full. Nodes then claim cost of keys without an entry, as they claim
-// shares.
-func (p Plan) mayFill() bool { return p.Fleet.Room > 0 }
-
-// claims reports whether nodes ever claim cost before they grant it.
-func (p Plan) claims() bool {
-	waits := func(s Step) bool { return s.Do == Rule && s.Waits }
-	return p.Fleet.Share || p.mayFill() || slices.ContainsFunc(p.Steps, waits)
-}
-
-// losesCalls reports whether calls to an origin ever fail. Then the sketch of a full table may have to take a batch's
-// cost on untracked keys, although the origin answered the read that the decision used.
-func (p Plan) losesCalls() bool { return p.changes(Cut, Refuse, Mute, Slow, Repeat, RefuseCalls) }
-
-// shares reports whether regions always share a window.
-func (p Plan) shares(duration time.Duration) bool {
-	return duration >= p.slowest().MinGlobalDuration.Std()
-}
-
-// longest returns the longest window of a history.
-func (p Plan) longest() (longest time.Duration) {
-	for _, k := range p.Fleet.Keys {
-		longest = max(longest, k.Duration)
-	}
-	for _, k := range p.Fleet.Held {
-		longest = max(longest, k.Duration)
-	}
-	for _, s := range p.Steps {
-		longest = max(longest, s.Window)
-	}
-	return longest
-}
-
-// Without returns the plan without the steps with the given indexes.
-func (p Plan) Without(left Set) Plan {
-	kept := make([]Step, 0, len(p.Steps))
-	for i, s := range p.Steps {
-		if !left[i] {
-			kept = append(kept, s)
-		}
-	}
-	p.Steps = kept
-	return p
-}
+// ParseSet is the inverse of Set.String.
+func ParseSet(text string) (Set, error) { return plan.ParseSet(text) }

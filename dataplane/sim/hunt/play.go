@@ -2,12 +2,10 @@ package hunt
 
 import (
 	"context"
-	"slices"
 	"time"
 
 	"github.com/weirhq/weir/dataplane"
 	"github.com/weirhq/weir/dataplane/sim/internal/bubble"
-	"github.com/weirhq/weir/shared/window"
 )
 
 const (
@@ -59,7 +57,7 @@ func play(p Plan) (Result, error) {
 	for _, s := range p.Steps {
 		time.Sleep(time.Until(w.began.Add(s.At)))
 		w.steps.Go(func() { w.step(s) })
-		if s.Do.isFault() {
+		if s.Do.IsFault() {
 			result.Faults[s.Do]++
 		}
 	}
@@ -76,23 +74,6 @@ func play(p Plan) (Result, error) {
 	result.Decisions, result.Virtual = w.ledger.decisions.Load(), time.Since(w.began)
 	result.Hash, result.Violations, result.Lines = w.record.hash(), w.record.violations, w.record.lines
 	return result, nil
-}
-
-func (v Verb) isFault() bool {
-	switch v {
-	case Ask, Burst, Batch, Reserve, Hurry, Bulk, Peek, Refund, Join, Override, Unset, Reset, Tune, Rule, Reframe, Try,
-		Hold, SpendHold, SettleHold, CancelHold, ExtendHold, Acquire, Token, Renew, Release:
-		return false
-	}
-	return true
-}
-
-func (v Verb) isOperators() bool {
-	switch v {
-	case Override, Unset, Reset, Tune, Rule, Reframe, Try:
-		return true
-	}
-	return false
 }
 
 func (w *world) bootAll() error {
@@ -121,8 +102,8 @@ func (w *world) bootAll() error {
 func (w *world) step(s Step) {
 	r := w.regions[s.Region]
 	n := r.nodes[s.Node]
-	if s.Do.isOperators() {
-		w.record.note("operators: %v", s.fault())
+	if s.Do.IsOperators() {
+		w.record.note("operators: %v", s.Action())
 		w.operators.operate(s)
 		if s.Do == Try {
 			w.operators.renew(s)
@@ -137,23 +118,23 @@ func (w *world) step(s Step) {
 	}
 	switch s.Do {
 	case Ask:
-		w.askBy(n.life.Load(), s)
+		w.callers.askBy(n.life.Load(), s)
 	case Burst:
 		for range s.Count {
-			w.steps.Go(func() { w.ask(n.life.Load(), s.Key, s.Cost) })
+			w.steps.Go(func() { w.callers.ask(n.life.Load(), s.Key, s.Cost) })
 		}
 	case Batch:
-		w.batch(n.life.Load(), []int{s.Key, s.Second}, []int64{s.Cost, s.Actual})
+		w.callers.batch(n.life.Load(), []int{s.Key, s.Second}, []int64{s.Cost, s.Actual})
 	case Reserve:
-		w.reserve(n.life.Load(), s)
+		w.callers.reserve(n.life.Load(), s)
 	case Hurry:
-		w.hurry(n.life.Load(), s)
+		w.callers.hurry(n.life.Load(), s)
 	case Bulk:
-		w.bulk(n.life.Load(), s)
+		w.callers.bulk(n.life.Load(), s)
 	case Peek:
-		w.peek(n.life.Load(), s)
+		w.callers.peek(n.life.Load(), s)
 	case Refund:
-		w.refund(n.life.Load(), s)
+		w.callers.refund(n.life.Load(), s)
 	case Hold:
 		w.reservations.hold(n.life.Load(), s)
 	case SpendHold, SettleHold, CancelHold, ExtendHold:
@@ -167,7 +148,7 @@ func (w *world) step(s Step) {
 	case Release:
 		w.holders.release(n.life.Load(), s)
 	default:
-		w.record.note("%v.%d %v", r.name, s.Node, s.fault())
+		w.record.note("%v.%d %v", r.name, s.Node, s.Action())
 		w.fault(r, n, s)
 	}
 }
@@ -180,48 +161,12 @@ func (w *world) request(key int, cost int64) dataplane.Request {
 	}
 }
 
-// decided records the decision of a single request.
-func (w *world) decided(l *life, key int, cost int64, d *dataplane.Decision, before judged) (cells []window.Cell) {
-	return w.decidedOf(l, key, cost, d, before, !w.plan.mayFill() || !d.Source.Degraded())
-}
-
-// decidedOf records a decision. If known, the decision's cost reaches the origin. Otherwise perhaps only the sketch of
-// a full table has it.
-func (w *world) decidedOf(l *life, key int, cost int64, d *dataplane.Decision, before judged,
-	known bool) (cells []window.Cell) {
-	w.ledger.decisions.Add(1)
-	if d.Err != nil {
-		w.record.violate("error", "%v decided on k%d: %v", l, key, d.Err)
-		return nil
-	}
-	if !w.operators.limitWasSet(key, d.Limit) {
-		w.record.violate("set", "%v decided on k%d by a limit of %d", l, key, d.Limit)
-	}
-	if d.Source == dataplane.SourceOrigin {
-		l.answered.Store(true)
-	}
-	after := w.judged(l, key)
-	cells = w.cellsOf(l, key, d, before, after)
-	w.windows.decided(l, key, cost, d, before, after)
-	verdict := "denied"
-	if d.Source.Degraded() && w.plan.claims() {
-		w.ledger.withoutAnswer(l.node.region, cells, cost, d.Allowed)
-	}
-	if d.Allowed {
-		verdict = "allowed"
-		w.ledger.grant(l, cells, cost, d.Limit, known)
-	}
-	w.record.note("%v  k%d for %d: %s, %d left (%v)", l, key, cost, verdict, d.Remaining, d.Source)
-	w.views.look(l, key)
-	return cells
-}
-
 // look makes every region use every key, and then every node decide on it at no cost, until everything has converged.
 // It stops after Settle at most. In a patient history it always takes as long, because a cost that is counted twice may
 // appear late.
 func (w *world) look() *check {
-	failed := slices.ContainsFunc(w.plan.Steps, func(s Step) bool { return s.Do.isFault() })
-	settings := w.plan.settingsBound()
+	failed := w.plan.Fails()
+	settings := w.operators.bound()
 	if failed {
 		settings += Settle
 	}
@@ -232,11 +177,11 @@ func (w *world) look() *check {
 	time.Sleep(soonest)
 	for _, r := range w.regions {
 		for key := range w.plan.Fleet.Keys {
-			w.ask(r.nodes[0].life.Load(), key, 1)
+			w.callers.ask(r.nodes[0].life.Load(), key, 1)
 		}
 	}
 	if !failed {
-		time.Sleep(w.plan.bound())
+		time.Sleep(w.bound())
 		if c := w.within(); len(c.broken) > 0 {
 			return c
 		}
@@ -245,7 +190,7 @@ func (w *world) look() *check {
 		time.Sleep(lookEvery)
 		for _, l := range w.lives() {
 			for key := range w.plan.Fleet.Keys {
-				w.ask(l, key, 0)
+				w.callers.ask(l, key, 0)
 			}
 		}
 		last := !time.Now().Before(until)

@@ -1,18 +1,12 @@
 package hunt
 
 import (
-	"slices"
 	"sync"
 	"time"
 
 	"github.com/weirhq/weir/dataplane"
 	"github.com/weirhq/weir/shared/window"
 )
-
-// unclean lists steps after which a node may pass more than a limit in a real window, or cost is missing in the log.
-// Reasons are limits that are forgotten, settlements above them, and callers that do not wait for their origin's
-// answer.
-var unclean = []Verb{Reset, Reserve, Hurry, Kill, Die, Leave, Clock, Failover, Slow, Repeat}
 
 // realWindows is an exact log of the cost that lives accepted, outside of the limiters. It compares real windows, which
 // are any interval of a limit's duration, with the limits of precise namespaces.
@@ -39,13 +33,13 @@ type accepted struct {
 
 func newRealWindows(w *world) *realWindows {
 	p := w.plan
-	faults := slices.ContainsFunc(p.Steps, func(s Step) bool { return s.Do.isFault() })
+	faults := p.Fails()
 	alone := len(p.Fleet.Nodes) == 1 && p.Fleet.Nodes[0] == 1
-	restarts, lost := p.changes(Stop), p.changes(Cut, Refuse, Mute, RefuseCalls, Wipe)
+	restarts, lost := p.Changes(Stop), p.Changes(Cut, Refuse, Mute, RefuseCalls, Wipe)
 	r := &realWindows{world: w, alone: alone, logs: make(map[window.Key][]accepted), void: make(map[window.Key]bool)}
-	r.hold = !p.changes(unclean...) && !p.mayFill() && (alone && !(restarts && lost) || !faults)
-	r.still = r.hold && alone && !restarts && !p.claims() && !p.mixesLimits() &&
-		!p.changes(Override, Unset, Refund, Reframe, Rule)
+	r.hold = p.Clean() && !p.MayFill() && (alone && !(restarts && lost) || !faults)
+	r.still = r.hold && alone && !restarts && !p.Claims() && !p.MixesLimits() &&
+		!p.Changes(Override, Unset, Refund, Reframe, Rule)
 	return r
 }
 
@@ -56,7 +50,7 @@ func (r *realWindows) decided(l *life, key int, cost int64, d *dataplane.Decisio
 	}
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	k := r.world.key(r.world.plan.Fleet.Keys[key].Name, d.Duration)
+	k := apiKey(r.world.plan.Fleet.Keys[key].Name, d.Duration)
 	r.void[k] = r.void[k] || before.early || after.early
 	now := accepted{l, before.at, time.Now(), d.ResetAt.UnixMilli()/d.Duration.Milliseconds() - 1, cost, d.Limit}
 	r.logs[k] = append(r.logs[k], now)
@@ -100,23 +94,24 @@ func (r *realWindows) slack() time.Duration {
 // knownIn returns the time within which a life receives another life's cost. A node sends at its next tick, and reads a
 // key that it has not refreshed for Tuning.FreshFor. Another region has the cost within the bound of package relay.
 func (r *realWindows) knownIn(of, by *life, k window.Key) time.Duration {
-	p, t := r.world.plan, r.world.plan.slowest()
-	known := p.freshFor() + time.Duration(2*(1+t.Jitter)*float64(t.ReplayTick.Std())) + 4*p.Fleet.OriginTrip + readTimeout
+	p, t := r.world.plan, r.world.plan.Slowest()
+	ticks := time.Duration(2 * (1 + t.Jitter) * float64(t.ReplayTick.Std()))
+	known := t.FreshFor.Std() + ticks + 4*p.Fleet.OriginTrip + readTimeout
 	switch {
 	case r.alone: // it was stopped since, and has sent all
 		return 0
 	case of.node.region == by.node.region:
 		return known
-	case !p.shares(k.Duration):
+	case !p.Shares(k.Duration):
 		return window.DurationMax
 	}
-	return known + p.bound()
+	return known + r.world.bound()
 }
 
 // keptBack returns how much of a key relays of other regions may keep unpublished: see relay.Tuning.Floor.
 func (r *realWindows) keptBack(key int, limit int64) int64 {
 	others := int64(len(r.world.regions) - 1)
-	return others * int64(r.world.plan.slowest().Floor*float64(r.world.plan.largest(key, limit)))
+	return others * int64(r.world.plan.Slowest().Floor*float64(r.largest(key, limit)))
 }
 
 // denial is a denied call.
@@ -135,7 +130,7 @@ func (r *realWindows) denied(l *life, key int, cost int64, d *dataplane.Decision
 	}
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	k := r.world.key(r.world.plan.Fleet.Keys[key].Name, d.Duration)
+	k := apiKey(r.world.plan.Fleet.Keys[key].Name, d.Duration)
 	r.denials = append(r.denials, denial{l, k, before.at, time.Now(), cost, d.Limit})
 }
 
@@ -165,7 +160,7 @@ func (r *realWindows) look() {
 func (r *realWindows) refund(cell window.Cell, cost int64) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	k := r.world.key(cell.Identifier, cell.Duration)
+	k := apiKey(cell.Identifier, cell.Duration)
 	for i := len(r.logs[k]) - 1; i >= 0 && cost > 0; i-- {
 		if a := &r.logs[k][i]; a.sequence == cell.Sequence && a.cost > 0 {
 			taken := min(a.cost, cost)
@@ -178,19 +173,9 @@ func (r *realWindows) refund(cell window.Cell, cost int64) {
 	}
 }
 
-// freshFor returns the largest Tuning.FreshFor that is ever in force.
-func (p Plan) freshFor() time.Duration {
-	longest := p.Fleet.Tuning.FreshFor.Std()
-	for _, s := range p.Steps {
-		if s.Do == Tune || s.Do == Try {
-			longest = max(longest, s.Tuning.FreshFor.Std())
-		}
-	}
-	return longest
-}
-
 // largest returns the largest limit that a key ever has, at least a limit.
-func (p Plan) largest(key int, limit int64) int64 {
+func (r *realWindows) largest(key int, limit int64) int64 {
+	p := r.world.plan
 	limit = max(limit, p.Fleet.Keys[key].Limit)
 	for _, s := range p.Steps {
 		if s.Key == key || s.All {

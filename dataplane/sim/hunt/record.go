@@ -58,11 +58,11 @@ func (r *record) violate(invariant, format string, args ...any) {
 }
 
 // wait begins a decision. over checks how long the decision has waited.
-func (w *world) wait(l *life) (over func()) {
+func (r *record) wait(l *life) (over func()) {
 	began := time.Now()
 	return func() {
 		if waited := time.Since(began); waited > readTimeout {
-			w.record.violate("wait", "%v has waited for %v before it decided, at most %v is allowed", l, waited, readTimeout)
+			r.violate("wait", "%v has waited for %v before it decided, at most %v is allowed", l, waited, readTimeout)
 		}
 	}
 }

@@ -1,43 +1,13 @@
 package hunt
 
 import (
-	"os"
-	"regexp"
 	"testing"
 	"testing/synctest"
 	"time"
 
 	"github.com/weirhq/weir/dataplane/memstore"
+	"github.com/weirhq/weir/dataplane/sim/hunt/internal/plan"
 )
-
-// Some histories must refuse a new method of a store, too.
-func TestEachKindOfCallIsRefusedInSomeHistories(t *testing.T) {
-	source, err := os.ReadFile("../../memstore/faults.go")
-	if err != nil {
-		t.Fatal(err)
-	}
-	drawn := make(map[memstore.Op]bool)
-	for seed := range uint64(3000) {
-		for _, s := range Draw(seed).Steps {
-			ops := originCalls[s.Calls]
-			if s.Do == RefuseStatements {
-				ops = mysqlCalls[s.Calls]
-			}
-			for _, op := range ops {
-				drawn[op] = true
-			}
-		}
-	}
-	names := regexp.MustCompile(`\n\tOp\w+ +Op += "([^"]+)"`).FindAllSubmatch(source, -1)
-	if len(names) < 25 {
-		t.Fatalf("found %d kinds of calls in faults.go", len(names))
-	}
-	for _, name := range names {
-		if !drawn[memstore.Op(name[1])] {
-			t.Errorf("no history of 3000 seeds has a server that refuses %q", name[1])
-		}
-	}
-}
 
 // If two faults refuse the same calls, the refusal ends with the later end, and its time counts from the earlier
 // beginning.
@@ -60,7 +30,7 @@ func TestRefusalsOverlap(t *testing.T) {
 				t.Errorf("%s: a read: %v", when, err)
 			}
 		}
-		ops := originCalls[Sends]
+		ops := plan.OriginCalls[Sends]
 		want("at first", 0)
 		r.change([]int{0, 1}, ops, 1)
 		time.Sleep(time.Second)

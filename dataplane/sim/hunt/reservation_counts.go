@@ -5,6 +5,7 @@ import (
 	"slices"
 	"time"
 
+	"github.com/weirhq/weir/dataplane/sim/hunt/internal/plan"
 	"github.com/weirhq/weir/dataplane/store"
 	"github.com/weirhq/weir/shared/window"
 )
@@ -89,7 +90,7 @@ func (g *reservations) strays(a *attempt) bool {
 		return false
 	}
 	// In several groups another node makes its holds before it finds that the ID is taken, and then takes them back.
-	several := g.world.plan.Fleet.parts() > 1
+	several := g.world.plan.Fleet.Parts() > 1
 	return r.acked == nil || r.lost || r.local || several || !a.sameCells(r.acked) || !a.began.Before(r.ends)
 }
 
@@ -99,7 +100,7 @@ func (g *reservations) sum(at heldCell, besides *reservation) (low, high int64) 
 		if r.region != at.region || r == besides {
 			continue
 		}
-		for i := range costsMax {
+		for i := range plan.CostsMax {
 			least, most := g.bounds(r, i, at.cell)
 			low, high = low+least, high+most
 		}
@@ -111,7 +112,7 @@ func (g *reservations) sum(at heldCell, besides *reservation) (low, high int64) 
 // several groups are tentative until its node has stated them once more, which it does each second until it has an
 // answer.
 func (g *reservations) unstated(at heldCell) (low int64) {
-	if g.world.plan.Fleet.parts() <= 1 {
+	if g.world.plan.Fleet.Parts() <= 1 {
 		return 0
 	}
 	for _, r := range g.all {
@@ -120,7 +121,7 @@ func (g *reservations) unstated(at heldCell) (low int64) {
 		}) {
 			continue
 		}
-		for i := range costsMax {
+		for i := range plan.CostsMax {
 			least, _ := g.bounds(r, i, at.cell)
 			low += least
 		}
@@ -205,7 +206,7 @@ func (g *reservations) byThemselves(at heldCell) (cost int64) {
 		if r.region != at.region {
 			continue
 		}
-		for i := range costsMax {
+		for i := range plan.CostsMax {
 			most := int64(0)
 			for _, a := range r.attempts {
 				if slices.Contains(a.cells[i], at.cell) && a.mayBeAlone() {
@@ -221,8 +222,8 @@ func (g *reservations) byThemselves(at heldCell) (cost int64) {
 // rooms records how much the limit leaves for an attempt, at most. The mutex is held.
 func (g *reservations) rooms(a *attempt) {
 	nowMs := g.origins(a.of.region, time.Now()).UnixMilli()
-	for i := range a.step.items() {
-		limit := g.world.plan.Fleet.heldKey(a.step.Key, i).Limit
+	for i := range a.step.Items() {
+		limit := g.world.plan.Fleet.HeldKey(a.step.Key, i).Limit
 		for cell := range a.room[i] {
 			before := cell
 			before.Sequence--

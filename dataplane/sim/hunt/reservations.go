@@ -3,13 +3,13 @@ package hunt
 import (
 	"context"
 	"errors"
-	"fmt"
 	"math"
 	"slices"
 	"sync"
 	"time"
 
 	"github.com/weirhq/weir/dataplane"
+	"github.com/weirhq/weir/dataplane/sim/hunt/internal/plan"
 	"github.com/weirhq/weir/dataplane/store"
 	"github.com/weirhq/weir/shared/window"
 )
@@ -89,23 +89,20 @@ type attempt struct {
 	returned time.Time // zero: no answer yet
 	clean    bool      // all calls to the origin were answered
 	over     bool      // it was answered that its reservation is over: it, or a repeated call of it, may have made that
-	cells    [costsMax][]window.Cell
-	room     [costsMax]map[window.Cell]int64 // the most that the limit left in its cells at each moment
+	cells    [plan.CostsMax][]window.Cell
+	room     [plan.CostsMax]map[window.Cell]int64 // the most that the limit left in its cells at each moment
 }
 
 func (r *reservation) String() string { return r.id }
 
-// id names a step's reservation or lease.
-func (s Step) id() string { return fmt.Sprint("#", s.ID) }
-
 // of returns the reservation of a step's id. The mutex is held.
 func (g *reservations) of(s Step) *reservation {
 	for _, r := range g.all {
-		if r.id == s.id() {
+		if r.id == s.Name() {
 			return r
 		}
 	}
-	r := &reservation{id: s.id(), number: s.ID, region: g.world.regions[s.Region]}
+	r := &reservation{id: s.Name(), number: s.ID, region: g.world.regions[s.Region]}
 	g.all = append(g.all, r)
 	return r
 }
@@ -119,7 +116,7 @@ func (g *reservations) slack() time.Duration {
 			slack += s.Delay.Abs()
 		}
 	}
-	if !slices.ContainsFunc(g.world.plan.Steps, func(s Step) bool { return s.Do.isFault() }) {
+	if !g.world.plan.Fails() {
 		slack = 4*g.world.plan.Fleet.OriginTrip + 100*time.Millisecond
 	}
 	return slack
@@ -139,8 +136,8 @@ func (l *life) answersSince(began time.Time) bool {
 
 // cellsOf sets the cells that an attempt may be in: its node's clock decides.
 func (g *reservations) cellsOf(a *attempt) {
-	for i := range a.step.items() {
-		k := g.world.plan.Fleet.heldKey(a.step.Key, i)
+	for i := range a.step.Items() {
+		k := g.world.plan.Fleet.HeldKey(a.step.Key, i)
 		key := window.Key{Workspace: workspace, Namespace: heldNamespace, Identifier: k.Name, Duration: k.Duration}
 		from := window.Sequence(g.origins(a.of.region, a.began.Add(-g.slack())).UnixMilli(), k.Duration.Milliseconds())
 		to := window.Sequence(g.origins(a.of.region, a.began.Add(g.slack())).UnixMilli(), k.Duration.Milliseconds())
@@ -152,29 +149,20 @@ func (g *reservations) cellsOf(a *attempt) {
 	}
 }
 
-// items returns the costs of the keys that a step's reservation has.
-func (s Step) items() []int64 {
-	n := slices.Index(s.Costs[:], 0)
-	if n < 0 {
-		n = len(s.Costs)
-	}
-	return s.Costs[:n]
-}
-
 // itemsOf returns how many keys the reservation of an ID has. A call about a reservation may begin before the first
 // request for it, and still find it.
 func (g *reservations) itemsOf(id int) int {
 	for _, s := range g.world.plan.Steps {
 		if s.Do == Hold && s.ID == id {
-			return len(s.items())
+			return len(s.Items())
 		}
 	}
 	return 1 // no step requests it
 }
 
 func (g *reservations) requests(s Step) (requests []dataplane.Request) {
-	for i, cost := range s.items() {
-		k := g.world.plan.Fleet.heldKey(s.Key, i)
+	for i, cost := range s.Items() {
+		k := g.world.plan.Fleet.HeldKey(s.Key, i)
 		requests = append(requests, dataplane.Request{
 			Workspace: workspace, Namespace: heldNamespace, Identifier: k.Name, Limit: k.Limit, Duration: k.Duration, Cost: cost,
 		})
@@ -317,7 +305,7 @@ func (g *reservations) granted(l *life, a *attempt) {
 	if len(a.of.attempts) > 1 {
 		return // another attempt may have been granted, at another moment
 	}
-	for i, cost := range a.step.items() {
+	for i, cost := range a.step.Items() {
 		if cell := a.cells[i][0]; cost > a.room[i][cell] {
 			g.violate("held", "%v reserves %d of %s for %v, and at most %d are left", l, cost, cellName(cell), a.of,
 				a.room[i][cell])

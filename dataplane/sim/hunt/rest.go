@@ -8,18 +8,13 @@ import (
 	"github.com/weirhq/weir/dataplane/metrics"
 )
 
-const (
-	// restMax bounds the longest window of a history that is watched until no data is left of it.
-	restMax = 5 * time.Second
-
-	// restFor is how long expired data may stay: a minute on nodes and relays, whose clocks may be some seconds apart,
-	// plus the 5 s between sweeps.
-	restFor = 90 * time.Second
-)
+// restFor is how long expired data may stay: a minute on nodes and relays, whose clocks may be some seconds apart, plus
+// the 5 s between sweeps.
+const restFor = 90 * time.Second
 
 // rest waits until all cells are over, and checks that nodes no longer hold any of them.
 func (w *world) rest() *check {
-	time.Sleep(2*w.plan.longest() + restFor)
+	time.Sleep(2*w.plan.Longest() + restFor)
 	c := &check{world: w}
 	for _, l := range w.lives() {
 		c.empty(l)

@@ -41,9 +41,9 @@ func (v *views) foreignLocked(l *life, x *dataplane.Explanation, c *dataplane.Ex
 	if !c.Held {
 		return
 	}
-	cell := v.world.explained(x, c.Sequence)
+	cell := explained(x, c.Sequence)
 	at := view{l, cell, judgedBy(x).reset}
-	set := v.world.plan.setsClock(l.node.region.index) // cost counted while it was ahead counts in the current cell
+	set := v.world.plan.SetsClock(l.node.region.index) // cost counted while it was ahead counts in the current cell
 	if before := v.foreign[at]; c.Foreign < before && !v.mayForget(l) && !set {
 		v.world.record.violate("R1", "%v counted %d of other regions in %s, and then %d",
 			l, before, cellName(cell), c.Foreign)
@@ -59,5 +59,5 @@ func (v *views) foreignLocked(l *life, x *dataplane.Explanation, c *dataplane.Ex
 // replaces the entry of a key whose cell has not begun, and the new entry lacks the cell before its own, which it reads
 // again: see cell.Table.SetRight.
 func (v *views) mayForget(l *life) bool {
-	return v.world.plan.mayFill() || l.steps != l.node.steps.Load()
+	return v.world.plan.MayFill() || l.steps != l.node.steps.Load()
 }

@@ -38,7 +38,7 @@ type world struct {
 
 	operators operators
 	ledger    ledger
-	asks      asks
+	callers   callers
 
 	reservations reservations
 	holders      holders
@@ -58,7 +58,7 @@ type region struct {
 	client func() store.FullOrigin // another way to it, which refuses nothing
 	nodes  []*node
 	leases leases
-	ahead  atomic.Int64 // ns, of its origin's clock
+	clock  fleet.Clock  // of its origin
 	setAt  atomic.Int64 // ns, since the history began, of the last step of that clock; 0: none
 
 	refusals refusals
@@ -68,7 +68,7 @@ type region struct {
 type node struct {
 	region *region
 	index  int
-	ahead  atomic.Int64 // ns, of its own clock
+	clock  fleet.Clock
 	steps  atomic.Int64 // of its own clock
 	away   atomic.Bool  // it has not joined yet, or has left for good
 	life   atomic.Pointer[life]
@@ -126,6 +126,7 @@ func newWorld(p Plan) (*world, error) {
 		asked: make(map[asking]int64), unsent: make(map[sending]time.Time)}
 	w.operators = operators{world: w, limits: make(map[int64]bool), versions: make(map[string]int64),
 		trials: make(map[string]memstore.Trial)}
+	w.callers = callers{world: w, asks: asks{world: w}}
 	w.windows = newRealWindows(w)
 	w.views = views{world: w, foreign: make(map[view]int64)}
 	w.reservations = reservations{world: w, cells: make(map[heldCell]*heldCount)}
@@ -138,8 +139,8 @@ func newWorld(p Plan) (*world, error) {
 	}
 	for i, nodes := range p.Fleet.Nodes {
 		r := &region{name: fmt.Sprint("r", i), index: i, leases: leases{held: make(map[int]heldLease)}}
-		r.ahead.Store(int64(p.Fleet.Ahead[i]))
-		r.open(p.Fleet, r.now)
+		r.clock.Set(p.Fleet.Ahead[i])
+		r.open(p.Fleet)
 		for n := range nodes {
 			r.nodes = append(r.nodes, &node{region: r, index: n})
 			r.nodes[n].away.Store(n >= nodes-p.Fleet.Late[i])
@@ -150,8 +151,8 @@ func newWorld(p Plan) (*world, error) {
 }
 
 // open makes a region's origin.
-func (r *region) open(f Fleet, clock func() time.Time) {
-	options := memstore.OriginOptions{Shards: f.parts(), Grace: originGrace, Clock: clock}
+func (r *region) open(f Fleet) {
+	options := memstore.OriginOptions{Shards: f.Parts(), Grace: originGrace, Clock: r.clock.Now}
 	if f.Buckets == 0 {
 		r.origin = memstore.NewOrigin(options)
 		r.client = func() store.FullOrigin { return r.origin.Client() }
@@ -184,7 +185,7 @@ func (w *world) boot(n *node) (err error) {
 		Region: n.region.name, NodeID: process, ReadTimeout: readTimeout,
 		Origin:     l.Origin,
 		EntriesMax: w.plan.Fleet.Room,
-		Clock:      func() time.Time { return time.Now().Add(time.Duration(n.ahead.Load())) },
+		Clock:      n.clock.Now,
 	})
 	if err != nil {
 		return fmt.Errorf("start %s: %w", process, err)

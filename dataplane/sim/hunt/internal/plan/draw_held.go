@@ -1,10 +1,8 @@
-package hunt
+package plan
 
 import (
-	"cmp"
 	"fmt"
 	"math/rand/v2"
-	"slices"
 	"time"
 )
 
@@ -38,7 +36,7 @@ func (p *Plan) held(span time.Duration) {
 		return
 	}
 	for i, s := range p.Steps[:before] { // half of the faults happen to nodes and origins that hold something
-		if !s.Do.isFault() || d.IntN(2) == 0 {
+		if !s.Do.IsFault() || d.IntN(2) == 0 {
 			continue
 		}
 		at := p.Steps[before+d.IntN(len(p.Steps)-before)]
@@ -59,7 +57,7 @@ func (p *Plan) held(span time.Duration) {
 		}
 	}
 	p.orders(span)
-	slices.SortStableFunc(p.Steps, func(a, b Step) int { return cmp.Compare(a.At, b.At) })
+	p.sort()
 }
 
 // orders draws calls in orders that matter and that independent draws seldom produce. It has its own random source, so
@@ -82,7 +80,7 @@ func (d drawer) extended(p *Plan, span time.Duration) {
 	hold := Step{At: d.between(0, span), Do: Hold, ID: p.nextID(), Key: d.IntN(len(p.Fleet.Held)),
 		After: d.between(heldTTLMin, 2*heldTTLMin), Returned: true}
 	hold.Region, hold.Node = d.place(p.Fleet)
-	hold.Costs[0] = 1 + d.Int64N(1+p.Fleet.heldKey(hold.Key, 0).Limit/10) // there is room for it as a rule
+	hold.Costs[0] = 1 + d.Int64N(1+p.Fleet.HeldKey(hold.Key, 0).Limit/10) // there is room for it as a rule
 	extend := hold
 	extend.Do, extend.At, extend.After = ExtendHold, hold.At+d.between(hold.After/4, hold.After/2), heldTTLMax
 	p.Steps = append(p.Steps, hold, extend)
@@ -100,7 +98,7 @@ func (d drawer) lacking(p *Plan, span time.Duration) {
 	hold := Step{At: d.between(500*time.Millisecond, span), Do: Hold, ID: p.nextID(), Key: d.IntN(len(p.Fleet.Held)),
 		After: heldTTLMax}
 	hold.Region, hold.Node = d.place(p.Fleet)
-	hold.Costs[0] = 1 + d.Int64N(1+p.Fleet.heldKey(hold.Key, 0).Limit/10)
+	hold.Costs[0] = 1 + d.Int64N(1+p.Fleet.HeldKey(hold.Key, 0).Limit/10)
 	failover := Step{At: hold.At - d.between(10*time.Millisecond, 500*time.Millisecond), Do: Failover, Region: hold.Region}
 	failover.After = hold.At - failover.At + d.between(10*time.Millisecond, time.Second)
 	p.Steps = append(p.Steps, hold, failover)
@@ -141,10 +139,10 @@ func (d drawer) reservations(p *Plan, span time.Duration) {
 		hold.Region, hold.Node = d.place(p.Fleet)
 		items := 1
 		if d.IntN(2) == 0 {
-			items = 1 + d.IntN(costsMax)
+			items = 1 + d.IntN(CostsMax)
 		}
 		for i := range items {
-			hold.Costs[i] = d.reserved(p.Fleet.heldKey(hold.Key, i).Limit)
+			hold.Costs[i] = d.reserved(p.Fleet.HeldKey(hold.Key, i).Limit)
 		}
 		p.Steps = append(p.Steps, hold)
 		do := []Verb{SettleHold, SettleHold, SpendHold, CancelHold}
@@ -211,7 +209,7 @@ func (d drawer) leases(p *Plan, span time.Duration) {
 		s.Region, s.Node = d.place(p.Fleet)
 		s.After = d.one(0, 100*time.Millisecond, time.Second, 4*time.Second)
 		if d.IntN(8) == 0 {
-			s.After = forGood
+			s.After = ForGood
 		}
 		if waits && d.IntN(2) == 0 {
 			s.Delay = d.between(10*time.Millisecond, 3*time.Second)
@@ -257,8 +255,8 @@ func (d drawer) contest(p *Plan, span time.Duration) {
 	}
 }
 
-// forGood is longer than any history.
-const forGood = 24 * time.Hour
+// ForGood is longer than any history.
+const ForGood = 24 * time.Hour
 
 // nextID returns an ID that no reservation or lease has yet.
 func (p *Plan) nextID() (next int) {
@@ -268,5 +266,5 @@ func (p *Plan) nextID() (next int) {
 	return next
 }
 
-// heldKey returns the key of a reservation's item.
-func (f Fleet) heldKey(first, item int) Key { return f.Held[(first+item)%len(f.Held)] }
+// HeldKey returns the key of a reservation's item.
+func (f Fleet) HeldKey(first, item int) Key { return f.Held[(first+item)%len(f.Held)] }

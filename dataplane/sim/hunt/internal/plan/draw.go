@@ -1,7 +1,6 @@
-package hunt
+package plan
 
 import (
-	"cmp"
 	"fmt"
 	"math/rand/v2"
 	"slices"
@@ -18,8 +17,8 @@ const (
 	nodesMax         = 3 // a region
 	bucketsMax       = 3
 	keysMax          = 4
-	keysOfFullTables = 20 // of tables that have room for roomMin to roomMax of them
-	roomMin          = 3
+	keysOfFullTables = 20 // of tables that have room for RoomMin to roomMax of them
+	RoomMin          = 3
 	roomMax          = 10
 	requestsMax      = 120
 	bulkMax          = 40
@@ -63,9 +62,9 @@ func Draw(seed uint64) Plan {
 		}
 	}
 	d.operators(&p, span)
-	p.Rests = p.longest() <= restMax && d.IntN(2) == 0
+	p.Rests = p.Longest() <= restMax && d.IntN(2) == 0
 	p.Steps = slices.DeleteFunc(p.Steps, p.returnsAnEpoch)
-	slices.SortStableFunc(p.Steps, func(a, b Step) int { return cmp.Compare(a.At, b.At) })
+	p.sort()
 	p.held(span)
 	p.Steps = slices.DeleteFunc(p.Steps, p.returnsAnEpoch)
 	p.refused(span)
@@ -193,7 +192,7 @@ func (d drawer) fleet() Fleet {
 	f.Tuning.Jitter = float64(d.IntN(2)) * 0.2
 	keys := 1 + d.IntN(keysMax)
 	if d.IntN(6) == 0 {
-		f.Room, keys = roomMin+d.IntN(roomMax-roomMin+1), keysOfFullTables
+		f.Room, keys = RoomMin+d.IntN(roomMax-RoomMin+1), keysOfFullTables
 	}
 	for i := range keys {
 		f.Keys = append(f.Keys, Key{
@@ -253,7 +252,7 @@ func (d drawer) part(f Fleet) int {
 	if d.IntN(2) == 0 {
 		return 0
 	}
-	return 1 + d.IntN(f.parts())
+	return 1 + d.IntN(f.Parts())
 }
 
 // cost draws mostly a small part of a limit, and sometimes all of it.

@@ -1,7 +1,6 @@
-package hunt
+package plan
 
 import (
-	"cmp"
 	"math/rand/v2"
 	"slices"
 	"time"
@@ -43,14 +42,14 @@ func (p *Plan) precise(span time.Duration) {
 		mixed = d.IntN(4) > 0
 	}
 	d.press(p, span, mixed)
-	slices.SortStableFunc(p.Steps, func(a, b Step) int { return cmp.Compare(a.At, b.At) })
+	p.sort()
 }
 
 // keep removes the steps and shapes that let a fleet pass more than a limit, and all faults except the given kinds.
 func (p *Plan) keep(faults ...Verb) {
 	p.Fleet.Room, p.Fleet.Ahead = 0, make([]time.Duration, len(p.Fleet.Nodes))
 	p.Steps = slices.DeleteFunc(p.Steps, func(s Step) bool {
-		return s.Do.isFault() && !slices.Contains(faults, s.Do) || slices.Contains(unclean, s.Do)
+		return s.Do.IsFault() && !slices.Contains(faults, s.Do) || slices.Contains(unclean, s.Do)
 	})
 }
 
@@ -138,7 +137,7 @@ func (d drawer) moments(window, span time.Duration) func() time.Duration {
 	}
 }
 
-// mixesLimits reports whether requests on the same key have several limits.
-func (p Plan) mixesLimits() bool {
+// MixesLimits reports whether requests on the same key have several limits.
+func (p Plan) MixesLimits() bool {
 	return slices.ContainsFunc(p.Steps, func(s Step) bool { return s.Do == Ask && s.Limit > 0 })
 }

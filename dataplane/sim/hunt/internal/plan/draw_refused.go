@@ -1,9 +1,7 @@
-package hunt
+package plan
 
 import (
-	"cmp"
 	"math/rand/v2"
-	"slices"
 	"time"
 )
 
@@ -34,13 +32,13 @@ func (p *Plan) refused(span time.Duration) {
 	if p.Fleet.Strict = d.IntN(2) == 0; p.Fleet.Strict {
 		d.strict(p, span)
 	}
-	slices.SortStableFunc(p.Steps, func(a, b Step) int { return cmp.Compare(a.At, b.At) })
+	p.sort()
 }
 
 func (d drawer) refusal(f Fleet, at time.Duration) Step {
 	s := Step{At: at, Do: RefuseCalls, After: d.between(10*time.Millisecond, faultTimeMax)}
 	s.Region, s.Part = d.IntN(len(f.Nodes)), d.part(f)
-	all := kinds(originCalls)
+	all := kinds(OriginCalls)
 	s.Calls = all[d.IntN(len(all))]
 	if d.IntN(3) == 0 {
 		s.Calls = []Calls{Writes, Additions, Sends}[d.IntN(3)]
@@ -49,7 +47,7 @@ func (d drawer) refusal(f Fleet, at time.Duration) Step {
 }
 
 func (d drawer) refusedStatement(at time.Duration) Step {
-	all := kinds(mysqlCalls)
+	all := kinds(MySQLCalls)
 	return Step{At: at, Do: RefuseStatements, Calls: all[d.IntN(len(all))],
 		After: d.between(10*time.Millisecond, faultTimeMax)}
 }
