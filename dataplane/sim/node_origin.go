@@ -5,13 +5,14 @@ import (
 	"errors"
 	"sync/atomic"
 
+	"github.com/weirhq/weir/dataplane/sim/internal/cpu"
 	"github.com/weirhq/weir/dataplane/store"
 	"github.com/weirhq/weir/shared/window"
 )
 
 // meters count what fleet.World does not count, for all nodes and relays together.
 type meters struct {
-	cpu cpuMeter // of a single relay
+	cpu cpu.Meter // of a single relay
 
 	keysRead, increments atomic.Int64 // by limiters
 	ambiguousCost        atomic.Int64 // of claims

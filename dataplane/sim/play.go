@@ -262,7 +262,7 @@ func (s *stage) befall(nodes []*node, sc *Scene) error {
 		case "wipe":
 			n.region.origin.Wipe()
 		case "clock":
-			n.skew.Add(int64(sc.Shift))
+			n.clock.Move(sc.Shift)
 		case "crash":
 			s.Kill(n.life.Load())
 			errs = append(errs, s.boot(n))

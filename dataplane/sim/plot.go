@@ -7,9 +7,8 @@ import (
 	"strings"
 	"time"
 
-	"github.com/guptarohit/asciigraph"
-
 	"github.com/weirhq/weir/dataplane/sim/internal/bubble"
+	"github.com/weirhq/weir/dataplane/sim/internal/chart"
 	"github.com/weirhq/weir/shared/tuning"
 )
 
@@ -77,12 +76,6 @@ func withValue[T float64 | time.Duration](values []T, v T) []T {
 	return slices.Compact(all)
 }
 
-// The size of a chart, in characters.
-const (
-	chartWidth  = 60
-	chartHeight = 10
-)
-
 // WriteText draws the curves as text: overshoot against the floor, load against the interval. It draws straight lines
 // between measured points, and lists the points in a table below.
 func (c Curves) WriteText(w io.Writer) error {
@@ -106,9 +99,11 @@ func (c Curves) WriteText(w io.Writer) error {
 
 // draw draws y over x, and lists the points, which must be in the order of x.
 func draw(b *strings.Builder, caption string, points []Point, x, y func(Point) float64) {
-	fmt.Fprintf(b, "\n%s\n\n%s\n\n", caption, asciigraph.Plot(sampled(points, x, y, chartWidth),
-		asciigraph.Height(chartHeight),
-		asciigraph.LowerBound(0), asciigraph.XAxisRange(x(points[0]), x(points[len(points)-1]))))
+	line := make([]chart.Point, len(points))
+	for i, p := range points {
+		line[i] = chart.Point{X: x(p), Y: y(p)}
+	}
+	fmt.Fprintf(b, "\n%s\n\n%s\n\n", caption, chart.Draw(line))
 	for _, p := range points {
 		mark := ""
 		if p.Here {
@@ -116,23 +111,4 @@ func draw(b *strings.Builder, caption string, points []Point, x, y func(Point) f
 		}
 		fmt.Fprintf(b, "%12s %12s%s\n", digits(x(p)), digits(y(p)), mark)
 	}
-}
-
-// sampled returns y at n places between the first and the last x, on a straight line between the neighboring points.
-// The points must be in the order of x.
-func sampled(points []Point, x, y func(Point) float64, n int) []float64 {
-	from, to := x(points[0]), x(points[len(points)-1])
-	values, at := make([]float64, n), 0
-	for i := range values {
-		place := from + (to-from)*float64(i)/float64(n-1)
-		for at < len(points)-2 && x(points[at+1]) < place {
-			at++
-		}
-		a, b := points[at], points[min(at+1, len(points)-1)]
-		values[i] = y(a)
-		if x(b) > x(a) {
-			values[i] += (y(b) - y(a)) * (place - x(a)) / (x(b) - x(a))
-		}
-	}
-	return values
 }

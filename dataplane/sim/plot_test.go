@@ -1,7 +1,6 @@
 package sim
 
 import (
-	"slices"
 	"strings"
 	"testing"
 	"time"
@@ -23,18 +22,6 @@ func TestCurvesAreDrawn(t *testing.T) {
 		if n := strings.Count(b.String(), says); n != times {
 			t.Errorf("%q %d times, want %d:\n%s", says, n, times, b.String())
 		}
-	}
-}
-
-// The curves pass through the points, and are straight between them.
-func TestCurvesPassThroughTheirPoints(t *testing.T) {
-	points := []Point{{Floor: 0, AdmittedOverLimit: 1}, {Floor: 2, AdmittedOverLimit: 3}, {Floor: 4, AdmittedOverLimit: 0}}
-	got := sampled(points, func(p Point) float64 { return p.Floor }, func(p Point) float64 { return p.AdmittedOverLimit }, 5)
-	if want := []float64{1, 2, 3, 1.5, 0}; !slices.Equal(got, want) {
-		t.Errorf("%v, want %v", got, want)
-	}
-	if got := sampled(points[:1], func(p Point) float64 { return p.Floor }, func(p Point) float64 { return p.AdmittedOverLimit }, 2); !slices.Equal(got, []float64{1, 1}) {
-		t.Errorf("one point is drawn as %v", got)
 	}
 }
 

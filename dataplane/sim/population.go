@@ -122,10 +122,7 @@ func (p Population) spread(w *world) (g agenda) {
 	cost := max(1, p.Limit/200)
 	for i, rate := range spreadRates {
 		a := w.ledger.open("spread", request(fmt.Sprintf("spread-%d", i), p.Limit, p.Window), slices.Clone(homes)...)
-		e := w.caller(a, i, homes, p.perMinute(rate, cost), cost)
-		c := e.actor.(*caller)
-		c.even, c.turns = true, true
-		g.push(e)
+		g.push(w.evenCaller(a, i, p.perMinute(rate, cost), cost))
 	}
 	return g
 }

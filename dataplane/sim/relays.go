@@ -118,9 +118,9 @@ func (f *relayWorld) bootAll(ctx context.Context) error {
 			})
 		}
 		for _, n := range r.synths {
-			f.loops.Go(func() { n.run(ctx) })
+			f.loops.Go(func() { n.Run(ctx, n.generate) })
 			if !f.plan.deaf {
-				f.loops.Go(func() { n.listen(ctx) })
+				f.loops.Go(func() { n.Listen(ctx) })
 			}
 		}
 	}
@@ -134,7 +134,7 @@ func (f *relayWorld) metered(r *region) bool { return f.plan.metered && r.index 
 // run runs a relay until ctx ends.
 func (f *relayWorld) run(ctx context.Context, r *region, made *fleet.Process) {
 	if f.metered(r) {
-		f.meters.cpu.run(ctx, made.Relay)
+		f.meters.cpu.Run(ctx, made.Relay)
 		return
 	}
 	if err := made.Start(); err != nil {

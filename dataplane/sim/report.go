@@ -59,7 +59,7 @@ type Report struct {
 	// Messages that nodes receive from their origins, and cells in
 	OriginMessagesPerS     float64 `json:"origin_messages_per_s,omitempty"`
 	OriginMessageCellsPerS float64 `json:"origin_message_cells_per_s,omitempty"` // them
-	// RelayCPUShare is the processor time of a relay, in cores: see cpuMeter.
+	// RelayCPUShare is the processor time of a relay, in cores: see cpu.Meter.
 	RelayCPUShare float64 `json:"relay_cpu_share,omitempty"`
 	// Commands that the origin's scripts run in Redis: see originOp.
 	RedisCommandsPerS   float64 `json:"redis_commands_per_s"`
@@ -143,7 +143,7 @@ func (w *world) read() reading {
 		h.Commands.Load(), h.Trips.Load(), h.Messages.Load(), h.MessageCells.Load(), m.keysRead.Load(), m.increments.Load(),
 		q.Statements.Load() + s.Statements, q.RowsRead.Load() + s.RowsRead, q.RowsWritten.Load() + s.RowsWritten,
 		q.BytesRead.Load(), q.BytesWritten.Load(),
-		s.RowsWritten, m.cpu.spent.Load(),
+		s.RowsWritten, int64(m.cpu.Spent()),
 	}
 }
 

@@ -8,6 +8,7 @@ import (
 
 	"github.com/weirhq/weir/dataplane/sim/internal/bubble"
 	"github.com/weirhq/weir/dataplane/sim/internal/network"
+	"github.com/weirhq/weir/dataplane/sim/internal/weigh"
 	"github.com/weirhq/weir/dataplane/store"
 	"github.com/weirhq/weir/shared/tuning"
 	"github.com/weirhq/weir/shared/window"
@@ -70,7 +71,9 @@ type plant struct {
 func Run(s Scenario, o Options) (Report, error) {
 	report, err := bubble.Run(func() (Report, error) { return Simulate(s, o) })
 	if err == nil && !o.Unweighed && s.fleet == nil {
-		report.BytesPerKey, err = bytesPerKey(report.Simulated.Keys)
+		var each float64
+		each, err = weigh.BytesPerKey(report.Simulated.Keys)
+		report.BytesPerKey = round(each, 1)
 	}
 	return report, err
 }

@@ -32,8 +32,8 @@ func clockAheadScenario() Scenario {
 		Shape: Shape{Nodes: each(2, 2), Origin: nearRedis, Counts: farMySQL},
 		plan: func(w *world, duration time.Duration) (g agenda) {
 			ahead, set := max(0, duration-after), w.regions[0]
-			g.at(begin, func() { set.ahead.Store(int64(ahead)) })
-			g.at(end, func() { set.ahead.Store(0) })
+			g.at(begin, func() { set.clock.Set(ahead) })
+			g.at(end, func() { set.clock.Set(0) })
 			random := w.stream("clock-ahead", 0)
 			for i := range callers {
 				always := w.ledger.open(askAlways, request(fmt.Sprintf("always-%d", i), limit, time.Minute), w.everyRegion()...)

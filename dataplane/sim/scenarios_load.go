@@ -63,6 +63,14 @@ func (w *world) caller(a *account, index int, homes []int, perMinute float64, co
 	return event{soon(c.random, c.every), c}
 }
 
+// evenCaller returns the first event of a caller who sends requests to all regions in turn, in a fixed rhythm.
+func (w *world) evenCaller(a *account, index int, perMinute float64, cost int64) event {
+	e := w.caller(a, index, w.everyRegion(), perMinute, cost)
+	c := e.actor.(*caller)
+	c.even, c.turns = true, true
+	return e
+}
+
 func spreadScenario() Scenario {
 	const regions = 10
 	return Scenario{
@@ -76,13 +84,10 @@ func spreadScenario() Scenario {
 		plan: func(w *world, _ time.Duration) (g agenda) {
 			homes := w.everyRegion()
 			for i := range 30 {
-				rate := []float64{1.5, 3, 10}[i%3]
+				rate := spreadRates[i%3]
 				a := w.ledger.open(fmt.Sprintf("offered %gx", rate),
 					request(fmt.Sprintf("spread-%d", i), 1000, time.Minute), homes...)
-				e := w.caller(a, i, homes, rate*1000, 1)
-				c := e.actor.(*caller)
-				c.even, c.turns = true, true
-				g.push(e)
+				g.push(w.evenCaller(a, i, rate*1000, 1))
 			}
 			return g
 		},

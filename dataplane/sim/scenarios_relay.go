@@ -26,11 +26,11 @@ func (f *relayWorld) tour(g *agenda, name string, window time.Duration, limit in
 		n := f.regions[turn%len(f.regions)].synths[0]
 		turn++
 		f.requests.Go(func() {
-			if !n.visit(context.Background(), &key, 1, limit) {
+			if !n.Visit(context.Background(), &key, 1, limit) {
 				return
 			}
 			for range asks - 1 {
-				n.charge(&key, 1, limit)
+				n.Charge(&key, 1, limit)
 			}
 		})
 	})
@@ -82,10 +82,10 @@ func (f *relayWorld) silent(g *agenda, i int, at time.Duration) {
 	f.track.watch("taken at once", key)
 	f.keys++
 	home := f.regions[i%len(f.regions)]
-	g.at(at, func() { f.requests.Go(func() { home.synths[0].visit(context.Background(), &key, limit, limit) }) })
+	g.at(at, func() { f.requests.Go(func() { home.synths[0].Visit(context.Background(), &key, limit, limit) }) })
 	g.at(at+3*time.Second, func() {
 		for _, r := range f.regions {
-			f.requests.Go(func() { r.synths[0].visit(context.Background(), &key, 1, limit) })
+			f.requests.Go(func() { r.synths[0].Visit(context.Background(), &key, 1, limit) })
 		}
 	})
 }

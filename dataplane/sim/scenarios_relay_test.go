@@ -5,6 +5,7 @@ import (
 	"testing/synctest"
 	"time"
 
+	"github.com/weirhq/weir/dataplane/sim/internal/cpu"
 	"github.com/weirhq/weir/dataplane/store"
 	"github.com/weirhq/weir/shared/tuning"
 	"github.com/weirhq/weir/shared/window"
@@ -161,7 +162,7 @@ func TestConvergenceThroughPeers(t *testing.T) {
 //weir:unraced
 func TestFiftyRegions(t *testing.T) {
 	_, r := simulateRelays(t, relayScaleScenario("scale", 0.1), 10*time.Second)
-	if r.ConvergenceDelayMs.P99 > 1500 || r.MySQLBytesReadPerS == 0 || threadTime() > 0 && r.RelayCPUShare == 0 {
+	if r.ConvergenceDelayMs.P99 > 1500 || r.MySQLBytesReadPerS == 0 || cpu.ThreadTime() > 0 && r.RelayCPUShare == 0 {
 		t.Errorf("%+v, %v bytes a second, %v of a core", r.ConvergenceDelayMs, r.MySQLBytesReadPerS, r.RelayCPUShare)
 	}
 }

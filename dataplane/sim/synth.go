@@ -1,91 +1,33 @@
 package sim
 
 import (
-	"context"
-	"errors"
-	"maps"
+	"fmt"
+	"math"
 	"math/rand/v2"
-	"sync"
 	"time"
 
-	"github.com/weirhq/weir/dataplane/sim/internal/network"
+	"github.com/weirhq/weir/dataplane/sim/internal/synthetic"
 	"github.com/weirhq/weir/dataplane/store"
 	"github.com/weirhq/weir/shared/window"
 )
 
-// synth is a synthetic node: it sends to its origin as a node must (see store.Origin), but has no limiter. It accepts
-// cost in fixed windows while the counts that it has received for the cell are below the limit, and sends once a tick.
+// synth is a synthetic node with its traffic.
 type synth struct {
+	*synthetic.Node
 	world   *relayWorld
 	region  *region
-	origin  *network.Origin
 	random  *rand.Rand
 	traffic []func(n *synth, passed time.Duration) // called before each tick
 	lasted  time.Time                              // when traffic was last called
-
-	mu     sync.Mutex
-	cells  map[window.Cell]*synthCell
-	dirty  []*synthCell // cells with cost to send
-	latest window.Cell  // the last cell that was counted in
-	epoch  store.Epoch
-	number int64
-	flight *store.Chunk // sent, but not answered yet
 }
-
-// synthCell is a node's record of a cell.
-type synthCell struct {
-	name     window.Cell
-	limit    int64
-	epoch    store.Epoch // 0 before the first answer
-	accepted int64       // by this node, ever
-	unsent   int64       // part of it in this epoch that may not be at the origin
-	region   int64       // highest region total in an answer
-	foreign  int64
-	dirty    bool
-
-	restoring      bool // restore and known must be sent
-	restore, known int64
-}
-
-const (
-	synthTick    = 100 * time.Millisecond
-	synthTimeout = time.Second
-	synthChunks  = 4   // most chunks of one tick
-	synthSweep   = 100 // ticks between two sweeps of expired cells
-	synthAsk     = 10  // ticks between two checks of the origin's epoch
-)
 
 func (f *relayWorld) addNode(r *region) {
 	index := len(f.synths)
-	n := &synth{world: f, region: r, random: f.stream("node", index), cells: make(map[window.Cell]*synthCell)}
-	n.origin = f.NewProcess(f.watched(r), f.link(f.shape.Origin, "node to origin", index), nil).Origin
+	n := &synth{world: f, region: r, random: f.stream("node", index)}
+	origin := f.NewProcess(f.watched(r), f.link(f.shape.Origin, "node to origin", index), nil).Origin
+	n.Node = synthetic.New(origin, n.random, n)
 	f.synths = append(f.synths, n)
 	r.synths = append(r.synths, n)
-}
-
-// run sends once a tick until ctx ends.
-func (n *synth) run(ctx context.Context) {
-	stream := n.random.Uint64() | 1 // of this incarnation
-	timer := time.NewTimer(soon(n.random, synthTick))
-	defer timer.Stop()
-	for ticks := 1; ; ticks++ {
-		select {
-		case <-ctx.Done():
-			return
-		case <-timer.C:
-		}
-		timer.Reset(synthTick)
-		n.generate()
-		for range synthChunks {
-			n.send(ctx, stream)
-		}
-		if ticks%synthAsk == 0 {
-			n.ask(ctx)
-		}
-		if ticks%synthSweep == 0 {
-			n.sweep()
-		}
-	}
 }
 
 // generate makes the traffic of the time since the last call.
@@ -103,198 +45,108 @@ func (n *synth) generate() {
 	n.lasted = now
 }
 
-// charge decides on a cost by the totals that the node has.
-func (n *synth) charge(key *window.Key, cost, limit int64) bool {
-	n.mu.Lock()
-	defer n.mu.Unlock()
-	c := n.cellLocked(key)
-	t := &n.world.decisions
-	t.offeredCost.Add(cost)
-	if c.region+c.foreign+c.unsent+cost > limit {
-		t.denied.Add(1)
-		return false
-	}
-	t.allowed.Add(1)
-	t.admittedCost.Add(cost)
-	n.world.track.accept(n.region.index, c.name, cost, limit)
-	c.limit = limit
-	c.accepted, c.unsent = c.accepted+cost, c.unsent+cost
-	n.markLocked(c)
-	return true
-}
-
-// cellLocked returns the cell that the key counts in now.
-func (n *synth) cellLocked(key *window.Key) *synthCell {
-	name := window.Cell{Key: *key, Sequence: window.Sequence(time.Now().UnixMilli(), key.DurationMs())}
-	n.latest = name
-	c := n.cells[name]
-	if c == nil {
-		c = &synthCell{name: name}
-		n.cells[name] = c
-	}
-	return c
-}
-
-func (n *synth) markLocked(c *synthCell) {
-	if !c.dirty {
-		c.dirty = true
-		n.dirty = append(n.dirty, c)
+// Decided implements synthetic.Ledger.
+func (n *synth) Decided(cell window.Cell, cost, limit int64, allowed bool) {
+	n.world.decisions.count(cost, allowed)
+	if allowed {
+		n.world.track.accept(n.region.index, cell, cost, limit)
 	}
 }
 
-// visit decides as a node does on first contact with a key: it reads the cell from its origin first.
-func (n *synth) visit(ctx context.Context, key *window.Key, cost, limit int64) bool {
-	n.mu.Lock()
-	name := n.cellLocked(key).name
-	n.mu.Unlock()
-	n.read(ctx, []window.Cell{name})
-	return n.charge(key, cost, limit)
+// Refused implements synthetic.Ledger.
+func (n *synth) Refused(cost store.Cost, err error) {
+	n.world.violate(violationError, "an origin refused %+v: %v", cost, err)
 }
 
-// ask reads a cell, so that a node without cost to send notices if its origin has lost its counts.
-func (n *synth) ask(ctx context.Context) {
-	n.mu.Lock()
-	latest := n.latest
-	n.mu.Unlock()
-	if latest.Identifier != "" {
-		n.read(ctx, []window.Cell{latest})
-	}
+// callers is a population of keys for synthetic nodes, like that of rfcScenario, but with requests in whole ticks.
+type callers struct {
+	keys     int
+	sharedBy func(i int) int // number of regions that use key i, >= 1
+	limit    int64
+	cost     int64
+	window   time.Duration
+	watched  func(i int) bool // nil: all keys
+	rate     func(draw, hot float64) float64
 }
 
-func (n *synth) read(ctx context.Context, cells []window.Cell) {
-	ctx, cancel := context.WithTimeout(ctx, synthTimeout)
-	defer cancel()
-	reply, err := n.origin.Read(ctx, cells)
-	if err != nil {
-		return
-	}
-	n.mu.Lock()
-	defer n.mu.Unlock()
-	for i, total := range reply.Totals {
-		n.absorbLocked(n.cells[cells[i]], total)
-	}
+// fleetKey is a key in a region.
+type fleetKey struct {
+	name string
+	rate float32 // share of the limit that the region offers in a window
 }
 
-// send sends the chunk that was not answered, or a new chunk.
-func (n *synth) send(ctx context.Context, stream uint64) {
-	chunk := n.chunk(stream)
-	if chunk == nil {
-		return
+// rfcRate returns a key's offered share of its limit, from two draws between 0 and 1: a tenth of the keys is hot.
+func rfcRate(draw, hot float64) float64 {
+	if hot < 0.1 {
+		return hotRates.at(draw)
 	}
-	ctx, cancel := context.WithTimeout(ctx, synthTimeout)
-	defer cancel()
-	reply, err := n.origin.Send(ctx, *chunk)
-	if err != nil {
-		return
-	}
-	n.mu.Lock()
-	defer n.mu.Unlock()
-	n.flight = nil
-	for i, total := range reply.Totals {
-		n.answeredLocked(&chunk.Costs[i], total)
-	}
+	return coolRates.at(draw)
 }
 
-func (n *synth) chunk(stream uint64) *store.Chunk {
-	n.mu.Lock()
-	defer n.mu.Unlock()
-	if n.flight != nil || len(n.dirty) == 0 {
-		return n.flight
-	}
-	n.number++
-	n.flight = &store.Chunk{Stream: stream, Number: n.number}
-	most := min(len(n.dirty), store.ChunkMax)
-	for _, c := range n.dirty[:most] {
-		c.dirty = false
-		cost := store.Cost{Cell: c.name, Epoch: c.epoch, Add: c.unsent, Limit: c.limit}
-		if c.restoring {
-			cost.Restore, cost.Known = c.restore, c.known
+const rfcRateMax = 1.5
+
+// populate gives every node the traffic of its region's keys.
+func (f *relayWorld) populate(p callers) {
+	random := f.stream("population", 0)
+	byRegion := make([][]fleetKey, len(f.regions))
+	offered := make([]float64, len(f.regions)) // limits per window
+	for i := range p.keys {
+		homes := min(max(1, p.sharedBy(i)), len(f.regions))
+		rate := p.rate(random.Float64(), random.Float64()) / float64(homes)
+		key := fleetKey{fmt.Sprintf("user_%d", i), float32(rate)}
+		first := random.IntN(len(f.regions))
+		for h := range homes {
+			r := (first + h) % len(f.regions)
+			byRegion[r] = append(byRegion[r], key)
+			offered[r] += rate
 		}
-		n.flight.Costs = append(n.flight.Costs, cost)
-	}
-	n.dirty = n.dirty[most:]
-	if len(n.dirty) == 0 {
-		n.dirty = nil
-	}
-	return n.flight
-}
-
-// answeredLocked applies the answer to a cost.
-func (n *synth) answeredLocked(sent *store.Cost, total store.Total) {
-	c := n.cells[sent.Cell]
-	if c == nil {
-		return // the cell has expired
-	}
-	switch {
-	case errors.Is(total.Err, store.ErrEpoch):
-		// the cost may have been counted in the epoch in which it was first sent
-		if sent.Epoch == 0 && !c.restoring {
-			c.restoring, c.restore, c.unsent = true, c.unsent, 0
+		if p.watched == nil || p.watched(i) {
+			f.track.watch(p.group(homes), p.key(key.name))
 		}
-		n.absorbLocked(c, total)
-		n.markLocked(c)
-		return
-	case total.Err != nil:
-		n.world.violate(violationError, "an origin refused %+v: %v", *sent, total.Err)
-		return
-	case sent.Epoch == c.epoch, sent.Epoch == 0 && c.epoch == total.Epoch:
-		c.unsent -= sent.Add
-		c.restoring = false
 	}
-	n.absorbLocked(c, total)
-	if c.unsent > 0 || c.restoring {
-		n.markLocked(c)
+	f.keys += p.keys
+	for _, r := range f.regions {
+		keys := byRegion[r.index]
+		perS := offered[r.index] * float64(p.limit) / float64(p.cost) / p.window.Seconds() / float64(len(r.synths))
+		for _, n := range r.synths {
+			n.traffic = append(n.traffic, func(n *synth, passed time.Duration) { n.crowd(p, keys, perS*passed.Seconds()) })
+		}
 	}
 }
 
-// absorbLocked applies an answer. All cells of an origin share its epoch: if the epoch is new, every cell begins it.
-func (n *synth) absorbLocked(c *synthCell, total store.Total) {
-	if c == nil || total.Epoch == 0 {
-		return
-	}
-	if n.epoch != total.Epoch {
-		for _, other := range n.cells {
-			if other.epoch != 0 && other.epoch != total.Epoch {
-				other.begin(total.Epoch)
-				n.markLocked(other)
+// group returns the name in reports of the keys that the given number of regions use.
+func (p *callers) group(homes int) string {
+	return fmt.Sprintf("%d in %v, %d regions", p.limit, p.window, homes)
+}
+
+func (p *callers) key(name string) window.Key { return fleetKeyOf(name, p.window) }
+
+func fleetKeyOf(name string, duration time.Duration) window.Key {
+	return window.Key{Workspace: "acme", Namespace: "api", Identifier: name, Duration: duration}
+}
+
+// crowd makes mean requests on average, on keys drawn by their rates.
+func (n *synth) crowd(p callers, keys []fleetKey, mean float64) {
+	for range n.poisson(mean) {
+		for {
+			k := &keys[n.random.IntN(len(keys))]
+			if n.random.Float64()*rfcRateMax < float64(k.rate) {
+				key := p.key(k.name)
+				n.Charge(&key, p.cost, p.limit)
+				break
 			}
 		}
-		n.epoch = total.Epoch
-	}
-	c.epoch = total.Epoch
-	c.region, c.foreign = max(c.region, total.Region), max(c.foreign, total.Foreign)
-}
-
-// begin starts a new epoch, in which all accepted cost must be restored.
-func (c *synthCell) begin(epoch store.Epoch) {
-	c.epoch, c.unsent = epoch, 0
-	c.restoring, c.restore, c.known = true, c.accepted, c.region
-}
-
-// listen receives foreign totals until ctx ends.
-func (n *synth) listen(ctx context.Context) {
-	for ctx.Err() == nil {
-		_ = n.origin.Listen(ctx, 0, n.applyForeign)
-		_ = network.Pause(ctx, synthTimeout, "listen again")
 	}
 }
 
-func (n *synth) applyForeign(totals []store.Foreign) {
-	n.mu.Lock()
-	defer n.mu.Unlock()
-	for i := range totals {
-		if c := n.cells[totals[i].Cell]; c != nil {
-			c.foreign = max(c.foreign, totals[i].Count)
-		}
+// poisson draws a number of arrivals. For a large mean it uses the normal approximation.
+func (n *synth) poisson(mean float64) int {
+	if mean > 50 {
+		return max(0, int(math.Round(mean+math.Sqrt(mean)*n.random.NormFloat64())))
 	}
-}
-
-// sweep forgets cells that have expired, except cells with unsent cost.
-func (n *synth) sweep() {
-	nowMs := time.Now().UnixMilli()
-	n.mu.Lock()
-	defer n.mu.Unlock()
-	maps.DeleteFunc(n.cells, func(name window.Cell, c *synthCell) bool {
-		return name.ExpiresAtMs() < nowMs && !c.dirty && c.unsent == 0
-	})
+	arrivals := -1
+	for sum := 0.0; sum < mean; arrivals++ {
+		sum += n.random.ExpFloat64()
+	}
+	return max(0, arrivals)
 }

@@ -80,22 +80,19 @@ type region struct {
 	name   string
 	origin *memstore.Origin
 	nodes  []*node
-	ahead  atomic.Int64 // how far the origin's clock is ahead, in ns
+	clock  fleet.Clock // of the origin
 
 	synths []*synth         // in a relayWorld, instead of nodes
 	relays []*fleet.Process // in a relayWorld
 	killed int              // number of relays that were killed, oldest first
 }
 
-// now returns the time by the origin's clock.
-func (r *region) now() time.Time { return time.Now().Add(time.Duration(r.ahead.Load())) }
-
 // node is a machine. When its process is killed, another process takes its place, under the same index.
 type node struct {
 	index  int
 	region *region
 	lives  int
-	skew   atomic.Int64 // how far its clock is ahead, in ns
+	clock  fleet.Clock
 	life   atomic.Pointer[fleet.Process]
 }
 
@@ -107,6 +104,17 @@ type decisions struct {
 	waits                                                waits // since the warm-up
 }
 
+// count counts a decision.
+func (t *decisions) count(cost int64, allowed bool) {
+	t.offeredCost.Add(cost)
+	if !allowed {
+		t.denied.Add(1)
+		return
+	}
+	t.allowed.Add(1)
+	t.admittedCost.Add(cost)
+}
+
 // newWorld returns a world whose regions have no nodes. grace is how long origins keep cells after their expiry.
 func newWorld(shape Shape, began time.Time, grace time.Duration, seed uint64) *world {
 	w := &world{
@@ -115,7 +123,7 @@ func newWorld(shape Shape, began time.Time, grace time.Duration, seed uint64) *w
 	}
 	for i := range shape.Nodes {
 		r := &region{index: i, name: shape.name(i)}
-		r.origin = memstore.NewOrigin(memstore.OriginOptions{Grace: grace, Shards: shape.Shards, Clock: r.now})
+		r.origin = memstore.NewOrigin(memstore.OriginOptions{Grace: grace, Shards: shape.Shards, Clock: r.clock.Now})
 		w.regions = append(w.regions, r)
 	}
 	return w
@@ -130,7 +138,7 @@ func newLimiterWorld(shape Shape, document []byte, began time.Time, grace time.D
 		for range shape.Nodes[r.index] {
 			nd := &node{index: len(w.nodes), region: r}
 			if shape.Skew > 0 {
-				nd.skew.Store(w.stream("skew", nd.index).Int64N(int64(2*shape.Skew)+1) - int64(shape.Skew))
+				nd.clock.Set(time.Duration(w.stream("skew", nd.index).Int64N(int64(2*shape.Skew)+1)) - shape.Skew)
 			}
 			r.nodes = append(r.nodes, nd)
 			w.nodes = append(w.nodes, nd)
@@ -190,7 +198,7 @@ func (w *world) boot(n *node) (err error) {
 		Origin: &nodeOrigin{FullOrigin: p.Origin, world: w, node: n},
 
 		EntriesMax: w.shape.EntriesMax,
-		Clock:      func() time.Time { return time.Now().Add(time.Duration(n.skew.Load())) },
+		Clock:      n.clock.Now,
 	})
 	if err != nil {
 		return fmt.Errorf("start a node of %s: %w", n.region.name, err)
@@ -232,16 +240,9 @@ func (w *world) note(n *node, a *account, cost, limit int64, began time.Time, d 
 		w.violate(violationError, "a decision on %v failed: %v", a.key, d.Err)
 		return
 	}
-	t := &w.decisions
-	t.offeredCost.Add(cost)
-	if d.Allowed {
-		t.allowed.Add(1)
-		t.admittedCost.Add(cost)
-	} else {
-		t.denied.Add(1)
-	}
+	w.decisions.count(cost, d.Allowed)
 	if d.Source.Degraded() {
-		t.degraded.Add(1)
+		w.decisions.degraded.Add(1)
 	}
 	w.ledger.enterReal(a, began, cost, limit, d.Allowed)
 	w.ledger.enter(a, n.region.index, cost, d)

@@ -1,4 +1,5 @@
-package sim
+// Package weigh measures the memory that a limiter needs for its keys.
+package weigh
 
 import (
 	"context"
@@ -20,8 +21,9 @@ const (
 	weighedMax = 100_000
 )
 
-// bytesPerKey returns the heap bytes that a limiter's table keeps alive for each key, once all cost is sent.
-func bytesPerKey(keys int) (float64, error) {
+// BytesPerKey returns the heap bytes that a limiter's table keeps alive for each key, once all cost is sent. It runs the
+// limiter in a bubble of its own.
+func BytesPerKey(keys int) (float64, error) {
 	keys = min(max(keys, weighedMin), weighedMax)
 	return bubble.Run(func() (float64, error) { return weigh(keys) })
 }
@@ -41,9 +43,8 @@ func weigh(keys int) (float64, error) {
 		return 0, fmt.Errorf("weigh a limiter: %w", err)
 	}
 	for i := range keys {
-		r := request(fmt.Sprintf("user_%d", i), 100, time.Minute)
-		r.Cost = 1
-		l.Allow(ctx, r)
+		l.Allow(ctx, dataplane.Request{Workspace: "acme", Namespace: "api", Identifier: fmt.Sprintf("user_%d", i), Limit: 100,
+			Duration: time.Minute, Cost: 1})
 	}
 	time.Sleep(30 * time.Second) // until all cost is sent and the queues are empty
 	after := liveHeap()
@@ -51,7 +52,7 @@ func weigh(keys int) (float64, error) {
 	if err := l.Stop(ctx); err != nil {
 		return 0, fmt.Errorf("weigh a limiter: %w", err)
 	}
-	return round(float64(after-before)/float64(held), 1), nil
+	return float64(after-before) / float64(held), nil
 }
 
 func liveHeap() int64 {

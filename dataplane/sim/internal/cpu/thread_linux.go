@@ -1,12 +1,12 @@
-package sim
+package cpu
 
 import (
 	"syscall"
 	"time"
 )
 
-// threadTime returns the processor time of the calling thread.
-func threadTime() time.Duration {
+// ThreadTime returns the processor time of the calling thread.
+func ThreadTime() time.Duration {
 	var u syscall.Rusage
 	if syscall.Getrusage(syscall.RUSAGE_THREAD, &u) != nil {
 		return 0
