@@ -15,9 +15,9 @@ import (
 	"github.com/weirhq/weir/shared/window"
 )
 
-// Node sends to its origin as a node must (see store.Origin), but has no limiter. It accepts cost in fixed windows while
-// the counts that it has received for the cell are below the limit, and sends once a tick. Its methods may be called
-// concurrently.
+// Node sends to its origin as a node must (see store.Origin), but has no limiter. It accepts cost in fixed windows
+// while the counts that it has received for the cell are below the limit, and sends once a tick. Its methods may be
+// called concurrently.
 type Node struct {
 	origin store.Origin
 	random *rand.Rand

@@ -21,8 +21,8 @@ const (
 	weighedMax = 100_000
 )
 
-// BytesPerKey returns the heap bytes that a limiter's table keeps alive for each key, once all cost is sent. It runs the
-// limiter in a bubble of its own.
+// BytesPerKey returns the heap bytes that a limiter's table keeps alive for each key, once all cost is sent. It runs
+// the limiter in a bubble of its own.
 func BytesPerKey(keys int) (float64, error) {
 	keys = min(max(keys, weighedMin), weighedMax)
 	return bubble.Run(func() (float64, error) { return weigh(keys) })
