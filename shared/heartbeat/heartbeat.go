@@ -83,10 +83,11 @@ type Health struct {
 	SettingsErrors int64 `json:"settings_errors_total"`
 	SettingsAtMs   int64 `json:"settings_at_ms"` // last settings read that was applied or found unchanged
 	// when the newest reset of a key that is in force was made, by the count store's clock
-	ResetAtMs       int64  `json:"reset_at_ms"`
-	Trial           int64  `json:"trial,omitempty"`            // number of the trial whose tuning is in force, or 0
-	TuningHash      string `json:"tuning_hash,omitempty"`      // tuning.Tuning.Hash of the tuning in force
-	SettingsProblem string `json:"settings_problem,omitempty"` // why the newest settings are not in force
+	ResetAtMs       int64   `json:"reset_at_ms"`
+	Trial           int64   `json:"trial,omitempty"`            // number of the trial whose tuning is in force, or 0
+	TuningHash      string  `json:"tuning_hash,omitempty"`      // tuning.Tuning.Hash of the tuning in force
+	Limits          *Limits `json:"limits,omitempty"`           // of a trial of limits that the node runs; nil: none
+	SettingsProblem string  `json:"settings_problem,omitempty"` // why the newest settings are not in force
 
 	// Problems describe faults of the node's surroundings, such as a Redis that evicts keys. There
 	// are at most ProblemsMax, of up to ProblemBytesMax bytes each.
@@ -131,3 +132,41 @@ func (r *Relay) Lag() (ms int64, ok bool) {
 	}
 	return ms, true
 }
+
+// Limits compares a trial of limits with the limits before it, on one node: each decision about a key whose limit the
+// trial changes is judged by both, at the same counts. The figures begin at 0 with the trial.
+type Limits struct {
+	Judged       int64 `json:"judged_total"`        // decisions judged by both
+	DeniedBefore int64 `json:"denied_before_total"` // that the limits before the trial deny
+	DeniedAfter  int64 `json:"denied_after_total"`  // that the limits of the trial deny
+	NewlyDenied  int64 `json:"newly_denied_total"`  // that only the limits of the trial deny
+	Callers      int64 `json:"callers_total"`       // keys with newly denied decisions, up to CallersMax
+	Protected    int64 `json:"protected_total"`     // newly denied decisions of protected callers
+
+	// Caller is a protected caller that was newly denied, nil: none.
+	Caller *TopKey `json:"caller,omitempty"`
+
+	// Top has the keys with the most newly denied decisions in the last minute or two, largest first, at most
+	// LimitsTopMax. Count is the number of these decisions, and Limit the limit of the trial.
+	Top []TopKey `json:"top,omitempty"`
+
+	// Namespaces has the namespaces with the most newly denied decisions, largest first, at most LimitsNamespacesMax.
+	Namespaces []LimitsNamespace `json:"namespaces,omitempty"`
+}
+
+// LimitsNamespace is the part of Limits that belongs to a namespace.
+type LimitsNamespace struct {
+	Workspace    []byte `json:"w"`
+	Namespace    []byte `json:"n"`
+	Judged       int64  `json:"judged"`
+	DeniedBefore int64  `json:"denied_before"`
+	DeniedAfter  int64  `json:"denied_after"`
+	NewlyDenied  int64  `json:"newly_denied"`
+}
+
+// Bounds of Limits.
+const (
+	CallersMax          = 10_000
+	LimitsTopMax        = 10
+	LimitsNamespacesMax = 20
+)

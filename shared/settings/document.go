@@ -53,23 +53,26 @@ type Document struct {
 
 // Namespace holds the settings of a namespace. In a document all but the names may be left out.
 type Namespace struct {
-	Workspace, Namespace string
-	Shadow               bool   // lets denied requests pass
-	Mode                 string // exact (default) or estimate
-	Outage               string // local (default), open or closed
-	NodeShare            string // wait (default) or flush
-	Window               string // cells (default) or precise, which the estimate mode does not take
-	Estimate             string // JSON: settings of the estimate mode; empty for their defaults
+	Workspace string `json:"workspace"`
+	Namespace string `json:"namespace"`
+	Shadow    bool   `json:"shadow,omitempty"`   // lets denied requests pass
+	Mode      string `json:"mode"`               // exact (default) or estimate
+	Outage    string `json:"outage"`             // local (default), open or closed
+	NodeShare string `json:"node_share"`         // wait (default) or flush
+	Window    string `json:"window"`             // cells (default) or precise, which the estimate mode does not take
+	Estimate  string `json:"estimate,omitempty"` // JSON: settings of the estimate mode; empty for their defaults
 }
 
 // Override is the limit of an identifier, or of all identifiers that a network or a pattern with '*' matches. In a
 // document all but the names and the limit may be left out.
 type Override struct {
-	Workspace, Namespace, Pattern string
-	Limit                         int64 // 0 blocks
-	DurationMs                    int64 // 0 keeps the request's
-	Candidate                     int64 // evaluated in addition to Limit, without an effect on decisions; 0 for none
-	Shadow                        bool  // lets denied requests pass
+	Workspace  string `json:"workspace"`
+	Namespace  string `json:"namespace"`
+	Pattern    string `json:"pattern"`
+	Limit      int64  `json:"limit"`                 // 0 blocks
+	DurationMs int64  `json:"duration_ms,omitempty"` // 0 keeps the request's
+	Candidate  int64  `json:"candidate,omitempty"`   // evaluated in addition to Limit, without an effect; 0 for none
+	Shadow     bool   `json:"shadow,omitempty"`      // lets denied requests pass
 }
 
 // DefaultNamespace returns a namespace without settings.

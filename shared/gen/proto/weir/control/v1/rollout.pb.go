@@ -82,13 +82,16 @@ func (RolloutAction) EnumDescriptor() ([]byte, []int) {
 }
 
 type StartRolloutRequest struct {
-	state         protoimpl.MessageState `protogen:"open.v1"`
-	Actor         string                 `protobuf:"bytes,1,opt,name=actor,proto3" json:"actor,omitempty"`   // 1 to 191 bytes
-	Reason        string                 `protobuf:"bytes,2,opt,name=reason,proto3" json:"reason,omitempty"` // 1 to 500 bytes
-	Id            string                 `protobuf:"bytes,3,opt,name=id,proto3" json:"id,omitempty"`         // at most 64 letters, digits, '-', '_' and '.'; empty: the server makes up an id
-	Tuning        string                 `protobuf:"bytes,4,opt,name=tuning,proto3" json:"tuning,omitempty"` // JSON document of the tuning, every field present: see GetTuning
-	Plan          *RolloutPlan           `protobuf:"bytes,5,opt,name=plan,proto3" json:"plan,omitempty"`
-	Force         bool                   `protobuf:"varint,6,opt,name=force,proto3" json:"force,omitempty"` // start although the health of the fleet is critical
+	state  protoimpl.MessageState `protogen:"open.v1"`
+	Actor  string                 `protobuf:"bytes,1,opt,name=actor,proto3" json:"actor,omitempty"`   // 1 to 191 bytes
+	Reason string                 `protobuf:"bytes,2,opt,name=reason,proto3" json:"reason,omitempty"` // 1 to 500 bytes
+	Id     string                 `protobuf:"bytes,3,opt,name=id,proto3" json:"id,omitempty"`         // at most 64 letters, digits, '-', '_' and '.'; empty: the server makes up an id
+	Tuning string                 `protobuf:"bytes,4,opt,name=tuning,proto3" json:"tuning,omitempty"` // JSON document of the tuning, every field present: see GetTuning; empty with limits
+	Plan   *RolloutPlan           `protobuf:"bytes,5,opt,name=plan,proto3" json:"plan,omitempty"`
+	Force  bool                   `protobuf:"varint,6,opt,name=force,proto3" json:"force,omitempty"` // start although the health of the fleet is critical
+	// The change of limits to roll out instead of a tuning. If what is in force differs from its states before, the
+	// request fails with aborted, and the message has the difference.
+	Limits        *LimitsChange `protobuf:"bytes,7,opt,name=limits,proto3" json:"limits,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -163,6 +166,13 @@ func (x *StartRolloutRequest) GetForce() bool {
 		return x.Force
 	}
 	return false
+}
+
+func (x *StartRolloutRequest) GetLimits() *LimitsChange {
+	if x != nil {
+		return x.Limits
+	}
+	return nil
 }
 
 type StartRolloutResponse struct {
@@ -838,14 +848,17 @@ func (x *Approval) GetExpiresAtMs() int64 {
 // their nodes run the tuning, with the nodes of earlier stages. Without them it is all nodes, as it must be in the last
 // stage of each region.
 type RolloutStage struct {
-	state         protoimpl.MessageState `protogen:"open.v1"`
-	Regions       []string               `protobuf:"bytes,1,rep,name=regions,proto3" json:"regions,omitempty"`
-	SharePercent  int32                  `protobuf:"varint,2,opt,name=share_percent,json=sharePercent,proto3" json:"share_percent,omitempty"` // of all regions, earlier stages included, 1 to 100
-	All           bool                   `protobuf:"varint,3,opt,name=all,proto3" json:"all,omitempty"`                                       // all the others, and regions to come
-	BakeMs        *int64                 `protobuf:"varint,4,opt,name=bake_ms,json=bakeMs,proto3,oneof" json:"bake_ms,omitempty"`             // 100 ms to 7 days, default 5 min
-	Approval      bool                   `protobuf:"varint,5,opt,name=approval,proto3" json:"approval,omitempty"`                             // a person must approve before it begins
-	NodesPercent  int32                  `protobuf:"varint,6,opt,name=nodes_percent,json=nodesPercent,proto3" json:"nodes_percent,omitempty"` // of the live nodes of each region, rounded up, 1 to 100; 0: all, unless nodes is set
-	Nodes         int32                  `protobuf:"varint,7,opt,name=nodes,proto3" json:"nodes,omitempty"`                                   // of each region, 1 or more
+	state        protoimpl.MessageState `protogen:"open.v1"`
+	Regions      []string               `protobuf:"bytes,1,rep,name=regions,proto3" json:"regions,omitempty"`
+	SharePercent int32                  `protobuf:"varint,2,opt,name=share_percent,json=sharePercent,proto3" json:"share_percent,omitempty"` // of all regions, earlier stages included, 1 to 100
+	All          bool                   `protobuf:"varint,3,opt,name=all,proto3" json:"all,omitempty"`                                       // all the others, and regions to come
+	BakeMs       *int64                 `protobuf:"varint,4,opt,name=bake_ms,json=bakeMs,proto3,oneof" json:"bake_ms,omitempty"`             // 100 ms to 7 days, default 5 min
+	Approval     bool                   `protobuf:"varint,5,opt,name=approval,proto3" json:"approval,omitempty"`                             // a person must approve before it begins
+	NodesPercent int32                  `protobuf:"varint,6,opt,name=nodes_percent,json=nodesPercent,proto3" json:"nodes_percent,omitempty"` // of the live nodes of each region, rounded up, 1 to 100; 0: all, unless nodes is set
+	Nodes        int32                  `protobuf:"varint,7,opt,name=nodes,proto3" json:"nodes,omitempty"`                                   // of each region, 1 or more
+	// For a rollout of limits: the nodes decide as before, and count what the new limits would decide. A stage with shadow
+	// precedes all stages without it.
+	Shadow        bool `protobuf:"varint,8,opt,name=shadow,proto3" json:"shadow,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -929,6 +942,13 @@ func (x *RolloutStage) GetNodes() int32 {
 	return 0
 }
 
+func (x *RolloutStage) GetShadow() bool {
+	if x != nil {
+		return x.Shadow
+	}
+	return false
+}
+
 // RolloutGuardrails bound how much worse a region, or a node, may do than before its stage, until the rollout is over.
 // Omitted guardrails have their defaults.
 type RolloutGuardrails struct {
@@ -946,8 +966,14 @@ type RolloutGuardrails struct {
 	Queries         []*RolloutQuery    `protobuf:"bytes,8,rep,name=queries,proto3" json:"queries,omitempty"`                                                 // of the Prometheus that weir-control is configured with; at most 20
 	RestartsPerHour *int32             `protobuf:"varint,9,opt,name=restarts_per_hour,json=restartsPerHour,proto3,oneof" json:"restarts_per_hour,omitempty"` // of one node, 0 to 10, default 1; 10 turns it off
 	Comparison      *RolloutComparison `protobuf:"bytes,10,opt,name=comparison,proto3" json:"comparison,omitempty"`                                          // with regions without the tuning, at the same time
-	unknownFields   protoimpl.UnknownFields
-	sizeCache       protoimpl.SizeCache
+	// Of a rollout of limits. Decisions that only the new limits deny, as a share of the decisions that they change: 0 to 1,
+	// default 0.01. 1 turns it off.
+	NewlyDeniedShare *float64 `protobuf:"fixed64,11,opt,name=newly_denied_share,json=newlyDeniedShare,proto3,oneof" json:"newly_denied_share,omitempty"`
+	// Keys with such decisions, of all nodes of a region with the trial: 0 to 1,000,000, default 10; 1,000,000 turns it off.
+	NewlyDeniedCallers *int64             `protobuf:"varint,12,opt,name=newly_denied_callers,json=newlyDeniedCallers,proto3,oneof" json:"newly_denied_callers,omitempty"`
+	Protected          []*ProtectedCaller `protobuf:"bytes,13,rep,name=protected,proto3" json:"protected,omitempty"` // none of them may be newly denied; at most 100
+	unknownFields      protoimpl.UnknownFields
+	sizeCache          protoimpl.SizeCache
 }
 
 func (x *RolloutGuardrails) Reset() {
@@ -1046,6 +1072,27 @@ func (x *RolloutGuardrails) GetRestartsPerHour() int32 {
 func (x *RolloutGuardrails) GetComparison() *RolloutComparison {
 	if x != nil {
 		return x.Comparison
+	}
+	return nil
+}
+
+func (x *RolloutGuardrails) GetNewlyDeniedShare() float64 {
+	if x != nil && x.NewlyDeniedShare != nil {
+		return *x.NewlyDeniedShare
+	}
+	return 0
+}
+
+func (x *RolloutGuardrails) GetNewlyDeniedCallers() int64 {
+	if x != nil && x.NewlyDeniedCallers != nil {
+		return *x.NewlyDeniedCallers
+	}
+	return 0
+}
+
+func (x *RolloutGuardrails) GetProtected() []*ProtectedCaller {
+	if x != nil {
+		return x.Protected
 	}
 	return nil
 }
@@ -1317,7 +1364,9 @@ type Rollout struct {
 	Approvals  *Approvals           `protobuf:"bytes,24,opt,name=approvals,proto3" json:"approvals,omitempty"`   // while a stage waits for them
 	Rails      []*RolloutRail       `protobuf:"bytes,25,rep,name=rails,proto3" json:"rails,omitempty"`           // the guardrails, except queries, in a fixed order
 	// Of a rollout that is over: nodes that fell silent, so that their tuning is unknown; empty: none.
-	Unknown       string `protobuf:"bytes,26,opt,name=unknown,proto3" json:"unknown,omitempty"`
+	Unknown       string          `protobuf:"bytes,26,opt,name=unknown,proto3" json:"unknown,omitempty"`
+	Limits        *LimitsChange   `protobuf:"bytes,27,opt,name=limits,proto3" json:"limits,omitempty"`     // of a rollout of limits; absent: it rolls out a tuning
+	Evidence      *LimitsEvidence `protobuf:"bytes,28,opt,name=evidence,proto3" json:"evidence,omitempty"` // of a rollout of limits
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -1534,6 +1583,20 @@ func (x *Rollout) GetUnknown() string {
 	return ""
 }
 
+func (x *Rollout) GetLimits() *LimitsChange {
+	if x != nil {
+		return x.Limits
+	}
+	return nil
+}
+
+func (x *Rollout) GetEvidence() *LimitsEvidence {
+	if x != nil {
+		return x.Evidence
+	}
+	return nil
+}
+
 // RolloutRail is the state of a guardrail: the figures of the region or the node that is nearest to its bound.
 type RolloutRail struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
@@ -1673,6 +1736,7 @@ type RolloutProgress struct {
 	State         string                 `protobuf:"bytes,5,opt,name=state,proto3" json:"state,omitempty"`                                    // done, active, waiting
 	NodesPercent  int32                  `protobuf:"varint,6,opt,name=nodes_percent,json=nodesPercent,proto3" json:"nodes_percent,omitempty"` // of each region's nodes, as in RolloutStage
 	Nodes         int32                  `protobuf:"varint,7,opt,name=nodes,proto3" json:"nodes,omitempty"`
+	Shadow        bool                   `protobuf:"varint,8,opt,name=shadow,proto3" json:"shadow,omitempty"` // as in RolloutStage
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -1754,6 +1818,13 @@ func (x *RolloutProgress) GetNodes() int32 {
 		return x.Nodes
 	}
 	return 0
+}
+
+func (x *RolloutProgress) GetShadow() bool {
+	if x != nil {
+		return x.Shadow
+	}
+	return false
 }
 
 // RolloutRegion is a region that has or had the tuning.
@@ -2898,14 +2969,15 @@ var File_weir_control_v1_rollout_proto protoreflect.FileDescriptor
 
 const file_weir_control_v1_rollout_proto_rawDesc = "" +
 	"\n" +
-	"\x1dweir/control/v1/rollout.proto\x12\x0fweir.control.v1\"\xb3\x01\n" +
+	"\x1dweir/control/v1/rollout.proto\x12\x0fweir.control.v1\x1a\x1cweir/control/v1/limits.proto\"\xea\x01\n" +
 	"\x13StartRolloutRequest\x12\x14\n" +
 	"\x05actor\x18\x01 \x01(\tR\x05actor\x12\x16\n" +
 	"\x06reason\x18\x02 \x01(\tR\x06reason\x12\x0e\n" +
 	"\x02id\x18\x03 \x01(\tR\x02id\x12\x16\n" +
 	"\x06tuning\x18\x04 \x01(\tR\x06tuning\x120\n" +
 	"\x04plan\x18\x05 \x01(\v2\x1c.weir.control.v1.RolloutPlanR\x04plan\x12\x14\n" +
-	"\x05force\x18\x06 \x01(\bR\x05force\"J\n" +
+	"\x05force\x18\x06 \x01(\bR\x05force\x125\n" +
+	"\x06limits\x18\a \x01(\v2\x1d.weir.control.v1.LimitsChangeR\x06limits\"J\n" +
 	"\x14StartRolloutResponse\x122\n" +
 	"\arollout\x18\x01 \x01(\v2\x18.weir.control.v1.RolloutR\arollout\"&\n" +
 	"\x14RolloutStatusRequest\x12\x0e\n" +
@@ -2958,7 +3030,7 @@ const file_weir_control_v1_rollout_proto_rawDesc = "" +
 	"\x05actor\x18\x01 \x01(\tR\x05actor\x12\x16\n" +
 	"\x06reason\x18\x02 \x01(\tR\x06reason\x12\x13\n" +
 	"\x05at_ms\x18\x03 \x01(\x03R\x04atMs\x12\"\n" +
-	"\rexpires_at_ms\x18\x04 \x01(\x03R\vexpiresAtMs\"\xe0\x01\n" +
+	"\rexpires_at_ms\x18\x04 \x01(\x03R\vexpiresAtMs\"\xf8\x01\n" +
 	"\fRolloutStage\x12\x18\n" +
 	"\aregions\x18\x01 \x03(\tR\aregions\x12#\n" +
 	"\rshare_percent\x18\x02 \x01(\x05R\fsharePercent\x12\x10\n" +
@@ -2966,9 +3038,10 @@ const file_weir_control_v1_rollout_proto_rawDesc = "" +
 	"\abake_ms\x18\x04 \x01(\x03H\x00R\x06bakeMs\x88\x01\x01\x12\x1a\n" +
 	"\bapproval\x18\x05 \x01(\bR\bapproval\x12#\n" +
 	"\rnodes_percent\x18\x06 \x01(\x05R\fnodesPercent\x12\x14\n" +
-	"\x05nodes\x18\a \x01(\x05R\x05nodesB\n" +
+	"\x05nodes\x18\a \x01(\x05R\x05nodes\x12\x16\n" +
+	"\x06shadow\x18\b \x01(\bR\x06shadowB\n" +
 	"\n" +
-	"\b_bake_ms\"\xcb\x05\n" +
+	"\b_bake_ms\"\xa5\a\n" +
 	"\x11RolloutGuardrails\x12K\n" +
 	"\x11errors_per_minute\x18\x01 \x01(\v2\x1f.weir.control.v1.RolloutCeilingR\x0ferrorsPerMinute\x12G\n" +
 	"\x0frows_per_second\x18\x02 \x01(\v2\x1f.weir.control.v1.RolloutCeilingR\rrowsPerSecond\x12F\n" +
@@ -2983,10 +3056,15 @@ const file_weir_control_v1_rollout_proto_rawDesc = "" +
 	"\n" +
 	"comparison\x18\n" +
 	" \x01(\v2\".weir.control.v1.RolloutComparisonR\n" +
-	"comparisonB\x15\n" +
+	"comparison\x121\n" +
+	"\x12newly_denied_share\x18\v \x01(\x01H\x03R\x10newlyDeniedShare\x88\x01\x01\x125\n" +
+	"\x14newly_denied_callers\x18\f \x01(\x03H\x04R\x12newlyDeniedCallers\x88\x01\x01\x12>\n" +
+	"\tprotected\x18\r \x03(\v2 .weir.control.v1.ProtectedCallerR\tprotectedB\x15\n" +
 	"\x13_denied_share_shiftB\x13\n" +
 	"\x11_nodes_lost_shareB\x14\n" +
-	"\x12_restarts_per_hour\"\xca\x02\n" +
+	"\x12_restarts_per_hourB\x15\n" +
+	"\x13_newly_denied_shareB\x17\n" +
+	"\x15_newly_denied_callers\"\xca\x02\n" +
 	"\x11RolloutComparison\x12\"\n" +
 	"\n" +
 	"error_rate\x18\x01 \x01(\x01H\x00R\terrorRate\x88\x01\x01\x12\"\n" +
@@ -3016,7 +3094,7 @@ const file_weir_control_v1_rollout_proto_rawDesc = "" +
 	"\x05least\x18\x02 \x01(\x01H\x01R\x05least\x88\x01\x01\x12\x10\n" +
 	"\x03off\x18\x03 \x01(\bR\x03offB\t\n" +
 	"\a_factorB\b\n" +
-	"\x06_least\"\xcc\a\n" +
+	"\x06_least\"\xc0\b\n" +
 	"\aRollout\x12\x0e\n" +
 	"\x02id\x18\x01 \x01(\tR\x02id\x12\x14\n" +
 	"\x05actor\x18\x02 \x01(\tR\x05actor\x12\x16\n" +
@@ -3047,7 +3125,9 @@ const file_weir_control_v1_rollout_proto_rawDesc = "" +
 	"\x05asked\x18\x17 \x01(\x03R\x05asked\x128\n" +
 	"\tapprovals\x18\x18 \x01(\v2\x1a.weir.control.v1.ApprovalsR\tapprovals\x122\n" +
 	"\x05rails\x18\x19 \x03(\v2\x1c.weir.control.v1.RolloutRailR\x05rails\x12\x18\n" +
-	"\aunknown\x18\x1a \x01(\tR\aunknown\"\xfa\x02\n" +
+	"\aunknown\x18\x1a \x01(\tR\aunknown\x125\n" +
+	"\x06limits\x18\x1b \x01(\v2\x1d.weir.control.v1.LimitsChangeR\x06limits\x12;\n" +
+	"\bevidence\x18\x1c \x01(\v2\x1f.weir.control.v1.LimitsEvidenceR\bevidence\"\xfa\x02\n" +
 	"\vRolloutRail\x12\x14\n" +
 	"\x05field\x18\x01 \x01(\tR\x05field\x12\x16\n" +
 	"\x06region\x18\x02 \x01(\tR\x06region\x12\x12\n" +
@@ -3070,7 +3150,7 @@ const file_weir_control_v1_rollout_proto_rawDesc = "" +
 	"\a_marginB\r\n" +
 	"\v_confidenceB\x06\n" +
 	"\x04_lowB\a\n" +
-	"\x05_high\"\xc5\x01\n" +
+	"\x05_high\"\xdd\x01\n" +
 	"\x0fRolloutProgress\x12\x18\n" +
 	"\aregions\x18\x01 \x03(\tR\aregions\x12\x12\n" +
 	"\x04rest\x18\x02 \x01(\bR\x04rest\x12\x17\n" +
@@ -3078,7 +3158,8 @@ const file_weir_control_v1_rollout_proto_rawDesc = "" +
 	"\bapproval\x18\x04 \x01(\bR\bapproval\x12\x14\n" +
 	"\x05state\x18\x05 \x01(\tR\x05state\x12#\n" +
 	"\rnodes_percent\x18\x06 \x01(\x05R\fnodesPercent\x12\x14\n" +
-	"\x05nodes\x18\a \x01(\x05R\x05nodes\"\x9d\x03\n" +
+	"\x05nodes\x18\a \x01(\x05R\x05nodes\x12\x16\n" +
+	"\x06shadow\x18\b \x01(\bR\x06shadow\"\x9d\x03\n" +
 	"\rRolloutRegion\x12\x16\n" +
 	"\x06region\x18\x01 \x01(\tR\x06region\x12'\n" +
 	"\x0fapplied_version\x18\x02 \x01(\x03R\x0eappliedVersion\x12)\n" +
@@ -3264,61 +3345,68 @@ var file_weir_control_v1_rollout_proto_goTypes = []any{
 	(*ListTuningsResponse)(nil),    // 32: weir.control.v1.ListTuningsResponse
 	(*TuningVersion)(nil),          // 33: weir.control.v1.TuningVersion
 	(*RegionTuning)(nil),           // 34: weir.control.v1.RegionTuning
+	(*LimitsChange)(nil),           // 35: weir.control.v1.LimitsChange
+	(*ProtectedCaller)(nil),        // 36: weir.control.v1.ProtectedCaller
+	(*LimitsEvidence)(nil),         // 37: weir.control.v1.LimitsEvidence
 }
 var file_weir_control_v1_rollout_proto_depIdxs = []int32{
 	10, // 0: weir.control.v1.StartRolloutRequest.plan:type_name -> weir.control.v1.RolloutPlan
-	18, // 1: weir.control.v1.StartRolloutResponse.rollout:type_name -> weir.control.v1.Rollout
-	18, // 2: weir.control.v1.RolloutStatusResponse.rollout:type_name -> weir.control.v1.Rollout
-	0,  // 3: weir.control.v1.OperateRolloutRequest.action:type_name -> weir.control.v1.RolloutAction
-	18, // 4: weir.control.v1.OperateRolloutResponse.rollout:type_name -> weir.control.v1.Rollout
-	9,  // 5: weir.control.v1.ListRolloutsResponse.rollouts:type_name -> weir.control.v1.RolloutSummary
-	13, // 6: weir.control.v1.RolloutPlan.stages:type_name -> weir.control.v1.RolloutStage
-	14, // 7: weir.control.v1.RolloutPlan.guardrails:type_name -> weir.control.v1.RolloutGuardrails
-	12, // 8: weir.control.v1.Approvals.given:type_name -> weir.control.v1.Approval
-	17, // 9: weir.control.v1.RolloutGuardrails.errors_per_minute:type_name -> weir.control.v1.RolloutCeiling
-	17, // 10: weir.control.v1.RolloutGuardrails.rows_per_second:type_name -> weir.control.v1.RolloutCeiling
-	17, // 11: weir.control.v1.RolloutGuardrails.degraded_share:type_name -> weir.control.v1.RolloutCeiling
-	17, // 12: weir.control.v1.RolloutGuardrails.convergence_ms:type_name -> weir.control.v1.RolloutCeiling
-	17, // 13: weir.control.v1.RolloutGuardrails.latency_us:type_name -> weir.control.v1.RolloutCeiling
-	16, // 14: weir.control.v1.RolloutGuardrails.queries:type_name -> weir.control.v1.RolloutQuery
-	15, // 15: weir.control.v1.RolloutGuardrails.comparison:type_name -> weir.control.v1.RolloutComparison
-	20, // 16: weir.control.v1.Rollout.stages:type_name -> weir.control.v1.RolloutProgress
-	22, // 17: weir.control.v1.Rollout.baseline:type_name -> weir.control.v1.RolloutRates
-	22, // 18: weir.control.v1.Rollout.now:type_name -> weir.control.v1.RolloutRates
-	21, // 19: weir.control.v1.Rollout.regions:type_name -> weir.control.v1.RolloutRegion
-	24, // 20: weir.control.v1.Rollout.events:type_name -> weir.control.v1.RolloutEvent
-	14, // 21: weir.control.v1.Rollout.guardrails:type_name -> weir.control.v1.RolloutGuardrails
-	23, // 22: weir.control.v1.Rollout.queries:type_name -> weir.control.v1.RolloutQueryValue
-	11, // 23: weir.control.v1.Rollout.approvals:type_name -> weir.control.v1.Approvals
-	19, // 24: weir.control.v1.Rollout.rails:type_name -> weir.control.v1.RolloutRail
-	22, // 25: weir.control.v1.RolloutRegion.baseline:type_name -> weir.control.v1.RolloutRates
-	22, // 26: weir.control.v1.RolloutRegion.now:type_name -> weir.control.v1.RolloutRates
-	26, // 27: weir.control.v1.PreviewRolloutRequest.shape:type_name -> weir.control.v1.PreviewShape
-	26, // 28: weir.control.v1.PreviewRolloutResponse.shape:type_name -> weir.control.v1.PreviewShape
-	28, // 29: weir.control.v1.PreviewRolloutResponse.old:type_name -> weir.control.v1.PreviewPrediction
-	28, // 30: weir.control.v1.PreviewRolloutResponse.new:type_name -> weir.control.v1.PreviewPrediction
-	28, // 31: weir.control.v1.PreviewRolloutResponse.curve:type_name -> weir.control.v1.PreviewPrediction
-	34, // 32: weir.control.v1.GetTuningResponse.tunings:type_name -> weir.control.v1.RegionTuning
-	33, // 33: weir.control.v1.ListTuningsResponse.versions:type_name -> weir.control.v1.TuningVersion
-	1,  // 34: weir.control.v1.RolloutService.StartRollout:input_type -> weir.control.v1.StartRolloutRequest
-	3,  // 35: weir.control.v1.RolloutService.RolloutStatus:input_type -> weir.control.v1.RolloutStatusRequest
-	5,  // 36: weir.control.v1.RolloutService.OperateRollout:input_type -> weir.control.v1.OperateRolloutRequest
-	7,  // 37: weir.control.v1.RolloutService.ListRollouts:input_type -> weir.control.v1.ListRolloutsRequest
-	25, // 38: weir.control.v1.RolloutService.PreviewRollout:input_type -> weir.control.v1.PreviewRolloutRequest
-	29, // 39: weir.control.v1.RolloutService.GetTuning:input_type -> weir.control.v1.GetTuningRequest
-	31, // 40: weir.control.v1.RolloutService.ListTunings:input_type -> weir.control.v1.ListTuningsRequest
-	2,  // 41: weir.control.v1.RolloutService.StartRollout:output_type -> weir.control.v1.StartRolloutResponse
-	4,  // 42: weir.control.v1.RolloutService.RolloutStatus:output_type -> weir.control.v1.RolloutStatusResponse
-	6,  // 43: weir.control.v1.RolloutService.OperateRollout:output_type -> weir.control.v1.OperateRolloutResponse
-	8,  // 44: weir.control.v1.RolloutService.ListRollouts:output_type -> weir.control.v1.ListRolloutsResponse
-	27, // 45: weir.control.v1.RolloutService.PreviewRollout:output_type -> weir.control.v1.PreviewRolloutResponse
-	30, // 46: weir.control.v1.RolloutService.GetTuning:output_type -> weir.control.v1.GetTuningResponse
-	32, // 47: weir.control.v1.RolloutService.ListTunings:output_type -> weir.control.v1.ListTuningsResponse
-	41, // [41:48] is the sub-list for method output_type
-	34, // [34:41] is the sub-list for method input_type
-	34, // [34:34] is the sub-list for extension type_name
-	34, // [34:34] is the sub-list for extension extendee
-	0,  // [0:34] is the sub-list for field type_name
+	35, // 1: weir.control.v1.StartRolloutRequest.limits:type_name -> weir.control.v1.LimitsChange
+	18, // 2: weir.control.v1.StartRolloutResponse.rollout:type_name -> weir.control.v1.Rollout
+	18, // 3: weir.control.v1.RolloutStatusResponse.rollout:type_name -> weir.control.v1.Rollout
+	0,  // 4: weir.control.v1.OperateRolloutRequest.action:type_name -> weir.control.v1.RolloutAction
+	18, // 5: weir.control.v1.OperateRolloutResponse.rollout:type_name -> weir.control.v1.Rollout
+	9,  // 6: weir.control.v1.ListRolloutsResponse.rollouts:type_name -> weir.control.v1.RolloutSummary
+	13, // 7: weir.control.v1.RolloutPlan.stages:type_name -> weir.control.v1.RolloutStage
+	14, // 8: weir.control.v1.RolloutPlan.guardrails:type_name -> weir.control.v1.RolloutGuardrails
+	12, // 9: weir.control.v1.Approvals.given:type_name -> weir.control.v1.Approval
+	17, // 10: weir.control.v1.RolloutGuardrails.errors_per_minute:type_name -> weir.control.v1.RolloutCeiling
+	17, // 11: weir.control.v1.RolloutGuardrails.rows_per_second:type_name -> weir.control.v1.RolloutCeiling
+	17, // 12: weir.control.v1.RolloutGuardrails.degraded_share:type_name -> weir.control.v1.RolloutCeiling
+	17, // 13: weir.control.v1.RolloutGuardrails.convergence_ms:type_name -> weir.control.v1.RolloutCeiling
+	17, // 14: weir.control.v1.RolloutGuardrails.latency_us:type_name -> weir.control.v1.RolloutCeiling
+	16, // 15: weir.control.v1.RolloutGuardrails.queries:type_name -> weir.control.v1.RolloutQuery
+	15, // 16: weir.control.v1.RolloutGuardrails.comparison:type_name -> weir.control.v1.RolloutComparison
+	36, // 17: weir.control.v1.RolloutGuardrails.protected:type_name -> weir.control.v1.ProtectedCaller
+	20, // 18: weir.control.v1.Rollout.stages:type_name -> weir.control.v1.RolloutProgress
+	22, // 19: weir.control.v1.Rollout.baseline:type_name -> weir.control.v1.RolloutRates
+	22, // 20: weir.control.v1.Rollout.now:type_name -> weir.control.v1.RolloutRates
+	21, // 21: weir.control.v1.Rollout.regions:type_name -> weir.control.v1.RolloutRegion
+	24, // 22: weir.control.v1.Rollout.events:type_name -> weir.control.v1.RolloutEvent
+	14, // 23: weir.control.v1.Rollout.guardrails:type_name -> weir.control.v1.RolloutGuardrails
+	23, // 24: weir.control.v1.Rollout.queries:type_name -> weir.control.v1.RolloutQueryValue
+	11, // 25: weir.control.v1.Rollout.approvals:type_name -> weir.control.v1.Approvals
+	19, // 26: weir.control.v1.Rollout.rails:type_name -> weir.control.v1.RolloutRail
+	35, // 27: weir.control.v1.Rollout.limits:type_name -> weir.control.v1.LimitsChange
+	37, // 28: weir.control.v1.Rollout.evidence:type_name -> weir.control.v1.LimitsEvidence
+	22, // 29: weir.control.v1.RolloutRegion.baseline:type_name -> weir.control.v1.RolloutRates
+	22, // 30: weir.control.v1.RolloutRegion.now:type_name -> weir.control.v1.RolloutRates
+	26, // 31: weir.control.v1.PreviewRolloutRequest.shape:type_name -> weir.control.v1.PreviewShape
+	26, // 32: weir.control.v1.PreviewRolloutResponse.shape:type_name -> weir.control.v1.PreviewShape
+	28, // 33: weir.control.v1.PreviewRolloutResponse.old:type_name -> weir.control.v1.PreviewPrediction
+	28, // 34: weir.control.v1.PreviewRolloutResponse.new:type_name -> weir.control.v1.PreviewPrediction
+	28, // 35: weir.control.v1.PreviewRolloutResponse.curve:type_name -> weir.control.v1.PreviewPrediction
+	34, // 36: weir.control.v1.GetTuningResponse.tunings:type_name -> weir.control.v1.RegionTuning
+	33, // 37: weir.control.v1.ListTuningsResponse.versions:type_name -> weir.control.v1.TuningVersion
+	1,  // 38: weir.control.v1.RolloutService.StartRollout:input_type -> weir.control.v1.StartRolloutRequest
+	3,  // 39: weir.control.v1.RolloutService.RolloutStatus:input_type -> weir.control.v1.RolloutStatusRequest
+	5,  // 40: weir.control.v1.RolloutService.OperateRollout:input_type -> weir.control.v1.OperateRolloutRequest
+	7,  // 41: weir.control.v1.RolloutService.ListRollouts:input_type -> weir.control.v1.ListRolloutsRequest
+	25, // 42: weir.control.v1.RolloutService.PreviewRollout:input_type -> weir.control.v1.PreviewRolloutRequest
+	29, // 43: weir.control.v1.RolloutService.GetTuning:input_type -> weir.control.v1.GetTuningRequest
+	31, // 44: weir.control.v1.RolloutService.ListTunings:input_type -> weir.control.v1.ListTuningsRequest
+	2,  // 45: weir.control.v1.RolloutService.StartRollout:output_type -> weir.control.v1.StartRolloutResponse
+	4,  // 46: weir.control.v1.RolloutService.RolloutStatus:output_type -> weir.control.v1.RolloutStatusResponse
+	6,  // 47: weir.control.v1.RolloutService.OperateRollout:output_type -> weir.control.v1.OperateRolloutResponse
+	8,  // 48: weir.control.v1.RolloutService.ListRollouts:output_type -> weir.control.v1.ListRolloutsResponse
+	27, // 49: weir.control.v1.RolloutService.PreviewRollout:output_type -> weir.control.v1.PreviewRolloutResponse
+	30, // 50: weir.control.v1.RolloutService.GetTuning:output_type -> weir.control.v1.GetTuningResponse
+	32, // 51: weir.control.v1.RolloutService.ListTunings:output_type -> weir.control.v1.ListTuningsResponse
+	45, // [45:52] is the sub-list for method output_type
+	38, // [38:45] is the sub-list for method input_type
+	38, // [38:38] is the sub-list for extension type_name
+	38, // [38:38] is the sub-list for extension extendee
+	0,  // [0:38] is the sub-list for field type_name
 }
 
 func init() { file_weir_control_v1_rollout_proto_init() }
@@ -3326,6 +3414,7 @@ func file_weir_control_v1_rollout_proto_init() {
 	if File_weir_control_v1_rollout_proto != nil {
 		return
 	}
+	file_weir_control_v1_limits_proto_init()
 	file_weir_control_v1_rollout_proto_msgTypes[9].OneofWrappers = []any{}
 	file_weir_control_v1_rollout_proto_msgTypes[12].OneofWrappers = []any{}
 	file_weir_control_v1_rollout_proto_msgTypes[13].OneofWrappers = []any{}

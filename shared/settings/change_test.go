@@ -1,0 +1,134 @@
+package settings
+
+import (
+	"reflect"
+	"slices"
+	"strings"
+	"testing"
+
+	"pgregory.net/rapid"
+)
+
+// drawDocument draws a document with few names, so that two documents share items.
+func drawDocument(t *rapid.T, name string) *Document {
+	var d Document
+	for _, n := range []string{"a", "b", "c"} {
+		if rapid.Bool().Draw(t, name+" namespace "+n) {
+			of := DefaultNamespace("w", n)
+			of.Shadow = rapid.Bool().Draw(t, name+" shadow of "+n)
+			d.Namespaces = append(d.Namespaces, of)
+		}
+		for _, p := range []string{"x", "y*", "10.0.0.0/8"} {
+			if rapid.Bool().Draw(t, name+" override "+n+p) {
+				d.Overrides = append(d.Overrides, Override{Workspace: "w", Namespace: n, Pattern: p,
+					Limit: rapid.Int64Range(0, 2).Draw(t, name+" limit of "+n+p)})
+			}
+		}
+	}
+	return &d
+}
+
+// The difference of two documents leads from one to the other, its reverse back, and it conflicts with a document
+// exactly where this document differs from the first.
+func TestADifferenceLeadsFromOneDocumentToAnother(t *testing.T) {
+	rapid.Check(t, func(t *rapid.T) {
+		from, to := drawDocument(t, "from"), drawDocument(t, "to")
+		c := Difference(from, to, true)
+		if got := c.Apply(from); Difference(got, to, true).Items() != 0 || Difference(to, got, true).Items() != 0 {
+			t.Fatalf("applied: %+v\nwant %+v", got, to)
+		}
+		if got := c.Reverse().Apply(c.Apply(from)); Difference(got, from, true).Items() != 0 {
+			t.Fatalf("applied and reversed: %+v\nwant %+v", got, from)
+		}
+		if c.Conflicts(from).Items() != 0 {
+			t.Fatalf("%+v conflicts with the document that it comes from", c)
+		}
+		if c.Items() > 0 && c.Validate() != nil {
+			t.Fatal(c.Validate())
+		}
+		if c.Items() > 0 && c.Conflicts(to).Items() != c.Items() {
+			t.Fatalf("of %d items %d conflict with the document after", c.Items(), c.Conflicts(to).Items())
+		}
+	})
+}
+
+func TestWithoutPruneADifferenceDeletesNothing(t *testing.T) {
+	from := &Document{Overrides: []Override{{Workspace: "w", Namespace: "n", Pattern: "p", Limit: 1}}}
+	if c := Difference(from, &Document{}, false); c.Items() != 0 {
+		t.Error(c)
+	}
+	if c := Difference(from, &Document{}, true); len(c.Overrides) != 1 || c.Overrides[0].After != nil {
+		t.Error(c)
+	}
+}
+
+func aTrial() *LimitsTrial {
+	before := Override{Workspace: "w", Namespace: "n", Pattern: "p*", Limit: 10}
+	after := before
+	after.Limit = 5
+	shadowed := DefaultNamespace("w", "n")
+	shadowed.Shadow = true
+	return &LimitsTrial{Mode: TrialShadow,
+		Change: Change{Namespaces: []NamespaceChange{{DefaultNamespace("w", "n"), shadowed}},
+			Overrides: []OverrideChange{{&before, &after}}},
+		Protected: []Protected{{"w", "n", "vip-*"}}}
+}
+
+func TestATrialIsReadAsItWasWritten(t *testing.T) {
+	document, err := aTrial().Document()
+	if err != nil {
+		t.Fatal(err)
+	}
+	read, err := ReadLimitsTrial([]byte(document))
+	if err != nil || !reflect.DeepEqual(read, aTrial()) || !IsLimitsTrial([]byte(document)) {
+		t.Errorf("%v: %+v", err, read)
+	}
+}
+
+func TestABadTrialIsRefused(t *testing.T) {
+	for want, spoil := range map[string]func(*LimitsTrial){
+		"mode of the trial":        func(t *LimitsTrial) { t.Mode = "" },
+		"1 to 500":                 func(t *LimitsTrial) { t.Change = Change{} },
+		"protected[0]: namespace":  func(t *LimitsTrial) { t.Protected[0].Namespace = "" },
+		"at most 100":              func(t *LimitsTrial) { t.Protected = slices.Repeat(t.Protected, 101) },
+		"to differ":                func(t *LimitsTrial) { t.Change.Overrides[0].After = t.Change.Overrides[0].Before },
+		"overrides[0]: limit":      func(t *LimitsTrial) { t.Change.Overrides[0].After.Limit = -1 },
+		"repeats another":          func(t *LimitsTrial) { t.Change.Overrides = slices.Repeat(t.Change.Overrides, 2) },
+		"namespaces[0]: outage is": func(t *LimitsTrial) { t.Change.Namespaces[0].After.Outage = "x" },
+	} {
+		trial := aTrial()
+		spoil(trial)
+		if _, err := trial.Document(); err == nil || !strings.Contains(err.Error(), want) {
+			t.Errorf("%v, want %s", err, want)
+		}
+	}
+	for _, document := range []string{"", "{}", `{"limits":null,"requires":["limits"]}`, `{"limits":{},"more":1}`, "[]"} {
+		if _, err := ReadLimitsTrial([]byte(document)); err == nil {
+			t.Errorf("%s is read", document)
+		}
+	}
+	if IsLimitsTrial([]byte(`{"floor":0.1}`)) || IsLimitsTrial(nil) {
+		t.Error("a tuning is a trial of limits")
+	}
+}
+
+// Reading never panics, and what is read is written the same again.
+func FuzzReadLimitsTrial(f *testing.F) {
+	document, _ := aTrial().Document()
+	f.Add([]byte(document))
+	f.Add([]byte(`{"limits":{"mode":"enforce","change":{"overrides":[{}]}},"requires":["limits"]}`))
+	f.Fuzz(func(t *testing.T, b []byte) {
+		read, err := ReadLimitsTrial(b)
+		if err != nil {
+			return
+		}
+		again, err := read.Document()
+		if err != nil {
+			t.Skip() // longer once written
+		}
+		twice, err := ReadLimitsTrial([]byte(again))
+		if err != nil || !reflect.DeepEqual(read, twice) {
+			t.Errorf("%v: %+v, then %+v", err, read, twice)
+		}
+	})
+}
