@@ -60,7 +60,7 @@ first-run: setup ## Time a new user's first decision and first rollout, on a bar
 # there are cores. Packages begin in the given order. The packages that take longest come
 # first, because otherwise one of them would end alone.
 AT_ONCE := $(shell expr 1 + $$(getconf _NPROCESSORS_ONLN))
-LONGEST  = ./restate/handlers ./dataplane ./dataplane/mysqlcounts ./deploy/scale ./dataplane/sim
+LONGEST  = ./restate/handlers ./dataplane ./dataplane/mysqlcounts ./schema ./deploy/scale ./dataplane/sim
 
 # These prove how regions behave while some part is slow or gone. On a machine that is busy
 # with other packages all parts are slow.

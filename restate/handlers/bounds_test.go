@@ -9,6 +9,8 @@ import (
 	"net"
 	"net/http"
 	"os"
+	"path/filepath"
+	"strconv"
 	"strings"
 	"testing"
 	"time"
@@ -307,5 +309,30 @@ func TestConnectionsAreBounded(t *testing.T) {
 	_ = first.SetReadDeadline(time.Now().Add(idleTimeout / 2))
 	if _, err := io.Copy(io.Discard, first); errors.Is(err, os.ErrDeadlineExceeded) {
 		t.Error("the first connection stays")
+	}
+}
+
+// The server never sends more invocations at once than weir-control accepts, so weir-control refuses none of its own
+// server's. The limit of the server is for each partition.
+func TestTheServerSendsFewerInvocationsThanAreAccepted(t *testing.T) {
+	for _, name := range []string{"restate.toml", "restate.cluster.toml"} {
+		text, err := os.ReadFile(filepath.Join("..", "server", name))
+		if err != nil {
+			t.Fatal(err)
+		}
+		set := func(key string) (n int) {
+			for line := range strings.Lines(string(text)) {
+				if value, found := strings.CutPrefix(strings.TrimSpace(line), key+" = "); found {
+					if n, err = strconv.Atoi(value); err != nil {
+						t.Fatal(err)
+					}
+				}
+			}
+			return n
+		}
+		sent := set("concurrent-invocations-limit") * set("default-num-partitions")
+		if sent == 0 || sent >= usual.invocations {
+			t.Errorf("%s: the server sends up to %d invocations at once, and %d are accepted", name, sent, usual.invocations)
+		}
 	}
 }
