@@ -39,6 +39,7 @@ const steps = 10 // of Interval
 type Breaker struct {
 	calls     *gobreaker.TwoStepCircuitBreaker[struct{}]
 	openUntil atomic.Pointer[time.Time] // of the last time it opened; nil: never
+	tripped   atomic.Bool               // open or half-open. Time alone ends no closed state: only calls do
 	off       atomic.Bool               // everything goes through
 }
 
@@ -54,6 +55,7 @@ func New(cfg Config) *Breaker {
 			return int(c.Requests) >= cfg.CallsMin && float64(c.TotalFailures) >= cfg.FailureRatio*float64(c.Requests)
 		},
 		OnStateChange: func(_ string, _, to gobreaker.State) {
+			b.tripped.Store(to != gobreaker.StateClosed)
 			if to == gobreaker.StateOpen {
 				until := time.Now().Add(cfg.OpenFor)
 				b.openUntil.Store(&until)
@@ -82,9 +84,9 @@ func (s State) String() string {
 	return "half-open"
 }
 
-// State returns the breaker's present state.
+// State returns the breaker's present state. Decisions ask it, so it takes no lock while the breaker is closed.
 func (b *Breaker) State() State {
-	if b.off.Load() {
+	if b.off.Load() || !b.tripped.Load() {
 		return Closed
 	}
 	return State(b.calls.State())

@@ -39,8 +39,9 @@ type behind struct {
 	others      [2]atomic.Int64
 	strictUntil atomic.Int64 // clock.Steady; survives the sequence's rollover; 0 without flagStrict
 	names       Names        // constant
-	flight      *Flight      // the read in flight, or the last read if it failed; under mu
-	mu          sync.Mutex   // never held across I/O or a wait for anything but a batch's hold
+	// the read in flight, or the last read if it failed; written under mu
+	flight atomic.Pointer[Flight]
+	mu     sync.Mutex // never held across I/O or a wait for anything but a batch's hold
 }
 
 // behindOfFleet is behind for an entry of a node with an origin: one piece of memory without a pointer in between, of

@@ -45,8 +45,8 @@ func TestWhatKeepsAnEntry(t *testing.T) {
 		"denied":                    flag(flagDenied << current),
 		"denied, previous cell":     flag(flagDenied << previous),
 		"held by a batch":           func(e *Entry) func() { e.Hold(anyTime, nowMs, key.DurationMs()); return func() { e.Release(0) } },
-		"read":                      func(e *Entry) func() { e.flight = NewFlight(); return func() { e.flight = nil } },
-		"rests":                     func(e *Entry) func() { e.Reads().Rest(now); return func() { e.flight = nil } },
+		"read":                      func(e *Entry) func() { e.flight.Store(NewFlight()); return func() { e.flight.Store(nil) } },
+		"rests":                     func(e *Entry) func() { e.Reads().Rest(now); return func() { e.flight.Store(nil) } },
 		"counted to half its limit": func(e *Entry) func() {
 			e.lowerMinLimit(current, 100)
 			e.Ledger().cells[current].settled.Add(e.counter.add(current, 50))

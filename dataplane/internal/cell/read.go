@@ -33,10 +33,11 @@ func (e *Entry) Reads() Reads { return Reads{e} }
 
 // readingLocked reports whether a read is in flight, or failed so recently that the key rests.
 func (r Reads) readingLocked(now clock.Steady) bool {
-	if r.e.flight == nil {
+	f := r.e.flight.Load()
+	if f == nil {
 		return false
 	}
-	rest := r.e.flight.restUntil.Load()
+	rest := f.restUntil.Load()
 	return rest == 0 || int64(now) < rest
 }
 
@@ -46,18 +47,18 @@ func (r Reads) joinLocked(now clock.Steady) (f *Flight, started bool) {
 	switch {
 	case !r.readingLocked(now):
 		return nil, false
-	case r.e.flight.restUntil.Load() != 0:
+	case r.e.flight.Load().restUntil.Load() != 0:
 		return nil, true
 	}
-	return r.e.flight, true
+	return r.e.flight.Load(), true
 }
 
 // missLocked records that the previous cell has ended after it was last read. The next decision can begin a read of its
 // own, because the read in flight is about earlier cells.
 func (r Reads) missLocked() {
 	r.e.flags.Or(flagUnread)
-	if f := r.e.flight; f != nil && f.restUntil.Load() == 0 {
-		r.e.flight = nil
+	if f := r.e.flight.Load(); f != nil && f.restUntil.Load() == 0 {
+		r.e.flight.Store(nil)
 	}
 }
 
@@ -114,7 +115,7 @@ func (r Reads) Join(now clock.Steady, begin func() *Flight) *Flight {
 	}
 	f := begin()
 	if f != nil {
-		r.e.flight = f
+		r.e.flight.Store(f)
 	}
 	return f
 }
@@ -134,8 +135,8 @@ func (r Reads) Hydrate(m *Counters, f *Flight, sequence int64, totals []store.To
 	now clock.Steady) (lost [2]store.Epoch) {
 	r.e.mu.Lock()
 	defer r.e.mu.Unlock()
-	if r.e.flight == f {
-		r.e.flight = nil
+	if r.e.flight.Load() == f {
+		r.e.flight.Store(nil)
 	}
 	for i := range lost {
 		if slot, ok := r.e.slotLocked(sequence + int64(i)); ok {
@@ -154,19 +155,19 @@ func (r Reads) Rest(now clock.Steady) {
 	r.e.mu.Lock()
 	defer r.e.mu.Unlock()
 	if !r.readingLocked(now) {
-		r.e.flight = &Flight{}
-		r.e.flight.restUntil.Store(int64(now) + RetryPause.Milliseconds())
+		f := &Flight{}
+		f.restUntil.Store(int64(now) + RetryPause.Milliseconds())
+		r.e.flight.Store(f)
 	}
 }
 
-// RestsFor returns for how long the entry tries no new read.
+// RestsFor returns for how long the entry tries no new read. Denials ask it, so it takes no lock.
 func (r Reads) RestsFor(now clock.Steady) time.Duration {
-	r.e.mu.Lock()
-	defer r.e.mu.Unlock()
-	if r.e.flight == nil {
+	f := r.e.flight.Load()
+	if f == nil {
 		return 0
 	}
-	return max(0, time.Duration(r.e.flight.restUntil.Load()-int64(now))*time.Millisecond)
+	return max(0, time.Duration(f.restUntil.Load()-int64(now))*time.Millisecond)
 }
 
 // BeStrict makes the key's decisions read the origin first until a moment. An earlier moment never replaces a later
@@ -203,7 +204,7 @@ func (r Reads) forgetLocked() { r.e.refreshedAt.Store(0) }
 // inheritLocked takes over the deadlines and the failed read that decisions about another entry of the key wait for.
 func (r Reads) inheritLocked(of Reads) {
 	r.e.behind.strictUntil.Store(int64(of.strictUntil()))
-	if f := of.e.flight; f != nil && f.restUntil.Load() != 0 {
-		r.e.flight = f
+	if f := of.e.flight.Load(); f != nil && f.restUntil.Load() != 0 {
+		r.e.flight.Store(f)
 	}
 }
