@@ -41,6 +41,8 @@ func fillValue(t *testing.T, v reflect.Value, i int) {
 		v.SetInt(window.LimitMax - int64(i))
 	case reflect.String:
 		v.SetString(`tuning 8: "floor" is 1.1 (0 to 1) 🙂`)
+	case reflect.Uint8: // of bytes, which need not be UTF-8
+		v.SetUint(uint64(0xff - i))
 	case reflect.Float64:
 		v.SetFloat(0.25 * float64(i+1))
 	case reflect.Bool:
