@@ -64,6 +64,7 @@ func (w *holdTwins) holds(g *twinGroup) (holds []store.Hold) {
 			As:    store.HoldAs(max(1, rapid.IntRange(-1, 3).Draw(w.T, "as")) % 3)}
 		if h.After = rapid.Int64Range(0, h.Amount).Draw(w.T, "after"); h.As == store.HoldNew {
 			h.Before, h.Optional, h.Tentative = g.cells[c-1], w.often("optional", 3), w.often("tentative", 3)
+			h.Precise = w.often("precise", 3)
 			h.TTL = max(h.TTL, 1500*time.Millisecond)
 			h.Epoch = rapid.SampledFrom([]store.Epoch{noEpoch, noEpoch, thisEpoch, thisEpoch, anotherEpoch}).Draw(w.T, "epoch")
 		}
