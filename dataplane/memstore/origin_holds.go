@@ -98,7 +98,7 @@ func (g *holding) raise(of []store.Hold) {
 		if after.region() > 0 && (held || counts > 0) {
 			after.limit = lowered(after.limit, h.Limit)
 		}
-		if after.history == 0 && after != before && h.Precise {
+		if after.history == 0 && h.Precise && (before != (originRecord{}) || after.region() > 0) {
 			after.history = window.BeginHistory(h.Limit)
 		}
 		after = after.marked(&h.Cell, g.nowMs)

@@ -20,7 +20,8 @@ import (
 // holdTwins are twins of two groups.
 type holdTwins struct {
 	*twins
-	groups []*twinGroup
+	groups  []*twinGroup
+	precise bool // the window of all keys
 }
 
 type twinGroup struct {
@@ -31,7 +32,7 @@ type twinGroup struct {
 }
 
 func newHoldTwins(t *rapid.T, real *redisorigin.Origin, raws ...*redis.Client) *holdTwins {
-	w := &holdTwins{twins: newTwins(t, real, raws...)}
+	w := &holdTwins{twins: newTwins(t, real, raws...), precise: rapid.Bool().Draw(t, "precise")}
 	for n := range raws {
 		g := &twinGroup{}
 		for i := 0; g.cells == nil || len(g.records) < 2; i++ {
@@ -64,7 +65,7 @@ func (w *holdTwins) holds(g *twinGroup) (holds []store.Hold) {
 			As:    store.HoldAs(max(1, rapid.IntRange(-1, 3).Draw(w.T, "as")) % 3)}
 		if h.After = rapid.Int64Range(0, h.Amount).Draw(w.T, "after"); h.As == store.HoldNew {
 			h.Before, h.Optional, h.Tentative = g.cells[c-1], w.often("optional", 3), w.often("tentative", 3)
-			h.Precise = w.often("precise", 3)
+			h.Precise = w.precise
 			h.TTL = max(h.TTL, 1500*time.Millisecond)
 			h.Epoch = rapid.SampledFrom([]store.Epoch{noEpoch, noEpoch, thisEpoch, thisEpoch, anotherEpoch}).Draw(w.T, "epoch")
 		}
@@ -203,6 +204,26 @@ func (w *holdTwins) sameChanges() {
 	}
 }
 
+// sameTotals compares the totals of all cells, with their histories.
+func (w *holdTwins) sameTotals() {
+	for _, g := range w.groups {
+		var all [2]string
+		for i, h := range []store.FullOrigin{w.real, w.model} {
+			reply, err := h.Read(w.Context(), g.cells)
+			if err != nil {
+				w.Fatal(err)
+			}
+			for _, total := range reply.Totals {
+				total.Epoch = 0
+				all[i] += fmt.Sprintf("%+v\n", total)
+			}
+		}
+		if all[0] != all[1] && !w.late() {
+			w.Fatalf("the totals are\n%s, want\n%s", all[0], all[1])
+		}
+	}
+}
+
 // Any history of reservations is answered as memstore answers it.
 func TestReservationsAgreeWithTheirModel(t *testing.T) {
 	a, b := servers.RedisForTest(t).Addr(), servers.RedisForTest(t).Addr()
@@ -212,6 +233,7 @@ func TestReservationsAgreeWithTheirModel(t *testing.T) {
 		w := newHoldTwins(t, real, raws...)
 		w.history(true, w.hold, w.hold, w.hold, w.hold, w.count)
 		w.sameChanges()
+		w.sameTotals()
 	})
 }
 

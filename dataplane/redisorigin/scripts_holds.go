@@ -262,7 +262,10 @@ for j = first, #ARGV, 12 do
 		was = find(cell, h.owner)
 		h.open = cell.open
 		h.used, h.before = math.max(0, used(cell) - counts(was)), used(before)
-		if precise ~= '' then h.before, cell.divided = counted(before, h.before), precise end
+		if precise ~= '' then
+			h.before = counted(before, h.before)
+			if cell.divided == '' then cell.divided = precise end
+		end
 		if was and was.state < 3 and not expired then h.held = 1 end
 		if was and was.state == 4 and as == '2' then was = nil end
 	end
