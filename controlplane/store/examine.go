@@ -19,6 +19,8 @@ import (
 var needed = map[string]string{
 	"ratelimit_window_counts":    "SELECT,DELETE",
 	"ratelimit_nodes":            "SELECT,UPDATE,DELETE",
+	"ratelimit_usage":            "SELECT,DELETE",
+	"ratelimit_usage_reports":    "SELECT,DELETE",
 	"ratelimit_tuning":           "SELECT,INSERT",
 	"ratelimit_trials":           "SELECT,INSERT,UPDATE",
 	"ratelimit_rollouts":         "SELECT,INSERT,UPDATE",

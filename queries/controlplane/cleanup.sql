@@ -26,3 +26,12 @@ DELETE FROM ratelimit_blocklist WHERE expires_at < sqlc.arg(cutoff_ms) ORDER BY 
 -- Deletes the rows of dead nodes. A withdrawn row (seen_at = 0) stays as long after its last heartbeat was sent, so that
 -- rollouts can read it.
 DELETE FROM ratelimit_nodes WHERE seen_at < sqlc.arg(cutoff_ms) AND (seen_at > 0 OR sent_at < sqlc.arg(cutoff_ms)) LIMIT ?;
+
+-- name: UsageDeleteOld :execrows
+-- Deletes the oldest hours first. The order keeps the statement on hour_idx.
+DELETE FROM ratelimit_usage WHERE hour_at < sqlc.arg(cutoff_ms) ORDER BY hour_at LIMIT ?;
+
+-- name: UsageReportsDeleteOld :execrows
+-- Deletes the totals of processes that have ended. A process that reports again after that is not counted twice: see
+-- heartbeat.UsageForgottenAfter.
+DELETE FROM ratelimit_usage_reports WHERE seen_at < sqlc.arg(cutoff_ms) ORDER BY seen_at LIMIT ?;

@@ -45,6 +45,43 @@ func (q *Queries) NodesDeleteDead(ctx context.Context, arg NodesDeleteDeadParams
 	return result.RowsAffected()
 }
 
+const UsageDeleteOld = `-- name: UsageDeleteOld :execrows
+DELETE FROM ratelimit_usage WHERE hour_at < ? ORDER BY hour_at LIMIT ?
+`
+
+type UsageDeleteOldParams struct {
+	CutoffMs uint64
+	Limit    int32
+}
+
+// Deletes the oldest hours first. The order keeps the statement on hour_idx.
+func (q *Queries) UsageDeleteOld(ctx context.Context, arg UsageDeleteOldParams) (int64, error) {
+	result, err := q.db.ExecContext(ctx, UsageDeleteOld, arg.CutoffMs, arg.Limit)
+	if err != nil {
+		return 0, err
+	}
+	return result.RowsAffected()
+}
+
+const UsageReportsDeleteOld = `-- name: UsageReportsDeleteOld :execrows
+DELETE FROM ratelimit_usage_reports WHERE seen_at < ? ORDER BY seen_at LIMIT ?
+`
+
+type UsageReportsDeleteOldParams struct {
+	CutoffMs uint64
+	Limit    int32
+}
+
+// Deletes the totals of processes that have ended. A process that reports again after that is not counted twice: see
+// heartbeat.UsageForgottenAfter.
+func (q *Queries) UsageReportsDeleteOld(ctx context.Context, arg UsageReportsDeleteOldParams) (int64, error) {
+	result, err := q.db.ExecContext(ctx, UsageReportsDeleteOld, arg.CutoffMs, arg.Limit)
+	if err != nil {
+		return 0, err
+	}
+	return result.RowsAffected()
+}
+
 const WindowCountsDeleteExpired = `-- name: WindowCountsDeleteExpired :execrows
 
 DELETE FROM ratelimit_window_counts WHERE expires_at < ? ORDER BY expires_at LIMIT ?

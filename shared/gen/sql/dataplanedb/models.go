@@ -231,6 +231,32 @@ type RatelimitTuning struct {
 	Replaces sql.NullInt64
 }
 
+type RatelimitUsage struct {
+	// empty: all other namespaces
+	WorkspaceID []byte
+	// empty: all other namespaces
+	Namespace []byte
+	// start of the hour, Unix ms by the clock of the database
+	HourAt uint64
+	Region []byte
+	// cost
+	Accepted uint64
+	// cost, an estimate from a sample
+	Denied uint64
+}
+
+type RatelimitUsageReport struct {
+	NodeID []byte
+	// start of the process, Unix ms by the clock of the node
+	StartedAt uint64
+	// of the report, ascending within the process
+	Number uint64
+	// Unix ms by the clock of the database
+	SeenAt uint64
+	// JSON, see package heartbeat; at most 32 KiB
+	Totals []byte
+}
+
 type RatelimitWindowCount struct {
 	WorkspaceID []byte
 	Namespace   []byte
