@@ -36,6 +36,7 @@ func (r *reports) beat(ctx context.Context, stopped bool) error {
 		SentAtMs:      nowMs,
 		Health:        r.figures(),
 		Top:           report,
+		Usage:         r.usage(now, stopped),
 		Stopped:       stopped,
 	})
 	r.engine.stats.latency.Turn(nowMs)
@@ -46,6 +47,16 @@ func (r *reports) beat(ctx context.Context, stopped bool) error {
 		r.top.Sent(now)
 	}
 	return nil
+}
+
+// usage returns the newest document for heartbeat.Usage. The last heartbeat has all cost until then.
+func (r *reports) usage(now clock.Steady, stopped bool) string {
+	g := r.engine
+	return g.usage.Report(now, stopped, func() {
+		if g.alone {
+			r.local.Collect(g.table, g.clock.ReadMs(), &g.usage)
+		}
+	})
 }
 
 // figures returns this node's health as its heartbeat reports it.

@@ -36,10 +36,13 @@ func (g *engine) takeSample(e *cell.Entry, c *call) {
 
 // sample adds a denial to the sketch, with the weight of all denials of its stripe since the last sample. If the
 // sketch is busy, a later sample stands for this denial too.
+//
+// The usage of the namespace gets the same sample: the cost of this denial stands for the cost of all of them.
 func (g *engine) sample(e *cell.Entry, c *call) {
+	var weight int64
 	g.denied.Add(*c.id, g.clock.Steady(), c.limit, func() int64 {
 		n := c.counts.denials()
-		weight := n - c.counts.sampled
+		weight = n - c.counts.sampled
 		c.counts.sampled = max(n, c.counts.sampled)
 		return weight
 	}, func() cell.Names {
@@ -49,6 +52,7 @@ func (g *engine) sample(e *cell.Entry, c *call) {
 		key := c.key()
 		return g.table.NamesOf(&key, nil)
 	})
+	g.usage.TryDeny(c.request.Workspace, c.request.Namespace, c.cost, weight)
 }
 
 // Refused samples a lease or a reservation that was refused. The key of a lease has no duration.

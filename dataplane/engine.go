@@ -11,6 +11,7 @@ import (
 	"github.com/weirhq/weir/dataplane/internal/loop"
 	"github.com/weirhq/weir/dataplane/internal/outbox"
 	"github.com/weirhq/weir/dataplane/internal/rules"
+	"github.com/weirhq/weir/dataplane/internal/usage"
 	"github.com/weirhq/weir/shared/window"
 )
 
@@ -33,6 +34,7 @@ type engine struct {
 	swept  reading        // of the loop that sweeps
 	stats  *stats
 	denied denied.Log
+	usage  usage.Book
 }
 
 // init sets all fields except the outbox and the settings in force.
@@ -43,6 +45,10 @@ func (g *engine) init(cfg *Config, calls *loop.Calls) {
 	if !g.alone {
 		g.marks |= cell.Dirty
 		g.clock.WillFollow()
+		g.table.Forgotten = func(e *cell.Entry, cost int64) {
+			f := e.Names().Family()
+			g.usage.TryAccept(f.Workspace, f.Namespace, cost)
+		}
 		g.table.NewKeys.Bound(int64(cfg.NewKeysMax))
 	}
 	g.calls = calls

@@ -50,6 +50,7 @@ func (g *engine) refreshFor(ctx context.Context, e *cell.Entry, c *call,
 	var v cell.Verdict
 	alive = e.Judge(&v, c.horizon, c.nowMs, c.durationMs, c.limit, c.cost, false)
 	g.out.Stats.Dropped[outbox.DroppedExpired].Add(v.AgedOut)
+	g.usage.AcceptUnnamed(v.AgedOut)
 	refuses := outage != rules.OutageLocal && g.out.Refuses(e)
 	switch {
 	case alive && outage == rules.OutageOpen && (refuses || !v.Allowed && g.out.OutOf(e, g.clock.Steady())):

@@ -43,7 +43,7 @@ func New(cfg Config) (*Limiter, error) {
 	g.init(&l.cfg, &l.calls)
 	g.out = outbox.New(outbox.Config{Origin: cfg.Origin, Breaker: breaker.Config(cfg.Breaker), Rules: &g.rules,
 		ReadTimeout: cfg.ReadTimeout, Table: g.table, Dirty: &g.dirty, Clock: g.clock, Calls: &l.calls,
-		Trace: cfg.TraceBackground, EpochLost: func() { l.permits.Reservations.Lose() }})
+		Accepted: &g.usage, Trace: cfg.TraceBackground, EpochLost: func() { l.permits.Reservations.Lose() }})
 	g.rules.Init(rules.Config{Source: cfg.Settings, Region: cfg.Region, NodeID: cfg.NodeID, RegionNodes: cfg.RegionNodes,
 		Fleet: !g.alone, Clock: g.clock, Walk: g.table.Walk, Logger: cfg.Logger})
 	granter, _ := cfg.Origin.(permits.Origin)

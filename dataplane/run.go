@@ -116,6 +116,7 @@ func (g *engine) sweep() {
 	for range ticks {
 		_, unsent := g.table.Sweep(g.clock.ReadMs())
 		g.out.Stats.Dropped[outbox.DroppedExpired].Add(unsent)
+		g.usage.AcceptUnnamed(unsent)
 	}
 }
 

@@ -23,7 +23,8 @@ const problemBytesMax = 2000
 // heartbeatRows is the statement that stores the heartbeats of several nodes.
 var heartbeatRows = mustSplit(dataplanedb.NodeBeat)
 
-// Heartbeat implements store.Settings with a single statement. A heartbeat with too much text shows a live node all the
+// Heartbeat implements store.Settings with a single statement, and stores the usage that the heartbeats report: see
+// usage.go. A heartbeat with too much text shows a live node all the
 // same, so text for people (Build and Health.SettingsProblem) and the figures of a relay are cut, and a Top that is too
 // long is left out. Names that identify the node are not cut.
 func (c *Counts) Heartbeat(ctx context.Context, beats ...heartbeat.Heartbeat) error {
@@ -45,6 +46,7 @@ func (c *Counts) Heartbeat(ctx context.Context, beats ...heartbeat.Heartbeat) er
 	case err != nil:
 		return fmt.Errorf("heartbeats of %d nodes, %q first: %w", len(beats), beats[0].NodeID, err)
 	}
+	c.storeUsage(ctx, beats)
 	return refused
 }
 

@@ -7,11 +7,12 @@ import (
 // totals are counters of events that no call returns. Each counter is reported from the start, as 0.
 type totals struct {
 	invalidRows prometheus.Counter
+	usageErrors prometheus.Counter
 	sentAgain   *prometheus.CounterVec
 }
 
 func (t totals) all() []prometheus.Collector {
-	return []prometheus.Collector{t.invalidRows, t.sentAgain}
+	return []prometheus.Collector{t.invalidRows, t.usageErrors, t.sentAgain}
 }
 
 func newTotals() totals {
@@ -19,6 +20,10 @@ func newTotals() totals {
 		invalidRows: prometheus.NewCounter(prometheus.CounterOpts{
 			Name: "weir_mysql_invalid_rows_total",
 			Help: "Imported rows that were left out because no relay can have written them.",
+		}),
+		usageErrors: prometheus.NewCounter(prometheus.CounterOpts{
+			Name: "weir_mysql_usage_errors_total",
+			Help: "Reports of the usage of namespaces that were not stored; the next report has their cost too.",
 		}),
 		sentAgain: prometheus.NewCounterVec(prometheus.CounterOpts{
 			Name: "weir_mysql_retries_total",

@@ -25,12 +25,13 @@ type heartbeatJSON struct {
 	SentAtMs      int64            `json:"sent_at_ms"`
 	Health        heartbeat.Health `json:"health"`
 	Stopped       bool             `json:"stopped,omitempty"`
+	Usage         string           `json:"usage,omitempty"`
 }
 
 func packHeartbeat(b heartbeat.Heartbeat) (string, error) {
 	document, err := json.Marshal(heartbeatJSON{[]byte(b.NodeID), []byte(b.Region), b.Build, b.TuningVersion,
 		b.StartedAtMs, b.SentAtMs,
-		b.Health, b.Stopped})
+		b.Health, b.Stopped, b.Usage})
 	if n := len(document) + len(b.Top); err == nil && n > store.HeartbeatBytesMax {
 		err = fmt.Errorf("it is %d bytes long (at most %d)", n, store.HeartbeatBytesMax)
 	}
@@ -47,7 +48,8 @@ func unpackHeartbeat(document, top string) (heartbeat.Heartbeat, error) {
 	}
 	return heartbeat.Heartbeat{NodeID: string(j.NodeID), Region: string(j.Region), Build: j.Build,
 		TuningVersion: j.TuningVersion,
-		StartedAtMs:   j.StartedAtMs, SentAtMs: j.SentAtMs, Health: j.Health, Stopped: j.Stopped, Top: top}, nil
+		StartedAtMs:   j.StartedAtMs, SentAtMs: j.SentAtMs, Health: j.Health, Stopped: j.Stopped, Top: top,
+		Usage: j.Usage}, nil
 }
 
 // Heartbeat implements store.Mailbox.

@@ -25,6 +25,10 @@ type Heartbeat struct {
 	// Top is a document of Top, at most TopBytesMax. Empty means that nothing changed, and the node's earlier document
 	// stays.
 	Top string
+
+	// Usage is a document of Usage, at most UsageBytesMax. Each heartbeat has the newest document, so no store or origin
+	// needs to keep an earlier document. Empty means that the node reports no usage.
+	Usage string
 }
 
 // Precedes reports whether a process sent the heartbeat before another of its heartbeats. A heartbeat with Stopped is

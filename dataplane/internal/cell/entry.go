@@ -125,6 +125,13 @@ func (e *Entry) resetLocked(slot int, word uint64) (agedOut int64) {
 	return agedOut
 }
 
+// OwnCost returns the sequence of the current cell, and the cost that was accepted in it and in the cell before, on a
+// node without an origin.
+func (e *Entry) OwnCost() (sequence, before, current int64) {
+	sequence = e.counter.sequence()
+	return sequence, e.counter.count(slotOf(sequence - 1)), e.counter.count(slotOf(sequence))
+}
+
 // slotLocked finds the slot of a cell, if the entry still holds that cell.
 func (e *Entry) slotLocked(sequence int64) (slot int, ok bool) {
 	if seq := e.counter.sequence(); sequence != seq && sequence != seq-1 {

@@ -212,6 +212,9 @@ func (n *Names) durationMs() int64 { return n.family.Value().DurationMs }
 // Family returns the fields that the key shares with others.
 func (n *Names) Family() Family { return n.family.Value() }
 
+// FamilyHandle returns the handle of Family, which is quick to compare and to hash.
+func (n *Names) FamilyHandle() unique.Handle[Family] { return n.family }
+
 // Key returns the names' key, with generation 0. cell returns its cells.
 func (n *Names) Key() window.Key {
 	f := n.family.Value()

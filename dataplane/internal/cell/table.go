@@ -45,6 +45,10 @@ type Table struct {
 	UntrackedKeys UntrackedKeys
 
 	Tiers TierCounts // of the estimate mode
+
+	// Forgotten, if not nil, is called with the cost of an evicted entry that was never sent. It must be fast, because
+	// first contacts call it under the lock of their part.
+	Forgotten func(e *Entry, cost int64)
 }
 
 // part is a table of its own, on cache lines of its own.
@@ -376,6 +380,12 @@ func (t *Table) tryEvictLocked(p *part, a *array, at placed, nowMs int64, why ne
 	t.groups[f.group].entries.Add(-1)
 	if f.Mode == window.Estimate {
 		t.Tiers.Keys[e.Estimates().tier()].Add(-1)
+	}
+	if t.Fleet && t.Forgotten != nil {
+		seq := e.counter.sequence()
+		if cost := max(0, e.Ledger().UnsentIn(seq-1)) + max(0, e.Ledger().UnsentIn(seq)); cost > 0 {
+			t.Forgotten(e, cost)
+		}
 	}
 	switch gone {
 	case goneShare:

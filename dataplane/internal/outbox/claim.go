@@ -206,6 +206,9 @@ func (q *claims) merge(call *claimCall, reply *store.Reply) {
 		}
 		call.of[i] = nil
 		lost[i] = q.end(c, total, now)
+		if total.Err == nil && total.Added {
+			q.sh.out.accept(c.Entry, call.costs[i].Add)
+		}
 	}
 	q.sh.lostAll(lost, reply.Totals, func(i int) *cell.Entry { return going[i].Entry })
 }
@@ -238,6 +241,7 @@ func (q *claims) end(c *cell.Claim, total *store.Total, now clock.Steady) (lost 
 		lost, unsent, gone = c.Merge(&stats.Merged, total, now)
 	}
 	stats.Dropped[DroppedExpired].Add(gone)
+	q.sh.out.accept(c.Entry, gone)
 	if unsent > 0 || total.Added && total.Epoch == 0 {
 		q.sh.replay.requeue([]*cell.Entry{c.Entry})
 	}

@@ -34,8 +34,34 @@ type Config struct {
 	// Trace is called when a tick of that name begins, and the function that it returns when it ends.
 	Trace func(ctx context.Context, name string) (context.Context, func(error))
 
+	// Accepted has the accepted cost of each namespace that is confirmed, or can never be sent any more; nil: it is not
+	// needed. A method with Try in its name is called by requests.
+	Accepted Accepted
+
 	// EpochLost is called when a shard has lost an epoch's counts, before the entries' counts are restored.
 	EpochLost func()
+}
+
+// Accepted adds up accepted cost by namespace. All methods may be called concurrently, and must be fast.
+type Accepted interface {
+	Accept(workspace, namespace string, cost int64)
+	TryAccept(workspace, namespace string, cost int64)
+}
+
+// accept adds accepted cost of an entry to Config.Accepted.
+func (o *Outbox) accept(e *cell.Entry, cost int64) {
+	if cost > 0 && o.cfg.Accepted != nil {
+		f := e.Names().Family()
+		o.cfg.Accepted.Accept(f.Workspace, f.Namespace, cost)
+	}
+}
+
+// tryAccept is accept for a function that requests call.
+func (o *Outbox) tryAccept(e *cell.Entry, cost int64) {
+	if cost > 0 && o.cfg.Accepted != nil {
+		f := e.Names().Family()
+		o.cfg.Accepted.TryAccept(f.Workspace, f.Namespace, cost)
+	}
 }
 
 // Outbox sends the cost that a node has accepted to the shards of its origin, reads from them, and merges their answers
@@ -121,6 +147,7 @@ func (o *Outbox) RetryAfter(e *cell.Entry, now clock.Steady) time.Duration {
 // ForgetUnsent counts cost that can no longer be sent because its cell has expired. In the estimate mode that is the
 // normal end of cost below the floor, so it counts as unsynced and not as dropped.
 func (o *Outbox) ForgetUnsent(e *cell.Entry, cost int64) {
+	o.tryAccept(e, cost)
 	if flags := e.Flags(); flags.Estimates() && !flags.Asked() {
 		o.Stats.Unsynced.Add(cost)
 		return
@@ -133,6 +160,7 @@ func (o *Outbox) Spill(e *cell.Entry, sequence, cost int64) {
 	if cost <= 0 {
 		return
 	}
+	o.tryAccept(e, cost)
 	o.cfg.Table.Spill(e, sequence, cost)
 	o.Stats.Dropped[DroppedFull].Add(cost)
 	e.Ledger().SettleUnnamed(sequence, cost)

@@ -171,6 +171,7 @@ func (sh *Shard) deliver(ctx context.Context, s *stream, c *chunk) (failed []*ce
 	for i, e := range c.entries {
 		back, gone, epoch := e.Ledger().Confirm(&stats.Merged, &c.costs[i], &reply.Totals[i], now)
 		stats.Dropped[DroppedExpired].Add(gone)
+		sh.out.accept(e, ends(&c.costs[i], &reply.Totals[i], gone))
 		if back {
 			failed = append(failed, e)
 		}
@@ -182,6 +183,15 @@ func (sh *Shard) deliver(ctx context.Context, s *stream, c *chunk) (failed []*ce
 	sh.lostAll(lost, reply.Totals, func(i int) *cell.Entry { return c.entries[i] })
 	stats.replayedCells.Add(int64(len(c.entries) - len(failed)))
 	return failed, refused, nil
+}
+
+// ends returns the part of a cost that is not sent again: all of it if the origin has it, or if it is restored from now
+// on, and otherwise the part that is gone.
+func ends(sent *store.Cost, total *store.Total, gone int64) int64 {
+	if total.Err == nil || errors.Is(total.Err, store.ErrEpoch) && sent.Epoch == 0 {
+		return sent.Add
+	}
+	return gone
 }
 
 // forgo puts flushed entries into the queue, so that they wait for the next tick.
@@ -222,6 +232,7 @@ func (r *replay) load(c *chunk, e *cell.Entry, nowMs int64, flushing bool) (stal
 	}
 	in := e.Ledger().Load(o.cfg.Table.Horizon(false), flushing, set.Shares(e.Names()), nowMs, set.TwoTicksMs)
 	o.Stats.Dropped[DroppedExpired].Add(in.Expired)
+	o.accept(e, in.Expired)
 	for i, sends := range in.Sends {
 		if sends {
 			c.add(e, in.Costs[i])

@@ -167,6 +167,9 @@ func (u *untracked) send(all []UntrackedCost) {
 		if err != nil || reply.Totals[i].Err != nil {
 			o.cfg.Table.Spill(c.Entry, c.Sequence, c.Cost)
 		}
+		if err == nil {
+			o.accept(c.Entry, c.Cost)
+		}
 		if err == nil && reply.Totals[i].Err != nil {
 			o.Stats.Dropped[DroppedFull].Add(c.Cost)
 		}
@@ -178,12 +181,13 @@ func (u *untracked) resend(ctx context.Context) error {
 	if u.pending == nil {
 		return nil
 	}
-	costs := u.pending.costs
+	costs, entries := u.pending.costs, u.pending.entries
 	reply, err := u.sh.shipInTime(ctx, &u.stream, u.pending)
 	if err != nil {
 		return err
 	}
 	for i := range costs {
+		u.sh.out.accept(entries[i], costs[i].Add)
 		if reply.Totals[i].Err != nil {
 			u.sh.out.Stats.Dropped[DroppedFull].Add(costs[i].Add)
 		}
