@@ -38,7 +38,7 @@ var own = append([]string{library + "/store", library + "/internal/cell", librar
 	library + "/internal/held", library + "/internal/holds", library + "/internal/slots", library + "/internal/leases", library + "/internal/permits",
 	library + "/internal/denied", library + "/internal/census", library + "/internal/epochs", library + "/internal/collect",
 	library + "/internal/queue", library + "/internal/latency", library + "/internal/outbox", library + "/internal/resend",
-	library + "/internal/rules"}, leaves...)
+	library + "/internal/rules", library + "/internal/usage"}, leaves...)
 
 // leaves are packages that import no other package of this module.
 var leaves = []string{
@@ -132,6 +132,8 @@ var inside = map[string][]string{
 	// what operators see of the keys depends on the counts and the settings, and not on decisions
 	library + "/internal/census": append([]string{library + "/store", library + "/internal/cell", library + "/internal/level",
 		library + "/internal/denied", library + "/internal/rules", "github.com/weirhq/weir/shared/"}, leaves...),
+	library + "/internal/usage": append([]string{library + "/store", library + "/internal/cell", library + "/internal/level",
+		"github.com/weirhq/weir/shared/"}, leaves...),
 	library + "/internal/queue": append([]string{library + "/store", library + "/internal/cell",
 		library + "/internal/level", "github.com/weirhq/weir/shared/"}, leaves...),
 	library + "/internal/rules": append([]string{library + "/store", library + "/internal/cell",

@@ -7,6 +7,7 @@ import (
 	"time"
 
 	"github.com/weirhq/weir/controlplane"
+	"github.com/weirhq/weir/shared/heartbeat"
 )
 
 const (
@@ -19,6 +20,11 @@ const (
 	keepMost    = 7 * 24 * time.Hour
 	resetGrace  = 24 * time.Hour // how long a reset outlives its expiry, for clocks that are behind
 	resetsRun   = 1000           // resets per run
+
+	// UsageKept is how long the usage of namespaces is kept.
+	UsageKept       = 90 * 24 * time.Hour
+	usageRun        = 5000 // rows of usage per run
+	usageReportsRun = 1000 // totals of ended processes per run
 )
 
 // Config configures the expiry cleanup. Start from DefaultConfig.
@@ -80,6 +86,10 @@ type Store interface {
 	DeleteDeadNodes(ctx context.Context, cutoff time.Time, rows int) (deleted int64, err error)
 	// DeleteExpiredResets deletes at most rows resets of keys with expires_at < cutoff.
 	DeleteExpiredResets(ctx context.Context, cutoff time.Time, rows int) (deleted int64, err error)
+	// DeleteOldUsage deletes at most rows rows of usage of hours that began before cutoff, the oldest first.
+	DeleteOldUsage(ctx context.Context, cutoff time.Time, rows int) (deleted int64, err error)
+	// DeleteOldUsageReports deletes at most rows totals of processes that have reported nothing since cutoff.
+	DeleteOldUsageReports(ctx context.Context, cutoff time.Time, rows int) (deleted int64, err error)
 }
 
 // Plan is the decisions of a run before its first batch, which do not change during the run.
@@ -211,15 +221,35 @@ func (c *Cleanup) deleteExpired(ctx context.Context, plan Plan, rows int) (Batch
 	return batch, nil
 }
 
-// deleteDeadNodes deletes the heartbeats of nodes that have been silent for long, and resets that no count depends on
-// any more. It returns the number of heartbeats.
+// deleteDeadNodes deletes the heartbeats of nodes that have been silent for long, resets that no count depends on any
+// more, and old usage. It returns the number of heartbeats.
 func (c *Cleanup) deleteDeadNodes(ctx context.Context, cutoffMs int64) (int64, error) {
 	deleted, err := c.store.DeleteDeadNodes(ctx, time.UnixMilli(cutoffMs), nodeRowsMax)
 	if err != nil {
 		return 0, fmt.Errorf("delete heartbeats of nodes not seen since %d: %w", cutoffMs, err)
 	}
 	c.metrics.nodesDeleted.Add(float64(deleted))
-	return deleted, c.deleteExpiredResets(ctx)
+	if err := c.deleteExpiredResets(ctx); err != nil {
+		return deleted, err
+	}
+	return deleted, c.deleteOldUsage(ctx)
+}
+
+func (c *Cleanup) deleteOldUsage(ctx context.Context) error {
+	now, err := c.trustedNow(ctx)
+	if err != nil {
+		return fmt.Errorf("delete old usage: %w", err)
+	}
+	deleted, err := c.store.DeleteOldUsage(ctx, now.Add(-UsageKept), usageRun)
+	if err != nil {
+		return fmt.Errorf("delete usage before %d: %w", now.Add(-UsageKept).UnixMilli(), err)
+	}
+	c.metrics.usageDeleted.Add(float64(deleted))
+	before := now.Add(-heartbeat.UsageForgottenAfter)
+	if _, err := c.store.DeleteOldUsageReports(ctx, before, usageReportsRun); err != nil {
+		return fmt.Errorf("delete the totals of processes that ended before %d: %w", before.UnixMilli(), err)
+	}
+	return nil
 }
 
 func (c *Cleanup) deleteExpiredResets(ctx context.Context) error {

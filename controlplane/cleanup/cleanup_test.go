@@ -12,6 +12,7 @@ import (
 	"github.com/prometheus/client_golang/prometheus/testutil"
 
 	"github.com/weirhq/weir/controlplane"
+	"github.com/weirhq/weir/shared/heartbeat"
 )
 
 var day = time.Date(2026, 1, 2, 3, 4, 5, 0, time.UTC)
@@ -22,6 +23,8 @@ type table struct {
 	expiries []time.Time
 	seen     []time.Time
 	resets   []time.Time // expiries
+	usage    []time.Time // hours
+	reports  []time.Time // of ended processes
 	batches  []int
 	err      error // of the next DeleteExpired
 
@@ -138,6 +141,31 @@ func (s *table) DeleteExpiredResets(_ context.Context, cutoff time.Time, rows in
 	var n int
 	s.resets, n = without(s.resets, cutoff, rows)
 	return int64(n), nil
+}
+
+func (s *table) DeleteOldUsage(_ context.Context, cutoff time.Time, rows int) (int64, error) {
+	var n int
+	s.usage, n = without(s.usage, cutoff, rows)
+	return int64(n), nil
+}
+
+func (s *table) DeleteOldUsageReports(_ context.Context, cutoff time.Time, rows int) (int64, error) {
+	var n int
+	s.reports, n = without(s.reports, cutoff, rows)
+	return int64(n), nil
+}
+
+// Usage is kept for 90 days, and the totals of a process until heartbeat.UsageForgottenAfter after its last report.
+func TestCleanupDeletesOldUsage(t *testing.T) {
+	hour, forgotten := day.Add(-UsageKept), day.Add(-heartbeat.UsageForgottenAfter)
+	store := &table{now: day, usage: []time.Time{hour.Add(-1), hour, day}, reports: []time.Time{forgotten.Add(-1), forgotten}}
+	cleanup, metrics := newCleanup(t, store, func(*Config) {})
+	if _, err := cleanup.Run(controlplane.Once(t.Context())); err != nil || len(store.usage) != 2 || len(store.reports) != 1 {
+		t.Errorf("%v; usage of %v, reports of %v are left", err, store.usage, store.reports)
+	}
+	if n := testutil.ToFloat64(metrics.usageDeleted); n != 1 {
+		t.Errorf("weir_cleanup_usage_deleted_total is %v", n)
+	}
 }
 
 func without(times []time.Time, cutoff time.Time, rows int) (left []time.Time, deleted int) {

@@ -1,5 +1,5 @@
 // Package cleanup deletes rows that have expired, by partition or in bounded batches, and heartbeats of nodes that have
-// been silent for long.
+// been silent for long. It also deletes expired resets, and the usage of namespaces that is older than [UsageKept].
 //
 // [Cleanup.Run] executes the steps of a run on a journal; restate/handlers calls it at an interval. [Sweep] decides the
 // sizes and bounds of batches. Package store has the statements, and schema/procedures the procedures that drop and add

@@ -14,6 +14,7 @@ type Metrics struct {
 	batchSeconds      prometheus.Histogram
 	batchErrors       prometheus.Counter
 	nodesDeleted      prometheus.Counter
+	usageDeleted      prometheus.Counter
 	partitionsDropped prometheus.Counter
 	partitionRows     prometheus.Counter
 	partitionsBusy    prometheus.Counter
@@ -36,6 +37,8 @@ func NewMetrics() *Metrics {
 	m.batchErrors = m.Counter("weir_cleanup_batch_errors_total", "Bounded DELETEs that failed; each is tried again.")
 	m.nodesDeleted = m.Counter("weir_cleanup_dead_nodes_deleted_total",
 		"Heartbeat rows of dead nodes deleted by this process.")
+	m.usageDeleted = m.Counter("weir_cleanup_usage_deleted_total",
+		"Rows of the usage of namespaces older than 90 days deleted by this process.")
 	m.partitionsDropped = m.Counter("weir_cleanup_partitions_dropped_total",
 		"Partitions of expired window counts dropped by this process.")
 	m.partitionRows = m.Counter("weir_cleanup_partition_rows_total",

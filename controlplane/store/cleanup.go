@@ -43,3 +43,16 @@ func (s expiry) DeleteDeadNodes(ctx context.Context, cutoff time.Time, rows int)
 		return q.NodesDeleteDead(ctx, controlplanedb.NodesDeleteDeadParams{CutoffMs: unixMs(cutoff), Limit: int32(rows)})
 	})
 }
+
+func (s expiry) DeleteOldUsage(ctx context.Context, cutoff time.Time, rows int) (int64, error) {
+	return s.briefly(ctx, func(q *queries) (int64, error) {
+		return q.UsageDeleteOld(ctx, controlplanedb.UsageDeleteOldParams{CutoffMs: unixMs(cutoff), Limit: int32(rows)})
+	})
+}
+
+func (s expiry) DeleteOldUsageReports(ctx context.Context, cutoff time.Time, rows int) (int64, error) {
+	return s.briefly(ctx, func(q *queries) (int64, error) {
+		return q.UsageReportsDeleteOld(ctx, controlplanedb.UsageReportsDeleteOldParams{CutoffMs: unixMs(cutoff),
+			Limit: int32(rows)})
+	})
+}
